@@ -135,6 +135,53 @@ static int builder_copy(lua_State *L)
     return 0;
 }
 
+typedef struct bare_row {
+    const char *path, *text;
+    int64_t frames;
+    int32_t height, width;
+    double fps;
+} bare_row;
+
+static const mr_bind_field bare_fields[] = {
+    MR_BIND_STR("path", bare_row, path, "Of a file that need not be there; required."),
+    MR_BIND_STR("text", bare_row, text, "Its caption."),
+    MR_BIND_INT("frames", bare_row, frames, 1, 1, "1: a picture."),
+    MR_BIND_INT("height", bare_row, height, 1, 1, "As shown."),
+    MR_BIND_INT("width", bare_row, width, 1, 1, "As shown."),
+    MR_BIND_NUM("fps", bare_row, fps, 0, "Kept to a thousandth; 0: not known."),
+    MR_BIND_END};
+
+static int builder_add(lua_State *L)
+{
+    mr_index_builder *b = mr_bind_unbox(L, 1, BUILDER);
+    bare_row given = {0};
+    mr_bind_options(L, 2, "builder:add", bare_fields, &given);
+    luaL_argcheck(L, given.path, 2, "path is required");
+    luaL_argcheck(L, given.fps >= 0 && given.fps < 1e6, 2, "fps is no rate");
+    mr_caption caption = {"", given.text};
+    mr_row row = {.path = given.path,
+                  .end_us = -1,
+                  .key = mr_sample_key("", given.path, 0, -1),
+                  .n_captions = given.text != NULL,
+                  .captions = &caption,
+                  .info = {.frames = given.frames,
+                           .tb_num = 1,
+                           .tb_den = 1000,
+                           .rate_num = (int32_t)(given.fps * 1000 + 0.5),
+                           .rate_den = 1000,
+                           .height = given.height,
+                           .width = given.width,
+                           .coded_height = given.height,
+                           .coded_width = given.width,
+                           .sar_num = 1,
+                           .sar_den = 1,
+                           .flags = given.frames == 1 ? MR_CLIP_IMAGE : 0,
+                           .codec = ""}};
+    mr_bind_check(L, mr_index_builder_root(b, ".", &row.root));
+    mr_bind_check(L, mr_index_builder_add(b, &row));
+    return 0;
+}
+
 static int builder_finish(lua_State *L)
 {
     mr_bind_check(L, mr_index_builder_finish(mr_bind_unbox(L, 1, BUILDER)));
@@ -151,6 +198,10 @@ static const mr_bind_row builder_rows[] = {
         "copy", builder_copy, "(index: mr.Index, i: integer, changes?: table)",
         "Append row i, from 1, of an index. Changes: captions, a list of texts; columns, numbers "
         "by name; part, {first frame, frames}."),
+    MR_ROW_OPTIONS("add", builder_add, "(row: table)",
+                   "Append a row as it is told, without looking at its file: for orders that are "
+                   "only looked at.",
+                   bare_fields),
     MR_ROW("finish", builder_finish, "()",
            "Fingerprints, seal, checksums, and the name. Closed before, nothing is left."),
     MR_ROW_END};

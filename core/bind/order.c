@@ -35,7 +35,7 @@ typedef struct order_options {
     mr_bind_rule_options rule;
     int64_t seed, epochs;
     int32_t slot;
-    bool carry;
+    bool carry, fill, unshuffled;
     const char *quarantine;
 } order_options;
 
@@ -46,6 +46,10 @@ const mr_bind_field mr_bind_order_fields[] = {
     MR_BIND_BOOL("carry", order_options, carry,
                  "What is no whole micro-batch at an epoch's end comes first in the next."),
     MR_BIND_INT("epochs", order_options, epochs, 0, 0, "The last of so many carries nothing."),
+    MR_BIND_BOOL("fill", order_options, fill,
+                 "A reference's order, not as it trains: what is no whole batch is filled up from "
+                 "the front."),
+    MR_BIND_BOOL("unshuffled", order_options, unshuffled, "A reference's order without shuffling."),
     MR_BIND_STR("quarantine", order_options, quarantine,
                 "A quarantine.jsonl that leaves samples out of later epochs."),
     MR_BIND_END};
@@ -56,6 +60,8 @@ static mr_status open_order(order *o, const mr_source *sources, int32_t n,
     mr_order_options core = {.seed = (uint64_t)options->seed,
                              .slot = options->slot,
                              .carry = options->carry,
+                             .fill = options->fill,
+                             .unshuffled = options->unshuffled,
                              .epochs = (uint64_t)options->epochs};
     MR_TRY(mr_blend_new(sources, n, o->rule, &core, &o->blend));
     size_t most = (size_t)mr_order_batch_max(mr_blend_order(o->blend, 0));
@@ -143,6 +149,16 @@ static int order_skip(lua_State *L)
     return 0;
 }
 
+static int order_begin(lua_State *L)
+{
+    order *o = mr_bind_unbox(L, 1, ORDER);
+    lua_Integer epoch = luaL_checkinteger(L, 2);
+    luaL_argcheck(L, epoch >= 0, 2, "expected an epoch from 0");
+    for (int32_t i = 0; i < o->n; i++)
+        mr_bind_check(L, mr_order_begin(mr_blend_order(o->blend, i), (uint64_t)epoch));
+    return 0;
+}
+
 static int order_batches(lua_State *L)
 {
     order *o = mr_bind_unbox(L, 1, ORDER);
@@ -159,6 +175,7 @@ static const mr_bind_row order_rows[] = {
            "it), bucket = "
            "{resolution, frames, height, width, batch}, rows (from 1), keys}."),
     MR_ROW("skip", order_skip, "(n: integer)", "Pass over the next n micro-batches."),
+    MR_ROW("begin", order_begin, "(epoch: integer)", "Go on with this epoch of every source."),
     MR_ROW("batches", order_batches, "(): integer",
            "The micro-batches of the epochs in which the sources stand, or have just ended."),
     MR_ROW_END};

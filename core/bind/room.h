@@ -311,6 +311,8 @@ typedef struct mr_bind_rule_options {
     int64_t draw_epochs;
     int32_t frame_interval;
     bool compat;
+    const char *reference;
+    double fps_max;
 } mr_bind_rule_options;
 #define MR_BIND_RULE_FIELDS(of, at)                                                                \
     MR_BIND_ANY("buckets", "table", "The bucket rule, required."),                                 \
@@ -318,7 +320,11 @@ typedef struct mr_bind_rule_options {
                     "Frames from one to the next."),                                               \
         MR_BIND_BOOL("compat", of, at.compat, "Lengths and frames as in Open-Sora 1.2."),          \
         MR_BIND_INT("draw_epochs", of, at.draw_epochs, 0, 0,                                       \
-                    "Epochs after which draws of samples repeat; 0: never.")
+                    "Epochs after which draws of samples repeat; 0: never."),                      \
+        MR_BIND_STR("reference", of, at.reference,                                                 \
+                    "Buckets and order are those of \"opensora-1.2\" or \"opensora-2.0\"."),       \
+        MR_BIND_NUM("fps_max", of, at.fps_max, 0,                                                  \
+                    "Of 2.0: faster clips are thinned to so many frames a second; 0: none.")
 /* The rule of the options at `options`, which the caller owns. What it leaves on the stack goes
  * with the caller's frame. */
 mr_bucket_rule *mr_bind_rule(lua_State *L, int options, const mr_bind_rule_options *o);

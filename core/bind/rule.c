@@ -2,9 +2,11 @@
  * Apache-2.0
  *
  * A rule comes as moonreel.data.buckets makes it: a list of tables {name, pixels,
- * aspects = {{ratio, height, width}, ...}, lengths = {{frames, keep, try, batch, cost}}}. */
+ * aspects = {{ratio, height, width}, ...}, lengths = {{frames, keep, try, batch, cost, pair}}}:
+ * with `pair` there are two probabilities, else try is 1. */
 #include "bind/room.h"
 
+#include <math.h>
 #include <string.h>
 
 const char mr_bind_rule_type[] = "mr.BucketRule";
@@ -64,6 +66,15 @@ static double optional_at(lua_State *L, int i)
     return x;
 }
 
+// are there two probabilities in the row on top?
+static bool is_pair(lua_State *L)
+{
+    lua_getfield(L, -1, "pair");
+    bool pair = lua_toboolean(L, -1);
+    lua_pop(L, 1);
+    return pair;
+}
+
 static void read_lengths(lua_State *L, mr_bucket_resolution *r)
 {
     r->n_lengths = push_list(L, "lengths");
@@ -73,7 +84,7 @@ static void read_lengths(lua_State *L, mr_bucket_resolution *r)
         push_row(L, i);
         rows[i] = (mr_bucket_length){.frames = (int32_t)number_at(L, 1),
                                      .keep = number_at(L, 2),
-                                     .tries = number_at(L, 3),
+                                     .tries = is_pair(L) ? number_at(L, 3) : NAN,
                                      .batch = (int32_t)number_at(L, 4),
                                      .cost = optional_at(L, 5)};
         lua_pop(L, 1);
@@ -95,11 +106,24 @@ static void read_resolution(lua_State *L, int at, mr_bucket_resolution *r)
     read_lengths(L, r);
 }
 
+static mr_reference reference_of(lua_State *L, const char *name)
+{
+    static const char *const names[] = {NULL, "opensora-1.2", "opensora-2.0"};
+    if (!name)
+        return MR_REFERENCE_NONE;
+    for (int i = 1; i < (int)MR_COUNT(names); i++)
+        if (strcmp(name, names[i]) == 0)
+            return (mr_reference)i;
+    mr_bind_raise(L, MR_E_USAGE, "reference '%s': expected %s or %s", name, names[1], names[2]);
+    return MR_REFERENCE_NONE;
+}
+
 /* The list at `list` as a rule, which the caller owns. What it leaves on the stack goes with the
  * caller's frame. */
 static mr_bucket_rule *read_rule(lua_State *L, int list, const mr_bind_rule_options *o)
 {
     luaL_checktype(L, list, LUA_TTABLE);
+    mr_reference reference = reference_of(L, o->reference);
     int32_t n = (int32_t)lua_rawlen(L, list);
     mr_bucket_resolution *resolutions = mr_bind_scratch(L, sizeof *resolutions * (size_t)(n + 1));
     for (int32_t i = 0; i < n; i++) {
@@ -111,6 +135,10 @@ static mr_bucket_rule *read_rule(lua_State *L, int list, const mr_bind_rule_opti
     mr_bucket_rule *rule;
     mr_bind_check(L, mr_bucket_rule_new(resolutions, n, o->frame_interval, o->compat, &rule));
     mr_bucket_rule_repeat(rule, (uint64_t)o->draw_epochs);
+    mr_status st = mr_bucket_rule_follow(rule, reference, o->fps_max);
+    if (st != MR_OK)
+        mr_bucket_rule_free(rule);
+    mr_bind_check(L, st);
     return rule;
 }
 
@@ -148,7 +176,8 @@ int mr_bind_rule_new(lua_State *L)
 /* ---- questions ---- */
 
 typedef struct rule_sample {
-    int64_t frames, height, width, key, seed, epoch;
+    int64_t frames, height, width, key, seed, epoch, row;
+    double fps;
 } rule_sample;
 
 static const mr_bind_field sample_fields[] = {
@@ -158,7 +187,24 @@ static const mr_bind_field sample_fields[] = {
     MR_BIND_INT("key", rule_sample, key, 0, INT64_MIN, "Low half of the sample's key."),
     MR_BIND_INT("seed", rule_sample, seed, 0, INT64_MIN, "Of the order."),
     MR_BIND_INT("epoch", rule_sample, epoch, 0, 0, "From 0."),
+    MR_BIND_INT("row", rule_sample, row, 1, 1,
+                "Of the index: what a rule that follows a reference draws depends on it."),
+    MR_BIND_NUM("fps", rule_sample, fps, 0, "Of the clip; 0: not known."),
     MR_BIND_END};
+
+// the sample that the table at argument 2 tells of
+static mr_hot sample_at(lua_State *L, const char *who, rule_sample *s)
+{
+    mr_bind_options(L, 2, who, sample_fields, s);
+    luaL_argcheck(L, MR_MAX(s->height, s->width) <= MR_CLIP_SHOWN_MAX && s->frames <= UINT32_MAX, 2,
+                  "larger than an index holds");
+    luaL_argcheck(L, s->fps >= 0 && s->fps < 4e6, 2, "fps is no rate");
+    return (mr_hot){.key_lo = (uint64_t)s->key,
+                    .frames = (uint32_t)s->frames,
+                    .fps_milli = (uint32_t)(s->fps * 1000 + 0.5),
+                    .height = (uint16_t)s->height,
+                    .width = (uint16_t)s->width};
+}
 
 void mr_bind_push_shape(lua_State *L, const mr_bucket_rule *rule, int32_t b)
 {
@@ -175,21 +221,65 @@ static int rule_assign(lua_State *L)
 {
     const mr_bucket_rule *rule = mr_bind_unbox(L, 1, mr_bind_rule_type);
     rule_sample s = {0};
-    mr_bind_options(L, 2, "rule:assign", sample_fields, &s);
-    luaL_argcheck(L, MR_MAX(s.height, s.width) <= MR_CLIP_SHOWN_MAX && s.frames <= UINT32_MAX, 2,
-                  "larger than an index holds");
-    mr_hot hot = {.key_lo = (uint64_t)s.key,
-                  .frames = (uint32_t)s.frames,
-                  .height = (uint16_t)s.height,
-                  .width = (uint16_t)s.width};
+    mr_hot hot = sample_at(L, "rule:assign", &s);
     mr_drop why;
-    int32_t b = mr_bucket_rule_assign(rule, (uint64_t)s.seed, (uint64_t)s.epoch, &hot, &why);
+    int32_t b = mr_bucket_rule_assign(rule, (uint64_t)s.seed, (uint64_t)s.epoch,
+                                      (uint64_t)s.row - 1, &hot, &why);
     if (b < 0) {
         lua_pushnil(L);
         lua_pushstring(L, mr_drop_text(why));
         return 2;
     }
     mr_bind_push_shape(L, rule, b);
+    return 1;
+}
+
+// what a length says of a clip with so many frames
+static void push_said(lua_State *L, const mr_bucket_rule *rule, const mr_asked *a, int64_t have)
+{
+    bool skip = mr_bucket_rule_follows(rule) == MR_REFERENCE_20;
+    switch (a->said) {
+    case MR_SAID_NOTHING: lua_pushliteral(L, "not asked: a longer one did not keep it"); break;
+    case MR_SAID_SMALL: lua_pushstring(L, mr_drop_text(MR_DROP_SMALL)); break;
+    case MR_SAID_UNFIT:
+        lua_pushstring(L, mr_drop_text(have == 1 ? MR_DROP_IMAGE : MR_DROP_SHORT));
+        break;
+    case MR_SAID_NOT_TRIED:
+        lua_pushfstring(L, "not tried by chance, of probability %f",
+                        skip ? a->tries : 1 - a->tries);
+        break;
+    case MR_SAID_NOT_KEPT:
+        lua_pushfstring(L, "not kept by chance, of probability %f", 1 - a->keep);
+        break;
+    case MR_SAID_TAKES: lua_pushliteral(L, "takes it");
+    }
+    lua_setfield(L, -2, "says");
+}
+
+static int rule_ask(lua_State *L)
+{
+    const mr_bucket_rule *rule = mr_bind_unbox(L, 1, mr_bind_rule_type);
+    rule_sample s = {0};
+    mr_hot hot = sample_at(L, "rule:ask", &s);
+    int32_t n = mr_bucket_rule_lengths(rule);
+    mr_asked *asked = mr_bind_scratch(L, sizeof *asked * (size_t)n);
+    mr_bucket_rule_ask(rule, (uint64_t)s.seed, (uint64_t)s.epoch, (uint64_t)s.row - 1, &hot, asked);
+    lua_createtable(L, n, 0);
+    for (int32_t i = 0; i < n; i++) {
+        lua_createtable(L, 0, 4);
+        mr_bind_set_str(L, "resolution", asked[i].resolution);
+        mr_bind_set_int(L, "frames", asked[i].frames);
+        push_said(L, rule, &asked[i], s.frames);
+        lua_createtable(L, asked[i].n_draws, 0);
+        for (int32_t k = 0; k < asked[i].n_draws; k++) {
+            lua_pushnumber(L, asked[i].draws[k]);
+            lua_rawseti(L, -2, k + 1);
+        }
+        lua_setfield(L, -2, "draws");
+        lua_rawseti(L, -2, i + 1);
+        if (asked[i].said == MR_SAID_TAKES)
+            break;
+    }
     return 1;
 }
 
@@ -211,7 +301,7 @@ static mr_status count_rows(const mr_bucket_rule *rule, mr_index_reader *reader,
             mr_drop why = MR_DROP_OUTSIDE;
             int32_t b = -1;
             if (!members || mr_subset_has(members, (uint64_t)at))
-                b = mr_bucket_rule_assign(rule, seed, epoch, &hot[i], &why);
+                b = mr_bucket_rule_assign(rule, seed, epoch, (uint64_t)at, &hot[i], &why);
             if (b >= 0)
                 s->samples[b]++;
             else if (!s->dropped[why]++)
@@ -221,8 +311,26 @@ static mr_status count_rows(const mr_bucket_rule *rule, mr_index_reader *reader,
     return MR_OK;
 }
 
-/* survey(index, seed, epoch) -> {buckets = {{resolution, frames, height, width, batch, samples}},
- * dropped = {{why, rows, example}}} */
+/* And what a reference leaves out of those that enter a bucket, for so many ranks. */
+static mr_status count_left(const mr_bucket_rule *rule, mr_index_reader *reader, uint64_t seed,
+                            uint64_t epoch, int32_t ranks, survey *s)
+{
+    mr_order *order;
+    uint64_t row;
+    mr_order_options options = {.seed = seed, .slot = ranks};
+    MR_TRY(mr_order_new(mr_index_reader_index(reader), rule, &options, &order));
+    mr_status st = epoch ? mr_order_begin(order, epoch) : MR_OK;
+    for (int32_t b = 0; b < mr_bucket_rule_count(rule); b++)
+        s->samples[b] = (int64_t)mr_order_samples(order, b);
+    s->dropped[MR_DROP_LEFT] = (int64_t)mr_order_dropped(order, MR_DROP_LEFT);
+    if (mr_order_left_row(order, &row))
+        s->example[MR_DROP_LEFT] = (int64_t)row + 1;
+    mr_order_free(order);
+    return st;
+}
+
+/* survey(index, seed, epoch, members, ranks) -> {buckets = {{resolution, frames, height, width,
+ * batch, samples}}, dropped = {{why, rows, example}}} */
 static int rule_survey(lua_State *L)
 {
     const mr_bucket_rule *rule = mr_bind_unbox(L, 1, mr_bind_rule_type);
@@ -230,9 +338,12 @@ static int rule_survey(lua_State *L)
     int32_t n = mr_bucket_rule_count(rule), used = 0;
     survey s = {.samples = mr_bind_scratch(L, sizeof *s.samples * ((size_t)n + 1))};
     memset(s.samples, 0, sizeof *s.samples * ((size_t)n + 1));
-    mr_bind_check(L,
-                  count_rows(rule, reader, mr_bind_subset(L, 5), (uint64_t)luaL_checkinteger(L, 3),
-                             (uint64_t)luaL_checkinteger(L, 4), &s));
+    uint64_t seed = (uint64_t)luaL_checkinteger(L, 3), epoch = (uint64_t)luaL_checkinteger(L, 4);
+    lua_Integer ranks = luaL_optinteger(L, 6, 1);
+    luaL_argcheck(L, ranks >= 1 && ranks <= INT32_MAX, 6, "expected 1 or more ranks");
+    mr_bind_check(L, count_rows(rule, reader, mr_bind_subset(L, 5), seed, epoch, &s));
+    if (mr_bucket_rule_follows(rule))
+        mr_bind_check(L, count_left(rule, reader, seed, epoch, (int32_t)ranks, &s));
     lua_createtable(L, 0, 2);
     lua_newtable(L);
     for (int32_t i = 0; i < n; i++)
@@ -288,7 +399,10 @@ static int rule_crop(lua_State *L)
     lua_Integer start = luaL_optinteger(L, 4, 0);
     luaL_argcheck(L, frames >= 1 && frames <= 100000, 2, "expected 1 to 100000 frames");
     luaL_argcheck(L, have >= 1 && have <= INT32_MAX, 3, "expected 1 or more");
-    mr_crop crop = mr_bucket_rule_crop(rule, (int32_t)frames, have);
+    lua_Number fps = luaL_optnumber(L, 5, 0);
+    luaL_argcheck(L, fps >= 0 && fps < 4e6, 5, "is no rate");
+    int32_t interval = mr_bucket_rule_interval(rule, (uint32_t)(fps * 1000 + 0.5));
+    mr_crop crop = mr_bucket_rule_crop(rule, (int32_t)frames, have, interval);
     luaL_argcheck(L, start >= 0 && start < crop.starts, 4, "is none of the possible starts");
     lua_createtable(L, (int)frames, 0);
     for (int32_t i = 0; i < frames; i++) {
@@ -305,16 +419,23 @@ static const mr_bind_row rule_rows[] = {
                    "nil and why it enters none.",
                    sample_fields),
     MR_ROW("survey", rule_survey,
-           "(index: mr.Index, seed: integer, epoch: integer, members?: mr.Subset): table",
+           "(index: mr.Index, seed: integer, epoch: integer, members?: mr.Subset, ranks?: "
+           "integer): table",
            "What becomes of an index's rows in an epoch: buckets that are used, each with its "
-           "samples, and dropped: {why, rows, example (a row from 1)}."),
+           "samples, and dropped: {why, rows, example (a row from 1)}. What a reference leaves out "
+           "depends on the ranks."),
+    MR_ROW_OPTIONS("ask", rule_ask, "(options: table): table[]",
+                   "What the resolutions and lengths say of a sample, in the order in which they "
+                   "are asked: {resolution, frames, says, draws (in 0..1)}; the one that takes it "
+                   "is the last one.",
+                   sample_fields),
     MR_ROW("measure", rule_measure, "(rows: integer): table",
            "What planning so many made-up rows takes: {plan_s, select_s (of a sample), bytes, "
            "state_bytes, buckets, used}."),
     MR_ROW("hash", rule_hash, "(members?: mr.Subset): string",
            "Of all but batch sizes and costs: 16 hexadecimal digits, as in a state of the order."),
     MR_ROW("crop", rule_crop,
-           "(frames: integer, have: integer, start?: integer): integer[], integer",
+           "(frames: integer, have: integer, start?: integer, fps?: number): integer[], integer",
            "The frames that a sample of so many takes from a clip, from 0; and how many starts "
            "there are."),
     MR_ROW_END};

@@ -170,6 +170,12 @@ mr_status mr_blend_new(const mr_source *sources, int32_t n, const mr_bucket_rule
         return mr_fail(MR_E_RECIPE, "sources: there are %d; expected 1 to %d", n, MR_SOURCES_MAX);
     for (int32_t i = 0; i < n; i++)
         MR_TRY(check_source(sources, i));
+    if (n > 1 && rule->follows)
+        return mr_fail(MR_E_RECIPE,
+                       "dataset.sources: there are %d; the order of a reference is "
+                       "that of one index; try: moonreel data merge, or order = "
+                       "\"own\"",
+                       n);
     if (!MR_NEW(m))
         return mr_fail_memory(sizeof *m);
     mr_status st = MR_OK;

@@ -19,7 +19,8 @@ const char *mr_drop_text(mr_drop why)
         "left out by the probabilities of this epoch",
         "in quarantine",
         "trained in this epoch before data or bucket rule changed",
-        "outside the quantiles of the source"};
+        "outside the quantiles of the source",
+        "left over from whole batches, which the reference leaves out"};
     return (unsigned)why < MR_DROP_COUNT ? texts[why] : "?";
 }
 
@@ -46,7 +47,7 @@ static mr_status check_length(const char *name, const mr_bucket_length *l)
     if (l->frames < 1)
         return mr_fail(MR_E_RECIPE, "bucket_config.%s: length %d; expected 1 or more frames", name,
                        l->frames);
-    if (!(l->keep >= 0 && l->keep <= 1 && l->tries >= 0 && l->tries <= 1))
+    if (!(l->keep >= 0 && l->keep <= 1 && (isnan(l->tries) || (l->tries >= 0 && l->tries <= 1))))
         return mr_fail(MR_E_RECIPE, "bucket_config.%s[%d]: probability %g, %g; expected 0 to 1",
                        name, l->frames, l->keep, l->tries);
     if (l->batch < 0 || l->batch > 65535 || (!l->batch && l->keep > 0))
@@ -125,7 +126,8 @@ static mr_status copy_resolution(mr_bucket_rule *r, const mr_bucket_resolution *
                                          .batch = l->batch,
                                          .cost = l->cost,
                                          .keep = l->keep,
-                                         .tries = l->tries};
+                                         .tries = isnan(l->tries) ? 1 : l->tries,
+                                         .pair = !isnan(l->tries)};
     }
     return MR_OK;
 }
@@ -197,7 +199,7 @@ static mr_status sort_needs(mr_bucket_rule *r, int32_t n_lengths)
     return MR_OK;
 }
 
-static uint64_t word_of(const char *purpose, const bucket_resolution *res, int32_t frames)
+uint64_t bucket_word(const char *purpose, const bucket_resolution *res, int32_t frames)
 {
     return MR_MIX(mr_name_word(purpose), mr_name_word(res->name), (uint64_t)frames);
 }
@@ -208,13 +210,13 @@ static uint64_t word_of(const char *purpose, const bucket_resolution *res, int32
 static void lay_length(mr_bucket_rule *r, const bucket_resolution *res, const bucket_length *len,
                        int32_t shorter, int32_t next, int32_t *at)
 {
-    r->steps[--*at] = (bucket_step){.word = word_of("bucket.keep", res, len->frames),
+    r->steps[--*at] = (bucket_step){.word = bucket_word("bucket.keep", res, len->frames),
                                     .limit = limit_of(len->keep),
                                     .yes = bucket_taken(len->first),
                                     .no = next};
     if (len->tries < 1) {
         int32_t keep = *at;
-        r->steps[--*at] = (bucket_step){.word = word_of("bucket.try", res, len->frames),
+        r->steps[--*at] = (bucket_step){.word = bucket_word("bucket.try", res, len->frames),
                                         .limit = limit_of(len->tries),
                                         .yes = keep,
                                         .no = shorter};
@@ -302,15 +304,39 @@ mr_bucket mr_bucket_rule_get(const mr_bucket_rule *r, int32_t bucket)
 {
     return r->buckets[bucket];
 }
-int32_t mr_bucket_rule_interval(const mr_bucket_rule *r)
-{
-    return r->interval;
-}
 void mr_bucket_rule_repeat(mr_bucket_rule *r, uint64_t epochs)
 {
     r->repeat = epochs;
     if (epochs)
         r->hash = MR_MIX(r->hash, epochs, mr_name_word("repeat"));
+}
+
+mr_status mr_bucket_rule_follow(mr_bucket_rule *r, mr_reference reference, double fps_max)
+{
+    if (!reference)
+        return MR_OK;
+    r->follows = reference, r->fps_max = MR_MAX(fps_max, 0), r->compat = true;
+    // the numbers that are drawn, and the batches, depend on all of the rule
+    r->hash = MR_MIX(r->hash, (uint64_t)reference, mr_hash64(&r->fps_max, sizeof r->fps_max));
+    for (int32_t b = 0; b < r->count; b++)
+        r->hash = MR_MIX(r->hash, (uint64_t)r->buckets[b].batch);
+    for (int32_t i = 0; i < r->n; i++)
+        for (int32_t l = 0; l < r->resolutions[i].n_lengths; l++) {
+            bucket_length *len = &r->resolutions[i].lengths[l];
+            if (len->pair && len->frames == 1)
+                return mr_fail(MR_E_RECIPE,
+                               "bucket_config.%s[1]: two probabilities; the order of a reference "
+                               "takes one number for pictures; try: { %g, batch size }",
+                               r->resolutions[i].name, len->keep);
+            len->needs =
+                reference == MR_REFERENCE_20 ? len->frames : (int64_t)len->frames * r->interval + 1;
+        }
+    return MR_OK;
+}
+
+mr_reference mr_bucket_rule_follows(const mr_bucket_rule *r)
+{
+    return r->follows;
 }
 
 uint64_t mr_bucket_rule_draws(const mr_bucket_rule *r, uint64_t epoch)
@@ -369,15 +395,34 @@ static int32_t aspect_of(const mr_bucket_rule *r, bucket_size *size, int32_t i, 
     return size->aspect[i];
 }
 
+// rows of a rule that follows a reference, one by one: its generators cost more than a branch
+static void assign_each(const mr_bucket_rule *r, bucket_sizes sizes, uint64_t seed, uint64_t epoch,
+                        uint64_t row, const mr_hot *rows, int32_t n, int32_t *out)
+{
+    for (int32_t i = 0; i < n; i++) {
+        mr_drop why;
+        const bucket_length *len =
+            bucket_walk(r, seed, epoch, row + (uint64_t)i, &rows[i], NULL, &why);
+        out[i] = -(int32_t)why;
+        if (len)
+            out[i] = len->first + aspect_of(r, look_at_size(r, sizes, &rows[i]),
+                                            r->places[len->first].resolution, &rows[i]);
+    }
+}
+
 /* All rows take a step before any of them takes the next one: steps of different rows wait for each
  * other no more than they must, and the loop has no branch that depends on a draw. A fraction of 53
  * bits is below p when its bits are below p * 2^53. */
 void bucket_assign(const mr_bucket_rule *r, bucket_sizes sizes, uint64_t seed, uint64_t epoch,
-                   const mr_hot *rows, int32_t n, int32_t *out)
+                   uint64_t row, const mr_hot *rows, int32_t n, int32_t *out)
 {
     int32_t at[BUCKET_ROWS], m = 0;
     uint16_t open[BUCKET_ROWS];
     epoch = mr_bucket_rule_draws(r, epoch);
+    if (r->follows) {
+        assign_each(r, sizes, seed, epoch, row, rows, n, out);
+        return;
+    }
     for (int32_t i = 0; i < n; i++) {
         int32_t way = 0, first = look_at_size(r, sizes, &rows[i])->first;
         for (int32_t k = 0; k < r->n_needs; k++)
@@ -414,16 +459,16 @@ bool bucket_may_take(const mr_bucket_rule *r, bucket_sizes sizes, const mr_hot *
 {
     const bucket_place *p = &r->places[b];
     bucket_size *size = look_at_size(r, sizes, hot);
-    return p->resolution >= size->first && bucket_fits(p->length, hot->frames) &&
+    return p->resolution >= size->first && bucket_fits(p->length, bucket_frames(r, hot)) &&
            aspect_of(r, size, p->resolution, hot) == p->aspect;
 }
 
-int32_t mr_bucket_rule_assign(const mr_bucket_rule *r, uint64_t seed, uint64_t epoch,
+int32_t mr_bucket_rule_assign(const mr_bucket_rule *r, uint64_t seed, uint64_t epoch, uint64_t row,
                               const mr_hot *hot, mr_drop *why)
 {
     bucket_size size = {0};
     int32_t b;
-    bucket_assign(r, (bucket_sizes){&size, 0}, seed, epoch, hot, 1, &b);
+    bucket_assign(r, (bucket_sizes){&size, 0}, seed, epoch, row, hot, 1, &b);
     *why = b < 0 ? (mr_drop)-b : MR_DROP_NONE;
     return MR_MAX(b, -1);
 }

@@ -10,6 +10,20 @@ typedef struct cover {
     uint64_t small, unfit, taken, open;
 } cover;
 
+// can some draw lead a row that comes to this length into it?
+static bool is_open(const mr_bucket_rule *r, const bucket_length *len)
+{
+    bool passed_over =
+        r->follows == MR_REFERENCE_20 ? len->pair && len->tries >= 1 : len->tries <= 0;
+    return len->keep > 0 && !passed_over;
+}
+
+// and is a row that comes to it surely looked at?
+static bool is_surely_tried(const mr_bucket_rule *r, const bucket_length *len)
+{
+    return r->follows == MR_REFERENCE_20 ? !len->pair || len->tries <= 0 : len->tries >= 1;
+}
+
 // walks the rule as assignment does, but takes every branch that a draw could take
 static void visit(const mr_bucket_rule *r, const mr_hot *hot, cover *covers)
 {
@@ -23,7 +37,7 @@ static void visit(const mr_bucket_rule *r, const mr_hot *hot, cover *covers)
             cover *c = &covers[at + l];
             if (pixels < 0.8 * res->pixels)
                 c->small++;
-            else if (!bucket_fits(len, hot->frames))
+            else if (!bucket_fits(len, bucket_frames(r, hot)))
                 c->unfit++;
             else if (!walks)
                 c->taken++;
@@ -31,8 +45,9 @@ static void visit(const mr_bucket_rule *r, const mr_hot *hot, cover *covers)
                 c->open++;
                 // a row that is surely looked at here never comes to shorter lengths; one that is
                 // surely kept as well never comes to lower resolutions
-                walks = len->tries < 1;
-                if (len->tries >= 1 && len->keep >= 1)
+                bool surely = is_surely_tried(r, len);
+                walks = !surely;
+                if (surely && len->keep >= 1)
                     reaches = false;
             }
         }
@@ -85,7 +100,7 @@ mr_status blend_check_cover(mr_blend *m)
             uint64_t samples = 0;
             for (int32_t a = 0; a < r->resolutions[i].n_aspects * m->n; a++)
                 samples += m->sources[a % m->n].order->samples[len->first + a / m->n];
-            empty += !samples && len->keep > 0 && len->tries > 0;
+            empty += !samples && is_open(r, len);
         }
     // usually everything has samples, and no second pass is needed
     if (!empty)
@@ -99,7 +114,7 @@ mr_status blend_check_cover(mr_blend *m)
     for (int32_t i = 0, at = 0; i < r->n; i++)
         for (int32_t l = 0; l < r->resolutions[i].n_lengths && st == MR_OK; l++, at++) {
             const bucket_length *len = &r->resolutions[i].lengths[l];
-            if (len->keep > 0 && len->tries > 0 && !covers[at].open)
+            if (is_open(r, len) && !covers[at].open)
                 st = fail_uncovered(r, &r->resolutions[i], len, &covers[at]);
         }
     mr_free(covers);

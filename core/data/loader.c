@@ -166,7 +166,7 @@ static mr_status begin_source(mr_loader *l, int32_t i, const mr_source *source)
     } else if (st == MR_OK && source->epoch) {
         st = loader_exclude(l, i, source->epoch);
         if (st == MR_OK)
-            st = order_begin_epoch(order, source->epoch);
+            st = mr_order_begin(order, source->epoch);
     }
     if (st != MR_OK && *source->name)
         mr_fail_note("sources.%s", source->name);
@@ -221,6 +221,9 @@ static mr_status start(mr_loader *l, const mr_source *sources, int32_t n)
 {
     const mr_loader_options *o = &l->options;
     MR_TRY(check_share(&l->options));
+    if (o->lpt && l->rule->follows)
+        return mr_fail(MR_E_RECIPE, "share_out = \"lpt\": in the order of a reference ranks take "
+                                    "turns; try: share_out = \"turns\", or order = \"own\"");
     l->agreed = true;
     l->media = mr_media_guarded();
     if (!o->isolated)

@@ -95,8 +95,9 @@ mr_status mr_order_measure(const mr_bucket_rule *rule, uint64_t rows, mr_order_t
             out->used += mr_order_samples(o, b) > 0;
         out->buckets = mr_bucket_rule_count(rule);
         // tables of buckets without samples are never touched
-        out->bytes = (o->entered ? rows * 2 : 0) + (size_t)out->used * o->chunks +
-                     (size_t)out->used * o->strides * 8;
+        out->bytes = (o->entered ? rows * 2 : 0) + lists_bytes(o);
+        if (!o->lists)
+            out->bytes += (size_t)out->used * (o->chunks + o->strides * 8);
         for (int32_t b = 0; b < out->buckets; b++)
             out->bytes += o->above[b] ? o->chunks : 0;
         st = draw_some(o, out);

@@ -64,7 +64,7 @@ static int compare_u64(const void *a, const void *b)
 
 void order_buckets_of(const mr_order *o, uint64_t id, const mr_hot *rows, int32_t n, int32_t *out)
 {
-    bucket_assign(o->rule, o->sizes, o->seed, o->at.epoch, rows, n, out);
+    bucket_assign(o->rule, o->sizes, o->seed, o->at.epoch, id, rows, n, out);
     for (int32_t i = 0; i < n && o->n_excluded; i++)
         if (bsearch(&rows[i].key_lo, o->excluded, o->n_excluded, sizeof *o->excluded, compare_u64))
             out[i] = -MR_DROP_QUARANTINE;
@@ -85,10 +85,11 @@ static mr_status fail_empty(const mr_order *o)
             n += (size_t)snprintf(text + n, sizeof text - n, "\n  %llu rows: %s",
                                   (unsigned long long)o->dropped[why], mr_drop_text(why));
     return mr_fail(MR_E_DATA,
-                   "%s: no sample fits any bucket in epoch %llu; of %llu rows were removed:%s\n  "
-                   "try: lower lengths or resolutions in bucket_config",
-                   o->rows.name, (unsigned long long)o->at.epoch,
-                   (unsigned long long)o->rows.facts.rows, text);
+                   "%s: no sample fits any bucket%s in epoch %llu; of %llu rows were removed:%s\n  "
+                   "try: lower lengths or resolutions in bucket_config%s",
+                   o->rows.name, o->lists ? " with enough others for a batch of each rank" : "",
+                   (unsigned long long)o->at.epoch, (unsigned long long)o->rows.facts.rows, text,
+                   o->lists ? ", smaller batches, fewer ranks, or order = \"own\"" : "");
 }
 
 // the samples of bucket b in chunk c
@@ -141,7 +142,7 @@ static mr_status plan_chunk(mr_order *o, uint64_t c, uint16_t *met)
 
 // One pass over all rows counts how many of each chunk each bucket has. Tables of buckets that
 // never had a sample stay untouched, and so take no memory.
-static mr_status plan(mr_order *o)
+static mr_status count_rows(mr_order *o)
 {
     int32_t nb = o->at.n_buckets;
     for (int32_t b = 0; b < nb; b++)
@@ -171,8 +172,14 @@ static mr_status plan(mr_order *o)
         o->in_epoch += sum;
         o->batches += (sum + m - 1) / m;
     }
+    return MR_OK;
+}
+
+static mr_status plan(mr_order *o)
+{
+    MR_TRY(o->lists ? lists_plan(o) : count_rows(o));
     // what an epoch had before its rule changed may have been all of it
-    return o->in_epoch || o->seen ? MR_OK : fail_empty(o);
+    return o->batches || o->seen ? MR_OK : fail_empty(o);
 }
 
 // Is this row one of bucket b? What its size and length rule out needs no draws.
@@ -249,6 +256,7 @@ mr_status order_new_of(order_rows rows, const mr_bucket_rule *rule, const mr_ord
     o->slot = MR_MAX(options->slot, 1);
     o->members = mr_subset_ref(options->members);
     o->carry = options->carry, o->epochs = options->epochs;
+    o->fill = options->fill, o->unshuffled = options->unshuffled;
     o->chunks = (rows.facts.rows + MR_HOT_ROWS - 1) / MR_HOT_ROWS;
     o->strides = (o->chunks + ORDER_STRIDE - 1) / ORDER_STRIDE;
     size_t nb = (size_t)mr_bucket_rule_count(rule);
@@ -257,18 +265,20 @@ mr_status order_new_of(order_rows rows, const mr_bucket_rule *rule, const mr_ord
     o->samples = mr_calloc(nb, sizeof *o->samples);
     o->prefix = mr_calloc(nb * o->strides, sizeof *o->prefix);
     o->at.taken = mr_calloc(nb, sizeof *o->at.taken);
-    if (rows.facts.rows <= order_kept_rows)
+    bool keep = rows.facts.rows <= order_kept_rows || rule->follows;
+    if (keep)
         o->entered = mr_calloc((size_t)rows.facts.rows, sizeof *o->entered);
     o->above = mr_calloc(nb, sizeof *o->above);
     o->sizes.log = ORDER_SIZES_LOG;
     o->sizes.of = mr_calloc((size_t)1 << ORDER_SIZES_LOG, sizeof *o->sizes.of);
     o->costs = mr_calloc(nb, sizeof *o->costs);
     o->class_of = mr_calloc(nb, sizeof *o->class_of);
-    bool kept = o->entered || rows.facts.rows > order_kept_rows;
     mr_status st = o->counts && o->above && o->samples && o->prefix && o->at.taken && o->sizes.of &&
-                           o->costs && o->class_of && kept
+                           o->costs && o->class_of && (o->entered || !keep)
                        ? MR_OK
                        : mr_fail_memory(nb * o->chunks);
+    if (st == MR_OK && rule->follows)
+        st = lists_new(o);
     if (st == MR_OK) {
         sort_classes(o);
         st = plan(o);
@@ -311,6 +321,7 @@ void mr_order_free(mr_order *o)
     mr_subset_unref(o->members);
     mr_subset_unref(o->seen);
     mr_subset_unref(o->next_seen);
+    lists_free(o);
     for (int32_t b = 0; o->above && b < o->at.n_buckets; b++)
         mr_free(o->above[b]);
     mr_free(o->above);
@@ -348,8 +359,17 @@ uint64_t mr_order_batches(const mr_order *o)
     return o->batches;
 }
 
+bool mr_order_left_row(const mr_order *o, uint64_t *row)
+{
+    *row = o->lists ? o->lists->left : UINT64_MAX;
+    return *row != UINT64_MAX;
+}
+
 mr_status mr_order_exclude(mr_order *o, const uint64_t *keys, uint64_t n)
 {
+    // a reference draws what it cannot read like all else; it fails again, of weight 0
+    if (o->lists)
+        n = 0;
     uint64_t *copy = mr_alloc(sizeof *copy * MR_MAX(n, 1));
     if (!copy)
         return mr_fail_memory(sizeof *copy * n);
@@ -361,7 +381,7 @@ mr_status mr_order_exclude(mr_order *o, const uint64_t *keys, uint64_t n)
     return MR_OK;
 }
 
-mr_status order_begin_epoch(mr_order *o, uint64_t epoch)
+mr_status mr_order_begin(mr_order *o, uint64_t epoch)
 {
     if (o->has_next) {
         mr_free(o->excluded);
@@ -496,7 +516,7 @@ static int32_t draw_bucket(mr_order *o)
 
 bool order_is_used_up(const mr_order *o)
 {
-    return !left_of(o, ANY_CLASS);
+    return o->lists ? o->at.number >= o->lists->n : !left_of(o, ANY_CLASS);
 }
 
 // the next epoch, with what this one leaves over
@@ -512,11 +532,22 @@ static mr_status go_on(mr_order *o)
     }
     tail_unref(o->at.tail);
     o->at.tail = left;
-    return order_begin_epoch(o, o->at.epoch + 1);
+    return mr_order_begin(o, o->at.epoch + 1);
+}
+
+static mr_status listed_row(mr_order *o, uint64_t row, uint64_t *id, uint64_t *key)
+{
+    const mr_hot *rows;
+    int32_t n;
+    MR_TRY(o->rows.read(o->rows.user, row / MR_HOT_ROWS, &rows, &n));
+    *id = row, *key = rows[row % MR_HOT_ROWS].key_lo;
+    return MR_OK;
 }
 
 mr_status order_sample(mr_order *o, int32_t b, uint64_t j, uint64_t *id, uint64_t *key)
 {
+    if (o->lists)
+        return listed_row(o, o->lists->rows[o->lists->first[b] + j], id, key);
     uint64_t carried = tail_count(o->at.tail, b);
     if (j < carried) {
         *id = o->at.tail->ids[o->at.tail->first[b] + j];
@@ -532,7 +563,7 @@ mr_status mr_order_next(mr_order *o, mr_draw *d)
     // an epoch may be too small for a micro-batch, and be carried whole
     while (order_is_used_up(o))
         MR_TRY(go_on(o));
-    int32_t b = draw_bucket(o);
+    int32_t b = o->lists ? o->lists->turns[o->at.number] : draw_bucket(o);
     d->epoch = o->at.epoch, d->number = o->at.number, d->bucket = b, d->digest = 0;
     d->n = (int32_t)MR_MIN((uint64_t)mr_bucket_rule_get(o->rule, b).batch,
                            order_total(o, b) - o->at.taken[b]);

@@ -44,8 +44,12 @@ void mr_position_advance(mr_position *p, const mr_draw *d)
 
 mr_status mr_position_text(const mr_position *p, const mr_order *o, char **text)
 {
-    return position_text(p, &o->rows.facts, mr_bucket_rule_hash_of(o->rule, o->members), o->seed,
-                         text);
+    mr_position said = *p;
+    // what was taken of each bucket follows from the lists
+    if (o->lists)
+        said.n_buckets = 0;
+    return position_text(&said, &o->rows.facts, mr_bucket_rule_hash_of(o->rule, o->members),
+                         o->seed, text);
 }
 
 mr_status position_text(const mr_position *p, const mr_index_facts *facts, uint64_t rule,
@@ -178,10 +182,10 @@ static mr_status check_same(const mr_order *o, const char *text, uint64_t seed, 
     if (rule != mr_bucket_rule_hash_of(o->rule, o->members))
         return mr_fail(
             MR_E_DATA,
-            "the bucket rule (bucket_config, resolutions, frame_interval, quantiles of the "
-            "source) differs from that of the state; only batch sizes may change within an epoch; "
-            "try: the "
-            "old rule, or --start-from-scratch");
+            "the bucket rule (bucket_config, resolutions, frame_interval, quantiles of the source, "
+            "order) differs from that of the state; %s may change within an epoch; try: the old "
+            "rule, data_change = \"next\", or --start-from-scratch",
+            o->lists ? "nothing of a reference's" : "only batch sizes");
     return MR_OK;
 }
 
@@ -201,30 +205,10 @@ static mr_status check_seen(const mr_order *o, const mr_subset *seen, const mr_p
     return MR_OK;
 }
 
-mr_status mr_order_restore(mr_order *o, const char *text, const uint64_t *excluded, uint64_t n,
-                           mr_subset *seen)
+// the samples that are taken of each bucket, as a text tells them
+static mr_status read_taken(mr_order *o, const char *text)
 {
-    mr_position at = {0};
-    uint64_t seed = 0, rule = 0, rows = 0, taken = 0;
-    MR_TRY(read_text(text, &at, &seed, &rule, &rows));
-    MR_TRY(check_same(o, text, seed, rule, rows));
-    MR_TRY(check_seen(o, seen, &at));
-    MR_TRY(mr_order_exclude(o, excluded, n));
-    mr_subset_unref(o->next_seen);
-    o->next_seen = mr_subset_ref(seen);
-    MR_TRY(order_begin_epoch(o, at.epoch));
-    const char *tail = strstr(text, "\ntail ");
-    if (tail) {
-        tail_unref(o->at.tail);
-        o->at.tail = NULL;
-        MR_TRY(tail_read(o, tail + 5, &o->at.tail));
-    }
-    if (o->at.excluded_n != at.excluded_n || o->at.excluded_hash != at.excluded_hash)
-        return mr_fail(MR_E_DATA,
-                       "the quarantine list leaves out %llu samples in epoch %llu, the state knows "
-                       "%llu (or others); try: the quarantine.jsonl of that run",
-                       (unsigned long long)o->at.excluded_n, (unsigned long long)at.epoch,
-                       (unsigned long long)at.excluded_n);
+    uint64_t taken = 0;
     const char *p = strstr(text, "\ntaken");
     if (!p)
         return fail_form();
@@ -238,8 +222,45 @@ mr_status mr_order_restore(mr_order *o, const char *text, const uint64_t *exclud
         taken += count;
         p = end;
     }
-    if (*p != '\n' || taken > o->in_epoch + (o->at.tail ? o->at.tail->n : 0))
-        return fail_form();
+    return *p == '\n' && taken <= o->in_epoch + (o->at.tail ? o->at.tail->n : 0) ? MR_OK
+                                                                                 : fail_form();
+}
+
+// and as the lists of a reference tell them
+static mr_status replay_turns(mr_order *o, uint64_t number)
+{
+    for (uint64_t i = 0; i < MR_MIN(number, o->lists->n); i++) {
+        int32_t b = o->lists->turns[i];
+        o->at.taken[b] += (uint64_t)mr_bucket_rule_get(o->rule, b).batch;
+    }
+    return MR_OK;
+}
+
+mr_status mr_order_restore(mr_order *o, const char *text, const uint64_t *excluded, uint64_t n,
+                           mr_subset *seen)
+{
+    mr_position at = {0};
+    uint64_t seed = 0, rule = 0, rows = 0;
+    MR_TRY(read_text(text, &at, &seed, &rule, &rows));
+    MR_TRY(check_same(o, text, seed, rule, rows));
+    MR_TRY(check_seen(o, seen, &at));
+    MR_TRY(mr_order_exclude(o, excluded, n));
+    mr_subset_unref(o->next_seen);
+    o->next_seen = mr_subset_ref(seen);
+    MR_TRY(mr_order_begin(o, at.epoch));
+    const char *tail = strstr(text, "\ntail ");
+    if (tail) {
+        tail_unref(o->at.tail);
+        o->at.tail = NULL;
+        MR_TRY(tail_read(o, tail + 5, &o->at.tail));
+    }
+    if (o->at.excluded_n != at.excluded_n || o->at.excluded_hash != at.excluded_hash)
+        return mr_fail(MR_E_DATA,
+                       "the quarantine list leaves out %llu samples in epoch %llu, the state knows "
+                       "%llu (or others); try: the quarantine.jsonl of that run",
+                       (unsigned long long)o->at.excluded_n, (unsigned long long)at.epoch,
+                       (unsigned long long)at.excluded_n);
+    MR_TRY(o->lists ? replay_turns(o, at.number) : read_taken(o, text));
     o->at.number = at.number, o->at.digest = at.digest;
     // a slot that is begun goes on only in slots of that size
     mr_slot slot = at.slot;

@@ -14,6 +14,7 @@ typedef struct bucket_length {
     int32_t frames, batch, first; /* first: bucket number of the first aspect */
     int64_t needs;                /* frames that a clip must have */
     double keep, tries, cost;
+    bool pair; /* tries was given, a reference then draws for it whatever it is */
 } bucket_length;
 
 typedef struct bucket_ratio {
@@ -54,6 +55,8 @@ struct mr_bucket_rule {
     bucket_resolution *resolutions; /* high to low */
     int32_t n, interval, count;
     bool compat;
+    mr_reference follows;
+    double fps_max; /* of 2.0; 0: none */
     mr_bucket *buckets;
     bucket_place *places; /* [bucket] */
     int64_t *needs;       /* frames that some length needs of a clip, ascending */
@@ -81,11 +84,19 @@ typedef struct bucket_sizes {
     bucket_size *of;
     int32_t log;
 } bucket_sizes;
-/* mr_bucket_rule_assign of n <= BUCKET_ROWS rows at once, with what was kept of sizes under the
- * same rule. out[i]: a bucket, or the mr_drop of row i times -1. */
+/* mr_bucket_rule_assign of n <= BUCKET_ROWS rows at once, the first one number `row`, with what was
+ * kept of sizes under the same rule. out[i]: a bucket, or the mr_drop of row i times -1. */
 enum { BUCKET_ROWS = 256 };
 void bucket_assign(const mr_bucket_rule *rule, bucket_sizes sizes, uint64_t seed, uint64_t epoch,
-                   const mr_hot *rows, int32_t n, int32_t *out);
+                   uint64_t row, const mr_hot *rows, int32_t n, int32_t *out);
+/* The length that takes one sample, asked one by one; NULL and why: none. `epoch` is that of draws;
+ * asked as of mr_bucket_rule_ask, or NULL. */
+const bucket_length *bucket_walk(const mr_bucket_rule *rule, uint64_t seed, uint64_t epoch,
+                                 uint64_t row, const mr_hot *hot, mr_asked *asked, mr_drop *why);
+/* Frames of a clip as lengths of the rule count them. */
+int64_t bucket_frames(const mr_bucket_rule *rule, const mr_hot *hot);
+/* What a draw of our own is for, as a word of its hash. */
+uint64_t bucket_word(const char *purpose, const bucket_resolution *resolution, int32_t frames);
 /* Could some draw of some epoch lead this row to a bucket? */
 bool bucket_may_take(const mr_bucket_rule *rule, bucket_sizes sizes, const mr_hot *hot,
                      int32_t bucket);
@@ -125,6 +136,16 @@ struct mr_subset {
     uint64_t n_gone, cap_gone;
 };
 
+/* An epoch of a reference, which is made of lists; lists.c. */
+typedef struct order_lists {
+    uint32_t *rows; /* each bucket's one behind the other, in their order; room for so many */
+    uint64_t room;
+    uint64_t *first; /* [bucket] where its rows begin */
+    uint16_t *turns; /* [n] bucket of each micro-batch */
+    uint64_t n;
+    uint64_t left; /* one of the rows that are left out; UINT64_MAX: none is */
+} order_lists;
+
 struct mr_order {
     order_rows rows;
     mr_index_reader *reader; /* what `rows` reads; keeps the index */
@@ -150,6 +171,8 @@ struct mr_order {
     mr_subset *seen, *next_seen; /* in this epoch; in the one that begins next */
     bucket_sizes sizes;          /* of rows met lately */
     uint16_t *entered;           /* [row] bucket, 0xffff: none; NULL: too many rows to keep */
+    order_lists *lists;          /* of this epoch, where the rule follows a reference */
+    bool fill, unshuffled;       /* as of mr_order_options */
 };
 
 /* ---- what an epoch left over; tail.c ---- */
@@ -197,8 +220,12 @@ uint64_t order_unpermute(uint64_t key, uint64_t n, uint64_t p);
 mr_status position_text(const mr_position *p, const mr_index_facts *facts, uint64_t rule,
                         uint64_t seed, char **text);
 
-/* Plan `epoch` from its beginning. */
-mr_status order_begin_epoch(mr_order *o, uint64_t epoch);
+/* Errors: MR_E_RECIPE, MR_E_DATA an order of a reference that cannot be; MR_E_MEMORY */
+mr_status lists_new(mr_order *o);
+void lists_free(mr_order *o);
+size_t lists_bytes(const mr_order *o);
+/* This epoch's lists: samples, micro-batches and what is expected of them follow. */
+mr_status lists_plan(mr_order *o);
 
 /* ---- the inside of a blend; blend.c ---- */
 

@@ -146,7 +146,7 @@ static mr_status move_one(const mover *m, const mr_tail *t, int32_t was, uint64_
         return MR_OK;
     mr_drop why;
     MR_TRY(mr_index_hot(m->now, *id / MR_HOT_ROWS, &hot, &n));
-    *bucket = mr_bucket_rule_assign(m->rule, m->from->seed, m->order->at.epoch - 1,
+    *bucket = mr_bucket_rule_assign(m->rule, m->from->seed, m->order->at.epoch - 1, *id,
                                     &hot[*id % MR_HOT_ROWS], &why);
     return MR_OK;
 }

@@ -389,6 +389,10 @@ mr_status mr_order_carry(const mr_carry *from, mr_index *index, const mr_bucket_
     mr_subset *seen = NULL;
     mr_order_options options = {.seed = from->seed, .members = from->members};
     mr_index_facts facts = mr_index_get_facts(index);
+    if (rule->follows || from->rule->follows)
+        return mr_fail(MR_E_DATA, "the rest of an epoch cannot be carried over in the order of a "
+                                  "reference, which would repeat samples and skip others; try: "
+                                  "data_change = \"next\", or order = \"own\" in both");
     mr_status st = mr_order_new(from->index, from->rule, &options, &order);
     if (st == MR_OK)
         st = mr_order_restore(order, from->text, from->excluded, from->n_excluded, from->seen);

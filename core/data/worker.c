@@ -23,17 +23,23 @@ static float fps_of(const mr_clip_info *info, int32_t interval)
                : 24;
 }
 
+static int32_t interval_of(const mr_loader *l, const mr_clip_info *info)
+{
+    return mr_bucket_rule_interval(l->rule, index_fps_milli(info));
+}
+
 static mr_status set_facts(const mr_loader *l, slab *s, int32_t slot, const mr_row *row)
 {
     uint64_t seed = l->options.seed, key = s->draw.keys[slot];
     uint64_t epoch = mr_bucket_rule_draws(l->rule, s->draw.epoch);
     const mr_clip_info *info = &row->info;
     s->native_fps[slot] = info->rate_num ? (float)info->rate_num / (float)info->rate_den : 0;
-    s->fps[slot] = fps_of(info, mr_bucket_rule_interval(l->rule));
+    int32_t interval = interval_of(l, info);
+    s->fps[slot] = fps_of(info, interval);
     s->native_height[slot] = info->height, s->native_width[slot] = info->width;
     s->roots[slot] = row->root;
     // start and caption depend on seed, key and the epoch of draws alone
-    mr_crop crop = mr_bucket_rule_crop(l->rule, s->batch.shape.frames, info->frames);
+    mr_crop crop = mr_bucket_rule_crop(l->rule, s->batch.shape.frames, info->frames, interval);
     s->starts[slot] =
         (int64_t)(mr_fraction(MR_MIX(seed, epoch, key, mr_name_word("sample.start"))) *
                   (double)crop.starts);
@@ -93,7 +99,8 @@ static mr_status fill_slot(worker *w, slab *s, int32_t slot)
         return MR_OK;
     const mr_bucket *b = &s->batch.shape;
     size_t bytes = (size_t)b->frames * 3 * (size_t)b->height * (size_t)b->width;
-    mr_crop crop = mr_bucket_rule_crop(l->rule, b->frames, row.info.frames);
+    mr_crop crop =
+        mr_bucket_rule_crop(l->rule, b->frames, row.info.frames, interval_of(l, &row.info));
     mr_clip_request q = {.path = file,
                          .info = &row.info,
                          .start = s->starts[slot],
@@ -128,9 +135,9 @@ static mr_status fill_slot(worker *w, slab *s, int32_t slot)
 /* ---- planning and completing batches ---- */
 
 // failed and empty slots get the pixels of a good one and weight 0
-static void complete(slab *s)
+static void complete(slab *s, bool blind)
 {
-    size_t bytes = s->batch.bytes / (size_t)s->batch.size;
+    size_t bytes = blind ? 0 : s->batch.bytes / (size_t)s->batch.size;
     int32_t good = 0;
     while (good < s->draw.n && s->faults[good] != MR_FAULT_NONE)
         good++;
@@ -374,7 +381,7 @@ static mr_status work(worker *w)
         if (st != MR_OK || ++s->done < s->draw.n)
             continue;
         pthread_mutex_unlock(&l->lock);
-        complete(s);
+        complete(s, l->options.blind);
         pthread_mutex_lock(&l->lock);
         s->state = READY;
         pthread_cond_broadcast(&l->ready);

@@ -206,6 +206,7 @@ mr_status index_unpack_row(MDB_val v, mr_arena *arena, mr_row *row, const index_
 /* The same without key frames and captions. */
 mr_status index_unpack_facts(MDB_val v, mr_arena *arena, mr_row *row);
 mr_hot index_hot_of(const mr_row *row);
+uint32_t index_fps_milli(const mr_clip_info *info); /* to the nearest; 0: not known */
 /* Hash of key, hot fields, file size and captions. */
 mr_hash128 index_row_hash(const mr_row *row);
 

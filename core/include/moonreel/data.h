@@ -15,6 +15,26 @@
 extern "C" {
 #endif
 
+/* ---- generators that references draw from ---- */
+
+/* The Mersenne twister; plain data. Seeded as torch seeds it, or by an array as Python does (the
+ * words of a seed, least significant first). Threads: one at a time. */
+enum { MR_TWISTER_WORDS = 624 };
+typedef struct mr_twister {
+    uint32_t words[MR_TWISTER_WORDS];
+    int32_t at;
+} mr_twister;
+MR_API void mr_twister_seed(mr_twister *t, uint32_t seed);
+MR_API void mr_twister_seed_words(mr_twister *t, const uint32_t *words, int32_t n);
+MR_API uint32_t mr_twister_next(mr_twister *t);
+
+/* numpy.random.default_rng(seed); plain data. */
+typedef struct mr_pcg64 {
+    uint64_t high, low, add_high, add_low;
+} mr_pcg64;
+MR_API void mr_pcg64_seed(mr_pcg64 *p, uint64_t seed);
+MR_API double mr_pcg64_next(mr_pcg64 *p); /* in [0, 1), of 53 bits */
+
 /* ---- buckets ---- */
 
 /* A bucket is samples with one (frames, height, width). The rule says which bucket a sample enters:
@@ -24,7 +44,7 @@ extern "C" {
 typedef struct mr_bucket_length {
     int32_t frames;
     double keep;   /* probability of entering when it fits */
-    double tries;  /* probability of being looked at; 1 when not given */
+    double tries;  /* probability of being looked at; NaN: not given, which is 1 */
     int32_t batch; /* samples of a micro-batch; 0 only with keep 0 */
     double cost;   /* of a micro-batch, in any unit; 0: its pixels */
 } mr_bucket_length;
@@ -58,6 +78,7 @@ typedef enum mr_drop {
     MR_DROP_QUARANTINE,
     MR_DROP_SEEN,    /* trained in this epoch before data or rule changed */
     MR_DROP_OUTSIDE, /* no sample of the source */
+    MR_DROP_LEFT,    /* of no whole batch, where a reference drops those */
     MR_DROP_COUNT
 } mr_drop;
 MR_API const char *mr_drop_text(
@@ -72,7 +93,6 @@ MR_API mr_status mr_bucket_rule_new(const mr_bucket_resolution *resolutions, int
 MR_API void mr_bucket_rule_free(mr_bucket_rule *rule);
 MR_API int32_t mr_bucket_rule_count(const mr_bucket_rule *rule);
 MR_API mr_bucket mr_bucket_rule_get(const mr_bucket_rule *rule, int32_t bucket);
-MR_API int32_t mr_bucket_rule_interval(const mr_bucket_rule *rule);
 /* From epoch `epochs` on draws repeat: bucket, start and caption of a sample in epoch e are those
  * of epoch mr_bucket_rule_draws, which is e modulo epochs. 0, as a rule begins: they never do.
  * Before the rule is used. */
@@ -83,19 +103,58 @@ mr_bucket_rule_hash(const mr_bucket_rule *rule); /* of all but batch sizes and c
 /* The same for some samples alone, as states of their order say it. */
 typedef struct mr_subset mr_subset;
 MR_API uint64_t mr_bucket_rule_hash_of(const mr_bucket_rule *rule, const mr_subset *members);
-/* The bucket of a sample in an epoch, or -1 and why. Threads: any. */
+/* The bucket of a sample in an epoch, or -1 and why. `row` is its number in the index, which counts
+ * where the rule follows a reference. Threads: any. */
 MR_API int32_t mr_bucket_rule_assign(const mr_bucket_rule *rule, uint64_t seed, uint64_t epoch,
-                                     const mr_hot *hot, mr_drop *why);
+                                     uint64_t row, const mr_hot *hot, mr_drop *why);
+
+/* Whose assignment and order of batches is followed, number for number, generators included: those
+ * of Open-Sora 1.2 or 2.0 in training. Orders of such a rule are the reference's epochs: samples
+ * that make no whole batch of their bucket, and batches that not every rank has one of, are left
+ * out. Before the rule is used.
+ *
+ * fps_max  2.0: faster clips are thinned to at most so many frames a second; 0: none are
+ * Errors: MR_E_RECIPE a pair of probabilities for pictures */
+typedef enum mr_reference { MR_REFERENCE_NONE, MR_REFERENCE_12, MR_REFERENCE_20 } mr_reference;
+MR_API mr_status mr_bucket_rule_follow(mr_bucket_rule *rule, mr_reference reference,
+                                       double fps_max);
+MR_API mr_reference mr_bucket_rule_follows(const mr_bucket_rule *rule);
+/* Frames from one that a sample takes to the next, of a clip of that rate (0: not known). */
+MR_API int32_t mr_bucket_rule_interval(const mr_bucket_rule *rule, uint32_t fps_milli);
+
+/* What each length of the rule says of a sample, in the order in which they are asked. */
+typedef enum mr_said {
+    MR_SAID_NOTHING, /* not asked: a longer one did not keep it, or one before took it */
+    MR_SAID_SMALL,
+    MR_SAID_UNFIT, /* too short, or a picture */
+    MR_SAID_NOT_TRIED,
+    MR_SAID_NOT_KEPT,
+    MR_SAID_TAKES
+} mr_said;
+typedef struct mr_asked {
+    const char *resolution; /* lent by the rule */
+    int32_t frames;
+    double keep, tries;
+    mr_said said;
+    int32_t n_draws;
+    double draws[2]; /* in 0..1 */
+} mr_asked;
+MR_API int32_t mr_bucket_rule_lengths(const mr_bucket_rule *rule);
+/* asked    [mr_bucket_rule_lengths(rule)] */
+MR_API void mr_bucket_rule_ask(const mr_bucket_rule *rule, uint64_t seed, uint64_t epoch,
+                               uint64_t row, const mr_hot *hot, mr_asked *asked);
 
 /* Which frames of a clip of `have` frames a sample takes: the first one is one of `starts`, from 0
- * on, and mr_clip_frame tells the others. Every interval-th frame; under compat as Open-Sora 1.2
- * takes them: spread over frames * interval ones, the last possible start left out. */
+ * on, and mr_clip_frame tells the others. Every interval-th frame; under compat, and where the rule
+ * follows a reference, as Open-Sora takes them: spread over frames * interval ones, the last
+ * possible start left out. */
 typedef struct mr_crop {
     int64_t starts; /* >= 1 */
     int32_t frames, step;
     int64_t spread; /* as of mr_clip_request */
 } mr_crop;
-MR_API mr_crop mr_bucket_rule_crop(const mr_bucket_rule *rule, int32_t frames, int64_t have);
+MR_API mr_crop mr_bucket_rule_crop(const mr_bucket_rule *rule, int32_t frames, int64_t have,
+                                   int32_t interval);
 MR_API int64_t mr_crop_frame(const mr_crop *crop, int64_t start, int32_t i);
 
 /* ---- order ---- */
@@ -171,7 +230,8 @@ MR_API mr_status mr_subset_read(const char *path, mr_subset **out);
 typedef struct mr_order_options {
     uint64_t seed;
     /* Micro-batches that are drawn together, of costs within 5 %, so that ranks which share them
-     * end at the same time; 0 or 1: each by itself. Ref: dataplane 4.5 */
+     * end at the same time; 0 or 1: each by itself. Ref: dataplane 4.5. Where the rule follows a
+     * reference: its ranks, an epoch has a multiple of them. */
     int32_t slot;
     mr_subset *members; /* samples that it is of; NULL: all; keeps a reference */
     /* What is left of a bucket at an epoch's end and is no whole micro-batch comes first in the
@@ -179,12 +239,16 @@ typedef struct mr_order_options {
      * Ref: dataplane 4.4 */
     bool carry;
     uint64_t epochs;
+    /* Where the rule follows a reference, not as it trains: what is no whole batch is filled up
+     * from the front instead of left out; nothing is shuffled. */
+    bool fill, unshuffled;
 } mr_order_options;
 
 typedef struct mr_order mr_order;
 /* The order of all micro-batches for (index, rule, seed), at epoch 0. Keeps the index, borrows the
  * rule.
- * Errors: MR_E_DATA when no row enters any bucket, with the rows removed by each rule */
+ * Errors: MR_E_DATA when no row enters any bucket, with the rows removed by each rule; MR_E_RECIPE
+ * the rule follows a reference, which knows no carried samples and no members */
 MR_API mr_status mr_order_new(mr_index *index, const mr_bucket_rule *rule,
                               const mr_order_options *options, mr_order **out);
 MR_API void mr_order_free(mr_order *order);
@@ -195,10 +259,15 @@ MR_API int32_t mr_order_batch_max(const mr_order *order);
 MR_API mr_status mr_order_next(mr_order *order, mr_draw *draw);
 /* Keys (low halves) left out from the next planned epoch on; copies. */
 MR_API mr_status mr_order_exclude(mr_order *order, const uint64_t *keys, uint64_t n);
-/* This epoch: samples of bucket b; rows dropped for a reason; micro-batches in all. */
+/* This epoch: samples of bucket b that are drawn; rows dropped for a reason; micro-batches in all.
+ */
 MR_API uint64_t mr_order_samples(const mr_order *order, int32_t bucket);
 MR_API uint64_t mr_order_dropped(const mr_order *order, mr_drop why);
 MR_API uint64_t mr_order_batches(const mr_order *order);
+/* Epoch `epoch` from its beginning. Errors: those of mr_order_next */
+MR_API mr_status mr_order_begin(mr_order *order, uint64_t epoch);
+/* One of the rows that a reference leaves out because they make no whole batch; false: none. */
+MR_API bool mr_order_left_row(const mr_order *order, uint64_t *row);
 
 /* Keys (low halves) that a quarantine.jsonl leaves out of an epoch of the index with this
  * fp_order, a source of that name, ascending; the caller frees them with mr_free. A file that is

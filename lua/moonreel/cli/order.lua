@@ -12,7 +12,8 @@ local command = {
     { "--step N", "from 1 (default: 1)", least = 1 },
     { "--count N", "so many steps, from there on (default: 1)", least = 1 },
     { "--rank R", "what this one of --ranks takes, from 0", least = 0 },
-    { "--ranks N", "a step is so many times `accumulate` micro-batches (default: 1)", least = 1 },
+    { "--ranks N", "that share the order (default: 1): a step is so many times `accumulate` "
+      .. "micro-batches, where virtual_ranks does not say how many", least = 1 },
     { "--id K", "at which steps this sample comes: its row from 1, key or path; from --step to the "
       .. "end of that epoch" },
     { "--source NAME", "of --id, where dataset.sources has several" },
@@ -103,8 +104,8 @@ function command.run(args)
   local settings, run = target.settings(parsed, parsed.positional[1], opts.stage)
   local list <close> = target.sources(settings, opts.data)
   local order <close> = require("moonreel.data.order").open(settings, list,
-    run and run .. "/quarantine.jsonl")
-  local together = settings.accumulate * ranks
+    run and run .. "/quarantine.jsonl", ranks)
+  local together = settings.accumulate * require("moonreel.data.order").step_ranks(settings, ranks)
   order:skip((step - 1) * together)
   local draws = {}
   if opts.id then

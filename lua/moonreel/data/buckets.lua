@@ -86,8 +86,8 @@ local function length_row(name, frames, entry)
       name, tostring(frames), type(entry))
   end
   local p, batch = entry[1], entry[2]
-  local keep, try = p, 1.0
-  if type(p) == "table" then
+  local keep, try, pair = p, 1.0, type(p) == "table" or nil
+  if pair then
     keep, try = p[1], p[2]
   end
   if type(keep) ~= "number" or type(try) ~= "number"
@@ -95,7 +95,7 @@ local function length_row(name, frames, entry)
     recipe_error("bucket_config.%s[%s]: expected { probability, batch size } or { { keep, try }, "
       .. "batch size }", name, tostring(frames))
   end
-  return { count, keep + 0.0, try + 0.0, math.tointeger(batch or 0) }
+  return { count, keep + 0.0, try + 0.0, math.tointeger(batch or 0), pair = pair }
 end
 
 -- what a micro-batch of a length costs, by a recipe's table; nil: its pixels
@@ -160,16 +160,31 @@ local read_options = options.declare("buckets.rule", {
   { "draw_epochs", "integer", "epochs after which draws of samples repeat; 0: never",
     default = 0 },
   { "bucket_costs", "table", "resolution -> frames -> what a micro-batch costs" },
+  { "reference", "text", "buckets and order are those of \"opensora-1.2\" or \"opensora-2.0\"" },
+  { "fps_max", "number", "of 2.0: faster clips are thinned to so many frames a second; 0: none",
+    default = 0 },
 })
 
 --- A recipe's tables as a rule that can be asked: rule:assign{frames, height, width, key, seed,
--- epoch}, rule:crop(frames, have, start).
+-- epoch}, rule:ask of the same, rule:crop(frames, have, start).
 ---@param given table  options of buckets.rule, declared above
 ---@return mr.BucketRule
 function buckets.rule(given)
   local o = read_options(given)
   return core.rule { buckets = buckets.resolve(o.bucket_config, o.resolutions, o.bucket_costs),
-    frame_interval = o.frame_interval, compat = o.compat, draw_epochs = o.draw_epochs }
+    frame_interval = o.frame_interval, compat = o.compat, draw_epochs = o.draw_epochs,
+    reference = o.reference, fps_max = o.fps_max }
+end
+
+--- Whose order settings follow: "opensora-1.2", "opensora-2.0"; nil: our own.
+---@param settings table  baked
+---@return string|nil
+function buckets.reference(settings)
+  if settings.order == "reference" and not settings.compat then
+    recipe_error("order = \"reference\", and compat is none: which one? expected compat = "
+      .. "\"opensora-1.2\" or \"opensora-2.0\"")
+  end
+  return settings.order ~= "own" and settings.compat or nil
 end
 
 --- What settings say of buckets, as options of buckets.rule and data.loader.
@@ -179,7 +194,8 @@ function buckets.of(settings)
   return { bucket_config = settings:plain("bucket_config"),
     resolutions = settings:plain("resolutions"), bucket_costs = settings:plain("bucket_costs"),
     frame_interval = settings.dataset.frame_interval, compat = settings.compat == "opensora-1.2",
-    draw_epochs = settings.dataset.draw_epochs }
+    draw_epochs = settings.dataset.draw_epochs, reference = buckets.reference(settings),
+    fps_max = settings.dataset.fps_max }
 end
 
 return buckets

@@ -139,6 +139,9 @@ local read_loader = options.declare("data.loader", {
   { "compat", "boolean|text", "the length test of Open-Sora 1.2: true or \"opensora-1.2\"" },
   { "draw_epochs", "integer", "epochs after which draws of samples repeat; 0: never",
     default = 0 },
+  { "reference", "text", "buckets and order are those of \"opensora-1.2\" or \"opensora-2.0\"" },
+  { "fps_max", "number", "of 2.0: faster clips are thinned to so many frames a second; 0: none",
+    default = 0 },
   { "seed", "integer", "of the order", default = 0 },
   { "threads", "integer", "of decoding; 0: one per processor", default = 0 },
   { "prefetch", "integer", "batches decoded ahead", default = 2 },
@@ -149,7 +152,8 @@ local read_loader = options.declare("data.loader", {
   { "seen", "text", "path of the list of trained samples that the state names" },
   { "epoch", "integer", "without a state: begin at this one", default = 0 },
   { "bucket_costs", "table", "resolution -> frames -> what a micro-batch costs" },
-  { "virtual_ranks", "integer", "micro-batches of equal cost, drawn together", default = 1 },
+  { "virtual_ranks", "integer", "micro-batches of equal cost, drawn together; in the order of a "
+    .. "reference its ranks", default = 1 },
   { "tail", "text", "what is no whole micro-batch at an epoch's end: \"short\"; \"carry\": "
     .. "first in the next one", default = "short" },
   { "deadline_s", "number", "seconds for one clip", default = 60 },

@@ -146,7 +146,8 @@ function loader.new(o)
   return setmetatable({ core = core.new(sources_of(o), {
     buckets = buckets.resolve(o.bucket_config, o.resolutions, o.bucket_costs),
     frame_interval = o.frame_interval, compat = o.compat == true or o.compat == "opensora-1.2",
-    draw_epochs = o.draw_epochs, seed = o.seed, threads = o.threads, prefetch = o.prefetch,
+    draw_epochs = o.draw_epochs, reference = o.reference, fps_max = o.fps_max,
+    seed = o.seed, threads = o.threads, prefetch = o.prefetch,
     epochs = o.epochs,
     state = o.state, excluded = o.excluded, quarantine = o.quarantine, slot = o.virtual_ranks,
     carry = o.tail == "carry", lpt = o.lpt,

@@ -107,8 +107,11 @@ local function place_one(given)
   local same_data = at.fp_order == given.index.meta.fp_order
   local members = given.members
   local same_set = at.fp_set == given.index.meta.fp_set
-  if (at.seed ~= given.seed or not same_set)
-      and (given.change == "next" or given.change == "restart") then
+  -- of lists of a reference nothing can be carried over
+  local listed = given.rule.reference or given.was.rule.reference
+  local differs_in = at.seed ~= given.seed or not same_set
+    or listed and at.rule ~= rule:hash(members)
+  if differs_in and (given.change == "next" or given.change == "restart") then
     local epoch = given.change == "next" and at.epoch + 1 or 0
     return { epoch = epoch }, ("the data begin anew with epoch %d"):format(epoch)
   end

@@ -9,6 +9,9 @@ return {
     { "frame_interval", "integer", default = 1, min = 1, unit = "frames",
       reader = "data", resume = "warn",
       help = "take every n-th frame" },
+    { "fps_max", "number", default = 0, min = 0, unit = "frames/s", reader = "data",
+      resume = "warn",
+      help = "in the order of opensora-2.0 faster clips are thinned to at most this; 0: none" },
     { "draw_epochs", "integer", default = 0, min = 0, unit = "epochs", reader = "data",
       resume = "refuse", position = true,
       help = "after so many epochs what is drawn of a sample repeats: bucket, start, caption and "

@@ -1,9 +1,9 @@
---- Reference files about data: which bucket a sample enters, which frames of it are taken. The
--- order of batches is our own; of the reference's only its groups are compared.
+--- Reference files about data: which bucket a sample enters, what the batches of each rank hold,
+-- which frames of a clip are taken.
 -- @module moonreel.golden.data
-local base = require "moonreel.core.base"
 local buckets = require "moonreel.data.buckets"
 local core = require "moonreel.core.loader"
+local epochs = require "moonreel.golden.epochs"
 local json = require "moonreel.core.json"
 
 -- rows of a two-dimensional tensor, by number from 1
@@ -14,97 +14,61 @@ local function rows(f, name)
   end
 end
 
--- ---- buckets with given draws ----
-
--- a reference's bucket_config in the core's form; entries = resolution -> frames -> its row of
--- {frames, keep, try, batch}, which can be set anew before a rule is made
+-- a reference's bucket_config in the core's form
 local function open_config(bucket_config)
   for _, lengths in pairs(bucket_config) do
     for _, entry in pairs(lengths) do
       entry[2] = entry[2] ~= json.null and entry[2] or nil
     end
   end
-  local list, entries = buckets.resolve(bucket_config), {}
-  for _, resolution in ipairs(list) do
-    local named = {}
-    for _, row in ipairs(resolution.lengths) do
-      named[row[1]] = row
-    end
-    entries[resolution.name] = named
-  end
-  return list, entries
+  return buckets.resolve(bucket_config)
 end
 
--- what a drawn number decides, as a probability that needs no drawing
-local function decided(p, draw, is_below)
-  if draw == nil then
-    return p >= 1 and 1.0 or 0.0
-  end
-  return is_below(draw, p) and 1.0 or 0.0
-end
-local function below(u, p) return u < p end
-local function not_above(u, p) return u <= p end
+-- ---- buckets ----
 
--- the generators that the reference made for a sample, and the numbers each gave
-local function recorded_draws(f, name, config)
-  local pair_of = {}
-  for resolution, lengths in pairs(config.bucket_index) do
-    for frames, pair in pairs(lengths) do
-      pair_of[pair] = {resolution = resolution, frames = math.tointeger(tonumber(frames))}
-    end
+-- the numbers that the reference drew for each sample, by the seeds of its generators
+local function recorded_draws(f, name)
+  if not f.has[name .. ".rng_seed"] then
+    return function() return {} end
   end
   local seeds, first = f:list(name .. ".rng_seed"), f:list(name .. ".rng_first")
   local draws, draw_first = f:list(name .. ".draw"), f:list(name .. ".draw_first")
   return function(sample)
-    local g, last = first[sample], first[sample + 1]
-    return function()
-      g = g + 1
-      if g > last then
-        return nil
-      end
-      local pair = pair_of[seeds[g] - config.base_seed - (sample - 1) * config.num_bucket]
-      if not pair then
-        base.raise("MR_E_DATA", string.format("%s: %s: the seed %d belongs to no bucket", f.path,
-          name, seeds[g]))
-      end
-      return pair, table.move(draws, draw_first[g] + 1, draw_first[g + 1], 1, {})
+    local by_seed = {}
+    for g = first[sample] + 1, first[sample + 1] do
+      -- one more generator of the same seed, which draws nothing, may follow
+      by_seed[seeds[g]] = by_seed[seeds[g]]
+        or table.move(draws, draw_first[g] + 1, draw_first[g + 1], 1, {})
     end
+    return by_seed
   end
 end
 
--- a function (sample) -> rule, in which all that the reference drew for the sample is decided
-local function rules(f, name, config)
-  local list, entries = open_config(config.config)
-  local function make()
-    return core.rule{buckets = list, frame_interval = config.frame_interval, compat = true}
-  end
-  if not f.has[name .. ".rng_seed"] then
-    local rule = make()
-    return function() return rule end
-  end
-  local draws_of = recorded_draws(f, name, config)
-  return function(sample)
-    for pair, drawn in draws_of(sample) do
-      local row = entries[pair.resolution][pair.frames]
-      local p = config.config[pair.resolution][tostring(pair.frames)][1]
-      if type(p) == "table" then
-        row[2], row[3] = decided(p[1], drawn[2], below), decided(p[2], drawn[1], not_above)
-      else
-        row[2] = decided(p, drawn[1], below)
-      end
+-- What we draw for a sample, against that; the reference draws once more where nothing depends on
+-- it.
+local function differing_draws(asked, recorded, first_seed)
+  local different = 0
+  for k, one in ipairs(asked) do
+    for i, u in ipairs(one.draws) do
+      local there = recorded[first_seed + k - 1]
+      different = different + (there and there[i] == u and 0 or 1)
     end
-    return make()
   end
+  return different
 end
 
 local function bucket_assignment(f, result)
   local frames, height, width = f:list("in.num_frames"), f:list("in.height"), f:list("in.width")
   for name, config in pairs(f:need("configs")) do
-    local rule_of, bucket, thw = rules(f, name, config), rows(f, name .. ".bucket"),
-      rows(f, name .. ".thw")
-    local different = 0
+    local bucket, thw, recorded = rows(f, name .. ".bucket"), rows(f, name .. ".thw"),
+      recorded_draws(f, name)
+    local rule = core.rule{buckets = open_config(config.config), reference = "opensora-1.2",
+      frame_interval = config.frame_interval}
+    local different, draws, seed = 0, 0, config.base_seed or 0
     for i = 1, #frames do
-      local got = rule_of(i):assign{frames = frames[i], height = height[i], width = width[i]}
+      local sample = {frames = frames[i], height = height[i], width = width[i], row = i,
+        seed = seed}
+      local got = rule:assign(sample)
       local place, length = bucket(i)
       local _, h, w = thw(i)
       local same
@@ -115,63 +79,85 @@ local function bucket_assignment(f, result)
           and got.frames == length and got.height == h and got.width == w
       end
       different = different + (same and 0 or 1)
+      if f.has[name .. ".rng_seed"] then
+        draws = draws + differing_draws(rule:ask(sample), recorded(i),
+          seed + (i - 1) * config.num_bucket)
+      end
     end
     result:exact(name, different)
+    result:exact(name .. ", draws", draws)
   end
 end
 
--- ---- groups of the reference's batches ----
+-- ---- batches ----
 
--- the sizes of the batches that each row is in, over all ranks and numbers of ranks
-local function sizes_of_rows(f, set)
-  local sizes = {}
-  for _, name in ipairs(f.names) do
-    local stem = name:match("^(.*)%.first$")
-    if stem and stem:sub(1, #set + 1) == set .. "." and f.has[stem .. ".thw"] then
-      local first, index, thw = f:list(name), f:list(stem .. ".index"), rows(f, stem .. ".thw")
-      for b = 1, #first - 1 do
-        for at = first[b] + 1, first[b + 1] do
-          local of_row = sizes[index[at]] or {}
-          sizes[index[at]], of_row[#of_row + 1] = of_row, {thw(b)}
-        end
-      end
+-- batches of one rank that differ from a set of the file
+local function differing_batches(f, set, batches)
+  local first, index, thw = f:list(set .. ".first"), f:list(set .. ".index"), rows(f, set .. ".thw")
+  local different = #batches == #first - 1 and 0 or 1
+  for b, batch in ipairs(batches) do
+    local t, h, w = thw(b)
+    local same = b < #first and #batch.rows == first[b + 1] - first[b]
+      and (#batch.rows == 0 or batch.frames == t and batch.height == h and batch.width == w)
+    for k, row in ipairs(batch.rows) do
+      same = same and row == index[first[b] + k]
+    end
+    different = different + (same and 0 or 1)
+  end
+  return different
+end
+
+-- every ranks-th of a list, from one on
+local function share(batches, rank, ranks)
+  local own = {}
+  for i = rank + 1, #batches, ranks do
+    own[#own + 1] = batches[i]
+  end
+  return own
+end
+
+-- what ranks had of an epoch: as our order says it, and as the loaders of all ranks give it
+local function compare_ranks(f, result, index, o, set, from)
+  local of_order = epochs.of_order(index, o)
+  local whole, loaded = 0, 0
+  for rank = 0, o.ranks - 1 do
+    local of_rank = ("%s.rank%d"):format(set, rank)
+    whole = whole + differing_batches(f, of_rank,
+      share(table.move(of_order, (from or 0) + 1, #of_order, 1, {}), rank, o.ranks))
+    if not o.fill then
+      loaded = loaded + differing_batches(f, of_rank, epochs.of_loader(index, o, rank, from))
     end
   end
-  return sizes
+  result:exact(set, whole)
+  result:exact(set .. ", loaders", loaded)
 end
 
+-- Sets drop1.epoch0.world2 are whole epochs with or without drop_last, and sets
+-- resume.epoch1.step3.world2to4 are what comes behind so many steps. Those that begin with "cached"
+-- are of a bucket table of another epoch: what the reference does when it goes on in a later one,
+-- which an uninterrupted run differs from.
 local function batch_sampler(f, result)
   local frames, height, width = f:list("in.num_frames"), f:list("in.height"), f:list("in.width")
-  local list, entries = open_config(f:need("bucket_config"))
-  for set, groups in pairs(f:need("info")) do
-    -- lengths and states of the reference's sampler are numbers and records, not lists of groups
-    local is_groups = type(groups) == "table" and groups[1] and groups[1].bucket
-    local sizes, different = sizes_of_rows(f, set), 0
-    for _, group in ipairs(is_groups and groups or {}) do
-      local resolution, length = group.bucket[1], group.bucket[2]
-      -- whatever was drawn led here: no other bucket is open
-      for name, named in pairs(entries) do
-        for count, row in pairs(named) do
-          row[2] = name == resolution and count == length and 1.0 or 0.0
-          row[3] = count == length and 1.0 or 0.0
-        end
-      end
-      local rule = core.rule{buckets = list, compat = true}
-      for _, i in ipairs(group.indices) do
-        local got = rule:assign{frames = frames[i + 1], height = height[i + 1],
-          width = width[i + 1]}
-        local same = got and got.resolution == resolution and got.frames == length
-          and got.batch == group.batch_size
-        for _, size in ipairs(sizes[i] or {}) do
-          same = same and got.frames == size[1] and got.height == size[2] and got.width == size[3]
-        end
-        different = different + (same and 0 or 1)
-      end
-    end
-    if is_groups then
-      result:exact(set, different)
-    end
+  local samples, list = {}, open_config(f:need("bucket_config"))
+  for i = 1, #frames do
+    samples[i] = {frames = frames[i], height = height[i], width = width[i]}
   end
+  epochs.with(samples, function(index)
+    for _, name in ipairs(f.names) do
+      local set = name:match("^(.*)%.rank0%.first$")
+      local drop, epoch, ranks = (set or ""):match("^drop(%d)%.epoch(%d+)%.world(%d+)$")
+      local resumed, step, before, after =
+        (set or ""):match("^resume%.epoch(%d+)%.step(%d+)%.world(%d+)to(%d+)$")
+      local o = {buckets = list, reference = "opensora-1.2", seed = f:need("seed"),
+        epoch = math.tointeger(epoch or resumed), ranks = math.tointeger(ranks or after),
+        fill = drop == "0"}
+      if drop then
+        compare_ranks(f, result, index, o, set)
+      elseif resumed then
+        compare_ranks(f, result, index, o, set, step * before // o.ranks * o.ranks)
+      end
+    end
+  end)
 end
 
 -- ---- frames ----

@@ -3,6 +3,9 @@
 -- @module moonreel.golden.data20
 local base = require "moonreel.core.base"
 local aspects = require "moonreel.data.aspects"
+local buckets = require "moonreel.data.buckets"
+local core = require "moonreel.core.loader"
+local epochs = require "moonreel.golden.epochs"
 local generators = require "moonreel.data.generators"
 local json = require "moonreel.core.json"
 local names = require "moonreel.sample.names"
@@ -88,61 +91,110 @@ local function samples_of(file)
   return samples
 end
 
+-- the rule of a file in the core's form; its resolutions of equal pixels keep their order
 local function rule_of(file)
-  return opensora20.rule(file.bucket_config, { fps_max = given(file.fps_max), seed = file.seed })
+  local config, resolutions = {}, {}
+  for place, entry in ipairs(file.bucket_config) do
+    local lengths = {}
+    for _, row in ipairs(entry[2]) do
+      lengths[row[1]] = row[2]
+    end
+    config[entry[1]], resolutions[entry[1]] = lengths, place
+  end
+  local list = buckets.resolve(config)
+  table.sort(list, function(a, b)
+    if a.pixels ~= b.pixels then
+      return a.pixels > b.pixels
+    end
+    return resolutions[a.name] < resolutions[b.name]
+  end)
+  return list
 end
 
 local function assign(text, result)
   local file = json.decode(text)
-  local rule, samples, sizes, buckets, draws = rule_of(file), samples_of(file), 0, 0, 0
+  local list, samples, sizes, taken, draws = rule_of(file), samples_of(file), 0, 0, 0
+  local rule = core.rule { buckets = list, reference = "opensora-2.0", fps_max = file.fps_max }
+  local aspect_of, count = {}, 0
   for i, wanted in ipairs(file.bucket_order) do
-    local got = rule.buckets[i]
-    sizes = sizes + (got and got.name == wanted[1] and 0 or 1)
+    local got = list[i]
+    table.sort(got.lengths, function(a, b) return a[1] > b[1] end)
+    sizes = sizes + (got.name == wanted[1] and 0 or 1)
     for k, frames in ipairs(wanted[2]) do
-      sizes = sizes + (got.lengths[k].frames == frames and 0 or 1)
+      sizes = sizes + (got.lengths[k][1] == frames and 0 or 1)
     end
-    for _, row in ipairs(got.aspects) do
+    for _, row in ipairs(aspects.resolution(got.name).aspects) do
       local want = file.aspect_tables[got.name][row.name]
       sizes = sizes + (want and want[1] == row.height and want[2] == row.width and 0 or 1)
+      aspect_of[("%s %d %d"):format(got.name, row.height, row.width)] = row.name
     end
+    count = count + #got.lengths * #got.aspects
   end
-  sizes = sizes + (rule.count == file.num_buckets and 0 or 1)
+  sizes = sizes + (count == file.num_buckets and 0 or 1)
   for _, epoch in ipairs(file.epochs) do
     for i, wanted in ipairs(epoch.assignment) do
-      local drawn = {}
-      local got, want = rule:assign(samples[i], i - 1, epoch.epoch, drawn), given(wanted)
+      local s, drawn = samples[i], {}
+      local sample = { frames = s.frames, height = s.height, width = s.width, fps = s.fps, row = i,
+        seed = file.seed, epoch = epoch.epoch }
+      local got, want = rule:assign(sample), given(wanted)
       local same = not got and not want or got and want and got.resolution == want[1]
-        and got.frames == want[2] and got.aspect == want[3]
-      buckets = buckets + (same and 0 or 1)
+        and got.frames == want[2]
+        and aspect_of[("%s %d %d"):format(got.resolution, got.height, got.width)] == want[3]
+      taken = taken + (same and 0 or 1)
+      for _, one in ipairs(rule:ask(sample)) do
+        table.move(one.draws, 1, #one.draws, #drawn + 1, drawn)
+      end
       draws = draws + differing(drawn, given(epoch.draws[i]) or {})
     end
   end
   result:exact("resolutions", sizes)
-  result:exact("buckets", buckets)
+  result:exact("buckets", taken)
   result:exact("draws", draws)
 end
 
+-- a batch as the file writes it
+local function named(batch)
+  local out = {}
+  for i, row in ipairs(batch and batch.rows or {}) do
+    out[i] = ("%d-%d-%d-%d"):format(row, batch.frames, batch.height, batch.width)
+  end
+  return out
+end
+
+-- What ranks had, as our order says it and, where the file is of training, as the loaders of all
+-- ranks give it.
 local function sampler(text, result, folder)
   local file = json.decode(text)
   local data = json.decode(base.read_file(folder .. "/" .. file.dataset))
-  local rule, samples, differ = rule_of(data), samples_of(data), 0
-  for _, run in ipairs(file.sampler) do
-    local ranks = run.world
-    local got = rule:batches(samples, { epoch = run.epoch, shuffle = file.shuffle,
-      drop_last = file.drop_last, ranks = ranks })
-    local from = (given(run.start_step) or 0) * ranks
-    for rank, batches in ipairs(run.ranks) do
-      for i, batch in ipairs(batches) do
-        differ = differ + differing(got.batches[from + (i - 1) * ranks + rank] or {}, batch)
-      end
-      local left = (#got.batches - from) // ranks
-      if not given(run.start_step) then
-        differ = differ + (#batches == left and left == run.num_batches_yielded[rank]
-          and got.length == run.len and 0 or 1)
+  local list, whole, loaded = rule_of(data), 0, 0
+  epochs.with(samples_of(data), function(index)
+    for _, run in ipairs(file.sampler) do
+      local ranks = run.world
+      local o = { buckets = list, reference = "opensora-2.0", fps_max = data.fps_max,
+        seed = data.seed, epoch = run.epoch, ranks = ranks, fill = not file.drop_last,
+        unshuffled = not file.shuffle }
+      local got, start = epochs.of_order(index, o), given(run.start_step)
+      local from = (start or 0) * ranks
+      for rank, batches in ipairs(run.ranks) do
+        local own = file.drop_last and file.shuffle
+          and epochs.of_loader(index, o, rank - 1, start and from)
+        for i, batch in ipairs(batches) do
+          whole = whole + differing(named(got[from + (i - 1) * ranks + rank]), batch)
+          loaded = loaded + (own and differing(named(own[i]), batch) or 0)
+        end
+        if not start then
+          local left, plain = #got // ranks, o.fill
+          o.fill, o.ranks = false, 1
+          whole = whole + (#batches == left and left == run.num_batches_yielded[rank]
+            and #epochs.of_order(index, o) // ranks == run.len and 0 or 1)
+          o.fill, o.ranks = plain, ranks
+          loaded = loaded + (own and #own ~= #batches and 1 or 0)
+        end
       end
     end
-  end
-  result:exact("batches", differ)
+  end)
+  result:exact("batches", whole)
+  result:exact("batches of loaders", loaded)
 end
 
 local function data_rules(text, result)

@@ -57,7 +57,7 @@ local function open_trial(r, bucket, batch)
     { __index = r, __close = Trial.__close })
   local good, problem = pcall(function()
     trial.loader = trial:keep(samples.open_loader(r, { epochs = 0, bucket_config = {
-      [bucket.resolution] = { [bucket.frames] = { 1.0, batch } } } }))
+      [bucket.resolution] = { [bucket.frames] = { 1.0, batch } } } }, true))
     trial.plan = trial.loader:plan()
     trial.feed = feed.new(r.settings, r.pipe, { codec = r.codec })
     loop.predict(trial)

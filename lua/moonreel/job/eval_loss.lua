@@ -70,7 +70,7 @@ local function measure(r, resolution, frames, batch_size)
     row.losses[i] = 0
   end
   local loader <close> = samples.open_loader(r, { epochs = 1, allow_empty_buckets = true,
-    bucket_config = { [resolution] = { [frames] = { 1.0, batch_size } } } })
+    bucket_config = { [resolution] = { [frames] = { 1.0, batch_size } } } }, true)
   local batches, batch = 0, loader:next()
   while batch and not r.stopped() do
     add_batch(r, batch, row)

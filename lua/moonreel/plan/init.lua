@@ -338,11 +338,13 @@ end
 ---@param index moonreel.Index
 ---@param epoch integer        from 0
 ---@param members? mr.Subset   of these samples alone
+---@param ranks? integer       of a run (1): what a reference leaves out depends on them
 ---@return table survey  of mr.BucketRule: buckets, each with its samples; dropped {why, rows,
 ---   example}; and index: its path, rows: all of its samples
-function plan.survey(settings, index, epoch, members)
+function plan.survey(settings, index, epoch, members, ranks)
   local rule = buckets.rule(buckets.of(settings))
-  local survey = rule:survey(index.core, settings.seed, epoch, members)
+  local survey = rule:survey(index.core, settings.seed, epoch, members,
+    settings.virtual_ranks > 1 and settings.virtual_ranks or ranks)
   survey.index, survey.rows = index.meta.path, #index
   for _, one in ipairs(survey.dropped) do
     one.file = index:row(one.example).file

@@ -105,15 +105,17 @@ end
 --- A loader as settings say.
 ---@param r table        settings, index
 ---@param options table  of data.loader, which win: epochs, state, excluded, quarantine, ...
+---@param own? boolean    every sample once, also where the run's order is that of a reference
 ---@return mr.Loader
-function samples.open_loader(r, options)
+function samples.open_loader(r, options, own)
   local s = r.settings
   local o = buckets.of(s)
+  o.reference = not own and o.reference or nil
   o.index, o.sources = r.index, r.sources
   o.seed, o.threads, o.prefetch = s.seed, s.num_workers, s.prefetch
   o.allow_empty_buckets = s.allow_empty_buckets
   o.tail, o.lpt = s.tail, s.share_out == "lpt"
-  o.virtual_ranks = o.lpt and 1 or s.virtual_ranks
+  o.virtual_ranks = o.reference and r.step_ranks or o.lpt and 1 or s.virtual_ranks
   o.node = r.device and gpu.node(r.device)
   o.local_ranks = require("moonreel.comm.place").find().local_size
   for name, value in pairs(options) do

@@ -18,7 +18,7 @@ static int frames_of(const mr_bucket_rule *rule, uint64_t key, uint32_t frames, 
                      const char **resolution, mr_drop *why)
 {
     mr_hot hot = {.key_lo = key, .frames = frames, .width = (uint16_t)w, .height = (uint16_t)h};
-    int32_t b = mr_bucket_rule_assign(rule, 1, 0, &hot, why);
+    int32_t b = mr_bucket_rule_assign(rule, 1, 0, 0, &hot, why);
     *resolution = b < 0 ? "" : mr_bucket_rule_get(rule, b).resolution;
     return b < 0 ? -1 : mr_bucket_rule_get(rule, b).frames;
 }
@@ -87,7 +87,7 @@ static void aspects(void)
     for (size_t i = 0; i < MR_COUNT(rows); i++) {
         mr_hot hot = {.frames = 1, .width = (uint16_t)rows[i].w, .height = (uint16_t)rows[i].h};
         mr_drop why;
-        int32_t b = mr_bucket_rule_assign(r, 0, 0, &hot, &why);
+        int32_t b = mr_bucket_rule_assign(r, 0, 0, 0, &hot, &why);
         if (CHECK(b >= 0))
             CHECK_INT(mr_bucket_rule_get(r, b).height, rows[i].want);
     }
@@ -108,9 +108,9 @@ static void chances(void)
     for (uint64_t key = 0; key < 40000; key++) {
         mr_hot hot = {.key_lo = MR_MIX(key), .frames = 20, .width = 400, .height = 300};
         mr_drop why;
-        int32_t a = mr_bucket_rule_assign(r, 7, 0, &hot, &why),
-                b = mr_bucket_rule_assign(r, 7, 1, &hot, &why),
-                c = mr_bucket_rule_assign(more, 7, 0, &hot, &why);
+        int32_t a = mr_bucket_rule_assign(r, 7, 0, 0, &hot, &why),
+                b = mr_bucket_rule_assign(r, 7, 1, 0, &hot, &why),
+                c = mr_bucket_rule_assign(more, 7, 0, 0, &hot, &why);
         const char *name = a < 0 ? "" : mr_bucket_rule_get(r, a).resolution,
                    *other = c < 0 ? "" : mr_bucket_rule_get(more, c).resolution;
         in_high += *name == 'h', in_low += *name == 'l', moved += a != b,
@@ -144,10 +144,10 @@ static void repeats(void)
     for (uint64_t i = 0; i < 400; i++) {
         mr_hot hot = {.key_lo = MR_MIX(i), .frames = 40, .width = 400, .height = 300};
         uint64_t epoch = i % 7;
-        CHECK_INT(mr_bucket_rule_assign(r, 1, epoch, &hot, &why),
-                  mr_bucket_rule_assign(plain, 1, epoch % 2, &hot, &why));
-        differ += mr_bucket_rule_assign(plain, 1, 2, &hot, &why) !=
-                  mr_bucket_rule_assign(plain, 1, 0, &hot, &why);
+        CHECK_INT(mr_bucket_rule_assign(r, 1, epoch, 0, &hot, &why),
+                  mr_bucket_rule_assign(plain, 1, epoch % 2, 0, &hot, &why));
+        differ += mr_bucket_rule_assign(plain, 1, 2, 0, &hot, &why) !=
+                  mr_bucket_rule_assign(plain, 1, 0, 0, &hot, &why);
     }
     CHECK(differ > 50);
     mr_bucket_rule_free(r);
@@ -224,8 +224,8 @@ static void sizes_met_before(void)
                       .frames = 1,
                       .width = (uint16_t)(40 + MR_MIX(i) % 3 * 40),
                       .height = (uint16_t)(40 + MR_MIX(i, 1) % 3 * 40)};
-        int32_t b, alone = mr_bucket_rule_assign(rule, 3, 0, &hot, &why);
-        bucket_assign(rule, (bucket_sizes){&size, 0}, 3, 0, &hot, 1, &b);
+        int32_t b, alone = mr_bucket_rule_assign(rule, 3, 0, 0, &hot, &why);
+        bucket_assign(rule, (bucket_sizes){&size, 0}, 3, 0, 0, &hot, 1, &b);
         CHECK_INT(b, alone < 0 ? -(int32_t)why : alone);
         if (b >= 0)
             taken[b]++;
@@ -259,10 +259,10 @@ static void many_at_once(void)
                                .width = (uint16_t)(60 + u % 5 * 100),
                                .height = (uint16_t)(60 + (u >> 32) % 5 * 100)};
         }
-        bucket_assign(rule, (bucket_sizes){kept, 3}, 5, round, rows, n, out);
+        bucket_assign(rule, (bucket_sizes){kept, 3}, 5, round, 0, rows, n, out);
         for (int32_t i = 0; i < n; i++) {
             mr_drop why;
-            int32_t b = mr_bucket_rule_assign(rule, 5, round, &rows[i], &why);
+            int32_t b = mr_bucket_rule_assign(rule, 5, round, 0, &rows[i], &why);
             CHECK_INT(out[i], b < 0 ? -(int32_t)why : b);
             times[b < 0 ? why : MR_DROP_NONE]++, taken += b >= 0;
         }

@@ -232,7 +232,7 @@ static void said_again(uint64_t rows, int draws, uint64_t seed)
                 if (id % MR_HOT_ROWS == 0)
                     CHECK_OK(mr_index_hot(reader, id / MR_HOT_ROWS, &hot, &count));
                 const mr_hot *h = &hot[id % MR_HOT_ROWS];
-                int32_t b = mr_bucket_rule_assign(a.rule, seed, epoch, h, &why);
+                int32_t b = mr_bucket_rule_assign(a.rule, seed, epoch, 0, h, &why);
                 keys[id] = h->key_lo;
                 if (b >= 0)
                     members[(uint64_t)b * rows + n[b]++] = id;

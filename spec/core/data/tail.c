@@ -66,7 +66,7 @@ static bool trains_each_once(mr_index *index, uint64_t seed, uint64_t rows)
     CHECK_OK(mr_index_hot(reader, 0, &hot, &n));
     for (uint64_t e = 0; e < EPOCHS; e++)
         for (int32_t i = 0; i < n; i++)
-            wanted[i] += mr_bucket_rule_assign(rule, seed, e, &hot[i], &why) >= 0;
+            wanted[i] += mr_bucket_rule_assign(rule, seed, e, 0, &hot[i], &why) >= 0;
     mr_index_reader_free(reader);
     bool good = true, over = false;
     while (good && !over) {

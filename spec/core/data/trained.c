@@ -206,7 +206,8 @@ static bool whole(const run *r)
         bool out = false;
         for (uint64_t k = 0; k < r->n_excluded; k++)
             out |= r->excluded[k] == hot[i].key_lo;
-        if (!out && mr_bucket_rule_assign(r->rule, r->seed, r->order->at.epoch, &hot[i], &why) >= 0)
+        if (!out &&
+            mr_bucket_rule_assign(r->rule, r->seed, r->order->at.epoch, 0, &hot[i], &why) >= 0)
             bad += r->count[sample_of(hot[i].key_lo)] != 1;
     }
     for (int i = 0; i < SAMPLES; i++)
@@ -229,7 +230,7 @@ static bool epoch(uint64_t number)
         for (r.n_excluded = 0; r.n_excluded < 3; r.n_excluded++)
             r.excluded[r.n_excluded] = sample_of_key[2 * (r.n_excluded * 500 + below(400))];
         CHECK_OK(mr_order_exclude(r.order, r.excluded, r.n_excluded));
-        st = order_begin_epoch(r.order, below(4));
+        st = mr_order_begin(r.order, below(4));
     }
     bool over = st != MR_OK;
     if (!over)

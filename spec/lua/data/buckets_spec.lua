@@ -31,7 +31,7 @@ describe("buckets.resolve", function()
     local list = buckets.resolve { ["144p"] = { [1] = { 1.0, 8 } },
       ["720p"] = { [51] = { { 0.5, 0.2 }, 2 } }, ["240p"] = { ["2x"] = { 1.0, 1 } } }
     assert.same({ "720p", "240p", "144p" }, { list[1].name, list[2].name, list[3].name })
-    assert.same({ { 51, 0.5, 0.2, 2 } }, list[1].lengths)
+    assert.same({ { 51, 0.5, 0.2, 2, pair = true } }, list[1].lengths)
     assert.same({ { 102, 1.0, 1.0, 1 } }, list[2].lengths)
     assert.same({ 0.38, 117, 312 }, list[3].aspects[1])
   end)

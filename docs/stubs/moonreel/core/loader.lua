@@ -10,6 +10,8 @@ local loader = {}
 ---@field frame_interval? integer Frames from one to the next. Default: 1.
 ---@field compat? boolean Lengths and frames as in Open-Sora 1.2. Default: false.
 ---@field draw_epochs? integer Epochs after which draws of samples repeat; 0: never. Default: 0.
+---@field reference? string Buckets and order are those of "opensora-1.2" or "opensora-2.0".
+---@field fps_max? number Of 2.0: faster clips are thinned to so many frames a second; 0: none. Default: 0.
 ---@field seed? integer Of the order. Default: 0.
 ---@field threads? integer Of decoding; 0: one per processor. Default: 0.
 ---@field prefetch? integer Batches decoded ahead; 0: 2. Default: 0.
@@ -43,6 +45,8 @@ function loader.new(sources, options) end
 ---@field frame_interval? integer Frames from one to the next. Default: 1.
 ---@field compat? boolean Lengths and frames as in Open-Sora 1.2. Default: false.
 ---@field draw_epochs? integer Epochs after which draws of samples repeat; 0: never. Default: 0.
+---@field reference? string Buckets and order are those of "opensora-1.2" or "opensora-2.0".
+---@field fps_max? number Of 2.0: faster clips are thinned to so many frames a second; 0: none. Default: 0.
 
 --- A bucket rule by itself; moonreel.data.buckets.rule takes a recipe's tables.
 ---@param options moonreel.core.loader.rule.options
@@ -95,10 +99,14 @@ function loader.quantiles(index, options) end
 ---@field frame_interval? integer Frames from one to the next. Default: 1.
 ---@field compat? boolean Lengths and frames as in Open-Sora 1.2. Default: false.
 ---@field draw_epochs? integer Epochs after which draws of samples repeat; 0: never. Default: 0.
+---@field reference? string Buckets and order are those of "opensora-1.2" or "opensora-2.0".
+---@field fps_max? number Of 2.0: faster clips are thinned to so many frames a second; 0: none. Default: 0.
 ---@field seed? integer Of the order. Default: 0.
 ---@field slot? integer Micro-batches of equal cost drawn together. Default: 1.
 ---@field carry? boolean What is no whole micro-batch at an epoch's end comes first in the next. Default: false.
 ---@field epochs? integer The last of so many carries nothing. Default: 0.
+---@field fill? boolean A reference's order, not as it trains: what is no whole batch is filled up from the front. Default: false.
+---@field unshuffled? boolean A reference's order without shuffling. Default: false.
 ---@field quarantine? string A quarantine.jsonl that leaves samples out of later epochs.
 
 --- The order of the sources' samples by itself, from the first epoch on; moonreel.data.order takes settings.

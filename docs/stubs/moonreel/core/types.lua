@@ -14,6 +14,8 @@ local BucketRule = {}
 ---@field key? integer Low half of the sample's key. Default: 0.
 ---@field seed? integer Of the order. Default: 0.
 ---@field epoch? integer From 0. Default: 0.
+---@field row? integer Of the index: what a rule that follows a reference draws depends on it. Default: 1.
+---@field fps? number Of the clip; 0: not known. Default: 0.
 
 --- The bucket that a sample enters: resolution, frames, height, width, batch; or nil and why it enters none.
 ---@param options mr.BucketRule.assign.options
@@ -21,13 +23,29 @@ local BucketRule = {}
 ---@return string?
 function BucketRule:assign(options) end
 
---- What becomes of an index's rows in an epoch: buckets that are used, each with its samples, and dropped: {why, rows, example (a row from 1)}.
+--- What becomes of an index's rows in an epoch: buckets that are used, each with its samples, and dropped: {why, rows, example (a row from 1)}. What a reference leaves out depends on the ranks.
 ---@param index mr.Index
 ---@param seed integer
 ---@param epoch integer
 ---@param members? mr.Subset
+---@param ranks? integer
 ---@return table
-function BucketRule:survey(index, seed, epoch, members) end
+function BucketRule:survey(index, seed, epoch, members, ranks) end
+
+---@class mr.BucketRule.ask.options
+---@field frames? integer Of the clip; 1: a picture. Default: 1.
+---@field height? integer As shown. Default: 1.
+---@field width? integer As shown. Default: 1.
+---@field key? integer Low half of the sample's key. Default: 0.
+---@field seed? integer Of the order. Default: 0.
+---@field epoch? integer From 0. Default: 0.
+---@field row? integer Of the index: what a rule that follows a reference draws depends on it. Default: 1.
+---@field fps? number Of the clip; 0: not known. Default: 0.
+
+--- What the resolutions and lengths say of a sample, in the order in which they are asked: {resolution, frames, says, draws (in 0..1)}; the one that takes it is the last one.
+---@param options mr.BucketRule.ask.options
+---@return table[]
+function BucketRule:ask(options) end
 
 --- What planning so many made-up rows takes: {plan_s, select_s (of a sample), bytes, state_bytes, buckets, used}.
 ---@param rows integer
@@ -43,9 +61,10 @@ function BucketRule:hash(members) end
 ---@param frames integer
 ---@param have integer
 ---@param start? integer
+---@param fps? number
 ---@return integer[]
 ---@return integer
-function BucketRule:crop(frames, have, start) end
+function BucketRule:crop(frames, have, start, fps) end
 
 --- Give back what it holds, now; harmless twice. Also with <close>.
 function BucketRule:close() end
@@ -575,6 +594,18 @@ function IndexBuilder:meta(name, text) end
 ---@param changes? table
 function IndexBuilder:copy(index, i, changes) end
 
+---@class mr.IndexBuilder.add.options
+---@field path? string Of a file that need not be there; required.
+---@field text? string Its caption.
+---@field frames? integer 1: a picture. Default: 1.
+---@field height? integer As shown. Default: 1.
+---@field width? integer As shown. Default: 1.
+---@field fps? number Kept to a thousandth; 0: not known. Default: 0.
+
+--- Append a row as it is told, without looking at its file: for orders that are only looked at.
+---@param row table
+function IndexBuilder:add(row) end
+
 --- Fingerprints, seal, checksums, and the name. Closed before, nothing is left.
 function IndexBuilder:finish() end
 
@@ -747,6 +778,10 @@ function Order:next() end
 ---@param n integer
 function Order:skip(n) end
 
+--- Go on with this epoch of every source.
+---@param epoch integer
+function Order:begin(epoch) end
+
 --- The micro-batches of the epochs in which the sources stand, or have just ended.
 ---@return integer
 function Order:batches() end
@@ -817,6 +852,17 @@ function Params:initial(name, seed) end
 
 --- Give back what it holds, now; harmless twice. Also with <close>.
 function Params:close() end
+
+--- A generator of numpy.
+---@class mr.Pcg64
+local Pcg64 = {}
+
+--- The next number in [0, 1), of 53 bits.
+---@return number
+function Pcg64:random() end
+
+--- Give back what it holds, now; harmless twice. Also with <close>.
+function Pcg64:close() end
 
 --- The vocabulary of a tokenizer.
 ---@class mr.Pieces
@@ -1252,6 +1298,17 @@ function Torus:all_gather(x) end
 
 --- Give back what it holds, now; harmless twice. Also with <close>.
 function Torus:close() end
+
+--- A Mersenne twister.
+---@class mr.Twister
+local Twister = {}
+
+--- The next 32 bits.
+---@return integer
+function Twister:word() end
+
+--- Give back what it holds, now; harmless twice. Also with <close>.
+function Twister:close() end
 
 --- A value of a graph. Arithmetic with numbers, values and tensors adds nodes, as numpy broadcasts.
 ---@class mr.Value

@@ -60,6 +60,12 @@ return {
     resume = "warn",
     help = "samples of a bucket that are no whole micro-batch at an epoch's end: short trains them "
       .. "in one that is not full; carry trains them first in the next epoch" },
+  { "order", "text", none = true, choices = { "own", "reference" }, reader = "data",
+    resume = "refuse", position = true,
+    help = "which samples come when: own: each once an epoch, whatever ranks and restarts; "
+      .. "reference: as compat's system takes them, generators included: without what is no whole "
+      .. "batch, in lists that take 8 bytes a row, and one data set within an epoch; none: "
+      .. "reference where compat is set, else own" },
   { "data_change", "text", default = "refuse", choices = { "refuse", "carry", "next", "restart" },
     reader = "data", affects = "nothing", resume = "free",
     help = "what a resume does when the samples are others than the checkpoint's: refuse; train "
