@@ -140,32 +140,6 @@ typedef struct columns {
     bool path, text;
 } columns;
 
-static mr_status read_header(csv *c, index_pack *field, index_scores *scores, columns *cols)
-{
-    char found[1024] = "";
-    *cols = (columns){0};
-    for (bool more = true; more; more = !c->row_ended) {
-        MR_TRY(next_field(c, field));
-        const char *name = (const char *)field->bytes;
-        if (!cols->n && strncmp(name, "\xef\xbb\xbf", 3) == 0)
-            name += 3; // byte order mark
-        if (cols->n == COLUMNS)
-            return mr_fail(MR_E_DATA, "%s:1: more than %d columns", c->t->file, COLUMNS);
-        index_meaning is = index_scores_meaning(scores, name);
-        cols->of[cols->n] = is;
-        cols->path |= is == INDEX_PATH, cols->text |= is == INDEX_TEXT;
-        size_t n = strlen(found);
-        snprintf(found + n, sizeof found - n, "%s%s", cols->n ? ", " : "", name);
-        cols->n++;
-    }
-    if (cols->path && cols->text)
-        return MR_OK;
-    return mr_fail(MR_E_DATA,
-                   "%s:1: no column '%s'; columns found: %s; expected a header with path and text; "
-                   "try: --columns path=NAME,text=NAME",
-                   c->t->file, !cols->path ? "path" : "text", *found ? found : "none");
-}
-
 /* ---- a row in the making ---- */
 
 // captions that are not empty, each with a zero
@@ -183,6 +157,7 @@ typedef struct table {
     char wrong[INDEX_WHY]; // with the times of the row; "": nothing
     index_table_row *row;
     void *user;
+    bool any; // it is no list of samples: captions may be missing
 } table;
 
 static void table_begin(table *w)
@@ -259,10 +234,49 @@ static mr_status table_end(table *w, const char *path, uint64_t line)
                                           .numbers = w->numbers});
 }
 
+// times and scores of one name would hide each other; captions do not
+static mr_status add_column(const csv *c, columns *cols, index_meaning is, const char *name)
+{
+    for (int i = 0; i < cols->n; i++)
+        if (cols->of[i] == is && is != INDEX_NOTHING && is != INDEX_TEXT && is != INDEX_MORE)
+            return mr_fail(MR_E_DATA, "%s:1: column '%s' stands twice; try: remove one of them",
+                           c->t->file, name);
+    cols->of[cols->n++] = is;
+    return MR_OK;
+}
+
+static mr_status read_header(csv *c, table *w, columns *cols)
+{
+    char found[1024] = "";
+    *cols = (columns){0};
+    for (bool more = true; more; more = !c->row_ended) {
+        MR_TRY(next_field(c, &w->field));
+        const char *name = (const char *)w->field.bytes;
+        if (!cols->n && strncmp(name, "\xef\xbb\xbf", 3) == 0)
+            name += 3; // byte order mark
+        if (cols->n == COLUMNS)
+            return mr_fail(MR_E_DATA, "%s:1: more than %d columns", c->t->file, COLUMNS);
+        index_meaning is = index_scores_meaning(w->scores, name);
+        cols->path |= is == INDEX_PATH, cols->text |= is == INDEX_TEXT;
+        size_t n = strlen(found);
+        snprintf(found + n, sizeof found - n, "%s%s", cols->n ? ", " : "", name);
+        MR_TRY(add_column(c, cols, is, name));
+    }
+    if (cols->path && (cols->text || w->any))
+        return MR_OK;
+    if (w->any)
+        return mr_fail(MR_E_DATA, "%s:1: no column 'path'; columns found: %s", c->t->file,
+                       *found ? found : "none");
+    return mr_fail(MR_E_DATA,
+                   "%s:1: no column '%s'; columns found: %s; expected a header with path and text; "
+                   "try: --columns path=NAME,text=NAME",
+                   c->t->file, !cols->path ? "path" : "text", *found ? found : "none");
+}
+
 static mr_status read_rows(csv *c, table *w)
 {
     columns cols;
-    MR_TRY(read_header(c, &w->field, w->scores, &cols));
+    MR_TRY(read_header(c, w, &cols));
     for (;;) {
         MR_TRY(need(c->t));
         if (c->t->ended)
@@ -343,7 +357,7 @@ static mr_status take_object(table *w, const text *t, json_t *o)
         captioned |= is == INDEX_TEXT && (json_is_string(value) || json_array_size(value));
         MR_TRY(take_value(w, t, is, value));
     }
-    return path && captioned
+    return path && (captioned || w->any)
                ? table_end(w, path, t->line)
                : mr_fail(MR_E_DATA,
                          "%s:%llu: no text value '%s'; expected {\"path\": ..., \"text\": ...}",
@@ -419,28 +433,32 @@ static mr_status end_child(const text *t, mr_status st)
     return end == MR_OK ? st : end;
 }
 
-mr_status index_table_read(const char *file, index_scores *scores, index_table_row *row, void *user)
+static mr_status read_file(const char *file, table *w)
 {
     text t;
-    table w = {.scores = scores, .row = row, .user = user};
     const char *dot = strrchr(file, '.');
     index_child child;
     bool parquet = dot && strcasecmp(dot, ".parquet") == 0;
     mr_status st = parquet ? open_child(file, &t, &child) : open_text(file, &t);
     if (st == MR_OK)
         st = dot && (strcasecmp(dot, ".jsonl") == 0 || strcasecmp(dot, ".ndjson") == 0)
-                 ? read_json(&t, &w)
-                 : read_csv(&t, dot && strcasecmp(dot, ".tsv") == 0 ? '\t' : ',', &w);
+                 ? read_json(&t, w)
+                 : read_csv(&t, dot && strcasecmp(dot, ".tsv") == 0 ? '\t' : ',', w);
     if (parquet)
         st = end_child(&t, st);
     else if (t.fd >= 0)
         mr_io_table()->close(t.fd);
     mr_free(t.buf);
-    mr_free(w.path.bytes);
-    mr_free(w.first.bytes.bytes);
-    mr_free(w.more.bytes.bytes);
-    mr_free(w.field.bytes);
+    mr_free(w->path.bytes);
+    mr_free(w->first.bytes.bytes);
+    mr_free(w->more.bytes.bytes);
+    mr_free(w->field.bytes);
     return st;
+}
+
+mr_status index_table_read(const char *file, index_scores *scores, index_table_row *row, void *user)
+{
+    return read_file(file, &(table){.scores = scores, .row = row, .user = user});
 }
 
 /* ---- for other rooms ---- */
@@ -470,7 +488,9 @@ mr_status mr_table_read(const char *file, mr_table_fn *fn, void *user, mr_table 
     if (!MR_NEW(table))
         return mr_fail_memory(sizeof *table);
     table->fn = fn, table->user = user;
-    mr_status st = index_table_read(file, &table->scores, hand_on, table);
+    mr_status st = read_file(
+        file,
+        &(struct table){.scores = &table->scores, .row = hand_on, .user = table, .any = true});
     if (st == MR_OK)
         st = index_scores_notes(&table->scores, &table->notes);
     index_put(&table->notes, "", 1);

@@ -219,9 +219,9 @@ typedef struct mr_table_row {
 typedef struct mr_table mr_table;
 typedef mr_status mr_table_fn(void *user, const mr_table *table, const mr_table_row *row);
 /* Hand on all rows of a list, as ingest reads them: columns text, text_2, ... are captions, others
- * are numbers. A row may have more numbers than those before it. *out is set when all went well;
- * the caller frees it.
- * Errors: MR_E_DATA what is no such list (names the line), MR_E_IO, MR_E_STOPPED, those of `fn` */
+ * are numbers; there need be no captions. A row may have more numbers than those before it. *out is
+ * set when all went well; the caller frees it. Errors: MR_E_DATA what is no such list (names the
+ * line), MR_E_IO, MR_E_STOPPED, those of `fn` */
 MR_API mr_status mr_table_read(const char *file, mr_table_fn *fn, void *user, mr_table **out);
 MR_API void mr_table_free(mr_table *table); /* NULL is fine */
 /* Numbers that rows have, and the name of one; lent. */

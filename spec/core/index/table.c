@@ -188,6 +188,11 @@ static void renamed(void)
     static const char *const bad[] = {"path", "=video", "path=", "path=a,,text=b", "a=b,c"};
     for (size_t i = 0; i < MR_COUNT(bad); i++)
         CHECK_FAILS(index_scores_check(bad[i]), MR_E_USAGE, "try: path=video,text=caption");
+    CHECK_FAILS(read_table("t.csv", "path,text,a,b,a\n1,2,3,4,5\n", 26), MR_E_DATA,
+                "t.csv:1: column 'a' stands twice; try: remove one of them");
+    CHECK_FAILS(read_table("t.csv", "path,path,text\n1,2,3\n", 21), MR_E_DATA,
+                "t.csv:1: column 'path' stands twice");
+    CHECK_OK(read_table("t.csv", "path,text,text\n1,2,3\n", 21));
     CHECK_FAILS(read_table("t.csv", csv, sizeof csv - 1), MR_E_DATA,
                 "no column 'text'; columns found: video, caption, path, a score; expected a header "
                 "with path and text; try: --columns");

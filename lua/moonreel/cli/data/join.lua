@@ -15,8 +15,9 @@ local part = {
       .. "(default: replace)" },
     { "--inner", "leave out rows that the table does not name" } },
   details = "Columns of the table with nothing but numbers become columns of the index; a value of "
-    .. "the table\nreplaces one of the index. Columns text, text_2, ... are captions. The table is "
-    .. "held in memory.",
+    .. "the table\nreplaces one of the index. Columns text, text_2, ... are captions, and may be "
+    .. "missing. A file\nname joins where one path of the table ends with it. The table is held in "
+    .. "memory.",
 }
 
 local function choice(opts, name, words)
@@ -42,8 +43,9 @@ local function read(file, tick)
       entries.repeated = entries.repeated + 1
     else
       entries.of[row.path] = row
+      -- a name that two paths end with means neither
       local name = last_name(row.path)
-      entries.names[name] = entries.names[name] == nil and row or entries.names[name]
+      entries.names[name] = entries.names[name] == nil and row
     end
     if entries.n % 1000 == 0 then
       tick(0, 0, function() return ("reading the table: %d rows"):format(entries.n) end)

@@ -177,6 +177,22 @@ describe("moonreel data join", function()
     assert.same({ "clip 1" }, data.open(dir .. "/k.mrx"):row(1).captions)
   end)
 
+  it("takes tables without captions, and no file name that two paths share", function()
+    base.replace_file(dir .. "/numbers.csv", "path,flow\n01.mkv,3\n/x/02.mkv,4\n/y/02.mkv,5\n"
+      .. "/x/03.mkv,6\n")
+    local told = json.decode((run "join @/a.mrx @/numbers.csv -o @/k.mrx --inner --json"))
+    assert.equal(2, told.joined)
+    local joined = data.open(dir .. "/k.mrx")
+    assert.same({ 3, 6 }, { joined:row(1).columns.flow, joined:row(2).columns.flow })
+    assert.same({ "clip 1" }, joined:row(1).captions)
+    base.replace_file(dir .. "/rows.jsonl", '{"path":"01.mkv","flow":2}\n{"flow":1}\n')
+    local _, err = run("join @/a.mrx @/rows.jsonl -o @/k.mrx", 4)
+    assert.matches("rows.jsonl:2: no text value 'path'", err)
+    base.replace_file(dir .. "/rows.csv", "flow,text\n1,2\n")
+    _, err = run("join @/a.mrx @/rows.csv -o @/k.mrx", 4)
+    assert.matches("rows.csv:1: no column 'path'; columns found: flow, text\n", err)
+  end)
+
   it("joins on keys, and refuses wrong use", function()
     local key = data.open(dir .. "/a.mrx"):row(3).key
     base.replace_file(dir .. "/keys.jsonl", ('{"path":"%s","text":"third","flow":2}\n'):format(key))
