@@ -72,6 +72,13 @@ static int c_steps(lua_State *L)
     return 1;
 }
 
+static int c_drop_after(lua_State *L)
+{
+    const mr_run_lock *lock = mr_bind_unbox(L, 1, mr_bind_lock_type);
+    mr_bind_check(L, mr_ckpt_drop_after(lock, luaL_checkinteger(L, 2)));
+    return 0;
+}
+
 static mr_ckpt *self(lua_State *L)
 {
     return mr_bind_unbox(L, 1, ckpt_type);
@@ -366,6 +373,8 @@ static const mr_bind_row ckpt_module_rows[] = {
            "lock damaged ones are set aside."),
     MR_ROW("steps", c_steps, "(run_dir: string): integer[]",
            "Steps committed in a run, newest first."),
+    MR_ROW("drop_after", c_drop_after, "(lock: mr.RunLock, step: integer)",
+           "Remove the checkpoints of later steps, which a run leaves behind."),
     MR_ROW("write", mr_bind_ckpt_write, "(path: string, tensors: table[], metadata?: table)",
            "Write rows {name, dtype, shape, ptr, bytes} to one safetensors file; ptr is a "
            "pointer or the raw bytes."),

@@ -128,6 +128,19 @@ static mr_status discard(const mr_run_lock *lock, int64_t step)
     return mr_dir_remove(trash);
 }
 
+mr_status mr_ckpt_drop_after(const mr_run_lock *lock, int64_t step)
+{
+    int64_t *steps;
+    int n;
+    MR_TRY(mr_run_lock_check(lock));
+    MR_TRY(mr_ckpt_steps(mr_run_lock_dir(lock), &steps, &n));
+    mr_status st = MR_OK;
+    for (int i = 0; i < n && steps[i] > step && st == MR_OK; i++)
+        st = discard(lock, steps[i]);
+    mr_free(steps);
+    return st;
+}
+
 /* Is the checkpoint good? One that is known to be is not read again; a damaged one is set aside,
  * and `told` hears of it. */
 static bool is_good(const mr_run_lock *lock, int64_t step, const int64_t *verified, int n_verified,

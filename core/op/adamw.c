@@ -4,7 +4,7 @@
  *   master, grad, m, v [n] f32    ema [n] f32 and w [n] bf16 may be absent
  *   sumsq [1] f64, of all gradients
  *   hyper [12] f64 = lr, beta1, beta2, eps, weight_decay, max_norm (0: no clip), ema_decay,
- *                    step k (1-based), grad_scale, 0, 0, 0
+ *                    step k (1-based), grad_scale, 1 / most norm (0: any), 0, 0
  *
  *   g       = grad grad_scale, divided by q where q > 1
  *   q       = (sqrt(sumsq) grad_scale + 1e-6) / max_norm
@@ -16,7 +16,8 @@
  *   w       = round(master)
  *   grad    = 0
  *
- * A norm that is not finite, or grad_scale 0, leaves everything but grad, which becomes 0.
+ * A norm that is not finite or above the most, or grad_scale 0, leaves everything but grad, which
+ * becomes 0.
  * Betas are rounded to f32 first and powers are taken in double; the rest is f32, as in the
  * reference's kernel. With ema and w, 20 bytes are read and 22 written per element. */
 #include "cpu/rows.h"
@@ -26,7 +27,19 @@ enum { PIECE = 8192 };
 typedef struct attr {
     double decay, lr_factor;
 } attr;
-enum { LR, BETA1, BETA2, EPS, WEIGHT_DECAY, MAX_NORM, EMA_DECAY, STEP, GRAD_SCALE, HYPERS = 12 };
+enum {
+    LR,
+    BETA1,
+    BETA2,
+    EPS,
+    WEIGHT_DECAY,
+    MAX_NORM,
+    EMA_DECAY,
+    STEP,
+    GRAD_SCALE,
+    PER_MOST_NORM,
+    HYPERS = 12
+};
 
 static mr_status infer(mr_infer *c)
 {
@@ -65,7 +78,7 @@ static bool prepare(const mr_call *c, terms *t)
     const attr *a = c->attr;
     const double *h = c->in[6].data;
     double norm = sqrt(*(const double *)c->in[7].data) * h[GRAD_SCALE];
-    if (!isfinite(norm) || h[GRAD_SCALE] == 0)
+    if (!isfinite(norm) || norm * h[PER_MOST_NORM] > 1 || h[GRAD_SCALE] == 0)
         return false;
     double q = h[MAX_NORM] > 0 ? (norm + 1e-6) / h[MAX_NORM] : 1;
     t->scale = q > 1 ? h[GRAD_SCALE] / q : h[GRAD_SCALE];
@@ -193,11 +206,14 @@ MR_OP(adamw) = {
     .cpu = {.run = MR_CPU(adamw)},
     .hidden = true,
     .cases = MR_CASES("master=[77] f32 grad=[77] f32 m=[77] f32 v=[77] f32 0..1 hyper=[12] f64 "
-                      "0.2..0.9 sumsq=[1] f64 0..9",
+                      "0.2..0.9 sumsq=[1] f64 0.5..1.2",
                       "master=[9001] f32 grad=[9001] f32 m=[9001] f32 v=[9001] f32 0..1 ema=[9001] "
                       "f32 w=[9001] bf16 hyper=[12] f64 0.2..0.9 sumsq=[1] f64 0..0.1",
                       "master=[64] f32 grad=[64] f32 m=[64] f32 v=[64] f32 0..1 ema=[64] f32 "
-                      "hyper=[12] f64 0.2..0.9 sumsq=[1] f64 1..9 decay=0.5 lr_factor=0.1",
+                      "hyper=[12] f64 0.2..0.9 sumsq=[1] f64 0.9..1.2 decay=0.5 lr_factor=0.1",
+                      // above the most norm
+                      "master=[65] f32 grad=[65] f32 m=[65] f32 v=[65] f32 0..1 "
+                      "hyper=[12] f64 0.2..0.9 sumsq=[1] f64 800..900",
                       "master=[33] f32 grad=[33] f32 m=[33] f32 v=[33] f32 0..1 w=[33] bf16 "
                       "hyper=[12] f64 0..0 sumsq=[1] f64 1..1"),
 };

@@ -15,7 +15,7 @@ enum { THREADS = 256, PER = 4 };
 struct attr { // as in core/op/adamw.c
     double decay, lr_factor;
 };
-enum { LR, BETA1, BETA2, EPS, WEIGHT_DECAY, MAX_NORM, EMA_DECAY, STEP, GRAD_SCALE };
+enum { LR, BETA1, BETA2, EPS, WEIGHT_DECAY, MAX_NORM, EMA_DECAY, STEP, GRAD_SCALE, PER_MOST_NORM };
 
 struct Terms {
     formula_adam adam;
@@ -32,7 +32,7 @@ MR_DEVICE Terms terms_of(const double *h, double sumsq, attr a)
 {
     Terms t = {};
     double norm = sqrt(sumsq) * h[GRAD_SCALE];
-    t.go = isfinite(norm) && h[GRAD_SCALE] != 0;
+    t.go = isfinite(norm) && norm * h[PER_MOST_NORM] <= 1 && h[GRAD_SCALE] != 0;
     double q = h[MAX_NORM] > 0 ? (norm + 1e-6) / h[MAX_NORM] : 1;
     t.adam.scale = (float)(q > 1 ? h[GRAD_SCALE] / q : h[GRAD_SCALE]);
     t.adam.b1 = (float)h[BETA1];

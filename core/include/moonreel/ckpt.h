@@ -368,6 +368,10 @@ typedef void mr_ckpt_told(void *user, const char *line);
 MR_API mr_status mr_ckpt_open_newest(const char *run_dir, const mr_run_lock *lock,
                                      mr_ckpt_told *told, void *user, mr_ckpt **out);
 
+/* Remove the checkpoints of all steps above `step`, which the run leaves behind, the newest first.
+ * Errors: MR_E_LOCK, MR_E_IO; what is left then are whole checkpoints */
+MR_API mr_status mr_ckpt_drop_after(const mr_run_lock *lock, int64_t step);
+
 #ifdef __cplusplus
 }
 #endif

@@ -147,6 +147,11 @@ end
 ---@return integer[]
 function ckpt.steps(run_dir) return core.steps(run_dir) end
 
+--- Remove the checkpoints of steps after this one, which the run leaves behind, the newest first.
+---@param lock userdata  of the run
+---@param step integer
+function ckpt.drop_after(lock, step) core.drop_after(lock, step) end
+
 --- The directory of one step of a run.
 function ckpt.dir(run_dir, step) return ("%s/ckpt/step-%012d"):format(run_dir, step) end
 

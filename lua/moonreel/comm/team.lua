@@ -42,6 +42,25 @@ function Team:all(numbers)
   return rows
 end
 
+--- Rows of numbers of all ranks, as many rows of each as all of them know: lists of numbers by
+-- rank.
+---@param numbers number[]  of this rank, one row behind the other
+---@param counts integer[]  rows of each rank
+---@param width integer     numbers of a row
+---@return number[][]
+function Team:lists(numbers, counts, width)
+  if not self.world then
+    return { numbers }
+  end
+  local lists, at = {}, 0
+  local own = T.from({ counts[self.rank + 1], width }, numbers, "f64")
+  local flat = self.world:all_gather(own, { rows = counts }):totable()
+  for rank, rows in ipairs(counts) do
+    lists[rank], at = table.move(flat, at + 1, at + rows * width, 1, {}), at + rows * width
+  end
+  return lists
+end
+
 --- Sums over ranks, added in their order.
 ---@param numbers number[]  as many on every rank
 ---@return number[]

@@ -207,24 +207,28 @@ local read_step = options.declare("update:step", {
   { "ema_decay", "number", "of the averaged weights", default = 0 },
   { "step", "integer", "its number, from 1; required" },
   { "grad_scale", "number", "1 / sum of the samples' weights; 0: nothing changes; required" },
+  { "most_norm", "number", "a gradient above it changes nothing; absent: none is" },
 })
 
 --- Begin one update from what the micro-steps added into the gradients, which become zero. The
 -- device decides by the norm of the gradient: where it is not finite - nor is it where a loss was
--- not - only the gradients change.
+-- not - or too large, only the gradients change.
 ---@param h table  lr, beta1, beta2, eps, weight_decay, max_norm (0: off), ema_decay, step (from 1);
 --   grad_scale: 1 / (sum of the weights of the samples, of all ranks), 0 makes this a step that
---   changes nothing
----@return function  waits for the gradient norm before the clip, and returns it
+--   changes nothing; most_norm: above it nothing changes either
+---@return function  waits for the gradient norm before the clip, and returns it, and whether it is
+---   above most_norm
 function Update:start(h)
   h = read_step(h)
+  local per_most = h.most_norm and 1 / h.most_norm or 0
   self.prog:set("hyper",
     T.from({12}, {h.lr, h.beta1, h.beta2, h.eps, h.weight_decay, h.max_norm,
-    h.ema_decay, h.step, h.grad_scale, 0, 0, 0}, "f64"))
+    h.ema_decay, h.step, h.grad_scale, per_most, 0, 0}, "f64"))
   self.prog:run()
   local sumsq = self.prog:fetch("sumsq")
   return function()
-    return sumsq:get():totable()[1] ^ 0.5 * h.grad_scale
+    local norm = math.sqrt(sumsq:get():totable()[1]) * h.grad_scale
+    return norm, norm * per_most > 1
   end
 end
 
@@ -232,7 +236,7 @@ end
 ---@param h table   as Update:start takes it
 ---@return number   gradient norm before the clip
 function Update:step(h)
-  return self:start(h)()
+  return (self:start(h)())
 end
 
 return optim

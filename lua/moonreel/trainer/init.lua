@@ -50,7 +50,9 @@ trainer.steps = {
 ---@field feed mr.Feed        makes inputs of batches
 ---@field step integer        batches taken, also skipped ones
 ---@field updates integer     optimizer steps made
----@field bad integer         bad steps in a row
+---@field bad integer         bad steps in a row; `rolled_back_at`: the step that was gone back from
+---@field spikes mr.Spikes    what is known of norms and losses; `spike`: what the last step was
+---@field recent table[]      samples of the last steps
 ---@field lr_at function      the learning rate of an update
 ---@field total_steps integer steps that the run will make
 ---@field saver mr.Saver      writes checkpoints

@@ -10,14 +10,16 @@ local program = require "moonreel.trainer.program"
 local programs = require "moonreel.trainer.programs"
 local progress = require "moonreel.trainer.progress"
 local replicas = require "moonreel.trainer.replicas"
+local rflow = require "moonreel.diffusion.rflow"
 local saves = require "moonreel.trainer.saves"
 local signal = require "moonreel.core.signal"
+local spikes = require "moonreel.trainer.spikes"
 local state = require "moonreel.trainer.state"
+local trouble = require "moonreel.trainer.trouble"
 local truth = require "moonreel.trainer.truth"
 
 local loop = {}
 
-local BAD_STEPS_MAX = 3
 local UNREAD_MAX = 32 -- losses on their way; an executor keeps twice as many results
 
 --- How many buckets have their micro-steps compiled before the first step, and the largest one, so
@@ -192,13 +194,13 @@ end
 
 local function finite(x) return x == x and x ~= math.huge and x ~= -math.huge end
 
--- What ranks tell each other in a step, sums of all: `numbers` of this one, or that its data ended
--- by an error, which is raised on all of them after a checkpoint.
+-- What ranks tell each other in a step, sums of all, and `by_rank` what each has told: `numbers` of
+-- this one, or that its data ended by an error, which is raised on all of them after a checkpoint.
 local function meet(r, numbers, problem)
   local told = table.move(numbers, 1, #numbers, 3, {problem and 1 or 0, signal.pending() or 0})
-  local sums = {}
   life.phase "reduce"
-  for rank, row in ipairs(r.team:all(told)) do
+  local sums = {by_rank = r.team:all(told)}
+  for rank, row in ipairs(sums.by_rank) do
     if row[1] > 0 then
       sums.failed = sums.failed or rank - 1
     end
@@ -221,13 +223,43 @@ local function meet(r, numbers, problem)
 end
 
 -- ranks tell as many numbers in every meeting of a step
-local NOTHING <const> = {0, 0, 0, 0}
+local NOTHING <const> = {0, 0, 0, 0, 0}
 
--- add the losses that came back, until `left` are on their way; in order, so that sums are the same
+-- take the losses that came back, until `left` are on their way
 local function collect(sum, left)
   while #sum.losses > left do
-    sum.loss = sum.loss + table.remove(sum.losses, 1):get():item()
+    local one = table.remove(sum.losses, 1)
+    one.told.loss = one.fetched:get():item()
   end
+end
+
+-- The losses of all micro-batches of a step, known to all ranks: their sum, added rank by rank so
+-- that it is the same everywhere, and in the order of the step the mean loss of each and its group.
+local function share_losses(r, sum)
+  collect(sum, 0)
+  local flat, counts, losses, total = {}, {}, {}, 0
+  for i, one in ipairs(r.mesh.leads and sum.own or {}) do
+    table.move({one.number, one.level, one.weight, one.loss}, 1, 4, 4 * i - 3, flat)
+  end
+  for rank, row in ipairs(sum.all.by_rank) do
+    counts[rank] = math.tointeger(row[#row])
+  end
+  for _, list in ipairs(r.team:lists(flat, counts, 4)) do
+    local own = 0
+    for i = 1, #list, 4 do
+      local number, level, weight, loss = table.unpack(list, i, i + 3)
+      own = own + loss
+      -- one whose samples could not be read has no loss
+      if weight > 0 then
+        local group = ("%s, noise %d of %d"):format(sum.taken[number].name, level + 1,
+          spikes.LEVELS)
+        losses[#losses + 1] = {number = number, group = group, loss = loss / weight}
+      end
+    end
+    total = total + own
+  end
+  table.sort(losses, function(a, b) return a.number < b.number end)
+  return total, losses
 end
 
 -- the next batch of the loader, which may fail: {ok, batch or problem}
@@ -271,27 +303,31 @@ local function count(r, sum, next)
   end
   local input = next.input
   -- of ranks that share a batch one counts it
-  local counts = r.mesh.leads and 1 or 0
+  local counts, weight, t = r.mesh.leads and 1 or 0, 0, 0
   for b, w in ipairs(input.weight) do
-    sum.weight = sum.weight + counts * w
+    sum.weight, weight = sum.weight + counts * w, weight + w
     -- an autoencoder has no times
     sum.t = input.t and (sum.t or 0) + counts * w * input.t[b]
+    t = t + w * (input.t and input.t[b] or 0)
   end
   sum.bytes = sum.bytes + counts * select(2, next[2]:pixels())
-  sum.own, sum.bucket = sum.own + 1, next.micro.key
+  next.told = {number = next.number, weight = weight,
+    level = spikes.level(weight > 0 and t / weight or 0, rflow.T)}
+  sum.own[#sum.own + 1], sum.bucket = next.told, next.micro.key
 end
 
 -- begin its forward and backward, added into the gradients; its batch is the loader's again
 local function start(r, sum, next)
   life.phase "forward"
-  sum.losses[#sum.losses + 1] = next.micro:start(next.input)
+  sum.losses[#sum.losses + 1] = {fetched = next.micro:start(next.input), told = next.told}
   collect(sum, UNREAD_MAX)
   r.loader:release(next[2])
 end
 
 -- what all ranks know of a step so far
 local function meet_over(r, sum)
-  sum.all = meet(r, {sum.weight, sum.t or 0, sum.bytes, r.loader:stats().failed})
+  sum.all = meet(r, {sum.weight, sum.t or 0, sum.bytes, r.loader:stats().failed,
+    r.mesh.leads and #sum.own or 0})
 end
 
 -- Micro-batches in which ranks tell each other something, one of each rank at most: all begin them
@@ -333,6 +369,9 @@ local function micro_batches(r, sum)
     sum.n, sum.samples, sum.epoch = sum.n + 1, sum.samples + batch.n, batch.epoch
     local source = r.sources[batch.source].name
     sum.by_source[source] = (sum.by_source[source] or 0) + batch.n
+    next.number = sum.n
+    sum.taken[sum.n] = {name = ("%s of %d frames"):format(batch.resolution, batch.frames),
+      source = source, ids = batch.ids, n = batch.n}
     if batch.other then
       r.loader:release(batch)
     elseif r.told then
@@ -375,7 +414,7 @@ end
 -- Returns false after the last epoch.
 function loop.step(r)
   local started, s = base.now_s(), r.settings
-  local sum = {losses = {}, loss = 0, weight = 0, bytes = 0, samples = 0, n = 0, own = 0,
+  local sum = {losses = {}, weight = 0, bytes = 0, samples = 0, n = 0, own = {}, taken = {},
     data_wait_s = 0, by_source = {}}
   life.step(r.step + 1)
   micro_batches(r, sum)
@@ -392,19 +431,30 @@ function loop.step(r)
   life.phase "optimizer"
   local o, weight = s.optim, sum.weight
   local lr = r.lr_at(r.updates)
+  local skips, loss, losses, spike = r.spikes:skips(), nil, nil, nil
+  if skips then
+    loss, losses = share_losses(r, sum)
+    spike = r.spikes:of_losses(losses)
+  end
   local norm = r.update:start{lr = lr, beta1 = o.betas[1], beta2 = o.betas[2],
     eps = o.eps, weight_decay = o.weight_decay,
     max_norm = o.grad_clip, ema_decay = o.ema_decay or 0, step = r.updates + 1,
-      grad_scale = weight > 0 and 1 / weight or 0}
+      grad_scale = weight > 0 and not spike and 1 / weight or 0,
+    most_norm = skips and r.spikes:most_norm() or nil}
   r.step = r.step + 1
   send_ahead(r, sum)
   -- what is waited for is most of all forward and backward of a device that runs behind
   life.phase "forward"
-  norm = norm()
-  collect(sum, 0)
-  sum.loss = r.team:sum{r.mesh.leads and sum.loss or 0}[1]
-  local good = weight > 0 and finite(norm) and finite(sum.loss)
-  if good then
+  local too_large
+  norm, too_large = norm()
+  if not skips then
+    loss, losses = share_losses(r, sum)
+  end
+  local good = weight > 0 and finite(norm) and finite(loss)
+  local left_out = spike ~= nil or too_large
+  r.spike = good and r.spikes:add(not spike and norm or nil, losses) or nil
+  trouble.remember(r, sum.taken)
+  if good and not left_out then
     r.updates = r.updates + 1
   end
   r.bad = (good or weight == 0) and 0 or r.bad + 1
@@ -417,8 +467,8 @@ function loop.step(r)
     sources = #r.sources > 1 and sum.by_source or nil,
     data_wait_s = sum.data_wait_s, bytes = sum.bytes, time_s = base.now_s() - started,
       wall = base.wall_s()}
-  if good then
-    line.kind, line.loss, line.grad_norm = "step", sum.loss / weight, norm
+  if good and not left_out then
+    line.kind, line.loss, line.grad_norm = "step", loss / weight, norm
     line.t = sum.t and sum.t / weight
     r.last_loss = line.loss
     if even then
@@ -426,8 +476,8 @@ function loop.step(r)
     end
     r.progress:step(line)
   else
-    line.kind, line.reason = "skip", weight == 0 and "no good sample" or ("loss %s, gradient norm "
-      .. "%s"):format(sum.loss, norm)
+    line.kind, line.reason = "skip", weight == 0 and "no good sample" or r.spike
+      and spikes.text(r.spike) or ("loss %s, gradient norm %s"):format(loss, norm)
     r.progress:say(("step %d skipped: %s"):format(r.step, line.reason))
   end
   if r.gpu then
@@ -439,23 +489,6 @@ function loop.step(r)
   end
   r.journal:append(line)
   return true
-end
-
---- Go back on a run of bad steps; stop where that was in vain.
-local function check_bad(r)
-  if r.bad < BAD_STEPS_MAX then
-    return
-  end
-  local first_time = r.step > (r.rolled_back_at or 0)
-  r.rolled_back_at = r.step
-  if first_time and saves.go_back(r) then
-    return
-  end
-  saves.commit(r)
-  r.team:raise("MR_E_NONFINITE", ("step %d: %d steps in a row without a finite loss and gradient; "
-    .. "parameters are those of step %d\n"
-    .. "  try: a smaller lr, grad_clip = 1, dtype = \"fp32\""):format(r.step,
-      r.bad, r.step - r.bad))
 end
 
 -- seconds per op of the last step, and its trace for chrome://tracing and Perfetto
@@ -490,12 +523,12 @@ end
 ---@return integer exit code: 0, or 128 + signal after a committed checkpoint
 function loop.run(r)
   local s = r.settings
-  r.bad, r.failed, r.started = 0, 0, true
+  r.failed, r.started = 0, true
   while s.steps == 0 or r.step < s.steps do
     if not loop.step(r) then
       break
     end
-    check_bad(r)
+    trouble.check(r)
     replicas.check(r)
     saves.tell(r)
     tell_journal(r)

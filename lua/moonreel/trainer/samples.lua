@@ -156,9 +156,38 @@ local function place_of(r, manifest)
   return {state = found.state, excluded = found.excluded}
 end
 
+-- The place of the loader behind the batches of so many steps, and how many samples are left out on
+-- the way. One rank draws them for all, and decodes none.
+local function pass_over(r, o, steps)
+  return r.team:first(function()
+    local loader <close> = samples.open_loader(r, {state = o.state, excluded = o.excluded,
+      epochs = r.settings.epochs, quarantine = r.dir .. "/quarantine.jsonl", threads = 1,
+      blind = true})
+    local left_out = 0
+    for _ = 1, steps * r.micros do
+      local batch = loader:next()
+      if not batch then
+        break
+      end
+      left_out = left_out + batch.n
+      loader:release(batch)
+    end
+    return {state = loader:state(), excluded = loader:excluded(), left_out = left_out}
+  end)
+end
+
 --- Start decoding where a checkpoint stands, whose manifest this is; nil: the first epoch.
-function samples.loader(r, manifest)
-  local o = manifest and place_of(r, manifest) or {}
+---@param r mr.Run
+---@param manifest table|nil
+---@param skip integer|nil  behind the batches of so many steps from there on
+---@return integer left_out  samples of these
+function samples.loader(r, manifest, skip)
+  local o, left_out = manifest and place_of(r, manifest) or {}, 0
+  if skip and skip > 0 then
+    local place_behind = pass_over(r, o, skip)
+    o.state, o.excluded, left_out = place_behind.state, place_behind.excluded,
+      place_behind.left_out
+  end
   o.epochs, o.quarantine = r.settings.epochs, r.dir .. "/quarantine.jsonl"
   -- of ranks that share a batch one decodes it
   o.blind = r.cached.latents ~= nil or not r.mesh.leads
@@ -171,6 +200,7 @@ function samples.loader(r, manifest)
   end
   o.part, o.parts, o.group = r.mesh.at, r.mesh.data, r.micros
   r.loader = r:keep(samples.open_loader(r, o))
+  return left_out
 end
 
 -- the cache of what the run does not encode by itself, made from the same by the same

@@ -45,7 +45,7 @@ function saves.take(r, last)
         sampler = r.sampler, excluded = r.loader:excluded(), seed = r.settings.seed,
       machine = r.machine, settings = r.settings:to_json(), name = r.name,
         dtype = r.dtype, parent = r.parent,
-      run_state = {step = r.step, updates = r.updates, step_ranks = r.step_ranks}}}
+      run_state = state.counts(r)}}
     r.saved_step = taken and r.step or nil
   end, r.share)
   life.phase(before)
@@ -77,31 +77,60 @@ function saves.commit(r)
   end
 end
 
---- Back to the newest checkpoint of this run, in place; false when there is none.
+-- paths of checkpoints to go back to, the first ones first: the newest that are no newer than step
+-- `most`, then the oldest of the others; all of them newer than step `above`
+local function candidates(r, most, above)
+  local older, newer = {}, {}
+  for _, step in ipairs(ckpt.steps(r.dir)) do
+    if step > (above or -1) then
+      table.insert(step <= most and older or newer, step <= most and #older + 1 or 1,
+        ckpt.dir(r.dir, step))
+    end
+  end
+  return table.move(newer, 1, #newer, #older + 1, older)
+end
+
+--- Back to a checkpoint of this run, in place; those of later steps are removed. False when there
+-- is none. Samples that are left out count as taken: their epoch has had them.
 ---@param r mr.Run
+---@param o table  most: step that it should have at most; above: it has to be newer; skip: steps
+---   whose batches are left out from there on, at least those taken since, nil: none; why: a text;
+---   samples: for the journal
 ---@return boolean
-function saves.go_back(r)
+function saves.go_back(r, o)
   -- a save that fails now leaves the one before it
   pcall(r.saver.wait, r.saver)
-  local newest
+  local opened
   local path = r.team:first(function()
-    newest = #ckpt.steps(r.dir) > 0 and ckpt.newest(r.dir, r.lock)
-    return {newest and newest.path}
+    local good, found = pcall(ckpt.load, {spec = r.dir, fallback = true,
+      candidates = candidates(r, o.most, o.above)})
+    if not good then
+      return {}
+    end
+    opened = found
+    ckpt.drop_after(r.lock, found.step)
+    return {found.path}
   end)[1]
   if not path then
     return false
   end
-  local source <close> = newest or ckpt.open(path)
-  local m = source.manifest
-  r.progress:say(
-    ("step %d: %d steps in a row without a finite loss and gradient: back to step %d"):format(
-    r.step, r.bad, m.run_state.step))
-  r.journal:append{kind = "rollback", step = m.run_state.step, from = r.step, wall = base.wall_s()}
+  local source <close> = opened or ckpt.open(path)
+  local from, m, rolled_back_at = r.step, source.manifest, r.rolled_back_at
+  local skip = o.skip and math.max(o.skip, from - m.run_state.step) or 0
   state.load(r.exec, r.pipe.params, source)
   r.ahead = nil
-  samples.loader(r, m)
-  r.step, r.updates, r.sampler = m.run_state.step, m.run_state.updates, m.sampler
-  r.bad, r.saved_step, r.failed = 0, r.step, 0
+  local left_out = samples.loader(r, m, skip)
+  r.sampler = r.loader:state()
+  state.set_counts(r, m.run_state)
+  r.saved_step, r.failed, r.rolled_back_at = r.step, 0, rolled_back_at
+  if o.skip then
+    r.spikes.back = r.step
+  end
+  r.progress:say(("step %d: %s: back to step %d%s"):format(from, o.why, r.step, skip > 0
+    and (", without the batches of %d steps from there on, %d samples"):format(skip, left_out)
+    or ""))
+  r.journal:append{kind = "rollback", step = r.step, from = from, why = o.why, skipped = skip,
+    left_out = left_out, samples = o.samples, wall = base.wall_s()}
   return true
 end
 

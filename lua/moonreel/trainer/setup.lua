@@ -82,6 +82,11 @@ function setup.check(r)
     refuse("epochs", "epochs = 0 and steps = 0: nothing says when to stop; "
       .. "try: epochs = 1, or steps = 1000")
   end
+  if s.spike.action == "rollback" and s.ckpt_every == 0 then
+    refuse("spike.action", "spike.action = \"rollback\" with ckpt_every = 0: there is nothing to "
+      .. "go back to; try: ckpt_every = %d, or spike.action = \"skip\"",
+      math.max(1, s.spike.back_steps // 2))
+  end
   if s.lr_schedule == "1cycle" and not (s.min_lr and s.max_lr) then
     refuse("lr_schedule", "lr_schedule = \"1cycle\" needs min_lr and max_lr, %s is none; "
       .. "try: min_lr = 1e-5, max_lr = 1e-4", s.min_lr and "max_lr" or "min_lr")
@@ -446,12 +451,11 @@ end
 --- Fill weights, moments and averages: fresh, from weights, or from a whole state.
 function setup.fill(r)
   local s = r.settings
-  r.step, r.updates, r.parent = 0, 0, nil
+  state.set_counts(r, {step = 0, updates = 0})
   if r.found then
     state.load(r.exec, r.pipe.params, r.source)
     local m = r.source.manifest.run_state
-    r.updates = m.updates
-    r.step = r.scratch and 0 or m.step
+    state.set_counts(r, r.scratch and {step = 0, updates = m.updates} or m)
     r.parent = r.source.path
     r.notes[#r.notes + 1] = ("continues %s at step %d"):format(r.source.path, r.step)
   else
@@ -476,12 +480,24 @@ function setup.fill(r)
       total_steps = total, compat = s.compat ~= nil}
 end
 
+-- a rollback may be meant to go further back than checkpoints are kept
+local function tell_reach(r, kept)
+  local s = r.settings
+  local reach = (kept - 1) * s.ckpt_every
+  if s.spike.action == "rollback" and kept > 0 and reach < s.spike.back_steps then
+    r.notes[#r.notes + 1] = ("spike.back_steps = %d: the %d checkpoints that are kept go back at "
+      .. "least %d steps; try: keep_n_latest=%d"):format(s.spike.back_steps, kept, reach,
+      -(-s.spike.back_steps // s.ckpt_every) + 1)
+  end
+end
+
 --- Start the checkpoint writer, with its buffers where it will save on the way.
 function setup.saver(r)
   local n = r.settings.keep_n_latest
   r.saver = r:keep(ckpt.saver(r.dir, {lock = r.lock, keep = n and (n > 0 and n or -1),
     deadline_s = r.settings.ckpt_deadline, rank = r.team.rank, ranks = r.team.size,
     fence = not r.team.leads and r.fence or nil}))
+  tell_reach(r, n or 3)
   if r.settings.ckpt_every == 0 then
     return
   end

@@ -4,6 +4,7 @@
 -- @module moonreel.trainer.state
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
+local spikes = require "moonreel.trainer.spikes"
 local start = require "moonreel.ckpt.start"
 
 local state = {}
@@ -152,6 +153,23 @@ local function wanted(run, params, source)
   end
   table.sort(rows, function(a, b) return place[a.name] < place[b.name] end)
   return rows
+end
+
+--- What the loop counts and knows of its steps, for a manifest.
+---@param r mr.Run
+---@return table run_state
+function state.counts(r)
+  return {step = r.step, updates = r.updates, step_ranks = r.step_ranks, bad = r.bad,
+    rolled_back_at = r.rolled_back_at, spikes = r.spikes:state()}
+end
+
+--- The same as it was.
+---@param r mr.Run
+---@param was table  run_state of a manifest, or its step and updates alone
+function state.set_counts(r, was)
+  r.step, r.updates, r.bad = was.step, was.updates, was.bad or 0
+  r.rolled_back_at, r.spikes = was.rolled_back_at, spikes.new(r.settings.spike, was.spikes)
+  r.recent = {}
 end
 
 -- bytes that are read in one go

@@ -69,6 +69,37 @@ static void retention(void)
     CHECK(mr_path_exists(again));
 }
 
+/* A run that goes back leaves nothing newer behind, and stopped anywhere nothing that is not whole.
+ */
+static void left_behind(void)
+{
+    fault_install();
+    fresh(5);
+    fault_clear();
+    CHECK_OK(mr_ckpt_drop_after(lock, 3));
+    const long n = fault_operations();
+    check_steps(3, (int64_t[]){3, 2, 1});
+    CHECK_INT(case_count(dir, ".trash-"), 0);
+    CHECK_OK(mr_ckpt_drop_after(lock, 3));
+    check_steps(3, (int64_t[]){3, 2, 1});
+    for (long i = 1; i <= n; i++) {
+        fresh(5);
+        fault_at(i, FAULT_ERRNO, EIO);
+        mr_ckpt_drop_after(lock, 3);
+        fault_clear();
+        CHECK_OK(mr_save_sweep(lock));
+        int64_t *steps;
+        int count;
+        char path[700];
+        CHECK_OK(mr_ckpt_steps(dir, &steps, &count));
+        CHECK(count >= 3 && steps[count - 3] == 3 && (count < 4 || steps[count - 4] == 4));
+        for (int k = 0; k < count; k++)
+            CHECK_OK(mr_save_verify(mr_ckpt_dir(dir, steps[k], path, sizeof path)));
+        mr_free(steps);
+    }
+    mr_io_replace(NULL);
+}
+
 static void touch_dir(const char *form, const char *run, long long fence)
 {
     char path[900], file[1000];
@@ -181,6 +212,7 @@ int main(void)
     sweep();
     put_back();
     stopped_retention();
+    left_behind();
     mr_run_lock_release(lock);
     mr_dir_remove(dir);
     return check_done();

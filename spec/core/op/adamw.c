@@ -18,7 +18,19 @@ static flat start(void)
     return f;
 }
 
-enum { LR, BETA1, BETA2, EPS, WEIGHT_DECAY, MAX_NORM, EMA_DECAY, STEP, GRAD_SCALE, HYPERS = 12 };
+enum {
+    LR,
+    BETA1,
+    BETA2,
+    EPS,
+    WEIGHT_DECAY,
+    MAX_NORM,
+    EMA_DECAY,
+    STEP,
+    GRAD_SCALE,
+    MOST,
+    HYPERS = 12
+};
 
 static void update(int isa, flat *f, double sumsq, double *hyper, double decay, double lr_factor)
 {
@@ -44,10 +56,16 @@ static void update(int isa, flat *f, double sumsq, double *hyper, double decay, 
     CHECK_OK(mr_op_cpu(op, isa)(&c));
 }
 
+static void step_below(int isa, flat *f, double sumsq, double grad_scale, double max_norm,
+                       double most)
+{
+    double hyper[HYPERS] = {0.1, 0.9, 0.99, 1e-8, 0.01, max_norm, 0.9, 3, grad_scale, 1 / most};
+    update(isa, f, sumsq, hyper, 1, 1);
+}
+
 static void step(int isa, flat *f, double sumsq, double grad_scale, double max_norm)
 {
-    double hyper[HYPERS] = {0.1, 0.9, 0.99, 1e-8, 0.01, max_norm, 0.9, 3, grad_scale};
-    update(isa, f, sumsq, hyper, 1, 1);
+    step_below(isa, f, sumsq, grad_scale, max_norm, INFINITY);
 }
 
 /* The formula by itself: naive row and kernel form their terms in one function. Every hyper counts
@@ -80,11 +98,11 @@ static void formula(int isa, double max_norm)
     }
 }
 
-static void nothing_but_gradient(int isa, double sumsq, double grad_scale)
+static void nothing_but_gradient(int isa, double sumsq, double grad_scale, double most)
 {
     flat f = start(), want = start();
     memset(want.g, 0, sizeof want.g);
-    step(isa, &f, sumsq, grad_scale, 1);
+    step_below(isa, &f, sumsq, grad_scale, 1, most);
     CHECK(memcmp(&f, &want, sizeof f) == 0);
 }
 
@@ -92,9 +110,15 @@ int main(void)
 {
     for (int isa = 0; isa <= mr_isa(); isa++) {
         formula(isa, 0), formula(isa, 0.7), formula(isa, 50);
-        nothing_but_gradient(isa, INFINITY, 1);
-        nothing_but_gradient(isa, NAN, 1);
-        nothing_but_gradient(isa, 4, 0);
+        nothing_but_gradient(isa, INFINITY, 1, INFINITY);
+        nothing_but_gradient(isa, NAN, 1, INFINITY);
+        nothing_but_gradient(isa, NAN, 1, 3);
+        nothing_but_gradient(isa, 4, 0, INFINITY);
+        // a norm of 4 x 0.5
+        nothing_but_gradient(isa, 16, 0.5, 1.99);
+        flat most = start(), any = start();
+        step_below(isa, &most, 16, 0.5, 1, 2.01), step(isa, &any, 16, 0.5, 1);
+        CHECK(memcmp(&most, &any, sizeof most) == 0 && most.p[1] != 1);
 
         // a gradient scaled down by the clip is the gradient that was that small to begin with
         flat a = start(), b = start();

@@ -26,6 +26,7 @@ describe("a team of one", function()
     assert.same({ 2, 3 }, alone:sum { 2, 3 })
     assert.same({ { 2, 3 } }, alone:all { 2, 3 })
     assert.same({ "one" }, alone:texts "one")
+    assert.same({ { 1, 2, 3, 4 } }, alone:lists({ 1, 2, 3, 4 }, { 2 }, 2))
     assert.equal(5, alone:try(function(x) return x + 1 end, 4))
     local made = { 1 }
     assert.equal(made, alone:first(function() return made end))
@@ -35,6 +36,23 @@ describe("a team of one", function()
 end)
 
 describe("a team of ranks", function()
+  it("brings rows of numbers to all, as many of each rank as it has", function()
+    local output, exit = launch(3, [[
+      local own = {}
+      for i = 1, 2 * t.rank do own[i] = 10 * t.rank + i end
+      local lists = t:lists(own, { 0, 1, 2 }, 2)
+      for r = 0, 2 do
+        if r == t.rank then
+          print(#lists[1], table.concat(lists[2], " "), table.concat(lists[3], " "))
+          io.stdout:flush()
+        end
+        t:sum { 0 }
+      end
+    ]])
+    assert.equal(0, exit, output)
+    assert.equal(("0\t11.0 12.0\t21.0 22.0 23.0 24.0\n"):rep(3), output)
+  end)
+
   it("adds numbers, collects texts and does once what the first does", function()
     local output, exit = launch(3, [[
       local texts = t:texts(("r%d\0\n"):format(t.rank):rep(t.rank * 1000))

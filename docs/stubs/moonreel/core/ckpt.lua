@@ -22,6 +22,11 @@ function ckpt.open_newest(run_dir, lock) end
 ---@return integer[]
 function ckpt.steps(run_dir) end
 
+--- Remove the checkpoints of later steps, which a run leaves behind.
+---@param lock mr.RunLock
+---@param step integer
+function ckpt.drop_after(lock, step) end
+
 --- Write rows {name, dtype, shape, ptr, bytes} to one safetensors file; ptr is a pointer or the raw bytes.
 ---@param path string
 ---@param tensors table[]

@@ -1,0 +1,28 @@
+--- What a run takes for a spike of its loss or gradient, and what it does about one.
+local rows = {}
+
+local function add(name, kind, default, rest)
+  rest[1], rest[2], rest.default = "spike." .. name, kind, default
+  rest.reader, rest.affects, rest.resume = "trainer", "run", "free"
+  rows[#rows + 1] = rest
+end
+
+add("action", "text", "log", { choices = { "log", "skip", "rollback" },
+  help = "what happens at a spike: log: it is told; skip: the update is left out, for which each "
+    .. "step waits for its losses first; rollback: the run goes back to a checkpoint and leaves "
+    .. "out the batches from there on. The journal has the samples in any case" })
+add("norm_factor", "number", 5, { min = 1,
+  help = "a gradient norm above so many times the median of the last 100 is too large" })
+add("norm_steps", "integer", 3, { min = 1, unit = "steps",
+  help = "so many of them on end are a spike" })
+add("loss_sigmas", "number", 6, { min = 1,
+  help = "a loss so many standard deviations above the mean of its group - resolution, length, "
+    .. "quarter of the noise - is a spike" })
+add("back_steps", "integer", 100, { min = 0, unit = "steps", when = { "spike.action", "rollback" },
+  help = "a rollback goes to the newest checkpoint that is so old" })
+add("skip_batches", "integer", 300, { min = 0, unit = "steps",
+  when = { "spike.action", "rollback" },
+  help = "a rollback leaves out the batches of so many steps from there on, and at least those up "
+    .. "to the spike" })
+
+return rows

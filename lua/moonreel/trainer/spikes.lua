@@ -1,0 +1,139 @@
+--- Spikes: a gradient norm far above its running median for some steps on end, or a loss far above
+-- those of its own group of (resolution, length, noise). What is known for that belongs to a
+-- checkpoint, and every rank knows the same: all decide alike, and a run that goes on decides as
+-- one that was never interrupted. Ref: reference reliability, section 5.
+-- @module moonreel.trainer.spikes
+local spikes = {}
+
+--- Noise levels that losses are told apart by.
+spikes.LEVELS = 4
+
+-- norms that the median is of, the least of them that make one; losses of a group that make its
+-- mean, the share of it that a new one has at least
+local NORMS <const>, NORMS_LEAST <const> = 100, 20
+local LOSSES_LEAST <const>, SHARE_LEAST <const> = 30, 1 / 200
+
+---@class mr.Spikes
+---@field policy table    action, norm_factor, norm_steps, loss_sigmas
+---@field norms number[]  of the last steps, oldest first
+---@field above integer   steps on end whose norm was too large, this one included
+---@field groups table    name -> {n, mean, variance} of losses, the latest ones with most weight
+---@field back integer|nil step of the checkpoint that was gone back to last
+local Spikes = {}
+Spikes.__index = Spikes
+
+--- What is known of a run's norms and losses.
+---@param policy table     settings.spike
+---@param known table|nil  of Spikes:state, as a manifest has it
+---@return mr.Spikes
+function spikes.new(policy, known)
+  known = known or {}
+  return setmetatable({ policy = policy, norms = known.norms or {}, above = known.above or 0,
+    groups = known.groups or {}, back = known.back }, Spikes)
+end
+
+--- The same for a checkpoint.
+---@return table
+function Spikes:state()
+  return { norms = #self.norms > 0 and self.norms or nil, above = self.above,
+    groups = next(self.groups) and self.groups or nil, back = self.back }
+end
+
+--- The level of a micro-batch, from 0.
+---@param t number  its mean time, from 0 (clean) to `of` (noise); what is no number has level 0
+---@param of number
+---@return integer
+function spikes.level(t, of)
+  return t == t and math.min(math.floor(spikes.LEVELS * t / of), spikes.LEVELS - 1) or 0
+end
+
+local function median(list)
+  local sorted = table.move(list, 1, #list, 1, {})
+  table.sort(sorted)
+  local n = #sorted
+  return (sorted[(n + 1) // 2] + sorted[n // 2 + 1]) / 2
+end
+
+-- the norm above which a step counts; nil: too few are known
+local function norm_limit(self)
+  return #self.norms >= NORMS_LEAST and self.policy.norm_factor * median(self.norms) or nil
+end
+
+-- the loss above which a micro-batch of a group is a spike; nil: too few are known
+local function loss_limit(self, group)
+  local g = self.groups[group]
+  return g and g.n >= LOSSES_LEAST and g.mean + self.policy.loss_sigmas * g.variance ^ 0.5 or nil
+end
+
+--- Is the update of a step that is a spike left out?
+---@return boolean
+function Spikes:skips() return self.policy.action == "skip" end
+
+--- The norm above which the step to come is a spike, because those before it were too large; nil:
+-- none is.
+---@return number|nil
+function Spikes:most_norm()
+  return self.above + 1 >= self.policy.norm_steps and norm_limit(self) or nil
+end
+
+--- The first loss that is a spike; nil: none is.
+---@param losses table[]  {group, loss} of micro-batches, in their order; loss: their mean
+---@return table|nil      {cause = "loss", value, limit, group, times: sigmas of the policy}
+function Spikes:of_losses(losses)
+  for _, one in ipairs(losses) do
+    local limit = loss_limit(self, one.group)
+    if limit and one.loss > limit then
+      return { cause = "loss", value = one.loss, limit = limit, group = one.group,
+        times = self.policy.loss_sigmas }
+    end
+  end
+end
+
+-- One more loss of a group. What is a spike counts as its limit, so that losses which stay high are
+-- none in the end.
+local function add_loss(self, one)
+  local g = self.groups[one.group] or { n = 0, mean = 0, variance = 0 }
+  local share = math.max(1 / (g.n + 1), SHARE_LEAST)
+  local off = math.min(one.loss, loss_limit(self, one.group) or one.loss) - g.mean
+  self.groups[one.group] = { n = g.n + 1, mean = g.mean + share * off,
+    variance = (1 - share) * (g.variance + share * off * off) }
+end
+
+--- A finite step is over: is it a spike? Then it is one of those that are known.
+---@param norm number|nil  of its gradient; nil: not known, because of its losses
+---@param losses table[]   as of_losses takes them
+---@return table|nil       {cause = "norm" or "loss", value, limit, times; of a loss its group, of a
+---   norm steps: how many on end were too large}
+function Spikes:add(norm, losses)
+  local found = self:of_losses(losses)
+  local limit = norm and norm_limit(self)
+  if norm then
+    self.above = limit and norm > limit and self.above + 1 or 0
+    self.norms[#self.norms + 1] = norm
+    if #self.norms > NORMS then
+      table.remove(self.norms, 1)
+    end
+  end
+  for _, one in ipairs(losses) do
+    add_loss(self, one)
+  end
+  if not found and self.above >= self.policy.norm_steps and norm then
+    found = { cause = "norm", value = norm, limit = limit, steps = self.above,
+      times = self.policy.norm_factor }
+  end
+  return found
+end
+
+--- A spike as people read it.
+---@param spike table  of add
+---@return string
+function spikes.text(spike)
+  if spike.cause == "loss" then
+    return ("loss %.4g of %s: more than %g sigmas above their mean, %.4g"):format(spike.value,
+      spike.group, spike.times, spike.limit)
+  end
+  return ("gradient norm %.4g: for %d steps on end above %g times its median, %.4g"):format(
+    spike.value, spike.steps, spike.times, spike.limit)
+end
+
+return spikes
