@@ -118,6 +118,23 @@ local function go_on(words, settings, dir)
   return again
 end
 
+-- The command that goes on with a run without some hosts, to copy and paste.
+local function without(words, settings, excluded, hosts, dir)
+  local again, out = go_on(words, settings, dir), { "moonreel" }
+  local skip = false
+  for _, word in ipairs(again) do
+    -- what was left out before is said anew
+    skip = skip and "value" or word == "--exclude"
+    if not skip and not word:match("^%-%-exclude=") then
+      out[#out + 1] = word:match("^[%w_./:=,@%%+-]+$") and word
+        or "'" .. word:gsub("'", "'\\''") .. "'"
+    end
+    skip = skip == true
+  end
+  out[#out + 1] = "--exclude " .. table.concat(hosts, ",") .. (excluded and "," .. excluded or "")
+  return table.concat(out, " ")
+end
+
 -- The ranks of a run that this process starts on its host, where the recipe wants several and
 -- nobody else (mpirun, srun, torchrun) has started them: each is this command again.
 local function launch(settings, args, options)
@@ -135,6 +152,9 @@ local function launch(settings, args, options)
     local set = not settings:origin("nproc_per_node"):match("^default")
     o.ranks, o.hostfile = set and settings.nproc_per_node or nil, settings.hostfile
     o.include, o.exclude, o.settings = options.include, options.exclude, settings.hash
+    o.without = function(names, dir)
+      return without(words, settings, options.exclude, names, dir)
+    end
     return require("moonreel.cluster.launch").run(words, o)
   end
   return require("moonreel.cli.ranks").launch(words, settings.nproc_per_node, o)

@@ -232,6 +232,7 @@ local function once(words, o)
     io.stderr:write(line, "\n")
   end
   return { exit = cause.exit, asked = watch.asked, dir = watch.dir, step = watch.step,
+    host = cause.host, hosts = #list,
     text = ("host %s: %s; all %d ranks of %d hosts have ended"):format(cause.host, cause.text,
       world, #list) }
 end
@@ -242,7 +243,8 @@ local function say(line) io.stderr:write("moonreel: ", line, "\n") end
 ---@param words string[]
 ---@param o table  hostfile, include, exclude; ranks: of each host, nil: as its slots
 ---   say; settings: hash that the recipe must have everywhere; stdout: a file for what ranks print
----   watch, patience, restarts, restart_steps, restart_pause, again: as of moonreel.comm.launch
+---   watch, patience, restarts, restart_steps, restart_pause, again, without: as of
+---   moonreel.comm.launch
 ---@return integer exit code  of the rank that failed first
 function launch.run(words, o)
   o = setmetatable({ say = say }, { __index = o })

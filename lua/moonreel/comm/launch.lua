@@ -14,6 +14,7 @@ local LOOK_MS <const> = 100
 local STOPPED <const> = { [130] = true, [143] = true } -- by a request, after a checkpoint
 local NODE <const> = 6                                 -- exit code of ranks that lost each other
 local PAUSE_MOST_S <const> = 60
+local REPEATED <const> = 2 -- failures of a host after which it is proposed to do without it
 
 local function silent() end
 
@@ -83,19 +84,39 @@ local read_options = options.declare("comm.launch", {
   { "restart_pause", "number", "seconds before the first restart (default 1)" },
   { "again", "function", "words that go on with a run directory, which may be nil" },
   { "say", "function", "takes each line about the launch" },
+  { "without", "function", "the command that goes on without hosts: of their names and a run "
+    .. "directory, which may be nil" },
 })
+
+-- hosts at which launches have failed again and again, and what goes on without them; nil: there is
+-- none, or no other host would be left
+local function unsteady(failures, hosts, dir, o)
+  local names, lines = {}, {}
+  for host, times in pairs(failures) do
+    names[#names + 1] = times >= REPEATED and host or nil
+  end
+  if #names == 0 or #names >= (hosts or 0) then
+    return nil
+  end
+  table.sort(names)
+  for i, host in ipairs(names) do
+    lines[i] = ("host %s: %d failures"):format(host, failures[host])
+  end
+  return ("%s; try without: %s"):format(table.concat(lines, ", "), o.without(names, dir))
+end
 
 --- Launch again and again what is lost, from what the run has saved.
 ---@param start fun(words: string[]): table  one launch: how it ended, with exit, text and asked,
----   dir of the run and step
+---   dir of the run and step; of several hosts: which one failed first, how many there are
 ---@param words string[]
----@param o table    restarts, restart_steps, restart_pause, again, say as launch.run takes them
+---@param o table    restarts, restart_steps, restart_pause, again, say, without as launch.run takes
+---   them
 ---@return integer exit code  of the rank that failed first, or 0
 ---@return string|nil text    "rank 2 ended with exit code 3"; the earliest error of the last launch
 function launch.insist(start, words, o)
   local restarts, say = o.restarts or 0, o.say or silent
   local tried, progress, next_words, dir = 0, nil, words, nil
-  local lost = {}
+  local lost, failures = {}, {}
   while true do
     local ended = start(next_words)
     if restarts == 0 or not was_lost(ended) then
@@ -106,10 +127,16 @@ function launch.insist(start, words, o)
       tried = 0
     end
     dir, progress, tried = ended.dir or dir, math.max(ended.step, progress or 0), tried + 1
+    if ended.host then
+      failures[ended.host] = (failures[ended.host] or 0) + 1
+    end
+    local proposal = unsteady(failures, ended.hosts, dir, o)
     if tried > restarts then
-      say(("%d restarts without %d new steps:\n%s"):format(restarts, o.restart_steps or 200,
-        table.concat(lost, "\n")))
+      say(("%d restarts without %d new steps:\n%s%s"):format(restarts, o.restart_steps or 200,
+        table.concat(lost, "\n"), proposal and "\n  " .. proposal or ""))
       return ended.exit, ended.text
+    elseif proposal then
+      say(proposal)
     end
     local pause = math.min((o.restart_pause or 1) * 2 ^ (tried - 1), PAUSE_MOST_S)
     next_words = o.again(dir)

@@ -14,9 +14,12 @@ watch.phases = { "start", "load", "forward", "reduce", "optimizer", "snapshot", 
 watch.TIMES = 3
 local KNOWN <const>, UNKNOWN <const> = 20, 6
 
---- A rank whose part of a step takes others less than this share, so many steps on end, is slow.
+--- A rank whose part of a step takes others less than this share, so many steps on end, is slow; so
+-- is one that is that much slower beside the others than it was before.
 watch.SLOW = 0.75
 watch.SLOW_STEPS = 50
+-- steps that make a rank's history; the share of it that a new one has
+local HISTORY <const>, NEW_SHARE <const> = 50, 1 / 200
 
 local of_steps = { load = true, forward = true, reduce = true, optimizer = true }
 
@@ -30,7 +33,7 @@ Watch.__index = Watch
 function watch.new(page, floors)
   local about = page:about()
   return setmetatable({ page = page, floors = floors, first = about.first, ranks = about.ranks,
-    told = {}, slow = {}, judged = 0 }, Watch)
+    told = {}, slow = { others = {}, before = {} }, usual = {}, judged = 0 }, Watch)
 end
 
 --- How long a rank may stay in a phase now.
@@ -150,6 +153,33 @@ local function scores(self, step)
   return out
 end
 
+-- How fast a rank was in a step beside what is usual for it; nil: it has no history yet. Its speed
+-- is that beside the others, so that steps of other clips are no change; steps in which it is slow
+-- do not become usual.
+local function beside_usual(self, rank, speed)
+  local usual = self.usual[rank] or { n = 0, speed = 0 }
+  local score = usual.n >= HISTORY and speed / usual.speed or nil
+  if not score or score >= watch.SLOW then
+    local share = math.max(1 / (usual.n + 1), NEW_SHARE)
+    self.usual[rank] = { n = usual.n + 1, speed = usual.speed + share * (speed - usual.speed) }
+  end
+  return score
+end
+
+-- count a step of a rank; of the last of many slow ones on end an event
+local function count_slow(self, against, rank, step, score, events)
+  local counts = self.slow[against]
+  counts[rank] = score and score < watch.SLOW and (counts[rank] or 0) + 1 or 0
+  if counts[rank] ~= watch.SLOW_STEPS then
+    return
+  end
+  local what = against == "others" and "the others took less than %g of its time"
+    or "it was slower beside the others than %g of its usual speed"
+  events[#events + 1] = { kind = "slow", rank = rank, step = step, score = score,
+    against = against, text = ("rank %d is slow: for %d steps on end " .. what
+      .. ", %.2f in step %d"):format(rank, counts[rank], watch.SLOW, score, step) }
+end
+
 -- ranks that have become slow with the steps that all have ended since the last look
 local function stragglers(self, ranks, events)
   local done
@@ -161,13 +191,14 @@ local function stragglers(self, ranks, events)
     return
   end
   for step = math.max(self.judged + 1, done - 60), done do
-    for rank, score in pairs(scores(self, step) or {}) do
-      local seen = score < watch.SLOW and (self.slow[rank] or 0) + 1 or 0
-      self.slow[rank] = seen
-      if seen == watch.SLOW_STEPS then
-        events[#events + 1] = { kind = "slow", rank = rank, step = step, score = score,
-          text = ("rank %d is slow: for %d steps on end the others took less than %g of its time, "
-            .. "%.2f in step %d"):format(rank, seen, watch.SLOW, score, step) }
+    local all = scores(self, step)
+    for rank = self.first, self.first + self.ranks - 1 do
+      if all then
+        local beside = beside_usual(self, rank, all[rank])
+        count_slow(self, "others", rank, step, all[rank], events)
+        -- what the others show already is told once
+        count_slow(self, "before", rank, step, self.slow.others[rank] == 0 and beside or nil,
+          events)
       end
     end
   end

@@ -59,6 +59,33 @@ describe("a launch", function()
     assert.matches("at step 2; restart 2 of 2", said[2])
   end)
 
+  it("proposes to do without hosts that fail again and again, as long as others are left",
+    function()
+    -- launches of three hosts that these have failed
+    local function insist(hosts, restarts)
+      local at, said = 0, {}
+      launch.insist(function()
+        at = at + 1
+        return { exit = hosts[at] and 6 or 0, text = "lost", step = 3, dir = "run",
+          host = hosts[at], hosts = 3 }
+      end, {}, { restarts = restarts, restart_pause = 0, again = function() return {} end,
+        say = function(line) said[#said + 1] = line end,
+        without = function(names, run_dir)
+          return table.concat(names, "+") .. " of " .. run_dir
+        end })
+      return said
+    end
+    local said = insist({ "b", "c", "b" }, 5)
+    assert.same({ 4, "host b: 2 failures; try without: b of run" }, { #said, said[3] })
+    said = insist({ "b", "c", "b", "c", "a" }, 4)
+    assert.matches("\n  step 3: lost\n  host b: 2 failures, host c: 2 failures; try without: b%+c "
+      .. "of run$", said[#said])
+    -- all of them are no proposal
+    local all = table.concat(insist({ "a", "b", "c", "a", "b", "c" }, 6), "\n")
+    assert.matches("try without: a%+b of run\n", all)
+    assert.is_nil(all:find("a+b+c", 1, true))
+  end)
+
   it("ends when restarts bring nothing new, with a summary", function()
     local exit, text, said = run("core.step(7) if rank == 1 then stop 'KILL' end world:barrier()",
       { restarts = 2 })

@@ -1,0 +1,59 @@
+--- Ranks that are slow, by what a made-up page tells of their steps.
+local watch = require "moonreel.life.watch"
+
+-- three ranks whose steps take what `seconds` says; their events until a step
+local function slow_events(seconds, steps)
+  local at = 0
+  local page = {
+    about = function() return { first = 4, ranks = 3 } end,
+    rank = function(_, rank)
+      return { rank = rank, state = "R", step = at + 1, phase = "forward", phase_s = 1e12,
+        beat_s = 1e12 }
+    end,
+    own_s = function(_, rank, step) return seconds(rank, step) end,
+    quantile = function() return 1, 1000 end,
+  }
+  local eye, found = watch.new(page, { forward = 60, reduce = 60 }), {}
+  for step = 1, steps do
+    at = step
+    for _, event in ipairs(eye:look()) do
+      found[#found + 1] = event
+    end
+  end
+  return found
+end
+
+describe("a rank is told as slow", function()
+  it("once, after 50 steps on end in which others took less than 0.75 of its time", function()
+    local found = slow_events(function(rank) return rank == 5 and 1.4 or 1 end, 300)
+    assert.equal(1, #found)
+    assert.same({ "slow", 5, 50, "others" }, { found[1].kind, found[1].rank, found[1].step,
+      found[1].against })
+    assert.matches("^rank 5 is slow: for 50 steps on end the others took less than 0.75 of its "
+      .. "time, 0.71 in step 50$", found[1].text)
+  end)
+
+  it("not where one step in between is as quick as the others'", function()
+    assert.same({}, slow_events(function(rank, step)
+      return rank == 5 and step % 50 ~= 0 and 2 or 1
+    end, 300))
+    assert.same({}, slow_events(function(rank) return rank == 5 and 1.32 or 1 end, 300))
+  end)
+
+  it("where it was quicker beside the others before", function()
+    -- a quick one becomes as slow as the others
+    local found = slow_events(function(rank, step)
+      return rank == 6 and step <= 100 and 0.6 or 1
+    end, 400)
+    assert.equal(1, #found)
+    assert.same({ 6, 150, "before" }, { found[1].rank, found[1].step, found[1].against })
+    assert.matches("slower beside the others than 0.75 of its usual speed, 0.60 in step 150",
+      found[1].text)
+  end)
+
+  it("not because steps become longer for all", function()
+    assert.same({}, slow_events(function(rank, step)
+      return (step > 100 and 3 or 1) * (rank == 6 and 0.9 or 1)
+    end, 400))
+  end)
+end)
