@@ -19,8 +19,7 @@ typedef struct mr_cuda_ranks {
 
 static mr_cuda_ranks *all;
 static unsigned left; /* communicators so far */
-static void (*settle)(void *device);
-static void *device;
+static mr_cuda_speaker *devices;
 static const mr_cuda_wire *const wire = &mr_cuda_ranks_wire;
 
 // ---- communicators ----
@@ -99,14 +98,15 @@ static void gone(int64_t number)
 {
     for (mr_cuda_ranks *r = all; r; r = r->next)
         if (r->number == number && r->comm) {
-            settle(device);
+            for (mr_cuda_speaker *d = devices; d; d = d->next)
+                d->settle(d->user);
             leave(r, false);
         }
 }
 
-void mr_cuda_ranks_start(void (*wait)(void *user), void *user)
+void mr_cuda_ranks_start(mr_cuda_speaker *device)
 {
-    settle = wait, device = user;
+    device->next = devices, devices = device;
     mr_collective_watch(gone);
 }
 
@@ -164,8 +164,14 @@ mr_status mr_cuda_ranks_look(void)
     return MR_OK;
 }
 
-void mr_cuda_ranks_close(void)
+void mr_cuda_ranks_close(mr_cuda_speaker *device)
 {
+    mr_cuda_speaker **at = &devices;
+    while (*at != device)
+        at = &(*at)->next;
+    *at = device->next;
+    if (devices)
+        return;
     mr_collective_watch(NULL);
     while (all) {
         mr_cuda_ranks *r = all;

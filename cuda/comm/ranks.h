@@ -10,7 +10,7 @@
  *
  * A group that goes takes its communicator along.
  *
- * Threads: one at a time; one device per process.
+ * Threads: one at a time; one GPU per process.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_COMM_RANKS_H
 #define MOONREEL_CUDA_COMM_RANKS_H
@@ -48,8 +48,14 @@ mr_status mr_cuda_talk_exchange(mr_cuda_talk *t, void *stream);
 mr_status mr_cuda_talk_gather(mr_cuda_talk *t, void *all, size_t bytes, void *stream);
 mr_status mr_cuda_talk_ends(mr_cuda_talk *t, void *stream);
 
-/* The device opens: `settle` waits until nothing is under way on it. */
-void mr_cuda_ranks_start(void (*settle)(void *user), void *user);
+/* An open device: `settle` waits until nothing is under way on it. */
+typedef struct mr_cuda_speaker {
+    struct mr_cuda_speaker *next;
+    void (*settle)(void *user);
+    void *user;
+} mr_cuda_speaker;
+/* Borrows it until the close. The same GPU may be opened several times. */
+void mr_cuda_ranks_start(mr_cuda_speaker *device);
 /* Are there communicators? */
 bool mr_cuda_ranks_open(void);
 /* How many were left so far: what was captured before speaks with nobody. */
@@ -58,8 +64,8 @@ unsigned mr_cuda_ranks_left(void);
 mr_status mr_cuda_ranks_look(void);
 /* All are over because of this thread's error, whose code is returned; the other ranks are told. */
 mr_status mr_cuda_ranks_give_up(mr_status st);
-/* Nobody speaks any more; the device closes. */
-void mr_cuda_ranks_close(void);
+/* The device closes; with the last one communicators are left. */
+void mr_cuda_ranks_close(mr_cuda_speaker *device);
 
 #ifdef __cplusplus
 }

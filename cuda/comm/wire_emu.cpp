@@ -3,8 +3,8 @@
  * everything else may come before it, and it reads and writes as late as it can.
  *
  * MOONREEL_CUDAEMU says what is wrong with it: wire=none (no library), wire=old, wire=N (from the
- * N-th call on communicators fail). Ranks are processes of one user on one host. Licence:
- * Apache-2.0 */
+ * N-th call on communicators of the last rank fail). Ranks are processes of one user on one host.
+ * Licence: Apache-2.0 */
 #include "cuda/comm/wire.h"
 #include "cuda/emu/emu.h"
 #include "moonreel/comm.h"
@@ -153,7 +153,8 @@ void begin(Call &call)
             emu::report("a message of %zu bytes to rank %d is unwritten", m.bytes, m.peer);
     }
     if (const char *w = wrong())
-        if (w[0] >= '0' && w[0] <= '9' && calls++ >= atol(w))
+        if (w[0] >= '0' && w[0] <= '9' && calls++ >= atol(w) &&
+            call.comm->rank == call.comm->size - 1)
             fail(*call.comm, "unhandled system error", call.messages[0].peer);
 }
 

@@ -360,7 +360,7 @@ static void close_device(mr_device *dev)
     rt *r = (rt *)dev;
     settle(r);
     report(r);
-    mr_cuda_ranks_close();
+    mr_cuda_ranks_close(&r->speaker);
     close_streams(r);
     while (r->blocks) {
         block *b = r->blocks;
@@ -462,7 +462,8 @@ static mr_status open_device(int ordinal, int threads, mr_device **out)
     snprintf(r->dev.facts.isa, sizeof r->dev.facts.isa, "%d.%d", facts.major, facts.minor);
     mr_status st = open_streams(r);
     if (st == MR_OK) {
-        mr_cuda_ranks_start(settle_for_ranks, r);
+        r->speaker = (mr_cuda_speaker){.settle = settle_for_ranks, .user = r};
+        mr_cuda_ranks_start(&r->speaker);
         *out = &r->dev;
         return MR_OK;
     }

@@ -2,9 +2,9 @@
  * kernels on fibers with every access watched, products by plain loops.
  *
  * MOONREEL_CUDAEMU says what is wrong with this GPU, words with commas between: none (no GPU), old
- * (the driver), arch=70, memory=BYTES, fail=N (from the N-th work on every call fails) or
- * lost=FILE (once FILE exists) with error=E (719), seed=S (of all orders), eager (copies inside
- * kernels land at once). Licence: Apache-2.0 */
+ * (the driver), devices=2 (that there are), arch=70, memory=BYTES, fail=N (from the N-th work on
+ * every call fails) or lost=FILE (once FILE exists) with error=E (719), seed=S (of all orders),
+ * eager (copies inside kernels land at once). Licence: Apache-2.0 */
 #include "cuda/emu/emu.h"
 #include "cuda/rt/driver.h"
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace
 
 struct Wrong {
     bool none, old, eager;
-    long arch = 90, fail = -1, error = MR_CUDA_LAUNCH_FAILURE, seed = 1;
+    long arch = 90, fail = -1, error = MR_CUDA_LAUNCH_FAILURE, seed = 1, devices = 1;
     size_t memory = (size_t)200 << 20;
     std::string file;
 } wrong;
@@ -49,6 +49,8 @@ void read_environment()
         wrong.eager |= word == "eager";
         if (const char *v = value_of(word.c_str(), "arch="))
             wrong.arch = atol(v);
+        if (const char *v = value_of(word.c_str(), "devices="))
+            wrong.devices = atol(v);
         if (const char *v = value_of(word.c_str(), "memory="))
             wrong.memory = strtoull(v, NULL, 10);
         if (const char *v = value_of(word.c_str(), "fail="))
@@ -102,7 +104,7 @@ int facts(int ordinal, mr_cuda_facts *out)
     out->minor = (int)wrong.arch % 10;
     out->need = 12040;
     out->driver = wrong.old ? 11080 : 13000;
-    out->devices = wrong.none ? 0 : 1;
+    out->devices = wrong.none ? 0 : (int)wrong.devices;
     if (wrong.none)
         return MR_CUDA_NO_DEVICE;
     if (wrong.old)

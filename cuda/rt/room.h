@@ -36,6 +36,7 @@ typedef struct rt {
     double zero_s;
     struct timed *copies; /* whose clocks nobody has read yet */
     block *blocks;
+    mr_cuda_speaker speaker;
     bool each; /* MOONREEL_SYNC: wait after each step, so that blame lands on the right one */
     struct prepared *waiting; /* runs whose values nobody has checked yet */
     mr_status failed;         /* of the first that failed and was not reported */

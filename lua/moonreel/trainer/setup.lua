@@ -286,22 +286,29 @@ local function mesh_of(r, here)
   return mesh.new(s, r.team, not r.pipe.reconstructs and r.pipe.model.config.num_heads or nil, here)
 end
 
+-- each rank of a host has a GPU of its own: the one that its launcher lets it see, or the next one
+local function device_of(s, here)
+  local seen = os.getenv "CUDA_VISIBLE_DEVICES"
+  local only = seen and seen ~= "" and not seen:find(",", 1, true)
+  return s.device == "cuda" and not only and "cuda:" .. here.local_rank or s.device
+end
+
 --- Open the device, declare the models, allocate their state.
 function setup.models(r)
-  local s = r.settings
-  r.device = r:keep(blame.field(s, "device", E.device, s.device, s.threads))
+  local s, here = r.settings, require("moonreel.comm.place").find()
+  r.device = r:keep(blame.field(s, "device", E.device, device_of(s, here), s.threads))
   r.facts = r.device:facts()
   local watch = gpu.watch(r.device)
   r.gpu = watch and r:keep(watch)
   local dtype = pipeline.dtype(s, r.device)
   local cut = ranks.cut(s, r.team.size)
   r.dtype, r.pipe = dtype, models_of(s, dtype, cut)
-  local params, here = r.pipe.params, r.team:even(require("moonreel.comm.place").find())
-  r.mesh = mesh_of(r, here)
+  local params, node = r.pipe.params, r.team:even(here)
+  r.mesh = mesh_of(r, node)
   r.notes[#r.notes + 1] = r.mesh.crosses
   samples.count_micros(r)
   if r.team.world then
-    r.ranks = ranks.new(params, r.team.world, {local_ranks = here, stage = ranks.stage(s),
+    r.ranks = ranks.new(params, r.team.world, {local_ranks = node, stage = ranks.stage(s),
       whole = not s.plugin_config.reduce_each and r.micros > r.mesh.data})
     r.share = state.share(params, r.ranks:owned(), r.team.rank, r.team.size)
     -- where a rank has one micro-batch of a step, it ends with the reduction, beside backward

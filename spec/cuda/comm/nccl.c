@@ -51,6 +51,8 @@ static void settle(void *user)
     settled++;
 }
 
+static mr_cuda_speaker device = {.settle = settle};
+
 static int64_t group_new(int rank, int size, double deadline_s)
 {
     int64_t number = 0;
@@ -84,7 +86,7 @@ static void start(const char *scene)
 {
     setenv("NCCL_SCENE", scene, 1);
     begun = ended = given_up = settled = 0, lost = MR_OK;
-    mr_cuda_ranks_start(settle, NULL);
+    mr_cuda_ranks_start(&device);
 }
 
 static void refused(const char *path, const char *scene, const char *part)
@@ -96,7 +98,7 @@ static void refused(const char *path, const char *scene, const char *part)
                 part);
     CHECK_INT(given_up, 1);
     CHECK(!mr_cuda_ranks_open());
-    mr_cuda_ranks_close();
+    mr_cuda_ranks_close(&device);
 }
 
 static void missing(void)
@@ -146,17 +148,23 @@ static void calls(void)
     CHECK_FAILS(mr_cuda_talk_begins(t, NULL), MR_E_NODE, "its ranks are over");
     mr_cuda_talk_free(t);
     mr_cuda_talk_free(more);
-    mr_cuda_ranks_close();
+    mr_cuda_ranks_close(&device);
 }
 
 static void rank_of_first(void)
 {
     mr_cuda_talk *t = NULL;
+    mr_cuda_speaker other = {.settle = settle};
     start("");
     CHECK_OK(mr_cuda_talk_new(group_new(0, 2, 5), MR_COMM_SHIFT, MR_F32, &t));
     CHECK(strncmp(asked(), "id\njoin 0 of 2", 14) == 0);
     mr_cuda_talk_free(t);
-    mr_cuda_ranks_close();
+    // the GPU is opened once more for a while
+    mr_cuda_ranks_start(&other);
+    mr_cuda_ranks_close(&other);
+    CHECK(mr_cuda_ranks_open());
+    CHECK_STR(asked(), "");
+    mr_cuda_ranks_close(&device);
     CHECK_STR(asked(), "finalize\ndestroy\n");
 }
 
@@ -179,7 +187,7 @@ static void fails_later(const char *scene, double deadline_s, mr_status world, c
     CHECK_OK(mr_cuda_ranks_look());
     CHECK_FAILS(mr_cuda_talk_begins(t, NULL), MR_E_NODE, "its ranks are over");
     mr_cuda_talk_free(t);
-    mr_cuda_ranks_close();
+    mr_cuda_ranks_close(&device);
     CHECK_STR(asked(), "");
 }
 
@@ -198,7 +206,7 @@ static void failures(void)
                 "NCCL: a communicator of 4 ranks is not over after 0.05 s");
     CHECK_INT(given_up, 1);
     CHECK(strstr(asked(), "abort\n"));
-    mr_cuda_ranks_close();
+    mr_cuda_ranks_close(&device);
     // a call that is refused: its group is ended all the same
     start("refuses");
     CHECK_OK(mr_cuda_talk_new(group_new(0, 2, 5), MR_COMM_SHIFT, MR_F32, &t));
@@ -208,7 +216,7 @@ static void failures(void)
                 "NCCL: a message that goes: invalid usage (5)");
     CHECK_STR(asked(), "{\nsend 8 of 1 to 1\n}\n");
     mr_cuda_talk_free(t);
-    mr_cuda_ranks_close();
+    mr_cuda_ranks_close(&device);
 }
 
 int main(void)

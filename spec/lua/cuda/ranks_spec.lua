@@ -105,15 +105,36 @@ end
 gpu:close()
 ]]
 
+-- The last rank goes, in the way that is asked for, or the GPUs are what is wrong.
+local LOST = [[
+local E, G, T = require "moonreel.core.exec", require "moonreel.core.graph",
+  require "moonreel.core.tensor"
+local ops = require "moonreel.core.op"
+local world = require("moonreel.comm").world { deadline_s = 100 }
+local g = G.graph()
+local x = g:input("x", "f32", { 12 })
+g:output("y", (ops.all_gather(x, { group = world:rows() })))
+g:finish()
+local program = E.new(E.device("cudaemu", 1)):compile(g)
+program:set("x", T.new("f32", { 12 }):fill_normal(1, "x"))
+for step = 1, 3 do
+  if step == 2 and world:rank() == world:size() - 1 and arg[1] == "dies" then
+    os.execute("kill -9 " .. io.open("/proc/self/stat"):read("n") .. "; sleep 9")
+  end
+  program:run()
+  program:get "y"
+end
+]]
+
 describe_built("ranks on emulated GPUs", function()
   local dir
   setup(function() dir = folder.new() end)
   teardown(function() dir:remove() end)
 
-  local function ranks(n, script, wrong)
+  local function ranks(n, script, wrong, ...)
     return process.run({ "/bin/sh", "-c", 'exec "$0" "$@" 2>&1', "/usr/bin/env",
       "MOONREEL_CUDAEMU=" .. (wrong or ""), process.program(),
-      "-n", tostring(n), dir:write("ranks.lua", script) }, "", { deadline_s = 120 })
+      "-n", tostring(n), dir:write("ranks.lua", script), ... }, "", { deadline_s = 90 })
   end
 
   for _, gpu in ipairs { "seed=0", "seed=1,eager", "seed=2" } do
@@ -128,4 +149,27 @@ describe_built("ranks on emulated GPUs", function()
       assert.equal((2 + 3 + 4) * 15, n)
     end)
   end
+
+  it("hear of one that dies while they wait for it", function()
+    local done = ranks(3, LOST, "", "dies")
+    assert.matches("rank 2 was ended by signal 9", done.output)
+    assert.matches("rank 0: [^\n]*rank 2 was ended by signal 9", done.output)
+    assert.matches("rank 1: [^\n]*rank 2 was ended by signal 9", done.output)
+  end)
+
+  it("hear of one whose communicator fails", function()
+    local done = ranks(3, LOST, "wire=1")
+    assert.equal(6, done.exit, done.output)
+    assert.matches("rank 2: [^\n]*emulated GPUs: rank 2, with rank 0: unhandled system error",
+      done.output)
+    assert.matches("rank 0: [^\n]*rank 2 gave up: emulated GPUs", done.output)
+  end)
+
+  it("need a library, and a new one", function()
+    for wrong, words in pairs { none = "no library carries bytes", old = "is too old" } do
+      local done = ranks(2, LOST, "wire=" .. wrong)
+      assert.not_equal(0, done.exit)
+      assert.matches("all_gather[^\n]*: [^\n]*" .. words, done.output)
+    end
+  end)
 end)

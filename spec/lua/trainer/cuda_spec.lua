@@ -1,7 +1,7 @@
 --- Whole runs with `device=cuda`, on the emulated GPU under that name: near the CPU's run, the same
 -- bits in another order of streams and blocks and after a resume, and what is said, left and
 -- returned when the GPU cannot be used, is full or is lost in the middle of a step.
--- Covers: cuda/rt/device.c cuda/rt/driver_emu.cpp core/exec/device.c
+-- Covers: cuda/rt/device.c cuda/rt/driver_emu.cpp core/exec/device.c lua/moonreel/trainer/setup.lua
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local data = require "moonreel.data"
@@ -83,6 +83,50 @@ describe_built("device=cuda", function()
     end
   end)
 
+  it("trains by ranks, each on a GPU of its own, as the CPU does", function()
+    local runs, list = {}, { process.program(), "-n", "2", dir:write("train.lua", [[
+for i = 1, #arg do
+  local words = {}
+  for word in arg[i]:gmatch "%S+" do
+    words[#words + 1] = word
+  end
+  assert(require("moonreel.cli.train").run(words) == 0)
+end
+]]) }
+    local tiny = "dtype=fp32 model.hidden_size=16 text_encoder.width=16 text_encoder.num_heads=1 "
+      .. "text_encoder.rows=64 model.caption_channels=16 ckpt_every=2"
+    local function run(name, device, words)
+      runs[#runs + 1] = name
+      list[#list + 1] = ("%s/small.lua %s device=%s name=%s %s"):format(dir.path, tiny, device,
+        name, words)
+    end
+    run("cpu0", "cpu", "")
+    local stages = os.getenv "MOONREEL_EVERY" and { 1, 2, 3 } or { 3 }
+    for _, stage in ipairs { 0, table.unpack(stages) } do
+      run("zero" .. stage, "cuda", "plugin_config.zero_stage=" .. stage)
+    end
+    run("ring", "cuda", "plugin_config.zero_stage=2 plugin_config.sp_size=2 "
+      .. "plugin_config.sequence_parallelism_mode=ring_attn")
+    -- one batch a step for both, so its own truth
+    run("tokens", "cpu", "plugin_config.sp_size=2")
+    local done = process.run({ "/bin/sh", "-c", 'exec "$0" "$@" 2>&1', "/usr/bin/env",
+      "MOONREEL_PLUGINS=" .. dir.path .. "/plugins", "MOONREEL_CUDAEMU=devices=2,seed=2",
+      table.unpack(list) }, "", { deadline_s = 300, output_bytes = 1 << 20 })
+    assert.equal(0, done.exit, done.output)
+    for _, name in ipairs(runs) do
+      local gpu, cpu = losses(name), losses((name == "ring" or name == "tokens") and "tokens"
+        or "cpu0")
+      assert.equal(2, #gpu)
+      for i = 1, 2 do
+        assert.is_true(math.abs(gpu[i] - cpu[i]) <= 1e-5 * cpu[i], name)
+      end
+    end
+    for _, stage in ipairs(stages) do
+      assert.matches("equal: %d+ tensors, bit for bit", demo_data.moonreel("ckpt", "diff",
+        run_dir "zero0", run_dir("zero" .. stage)))
+    end
+  end)
+
   it("says what a GPU that cannot be used lacks", function()
     for gpu, words in pairs { none = "no CUDA%-capable device", old = "the driver knows CUDA 11%.8",
         ["arch=75"] = "compute capability 7%.5, expected 8%.0 or newer" } do
@@ -92,6 +136,13 @@ describe_built("device=cuda", function()
       assert.matches("try: ", text)
       assert.is_nil(run_dir("unusable"))
     end
+  end)
+
+  it("says which rank has no GPU of its own", function()
+    local text, code = train("", "-n 2 device=cuda name=unusable restarts=0")
+    assert.equal(2, code, text)
+    assert.matches("rank 1: [^\n]*device=cudaemu:1: invalid device ordinal", text)
+    assert.is_nil(run_dir("unusable"))
   end)
 
   it("says which bucket does not fit, and the largest batch that does", function()
