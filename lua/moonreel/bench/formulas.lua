@@ -15,17 +15,17 @@ local NEAR = 0.1  -- of the formula: how far a graph may lie from it
 local SHAPES = "closed forms of the models' shapes (lua/moonreel/plan/closed.lua)"
 
 -- rows as moonreel.plan.published has them: the formula stands where a published number would
-local function row(rows, run, what, formula, graph, low, high)
-  low, high = low or formula * (1 - NEAR), high or formula * (1 + NEAR)
+local function row(rows, run, what, formula, graph, note)
+  local low, high = formula * (1 - NEAR), formula * (1 + NEAR)
   rows[#rows + 1] = { run = run, what = what, published = formula, planned = graph, low = low,
-    high = high, ok = low <= graph and graph <= high, source = SHAPES }
+    high = high, ok = low <= graph and graph <= high, source = SHAPES, note = note }
 end
 
--- Of a token where no block is recomputed: what eager kernels keep, above which no graph may lie,
--- and below it what kernels would that do norms, modulation and GELU again in their gradients.
-local function row_of_token(rows, run, eager, fused, graph)
-  row(rows, run, "kB of a token, no block recomputed", eager / 1e3, graph / 1e3, fused / 1e3,
-    eager / 1e3)
+-- of a token where no block is recomputed, in so many norms of tokens of this width
+local function row_of_token(rows, run, width, eager, norms, graph)
+  row(rows, run, "kB of a token, no block recomputed", closed.kept(width, eager, norms) / 1e3,
+    graph / 1e3, ("eager kernels keep %.0f; here norm and modulation are one kernel, which keeps "
+    .. "no normed tokens"):format(eager * width / 1e3))
 end
 
 -- buckets of the reproduction: resolution, frames, batch; GB of a rank by the reference's sum
@@ -72,7 +72,7 @@ local function stdit3(rows)
   end
   local one = planned(of, cache, { "144p", 51, 4 }, "grad_checkpoint=false").largest
   local m = closed.stdit3
-  row_of_token(rows, run, 52 * m.width * m.blocks, 32 * m.width * m.blocks, kept(one) / one.tokens)
+  row_of_token(rows, run, m.width, 52 * m.blocks, 2 * m.blocks, kept(one) / one.tokens)
 end
 
 local function mmdit_graphs(rows)
@@ -88,8 +88,7 @@ local function mmdit_graphs(rows)
     end
   end
   local m, few, many = closed.mmdit, 4096, 8192
-  row_of_token(rows, run, m.width * (46 * m.double + 38 * m.single),
-    m.width * (28 * m.double + 22 * m.single),
+  row_of_token(rows, run, m.width, 46 * m.double + 38 * m.single, 2 * m.double + m.single,
     (mmdit.plan(1, many, false).arena - mmdit.plan(1, few, false).arena) / (many - few))
 end
 

@@ -128,6 +128,15 @@ function closed.stdit3_kept(s)
   return 2 * s.model.width * s.model.blocks * s.batch * s.tokens
 end
 
+--- Bytes of a token in bf16 that blocks keep where none is recomputed.
+---@param width integer
+---@param eager number  bytes that eager kernels keep, in widths
+---@param norms number  of them norms, whose normed tokens a kernel that modulates does not keep
+---@return number
+function closed.kept(width, eager, norms)
+  return width * (eager - 2 * norms)
+end
+
 -- ---- the text encoder of Open-Sora 1.2
 
 --- T5 v1.1 XXL, its encoder: 24 layers of width 4096, feed-forward 10240, 32,128 rows of text.
