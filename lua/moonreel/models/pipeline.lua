@@ -37,8 +37,8 @@ local function part(record, type)
     end
   end
   table.sort(known)
-  base.raise("MR_E_RECIPE", ("%s.type is '%s', built so far: %s"):format(record,
-    tostring(type), table.concat(known, ", ")))
+  base.raise("MR_E_RECIPE", ("%s.type = '%s' is not built in this version; built so far: %s")
+    :format(record, tostring(type), table.concat(known, ", ")))
 end
 
 local Pipeline = {}
