@@ -1,6 +1,12 @@
---- docs/plan.md: its commands are commands.
+--- docs/plan.md: its commands are commands, and its figures are theirs.
 local base = require "moonreel.core.base"
 local command = require "moonreel.cli.plan"
+local compiled = require "moonreel.plan.compiled"
+local course = require "moonreel.plan.course"
+local mesh = require "moonreel.plan.mesh"
+local plan = require "moonreel.plan"
+local settings = require "moonreel.settings"
+local show = require "moonreel.plan.show"
 local words = require "moonreel.settings.words"
 
 describe("docs/plan.md", function()
@@ -15,5 +21,53 @@ describe("docs/plan.md", function()
       seen = seen + 1
     end
     assert.is_true(seen >= 7, seen)
+  end)
+
+  it("shows what the command prints today", function()
+    local of, plans = mesh.parse "24x8xH100", {}
+    local cache <close> = compiled.new(of.machine)
+    for i = 1, 7 do
+      local stage = "stage" .. i
+      local one = settings.bake("opensora-1.2/lambda/tutorial", {}, { stage = stage })
+      local p = plan.of(one, { mesh = of, compiled = cache })
+      p.stage, p.course = stage, course.of(p, one, { stage = stage })
+      plans[i] = p
+    end
+    local third = plans[3]
+    local slowest = third.buckets[1]
+    for _, b in ipairs(third.buckets) do
+      slowest = b.seconds.step > slowest.seconds.step and b or slowest
+    end
+    local text, doc = show.stages(plans) .. show.text(third) .. show.why(third, slowest),
+      base.read_file "docs/plan.md"
+    local seen = 0
+    for line in doc:gmatch "\n    ([^\n]+)" do
+      if not line:find "^moonreel " then
+        assert.is_truthy(text:find(line:gsub(" %.%.%.$", ""), 1, true), line)
+        seen = seen + 1
+      end
+    end
+    assert.is_true(seen > 15, seen)
+    -- sentences
+    local steps, hours = 0, 0
+    for i = 1, 3 do
+      steps, hours = steps + plans[i].course.steps, hours + plans[i].course.gpu_hours
+    end
+    local function told(form, ...)
+      assert.is_truthy(doc:find(form:format(...), 1, true), form:format(...))
+    end
+    told("%s steps of the first three", show.count(steps))
+    told("are %s hours, %.0f %% below the 18,000", show.count(steps * 12 * 192 / 3600),
+      100 * (1 - steps * 12 * 192 / 3600 / 18000))
+    told("need %s GPU hours for the first three stages", show.count(hours))
+    local b, kept = third.largest.bytes, 0
+    for _, one in ipairs(third.largest.live) do
+      kept = kept + (one.purpose == "kept" and one.block ~= "" and one.bytes or 0)
+    end
+    told("%.1f GB of weights, %.0f GB of encoders and %.1f GB while they work, %.0f GB for",
+      b.weights / 1e9, b.encoders / 1e9, b.encoding / 1e9, b.reserve / 1e9)
+    told("and %.0f GB of activations, of which %.0f GB are what blocks keep", b.arena / 1e9,
+      kept / 1e9)
+    told("Another %.0f GB are inputs", b.slots / 1e9)
   end)
 end)
