@@ -167,7 +167,8 @@ mr_status mr_file_read_at(int fd, void *data, size_t bytes, int64_t at, const ch
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return fail_io("read", path);
+            return mr_fail(MR_E_IO, "%s: cannot read at byte %lld: %s", path, (long long)at,
+                           strerror(errno));
         if (n == 0)
             return mr_fail(MR_E_FORMAT, "%s: ends %zu bytes too early at byte %lld", path, bytes,
                            (long long)at);

@@ -53,6 +53,7 @@ struct mr_index {
     int n_meta;
     index_unsqueeze *unsqueeze; // NULL: captions are plain
     index_columns columns;
+    index_spot spot; // its copy is kept open, for that keeps the copy
     bool watched;
 };
 
@@ -69,19 +70,18 @@ struct mr_index_reader {
     } columns[INDEX_COLUMNS];
 };
 
-// copy is the descriptor of the file to map instead, or -1
-static mr_status open_env(mr_index *ix, int copy)
+static mr_status open_env(mr_index *ix)
 {
     char path[64];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", copy);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", ix->spot.copy);
     int err = mdb_env_create(&ix->env);
     if (!err)
         err = mdb_env_set_maxdbs(ix->env, 64);
     // sealed files never change, so they need no locks; read-ahead would only evict other pages
-    unsigned flags = MDB_RDONLY | MDB_NOLOCK | MDB_NOTLS | MDB_NORDAHEAD;
+    unsigned flags = MDB_RDONLY | MDB_NOLOCK | MDB_NOTLS | (ix->spot.ahead ? 0 : MDB_NORDAHEAD);
     if (!err)
-        err = copy < 0 ? mdb_env_open(ix->env, ix->path, flags, 0)
-                       : mdb_env_open(ix->env, path, flags | MDB_NOSUBDIR, 0);
+        err = ix->spot.copy < 0 ? mdb_env_open(ix->env, ix->path, flags, 0)
+                                : mdb_env_open(ix->env, path, flags | MDB_NOSUBDIR, 0);
     if (!err)
         err = mdb_txn_begin(ix->env, NULL, MDB_RDONLY, &ix->txn);
     for (int t = 0; !err && t < DATA_TABLES; t++)
@@ -204,14 +204,8 @@ static mr_status read_roots(mr_index *ix)
 
 static mr_status open_index(mr_index *ix, bool verify)
 {
-    int copy;
-    MR_TRY(index_place(ix->file, &copy));
-    mr_status st = index_sum_check(ix->path, verify, copy);
-    if (st == MR_OK)
-        st = open_env(ix, copy);
-    if (copy >= 0)
-        close(copy);
-    MR_TRY(st);
+    MR_TRY(index_place(ix->path, ix->file, verify, &ix->spot));
+    MR_TRY(open_env(ix));
     MR_TRY(read_meta(ix));
     const char *format = mr_index_meta(ix, "format"), *state = mr_index_meta(ix, "state"),
                *rows = mr_index_meta(ix, "rows");
@@ -236,6 +230,7 @@ mr_status mr_index_open(const char *path, bool verify, mr_index **out)
     mr_index *ix;
     if (!MR_NEW(ix))
         return mr_fail_memory(sizeof *ix);
+    ix->spot.copy = -1;
     atomic_init(&ix->refs, 1);
     mr_arena_init(&ix->arena);
     size_t n = strlen(path);
@@ -274,6 +269,8 @@ void mr_index_unref(mr_index *ix)
         index_bus_forget(ix->file);
     if (ix->env)
         mdb_env_close(ix->env);
+    if (ix->spot.copy >= 0)
+        close(ix->spot.copy);
     index_unsqueeze_free(ix->unsqueeze);
     mr_arena_fini(&ix->arena);
     mr_free(ix->path);

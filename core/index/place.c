@@ -1,9 +1,10 @@
 /* index: where an index lies. Mapped over a network it hangs, or ends the program when the server
- * does; a small one is read into memory instead. Ref: dataplane 2.3. Licence: Apache-2.0 */
+ * does; a copy near by is mapped instead. Ref: dataplane 2.3. Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "index/room.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -31,22 +32,46 @@ static const char *network_of(const char *path)
 
 const char *(*index_network)(const char *path) = network_of;
 
-mr_status index_place(const char *file, int *copy)
+// A copy in memory, which this process alone has.
+static mr_status in_memory(const char *dir, const char *file, uint64_t bytes, const char *network,
+                           int *copy)
 {
-    struct stat about;
-    const char *network = index_network(file);
-    *copy = -1;
-    if (!network || stat(file, &about))
-        return MR_OK;
     double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    if ((double)about.st_size > memory * 0.05)
+    if ((double)bytes > memory * 0.05)
         return mr_fail(
             MR_E_DATA,
-            "%s: %.1f GB on a network file system (%s), where an open index may hang, and "
-            "too large to hold in memory (5%% of it are %.1f GB); try: copy the .mrx folder "
-            "to a local disk",
-            file, (double)about.st_size / 1e9, network, memory * 0.05 / 1e9);
+            "%s: %.1f GB on a network file system (%s), where an open index may hang; %s; too "
+            "large to hold in memory (5%% of it are %.1f GB); try: MOONREEL_COPIES=DIR on a local "
+            "disk, or MOONREEL_INDEX=direct",
+            file, (double)bytes / 1e9, network, mr_error_last()->text, memory * 0.05 / 1e9);
     if ((*copy = memfd_create("moonreel-index", MFD_CLOEXEC)) < 0)
         return mr_fail(MR_E_IO, "%s: no room for a copy in memory: %s", file, strerror(errno));
-    return MR_OK;
+    mr_status st = index_sum_check(dir, true, *copy, "a copy in memory");
+    if (st != MR_OK) {
+        close(*copy);
+        *copy = -1;
+    }
+    return st;
+}
+
+mr_status index_place(const char *dir, const char *file, bool verify, index_spot *out)
+{
+    const char *wish = getenv("MOONREEL_INDEX"), *network = index_network(file);
+    struct stat about;
+    *out = (index_spot){.copy = -1};
+    if (network && wish && strcmp(wish, "direct") == 0) {
+        mr_log(MR_LOG_WARN,
+               "%s: mapped on a network file system (%s), because MOONREEL_INDEX=direct: it may "
+               "hang, or end the program when the server does",
+               file, network);
+        out->ahead = true;
+    } else if (network && stat(file, &about) == 0) {
+        if (verify)
+            MR_TRY(index_sum_check(dir, true, -1, NULL));
+        mr_status st = index_near(dir, &out->copy);
+        return st == MR_E_UNSUPPORTED
+                   ? in_memory(dir, file, (uint64_t)about.st_size, network, &out->copy)
+                   : st;
+    }
+    return index_sum_check(dir, verify, -1, NULL);
 }

@@ -251,19 +251,34 @@ mr_status index_keys(mr_index_reader *r, uint32_t chunk, const char **entries, s
 
 mr_status index_sum_write(const char *dir);
 /* Length always; blocks when `verify` or the time differs from the noted one. With copy >= 0 every
- * block is checked and written there. */
-mr_status index_sum_check(const char *dir, bool verify, int copy);
+ * block is checked and written there; `name` is that of the copy. */
+mr_status index_sum_check(const char *dir, bool verify, int copy, const char *name);
+/* The size of the file, as its n bytes of data.sum say; those are not checked. */
+uint64_t index_sum_bytes(const void *sum, size_t n);
 /* Name the file on SIGBUS inside the mapping that holds `inside`; forget it before unmapping. */
 void index_bus_watch(const void *inside, const char *file);
 void index_bus_forget(const char *file);
 
-/* ---- place.c ---- */
+/* ---- place.c: where an index is mapped ---- */
 
-/* A file that must not be mapped where it lies gets an empty one in memory: its descriptor, the
- * caller closes it; -1: map it. Errors: MR_E_DATA too large for that */
-mr_status index_place(const char *file, int *copy);
+typedef struct index_spot {
+    int copy;   /* descriptor of the file to map instead, locked while it is open; -1: none */
+    bool ahead; /* pages are read ahead */
+} index_spot;
+/* Check an index, and copy it where it must not be mapped where it lies: to a local disk, where
+ * that cannot be to memory. The caller closes `copy`. verify  read every block where it lies
+ * Errors: those of index_sum_check and index_near; MR_E_DATA no place for it */
+mr_status index_place(const char *dir, const char *file, bool verify, index_spot *out);
 /* The network file system that holds `path`, or NULL; lent. Specs replace it. */
 extern const char *(*index_network)(const char *path);
+
+/* ---- near.c: copies on this host ---- */
+
+/* Open the copy of an index's file; one process of the host makes it, others wait.
+ * $MOONREEL_COPIES, else $TMPDIR, else /var/tmp holds the folder of them.
+ * Errors: MR_E_UNSUPPORTED no copy can lie there; MR_E_DATA damaged, with the block; MR_E_IO; the
+ * process that copies does not come further; MR_E_STOPPED */
+mr_status index_near(const char *dir, int *fd);
 
 /* ---- parquet.c ---- */
 

@@ -358,7 +358,7 @@ static mr_status open_store(mr_store *s, bool verify)
     snprintf(sum, sizeof sum, "%s/data.sum", s->path);
     if (!mr_path_exists(s->file) || !mr_path_exists(sum))
         return mr_fail(MR_E_DATA, "%s: no finished store; try: the command that makes it", s->path);
-    MR_TRY(index_sum_check(s->path, verify, -1));
+    MR_TRY(index_sum_check(s->path, verify, -1, NULL));
     MR_TRY(open_env(s->path, s->file, MDB_RDONLY, &s->env));
     int err = mdb_txn_begin(s->env, NULL, MDB_RDONLY, &s->txn);
     for (int t = 0; !err && t < TABLES; t++)

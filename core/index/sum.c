@@ -83,8 +83,15 @@ mr_status index_sum_write(const char *dir)
     return st;
 }
 
+uint64_t index_sum_bytes(const void *sum, size_t n)
+{
+    sum_head head = {0};
+    memcpy(&head, sum, MR_MIN(n, sizeof head));
+    return head.bytes;
+}
+
 static mr_status check_blocks(int fd, const char *path, const sum_head *head,
-                              const uint64_t *hashes, int copy)
+                              const uint64_t *hashes, int copy, const char *name)
 {
     uint8_t *buf = mr_alloc(BLOCK);
     if (!buf)
@@ -100,7 +107,7 @@ static mr_status check_blocks(int fd, const char *path, const sum_head *head,
                          path, (unsigned long long)(b * BLOCK),
                          (unsigned long long)MR_MIN((b + 1) * BLOCK, head->bytes));
         if (st == MR_OK && copy >= 0)
-            st = mr_file_write_full(copy, buf, n, "copy in memory");
+            st = mr_file_write_full(copy, buf, n, name);
     }
     mr_free(buf);
     return st;
@@ -130,7 +137,7 @@ static bool was_seen(const char *dir, int64_t mtime_ns, bool note)
     return same;
 }
 
-mr_status index_sum_check(const char *dir, bool verify, int copy)
+mr_status index_sum_check(const char *dir, bool verify, int copy, const char *name)
 {
     char path[4096], sum[4096], *text;
     size_t n;
@@ -167,7 +174,7 @@ mr_status index_sum_check(const char *dir, bool verify, int copy)
                         (have.mtime_ns != want.mtime_ns && !was_seen(dir, have.mtime_ns, false)))) {
         // the hashes lie behind the head, which keeps them aligned
         st = check_blocks(fd, path, &want, (const uint64_t *)(const void *)(text + sizeof want),
-                          copy);
+                          copy, name);
         if (st == MR_OK && have.mtime_ns != want.mtime_ns)
             was_seen(dir, have.mtime_ns, true);
     }

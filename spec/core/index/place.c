@@ -68,7 +68,9 @@ static void damaged(const char *path)
 int main(void)
 {
     char path[300], large[300];
-    int copy;
+    index_spot spot;
+    // no copy can lie there
+    setenv("MOONREEL_COPIES", "/proc", 1);
     snprintf(path, sizeof path, "%s", clips_path("far.mrx"));
     snprintf(large, sizeof large, "%s", clips_path("large"));
     CHECK(index_network(clips_dir()) == NULL || strlen(index_network(clips_dir())) > 1);
@@ -79,8 +81,19 @@ int main(void)
     CHECK_OK(rows_build(path, 1, 3000, 0));
     damaged(path);
     // a file without blocks, as large as the whole memory
-    CHECK_OK(mr_file_replace(large, "", 0));
-    CHECK_INT(truncate(large, (off_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE)), 0);
-    CHECK_FAILS(index_place(large, &copy), MR_E_DATA, "on a network file system (NFS)");
+    int64_t all = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    CHECK_OK(mr_dir_make(large));
+    CHECK_INT(rename(clips_path("far.mrx/data.sum"), clips_path("large/data.sum")), 0);
+    CHECK_OK(mr_file_replace(clips_path("large/data.mdb"), "", 0));
+    CHECK_INT(truncate(clips_path("large/data.mdb"), (off_t)all), 0);
+    CHECK_FAILS(index_place(large, clips_path("large/data.mdb"), false, &spot), MR_E_DATA,
+                "on a network file system (NFS), where an open index may hang; no copy in /proc");
+    // asked for, it is mapped where it lies
+    CHECK_OK(rows_build(path, 1, 300, 0));
+    setenv("MOONREEL_INDEX", "direct", 1);
+    mr_index *ix;
+    if (CHECK_OK(mr_index_open(path, false, &ix)))
+        CHECK(mapped("far.mrx"));
+    mr_index_unref(ix);
     return check_done();
 }

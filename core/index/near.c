@@ -1,0 +1,209 @@
+/* index: copies of indexes on this host. What lies on a network file system is not mapped there:
+ * one process copies it to a local disk, checking every block, and all others of the host wait for
+ * that and map the copy. A copy has the name of what its checksums say, so it serves every later
+ * run and is never stale. Whoever writes one or uses one holds a lock of the kernel on it, which
+ * ends with the process: what a dead one left is taken over or removed. Ref: dataplane 2.3.
+ * Licence: Apache-2.0 */
+#define _GNU_SOURCE
+#include "index/room.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+// seconds that another process may copy without coming further, and between two looks at it
+enum { STANDS_S = 120, LOOK_MS = 50, SUM_MAX = 64 << 20 };
+
+typedef struct near {
+    const char *dir; // of the index
+    uint64_t bytes;
+    char folder[3000], copy[3100], part[3100];
+} near;
+
+static mr_status unusable(const char *folder, const char *why)
+{
+    return mr_fail(MR_E_UNSUPPORTED, "no copy in %s: %s", folder, why);
+}
+
+// a folder of this user's own, on a disk of this host
+static mr_status enter(near *n)
+{
+    const char *given = getenv("MOONREEL_COPIES"), *tmp = getenv("TMPDIR");
+    const char *in = given && *given ? given : tmp && *tmp ? tmp : "/var/tmp";
+    struct stat s;
+    if (snprintf(n->folder, sizeof n->folder, "%s/moonreel-%u", in, (unsigned)geteuid()) >=
+        (int)sizeof n->folder)
+        return unusable(in, "its path is too long");
+    const char *network = index_network(in);
+    if (network)
+        return unusable(in, network);
+    if (mr_io_table()->mkdir(n->folder, 0700) && errno != EEXIST)
+        return unusable(n->folder, strerror(errno));
+    if (lstat(n->folder, &s) || !S_ISDIR(s.st_mode) || s.st_uid != geteuid() || s.st_mode & 022)
+        return unusable(n->folder, "it is not this user's own folder");
+    return MR_OK;
+}
+
+// the copy has the name of the index's checksums, and the size that they say
+static mr_status name(near *n)
+{
+    char file[4200], *text, hex[33];
+    size_t bytes;
+    snprintf(file, sizeof file, "%.4000s/data.sum", n->dir);
+    if (mr_file_read_small(file, SUM_MAX, &text, &bytes) != MR_OK)
+        return index_sum_check(n->dir, false, -1, NULL);
+    mr_hash128_hex(mr_hash128_of(text, bytes), hex);
+    n->bytes = index_sum_bytes(text, bytes);
+    mr_free(text);
+    // what is cut off is told so before anything is copied
+    snprintf(file, sizeof file, "%.4000s/data.mdb", n->dir);
+    struct stat s;
+    if (stat(file, &s) || (uint64_t)s.st_size != n->bytes)
+        MR_TRY(index_sum_check(n->dir, false, -1, NULL));
+    snprintf(n->copy, sizeof n->copy, "%s/%s.mdb", n->folder, hex);
+    snprintf(n->part, sizeof n->part, "%s/%s.part", n->folder, hex);
+    return MR_OK;
+}
+
+// is the name still that of the opened file?
+static bool is_named(const char *path, int fd)
+{
+    struct stat a, b;
+    return stat(path, &a) == 0 && fstat(fd, &b) == 0 && a.st_ino == b.st_ino &&
+           a.st_dev == b.st_dev;
+}
+
+static int64_t size_of(int fd)
+{
+    struct stat s;
+    return fstat(fd, &s) ? -1 : (int64_t)s.st_size;
+}
+
+// the finished copy, kept by a lock; -1: there is none
+static int take(const near *n)
+{
+    // who just made it, or is about to remove it, holds it for a moment
+    int fd = mr_io_table()->open(n->copy, O_RDONLY | O_CLOEXEC, 0);
+    if (fd >= 0 && !flock(fd, LOCK_SH) && is_named(n->copy, fd) && size_of(fd) == (int64_t)n->bytes)
+        return fd;
+    if (fd >= 0)
+        mr_io_table()->close(fd);
+    return -1;
+}
+
+// Removes a file of the folder when no process holds it.
+static void remove_unheld(const char *path)
+{
+    int fd = mr_io_table()->open(path, O_RDONLY | O_CLOEXEC, 0);
+    if (fd < 0)
+        return;
+    if (!flock(fd, LOCK_EX | LOCK_NB) && is_named(path, fd))
+        mr_io_table()->unlink(path);
+    mr_io_table()->close(fd);
+}
+
+// what dead processes left of copies that nobody wants any more, and with `copies` finished ones
+// too
+static void sweep(const near *n, bool copies)
+{
+    char **names, path[3400];
+    int count;
+    if (mr_dir_list(n->folder, &names, &count) != MR_OK) {
+        mr_error_clear();
+        return;
+    }
+    for (int i = 0; i < count; i++) {
+        const char *dot = strrchr(names[i], '.');
+        snprintf(path, sizeof path, "%s/%.255s", n->folder, names[i]);
+        if (dot && strcmp(path, n->part) && strcmp(path, n->copy) &&
+            (strcmp(dot, ".part") == 0 || (copies && strcmp(dot, ".mdb") == 0)))
+            remove_unheld(path);
+    }
+    mr_dir_list_free(names, count);
+}
+
+static bool has_room(const near *n)
+{
+    int64_t free_bytes = mr_io_table()->free_bytes(n->folder);
+    return free_bytes < 0 || (uint64_t)free_bytes > n->bytes;
+}
+
+// Copies into the file, which is this process's alone.
+static mr_status fill(const near *n, int fd)
+{
+    sweep(n, false);
+    if (!has_room(n))
+        sweep(n, true);
+    if (!has_room(n))
+        return unusable(n->folder, "there is no room; try: MOONREEL_COPIES=DIR on another disk");
+    if (mr_io_table()->ftruncate(fd, 0))
+        return mr_fail(MR_E_IO, "%s: cannot begin a copy: %s", n->part, strerror(errno));
+    MR_TRY(index_sum_check(n->dir, true, fd, n->part));
+    if (mr_io_table()->fsync(fd) || mr_io_table()->rename(n->part, n->copy))
+        return mr_fail(MR_E_IO, "%s: cannot finish a copy: %s", n->copy, strerror(errno));
+    return MR_OK;
+}
+
+// Opens the file of a copy that is being made; *mine: by nobody else.
+static mr_status open_part(const near *n, int *fd, bool *mine)
+{
+    *fd = mr_io_table()->open(n->part, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (*fd < 0)
+        return unusable(n->part, strerror(errno));
+    *mine = !flock(*fd, LOCK_EX | LOCK_NB);
+    return MR_OK;
+}
+
+// Until it is renamed or its process is gone.
+static mr_status wait(const near *n, int fd)
+{
+    int64_t bytes = -1;
+    double since = mr_now_s();
+    while (is_named(n->part, fd)) {
+        if (!flock(fd, LOCK_EX | LOCK_NB))
+            return MR_OK;
+        if (size_of(fd) != bytes)
+            bytes = size_of(fd), since = mr_now_s();
+        if (mr_now_s() - since > STANDS_S)
+            return mr_fail(MR_E_IO,
+                           "%s: another process copies it to %s and stands at byte %lld for %d s; "
+                           "try: look at that process and at the network file system",
+                           n->dir, n->part, (long long)bytes, STANDS_S);
+        mr_clock_table()->sleep_ns(LOOK_MS * 1000000ll);
+        MR_TRY(mr_interrupt_check());
+    }
+    return MR_OK;
+}
+
+mr_status index_near(const char *dir, int *out)
+{
+    near n = {.dir = dir};
+    *out = -1;
+    MR_TRY(enter(&n));
+    MR_TRY(name(&n));
+    mr_status st = MR_OK;
+    while (st == MR_OK && (*out = take(&n)) < 0) {
+        int fd;
+        bool mine = false;
+        MR_TRY(open_part(&n, &fd, &mine));
+        // it may have been finished or removed since it was opened: then all begins again
+        if (mine && is_named(n.part, fd)) {
+            if ((st = fill(&n, fd)) == MR_OK) {
+                // others may have it now
+                flock(fd, LOCK_SH);
+                *out = fd;
+                return MR_OK;
+            }
+            mr_io_table()->unlink(n.part);
+        } else if (!mine) {
+            st = wait(&n, fd);
+        }
+        mr_io_table()->close(fd);
+    }
+    return st;
+}
