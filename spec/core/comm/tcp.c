@@ -248,6 +248,132 @@ static void lost_connection(void)
     }
 }
 
+/* ---- what is proved ---- */
+
+static const uint64_t SECRET[2] = {3, 4}, MAGIC = 0x31306b6e6972726d;
+enum { WELCOME, OTHER_RUN, NO_SECRET = 4, NO_PLACE };
+
+/* As they travel. */
+typedef struct challenge {
+    uint64_t magic, drawn[2];
+} challenge;
+typedef struct hello {
+    uint64_t magic, run, fence, drawn[2];
+    int32_t rank, size, link, port;
+    uint64_t proof;
+} hello;
+typedef struct answer {
+    uint64_t proof;
+    int32_t verdict, rank;
+} answer;
+
+static uint64_t prove(const hello *h, const challenge *c)
+{
+    struct {
+        hello h;
+        challenge c;
+    } all = {*h, *c};
+    all.h.proof = 0;
+    return comm_seal(SECRET, &all, sizeof all);
+}
+
+static hello hello_of_1(const challenge *c)
+{
+    hello h = {MAGIC, 7, 1, {1, 2}, 1, N, LINK_CONTROL, 1, 0};
+    h.proof = prove(&h, c);
+    return h;
+}
+
+static void get(int fd, void *data, size_t n)
+{
+    CHECK_INT(recv(fd, data, n, MSG_WAITALL), n);
+}
+
+static void put(int fd, const void *data, size_t n)
+{
+    CHECK_INT(send(fd, data, n, MSG_NOSIGNAL), n);
+}
+
+/* Rank 0 alone, and its callers: each is asked something else, so a hello that was heard
+ * before opens nothing; one that comes in two parts is judged when it is whole. */
+static void callers_prove(void)
+{
+    good_rank zero = {.place = place_of(0, 0)};
+    pthread_t thread;
+    challenge first, second, third;
+    answer a;
+    char end;
+    int port;
+    CHECK_OK(mr_tcp_listen(0, 1, &zero.place.listener, &port));
+    pthread_create(&thread, NULL, run_good_rank, &zero);
+    int one = call(port), two = call(port);
+    get(one, &first, sizeof first), get(two, &second, sizeof second);
+    CHECK(first.drawn[0] != second.drawn[0] && first.drawn[1] != second.drawn[1]);
+    hello h = hello_of_1(&first);
+    put(two, &h, sizeof h);
+    get(two, &a, sizeof a);
+    CHECK_INT(a.verdict, NO_SECRET);
+    CHECK_INT(recv(two, &end, 1, 0), 0);
+    static const struct {
+        int rank, link;
+    } nowhere[] = {{0, LINK_CONTROL}, {-1, LINK_CONTROL}, {N, LINK_CONTROL}, {1, LINKS}, {1, -1}};
+    for (size_t i = 0; i < MR_COUNT(nowhere); i++) {
+        int caller = call(port);
+        get(caller, &third, sizeof third);
+        hello bad = hello_of_1(&third);
+        bad.rank = nowhere[i].rank, bad.link = nowhere[i].link, bad.proof = prove(&bad, &third);
+        put(caller, &bad, sizeof bad), get(caller, &a, sizeof a);
+        CHECK_INT(a.verdict, NO_PLACE);
+        close(caller);
+    }
+    put(one, &h, sizeof h - sizeof h.proof);
+    // who calls behind it has gone, so that the part has been looked at
+    int three = call(port);
+    get(three, &third, sizeof third), put(three, "GET / HTTP/1.0\r\n", 16);
+    CHECK_INT(recv(three, &end, 1, 0), 0);
+    put(one, &h.proof, sizeof h.proof);
+    get(one, &a, sizeof a);
+    CHECK_INT(a.verdict, WELCOME);
+    CHECK_INT(a.rank, 0);
+    close(one), close(two), close(three);
+    pthread_join(thread, NULL);
+    CHECK_INT(zero.st, MR_E_NODE);
+    CHECK(strstr(zero.text, "rank 1 at 127.0.0.1 has ended while ranks met") != NULL);
+}
+
+/* Take the call of rank 1 and answer it; the connection. */
+static int answer_1(int listener, bool knows, answer a)
+{
+    const challenge c = {MAGIC, {8, 9}};
+    hello h;
+    struct pollfd p = {listener, POLLIN, 0};
+    CHECK_INT(poll(&p, 1, 30000), 1);
+    int fd = accept(listener, NULL, NULL);
+    put(fd, &c, sizeof c), get(fd, &h, sizeof h);
+    CHECK(h.proof == prove(&h, &c));
+    const uint64_t said[] = {h.drawn[0], h.drawn[1], (uint64_t)a.verdict, (uint64_t)a.rank};
+    a.proof = knows ? comm_seal(SECRET, said, sizeof said) : 0;
+    put(fd, &a, sizeof a);
+    return fd;
+}
+
+/* Who stands where rank 0 should be and welcomes rank 1 is not believed: rank 1 calls again. */
+static void stand_in(bool knows, int rank)
+{
+    good_rank one;
+    pthread_t thread;
+    int listener, port;
+    CHECK_OK(mr_tcp_listen(0, 1, &listener, &port));
+    one = (good_rank){.place = place_of(1, port)};
+    pthread_create(&thread, NULL, run_good_rank, &one);
+    int first = answer_1(listener, knows, (answer){.verdict = WELCOME, .rank = rank});
+    int again = answer_1(listener, true, (answer){.verdict = OTHER_RUN});
+    pthread_join(thread, NULL);
+    close(first), close(again), close(listener);
+    CHECK_INT(one.st, MR_E_NODE);
+    CHECK(strstr(one.text, "it is of another run") != NULL);
+}
+
 static void other_run(mr_tcp_place *p)
 {
     p->deadline_s = p->rank ? 60 : 0.2, p->run += p->rank == 2;
@@ -327,10 +453,14 @@ static void addresses(void)
     close(probe);
     for (int r = 0; r < N; r++)
         CHECK_INT(good[r].st, MR_OK);
-    // the first port is somebody else's, who says nothing
-    CHECK_OK(mr_tcp_listen(0, 1, &taken, &port));
+    // the first port is somebody else's, who does not listen
+    struct sockaddr_in held = {.sin_family = AF_INET};
+    socklen_t n = sizeof held;
+    taken = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK_INT(bind(taken, (struct sockaddr *)&held, n), 0);
+    CHECK_INT(getsockname(taken, (struct sockaddr *)&held, &n), 0);
+    meet(good, -1, ntohs(held.sin_port), several_ports);
     close(taken);
-    meet(good, -1, port, several_ports);
     for (int r = 0; r < N; r++)
         if (!CHECK_INT(good[r].st, MR_OK))
             printf("rank %d: %s\n", r, good[r].text);
@@ -360,6 +490,9 @@ int main(void)
     strangers();
     crowd();
     lost_connection();
+    callers_prove();
+    stand_in(false, 0);
+    stand_in(true, 1);
     refusals();
     addresses();
     nobody();
