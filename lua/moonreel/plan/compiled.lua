@@ -141,6 +141,26 @@ function Compiled:share(settings, models, mesh, bucket)
   return self.shares[key]
 end
 
+--- What a rank sends in a micro-step to those that share its tokens, of what its graph says: all
+-- that it sends is of its tokens, so one bucket tells for all.
+---@param settings table
+---@param models table   of `of`
+---@param mesh moonreel.plan.Mesh  with ranks that share tokens
+---@param bucket table
+---@return number bytes
+function Compiled:exchanged(settings, models, mesh, bucket)
+  local seq = shares.sequence(settings, mesh, models.pipe.model.config.num_heads)
+  local shape = feed.new(settings, models.pipe):shape(bucket)
+  local key = table.concat({ models.key, program.key(shape), seq.heads.ranks, seq.inner.ranks,
+    seq.outer.ranks, json.encode(program.config(settings)) }, " ")
+  if not self.shares[key] then
+    local graph <close> = program.graph(models.pipe, shape, program.config(settings, nil, seq))
+    local prog <close> = models.exec:compile(graph)
+    self.shares[key] = shares.exchanged(prog:times(), seq)
+  end
+  return self.shares[key]
+end
+
 -- the bytes of the peak by what they are for and the kind of block, largest first
 local function who_lives(prog)
   local by, list = {}, {}

@@ -205,22 +205,27 @@ local function slowest_of(ranks)
   return known_slowest[ranks]
 end
 
--- Exchanges of attention over ranks that share tokens, forward and backward, in each pair of
--- blocks: their seconds and the bytes that a rank sends. Ref: reference parallelism 5 and 6.
-local function exchange_of(settings, mesh, models, tokens)
-  local config = models.pipe.model.config
-  if mesh.sequence == 1 then
-    return 0, 0
+-- Bytes that ranks which share tokens send for one of them in a micro-step, near and far. What the
+-- graph of a rank says is parted as attention is by formula. Ref: reference parallelism 5 and 6.
+local function exchange_of_token(settings, mesh, models, compiled_here, b)
+  if mesh.sequence == 1 or models.job or not b then
+    return { near = 0, far = 0 }
   end
+  local config, tokens = models.pipe.model.config, tokens_of(models, b)
   local near, far = mesh:exchange(settings, config.num_heads, tokens, config.hidden_size)
-  local m = mesh.machine
-  local seconds = near / m.node.link
-    + (far > 0 and far * mesh.gpus / m.network.cards / m.network.card or 0)
-  return config.depth * seconds, config.depth * (near + far)
+  local bytes = compiled_here:exchanged(settings, models, mesh, b) / tokens
+  return { near = bytes * near / (near + far), far = bytes * far / (near + far) }
+end
+
+-- seconds of these exchanges, and the bytes that a rank sends
+local function exchange_of(mesh, exchange, tokens)
+  local m, near, far = mesh.machine, exchange.near * tokens, exchange.far * tokens
+  return (near > 0 and near / m.node.link or 0)
+    + (far > 0 and far * mesh.gpus / m.network.cards / m.network.card or 0), near + far
 end
 
 -- an optimizer step over all ranks: micro-steps, what communication adds, update
-local function seconds_of(settings, mesh, models, step, tokens)
+local function seconds_of(settings, mesh, models, step, exchange)
   local share, m, n = mesh.sequence, mesh.machine, mesh:rounds(settings)
   local s = { encode = step.parts.encode / share }
   -- ranks of a job tell each other nothing
@@ -231,7 +236,7 @@ local function seconds_of(settings, mesh, models, step, tokens)
     s[part] = step.parts[part] / share
   end
   local backward = s.backward + s.recompute
-  s.exchange, s.exchange_bytes = exchange_of(settings, mesh, models, tokens)
+  s.exchange, s.exchange_bytes = exchange.seconds, exchange.bytes
   s.micro = s.encode + s.forward + backward + s.exchange
   s.update = models.update.seconds * mesh:share("state")
   s.input = m.cpu and 0 or step.memory.inputs / m.host.pcie
@@ -372,6 +377,7 @@ function plan.open(settings, given)
   local shares = given.compiled:share(settings, models, mesh, buckets_here[1])
   return setmetatable({ settings = settings, mesh = mesh, models = models, assumed = assumed,
     compiled = given.compiled, table = buckets_here, shares = shares,
+    exchange = exchange_of_token(settings, mesh, models, given.compiled, buckets_here[1]),
     fixed = fixed_bytes(settings, mesh, models, shares) }, Open)
 end
 
@@ -398,7 +404,9 @@ function Open:row(b)
     profile = step.profile,
     bytes = bytes_of(self.fixed, step, models.update, mesh.sequence), useful = step.useful,
     workspace = step.memory.workspace }
-  row.seconds, row.schedule = seconds_of(self.settings, mesh, models, step, row.tokens)
+  local exchange = {}
+  exchange.seconds, exchange.bytes = exchange_of(mesh, self.exchange, row.tokens)
+  row.seconds, row.schedule = seconds_of(self.settings, mesh, models, step, exchange)
   row.sent = self.shares.sent + mesh:rounds(self.settings) * row.seconds.exchange_bytes
   row.share_of_peak = share_of_peak(mesh, models, step, row.seconds)
   row.decode_cores = decode_cores(self.settings, mesh, b, row.seconds.step)

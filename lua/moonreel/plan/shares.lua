@@ -33,6 +33,38 @@ function shares.sequence(settings, mesh, heads)
     mesh.sequence)) or nil
 end
 
+-- bytes of the first value that goes into a step
+local function bytes_of(row)
+  local dims, dtype = row.shapes:match "^%[(.-)%] (%w+)"
+  local bytes = dtype == "bf16" and 2 or 4
+  for n in dims:gmatch "%d+" do
+    bytes = bytes * math.tointeger(n)
+  end
+  return bytes
+end
+
+--- Bytes that a rank sends in a micro-step to those that share its tokens.
+---@param rows table[]   of mr.Program times(), of a graph over the sequence
+---@param seq mr.Sequence
+---@return number
+function shares.exchanged(rows, seq)
+  local sent, levels, gathers = 0, {}, 0
+  for _, name in ipairs { "heads", "inner", "outer" } do
+    levels[#levels + 1] = seq[name].ranks > 1 and seq[name].ranks or nil
+  end
+  for _, row in ipairs(rows) do
+    if row.op == "all_to_all" then
+      sent = sent + bytes_of(row) * (seq.heads.ranks - 1) / seq.heads.ranks
+    elseif row.op == "shift" then
+      sent = sent + bytes_of(row)
+    elseif row.op == "gather_shares" then
+      -- one behind the other: ranks that exchange heads first, circles last
+      sent, gathers = sent + bytes_of(row) * (levels[gathers % #levels + 1] - 1), gathers + 1
+    end
+  end
+  return sent
+end
+
 --- The first rank of a mesh of several.
 ---@param settings table
 ---@param mesh moonreel.plan.Mesh

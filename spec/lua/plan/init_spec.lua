@@ -117,6 +117,34 @@ describe("a plan", function()
     end
   end)
 
+  it("of ranks that share tokens has the bytes that each of them sends, in every bucket", function()
+    local pipeline, feed = require "moonreel.models.pipeline", require "moonreel.trainer.feed"
+    local shares = require "moonreel.plan.shares"
+    for _, case in ipairs { { "2", "plugin_config.sp_size=2" },
+        { "4", "plugin_config.sp_size=4", "grad_checkpoint=true" },
+        { "4", "plugin_config.sp_size=4", "plugin_config.ulysses_size=2", "dtype=fp32" },
+        { "4", "plugin_config.sp_size=4", "plugin_config.sequence_parallelism_mode=ring_attn",
+          "grad_checkpoint=true", "grad_ckpt_keep_attention=false" } } do
+      local s = bake("model.hidden_size=64", "model.num_heads=4", "model.depth=2",
+        table.unpack(case, 2))
+      local p, sizes = there(s, case[1] .. "xH100"), {}
+      local pipe = pipeline.of(s, p.dtype)
+      local seq = shares.sequence(s, p.mesh, 4)
+      local exec <close> = E.plan(pipe.params, { facts = { device = "shadow", isa = "base",
+        threads = 1, bf16 = true }, regions = require("moonreel.optim.regions").gradients() })
+      for i, b in ipairs(p.buckets) do
+        local graph <close> = program.graph(pipe, feed.new(s, pipe):shape(b),
+          program.config(s, nil, seq))
+        local prog <close> = exec:compile(graph)
+        local sent = shares.exchanged(prog:times(), seq)
+        assert.is_true(sent > 0 and math.abs(b.seconds.exchange_bytes / sent - 1) < 1e-12)
+        assert.equal(p.shares.sent + b.seconds.exchange_bytes, b.sent)
+        sizes[i] = sent
+      end
+      assert.is_true(sizes[1] ~= sizes[2] and #sizes == 2)
+    end
+  end)
+
   it("counts the micro-steps of a rank as a run does", function()
     local function shares(...)
       return there(bake("plugin_config.zero_stage=3", ...), "4xH100").shares

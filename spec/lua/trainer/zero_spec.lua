@@ -1,8 +1,7 @@
 --- What each rank keeps of a run's state changes no bit of it: ZeRO 0, 1, 2 and 3 give the same
 -- losses and the same checkpoints, however gradients come about. MOONREEL_STEPS=20 makes the runs
 -- longer, MOONREEL_EVERY=1 tries every number of ranks, in one hop and in two.
--- Covers: lua/moonreel/plan/shares.lua lua/moonreel/trainer/loop.lua
--- Covers: lua/moonreel/trainer/programs.lua core/graph/shards.c
+-- Covers: lua/moonreel/trainer/loop.lua lua/moonreel/trainer/programs.lua core/graph/shards.c
 local ckpt = require "moonreel.ckpt"
 local demo_data = dofile "spec/support/demo_data.lua"
 local process = require "moonreel.core.process"

@@ -1,0 +1,61 @@
+--- What ranks are planned to send is what they do send. State and ZeRO: spec/lua/trainer/zero_spec.
+local folder = require "spec.support.folder"
+local process = require "moonreel.core.process"
+
+-- attention over tokens that four ranks share, forward, backward and gathered: bytes that the plan
+-- counts in the graph of the first rank, and those that it sent
+local RANKS = [[
+local E, G, T = require "moonreel.core.exec", require "moonreel.core.graph",
+  require "moonreel.core.tensor"
+local ops, sequence = require "moonreel.core.op", require "moonreel.nn.sequence"
+local world = require("moonreel.comm").world { deadline_s = 100 }
+local device, n = E.device("cpu", 1), 40
+for _, dtype in ipairs { "bf16", "f32" } do
+  for _, levels in ipairs { { 4, 1, 1 }, { 2, 2, 1 }, { 1, 4, 1 }, { 1, 2, 2 } } do
+    local heads, inner, outer = table.unpack(levels)
+    local seq = sequence.new { rank = world:rank(), heads = heads, inner = inner, outer = outer,
+      comm = world }
+    local g, x, from, to = G.graph(), {}, seq:share(n)
+    for i, name in ipairs { "q", "k", "v" } do
+      x[i] = g:input(name, dtype, { 2, 1, to - from, 4, 8 })
+    end
+    local o = seq:attend(g, x[1], x[2], x[3], n, 0.5)
+    g:output("all", seq:gather(g, o, 2, n))
+    g:backward((ops.sum((ops.cast(o, { dtype = "f32" })), { axes = { 0, 1, 2, 3, 4 } })), x)
+    local exec <close> = E.new(device, nil, {})
+    local prog = exec:compile(g:finish())
+    for _, name in ipairs { "q", "k", "v" } do
+      prog:set(name, T.new(dtype, { 2, 1, to - from, 4, 8 }))
+    end
+    world:reset_counts()
+    prog:run()
+    exec:sync()
+    local sent = 0
+    for _, one in pairs(world:counts()) do
+      sent = sent + one.bytes
+    end
+    if world:rank() == 0 then
+      local said = require("moonreel.plan.shares").exchanged(prog:times(), seq)
+      print(("case %s %d %d %d: %d %d"):format(dtype, heads, inner, outer, said, sent))
+    end
+    world:barrier()
+  end
+end
+]]
+
+describe("bytes of ranks that share tokens", function()
+  it("are those that they send, for heads, around circles, and both", function()
+    local dir = folder.new()
+    finally(function() dir:remove() end)
+    local done = process.run({ process.program(), "-n", "4", dir:write("ranks.lua", RANKS) }, "",
+      { deadline_s = 120 })
+    assert.equal(0, done.exit, done.output)
+    local seen = 0
+    for how, said, sent in done.output:gmatch "case ([^:\n]+): (%d+) (%d+)" do
+      assert.equal(tonumber(sent), tonumber(said), how)
+      assert.is_true(tonumber(sent) > 0)
+      seen = seen + 1
+    end
+    assert.equal(8, seen)
+  end)
+end)
