@@ -1,47 +1,58 @@
---- moonreel stacks: where the ranks of a run are.
+--- moonreel stacks: where the ranks of a run are, on all of its hosts.
 -- @module moonreel.cli.stacks
+local survey = require "moonreel.cluster.survey"
+
 local command = {
   name = "stacks",
   summary = "show where each rank of a run is: phase, step, calls, Lua and native frames",
-  usage = "stacks RUN [--json]",
-  options = { { "--json", "print JSON" } },
-  details = "Ranks at the same place stand together, odd ones first. Blocked and stopped ranks are "
-    .. "seen too; each thread is\nheld for an instant. Lua frames are those of the phase's "
-    .. "beginning.",
+  usage = "stacks RUN [--hostfile FILE] [--json]",
+  options = survey.options,
+  details = "On the hosts that the run was started with, or those of --hostfile. Ranks at the same "
+    .. "place stand together, odd ones\nfirst. Blocked and stopped ranks are seen too; each thread "
+    .. "is held for an instant. Lua frames are those of the\nphase's beginning. Exit 6 when a host "
+    .. "did not answer.",
 }
+
+-- groups for JSON, whose empty lists are lists
+local function plain(groups)
+  local json = require "moonreel.core.json"
+  local out = json.array()
+  for i, group in ipairs(groups) do
+    group.one.ranks, group.one.rank = json.array(group.ranks), nil
+    group.one.lua, group.one.threads = json.array(group.one.lua), json.array(group.one.threads)
+    for _, thread in ipairs(group.one.threads) do
+      thread.frames = json.array(thread.frames)
+    end
+    out[i] = group.one
+  end
+  return out
+end
 
 ---@param args string[]
 ---@return integer exit code
 function command.run(args)
   local parsed = require("moonreel.settings.words").parse(args, command)
-  local dir = require("moonreel.cli.target").run(parsed, command)
-  local stacks = require "moonreel.life.stacks"
-  local launches = require("moonreel.life").of_run(dir)
-  local groups = stacks.groups(launches)
-  for _, launch in ipairs(launches) do
-    launch.page:close()
+  local opts, target = parsed.options, require "moonreel.cli.target"
+  local dir, stacks = target.run(parsed, command), require "moonreel.life.stacks"
+  local asked <close> = survey.open(target.hosts(opts, dir))
+  local rows, list = asked:ask("stacks", { dir = require("moonreel.core.process").real_path(dir) }),
+    {}
+  for _, row in ipairs(rows) do
+    local groups = row.answer and row.answer.groups or {}
+    table.move(groups, 1, #groups, #list + 1, list)
   end
-  if parsed.options.json then
-    local json = require "moonreel.core.json"
-    local out = json.array()
-    for i, group in ipairs(groups) do
-      group.one.ranks, group.one.rank = json.array(group.ranks), nil
-      group.one.lua, group.one.threads = json.array(group.one.lua), json.array(group.one.threads)
-      for _, thread in ipairs(group.one.threads) do
-        thread.frames = json.array(thread.frames)
-      end
-      out[i] = group.one
-    end
-    io.write(json.encode(out, { indent = 2 }), "\n")
-    return 0
+  local groups = stacks.fold(list)
+  if opts.json then
+    io.write(require("moonreel.core.json").encode(plain(groups), { indent = 2 }), "\n")
   end
-  for i, group in ipairs(groups) do
+  for i, group in ipairs(opts.json and {} or groups) do
     io.write(i > 1 and "\n" or "", stacks.text(group))
   end
-  if #groups == 0 then
-    io.write("no ranks of this run are on this host\n")
+  if #groups == 0 and not opts.json then
+    io.write(asked.cluster and "no ranks of this run are on its hosts\n"
+      or "no ranks of this run are on this host\n")
   end
-  return 0
+  return survey.tell_missing(rows, opts)
 end
 
 return command

@@ -1,38 +1,52 @@
---- moonreel stop: end a run on this host.
+--- moonreel stop: end a run on all of its hosts.
 -- @module moonreel.cli.stop
+local survey = require "moonreel.cluster.survey"
+
 local command = {
   name = "stop",
   summary = "end a run: it saves, or is terminated, or killed",
-  usage = "stop RUN [--wait S] [--json]",
-  options = {
-    { "--wait S", "seconds that it may take to save and end by itself (default: 30)", least = 0 },
-    { "--json", "print JSON" },
-  },
-  details = "Processes are known by the page of their launch: number, start time, owner, and a "
-    .. "token in their environment;\nnever by a command line. What is stopped or has left its "
-    .. "parents is found too. Exit 1 when something is left.",
+  usage = "stop RUN [--wait S] [--hostfile FILE] [--json]",
+  options = { { "--wait S", "seconds that it may take to save and end by itself (default: 30)",
+    least = 0 }, table.unpack(survey.options) },
+  details = "On the hosts that the run was started with, or those of --hostfile. Processes are "
+    .. "known by the page of their\nlaunch: number, start time, owner, and a token in their "
+    .. "environment; never by a command line. What is stopped\nor has left its parents is found "
+    .. "too. Exit 1 when something is left, 6 when a host did not answer.",
 }
 
 local END_S <const> = 5
+
+local COLUMNS <const> = { { key = "host" }, { key = "ranks", right = true },
+  { key = "saved", right = true }, { key = "terminated", right = true },
+  { key = "killed", right = true }, { key = "left", right = true },
+  { key = "free_bytes", title = "free", right = true,
+    format = function(n) return require("moonreel.trainer.progress").bytes(n) end },
+  { key = "time_s", title = "time", right = true,
+    format = function(s) return ("%.1f s"):format(s) end } }
 
 ---@param args string[]
 ---@return integer exit code
 function command.run(args)
   local parsed = require("moonreel.settings.words").parse(args, command)
-  local opts = parsed.options
-  local dir = require("moonreel.cli.target").run(parsed, command)
-  local ckpt = require "moonreel.ckpt"
-  local function newest(path) return path and ckpt.steps(path)[1] end
-  local row = require("moonreel.life.stop").run(dir,
-    { save_s = opts.wait or 30, end_s = END_S }, newest)
-  require("moonreel.text.table").print({ { key = "host" }, { key = "ranks", right = true },
-    { key = "saved", right = true }, { key = "terminated", right = true },
-    { key = "killed", right = true }, { key = "left", right = true },
-    { key = "free_bytes", title = "free", right = true,
-      format = require("moonreel.trainer.progress").bytes },
-    { key = "time_s", title = "time", right = true,
-      format = function(s) return ("%.1f s"):format(s) end } }, { row }, opts)
-  return row.left == 0 and 0 or 1
+  local opts, target = parsed.options, require "moonreel.cli.target"
+  local dir = target.run(parsed, command)
+  local asked <close> = survey.open(target.hosts(opts, dir))
+  local save_s = opts.wait or 30
+  local rows = asked:ask("stop", { dir = require("moonreel.core.process").real_path(dir),
+    save_s = save_s, end_s = END_S }, save_s + 2 * END_S)
+  local list, left = {}, 0
+  for _, row in ipairs(rows) do
+    if row.answer then
+      row.answer.host = row.host
+      left = left + row.answer.left
+    end
+    list[#list + 1] = row.answer or opts.json and row or nil
+  end
+  local columns = table.move(COLUMNS, 1, #COLUMNS, 1, {})
+  columns[#columns + 1] = opts.json and { key = "reason" } or nil
+  require("moonreel.text.table").print(columns, list, opts)
+  local code = survey.tell_missing(rows, opts)
+  return code > 0 and code or left > 0 and 1 or 0
 end
 
 return command

@@ -46,6 +46,18 @@ function target.run(parsed, command)
     command.name, name))
 end
 
+--- The hosts of a run to be asked: those of --hostfile, else those that it was started with, else
+-- this one.
+---@param opts table  of survey.options
+---@param dir string  of the run
+---@return table      as survey.open takes it
+function target.hosts(opts, dir)
+  local settings = base.exists(dir .. "/settings.json")
+    and require("moonreel.settings").load(dir .. "/settings.json")
+  return setmetatable({ hostfile = opts.hostfile or settings and settings.hostfile or nil },
+    { __index = opts })
+end
+
 --- The sources of settings, or the index of --data as the only one, opened.
 ---@param settings table
 ---@param given? string  --data

@@ -110,6 +110,29 @@ function answers.recipe(order)
   return { hash = require("moonreel.settings").bake(order.recipe, order.overrides or {}).hash }
 end
 
+--- Stop what a run has on this host.
+---@param order table  dir: of the run; save_s, end_s: as moonreel.life.stop takes them
+---@param pause function|nil  between two looks, for who has others to hear meanwhile
+---@return table row   of moonreel.life.stop
+function answers.stop(order, pause)
+  local ckpt = require "moonreel.ckpt"
+  return require("moonreel.life.stop").run(order.dir, { save_s = tonumber(order.save_s),
+    end_s = tonumber(order.end_s), pause = pause or base.sleep },
+    function(path) return path and ckpt.steps(path)[1] end)
+end
+
+--- Where the ranks that a run has on this host are.
+---@param order table  dir: of the run
+---@return table groups  of moonreel.life.stacks
+function answers.stacks(order)
+  local launches = require("moonreel.life").of_run(order.dir)
+  local groups = require("moonreel.life.stacks").groups(launches)
+  for _, launch in ipairs(launches) do
+    launch.page:close()
+  end
+  return { groups = groups }
+end
+
 --- Is a file of the launcher's here as well?
 ---@param order table  path, text
 function answers.store(order)

@@ -65,19 +65,41 @@ function orders.stop(self, order)
   end
 end
 
+-- what takes its time waits between two turns of the helper's day
 function orders.ask(self, order)
-  local answers = assert(self.answers[order.what], "no such question")
-  self:say { kind = "answer", json = json.encode(answers(order)) }
+  local answer = assert(self.answers[order.what], "no such question")
+  self.asked[#self.asked + 1] = coroutine.create(function()
+    return json.encode(answer(order, coroutine.yield))
+  end)
 end
 
 function orders.beat() end
+
+local function fail(self, problem)
+  self:say { kind = "failed", code = type(problem) == "table" and problem.code or "MR_E_FAIL",
+    text = type(problem) == "table" and problem.message or tostring(problem) }
+end
 
 local function obey(self, order)
   local act = orders[order.kind] or error("no such order", 0)
   local good, problem = pcall(act, self, order)
   if not good then
-    self:say { kind = "failed", code = type(problem) == "table" and problem.code or "MR_E_FAIL",
-      text = type(problem) == "table" and problem.message or tostring(problem) }
+    fail(self, problem)
+  end
+end
+
+-- go on with what was asked, as far as it goes without waiting
+local function answer(self)
+  for i = #self.asked, 1, -1 do
+    local good, result = coroutine.resume(self.asked[i])
+    if coroutine.status(self.asked[i]) == "dead" then
+      table.remove(self.asked, i)
+      if good then
+        self:say { kind = "answer", json = result }
+      else
+        fail(self, result)
+      end
+    end
   end
 end
 
@@ -165,7 +187,7 @@ end
 function node.run(answers)
   local now = base.now_s()
   local self = setmetatable({ io = stream.standard(), reader = frames.reader(true), there = true,
-    heard = now, beaten = now, answers = answers,
+    heard = now, beaten = now, answers = answers, asked = {},
     host = base.read_file("/proc/sys/kernel/hostname"):match("%S*") }, Node)
   self.io.output:write(frames.GREETING)
   self:say { kind = "hello", version = require("moonreel.app").version,
@@ -176,6 +198,7 @@ function node.run(answers)
     if self.there then
       hear(self)
     end
+    answer(self)
     pass_all(self)
     if self.running then
       tell_ends(self, self.running:look(0))

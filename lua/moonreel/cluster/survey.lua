@@ -42,8 +42,9 @@ end
 --- The same question to all: in the order of the file, {host, answer} or {host, reason}.
 ---@param what string
 ---@param more table|nil  fields of the question
+---@param wait_s number|nil  that the answer may take beside its way
 ---@return table[]
-function Survey:ask(what, more)
+function Survey:ask(what, more, wait_s)
   local question = { kind = "ask", what = what }
   for key, value in pairs(more or {}) do
     question[key] = value
@@ -51,7 +52,7 @@ function Survey:ask(what, more)
   if not self.cluster then
     return { { host = answers.hostname(), answer = self.own[what](question) } }
   end
-  local rows = self.cluster:ask(question, ANSWER_S)
+  local rows = self.cluster:ask(question, ANSWER_S + (wait_s or 0))
   for i, row in ipairs(rows) do
     local other = remote.other_build(self.cluster.links[i])
     if other then
@@ -63,6 +64,21 @@ function Survey:ask(what, more)
   return rows
 end
 
+--- Say of each host that has not answered why, where no JSON does.
+---@param rows table[]  of ask
+---@param opts table
+---@return integer exit code  6 where there is one
+function survey.tell_missing(rows, opts)
+  local code = 0
+  for _, row in ipairs(rows) do
+    if not row.answer then
+      code = 6
+      io.write(opts.json and "" or ("host %s: %s\n"):format(row.host, row.reason))
+    end
+  end
+  return code
+end
+
 --- Print rows about hosts: those that did not answer say why. The exit code: 0 only where every
 -- host has answered.
 ---@param rows table[]     of ask; JSON has them as they are
@@ -71,14 +87,11 @@ end
 ---@param opts table
 ---@return integer exit code
 function survey.print(rows, columns, lines, opts)
-  local code, list, missing = 0, {}, {}
+  local list = {}
   for _, row in ipairs(rows) do
     for _, line in ipairs(row.answer and lines(row) or {}) do
       line.host = row.host
       list[#list + 1] = line
-    end
-    if not row.answer then
-      code, missing[#missing + 1] = 6, ("host %s: %s"):format(row.host, row.reason)
     end
   end
   if opts.json then
@@ -89,10 +102,7 @@ function survey.print(rows, columns, lines, opts)
   elseif #list > 0 then
     require("moonreel.text.table").print({ { key = "host" }, table.unpack(columns) }, list, {})
   end
-  for _, line in ipairs(opts.json and {} or missing) do
-    print(line)
-  end
-  return code
+  return survey.tell_missing(rows, opts)
 end
 
 --- A whole command: ask all hosts, judge each answer, print.

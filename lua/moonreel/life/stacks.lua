@@ -56,21 +56,18 @@ function stacks.ranges(list)
   return table.concat(parts, ", ")
 end
 
---- Ranks of launches, those at the same place together, the smallest groups first.
----@param launches table[]  of moonreel.life
----@return table[]  {ranks = integer[], one of them as of of_rank}
-function stacks.groups(launches)
+--- Groups of ranks that are at the same place become one, the smallest come first.
+---@param list table[]  of groups, of several hosts
+---@return table[]      {ranks = integer[], one of them as of of_rank}
+function stacks.fold(list)
   local groups, found = {}, {}
-  for _, launch in ipairs(launches) do
-    for rank = launch.about.first, launch.about.first + launch.about.ranks - 1 do
-      local one = stacks.of_rank(launch.page, rank)
-      local key = place(one)
-      if not found[key] then
-        found[key] = { ranks = {}, one = one }
-        groups[#groups + 1] = found[key]
-      end
-      table.insert(found[key].ranks, rank)
+  for _, group in ipairs(list) do
+    local key = place(group.one)
+    if not found[key] then
+      found[key] = { ranks = {}, one = group.one }
+      groups[#groups + 1] = found[key]
     end
+    table.move(group.ranks, 1, #group.ranks, #found[key].ranks + 1, found[key].ranks)
   end
   for _, group in ipairs(groups) do
     table.sort(group.ranks)
@@ -82,6 +79,19 @@ function stacks.groups(launches)
     return a.ranks[1] < b.ranks[1]
   end)
   return groups
+end
+
+--- Ranks of launches, as of fold.
+---@param launches table[]  of moonreel.life
+---@return table[]
+function stacks.groups(launches)
+  local list = {}
+  for _, launch in ipairs(launches) do
+    for rank = launch.about.first, launch.about.first + launch.about.ranks - 1 do
+      list[#list + 1] = { ranks = { rank }, one = stacks.of_rank(launch.page, rank) }
+    end
+  end
+  return stacks.fold(list)
 end
 
 -- threads with equal frames together: {threads, thread}

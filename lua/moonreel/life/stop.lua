@@ -1,6 +1,6 @@
---- Stopping a run on this host: asked first, so that it saves; then terminated; then killed. What
--- is reached belongs to the run for sure: its launch's page names process, start time and owner,
--- and all that the launch has started carries the launch's token in its environment.
+--- Stopping what a run has on this host: asked first, so that it saves; then terminated; then
+-- killed. What is reached belongs to the run for sure: its launch's page names process, start time
+-- and owner, and all that the launch has started carries the launch's token in its environment.
 -- @module moonreel.life.stop
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.life"
@@ -57,14 +57,14 @@ local function ask(one)
 end
 
 -- wait until nothing lives, at most so long; what is left
-local function wait(one, seconds)
+local function wait(one, seconds, pause)
   local limit = base.now_s() + seconds
   while true do
     local left = processes(one)
     if #left == 0 or base.now_s() > limit then
       return left
     end
-    base.sleep(LOOK_S)
+    pause(LOOK_S)
   end
 end
 
@@ -83,15 +83,15 @@ local function stop_launch(one, o)
   local ranks = ranks_of(one)
   local row = { ranks = ranks, terminated = 0, killed = 0, left = 0 }
   ask(one)
-  local left = wait(one, o.save_s)
+  local left = wait(one, o.save_s, o.pause)
   if #left > 0 then
     row.terminated = send(one, left, TERM)
-    left = wait(one, o.end_s)
+    left = wait(one, o.end_s, o.pause)
     row.terminated = row.terminated - #left
   end
   if #left > 0 then
     row.killed = send(one, left, KILL)
-    row.left = #wait(one, o.end_s)
+    row.left = #wait(one, o.end_s, o.pause)
     row.killed = row.killed - row.left
   end
   row.step = select(2, ranks_of(one))
@@ -100,7 +100,8 @@ end
 
 --- Stop all launches of a run on this host.
 ---@param dir string     run directory
----@param o table        save_s: to save and end by themselves, end_s: after each further signal
+---@param o table        save_s: to save and end by themselves, end_s: after each further signal;
+---   pause: a function that waits between two looks, base.sleep where nobody else has to go on
 ---@param newest function(dir) -> the newest step that is committed, or nil
 ---@return table row     {host, ranks, saved, terminated, killed, left, free_bytes, time_s}
 function stop.run(dir, o, newest)

@@ -27,10 +27,12 @@ describe("docs/cluster.md", function()
       assert.equal(0, done.exit, line .. ": " .. done.output)
       ran, outputs[ran + 1] = ran + 1, done.output
     end
-    assert.equal(9, ran)
+    assert.equal(11, ran)
     assert.matches("by 4 ranks", outputs[6])
     assert.matches("by 2 ranks", outputs[8])
     assert.matches("done: step 6", outputs[8])
     assert.matches("step%-0+6", outputs[9])
+    assert.matches("no ranks of this run are on its hosts", outputs[10])
+    assert.matches("\nlocalhost +0 .*\n127.0.0.1 +0 ", outputs[11])
   end)
 end)

@@ -1,0 +1,97 @@
+--- A run on several hosts, each with a registry of its own as hosts have: where its ranks are, and
+-- its end, from one of them. Covers: lua/moonreel/cli/stop.lua lua/moonreel/cli/stacks.lua
+-- lua/moonreel/cli/target.lua lua/moonreel/cluster/answers.lua
+local base = require "moonreel.core.base"
+local cluster = require "spec.support.cluster"
+local folder = require "spec.support.folder"
+local json = require "moonreel.core.json"
+local process = require "moonreel.core.process"
+
+local WAIT_S <const> = 60
+
+-- ranks that wait until they are asked to end; the second host's do not hear it
+local RANKS = [[
+local world = require("moonreel.comm").world { deadline_s = 60 }
+local core, signal = require "moonreel.core.life", require "moonreel.core.signal"
+local base = require "moonreel.core.base"
+signal.catch()
+core.set_run("0123456789abcdef", %q, 1)
+core.phase "forward"
+core.step(1)
+world:barrier()
+io.open(%q, "a"):write("x"):close()
+repeat base.sleep(0.01) until signal.pending() and world:rank() < 2
+world:barrier()
+]]
+
+local dir
+setup(function()
+  dir = cluster.new("one slots=2 addr=127.0.0.1\ntwo slots=2\n")
+  dir:write("three", "one\ntwo\ndown-c\n")
+  local rsh = base.read_file(dir.path .. "/rsh")
+  dir:write("rsh", (rsh:gsub('exec "%$@"', function(exec)
+    return ("mkdir -m 700 -p '%s/reg-'$host\nMOONREEL_REGISTRY='%s/reg-'$host "):format(dir.path,
+      dir.path) .. exec
+  end)))
+  os.execute("chmod +x '" .. dir.path .. "/rsh'")
+  base.make_dir(dir.path .. "/run")
+  dir:write("run/lock", "")
+end)
+teardown(function() dir:remove() end)
+
+-- begin them in the background; returns when all have met
+local function start()
+  local met = dir:write("met", "")
+  local script = dir:write("ranks.lua", RANKS:format(dir.path .. "/run", dir.path .. "/met"))
+  process.run { "/bin/sh", "-c", ("MOONREEL_RSH='%s/rsh' '%s' -e \"os.exit(require("
+    .. "'moonreel.cluster.launch').run({ '%s' }, { hostfile = '%s/hosts' }), true)\" > '%s/log' "
+    .. "2>&1 &"):format(dir.path, process.program(), script, dir.path, dir.path) }
+  local ends = base.now_s() + WAIT_S
+  repeat
+    assert.is_true(base.now_s() < ends, base.read_file(dir.path .. "/log"))
+    base.sleep(0.01)
+  until #base.read_file(dir.path .. "/met") == 4
+  return met
+end
+
+local function ask(words)
+  local out, err, code = folder.moonreel(("%s"):format(words:gsub("@", dir.path)),
+    ("MOONREEL_RSH='%s/rsh'"):format(dir.path))
+  return code, out .. err
+end
+
+describe("a run on several hosts", function()
+  it("shows where its ranks are, and is stopped, on all that answer", function()
+    start()
+    local code, told = ask "stacks @/run --hostfile @/hosts --json"
+    assert.equal(0, code, told)
+    local ranks = {}
+    for _, group in ipairs(json.decode(told)) do
+      assert.equal("forward", group.phase)
+      table.move(group.ranks, 1, #group.ranks, #ranks + 1, ranks)
+    end
+    table.sort(ranks)
+    assert.same({ 0, 1, 2, 3 }, ranks)
+    code, told = ask "stacks @/run --hostfile @/three"
+    assert.equal(6, code)
+    assert.matches("\nhost down%-c: it cannot be reached, exit code 255: [^\n]*No route to host\n$",
+      told)
+
+    -- this host's own registry has no rank of it
+    code, told = ask "stop @/run"
+    assert.equal(0, code, told)
+    assert.matches("\n%S+ +0 +0 +0 +0 +0 ", told)
+    code, told = ask "stop @/run --hostfile @/three --wait 1 --json"
+    assert.equal(6, code, told)
+    local rows = json.decode(told)
+    assert.same({ "one", "two", "down-c" }, { rows[1].host, rows[2].host, rows[3].host })
+    for i = 1, 2 do
+      assert.same({ 2, 0 }, { rows[i].ranks, rows[i].left })
+    end
+    assert.is_true(rows[2].terminated + rows[2].killed >= 2)
+    assert.matches("No route to host", rows[3].reason)
+    code, told = ask "stop @/run --hostfile @/hosts"
+    assert.equal(0, code, told)
+    assert.matches("\none +0 .*\ntwo +0 ", told)
+  end)
+end)
