@@ -104,6 +104,9 @@ static mr_status carry(const carry_options *o, mr_carry *from, mr_index *now,
 {
     uint64_t *keys = NULL;
     mr_subset *seen = NULL;
+    char *whole;
+    MR_TRY(mr_position_whole(o->state, o->excluded, &whole));
+    from->text = whole;
     mr_status st = o->excluded ? mr_quarantine_keys(o->excluded, &keys, &from->n_excluded) : MR_OK;
     from->excluded = keys;
     if (st == MR_OK && o->seen)
@@ -117,6 +120,7 @@ static mr_status carry(const carry_options *o, mr_carry *from, mr_index *now,
     mr_subset_unref(seen);
     mr_subset_unref(from->seen);
     mr_free(keys);
+    mr_free(whole);
     return st;
 }
 
@@ -130,7 +134,7 @@ static int l_carry(lua_State *L)
     const mr_bucket_rule *rule = mr_bind_unbox(L, 4, mr_bind_rule_type);
     mr_bind_options(L, 5, "loader.carry", carry_fields, &o);
     luaL_argcheck(L, o.state && o.folder, 5, "state and folder are required");
-    from.seed = (uint64_t)o.seed, from.text = o.state;
+    from.seed = (uint64_t)o.seed;
     lua_getfield(L, 5, "was_members");
     from.members = mr_bind_subset(L, lua_gettop(L));
     lua_getfield(L, 5, "members");

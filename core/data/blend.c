@@ -237,7 +237,7 @@ void blend_put_name(index_pack *out, const char *name)
 
 /* The text of one source without a name is that of its order. Else a head tells the shares, and
  * behind it each source has its part. */
-mr_status blend_position_text(const blend_position *p, const mr_blend *m, char **text)
+mr_status blend_position_text(const blend_position *p, const mr_blend *m, bool brief, char **text)
 {
     index_pack out = {0};
     char line[160];
@@ -255,7 +255,7 @@ mr_status blend_position_text(const blend_position *p, const mr_blend *m, char *
     for (int32_t i = 0; i < p->n && st == MR_OK; i++) {
         char *part;
         blend_put_name(&out, m->sources[i].name);
-        if ((st = mr_position_text(&p->at[i], m->sources[i].order, &part)) != MR_OK)
+        if ((st = mr_position_text(&p->at[i], m->sources[i].order, brief, &part)) != MR_OK)
             break;
         index_put(&out, part, strlen(part));
         mr_free(part);

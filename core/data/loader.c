@@ -161,8 +161,11 @@ static mr_status begin_source(mr_loader *l, int32_t i, const mr_source *source)
     mr_status st = o->state ? mr_blend_state_of(o->state, source->name, &text) : MR_OK;
     if (st == MR_OK)
         st = part_of(l, o->excluded, i, &excluded);
+    char *whole = NULL;
+    if (st == MR_OK && text)
+        st = mr_position_whole(text, excluded, &whole);
     if (st == MR_OK && text) {
-        st = restore(l, i, text, excluded ? excluded : o->excluded ? "" : NULL, source->seen);
+        st = restore(l, i, whole, excluded ? excluded : o->excluded ? "" : NULL, source->seen);
     } else if (st == MR_OK && source->epoch) {
         st = loader_exclude(l, i, source->epoch);
         if (st == MR_OK)
@@ -171,6 +174,7 @@ static mr_status begin_source(mr_loader *l, int32_t i, const mr_source *source)
     if (st != MR_OK && *source->name)
         mr_fail_note("sources.%s", source->name);
     mr_free(text);
+    mr_free(whole);
     mr_free(excluded);
     s->epoch = order->at.epoch, s->samples = order->in_epoch, s->batches = order->batches;
     return st;
@@ -297,6 +301,7 @@ void mr_loader_free(mr_loader *l)
     pool_close(&l->pool);
     for (int32_t i = 0; l->sources && i < l->blend->n; i++) {
         mr_subset_unref(l->sources[i].carried);
+        tail_unref(l->sources[i].told);
         quarantine_close(l->sources[i].bad);
         mr_index_unref(l->sources[i].index);
     }
@@ -439,7 +444,18 @@ static mr_status tell_failures(mr_loader *l, int32_t source, char **text)
 
 static mr_status tell_excluded(mr_loader *l, int32_t source, char **text)
 {
-    return quarantine_text(l->sources[source].bad, l->position.at[source].epoch, text);
+    index_pack all = {0};
+    char *keys;
+    MR_TRY(quarantine_text(l->sources[source].bad, l->position.at[source].epoch, &keys));
+    index_put(&all, keys, strlen(keys));
+    tail_put_beside(l->sources[source].told, &all);
+    index_put(&all, "", 1);
+    mr_free(keys);
+    *text = (char *)all.bytes;
+    if (!all.failed)
+        return MR_OK;
+    mr_free(all.bytes);
+    return mr_fail_memory(all.cap * 2);
 }
 
 mr_status mr_loader_failures(mr_loader *l, char **text)
@@ -472,7 +488,12 @@ mr_status mr_loader_agree(mr_loader *l, const char *others)
 mr_status mr_loader_state(mr_loader *l, char **text)
 {
     pthread_mutex_lock(&l->lock);
-    mr_status st = blend_position_text(&l->position, l->blend, text);
+    mr_status st = blend_position_text(&l->position, l->blend, true, text);
+    for (int32_t i = 0; i < l->blend->n && st == MR_OK; i++) {
+        mr_tail *before = l->sources[i].told;
+        l->sources[i].told = tail_ref(l->position.at[i].tail);
+        tail_unref(before);
+    }
     pthread_mutex_unlock(&l->lock);
     return st;
 }
@@ -495,7 +516,7 @@ typedef struct outlook {
 
 static mr_status look_ahead(mr_loader *l, outlook *o)
 {
-    MR_TRY(blend_position_text(&l->position, l->blend, &o->text));
+    MR_TRY(blend_position_text(&l->position, l->blend, false, &o->text));
     for (int32_t i = 0; i < l->blend->n; i++) {
         const quarantine *bad = l->sources[i].bad;
         MR_TRY(quarantine_excluded(bad, l->position.at[i].epoch, &o->now[i], &o->n_now[i]));

@@ -103,7 +103,7 @@ mr_status mr_order_measure(const mr_bucket_rule *rule, uint64_t rows, mr_order_t
         st = draw_some(o, out);
     }
     if (st == MR_OK)
-        st = mr_position_text(&o->at, o, &text);
+        st = mr_position_text(&o->at, o, true, &text);
     if (st == MR_OK)
         out->state_bytes = strlen(text);
     mr_free(text);

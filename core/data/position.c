@@ -42,18 +42,18 @@ void mr_position_advance(mr_position *p, const mr_draw *d)
     p->slot = d->slot;
 }
 
-mr_status mr_position_text(const mr_position *p, const mr_order *o, char **text)
+mr_status mr_position_text(const mr_position *p, const mr_order *o, bool brief, char **text)
 {
     mr_position said = *p;
     // what was taken of each bucket follows from the lists
     if (o->lists)
         said.n_buckets = 0;
     return position_text(&said, &o->rows.facts, mr_bucket_rule_hash_of(o->rule, o->members),
-                         o->seed, text);
+                         o->seed, brief, text);
 }
 
 mr_status position_text(const mr_position *p, const mr_index_facts *facts, uint64_t rule,
-                        uint64_t seed, char **text)
+                        uint64_t seed, bool brief, char **text)
 {
     char order[33], set[33], line[256];
     index_pack out = {0};
@@ -76,7 +76,7 @@ mr_status position_text(const mr_position *p, const mr_index_facts *facts, uint6
         index_put(&out, line,
                   (size_t)snprintf(line, sizeof line, "slot %d %d %d\n", p->slot.left,
                                    p->slot.class, p->slot.first));
-    tail_put(p->tail, &out);
+    tail_put(p->tail, brief, &out);
     index_put(&out, "taken", 5);
     for (int32_t b = 0; b < p->n_buckets; b++)
         if (p->taken[b])

@@ -316,13 +316,14 @@ mr_status quarantine_take(quarantine *q, uint64_t epoch, const char *text)
     q->coming.keys = mr_alloc(sizeof *q->coming.keys * (most + 1));
     if (!q->in_force.keys || !q->coming.keys)
         return mr_fail_memory(most * sizeof *q->in_force.keys);
-    for (const char *p = text; *p;) {
+    // what may follow in other lines is of others
+    for (const char *p = text; *p && *p != '\n';) {
         key_list *to = *p == '+' ? &q->coming : &q->in_force;
         p += *p == '+';
         size_t digits = strspn(p, "0123456789abcdef");
         uint64_t key = strtoull(p, NULL, 16);
         p += digits;
-        if (digits != 16 || (*p && *p != ' ') || (to->n && key <= to->keys[to->n - 1]))
+        if (digits != 16 || (*p && !strchr(" \n", *p)) || (to->n && key <= to->keys[to->n - 1]))
             return mr_fail(MR_E_FORMAT,
                            "the list of samples left out is damaged at byte %td; try: "
                            "an older checkpoint, or --start-from-scratch",

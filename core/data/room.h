@@ -187,8 +187,10 @@ mr_tail *tail_ref(mr_tail *t); /* NULL is fine */
 void tail_unref(mr_tail *t);
 /* What is left of an order's epoch. *out is the caller's, also after a failure. */
 mr_status tail_of(mr_order *o, mr_tail **out);
-/* As a line of a state, none when it is empty; and back, from behind the line's name. */
-void tail_put(const mr_tail *t, index_pack *out);
+/* As a line of a state, none when it is empty; and back, from behind the line's name. A brief one
+ * names a long list by its hash, and the list stands in a line of the text beside the state. */
+void tail_put(const mr_tail *t, bool brief, index_pack *out);
+void tail_put_beside(const mr_tail *t, index_pack *out);
 mr_status tail_read(mr_order *o, const char *line, mr_tail **out);
 /* What an order has not drawn yet of its tail, for another index, rule or members: as rows of
  * those, in a bucket of the same shape, or in the one that its key leads to. Who has none is given
@@ -218,7 +220,7 @@ uint64_t order_bucket_key(const mr_order *o, int32_t bucket);
 uint64_t order_unpermute(uint64_t key, uint64_t n, uint64_t p);
 /* A position as text, for an order of these rows, of a rule with this hash, and seed. */
 mr_status position_text(const mr_position *p, const mr_index_facts *facts, uint64_t rule,
-                        uint64_t seed, char **text);
+                        uint64_t seed, bool brief, char **text);
 
 /* Errors: MR_E_RECIPE, MR_E_DATA an order of a reference that cannot be; MR_E_MEMORY */
 mr_status lists_new(mr_order *o);
@@ -252,7 +254,8 @@ typedef struct blend_position {
 mr_status blend_position_init(blend_position *p, const mr_blend *blend);
 void blend_position_fini(blend_position *p);
 void blend_position_advance(blend_position *p, const mr_draw *draw);
-mr_status blend_position_text(const blend_position *p, const mr_blend *blend, char **text);
+mr_status blend_position_text(const blend_position *p, const mr_blend *blend, bool brief,
+                              char **text);
 /* The shares that a state's text tells; what it says of the sources is restored by them. */
 mr_status blend_restore(mr_blend *blend, const char *text);
 /* The part of a text for a source of that name: from behind a line "source NAME" to the next such
@@ -347,6 +350,7 @@ typedef struct loader_source {
     mr_index *index;
     mr_subset *carried; /* of the state it began with, in its epoch */
     uint64_t carried_epoch;
+    mr_tail *told; /* of the state that was told last */
     quarantine *bad;
     uint64_t samples, batches, epoch, delivered; /* of the epoch it began in; samples given out */
 } loader_source;

@@ -70,16 +70,99 @@ mr_status tail_of(mr_order *o, mr_tail **out)
     return MR_OK;
 }
 
-void tail_put(const mr_tail *t, index_pack *out)
+// samples that a brief state still names itself
+enum { BRIEF = 64 };
+
+static bool is_beside(const mr_tail *t)
+{
+    return t && t->n > BRIEF;
+}
+
+static void put_all(const mr_tail *t, index_pack *out)
 {
     char line[48];
-    if (!t || !t->n)
-        return;
     index_put(out, "tail", 4);
     for (int32_t b = 0; b < t->n_buckets; b++)
         for (uint64_t i = t->first[b]; i < t->first[b + 1]; i++)
             index_put(out, line, (size_t)snprintf(line, sizeof line, " %d:%" PRIu64, b, t->ids[i]));
     index_put(out, "\n", 1);
+}
+
+void tail_put(const mr_tail *t, bool brief, index_pack *out)
+{
+    if (!t || !t->n)
+        return;
+    index_pack all = {0};
+    put_all(t, &all);
+    if (brief && is_beside(t)) {
+        char line[64];
+        index_put(out, line,
+                  (size_t)snprintf(line, sizeof line, "tail @%016" PRIx64 " %" PRIu64 "\n",
+                                   all.failed ? 0 : mr_hash64(all.bytes, all.n), t->n));
+    } else if (!all.failed) {
+        index_put(out, all.bytes, all.n);
+    }
+    out->failed |= all.failed;
+    mr_free(all.bytes);
+}
+
+void tail_put_beside(const mr_tail *t, index_pack *out)
+{
+    if (!is_beside(t))
+        return;
+    index_put(out, "\n", 1);
+    put_all(t, out);
+}
+
+// the line of a text that begins so, with its end; NULL: there is none
+static const char *line_of(const char *text, const char *begin, size_t *n)
+{
+    const char *p = strstr(text, begin);
+    if (!p)
+        return NULL;
+    p += *begin == '\n';
+    *n = strcspn(p, "\n") + 1;
+    return p;
+}
+
+mr_status mr_position_whole(const char *text, const char *beside, char **out)
+{
+    size_t n, n_all = 0;
+    uint64_t hash, count;
+    const char *brief = line_of(text, "\ntail @", &n), *all = NULL;
+    *out = NULL;
+    index_pack whole = {0};
+    if (brief) {
+        all = beside ? line_of(beside, "\ntail ", &n_all) : NULL;
+        // the list may have lost the end of its line, which is the end of its text
+        index_pack list = {0};
+        index_put(&list, all ? all : "", n_all ? n_all - 1 : 0);
+        index_put(&list, "\n", 1);
+        bool good = !list.failed && all &&
+                    sscanf(brief, "tail @%16" SCNx64 " %" SCNu64, &hash, &count) == 2 &&
+                    mr_hash64(list.bytes, list.n) == hash;
+        if (good) {
+            index_put(&whole, text, (size_t)(brief - text));
+            index_put(&whole, list.bytes, list.n);
+            index_put(&whole, brief + n, strlen(brief + n));
+        }
+        mr_free(list.bytes);
+        if (!good)
+            return mr_fail(MR_E_DATA,
+                           "the sampler state names samples that its last epoch left "
+                           "over, and the list of them is %s; try: an older checkpoint, "
+                           "or --start-from-scratch",
+                           all ? "another one" : "not there");
+    } else {
+        index_put(&whole, text, strlen(text));
+    }
+    index_put(&whole, "", 1);
+    if (whole.failed) {
+        mr_free(whole.bytes);
+        return mr_fail_memory(whole.cap * 2);
+    }
+    *out = (char *)whole.bytes;
+    return MR_OK;
 }
 
 mr_status tail_read(mr_order *o, const char *p, mr_tail **out)

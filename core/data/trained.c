@@ -407,7 +407,8 @@ mr_status mr_order_carry(const mr_carry *from, mr_index *index, const mr_bucket_
         p.seen_n = seen->count, p.seen_hash = seen->hash;
         st = tail_move(order, from, index, rule, members, &p.tail);
         if (st == MR_OK)
-            st = position_text(&p, &facts, mr_bucket_rule_hash_of(rule, members), from->seed, text);
+            st = position_text(&p, &facts, mr_bucket_rule_hash_of(rule, members), from->seed, false,
+                               text);
         tail_unref(p.tail);
     }
     mr_order_free(order);

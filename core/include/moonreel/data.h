@@ -284,8 +284,15 @@ MR_API mr_status mr_quarantine_keys(const char *text, uint64_t **keys, uint64_t 
 MR_API mr_status mr_position_init(mr_position *p, const mr_order *order);
 MR_API void mr_position_fini(mr_position *p);
 MR_API void mr_position_advance(mr_position *p, const mr_draw *draw);
-/* Text below 4 KB for 200 buckets; owns: caller frees with mr_free. */
-MR_API mr_status mr_position_text(const mr_position *p, const mr_order *order, char **text);
+/* As text, which the caller frees with mr_free. A brief one is below 4 KB for 200 buckets: more
+ * than some samples that an epoch left over are named by a hash, and stand in the text beside it.
+ */
+MR_API mr_status mr_position_text(const mr_position *p, const mr_order *order, bool brief,
+                                  char **text);
+/* A brief text of one source and what mr_loader_excluded says beside it, as mr_order_restore takes
+ * it; the caller frees *out with mr_free. Errors: MR_E_DATA the list is not there, or another one
+ */
+MR_API mr_status mr_position_whole(const char *text, const char *beside, char **out);
 /* Continue from a text. Micro-batch sizes and slots may differ; `excluded` are the keys in force in
  * that epoch, `seen` what it trained before a change, NULL when there was none; keeps a reference.
  * Errors: MR_E_DATA other data, rule, seed, exclusions or seen samples (says which), MR_E_FORMAT */
@@ -453,8 +460,9 @@ MR_API mr_status mr_loader_agree(mr_loader *loader, const char *others);
 /* State after the batch given out last; batches decoded ahead do not count. Caller frees with
  * mr_free. */
 MR_API mr_status mr_loader_state(mr_loader *loader, char **text);
-/* The samples that the quarantine leaves out where that state stands, and of the epoch after it.
- * Belongs to the checkpoint beside the state, which knows only their number and hash: with it a
+/* The samples that the quarantine leaves out where that state stands, and of the epoch after it;
+ * and those that an epoch left over for that of the state which was told last, where they are many.
+ * Belongs to the checkpoint beside the state, which knows only number and hash of both: with it a
  * damaged or lost quarantine file does no harm. 17 bytes a sample; usually empty. Caller frees with
  * mr_free. */
 MR_API mr_status mr_loader_excluded(mr_loader *loader, char **text);

@@ -85,7 +85,7 @@ static void make_stream(stream *s, bool constant)
 static char *state_of(const blend_position *p, const stream *s)
 {
     char *text = NULL;
-    CHECK_OK(blend_position_text(p, s->m, &text));
+    CHECK_OK(blend_position_text(p, s->m, false, &text));
     return text;
 }
 
@@ -272,7 +272,7 @@ static void wrong_input(void)
     blend_position p;
     char *text, *part;
     CHECK_OK(blend_position_init(&p, m));
-    CHECK_OK(blend_position_text(&p, m, &text));
+    CHECK_OK(blend_position_text(&p, m, false, &text));
     CHECK_FAILS(blend_restore(m, "moonreel blend 1\nshare a b"), MR_E_FORMAT, "no shares");
     CHECK_OK(mr_blend_state_of(text, "c", &part));
     CHECK(!part);

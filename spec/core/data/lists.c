@@ -74,7 +74,7 @@ static bool draw_epoch(opened *o, record *r)
     do {
         uint64_t k = below(TEXTS);
         if (r->draws && !r->text[k] && below(40) == 0) {
-            CHECK_OK(mr_position_text(&o->order->at, o->order, &r->text[k]));
+            CHECK_OK(mr_position_text(&o->order->at, o->order, false, &r->text[k]));
             r->text_draw[k] = r->draws, r->text_id[k] = r->n;
         }
         if (!CHECK_OK(mr_order_next(o->order, &o->d)) || !CHECK_INT(o->d.number, r->draws))
@@ -184,7 +184,7 @@ static void refusals(mr_index *index)
         mr_subset *seen = NULL;
         char *moved = NULL;
         CHECK_OK(mr_order_next(o.order, &o.d));
-        CHECK_OK(mr_position_text(&o.order->at, o.order, &text));
+        CHECK_OK(mr_position_text(&o.order->at, o.order, false, &text));
         CHECK_FAILS(mr_order_restore(other.order, text, NULL, 0, NULL), MR_E_DATA,
                     "nothing of a reference's may change within an epoch");
         mr_carry from = {.index = index, .rule = o.rule, .seed = 5, .text = text};

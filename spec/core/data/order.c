@@ -147,7 +147,7 @@ static void once_each(uint64_t seed)
         mr_position p;
         char *state;
         CHECK_OK(mr_position_init(&p, r.order));
-        CHECK_OK(mr_position_text(&p, r.order, &state));
+        CHECK_OK(mr_position_text(&p, r.order, false, &state));
         mr_position_fini(&p);
         if (draw(&seed) % 2)
             sizes(&seed, batches), resized = true;
@@ -180,7 +180,7 @@ static void same_after_restart(void)
         if (i % 97)
             continue;
         char *state;
-        CHECK_OK(mr_position_text(&moved, a.order, &state));
+        CHECK_OK(mr_position_text(&moved, a.order, false, &state));
         if (!start(&b, path, batches, 11, state))
             return;
         mr_free(state);
@@ -284,7 +284,7 @@ static void what_is_refused(void)
     mr_position p;
     char *state;
     CHECK_OK(mr_position_init(&p, a.order));
-    CHECK_OK(mr_position_text(&p, a.order, &state));
+    CHECK_OK(mr_position_text(&p, a.order, false, &state));
     mr_position_fini(&p);
     stop(&a);
     if (!start(&a, other, batches, 11, NULL))
@@ -373,7 +373,7 @@ static void state_is_small(void)
     CHECK_OK(mr_position_init(&p, order));
     for (int b = 0; b < 200; b++)
         p.taken[b] = 12345678; // ten million samples a bucket
-    CHECK_OK(mr_position_text(&p, order, &text));
+    CHECK_OK(mr_position_text(&p, order, false, &text));
     CHECK(strlen(text) < 4096);
     mr_free(text);
     mr_position_fini(&p);

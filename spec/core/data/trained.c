@@ -138,7 +138,7 @@ static void save(run *r)
     mr_position p;
     CHECK_OK(mr_position_init(&p, r->order));
     mr_free(r->text);
-    CHECK_OK(mr_position_text(&p, r->order, &r->text));
+    CHECK_OK(mr_position_text(&p, r->order, false, &r->text));
     mr_position_fini(&p);
     memcpy(r->saved, r->count, sizeof r->saved);
 }

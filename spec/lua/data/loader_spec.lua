@@ -1,6 +1,7 @@
 --- moonreel.data.loader: batches, their order over thread counts, plans and refusals.
 -- Covers: core/bind/loader.c
 local base = require "moonreel.core.base"
+local core_index = require "moonreel.core.index"
 local data = require "moonreel.data"
 local fails = require "spec.support.fails"
 
@@ -208,5 +209,46 @@ describe("loader", function()
     loader:close()
     loader:close()
     fails("MR_E_USAGE", "closed", loader.next, loader)
+  end)
+
+  it("goes on from a short state where an epoch left many samples over", function()
+    local path = folder .. "/many.mrx"
+    core_index.synthetic(path, 6000, 1)
+    local many <close> = data.open(path)
+    local lengths = {}
+    for frames = 20, 60, 2 do
+      lengths[frames] = { { 1.0, 0.2 }, 20 + frames }
+    end
+    local function open(state, excluded)
+      return data.loader { index = many, seed = 4, blind = true, threads = 2, tail = "carry",
+        bucket_config = { ["240p"] = lengths }, state = state, excluded = excluded,
+        allow_empty_buckets = true }
+    end
+    local function ids_of(batch) return table.move(batch.ids, 1, batch.n, 1, {}) end
+    local first <close> = open()
+    local state, excluded
+    repeat
+      local batch = first:next()
+      local epoch = batch.epoch
+      first:release(batch)
+    until epoch == 1
+    state = first:state()
+    local rest = {}
+    for i = 1, 20 do
+      local batch = first:next()
+      rest[i] = ids_of(batch)
+      first:release(batch)
+      -- what is told beside a state belongs to it, wherever the loader is by then
+      excluded = first:excluded()
+    end
+    assert.is_true(#state < 4096)
+    assert.matches("\ntail @%x+ %d%d%d+\n", state)
+    local again <close> = open(state, excluded)
+    for i = 1, 20 do
+      local batch = again:next()
+      assert.same(rest[i], ids_of(batch))
+      again:release(batch)
+    end
+    fails("MR_E_DATA", "the list of them is not there", open, state)
   end)
 end)
