@@ -1,30 +1,36 @@
 /* cpu: groups of ranks by the numbers that rows name them with. Licence: Apache-2.0 */
 #include "moonreel/collective.h"
 
+#include <pthread.h>
+
+static pthread_mutex_t looking = PTHREAD_MUTEX_INITIALIZER;
 static mr_group *groups; /* without `run`: nobody's */
 static int64_t n_groups;
 static mr_collective_watcher *watching;
 
 mr_status mr_collective_add(const mr_group *group, int64_t *out)
 {
+    pthread_mutex_lock(&looking);
     // numbers are not used again: a program that outlives its group says so instead of meeting
     // others
     mr_group *more = mr_realloc(groups, (size_t)(n_groups + 1) * sizeof *more);
-    if (!more)
-        return mr_fail_memory((size_t)(n_groups + 1) * sizeof *more);
-    groups = more;
-    groups[n_groups++] = *group;
-    *out = n_groups;
-    return MR_OK;
+    if (more) {
+        groups = more;
+        groups[n_groups++] = *group;
+        *out = n_groups;
+    }
+    pthread_mutex_unlock(&looking);
+    return more ? MR_OK : mr_fail_memory(sizeof *more);
 }
 
 void mr_collective_remove(int64_t number)
 {
-    if (number < 1 || number > n_groups)
-        return;
-    if (watching)
+    if (number && watching)
         watching(number);
-    groups[number - 1] = (mr_group){0};
+    pthread_mutex_lock(&looking);
+    if (number > 0 && number <= n_groups)
+        groups[number - 1] = (mr_group){0};
+    pthread_mutex_unlock(&looking);
 }
 
 void mr_collective_watch(mr_collective_watcher *watcher)
@@ -34,7 +40,9 @@ void mr_collective_watch(mr_collective_watcher *watcher)
 
 mr_status mr_collective_group(int64_t number, mr_group *out)
 {
+    pthread_mutex_lock(&looking);
     *out = number > 0 && number <= n_groups ? groups[number - 1] : (mr_group){0};
+    pthread_mutex_unlock(&looking);
     if (!out->run)
         return mr_fail(MR_E_USAGE, "group %lld of ranks is not there (any more)",
                        (long long)number);

@@ -4,7 +4,7 @@
  * is one of these. Group 0 is this rank alone, where nothing is said. A device whose memory the
  * group cannot reach carries the messages of such rows itself, and tells the group of it.
  *
- * Threads: groups come and go on one thread; calls of one group come one at a time.
+ * Threads: any; calls of one group come one at a time, and it goes when there are none.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_COLLECTIVE_H
 #define MOONREEL_COLLECTIVE_H
