@@ -1,6 +1,7 @@
 --- Tokens that ranks share give what one rank gives with all of them: results, and gradients summed
 -- over the ranks.
 -- Covers: core/op/exchange.c core/op/ring_attention.c core/op/share.h core/comm/rows.c
+local base = require "moonreel.core.base"
 local fails = dofile "spec/support/fails.lua"
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"
@@ -219,6 +220,31 @@ describe("nn.sequence", function()
     for name, row in pairs(rows_of(late.output)) do
       n = n + 1
       assert.same(errors[name], row)
+    end
+    assert.equal(#list, n)
+  end)
+
+  -- sanitizers build no emulated GPU
+  local on_gpus = base.exists((process.program():gsub("[^/]*$", "libmoonreel_cudaemu.so"))) and it
+    or pending
+  on_gpus("gives it between emulated GPUs, and sends as much", function()
+    local list = {}
+    for line in LIST:gmatch "[^\n]+" do
+      list[#list + 1] = (line:find "a token" or line:find "one key" or line:find "both") and line
+        or nil
+    end
+    local gpus = process.run({ "/usr/bin/env", "MOONREEL_DEVICE=cudaemu", "MOONREEL_CUDAEMU=seed=2",
+      process.program(), "-n", "4", dir.path .. "/cases.lua",
+      dir:write("gpus", table.concat(list, "\n") .. "\n") }, "", { deadline_s = 120 })
+    assert.equal(0, gpus.exit, gpus.output)
+    local n = 0
+    for name, row in pairs(rows_of(gpus.output)) do
+      n = n + 1
+      for at = 1, #row, 4 do
+        assert.is_true(row[at] <= 1e-5, "forward off by " .. row[at])
+        assert.is_true(row[at + 1] <= 1e-4, "gradient off by " .. row[at + 1])
+        assert.same({ errors[name][at + 2], errors[name][at + 3] }, { row[at + 2], row[at + 3] })
+      end
     end
     assert.equal(#list, n)
   end)
