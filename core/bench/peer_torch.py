@@ -24,6 +24,9 @@ import torch.nn.functional as F  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 torch.set_num_threads(ASK["threads"])
+GPU = ASK.get("device") == "cuda"
+if GPU:
+    torch.set_default_device("cuda")
 torch.manual_seed(1)
 
 
@@ -420,6 +423,8 @@ def best_time(step, seconds):
     while len(times) < 4 or time.perf_counter() - start < seconds:
         begin = time.perf_counter()
         step()
+        if GPU:
+            torch.cuda.synchronize()
         times.append(time.perf_counter() - begin)
         if time.perf_counter() + times[-1] > END:
             break

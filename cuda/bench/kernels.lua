@@ -1,13 +1,17 @@
 -- moonreel cuda/bench/kernels.lua DEVICE [small]: single ops at the sizes of `moonreel bench
 -- kernels` on a device. All results are near the CPU's, on inputs drawn afresh and with poisoned
 -- outputs, and have the same bits in two runs; the time is that of events, beside the device's own
--- copies and products. `small`: a sixteenth of the sizes, for the emulated GPU, where times say
--- nothing. Exit 1 when a number is wrong.
+-- copies and products; so is the optimizer's. `small`: a sixteenth of the sizes, for the emulated
+-- GPU, where times say nothing. Exit 1 when a number is wrong.
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local kernels = require "moonreel.bench.kernels"
+local nn = require "moonreel.nn"
+local optim = require "moonreel.optim"
+local paired = require "moonreel.bench.paired"
+local regions = require "moonreel.optim.regions"
 
 local RUNS, TOLERANCE = 7, 1e-2 -- bf16 is rounded to 8 bits on both sides
 
@@ -144,6 +148,29 @@ local function ceiling(op, inputs, what)
   return cost[what] / seconds
 end
 
+-- seconds of the optimizer's two passes over so many parameters, averages too, and their bytes
+local function optimizer(count)
+  local params = G.params("bf16")
+  nn.scope(params):add("all", {count}, {kind = "normal", scale = 1})
+  params:seal()
+  local run <close> = E.new(device, params, {regions = regions.adamw{ema = true}})
+  run:init(1)
+  local update, took, bytes = optim.new(run, params), {}, nil
+  local gradient = T.new("f32", {count}):fill_normal(seed, "gradient", count)
+  update.prog:time(true)
+  for i = 1, small and 1 or RUNS do
+    -- an update leaves zeros behind
+    run:set_param("grad", "all", gradient)
+    update:step{lr = 1e-4, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.01,
+      max_norm = 1, ema_decay = 0.99, step = i, grad_scale = 1}
+    took[i], bytes = 0, 0
+    for _, row in ipairs(update.prog:times()) do
+      took[i], bytes = took[i] + row.seconds, bytes + row.bytes
+    end
+  end
+  return paired.median(took), bytes
+end
+
 local bad = 0
 local peak = {bytes = ceiling("copy", {{"", 4096, 16384}}, "bytes"),
   flop = ceiling("linear", {{"", 8192, 8192}, {"", 8192, 8192}}, "flop")}
@@ -163,6 +190,10 @@ for _, row in ipairs(kernels.rows) do
     cost.bytes / seconds / 1e9, cost.flop / seconds / 1e12,
     100 * cost[row.limit] / seconds / peak[row.limit], good and "" or "  WRONG"))
 end
+local seconds, bytes = optimizer(small and 4096 or 1 << 26)
+print(("%-26s %-18s %9s %5s %9.1f %9.0f %9s %5.0f%%"):format("clip, AdamW, averages",
+  small and "4096 weights" or "2^26 weights", "", "", seconds * 1e6, bytes / seconds / 1e9, "",
+  100 * bytes / seconds / peak.bytes))
 if bad > 0 then
   error(("%d of %d rows are wrong"):format(bad, #kernels.rows), 0)
 end

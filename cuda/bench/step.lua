@@ -1,19 +1,25 @@
--- moonreel cuda/bench/step.lua DEVICE [small]: forward and backward of STDiT3-XL/2 in bf16, blocks
--- done twice to keep less, on latents of four buckets of the Lambda stage 1: seconds, useful
--- TFLOP/s, their share of the best product that ran beside it, the arena that was planned and what
--- the device says it gave. `small`: one pair of narrow blocks on a small latent, for the emulated
--- GPU. Captions are 512 wide; the update and the encoders are left out. A bucket that does not fit
--- says so.
+-- moonreel cuda/bench/step.lua DEVICE [small|large [PYTHON]]: forward and backward of STDiT3-XL/2
+-- in bf16, blocks done twice to keep less, on latents of four buckets of the Lambda stage 1:
+-- seconds, those that the planner says from this device's rates, useful TFLOP/s, their share of the
+-- best product that ran beside it, the part of a step that lies between launches (launches by what
+-- one takes of a captured run of empty ones), the arena that was planned and what the device says
+-- it gave, and how many times as long a plain model in PyTorch with its fused attention takes where
+-- PYTHON has it. `small`: one pair of narrow blocks on a small latent, for the emulated GPU.
+-- Captions are 512 wide; the update and the encoders are left out. A bucket that does not fit says
+-- so; a plan that is not what the device gave fails.
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local paired = require "moonreel.bench.paired"
+local peer = require "moonreel.bench.peer"
+local regions = require "moonreel.optim.regions"
 local step = require "moonreel.bench.step"
 
-local RUNS = 5
+local RUNS, LAUNCHES = 5, 256
 
-local name, small = ...
+local name, small, python = ...
+small = small == "small"
 local device <close> = E.device(name or "cuda")
 local XL = {depth = 28, hidden_size = 1152, num_heads = 16, caption_channels = 512,
   model_max_length = 300}
@@ -21,14 +27,14 @@ local XL = {depth = 28, hidden_size = 1152, num_heads = 16, caption_channels = 5
 local buckets = {
   {"144p x 51", {51, 4, 15, 19, 29}}, {"240p x 51", {20, 4, 15, 55, 29}},
   {"360p x 51", {8, 4, 15, 49, 73}}, {"480p image", {89, 4, 1, 63, 101}}}
-if small == "small" then
+if small then
   XL = {depth = 1, hidden_size = 32, num_heads = 2, caption_channels = 32, model_max_length = 8}
   buckets = {{"small", {1, 4, 2, 4, 6}}}
 end
 
 -- operations a second of a square product, bf16
 local function product_rate()
-  local n = small == "small" and 64 or 8192
+  local n = small and 64 or 8192
   local g = G.graph()
   g:output("y", (G.op("linear", {g:input("x", "bf16", {n, n}), g:input("w", "bf16", {n, n}), false},
     {})))
@@ -57,6 +63,55 @@ local function product_rate()
   return best
 end
 
+-- seconds of a launch in a captured run of launches that do next to nothing
+local function launch_seconds()
+  local g = G.graph()
+  local x = g:input("x", "f32", {1})
+  for _ = 1, LAUNCHES do
+    x = G.op("silu", {x})
+  end
+  g:output("x", x)
+  g:finish()
+  local run <close> = E.new(device, nil, {})
+  local prog, took = run:compile(g), {}
+  prog:set("x", T.from({1}, {1}))
+  for i = 1, RUNS + 2 do
+    local from = base.now_s()
+    prog:run()
+    run:sync()
+    took[i] = base.now_s() - from
+  end
+  -- the first was enqueued, the second captured
+  return paired.median(table.move(took, 3, #took, 1, {})) / LAUNCHES
+end
+
+-- seconds that the planner says, from the rates of this device
+local function predicted(params, net, latent)
+  local rates = {f32 = device:rates("f32"), bf16 = device:rates("bf16")}
+  local dry <close> = E.plan(params, {regions = regions.gradients(), facts = device:facts(),
+    rates = rates})
+  local sum = 0
+  for _, row in ipairs(dry:compile((step.graph(params, net, {model = XL, latent = latent},
+      {grad_checkpoint = true}))):times()) do
+    sum = sum + row.seconds
+  end
+  return sum
+end
+
+-- seconds of PyTorch's, or nil and why
+local function theirs(latent, flop)
+  if not python or python == "" then
+    return nil
+  end
+  local result, why = peer.run(python, "step", {device = name ~= "cudaemu" and "cuda" or nil,
+    threads = 2, isa = "", seconds = 2, dtype = "bf16", latent = latent, model = XL, flop = flop,
+    grad_checkpoint = true})
+  if not result then
+    print("  " .. why)
+  end
+  return result and result.seconds
+end
+
 local function measure(run, params, net, latent)
   local free = device:memory()
   local one = step.compile(run, params, net, {model = XL, latent = latent},
@@ -69,24 +124,33 @@ local function measure(run, params, net, latent)
   if loss ~= loss then
     error("the loss is no number", 0)
   end
-  return paired.median(took), one.flop, one.prog:memory().arena, free - (device:memory())
+  return {seconds = paired.median(took), flop = one.flop, arena = one.prog:memory().arena,
+    given = free - (device:memory()), launches = #one.prog:times()}
 end
 
-local peak = product_rate()
-print(("%s: products %.1f TFLOP/s"):format(name or "cuda", peak / 1e12))
-print(("%-12s %9s %9s %6s %11s %11s"):format("bucket", "seconds", "TFLOP/s", "share", "planned GB",
-  "given GB"))
+local peak, launch = product_rate(), launch_seconds()
+print(("%s: products %.1f TFLOP/s, a launch %.2f us"):format(name or "cuda", peak / 1e12,
+  launch * 1e6))
+print(("%-12s %9s %9s %9s %6s %6s %10s %10s %9s"):format("bucket", "seconds", "planned s",
+  "TFLOP/s", "share", "gaps", "planned GB", "given GB", "x PyTorch"))
 local run <close>, params, net = step.open(device, XL, "bf16")
 local bad = 0
 for _, bucket in ipairs(buckets) do
-  local ok, seconds, flop, planned, given = pcall(measure, run, params, net, bucket[2])
+  local ok, got = pcall(measure, run, params, net, bucket[2])
   collectgarbage()
   if ok then
-    print(("%-12s %9.4f %9.1f %5.0f%% %11.3f %11.3f"):format(bucket[1], seconds,
-      flop / seconds / 1e12, 100 * flop / seconds / peak, planned / 1e9, given / 1e9))
+    local other = theirs(bucket[2], got.flop)
+    -- the arena is one allocation, rounded up to pages; the rest of a program is small beside it
+    local as_planned = got.given >= got.arena and got.given <= got.arena + (16 << 20)
+    bad = bad + (as_planned and 0 or 1)
+    print(("%-12s %9.4f %9.2g %9.1f %5.0f%% %5.1f%% %10.3f %10.3f %9s%s"):format(bucket[1],
+      got.seconds, predicted(params, net, bucket[2]), got.flop / got.seconds / 1e12,
+      100 * got.flop / got.seconds / peak, 100 * got.launches * launch / got.seconds,
+      got.arena / 1e9, got.given / 1e9, other and ("%.2f"):format(other / got.seconds) or "-",
+      as_planned and "" or "  OTHER THAN PLANNED"))
   else
-    bad = bad + ((type(seconds) ~= "table" or seconds.code ~= "MR_E_MEMORY") and 1 or 0)
-    print(("%-12s %s"):format(bucket[1], (tostring(seconds):gsub("%s*\n%s*", " | "))))
+    bad = bad + ((type(got) ~= "table" or got.code ~= "MR_E_MEMORY") and 1 or 0)
+    print(("%-12s %s"):format(bucket[1], (tostring(got):gsub("%s*\n%s*", " | "))))
   end
 end
 if bad > 0 then

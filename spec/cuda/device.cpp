@@ -1,6 +1,7 @@
 // The emulator behind the C face of device.h.
 #include "device.h"
 #include "cuda/emu/emu.h"
+#include <stdio.h>
 
 void *device_alloc(size_t bytes)
 {
@@ -44,4 +45,16 @@ const char *device_reports(void)
     for (const std::string &r : emu::reports())
         all += r + "\n";
     return all.c_str();
+}
+
+int device_forms(void)
+{
+    return 2;
+}
+
+void device_print_launches(void)
+{
+    for (const auto &kernel : emu::launches())
+        printf("launched %s %u %zu\n", kernel.first.c_str(), kernel.second.threads,
+               kernel.second.shared);
 }

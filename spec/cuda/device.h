@@ -1,4 +1,5 @@
-/* The emulator for C: memory of the device, what a launch reported and counted. */
+/* The emulator (device.cpp) or a GPU (device_gpu.cu) for C: memory of the device, what a launch
+ * reported and counted; a GPU counts nothing. */
 #ifndef MOONREEL_SPEC_CUDA_DEVICE_H
 #define MOONREEL_SPEC_CUDA_DEVICE_H
 #include <stdbool.h>
@@ -25,6 +26,10 @@ void device_begin(unsigned seed, bool late);
 device_counts device_counted(void);
 // what was reported since device_begin, one line each; "" for nothing
 const char *device_reports(void);
+// how many forms of a kernel it can run: 1, or 2 with that for sm_90a
+int device_forms(void);
+// "launched NAME THREADS BYTES" of each kernel so far: the largest block, the most shared memory
+void device_print_launches(void);
 
 #ifdef __cplusplus
 }

@@ -4,15 +4,8 @@
  */
 #include "check.h"
 #include "contract.h"
-#include "cuda/emu/emu.h"
 #include "cuda/kernels/row.h"
-
-static void print_launches()
-{
-    for (const auto &kernel : emu::launches())
-        printf("launched %s %u %zu\n", kernel.first.c_str(), kernel.second.threads,
-               kernel.second.shared);
-}
+#include "device.h"
 
 int main(int argc, char **argv)
 {
@@ -31,6 +24,6 @@ int main(int argc, char **argv)
     CHECK(mr_cuda_row_find("no_such_row") == NULL);
     printf("%d rows have a CUDA kernel\n", mr_cuda_row_count());
     if (launches)
-        print_launches();
+        device_print_launches();
     return contract_done() | check_done();
 }

@@ -5,7 +5,7 @@
 
 static mr_bf16 bf16_at(size_t i)
 {
-    return (mr_bf16)mr_pack((float)((int)(i * 37 % 101) - 50) / 16, 0);
+    return mr_f32_to_bf16((float)((int)(i * 37 % 101) - 50) / 16);
 }
 
 template <int K> static void product(void)
@@ -21,7 +21,7 @@ template <int K> static void product(void)
         for (int n = 0; n < 8; n++) {
             float sum = 0;
             for (int k = 0; k < K; k++)
-                sum += mr_f32(a[m * K + k]) * mr_f32(b[k * 8 + n]);
+                sum += mr_bf16_to_f32(a[m * K + k]) * mr_bf16_to_f32(b[k * 8 + n]);
             CHECK_NEAR(d[m * 8 + n], sum, 0);
         }
 }
@@ -40,7 +40,7 @@ static void rounding(void)
     CHECK_INT(pairs[1], 0xBF803F82);
     CHECK_INT(pairs[2], 0x80007F80);
     CHECK_INT(pairs[3] >> 16, 0x3DCD);
-    CHECK(std::isnan(mr_low(pairs[3])));
+    CHECK(std::isnan(mr_bf16_to_f32((uint16_t)pairs[3])));
     CHECK_NEAR(powers[0], 2, 0);
     CHECK_NEAR(powers[7], 1.0717734625, 1e-6);
 }

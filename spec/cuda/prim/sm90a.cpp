@@ -6,7 +6,7 @@
 
 static mr_bf16 bf16_at(size_t i)
 {
-    return (mr_bf16)mr_pack((float)((int)(i * 53 % 97) - 48) / 16, 0);
+    return mr_f32_to_bf16((float)((int)(i * 53 % 97) - 48) / 16);
 }
 
 // d [m, n] is `times` a [m, k] b [n, k]^T; sums of multiples of 1/256 below 2^15 are exact in f32
@@ -18,7 +18,7 @@ static void compare(const float *d, const mr_bf16 *a, const mr_bf16 *b, int m, i
         for (int j = 0; j < n; j++) {
             float sum = 0;
             for (int l = 0; l < k; l++)
-                sum += mr_f32(a[i * k + l]) * mr_f32(b[j * k + l]);
+                sum += mr_bf16_to_f32(a[i * k + l]) * mr_bf16_to_f32(b[j * k + l]);
             wrong += d[i * n + j] != times * sum;
         }
     CHECK_INT(wrong, 0);
@@ -35,15 +35,14 @@ template <int SWIZZLE, int TRANSPOSED> static void layout(void)
     compare(d, a, b, 64, 16, 16, 1);
 }
 
-static emu::TensorMap map_of(const mr_bf16 *base, unsigned rows)
+static mr_tensor_map map_of(const mr_bf16 *base, unsigned rows)
 {
-    return {base,
-            5,
-            {64, rows, 1, 1, 1},
-            {2, 128, 128 * rows, 128 * rows, 128 * rows},
-            {64, rows, 1, 1, 1},
-            128,
-            2};
+    const uint64_t all = 128 * rows;
+    const mr_cuda_tensor t = {
+        base, {64, rows, 1, 1, 1}, {2, 128, all, all, all}, {64, rows, 1, 1, 1}, 128};
+    mr_tensor_map map;
+    CHECK_INT(mr_cuda.tensor_map(&t, &map), 0);
+    return map;
 }
 
 static void copies(void)

@@ -1,5 +1,5 @@
 --- What cuda/bench/verify runs on a GPU, tried on the emulated one.
--- Covers: cuda/bench/kernels.lua cuda/bench/step.lua
+-- Covers: cuda/bench/kernels.lua cuda/bench/step.lua cuda/bench/sizes.lua cuda/bench/verify
 local base = require "moonreel.core.base"
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"
@@ -20,10 +20,30 @@ describe_built("cuda/bench", function()
   it("takes a step of the model, and tells what is lost with the GPU", function()
     local out, err, code = folder.moonreel("cuda/bench/step.lua cudaemu small")
     assert.equal(0, code, out .. err)
-    assert.matches("\nsmall +[%d.]+ +[%d.]+ +%d+%% +[%d.]+ +[%d.]+\n", out)
+    -- seconds, planned ones, TFLOP/s, share, gaps, planned and given GB, no peer
+    assert.matches("\nsmall +[%d.]+ +[%d.e-]+ +[%d.]+ +%d+%% +[%d.]+%% +[%d.]+ +[%d.]+ +%-\n", out)
     out, err, code = folder.moonreel("cuda/bench/step.lua cudaemu small",
       "MOONREEL_CUDAEMU=fail=60,error=214")
     assert.not_equal(0, code)
     assert.matches("uncorrectable ECC error", out .. err)
+  end)
+
+  it("measures attention and convolutions, and fails when a result is no number", function()
+    local out, err, code = folder.moonreel("cuda/bench/sizes.lua cudaemu small")
+    assert.equal(0, code, out .. err)
+    assert.matches("peers: left out", out)
+    assert.matches("\n1 70 1 72 +%d+%.%d +%d+%.%d +[%d.]+ +%- +%-\n", out)
+    assert.equal(3, select(2, out:gsub("frames 1 2 4 5 72, 72 +[yd][xw ]", "")))
+    out, err, code = folder.moonreel("cuda/bench/sizes.lua cudaemu small",
+      "MOONREEL_CUDAEMU=fail=12")
+    assert.not_equal(0, code, out)
+    assert.matches("launch failure", err)
+  end)
+
+  it("is not begun for a device that is none of its two", function()
+    local result = process.run({ "sh", "-c", "cuda/bench/verify tpu 2>&1" }, "",
+      { deadline_s = 60 })
+    assert.equal(2, result.exit)
+    assert.matches("cannot verify 'tpu'; try: cuda or cudaemu", result.output)
   end)
 end)
