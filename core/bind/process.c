@@ -193,7 +193,7 @@ static mr_status start_child(child *c, char *const *argv, bool quiet)
     posix_spawn_file_actions_addclose(&actions, from[1]);
     if (quiet)
         posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-    int err = posix_spawn(&c->pid, argv[0], &actions, NULL, argv, environ);
+    int err = posix_spawnp(&c->pid, argv[0], &actions, NULL, argv, environ);
     posix_spawn_file_actions_destroy(&actions);
     close(to[0]), close(from[1]);
     c->in = to[1], c->out = from[0];

@@ -105,16 +105,21 @@ end
 
 -- the same file decoded by the ffmpeg tool, in turn with the clip
 local function tool(o, file)
-  local ok, found = pcall(process.run, { o.ffmpeg or "ffmpeg", "-version" }, "", {})
-  if not ok or found.exit ~= 0 then
+  -- the shell looks for it in PATH
+  local function ask(words)
+    return process.run({ "/bin/sh", "-c", ("'%s' %s 2>&1"):format(o.ffmpeg or "ffmpeg", words) },
+      "", {})
+  end
+  local found = ask "-version"
+  if found.exit ~= 0 then
     return { { what = "decode + scale", unit = "of the ffmpeg tool", aim = 1.10, most = true,
       story = "no ffmpeg command here; try: --ffmpeg FILE" } }
   end
   local frames = data.scan(file).frames
   local last = (WANTED.frames - 1) * WANTED.interval + 1
   local function theirs()
-    local out = process.run({ "/bin/sh", "-c", ("'%s' -nostdin -benchmark -threads 1 -i '%s' "
-      .. "-map 0:v -f null - 2>&1"):format(o.ffmpeg or "ffmpeg", file) }, "", {}).output
+    local out = ask(("-nostdin -benchmark -threads 1 -i '%s' -map 0:v -f null -"):format(file))
+      .output
     local user, system = out:match("utime=([%d.]+)s stime=([%d.]+)s")
     return (tonumber(user) + tonumber(system)) / frames
   end

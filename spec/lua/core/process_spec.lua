@@ -20,6 +20,10 @@ describe("process.run", function()
     assert.is_true(done.too_long)
   end)
 
+  it("looks for a name without a folder in PATH", function()
+    assert.equal("here\n", process.run({ "echo", "here" }).output)
+  end)
+
   it("says what it cannot start, and refuses words that are no text", function()
     local ok, problem = pcall(process.run, { "/nowhere/program" })
     assert.is_false(ok)
