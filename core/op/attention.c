@@ -12,6 +12,8 @@
  *                           frames, 1 is plainly causal, 0 sees all
  *   text                    len counts among the first `text` keys and all after them exist: text
  *                           before an image in one sequence. 0: len counts among all
+ *   before                  keys of the sequence that come before the first one here: len and text
+ *                           count them too
  *
  * Backward, with D = rowsum(do o) - dlse:
  *   p  = exp(scale q k^T + bias - lse)
@@ -57,11 +59,14 @@ static mr_status check(const mr_infer *c, const mr_desc *bias)
         return mr_fail(MR_E_SHAPE, "q, k and v must share one dtype, and v must not be empty");
     if (len && (len->rank != 1 || len->dim[0] != q->dim[0]))
         return mr_fail(MR_E_SHAPE, "len must be [B] of q's B");
-    if (a->text > k->dim[2])
+    if (a->text > a->before + k->dim[2])
         return mr_fail(MR_E_SHAPE, "text is %lld, but k has only %lld keys", (long long)a->text,
-                       (long long)k->dim[2]);
+                       (long long)(a->before + k->dim[2]));
     if (a->text && a->frame)
         return mr_fail(MR_E_SHAPE, "text and frame do not go together: text has no frames");
+    if (a->before && a->frame)
+        return mr_fail(MR_E_SHAPE, "before and frame do not go together: frames count from k's "
+                                   "first key");
     return check_bias(q, k, bias);
 }
 
@@ -97,12 +102,12 @@ static mr_status grad(mr_grad *g)
     }
     if (g->need[4])
         MR_TRY(mr_grad_acc(g, 4, &acc));
-    MR_TRY(mr_grad_op(
-        g, "attention_grad",
-        MR_ATTRS({"scale", .f = a->scale}, {"frame", .i = a->frame}, {"text", .i = a->text}),
-        (mr_ref[]){g->in[0], g->in[1], g->in[2], g->in[3], g->out[0], g->out[1], dy, g->dout[1],
-                   g->in[4], acc},
-        10, out));
+    MR_TRY(mr_grad_op(g, "attention_grad",
+                      MR_ATTRS({"scale", .f = a->scale}, {"frame", .i = a->frame},
+                               {"text", .i = a->text}, {"before", .i = a->before}),
+                      (mr_ref[]){g->in[0], g->in[1], g->in[2], g->in[3], g->out[0], g->out[1], dy,
+                                 g->dout[1], g->in[4], acc},
+                      10, out));
     for (int i = 0; i < 3; i++)
         g->din[i] = out[i];
     g->din[4] = out[3];
@@ -145,8 +150,8 @@ static double dot(const mr_view *x, int64_t i, const mr_view *y, int64_t j, int6
 static bool sees(const mr_call *c, int64_t b, int64_t i, int64_t j)
 {
     const attention_attr *a = c->attr;
-    int64_t counted = a->text ? a->text : c->in[1].desc.dim[2];
-    if (mr_given(&c->in[3]) && j < counted && j >= ((const int32_t *)c->in[3].data)[b])
+    int64_t at = a->before + j, counted = a->text ? a->text : a->before + c->in[1].desc.dim[2];
+    if (mr_given(&c->in[3]) && at < counted && at >= ((const int32_t *)c->in[3].data)[b])
         return false;
     return !a->frame || j / a->frame <= i / a->frame;
 }
@@ -476,9 +481,11 @@ MR_KERNEL(attention_grad)
          .min = 0,                                                                                 \
          .max = 1 << 30,                                                                           \
          .doc = "tokens of a frame: later frames are not seen; 1: causal, 0: all is seen"},        \
+        {"text",   MR_ATTR_I64,    offsetof(attention_attr, text),                                 \
+         .min = 0, .max = 1 << 30, .doc = "keys at the beginning to which len applies; 0: all"},   \
     {                                                                                              \
-        "text", MR_ATTR_I64, offsetof(attention_attr, text),                                       \
-            .min = 0, .max = 1 << 30, .doc = "keys at the beginning to which len applies; 0: all"  \
+        "before", MR_ATTR_I64, offsetof(attention_attr, before),                                   \
+            .min = 0, .max = 1 << 30, .doc = "keys in front of these, which len and text count"    \
     }
 MR_OP(attention) = {
     .name = "attention",
@@ -531,6 +538,12 @@ MR_OP(attention) = {
         "q=[3,1,40,2,24] f32 k=[3,1,50,2,24] f32 v=[3,1,50,2,24] f32 len=[3] i32 0..20 text=20",
         "q=[2,1,70,1,40] bf16 k=[2,1,600,1,40] bf16 v=[2,1,600,1,40] bf16 len=[2] i32 1..299 "
         "text=300",
+        // a later piece of the keys, of which len and text see some, all or none
+        "q=[3,1,9,2,24] f32 k=[3,1,12,2,24] f32 v=[3,1,12,2,24] f32 len=[3] i32 5..25 before=10",
+        "q=[3,1,40,2,24] f32 k=[3,1,50,2,24] f32 v=[3,1,50,2,24] f32 len=[3] i32 20..60 text=50 "
+        "before=30",
+        "q=[2,1,70,1,40] bf16 k=[2,1,300,1,40] bf16 v=[2,1,300,1,40] bf16 len=[2] i32 1..99 "
+        "text=100 before=100",
         // a bias, and all at once; one wide head
         "q=[2,2,20,2,16] f32 k=[2,2,23,2,16] f32 v=[2,2,23,2,16] f32 bias=[2,20,23] f32 -2..2",
         "q=[2,1,35,2,24] bf16 k=[2,1,70,2,24] bf16 v=[2,1,70,2,18] bf16 len=[2] i32 0..30 text=30 "

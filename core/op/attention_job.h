@@ -9,7 +9,7 @@
 
 typedef struct attention_attr {
     double scale;
-    int64_t frame, text;
+    int64_t frame, text, before;
     bool part;
 } attention_attr;
 
@@ -56,9 +56,10 @@ typedef struct attention_keys {
 MR_ROW_FN attention_keys attention_keys_of(const mr_call *c, int64_t b)
 {
     const attention_attr *a = c->attr;
-    int64_t M = c->in[1].desc.dim[2], counted = a->text ? a->text : M, len = counted;
+    int64_t M = c->in[1].desc.dim[2], counted = a->text ? MR_MAX(a->text - a->before, 0) : M,
+            len = counted;
     if (mr_given(&c->in[3]))
-        len = MR_MAX(0, MR_MIN(((const int32_t *)c->in[3].data)[b], counted));
+        len = MR_MAX(0, MR_MIN(((const int32_t *)c->in[3].data)[b] - a->before, counted));
     return (attention_keys){len + M - counted, len, counted - len, a->frame};
 }
 

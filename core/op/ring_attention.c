@@ -15,7 +15,8 @@
  * The ring is `mesh` = {group, ranks, at} of the inner circle, then of the outer one. For each turn
  * of the outer one the blocks of a node go around the inner one. Of `length` keys, which outer
  * places share first and inner places then (share.h), the block of (a, b) is visited by rank (i, j)
- * in turn i - a, step j - b. Empty blocks go around like others.
+ * in turn i - a, step j - b. Empty blocks go around like others. `len` and `text` hide keys as in
+ * attention.c, counted over all blocks.
  * Ref: parallelism 6; Liu et al. 2023, arXiv:2310.01889. */
 #include "cpu/rows.h"
 #include "op/share.h"
@@ -116,7 +117,7 @@ MR_KERNEL(attention_merge)
 
 typedef struct ring_attr {
     double scale;
-    int64_t length;
+    int64_t length, text;
     mr_ints mesh;
 } ring_attr;
 
@@ -133,14 +134,25 @@ static void circles(const ring_attr *a, circle *inner, circle *outer)
     *outer = (circle){m[3], m[4], m[5], MR_Q_COMM_INTER};
 }
 
-// keys of the block that is home at the ranks `back` and `out` places before this one
-static int64_t block_keys(const ring_attr *a, int64_t out, int64_t back)
+/* Some of all keys. */
+typedef struct block {
+    int64_t before, keys;
+} block;
+
+// that which is home at the ranks `back` and `out` places before this one
+static block block_of(const ring_attr *a, int64_t out, int64_t back)
 {
     circle inner, outer;
     circles(a, &inner, &outer);
     int64_t node = (outer.at + outer.ranks - out % outer.ranks) % outer.ranks,
-            place = (inner.at + inner.ranks - back % inner.ranks) % inner.ranks;
-    return share_of(share_of(a->length, outer.ranks, node), inner.ranks, place);
+            place = (inner.at + inner.ranks - back % inner.ranks) % inner.ranks,
+            all = share_of(a->length, outer.ranks, node);
+    return (block){share_start(a->length, outer.ranks, node) + share_start(all, inner.ranks, place),
+                   share_of(all, inner.ranks, place)};
+}
+static int64_t block_keys(const ring_attr *a, int64_t out, int64_t back)
+{
+    return block_of(a, out, back).keys;
 }
 
 static mr_status ring_infer(mr_infer *c)
@@ -168,6 +180,11 @@ static mr_status ring_infer(mr_infer *c)
         k->dtype != v->dtype)
         return mr_fail(MR_E_SHAPE,
                        "q and k are of one width, v and o, and q, k and v of one dtype");
+    if (c->in[5] && (c->in[5]->rank != 1 || c->in[5]->dim[0] != q->dim[0]))
+        return mr_fail(MR_E_SHAPE, "len must be [B] of q's B");
+    if (a->text > a->length)
+        return mr_fail(MR_E_SHAPE, "text is %lld, but there are only %lld keys", (long long)a->text,
+                       (long long)a->length);
     if (k->dim[2] != block_keys(a, 0, 0))
         return mr_fail(MR_E_SHAPE, "k has %lld keys: this rank's share of %lld is %lld",
                        (long long)k->dim[2], (long long)a->length, (long long)block_keys(a, 0, 0));
@@ -211,18 +228,21 @@ static mr_status add(mr_grad *g, mr_ref x, mr_ref *sum)
     return MR_OK;
 }
 
-// what the block kv gives: added to dq and to dkv. An empty one too, so that every rank has the
-// same nodes.
-static mr_status add_block(mr_grad *g, mr_ref kv, mr_ref *dq, mr_ref *dkv)
+// what the block kv at `at` gives: added to dq and to dkv. An empty one too, so that every rank has
+// the same nodes.
+static mr_status add_block(mr_grad *g, block at, mr_ref kv, mr_ref *dq, mr_ref *dkv)
 {
     const ring_attr *a = g->attr;
+    const int64_t text = MR_MIN(a->text, at.before + at.keys);
     const int64_t d = mr_grad_desc(g, g->in[0])->dim[4], all = mr_grad_desc(g, kv)->dim[4];
     mr_ref part[2], out[4], both;
     MR_TRY(mr_graph_slice(g->graph, kv, 4, 0, d, &part[0]));
     MR_TRY(mr_graph_slice(g->graph, kv, 4, d, all, &part[1]));
     MR_TRY(mr_grad_op(
-        g, "attention_grad", MR_ATTRS({"scale", .f = a->scale}, {"part", .i = true}),
-        (mr_ref[]){g->in[0], part[0], part[1], MR_NONE, g->out[0], g->in[4], g->dout[0]}, 7, out));
+        g, "attention_grad",
+        MR_ATTRS({"scale", .f = a->scale}, {"part", .i = true}, {"text", .i = text},
+                 {"before", .i = at.before}),
+        (mr_ref[]){g->in[0], part[0], part[1], g->in[5], g->out[0], g->in[4], g->dout[0]}, 7, out));
     MR_TRY(add(g, out[0], dq));
     MR_TRY(mr_graph_concat(g->graph, &out[1], 2, 4, &both));
     return add(g, both, dkv);
@@ -243,7 +263,7 @@ static mr_status ring_grad(mr_grad *g)
         for (int64_t step = 0; step < inner.ranks; step++, kv = next) {
             if (step + 1 < inner.ranks)
                 MR_TRY(pass(g, &inner, block_keys(a, turn, step + 1), &next));
-            MR_TRY(add_block(g, kv, &dq, &dkv));
+            MR_TRY(add_block(g, block_of(a, turn, step), kv, &dq, &dkv));
             if (inner.ranks > 1)
                 MR_TRY(pass(g, &inner, block_keys(a, turn, step + 1), &dkv));
         }
@@ -286,12 +306,15 @@ MR_OP(ring_attention) = {
            {"k", "[B, G, n, h, d] like q", MR_ANY, 0},
            {"v", "[B, G, n, h, e] like q", MR_ANY, 0},
            {"o", "[B, G, N, h, e] f32", MR_ANY, MR_NO_GRAD},
-           {"lse", "[B, G, h, N] f32", MR_CONTIG, MR_NO_GRAD}},
+           {"lse", "[B, G, h, N] f32", MR_CONTIG, MR_NO_GRAD},
+           {"len", "[B] i32", MR_CONTIG, MR_OPTIONAL | MR_NO_GRAD}},
     .out = {{"y", "[B, G, N, h, e] like q", 0, false, MR_ANY}},
     .attr = {{"scale", MR_ATTR_F64, offsetof(ring_attr, scale),
               .doc = "factor on the scores; 0: d^-0.5"},
              {"length", MR_ATTR_I64, offsetof(ring_attr, length), .min = 0, .max = 1ll << 40,
               .required = true, .doc = "keys of all ranks"},
+             {"text", MR_ATTR_I64, offsetof(ring_attr, text), .min = 0, .max = 1 << 30,
+              .doc = "keys at the beginning to which len applies; 0: all"},
              {"mesh", MR_ATTR_INTS, offsetof(ring_attr, mesh),
               .doc = "{group, ranks, at} of the inner circle, then of the outer one"}},
     .infer = ring_infer,

@@ -31,6 +31,7 @@ struct Attention {
     int frame;          // tokens of a frame; 0: every query sees every key
     bool part;          // backward: o and lse are of more keys than these
     int counted;        // len counts among so many keys; those after them exist
+    int before;         // keys in front of these, which len counts
     const int32_t *len; // NULL: all exist
     const void *bias;   // [h, N, M] f32 or bf16, or NULL
     bool bias_half;
@@ -51,7 +52,7 @@ MR_DEVICE Place place_at(const Attention &p, int sequence, int tile)
     x.g = sequence / p.h % p.G;
     x.b = sequence / p.h / p.G;
     x.row = (int64_t)sequence * p.N;
-    x.len = p.len ? p.len[x.b] : p.counted;
+    x.len = p.len ? p.len[x.b] - p.before : p.counted;
     x.len = x.len < 0 ? 0 : x.len > p.counted ? p.counted : x.len;
     x.keys = p.counted < p.M ? p.M : x.len;
     return x;

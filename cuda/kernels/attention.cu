@@ -15,7 +15,7 @@
 
 struct attr { // as in core/op/attention_job.h
     double scale;
-    int64_t frame, text;
+    int64_t frame, text, before;
     bool part;
 };
 
@@ -52,7 +52,8 @@ static mr_status attention_of(const mr_call *call, const mr_view *bias, Attentio
     p->scale = (float)(a->scale != 0 ? a->scale : 1 / sqrt((double)n[4]));
     // frames longer than the sequence are one
     p->frame = (int)(a->frame > longest ? 0 : a->frame);
-    p->counted = (int)(a->text ? a->text : M);
+    p->counted = (int)(!a->text ? M : a->text > a->before ? a->text - a->before : 0);
+    p->before = (int)a->before;
     p->part = a->part;
     p->len = (const int32_t *)call->in[3].data;
     p->bias = bias->data;

@@ -157,25 +157,28 @@ end
 
 -- attention of this rank's queries to the keys of the circles' ranks, `length` in all: the blocks
 -- come one by one, each is attended to while the next is on its way
-local function ring(g, self, q, k, v, length, scale)
+local function ring(g, self, q, k, v, length, how)
   local inner, outer, d = self.inner, self.outer, k.shape[5]
+  -- how many keys a block has, and how many are before it
   local function keys(turn, step)
     local a, b = sequence.part(length, outer.ranks, (outer.at - turn) % outer.ranks)
-    a, b = sequence.part(b - a, inner.ranks, (inner.at - step) % inner.ranks)
-    return b - a
+    local c, e = sequence.part(b - a, inner.ranks, (inner.at - step) % inner.ranks)
+    return e - c, a + c
   end
   local o, lse
   local node = G.concat({ k, v }, 4)
   for turn = 0, outer.ranks - 1 do
     local kv = node
     if turn + 1 < outer.ranks then
-      node = pass(g, outer, node, keys(turn + 1, 0))
+      node = pass(g, outer, node, (keys(turn + 1, 0)))
     end
     for step = 0, inner.ranks - 1 do
-      local next = step + 1 < inner.ranks and pass(g, inner, kv, keys(turn, step + 1))
+      local next = step + 1 < inner.ranks and pass(g, inner, kv, (keys(turn, step + 1)))
+      local n, before = keys(turn, step)
       -- of an empty block as well: all ranks have the same nodes
       local part, part_lse = ops.attention(q, kv:slice(4, 0, d), kv:slice(4, d, kv.shape[5]),
-        { scale = scale })
+        how.len or false, { scale = how.scale, before = before,
+          text = math.min(how.text, before + n) })
       if o then
         o, lse = ops.attention_merge(o, lse, part, part_lse)
       else
@@ -185,9 +188,16 @@ local function ring(g, self, q, k, v, length, scale)
     end
   end
   g:save(lse)
-  return (ops.ring_attention(q, k, v, o, lse, { scale = scale, length = length,
+  return (ops.ring_attention(q, k, v, o, lse, how.len or false, { scale = how.scale,
+    length = length, text = how.text,
     mesh = { inner.group, inner.ranks, inner.at, outer.group, outer.ranks, outer.at } }))
 end
+
+local read_attend = options.declare("Sequence:attend", {
+  { "scale", "number", "of the scores; absent: d^-0.5", default = 0 },
+  { "len", "mr.Value", "[B] i32: tokens at or past len[b], of all ranks, are not seen" },
+  { "text", "integer", "tokens at the beginning to which len applies; 0: all", default = 0 },
+})
 
 --- Attention of this rank's tokens to the tokens of all ranks.
 ---@param g mr.Graph
@@ -195,9 +205,10 @@ end
 ---@param k mr.Value   likewise
 ---@param v mr.Value   [B, G, n, h, e]
 ---@param n integer    tokens of all ranks
----@param scale number|nil  of the scores; d^-0.5
+---@param given table|nil  scale, len, text
 ---@return mr.Value    [B, G, n, h, e]
-function Sequence:attend(g, q, k, v, n, scale)
+function Sequence:attend(g, q, k, v, n, given)
+  local how = read_attend(given)
   local level, tokens, h = self.heads, lengths(self, n), q.shape[4]
   local d, e = q.shape[5], v.shape[5]
   if h % level.ranks ~= 0 then
@@ -210,9 +221,9 @@ function Sequence:attend(g, q, k, v, n, scale)
   end
   local o, lse
   if self.inner.ranks * self.outer.ranks > 1 then
-    o = ring(g, self, q, k, v, n, scale or 0)
+    o = ring(g, self, q, k, v, n, how)
   else
-    o, lse = ops.attention(q, k, v, { scale = scale or 0 })
+    o, lse = ops.attention(q, k, v, how.len or false, { scale = how.scale, text = how.text })
     g:save(lse)
   end
   g:save(o)
