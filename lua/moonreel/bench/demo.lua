@@ -49,11 +49,12 @@ end
 ---@param size table    frames, height, width, batch
 ---@param dtype string
 ---@param world mr.Comm|nil  of ranks that share the step; nil: one does all of it
+---@param stage integer|nil  of ZeRO, what they keep; nil: by the settings
 ---@return table one    pipe, exec, micro, update, owners; run(n) -> loss: with n micro-batches, one
 ---   where it is absent
-function demo.open(device, s, size, dtype, world)
+function demo.open(device, s, size, dtype, world, stage)
   local pipe = pipeline.of(s, dtype, world and ranks.cut(s, world:size()))
-  local owners = world and ranks.new(pipe.params, world, {stage = ranks.stage(s)})
+  local owners = world and ranks.new(pipe.params, world, {stage = stage or ranks.stage(s)})
   local exec = E.new(device, pipe.params, {regions = regions.of(s, owners, dtype)})
   exec:init(1)
   local update = optim.new(exec, pipe.params, owners, true)

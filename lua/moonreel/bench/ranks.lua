@@ -49,6 +49,33 @@ local function told_alone(opened, dtype)
   end
 end
 
+-- bytes that a rank sends in a step, by its counters
+local function sent_in_step(world, opened)
+  world:reset_counts()
+  opened.run()
+  local sent = 0
+  for _, count in pairs(world:counts()) do
+    sent = sent + count.bytes
+  end
+  return sent
+end
+
+-- what each stage of ZeRO keeps and sends: counted, and as it is told before a run
+local function stages(world, open)
+  local rows = {}
+  for stage = 0, 3 do
+    local opened = open(stage)
+    local told = opened.owners:bytes(opened.exec:regions(), opened.micro.graph:story(), 1)
+    local elements = opened.pipe.params:elements()
+    local sent = sent_in_step(world, opened)
+    rows[stage + 1] = {stage = stage, parameters = elements, state = told.state,
+      a_while = told.buckets + told.windows, told = told.sent, sent = sent,
+      norm = sent - told.sent}
+    opened.exec:close()
+  end
+  return rows
+end
+
 --- What each rank of a measurement runs; rank 0 prints what came as JSON.
 ---@param seconds number  to spend
 ---@param recipe string
@@ -63,18 +90,14 @@ function ranks.rank(seconds, recipe, dtype)
   local wide <close> = E.device("cpu", size)
   local batch = demo.bucket(s)
   dtype = dtype or pipeline.dtype(s, device)
-  local function open(on, among) return demo.open(on, s, batch, dtype, among) end
+  local function open(on, among, stage) return demo.open(on, s, batch, dtype, among, stage) end
   local one, threads = leads and open(device), leads and open(wide)
   local apart, together = open(device, silent(world)), open(device, world)
   local runs = {one = one and function() one.run(size) end, apart = apart.run,
     threads = threads and function() threads.run(size) end, together = together.run,
     told = told_alone(together, dtype)}
-  world:reset_counts()
-  together.run()
-  local sent = 0
-  for _, count in pairs(world:counts()) do
-    sent = sent + count.bytes
-  end
+  local sent = sent_in_step(world, together)
+  local kept = stages(world, function(stage) return open(device, world, stage) end)
   -- seconds of the rank that takes longest, from when all begin: by the clock, of processors
   local function measured(name)
     local run = runs[name]
@@ -102,7 +125,7 @@ function ranks.rank(seconds, recipe, dtype)
     go = world:broadcast(T.from({1}, {go and 1 or 0}, "i32")):item() == 1
   end
   if leads then
-    print(json.encode {rounds = #rounds, sent = sent, dtype = dtype,
+    print(json.encode {rounds = #rounds, sent = sent, dtype = dtype, stages = json.array(kept),
       seconds = ranks.judge(rounds, size)})
   end
 end
@@ -139,7 +162,8 @@ end
 
 --- Measure.
 ---@param options table  seconds: to spend; ranks (2); dtype
----@return table  ranks, dtype, rounds, sent: bytes of a rank in a step; seconds: as judge gives it
+---@return table  ranks, dtype, rounds, sent: bytes of a rank in a step; seconds: as judge gives it;
+---   stages: of ZeRO {stage, parameters, state, a_while, told, sent, norm}, in bytes of a rank
 function ranks.measure(options)
   local n = options.ranks or 2
   local done = process.run({process.program(), "-n", tostring(n), "-e",

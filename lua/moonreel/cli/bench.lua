@@ -421,6 +421,20 @@ function runs.ranks(o)
       .. "(of processors %.2f)"):format(r.ranks, s.ratio, ranks.most, verdict(r.met), s.ratio_cpu))
     print(("  of that, ranks that tell nothing: %.2f (of processors %.2f); all against %d threads: "
       .. "%.2f"):format(s.beside, s.beside_cpu, r.ranks, s.of_threads))
+    local function mb(v) return ("%.2f MB"):format(v * 1e-6) end
+    local function share(v, row)
+      return ("%s, %.2f P(W-1)/W"):format(mb(v), v / row.parameters / (r.ranks - 1) * r.ranks)
+    end
+    print(("  what a rank keeps and sends in a step, of P = %d parameters with their pads, W = %d")
+      :format(r.stages[1].parameters, r.ranks))
+    printer.print({{key = "stage", title = "ZeRO"}, {key = "state", right = true,
+      format = function(v, row) return ("%s, %.1f P"):format(mb(v), v / row.parameters) end},
+      {key = "a_while", title = "for a while", right = true, format = mb},
+      {key = "told", title = "sends, as a run says", right = true, format = share},
+      {key = "sent", title = "counted", right = true, format = share},
+      {key = "norm", title = "more, for the norm", right = true, format = function(v)
+        return ("%d bytes"):format(v)
+      end}}, r.stages)
   end
 end
 

@@ -452,6 +452,9 @@ describe("moonreel bench", function()
     assert.equal(2, r.ranks)
     -- f32 gradients reduced, f32 weights gathered: half of each goes to the other rank, and a sum
     assert.equal(0, (r.sent - 8) % (2 * 4 * 16384))
+    for i, row in ipairs(r.stages) do
+      assert.same({ i - 1, row.told + 8 }, { row.stage, row.sent })
+    end
     for _, name in ipairs(require("moonreel.bench.ranks").parts) do
       assert.is_true(r.seconds[name] > 0 and r.seconds[name .. "_cpu"] >= 0)
     end

@@ -4,7 +4,6 @@
 -- MOONREEL_EPOCHS=300 reads so many epochs, MOONREEL_SEED others.
 -- Covers: core/data/loader.c lua/moonreel/data/loader.lua
 local base = require "moonreel.core.base"
-local data = require "moonreel.data"
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"
 
@@ -111,7 +110,8 @@ describe("ranks that share an order", function()
       local seed = SEED * 1000 + run
       local want = alone(seed)
       fresh()
-      local tries, done = 0, nil
+      local tries = 0
+      local done
       repeat
         tries = tries + 1
         local ranks = SIZES[draw(1, #SIZES)]
