@@ -69,11 +69,13 @@ function solved.balance(open, memory, options)
     { key = "before", title = "took", right = true, format = show.seconds },
     { key = "batch", right = true },
     { key = "seconds", title = "takes", right = true, format = show.seconds },
-    { key = "total", title = "memory", right = true, format = size } }, rows, options,
+    { key = "total", title = "memory", right = true, format = size },
+    { key = "rule", title = "by B x S^p", right = true },
+    { key = "rule_s", title = "would take", right = true, format = show.seconds } }, rows, options,
     ("-- %s a step at most; the longest over the shortest: %.2f, it was %.2f%s\n%s"):format(
       show.seconds(target), spread "seconds", spread "before", p
-        and ("; seconds of a sample grow as its tokens to the power of %.2f"):format(p) or "",
-      solve.table_text(open, rows)))
+        and ("; by B x S^%.2f (seconds of a sample over its tokens S) it would be %.2f"):format(p,
+          spread "rule_s") or "", solve.table_text(open, rows)))
   return one_fits(rows)
 end
 

@@ -30,22 +30,25 @@ function solve.fit(open, memory)
   return rows
 end
 
--- p of seconds of a sample = c x S^p over tokens of a sample, by least squares of logarithms
-local function exponent(points)
+-- p and c of seconds of a sample = c x S^p over tokens of a sample, by least squares of logarithms
+local function power_law(points)
   local n, x, y, xx, xy = #points, 0, 0, 0, 0
   for _, one in ipairs(points) do
     local a, b = math.log(one.tokens), math.log(one.seconds)
     x, y, xx, xy = x + a, y + b, xx + a * a, xy + a * b
   end
   local spread = n * xx - x * x
-  return spread > 0 and (n * xy - x * y) / spread or nil
+  local p = spread > 0 and (n * xy - x * y) / spread
+  return p or nil, p and math.exp((y - p * x) / n)
 end
 
 --- Batches of equal seconds within a memory: as many samples as the bucket that is slowest with one
 -- sample, or the fastest of the fullest, leaves time for.
 ---@param open table
 ---@param memory number
----@return table[] rows    {bucket, batch, was, total, seconds, before: seconds with the old batch}
+---@return table[] rows    {bucket, batch, was, total, seconds, before: seconds with the old batch;
+---   rule, rule_s: the batch by AdaptiveLoad's rule, B x S^p equal in all as far as memory lets it,
+---   and its seconds}
 ---@return number seconds  that no bucket passes
 ---@return number|nil p    seconds of a sample grow as its tokens to the power of p
 function solve.balance(open, memory)
@@ -56,7 +59,7 @@ function solve.balance(open, memory)
       target = math.min(target, seconds(row.bucket, row.batch))
       least = math.max(least, seconds(row.bucket, 1))
     end
-    row.before = seconds(row.bucket, row.was)
+    row.before, row.most = seconds(row.bucket, row.was), row.batch
   end
   target = math.max(target, least)
   for _, row in ipairs(rows) do
@@ -64,13 +67,19 @@ function solve.balance(open, memory)
       row.batch = largest_below(function(batch) return seconds(row.bucket, batch) end, target,
         row.was, row.batch)
       local planned = open:row(with_batch(row.bucket, row.batch))
-      row.total, row.seconds = planned.total, planned.seconds.step
+      row.total, row.seconds, row.tokens = planned.total, planned.seconds.step, planned.tokens
       points[#points + 1] = { tokens = planned.tokens / row.batch,
         seconds = row.seconds / row.batch }
     end
     row.above = nil
   end
-  return rows, target, exponent(points)
+  local p, c = power_law(points)
+  for _, row in ipairs(p and rows or {}) do
+    local samples = row.batch > 0 and target / (c * (row.tokens / row.batch) ^ p) // 1 | 0
+    row.rule = samples and math.max(1, math.min(samples, row.most))
+    row.rule_s = samples and seconds(row.bucket, row.rule)
+  end
+  return rows, target, p
 end
 
 -- ---- meshes ----

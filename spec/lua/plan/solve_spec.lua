@@ -94,6 +94,16 @@ describe("balanced batches", function()
       end
       assert.is_true(reached)
       assert.is_true(p > 0.2 and p < 2, p)
+      -- the rule: B x S^p is as large in all, but where memory or one sample ends it
+      local c = {}
+      for i, row in ipairs(rows) do
+        assert.is_true(row.rule >= 1 and row.rule <= largest[i].batch)
+        assert.equal(open:row(setmetatable({ batch = row.rule }, { __index = row.bucket }))
+          .seconds.step, row.rule_s)
+        c[#c + 1] = row.rule > 1 and row.rule < largest[i].batch
+          and row.rule * (row.tokens / row.batch) ^ p or nil
+      end
+      assert.is_true(#c < 2 or math.abs(c[1] / c[2] - 1) < 0.2)
     end)
   end)
 end)
@@ -127,9 +137,19 @@ describe("the mesh", function()
     for line in solve.mesh_text(rows[1]):gsub("recipe%.none", "none"):gmatch("([^\n]+),\n") do
       values[#values + 1] = (line:gsub(" = ", "=", 1))
     end
-    local s = bake(table.unpack(values))
+    local s = bake("model.depth=4", table.unpack(values))
     assert.same({ rows[1].zero, rows[1].sequence },
       { s.plugin_config.zero_stage, s.plugin_config.sp_size })
+    -- and is planned as it was promised
+    local again = plan.open(s, { mesh = mesh.new(small(1e9), 8), compiled = cache })
+    local most, seconds, samples = 0, 0, 0
+    for _, b in ipairs(again:buckets()) do
+      local row = again:row(b)
+      most, seconds, samples = math.max(most, row.total), seconds + row.seconds.step,
+        samples + b.batch
+    end
+    assert.equal(rows[1].largest.total, most)
+    assert.equal(rows[1].rate, samples * again.mesh.data / seconds)
   end)
 
   it("recomputes where nothing else fits", function()
