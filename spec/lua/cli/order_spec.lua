@@ -77,6 +77,26 @@ describe("moonreel data explain", function()
     assert.equal(300, told.samples + told.dropped[1].rows + told.dropped[2].rows)
   end)
 
+  it("counts what the order of a reference leaves out, for its ranks", function()
+    for ranks, left in pairs { [1] = 0, [4] = 10 } do
+      local words = " compat=opensora-2.0 virtual_ranks=" .. ranks
+      local out = run("data explain " .. recipe .. words)
+      assert.matches(("epoch 0: %d of 300 rows in %d batches"):format(250 - left,
+        (250 - left) // 5), out)
+      if left > 0 then
+        assert.matches("  10 rows: left over from whole batches, which the reference leaves out; "
+          .. "row %d+ is one", out)
+      end
+    end
+    -- ranks of a step are those of the reference's iteration, one behind the other
+    local words = "order " .. recipe .. " compat=opensora-1.2 accumulate=1 --step "
+    local both = rows_of(words .. "3 --count 2")
+    assert.equal(both, (rows_of(words .. "2 --ranks 2")))
+    assert.not_equal(both, (rows_of("order " .. recipe .. " accumulate=1 --step 3 --count 2")))
+    assert.matches("32px +4 +not kept by chance, of probability 1%.0\n", (run("data explain "
+      .. recipe .. " compat=opensora-1.2 'bucket_config.32px.4={0.0, 5}' --why-not 9")))
+  end)
+
   it("says why one sample is not taken", function()
     local out = run("data explain " .. recipe .. " --why-not still-292.png")
     assert.matches("still%-292.png: 1 frames, 32 x 32, 0 fps", out)
