@@ -34,6 +34,12 @@ static mr_status reduces_doubles(mr_comm *c)
     double x[3] = {0};
     return mr_comm_all_reduce(c, MR_COMM_SUM, MR_F64, x, 3);
 }
+// as many bytes as of f32
+static mr_status reduces_numbers(mr_comm *c)
+{
+    int32_t x[3] = {0};
+    return mr_comm_all_reduce(c, MR_COMM_SUM, MR_I32, x, 3);
+}
 static mr_status reduces_more(mr_comm *c)
 {
     float x[4] = {0};
@@ -102,6 +108,8 @@ static void disagreements(void)
     fail((odd){does_both, skips}, 3, false, MR_E_NODE, "is at all_reduce 0");
     fail((odd){reduces, reduces_doubles}, 3, false, MR_E_SHAPE,
          "rank 1 makes all_reduce 0 (3 f64)");
+    fail((odd){reduces, reduces_numbers}, 3, false, MR_E_SHAPE,
+         "rank 1 makes all_reduce 0 (3 i32)");
     fail((odd){reduces, reduces_more}, 3, false, MR_E_SHAPE, "rank 1 makes all_reduce 0 (4 f32)");
     fail((odd){reduces, largest}, 3, false, MR_E_NODE, "is at all_reduce 0");
     fail((odd){gives_little, wants_more}, 1, false, MR_E_SHAPE,

@@ -16,6 +16,8 @@ static void meetings(void)
     CHECK_FAILS(mr_meeting_join(mr_meeting_fd(m), 3, 3, &wire), MR_E_USAGE, "rank 3 of 3 ranks");
     CHECK_FAILS(mr_meeting_join(mr_meeting_fd(m), 0, 4, &wire), MR_E_NODE,
                 "no memory that 4 ranks share");
+    CHECK_FAILS(mr_meeting_join(mr_meeting_fd(m), 0, 2, &wire), MR_E_NODE,
+                "no memory that 2 ranks share");
     // what one mapping says the other sees
     char text[64];
     CHECK_OK(mr_meeting_join(mr_meeting_fd(m), 0, 3, &wire));
@@ -36,6 +38,12 @@ static void meetings(void)
 static void strangers(void)
 {
     mr_wire *wire;
+    mr_meeting *cut;
+    // memory that is shorter than it says
+    CHECK_OK(mr_meeting_new(2, &cut));
+    CHECK_INT(ftruncate(mr_meeting_fd(cut), 1 << 16), 0);
+    CHECK_FAILS(mr_meeting_join(mr_meeting_fd(cut), 0, 2, &wire), MR_E_NODE, "holds no memory");
+    mr_meeting_free(cut);
     int fd = open("/dev/null", O_RDONLY);
     CHECK_FAILS(mr_meeting_join(fd, 0, 2, &wire), MR_E_NODE, "holds no memory that 2 ranks share");
     close(fd);

@@ -27,7 +27,15 @@ static mr_tcp_place place_of(int rank, int port)
 
 /* ---- a rank that goes wrong after all have met ---- */
 
-typedef enum how { CLOSES, SENDS_GARBAGE, SENDS_OTHER_LAUNCH, SAYS_GARBAGE, STOPS_IN_FRAME } how;
+typedef enum how {
+    CLOSES,
+    SENDS_GARBAGE,
+    SENDS_OTHER_LAUNCH,
+    SAYS_GARBAGE,
+    GIVES_UP,
+    OTHER_GIVES_UP,
+    STOPS_IN_FRAME
+} how;
 
 typedef struct bad_rank {
     how how;
@@ -52,6 +60,7 @@ static void *run_bad_rank(void *arg)
         uint64_t run, fence;
         mr_comm_head head;
     } frame = {7, 2, {.op = MR_COMM_HELLO}};
+    tcp_word word = {7, 1, TCP_GIVES_UP, "rank 2 gave up: the disk is full"};
     char garbage[2048];
     memset(garbage, 'x', sizeof garbage);
     for (int r = 0; r < N; r++)
@@ -66,13 +75,17 @@ static void *run_bad_rank(void *arg)
     case SENDS_GARBAGE: say(b, 0, garbage, sizeof garbage); break;
     case SENDS_OTHER_LAUNCH: say(b, 0, &frame, sizeof frame); break;
     case SAYS_GARBAGE: say(b, LINK_CONTROL, garbage, sizeof(tcp_word)); break;
+    case GIVES_UP: say(b, LINK_CONTROL, &word, sizeof word); break;
+    case OTHER_GIVES_UP:
+        word.run = 8;
+        say(b, LINK_CONTROL, &word, sizeof word);
+        break;
     case STOPS_IN_FRAME: say(b, 0, &frame, 8); break;
     }
     // it stays until the others have gone, but where it is its end that they are to find
-    char word[sizeof(tcp_word)];
     for (int r = 0; r < 2 && b->how != CLOSES && b->how != STOPS_IN_FRAME; r++) {
         struct pollfd p = {b->links[r].fd[LINK_CONTROL], POLLIN, 0};
-        while (poll(&p, 1, -1) == 1 && recv(p.fd, word, sizeof word, MSG_DONTWAIT) > 0) {}
+        while (poll(&p, 1, -1) == 1 && recv(p.fd, &word, sizeof word, MSG_DONTWAIT) > 0) {}
     }
     for (int r = 0; r < N; r++)
         for (int link = 0; link < LINKS; link++)
@@ -134,6 +147,8 @@ static void bad_ranks(void)
     fail(SENDS_GARBAGE, "sends what is no frame of this run (run 7878787878787878");
     fail(SENDS_OTHER_LAUNCH, "launch 2; expected 0000000000000007, 1)");
     fail(SAYS_GARBAGE, "says what is no word of this run");
+    fail(GIVES_UP, "rank 2 gave up: the disk is full");
+    fail(OTHER_GIVES_UP, "says what is no word of this run");
     fail(STOPS_IN_FRAME, "rank 2 ");
 }
 
