@@ -85,7 +85,7 @@ local read_options = options.declare("comm.launch", {
   { "again", "function", "words that go on with a run directory, which may be nil" },
   { "say", "function", "takes each line about the launch" },
   { "without", "function", "the command that goes on without hosts: of their names and a run "
-    .. "directory, which may be nil" },
+    .. "directory, which may be nil; absent: the option alone is told" },
 })
 
 -- hosts at which launches have failed again and again, and what goes on without them; nil: there is
@@ -102,7 +102,8 @@ local function unsteady(failures, hosts, dir, o)
   for i, host in ipairs(names) do
     lines[i] = ("host %s: %d failures"):format(host, failures[host])
   end
-  return ("%s; try without: %s"):format(table.concat(lines, ", "), o.without(names, dir))
+  return ("%s; try without: %s"):format(table.concat(lines, ", "), o.without
+    and o.without(names, dir) or "--exclude " .. table.concat(names, ","))
 end
 
 --- Launch again and again what is lost, from what the run has saved.

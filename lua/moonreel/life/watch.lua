@@ -153,15 +153,17 @@ local function scores(self, step)
   return out
 end
 
--- How fast a rank was in a step beside what is usual for it; nil: it has no history yet. Its speed
--- is that beside the others, so that steps of other clips are no change; steps in which it is slow
--- do not become usual.
-local function beside_usual(self, rank, speed)
-  local usual = self.usual[rank] or { n = 0, speed = 0 }
-  local score = usual.n >= HISTORY and speed / usual.speed or nil
+-- How fast a rank was in a step beside what is usual for it; nil: it has no history yet. Both by
+-- the clock, so that another one which recovers makes it no slower, and beside the others, so that
+-- steps of longer clips do not. Steps in which it is slow do not become usual.
+local function beside_usual(self, rank, speed, seconds)
+  local usual = self.usual[rank] or { n = 0, speed = 0, seconds = 0 }
+  local score = usual.n >= HISTORY
+    and math.max(speed / usual.speed, usual.seconds / seconds) or nil
   if not score or score >= watch.SLOW then
     local share = math.max(1 / (usual.n + 1), NEW_SHARE)
-    self.usual[rank] = { n = usual.n + 1, speed = usual.speed + share * (speed - usual.speed) }
+    self.usual[rank] = { n = usual.n + 1, speed = usual.speed + share * (speed - usual.speed),
+      seconds = usual.seconds + share * (seconds - usual.seconds) }
   end
   return score
 end
@@ -194,7 +196,7 @@ local function stragglers(self, ranks, events)
     local all = scores(self, step)
     for rank = self.first, self.first + self.ranks - 1 do
       if all then
-        local beside = beside_usual(self, rank, all[rank])
+        local beside = beside_usual(self, rank, all[rank], self.page:own_s(rank, step))
         count_slow(self, "others", rank, step, all[rank], events)
         -- what the others show already is told once
         count_slow(self, "before", rank, step, self.slow.others[rank] == 0 and beside or nil,

@@ -51,7 +51,10 @@ describe("a rank is told as slow", function()
       found[1].text)
   end)
 
-  it("not because steps become longer for all", function()
+  it("not because another one recovers, or steps become longer for all", function()
+    assert.same({ 4, 50 }, (function(found)
+      return { found[1].rank, found[1].step, found[2] and found[2].rank }
+    end)(slow_events(function(rank, step) return rank == 4 and step <= 100 and 5 or 1 end, 400)))
     assert.same({}, slow_events(function(rank, step)
       return (step > 100 and 3 or 1) * (rank == 6 and 0.9 or 1)
     end, 400))
