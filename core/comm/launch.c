@@ -218,12 +218,13 @@ static void note_ends(mr_ranks *l)
         l->pid[r] = 0, l->running--;
         l->hit[r] = !WIFEXITED(how);
         l->code[r] = l->hit[r] ? 128 + WTERMSIG(how) : WEXITSTATUS(how);
+        // the others learn how it ended before they see that it is not there
+        if (l->code[r] && l->stop_at == 0) {
+            char text[128];
+            say_how(l, r, text, sizeof text);
+            tell_others(l, text);
+        }
         mr_meeting_mark_left(l->meeting, r);
-        if (!l->code[r] || l->stop_at > 0)
-            continue;
-        char text[128];
-        say_how(l, r, text, sizeof text);
-        tell_others(l, text);
     }
 }
 
