@@ -2,7 +2,7 @@
  * asked for in 2 MiB, because a first touch takes the kernel a third of the time and the device's
  * reads fewer look-ups, and touched by several threads, near the device where the machine has
  * several nodes. A kernel that has to move memory to find such pages takes longer than small ones
- * do: past that time the rest is small. Ref: dataplane 6. Licence: Apache-2.0 */
+ * do: where they come that slowly, the rest is small. Ref: dataplane 6. Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "data/room.h"
 
@@ -16,21 +16,22 @@
 
 enum { HUGE_PAGE = 2 << 20, SMALL_PAGE = 4096, TOUCHERS = 8, PREFERRED = 1 };
 
-// what small pages take one thread, and a moment for what little memory there is
-static const double bound_s = 0.05, bound_s_per_byte = 0.34 / (1 << 30);
+// twice what small pages take one thread, and a moment in which one slow page does not count
+static const double grace_s = 0.1, most_s_per_byte = 2 * 0.34 / (1 << 30);
 
 typedef struct toucher {
     slab_pool *pool;
     atomic_size_t next; // piece that nobody has begun
     atomic_bool late;
-    int64_t until_ns;
+    int64_t began_ns;
 } toucher;
 
-// Past the time all that nobody has begun becomes small; said once.
+// Where the memory so far took too long, all that nobody has begun becomes small; said once.
 static void give_up_huge(toucher *t, size_t from)
 {
     bool before = false;
-    if (mr_clock_table()->monotonic_ns() < t->until_ns ||
+    double took_s = (double)(mr_clock_table()->monotonic_ns() - t->began_ns) * 1e-9;
+    if (took_s < grace_s + most_s_per_byte * (double)from ||
         !atomic_compare_exchange_strong(&t->late, &before, true))
         return;
     slab_pool *p = t->pool;
@@ -57,10 +58,7 @@ static void *touch(void *user)
 
 static void touch_all(slab_pool *p)
 {
-    int64_t began_ns = mr_clock_table()->monotonic_ns();
-    toucher t = {.pool = p,
-                 .until_ns =
-                     began_ns + (int64_t)((bound_s + bound_s_per_byte * (double)p->bytes) * 1e9)};
+    toucher t = {.pool = p, .began_ns = mr_clock_table()->monotonic_ns()};
     pthread_t threads[TOUCHERS];
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     int n = 0;
@@ -69,7 +67,7 @@ static void touch_all(slab_pool *p)
     touch(&t);
     while (n)
         pthread_join(threads[--n], NULL);
-    p->seconds = (double)(mr_clock_table()->monotonic_ns() - began_ns) * 1e-9;
+    p->seconds = (double)(mr_clock_table()->monotonic_ns() - t.began_ns) * 1e-9;
 }
 
 // Pages come from the node as long as it has some. Without the libraries of NUMA, which are no

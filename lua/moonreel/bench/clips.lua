@@ -15,7 +15,7 @@ local clips = {}
 local FPS, GOP, SECONDS = 24, 48, 10
 local WANTED = { frames = 51, interval = 2, height = 240, width = 426 }
 local THREADS, SMALL = 16, 24
-local POOL_BYTES = 256 << 20
+local POOL_BYTES = 512 << 20
 
 -- processor seconds of f()
 local function cpu_of(f)

@@ -62,7 +62,7 @@ static void untouched(void)
 static int64_t slow_clock(void)
 {
     static atomic_int_fast64_t now;
-    return now += 60000000;
+    return now += 200000000;
 }
 
 // where large pages are slow to find, the rest is small, and all of it there
