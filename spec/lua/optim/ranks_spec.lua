@@ -214,6 +214,22 @@ describe("an update by ranks", function()
       .. "0 owns first of 1 parts", optim.new, part, params, team)
   end)
 
+  it("refuses values that no wire takes, which each rank would have kept", function()
+    local E, G = require "moonreel.core.exec", require "moonreel.core.graph"
+    local ops, T = require "moonreel.core.op", require "moonreel.core.tensor"
+    local group <close> = require("moonreel.comm").world {}
+    local g <close> = G.graph()
+    g:output("y", (ops.all_gather(g:input("x", "f64", { 4 }), { group = group:rows() })))
+    g:finish()
+    local exec <close> = E.new(E.device("cpu", 1))
+    local program <close> = exec:compile(g)
+    program:set("x", T.new("f64", { 4 }))
+    fails("MR_E_UNSUPPORTED", "tensors of f64 are not exchanged between ranks", function()
+      program:run()
+      program:get "y"
+    end)
+  end)
+
   it("moves weights as one rank does with all samples", function()
     local alone, many = train(1, "f32")[0], train(4, "f32")[3]
     assert.near(alone[1].bias, many[1].bias, 5e-6 * math.abs(alone[1].bias))
