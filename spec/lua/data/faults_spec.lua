@@ -1,13 +1,18 @@
 -- Files of every kind of fault in one run of two epochs: it ends, every sample is accounted for,
 -- and four ranks decide what one decides. Damaged indexes: spec/core/index; a full disk for the
--- list: spec/core/data/quarantine.c; decoders that crash: isolated_spec.lua.
+-- list: spec/core/data/quarantine.c; more of decoders that crash: isolated_spec.lua.
 local base = require "moonreel.core.base"
 local data = require "moonreel.data"
 local derive = require "moonreel.data.derive"
 local folder = require "spec.support.folder"
 local json = require "moonreel.core.json"
+local process = require "moonreel.core.process"
 
-local CLIPS <const>, BAD <const> = 30, 7
+local CLIPS <const>, BAD <const>, CRASHES <const> = 30, 8, 25
+
+-- the address sanitizer wants to be the first library, and is content with being the second
+local FAULTY = ("LD_PRELOAD=%sfaulty_decoder.so ASAN_OPTIONS=verify_asan_link_order=0 "
+  .. "FAULTY_CODEC=mpeg4 FAULTY_WAY=crash"):format(process.program():gsub("[^/]*$", ""))
 
 local place
 local function clip(i)
@@ -34,7 +39,7 @@ setup(function()
       frames[t] = string.char((i * 8 + t * 5) % 256):rep(3 * 32 * 32)
     end
     data.encode(clip(i), table.concat(frames), { frames = 8, height = 32, width = 32,
-      codec = i % 2 == 0 and "vp8" or nil })
+      codec = i == CRASHES and "mpeg4" or i % 2 == 0 and "vp8" or nil })
   end
   data.ingest(place.path .. "/clips", place.path .. "/all.mrx")
   os.remove(clip(3))                                                        -- vanished
@@ -89,7 +94,8 @@ end
 local function epochs(ranks, from)
   local list = ("%s/%s-of%d.jsonl"):format(place.path, from:match("^%a+"), ranks)
   local file = place:write("epochs.lua", script:format(ranks, from, list))
-  local out, err, code = folder.moonreel((ranks > 1 and ("-n %d "):format(ranks) or "") .. file)
+  local out, err, code = folder.moonreel((ranks > 1 and ("-n %d "):format(ranks) or "") .. file,
+    FAULTY)
   assert.equal(0, code, err)
   local told = {}
   for line in out:gmatch("{[^\n]*}") do
@@ -144,6 +150,7 @@ describe("faults of every kind", function()
     assert.equal(BAD, gone + may_return)
     assert.equal("io", classes[3])
     assert.equal("stale", classes[12])
+    assert.equal("corrupt", classes[CRASHES])
     assert.same({ CLIPS, CLIPS - gone }, count)
   end)
 
