@@ -127,15 +127,16 @@ end
 ---@param team mr.Team
 ---@param heads integer|nil  of attention
 ---@param here integer|nil   ranks of a host
+---@param beside boolean|nil  the device exchanges beside what it computes: heads in two groups
 ---@return mr.Mesh
-function mesh.new(settings, team, heads, here)
+function mesh.new(settings, team, heads, here, beside)
   local shared = mesh.shared(settings)
   local shape = mesh.shape(settings, team.size, heads, here)
   local self = { data = team.size // shared, at = team.rank // shared,
     leads = team.rank % shared == 0, crosses = crossing(shape, shared, here) }
   if shared > 1 then
     self.group = team.world:split(self.at, { key = team.rank })
-    shape.rank, shape.comm = team.rank % shared, self.group
+    shape.rank, shape.comm, shape.groups = team.rank % shared, self.group, beside and 2 or 1
     self.sequence = sequence.new(shape)
   end
   return self

@@ -36,6 +36,8 @@ local read = options.declare("sequence.new", {
   { "heads", "integer", "ranks that exchange heads for tokens", default = 1 },
   { "inner", "integer", "ranks of a circle of keys and values", default = 1 },
   { "outer", "integer", "circles", default = 1 },
+  { "groups", "integer", "of heads, each exchanged behind the attention of the one before",
+    default = 1 },
   { "comm", "mr.Comm", "the ranks, in this order; absent: nothing is run" },
 })
 
@@ -54,7 +56,8 @@ end
 ---@return mr.Sequence
 function sequence.new(given)
   local o = read(given)
-  local self = setmetatable({ size = o.heads * o.inner * o.outer, rank = o.rank }, Sequence)
+  local self = setmetatable({ size = o.heads * o.inner * o.outer, rank = o.rank,
+    groups = o.groups }, Sequence)
   local below = self.size
   if o.rank < 0 or o.rank >= below or o.comm and o.comm:size() ~= below then
     base.raise("MR_E_USAGE", ("sequence.new: rank %d, %d ranks: expected %d x %d x %d ranks")
@@ -193,6 +196,19 @@ local function ring(g, self, q, k, v, length, how)
     mesh = { inner.group, inner.ranks, inner.at, outer.group, outer.ranks, outer.at } }))
 end
 
+-- attention for the heads that this rank has
+local function own_heads(g, self, q, k, v, n, how)
+  local o, lse
+  if self.inner.ranks * self.outer.ranks > 1 then
+    o = ring(g, self, q, k, v, n, how)
+  else
+    o, lse = ops.attention(q, k, v, how.len or false, { scale = how.scale, text = how.text })
+    g:save(lse)
+  end
+  g:save(o)
+  return o
+end
+
 local read_attend = options.declare("Sequence:attend", {
   { "scale", "number", "of the scores; absent: d^-0.5", default = 0 },
   { "len", "mr.Value", "[B] i32: tokens at or past len[b], of all ranks, are not seen" },
@@ -215,22 +231,21 @@ function Sequence:attend(g, q, k, v, n, given)
     base.raise("MR_E_SHAPE", ("%d ranks exchange heads, of which there are %d"):format(level.ranks,
       h))
   end
-  if level.ranks > 1 then
-    local all = exchange(g, level, G.concat({ q, k, v }, 4), 3, 2, tokens[3])
-    q, k, v = all:slice(4, 0, d), all:slice(4, d, 2 * d), all:slice(4, 2 * d, 2 * d + e)
+  if level.ranks == 1 then
+    return own_heads(g, self, q, k, v, n, how)
   end
-  local o, lse
-  if self.inner.ranks * self.outer.ranks > 1 then
-    o = ring(g, self, q, k, v, n, how)
-  else
-    o, lse = ops.attention(q, k, v, how.len or false, { scale = how.scale, text = how.text })
-    g:save(lse)
+  local groups = h // level.ranks % self.groups == 0 and self.groups or 1
+  local each, all, o = h // groups, {}, {}
+  for i = 1, groups do
+    local from, to = (i - 1) * each, i * each
+    all[i] = exchange(g, level, G.concat({ q:slice(3, from, to), k:slice(3, from, to),
+      v:slice(3, from, to) }, 4), 3, 2, tokens[3])
   end
-  g:save(o)
-  if level.ranks > 1 then
-    o = exchange(g, level, o, 2, 3, h)
+  for i, x in ipairs(all) do
+    o[i] = exchange(g, level, own_heads(g, self, x:slice(4, 0, d), x:slice(4, d, 2 * d),
+      x:slice(4, 2 * d, 2 * d + e), n, how), 2, 3, each)
   end
-  return o
+  return groups > 1 and G.concat(o, 3) or o[1]
 end
 
 return sequence

@@ -283,7 +283,8 @@ local function mesh_of(r, here)
     blame.raise(s, "plugin_config.sp_size", "MR_E_RECIPE", "sp_size = %d: %s has no tokens that "
       .. "ranks could share; try: sp_size = 1", mesh.shared(s), s.model.type)
   end
-  return mesh.new(s, r.team, not r.pipe.reconstructs and r.pipe.model.config.num_heads or nil, here)
+  return mesh.new(s, r.team, not r.pipe.reconstructs and r.pipe.model.config.num_heads or nil, here,
+    r.facts.device ~= "cpu")
 end
 
 -- each rank of a host has a GPU of its own: the one that its launcher lets it see, or the next one

@@ -69,7 +69,7 @@ local function attention(seq, n, dtype, masked)
   for i, name in ipairs { "q", "k", "v" } do
     x[i] = g:input(name, dtype, { 2, 1, b - a, 4, 8 })
   end
-  local hidden = masked ~= ""
+  local hidden = masked == "len" or masked == "text"
   local how = { scale = 0.5, len = hidden and g:input("len", "i32", { 2 }) or nil,
     text = masked == "text" and n // 2 or 0 }
   local o = seq and seq:attend(g, x[1], x[2], x[3], n, how)
@@ -119,8 +119,11 @@ for line in io.lines(arg[1]) do
   local size = heads * inner * outer // 1 | 0
   local group <close> = world:split(world:rank() < size and 0 or nil)
   if group then
-    local seq = sequence.new { rank = group:rank(), heads = heads // 1 | 0, inner = inner // 1 | 0,
-      outer = outer // 1 | 0, comm = group }
+    local function ranks(groups)
+      return sequence.new { rank = group:rank(), heads = heads // 1 | 0, inner = inner // 1 | 0,
+        outer = outer // 1 | 0, comm = group, groups = groups }
+    end
+    local seq = ranks(more == "groups" and 2 or 1)
     local build = kind == "model" and function(by)
       return model(by, tonumber(a), tonumber(b), more == "recompute")
     end or function(by) return attention(by, tonumber(a), b, more) end
@@ -131,6 +134,14 @@ for line in io.lines(arg[1]) do
     if kind == "model" then
       for _, p in ipairs(grads) do
         group:all_reduce(p)
+      end
+    end
+    if more == "groups" then
+      -- bit for bit what all heads together give
+      local whole, whole_grads = build(ranks(1))
+      assert(whole:bytes() == got:bytes(), name)
+      for i, x in ipairs(whole_grads) do
+        assert(x:bytes() == grads[i]:bytes(), name)
       end
     end
     local out, grad = norm(got:to "f32" - want:to "f32") / norm(want), worst(grads, want_grads)
@@ -163,6 +174,9 @@ joint, three circles: attention 1 1 3 22 f32
 joint, both: attention 2 2 1 41 f32
 joint, long: attention 1 2 1 150 f32
 joint, bf16: attention 1 3 1 40 bf16
+two groups, heads by 2: attention 2 1 1 23 f32 groups
+two groups, both: attention 2 2 1 41 f32 groups
+two groups, bf16: attention 2 1 1 40 bf16 groups
 hidden, heads by 4: attention 4 1 1 23 f32 len
 hidden, ring of 3: attention 1 3 1 23 f32 len
 hidden, ring of 4, empty: attention 1 4 1 3 f32 len
@@ -264,6 +278,24 @@ describe("nn.sequence", function()
       end
     end
     assert.equal(#list, n)
+  end)
+
+  it("exchanges a group of heads behind the attention of the one before", function()
+    local G = require "moonreel.core.graph"
+    local g = G.graph()
+    local x = g:input("x", "f32", { 1, 1, 5, 4, 8 })
+    g:output("o", (sequence.new { heads = 2, groups = 2 }:attend(g, x, x, x, 10)))
+    local schedule, beside, attention = g:finish():schedule(), {}, {}
+    for step, op, rest in schedule:gmatch "(%d+) %S+ +(%S+) ([^\n]*)" do
+      if op == "all_to_all" then
+        beside[#beside + 1] = rest:match "beside compute (%d+)"
+      elseif op == "attention" then
+        attention[#attention + 1] = step
+      end
+    end
+    -- of each group there and back: the second one comes, the first one's results go
+    assert.equal(4, #beside)
+    assert.same(attention, { beside[2], beside[3] }, schedule)
   end)
 
   it("cuts tokens without gaps, nested and even", function()
