@@ -25,3 +25,14 @@ void mr_conv_groups(const Conv &c, bool adjoint, const mr_bf16 *from, const mr_b
     else
         launch<false>(c, from, packed, bias, to, stream);
 }
+
+void mr_conv_dw_groups(const Conv &c, const mr_bf16 *dy, const mr_bf16 *x, float *partials,
+                       int range, int ranges, cudaStream_t stream)
+{
+    int64_t tiles =
+        mr_cuda_ceil(c.O / c.groups, CONV_ROWS) * mr_cuda_ceil(c.C / c.groups, CONV_ROWS);
+    dim3 grid((unsigned)tiles, (unsigned)c.taps, (unsigned)(c.groups * ranges));
+    mr_cuda_shared(conv_dw_groups, CONV_SHARED);
+    MR_LAUNCH(conv_dw_groups, grid, dim3(CONV_THREADS), CONV_SHARED, stream, dy, x, partials, range,
+              c);
+}

@@ -1,4 +1,4 @@
-/* conv3d and conv3d_dx, sm_90a: implicit products of warp groups, channels last.
+/* conv3d and its gradients, sm_90a: implicit products of warp groups, channels last.
  *
  *   y[p, o] = bias[o] + sum over taps k and channels c of x[place that p meets by k, c] w[k, o, c]
  * A block takes 128 places and 128 channels of the result, a warp group 64 of the places, and walks
@@ -8,6 +8,10 @@
  * is in flight, the copies of the next two are. Weights lie by tap, [groups, taps, rows, K], as
  * conv_pack leaves them. Sums run over steps in order: the bits do not depend on the order of
  * blocks. Channels of a group are multiples of 8 on both sides; all addresses of 16 bytes.
+ *
+ * conv3d_dw walks a range of places, 64 at a time, for 128 filters and 128 channels of one tap:
+ * both operands lie place by place and are read transposed. Its sums go to partials, one a range,
+ * which conv_dw_add adds in order.
  *
  * cp.async writes as threads do, so a fence stands between its wait and the products.
  * Licence: Apache-2.0 */
@@ -131,6 +135,81 @@ __global__ void __launch_bounds__(CONV_THREADS, 1)
                 mr_pack(acc[4 * n + 2 * r] + low, acc[4 * n + 2 * r + 1] + high);
         }
     }
+}
+
+// ---- the gradient of w ----
+
+enum { DW_PLACES = 64, DW_BLOCK = DW_PLACES * 128 }; // bytes: 64 channels a row
+
+/* grid (tiles of filters by tiles of channels, taps, groups by ranges of places). partials [ranges,
+ * groups, taps, O / groups, C / groups] */
+static __global__ void __launch_bounds__(CONV_THREADS, 1)
+    conv_dw_groups(const mr_bf16 *dy, const mr_bf16 *x, float *partials, int range, Conv c)
+{
+    MR_SHARED(memory);
+    int Og = c.O / c.groups, Cg = c.C / c.groups, g = blockIdx.z % c.groups, tap = blockIdx.y;
+    int wide = (Cg + CONV_ROWS - 1) / CONV_ROWS;
+    int o0 = blockIdx.x / wide * CONV_ROWS, c0 = blockIdx.x % wide * CONV_ROWS;
+    int64_t places = c.out_places(), begin = (int64_t)(blockIdx.z / c.groups) * range;
+    int64_t end = begin + range < places ? begin + range : places;
+    int steps = (int)((end - begin + DW_PLACES - 1) / DW_PLACES);
+    auto start = [&](int step) {
+        unsigned char *stage = memory + step % CONV_STAGES * 2 * CONV_TILE;
+        int piece = threadIdx.x % 8;
+#pragma unroll
+        for (int row = threadIdx.x / 8; step < steps && row < DW_PLACES; row += CONV_THREADS / 8) {
+            int64_t i = begin + (int64_t)step * DW_PLACES + row;
+            int64_t at = i < end ? meets<false>(c, place3(i, c.out), tap) : -1;
+#pragma unroll
+            for (int block = 0; block < 2; block++) {
+                int o = o0 + block * 64 + piece * 8, channel = c0 + block * 64 + piece * 8;
+                bool up = i < end && o < Og, there = at >= 0 && channel < Cg;
+                unsigned char *to = stage + block * DW_BLOCK + conv_place(row, piece);
+                mr_copy16(to, up ? dy + i * c.O + g * Og + o : dy, up ? 16 : 0);
+                mr_copy16(to + CONV_TILE, there ? x + at * c.C + g * Cg + channel : x,
+                          there ? 16 : 0);
+            }
+        }
+        mr_copy_commit();
+    };
+    start(0);
+    start(1);
+
+    float acc[64] = {0};
+    mr_group_pin(acc);
+    int me = threadIdx.x / 128, lane = threadIdx.x % 32;
+    uint32_t base = mr_shared_address(memory);
+    for (int step = 0; step < steps; step++) {
+        mr_copy_wait<1>();
+        mr_proxy_fence();
+        // everybody's copies are there, and the product before the last one is over
+        __syncthreads();
+        uint32_t left = base + step % CONV_STAGES * 2 * CONV_TILE + me * DW_BLOCK,
+                 right = base + (step % CONV_STAGES * 2 + 1) * CONV_TILE;
+        mr_group_fence();
+#pragma unroll
+        for (int i = 0; i < DW_PLACES / 16; i++)
+            mr_group_product<1, 1>(acc, mr_operand<MR_SWIZZLE_128>(left + i * 2048, DW_BLOCK, 1024),
+                                   mr_operand<MR_SWIZZLE_128>(right + i * 2048, DW_BLOCK, 1024), 1);
+        mr_group_commit();
+        // into the stage of the product before the last one
+        start(step + 2);
+        mr_group_wait<1>();
+    }
+    mr_group_wait<0>();
+    mr_copy_wait<0>();
+
+    float *to = partials + ((int64_t)blockIdx.z * c.taps + tap) * Og * Cg;
+    int strip = threadIdx.x / 32 % 4 * 16 + lane / 4;
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+#pragma unroll
+        for (int n = 0; n < 16; n++) {
+            int o = o0 + me * 64 + strip + r * 8, channel = c0 + n * 8 + lane % 4 * 2;
+            if (o < Og && channel < Cg)
+                mr_store8(to + (int64_t)o * Cg + channel,
+                          {mr_bits_of(acc[4 * n + 2 * r]), mr_bits_of(acc[4 * n + 2 * r + 1])});
+        }
 }
 
 #endif

@@ -11,7 +11,7 @@
  * conv3d_dw walks places, in ranges that follow from the shape; partial sums are added in order.
  * Sums are f32, and the bits do not depend on the order of blocks.
  *
- * bf16 whose channels of a group are multiples of 8 on both sides go this way, y and dx of many
+ * bf16 whose channels of a group are multiples of 8 on both sides go this way, those of many
  * channels on sm_90a by warp groups (cuda/conv). All others take the plain form, a thread an
  * element: right, and slow. */
 #include "cuda/attention/tile.cuh"
@@ -470,20 +470,24 @@ template <typename T> static void dw_plain(const Conv &c, const mr_call *call, c
               (float *)call->out[0].data, c);
 }
 
-static void dw_tiles(const Conv &c, const mr_call *call, cudaStream_t stream)
+static void dw_tiles(const Conv &c, bool groups, const mr_call *call, cudaStream_t stream)
 {
     int range, ranges = ranges_of(c, &range), Og = c.O / c.groups, Cg = c.C / c.groups;
     float *partials = (float *)call->workspace, *acc = (float *)call->out[0].data;
     dim3 grid((unsigned)(mr_cuda_ceil(Og, 64) * mr_cuda_ceil(Cg, 64)), (unsigned)c.taps,
               (unsigned)(c.groups * ranges));
-    MR_LAUNCH(conv_dw_tiles, grid, dim3(THREADS), SHARED, stream, (const mr_bf16 *)call->in[0].data,
-              (const mr_bf16 *)call->in[1].data, partials, range, c);
+    const mr_bf16 *dy = (const mr_bf16 *)call->in[0].data, *x = (const mr_bf16 *)call->in[1].data;
+    if (groups && mr_conv_groups_fit(Og) && mr_conv_groups_fit(Cg))
+        mr_conv_dw_groups(c, dy, x, partials, range, ranges, stream);
+    else
+        MR_LAUNCH(conv_dw_tiles, grid, dim3(THREADS), SHARED, stream, dy, x, partials, range, c);
     MR_LAUNCH(conv_dw_add, threads_for(mr_desc_count(&call->out[0].desc)), dim3(THREADS), 0, stream,
               (const float *)partials, acc, ranges, c);
 }
 
-MR_CUDA_KERNEL(conv3d_dw, dw_workspace)
+static mr_status dw(const mr_call *call, bool groups)
 {
+    cudaStream_t stream = (cudaStream_t)call->stream;
     Conv c;
     MR_TRY(dw_of(call, &c));
     if (mr_desc_count(&call->in[0].desc) == 0 || mr_desc_count(&call->out[0].desc) == 0)
@@ -492,10 +496,21 @@ MR_CUDA_KERNEL(conv3d_dw, dw_workspace)
     bool tiles = in_tiles(c, call->in[0].desc.dtype, call->in[0].data, call->in[1].data) &&
                  c.taps <= 65535 && c.groups * RANGES_MOST <= 65535;
     if (tiles)
-        dw_tiles(c, call, stream);
+        dw_tiles(c, groups, call, stream);
     else if (call->in[0].desc.dtype == MR_BF16)
         dw_plain<mr_bf16>(c, call, stream);
     else
         dw_plain<float>(c, call, stream);
     return MR_OK;
+}
+
+static mr_status dw_sm90a(const mr_call *call)
+{
+    return dw(call, true);
+}
+
+MR_CUDA_KERNEL(conv3d_dw, dw_workspace, NULL, NULL, NULL, dw_sm90a)
+{
+    (void)stream;
+    return dw(call, false);
 }

@@ -29,6 +29,13 @@ int main(void)
                                "groups=2 stride={1,2,2} pad={2,0,0,1,0,1}");
     // two ranges of places
     contract_case("conv3d_dw", "dy=[1,1,66,65,8] bf16 x=[1,1,66,65,8] bf16 acc=[8,8,1,1,1] f32");
+    contract_case("conv3d_dw",
+                  "dy=[1,1,66,65,72] bf16 x=[1,1,66,65,72] bf16 acc=[72,72,1,1,1] f32");
+    // by warp groups with groups and strides
+    contract_case("conv3d_dw", "dy=[1,2,2,4,144] bf16 x=[1,2,5,7,144] bf16 acc=[144,72,1,3,2] f32 "
+                               "groups=2 stride={1,2,2} pad={0,0,0,1,0,1}");
+    contract_orders("conv3d_dw", "dy=[1,1,9,16,136] bf16 x=[1,1,9,16,72] bf16 "
+                                 "acc=[136,72,1,1,3] f32 pad={0,0,0,0,2,0}");
     // channels that are no pieces of 16 bytes
     contract_case("conv3d", "x=[1,1,5,6,16] bf16 w=[3,16,1,3,3] bf16 bias=[3] bf16 "
                             "pad={0,0,1,1,1,1}");

@@ -51,8 +51,10 @@ template __global__ void one_group_product<1, 1>(const mr_bf16 *, const mr_bf16 
 template __global__ void one_group_product<2, 1>(const mr_bf16 *, const mr_bf16 *, float *);
 template __global__ void one_group_product<3, 1>(const mr_bf16 *, const mr_bf16 *, float *);
 
-/* d [64, 128] = 2 a b^T, a [64, 64] and b [128, 64] brought by tensor copies with the 128-byte
- * swizzle; every product runs twice. One warp group; thread 0 starts the copies. */
+/* d [64, 128] = 2 a b^T, or with TRANSPOSED 2 a^T b^T, a [64, 64] and b [128, 64] brought by tensor
+ * copies with the 128-byte swizzle; every product runs twice. One warp group; thread 0 starts the
+ * copies. */
+template <int TRANSPOSED>
 __global__ void tiles(const __grid_constant__ mr_tensor_map map_a,
                       const __grid_constant__ mr_tensor_map map_b, float *d)
 {
@@ -76,14 +78,20 @@ __global__ void tiles(const __grid_constant__ mr_tensor_map map_a,
     mr_group_fence();
     for (int round = 0; round < 2; round++)
         for (int k = 0; k < 4; k++) {
-            uint64_t left =
-                mr_operand<MR_SWIZZLE_128>(mr_shared_address(tile_a) + k * 32, 16, 1024);
+            // rows of 16 columns, or 16 rows of the tile
+            uint32_t at = mr_shared_address(tile_a) + k * (TRANSPOSED ? 2048 : 32);
+            uint64_t left = mr_operand<MR_SWIZZLE_128>(at, TRANSPOSED ? 8192 : 16, 1024);
             uint64_t right =
                 mr_operand<MR_SWIZZLE_128>(mr_shared_address(tile_b) + k * 32, 16, 1024);
-            mr_group_product<0>(acc, left, right, round + k > 0);
+            mr_group_product<0, TRANSPOSED>(acc, left, right, round + k > 0);
         }
     mr_group_commit();
     mr_group_wait<0>();
     for (int i = 0; i < 64; i++)
         d[(row + i / 2 % 2 * 8) * 128 + i / 4 * 8 + col + i % 2] = acc[i];
 }
+
+template __global__ void tiles<0>(const __grid_constant__ mr_tensor_map,
+                                  const __grid_constant__ mr_tensor_map, float *);
+template __global__ void tiles<1>(const __grid_constant__ mr_tensor_map,
+                                  const __grid_constant__ mr_tensor_map, float *);
