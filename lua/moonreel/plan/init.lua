@@ -238,7 +238,7 @@ local function seconds_of(settings, mesh, models, step, exchange)
   local backward = s.backward + s.recompute
   s.exchange, s.exchange_bytes = exchange.seconds, exchange.bytes
   s.micro = s.encode + s.forward + backward + s.exchange
-  s.update = models.update.seconds * mesh:share("state")
+  s.update = models.update.seconds * mesh:share()
   s.input = m.cpu and 0 or step.memory.inputs / m.host.pcie
   -- the last micro-step and the update, with what they wait for
   local how = schedule.of(mesh, { input_s = s.input, encode_s = s.encode,

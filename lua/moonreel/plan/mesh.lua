@@ -1,4 +1,4 @@
---- How many GPUs of which machine, and what of a model's state each of them holds.
+--- How many GPUs of which machine, and how they share a step.
 -- Ref: reference parallelism 1 and 4.
 -- @module moonreel.plan.mesh
 local fault = require "moonreel.recipe.fault"
@@ -153,12 +153,10 @@ function Mesh:exchange(settings, heads, tokens, width)
     width)
 end
 
---- The share that one rank holds of weights, gradients and the rest of an optimizer's state.
----@param kind string  "weights", "gradients", "state"
+--- The share of the parameters that one rank updates.
 ---@return number
-function Mesh:share(kind)
-  local from = ({ weights = 3, gradients = 2, state = 1 })[kind]
-  return self.zero >= from and 1 / self.ranks or 1
+function Mesh:share()
+  return self.zero >= 1 and 1 / self.ranks or 1
 end
 
 --- How people read it: 24 x 8 H100.

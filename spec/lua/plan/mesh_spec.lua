@@ -58,13 +58,20 @@ describe("a mesh", function()
     end)
   end)
 
-  it("holds of each kind what its stage leaves to a rank", function()
+  it("leaves to a rank what its stage does, of updates and micro-steps", function()
     local eight = mesh.parse("8xH100")
-    for stage, want in pairs { [0] = { 1, 1, 1 }, { 1, 1, 1 / 8 }, { 1, 1 / 8, 1 / 8 },
-        { 1 / 8, 1 / 8, 1 / 8 } } do
-      local m = eight:with { zero = stage }
-      assert.same(want, { m:share "weights", m:share "gradients", m:share "state" }, stage)
+    for stage, want in pairs { [0] = 1, 1 / 8, 1 / 8, 1 / 8 } do
+      assert.equal(want, eight:with({ zero = stage }):share(), stage)
     end
+    -- a step made for 20 ranks, of two micro-batches each
+    local s = demo("virtual_ranks=20", "accumulate=2")
+    assert.same({ 40, 5, false }, { eight:micros(s), eight:rounds(s), eight:keeps_gradients(s) })
+    -- added up over a step where there is more than one
+    local kept = "plugin_config.reduce_each=false"
+    assert.is_true(eight:keeps_gradients(demo(kept, "accumulate=2")))
+    assert.is_false(eight:keeps_gradients(demo(kept)))
+    assert.same({ 2, 1 }, { eight:micros(demo "virtual_ranks=2"),
+      eight:rounds(demo "virtual_ranks=2") })
     assert.equal(2, eight:with { sequence = 4 }.data)
   end)
 
