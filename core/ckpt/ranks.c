@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static const char committed[] = "committed";
 
@@ -310,8 +311,11 @@ static mr_status listen(const mr_save_job *job, news *now, bool *ended)
 /* Leave the reason where rank 0 finds it. An invitation that is gone was taken back. */
 static void note_failure(const mr_save_job *job, const char *dir)
 {
-    char path[MR_SAVE_PATH], text[TEXT_MAX];
-    mr_error_format(mr_error_last(), text, sizeof text);
+    char path[MR_SAVE_PATH], text[TEXT_MAX], host[72] = "";
+    if (gethostname(host, sizeof host - 1))
+        snprintf(host, sizeof host, "unknown");
+    const int n = snprintf(text, sizeof text, "host %s: ", host);
+    mr_error_format(mr_error_last(), text + n, sizeof text - (size_t)n);
     mr_save_rank_file(path, dir, job->owner->rank, job->owner->ranks, ".failed");
     if (mr_path_exists(dir) && mr_file_replace(path, text, strlen(text)) != MR_OK)
         mr_error_clear();

@@ -139,6 +139,47 @@ describe("a run in trouble", function()
       demo_data.moonreel("ckpt", "diff", dir, out .. "/001-full"))
   end)
 
+  it("gives a save up together when one rank alone has no room, and tries the next", function()
+    -- between two steps the second rank may write no more than 4 kB into a file
+    local script = out .. "/full.lua"
+    base.replace_file(script, [[
+      local base, loop = require "moonreel.core.base", require "moonreel.trainer.loop"
+      local step, full, free = loop.step, tonumber(arg[1]), tonumber(arg[2])
+      function loop.step(r)
+        if r.team.rank == 1 and (r.step == full or r.step == free) then
+          assert(os.execute(("prlimit --pid %d --fsize=%s:"):format(base.pid(),
+            r.step == full and 4096 or "unlimited")))
+        end
+        return step(r)
+      end
+      local good, problem = pcall(require("moonreel.cli.train").run,
+        table.move(arg, 3, #arg, 1, {}))
+      io.stderr:write(good and "" or problem.message .. "\n")
+      os.exit(good and 0 or problem.exit)]])
+    -- exit code, output, steps that are there in the end
+    local function train(free, steps)
+      local dir = ("%s/one-%d"):format(out, free)
+      local done = process.run({ "/bin/sh", "-c", "trap '' XFSZ; exec \"$0\" \"$@\" 2>&1",
+        process.program(), "-n", "2", script, "4", tostring(free), "recipes/tiny/demo.lua",
+        "dataset.data_path=" .. demo_data.path(), "threads=1", "num_workers=1", "warmup_steps=2",
+        "model.depth=1", "model.hidden_size=32", "model.num_heads=2", "text_encoder.width=32",
+        "model.caption_channels=32", "log_every=1000", "outputs=" .. dir, "ckpt_every=3",
+        "steps=" .. steps }, "", { deadline_s = 300, output_bytes = 1 << 20 })
+      return done.exit, done.output, ckpt.steps(dir .. "/001-demo")
+    end
+    local part = "rank 1 could not write its part: host [^:\n]+: %S+r00001%-of%-00002"
+      .. "%.safetensors[^\n]*: [^\n]*File too large\n"
+    local exit, told, steps = train(8, 12)
+    assert.equal(0, exit, told)
+    assert.matches("save of step 6: retry: " .. part, told)
+    -- what was written of it is gone
+    assert.same({ 12, 9, 3 }, steps)
+    exit, told, steps = train(1000, 200)
+    assert.equal(8, exit, told)
+    assert.matches("no checkpoint was committed in 3 saves in a row; the last one: " .. part, told)
+    assert.same({ 3 }, steps)
+  end)
+
   it("has one writer over process namespaces, and goes on in another one", function()
     if not works("unshare", "-pf", "--mount-proc", "true") then
       pending("process namespaces are not allowed here")
