@@ -2,6 +2,7 @@
 -- of the gradients (ZeRO 2) and of the weights (ZeRO 3) the same bits, and what one rank does with
 -- all samples.
 -- Covers: core/comm/rows.c core/cpu/collective.c core/op/over_ranks.c core/graph/shards.c
+local base = require "moonreel.core.base"
 local fails = dofile "spec/support/fails.lua"
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"
@@ -19,7 +20,8 @@ local ranks, regions = require "moonreel.optim.ranks", require "moonreel.optim.r
 local world = require("moonreel.comm").world { deadline_s = 100 }
 local dtype, elements, node, behind = arg[1], tonumber(arg[2]), tonumber(arg[3]),
   arg[4] == "behind"
-local size, rank, steps, points = world:size(), world:rank(), 5, 24
+local width, steps = tonumber(arg[5]), tonumber(arg[6])
+local size, rank, points = world:size(), world:rank(), 24
 local device <close> = E.device(os.getenv "MOONREEL_DEVICE" or "cpu", 1)
 
 -- this rank's points
@@ -30,7 +32,8 @@ local ys = T.new("f32", { points, 48 }):fill_normal(1, "y"):slice(0, rank * mine
 local function train(stage, behind)
   local params = G.params(dtype)
   local scope = nn.scope(params)
-  local first, second = nn.Linear(scope, "first", 4, 1024), nn.Linear(scope, "second", 1024, 48)
+  local first, second = nn.Linear(scope, "first", 4, width), nn.Linear(scope, "second",
+    width, 48)
   params:seal { ranks = size, elements = elements }
   local team = ranks.new(params, world, { local_ranks = node > 0 and node or nil, stage = stage })
   behind = behind or team.gradients
@@ -108,14 +111,16 @@ describe("an update by ranks", function()
   local made = {}
   local function train(size, dtype, how)
     how = how or {}
-    local key = ("%d %s %d %d %s"):format(size, dtype, how.elements or 0, how.node or 0,
-      how.behind and "behind" or "")
+    local key = ("%d %s %d %d %s %s"):format(size, dtype, how.elements or 0, how.node or 0,
+      how.behind and "behind" or "", how.device or "")
     if made[key] then
       return made[key]
     end
-    local done = process.run({ process.program(), "-n", tostring(size), script,
-      dtype, tostring(how.elements or 0), tostring(how.node or 0),
-      how.behind and "behind" or "no" }, "", { deadline_s = 120 })
+    local small = how.device ~= nil
+    local done = process.run({ "/usr/bin/env", "MOONREEL_DEVICE=" .. (how.device or "cpu"),
+      process.program(), "-n", tostring(size), script, dtype, tostring(how.elements or 0),
+      tostring(how.node or 0), how.behind and "behind" or "no", small and "256" or "1024",
+      small and "2" or "5" }, "", { deadline_s = 120 })
     assert.equal(0, done.exit, done.output)
     local out = { [0] = {}, {}, {}, {} }
     for stage, hash, norm, state, sent, chunk, bias, told, story in done.output:gmatch(
@@ -160,6 +165,22 @@ describe("an update by ranks", function()
         tonumber(runs[3][1].norm), 1e-2)
     end
     assert_same(train(4, "bf16", { elements = 49216 }), 0, 1)
+  end)
+
+  -- sanitizers build no emulated GPU
+  local on_gpus = base.exists((process.program():gsub("[^/]*$", "libmoonreel_cudaemu.so"))) and it
+    or pending
+  on_gpus("gives them on emulated GPUs, and sends as much from one to the other", function()
+    local how = { elements = 4096, behind = true, device = "cudaemu" }
+    local runs = train(2, "f32", how)
+    assert.equal(2, #runs[3])
+    assert_same(runs, 0, 3)
+    how.device = "cpu"
+    local cpu = train(2, "f32", how)
+    for stage = 0, 3 do
+      assert.equal(cpu[stage][1].sent, runs[stage][1].sent, "ZeRO " .. stage)
+      assert.near(tonumber(cpu[stage][1].norm), tonumber(runs[stage][1].norm), 1e-6)
+    end
   end)
 
   it("keeps a part of the state and sends what the table of stages says", function()
