@@ -118,6 +118,21 @@ describe("ranks of this host", function()
     assert.matches("\nmoonreel: rank 1 ended with exit code 1; all 3 ranks have ended\n$", output)
   end)
 
+  it("end by the cause, also where one that only heard of it is gone sooner", function()
+    local output, exit = launch(2, [[
+      local signal = require "moonreel.core.signal"
+      signal.catch()
+      local world = comm.world()
+      world:barrier()
+      -- the code of those who end because another does
+      if world:rank() == 1 then os.exit(6, false) end
+      while not signal.pending() do os.execute "sleep 0.01" end
+      os.exit(9, false)
+    ]])
+    assert.equal(9, exit, output)
+    assert.matches("moonreel: rank 0 ended with exit code 9; all 2 ranks have ended\n$", output)
+  end)
+
   it("end when one dies before it meets the others, and when one is killed", function()
     local output, exit = launch(2, [[
       if os.getenv "MOONREEL_RANK" == "0" then os.exit(9, false) end
