@@ -23,9 +23,10 @@ describe_built("cuda/bench", function()
     -- seconds, planned ones, TFLOP/s, share, gaps, planned and given GB, no peer
     assert.matches("\nsmall +[%d.]+ +[%d.e-]+ +[%d.]+ +%d+%% +[%d.]+%% +[%d.]+ +[%d.]+ +%-\n", out)
     out, err, code = folder.moonreel("cuda/bench/step.lua cudaemu small",
-      "MOONREEL_CUDAEMU=fail=60,error=214")
+      "MOONREEL_SYNC=1 MOONREEL_CUDAEMU=fail=60,error=214")
     assert.not_equal(0, code)
-    assert.matches("uncorrectable ECC error", out .. err)
+    -- waited for one by one, steps are blamed with the line that made them
+    assert.matches("step%.lua:%d+: silu 'silu#%d+': .*uncorrectable ECC error", out .. err)
   end)
 
   it("measures attention and convolutions, and fails when a result is no number", function()
