@@ -193,7 +193,8 @@ mr_status index_near(const char *dir, int *out)
         MR_TRY(open_part(&n, &fd, &mine));
         // it may have been finished or removed since it was opened: then all begins again
         if (mine && is_named(n.part, fd)) {
-            if ((st = fill(&n, fd)) == MR_OK) {
+            // or finished before, and this is a new one
+            if ((*out = take(&n)) < 0 && (st = fill(&n, fd)) == MR_OK) {
                 // others may have it now
                 flock(fd, LOCK_SH);
                 *out = fd;
