@@ -148,6 +148,8 @@ describe("a run with spikes", function()
       local name = "killed" .. stop
       local exit, output = train(1, { draws = LARGE, stop = stop }, name, 34, table.unpack(BACK))
       assert.equal(9, exit, output)
+      -- step 25 of the way that was gone back is not there to be resumed
+      assert.equal(stop < 25 and 20 or 30, ckpt.steps(demo_data.run_dir(out, name))[1])
       trained(1, { draws = LARGE }, name, 34, "load=" .. demo_data.run_dir(out, name),
         table.unpack(BACK))
       local resumed <close> = newest(name)
