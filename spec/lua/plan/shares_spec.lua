@@ -19,7 +19,7 @@ for _, dtype in ipairs { "bf16", "f32" } do
     for i, name in ipairs { "q", "k", "v" } do
       x[i] = g:input(name, dtype, { 2, 1, to - from, 4, 8 })
     end
-    local o = seq:attend(g, x[1], x[2], x[3], n, 0.5)
+    local o = seq:attend(g, x[1], x[2], x[3], n)
     g:output("all", seq:gather(g, o, 2, n))
     g:backward((ops.sum((ops.cast(o, { dtype = "f32" })), { axes = { 0, 1, 2, 3, 4 } })), x)
     local exec <close> = E.new(device, nil, {})
