@@ -201,6 +201,10 @@ mr_status index_near(const char *dir, int *out)
                 return MR_OK;
             }
             mr_io_table()->unlink(n.part);
+            if (*out >= 0) {
+                mr_io_table()->close(fd);
+                return MR_OK;
+            }
         } else if (!mine) {
             st = wait(&n, fd);
         }
