@@ -143,6 +143,60 @@ describe("a launch", function()
     assert.equal(kept.ranks[1].pid, kept.ranks[1].threads[1].tid)
   end)
 
+  -- the text of a file that a rank writes, as soon as it is there
+  local function text_of(name)
+    while not base.exists(dir.path .. "/" .. name) do
+      base.sleep(0.01)
+    end
+    return base.read_file(dir.path .. "/" .. name)
+  end
+
+  -- ranks that remember the first SIGTERM, and then do what `code` says
+  local function begin(code, ranks, options)
+    local words = { "moonreel", dir:write("begun.lua", ([[
+      require("moonreel.core.signal").catch()
+      local base, rank, dir = require "moonreel.core.base", os.getenv "MOONREEL_RANK", %q
+    ]]):format(dir.path) .. code) }
+    return require("moonreel.core.launch").start(words, ranks, options)
+  end
+
+  local function wait(running)
+    for _ = 1, 400 do
+      if running:look(50) == 0 then
+        return running:ended()
+      end
+    end
+  end
+
+  it("is killed by the second signal", function()
+    local running <close> = begin([[
+      base.replace_file(dir .. "/ready", "x")
+      base.sleep(1000)
+    ]], 1)
+    text_of "ready"
+    running:signal(15)
+    running:signal(15)
+    assert.equal(137, wait(running).exit)
+  end)
+
+  it("kills a rank that stays when another has failed, and what ranks leave behind", function()
+    local running <close> = begin([[
+      if rank == "0" then
+        os.execute("setsid sleep 1000 > /dev/null 2>&1 & echo $! > " .. dir .. "/started")
+        base.rename(dir .. "/started", dir .. "/left")
+        os.execute "kill -STOP $PPID"
+      end
+      while not base.exists(dir .. "/left") do
+        base.sleep(0.01)
+      end
+      os.exit(3)
+    ]], 2, { grace_s = 0.05 })
+    local left = text_of("left"):match "%d+"
+    assert.equal(3, (wait(running) or {}).exit)
+    running:close()
+    assert.is_false(base.exists("/proc/" .. left))
+  end)
+
   it("leaves signals as they were, however launches overlap", function()
     local function blocked() return base.read_file("/proc/self/status"):match "SigBlk:%s+(%x+)" end
     local start, before = require("moonreel.core.launch").start, blocked()
