@@ -9,7 +9,7 @@ local process = require "moonreel.core.process"
 
 local WAIT_S <const> = 60
 
--- ranks that wait until they are asked to end; the second host's do not hear it
+-- ranks that wait to be asked to end, two minutes at most; those of the second host do not hear it
 local RANKS = [[
 local world = require("moonreel.comm").world { deadline_s = 60 }
 local core, signal = require "moonreel.core.life", require "moonreel.core.signal"
@@ -20,7 +20,11 @@ core.phase "forward"
 core.step(1)
 world:barrier()
 io.open(%q, "a"):write("x"):close()
-repeat base.sleep(0.01) until signal.pending() and world:rank() < 2
+local waits = 12000
+repeat
+  base.sleep(0.01)
+  waits = waits - 1
+until signal.pending() and world:rank() < 2 or waits == 0
 world:barrier()
 ]]
 
