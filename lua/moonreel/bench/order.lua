@@ -25,7 +25,7 @@ local function at_most(what, value, unit, aim, story)
 end
 
 local function plan(rows)
-  local settings = require("moonreel.settings").bake(RECIPE)
+  local settings = require("moonreel.settings").bake(RECIPE, { "order=own" })
   local t = buckets.rule(buckets.of(settings)):measure(rows)
   return {
     at_most("plan", t.plan_s / rows * 1e9, "ns/row", 50, ("%g M rows, %d buckets, %.3g s"):format(
