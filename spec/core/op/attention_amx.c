@@ -19,7 +19,7 @@ static void *scratch(const mr_call *c, int64_t keys, bool backward)
 static void run(set *s, int isa, const how_case *how)
 {
     (void)isa;
-    attention_attr attr = {how->scale, how->frame, how->text, false};
+    attention_attr attr = {.scale = how->scale, .frame = how->frame, .text = how->text};
     mr_call fwd, bwd;
     calls_of(s, how, &attr, &fwd, &bwd);
     attention_job job = {.call = &fwd, .bias = &fwd.in[4], .scale = (float)attention_scale(&fwd)};
