@@ -50,15 +50,16 @@ end
 ---@return string[]
 function remote.words(host)
   local words, program = {}, process.program()
-  for word in (os.getenv "MOONREEL_RSH" or "ssh"):gmatch("%S+") do
+  for word in (os.getenv "MOONREEL_RSH" or ""):gmatch("%S+") do
     words[#words + 1] = word
   end
+  words[1] = words[1] or "ssh"
   -- ssh hands the rest to a login shell, so nothing there may need quoting
   if not program:match("^[%w_./+-]+$") then
     base.raise("MR_E_NODE", ("%s: a remote shell would misread this path; try: a path of letters, "
       .. "digits and ._/+-"):format(program))
   end
-  local own = (words[1] or ""):match("[^/]*$") == "ssh" and { "-o", "BatchMode=yes", "-o",
+  local own = words[1]:match("[^/]*$") == "ssh" and { "-o", "BatchMode=yes", "-o",
     "ConnectTimeout=5" } or {}
   if host.port then
     own[#own + 1], own[#own + 2] = "-p", tostring(host.port)

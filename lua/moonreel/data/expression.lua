@@ -10,9 +10,15 @@ local expression = {}
 -- Instructions for one row: what takes more does not end.
 expression.budget = 1000 * 1000
 
+-- a library as expressions see it: to be called, not changed
+local function view(library)
+  return setmetatable({}, { __index = library, __metatable = false,
+    __newindex = function(_, name) error(("'%s' cannot be set"):format(name), 0) end })
+end
+
 local functions = { abs = math.abs, ceil = math.ceil, floor = math.floor, log = math.log,
   max = math.max, min = math.min, sqrt = math.sqrt, tonumber = tonumber, tostring = tostring,
-  string = string, math = math }
+  string = view(string), math = view(math) }
 
 --- The names of its functions, for people.
 ---@return string
