@@ -20,6 +20,7 @@ local regions = require "moonreel.optim.regions"
 local samples = require "moonreel.trainer.samples"
 local setup = require "moonreel.trainer.setup"
 local solve = require "moonreel.plan.solve"
+local spikes = require "moonreel.trainer.spikes"
 local work = require "moonreel.job.work"
 
 local batch_search = {}
@@ -48,7 +49,8 @@ end
 local function open_trial(r, bucket, batch)
   local lines = {}
   local trial = setmetatable({ kept = {}, keep = keep, lines = lines, notes = {}, dir = "a trial",
-    micros = r.settings.accumulate, step = 0, updates = 0, failed = 0, bad = 0,
+    micros = r.settings.accumulate, step = 0, updates = 0, failed = 0, bad = 0, recent = {},
+    spikes = spikes.new(r.settings.spike),
     began_bytes = bench.resident(),
     progress = progress.new(0, math.huge, function() end),
     journal = { append = function(_, line) lines[#lines + 1] = line end },
