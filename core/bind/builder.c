@@ -198,7 +198,7 @@ static const mr_bind_row builder_rows[] = {
         "copy", builder_copy, "(index: mr.Index, i: integer, changes?: table)",
         "Append row i, from 1, of an index. Changes: captions, a list of texts; columns, numbers "
         "by name; part, {first frame, frames}."),
-    MR_ROW_OPTIONS("add", builder_add, "(row: table)",
+    MR_ROW_OPTIONS("add", builder_add, "(options: table)",
                    "Append a row as it is told, without looking at its file: for orders that are "
                    "only looked at.",
                    bare_fields),

@@ -603,8 +603,8 @@ function IndexBuilder:copy(index, i, changes) end
 ---@field fps? number Kept to a thousandth; 0: not known. Default: 0.
 
 --- Append a row as it is told, without looking at its file: for orders that are only looked at.
----@param row table
-function IndexBuilder:add(row) end
+---@param options mr.IndexBuilder.add.options
+function IndexBuilder:add(options) end
 
 --- Fingerprints, seal, checksums, and the name. Closed before, nothing is left.
 function IndexBuilder:finish() end
