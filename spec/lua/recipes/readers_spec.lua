@@ -64,6 +64,8 @@ local elsewhere = {
   ["plugin_config.ulysses_size"] = "of ranks that share tokens (spec/lua/trainer/world_spec.lua)",
   restarts = "of a launcher of ranks (spec/lua/comm/launch_spec.lua)", restart_pause = "likewise",
   restart_steps = "likewise",
+  ["spike.norm_factor"] = "of norms that are known (spec/lua/trainer/spikes_spec.lua)",
+  ["spike.loss_sigmas"] = "of losses that are known",
   ["vae.type"] = "another type lies apart", ["text_encoder.type"] = "one built type",
 }
 
