@@ -55,11 +55,13 @@ struct mr_event {
     uint64_t marked, reached; /* numbers of marks */
 };
 
-/* Which of those that can go on is taken: the first in the list, or `drawn` any. */
+/* Which of those that can go on is taken: the first in the list, or `drawn` any. Steps of a run and
+ * lanes are drawn apart: which lanes can go on is a matter of time, and the steps of a run come in
+ * the same order on every rank all the same. */
 typedef struct shadow_order {
     int queue[MR_QUEUE_COUNT], lane[MR_LANE_COUNT];
     bool drawn;
-    uint64_t random;
+    uint64_t steps, lanes;
 } shadow_order;
 shadow_order shadow_order_of(uint64_t number);
 

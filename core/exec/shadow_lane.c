@@ -12,23 +12,23 @@
 
 enum { DELAY_MS = 20 }; /* work nobody asks for starts this late */
 
-static int draw(shadow_order *o, int below)
+static int draw(uint64_t *random, int below)
 {
-    o->random = o->random * 6364136223846793005u + 1442695040888963407u;
-    return (int)((o->random >> 33) % (uint64_t)below);
+    *random = *random * 6364136223846793005u + 1442695040888963407u;
+    return (int)((*random >> 33) % (uint64_t)below);
 }
 
 static void shuffle(shadow_order *o, int *list, int n)
 {
     for (int i = n - 1; i > 0; i--) {
-        int other = draw(o, i + 1), item = list[i];
+        int other = draw(&o->steps, i + 1), item = list[i];
         list[i] = list[other], list[other] = item;
     }
 }
 
 shadow_order shadow_order_of(uint64_t number)
 {
-    shadow_order o = {.drawn = number > 1 && number % 2 == 0, .random = number};
+    shadow_order o = {.drawn = number > 1 && number % 2 == 0, .steps = number, .lanes = number};
     for (int q = 0; q < MR_QUEUE_COUNT; q++)
         o.queue[q] = number == 1 ? q : MR_QUEUE_COUNT - 1 - q;
     for (int l = 0; l < MR_LANE_COUNT; l++)
@@ -130,7 +130,7 @@ static int step_of(shadow_item *r, shadow_order *o)
         if (i >= 0 && ready(r, i))
             can[n++] = i;
     }
-    return n ? can[o->drawn ? draw(o, n) : 0] : -1;
+    return n ? can[o->drawn ? draw(&o->steps, n) : 0] : -1;
 }
 
 static bool past(const struct timespec *t)
@@ -174,7 +174,7 @@ shadow_turn shadow_lanes_next(shadow_lanes *l, bool demanded, shadow_task *task,
     }
     if (!n)
         return later ? SHADOW_LATER : shadow_lanes_empty(l) ? SHADOW_IDLE : SHADOW_STUCK;
-    task->lane = (mr_lane)can[o->drawn && n > 1 ? draw(o, n) : 0];
+    task->lane = (mr_lane)can[o->drawn && n > 1 ? draw(&o->lanes, n) : 0];
     task->item = l->head[task->lane], task->item->started = true;
     static const mr_queue thread_of[] = {
         [MR_LANE_RUN] = MR_Q_COMPUTE, [MR_LANE_IN] = MR_Q_H2D, [MR_LANE_OUT] = MR_Q_D2H};

@@ -15,7 +15,7 @@ local E, G, T = require "moonreel.core.exec", require "moonreel.core.graph",
 local ops, sequence = require "moonreel.core.op", require "moonreel.nn.sequence"
 local stdit3, regions = require "moonreel.models.stdit3", require "moonreel.optim.regions"
 local world = require("moonreel.comm").world { deadline_s = 100, check = true }
-local device = E.device(os.getenv "MOONREEL_DEVICE" or "cpu", 1)
+local device
 
 local function norm(t) return ops.sum_squares(t:to("f32"):reshape { -1 }):item() ^ 0.5 end
 local function filled(name, shape) return T.new("f32", shape):fill_normal(1, name) end
@@ -119,6 +119,9 @@ for line in io.lines(arg[1]) do
   local size = heads * inner * outer // 1 | 0
   local group <close> = world:split(world:rank() < size and 0 or nil)
   if group then
+    -- one of its own: the shadow device's runs are in the order of their numbers, on all ranks
+    local own <close> = E.device(os.getenv "MOONREEL_DEVICE" or "cpu", 1)
+    device = own
     local function ranks(groups)
       return sequence.new { rank = group:rank(), heads = heads // 1 | 0, inner = inner // 1 | 0,
         outer = outer // 1 | 0, comm = group, groups = groups }
