@@ -1,6 +1,7 @@
 --- The demo's clips and index in a scratch directory, made once per process: demo_data.path() ->
 -- NAME.mrx.
 local base = require "moonreel.core.base"
+local ckpt = require "moonreel.ckpt"
 local process = require "moonreel.core.process"
 
 local demo_data = {}
@@ -45,6 +46,15 @@ function demo_data.run_dir(outputs, name)
     end
   end
   return found
+end
+
+--- The newest checkpoint of a run, opened.
+---@param outputs string
+---@param name string
+---@return mr.Checkpoint  close it
+function demo_data.newest(outputs, name)
+  local dir = demo_data.run_dir(outputs, name)
+  return ckpt.open(ckpt.dir(dir, ckpt.steps(dir)[1]))
 end
 
 --- Remove what path() made.

@@ -5,18 +5,7 @@
 
 #include "check.h"
 #include "clips.h"
-
-/* x265 keeps its parameters for ever; that is its own affair. */
-MR_API const char *__lsan_default_suppressions(void);
-MR_API const char *__lsan_default_options(void);
-const char *__lsan_default_options(void)
-{
-    return "print_suppressions=0";
-}
-const char *__lsan_default_suppressions(void)
-{
-    return "leak:libx265\n";
-}
+#include "x265.h"
 
 static const mr_media *m;
 static mr_media_worker *w;

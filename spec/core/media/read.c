@@ -3,20 +3,9 @@
  * Covers: core/media/clip.c core/media/scan.c core/media/table.c */
 #include "check.h"
 #include "clips.h"
+#include "x265.h"
 #include <errno.h>
 #include <sys/stat.h>
-
-/* x265 keeps its parameters for ever; that is its own affair. */
-MR_API const char *__lsan_default_suppressions(void);
-MR_API const char *__lsan_default_options(void);
-const char *__lsan_default_options(void)
-{
-    return "print_suppressions=0";
-}
-const char *__lsan_default_suppressions(void)
-{
-    return "leak:libx265\n";
-}
 
 static const mr_media *m;
 static mr_media_worker *w;

@@ -48,10 +48,7 @@ local function lines(name, kind)
   return list
 end
 
-local function newest(name)
-  local dir = demo_data.run_dir(out, name)
-  return ckpt.open(ckpt.dir(dir, ckpt.steps(dir)[1]))
-end
+local function newest(name) return demo_data.newest(out, name) end
 
 local function steps_of(name, kind)
   local list = {}

@@ -4,7 +4,6 @@
 -- Covers: lua/moonreel/trainer/statistics.lua lua/moonreel/trainer/stages.lua
 -- Covers: lua/moonreel/comm/mesh.lua
 local base = require "moonreel.core.base"
-local ckpt = require "moonreel.ckpt"
 local demo_data = dofile "spec/support/demo_data.lua"
 local process = require "moonreel.core.process"
 local run = require "moonreel.run"
@@ -60,10 +59,7 @@ local function run_alone()
   return alone
 end
 
-local function newest(name)
-  local dir = demo_data.run_dir(out, name)
-  return ckpt.open(ckpt.dir(dir, ckpt.steps(dir)[1]))
-end
+local function newest(name) return demo_data.newest(out, name) end
 
 -- the tensors of two checkpoints, which have the same names: for each the difference
 local function differences(a, b)

@@ -2,7 +2,6 @@
 -- losses and the same checkpoints, however gradients come about. MOONREEL_STEPS=20 makes the runs
 -- longer, MOONREEL_EVERY=1 tries every number of ranks, in one hop and in two.
 -- Covers: lua/moonreel/trainer/loop.lua lua/moonreel/trainer/programs.lua core/graph/shards.c
-local ckpt = require "moonreel.ckpt"
 local demo_data = dofile "spec/support/demo_data.lua"
 local process = require "moonreel.core.process"
 local run = require "moonreel.run"
@@ -77,10 +76,7 @@ local function steps(name)
   return list
 end
 
-local function newest(name)
-  local dir = demo_data.run_dir(out, name)
-  return ckpt.open(ckpt.dir(dir, ckpt.steps(dir)[1]))
-end
+local function newest(name) return demo_data.newest(out, name) end
 
 local function assert_same(one, other)
   assert.same(steps(one), steps(other))
