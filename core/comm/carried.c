@@ -17,18 +17,16 @@ mr_status comm_carried_look(void *user, double waited_s)
 {
     mr_comm *c = user;
     const world *w = c->world;
-    char why[900];
+    int gone = -1;
     if (w->broken)
         return mr_fail(w->broken, "the world of ranks is over: %.900s", w->why);
     if (!w->wire)
         return MR_OK;
-    if (w->wire->ops->aborted(w->wire, why, sizeof why))
-        return comm_break(c, mr_fail(MR_E_NODE, "%s", why));
-    for (int i = 0; i < c->size && waited_s > LEAVES_S; i++)
+    for (int i = 0; i < c->size && waited_s > LEAVES_S && gone < 0; i++)
         if (i != c->rank && w->wire->ops->left(w->wire, c->world_rank[i]))
-            return comm_break(c,
-                              mr_fail(MR_E_NODE, "rank %d has left the world", c->world_rank[i]));
-    return MR_OK;
+            gone = c->world_rank[i];
+    const mr_status st = comm_look(w->wire, gone, "");
+    return st == MR_OK ? st : comm_break(c, st);
 }
 
 mr_status comm_carried_give_up(void *user, mr_status st)

@@ -111,13 +111,21 @@ static mr_status late(mr_comm *c, const mr_comm_head *call, double deadline_s)
     return MR_OK;
 }
 
+mr_status comm_look(mr_wire *w, int gone, const char *call)
+{
+    char why[900];
+    if (w->ops->aborted(w, why, sizeof why))
+        return mr_fail(MR_E_NODE, "%s%s", call, why);
+    return gone < 0 ? MR_OK : mr_fail(MR_E_NODE, "%srank %d has left the world", call, gone);
+}
+
 /* A rank that ended without its message, or one that gave up. */
-static mr_status look_for_losses(mr_comm *c, const mr_comm_head *call)
+static mr_status look_for_losses(mr_comm *c, const mr_comm_head *head)
 {
     mr_wire *w = c->world->wire;
-    char text[96], why[900];
-    if (w->ops->aborted(w, why, sizeof why))
-        return mr_fail(MR_E_NODE, "%s: %s", comm_call_text(call, text, sizeof text), why);
+    char text[96], call[100];
+    snprintf(call, sizeof call, "%s: ", comm_call_text(head, text, sizeof text));
+    MR_TRY(comm_look(w, -1, call));
     for (int i = 0; i < c->n_receives; i++) {
         mr_parcel *p = &c->receives[i];
         if (p->done || !w->ops->left(w, p->peer))
@@ -126,15 +134,12 @@ static mr_status look_for_losses(mr_comm *c, const mr_comm_head *call)
         size_t before = p->moved;
         bool headed = p->headed;
         MR_TRY(w->ops->receive(w, p));
-        if (p->moved == before && p->headed == headed && !p->done)
-            return mr_fail(MR_E_NODE, "%s: rank %d has left the world",
-                           comm_call_text(call, text, sizeof text), p->peer);
-        return MR_OK;
+        const bool still = p->moved == before && p->headed == headed && !p->done;
+        return still ? comm_look(w, p->peer, call) : MR_OK;
     }
     for (int i = 0; i < c->n_sends; i++)
         if (!c->sends[i].done && w->ops->left(w, c->sends[i].peer))
-            return mr_fail(MR_E_NODE, "%s: rank %d has left the world",
-                           comm_call_text(call, text, sizeof text), c->sends[i].peer);
+            return comm_look(w, c->sends[i].peer, call);
     return MR_OK;
 }
 

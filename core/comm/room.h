@@ -51,6 +51,10 @@ void comm_receive(mr_comm *c, const mr_comm_head *call, int rank, void *data, si
 mr_status comm_exchange(mr_comm *c, const mr_comm_head *call, double deadline_s);
 /* End the world with this thread's error record. Returns its code. */
 mr_status comm_break(mr_comm *c, mr_status st);
+/* Has a rank given up, or is `gone` (a rank that was seen to have left, -1: none) lost? Who gives
+ * up says so before it leaves, so that is asked last. `call` begins the text.
+ * Errors: MR_E_NODE */
+mr_status comm_look(mr_wire *w, int gone, const char *call);
 /* Bring in[bytes] of every rank to every rank: c->scratch then begins with [size][bytes] in the
  * order of ranks. For little: as few rounds as doublings make the size. */
 mr_status comm_everyone(mr_comm *c, mr_comm_head *call, const void *in, size_t bytes);
