@@ -74,7 +74,7 @@ static const mr_view *result_rows(lua_State *L, int arg, const char *who, const 
     return out;
 }
 
-/* Field `name` of the options at `arg`: rows of each rank, as elements; NULL where it is absent. */
+/* Field `name` of the options at `arg`: rows of each rank; NULL where it is absent. */
 static int64_t *row_list(lua_State *L, int arg, const mr_comm *c, const char *who, const char *name,
                          const mr_desc *d)
 {
@@ -88,44 +88,53 @@ static int64_t *row_list(lua_State *L, int arg, const mr_comm *c, const char *wh
         mr_bind_raise(L, MR_E_USAGE, "%s: %s: expected a list of %d numbers of rows, one per rank",
                       who, name, n);
     int list = lua_gettop(L);
-    int64_t *counts = mr_bind_scratch(L, (size_t)n * sizeof *counts);
+    int64_t *rows = mr_bind_scratch(L, (size_t)n * sizeof *rows);
+    // all of them together fit into a tensor
+    int64_t left = (int64_t)(MR_BYTES_MAX / mr_dtype_bytes(d->dtype)) / MR_MAX(row_count(d), 1);
     for (int i = 0; i < n; i++) {
         int ok;
         lua_rawgeti(L, list, i + 1);
-        counts[i] = lua_tointegerx(L, -1, &ok);
+        rows[i] = lua_tointegerx(L, -1, &ok);
+        if (!ok || rows[i] < 0 || rows[i] > left)
+            mr_bind_raise(L, MR_E_USAGE, "%s: %s[%d] is %s: expected a number of rows, 0 to %lld",
+                          who, name, i + 1, luaL_tolstring(L, -1, NULL), (long long)left);
         lua_pop(L, 1);
-        if (!ok || counts[i] < 0 || counts[i] > (int64_t)1 << 40)
-            mr_bind_raise(L, MR_E_USAGE, "%s: %s[%d]: expected a number of rows, 0 or more", who,
-                          name, i + 1);
-        counts[i] *= row_count(d);
+        left -= rows[i];
     }
-    return counts;
+    return rows;
 }
 
-static int64_t sum_of(const int64_t *counts, int n)
+/* The same number of rows for every rank. */
+static int64_t *equal_rows(lua_State *L, const mr_comm *c, int64_t each)
+{
+    int64_t *rows = mr_bind_scratch(L, (size_t)mr_comm_size(c) * sizeof *rows);
+    for (int i = 0; i < mr_comm_size(c); i++)
+        rows[i] = each;
+    return rows;
+}
+
+static int64_t sum_of(const int64_t *rows, int n)
 {
     int64_t sum = 0;
     for (int i = 0; i < n; i++)
-        sum += counts[i];
+        sum += rows[i];
     return sum;
 }
 
-/* The same number of rows for every rank, as elements. */
-static int64_t *equal_rows(lua_State *L, const mr_comm *c, int64_t elements)
+/* The elements in so many rows like those of d, of each rank. */
+static int64_t *elements_of(lua_State *L, const mr_comm *c, const int64_t *rows, const mr_desc *d)
 {
     int64_t *counts = mr_bind_scratch(L, (size_t)mr_comm_size(c) * sizeof *counts);
     for (int i = 0; i < mr_comm_size(c); i++)
-        counts[i] = elements;
+        counts[i] = rows[i] * row_count(d);
     return counts;
 }
 
-static void expect_rows(lua_State *L, const char *who, const char *what, int64_t got, int64_t want,
-                        const mr_desc *d)
+static void expect_rows(lua_State *L, const char *who, const char *what, int64_t got, int64_t want)
 {
-    int64_t row = MR_MAX(row_count(d), 1);
     if (got != want)
-        mr_bind_raise(L, MR_E_SHAPE, "%s: %s says %lld rows, x has %lld", who, what,
-                      (long long)(got / row), (long long)(want / row));
+        mr_bind_raise(L, MR_E_SHAPE, "%s: %s says %lld rows, x has %lld", who, what, (long long)got,
+                      (long long)want);
 }
 
 static mr_comm_kind kind_of(lua_State *L, const char *who, const char *name)
@@ -188,18 +197,18 @@ static int c_reduce_scatter(lua_State *L)
     mr_bind_options(L, 3, "reduce_scatter", reduce_fields, &o);
     mr_comm_kind kind = kind_of(L, "reduce_scatter", o.kind);
     mr_dtype to = result_dtype(L, o.dtype, x->desc.dtype);
-    int64_t *counts = row_list(L, 3, c, "reduce_scatter", "rows", &x->desc);
-    int64_t total = mr_desc_count(&x->desc), row = MR_MAX(row_count(&x->desc), 1);
-    if (!counts && rows_of(&x->desc) % n)
+    const int64_t *rows = row_list(L, 3, c, "reduce_scatter", "rows", &x->desc);
+    const int64_t all = rows_of(&x->desc);
+    if (!rows && all % n)
         return mr_bind_raise(L, MR_E_SHAPE,
                              "reduce_scatter: %lld rows for %d ranks; try: rows = {...}, the rows "
                              "of each",
-                             (long long)rows_of(&x->desc), n);
-    if (!counts)
-        counts = equal_rows(L, c, total / n);
-    expect_rows(L, "reduce_scatter", "rows", sum_of(counts, n), total, &x->desc);
-    const mr_view *out =
-        result_rows(L, 3, "reduce_scatter", &x->desc, counts[mr_comm_rank(c)] / row, to);
+                             (long long)all, n);
+    if (!rows)
+        rows = equal_rows(L, c, all / n);
+    expect_rows(L, "reduce_scatter", "rows", sum_of(rows, n), all);
+    const int64_t *counts = elements_of(L, c, rows, &x->desc);
+    const mr_view *out = result_rows(L, 3, "reduce_scatter", &x->desc, rows[mr_comm_rank(c)], to);
     mr_bind_check(L,
                   mr_comm_reduce_scatter(c, kind, x->desc.dtype, x->data, counts, to, out->data));
     return 1;
@@ -215,13 +224,13 @@ static int c_all_gather(lua_State *L)
     mr_comm *c = comm_at(L);
     const mr_view *x = dense_at(L, 2, "all_gather");
     mr_bind_options(L, 3, "all_gather", gather_fields, NULL);
-    int64_t *counts = row_list(L, 3, c, "all_gather", "rows", &x->desc);
-    int64_t mine = mr_desc_count(&x->desc), row = MR_MAX(row_count(&x->desc), 1);
-    if (!counts)
-        counts = equal_rows(L, c, mine);
-    expect_rows(L, "all_gather", "rows of this rank", counts[mr_comm_rank(c)], mine, &x->desc);
-    const mr_view *out = result_rows(L, 3, "all_gather", &x->desc,
-                                     sum_of(counts, mr_comm_size(c)) / row, x->desc.dtype);
+    const int64_t *rows = row_list(L, 3, c, "all_gather", "rows", &x->desc);
+    if (!rows)
+        rows = equal_rows(L, c, rows_of(&x->desc));
+    expect_rows(L, "all_gather", "rows of this rank", rows[mr_comm_rank(c)], rows_of(&x->desc));
+    const int64_t *counts = elements_of(L, c, rows, &x->desc);
+    const mr_view *out =
+        result_rows(L, 3, "all_gather", &x->desc, sum_of(rows, mr_comm_size(c)), x->desc.dtype);
     mr_bind_check(L, mr_comm_all_gather(c, x->desc.dtype, x->data, counts, out->data));
     return 1;
 }
@@ -237,21 +246,23 @@ static int c_all_to_all(lua_State *L)
     const mr_view *x = dense_at(L, 2, "all_to_all");
     const int n = mr_comm_size(c);
     mr_bind_options(L, 3, "all_to_all", exchange_fields, NULL);
-    int64_t *sends = row_list(L, 3, c, "all_to_all", "sends", &x->desc);
-    int64_t *receives = row_list(L, 3, c, "all_to_all", "receives", &x->desc);
-    int64_t total = mr_desc_count(&x->desc), row = MR_MAX(row_count(&x->desc), 1);
-    if (!sends && rows_of(&x->desc) % n)
+    const int64_t *sends = row_list(L, 3, c, "all_to_all", "sends", &x->desc);
+    const int64_t *receives = row_list(L, 3, c, "all_to_all", "receives", &x->desc);
+    const int64_t all = rows_of(&x->desc);
+    if (!sends && all % n)
         return mr_bind_raise(L, MR_E_SHAPE,
                              "all_to_all: %lld rows for %d ranks; try: sends = {...}, the rows for "
                              "each",
-                             (long long)rows_of(&x->desc), n);
+                             (long long)all, n);
     if (!sends)
-        sends = equal_rows(L, c, total / n);
+        sends = equal_rows(L, c, all / n);
     if (!receives)
         receives = sends;
-    expect_rows(L, "all_to_all", "sends", sum_of(sends, n), total, &x->desc);
-    const mr_view *out = push_rows(L, &x->desc, sum_of(receives, n) / row, x->desc.dtype);
-    mr_bind_check(L, mr_comm_all_to_all(c, x->desc.dtype, x->data, sends, out->data, receives));
+    expect_rows(L, "all_to_all", "sends", sum_of(sends, n), all);
+    const int64_t *give = elements_of(L, c, sends, &x->desc);
+    const int64_t *get = elements_of(L, c, receives, &x->desc);
+    const mr_view *out = push_rows(L, &x->desc, sum_of(receives, n), x->desc.dtype);
+    mr_bind_check(L, mr_comm_all_to_all(c, x->desc.dtype, x->data, give, out->data, get));
     return 1;
 }
 

@@ -57,6 +57,15 @@ describe("a world of one", function()
     assert.same({ all_reduce = { calls = 1, bytes = 0 } }, world:counts())
   end)
 
+  it("keeps rows that hold nothing", function()
+    local x = T.new("f32", { 4, 0 })
+    for _, y in ipairs { world:reduce_scatter(x), world:all_gather(x), world:all_to_all(x) } do
+      assert.same({ 4, 0 }, y.shape)
+    end
+    fails("MR_E_SHAPE", "rows says 3 rows, x has 4", world.reduce_scatter, world, x,
+      { rows = { 3 } })
+  end)
+
   it("refuses what has no sum, no rank, no rows", function()
     local x = T.new("f32", { 3, 2 })
     fails("MR_E_USAGE", "bool has no sum over ranks", world.all_reduce, world, T.new("bool", { 1 }))
@@ -66,8 +75,11 @@ describe("a world of one", function()
       { rows = { 4 } })
     fails("MR_E_USAGE", "rows: expected a list of 1 numbers", world.all_gather, world, x,
       { rows = { 1, 2 } })
-    fails("MR_E_USAGE", "rows%[1%]: expected a number of rows", world.all_gather, world, x,
-      { rows = { -1 } })
+    fails("MR_E_USAGE", "rows%[1%] is %-1: expected a number of rows, 0 to ", world.all_gather,
+      world, x, { rows = { -1 } })
+    -- in elements that would be 2^64, or 0
+    fails("MR_E_USAGE", "receives%[1%] is 1099511627776: expected a number of rows, 0 to 8388608",
+      world.all_to_all, world, T.new("u8", { 0, 1 << 24 }), { receives = { 1 << 40 } })
     fails("MR_E_USAGE", "did you mean 'sends'", world.all_to_all, world, x, { send = { 3 } })
     fails("MR_E_USAGE", "1 ranks, 2 per node: expected a divisor", world.torus, world, 2)
     fails("MR_E_USAGE", "send: rank 0 is this one", world.send, world, x, 0)
