@@ -20,7 +20,7 @@ local ranks, regions = require "moonreel.optim.ranks", require "moonreel.optim.r
 local world = require("moonreel.comm").world { deadline_s = 100 }
 local dtype, elements, node, behind = arg[1], tonumber(arg[2]), tonumber(arg[3]),
   arg[4] == "behind"
-local width, steps = tonumber(arg[5]), tonumber(arg[6])
+local width, steps, granule = tonumber(arg[5]), tonumber(arg[6]), tonumber(arg[7])
 local size, rank, points = world:size(), world:rank(), 24
 local device <close> = E.device(os.getenv "MOONREEL_DEVICE" or "cpu", 1)
 
@@ -34,7 +34,7 @@ local function train(stage, behind)
   local scope = nn.scope(params)
   local first, second = nn.Linear(scope, "first", 4, width), nn.Linear(scope, "second",
     width, 48)
-  params:seal { ranks = size, elements = elements }
+  params:seal { ranks = size, elements = elements, granule = granule }
   local team = ranks.new(params, world, { local_ranks = node > 0 and node or nil, stage = stage })
   behind = behind or team.gradients
   local g = G.graph(params)
@@ -120,7 +120,8 @@ describe("an update by ranks", function()
     local done = process.run({ "/usr/bin/env", "MOONREEL_DEVICE=" .. (how.device or "cpu"),
       process.program(), "-n", tostring(size), script, dtype, tostring(how.elements or 0),
       tostring(how.node or 0), how.behind and "behind" or "no", small and "256" or "1024",
-      small and "2" or "5" }, "", { deadline_s = 120 })
+      small and "2" or "5",
+      small and "4096" or nil }, "", { deadline_s = 120 })
     assert.equal(0, done.exit, done.output)
     local out = { [0] = {}, {}, {}, {} }
     for stage, hash, norm, state, sent, chunk, bias, told, story in done.output:gmatch(
@@ -170,18 +171,20 @@ describe("an update by ranks", function()
   -- sanitizers build no emulated GPU
   local on_gpus = base.exists((process.program():gsub("[^/]*$", "libmoonreel_cudaemu.so"))) and it
     or pending
-  on_gpus("gives them on emulated GPUs, and sends as much from one to the other", function()
-    local how = { elements = 4096, behind = true, device = "cudaemu" }
-    local runs = train(2, "f32", how)
-    assert.equal(2, #runs[3])
-    assert_same(runs, 0, 3)
-    how.device = "cpu"
-    local cpu = train(2, "f32", how)
-    for stage = 0, 3 do
-      assert.equal(cpu[stage][1].sent, runs[stage][1].sent, "ZeRO " .. stage)
-      assert.near(tonumber(cpu[stage][1].norm), tonumber(runs[stage][1].norm), 1e-6)
-    end
-  end)
+  for hops, case in pairs { one = { ranks = 2 }, two = { ranks = 4, node = 2 } } do
+    on_gpus("gives them on emulated GPUs, hops: " .. hops .. ", and sends as much", function()
+      local how = { elements = 8192, node = case.node, behind = true, device = "cudaemu" }
+      local runs = train(case.ranks, "f32", how)
+      assert.equal(case.ranks, #runs[3])
+      assert_same(runs, 0, 3)
+      how.device = "cpu"
+      local cpu = train(case.ranks, "f32", how)
+      for stage = 0, 3 do
+        assert.equal(cpu[stage][1].sent, runs[stage][1].sent, "ZeRO " .. stage)
+        assert.near(tonumber(cpu[stage][1].norm), tonumber(runs[stage][1].norm), 1e-6)
+      end
+    end)
+  end
 
   it("keeps a part of the state and sends what the table of stages says", function()
     for _, how in ipairs { { behind = true }, { behind = true, elements = 49216 } } do
