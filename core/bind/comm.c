@@ -1,13 +1,12 @@
 /* bind: moonreel.core.comm - ranks of this run and collectives on tensors. Licence: Apache-2.0 */
-#define _GNU_SOURCE
 #include "bind/room.h"
 #include "moonreel/comm.h"
 
 #include <string.h>
-#include <unistd.h>
 
-#define COMM  "mr.Comm"
 #define TORUS "mr.Torus"
+
+const char mr_bind_comm_type[] = "mr.Comm";
 
 static void free_comm(void *c)
 {
@@ -21,7 +20,7 @@ static void free_torus(void *t)
 static mr_comm *comm_at(lua_State *L)
 {
     mr_bind_tell_where(L);
-    return mr_bind_unbox(L, 1, COMM);
+    return mr_bind_unbox(L, 1, mr_bind_comm_type);
 }
 
 /* ---- tensors ---- */
@@ -320,7 +319,7 @@ static int c_split(lua_State *L)
     lua_Integer color = luaL_optinteger(L, 2, -1);
     luaL_argcheck(L, color >= -1 && color <= INT32_MAX, 2, "expected a number from 0 on, or nil");
     mr_bind_options(L, 3, "split", split_fields, &o);
-    mr_comm **part = (mr_comm **)mr_bind_box(L, COMM);
+    mr_comm **part = (mr_comm **)mr_bind_box(L, mr_bind_comm_type);
     mr_bind_check(L, mr_comm_split(c, (int)color, o.key, o.lane, part));
     if (!*part)
         lua_pushnil(L);
@@ -374,7 +373,7 @@ static int c_tostring(lua_State *L)
     if (*c)
         lua_pushfstring(L, "rank %d of %d", mr_comm_rank(*c), mr_comm_size(*c));
     else
-        lua_pushliteral(L, COMM " (closed)");
+        lua_pushfstring(L, "%s (closed)", mr_bind_comm_type);
     return 1;
 }
 
@@ -397,7 +396,7 @@ static mr_torus *torus_at(lua_State *L, int64_t *ranks)
 {
     mr_torus *t = mr_bind_unbox(L, 1, TORUS);
     lua_getiuservalue(L, 1, 1);
-    *ranks = mr_comm_size(mr_bind_unbox(L, -1, COMM));
+    *ranks = mr_comm_size(mr_bind_unbox(L, -1, mr_bind_comm_type));
     lua_pop(L, 1);
     return t;
 }
@@ -443,112 +442,7 @@ static int t_chunk(lua_State *L)
     return 1;
 }
 
-/* ---- worlds ---- */
-
-typedef struct world_options {
-    int rank, size, meeting, port, ports, listener, secret_fd, first, near;
-    int64_t fence;
-    const char *host, *run, *secret;
-    double deadline_s, lost_after_s;
-    bool check;
-} world_options;
-
-static const mr_bind_field world_fields[] = {
-    MR_BIND_INT("rank", world_options, rank, 0, 0, "Of this process."),
-    MR_BIND_INT("size", world_options, size, 1, 1, "Ranks of the run; 1 needs no wire."),
-    MR_BIND_INT("meeting", world_options, meeting, -1, -1,
-                "Descriptor of the memory that ranks of this host share; -1: none, MPI or TCP."),
-    MR_BIND_STR("host", world_options, host, "Where rank 0 is, for TCP; nil: no TCP."),
-    MR_BIND_INT("port", world_options, port, 0, 0, "Where rank 0 listens."),
-    MR_BIND_INT("ports", world_options, ports, 1, 1, "So many from there on are tried."),
-    MR_BIND_INT("listener", world_options, listener, -1, -1,
-                "Descriptor of a socket that listens there, of rank 0."),
-    MR_BIND_STR("run", world_options, run, "The run; the same on all ranks."),
-    MR_BIND_INT("fence", world_options, fence, 0, 0, "The launch of the run, from 0."),
-    MR_BIND_STR("secret", world_options, secret, "What only ranks of the run know."),
-    MR_BIND_INT("secret_fd", world_options, secret_fd, -1, -1,
-                "Descriptor of a file with it, in its place."),
-    MR_BIND_INT("first", world_options, first, 0, 0, "Of the ranks of this host."),
-    MR_BIND_INT("near", world_options, near, 0, 0, "Ranks that `meeting` is for, with TCP."),
-    MR_BIND_NUM("lost_after_s", world_options, lost_after_s, 10,
-                "Seconds without an answer after which a host is lost, with TCP."),
-    MR_BIND_NUM("deadline_s", world_options, deadline_s, 600, "Seconds that a call may wait."),
-    MR_BIND_BOOL("check", world_options, check,
-                 "Compare the calls of all ranks before each collective."),
-    MR_BIND_END};
-
-// of the program file: another build on one host is found at the start
-static mr_status program_hash(uint64_t *out)
-{
-    char *bytes;
-    size_t n;
-    MR_TRY(mr_file_read_all("/proc/self/exe", &bytes, &n));
-    *out = mr_hash64(bytes, n);
-    mr_free(bytes);
-    return MR_OK;
-}
-
-static mr_status secret_of(const world_options *o, uint64_t key[2])
-{
-    char text[256];
-    ssize_t n = -1;
-    if (o->secret_fd >= 0 && (n = pread(o->secret_fd, text, sizeof text, 0)) <= 0)
-        return mr_fail(MR_E_NODE, "descriptor %d holds no secret of a run", o->secret_fd);
-    mr_hash128 h =
-        n > 0 ? mr_hash128_of(text, (size_t)n)
-              : mr_hash128_of(o->secret ? o->secret : "", strlen(o->secret ? o->secret : ""));
-    key[0] = h.lo, key[1] = h.hi;
-    return MR_OK;
-}
-
-static mr_status open_tcp(const world_options *o, mr_wire **wire)
-{
-    mr_tcp_place p = {.rank = o->rank,
-                      .size = o->size,
-                      .host = o->host,
-                      .port = o->port,
-                      .ports = o->ports,
-                      .listener = o->listener,
-                      .run = mr_hash64(o->run ? o->run : "", strlen(o->run ? o->run : "")),
-                      .fence = (uint64_t)o->fence,
-                      .deadline_s = o->deadline_s,
-                      .first = o->first,
-                      .near = o->near,
-                      .lost_after_s = o->lost_after_s};
-    mr_wire *shared = NULL;
-    MR_TRY(secret_of(o, p.secret));
-    if (o->meeting >= 0)
-        MR_TRY(mr_meeting_join(o->meeting, o->rank - o->first, o->near, &shared));
-    return mr_tcp_wire(&p, shared, wire);
-}
-
-static mr_status open_wire(const world_options *o, mr_wire **wire)
-{
-    *wire = NULL;
-    if (o->size == 1)
-        return MR_OK;
-    if (o->host)
-        return open_tcp(o, wire);
-    return o->meeting < 0 ? mr_mpi_wire(o->rank, o->size, o->deadline_s, wire)
-                          : mr_meeting_join(o->meeting, o->rank, o->size, wire);
-}
-
-static int b_world(lua_State *L)
-{
-    world_options o;
-    mr_wire *wire;
-    mr_bind_options(L, 1, "comm.world", world_fields, &o);
-    if (o.rank >= o.size)
-        return mr_bind_raise(L, MR_E_USAGE, "rank %d of %d ranks: expected 0 to %d", o.rank, o.size,
-                             o.size - 1);
-    mr_comm_options options = {.deadline_s = o.deadline_s, .check = o.check};
-    if (o.size > 1)
-        mr_bind_check(L, program_hash(&options.program));
-    mr_comm **c = (mr_comm **)mr_bind_box(L, COMM);
-    mr_bind_check(L, open_wire(&o, &wire));
-    mr_bind_check(L, mr_comm_world(wire, &options, c));
-    return 1;
-}
+/* ---- what is no method ---- */
 
 static int b_raw_mpi(lua_State *L)
 {
@@ -601,8 +495,8 @@ static const mr_bind_row comm_methods[] = {
            "Reductions in two hops, first within nodes of so many consecutive ranks."),
     MR_ROW("__tostring", c_tostring, "(): string", "Rank and size."),
     MR_ROW_END};
-static const mr_bind_face comm_type = {COMM, "Ranks that call collectives together.", comm_methods,
-                                       free_comm};
+static const mr_bind_face comm_type = {mr_bind_comm_type, "Ranks that call collectives together.",
+                                       comm_methods, free_comm};
 
 static const mr_bind_row torus_methods[] = {
     MR_ROW("chunk", t_chunk, "(): integer", "Which of the equal chunks this rank owns, from 0."),
@@ -614,8 +508,9 @@ static const mr_bind_face torus_type = {TORUS, "Collectives in two hops.", torus
                                         free_torus};
 
 static const mr_bind_row comm_rows[] = {
-    MR_ROW_OPTIONS("world", b_world, "(options?: table): mr.Comm",
-                   "All ranks of a run; moonreel.comm finds out which they are.", world_fields),
+    MR_ROW_OPTIONS("world", mr_bind_world, "(options?: table): mr.Comm",
+                   "All ranks of a run; moonreel.comm finds out which they are.",
+                   mr_bind_world_fields),
     MR_ROW("raw_mpi", b_raw_mpi, "(op: string, x: mr.Tensor)",
            "MPI's own barrier, broadcast, all_reduce (f32) or send (and back), for benchmarks."),
     MR_ROW_END};

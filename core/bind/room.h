@@ -284,6 +284,13 @@ extern const char mr_bind_life_type[]; /* "mr.Life", a box of a page */
  * moonreel.comm. */
 void mr_bind_tell_where(lua_State *L);
 
+/* ---- what moonreel.core.comm has of world.c ---- */
+
+extern const char mr_bind_comm_type[]; /* "mr.Comm", a box of a group */
+/* Lua: world(options) with its fields */
+int mr_bind_world(lua_State *L);
+extern const mr_bind_field mr_bind_world_fields[];
+
 /* ---- what moonreel.core.index has of builder.c ---- */
 
 extern const char mr_bind_index_type[]; /* "mr.Index", a box of a reader */

@@ -1,5 +1,5 @@
 --- Ranks that a launcher tells where to meet: variables of torchrun and Slurm.
--- Covers: core/bind/comm.c lua/moonreel/comm/place.lua
+-- Covers: core/bind/comm.c core/bind/world.c lua/moonreel/comm/place.lua
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"
 

@@ -1,0 +1,113 @@
+/* bind: comm.world of moonreel.core.comm - the wire that a process has to the other ranks of its
+ * run, by what its launcher has told it. Licence: Apache-2.0 */
+#define _GNU_SOURCE
+#include "bind/room.h"
+#include "moonreel/comm.h"
+
+#include <string.h>
+#include <unistd.h>
+
+typedef struct world_options {
+    int rank, size, meeting, port, ports, listener, secret_fd, first, near;
+    int64_t fence;
+    const char *host, *run, *secret;
+    double deadline_s, lost_after_s;
+    bool check;
+} world_options;
+
+const mr_bind_field mr_bind_world_fields[] = {
+    MR_BIND_INT("rank", world_options, rank, 0, 0, "Of this process."),
+    MR_BIND_INT("size", world_options, size, 1, 1, "Ranks of the run; 1 needs no wire."),
+    MR_BIND_INT("meeting", world_options, meeting, -1, -1,
+                "Descriptor of the memory that ranks of this host share; -1: none, MPI or TCP."),
+    MR_BIND_STR("host", world_options, host, "Where rank 0 is, for TCP; nil: no TCP."),
+    MR_BIND_INT("port", world_options, port, 0, 0, "Where rank 0 listens."),
+    MR_BIND_INT("ports", world_options, ports, 1, 1, "So many from there on are tried."),
+    MR_BIND_INT("listener", world_options, listener, -1, -1,
+                "Descriptor of a socket that listens there, of rank 0."),
+    MR_BIND_STR("run", world_options, run, "The run; the same on all ranks."),
+    MR_BIND_INT("fence", world_options, fence, 0, 0, "The launch of the run, from 0."),
+    MR_BIND_STR("secret", world_options, secret, "What only ranks of the run know."),
+    MR_BIND_INT("secret_fd", world_options, secret_fd, -1, -1,
+                "Descriptor of a file with it, in its place."),
+    MR_BIND_INT("first", world_options, first, 0, 0, "Of the ranks of this host."),
+    MR_BIND_INT("near", world_options, near, 0, 0, "Ranks that `meeting` is for, with TCP."),
+    MR_BIND_NUM("lost_after_s", world_options, lost_after_s, 10,
+                "Seconds without an answer after which a host is lost, with TCP."),
+    MR_BIND_NUM("deadline_s", world_options, deadline_s, 600, "Seconds that a call may wait."),
+    MR_BIND_BOOL("check", world_options, check,
+                 "Compare the calls of all ranks before each collective."),
+    MR_BIND_END};
+
+// of the program file: another build on one host is found at the start
+static mr_status program_hash(uint64_t *out)
+{
+    char *bytes;
+    size_t n;
+    MR_TRY(mr_file_read_all("/proc/self/exe", &bytes, &n));
+    *out = mr_hash64(bytes, n);
+    mr_free(bytes);
+    return MR_OK;
+}
+
+static mr_status secret_of(const world_options *o, uint64_t key[2])
+{
+    char text[256];
+    ssize_t n = -1;
+    if (o->secret_fd >= 0 && (n = pread(o->secret_fd, text, sizeof text, 0)) <= 0)
+        return mr_fail(MR_E_NODE, "descriptor %d holds no secret of a run", o->secret_fd);
+    mr_hash128 h =
+        n > 0 ? mr_hash128_of(text, (size_t)n)
+              : mr_hash128_of(o->secret ? o->secret : "", strlen(o->secret ? o->secret : ""));
+    key[0] = h.lo, key[1] = h.hi;
+    return MR_OK;
+}
+
+static mr_status open_tcp(const world_options *o, mr_wire **wire)
+{
+    mr_tcp_place p = {.rank = o->rank,
+                      .size = o->size,
+                      .host = o->host,
+                      .port = o->port,
+                      .ports = o->ports,
+                      .listener = o->listener,
+                      .run = mr_hash64(o->run ? o->run : "", strlen(o->run ? o->run : "")),
+                      .fence = (uint64_t)o->fence,
+                      .deadline_s = o->deadline_s,
+                      .first = o->first,
+                      .near = o->near,
+                      .lost_after_s = o->lost_after_s};
+    mr_wire *shared = NULL;
+    MR_TRY(secret_of(o, p.secret));
+    if (o->meeting >= 0)
+        MR_TRY(mr_meeting_join(o->meeting, o->rank - o->first, o->near, &shared));
+    return mr_tcp_wire(&p, shared, wire);
+}
+
+static mr_status open_wire(const world_options *o, mr_wire **wire)
+{
+    *wire = NULL;
+    if (o->size == 1)
+        return MR_OK;
+    if (o->host)
+        return open_tcp(o, wire);
+    return o->meeting < 0 ? mr_mpi_wire(o->rank, o->size, o->deadline_s, wire)
+                          : mr_meeting_join(o->meeting, o->rank, o->size, wire);
+}
+
+int mr_bind_world(lua_State *L)
+{
+    world_options o;
+    mr_wire *wire;
+    mr_bind_options(L, 1, "comm.world", mr_bind_world_fields, &o);
+    if (o.rank >= o.size)
+        return mr_bind_raise(L, MR_E_USAGE, "rank %d of %d ranks: expected 0 to %d", o.rank, o.size,
+                             o.size - 1);
+    mr_comm_options options = {.deadline_s = o.deadline_s, .check = o.check};
+    if (o.size > 1)
+        mr_bind_check(L, program_hash(&options.program));
+    mr_comm **c = (mr_comm **)mr_bind_box(L, mr_bind_comm_type);
+    mr_bind_check(L, open_wire(&o, &wire));
+    mr_bind_check(L, mr_comm_world(wire, &options, c));
+    return 1;
+}
