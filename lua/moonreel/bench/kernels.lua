@@ -33,6 +33,8 @@ kernels.rows = {
   {op = "gelu_tanh", inputs = {{"", 2, 5, 256, 4608}}, limit = "bytes"},
   {op = "gelu_tanh_grad", inputs = {{"", 2, 5, 256, 4608}, {"", 2, 5, 256, 4608}}, limit = "bytes"},
   {op = "add", inputs = {X, X}, limit = "bytes"},
+  {op = "where", inputs = {{"bool", 2, 5, 256, 1152}, X, X}, limit = "bytes"},
+  {op = "sum_squares", inputs = {{"f32", 2 * 5 * 256 * 1152}}, limit = "bytes"},
 }
 
 --- Call use(run, cost) with a function that runs one row once, and the cost of its op, while its
