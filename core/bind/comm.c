@@ -64,8 +64,11 @@ static const mr_view *result_rows(lua_State *L, int arg, const char *who, const 
 {
     if (!lua_istable(L, arg) || lua_getfield(L, arg, "out") == LUA_TNIL)
         return push_rows(L, d, rows, dtype);
-    const mr_view *out = dense_at(L, -1, who);
     char text[128];
+    if (!mr_bind_to_tensor(L, -1))
+        mr_bind_raise(L, MR_E_USAGE, "%s: out: expected a tensor, got %s", who,
+                      luaL_typename(L, -1));
+    const mr_view *out = dense_at(L, -1, who);
     if (out->desc.dtype != dtype || mr_desc_count(&out->desc) != rows * row_count(d))
         mr_bind_raise(L, MR_E_SHAPE, "%s: out is %s: expected %lld elements of %s", who,
                       mr_desc_text(&out->desc, text, sizeof text), (long long)(rows * row_count(d)),
@@ -150,7 +153,11 @@ static mr_comm_kind kind_of(lua_State *L, const char *who, const char *name)
 
 static int c_barrier(lua_State *L)
 {
-    mr_bind_check(L, mr_comm_barrier(comm_at(L), luaL_optnumber(L, 2, 0)));
+    mr_comm *c = comm_at(L);
+    const double s = luaL_optnumber(L, 2, 0);
+    if (!(s >= 0))
+        return mr_bind_raise(L, MR_E_USAGE, "barrier: deadline_s is %g: expected seconds", s);
+    mr_bind_check(L, mr_comm_barrier(c, s));
     return 0;
 }
 

@@ -103,6 +103,9 @@ int mr_bind_world(lua_State *L)
     if (o.rank >= o.size)
         return mr_bind_raise(L, MR_E_USAGE, "rank %d of %d ranks: expected 0 to %d", o.rank, o.size,
                              o.size - 1);
+    if (!(o.deadline_s >= 0))
+        return mr_bind_raise(L, MR_E_USAGE, "comm.world: deadline_s is %g: expected seconds",
+                             o.deadline_s);
     mr_comm_options options = {.deadline_s = o.deadline_s, .check = o.check};
     if (o.size > 1)
         mr_bind_check(L, program_hash(&options.program));

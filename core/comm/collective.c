@@ -143,10 +143,9 @@ static mr_status gather(mr_comm *c, const mr_comm_head *call, size_t width, cons
     for (int d = 1; d < c->size; d++) {
         int from = after(c, d);
         at = from == 0 ? 0 : at;
-        if (bytes)
-            comm_send(c, call, before(c, d), out + mine, bytes);
-        if (counts[from])
-            comm_receive(c, call, from, out + at, (size_t)counts[from] * width);
+        // also of nothing: the other side may think otherwise
+        comm_send(c, call, before(c, d), out + mine, bytes);
+        comm_receive(c, call, from, out + at, (size_t)counts[from] * width);
         at += (size_t)counts[from] * width;
     }
     return comm_exchange(c, call, 0);
@@ -237,9 +236,10 @@ static mr_status reduce_piece(mr_comm *c, const mr_comm_head *call, const chunk 
         c->parts[i] = theirs;
         if (i == c->rank)
             continue;
-        if (some > 0)
+        // the first piece also of nothing: the other side may think otherwise
+        if (some > 0 || at == 0)
             comm_send(c, call, i, theirs, (size_t)some * width);
-        if (own <= 0)
+        if (own <= 0 && at > 0)
             continue;
         comm_receive(c, call, i, waiting, (size_t)own * width);
         c->parts[i] = waiting, waiting += (size_t)own * width;

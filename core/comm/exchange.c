@@ -19,9 +19,14 @@ const char *mr_comm_op_name(mr_comm_op op)
 
 const char *comm_call_text(const mr_comm_head *head, char *buf, size_t cap)
 {
-    int n = snprintf(buf, cap, "%s %u", mr_comm_op_name((mr_comm_op)head->op), head->seq);
-    if (head->op == MR_COMM_BROADCAST)
-        n += snprintf(buf + n, cap - (size_t)n, " from %u", head->detail);
+    static const char *const details[MR_COMM_OP_COUNT] = {
+        [MR_COMM_BROADCAST] = "from", [MR_COMM_SPLIT] = "on lane", [MR_COMM_SHIFT] = "by"};
+    const mr_comm_op op = (mr_comm_op)head->op;
+    int n = snprintf(buf, cap, "%s %u", mr_comm_op_name(op), head->seq);
+    if (op < MR_COMM_OP_COUNT && details[op])
+        n += snprintf(buf + n, cap - (size_t)n, " %s %u", details[op], head->detail);
+    else if (head->detail)
+        n += snprintf(buf + n, cap - (size_t)n, " %s", mr_comm_kind_name(head->detail));
     if (head->count)
         snprintf(buf + n, cap - (size_t)n, " (%lld %s)", (long long)head->count,
                  mr_dtype_name((mr_dtype)head->dtype));

@@ -6,24 +6,30 @@
 --
 -- @module moonreel.comm
 local core = require "moonreel.core.comm"
+local options = require "moonreel.text.options"
 local place = require "moonreel.comm.place"
 
 local comm = {}
 
 local opened
 
+local read = options.declare("comm.world", {
+  { "deadline_s", "number", "seconds that a call may wait", default = 600 },
+  { "check", "boolean", "compare the calls of all ranks before each collective" },
+  { "lost_after_s", "number", "seconds without an answer after which a host is lost",
+    default = 10 },
+})
+
 --- All ranks of this run; the first call meets them, later ones give the same world. Alone it has
 -- one rank and needs nobody.
----@param options table|nil  of the first call: deadline_s (600), check (compare all calls),
----   lost_after_s (10: of a host that does not answer)
+---@param given table|nil  of the first call: deadline_s, check, lost_after_s
 ---@return mr.Comm
-function comm.world(options)
+function comm.world(given)
+  local o = read(given)
   if not opened then
     local here = place.find()
-    options = options or {}
-    local given = { rank = here.rank, size = here.size, meeting = here.meeting,
-      deadline_s = options.deadline_s, check = options.check,
-      lost_after_s = options.lost_after_s }
+    given = { rank = here.rank, size = here.size, meeting = here.meeting,
+      deadline_s = o.deadline_s, check = o.check, lost_after_s = o.lost_after_s }
     for key, value in pairs(here.tcp or {}) do
       given[key] = value
     end

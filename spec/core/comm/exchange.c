@@ -79,6 +79,32 @@ static mr_status wants_more(mr_comm *c)
     return mr_comm_all_to_all(c, MR_U8, in, ones, out, more);
 }
 
+// three elements in all, of which those ranks have none that are asked for them
+static mr_status gathers_from_one(mr_comm *c)
+{
+    float all[3];
+    const int64_t counts[N] = {0, 3, 0};
+    return mr_comm_all_gather(c, MR_F32, NULL, counts, all);
+}
+static mr_status gathers_from_another(mr_comm *c)
+{
+    float all[3];
+    const int64_t counts[N] = {3, 0, 0};
+    return mr_comm_all_gather(c, MR_F32, NULL, counts, all);
+}
+static mr_status shares_for_one(mr_comm *c)
+{
+    float x[3] = {0}, own[3];
+    const int64_t counts[N] = {0, 3, 0};
+    return mr_comm_reduce_scatter(c, MR_COMM_SUM, MR_F32, x, counts, MR_F32, own);
+}
+static mr_status shares_for_another(mr_comm *c)
+{
+    float x[3] = {0}, own[3];
+    const int64_t counts[N] = {3, 0, 0};
+    return mr_comm_reduce_scatter(c, MR_COMM_SUM, MR_F32, x, counts, MR_F32, own);
+}
+
 /* So many ranks fail at least; some one of them says `part`. */
 static void fail(odd o, int least, bool check, mr_status code, const char *part)
 {
@@ -111,9 +137,14 @@ static void disagreements(void)
     fail((odd){reduces, reduces_numbers}, 3, false, MR_E_SHAPE,
          "rank 1 makes all_reduce 0 (3 i32)");
     fail((odd){reduces, reduces_more}, 3, false, MR_E_SHAPE, "rank 1 makes all_reduce 0 (4 f32)");
-    fail((odd){reduces, largest}, 3, false, MR_E_NODE, "is at all_reduce 0");
+    fail((odd){reduces, largest}, 3, false, MR_E_NODE, "is at all_reduce 0 max (3 f32)");
     fail((odd){gives_little, wants_more}, 1, false, MR_E_SHAPE,
          "rank 0 sends 1 bytes to this rank, 1, which expects 2");
+    // those who have nothing say so, and are not waited for
+    fail((odd){gathers_from_one, gathers_from_another}, 3, false, MR_E_SHAPE,
+         "sends 0 bytes to this rank, 0, which expects 12");
+    fail((odd){shares_for_one, shares_for_another}, 1, false, MR_E_SHAPE,
+         "sends 12 bytes to this rank, 1, which expects 0");
     fail((odd){reduces, leaves}, 2, false, MR_E_NODE, "rank 1 has left the world");
 }
 

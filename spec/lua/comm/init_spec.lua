@@ -80,6 +80,13 @@ describe("a world of one", function()
     -- in elements that would be 2^64, or 0
     fails("MR_E_USAGE", "receives%[1%] is 1099511627776: expected a number of rows, 0 to 8388608",
       world.all_to_all, world, T.new("u8", { 0, 1 << 24 }), { receives = { 1 << 40 } })
+    fails("MR_E_USAGE", "all_gather: out: expected a tensor, got number", world.all_gather, world,
+      x, { out = 3 })
+    fails("MR_E_USAGE", "barrier: deadline_s is %-1: expected seconds", world.barrier, world, -1)
+    fails("MR_E_USAGE", "deadline_s is %-?nan: expected seconds",
+      require("moonreel.core.comm").world, { deadline_s = 0 / 0 })
+    fails("MR_E_USAGE", "comm.world: no option 'deadline', did you mean 'deadline_s'", comm.world,
+      { deadline = 5 })
     fails("MR_E_USAGE", "did you mean 'sends'", world.all_to_all, world, x, { send = { 3 } })
     fails("MR_E_USAGE", "1 ranks, 2 per node: expected a divisor", world.torus, world, 2)
     fails("MR_E_USAGE", "send: rank 0 is this one", world.send, world, x, 0)
