@@ -42,6 +42,32 @@ describe("data.expression", function()
     problem("(function() math.huge = 1 end)()", "'huge' cannot be set")
     problem("os.exit(0)", "no field 'os'")
     problem("load('return 1')", "no field 'load'")
+    problem(" ", "expression ' ': is empty; try: 'fps >= 23")
+  end)
+
+  it("says where the expression stands, not where in it", function()
+    for _, text in ipairs { "asthetic > 5", "fps >", "text + 1" } do
+      local _, story = pcall(value, text)
+      assert.is_nil(tostring(story):find("[string", 1, true))
+    end
+  end)
+
+  it("tells habits of other languages how Lua says it", function()
+    for text, try in pairs { ["fps > 3 && image"] = "'and' instead of '&&'",
+      ["fps > 3 || image"] = "'or' instead of '||'", ["fps != 24"] = "'~=' instead of '!='",
+      ["fps <> 24"] = "'~=' instead of '<>'", ["!image"] = "'not' instead of '!'",
+      ["fps > 3 AND image"] = "'and' instead of 'AND'", ["NOT image"] = "'not' instead of 'NOT'",
+      ["text = 'red'"] = "'==' instead of '='", ["flow is NULL"] = "'FIELD == nil' "
+        .. "instead of 'is null'",
+      ["flow IS NOT NULL"] = "'FIELD ~= nil' instead of 'is not null'",
+      ["text LIKE '%red%'"] = "'text:find('words')' instead of 'like'",
+      ["fps BETWEEN 2 AND 3"] = "instead of 'between'", ["fps in (24, 25)"] = "instead of 'in'",
+      } do
+      problem(text, "; try: .*" .. try:gsub("%p", "%%%0") .. "$")
+    end
+    -- nothing is made of what is quoted, or of what no habit explains
+    problem("text == 'a && b' fps", "expected near 'fps'$")
+    problem("fps >= ", "near <eof>$")
   end)
 
   it("ends what does not end", function()
@@ -53,6 +79,13 @@ describe("data.expression", function()
     for _ = 1, 20 do
       assert.equal(125250, test(row))
     end
-    expression.budget = 1000 * 1000
+    expression.budget = 10 * 1000 * 1000
+    -- also in what the library does
+    local slow = setmetatable({ text = ("a"):rep(2000) }, { __index = row })
+    assert.is_nil(expression.compile("text:find('.-.-.-.-.-.-b')", columns)(slow))
+    assert.is_nil(expression.compile("string.find(text, '.-.-.-.-.-.-b')", columns)(slow))
+    problem("text:rep(1e9)", "a/b%.mp4: string%.rep: the text would pass 1048576 bytes")
+    problem("text:find('(a)%1')", "a/b%.mp4: pattern '%(a%)%%1': '%%1' is not known here")
+    assert.equal(1, (("a"):find("a")))
   end)
 end)
