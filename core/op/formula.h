@@ -93,6 +93,14 @@ FORMULA vf formula_gelu_slope(vf x)
     return vf_fma(x * s * (vf_set(1.0f) - s), du, s);
 }
 
+/* ---- pixels ---- */
+
+/* 0..255 becomes -1..1. */
+FORMULA vf formula_pixel(vf x)
+{
+    return vf_fma(x, vf_set((float)(2.0 / 255)), vf_set(-1.0f));
+}
+
 /* ---- attention ---- */
 
 /* A score's weight e^(score - low); low is the row's maximum, or the log of its sum. */

@@ -6,7 +6,6 @@
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
-local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
 
 local reconstruction = {}
@@ -86,7 +85,7 @@ function losses.pictures(g, auto, io, cells)
   local pixels = io.pixels:reshape { back.shape[1], 3, table.unpack(io.pixels.shape, 4) }
   -- sizes that are no whole cells come back smaller
   pixels = pixels:slice(2, 0, back.shape[3]):slice(3, 0, back.shape[4])
-  local difference = back - ops.affine(nn.cast(pixels, "f32"), { scale = 2 / 255, shift = -1 })
+  local difference = back - ops.normalise_u8(pixels, { dtype = "f32" })
   local squared = difference * difference
   return each(squared + ops.sqrt((ops.affine(squared, { shift = EDGE }))), io.B),
     divergence(normal, io.B)

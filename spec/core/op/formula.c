@@ -144,6 +144,9 @@ static void edges(void)
 
 static void pairs(void)
 {
+    CHECK(formula_pixel(0) == -1);
+    CHECK_NEAR(formula_pixel(255), 1, 2e-7);
+    CHECK_NEAR(formula_pixel(51), -0.6, 1e-7);
     CHECK_NEAR(formula_turn_first(1, 2, 0.6f, 0.8f), -1, 1e-6);
     CHECK_NEAR(formula_turn_second(1, 2, 0.6f, 0.8f), 2, 1e-6);
     CHECK_NEAR(formula_weight(3, 2), exp(1), 1e-6);

@@ -13,6 +13,8 @@ int main(void)
     contract_fast("accumulate", "acc=[1152] f32 x=[1152] bf16", 0);
     contract_fast("cast", "x=[9,520] f32 dtype=bf16", 0);
     contract_fast("cast", "x=[9,520] bf16 dtype=f32", 0);
+    contract_fast("normalise_u8", "x=[2,3,16,136] u8 0..255 dtype=bf16", 0);
+    contract_fast("normalise_u8", "x=[3,1027] u8 0..255 dtype=f32", 0);
     contract_fast("where", "mask=[5,512] bool a=[5,512] bf16 b=[5,512] bf16", 0);
     contract_fast("where", "mask=[5,512] bool a=[5,512] f32 b=[5,512] f32", 0);
     // dense rows that lie apart go in pieces, others element by element

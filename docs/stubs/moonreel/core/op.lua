@@ -168,6 +168,12 @@ function op.mean(x, attributes) end
 ---@return any
 function op.mul(a, b) end
 
+--- Pixels as floats: 0..255 becomes -1..1, in f32 or bf16.
+---@param x? mr.Tensor|mr.Value|false
+---@param attributes? table
+---@return any
+function op.normalise_u8(x, attributes) end
+
 --- Cut [B, C, T, H, W] into tokens [B, T', H'*W', C*pt*ph*pw], zeros beyond the end.
 ---@param x? mr.Tensor|mr.Value|false
 ---@param attributes? table

@@ -92,8 +92,7 @@ function Autoencoder.tail(_, frames, latent) return math.min(frames, latent) end
 
 -- coefficients before normalisation: u8 [B, T, 3, H, W] -> f32 [B, T, blocks, 24]
 local function coefficients(g, pixels)
-  local x = nn.cast(pixels:permute{0, 2, 1, 3, 4}, "f32")
-  x = ops.affine(x, {scale = 2 / 255, shift = -1})
+  local x = ops.normalise_u8(pixels:permute{0, 2, 1, 3, 4}, {dtype = "f32"})
   return (ops.linear(ops.patchify(x, {pt = 1, ph = BLOCK, pw = BLOCK}),
     g:const(forward_matrix(BLOCK, KEPT, CHANNELS))))
 end
