@@ -8,6 +8,13 @@
 
 /* ---- shares ---- */
 
+#define ONE ((int64_t)1 << 32) // a share of 1
+
+static int64_t share_of(double weight, double sum)
+{
+    return sum > 0 ? (int64_t)(weight / sum * (double)ONE) : 0;
+}
+
 static double weight_at(const blend_source *s, uint64_t x)
 {
     if (!s->n_weights)
@@ -46,16 +53,15 @@ static bool has_ended(const blend_source *s)
 // What rounding leaves goes to the largest.
 static bool shares_now(const mr_blend *m, int64_t share[MR_SOURCES_MAX])
 {
-    const int64_t one = (int64_t)1 << 32;
     double weight[MR_SOURCES_MAX], sum = 0;
     for (int32_t i = 0; i < m->n; i++) {
         weight[i] = has_ended(&m->sources[i]) ? 0 : weight_at(&m->sources[i], m->at.samples);
         sum += weight[i];
     }
-    int64_t left = one;
+    int64_t left = ONE;
     int32_t largest = 0;
     for (int32_t i = 0; i < m->n; i++) {
-        share[i] = sum > 0 ? (int64_t)(weight[i] / sum * (double)one) : 0;
+        share[i] = share_of(weight[i], sum);
         left -= share[i];
         largest = weight[i] > weight[largest] ? i : largest;
     }
@@ -90,7 +96,7 @@ mr_status mr_blend_next(mr_blend *m, mr_draw *d)
     MR_TRY(mr_order_next(m->sources[d->source].order, d));
     for (int32_t i = 0; i < m->n; i++)
         m->at.deficit[i] += share[i] * d->n;
-    m->at.deficit[d->source] -= (int64_t)d->n << 32;
+    m->at.deficit[d->source] -= (int64_t)d->n * ONE;
     m->at.taken[d->source] += (uint64_t)d->n;
     m->at.samples += (uint64_t)d->n;
     d->shares = m->at;
@@ -141,6 +147,35 @@ static mr_status check_source(const mr_source *sources, int32_t i)
                          s->name);
 }
 
+// Where source i is given weight k. The first weight of a jump holds up to the sample before it.
+static uint64_t place_of(const blend_source *s, int32_t k)
+{
+    const mr_weight *w = &s->weights[k];
+    bool jumps = k + 1 < s->n_weights && w[1].samples == w->samples;
+    return w->samples - (jumps && w->samples);
+}
+
+// A weight that is given and rounds to no share at all would never be drawn.
+static mr_status check_shares(const mr_blend *m)
+{
+    for (int32_t i = 0; i < m->n; i++) {
+        const blend_source *s = &m->sources[i];
+        for (int32_t k = 0; k < s->n_weights; k++) {
+            uint64_t x = place_of(s, k);
+            double weight = weight_at(s, x), others = -weight;
+            for (int32_t j = 0; j < m->n; j++)
+                others += weight_at(&m->sources[j], x);
+            if (weight > 0 && share_of(weight, others + weight) == 0)
+                return mr_fail(MR_E_RECIPE,
+                               "sources.%s: weight %g at %llu samples, against %g of the others, "
+                               "is too little to be drawn ever; expected 0, or %.3g and more",
+                               s->name, weight, (unsigned long long)x, others,
+                               1.01 * others / (double)ONE);
+        }
+    }
+    return MR_OK;
+}
+
 static mr_status add_source(mr_blend *m, const mr_source *from, const mr_bucket_rule *rule,
                             const mr_order_options *options)
 {
@@ -181,6 +216,8 @@ mr_status mr_blend_new(const mr_source *sources, int32_t n, const mr_bucket_rule
     mr_status st = MR_OK;
     for (int32_t i = 0; i < n && st == MR_OK; i++)
         st = add_source(m, &sources[i], rule, options);
+    if (st == MR_OK)
+        st = check_shares(m);
     if (st == MR_OK)
         *out = m;
     else

@@ -575,5 +575,6 @@ mr_status mr_order_next(mr_order *o, mr_draw *d)
     d->last = order_is_used_up(o);
     o->at.slot.left = d->last ? 0 : MR_MAX(o->at.slot.left - 1, 0);
     d->slot = o->at.slot, d->tail = o->at.tail;
-    return MR_OK;
+    // Behind the last epoch nothing begins, and what it drew is looked at here.
+    return d->last && o->at.epoch + 1 == o->epochs ? check_accounts(o, NULL) : MR_OK;
 }

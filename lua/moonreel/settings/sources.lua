@@ -7,6 +7,7 @@ local nearest = require "moonreel.text.nearest"
 local sources = {}
 
 local BLEND_SHARE, BLEND_STEPS = 0.05, 200
+local UNITS <const> = 2 ^ 32 -- of a share of 1, as the order counts what is due
 local TRIM_TOP = 0.0001 -- whose removal stopped a divergence
 
 local function sorted_keys(t)
@@ -29,6 +30,20 @@ local function step_samples(settings)
     end
   end
   return most * settings.virtual_ranks * settings.accumulate
+end
+
+-- a weight that rounds to no share at all is refused: its source would never be drawn
+local function check_share(settings, phase, i, name, weight, sum)
+  if weight == 0 or weight / sum * UNITS >= 1 then
+    return
+  end
+  local source = ("dataset.sources.%s."):format(name)
+  local own = phase.weights and phase.weights[name]
+  local field = own and ("dataset.phases.%d.weights.%s"):format(i, name) or source .. "weight"
+  local set = own or settings:plain("dataset.sources")[name].weight
+  blame.raise(settings, set and field or source .. "data_path", "MR_E_RECIPE", "%s is %g, against "
+    .. "%g of the others: too little to be drawn ever; expected 0, or %.3g and more", field, weight,
+    sum - weight, 1.01 * (sum - weight) / UNITS)
 end
 
 -- what a source weighs in a phase, as shares of 1; raises for names that are none, or all zero
@@ -54,10 +69,12 @@ local function shares_of(settings, list, phase, i)
     blame.raise(settings, field, "MR_E_RECIPE", "dataset.phases.%d: no source has a weight above "
       .. "0; try: a weight for one of %s", i, table.concat(names, ", "))
   end
-  for name, weight in pairs(weights) do
-    weights[name] = weight / sum
+  local shares = {}
+  for _, name in ipairs(names) do
+    check_share(settings, phase, i, name, weights[name], sum)
+    shares[name] = weights[name] / sum
   end
-  return weights
+  return shares
 end
 
 -- samples over which a phase takes the place of the one before it

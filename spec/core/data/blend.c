@@ -128,12 +128,17 @@ static bool draw_stream(uint64_t draws, bool constant)
         good = CHECK_OK(mr_blend_next(s.m, &d)) && count(&t, &s, &d);
         blend_position_advance(&p, &d);
         most = MR_MAX(most, (uint64_t)d.n * (uint64_t)s.slot);
-        // who has no share is not drawn; what is due to one stays within a slot or two
+        // Who has no share is not drawn. What is due to one of n sources stays within 1 + 1/2 + ..
+        // + 1/(n-1) slots: as the one with most is drawn, the k largest dues together are at most
+        // k/(k+1) of the k + 1 largest and a slot, and all n together are 0.
         int64_t sum = 0;
+        double slots = 0;
+        for (int k = 1; k < s.n; k++)
+            slots += 1.0 / k;
         for (int i = 0; i < s.n; i++) {
             sum += d.shares.deficit[i];
-            good = good &&
-                   (!constant || CHECK(llabs(d.shares.deficit[i]) <= (int64_t)(2 * most) << 32));
+            good = good && (!constant || CHECK(llabs(d.shares.deficit[i]) <=
+                                               (int64_t)(slots * (double)(most << 32)) + 400));
         }
         const mr_weight *w = s.weights[d.source];
         for (int j = 0; j < 2 && !constant && s.slot == 1; j++)
@@ -152,6 +157,7 @@ static bool draw_stream(uint64_t draws, bool constant)
                        CHECK(memcmp(ids[0], ids[1], sizeof ids[0][0] * (size_t)d.n) == 0) &&
                        CHECK(memcmp(&a.shares, &d.shares, sizeof a.shares) == 0) &&
                        count(&t, &s, &d);
+                most = MR_MAX(most, (uint64_t)d.n * (uint64_t)s.slot);
                 blend_position_advance(&p, &d);
             }
             mr_blend_free(before);
@@ -243,6 +249,51 @@ static void ends(void)
     mr_bucket_rule_free(rule);
 }
 
+// A weight of which nothing is left when shares are counted is refused; the one that is offered
+// instead is drawn. What is small for a moment, on a ramp or before a jump, is none.
+static void tiny_weights(void)
+{
+    mr_weight tiny = {0, 1e-12}, ramp[] = {{0, 0}, {(uint64_t)1 << 40, 1}},
+              late[] = {{0, 1}, {500, 1e-12}}, jump[] = {{0, 1}, {500, 1}, {500, 1e12}, {600, 1}},
+              with_it[] = {{0, 1}, {500, 1}, {500, 1e12}, {600, 1}},
+              before[] = {{500, 1e-12}, {500, 1}};
+    mr_source two[] = {{.name = "a", .index = indexes[0]},
+                       {.name = "b", .index = indexes[3], .weights = &tiny, .n_weights = 1}};
+    mr_bucket_rule *rule;
+    mr_blend *m;
+    double least = 0;
+    CHECK_OK(make_rule(&rule));
+    mr_order_options o = {.seed = 1};
+    CHECK_FAILS(mr_blend_new(two, 2, rule, &o, &m), MR_E_RECIPE,
+                "sources.b: weight 1e-12 at 0 samples, against 1 of the others, is too little");
+    sscanf(strstr(mr_error_last()->text, "expected 0, or "), "expected 0, or %lf", &least);
+    CHECK(least > 2.3e-10 && least < 2.4e-10);
+    tiny.weight = least;
+    if (CHECK_OK(mr_blend_new(two, 2, rule, &o, &m))) {
+        uint64_t taken[SETS];
+        draws_of(m, 100, taken);
+        CHECK(taken[1] > 0 && taken[1] <= BATCH_MAX);
+        mr_blend_free(m);
+    }
+    two[1].weights = late, two[1].n_weights = 2;
+    CHECK_FAILS(mr_blend_new(two, 2, rule, &o, &m), MR_E_RECIPE, "weight 1e-12 at 500 samples");
+    two[1].weights = before, two[1].n_weights = 2;
+    CHECK_FAILS(mr_blend_new(two, 2, rule, &o, &m), MR_E_RECIPE, "at 499 samples");
+    two[1].weights = ramp, two[1].n_weights = 2;
+    if (CHECK_OK(mr_blend_new(two, 2, rule, &o, &m)))
+        mr_blend_free(m);
+    two[0].weights = with_it, two[0].n_weights = 4;
+    two[1].weights = jump, two[1].n_weights = 4;
+    if (CHECK_OK(mr_blend_new(two, 2, rule, &o, &m)))
+        mr_blend_free(m);
+    // alone, any weight is all there is
+    tiny.weight = 1e-300;
+    two[1].weights = &tiny, two[1].n_weights = 1;
+    if (CHECK_OK(mr_blend_new(two + 1, 1, rule, &o, &m)))
+        mr_blend_free(m);
+    mr_bucket_rule_free(rule);
+}
+
 static void wrong_input(void)
 {
     mr_bucket_rule *rule;
@@ -252,13 +303,16 @@ static void wrong_input(void)
 #define TRY(text, ...)                                                                             \
     CHECK_FAILS(mr_blend_new((mr_source[]){__VA_ARGS__}, 2, rule, &o, &m), MR_E_RECIPE, text)
     mr_source good = {.name = "a", .index = indexes[0]};
-    mr_weight nan = {0, NAN}, less = {0, -1}, none = {0, 0}, back[] = {{5, 1}, {4, 1}};
+    mr_weight nan = {0, NAN}, less = {0, -1}, none = {0, 0}, back[] = {{5, 1}, {4, 1}},
+              all = {0, INFINITY};
     TRY("two of them are called 'a'", good, good);
     TRY("'b c' is no name", good, {.name = "b c", .index = indexes[1]});
     TRY("sources.b: weight nan", good,
         {.name = "b", .index = indexes[1], .weights = &nan, .n_weights = 1});
     TRY("sources.b: weight -1", good,
         {.name = "b", .index = indexes[1], .weights = &less, .n_weights = 1});
+    TRY("sources.b: weight inf", good,
+        {.name = "b", .index = indexes[1], .weights = &all, .n_weights = 1});
     TRY("one behind the other", good,
         {.name = "b", .index = indexes[1], .weights = back, .n_weights = 2});
     TRY("its weight is 0 all the time", good,
@@ -303,6 +357,7 @@ int main(void)
     }
     weights_are_kept();
     ends();
+    tiny_weights();
     wrong_input();
     for (uint64_t i = 0; i < n; i++) {
         uint64_t at = state;

@@ -351,6 +351,57 @@ static void exclusion(void)
     stop(&a);
 }
 
+// A state that tells of other samples than those of its draws is found out at the end of its epoch:
+// before the next one begins, and also where none does.
+static void accounts(void)
+{
+    char path[300];
+    const int batches[5] = {3, 4, 2, 5, 1};
+    snprintf(path, sizeof path, "%s", clips_path("order.mrx"));
+    run a;
+    if (!CHECK_OK(rows_build(path, 4, 500, 0)) || !start(&a, path, batches, 11, NULL))
+        return;
+    mr_position p;
+    char *text;
+    for (int i = 0; i < 20; i++)
+        CHECK_OK(mr_order_next(a.order, &a.d));
+    CHECK_OK(mr_position_init(&p, a.order));
+    // one sample is told to be of another bucket, or the samples are others
+    int32_t from = 0, to = mr_bucket_rule_count(a.rule) - 1;
+    while (!p.taken[from])
+        from++;
+    while (to == from || p.taken[to] >= mr_order_samples(a.order, to))
+        to--;
+    p.taken[from]--, p.taken[to]++;
+    for (int way = 0; way < 3; way++) {
+        if (way == 1)
+            p.taken[from]++, p.taken[to]--, p.digest++;
+        else if (way == 2)
+            p.digest--;
+        CHECK_OK(mr_position_text(&p, a.order, false, &text));
+        for (uint64_t epochs = 0; epochs <= 1; epochs++) {
+            mr_order *o;
+            CHECK_OK(mr_order_new(a.index, a.rule,
+                                  &(mr_order_options){.seed = 11, .epochs = epochs}, &o));
+            CHECK_OK(mr_order_restore(o, text, NULL, 0, NULL));
+            mr_status st = MR_OK;
+            a.d.last = false;
+            while (!a.d.last && st == MR_OK)
+                st = mr_order_next(o, &a.d);
+            CHECK_INT(st, way < 2 && epochs ? MR_E_INTERNAL : MR_OK);
+            if (st == MR_OK)
+                st = mr_order_next(o, &a.d);
+            CHECK_INT(st, way < 2 ? MR_E_INTERNAL : MR_OK);
+            if (st != MR_OK)
+                CHECK(strstr(mr_error_last()->text, "epoch 0 drew "));
+            mr_order_free(o);
+        }
+        mr_free(text);
+    }
+    mr_position_fini(&p);
+    stop(&a);
+}
+
 static void state_is_small(void)
 {
     enum { LENGTHS = 40 };
@@ -414,6 +465,7 @@ int main(void)
     said_again(300000, 250, 12);
     what_is_refused();
     exclusion();
+    accounts();
     state_is_small();
     return check_done();
 }

@@ -72,6 +72,13 @@ describe("settings.sources", function()
       ['sources = { a = { data_path = "a.mrx", weight = 0 }, b = { data_path = "b.mrx" } }'] =
         "%.lua:4: dataset.sources.a: its weight is 0 in every phase; expected one above 0; try: "
         .. "dataset.sources.a.weight=1, or leave it out",
+      ['sources = { a = { data_path = "a.mrx", weight = 1e-12 }, b = { data_path = "b.mrx" } }'] =
+        "%.lua:4: dataset.sources.a.weight is 1e%-12, against 1 of the others: too little to be "
+        .. "drawn ever; expected 0, or 2.35e%-10 and more",
+      ['sources = { a = { data_path = "a.mrx", weight = 1e11 }, b = { data_path = "b.mrx" } }'] =
+        "%.lua:4: dataset.sources.b.weight is 1, against 1e%+11 of the others",
+      [two .. "phases = { { samples = 9 }, { weights = { b = 1e-12 } } }"] = "%.lua:6: "
+        .. "dataset.phases.2.weights.b is 1e%-12, against 1 of the others",
       ['sources = { a = { data_path = "a.mrx", quantiles = { 0, 0.5 } } }'] =
         "%.lua:4: dataset.sources.a.column is none: quantiles of what",
       ['sources = { a = { data_path = "a.mrx", column = "c", quantiles = { 0.5, 0.5 } } }'] =
@@ -87,7 +94,7 @@ describe("settings.sources", function()
   end)
 
   it("leaves numbers that are none to the fields", function()
-    for text, pattern in pairs { ["weight = -1"] = "number of at least 0",
+    for text, pattern in pairs { ["weight = -1"] = "number from 0",
       ["weight = 0/0"] = "expected number", ["weight = 'much'"] = "expected number",
       ["epochs = 1.5"] = "expected integer", ["wieght = 1"] = "did you mean .*weight" } do
       local ok, problem = pcall(bake, 'sources = { a = { data_path = "a.mrx", ' .. text .. " } }")

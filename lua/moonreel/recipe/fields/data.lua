@@ -20,7 +20,7 @@ return {
       "an index NAME.mrx, or a table of clips: then the index beside it is used or built first" },
   { "dataset.sources", { map = { record = {
       { "data_path", "text" },
-      { "weight", "number", min = 0 },
+      { "weight", "number", min = 0, max = 1e12 },
       { "epochs", "integer", min = 0 },
       { "column", "text" }, { "quantiles", { list = "number", count = 2 }, min = 0, max = 1 },
       { "trim_top", "number", min = 0, max = 1 },
@@ -33,7 +33,7 @@ return {
       .. "field). Each is trained epoch by epoch in an order of its own" },
   { "dataset.phases", { map = { record = {
       { "samples", "integer", min = 1, unit = "samples" },
-      { "weights", { map = "number" }, min = 0 },
+      { "weights", { map = "number" }, min = 0, max = 1e12 },
       { "blend", "integer", min = 0, unit = "samples" } } }, key = "integer" }, none = true,
     reader = "data", resume = "free",
     help = "weights of the sources that change as samples are drawn: one behind the other, each "
