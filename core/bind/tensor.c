@@ -31,8 +31,27 @@ mr_tensor *mr_bind_tensor(lua_State *L, int arg)
     return mr_bind_unbox(L, arg, TYPE);
 }
 
+/* Lua's collector sees the few bytes of a tensor's box alone. It is asked for a round when tensors
+ * hold more than at the least since its last one, by a quarter and at least by LET. */
+static void collect(lua_State *L)
+{
+    enum { LET = 64 << 20 };
+    static const char least;
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &least);
+    const size_t then = (size_t)lua_tointeger(L, -1), now = mr_tensor_held();
+    lua_pop(L, 1);
+    const bool full = now > then + MR_MAX(then / 4, LET) && lua_gc(L, LUA_GCISRUNNING);
+    if (full)
+        lua_gc(L, LUA_GCCOLLECT);
+    if (full || now < then) {
+        lua_pushinteger(L, (lua_Integer)mr_tensor_held());
+        lua_rawsetp(L, LUA_REGISTRYINDEX, &least);
+    }
+}
+
 mr_tensor **mr_bind_new_tensor(lua_State *L)
 {
+    collect(L);
     return (mr_tensor **)mr_bind_box(L, TYPE);
 }
 
@@ -67,6 +86,12 @@ int mr_bind_dims(lua_State *L, int arg, int64_t *dim)
 static const mr_view *view_at(lua_State *L, int arg)
 {
     return mr_tensor_view(mr_bind_tensor(L, arg));
+}
+
+static int t_held(lua_State *L)
+{
+    lua_pushinteger(L, (lua_Integer)mr_tensor_held());
+    return 1;
 }
 
 /* count(dims) -> elements of a shape, of any rank. */
@@ -530,6 +555,8 @@ static const mr_bind_row tensor_module_rows[] = {
            "(pointer: lightuserdata, bytes: integer, dtype: mr.Dtype, dims: integer[], owner?: "
            "any): mr.Tensor",
            "A tensor over memory of somebody else; owner is kept alive with it."),
+    MR_ROW("held", t_held, "(): integer",
+           "Bytes of all tensors that are there. Those that nothing names any more go in rounds."),
     MR_ROW("count", t_count, "(dims: integer[]): integer", "Elements of a shape."),
     MR_ROW_FIELD("methods", "table", "Methods of all tensors; Lua modules add theirs."),
     MR_ROW_END};

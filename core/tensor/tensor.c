@@ -8,7 +8,10 @@ typedef struct storage {
     _Atomic int refs;
     void (*release)(void *user);
     void *user;
+    size_t bytes; /* of our own; 0: foreign */
 } storage;
+
+static _Atomic size_t held;
 
 struct mr_tensor {
     storage *storage;
@@ -30,6 +33,7 @@ static void storage_unref(storage *s)
         return;
     if (s->release)
         s->release(s->user);
+    atomic_fetch_sub(&held, s->bytes);
     mr_free(s);
 }
 
@@ -43,7 +47,7 @@ mr_status mr_tensor_wrap(const mr_desc *desc, void *data, void (*release)(void *
         return mr_fail_memory(sizeof *t);
     }
     atomic_init(&s->refs, 1);
-    s->release = release, s->user = user;
+    s->release = release, s->user = user, s->bytes = 0;
     *out = t;
     return MR_OK;
 }
@@ -60,9 +64,18 @@ mr_status mr_tensor_new(mr_dtype dtype, int rank, const int64_t *dim, mr_tensor 
         return mr_fail_memory(bytes);
     char *data = (char *)(((uintptr_t)block + 63) & ~(uintptr_t)63);
     mr_status st = mr_tensor_wrap(&desc, data, mr_free, block, out);
-    if (st != MR_OK)
+    if (st != MR_OK) {
         mr_free(block);
-    return st;
+        return st;
+    }
+    (*out)->storage->bytes = bytes;
+    atomic_fetch_add(&held, bytes);
+    return MR_OK;
+}
+
+size_t mr_tensor_held(void)
+{
+    return atomic_load(&held);
 }
 
 mr_status mr_tensor_view_new(mr_tensor *t, const mr_desc *desc, int64_t offset, mr_tensor **out)

@@ -119,6 +119,8 @@ MR_API mr_status mr_tensor_view_new(mr_tensor *t, const mr_desc *desc, int64_t o
 /* the storage goes with its last view; NULL is fine */
 MR_API void mr_tensor_unref(mr_tensor *t);
 MR_API const mr_view *mr_tensor_view(const mr_tensor *t); /* lent */
+/* Bytes of all tensors made by mr_tensor_new that are still there; any thread. */
+MR_API size_t mr_tensor_held(void);
 
 /* ---- numbers of many values ---- */
 

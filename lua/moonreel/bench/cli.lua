@@ -16,7 +16,7 @@ local STARTS = 7  -- of the program per figure, as far as there is time; the bes
 local function start(words, input)
   local began = base.now_s()
   local done = process.run({process.program(), table.unpack(words)}, input or "",
-    {deadline_s = 60, quiet = true})
+    {deadline_s = 600, quiet = true})
   local took = base.now_s() - began
   if done.exit ~= 0 then
     base.raise("MR_E_INTERNAL",

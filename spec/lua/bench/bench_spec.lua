@@ -6,7 +6,7 @@ local json = require "moonreel.core.json"
 local process = require "moonreel.core.process"
 
 local function run(...)
-  local result = process.run({process.program(), "bench", ...}, "", {deadline_s = 120})
+  local result = process.run({process.program(), "bench", ...}, "", {deadline_s = 600})
   return result.output, result.exit
 end
 

@@ -140,6 +140,55 @@ describe("tensors in a script", function()
   end)
 end)
 
+describe("tensors that nothing names any more", function()
+  local MIB = 1 << 20
+
+  -- bytes of tensors at most while `n` of 8 MiB are made
+  local function peak(n, keep)
+    local most = 0
+    for i = 1, n do
+      local t = T.new("u8", { 8 * MIB })
+      if keep then
+        keep[i] = t
+      end
+      most = math.max(most, T.held())
+    end
+    return most
+  end
+
+  before_each(function()
+    collectgarbage()
+  end)
+
+  it("are collected by what they hold", function()
+    local before = T.held()
+    assert.is_true(peak(100) - before <= 80 * MIB)
+    -- what is named is not counted twice
+    local named = T.new("u8", { 512 * MIB })
+    assert.is_true(peak(100) - before - #named <= 136 * MIB)
+  end)
+
+  it("stay while they are named, and while nothing may be collected", function()
+    local before = T.held()
+    assert.equal(before + 20 * 8 * MIB, peak(20, {}))
+    collectgarbage()
+    collectgarbage "stop"
+    local most = peak(20)
+    collectgarbage "restart"
+    assert.equal(before + 20 * 8 * MIB, most)
+    collectgarbage()
+    assert.equal(before, T.held())
+  end)
+
+  it("may be views: their storage goes with the last one", function()
+    local before = T.held()
+    local row = T.new("f32", { 4, 256 })[3]
+    collectgarbage()
+    assert.equal(before + 4096, T.held())
+    assert.equal(256, #row)
+  end)
+end)
+
 describe("the bindings of tensors, under stress", function()
   local function work()
     local t = count_up { 3, 4 }

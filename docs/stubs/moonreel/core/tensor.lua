@@ -28,6 +28,10 @@ function tensor.from(dims, values, dtype) end
 ---@return mr.Tensor
 function tensor.wrap(pointer, bytes, dtype, dims, owner) end
 
+--- Bytes of all tensors that are there. Those that nothing names any more go in rounds.
+---@return integer
+function tensor.held() end
+
 --- Elements of a shape.
 ---@param dims integer[]
 ---@return integer
