@@ -3,6 +3,7 @@
 #include "bind/room.h"
 #include "moonreel/life.h"
 
+#include <fcntl.h>
 #include <lualib.h>
 #include <locale.h>
 #include <stdio.h>
@@ -142,8 +143,21 @@ static void join_page(void)
         mr_error_clear();
 }
 
+/* What is opened must not take the place of a standard stream that is closed: words to the user
+ * would be written into it. */
+static void hold_streams(void)
+{
+    int fd;
+    do
+        fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0)
+        close(fd);
+}
+
 int main(int argc, char **argv)
 {
+    hold_streams();
     setlocale(LC_CTYPE, "");
     // the cheapest questions need no Lua
     if (argc == 2 && strcmp(argv[1], "--version") == 0) {

@@ -19,6 +19,7 @@
  *   resident size; Linux counts what this process had at the start as well, so measure from a small
  * one. */
 #define _DEFAULT_SOURCE
+#define _GNU_SOURCE
 #include "base/plugin.h"
 #include "bind/room.h"
 
@@ -176,21 +177,17 @@ static void close_end(int *fd)
 static mr_status start_child(child *c, char *const *argv, bool quiet)
 {
     int to[2], from[2];
-    if (pipe(to) != 0)
+    // no end may leak into children that other threads start: they would hold it open
+    if (pipe2(to, O_CLOEXEC) != 0)
         return mr_fail(MR_E_IO, "cannot make a pipe: %s", strerror(errno));
-    if (pipe(from) != 0) {
+    if (pipe2(from, O_CLOEXEC) != 0) {
         close(to[0]), close(to[1]);
         return mr_fail(MR_E_IO, "cannot make a pipe: %s", strerror(errno));
     }
-    // our ends must not leak into other children
-    fcntl(to[1], F_SETFD, FD_CLOEXEC);
-    fcntl(from[0], F_SETFD, FD_CLOEXEC);
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, to[0], STDIN_FILENO);
     posix_spawn_file_actions_adddup2(&actions, from[1], STDOUT_FILENO);
-    posix_spawn_file_actions_addclose(&actions, to[0]);
-    posix_spawn_file_actions_addclose(&actions, from[1]);
     if (quiet)
         posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
     int err = posix_spawnp(&c->pid, argv[0], &actions, NULL, argv, environ);

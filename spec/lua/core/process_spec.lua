@@ -24,6 +24,21 @@ describe("process.run", function()
     assert.equal("here\n", process.run({ "echo", "here" }).output)
   end)
 
+  it("gives input and output where standard streams are closed, which nothing else becomes", function()
+    local code = [[
+      local done = require("moonreel.core.process").run({ "/bin/cat" }, "words")
+      local path = os.tmpname()
+      local file <close> = io.open(path, "w+")
+      os.remove(path)
+      io.stderr:write "to nobody"
+      io.stdout:write(done.output, done.exit or done.signal, file:seek "end", "\n")]]
+    for _, closed in ipairs { "<&-", "2>&-", "<&- 2>&-" } do
+      local done = process.run({ "/bin/sh", "-c", 'exec "$0" "$@" ' .. closed, process.program(),
+        "-e", code }, "", { quiet = true })
+      assert.equal("words00\n", done.output, closed)
+    end
+  end)
+
   it("says what it cannot start, and refuses words that are no text", function()
     local ok, problem = pcall(process.run, { "/nowhere/program" })
     assert.is_false(ok)
