@@ -79,11 +79,15 @@ int main(void)
     CHECK_FAILS(mr_life_signal(a, start, uid, SIGTERM), MR_E_NODE, "process");
 
     // what a launch has started is known by its token, also what has left its parents
-    static const char token[] = "0123456789abcdef0123456789abcdef";
+    // this process's own: the same spec may run beside it
+    char token[33], entry[64], other[64];
+    snprintf(token, sizeof token, "%032x", (unsigned)getpid());
+    snprintf(entry, sizeof entry, "MOONREEL_LAUNCH=%s", token);
+    snprintf(other, sizeof other, "MOONREEL_LAUNCH=%.31sx", token);
     mr_life_process found[4];
-    pid_t ours = sleeper("MOONREEL_LAUNCH=0123456789abcdef0123456789abcdef", false);
-    pid_t orphan = sleeper("MOONREEL_LAUNCH=0123456789abcdef0123456789abcdef", true);
-    pid_t decoy = sleeper("MOONREEL_LAUNCH=0123456789abcdef0123456789abcdee", false);
+    pid_t ours = sleeper(entry, false);
+    pid_t orphan = sleeper(entry, true);
+    pid_t decoy = sleeper(other, false);
     CHECK_INT(mr_life_processes("", uid, found, 4), 0);
     CHECK_INT(mr_life_processes(token, uid + 1, found, 4), 0);
     CHECK_INT(mr_life_processes(token, uid, found, 1), 1);

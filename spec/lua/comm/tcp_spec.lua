@@ -6,6 +6,11 @@ local process = require "moonreel.core.process"
 local dir = folder.new()
 teardown(function() dir:remove() end)
 
+-- Ranks of these specs alone: the same ones may run beside them. Others who use a port are told by
+-- their run, and the next port is tried.
+local NUMBER = require("moonreel.core.base").pid()
+local TORCHRUN = ("TORCHELASTIC_RUN_ID=%d MASTER_PORT=%d"):format(NUMBER, 20000 + NUMBER % 12000)
+
 local SUM = [[
 local world = require("moonreel.comm").world { deadline_s = 60 }
 local x = require("moonreel.core.tensor").from({ 2 }, { world:rank() + 1, 0.5 })
@@ -43,16 +48,16 @@ end
 describe("ranks that share no memory", function()
   it("meet where torchrun says", function()
     assert.equal(all_there(3), start(3, "RANK=@ WORLD_SIZE=3 LOCAL_RANK=@ LOCAL_WORLD_SIZE=3 "
-      .. "MASTER_ADDR=127.0.0.1 MASTER_PORT=31007 TORCHELASTIC_USE_AGENT_STORE=True", SUM))
+      .. "MASTER_ADDR=127.0.0.1 TORCHELASTIC_USE_AGENT_STORE=True " .. TORCHRUN, SUM))
   end)
 
   it("meet on the first host of Slurm's list", function()
     assert.equal(all_there(2), start(2, "SLURM_PROCID=@ SLURM_NTASKS=2 SLURM_LOCALID=@ "
-      .. "SLURM_JOB_ID=11777 SLURM_JOB_NODELIST=localhost SLURM_TASKS_PER_NODE=2", SUM))
+      .. "SLURM_JOB_ID=" .. NUMBER .. " SLURM_JOB_NODELIST=localhost SLURM_TASKS_PER_NODE=2", SUM))
   end)
 
   it("end together when one is killed", function()
-    local said = start(3, "RANK=@ WORLD_SIZE=3 MASTER_ADDR=localhost MASTER_PORT=31107",
+    local said = start(3, "RANK=@ WORLD_SIZE=3 MASTER_ADDR=localhost " .. TORCHRUN,
       [[
       local world = require("moonreel.comm").world { deadline_s = 60 }
       world:barrier()
