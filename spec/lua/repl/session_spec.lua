@@ -173,9 +173,11 @@ describe("the prompt", function()
   end)
 
   it("stops a Lua loop, a pcall loop, a coroutine and a scan at Ctrl-C, and goes on", function()
-    -- the signal comes from outside, while the code runs, which would never end
+    -- the signal comes from outside, while the code runs, which would never end; os.execute would
+    -- be deaf to it until its shell has ended
+    local shells = {}
     function session.env.interrupt()
-      os.execute(("(sleep 0.1; kill -INT %d) &"):format(base.pid()))
+      shells[#shells + 1] = io.popen(("sleep 0.1; kill -INT %d"):format(base.pid()))
     end
     local function stopped(code)
       local state, text = feed("interrupt() " .. code)
@@ -193,5 +195,8 @@ describe("the prompt", function()
     stopped "big:fill_normal(1, 'x')"
     assert.equal("0.0\n", (select(2, feed 'big["-1, -1"]')) .. "\n")
     feed "big:close()"
+    for _, shell in ipairs(shells) do
+      shell:close()
+    end
   end)
 end)
