@@ -10,7 +10,7 @@
  * guard(f, handler) -> as xpcall. While it runs, Ctrl-C raises MR_E_STOPPED from whatever Lua does
  * next, and
  *   again until guard is left, so that no pcall inside swallows it; C loops see mr_interrupt_get().
- * watch(co)
+ * deaf(): outside guard Ctrl-C is ignored from now on. watch(co)
  *   does the same for a coroutine. size() -> columns, rows. ask(question, last, seconds) -> what
  * the terminal
  *   answers to a control sequence, or nil. */
@@ -86,6 +86,13 @@ static void catch_signal(int number, void (*handler)(int), struct sigaction *bef
     struct sigaction action = {.sa_handler = handler};
     sigemptyset(&action.sa_mask);
     sigaction(number, &action, before);
+}
+
+static int e_deaf(lua_State *L)
+{
+    (void)L;
+    catch_signal(SIGINT, SIG_IGN, NULL);
+    return 0;
 }
 
 static int e_guard(lua_State *L)
@@ -394,6 +401,7 @@ static const mr_bind_row edit_rows[] = {
     MR_ROW("guard", e_guard, "(f: fun(), handler: fun(failure: any): any): boolean, any",
            "As xpcall; while it runs, Ctrl-C raises MR_E_STOPPED from whatever runs, past every "
            "pcall inside."),
+    MR_ROW("deaf", e_deaf, "()", "Outside guard Ctrl-C is ignored from now on."),
     MR_ROW("watch", e_watch, "(co: thread)", "A coroutine hears Ctrl-C too."),
     MR_ROW("size", e_size, "(): integer, integer", "Columns and rows of the terminal."),
     MR_ROW("ask", e_ask, "(question: string, last: string, seconds?: number): string?",

@@ -241,14 +241,23 @@ void mr_ranks_signal(mr_ranks *l, int number)
     hand_on(l, number, true);
 }
 
+/* A terminal's signal reaches the ranks without us, as does that of a rank whose prompt hands it on
+ * to all. */
+static bool reaches_all(const mr_ranks *l, const siginfo_t *info)
+{
+    bool ours = info->si_code == SI_KERNEL;
+    for (int r = 0; r < l->ranks && !ours; r++)
+        ours = info->si_code == SI_USER && info->si_pid == l->pid[r];
+    return ours;
+}
+
 int mr_ranks_look(mr_ranks *l, int ms)
 {
     const struct timespec most = {ms / 1000, ms % 1000 * 1000000L};
     siginfo_t info;
     int number = l->running ? sigtimedwait(&l->heard, &info, &most) : 0;
-    // a terminal's signal reaches the ranks without us
     if (number == SIGINT || number == SIGTERM)
-        hand_on(l, number, info.si_code != SI_KERNEL);
+        hand_on(l, number, !reaches_all(l, &info));
     note_ends(l);
     if (l->running && l->stop_at > 0 && mr_now_s() > l->stop_at) {
         signal_all(l, l->next);

@@ -12,7 +12,8 @@ local command = {
     { "--outputs DIR", "where runs named by folder or number are looked up (default: outputs)" },
   },
   details = "Input may come from a file or a pipe: then nothing but the results is printed. "
-    .. "docs/prompt.md is a first hour.",
+    .. "docs/prompt.md is a first hour.\n`moonreel -n 4 repl`: four ranks run what is typed at the "
+    .. "prompt of the first.",
 }
 
 ---@param args string[]
@@ -25,10 +26,13 @@ function command.run(args)
       #parsed.positional)
   end
   local repl = require "moonreel.repl"
-  local session = repl.new()
+  local session = repl.new(require("moonreel.repl.ranks").find())
   if parsed.positional[1] then
-    print(require("moonreel.repl.names").open_into(session.env, parsed.positional[1],
-      parsed.options.outputs))
+    local opened = require("moonreel.repl.names").open_into(session.env, parsed.positional[1],
+      parsed.options.outputs)
+    if session.leads then
+      print(opened)
+    end
   end
   return repl.run(session)
 end

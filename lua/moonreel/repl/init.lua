@@ -11,10 +11,12 @@ local Session = {}
 Session.__index = Session
 
 --- A session. It prints and reads nothing by itself.
+---@param ranks mr.repl.Ranks|nil  that run what this one does; nil: it is alone
 ---@return table session  {env, chunk}
-function repl.new()
+function repl.new(ranks)
   local env = require("moonreel.repl.names").environment()
-  local session = setmetatable({ env = env, chunk = chunk.new(env), pending = nil }, Session)
+  local session = setmetatable({ env = env, chunk = chunk.new(env), pending = nil, ranks = ranks,
+    leads = not ranks or ranks.rank == 0 }, Session)
   env.trace = function() print(session.last_trace or "no failure yet") end
   return session
 end
@@ -56,17 +58,23 @@ function Session:feed(line)
   end
   -- printing belongs to the guarded part: it may read a large file
   local results = table.pack(edit.guard(function()
+    if self.ranks and self.leads then
+      self.ranks:tell(text)
+    end
     local out = table.pack(run())
     if out.n > 0 then
       self.env._ = out[1]
     end
-    show.results(out)
+    if self.leads then
+      show.results(out)
+    end
   end, handler(self)))
   if results[1] then
     return "done"
   end
   local failure = results[2]
-  print(require "moonreel.text.clean"(message_of(failure)):gsub("\\x0a", "\n"):gsub("\\x09", "  ")
+  print((self.leads and "" or ("rank %d: "):format(self.ranks.rank))
+    .. require "moonreel.text.clean"(message_of(failure)):gsub("\\x0a", "\n"):gsub("\\x09", "  ")
     .. "")
   return type(failure) == "table" and failure.code == "MR_E_STOPPED" and "stopped" or "failed"
 end
@@ -90,6 +98,11 @@ end
 ---@param session table
 ---@return integer exit code
 function repl.run(session)
+  local ranks = session.ranks
+  if not session.leads then
+    ranks:follow(function(text) session:feed(text) end)
+    return 0
+  end
   local terminal = base.is_terminal(0) and base.is_terminal(1)
   local path = terminal and history_path() or nil
   if path then
@@ -103,8 +116,9 @@ function repl.run(session)
     return require("moonreel.repl.complete").words(session, line, from, to)
   end)
   if terminal then
-    print(("moonreel %s   help() for help, Ctrl-D to leave"):format(
-      require("moonreel.app").version))
+    print(("moonreel %s   help() for help, Ctrl-D to leave%s"):format(
+      require("moonreel.app").version,
+      ranks and ("; %d ranks run what is typed"):format(ranks.size) or ""))
   end
   while true do
     io.stdout:flush()
@@ -119,6 +133,9 @@ function repl.run(session)
     else
       if terminal then
         print()
+      end
+      if ranks then
+        pcall(ranks.tell, ranks)
       end
       return 0
     end

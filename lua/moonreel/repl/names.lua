@@ -29,6 +29,7 @@ names.rows = {
   { "E", "devices and executors", "moonreel.core.exec" },
   { "nn", "layers", "moonreel.nn" },
   { "data", "clips, indexes, loaders", "moonreel.data" },
+  { "comm", "ranks: comm.world():all_reduce(x); moonreel -n 4 repl", "moonreel.comm" },
   { "token", 'tok = token.open("spiece.model"): tok("a caption") is its ids as a tensor',
     "moonreel.token" },
   { "codec", 'vae = codec.open("OpenSora-VAE-v1.2"): z = vae:encode(clip), vae:decode(z)',

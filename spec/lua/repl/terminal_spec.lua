@@ -45,11 +45,12 @@ describe("the prompt in a terminal #terminal", function()
     key "Enter"
   end
 
-  local function start(...)
+  -- `how`: words before the command
+  local function start(how, ...)
     local words = { ... }
-    words[#words + 1] = ("env MOONREEL_LUA=%s MOONREEL_HISTORY=%s/history NO_COLOR=1 %s repl; "
+    words[#words + 1] = ("env MOONREEL_LUA=%s MOONREEL_HISTORY=%s/history NO_COLOR=1 %s %s repl; "
       .. "echo the prompt has ended; sleep 600"):format(
-      os.getenv "MOONREEL_LUA" or "", dir, process.program())
+      os.getenv "MOONREEL_LUA" or "", dir, process.program(), how)
     tmux(table.unpack(words))
     see "help() for help"
   end
@@ -67,7 +68,7 @@ describe("the prompt in a terminal #terminal", function()
     file:write(string.pack("<I8", #head), head)
     file:close()
     os.execute(("truncate -s %d '%s/big.safetensors'"):format(8 + #head + 1000000004, dir))
-    start("new-session", "-d", "-x", "100", "-y", "40")
+    start("", "new-session", "-d", "-x", "100", "-y", "40")
   end)
   teardown(function()
     tmux "kill-server"
@@ -105,7 +106,7 @@ describe("the prompt in a terminal #terminal", function()
     pipe:close()
     assert.matches("111 %+ 222\n", base.read_file(dir .. "/history"))
     -- a second session beside the first one knows its lines, and adds to them
-    start("new-window")
+    start("", "new-window")
     key "Up"
     see "> 1000 + 111 + 222"
     key "C-u"
@@ -154,6 +155,23 @@ describe("the prompt in a terminal #terminal", function()
     see "half a line\n>"
     enter "6 * 111"
     see "666"
+    key "C-d"
+    see "\nthe prompt has ended"
+  end)
+
+  it("is that of all ranks, and Ctrl-C stops what they run, but none of them", function()
+    start("-n 2", "new-window")
+    see "2 ranks run what is typed"
+    enter "print('be' .. 'gun'); while true do end"
+    see "begun\nbegun"
+    key "C-c"
+    see "rank 1: stopped by Ctrl-C"
+    type_text "half a line"
+    see "half a line"
+    key "C-c"
+    see "half a line\n>"
+    enter "comm.world():all_gather(T.from({1}, {comm.world():rank() + 7}))"
+    see "7  8"
     key "C-d"
     see "\nthe prompt has ended"
   end)

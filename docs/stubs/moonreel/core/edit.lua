@@ -32,6 +32,9 @@ function edit.remember(path, line) end
 ---@return any
 function edit.guard(f, handler) end
 
+--- Outside guard Ctrl-C is ignored from now on.
+function edit.deaf() end
+
 --- A coroutine hears Ctrl-C too.
 ---@param co thread
 function edit.watch(co) end
