@@ -1,5 +1,5 @@
-/* index: Parquet comes as CSV from a child process, the duckdb command or python3 with pyarrow: no
- * distribution packages a C library for it. Ref: dataplane 2.4. Licence: Apache-2.0 */
+/* index: Parquet comes as JSON lines from a child process, the duckdb command or python3 with
+ * pyarrow: no distribution packages a C library for it. Ref: dataplane 2.4. Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "index/room.h"
 
@@ -16,19 +16,28 @@
 
 enum { NO_PYARROW = 77, SAID = 400 };
 
-// columns of lists and records have no form in CSV
+// Columns of other types mean nothing to a list of clips, and may have no form in JSON.
 static const char python_script[] =
     "import sys\n"
     "try:\n"
-    "    import pyarrow as pa, pyarrow.csv as csv, pyarrow.parquet as parquet\n"
+    "    import pyarrow.parquet as parquet, pyarrow.types as types\n"
     "except ImportError:\n"
     "    sys.exit(77)\n"
+    "import json\n"
+    "def text(t): return types.is_string(t) or types.is_large_string(t)\n"
+    "def wanted(t):\n"
+    "    if types.is_dictionary(t):\n"
+    "        return wanted(t.value_type)\n"
+    "    if types.is_list(t) or types.is_large_list(t):\n"
+    "        return text(t.value_type)\n"
+    "    return (text(t) or types.is_integer(t) or types.is_floating(t)\n"
+    "            or types.is_boolean(t) or types.is_decimal(t))\n"
     "try:\n"
     "    file = parquet.ParquetFile(sys.argv[1])\n"
-    "    fields = [f for f in file.schema_arrow if not pa.types.is_nested(f.type)]\n"
-    "    with csv.CSVWriter(sys.stdout.buffer, pa.schema(fields)) as out:\n"
-    "        for batch in file.iter_batches(8192, columns=[f.name for f in fields]):\n"
-    "            out.write_batch(batch)\n"
+    "    names = [f.name for f in file.schema_arrow if wanted(f.type)]\n"
+    "    for batch in file.iter_batches(8192, columns=names):\n"
+    "        for row in batch.to_pylist():\n"
+    "            sys.stdout.write(json.dumps(row, default=str) + '\\n')\n"
     "except Exception as problem:\n"
     "    sys.exit(str(problem))\n";
 
@@ -61,7 +70,7 @@ static int spawn(index_child *c, const char *const argv[])
 static mr_status question(const char *file, index_pack *out)
 {
     static const char before[] = "COPY (SELECT * FROM read_parquet('",
-                      behind[] = "')) TO '/dev/stdout' (FORMAT CSV, HEADER, NULLSTR '')";
+                      behind[] = "')) TO '/dev/stdout' (FORMAT JSON)";
     index_put(out, before, sizeof before - 1);
     for (const char *p = file; *p; p++)
         index_put(out, *p == '\'' ? "''" : p, *p == '\'' ? 2 : 1);

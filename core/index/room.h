@@ -282,7 +282,7 @@ mr_status index_near(const char *dir, int *fd);
 
 /* ---- parquet.c ---- */
 
-/* A child process that gives a Parquet file as CSV, through fd. */
+/* A child process that gives a Parquet file as JSON lines, through fd. */
 typedef struct index_child {
     const char *file;
     int fd, errors;

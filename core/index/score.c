@@ -108,14 +108,16 @@ index_meaning index_scores_meaning(index_scores *s, const char *column)
 
 float index_scores_take(index_scores *s, int32_t score, const char *text)
 {
-    static const char *const nothing[] = {"", "nan", "none", "null", "na"};
+    static const char *const nothing[] = {"", "none", "null", "na"};
     index_score *of = &s->of[score];
     char *end;
     double value = strtod(text, &end);
     end += strspn(end, " \t");
-    if (end != text && !*end && isfinite(value) && fabs(value) < 3e38) {
-        of->numbers++;
-        return (float)value;
+    if (end != text && !*end) {
+        // what is not finite, or not as f32, is no value
+        bool good = isfinite(value) && fabs(value) < 3e38;
+        of->numbers += good;
+        return good ? (float)value : NAN;
     }
     for (size_t i = 0; i < MR_COUNT(nothing); i++)
         if (strcasecmp(text, nothing[i]) == 0)

@@ -430,7 +430,7 @@ mr_status index_source_read(index_source *s, const char *input, const mr_ingest_
                        input, s->part, s->parts, (unsigned long long)s->seen);
     if (!s->n)
         return mr_fail(MR_E_DATA, "%s: no samples in it; expected %s", input,
-                       folder ? "clips (.mp4, .webm, .mkv, .png, ...)" : "rows below the header");
+                       folder ? "clips (.mp4, .webm, .mkv, .png, ...)" : "a row for each clip");
     index_pack notes = {0};
     MR_TRY(index_scores_notes(&s->scores, &notes));
     MR_TRY(keep_notes(s, &notes));

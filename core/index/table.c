@@ -320,6 +320,8 @@ static mr_status take_captions(captions *to, const text *t, const json_t *value)
         return add_caption(to, t, json_string_value(value));
     json_array_foreach(value, i, one)
     {
+        if (json_is_null(one))
+            continue;
         if (!json_is_string(one))
             return mr_fail(MR_E_DATA, "%s:%llu: text[%zu] is no text; expected a list of captions",
                            t->file, (unsigned long long)t->line, i);
@@ -344,6 +346,22 @@ static mr_status take_value(table *w, const text *t, index_meaning is, const jso
     return table_value(w, t, is, json_is_string(value) ? json_string_value(value) : number);
 }
 
+static mr_status fail_object(const text *t, json_t *o, const char *lacks)
+{
+    char found[1024] = "";
+    const char *name;
+    json_t *value;
+    json_object_foreach(o, name, value)
+    {
+        size_t n = strlen(found);
+        snprintf(found + n, sizeof found - n, "%s%s", n ? ", " : "", name);
+    }
+    return mr_fail(MR_E_DATA,
+                   "%s:%llu: no text value '%s'; values found: %s; expected path and text; try: "
+                   "--columns path=NAME,text=NAME",
+                   t->file, (unsigned long long)t->line, lacks, *found ? found : "none");
+}
+
 static mr_status take_object(table *w, const text *t, json_t *o)
 {
     const char *path = NULL, *name;
@@ -354,25 +372,53 @@ static mr_status take_object(table *w, const text *t, json_t *o)
     {
         index_meaning is = index_scores_meaning(w->scores, name);
         path = is == INDEX_PATH ? json_string_value(value) : path;
-        captioned |= is == INDEX_TEXT && (json_is_string(value) || json_array_size(value));
+        // nothing is a caption, too, as an empty field of CSV is
+        captioned |= is == INDEX_TEXT &&
+                     (json_is_string(value) || json_is_array(value) || json_is_null(value));
         MR_TRY(take_value(w, t, is, value));
     }
-    return path && (captioned || w->any)
-               ? table_end(w, path, t->line)
-               : mr_fail(MR_E_DATA,
-                         "%s:%llu: no text value '%s'; expected {\"path\": ..., \"text\": ...}",
-                         t->file, (unsigned long long)t->line, path ? "text" : "path");
+    return path && (captioned || w->any) ? table_end(w, path, t->line)
+                                         : fail_object(t, o, path ? "text" : "path");
 }
 
-static mr_status read_object(table *w, const text *t)
+// Many writers have numbers that JSON has not: they become texts of the same length.
+static void quote_numbers(char *line, size_t n)
+{
+    static const char *const words[] = {"NaN", "Infinity", "-Infinity"};
+    bool quoted = false;
+    for (size_t i = 0; i < n; i++) {
+        if (quoted && line[i] == '\\')
+            i++;
+        else if (line[i] == '"')
+            quoted = !quoted;
+        for (size_t k = 0; !quoted && i < n && k < MR_COUNT(words); k++) {
+            size_t long_as = strlen(words[k]);
+            if (n - i >= long_as && memcmp(line + i, words[k], long_as) == 0) {
+                memset(line + i, ' ', long_as);
+                line[i] = line[i + 1] = '"';
+            }
+        }
+    }
+}
+
+static mr_status read_object(table *w, const text *t, size_t from)
 {
     json_error_t why;
-    json_t *o = json_loadb((const char *)w->field.bytes, w->field.n, JSON_REJECT_DUPLICATES, &why);
+    char *line = (char *)w->field.bytes + from;
+    size_t n = w->field.n - from;
+    quote_numbers(line, n);
+    json_t *o = json_loadb(line, n, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &why);
     mr_status st = o ? take_object(w, t, o)
                      : mr_fail(MR_E_DATA, "%s:%llu: not JSON: %s", t->file,
                                (unsigned long long)t->line, why.text);
     json_decref(o);
     return st;
+}
+
+// the length of the byte order mark that stands before a text
+static size_t order_mark(const index_pack *text)
+{
+    return text->n >= 3 && memcmp(text->bytes, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
 }
 
 static mr_status read_json(text *t, table *w)
@@ -390,11 +436,11 @@ static mr_status read_json(text *t, table *w)
         }
         if (t->ended && !line->n)
             return MR_OK;
-        size_t blank = 0;
+        size_t blank = t->line == 1 ? order_mark(line) : 0;
         while (blank < line->n && strchr(" \t\r", line->bytes[blank]))
             blank++;
         if (blank < line->n)
-            MR_TRY(read_object(w, t));
+            MR_TRY(read_object(w, t, blank));
     }
 }
 
@@ -441,7 +487,7 @@ static mr_status read_file(const char *file, table *w)
     bool parquet = dot && strcasecmp(dot, ".parquet") == 0;
     mr_status st = parquet ? open_child(file, &t, &child) : open_text(file, &t);
     if (st == MR_OK)
-        st = dot && (strcasecmp(dot, ".jsonl") == 0 || strcasecmp(dot, ".ndjson") == 0)
+        st = parquet || (dot && (strcasecmp(dot, ".jsonl") == 0 || strcasecmp(dot, ".ndjson") == 0))
                  ? read_json(&t, w)
                  : read_csv(&t, dot && strcasecmp(dot, ".tsv") == 0 ? '\t' : ',', w);
     if (parquet)

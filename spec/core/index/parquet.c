@@ -1,5 +1,5 @@
-/* index/parquet: a child gives Parquet as CSV; which one, what it says when it fails, and that none
- * stays behind. Programs of the spec stand for duckdb and python3. */
+/* index/parquet: a child gives Parquet as JSON lines; which one, what it says when it fails, and
+ * that none stays behind. Programs of the spec stand for duckdb and python3. */
 #include "check.h"
 #include "clips.h"
 #include "index/room.h"
@@ -9,6 +9,9 @@
 #include <sys/wait.h>
 
 static char bin[300], file[300];
+
+// what a child prints for a row
+#define ROW(path, text) "printf '{\"path\":\"%s\",\"text\":\"%s\"}\\n' \"" path "\" " text "; "
 
 // a program that only these specs know
 static void program(const char *name, const char *script)
@@ -59,32 +62,39 @@ int main(void)
                 "neither is here");
     program("python3", "exit 77");
     CHECK_FAILS(read_file(), MR_E_UNSUPPORTED, "neither is here");
-    program("python3", "echo path,text; echo \"$3,one\"");
+    program("python3", ROW("$3", "one"));
     CHECK_OK(read_file());
     CHECK_INT(rows, 1);
     CHECK(strstr(last, "it's.parquet: one"));
     // duckdb comes first, and gets the name as an SQL text
-    program("duckdb", "echo path,text; echo \"\\\"$2\\\",two\"; echo 3.mp4,three");
+    program("duckdb", ROW("$2", "two") ROW("3.mp4", "three"));
     CHECK_OK(read_file());
     CHECK_INT(rows, 2);
     CHECK_STR(last, "3.mp4: three");
-    program("duckdb", "echo path,text; echo \"\\\"$2\\\",two\"");
+    program("duckdb", ROW("$2", "two"));
     CHECK_OK(read_file());
     CHECK(strstr(last, "COPY (SELECT * FROM read_parquet('/"));
     CHECK(strstr(last, "it''s.parquet'"));
     // its failure counts, also behind rows, and its own words are told
-    program("duckdb",
-            "echo path,text; echo 1.mp4,one; echo 'no such' >&2; echo column >&2; exit 3");
+    program("duckdb", ROW("1.mp4", "one") "echo 'no such' >&2; echo column >&2; exit 3");
     CHECK_FAILS(read_file(), MR_E_DATA, "the child that reads Parquet failed: no such column");
     CHECK_INT(rows, 1);
     program("duckdb", "kill -9 $$");
     CHECK_FAILS(read_file(), MR_E_DATA, "failed: it said nothing");
     // what is wrong with a row is told, and the child ends though it has more to say
-    program("duckdb", "echo path,text; echo stop,one; while :; do echo a.mp4,more; done");
+    program("duckdb", ROW("stop", "one") "while :; do " ROW("a.mp4", "more") "done");
     CHECK_FAILS(read_file(), MR_E_RANGE, "a row to stop at");
     CHECK_INT(rows, 1);
-    program("duckdb", "echo path,caption; while :; do echo a.mp4,more; done");
-    CHECK_FAILS(read_file(), MR_E_DATA, "no column 'text'");
+    program("duckdb", "while :; do echo '{\"path\":\"a.mp4\",\"caption\":null}'; done");
+    CHECK_FAILS(read_file(), MR_E_DATA,
+                "it's.parquet:1: no text value 'text'; values found: path, caption; expected path "
+                "and text; try: --columns path=NAME");
+    // as lists and nulls come
+    program("duckdb", "echo '{\"path\":\"a.mp4\",\"text\":[\"one\",null,\"two\"]}'; "
+                      "echo '{\"path\":\"b.mp4\",\"text\":null,\"flow\":NaN}'");
+    CHECK_OK(read_file());
+    CHECK_INT(rows, 2);
+    CHECK_STR(last, "b.mp4: ");
     // a person interrupts one that says nothing
     program("duckdb", "while :; do :; done");
     mr_interrupt_set(true);

@@ -146,8 +146,41 @@ static void meanings(void)
     CHECK(beside[0].numbers[0] == 2.5f && beside[1].numbers[2] == 1 && isnan(beside[1].numbers[0]));
     CHECK_FAILS(read_table("t.jsonl", "{\"path\":\"1\",\"text\":[1]}", 23), MR_E_DATA,
                 "t.jsonl:1: text[0] is no text");
-    CHECK_FAILS(read_table("t.jsonl", "{\"path\":\"1\",\"text\":[]}", 22), MR_E_DATA,
-                "no text value 'text'");
+    // nothing for a caption is none, as an empty field is
+    static const char none[] = "\xef\xbb\xbf{\"path\":\"1\",\"text\":[]}\n"
+                               "{\"path\":\"2\",\"text\":null}\n"
+                               "{\"path\":\"3\",\"text\":[null,\"NaN\"]}\n";
+    CHECK_OK(read_table("t.jsonl", none, sizeof none - 1));
+    CHECK_INT(n_got, 3);
+    CHECK_STR(got[0].text, "");
+    CHECK_STR(got[1].text, "");
+    CHECK_STR(got[2].text, "NaN");
+    CHECK_FAILS(read_table("t.jsonl", "{\"path\":\"1\",\"caption\":\"a\"}", 26), MR_E_DATA,
+                "t.jsonl:1: no text value 'text'; values found: path, caption; expected path and "
+                "text; try: --columns path=NAME,text=NAME");
+    CHECK_FAILS(read_table("t.jsonl", "{}", 2), MR_E_DATA, "'path'; values found: none");
+}
+
+// numbers that are no values do not make a text of their column
+static void not_finite(void)
+{
+    static const char csv[] = "path,text,flow\n1,a,inf\n2,b,-Infinity\n3,c,1e300\n4,d,NaN\n5,e,2\n";
+    CHECK_OK(read_table("t.csv", csv, sizeof csv - 1));
+    CHECK_INT(scores.of[0].numbers, 1);
+    CHECK(index_score_is_column(&scores.of[0]));
+    CHECK(isnan(beside[0].numbers[0]) && isnan(beside[2].numbers[0]) && beside[4].numbers[0] == 2);
+    static const char json[] = "{\"path\":\"\\\"NaN\",\"text\":\"Infinity\",\"flow\":NaN}\n"
+                               "{\"path\":\"2\",\"flow\":-Infinity,\"text\":\"b\\\\\"}\n"
+                               "{\"path\":\"3\",\"text\":\"c\",\"flow\":[Infinity]}\n"
+                               "{\"path\":\"4\",\"text\":\"d\",\"flow\":18446744073709551616}\n";
+    CHECK_OK(read_table("t.jsonl", json, sizeof json - 1));
+    CHECK_INT(n_got, 4);
+    CHECK_STR(got[0].path, "\"NaN");
+    CHECK_STR(got[0].text, "Infinity");
+    CHECK_STR(got[1].text, "b\\");
+    CHECK(index_score_is_column(&scores.of[0]));
+    CHECK(isnan(beside[0].numbers[0]) && isnan(beside[1].numbers[0]));
+    CHECK(beside[3].numbers[0] > 1.8e19f);
 }
 
 static void notes(void)
@@ -251,6 +284,7 @@ int main(void)
 {
     tables();
     meanings();
+    not_finite();
     notes();
     renamed();
     endless_fields();
