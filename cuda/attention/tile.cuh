@@ -191,12 +191,12 @@ MR_DEVICE void add_product(float (&acc)[D / 8][4], const float (&s)[COLUMNS / 8]
     }
 }
 
-/* Store the strip's rows, the thread's two times factor[0] and factor[1]; `rows` of them exist.
- * `strip` is the warp's own 16 rows of a tile that nobody needs any more: whole pieces go out of
- * there. */
-template <int D>
-MR_DEVICE void store_strip(const float (&acc)[D / 8][4], const float (&factor)[2],
-                           unsigned char *strip, mr_bf16 *head, int64_t step, int rows, int d)
+/* Store the strip's rows, the thread's two times factor[0] and factor[1]; row r goes to to(r), NULL
+ * where there is none. `strip` is the warp's own 16 rows of a tile that nobody needs any more:
+ * whole pieces go out of there. */
+template <int D, class To>
+MR_DEVICE void store_strip_rows(const float (&acc)[D / 8][4], const float (&factor)[2],
+                                unsigned char *strip, To to, int d)
 {
     int lane = threadIdx.x % 32;
 #pragma unroll
@@ -211,9 +211,19 @@ MR_DEVICE void store_strip(const float (&acc)[D / 8][4], const float (&factor)[2
         int r, c;
         piece_of<D>(i, &r, &c);
         uint4 piece = mr_load16(strip + r * Tile<D>::PITCH + c * 16);
-        if (r < rows && c * 8 < d)
-            mr_store16(head + r * step + c * 8, piece);
+        mr_bf16 *row = to(r);
+        if (row && c * 8 < d)
+            mr_store16(row + c * 8, piece);
     }
+}
+
+// the same to `rows` rows that lie `step` apart
+template <int D>
+MR_DEVICE void store_strip(const float (&acc)[D / 8][4], const float (&factor)[2],
+                           unsigned char *strip, mr_bf16 *head, int64_t step, int rows, int d)
+{
+    store_strip_rows<D>(
+        acc, factor, strip, [&](int r) { return r < rows ? head + r * step : NULL; }, d);
 }
 
 // over the four lanes that hold a row

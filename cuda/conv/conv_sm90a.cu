@@ -7,11 +7,10 @@ template <bool ADJOINT>
 static void launch(const Conv &c, const mr_bf16 *from, const mr_bf16 *packed, const mr_bf16 *bias,
                    mr_bf16 *to, cudaStream_t stream)
 {
-    const int(&dim)[3] = ADJOINT ? c.in : c.out;
-    int64_t places = (int64_t)c.B * dim[0] * dim[1] * dim[2];
-    int columns = (ADJOINT ? c.C : c.O) / c.groups;
-    dim3 grid((unsigned)mr_cuda_ceil(places, CONV_ROWS), (unsigned)mr_cuda_ceil(columns, CONV_ROWS),
-              (unsigned)c.groups);
+    int phases, columns = (ADJOINT ? c.C : c.O) / c.groups;
+    int64_t tiles = phase_tiles<ADJOINT>(c, CONV_ROWS, &phases);
+    dim3 grid((unsigned)tiles, (unsigned)mr_cuda_ceil(columns, CONV_ROWS),
+              (unsigned)(phases * c.groups));
     mr_cuda_shared(conv_groups<ADJOINT>, CONV_SHARED);
     MR_LAUNCH((conv_groups<ADJOINT>), grid, dim3(CONV_THREADS), CONV_SHARED, stream, from, packed,
               bias, to, c);

@@ -59,4 +59,70 @@ template <bool ADJOINT> MR_DEVICE int64_t meets(const Conv &c, const Place3 &p, 
     return inside ? at : -1;
 }
 
+/* The places that a block writes to all meet the same taps: those of y meet all, those of x
+ * (ADJOINT) whose remainders by the strides are `first` every stride-th from `tap` on. So strides
+ * cost no products with zeros. There are as many phases as remainders. */
+template <bool ADJOINT> struct Phase {
+    int first[3], n[3], step[3], tap[3], taps[3];
+
+    MR_MEMBER Phase(const Conv &c, int phase)
+    {
+#pragma unroll
+        for (int i = 2; i >= 0; i--) {
+            int dim = ADJOINT ? c.in[i] : c.out[i];
+            step[i] = ADJOINT ? c.stride[i] : 1;
+            first[i] = phase % step[i];
+            phase /= step[i];
+            tap[i] = ADJOINT ? (first[i] + c.before[i]) % step[i] : 0;
+            n[i] = (dim - first[i] + step[i] - 1) / step[i];
+            taps[i] = (c.kernel[i] - tap[i] + step[i] - 1) / step[i];
+        }
+    }
+    MR_MEMBER int64_t places(const Conv &c) const
+    {
+        return (int64_t)c.B * n[0] * n[1] * n[2];
+    }
+    MR_MEMBER int all_taps() const
+    {
+        return taps[0] * taps[1] * taps[2];
+    }
+    // the i-th of its places; one beyond them does not exist
+    MR_MEMBER Place3 place(const Conv &c, int64_t i) const
+    {
+        Place3 p = place3(i, n);
+#pragma unroll
+        for (int k = 0; k < 3; k++)
+            p.at[k] = first[k] + step[k] * p.at[k];
+        if (p.b >= c.B)
+            p.b = -1;
+        return p;
+    }
+    // which place of the tensor that is
+    MR_MEMBER int64_t index(const Conv &c, const Place3 &p) const
+    {
+        const int(&dim)[3] = ADJOINT ? c.in : c.out;
+        return (((int64_t)p.b * dim[0] + p.at[0]) * dim[1] + p.at[1]) * dim[2] + p.at[2];
+    }
+    // the i-th of its taps
+    MR_MEMBER int tap_at(const Conv &c, int i) const
+    {
+        int t = tap[0] + step[0] * (i / taps[2] / taps[1]),
+            h = tap[1] + step[1] * (i / taps[2] % taps[1]), w = tap[2] + step[2] * (i % taps[2]);
+        return (t * c.kernel[1] + h) * c.kernel[2] + w;
+    }
+};
+
+// blocks of `rows` places that the largest phase, the first, takes, and how many phases there are
+template <bool ADJOINT> static int64_t phase_tiles(const Conv &c, int rows, int *phases)
+{
+    int64_t places = c.B;
+    *phases = 1;
+    for (int i = 0; i < 3; i++) {
+        int step = ADJOINT ? c.stride[i] : 1, dim = ADJOINT ? c.in[i] : c.out[i];
+        places *= (dim + step - 1) / step;
+        *phases *= step;
+    }
+    return (places + rows - 1) / rows;
+}
+
 #endif

@@ -3,11 +3,12 @@
  *   y[p, o] = bias[o] + sum over taps k and channels c of x[place that p meets by k, c] w[k, o, c]
  * A block takes 128 places and 128 channels of the result, a warp group 64 of the places, and walks
  * taps and pieces of 64 channels of the source. No column is formed in memory: threads copy 16
- * bytes at a time (cp.async) to where the 128-byte swizzle has them, zeros for places that a tap
- * does not meet, and products read both operands from there. Four stages: while the product of one
- * is in flight, the copies of the next two are. Weights lie by tap, [groups, taps, rows, K], as
- * conv_pack leaves them. Sums run over steps in order: the bits do not depend on the order of
- * blocks. Channels of a group are multiples of 8 on both sides; all addresses of 16 bytes.
+ * bytes at a time (cp.async) to where the 128-byte swizzle has them, zeros for places beside the
+ * ends (Phase leaves out taps that no place of a block meets), and products read both operands from
+ * there. Four stages: while the product of one is in flight, the copies of the next two are.
+ * Weights lie by tap, [groups, taps, rows, K], as conv_pack leaves them. Sums run over steps in
+ * order: the bits do not depend on the order of blocks. Channels of a group are multiples of 8 on
+ * both sides; all addresses of 16 bytes.
  *
  * conv3d_dw walks a range of places, 64 at a time, for 128 filters and 128 channels of one tap:
  * both operands lie place by place and are read transposed. Its sums go to partials, one a range,
@@ -41,17 +42,13 @@ template <bool ADJOINT> struct ConvCopy {
     Place3 place[MINE];
     int piece, row;
 
-    MR_MEMBER void begin(const Conv &c, int64_t first, int64_t places)
+    MR_MEMBER void begin(const Conv &c, const Phase<ADJOINT> &phase, int64_t first)
     {
         piece = threadIdx.x % 8;
         row = threadIdx.x / 8;
 #pragma unroll
-        for (int i = 0; i < MINE; i++) {
-            int64_t at = first + row + i * (CONV_THREADS / 8);
-            place[i] = place3(at, ADJOINT ? c.in : c.out);
-            if (at >= places)
-                place[i].b = -1;
-        }
+        for (int i = 0; i < MINE; i++)
+            place[i] = phase.place(c, first + row + i * (CONV_THREADS / 8));
     }
 
     // channels k to k + 7 of this thread's rows, of the group whose weights begin at `rows` [N, K]
@@ -70,27 +67,30 @@ template <bool ADJOINT> struct ConvCopy {
     }
 };
 
-// grid (tiles of places, tiles of columns, groups)
+// grid (tiles of places, tiles of columns, groups of each phase)
 template <bool ADJOINT>
 __global__ void __launch_bounds__(CONV_THREADS, 1)
     conv_groups(const mr_bf16 *from, const mr_bf16 *packed, const mr_bf16 *bias, mr_bf16 *to,
                 Conv c)
 {
     MR_SHARED(memory);
-    int Og = c.O / c.groups, Cg = c.C / c.groups, g = blockIdx.z;
+    int Og = c.O / c.groups, Cg = c.C / c.groups, g = blockIdx.z % c.groups;
     int K = ADJOINT ? Og : Cg, N = ADJOINT ? Cg : Og, column = blockIdx.y * CONV_ROWS;
     int from_width = ADJOINT ? c.O : c.C, to_width = ADJOINT ? c.C : c.O;
-    int64_t places = ADJOINT ? c.in_places() : c.out_places();
+    const Phase<ADJOINT> phase(c, blockIdx.z / c.groups);
     int64_t first = (int64_t)blockIdx.x * CONV_ROWS;
-    int chunks = (K + 63) / 64, steps = c.taps * chunks;
+    if (first >= phase.places(c))
+        return;
+    int chunks = (K + 63) / 64, steps = phase.all_taps() * chunks;
     ConvCopy<ADJOINT> mine;
-    mine.begin(c, first, places);
+    mine.begin(c, phase, first);
     auto start = [&](int step) {
-        int tap = step / chunks;
-        if (step < steps)
+        if (step < steps) {
+            int tap = phase.tap_at(c, step / chunks);
             mine.start(memory + step % CONV_STAGES * 2 * CONV_TILE, c, from + g * K, from_width,
                        packed + ((int64_t)g * c.taps + tap) * N * K, tap,
                        step % chunks * 64 + mine.piece * 8, K, column, N);
+        }
         mr_copy_commit();
     };
     start(0);
@@ -122,12 +122,12 @@ __global__ void __launch_bounds__(CONV_THREADS, 1)
     int strip = threadIdx.x / 32 % 4 * 16 + lane / 4;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        int64_t row = first + me * 64 + strip + r * 8;
-        mr_bf16 *out = to + row * to_width + g * N;
+        Place3 p = phase.place(c, first + me * 64 + strip + r * 8);
+        mr_bf16 *out = to + phase.index(c, p) * to_width + g * N;
 #pragma unroll
         for (int n = 0; n < 16; n++) {
             int o = column + n * 8 + lane % 4 * 2;
-            if (row >= places || o >= N)
+            if (p.b < 0 || o >= N)
                 continue;
             float low = bias ? mr_f32(bias[g * N + o]) : 0,
                   high = bias ? mr_f32(bias[g * N + o + 1]) : 0;

@@ -7,7 +7,9 @@
  *   x [B, T, H, W, C]   w [O, C / groups, kt, kh, kw]   y [B, T', H', W', O], channels last, dense
  * Implicit products by mma.sync (sm_80): no column is ever formed in memory. A block takes 64
  * places and 64 channels of the result and walks taps and pieces of 64 channels of the source; rows
- * of the source that a tap does not meet are zeros of the copy. Weights are laid out by tap first.
+ * of the source that a tap does not meet, beside the ends, are zeros of the copy. Places of dx are
+ * taken by their remainder by the stride, since each remainder meets taps of its own (Phase).
+ * Weights are laid out by tap first.
  * conv3d_dw walks places, in ranges that follow from the shape; partial sums are added in order.
  * Sums are f32, and the bits do not depend on the order of blocks.
  *
@@ -43,34 +45,32 @@ __global__ void __launch_bounds__(THREADS) conv_pack(const mr_bf16 *w, mr_bf16 *
 
 // ---- y and dx ----
 
-// grid (tiles of places, tiles of columns, groups)
+// grid (tiles of places, tiles of columns, groups of each phase)
 template <bool ADJOINT>
 __global__ void __launch_bounds__(THREADS)
     conv_tiles(const mr_bf16 *from, const mr_bf16 *packed, const mr_bf16 *bias, mr_bf16 *to, Conv c)
 {
     MR_SHARED(memory);
     unsigned char *stages = memory;
-    int Og = c.O / c.groups, Cg = c.C / c.groups, g = blockIdx.z;
+    int Og = c.O / c.groups, Cg = c.C / c.groups, g = blockIdx.z % c.groups;
     int K = ADJOINT ? Og : Cg, N = ADJOINT ? Cg : Og, first = blockIdx.y * COLUMNS;
     int from_width = ADJOINT ? c.O : c.C, to_width = ADJOINT ? c.C : c.O;
-    int64_t places = ADJOINT ? c.in_places() : c.out_places();
+    const Phase<ADJOINT> phase(c, blockIdx.z / c.groups);
     int64_t row0 = (int64_t)blockIdx.x * PLACES;
+    if (row0 >= phase.places(c))
+        return;
     int lane = threadIdx.x % 32, strip = threadIdx.x / 32 * STRIP;
     // a thread copies the same piece of the same rows in every step
     constexpr int MINE = PLACES * 8 / THREADS;
     int piece = threadIdx.x % 8;
     Place3 mine[MINE];
 #pragma unroll
-    for (int i = 0; i < MINE; i++) {
-        int64_t row = row0 + threadIdx.x / 8 + i * (THREADS / 8);
-        mine[i] = place3(row, ADJOINT ? c.in : c.out);
-        if (row >= places)
-            mine[i].b = -1;
-    }
-    int chunks = (K + 63) / 64, steps = c.taps * chunks;
-    auto start = [&](int step) {
+    for (int i = 0; i < MINE; i++)
+        mine[i] = phase.place(c, row0 + threadIdx.x / 8 + i * (THREADS / 8));
+    int chunks = (K + 63) / 64, steps = phase.all_taps() * chunks;
+    auto copies = [&](int step) {
         unsigned char *stage = stages + step % 2 * 2 * TILE;
-        int tap = step / chunks, k = step % chunks * 64 + piece * 8;
+        int tap = phase.tap_at(c, step / chunks), k = step % chunks * 64 + piece * 8;
         const mr_bf16 *rows = packed + ((int64_t)g * c.taps + tap) * N * K;
 #pragma unroll
         for (int i = 0; i < MINE; i++) {
@@ -82,14 +82,16 @@ __global__ void __launch_bounds__(THREADS)
             mr_copy16(place + TILE, there ? rows + (int64_t)n * K + k : packed, there ? 16 : 0);
         }
     };
+    auto start = [&](int step) {
+        if (step < steps)
+            copies(step);
+        mr_copy_commit();
+    };
     float acc[COLUMNS / 8][4];
     clear<COLUMNS>(acc);
     start(0);
-    mr_copy_commit();
     for (int step = 0; step < steps; step++) {
-        if (step + 1 < steps)
-            start(step + 1);
-        mr_copy_commit();
+        start(step + 1);
         mr_copy_wait<1>();
         __syncthreads();
         const unsigned char *stage = stages + step % 2 * 2 * TILE;
@@ -108,10 +110,11 @@ __global__ void __launch_bounds__(THREADS)
     mr_copy_wait<0>();
     __syncthreads();
     const float ones[2] = {1, 1};
-    int64_t row = row0 + strip, left = places - row;
-    store_strip<COLUMNS>(acc, ones, stages + strip * Tile<64>::PITCH,
-                         to + row * to_width + g * N + first, to_width,
-                         left < STRIP ? (int)left : (int)STRIP, N - first);
+    auto row_of = [&](int r) {
+        Place3 p = phase.place(c, row0 + strip + r);
+        return p.b < 0 ? NULL : to + phase.index(c, p) * to_width + g * N + first;
+    };
+    store_strip_rows<COLUMNS>(acc, ones, stages + strip * Tile<64>::PITCH, row_of, N - first);
 }
 
 // ---- the gradient of w ----
@@ -296,7 +299,8 @@ static mr_status conv_of(const attr *a, const mr_desc *x, const mr_desc *w, cons
 static bool in_tiles(const Conv &c, mr_dtype type, const void *one, const void *two)
 {
     return type == MR_BF16 && c.C / c.groups % 8 == 0 && c.O / c.groups % 8 == 0 &&
-           c.groups <= 65535 && mr_cuda_aligned(one, 16) && mr_cuda_aligned(two, 16);
+           (int64_t)c.groups * c.stride[0] * c.stride[1] * c.stride[2] <= 65535 &&
+           mr_cuda_aligned(one, 16) && mr_cuda_aligned(two, 16);
 }
 
 static dim3 threads_for(int64_t elements)
@@ -314,11 +318,9 @@ static void launch_tiles(const Conv &c, bool groups, const void *from, const voi
                          const void *bias, void *to, void *workspace, cudaStream_t stream)
 {
     mr_bf16 *packed = (mr_bf16 *)workspace;
-    int64_t places =
-        (int64_t)c.B * (ADJOINT ? c.in[0] * c.in[1] * c.in[2] : c.out[0] * c.out[1] * c.out[2]);
-    int N = (ADJOINT ? c.C : c.O) / c.groups;
-    dim3 grid((unsigned)mr_cuda_ceil(places, PLACES), (unsigned)mr_cuda_ceil(N, COLUMNS),
-              (unsigned)c.groups);
+    int phases, N = (ADJOINT ? c.C : c.O) / c.groups;
+    int64_t tiles = phase_tiles<ADJOINT>(c, PLACES, &phases);
+    dim3 grid((unsigned)tiles, (unsigned)mr_cuda_ceil(N, COLUMNS), (unsigned)(phases * c.groups));
     MR_LAUNCH((conv_pack<ADJOINT>), threads_for((int64_t)c.O * (c.C / c.groups) * c.taps),
               dim3(THREADS), 0, stream, (const mr_bf16 *)w, packed, c);
     if (groups && mr_conv_groups_fit(N)) {

@@ -214,7 +214,14 @@ static bool is_target(const mr_op *op, int i, bool must)
     return false;
 }
 
-static void check_counts(const truth *t, const mr_call *call, double moved, double *again)
+// what is asked of a case
+typedef struct ask {
+    bool orders;   // all of them, although it is large
+    double *again; // of contract_fast
+    double most;   // of contract_lean
+} ask;
+
+static void check_counts(const truth *t, const mr_call *call, double moved, const ask *a)
 {
     device_counts n = device_counted();
     /* where lanes of a loop are idle the count may join accesses of different turns; a tile that is
@@ -222,7 +229,11 @@ static void check_counts(const truth *t, const mr_call *call, double moved, doub
     EXPECT((double)n.wavefronts <= 1.03 * (double)n.ideal_wavefronts + 48,
            "shared memory needs %llu passes, %llu without conflicts of banks",
            (unsigned long long)n.wavefronts, (unsigned long long)n.ideal_wavefronts);
-    if (!again)
+    double flop = mr_op_cost(t->c->op, call).flop;
+    EXPECT(!a->most || ((double)n.product_flop <= a->most * flop && n.product_flop > 0),
+           "products of %.4g operations, %.4g declared: %.3f times", (double)n.product_flop, flop,
+           (double)n.product_flop / flop);
+    if (!a->again)
         return;
     double declared = mr_op_cost(t->c->op, call).bytes, asked = (double)(n.read + n.written);
     // partial sums and the ends of rows may lie across sectors
@@ -232,12 +243,13 @@ static void check_counts(const truth *t, const mr_call *call, double moved, doub
     // what the row declares is what its arguments hold, up to its small ones
     EXPECT(fabs(declared - moved) <= 0.1 * moved,
            "cost declares %.0f bytes, the arguments hold %.0f", declared, moved);
-    EXPECT(asked <= (1 + *again) * declared, "%.0f bytes are asked for, %.0f declared: %.3f times",
-           asked, declared, asked / declared);
+    EXPECT(asked <= (1 + *a->again) * declared,
+           "%.0f bytes are asked for, %.0f declared: %.3f times", asked, declared,
+           asked / declared);
 }
 
 // Run one variant of a form; false: refused. Results as dense doubles into got[].
-static bool run(const truth *t, int form, const variant *v, double *again, double **got)
+static bool run(const truth *t, int form, const variant *v, const ask *asked, double **got)
 {
     const mr_op *op = t->c->op;
     const mr_cuda_row *row = mr_cuda_row_find(op->name);
@@ -308,7 +320,7 @@ static bool run(const truth *t, int form, const variant *v, double *again, doubl
     EXPECT(!served || planned, "planning leaves to others what the kernel takes");
     if (served) {
         check_str(reports, "", "the reports", where, 0);
-        check_counts(t, &call, moved, again);
+        check_counts(t, &call, moved, asked);
     }
     for (int k = 0; served && k < call.n_out; k++) {
         if (ctx.out[k].rank < 0)
@@ -353,12 +365,6 @@ static bool can_stride(const op_case *c)
     return false;
 }
 
-// what is asked of a case
-typedef struct ask {
-    bool orders;   // all of them, although it is large
-    double *again; // of contract_fast
-} ask;
-
 // All variants of one form; false: the kernel refuses the case.
 static bool check_form(const truth *t, int form, const char *line, ask a)
 {
@@ -382,7 +388,7 @@ static bool check_form(const truth *t, int form, const char *line, ask a)
         snprintf(base, sizeof base, "%s [%s, %s]", line, forms[form].isa, v->name);
         where = base;
         // a kernel may leave awkward strides to others
-        bool done = run(t, form, v, a.again, i ? got : first);
+        bool done = run(t, form, v, &a, i ? got : first);
         if (v->strided && !done)
             continue;
         served = done;
@@ -460,6 +466,12 @@ void contract_fast(const char *name, const char *text, double again)
 {
     const mr_op *op = op_of(name);
     EXPECT(op && check_case(op, text, (ask){.again = &again}), "refuses %s", text);
+}
+
+void contract_lean(const char *name, const char *text, double most)
+{
+    const mr_op *op = op_of(name);
+    EXPECT(op && check_case(op, text, (ask){.most = most}), "refuses %s", text);
 }
 
 void contract_refuses(const char *name, const char *text)

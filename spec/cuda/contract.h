@@ -22,6 +22,10 @@ void contract_orders(const char *name, const char *text);
  * together ask for at most (1 + again) times the bytes that the row's cost declares. */
 void contract_fast(const char *name, const char *text, double again);
 
+/* A case of whole tiles, for which tensor cores are asked for at most `most` times the operations
+ * that the row's cost declares. */
+void contract_lean(const char *name, const char *text, double most);
+
 // A case that the kernel refuses as MR_E_UNSUPPORTED.
 void contract_refuses(const char *name, const char *text);
 

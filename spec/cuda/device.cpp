@@ -34,8 +34,9 @@ void device_begin(unsigned seed, bool late)
 device_counts device_counted(void)
 {
     const emu::Counts &c = emu::counts;
-    return {c.global_read,   c.global_written, c.distinct_read,    c.distinct_written, c.sectors,
-            c.ideal_sectors, c.wavefronts,     c.ideal_wavefronts, c.launches};
+    return {c.global_read, c.global_written, c.distinct_read, c.distinct_written,
+            c.sectors,     c.ideal_sectors,  c.wavefronts,    c.ideal_wavefronts,
+            c.launches,    c.product_flop};
 }
 
 const char *device_reports(void)

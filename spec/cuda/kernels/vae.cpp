@@ -20,6 +20,21 @@ int main(void)
                                "stride={1,2,2} pad={0,0,0,1,0,1} dims={2,5,7}");
     contract_case("conv3d", "x=[1,1,10,13,200] bf16 w=[72,200,1,1,1] bf16 bias=[72] bf16");
     contract_orders("conv3d", "x=[1,1,9,16,64] bf16 w=[136,64,1,1,3] bf16 pad={0,0,0,0,2,0}");
+    // strides of dx: places of each remainder meet taps of their own, and no product is one with
+    // zeros
+    contract_lean("conv3d_dx",
+                  "dy=[1,2,8,8,64] bf16 w=[64,64,2,2,4] bf16 stride={2,2,2} "
+                  "pad={0,0,0,0,1,1} dims={4,16,16}",
+                  1.15);
+    contract_lean("conv3d_dx",
+                  "dy=[1,1,16,16,128] bf16 w=[128,128,1,2,2] bf16 stride={1,2,2} "
+                  "dims={1,32,32}",
+                  1);
+    // a stride wider than the taps: some places meet none
+    contract_case("conv3d_dx", "dy=[1,3,3,3,16] bf16 w=[16,8,1,2,1] bf16 stride={2,3,2} "
+                               "pad={0,0,1,0,0,0} dims={5,7,6}");
+    contract_case("conv3d_dx", "dy=[2,1,3,3,72] bf16 w=[72,72,1,1,2] bf16 stride={1,2,3} "
+                               "dims={1,6,9}");
     // groups, and a stride that leaves places of x out
     contract_case("conv3d", "x=[2,3,7,9,32] bf16 w=[16,16,3,3,3] bf16 groups=2 stride={1,2,2} "
                             "pad={2,0,0,1,0,1}");
