@@ -27,6 +27,8 @@ local at = {
   free = function() shell("rm '%s'", trouble.filler) end,
 }
 local order = { "run", "fill", "free", "term", "kill" }
+-- what finds a save ended, however slow the disk: with a commit, or without one
+local after_saves = { fill = true, free = true }
 
 local function step_of(name)
   local value = trouble[name]
@@ -40,6 +42,9 @@ table.insert(trainer.steps, #trainer.steps, { "trouble", function(r)
     for _, name in ipairs(order) do
       if step_of(name) == r.step and not done[name] then
         done[name] = true
+        if after_saves[name] then
+          pcall(r.saver.wait, r.saver)
+        end
         at[name]()
       end
     end
