@@ -39,8 +39,11 @@ local function refuse(path, report, list)
   for _, name in ipairs(report.missing) do
     missing[#missing + 1] = not buffer[name] and name or nil
   end
-  for _, row in ipairs(report.fresh) do
-    missing[#missing + 1] = row.name
+  if report.fresh[1] then
+    base.raise("MR_E_CKPT", ("%s: the half for pictures alone, with names of %s: %d tensors of the "
+      .. "half for frames are missing; try: codec.open at the prompt for its pictures, or it as "
+      .. "ckpt_path of a recipe like tiny/vae, which trains the other half"):format(path,
+      report.layout, #report.fresh))
   end
   if missing[1] then
     base.raise("MR_E_CKPT", ("%s: %d tensors are missing, the first is '%s'"):format(path, #missing,
@@ -70,8 +73,7 @@ local function declare(auto, dtype, config)
 end
 
 -- parameters and their executor, filled from files
-local function load(auto, device, dtype, path)
-  local source <close>, folder = open(path)
+local function load(auto, device, dtype, source, folder)
   local config, map = auto.sizes.read(folder, auto.fields), auto.weights
   local params = declare(auto, dtype, config)
   local list, maps = params:list(), {map}
@@ -120,7 +122,8 @@ function codec.new(pipe, exec, device)
     base.raise("MR_E_RECIPE", "vae.from_pretrained is none: the autoencoder has no weights; try: "
       .. "vae.from_pretrained = \"FOLDER\" with config.json and its weights")
   end
-  local self = codec.of(auto, load(auto, device, pipe.dtype, path))
+  local source <close>, folder = open(path)
+  local self = codec.of(auto, load(auto, device, pipe.dtype, source, folder))
   self.own = self.exec
   return self
 end
@@ -132,7 +135,8 @@ local read_open = options.declare("codec.open", {
   { "micro_batch_size", "integer", "pictures at once", default = 4 },
 })
 
---- Open the video autoencoder of a folder or file: config.json and weights of OpenSora VAE 1.2.
+--- Open the video autoencoder of a folder or file: config.json and weights of OpenSora VAE 1.2, or
+-- of its half for pictures alone, whose latents are [C, T, h, w].
 ---@param path string
 ---@param given table|nil  device, dtype, micro_frame_size, micro_batch_size
 ---@return mr.Codec        vae:encode(clip), vae:decode(z); close it
@@ -141,8 +145,12 @@ function codec.open(path, given)
   if o.dtype ~= "f32" and o.dtype ~= "bf16" then
     base.raise("MR_E_USAGE", ("codec.open: dtype is '%s'; expected f32 or bf16"):format(o.dtype))
   end
+  local source <close>, folder = open(path)
   local auto = opensora_vae.new(nil, o)
-  local self = codec.of(auto, load(auto, o.device or E.device(), o.dtype, path))
+  if start.plan(source, {}, {auto.weights}).layout == auto.weights.pictures then
+    auto = opensora_vae.of_pictures(o, auto.sizes.read(folder, o).spatial)
+  end
+  local self = codec.of(auto, load(auto, o.device or E.device(), o.dtype, source, folder))
   self.own, self.path = self.exec, path
   return self
 end

@@ -229,12 +229,36 @@ describe("codec", function()
       assert.same(want, latent "older")
     end)
 
-    it("of pictures alone lack time", function()
+    it("of pictures alone lack time, and are opened by path for pictures", function()
       weights.vae(dir.path .. "/pictures", 5, function(name, t)
         return name:match("^spatial_vae%.module%.(.*)"), t
       end)
-      assert.matches("pictures.*: %d+ tensors are missing, the first is 'temporal_vae%.",
-        problem "pictures")
+      assert.matches("pictures.*: the half for pictures alone, with names of AutoencoderKL: %d+ "
+        .. "tensors of the half for frames are missing; try: codec%.open", problem "pictures")
+      -- its latents are those that the whole one joins in time
+      local alone <close> = codec.open(dir.path .. "/pictures", {micro_batch_size = 2})
+      local whole <close> = codec.open(dir.path .. "/vae")
+      local pixels = clip(3, 16, 24)
+      local z, noise = alone:encode(pixels), alone:noise(3, 16, 24, 0).pictures
+      assert.same({4, 3, 2, 3}, z.shape)
+      local x = z:permute{1, 0, 2, 3}:clone()
+      local function run(name, inputs)
+        local prog = whole.compiled:get(name, function(g)
+          local given = {}
+          for i, t in ipairs(inputs) do
+            given[i] = g:input("in" .. i, t.dtype, t.shape)
+          end
+          return ops.copy((whole.auto[name](whole.auto, g, table.unpack(given))))
+        end)
+        for i, t in ipairs(inputs) do
+          prog:set("in" .. i, t)
+        end
+        prog:run()
+        return prog:get("out")
+      end
+      assert.same(x:totable(), run("encode_pictures", {pixels, noise}):totable())
+      local pictures = run("decode_pictures", {x})
+      assert.equal(codec.pixels(pictures):bytes(), alone:decode(z):bytes())
     end)
 
     it("may not hold what has no place", function()

@@ -38,6 +38,18 @@ function vae.new(_, fields)
     Autoencoder)
 end
 
+--- The half for pictures by itself: the latents of a clip are those of its pictures, before they
+-- are joined in time.
+---@param fields table   as of new
+---@param spatial table  its sizes, of sizes.read
+---@return mr.Autoencoder
+function vae.of_pictures(fields, spatial)
+  local self = vae.new(nil, {micro_frame_size = fields.micro_frame_size,
+    micro_batch_size = fields.micro_batch_size, vae_2d = spatial})
+  self.alone, self.channels, self.step = true, self.inner, 1
+  return self
+end
+
 --- An autoencoder that trains: half of it, over the other one. Its parameters are the run's.
 ---@param params mr.Params
 ---@param fields table  of the recipe: as of new, and trains: "pictures" or "frames"
@@ -136,16 +148,19 @@ function Autoencoder:declare(scope, config)
     return self.trains and self.trains ~= half and {frozen = true} or nil
   end
   self.spatial = kl.new(scope:child("spatial_vae.module", group("pictures")), config.spatial)
-  self.temporal = temporal.new(scope:child("temporal_vae", group("frames")), config.temporal)
   expect(config, "vae_2d: latent_channels", self.spatial.config.latent_channels, self.inner)
-  expect(config, "vae_temporal: in_out_channels", self.temporal.config.in_out_channels, self.inner)
-  expect(config, "vae_temporal: latent_channels", self.temporal.config.latent_channels,
-    self.channels)
   expect(config, "vae_2d: pixels of a cell's side", self.spatial.factor, self.side)
-  expect(config, "vae_temporal: frames of a latent frame", self.temporal.factor, self.step)
   self.scale = buffer(scope, "scale", config.scale)
   self.shift = buffer(scope, "shift", config.shift)
   self.mean, self.deviation = self.shift, self.scale
+  if self.alone then
+    return
+  end
+  self.temporal = temporal.new(scope:child("temporal_vae", group("frames")), config.temporal)
+  expect(config, "vae_temporal: in_out_channels", self.temporal.config.in_out_channels, self.inner)
+  expect(config, "vae_temporal: latent_channels", self.temporal.config.latent_channels,
+    self.channels)
+  expect(config, "vae_temporal: frames of a latent frame", self.temporal.factor, self.step)
 end
 
 -- a draw from the normal whose mean and log-variance lie side by side in the channels; and both
@@ -239,6 +254,9 @@ end
 ---@param noise mr.Value  f32 [latent frames, C, h, w]
 ---@return mr.Value       f32 like noise
 function Autoencoder:encode_piece(g, x, noise)
+  if self.alone then
+    return x
+  end
   local z = self:join(g, x, noise, x.shape[1])
   return channels_first((z - per_channel(g, self.shift, self.channels))
     / per_channel(g, self.scale, self.channels))
@@ -249,6 +267,9 @@ end
 ---@param frames integer
 ---@return mr.Value       f32 [frames, 4, h, w]
 function Autoencoder:decode_piece(g, z, frames)
+  if self.alone then
+    return ops.copy(z)
+  end
   local x = channels_last(z, z.shape[1]) * per_channel(g, self.scale, self.channels)
     + per_channel(g, self.shift, self.channels)
   return self:part(g, x, frames)

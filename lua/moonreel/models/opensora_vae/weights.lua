@@ -36,6 +36,7 @@ local function of_pictures(before)
 end
 
 return {
+  pictures = "AutoencoderKL", -- the layout of the half for pictures alone
   kinds = {
     { name = "OpenSora VAE 1.2",
       is = function(has) return has[PICTURES .. "encoder.conv_in.weight"] end,
