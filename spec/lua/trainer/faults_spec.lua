@@ -147,6 +147,7 @@ describe("a run in trouble", function()
       local step, full, free = loop.step, tonumber(arg[1]), tonumber(arg[2])
       function loop.step(r)
         if r.team.rank == 1 and (r.step == full or r.step == free) then
+          pcall(r.saver.wait, r.saver) -- the save before it has ended, with or without a commit
           assert(os.execute(("prlimit --pid %d --fsize=%s:"):format(base.pid(),
             r.step == full and 4096 or "unlimited")))
         end
