@@ -4,8 +4,8 @@ local command = {
   name = "plan",
   summary = "say what a run takes before it runs: bytes by kind, seconds by part, steps and cost",
   usage = "plan RECIPE|RUN [key=value ...] [--gpus 24x8xH100] [--machine NAME] [--data NAME.mrx] "
-    .. "[--stage NAME] [--fit MEMORY] [--balance] [--solve mesh] [--why] [--trace FILE] "
-    .. "[--html FILE] [--stalls SHARExS] [--json] "
+    .. "[--stage NAME] [--fit MEMORY] [--balance] [--solve mesh] [--why] "
+    .. "[--schedule] [--trace FILE] [--html FILE] [--stalls SHARExS] [--json] "
     .. "| plan --check [RECIPE ...] | plan --published",
   overrides = true,
   options = {
@@ -20,6 +20,7 @@ local command = {
     { "--balance", "solve batches of equal seconds, within --fit or the machine's memory" },
     { "--solve WHAT", "mesh: the fastest way to shard, share tokens and recompute that fits" },
     { "--why", "what the step of the slowest bucket waits for, and how busy its streams are" },
+    { "--schedule", "what that step does when, and what waits for what: gathers, reductions" },
     { "--trace FILE", "the steps of all buckets as a Chrome trace, a row per stream" },
     { "--html FILE", "a page for a browser: memory over the step, buckets, time line" },
     { "--stalls SHARExS", "data that come late: of a rank's steps this share, by so many seconds: "
@@ -309,7 +310,7 @@ function command.run(args)
       stage = one.name or options.stage, stall_share = share, stall_s = seconds })
     plans[i], fits = p, fits and p.largest.fits
   end
-  if options.why or options.trace or options.html then
+  if options.why or options.schedule or options.trace or options.html then
     one_of(parsed, list)
   end
   if options.html then
@@ -319,7 +320,9 @@ function command.run(args)
   if options.trace then
     write_trace(options.trace, plans[1])
   end
-  if options.json then
+  if options.schedule then
+    show.schedule(plans[1], slowest_of(plans[1]), options)
+  elseif options.json then
     local json = require "moonreel.core.json"
     local out = json.array()
     for i, p in ipairs(plans) do

@@ -39,24 +39,25 @@ local function element_bytes(step, what)
   return (what == "gather" and step.gather_bytes or what == "reduce" and step.reduce_bytes) or 2
 end
 
--- collectives of one bucket, after `before`; returns its last event, nil where one rank is alone
-local function add_collective(events, m, step, what, elements, before)
+-- collectives of bucket k, after `before`; returns its last event, nil where one rank is alone
+local function add_collective(events, m, step, what, elements, before, k)
   if step.group.gpus * step.group.nodes == 1 then
     return nil
   end
   local bytes = element_bytes(step, what) * elements
   if not step.two_hops then
     local stream = step.group.nodes > 1 and "comm_inter" or "comm_intra"
-    events[#events + 1] = { stream = stream, name = what, after = before,
+    events[#events + 1] = { stream = stream, name = what, bucket = k, after = before,
       seconds = collective.flat(m, step.group, bytes) }
     return #events
   end
   local intra, inter = collective.two_hops(m, step.group, bytes)
   local hops = { { "comm_intra", intra }, { "comm_inter", inter } }
-  for k = 1, 2 do
+  for i = 1, 2 do
     -- a reduction goes inside the nodes first, a gather between them first
-    local hop = hops[what == "reduce" and k or 3 - k]
-    events[#events + 1] = { stream = hop[1], seconds = hop[2], name = what, after = before }
+    local hop = hops[what == "reduce" and i or 3 - i]
+    events[#events + 1] = { stream = hop[1], seconds = hop[2], name = what, bucket = k,
+      after = before }
     before = { #events }
   end
   return #events
@@ -71,6 +72,9 @@ function schedule.events(m, step)
   local function elements(k)
     return k < buckets and step.bucket or step.parameters - (buckets - 1) * step.bucket
   end
+  local function tell(what, k, before)
+    return add_collective(events, m, step, what, elements(k), before, k)
+  end
   -- the batch of the next step travels beside this one
   add_event(events, "h2d", "input", step.input_s)
   local snapshot = add_event(events, "d2h", "snapshot", step.snapshot_s)
@@ -78,10 +82,10 @@ function schedule.events(m, step)
   local encode = add_event(events, "compute", "encode", step.encode_s)
   local gathered, gather = {}, step.gather or "exposed"
   for k = 1, gather == "sums" and 0 or buckets do
-    gathered[k] = add_collective(events, m, step, "gather", elements(k))
+    gathered[k] = tell("gather", k)
   end
   for k = 1, buckets do
-    events[#events + 1] = { stream = "compute", name = "forward",
+    events[#events + 1] = { stream = "compute", name = "forward", bucket = k,
       seconds = step.forward_s * elements(k) / step.parameters,
       after = { gather == "exposed" and gathered[buckets] or gathered[k] or encode } }
   end
@@ -89,17 +93,16 @@ function schedule.events(m, step)
   -- a gather goes out before the reduction that would hold it up: one bucket ahead of its reader
   local function gather_again(k)
     if k >= 1 and gather == "twice" then
-      again[k] = add_collective(events, m, step, "gather", elements(k), { forward })
+      again[k] = tell("gather", k, { forward })
     end
   end
   gather_again(buckets)
   for k = buckets, 1, -1 do
     gather_again(k - 1)
-    events[#events + 1] = { stream = "compute", name = "backward", after = { again[k] or forward },
-      seconds = step.backward_s * elements(k) / step.parameters }
-    reduced = add_collective(events, m, step, "reduce", elements(k), { #events })
-    gathered[k] = gather == "sums" and add_collective(events, m, step, "gather", elements(k),
-      { reduced }) or gathered[k]
+    events[#events + 1] = { stream = "compute", name = "backward", bucket = k,
+      after = { again[k] or forward }, seconds = step.backward_s * elements(k) / step.parameters }
+    reduced = tell("reduce", k, { #events })
+    gathered[k] = gather == "sums" and tell("gather", k, { reduced }) or gathered[k]
   end
   local before = { gather == "sums" and gathered[1] or reduced }
   before[#before + 1] = snapshot

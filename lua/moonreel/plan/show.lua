@@ -283,6 +283,22 @@ function show.why(p, row)
   return table.concat(lines)
 end
 
+--- What a step does when, and what that waits for.
+---@param p table    of plan.of
+---@param row table  one of its buckets
+---@param options table  json: rows as JSON
+function show.schedule(p, row, options)
+  if not options.json then
+    print(("a step of bucket %s, batch %d on %s, %s; * decides how long it is:\n"):format(
+      plan.bucket_name(row), row.batch, p.mesh:text(), show.seconds(row.schedule.seconds)))
+  end
+  printer.print({ { key = "begins", right = true, format = show.seconds },
+    { key = "ends", right = true, format = show.seconds }, { key = "stream" },
+    { key = "decides", title = "", format = function(yes) return yes and "*" or "" end },
+    { key = "what" }, { key = "after" } }, require("moonreel.plan.timeline").rows(row.schedule),
+    options)
+end
+
 -- what the run predicted when it began, beside what it measured
 local function truth_lines(p, put)
   put("what the run predicted when it began, and what its steps took (medians, without waits for "

@@ -42,6 +42,37 @@ function timeline.busy(how)
   return rows
 end
 
+local function title(event)
+  return event.bucket and ("%s %d"):format(event.name, event.bucket) or event.name
+end
+
+--- What a step does, as it begins.
+---@param how table
+---@return table[] rows  {begins, ends, stream, what, after, decides}: seconds; the name with the
+---   number of its bucket; what it waits for; is it on the path that decides how long the step is?
+function timeline.rows(how)
+  local rows, times, decides = {}, how.times, {}
+  for _, i in ipairs(times.path) do
+    decides[i] = true
+  end
+  for i, event in ipairs(how.events) do
+    local after = {}
+    for _, k in pairs(event.after or {}) do
+      after[#after + 1] = title(how.events[k])
+    end
+    rows[i] = { begins = times.start[i], ends = times.finish[i], stream = event.stream,
+      what = title(event), after = table.concat(after, ", "), decides = decides[i] or false,
+      number = i }
+  end
+  table.sort(rows, function(a, b)
+    if a.begins ~= b.begins then
+      return a.begins < b.begins
+    end
+    return a.number < b.number
+  end)
+  return rows
+end
+
 --- Steps as a Chrome trace, one process for each, one row per stream: chrome://tracing, Perfetto.
 ---@param steps table[]  {name, how}
 ---@return string

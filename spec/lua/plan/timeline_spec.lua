@@ -33,6 +33,24 @@ describe("a timeline", function()
       { stream = "h2d", seconds = 2, share = 2 / 7 } }, timeline.busy(how))
   end)
 
+  it("tells what begins when, and what that waits for", function()
+    local numbered = {
+      { stream = "compute", name = "backward", bucket = 2, seconds = 3 },
+      { stream = "comm_intra", name = "reduce", bucket = 2, seconds = 1, after = { 1 } },
+      { stream = "compute", name = "backward", bucket = 1, seconds = 3 },
+      { stream = "h2d", name = "input", seconds = 2 },
+    }
+    local ran = simulate.run(numbered)
+    local rows = timeline.rows { events = numbered, times = ran, seconds = ran.seconds }
+    local told = {}
+    for i, row in ipairs(rows) do
+      told[i] = { row.what, row.begins, row.ends, row.stream, row.after, row.decides }
+    end
+    assert.same({ { "backward 2", 0, 3, "compute", "", true }, { "input", 0, 2, "h2d", "", false },
+      { "reduce 2", 3, 4, "comm_intra", "backward 2", false },
+      { "backward 1", 3, 6, "compute", "", true } }, told)
+  end)
+
   it("is a trace with a row per stream, where an event knows if it decides", function()
     local trace = json.decode(timeline.trace { { name = "one", how = how } })
     local seen = {}
@@ -48,6 +66,20 @@ describe("a timeline", function()
 end)
 
 describe("moonreel plan", function()
+  it("--schedule prints gathers, passes and reductions of a step, by bucket", function()
+    local words = { "recipes/tiny/demo", "--gpus", "2xH100", "--schedule", "model.depth=1",
+      "plugin_config.reduce_bucket_size_in_m=1" }
+    local exit, text = run(table.unpack(words))
+    assert.equal(0, exit)
+    -- the last bucket is reduced behind the pass of the one before it
+    assert.matches("^a step of bucket [^\n]* on 2 H100, ", text)
+    assert.matches("comm_intra +%*? +reduce 2 +backward 2\n", text)
+    assert.matches("compute +%*? +forward 1 +gather 1\n", text)
+    words[#words + 1] = "--json"
+    local rows = json.decode(select(2, run(table.unpack(words))))
+    assert.same({ "update", "reduce 1" }, { rows[#rows].what, rows[#rows].after })
+  end)
+
   it("--why names what decides, --trace writes the steps of all buckets", function()
     local path = os.tmpname()
     local exit, text = run("recipes/tiny/demo", "--gpus", "4x8xH100", "--why", "--trace", path,
