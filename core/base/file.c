@@ -302,7 +302,10 @@ mr_status mr_dir_make(const char *path)
             continue;
         char keep = *p;
         *p = 0;
-        if (io->mkdir(part, 0755) && errno != EEXIST)
+        // what has the name already may be a file
+        struct stat there;
+        if (io->mkdir(part, 0755) &&
+            (errno != EEXIST || (stat(part, &there) == 0 && !S_ISDIR(there.st_mode))))
             return fail_io("create directory", part);
         if (!keep)
             return MR_OK;

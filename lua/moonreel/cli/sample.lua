@@ -167,14 +167,16 @@ local function open(spec, overrides, options)
     options)
 end
 
--- a prompt per line
+local MARK = "^\xEF\xBB\xBF"  -- some editors begin a text with it
+
+-- a prompt per line, without the spaces around it
 local function lines_of(path)
   if not path then
     return nil
   end
   local prompts = {}
-  for line in base.read_file(path):gmatch("[^\r\n]+") do
-    prompts[#prompts + 1] = line
+  for line in base.read_file(path):gsub(MARK, ""):gmatch("[^\r\n]+") do
+    prompts[#prompts + 1] = line:match("^%s*(%S.-)%s*$")
   end
   return prompts
 end
@@ -186,7 +188,7 @@ local function prompts_of(given, s)
   local prompts = table.move(all, first + 1, math.min(stop, #all), 1, {})
   if #prompts == 0 then
     usage(#all == 0 and "no prompt; try: --prompt \"a red circle going up\""
-      or "no prompt from %d to %d; there are %d", first, stop - 1, #all)
+      or "no prompt from index %d on and below %d; there are %d, the first is 0", first, stop, #all)
   end
   return prompts, first
 end
@@ -219,6 +221,17 @@ local function write_sheet(path, clips)
   end
   require("moonreel.data.sheet").write(path, rows)
   return path
+end
+
+-- a prompt as the name of a file, which systems bound; nil: it has no letters for one
+local function name_of(prompt)
+  local name = prompt:gsub("[/%c]", "-")
+  -- no character is cut in two
+  local stop = #name <= 200 and #name or 200
+  while name:find("^[\x80-\xBF]", stop + 1) do
+    stop = stop - 1
+  end
+  return stop > 0 and name:sub(1, stop) or nil
 end
 
 function command.run(args)
@@ -261,7 +274,7 @@ function command.run(args)
     request = asked
     base.make_dir(out)
     local stem = names.path(out, {index = first + item.index, name = s.sampling.sample_name,
-      prompt = s.sampling.prompt_as_path and item.prompt:gsub("[/%c]", "-"):sub(1, 200) or nil,
+      prompt = s.sampling.prompt_as_path and name_of(item.prompt) or nil,
       many = #seeds * asked.num_sample > 1, k = item.number})
     return output.file(stem, item, asked.save_fps)
   end

@@ -110,8 +110,9 @@ function strategy.apply(z, groups, options)
     if group.loop == options.loop then
       local reference = options.references[group.reference + 1]
       if not reference then
-        refuse(group, "reference %d; there are %d, the first is 0", group.reference,
-          #options.references)
+        refuse(group, #options.references == 0 and "reference %d; there are none; try: "
+          .. "--reference-path FILE" or "reference %d; there are %d, the first is 0",
+          group.reference, #options.references)
       end
       if align and frames > align and frames % align ~= 0 then
         refuse(group, "align %d does not divide %d latent frames", align, frames)

@@ -17,10 +17,15 @@ local function named_size(s)
     base.raise("MR_E_USAGE", "sample: no size; try: --size 256x256, or --resolution 240p "
       .. "--aspect-ratio 9:16")
   end
-  local resolution = s:plain("resolutions")[name]
+  local known = s:plain("resolutions")
+  local resolution, all = known[name], {}
   if not resolution then
-    base.raise("MR_E_USAGE",
-      ("%s: sampling.resolution: no resolution '%s'"):format(s:origin("sampling.resolution"), name))
+    for other in pairs(known) do
+      all[#all + 1] = other
+    end
+    table.sort(all)
+    base.raise("MR_E_USAGE", ("%s: sampling.resolution: no resolution '%s'; known: %s"):format(
+      s:origin("sampling.resolution"), name, table.concat(all, ", ")))
   end
   local height, width = names.size(resolution, aspect)
   if not height then

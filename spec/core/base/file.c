@@ -154,6 +154,10 @@ int main(void)
     CHECK_OK(mr_dir_make(deep));
     CHECK(mr_path_exists(deep));
     CHECK_FAILS(mr_file_read_all(deep, &data, &n), MR_E_IO, "c");
+    char below[160];
+    snprintf(below, sizeof below, "%s/file", deep);
+    CHECK_OK(mr_file_replace(below, "x", 1));
+    CHECK_FAILS(mr_dir_make(below), MR_E_IO, "/file: cannot create directory: File exists");
     CHECK_FAILS(mr_file_read_all("/nowhere/x", &data, &n), MR_E_IO, "/nowhere/x");
     CHECK_OK(mr_dir_remove(dir));
     CHECK_OK(mr_dir_remove(dir));

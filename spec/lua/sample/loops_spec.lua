@@ -177,7 +177,8 @@ describe("sample with conditions", function()
     assert.is_true(own.pixels == clip.pixels)
     local ok, err = pcall(render, nil, {strategies = {"0,2"}})
     assert.is_false(ok)
-    assert.matches("group 1 '0,2': reference 2; there are 0", tostring(err))
+    assert.matches("group 1 '0,2': reference 2; there are none; try: %-%-reference%-path FILE",
+      tostring(err))
   end)
 
   it("gives a still beside a conditioned clip the mask of all frames", function()
@@ -213,6 +214,23 @@ describe("sample with conditions", function()
       text = moonreel("--prompt", "a/b", "--prompt-as-path", "--num-sample", "2", "--frames", "1",
         "--out", out .. "/named")
       assert.equal(out .. "/named/a-b-0.png\n" .. out .. "/named/a-b-1.png\n", text)
+      -- a name holds whole characters, and an empty prompt has none
+      local long = "a" .. ("é"):rep(150)
+      text = moonreel("--prompt", long, "", "--prompt-as-path", "--frames", "1", "--out",
+        out .. "/named")
+      assert.equal(("%s/named/%s.png\n%s/named/sample_0001.png\n"):format(out, long:sub(1, 199), out),
+        text)
+    end)
+
+    it("takes a prompt per line of a file, as editors write them", function()
+      base.replace_file(out .. "/odd.txt", "\xEF\xBB\xBFone\r\n\r\n \t two  \n  \nthree")
+      local listed = json.decode(moonreel("--prompt-path", out .. "/odd.txt", "--frames", "1",
+        "--json", "--out", out .. "/odd"))
+      local prompts = {}
+      for i, file in ipairs(listed.files) do
+        prompts[i] = file.prompt
+      end
+      assert.same({"one", "two", "three"}, prompts)
     end)
 
     it("knows presets, under what else is asked for", function()
@@ -257,8 +275,14 @@ describe("sample with conditions", function()
       fails("%-%-llm%-refine: prompts are refined by a service", trained(), "--prompt", "x",
         "--llm-refine")
       fails("%-%-preset: expected low4s, high4s or low16s, got 'x'", trained(), "--preset", "x")
-      fails("no prompt from 3 to 0; there are 1", trained(), "--prompt", "x", "--start-index", "3",
+      fails("no prompt from index 3 on and below 1; there are 1, the first is 0", trained(), "--prompt", "x", "--start-index", "3",
         "--end-index", "1")
+      base.replace_file(out .. "/taken", "")
+      local r = process.run({"/bin/sh", "-c", '"$@" 2>&1', "sh", process.program(), "sample",
+        trained(), "--prompt", "x", "--frames", "1", "--out", out .. "/taken"}, "",
+        {deadline_s = 60, output_bytes = 1 << 20})
+      assert.equal(8, r.exit, r.output)
+      assert.matches("taken: cannot create directory: File exists", r.output)
       fails("frames '3s': expected a number, 2s to 32s", trained(), "--prompt", "x",
         "--num-frames", "3s")
     end)

@@ -122,7 +122,8 @@ describe("sample", function()
     assert.equal("20x30", size("resolution=s", "aspect-ratio=2:3", small))
     assert.equal("24x24", size("resolution=s", small))
     assert.matches("no size; try: %-%-size", size())
-    assert.matches("resolution=x: sampling.resolution: no resolution 'x'$", size("resolution=x"))
+    assert.matches("resolution=x: sampling.resolution: no resolution 'x'; known: .*144p",
+      size("resolution=x"))
     assert.matches("expected HEIGHT:WIDTH as 9:16, got 'wide'$",
       size("resolution=s", small, "aspect_ratio=wide"))
   end)
