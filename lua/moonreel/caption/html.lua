@@ -25,30 +25,53 @@ local function end_of_tag(text, at)
   end
 end
 
--- the last byte of the markup at a <; nil: it is text, false: it has no end
+-- elements whose text is none of the page's
+local silent = { script = true, style = true, template = true, rt = true, rp = true }
+
+-- the last byte of an element that is silent, of which the tag at `at` ends at `last`
+local function end_of_element(text, at, last)
+  local name = text:match("^<(%a[^%s/>]*)", at):lower()
+  if not silent[name] or text:sub(last - 1, last - 1) == "/" then
+    return last
+  end
+  local _, close = text:lower():find("</" .. name .. "%s*>", last + 1)
+  return close or #text
+end
+
+-- the last byte of the markup at a <, and the text in it; nil: it is text, false: it has no end
 local function markup(text, at)
   if text:find("^<%a", at) then
-    return end_of_tag(text, at + 2) or false
+    local last = end_of_tag(text, at + 2)
+    return last and end_of_element(text, at, last) or false
   elseif text:find("^<!%-%-", at) then
     local _, last = text:find("-->", at + 4, true)
     return last or false
+  elseif text:find("^<!%[[cC][dD][aA][tT][aA]%[", at) then
+    local inside, stop = text:match("^(.-)%]%s*%]%s*>()", at + 9)
+    return stop and stop - 1 or false, inside
   elseif text:find("^<[/!?]", at) then
     return text:find(">", at + 2, true) or false
   end
   return nil
 end
 
+-- what numbers below 256 mean that are no characters: those of Windows, which pages mean by them
+local windows = table.pack(utf8.codepoint(
+  "€\u{81}‚ƒ„…†‡ˆ‰Š‹Œ\u{8D}Ž\u{8F}\u{90}‘’“”•–—˜™š›œ\u{9D}žŸ", 1, -1))
+
 -- the character that a reference at a & stands for, and its last byte; nil: it is text
 local function reference(text, at)
-  local number, last = text:match("^&#(%d+);?()", at)
+  local number, last = text:match("^&#(%d+)()", at)
   if not number then
-    number, last = text:match("^&#[xX](%x+);?()", at)
+    number, last = text:match("^&#[xX](%x+)()", at)
     number = number and "0x" .. number
   end
-  if number then
-    local code = math.tointeger(tonumber(number))
-    local good = code and code < 0x110000 and (code < 0xd800 or code > 0xdfff)
-    return utf8.char(good and code or 0xfffd), last - 1
+  -- another character ends it, which a number at the end of the text lacks
+  if number and text:find("^%X", last) then
+    local code = math.tointeger(tonumber(number)) or -1
+    code = windows[code - 0x7f] or code
+    local good = code >= 0 and code < 0x110000 and (code < 0xd800 or code > 0xdfff)
+    return utf8.char(good and code or 0xfffd), text:find("^;", last) and last or last - 1
   end
   -- a name ends before another character, which a name at the end of the text lacks
   local name, stop = text:match("^&(%a[%w.%-]*)()", at)
@@ -73,8 +96,8 @@ function html.text(text)
     end
     local put, last
     if text:sub(i, i) == "<" then
-      last = markup(text, i)
-      put = last and "" or nil
+      last, put = markup(text, i)
+      put = last and (put or "") or nil
       if last == false then
         -- up to the next >, else to the next <, is text
         last = text:find(">", i + 1, true) or (text:find("<", i + 1, true) or i + 1) - 1

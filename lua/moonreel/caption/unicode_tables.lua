@@ -96,13 +96,13 @@ ensp=8194 epsilon=949 equiv=8801 eta=951 eth=240 euml=235 euro=8364 exist=8707 f
 forall=8704 frac12=189 frac14=188 frac34=190 frasl=8260 gamma=947 ge=8805 gt=62 hArr=8660
 harr=8596 hearts=9829 hellip=8230 iacute=237 icirc=238 iexcl=161 igrave=236 image=8465
 infin=8734 int=8747 iota=953 iquest=191 isin=8712 iuml=239 kappa=954 lArr=8656 lambda=955
-lang=9001 laquo=171 larr=8592 lceil=8968 ldquo=8220 le=8804 lfloor=8970 lowast=8727 loz=9674
+lang=10216 laquo=171 larr=8592 lceil=8968 ldquo=8220 le=8804 lfloor=8970 lowast=8727 loz=9674
 lrm=8206 lsaquo=8249 lsquo=8216 lt=60 macr=175 mdash=8212 micro=181 middot=183 minus=8722 mu=956
 nabla=8711 nbsp=160 ndash=8211 ne=8800 ni=8715 not=172 notin=8713 nsub=8836 ntilde=241 nu=957
 oacute=243 ocirc=244 oelig=339 ograve=242 oline=8254 omega=969 omicron=959 oplus=8853 or=8744
 ordf=170 ordm=186 oslash=248 otilde=245 otimes=8855 ouml=246 para=182 part=8706 permil=8240
 perp=8869 phi=966 pi=960 piv=982 plusmn=177 pound=163 prime=8242 prod=8719 prop=8733 psi=968
-quot=34 rArr=8658 radic=8730 rang=9002 raquo=187 rarr=8594 rceil=8969 rdquo=8221 real=8476
+quot=34 rArr=8658 radic=8730 rang=10217 raquo=187 rarr=8594 rceil=8969 rdquo=8221 real=8476
 reg=174 rfloor=8971 rho=961 rlm=8207 rsaquo=8250 rsquo=8217 sbquo=8218 scaron=353 sdot=8901
 sect=167 shy=173 sigma=963 sigmaf=962 sim=8764 spades=9824 sub=8834 sube=8838 sum=8721 sup=8835
 sup1=185 sup2=178 sup3=179 supe=8839 szlig=223 tau=964 there4=8756 theta=952 thetasym=977

@@ -218,8 +218,8 @@ describe("sample with conditions", function()
       local long = "a" .. ("é"):rep(150)
       text = moonreel("--prompt", long, "", "--prompt-as-path", "--frames", "1", "--out",
         out .. "/named")
-      assert.equal(("%s/named/%s.png\n%s/named/sample_0001.png\n"):format(out, long:sub(1, 199), out),
-        text)
+      assert.equal(("%s/named/%s.png\n%s/named/sample_0001.png\n"):format(out, long:sub(1, 199),
+        out), text)
     end)
 
     it("takes a prompt per line of a file, as editors write them", function()
@@ -275,8 +275,8 @@ describe("sample with conditions", function()
       fails("%-%-llm%-refine: prompts are refined by a service", trained(), "--prompt", "x",
         "--llm-refine")
       fails("%-%-preset: expected low4s, high4s or low16s, got 'x'", trained(), "--preset", "x")
-      fails("no prompt from index 3 on and below 1; there are 1, the first is 0", trained(), "--prompt", "x", "--start-index", "3",
-        "--end-index", "1")
+      fails("no prompt from index 3 on and below 1; there are 1, the first is 0", trained(),
+        "--prompt", "x", "--start-index", "3", "--end-index", "1")
       base.replace_file(out .. "/taken", "")
       local r = process.run({"/bin/sh", "-c", '"$@" 2>&1', "sh", process.program(), "sample",
         trained(), "--prompt", "x", "--frames", "1", "--out", out .. "/taken"}, "",
