@@ -226,7 +226,16 @@ local function weight_at(weights, x)
   return before[2]
 end
 
-local STEPS = 2000 -- in which a pass is looked at
+-- will there be a share at x or behind it?
+local function has_future(weights, x)
+  local any = weight_at(weights, x) > 0
+  for _, row in ipairs(weights or {}) do
+    any = any or row[1] > x and row[2] > 0
+  end
+  return any
+end
+
+local STEPS <const> = 2000 -- in which a pass, or what was drawn so far, is looked at
 
 --- How often each source is gone through until all of them have been, once where it is not drawn
 -- again, and none where its share ends before.
@@ -238,18 +247,20 @@ function sources.passes(list, samples)
   for i, n in ipairs(samples) do
     taken[i], total = 0, total + n
   end
-  local dx, x = math.max(total / STEPS, 1), 0
+  local x = 0
   for _ = 1, STEPS * 100 do
     local weights, sum, open = {}, 0, false
     for i, s in ipairs(list) do
       local ended = s.epochs and s.epochs > 0 and taken[i] >= s.epochs * samples[i]
       weights[i] = ended and 0 or weight_at(s.weights, x)
       sum = sum + weights[i]
-      open = open or weights[i] > 0 and taken[i] < samples[i]
+      open = open or not ended and taken[i] < samples[i] and has_future(s.weights, x)
     end
-    if not open then
+    if not open or sum == 0 then
       break
     end
+    -- what is gone through a thousand times is looked at in longer strides
+    local dx = math.max(math.max(total, x) / STEPS, 1)
     for i in ipairs(list) do
       taken[i] = taken[i] + weights[i] / sum * dx
     end

@@ -125,7 +125,10 @@ static bool draw_stream(uint64_t draws, bool constant)
         t.count[i] = calloc(rows_of[s.set[i]], 1);
     for (uint64_t k = 0; k < draws && good; k++) {
         uint64_t x = s.m->at.samples;
+        int32_t begun = s.m->at.samples && d.slot.left ? d.source : -1;
         good = CHECK_OK(mr_blend_next(s.m, &d)) && count(&t, &s, &d);
+        // draws of a slot are of one source
+        good = good && CHECK(begun < 0 || d.source == begun);
         blend_position_advance(&p, &d);
         most = MR_MAX(most, (uint64_t)d.n * (uint64_t)s.slot);
         // Who has no share is not drawn. What is due to one of n sources stays within 1 + 1/2 + ..
@@ -249,6 +252,120 @@ static void ends(void)
     mr_bucket_rule_free(rule);
 }
 
+// draws until the stream of so many epochs is over; at most `most`
+static uint64_t draws_until_over(mr_blend *m, uint64_t epochs, uint64_t most)
+{
+    uint64_t ids[BATCH_MAX], keys[BATCH_MAX], n = 0;
+    mr_draw d = {.ids = ids, .keys = keys};
+    while (n < most && !mr_blend_over(m, epochs) && CHECK_OK(mr_blend_next(m, &d)))
+        n++;
+    return n;
+}
+
+// Who will have no share any more, or has ended, is not waited for; who will have one later is.
+static void over_with_phases(void)
+{
+    enum { MOST = 20000 };
+    mr_weight retires[] = {{0, 1}, {20, 1}, {20, 0}}, comes[] = {{2000, 0}, {2000, 1}},
+              first[] = {{0, 1}};
+    mr_source two[] = {{.name = "a", .index = indexes[1], .weights = first, .n_weights = 1},
+                       {.name = "b", .index = indexes[4], .weights = retires, .n_weights = 3}};
+    mr_bucket_rule *rule;
+    mr_blend *m;
+    mr_order_options o = {.seed = 1};
+    CHECK_OK(make_rule(&rule));
+    if (CHECK_OK(mr_blend_new(two, 2, rule, &o, &m))) {
+        CHECK(draws_until_over(m, 1, MOST) < MOST);
+        CHECK(order_is_used_up(mr_blend_order(m, 0)));
+        CHECK(m->at.taken[1] > 0 && m->at.taken[1] <= 10 + BATCH_MAX);
+        mr_blend_free(m);
+    }
+    two[1].weights = comes, two[1].n_weights = 2;
+    if (CHECK_OK(mr_blend_new(two, 2, rule, &o, &m))) {
+        CHECK(draws_until_over(m, 1, MOST) < MOST);
+        CHECK(m->at.samples > 2000 && mr_blend_order(m, 1)->at.epoch <= 1);
+        CHECK(m->at.taken[1] >= mr_blend_order(m, 1)->in_epoch);
+        mr_blend_free(m);
+    }
+    // one of the two may be drawn once, the other as often as asked for
+    two[1].n_weights = 0, two[0].epochs = 1;
+    if (CHECK_OK(mr_blend_new(two, 2, rule, &o, &m))) {
+        CHECK(draws_until_over(m, 3, MOST) < MOST);
+        CHECK(order_is_used_up(mr_blend_order(m, 1)));
+        CHECK_INT(mr_blend_order(m, 1)->at.epoch, 2);
+        mr_blend_free(m);
+    }
+    // its one epoch is its last, so nothing of it is carried over to a next one
+    o.carry = true;
+    if (CHECK_OK(mr_blend_new(two, 2, rule, &o, &m))) {
+        uint64_t all = mr_blend_order(m, 0)->in_epoch;
+        CHECK(draws_until_over(m, 3, MOST) < MOST);
+        CHECK_INT(m->at.taken[0], all);
+        mr_blend_free(m);
+    }
+    mr_bucket_rule_free(rule);
+}
+
+// Of equal dues the larger share comes first, and what rounding leaves goes to nobody without one.
+static void who_comes_first(void)
+{
+    mr_weight none[] = {{100000, 0}, {100000, 1}}, one = {0, 1}, three = {0, 3};
+    mr_source sources[] = {{.name = "a", .index = indexes[0], .weights = none, .n_weights = 2},
+                           {.name = "b", .index = indexes[0], .weights = &one, .n_weights = 1},
+                           {.name = "c", .index = indexes[0], .weights = &three, .n_weights = 1},
+                           {.name = "d", .index = indexes[0], .weights = &three, .n_weights = 1}};
+    mr_bucket_rule *rule;
+    mr_blend *m;
+    uint64_t taken[SETS], ids[BATCH_MAX], keys[BATCH_MAX];
+    mr_draw d = {.ids = ids, .keys = keys};
+    CHECK_OK(make_rule(&rule));
+    if (CHECK_OK(mr_blend_new(sources, 4, rule, &(mr_order_options){.seed = 1}, &m))) {
+        CHECK_OK(mr_blend_next(m, &d));
+        CHECK_INT(d.source, 2);
+        draws_of(m, 5000, taken);
+        CHECK_INT(taken[0], 0);
+        CHECK(taken[1] > 500);
+        mr_blend_free(m);
+    }
+    mr_bucket_rule_free(rule);
+}
+
+// A source that is gone takes what was due to it along, and names are told apart to their ends.
+static void without_a_source(void)
+{
+    mr_source three[] = {{.name = "a", .index = indexes[0]},
+                         {.name = "ab", .index = indexes[1]},
+                         {.name = "c", .index = indexes[2]}};
+    mr_bucket_rule *rule;
+    mr_blend *m;
+    blend_position p = {0};
+    char *text, *part;
+    uint64_t taken[SETS];
+    CHECK_OK(make_rule(&rule));
+    mr_order_options o = {.seed = 1};
+    if (!CHECK_OK(mr_blend_new(three, 3, rule, &o, &m)))
+        return;
+    do
+        draws_of(m, 1, taken);
+    while (!m->at.deficit[0] || !m->at.deficit[1] || !m->at.deficit[2]);
+    CHECK_OK(blend_position_init(&p, m));
+    CHECK_OK(blend_position_text(&p, m, false, &text));
+    blend_position_fini(&p);
+    mr_blend_free(m);
+    if (CHECK_OK(mr_blend_new(three + 1, 2, rule, &o, &m))) {
+        CHECK_OK(blend_restore(m, text));
+        CHECK(!m->at.deficit[0] && !m->at.deficit[1]);
+        CHECK(m->at.samples > 0);
+        mr_blend_free(m);
+    }
+    // behind the part of "a" that of "ab" begins
+    CHECK_OK(mr_blend_state_of(text, "a", &part));
+    CHECK(part && strstr(part, "rows 700\n") && !strstr(part, "rows 90\n"));
+    mr_free(part);
+    mr_free(text);
+    mr_bucket_rule_free(rule);
+}
+
 // A weight of which nothing is left when shares are counted is refused; the one that is offered
 // instead is drawn. What is small for a moment, on a ramp or before a jump, is none.
 static void tiny_weights(void)
@@ -357,6 +474,9 @@ int main(void)
     }
     weights_are_kept();
     ends();
+    over_with_phases();
+    who_comes_first();
+    without_a_source();
     tiny_weights();
     wrong_input();
     for (uint64_t i = 0; i < n; i++) {

@@ -48,6 +48,9 @@ describe("settings.sources", function()
     assert.equal("0:0.75 1000:0.75 13000:0 51000:0 63000:0.5", knots(list, 1))
     list = sources.of(bake(form:format("1000", "5000")))
     assert.equal("0:0.75 1000:0.75 6000:0 6000:0 11000:0.5", knots(list, 1))
+    local slow = form:gsub("a = 0, b = 5 }", "%0, blend = 5000")
+    list = sources.of(bake(slow:format("1000", "5000")))
+    assert.equal("0:0.75 1000:0.75 6000:0 6000:0 11000:0.5", knots(list, 1))
     list = sources.of(bake(form:gsub("a = 0, b = 5 }", "%0, blend = 0"):format("1000", "5000")))
     assert.equal("0:0.75 1000:0.75 1000:0 6000:0 11000:0.5", knots(list, 1))
   end)
@@ -116,8 +119,15 @@ describe("settings.sources", function()
       b = { data_path = "b.mrx" %s } } %s]]
     assert.same({ 3, 1 }, passes(two:format("3", "", ""), 1000, 1000))
     assert.same({ 1, 1 }, passes(two:format("3", "", ""), 3000, 1000))
+    local many = passes(two:format("1", ", weight = 0.001", ""), 1000, 1000)
+    assert.is_true(math.abs(many[1] - 1000) < 1 and many[2] == 1, many[1])
     assert.same({ 1, 6 }, passes(two:format("1", "", ""), 6000, 1000))
     assert.same({ 1, 2 }, passes(two:format("1", ", epochs = 2", ""), 6000, 1000))
+    -- Over a ramp of 4000 samples the one leaves its place to the other, which has been gone through
+    -- after 2828 of them: their square is 8000 times its samples.
+    local ramp = two:format("1", "", ", phases = { { samples = 1000, weights = { b = 0 } }, "
+      .. "{ samples = 4000, weights = { a = 0 }, blend = 4000 } }")
+    assert.same({ 2.85, 1 }, passes(ramp, 1000, 1000))
     -- one of which only a first phase has something
     local half = two:format("1", "", ", phases = { { samples = 1000 }, { weights = { b = 0 }, "
       .. "blend = 0 } }")
