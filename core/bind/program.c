@@ -221,7 +221,7 @@ static void push_shapes(lua_State *L, const mr_graph *g, const mr_node *node)
 }
 
 /* times() -> a row per step: {op, node, shapes, block, origin, seconds, expected, flop, bytes,
- * naive, backward, again} */
+ * naive, backward, again, way (of its kernel, where that has several; nil: the usual one)} */
 static int p_times(lua_State *L)
 {
     mr_program *p = check_program(L, 1);
@@ -241,6 +241,7 @@ static int p_times(lua_State *L)
         lua_pushboolean(L, node->backward), lua_setfield(L, -2, "backward");
         lua_pushboolean(L, node->recompute_of >= 0), lua_setfield(L, -2, "again");
         lua_pushboolean(L, rows[i].naive), lua_setfield(L, -2, "naive");
+        lua_pushstring(L, rows[i].way), lua_setfield(L, -2, "way");
         lua_pushnumber(L, rows[i].seconds), lua_setfield(L, -2, "seconds");
         lua_pushnumber(L, rows[i].expected), lua_setfield(L, -2, "expected");
         push_cost(L, rows[i].cost);

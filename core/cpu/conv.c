@@ -346,6 +346,12 @@ size_t mr_conv_workspace(const mr_conv_spec *spec, const mr_facts *facts)
     return p.gathered + p.turned + p.gemm + blocks;
 }
 
+const char *mr_conv_way(const mr_conv_spec *spec, const mr_facts *facts)
+{
+    mr_winograd_plan fewer;
+    return mr_winograd_fits(spec, facts, &fewer) ? "fewer products" : NULL;
+}
+
 mr_status mr_conv_run(mr_conv *c, const void *x, const void *w, const void *bias, const void *y,
                       void *out, void *workspace)
 {

@@ -27,6 +27,8 @@ mr_status mr_conv_new(const mr_conv_spec *spec, const mr_facts *facts, mr_conv *
 void mr_conv_free(mr_conv *c);
 /* Bytes that a run takes at most; a function of shapes and facts alone. */
 size_t mr_conv_workspace(const mr_conv_spec *spec, const mr_facts *facts);
+/* "fewer products", or NULL where it does all of them; as pure. */
+const char *mr_conv_way(const mr_conv_spec *spec, const mr_facts *facts);
 /* One run; one at a time per object.
  *   FORWARD   y = conv(x, w) + bias      DATA      x = adjoint of it, from y and w
  *   WEIGHTS   w += from x and y, f32     (what is written is named by `kind`) */

@@ -478,6 +478,13 @@ size_t mr_product_workspace(const mr_product_spec *spec, const mr_facts *facts)
     }
 }
 
+const char *mr_product_way(const mr_product_spec *spec, const mr_facts *facts)
+{
+    static const char *const ways[] = {
+        [OWN] = NULL, [TILES] = "tiles", [LIBRARY] = "library", [PIECES] = "library"};
+    return ways[way_of(spec, facts)];
+}
+
 #ifdef MR_HAVE_ONEDNN
 /* oneDNN refuses: the own kernel, in the workspace where it fits, else in memory of its own. */
 static mr_status serve_by_own(mr_product *p, size_t planned)

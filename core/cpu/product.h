@@ -28,6 +28,8 @@ void mr_product_free(mr_product *p);
 /* Bytes that a run takes at most, before the object is made: no library and no processor is asked.
  * Where oneDNN wants more than this, or refuses, the object takes memory of its own. */
 size_t mr_product_workspace(const mr_product_spec *spec, const mr_facts *facts);
+/* "tiles" of AMX, "library" (oneDNN, also in pieces), or NULL: own kernels; as pure. */
+const char *mr_product_way(const mr_product_spec *spec, const mr_facts *facts);
 const char *mr_product_how(
     const mr_product *p); /* "onednn brg:avx512_core_amx_bf16", "own avx2"; lent */
 /* One run; one at a time per object. */

@@ -18,6 +18,8 @@ void mr_steps_forget(mr_step *steps, int n);
 mr_status mr_step_run(const mr_step *step, const mr_call *call);
 /* By the row, or of the bytes of a copy. */
 mr_cost mr_step_cost(const mr_step *step);
+/* The way its kernel goes, as mr_kernel says; NULL: the usual one. */
+const char *mr_step_way(const mr_step *step, const mr_facts *facts);
 /* Seconds by rates that are there already; 0 without them. */
 double mr_step_expected(const mr_exec *exec, const mr_step *step);
 /* OpenMP and oneDNN take their team size from the calling thread; returns the size before. */

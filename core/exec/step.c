@@ -156,6 +156,13 @@ mr_cost mr_step_cost(const mr_step *s)
     return s->op ? mr_op_cost(s->op, &call) : (mr_cost){0, 2.0 * (double)s->bytes};
 }
 
+const char *mr_step_way(const mr_step *s, const mr_facts *facts)
+{
+    mr_call call;
+    mr_step_call(s, &call);
+    return s->kernel && !s->naive && s->kernel->way ? s->kernel->way(&call, facts) : NULL;
+}
+
 mr_status mr_step_run(const mr_step *s, const mr_call *call)
 {
     double start = s->clock ? mr_now_s() : 0;

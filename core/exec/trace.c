@@ -26,8 +26,12 @@ int mr_program_times(const mr_program *p, mr_step_time *out, int cap)
         p->exec->dev->ops->sync(p->exec->dev);
     for (int i = 0; i < p->n_run && i < cap; i++) {
         const mr_step *s = &p->steps[p->n_setup + i];
-        out[i] = (mr_step_time){s->node, p->clocks ? p->clocks[i].seconds : 0,
-                                mr_step_expected(p->exec, s), mr_step_cost(s), s->naive};
+        out[i] = (mr_step_time){s->node,
+                                p->clocks ? p->clocks[i].seconds : 0,
+                                mr_step_expected(p->exec, s),
+                                mr_step_cost(s),
+                                s->naive,
+                                mr_step_way(s, &p->exec->facts)};
     }
     return p->n_run;
 }

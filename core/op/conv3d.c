@@ -274,6 +274,11 @@ static double flop_of(mr_conv_spec s)
         mr_conv_spec s = of(c);                                                                    \
         return mr_conv_workspace(&s, facts);                                                       \
     }                                                                                              \
+    static const char *id##_way(const mr_call *c, const mr_facts *facts)                           \
+    {                                                                                              \
+        mr_conv_spec s = of(c);                                                                    \
+        return mr_conv_way(&s, facts);                                                             \
+    }                                                                                              \
     static void id##_cost(const mr_call *c, mr_cost *cost)                                         \
     {                                                                                              \
         cost->flop = flop_of(of(c));                                                               \
@@ -305,7 +310,7 @@ static void release(void *state)
 #define CONV_CPU(id)                                                                               \
     {                                                                                              \
         .run = MR_CPU(id), .prepare = id##_prepare, .release = release,                            \
-        .workspace = id##_workspace                                                                \
+        .workspace = id##_workspace, .way = id##_way                                               \
     }
 
 MR_OP(conv3d) = {

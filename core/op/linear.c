@@ -84,6 +84,12 @@ static size_t workspace(shape_fn *shape_of, const mr_call *call, const mr_facts 
     return s.bytes + mr_product_workspace(&s.spec, facts);
 }
 
+static const char *way(shape_fn *shape_of, const mr_call *call, const mr_facts *facts)
+{
+    shape s = shape_of(call);
+    return mr_product_way(&s.spec, facts);
+}
+
 typedef struct mover {
     char *dense;
     const mr_view *view;
@@ -197,6 +203,10 @@ static size_t linear_workspace(const mr_call *call, const mr_facts *facts)
 {
     return workspace(linear_shape, call, facts);
 }
+static const char *linear_way(const mr_call *call, const mr_facts *facts)
+{
+    return way(linear_shape, call, facts);
+}
 MR_KERNEL(linear)
 {
     return run_rows(call, call->in[2].data);
@@ -255,6 +265,10 @@ static mr_status dx_prepare(const mr_call *call, const mr_facts *facts, void **o
 static size_t dx_workspace(const mr_call *call, const mr_facts *facts)
 {
     return workspace(dx_shape, call, facts);
+}
+static const char *dx_way(const mr_call *call, const mr_facts *facts)
+{
+    return way(dx_shape, call, facts);
 }
 MR_KERNEL(linear_dx)
 {
@@ -323,6 +337,10 @@ static mr_status dw_prepare(const mr_call *call, const mr_facts *facts, void **o
 static size_t dw_workspace(const mr_call *call, const mr_facts *facts)
 {
     return workspace(dw_shape, call, facts);
+}
+static const char *dw_way(const mr_call *call, const mr_facts *facts)
+{
+    return way(dw_shape, call, facts);
 }
 MR_KERNEL(linear_dw)
 {
@@ -473,7 +491,8 @@ MR_OP(linear) = {
     .cpu = {.run = MR_CPU(linear),
             .prepare = linear_prepare,
             .release = release,
-            .workspace = linear_workspace},
+            .workspace = linear_workspace,
+            .way = linear_way},
     PRODUCT_TOL,
     .cases = MR_CASES("x=[3,7,33]/rows f32 w=[20,33] f32 b=[20] f32",
                       "x=[150,64] f32 w=[48,64] f32",
@@ -494,7 +513,8 @@ MR_OP(linear_dx) = {
     .cpu = {.run = MR_CPU(linear_dx),
             .prepare = dx_prepare,
             .release = release,
-            .workspace = dx_workspace},
+            .workspace = dx_workspace,
+            .way = dx_way},
     .hidden = true,
     PRODUCT_TOL,
     .cases = MR_CASES("dy=[3,7,20]/rows f32 w=[20,33] f32", "dy=[150,48] f32 w=[48,64] f32",
@@ -514,7 +534,8 @@ MR_OP(linear_dw) = {
     .cpu = {.run = MR_CPU(linear_dw),
             .prepare = dw_prepare,
             .release = release,
-            .workspace = dw_workspace},
+            .workspace = dw_workspace,
+            .way = dw_way},
     .hidden = true,
     PRODUCT_TOL,
     .cases = MR_CASES("dy=[3,7,20]/rows f32 x=[3,7,33]/rows f32 acc=[20,33] f32",

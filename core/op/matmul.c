@@ -81,6 +81,12 @@ static size_t workspace(const mr_call *call, const mr_facts *facts)
     mr_product_spec spec = spec_of(call, &loops);
     return mr_product_workspace(&spec, facts);
 }
+static const char *way(const mr_call *call, const mr_facts *facts)
+{
+    int64_t loops;
+    mr_product_spec spec = spec_of(call, &loops);
+    return mr_product_way(&spec, facts);
+}
 
 /* Address of matrix i. */
 static char *matrix(const mr_view *v, int64_t i)
@@ -178,7 +184,11 @@ MR_OP(matmul) = {
     .grad = grad,
     .cost = cost,
     .naive = naive,
-    .cpu = {.run = MR_CPU(matmul), .prepare = prepare, .release = release, .workspace = workspace},
+    .cpu = {.run = MR_CPU(matmul),
+            .prepare = prepare,
+            .release = release,
+            .workspace = workspace,
+            .way = way},
     .tol_f32 = 5e-6,
     .tol_reason = "f32 sums over k in the library's order",
     .cases = MR_CASES("a=[5,7] f32 b=[7,9] f32", "a=[3,5,7] f32 b=[3,7,9]/any f32",

@@ -145,7 +145,7 @@ struct mr_device {
     void *eager;       /* programs kept by mr_eager */
 };
 /* What the entry of a device's plug-in (base/plugin.h) returns. */
-#define MR_DEVICE_VERSION 2u
+#define MR_DEVICE_VERSION 3u
 typedef struct mr_device_plugin {
     uint32_t version;
     mr_status (*open)(int ordinal, int threads, mr_device **out);
@@ -328,6 +328,7 @@ typedef struct mr_step_time {
     double expected; /* by the device's rates, where they were measured or given already, else 0 */
     mr_cost cost;
     bool naive;
+    const char *way; /* of its kernel, where that has several (op.h); NULL: the usual one; lent */
 } mr_step_time;
 /* returns the number of steps */
 MR_API int mr_program_times(const mr_program *prog, mr_step_time *out, int cap);

@@ -85,14 +85,17 @@ typedef struct mr_facts {
 /* Kernels of one device. `run` holds one function per instruction set: base, avx2, avx512 of a CPU;
  * sm_80, sm_90a of a GPU. `workspace` is pure, of shapes, attributes and facts, so that planning
  * needs no device: the most that a run takes, or MR_NO_KERNEL where these kernels do not serve and
- * the naive row does. `prepare` is called once per compiled node with shapes and no data, and may
- * create primitives; what they need fits into what `workspace` said. */
+ * the naive row does. `way` is as pure: a word for the way that a call goes, where a row has
+ * several and they differ in speed, so that rates of one do not stand for another; NULL: the usual
+ * one. `prepare` is called once per compiled node with shapes and no data, and may create
+ * primitives; what they need fits into what `workspace` said. */
 #define MR_NO_KERNEL SIZE_MAX
 typedef struct mr_kernel {
     mr_kernel_fn *run[3]; /* a NULL takes the one before */
     mr_status (*prepare)(const mr_call *call, const mr_facts *facts, void **state);
     void (*release)(void *state);
     size_t (*workspace)(const mr_call *call, const mr_facts *facts);
+    const char *(*way)(const mr_call *call, const mr_facts *facts);
 } mr_kernel;
 
 /* ---- rows ---- */

@@ -10,15 +10,15 @@ local rates = {}
 -- squared distance, in logarithms of operations and of bytes, within which points count alike
 local NEAR = 0.1
 
---- Steps that are rated alike: their op and the dtypes that go in; of convolutions the kernel, too,
--- because one cell and its neighbours run as other products do.
+--- Steps that are rated alike: their op, the way that their kernel goes and the dtypes that go in;
+-- of convolutions the taps, too, because one cell and its neighbours run as other products do.
 ---@param row table  of mr.Program times()
----@return string    "linear bf16, bf16", "conv3d 1x3x3 f32, f32"
+---@return string    "linear bf16, bf16", "conv3d 1x3x3 by fewer products f32, f32"
 function rates.key(row)
-  local kernel = row.op:find "^conv"
+  local taps = row.op:find "^conv"
     and row.shapes:match "^%b[] %w+, %[%d+, %d+, (%d+, %d+, %d+)%]"
-  local op = kernel and row.op .. " " .. kernel:gsub(", ", "x") or row.op
-  return op .. " " .. row.shapes:gsub("%b[] ", "")
+  return row.op .. (taps and " " .. taps:gsub(", ", "x") or "") .. (row.way and " by " .. row.way
+    or "") .. " " .. row.shapes:gsub("%b[] ", "")
 end
 
 --- Points of measured steps; equal ones become one with their mean.

@@ -149,6 +149,30 @@ describe("exec programs", function()
     assert.is_true(plan.total >= plan.memory.arena + plan.memory.inputs)
   end)
 
+  it("say which way a kernel goes, where it has several", function()
+    local facts = { device = "cpu", isa = "avx512", threads = 1, bf16 = true }
+    local function ways(channels, dtype, more)
+      local g = G.graph()
+      local x = g:input("x", dtype, { 1, 2, 8, 8, channels })
+      local w = g:input("w", dtype, { channels, channels, 1, 3, 3 })
+      local y = ops.conv3d(x, w, false, { pad = { 0, 0, 1, 1, 1, 1 } })
+      y = ops.linear(y:reshape { 128, channels }, g:input("v", dtype, { 64, channels }))
+      g:output("y", y)
+      g:finish()
+      for key, value in pairs(more or {}) do
+        facts[key] = value
+      end
+      local list = {}
+      for _, row in ipairs(E.plan(params_of(dtype), { facts = facts }):compile(g):times()) do
+        list[row.op] = row.way or "usual"
+      end
+      return { list.conv3d, list.linear }
+    end
+    assert.same({ "fewer products", "library" }, ways(64, "f32"))
+    assert.same({ "usual", "library" }, ways(48, "bf16"))
+    assert.same({ "fewer products", "usual" }, ways(64, "bf16", { bf16_by_f32 = true }))
+  end)
+
   it("time each op and write a trace file that is JSON", function()
     local prog = E.new(E.device()):compile(double_graph(1000, "blocks.7"))
     prog:set("x", T.new("f32", { 1000 }))

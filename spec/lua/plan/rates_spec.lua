@@ -19,6 +19,10 @@ describe("measured steps", function()
     -- of convolutions the kernel counts, too
     assert.equal("conv3d 1x3x3 f32, f32, f32", rates.key(row("conv3d",
       "[2, 1, 8, 9, 32] f32, [64, 32, 1, 3, 3] f32, [64] f32")))
+    -- and the way that a kernel goes
+    local fewer = row("conv3d", "[1, 1, 8, 9, 64] f32, [64, 64, 1, 3, 3] f32, -")
+    fewer.way = "fewer products"
+    assert.equal("conv3d 1x3x3 by fewer products f32, f32, -", rates.key(fewer))
   end)
 
   it("of equal work become one point with their mean", function()
