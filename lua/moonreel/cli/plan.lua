@@ -94,10 +94,8 @@ end
 -- the GPUs that are asked for, or this machine: as many ranks and threads as a run of it had
 local function mesh_of(options, facts)
   local mesh = require "moonreel.plan.mesh"
-  if options.gpus then
-    return mesh.parse(options.gpus, options.machine)
-  elseif options.machine then
-    return mesh.parse(options.machine)
+  if options.gpus or options.machine then
+    return mesh.parse(options.gpus or "1", options.machine)
   end
   local device = require("moonreel.core.exec").device("cpu", facts.threads)
   return mesh.new(require("moonreel.plan.machine").this(device), facts.ranks)
@@ -217,7 +215,7 @@ end
 -- meshes of --gpus 1,8,192
 local function meshes_of(options)
   local list = {}
-  for text in (options.gpus or "8"):gmatch("[^,]+") do
+  for text in ((options.gpus or "8") .. ","):gmatch("([^,]*),") do
     list[#list + 1] = require("moonreel.plan.mesh").parse(text, options.machine)
   end
   return list

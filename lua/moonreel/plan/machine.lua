@@ -3,6 +3,7 @@
 -- @module moonreel.plan.machine
 local app = require "moonreel.app"
 local base = require "moonreel.core.base"
+local environment = require "moonreel.recipe.environment"
 local fault = require "moonreel.recipe.fault"
 local nearest = require "moonreel.text.nearest"
 
@@ -12,7 +13,7 @@ local machine = {}
 machine.DECODE_RATE = 1e8
 
 --- Fields of a machine file: {path, doc}; what has `share` may be left out and is then assumed as
--- that share of a peak. Those with `ranks` tell of GPUs beside each other: a processor has none.
+-- that share of a peak; `whole` are counts. Those with `ranks` tell of GPUs beside each other: a processor has none.
 machine.fields = {
   { "name", "text: how plans call it" },
   { "source", "text: where the numbers come from" },
@@ -35,16 +36,16 @@ machine.fields = {
     optional = true },
   { "cpu.isa", "text: of a processor, which computes in the host's memory: base, avx2, avx512",
     optional = true },
-  { "cpu.threads", "of its team", optional = true },
+  { "cpu.threads", "of its team", optional = true, whole = true },
   { "cpu.bf16", "yes or no: are its products of bf16 fast?", optional = true },
   { "cpu.amx", "yes or no: has it AMX tiles?", optional = true },
   { "cpu.bf16_by_f32", "yes or no: are its products of bf16 faster by instructions for f32?",
     optional = true },
-  { "node.gpus", "GPUs of one node", ranks = true },
+  { "node.gpus", "GPUs of one node", ranks = true, whole = true },
   { "node.link", "bytes per second between GPUs of a node, one way, as collectives reach it",
     ranks = true },
   { "node.link_step_s", "seconds that one step of a ring takes inside a node", ranks = true },
-  { "network.cards", "network cards of a node", ranks = true },
+  { "network.cards", "network cards of a node", ranks = true, whole = true },
   { "network.card", "bytes per second of one card, one way", ranks = true },
   { "network.step_s", "seconds that one step between nodes takes", ranks = true },
   { "host.pcie", "bytes per second between a GPU and pinned host memory", ranks = true },
@@ -57,9 +58,9 @@ machine.fields = {
   { "price_hour", "what a GPU costs in an hour, in any currency", optional = true },
 }
 
-local rows = {}
+local rows, groups = {}, {}
 for _, field in ipairs(machine.fields) do
-  rows[field[1]] = field
+  rows[field[1]], groups[field[1]:match("^(.*)%.") or ""] = field, true
 end
 
 -- the value at a path like "peak.bf16"
@@ -83,8 +84,10 @@ end
 local function refuse_unknown(t, shown, prefix)
   for key, value in pairs(t) do
     local path = prefix .. tostring(key)
-    if type(value) == "table" and not rows[path] then
+    if type(value) == "table" and groups[path] then
       refuse_unknown(value, shown, path .. ".")
+    elseif groups[path] then
+      fault.recipe("%s: %s: expected a table, got %s", shown, path, type(value))
     elseif not rows[path] then
       local names = {}
       for _, field in ipairs(machine.fields) do
@@ -148,6 +151,8 @@ local function check(m, shown)
     end
     if wants == "number" and value and not (value > 0 and value < math.huge) then
       fault.recipe("%s: %s: expected more than 0, got %s", shown, path, value)
+    elseif field.whole and value and value // 1 ~= value then
+      fault.recipe("%s: %s: expected a whole number, got %s", shown, path, value)
     end
   end
   check_ops(m.ops or {}, shown)
@@ -187,11 +192,12 @@ function machine.open(name)
     end
     path, text = name, base.read_file(name)
   end
+  -- as closed as a recipe, and as short of time and memory
   local chunk, problem = load(text, "@" .. path, "t", {})
   if not chunk then
     fault.recipe("%s", problem)
   end
-  local ok, m = pcall(chunk)
+  local ok, m = environment.guarded("@" .. path, environment.within_budget, chunk)
   if not ok then
     fault.recipe("%s", tostring(m))
   end

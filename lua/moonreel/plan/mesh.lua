@@ -22,9 +22,10 @@ Mesh.__index = Mesh
 
 --- The machine and the numbers that a text names.
 ---@param text string        "24x8xH100", "8xH100", "H100", "192", "4x8"
----@param otherwise string|nil  machine where the text has none; H100
----@return moonreel.plan.Mesh  with zero 0, sequence 1
-function mesh.parse(text, otherwise)
+---@param name string|nil    of the machine, where the text has none; H100
+---@return moonreel.plan.Mesh  with zero 0, sequence 1. Raises MR_E_USAGE for other texts, and where
+---   both name a machine
+function mesh.parse(text, name)
   local rest, counts = text, {}
   while rest:match("^%d+x") do
     counts[#counts + 1] = tonumber(rest:match("^%d+"))
@@ -38,11 +39,15 @@ function mesh.parse(text, otherwise)
       fault.usage("--gpus %s: expected counts from 1 to a million; try: 24x8xH100", text)
     end
   end
-  if #counts > 2 or rest:find("^x") then
-    fault.usage("--gpus %s: expected NODESxGPUSxMACHINE, GPUSxMACHINE or a number; try: 24x8xH100",
-      text)
+  local broken = rest:find("^x") or tonumber(rest) or rest == "" and not text:find("%d$")
+  if #counts > 2 or broken then
+    fault.usage("--gpus '%s': expected NODESxGPUSxMACHINE, GPUSxMACHINE or a number; try: "
+      .. "24x8xH100", text)
+  elseif rest ~= "" and name then
+    fault.usage("--gpus %s and --machine %s both name a machine; try: --gpus %s, or --gpus %s "
+      .. "--machine %s", text, name, text, #counts > 0 and table.concat(counts, "x") or 1, name)
   end
-  local m = machine.open(rest ~= "" and rest or otherwise or "H100")
+  local m = machine.open(rest ~= "" and rest or name or "H100")
   local nodes, gpus = 1, counts[1] or 1
   if m.cpu then
     if gpus > 1 or (counts[2] or 1) > 1 then

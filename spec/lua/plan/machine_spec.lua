@@ -56,6 +56,16 @@ describe("a machine", function()
     refused("expected a table of numbers, got nil", nil, "")
     refused("m.lua:1: attempt to call a nil value (global 'print')", nil, "print(1)")
     refused("m.lua:1:", nil, "return {")
+    refused("peak: expected a table, got number", ", peak = 3")
+    refused("node.gpus: expected a whole number, got 2.5",
+      ", node = { gpus = 2.5, link = 1, link_step_s = 1 }")
+    refused("no field 'host.host' in a machine", ", host = { host = {} }")
+  end)
+
+  it("that would run without an end, or grow without one, is stopped", function()
+    refused("m.lua:1: more than", nil, "while true do end")
+    refused("m.lua:1: ", nil, "local t = ('x'):rep(1e9) return t")
+    refused("no field 'peak.peak' in a machine", nil, "local t = {} t.peak = t return t")
   end)
 
   it("that is one processor needs no links, and none is assumed", function()

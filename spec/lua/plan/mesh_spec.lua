@@ -12,7 +12,7 @@ describe("a mesh", function()
     for text, want in pairs { ["24x8xH100"] = { 24, 8, "H100" }, ["8xH200"] = { 1, 8, "H200" },
         h100 = { 1, 1, "H100" }, ["192"] = { 24, 8, "A100" }, ["3x4"] = { 3, 4, "A100" },
         ["16xB200"] = { 2, 8, "B200" } } do
-      local got = mesh.parse(text, "A100")
+      local got = mesh.parse(text, not text:lower():find "[hb]%d" and "A100" or nil)
       assert.same(want, { got.nodes, got.gpus, got.machine.name }, text)
       assert.equal(want[1] * want[2], got.ranks)
     end
@@ -38,6 +38,11 @@ describe("a mesh", function()
     for _, text in ipairs { "0xH100", "99999999999999999999xH100", "99999999999999999999" } do
       fails(usage, "expected counts from 1 to a million", mesh.parse, text)
     end
+    for _, text in ipairs { "", "8x", "24x8x", "x8", "1.5" } do
+      fails(usage, ("--gpus '%s': expected NODESxGPUSxMACHINE"):format(text), mesh.parse, text)
+    end
+    fails(usage, "%-%-gpus 8xH100 and %-%-machine H200 both name a machine; try: %-%-gpus 8xH100, "
+      .. "or %-%-gpus 8 %-%-machine H200", mesh.parse, "8xH100", "H200")
     fails(usage, "did you mean 'H100'?", mesh.parse, "8xH10")
     fails(usage, "no machine file './none.lua'; try: one of A100", mesh.parse, "8x./none.lua")
     local four = mesh.parse("4xH100")
