@@ -7,6 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #define FOLDER "mr.Folder"
 
@@ -262,6 +265,15 @@ static int b_pid(lua_State *L)
     return 1;
 }
 
+static int b_trim(lua_State *L)
+{
+    lua_gc(L, LUA_GCCOLLECT);
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+    return 0;
+}
+
 static const mr_bind_row base_rows[] = {
     MR_ROW("mix", b_mix, "(...: integer|string): integer",
            "One well mixed word of 1 to 16 integers or names."),
@@ -291,6 +303,8 @@ static const mr_bind_row base_rows[] = {
     MR_ROW("list_dir", b_list_dir, "(path: string): string[]", "Names in a folder, sorted."),
     MR_ROW("free_bytes", b_free_bytes, "(path: string): integer?",
            "Bytes that a file below this folder may still take; nil: not known."),
+    MR_ROW("trim", b_trim, "()",
+           "Collect what nobody holds, and give free memory back to the system."),
     MR_ROW("exists", b_exists, "(path: string): boolean", "Is there something with this path?"),
     MR_ROW("raise", b_raise, "(code: string, text: string)",
            "Raise an error {code, message, exit} that blames the caller's line."),

@@ -137,6 +137,8 @@ function loop.predict(r)
     end
   end
   local shares = r.ranks and tell_shares(r) or nil
+  -- what was read and compiled on the way here is no part of what steps need
+  base.trim()
   if #rows < #r.plan.buckets then
     r.progress:say(("%d more buckets: each is compiled when its first batch comes"):format(
       #r.plan.buckets - #rows))

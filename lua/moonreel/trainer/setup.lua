@@ -476,6 +476,10 @@ function setup.fill(r)
       blame.field(s, "ckpt_path", start_weights, r)
     end
   end
+  if r.source then
+    -- it keeps blocks that were read; what its manifest says stays
+    r.source:close()
+  end
   local total = s.steps
   if total == 0 then
     total = -(-r.plan.batches * s.epochs // r.micros)

@@ -37,7 +37,9 @@ end
 
 -- the part of a parameter that a region holds, given in any dtype
 local function write(run, r, has, tensor)
-  run:write(r.name, has.at, tensor.dtype == r.dtype and tensor or tensor:to(r.dtype))
+  -- the collector cannot see how large tensors are: each is closed when it is done with
+  local other <close> = tensor.dtype ~= r.dtype and tensor:to(r.dtype) or nil
+  run:write(r.name, has.at, other or tensor)
 end
 
 --- What one of several ranks writes of a checkpoint: of weights that train what it owns, of others
@@ -193,8 +195,8 @@ function state.load(run, params, source)
     end
     source:read_slices(slices)
     for i = first, last do
-      write(run, rows[i].region, rows[i].part, rows[i].tensor)
-      rows[i].tensor = nil
+      local tensor <close> = rows[i].tensor
+      write(run, rows[i].region, rows[i].part, tensor)
     end
     first = last + 1
   end

@@ -1,5 +1,7 @@
---- moonreel.core.base: what is read whole is a regular file.
+--- moonreel.core.base: what is read whole is a regular file; free memory goes back.
+local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
+local bench = require "moonreel.core.bench"
 
 describe("base.read_file", function()
   it("refuses pipes, devices and folders at once instead of waiting", function()
@@ -12,5 +14,23 @@ describe("base.read_file", function()
       assert.matches("is no regular file", tostring(err))
     end
     os.remove(path)
+  end)
+end)
+
+describe("base.trim", function()
+  it("gives back what nobody holds, also beneath what is held", function()
+    local function fill()
+      local all = {}
+      -- too small for a mapping of their own
+      for i = 1, 800 do
+        all[i] = T.new("f32", { 16 << 10 })
+        all[i]:fill_torch_normal(i, 0)
+      end
+      return all[800], bench.resident()
+    end
+    local last, full = fill()
+    base.trim()
+    assert.is_true(bench.resident() < full - 40e6, full - bench.resident())
+    assert.is_true(last[1] ~= 0)
   end)
 end)

@@ -70,6 +70,17 @@ describe("trainer.loop", function()
     demo_data.remove()
   end)
 
+  it("lets go of the checkpoint that it goes on from before it takes a step", function()
+    local ok, result, _, dir = train(bake("name=goes-on", "steps=1", "ckpt_every=1"))
+    assert.is_true(ok, tostring(result))
+    local open, step
+    ok, result = train(bake("name=goes-on", "steps=1", "load=" .. dir), function(r)
+      open, step = pcall(r.source.names, r.source), r.source.manifest.step
+    end)
+    assert.is_true(ok, tostring(result))
+    assert.same({ false, 1 }, { open, step })
+  end)
+
   it("compiles the largest bucket first, others when their batch comes, with equal losses",
     function()
     local small = "bucket_config=recipe.replace{32px: {6: (1, 4), 1: (1, 2)}}"

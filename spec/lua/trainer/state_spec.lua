@@ -89,6 +89,26 @@ describe("the state of a run", function()
     end
   end)
 
+  it("is read through tensors that are given back at once", function()
+    local made, new = {}, T.new
+    T.new = function(...)
+      made[#made + 1] = new(...)
+      return made[#made]
+    end
+    local params = params_of "bf16"
+    local run <close> = filled(params, compact)
+    local _, source = saved(run, params, dir.path .. "/back.safetensors")
+    local other <close> = E.new(E.device(), params, {regions = compact})
+    made = {}
+    local good, problem = pcall(state.load, other, params, source)
+    T.new = new
+    assert.is_true(good, tostring(problem))
+    assert.is_true(#made >= 10, #made)
+    for i, t in ipairs(made) do
+      assert.matches("closed", tostring(t), i)
+    end
+  end)
+
   it("of AdamW has the names that checkpoints always had", function()
     local params = params_of "bf16"
     local run <close> = filled(params, regions.adamw{ema = true})
