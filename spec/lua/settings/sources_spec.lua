@@ -123,7 +123,7 @@ describe("settings.sources", function()
     assert.is_true(math.abs(many[1] - 1000) < 1 and many[2] == 1, many[1])
     assert.same({ 1, 6 }, passes(two:format("1", "", ""), 6000, 1000))
     assert.same({ 1, 2 }, passes(two:format("1", ", epochs = 2", ""), 6000, 1000))
-    -- Over a ramp of 4000 samples the one leaves its place to the other, which has been gone through
+    -- Over a ramp of 4000 samples the one leaves its place to the other, which was gone through
     -- after 2828 of them: their square is 8000 times its samples.
     local ramp = two:format("1", "", ", phases = { { samples = 1000, weights = { b = 0 } }, "
       .. "{ samples = 4000, weights = { a = 0 }, blend = 4000 } }")
