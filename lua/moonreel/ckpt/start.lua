@@ -13,9 +13,9 @@
 -- @module moonreel.ckpt.start
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
-local json = require "moonreel.core.json"
 local listing = require "moonreel.text.listing"
 local names = require "moonreel.ckpt.names"
+local read_config = require "moonreel.text.config"
 
 local start = {}
 
@@ -298,7 +298,7 @@ function start.check_config(source, maps)
   if not base.exists(path) then
     return
   end
-  local config = json.decode(base.read_file(path), path)
+  local config = read_config(path)
   for _, map in ipairs(maps) do
     for _, row in ipairs(map.sizes or {}) do
       local field, parameter, axis = table.unpack(row, 1, 3)

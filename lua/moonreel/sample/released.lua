@@ -3,6 +3,7 @@
 -- @module moonreel.sample.released
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"
+local read_config = require "moonreel.text.config"
 
 local released = {}
 
@@ -22,7 +23,7 @@ function released.settings(source, overrides)
     base.raise("MR_E_USAGE", ("%s: these are weights without settings or config.json; try: "
       .. "moonreel sample RECIPE --ckpt-path %s"):format(source.path, source.path))
   end
-  local config, all = json.decode(base.read_file(path), path), {}
+  local config, all = read_config(path), {}
   for _, field in ipairs(FIELDS) do
     local value = config[field]
     if value ~= nil and value ~= json.null then

@@ -1,5 +1,5 @@
 --- Clips to latents and back: pieces, draws, memory, files and what is refused of them.
--- Covers: lua/moonreel/nn/compiled.lua lua/moonreel/codec/init.lua
+-- Covers: lua/moonreel/nn/compiled.lua lua/moonreel/codec/init.lua lua/moonreel/text/config.lua
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
@@ -284,9 +284,21 @@ describe("codec", function()
           .. "%[16,16,3,3%]: its axis 0 has 16", changed("widths", "8,8,16,16", "8,8,16,32"))
         assert.matches("filters is 4 in .*, but 'temporal_vae%.encoder%.conv_in%.conv%.weight' is "
           .. "%[8,4,3,3,3%]: its axis 0 has 8", changed("filters", '"filters":8', '"filters":4'))
-        assert.matches("%d+ tensors are missing, the first is 'spatial_vae%.module%.encoder%."
-          .. "down_blocks%.0%.resnets%.1%.", changed("layers", '"layers_per_block":1',
-          '"layers_per_block":2'))
+        assert.matches("layers: layers_per_block is 2 in .*, but there is no 'spatial_vae%.module%."
+          .. "encoder%.down_blocks%.0%.resnets%.1%.conv1%.weight'", changed("layers",
+          '"layers_per_block":1', '"layers_per_block":2'))
+        assert.matches("blocks: num_res_blocks is 3 in .*, but there is no 'temporal_vae%.encoder%."
+          .. "block_res_blocks%.0%.1%.conv1%.conv%.weight'", changed("blocks", '"num_res_blocks":1',
+          '"num_res_blocks":3'))
+        assert.matches("norm_num_groups is 3, but block_out_channels%[0%] gives 8 channels, which "
+          .. "do not fall", changed("groups", '"norm_num_groups":4', '"norm_num_groups":3'))
+        assert.matches("num_groups is 16, but channel_multipliers%[0%] gives 8 channels, which do "
+          .. "not fall", changed("frames", '"num_groups":4,"num_res', '"num_groups":16,"num_res'))
+        assert.matches("block_out_channels is %[%]; expected what is like",
+          changed("none", "%[8,8,16,16%]", "[]"))
+        for _, value in ipairs{"7", "[1]", '"x"', "null"} do
+          assert.matches("config%.json: expected an object", changed("object", "^.*$", value))
+        end
       end)
 
     it("are asked for by path", function()

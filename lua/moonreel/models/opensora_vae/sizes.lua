@@ -5,6 +5,7 @@ local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"
 local kl = require "moonreel.models.autoencoder_2d.kl"
 local listing = require "moonreel.text.listing"
+local read_config = require "moonreel.text.config"
 local temporal = require "moonreel.models.opensora_vae.temporal"
 
 local sizes = {}
@@ -47,6 +48,7 @@ local function fields_of(path, place, given, defaults)
     end
     local good = alike(value, default) or field == "layers_per_block"
       and levels(value, #(given.block_out_channels or defaults.block_out_channels))
+    good = good and (type(default) ~= "table" or #value > 0)
     for _, one in ipairs(good and type(default) == "table" and value or {}) do
       good = good and alike(one, default[1])
     end
@@ -109,7 +111,7 @@ function sizes.read(folder, fields)
   if not base.exists(path) and fields and (fields.vae_2d or fields.vae_temporal) then
     return sizes.of(fields)
   end
-  local given = base.exists(path) and json.decode(base.read_file(path), path) or nil
+  local given = base.exists(path) and read_config(path) or nil
   local all = given or {}
   -- the half for pictures alone has its fields at the top
   local pictures = type(all.vae_2d) == "table" and all.vae_2d or all
@@ -145,6 +147,26 @@ local function rows_of(config)
   return rows
 end
 
+-- channels fall into groups of norms
+local function check_groups(config, field, groups, of, widths)
+  for i, width in ipairs(widths) do
+    if width % groups ~= 0 then
+      base.raise("MR_E_CKPT", ("%s: %s is %d, but %s[%d] gives %d channels, which do not fall into "
+        .. "so many groups"):format(config.where, field, groups, of, i - 1, width))
+    end
+  end
+end
+
+-- the blocks of a level that config.json asks for are there
+local function check_blocks(config, shape_of, source, field, count, form)
+  for i = 0, count - 1 do
+    if not shape_of(form:format(i)) then
+      base.raise("MR_E_CKPT", ("%s: %s is %d in %s, but there is no '%s'"):format(source, field,
+        count, config.where, form:format(i)))
+    end
+  end
+end
+
 --- Refuse weights of other sizes.
 ---@param config table        of sizes.read
 ---@param shape_of fun(parameter: string): table?  shape in the file
@@ -158,6 +180,24 @@ function sizes.check(config, shape_of, source)
         source, field, said, config.where, parameter, listing.shape(shape), axis - 1,
         tostring(shape[axis])))
     end
+  end
+  local s, t = config.spatial, config.temporal
+  if s.norm_group_channels == 0 then
+    check_groups(config, "norm_num_groups", s.norm_num_groups, "block_out_channels",
+      s.block_out_channels)
+  end
+  if math.type(s.layers_per_block) == "integer" then
+    check_blocks(config, shape_of, source, "layers_per_block", s.layers_per_block,
+      "spatial_vae.module.encoder.down_blocks.0.resnets.%d.conv1.weight")
+  end
+  if shape_of("temporal_vae.encoder.conv_in.conv.weight") then
+    local widths = {}
+    for i, multiple in ipairs(t.channel_multipliers) do
+      widths[i] = multiple * t.filters
+    end
+    check_groups(config, "num_groups", t.num_groups, "channel_multipliers", widths)
+    check_blocks(config, shape_of, source, "num_res_blocks", t.num_res_blocks,
+      "temporal_vae.encoder.block_res_blocks.0.%d.conv1.conv.weight")
   end
 end
 

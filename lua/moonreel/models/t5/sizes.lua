@@ -2,8 +2,8 @@
 -- Where config.json lacks a field, or is not there, the tensors decide.
 -- @module moonreel.models.t5.sizes
 local base = require "moonreel.core.base"
-local json = require "moonreel.core.json"
 local listing = require "moonreel.text.listing"
+local read_config = require "moonreel.text.config"
 
 local sizes = {}
 
@@ -103,13 +103,10 @@ function sizes.of_config(path)
   if not base.exists(path) then
     return {}
   end
-  local config, said = json.decode(base.read_file(path), path), {}
+  local config, said = read_config(path), {}
   local function refuse(field, expected)
     base.raise("MR_E_CKPT", ("%s: %s is %s; expected %s"):format(path, field,
       tostring(config[field]), expected))
-  end
-  if type(config) ~= "table" or json.is_array(config) then
-    base.raise("MR_E_CKPT", ("%s: expected an object"):format(path))
   end
   for _, field in ipairs { "d_model", "d_kv", "d_ff", "num_layers", "num_heads", "vocab_size",
       "relative_attention_num_buckets", "relative_attention_max_distance" } do
