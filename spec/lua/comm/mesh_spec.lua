@@ -1,5 +1,6 @@
 --- How ranks are laid out, and what is said of layouts that cost more than they need.
 -- Covers: lua/moonreel/comm/mesh.lua
+local fails = dofile "spec/support/fails.lua"
 local mesh = require "moonreel.comm.mesh"
 
 -- a team that is asked for nothing but its groups
@@ -25,5 +26,45 @@ describe("a mesh", function()
     assert.is_nil(crosses({ sp_size = 4, sequence_parallelism_mode = "ring_attn" }, 8, 4, 2))
     -- groups of four lie across hosts of six
     assert.matches("try: plugin_config%.ulysses_size = 2", crosses({ sp_size = 4 }, 12, 4, 6))
+  end)
+
+  it("keeps a circle within a host where its ranks fit there", function()
+    local function shape(config, ranks, here)
+      local laid = mesh.shape({ plugin_config = config }, ranks, 4, here)
+      return { laid.heads, laid.inner, laid.outer }
+    end
+    local ring = { sp_size = 8, sequence_parallelism_mode = "ring_attn" }
+    assert.same({ 1, 8, 1 }, shape(ring, 8, nil))
+    assert.same({ 1, 4, 2 }, shape(ring, 8, 4))
+    assert.same({ 1, 2, 4 }, shape(ring, 8, 6))
+    assert.same({ 2, 2, 2 }, shape({ sp_size = 8, ulysses_size = 2 }, 8, 4))
+    assert.same({ 4, 1, 2 }, shape({ sp_size = 8, ulysses_size = 4 }, 8, 4))
+  end)
+
+  it("names the nearest sizes that are legal for its ranks and its heads", function()
+    local function refused(text, ranks, heads, ...)
+      local settings = require("moonreel.settings").bake("recipes/tiny/demo", { ... })
+      fails("MR_E_USAGE", text, mesh.shape, settings, ranks, heads)
+    end
+    -- 3 and 6 divide the ranks, and not the heads
+    refused("6 ranks are no whole number of groups of 4 [^\n]*try: sp_size = 2$", 6, 4,
+      "plugin_config.sp_size=4")
+    refused("try: sp_size = 3 or 6$", 6, 4, "plugin_config.sp_size=4",
+      "plugin_config.sequence_parallelism_mode=ring_attn")
+    refused("8 ranks cannot share 4 attention heads; try: sp_size = 4, or ", 8, 4,
+      "plugin_config.sp_size=8")
+    refused("of 8 ranks that share tokens 3 cannot exchange heads; try: ulysses_size = 2 or 4", 8,
+      4, "plugin_config.sp_size=8", "plugin_config.ulysses_size=3")
+  end)
+
+  it("gives ways that two queues take at once a lane each", function()
+    local lanes = {}
+    local comm = { size = function() return 8 end, split = function(_, _, how)
+      lanes[#lanes + 1] = how.lane
+      return { rows = function() return 1 end }
+    end }
+    require("moonreel.nn.sequence").new { heads = 2, inner = 2, outer = 2, comm = comm }
+    -- from circle to circle; around one; heads
+    assert.same({ 1, 0, 0 }, lanes)
   end)
 end)

@@ -238,6 +238,34 @@ describe("an update by ranks", function()
       .. "0 owns first of 1 parts", optim.new, part, params, team)
   end)
 
+  it("tells how much is there for a while: of two buckets, or of the one that there is", function()
+    local G, ranks = require "moonreel.core.graph", require "moonreel.optim.ranks"
+    local lanes = {}
+    local world = { rank = function() return 1 end, size = function() return 4 end,
+      split = function(_, _, how)
+        lanes[#lanes + 1] = how.lane
+        return { rows = function() return 1 end }
+      end, rows = function() return 1 end }
+    local regions = { { bytes = 100, dtype = "bf16" } }
+    for buckets, there in ipairs { 1, 2, 2 } do
+      local params = G.params "bf16"
+      local scope = require("moonreel.nn").scope(params)
+      for i = 1, buckets do
+        scope:add("w" .. i, { 1024 }, { kind = "zeros" })
+      end
+      params:seal { ranks = 4, elements = 1024, granule = 512 }
+      assert.equal(buckets, #params:buckets())
+      for stage, each in pairs { [0] = { 0, 0 }, { 0, 0 }, { 4, 0 }, { 4, 2 } } do
+        local bytes = ranks.new(params, world, { stage = stage }):bytes(regions, "", 1)
+        assert.same({ 1024 * there * each[1], 1024 * there * each[2] },
+          { bytes.buckets, bytes.windows })
+      end
+      ranks.new(params, world, { local_ranks = 2 })
+    end
+    -- two hops, of which two buckets take one each at once
+    assert.same({ 0, 1, 0, 1, 0, 1 }, lanes)
+  end)
+
   it("refuses values that no wire takes, which each rank would have kept", function()
     local E, G = require "moonreel.core.exec", require "moonreel.core.graph"
     local ops, T = require "moonreel.core.op", require "moonreel.core.tensor"

@@ -1,6 +1,7 @@
 --- A run that goes on by any other number of ranks, whatever each keeps of its state, is the same
 -- run. Half of all pairs; MOONREEL_EVERY=1 takes the others too, MOONREEL_STEPS=50 longer runs.
 -- Covers: lua/moonreel/trainer/state.lua lua/moonreel/trainer/setup.lua
+-- lua/moonreel/trainer/samples.lua
 local demo_data = dofile "spec/support/demo_data.lua"
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"
@@ -91,5 +92,27 @@ describe("a run by 1, 2, 3, 4 or 8 ranks", function()
         end
       end
     end
+  end)
+end)
+
+describe("the micro-batches of a step", function()
+  -- of a run by so many ranks; `before`: of the checkpoint it goes on from
+  local function counted(ranks, settings, before, scratch)
+    local r = { settings = settings, mesh = { data = ranks }, notes = {}, found = before and {},
+      scratch = scratch, source = { manifest = { run_state = before } } }
+    require("moonreel.trainer.samples").count_micros(r)
+    return { r.step_ranks, r.micros, #r.notes }
+  end
+  local plain, virtual = { virtual_ranks = 1, accumulate = 3 },
+    { virtual_ranks = 8, accumulate = 1 }
+
+  it("are those of the ranks that the run began with", function()
+    assert.same({ 2, 6, 0 }, counted(2, plain))
+    assert.same({ 2, 6, 0 }, counted(4, plain, { step_ranks = 2 }))
+    -- one rank said nothing of ranks
+    assert.same({ 1, 3, 1 }, counted(4, plain, {}))
+    assert.same({ 4, 12, 0 }, counted(4, plain, { step_ranks = 2 }, true))
+    assert.same({ 8, 8, 0 }, counted(3, virtual, { step_ranks = 2 }))
+    assert.same({ 8, 8, 1 }, counted(9, virtual))
   end)
 end)
