@@ -19,10 +19,11 @@ enum {
     RINGS_BYTES = 64 << 20, /* of all rings, as far as their least and largest sizes let it be */
     RING_LEAST = 512,
     RING_MOST = 1 << 20,
+    TELLERS = 16,           /* ranks that give up at a time, each with its text */
     PIECE_BYTES = 64 << 10, /* copied before the other side is told, so that both copy at a time */
     SLEEP_MS = 20           /* at most, so that deadlines and losses are seen */
 };
-static const uint64_t MAGIC = 0x31676e697465656d; /* "meeting1" */
+static const uint64_t MAGIC = 0x32676e697465656d; /* "meeting2" */
 
 /* Counters of bytes since the start; their difference lies in the ring. */
 typedef struct ring {
@@ -42,8 +43,9 @@ typedef struct board {
     int32_t ranks;
     uint32_t ring_bytes; /* a power of two */
     uint64_t bytes;      /* of the whole block */
-    _Atomic uint32_t aborting, aborted, leavers;
-    char why[1024];
+    _Atomic uint32_t tellers, leavers;
+    _Atomic uint32_t aborted; /* the text that counts, from 1; 0: none */
+    char why[TELLERS][1024];
     seat seats[];
 } board;
 
@@ -265,13 +267,18 @@ int mr_meeting_left(const mr_meeting *m, int rank)
     return (int)atomic_load(&m->at->seats[rank].left);
 }
 
+/* Each writes a text of its own and the first that is whole counts, so that nobody returns from
+ * here before there is one, also where another one is held up or ends in between. */
 static void give_up(board *b, const char *text)
 {
     uint32_t nobody = 0;
-    if (!atomic_compare_exchange_strong(&b->aborting, &nobody, 1))
+    if (atomic_load(&b->aborted))
         return;
-    snprintf(b->why, sizeof b->why, "%s", text);
-    atomic_store(&b->aborted, 1);
+    const uint32_t mine = atomic_fetch_add(&b->tellers, 1);
+    if (mine >= TELLERS)
+        return;
+    snprintf(b->why[mine], sizeof b->why[mine], "%s", text);
+    atomic_compare_exchange_strong(&b->aborted, &nobody, mine + 1);
 }
 
 void mr_meeting_abort(mr_meeting *m, const char *text)
@@ -287,10 +294,10 @@ static void abort_all(mr_wire *w, const char *text)
 static bool is_aborted(mr_wire *w, char *text, size_t cap)
 {
     board *b = ((shared_wire *)w)->at;
-    if (!atomic_load(&b->aborted))
-        return false;
-    snprintf(text, cap, "%s", b->why);
-    return true;
+    const uint32_t told = atomic_load(&b->aborted);
+    if (told)
+        snprintf(text, cap, "%s", b->why[told - 1]);
+    return told != 0;
 }
 
 static void close_wire(mr_wire *w, bool clean)

@@ -52,7 +52,8 @@ typedef struct tcp_wire {
     int events, stop;
     pthread_t listener;
     bool listens;
-    _Atomic bool told; /* another host knows why the world is over */
+    pthread_mutex_t hearing; /* what others say, by the listener or by who misses one of them */
+    _Atomic bool told;       /* this rank has said why the world is over */
 } tcp_wire;
 
 static tcp_wire *tcp_of(mr_wire *w)
@@ -157,13 +158,6 @@ static void drop(mr_wire *w, mr_parcel *p)
 
 /* ---- what is no message ---- */
 
-static bool has_left(mr_wire *w, int rank)
-{
-    tcp_wire *t = tcp_of(w);
-    return is_near(t, rank) ? t->shared->ops->left(t->shared, rank - t->first)
-                            : atomic_load(&t->peers[rank].left);
-}
-
 static void tell_all(tcp_wire *t, uint32_t kind, const char *text)
 {
     tcp_word word = {t->run, t->fence, kind, ""};
@@ -181,6 +175,7 @@ static void abort_all(mr_wire *w, const char *text)
 {
     tcp_wire *t = tcp_of(w);
     t->shared->ops->abort(t->shared, text);
+    // also who has heard it from another one: that one may not have told all when this one leaves
     if (!atomic_exchange(&t->told, true))
         tell_all(t, TCP_GIVES_UP, text);
 }
@@ -228,13 +223,11 @@ static void understand(tcp_wire *t, int rank)
         return;
     }
     p->quiet = true;
-    if (word->kind == TCP_GIVES_UP) {
-        atomic_store(&t->told, true);
+    if (word->kind == TCP_GIVES_UP)
         t->shared->ops->abort(t->shared, word->text);
-    }
 }
 
-static void hear(tcp_wire *t, int rank)
+static void hear_all(tcp_wire *t, int rank)
 {
     peer *p = &t->peers[rank];
     char text[128];
@@ -258,6 +251,26 @@ static void hear(tcp_wire *t, int rank)
         if (p->heard == sizeof p->word)
             understand(t, rank);
     }
+}
+
+static void hear(tcp_wire *t, int rank)
+{
+    pthread_mutex_lock(&t->hearing);
+    hear_all(t, rank);
+    pthread_mutex_unlock(&t->hearing);
+}
+
+/* What a rank said before it left counts first: a lane may end before the listener has come to the
+ * connection on which it gave up. */
+static bool has_left(mr_wire *w, int rank)
+{
+    tcp_wire *t = tcp_of(w);
+    if (is_near(t, rank))
+        return t->shared->ops->left(t->shared, rank - t->first);
+    if (!atomic_load(&t->peers[rank].left))
+        return false;
+    hear(t, rank);
+    return true;
 }
 
 static void *listen_for_all(void *arg)
@@ -340,6 +353,7 @@ static void close_wire(mr_wire *w, bool clean)
     if (t->shared)
         t->shared->ops->close(t->shared, clean);
     mr_meeting_free(t->own);
+    pthread_mutex_destroy(&t->hearing);
     mr_free(t->links), mr_free(t->peers), mr_free(t);
 }
 
@@ -387,6 +401,7 @@ mr_status mr_tcp_wire(const mr_tcp_place *place, mr_wire *shared, mr_wire **out)
     }
     t->wire = (mr_wire){&tcp_ops, place->rank, place->size};
     t->shared = shared, t->events = t->stop = -1;
+    pthread_mutex_init(&t->hearing, NULL);
     mr_status st = open_wire(t, place);
     if (st != MR_OK) {
         close_wire(&t->wire, false);
