@@ -189,12 +189,14 @@ static int together(ranks *all, mr_status (*next)(rank *r))
     int started = 0;
     pthread_attr_init(&small);
     pthread_attr_setstacksize(&small, STACK_BYTES);
-    for (; started < all->n; started++) {
-        all->list[started].next = next;
-        all->list[started].wire.seen = OVER, all->list[started].wire.stuck = 0;
+    // before any begins: one that is still to begin is not over
+    for (int i = 0; i < all->n; i++) {
+        all->list[i].next = next;
+        all->list[i].wire.seen = OVER, all->list[i].wire.stuck = 0;
+    }
+    for (; started < all->n; started++)
         if (pthread_create(&threads[started], &small, rank_thread, &all->list[started]) != 0)
             break;
-    }
     if (started < all->n) {
         mr_meeting_abort(all->meeting, "no more threads");
         all->list[started].st = MR_E_MEMORY;

@@ -184,7 +184,8 @@ describe("a launch", function()
       if rank == "0" then
         os.execute("setsid sleep 1000 > /dev/null 2>&1 & echo $! > " .. dir .. "/started")
         base.rename(dir .. "/started", dir .. "/left")
-        os.execute "kill -STOP $PPID"
+        -- not $PPID: a shell whose rank is gone meanwhile is a child of this spec
+        os.execute("kill -STOP " .. base.pid())
       end
       while not base.exists(dir .. "/left") do
         base.sleep(0.01)

@@ -92,7 +92,7 @@ describe("moonreel stop", function()
       deaf = place.rank == 1
       if place.rank == 2 then
         core.step(1)
-        shell "kill -STOP $PPID"
+        shell("kill -STOP " .. base.pid())
       end
     ]])
     local row = stop "--wait 1"
