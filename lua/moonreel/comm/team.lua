@@ -121,6 +121,9 @@ local function traced(problem)
   return type(problem) == "table" and problem or debug.traceback(tostring(problem), 2)
 end
 
+-- none leaves before all have heard: who still listens would only hear that another one has ended
+local function gather_once_more(self) pcall(self.world.barrier, self.world) end
+
 --- Call f on every rank. When it fails on some, it fails on all: the first of these tells why.
 ---@param f function
 ---@return any  what f returns
@@ -138,6 +141,7 @@ function Team:try(f, ...)
     local failed = text ~= "" and json.decode(text)
     -- what was told within f is the story of whoever told it
     if failed and not failed.told then
+      gather_once_more(self)
       if rank - 1 == self.rank then
         error(result, 0)
       end
@@ -194,6 +198,9 @@ end
 ---@param text string
 function Team:raise(code, text)
   local _, problem = pcall(base.raise, code, text)
+  if self.world then
+    gather_once_more(self)
+  end
   if self.leads then
     error(problem, 0)
   end
