@@ -27,8 +27,8 @@ local at = {
   free = function() shell("rm '%s'", trouble.filler) end,
 }
 local order = { "run", "fill", "free", "term", "kill" }
--- what finds a save ended, however slow the disk: with a commit, or without one
-local after_saves = { fill = true, free = true }
+-- what finds the last save ended, however slow the disk: with a commit, or without one
+local after_saves = { run = true, fill = true, free = true }
 
 local function step_of(name)
   local value = trouble[name]

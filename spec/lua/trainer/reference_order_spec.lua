@@ -51,8 +51,9 @@ describe("a run in the order of a reference", function()
       assert.matches("left out: %d+ samples, left over from whole batches, which the reference "
         .. "leaves out", log)
       local whole = demo_data.run_dir(out, name)
-      ok, problem = train(name .. "-parts", steps, "load=" .. whole .. "@" .. steps - 4,
-        table.unpack(words))
+      -- a slow disk skips saves: from the last one but one that is there
+      ok, problem = train(name .. "-parts", steps, "load=" .. whole .. "@"
+        .. ckpt.steps(whole)[2], table.unpack(words))
       assert.is_true(ok, tostring(problem))
       local parts = demo_data.run_dir(out, name .. "-parts")
       local x <close> = ckpt.open(ckpt.dir(whole, steps))
