@@ -47,9 +47,9 @@ teardown(function() dir:remove() end)
 local function start()
   local met = dir:write("met", "")
   local script = dir:write("ranks.lua", RANKS:format(dir.path .. "/run", dir.path .. "/met"))
-  process.run { "/bin/sh", "-c", ("MOONREEL_RSH='%s/rsh' '%s' -e \"os.exit(require("
-    .. "'moonreel.cluster.launch').run({ '%s' }, { hostfile = '%s/hosts' }), true)\" > '%s/log' "
-    .. "2>&1 &"):format(dir.path, process.program(), script, dir.path, dir.path) }
+  process.run { "/bin/sh", "-c", ("exec > '%s/log' 2>&1; MOONREEL_RSH='%s/rsh' '%s' -e "
+    .. "\"os.exit(require('moonreel.cluster.launch').run({ '%s' }, { hostfile = '%s/hosts' }), "
+    .. "true)\" &"):format(dir.path, dir.path, process.program(), script, dir.path) }
   local ends = base.now_s() + WAIT_S
   repeat
     assert.is_true(base.now_s() < ends, base.read_file(dir.path .. "/log"))

@@ -39,8 +39,8 @@ local function start()
   base.replace_file(path .. "/lock", "")
   os.execute(("mkfifo '%s/fifo'"):format(dir.path))
   local file = dir:write("rank.lua", RUN:format(path, dir.path .. "/fifo"))
-  process.run { "/bin/sh", "-c", ("exec '%s' -n 4 '%s' > '%s/log' 2>&1 &"):format(
-    process.program(), file, dir.path) }
+  process.run { "/bin/sh", "-c", ("exec > '%s/log' 2>&1; '%s' -n 4 '%s' &"):format(
+    dir.path, process.program(), file) }
   local began = base.now_s()
   -- is a rank in a phase, and its main thread in a call of the system?
   local function sleeps(one, rank, phase)

@@ -34,8 +34,8 @@ local function start(ranks, code)
   base.make_dir(path)
   base.replace_file(path .. "/lock", "")
   local file = dir:write("rank.lua", RUN:format(path, code))
-  process.run { "/bin/sh", "-c", ("exec '%s' -n %d '%s' > '%s/log' 2>&1 &"):format(
-    process.program(), ranks, file, dir.path) }
+  process.run { "/bin/sh", "-c", ("exec > '%s/log' 2>&1; '%s' -n %d '%s' &"):format(
+    dir.path, process.program(), ranks, file) }
   local began = base.now_s()
   while true do
     for _, one in ipairs(life.of_run(path)) do
