@@ -202,7 +202,15 @@ static void see(const std::string &kernel, unsigned threads, size_t bytes)
     most.shared = std::max(most.shared, bytes);
 }
 
-static void launch_now(const char *kernel, dim3 grid, dim3 block, size_t bytes,
+// more shared memory than SHARED_PLAIN, by the kernel that asked for it
+static std::map<const void *, size_t> allowed;
+
+void allow_shared(const void *entry, size_t bytes)
+{
+    allowed[entry] = bytes;
+}
+
+static void launch_now(const char *kernel, size_t most, dim3 grid, dim3 block, size_t bytes,
                        const Action &kernel_body)
 {
     unsigned threads = block.x * block.y * block.z;
@@ -212,6 +220,10 @@ static void launch_now(const char *kernel, dim3 grid, dim3 block, size_t bytes,
         return report("a block of %u threads, expected 1 to %d", threads, MAX_THREADS);
     if (bytes > SHARED_MAX)
         return report("%zu bytes of shared memory, expected at most %d", bytes, SHARED_MAX);
+    if (bytes > most)
+        return report("%zu bytes of shared memory, expected mr_cuda_shared to ask for more than "
+                      "%zu before the launch",
+                      bytes, most);
     if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.y > 65535 || grid.z > 65535)
         return report("a grid of %u x %u x %u blocks, expected 1 to 65535 in y and z", grid.x,
                       grid.y, grid.z);
@@ -244,12 +256,13 @@ static void launch_now(const char *kernel, dim3 grid, dim3 block, size_t bytes,
     }
 }
 
-void launch(const char *kernel, dim3 grid, dim3 block, size_t bytes, cudaStream_t stream,
-            const Action &kernel_body)
+void launch(const char *kernel, const void *entry, dim3 grid, dim3 block, size_t bytes,
+            cudaStream_t stream, const Action &kernel_body)
 {
+    size_t most = std::max((size_t)SHARED_PLAIN, allowed[entry]);
     if (!stream)
-        return launch_now(kernel, grid, block, bytes, kernel_body);
-    enqueue(stream, [=] { launch_now(kernel, grid, block, bytes, kernel_body); });
+        return launch_now(kernel, most, grid, block, bytes, kernel_body);
+    enqueue(stream, [=] { launch_now(kernel, most, grid, block, bytes, kernel_body); });
 }
 
 } // namespace emu

@@ -13,7 +13,7 @@
 namespace emu
 {
 
-enum { MAX_THREADS = 1024, SHARED_MAX = 232448, WARP_GROUP = 128 };
+enum { MAX_THREADS = 1024, SHARED_MAX = 232448, SHARED_PLAIN = 48 << 10, WARP_GROUP = 128 };
 
 // for each thread of a block, the last of its moments that is known to have passed
 typedef std::vector<uint32_t> Clock;

@@ -50,8 +50,7 @@ template <class Kernel> static void mr_cuda_shared(Kernel *kernel, int bytes)
 #ifdef __CUDACC__
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 #else
-    (void)kernel;
-    (void)bytes;
+    emu::allow_shared((const void *)kernel, (size_t)bytes);
 #endif
 }
 

@@ -30,7 +30,7 @@ typedef CUtensorMap mr_tensor_map;
 #include "cuda/emu/emu.h"
 // arguments are taken now, whenever the stream comes to the launch
 #define MR_LAUNCH(kernel, grid, block, shared, stream, ...)                                        \
-    emu::launch(#kernel, grid, block, shared, stream,                                              \
+    emu::launch(#kernel, (const void *)(kernel), grid, block, shared, stream,                      \
                 emu::bound([](auto... args) { (kernel)(args...); }, __VA_ARGS__))
 #define MR_SHARED(name) unsigned char *name = emu::shared_memory
 #define MR_DEVICE       static __forceinline__

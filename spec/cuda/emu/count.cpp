@@ -105,11 +105,25 @@ int main(void)
     CHECK(all_reports().find("232449 bytes of shared memory, expected at most 232448") !=
           std::string::npos);
     CHECK(all_reports().find("expected 1 to 65535 in y and z") != std::string::npos);
+    // more than 48 KB is asked for before, by the kernel that takes it
+    reset();
+    MR_LAUNCH(strided, dim3(1), dim3(1), 49153, NULL, x, y, 0);
+    emu::allow_shared((const void *)banks, 65536);
+    MR_LAUNCH(strided, dim3(1), dim3(1), 49153, NULL, x, y, 0);
+    CHECK_INT(emu::counts.launches, 0);
+    CHECK(all_reports().find("49153 bytes of shared memory, expected mr_cuda_shared to ask for "
+                             "more than 49152 before the launch") != std::string::npos);
+    emu::allow_shared((const void *)strided, 49153);
+    emu::forget_reports();
+    MR_LAUNCH(strided, dim3(1), dim3(1), 49152, NULL, x, y, 0);
+    MR_LAUNCH(strided, dim3(1), dim3(1), 49153, NULL, x, y, 0);
+    CHECK_SILENT();
+    emu::allow_shared((const void *)strided, 0);
     // the largest launch of each name
     MR_LAUNCH(strided, dim3(1), dim3(64), 128, NULL, x, y, 1);
     MR_LAUNCH(strided, dim3(1), dim3(32), 256, NULL, x, y, 1);
     CHECK_INT(emu::launches().at("strided").threads, 64);
-    CHECK_INT(emu::launches().at("strided").shared, 256);
+    CHECK_INT(emu::launches().at("strided").shared, 49153);
     CHECK_INT(emu::launches().at("banks").threads, 32);
     return check_done();
 }

@@ -575,8 +575,8 @@ static void run(const Fault &f, bool bad)
               bad};
     Kernel *kernel = f.kernel;
     emu::forget_reports();
-    emu::launch(f.name, dim3(f.blocks), dim3(f.threads), f.kernel == shared_end ? 1024 : 2048, NULL,
-                [=] { kernel(a); });
+    emu::launch(f.name, (const void *)kernel, dim3(f.blocks), dim3(f.threads),
+                f.kernel == shared_end ? 1024 : 2048, NULL, [=] { kernel(a); });
 }
 
 int main(void)
