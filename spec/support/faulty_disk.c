@@ -5,7 +5,9 @@
  *                  rename, mkdir, unlink, rmdir; without it nothing happens
  * FAULTY_SEED      the draw
  * FAULTY_PER_1000  of so many calls one begins a phase of 1 to 60 calls, half of which fail with
- * EIO or ENOSPC, or write only a part FAULTY_SLOW_MS   a sync takes up to this long */
+ * EIO or ENOSPC, or write only a part
+ * FAULTY_FULL      every counted call fails with ENOSPC, or writes only a part
+ * FAULTY_SLOW_MS   a sync takes up to this long */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -62,6 +64,10 @@ static bool fails(bool counted)
     if (!counted)
         return false;
     uint64_t call = ++calls;
+    if (number("FAULTY_FULL")) {
+        errno = ENOSPC;
+        return true;
+    }
     if (draw(call, 0) % 1000 < number("FAULTY_PER_1000"))
         bad_until = call + 1 + draw(call, 1) % 60;
     if (call >= bad_until || draw(call, 2) % 2)

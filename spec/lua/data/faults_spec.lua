@@ -1,6 +1,7 @@
--- Files of every kind of fault in one run of two epochs: it ends, every sample is accounted for,
--- and four ranks decide what one decides. Damaged indexes: spec/core/index; a full disk for the
--- list: spec/core/data/quarantine.c; more of decoders that crash: isolated_spec.lua.
+-- Files of every kind of fault in one run of two epochs, and no room for the list of them: it ends,
+-- every sample is accounted for, and four ranks decide what one decides. An index that is cut off
+-- within such an epoch, or damaged before it, ends the run by name. More of indexes:
+-- spec/core/index; more of decoders that crash: isolated_spec.lua.
 local base = require "moonreel.core.base"
 local data = require "moonreel.data"
 local derive = require "moonreel.data.derive"
@@ -11,8 +12,10 @@ local process = require "moonreel.core.process"
 local CLIPS <const>, BAD <const>, CRASHES <const> = 30, 8, 25
 
 -- the address sanitizer wants to be the first library, and is content with being the second
-local FAULTY = ("LD_PRELOAD=%sfaulty_decoder.so ASAN_OPTIONS=verify_asan_link_order=0 "
-  .. "FAULTY_CODEC=mpeg4 FAULTY_WAY=crash"):format(process.program():gsub("[^/]*$", ""))
+local LIBRARIES = process.program():gsub("[^/]*$", "")
+local FAULTY = ("LD_PRELOAD=%sfaulty_decoder.so:%sfaulty_disk.so "):format(LIBRARIES, LIBRARIES)
+  .. "ASAN_OPTIONS=verify_asan_link_order=0 FAULTY_CODEC=mpeg4 FAULTY_WAY=crash "
+local FULL <const> = "FAULTY_PATH=.jsonl FAULTY_FULL=1"
 
 local place
 local function clip(i)
@@ -74,6 +77,9 @@ for batch in function() return loader:next() end do
     loader:agree(table.concat(texts))
   end
   loader:release(batch)
+  if rank == 0 and #ids == 8 then
+    os.execute(%q)
+  end
 end
 io.stdout:write(json.encode { ids = ids, weights = json.array(weights), state = loader:state() },
   "\n")
@@ -91,18 +97,23 @@ local function events_of(list)
   return events
 end
 
-local function epochs(ranks, from)
-  local list = ("%s/%s-of%d.jsonl"):format(place.path, from:match("^%a+"), ranks)
-  local file = place:write("epochs.lua", script:format(ranks, from, list))
-  local out, err, code = folder.moonreel((ranks > 1 and ("-n %d "):format(ranks) or "") .. file,
-    FAULTY)
+-- Two epochs by so many ranks. `within` is a command that rank 0 runs after a few batches.
+local function run(ranks, from, list, disk, within)
+  local file = place:write("epochs.lua", script:format(ranks, from, list, within or "true"))
+  return folder.moonreel((ranks > 1 and ("-n %d "):format(ranks) or "") .. file, FAULTY .. disk)
+end
+
+local function epochs(ranks, from, disk)
+  local list = ("%s/%s-of%d%s.jsonl"):format(place.path, from:match("^%a+"), ranks,
+    disk and "-full" or "")
+  local out, err, code = run(ranks, from, list, disk or "")
   assert.equal(0, code, err)
   local told = {}
   for line in out:gmatch("{[^\n]*}") do
     told[#told + 1] = json.decode(line)
   end
   assert.equal(ranks, #told, out)
-  return told, events_of(list)
+  return told, not disk and events_of(list), err
 end
 
 -- four ranks draw, decide and write what one did
@@ -156,6 +167,41 @@ describe("faults of every kind", function()
 
   it("lead four ranks to the same decisions as one", function()
     expect_of_four(one, events, whole())
+  end)
+
+  it("lead to the same where there is no room for the list, on one rank and on four", function()
+    for _, ranks in ipairs { 1, 4 } do
+      local all, _, err = epochs(ranks, whole(), FULL)
+      local weights = { 0, 0 }
+      for _, told in ipairs(all) do
+        assert.same(one.ids, told.ids)
+        assert.equal(one.state, told.state)
+        weights[1], weights[2] = weights[1] + told.weights[1], weights[2] + told.weights[2]
+      end
+      assert.same(one.weights, weights)
+      assert.matches("full%.jsonl: cannot write: No space left on device", err)
+    end
+  end)
+
+  it("end by name where the index is cut off in the same epoch, or damaged before it", function()
+    local file = place.path .. "/all.mrx/data.mdb"
+    os.execute(("cp -p '%s' '%s.good'"):format(file, file))
+    local function ends(before, within, said)
+      for _, ranks in ipairs { 1, 4 } do
+        before()
+        local out, err, code = run(ranks, whole(), place.path .. "/cut.jsonl", FULL, within)
+        os.execute(("cp -p '%s.good' '%s'"):format(file, file))
+        assert.equal(4, code, err)
+        assert.equal("", out)
+        assert.matches("all%.mrx/data%.mdb: " .. said, err)
+      end
+    end
+    ends(function() end, ("truncate -s 8192 '%s'"):format(file),
+      "cannot be read at byte %d+: it was cut off while in use")
+    ends(function()
+      damage(file, 9000)
+      os.execute(("touch '%s'"):format(file))
+    end, "true", "damaged between bytes %d+ and %d+; try: copy or build it again")
   end)
 
   it("are told apart by source, each with epochs of its own, on one rank and on four", function()
