@@ -15,93 +15,6 @@ enum { WINDOW_FAILURES = 10, IN_A_ROW = 8 };
 
 /* ---- life ---- */
 
-static mr_status make_slab(mr_loader *l, slab *s)
-{
-    size_t m = (size_t)l->batch_max;
-    bool ok = (s->weights = mr_calloc(m, sizeof *s->weights)) &&
-              (s->fps = mr_calloc(m, sizeof *s->fps)) &&
-              (s->native_fps = mr_calloc(m, sizeof *s->native_fps)) &&
-              (s->ids = mr_calloc(m, sizeof *s->ids)) &&
-              (s->keys = mr_calloc(m, sizeof *s->keys)) &&
-              (s->starts = mr_calloc(m, sizeof *s->starts)) &&
-              (s->native_height = mr_calloc(m, sizeof *s->native_height)) &&
-              (s->native_width = mr_calloc(m, sizeof *s->native_width)) &&
-              (s->faults = mr_calloc(m, sizeof *s->faults)) &&
-              (s->roots = mr_calloc(m, sizeof *s->roots)) &&
-              (s->captions = mr_calloc(m, sizeof *s->captions)) &&
-              (s->caption_cap = mr_calloc(m, sizeof *s->caption_cap));
-    for (size_t i = 0; ok && i < m; i++)
-        ok = (s->captions[i] = mr_calloc(1, s->caption_cap[i] = 256)) != NULL;
-    s->draw.ids = s->ids, s->draw.keys = s->keys;
-    return ok ? MR_OK : mr_fail_memory(m * 256);
-}
-
-static void free_slab(const mr_loader *l, slab *s)
-{
-    for (int32_t i = 0; s->captions && i < l->batch_max; i++)
-        mr_free(s->captions[i]);
-    tail_unref(s->tail);
-    void *all[] = {s->weights, s->fps,    s->native_fps,    s->ids,
-                   s->keys,    s->starts, s->native_height, s->native_width,
-                   s->faults,  s->roots,  s->captions,      s->caption_cap};
-    for (size_t i = 0; i < MR_COUNT(all); i++)
-        mr_free(all[i]);
-}
-
-static size_t clip_bytes(const mr_bucket *b)
-{
-    return (size_t)b->frames * 3 * (size_t)b->height * (size_t)b->width;
-}
-
-// Memory of this rank: what the machine has, by its ranks. A quarter of it may be slabs.
-static mr_status check_pool(const mr_loader *l, const mr_bucket *b)
-{
-    double all = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE),
-           share = all / MR_MAX(l->options.local_ranks, 1),
-           one = (double)clip_bytes(b) * l->n_buffers, most = share / 4 / one;
-    if (b->batch <= most || l->options.blind)
-        return MR_OK;
-    char advice[64] = "fewer frames or smaller ones there";
-    if (most >= 1)
-        snprintf(advice, sizeof advice, "a batch of at most %d there", (int)most);
-    return mr_fail(
-        MR_E_MEMORY,
-        "bucket_config.%s[%d]: %d slabs for %d clips of %d x %d x %d, the largest "
-        "micro-batch, are %.1f GB; expected at most %.1f, a quarter of a rank's share of "
-        "this machine's memory (%.1f GB, ranks: %d); try: %s%s",
-        b->resolution, b->frames, l->n_buffers, b->batch, b->frames, b->height, b->width,
-        one * b->batch / 1e9, share / 4e9, all / 1e9, MR_MAX(l->options.local_ranks, 1), advice,
-        l->n_buffers > 4 ? ", or a smaller prefetch" : "");
-}
-
-// all pixels lie in one block, a slab as large as the largest micro-batch
-static mr_status make_pool(mr_loader *l)
-{
-    mr_bucket largest = mr_bucket_rule_get(l->rule, 0);
-    for (int32_t i = 1; i < mr_bucket_rule_count(l->rule); i++) {
-        mr_bucket b = mr_bucket_rule_get(l->rule, i);
-        if ((double)clip_bytes(&b) * b.batch > (double)clip_bytes(&largest) * largest.batch)
-            largest = b;
-    }
-    int32_t prefetch = l->options.prefetch > 0 ? l->options.prefetch : 2;
-    l->n_buffers = MR_MAX(prefetch + 2, 4);
-    l->n_slabs = l->n_buffers * l->options.parts;
-    MR_TRY(check_pool(l, &largest));
-    size_t page = 4096, slab_bytes = clip_bytes(&largest) * (size_t)largest.batch;
-    slab_bytes = (slab_bytes + page - 1) / page * page;
-    // memory that nothing is decoded into is never touched
-    MR_TRY(pool_open(&l->pool, slab_bytes * (size_t)l->n_buffers, l->options.node - 1,
-                     !l->options.blind));
-    l->facts.slab_bytes = slab_bytes, l->facts.slabs = l->n_buffers;
-    l->facts.pool_s = l->pool.seconds, l->facts.small_bytes = l->pool.small;
-    if (!(l->slabs = mr_calloc((size_t)l->n_slabs, sizeof *l->slabs)) ||
-        !(l->in_use = mr_calloc((size_t)l->n_buffers, sizeof *l->in_use)))
-        return mr_fail_memory(0);
-    for (int32_t i = 0; i < l->n_slabs; i++)
-        MR_TRY(make_slab(l, &l->slabs[i]));
-    return MR_OK;
-}
-
 // room for the draws of a group
 static mr_status make_ahead(mr_loader *l)
 {
@@ -247,7 +160,7 @@ static mr_status start(mr_loader *l, const mr_source *sources, int32_t n)
     l->all_planned = mr_blend_over(l->blend, (uint64_t)o->epochs);
     l->batch_max = mr_order_batch_max(mr_blend_order(l->blend, 0));
     MR_TRY(make_ahead(l));
-    MR_TRY(make_pool(l));
+    MR_TRY(slabs_open(l));
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     int32_t threads =
         o->threads > 0 ? MR_MIN(o->threads, LOADER_THREADS) : (int32_t)MR_MAX(processors, 1);
@@ -290,15 +203,11 @@ void mr_loader_free(mr_loader *l)
     pthread_mutex_unlock(&l->lock);
     for (int32_t i = 0; i < l->n_threads; i++)
         pthread_join(l->threads[i], NULL);
-    for (int32_t i = 0; l->slabs && i < l->n_slabs; i++)
-        free_slab(l, &l->slabs[i]);
-    mr_free(l->slabs);
-    mr_free(l->in_use);
+    slabs_close(l);
     mr_free(l->ahead);
     mr_free(l->owner);
     mr_free(l->load);
     mr_free(l->ahead_ids);
-    pool_close(&l->pool);
     for (int32_t i = 0; l->sources && i < l->blend->n; i++) {
         mr_subset_unref(l->sources[i].carried);
         tail_unref(l->sources[i].told);

@@ -400,6 +400,11 @@ struct mr_loader {
     char why[1024];     /* the newest failure */
 };
 
+/* slab.c: make the slabs that rule, prefetch and ranks ask for; batch_max is known. Call
+ * slabs_close after failures too. Errors: MR_E_MEMORY, also more than a quarter of a rank's share
+ * of the memory, with the bucket and what would fit */
+mr_status slabs_open(mr_loader *l);
+void slabs_close(mr_loader *l);
 /* worker.c: a thread's life; `user` is the loader. */
 void *loader_worker(void *user);
 /* How a worker takes the next draw, without the lock: mr_blend_next; specs look in. */
