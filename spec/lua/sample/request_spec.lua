@@ -15,7 +15,18 @@ describe("a request", function()
     assert.equal(8, r.batch)
     assert.same({5, 0}, {r.condition_length, r.condition_edit})
     assert.equal(4, read({prompts = {"a"}}, {"frame_interval=2"}).save_fps)
+    assert.equal(2, read({prompts = {"a"}}, {"frame_interval=3"}).save_fps)
+    assert.equal(1, read({prompts = {"a"}}, {"frame_interval=9"}).save_fps)
     assert.equal(3, read({prompts = {"a"}}, {"frame_interval=2", "save_fps=3"}).save_fps)
+  end)
+
+  it("numbers the renderings of a prompt, each with noise of its own", function()
+    local seen = {}
+    for i, item in ipairs(read({prompts = {"a", "b"}, seeds = {5, 9}, num_sample = 2}).items) do
+      seen[i] = ("%s %d %d %d"):format(item.prompt, item.index, item.number, item.seed)
+    end
+    assert.same({"a 0 0 5", "a 0 1 6", "a 0 2 9", "a 0 3 10", "b 1 0 5", "b 1 1 6", "b 1 2 9",
+      "b 1 3 10"}, seen)
   end)
 
   it("gives a prompt its own conditions, and the last one's to those behind it", function()

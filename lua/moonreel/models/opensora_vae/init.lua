@@ -96,7 +96,7 @@ function Autoencoder:most_frames(latent)
     return self.step * latent
   end
   local n = self:latent_frames(self.frames)
-  return latent // n * self.frames + math.min(latent % n * self.step, self.frames)
+  return latent // n * self.frames + latent % n * self.step
 end
 
 --- Frames at the beginning of a clip that so many latent frames stand for: whole pieces.

@@ -105,6 +105,24 @@ describe("models.opensora_vae", function()
     assert.same(conv(x):totable(), conv(other):totable())
   end)
 
+  it("makes one frame of each two and the frame before them", function()
+    local x = T.new("f32", {1, 4, 2, 3, 16}):fill_normal(1, "x")
+    local function halved(clip)
+      return over(clip, function(g, net, v) return net.encoder[4](g, v) end)
+    end
+    local was, seen = halved(x), {}
+    for frame = 0, 3 do
+      local other = x:clone()
+      other:slice(1, frame, frame + 1):copy_from(T.new("f32", {1, 1, 2, 3, 16}))
+      local now = halved(other)
+      for t = 0, 1 do
+        local change = (now:slice(1, t, t + 1):clone() - was:slice(1, t, t + 1):clone()):totable()
+        seen[#seen + 1] = math.max(table.unpack(change)) > 0
+      end
+    end
+    assert.same({true, false, true, true, false, true, false, true}, seen)
+  end)
+
   it("puts zeros before clips that are no whole latent frames, and drops their frames again",
     function()
       local x = T.new("f32", {1, 5, 2, 3, 4}):fill_normal(1, "x")
