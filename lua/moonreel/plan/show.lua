@@ -88,6 +88,9 @@ local function live_lines(p, put)
     :gsub("\n$", "")))
 end
 
+-- seconds below which a difference of sums is a rounding
+local NOTHING_S = 1e-9
+
 -- columns of the table of buckets; those that are zero everywhere are left out
 local function bucket_columns(p)
   local columns = { { key = "name", title = "bucket" },
@@ -101,7 +104,7 @@ local function bucket_columns(p)
       { "update" }, { "step" } } do
     local any = false
     for _, b in ipairs(p.buckets) do
-      any = any or b.seconds[part[1]] > 0
+      any = any or b.seconds[part[1]] > NOTHING_S
     end
     if any then
       columns[#columns + 1] = { key = part[1], title = part[2] or part[1], right = true,

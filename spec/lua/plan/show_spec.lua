@@ -1,5 +1,6 @@
 --- A plan as text and as JSON, by the command. Covers: lua/moonreel/cli/plan.lua
 local demo_data = dofile "spec/support/demo_data.lua"
+local fails = require "spec.support.fails"
 local folder = require "spec.support.folder"
 local json = require "moonreel.core.json"
 local process = require "moonreel.core.process"
@@ -52,6 +53,20 @@ describe("moonreel plan", function()
     exit, text = demo("--gpus", "H100", "--data", demo_data.path(),
       "bucket_config=recipe.replace{['4k'] = {[6] = {1.0, 8}}}")
     assert.equal(4, exit, text)
+  end)
+
+  it("refuses options that the question asked would leave aside", function()
+    local command = require "moonreel.cli.plan"
+    for _, case in ipairs { { "gpus", "published", "--published", "--gpus", "8" },
+        { "html", "check", "--check", "--html", "/tmp/none.html" },
+        { "balance", "solve", "tiny/demo", "--solve=mesh", "--balance", "--gpus=2" },
+        { "trace", "fit", "tiny/demo", "--fit=all", "--trace", "/tmp/none.json" },
+        { "json", "why", "tiny/demo", "--why", "--json", "--gpus=2" } } do
+      fails("MR_E_USAGE", ("plan: %%-%%-%s does not go with %%-%%-%s, which takes %%-%%-"):format(
+        case[1], case[2]), command.run, table.move(case, 3, #case, 1, {}))
+    end
+    fails("MR_E_USAGE", "%-%-data '/tmp/no such': no index '/tmp/no such.mrx'", command.run,
+      { "tiny/demo", "--gpus=1", "--data", "/tmp/no such" })
   end)
 
   it("ends with 5 where a bucket does not fit, and says by how much", function()
