@@ -122,6 +122,34 @@ static mr_status builder_open(mr_index_builder *b)
         "flags u16, source u16, text_tokens u16, spare u16; 4096 rows a chunk, then xxh3-64");
 }
 
+// What an index is made of may be replaced by another one; what else somebody keeps there may not.
+static mr_status check_name(const char *path)
+{
+    static const char *const parts[] = {"data.mdb", "data.sum", "info.txt", "refused.jsonl",
+                                        "lock.mdb"};
+    char **names;
+    const char *foreign = NULL;
+    int n;
+    if (!mr_path_exists(path))
+        return MR_OK;
+    if (mr_dir_list(path, &names, &n) != MR_OK)
+        return mr_fail(MR_E_USAGE,
+                       "%s: is there and is no index; expected a new name, or an index to replace",
+                       path);
+    for (int i = 0; i < n && !foreign; i++) {
+        foreign = names[i];
+        for (size_t k = 0; k < MR_COUNT(parts); k++)
+            foreign = foreign && strcmp(foreign, parts[k]) ? foreign : NULL;
+    }
+    mr_status st = foreign ? mr_fail(MR_E_USAGE,
+                                     "%s: is a folder with '%s' in it; expected a new name, or an "
+                                     "index to replace",
+                                     path, foreign)
+                           : MR_OK;
+    mr_dir_list_free(names, n);
+    return st;
+}
+
 mr_status mr_index_builder_new(const char *path, const mr_index_options *options,
                                mr_index_builder **out)
 {
@@ -140,6 +168,8 @@ mr_status mr_index_builder_new(const char *path, const mr_index_options *options
                        ? MR_OK
                        : mr_fail(MR_E_IO, "%s: path is too long", path);
     snprintf(b->tmp, sizeof b->tmp, "%s.tmp-%ld", b->path, (long)getpid());
+    if (st == MR_OK)
+        st = check_name(b->path);
     if (st == MR_OK && !(b->chunk = mr_calloc(MR_HOT_ROWS, sizeof *b->chunk)))
         st = mr_fail_memory(MR_HOT_ROWS * sizeof *b->chunk);
     if (st == MR_OK && !(b->order = mr_hasher_new()))
@@ -345,6 +375,8 @@ static mr_status take_name(mr_index_builder *b)
 {
     const mr_io *io = mr_io_table();
     char dir[4096];
+    // somebody may have put something there meanwhile
+    MR_TRY(check_name(b->path));
     bool had = mr_path_exists(b->path);
     // the two trade names; file systems without that need a moment between
     bool traded = had && renameat2(AT_FDCWD, b->tmp, AT_FDCWD, b->path, RENAME_EXCHANGE) == 0;

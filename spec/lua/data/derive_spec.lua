@@ -33,6 +33,29 @@ local function texts(path)
 end
 
 describe("data.derive", function()
+  it("takes no name under which something else is kept", function()
+    base.make_dir(dir .. "/kept")
+    base.replace_file(dir .. "/kept/clip.mp4", "pixels")
+    base.replace_file(dir .. "/list.txt", "a list")
+    base.make_dir(dir .. "/none")
+    for name, problem in pairs {
+      kept = "kept: is a folder with 'clip%.mp4' in it; expected a new name",
+      ["list.txt"] = "list%.txt: is there and is no index; expected a new name" } do
+      local ok, story = pcall(derive.run, { output = dir .. "/" .. name, from = { index },
+        made = "filter" })
+      assert.is_false(ok)
+      assert.equal("MR_E_USAGE", story.code)
+      assert.matches(problem, tostring(story))
+    end
+    assert.equal("pixels", base.read_file(dir .. "/kept/clip.mp4"))
+    assert.equal("a list", base.read_file(dir .. "/list.txt"))
+    -- a folder with nothing in it, and an index, do
+    for _ = 1, 2 do
+      assert.equal(5, derive.run({ output = dir .. "/none", from = { index },
+        made = "filter" }).rows_out)
+    end
+  end)
+
   it("keeps rows that are chosen, with their keys, and counts the others by reason", function()
     local report = derive.run { output = dir .. "/odd.mrx", from = { index }, made = "filter",
       by = "odd ones", choose = function(row)
