@@ -14,7 +14,8 @@
 #include <unistd.h>
 
 enum { GUARD_LOOK_MS = 50 };
-static const double GUARD_GRACE_S = 25; /* for a last checkpoint after the launcher was lost */
+/* For a last checkpoint after the launcher, or another rank, was lost. */
+static const double SAVE_S = 25;
 
 struct mr_ranks {
     mr_meeting *meeting;
@@ -28,7 +29,8 @@ struct mr_ranks {
     int first, world;       /* of these ranks, in the run */
     int asked, asked_times; /* the first signal that this process was sent; how many */
     double grace_s;
-    double stop_at; /* when ranks get the next signal; 0: nothing has failed */
+    double told_at; /* when ranks were told of a failure; 0: nothing has failed */
+    double stop_at; /* when they get the next signal */
     int next;       /* that signal */
     int failed;     /* rank that mr_ranks_fail named, or -1 */
     char why[512];
@@ -82,7 +84,7 @@ static void stand_guard(const mr_ranks *l, pid_t launcher)
     while (getppid() == launcher)
         sigwaitinfo(&lost, NULL);
     // ranks have been told by the system; a stopped one does not hear it
-    const double end = mr_now_s() + GUARD_GRACE_S;
+    const double end = mr_now_s() + SAVE_S;
     mr_life_process one;
     while (mr_life_processes(l->about.token, l->about.uid, &one, 1) > 0 && mr_now_s() < end)
         poll(NULL, 0, GUARD_LOOK_MS);
@@ -205,8 +207,8 @@ static void say_how(const mr_ranks *l, int rank, char *text, size_t cap)
 static void tell_others(mr_ranks *l, const char *text)
 {
     mr_meeting_abort(l->meeting, text);
-    if (l->stop_at == 0)
-        l->stop_at = mr_now_s() + l->grace_s, l->next = SIGTERM;
+    if (l->told_at == 0)
+        l->told_at = mr_now_s(), l->stop_at = l->told_at + l->grace_s, l->next = SIGTERM;
 }
 
 static void note_ends(mr_ranks *l)
@@ -219,7 +221,7 @@ static void note_ends(mr_ranks *l)
         l->hit[r] = !WIFEXITED(how);
         l->code[r] = l->hit[r] ? 128 + WTERMSIG(how) : WEXITSTATUS(how);
         // the others learn how it ended before they see that it is not there
-        if (l->code[r] && l->stop_at == 0) {
+        if (l->code[r] && l->told_at == 0) {
             char text[128];
             say_how(l, r, text, sizeof text);
             tell_others(l, text);
@@ -251,6 +253,32 @@ static bool reaches_all(const mr_ranks *l, const siginfo_t *info)
     return ours;
 }
 
+/* Does a rank save what it holds, since it knows of a failure? One that fails tells the others
+ * before we see it. */
+static bool one_saves(const mr_ranks *l)
+{
+    const double since = l->told_at - l->grace_s;
+    for (int r = 0; r < l->ranks; r++) {
+        mr_life_rank now;
+        mr_life_look(l->page, r, &now);
+        if (l->pid[r] && now.phase_s > since &&
+            (now.phase == MR_PHASE_SNAPSHOT || now.phase == MR_PHASE_PERSIST))
+            return true;
+    }
+    return false;
+}
+
+/* The next signal to ranks that should have ended: not while a checkpoint is written, for a while.
+ */
+static void press(mr_ranks *l)
+{
+    const double now = mr_now_s();
+    if (now < l->stop_at || (one_saves(l) && now < l->told_at + SAVE_S))
+        return;
+    signal_all(l, l->next);
+    l->stop_at = now + l->grace_s, l->next = SIGKILL;
+}
+
 int mr_ranks_look(mr_ranks *l, int ms)
 {
     const struct timespec most = {ms / 1000, ms % 1000 * 1000000L};
@@ -259,16 +287,14 @@ int mr_ranks_look(mr_ranks *l, int ms)
     if (number == SIGINT || number == SIGTERM)
         hand_on(l, number, !reaches_all(l, &info));
     note_ends(l);
-    if (l->running && l->stop_at > 0 && mr_now_s() > l->stop_at) {
-        signal_all(l, l->next);
-        l->stop_at = mr_now_s() + l->grace_s, l->next = SIGKILL;
-    }
+    if (l->running && l->told_at > 0)
+        press(l);
     return l->running;
 }
 
 void mr_ranks_fail(mr_ranks *l, int rank, const char *text)
 {
-    if (l->stop_at > 0 || !l->pid[rank])
+    if (l->told_at > 0 || !l->pid[rank])
         return;
     l->failed = rank;
     snprintf(l->why, sizeof l->why, "%s", text);

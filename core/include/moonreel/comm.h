@@ -91,7 +91,7 @@ typedef struct mr_ranks mr_ranks;
  * From then on SIGINT and SIGTERM wait for mr_ranks_look. Nothing outlives this process: a guard
  * ends what is left when it is lost, and orphans of ranks become its children.
  *
- * grace_s  between being told, SIGTERM and SIGKILL
+ * grace_s  between being told, SIGTERM and SIGKILL; who saves a checkpoint has 25 s before these
  * Owns:    caller owns *out
  * Errors:  MR_E_USAGE number of ranks; MR_E_IO one cannot be started; MR_E_MEMORY
  * Threads: the main one, which has started no others, for all calls */

@@ -354,8 +354,19 @@ local function note_shape(sum, batch)
   sum.mixed = sum.mixed or sum.shape ~= shape
 end
 
+-- To be closed when a part of a step is over that changes nothing of the state: when ranks have
+-- lost each other in it, what one of them holds is still that of the step before.
+local function unchanged(r)
+  return setmetatable({}, {__close = function(_, problem)
+    if type(problem) == "table" and problem.code == "MR_E_NODE" then
+      saves.alone(r)
+    end
+  end})
+end
+
 -- the micro-batches of a step: every rank goes over all of them and does its own
 local function micro_batches(r, sum)
+  local _ <close> = unchanged(r)
   local mine, open = nil, 0
   for _ = 1, r.micros do
     local next = r.ahead or draw(r, sum)

@@ -11,10 +11,9 @@ local saves = {}
 
 local PAUSE_S = 1 -- before a last save that failed is tried again
 
---- Put what happened to saves into journal and log.
----@param r mr.Run
-function saves.tell(r)
-  local event = r.saver:poll()
+-- put what happened to the saves of a saver into journal and log
+local function tell(r, saver)
+  local event = saver:poll()
   while event do
     r.journal:append{kind = "save", event = event.kind, step = event.step,
       bytes = event.bytes, copy_s = event.copy_s,
@@ -22,8 +21,27 @@ function saves.tell(r)
     if event.kind ~= "commit" then
       r.progress:say(("save of step %d: %s: %s"):format(event.step, event.kind, event.text))
     end
-    event = r.saver:poll()
+    event = saver:poll()
   end
+end
+
+--- Put what happened to saves into journal and log.
+---@param r mr.Run
+function saves.tell(r) tell(r, r.saver) end
+
+-- hand everything, or this rank's share of it, to a saver: is there a snapshot?
+local function snapshot(r, saver, share, last)
+  local before, taken = life.phase "snapshot", nil
+  state.with_rows(r.exec, r.pipe.params, function(rows)
+    taken = saver:save{step = r.step, tensors = rows, wait = last, meta = {
+      recipe_hash = r.settings.hash, dataset_fingerprint = samples.fingerprint(r),
+        sampler = r.sampler, excluded = r.loader:excluded(), seed = r.settings.seed,
+      machine = r.machine, settings = r.settings:to_json(), name = r.name,
+        dtype = r.dtype, parent = r.parent,
+      run_state = state.counts(r)}}
+  end, share)
+  life.phase(before)
+  return taken
 end
 
 --- Take a snapshot of everything, unless there is one of this step: the writer commits it while
@@ -38,18 +56,29 @@ function saves.take(r, last)
   if r.pipe.reconstructs then
     setup.measure(r)
   end
-  local before = life.phase "snapshot"
-  state.with_rows(r.exec, r.pipe.params, function(rows)
-    local taken = r.saver:save{step = r.step, tensors = rows, wait = last, meta = {
-      recipe_hash = r.settings.hash, dataset_fingerprint = samples.fingerprint(r),
-        sampler = r.sampler, excluded = r.loader:excluded(), seed = r.settings.seed,
-      machine = r.machine, settings = r.settings:to_json(), name = r.name,
-        dtype = r.dtype, parent = r.parent,
-      run_state = state.counts(r)}}
-    r.saved_step = taken and r.step or nil
-  end, r.share)
-  life.phase(before)
+  r.saved_step = snapshot(r, r.saver, r.share, last) and r.step or nil
   saves.tell(r)
+end
+
+--- Ranks have lost each other before anything of a step has changed the state. Where every rank
+-- holds all of it (ZeRO 0), the first one commits it alone before it ends, so that the run goes on
+-- from here; its launcher waits for that. Nothing of it may hide why the ranks have parted.
+---@param r mr.Run
+function saves.alone(r)
+  local whole = r.team.leads and r.ranks and r.ranks.stage == 0 and not r.pipe.reconstructs
+  -- a save that is on its way waits for the others
+  if not whole or r.step == 0 or r.saved_step == r.step or r.saver:status().pending > 0 then
+    return
+  end
+  local good, problem = pcall(function()
+    local saver <close> = setup.open_saver(r, 1)
+    snapshot(r, saver, nil, true)
+    life.phase "persist"
+    saver:wait()
+    tell(r, saver)
+  end)
+  r.progress:say(good and ("step %d is saved by rank 0 alone"):format(r.step)
+    or ("step %d: rank 0 alone could not save it: %s"):format(r.step, tostring(problem)))
 end
 
 --- Return when the step that the run stands at is committed. A save that fails is tried again until

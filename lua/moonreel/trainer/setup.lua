@@ -503,13 +503,21 @@ local function tell_reach(r, kept)
   end
 end
 
+--- A checkpoint writer of the run, one of so many that write each checkpoint together.
+---@param r mr.Run
+---@param writers integer
+---@return mr.Saver
+function setup.open_saver(r, writers)
+  local n = r.settings.keep_n_latest
+  return ckpt.saver(r.dir, {lock = r.lock, keep = n and (n > 0 and n or -1),
+    deadline_s = r.settings.ckpt_deadline, rank = r.team.rank, ranks = writers,
+    fence = not r.team.leads and r.fence or nil})
+end
+
 --- Start the checkpoint writer, with its buffers where it will save on the way.
 function setup.saver(r)
-  local n = r.settings.keep_n_latest
-  r.saver = r:keep(ckpt.saver(r.dir, {lock = r.lock, keep = n and (n > 0 and n or -1),
-    deadline_s = r.settings.ckpt_deadline, rank = r.team.rank, ranks = r.team.size,
-    fence = not r.team.leads and r.fence or nil}))
-  tell_reach(r, n or 3)
+  r.saver = r:keep(setup.open_saver(r, r.team.size))
+  tell_reach(r, r.settings.keep_n_latest or 3)
   if r.settings.ckpt_every == 0 then
     return
   end

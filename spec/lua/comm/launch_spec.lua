@@ -198,6 +198,19 @@ describe("a launch", function()
     assert.is_false(base.exists("/proc/" .. left))
   end)
 
+  it("leaves a rank that saves alone, though another has failed", function()
+    local running <close> = begin([[
+      local life, world = require "moonreel.core.life", require("moonreel.comm").world()
+      if rank == "1" then os.exit(3, false) end
+      pcall(world.barrier, world)
+      life.phase "persist"
+      base.sleep(0.4)
+      base.replace_file(dir .. "/saved", "all")
+    ]], 2, { grace_s = 0.05 })
+    assert.equal(3, (wait(running) or {}).exit)
+    assert.equal("all", base.read_file(dir.path .. "/saved"))
+  end)
+
   it("leaves signals as they were, however launches overlap", function()
     local function blocked() return base.read_file("/proc/self/status"):match "SigBlk:%s+(%x+)" end
     local start, before = require("moonreel.core.launch").start, blocked()
