@@ -237,6 +237,22 @@ end
 
 -- ---- filters ----
 
+-- "0,2" behind a name
+local function slots_of(text, name, option)
+  local list, seen = {}, {}
+  for digits in (text .. ","):gmatch("([^,]*),") do
+    local n = #digits < 6 and math.tointeger(tonumber(digits))
+    if not n then
+      refuse(option, "'%s' is no slot of host '%s'; expected numbers, as in %s:0,2", shown(digits),
+        name, name)
+    elseif seen[n] then
+      refuse(option, "slot %d of host '%s' stands twice", n, name)
+    end
+    seen[n], list[#list + 1] = true, n
+  end
+  return list
+end
+
 -- "a,b" or "a:0,2@b" -> {name = slots or true}, in the order given
 local function parse_filter(text, option)
   local wanted, order = {}, {}
@@ -249,13 +265,9 @@ local function parse_filter(text, option)
   end
   local by_slot = text:find("[@:]")
   for part in text:gsub("@", "\n"):gsub("$", "\n"):gmatch("(.-)\n") do
-    local name, slots = part:match("^([^:]+):([%d,]+)$")
+    local name, slots = part:match("^([^:]+):([%d,]*)$")
     if name then
-      local list = {}
-      for n in slots:gmatch("%d+") do
-        list[#list + 1] = #n < 6 and math.tointeger(tonumber(n)) or refuse(option, "slot %s", n)
-      end
-      add(name, list)
+      add(name, slots_of(slots, name, option))
     elseif by_slot then
       add(part, true)
     else

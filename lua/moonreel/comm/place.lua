@@ -5,16 +5,18 @@ local base = require "moonreel.core.base"
 local place = {}
 
 local PORTS = 16 -- that rank 0 tries in a row, where no launcher keeps one for it
+local MOST <const>, MOST_RANKS <const> = (1 << 31) - 1, 1 << 20
 
--- a whole number from `least` on that a variable holds; nil: it is not set
-local function number(get, name, least)
+-- a whole number from `least` to `most` that a variable holds; nil: it is not set
+local function number(get, name, least, most)
   local text = name and get(name)
   if not text or text == "" then
     return nil
   end
   local value = text:match("^%d+$") and math.tointeger(tonumber(text))
-  if not value or value < least then
-    base.raise("MR_E_NODE", ("%s=%s: expected a whole number from %d on"):format(name, text, least))
+  if not value or value < least or value > (most or MOST) then
+    base.raise("MR_E_NODE", ("%s=%s: expected a whole number from %d to %d"):format(name,
+      base.printable(text):sub(1, 60), least, most or MOST))
   end
   return value
 end
@@ -93,7 +95,9 @@ local function slurm_share(get)
 end
 
 --- Variables of those who start ranks; the first whose rank and size are both set counts. `tcp`
--- tells how they meet; without it they share memory (moonreel) or use MPI.
+-- tells how they meet; without it they share memory (moonreel) or use MPI. Variables of one that is
+-- `around` others stand in shells that are no rank, too, and below what it has started: mpirun and
+-- torchrun within a job of Slurm have ranks of their own.
 place.sources = {
   { by = "moonreel -n", rank = "MOONREEL_RANK", size = "MOONREEL_WORLD_SIZE",
     local_rank = "MOONREEL_LOCAL_RANK", local_size = "MOONREEL_WORLD_SIZE",
@@ -105,7 +109,7 @@ place.sources = {
   { by = "PMI", rank = "PMI_RANK", size = "PMI_SIZE", local_rank = "MPI_LOCALRANKID",
     local_size = "MPI_LOCALNRANKS" },
   { by = "Slurm", rank = "SLURM_PROCID", size = "SLURM_NTASKS", local_rank = "SLURM_LOCALID",
-    share = slurm_share, tcp = by_slurm },
+    share = slurm_share, tcp = by_slurm, around = true },
 }
 
 -- hosts with as many ranks each, as far as one of them can tell
@@ -122,31 +126,79 @@ end
 ---@field meeting integer|nil descriptor of the memory that ranks of this host share
 ---@field tcp table|nil       how ranks of several hosts meet: options of core.world
 
+local function refuse(form, ...) base.raise("MR_E_NODE", form:format(...)) end
+
+-- rank and size as one of them says; nil: it says nothing
+local function said_by(get, source)
+  local rank, size = number(get, source.rank, 0), number(get, source.size, 1, MOST_RANKS)
+  if rank and size and rank >= size then
+    refuse("%s=%d: expected less than %s=%d", source.rank, rank, source.size, size)
+  elseif not source.around and (rank == nil) ~= (size == nil) and size ~= 1 then
+    local set, missing = source.rank, source.size
+    if size then
+      set, missing = missing, set
+    end
+    refuse("%s=%d is set, %s is not: expected both, as of %s, or neither; try: unset %s", set,
+      rank or size, missing, source.by, set)
+  end
+  return rank and size and rank, size
+end
+
+-- Two launchers, one within the other, that do not mean the same rank: which of them holds?
+local function refuse_another(get, here, source, found)
+  local rank, size = said_by(get, source)
+  local beneath = source.around or source.by == "PMI" and get "SLURM_PROCID"
+  -- below Slurm a daemon of mpirun's stands alone on its host, with ranks of its own
+  local doubled = source.around and found.by == "Open MPI" and number(get, source.local_rank, 0)
+  if rank and (not beneath and (rank ~= here.rank or size ~= here.size) or (doubled or 0) > 0) then
+    refuse("%s=%d of %s=%d (%s), but %s=%d of %s=%d (%s): two launchers say which rank this is; "
+      .. "try: one of them alone, or unset what the other has set", found.rank, here.rank,
+      found.size, here.size, found.by, source.rank, rank, source.size, size, source.by)
+  end
+end
+
+local function place_by(get, source, rank, size)
+  local here = { rank = rank, size = size, by = source.by,
+    local_rank = number(get, source.local_rank, 0) or 0,
+    local_size = number(get, source.local_size, 1, MOST_RANKS),
+    meeting = number(get, source.meeting, 0) }
+  local function expect(name, most, of, limit)
+    if (here[name] or 0) > most then
+      refuse("%s=%d: expected at most %d, of %s=%d", source[name], here[name], most, of, limit)
+    end
+  end
+  expect("local_size", size, source.size, size)
+  local near = here.local_size and "local_size" or "size"
+  expect("local_rank", here[near] - 1, source[near], here[near])
+  if source.share then
+    here.local_size = source.share(get)
+  end
+  here.tcp = size > 1 and source.tcp and source.tcp(get, here) or nil
+  here.local_size = equal_share(here.local_size, size)
+  return here
+end
+
 --- This process's place.
 ---@param get (fun(name: string): string|nil)|nil  variables (default: the environment's)
 ---@return moonreel.comm.Place
 function place.find(get)
   get = get or os.getenv
+  local here, found
   for _, source in ipairs(place.sources) do
-    local rank, size = number(get, source.rank, 0), number(get, source.size, 1)
-    if rank and size then
-      if rank >= size then
-        base.raise("MR_E_NODE", ("%s=%d: expected less than %s=%d"):format(source.rank, rank,
-          source.size, size))
+    if found then
+      refuse_another(get, here, source, found)
+    else
+      local rank, size = said_by(get, source)
+      if rank then
+        here, found = place_by(get, source, rank, size), source
+        -- what our own launcher was started by is its affair
+        if source.meeting then
+          return here
+        end
       end
-      local here = { rank = rank, size = size, by = source.by,
-        local_rank = number(get, source.local_rank, 0) or 0,
-        local_size = number(get, source.local_size, 1),
-        meeting = number(get, source.meeting, 0) }
-      if source.share then
-        here.local_size = source.share(get)
-      end
-      here.tcp = size > 1 and source.tcp and source.tcp(get, here) or nil
-      here.local_size = equal_share(here.local_size, size)
-      return here
     end
   end
-  return { rank = 0, size = 1, local_rank = 0 }
+  return here or { rank = 0, size = 1, local_rank = 0 }
 end
 
 --- What stands before messages of this process: "rank 2: ", or nothing when it is alone.

@@ -140,6 +140,11 @@ describe("filters of hosts", function()
     fails("MR_E_USAGE", "%-%-include: host 'n3' is not in the list, did you mean 'n1'",
       hosts.filter, list, "n3")
     fails("MR_E_USAGE", "%-%-exclude: leaves no host", hosts.filter, list, nil, "a,b,n1,n2")
+    fails("MR_E_USAGE", "%-%-include: slot 0 of host 'a' stands twice", hosts.filter, list,
+      "a:0,1,0")
+    fails("MR_E_USAGE", "%-%-exclude: '' is no slot of host 'a'; expected numbers, as in a:0,2",
+      hosts.filter, list, nil, "a:0,,1")
+    fails("MR_E_USAGE", "%-%-include: '' is no slot of host 'a'", hosts.filter, list, "a:")
     fails("MR_E_USAGE", "%-%-include: slot 4 of host 'a', which has 4, from 0 on", hosts.filter,
       list, "a:4")
     fails("MR_E_USAGE", "host 'a' stands twice", hosts.filter, list, "a,a")

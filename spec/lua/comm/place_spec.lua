@@ -9,8 +9,10 @@ end
 describe("the place of a process", function()
   it("is that of the only rank where nobody says otherwise", function()
     assert.same({ rank = 0, size = 1, local_rank = 0 }, find {})
-    -- half of the variables is nobody
-    assert.same({ rank = 0, size = 1, local_rank = 0 }, find { RANK = "3" })
+    -- one rank is nobody, and a job of Slurm sets its variables in shells, too
+    assert.same({ rank = 0, size = 1, local_rank = 0 }, find { WORLD_SIZE = "1", RANK = "" })
+    assert.same({ rank = 0, size = 1, local_rank = 0 }, find { SLURM_NTASKS = "4" })
+    assert.same({ rank = 0, size = 1, local_rank = 0 }, find { SLURM_PROCID = "0" })
   end)
 
   it("is told by moonreel, torchrun, Open MPI, PMI and Slurm", function()
@@ -67,10 +69,49 @@ describe("the place of a process", function()
       SLURM_PROCID = "1", SLURM_NTASKS = "2" }.by)
   end)
 
+  it("is told by two launchers only where they mean the same or one stands below the other",
+    function()
+      local mpi = { OMPI_COMM_WORLD_RANK = "1", OMPI_COMM_WORLD_SIZE = "2" }
+      local function with(more)
+        for name, value in pairs(mpi) do
+          more[name] = more[name] or value
+        end
+        return more
+      end
+      fails("MR_E_NODE", "RANK=1 of WORLD_SIZE=4 %(torchrun%), but OMPI_COMM_WORLD_RANK=1 of "
+        .. "OMPI_COMM_WORLD_SIZE=2 %(Open MPI%): two launchers", find, with { RANK = "1",
+          WORLD_SIZE = "4", MASTER_ADDR = "a" })
+      fails("MR_E_NODE", "but PMI_RANK=0 of PMI_SIZE=2 %(PMI%)", find, with { PMI_RANK = "0",
+        PMI_SIZE = "2" })
+      assert.equal("torchrun", find(with { RANK = "1", WORLD_SIZE = "2", MASTER_ADDR = "a" }).by)
+      assert.equal("Open MPI", find(with { PMI_RANK = "0", PMI_SIZE = "2",
+        SLURM_PROCID = "0" }).by)
+      -- srun within a rank of mpirun: its tasks all have that rank's variables
+      assert.equal("Open MPI", find(with { SLURM_PROCID = "3", SLURM_NTASKS = "4",
+        SLURM_LOCALID = "0" }).by)
+      fails("MR_E_NODE", "but SLURM_PROCID=1 of SLURM_NTASKS=4 %(Slurm%): two launchers", find,
+        with { SLURM_PROCID = "1", SLURM_NTASKS = "4", SLURM_LOCALID = "1" })
+      assert.equal("moonreel -n", find(with { MOONREEL_RANK = "0", MOONREEL_WORLD_SIZE = "3" }).by)
+    end)
+
   it("is refused where it makes no sense", function()
-    fails("MR_E_NODE", "RANK=x: expected a whole number from 0 on",
+    fails("MR_E_NODE", "RANK=3 is set, WORLD_SIZE is not: expected both, as of torchrun, or "
+      .. "neither; try: unset RANK", find, { RANK = "3", WORLD_SIZE = "" })
+    fails("MR_E_NODE", "OMPI_COMM_WORLD_SIZE=2 is set, OMPI_COMM_WORLD_RANK is not", find,
+      { OMPI_COMM_WORLD_SIZE = "2" })
+    fails("MR_E_NODE", "RANK=%-1: expected a whole number from 0 to 2147483647", find,
+      { RANK = "-1", WORLD_SIZE = "2" })
+    fails("MR_E_NODE", "RANK=2: expected less than WORLD_SIZE=2", find,
+      { RANK = "2", WORLD_SIZE = "2" })
+    fails("MR_E_NODE", "WORLD_SIZE=1099511627776: expected a whole number from 1 to 1048576", find,
+      { RANK = "0", WORLD_SIZE = "1099511627776" })
+    fails("MR_E_NODE", "LOCAL_RANK=2: expected at most 1, of LOCAL_WORLD_SIZE=2", find,
+      { RANK = "2", WORLD_SIZE = "4", LOCAL_RANK = "2", LOCAL_WORLD_SIZE = "2" })
+    fails("MR_E_NODE", "LOCAL_WORLD_SIZE=8: expected at most 4, of WORLD_SIZE=4", find,
+      { RANK = "2", WORLD_SIZE = "4", LOCAL_WORLD_SIZE = "8" })
+    fails("MR_E_NODE", "RANK=x: expected a whole number from 0 to 2147483647",
       find, { RANK = "x", WORLD_SIZE = "2" })
-    fails("MR_E_NODE", "WORLD_SIZE=0: expected a whole number from 1 on",
+    fails("MR_E_NODE", "WORLD_SIZE=0: expected a whole number from 1 to 1048576",
       find, { RANK = "0", WORLD_SIZE = "0" })
     fails("MR_E_NODE", "MASTER_ADDR is not: expected the host of rank 0", find,
       { RANK = "0", WORLD_SIZE = "2" })
