@@ -8,6 +8,7 @@
 --   fit      {parameter = function(tensor, shape) -> tensor, text; nil: it cannot}: shapes that
 --            may differ
 --   sizes    rows {field of config.json, parameter, axis from 1}
+--   counts   rows {field of config.json, pattern that counts blocks from 0}
 --   kinds    list of {name, is, facts = {{name, tensor, axis from 1}, {name, pattern that counts
 --            from 0}}}: what files hold, for people
 -- @module moonreel.ckpt.start
@@ -289,6 +290,18 @@ end
 
 -- ---- config.json
 
+-- how many blocks the names of a file count, and the last one's first name; 0: it has none
+local function counted(source, pattern)
+  local count, name = 0, nil
+  for bare, own in pairs(start.bare(source)) do
+    local n = math.tointeger(bare:match(pattern))
+    if n and (n >= count or n == count - 1 and own < name) then
+      count, name = n + 1, own
+    end
+  end
+  return count, name
+end
+
 --- Compare config.json beside released weights with their tensors; raises where they contradict
 -- each other.
 ---@param source mr.Checkpoint
@@ -311,6 +324,13 @@ function start.check_config(source, maps)
               path, field, said, name, listing.shape(shape), axis - 1, tostring(shape[axis])))
           end
         end
+      end
+    end
+    for _, row in ipairs(map.counts or {}) do
+      local said, count, name = math.tointeger(config[row[1]]), counted(source, row[2])
+      if said and count > 0 and said ~= count then
+        base.raise("MR_E_CKPT", ("%s: %s is %d, but '%s' is of the last block of %d"):format(path,
+          row[1], said, name, count))
       end
     end
   end

@@ -170,5 +170,18 @@ describe("start weights", function()
     assert.is_false(good)
     assert.matches("hub/config%.json: width is 4, but 'w' is %[2,3%]: its axis 1 has 3",
       err.message)
+    -- blocks are counted by their numbers, under any word in front; none: nothing to compare
+    base.make_dir(dir.path .. "/deep")
+    write(dir.path .. "/deep/model.safetensors", { ["module.b.0.w"] = tensor({ 1 }, 1),
+      ["module.b.10.w"] = tensor({ 1 }, 2), ["module.b.9.w"] = tensor({ 1 }, 3) })
+    maps = { { counts = { { "depth", "^b%.(%d+)%." }, { "depth", "^other%.(%d+)%." } } } }
+    local deep <close> = ckpt.open(dir.path .. "/deep")
+    dir:write("deep/config.json", '{"depth": 11}')
+    start.check_config(deep, maps)
+    dir:write("deep/config.json", '{"depth": 12}')
+    good, err = pcall(start.check_config, deep, maps)
+    assert.is_false(good)
+    assert.matches("deep/config%.json: depth is 12, but 'module%.b%.10%.w' is of the last block of "
+      .. "11", err.message)
   end)
 end)

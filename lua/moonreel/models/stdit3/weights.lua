@@ -62,4 +62,5 @@ return {
     { "caption_channels", "y_embedder.y_proj.fc1.weight", 2 },
     { "model_max_length", "y_embedder.y_embedding", 1 },
   },
+  counts = { { "depth", "^spatial_blocks%.(%d+)%." }, { "depth", "^temporal_blocks%.(%d+)%." } },
 }
