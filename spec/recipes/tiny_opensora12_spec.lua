@@ -54,7 +54,7 @@ describe("recipes/tiny/opensora12", function()
     local words = { "train", "recipes/tiny/opensora12.lua", vae, t5, "steps=2",
       "dataset.data_path=" .. demo_data.path(), "outputs=" .. out .. "/runs", "threads=1" }
     local stopped = process.run({ process.program(), dir:write("stopper.lua", STOPPER),
-      table.unpack(words) }, "", { deadline_s = 300, output_bytes = 1 << 20 })
+      table.unpack(words) }, "", { deadline_s = 600, output_bytes = 1 << 20 })
     dir:remove()
     assert.equal(143, stopped.exit, stopped.output)
     assert.matches("stage stage1 %(2 of 11%): follows .*/adapt/ckpt/step%-000000000002\n",

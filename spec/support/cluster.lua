@@ -40,7 +40,7 @@ function cluster.run(dir, code, more)
     local good, code = xpcall(require("moonreel.cluster.launch").run,
       require("moonreel.cli.failure").handler, { %q }, { hostfile = %q, %s })
     os.exit(good and code or require("moonreel.cli.failure").report(code), true)
-    ]]):format(script, dir.path .. "/hosts", more or "") }, "", { deadline_s = 120 })
+    ]]):format(script, dir.path .. "/hosts", more or "") }, "", { deadline_s = 600 })
   return done.output, done.exit
 end
 

@@ -12,7 +12,7 @@ local made
 ---@return string output
 function demo_data.moonreel(...)
   local result = process.run({process.program(), ...}, "",
-    {deadline_s = 300, output_bytes = 1 << 24})
+    {deadline_s = 600, output_bytes = 1 << 24})
   if result.exit ~= 0 then
     error(("%s: exit %s\n%s"):format(table.concat({...}, " "), tostring(result.exit),
       result.output), 2)

@@ -62,7 +62,7 @@ function folder.moonreel(words, before)
   local errors = os.tmpname()
   local done = process.run({ "/bin/sh", "-c",
     ("%s '%s' %s 2>'%s'"):format(before or "", process.program(), words, errors) },
-      "", { deadline_s = 300 })
+      "", { deadline_s = 600 })
   local text = base.read_file(errors)
   os.remove(errors)
   return done.output, text, done.exit

@@ -42,7 +42,7 @@ function namespaces.run(words, rsh)
     return nil, "no namespaces here: " .. probe.output
   end
   return process.run({ "/usr/bin/unshare", "-Urnm", "/bin/sh", "-c", MAKE, "sh", "/usr/bin/env",
-    "MOONREEL_RSH=" .. (rsh or ""), table.unpack(words) }, "", { deadline_s = 60 })
+    "MOONREEL_RSH=" .. (rsh or ""), table.unpack(words) }, "", { deadline_s = 600 })
 end
 
 --- A folder with the remote shell and a host file of two ranks each.

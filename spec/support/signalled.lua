@@ -15,5 +15,5 @@ os.exit(require("moonreel.cli.dispatch").run(arg), true)]]
 return function(signal, where, words)
   return process.run({ "/bin/sh", "-c", 'exec "$@" 2>&1', "sh", process.program(), "-e",
     CODE:format(signal, where), table.unpack(words) }, "",
-    { deadline_s = 300, output_bytes = 1 << 20 })
+    { deadline_s = 600, output_bytes = 1 << 20 })
 end

@@ -23,7 +23,7 @@ describe("docs/cluster.md", function()
         :gsub("demo%.mrx", demo_data.path()):gsub("tiny/demo", "./demo")
       local done = process.run({ "/bin/sh", "-c", ("cd '%s' && PATH=%s:$PATH "
         .. "MOONREEL_RSH='%s/rsh' OMP_NUM_THREADS=1 && export PATH MOONREEL_RSH OMP_NUM_THREADS\n"
-        .. "{ %s\n} 2>&1"):format(dir.path, bin, dir.path, words) }, "", { deadline_s = 200 })
+        .. "{ %s\n} 2>&1"):format(dir.path, bin, dir.path, words) }, "", { deadline_s = 600 })
       assert.equal(0, done.exit, line .. ": " .. done.output)
       ran, outputs[ran + 1] = ran + 1, done.output
     end

@@ -154,7 +154,7 @@ describe("ranks of several hosts", function()
     local done = process.run({ "/bin/sh", "-c", 'exec "$@" 3>&1', "sh", "/usr/bin/env",
       "MOONREEL_RSH=" .. dir.path .. "/rsh", "MOONREEL_HERE="
       .. dir.path, process.program(), "-e", ("require('moonreel.cluster.launch').run({ %q }, "
-      .. "{ hostfile = %q })"):format(script, dir.path .. "/hosts") }, "", { deadline_s = 60,
+      .. "{ hostfile = %q })"):format(script, dir.path .. "/hosts") }, "", { deadline_s = 600,
         quiet = true })
     assert.is_false(done.timed_out)
     assert.equal(9, done.signal)

@@ -14,7 +14,7 @@ local function launch(ranks, code)
   dir:write("ranks.lua", "local comm, T = require 'moonreel.comm', require 'moonreel.core.tensor'\n"
     .. code)
   local done = process.run({ "/bin/sh", "-c", 'exec "$0" "$@" 2>&1', process.program(), "-n",
-    tostring(ranks), dir.path .. "/ranks.lua" }, "", { deadline_s = 120 })
+    tostring(ranks), dir.path .. "/ranks.lua" }, "", { deadline_s = 600 })
   return done.output, done.exit
 end
 

@@ -23,7 +23,7 @@ describe("ranks over MPI", function()
       [[export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
       export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_btl=self,vader
       export ASAN_OPTIONS=detect_leaks=0:$ASAN_OPTIONS
-      exec ]] .. launcher .. [[ "$0" 2>&1]], script }, "", { deadline_s = 120 })
+      exec ]] .. launcher .. [[ "$0" 2>&1]], script }, "", { deadline_s = 600 })
     return done.output, done.exit
   end
   local mpirun = "mpirun -n 3 --oversubscribe " .. process.program()

@@ -26,7 +26,7 @@ local function start(n, line, code)
       line:gsub("@", rank), process.program(), script, rank)
   end
   local done = process.run({ "/bin/sh", "-c", table.concat(all, "\n") .. "\nwait" }, "",
-    { deadline_s = 120 })
+    { deadline_s = 600 })
   local lines = {}
   for one in done.output:gmatch("[^\n]+") do
     lines[#lines + 1] = one

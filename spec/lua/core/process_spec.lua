@@ -65,7 +65,7 @@ describe("process.limit", function()
   local function limited(code, limits)
     return process.run({ process.program(), "-e",
       ('require("moonreel.core.process").limit(%s) %s'):format(limits, code) },
-        "", { deadline_s = 300 })
+        "", { deadline_s = 600 })
   end
 
   it("ends a program that uses its processor time", function()

@@ -134,7 +134,7 @@ describe_built("ranks on emulated GPUs", function()
   local function ranks(n, script, wrong, ...)
     return process.run({ "/bin/sh", "-c", 'exec "$0" "$@" 2>&1', "/usr/bin/env",
       "MOONREEL_CUDAEMU=" .. (wrong or ""), process.program(),
-      "-n", tostring(n), dir:write("ranks.lua", script), ... }, "", { deadline_s = 90 })
+      "-n", tostring(n), dir:write("ranks.lua", script), ... }, "", { deadline_s = 600 })
   end
 
   for _, gpu in ipairs { "seed=0", "seed=1,eager", "seed=2" } do

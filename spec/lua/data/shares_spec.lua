@@ -88,7 +88,7 @@ describe("ranks that share an order", function()
   local function launch(ranks, seed, saves, lost, at)
     return process.run({ "/bin/sh", "-c", 'exec "$0" "$@" 2>&1', process.program(), "-n",
       tostring(ranks), script, dir.path, tostring(seed), tostring(EACH), tostring(saves),
-      tostring(lost), tostring(at) }, "", { deadline_s = 120 })
+      tostring(lost), tostring(at) }, "", { deadline_s = 600 })
   end
 
   local function fresh()

@@ -12,7 +12,7 @@ describe("make demo-data", function()
     local target = dir.path .. "/demo.mrx/data.sum"
     local done = process.run({ "/bin/sh", "-c", 'exec make -s "$@" 2>&1',
       "sh", "DEMO=" .. dir.path, "MOONREEL=" .. process.program(), target },
-      "", { deadline_s = 100 })
+      "", { deadline_s = 600 })
     assert.equal(0, done.exit, done.output)
     local index <close> = data.open(dir.path .. "/demo.mrx")
     return index:row(1).file, index.meta.fp_order

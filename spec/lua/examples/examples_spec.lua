@@ -7,7 +7,7 @@ local process = require "moonreel.core.process"
 local T = require "moonreel.core.tensor"
 
 local function run(...)
-  local result = process.run({ process.program(), ... }, "", { deadline_s = 120 })
+  local result = process.run({ process.program(), ... }, "", { deadline_s = 600 })
   return result.output, result.exit
 end
 

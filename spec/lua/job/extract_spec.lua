@@ -137,7 +137,7 @@ describe("a cache of features", function()
       result = process.run({ "/usr/bin/env", "MOONREEL_SPEC_COMMITS=" .. 2 + kills % 3,
         process.program(), killer, "train", recipe,
         table.unpack(all_words("job=extract", "save_text_features=true", "cache=" .. dir.path
-          .. "/killed")) }, "", { deadline_s = 120, output_bytes = 1 << 20 })
+          .. "/killed")) }, "", { deadline_s = 600, output_bytes = 1 << 20 })
       assert.is_true(result.signal == 9 or result.exit == 0, result.output)
     until result.exit == 0 or kills > 40
     assert.is_true(kills > 4)

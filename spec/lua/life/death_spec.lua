@@ -65,7 +65,7 @@ describe("the death of a rank", function()
     ["on its host"] = function(phase)
       local script = dir:write("ranks.lua", code(phase))
       local done = process.run({ "/bin/sh", "-c", 'exec "$@" 2>&1', "sh", process.program(), "-n",
-        tostring(RANKS), script }, "", { deadline_s = 120 })
+        tostring(RANKS), script }, "", { deadline_s = 600 })
       return done.output, done.exit
     end,
     ["on another host"] = function(phase) return cluster.run(dir, code(phase)) end,

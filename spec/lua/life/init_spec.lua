@@ -17,7 +17,7 @@ local function run(code, ranks)
   local registry = dir.path .. "/registry"
   local done = process.run({ "/bin/sh", "-c",
     ("MOONREEL_REGISTRY='%s' exec '%s' %s '%s/say.lua' 2>&1"):format(registry, process.program(),
-      ranks and "-n " .. ranks or "", dir.path) }, "", { deadline_s = 120 })
+      ranks and "-n " .. ranks or "", dir.path) }, "", { deadline_s = 600 })
   assert.equal(0, done.exit, done.output)
   return done.output, registry
 end

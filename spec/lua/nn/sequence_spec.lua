@@ -209,7 +209,7 @@ describe("nn.sequence", function()
   setup(function()
     dir = folder.new()
     local script, list = dir:write("cases.lua", CASES), dir:write("cases", LIST)
-    done = process.run({ process.program(), "-n", "4", script, list }, "", { deadline_s = 120 })
+    done = process.run({ process.program(), "-n", "4", script, list }, "", { deadline_s = 600 })
     errors = rows_of(done.output)
   end)
   teardown(function() dir:remove() end)
@@ -248,7 +248,7 @@ describe("nn.sequence", function()
     end
     local late = process.run({ "/usr/bin/env", "MOONREEL_DEVICE=shadow", process.program(), "-n",
       "4", dir.path .. "/cases.lua", dir:write("late", table.concat(list, "\n") .. "\n") }, "",
-      { deadline_s = 120 })
+      { deadline_s = 600 })
     assert.equal(0, late.exit, late.output)
     local n = 0
     for name, row in pairs(rows_of(late.output)) do
@@ -269,7 +269,7 @@ describe("nn.sequence", function()
     end
     local gpus = process.run({ "/usr/bin/env", "MOONREEL_DEVICE=cudaemu", "MOONREEL_CUDAEMU=seed=2",
       process.program(), "-n", "4", dir.path .. "/cases.lua",
-      dir:write("gpus", table.concat(list, "\n") .. "\n") }, "", { deadline_s = 120 })
+      dir:write("gpus", table.concat(list, "\n") .. "\n") }, "", { deadline_s = 600 })
     assert.equal(0, gpus.exit, gpus.output)
     local n = 0
     for name, row in pairs(rows_of(gpus.output)) do

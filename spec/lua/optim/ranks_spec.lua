@@ -121,7 +121,7 @@ describe("an update by ranks", function()
       process.program(), "-n", tostring(size), script, dtype, tostring(how.elements or 0),
       tostring(how.node or 0), how.behind and "behind" or "no", small and "256" or "1024",
       small and "2" or "5",
-      small and "4096" or nil }, "", { deadline_s = 120 })
+      small and "4096" or nil }, "", { deadline_s = 600 })
     assert.equal(0, done.exit, done.output)
     local out = { [0] = {}, {}, {}, {} }
     for stage, hash, norm, state, sent, chunk, bias, told, story in done.output:gmatch(

@@ -73,7 +73,7 @@ describe("the bytes that a process has at most", function()
   end)
 
   it("lie within a twentieth of those planned: the fixed step of the bench", function()
-    local done = process.run({ process.program(), "-e", STEP }, "", { deadline_s = 300 })
+    local done = process.run({ process.program(), "-e", STEP }, "", { deadline_s = 600 })
     assert.equal(0, done.exit, done.output)
     local seen, planned = done.output:match "(%d+)%s+(%d+)"
     local by = off(tonumber(planned), tonumber(seen))

@@ -6,7 +6,7 @@ local process = require "moonreel.core.process"
 local ONE = { "bucket_config=recipe.replace{['144p'] = {[51] = {1.0, 8}}}", "model.depth=1" }
 
 local function run(...)
-  local done = process.run({ process.program(), "plan", ... }, "", { deadline_s = 60 })
+  local done = process.run({ process.program(), "plan", ... }, "", { deadline_s = 600 })
   return done.exit, done.output
 end
 

@@ -77,7 +77,7 @@ describe("the page of a plan", function()
     local done = process.run({ "/bin/sh", "-c", 'exec "$0" "$@" 2> /dev/null', browser,
       "--headless", "--no-sandbox", "--disable-gpu", "--user-data-dir=" .. dir.path .. "/profile",
       "--window-size=1100,1800", "--dump-dom", "file://" .. dir:write("page.html", measured) }, "",
-      { deadline_s = 60 })
+      { deadline_s = 600 })
     local said = done.output:match("<title>measured ([^<]*)</title>")
     assert.is_truthy(said, done.output)
     local size = json.decode(said)

@@ -153,7 +153,7 @@ end
 -- one step, from its gather on
 print(table.concat(told, " ", 5, 9))
 ]])
-    local done = process.run({ process.program(), "-n", "4", script }, "", { deadline_s = 60 })
+    local done = process.run({ process.program(), "-n", "4", script }, "", { deadline_s = 600 })
     local _, times, events = schedule.seconds(quiet "H100", { forward_s = 1, backward_s = 2,
       update_s = 1, parameters = 4096, bucket = 4096, group = { gpus = 4, nodes = 1 },
       gather = "hidden" })

@@ -48,7 +48,7 @@ describe("bytes of ranks that share tokens", function()
     local dir = folder.new()
     finally(function() dir:remove() end)
     local done = process.run({ process.program(), "-n", "4", dir:write("ranks.lua", RANKS) }, "",
-      { deadline_s = 120 })
+      { deadline_s = 600 })
     assert.equal(0, done.exit, done.output)
     local seen = 0
     for how, said, sent in done.output:gmatch "case ([^:\n]+): (%d+) (%d+)" do

@@ -8,7 +8,7 @@ local settings = require "moonreel.settings"
 local show = require "moonreel.plan.show"
 
 local function run(...)
-  local done = process.run({ process.program(), "plan", ... }, "", { deadline_s = 60 })
+  local done = process.run({ process.program(), "plan", ... }, "", { deadline_s = 600 })
   return done.exit, done.output
 end
 

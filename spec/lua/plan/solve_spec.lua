@@ -19,7 +19,7 @@ local function bake(...)
 end
 
 local function run(...)
-  local done = process.run({ process.program(), "plan", ... }, "", { deadline_s = 60 })
+  local done = process.run({ process.program(), "plan", ... }, "", { deadline_s = 600 })
   return done.exit, done.output
 end
 

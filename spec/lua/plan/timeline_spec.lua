@@ -16,7 +16,7 @@ local times = simulate.run(events)
 local how = { events = events, times = times, seconds = times.seconds }
 
 local function run(...)
-  local done = process.run({ process.program(), "plan", ... }, "", { deadline_s = 60 })
+  local done = process.run({ process.program(), "plan", ... }, "", { deadline_s = 600 })
   return done.exit, done.output
 end
 

@@ -148,7 +148,7 @@ describe("a recipe's attempt on", function()
       words[i + 2] = dir:write(("attempt%d.lua"):format(i),
         (text:gsub("CANARY%f[^%u_]", dir.path .. "/canary.txt")))
     end
-    local done = process.run(words, "", { deadline_s = 120 })
+    local done = process.run(words, "", { deadline_s = 600 })
     assert.equal(0, done.exit)
     return json.decode(done.output)
   end

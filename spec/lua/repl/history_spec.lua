@@ -22,7 +22,7 @@ describe("the history of the prompt", function()
       words[i] = ("'%s' -e '%s' &"):format(process.program(), code:format(path, path, name))
     end
     local done = process.run({ "/bin/sh", "-c", table.concat(words, "\n") .. "\nwait" },
-      "", { deadline_s = 60 })
+      "", { deadline_s = 600 })
     assert.equal(0, done.exit)
     local last = { first = 0, second = 0 }
     for name, i, rest in base.read_file(path):gmatch("(%l+) line (%d+)([^\n]*)\n") do

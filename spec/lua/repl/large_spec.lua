@@ -39,7 +39,7 @@ describe("11.89 billion weights", function()
         local read = io.open("/proc/self/io"):read("a"):match("rchar: (%%d+)")
         print(s.env.n, s.env.x.n, s.env.ckpt:count()[1].elements, private, mapped, read)]]):format(
         dir .. "/" .. name)
-      local result = process.run({ process.program(), "-e", code }, "", { deadline_s = 60 })
+      local result = process.run({ process.program(), "-e", code }, "", { deadline_s = 600 })
       assert.equal(0, result.exit)
       local n, elements, all, private_kb, mapped_kb, read_bytes =
         result.output:match("(%S+)\t(%S+)\t(%S+)\t(%S+)\t(%S+)\t(%S+)")

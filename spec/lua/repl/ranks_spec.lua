@@ -11,7 +11,7 @@ describe("the prompt of several ranks", function()
   local function run(count, text, ...)
     local path = dir:write("lines.lua", text)
     return process.run({ "/bin/sh", "-c", 'lines=$1; shift; exec "$@" < "$lines" 2>&1', "sh", path,
-      process.program(), "-n", tostring(count), "repl", ... }, "", { deadline_s = 120 })
+      process.program(), "-n", tostring(count), "repl", ... }, "", { deadline_s = 600 })
   end
 
   it("runs each line on all of them, and prints what it is on the first", function()

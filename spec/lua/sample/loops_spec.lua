@@ -117,7 +117,7 @@ describe("sample with conditions", function()
         print(bench.max_resident())]]
       local function peak(loop)
         local done = process.run({process.program(), "-e", code:format(trained(), loop)}, "",
-          {deadline_s = 120})
+          {deadline_s = 600})
         assert.equal(0, done.exit, done.output)
         return tonumber(done.output)
       end
@@ -197,7 +197,7 @@ describe("sample with conditions", function()
 
     local function fails(pattern, ...)
       local r = process.run({"/bin/sh", "-c", '"$@" 2>&1', "sh", process.program(), "sample", ...},
-        "", {deadline_s = 60, output_bytes = 1 << 20})
+        "", {deadline_s = 600, output_bytes = 1 << 20})
       assert.equal(2, r.exit, r.output)
       assert.matches(pattern, r.output)
     end
@@ -280,7 +280,7 @@ describe("sample with conditions", function()
       base.replace_file(out .. "/taken", "")
       local r = process.run({"/bin/sh", "-c", '"$@" 2>&1', "sh", process.program(), "sample",
         trained(), "--prompt", "x", "--frames", "1", "--out", out .. "/taken"}, "",
-        {deadline_s = 60, output_bytes = 1 << 20})
+        {deadline_s = 600, output_bytes = 1 << 20})
       assert.equal(8, r.exit, r.output)
       assert.matches("taken: cannot create directory: File exists", r.output)
       fails("frames '3s': expected a number, 2s to 32s", trained(), "--prompt", "x",

@@ -213,7 +213,7 @@ describe("sample", function()
       "--out", out .. "/recipe")
     local function fails(pattern, ...)
       local r = process.run({"/bin/sh", "-c", '"$@" 2>&1', "sh", process.program(), "sample", ...},
-        "", {deadline_s = 60, output_bytes = 1 << 20})
+        "", {deadline_s = 600, output_bytes = 1 << 20})
       assert.equal(2, r.exit, r.output)
       assert.matches(pattern, r.output)
     end

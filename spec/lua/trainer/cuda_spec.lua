@@ -111,7 +111,7 @@ end
     run("tokens", "cpu", "plugin_config.sp_size=2")
     local done = process.run({ "/bin/sh", "-c", 'exec "$0" "$@" 2>&1', "/usr/bin/env",
       "MOONREEL_PLUGINS=" .. dir.path .. "/plugins", "MOONREEL_CUDAEMU=devices=2,seed=2",
-      table.unpack(list) }, "", { deadline_s = 300, output_bytes = 1 << 20 })
+      table.unpack(list) }, "", { deadline_s = 600, output_bytes = 1 << 20 })
     assert.equal(0, done.exit, done.output)
     for _, name in ipairs(runs) do
       local gpu, cpu = losses(name), losses((name == "ring" or name == "tokens") and "tokens"

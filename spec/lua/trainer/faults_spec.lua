@@ -56,7 +56,7 @@ end
 
 -- does this command work here? Namespaces may be forbidden.
 local function works(...)
-  return process.run({ "/usr/bin/env", ... }, "", { deadline_s = 60, output_bytes = 1 << 16,
+  return process.run({ "/usr/bin/env", ... }, "", { deadline_s = 600, output_bytes = 1 << 16,
     quiet = true }).exit == 0
 end
 
@@ -165,7 +165,7 @@ describe("a run in trouble", function()
         "dataset.data_path=" .. demo_data.path(), "threads=1", "num_workers=1", "warmup_steps=2",
         "model.depth=1", "model.hidden_size=32", "model.num_heads=2", "text_encoder.width=32",
         "model.caption_channels=32", "log_every=1000", "outputs=" .. dir, "ckpt_every=3",
-        "steps=" .. steps }, "", { deadline_s = 300, output_bytes = 1 << 20 })
+        "steps=" .. steps }, "", { deadline_s = 600, output_bytes = 1 << 20 })
       return done.exit, done.output, ckpt.steps(dir .. "/001-demo")
     end
     local part = "rank 1 could not write its part: host [^:\n]+: %S+r00001%-of%-00002"

@@ -46,7 +46,7 @@ describe("replicas", function()
       "warmup_steps=2", "threads=1", "num_workers=1", "model.depth=1", "model.hidden_size=32",
       "model.num_heads=2", "text_encoder.width=32", "text_encoder.rows=1024", "ckpt_every=1",
       "model.caption_channels=32", 'bucket_config={["32px"]={[6]={1.0,2}}}', "name=run", ... }, "",
-      { deadline_s = 120, output_bytes = 1 << 20 })
+      { deadline_s = 600, output_bytes = 1 << 20 })
     return done.exit, done.output
   end
 

@@ -17,7 +17,7 @@ end
 
 local function train(out, name, ...)
   local result = process.run(arguments(out, name, ...), "",
-    {deadline_s = 300, output_bytes = 1 << 20})
+    {deadline_s = 600, output_bytes = 1 << 20})
   assert.equal(0, result.exit, result.output)
 end
 

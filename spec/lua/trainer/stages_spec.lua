@@ -79,7 +79,7 @@ describe("trainer.stages", function()
     for _, word in ipairs { ... } do
       words[#words + 1] = word
     end
-    return process.run(words, "", { deadline_s = options.life or 120, output_bytes = 1 << 20 })
+    return process.run(words, "", { deadline_s = options.life or 600, output_bytes = 1 << 20 })
   end
 
   local function train(name, ...)

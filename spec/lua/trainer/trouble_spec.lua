@@ -28,7 +28,7 @@ local function train(ranks, plan, name, steps, ...)
     "log_every=1000", 'bucket_config=recipe.replace{32px: {6: (1, 4)}}', ... } do
     words[#words + 1] = word
   end
-  local done = process.run(words, "", { deadline_s = 300, output_bytes = 1 << 20 })
+  local done = process.run(words, "", { deadline_s = 600, output_bytes = 1 << 20 })
   return done.exit, done.output
 end
 

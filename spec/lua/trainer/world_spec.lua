@@ -31,7 +31,7 @@ end
 -- run them, standard error in the output
 local function start(list)
   return process.run({ "/bin/sh", "-c", 'exec "$0" "$@" 2>&1', table.unpack(list) }, "",
-    { deadline_s = 300, output_bytes = 1 << 20 })
+    { deadline_s = 600, output_bytes = 1 << 20 })
 end
 
 local function train(ranks, name, ...)
@@ -226,7 +226,7 @@ describe("a run by many ranks", function()
       kill -TERM $pid
       wait $pid
     ]], out .. "/stop", table.unpack(words(2, "stopped", "steps=100000")) }, "",
-      { deadline_s = 300 })
+      { deadline_s = 600 })
     local told = base.read_file(out .. "/stop.log")
     assert.equal(143, stopped.exit, told)
     assert.matches("stop requested: saving step %d+", told)

@@ -57,7 +57,7 @@ local function train(size, node, runs)
       .. "\tname=" .. name .. "\tsteps=" .. STEPS .. "\t" .. table.concat(words, "\t")
   end
   local done = process.run({ "/bin/sh", "-c", 'exec "$0" "$@" 2>&1', table.unpack(list) }, "",
-    { deadline_s = 300, output_bytes = 1 << 20 })
+    { deadline_s = 600, output_bytes = 1 << 20 })
   assert.equal(0, done.exit, done.output)
   return done.output
 end
