@@ -12,6 +12,7 @@ local remote = {}
 -- hosts that are called at once, and seconds: until a host has answered, between two signs of life,
 -- without one; for a helper to end
 local FAN_OUT, ANSWER_S, BEAT_S, SILENT_S, CLOSE_S = 64, 15, 2, 20, 1
+local MOST <const> = 2048 -- hosts
 
 -- what helpers say: the texts that messages of each kind have
 local SAYS = { hello = { "program", "version" }, beat = {}, port = { "port" }, out = { "text" },
@@ -81,34 +82,53 @@ local function start(link)
   link.child, link.reader = child, frames.reader()
 end
 
--- a child that is not needed any more has a moment to end by itself; its exit code
-local function close(link)
-  local child = link.child
-  if not child then
-    return nil
+-- Children that are not needed any more have a moment to end by themselves, all of them the same
+-- one; the exit code of the last.
+local function end_all(children)
+  local ends, code = base.now_s() + CLOSE_S, nil
+  for _, child in ipairs(children) do
+    child.input:close()
   end
-  link.child = nil
-  child.input:close()
-  local ends, code = base.now_s() + CLOSE_S
-  repeat
-    code = stream.reap(child.pid)
-    stream.wait({}, code and 0 or 5)
-  until code or base.now_s() > ends
-  child.output:close()
-  child.errors:close()
-  return code or stream.reap(child.pid, true)
+  for _, child in ipairs(children) do
+    repeat
+      code = stream.reap(child.pid)
+      stream.wait({}, code and 0 or 5)
+    until code or base.now_s() > ends
+    child.output:close()
+    child.errors:close()
+    code = code or stream.reap(child.pid, true)
+  end
+  return code
 end
 
-local function lose(link, reason)
-  local last = link.said[#link.said]
-  close(link)
-  link.gone = reason .. (not link.up and last and ": " .. last or "")
+-- take the children of links; none where they have gone
+local function children_of(links)
+  local list = {}
+  for _, link in ipairs(links) do
+    list[#list + 1], link.child = link.child, nil
+  end
+  return list
+end
+
+-- hosts that are given up, each with its reason
+local function lose(reasons)
+  local links = {}
+  for link, reason in pairs(reasons) do
+    local last = link.said[#link.said]
+    link.gone = reason .. (not link.up and last and ": " .. last or "")
+    links[#links + 1] = link
+  end
+  end_all(children_of(links))
 end
 
 --- Call all hosts; returns when each has answered or is gone.
 ---@param list moonreel.comm.Host[]
 ---@return table cluster  links: moonreel.cluster.Link[], in the order of the list
 function remote.open(list)
+  if #list > MOST then
+    base.raise("MR_E_USAGE", ("%d hosts: expected at most %d at once; try: --include, --exclude, "
+      .. "or srun or mpirun, which start ranks by themselves"):format(#list, MOST))
+  end
   local self = setmetatable({ links = {}, beat = base.now_s() }, Cluster)
   for i, host in ipairs(list) do
     self.links[i] = { host = host, said = {}, up = false, heard = 0 }
@@ -126,12 +146,14 @@ function remote.open(list)
       waiting, calling = waiting + 1, calling + 1
     end
     self:turn(50)
+    local late = {}
     for _, link in ipairs(self.links) do
       if link.child and not link.up and base.now_s() - link.began > ANSWER_S then
-        lose(link, ("no answer in %d s"):format(ANSWER_S))
+        late[link] = ("no answer in %d s"):format(ANSWER_S)
       end
-      open = open or not link.up and not link.gone
+      open = open or not (link.up or link.gone or late[link])
     end
+    lose(late)
   until not open
   return self
 end
@@ -179,7 +201,7 @@ local function listen_to(link, events)
       end
       listen_to_shell(link)
     end
-    local code = close(link)
+    local code = end_all(children_of { link })
     link.gone = (link.up and "its helper has ended" or "it cannot be reached")
       .. (", exit code %d"):format(code)
       .. (link.said[#link.said] and ": " .. link.said[#link.said] or "")
@@ -191,7 +213,7 @@ local function listen_to(link, events)
   link.heard = base.now_s()
   local good, messages = pcall(understand, link.reader, bytes)
   if not good then
-    lose(link, tostring(messages))
+    lose { [link] = tostring(messages) }
     events[#events + 1] = { link = link, kind = "gone" }
     return
   end
@@ -209,18 +231,20 @@ local function watch(self, events)
   local now = base.now_s()
   local beat = now - self.beat >= BEAT_S
   self.beat = beat and now or self.beat
+  local silent = {}
   for _, link in ipairs(self.links) do
     if link.up and link.child then
       if beat then
         link.child.input:write(frames.encode { kind = "beat" })
       end
       if now - link.heard > SILENT_S then
-        lose(link, ("nothing heard from it for %d s; try: is it up, and the network to it?"):format(
-          SILENT_S))
+        silent[link] = ("nothing heard from it for %d s; try: is it up, and the network to it?")
+          :format(SILENT_S)
         events[#events + 1] = { link = link, kind = "gone" }
       end
     end
   end
+  lose(silent)
 end
 
 --- Wait at most so long for what hosts say: messages with their link, {kind = "gone"} of hosts that
@@ -294,9 +318,7 @@ end
 
 --- Hang up; helpers end by themselves.
 function Cluster:close()
-  for _, link in ipairs(self.links) do
-    close(link)
-  end
+  end_all(children_of(self.links))
 end
 Cluster.__close = Cluster.close
 

@@ -2,7 +2,9 @@
 -- is named. The hosts are this one. Covers: core/bind/stream.c core/comm/launch.c
 -- lua/moonreel/cluster/node.lua lua/moonreel/cluster/remote.lua lua/moonreel/cli/node.lua
 -- lua/moonreel/cluster/answers.lua
+local base = require "moonreel.core.base"
 local cluster = require "spec.support.cluster"
+local fails = dofile "spec/support/fails.lua"
 local frames = require "moonreel.cluster.frames"
 local launch = require "moonreel.cluster.launch"
 local process = require "moonreel.core.process"
@@ -229,5 +231,58 @@ describe("what hosts get", function()
         .. process.program() .. " node", table.concat(words, " "))
     end
     assert.equal("node", words[#words])
+  end)
+end)
+
+describe("hosts that fall silent", function()
+  -- a clock that goes on by itself, a tenth of a second each time that it is asked
+  local now_s, now, before = base.now_s, 0, os.getenv "MOONREEL_RSH"
+  before_each(function()
+    now = now_s()
+    base.now_s = function()
+      now = now + 0.1
+      return now
+    end
+    process.set("MOONREEL_RSH", dir.path .. "/rsh")
+  end)
+  after_each(function()
+    base.now_s = now_s
+    process.set("MOONREEL_RSH", before or "")
+  end)
+
+  it("are given up after 15 s without an answer, all at once", function()
+    local began = now
+    local cluster_of <close> = remote.open { { name = "mute-1" }, { name = "mute-2" },
+      { name = "mute-3" }, { name = "mute-4" } }
+    for _, link in ipairs(cluster_of.links) do
+      assert.equal("no answer in 15 s", link.gone)
+    end
+    assert.is_true(now - began > 15)
+    assert.is_true(now - began < 15 + 4, ("%.1f s"):format(now - began))
+  end)
+
+  it("are lost 20 s after the last sign of life", function()
+    local cluster_of <close> = remote.open { { name = "one" } }
+    local link, lost = cluster_of.links[1], nil
+    assert.is_true(link.up, link.gone)
+    for _ = 1, 1000 do
+      for _, event in ipairs(cluster_of:turn(0)) do
+        lost = lost or event
+      end
+      if lost then
+        break
+      end
+    end
+    assert.equal("gone", lost.kind)
+    assert.matches("^nothing heard from it for 20 s", link.gone)
+    assert.is_true(now - link.heard > 20 and now - link.heard < 24)
+  end)
+
+  it("are at most 2048 at once", function()
+    local list = {}
+    for i = 1, 2049 do
+      list[i] = { name = "n" .. i }
+    end
+    fails("MR_E_USAGE", "2049 hosts: expected at most 2048 at once", remote.open, list)
   end)
 end)
