@@ -30,6 +30,9 @@ plan.kinds = {
   { "decoders", "processes that decode", "host" },
 }
 
+-- names of ops in one note
+local MOST_NAMED = 6
+
 -- what a process that decodes has for itself, beside pages of libraries that all share
 local DECODER_BYTES = 13e6
 
@@ -317,9 +320,15 @@ local function notes_of(mesh, models, aspects, guessed)
     note("%s: %s is assumed: %.4g%s", m.name, row.field, row.value,
       row.of and (" by its %s"):format(row.of) or "")
   end
+  if m.here and not m.slower then
+    note("a probe of some milliseconds tells steps of small models up to half too short; try: "
+      .. "moonreel bench --save mine, then --machine ./mine.lua; of a run: moonreel plan RUN")
+  end
   if #guessed > 0 then
-    note("%s was measured without %s: rated as others of their kind", m.name,
-      table.concat(guessed, ", "))
+    note("%s was measured without %s%s in %s: rated as others of their kind", m.name,
+      table.concat(guessed, ", ", 1, math.min(#guessed, MOST_NAMED)),
+      #guessed > MOST_NAMED and (" and %d others"):format(#guessed - MOST_NAMED) or "",
+      models.dtype)
   end
   return notes
 end

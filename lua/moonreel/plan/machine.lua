@@ -223,7 +223,7 @@ function machine.this(device)
     peak = { f32 = f32.linear, bf16 = bf16.linear, memory = f32.memory },
     rate = { product = facts.bf16 and bf16.linear or f32.linear, attention = f32.attention,
       convolution = f32.elementwise, text = f32.linear, stream = 1, step_s = f32.step },
-    decode_rate = machine.DECODE_RATE, assumed = {}, source = "probed now" }
+    decode_rate = machine.DECODE_RATE, assumed = {}, source = "a probe of this moment" }
 end
 
 return machine

@@ -245,8 +245,8 @@ describe("a plan", function()
     -- of a processor, too
     assert.matches("decode_rate is assumed", told { assumed = { { field = "decode_rate",
       value = 1e8 } }, cpu = E.device("cpu", 1):facts(), program_bytes = 1e6 })
-    assert.matches("H100 was measured without accumulate, add, .*gelu_tanh.*: rated as others of "
-      .. "their kind", told { ops = {} })
+    assert.matches("H100 was measured without accumulate, add, .*cast and %d+ others in bf16: "
+      .. "rated as others of their kind", told { ops = {} })
   end)
 
   it("says what does not fit, and for what is missing what is said in its place", function()
