@@ -7,6 +7,9 @@ local prompt = require "moonreel.caption.prompt"
 
 local request = {}
 
+-- the most frames a second that a file of a clip takes
+local FASTEST = 1000
+
 -- latent frames that a loop takes over where nothing else is asked for
 local CONDITION_FRAMES = 5
 
@@ -127,6 +130,10 @@ function request.read(given, settings, cleans)
     condition_length = s.sampling.condition_frame_length or CONDITION_FRAMES,
     condition_edit = s.sampling.condition_frame_edit or 0, align = s.sampling.align,
     items = {}, sink = o.sink, watch = o.watch, progress = o.progress}
+  if r.frames > 1 and not (r.save_fps > 0 and r.save_fps <= FASTEST) then
+    base.raise("MR_E_USAGE", ("sample: a file of %g frames a second; expected above 0, at most %d; "
+      .. "try: --save-fps 24"):format(r.save_fps, FASTEST))
+  end
   items_of(r, o, s, cleans)
   r.batch = math.min(pick("batch_size", s.sampling.batch_size), math.max(#r.items, 1))
   return r

@@ -20,6 +20,18 @@ describe("a request", function()
     assert.equal(3, read({prompts = {"a"}}, {"frame_interval=2", "save_fps=3"}).save_fps)
   end)
 
+  it("refuses rates that no file takes before anything is rendered", function()
+    local fails = require "spec.support.fails"
+    local function with(...)
+      fails("MR_E_USAGE", "frames a second; expected above 0, at most 1000; try: %-%-save%-fps",
+        read, {prompts = {"a"}}, {...})
+    end
+    with("save_fps=0")
+    with("fps=1e9")
+    assert.equal(1000, read({prompts = {"a"}}, {"save_fps=1000"}).save_fps)
+    assert.equal(0, read({prompts = {"a"}, frames = 1}, {"save_fps=0"}).save_fps)
+  end)
+
   it("numbers the renderings of a prompt, each with noise of its own", function()
     local seen = {}
     for i, item in ipairs(read({prompts = {"a", "b"}, seeds = {5, 9}, num_sample = 2}).items) do
