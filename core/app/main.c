@@ -155,6 +155,16 @@ static void hold_streams(void)
         close(fd);
 }
 
+/* What was printed counts once it is written: a full disk behind '>' is no success. */
+static int end_output(int code)
+{
+    bool lost = ferror(stdout);
+    if (fflush(stdout) == 0 && !lost)
+        return code;
+    fprintf(stderr, "moonreel: what it printed could not be written; is there room for it?\n");
+    return code ? code : 8;
+}
+
 int main(int argc, char **argv)
 {
     hold_streams();
@@ -162,7 +172,7 @@ int main(int argc, char **argv)
     // the cheapest questions need no Lua
     if (argc == 2 && strcmp(argv[1], "--version") == 0) {
         printf("moonreel %s\n", MR_VERSION);
-        return 0;
+        return end_output(0);
     }
     wait_shortly(argv);
     join_page();
@@ -185,5 +195,5 @@ int main(int argc, char **argv)
         fprintf(stderr, "moonreel: %s\n",
                 lua_tostring(L, -1) ? lua_tostring(L, -1) : luaL_tolstring(L, -1, NULL));
     lua_close(L);
-    return code;
+    return end_output(code);
 }

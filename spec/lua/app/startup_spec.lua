@@ -31,4 +31,14 @@ describe("the program", function()
     assert.matches("no clips", text)
     assert.are.equal(4, code)
   end)
+
+  it("fails when what it printed could not be written", function()
+    for _, words in ipairs { "--version", "-e 'print(1)'", "help" } do
+      local text, code = output(("{ '%s' %s > /dev/full; }"):format(program, words))
+      assert.are.equal("moonreel: what it printed could not be written; is there room for it?\n",
+        text)
+      assert.are.equal(8, code)
+    end
+    assert.are.equal(0, select(2, output(("{ '%s' -e 'print(1)' >&-; }"):format(program))))
+  end)
 end)
