@@ -153,14 +153,15 @@ end
 ---@param step moonreel.plan.Step
 ---@return integer elements  a power of two, from 2^20 on
 function schedule.bucket(m, step)
-  local bytes = element_bytes(step, "reduce") * step.parameters
+  local each = element_bytes(step, "reduce")
+  local bytes = each * step.parameters
   local latency = collective_s(m, step, 0)
   local through = collective_s(m, step, bytes) - latency
   local free = 0.9 * step.backward_s - through
   local wanted = free > 0 and bytes * latency / free
     or through > 0 and bytes * math.sqrt(latency / through) or 0
   local elements = 1 << 20
-  while 2 * elements < wanted and elements < step.parameters do
+  while each * elements < wanted and elements < step.parameters do
     elements = elements * 2
   end
   return elements
