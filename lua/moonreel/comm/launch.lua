@@ -62,7 +62,8 @@ local function once(words, ranks, o)
     named = named or eye and look(running, page, eye, o)
   end
   local ended = running:ended()
-  local found = ended.exit == NODE and not named and difference(page)
+  -- one that failed outside of a call with others has told why itself
+  local found = ended.exit == NODE and not named and page:rank(ended.rank).open and difference(page)
   if found then
     ended.text = ("%s; %s"):format(ended.text, rings.story(found))
   end

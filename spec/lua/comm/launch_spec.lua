@@ -233,6 +233,18 @@ describe("a launch", function()
     assert.matches("exit code 6; rank %d makes [^,]*, where others make", text)
   end)
 
+  it("adds nothing to what a rank tells itself, though others wait for it to leave", function()
+    local exit, text = run([[
+      local team = require("moonreel.comm.team").new(world)
+      local good, problem = pcall(team.try, team, function()
+        if rank == 1 then base.raise("MR_E_NODE", "no such device") end
+      end)
+      os.exit(require("moonreel.cli.failure").report(problem))
+    ]], {})
+    assert.same({ 6, "rank 1 ended with exit code 6" }, { exit, text })
+    starts()
+  end)
+
   it("tells a rank that a signal ended from one that ended because it was asked to", function()
     local exit, text = run("if rank == 1 then os.exit(143) end world:barrier()", {})
     assert.equal(143, exit)
