@@ -147,6 +147,9 @@ describe("moonreel doctor --hostfile", function()
   end)
 
   it("names a host with another recipe, and one that is not there", function()
+    if process.run({ "/bin/sh", "-c", "unshare -Urm true" }, "", { quiet = true }).exit ~= 0 then
+      return pending "no namespaces here"
+    end
     -- the remote shell of host a stands in another folder's place
     local rsh = require("moonreel.core.base").read_file(dir.path .. "/rsh")
     dir:write("other.lua", "return recipe.extend('tiny/demo') { lr = 1e-5 }")
@@ -158,9 +161,6 @@ describe("moonreel doctor --hostfile", function()
     local rows, code = rows_of("--hostfile @/both @/recipe.lua")
     dir:write("rsh", rsh)
     os.execute("chmod +x '" .. dir.path .. "/rsh'")
-    if rows["a recipe"].text:match("unshare") then
-      return pending "no namespaces here"
-    end
     assert.equal(1, code)
     assert.equal("ok", rows["b recipe"].state)
     assert.matches("other files", rows["a recipe"].text)
