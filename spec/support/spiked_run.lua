@@ -47,6 +47,7 @@ function loop.step(r)
     begun = true
     spoil(r)
   end
+  pcall(r.saver.wait, r.saver) -- a slow disk would skip saves that are gone back to
   return step(r)
 end
 function trouble.check(r)
