@@ -7,11 +7,11 @@
 -- number.
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
-local T = require "moonreel.core.tensor"
 local conv = require "moonreel.bench.conv"
 local json = require "moonreel.core.json"
-local paired = require "moonreel.bench.paired"
 local process = require "moonreel.core.process"
+
+local drawn = dofile "cuda/bench/drawn.lua"
 
 local HEADS, TOKENS = 16, 32768
 
@@ -24,67 +24,8 @@ local widths = small and { 72 } or { 72, 128 }
 local convolutions = small and { { what = "frames", x = { 1, 2, 4, 5, 72 }, filters = 72 } }
   or conv.rows
 
--- what is measured: graphs whose inputs are drawn by rows before the measured ones
-local function graph()
-  local g, drawn = G.graph(), 0
-  local seed, epoch = g:input("seed", "i64", { 1 }), g:input("epoch", "i32", { 1 })
-  local self = { g = g, set = { seed = T.from({ 1 }, { 7 }, "i64"),
-    epoch = T.from({ 1 }, { 0 }, "i32") } }
-
-  function self.normal(dtype, dims)
-    drawn = drawn + 1
-    local keys, key = {}, "keys" .. drawn
-    for i = 1, dims[1] do
-      keys[i] = drawn * 65536 + i
-    end
-    self.set[key] = T.from({ dims[1] }, keys, "i64")
-    local x = G.op("random_normal", { seed, g:input(key, "i64", { dims[1] }), epoch },
-      { dims = table.move(dims, 2, #dims, 1, {}) })
-    return dtype == "f32" and x or (G.op("cast", { x }, { dtype = dtype }))
-  end
-
-  -- a result that is looked at: its sum
-  function self.see(key, x)
-    local axes = {}
-    for i = 1, #x.shape do
-      axes[i] = i - 1
-    end
-    local wide = x.dtype == "f32" and x or (G.op("cast", { x }, { dtype = "f32" }))
-    g:output(key, (G.op("sum", { wide }, { axes = axes })))
-  end
-  return self
-end
-
--- by op: seconds, flop
-local function measure(one)
-  one.g:finish()
-  local run <close> = E.new(device, nil, {})
-  local prog, took, flop = run:compile(one.g), {}, {}
-  for key, tensor in pairs(one.set) do
-    prog:set(key, tensor)
-  end
-  prog:time(true)
-  for i = 1, RUNS + 1 do
-    prog:run()
-    run:sync()
-    for _, row in ipairs(prog:times()) do
-      took[row.op] = took[row.op] or {}
-      took[row.op][i - 1], flop[row.op] = row.seconds, row.flop
-    end
-  end
-  for _, key in ipairs(one.g:outputs()) do
-    local sum = prog:get(key):item()
-    assert(sum == sum, key .. " is no number")
-  end
-  local found = {}
-  for op, list in pairs(took) do
-    found[op] = { seconds = paired.median(list), flop = flop[op] }
-  end
-  return found
-end
-
 local function attention(B, S, h, d)
-  local one = graph()
+  local one = drawn.graph()
   local q, k, v, up
   q, k, v, up = one.normal("bf16", { B, 1, S, h, d }), one.normal("bf16", { B, 1, S, h, d }),
     one.normal("bf16", { B, 1, S, h, d }), one.normal("bf16", { B, 1, S, h, d })
@@ -93,13 +34,13 @@ local function attention(B, S, h, d)
   for key, x in pairs { o = o, dq = dq, dk = dk, dv = dv } do
     one.see(key, x)
   end
-  local found = measure(one)
+  local found = drawn.measure(device, one, RUNS)
   local forward, backward = found.attention, found.attention_grad
   return forward.seconds + backward.seconds, forward.flop + backward.flop, forward, backward
 end
 
 local function convolution(row)
-  local one, pictures = graph(), row.what == "pictures"
+  local one, pictures = drawn.graph(), row.what == "pictures"
   local pad = pictures and { 0, 0, 1, 1, 1, 1 } or { 2, 0, 1, 1, 1, 1 }
   local C, kernel = row.x[5], pictures and 1 or 3
   local x, w = one.normal("bf16", row.x), one.normal("bf16", { row.filters, C, kernel, 3, 3 })
@@ -110,7 +51,7 @@ local function convolution(row)
     dims = table.move(row.x, 2, 4, 1, {}) })))
   one.see("dw", (G.op("conv3d_dw", { up, x, one.normal("f32",
     { row.filters, C, kernel, 3, 3 }) }, { pad = pad })))
-  return measure(one)
+  return drawn.measure(device, one, RUNS)
 end
 
 local request = { device = name == "cudaemu" and "cpu" or "cuda", runs = RUNS, attention = {},

@@ -16,6 +16,8 @@ local peer = require "moonreel.bench.peer"
 local regions = require "moonreel.optim.regions"
 local step = require "moonreel.bench.step"
 
+local drawn = dofile "cuda/bench/drawn.lua"
+
 local RUNS, LAUNCHES = 5, 256
 
 local name, small, python = ...
@@ -32,35 +34,14 @@ if small then
   buckets = {{"small", {1, 4, 2, 4, 6}}}
 end
 
--- operations a second of a square product, bf16
+-- operations a second of a square product, bf16: the best of the runs
 local function product_rate()
   local n = small and 64 or 8192
-  local g = G.graph()
-  g:output("y", (G.op("linear", {g:input("x", "bf16", {n, n}), g:input("w", "bf16", {n, n}), false},
-    {})))
-  g:finish()
-  local run <close> = E.new(device, nil, {})
-  local prog, values = run:compile(g), {}
-  for i = 1, n * 64 do
-    values[i] = base.random_normal(1, "product", 0, 0, i - 1)
-  end
-  for i = n * 64 + 1, n * n do
-    values[i] = values[i - n * 64]
-  end
-  prog:set("x", T.from({n, n}, values, "bf16"))
-  prog:set("w", T.from({n, n}, values, "bf16"))
-  prog:time(true)
-  local best
-  for _ = 1, RUNS do
-    prog:run()
-    run:sync()
-    for _, row in ipairs(prog:times()) do
-      if row.op == "linear" and (not best or row.flop / row.seconds > best) then
-        best = row.flop / row.seconds
-      end
-    end
-  end
-  return best
+  local one = drawn.graph()
+  local x, w = one.normal("bf16", {n, n}), one.normal("bf16", {n, n})
+  one.see("y", (G.op("linear", {x, w, false}, {})))
+  local product = drawn.measure(device, one, RUNS).linear
+  return product.flop / product.least
 end
 
 -- seconds of a launch in a captured run of launches that do next to nothing

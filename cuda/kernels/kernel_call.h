@@ -24,7 +24,8 @@ struct mr_cuda_more {
 
 static constexpr mr_cuda_row mr_cuda_row_of(const char *name, mr_kernel_fn *run, mr_cuda_more more)
 {
-    return {name, {{run, more.sm90a}, more.prepare, more.release, more.workspace}, more.check};
+    return {
+        name, {{run, more.sm90a}, more.prepare, more.release, more.workspace, NULL}, more.check};
 }
 
 #define MR_CUDA_KERNEL(id, ...)                                                                    \

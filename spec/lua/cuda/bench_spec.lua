@@ -1,5 +1,6 @@
 --- What cuda/bench/verify runs on a GPU, tried on the emulated one.
--- Covers: cuda/bench/kernels.lua cuda/bench/step.lua cuda/bench/sizes.lua cuda/bench/verify
+-- Covers: cuda/bench/kernels.lua cuda/bench/step.lua cuda/bench/sizes.lua cuda/bench/drawn.lua
+-- cuda/bench/verify
 local base = require "moonreel.core.base"
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"
@@ -23,7 +24,7 @@ describe_built("cuda/bench", function()
     -- seconds, planned ones, TFLOP/s, share, gaps, planned and given GB, no peer
     assert.matches("\nsmall +[%d.]+ +[%d.e-]+ +[%d.]+ +%d+%% +[%d.]+%% +[%d.]+ +[%d.]+ +%-\n", out)
     out, err, code = folder.moonreel("cuda/bench/step.lua cudaemu small",
-      "MOONREEL_SYNC=1 MOONREEL_CUDAEMU=fail=60,error=214")
+      "MOONREEL_SYNC=1 MOONREEL_CUDAEMU=fail=160,error=214")
     assert.not_equal(0, code)
     -- waited for one by one, steps are blamed with the line that made them
     assert.matches("step%.lua:%d+: silu 'silu#%d+': .*uncorrectable ECC error", out .. err)

@@ -1,0 +1,72 @@
+-- What sizes.lua and step.lua share: graphs whose large inputs are drawn on the device by rows
+-- before the measured ones, and the seconds of their rows by the device's events.
+local E = require "moonreel.core.exec"
+local G = require "moonreel.core.graph"
+local T = require "moonreel.core.tensor"
+local paired = require "moonreel.bench.paired"
+
+local drawn = {}
+
+--- A graph `g` with inputs `set`, to which normal() and see() add.
+function drawn.graph()
+  local g, count = G.graph(), 0
+  local seed, epoch = g:input("seed", "i64", { 1 }), g:input("epoch", "i32", { 1 })
+  local self = { g = g, set = { seed = T.from({ 1 }, { 7 }, "i64"),
+    epoch = T.from({ 1 }, { 0 }, "i32") } }
+
+  --- Normal numbers of a shape.
+  function self.normal(dtype, dims)
+    count = count + 1
+    local keys, key = {}, "keys" .. count
+    for i = 1, dims[1] do
+      keys[i] = count * 65536 + i
+    end
+    self.set[key] = T.from({ dims[1] }, keys, "i64")
+    local x = G.op("random_normal", { seed, g:input(key, "i64", { dims[1] }), epoch },
+      { dims = table.move(dims, 2, #dims, 1, {}) })
+    return dtype == "f32" and x or (G.op("cast", { x }, { dtype = dtype }))
+  end
+
+  --- A result that is looked at: its sum.
+  function self.see(key, x)
+    local axes = {}
+    for i = 1, #x.shape do
+      axes[i] = i - 1
+    end
+    local wide = x.dtype == "f32" and x or (G.op("cast", { x }, { dtype = "f32" }))
+    g:output(key, (G.op("sum", { wide }, { axes = axes })))
+  end
+  return self
+end
+
+--- Run it `runs` times after one that does not count; fails where a result is no number.
+---@return table  by op: seconds (the median of runs), least seconds, flop
+function drawn.measure(device, one, runs)
+  one.g:finish()
+  local run <close> = E.new(device, nil, {})
+  local prog, took, flop = run:compile(one.g), {}, {}
+  for key, tensor in pairs(one.set) do
+    prog:set(key, tensor)
+  end
+  prog:time(true)
+  for i = 1, runs + 1 do
+    prog:run()
+    run:sync()
+    for _, row in ipairs(prog:times()) do
+      took[row.op] = took[row.op] or {}
+      took[row.op][i - 1], flop[row.op] = row.seconds, row.flop
+    end
+  end
+  for _, key in ipairs(one.g:outputs()) do
+    local sum = prog:get(key):item()
+    assert(sum == sum, key .. " is no number")
+  end
+  local found = {}
+  for op, list in pairs(took) do
+    found[op] = { seconds = paired.median(list), least = math.min(table.unpack(list)),
+      flop = flop[op] }
+  end
+  return found
+end
+
+return drawn
