@@ -1,17 +1,12 @@
 /* token, hostile files and texts: good models are changed at random. What comes out is refused with
- * an error that names the file, or it cuts any bytes into ids of its pieces and back again.
- *
- * MOONREEL_FUZZ=N runs N rounds per model instead of 300, MOONREEL_FUZZ_SEED=S starts elsewhere. */
-#include "tokencase.h"
+ * an error that names the file, or it cuts any bytes into ids of its pieces and back again. */
+#include "check.h"
+#include "moonreel/token.h"
+#include "mutator.h"
 
-static uint64_t state;
-static uint32_t draw(uint32_t below)
-{
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(state >> 33) % below;
-}
+#include <unistd.h>
 
-static void change(char *data, size_t n)
+static void damage(char *data, size_t n)
 {
     size_t at = draw((uint32_t)n);
     // most changes in the head and the tail, where sizes and flags stand
@@ -54,9 +49,9 @@ static bool round_of(const char *good, size_t n, const char *path)
     mr_tokenizer *t;
     memcpy(data, good, n);
     for (uint32_t k = draw(6); k > 0; k--)
-        change(data, n);
+        damage(data, n);
     size_t kept = draw(12) ? n : draw((uint32_t)n);
-    write_file(path, data, kept);
+    write_blob(path, &(blob){.data = data, .n = kept});
     free(data);
     mr_status st = mr_tokenizer_open(path, &t);
     if (st == MR_OK) {
@@ -73,23 +68,20 @@ static bool round_of(const char *good, size_t n, const char *path)
 int main(void)
 {
     static const char *const names[] = {"bytes", "raw", "suffix", "plain", "t5"};
-    const char *rounds_told = getenv("MOONREEL_FUZZ"), *seed_told = getenv("MOONREEL_FUZZ_SEED");
-    long rounds = rounds_told ? strtol(rounds_told, NULL, 10) : 300;
-    uint64_t seed = seed_told ? strtoull(seed_told, NULL, 10) : 1;
     char path[256], from[256], *good;
     size_t n;
     snprintf(path, sizeof path, "/tmp/moonreel-token-fuzz-%ld.model", (long)getpid());
     for (size_t k = 0; k < MR_COUNT(names); k++) {
-        long opened = 0;
+        uint64_t opened = 0;
         snprintf(from, sizeof from, "spec/golden/token/%s.model", names[k]);
         if (!CHECK_OK(mr_file_read_all(from, &good, &n)))
             continue;
-        state = seed * 1000003 + k;
-        for (long i = 0; i < rounds; i++)
+        fuzz_rounds r = fuzz_start(300);
+        while (fuzz_next(&r, k))
             opened += round_of(good, n, path);
-        printf("%s: seed %llu, %ld rounds, %ld opened\n", names[k], (unsigned long long)seed,
-               rounds, opened);
-        CHECK(opened * 10 >= rounds && opened < rounds * 9 / 10);
+        printf("%s: seed %llu, %llu rounds, %llu opened\n", names[k], (unsigned long long)r.seed,
+               (unsigned long long)r.n, (unsigned long long)opened);
+        CHECK(opened * 10 >= r.n && opened < r.n * 9 / 10);
         mr_free(good);
     }
     remove(path);
