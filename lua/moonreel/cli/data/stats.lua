@@ -42,6 +42,13 @@ return {
     if not found then
       return code
     end
+    if opts.field then
+      local chosen = require("moonreel.core.json").array()
+      for _, s in ipairs(found.spreads) do
+        chosen[#chosen + 1] = wanted[s.field] and s or nil
+      end
+      found.spreads = chosen
+    end
     if opts.json then
       print(require("moonreel.core.json").encode(found, { indent = 2 }))
       return 0
@@ -53,9 +60,7 @@ return {
       print(("  %s: %d rows"):format(codec, found.codecs[codec]))
     end
     for _, s in ipairs(found.spreads) do
-      if not opts.field or wanted[s.field] then
-        print_spread(s, found.rows)
-      end
+      print_spread(s, found.rows)
     end
     return 0
   end,

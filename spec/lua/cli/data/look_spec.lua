@@ -52,6 +52,7 @@ describe("moonreel data stats", function()
 
   it("shows one field alone, and knows no other", function()
     assert.is_nil((run "stats @/i.mrx --field flow"):find("num_frames", 1, true))
+    assert.is_nil((run "stats @/i.mrx --field flow --json"):find("num_frames", 1, true))
     local _, err = run("stats @/i.mrx --field flo", 2)
     assert.matches("no number 'flo', did you mean 'flow'", err)
   end)
