@@ -57,6 +57,14 @@ describe("the MMDiT of Open-Sora 2.0", function()
   end)
 end)
 
+describe("the state of the MMDiT", function()
+  it("has gradients, masters, moments and averages shared by ranks: 18 bytes each", function()
+    local s = closed.mmdit_shape(256, 1, 1)
+    local shared = closed.mmdit_bytes(s, 1) - closed.mmdit_bytes(s, 2)
+    near(18 * closed.mmdit.parameters / 2, shared, 1e-9, "shared state")
+  end)
+end)
+
 describe("a graph of the MMDiT's shapes", function()
   local mmdit = require "moonreel.bench.mmdit"
 

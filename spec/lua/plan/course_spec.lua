@@ -24,6 +24,8 @@ local survey = { index = "x.mrx", buckets = {
   { resolution = "144p", frames = 51, batch = 2, samples = 10 } } }
 local fewer = { index = "x.mrx", buckets = { survey.buckets[1] } }
 
+local function near(want, got) assert.is_true(math.abs(got / want - 1) < 1e-9, got) end
+
 describe("the course of a run", function()
   it("has the steps and hours of its index, epoch by epoch", function()
     local c = course.of(planned "8xH100", settings {}, { surveys = { survey, fewer } })
@@ -76,5 +78,11 @@ describe("the course of a run", function()
     local many = course.of(planned "2048x8xH100", settings { steps = 1e6, ckpt_every = 100 })
     assert.is_true(many.interval_s < 10 and many.interval_s > 0.5, many.interval_s)
     assert.is_true(many.failures > 100 and many.lost_hours > 0)
+    -- each failure takes half an interval, and 300 s to start again
+    near(many.failures * (many.interval_s / 2 + 300) / 3600, many.lost_hours)
+    -- a rank's 100 of 400 bytes to the host, those of both ranks of a node to the store
+    local save = course.save { saved_bytes = 400, mesh = { ranks = 4, gpus = 2,
+      machine = { host = { pcie = 10, disk = 50 } } } }
+    assert.same({ snapshot_s = 10, write_s = 4 }, save)
   end)
 end)

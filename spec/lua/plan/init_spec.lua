@@ -48,6 +48,28 @@ local function there(s, gpus)
   return plan.of(s, { mesh = of, compiled = cache })
 end
 
+describe("seconds and bytes of a step", function()
+  it("are those of all its micro-steps, its inputs, its share of the update and its processes",
+    function()
+    local s, of = bake("accumulate=3", "num_workers=5", "prefetch=7", "dataset.data_path=none"),
+      mesh.parse "4xH100"
+    local c <close> = compiled.new(of.machine)
+    local open = plan.open(s, { mesh = of, compiled = c })
+    local b = open:buckets()[1]
+    local row, step = open:row(b), c:step(s, open.models, b)
+    local t = row.seconds
+    assert.equal(step.memory.inputs / 55e9, t.input)
+    assert.equal(open.models.update.seconds / 4, t.update)
+    assert.is_true(math.abs(t.step - (3 * t.micro + t.exposed + t.slowest + t.update)) < 1e-12)
+    assert.equal(5 * 13e6, row.bytes.decoders)
+    local most = 0
+    for _, one in ipairs(open.table) do
+      most = math.max(most, one.batch * one.frames * 3 * one.height * one.width)
+    end
+    assert.equal(9 * ((most + 4095) // 4096 * 4096), row.bytes.slabs)
+  end)
+end)
+
 describe("a plan", function()
   teardown(function()
     os.execute("rm -r '" .. out .. "'")
