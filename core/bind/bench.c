@@ -4,6 +4,7 @@
  * product_rate(dtype, threads, m, n, k, own=false, seconds=0.2) -> TFLOP/s, the mean of one shape
  * linear(form, dtype, threads, m, n, k, seconds=0.2) -> {seconds=, packing_s=, how=}
  * memory_rate(bytes, threads, seconds=0.2) -> bytes per second, the mean over buffers of that size
+ * touch(bytes, threads=0) -> seconds that writing fresh memory once takes
  * resident(), max_resident() -> bytes
  * cpu_s() -> processor seconds of this process so far
  * forget_file(path): the page cache drops what it has of a file */
@@ -80,6 +81,17 @@ static int b_memory_rate(lua_State *L)
     return 1;
 }
 
+static int b_touch(lua_State *L)
+{
+    lua_Integer bytes = luaL_checkinteger(L, 1), threads = luaL_optinteger(L, 2, 0);
+    double seconds;
+    luaL_argcheck(L, bytes >= 1 && bytes <= (lua_Integer)1 << 40, 1, "expected 1 to 2^40 bytes");
+    luaL_argcheck(L, threads >= 0 && threads <= 256, 2, "expected 0 to 256 threads");
+    mr_bind_check(L, mr_bench_touch(bytes, (int)threads, &seconds));
+    lua_pushnumber(L, seconds);
+    return 1;
+}
+
 static int b_resident(lua_State *L)
 {
     lua_pushinteger(L, (lua_Integer)mr_bench_resident());
@@ -122,6 +134,9 @@ static const mr_bind_row bench_rows[] = {
     MR_ROW("memory_rate", b_memory_rate,
            "(bytes: integer, threads: integer, seconds?: number): number",
            "Bytes per second of a pass over buffers of so many bytes, the mean over the time."),
+    MR_ROW("touch", b_touch, "(bytes: integer, threads?: integer): number",
+           "Seconds that so many threads (none: one for each processor, 8 at most) take to write "
+           "so much fresh memory once."),
     MR_ROW("resident", b_resident, "(): integer", "The memory that this process has, in bytes."),
     MR_ROW("max_resident", b_max_resident, "(): integer",
            "The most memory that this process had, in bytes."),
