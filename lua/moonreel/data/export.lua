@@ -1,6 +1,7 @@
 --- Indexes as lists that others read: CSV as ingest and the references take it, JSON lines, and
 -- shards (shards.lua).
 -- @module moonreel.data.export
+local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"
 local row_fields = require "moonreel.data.row"
 local shards = require "moonreel.data.shards"
@@ -129,7 +130,12 @@ function export.jsonl(index, path, given)
   local names, readers = readers_of(index, given.fields)
   local out <close> = whole.open(path)
   for i = 1, #index do
-    out.write(json.encode(object(index:row(i), names, readers)), "\n")
+    local r = index:row(i)
+    if not utf8.len(r.file) then
+      base.raise("MR_E_DATA", ("%s: row %d: the path '%s' is not UTF-8, which JSON cannot hold; "
+        .. "try: data export csv"):format(index.meta.path, i, r.file))
+    end
+    out.write(json.encode(object(r, names, readers)), "\n")
     if given.tick and i % 1000 == 0 then
       given.tick(i, #index)
     end
