@@ -151,19 +151,25 @@ static mr_life *page_new(void)
     return page;
 }
 
-/* A file of the registry; without one, memory without a name. */
-static int open_new(mr_life *page, const mr_life_launch *about)
+/* A file with room for a page: in the registry, or where that is missing or full in memory that has
+ * no name. Room is taken now: who writes to a page of a full disk would be ended by a signal. */
+static int open_new(mr_life *page, const mr_life_launch *about, size_t bytes)
 {
     char folder[3900];
     if (mr_life_registry(folder, sizeof folder)) {
         snprintf(page->path, sizeof page->path, "%s/%lld-%.8s", folder, (long long)about->pid,
                  about->token);
         int fd = open(page->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
-        if (fd >= 0)
+        if (fd >= 0 && posix_fallocate(fd, 0, (off_t)bytes) == 0)
             return fd;
+        if (fd >= 0)
+            close(fd), unlink(page->path);
     }
     page->path[0] = 0;
-    return memfd_create("moonreel-life", 0);
+    int fd = memfd_create("moonreel-life", 0);
+    if (fd >= 0 && (errno = posix_fallocate(fd, 0, (off_t)bytes)) != 0)
+        close(fd), fd = -1;
+    return fd;
 }
 
 mr_status mr_life_new(int ranks, int first, int world, mr_life **out)
@@ -178,11 +184,10 @@ mr_status mr_life_new(int ranks, int first, int world, mr_life **out)
         return mr_fail_memory(sizeof *page);
     page->made = true;
     describe(&about, ranks, first, world);
-    page->fd = open_new(page, &about);
-    mr_status st =
-        page->fd >= 0 && ftruncate(page->fd, (off_t)bytes) == 0
-            ? map(page, bytes, true)
-            : mr_fail(MR_E_MEMORY, "cannot make a page of %zu bytes: %s", bytes, strerror(errno));
+    page->fd = open_new(page, &about, bytes);
+    mr_status st = page->fd >= 0 ? map(page, bytes, true)
+                                 : mr_fail(MR_E_MEMORY, "cannot make a page of %zu bytes: %s",
+                                           bytes, strerror(errno));
     if (st != MR_OK) {
         mr_life_free(page);
         return st;

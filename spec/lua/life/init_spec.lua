@@ -96,4 +96,17 @@ describe("a page", function()
     assert.same({}, base.list_dir(registry))
     assert.equal(0, #life.of_run(dir.path))
   end)
+
+  it("has no name where the registry's disk is full", function()
+    local script = dir:write("meet.lua", 'require("moonreel.comm").world():barrier() print "met"')
+    local done = process.run { "/usr/bin/unshare", "-Urm", "/bin/sh", "-c", [[
+      mkdir "$1" && mount -t tmpfs -o size=4k,mode=700 none "$1" || exit 77
+      MOONREEL_REGISTRY="$1" exec "$2" -n 2 "$3" 2>&1]], "sh", dir.path .. "/full",
+      process.program(), script }
+    if done.exit == 77 or done.output == "" and done.exit == 1 then
+      pending "no namespaces here"
+      return
+    end
+    assert.same({ 0, "met\nmet\n" }, { done.exit, done.output })
+  end)
 end)
