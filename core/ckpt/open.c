@@ -90,7 +90,8 @@ static bool ends_with(const char *s, const char *tail)
 
 static bool is_torch(const char *path)
 {
-    return ends_with(path, ".pth") || ends_with(path, ".bin") || ends_with(path, ".pt");
+    return ends_with(path, ".pth") || ends_with(path, ".bin") || ends_with(path, ".pt") ||
+           ends_with(path, ".ckpt");
 }
 
 static int count_of(const part *p)

@@ -1,5 +1,5 @@
-/* ckpt: weights saved by torch (.pth, .bin, .pt), read as data: one pickle that names tensors, and
- * raw storages. Since 1.6 such a file is a zip; the older form is read by legacy.c.
+/* ckpt: weights saved by torch (.pth, .bin, .pt, .ckpt), read as data: one pickle that names
+ * tensors, and raw storages. Since 1.6 such a file is a zip; the older form is read by legacy.c.
  * Licence: Apache-2.0 */
 #include "ckpt/room.h"
 

@@ -267,10 +267,10 @@ typedef struct mr_ckpt mr_ckpt;
 
 /* Open a checkpoint directory (manifest with the right self hash, all files, right sizes), a
  * .safetensors file, an index file (*.safetensors.index.json, pytorch_model.bin.index.json),
- * weights saved by torch (.pth, .bin, .pt: read as data, nothing in them is run), or a directory
- * that holds one of these. Hashes of a checkpoint are checked as bytes are read. Tensors of torch
- * that lie strided come out dense.
- * Errors:  MR_E_FORMAT damaged, MR_E_IO, MR_E_USAGE nothing of the kind there */
+ * weights saved by torch (.pth, .bin, .pt, .ckpt: read as data, nothing in them is run), or a
+ * directory that holds one of these. Hashes of a checkpoint are checked as bytes are read. Tensors
+ * of torch that lie strided come out dense. Errors:  MR_E_FORMAT damaged, MR_E_IO, MR_E_USAGE
+ * nothing of the kind there */
 MR_API mr_status mr_ckpt_open(const char *path, mr_ckpt **out);
 /* NULL is fine */
 MR_API void mr_ckpt_close(mr_ckpt *ckpt);

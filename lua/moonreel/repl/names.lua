@@ -41,7 +41,8 @@ names.rows = {
 -- files that begin like a picture or a clip are decoded
 local clips = { mp4 = true, mkv = true, webm = true, mov = true, avi = true,
   gif = true, png = true, jpg = true, jpeg = true }
-local weights = { safetensors = true, json = true, pth = true, bin = true, pt = true }
+local weights = { safetensors = true, json = true, pth = true, bin = true, pt = true,
+  ckpt = true }
 
 --- Open what a user names.
 ---@param spec string

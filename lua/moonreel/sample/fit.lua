@@ -55,10 +55,11 @@ function fit.bytes(auto, codec, r, step)
   return math.ceil(bytes)
 end
 
--- sides of the same aspect whose share of the cells is `share`
+-- sides of the same aspect whose share of the cells is `share`; nil: they would be none
 local function smaller(r, share)
-  local function side(n) return math.max(math.floor(n * share ^ 0.5) // STEP * STEP, STEP) end
-  return ("%dx%d"):format(side(r.height), side(r.width))
+  local function side(n) return math.floor(n * share ^ 0.5) // STEP * STEP end
+  local height, width = side(r.height), side(r.width)
+  return math.min(height, width) > 0 and ("--size %dx%d"):format(height, width) or nil
 end
 
 --- Refuse a rendering that does not fit.
@@ -70,10 +71,14 @@ function fit.check(r, bytes, free)
     return
   end
   local share = free / bytes
-  local tries = {"--size " .. smaller(r, share)}
+  local tries = {smaller(r, share)}
+  if not tries[1] and r.frames > 1 then
+    tries[1] = ("--num-frames %d"):format(math.max(share * r.frames // 1, 1))
+  end
   if r.batch > 1 and share * r.batch >= 1 then
     table.insert(tries, 1, ("--batch-size %d"):format(share * r.batch // 1 | 0))
   end
+  tries[1] = tries[1] or "more memory"
   base.raise("MR_E_MEMORY", ("sample: %d frames of %d x %d, %d at once, take about %s; %s are "
     .. "free; try: %s"):format(r.frames, r.height, r.width, r.batch, listing.size(bytes),
     listing.size(free), table.concat(tries, ", or ")))

@@ -12,6 +12,15 @@ describe("files of torch.save", function()
   setup(function() expected = ckpt.open(folder .. "expected.safetensors") end)
   teardown(function() expected:close() end)
 
+  it("may be called .ckpt", function()
+    local dir = require("spec.support.folder").new()
+    finally(function() dir:remove() end)
+    local file <close> = assert(io.open(folder .. "plain.pth", "rb"))
+    local plain <close> = ckpt.open(folder .. "plain.pth")
+    local same <close> = ckpt.open(dir:write("weights.ckpt", file:read "a"))
+    assert.same(plain:names(), same:names())
+  end)
+
   -- names of a file as expected.safetensors has them
   local function names_of(file)
     local names = {}

@@ -70,5 +70,9 @@ describe("a rendering", function()
     fails("MR_E_MEMORY", "sample: 51 frames of 720 x 1280, 4 at once, take about 8%.0 GB; 2%.0 GB "
       .. "are free; try: %-%-batch%-size 1, or %-%-size 352x640", fit.check, r, 8e9, 2e9)
     fails("MR_E_MEMORY", "try: %-%-size 224x400$", fit.check, r, 20e9, 2e9)
+    local long = {frames = 9000, height = 32, width = 32, batch = 1}
+    fails("MR_E_MEMORY", "try: %-%-num%-frames 900$", fit.check, long, 20e9, 2e9)
+    long.frames = 1
+    fails("MR_E_MEMORY", "try: more memory$", fit.check, long, 20e9, 2e9)
   end)
 end)
