@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <lualib.h>
 #include <locale.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -168,6 +169,7 @@ static int end_output(int code)
 int main(int argc, char **argv)
 {
     hold_streams();
+    signal(SIGXFSZ, SIG_IGN); // a file that may not grow is told by write
     setlocale(LC_CTYPE, "");
     // the cheapest questions need no Lua
     if (argc == 2 && strcmp(argv[1], "--version") == 0) {

@@ -40,5 +40,11 @@ describe("the program", function()
       assert.are.equal(8, code)
     end
     assert.are.equal(0, select(2, output(("{ '%s' -e 'print(1)' >&-; }"):format(program))))
+    -- the same where files may not grow, instead of a signal
+    local path = os.tmpname()
+    finally(function() os.remove(path) end)
+    local _, code = output(("{ ulimit -f 8; '%s' -e 'print((\"x\"):rep(1 << 20))' > %s; }"):format(
+      program, path))
+    assert.are.equal(8, code)
   end)
 end)

@@ -140,12 +140,15 @@ describe("moonreel bench", function()
       local m = machine.open(dir:write("mine.lua", bench.text("mine", {threads = 1,
         dtype = "f32"})))
       assert.same({"mine", 1}, {m.name, m.cpu.threads})
-      assert.is_true(#m.ops["linear f32, f32, f32"] > 2 and m.rate.step_s > 0)
+      assert.is_true(m.rate.step_s > 0)
       -- what encoders of clips and captions do is among them
-      local classes = {}
-      for op in pairs(m.ops) do
+      local classes, linear = {}, 0
+      for op, points in pairs(m.ops) do
         classes[op:match "^%S+"] = true
+        -- by whichever way this processor goes
+        linear = linear + (op:find "^linear .*f32, f32, f32$" and #points or 0)
       end
+      assert.is_true(linear > 2)
       assert.is_true(classes.conv3d and classes.group_norm and classes.rms_norm or false, json.encode(classes))
     end)
   end)
