@@ -2,6 +2,7 @@
  * where there is none. */
 #include "base/plugin.h"
 #include "check.h"
+#include "moonreel/exec.h"
 
 #include <stdlib.h>
 
@@ -9,15 +10,16 @@ int main(void)
 {
     const void *table = NULL, *again = NULL;
     setenv("MOONREEL_PLUGINS", SPEC_PLUGINS, 1);
-    CHECK_OK(mr_plugin_open("cuda", 2, &table));
-    CHECK_INT(*(const uint32_t *)table, 2);
-    CHECK_OK(mr_plugin_open("cuda", 2, &again));
+    CHECK_OK(mr_plugin_open("cuda", MR_DEVICE_VERSION, &table));
+    CHECK_INT(*(const uint32_t *)table, MR_DEVICE_VERSION);
+    CHECK_OK(mr_plugin_open("cuda", MR_DEVICE_VERSION, &again));
     CHECK(again == table);
     char path[MR_PLUGIN_PATH];
     CHECK_OK(mr_plugin_find("cuda", path));
     CHECK_STR(path, SPEC_PLUGINS "/libmoonreel_cuda.so");
     CHECK_FAILS(mr_plugin_find("odd", path), MR_E_UNSUPPORTED, "libmoonreel_odd.so");
-    CHECK_FAILS(mr_plugin_open("cuda", 3, &table), MR_E_UNSUPPORTED, "of another version");
+    CHECK_FAILS(mr_plugin_open("cuda", MR_DEVICE_VERSION + 1, &table), MR_E_UNSUPPORTED,
+                "of another version");
     CHECK_FAILS(mr_plugin_open("odd", 1, &table), MR_E_UNSUPPORTED,
                 "libmoonreel_odd.so is not in " SPEC_PLUGINS);
     // there, but not what its name says

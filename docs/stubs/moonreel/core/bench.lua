@@ -41,6 +41,12 @@ function bench.linear(form, dtype, threads, m, n, k, seconds) end
 ---@return number
 function bench.memory_rate(bytes, threads, seconds) end
 
+--- Seconds that so many threads (none: one for each processor, 8 at most) take to write so much fresh memory once.
+---@param bytes integer
+---@param threads? integer
+---@return number
+function bench.touch(bytes, threads) end
+
 --- The memory that this process has, in bytes.
 ---@return integer
 function bench.resident() end
