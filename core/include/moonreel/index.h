@@ -166,8 +166,8 @@ typedef struct mr_index_built {
 /* Start the index `path` in a temporary directory beside it. What killed builders left there goes,
  * unless `resume`; then rows, meta texts and dictionary of the last commit are there again, or
  * nothing when there is none. Replaces an index of that name only when sealed. options NULL: all 0.
- * Errors: MR_E_IO, MR_E_MEMORY; resuming: MR_E_USAGE another process builds it, MR_E_DATA
- * damaged */
+ * Errors: MR_E_IO, MR_E_MEMORY; MR_E_USAGE what has that name is no index, or holds other files;
+ * resuming: MR_E_USAGE another process builds it, MR_E_DATA damaged */
 MR_API mr_status mr_index_builder_new(const char *path, const mr_index_options *options,
                                       mr_index_builder **out);
 MR_API mr_index_built mr_index_builder_built(const mr_index_builder *b);
