@@ -1,6 +1,8 @@
 --- How fast this machine is, step by step: rates from steps that are shaped alike and sized
 -- otherwise, and what they predict. Steps of small models, the trainer's own, are timed op by op;
 -- in the same rounds those that are predicted run, so that what else the machine does meets both.
+-- In a round all take several turns, and the quickest run of each counts: a neighbour of a shared
+-- machine takes a third of it for seconds, which lengthens some of them and shortens none.
 -- @module moonreel.bench.plan
 local E = require "moonreel.core.exec"
 local T = require "moonreel.core.tensor"
@@ -19,6 +21,7 @@ local work = require "moonreel.plan.work"
 local plan = {}
 
 plan.rounds = 5
+plan.turns = 3    -- of each round
 plan.within = 0.1  -- of what is measured: how far a prediction may lie from it
 
 local function stdit3(width, heads, depth, latent, text, channels)
@@ -146,17 +149,14 @@ local function seconds_of(run)
   return base.now_s() - from
 end
 
--- one run of each that shows rates: rows of all their steps, and seconds that a step takes around
--- its kernel
-local function show(all)
-  local rows, around = {}, 0
-  for _, one in ipairs(all) do
-    around = around + seconds_of(one.run)
-    for _, row in ipairs(rows_of(one)) do
-      rows[#rows + 1], around = row, around - row.seconds
+-- one run of each: of those that `quickest` holds already the quicker stands, {seconds, rows}
+local function run_all(all, quickest)
+  for i, one in ipairs(all) do
+    local seconds = seconds_of(one.run)
+    if not quickest[i] or seconds < quickest[i].seconds then
+      quickest[i] = { seconds = seconds, rows = rows_of(one) }
     end
   end
-  return rows, math.max(around / #rows, 0)
 end
 
 local function timed(all)
@@ -167,9 +167,21 @@ local function timed(all)
   end
 end
 
+-- rows of all steps that were run, and seconds that a step takes around its kernel
+local function shows(quickest)
+  local rows, around = {}, 0
+  for _, one in ipairs(quickest) do
+    around = around + one.seconds
+    for _, row in ipairs(one.rows) do
+      rows[#rows + 1], around = row, around - row.seconds
+    end
+  end
+  return rows, math.max(around / #rows, 0)
+end
+
 -- this machine with rates by what one round showed
-local function rated(m, all)
-  local rows, around = show(all)
+local function rated(m, quickest)
+  local rows, around = shows(quickest)
   local copy = setmetatable({ ops = rates.points(rows) }, { __index = m })
   copy.rate = setmetatable({ step_s = around }, { __index = m.rate })
   return copy
@@ -190,14 +202,19 @@ function plan.measure(options)
   timed(shown)
   local said, took = {}, {}
   for round = 1, plan.rounds do
-    local now = rated(m, shown)
-    for i, one in ipairs(run) do
+    local ran, showed = {}, {}
+    for _ = 1, plan.turns do
+      run_all(shown, showed)
+      run_all(run, ran)
+    end
+    local now = rated(m, showed)
+    for i, one in ipairs(ran) do
       local seconds = 0
-      for _, row in ipairs(rows_of(one)) do
+      for _, row in ipairs(one.rows) do
         seconds = seconds + work.seconds(now, row, dtype, true)
       end
       said[i], took[i] = said[i] or {}, took[i] or {}
-      said[i][round], took[i][round] = seconds, seconds_of(one.run)
+      said[i][round], took[i][round] = seconds, one.seconds
     end
   end
   for i, row in ipairs(rows) do
@@ -212,22 +229,15 @@ end
 
 -- ---- a machine file ----
 
--- rows of all steps that show rates, each with its median over the rounds, and seconds around one
-local function shown_rows(device, dtype)
-  local all, rounds, around = open_all(device, plan.shown(), dtype), {}, {}
+-- the quickest runs of all that show rates, as many turns as a prediction takes rounds
+local function shown_once(device, dtype)
+  local all, quickest = open_all(device, plan.shown(), dtype), {}
   timed(all)
-  for round = 1, plan.rounds do
-    rounds[round], around[round] = show(all)
-  end
-  for i, row in ipairs(rounds[1]) do
-    local seconds = {}
-    for round = 1, plan.rounds do
-      seconds[round] = rounds[round][i].seconds
-    end
-    row.seconds = paired.median(seconds)
+  for _ = 1, plan.rounds do
+    run_all(all, quickest)
   end
   close_all(all)
-  return rounds[1], paired.median(around)
+  return quickest
 end
 
 -- numbers, texts and tables of them as Lua writes them, keys in order
@@ -264,7 +274,7 @@ function plan.text(name, options)
   local dtypes = options.dtype and { options.dtype } or m.cpu.bf16 and { "f32", "bf16" }
     or { "f32" }
   for i, dtype in ipairs(dtypes) do
-    local shown, seconds = shown_rows(device, dtype)
+    local shown, seconds = shows(shown_once(device, dtype))
     table.move(shown, 1, #shown, #rows + 1, rows)
     around[i] = seconds
   end

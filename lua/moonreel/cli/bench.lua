@@ -446,8 +446,9 @@ function runs.plan(o)
     good = good and row.within
   end
   return {plan = rows, machine = machine, within = good}, function()
-    print(("plan: %s, %s, %d threads; rates of other shapes, medians of %d rounds"):format(
-      machine.isa, machine.dtype, machine.threads, plan.rounds))
+    print(("plan: %s, %s, %d threads; rates of other shapes, medians of %d rounds, the "
+      .. "quickest of %d turns each"):format(machine.isa, machine.dtype, machine.threads,
+      plan.rounds, plan.turns))
     local function ms(v) return ("%.1f ms"):format(v * 1e3) end
     printer.print({{key = "name", title = "step"},
       {key = "predicted_s", title = "predicted", right = true, format = ms},
