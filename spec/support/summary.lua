@@ -1,5 +1,6 @@
 --- busted helper: after all specs one line `N passed, N failed` (a spec that raises outside `it`
 -- counts as failed).
+local base = require "moonreel.core.base"
 local busted = require "busted"
 local passed, failed = 0, 0
 
@@ -21,5 +22,8 @@ end)
 
 busted.subscribe({ "exit" }, function()
   print(("%d passed, %d failed"):format(passed, failed))
+  if os.getenv "MOONREEL_SPEC_OWNER" == tostring(base.pid()) then
+    os.execute("rm -rf '" .. os.getenv "MOONREEL_SPEC_SHARED" .. "'")
+  end
   return nil, true
 end)
