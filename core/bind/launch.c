@@ -64,6 +64,12 @@ static int b_listen(lua_State *L)
     return 2;
 }
 
+static int b_allow_files(lua_State *L)
+{
+    mr_bind_check(L, mr_allow_files(luaL_checkinteger(L, 1), luaL_checkstring(L, 2)));
+    return 0;
+}
+
 static int b_hide(lua_State *L)
 {
     size_t n;
@@ -154,6 +160,9 @@ static const mr_bind_row rows[] = {
                    "Start this program so many times on this host.", start_fields),
     MR_ROW("listen", b_listen, "(): integer, integer",
            "A socket at a free port, for a rank 0 that this process starts: descriptor, port."),
+    MR_ROW("allow_files", b_allow_files, "(count: integer, who: string)",
+           "This process may open so many files; raises where the system lets it have fewer, with "
+           "who needs them."),
     MR_ROW("hide", b_hide, "(text: string): integer",
            "A descriptor that ranks inherit, with a text that nobody else reads."),
     MR_ROW_END};

@@ -15,15 +15,13 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 enum {
-    GUESTS = 64,      /* connections that have not proved anything yet, at once */
-    GUEST_MS = 5000,  /* that one of them may take */
-    CROWD_MS = 100,   /* the same while all these places are taken */
-    AGAIN_MS = 50,    /* between two tries to connect */
-    SPARE_FILES = 256 /* descriptors of a process for other things */
+    GUESTS = 64,     /* connections that have not proved anything yet, at once */
+    GUEST_MS = 5000, /* that one of them may take */
+    CROWD_MS = 100,  /* the same while all these places are taken */
+    AGAIN_MS = 50    /* between two tries to connect */
 };
 static const uint64_t MAGIC = 0x31306b6e6972726d; /* "mrrink01" */
 
@@ -514,20 +512,6 @@ static void say_why(const meeting *m)
         }
 }
 
-static mr_status allow_files(int size)
-{
-    struct rlimit r;
-    const rlim_t need = (rlim_t)size * LINKS + SPARE_FILES;
-    if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur >= need)
-        return MR_OK;
-    r.rlim_cur = MR_MIN(need, r.rlim_max);
-    if (setrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur == need)
-        return MR_OK;
-    return mr_fail(
-        MR_E_NODE, "%d ranks need %llu open files, %llu are allowed; try: ulimit -n %llu", size,
-        (unsigned long long)need, (unsigned long long)r.rlim_max, (unsigned long long)need);
-}
-
 static mr_status check(const mr_tcp_place *p)
 {
     if (p->size < 1 || p->rank < 0 || p->rank >= p->size)
@@ -539,7 +523,9 @@ static mr_status check(const mr_tcp_place *p)
                        p->near, p->first);
     if (p->listener < 0 && (p->port < 1 || p->port + MR_MAX(p->ports, 1) - 1 > 65535))
         return mr_fail(MR_E_USAGE, "port %d: expected 1 to 65535", p->port);
-    return allow_files(p->size);
+    char who[32];
+    snprintf(who, sizeof who, "%d ranks", p->size);
+    return mr_allow_files((int64_t)p->size * LINKS, who);
 }
 
 mr_status comm_meet(const mr_tcp_place *p, mr_wire *shared, tcp_links *links)

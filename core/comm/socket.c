@@ -12,7 +12,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
+
+enum { SPARE_FILES = 256 }; /* descriptors of a process for other things */
+
+mr_status mr_allow_files(int64_t count, const char *who)
+{
+    struct rlimit r;
+    const rlim_t need = (rlim_t)count + SPARE_FILES;
+    if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur >= need)
+        return MR_OK;
+    r.rlim_cur = MR_MIN(need, r.rlim_max);
+    if (setrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur == need)
+        return MR_OK;
+    return mr_fail(MR_E_NODE, "%s need %llu open files, %llu are allowed; try: ulimit -n %llu", who,
+                   (unsigned long long)need, (unsigned long long)r.rlim_max,
+                   (unsigned long long)need);
+}
 
 void tcp_close(int *fd)
 {

@@ -75,6 +75,10 @@ MR_API mr_status mr_tcp_wire(const mr_tcp_place *place, mr_wire *shared, mr_wire
 /* Listen at a free port of this host; borrows nothing, the caller closes *fd.
  * Errors: MR_E_NODE */
 MR_API mr_status mr_tcp_listen(int first_port, int ports, int *fd, int *port);
+/* This process, and those that it starts, may open `count` files and some more, as far as the
+ * system lets it. `who` needs them: begins the error.
+ * Errors: MR_E_NODE that many are not allowed */
+MR_API mr_status mr_allow_files(int64_t count, const char *who);
 
 /* ---- ranks of this host ---- */
 

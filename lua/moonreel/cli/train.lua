@@ -138,7 +138,9 @@ end
 -- The ranks of a run that this process starts on its host, where the recipe wants several and
 -- nobody else (mpirun, srun, torchrun) has started them: each is this command again.
 local function launch(settings, args, options)
-  local started = require("moonreel.comm.place").find().by
+  local place = require("moonreel.comm.place").find()
+  -- a job of one task (mpirun -n 1, sbatch) is where several may be started
+  local started = place.size > 1 or place.by == "moonreel -n"
   if started or not (settings.nproc_per_node > 1 or settings.hostfile) then
     return nil
   end

@@ -12,7 +12,7 @@ local remote = {}
 -- hosts that are called at once, and seconds: until a host has answered, between two signs of life,
 -- without one; for a helper to end
 local FAN_OUT, ANSWER_S, BEAT_S, SILENT_S, CLOSE_S = 64, 15, 2, 20, 1
-local MOST <const> = 2048 -- hosts
+local MOST <const>, PIPES <const> = 2048, 3 -- hosts; pipes to a remote shell
 
 -- what helpers say: the texts that messages of each kind have
 local SAYS = { hello = { "program", "version" }, beat = {}, port = { "port" }, out = { "text" },
@@ -129,6 +129,7 @@ function remote.open(list)
     base.raise("MR_E_USAGE", ("%d hosts: expected at most %d at once; try: --include, --exclude, "
       .. "or srun or mpirun, which start ranks by themselves"):format(#list, MOST))
   end
+  require("moonreel.core.launch").allow_files(#list * PIPES, #list .. " hosts")
   local self = setmetatable({ links = {}, beat = base.now_s() }, Cluster)
   for i, host in ipairs(list) do
     self.links[i] = { host = host, said = {}, up = false, heard = 0 }

@@ -201,6 +201,21 @@ function place.find(get)
   return here or { rank = 0, size = 1, local_rank = 0 }
 end
 
+--- Who has started this process as one of several ranks, whatever they mean; nil: nobody, as far as
+-- variables tell that stand in no shells.
+---@param get (fun(name: string): string|nil)|nil  variables (default: the environment's)
+---@return string|nil by
+---@return integer|nil rank
+---@return integer|nil size
+function place.of_several(get)
+  for _, source in ipairs(place.sources) do
+    local good, rank, size = pcall(said_by, get or os.getenv, source)
+    if good and rank and size > 1 and not source.around then
+      return source.by, rank, size
+    end
+  end
+end
+
 --- What stands before messages of this process: "rank 2: ", or nothing when it is alone.
 ---@return string
 function place.label()

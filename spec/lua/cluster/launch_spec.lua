@@ -278,6 +278,40 @@ describe("hosts that fall silent", function()
     assert.is_true(now - link.heard > 20 and now - link.heard < 24)
   end)
 
+  -- a program with few open files, of which the system would give more
+  local function with_few_files(code)
+    return process.run({ "/bin/sh", "-c", 'ulimit -Sn 40 && exec "$@" 2>&1', "sh",
+      process.program(), "-e", code }, "", { deadline_s = 600 })
+  end
+
+  it("are as many as the system gives open files for, and none where those are too few", function()
+    assert.equal("all are called\n", with_few_files [[
+      local base, remote = require "moonreel.core.base", require "moonreel.cluster.remote"
+      local now, list = base.now_s(), {}
+      base.now_s = function()
+        now = now + 0.1
+        return now
+      end
+      for i = 1, 20 do
+        list[i] = { name = "mute-" .. i }
+      end
+      local cluster <close> = remote.open(list)
+      for _, link in ipairs(cluster.links) do
+        assert(link.gone == "no answer in 15 s", link.gone)
+      end
+      print "all are called"
+    ]].output)
+    local done = with_few_files [[
+      local core, process = require "moonreel.core.launch", require "moonreel.core.process"
+      core.allow_files(9, "three hosts")
+      print(process.allowed().files)
+      core.allow_files(1 << 40, "many hosts")
+    ]]
+    assert.equal(6, done.exit)
+    assert.matches("^265\nmoonreel: [^\n]*many hosts need 1099511628032 open files, %d+ are "
+      .. "allowed; try: ulimit %-n 1099511628032\n", done.output)
+  end)
+
   it("are at most 2048 at once", function()
     local list = {}
     for i = 1, 2049 do

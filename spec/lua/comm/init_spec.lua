@@ -182,10 +182,26 @@ describe("ranks of this host", function()
       output)
   end)
 
-  it("are as many as asked for", function()
-    local output, exit = launch(0, "")
-    assert.equal(2, exit)
-    assert.matches("%-n 0: expected a number of ranks", output)
-    assert.equal(2, select(2, launch(5000, "")))
+  it("are as many as asked for, by a whole number", function()
+    for _, text in ipairs { "0", "-1", "1e0", "0x1", "1.0", " 1", "two", "", "99999999999999999999",
+      "5000" } do
+      local output, exit = launch(text, "")
+      assert.equal(2, exit, text)
+      assert.matches(text == "5000" and "5000 ranks" or "^moonreel: %-n " .. text:gsub("%p", "%%%0")
+        .. ": expected a whole number of ranks", output)
+    end
+  end)
+
+  it("start no ranks of their own", function()
+    local output, exit = launch(2, [[
+      local done = require("moonreel.core.process").run({ "/bin/sh", "-c", 'exec "$@" 2>&1', "sh",
+        require("moonreel.core.process").program(), "-n", "2", "-e", "print 'started'" }, "")
+      if os.getenv "MOONREEL_RANK" == "1" then
+        print(done.exit, done.output)
+      end
+    ]])
+    assert.equal(0, exit)
+    assert.equal("2\tmoonreel: rank 1: -n 2: this process is rank 1 of 2 already, by moonreel -n; "
+      .. "try: without -n, or all ranks by -n alone\n\n", output)
   end)
 end)

@@ -37,6 +37,21 @@ describe("the place of a process", function()
       find { SLURM_PROCID = "5", SLURM_NTASKS = "6", SLURM_LOCALID = "1", PMIX_RANK = "5" })
   end)
 
+  it("is one of several where a launcher of ranks says so, not in the shell of a job", function()
+    local function of_several(variables)
+      return { place.of_several(function(name) return variables[name] end) }
+    end
+    assert.same({ "Open MPI", 1, 2 },
+      of_several { OMPI_COMM_WORLD_RANK = "1", OMPI_COMM_WORLD_SIZE = "2" })
+    assert.same({ "moonreel -n", 0, 3 },
+      of_several { MOONREEL_RANK = "0", MOONREEL_WORLD_SIZE = "3", RANK = "no number" })
+    assert.same({ "torchrun", 2, 8 }, of_several { RANK = "2", WORLD_SIZE = "8",
+      SLURM_PROCID = "0", SLURM_NTASKS = "1" })
+    assert.same({}, of_several {})
+    assert.same({}, of_several { OMPI_COMM_WORLD_RANK = "0", OMPI_COMM_WORLD_SIZE = "1" })
+    assert.same({}, of_several { SLURM_PROCID = "0", SLURM_NTASKS = "4" })
+  end)
+
   it("tells how ranks of several hosts meet", function()
     -- torchrun keeps its own store at the port, and counts restarts
     local tcp = find { RANK = "1", WORLD_SIZE = "2", MASTER_ADDR = "a", MASTER_PORT = "400",

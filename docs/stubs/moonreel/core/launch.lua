@@ -22,6 +22,11 @@ function launch.start(words, ranks, options) end
 ---@return integer
 function launch.listen() end
 
+--- This process may open so many files; raises where the system lets it have fewer, with who needs them.
+---@param count integer
+---@param who string
+function launch.allow_files(count, who) end
+
 --- A descriptor that ranks inherit, with a text that nobody else reads.
 ---@param text string
 ---@return integer
