@@ -95,6 +95,7 @@ typedef struct index_score {
 typedef struct index_scores {
     const char *names; /* "path=video,text=caption": what columns are called here; NULL: nothing */
     int32_t n;
+    uint64_t met;    /* entries of `names` whose column came, a bit for each of the first 64 */
     uint64_t beyond; /* columns that found no place */
     index_score of[INDEX_SCORES];
 } index_scores;
@@ -111,6 +112,10 @@ typedef enum index_meaning {
     INDEX_SCORE
 } index_meaning;
 index_meaning index_scores_meaning(index_scores *s, const char *name);
+/* The column that `names` calls `name`, or `name` itself; of NULL the first one that `names` asks
+ * for and that has not come, or NULL. */
+const char *index_scores_missing(const index_scores *s, const char *name,
+                                 char room[INDEX_NAME_MAX]);
 /* The number that a text says, NaN when it says none. */
 float index_scores_take(index_scores *s, int32_t score, const char *text);
 /* Once the list is read: is it a column of the index? It holds numbers and nothing else. */

@@ -62,16 +62,32 @@ mr_status index_scores_check(const char *names)
 }
 
 // the name that a column of this list stands for
-static const char *called(const index_scores *s, const char *given, char room[INDEX_NAME_MAX])
+static const char *called(index_scores *s, const char *given, char room[INDEX_NAME_MAX])
 {
     const char *p = s->names ? s->names : "", *to, *from;
     size_t n_to, n_from;
-    while (*p && next_name(&p, &to, &n_to, &from, &n_from))
+    for (int i = 0; *p && next_name(&p, &to, &n_to, &from, &n_from); i++)
         if (strlen(given) == n_from && strncasecmp(given, from, n_from) == 0) {
+            s->met |= i < 64 ? UINT64_C(1) << i : 0;
             snprintf(room, INDEX_NAME_MAX, "%.*s", (int)n_to, to);
             return room;
         }
     return given;
+}
+
+const char *index_scores_missing(const index_scores *s, const char *name, char room[INDEX_NAME_MAX])
+{
+    const char *p = s->names ? s->names : "", *to, *from;
+    size_t n_to, n_from;
+    for (int i = 0; i < 64 && *p && next_name(&p, &to, &n_to, &from, &n_from); i++) {
+        bool wanted =
+            name ? strlen(name) == n_to && strncasecmp(name, to, n_to) == 0 : !(s->met >> i & 1);
+        if (!wanted)
+            continue;
+        snprintf(room, INDEX_NAME_MAX, "%.*s", (int)n_from, from);
+        return room;
+    }
+    return name;
 }
 
 index_meaning index_scores_meaning(index_scores *s, const char *column)

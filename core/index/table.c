@@ -43,9 +43,16 @@ static mr_status need(text *t)
         return mr_fail(MR_E_IO, "%s: cannot read: %s", t->file, strerror(errno));
     t->n = (size_t)n, t->ended = n == 0;
     const char *zero = n ? memchr(t->buf, 0, t->n) : NULL;
-    return !zero ? MR_OK
-                 : mr_fail(MR_E_DATA, "%s: holds a zero byte at %llu; expected text in UTF-8",
-                           t->file, (unsigned long long)(t->before + (uint64_t)(zero - t->buf)));
+    if (!zero)
+        return MR_OK;
+    uint64_t line = t->line;
+    for (const char *p = t->buf; p < zero; p++)
+        line += *p == '\n';
+    return mr_fail(MR_E_DATA,
+                   "%s:%llu: a zero byte, at %llu of the file; expected text in UTF-8; try: is it "
+                   "UTF-16?",
+                   t->file, (unsigned long long)line,
+                   (unsigned long long)(t->before + (uint64_t)(zero - t->buf)));
 }
 
 // takes n bytes of the piece
@@ -239,8 +246,10 @@ static mr_status add_column(const csv *c, columns *cols, index_meaning is, const
 {
     for (int i = 0; i < cols->n; i++)
         if (cols->of[i] == is && is != INDEX_NOTHING && is != INDEX_TEXT && is != INDEX_MORE)
-            return mr_fail(MR_E_DATA, "%s:1: column '%s' stands twice; try: remove one of them",
-                           c->t->file, name);
+            return mr_fail(MR_E_DATA,
+                           "%s:1: column '%s' stands twice; try: remove one of them, or call it "
+                           "otherwise: --columns other=%s",
+                           c->t->file, name, name);
     cols->of[cols->n++] = is;
     return MR_OK;
 }
@@ -262,6 +271,12 @@ static mr_status read_header(csv *c, table *w, columns *cols)
         snprintf(found + n, sizeof found - n, "%s%s", cols->n ? ", " : "", name);
         MR_TRY(add_column(c, cols, is, name));
     }
+    char room[INDEX_NAME_MAX];
+    const char *missing = index_scores_missing(w->scores, NULL, room);
+    if (missing)
+        return mr_fail(MR_E_DATA,
+                       "%s:1: no column '%s', which --columns asks for; columns found: %s",
+                       c->t->file, missing, *found ? found : "none");
     if (cols->path && (cols->text || w->any))
         return MR_OK;
     if (w->any)
@@ -346,9 +361,9 @@ static mr_status take_value(table *w, const text *t, index_meaning is, const jso
     return table_value(w, t, is, json_is_string(value) ? json_string_value(value) : number);
 }
 
-static mr_status fail_object(const text *t, json_t *o, const char *lacks)
+static mr_status fail_object(const table *w, const text *t, json_t *o, const char *lacks)
 {
-    char found[1024] = "";
+    char found[1024] = "", room[INDEX_NAME_MAX];
     const char *name;
     json_t *value;
     json_object_foreach(o, name, value)
@@ -359,7 +374,8 @@ static mr_status fail_object(const text *t, json_t *o, const char *lacks)
     return mr_fail(MR_E_DATA,
                    "%s:%llu: no text value '%s'; values found: %s; expected path and text; try: "
                    "--columns path=NAME,text=NAME",
-                   t->file, (unsigned long long)t->line, lacks, *found ? found : "none");
+                   t->file, (unsigned long long)t->line,
+                   index_scores_missing(w->scores, lacks, room), *found ? found : "none");
 }
 
 static mr_status take_object(table *w, const text *t, json_t *o)
@@ -378,7 +394,7 @@ static mr_status take_object(table *w, const text *t, json_t *o)
         MR_TRY(take_value(w, t, is, value));
     }
     return path && (captioned || w->any) ? table_end(w, path, t->line)
-                                         : fail_object(t, o, path ? "text" : "path");
+                                         : fail_object(w, t, o, path ? "text" : "path");
 }
 
 // Many writers have numbers that JSON has not: they become texts of the same length.
@@ -435,13 +451,18 @@ static mr_status read_json(text *t, table *w)
             t->at += end != NULL, more = !end;
         }
         if (t->ended && !line->n)
-            return MR_OK;
+            break;
         size_t blank = t->line == 1 ? order_mark(line) : 0;
         while (blank < line->n && strchr(" \t\r", line->bytes[blank]))
             blank++;
         if (blank < line->n)
             MR_TRY(read_object(w, t, blank));
     }
+    char room[INDEX_NAME_MAX];
+    const char *missing = index_scores_missing(w->scores, NULL, room);
+    return !missing ? MR_OK
+                    : mr_fail(MR_E_DATA, "%s: no line has a value '%s', which --columns asks for",
+                              t->file, missing);
 }
 
 /* ---- the front ---- */

@@ -61,7 +61,8 @@ function command.run(args)
   end
   local n = #parsed.positional
   if n < least or n > most then
-    usage("%s: expected %s, got %d words", part, words, n)
+    usage("%s: expected %s, got %s", part, words, n == 0 and "nothing"
+      or "'" .. table.concat(parsed.positional, " ") .. "'")
   end
   parsed.options.outputs = parsed.options.outputs or "outputs"
   return require("moonreel.cli.ckpt." .. part)(parsed.options, table.unpack(parsed.positional))

@@ -54,9 +54,9 @@ end
 
 -- the words of a part without its options, and how many there are at least and at most
 local function words_of(part)
-  local words = part.words:gsub(" %-.*$", "")
+  local words = part.words:gsub(" %[?%-.*$", "")
   local needed = words:gsub("%[[^%]]*%]", "")
-  local function count(text) return select(2, text:gsub("%S+", "")) end
+  local function count(text) return select(2, text:gsub("[^%s.]%S*", "")) end
   return words, count(needed), words:match("%.%.%.") and math.huge or count(words)
 end
 
@@ -73,7 +73,8 @@ function command.run(args)
   local words, least, most = words_of(part)
   local n = #parsed.positional
   if n < least or n > most then
-    usage(("%s: expected %s, got %d words"):format(args[1], words, n), part)
+    usage(("%s: expected %s, got %s"):format(args[1], words, n == 0 and "nothing"
+      or "'" .. table.concat(parsed.positional, " ") .. "'"), part)
   end
   if part.output and not parsed.options.output then
     usage(args[1] .. ": no output given (-o)", part)

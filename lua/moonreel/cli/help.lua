@@ -35,8 +35,8 @@ function help.show_command(command)
   if command.parts then
     lines[#lines + 1] = ""
     for _, part in ipairs(command.parts()) do
-      lines[#lines + 1] = ("  %-28s %s"):format(part.usage:sub(#command.name + 2):match("^[^%-]*"),
-        part.summary)
+      local words = part.usage:sub(#command.name + 2):gsub("%[?%-.*", "")
+      lines[#lines + 1] = ("  %-28s %s"):format(words, part.summary)
     end
   end
   if command.overrides then

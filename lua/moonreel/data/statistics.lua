@@ -89,8 +89,10 @@ function statistics.of(index, tick)
     out.images = out.images + (r.image and 1 or 0)
     out.hours = out.hours + r.duration_ms / 3.6e6
     out.bytes = out.bytes + r.bytes
-    out.captions = out.captions + #r.captions
-    out.without_caption = out.without_caption + (r.text == "" and 1 or 0)
+    -- a row without any has one that is empty
+    local without = r.text == ""
+    out.captions = out.captions + (without and 0 or #r.captions)
+    out.without_caption = out.without_caption + (without and 1 or 0)
     out.codecs[r.codec] = (out.codecs[r.codec] or 0) + 1
     for _, s in ipairs(spreads) do
       take(s, r)

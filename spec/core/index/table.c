@@ -101,7 +101,10 @@ static void tables(void)
         CHECK_OK(read_table("t.jsonl", json, sizeof json - 1));
         rows_are(json_rows, MR_COUNT(json_rows));
         CHECK_FAILS(read_table("t.csv", "path,text\na,b\nc\0,d\n", 18), MR_E_DATA,
-                    "t.csv: holds a zero byte at 15; expected text in UTF-8");
+                    "t.csv:3: a zero byte, at 15 of the file; expected text in UTF-8; try: is it "
+                    "UTF-16?");
+        CHECK_FAILS(read_table("t.jsonl", "{\"path\":\"a\",\"text\":\"b\"}\n\n{\0", 27), MR_E_DATA,
+                    "t.jsonl:3: a zero byte, at 26");
         CHECK_FAILS(read_table("t.csv", "path,text\na,\"b\n\n", 16), MR_E_DATA,
                     "t.csv:2: a quoted field does not end");
         CHECK_FAILS(read_table("t.csv", "path,text\na,b\na,b,c\n", 20), MR_E_DATA,
@@ -218,11 +221,31 @@ static void renamed(void)
     CHECK_INT(scores.n, 2);
     CHECK_STR(scores.of[1].name, "good");
     CHECK(beside[0].numbers[0] == 7 && beside[0].numbers[1] == 2);
+    // a column that nobody has is a slip of the fingers, also where it is none that must be there
+    scores = (index_scores){.names = "path=video,text=captoin,old=path"};
+    CHECK_FAILS(index_table_read(file, &scores, note_row, got), MR_E_DATA,
+                "named.csv:1: no column 'captoin', which --columns asks for; columns found: video, "
+                "caption, path, a score");
+    scores = (index_scores){.names = "path=video,text=caption,text_2=titel,old=path"};
+    CHECK_FAILS(index_table_read(file, &scores, note_row, got), MR_E_DATA, "no column 'titel'");
+    static const char lines[] = "{\"video\":\"1.mp4\",\"caption\":\"one\"}\n"
+                                "{\"video\":\"2.mp4\",\"caption\":\"two\",\"good\":3}\n";
+    snprintf(file, sizeof file, "%s", clips_path("named.jsonl"));
+    CHECK_OK(mr_file_replace(file, lines, sizeof lines - 1));
+    scores = (index_scores){.names = "path=video,text=captoin"};
+    CHECK_FAILS(index_table_read(file, &scores, note_row, got), MR_E_DATA,
+                "named.jsonl:1: no text value 'captoin'; values found: video, caption");
+    scores = (index_scores){.names = "path=video,text=caption,score=god"};
+    CHECK_FAILS(index_table_read(file, &scores, note_row, got), MR_E_DATA,
+                "named.jsonl: no line has a value 'god', which --columns asks for");
+    scores = (index_scores){.names = "path=video,text=caption,score=good"};
+    CHECK_OK(index_table_read(file, &scores, note_row, got));
     static const char *const bad[] = {"path", "=video", "path=", "path=a,,text=b", "a=b,c"};
     for (size_t i = 0; i < MR_COUNT(bad); i++)
         CHECK_FAILS(index_scores_check(bad[i]), MR_E_USAGE, "try: path=video,text=caption");
     CHECK_FAILS(read_table("t.csv", "path,text,a,b,a\n1,2,3,4,5\n", 26), MR_E_DATA,
-                "t.csv:1: column 'a' stands twice; try: remove one of them");
+                "t.csv:1: column 'a' stands twice; try: remove one of them, or call it otherwise: "
+                "--columns other=a");
     CHECK_FAILS(read_table("t.csv", "path,path,text\n1,2,3\n", 21), MR_E_DATA,
                 "t.csv:1: column 'path' stands twice");
     CHECK_OK(read_table("t.csv", "path,text,text\n1,2,3\n", 21));

@@ -176,7 +176,7 @@ ema.blocks.2.w  [2]    bf16    4 B
       assert.equal("MR_E_USAGE", err.code)
       assert.matches("usage: moonreel ckpt ls", tostring(err))
     end
-    assert.matches("diff: expected A B, got 1 words",
+    assert.matches("diff: expected A B, got '[^ ]+'",
       tostring(select(2, pcall(command.run, { "diff", "1" }))))
     assert.matches("ckpt: %-%-frob: no such option; try: moonreel ckpt %-%-help",
       tostring(fails("ls", "--frob")))

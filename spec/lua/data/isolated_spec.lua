@@ -56,7 +56,7 @@ describe("a decoder that crashes", function()
     local out, err, code = moonreel(("data ingest %s/clips -o %s/some.mrx"):format(place.path,
       place.path), FAULTY .. "crash")
     assert.equal(0, code, err)
-    assert.matches("10 samples, .*2 rows were refused", out)
+    assert.matches("10 samples, .*2 refused", out)
     for words, want in pairs { ["scan @/all.mrx"] = 1, ["scan @/all.mrx --decode"] = 1,
       ["cut @/all.mrx -o @/cut.mrx"] = 0 } do
       out, err, code = moonreel("data " .. words:gsub("@", place.path), FAULTY .. "exit")

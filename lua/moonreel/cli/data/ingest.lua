@@ -56,6 +56,15 @@ local function ingest(input, opts, tick)
   end)
 end
 
+-- the first of the rows that were refused, for people
+local function first_refused(folder)
+  local lines <close> = assert(io.open(folder .. "/refused.jsonl"))
+  local row = require("moonreel.core.json").decode(lines:read(), folder)
+  -- a reason may begin with the whole path of the file
+  local _, last = row.detail:find(row.path .. ": ", 1, true)
+  return ("row %d (%s): %s"):format(row.row, row.path, row.detail:sub((last or 0) + 1))
+end
+
 local function tell(opts, result, facts)
   if opts.json then
     local json = require "moonreel.core.json"
@@ -70,8 +79,8 @@ local function tell(opts, result, facts)
     print(("  %d have no caption"):format(result.without_caption))
   end
   if result.refused > 0 then
-    print(("  %d rows were refused, with reasons in %s/refused.jsonl"):format(result.refused,
-      opts.output))
+    print(("  %d refused, with reasons in %s/refused.jsonl; the first: %s"):format(result.refused,
+      opts.output, first_refused(opts.output)))
   end
   for _, note in ipairs(result.notes) do
     print("  " .. note)

@@ -15,8 +15,27 @@ local function is_known(row, index, indexes)
   end
 end
 
+-- refuse samples that are in two of them, each time
+local function refuse_common(indexes)
+  for i = 2, #indexes do
+    for j = 1, i - 1 do
+      local one, other = indexes[j], indexes[i]
+      local both = one.core:common(other.core).both
+      for row = 1, both > 0 and #other or 0 do
+        local sample = other:row(row)
+        local at = one.core:find(sample.key)
+        if at then
+          base.raise("MR_E_DATA", ("%s and %s have %d samples in common, the first is %s (row %d "
+            .. "and row %d); try: --duplicates first, which keeps those of %s"):format(
+            one.meta.path, other.meta.path, both, sample.path, at, row, one.meta.path))
+        end
+      end
+    end
+  end
+end
+
 return {
-  words = "NAME.mrx ... -o NEW.mrx",
+  words = "A.mrx B.mrx ... -o NEW.mrx",
   summary = "one index of the rows of several, one after the other",
   output = true,
   options = { derived.output,
@@ -32,6 +51,9 @@ return {
     local indexes = derived.open(parsed.positional)
     if opts.parts then
       require("moonreel.data.derive").check_parts(indexes)
+    end
+    if way == "refuse" then
+      refuse_common(indexes)
     end
     return derived.run(opts, { from = indexes, made = "merge",
       choose = way == "first" and function(row, index)
