@@ -193,15 +193,7 @@ VF_INLINE void forward_rows(const mr_call *c, int64_t begin, int64_t end, mr_dty
     }
 }
 
-static void forward_part(void *user, int64_t begin, int64_t end, int worker)
-{
-    const mr_call *c = user;
-    (void)worker;
-    if (c->in[0].desc.dtype == MR_BF16)
-        forward_rows(c, begin, end, MR_BF16);
-    else
-        forward_rows(c, begin, end, MR_F32);
-}
+MR_CHUNK(forward_part, forward_rows, 0)
 
 static int64_t width(const mr_call *c)
 {
@@ -252,15 +244,7 @@ VF_INLINE void grad_rows(const mr_call *c, int64_t begin, int64_t end, mr_dtype 
     }
 }
 
-static void grad_part(void *user, int64_t begin, int64_t end, int worker)
-{
-    const mr_call *c = user;
-    (void)worker;
-    if (c->in[0].desc.dtype == MR_BF16)
-        grad_rows(c, begin, end, MR_BF16);
-    else
-        grad_rows(c, begin, end, MR_F32);
-}
+MR_CHUNK(grad_part, grad_rows, 0)
 
 MR_KERNEL(layer_norm_grad)
 {
@@ -299,15 +283,7 @@ VF_INLINE void dw_rows(const mr_call *c, int64_t begin, int64_t end, mr_dtype t)
     }
 }
 
-static void dw_part(void *user, int64_t begin, int64_t end, int worker)
-{
-    const mr_call *c = user;
-    (void)worker;
-    if (c->in[0].desc.dtype == MR_BF16)
-        dw_rows(c, begin, end, MR_BF16);
-    else
-        dw_rows(c, begin, end, MR_F32);
-}
+MR_CHUNK(dw_part, dw_rows, 0)
 
 MR_KERNEL(layer_norm_dw)
 {

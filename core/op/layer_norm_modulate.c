@@ -155,15 +155,7 @@ VF_INLINE void forward_rows(const mr_call *c, int64_t begin, int64_t end, mr_dty
     }
 }
 
-static void forward_part(void *user, int64_t begin, int64_t end, int worker)
-{
-    const mr_call *c = user;
-    (void)worker;
-    if (c->in[0].desc.dtype == MR_BF16)
-        forward_rows(c, begin, end, MR_BF16);
-    else
-        forward_rows(c, begin, end, MR_F32);
-}
+MR_CHUNK(forward_part, forward_rows, 0)
 
 MR_KERNEL(layer_norm_modulate)
 {

@@ -94,15 +94,7 @@ VF_INLINE void merge_rows(const mr_call *c, int64_t begin, int64_t end, mr_dtype
     }
 }
 
-static void merge_part(void *user, int64_t begin, int64_t end, int worker)
-{
-    const mr_call *c = user;
-    (void)worker;
-    if (c->in[2].desc.dtype == MR_BF16)
-        merge_rows(c, begin, end, MR_BF16);
-    else
-        merge_rows(c, begin, end, MR_F32);
-}
+MR_CHUNK(merge_part, merge_rows, 2)
 
 MR_KERNEL(attention_merge)
 {

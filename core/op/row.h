@@ -71,6 +71,21 @@ MR_ROW_FN mr_status mr_row_infer_like(mr_infer *c)
     mr_grad_op((ctx), (op), MR_NO_ATTRS, (const mr_ref[]){__VA_ARGS__},                            \
                (int)MR_COUNT(((const mr_ref[]){__VA_ARGS__})), &(ctx)->din[i])
 
+/* ---- chunks ---- */
+
+/* MR_CHUNK(id, each, i): id is a body of mr_cpu_for over a call: each(call, begin, end, dtype), an
+ * inline function, compiled once for either dtype that input i may have. */
+#define MR_CHUNK(id, each, i)                                                                      \
+    static void id(void *user, int64_t begin, int64_t end, int worker)                             \
+    {                                                                                              \
+        const mr_call *call = user;                                                                \
+        (void)worker;                                                                              \
+        if (call->in[i].desc.dtype == MR_BF16)                                                     \
+            each(call, begin, end, MR_BF16);                                                       \
+        else                                                                                       \
+            each(call, begin, end, MR_F32);                                                        \
+    }
+
 /* ---- elementwise rows ---- */
 
 /* MR_ELEMENTWISE(id, n, vec_expr, naive_expr): kernel and naive row (id_naive) of y = expr over n
