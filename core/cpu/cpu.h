@@ -43,5 +43,8 @@ void mr_loop_init(mr_loop *loop, const mr_desc *const *descs, int n_args);
  * Runs are at most MR_LOOP_PIECE long and the same for every team size. */
 typedef void mr_loop_body(void *user, const int64_t *at, int64_t n, const int64_t *step);
 void mr_loop_run(const mr_loop *loop, int threads, mr_loop_body *body, void *user);
+/* The loop of a kernel over output 0 of `call`, which is argument 0 of the body, and n of its
+ * inputs from `first` on; `user` is the call. */
+void mr_loop_call(const mr_call *call, int first, int n, mr_loop_body *body);
 
 #endif

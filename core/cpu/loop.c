@@ -92,3 +92,13 @@ void mr_loop_run(const mr_loop *loop, int threads, mr_loop_body *body, void *use
     int64_t grain = inner >= MR_LOOP_PIECE ? 1 : MR_LOOP_PIECE / inner;
     mr_cpu_for(rows * j.pieces, grain, threads, part, &j);
 }
+
+void mr_loop_call(const mr_call *call, int first, int n, mr_loop_body *body)
+{
+    const mr_desc *descs[MR_LOOP_ARGS] = {&call->out[0].desc};
+    for (int a = 0; a < n; a++)
+        descs[a + 1] = &call->in[first + a].desc;
+    mr_loop loop;
+    mr_loop_init(&loop, descs, n + 1);
+    mr_loop_run(&loop, call->threads, body, (void *)call);
+}

@@ -28,10 +28,7 @@ static void part(void *user, const int64_t *at, int64_t n, const int64_t *step)
 
 MR_KERNEL(accumulate)
 {
-    const mr_desc *d[] = {&call->out[0].desc, &call->in[1].desc};
-    mr_loop loop;
-    mr_loop_init(&loop, d, 2);
-    mr_loop_run(&loop, call->threads, part, (void *)call);
+    mr_loop_call(call, 1, 1, part);
     return MR_OK;
 }
 

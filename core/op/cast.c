@@ -33,10 +33,7 @@ MR_KERNEL(cast)
     mr_dtype to = call->out[0].desc.dtype, from = call->in[0].desc.dtype;
     if (!(to == MR_BF16 && from == MR_F32) && !(to == MR_F32 && from == MR_BF16))
         return mr_view_copy(&call->out[0], &call->in[0]);
-    const mr_desc *d[] = {&call->out[0].desc, &call->in[0].desc};
-    mr_loop loop;
-    mr_loop_init(&loop, d, 2);
-    mr_loop_run(&loop, call->threads, part, (void *)call);
+    mr_loop_call(call, 0, 1, part);
     return MR_OK;
 }
 

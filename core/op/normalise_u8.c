@@ -34,10 +34,7 @@ static void part(void *user, const int64_t *at, int64_t n, const int64_t *step)
 
 MR_KERNEL(normalise_u8)
 {
-    const mr_desc *d[] = {&call->out[0].desc, &call->in[0].desc};
-    mr_loop loop;
-    mr_loop_init(&loop, d, 2);
-    mr_loop_run(&loop, call->threads, part, (void *)call);
+    mr_loop_call(call, 0, 1, part);
     return MR_OK;
 }
 

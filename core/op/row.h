@@ -132,12 +132,7 @@ MR_ROW_FN mr_status mr_row_infer_like(mr_infer *c)
     }                                                                                              \
     MR_KERNEL(id)                                                                                  \
     {                                                                                              \
-        const mr_desc *d[MR_LOOP_ARGS] = {&call->out[0].desc};                                     \
-        for (int a = 0; a < n; a++)                                                                \
-            d[a + 1] = &call->in[a].desc;                                                          \
-        mr_loop loop;                                                                              \
-        mr_loop_init(&loop, d, n + 1);                                                             \
-        mr_loop_run(&loop, call->threads, id##_part, (void *)call);                                \
+        mr_loop_call(call, 0, n, id##_part);                                                       \
         return MR_OK;                                                                              \
     }                                                                                              \
     MR_ROW_FN mr_status id##_naive(const mr_call *call)                                            \
