@@ -254,7 +254,7 @@ static bool pack_pays(const mr_product_spec *s)
 
 /* What oneDNN takes of the workspace. Its scratchpad holds, per member of the team, pieces of A, B
  * and C in its own order; over shapes of 1 to 20,000 and teams of 1 to 64 those of 2.6 are as large
- * as here or smaller, but for one shape in 2,000 with A turned round. For bf16 results it may hold
+ * as here or smaller. For bf16 results it may hold
  * a whole C of f32 per member where A is turned round or a matrix is not dense. Packed B is padded
  * to tiles. */
 typedef struct room {
@@ -282,6 +282,9 @@ static room library_room(const mr_product_spec *s, int threads)
     bool turned = s->a_col != 1;
     size_t m = MR_MIN(round64(s->m), turned ? 512 : 128), k = MR_MIN(round64(s->k), LONGEST),
            n = MR_MIN(round64(s->n), turned ? 256 : 64), width = mr_dtype_bytes(s->in), c = m * n;
+    // pieces of turned sums that are a little longer than 512 are padded to more
+    if (turned && k > 512)
+        k = s->in == MR_BF16 ? 1152 : MR_MAX(k, 768);
     if (s->out != MR_F32 && (turned || !dense(s)))
         c = MR_MAX(c, (size_t)(s->m * s->n));
     size_t worker = FIXED + width * k * (m + n) + sizeof(float) * c;
