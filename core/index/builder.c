@@ -125,8 +125,7 @@ static mr_status builder_open(mr_index_builder *b)
 // What an index is made of may be replaced by another one; what else somebody keeps there may not.
 static mr_status check_name(const char *path)
 {
-    static const char *const parts[] = {"data.mdb", "data.sum", "info.txt", "refused.jsonl",
-                                        "lock.mdb"};
+    static const char *const parts[] = {INDEX_FILES};
     char **names;
     const char *foreign = NULL;
     int n;
@@ -422,7 +421,7 @@ static mr_status write_refused(mr_index_builder *b)
     char path[4300];
     if (!b->built.refused)
         return MR_OK;
-    snprintf(path, sizeof path, "%s/refused.jsonl", b->tmp);
+    snprintf(path, sizeof path, "%s/" INDEX_REFUSED, b->tmp);
     int fd = io->open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
     if (fd < 0)
         return mr_fail(MR_E_IO, "%s: cannot create: %s", path, strerror(errno));
@@ -440,7 +439,7 @@ mr_status mr_index_builder_finish(mr_index_builder *b)
     MR_TRY(seal(b, order, set));
     snprintf(info, sizeof info, DATA_FORMAT "\nrows %llu\nfp_order %s\nfp_set %s\n",
              (unsigned long long)b->built.rows, order, set);
-    snprintf(path, sizeof path, "%s/info.txt", b->tmp);
+    snprintf(path, sizeof path, "%s/" INDEX_INFO, b->tmp);
     MR_TRY(mr_file_replace(path, info, strlen(info)));
     MR_TRY(index_sum_write(b->tmp));
     MR_TRY(mr_dir_sync(b->tmp));

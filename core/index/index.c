@@ -238,7 +238,7 @@ mr_status mr_index_open(const char *path, bool verify, mr_index **out)
     if ((ix->path = mr_strdup(path)) && (ix->file = mr_alloc(n + 16))) {
         while (n > 1 && ix->path[n - 1] == '/')
             ix->path[--n] = 0;
-        snprintf(ix->file, n + 16, "%s/data.mdb", ix->path);
+        snprintf(ix->file, n + 16, "%s/" INDEX_DATA, ix->path);
     }
     mr_status st =
         !ix->file ? mr_fail_memory(n)

@@ -54,14 +54,14 @@ static mr_status name(near *n)
 {
     char file[4200], *text, hex[33];
     size_t bytes;
-    snprintf(file, sizeof file, "%.4000s/data.sum", n->dir);
+    snprintf(file, sizeof file, "%.4000s/" INDEX_SUM, n->dir);
     if (mr_file_read_small(file, SUM_MAX, &text, &bytes) != MR_OK)
         return index_sum_check(n->dir, false, -1, NULL);
     mr_hash128_hex(mr_hash128_of(text, bytes), hex);
     n->bytes = index_sum_bytes(text, bytes);
     mr_free(text);
     // what is cut off is told so before anything is copied
-    snprintf(file, sizeof file, "%.4000s/data.mdb", n->dir);
+    snprintf(file, sizeof file, "%.4000s/" INDEX_DATA, n->dir);
     struct stat s;
     if (stat(file, &s) || (uint64_t)s.st_size != n->bytes)
         MR_TRY(index_sum_check(n->dir, false, -1, NULL));

@@ -27,9 +27,9 @@ static mr_status deal_with(mr_index_builder *b, const char *child, long pid, boo
         return !b->resume ? MR_OK
                           : mr_fail(MR_E_USAGE, "%s: process %ld is building it; try: wait for it",
                                     b->path, pid);
-    snprintf(file, sizeof file, "%s/data.sum", child);
+    snprintf(file, sizeof file, "%s/" INDEX_SUM, child);
     bool whole = mr_path_exists(file);
-    snprintf(file, sizeof file, "%s/data.mdb", child);
+    snprintf(file, sizeof file, "%s/" INDEX_DATA, child);
     if (!b->resume || *taken || whole || stat(file, &about) || !about.st_size)
         return mr_dir_remove(child);
     if (mr_io_table()->rename(child, b->tmp))

@@ -215,7 +215,16 @@ uint32_t index_fps_milli(const mr_clip_info *info); /* to the nearest; 0: not kn
 /* Hash of key, hot fields, file size and captions. */
 mr_hash128 index_row_hash(const mr_row *row);
 
-/* ---- tables ---- */
+/* ---- files and tables ---- */
+
+/* What an index directory holds; a store of store.c has the first three. */
+#define INDEX_DATA    "data.mdb"
+#define INDEX_SUM     "data.sum"
+#define INDEX_SEEN    "data.seen" /* the file time of a copy whose blocks have been checked */
+#define INDEX_INFO    "info.txt"
+#define INDEX_REFUSED "refused.jsonl"
+#define INDEX_LOCK    "lock.mdb" /* of whoever else opened it through LMDB */
+#define INDEX_FILES   INDEX_DATA, INDEX_SUM, INDEX_SEEN, INDEX_INFO, INDEX_REFUSED, INDEX_LOCK
 
 #define DATA_FORMAT "moonreel index 2"
 enum { DATA_META, DATA_HOT, DATA_ROW, DATA_KEYMAP, DATA_TABLES };

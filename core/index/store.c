@@ -134,7 +134,7 @@ static mr_status open_writer(mr_store_writer *w, const char *path)
     if ((size_t)snprintf(w->path, sizeof w->path, "%.*s", (int)n, path) >= sizeof w->path)
         return mr_fail(MR_E_IO, "%s: path is too long", path);
     snprintf(w->part, sizeof w->part, "%s.part", w->path);
-    snprintf(w->file, sizeof w->file, "%s/data.mdb", w->part);
+    snprintf(w->file, sizeof w->file, "%s/" INDEX_DATA, w->part);
     if (mr_path_exists(w->path))
         return mr_fail(MR_E_USAGE, "%s: is there already; try: another name, or remove it",
                        w->path);
@@ -355,7 +355,7 @@ static mr_status open_store(mr_store *s, bool verify)
 {
     MDB_stat about;
     char sum[4200];
-    snprintf(sum, sizeof sum, "%s/data.sum", s->path);
+    snprintf(sum, sizeof sum, "%s/" INDEX_SUM, s->path);
     if (!mr_path_exists(s->file) || !mr_path_exists(sum))
         return mr_fail(MR_E_DATA, "%s: no finished store; try: the command that makes it", s->path);
     MR_TRY(index_sum_check(s->path, verify, -1, NULL));
@@ -390,7 +390,7 @@ mr_status mr_store_open(const char *path, bool verify, mr_store **out)
     mr_arena_init(&s->arena);
     size_t n = strlen(path);
     if ((s->path = mr_strdup(path)) && (s->file = mr_alloc(n + 16)))
-        snprintf(s->file, n + 16, "%s/data.mdb", path);
+        snprintf(s->file, n + 16, "%s/" INDEX_DATA, path);
     mr_status st = s->file ? open_store(s, verify) : mr_fail_memory(n);
     if (st == MR_OK)
         *out = s;

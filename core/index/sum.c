@@ -62,7 +62,7 @@ mr_status index_sum_write(const char *dir)
     char path[4096], sum[4096];
     int fd;
     sum_head head = {.magic = "MRSUM 1"};
-    MR_TRY(open_file(dir, "data.mdb", path, &fd));
+    MR_TRY(open_file(dir, INDEX_DATA, path, &fd));
     uint8_t *buf = mr_alloc(BLOCK);
     index_pack p = {0};
     mr_status st = buf ? look(fd, path, &head) : mr_fail_memory(BLOCK);
@@ -75,7 +75,7 @@ mr_status index_sum_write(const char *dir)
     }
     mr_io_table()->close(fd);
     index_put_int(&p, p.n ? mr_hash64(p.bytes, p.n) : 0, 8);
-    snprintf(sum, sizeof sum, "%s/data.sum", dir);
+    snprintf(sum, sizeof sum, "%s/" INDEX_SUM, dir);
     if (st == MR_OK)
         st = p.failed ? mr_fail_memory(p.cap) : mr_file_replace(sum, p.bytes, p.n);
     mr_free(p.bytes);
@@ -118,7 +118,7 @@ static bool was_seen(const char *dir, int64_t mtime_ns, bool note)
 {
     char path[4096], text[32], *seen;
     size_t n;
-    snprintf(path, sizeof path, "%s/data.seen", dir);
+    snprintf(path, sizeof path, "%s/" INDEX_SEEN, dir);
     snprintf(text, sizeof text, "%lld\n", (long long)mtime_ns);
     if (note) {
         // a read-only place is checked each time instead
@@ -142,8 +142,8 @@ mr_status index_sum_check(const char *dir, bool verify, int copy, const char *na
     char path[4096], sum[4096], *text;
     size_t n;
     int fd;
-    MR_TRY(open_file(dir, "data.mdb", path, &fd));
-    snprintf(sum, sizeof sum, "%s/data.sum", dir);
+    MR_TRY(open_file(dir, INDEX_DATA, path, &fd));
+    snprintf(sum, sizeof sum, "%s/" INDEX_SUM, dir);
     mr_status st = mr_file_read_small(sum, SUM_MAX, &text, &n);
     if (st != MR_OK) {
         mr_io_table()->close(fd);

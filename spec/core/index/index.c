@@ -208,6 +208,9 @@ static void damage(void)
     mr_index_unref(ix);
     snprintf(sum, sizeof sum, "%s/data.seen", path);
     CHECK(mr_path_exists(sum));
+    // and may be replaced by another one as the first may
+    CHECK_OK(rows_build(path, 1, 3000, 0));
+    CHECK(!mr_path_exists(sum));
     CHECK_FAILS(mr_index_open(clips_path("missing.mrx"), false, &ix), MR_E_DATA,
                 "no such index; try: moonreel data ingest");
 }
