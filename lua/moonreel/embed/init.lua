@@ -58,7 +58,7 @@ local function load(self, o, device)
   self.tok = token.open(self.path, { max_length = o.max_length, compat = o.compat, say = o.say })
   self.source = source.open(self.path)
   self.sizes, self.width = self.source.sizes, self.source.sizes.d_model
-  local way, bytes = residency.fitting(self.sizes, device, o.dtype)
+  local way, bytes = residency.fitting(self.sizes, (device:memory()), o.dtype)
   self.residency = o.residency == "auto" and way or o.residency
   self.weight_bytes = bytes
   self.net = residency[self.residency](self.source, device, o.dtype)
@@ -106,19 +106,41 @@ function embed.new(pipe, device, steady)
   return text.embedder
 end
 
---- What the text encoder of a pipeline takes without its weights: a part that plans.
+local Plan = {}
+Plan.__index = Plan
+
+--- What the text encoder of a pipeline takes in training, without its weights.
 ---@param pipe mr.Pipeline  its encoder lies apart
 ---@param given table       options of E.plan
----@return mr.Part          close it
----@return fun(B: integer): mr.Program, integer  the program that training runs for B captions of
----   full length, and how often
-function embed.plan(pipe, given)
+---@param free integer      bytes that residency = "auto" may have half of
+---@return mr.EmbedPlan     residency; weight_bytes: of all weights; parts: mr.Part[]; close it
+function embed.plan(pipe, given, free)
   local text = pipe.text
-  local whole = residency.whole(text.sizes, given, text.dtype)
-  return whole, function(B)
-    local n = capacity(PLACES, text.max_length)
-    return whole:program { x = { dtype = text.dtype, shape = { n, 1, text.max_length,
-      text.width } }, len = { dtype = "i32", shape = { n } } }, -(-B // n)
+  local way, bytes = residency.fitting(text.sizes, free, text.dtype)
+  -- one that is open has decided
+  local wish = text.embedder and text.embedder.residency or text.residency
+  local self = setmetatable({ weight_bytes = bytes, max_length = text.max_length,
+    residency = wish == "auto" and way or wish }, Plan)
+  self.parts, self.programs = residency.plan(self.residency, text.sizes, given, text.dtype)
+  return self
+end
+
+--- What runs to encode B captions of full length.
+---@param B integer
+---@return table[] rows  {prog, runs}
+function Plan:encoders(B)
+  local n = capacity(PLACES, self.max_length)
+  local rows = self.programs(n, self.max_length)
+  for _, row in ipairs(rows) do
+    row.runs = row.runs * -(-B // n)
+  end
+  return rows
+end
+
+--- Give back programs; harmless twice.
+function Plan:close()
+  for _, part in ipairs(self.parts) do
+    part:close()
   end
 end
 

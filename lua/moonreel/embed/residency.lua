@@ -13,16 +13,14 @@ local residency = {}
 local All = {}
 All.__index = All
 
---- The whole network as a part, without weights so far.
----@param s table  of moonreel.models.t5.sizes
----@param device mr.Device|table  as part.new
-function residency.whole(s, device, dtype)
+-- the whole network as a part, without weights so far; device: as part.new takes it
+local function whole_of(s, device, dtype)
   return part.new(device, dtype, function(params) return network.new(params, s) end,
     function(g, net, io) return net:forward(g, io.x, io.len) end)
 end
 
 function residency.all(source, device, dtype)
-  local self = setmetatable({ whole = residency.whole(source.sizes, device, dtype) }, All)
+  local self = setmetatable({ whole = whole_of(source.sizes, device, dtype) }, All)
   self.whole:load(source)
   return self
 end
@@ -42,19 +40,23 @@ function All:close() self.whole:close() end
 local Stream = {}
 Stream.__index = Stream
 
-function residency.stream(source, device, dtype)
-  local s = source.sizes
+-- what comes before all blocks, one block, and what comes behind them
+local function parts_of(s, device, dtype)
   local function declared(layer)
     return function(params) return layer(nn.scope(params, "encoder"), s) end
   end
-  local self = setmetatable({ source = source,
-    bias = part.new(device, dtype, declared(network.bias),
+  return part.new(device, dtype, declared(network.bias),
       function(g, bias, io) return bias:forward(g, io.L) end),
-    block = part.new(device, dtype,
+    part.new(device, dtype,
       function(params) return network.block(nn.scope(params, "block"), s) end,
       function(g, block, io) return block:forward(g, io.x, io.bias, io.len) end),
-    final = part.new(device, dtype, declared(network.final),
-      function(g, final, io) return final(g, io.x) end) }, Stream)
+    part.new(device, dtype, declared(network.final),
+      function(g, final, io) return final(g, io.x) end)
+end
+
+function residency.stream(source, device, dtype)
+  local self = setmetatable({ source = source }, Stream)
+  self.bias, self.block, self.final = parts_of(source.sizes, device, dtype)
   self.bias:load(source)
   self.final:load(source)
   return self
@@ -92,10 +94,38 @@ local BYTES = { f32 = 4, bf16 = 2 }
 
 --- The way that a machine has memory for: all weights where they take at most half of what is free.
 ---@param s table  of moonreel.models.t5.sizes
+---@param free integer  bytes
 ---@return string way, integer bytes  what all weights take
-function residency.fitting(s, device, dtype)
-  local bytes, free = sizes.elements(s) * BYTES[dtype], device:memory()
+function residency.fitting(s, free, dtype)
+  local bytes = sizes.elements(s) * BYTES[dtype]
   return bytes <= free // 2 and "all" or "stream", bytes
+end
+
+-- ---- without weights
+
+--- The parts of a way, without weights: what they would take.
+---@param way string    "all" or "stream"
+---@param s table       of moonreel.models.t5.sizes
+---@param given table   options of E.plan
+---@param dtype string
+---@return mr.Part[]    close them
+---@return fun(n: integer, L: integer): table[]  what runs for n texts of L tokens: {prog, runs}
+function residency.plan(way, s, given, dtype)
+  local function words(n, L) return { dtype = dtype, shape = { n, 1, L, s.d_model } } end
+  local function lengths(n) return { dtype = "i32", shape = { n } } end
+  if way == "all" then
+    local whole = whole_of(s, given, dtype)
+    return { whole }, function(n, L)
+      return { { prog = whole:program { x = words(n, L), len = lengths(n) }, runs = 1 } }
+    end
+  end
+  local bias, block, final = parts_of(s, given, dtype)
+  return { bias, block, final }, function(n, L)
+    local scores = { dtype = dtype, shape = { s.num_heads, L, L } }
+    return { { prog = bias:program({}, { L = L }), runs = 1 },
+      { prog = block:program { x = words(n, L), bias = scores, len = lengths(n) },
+        runs = s.num_layers }, { prog = final:program { x = words(n, L) }, runs = 1 } }
+  end
 end
 
 return residency

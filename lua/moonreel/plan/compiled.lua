@@ -3,7 +3,7 @@
 -- stays are numbers.
 -- @module moonreel.plan.compiled
 local E = require "moonreel.core.exec"
-local encoders = require "moonreel.plan.encoders"
+local encoders = require "moonreel.trainer.encoders"
 local feed = require "moonreel.trainer.feed"
 local json = require "moonreel.core.json"
 local optim = require "moonreel.optim"
@@ -101,7 +101,8 @@ function Compiled:of(settings)
   local exec = E.plan(pipe.params, { regions = not job and regions.of(settings) or nil,
     facts = facts, rates = rates })
   local models = { key = key, pipe = pipe, exec = exec, dtype = dtype, job = job,
-    encoders = encoders.new(pipe, m, { facts = facts, rates = rates,
+    encoders = encoders.new(pipe, { facts = facts, rates = rates, memory_bytes = m.memory_bytes,
+      seconds = function(prog) return work.parts(m, prog:times(), dtype).forward end,
       video = settings.cached or settings.load_video_features,
       captions = settings.cached or settings.load_text_features }) }
   models.trained, models.all = pipe:counts()

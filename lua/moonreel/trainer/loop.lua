@@ -4,6 +4,7 @@ local E = require "moonreel.core.exec"
 local base = require "moonreel.core.base"
 local bench = require "moonreel.core.bench"
 local blame = require "moonreel.settings.blame"
+local encoders = require "moonreel.trainer.encoders"
 local json = require "moonreel.core.json"
 local life = require "moonreel.core.life"
 local program = require "moonreel.trainer.program"
@@ -56,14 +57,29 @@ local function predict_bucket(r, bucket)
   local shape = r.feed:shape(bucket)
   row.key = program.key(shape)
   r.unseen[bucket] = nil
-  local plan = compiled(r, shape, bucket).prog:plan()
-  row.peak_bytes, row.seconds = plan.total, plan.seconds
+  local plan, encode_s, encode_bytes = compiled(r, shape, bucket).prog:plan(),
+    r.encoders:batch(bucket)
+  -- ranks that share a batch encode a part of it each
+  row.encode_s = encode_s / (r.mesh.sequence and r.mesh.sequence.size or 1)
+  row.peak_bytes = plan.total + r.encoders.weights + encode_bytes
+  row.seconds = plan.seconds + row.encode_s
   row.resident_bytes = r.apart_bytes + row.peak_bytes
-  r.truth:expect(row.key, row.bucket, rounds_of(r) * row.seconds + r.update_s, row.resident_bytes)
+  local step_s = rounds_of(r) * row.seconds + r.update_s
+  r.truth:expect(row.key, row.bucket, step_s, row.resident_bytes)
   r.progress:say(("bucket %s: batch %d, %d samples, peak %s, about %.1f ms a step"):format(
-    row.bucket, row.batch, row.samples,
-    progress.bytes(row.peak_bytes), row.seconds * 1000))
+    row.bucket, row.batch, row.samples, progress.bytes(row.peak_bytes), step_s * 1000))
   return row
+end
+
+-- what encodes a batch beside the step, planned on the run's device
+local function plan_encoders(r)
+  local rates = {}
+  for _, dtype in ipairs {"f32", "bf16"} do
+    rates[dtype] = r.device:rates(dtype)
+  end
+  return r:keep(encoders.new(r.pipe, {facts = r.facts, rates = rates,
+    memory_bytes = (r.device:memory()), video = r.cached.latents, captions = r.cached.text,
+    seconds = function(prog) return prog:plan().seconds end}))
 end
 
 -- the bucket with most pixels in a batch
@@ -128,7 +144,7 @@ function loop.predict(r)
     config = program.config(s, r.reduced and r.ranks or nil, r.mesh.sequence)})
   r.bucket_of, r.unseen = {}, {}
   r.truth, r.update_s = truth.new(), r.update.prog:plan().seconds
-  r.apart_bytes = apart_bytes(r)
+  r.apart_bytes, r.encoders = apart_bytes(r), plan_encoders(r)
   local largest = largest_of(r.plan.buckets)
   for i, bucket in ipairs(r.plan.buckets) do
     r.bucket_of[program.key(r.feed:shape(bucket))], r.unseen[bucket] = bucket, true

@@ -275,7 +275,8 @@ describe("a plan", function()
     local small = setmetatable({ memory_bytes = 5e9 }, { __index = machine.open "H100" })
     local cache <close> = compiled.new(small)
     local s = settings.bake("opensora-1.2/lambda/stage1", {
-      "bucket_config=recipe.replace{['144p'] = {[51] = {1.0, 2}}}", "model.depth=1" })
+      "bucket_config=recipe.replace{['144p'] = {[51] = {1.0, 2}}}", "model.depth=1",
+      "text_encoder.residency=all" })
     local p = plan.of(s, { mesh = mesh.new(small), compiled = cache })
     assert.equal(1, #p.buckets)
     assert.is_false(p.largest.fits)

@@ -135,6 +135,27 @@ describe("trainer.loop", function()
       .. "step$", lines[2])
   end)
 
+  it("counts what encodes beside the step in what it predicts", function()
+    local encoders = require "moonreel.trainer.encoders"
+    local new = encoders.new
+    function encoders.new()
+      return { weights = 1e12, batch = function(_, b) return 100 * b.batch, 2e12 end,
+        close = function() end }
+    end
+    local ok, code, lines, dir = train(bake("steps=1", "name=encoders", "ckpt_every=0"))
+    encoders.new = new
+    assert.is_true(ok, tostring(code))
+    local start = entries(dir, "start")[1]
+    local row = start.buckets[1]
+    assert.equal(800, row.encode_s)
+    assert.is_true(row.seconds > 800 and row.seconds < 801)
+    assert.is_true(row.peak_bytes > 3e12 and row.peak_bytes < 3.1e12)
+    assert.is_true(row.resident_bytes > row.peak_bytes)
+    -- what is said is the whole step
+    local said = tonumber(lines[2]:match "about ([%d.]+) ms a step")
+    assert.is_true(math.abs(said / 1e3 - row.seconds - start.update_s) < 1e-3, lines[2])
+  end)
+
   it("has the checkpoint writer's buffers before the first step, where it saves on the way",
     function()
     local probe <close> = require("moonreel.ckpt").saver(run.create(out, "probe"))

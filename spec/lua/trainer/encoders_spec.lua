@@ -1,0 +1,87 @@
+--- Encoders beside the step: the programs that encode a clip, each as often as it runs, and those
+-- of captions.
+local closed = require "moonreel.plan.closed"
+local encoders = require "moonreel.trainer.encoders"
+local machine = require "moonreel.plan.machine"
+local pipeline = require "moonreel.models.pipeline"
+local settings = require "moonreel.settings"
+local work = require "moonreel.plan.work"
+
+-- f of the encoders of Open-Sora 1.2 on an H100, of as much memory
+local function with_encoders(f, ...)
+  local m = machine.open "H100"
+  local s = settings.bake("opensora-1.2/stage1", { "model.depth=1", ... })
+  local e = encoders.new(pipeline.of(s, "bf16"), { memory_bytes = m.memory_bytes,
+    facts = { device = "cpu", isa = "base", threads = 1, bf16 = true, amx = false },
+    seconds = function(prog) return work.parts(m, prog:times(), "bf16").forward end })
+  f(e)
+  e:close()
+end
+
+-- operations of all that encodes captions
+local function text_flop(e, captions)
+  local flop = 0
+  for _, row in ipairs(e.text:encoders(captions)) do
+    flop = flop + row.runs * row.prog:cost().flop
+  end
+  return flop
+end
+
+describe("encoders", function()
+  it("have the weights of the released ones", function()
+    with_encoders(function(e)
+      -- the 2-D and the temporal autoencoder, both halves of each; T5 without its words
+      local text = closed.t5.parameters - 32128 * 4096
+      assert.is_true(math.abs(e.weights / 2 / (83.65e6 + 309.69e6 + text) - 1) < 0.001, e.weights)
+      assert.matches("all of their 300 tokens", e.notes[1])
+    end)
+  end)
+
+  it("take as long as their pictures, pieces and captions together", function()
+    with_encoders(function(e)
+      local text = e.text
+      local function batch(frames, n, captioned)
+        e.text = captioned and e.text or nil
+        return e:batch { frames = frames, height = 144, width = 256, batch = n }
+      end
+      local with, most = batch(17, 4, true)
+      local bare, clips = batch(17, 4)
+      -- by formula: two operations for each weight and token; what is no product takes longer
+      local formula = 4 * 300 * 2 * (closed.t5.parameters - 32128 * 4096)
+      local flop = text_flop({ text = text }, 4)
+      assert.is_true(math.abs(flop / formula - 1) < 0.1, flop / formula)
+      assert.is_true(with - bare > formula / 600e12 and with - bare < 1.3 * formula / 600e12)
+      assert.is_true(most > clips and text:encoders(4)[1].prog:memory().arena < most)
+      -- sample by sample; three pieces of 17 frames
+      assert.is_true(math.abs(batch(17, 8) / bare - 2) < 1e-9)
+      assert.is_true(math.abs(batch(51, 4) / (3 * bare) - 1) < 0.02)
+      assert.equal(clips, select(2, batch(51, 8)))
+    end)
+  end)
+
+  it("have one block of T5 in memory where it streams, and compute the same", function()
+    local whole, all, flop
+    with_encoders(function(e)
+      whole, all, flop = e.weights, e.text.weight_bytes, text_flop(e, 4)
+    end)
+    with_encoders(function(e)
+      assert.is_true(math.abs(text_flop(e, 4) / flop - 1) < 1e-3)
+      -- 24 blocks are alike; besides them there are only the biases and a norm
+      assert.is_true(math.abs((whole - e.weights) / (all * 23 / 24) - 1) < 1e-3)
+      assert.matches("reads %d[%d.]* GB of blocks for every batch", e.notes[2])
+    end, "text_encoder.residency=stream")
+  end)
+
+  it("stream T5 by themselves where it would take more than half of the memory", function()
+    local seen
+    with_encoders(function(e) seen = e.text.weight_bytes end)
+    for way, memory in pairs { all = 2 * seen, stream = 2 * seen - 2 } do
+      local s = settings.bake("opensora-1.2/stage1", { "model.depth=1",
+        "text_encoder.residency=auto" })
+      local e = encoders.new(pipeline.of(s, "bf16"), { memory_bytes = memory, video = true,
+        facts = { device = "cpu", isa = "base", threads = 1, bf16 = true, amx = false } })
+      assert.equal(way, e.text.residency)
+      e:close()
+    end
+  end)
+end)
