@@ -21,6 +21,10 @@ watch.SLOW_STEPS = 50
 -- steps that make a rank's history; the share of it that a new one has
 local HISTORY <const>, NEW_SHARE <const> = 50, 1 / 200
 
+-- Seconds that count between two looks at most. What is longer the watch has stood still itself, as
+-- all do on a machine that sleeps, is paused or has too much to do, and nobody is to blame.
+local GAP_S <const> = 0.25
+
 local of_steps = { load = true, forward = true, reduce = true, optimizer = true }
 
 ---@class mr.Watch
@@ -33,7 +37,8 @@ Watch.__index = Watch
 function watch.new(page, floors)
   local about = page:about()
   return setmetatable({ page = page, floors = floors, first = about.first, ranks = about.ranks,
-    told = {}, slow = { others = {}, before = {} }, usual = {}, judged = 0 }, Watch)
+    told = {}, slow = { others = {}, before = {} }, usual = {}, judged = 0, seen = {}, clock_s = 0,
+    looked_s = base.now_s() }, Watch)
 end
 
 --- How long a rank may stay in a phase now.
@@ -51,30 +56,34 @@ function Watch:limit(phase)
   return math.max(floor, watch.TIMES * slow_s)
 end
 
--- ranks that live, as they are now
+-- Ranks that live, as they are now, with the time since which each has done nothing: by the clock
+-- of the watch, which stands still when the watch does.
 local function living(self)
-  local list = {}
+  local now, list = base.now_s(), {}
+  self.clock_s = self.clock_s + math.min(now - self.looked_s, GAP_S)
+  self.looked_s = now
   for rank = self.first, self.first + self.ranks - 1 do
-    local now = self.page:rank(rank)
-    if now.state then
-      list[#list + 1] = now
+    local r = self.page:rank(rank)
+    if r.state then
+      local sign = math.max(r.phase_s, r.beat_s, r.open and r.open.began_s or 0)
+      local seen = self.seen[rank]
+      if not seen or seen.sign ~= sign then
+        seen = { sign = sign, since_s = self.clock_s }
+        self.seen[rank] = seen
+      end
+      r.since_s, list[#list + 1] = seen.since_s, r
     end
   end
   return list
 end
 
--- seconds since a rank was last seen to do something
-local function still_s(r, now)
-  return now - math.max(r.phase_s, r.beat_s, r.open and r.open.began_s or 0)
-end
-
 -- the rank that others wait for: of those that do not wait in a call the one that stands still
 -- longest beyond its limit
-local function stuck(self, ranks, now)
+local function stuck(self, ranks)
   local worst, worst_s, all_wait = nil, 0, true
   for _, r in ipairs(ranks) do
     local waits = r.open and r.state ~= "T"
-    local seconds = still_s(r, now)
+    local seconds = self.clock_s - r.since_s
     all_wait = all_wait and (r.open and seconds > self:limit("reduce"))
     if not waits and seconds > self:limit(r.phase) and seconds > worst_s then
       worst, worst_s = r, seconds
@@ -108,14 +117,14 @@ local function described(r, seconds, difference)
 end
 
 -- a rank that stands still, with what is known of it; nil: none does
-local function verdict(self, ranks, now)
-  local r, seconds, all_wait = stuck(self, ranks, now)
+local function verdict(self, ranks)
+  local r, seconds, all_wait = stuck(self, ranks)
   local difference
   if not r and all_wait and #ranks > 0 then
     difference = apart(self, ranks)
     for _, one in ipairs(ranks) do
       if difference and one.rank == difference.rank then
-        r, seconds = one, still_s(one, now)
+        r, seconds = one, self.clock_s - one.since_s
       end
     end
   end
@@ -124,7 +133,7 @@ local function verdict(self, ranks, now)
   end
   return { kind = "hang", rank = r.rank, phase = r.phase, step = r.step, seconds = seconds,
     limit = self:limit(r.phase), stopped = r.state == "T", op = r.open or r.last,
-    difference = difference, since = now - seconds, text = described(r, seconds, difference) }
+    difference = difference, since_s = r.since_s, text = described(r, seconds, difference) }
 end
 
 -- median of numbers, which are sorted by it
@@ -211,11 +220,11 @@ end
 -- again ("on"), has become slow ("slow").
 ---@return table[]  {kind, rank, text, ...}
 function Watch:look()
-  local now, events, ranks = base.now_s(), {}, living(self)
-  local hang = verdict(self, ranks, now)
+  local events, ranks = {}, living(self)
+  local hang = verdict(self, ranks)
   for _, r in ipairs(ranks) do
     local told = self.told[r.rank]
-    if told and still_s(r, now) < now - told.since - 0.001 then
+    if told and r.since_s > told.since_s then
       self.told[r.rank] = nil
       events[#events + 1] = { kind = "on", rank = r.rank,
         text = ("rank %d goes on"):format(r.rank) }
@@ -235,9 +244,8 @@ end
 ---@return number|nil times
 function Watch:standing()
   local worst, most
-  local now = base.now_s()
   for _, told in pairs(self.told) do
-    local times = (now - told.since) / told.limit
+    local times = (self.clock_s - told.since_s) / told.limit
     if not most or times > most then
       worst, most = told, times
     end

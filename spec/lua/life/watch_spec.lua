@@ -1,4 +1,5 @@
---- Ranks that are slow, by what a made-up page tells of their steps.
+--- Ranks that are slow, or stand still, by what a made-up page tells of them.
+local base = require "moonreel.core.base"
 local watch = require "moonreel.life.watch"
 
 -- three ranks whose steps take what `seconds` says; their events until a step
@@ -58,5 +59,59 @@ describe("a rank is told as slow", function()
     assert.same({}, slow_events(function(rank, step)
       return (step > 100 and 3 or 1) * (rank == 6 and 0.9 or 1)
     end, 400))
+  end)
+end)
+
+describe("a rank stands still", function()
+  local now_s, now, beat_s = base.now_s, nil, nil
+  before_each(function()
+    now, beat_s = 1000, 999
+    base.now_s = function() return now end
+  end)
+  after_each(function() base.now_s = now_s end)
+
+  -- a rank that may stay in a phase for 9 s
+  local function eye_of_one()
+    return watch.new({
+      about = function() return { first = 0, ranks = 1 } end,
+      rank = function()
+        return { rank = 0, state = "S", step = 3, phase = "load", phase_s = 990, beat_s = beat_s }
+      end,
+      own_s = function() end,
+      quantile = function() return 1, 1000 end,
+    }, { load = 9, reduce = 9 })
+  end
+
+  -- look so many times, after so many seconds each; the events
+  local function look(eye, times, seconds)
+    local found = {}
+    for _ = 1, times do
+      now = now + seconds
+      for _, event in ipairs(eye:look()) do
+        found[#found + 1] = event.text
+      end
+    end
+    return found
+  end
+
+  it("when it was looked at for so long, and goes on when it gives a sign", function()
+    local eye = eye_of_one()
+    assert.same({}, look(eye, 73, 0.125))
+    assert.same({ "rank 0 stands still in load at step 3 for 9.1 s" }, look(eye, 1, 0.125))
+    assert.same({}, look(eye, 71, 0.125))
+    local _, times = eye:standing()
+    assert.equal(2, times)
+    beat_s = now
+    assert.same({ "rank 0 goes on" }, look(eye, 1, 0.125))
+    assert.is_nil(eye:standing())
+  end)
+
+  it("not where all stood still, who looks at it among them", function()
+    local eye = eye_of_one()
+    assert.same({}, look(eye, 8, 0.125))
+    assert.same({}, look(eye, 1, 3600))
+    assert.same({}, look(eye, 59, 0.125))
+    assert.same({}, look(eye, 2, 60))
+    assert.same({ "rank 0 stands still in load at step 3 for 9.1 s" }, look(eye, 1, 0.125))
   end)
 end)
