@@ -143,7 +143,7 @@ static mr_status start(mr_loader *l, const mr_source *sources, int32_t n)
                                     "turns; try: share_out = \"turns\", or order = \"own\"");
     l->agreed = true;
     l->media = mr_media_guarded();
-    if (!o->isolated)
+    if (!o->isolated && !o->blind)
         MR_TRY(mr_media_get(&l->media));
     mr_order_options order = order_options(l);
     MR_TRY(mr_blend_new(sources, n, l->rule, &order, &l->blend));

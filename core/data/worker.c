@@ -394,7 +394,8 @@ void *loader_worker(void *user)
 {
     worker w = {.l = user};
     mr_loader *l = w.l;
-    mr_status st = l->media->worker_new(&w.media);
+    // who decodes nothing needs no decoder
+    mr_status st = l->options.blind ? MR_OK : l->media->worker_new(&w.media);
     for (int32_t i = 0; i < l->blend->n && st == MR_OK; i++)
         st = mr_index_reader_new(l->sources[i].index, &w.readers[i]);
     pthread_mutex_lock(&l->lock);
@@ -405,6 +406,7 @@ void *loader_worker(void *user)
     pthread_mutex_unlock(&l->lock);
     for (int32_t i = 0; i < l->blend->n; i++)
         mr_index_reader_free(w.readers[i]);
-    l->media->worker_free(w.media);
+    if (w.media)
+        l->media->worker_free(w.media);
     return NULL;
 }
