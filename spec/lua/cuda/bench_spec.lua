@@ -1,6 +1,6 @@
 --- What cuda/bench/verify runs on a GPU, tried on the emulated one.
 -- Covers: cuda/bench/kernels.lua cuda/bench/step.lua cuda/bench/sizes.lua cuda/bench/drawn.lua
--- cuda/bench/verify
+-- cuda/bench/verify cuda/bench/clips.lua
 local base = require "moonreel.core.base"
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"
@@ -47,5 +47,23 @@ describe_built("cuda/bench", function()
       { deadline_s = 600 })
     assert.equal(2, result.exit)
     assert.matches("cannot verify 'tpu'; try: cuda or cudaemu", result.output)
+    result = process.run({ "/bin/sh", "-c", "cuda/bench/verify --packed nothing.tar.xz 2>&1" }, "",
+      { deadline_s = 600 })
+    assert.equal(2, result.exit)
+    assert.matches("no file 'nothing.tar.xz'; try: cuda/bench/pack", result.output, 1, true)
+  end)
+
+  it("has runs that take everything from a cache, and need no clips any more", function()
+    local dir = folder.new()
+    local out, err, code = folder.moonreel("cuda/bench/clips.lua " .. dir.path .. "/made")
+    assert.equal(0, code, out .. err)
+    for i = 1, 3 do
+      os.remove(("%s/made/%d.png"):format(dir.path, i))
+    end
+    out, err, code = folder.moonreel(("train %s/made/small.lua outputs=%s device=cpu"):format(
+      dir.path, dir.path))
+    assert.equal(0, code, out .. err)
+    assert.matches("\ndone: step 4, ", out .. err)
+    dir:remove()
   end)
 end)
