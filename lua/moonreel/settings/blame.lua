@@ -16,13 +16,23 @@ function blame.place(settings, path)
   return origin:match("^default") and tostring(settings.recipe) or origin
 end
 
+-- A place and what is wrong there. An argument ends with its value: a message about a file of that
+-- name need not begin with it again.
+local function at_place(place, message)
+  local value, rest = message:match("^([^\n]-): (.*)$")
+  if value and (place:match("^%-%-?%S+ (.*)$") or place:match("^[%w_.]+=(.*)$")) == value then
+    message = rest
+  end
+  return ("%s: %s"):format(place, message)
+end
+
 --- Raise an error about a field, with its place.
 ---@param settings table
 ---@param path string
 ---@param code string   "MR_E_..."
 ---@param form string   of string.format
 function blame.raise(settings, path, code, form, ...)
-  base.raise(code, ("%s: %s"):format(blame.place(settings, path), form:format(...)))
+  base.raise(code, at_place(blame.place(settings, path), form:format(...)))
 end
 
 -- Call f; `told` makes the text of what it raises. Requests to stop and lack of memory pass as they
@@ -47,7 +57,7 @@ end
 ---@return any ...  results of f
 function blame.field(settings, path, f, ...)
   return call(function(message)
-    return ("%s: %s"):format(blame.place(settings, path), message)
+    return at_place(blame.place(settings, path), message)
   end, f, ...)
 end
 
@@ -92,7 +102,7 @@ function blame.record(settings, within, f, ...)
       others[i - 1] = ("\n  %s = %s set by %s"):format(leaf.path, kinds.show(leaf.raw), named[i].at)
     end
     local at = named[1] and named[1].at or blame.place(settings, within .. ".type")
-    return ("%s: %s%s"):format(at, message, table.concat(others))
+    return at_place(at, message) .. table.concat(others)
   end, f, ...)
 end
 

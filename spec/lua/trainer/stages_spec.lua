@@ -219,13 +219,12 @@ describe("trainer.stages", function()
     for words, want in pairs {
       ["stages.c.wandb=true"] = { 3, "^moonreel: stage c: .*no reader for wandb" },
       ["stages.c.data_path=/nowhere.csv"] = { 4, "^moonreel: stage c: "
-        .. "stages.c.data_path=/nowhere.csv: /nowhere.csv: no such file or folder, and no index "
-        .. "/nowhere.mrx" },
+        .. "stages.c.data_path=/nowhere.csv: no such file or folder, and no index /nowhere.mrx" },
       ["stages.c.data_path=/nowhere.mrx"] = { 4,
-        "^moonreel: stage c: stages.c.data_path=/nowhere.mrx: /nowhere.mrx: no such index" },
+        "^moonreel: stage c: stages.c.data_path=/nowhere.mrx: no such index" },
       ["stages.b.ckpt_path=/nowhere"] = { 2, "^moonreel: stage b: stages.b.ckpt_path=/nowhere: "
-        .. "/nowhere: no such run" },
-      ["stages.a.load=/nowhere"] = { 2, "^moonreel: stage a: stages.a.load=/nowhere: /nowhere: "
+        .. "no such run" },
+      ["stages.a.load=/nowhere"] = { 2, "^moonreel: stage a: stages.a.load=/nowhere: "
         .. "no such run" },
       ["stages.c.model.num_heads=3"] = { 3, "^moonreel: stage c: " },
       ["stages.c.bucket_config.32px.7='{1.0, 4}'"] = { 4, "^moonreel: stage c: " },
