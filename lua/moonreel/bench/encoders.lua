@@ -252,16 +252,18 @@ local function beside(row, dtype, o, what)
 end
 
 -- the autoencoder in one dtype
-local function clips(dtype, o)
+local function clips(dtype, o, tell)
   local one = apart("autoencoder", dtype, o.threads, o.seconds)
   one.dtype = dtype
   for _, name in ipairs {"encode", "decode"} do
     local row = one[name]
     row.limit_bytes = one.weight_bytes + PEAK_OVER_LAYER * row.layer_bytes
   end
+  tell("clip", one)
   for _, row in ipairs(one.parts) do
     beside(row, dtype, o, "vae")
     row.aim = SPEEDUP[dtype]
+    tell("part", row)
   end
   return one
 end
@@ -269,26 +271,32 @@ end
 --- Measure.
 ---@param options table  threads, dtype (nil: each that the device computes in), seconds, python
 ---   (nil: no peer), dir: for the file with a hole
+---@param tell fun(what: string, row: table)  each as it is measured, all of which takes minutes:
+---   "machine", "clip", "part", "caption", "block"
 ---@return table         isa, threads; clips: of each dtype; caption; blocks: of each dtype, with
 ---   step: the share that `bench step` reaches
-function encoders.measure(options)
+function encoders.measure(options, tell)
   local device <close> = E.device("cpu", options.threads or 0)
   local facts = device:facts()
   local o = setmetatable({threads = facts.threads, isa = facts.isa}, {__index = options})
   local dtypes = {options.dtype or "f32", not options.dtype and facts.bf16 and "bf16" or nil}
   local answer = {isa = facts.isa, threads = facts.threads, clips = {}, blocks = {}}
+  tell("machine", answer)
   for i, dtype in ipairs(dtypes) do
-    answer.clips[i] = clips(dtype, o)
+    answer.clips[i] = clips(dtype, o, tell)
   end
   answer.caption = with_xxl(options.dir, function(folder)
     return apart("caption", folder, dtypes[#dtypes], facts.threads)
   end)
   answer.caption.dtype, answer.caption.limit_bytes = dtypes[#dtypes], CAPTION_BYTES
+  tell("caption", answer.caption)
   for i, dtype in ipairs(dtypes) do
     local row = beside(encoders.block(dtype, facts.threads, options.seconds), dtype, o, "t5-block")
     row.step_share = step.measure(setmetatable({dtype = dtype}, {__index = options})).ratio
     row.share_aim = BLOCK_SHARE
     answer.blocks[i] = row
+    tell("part", row)
+    tell("block", row)
   end
   return answer
 end

@@ -341,42 +341,57 @@ end
 
 local function verdict(met) return met and "met" or "MISSED" end
 
-function runs.encoders(o)
-  local r = require("moonreel.bench.encoders").measure(o)
-  return r, function()
-    print(("encoders: %s, %d threads"):format(r.isa, r.threads))
-    local parts = {}
-    for _, one in ipairs(r.clips) do
-      for _, name in ipairs {"encode", "decode"} do
-        local row = one[name]
-        print(("  %s a clip, %s: %.2f s, peak %.0f MB; weights %.0f MB + 1.1 x the largest layer "
-          .. "of %.0f MB: %s"):format(name, one.dtype, row.seconds, row.peak_bytes * 1e-6,
-          one.weight_bytes * 1e-6, row.layer_bytes * 1e-6,
-          verdict(row.peak_bytes <= row.limit_bytes)))
-      end
-      table.move(one.parts, 1, #one.parts, #parts + 1, parts)
-    end
-    local c = r.caption
-    print(("  a caption through XXL from its file, %s: %.2f s, peak %.0f of %.0f MB: %s; read %.3f "
-      .. "of the blocks' bytes"):format(c.dtype, c.seconds, c.peak_bytes * 1e-6,
-      c.limit_bytes * 1e-6, verdict(c.peak_bytes <= c.limit_bytes), c.read_bytes / c.weight_bytes))
-    for _, row in ipairs(r.blocks) do
-      print(("  %s, %s: %.2f of the product peak, %.2f of the share of the step (%.2f): %s"):format(
-        row.part, row.dtype, row.share, row.share / row.step_share, row.step_share,
-        verdict(row.share >= row.share_aim * row.step_share)))
-      parts[#parts + 1] = row
-    end
-    local function digits(f) return function(v) return (f):format(v) end end
-    printer.print({{key = "part"}, {key = "dtype"},
-      {key = "seconds", right = true, format = digits("%.3f")},
-      {key = "tflops", title = "TFLOP/s", right = true, format = digits("%.3f")},
-      {key = "peer", title = "PyTorch", right = true, format = function(v)
-        return ("%.3f s, %.0f MB"):format(v.seconds, v.peak_bytes * 1e-6)
-      end},
-      {key = "speedup", title = "moonreel", right = true, format = digits("%.2f x")},
-      {key = "aim", title = "asked", right = true, format = digits("%.1f x")},
-      {key = "peer_missing", title = ""}}, parts)
+-- what is told of encoders, each as soon as it is measured
+local encoder_lines = {}
+
+function encoder_lines.machine(r)
+  return ("encoders: %s, %d threads"):format(r.isa, r.threads)
+end
+
+function encoder_lines.clip(one)
+  local lines = {}
+  for i, name in ipairs {"encode", "decode"} do
+    local row = one[name]
+    lines[i] = ("  %s a clip, %s: %.2f s, peak %.0f MB; weights %.0f MB + 1.1 x the largest layer "
+      .. "of %.0f MB: %s"):format(name, one.dtype, row.seconds, row.peak_bytes * 1e-6,
+      one.weight_bytes * 1e-6, row.layer_bytes * 1e-6, verdict(row.peak_bytes <= row.limit_bytes))
   end
+  return table.concat(lines, "\n")
+end
+
+function encoder_lines.part(row)
+  local line = ("  %s, %s: %.3f s, %.3f TFLOP/s"):format(row.part, row.dtype, row.seconds,
+    row.tflops)
+  if row.peer then
+    line = line .. ("; PyTorch %.3f s, %.0f MB: %.2f x"):format(row.peer.seconds,
+      row.peer.peak_bytes * 1e-6, row.speedup)
+  elseif row.peer_missing then
+    line = line .. "; PyTorch: " .. row.peer_missing
+  end
+  return row.peer and row.aim and ("%s, asked %.1f x: %s"):format(line, row.aim,
+    verdict(row.speedup >= row.aim)) or line
+end
+
+function encoder_lines.caption(c)
+  return ("  a caption through XXL from its file, %s: %.2f s, peak %.0f of %.0f MB: %s; read %.3f "
+    .. "of the blocks' bytes"):format(c.dtype, c.seconds, c.peak_bytes * 1e-6,
+    c.limit_bytes * 1e-6, verdict(c.peak_bytes <= c.limit_bytes), c.read_bytes / c.weight_bytes)
+end
+
+function encoder_lines.block(row)
+  return ("  %s, %s: %.2f of the product peak, %.2f of the share of the step (%.2f): %s"):format(
+    row.part, row.dtype, row.share, row.share / row.step_share, row.step_share,
+    verdict(row.share >= row.share_aim * row.step_share))
+end
+
+function runs.encoders(o)
+  local r = require("moonreel.bench.encoders").measure(o, function(what, row)
+    if not o.json then
+      print(encoder_lines[what](row))
+      io.stdout:flush()
+    end
+  end)
+  return r, function() end
 end
 
 function runs.comm(o)
@@ -539,7 +554,7 @@ function command.run(args)
   local settings = {threads = o.threads or 0, dtype = o.dtype, seconds = seconds,
     shapes = o.shapes or 200,
     peer = o.peer ~= false, ops = o.ops, dir = o.dir, ranks = o.ranks, bytes = o.bytes,
-    rows = o.rows, clips = o.clips, ffmpeg = o.ffmpeg, python = o.python,
+    rows = o.rows, clips = o.clips, ffmpeg = o.ffmpeg, python = o.python, json = o.json,
     grad_checkpoint = o.grad_checkpoint}
   if o.dir and require("moonreel.core.base").exists(o.dir) then
     fault.usage("bench: --dir: %s is there already; expected a folder to make and remove", o.dir)

@@ -304,6 +304,28 @@ describe("moonreel bench", function()
     end
   end)
 
+  it("tells of encoders as soon as each is measured, and of nothing twice", function()
+    local encoders = require "moonreel.bench.encoders"
+    local measure, lines, print_before = encoders.measure, {}, print
+    local row = {part = "encode 4 pictures", dtype = "f32", seconds = 2, tflops = 0.5, aim = 1.3,
+      peer = {seconds = 3, peak_bytes = 7e6}, speedup = 1.5}
+    -- what came before a failure is there
+    encoders.measure = function(_, tell)
+      tell("machine", {isa = "avx2", threads = 3})
+      tell("part", row)
+      error("the rest", 0)
+    end
+    _G.print = function(line) lines[#lines + 1] = line end
+    local ok, problem = pcall(require("moonreel.cli.bench").run, {"encoders", "--no-peer"})
+    encoders.measure = function() return {} end
+    local quiet = pcall(require("moonreel.cli.bench").run, {"encoders", "--no-peer"})
+    encoders.measure, _G.print = measure, print_before
+    assert.is_true(not ok and quiet)
+    assert.equal("the rest", problem)
+    assert.same({"encoders: avx2, 3 threads", "  encode 4 pictures, f32: 2.000 s, 0.500 TFLOP/s; "
+      .. "PyTorch 3.000 s, 7 MB: 1.50 x, asked 1.3 x: met"}, lines)
+  end)
+
   it("says what encoders take: a clip, its programs, a caption from its file", function()
     local encoders = require "moonreel.bench.encoders"
     local small = {frames = 6, height = 16, width = 24, pictures = 4,
