@@ -8,8 +8,9 @@ local longwork = {}
 -- what a tick raises when a signal came
 local stopped = {}
 
--- One line that is redrawn on a terminal; elsewhere a line appears now and then.
-local function line_writer()
+--- One line that is redrawn on a terminal; elsewhere a line appears every ten seconds.
+---@return fun(text: function, finished?: boolean)  shows what text() says
+function longwork.line()
   local last, terminal = base.now_s(), base.is_terminal(2)
   return function(text, finished)
     local now = base.now_s()
@@ -42,7 +43,7 @@ end
 ---@return any result   nil when a signal ended it
 ---@return integer|nil code  then the exit code
 function longwork.run(work, unit, left)
-  local began, write = base.now_s(), line_writer()
+  local began, write = base.now_s(), longwork.line()
   local function tick(done, total, text)
     write(text or function() return longwork.words(done, total, unit, base.now_s() - began) end,
       done == total and total > 0)

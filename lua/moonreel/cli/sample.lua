@@ -204,11 +204,21 @@ local function refuse(o)
   end
 end
 
--- one line that is written again after each step: how far, and how long still
-local function show_progress(started)
-  return function(done, total)
-    local left = (base.now_s() - started) / done * (total - done)
-    io.stderr:write(("\rstep %d of %d, %.0f s left\27[K"):format(done, total, left))
+local LONG_S = 10  -- of all steps, from which on something is said before the first
+
+-- Before the first step, how long those will take that are not soon over; then a line that is
+-- written again: how far, and how long still.
+local function show_progress()
+  local started, write = base.now_s(), require("moonreel.cli.longwork").line()
+  return function(done, total, expected_s)
+    if done > 0 then
+      write(function()
+        return ("step %d of %d, %.0f s left"):format(done, total,
+          (base.now_s() - started) / done * (total - done))
+      end)
+    elseif expected_s and expected_s >= LONG_S then
+      io.stderr:write(("%d steps, about %.1f s each\n"):format(total, expected_s / total))
+    end
   end
 end
 
@@ -278,7 +288,7 @@ function command.run(args)
       many = #seeds * asked.num_sample > 1, k = item.number})
     return output.file(stem, item, asked.save_fps)
   end
-  r.progress = live and show_progress(base.now_s()) or nil
+  r.progress = o.verbose ~= 0 and show_progress() or nil
   local clips, rows = sampler:render(r), {}
   if clips[1].height ~= request.height or clips[1].width ~= request.width then
     io.stderr:write(("note: frames are %d x %d, not %d x %d: whole cells of the autoencoder\n")

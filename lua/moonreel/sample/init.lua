@@ -24,6 +24,7 @@ local state = require "moonreel.trainer.state"
 local sample = {}
 
 local IMAGE_FPS = 120   -- what the reference tells the model about a still
+local MANY = 1e12       -- operations that are worth a word before they begin
 local TORCH_LEAST = 16  -- numbers from which on torch.randn draws in blocks
 
 local Sampler = {}
@@ -293,6 +294,12 @@ local function check_size(self, r)
   fit.check(r, bytes, (self.device:memory()))
 end
 
+-- Seconds that all steps are expected to take. Few operations are done before rates are probed.
+local function expected_s(self, r)
+  local prog = program_of(self, r, false).step
+  return prog:cost().flop * r.total > MANY and prog:plan().seconds * r.total or nil
+end
+
 --- Render every prompt with every seed.
 ---@param given table  prompts; the rest defaults to the settings, help(sampler.render) lists it.
 ---   sink(item, request) may give an object whose write(pixels u8 [n, 3, H, W]) takes frames in
@@ -313,6 +320,9 @@ function Sampler:render(given)
     end
   end
   r.done, r.total = 0, -(-#r.items // r.batch) * r.loop * r.steps
+  if r.progress then
+    r.progress(0, r.total, expected_s(self, r))
+  end
   for first = 1, #r.items, r.batch do
     local part = table.move(r.items, first, math.min(first + r.batch - 1, #r.items), 1, {})
     table.move(render_batch(self, r, part), 1, #part, #clips + 1, clips)

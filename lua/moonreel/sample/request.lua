@@ -59,8 +59,9 @@ local read = options.declare("sampler:render", {
   { "strategies", "table", "conditions of each prompt; sampling.mask_strategy where absent" },
   { "sink", "function", "(item, clip): takes a rendering while it is made, see sample.init" },
   { "watch", "function", "called with the number of each Euler step and its program" },
-  { "progress", "function", "called after each Euler step with how many are done, and of how "
-    .. "many" },
+  { "progress", "function", "called before the first Euler step and after each with how many are "
+    .. "done, and of how many; before the first also with the seconds that all are expected to "
+    .. "take, where they are many operations" },
 })
 
 -- a text for each prompt: the last one holds for those behind it

@@ -51,6 +51,24 @@ describe("sample", function()
     assert.is_false(a[1].pixels == a[3].pixels)
   end)
 
+  it("says how long many steps will take before the first, and counts each", function()
+    local told = {}
+    render(nil, { progress = function(done, total, expected_s)
+      told[#told + 1] = { done, total, expected_s }
+    end })
+    -- few operations are over before their time is known
+    assert.same({ { 0, 6 }, { 1, 6 }, { 2, 6 }, { 3, 6 }, { 4, 6 }, { 5, 6 }, { 6, 6 } }, told)
+    local total, expected
+    local ok = pcall(render, nil, { steps = 1000000, progress = function(done, all, seconds)
+      assert(done == 0)
+      total, expected = all, seconds
+      error "enough"
+    end })
+    assert.is_false(ok)
+    assert.equal(2000000, total)
+    assert.is_true(expected > 1 and expected < 1e6, expected)
+  end)
+
   it("tells apart averaged and raw weights, guidance and steps", function()
     local ema = render()[1].pixels
     assert.is_false(ema == render({ema = false})[1].pixels)
