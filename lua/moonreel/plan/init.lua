@@ -243,14 +243,19 @@ local function seconds_of(settings, mesh, models, step, exchange)
   s.micro = s.encode + s.forward + backward + s.exchange
   s.update = models.update.seconds * mesh:share()
   s.input = m.cpu and 0 or step.memory.inputs / m.host.pcie
-  -- the last micro-step and the update, with what they wait for
-  local how = schedule.of(mesh, { input_s = s.input, encode_s = s.encode,
-    forward_s = s.forward + s.exchange / 2, backward_s = backward + s.exchange / 2,
-    update_s = s.update, parameters = models.trained,
-    weight_bytes = models.dtype == "f32" and 4 or 2,
-    bucket = bucket_elements(settings, mesh, models) })
-  s.reduce, s.gather = how.reduce, how.gather
-  s.exposed = mesh.ranks > 1 and how.seconds - s.micro - s.update or 0
+  local each = mesh:reduces_each(settings)
+  local work = { input_s = s.input, encode_s = s.encode, forward_s = s.forward + s.exchange / 2,
+    backward_s = backward + s.exchange / 2, update_s = s.update, parameters = models.trained,
+    weight_bytes = models.dtype == "f32" and 4 or 2, reduce = (each or n == 1) and "each" or "last",
+    bucket = bucket_elements(settings, mesh, models) }
+  -- the last micro-step and the update, with what they wait for; those before it tell less
+  local how, before = schedule.of(mesh, work), { seconds = s.micro, reduce = 0, gather = 0 }
+  if n > 1 and mesh.ranks > 1 then
+    before = schedule.of(mesh, work, each)
+  end
+  s.reduce, s.gather = how.reduce + (n - 1) * before.reduce, how.gather + (n - 1) * before.gather
+  s.exposed = mesh.ranks > 1 and how.seconds - s.micro - s.update
+    + (n - 1) * (before.seconds - s.micro) or 0
   s.hidden = math.max(0, s.reduce + s.gather - s.exposed)
   s.slowest = (slowest_of(mesh.ranks) - 1) * n * s.micro
   s.step = n * s.micro + s.exposed + s.slowest + s.update

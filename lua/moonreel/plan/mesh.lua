@@ -122,6 +122,13 @@ function Mesh:keeps_gradients(settings)
   return not settings.plugin_config.reduce_each and self:micros(settings) > self.data
 end
 
+--- Are they reduced by every micro-step?
+---@param settings table
+---@return boolean
+function Mesh:reduces_each(settings)
+  return self.zero >= 2 and not self:keeps_gradients(settings)
+end
+
 --- So many times the GPUs, used in the same way: nodes are filled first.
 ---@param times integer
 ---@return moonreel.plan.Mesh

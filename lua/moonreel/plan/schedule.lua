@@ -16,12 +16,15 @@ local schedule = {}
 ---@field reduce_bytes number|nil  of one reduced element: 2, or 4 where gradients travel in f32
 ---@field group moonreel.plan.Group
 ---@field two_hops boolean|nil inside the nodes first
----@field gather string|nil    "exposed" (default): weights are gathered before the forward pass;
----   "hidden": each bucket before its readers, behind the forward pass; "twice": once more, behind
----   the backward pass (ZeRO 3); "sums": no weights, but what was reduced, to all (ZeRO 0)
+---@field gather string|nil    "exposed" (default): all weights are gathered before the forward
+---   pass; "twice": each bucket before its readers in both passes, two at a time (ZeRO 3);
+---   "updated": each behind its update; "sums": no weights, but what was reduced, to all, before
+---   the update (ZeRO 0); "none"
+---@field reduce string|nil    "each" (default): a bucket when the backward pass is over with it;
+---   "last": all of them when it is over, as sums of several micro-steps are; "none"
 ---@field input_s number|nil   copy of the next batch to the device
----@field encode_s number|nil  encoders, before the forward pass; gathers hide behind them as well
----@field update_s number|nil  the optimizer's, when all is reduced
+---@field encode_s number|nil  encoders, before all else
+---@field update_s number|nil  the optimizer's, bucket by bucket when the norm of all is known
 ---@field snapshot_s number|nil  copy of the state to the host, in a step that saves: the update
 ---   waits for it
 ---@field write_s number|nil   of that to the disk, behind it
@@ -63,50 +66,82 @@ local function add_collective(events, m, step, what, elements, before, k)
   return #events
 end
 
+-- those of these events that there are
+local function known(...)
+  local list = {}
+  for i = 1, select("#", ...) do
+    list[#list + 1] = (select(i, ...))
+  end
+  return list
+end
+
 --- Events of one step.
 ---@param m table  machine
 ---@param step moonreel.plan.Step
 ---@return moonreel.plan.Event[]
 function schedule.events(m, step)
   local events, buckets = {}, math.ceil(step.parameters / step.bucket)
+  local gather, reduce = step.gather or "exposed", step.reduce or "each"
   local function elements(k)
     return k < buckets and step.bucket or step.parameters - (buckets - 1) * step.bucket
   end
-  local function tell(what, k, before)
-    return add_collective(events, m, step, what, elements(k), before, k)
+  local function tell(what, k, ...)
+    return add_collective(events, m, step, what, elements(k), known(...), k)
+  end
+  local function compute(what, k, seconds, ...)
+    local at = add_event(events, "compute", what, (seconds or 0) * elements(k) / step.parameters,
+      known(...))
+    if at then
+      events[at].bucket = k
+    end
+    return at
   end
   -- the batch of the next step travels beside this one
   add_event(events, "h2d", "input", step.input_s)
   local snapshot = add_event(events, "d2h", "snapshot", step.snapshot_s)
   add_event(events, "disk", "write", step.write_s, { snapshot })
   local encode = add_event(events, "compute", "encode", step.encode_s)
-  local gathered, gather = {}, step.gather or "exposed"
-  for k = 1, gather == "sums" and 0 or buckets do
-    gathered[k] = tell("gather", k)
+  local all
+  for k = 1, gather == "exposed" and buckets or 0 do
+    all = tell("gather", k, encode)
   end
-  for k = 1, buckets do
-    events[#events + 1] = { stream = "compute", name = "forward", bucket = k,
-      seconds = step.forward_s * elements(k) / step.parameters,
-      after = { gather == "exposed" and gathered[buckets] or gathered[k] or encode } }
-  end
-  local forward, again, reduced = #events, {}, nil
-  -- a gather goes out before the reduction that would hold it up: one bucket ahead of its reader
-  local function gather_again(k)
-    if k >= 1 and gather == "twice" then
-      again[k] = tell("gather", k, { forward })
+  -- buckets in the order in which they are computed, forward and back
+  local ends, gathered, reduced = {}, {}, nil
+  local function bucket_of(pass) return pass <= buckets and pass or 2 * buckets + 1 - pass end
+  -- weights of the pass before the last are given back for those of the next one
+  local function ask(pass)
+    if gather == "twice" and pass <= 2 * buckets then
+      gathered[pass] = tell("gather", bucket_of(pass), ends[pass - 2] or encode)
     end
   end
-  gather_again(buckets)
-  for k = buckets, 1, -1 do
-    gather_again(k - 1)
-    events[#events + 1] = { stream = "compute", name = "backward", bucket = k,
-      after = { again[k] or forward }, seconds = step.backward_s * elements(k) / step.parameters }
-    reduced = tell("reduce", k, { #events })
-    gathered[k] = gather == "sums" and tell("gather", k, { reduced }) or gathered[k]
+  ask(1)
+  for pass = 1, 2 * buckets do
+    local k, forward = bucket_of(pass), pass <= buckets
+    -- a gather goes out before the reduction that would hold it up
+    ask(pass + 1)
+    ends[pass] = compute(forward and "forward" or "backward", k,
+      forward and step.forward_s or step.backward_s, gathered[pass] or all or encode)
+      or ends[pass - 1]
+    if not forward and reduce == "each" then
+      reduced = tell("reduce", k, ends[pass])
+    end
   end
-  local before = { gather == "sums" and gathered[1] or reduced }
-  before[#before + 1] = snapshot
-  add_event(events, "compute", "update", step.update_s, before)
+  for k = reduce == "last" and buckets or 0, 1, -1 do
+    reduced = tell("reduce", k, ends[2 * buckets])
+  end
+  local before = reduced or ends[2 * buckets]
+  if reduced and (step.update_s or 0) > 0 then
+    -- one number of each rank
+    local intra, inter = collective.two_hops(m, step.group, 8)
+    before = add_event(events, "comm_intra", "norm", intra + inter, { reduced })
+  end
+  for k = 1, buckets do
+    local sums = gather == "sums" and tell("gather", k, before) or nil
+    local updated = compute("update", k, step.update_s, sums or before, snapshot)
+    if gather == "updated" then
+      tell("gather", k, updated or before)
+    end
+  end
   return events
 end
 
@@ -167,30 +202,26 @@ function schedule.bucket(m, step)
   return elements
 end
 
---- The step of a mesh as a run does it: f32 gradients are reduced, weights gathered behind the
--- forward pass, in the hops that end sooner.
+local gathers = { [0] = "sums", "updated", "updated", "twice" }
+
+--- The last micro-step of a step and its update as a run does them: f32 gradients are reduced, over
+-- nodes in two hops. Or, where `each` is said, a micro-step before it: does it reduce?
 ---@param mesh moonreel.plan.Mesh
 ---@param work table  forward_s, backward_s, parameters, bucket (elements), weight_bytes (of one;
----   2); input_s, encode_s, update_s
+---   2); input_s, encode_s, update_s; reduce as moonreel.plan.Step has it
+---@param each boolean|nil
 ---@return table how  {step, seconds, events, times; reduce, gather: seconds of all of these}
-function schedule.of(mesh, work)
-  local best
-  for _, two_hops in ipairs(mesh.nodes > 1 and { false, true } or { false }) do
-    local step = { forward_s = work.forward_s,
-      backward_s = work.backward_s, parameters = work.parameters, input_s = work.input_s,
-      encode_s = work.encode_s, update_s = work.update_s,
-      bucket = work.bucket, group = { gpus = mesh.gpus, nodes = mesh.nodes },
-      reduce_bytes = 4, gather_bytes = mesh.zero == 0 and 4 or work.weight_bytes,
-      two_hops = two_hops, gather = mesh.zero >= 3 and "twice" or mesh.zero == 0 and "sums"
-        or "hidden" }
-    local seconds, times, events = schedule.seconds(mesh.machine, step)
-    if not best or seconds < best.seconds then
-      best = { step = step, seconds = seconds, times = times, events = events }
-    end
+function schedule.of(mesh, work, each)
+  local step = setmetatable({ group = { gpus = mesh.gpus, nodes = mesh.nodes },
+    two_hops = mesh.nodes > 1, reduce_bytes = 4, gather = gathers[mesh.zero],
+    gather_bytes = mesh.zero == 0 and 4 or work.weight_bytes }, { __index = work })
+  if each ~= nil then
+    step.update_s, step.reduce = 0, each and "each" or "none"
+    step.gather = step.gather == "twice" and step.gather or "none"
   end
-  best.reduce = named(best.events, best.times, "reduce")
-  best.gather = named(best.events, best.times, "gather")
-  return best
+  local seconds, times, events = schedule.seconds(mesh.machine, step)
+  return { step = step, seconds = seconds, times = times, events = events,
+    reduce = named(events, times, "reduce"), gather = named(events, times, "gather") }
 end
 
 --- The same step while the state before it is saved.

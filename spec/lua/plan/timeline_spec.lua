@@ -74,10 +74,10 @@ describe("moonreel plan", function()
     -- the last bucket is reduced behind the pass of the one before it
     assert.matches("^a step of bucket [^\n]* on 2 H100, ", text)
     assert.matches("comm_intra +%*? +reduce 2 +backward 2\n", text)
-    assert.matches("compute +%*? +forward 1 +gather 1\n", text)
+    assert.matches("compute +%*? +update 1 +norm\n", text)
     words[#words + 1] = "--json"
     local rows = json.decode(select(2, run(table.unpack(words))))
-    assert.same({ "update", "reduce 1" }, { rows[#rows].what, rows[#rows].after })
+    assert.same({ "gather 2", "update 2" }, { rows[#rows].what, rows[#rows].after })
   end)
 
   it("--why names what decides, --trace writes the steps of all buckets", function()
