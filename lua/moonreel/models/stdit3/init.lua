@@ -90,10 +90,12 @@ function Model:grid(frames, height, width)
   return -(-frames // P[1]), -(-height // P[2]), -(-width // P[3])
 end
 
+-- The dtype that it computes in, asked of the layer that comes first: where ranks share weights, to
+-- ask a later one gathers its bucket now, and lets gradients wait for the end of the pass.
+local function dtype_of(self, g) return g:param(self.x_embedder.weight).dtype end
+
 -- whether this run holds in bf16 what the reference holds so
-function Model:rounds(g)
-  return self.config.compat and g:param(self.final_table).dtype == "bf16"
-end
+function Model:rounds(g) return self.config.compat and dtype_of(self, g) == "bf16" end
 
 --- The rotation of temporal blocks, as nn.SelfAttention takes it.
 function Model:rope(g, frames)
@@ -177,7 +179,7 @@ function Model:forward(g, io)
   local B, frames_in, H, W = image.shape[1], image.shape[3], image.shape[4], image.shape[5]
   local frames, rows, cols = self:grid(frames_in, H, W)
   local function own(x, axis) return io.sequence and io.sequence:cut(x, axis) or x end
-  local dtype = g:param(self.final_table).dtype
+  local dtype = dtype_of(self, g)
   local tap = io.tap or function() end
   local inner = {tap = tap, x_mask = io.x_mask, text_len = io.text_len,
     sequence = io.sequence, tokens = rows * cols}
