@@ -1,6 +1,6 @@
 /* Launches of the forms for sm_90a: tensor maps, which are parameters of the kernels, and numbers
  * of columns. Licence: Apache-2.0 */
-#include "cuda/attention/backward_sm90a.cuh"
+#include "cuda/attention/backward_whole_sm90a.cuh"
 #include "cuda/attention/forward_sm90a.cuh"
 #include "cuda/kernels/kernel_call.h"
 #include "cuda/rt/driver.h"
@@ -38,10 +38,10 @@ static mr_status maps_of(const Attention &p, const Heads &x, int n, int columns,
 // launch(columns that a head is filled up to)
 template <class Launch> static void with_columns(const Attention &p, Launch launch)
 {
-    int d = p.d > p.e ? p.d : p.e;
-    if (d <= 64)
+    int columns = mr_attention_group_columns(p);
+    if (columns == 64)
         launch(std::integral_constant<int, 64>());
-    else if (d <= 80)
+    else if (columns == 80)
         launch(std::integral_constant<int, 80>());
     else
         launch(std::integral_constant<int, 128>());
@@ -56,8 +56,23 @@ template <int D>
 static mr_status backward(const Attention &p, const AttentionGradient &x, cudaStream_t stream)
 {
     constexpr int WALK = DKV_WALK<D>, SHARED_DQ = GroupBackward<D, DQ_WALK>::SHARED,
-                  SHARED_DKV = GroupBackward<D, WALK>::SHARED;
+                  SHARED_DKV = GroupBackward<D, WALK>::SHARED, SHARED_WHOLE = GroupWhole<D>::SHARED;
     HeadMaps q, k, v, dy;
+    MR_TRY(maps_of(p, x.q, p.N, p.d, WALK, &q));
+    MR_TRY(maps_of(p, x.k, p.M, p.d, GROUP_ROWS, &k));
+    MR_TRY(maps_of(p, x.v, p.M, p.e, GROUP_ROWS, &v));
+    MR_TRY(maps_of(p, x.dy, p.N, p.e, WALK, &dy));
+    if (mr_attention_whole_fit(p)) {
+        mr_cuda_shared(attention_whole_groups<D>, SHARED_WHOLE);
+        MR_LAUNCH((attention_whole_groups<D>), dim3(GROUP_PROCESSORS), dim3(GROUP_THREADS),
+                  SHARED_WHOLE, stream, q, k, v, dy, x.lse, x.dots, x.dlse, x.slices, x.dq, x.dk,
+                  x.dv, p);
+        return MR_OK;
+    }
+    mr_cuda_shared(attention_dkv_groups<D>, SHARED_DKV);
+    MR_LAUNCH((attention_dkv_groups<D>), grid_of(p, p.M, GROUP_ROWS), dim3(GROUP_THREADS),
+              SHARED_DKV, stream, q, k, v, dy, x.lse, x.dots, x.dlse, x.dk, x.dv, p);
+
     MR_TRY(maps_of(p, x.q, p.N, p.d, GROUP_ROWS, &q));
     MR_TRY(maps_of(p, x.k, p.M, p.d, DQ_WALK, &k));
     MR_TRY(maps_of(p, x.v, p.M, p.e, DQ_WALK, &v));
@@ -65,14 +80,6 @@ static mr_status backward(const Attention &p, const AttentionGradient &x, cudaSt
     mr_cuda_shared(attention_dq_groups<D>, SHARED_DQ);
     MR_LAUNCH((attention_dq_groups<D>), grid_of(p, p.N, GROUP_ROWS), dim3(GROUP_THREADS), SHARED_DQ,
               stream, q, k, v, dy, x.lse, x.dots, x.dlse, x.dq, p);
-
-    MR_TRY(maps_of(p, x.q, p.N, p.d, WALK, &q));
-    MR_TRY(maps_of(p, x.k, p.M, p.d, GROUP_ROWS, &k));
-    MR_TRY(maps_of(p, x.v, p.M, p.e, GROUP_ROWS, &v));
-    MR_TRY(maps_of(p, x.dy, p.N, p.e, WALK, &dy));
-    mr_cuda_shared(attention_dkv_groups<D>, SHARED_DKV);
-    MR_LAUNCH((attention_dkv_groups<D>), grid_of(p, p.M, GROUP_ROWS), dim3(GROUP_THREADS),
-              SHARED_DKV, stream, q, k, v, dy, x.lse, x.dots, x.dlse, x.dk, x.dv, p);
     return MR_OK;
 }
 

@@ -3,9 +3,9 @@
  *
  * Two kernels behind attention_dots, as there: attention_dq_groups holds 128 queries and walks the
  * keys, attention_dkv_groups holds 128 keys and walks the queries. Seven products instead of five,
- * so that nobody adds to what another block wrote: no partial sums in memory, no turns to wait for,
- * and many short problems and one long one go the same way. Sums run over tiles in order: the bits
- * do not depend on the order of blocks.
+ * so that nobody adds to what another block wrote: no partial sums in memory, no turns to wait for.
+ * For long problems and few; backward_whole_sm90a.cuh takes many short ones with five, and has the
+ * figures. Sums run over tiles in order: the bits do not depend on the order of blocks.
  *
  * Group 0 of a block copies: what is held once, then tiles that are walked, STAGES of them ahead;
  * for attention_dkv_groups its first warp also writes what the gradient needs of each query. Groups
@@ -30,11 +30,11 @@ template <int D, int TILE> struct GroupBackward {
     static constexpr int SHARED = BARRIERS_AT + 64;
 };
 
-// barriers of a block: what is held, then of each stage full and empty
+// barriers of a block: what is held, of each stage full and empty, what was held is read
 template <int D, int TILE> struct GroupStages {
     typedef GroupBackward<D, TILE> F;
     unsigned char *memory;
-    uint64_t *held, *full, *empty;
+    uint64_t *held, *full, *empty, *released;
 
     // all threads; `arrivals` fill a stage
     MR_MEMBER void begin(unsigned char *at, int arrivals)
@@ -43,8 +43,10 @@ template <int D, int TILE> struct GroupStages {
         held = (uint64_t *)(at + F::BARRIERS_AT);
         full = held + 1;
         empty = full + F::STAGES;
+        released = empty + F::STAGES;
         if (threadIdx.x == 0) {
             mr_mbarrier_init(held, 1);
+            mr_mbarrier_init(released, 256);
             for (int i = 0; i < F::STAGES; i++) {
                 mr_mbarrier_init(full + i, arrivals);
                 mr_mbarrier_init(empty + i, 256);
@@ -76,13 +78,32 @@ template <int D, int TILE> struct GroupStages {
         group_copy<D, GROUP_ROWS>(memory, one, held, at, row);
         group_copy<D, GROUP_ROWS>(memory + F::HELD, two, held, at, row);
     }
-    // one thread: tile t of both that are walked
-    MR_MEMBER void walk(const HeadMaps &one, const HeadMaps &two, const Place &at, int t) const
+    // one thread: the t-th tiles that are walked, from `row` on
+    MR_MEMBER void walk(const HeadMaps &one, const HeadMaps &two, const Place &at, int t,
+                        int row) const
     {
         uint64_t *barrier = full + t % F::STAGES;
         mr_mbarrier_expect(barrier, 2 * F::WALKED);
-        group_copy<D, F::WALK>(tile(t), one, barrier, at, t * F::WALK);
-        group_copy<D, F::WALK>(tile(t) + F::WALKED, two, barrier, at, t * F::WALK);
+        group_copy<D, F::WALK>(tile(t), one, barrier, at, row);
+        group_copy<D, F::WALK>(tile(t) + F::WALKED, two, barrier, at, row);
+    }
+    // one warp: the t-th tiles of q and do, and what the gradient needs of their queries
+    MR_MEMBER void walk_queries(const HeadMaps &q, const HeadMaps &dy, const Attention &p,
+                                const Place &at, int t, int row, const float *lse,
+                                const float *dots, const float *dlse) const
+    {
+        wait_empty(t);
+        if (threadIdx.x == 0)
+            walk(q, dy, at, t, row);
+#pragma unroll 1
+        for (int i = threadIdx.x; i < F::WALK; i += 32) {
+            Statistics x = statistics(p, at, row + i, lse, dots, dlse);
+            float *to = rows(t) + i;
+            to[0] = x.log_sum;
+            to[F::WALK] = x.dot;
+            to[2 * F::WALK] = x.weight;
+        }
+        mr_mbarrier_arrive(full + t % F::STAGES);
     }
 };
 
@@ -111,7 +132,7 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
             stages.hold(q, dy, at, first);
             for (int t = 0; t < tiles; t++) {
                 stages.wait_empty(t);
-                stages.walk(k, v, at, t);
+                stages.walk(k, v, at, t, t * F::WALK);
             }
         }
         return;
@@ -165,59 +186,29 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
     group_store<D>(acc, factor, dq.of(at.b, at.g, at.h) + query * dq.n, dq.n, p.N - query, p.d);
 }
 
-template <int D>
-__global__ void __launch_bounds__(GROUP_THREADS, 1)
-    attention_dkv_groups(const __grid_constant__ HeadMaps q, const __grid_constant__ HeadMaps k,
-                         const __grid_constant__ HeadMaps v, const __grid_constant__ HeadMaps dy,
-                         const float *lse, const float *dots, const float *dlse, Heads dk, Heads dv,
-                         Attention p)
-{
-    constexpr int WALK = DKV_WALK<D>, N = WALK / 2;
+/* 64 keys of a group and the gradients of theirs, the group's half `me` of the tiles that are held;
+ * ds [64, WALK] of the last step, rows are keys. */
+template <int D> struct GroupKeys {
+    static constexpr int WALK = DKV_WALK<D>, N = WALK / 2;
     typedef GroupBackward<D, WALK> F;
-    MR_SHARED(memory);
-    Place at = place_of(p, (p.M + GROUP_ROWS - 1) / GROUP_ROWS);
-    int group = threadIdx.x / 128, first = at.tile * GROUP_ROWS;
-    // without keys there is nothing to walk
-    int tiles = first < at.keys ? (p.N + WALK - 1) / WALK : 0;
-    GroupStages<D, WALK> stages;
-    stages.begin(memory, 1 + 32);
-    if (group == 0) {
-        mr_registers_fewer<40>();
-        if (threadIdx.x == 0 && tiles > 0)
-            stages.hold(k, v, at, first);
-        for (int t = 0; t < tiles && threadIdx.x < 32; t++) {
-            stages.wait_empty(t);
-            if (threadIdx.x == 0)
-                stages.walk(q, dy, at, t);
-            for (int i = threadIdx.x; i < WALK; i += 32) {
-                Statistics x = statistics(p, at, t * WALK + i, lse, dots, dlse);
-                float *to = stages.rows(t) + i;
-                to[0] = x.log_sum;
-                to[WALK] = x.dot;
-                to[2 * WALK] = x.weight;
-            }
-            mr_mbarrier_arrive(stages.full + t % F::STAGES);
-        }
-        return;
-    }
+    GroupOutput<D> dk, dv;
+    uint32_t ds[N / 2];
 
-    mr_registers_more<232>();
-    int me = group - 1, lane = threadIdx.x % 32;
-    int key = first + me * 64 + threadIdx.x / 32 % 4 * 16 + lane / 4;
-    const bool exists[2] = {key < at.keys, key + 8 < at.keys};
-    uint32_t tile_k = mr_shared_address(memory), tile_v = tile_k + F::HELD;
-    float s[N], dp[N], scale2 = p.scale * LOG2E;
-    uint32_t weights[N / 2], ds[N / 2];
-    GroupOutput<D> acc_k, acc_v;
-    acc_k.clear();
-    acc_v.clear();
-    if (tiles > 0)
-        mr_mbarrier_wait(stages.held, 0);
-#pragma unroll 1
-    for (int t = 0; t < tiles; t++) {
+    MR_MEMBER void clear()
+    {
+        dk.clear();
+        dv.clear();
+    }
+    // the t-th queries that are walked; the product with q is in flight afterwards
+    MR_MEMBER void step(const GroupStages<D, WALK> &stages, int t, int me, const bool (&exists)[2],
+                        float scale2)
+    {
+        float s[N], dp[N];
+        uint32_t weights[N / 2];
         stages.wait_full(t);
+        uint32_t tile_k = mr_shared_address(stages.memory), tile_v = tile_k + F::HELD;
         uint32_t tile_q = mr_shared_address(stages.tile(t)), tile_dy = tile_q + F::WALKED;
-        const float *log_sum = stages.rows(t) + lane % 4 * 2, *dot = log_sum + WALK,
+        const float *log_sum = stages.rows(t) + threadIdx.x % 4 * 2, *dot = log_sum + WALK,
                     *weight = dot + WALK;
         // transposed: rows are keys, columns queries
         mr_group_fence();
@@ -236,7 +227,7 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
         }
         group_pack(weights, s);
         mr_group_fence();
-        group_values<D>(acc_v, weights, tile_dy);
+        group_values<D>(dv, weights, tile_dy);
         mr_group_commit();
         mr_group_wait<1>();
 #pragma unroll
@@ -246,13 +237,50 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
         }
         group_pack(ds, s);
         mr_group_fence();
-        group_values<D>(acc_k, ds, tile_q);
+        group_values<D>(dk, ds, tile_q);
         mr_group_commit();
     }
+};
+
+template <int D>
+__global__ void __launch_bounds__(GROUP_THREADS, 1)
+    attention_dkv_groups(const __grid_constant__ HeadMaps q, const __grid_constant__ HeadMaps k,
+                         const __grid_constant__ HeadMaps v, const __grid_constant__ HeadMaps dy,
+                         const float *lse, const float *dots, const float *dlse, Heads dk, Heads dv,
+                         Attention p)
+{
+    constexpr int WALK = DKV_WALK<D>;
+    MR_SHARED(memory);
+    Place at = place_of(p, (p.M + GROUP_ROWS - 1) / GROUP_ROWS);
+    int group = threadIdx.x / 128, first = at.tile * GROUP_ROWS;
+    // without keys there is nothing to walk
+    int tiles = first < at.keys ? (p.N + WALK - 1) / WALK : 0;
+    GroupStages<D, WALK> stages;
+    stages.begin(memory, 1 + 32);
+    if (group == 0) {
+        mr_registers_fewer<40>();
+        if (threadIdx.x == 0 && tiles > 0)
+            stages.hold(k, v, at, first);
+        for (int t = 0; t < tiles && threadIdx.x < 32; t++)
+            stages.walk_queries(q, dy, p, at, t, t * WALK, lse, dots, dlse);
+        return;
+    }
+
+    mr_registers_more<232>();
+    int me = group - 1, lane = threadIdx.x % 32;
+    int key = first + me * 64 + threadIdx.x / 32 % 4 * 16 + lane / 4;
+    const bool exists[2] = {key < at.keys, key + 8 < at.keys};
+    GroupKeys<D> keys;
+    keys.clear();
+    if (tiles > 0)
+        mr_mbarrier_wait(stages.held, 0);
+#pragma unroll 1
+    for (int t = 0; t < tiles; t++)
+        keys.step(stages, t, me, exists, p.scale * LOG2E);
     mr_group_wait<0>();
     const float ones[2] = {1, 1}, factor[2] = {p.scale, p.scale};
-    group_store<D>(acc_k, factor, dk.of(at.b, at.g, at.h) + key * dk.n, dk.n, p.M - key, p.d);
-    group_store<D>(acc_v, ones, dv.of(at.b, at.g, at.h) + key * dv.n, dv.n, p.M - key, p.e);
+    group_store<D>(keys.dk, factor, dk.of(at.b, at.g, at.h) + key * dk.n, dk.n, p.M - key, p.d);
+    group_store<D>(keys.dv, ones, dv.of(at.b, at.g, at.h) + key * dv.n, dv.n, p.M - key, p.e);
 }
 
 #endif

@@ -14,10 +14,43 @@ static inline bool mr_attention_groups_fit(const Attention &p)
            p.N > 64 && p.scale > 0;
 }
 
-// What the gradient reads and writes; dots [B, G, h, N] is D of each row (attention_dots).
+// columns that heads are filled up to
+static inline int mr_attention_group_columns(const Attention &p)
+{
+    int d = p.d > p.e ? p.d : p.e;
+    return d <= 64 ? 64 : d <= 80 ? 80 : 128;
+}
+
+/* Multiprocessors of an H100 and an H200. The emulated GPU has two: specs stay short, and yet a
+ * block has several problems. */
+#ifdef __CUDACC__
+enum { GROUP_PROCESSORS = 132 };
+#else
+enum { GROUP_PROCESSORS = 2 };
+#endif
+
+/* The gradient by problems taken whole (backward_whole_sm90a.cuh) keeps dq in a slice of memory for
+ * each processor, in bytes: none where all keys are one tile. */
+static inline size_t mr_attention_slice_bytes(const Attention &p)
+{
+    int64_t rows = (p.N + 63) / 64 * 64;
+    return p.M <= 128 ? 0 : (size_t)(rows * mr_attention_group_columns(p)) * sizeof(float);
+}
+
+/* Which calls go so: whose problems fill all processors three times, where the last round costs at
+ * most what the products saved bring, and whose slices stay in the L2, 41 MB of its 50. */
+static inline bool mr_attention_whole_fit(const Attention &p)
+{
+    return (int64_t)p.B * p.G * p.h >= 3 * GROUP_PROCESSORS &&
+           mr_attention_slice_bytes(p) <= 320 << 10;
+}
+
+/* What the gradient reads and writes; dots [B, G, h, N] is D of each row (attention_dots), slices
+ * are one for each processor. */
 struct AttentionGradient {
     Heads q, k, v, dy, dq, dk, dv;
     const float *lse, *dots, *dlse;
+    float *slices;
 };
 
 /* Enqueue the forward pass, the backward pass. Errors: of the driver, for tensor maps. */

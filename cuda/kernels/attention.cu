@@ -224,12 +224,22 @@ static BackwardViews backward_views(const mr_call *call)
              &call->out[1], &call->out[2]}};
 }
 
-static size_t grad_workspace(const mr_call *call, const mr_facts *)
+// bytes of D of all rows; what follows lies at a multiple of 16
+static size_t dots_bytes(const mr_call *call)
+{
+    return ((size_t)mr_desc_count(&call->in[5].desc) * sizeof(float) + 15) & ~(size_t)15;
+}
+
+static size_t grad_workspace(const mr_call *call, const mr_facts *facts)
 {
     Attention p = {};
     if (attention_of(call, &call->in[8], &p) != MR_OK)
         return MR_NO_KERNEL;
-    return (size_t)mr_desc_count(&call->in[5].desc) * sizeof(float);
+    // a bias has no address yet
+    bool whole = strcmp(facts->isa, "9.0") == 0 && call->in[8].desc.rank < 0 &&
+                 in_tiles(p, backward_views(call).at, 8) && mr_attention_groups_fit(p) &&
+                 mr_attention_whole_fit(p);
+    return dots_bytes(call) + (whole ? GROUP_PROCESSORS * mr_attention_slice_bytes(p) : 0);
 }
 
 // all of it, or the gradient of the bias alone, beside what tensor cores form
@@ -283,7 +293,10 @@ static mr_status backward_tiles(const Attention &p, const mr_call *call, bool gr
         MR_LAUNCH(attention_dots, dim3((unsigned)mr_cuda_ceil(rows, ATTENTION_THREADS / DOT_LANES)),
                   block, 0, stream, o, dy, dlse, dots, p);
     if (groups && mr_attention_groups_fit(p))
-        return mr_attention_backward_groups(p, {q, k, v, dy, dq, dk, dv, lse, dots, dlse}, stream);
+        return mr_attention_backward_groups(p,
+                                            {q, k, v, dy, dq, dk, dv, lse, dots, dlse,
+                                             (float *)((char *)call->workspace + dots_bytes(call))},
+                                            stream);
     with_columns(p.d > p.e ? p.d : p.e, [&](auto columns) {
         constexpr int D = decltype(columns)::value;
         constexpr int SHARED = Backward<D>::SHARED;

@@ -139,13 +139,13 @@ MR_INSTRUCTION void mr_group_product(float (&d)[64], uint64_t a, uint64_t b, int
                   emu::group_product(d, 128, NULL, a, A_TRANSPOSED, b, B_TRANSPOSED, accumulate));
 }
 
-template <int B_TRANSPOSED>
+template <int B_TRANSPOSED, int A_TRANSPOSED = 0>
 MR_INSTRUCTION void mr_group_product(float (&d)[32], uint64_t a, uint64_t b, int accumulate)
 {
-    MR_TWO_BODIES((MR_WGMMA(64, "%34", "{" MR_REGS_32 "}, %32, %33, p, 1, 1, 0, %35;")
+    MR_TWO_BODIES((MR_WGMMA(64, "%34", "{" MR_REGS_32 "}, %32, %33, p, 1, 1, %35, %36;")
                    : MR_ACC_32(d, 0)
-                   : "l"(a), "l"(b), "r"(accumulate), "n"(B_TRANSPOSED)),
-                  emu::group_product(d, 64, NULL, a, 0, b, B_TRANSPOSED, accumulate));
+                   : "l"(a), "l"(b), "r"(accumulate), "n"(A_TRANSPOSED), "n"(B_TRANSPOSED)),
+                  emu::group_product(d, 64, NULL, a, A_TRANSPOSED, b, B_TRANSPOSED, accumulate));
 }
 
 template <int B_TRANSPOSED>
@@ -155,6 +155,15 @@ MR_INSTRUCTION void mr_group_product(float (&d)[16], uint64_t a, uint64_t b, int
                    : MR_ACC_16(d, 0)
                    : "l"(a), "l"(b), "r"(accumulate), "n"(B_TRANSPOSED)),
                   emu::group_product(d, 32, NULL, a, 0, b, B_TRANSPOSED, accumulate));
+}
+
+template <int B_TRANSPOSED, int A_TRANSPOSED>
+MR_INSTRUCTION void mr_group_product(float (&d)[8], uint64_t a, uint64_t b, int accumulate)
+{
+    MR_TWO_BODIES((MR_WGMMA(16, "%10", "{" MR_R0 "}, %8, %9, p, 1, 1, %11, %12;")
+                   : MR_ACC_8(d, 0)
+                   : "l"(a), "l"(b), "r"(accumulate), "n"(A_TRANSPOSED), "n"(B_TRANSPOSED)),
+                  emu::group_product(d, 16, NULL, a, A_TRANSPOSED, b, B_TRANSPOSED, accumulate));
 }
 
 // a from registers: the fragment of this thread's 16 x 16 part of its warp

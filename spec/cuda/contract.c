@@ -379,11 +379,11 @@ static bool check_form(const truth *t, int form, const char *line, ask a)
     for (size_t i = 0; served && i < MR_COUNT(variants); i++) {
         const variant *v = &variants[i];
         char base[1100];
-        // large cases run once; in place the blocks come in another order too
+        // large cases run once, never in awkward strides; in place blocks come in another order too
         if (i && !a.again && !a.orders && work > LARGE)
             break;
         if ((v->alias ? !can_alias(t->c) : !v->strided && i && can_alias(t->c)) ||
-            (v->strided && (a.again || !can_stride(t->c))))
+            (v->strided && (a.again || !can_stride(t->c) || (!v->apart && work > LARGE))))
             continue;
         snprintf(base, sizeof base, "%s [%s, %s]", line, forms[form].isa, v->name);
         where = base;

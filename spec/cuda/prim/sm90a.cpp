@@ -45,20 +45,20 @@ static mr_tensor_map map_of(const mr_bf16 *base, unsigned rows)
     return map;
 }
 
-template <int TRANSPOSED> static void copies(void)
+template <int TRANSPOSED, int N> static void copies(void)
 {
     mr_bf16 *a = device_values<mr_bf16>(64 * 64, bf16_at),
-            *b = device_values<mr_bf16>(128 * 64, bf16_at);
+            *b = device_values<mr_bf16>(N * 64, bf16_at);
     // what the products see
     mr_bf16 left[64 * 64];
     for (int i = 0; i < 64 * 64; i++)
         left[i] = a[TRANSPOSED ? i % 64 * 64 + i / 64 : i];
-    float *d = device_room<float>(64 * 128);
+    float *d = device_room<float>(64 * N);
     emu::forget_reports();
-    MR_LAUNCH((tiles<TRANSPOSED>), dim3(1), dim3(128), 24576 + 8, NULL, map_of(a, 64),
-              map_of(b, 128), d);
+    MR_LAUNCH((tiles<TRANSPOSED, N>), dim3(1), dim3(128), 8192 + N * 128 + 8, NULL, map_of(a, 64),
+              map_of(b, N), d);
     CHECK_SILENT();
-    compare(d, left, b, 64, 128, 64, 2);
+    compare(d, left, b, 64, N, 64, 2);
 }
 
 int main(void)
@@ -73,8 +73,10 @@ int main(void)
         layout<MR_SWIZZLE_128, 1>();
         layout<MR_SWIZZLE_64, 1>();
         layout<MR_SWIZZLE_32, 1>();
-        copies<0>();
-        copies<1>();
+        copies<0, 128>();
+        copies<1, 128>();
+        copies<1, 64>();
+        copies<1, 16>();
     }
     return check_done();
 }

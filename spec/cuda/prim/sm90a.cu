@@ -51,16 +51,16 @@ template __global__ void one_group_product<1, 1>(const mr_bf16 *, const mr_bf16 
 template __global__ void one_group_product<2, 1>(const mr_bf16 *, const mr_bf16 *, float *);
 template __global__ void one_group_product<3, 1>(const mr_bf16 *, const mr_bf16 *, float *);
 
-/* d [64, 128] = 2 a b^T, or with TRANSPOSED 2 a^T b^T, a [64, 64] and b [128, 64] brought by tensor
+/* d [64, N] = 2 a b^T, or with TRANSPOSED 2 a^T b^T, a [64, 64] and b [N, 64] brought by tensor
  * copies with the 128-byte swizzle; every product runs twice. One warp group; thread 0 starts the
  * copies. */
-template <int TRANSPOSED>
+template <int TRANSPOSED, int N>
 __global__ void tiles(const __grid_constant__ mr_tensor_map map_a,
                       const __grid_constant__ mr_tensor_map map_b, float *d)
 {
     MR_SHARED(s);
     unsigned char *tile_a = s, *tile_b = s + 8192;
-    uint64_t *full = (uint64_t *)(s + 24576);
+    uint64_t *full = (uint64_t *)(s + 8192 + N * 128);
     int t = threadIdx.x, row = t / 32 * 16 + t % 32 / 4, col = t % 4 * 2;
     if (t == 0) {
         mr_mbarrier_init(full, 1);
@@ -68,13 +68,13 @@ __global__ void tiles(const __grid_constant__ mr_tensor_map map_a,
     }
     __syncthreads();
     if (t == 0) {
-        mr_mbarrier_expect(full, 24576);
+        mr_mbarrier_expect(full, 8192 + N * 128);
         mr_tensor_copy5(tile_a, &map_a, full, 0, 0, 0, 0, 0);
         mr_tensor_copy5(tile_b, &map_b, full, 0, 0, 0, 0, 0);
     }
     mr_mbarrier_wait(full, 0);
 
-    float acc[64];
+    float acc[N / 2];
     mr_group_fence();
     for (int round = 0; round < 2; round++)
         for (int k = 0; k < 4; k++) {
@@ -87,11 +87,15 @@ __global__ void tiles(const __grid_constant__ mr_tensor_map map_a,
         }
     mr_group_commit();
     mr_group_wait<0>();
-    for (int i = 0; i < 64; i++)
-        d[(row + i / 2 % 2 * 8) * 128 + i / 4 * 8 + col + i % 2] = acc[i];
+    for (int i = 0; i < N / 2; i++)
+        d[(row + i / 2 % 2 * 8) * N + i / 4 * 8 + col + i % 2] = acc[i];
 }
 
-template __global__ void tiles<0>(const __grid_constant__ mr_tensor_map,
-                                  const __grid_constant__ mr_tensor_map, float *);
-template __global__ void tiles<1>(const __grid_constant__ mr_tensor_map,
-                                  const __grid_constant__ mr_tensor_map, float *);
+template __global__ void tiles<0, 128>(const __grid_constant__ mr_tensor_map,
+                                       const __grid_constant__ mr_tensor_map, float *);
+template __global__ void tiles<1, 128>(const __grid_constant__ mr_tensor_map,
+                                       const __grid_constant__ mr_tensor_map, float *);
+template __global__ void tiles<1, 64>(const __grid_constant__ mr_tensor_map,
+                                      const __grid_constant__ mr_tensor_map, float *);
+template __global__ void tiles<1, 16>(const __grid_constant__ mr_tensor_map,
+                                      const __grid_constant__ mr_tensor_map, float *);
