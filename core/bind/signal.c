@@ -1,8 +1,9 @@
 /* bind: moonreel.core.signal - stop requests. Licence: Apache-2.0
  *
- * catch() -> true, or false when that is so already: from now on the first SIGINT or SIGTERM is
- * remembered, the second ends the process at once.
- * pending() -> 2, 15 or nil: the signal that came first. release(): the former handling is back. */
+ * catch(calls) -> true, or false when that is so already: from now on the first SIGINT or SIGTERM
+ * is remembered, and ends long calls of the core where `calls`; the second ends the process at
+ * once. pending() -> 2, 15 or nil: the signal that came first. release(): the former handling is
+ * back. */
 #define _XOPEN_SOURCE 700
 #include "bind/room.h"
 
@@ -13,13 +14,15 @@
 static volatile sig_atomic_t first;
 static struct sigaction before[2];
 static const int numbers[2] = {SIGINT, SIGTERM};
-static bool caught;
+static bool caught, calls;
 
 static void handle(int number)
 {
     if (first)
         _exit(128 + number);
     first = number;
+    if (calls)
+        mr_interrupt_set(true);
 }
 
 static int s_catch(lua_State *L)
@@ -28,7 +31,8 @@ static int s_catch(lua_State *L)
     if (caught)
         return 1;
     first = 0;
-    // calls in flight go on: only the training loop looks at the flag
+    calls = lua_toboolean(L, 1);
+    // what the system does for a call goes on
     struct sigaction action = {.sa_handler = handle, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
     for (int i = 0; i < 2; i++)
@@ -52,15 +56,18 @@ static int s_release(lua_State *L)
         return 0;
     for (int i = 0; i < 2; i++)
         sigaction(numbers[i], &before[i], NULL);
-    caught = false;
+    if (calls)
+        mr_interrupt_set(false);
+    caught = calls = false;
     first = 0;
     return 0;
 }
 
 static const mr_bind_row signal_rows[] = {
-    MR_ROW("catch", s_catch, "(): boolean",
-           "From now on the first SIGINT or SIGTERM is remembered, the second ends the process; "
-           "false: that is so already."),
+    MR_ROW("catch", s_catch, "(calls?: boolean): boolean",
+           "From now on the first SIGINT or SIGTERM is remembered, and ends long calls of the core "
+           "with MR_E_STOPPED where `calls` is true; the second ends the process; false: that is "
+           "so already."),
     MR_ROW("pending", s_pending, "(): integer?", "The signal that came first, 2 or 15."),
     MR_ROW("release", s_release, "()", "The former handling is back."), MR_ROW_END};
 static const mr_bind_face signal_face = {"moonreel.core.signal", "Stop requests from outside.",

@@ -40,25 +40,28 @@ end
 ---@param work fun(tick: function): any
 ---@param unit string   what is counted: "rows"
 ---@param left string   what a stopped one leaves, for people: "nothing was written"
+---@param calls? boolean a signal ends long calls of the core, too; else work ticks now and then
 ---@return any result   nil when a signal ended it
 ---@return integer|nil code  then the exit code
-function longwork.run(work, unit, left)
+function longwork.run(work, unit, left, calls)
   local began, write = base.now_s(), longwork.line()
   local function tick(done, total, text)
+    -- of no total nobody knows the end yet
+    local finished = done == total and total > 0
     write(text or function() return longwork.words(done, total, unit, base.now_s() - began) end,
-      done == total and total > 0)
-    if signal.pending() and done ~= total then
+      finished)
+    if signal.pending() and not finished then
       error(stopped)
     end
   end
-  signal.catch()
+  signal.catch(calls)
   local ok, result = pcall(work, tick)
   local number = signal.pending()
   signal.release()
   if ok then
     return result
   end
-  if result == stopped then
+  if result == stopped or number and type(result) == "table" and result.code == "MR_E_STOPPED" then
     io.stderr:write("moonreel: stopped by a signal; ", left, "\n")
     return nil, 128 + number
   end

@@ -280,6 +280,7 @@ function command.run(args)
   local out = o.out or s.sampling.save_dir or "samples"
   local live = base.is_terminal(2) and o.verbose ~= 0
   local seeds, request = r.seeds or s:plain("sampling.seeds"), nil
+  local made = not base.exists(out)
   function r.sink(item, asked)
     request = asked
     base.make_dir(out)
@@ -289,7 +290,16 @@ function command.run(args)
     return output.file(stem, item, asked.save_fps)
   end
   r.progress = o.verbose ~= 0 and show_progress() or nil
-  local clips, rows = sampler:render(r), {}
+  local clips, code = require("moonreel.cli.longwork").run(function() return sampler:render(r) end,
+    "steps", "videos that were finished stay", true)
+  if not clips then
+    -- a folder that was made for nothing; it stays when something is in it
+    if made then
+      os.remove(out)
+    end
+    return code
+  end
+  local rows = {}
   if clips[1].height ~= request.height or clips[1].width ~= request.width then
     io.stderr:write(("note: frames are %d x %d, not %d x %d: whole cells of the autoencoder\n")
       :format(clips[1].height, clips[1].width, request.height, request.width))

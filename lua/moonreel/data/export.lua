@@ -24,21 +24,29 @@ local function path_reader(index)
   return function(r) return r.file end
 end
 
--- is any row a part of its file?
-local function has_parts(index)
+local TICK = 1000
+
+-- is any row a part of its file, and the most captions that one has?
+local function survey(index, tick)
+  local parts, captions = false, 1
   for i = 1, #index do
-    if index:row(i).end_us >= 0 then
-      return true
+    local r = index:row(i)
+    parts, captions = parts or r.end_us >= 0, math.max(captions, #r.captions)
+    if tick and i % TICK == 0 then
+      tick(0, 0, function() return ("looking for captions: %d of %d rows"):format(i, #index) end)
     end
   end
-  return false
+  return parts, captions
 end
 
-local function readers_of(index, names)
-  local columns, readers = index.meta.columns, {}
+-- names and readers of fields, those that are usual where none are named, and of how many captions
+local function readers_of(index, names, tick)
+  local columns, readers, captions = index.meta.columns, {}, 1
   if not names then
+    local parts
+    parts, captions = survey(index, tick)
     names = { table.unpack(usual) }
-    if has_parts(index) then
+    if parts then
       table.move(ranges, 1, #ranges, #names + 1, names)
     end
     table.move(columns, 1, #columns, #names + 1, names)
@@ -47,15 +55,7 @@ local function readers_of(index, names)
     readers[i] = name == "path" and path_reader(index)
       or row_fields.reader(name, columns, "data export")
   end
-  return names, readers
-end
-
-local function most_captions(index)
-  local most = 1
-  for i = 1, #index do
-    most = math.max(most, #index:row(i).captions)
-  end
-  return most
+  return names, readers, captions
 end
 
 -- numbers have as many digits as say exactly which number it is, of columns as many as f32 has
@@ -85,11 +85,10 @@ end
 ---@param given? table  fields: names instead of the usual ones; tick
 function export.csv(index, path, given)
   given = given or {}
-  local names, readers = readers_of(index, given.fields)
-  local further = given.fields and 1 or most_captions(index)
+  local names, readers, captions = readers_of(index, given.fields, given.tick)
   local out <close> = whole.open(path)
   local header = { table.unpack(names) }
-  for c = 2, further do
+  for c = 2, captions do
     header[#header + 1] = "text_" .. c
   end
   out.write(table.concat(header, ","), "\n")
@@ -98,11 +97,11 @@ function export.csv(index, path, given)
     for f, read in ipairs(readers) do
       fields[f] = csv_field(read(r))
     end
-    for c = 2, further do
+    for c = 2, captions do
       fields[#fields + 1] = csv_field(r.captions[c])
     end
     out.write(table.concat(fields, ","), "\n")
-    if given.tick and i % 1000 == 0 then
+    if given.tick and i % TICK == 0 then
       given.tick(i, #index)
     end
   end
@@ -127,7 +126,7 @@ end
 ---@param given? table  as of csv
 function export.jsonl(index, path, given)
   given = given or {}
-  local names, readers = readers_of(index, given.fields)
+  local names, readers = readers_of(index, given.fields, given.tick)
   local out <close> = whole.open(path)
   for i = 1, #index do
     local r = index:row(i)
@@ -136,7 +135,7 @@ function export.jsonl(index, path, given)
         .. "try: data export csv"):format(index.meta.path, i, r.file))
     end
     out.write(json.encode(object(r, names, readers)), "\n")
-    if given.tick and i % 1000 == 0 then
+    if given.tick and i % TICK == 0 then
       given.tick(i, #index)
     end
   end
@@ -149,7 +148,7 @@ end
 ---@param given? table     shard_bytes: a shard is closed once it holds as much (1 GB); tick
 ---@return integer shards
 function export.shards(index, folder, given)
-  local names, readers = readers_of(index)
+  local names, readers = readers_of(index, nil, given and given.tick)
   return shards.write(index, folder, function(r) return object(r, names, readers) end, given or {})
 end
 

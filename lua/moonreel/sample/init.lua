@@ -258,24 +258,34 @@ local function show(self, r, z, clip, skip, kept)
   return last
 end
 
+-- what was begun goes, when a rendering ends early, too
+local sinks = {__close = function(list)
+  for _, one in ipairs(list) do
+    if one.close then
+      one:close()
+    end
+  end
+end}
+
 -- all loops of at most B items
 local function render_batch(self, r, items)
   local auto, before, clips = self.pipe.autoencoder, {}, {}
+  local open <close> = setmetatable({}, sinks)
   for b, item in ipairs(items) do
     item.conditions = conditions.new(self.codec, item, r, self.settings.compat ~= nil)
-    clips[b] = r.sink and r.sink(item, r) or output.collect(item, r)
+    open[b] = r.sink and r.sink(item, r) or output.collect(item, r)
   end
   for loop = 0, r.loop - 1 do
     local z = render_latents(self, r, items, loop, before)
     for b, item in ipairs(items) do
-      before[b] = show(self, r, z:slice(0, b - 1, b):reshape{table.unpack(z.shape, 2)}, clips[b],
+      before[b] = show(self, r, z:slice(0, b - 1, b):reshape{table.unpack(z.shape, 2)}, open[b],
         loop > 0 and auto:head(r.condition_length) or 0, item.conditions:kept(loop))
     end
     -- the collector sees handles of tensors, not their memory
     collectgarbage()
   end
-  for b, clip in ipairs(clips) do
-    items[b].conditions, clips[b] = nil, clip:finish()
+  for b, one in ipairs(open) do
+    items[b].conditions, clips[b] = nil, one:finish()
   end
   return clips
 end
@@ -303,7 +313,8 @@ end
 --- Render every prompt with every seed.
 ---@param given table  prompts; the rest defaults to the settings, help(sampler.render) lists it.
 ---   sink(item, request) may give an object whose write(pixels u8 [n, 3, H, W]) takes frames in
----   order and whose finish() gives what render returns for it: memory is then that of one piece
+---   order and whose finish() gives what render returns for it: memory is then that of one piece;
+---   its close(), where it has one, is called at the end, also of a rendering that fails
 ---@return table  clips, prompts slowest: {prompt, seed, index, number, frames, height, width, fps,
 ---   pixels = u8 [T][3][H][W]}
 function Sampler:render(given)

@@ -41,11 +41,13 @@ end
 local File = {}
 File.__index = File
 
---- Frames written to a file: one as PNG, more as MP4. Closed before finish(), nothing is left.
+--- Frames written to a file: one as PNG, more as MP4. To be closed: without finish() nothing is
+-- left of it.
 ---@param stem string  path without extension
 ---@param item table   as for collect
 ---@param fps number   of the file
----@return table       write(pixels), finish() -> as of collect, with path in place of pixels
+---@return table       write(pixels), finish() -> as of collect, with path in place of pixels;
+---   close()
 function output.file(stem, item, fps)
   return setmetatable({stem = stem, facts = facts(item, fps)}, File)
 end
@@ -87,6 +89,12 @@ function File:finish()
     data.png(f.path, self.first, {height = f.height, width = f.width})
   end
   return f
+end
+
+function File:close()
+  if self.encoder then
+    self.encoder:close()
+  end
 end
 
 return output

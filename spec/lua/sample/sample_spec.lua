@@ -5,6 +5,7 @@ local demo_data = dofile "spec/support/demo_data.lua"
 local json = require "moonreel.core.json"
 local process = require "moonreel.core.process"
 local sample = require "moonreel.sample"
+local signalled = dofile "spec/support/signalled.lua"
 
 local out = demo_data.scratch()
 local run
@@ -222,6 +223,27 @@ describe("sample", function()
     local facts = require("moonreel.data").scan(out .. "/still/sample_0000.png")
     assert.equal(16, facts.height)
     assert.equal(24, facts.width)
+  end)
+
+  it("leaves nothing half written when a signal stops it, nor a folder for nothing", function()
+    -- the file is open, and the next piece of the video is under way
+    local done = signalled("INT", [[
+      local output = require "moonreel.sample.output"
+      local file = output.file
+      function output.file(...)
+        local one = file(...)
+        local write = one.write
+        function one:write(pixels)
+          write(self, pixels)
+          send()
+        end
+        return one
+      end]], {"sample", train(), "--prompt", "a red circle", "--loop", "2",
+      "--condition-frame-length", "2", "--num-frames", "6", "--steps", "1", "--save-dir",
+      out .. "/stopped"})
+    assert.equal(130, done.exit, done.output)
+    assert.matches("stopped by a signal; videos that were finished stay\n$", done.output)
+    assert.is_false(base.exists(out .. "/stopped"))
   end)
 
   it("takes a recipe for its newest run, and refuses odd values by name", function()

@@ -5,9 +5,10 @@
 ---@class moonreel.core.signal
 local signal = {}
 
---- From now on the first SIGINT or SIGTERM is remembered, the second ends the process; false: that is so already.
+--- From now on the first SIGINT or SIGTERM is remembered, and ends long calls of the core with MR_E_STOPPED where `calls` is true; the second ends the process; false: that is so already.
+---@param calls? boolean
 ---@return boolean
-function signal.catch() end
+function signal.catch(calls) end
 
 --- The signal that came first, 2 or 15.
 ---@return integer?

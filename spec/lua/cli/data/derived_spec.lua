@@ -87,6 +87,25 @@ describe("moonreel data filter", function()
   end)
 end)
 
+describe("moonreel data join", function()
+  it("stops while its table is read, of which nobody knows the end", function()
+    base.replace_file(dir .. "/long.csv", "path,text\n" .. ("01.mkv,one\n"):rep(3000))
+    local done = signalled("INT", [[
+      local core = require "moonreel.core.index"
+      local read, n = core.read_table, 0
+      function core.read_table(file, each)
+        return read(file, function(row)
+          n = n + 1
+          if n == 5 then send() end
+          if n == 2900 then print("read all of it") end
+          each(row)
+        end)
+      end]], { "data", "join", dir .. "/a.mrx", dir .. "/long.csv", "-o", dir .. "/s.mrx" })
+    assert.equal(130, done.exit, done.output)
+    assert.equal("moonreel: stopped by a signal; nothing was written\n", done.output)
+  end)
+end)
+
 describe("moonreel data merge", function()
   it("puts indexes one after the other", function()
     assert.matches("m.mrx: 12 of 12 rows", (run "merge @/b.mrx @/a.mrx -o @/m.mrx"))
