@@ -26,8 +26,8 @@ describe("datasets.demo.run", function()
     require("moonreel.data").ingest(here .. "/clips/demo.csv", here .. "/demo.mrx")
     local code, told = script("run.lua", "--json", "--out", here .. "/result",
       "outputs=" .. here .. "/outputs",
-      "data_path=" .. here .. "/demo.mrx", "steps=8", "threads=1", "num_sampling_steps=2",
-        "cfg_scale=1", "sampling.seeds=[5]")
+      "data_path=" .. here .. "/demo.mrx", "steps=8", "threads=1", "num_workers=1",
+        "num_sampling_steps=2", "cfg_scale=1", "sampling.seeds=[5]")
     assert.equal(1, code)
     local result = json.decode(told)
     assert.is_false(result.ok)
@@ -46,7 +46,7 @@ describe("datasets.demo.run", function()
 
   it("learns its latent first, and measures what comes back of fresh clips", function()
     local words = { "--json", "--recipe", "tiny/demo_latent", "--out", here .. "/latent",
-      "outputs=" .. here .. "/outputs", "threads=1", "warmup_steps=1",
+      "outputs=" .. here .. "/outputs", "threads=1", "num_workers=1", "warmup_steps=1",
       "data_path=" .. here .. "/demo.mrx", "steps=1", "stages.clips.num_sampling_steps=1",
       "stages.clips.cfg_scale=1", "stages.clips.sampling.seeds=[5]" }
     for stage, record in pairs { pictures = "model", frames = "model", clips = "vae" } do

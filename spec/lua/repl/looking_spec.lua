@@ -32,7 +32,7 @@ describe("looking at", function()
   end)
 
   describe("a run", function()
-    local small = { "steps=4", "ckpt_every=2", "warmup_steps=0", "threads=1",
+    local small = { "steps=4", "ckpt_every=2", "warmup_steps=0", "threads=1", "num_workers=1",
       "dtype=fp32", "model.depth=11", "model.hidden_size=32", "model.num_heads=2",
       "text_encoder.width=32", "model.caption_channels=32", "text_encoder.rows=64" }
     setup(function()

@@ -18,7 +18,8 @@ local out = demo_data.scratch()
 local function words(before, trouble, ...)
   local list = table.move(before, 1, #before, 1, {})
   for _, word in ipairs { process.program(), "spec/support/troubled_run.lua", trouble,
-    "dataset.data_path=" .. demo_data.path(), "threads=1", "warmup_steps=2", "log_every=1000",
+    "dataset.data_path=" .. demo_data.path(), "threads=1", "num_workers=1", "warmup_steps=2",
+    "log_every=1000",
     "model.depth=1", "model.hidden_size=32", "model.num_heads=2", "text_encoder.width=32",
     "model.caption_channels=32", ... } do
     list[#list + 1] = word

@@ -12,7 +12,8 @@ local out = demo_data.scratch()
 
 local function bake(...)
   return settings.bake("recipes/tiny/demo.lua",
-    {"dataset.data_path=" .. demo_data.path(), "outputs=" .. out, "threads=1", "warmup_steps=2",
+    {"dataset.data_path=" .. demo_data.path(), "outputs=" .. out, "threads=1", "num_workers=1",
+    "warmup_steps=2",
     "model.depth=1", "model.hidden_size=32", "model.num_heads=2", "text_encoder.width=32",
       "model.caption_channels=32", ...})
 end
@@ -444,7 +445,7 @@ describe("trainer.loop", function()
           if r.step == 3 then send() end
           return more
         end]], {"train", "recipes/tiny/demo.lua", "dataset.data_path=" .. demo_data.path(),
-        "outputs=" .. out, "name=" .. signal, "threads=1", "model.depth=1",
+        "outputs=" .. out, "name=" .. signal, "threads=1", "num_workers=1", "model.depth=1",
         "model.hidden_size=32", "model.num_heads=2", "text_encoder.width=32",
         "model.caption_channels=32"})
       assert.equal(code, r.exit, r.output)

@@ -147,8 +147,8 @@ describe("stages of an autoencoder and a model on its latents", function()
       add("model.depth", "1")
       add("model.num_heads", "2")
     end
-    for _, word in ipairs { "steps=2", "warmup_steps=1", "threads=1", "outputs=" .. out,
-        "data_path=" .. demo_data.path(), ... } do
+    for _, word in ipairs { "steps=2", "warmup_steps=1", "threads=1", "num_workers=1",
+        "outputs=" .. out, "data_path=" .. demo_data.path(), ... } do
       list[#list + 1] = prefix .. word
     end
     return list

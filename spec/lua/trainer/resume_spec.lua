@@ -12,7 +12,8 @@ local function arguments(out, name, ...)
   return {process.program(), "train", "recipes/tiny/demo.lua",
     "dataset.data_path=" .. demo_data.path(), "outputs=" .. out,
     "name=" .. name, "steps=" .. STEPS, "warmup_steps=3", "ckpt_every=5",
-      "threads=2", "log_every=60", ...}
+      "threads=2", "num_workers=1", "log_every=60", "model.depth=1", "model.hidden_size=32",
+      "model.num_heads=2", "text_encoder.width=32", "model.caption_channels=32", ...}
 end
 
 local function train(out, name, ...)

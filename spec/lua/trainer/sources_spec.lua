@@ -30,8 +30,9 @@ describe("a run of several sources", function()
 
   local function train(name, steps, ...)
     local s = settings.bake("recipes/tiny/demo.lua", { "dataset.data_path=none", "outputs=" .. out,
-      "threads=1", "warmup_steps=2", "name=" .. name, "steps=" .. steps, "model.depth=1",
-      "model.hidden_size=32", "model.num_heads=2", "text_encoder.width=32",
+      "threads=1", "num_workers=1", "warmup_steps=2", "name=" .. name,
+      "steps=" .. steps, "model.depth=1", "model.hidden_size=32",
+      "model.num_heads=2", "text_encoder.width=32",
       "model.caption_channels=32", ... })
     local lines = {}
     local ok, result = pcall(trainer.run, s, { write = function(line)

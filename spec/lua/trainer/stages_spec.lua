@@ -46,7 +46,8 @@ return require("moonreel.cli.dispatch").run(arg)
 ]]
 
 local RECIPE = [[return recipe {
-  threads = 1, ckpt_every = 4, warmup_steps = 2, log_every = 1000,
+  threads = 1, num_workers = 1, ckpt_every = 4, warmup_steps = 2, log_every = 1000,
+  bucket_config = { ["32px"] = { [1] = { 0.2, 8 }, [6] = { 0.2, 6 } } },
   model = { depth = 1, hidden_size = 32, num_heads = 2, caption_channels = 32 }, text_encoder = { width = 32 },
   stages = {
     { name = "a", recipe = "tiny/demo", steps = 0, epochs = 1 },

@@ -18,7 +18,8 @@ describe("a run with T5", function()
 
   local function bake(...)
     return settings.bake(out .. "/t5.lua", { "dataset.data_path=" .. demo_data.path(),
-      "outputs=" .. out, "threads=1", "steps=2", "model.depth=1", "model.hidden_size=32",
+      "outputs=" .. out, "threads=1", "num_workers=1", "steps=2",
+      "model.depth=1", "model.hidden_size=32",
       "model.num_heads=2", "model.caption_channels=32", "model.model_max_length=40", ... })
   end
 
