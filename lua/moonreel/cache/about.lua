@@ -2,6 +2,7 @@
 -- Two caches of which all this is equal hold the same bits.
 -- @module moonreel.cache.about
 local base = require "moonreel.core.base"
+local blame = require "moonreel.settings.blame"
 local ckpt = require "moonreel.ckpt"
 local json = require "moonreel.core.json"
 local kinds = require "moonreel.recipe.kinds"
@@ -117,6 +118,19 @@ function about.decode(text, where)
       where, good and type(rows) == "table" and tostring(rows.format) or "none", about.FORMAT))
   end
   return rows
+end
+
+--- Refuse to store what is a part of the step: no cache holds it.
+---@param s table  settings; save_text_features: texts are stored too
+---@param pipe mr.Pipeline
+function about.check(s, pipe)
+  if not pipe.autoencoder.apart then
+    blame.raise(s, "vae.type", "MR_E_RECIPE", "vae.type = %s is a part of the step, which no cache "
+      .. "holds", s.vae.type)
+  elseif s.save_text_features and not pipe.text.apart then
+    blame.raise(s, "text_encoder.type", "MR_E_RECIPE", "text_encoder.type = %s is a part of the "
+      .. "step, which no cache holds; try: save_text_features = false", s.text_encoder.type)
+  end
 end
 
 return about

@@ -221,15 +221,6 @@ local function meshes_of(options)
   return list
 end
 
--- the bucket whose step takes longest
-local function slowest_of(p)
-  local slowest
-  for _, b in ipairs(p.buckets) do
-    slowest = (not slowest or b.seconds.step > slowest.seconds.step) and b or slowest
-  end
-  return slowest
-end
-
 -- the plan of a run with rates by what its steps took, where it ran here
 local function by_run(p, settings, given, dir)
   local calibrate = require "moonreel.plan.calibrate"
@@ -254,7 +245,7 @@ local function write_trace(path, p)
       how = b.schedule }
   end
   -- the longest once more, while a checkpoint is written
-  local slowest = slowest_of(p)
+  local slowest = p.slowest
   if not p.mesh.machine.cpu then
     local save = require("moonreel.plan.course").save(p)
     steps[#steps + 1] = { name = require("moonreel.plan").bucket_name(slowest) .. ", saving",
@@ -319,6 +310,9 @@ function command.run(args)
   if options.fit or options.balance or options.solve then
     return solve(parsed, list, mesh, compiled)
   end
+  if options.why or options.schedule or options.trace then
+    one_of(parsed, list)
+  end
   local plans, fits = {}, true
   for i, one in ipairs(list) do
     local surveys = one.settings.bucket_config and surveys_of(one.settings, options) or nil
@@ -336,18 +330,15 @@ function command.run(args)
       stage = one.name or options.stage, stall_share = share, stall_s = seconds })
     plans[i], fits = p, fits and p.largest.fits
   end
-  if options.why or options.schedule or options.trace or options.html then
-    one_of(parsed, list)
-  end
   if options.html then
     require("moonreel.core.base").replace_file(options.html,
-      require("moonreel.plan.page").html(plans[1], slowest_of(plans[1])))
+      require("moonreel.plan.page").html(plans))
   end
   if options.trace then
     write_trace(options.trace, plans[1])
   end
   if options.schedule then
-    show.schedule(plans[1], slowest_of(plans[1]), options)
+    show.schedule(plans[1], plans[1].slowest, options)
   elseif options.json then
     local json = require "moonreel.core.json"
     local out = json.array()
@@ -358,7 +349,7 @@ function command.run(args)
   elseif #plans > 1 then
     io.write(show.stages(plans))
   elseif options.why then
-    io.write(show.why(plans[1], slowest_of(plans[1])))
+    io.write(show.why(plans[1], plans[1].slowest))
   else
     io.write(show.text(plans[1]))
   end

@@ -51,13 +51,7 @@ local function open_models(r)
   local s = r.settings
   r.device = r:keep(blame.field(s, "device", E.device, s.device, s.threads))
   r.pipe = blame.record(s, "model", pipeline.of, s, pipeline.dtype(s, r.device))
-  if not r.pipe.autoencoder.apart then
-    blame.raise(s, "vae.type", "MR_E_RECIPE", "vae.type = %s is a part of the step, which no cache "
-      .. "holds", s.vae.type)
-  elseif s.save_text_features and not r.pipe.text.apart then
-    blame.raise(s, "text_encoder.type", "MR_E_RECIPE", "text_encoder.type = %s is a part of the "
-      .. "step, which no cache holds; try: save_text_features = false", s.text_encoder.type)
-  end
+  about.check(s, r.pipe)
   r.codec = r:keep(blame.field(s, "vae.from_pretrained", codec.new, r.pipe, nil, r.device))
   if s.save_text_features then
     r:keep(blame.field(s, "text_encoder.from_pretrained", embed.new, r.pipe, r.device,

@@ -66,20 +66,26 @@ local function longest(p, weights, mean, n)
   return expected / mean
 end
 
--- steps of every epoch, as far as they are known, and who says so
+-- Steps of the run, those that end in each epoch that was counted, and who says so. A step goes on
+-- with batches of the next epoch; only the last one may be short.
 local function steps_of(p, settings, surveys, stage)
-  local together, epochs = p.mesh:micros(settings), {}
+  local together, epochs, batches, last, steps = p.mesh:micros(settings), {}, 0, 0, 0
   for e, survey in ipairs(surveys or {}) do
-    epochs[e] = -(-select(2, batches_of(survey)) // together)
+    last = select(2, batches_of(survey))
+    batches = batches + last
+    epochs[e] = -(-batches // together) - steps
+    steps = steps + epochs[e]
   end
-  if settings.steps > 0 then
+  -- an extraction passes over all epochs that differ, whatever the steps of a training
+  local extracts = settings.job == "extract"
+  local passes = extracts and settings.dataset.draw_epochs > 0
+    and math.min(settings.dataset.draw_epochs, settings.epochs) or settings.epochs
+  if settings.steps > 0 and not extracts then
     return settings.steps, epochs, "the recipe"
   elseif #epochs > 0 then
-    local sum = 0
-    for e = 1, settings.epochs do
-      sum = sum + epochs[math.min(e, #epochs)]
-    end
-    return sum, epochs, ("%d epochs of %s"):format(settings.epochs, surveys[1].index)
+    -- later epochs are as long as the last that was counted
+    steps = -(-(batches + last * math.max(0, passes - #epochs)) // together)
+    return steps, epochs, ("%d epochs of %s"):format(passes, surveys[1].index)
   end
   local known = published.steps(settings, stage)
   return known, epochs, known and published.STEPS_SOURCE
@@ -136,8 +142,9 @@ function course.of(p, settings, given)
   c.gpu_hours = c.hours * p.mesh.ranks
   local price = p.mesh.machine.price_hour
   c.cost = price and c.gpu_hours * price
+  -- the last step is saved in any case
   local kept, saves = settings.keep_n_latest or KEPT, settings.ckpt_every > 0
-    and steps // settings.ckpt_every + 1 or 1
+    and -(-steps // settings.ckpt_every) or 1
   c.disk_bytes = c.checkpoint_bytes * (kept > 0 and math.min(kept, saves) or saves)
   add_failures(c, p, given)
   return c

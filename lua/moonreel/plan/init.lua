@@ -1,10 +1,12 @@
 --- What a recipe's run takes on a mesh of GPUs, before it runs: bytes by kind, seconds by part, and
 -- with an index what each epoch holds. Bytes are those of the layouts of the trainer's own graphs.
 -- @module moonreel.plan
+local about = require "moonreel.cache.about"
 local blame = require "moonreel.settings.blame"
 local buckets = require "moonreel.data.buckets"
 local pipeline = require "moonreel.models.pipeline"
 local schedule = require "moonreel.plan.schedule"
+local setup = require "moonreel.trainer.setup"
 local sharing = require "moonreel.optim.ranks"
 local simulate = require "moonreel.plan.simulate"
 
@@ -282,6 +284,9 @@ end
 
 -- what has to be there before anything can be said
 local function check(settings)
+  if settings.job == "train" then
+    setup.check_end(settings)
+  end
   if not settings.bucket_config then
     blame.raise(settings, "bucket_config", "MR_E_RECIPE", "bucket_config is none: nothing says "
       .. "which shapes to plan; try: bucket_config = { [\"240p\"] = { [16] = { 1.0, 4 } } }")
@@ -386,6 +391,9 @@ function plan.open(settings, given)
     mesh, assumed = mesh:of(settings)
   end
   local models = blame.record(settings, "model", given.compiled.of, given.compiled, settings)
+  if models.job == "extract" then
+    about.check(settings, models.pipe)
+  end
   mesh:check(settings, models.pipe.model.config.num_heads)
   local buckets_here = buckets_of_table(settings)
   local shares = given.compiled:share(settings, models, mesh, buckets_here[1])
@@ -434,7 +442,8 @@ end
 ---@param given table     as plan.open; survey: of plan.survey, or nil: every bucket of the recipe's
 ---   table
 ---@return table plan  name, hash, mesh, dtype, trained, parameters, buckets (as Open:row gives
----   them), largest (the bucket with most bytes), shares (of Compiled:share), notes
+---   them), largest (the bucket with most bytes), slowest (whose step takes longest),
+---   shares (of Compiled:share), notes
 function plan.of(settings, given)
   local open, survey = plan.open(settings, given), given.survey
   local list = open:buckets(survey and survey.buckets)
@@ -442,7 +451,7 @@ function plan.of(settings, given)
     blame.raise(settings, "bucket_config", "MR_E_DATA", "no sample fits any bucket%s",
       survey and ": " .. plan.dropped_text(survey.dropped) or "")
   end
-  local out, largest, samples, batches = {}, nil, 0, 0
+  local out, largest, slowest, samples, batches = {}, nil, nil, 0, 0
   for i, b in ipairs(list) do
     local row = open:row(b)
     if survey then
@@ -455,6 +464,7 @@ function plan.of(settings, given)
   local programs = keep_others(out, settings, mesh.machine)
   for _, row in ipairs(out) do
     largest = (not largest or row.total > largest.total) and row or largest
+    slowest = (not slowest or row.seconds.step > slowest.seconds.step) and row or slowest
   end
   local notes = notes_of(mesh, models, #open.table > #list and not survey, guessed_ops(out))
   table.move(open.assumed, 1, #open.assumed, #notes + 1, notes)
@@ -465,7 +475,8 @@ function plan.of(settings, given)
   return { name = settings.name or tostring(settings.recipe), hash = settings.hash, mesh = mesh,
     dtype = models.dtype, trained = models.trained, parameters = models.all,
     shares = open.shares, saved_bytes = models.saved, buckets = out, largest = largest,
-    notes = notes, survey = survey, samples = survey and samples, batches = survey and batches }
+    slowest = slowest, notes = notes, survey = survey, samples = survey and samples,
+    batches = survey and batches }
 end
 
 --- The bucket as people name it: 144p 51x144x256.

@@ -8,18 +8,20 @@ local timeline = require "moonreel.plan.timeline"
 local page = {}
 
 local STYLE = [[
-body { font: 14px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 60em; padding: 0 1em;
+body { font: 14px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 66em; padding: 0 1em;
   color: #222; background: #fff; }
 h1 { font-size: 1.4em; } h2 { font-size: 1.1em; margin-top: 2em; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 td, th { padding: .1em .6em; text-align: right; } th { font-weight: 600; }
-td:first-child, th:first-child { text-align: left; }
+td, th { white-space: nowrap; } td:first-child, th:first-child { text-align: left; }
+td:has(.bar) { text-align: left; } p, li { overflow-wrap: anywhere; }
 .bar { display: flex; height: 1.1em; width: 22em; background: #eee; }
 .bar i { display: block; height: 100%; }
 .row { position: relative; height: 1.4em; background: #f4f4f4; margin: .2em 0; }
 .row i { position: absolute; top: 0; height: 100%; min-width: 1px; }
 .row b { position: absolute; left: .3em; font-weight: 400; color: #555; }
-.no { color: #b00020; } svg { background: #f4f4f4; }]]
+.no { color: #b00020; } section { border-top: 1px solid #ccc; margin-top: 3em; }
+svg { background: #f4f4f4; }]]
 
 -- colours of what runs, and of what lies in memory
 local colours = { encode = "#9467bd", forward = "#1f77b4", recompute = "#aec7e8",
@@ -49,17 +51,18 @@ local function bar(parts)
   return '<div class="bar">' .. table.concat(out) .. "</div>"
 end
 
+-- what lies beside the memory of the device has no bar in it
 local function memory_table(p)
-  local row, out = p.largest, {}
+  local row, m, out = p.largest, p.mesh.machine, {}
   for _, kind in ipairs(plan.kinds) do
     local bytes = row.bytes[kind[1]] or 0
     if bytes > 0 then
-      out[#out + 1] = cells("td", { escape(kind[2]), listing.size(bytes), kind[3],
-        bar { { bytes / p.mesh.machine.memory_bytes, kind[3] == "device" and "#1f77b4"
-          or "#bcbd22", kind[2] } } })
+      local inside = m.cpu or kind[3] == "device"
+      out[#out + 1] = cells("td", { escape(kind[2]), listing.size(bytes), inside and "" or kind[3],
+        inside and bar { { bytes / m.memory_bytes, "#1f77b4", kind[2] } } or "" })
     end
   end
-  return "<table>" .. cells("th", { "what", "bytes", "where", "of the memory" })
+  return "<table>" .. cells("th", { "what", "bytes", "", "of the memory" })
     .. table.concat(out) .. "</table>\n"
 end
 
@@ -73,9 +76,9 @@ local function profile_picture(row)
     points[i] = ("%.1f,%.1f"):format((i - 1) / (#row.profile - 1) * 800, 160 - 150 * bytes
       / math.max(most, 1))
   end
-  return ('<svg width="100%%" viewBox="0 0 800 160" role="img"><title>activations over the step, '
-    .. 'at most %s</title><polygon points="0,160 %s 800,160" fill="#1f77b4"/></svg>\n'):format(
-    listing.size(most), table.concat(points, " "))
+  return ('<svg width="100%%" viewBox="0 0 800 160" role="img"><polygon '
+    .. 'points="0,160 %s 800,160" fill="#1f77b4"/></svg>\n<p>at most %s; from the first op of the '
+    .. 'step to its last</p>\n'):format(table.concat(points, " "), listing.size(most))
 end
 
 local PARTS = { "encode", "forward", "recompute", "backward", "exchange", "exposed", "slowest",
@@ -126,23 +129,23 @@ local function timeline_rows(row)
   return table.concat(out)
 end
 
---- A plan as a page.
----@param p table  of plan.of
----@param slowest table  the bucket whose time line is shown
----@return string html
-function page.html(p, slowest)
-  local out = {}
+-- how long the whole run takes, and what it costs
+local function course_text(p)
+  local c, gpus = p.course, not p.mesh.machine.cpu
+  return ("<p>%s steps (%s): %s%s%s</p>\n"):format(show.count(c.steps), escape(c.from),
+    show.hours(c.hours), gpus and (", %s GPU hours"):format(show.count(c.gpu_hours)) or "",
+    c.cost and (", cost %s"):format(show.count(c.cost)) or "")
+end
+
+-- all of one plan
+local function section(p)
+  local out, slowest = {}, p.slowest
   local function put(form, ...) out[#out + 1] = form:format(...) end
-  put('<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n<title>%s</title>\n'
-    .. '<style>%s</style></head><body>\n', escape(p.name), STYLE)
-  put("<h1>%s on %s</h1>\n<p>%s parameters, of them %s train, in %s, ZeRO %d</p>\n",
-    escape(p.name), escape(p.mesh:text()), show.count(p.parameters), show.count(p.trained),
-    p.dtype, p.mesh.zero)
-  if p.course then
-    put("<p>%s steps (%s): %.1f hours, %.1f GPU hours%s</p>\n", show.count(p.course.steps),
-      escape(p.course.from), p.course.hours, p.course.gpu_hours,
-      p.course.cost and (", cost %s"):format(show.count(p.course.cost)) or "")
-  end
+  put("<p>%s parameters, of them %s train, in %s%s</p>\n", show.count(p.parameters),
+    show.count(p.trained), p.dtype, p.mesh.ranks > 1 and (", ZeRO %d"):format(p.mesh.zero) or "")
+  put("%s", p.course and course_text(p) or "")
+  local bad = show.too_large(p)
+  put("%s", bad and ('<p class="no">%s</p>\n'):format((escape(bad):gsub("\n", "<br/>"))) or "")
   put("<h2>Memory of one rank: %s of %s, in bucket %s</h2>\n", listing.size(p.largest.total),
     listing.size(p.mesh.machine.memory_bytes), escape(plan.bucket_name(p.largest)))
   put("%s", memory_table(p))
@@ -154,7 +157,46 @@ function page.html(p, slowest)
   for _, note in ipairs(p.notes) do
     put("<li>%s</li>\n", escape(note))
   end
-  put("</ul>\n</body></html>\n")
+  put("</ul>\n")
+  return table.concat(out)
+end
+
+-- a row per stage and a total
+local function stage_table(plans)
+  local columns, rows = show.stage_table(plans)
+  local titles, out = {}, {}
+  for i, column in ipairs(columns) do
+    titles[i] = column.title or column.key
+  end
+  for i, row in ipairs(rows) do
+    local values = {}
+    for k, column in ipairs(columns) do
+      local value = row[column.key]
+      values[k] = value and escape(column.format and column.format(value, row) or value) or ""
+    end
+    out[i] = cells("td", values)
+  end
+  return "<table>" .. cells("th", titles) .. table.concat(out) .. "</table>\n"
+end
+
+--- Plans as a page: one, or the stages of a recipe with their sum.
+---@param plans table[]  of plan.of, several with stage
+---@return string html
+function page.html(plans)
+  local out, first = {}, plans[1]
+  local function put(form, ...) out[#out + 1] = form:format(...) end
+  put('<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n<title>%s</title>\n'
+    .. '<style>%s</style></head><body>\n', escape(first.name), STYLE)
+  put("<h1>%s on %s</h1>\n", escape(first.name), escape(first.mesh:text()))
+  if #plans == 1 then
+    put("%s", section(first))
+  else
+    put("%s", stage_table(plans))
+    for _, p in ipairs(plans) do
+      put("<section><h1>Stage %s</h1>\n%s</section>\n", escape(p.stage), section(p))
+    end
+  end
+  put("</body></html>\n")
   return table.concat(out)
 end
 

@@ -190,8 +190,10 @@ function show.too_large(p)
   return table.concat(lines, "\n")
 end
 
--- a length of time for people
-local function hours(h)
+--- A length of time for people.
+---@param h number  hours
+---@return string
+function show.hours(h)
   if h < 1 / 60 then
     return ("%.0f s"):format(h * 3600)
   elseif h < 1 then
@@ -200,14 +202,18 @@ local function hours(h)
   return h < 100 and ("%.1f h"):format(h) or show.count(h) .. " h"
 end
 
+-- GPU hours, or what they cost: a short run has little of them
+local function amount(v) return v < 10 and ("%.2g"):format(v) or show.count(v) end
+
 local function course_lines(p, put)
   local c, m = p.course, p.mesh.machine
   put("the whole run: %s steps (%s), %s of %s on average%s", show.count(c.steps), c.from,
-    hours(c.hours), show.seconds(c.step_s), c.mixed and "" or ", each bucket counted alike")
-  if p.mesh.ranks > 1 and not m.cpu then
-    put("  %s GPU hours%s; if ranks drew buckets freely, the slowest of each step would leave %s "
-      .. "of the speed", show.count(c.gpu_hours), c.cost and (", %s at %.4g an hour"):format(
-      show.count(c.cost), m.price_hour) or "", percent(c.free))
+    show.hours(c.hours), show.seconds(c.step_s), c.mixed and "" or ", each bucket counted alike")
+  if not m.cpu then
+    put("  %s GPU hours%s%s", amount(c.gpu_hours), c.cost and (", %s at %.4g an hour"):format(
+      amount(c.cost), m.price_hour) or "", p.mesh.ranks > 1 and ("; if ranks drew buckets "
+      .. "freely, the slowest of each step would leave %s of the speed"):format(percent(c.free))
+      or "")
   end
   local steps = {}
   for e, n in ipairs(c.epochs) do
@@ -220,14 +226,14 @@ local function course_lines(p, put)
     size(c.checkpoint_bytes), size(c.disk_bytes), c.samples_s)
   if c.failures then
     put("  %.2g failures expected, %s lost with a save every %s (%s steps)", c.failures,
-      hours(c.lost_hours), hours(c.interval_s / 3600), show.count(c.interval))
+      show.hours(c.lost_hours), show.hours(c.interval_s / 3600), show.count(c.interval))
   end
   if c.drawn then
     local d = c.drawn
     put("  one draw of all chances: %s; %s wait for the slowest rank, %s for data, %s save, %s "
-      .. "are done again after %.0f failures", hours(d.seconds / 3600), hours(d.slowest / 3600),
-      hours(d.stalled / 3600), hours(d.saving / 3600),
-      hours((d.lost + d.restarting) / 3600), d.failures)
+      .. "are done again after %.0f failures", show.hours(d.seconds / 3600),
+      show.hours(d.slowest / 3600), show.hours(d.stalled / 3600), show.hours(d.saving / 3600),
+      show.hours((d.lost + d.restarting) / 3600), d.failures)
   end
 end
 
@@ -332,8 +338,8 @@ end
 
 --- A row per stage and a total.
 ---@param plans table[]  of plan.of, each with stage and, where steps are known, course
----@return string
-function show.stages(plans)
+---@return table[] columns, table[] rows  as moonreel.text.table takes them
+function show.stage_table(plans)
   local rows, total = {}, { stage = "total", steps = 0, hours = 0, gpu_hours = 0, known = true }
   for i, p in ipairs(plans) do
     local c = p.course or {}
@@ -354,15 +360,22 @@ function show.stages(plans)
     end }, { key = "at", title = "in bucket" },
     { key = "steps", right = true, format = show.count },
     { key = "step", title = "a step", right = true, format = show.seconds },
-    { key = "hours", right = true, format = hours },
+    { key = "hours", right = true, format = show.hours },
     { key = "gpu_hours", title = "GPU hours", right = true, format = show.count } }
   if total.cost then
     columns[#columns + 1] = { key = "cost", right = true, format = show.count }
   end
   columns[#columns + 1] = { key = "disk", right = true, format = size }
+  return columns, rows
+end
+
+--- The same as text, with what does not fit and all notes.
+---@param plans table[]
+---@return string
+function show.stages(plans)
   local mesh = plans[1].mesh
   local lines = { ("%s on %s, stage by stage:\n"):format(plans[1].name, mesh:text()),
-    printer.text(columns, rows) }
+    printer.text(show.stage_table(plans)) }
   local told = {}
   for _, p in ipairs(plans) do
     local bad = show.too_large(p)

@@ -49,6 +49,15 @@ end
 local silent = {append = function() end, sync = function() end, close = function() end,
   waiting = function() return 0, "", 0 end}
 
+--- Refuse a training that nothing ends.
+---@param s table  settings
+function setup.check_end(s)
+  if s.steps == 0 and s.epochs == 0 then
+    blame.raise(s, "epochs", "MR_E_RECIPE", "epochs = 0 and steps = 0: nothing says when to stop; "
+      .. "try: epochs = 1, or steps = 1000")
+  end
+end
+
 --- Refuse settings that nothing reads.
 function setup.check(r)
   local s = r.settings
@@ -78,10 +87,7 @@ function setup.check(r)
   if unknown then
     refuse(unknown.path, "%s", unknown.text)
   end
-  if s.steps == 0 and s.epochs == 0 then
-    refuse("epochs", "epochs = 0 and steps = 0: nothing says when to stop; "
-      .. "try: epochs = 1, or steps = 1000")
-  end
+  setup.check_end(s)
   if s.spike.action == "rollback" and s.ckpt_every == 0 then
     refuse("spike.action", "spike.action = \"rollback\" with ckpt_every = 0: there is nothing to "
       .. "go back to; try: ckpt_every = %d, or spike.action = \"skip\"",

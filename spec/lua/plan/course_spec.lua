@@ -42,6 +42,18 @@ describe("the course of a run", function()
       { surveys = { survey, fewer } })
     assert.same({ 20, 15 }, c.epochs)
     assert.equal(20 + 15 * 3, c.steps)
+    -- a step goes on in the next epoch: only the last of all is short
+    c = course.of(planned "H100", settings { epochs = 5, accumulate = 12 },
+      { surveys = { survey, fewer } })
+    assert.same({ 4, 2 }, c.epochs)
+    assert.equal(-(-(40 + 4 * 30) // 12), c.steps)
+  end)
+
+  it("of an extraction is all epochs that differ, whatever steps a training would take", function()
+    local c = course.of(planned "H100", settings { job = "extract", steps = 7, epochs = 9,
+      dataset = { draw_epochs = 3 } }, { surveys = { survey, fewer } })
+    assert.equal(40 + 30 + 30, c.steps)
+    assert.matches("^3 epochs of x.mrx", c.from)
   end)
 
   it("takes the recipe's own count, or that of a published run, or says nothing", function()
@@ -70,6 +82,8 @@ describe("the course of a run", function()
     c = course.of(planned "8xH100", settings { steps = 1000, ckpt_every = 100 })
     assert.equal(3 * 16e9, c.disk_bytes)
     c = course.of(planned "8xH100", settings { steps = 1000, ckpt_every = 100, keep_n_latest = 0 })
+    assert.equal(10 * 16e9, c.disk_bytes)
+    c = course.of(planned "8xH100", settings { steps = 1001, ckpt_every = 100, keep_n_latest = 0 })
     assert.equal(11 * 16e9, c.disk_bytes)
     -- 2 GB of each rank over 55 GB/s, a failure in 6,375 hours: more than the ten minutes
     assert.equal(600, c.interval_s)

@@ -222,7 +222,8 @@ describe("a plan", function()
 
   it("of a job that does not train has no gradients and no update, and nobody talks", function()
     local trained, told = there(bake(), "H100"), there(bake("job=eval_loss"), "8xH100")
-    local made = there(bake("job=extract"), "8xH100")
+    local made = there(settings.bake("opensora-1.2/stage1", { "model.depth=1", "job=extract",
+      "bucket_config=recipe.replace{['144p'] = {[1] = {1.0, 2}}}" }), "8xH100")
     for _, p in ipairs { told, made } do
       for _, kind in ipairs { "gradients", "masters", "moments", "averages", "snapshots" } do
         assert.equal(0, p.largest.bytes[kind], kind)
@@ -283,6 +284,13 @@ describe("a plan", function()
     assert.is_false(p.largest.fits)
     assert.is_true(p.largest.bytes.encoders > 9.5e9 and p.largest.seconds.encode > 0)
     assert.matches("captions are planned with all of their 300 tokens", table.concat(p.notes, "\n"))
+  end)
+
+  it("of what no run does is refused as the run refuses it", function()
+    fails("MR_E_RECIPE", "vae.type = dct is a part of the step, which no cache holds", there,
+      settings.bake("tiny/demo", { "job=extract" }), "H100")
+    fails("MR_E_RECIPE", "epochs = 0 and steps = 0: nothing says when to stop", there,
+      settings.bake("tiny/demo", { "epochs=0", "steps=0" }), "H100")
   end)
 
   it("of a recipe that names no shapes, or a model that is not built, is refused", function()

@@ -32,7 +32,7 @@ describe("the page of a plan", function()
     local cache <close> = compiled.new(of.machine)
     p = plan.of(settings.bake("recipes/tiny/demo.lua", { "name=<b>&\"x\"", "model.depth=1" }),
       { mesh = of, compiled = cache })
-    html = page.html(p, p.buckets[1])
+    html = page.html { p }
   end)
 
   it("is whole and loads nothing", function()
@@ -85,6 +85,18 @@ describe("the page of a plan", function()
     assert.is_true(size.curve[1] > 300 and size.curve[2] > 50, said)
     assert.is_true(size.bar[1] > 100 and size.bar[2] > 5 and size.row[1] > 300, said)
     assert.is_true(size.rows > #p.buckets + 10, said)
+  end)
+
+  it("of stages has their sum, and all of each", function()
+    local one, two = setmetatable({ stage = "a<b", course = { from = "x", steps = 3, step_s = 1,
+      hours = 2, gpu_hours = 64, disk_bytes = 5, cost = 7 } }, { __index = p }),
+      setmetatable({ stage = "c" }, { __index = p })
+    local whole = page.html { one, two }
+    assert.is_nil(unbalanced(whole))
+    assert.matches("<td>total of those known</td><td></td><td></td><td></td><td>3</td>", whole)
+    assert.matches("<section><h1>Stage a&lt;b</h1>.*3 steps %(x%): 2.0 h, 64 GPU hours, cost 7",
+      whole)
+    assert.equal(2, select(2, whole:gsub("<polygon", "")))
   end)
 
   it("shows a recipe's text as text", function()
