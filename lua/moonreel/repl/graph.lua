@@ -66,6 +66,9 @@ local function build(self, inputs, gradients)
     for i = 1, #loss.shape do
       axes[i] = i - 1
     end
+    if loss.dtype == "bf16" then
+      loss = (ops.cast(loss, { dtype = "f32" }))
+    end
     if #axes > 0 then
       loss = (ops.sum(loss, { axes = axes }))
     end
