@@ -172,7 +172,7 @@ AMX_FN void amx_turn(const uint16_t *src, int64_t src_ld, int64_t dp, uint16_t *
 /* 2^x, error below 3e-6, for x <= 128; below -126 it stays at 2^-126. */
 VF_INLINE vf amx_exp2(vf x)
 {
-    x = _mm512_max_ps(x, vf_set(-126.0f));
+    x = _mm512_max_ps(vf_set(-126.0f), x); // x where it is no number
     vf n = _mm512_roundscale_ps(x, 8), f = x - n;
     vf p = vf_fma(f, vf_set(0.00133336f), vf_set(0.00961813f));
     p = vf_fma(f, p, vf_set(0.05550411f));
@@ -192,9 +192,12 @@ AMX_INLINE float amx_softmax(const float *s, uint16_t *p, int64_t n, int64_t pad
     }
     *max = _mm512_reduce_max_ps(top);
     if (*max == -INFINITY) {
-        // no key so far, or a bias of -inf on all of them
+        // no key so far, a bias of -inf on all of them, or a lone score that is no number
+        vf all = vf_zero();
+        for (int64_t j = 0; j < n; j += 16)
+            all = all + vf_loadn(s + j, MR_MIN(n - j, 16));
         memset(p, 0, (size_t)padded * 2);
-        return 0;
+        return isnan(vf_sum(all)) ? NAN : 0;
     }
     vf low = vf_set(-*max);
     for (int64_t j = 0; j < padded; j += 32) {
@@ -256,7 +259,7 @@ AMX_ENTRY void mr_attention_amx_forward(const attention_job *jb, int64_t b, int6
                         j > 0);
         }
         for (int64_t r = 0; r < rows; r++) {
-            bool any = sum[r] > 0;
+            bool any = sum[r] != 0; // also where it is no number
             lse[i + r] = any ? (max[r] + log2f(sum[r])) * 0.693147181f : -INFINITY;
             vf share = vf_set(any ? 1 / sum[r] : 0);
             for (int64_t e = 0; e < dv; e += 16) {
@@ -337,7 +340,7 @@ AMX_FN void amx_sums(const attention_job *jb, int64_t b, int64_t g, int64_t h, i
         for (int64_t e = 0; r < rows && e < dv; e += 16)
             dot = vf_fma(vf_bload(yr + r * ld + e),
                          vf_bloadn(amx_row(&o, i + r) + e, MR_MIN(dv - e, 16)), dot);
-        bool sees = r < rows && lse[r] > -INFINITY;
+        bool sees = r < rows && lse[r] != -INFINITY;
         low[r] = sees ? lse[r] * -1.44269504f : -INFINITY;
         D[r] = -jb->scale * (vf_sum(dot) - (dlse && r < rows ? dlse[r] : 0));
     }

@@ -181,12 +181,6 @@ static __attribute__((noinline, unused)) void tile_transpose(const float *src, i
         }
 }
 
-MR_ROW_FN void tile_zero(float *s, int64_t n)
-{
-    for (int64_t j = 0; j < n; j += VF_LANES)
-        vf_store(s + j, vf_zero());
-}
-
 // Replace a row of scores by its exponentials under the maximum `max`, and what pads it after n by
 // 0. Returns their sum.
 VF_INLINE float tile_exp(float *s, int64_t n, int64_t padded, float max)
@@ -261,14 +255,10 @@ void tile_forward(const attention_job *jb, int64_t b, int64_t g, int64_t h, int6
                 if (mr_given(jb->bias))
                     attention_add_bias(jb, h, first + i + r, &keys, j, n, 1, row);
                 float top = MR_MAX(old, tile_max(row, n));
-                // all keys so far have a bias of -inf
-                if (top == -INFINITY) {
-                    tile_zero(row, mp);
-                    continue;
-                }
-                float fade = j ? expf(old - top) : 0;
+                // while all keys have a bias of -inf, their weights are 0 under any maximum
+                float under = top > -INFINITY ? top : 0, fade = j ? expf(old - under) : 0;
                 max[i + r] = top;
-                sum[i + r] = sum[i + r] * fade + tile_exp(row, n, mp, top);
+                sum[i + r] = sum[i + r] * fade + tile_exp(row, n, mp, under);
                 for (int64_t e = 0; j && fade != 1 && e < lv; e += VF_LANES)
                     vf_store(out + e, vf_load(out + e) * vf_set(fade));
             }

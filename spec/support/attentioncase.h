@@ -170,11 +170,9 @@ static void oracle(const set *s, const how_case *how, int64_t b, int64_t h, doub
 /* Forward and backward of the set; `isa` is the caller's. */
 typedef void runner(set *s, int isa, const how_case *how);
 
-/* Different values everywhere; `size` of q and k sets how large the scores are. */
-static void check_values(runner *run, int isa, const char *name, int64_t N, int64_t M, mr_dtype t,
-                         how_case how, float size)
+/* Different values everywhere, none in the bias and in results; `size` is that of q and k. */
+static set set_of(int64_t N, int64_t M, mr_dtype t, float size)
 {
-    static const char *const names[] = {"o", "dq", "dk", "dv", "lse", "dbias"};
     int64_t nq = B * N * H * D, nk = B * M * H * D, nb = H * N * M;
     set s = {.N = N, .M = M, .dtype = t};
     void **all[] = {&s.q, &s.k, &s.v, &s.dy, &s.o, &s.dq, &s.dk, &s.dv};
@@ -188,6 +186,16 @@ static void check_values(runner *run, int isa, const char *name, int64_t N, int6
     }
     s.lse = room(B * H * N, MR_F32, 0), s.bias = room(nb, MR_F32, 0);
     s.dbias = room(nb, MR_F32, 0);
+    return s;
+}
+
+/* `size` of q and k sets how large the scores are. */
+static void check_values(runner *run, int isa, const char *name, int64_t N, int64_t M, mr_dtype t,
+                         how_case how, float size)
+{
+    static const char *const names[] = {"o", "dq", "dk", "dv", "lse", "dbias"};
+    int64_t nb = H * N * M;
+    set s = set_of(N, M, t, size);
     // hidden: a third of the keys, and for the last query all but the last
     for (int64_t e = 0; e < nb; e++) {
         bool hide = how.hides && e % M < M - 1 && (e % 3 == 0 || e / M % N == N - 1);
@@ -221,6 +229,33 @@ static void check_values(runner *run, int isa, const char *name, int64_t N, int6
     set_free(&s);
 }
 
+/* A number that is none is seen in what it reaches: a query in its row, a key in all rows, a value
+ * in its element of all rows, a bias in one row; also where a query sees that key alone. */
+static void check_broken(runner *run, int isa, const char *name, int64_t N, int64_t M, mr_dtype t,
+                         bool alone)
+{
+    static const char *const names[] = {"q", "k", "v", "bias"};
+    int64_t i = alone ? 0 : 2, j = alone ? 0 : M - 2;
+    for (int what = 0; what < 4; what++) {
+        set s = set_of(N, M, t, 1);
+        // of head 0 in sample 0
+        if (what == 3)
+            s.bias[i * M + j] = NAN;
+        else
+            put(((void *[]){s.q, s.k, s.v})[what],
+                ((int64_t[]){i * H * D, j * H * D, j * H * E})[what] + 5, NAN, t);
+        run(&s, isa, &(how_case){.bias = what == 3, .frame = alone});
+        int64_t rows = 0;
+        for (int64_t r = 0; r < N; r++)
+            rows += isnan(at(s.o, r * H * E + 5, t));
+        if (!check_note(rows == (what == 1 || what == 2 ? N : 1)))
+            printf("[%lld, %lld] %s %s%s: a %s that is no number is in %lld rows\n", (long long)N,
+                   (long long)M, mr_dtype_name(t), name, alone ? ", causal" : "", names[what],
+                   (long long)rows);
+        set_free(&s);
+    }
+}
+
 /* Short sequences, and such that meet several tiles of keys and of queries, without lengths too;
  * `gradients` of a bias where the form has them. */
 static void check_all_values(runner *run, int isa, const char *name, mr_dtype t, bool gradients)
@@ -228,6 +263,8 @@ static void check_all_values(runner *run, int isa, const char *name, mr_dtype t,
     static const int64_t sizes[][2] = {{5, 7}, {33, 40}, {70, 300}, {130, 600}};
     for (size_t i = 0; i < MR_COUNT(sizes); i++) {
         int64_t N = sizes[i][0], M = sizes[i][1];
+        check_broken(run, isa, name, N, M, t, false);
+        check_broken(run, isa, name, N, M, t, true);
         const int32_t *most = (int32_t[]){(int32_t)M - 3, 3},
                       *text = (int32_t[]){(int32_t)M / 3, 0};
         check_values(run, isa, name, N, M, t, (how_case){0}, 1);

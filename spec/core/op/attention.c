@@ -32,18 +32,7 @@ static void run(set *s, int isa, const how_case *how)
 static void check_form(int64_t N, int64_t M, mr_dtype t, int isa)
 {
     int64_t nq = B * N * H * D, nk = B * M * H * D, no = nq / D * E, nv = nk / D * E;
-    set s = {.N = N,
-             .M = M,
-             .dtype = t,
-             .q = room(nq, t, 1),
-             .k = room(nk, t, 1),
-             .v = room(nv, t, 1),
-             .dy = room(no, t, 1),
-             .o = room(no, t, 0),
-             .dq = room(nq, t, 0),
-             .dk = room(nk, t, 0),
-             .dv = room(nv, t, 0),
-             .lse = room(B * H * N, MR_F32, 0)};
+    set s = set_of(N, M, t, 1);
     // sample 0 has no keys, sample 1 some; what lies past them is no number
     int32_t len[B] = {0, (int32_t)(M - 1)};
     for (int64_t b = 0; b < B; b++)
@@ -88,19 +77,8 @@ static void check_form(int64_t N, int64_t M, mr_dtype t, int isa)
 static void check_alike(int isa)
 {
     enum { N = 70, M = 600 };
-    set s = {.N = N,
-             .M = M,
-             .dtype = MR_F32,
-             .q = room(B * N * H * D, MR_F32, 0),
-             .k = room(B * M * H * D, MR_F32, 0),
-             .v = room(B * M * H * E, MR_F32, 0),
-             .dy = room(B * N * H * E, MR_F32, 0),
-             .o = room(B * N * H * E, MR_F32, 0),
-             .dq = room(B * N * H * D, MR_F32, 0),
-             .dk = room(B * M * H * D, MR_F32, 0),
-             .dv = room(B * M * H * E, MR_F32, 0),
-             .bias = room(H * N * M, MR_F32, 0),
-             .lse = room(B * H * N, MR_F32, 0)};
+    // no query, so that the bias alone decides
+    set s = set_of(N, M, MR_F32, 0);
     for (int64_t i = 0; i < H * N; i++)
         s.bias[i * M] = 5;
     for (int64_t i = 0; i < (int64_t)B * M * H * E; i++)
