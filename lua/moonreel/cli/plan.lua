@@ -14,7 +14,7 @@ local command = {
     { "--data NAME.mrx", "the index, for samples per bucket and epoch; else dataset.data_path, "
       .. "where it is there" },
     { "--stage NAME", "one stage of a recipe that has stages" },
-    { "--json", "one JSON object" },
+    { "--json", "one JSON object; its fields: docs/plan_json.md" },
     { "--fit MEMORY", "solve the largest batch of each bucket: 80GiB, 80GB, or all of the "
       .. "machine's" },
     { "--balance", "solve batches of equal seconds, within --fit or the machine's memory" },

@@ -476,6 +476,9 @@ function show.plain(p)
     stage = p.stage,
     course = p.course, truth = p.truth and json.array(p.truth),
     calibrated = p.calibrated, resident_bytes = p.resident_bytes,
+    price_hour = mesh.machine.price_hour, remedies = p.remedies and json.array(p.remedies),
+    survey = p.survey and { index = p.survey.index, rows = p.survey.rows, samples = p.samples,
+      batches = p.batches },
     dropped = p.survey and json.array(p.survey.dropped) }
 end
 

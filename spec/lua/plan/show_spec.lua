@@ -1,4 +1,5 @@
 --- A plan as text and as JSON, by the command. Covers: lua/moonreel/cli/plan.lua
+local base = require "moonreel.core.base"
 local demo_data = dofile "spec/support/demo_data.lua"
 local fails = require "spec.support.fails"
 local folder = require "spec.support.folder"
@@ -19,6 +20,25 @@ local function demo(...)
   local words = { "recipes/tiny/demo", ... }
   table.move(SMALL, 1, #SMALL, #words + 1, words)
   return run(table.unpack(words))
+end
+
+-- every field of a plan as JSON stands in its page, and is a number where it is one
+local function expect_documented(p)
+  local known = {}
+  for path in base.read_file("docs/plan_json.md"):gmatch "`([%w_.%[%]]+)`" do
+    known[path] = true
+  end
+  local function walk(value, path)
+    if type(value) == "table" then
+      for key, one in pairs(value) do
+        walk(one, math.type(key) and path .. "[]" or path .. (path == "" and "" or ".") .. key)
+      end
+    elseif path ~= "" then
+      assert.is_true(known[path], path)
+      assert.is_true(value == value and value ~= math.huge and value ~= -math.huge, path)
+    end
+  end
+  walk(p, "")
 end
 
 describe("moonreel plan", function()
@@ -48,7 +68,10 @@ describe("moonreel plan", function()
     exit, text = demo("--gpus", "H100", "--data", demo_data.path(), "--json")
     assert.equal(0, exit)
     local p = json.decode(text)
+    expect_documented(p)
     assert.same({ 2, "H100", 1 }, { #p.buckets, p.machine, p.ranks })
+    assert.same({ 300, 300, 34 }, { p.survey.rows, p.survey.samples, p.survey.batches })
+    assert.equal(p.course.cost, p.course.gpu_hours * p.price_hour)
     assert.equal(300, p.buckets[1].samples + p.buckets[2].samples)
     exit, text = demo("--gpus", "H100", "--data", demo_data.path(),
       "bucket_config=recipe.replace{['4k'] = {[6] = {1.0, 8}}}")
@@ -143,6 +166,11 @@ describe("a run", function()
     assert.matches("rates by this run: steps take [%d.]+ of what a probe", text)
     assert.matches("200.0 MB resident at most; the plan above says", text)
     assert.matches("the whole run: 9 steps", text)
+    exit, text = run(dir.path, "--json")
+    assert.equal(0, exit)
+    local told = json.decode(text)
+    expect_documented(told)
+    assert.same({ 0.015, 200000000 }, { told.truth[1].measured_s, told.resident_bytes })
     dir:remove()
   end)
 end)
