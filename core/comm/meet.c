@@ -253,16 +253,16 @@ static mr_status look_at_control(const meeting *m, int rank)
                    m->links[rank].where);
 }
 
-/* Has any rank that this one is connected with, or that shares its host, gone meanwhile? */
+/* Has any rank that this one is connected with, or that shares its host, gone meanwhile? Why one of
+ * this host went is said before others go because of it, so that is asked last. */
 static mr_status look_for_losses(const meeting *m)
 {
     char why[900];
-    if (m->shared->ops->aborted(m->shared, why, sizeof why))
-        return mr_fail(MR_E_NODE, "%s", why);
-    for (int r = 0; r < m->p->size; r++)
+    mr_status st = MR_OK;
+    for (int r = 0; r < m->p->size && st == MR_OK; r++)
         if (m->links[r].fd[LINK_CONTROL] >= 0 && !is_near(m->p, r))
-            MR_TRY(look_at_control(m, r));
-    return MR_OK;
+            st = look_at_control(m, r);
+    return m->shared->ops->aborted(m->shared, why, sizeof why) ? mr_fail(MR_E_NODE, "%s", why) : st;
 }
 
 static mr_status late(const meeting *m, int link)

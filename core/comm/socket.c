@@ -15,16 +15,16 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { SPARE_FILES = 256 }; /* descriptors of a process for other things */
+enum { LEAST_FILES = 64, SPARE_FILES = 256 }; /* that a process opens for other things */
 
 mr_status mr_allow_files(int64_t count, const char *who)
 {
     struct rlimit r;
-    const rlim_t need = (rlim_t)count + SPARE_FILES;
-    if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur >= need)
+    const rlim_t need = (rlim_t)count + LEAST_FILES, want = (rlim_t)count + SPARE_FILES;
+    if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur >= want)
         return MR_OK;
-    r.rlim_cur = MR_MIN(need, r.rlim_max);
-    if (setrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur == need)
+    r.rlim_cur = MR_MIN(want, r.rlim_max);
+    if (r.rlim_cur >= need && setrlimit(RLIMIT_NOFILE, &r) == 0)
         return MR_OK;
     return mr_fail(MR_E_NODE, "%s need %llu open files, %llu are allowed; try: ulimit -n %llu", who,
                    (unsigned long long)need, (unsigned long long)r.rlim_max,

@@ -296,12 +296,10 @@ static void watch_host(int fd, double lost_after_s)
 {
     const int on = 1, every = 1, idle = MR_MAX(1, (int)(lost_after_s / 3));
     const int count = MR_MAX(1, (int)lost_after_s - idle);
-    const unsigned most_ms = (unsigned)(lost_after_s * 1000);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof every);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
-    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &most_ms, sizeof most_ms);
 }
 
 static mr_status add_event(tcp_wire *t, int fd, uint32_t what, int rank, int link)

@@ -383,6 +383,49 @@ static void callers_prove(void)
     CHECK(strstr(zero.text, "rank 1 at 127.0.0.1 has ended while ranks met") != NULL);
 }
 
+/* What the host of rank 0 tells it while it looks whether a rank is still there. */
+static _Atomic(mr_meeting *) told;
+ssize_t recv(int fd, void *data, size_t n, int flags)
+{
+    mr_meeting *host = flags & MSG_PEEK ? atomic_exchange(&told, NULL) : NULL;
+    if (host)
+        mr_meeting_abort(host, "rank 1 was ended by signal 9");
+    return (ssize_t)syscall(SYS_recvfrom, fd, data, n, flags, NULL, NULL);
+}
+
+static void *come_and_go_as_2(void *port)
+{
+    challenge c;
+    answer a;
+    int fd = call(*(int *)port);
+    get(fd, &c, sizeof c);
+    hello h = {MAGIC, 7, 1, {1, 2}, 2, N, LINK_CONTROL, 1, 0};
+    h.proof = prove(&h, &c);
+    put(fd, &h, sizeof h), get(fd, &a, sizeof a);
+    CHECK_INT(a.verdict, WELCOME);
+    close(fd);
+    return NULL;
+}
+
+/* Rank 1, beside rank 0, dies before it comes, and rank 2 goes because of it. */
+static void causes_come_first(void)
+{
+    mr_tcp_place zero = place_of(0, 0);
+    mr_meeting *host;
+    mr_wire *shared, *wire;
+    pthread_t thread;
+    int port;
+    zero.near = 2;
+    CHECK_OK(mr_tcp_listen(0, 1, &zero.listener, &port));
+    CHECK_OK(mr_meeting_new(2, &host));
+    CHECK_OK(mr_meeting_wire(host, 0, &shared));
+    atomic_store(&told, host);
+    pthread_create(&thread, NULL, come_and_go_as_2, &port);
+    CHECK_FAILS(mr_tcp_wire(&zero, shared, &wire), MR_E_NODE, "rank 1 was ended by signal 9");
+    pthread_join(thread, NULL);
+    mr_meeting_free(host);
+}
+
 /* Take the call of rank 1 and answer it; the connection. */
 static int answer_1(int listener, bool knows, answer a)
 {
@@ -533,6 +576,7 @@ int main(void)
     crowd();
     lost_connection();
     callers_prove();
+    causes_come_first();
     stand_in(false, 0);
     stand_in(true, 1);
     refusals();

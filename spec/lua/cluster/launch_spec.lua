@@ -280,7 +280,7 @@ describe("hosts that fall silent", function()
 
   -- a program with few open files, of which the system would give more
   local function with_few_files(code)
-    return process.run({ "/bin/sh", "-c", 'ulimit -Sn 40 && exec "$@" 2>&1', "sh",
+    return process.run({ "/bin/sh", "-c", 'ulimit -Sn 40 && ulimit -Hn 200 && exec "$@" 2>&1', "sh",
       process.program(), "-e", code }, "", { deadline_s = 600 })
   end
 
@@ -305,11 +305,12 @@ describe("hosts that fall silent", function()
       local core, process = require "moonreel.core.launch", require "moonreel.core.process"
       core.allow_files(9, "three hosts")
       print(process.allowed().files)
-      core.allow_files(1 << 40, "many hosts")
+      core.allow_files(136, "hosts that just fit")
+      core.allow_files(137, "many hosts")
     ]]
     assert.equal(6, done.exit)
-    assert.matches("^265\nmoonreel: [^\n]*many hosts need 1099511628032 open files, %d+ are "
-      .. "allowed; try: ulimit %-n 1099511628032\n", done.output)
+    assert.matches("^200\nmoonreel: [^\n]*many hosts need 201 open files, 200 are allowed; try: "
+      .. "ulimit %-n 201\n", done.output)
   end)
 
   it("are at most 2048 at once", function()
@@ -318,5 +319,42 @@ describe("hosts that fall silent", function()
       list[i] = { name = "n" .. i }
     end
     fails("MR_E_USAGE", "2049 hosts: expected at most 2048 at once", remote.open, list)
+  end)
+end)
+
+describe("a host's helper", function()
+  -- the launcher says this, and no more, but does not hang up; a second goes by each time that the
+  -- helper asks for the time
+  local function fall_silent(orders)
+    local bytes = {}
+    for i, order in ipairs(orders) do
+      bytes[i] = frames.encode(order)
+    end
+    return process.run({ "/bin/sh", "-c", [[
+      mkfifo "$0/launcher" && exec 4<> "$0/launcher" && cat >&4 && exec "$@" <&4 2>&1 ]],
+      dir.path, process.program(), "-e", [[
+      local base = require "moonreel.core.base"
+      local now = base.now_s()
+      base.now_s = function()
+        now = now + 1
+        return now
+      end
+      os.exit(require("moonreel.cluster.node").run {})
+    ]] }, table.concat(bytes), { deadline_s = 600 })
+  end
+
+  it("ends 30 s after the last word of its launcher, and its ranks with it", function()
+    local rank = dir:write("waits.lua", [[
+      local world = require("moonreel.comm").world()
+      world:receive(require("moonreel.core.tensor").new("f32", { 1 }), 1 - world:rank())
+    ]])
+    local done = fall_silent { { kind = "start", words = { "moonreel", rank }, env = {}, dir = "/",
+      secret = "s", first = 0, ranks = 2, world = 2, patience = 3 } }
+    assert.equal(0, done.exit, done.output)
+    -- a sign of life every two seconds, until the launcher counts as lost
+    local before = done.output:match "^(.-)the launcher of host %S+ is lost\n"
+    local _, beats = before:gsub("beat", "")
+    assert.is_true(beats >= 13 and beats <= 17, beats)
+    assert.matches("kind.-ended.-rank %d ended with exit code 6", done.output)
   end)
 end)
