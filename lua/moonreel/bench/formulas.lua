@@ -65,9 +65,12 @@ local function stdit3(rows)
     row(rows, run, "GB in all, " .. name, b[4], got.total / 1e9)
     if i == 1 then
       row(rows, run, "G parameters", closed.stdit3.parameters / 1e9, p.parameters / 1e9)
-      local prog, runs = cache:of(s).encoders.captions(1)
+      local useful = 0
+      for _, part in ipairs(cache:of(s).encoders.text:encoders(1)) do
+        useful = useful + part.runs * work.useful(part.prog:times())
+      end
       row(rows, "T5 XXL", "TFLOP of a caption of 300 tokens",
-        2 * closed.t5.products * 300 / 1e12, runs * work.useful(prog:times()) / 1e12)
+        2 * closed.t5.products * 300 / 1e12, useful / 1e12)
     end
   end
   local one = planned(of, cache, { "144p", 51, 4 }, "grad_checkpoint=false").largest
