@@ -142,26 +142,6 @@ function Compiled:share(settings, models, mesh, bucket)
   return self.shares[key]
 end
 
---- What a rank sends in a micro-step to those that share its tokens, of what its graph says: all
--- that it sends is of its tokens, so one bucket tells for all.
----@param settings table
----@param models table   of `of`
----@param mesh moonreel.plan.Mesh  with ranks that share tokens
----@param bucket table
----@return number bytes
-function Compiled:exchanged(settings, models, mesh, bucket)
-  local seq = shares.sequence(settings, mesh, models.pipe.model.config.num_heads)
-  local shape = feed.new(settings, models.pipe):shape(bucket)
-  local key = table.concat({ models.key, program.key(shape), seq.heads.ranks, seq.inner.ranks,
-    seq.outer.ranks, json.encode(program.config(settings)) }, " ")
-  if not self.shares[key] then
-    local graph <close> = program.graph(models.pipe, shape, program.config(settings, nil, seq))
-    local prog <close> = models.exec:compile(graph)
-    self.shares[key] = shares.exchanged(prog:times(), seq)
-  end
-  return self.shares[key]
-end
-
 -- the bytes of the peak by what they are for and the kind of block, largest first
 local function who_lives(prog)
   local by, list = {}, {}
@@ -219,6 +199,32 @@ function Compiled:step(settings, models, bucket)
   graph:close()
   self.steps[key] = step
   return step
+end
+
+--- The micro-step of a bucket as one of the ranks that share its tokens runs it.
+---@param settings table
+---@param models table   of `of`
+---@param mesh moonreel.plan.Mesh
+---@param bucket table
+---@return table step  of `step`, where no tokens are shared; else memory, live and profile of the
+---   rank's own graph, and sent: bytes that it sends the others; all else is that of the whole
+function Compiled:shared_step(settings, models, mesh, bucket)
+  local whole = self:step(settings, models, bucket)
+  if mesh.sequence == 1 or models.job then
+    return whole
+  end
+  local seq = shares.sequence(settings, mesh, models.pipe.model.config.num_heads)
+  local shape, config = feed.new(settings, models.pipe):shape(bucket),
+    program.config(settings, nil, seq)
+  local key = table.concat({ models.key, program.key(shape), seq.heads.ranks, seq.inner.ranks,
+    seq.outer.ranks, json.encode(program.config(settings)) }, " ")
+  if not self.steps[key] then
+    local graph <close> = program.graph(models.pipe, shape, config)
+    local prog <close> = models.exec:compile(graph)
+    self.steps[key] = setmetatable({ memory = prog:memory(), live = who_lives(prog),
+      profile = prog:profile(PARTS), sent = shares.sent(prog:times(), seq) }, { __index = whole })
+  end
+  return self.steps[key]
 end
 
 --- Give everything back.

@@ -156,12 +156,12 @@ local function graphs_of(memory)
 end
 
 -- what one rank holds while a bucket runs; arena and slots of the largest step count for all
-local function bytes_of(fixed, step, update, share)
+local function bytes_of(fixed, step, update)
   local bytes = {}
   for key, value in pairs(fixed) do
     bytes[key] = value
   end
-  bytes.arena = math.max(step.memory.arena / share, update.memory.arena)
+  bytes.arena = math.max(step.memory.arena, update.memory.arena)
   bytes.slots = slots_of(step.memory) + slots_of(update.memory)
     + math.max(step.memory.landing, update.memory.landing)
   bytes.pinned = step.memory.pinned + step.memory.staged + update.memory.staged + step.memory.ring
@@ -218,7 +218,7 @@ local function exchange_of_token(settings, mesh, models, compiled_here, b)
   end
   local config, tokens = models.pipe.model.config, tokens_of(models, b)
   local near, far = mesh:exchange(settings, config.num_heads, tokens, config.hidden_size)
-  local bytes = compiled_here:exchanged(settings, models, mesh, b) / tokens
+  local bytes = compiled_here:shared_step(settings, models, mesh, b).sent / tokens
   return { near = bytes * near / (near + far), far = bytes * far / (near + far) }
 end
 
@@ -311,8 +311,8 @@ local function notes_of(mesh, models, aspects, guessed)
     note("%s", line)
   end
   if mesh.sequence > 1 then
-    note("%d ranks share the tokens of a batch: activations and operations of one rank are that "
-      .. "part of the whole", mesh.sequence)
+    note("%d ranks share the tokens of a batch: operations of one rank are that part of the whole",
+      mesh.sequence)
   end
   if aspects then
     note("of each resolution and length the aspect ratio with most tokens is planned")
@@ -417,14 +417,14 @@ end
 ---   decode_cores: of the host for each rank, for clips stored at the bucket's size
 function Open:row(b)
   local mesh, models = self.mesh, self.models
-  local step = self.compiled:step(self.settings, models, b)
+  local step = self.compiled:shared_step(self.settings, models, mesh, b)
   -- batches of this bucket may be larger than the table's, where a larger one is looked for
   self.fixed.slabs = math.max(slab_bytes(self.settings, self.table),
     slab_bytes(self.settings, { b }))
   local row = { resolution = b.resolution, frames = b.frames, height = b.height, width = b.width,
     batch = b.batch, tokens = tokens_of(models, b), live = step.live, ops = step.ops,
     profile = step.profile,
-    bytes = bytes_of(self.fixed, step, models.update, mesh.sequence), useful = step.useful,
+    bytes = bytes_of(self.fixed, step, models.update), useful = step.useful,
     workspace = step.memory.workspace }
   local exchange = {}
   exchange.seconds, exchange.bytes = exchange_of(mesh, self.exchange, row.tokens)

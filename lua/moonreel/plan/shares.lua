@@ -47,7 +47,7 @@ end
 ---@param rows table[]   of mr.Program times(), of a graph over the sequence
 ---@param seq mr.Sequence
 ---@return number
-function shares.exchanged(rows, seq)
+function shares.sent(rows, seq)
   local sent, levels, gathers = 0, {}, 0
   for _, name in ipairs { "heads", "inner", "outer" } do
     levels[#levels + 1] = seq[name].ranks > 1 and seq[name].ranks or nil

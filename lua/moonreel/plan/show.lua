@@ -181,7 +181,7 @@ function show.too_large(p)
   end
   local ways = {}
   for i, one in ipairs(p.remedies or {}) do
-    ways[i] = ("%s (%s)"):format(one.text, size(one.total))
+    ways[i] = one.text .. (one.total and " (" .. size(one.total) .. ")" or "")
   end
   if p.remedies then
     lines[#lines + 1] = "  " .. (#ways > 0 and "fits with any of: " .. table.concat(ways, ", ")

@@ -7,6 +7,7 @@ local plan = require "moonreel.plan"
 local solve = {}
 
 local MOST = 65536      -- samples of a batch: nobody asks for more
+local MOST_BATCHES = 3  -- of buckets that are too large, told one by one
 local MOST_DOUBLED = 8  -- how often a number of GPUs is doubled in search of one that has room
 
 -- a bucket with another batch
@@ -191,12 +192,30 @@ local function most_of(open, buckets)
   return most
 end
 
+-- batches with which all of these buckets fit; nil where one has no room for a single sample
+local function smaller_batches(open, buckets, memory)
+  if #buckets > MOST_BATCHES then
+    return { text = "smaller batches in all of these (--fit all)" }
+  end
+  local parts, most = {}, 0
+  for i, b in ipairs(buckets) do
+    local function total(batch) return open:row(with_batch(b, batch)).total end
+    local batch = largest_below(total, memory, b.batch // 2, b.batch - 1)
+    if batch == 0 then
+      return nil
+    end
+    parts[i], most = ("%d of %s"):format(batch, plan.bucket_name(b)), math.max(most, total(batch))
+  end
+  return { text = (#parts == 1 and "a batch of " or "batches of ")
+    .. table.concat(parts, " and "), total = most }
+end
+
 --- What would make a plan fit whose buckets are too large: the nearest ways that do, each planned.
 ---@param p table          of plan.of
 ---@param given table      mesh, compiled as plan.open
 ---@param bake fun(values: string[]): table  settings of the recipe with further values
----@return table[] rows    {text, total}: of each kind the first that fits; the batch of the largest
----   bucket comes last
+---@return table[] rows    {text, total}: of each kind the first that fits; batches of these buckets
+---   come last, without a total where there are many
 function solve.remedies(p, given, bake)
   local settings, rows, large, told = bake {}, {}, {}, {}
   local m = given.mesh.machine
@@ -214,13 +233,8 @@ function solve.remedies(p, given, bake)
       end
     end
   end
-  local open, b = plan.open(settings, { compiled = given.compiled, as_is = true, mesh = p.mesh }),
-    p.largest
-  local function total(batch) return open:row(with_batch(b, batch)).total end
-  local batch = largest_below(total, m.memory_bytes, b.batch // 2, b.batch - 1)
-  if batch > 0 then
-    rows[#rows + 1] = { text = ("a batch of %d"):format(batch), total = total(batch) }
-  end
+  rows[#rows + 1] = smaller_batches(plan.open(settings, { compiled = given.compiled,
+    as_is = true, mesh = p.mesh }), large, m.memory_bytes)
   return rows
 end
 

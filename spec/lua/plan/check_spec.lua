@@ -36,7 +36,8 @@ describe("a check", function()
     assert.equal(5, exit)
     assert.matches("does NOT fit", text)
     assert.matches("\non 1 H100 does NOT fit: opensora%-1.2/lambda/stage1: bucket 144p 51x%d+x%d+ "
-      .. "of 999 needs .* too many %(.-%)\n  fits with any of: .*a batch of %d+ %(", text)
+      .. "of 999 needs .* too many %(.-%)\n  fits with any of: .*a batch of %d+ of 144p "
+      .. "51x%d+x%d+ %(", text)
     exit, text = run("--check", "opensora-1.2/lambda/stage1",
       "bucket_config=recipe.replace{['77x'] = {[51] = {1.0, 1}}}")
     assert.equal(3, exit)

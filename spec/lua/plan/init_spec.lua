@@ -140,7 +140,7 @@ describe("a plan", function()
     end
   end)
 
-  it("of ranks that share tokens has the bytes that each of them sends, in every bucket", function()
+  it("of ranks that share tokens has the bytes that each holds and sends, by bucket", function()
     local pipeline, feed = require "moonreel.models.pipeline", require "moonreel.trainer.feed"
     local shares = require "moonreel.plan.shares"
     for _, case in ipairs { { "2", "plugin_config.sp_size=2" },
@@ -159,9 +159,11 @@ describe("a plan", function()
         local graph <close> = program.graph(pipe, feed.new(s, pipe):shape(b),
           program.config(s, nil, seq))
         local prog <close> = exec:compile(graph)
-        local sent = shares.exchanged(prog:times(), seq)
+        local sent = shares.sent(prog:times(), seq)
         assert.is_true(sent > 0 and math.abs(b.seconds.exchange_bytes / sent - 1) < 1e-12)
         assert.equal(p.shares.sent + b.seconds.exchange_bytes, b.sent)
+        -- and holds what its own graph holds: text is there whole
+        assert.equal(prog:memory().arena, b.bytes.arena)
         sizes[i] = sent
       end
       assert.is_true(sizes[1] ~= sizes[2] and #sizes == 2)

@@ -187,7 +187,7 @@ describe("what is too large", function()
     assert.is_false(p.largest.fits)
     local seen = {}
     for _, one in ipairs(solve.remedies(p, given, with)) do
-      seen[one.text:gsub("%d+$", "N")] = one
+      seen[one.text:gsub("%d+$", "N"):gsub(" of %d.*", " of N")] = one
       assert.is_true(one.total < least, one.text)
     end
     cache:close()
@@ -199,7 +199,9 @@ describe("what is too large", function()
     assert.is_not_nil(seen["plugin_config.sp_size = N"])
     assert.is_not_nil(seen["4 GPUs"])
     -- the batch is the largest: one more has no room
-    local batch = tonumber(seen["a batch of N"].text:match "%d+$")
+    local text = seen["a batch of N"].text
+    assert.equal(plan.bucket_name(p.largest), text:match "^a batch of %d+ of (.*)$")
+    local batch = tonumber(text:match "%d+")
     local open = plan.open(with {}, { compiled = compiled.new(room), mesh = given.mesh })
     local b = setmetatable({}, { __index = p.largest })
     b.batch = batch
@@ -207,6 +209,37 @@ describe("what is too large", function()
     b.batch = batch + 1
     assert.is_true(open:row(b).total > room.memory_bytes)
     open.compiled:close()
+  end)
+end)
+
+describe("several buckets that are too large", function()
+  it("are answered with a batch for each, or with what solves them", function()
+    local function remedies(...)
+      local words = { ... }
+      local function with(values)
+        return bake(table.unpack(table.move(values, 1, #values, #words + 1,
+          table.move(words, 1, #words, 1, {}))))
+      end
+      local m = small(8e6)
+      local cache <close> = compiled.new(m)
+      local given = { mesh = mesh.new(m), compiled = cache }
+      local p = plan.of(with {}, given)
+      local rows = solve.remedies(p, given, with)
+      return rows[#rows], p, with
+    end
+    local last, p, with = remedies("grad_checkpoint=true",
+      "bucket_config=recipe.replace{['32px'] = {[1] = {1.0, 99}, [6] = {1.0, 40}}}")
+    local first, second = last.text:match "^batches of (%d+) of 32px 1x32x32 and (%d+) of 32px 6x"
+    assert.is_truthy(second, last.text)
+    local cache <close> = compiled.new(p.mesh.machine)
+    local open = plan.open(with {}, { mesh = p.mesh, compiled = cache })
+    for i, batch in ipairs { tonumber(first), tonumber(second) } do
+      assert.is_true(total(open, p.buckets[i], batch) <= 8e6)
+      assert.is_true(total(open, p.buckets[i], batch + 1) > 8e6)
+    end
+    last = remedies("grad_checkpoint=true", "bucket_config=recipe.replace{['32px'] = {[1] = {1.0, "
+      .. "99}, [2] = {1.0, 50}, [3] = {1.0, 40}, [4] = {1.0, 30}}}")
+    assert.equal("smaller batches in all of these (--fit all)", last.text)
   end)
 end)
 
