@@ -69,14 +69,13 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, 1)
     unsigned char *tile_q = memory, *tile_dy = memory + F::HELD, *stages = memory + 2 * F::HELD;
     Place at = place_of(p, (p.N + ROWS - 1) / ROWS);
     int lane = threadIdx.x % 32, strip = threadIdx.x / 32 * STRIP, first = at.tile * ROWS;
-    const mr_bf16 *keys = k.of(at.b, at.g, at.h), *values = v.of(at.b, at.g, at.h);
     int most_seen = keys_seen(p, at, first + ROWS < p.N ? first + ROWS - 1 : p.N - 1);
     int tiles = (most_seen + WALK - 1) / WALK;
     auto start = [&](int tile) {
         unsigned char *stage = stages + tile % 2 * 2 * F::WALKED;
         int from = tile * WALK;
-        tile_copy<D, WALK>(stage, keys + from * k.n, k.n, at.keys - from, p.d);
-        tile_copy<D, WALK>(stage + F::WALKED, values + from * v.n, v.n, at.keys - from, p.e);
+        tile_copy_keys<D, WALK>(stage, k, p, at, from, p.d);
+        tile_copy_keys<D, WALK>(stage + F::WALKED, v, p, at, from, p.e);
     };
     tile_copy<D, ROWS>(tile_q, q.of(at.b, at.g, at.h) + first * q.n, q.n, p.N - first, p.d);
     tile_copy<D, ROWS>(tile_dy, dy.of(at.b, at.g, at.h) + first * dy.n, dy.n, p.N - first, p.e);
@@ -157,8 +156,8 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, 1)
         }
     };
     if (begin < end) {
-        tile_copy<D, ROWS>(tile_k, k.of(at.b, at.g, at.h) + first * k.n, k.n, at.keys - first, p.d);
-        tile_copy<D, ROWS>(tile_v, v.of(at.b, at.g, at.h) + first * v.n, v.n, at.keys - first, p.e);
+        tile_copy_keys<D, ROWS>(tile_k, k, p, at, first, p.d);
+        tile_copy_keys<D, ROWS>(tile_v, v, p, at, first, p.e);
         start(begin);
     }
     mr_copy_commit();

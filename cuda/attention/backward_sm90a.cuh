@@ -27,14 +27,16 @@ template <int D, int TILE> struct GroupBackward {
     // two tiles that stay, two of each stage, three numbers for each row of a stage, barriers
     static constexpr int ROWS_AT = 2 * HELD + STAGES * 2 * WALKED,
                          BARRIERS_AT = ROWS_AT + STAGES * 3 * WALK * 4;
-    static constexpr int SHARED = BARRIERS_AT + 64;
+    static constexpr int SHARED = BARRIERS_AT + 72;
 };
 
-// barriers of a block: what is held, of each stage full and empty, what was held is read
+// barriers of a block: what is held, of each stage full and empty, what was held is read, a tile
+// that is looked through has landed
 template <int D, int TILE> struct GroupStages {
     typedef GroupBackward<D, TILE> F;
     unsigned char *memory;
-    uint64_t *held, *full, *empty, *released;
+    uint64_t *held, *full, *empty, *released, *landed;
+    int turn; // of copies whose keys were looked through (group_copy_keys)
 
     // all threads; `arrivals` fill a stage
     MR_MEMBER void begin(unsigned char *at, int arrivals)
@@ -44,9 +46,12 @@ template <int D, int TILE> struct GroupStages {
         full = held + 1;
         empty = full + F::STAGES;
         released = empty + F::STAGES;
+        landed = released + 1;
+        turn = 0;
         if (threadIdx.x == 0) {
             mr_mbarrier_init(held, 1);
             mr_mbarrier_init(released, 256);
+            mr_mbarrier_init(landed, 1);
             for (int i = 0; i < F::STAGES; i++) {
                 mr_mbarrier_init(full + i, arrivals);
                 mr_mbarrier_init(empty + i, 256);
@@ -71,21 +76,15 @@ template <int D, int TILE> struct GroupStages {
     {
         mr_mbarrier_wait(empty + t % F::STAGES, t / F::STAGES % 2 ^ 1);
     }
-    // one thread: the two tiles that stay
-    MR_MEMBER void hold(const HeadMaps &one, const HeadMaps &two, const Place &at, int row) const
+    // one thread: two tiles from `row` on
+    template <int ROWS>
+    MR_MEMBER void copy(unsigned char *to, uint64_t *barrier, const HeadMaps &one,
+                        const HeadMaps &two, const Place &at, int row) const
     {
-        mr_mbarrier_expect(held, 2 * F::HELD);
-        group_copy<D, GROUP_ROWS>(memory, one, held, at, row);
-        group_copy<D, GROUP_ROWS>(memory + F::HELD, two, held, at, row);
-    }
-    // one thread: the t-th tiles that are walked, from `row` on
-    MR_MEMBER void walk(const HeadMaps &one, const HeadMaps &two, const Place &at, int t,
-                        int row) const
-    {
-        uint64_t *barrier = full + t % F::STAGES;
-        mr_mbarrier_expect(barrier, 2 * F::WALKED);
-        group_copy<D, F::WALK>(tile(t), one, barrier, at, row);
-        group_copy<D, F::WALK>(tile(t) + F::WALKED, two, barrier, at, row);
+        constexpr int BYTES = GroupTile<D, ROWS>::BYTES;
+        mr_mbarrier_expect(barrier, 2 * BYTES);
+        group_copy<D, ROWS>(to, one, barrier, at, row);
+        group_copy<D, ROWS>(to + BYTES, two, barrier, at, row);
     }
     // one warp: the t-th tiles of q and do, and what the gradient needs of their queries
     MR_MEMBER void walk_queries(const HeadMaps &q, const HeadMaps &dy, const Attention &p,
@@ -94,7 +93,7 @@ template <int D, int TILE> struct GroupStages {
     {
         wait_empty(t);
         if (threadIdx.x == 0)
-            walk(q, dy, at, t, row);
+            copy<F::WALK>(tile(t), full + t % F::STAGES, q, dy, at, row);
 #pragma unroll 1
         for (int i = threadIdx.x; i < F::WALK; i += 32) {
             Statistics x = statistics(p, at, row + i, lse, dots, dlse);
@@ -128,12 +127,12 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
     stages.begin(memory, 1);
     if (group == 0) {
         mr_registers_fewer<40>();
-        if (threadIdx.x == 0) {
-            stages.hold(q, dy, at, first);
-            for (int t = 0; t < tiles; t++) {
-                stages.wait_empty(t);
-                stages.walk(k, v, at, t, t * F::WALK);
-            }
+        if (threadIdx.x == 0)
+            stages.template copy<GROUP_ROWS>(memory, stages.held, q, dy, at, first);
+        for (int t = 0; t < tiles && threadIdx.x < 32; t++) {
+            stages.wait_empty(t);
+            group_copy_keys<D, F::WALK>(stages.tile(t), k, &v, stages.full + t % F::STAGES,
+                                        stages.landed, stages.turn, p, at, t * F::WALK);
         }
         return;
     }
@@ -259,8 +258,9 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
     stages.begin(memory, 1 + 32);
     if (group == 0) {
         mr_registers_fewer<40>();
-        if (threadIdx.x == 0 && tiles > 0)
-            stages.hold(k, v, at, first);
+        if (threadIdx.x < 32 && tiles > 0)
+            group_copy_keys<D, GROUP_ROWS>(memory, k, &v, stages.held, stages.landed, stages.turn,
+                                           p, at, first);
         for (int t = 0; t < tiles && threadIdx.x < 32; t++)
             stages.walk_queries(q, dy, p, at, t, t * WALK, lse, dots, dlse);
         return;

@@ -107,10 +107,9 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
              problem += gridDim.x) {
             Place at = place_at(p, problem, 0);
             for (int first = 0; first < at.keys; first += GROUP_ROWS, tiles++) {
-                if (threadIdx.x == 0) {
-                    mr_mbarrier_wait(stages.released, tiles % 2 ^ 1);
-                    stages.hold(k, v, at, first);
-                }
+                mr_mbarrier_wait(stages.released, tiles % 2 ^ 1);
+                group_copy_keys<D, GROUP_ROWS>(memory, k, &v, stages.held, stages.landed,
+                                               stages.turn, p, at, first);
                 for (int i = 0; i < halves * F::STEPS; i++, t++)
                     stages.walk_queries(q, dy, p, at, t, i * F::WALK, lse, dots, dlse);
             }

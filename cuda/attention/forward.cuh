@@ -27,7 +27,6 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, 1)
     unsigned char *tile_q = memory, *stages = memory + F::Q;
     Place at = place_of(p, (p.N + ROWS - 1) / ROWS);
     int lane = threadIdx.x % 32, strip = threadIdx.x / 32 * STRIP, first = at.tile * ROWS;
-    const mr_bf16 *keys = k.of(at.b, at.g, at.h), *values = v.of(at.b, at.g, at.h);
     // what the last query of the tile does not see nobody of it does
     int most_seen = keys_seen(p, at, first + ROWS < p.N ? first + ROWS - 1 : p.N - 1);
     int tiles = (most_seen + KEYS - 1) / KEYS;
@@ -36,8 +35,8 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, 1)
     auto start = [&](int tile) {
         unsigned char *stage = stages + tile % 2 * 2 * F::K;
         int from = tile * KEYS;
-        tile_copy<D, KEYS>(stage, keys + from * k.n, k.n, at.keys - from, p.d);
-        tile_copy<D, KEYS>(stage + F::K, values + from * v.n, v.n, at.keys - from, p.e);
+        tile_copy_keys<D, KEYS>(stage, k, p, at, from, p.d);
+        tile_copy_keys<D, KEYS>(stage + F::K, v, p, at, from, p.e);
     };
     tile_copy<D, ROWS>(tile_q, q.of(at.b, at.g, at.h) + first * q.n, q.n, p.N - first, p.d);
     if (tiles > 0)

@@ -76,12 +76,14 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
     unsigned char *tile_q = memory, *tiles_k = memory + F::TILE,
                   *tiles_v = tiles_k + STAGES * F::TILE;
     uint64_t *full_q = (uint64_t *)(tiles_v + STAGES * F::TILE), *full_k = full_q + 1,
-             *empty_k = full_k + STAGES, *full_v = empty_k + STAGES, *empty_v = full_v + STAGES;
+             *empty_k = full_k + STAGES, *full_v = empty_k + STAGES, *empty_v = full_v + STAGES,
+             *landed = empty_v + STAGES;
     Place at = place_of(p, (p.N + GROUP_ROWS - 1) / GROUP_ROWS);
     int group = threadIdx.x / 128, first = at.tile * GROUP_ROWS;
     int tiles = (at.keys + GROUP_KEYS - 1) / GROUP_KEYS;
     if (threadIdx.x == 0) {
         mr_mbarrier_init(full_q, 1);
+        mr_mbarrier_init(landed, 1);
         for (int i = 0; i < STAGES; i++) {
             mr_mbarrier_init(full_k + i, 1);
             mr_mbarrier_init(full_v + i, 1);
@@ -94,18 +96,21 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
 
     if (group == 0) {
         mr_registers_fewer<24>();
+        int turn = 0;
         if (threadIdx.x == 0) {
             mr_mbarrier_expect(full_q, F::TILE);
             group_copy<D, GROUP_ROWS>(tile_q, q, full_q, at, first);
-            for (int t = 0; t < tiles; t++) {
-                int i = t % STAGES, parity = t / STAGES % 2;
-                mr_mbarrier_wait(empty_k + i, parity ^ 1);
+        }
+        for (int t = 0; t < tiles && threadIdx.x < 32; t++) {
+            int i = t % STAGES, parity = t / STAGES % 2;
+            mr_mbarrier_wait(empty_k + i, parity ^ 1);
+            if (threadIdx.x == 0) {
                 mr_mbarrier_expect(full_k + i, F::TILE);
                 group_copy<D, GROUP_KEYS>(tiles_k + i * F::TILE, k, full_k + i, at, t * GROUP_KEYS);
-                mr_mbarrier_wait(empty_v + i, parity ^ 1);
-                mr_mbarrier_expect(full_v + i, F::TILE);
-                group_copy<D, GROUP_KEYS>(tiles_v + i * F::TILE, v, full_v + i, at, t * GROUP_KEYS);
             }
+            mr_mbarrier_wait(empty_v + i, parity ^ 1);
+            group_copy_keys<D, GROUP_KEYS>(tiles_v + i * F::TILE, v, NULL, full_v + i, landed, turn,
+                                           p, at, t * GROUP_KEYS);
         }
         return;
     }

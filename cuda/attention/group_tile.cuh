@@ -39,6 +39,54 @@ MR_DEVICE void group_copy(unsigned char *tile, const HeadMaps &maps, uint64_t *f
                         at.b);
 }
 
+// one warp: rows of a tile from `keep` on are 0
+template <int D, int ROWS> MR_DEVICE void group_erase(unsigned char *tile, int keep)
+{
+    typedef GroupTile<D, ROWS> T;
+    // of a block of columns, whose rows are so long; a swizzle leaves bytes in their row
+    auto erase = [&](unsigned char *block, int bytes) {
+        for (int i = keep * bytes + threadIdx.x % 32 * 16; i < ROWS * bytes; i += 32 * 16)
+            mr_store16(block + i, {0, 0, 0, 0});
+    };
+#pragma unroll
+    for (int i = 0; i < T::WIDE; i++)
+        erase(tile + i * T::BLOCK, 128);
+    if (T::REST > 0)
+        erase(tile + T::WIDE * T::BLOCK, 32);
+}
+
+/* One warp: copies of ROWS keys from `row` on of one tensor or, with `two`, of two, a tile each, to
+ * `to`; `full`, of one arrival, ends its phase with them. Keys that do not exist become 0, since a
+ * weight of 0 times what lies there may be no number: their tile lands by the barrier `landed`
+ * first, where `turn` counts. */
+template <int D, int ROWS>
+MR_DEVICE void group_copy_keys(unsigned char *to, const HeadMaps &one, const HeadMaps *two,
+                               uint64_t *full, uint64_t *landed, int &turn, const Attention &p,
+                               const Place &at, int row)
+{
+    constexpr int BYTES = GroupTile<D, ROWS>::BYTES;
+    int keep = at.keys - row;
+    // past all keys the copy itself brings zeros
+    bool all = keep >= ROWS || at.keys == p.M;
+    uint64_t *barrier = all ? full : landed;
+    if (threadIdx.x == 0) {
+        mr_mbarrier_expect(barrier, two ? 2 * BYTES : BYTES);
+        group_copy<D, ROWS>(to, one, barrier, at, row);
+        if (two)
+            group_copy<D, ROWS>(to + BYTES, *two, barrier, at, row);
+    }
+    if (all)
+        return;
+    mr_mbarrier_wait(landed, turn++ % 2);
+    group_erase<D, ROWS>(to, keep);
+    if (two)
+        group_erase<D, ROWS>(to + BYTES, keep);
+    mr_proxy_fence();
+    __syncwarp();
+    if (threadIdx.x == 0)
+        mr_mbarrier_arrive(full);
+}
+
 // the accumulators of 64 rows by D columns
 template <int D> struct GroupOutput {
     float wide[32 * (D / 64)], rest[8];

@@ -31,8 +31,8 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, 1)
     unsigned char *tile_q = memory + warp * 3 * TILE, *tile_k = tile_q + TILE,
                   *tile_v = tile_k + TILE;
     tile_copy<D, SHORT, 32>(tile_q, q.of(at.b, at.g, at.h), q.n, p.N, p.d);
-    tile_copy<D, SHORT, 32>(tile_k, k.of(at.b, at.g, at.h), k.n, at.keys, p.d);
-    tile_copy<D, SHORT, 32>(tile_v, v.of(at.b, at.g, at.h), v.n, at.keys, p.e);
+    tile_copy_keys<D, SHORT, 32>(tile_k, k, p, at, 0, p.d);
+    tile_copy_keys<D, SHORT, 32>(tile_v, v, p, at, 0, p.e);
     mr_copy_commit();
     mr_copy_wait<0>();
     __syncwarp();
@@ -106,8 +106,8 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, 1)
     unsigned char *tile_q = memory + warp * 4 * TILE, *tile_k = tile_q + TILE,
                   *tile_v = tile_k + TILE, *tile_dy = tile_v + TILE;
     tile_copy<D, SHORT, 32>(tile_q, q.of(at.b, at.g, at.h), q.n, p.N, p.d);
-    tile_copy<D, SHORT, 32>(tile_k, k.of(at.b, at.g, at.h), k.n, at.keys, p.d);
-    tile_copy<D, SHORT, 32>(tile_v, v.of(at.b, at.g, at.h), v.n, at.keys, p.e);
+    tile_copy_keys<D, SHORT, 32>(tile_k, k, p, at, 0, p.d);
+    tile_copy_keys<D, SHORT, 32>(tile_v, v, p, at, 0, p.e);
     tile_copy<D, SHORT, 32>(tile_dy, dy.of(at.b, at.g, at.h), dy.n, p.N, p.e);
     mr_copy_commit();
     mr_copy_wait<0>();

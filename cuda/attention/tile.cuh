@@ -117,19 +117,38 @@ template <int D> MR_DEVICE void piece_of(int i, int *row, int *piece)
     *piece = whole ? j / 64 * 8 + j % 8 : EIGHTS * 8 + j % 2;
 }
 
-/* Start copies of `rows` rows of a head into a tile of TILE_ROWS; zeros below them and right of
- * column d. All threads of the block, or, with THREADS 32, of a warp. */
-template <int D, int TILE_ROWS, int THREADS = ATTENTION_THREADS>
-MR_DEVICE void tile_copy(unsigned char *tile, const mr_bf16 *head, int64_t step, int rows, int d)
+/* Start copies of rows of a head into a tile of TILE_ROWS: those that exist(row), zeros for others
+ * and right of column d. All threads of the block, or, with THREADS 32, of a warp. */
+template <int D, int TILE_ROWS, int THREADS, class Exist>
+MR_DEVICE void tile_copy_rows(unsigned char *tile, const mr_bf16 *head, int64_t step, Exist exist,
+                              int d)
 {
     for (int i = threadIdx.x % THREADS; i < TILE_ROWS * (D / 8); i += THREADS) {
         int r, c;
         piece_of<D>(i, &r, &c);
         c *= 8;
-        bool inside = r < rows && c < d;
+        bool inside = exist(r) && c < d;
         mr_copy16(tile + r * Tile<D>::PITCH + c * 2, inside ? head + r * step + c : head,
                   inside ? 16 : 0);
     }
+}
+
+// the first `rows` rows exist
+template <int D, int TILE_ROWS, int THREADS = ATTENTION_THREADS>
+MR_DEVICE void tile_copy(unsigned char *tile, const mr_bf16 *head, int64_t step, int rows, int d)
+{
+    tile_copy_rows<D, TILE_ROWS, THREADS>(
+        tile, head, step, [&](int r) { return r < rows; }, d);
+}
+
+// keys from `first` on: what lies in the place of one that does not exist may be anything
+template <int D, int TILE_ROWS, int THREADS = ATTENTION_THREADS>
+MR_DEVICE void tile_copy_keys(unsigned char *tile, const Heads &x, const Attention &p,
+                              const Place &at, int first, int d)
+{
+    tile_copy_rows<D, TILE_ROWS, THREADS>(
+        tile, x.of(at.b, at.g, at.h) + first * x.n, x.n,
+        [&](int r) { return key_exists(p, at, first + r); }, d);
 }
 
 template <int D> MR_DEVICE void clear(float (&acc)[D / 8][4])

@@ -2,6 +2,7 @@
 #include "contract.h"
 #include "cuda/kernels/row.h"
 #include "device.h"
+#include "op/attention_job.h"
 #include "opcontract.h"
 
 // ---- the truth ----
@@ -214,6 +215,23 @@ static bool is_target(const mr_op *op, int i, bool must)
     return false;
 }
 
+/* Values of an input of attention, keys that do not exist replaced by no numbers: nothing may come
+ * of them. The caller frees the result. */
+static double *without_keys(const truth *t, int in)
+{
+    const mr_desc *d = &t->c->in[in].desc;
+    const attention_attr *a = (const attention_attr *)t->attr;
+    int64_t M = d->dim[2], row = d->dim[3] * d->dim[4], counted = a->text ? a->text - a->before : M;
+    double *values = doubles(d);
+    for (int64_t i = 0, n = mr_desc_count(d); i < n; i++) {
+        int64_t key = i / row % M;
+        bool gone = key < counted && t->c->in[3].given &&
+                    key >= (int64_t)t->in[3][i / row / M / d->dim[1]] - a->before;
+        values[i] = gone ? NAN : t->in[in][i];
+    }
+    return values;
+}
+
 // what is asked of a case
 typedef struct ask {
     bool orders;   // all of them, although it is large
@@ -268,7 +286,11 @@ static bool run(const truth *t, int form, const variant *v, const ask *asked, do
         bool fixed = is_target(op, i, true) || (v->alias && is_target(op, i, false));
         lay kind = fixed ? LAY_DENSE : layout_of(op->in[i].access, t->c->in[i].kind, v->strided);
         in[i] = argument_new(&t->c->in[i].desc, kind, v->apart, i);
-        argument_set(&in[i], t->in[i]);
+        bool keys = (i == 1 || i == 2) && strncmp(op->name, "attention", 9) == 0;
+        double *values = keys ? without_keys(t, i) : t->in[i];
+        argument_set(&in[i], values);
+        if (keys)
+            free(values);
         before[i] = malloc(in[i].bytes + 1);
         memcpy(before[i], in[i].mem, in[i].bytes);
         call.in[i] = in[i].view;
