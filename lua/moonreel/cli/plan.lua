@@ -70,17 +70,35 @@ end
 
 -- ---- recipes and runs ----
 
--- settings of a recipe, of one of its stages, or of all of them: {name, settings}
+-- the stages of a run, or the one that is asked for: {name, settings, dir: with its journal}
+local function stages_of_run(target, stage)
+  local fault, settings = require "moonreel.recipe.fault", require "moonreel.settings"
+  local list, names = {}, {}
+  for _, one in ipairs(require("moonreel.run").stages(target) or {}) do
+    names[#names + 1] = one.name
+    if not stage or one.name == stage then
+      list[#list + 1] = { name = one.name, dir = one.path,
+        settings = settings.load(one.path .. "/settings.json") }
+    end
+  end
+  if stage and #list == 0 then
+    fault.usage("plan: --stage %s: %s", stage, #names > 0 and "stages of the run that have begun: "
+      .. table.concat(names, ", ") or "the run has no stages")
+  end
+  return #list > 0 and list or { { dir = target,
+    settings = settings.load(target .. "/settings.json") } }
+end
+
+-- settings of a recipe or run, of one of its stages, or of all of them: {name, settings, dir}
 local function settings_of(parsed)
   local base, settings = require "moonreel.core.base", require "moonreel.settings"
   local target, stage = parsed.positional[1], parsed.options.stage
   if base.exists(target .. "/settings.json") then
-    local outer = settings.load(target .. "/settings.json")
-    local list = {}
-    for i, one in ipairs(require("moonreel.run").stages(target) or {}) do
-      list[i] = { name = one.name, settings = settings.load(one.path .. "/settings.json") }
+    if #parsed.overrides > 0 then
+      require("moonreel.recipe.fault").usage("plan: %s is a run, planned as it was set; try: "
+        .. "without key=value, or the recipe that it is of", target)
     end
-    return #list > 0 and list or { { settings = outer } }
+    return stages_of_run(target, stage)
   end
   local outer = settings.bake(target, parsed.overrides, { stage = stage })
   local list = { { settings = outer } }
@@ -89,6 +107,13 @@ local function settings_of(parsed)
       settings = settings.bake(target, parsed.overrides, { stage = one.name }) }
   end
   return list
+end
+
+-- what the journal of a run, or of the first stage of one, tells of the machine
+local function facts_of(list)
+  local dir = list[1].dir
+  return dir and require("moonreel.core.base").exists(dir .. "/journal.jsonl")
+    and select(2, require("moonreel.trainer.truth").of_run(dir)) or {}
 end
 
 -- the GPUs that are asked for, or this machine: as many ranks and threads as a run of it had
@@ -221,20 +246,23 @@ local function meshes_of(options)
   return list
 end
 
--- the plan of a run with rates by what its steps took, where it ran here
+-- The plan of a run with rates by what its steps took, where it ran here; for another machine what
+-- it measured stands by itself.
 local function by_run(p, settings, given, dir)
   local calibrate = require "moonreel.plan.calibrate"
   local truth, facts = require("moonreel.trainer.truth").of_run(dir)
-  local rows, here = truth:rows(), given.mesh.machine.here
-  local factor = here and calibrate.factor(p, rows)
-  if here then
-    calibrate.as_run(given.mesh, factor, facts.began)
-    local compiled <close> = require("moonreel.plan.compiled").new(given.mesh.machine)
-    p = require("moonreel.plan").of(settings, setmetatable({ compiled = compiled },
-      { __index = given }))
+  local rows = truth:rows()
+  if not (given.mesh.machine.here and facts.device == "cpu") then
+    rows.elsewhere, p.truth = true, rows
+    return p
   end
+  local factor, mesh = calibrate.factor(p, rows), given.mesh:with {}
+  calibrate.as_run(mesh, factor, facts.began)
+  local compiled <close> = require("moonreel.plan.compiled").new(mesh.machine)
+  p = require("moonreel.plan").of(settings, { compiled = compiled, mesh = mesh,
+    survey = given.survey })
   calibrate.compare(p, rows)
-  p.truth, p.resident_bytes, p.calibrated = rows, facts.resident, factor or nil
+  p.truth, p.resident_bytes, p.calibrated = rows, facts.resident, factor
   return p
 end
 
@@ -302,10 +330,8 @@ function command.run(args)
       #parsed.positional)
   end
   local plan, show = require "moonreel.plan", require "moonreel.plan.show"
-  local dir = require("moonreel.core.base").exists(parsed.positional[1] .. "/journal.jsonl")
-    and parsed.positional[1]
-  local facts = dir and select(2, require("moonreel.trainer.truth").of_run(dir)) or {}
-  local mesh, list = mesh_of(options, facts), settings_of(parsed)
+  local list = settings_of(parsed)
+  local mesh = mesh_of(options, facts_of(list))
   local compiled <close> = require("moonreel.plan.compiled").new(mesh.machine)
   if options.fit or options.balance or options.solve then
     return solve(parsed, list, mesh, compiled)
@@ -318,8 +344,8 @@ function command.run(args)
     local surveys = one.settings.bucket_config and surveys_of(one.settings, options) or nil
     local given = { mesh = mesh, compiled = compiled, survey = surveys and surveys[1] }
     local p = plan.of(one.settings, given)
-    if dir then
-      p = by_run(p, one.settings, given, dir)
+    if one.dir and require("moonreel.core.base").exists(one.dir .. "/journal.jsonl") then
+      p = by_run(p, one.settings, given, one.dir)
     elseif not p.largest.fits then
       p.remedies = require("moonreel.plan.solve").remedies(p, given,
         bakes(parsed, one.name or options.stage))

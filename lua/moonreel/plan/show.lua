@@ -230,9 +230,11 @@ local function course_lines(p, put)
   end
   if c.drawn then
     local d = c.drawn
+    -- one rank may also be quicker than the mean
+    local waited = math.max(0, d.slowest)
     put("  one draw of all chances: %s; %s wait for the slowest rank, %s for data, %s save, %s "
       .. "are done again after %.0f failures", show.hours(d.seconds / 3600),
-      show.hours(d.slowest / 3600), show.hours(d.stalled / 3600), show.hours(d.saving / 3600),
+      show.hours(waited / 3600), show.hours(d.stalled / 3600), show.hours(d.saving / 3600),
       show.hours((d.lost + d.restarting) / 3600), d.failures)
   end
 end
@@ -310,12 +312,13 @@ function show.schedule(p, row, options)
     options)
 end
 
--- what the run predicted when it began, beside what it measured
+-- what the run predicted when it began, beside what it measured; the plan above may be of a machine
+-- that the run was not on
 local function truth_lines(p, put)
   put("what the run predicted when it began, and what its steps took (medians, without waits for "
     .. "data):")
   local function megabytes(v) return ("%.0f MB"):format(v / 1e6) end
-  put("%s", (printer.text({ { key = "bucket" }, { key = "steps", right = true },
+  local columns = { { key = "bucket" }, { key = "steps", right = true },
     { key = "predicted_s", title = "predicted", right = true, format = show.seconds },
     { key = "measured_s", title = "measured", right = true, format = show.seconds },
     { key = "off", title = "", right = true,
@@ -323,8 +326,12 @@ local function truth_lines(p, put)
     { key = "planned_s", title = "above", right = true, format = show.seconds },
     { key = "predicted_bytes", title = "bytes predicted", right = true, format = megabytes },
     { key = "measured_bytes", title = "measured", right = true, format = megabytes },
-    { key = "planned_bytes", title = "above", right = true, format = megabytes } }, p.truth)
-    :gsub("\n$", "")))
+    { key = "planned_bytes", title = "above", right = true, format = megabytes } }
+  if p.truth.elsewhere then
+    table.remove(columns, 9)
+    table.remove(columns, 6)
+  end
+  put("%s", (printer.text(columns, p.truth):gsub("\n$", "")))
   if p.calibrated then
     put("rates by this run: steps take %.2f of what a probe of this machine says", p.calibrated)
   end
@@ -360,8 +367,11 @@ function show.stage_table(plans)
     end }, { key = "at", title = "in bucket" },
     { key = "steps", right = true, format = show.count },
     { key = "step", title = "a step", right = true, format = show.seconds },
-    { key = "hours", right = true, format = show.hours },
-    { key = "gpu_hours", title = "GPU hours", right = true, format = show.count } }
+    { key = "hours", right = true, format = show.hours } }
+  if not plans[1].mesh.machine.cpu then
+    columns[#columns + 1] = { key = "gpu_hours", title = "GPU hours", right = true,
+      format = show.count }
+  end
   if total.cost then
     columns[#columns + 1] = { key = "cost", right = true, format = show.count }
   end

@@ -63,7 +63,8 @@ local function predict_bucket(r, bucket)
   row.encode_s = encode_s / (r.mesh.sequence and r.mesh.sequence.size or 1)
   row.peak_bytes = plan.total + r.encoders.weights + encode_bytes
   row.seconds = plan.seconds + row.encode_s
-  row.resident_bytes = r.apart_bytes + row.peak_bytes
+  -- the memory of a GPU is not that of the process
+  row.resident_bytes = r.facts.device == "cpu" and r.apart_bytes + row.peak_bytes or nil
   local step_s = rounds_of(r) * row.seconds + r.update_s
   r.truth:expect(row.key, row.bucket, step_s, row.resident_bytes)
   r.progress:say(("bucket %s: batch %d, %d samples, peak %s, about %.1f ms a step"):format(

@@ -83,6 +83,8 @@ end
 function Truth:lines()
   local lines, rows = {}, self:rows()
   local had, predicted = most(rows, "measured_bytes"), most(rows, "predicted_bytes")
+  -- what a GPU has is not of the process: nothing is predicted of that
+  had = predicted > 0 and had or 0
   if had > 0 and math.abs(had - predicted) > math.max(TOLERANCE * predicted, LITTLE) then
     lines[1] = ("%.0f MB were resident, %.0f MB were predicted: %+.0f %%"):format(had / 1e6,
       predicted / 1e6, (had / predicted - 1) * 100)
@@ -100,7 +102,7 @@ end
 ---@param dir string
 ---@return mr.Truth
 ---@return table facts  resident: bytes at most, told at the end of the run; began: bytes of the
----   process when it began; ranks, threads of each; nil what the journal does not tell
+---   process when it began; ranks, threads of each; device; nil what the journal does not tell
 function truth.of_run(dir)
   local self, update_s, rounds, facts = truth.new(), 0, 1, {}
   local function expect(row)
@@ -113,6 +115,8 @@ function truth.of_run(dir)
       update_s, rounds = entry.update_s or 0, entry.rounds or 1
       facts.began, facts.ranks = entry.began_bytes, entry.ranks
       facts.threads = entry.machine and entry.machine.threads
+      facts.device = entry.machine and entry.machine.libraries
+        and entry.machine.libraries.device or "cpu"
       for _, row in ipairs(entry.buckets) do
         expect(row)
       end

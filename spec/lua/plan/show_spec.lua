@@ -145,6 +145,54 @@ describe("stages", function()
 end)
 
 describe("a run", function()
+  -- settings and journal of a run, whose steps took so long
+  local function write_run(dir, baked, seconds, device)
+    base.make_dir(dir)
+    base.replace_file(dir .. "/settings.json", baked:to_json())
+    local journal <close> = require("moonreel.run").journal(dir)
+    journal:append { kind = "start", update_s = 0.001,
+      machine = { threads = 1, libraries = { device = device } },
+      buckets = { { key = "k", bucket = "32px 6x32x32", seconds = 0.009 } } }
+    for _ = 1, 9 do
+      journal:append { kind = "step", batches = 1, bucket = "k", time_s = seconds, data_wait_s = 0 }
+    end
+    journal:sync()
+  end
+
+  it("of stages is planned stage by stage, each with the rates that it had", function()
+    local dir = folder.new()
+    finally(function() dir:remove() end)
+    local recipe = dir:write("two.lua", 'return recipe.extend("tiny/demo") { stages = { '
+      .. '{ name = "one", steps = 3 }, { name = "two", steps = 4 } } }')
+    local path = dir.path .. "/run"
+    base.make_dir(path)
+    base.make_dir(path .. "/stages")
+    base.replace_file(path .. "/settings.json", settings.bake(recipe, SMALL):to_json())
+    write_run(path .. "/stages/one", settings.bake(recipe, SMALL, { stage = "one" }), 20, "cpu")
+    write_run(path .. "/stages/two", settings.bake(recipe, SMALL, { stage = "two" }), 50, "cpu")
+    local exit, text = run(path, "--json")
+    assert.equal(0, exit, text)
+    local p = json.decode(text)
+    for i, seconds in ipairs { 20, 50 } do
+      local row = p.stages[i].truth[1]
+      assert.equal(seconds, row.measured_s)
+      assert.is_true(math.abs(row.planned_s / seconds - 1) < 1e-9, row.planned_s)
+      assert.equal(i + 2, p.stages[i].course.steps)
+    end
+    exit, text = run(path, "--stage", "two")
+    assert.equal(0, exit, text)
+    assert.matches("the whole run: 4 steps.*\n32px 6x32x32 +9 +10 ms +50%.00 s", text)
+    -- on another machine nothing is held against it
+    exit, text = run(path, "--stage", "two", "--gpus", "H100")
+    assert.equal(0, exit, text)
+    assert.matches("\nbucket +steps +predicted +measured +bytes predicted +measured\n"
+      .. "32px 6x32x32 +9 +10 ms +50%.00 s", text)
+    fails("MR_E_USAGE", "%-%-stage three: stages of the run that have begun: one, two",
+      require("moonreel.cli.plan").run, { path, "--stage", "three" })
+    fails("MR_E_USAGE", "is a run, planned as it was set", require("moonreel.cli.plan").run,
+      { path, "steps=3" })
+  end)
+
   it("is planned from its settings, beside what its journal has measured", function()
     local dir = folder.new()
     local words = { "steps=9", "dataset.data_path=nowhere.mrx" }

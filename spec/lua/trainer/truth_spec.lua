@@ -36,6 +36,11 @@ describe("the truth", function()
     assert.same({ "600 MB were resident, 500 MB were predicted: +20 %" }, told(600e6))
     assert.same({ "400 MB were resident, 500 MB were predicted: -20 %" }, told(400e6))
     assert.same({}, told(540e6))
+    -- on a GPU nothing is predicted of the process
+    local t = truth.new()
+    t:expect("a", "first", 1)
+    t:add("a", 1, 600e6)
+    assert.same({}, t:lines())
   end)
 
   it("is read from a journal, also of a run that goes on", function()
@@ -54,7 +59,7 @@ describe("the truth", function()
     assert.same({ { key = "6x32x32", bucket = "32px 6x32x32", steps = 5, predicted_s = 1.5,
       measured_s = 2, off = 2 / 1.5 - 1 }, { key = "1x32x32", bucket = "32px 1x32x32", steps = 0,
       predicted_s = 2.5 } }, t:rows())
-    assert.same({ began = 12 }, facts)
+    assert.same({ began = 12, device = "cpu" }, facts)
     journal:append { kind = "end", resident_bytes = 77,
       buckets = { { key = "1x32x32", measured_bytes = 70 } } }
     t, facts = truth.of_run(dir.path)
