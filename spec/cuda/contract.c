@@ -101,11 +101,12 @@ static void truth_free(truth *t)
 
 // ---- arguments on the device ----
 
-enum { GAP = 0xA5 };
+enum { GAP = 0xA5, UNWRITTEN = 0xFF };
 typedef struct argument {
-    unsigned char *mem, *inside; // inside[i]: byte i belongs to an element
-    size_t bytes;
-    mr_view view;
+    unsigned char *at;           // on the device
+    unsigned char *mem, *inside; // the host's copy; inside[i]: byte i belongs to an element
+    size_t bytes, lead;          // before the first element
+    mr_view view;                // of the host's copy
 } argument;
 
 static void mark(argument *a, int at, int64_t element)
@@ -138,24 +139,45 @@ static argument argument_new(const mr_desc *d, lay kind, bool apart, int which)
     mr_desc l = apart ? rows_apart(d, which) : lay_out(d, kind, which);
     size_t lead = kind == LAY_DENSE || apart ? 0 : mr_dtype_bytes(d->dtype);
     a.bytes = lead + mr_desc_span_bytes(&l);
-    a.mem = device_alloc(a.bytes);
+    a.lead = lead;
+    a.at = device_alloc(a.bytes);
+    a.mem = malloc(a.bytes + 1);
     a.inside = calloc(1, a.bytes + 1);
     a.view = (mr_view){a.mem + lead, l};
     if (mr_desc_count(&l) > 0)
         mark(&a, 0, 0);
     for (size_t i = 0; i < a.bytes; i++)
-        if (!a.inside[i])
-            a.mem[i] = GAP;
+        a.mem[i] = a.inside[i] ? UNWRITTEN : GAP;
+    device_put(a.at, a.mem, a.bytes);
     return a;
+}
+
+static void argument_free(argument *a)
+{
+    free(a->mem);
+    free(a->inside);
+}
+
+// as a kernel takes it
+static mr_view on_device(const argument *a)
+{
+    return (mr_view){a->at + a->lead, a->view.desc};
 }
 
 static void argument_set(argument *a, const double *values)
 {
     mr_view from = dense_f64(&a->view.desc, (double *)values);
     mr_view_copy(&a->view, &from);
+    device_put(a->at, a->mem, a->bytes);
     for (size_t i = 0; i < a->bytes; i++)
         if (a->inside[i])
-            device_wrote(a->mem + i, 1);
+            device_wrote(a->at + i, 1);
+}
+
+static void argument_get(argument *a)
+{
+    if (a->at)
+        device_get(a->mem, a->at, a->bytes);
 }
 
 static bool gaps_intact(const argument *a)
@@ -169,7 +191,7 @@ static bool gaps_intact(const argument *a)
 static bool elements_written(const argument *a)
 {
     for (size_t i = 0; i < a->bytes; i++)
-        if (a->inside[i] && !device_written(a->mem + i, 1))
+        if (a->inside[i] && !device_written(a->at + i, 1))
             return false;
     return true;
 }
@@ -293,7 +315,7 @@ static bool run(const truth *t, int form, const variant *v, const ask *asked, do
             free(values);
         before[i] = malloc(in[i].bytes + 1);
         memcpy(before[i], in[i].mem, in[i].bytes);
-        call.in[i] = in[i].view;
+        call.in[i] = on_device(&in[i]);
         descs[i] = &in[i].view.desc;
         moved += (double)element_bytes(&in[i]);
     }
@@ -308,7 +330,7 @@ static bool run(const truth *t, int form, const variant *v, const ask *asked, do
             mr_desc_same_shape(&ctx.out[k], &in[place].view.desc) &&
             ctx.out[k].dtype == in[place].view.desc.dtype) {
             shared[k] = over[place] = true;
-            call.out[k] = in[place].view;
+            call.out[k] = on_device(&in[place]);
             moved += (double)element_bytes(&in[place]);
             continue;
         }
@@ -321,7 +343,7 @@ static bool run(const truth *t, int form, const variant *v, const ask *asked, do
             d = mr_desc_dense(d.dtype, d.rank, d.dim);
         lay kind = layout_of(op->out[k].access, LAY_DENSE, v->strided);
         out[k] = argument_new(&d, kind, v->apart, call.n_in + k);
-        call.out[k] = out[k].view;
+        call.out[k] = on_device(&out[k]);
         moved += (double)element_bytes(&out[k]);
     }
     size_t bytes = row->kernel.workspace ? row->kernel.workspace(&call, &facts) : 0;
@@ -340,6 +362,10 @@ static bool run(const truth *t, int form, const variant *v, const ask *asked, do
     EXPECT(st == MR_OK || st == MR_E_UNSUPPORTED, "%s", last_error());
     bool served = st == MR_OK;
     EXPECT(!served || planned, "planning leaves to others what the kernel takes");
+    for (int i = 0; i < call.n_in; i++)
+        argument_get(&in[i]);
+    for (int k = 0; k < call.n_out; k++)
+        argument_get(&out[k]);
     if (served) {
         check_str(reports, "", "the reports", where, 0);
         check_counts(t, &call, moved, asked);
@@ -358,10 +384,10 @@ static bool run(const truth *t, int form, const variant *v, const ask *asked, do
             EXPECT(over[i] || memcmp(before[i], in[i].mem, in[i].bytes) == 0, "wrote into input %s",
                    op->in[i].name);
             free(before[i]);
-            free(in[i].inside);
+            argument_free(&in[i]);
         }
     for (int k = 0; k < call.n_out; k++)
-        free(out[k].inside);
+        argument_free(&out[k]);
     if (row->kernel.release)
         row->kernel.release(call.state);
     device_free_all();

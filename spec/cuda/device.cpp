@@ -2,6 +2,7 @@
 #include "device.h"
 #include "cuda/emu/emu.h"
 #include <stdio.h>
+#include <string.h>
 
 void *device_alloc(size_t bytes)
 {
@@ -11,6 +12,16 @@ void *device_alloc(size_t bytes)
 void device_free_all(void)
 {
     emu::free_all();
+}
+
+void device_put(void *to, const void *from, size_t bytes)
+{
+    memcpy(to, from, bytes);
+}
+
+void device_get(void *to, const void *from, size_t bytes)
+{
+    memcpy(to, from, bytes);
 }
 
 void device_wrote(void *p, size_t bytes)

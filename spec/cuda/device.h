@@ -17,8 +17,12 @@ typedef struct device_counts {
     uint64_t product_flop; // of tensor cores
 } device_counts;
 
+/* The host touches memory of the device by these two alone: on a GPU it lies where only kernels
+ * reach it. device_put does not make bytes count as written, device_wrote does. */
 void *device_alloc(size_t bytes);
 void device_free_all(void);
+void device_put(void *to, const void *from, size_t bytes);
+void device_get(void *to, const void *from, size_t bytes);
 void device_wrote(void *p, size_t bytes);
 bool device_written(const void *p, size_t bytes);
 

@@ -1,25 +1,38 @@
-// A GPU behind the C face of device.h: memory that both sides reach. cuda/bench/verify runs it.
+// A GPU behind the C face of device.h. cuda/bench/verify runs it.
 #include "device.h"
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <vector>
 
 static std::vector<void *> blocks;
+
+static void must(cudaError_t error, const char *doing)
+{
+    if (!error)
+        return;
+    fprintf(stderr, "%s: %s\n", doing, cudaGetErrorString(error));
+    exit(1);
+}
 
 // unwritten memory is NaN
 void *device_alloc(size_t bytes)
 {
     void *p = NULL;
-    cudaError_t error = cudaMallocManaged(&p, bytes ? bytes : 1);
-    if (error) {
-        fprintf(stderr, "no memory of the GPU: %s\n", cudaGetErrorString(error));
-        exit(1);
-    }
+    must(cudaMalloc(&p, bytes ? bytes : 1), "no memory of the GPU");
+    must(cudaMemset(p, 0xFF, bytes), "memory of the GPU is filled");
     blocks.push_back(p);
-    memset(p, 0xFF, bytes);
     return p;
+}
+
+void device_put(void *to, const void *from, size_t bytes)
+{
+    must(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "a copy to the GPU");
+}
+
+void device_get(void *to, const void *from, size_t bytes)
+{
+    must(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost), "a copy from the GPU");
 }
 
 void device_free_all(void)

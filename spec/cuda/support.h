@@ -6,7 +6,9 @@
 #include "cuda/rt/driver.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <string>
+#include <vector>
 
 #ifdef __CUDACC__
 
@@ -19,16 +21,17 @@ struct Options {
 };
 static Options options;
 
-// memory that both sides reach, unwritten: NaN
+// unwritten memory is NaN
 static void *alloc(size_t bytes)
 {
     void *p = NULL;
-    cudaError_t error = cudaMallocManaged(&p, bytes);
+    cudaError_t error = cudaMalloc(&p, bytes);
+    if (!error)
+        error = cudaMemset(p, 0xFF, bytes);
     if (error) {
         fprintf(stderr, "no memory of the GPU: %s\n", cudaGetErrorString(error));
         exit(1);
     }
-    memset(p, 0xFF, bytes);
     return p;
 }
 static void host_wrote(void *, size_t) {}
@@ -40,6 +43,16 @@ static inline std::string all_reports()
 {
     cudaError_t error = cudaDeviceSynchronize();
     return error ? cudaGetErrorString(error) : "";
+}
+
+static inline void give(void *to, const void *from, size_t bytes)
+{
+    CHECK_INT(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), cudaSuccess);
+}
+
+static inline void take(void *to, const void *from, size_t bytes)
+{
+    CHECK_INT(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost), cudaSuccess);
 }
 
 #else
@@ -55,16 +68,36 @@ static inline std::string all_reports()
     return all;
 }
 
+static inline void give(void *to, const void *from, size_t bytes)
+{
+    memcpy(to, from, bytes);
+}
+
+static inline void take(void *to, const void *from, size_t bytes)
+{
+    memcpy(to, from, bytes);
+}
+
 #endif
 
 // device memory of n values, value(i) each
 template <typename T, typename F> static T *device_values(size_t n, F value)
 {
-    T *p = (T *)emu::alloc(n * sizeof(T));
+    std::vector<T> all(n);
     for (size_t i = 0; i < n; i++)
-        p[i] = value(i);
+        all[i] = value(i);
+    T *p = (T *)emu::alloc(n * sizeof(T));
+    give(p, all.data(), n * sizeof(T));
     emu::host_wrote(p, n * sizeof(T));
     return p;
+}
+
+// what n values of device memory are, on the host
+template <typename T> static std::vector<T> seen(const T *p, size_t n)
+{
+    std::vector<T> all(n);
+    take(all.data(), p, n * sizeof(T));
+    return all;
 }
 
 template <typename T> static T *device_room(size_t n)

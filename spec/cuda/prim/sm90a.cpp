@@ -10,8 +10,8 @@ static mr_bf16 bf16_at(size_t i)
 }
 
 // d [m, n] is `times` a [m, k] b [n, k]^T; sums of multiples of 1/256 below 2^15 are exact in f32
-static void compare(const float *d, const mr_bf16 *a, const mr_bf16 *b, int m, int n, int k,
-                    int times)
+static void compare(const std::vector<float> &d, const std::vector<mr_bf16> &a,
+                    const std::vector<mr_bf16> &b, int m, int n, int k, int times)
 {
     int wrong = 0;
     for (int i = 0; i < m; i++)
@@ -32,7 +32,7 @@ template <int SWIZZLE, int TRANSPOSED> static void layout(void)
     emu::forget_reports();
     MR_LAUNCH((one_group_product<SWIZZLE, TRANSPOSED>), dim3(1), dim3(128), 4096, NULL, a, b, d);
     CHECK_SILENT();
-    compare(d, a, b, 64, 16, 16, 1);
+    compare(seen(d, 64 * 16), seen(a, 64 * 16), seen(b, 16 * 16), 64, 16, 16, 1);
 }
 
 static mr_tensor_map map_of(const mr_bf16 *base, unsigned rows)
@@ -50,15 +50,16 @@ template <int TRANSPOSED, int N> static void copies(void)
     mr_bf16 *a = device_values<mr_bf16>(64 * 64, bf16_at),
             *b = device_values<mr_bf16>(N * 64, bf16_at);
     // what the products see
-    mr_bf16 left[64 * 64];
+    const auto given = seen(a, 64 * 64);
+    auto left = given;
     for (int i = 0; i < 64 * 64; i++)
-        left[i] = a[TRANSPOSED ? i % 64 * 64 + i / 64 : i];
+        left[i] = given[TRANSPOSED ? i % 64 * 64 + i / 64 : i];
     float *d = device_room<float>(64 * N);
     emu::forget_reports();
     MR_LAUNCH((tiles<TRANSPOSED, N>), dim3(1), dim3(128), 8192 + N * 128 + 8, NULL, map_of(a, 64),
               map_of(b, N), d);
     CHECK_SILENT();
-    compare(d, left, b, 64, N, 64, 2);
+    compare(seen(d, 64 * N), left, seen(b, N * 64), 64, N, 64, 2);
 }
 
 int main(void)
