@@ -2,11 +2,13 @@
 -- over lengths from 256 to 32768 with heads of 72 and 128, and convolutions of the autoencoders
 -- with both gradients, bf16: seconds by events, the median of runs, operations a second, and how
 -- many times as long PyTorch's fused attention, cuDNN's attention and cuDNN's convolutions take
--- where PYTHON has PyTorch (cuda/bench/peer.py). `small`: short lengths and few channels, for the
--- emulated GPU, where times say nothing. Values are drawn on the device. Exit 1 when a result is no
--- number.
+-- where PYTHON has PyTorch (cuda/bench/peer.py); convolutions of cuDNN's are timed without PyTorch,
+-- too (cuda/bench/cudnn_peer.c), and the quicker one counts. `small`: short lengths and few
+-- channels, for the emulated GPU, where times say nothing. Values are drawn on the device. Exit 1
+-- when a result is no number.
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
+local base = require "moonreel.core.base"
 local conv = require "moonreel.bench.conv"
 local json = require "moonreel.core.json"
 local process = require "moonreel.core.process"
@@ -78,6 +80,37 @@ else
   print("peers: left out, no python with PyTorch was named")
 end
 
+-- cuDNN's convolutions by cuDNN alone: a program beside the plug-in, or beside this one
+local function cudnn_alone()
+  local beside = os.getenv "MOONREEL_PLUGINS" or process.program():match "^(.*)/"
+  local words = { ("%s/cudnn_peer%s"):format(beside, name == "cudaemu" and "_cudaemu" or ""),
+    tostring(RUNS) }
+  for _, row in ipairs(convolutions) do
+    for _, number in ipairs { row.x[1], row.x[2], row.x[3], row.x[4], row.x[5], row.filters,
+      row.what == "pictures" and 1 or 0 } do
+      words[#words + 1] = tostring(number)
+    end
+  end
+  if not base.exists(words[1]) then
+    print(("cuDNN alone: left out, no program %s; try: make cuda"):format(words[1]))
+    return {}
+  end
+  local result, rows = process.run(words, "", { deadline_s = 120 }), {}
+  print("cuDNN alone: " .. (result.exit == 0 and result.output:match "^[^\n]*"
+    or "left out, see what it said"))
+  for y, dx, dw in result.output:gmatch "\n(%S+) (%S+) (%S+)" do
+    rows[#rows + 1] = { y = tonumber(y), dx = tonumber(dx), dw = tonumber(dw) }
+  end
+  return rows
+end
+local alone = cudnn_alone()
+
+-- the quicker one of two peers, either of which may be missing
+local function quicker(a, b)
+  a, b = type(a) == "number" and a, type(b) == "number" and b
+  return a and b and math.min(a, b) or a or b or nil
+end
+
 -- how many times as long as ours
 local function times(seconds, ours)
   return type(seconds) == "number" and ("%.2f"):format(seconds / ours) or "-"
@@ -101,6 +134,7 @@ for i, row in ipairs(convolutions) do
     local one = found[part[2]]
     print(("%-34s %-4s %10.1f %9.1f %9s"):format(("%s %s, %d"):format(row.what,
       table.concat(row.x, " "), row.filters), part[1], one.seconds * 1e6,
-      one.flop / one.seconds / 1e12, times(peer[part[1]], one.seconds)))
+      one.flop / one.seconds / 1e12,
+      times(quicker(peer[part[1]], (alone[i] or {})[part[1]]), one.seconds)))
   end
 end

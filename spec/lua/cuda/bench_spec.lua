@@ -1,6 +1,6 @@
 --- What cuda/bench/verify runs on a GPU, tried on the emulated one.
 -- Covers: cuda/bench/kernels.lua cuda/bench/step.lua cuda/bench/sizes.lua cuda/bench/drawn.lua
--- cuda/bench/verify cuda/bench/clips.lua
+-- cuda/bench/verify cuda/bench/clips.lua cuda/bench/cudnn_peer.c
 local base = require "moonreel.core.base"
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"
@@ -31,15 +31,54 @@ describe_built("cuda/bench", function()
   end)
 
   it("measures attention and convolutions, and fails when a result is no number", function()
-    local out, err, code = folder.moonreel("cuda/bench/sizes.lua cudaemu small")
+    local out, err, code = folder.moonreel("cuda/bench/sizes.lua cudaemu small",
+      "MOONREEL_CUDNN=/nothing.so")
     assert.equal(0, code, out .. err)
     assert.matches("peers: left out", out)
+    assert.matches("\ncuDNN alone: left out", out)
+    assert.matches("cudnn_peer: no cuDNN: /nothing.so", err, 1, true)
     assert.matches("\n1 70 1 72 +%d+%.%d +%d+%.%d +[%d.]+ +%- +%-\n", out)
     assert.equal(3, select(2, out:gsub("frames 1 2 4 5 72, 72 +[yd][xw ]", "")))
     out, err, code = folder.moonreel("cuda/bench/sizes.lua cudaemu small",
       "MOONREEL_CUDAEMU=fail=12")
     assert.not_equal(0, code, out)
     assert.matches("launch failure", err)
+  end)
+
+  it("times cuDNN's convolutions where the library is, without PyTorch", function()
+    local beside = process.program():match "^(.*)/"
+    -- exit code and all that is said
+    local function peer(words, before)
+      local result = process.run({ "/bin/sh", "-c", ("%s '%s/cudnn_peer_cudaemu' %s 2>&1"):format(
+        before, beside, words) }, "", { deadline_s = 600 })
+      return result.exit, result.output
+    end
+    local scene = ("MOONREEL_CUDNN='%s/cudnn_scene.so'"):format(beside)
+    -- frames, pictures, and filters for which it has no algorithm
+    local code, text = peer("3 1 2 4 5 72 72 0 2 1 4 6 8 16 1 1 1 4 4 8 11 1", scene)
+    assert.equal(0, code, text)
+    assert.equal("cuDNN 91900\n0 0 0\n0 0 0\n- - -\n", text)
+    for _, case in ipairs {
+      { 2, "use: cudnn_peer RUNS", "1 2 3", scene },
+      { 2, "use: cudnn_peer RUNS", "0", scene },
+      { 1, "^cudnn_peer: 0: expected a number of at least 1", "1 0 1 4 4 8 8 1", scene },
+      { 1, "^cudnn_peer: no cuDNN: /nothing.so: ", "1", "MOONREEL_CUDNN=/nothing.so" },
+      { 1, "nccl_scene.so: has no cudnnGetVersion; try: cuDNN 9", "1",
+        ("MOONREEL_CUDNN='%s/nccl_scene.so'"):format(beside) },
+      { 1, "^cudnn_peer: the GPU: no CUDA%-capable device", "1",
+        scene .. " MOONREEL_CUDAEMU=none" },
+      { 1, "^cudnn_peer: a tensor: uncorrectable ECC error", "1 1 2 4 5 8 8 0",
+        scene .. " MOONREEL_CUDAEMU=fail=1,error=214" },
+    } do
+      code, text = peer(case[3], case[4])
+      assert.equal(case[1], code, text)
+      assert.matches(case[2], text)
+    end
+    local out, err
+    out, err, code = folder.moonreel("cuda/bench/sizes.lua cudaemu small", scene)
+    assert.equal(0, code, out .. err)
+    assert.matches("\ncuDNN alone: cuDNN 91900\n", out)
+    assert.equal(3, select(2, out:gsub("72, 72 +[yd][xw ] +[%d.]+ +[%d.]+ +0%.00\n", "")))
   end)
 
   it("is not begun for a device that is none of its two", function()
