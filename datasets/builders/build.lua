@@ -1,27 +1,21 @@
---- An index of a published data set, from its table and the folder of its clips.
+--- An index of a published data set, from its table and the folder of its clips: `moonreel data
+-- ingest` with the columns of a layout.
 --   moonreel datasets/builders/build.lua LAYOUT TABLE CLIPS NAME.mrx
 local base = require "moonreel.core.base"
 local layouts = dofile((arg[0]:gsub("[^/]*$", "")) .. "layouts.lua")
 
-local function names()
-  local list = {}
-  for name in pairs(layouts) do
-    list[#list + 1] = name
-  end
-  table.sort(list)
-  return table.concat(list, ", ")
+local function fail(form, ...)
+  base.raise("MR_E_USAGE", ("build.lua: " .. form):format(...))
 end
 
+local names = require("moonreel.recipe.environment").sorted_keys(layouts)
 local name, list, clips, output = table.unpack(arg)
-local layout = layouts[name or ""]
-if not layout or not output or #arg > 4 then
-  base.raise("MR_E_USAGE", ("expected LAYOUT TABLE CLIPS NAME.mrx, got %d words; layouts: %s")
-    :format(#arg, names()))
+local columns = layouts[name or ""]
+if name and not columns then
+  fail("no layout '%s'; layouts: %s", name, table.concat(names, ", "))
+elseif #arg ~= 4 then
+  fail("expected LAYOUT TABLE CLIPS NAME.mrx, got %d words; layouts: %s", #arg,
+    table.concat(names, ", "))
 end
-local result = require("moonreel.data").ingest(list, output, { root = clips,
-  columns = layout.columns, source = name })
-print(("%s: %d samples of %s, %d refused with reasons in %s/refused.jsonl, %d without a caption")
-  :format(output, result.written, layout.title, result.refused, output, result.without_caption))
-for _, note in ipairs(result.notes) do
-  print("  " .. note)
-end
+os.exit(require("moonreel.cli.data").run { "ingest", list, "--root", clips, "--columns",
+  columns, "--source", name, "-o", output }, true)

@@ -1,12 +1,12 @@
 --- Tables of published data sets: which of their columns hold a clip's file and its captions. Other
--- columns of numbers, as scores, become columns of the index under their names.
+-- columns of numbers, as scores, become columns of the index under their names. Values are what
+-- `moonreel data ingest --columns` takes.
 return {
   -- video, caption, aesthetic score, motion score, temporal consistency score, camera motion,
   -- frame, fps, seconds
-  ["openvid-1m"] = { title = "OpenVid-1M", columns = "path=video,text=caption" },
+  ["openvid-1m"] = "path=video,text=caption",
   -- clip_id, ..., file_path, short_caption, dense_caption, background_caption, ...
-  ["miradata-330k"] = { title = "MiraData-330k",
-    columns = "path=file_path,text=dense_caption,text_2=short_caption" },
+  ["miradata-330k"] = "path=file_path,text=dense_caption,text_2=short_caption",
   -- path, text, num_frames, height, width, aspect_ratio, fps, resolution: the references' own
-  ["pexels-45k"] = { title = "Pexels-45k", columns = "path=path,text=text" },
+  ["pexels-45k"] = "path=path,text=text",
 }
