@@ -8,6 +8,8 @@ local solve = {}
 
 local MOST = 65536      -- samples of a batch: nobody asks for more
 local MOST_BATCHES = 3  -- of buckets that are too large, told one by one
+local SIZES = { 16, 32, 64, 128, 256, 512, 1024 }  -- of buckets, in 2^20 elements
+local NOTABLE = 1.001   -- times as fast
 local MOST_DOUBLED = 8  -- how often a number of GPUs is doubled in search of one that has room
 
 -- a bucket with another batch
@@ -118,10 +120,25 @@ local function rate_of(open)
   return samples * open.mesh:micros(open.settings) / seconds, largest
 end
 
+-- the fastest way with buckets of another size, where one is faster and fits
+local function size_buckets(best, given, bake)
+  for _, size in ipairs(SIZES) do
+    local values = table.move(best.values, 1, #best.values, 1, {})
+    values[#values + 1] = ("plugin_config.reduce_bucket_size_in_m=%d"):format(size)
+    local rate, largest = rate_of(plan.open(bake(values), { compiled = given.compiled,
+      as_is = true, mesh = given.mesh:with { zero = best.zero, sequence = best.sequence } }))
+    if largest.fits and rate > best.rate * NOTABLE then
+      best.rate, best.largest, best.bucket_size = rate, largest, size
+    end
+  end
+end
+
 --- Every way to shard and recompute, the fastest that fits first.
 ---@param given table   mesh, compiled as plan.open
 ---@param bake fun(values: string[]): table  settings of the recipe with further values
----@return table[] rows  {zero, sequence, recompute, values, rate, largest, fits}
+---@return table[] rows  {zero, sequence, recompute, values, rate, largest, fits}; of the first one
+---   bucket_size: that of the buckets in which its ranks tell each other, in 2^20 elements, where
+---   the recipe's own is slower
 function solve.mesh(given, bake)
   local rows = {}
   local heads = bake({}).model.num_heads or 1
@@ -135,7 +152,7 @@ function solve.mesh(given, bake)
           local rate, largest = rate_of(open)
           rows[#rows + 1] = { zero = zero, sequence = sequence, recompute = recompute.text,
             pairs = recompute.pairs, attention = recompute.attention, rate = rate,
-            largest = largest, fits = largest.fits }
+            largest = largest, fits = largest.fits, values = recompute.values }
         end
       end
     end
@@ -149,6 +166,9 @@ function solve.mesh(given, bake)
     -- as fast: what needs less room, then less talk
     return a.largest.total < b.largest.total
   end)
+  if rows[1].fits and given.mesh.ranks > 1 then
+    size_buckets(rows[1], given, bake)
+  end
   return rows
 end
 
@@ -278,7 +298,8 @@ function solve.mesh_text(row)
   lines[2] = ("grad_ckpt_settings = %s,"):format(row.pairs
     and ("{ %d, %d }"):format(row.pairs, row.pairs) or "recipe.none")
   lines[3] = ("grad_ckpt_keep_attention = %s,"):format(not row.attention)
-  lines[4] = ("plugin_config = { zero_stage = %d, sp_size = %d },"):format(row.zero, row.sequence)
+  lines[4] = ("plugin_config = { zero_stage = %d, sp_size = %d%s },"):format(row.zero, row.sequence,
+    row.bucket_size and (", reduce_bucket_size_in_m = %d"):format(row.bucket_size) or "")
   return table.concat(lines, "\n") .. "\n"
 end
 

@@ -152,6 +152,29 @@ describe("the mesh", function()
     assert.equal(rows[1].rate, samples * again.mesh.data / seconds)
   end)
 
+  it("has buckets of the size with which it is fastest, where that is worth a line", function()
+    local function with(values)
+      return bake("model.hidden_size=512", "model.depth=1", "bucket_config=recipe.replace{['32px'] "
+        .. "= {[1] = {1.0, 2}}}", "plugin_config.reduce_bucket_size_in_m=1", table.unpack(values))
+    end
+    local of = mesh.new(small(1e9), 8)
+    local best = solve.mesh({ mesh = of, compiled = cache }, with)[1]
+    local function rate_with(size)
+      local open = plan.open(with { ("plugin_config.reduce_bucket_size_in_m=%d"):format(size),
+        table.unpack(best.values) }, { compiled = cache, as_is = true,
+        mesh = of:with { zero = best.zero, sequence = best.sequence } })
+      local row = open:row(open:buckets()[1])
+      return row.batch * open.mesh.data / row.seconds.step
+    end
+    assert.equal(rate_with(best.bucket_size), best.rate)
+    assert.is_true(best.rate > rate_with(1))
+    for _, size in ipairs { 16, 64, 512 } do
+      assert.is_true(best.rate * 1.001 >= rate_with(size), size)
+    end
+    assert.matches(("sp_size = %d, reduce_bucket_size_in_m = %d },\n$"):format(best.sequence,
+      best.bucket_size), solve.mesh_text(best))
+  end)
+
   it("recomputes where nothing else fits", function()
     local free = solved(1e9)
     local least = math.huge
