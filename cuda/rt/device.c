@@ -355,6 +355,34 @@ static void close_streams(rt *r)
             mr_cuda.stream_free(r->lane[i]);
 }
 
+/* The driver's calls go to the GPU that a process used last, so that one process has one, opened
+ * as often as it likes. */
+static pthread_mutex_t taking = PTHREAD_MUTEX_INITIALIZER;
+static int taken, times_taken;
+
+static mr_status take(int ordinal)
+{
+    pthread_mutex_lock(&taking);
+    if (times_taken == 0)
+        taken = ordinal;
+    int other = taken;
+    times_taken += other == ordinal;
+    pthread_mutex_unlock(&taking);
+    if (other == ordinal)
+        return MR_OK;
+    return mr_fail(MR_E_UNSUPPORTED,
+                   "device=%s:%d: %s:%d is open in this process; try: a process for each GPU, as "
+                   "ranks are, or close that one first",
+                   mr_cuda.device, ordinal, mr_cuda.device, other);
+}
+
+static void give_back(void)
+{
+    pthread_mutex_lock(&taking);
+    times_taken--;
+    pthread_mutex_unlock(&taking);
+}
+
 static void close_device(mr_device *dev)
 {
     rt *r = (rt *)dev;
@@ -369,6 +397,7 @@ static void close_device(mr_device *dev)
         mr_free(b);
     }
     mr_free(r);
+    give_back();
 }
 
 static const mr_device_ops ops = {
@@ -443,12 +472,11 @@ static mr_status open_streams(rt *r)
     return MR_OK;
 }
 
-static mr_status open_device(int ordinal, int threads, mr_device **out)
+static mr_status open_taken(int ordinal, mr_device **out)
 {
     rt *r;
     mr_cuda_facts facts = {0};
     const char *each = getenv("MOONREEL_SYNC");
-    (void)threads;
     MR_TRY(fits(ordinal, &facts));
     MR_TRY(join_rows());
     CUDA_TRY(mr_cuda.use(ordinal), "the GPU");
@@ -472,6 +500,16 @@ static mr_status open_device(int ordinal, int threads, mr_device **out)
     mr_free(r);
     mr_error_adopt(first);
     mr_error_free(first);
+    return st;
+}
+
+static mr_status open_device(int ordinal, int threads, mr_device **out)
+{
+    (void)threads;
+    MR_TRY(take(ordinal));
+    mr_status st = open_taken(ordinal, out);
+    if (st != MR_OK)
+        give_back();
     return st;
 }
 

@@ -40,6 +40,22 @@ static void refuses(const char *setting, int ordinal, mr_status code, const char
     CHECK(dev == NULL);
 }
 
+static void one_gpu_of_a_process(void)
+{
+    mr_device *first = NULL, *again = NULL;
+    OK(open_with("devices=2", 1, &first));
+    refuses("devices=2", 0, MR_E_UNSUPPORTED,
+            "device=cudaemu:0: cudaemu:1 is open in this process");
+    OK(open_with("devices=2", 1, &again));
+    mr_device_close(again);
+    refuses("devices=2", 0, MR_E_UNSUPPORTED, "cudaemu:1 is open");
+    mr_device_close(first);
+    // what cannot be opened holds nothing
+    refuses("devices=2", 2, MR_E_USAGE, "invalid device ordinal");
+    OK(open_with("devices=2", 0, &first));
+    mr_device_close(first);
+}
+
 /* y = silu(x), z = gelu(y): two steps and the copy of a result */
 static mr_graph *two_steps(void)
 {
@@ -214,6 +230,7 @@ static void bad_ids(void)
 
 int main(void)
 {
+    one_gpu_of_a_process();
     refuses("none", 0, MR_E_UNSUPPORTED, "no CUDA-capable device");
     refuses("old", 0, MR_E_UNSUPPORTED, "the driver knows CUDA 11.8, expected 12.4 or newer");
     refuses("arch=75", 0, MR_E_UNSUPPORTED,
