@@ -66,13 +66,29 @@ local function longest(p, weights, mean, n)
   return expected / mean
 end
 
+-- Micro-batches of each epoch that was counted. With tail = "carry" samples that are no whole one
+-- are trained in the next epoch, those of the last one in any case.
+local function batches_of_epochs(surveys, settings)
+  local list, left = {}, {}
+  for e, survey in ipairs(surveys) do
+    list[e] = 0
+    for _, b in ipairs(survey.buckets) do
+      local key = ("%s %s %s %s"):format(b.resolution, b.frames, b.height, b.width)
+      local samples, carries = b.samples + (left[key] or 0), settings.tail == "carry"
+        and e ~= settings.epochs
+      local batches = carries and samples // b.batch or -(-samples // b.batch)
+      left[key], list[e] = carries and samples % b.batch or 0, list[e] + batches
+    end
+  end
+  return list
+end
+
 -- Steps of the run, those that end in each epoch that was counted, and who says so. A step goes on
 -- with batches of the next epoch; only the last one may be short.
 local function steps_of(p, settings, surveys, stage)
   local together, epochs, batches, last, steps = p.mesh:micros(settings), {}, 0, 0, 0
-  for e, survey in ipairs(surveys or {}) do
-    last = select(2, batches_of(survey))
-    batches = batches + last
+  for e, n in ipairs(batches_of_epochs(surveys or {}, settings)) do
+    last, batches = n, batches + n
     epochs[e] = -(-batches // together) - steps
     steps = steps + epochs[e]
   end

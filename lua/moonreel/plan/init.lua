@@ -437,6 +437,24 @@ function Open:row(b)
   return row
 end
 
+-- notes of lengths of the table that no sample of an epoch enters
+local function empty_notes(settings, all, survey)
+  local entered, notes = {}, {}
+  for _, b in ipairs(survey.buckets) do
+    entered[b.resolution .. " " .. b.frames] = true
+  end
+  for _, b in ipairs(settings.allow_empty_buckets and {} or all) do
+    local key = b.resolution .. " " .. b.frames
+    if not entered[key] then
+      notes[#notes + 1] = ("bucket_config.%s[%d]: no sample of the first epoch enters it, and a "
+        .. "run refuses what none can enter; try: leave it out, or allow_empty_buckets = true")
+        :format(b.resolution, b.frames)
+    end
+    entered[key] = true
+  end
+  return notes
+end
+
 --- Plan a recipe.
 ---@param settings table  baked, of one stage
 ---@param given table     as plan.open; survey: of plan.survey, or nil: every bucket of the recipe's
@@ -468,6 +486,8 @@ function plan.of(settings, given)
   end
   local notes = notes_of(mesh, models, #open.table > #list and not survey, guessed_ops(out))
   table.move(open.assumed, 1, #open.assumed, #notes + 1, notes)
+  local empty = survey and empty_notes(settings, open.table, survey) or {}
+  table.move(empty, 1, #empty, #notes + 1, notes)
   if programs then
     notes[#notes + 1] = ("programs of all buckets have no room beside the largest; try: "
       .. "programs_bytes = %.0f"):format(programs // 1e6 * 1e6)

@@ -49,6 +49,22 @@ describe("the course of a run", function()
     assert.equal(-(-(40 + 4 * 30) // 12), c.steps)
   end)
 
+  it("carries what is no whole batch into the next epoch, where the recipe says so", function()
+    local function epoch(samples)
+      return { index = "x.mrx", buckets = { { resolution = "144p", frames = 1, height = 9,
+        width = 16, batch = 10, samples = samples }, { resolution = "144p", frames = 1, height = 16,
+        width = 9, batch = 10, samples = 6 } } }
+    end
+    local surveys = { epoch(25), epoch(19), epoch(21) }
+    local function epochs(tail)
+      return course.of(planned "H100", settings { epochs = 3, tail = tail },
+        { surveys = surveys }).epochs
+    end
+    assert.same({ 4, 3, 4 }, epochs "short")
+    -- 5 and 6, then 4 and 2 are left; the last epoch trains 25 and 8
+    assert.same({ 2, 3, 4 }, epochs "carry")
+  end)
+
   it("of an extraction is all epochs that differ, whatever steps a training would take", function()
     local c = course.of(planned "H100", settings { job = "extract", steps = 7, epochs = 9,
       dataset = { draw_epochs = 3 } }, { surveys = { survey, fewer } })

@@ -63,8 +63,13 @@ describe("moonreel plan", function()
       "bucket_config=recipe.replace{['32px'] = {[6] = {1.0, 8}}}")
     assert.equal(0, exit)
     assert.matches("\nbucket +batch +samples +memory", text)
+    assert.is_nil(text:find("no sample of the first epoch", 1, true))
     assert.matches("first epoch of .*%.mrx: 250 of 300 samples in 32 batches; left out: 50 "
       .. "samples, [^(]+ %(such as /[^ )]+%)", text)
+    exit, text = demo("--gpus", "H100", "--data", demo_data.path(),
+      "bucket_config=recipe.replace{['32px'] = {[6] = {1.0, 8}, [99] = {1.0, 1}}}")
+    assert.equal(0, exit)
+    assert.matches("note: bucket_config.32px%[99%]: no sample of the first epoch enters it", text)
     exit, text = demo("--gpus", "H100", "--data", demo_data.path(), "--json")
     assert.equal(0, exit)
     local p = json.decode(text)
