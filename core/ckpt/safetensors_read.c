@@ -265,8 +265,11 @@ static mr_status read_start(mr_safetensors *st, int64_t header_max, int64_t size
                        (long long)size);
     MR_TRY(mr_file_read_at(st->fd, &length, sizeof length, 0, st->path));
     if (length > (uint64_t)header_max)
-        return mr_fail(MR_E_FORMAT, "%s: a header of %llu bytes; at most %lld", st->path,
-                       (unsigned long long)length, (long long)header_max);
+        return mr_fail(
+            MR_E_FORMAT,
+            "%s: a header of %llu bytes; expected at most %lld; try: is it a safetensors "
+            "file?",
+            st->path, (unsigned long long)length, (long long)header_max);
     if ((int64_t)length > size - 8)
         return mr_fail(MR_E_FORMAT, "%s: the header ends at byte %llu, the file at %lld", st->path,
                        (unsigned long long)length + 8, (long long)size);

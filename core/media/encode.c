@@ -262,7 +262,10 @@ static mr_status encoder_start(mr_encoder *e, const mr_encode_options *o)
             return mr_fail(MR_E_UNSUPPORTED,
                            "%s: no container for '%s'; try: .mp4, .webm, .mkv, .png", e->path, ext);
     }
-    MR_TRY(media_file_open(&e->file, e->tmp, true, &e->io));
+    mr_status st = media_file_open(&e->file, e->tmp, true, &e->io);
+    if (st != MR_OK)
+        return e->file.err ? mr_fail(st, "%s: cannot create: %s", e->path, strerror(e->file.err))
+                           : st;
     if (format) {
         int err = avformat_alloc_output_context2(&e->mux, format, NULL, NULL);
         if (err < 0)

@@ -108,6 +108,18 @@ local function record_write(root, record, t, p, path)
   return node
 end
 
+--- What is said of a key that a map with given keys lacks.
+---@param schema table  of the map
+---@param path string   its path
+---@param name string   the key
+---@return string
+function layer.unknown_key(schema, path, name)
+  local names = environment.sorted_keys(schema.keys)
+  local near = require("moonreel.text.nearest")(name, names)
+  return ("%s.%s is not known%s; there are %s"):format(path, name,
+    near and (", did you mean '" .. near .. "'?") or "", table.concat(names, ", "))
+end
+
 -- The write of a map's table: every key is an entry.
 local function map_write(root, schema, t, p, path)
   local node = { tag = "table", place = p, children = {} }
@@ -124,11 +136,7 @@ local function map_write(root, schema, t, p, path)
         path, kinds.show(key), tostring(key))
     end
     if schema.keys and not schema.keys[name] then
-      local names = environment.sorted_keys(schema.keys)
-      local near = require("moonreel.text.nearest")(name, names)
-      fault.at(key_place, "%s.%s is not known%s; there are %s", path, name,
-        near and (", did you mean '" .. near .. "'?") or "",
-        table.concat(names, ", "))
+      fault.at(key_place, "%s", layer.unknown_key(schema, path, name))
     end
     node.children[name] = write_of(root, schema.value, t[key], key_place,
       path .. "." .. tostring(name))

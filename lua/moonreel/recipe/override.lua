@@ -59,10 +59,7 @@ function override.target(key)
             table.concat(parts, ".", 1, i - 1), part)
         end
       elseif schema.keys and not schema.keys[name] then
-        local near = require("moonreel.text.nearest")(name,
-          require("moonreel.recipe.environment").sorted_keys(schema.keys))
-        return nil, ("%s is not known%s"):format(table.concat(parts, ".", 1, i),
-          near and (", did you mean '" .. near .. "'?") or "")
+        return nil, layer.unknown_key(schema, table.concat(parts, ".", 1, i - 1), name)
       end
       keys[#keys + 1] = name
       schema = schema.value

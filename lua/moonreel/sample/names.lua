@@ -14,8 +14,8 @@ local lengths = { ["1x"] = 51, ["2x"] = 102, ["4x"] = 204, ["8x"] = 408, ["16x"]
 function names.frames(text)
   local n = lengths[text] or math.tointeger(tonumber((text:match("^%d+$"))))
   if not n or n < 1 then
-    base.raise("MR_E_USAGE", ("frames '%s': expected a number, 2s to 32s or 1x to 16x"):format(
-      text))
+    base.raise("MR_E_USAGE", ("frames '%s': expected a number from 1 on, or a name: 2s, 4s, 8s, "
+      .. "16s, 32s, 1x, 2x, 4x, 8x, 16x"):format(text))
   end
   return n
 end

@@ -114,7 +114,10 @@ static void wrong_use(void)
          {.width = 32, .height = 32, .codec = "mpeg4"},
          MR_E_UNSUPPORTED,
          "start the container"},
-        {"none/x.mp4", {.width = 32, .height = 32}, MR_E_IO, "cannot create: No such file"}};
+        {"none/x.mp4",
+         {.width = 32, .height = 32},
+         MR_E_IO,
+         "none/x.mp4: cannot create: No such file"}};
     for (size_t i = 0; i < MR_COUNT(rows); i++)
         CHECK_FAILS(m->encoder_open(clips_path(rows[i].name), &rows[i].o, &e), rows[i].code,
                     rows[i].part);

@@ -284,7 +284,7 @@ describe("sample with conditions", function()
         {deadline_s = 600, output_bytes = 1 << 20})
       assert.equal(8, r.exit, r.output)
       assert.matches("taken: cannot create directory: File exists", r.output)
-      fails("frames '3s': expected a number, 2s to 32s", trained(), "--prompt", "x",
+      fails("frames '3s': expected a number from 1 on, or a name: 2s", trained(), "--prompt", "x",
         "--num-frames", "3s")
     end)
   end)

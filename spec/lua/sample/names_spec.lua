@@ -14,7 +14,8 @@ describe("names of the reference", function()
     assert.equal(816, names.frames "16x")
     assert.equal(7, names.frames "7")
     for _, text in ipairs { "0", "3s", "-5", "x", "", "1.5" } do
-      assert.matches("frames '.*': expected a number, 2s to 32s or 1x to 16x",
+      assert.matches("frames '.*': expected a number from 1 on, or a name: 2s, 4s, 8s, 16s, 32s, "
+        .. "1x, ",
         message(names.frames, text))
     end
   end)
