@@ -174,8 +174,6 @@ bool mr_bind_to_tensor(lua_State *L, int arg);
  * never after. */
 mr_tensor **mr_bind_new_tensor(lua_State *L);
 mr_dtype mr_bind_dtype(lua_State *L, int arg); /* "f32" ...; raises naming the choices */
-/* A list of integers at `arg` (table) into dim[MR_MAX_RANK]; returns its length. */
-int mr_bind_dims(lua_State *L, int arg, int64_t *dim);
 
 mr_graph *mr_bind_graph(lua_State *L, int arg);   /* type "mr.Graph" */
 mr_params *mr_bind_params(lua_State *L, int arg); /* type "mr.Params" */
@@ -193,10 +191,6 @@ int mr_bind_reduce_max(lua_State *L);
 int mr_bind_reduce_min(lua_State *L);
 int mr_bind_reduce_norm(lua_State *L);
 
-/* The order of axes that swaps those at `arg` and arg + 1, the last two where both are absent;
- * negative ones count from the end. Raises when there are none such. */
-void mr_bind_swap(lua_State *L, int arg, int rank, int *order);
-
 /* Arithmetic of what ops work on, tensors and values of graphs; MR_ROW_OPERATORS are the rows of
  * such a type. */
 int mr_bind_add(lua_State *L);
@@ -211,9 +205,16 @@ int mr_bind_unm(lua_State *L);
         MR_ROW("__div", mr_bind_div, "(other: number|" type "): " type, "Quotient by element."),   \
         MR_ROW("__unm", mr_bind_unm, "(): " type, "The same with the other sign.")
 
-/* Shared by tensors and values: "0, :, 3:16" or an integer at `arg`; calls slice for each part. */
+/* Of tensors and of values. A list of integers at `arg` (table) into dim[MR_MAX_RANK]; returns its
+ * length. */
+int mr_bind_dims(lua_State *L, int arg, int64_t *dim);
+/* The order of axes that swaps those at `arg` and arg + 1, the last two where both are absent;
+ * negative ones count from the end. Raises when there are none such. */
+void mr_bind_swap(lua_State *L, int arg, int rank, int *order);
+/* "0, :, 3:16" or an integer at `arg` into ranges[MR_MAX_RANK], of the first dimensions of `d`;
+ * returns their number. */
 typedef struct mr_bind_range {
-    bool drop;
+    bool drop; /* one position: the dimension goes */
     int64_t start, stop;
 } mr_bind_range;
 int mr_bind_ranges(lua_State *L, int arg, const mr_desc *d, mr_bind_range *ranges);
