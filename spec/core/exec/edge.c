@@ -274,6 +274,11 @@ static void failing(mr_device *dev, uint64_t order)
     OK(mr_program_fetch(s.other, "y", &ticket[1]));
     CHECK(take(s.exec, ticket[1], 5) == 15);
     CHECK(take(s.exec, ticket[0], 3) == 102);
+    // what comes from a run after the failure stays: nothing older is sent in its place
+    OK(mr_program_pass(s.p, "y", 0, N, s.last, "x", 0));
+    OK(mr_program_run(s.last));
+    OK(mr_program_fetch(s.last, "y", &ticket[0]));
+    CHECK(take(s.exec, ticket[0], 15) == 510);
     if (late)
         CHECK_FAILS(mr_exec_take(s.exec, late, &v), MR_E_USAGE, "was lost when a step failed");
     // a failure that nobody asked about is not lost with the program
