@@ -209,11 +209,13 @@ local function one_of(parsed, list)
   return list[1].settings
 end
 
--- settings of the recipe, or a stage of it, with further values of the command line
-local function bakes(parsed, stage)
+-- settings of one of the list, with further values of the command line; a run has its recipe
+local function bakes(parsed, one)
+  local target = one.dir and one.dir .. "/recipe.lua" or parsed.positional[1]
+  local stage = not one.dir and (one.name or parsed.options.stage) or nil
   return function(values)
     local all = table.move(parsed.overrides, 1, #parsed.overrides, 1, {})
-    return require("moonreel.settings").bake(parsed.positional[1],
+    return require("moonreel.settings").bake(target,
       table.move(values, 1, #values, #all + 1, all), { stage = stage })
   end
 end
@@ -228,7 +230,7 @@ local function solve(parsed, list, mesh, compiled)
       require("moonreel.recipe.fault").usage("plan: --solve: expected mesh, got '%s'",
         options.solve)
     end
-    return show.mesh(solver.mesh(given, bakes(parsed, options.stage)), mesh, options)
+    return show.mesh(solver.mesh(given, bakes(parsed, list[1])), mesh, options)
   end
   local open, memory = plan.open(settings, given), memory_of(options.fit, mesh.machine)
   if options.balance then
@@ -348,7 +350,7 @@ function command.run(args)
       p = by_run(p, one.settings, given, one.dir)
     elseif not p.largest.fits then
       p.remedies = require("moonreel.plan.solve").remedies(p, given,
-        bakes(parsed, one.name or options.stage))
+        bakes(parsed, one))
     end
     p.stage = one.name
     local share, seconds = stalls_of(options.stalls)

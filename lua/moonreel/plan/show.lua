@@ -432,7 +432,7 @@ function show.text(p)
   else
     put("without an index nobody knows how many steps there are; try: --data NAME.mrx")
   end
-  if p.truth then
+  if p.truth and #p.truth > 0 then
     put("")
     truth_lines(p, put)
   end

@@ -154,6 +154,7 @@ describe("a run", function()
   local function write_run(dir, baked, seconds, device)
     base.make_dir(dir)
     base.replace_file(dir .. "/settings.json", baked:to_json())
+    base.replace_file(dir .. "/recipe.lua", baked:to_recipe())
     local journal <close> = require("moonreel.run").journal(dir)
     journal:append { kind = "start", update_s = 0.001,
       machine = { threads = 1, libraries = { device = device } },
@@ -192,6 +193,10 @@ describe("a run", function()
     assert.equal(0, exit, text)
     assert.matches("\nbucket +steps +predicted +measured +bytes predicted +measured\n"
       .. "32px 6x32x32 +9 +10 ms +50%.00 s", text)
+    -- what it would better run as is asked of its own recipe
+    exit, text = run(path, "--stage", "two", "--gpus", "2xH100", "--solve", "mesh")
+    assert.equal(0, exit, text)
+    assert.matches("plugin_config = { zero_stage = %d", text)
     fails("MR_E_USAGE", "%-%-stage three: stages of the run that have begun: one, two",
       require("moonreel.cli.plan").run, { path, "--stage", "three" })
     fails("MR_E_USAGE", "is a run, planned as it was set", require("moonreel.cli.plan").run,
