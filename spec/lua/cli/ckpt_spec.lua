@@ -7,6 +7,7 @@ local ckpt = require "moonreel.ckpt"
 local run = require "moonreel.run"
 local json = require "moonreel.core.json"
 local printed = require "spec.support.printed"
+local signalled = dofile "spec/support/signalled.lua"
 
 local function meta(extra)
   local m = { recipe_hash = "r", dataset_fingerprint = "d", sampler = "s0", seed = 1, machine = {} }
@@ -259,6 +260,23 @@ ema.blocks.2.w  [2]    bf16    4 B
     ckpt.write(file, { { name = "x", dtype = "f32", shape = { 1 }, ptr = f32(1) } })
     assert.matches("expected a checkpoint, this is a plain file",
       tostring(fails("verify", file, "--part=1/2")))
+  end)
+
+  it("leaves no half of a file when a signal stops a conversion", function()
+    local done = signalled("INT", [[
+      local longwork = require "moonreel.cli.longwork"
+      local run = longwork.run
+      function longwork.run(work, ...)
+        return run(function(tick)
+          send()
+          return work(tick)
+        end, ...)
+      end]], { "ckpt", "convert", dir, outputs .. "/stopped.safetensors" })
+    assert.equal(130, done.exit, done.output)
+    assert.equal("moonreel: stopped by a signal; nothing was written\n", done.output)
+    for _, name in ipairs(require("moonreel.core.base").list_dir(outputs)) do
+      assert.is_nil(name:match "^stopped")
+    end
   end)
 
   it("converts to weights under their own names, averaged ones when asked", function()

@@ -19,7 +19,13 @@ return function(opts, spec, path)
         and averages .. name or name }
     end
   end
-  c.handle:convert(path, rows)
+  local done, code = require("moonreel.cli.longwork").run(function()
+    c.handle:convert(path, rows)
+    return true
+  end, "tensors", "nothing was written", true)
+  if not done then
+    return code
+  end
   local written <close> = ckpt.open(path)
   if opts.json then
     print(require("moonreel.core.json").encode({ from = c.path, path = path,
