@@ -206,8 +206,9 @@ end
 ---@param models table   of `of`
 ---@param mesh moonreel.plan.Mesh
 ---@param bucket table
----@return table step  of `step`, where no tokens are shared; else memory, live and profile of the
----   rank's own graph, and sent: bytes that it sends the others; all else is that of the whole
+---@return table step  of `step`, where no tokens are shared; else memory, live, profile, parts and
+---   ops of the rank's own graph, and sent: bytes that it sends the others; what counts, and the
+---   encoders, are those of the whole
 function Compiled:shared_step(settings, models, mesh, bucket)
   local whole = self:step(settings, models, bucket)
   if mesh.sequence == 1 or models.job then
@@ -221,8 +222,12 @@ function Compiled:shared_step(settings, models, mesh, bucket)
   if not self.steps[key] then
     local graph <close> = program.graph(models.pipe, shape, config)
     local prog <close> = models.exec:compile(graph)
-    self.steps[key] = setmetatable({ memory = prog:memory(), live = who_lives(prog),
-      profile = prog:profile(PARTS), sent = shares.sent(prog:times(), seq) }, { __index = whole })
+    local rows = prog:times()
+    local step = { memory = prog:memory(), live = who_lives(prog), profile = prog:profile(PARTS),
+      sent = shares.sent(rows, seq) }
+    step.parts, step.ops = work.parts(self.machine, shares.computed(rows), models.dtype)
+    step.parts.encode = whole.parts.encode
+    self.steps[key] = setmetatable(step, { __index = whole })
   end
   return self.steps[key]
 end

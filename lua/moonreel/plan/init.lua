@@ -238,7 +238,7 @@ local function seconds_of(settings, mesh, models, step, exchange)
     mesh = mesh:alone()
   end
   for _, part in ipairs { "forward", "recompute", "backward" } do
-    s[part] = step.parts[part] / share
+    s[part] = step.parts[part] / (models.job and share or 1)
   end
   local backward = s.backward + s.recompute
   s.exchange, s.exchange_bytes = exchange.seconds, exchange.bytes
@@ -311,7 +311,7 @@ local function notes_of(mesh, models, aspects, guessed)
     note("%s", line)
   end
   if mesh.sequence > 1 then
-    note("%d ranks share the tokens of a batch: operations of one rank are that part of the whole",
+    note("%d ranks share the tokens of a batch and what is encoded; text is with all of them",
       mesh.sequence)
   end
   if aspects then

@@ -43,6 +43,20 @@ local function bytes_of(row)
   return bytes
 end
 
+-- by which ranks exchange tokens
+local EXCHANGES = { all_to_all = true, shift = true, gather_shares = true }
+
+--- What a rank computes in a micro-step, beside what it sends to those that share its tokens.
+---@param rows table[]   of mr.Program times(), of a graph over the sequence
+---@return table[]
+function shares.computed(rows)
+  local list = {}
+  for _, row in ipairs(rows) do
+    list[#list + 1] = not EXCHANGES[row.op] and row or nil
+  end
+  return list
+end
+
 --- Bytes that a rank sends in a micro-step to those that share its tokens.
 ---@param rows table[]   of mr.Program times(), of a graph over the sequence
 ---@param seq mr.Sequence

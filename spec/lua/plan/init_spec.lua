@@ -140,7 +140,7 @@ describe("a plan", function()
     end
   end)
 
-  it("of ranks that share tokens has the bytes that each holds and sends, by bucket", function()
+  it("of ranks that share tokens has what each holds, computes and sends, by bucket", function()
     local pipeline, feed = require "moonreel.models.pipeline", require "moonreel.trainer.feed"
     local shares = require "moonreel.plan.shares"
     for _, case in ipairs { { "2", "plugin_config.sp_size=2" },
@@ -164,6 +164,10 @@ describe("a plan", function()
         assert.equal(p.shares.sent + b.seconds.exchange_bytes, b.sent)
         -- and holds what its own graph holds: text is there whole
         assert.equal(prog:memory().arena, b.bytes.arena)
+        local parts = require("moonreel.plan.work").parts(p.mesh.machine,
+          shares.computed(prog:times()), p.dtype)
+        assert.same({ parts.forward, parts.recompute, parts.backward },
+          { b.seconds.forward, b.seconds.recompute, b.seconds.backward })
         sizes[i] = sent
       end
       assert.is_true(sizes[1] ~= sizes[2] and #sizes == 2)

@@ -58,4 +58,11 @@ describe("bytes of ranks that share tokens", function()
     end
     assert.equal(8, seen)
   end)
+
+  it("travel beside what they compute", function()
+    local rows = { { op = "linear" }, { op = "all_to_all" }, { op = "shift" }, { op = "attention" },
+      { op = "gather_shares" } }
+    assert.same({ { op = "linear" }, { op = "attention" } },
+      require("moonreel.plan.shares").computed(rows))
+  end)
 end)
