@@ -122,7 +122,15 @@ static void sweep(void)
     touch_dir("step-000000000007.tmp-%s-%lld.1", "ffff", fence);
     touch_dir(".trash-step-000000000002%.0s%.0lld", "", 0);
     touch_dir(".replaced-step-000000000001%.0s-%lld.1", "", fence); // its replacement is there
+    // outcomes: nobody waits for those of earlier launches, somebody may for those of this one
+    touch_dir(".ended-%s-%lld.1", run, fence - 1);
+    touch_dir(".ended-%s-%lld.1", run, fence);
+    touch_dir(".ended-%s-%lld.1", "ffff", fence - 1);
     CHECK_OK(mr_save_sweep(lock));
+    CHECK_INT(case_count(dir, ".ended-"), 2);
+    char mine[200];
+    snprintf(mine, sizeof mine, ".ended-%s-%lld.1", run, fence);
+    CHECK_INT(case_count(dir, mine), 1);
     CHECK_INT(case_count(dir, ".tmp-"), 2);
     CHECK_INT(case_count(dir, "step-000000000006.tmp-"), 1);
     CHECK_INT(case_count(dir, "step-000000000007.tmp-"), 1);

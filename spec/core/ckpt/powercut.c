@@ -397,6 +397,20 @@ static void judge(int ops_done, int mode, int64_t least)
                c ? (long long)mr_ckpt_step(c) : -1, (long long)least);
     CHECK(good);
     mr_ckpt_close(c);
+    // one that retention was about to remove is whole or out of sight
+    int64_t *steps;
+    int n = 0;
+    char path[600];
+    c = NULL;
+    CHECK_OK(mr_ckpt_steps(copy_dir, &steps, &n));
+    good = n > 0 &&
+           mr_ckpt_open(mr_ckpt_dir(copy_dir, steps[n - 1], path, sizeof path), &c) == MR_OK &&
+           exact(c);
+    if (!good)
+        printf("after %d operations, mode %d: the oldest is not whole\n", ops_done, mode);
+    CHECK(good);
+    mr_free(steps);
+    mr_ckpt_close(c);
 }
 
 static void save(mr_saver *saver, int64_t step)
