@@ -462,6 +462,21 @@ function setup.measure(r)
   statistics.set(r.exec, r.pipe, measured)
 end
 
+-- batches of an epoch: of several sources as often as each is gone through until all have been
+local function batches_of_epoch(r)
+  local rows, batches = {}, 0
+  if #r.sources == 1 then
+    return r.plan.batches
+  end
+  for i, source in ipairs(r.plan.sources) do
+    rows[i] = source.samples
+  end
+  for i, passes in ipairs(sources.passes(r.sources, rows)) do
+    batches = batches + passes * r.plan.sources[i].batches
+  end
+  return batches
+end
+
 --- Fill weights, moments and averages: fresh, from weights, or from a whole state.
 function setup.fill(r)
   local s = r.settings
@@ -488,7 +503,7 @@ function setup.fill(r)
   end
   local total = s.steps
   if total == 0 then
-    total = -(-r.plan.batches * s.epochs // r.micros)
+    total = math.ceil(batches_of_epoch(r) * s.epochs / r.micros)
   end
   r.total_steps = total
   r.progress.total = total

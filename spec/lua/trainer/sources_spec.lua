@@ -75,6 +75,14 @@ describe("a run of several sources", function()
     end
   end)
 
+  it("ends about where it is expected to, sources gone through again counted", function()
+    local ok, problem, log = train("ends", 0, A, B, "dataset.sources.a.weight=2", "epochs=1",
+      "log_every=1")
+    assert.is_true(ok, tostring(problem))
+    local total, done = tonumber(log:match "step 1/(%d+)"), tonumber(log:match "done: step (%d+)")
+    assert.is_true(math.abs(total - done) <= 0.1 * done, total .. " " .. done)
+  end)
+
   it("takes new sources, and lets others go when it is told to", function()
     assert(train("alone", 3, "dataset.data_path=" .. out .. "/b.mrx"))
     local alone = demo_data.run_dir(out, "alone")
