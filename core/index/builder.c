@@ -290,7 +290,7 @@ static mr_status fail_duplicate(mr_index_builder *b, uint64_t first, uint64_t se
     return mr_fail(
         MR_E_DATA,
         "two rows are the same sample: %s (row %llu) and %s (row %llu); try: remove one of them",
-        path[0], (unsigned long long)first, path[1], (unsigned long long)second);
+        path[0], (unsigned long long)first + 1, path[1], (unsigned long long)second + 1);
 }
 
 // the sorted keys become chunks of the key map, which is where two equal ones meet

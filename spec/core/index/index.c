@@ -123,7 +123,7 @@ static void duplicates(void)
     }
     CHECK_FAILS(
         mr_index_builder_finish(b), MR_E_DATA,
-        "two rows are the same sample: clips/000003.mp4 (row 3) and clips/000003.mp4 (row 17)");
+        "two rows are the same sample: clips/000003.mp4 (row 4) and clips/000003.mp4 (row 18)");
     mr_index_builder_free(b);
     CHECK_INT(mr_path_exists(clips_path("dup.mrx")), 0);
     CHECK_FAILS(rows_build(clips_path("none.mrx"), 1, 0, 0), MR_E_DATA, "no rows");
