@@ -356,6 +356,10 @@ int product_run(void *plan, const void *a, const void *b, const void *bias, void
                 void *stream)
 {
     const mr_cuda_product p = *(const mr_cuda_product *)plan;
+    // the library chose its loads and stores for such addresses
+    if (((uintptr_t)a | (uintptr_t)b | (uintptr_t)d) % (uintptr_t)p.align)
+        emu::report("product: an address is no multiple of %lld bytes, which was promised",
+                    (long long)p.align);
     work(stream, [=] { multiply(p, a, b, bias, d); });
     return lost;
 }

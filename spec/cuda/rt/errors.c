@@ -126,11 +126,11 @@ static void lost_at_each_work(void)
     CHECK(lost > 10);
 }
 
-static void sync_names_the_step(void)
+static void sync_names_the_step(const char *sync, int expected)
 {
     int named = 0;
     char setting[64];
-    setenv("MOONREEL_SYNC", "1", 1);
+    setenv("MOONREEL_SYNC", sync, 1);
     for (int n = 0; n < 80; n++) {
         snprintf(setting, sizeof setting, "fail=%d,error=719", n);
         if (run_until_lost(setting, 1) == MR_OK)
@@ -140,7 +140,7 @@ static void sync_names_the_step(void)
         CHECK(says("MOONREEL_SYNC=1 names the step"));
     }
     unsetenv("MOONREEL_SYNC");
-    CHECK_INT(named, 2);
+    CHECK_INT(named, expected);
 }
 
 // a profiler sees each node's launch: once enqueued, once captured, and not when a capture is run
@@ -193,7 +193,8 @@ static mr_status look_up(mr_program *p, int32_t id)
     return st == MR_OK ? mr_program_get(p, "y", &vy) : st;
 }
 
-static void bad_ids(void)
+// waited for one by one, steps behind such a value are not enqueued any more
+static void bad_ids(bool each)
 {
     mr_device *dev = NULL;
     mr_exec *e = NULL;
@@ -208,16 +209,22 @@ static void bad_ids(void)
     OK(mr_graph_input(g, "ids", MR_I32, 1, &three, &in[0]));
     OK(mr_graph_input(g, "table", MR_F32, 2, shape, &in[1]));
     OK(mr_graph_add(g, "embedding", MR_NO_ATTRS, in, 2, &y));
+    OK(mr_graph_add(g, "silu", MR_NO_ATTRS, &y, 1, &y));
     OK(mr_graph_output(g, "y", y));
     OK(mr_graph_finish(g));
+    if (each)
+        setenv("MOONREEL_SYNC", "1", 1);
     OK(open_with("", 0, &dev));
+    unsetenv("MOONREEL_SYNC");
     OK(mr_exec_new(dev, NULL, &o, &e));
     OK(mr_exec_compile(e, g, &p));
     OK(mr_program_set(p, "table", &table));
     // enqueued, captured and launched again: the run fails, the next one does not
     for (int i = 0; i < 3; i++) {
         OK(look_up(p, 3));
+        int before = mr_cudaemu_ranges("silu#1");
         CHECK_INT(look_up(p, i ? 4 : -2), MR_E_RANGE);
+        CHECK(!each || mr_cudaemu_ranges("silu#1") == before);
         CHECK(says("embedding 'embedding#0'"));
         CHECK(says(i ? "id 4, expected -1 (none) to 3" : "id -2, expected -1 (none) to 3"));
     }
@@ -226,6 +233,24 @@ static void bad_ids(void)
     mr_exec_free(e);
     mr_device_close(dev);
     mr_graph_free(g);
+}
+
+static void ends_of_pinned_memory(void)
+{
+    enum { BYTES = 100 };
+    mr_device *dev = NULL;
+    mr_dptr at;
+    OK(open_with("", 0, &dev));
+    OK(dev->ops->alloc(dev, BYTES, MR_SPACE_PINNED, &at));
+    CHECK(dev->ops->host(dev, at) == (void *)at);
+    CHECK(dev->ops->host(dev, at + BYTES - 1) == (void *)(at + BYTES - 1));
+    CHECK(dev->ops->host(dev, at + BYTES) == NULL);
+    CHECK(dev->ops->host(dev, at - 1) == NULL);
+    dev->ops->free(dev, at, BYTES, MR_SPACE_PINNED);
+    CHECK(dev->ops->host(dev, at) == NULL);
+    OK(dev->ops->alloc(dev, BYTES, MR_SPACE_DEVICE, &at));
+    CHECK(dev->ops->host(dev, at) == NULL);
+    mr_device_close(dev);
 }
 
 int main(void)
@@ -238,9 +263,13 @@ int main(void)
     refuses("", 3, MR_E_USAGE, "device=cudaemu:3: invalid device ordinal");
     CHECK_INT(run_until_lost("", 4), MR_OK);
     lost_at_each_work();
-    sync_names_the_step();
+    sync_names_the_step("1", 2);
+    sync_names_the_step("0", 0);
+    sync_names_the_step("", 0);
     profilers_see_names();
     full();
-    bad_ids();
+    bad_ids(false);
+    bad_ids(true);
+    ends_of_pinned_memory();
     return check_done();
 }
