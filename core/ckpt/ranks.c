@@ -15,6 +15,7 @@
 #include "ckpt/room.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -171,7 +172,8 @@ static mr_status check_notes(const mr_save_job *job, const char *dir)
             continue;
         if (mr_file_read_small(path, TEXT_MAX, &text, &n) != MR_OK)
             return mr_fail_note("rank %d could not write its part", r);
-        mr_status st = mr_fail(MR_E_IO, "rank %d could not write its part: %s", r, text);
+        mr_status st = mr_fail(MR_E_IO, "rank %d could not write its part: %s", r,
+                               n ? text : "there is no room for the reason, either");
         mr_free(text);
         return st;
     }
@@ -317,8 +319,13 @@ static void note_failure(const mr_save_job *job, const char *dir)
     const int n = snprintf(text, sizeof text, "host %s: ", host);
     mr_error_format(mr_error_last(), text + n, sizeof text - (size_t)n);
     mr_save_rank_file(path, dir, job->owner->rank, job->owner->ranks, ".failed");
-    if (mr_path_exists(dir) && mr_file_replace(path, text, strlen(text)) != MR_OK)
-        mr_error_clear();
+    if (!mr_path_exists(dir) || mr_file_replace(path, text, strlen(text)) == MR_OK)
+        return;
+    mr_error_clear();
+    // a disk without room for the reason has room for a name, and that is what rank 0 waits for
+    const int fd = mr_io_table()->open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (fd >= 0)
+        mr_io_table()->close(fd);
 }
 
 mr_status mr_save_follow(const mr_save_job *job)

@@ -182,6 +182,22 @@ describe("a run in trouble", function()
     assert.same({ 3 }, steps)
   end)
 
+  it("says exit 8 when one rank alone has no room at all, not even for why", function()
+    local disk = process.program():gsub("[^/]*$", "faulty_disk.so")
+    local dir = out .. "/none"
+    local done = process.run({ "/usr/bin/env", "LD_PRELOAD=" .. disk, SANITIZER,
+      "FAULTY_PATH=/r00001-of", "FAULTY_FULL=1", "/bin/sh", "-c", 'exec "$0" "$@" 2>&1',
+      process.program(), "train", "recipes/tiny/demo.lua", "-n", "2",
+      "dataset.data_path=" .. demo_data.path(), "threads=1", "num_workers=1", "warmup_steps=2",
+      "model.depth=1", "model.hidden_size=32", "model.num_heads=2", "text_encoder.width=32",
+      "model.caption_channels=32", "outputs=" .. dir, "ckpt_every=3", "steps=12", "restarts=0" },
+      "", { deadline_s = 600, output_bytes = 1 << 20 })
+    assert.equal(8, done.exit, done.output)
+    assert.matches("rank 1 could not write its part: there is no room for the reason, either",
+      done.output)
+    assert.same({}, ckpt.steps(dir .. "/001-demo"))
+  end)
+
   it("has one writer over process namespaces, and goes on in another one", function()
     if not works("unshare", "-pf", "--mount-proc", "true") then
       pending("process namespaces are not allowed here")
