@@ -86,6 +86,24 @@ describe("a table that ranks share", function()
     assert.equal((g:story():gsub("reduce 2", "gather 1, %0")), same:story())
   end)
 
+  it("gathers also what this graph has no use for: ranks with another one wait for it", function()
+    local params = G.params "f32"
+    for i = 1, 2 do
+      params:add { name = "w" .. i, shape = { WIDTH, WIDTH }, init = { kind = "xavier" } }
+    end
+    params:seal { ranks = 1, elements = BUCKET }
+    params:share { weights = true,
+      hops = { { queue = "comm_intra", group = 0, ranks = 1, at = 0 } } }
+    local g <close> = G.graph(params)
+    local x = g:input("x", "f32", { 2, WIDTH })
+    ops.linear(x, g:param "w1")
+    g:output("y", (ops.linear(x, g:param "w2")))
+    g:finish()
+    local _, gathers = g:print():gsub("\n *%d+ gather ", "")
+    assert.equal(2, gathers)
+    assert.equal("gather 1, gather 2", g:story())
+  end)
+
   it("lets the next gather run beside the layer before it", function()
     local g = build { gradients = true, weights = true }
     local told = {}
