@@ -272,7 +272,8 @@ function sources.passes(list, samples)
   return passes
 end
 
---- What is drawn of several sources until all have been gone through, as the survey of one.
+--- What is drawn of several sources until all have been gone through, as the survey of one: what is
+-- gone through twice counts twice.
 ---@param list table[]
 ---@param surveys table[]  of an epoch of each: {index, rows, buckets, dropped}
 ---@return table survey
@@ -286,11 +287,12 @@ function sources.together(list, surveys)
   end
   local names, passes = {}, sources.passes(list, samples)
   for i, survey in ipairs(surveys) do
+    local function drawn(n) return math.floor(n * passes[i] + 0.5) end
     names[i] = ("%s (%.3g times)"):format(list[i].name, passes[i])
-    out.rows = out.rows + survey.rows
+    out.rows = out.rows + drawn(survey.rows)
     for _, b in ipairs(survey.buckets) do
       local key = ("%s %d %d %d"):format(b.resolution, b.frames, b.height, b.width)
-      local n = math.floor(b.samples * passes[i] + 0.5)
+      local n = drawn(b.samples)
       if by[key] then
         by[key].samples = by[key].samples + n
       elseif n > 0 then
@@ -299,6 +301,7 @@ function sources.together(list, surveys)
       end
     end
     for _, one in ipairs(survey.dropped) do
+      one.rows = drawn(one.rows)
       if by[one.why] then
         by[one.why].rows = by[one.why].rows + one.rows
       else
