@@ -54,7 +54,8 @@ end
 ---   restarting; failures
 function hazards.run(of)
   local function draw(purpose, k) return base.random_uniform(of.seed or 1, purpose, k, 0) end
-  local factors = slowest_of(of.ranks, of.sigma or 0)
+  -- one alone waits for nobody
+  local factors = slowest_of(of.ranks, of.ranks > 1 and of.sigma or 0)
   local any_stall = 1 - (1 - (of.stall_share or 0)) ^ of.ranks
   local together_s = of.between_s and of.between_s / of.ranks or math.huge
   local run = { useful = 0, slowest = 0, stalled = 0, saving = 0, lost = 0, restarting = 0,

@@ -19,6 +19,11 @@ describe("a run", function()
     end
   end)
 
+  it("of one rank waits for no other", function()
+    local run = hazards.run { steps = 4000, step_s = 1, ranks = 1, sigma = 0.015 }
+    assert.same({ 4000, 0 }, { run.seconds, run.slowest })
+  end)
+
   it("waits for data wherever one rank does", function()
     local run = hazards.run { steps = 20000, step_s = 1, ranks = 64, stall_share = 1e-3,
       stall_s = 5 }
