@@ -271,6 +271,12 @@ static mr_status read_header(csv *c, table *w, columns *cols)
         snprintf(found + n, sizeof found - n, "%s%s", cols->n ? ", " : "", name);
         MR_TRY(add_column(c, cols, is, name));
     }
+    // spreadsheets of some languages divide so
+    if (cols->n == 1 && !cols->path && strchr(found, ';'))
+        return mr_fail(MR_E_DATA,
+                       "%s:1: one column, '%s'; expected commas between columns; try: save it with "
+                       "commas in place of ';'",
+                       c->t->file, found);
     char room[INDEX_NAME_MAX];
     const char *missing = index_scores_missing(w->scores, NULL, room);
     if (missing)

@@ -249,6 +249,8 @@ static void renamed(void)
     CHECK_FAILS(read_table("t.csv", "path,path,text\n1,2,3\n", 21), MR_E_DATA,
                 "t.csv:1: column 'path' stands twice");
     CHECK_OK(read_table("t.csv", "path,text,text\n1,2,3\n", 21));
+    CHECK_FAILS(read_table("t.csv", "path;text\n1;2\n", 14), MR_E_DATA,
+                "t.csv:1: one column, 'path;text'; expected commas between columns; try: save it");
     CHECK_FAILS(read_table("t.csv", csv, sizeof csv - 1), MR_E_DATA,
                 "no column 'text'; columns found: video, caption, path, a score; expected a header "
                 "with path and text; try: --columns");
