@@ -62,7 +62,7 @@ local world = %d > 1 and require("moonreel.comm").world() or nil
 local team = world and require("moonreel.comm.team").new(world)
 local rank, size = team and team.rank or 0, team and team.size or 1
 local loader = data.loader { %s, epochs = 2, threads = 2, quarantine = %q,
-  seed = 5, deadline_s = 5, part = rank, parts = size,
+  seed = 5, deadline_s = 60, part = rank, parts = size,
   resolutions = { tiny = { pixels = 1024, aspects = { ["1.00"] = { 32, 32 } } } },
   bucket_config = { tiny = { [4] = { 1.0, 2 } } } }
 local ids, weights = json.array(), { 0, 0 }
