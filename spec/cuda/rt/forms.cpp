@@ -1,8 +1,9 @@
 /* cuda/rt: which form of a kernel a GPU takes follows from its compute capability; what a captured
  * run of each gives, tensor maps among its parameters. Covers: cuda/kernels/kernel_call.h,
- * core/cpu/isa.c, cuda/rt/driver_emu.cpp */
+ * core/cpu/isa.c, cuda/rt/driver_emu.cpp, cuda/gemm/product.cpp */
 #include "check.h"
 #include "cuda/emu/emu.h"
+#include "cuda/gemm/product.h"
 #include "cuda/rt/driver.h"
 #include "moonreel/exec.h"
 #include <math.h>
@@ -99,8 +100,32 @@ static void maps()
     CHECK_INT(mr_cuda.tensor_map(&bad, &map), 1);
 }
 
+// an algorithm is chosen for the addresses of all three matrices, whichever is off the grid
+static void products_off_the_grid(void)
+{
+    enum { SIDE = 16, BYTES = (SIDE * SIDE + 1) * sizeof(float) };
+    mr_product_spec s = {};
+    s.m = s.n = s.k = s.a_row = s.b_row = s.c_row = SIDE;
+    s.a_col = s.b_col = s.batch = 1;
+    s.in = s.out = MR_F32;
+    for (int off = 0; off < 4; off++) {
+        float *at[3];
+        for (int i = 0; i < 3; i++) {
+            at[i] = (float *)emu::alloc(BYTES);
+            memset(at[i], 0, BYTES);
+            emu::host_wrote(at[i], BYTES);
+            at[i] += off == i + 1;
+        }
+        emu::forget_reports();
+        OK(mr_cuda_product_run(&s, at[0], at[1], NULL, at[2], NULL, NULL));
+        CHECK_INT(emu::reports().size(), 0);
+    }
+    emu::free_all();
+}
+
 int main(void)
 {
+    products_off_the_grid();
     mr_device *cpu = NULL;
     OK(mr_device_open("cpu", 1, &cpu));
     Values want = attend(cpu);
