@@ -75,6 +75,21 @@ int main(void)
     contract_orders("attention", "q=[2,2,130,1,24] bf16 k=[2,2,33,1,24] bf16 "
                                  "v=[2,2,33,1,80] bf16 scale=0.3 len=[2] i32 33..33");
     forward(1, 65, 520, 1, 128, 512, 512);
+    // what warp groups leave to others: frames, text, a scale below 0
+    const char *const others[] = {"frame=9", "text=30", "scale=-0.3"};
+    for (const char *attr : others) {
+        char text[400];
+        snprintf(text, sizeof text,
+                 "q=[1,1,66,1,8] bf16 -4..4 k=[1,1,70,1,8] bf16 -4..4 v=[1,1,70,1,8] bf16 len=[1] "
+                 "i32 20..20 %s",
+                 attr);
+        contract_case("attention", text);
+        snprintf(text, sizeof text,
+                 "q=[1,1,66,1,8] bf16 -4..4 k=[1,1,70,1,8] bf16 -4..4 v=[1,1,70,1,8] bf16 len=[1] "
+                 "i32 20..20 o=[1,1,66,1,8] bf16 lse=[1,1,1,66] f32 9..10 do=[1,1,66,1,8] bf16 %s",
+                 attr);
+        contract_case("attention_grad", text);
+    }
     // backward the same: several tiles of both that are held and walked, rows without keys
     contract_orders("attention_grad",
                     "q=[1,1,65,1,64] bf16 k=[1,1,65,1,64] bf16 v=[1,1,65,1,64] bf16 "
@@ -84,7 +99,7 @@ int main(void)
                     "0..70 o=[2,1,140,1,72] bf16 lse=[2,1,1,140] f32 4..5 do=[2,1,140,1,72] bf16 "
                     "dlse=[2,1,1,140] f32");
     backward(1, 260, 130, 1, 72, 129, 129);
-    backward(1, 70, 200, 1, 128, 1, 1);
+    backward(1, 70, 200, 1, 128, 127, 127);
     contract_case("attention_grad",
                   "q=[2,2,66,1,24] bf16 k=[2,2,33,1,24] bf16 v=[2,2,33,1,112] bf16 "
                   "o=[2,2,66,1,112] bf16 lse=[2,2,1,66] f32 4..5 do=[2,2,66,1,112] bf16 scale=0.3");
@@ -102,8 +117,8 @@ int main(void)
                   "q=[1,6,66,1,72] bf16 k=[1,6,130,1,72] bf16 v=[1,6,130,1,80] bf16 "
                   "o=[1,6,66,1,80] bf16 lse=[1,6,1,66] f32 4..5 do=[1,6,66,1,80] bf16 scale=0.3");
     contract_case("attention_grad",
-                  "q=[1,1,70,6,128] bf16 k=[1,1,132,6,128] bf16 v=[1,1,132,6,128] bf16 "
-                  "len=[1] i32 131..131 o=[1,1,70,6,128] bf16 lse=[1,1,6,70] f32 4..5 "
+                  "q=[1,1,70,6,128] bf16 k=[1,1,256,6,128] bf16 v=[1,1,256,6,128] bf16 "
+                  "len=[1] i32 256..256 o=[1,1,70,6,128] bf16 lse=[1,1,6,70] f32 4..5 "
                   "do=[1,1,70,6,128] bf16");
     // in the plain form: heads that are no pieces, and more columns than a chunk
     contract_case("attention", "q=[1,1,3,1,12] bf16 k=[1,1,3,1,12] bf16 v=[1,1,3,1,12] bf16");
