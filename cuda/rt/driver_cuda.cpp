@@ -254,7 +254,7 @@ cublasStatus_t choose(const mr_cuda_product *p, Plan *x, size_t *bytes,
     TRY(prefer(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, align));
     TRY(cublasLtMatmulAlgoGetHeuristic(handle, x->product, x->a, x->b, x->d, x->d, wish, 1, &found,
                                        &n));
-    if (n < 1)
+    if (n < 1 || found.state != CUBLAS_STATUS_SUCCESS)
         return CUBLAS_STATUS_NOT_SUPPORTED;
     x->algorithm = found.algo;
     *bytes = found.workspaceSize;
