@@ -7,6 +7,7 @@
  * slice, a hundred times its own length. Licence: Apache-2.0 */
 #include "exec/room.h"
 
+#include <stdio.h>
 #include <string.h>
 
 typedef struct probe {
@@ -104,7 +105,10 @@ mr_status mr_device_rates(mr_device *dev, mr_dtype dtype, mr_rates *out)
     mr_device *one = NULL;
     mr_exec *e = NULL;
     double rate[PROBES];
-    MR_TRY(mr_device_open(dev->facts.device, 1, &one));
+    // a process has one GPU, so the probes run on the same
+    char name[64];
+    snprintf(name, sizeof name, "%s:%d", dev->facts.device, dev->ordinal);
+    MR_TRY(mr_device_open(name, 1, &one));
     mr_status st = mr_exec_new(one, NULL, NULL, &e);
     for (int i = 0; i < PROBES && st == MR_OK; i++)
         st = measure(e, i, dtype == MR_BF16 ? MR_BF16 : MR_F32, &rate[i]);

@@ -72,10 +72,11 @@ local function predict_bucket(r, bucket)
   return row
 end
 
--- what encodes a batch beside the step, planned on the run's device
+-- what encodes a batch beside the step, planned on the run's device, which is probed where there is
+-- such a thing
 local function plan_encoders(r)
-  local rates = {}
-  for _, dtype in ipairs {"f32", "bf16"} do
+  local rates, apart = {}, r.codec or r.pipe.text.apart and not r.cached.text
+  for _, dtype in ipairs(apart and {"f32", "bf16"} or {}) do
     rates[dtype] = r.device:rates(dtype)
   end
   return r:keep(encoders.new(r.pipe, {facts = r.facts, rates = rates,
