@@ -27,11 +27,12 @@ static void handle(int number)
 
 static int s_catch(lua_State *L)
 {
+    const bool ends = lua_toboolean(L, 1); // before there is an answer in its place
     lua_pushboolean(L, !caught);
     if (caught)
         return 1;
     first = 0;
-    calls = lua_toboolean(L, 1);
+    calls = ends;
     // what the system does for a call goes on
     struct sigaction action = {.sa_handler = handle, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);

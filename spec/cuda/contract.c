@@ -237,6 +237,11 @@ static bool is_target(const mr_op *op, int i, bool must)
     return false;
 }
 
+static bool has_keys(const mr_op *op)
+{
+    return strcmp(op->name, "attention") == 0 || strcmp(op->name, "attention_grad") == 0;
+}
+
 /* Values of an input of attention, keys that do not exist replaced by no numbers: nothing may come
  * of them. The caller frees the result. */
 static double *without_keys(const truth *t, int in)
@@ -308,7 +313,7 @@ static bool run(const truth *t, int form, const variant *v, const ask *asked, do
         bool fixed = is_target(op, i, true) || (v->alias && is_target(op, i, false));
         lay kind = fixed ? LAY_DENSE : layout_of(op->in[i].access, t->c->in[i].kind, v->strided);
         in[i] = argument_new(&t->c->in[i].desc, kind, v->apart, i);
-        bool keys = (i == 1 || i == 2) && strncmp(op->name, "attention", 9) == 0;
+        bool keys = (i == 1 || i == 2) && has_keys(op);
         double *values = keys ? without_keys(t, i) : t->in[i];
         argument_set(&in[i], values);
         if (keys)
