@@ -23,12 +23,9 @@
  * what reaches the scores is exactly what dlse gives them. With `part` o and lse are of more keys
  * than those given here, of which each such part gives its own gradients and adds to dq.
  *
- * There are three forms: attention_lanes.c for short sequences, attention_amx.c for bf16 where the
- * processor has AMX, attention_tile.c for all else. A task is one head of one sequence (in the
- * forward pass a range of its queries, in the backward pass a range of its keys where heads are
- * few), or a vector of short ones. Nothing of size N x M is kept.
- * A row's result does not depend on the tasks, key ranges follow from the shapes, and sums over
- * tiles of queries, key ranges and samples are formed in order, so bits do not depend on the team.
+ * attention_naive.c computes this in f64. There are three forms for kernels, between which
+ * attention_tasks.c chooses: attention_lanes.c for short sequences, attention_amx.c for bf16 where
+ * the processor has AMX, attention_tile.c for all else. Nothing of size N x M is kept.
  * Ref: Dao et al. 2022, arXiv:2205.14135. */
 #include "op/attention_job.h"
 
@@ -137,59 +134,6 @@ static void grad_cost(const mr_call *c, mr_cost *cost)
     cost_of(c, 3, 2, 4, &c->in[8], cost);
 }
 
-static double dot(const mr_view *x, int64_t i, const mr_view *y, int64_t j, int64_t b, int64_t g,
-                  int64_t h)
-{
-    double sum = 0;
-    for (int64_t k = 0; k < x->desc.dim[4]; k++)
-        sum += *mr_el(x, b, g, i, h, k) * *mr_el(y, b, g, j, h, k);
-    return sum;
-}
-
-// Whether query i sees the key in row j; written apart from attention_job.h.
-static bool sees(const mr_call *c, int64_t b, int64_t i, int64_t j)
-{
-    const attention_attr *a = c->attr;
-    int64_t at = a->before + j, counted = a->text ? a->text : a->before + c->in[1].desc.dim[2];
-    if (mr_given(&c->in[3]) && at < counted && at >= ((const int32_t *)c->in[3].data)[b])
-        return false;
-    return !a->frame || j / a->frame <= i / a->frame;
-}
-
-// scale q k + bias, or -inf
-static double score(const mr_call *c, const mr_view *bias, int64_t b, int64_t g, int64_t h,
-                    int64_t i, int64_t j)
-{
-    if (!sees(c, b, i, j))
-        return -INFINITY;
-    return attention_scale(c) * dot(&c->in[0], i, &c->in[1], j, b, g, h) +
-           (mr_given(bias) ? *mr_el(bias, h, i, j, 0, 0) : 0);
-}
-
-static mr_status naive(const mr_call *c)
-{
-    const int64_t *n = c->in[0].desc.dim, M = c->in[1].desc.dim[2], e = c->in[2].desc.dim[4];
-    for (int64_t u = 0; u < n[0] * n[1] * n[3] * n[2]; u++) {
-        int64_t i = u % n[2], h = u / n[2] % n[3], g = u / n[2] / n[3] % n[1],
-                b = u / n[2] / n[3] / n[1];
-        double max = -INFINITY, sum = 0;
-        for (int64_t j = 0; j < M; j++)
-            max = fmax(max, score(c, &c->in[4], b, g, h, i, j));
-        for (int64_t k = 0; k < e; k++)
-            *mr_el(&c->out[0], b, g, i, h, k) = 0;
-        for (int64_t j = 0; max > -INFINITY && j < M; j++) {
-            double p = exp(score(c, &c->in[4], b, g, h, i, j) - max);
-            sum += p;
-            for (int64_t k = 0; p > 0 && k < e; k++)
-                *mr_el(&c->out[0], b, g, i, h, k) += p * *mr_el(&c->in[2], b, g, j, h, k);
-        }
-        for (int64_t k = 0; sum > 0 && k < e; k++)
-            *mr_el(&c->out[0], b, g, i, h, k) /= sum;
-        *mr_el(&c->out[1], b, g, h, i, 0) = sum > 0 ? max + log(sum) : -INFINITY;
-    }
-    return MR_OK;
-}
-
 static mr_status grad_infer(mr_infer *c)
 {
     const mr_desc *q = c->in[0], *lse = c->in[5], *acc = c->in[9];
@@ -212,263 +156,14 @@ static mr_status grad_infer(mr_infer *c)
     return MR_OK;
 }
 
-static mr_status grad_naive(const mr_call *c)
-{
-    const mr_view *q = &c->in[0], *k = &c->in[1], *v = &c->in[2], *o = &c->in[4], *lse = &c->in[5],
-                  *dy = &c->in[6], *acc = &c->in[9];
-    const int64_t *n = q->desc.dim, M = k->desc.dim[2], e = v->desc.dim[4];
-    double scale = attention_scale(c), *dbias = c->out[3].data;
-    if (dbias)
-        memmove(dbias, acc->data, (size_t)mr_desc_count(&acc->desc) * sizeof *dbias);
-    for (int64_t u = 0; u < n[0] * n[1] * n[3]; u++) {
-        int64_t h = u % n[3], g = u / n[3] % n[1], b = u / n[3] / n[1];
-        for (int64_t j = 0; j < M; j++) {
-            for (int64_t t = 0; t < n[4]; t++)
-                *mr_el(&c->out[1], b, g, j, h, t) = 0;
-            for (int64_t t = 0; t < e; t++)
-                *mr_el(&c->out[2], b, g, j, h, t) = 0;
-        }
-        for (int64_t i = 0; i < n[2]; i++) {
-            double L = *mr_el(lse, b, g, h, i, 0), D = dot(dy, i, o, i, b, g, h);
-            int64_t only = -1, seen = 0;
-            for (int64_t j = 0; j < M; j++)
-                if (sees(c, b, i, j))
-                    only = j, seen++;
-            if (seen == 1 && !((const attention_attr *)c->attr)->part)
-                D = dot(dy, i, v, only, b, g, h);
-            if (mr_given(&c->in[7]))
-                D -= *mr_el(&c->in[7], b, g, h, i, 0);
-            for (int64_t t = 0; t < n[4]; t++)
-                *mr_el(&c->out[0], b, g, i, h, t) = 0;
-            for (int64_t j = 0; j < M; j++) {
-                double p = L > -INFINITY ? exp(score(c, &c->in[8], b, g, h, i, j) - L) : 0;
-                if (p == 0)
-                    continue;
-                double ds = p * (dot(dy, i, v, j, b, g, h) - D);
-                if (dbias)
-                    dbias[(h * n[2] + i) * M + j] += ds;
-                for (int64_t t = 0; t < n[4]; t++) {
-                    *mr_el(&c->out[0], b, g, i, h, t) += scale * ds * *mr_el(k, b, g, j, h, t);
-                    *mr_el(&c->out[1], b, g, j, h, t) += scale * ds * *mr_el(q, b, g, i, h, t);
-                }
-                for (int64_t t = 0; t < e; t++)
-                    *mr_el(&c->out[2], b, g, j, h, t) += p * *mr_el(dy, b, g, i, h, t);
-            }
-        }
-    }
-    return MR_OK;
-}
-
-// ---- kernels ----
-
-typedef enum form { TILES, LANES, AMX } form;
-
-// backward: as many tasks as this where heads alone are fewer
-enum { TASKS = 16 };
-
-// `state` marks calls that prepare() found fit for AMX; the other forms follow from the shapes
-static char amx_mark;
-static form form_of(const mr_call *c, const mr_view *bias)
-{
-    if (lanes_fit(c, bias))
-        return LANES;
-    return c->state ? AMX : TILES;
-}
-
-static bool amx_fits(const mr_call *c, const mr_facts *facts)
-{
-    bool fits = facts->amx && c->in[0].desc.dtype == MR_BF16 && c->in[0].desc.dim[4] % 2 == 0 &&
-                c->in[2].desc.dim[4] % 2 == 0;
-    // the head dimension lies dense everywhere
-    for (int i = 0; i < c->n_in; i++)
-        fits = fits && (c->in[i].desc.rank != 5 || c->in[i].desc.stride[4] == 1);
-    for (int i = 0; i < c->n_out; i++)
-        fits = fits && (c->out[i].desc.rank != 5 || c->out[i].desc.stride[4] == 1);
-    return fits;
-}
-
-static mr_status prepare(const mr_call *c, const mr_facts *facts, void **state)
-{
-    *state = amx_fits(c, facts) ? &amx_mark : NULL;
-    return MR_OK;
-}
-// score gradients in f32 exist in the tile form alone: it takes the gradient of a bias
-static bool amx_fits_grad(const mr_call *c, const mr_facts *facts)
-{
-    return !mr_given(&c->in[9]) && amx_fits(c, facts);
-}
-static mr_status grad_prepare(const mr_call *c, const mr_facts *facts, void **state)
-{
-    *state = amx_fits_grad(c, facts) ? &amx_mark : NULL;
-    return MR_OK;
-}
-
-static int64_t units_of(const mr_call *c)
-{
-    const int64_t *n = c->in[0].desc.dim;
-    return n[0] * n[1] * n[3];
-}
-
-/* Everything that follows from the shapes. Memory is laid out before the instruction set is chosen,
- * so the form that needs most decides on the scratch. */
-static attention_job job_of(const mr_call *c, bool backward, bool amx)
-{
-    const int64_t N = c->in[0].desc.dim[2], M = c->in[1].desc.dim[2];
-    attention_job jb = {.call = c,
-                        .bias = &c->in[backward ? 8 : 4],
-                        .scale = (float)attention_scale(c),
-                        .splits = 1,
-                        .split_rows = MR_MAX(N, 1),
-                        .ranges = 1,
-                        .range_keys = MR_MAX(M, 1)};
-    bool lanes = lanes_fit(c, jb.bias);
-    if (backward && c->out[3].desc.rank == 3)
-        jb.dbias = c->out[3].data;
-    if (backward && !lanes && M > KEYS) {
-        // the gradient of a bias is a sum over samples, so a task is a head of all of them
-        int64_t tasks = MR_MAX(c->out[3].desc.rank == 3 ? c->in[0].desc.dim[3] : units_of(c), 1),
-                wanted = MR_MAX(MR_MIN((TASKS + tasks - 1) / tasks, M / KEYS), 1);
-        jb.range_keys = attention_pad((M + wanted - 1) / wanted, KEYS);
-        jb.ranges = (M + jb.range_keys - 1) / jb.range_keys;
-    }
-    size_t bytes = lanes ? (size_t)lanes_scratch(c, backward) * 4
-                         : (size_t)tile_scratch(c, backward).worker * 4;
-    if (!lanes && amx)
-        bytes = MR_MAX(bytes, (size_t)amx_scratch(c, jb.range_keys, backward).bytes);
-    jb.worker_bytes = (bytes + 63) / 64 * 64;
-    return jb;
-}
-
-static size_t workspace(const mr_call *c, const mr_facts *facts)
-{
-    return job_of(c, false, amx_fits(c, facts)).worker_bytes * (size_t)facts->threads;
-}
-static size_t grad_workspace(const mr_call *c, const mr_facts *facts)
-{
-    const int64_t *n = c->in[0].desc.dim;
-    attention_job jb = job_of(c, true, amx_fits_grad(c, facts));
-    size_t parts =
-        jb.ranges == 1
-            ? 0
-            : (size_t)(units_of(c) * jb.ranges * n[2] * attention_pad(n[4], 16)) * sizeof(float);
-    return jb.worker_bytes * (size_t)facts->threads + parts;
-}
-
-// Heads per chunk: short sequences are handed out many at a time, since handing out costs too.
-static int64_t grain_of(const mr_call *c, bool lanes)
-{
-    const int64_t *n = c->in[0].desc.dim;
-    double flop = 2.0 * (double)(n[2] * c->in[1].desc.dim[2] * (n[4] + c->in[2].desc.dim[4]));
-    return attention_pad((int64_t)MR_MAX(1.0, 4e6 / MR_MAX(flop, 1.0)), lanes ? 16 : 1);
-}
-
-static void forward_part(void *user, int64_t begin, int64_t end, int worker)
-{
-    const attention_job *jb = user;
-    const int64_t *n = jb->call->in[0].desc.dim;
-    void *at = (char *)jb->call->workspace + (size_t)worker * jb->worker_bytes;
-    form form = form_of(jb->call, jb->bias);
-    for (int64_t i = begin, count; i < end; i += count) {
-        int64_t u = i / jb->splits, first = i % jb->splits * jb->split_rows,
-                last = MR_MIN(first + jb->split_rows, n[2]);
-        int64_t b = u / n[3] / n[1], g = u / n[3] % n[1], h = u % n[3];
-        count = form == LANES ? MR_MIN(end - i, (int64_t)VF_LANES) : 1;
-        if (form == LANES)
-            lanes_forward(jb, i, count, at);
-        else if (form == TILES)
-            tile_forward(jb, b, g, h, first, last, at);
-#if defined(ATTENTION_AMX)
-        else
-            mr_attention_amx_forward(jb, b, g, h, first, last, at);
-#endif
-    }
-}
-
 MR_KERNEL(attention)
 {
-    int64_t units = units_of(call), N = call->in[0].desc.dim[2];
-    attention_job jb = job_of(call, false, call->state);
-    form form = form_of(call, jb.bias);
-    // long sequences are cut to what shares a tile of keys; where they are few, for the team
-    if (form == TILES)
-        jb.split_rows = MR_MIN(jb.split_rows, SPAN);
-    if (form != LANES && units > 0 && units < 4 * call->threads && N > 2 * QUERIES) {
-        int64_t splits = MR_MIN((4 * call->threads + units - 1) / units, N / QUERIES);
-        jb.split_rows = MR_MIN(jb.split_rows, attention_pad((N + splits - 1) / splits, QUERIES));
-    }
-    jb.splits = (N + jb.split_rows - 1) / jb.split_rows;
-    if (N > 0)
-        mr_cpu_for(units * jb.splits, jb.splits > 1 ? 1 : grain_of(call, form == LANES),
-                   call->threads, forward_part, &jb);
+    attention_forward(call);
     return MR_OK;
 }
-
-// One key range of one head of one sample, or of all samples where they share a gradient.
-static void backward_task(const attention_job *jb, form form, int64_t task, void *at)
-{
-    const int64_t *n = jb->call->in[0].desc.dim;
-    int64_t range = task % jb->ranges, lead = task / jb->ranges,
-            times = jb->dbias ? n[0] * n[1] : 1;
-    for (int64_t t = 0; t < times; t++) {
-        int64_t u = jb->dbias ? t * n[3] + lead : lead;
-        int64_t b = u / n[3] / n[1], g = u / n[3] % n[1], h = u % n[3];
-        if (form == TILES)
-            tile_backward(jb, b, g, h, range, at);
-#if defined(ATTENTION_AMX)
-        else
-            mr_attention_amx_backward(jb, b, g, h, range, at);
-#endif
-    }
-}
-
-static void backward_part(void *user, int64_t begin, int64_t end, int worker)
-{
-    const attention_job *jb = user;
-    void *at = (char *)jb->call->workspace + (size_t)worker * jb->worker_bytes;
-    form form = form_of(jb->call, jb->bias);
-    for (int64_t u = begin, count; u < end; u += count) {
-        count = form == LANES ? MR_MIN(end - u, (int64_t)VF_LANES) : 1;
-        if (form == LANES)
-            lanes_backward(jb, u, count, at);
-        else
-            backward_task(jb, form, u, at);
-    }
-}
-
-// dq of rows begin .. end of [B, G, h, N]: what the key ranges add to it, in their order. The tile
-// form leaves the scale to this sum.
-static void add_parts(void *user, int64_t begin, int64_t end, int worker)
-{
-    const attention_job *jb = user;
-    const mr_view *dq = &jb->call->out[0];
-    const int64_t *n = dq->desc.dim, *s = dq->desc.stride, width = attention_pad(n[4], 16);
-    vf scale = vf_set(form_of(jb->call, jb->bias) == TILES ? jb->scale : 1);
-    (void)worker;
-    for (int64_t row = begin; row < end; row++) {
-        int64_t i = row % n[2], u = row / n[2], h = u % n[3], g = u / n[3] % n[1],
-                b = u / n[3] / n[1];
-        int64_t at = b * s[0] + g * s[1] + i * s[2] + h * s[3];
-        for (int64_t e = 0; e < n[4]; e += VF_LANES) {
-            vf sum = vf_zero();
-            for (int64_t r = 0; r < jb->ranges; r++)
-                sum = sum + vf_load(attention_parts(jb, b, g, h, r) + i * width + e);
-            vf_stx(dq->data, at + e * s[4], s[4], sum * scale, MR_MIN(n[4] - e, (int64_t)VF_LANES),
-                   dq->desc.dtype);
-        }
-    }
-}
-
 MR_KERNEL(attention_grad)
 {
-    attention_job jb = job_of(call, true, call->state);
-    const int64_t *n = call->in[0].desc.dim, units = units_of(call),
-                  tasks = (jb.dbias ? n[3] : units) * jb.ranges;
-    jb.parts = (float *)(void *)((char *)call->workspace + jb.worker_bytes * (size_t)call->threads);
-    bool whole = jb.dbias || jb.ranges > 1;
-    mr_cpu_for(tasks, whole ? 1 : grain_of(call, form_of(call, jb.bias) == LANES), call->threads,
-               backward_part, &jb);
-    if (jb.ranges > 1)
-        mr_cpu_for(units * n[2], QUERIES, call->threads, add_parts, &jb);
+    attention_backward(call);
     return MR_OK;
 }
 
@@ -503,8 +198,10 @@ MR_OP(attention) = {
     .infer = infer,
     .grad = grad,
     .cost = cost,
-    .naive = naive,
-    .cpu = {.run = MR_CPU(attention), .prepare = prepare, .workspace = workspace},
+    .naive = mr_attention_naive,
+    .cpu = {.run = MR_CPU(attention),
+            .prepare = mr_attention_prepare,
+            .workspace = mr_attention_workspace},
     .cases = MR_CASES(
         "q=[2,3,5,2,16] f32 k=[2,3,5,2,16] f32 v=[2,3,5,2,16] f32",
         "q=[2,1,7,2,24]/any f32 k=[2,1,9,2,24]/any f32 v=[2,1,9,2,24]/any f32 len=[2] i32 1..9",
@@ -576,8 +273,10 @@ MR_OP(attention_grad) = {
               .doc = "o and lse are of more keys than these"}},
     .infer = grad_infer,
     .cost = grad_cost,
-    .naive = grad_naive,
-    .cpu = {.run = MR_CPU(attention_grad), .prepare = grad_prepare, .workspace = grad_workspace},
+    .naive = mr_attention_grad_naive,
+    .cpu = {.run = MR_CPU(attention_grad),
+            .prepare = mr_attention_grad_prepare,
+            .workspace = mr_attention_grad_workspace},
     .hidden = true,
     .cases = MR_CASES(
         "q=[2,3,5,2,16] f32 k=[2,3,5,2,16] f32 v=[2,3,5,2,16] f32 o=[2,3,5,2,16] f32 "

@@ -1,5 +1,5 @@
-/* attention_job: what the forms of the attention kernels share: the call, which keys exist and
- * which of them a query sees, the bias, and the scratch memory of a worker.
+/* attention_job: what the files of attention share: the call, which keys exist and which of them a
+ * query sees, the bias, the scratch memory of a worker, and who calls whom.
  * Licence: Apache-2.0 */
 #ifndef MR_ATTENTION_JOB_H
 #define MR_ATTENTION_JOB_H
@@ -13,8 +13,11 @@ typedef struct attention_attr {
     bool part;
 } attention_attr;
 
+typedef enum attention_form { TILES, LANES, AMX } attention_form;
+
 typedef struct attention_job {
     const mr_call *call;
+    attention_form form;
     const mr_view *bias; /* [h, N, M], or not given */
     float scale;
     size_t worker_bytes;        /* scratch of one worker */
@@ -174,6 +177,20 @@ MR_ROW_FN amx_sizes amx_scratch(const mr_call *c, int64_t keys, bool backward)
         s.bytes = 2 * s.mp * (s.dk + s.vp) + 2 * R * s.dk + 6 * R * AMX_LD + 4 * R * s.vp + 8 * R;
     return s;
 }
+
+/* ---- rows (attention.c) to tasks (attention_tasks.c) and to f64 (attention_naive.c) ---- */
+
+mr_kernel_fn mr_attention_naive, mr_attention_grad_naive;
+mr_status mr_attention_prepare(const mr_call *c, const mr_facts *facts, void **state);
+mr_status mr_attention_grad_prepare(const mr_call *c, const mr_facts *facts, void **state);
+size_t mr_attention_workspace(const mr_call *c, const mr_facts *facts);
+size_t mr_attention_grad_workspace(const mr_call *c, const mr_facts *facts);
+#define attention_forward  MR_CAT3(mr_attention_forward, _, MR_ISA)
+#define attention_backward MR_CAT3(mr_attention_backward, _, MR_ISA)
+void attention_forward(const mr_call *c);
+void attention_backward(const mr_call *c);
+
+/* ---- tasks to forms ---- */
 
 /* One file per form, compiled per instruction set. `at` is one worker's scratch. */
 #define lanes_forward  MR_CAT3(mr_attention_lanes_forward, _, MR_ISA)

@@ -1,6 +1,7 @@
 /* op/attention, in every form (short, tiled, AMX): forward and gradients against sums in f64,
  * samples without keys, keys past the end that are not numbers.
- * Covers: core/op/attention_lanes.c core/op/attention_tile.c */
+ * Covers: core/op/attention_lanes.c core/op/attention_naive.c core/op/attention_tasks.c
+ * core/op/attention_tile.c */
 #include "attentioncase.h"
 #include "cpu/cpu.h"
 
