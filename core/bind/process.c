@@ -2,7 +2,7 @@
  * Apache-2.0
  *
  * real_path(path) -> absolute path without links, or nil when there is none.
- * program() -> path of the running program.
+ * program() -> path of the running program. build_id() -> which build of it runs.
  * limit{memory_bytes=, cpu_s=} lowers this process's address space and processor time for good;
  * passing
  *   the first makes allocations fail, passing the second kills it. It also ends core dumps.
@@ -20,6 +20,7 @@
  * one. */
 #define _DEFAULT_SOURCE
 #define _GNU_SOURCE
+#include "base/build_id.h"
 #include "base/plugin.h"
 #include "bind/room.h"
 
@@ -54,6 +55,16 @@ static int p_program(lua_State *L)
     if (n <= 0)
         return mr_bind_raise(L, MR_E_IO, "cannot read /proc/self/exe: %s", strerror(errno));
     lua_pushlstring(L, path, (size_t)n);
+    return 1;
+}
+
+static int p_build_id(lua_State *L)
+{
+    mr_hash128 id;
+    char hex[33];
+    mr_bind_check(L, mr_build_id(&id));
+    mr_hash128_hex(id, hex);
+    lua_pushstring(L, hex);
     return 1;
 }
 
@@ -343,6 +354,8 @@ static const mr_bind_row process_rows[] = {
     MR_ROW("real_path", p_real_path, "(path: string): string?",
            "The absolute path without links; nil: there is none."),
     MR_ROW("program", p_program, "(): string", "Path of the running program."),
+    MR_ROW("build_id", p_build_id, "(): string",
+           "32 digits by which another build of the program is told apart."),
     MR_ROW_OPTIONS("limit", p_limit, "(options: table)",
                    "Lower this process's memory and processor time for good.", limit_fields),
     MR_ROW("plugin", p_plugin, "(name: string): string?, string?",

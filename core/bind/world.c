@@ -1,6 +1,7 @@
 /* bind: comm.world of moonreel.core.comm - the wire that a process has to the other ranks of its
  * run, by what its launcher has told it. Licence: Apache-2.0 */
 #define _GNU_SOURCE
+#include "base/build_id.h"
 #include "bind/room.h"
 #include "moonreel/comm.h"
 
@@ -38,17 +39,6 @@ const mr_bind_field mr_bind_world_fields[] = {
     MR_BIND_BOOL("check", world_options, check,
                  "Compare the calls of all ranks before each collective."),
     MR_BIND_END};
-
-// of the program file: another build on one host is found at the start
-static mr_status program_hash(uint64_t *out)
-{
-    char *bytes;
-    size_t n;
-    MR_TRY(mr_file_read_all("/proc/self/exe", &bytes, &n));
-    *out = mr_hash64(bytes, n);
-    mr_free(bytes);
-    return MR_OK;
-}
 
 static mr_status secret_of(const world_options *o, uint64_t key[2])
 {
@@ -106,9 +96,10 @@ int mr_bind_world(lua_State *L)
     if (!(o.deadline_s >= 0))
         return mr_bind_raise(L, MR_E_USAGE, "comm.world: deadline_s is %g: expected seconds",
                              o.deadline_s);
-    mr_comm_options options = {.deadline_s = o.deadline_s, .check = o.check};
+    mr_hash128 build = {0, 0};
     if (o.size > 1)
-        mr_bind_check(L, program_hash(&options.program));
+        mr_bind_check(L, mr_build_id(&build));
+    mr_comm_options options = {.deadline_s = o.deadline_s, .program = build.lo, .check = o.check};
     mr_comm **c = (mr_comm **)mr_bind_box(L, mr_bind_comm_type);
     mr_bind_check(L, open_wire(&o, &wire));
     mr_bind_check(L, mr_comm_world(wire, &options, c));

@@ -8,7 +8,6 @@ local frames = require "moonreel.cluster.frames"
 local json = require "moonreel.core.json"
 local launch = require "moonreel.comm.launch"
 local process = require "moonreel.core.process"
-local remote = require "moonreel.cluster.remote"
 local stream = require "moonreel.core.stream"
 local watch = require "moonreel.life.watch"
 
@@ -191,7 +190,7 @@ function node.run(answers)
     host = base.read_file("/proc/sys/kernel/hostname"):match("%S*") }, Node)
   self.io.output:write(frames.GREETING)
   self:say { kind = "hello", version = require("moonreel.app").version,
-    program = remote.program_hash(), host = self.host }
+    program = process.build_id(), host = self.host }
   while self.there or self.running do
     stream.wait(self.there and { self.io.input, self.io.lines, self.io.errors }
       or { self.io.lines, self.io.errors }, 50)

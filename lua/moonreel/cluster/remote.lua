@@ -26,20 +26,11 @@ local SAYS = { hello = { "program", "version" }, beat = {}, port = { "port" }, o
 ---@field hello table       what the helper said first
 ---@field said string[]     last lines of its remote shell
 
-local hash
-
---- The hash of this program's file, by which hosts that have another build are found.
----@return string
-function remote.program_hash()
-  hash = hash or base.hash128(base.read_file(process.program()))
-  return hash
-end
-
 --- What is told of a host whose helper is another program than this one; nil where it is not.
 ---@param link moonreel.cluster.Link
 ---@return string|nil
 function remote.other_build(link)
-  local here, there = remote.program_hash(), link.hello and link.hello.program
+  local here, there = process.build_id(), link.hello and link.hello.program
   if there and there ~= here then
     return ("another build of moonreel (%s, %s) than here (%s); try: the same program on all hosts")
       :format(link.hello.version, there:sub(1, 8), here:sub(1, 8))

@@ -14,6 +14,10 @@ function process.real_path(path) end
 ---@return string
 function process.program() end
 
+--- 32 digits by which another build of the program is told apart.
+---@return string
+function process.build_id() end
+
 ---@class moonreel.core.process.limit.options
 ---@field memory_bytes? integer Address space; past it allocations fail. Default: 0.
 ---@field cpu_s? number Processor time; past it the process is killed. Default: 0.
