@@ -3,8 +3,7 @@
 -- @module moonreel.plan.course
 local hazards = require "moonreel.plan.hazards"
 local published = require "moonreel.plan.published"
-
-local plan = require "moonreel.plan"
+local simulate = require "moonreel.plan.simulate"
 
 local course = {}
 
@@ -120,7 +119,7 @@ local function add_failures(c, p, given)
   c.failures = c.gpu_hours / m.mtbf_gpu_hours
   c.lost_hours = c.failures * (c.interval_s / 2 + RESTART_S) / 3600
   c.drawn = hazards.run { steps = c.steps, step_s = c.step_s - c.slowest_s, ranks = ranks,
-    sigma = plan.SIGMA, stall_share = given.stall_share, stall_s = given.stall_s,
+    sigma = simulate.SIGMA, stall_share = given.stall_share, stall_s = given.stall_s,
     between_s = m.mtbf_gpu_hours * 3600, restart_s = RESTART_S, interval = c.interval,
     save_s = copy_s }
 end

@@ -12,9 +12,6 @@ local simulate = require "moonreel.plan.simulate"
 
 local plan = {}
 
---- Deviation of the compute of healthy ranks: between the 1 and 2 % that are seen.
-plan.SIGMA = 0.015
-
 --- The kinds of bytes of one rank, in the order in which people read them: {key, title, where}.
 plan.kinds = {
   { "weights", "weights", "device" }, { "frozen", "frozen weights", "device" },
@@ -206,7 +203,7 @@ end
 -- how much longer the slowest rank takes; the integral behind it is done once for a number of ranks
 local known_slowest = {}
 local function slowest_of(ranks)
-  known_slowest[ranks] = known_slowest[ranks] or simulate.slowest(ranks, plan.SIGMA)
+  known_slowest[ranks] = known_slowest[ranks] or simulate.slowest(ranks, simulate.SIGMA)
   return known_slowest[ranks]
 end
 

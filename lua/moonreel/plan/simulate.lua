@@ -7,6 +7,11 @@
 -- @module moonreel.plan.simulate
 local simulate = {}
 
+--- Deviation of the logarithm of a step's seconds over ranks. Healthy machines show 0.01 to 0.02
+-- (reference plan 6); of these, the one with which the largest miss of the published scalings is
+-- smallest (moonreel.plan.published).
+simulate.SIGMA = 0.0192
+
 ---@class moonreel.plan.Event
 ---@field stream string    "compute", "comm_intra", "comm_inter", "h2d", "d2h", "disk"
 ---@field seconds number   alone
