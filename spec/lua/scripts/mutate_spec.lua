@@ -1,6 +1,8 @@
 --- Lists of breakages: how they are read, and that each still applies to the sources.
 local base = require "moonreel.core.base"
 local breakages = dofile "spec/support/breakages.lua"
+local folder = require "spec.support.folder"
+local process = require "moonreel.core.process"
 
 local LIST = [[
 # two lines become one
@@ -69,4 +71,47 @@ describe("a list of breakages", function()
       end
     end)
   end
+end)
+
+describe("scripts/mutate", function()
+  local dir = folder.new()
+  teardown(function() dir:remove() end)
+
+  -- with a make that fails, so that nothing is built or broken here
+  local function mutate(words)
+    local make = dir:write("make", "#!/bin/sh\nexit 9\n")
+    local done = process.run({ "/bin/sh", "-c", ("chmod +x '%s'; PATH='%s':$PATH scripts/mutate %s "
+      .. "2>&1"):format(make, dir.path, words) }, "", { deadline_s = 60 })
+    return done.exit, done.output
+  end
+
+  it("tells how it is called, without a build", function()
+    local exit, said = mutate "--help"
+    assert.same({ 0, "usage: scripts/mutate ROOM [N] | all" }, { exit, said:match "^[^\n]+" })
+    assert.matches("\nrooms with a list: bind caption .* trainer\n$", said)
+  end)
+
+  it("refuses words that it does not know, without a build", function()
+    for words, story in pairs {
+      [""] = "mutate: expected a room\n",
+      nothing = "mutate: nothing: expected a room with a list\n",
+      ["all 3"] = "mutate: all: expected a room with a list\n",
+      ["run 999"] = "mutate: 999: expected the number of a breakage of scripts/mutate.d/run.txt, ",
+      ["run 0"] = "mutate: 0: expected the number",
+      ["run x"] = "mutate: x: expected the number",
+      ["run 1 2"] = "mutate: run 1 2: expected a room, and the number of a breakage at most\n",
+    } do
+      local exit, said = mutate(words)
+      assert.equal(2, exit, words)
+      assert.equal(story, said:sub(1, #story))
+      assert.matches("usage: ", said)
+    end
+  end)
+
+  it("builds for a room, and for all", function()
+    for _, words in ipairs { "run", "run 1", "all" } do
+      local exit = mutate(words)
+      assert.equal(1, exit, words)
+    end
+  end)
 end)
