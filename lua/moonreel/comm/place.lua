@@ -72,8 +72,8 @@ local function by_slurm(get)
   local list = get "SLURM_STEP_NODELIST" or get "SLURM_JOB_NODELIST"
   local job, step = number(get, "SLURM_JOB_ID", 0) or 0, get "SLURM_STEP_ID" or "0"
   if not list and not get "MASTER_ADDR" then
-    base.raise("MR_E_NODE", "SLURM_PROCID and SLURM_NTASKS are set, SLURM_JOB_NODELIST is not; "
-      .. "try: srun, which sets it, or unset SLURM_PROCID")
+    base.raise("MR_E_NODE", "SLURM_PROCID and SLURM_STEP_NUM_TASKS are set, SLURM_JOB_NODELIST is "
+      .. "not; try: srun, which sets it, or unset SLURM_PROCID")
   end
   local first = list and require("moonreel.comm.hosts").expand(list, "SLURM_JOB_NODELIST")[1]
   return { host = get "MASTER_ADDR" or first,
@@ -96,8 +96,9 @@ end
 
 --- Variables of those who start ranks; the first whose rank and size are both set counts. `tcp`
 -- tells how they meet; without it they share memory (moonreel) or use MPI. Variables of one that is
--- `around` others stand in shells that are no rank, too, and below what it has started: mpirun and
--- torchrun within a job of Slurm have ranks of their own.
+-- `around` others stand below what it has started, too: mpirun and torchrun within a task of srun's
+-- have ranks of their own. SLURM_PROCID and SLURM_NTASKS stand in every shell of a job, of sbatch
+-- and salloc; only srun, which starts ranks, sets SLURM_STEP_NUM_TASKS.
 place.sources = {
   { by = "moonreel -n", rank = "MOONREEL_RANK", size = "MOONREEL_WORLD_SIZE",
     local_rank = "MOONREEL_LOCAL_RANK", local_size = "MOONREEL_WORLD_SIZE",
@@ -108,8 +109,8 @@ place.sources = {
     local_rank = "OMPI_COMM_WORLD_LOCAL_RANK", local_size = "OMPI_COMM_WORLD_LOCAL_SIZE" },
   { by = "PMI", rank = "PMI_RANK", size = "PMI_SIZE", local_rank = "MPI_LOCALRANKID",
     local_size = "MPI_LOCALNRANKS" },
-  { by = "Slurm", rank = "SLURM_PROCID", size = "SLURM_NTASKS", local_rank = "SLURM_LOCALID",
-    share = slurm_share, tcp = by_slurm, around = true },
+  { by = "Slurm", rank = "SLURM_PROCID", size = "SLURM_STEP_NUM_TASKS",
+    local_rank = "SLURM_LOCALID", share = slurm_share, tcp = by_slurm, around = true },
 }
 
 -- hosts with as many ranks each, as far as one of them can tell
@@ -201,8 +202,7 @@ function place.find(get)
   return here or { rank = 0, size = 1, local_rank = 0 }
 end
 
---- Who has started this process as one of several ranks, whatever they mean; nil: nobody, as far as
--- variables tell that stand in no shells.
+--- Who has started this process as one of several ranks, whatever they mean; nil: nobody.
 ---@param get (fun(name: string): string|nil)|nil  variables (default: the environment's)
 ---@return string|nil by
 ---@return integer|nil rank
@@ -210,7 +210,7 @@ end
 function place.of_several(get)
   for _, source in ipairs(place.sources) do
     local good, rank, size = pcall(said_by, get or os.getenv, source)
-    if good and rank and size > 1 and not source.around then
+    if good and rank and size > 1 then
       return source.by, rank, size
     end
   end

@@ -13,6 +13,11 @@ describe("the place of a process", function()
     assert.same({ rank = 0, size = 1, local_rank = 0 }, find { WORLD_SIZE = "1", RANK = "" })
     assert.same({ rank = 0, size = 1, local_rank = 0 }, find { SLURM_NTASKS = "4" })
     assert.same({ rank = 0, size = 1, local_rank = 0 }, find { SLURM_PROCID = "0" })
+    -- sbatch and salloc: task 0 of a job of four, that srun has not started
+    assert.same({ rank = 0, size = 1, local_rank = 0 }, find { SLURM_PROCID = "0",
+      SLURM_NTASKS = "4", SLURM_LOCALID = "0", SLURM_JOB_NODELIST = "n[1-2]" })
+    assert.equal(1, find { SLURM_PROCID = "0", SLURM_NTASKS = "4", SLURM_STEP_NUM_TASKS = "1",
+      SLURM_LOCALID = "0", SLURM_JOB_NODELIST = "n[1-2]" }.size)
   end)
 
   it("is told by moonreel, torchrun, Open MPI, PMI and Slurm", function()
@@ -34,7 +39,7 @@ describe("the place of a process", function()
     assert.same({ rank = 1, size = 3, local_rank = 1, by = "PMI" },
       find { PMI_RANK = "1", PMI_SIZE = "3", MPI_LOCALRANKID = "1" })
     assert.same({ rank = 5, size = 6, local_rank = 1, by = "Slurm" },
-      find { SLURM_PROCID = "5", SLURM_NTASKS = "6", SLURM_LOCALID = "1", PMIX_RANK = "5" })
+      find { SLURM_PROCID = "5", SLURM_STEP_NUM_TASKS = "6", SLURM_LOCALID = "1", PMIX_RANK = "5" })
   end)
 
   it("is one of several where a launcher of ranks says so, not in the shell of a job", function()
@@ -50,6 +55,7 @@ describe("the place of a process", function()
     assert.same({}, of_several {})
     assert.same({}, of_several { OMPI_COMM_WORLD_RANK = "0", OMPI_COMM_WORLD_SIZE = "1" })
     assert.same({}, of_several { SLURM_PROCID = "0", SLURM_NTASKS = "4" })
+    assert.same({ "Slurm", 0, 4 }, of_several { SLURM_PROCID = "0", SLURM_STEP_NUM_TASKS = "4" })
   end)
 
   it("tells how ranks of several hosts meet", function()
@@ -60,13 +66,13 @@ describe("the place of a process", function()
     assert.same({ host = "a", port = 401, ports = 16, run = "torchrun r", fence = 2,
       secret = "s" }, tcp)
     -- srun without MPI: the first host of the list
-    local slurm = find { SLURM_PROCID = "1", SLURM_NTASKS = "6", SLURM_JOB_ID = "20007",
+    local slurm = find { SLURM_PROCID = "1", SLURM_STEP_NUM_TASKS = "6", SLURM_JOB_ID = "20007",
       SLURM_JOB_NODELIST = "n[03-05]", SLURM_TASKS_PER_NODE = "2(x3)", SLURM_STEP_ID = "4" }
     assert.same({ host = "n03", port = 20007, ports = 16, run = "slurm 20007.4", fence = 0 },
       slurm.tcp)
     assert.equal(2, slurm.local_size)
-    assert.is_nil(find { SLURM_PROCID = "1", SLURM_NTASKS = "6", SLURM_TASKS_PER_NODE = "4,2",
-      PMIX_RANK = "1" }.local_size)
+    assert.is_nil(find { SLURM_PROCID = "1", SLURM_STEP_NUM_TASKS = "6",
+      SLURM_TASKS_PER_NODE = "4,2", PMIX_RANK = "1" }.local_size)
     -- moonreel: ranks of one host share memory as well
     local own = find { MOONREEL_RANK = "3", MOONREEL_WORLD_SIZE = "4", MOONREEL_LOCAL_RANK = "1",
       MOONREEL_LOCAL_SIZE = "2", MOONREEL_EVEN_SIZE = "2",
@@ -79,9 +85,9 @@ describe("the place of a process", function()
 
   it("is that of the launcher that is nearest", function()
     assert.equal("moonreel -n", find { MOONREEL_RANK = "0", MOONREEL_WORLD_SIZE = "2",
-      SLURM_PROCID = "1", SLURM_NTASKS = "2" }.by)
+      SLURM_PROCID = "1", SLURM_STEP_NUM_TASKS = "2" }.by)
     assert.equal("Open MPI", find { OMPI_COMM_WORLD_RANK = "0", OMPI_COMM_WORLD_SIZE = "2",
-      SLURM_PROCID = "1", SLURM_NTASKS = "2" }.by)
+      SLURM_PROCID = "1", SLURM_STEP_NUM_TASKS = "2" }.by)
   end)
 
   it("is told by two launchers only where they mean the same or one stands below the other",
@@ -102,10 +108,10 @@ describe("the place of a process", function()
       assert.equal("Open MPI", find(with { PMI_RANK = "0", PMI_SIZE = "2",
         SLURM_PROCID = "0" }).by)
       -- srun within a rank of mpirun: its tasks all have that rank's variables
-      assert.equal("Open MPI", find(with { SLURM_PROCID = "3", SLURM_NTASKS = "4",
+      assert.equal("Open MPI", find(with { SLURM_PROCID = "3", SLURM_STEP_NUM_TASKS = "4",
         SLURM_LOCALID = "0" }).by)
-      fails("MR_E_NODE", "but SLURM_PROCID=1 of SLURM_NTASKS=4 %(Slurm%): two launchers", find,
-        with { SLURM_PROCID = "1", SLURM_NTASKS = "4", SLURM_LOCALID = "1" })
+      fails("MR_E_NODE", "but SLURM_PROCID=1 of SLURM_STEP_NUM_TASKS=4 %(Slurm%): two launchers",
+        find, with { SLURM_PROCID = "1", SLURM_STEP_NUM_TASKS = "4", SLURM_LOCALID = "1" })
       assert.equal("moonreel -n", find(with { MOONREEL_RANK = "0", MOONREEL_WORLD_SIZE = "3" }).by)
     end)
 
@@ -131,7 +137,7 @@ describe("the place of a process", function()
     fails("MR_E_NODE", "MASTER_ADDR is not: expected the host of rank 0", find,
       { RANK = "0", WORLD_SIZE = "2" })
     fails("MR_E_NODE", "SLURM_JOB_NODELIST is not", find,
-      { SLURM_PROCID = "0", SLURM_NTASKS = "2" })
+      { SLURM_PROCID = "0", SLURM_STEP_NUM_TASKS = "2" })
     fails("MR_E_NODE", "MOONREEL_MASTER=x: expected HOST:PORT", find, { MOONREEL_RANK = "0",
       MOONREEL_WORLD_SIZE = "2", MOONREEL_MASTER = "x" })
     fails("MR_E_NODE", "PMI_RANK=2: expected less than PMI_SIZE=2",

@@ -52,7 +52,7 @@ describe("ranks that share no memory", function()
   end)
 
   it("meet on the first host of Slurm's list", function()
-    assert.equal(all_there(2), start(2, "SLURM_PROCID=@ SLURM_NTASKS=2 SLURM_LOCALID=@ "
+    assert.equal(all_there(2), start(2, "SLURM_PROCID=@ SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=@ "
       .. "SLURM_JOB_ID=" .. NUMBER .. " SLURM_JOB_NODELIST=localhost SLURM_TASKS_PER_NODE=2", SUM))
   end)
 

@@ -77,8 +77,8 @@ end
 describe("a run by many ranks", function()
   it("takes the steps of one rank: the same samples, losses, norms and weights", function()
     local want = run_alone()
-    -- in the shell of a job of one task, whose variables name one rank
-    local done = start { "/usr/bin/env", "SLURM_PROCID=0", "SLURM_NTASKS=1",
+    -- in the shell of a job of four tasks, none of which srun has started
+    local done = start { "/usr/bin/env", "SLURM_PROCID=0", "SLURM_NTASKS=4",
       table.unpack(words(2, "by2", "ckpt_every=2")) }
     assert.equal(0, done.exit, done.output)
     assert.matches(" by 2 ranks\n", done.output)
