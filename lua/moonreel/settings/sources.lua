@@ -164,6 +164,15 @@ local function quantiles_of(settings, s, field)
     trim_top = s.trim_top or TRIM_TOP } or nil
 end
 
+-- the place of a source's clips
+local function path_of(settings, path, field)
+  if path == "" then
+    blame.raise(settings, field, "MR_E_RECIPE", "%s is empty; expected an index NAME.mrx, or a "
+      .. "table of clips", field)
+  end
+  return path
+end
+
 --- The sources of settings, by name. One without a name is dataset.data_path.
 ---@param settings table  baked
 ---@return table[] list   {name, path, field, weights, epochs, quantiles, change}; empty: none is
@@ -177,8 +186,9 @@ function sources.of(settings)
         "dataset.phases has weights of sources, and dataset.sources is none; try: dataset.sources "
         .. "= { name = { data_path = ... } }, or dataset.phases=none")
     end
-    return settings.dataset.data_path and { { name = "", path = settings.dataset.data_path,
-      field = "dataset.data_path", change = settings.data_change } } or {}
+    local path = path_of(settings, settings.dataset.data_path, "dataset.data_path")
+    return path and { { name = "", path = path, field = "dataset.data_path",
+      change = settings.data_change } } or {}
   elseif settings.dataset.data_path then
     blame.raise(settings, "dataset.data_path", "MR_E_RECIPE", "dataset.data_path is %q, and "
       .. "dataset.sources names %s; expected one of both; try: dataset.data_path=none",
@@ -190,8 +200,8 @@ function sources.of(settings)
       blame.raise(settings, field .. sorted_keys(s)[1], "MR_E_RECIPE", "dataset.sources.%s has no "
         .. "data_path; expected an index NAME.mrx, or a table of clips", name)
     end
-    list[i] = { name = name, path = s.data_path, field = field .. "data_path",
-      weight = s.weight or 1.0, epochs = s.epochs,
+    list[i] = { name = name, path = path_of(settings, s.data_path, field .. "data_path"),
+      field = field .. "data_path", weight = s.weight or 1.0, epochs = s.epochs,
       quantiles = quantiles_of(settings, s, field), change = s.data_change or settings.data_change }
   end
   set_weights(settings, list)

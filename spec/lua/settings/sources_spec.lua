@@ -1,5 +1,6 @@
 --- Several sources as settings say them: weights by samples, phases, what is refused.
 -- Covers: lua/moonreel/settings/sources.lua
+local fails = dofile "spec/support/fails.lua"
 local folder = require "spec.support.folder"
 local sources = require "moonreel.settings.sources"
 
@@ -34,6 +35,13 @@ describe("settings.sources", function()
     assert.same({ "next", "refuse", 2 }, { list[1].change, list[2].change, list[2].epochs })
     assert.equal("0:0.25", knots(list, 1))
     assert.equal("0:0.75", knots(list, 2))
+  end)
+
+  it("is nothing without a path: an empty one is refused", function()
+    fails("MR_E_RECIPE", "dataset%.data_path is empty; expected an index NAME%.mrx, or a table of "
+      .. "clips", sources.of, bake [[data_path = ""]])
+    fails("MR_E_RECIPE", "dataset%.sources%.a%.data_path is empty; expected", sources.of,
+      bake [[sources = { a = { data_path = "" } }]])
   end)
 
   it("blends phases over a 20th of them, and at least 200 steps", function()
