@@ -55,16 +55,22 @@ mr_status mr_program_schedule(const mr_program *p, char **text)
     return mr_text_end(&t, text);
 }
 
+/* Origins are paths, which may hold any bytes: what is not UTF-8 is told byte by byte. */
 static void put_text(mr_text *t, const char *s)
 {
     mr_text_add(t, "\"");
-    for (; *s; s++) {
-        if (*s == '"' || *s == '\\')
+    for (size_t left = strlen(s), n; left; s += n, left -= n) {
+        uint32_t code = 0;
+        const size_t known = mr_utf8(s, left, &code);
+        n = known ? known : 1;
+        if (!known)
+            mr_text_add(t, "\\\\x%02X", (unsigned char)*s);
+        else if (code == '"' || code == '\\')
             mr_text_add(t, "\\%c", *s);
-        else if ((unsigned char)*s < 32)
-            mr_text_add(t, "\\u%04x", *s);
+        else if (code < 32)
+            mr_text_add(t, "\\u%04x", (unsigned)code);
         else
-            mr_text_add(t, "%c", *s);
+            mr_text_add(t, "%.*s", (int)n, s);
     }
     mr_text_add(t, "\"");
 }
@@ -215,21 +221,30 @@ static mr_status put_beside(mr_text *t, const mr_program *p)
     return MR_OK;
 }
 
+/* When the first of all that was timed began: queues do not begin in the order of the list. */
+static double began(const mr_program *p)
+{
+    double first = p->clocks[0].start_s;
+    const int all = p->n_run + p->n_copies + 2 * p->n_slots + p->n_outputs;
+    for (int i = 0; i < all; i++)
+        if (p->clocks[i].start_s > 0)
+            first = MR_MIN(first, p->clocks[i].start_s);
+    return first;
+}
+
 mr_status mr_program_trace(const mr_program *p, const char *path)
 {
     MR_TRY(mr_exec_works(p->exec));
-    if (!p->timed)
-        return mr_fail(
-            MR_E_USAGE,
-            "nothing to write: the program was not timed; try: time it, run, then write the trace");
     MR_TRY(mr_exec_sync(p->exec));
+    const bool ran = p->timed && p->n_run + p->n_copies > 0 && p->clocks[0].start_s > 0;
+    if (!ran)
+        return mr_fail(MR_E_USAGE,
+                       "nothing to write: the program was not timed in a run; try: time "
+                       "it, run, then write the trace");
     mr_text t = {0};
     mr_text_add(&t, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
     put_process(&t, 1, p->exec->facts.device, "");
-    double zero = p->n_run + p->n_copies ? p->clocks[0].start_s : 0;
-    for (int i = 0; i < p->n_slots; i++)
-        if (was_in(p, i))
-            zero = MR_MIN(zero, mr_edge_clock_in(p, i, false)->start_s);
+    const double zero = began(p);
     for (int i = 0; i < p->n_run + p->n_copies; i++)
         put_step(&t, p, i, 1, p->clocks[i].start_s - zero);
     put_edges(&t, p, zero);

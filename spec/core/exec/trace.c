@@ -8,15 +8,19 @@
 
 #define OK(call) CHECK_OK(call)
 
-/* One event of the second process: where it begins and ends, in microseconds. */
-static void event(const char *text, int tid, double *start, double *end)
+/* The first event of a row: where it begins and ends, in microseconds. */
+static void event_of(const char *text, int pid, int tid, double *start, double *end)
 {
     char head[64];
     double length = 0;
-    snprintf(head, sizeof head, "{\"ph\":\"X\",\"pid\":2,\"tid\":%d,", tid);
+    snprintf(head, sizeof head, "{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,", pid, tid);
     const char *at = strstr(text, head);
     CHECK(at && sscanf(at + strlen(head), "\"ts\":%lf,\"dur\":%lf", start, &length) == 2);
     *end = *start + length;
+}
+static void event(const char *text, int tid, double *start, double *end)
+{
+    event_of(text, 2, tid, start, end);
 }
 
 /* A copy that nobody waits for begins with the run, though it ran after an op. (On a device with
@@ -128,6 +132,63 @@ static void edges(void)
     mr_device_close(dev);
 }
 
+/* What a queue begins before the first step of the list stands there at no time below zero, also a
+ * result of the run before. A program that has not run since it is timed has nothing to tell. */
+static void early(void)
+{
+    mr_device *dev = NULL;
+    mr_exec *e = NULL;
+    mr_graph *g = NULL;
+    mr_program *p = NULL;
+    mr_ref x, y, z;
+    int64_t n = 64;
+    float data[64] = {1};
+    mr_view v = {data, mr_desc_dense(MR_F32, 1, &n)};
+    OK(mr_device_open("shadow", 1, &dev));
+    OK(mr_exec_new(dev, NULL, NULL, &e));
+    OK(mr_graph_new(NULL, NULL, &g));
+    // a name that is no UTF-8, between what is
+    mr_graph_set_origin(g, "caf\xc3\xa9/\xf0\x28\xff.lua:1");
+    OK(mr_graph_input(g, "x", MR_F32, 1, &n, &x));
+    OK(mr_graph_set_queue(g, MR_Q_COMM_INTRA, NULL));
+    OK(mr_graph_add(g, "copy", MR_NO_ATTRS, &x, 1, &z));
+    OK(mr_graph_set_queue(g, MR_Q_COMPUTE, NULL));
+    OK(mr_graph_add(g, "silu", MR_NO_ATTRS, &x, 1, &y));
+    OK(mr_graph_add(g, "add", MR_NO_ATTRS, (mr_ref[]){y, z}, 2, &y));
+    OK(mr_graph_output(g, "y", y));
+    OK(mr_graph_finish(g));
+    OK(mr_exec_compile(e, g, &p));
+    OK(mr_program_set(p, "x", &v));
+    OK(mr_program_run(p));
+    char path[64], *text = NULL;
+    size_t bytes;
+    snprintf(path, sizeof path, "/tmp/moonreel-early-%d.json", (int)getpid());
+    CHECK_FAILS(mr_program_trace(p, path), MR_E_USAGE, "the program was not timed in a run");
+    OK(mr_program_time(p, true));
+    CHECK_FAILS(mr_program_trace(p, path), MR_E_USAGE, "the program was not timed in a run");
+    int first = 0;
+    for (int run = 0; run < 8; run++) {
+        uint64_t ticket;
+        double copy[2], silu[2];
+        OK(mr_program_run(p));
+        OK(mr_program_trace(p, path));
+        OK(mr_file_read_all(path, &text, &bytes));
+        CHECK(!strstr(text, "\"ts\":-"));
+        CHECK(strstr(text, "\"origin\":\"caf\xc3\xa9/\\\\xF0(\\\\xFF.lua:1\""));
+        event_of(text, 1, MR_Q_COMM_INTRA, &copy[0], &copy[1]);
+        event_of(text, 1, MR_Q_COMPUTE, &silu[0], &silu[1]);
+        first += silu[0] < copy[0];
+        mr_free(text);
+        if (run % 2)
+            OK(mr_program_fetch(p, "y", &ticket));
+    }
+    CHECK(first > 0); // else this spec has seen nothing
+    unlink(path);
+    mr_exec_free(e);
+    mr_graph_free(g);
+    mr_device_close(dev);
+}
+
 int main(void)
 {
     mr_device *dev = NULL;
@@ -179,6 +240,7 @@ int main(void)
     mr_graph_free(g);
     beside(dev);
     edges();
+    early();
     mr_device_close(dev);
     return check_done();
 }
