@@ -26,13 +26,17 @@ Compiled.__index = Compiled
 -- processor stands in, with products in bf16, on a device with a memory of its own.
 local APART = { device = "shadow", isa = "base", threads = 1, bf16 = true, amx = false }
 
-local function facts_of(m) return m.cpu or APART end
+-- what a plan of a machine takes: its facts and, where it is this one, its rates
+local function device_of(m)
+  return { facts = m.cpu or APART,
+    rates = m.here and { f32 = m.here:rates("f32"), bf16 = m.here:rates("bf16") } or nil }
+end
 
 --- Nothing compiled yet.
 ---@param m table  machine; `here` is the open device when it is this one
 ---@return moonreel.plan.Compiled
 function compiled.new(m)
-  return setmetatable({ machine = m, models = {}, steps = {}, shares = {} }, Compiled)
+  return setmetatable({ machine = m, models = {}, steps = {}, ranks = {} }, Compiled)
 end
 
 -- bytes of a program that a job has no use for
@@ -93,15 +97,15 @@ function Compiled:of(settings)
     return self.models[key]
   end
   local pipe = pipeline.of(settings, dtype)
-  local facts = facts_of(m)
-  local rates = m.here and { f32 = m.here:rates("f32"), bf16 = m.here:rates("bf16") } or nil
+  local device = device_of(m)
   -- a search for batches trains
   local trains = settings.job == "train" or settings.job == "batch_search"
   local job = not trains and settings.job or nil
   local exec = E.plan(pipe.params, { regions = not job and regions.of(settings) or nil,
-    facts = facts, rates = rates })
+    facts = device.facts, rates = device.rates })
   local models = { key = key, pipe = pipe, exec = exec, dtype = dtype, job = job,
-    encoders = encoders.new(pipe, { facts = facts, rates = rates, memory_bytes = m.memory_bytes,
+    encoders = encoders.new(pipe, { facts = device.facts, rates = device.rates,
+      memory_bytes = m.memory_bytes,
       seconds = function(prog) return work.parts(m, prog:times(), dtype).forward end,
       video = settings.cached or settings.load_video_features,
       captions = settings.cached or settings.load_text_features }) }
@@ -116,36 +120,54 @@ function Compiled:of(settings)
   return models
 end
 
+-- what decides how a rank's graphs are built
+local function key_of_rank(settings, models, mesh)
+  return table.concat({ models.key, mesh.ranks, mesh.gpus, mesh.zero,
+    tostring(mesh:keeps_gradients(settings)), tostring(mesh:micros(settings) <= mesh.data),
+    settings.plugin_config.reduce_bucket_size_in_m or "" }, " ")
+end
+
+--- The first rank of a mesh of several.
+---@param settings table
+---@param models table   of `of`
+---@param mesh moonreel.plan.Mesh
+---@return moonreel.plan.Rank
+function Compiled:rank(settings, models, mesh)
+  local key = key_of_rank(settings, models, mesh)
+  if not self.ranks[key] then
+    local rank = shares.rank(settings, mesh, models, device_of(self.machine))
+    rank.key, self.ranks[key] = key, rank
+  end
+  return self.ranks[key]
+end
+
 --- What one rank of a mesh keeps of the models' state, and sends of it in a step.
 ---@param settings table
 ---@param models table   of `of`
 ---@param mesh moonreel.plan.Mesh
 ---@param bucket table|nil  any; nil: no micro-step runs
 ---@return table shares  regions: bytes by kind; state: of all of them; saved: those that the rank
----   saves; buckets: of gradients, windows: of weights that are there for a while; sent: bytes in a
----   step
+---   saves; buckets: of gradients, windows: of weights, at most, that are there for a while; sent:
+---   bytes in a step
+---@return table update  memory of the optimizer's step
 function Compiled:share(settings, models, mesh, bucket)
   if mesh.ranks == 1 or models.job then
     return { regions = models.regions, saved = models.saved, state = 0, buckets = 0, windows = 0,
-      sent = 0 }
+      sent = 0 }, models.update.memory
   end
-  local key = table.concat({ models.key, mesh.ranks, mesh.gpus, mesh.zero, mesh.sequence,
-    mesh:rounds(settings), tostring(mesh:keeps_gradients(settings)),
-    settings.plugin_config.reduce_bucket_size_in_m or "" }, " ")
-  if not self.shares[key] then
-    local found = shares.of(settings, mesh, models, facts_of(self.machine), function(pipe)
-      return bucket and feed.new(settings, pipe):shape(bucket)
-    end)
-    found.regions = region_bytes(found.regions)
-    self.shares[key] = found
-  end
-  return self.shares[key]
+  local rank = self:rank(settings, models, mesh)
+  local tells = rank.team.gradients or rank.team.weights
+  -- graphs of all shapes tell the same
+  local story = tells and bucket and self:rank_step(settings, models, mesh, bucket).story or ""
+  local bytes = rank:bytes(story, mesh:rounds(settings))
+  bytes.regions, bytes.saved = region_bytes(rank.exec:regions()), rank.saved
+  return bytes, rank.update
 end
 
 -- the bytes of the peak by what they are for and the kind of block, largest first
-local function who_lives(prog)
+local function who_lives(live)
   local by, list = {}, {}
-  for _, row in ipairs(prog:live()) do
+  for _, row in ipairs(live) do
     local block = row.block:gsub("%.%d+$", "")
     local key = row.purpose .. " " .. block
     local entry = by[key]
@@ -187,8 +209,8 @@ function Compiled:step(settings, models, bucket)
   local graph = program.graph(models.pipe, shape, config)
   local prog <close> = models.exec:compile(graph)
   local rows = prog:times()
-  local step = { memory = prog:memory(), live = who_lives(prog), useful = work.useful(rows),
-    profile = prog:profile(PARTS) }
+  local step = { memory = prog:memory(), live = who_lives(prog:live()),
+    useful = work.useful(rows), profile = prog:profile(PARTS) }
   step.parts, step.ops = work.parts(self.machine, rows, models.dtype)
   if config.forward then
     -- a batch is encoded once and held at every time
@@ -201,35 +223,47 @@ function Compiled:step(settings, models, bucket)
   return step
 end
 
---- The micro-step of a bucket as one of the ranks that share its tokens runs it.
+-- how ranks share tokens, and what else decides the graph of a rank
+local function key_of_step(rank, shape, seq, config)
+  local levels = seq and { seq.heads.ranks, seq.inner.ranks, seq.outer.ranks } or {}
+  return table.concat({ rank.key, program.key(shape), table.concat(levels, "x"),
+    json.encode(config) }, " ")
+end
+
+--- The micro-step of a bucket as the first rank of a mesh runs it.
 ---@param settings table
 ---@param models table   of `of`
 ---@param mesh moonreel.plan.Mesh
 ---@param bucket table
----@return table step  of `step`, where no tokens are shared; else memory, live, profile, parts and
----   ops of the rank's own graph, and sent: bytes that it sends the others; what counts, and the
----   encoders, are those of the whole
-function Compiled:shared_step(settings, models, mesh, bucket)
-  local whole = self:step(settings, models, bucket)
-  if mesh.sequence == 1 or models.job then
-    return whole
+---@return table step  of `step`, where one rank is alone; else memory, live, profile, parts and ops
+---   of the rank's own graph, windows and buckets: bytes at its peak of weights that were gathered
+---   and of gradients that will be reduced; story: what it tells others; sent: bytes of tokens that
+---   it sends; what counts, and the encoders, are those of the whole
+function Compiled:rank_step(settings, models, mesh, bucket)
+  if mesh.ranks == 1 or models.job then
+    return self:step(settings, models, bucket)
   end
-  local seq = shares.sequence(settings, mesh, models.pipe.model.config.num_heads)
-  local shape, config = feed.new(settings, models.pipe):shape(bucket),
-    program.config(settings, nil, seq)
-  local key = table.concat({ models.key, program.key(shape), seq.heads.ranks, seq.inner.ranks,
-    seq.outer.ranks, json.encode(program.config(settings)) }, " ")
-  if not self.steps[key] then
-    local graph <close> = program.graph(models.pipe, shape, config)
-    local prog <close> = models.exec:compile(graph)
-    local rows = prog:times()
-    local step = { memory = prog:memory(), live = who_lives(prog), profile = prog:profile(PARTS),
-      sent = shares.sent(rows, seq) }
-    step.parts, step.ops = work.parts(self.machine, shares.computed(rows), models.dtype)
-    step.parts.encode = whole.parts.encode
-    self.steps[key] = setmetatable(step, { __index = whole })
+  local rank = self:rank(settings, models, mesh)
+  local heads = not rank.pipe.reconstructs and models.pipe.model.config.num_heads or nil
+  local seq, shape = shares.sequence(settings, mesh, heads), feed.new(settings, rank.pipe)
+    :shape(bucket)
+  local key = key_of_step(rank, shape, seq, program.config(settings))
+  if self.steps[key] then
+    return self.steps[key]
   end
-  return self.steps[key]
+  local graph <close> = program.graph(rank.pipe, shape, program.config(settings,
+    rank.reduces and rank.team or nil, seq))
+  local prog <close> = rank.exec:compile(graph)
+  local rows, live = prog:times(), prog:live()
+  local step = { memory = prog:memory(), live = who_lives(live), profile = prog:profile(PARTS),
+    story = graph:story(), sent = seq and shares.sent(rows, seq) or 0 }
+  step.windows, step.buckets = rank:shared(live)
+  step.parts, step.ops = work.parts(self.machine, shares.computed(rows), models.dtype)
+  step.parts.encode, step.encoding = models.encoders:batch(bucket)
+  -- ranks that share no tokens do all of it
+  step.useful = seq and self:step(settings, models, bucket).useful or work.useful(rows)
+  self.steps[key] = step
+  return step
 end
 
 --- Give everything back.
@@ -238,7 +272,10 @@ function Compiled:close()
     models.encoders:close()
     models.exec:close()
   end
-  self.models = {}
+  for _, rank in pairs(self.ranks) do
+    rank:close()
+  end
+  self.models, self.ranks = {}, {}
 end
 Compiled.__close = Compiled.close
 

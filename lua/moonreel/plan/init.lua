@@ -118,8 +118,7 @@ local function fixed_bytes(settings, mesh, models, shares)
   for kind, value in pairs(shares.regions) do
     bytes[kind] = value
   end
-  bytes.gradients = bytes.gradients + shares.buckets
-  bytes.windows, bytes.encoders = shares.windows, models.encoders.weights
+  bytes.encoders = models.encoders.weights
   bytes.reserve = m.reserve_bytes
   -- two buffers from the start where saves go on beside the training, else one for the last save
   bytes.snapshots = models.job and 0 or shares.saved * (settings.ckpt_every > 0 and 2 or 1)
@@ -152,19 +151,24 @@ local function graphs_of(memory)
   return memory.host - memory.staging + memory.staged
 end
 
--- what one rank holds while a bucket runs; arena and slots of the largest step count for all
+-- what one rank holds while a bucket runs; arena and slots of the larger of micro-step and update
 local function bytes_of(fixed, step, update)
   local bytes = {}
   for key, value in pairs(fixed) do
     bytes[key] = value
   end
-  bytes.arena = math.max(step.memory.arena, update.memory.arena)
-  bytes.slots = slots_of(step.memory) + slots_of(update.memory)
-    + math.max(step.memory.landing, update.memory.landing)
-  bytes.pinned = step.memory.pinned + step.memory.staged + update.memory.staged + step.memory.ring
+  bytes.arena, bytes.windows = math.max(step.memory.arena, update.arena), 0
+  -- at the peak of a micro-step weights and gradients of others lie in the arena, too
+  if step.windows and step.memory.arena >= update.arena then
+    bytes.arena, bytes.windows = bytes.arena - step.windows - step.buckets, step.windows
+    bytes.gradients = bytes.gradients + step.buckets
+  end
+  bytes.slots = slots_of(step.memory) + slots_of(update)
+    + math.max(step.memory.landing, update.landing)
+  bytes.pinned = step.memory.pinned + step.memory.staged + update.staged + step.memory.ring
   bytes.encoding = step.encoding
-  bytes.reserve = bytes.reserve or math.max(step.memory.library, update.memory.library)
-  bytes.graphs = step.memory.host + update.memory.host - update.memory.staging
+  bytes.reserve = bytes.reserve or math.max(step.memory.library, update.library)
+  bytes.graphs = step.memory.host + update.host - update.staging
   -- shares of what is cut for ranks end at whole bytes
   for key, value in pairs(bytes) do
     bytes[key] = math.ceil(value)
@@ -215,7 +219,7 @@ local function exchange_of_token(settings, mesh, models, compiled_here, b)
   end
   local config, tokens = models.pipe.model.config, tokens_of(models, b)
   local near, far = mesh:exchange(settings, config.num_heads, tokens, config.hidden_size)
-  local bytes = compiled_here:shared_step(settings, models, mesh, b).sent / tokens
+  local bytes = compiled_here:rank_step(settings, models, mesh, b).sent / tokens
   return { near = bytes * near / (near + far), far = bytes * far / (near + far) }
 end
 
@@ -393,9 +397,10 @@ function plan.open(settings, given)
   end
   mesh:check(settings, models.pipe.model.config.num_heads)
   local buckets_here = buckets_of_table(settings)
-  local shares = given.compiled:share(settings, models, mesh, buckets_here[1])
+  local shares, update = given.compiled:share(settings, models, mesh, buckets_here[1])
   return setmetatable({ settings = settings, mesh = mesh, models = models, assumed = assumed,
     compiled = given.compiled, table = buckets_here, shares = shares,
+    update = update,
     exchange = exchange_of_token(settings, mesh, models, given.compiled, buckets_here[1]),
     fixed = fixed_bytes(settings, mesh, models, shares) }, Open)
 end
@@ -414,14 +419,14 @@ end
 ---   decode_cores: of the host for each rank, for clips stored at the bucket's size
 function Open:row(b)
   local mesh, models = self.mesh, self.models
-  local step = self.compiled:shared_step(self.settings, models, mesh, b)
+  local step = self.compiled:rank_step(self.settings, models, mesh, b)
   -- batches of this bucket may be larger than the table's, where a larger one is looked for
   self.fixed.slabs = math.max(slab_bytes(self.settings, self.table),
     slab_bytes(self.settings, { b }))
   local row = { resolution = b.resolution, frames = b.frames, height = b.height, width = b.width,
     batch = b.batch, tokens = tokens_of(models, b), live = step.live, ops = step.ops,
     profile = step.profile,
-    bytes = bytes_of(self.fixed, step, models.update), useful = step.useful,
+    bytes = bytes_of(self.fixed, step, self.update), useful = step.useful,
     workspace = step.memory.workspace }
   local exchange = {}
   exchange.seconds, exchange.bytes = exchange_of(mesh, self.exchange, row.tokens)

@@ -1,11 +1,11 @@
 --- What one rank of a mesh keeps and sends of a run's state: a table of parameters that is cut for
--- these ranks as a run cuts it, and the story of a micro-step over it. Nothing is run.
+-- these ranks as a run cuts it, and the graphs of a run over it. Nothing is run.
 -- Ref: reference parallelism 1.
 -- @module moonreel.plan.shares
 local E = require "moonreel.core.exec"
 local layout = require "moonreel.comm.mesh"
+local optim = require "moonreel.optim"
 local pipeline = require "moonreel.models.pipeline"
-local program = require "moonreel.trainer.program"
 local ranks = require "moonreel.optim.ranks"
 local regions = require "moonreel.optim.regions"
 local sequence = require "moonreel.nn.sequence"
@@ -29,8 +29,13 @@ end
 ---@param heads integer|nil
 ---@return mr.Sequence|nil  nil: no tokens are shared
 function shares.sequence(settings, mesh, heads)
-  return mesh.sequence > 1 and sequence.new(layout.shape(settings, mesh.ranks, heads, mesh.gpus,
-    mesh.sequence)) or nil
+  if mesh.sequence == 1 then
+    return nil
+  end
+  local shape = layout.shape(settings, mesh.ranks, heads, mesh.gpus, mesh.sequence)
+  -- a GPU exchanges heads beside what it computes, as moonreel.comm.mesh has it
+  shape.groups = mesh.machine.cpu and 1 or 2
+  return sequence.new(shape)
 end
 
 -- bytes of the first value that goes into a step
@@ -43,11 +48,12 @@ local function bytes_of(row)
   return bytes
 end
 
--- by which ranks exchange tokens
-local EXCHANGES = { all_to_all = true, shift = true, gather_shares = true }
+-- by which ranks exchange tokens, gradients and weights
+local EXCHANGES = { all_to_all = true, shift = true, gather_shares = true, reduce_scatter = true,
+  gather = true }
 
---- What a rank computes in a micro-step, beside what it sends to those that share its tokens.
----@param rows table[]   of mr.Program times(), of a graph over the sequence
+--- What a rank computes in a micro-step, beside what it sends to others.
+---@param rows table[]   of mr.Program times(), of a rank's own graph
 ---@return table[]
 function shares.computed(rows)
   local list = {}
@@ -79,31 +85,56 @@ function shares.sent(rows, seq)
   return sent
 end
 
+local Rank = {}
+Rank.__index = Rank
+
 --- The first rank of a mesh of several.
 ---@param settings table
 ---@param mesh moonreel.plan.Mesh
 ---@param models table     of moonreel.plan.compiled
----@param facts table      of the device, as E.plan takes them
----@param shape fun(pipe: mr.Pipeline): table|nil  a micro-step's; nil where there is none
----@return table bytes     of mr.Ranks bytes(); regions: rows of all that it keeps; saved: of them,
----   what it writes of a checkpoint
-function shares.of(settings, mesh, models, facts, shape)
+---@param given table      facts of the device, rates: as E.plan takes them
+---@return moonreel.plan.Rank  pipe, team, exec: to compile its graphs with; reduces: every
+---   micro-step ends with the reduction; update: memory of its optimizer's step; saved: bytes that
+---   it writes of a checkpoint
+function shares.rank(settings, mesh, models, given)
   local pipe = pipeline.of(settings, models.dtype, ranks.cut(settings, mesh.ranks))
   local team = ranks.new(pipe.params, silent(mesh.ranks), { local_ranks = mesh.gpus,
     stage = mesh.zero, whole = mesh:keeps_gradients(settings) })
-  local exec <close> = E.plan(pipe.params, { facts = facts,
+  local exec = E.plan(pipe.params, { facts = given.facts, rates = given.rates,
     regions = regions.of(settings, team, models.dtype) })
-  local story, one = "", (team.gradients or team.weights) and shape(pipe)
-  if one then
-    local heads = not pipe.reconstructs and pipe.model.config.num_heads or nil
-    local graph <close> = program.graph(pipe, one, program.config(settings, team,
-      shares.sequence(settings, mesh, heads)))
-    story = graph:story()
+  local self = setmetatable({ pipe = pipe, team = team, exec = exec }, Rank)
+  self.reduces = team.gradients or mesh:micros(settings) <= mesh.data
+  local update = optim.new(exec, pipe.params, team, self.reduces)
+  self.update = update.prog:memory()
+  update.prog:close()
+  update.graph:close()
+  self.saved = state.saved_bytes(exec, state.share(pipe.params, team:owned(), 0, mesh.ranks))
+  return self
+end
+
+--- What it holds and sends of the state.
+---@param story string     of a micro-step
+---@param rounds integer   micro-steps of a rank in a step
+---@return table bytes     of mr.Ranks bytes()
+function Rank:bytes(story, rounds)
+  return self.team:bytes(self.exec:regions(), story, rounds)
+end
+
+--- Of the bytes at the peak of a micro-step those that hold what is another rank's otherwise.
+---@param live table[]     of mr.Program live()
+---@return integer windows of gathered weights
+---@return integer buckets of gradients before they are reduced
+function Rank:shared(live)
+  local bytes = { gather = 0, zeros = 0 }
+  for _, row in ipairs(live) do
+    bytes[row.op] = bytes[row.op] and bytes[row.op] + row.bytes
   end
-  local bytes = team:bytes(exec:regions(), story, mesh:rounds(settings))
-  bytes.regions = exec:regions()
-  bytes.saved = state.saved_bytes(exec, state.share(pipe.params, team:owned(), 0, mesh.ranks))
-  return bytes
+  return self.team.weights and bytes.gather or 0, self.team.gradients and bytes.zeros or 0
+end
+
+--- Give it back.
+function Rank:close()
+  self.exec:close()
 end
 
 return shares

@@ -89,13 +89,27 @@ local function assert_same(one, other)
   end
 end
 
--- what a run said of its ranks when it began, and what a plan of as many says: the same bytes
+-- all bytes of a micro-step, as a run tells them
+local function total_of(memory)
+  local sum = 0
+  for _, kind in ipairs { "arena", "pinned", "params", "state", "inputs", "landing", "staged",
+      "ring", "results", "consts", "library", "host", "offloaded" } do
+    sum = sum + memory[kind]
+  end
+  return sum
+end
+
+-- what a run said of its ranks when it began, and what a plan of as many says: the same bytes, of
+-- the state and of every bucket's micro-step
 local function assert_planned(name, size, node)
   local compiled, machine = require "moonreel.plan.compiled", require "moonreel.plan.machine"
   local mesh, ranks = require "moonreel.plan.mesh", require "moonreel.optim.ranks"
-  local dir, said = demo_data.run_dir(out, name), nil
+  local dir, said, peaks = demo_data.run_dir(out, name), nil, {}
   for entry in run.entries(dir) do
     said = entry.kind == "start" and entry.shares or said
+    for _, row in ipairs(entry.kind == "start" and entry.buckets or {}) do
+      peaks[row.bucket] = row.peak_bytes
+    end
   end
   local m = setmetatable({ cpu = require("moonreel.core.exec").device("cpu", 1):facts() },
     { __index = machine.open "H100" })
@@ -108,9 +122,20 @@ local function assert_planned(name, size, node)
     wanted.elements = 8000
     return wanted
   end
-  local p = require("moonreel.plan").of(require("moonreel.settings").load(dir .. "/settings.json"),
-    { mesh = mesh.new(m, here, size // here), compiled = cache })
+  local plan, s = require "moonreel.plan", require("moonreel.settings").load(dir
+    .. "/settings.json")
+  local given = { mesh = mesh.new(m, here, size // here), compiled = cache }
+  local p, open, told = plan.of(s, given), plan.open(s, given), {}
+  for _, b in ipairs(p.buckets) do
+    local memory = cache:rank_step(s, open.models, open.mesh, b).memory
+    told[plan.bucket_name(b)] = total_of(memory)
+    -- the parts of the arena that are told apart are all of it
+    local update, bytes = open.update.arena, b.bytes
+    assert.equal(math.max(memory.arena, update), bytes.arena + bytes.windows + bytes.gradients
+      - open.shares.regions.gradients, name)
+  end
   ranks.cut = cut
+  assert.same(peaks, told, name)
   assert.equal(said.stage, p.mesh.zero)
   for _, key in ipairs { "state", "sent", "buckets", "windows" } do
     assert.equal(said[key], p.shares[key], ("%s, %s"):format(name, key))
@@ -169,6 +194,10 @@ describe("the stages of ZeRO", function()
   it("are one run with recomputation, frozen parts, and state in the host's memory", function()
     compare(2, 0, 1, "grad_checkpoint=true", "model.only_train_temporal=true",
       "optim.offload=true")
+  end)
+
+  it("are one run where ranks share the tokens of a batch", function()
+    compare(4, 0, 1, "model.num_heads=2", "plugin_config.sp_size=2")
   end)
 
   it("are one run with several micro-batches a step, where gradients stay whole", function()
