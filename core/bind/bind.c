@@ -2,6 +2,7 @@
 #include "bind/room.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 void mr_bind_origin(lua_State *L, char *buf, size_t cap)
@@ -129,6 +130,13 @@ static int box_tostring(lua_State *L)
 
 /* ---- modules and types ---- */
 
+enum { MOST_NAMES = 128 }; // fields and methods of a type
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
 /* Remember a face for help and docs. */
 static void keep_face(lua_State *L, const mr_bind_face *face)
 {
@@ -172,6 +180,62 @@ static void push_close(lua_State *L, mr_bind_free *free_object)
     lua_pushcclosure(L, box_close, 1);
 }
 
+/* How many names the table at `arg` has as keys; they are put behind `n` others in `names`, lent
+ * while it lives. */
+static size_t add_keys(lua_State *L, int arg, const char **names, size_t n)
+{
+    for (lua_pushnil(L); lua_next(L, arg); lua_pop(L, 1))
+        if (lua_type(L, -2) == LUA_TSTRING && n < MOST_NAMES)
+            names[n++] = lua_tostring(L, -2);
+    return n;
+}
+
+/* Fields and methods of a type whose methods are at 1, with those that Lua has behind them; sorted
+ * and ended by NULL. */
+static void member_names(lua_State *L, const mr_bind_face *face, const char **names)
+{
+    size_t n = add_keys(L, 1, names, 0);
+    for (const mr_bind_row *row = face->rows; row && row->name; row++)
+        if (!row->call && n < MOST_NAMES)
+            names[n++] = row->name;
+    if (luaL_getmetafield(L, 1, "__methods") != LUA_TNIL) {
+        lua_call(L, 0, 1);
+        n = add_keys(L, lua_gettop(L), names, n);
+    }
+    names[n] = NULL;
+    qsort(names, n, sizeof *names, by_text);
+}
+
+/* __index of a type's methods: it has none of that name. */
+static int no_member(lua_State *L)
+{
+    const mr_bind_face *face = lua_touserdata(L, lua_upvalueindex(1));
+    const char *names[MOST_NAMES + 1];
+    const char *key = luaL_tolstring(L, 2, NULL);
+    member_names(L, face, names);
+    const char *nearest = mr_name_nearest(key, names);
+    luaL_Buffer b;
+    luaL_buffinit(L, &b);
+    for (const char **name = names; *name; name++) {
+        luaL_addstring(&b, name == names ? "" : ", ");
+        luaL_addstring(&b, *name);
+    }
+    luaL_pushresult(&b);
+    return mr_bind_raise(L, MR_E_USAGE, "%s has no field '%.60s'%s%s%s; expected one of: %s",
+                         face->name, key, nearest ? ", did you mean '" : "", nearest ? nearest : "",
+                         nearest ? "'?" : "", lua_tostring(L, -1));
+}
+
+/* What is looked for in the table of methods on top, and is not there, is an error. */
+static void refuse_others(lua_State *L, const mr_bind_face *face)
+{
+    lua_createtable(L, 0, 1);
+    lua_pushlightuserdata(L, (void *)(uintptr_t)face);
+    lua_pushcclosure(L, no_member, 1);
+    lua_setfield(L, -2, "__index");
+    lua_setmetatable(L, -2);
+}
+
 /* The metatable on top looks keys up in the table of methods below it, or asks its own __index.
  * __methods says to help and completion which methods there are. */
 static void set_index(lua_State *L)
@@ -193,6 +257,7 @@ void mr_bind_type(lua_State *L, const mr_bind_face *face)
     keep_face(L, face);
     lua_newtable(L);
     set_functions(L, face->rows, false);
+    refuse_others(L, face);
     luaL_newmetatable(L, face->name);
     lua_pushstring(L, face->name);
     lua_pushcclosure(L, box_tostring, 1);

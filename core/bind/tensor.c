@@ -292,7 +292,7 @@ static int t_index(lua_State *L)
         return push_shape(L, &view_at(L, 1)->desc), 1;
     if (strcmp(key, "dtype") == 0)
         return lua_pushstring(L, mr_dtype_name(view_at(L, 1)->desc.dtype)), 1;
-    // a name is a method or nil, also of a closed tensor; all else are positions
+    // a name is a method, also of a closed tensor, or an error; all else are positions
     if (isalpha((unsigned char)*key) || *key == '_') {
         lua_getfield(L, lua_upvalueindex(1), key);
         return 1;

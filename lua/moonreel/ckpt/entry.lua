@@ -19,10 +19,10 @@ local direct = { f64 = true, f32 = true, bf16 = true, i64 = true, i32 = true,
 --- The tensor, read now; dtypes that nothing computes with (f16, f8, ...) become f32.
 ---@return mr.Tensor
 function own:tensor()
-  if self.kept then
-    return self.kept
+  local t = rawget(self, "kept")
+  if t then
+    return t
   end
-  local t
   if direct[self.dtype] then
     t = T.new(self.dtype, self.shape)
     if T.count(self.shape) > 0 then
@@ -90,7 +90,7 @@ function Entry.__index(self, key)
     return self:tensor()[key]
   end
   local method = T.methods[key]
-  return method and function(_, ...) return method(self:tensor(), ...) end
+  return function(_, ...) return method(self:tensor(), ...) end
 end
 
 function Entry.__tostring(self)

@@ -11,8 +11,10 @@ function cli.main(args)
   -- tensors have the methods of moonreel.look.tensor in scripts as at the prompt; it is loaded when
   -- one is asked for
   local function more() return require("moonreel.look.tensor").methods end
-  setmetatable(require("moonreel.core.tensor").methods, { __methods = more,
-    __index = function(_, name) return more()[name] end })
+  local methods = require("moonreel.core.tensor").methods
+  local refuse = getmetatable(methods).__index
+  setmetatable(methods, { __methods = more,
+    __index = function(_, name) return more()[name] or refuse(methods, name) end })
   local first = args[1]
   if first == "-n" then
     return require("moonreel.cli.ranks").run(args)

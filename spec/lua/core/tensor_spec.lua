@@ -35,8 +35,23 @@ describe("a tensor's views", function()
     for _, text in ipairs { "0,,1", "", " ", "1:2:3", "0 1", ",", "+" } do
       fails("MR_E_USAGE", 'expected positions as "0, :, 3:16"', function() return t[text] end)
     end
-    assert.is_nil(t.nosuch)
-    assert.is_nil(t["banana"])
+  end)
+
+  it("name what there is where a name is none of theirs", function()
+    fails("MR_E_USAGE", "mr%.Tensor has no field 'banana'; expected one of: bytes, clone, close, "
+      .. ".*, dtype, .*, shape, slice, stats, .*, transpose$", function() return t["banana"] end)
+    fails("MR_E_USAGE", "tensor_spec.lua:%d+: mr%.Tensor has no field 'shpae', did you mean "
+      .. "'shape'%?", function() return t.shpae end)
+    fails("MR_E_USAGE", "mr%.Tensor has no field 'totabel', did you mean 'totable'%?",
+      function() return t:totabel() end)
+  end)
+
+  it("name fields of other types alike", function()
+    local graph = require("moonreel.core.graph").graph()
+    fails("MR_E_USAGE", "mr%.Graph has no field 'x'; expected one of: .*, close, ",
+      function() return graph.x end)
+    fails("MR_E_USAGE", "mr%.Graph has no field '1'; expected one of: ",
+      function() return graph[1] end)
   end)
 
   it("swap axes, the last two where none are named", function()
