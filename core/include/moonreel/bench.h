@@ -62,7 +62,8 @@ MR_API mr_status mr_bench_memory_rate(int64_t bytes, int threads, double seconds
  * Errors: MR_E_MEMORY. */
 MR_API mr_status mr_bench_touch(int64_t bytes, int threads, double *seconds);
 
-/* Resident size of this process now, and the largest so far, bytes. */
+/* Resident size of this process now, and the largest since its program began, bytes; 0 where the
+ * kernel does not tell. */
 MR_API size_t mr_bench_resident(void);
 MR_API size_t mr_bench_max_resident(void);
 

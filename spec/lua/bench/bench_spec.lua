@@ -18,6 +18,16 @@ describe("moonreel bench", function()
     assert.is_true(best >= 0 and best < 1)
   end)
 
+  it("counts the memory of a program, not of whoever started it", function()
+    local large <const> = 300 << 20
+    local held = ("x"):rep(large)
+    local done = process.run { process.program(), "-e",
+      "print(require('moonreel.core.bench').max_resident())" }
+    assert.is_true(core.max_resident() > #held)
+    assert.is_true(tonumber(done.output) > 1 << 20 and tonumber(done.output) < large,
+      done.output)
+  end)
+
   it("times each node by its best run", function()
     local n = 0
     local prog = {time = function()
