@@ -6,6 +6,7 @@ local command = {
   name = "clock",
   summary = "show how far the clocks of hosts are from this one's, and whether they step",
   usage = "clock [--hostfile FILE] [--json]",
+  most = 0,
   options = survey.options,
   details = "The offset is right within its bound. Verdicts: ok; apart (more than 50 ms); steps "
     .. "(it moved\nagainst a clock that only goes forward); no service (nothing known keeps it "

@@ -64,8 +64,10 @@ end
 ---@return integer exit code
 function command.run(args)
   local part = command.part(args[1])
-  if not args[1] or args[1]:match("^%-") then
+  if not args[1] then
     usage("nothing to do", command)
+  elseif args[1]:match("^%-") then
+    usage(args[1] .. ": expected a part before its options", command)
   elseif not part then
     unknown(args[1])
   end

@@ -8,6 +8,7 @@ local command = {
   name = "doctor",
   summary = "say what this machine has for a run, what is missing and what is wrong",
   usage = "doctor [RECIPE] [--hostfile FILE] [--outputs DIR] [--json]",
+  most = 1,
   options = {
     { "--outputs DIR", "the folder that runs will write into (default: outputs)" },
     { "--hostfile FILE", "these hosts: the same program, recipe and folder, clocks, links" },
@@ -178,10 +179,17 @@ local function outputs(report, dir)
   end
 end
 
+local function recipe(report, name)
+  local good, found = pcall(require("moonreel.settings").bake, name)
+  report:add("recipe", good and "ok" or "wrong", good and found.hash
+    or tostring(found))
+end
+
 --- What the checks of this host find.
----@param dir string  that runs will write into
+---@param dir string          that runs will write into
+---@param name string|nil     a recipe to look at
 ---@return table[]  {what, state, text, ...}
-function command.rows(dir)
+function command.rows(dir, name)
   local report = setmetatable({}, Report)
   program(report)
   plugins(report)
@@ -189,6 +197,9 @@ function command.rows(dir)
   gpus(report)
   limits(report)
   outputs(report, dir)
+  if name then
+    recipe(report, name)
+  end
   return setmetatable(report, nil)
 end
 
@@ -197,7 +208,7 @@ function command.run(args)
   local parsed = require("moonreel.settings.words").parse(args, command)
   local opts, code = parsed.options, 0
   opts.outputs = opts.outputs or "outputs"
-  local rows = not opts.hostfile and command.rows(opts.outputs)
+  local rows = not opts.hostfile and command.rows(opts.outputs, parsed.positional[1])
   if not rows then
     rows, code = require("moonreel.cluster.preflight").rows(opts, parsed.positional[1])
   end

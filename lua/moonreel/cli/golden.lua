@@ -6,6 +6,7 @@ local command = {
   name = "golden",
   summary = "compare with files of reference numbers",
   usage = "golden [DIR] [--json]",
+  most = 1,
   options = {
     {"DIR", "directory of .safetensors files; MOONREEL_GOLDEN when absent"},
     {"--json", "one JSON object instead of lines"},

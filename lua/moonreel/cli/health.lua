@@ -6,6 +6,7 @@ local command = {
   name = "health",
   summary = "show links and GPUs of hosts with their errors, and what slows them",
   usage = "health [--hostfile FILE] [--json]",
+  most = 0,
   options = survey.options,
   details = "Counters are since the host started; what a driver does not tell is absent. The "
     .. "score of a host is\nthe part of its links and GPUs without errors and not slowed down. "

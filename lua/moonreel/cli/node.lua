@@ -4,11 +4,13 @@ local command = {
   name = "node",
   summary = "the helper that a launcher starts on a host",
   usage = "node",
+  most = 0,
   details = "Started by `train --hostfile` and others through the remote shell; it speaks messages "
     .. "of its own at its input and output.",
 }
 
-function command.run()
+function command.run(args)
+  require("moonreel.settings.words").parse(args, command)
   local answers = require "moonreel.cluster.answers"
   return require("moonreel.cluster.node").run(setmetatable({
     doctor = function(order) return require("moonreel.cli.doctor").rows(order.outputs) end,

@@ -6,6 +6,7 @@ local command = {
   name = "nodes",
   summary = "show the GPUs of hosts: memory, power, who uses them, ready or not",
   usage = "nodes [--hostfile FILE] [--json]",
+  most = 0,
   options = survey.options,
   details = "Exit 0 only where every host has answered; one that does not says why.",
 }

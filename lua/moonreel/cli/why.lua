@@ -30,9 +30,8 @@ end
 function why.run(args)
   local parsed = require("moonreel.settings.words").parse(args, why)
   if #parsed.positional ~= 2 then
-    require("moonreel.recipe.fault").usage("why: expected a recipe and a key, got %d words; try: "
-      .. "moonreel why RECIPE lr",
-      #parsed.positional)
+    require("moonreel.recipe.fault").usage("why: expected a recipe and a key, got %d of them; "
+      .. "try: moonreel why RECIPE lr", #parsed.positional)
   end
   local settings, key = settings_for(parsed.positional[1], parsed.positional[2], parsed)
   local provenance = require "moonreel.settings.provenance"

@@ -5,7 +5,8 @@
 -- are collected, too, or stand behind it with a space. A row
 -- that does not begin with `-` is only help, and so are the rows of `fields`. With `overrides =
 -- true` the command takes a recipe: then every field of the registry is an option as well;
--- `short_fields` = {n = "path"} gives some a letter. Abbreviations do not exist.
+-- `short_fields` = {n = "path"} gives some a letter. `most` = N refuses further words that are
+-- neither. Abbreviations do not exist.
 -- @module moonreel.settings.words
 local fault = require "moonreel.recipe.fault"
 
@@ -226,6 +227,11 @@ function words.parse(args, command)
       table.insert(parsed.positional, word)
     end
     i = i + 1
+  end
+  local further = parsed.positional[(command.most or math.huge) + 1]
+  if further then
+    fault.usage("%s: '%s': expected %s; usage: moonreel %s", command.name, further,
+      command.most == 0 and "no word" or ("at most %d word"):format(command.most), command.usage)
   end
   return parsed
 end

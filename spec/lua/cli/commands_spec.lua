@@ -24,6 +24,20 @@ describe("moonreel", function()
     end
   end)
 
+  it("refuses words that a command has no use for", function()
+    for words, story in pairs {
+      ["clock outputs"] = "clock: 'outputs': expected no word",
+      ["health x"] = "health: 'x': expected no word", ["nodes x"] = "nodes: 'x': expected no word",
+      ["node x"] = "node: 'x': expected no word",
+      ["doctor recipes/tiny/demo x"] = "doctor: 'x': expected at most 1 word",
+      ["golden spec/golden x"] = "golden: 'x': expected at most 1 word",
+      ["data --json"] = "data: --json: expected a part before its options" } do
+      local out, err, code = moonreel(words)
+      assert.same({ "", 2 }, { out, code }, words)
+      assert.equal("moonreel: " .. story, err:sub(1, #story + 10))
+    end
+  end)
+
   it("answers an unknown command with the nearest one and exit 2", function()
     local out, err, code = moonreel("shwo x")
     assert.equal("", out)

@@ -71,6 +71,16 @@ describe("moonreel doctor", function()
     assert.matches("wrong +media plug%-in +no clip can be decoded", done.output)
   end)
 
+  it("looks at a recipe, too", function()
+    local rows = rows_of("recipes/tiny/demo", "MOONREEL_NVML=/nowhere.so", 0)
+    assert.equal("ok", rows.recipe.state)
+    rows = rows_of(place:write("bad.lua", "return recipe { lr = 'x' }"),
+      "MOONREEL_NVML=/nowhere.so", 1)
+    assert.equal("wrong", rows.recipe.state)
+    assert.matches("bad.lua:1: optim.lr: expected", rows.recipe.text, 1, true)
+    assert.is_nil(rows_of("", "MOONREEL_NVML=/nowhere.so", 0).recipe)
+  end)
+
   it("tells all that the driver does, to scripts", function()
     local out = folder.moonreel(([[-e 'local gpus <close> = require("moonreel.core.gpu").open()
       print(gpus:count(), gpus:find("0000:3b:00.0"), gpus:find("none"))

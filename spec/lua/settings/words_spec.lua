@@ -110,6 +110,22 @@ describe("words.parse", function()
     assert.same({ "--out", "lr=1" }, p.positional)
   end)
 
+  it("refuses more words than a command takes", function()
+    local none = { name = "none", usage = "none [--json]", most = 0,
+      options = { { "--json", "" } } }
+    local one = { name = "one", usage = "one [RECIPE]", most = 1 }
+    assert.same({ json = true }, words_of.parse({ "--json" }, none).options)
+    assert.same({ "r" }, words_of.parse({ "r" }, one).positional)
+    for _, case in ipairs { { none, { "--json", "outputs" },
+      "none: 'outputs': expected no word; usage: moonreel none [--json]" },
+      { one, { "r", "s", "t" },
+        "one: 's': expected at most 1 word; usage: moonreel one [RECIPE]" } } do
+      local ok, problem = pcall(words_of.parse, case[2], case[1])
+      assert.is_false(ok)
+      assert.same({ 2, case[3] }, { problem.exit, problem.message })
+    end
+  end)
+
   it("names what is missing or unknown", function()
     assert.equal("try: --lr: expected VALUE, got nothing; try: --lr=VALUE", fails("--lr"))
     assert.equal("try: --lr: expected VALUE, got nothing; try: --lr=VALUE",
