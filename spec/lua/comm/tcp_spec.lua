@@ -12,7 +12,7 @@ local NUMBER = require("moonreel.core.base").pid()
 local TORCHRUN = ("TORCHELASTIC_RUN_ID=%d MASTER_PORT=%d"):format(NUMBER, 20000 + NUMBER % 12000)
 
 local SUM = [[
-local world = require("moonreel.comm").world { deadline_s = 60 }
+local world = require("moonreel.comm").world()
 local x = require("moonreel.core.tensor").from({ 2 }, { world:rank() + 1, 0.5 })
 print(("rank %d of %d: %s"):format(world:rank(), world:size(),
   table.concat(world:all_reduce(x):totable(), " ")))
@@ -59,7 +59,7 @@ describe("ranks that share no memory", function()
   it("end together when one is killed", function()
     local said = start(3, "RANK=@ WORLD_SIZE=3 MASTER_ADDR=localhost " .. TORCHRUN,
       [[
-      local world = require("moonreel.comm").world { deadline_s = 60 }
+      local world = require("moonreel.comm").world()
       world:barrier()
       if world:rank() == 1 then
         io.popen("kill -9 $PPID"):close()

@@ -34,7 +34,7 @@ local function open(number)
   end
   local page = running:page()
   return { running = running, page = page, watch = watch.new(page, floors), cases = cases, at = 1,
-    since = base.now_s() }
+    since = 0 }
 end
 
 local release = {}
@@ -59,11 +59,17 @@ local function begun(one)
   return true
 end
 
--- a defect of these specs must not hold up all others
+-- A defect of these specs must not hold up all others. Time is that of the watch, which stands
+-- still when the machine does, and limits count beside it: they are long where one of the steps
+-- that they follow stood still with the machine.
 local function in_time(one)
-  local r = one.page:rank(one.cases[one.at].rank)
-  assert.is_true(base.now_s() < one.since + LOST_AFTER_S, ("%s in %s is not told: rank %d is in %s")
-    :format(one.cases[one.at].kind, one.cases[one.at].phase, r.rank, r.phase))
+  local r, longest = one.page:rank(one.cases[one.at].rank), 0
+  for _, phase in ipairs(watch.phases) do
+    longest = math.max(longest, one.watch:limit(phase))
+  end
+  assert.is_true(one.watch.clock_s < one.since + LOST_AFTER_S + longest,
+    ("%s in %s is not told: rank %d is in %s"):format(one.cases[one.at].kind,
+      one.cases[one.at].phase, r.rank, r.phase))
 end
 
 -- one look at a launch; nil: it is over
@@ -89,7 +95,7 @@ local function look(one)
         assert.equal(case.kind == "sleep", told:find("clip 12", 1, true) ~= nil, told)
       end
       release[case.kind](one, case)
-      one.at, one.since = one.at + 1, base.now_s()
+      one.at, one.since = one.at + 1, one.watch.clock_s
       case = one.cases[one.at]
     end
   end
