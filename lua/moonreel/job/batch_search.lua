@@ -10,6 +10,7 @@ local feed = require "moonreel.trainer.feed"
 local json = require "moonreel.core.json"
 local largest = require "moonreel.trainer.largest"
 local loop = require "moonreel.trainer.loop"
+local predict = require "moonreel.trainer.predict"
 local optim = require "moonreel.optim"
 local plan = require "moonreel.plan"
 local printer = require "moonreel.text.table"
@@ -62,7 +63,7 @@ local function open_trial(r, bucket, batch)
       [bucket.resolution] = { [bucket.frames] = { 1.0, batch } } } }, true))
     trial.plan = trial.loader:plan()
     trial.feed = feed.new(r.settings, r.pipe, { codec = r.codec })
-    loop.predict(trial)
+    predict.run(trial)
     for _, shape in ipairs(trial.plan.buckets) do
       trial.programs:get(trial.feed:shape(shape))
     end

@@ -5,6 +5,7 @@ local bench = require "moonreel.core.bench"
 local samples = require "moonreel.trainer.samples"
 local life = require "moonreel.core.life"
 local loop = require "moonreel.trainer.loop"
+local predict = require "moonreel.trainer.predict"
 local options = require "moonreel.text.options"
 local setup = require "moonreel.trainer.setup"
 local signal = require "moonreel.core.signal"
@@ -23,7 +24,7 @@ trainer.steps = {
   {"open the data", samples.open},
   {"fill the state", setup.fill},
   {"prepare for checkpoints", setup.saver},
-  {"predict the cost of each bucket", loop.predict},
+  {"predict the cost of each bucket", predict.run},
   {"train", loop.run},
 }
 

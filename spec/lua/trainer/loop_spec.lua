@@ -1,6 +1,7 @@
 -- What the loop does when something goes wrong: bad numbers, a disk that refuses, a signal.
 -- Covers: lua/moonreel/trainer/init.lua lua/moonreel/trainer/progress.lua
--- Covers: lua/moonreel/trainer/saves.lua
+-- Covers: lua/moonreel/trainer/saves.lua lua/moonreel/trainer/micros.lua
+-- Covers: lua/moonreel/trainer/predict.lua
 local base = require "moonreel.core.base"
 local demo_data = dofile "spec/support/demo_data.lua"
 local run = require "moonreel.run"
@@ -96,12 +97,12 @@ describe("trainer.loop", function()
     assert.is_true(ok, tostring(code))
     local all = entries(dir, "start")[1].buckets
     assert.is_true(#all > 1)
-    local loop = require "moonreel.trainer.loop"
-    local ahead = loop.ahead
-    loop.ahead = 0
+    local predict = require "moonreel.trainer.predict"
+    local ahead = predict.ahead
+    predict.ahead = 0
     local done, result, lines, later = train(bake("steps=12", small, "name=later",
       "programs_bytes=0"))
-    loop.ahead = ahead
+    predict.ahead = ahead
     assert.is_true(done, tostring(result))
     local first, rest = entries(later, "start")[1].buckets, entries(later, "bucket")
     assert.equal(1, #first)

@@ -1,0 +1,254 @@
+--- The micro-batches of a step: drawn, sent, begun, and what ranks tell each other of them.
+-- @module moonreel.trainer.micros
+local base = require "moonreel.core.base"
+local life = require "moonreel.core.life"
+local predict = require "moonreel.trainer.predict"
+local rflow = require "moonreel.diffusion.rflow"
+local saves = require "moonreel.trainer.saves"
+local signal = require "moonreel.core.signal"
+local spikes = require "moonreel.trainer.spikes"
+
+local micros = {}
+
+local UNREAD_MAX = 32 -- losses on their way; an executor keeps twice as many results
+
+--- All ranks leave out the same samples from the next epoch on.
+function micros.share_failures(r)
+  if r.team.size == 1 then
+    return
+  end
+  local texts = r.team:texts(r.loader:failures())
+  texts[r.team.rank + 1] = ""
+  r.loader:agree(table.concat(texts))
+end
+
+-- What ranks tell each other in a step, sums of all, and `by_rank` what each has told: `numbers` of
+-- this one, or that its data ended by an error, which is raised on all of them after a checkpoint.
+local function meet(r, numbers, problem)
+  local told = table.move(numbers, 1, #numbers, 3, {problem and 1 or 0, signal.pending() or 0})
+  life.phase "reduce"
+  local sums = {by_rank = r.team:all(told)}
+  for rank, row in ipairs(sums.by_rank) do
+    if row[1] > 0 then
+      sums.failed = sums.failed or rank - 1
+    end
+    r.stop = r.stop or row[2] > 0 and math.tointeger(row[2]) or nil
+    for i = 3, #row do
+      sums[i - 2] = (sums[i - 2] or 0) + row[i]
+    end
+  end
+  if not sums.failed then
+    return sums
+  end
+  if r.sampler and r.step > 0 then
+    saves.commit(r)
+  end
+  r.team:try(function()
+    if problem then
+      error(problem, 0)
+    end
+  end)
+end
+
+-- ranks tell as many numbers in every meeting of a step
+local NOTHING <const> = {0, 0, 0, 0, 0}
+
+-- take the losses that came back, until `left` are on their way
+local function collect(sum, left)
+  while #sum.losses > left do
+    local one = table.remove(sum.losses, 1)
+    one.told.loss = one.fetched:get():item()
+  end
+end
+
+--- The losses of all micro-batches of a step, known to all ranks.
+---@param r table
+---@param sum table  of micros.run
+---@return number total  their sum, added rank by rank so that it is the same everywhere
+---@return table[] losses  in the order of the step {number, group, loss}: the mean loss of each
+function micros.losses(r, sum)
+  collect(sum, 0)
+  local flat, counts, losses, total = {}, {}, {}, 0
+  for i, one in ipairs(r.mesh.leads and sum.own or {}) do
+    table.move({one.number, one.level, one.weight, one.loss}, 1, 4, 4 * i - 3, flat)
+  end
+  for rank, row in ipairs(sum.all.by_rank) do
+    counts[rank] = math.tointeger(row[#row])
+  end
+  for _, list in ipairs(r.team:lists(flat, counts, 4)) do
+    local own = 0
+    for i = 1, #list, 4 do
+      local number, level, weight, loss = table.unpack(list, i, i + 3)
+      own = own + loss
+      -- one whose samples could not be read has no loss
+      if weight > 0 then
+        local group = ("%s, noise %d of %d"):format(sum.taken[number].name, level + 1,
+          spikes.LEVELS)
+        losses[#losses + 1] = {number = number, group = group, loss = loss / weight}
+      end
+    end
+    total = total + own
+  end
+  table.sort(losses, function(a, b) return a.number < b.number end)
+  return total, losses
+end
+
+-- the next batch of the loader, which may fail: {ok, batch or problem}
+local function draw(r, sum)
+  local started = base.now_s()
+  life.phase "load"
+  local next = table.pack(pcall(r.loader.next, r.loader))
+  sum.data_wait_s = sum.data_wait_s + base.now_s() - started
+  return next
+end
+
+-- a batch of this rank with its micro-step, whose inputs are on their way to the device
+local function send(r, next)
+  local batch = next[2]
+  local shape = r.feed:shape{frames = batch.frames, height = batch.height,
+    width = batch.width, batch = batch.size}
+  local micro = predict.micro_step(r, shape)
+  local input = r.feed:prepare(batch, shape)
+  micro:stage(input)
+  next.micro, next.input = micro, input
+end
+
+--- Draw and send the first batch of the step to come while this one's runs end. Not beyond the last
+-- step, nor into another epoch, which leaves out what could not be read in this one; ranks go over
+-- their batches together. What fails here fails again where the batch is used.
+function micros.send_ahead(r, sum)
+  local s = r.settings
+  if r.team.size > 1 or sum.last or (s.steps > 0 and r.step >= s.steps) or signal.pending() then
+    return
+  end
+  r.ahead = draw(r, sum)
+  if r.ahead[1] and r.ahead[2] then
+    pcall(send, r, r.ahead)
+  end
+end
+
+-- what a micro-batch of this rank adds to the facts of a step
+local function count(r, sum, next)
+  if not next.input then
+    send(r, next)
+  end
+  local input = next.input
+  -- of ranks that share a batch one counts it
+  local counts, weight, t = r.mesh.leads and 1 or 0, 0, 0
+  for b, w in ipairs(input.weight) do
+    sum.weight, weight = sum.weight + counts * w, weight + w
+    -- an autoencoder has no times
+    sum.t = input.t and (sum.t or 0) + counts * w * input.t[b]
+    t = t + w * (input.t and input.t[b] or 0)
+  end
+  sum.bytes = sum.bytes + counts * select(2, next[2]:pixels())
+  next.told = {number = next.number, weight = weight,
+    level = spikes.level(weight > 0 and t / weight or 0, rflow.T)}
+  sum.own[#sum.own + 1], sum.bucket = next.told, next.micro.key
+end
+
+-- begin its forward and backward, added into the gradients; its batch is the loader's again
+local function start(r, sum, next)
+  life.phase "forward"
+  sum.losses[#sum.losses + 1] = {fetched = next.micro:start(next.input), told = next.told}
+  collect(sum, UNREAD_MAX)
+  r.loader:release(next[2])
+end
+
+-- what all ranks know of a step so far
+local function meet_over(r, sum)
+  sum.all = meet(r, {sum.weight, sum.t or 0, sum.bytes, r.loader:stats().failed,
+    r.mesh.leads and #sum.own or 0})
+end
+
+-- Micro-batches in which ranks tell each other something, one of each rank at most: all begin them
+-- together, when all have theirs; who has none tells what the others do.
+local function micro_batches_told(r, sum, mine)
+  if mine then
+    count(r, sum, mine)
+  end
+  meet_over(r, sum)
+  if mine then
+    start(r, sum, mine)
+  else
+    life.phase "forward"
+    r.programs:idle()
+  end
+end
+
+-- were all micro-batches so far of one bucket?
+local function note_shape(sum, batch)
+  local shape = ("%dx%dx%d b%d"):format(batch.frames, batch.height, batch.width, batch.size)
+  sum.shape = sum.shape or shape
+  sum.mixed = sum.mixed or sum.shape ~= shape
+end
+
+-- To be closed when a part of a step is over that changes nothing of the state: when ranks have
+-- lost each other in it, what one of them holds is still that of the step before.
+local function unchanged(r)
+  return setmetatable({}, {__close = function(_, problem)
+    if type(problem) == "table" and problem.code == "MR_E_NODE" then
+      saves.alone(r)
+    end
+  end})
+end
+
+--- The micro-batches of a step: every rank goes over all of them and does its own. None are left
+-- after the last epoch.
+---@param r table
+---@return table sum  n, samples, epoch, weight, t, bytes: of all ranks; taken, by_source, bucket,
+---   mixed: whether they were of several buckets; data_wait_s; failed: samples that could not be
+---   read so far
+function micros.run(r)
+  local sum = {losses = {}, weight = 0, bytes = 0, samples = 0, n = 0, own = {}, taken = {},
+    data_wait_s = 0, by_source = {}}
+  local _ <close> = unchanged(r)
+  local mine, open = nil, 0
+  for _ = 1, r.micros do
+    local next = r.ahead or draw(r, sum)
+    local batch = next[2]
+    r.ahead = nil
+    if not next[1] then
+      meet(r, NOTHING, batch)
+    elseif not batch then
+      break
+    end
+    sum.last, open = batch.last, open + 1
+    note_shape(sum, batch)
+    sum.n, sum.samples, sum.epoch = sum.n + 1, sum.samples + batch.n, batch.epoch
+    local source = r.sources[batch.source].name
+    sum.by_source[source] = (sum.by_source[source] or 0) + batch.n
+    next.number = sum.n
+    sum.taken[sum.n] = {name = ("%s of %d frames"):format(batch.resolution, batch.frames),
+      source = source, ids = batch.ids, n = batch.n}
+    if batch.other then
+      r.loader:release(batch)
+    elseif r.told then
+      mine = next
+    else
+      count(r, sum, next)
+      start(r, sum, next)
+    end
+    if batch.last and r.team.size > 1 then
+      meet(r, NOTHING)
+      micros.share_failures(r)
+    end
+    if r.told and open == r.mesh.data then
+      micro_batches_told(r, sum, mine)
+      mine, open = nil, 0
+    end
+  end
+  if r.told and open > 0 then
+    micro_batches_told(r, sum, mine)
+  elseif not r.told and sum.n > 0 then
+    meet_over(r, sum)
+  end
+  if sum.n > 0 then
+    local all = sum.all
+    sum.weight, sum.t, sum.bytes = all[1], sum.t and all[2], all[3]
+    sum.failed = math.tointeger(all[4])
+  end
+  return sum
+end
+
+return micros

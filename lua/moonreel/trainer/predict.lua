@@ -1,0 +1,170 @@
+--- What each bucket of a run takes, said before its first step.
+-- @module moonreel.trainer.predict
+local E = require "moonreel.core.exec"
+local base = require "moonreel.core.base"
+local blame = require "moonreel.settings.blame"
+local encoders = require "moonreel.trainer.encoders"
+local program = require "moonreel.trainer.program"
+local programs = require "moonreel.trainer.programs"
+local progress = require "moonreel.trainer.progress"
+local state = require "moonreel.trainer.state"
+local truth = require "moonreel.trainer.truth"
+
+local predict = {}
+
+--- How many buckets have their micro-steps compiled before the first step, and the largest one, so
+-- that a run which does not fit ends there. The others' are when their first batch comes: shapes of
+-- later do not hold up the beginning.
+predict.ahead = 8
+
+-- micro-steps of the busiest rank in a step
+local function rounds_of(r) return -(-r.micros // r.mesh.data) end
+
+-- the micro-step of a bucket; one that does not fit is told with what would
+local function compiled(r, shape, bucket)
+  local good, step = pcall(r.programs.get, r.programs, shape)
+  if good then
+    return step
+  end
+  if type(step) ~= "table" or step.code ~= "MR_E_MEMORY" then
+    error(step, 0)
+  end
+  local takes, there, batch = r.programs:shortage(shape, (r.device:memory()))
+  local field = ("bucket_config.%s.%d"):format(bucket.resolution, bucket.frames)
+  blame.raise(r.settings, field, "MR_E_MEMORY", "%s: a batch of %d at %dx%d takes %s beside "
+    .. "parameters and their state, %s are free for it; %s\n  try: %sgrad_checkpoint = true, a "
+    .. "device with more memory; moonreel plan --fit solves all batches", field, shape.batch,
+    shape.height, shape.width, progress.bytes(takes), progress.bytes(there),
+    batch > 0 and "the largest that fits is " .. batch or "not even one sample fits",
+    batch > 0 and "that batch, " or "")
+end
+
+-- say what a bucket takes; returns a row for the journal
+local function predict_bucket(r, bucket)
+  local row = {bucket = ("%s %dx%dx%d"):format(bucket.resolution, bucket.frames,
+    bucket.height, bucket.width), batch = bucket.batch, samples = bucket.samples}
+  local shape = r.feed:shape(bucket)
+  row.key = program.key(shape)
+  r.unseen[bucket] = nil
+  local plan, encode_s, encode_bytes = compiled(r, shape, bucket).prog:plan(),
+    r.encoders:batch(bucket)
+  -- ranks that share a batch encode a part of it each
+  row.encode_s = encode_s / (r.mesh.sequence and r.mesh.sequence.size or 1)
+  row.peak_bytes = plan.total + r.encoders.weights + encode_bytes
+  row.seconds = plan.seconds + row.encode_s
+  -- the memory of a GPU is not that of the process
+  row.resident_bytes = r.facts.device == "cpu" and r.apart_bytes + row.peak_bytes or nil
+  local step_s = rounds_of(r) * row.seconds + r.update_s
+  r.truth:expect(row.key, row.bucket, step_s, row.resident_bytes)
+  r.progress:say(("bucket %s: batch %d, %d samples, peak %s, about %.1f ms a step"):format(
+    row.bucket, row.batch, row.samples, progress.bytes(row.peak_bytes), step_s * 1000))
+  return row
+end
+
+-- what encodes a batch beside the step, planned on the run's device, which is probed where there is
+-- such a thing
+local function plan_encoders(r)
+  local rates, apart = {}, r.codec or r.pipe.text.apart and not r.cached.text
+  for _, dtype in ipairs(apart and {"f32", "bf16"} or {}) do
+    rates[dtype] = r.device:rates(dtype)
+  end
+  return r:keep(encoders.new(r.pipe, {facts = r.facts, rates = rates,
+    memory_bytes = (r.device:memory()), video = r.cached.latents, captions = r.cached.text,
+    seconds = function(prog) return prog:plan().seconds end}))
+end
+
+-- the bucket with most pixels in a batch
+local function largest_of(buckets)
+  local largest, most
+  for _, b in ipairs(buckets) do
+    local pixels = b.batch * b.frames * b.height * b.width
+    if not most or pixels > most then
+      largest, most = b, pixels
+    end
+  end
+  return largest
+end
+
+--- The micro-step of a shape; of a bucket that comes for the first time this says what it takes.
+---@param r table      the run
+---@param shape table  of feed:shape
+---@return table  of moonreel.trainer.programs
+function predict.micro_step(r, shape)
+  local bucket = r.bucket_of[program.key(shape)]
+  if r.unseen[bucket] then
+    local row = predict_bucket(r, bucket)
+    row.kind, row.wall = "bucket", base.wall_s()
+    r.journal:append(row)
+  end
+  return compiled(r, shape, bucket)
+end
+
+-- Bytes that no program knows of: the process as it began, snapshots, decoded batches. Without
+-- saves on the way the only snapshot is made when all steps are over.
+local function apart_bytes(r)
+  local saved = state.saved_bytes(r.exec, r.share)
+  return r.began_bytes + saved * (r.settings.ckpt_every > 0 and 2 or 0)
+    + r.plan.slabs * r.plan.slab_bytes
+end
+
+-- say what a rank holds and sends of the state that ranks share; returns it for the journal
+local function tell_shares(r)
+  local bytes, say = r.ranks:bytes(r.exec:regions(), r.programs.story or "", rounds_of(r)),
+    progress.bytes
+  r.progress:say(("ZeRO %d: a rank keeps %s of the state%s%s; it sends %s a step, in %d buckets")
+    :format(r.ranks.stage, say(bytes.state),
+    bytes.buckets > 0 and (", %s of gradients for a while"):format(say(bytes.buckets)) or "",
+    bytes.windows > 0 and (", %s of weights"):format(say(bytes.windows)) or "", say(bytes.sent),
+    #r.ranks.buckets))
+  bytes.stage = r.ranks.stage
+  return bytes
+end
+
+--- Say what each bucket will cost, and what the run is.
+function predict.run(r)
+  local trained, all = r.pipe:counts()
+  for _, note in ipairs(r.notes) do
+    r.progress:say(note)
+  end
+  r.progress:say(("run %s: %d of %d parameters train, %s on %s (%s, %d threads)%s"):format(r.dir,
+    trained, all, r.dtype,
+    r.facts.device, r.facts.isa, r.facts.threads, r.team.size == 1 and ""
+      or (" by %d ranks"):format(r.team.size)))
+  local rows, s = {}, r.settings
+  local plans = r:keep(E.plan(r.pipe.params, {regions = r.regions, facts = r.facts}))
+  r.programs = programs.new(r.exec, plans, r.pipe, {most_bytes = s.programs_bytes,
+    timed = s.record_time, say = function(line) r.progress:say(line) end,
+    ranks = r.told and r.ranks or nil,
+    config = program.config(s, r.reduced and r.ranks or nil, r.mesh.sequence)})
+  r.bucket_of, r.unseen = {}, {}
+  r.truth, r.update_s = truth.new(), r.update.prog:plan().seconds
+  r.apart_bytes, r.encoders = apart_bytes(r), plan_encoders(r)
+  local largest = largest_of(r.plan.buckets)
+  for i, bucket in ipairs(r.plan.buckets) do
+    r.bucket_of[program.key(r.feed:shape(bucket))], r.unseen[bucket] = bucket, true
+    if i <= predict.ahead or bucket == largest then
+      rows[#rows + 1] = predict_bucket(r, bucket)
+    end
+  end
+  local shares = r.ranks and tell_shares(r) or nil
+  -- what was read and compiled on the way here is no part of what steps need
+  base.trim()
+  if #rows < #r.plan.buckets then
+    r.progress:say(("%d more buckets: each is compiled when its first batch comes"):format(
+      #r.plan.buckets - #rows))
+  end
+  for rule, rows_out in pairs(r.plan.dropped or {}) do
+    if rows_out > 0 then
+      r.progress:say(("left out: %d samples, %s"):format(rows_out, rule))
+    end
+  end
+  if not r.team.leads then
+    return
+  end
+  r.journal:append{kind = "start", step = r.step, updates = r.updates, run = r.lock:id(),
+    branch = r.lock:fence(), parent = r.parent, ranks = r.team.size,
+    settings = r.settings.hash, machine = r.machine, buckets = rows, update_s = r.update_s,
+    rounds = rounds_of(r), shares = shares, began_bytes = r.began_bytes, wall = base.wall_s()}
+end
+
+return predict
