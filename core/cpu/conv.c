@@ -303,6 +303,15 @@ size_t mr_winograd_workspace(const mr_winograd_plan *p)
 
 /* ---- all ways ---- */
 
+/* oneDNN 2.6 leaves positions out of bf16 gradients of weights where strided frames have zeros
+ * before and behind them that the kernel reaches. */
+static bool library_errs(const mr_conv_spec *s)
+{
+    int64_t behind = (s->out[0] - 1) * s->stride[0] + s->kernel[0] - s->in[0] - s->before[0];
+    return s->kind == MR_CONV_WEIGHTS && s->type == MR_BF16 && s->stride[0] > 1 &&
+           s->before[0] > 0 && behind > 0;
+}
+
 mr_status mr_conv_new(const mr_conv_spec *spec, const mr_facts *facts, mr_conv **out)
 {
     static mr_gemm_fn *const own[] = {mr_gemm_base, mr_gemm_avx2, mr_gemm_avx512};
@@ -320,8 +329,9 @@ mr_status mr_conv_new(const mr_conv_spec *spec, const mr_facts *facts, mr_conv *
     }
     // where bf16's instructions are slow the own product, which computes in f32, is faster: by 1.13
     // to 1.5 at the sizes of the video autoencoder (Emerald Rapids without AMX, oneDNN 2.6)
-    bool fast = spec->type == MR_F32 || (facts->bf16 && !facts->bf16_by_f32);
-    if (isa > 0 && fast && spec->batch * spec->channels * spec->filters > 0)
+    bool fast = spec->type == MR_F32 || (facts->bf16 && !facts->bf16_by_f32),
+         some = spec->batch * spec->channels * spec->filters > 0;
+    if (isa > 0 && fast && some && !library_errs(spec))
         c->library = mr_conv_library_new(spec, facts->threads, mr_conv_workspace(spec, facts));
     return MR_OK;
 }
