@@ -61,25 +61,27 @@ static double score(const mr_call *c, const mr_view *bias, place u, int64_t i, i
            (mr_given(bias) ? *mr_el(bias, u.h, i, j, 0, 0) : 0);
 }
 
-// query i of one head
+// query i of one head; a score that is no number passes on
 static void query(const mr_call *c, place u, int64_t i)
 {
     const mr_view *v = &c->in[2], *o = &c->out[0];
     const int64_t M = v->desc.dim[2];
     double max = -INFINITY, sum = 0;
-    for (int64_t j = 0; j < M; j++)
-        max = fmax(max, score(c, &c->in[4], u, i, j));
+    for (int64_t j = 0; j < M; j++) {
+        double s = score(c, &c->in[4], u, i, j);
+        max = s > max || isnan(s) ? s : max;
+    }
     for (int64_t k = 0; k < o->desc.dim[4]; k++)
         *at(o, u, i, k) = 0;
-    for (int64_t j = 0; max > -INFINITY && j < M; j++) {
+    for (int64_t j = 0; max != -INFINITY && j < M; j++) {
         double p = exp(score(c, &c->in[4], u, i, j) - max);
         sum += p;
-        if (p > 0)
+        if (p != 0)
             add(o, i, p, v, j, u);
     }
-    for (int64_t k = 0; sum > 0 && k < o->desc.dim[4]; k++)
+    for (int64_t k = 0; sum != 0 && k < o->desc.dim[4]; k++)
         *at(o, u, i, k) /= sum;
-    *mr_el(&c->out[1], u.b, u.g, u.h, i, 0) = sum > 0 ? max + log(sum) : -INFINITY;
+    *mr_el(&c->out[1], u.b, u.g, u.h, i, 0) = sum != 0 ? max + log(sum) : -INFINITY;
 }
 
 mr_status mr_attention_naive(const mr_call *c)
@@ -111,7 +113,7 @@ static void query_grad(const mr_call *c, place u, int64_t i)
     const int64_t M = k->desc.dim[2];
     double scale = attention_scale(c), D = mean_grad(c, u, i), *dbias = c->out[3].data;
     double lse = *mr_el(&c->in[5], u.b, u.g, u.h, i, 0);
-    for (int64_t j = 0; lse > -INFINITY && j < M; j++) {
+    for (int64_t j = 0; lse != -INFINITY && j < M; j++) {
         double p = exp(score(c, &c->in[8], u, i, j) - lse);
         if (p == 0)
             continue;
