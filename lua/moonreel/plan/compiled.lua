@@ -145,7 +145,7 @@ end
 ---@param settings table
 ---@param models table   of `of`
 ---@param mesh moonreel.plan.Mesh
----@param bucket table|nil  any; nil: no micro-step runs
+---@param bucket table|nil  any; nil: no micro-step runs, or what it sends is not asked
 ---@return table shares  regions: bytes by kind; state: of all of them; saved: those that the rank
 ---   saves; buckets: of gradients, windows: of weights, at most, that are there for a while; sent:
 ---   bytes in a step
@@ -156,10 +156,11 @@ function Compiled:share(settings, models, mesh, bucket)
       sent = 0 }, models.update.memory
   end
   local rank = self:rank(settings, models, mesh)
-  local tells = rank.team.gradients or rank.team.weights
-  -- graphs of all shapes tell the same
-  local story = tells and bucket and self:rank_step(settings, models, mesh, bucket).story or ""
-  local bytes = rank:bytes(story, mesh:rounds(settings))
+  if not rank.story and bucket and (rank.team.gradients or rank.team.weights) then
+    -- graphs of all shapes tell the same
+    rank.story = self:rank_step(settings, models, mesh, bucket).story
+  end
+  local bytes = rank:bytes(rank.story or "", mesh:rounds(settings))
   bytes.regions, bytes.saved = region_bytes(rank.exec:regions()), rank.saved
   return bytes, rank.update
 end
@@ -260,9 +261,13 @@ function Compiled:rank_step(settings, models, mesh, bucket)
   step.windows, step.buckets = rank:shared(live)
   step.parts, step.ops = work.parts(self.machine, shares.computed(rows), models.dtype)
   step.parts.encode, step.encoding = models.encoders:batch(bucket)
-  -- ranks that share no tokens do all of it
-  step.useful = seq and self:step(settings, models, bucket).useful or work.useful(rows)
-  self.steps[key] = step
+  if not seq then
+    step.useful = work.useful(rows)
+  end
+  -- ranks that share tokens do a part of it, and some of it all of them
+  self.steps[key] = setmetatable(step, { __index = function(_, name)
+    return name == "useful" and self:step(settings, models, bucket).useful or nil
+  end })
   return step
 end
 

@@ -211,39 +211,42 @@ local function slowest_of(ranks)
   return known_slowest[ranks]
 end
 
--- Bytes that ranks which share tokens send for one of them in a micro-step, near and far. What the
--- graph of a rank says is parted as attention is by formula. Ref: reference parallelism 5 and 6.
-local function exchange_of_token(settings, mesh, models, compiled_here, b)
-  if mesh.sequence == 1 or models.job or not b then
-    return { near = 0, far = 0 }
+-- What ranks which share tokens tell each other in a micro-step: seconds, and the bytes that one
+-- sends. What the graph of a rank says is parted into near and far as attention is by formula.
+-- Ref: reference parallelism 5 and 6.
+local function exchange_of(settings, mesh, models, b, step)
+  if mesh.sequence == 1 or models.job then
+    return { seconds = 0, bytes = 0 }
   end
-  local config, tokens = models.pipe.model.config, tokens_of(models, b)
-  local near, far = mesh:exchange(settings, config.num_heads, tokens, config.hidden_size)
-  local bytes = compiled_here:rank_step(settings, models, mesh, b).sent / tokens
-  return { near = bytes * near / (near + far), far = bytes * far / (near + far) }
+  local m, config = mesh.machine, models.pipe.model.config
+  local near, far = mesh:exchange(settings, config.num_heads, tokens_of(models, b),
+    config.hidden_size)
+  near, far = step.sent * near / (near + far), step.sent * far / (near + far)
+  return { bytes = near + far, seconds = (near > 0 and near / m.node.link or 0)
+    + (far > 0 and far * mesh.gpus / m.network.cards / m.network.card or 0) }
 end
 
--- seconds of these exchanges, and the bytes that a rank sends
-local function exchange_of(mesh, exchange, tokens)
-  local m, near, far = mesh.machine, exchange.near * tokens, exchange.far * tokens
-  return (near > 0 and near / m.node.link or 0)
-    + (far > 0 and far * mesh.gpus / m.network.cards / m.network.card or 0), near + far
+-- parts of a micro-step
+local function micro_of(mesh, models, parts, exchange)
+  local share, s = mesh.sequence, {}
+  s.encode = parts.encode / share
+  for _, part in ipairs { "forward", "recompute", "backward" } do
+    s[part] = parts[part] / (models.job and share or 1)
+  end
+  s.exchange, s.exchange_bytes = exchange.seconds, exchange.bytes
+  s.micro = s.encode + s.forward + (s.backward + s.recompute) + s.exchange
+  return s
 end
 
 -- an optimizer step over all ranks: micro-steps, what communication adds, update
 local function seconds_of(settings, mesh, models, step, exchange)
-  local share, m, n = mesh.sequence, mesh.machine, mesh:rounds(settings)
-  local s = { encode = step.parts.encode / share }
+  local m, n = mesh.machine, mesh:rounds(settings)
+  local s = micro_of(mesh, models, step.parts, exchange)
   -- ranks of a job tell each other nothing
   if models.job then
     mesh = mesh:alone()
   end
-  for _, part in ipairs { "forward", "recompute", "backward" } do
-    s[part] = step.parts[part] / (models.job and share or 1)
-  end
   local backward = s.backward + s.recompute
-  s.exchange, s.exchange_bytes = exchange.seconds, exchange.bytes
-  s.micro = s.encode + s.forward + backward + s.exchange
   s.update = models.update.seconds * mesh:share()
   s.input = m.cpu and 0 or step.memory.inputs / m.host.pcie
   local each = mesh:reduces_each(settings)
@@ -383,7 +386,8 @@ Open.__index = Open
 --- What plans of a recipe's buckets share.
 ---@param settings table  baked, of one stage
 ---@param given table     mesh: moonreel.plan.Mesh; compiled: moonreel.plan.Compiled of its machine,
----   which other plans may share; as_is: true where the mesh already says what is sharded
+---   which other plans may share; as_is: true where the mesh already says what is sharded; unsent:
+---   true where nobody asks what ranks send of the state, which takes a graph
 ---@return table open     settings, mesh, models, table (all buckets of the recipe's), assumed
 function plan.open(settings, given)
   check(settings)
@@ -397,11 +401,11 @@ function plan.open(settings, given)
   end
   mesh:check(settings, models.pipe.model.config.num_heads)
   local buckets_here = buckets_of_table(settings)
-  local shares, update = given.compiled:share(settings, models, mesh, buckets_here[1])
+  local shares, update = given.compiled:share(settings, models, mesh,
+    not given.unsent and buckets_here[1] or nil)
   return setmetatable({ settings = settings, mesh = mesh, models = models, assumed = assumed,
     compiled = given.compiled, table = buckets_here, shares = shares,
     update = update,
-    exchange = exchange_of_token(settings, mesh, models, given.compiled, buckets_here[1]),
     fixed = fixed_bytes(settings, mesh, models, shares) }, Open)
 end
 
@@ -412,6 +416,57 @@ function Open:buckets(list)
   return largest_aspects(self.models, list or self.table)
 end
 
+--- The micro-step of a bucket, as a rank of the mesh runs it.
+---@param b table  resolution, frames, height, width, batch
+---@return table step  of moonreel.plan.compiled rank_step
+function Open:step(b)
+  return self.compiled:rank_step(self.settings, self.models, self.mesh, b)
+end
+
+--- Parts of a bucket's micro-step.
+---@param b table
+---@param step table  of Open:step, of these settings or of others
+---@return table      seconds: encode, forward, recompute, backward, exchange, micro: all of them
+function Open:micro(b, step)
+  return micro_of(self.mesh, self.models, step.parts, exchange_of(self.settings, self.mesh,
+    self.models, b, step))
+end
+
+--- Seconds of an optimizer step of a bucket.
+---@param b table
+---@param step table   as Open:micro takes it
+---@return table seconds, table schedule
+function Open:seconds(b, step)
+  return seconds_of(self.settings, self.mesh, self.models, step, exchange_of(self.settings,
+    self.mesh, self.models, b, step))
+end
+
+--- Least seconds of an optimizer step: its micro-steps on the slowest rank.
+---@param micro number  least seconds of a micro-step
+---@return number
+function Open:least(micro)
+  return self.mesh:rounds(self.settings) * micro * slowest_of(self.mesh.ranks)
+end
+
+--- What one rank holds while a bucket runs.
+---@param b table
+---@param step table   as Open:micro takes it
+---@return table held  bytes by kind, total, fits
+function Open:held(b, step)
+  -- batches of this bucket may be larger than the table's, where a larger one is looked for
+  self.fixed.slabs = math.max(slab_bytes(self.settings, self.table),
+    slab_bytes(self.settings, { b }))
+  local held = { bytes = bytes_of(self.fixed, step, self.update) }
+  settle(held, self.mesh.machine)
+  return held
+end
+
+--- Elements that ranks send each other at once.
+---@return integer
+function Open:bucket_elements()
+  return bucket_elements(self.settings, self.mesh, self.models)
+end
+
 --- One bucket planned.
 ---@param b table  resolution, frames, height, width, batch
 ---@return table row  with bytes, total, fits, seconds, share_of_peak, live, ops, useful, workspace;
@@ -419,18 +474,13 @@ end
 ---   decode_cores: of the host for each rank, for clips stored at the bucket's size
 function Open:row(b)
   local mesh, models = self.mesh, self.models
-  local step = self.compiled:rank_step(self.settings, models, mesh, b)
-  -- batches of this bucket may be larger than the table's, where a larger one is looked for
-  self.fixed.slabs = math.max(slab_bytes(self.settings, self.table),
-    slab_bytes(self.settings, { b }))
+  local step = self:step(b)
   local row = { resolution = b.resolution, frames = b.frames, height = b.height, width = b.width,
     batch = b.batch, tokens = tokens_of(models, b), live = step.live, ops = step.ops,
     profile = step.profile,
-    bytes = bytes_of(self.fixed, step, self.update), useful = step.useful,
+    bytes = self:held(b, step).bytes, useful = step.useful,
     workspace = step.memory.workspace }
-  local exchange = {}
-  exchange.seconds, exchange.bytes = exchange_of(mesh, self.exchange, row.tokens)
-  row.seconds, row.schedule = seconds_of(self.settings, mesh, models, step, exchange)
+  row.seconds, row.schedule = self:seconds(b, step)
   row.sent = self.shares.sent + mesh:rounds(self.settings) * row.seconds.exchange_bytes
   row.share_of_peak = share_of_peak(mesh, models, step, row.seconds)
   row.decode_cores = decode_cores(self.settings, mesh, b, row.seconds.step)

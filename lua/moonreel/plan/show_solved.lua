@@ -87,7 +87,9 @@ end
 function solved.mesh(rows, mesh, options)
   local best = rows[1]
   for _, row in ipairs(rows) do
-    row.memory, row.bucket = row.largest.total, plan.bucket_name(row.largest)
+    row.bucket = row.bucket and plan.bucket_name(row.bucket)
+    row.speed = row.rate and ("%.4g"):format(row.rate) or row.below and ("< %.4g"):format(row.below)
+    row.says = row.fits and "yes" or row.fits == false and "NO" or "not asked: slower"
   end
   local text = best.fits and ("-- the fastest that fits on %s: %.4g samples a second\n%s"):format(
     mesh:text(), best.rate, solve.mesh_text(best))
@@ -96,10 +98,10 @@ function solved.mesh(rows, mesh, options)
   print_all({ { key = "zero", title = "ZeRO", right = true },
     { key = "sequence", title = "share tokens", right = true },
     { key = "recompute", title = "recomputes" },
-    { key = "rate", title = "samples/s", right = true,
-      format = function(v) return ("%.4g"):format(v) end },
+    { key = "bucket_size", title = "2^20 elements", right = true },
+    { key = "speed", title = "samples/s", right = true },
     { key = "memory", right = true, format = size }, { key = "bucket", title = "in bucket" },
-    { key = "fits", format = function(v) return v and "yes" or "NO" end } }, rows, options, text)
+    { key = "says", title = "fits" } }, rows, options, text)
   return best.fits and 0 or 5
 end
 

@@ -3,19 +3,25 @@
 -- @module moonreel.plan.solve
 local largest_below = require "moonreel.trainer.largest"
 local plan = require "moonreel.plan"
+local search = require "moonreel.plan.search"
 
 local solve = {}
 
 local MOST = 65536      -- samples of a batch: nobody asks for more
 local MOST_BATCHES = 3  -- of buckets that are too large, told one by one
-local SIZES = { 16, 32, 64, 128, 256, 512, 1024 }  -- of buckets, in 2^20 elements
-local NOTABLE = 1.001   -- times as fast
+local SMALLER = { 256, 128, 64, 32, 16, 8 }  -- sizes of buckets to try, in 2^20 elements
 local MOST_DOUBLED = 8  -- how often a number of GPUs is doubled in search of one that has room
 
 -- a bucket with another batch
 local function with_batch(b, batch)
   return { resolution = b.resolution, frames = b.frames, height = b.height, width = b.width,
     batch = batch }
+end
+
+-- bytes while a bucket runs with another batch
+local function total_of(open, b, batch)
+  local other = with_batch(b, batch)
+  return open:held(other, open:step(other)).total
 end
 
 --- The largest batch of each bucket that fits.
@@ -25,7 +31,7 @@ end
 function solve.fit(open, memory)
   local rows = {}
   for i, b in ipairs(open:buckets()) do
-    local function total(batch) return open:row(with_batch(b, batch)).total end
+    local function total(batch) return total_of(open, b, batch) end
     local batch = largest_below(total, memory, b.batch, MOST)
     rows[i] = { bucket = b, was = b.batch, batch = batch, total = batch > 0 and total(batch) or 0,
       above = batch < MOST and total(batch + 1) or nil }
@@ -87,118 +93,48 @@ end
 
 -- ---- meshes ----
 
--- what may be recomputed: nothing, all, attention with it, and in models of pairs of blocks
--- quarters of them
-local function recomputations(settings)
-  local depth, list = settings.model.depth, { { text = "nothing", values = {
-    "grad_checkpoint=false", "grad_ckpt_settings=none" } } }
-  for quarter = 1, 3 do
-    local n = depth and depth * quarter // 4 or 0
-    if n > 0 and n < depth then
-      list[#list + 1] = { text = ("%d of %d pairs"):format(n, depth), pairs = n, values = {
-        "grad_checkpoint=true", ("grad_ckpt_settings={%d,%d}"):format(n, n) } }
-    end
-  end
-  for _, keep in ipairs { true, false } do
-    list[#list + 1] = { text = keep and "all" or "all, and attention", attention = not keep,
-      values = { "grad_checkpoint=true", "grad_ckpt_settings=none",
-        "grad_ckpt_keep_attention=" .. tostring(keep) } }
-  end
-  return list
-end
-
--- samples per second of all ranks, each bucket counted alike, and the largest bucket
-local function rate_of(open)
-  local seconds, samples, largest = 0, 0, nil
-  for _, b in ipairs(open:buckets()) do
-    local row = open:row(b)
-    seconds, samples = seconds + row.seconds.step, samples + b.batch
-    if not largest or row.total > largest.total then
-      largest = row
-    end
-  end
-  return samples * open.mesh:micros(open.settings) / seconds, largest
-end
-
--- the fastest way with buckets of another size, where one is faster and fits
-local function size_buckets(best, given, bake)
-  for _, size in ipairs(SIZES) do
-    local values = table.move(best.values, 1, #best.values, 1, {})
-    values[#values + 1] = ("plugin_config.reduce_bucket_size_in_m=%d"):format(size)
-    local rate, largest = rate_of(plan.open(bake(values), { compiled = given.compiled,
-      as_is = true, mesh = given.mesh:with { zero = best.zero, sequence = best.sequence } }))
-    if largest.fits and rate > best.rate * NOTABLE then
-      best.rate, best.largest, best.bucket_size = rate, largest, size
-    end
-  end
-end
-
---- Every way to shard and recompute, the fastest that fits first.
+--- Every way to shard, share tokens and recompute, the fastest that fits first.
 ---@param given table   mesh, compiled as plan.open
 ---@param bake fun(values: string[]): table  settings of the recipe with further values
----@return table[] rows  {zero, sequence, recompute, values, rate, largest, fits}; of the first one
----   bucket_size: that of the buckets in which its ranks tell each other, in 2^20 elements, where
----   the recipe's own is slower
+---@return table[] rows  of moonreel.plan.search
 function solve.mesh(given, bake)
-  local rows = {}
-  local heads = bake({}).model.num_heads or 1
-  for _, recompute in ipairs(recomputations(bake {})) do
-    local settings = bake(recompute.values)
-    for zero = 0, given.mesh.ranks > 1 and 3 or 0 do
-      for _, sequence in ipairs { 1, 2, 4, 8 } do
-        if given.mesh.gpus % sequence == 0 and heads % sequence == 0 then
-          local open = plan.open(settings, { compiled = given.compiled, as_is = true,
-            mesh = given.mesh:with { zero = zero, sequence = sequence } })
-          local rate, largest = rate_of(open)
-          rows[#rows + 1] = { zero = zero, sequence = sequence, recompute = recompute.text,
-            pairs = recompute.pairs, attention = recompute.attention, rate = rate,
-            largest = largest, fits = largest.fits, values = recompute.values }
-        end
-      end
-    end
-  end
-  table.sort(rows, function(a, b)
-    if a.fits ~= b.fits then
-      return a.fits
-    elseif a.rate ~= b.rate then
-      return a.rate > b.rate
-    end
-    -- as fast: what needs less room, then less talk
-    return a.largest.total < b.largest.total
-  end)
-  if rows[1].fits and given.mesh.ranks > 1 then
-    size_buckets(rows[1], given, bake)
-  end
-  return rows
+  return search.mesh(given, bake)
 end
 
 -- ---- what does not fit ----
 
--- ways to need less, nearest first: {text, values of the recipe, zero, sequence, nodes}
-local function ways(settings, of)
+-- ways to need less, nearest of each kind first: {kind, text, values: of the recipe, mesh}
+local function ways(settings, of, elements)
   local list = {}
-  local function add(text, way)
-    way.text = text
+  local function add(kind, text, way)
+    way.kind, way.text = kind, text
     list[#list + 1] = way
   end
+  for _, size in ipairs(of.zero >= 2 and SMALLER or {}) do
+    if size << 20 < elements then
+      add("buckets", ("plugin_config.reduce_bucket_size_in_m = %d"):format(size),
+        { values = { ("plugin_config.reduce_bucket_size_in_m=%d"):format(size) } })
+    end
+  end
   if not settings.grad_checkpoint and not settings.grad_ckpt_settings then
-    add("grad_checkpoint = true", { values = { "grad_checkpoint=true" } })
+    add("recompute", "grad_checkpoint = true", { values = { "grad_checkpoint=true" } })
   end
   if settings.grad_ckpt_keep_attention then
-    add("grad_ckpt_keep_attention = false", { values = { "grad_checkpoint=true",
+    add("recompute", "grad_ckpt_keep_attention = false", { values = { "grad_checkpoint=true",
       "grad_ckpt_settings=none", "grad_ckpt_keep_attention=false" } })
   end
   for zero = of.zero + 1, of.ranks > 1 and 3 or 0 do
-    add(("plugin_config.zero_stage = %d"):format(zero), { mesh = of:with { zero = zero } })
+    add("zero", ("plugin_config.zero_stage = %d"):format(zero), { mesh = of:with { zero = zero } })
   end
   local sequence = of.sequence * 2
   if of.gpus % sequence == 0 and (settings.model.num_heads or 1) % sequence == 0 then
-    add(("plugin_config.sp_size = %d"):format(sequence), { mesh = of:with { sequence = sequence } })
+    add("sequence", ("plugin_config.sp_size = %d"):format(sequence),
+      { mesh = of:with { sequence = sequence } })
   end
   -- the same nodes, so many of them, all GPUs of each
   for power = 1, of.machine.cpu and 0 or MOST_DOUBLED do
     local larger = of:larger(1 << power)
-    add(("%s GPUs"):format(larger.ranks), { mesh = larger, gpus = true })
+    add("gpus", ("%s GPUs"):format(larger.ranks), { mesh = larger })
   end
   return list
 end
@@ -207,7 +143,7 @@ end
 local function most_of(open, buckets)
   local most = 0
   for _, b in ipairs(buckets) do
-    most = math.max(most, open:row(b).total)
+    most = math.max(most, open:held(b, open:step(b)).total)
   end
   return most
 end
@@ -219,7 +155,7 @@ local function smaller_batches(open, buckets, memory)
   end
   local parts, most = {}, 0
   for i, b in ipairs(buckets) do
-    local function total(batch) return open:row(with_batch(b, batch)).total end
+    local function total(batch) return total_of(open, b, batch) end
     local batch = largest_below(total, memory, b.batch // 2, b.batch - 1)
     if batch == 0 then
       return nil
@@ -242,19 +178,20 @@ function solve.remedies(p, given, bake)
   for _, b in ipairs(p.buckets) do
     large[#large + 1] = not b.fits and b or nil
   end
-  for _, way in ipairs(ways(settings, p.mesh)) do
-    local kind = way.values and "values" or way.gpus and "gpus" or way.text:match "^[%w_.]+"
-    if not told[kind] then
-      local open = plan.open(way.values and bake(way.values) or settings,
-        { compiled = given.compiled, as_is = true, mesh = way.mesh or p.mesh })
-      local total = most_of(open, large)
+  local function opened(way)
+    return plan.open(way.values and bake(way.values) or settings, { compiled = given.compiled,
+      as_is = true, unsent = true, mesh = way.mesh or p.mesh })
+  end
+  local as_it_is = opened {}
+  for _, way in ipairs(ways(settings, p.mesh, as_it_is:bucket_elements())) do
+    if not told[way.kind] then
+      local total = most_of(opened(way), large)
       if total <= m.memory_bytes then
-        rows[#rows + 1], told[kind] = { text = way.text, total = total }, true
+        rows[#rows + 1], told[way.kind] = { text = way.text, total = total }, true
       end
     end
   end
-  rows[#rows + 1] = smaller_batches(plan.open(settings, { compiled = given.compiled,
-    as_is = true, mesh = p.mesh }), large, m.memory_bytes)
+  rows[#rows + 1] = smaller_batches(as_it_is, large, m.memory_bytes)
   return rows
 end
 

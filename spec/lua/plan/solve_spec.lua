@@ -108,84 +108,6 @@ describe("balanced batches", function()
   end)
 end)
 
-describe("the mesh", function()
-  -- seconds are the same for all memories
-  local cache
-  setup(function() cache = compiled.new(small(1e9)) end)
-  teardown(function() cache:close() end)
-
-  local function solved(memory)
-    return solve.mesh({ mesh = mesh.new(small(memory), 8), compiled = cache }, function(values)
-      return bake("model.depth=4", table.unpack(values))
-    end)
-  end
-
-  it("is the fastest of those that fit", function()
-    local rows = solved(1e9)
-    -- nothing, one to three quarters, all, attention too; ZeRO 0 to 3; one or two ranks share the
-    -- two heads
-    assert.equal(6 * 4 * 2, #rows)
-    assert.is_true(rows[1].fits)
-    for i = 2, #rows do
-      assert.is_true(rows[i].rate <= rows[i - 1].rate or rows[i - 1].fits and not rows[i].fits)
-    end
-    assert.matches("^grad_checkpoint = %l+,\ngrad_ckpt_settings = .*,\n"
-      .. "grad_ckpt_keep_attention = %l+,\nplugin_config = { "
-      .. "zero_stage = %d, sp_size = %d },\n$", solve.mesh_text(rows[1]))
-    -- what it says bakes to what was planned
-    local values = {}
-    for line in solve.mesh_text(rows[1]):gsub("recipe%.none", "none"):gmatch("([^\n]+),\n") do
-      values[#values + 1] = (line:gsub(" = ", "=", 1))
-    end
-    local s = bake("model.depth=4", table.unpack(values))
-    assert.same({ rows[1].zero, rows[1].sequence },
-      { s.plugin_config.zero_stage, s.plugin_config.sp_size })
-    -- and is planned as it was promised
-    local again = plan.open(s, { mesh = mesh.new(small(1e9), 8), compiled = cache })
-    local most, seconds, samples = 0, 0, 0
-    for _, b in ipairs(again:buckets()) do
-      local row = again:row(b)
-      most, seconds, samples = math.max(most, row.total), seconds + row.seconds.step,
-        samples + b.batch
-    end
-    assert.equal(rows[1].largest.total, most)
-    assert.equal(rows[1].rate, samples * again.mesh.data / seconds)
-  end)
-
-  it("has buckets of the size with which it is fastest, where that is worth a line", function()
-    local function with(values)
-      return bake("model.hidden_size=512", "model.depth=1", "bucket_config=recipe.replace{['32px'] "
-        .. "= {[1] = {1.0, 2}}}", "plugin_config.reduce_bucket_size_in_m=1", table.unpack(values))
-    end
-    local of = mesh.new(small(1e9), 8)
-    local best = solve.mesh({ mesh = of, compiled = cache }, with)[1]
-    local function rate_with(size)
-      local open = plan.open(with { ("plugin_config.reduce_bucket_size_in_m=%d"):format(size),
-        table.unpack(best.values) }, { compiled = cache, as_is = true,
-        mesh = of:with { zero = best.zero, sequence = best.sequence } })
-      local row = open:row(open:buckets()[1])
-      return row.batch * open.mesh.data / row.seconds.step
-    end
-    assert.equal(rate_with(best.bucket_size), best.rate)
-    assert.is_true(best.rate > rate_with(1))
-    for _, size in ipairs { 16, 64, 512 } do
-      assert.is_true(best.rate * 1.001 >= rate_with(size), size)
-    end
-    assert.matches(("sp_size = %d, reduce_bucket_size_in_m = %d },\n$"):format(best.sequence,
-      best.bucket_size), solve.mesh_text(best))
-  end)
-
-  it("recomputes where nothing else fits", function()
-    local free = solved(1e9)
-    local least = math.huge
-    for _, row in ipairs(free) do
-      least = math.min(least, row.recompute == "nothing" and row.largest.total or math.huge)
-    end
-    local rows = solved(least - 1)
-    assert.is_true(rows[1].fits and rows[1].recompute ~= "nothing", rows[1].recompute)
-  end)
-end)
-
 describe("what is too large", function()
   it("is told with ways that fit, each planned, and the nearest of each kind", function()
     local function with(values)
@@ -221,6 +143,8 @@ describe("what is too large", function()
     assert.is_nil(seen["plugin_config.zero_stage = N"])
     assert.is_not_nil(seen["plugin_config.sp_size = N"])
     assert.is_not_nil(seen["4 GPUs"])
+    -- these ranks have no more of gradients at a time than of all: smaller buckets help nobody
+    assert.is_nil(seen["plugin_config.reduce_bucket_size_in_m = N"])
     -- the batch is the largest: one more has no room
     local text = seen["a batch of N"].text
     assert.equal(plan.bucket_name(p.largest), text:match "^a batch of %d+ of (.*)$")
@@ -232,6 +156,33 @@ describe("what is too large", function()
     b.batch = batch + 1
     assert.is_true(open:row(b).total > room.memory_bytes)
     open.compiled:close()
+  end)
+end)
+
+describe("buckets of ranks that are too large", function()
+  it("are told with the largest that fits, planned", function()
+    local function with(values)
+      return bake("model.hidden_size=512", "model.depth=2", "model.num_heads=8",
+        "bucket_config=recipe.replace{['32px'] = {[1] = {1.0, 1}}}",
+        "plugin_config.zero_stage=2", table.unpack(values))
+    end
+    local function total_of(m, size)
+      local cache <close> = compiled.new(m)
+      local open = plan.open(with { size and ("plugin_config.reduce_bucket_size_in_m=%d"):format(
+        size) }, { mesh = mesh.new(m, 8), compiled = cache })
+      return open:row(open:buckets()[1]).total
+    end
+    local whole, at_8 = total_of(small(1e9)), total_of(small(1e9), 8)
+    assert.is_true(at_8 < whole)
+    local m = small(at_8)
+    local cache <close> = compiled.new(m)
+    local given = { mesh = mesh.new(m, 8), compiled = cache }
+    local p, seen = plan.of(with {}, given), {}
+    assert.is_false(p.largest.fits)
+    for _, one in ipairs(solve.remedies(p, given, with)) do
+      seen[one.text] = one.total
+    end
+    assert.equal(at_8, seen["plugin_config.reduce_bucket_size_in_m = 8"])
   end)
 end)
 

@@ -1,0 +1,338 @@
+--- The fastest way to shard, share tokens and recompute that fits, found by bounds: what cannot fit
+-- or cannot be faster than what was found is left as soon as that is known.
+--
+-- What ranks compute in a micro-step is that of ZeRO 1 in all of its stages, but for a few zeros;
+-- so a graph is built once for each way to recompute and to share tokens, and buckets are gone
+-- through only until they rule a way out. ZeRO 2 and 3 hold no less than that graph's ranges take
+-- at any time. n ranks that share tokens compute no less than an n-th each, and what is computed
+-- twice comes on top. The answer itself is planned as any recipe is.
+-- @module moonreel.plan.search
+local plan = require "moonreel.plan"
+
+local search = {}
+
+local SIZES = { 16, 32, 64, 128, 256, 512, 1024 }  -- of buckets, in 2^20 elements
+local SHARED = { 1, 2, 4, 8 }                      -- ranks that share tokens
+local NOTABLE = 1.001                              -- times as fast
+
+-- ---- ways ----
+
+-- what may be recomputed: nothing, quarters of the pairs of blocks, all, attention with it; each
+-- does again what those before it do
+local function recomputations(settings)
+  local depth, list = settings.model.depth, { { text = "nothing", values = {
+    "grad_checkpoint=false", "grad_ckpt_settings=none" } } }
+  for quarter = 1, 3 do
+    local n = depth and depth * quarter // 4 or 0
+    if n > 0 and n < depth then
+      list[#list + 1] = { text = ("%d of %d pairs"):format(n, depth), pairs = n, values = {
+        "grad_checkpoint=true", ("grad_ckpt_settings={%d,%d}"):format(n, n) } }
+    end
+  end
+  for _, keep in ipairs { true, false } do
+    list[#list + 1] = { text = keep and "all" or "all, and attention", attention = not keep,
+      values = { "grad_checkpoint=true", "grad_ckpt_settings=none",
+        "grad_ckpt_keep_attention=" .. tostring(keep) } }
+  end
+  return list
+end
+
+-- every way to recompute and to share tokens: {level, recompute, sequence, settings}
+local function ways_of(given, bake)
+  local list, heads = {}, bake({}).model.num_heads or 1
+  for _, sequence in ipairs(SHARED) do
+    for level, recompute in ipairs(recomputations(bake {})) do
+      if given.mesh.gpus % sequence == 0 and heads % sequence == 0 then
+        list[#list + 1] = { level = level, recompute = recompute, sequence = sequence,
+          settings = bake(recompute.values) }
+      end
+    end
+  end
+  return list
+end
+
+-- ---- bounds ----
+
+local Search = {}
+Search.__index = Search
+
+local function name_of(b) return b.resolution .. " " .. b.frames end
+
+-- A plan of a way with a stage of ZeRO and buckets of a size; nil: of the recipe's own.
+local function open_way(self, way, zero, size)
+  local values = table.move(way.recompute.values, 1, #way.recompute.values, 1, {})
+  values[#values + 1] = size and ("plugin_config.reduce_bucket_size_in_m=%d"):format(size)
+  local open = plan.open(size and self.bake(values) or way.settings, { as_is = true,
+    unsent = true, compiled = self.given.compiled, mesh = self.given.mesh:with { zero = zero,
+      sequence = way.sequence } })
+  -- what is exchanged for tokens is the same in all stages
+  return open
+end
+
+-- what is known of a bucket's micro-step: seconds of what is computed once and of what is computed
+-- again, by the ranks that share its tokens, and of what they tell each other for a token
+local function remember(self, way, b, micro)
+  local list, told = self.known[name_of(b)], self.told
+  list[#list + 1] = { sequence = way.sequence, level = way.level, again = micro.recompute,
+    once = micro.encode + micro.forward + micro.backward }
+  told[way.sequence] = math.min(told[way.sequence] or math.huge, micro.exchange / b.tokens)
+end
+
+-- Least seconds of a bucket's micro-step. What was measured on the machine follows no formula that
+-- would bound a part by the whole.
+local function least_seconds(self, way, b)
+  local least, measured = 0, self.given.mesh.machine.ops
+  for _, one in ipairs(self.known[name_of(b)]) do
+    if one.sequence == way.sequence or one.sequence < way.sequence and not measured then
+      local seconds = one.once + (one.level <= way.level and one.again or 0)
+      least = math.max(least, seconds * one.sequence / way.sequence)
+    end
+  end
+  return least + (self.told[way.sequence] or 0) * b.tokens
+end
+
+-- a micro-step of ZeRO 1 with other bytes in its arena: of other stages the most, or the least
+local function with_arena(step, arena)
+  local memory = setmetatable({ arena = arena }, { __index = step.memory })
+  return setmetatable({ memory = memory }, { __index = step })
+end
+
+-- the least total of a bucket over all stages of ZeRO
+local function least_total(way, b, step)
+  local bound, least, at = with_arena(step, step.memory.bound), math.huge, nil
+  for _, open in ipairs(way.opens) do
+    local total = open:held(b, open.mesh.zero >= 2 and bound or step).total
+    if total < least then
+      least, at = total, open.mesh.zero
+    end
+  end
+  return least, at
+end
+
+-- seconds of steps of all buckets
+local function sum_of(self, seconds)
+  local sum, samples = 0, 0
+  for _, b in ipairs(self.buckets) do
+    sum, samples = sum + seconds[name_of(b)], samples + b.batch
+  end
+  return sum, samples
+end
+
+-- samples a second of all ranks, each bucket counted alike
+local function rate_of(self, open, seconds)
+  local sum, samples = sum_of(self, seconds)
+  return samples * open.mesh:micros(open.settings) / sum
+end
+
+-- Go through the buckets of a way until one rules it out: a row says why. Nil where none does.
+local function ruled_out(self, way)
+  local open, seconds = way.opens[1], {}
+  for _, b in ipairs(self.buckets) do
+    seconds[name_of(b)] = open:least(least_seconds(self, way, b))
+  end
+  for i, b in ipairs(self.buckets) do
+    if self.best and rate_of(self, open, seconds) <= self.best.rate then
+      return { below = self.best.rate }
+    end
+    local step = open:step(b)
+    local micro = open:micro(b, step)
+    remember(self, way, b, micro)
+    way.steps[name_of(b)] = step
+    local total, zero = least_total(way, b, step)
+    if total > self.memory then
+      -- what rules one way out is asked first of the next
+      table.insert(self.buckets, 1, table.remove(self.buckets, i))
+      return { fits = false, zero = zero, memory = total, bucket = b }
+    end
+    seconds[name_of(b)] = open:least(micro.micro)
+  end
+end
+
+-- ---- stages of ZeRO and sizes of buckets ----
+
+-- seconds of what ZeRO 2 and 3 compute besides: zeros, and sums of what was reduced
+local function besides(self, way, open)
+  local zero = open.mesh.zero
+  if zero < 2 then
+    return 0
+  end
+  if not self.besides[zero] then
+    local b = self.buckets[1]
+    self.besides[zero] = open:micro(b, open:step(b)).micro
+      - open:micro(b, way.steps[name_of(b)]).micro
+  end
+  return self.besides[zero]
+end
+
+-- sizes that cut the parameters in another way than the recipe's own does
+local function other_sizes(open)
+  local list, own, whole = {}, open:bucket_elements(), open.models.trained
+  local function pieces(elements) return math.ceil(whole / elements) end
+  local seen = { [pieces(own)] = true }
+  for _, size in ipairs(open.mesh.ranks > 1 and SIZES or {}) do
+    local n = pieces(size << 20)
+    list[#list + 1] = not seen[n] and size or nil
+    seen[n] = true
+  end
+  return list
+end
+
+-- a stage and a size, rated by the graphs of ZeRO 1
+local function variant(self, way, open, size, more)
+  local seconds = {}
+  for _, b in ipairs(self.buckets) do
+    local step = way.steps[name_of(b)]
+    local parts = setmetatable({ backward = step.parts.backward + more }, { __index = step.parts })
+    seconds[name_of(b)] = open:seconds(b, setmetatable({ parts = parts }, { __index = step })).step
+  end
+  return { open = open, size = size, rate = rate_of(self, open, seconds) }
+end
+
+-- variants of a stage, the fastest first; a size that is hardly faster than the recipe's own stays
+-- behind it
+local function variants_of(self, way, open)
+  local more = besides(self, way, open)
+  local list = { variant(self, way, open, nil, more) }
+  local least = list[1].rate * NOTABLE
+  for _, size in ipairs(other_sizes(open)) do
+    list[#list + 1] = variant(self, way, open_way(self, way, open.mesh.zero, size), size, more)
+  end
+  local function rank(one) return one.size and one.rate < least and 0 or one.rate end
+  table.sort(list, function(a, b)
+    if rank(a) ~= rank(b) then
+      return rank(a) > rank(b)
+    end
+    -- as fast: smaller ones need less room
+    return a.open:bucket_elements() < b.open:bucket_elements()
+  end)
+  return list
+end
+
+-- The bucket that takes most, by the rank's own graphs as far as these may decide whether it fits.
+local function largest_of(self, way, open)
+  local s, most, at = open.shares, 0, nil
+  local order = {}
+  for i, b in ipairs(self.buckets) do
+    local step = way.steps[name_of(b)]
+    order[i] = { b = b, total = open:held(b, open.mesh.zero < 2 and step or with_arena(step,
+      step.memory.arena + s.windows + s.buckets)).total }
+  end
+  table.sort(order, function(a, b) return a.total > b.total end)
+  for _, one in ipairs(order) do
+    if at and (one.total <= self.memory or most > self.memory) then
+      break
+    end
+    local bytes = open.mesh.zero < 2 and one.total or open:held(one.b, open:step(one.b)).total
+    if bytes > most then
+      most, at = bytes, one.b
+    end
+  end
+  return most, at
+end
+
+-- a row per stage of ZeRO: with the fastest size that fits, or else that takes least
+local function rows_of(self, way)
+  for _, open in ipairs(way.opens) do
+    local found
+    for _, one in ipairs(variants_of(self, way, open)) do
+      local memory, bucket = largest_of(self, way, one.open)
+      local row = { zero = open.mesh.zero, sequence = way.sequence, way = way, open = one.open,
+        bucket_size = one.size, rate = one.rate, memory = memory, bucket = bucket,
+        fits = memory <= self.memory }
+      found = (not found or row.fits or row.memory < found.memory) and row or found
+      if row.fits then
+        break
+      end
+    end
+    self.rows[#self.rows + 1] = found
+    if found.fits and (not self.best or found.rate > self.best.rate) then
+      self.best = found
+    end
+  end
+end
+
+-- a row as it is planned, by the rank's own graph of every bucket
+local function settle(self, row)
+  local seconds, most = {}, 0
+  for _, b in ipairs(self.buckets) do
+    local planned = row.open:row(b)
+    seconds[name_of(b)] = planned.seconds.step
+    if planned.total > most then
+      most, row.bucket = planned.total, b
+    end
+  end
+  row.rate, row.memory, row.fits = rate_of(self, row.open, seconds), most, most <= self.memory
+end
+
+-- what fits first, then the fastest; what was left because it is slower comes before what does not
+-- fit
+local function sort(rows)
+  local function rank(row) return row.fits and 0 or row.fits == nil and 1 or 2 end
+  table.sort(rows, function(a, b)
+    if rank(a) ~= rank(b) then
+      return rank(a) < rank(b)
+    elseif (a.rate or 0) ~= (b.rate or 0) then
+      return (a.rate or 0) > (b.rate or 0)
+    elseif (a.memory or 0) ~= (b.memory or 0) then
+      return (a.memory or 0) < (b.memory or 0)
+    elseif a.sequence ~= b.sequence then
+      return a.sequence < b.sequence
+    end
+    return (a.zero or 0) < (b.zero or 0)
+  end)
+end
+
+-- one way, as far as it has to be followed
+local function try(self, way)
+  way.opens, way.steps = {}, {}
+  for zero = self.given.mesh.ranks > 1 and 3 or 0, 0, -1 do
+    -- the first is the one by whose graphs the others are bounded
+    table.insert(way.opens, zero == 1 and 1 or #way.opens + 1, open_way(self, way, zero))
+  end
+  local out = ruled_out(self, way)
+  if out then
+    out.sequence, out.way = way.sequence, way
+    self.rows[#self.rows + 1] = out
+  else
+    rows_of(self, way)
+  end
+end
+
+--- Every way to shard, share tokens and recompute, the fastest that fits first.
+---@param given table   mesh, compiled as plan.open
+---@param bake fun(values: string[]): table  settings of the recipe with further values
+---@return table[] rows  {sequence, recompute, pairs, attention, values: what it takes; fits, zero,
+---   rate (samples a second), memory, bucket: the largest; bucket_size: in 2^20 elements, where it
+---   is not the recipe's own}. Of what does not fit in any stage one row stands, without a rate; of
+---   what cannot be faster than the first one, with below: a rate that it does not reach, and fits
+---   unknown
+function search.mesh(given, bake)
+  local self = setmetatable({ given = given, bake = bake, known = {}, told = {}, rows = {},
+    besides = {}, memory = given.mesh.machine.memory_bytes }, Search)
+  local ways = ways_of(given, bake)
+  self.buckets = plan.open(ways[1].settings, { compiled = given.compiled, as_is = true,
+    mesh = given.mesh }):buckets()
+  for _, b in ipairs(self.buckets) do
+    self.known[name_of(b)] = {}
+  end
+  for _, way in ipairs(ways) do
+    try(self, way)
+  end
+  sort(self.rows)
+  -- the answer is planned as it stands; where that shows it to be less than another, that one is
+  while self.rows[1].fits and not self.rows[1].settled do
+    local row = self.rows[1]
+    settle(self, row)
+    row.settled = true
+    sort(self.rows)
+  end
+  for _, row in ipairs(self.rows) do
+    local how = row.way.recompute
+    row.recompute, row.pairs, row.attention, row.values = how.text, how.pairs, how.attention,
+      how.values
+    row.way, row.open, row.settled = nil, nil, nil
+  end
+  return self.rows
+end
+
+return search

@@ -1,0 +1,163 @@
+--- The mesh that is found by bounds is the one that trying everything finds.
+-- Covers: lua/moonreel/plan/solve.lua
+local compiled = require "moonreel.plan.compiled"
+local machine = require "moonreel.plan.machine"
+local mesh = require "moonreel.plan.mesh"
+local plan = require "moonreel.plan"
+local search = require "moonreel.plan.search"
+local settings = require "moonreel.settings"
+local solve = require "moonreel.plan.solve"
+
+local SMALL = { "model.depth=4", "model.hidden_size=32", "model.num_heads=2",
+  "text_encoder.width=32", "model.caption_channels=32" }
+
+local function bake(...)
+  local words = { ... }
+  return settings.bake("recipes/tiny/demo.lua", table.move(words, 1, #words, #SMALL + 1,
+    table.move(SMALL, 1, #SMALL, 1, {})))
+end
+
+-- a machine whose reserve leaves the graphs in sight
+local function quick(memory)
+  return setmetatable({ reserve_bytes = 0, memory_bytes = memory },
+    { __index = machine.open "H100" })
+end
+
+-- the same, so slow that these decide
+local function small(memory)
+  return setmetatable({
+    peak = { bf16 = 989e9, f32 = 67e9, memory = 3.35e9 },
+    rate = { product = 600e9, attention = 550e9, convolution = 250e9, text = 500e9,
+      stream = 0.8 } },
+    { __index = quick(memory) })
+end
+
+describe("the mesh", function()
+  -- graphs and seconds are the same for all memories
+  local cache
+  setup(function() cache = compiled.new(small(1e9)) end)
+  teardown(function() cache:close() end)
+
+  local function with(values) return bake(table.unpack(values)) end
+
+  local function solved(memory)
+    return search.mesh({ mesh = mesh.new(small(memory), 8), compiled = cache }, with)
+  end
+
+  -- rate and largest total of settings on a mesh
+  local function planned(s, of, compiled_here)
+    local open = plan.open(s, { mesh = of, compiled = compiled_here or cache, as_is = true })
+    local most, seconds, samples = 0, 0, 0
+    for _, b in ipairs(open:buckets()) do
+      local row = open:row(b)
+      most, seconds, samples = math.max(most, row.total), seconds + row.seconds.step,
+        samples + b.batch
+    end
+    return samples * open.mesh:micros(s) / seconds, most
+  end
+
+  local RECOMPUTED = {
+    ["nothing"] = { "grad_checkpoint=false", "grad_ckpt_settings=none" },
+    ["1 of 4 pairs"] = { "grad_checkpoint=true", "grad_ckpt_settings={1,1}" },
+    ["2 of 4 pairs"] = { "grad_checkpoint=true", "grad_ckpt_settings={2,2}" },
+    ["3 of 4 pairs"] = { "grad_checkpoint=true", "grad_ckpt_settings={3,3}" },
+    ["all"] = { "grad_checkpoint=true", "grad_ckpt_settings=none",
+      "grad_ckpt_keep_attention=true" },
+    ["all, and attention"] = { "grad_checkpoint=true", "grad_ckpt_settings=none",
+      "grad_ckpt_keep_attention=false" } }
+
+  -- every way and stage, tried
+  local function all_of()
+    local list = {}
+    for name, values in pairs(RECOMPUTED) do
+      for sequence = 1, 2 do
+        for zero = 0, 3 do
+          local rate, total = planned(with(values), mesh.new(small(1e9), 8):with { zero = zero,
+            sequence = sequence })
+          list[#list + 1] = { way = name .. " " .. sequence, zero = zero, rate = rate,
+            total = total }
+        end
+      end
+    end
+    return list
+  end
+
+  it("is the fastest of all that fit, for memories from the least to plenty", function()
+    local tried, told, left = all_of(), {}, 0
+    assert.equal(6 * 2 * 4, #tried)
+    table.sort(tried, function(a, b) return a.total < b.total end)
+    for k = 0, 4 do
+      -- also just too little for one of them
+      local at = tried[1 + k * (#tried - 1) // 4]
+      local memory = at.total - k % 2
+      local rows, best, fits = solved(memory), nil, {}
+      for _, one in ipairs(tried) do
+        if one.total <= memory then
+          best, fits[one.way] = math.max(best or 0, one.rate), true
+        end
+      end
+      local first = rows[1]
+      assert.equal(best ~= nil, first.fits)
+      if best then
+        assert.equal(best, first.rate)
+        told[first.recompute] = true
+      end
+      for _, row in ipairs(rows) do
+        local way = row.recompute .. " " .. row.sequence
+        if row.below then
+          left = left + 1
+        elseif row.rate == nil then
+          assert.is_nil(fits[way], way)
+          assert.is_true(row.memory > memory)
+        end
+        for _, one in ipairs(tried) do
+          assert.is_true(not (row.below and one.way == way and one.total <= memory)
+            or one.rate <= row.below, way)
+        end
+      end
+    end
+    -- more than one answer was right, and some ways were not followed to their end
+    assert.is_true(next(told, next(told)) ~= nil)
+    assert.is_true(left > 0)
+  end)
+
+  it("is planned as it was promised by the fields that it prints", function()
+    local best, values = solved(1e9)[1], {}
+    assert.matches("^grad_checkpoint = %l+,\ngrad_ckpt_settings = .*,\n"
+      .. "grad_ckpt_keep_attention = %l+,\nplugin_config = { "
+      .. "zero_stage = %d, sp_size = %d },\n$", solve.mesh_text(best))
+    for line in solve.mesh_text(best):gsub("recipe%.none", "none"):gmatch("([^\n]+),\n") do
+      values[#values + 1] = (line:gsub(" = ", "=", 1))
+    end
+    local s = with(values)
+    assert.same({ best.zero, best.sequence },
+      { s.plugin_config.zero_stage, s.plugin_config.sp_size })
+    assert.same({ best.rate, best.memory }, { planned(s, (mesh.new(small(1e9), 8):of(s))) })
+  end)
+
+  local WIDE = { "model.hidden_size=512", "model.depth=1",
+    "bucket_config=recipe.replace{['32px'] = {[1] = {1.0, 2}}}",
+    "plugin_config.reduce_bucket_size_in_m=1" }
+
+  local function wide(values)
+    local words = table.move(WIDE, 1, #WIDE, 1, {})
+    return bake(table.unpack(table.move(values, 1, #values, #words + 1, words)))
+  end
+
+  it("has buckets of the size with which it is fastest, where that is worth a line", function()
+    local of = mesh.new(quick(1e9), 8)
+    local other <close> = compiled.new(of.machine)
+    local best = search.mesh({ mesh = of, compiled = other }, wide)[1]
+    local function rate_with(size)
+      return (planned(wide { ("plugin_config.reduce_bucket_size_in_m=%d"):format(size),
+        table.unpack(best.values) }, of:with { zero = best.zero, sequence = best.sequence }, other))
+    end
+    assert.equal(rate_with(best.bucket_size), best.rate)
+    assert.is_true(best.rate > rate_with(1))
+    for _, size in ipairs { 16, 64, 512 } do
+      assert.is_true(best.rate * 1.001 >= rate_with(size), size)
+    end
+    assert.matches(("sp_size = %d, reduce_bucket_size_in_m = %d },\n$"):format(best.sequence,
+      best.bucket_size), solve.mesh_text(best))
+  end)
+end)
