@@ -1,5 +1,5 @@
 // Launches: blocks in seeded order, the threads of a block as fibers that give way only where they
-// wait.
+// wait. A block runs to its end, unless it waits for a turn of another or lets others run.
 #include "room.h"
 #include <algorithm>
 #include <stdio.h>
@@ -12,7 +12,7 @@ Options options;
 Counts counts;
 Thread *current;
 dim3 block_index, block_size, grid_size;
-std::vector<Fiber> fibers;
+unsigned seat;
 const char *kernel_name;
 size_t shared_bytes;
 uint32_t launch_number, block_number;
@@ -20,6 +20,20 @@ uint32_t launch_number, block_number;
 static const size_t STACK_BYTES = 256 << 10;
 // a thread may look in vain at a barrier this often while nobody else moves
 static const int PATIENCE = 1000;
+
+// looks at a turn that is not there, with nobody else moving: late copies may land meanwhile
+static const int LOOKS = 4;
+
+struct Seated {
+    bool taken;
+    unsigned number;
+    uint64_t passed; // turns passed in the launch when the block last waited for one
+};
+static Seated seated[SEATS];
+static std::vector<Fiber> fibers_of[SEATS];
+static const uint64_t NEVER = UINT64_MAX;
+static uint64_t turns_passed;
+static bool leaving; // the running block lets others run
 
 static jmp_buf scheduler;
 static const Action *body;
@@ -29,6 +43,11 @@ static unsigned roll(unsigned below)
 {
     dice = dice * 1664525u + 1013904223u;
     return (dice >> 8) % below;
+}
+
+std::vector<Fiber> &fibers()
+{
+    return fibers_of[seat];
 }
 
 static void back_to_scheduler(Fiber *f)
@@ -71,19 +90,50 @@ void wait_in(const char *where, State state)
     back_to_scheduler(f);
 }
 
+void let_others()
+{
+    if (!options.seed || roll(2))
+        return;
+    leaving = true;
+    wait_in("its next line", State::ready);
+}
+
+void turn_passed()
+{
+    turns_passed++;
+}
+
+void learn_others(OthersRef &to, const OthersRef &from)
+{
+    if (!from || to == from)
+        return;
+    auto all = std::make_shared<Others>(*from);
+    if (to)
+        for (auto &block : *to) {
+            std::vector<uint32_t> &when = (*all)[block.first];
+            when.resize(block.second.size());
+            for (size_t i = 0; i < when.size(); i++)
+                when[i] = std::max(when[i], block.second[i]);
+        }
+    to = all;
+}
+
 void learn(Fiber *f, const Clock &clock)
 {
     auto known = std::make_shared<Clock>(*f->known);
     for (size_t i = 0; i < known->size(); i++)
         (*known)[i] = std::max((*known)[i], clock[i]);
+    learn_others(known->others, clock.others);
     f->known = known;
 }
 
 void release_to(Clock &clock, Fiber *f, ClockRef *merged)
 {
-    if (*merged != f->known)
+    if (*merged != f->known) {
         for (size_t i = 0; i < clock.size(); i++)
             clock[i] = std::max(clock[i], (*f->known)[i]);
+        learn_others(clock.others, f->known->others);
+    }
     *merged = f->known;
     clock[f->linear] = std::max(clock[f->linear], f->now);
     f->now++;
@@ -91,18 +141,19 @@ void release_to(Clock &clock, Fiber *f, ClockRef *merged)
 
 static void make_fibers(unsigned n)
 {
-    static char *stacks;
+    static char *stacks_of[SEATS];
+    char *&stacks = stacks_of[seat];
     if (!stacks) {
         // stacks lie at fixed places, so that a suspended one stays valid from launch to launch
         stacks = (char *)mmap(NULL, STACK_BYTES * MAX_THREADS, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (stacks == MAP_FAILED)
             abort();
-        fibers.reserve(MAX_THREADS);
+        fibers().reserve(MAX_THREADS);
     }
-    fibers.resize(n);
+    fibers().resize(n);
     for (unsigned i = 0; i < n; i++) {
-        Fiber &f = fibers[i];
+        Fiber &f = fibers()[i];
         if (!f.fresh && f.state == State::done)
             continue; // at the end of its last body
         f.fresh = true;
@@ -114,14 +165,24 @@ static void make_fibers(unsigned n)
     }
 }
 
-static void begin_block(unsigned number)
+// the block that sits there is the running one
+static void sit(unsigned at)
 {
     unsigned gx = grid_size.x, gy = grid_size.y;
-    block_number = number;
-    block_index = dim3(number % gx, number / gx % gy, number / gx / gy);
-    auto nothing = std::make_shared<Clock>(fibers.size(), 0);
-    for (unsigned i = 0; i < fibers.size(); i++) {
-        Fiber &f = fibers[i];
+    seat = at;
+    block_number = seated[at].number;
+    block_index = dim3(block_number % gx, block_number / gx % gy, block_number / gx / gy);
+    memory_sit();
+}
+
+static void begin_block(unsigned at, unsigned number)
+{
+    seated[at] = {true, number, NEVER};
+    sit(at);
+    make_fibers(block_size.x * block_size.y * block_size.z);
+    auto nothing = std::make_shared<Clock>(fibers().size(), 0);
+    for (unsigned i = 0; i < fibers().size(); i++) {
+        Fiber &f = fibers()[i];
         f.index = dim3(i % block_size.x, i / block_size.x % block_size.y,
                        i / block_size.x / block_size.y);
         f.linear = i;
@@ -147,7 +208,7 @@ static void begin_block(unsigned number)
 static void report_deadlock()
 {
     std::map<std::string, int> waiting;
-    for (Fiber &f : fibers)
+    for (Fiber &f : fibers())
         waiting[f.state == State::done ? "the end" : f.where]++;
     std::string text;
     for (auto &place : waiting)
@@ -156,34 +217,40 @@ static void report_deadlock()
     report("deadlock: %s; expected all threads to go on", text.c_str());
 }
 
-// Run the threads of the block until all are done. False: they wait for each other.
-static bool run_block()
+enum class Ran { done, left, waits, stuck };
+
+// Run the threads of the block; stuck: they wait for each other.
+static Ran run_block()
 {
-    unsigned n = fibers.size(), done = 0;
+    unsigned n = fibers().size();
     int idle = 0;
-    while (done < n) {
-        unsigned moved = 0, polled = 0;
+    for (;;) {
+        unsigned moved = 0, polled = 0, turning = 0, done = 0;
         unsigned first = options.seed ? roll(n) : 0, step = options.seed && roll(2) ? n - 1 : 1;
         for (unsigned k = 0, i = first; k < n; k++, i = (i + step) % n) {
-            Fiber &f = fibers[i];
-            if (f.state == State::polling) {
-                f.state = State::ready;
-                polled++;
-            } else if (f.state == State::ready) {
-                moved++;
-            }
-            if (f.state != State::ready)
+            Fiber &f = fibers()[i];
+            done += f.state == State::done;
+            moved += f.state == State::ready;
+            polled += f.state == State::polling;
+            turning += f.state == State::turning;
+            if (f.state == State::done || f.state == State::waiting)
                 continue;
+            f.state = State::ready;
             resume(&f);
             done += f.state == State::done;
+            if (leaving) {
+                leaving = false;
+                return Ran::left;
+            }
         }
+        if (done == n)
+            return Ran::done;
         idle = moved ? 0 : idle + 1;
-        if ((!moved && !polled) || idle > PATIENCE) {
-            report_deadlock();
-            return false;
-        }
+        if (turning && idle > LOOKS)
+            return Ran::waits;
+        if ((!moved && !polled && !turning) || idle > PATIENCE)
+            return Ran::stuck;
     }
-    return true;
 }
 
 static std::map<std::string, Launch> seen;
@@ -208,6 +275,61 @@ static std::map<const void *, size_t> allowed;
 void allow_shared(const void *entry, size_t bytes)
 {
     allowed[entry] = bytes;
+}
+
+static void end_block()
+{
+    seated[seat].taken = false;
+    collectives_end();
+    if (size_t n = in_flight())
+        report("%zu asynchronous copies or products in flight at the end of the block; expected a "
+               "wait for each",
+               n);
+    count_end();
+}
+
+/* The seats that can go on: of blocks that may find their turn, and, where blocks are left to
+ * begin, one that is free. */
+static std::vector<unsigned> seats_to_go(unsigned seats, bool begin)
+{
+    std::vector<unsigned> go;
+    for (unsigned i = 0; i < seats; i++) {
+        bool free = !seated[i].taken;
+        if (free ? begin : seated[i].passed != turns_passed)
+            go.push_back(i);
+        begin &= !free;
+    }
+    return go;
+}
+
+// Blocks in this order. How many are there at once is drawn, since no kernel can know.
+static void run_blocks(const std::vector<unsigned> &order)
+{
+    unsigned seats = options.seed ? 1 + roll(SEATS) : 1;
+    size_t begun = 0;
+    for (Seated &s : seated)
+        s.taken = false;
+    for (;;) {
+        std::vector<unsigned> go = seats_to_go(seats, begun < order.size());
+        if (go.empty())
+            break;
+        unsigned at = go[go.size() > 1 ? roll((unsigned)go.size()) : 0];
+        if (seated[at].taken)
+            sit(at);
+        else
+            begin_block(at, order[begun++]);
+        Ran ran = run_block();
+        seated[at].passed = ran == Ran::waits ? turns_passed : NEVER;
+        if (ran == Ran::stuck)
+            return report_deadlock();
+        if (ran == Ran::done)
+            end_block();
+    }
+    for (unsigned i = 0; i < seats; i++)
+        if (seated[i].taken) {
+            sit(i);
+            report_deadlock();
+        }
 }
 
 static void launch_now(const char *kernel, size_t most, dim3 grid, dim3 block, size_t bytes,
@@ -235,25 +357,14 @@ static void launch_now(const char *kernel, size_t most, dim3 grid, dim3 block, s
     launch_number++;
     counts.launches++;
     dice = options.seed;
-    make_fibers(threads);
+    turns_begin();
 
     std::vector<unsigned> order(grid.x * grid.y * grid.z);
     for (unsigned i = 0; i < order.size(); i++)
         order[i] = i;
     for (unsigned i = order.size(); options.seed && i > 1; i--)
         std::swap(order[i - 1], order[roll(i)]);
-    for (unsigned number : order) {
-        begin_block(number);
-        if (!run_block())
-            return;
-        collectives_end();
-        if (size_t n = in_flight())
-            report(
-                "%zu asynchronous copies or products in flight at the end of the block; expected a "
-                "wait for each",
-                n);
-        count_end();
-    }
+    run_blocks(order);
 }
 
 void launch(const char *kernel, const void *entry, dim3 grid, dim3 block, size_t bytes,

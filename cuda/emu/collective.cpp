@@ -20,20 +20,21 @@ struct Meet {
     std::vector<Fiber *> who;
 };
 
-static std::map<int, Barrier> barriers;
-static std::map<std::pair<unsigned, unsigned>, Meet> warp_meets; // by warp and mask
-static std::map<unsigned, Meet> group_meets;
+// by seat
+static std::map<int, Barrier> barriers[SEATS];
+static std::map<std::pair<unsigned, unsigned>, Meet> warp_meets[SEATS]; // by warp and mask
+static std::map<unsigned, Meet> group_meets[SEATS];
 
 void collectives_begin()
 {
-    barriers.clear();
-    warp_meets.clear();
-    group_meets.clear();
+    barriers[seat].clear();
+    warp_meets[seat].clear();
+    group_meets[seat].clear();
 }
 
 void collectives_end()
 {
-    for (auto &b : barriers)
+    for (auto &b : barriers[seat])
         if (b.second.arrived)
             report("barrier %d ends with %d of %d threads; expected all", b.first, b.second.arrived,
                    b.second.expected);
@@ -44,22 +45,22 @@ void collectives_end()
 static void come_to(int id, int threads, bool wait)
 {
     static const char *const names[] = {"__syncthreads", "bar.sync"};
-    Barrier &b = barriers[id];
+    Barrier &b = barriers[seat][id];
     Fiber *f = self();
     if (b.arrived && b.expected != threads)
         report("barrier %d: %d threads asked for, expected %d as the first to come asked", id,
                threads, b.expected);
-    if (threads % 32 || threads > (int)((fibers.size() + 31) & ~(size_t)31))
+    if (threads % 32 || threads > (int)((fibers().size() + 31) & ~(size_t)31))
         report("barrier %d: %d threads asked for, expected a multiple of 32 in a block of %zu", id,
-               threads, fibers.size());
+               threads, fibers().size());
     if (!b.clock)
-        b.clock = std::make_shared<Clock>(fibers.size(), 0);
+        b.clock = std::make_shared<Clock>(fibers().size(), 0);
     b.expected = threads;
     b.arrived++;
     release_to(*b.clock, f, &b.merged);
     if (wait)
         b.waiting.push_back(f);
-    if (b.arrived < std::min<int>(threads, fibers.size())) {
+    if (b.arrived < std::min<int>(threads, fibers().size())) {
         if (wait)
             wait_in(names[id != 0], State::waiting);
         return;
@@ -84,7 +85,7 @@ void barrier_arrive(int id, int threads)
 
 void sync_threads()
 {
-    come_to(0, (fibers.size() + 31) & ~(size_t)31, true);
+    come_to(0, (fibers().size() + 31) & ~(size_t)31, true);
 }
 
 // ---- meetings ----
@@ -132,8 +133,8 @@ static void come_to_warp(unsigned mask, const char *what, void *arg, Meeting *ac
         report("%s: lane %u is not in its own mask %08x", what, current->lane, mask);
         return;
     }
-    come(warp_meets[{current->warp, mask}], __builtin_popcount(mask), current->lane, what, arg, act,
-         order);
+    come(warp_meets[seat][{current->warp, mask}], __builtin_popcount(mask), current->lane, what,
+         arg, act, order);
 }
 
 void meet_warp(unsigned mask, const char *what, void *arg, Meeting *act)
@@ -149,7 +150,7 @@ void sync_warp(unsigned mask)
 void meet_group(const char *what, void *arg, Meeting *act)
 {
     unsigned group = current->linear / WARP_GROUP;
-    come(group_meets[group], WARP_GROUP, current->linear % WARP_GROUP, what, arg, act, false);
+    come(group_meets[seat][group], WARP_GROUP, current->linear % WARP_GROUP, what, arg, act, false);
 }
 
 // ---- what lanes exchange ----

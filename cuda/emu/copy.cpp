@@ -12,11 +12,11 @@ struct MBarrier {
     std::vector<Action> late; // copies that complete on it, not landed yet
 };
 
-static std::map<void *, MBarrier> mbarriers;
+static std::map<void *, MBarrier> mbarriers[SEATS];
 
 void copies_begin()
 {
-    mbarriers.clear();
+    mbarriers[seat].clear();
 }
 
 uint32_t shared_address(const void *p)
@@ -102,22 +102,22 @@ void mbarrier_init(void *barrier, int arrivals)
                      shared_address(barrier));
         return;
     }
-    MBarrier &m = mbarriers[barrier] = MBarrier();
+    MBarrier &m = mbarriers[seat][barrier] = MBarrier();
     m.arrivals = m.missing = arrivals;
-    m.clock.assign(fibers.size(), 0);
+    m.clock.assign(fibers().size(), 0);
 }
 
 // the barrier, or one that nothing hangs on where it was never made
 static MBarrier &find(void *barrier)
 {
-    auto it = mbarriers.find(barrier);
-    if (it != mbarriers.end())
+    auto it = mbarriers[seat].find(barrier);
+    if (it != mbarriers[seat].end())
         return it->second;
     report_place("mbarrier at shared memory %u; expected mbarrier.init before",
                  shared_address(barrier));
-    MBarrier &m = mbarriers[barrier];
+    MBarrier &m = mbarriers[seat][barrier];
     m.arrivals = m.missing = MAX_THREADS;
-    m.clock.assign(fibers.size(), 0);
+    m.clock.assign(fibers().size(), 0);
     return m;
 }
 
@@ -252,13 +252,13 @@ void tensor_copy(void *shared, const TensorMap *map, void *barrier, const int *a
 size_t in_flight()
 {
     size_t n = 0;
-    for (Fiber &f : fibers) {
+    for (Fiber &f : fibers()) {
         n += f.open_copies.size();
         for (auto &group : f.copies)
             n += group.size();
         n += f.in_product.size();
     }
-    for (auto &m : mbarriers)
+    for (auto &m : mbarriers[seat])
         n += m.second.late.size();
     return n;
 }

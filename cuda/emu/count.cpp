@@ -31,7 +31,7 @@ struct KeyHash {
         return (k.place * 31 + k.warp) * 0x9E3779B97F4A7C15u ^ k.visit * 0xC2B2AE3D27D4EB4Fu;
     }
 };
-static std::unordered_map<Key, Request, KeyHash> open_requests;
+static std::unordered_map<Key, Request, KeyHash> open_requests[SEATS];
 
 // how many pieces of `size` bytes a request touches; its lanes are sorted by address
 static uint64_t pieces(const Request &r, size_t size)
@@ -88,29 +88,29 @@ static void close(Request &r)
 
 void count_begin()
 {
-    open_requests.clear();
+    open_requests[seat].clear();
 }
 
 void count(const Access &a, bool shared)
 {
     Fiber *f = self();
     uintptr_t place = a.place * 2 + a.write;
-    auto at = open_requests.try_emplace({place, f->warp, f->visits[place]++}).first;
+    auto at = open_requests[seat].try_emplace({place, f->warp, f->visits[place]++}).first;
     Request &r = at->second;
     r.shared = shared;
     r.lanes[r.n++] = {a.at, a.bytes, f->lane};
     if (r.n == 32) {
         close(r);
-        open_requests.erase(at);
+        open_requests[seat].erase(at);
     }
 }
 
 // requests of fewer than 32 lanes are complete when the block is
 void count_end()
 {
-    for (auto &entry : open_requests)
+    for (auto &entry : open_requests[seat])
         close(entry.second);
-    open_requests.clear();
+    open_requests[seat].clear();
 }
 
 } // namespace emu

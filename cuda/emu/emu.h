@@ -3,7 +3,8 @@
  *
  * The kernel source is compiled by g++ with -fsanitize=thread. Only the instrumentation is used:
  * its load and store hooks are defined here (hooks.cpp), libtsan is not linked. Each CUDA thread is
- * a fiber; blocks run one after the other in seeded order. Every access is checked against a
+ * a fiber; blocks run one after the other in seeded order, or, where they wait for each other's
+ * turns, up to three at once. Every access is checked against a
  * shadow: bounds, first write before first read, and happens-before by vector clocks. Asynchronous
  * copies and products land at once (eager) or as late as the program allows (late), their targets
  * poisoned.
@@ -173,6 +174,13 @@ void barrier_arrive(int id, int threads);
 uint32_t shuffle(unsigned mask, uint32_t value, unsigned from_lane, const char *what);
 unsigned ballot(unsigned mask, bool vote);
 uint32_t atomic_add(uint32_t *p, uint32_t (*add)(uint32_t old, uint32_t value), uint32_t value);
+
+/* Between blocks: numbers in the order of asking, words that say whose turn it is, and sums in
+ * memory, where the order counts: a sum that no turn puts behind the last is a race. */
+uint32_t take_ticket(uint32_t *next);
+void turn_wait(const uint32_t *word, uint32_t turn);
+void turn_pass(uint32_t *word, uint32_t turn);
+void add_four(float *to, const float *x);
 
 // sm_80: asynchronous copies of 16 bytes, matrix fragments, products of a warp
 uint32_t shared_address(const void *p);

@@ -34,8 +34,9 @@ struct GlobalCell {
 };
 static const uint32_t MANY = UINT32_MAX; // several blocks have read it
 
-static std::vector<SharedCell> cells;
-static std::vector<Clock> crowds; // crowds[0] is no crowd
+static unsigned char *shared_of[SEATS];
+static std::vector<SharedCell> cells_of[SEATS];
+static std::vector<Clock> crowds_of[SEATS]; // the first is no crowd
 static unsigned char *arena, *bytes_of;
 static GlobalCell *global_cells;
 static uint32_t *counted_read, *counted_write; // by byte: the last launch that touched it
@@ -61,9 +62,9 @@ static void map_once()
     counted_write = (uint32_t *)reserve(ARENA_BYTES * sizeof *counted_write);
     global_cells = (GlobalCell *)reserve(ARENA_BYTES / 2 * sizeof *global_cells);
     // tiles with the 128-byte swizzle begin at multiples of 1024
-    uintptr_t raw = (uintptr_t)reserve(SHARED_MAX + 2048);
-    shared_memory = (unsigned char *)((raw + 1023) & ~(uintptr_t)1023);
-    cells.resize(SHARED_MAX / 2 + 16);
+    for (unsigned char *&shared : shared_of)
+        shared =
+            (unsigned char *)(((uintptr_t)reserve(SHARED_MAX + 2048) + 1023) & ~(uintptr_t)1023);
 }
 
 static std::map<size_t, size_t> blocks; // offset in the arena -> bytes
@@ -146,12 +147,18 @@ void copy(void *to, const void *from, size_t bytes)
         host_wrote(to, bytes);
 }
 
-void memory_begin(size_t shared)
+void memory_sit()
 {
     map_once();
+    shared_memory = shared_of[seat];
+}
+
+void memory_begin(size_t shared)
+{
+    memory_sit();
     memset(shared_memory, POISON, shared);
-    std::fill(cells.begin(), cells.begin() + (shared + 1) / 2, SharedCell());
-    crowds.assign(1, Clock());
+    cells_of[seat].assign(shared / 2 + 16, SharedCell());
+    crowds_of[seat].assign(1, Clock());
 }
 
 // ---- shared memory ----
@@ -162,8 +169,8 @@ static const int NOBODY = -1;
 static int unordered_reader(const SharedCell &c, const Fiber *f)
 {
     if (c.crowd) {
-        for (unsigned i = 0; i < fibers.size(); i++)
-            if (crowds[c.crowd][i] && !ordered(f, i, crowds[c.crowd][i]))
+        for (unsigned i = 0; i < fibers().size(); i++)
+            if (crowds_of[seat][c.crowd][i] && !ordered(f, i, crowds_of[seat][c.crowd][i]))
                 return i;
         return NOBODY;
     }
@@ -176,7 +183,7 @@ static int unordered_reader(const SharedCell &c, const Fiber *f)
 static void remember_read(SharedCell &c, const Fiber *f)
 {
     if (c.crowd) {
-        crowds[c.crowd][f->linear] = f->now;
+        crowds_of[seat][c.crowd][f->linear] = f->now;
         return;
     }
     // a read that happened before this one needs no place any more
@@ -189,11 +196,11 @@ static void remember_read(SharedCell &c, const Fiber *f)
         c.readers = std::max<int>(c.readers, i + 1);
         return;
     }
-    c.crowd = crowds.size();
-    crowds.push_back(Clock(fibers.size(), 0));
+    c.crowd = crowds_of[seat].size();
+    crowds_of[seat].push_back(Clock(fibers().size(), 0));
     for (i = 0; i < FEW; i++)
-        crowds[c.crowd][c.reader[i]] = c.read_at[i];
-    crowds[c.crowd][f->linear] = f->now;
+        crowds_of[seat][c.crowd][c.reader[i]] = c.read_at[i];
+    crowds_of[seat][c.crowd][f->linear] = f->now;
 }
 
 // Check one access to one cell and remember it. False: something was reported.
@@ -219,7 +226,7 @@ static bool visit_shared(SharedCell &c, const Access &a, const Fiber *f)
             kind, from, to, c.writer);
         return false;
     }
-    if (!a.write && a.proxy && c.plain && c.written_at > fibers[c.writer].fenced) {
+    if (!a.write && a.proxy && c.plain && c.written_at > fibers()[c.writer].fenced) {
         report_place("asynchronous read of shared memory [%u, %u), stored by thread %u; expected "
                      "fence.proxy.async in that thread after the store",
                      from, to, c.writer);
@@ -254,15 +261,15 @@ static void watch_shared(const Access &a, const Fiber *f)
         return;
     }
     for (size_t cell = from / 2; cell < (from + a.bytes + 1) / 2; cell++)
-        if (!visit_shared(cells[cell], a, f))
+        if (!visit_shared(cells_of[seat][cell], a, f))
             return;
 }
 
 void set_landing(void *shared, size_t bytes, bool landing)
 {
     size_t from = ((uintptr_t)shared - (uintptr_t)shared_memory) / 2;
-    for (size_t cell = from; cell < from + (bytes + 1) / 2 && cell < cells.size(); cell++)
-        cells[cell].landing = landing;
+    for (size_t cell = from; cell < from + (bytes + 1) / 2 && cell < cells_of[seat].size(); cell++)
+        cells_of[seat][cell].landing = landing;
 }
 
 // ---- global memory ----
@@ -292,22 +299,29 @@ static bool visit_bytes(size_t from, const Access &a)
     return true;
 }
 
+// did the visit, one of this launch, happen before what f does now?
+static bool visit_ordered(const Visit &v, const Fiber *f)
+{
+    if (v.block == MANY)
+        return false;
+    return v.block == block_number ? ordered(f, v.thread, v.when)
+                                   : told(f, v.block, v.thread) >= v.when;
+}
+
 // Does the access clash with an earlier one of this launch? The words say which block or thread.
 static bool clashes(const Visit &v, const char *before, const Access &a, const Fiber *f)
 {
     const char *kind = a.write ? "write" : "read";
-    if (v.launch != launch_number)
+    if (v.launch != launch_number || visit_ordered(v, f))
         return false;
-    if (v.block == MANY || v.block != block_number) {
+    if (v.block != block_number) {
         report_place(
             "race between blocks: %s of global memory %p, %s by %s in this launch; expected "
-            "one block alone",
+            "one block alone, or a turn that was waited for",
             kind, (void *)a.at, before,
             v.block == MANY ? "several blocks" : ("block " + std::to_string(v.block)).c_str());
         return true;
     }
-    if (ordered(f, v.thread, v.when))
-        return false;
     report_place(
         "race: %s of global memory %p, %s by thread %u of this block with nothing between; "
         "expected a barrier",
@@ -329,7 +343,8 @@ static void watch_global(const Access &a, const Fiber *f)
         GlobalCell &c = global_cells[cell];
         if (clashes(c.write, "written", a, f) || (a.write && clashes(c.read, "read", a, f)))
             return;
-        bool others = !a.write && c.read.launch == launch_number && c.read.block != block_number;
+        bool others = !a.write && c.read.launch == launch_number && c.read.block != block_number &&
+                      !visit_ordered(c.read, f);
         Visit now = {launch_number, others ? MANY : block_number, f->now, (uint16_t)f->linear};
         (a.write ? c.write : c.read) = now;
     }
@@ -344,6 +359,12 @@ uint32_t atomic_add(uint32_t *p, uint32_t (*add)(uint32_t, uint32_t), uint32_t v
     if (shared || visit_bytes(arena_offset(p), a))
         *p = add(old, value);
     return old;
+}
+
+uint32_t *word_of_blocks(const void *p, bool write)
+{
+    Access a = {0, (uintptr_t)p, 4, write, false};
+    return visit_bytes(arena_offset(p), a) ? (uint32_t *)p : NULL;
 }
 
 void watch(const Access &a)

@@ -120,11 +120,11 @@ struct Queue {
     std::vector<Action> open;
     std::deque<std::vector<Action>> groups;
 };
-static std::map<unsigned, Queue> queues; // by warp group
+static std::map<unsigned, Queue> queues[SEATS]; // by warp group
 
 void products_begin()
 {
-    queues.clear();
+    queues[seat].clear();
 }
 
 /* Where element (mn, k) of an operand lies, by its descriptor: start, leading and stride offsets in
@@ -254,7 +254,7 @@ static void multiply_group(void **args)
     watch_operands(all->front());
     for (GroupProduct &p : *all)
         take_accumulators(p);
-    queues[all->front().f->warp / 4].open.push_back([all] {
+    queues[seat][all->front().f->warp / 4].open.push_back([all] {
         for (GroupProduct &p : *all)
             give_back(p);
         run(*all);
@@ -283,7 +283,7 @@ void group_product(float *d, int n, const uint32_t *a, uint64_t a_desc, bool a_t
 void group_commit()
 {
     meet_group("wgmma.commit_group", NULL, [](void **) {
-        Queue &q = queues[current->warp / 4];
+        Queue &q = queues[seat][current->warp / 4];
         q.groups.push_back(std::move(q.open));
         q.open.clear();
     });
@@ -292,7 +292,7 @@ void group_commit()
 void group_wait(int pending)
 {
     meet_group("wgmma.wait_group", &pending, [](void **args) {
-        Queue &q = queues[current->warp / 4];
+        Queue &q = queues[seat][current->warp / 4];
         while ((int)q.groups.size() > *(int *)args[0]) {
             for (Action &product : q.groups.front())
                 product();

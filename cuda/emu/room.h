@@ -13,14 +13,26 @@
 namespace emu
 {
 
-enum { MAX_THREADS = 1024, SHARED_MAX = 232448, SHARED_PLAIN = 48 << 10, WARP_GROUP = 128 };
+enum {
+    MAX_THREADS = 1024,
+    SHARED_MAX = 232448,
+    SHARED_PLAIN = 48 << 10,
+    WARP_GROUP = 128,
+    SEATS = 3 // blocks that are there at once, at most
+};
 
+// moments of the threads of other blocks, by block, as turns told of them
+typedef std::map<uint32_t, std::vector<uint32_t>> Others;
+typedef std::shared_ptr<const Others> OthersRef;
 // for each thread of a block, the last of its moments that is known to have passed
-typedef std::vector<uint32_t> Clock;
+struct Clock : std::vector<uint32_t> {
+    using std::vector<uint32_t>::vector;
+    OthersRef others;
+};
 typedef std::shared_ptr<Clock> ClockRef;
 typedef std::function<void()> Action;
 
-enum class State { ready, waiting, polling, done };
+enum class State { ready, waiting, polling, turning, done };
 
 struct Fiber : Thread {
     ucontext_t start;
@@ -37,10 +49,14 @@ struct Fiber : Thread {
     std::unordered_map<uintptr_t, uint32_t> visits;       // how often it came by a place
 };
 
-extern std::vector<Fiber> fibers;
+/* Where the running block sits. What a file keeps of a block it keeps by seat: blocks that wait for
+ * turns of others stay while others run. */
+extern unsigned seat;
 extern const char *kernel_name;
 extern size_t shared_bytes;
 extern uint32_t launch_number, block_number;
+
+std::vector<Fiber> &fibers();
 
 static inline Fiber *self()
 {
@@ -53,12 +69,26 @@ static inline bool ordered(const Fiber *f, unsigned who, uint32_t when)
     return who == f->linear || when <= (*f->known)[who];
 }
 
+// the last moment of that thread of another block that f knows of, or 0
+static inline uint32_t told(const Fiber *f, uint32_t block, unsigned who)
+{
+    if (!f->known->others)
+        return 0;
+    auto at = f->known->others->find(block);
+    return at == f->known->others->end() ? 0 : at->second[who];
+}
+
 // block.cpp: give the processor back until somebody sets the fiber ready
 void wait_in(const char *where, State state);
+// other blocks may run here, as the seed draws
+void let_others();
+// a turn was passed on: blocks that wait for one may look again
+void turn_passed();
 /* The clock learns all that fiber f knows, and f steps on. Threads that left one barrier know the
  * same: *merged is what the clock learned last, nothing at first. */
 void release_to(Clock &clock, Fiber *f, ClockRef *merged);
 void learn(Fiber *f, const Clock &clock);
+void learn_others(OthersRef &to, const OthersRef &from);
 
 /* collective.cpp: the last of `full` threads that arrive runs `act` with everyone's argument, by
  * slot (NULL: not there). */
@@ -68,6 +98,9 @@ void meet_group(const char *what, void *arg, Meeting *act);
 void collectives_begin();
 void collectives_end();
 
+// turn.cpp
+void turns_begin();
+
 // copy.cpp, product.cpp
 void copies_begin();
 void products_begin();
@@ -75,6 +108,9 @@ size_t in_flight();
 
 // memory.cpp
 void memory_begin(size_t shared);
+void memory_sit();
+// a word that blocks speak by, or NULL and a report
+uint32_t *word_of_blocks(const void *p, bool write);
 struct Access {
     uintptr_t place; // return address in the kernel
     uintptr_t at;

@@ -1,5 +1,6 @@
-/* PTX of sm_90a: named barriers, barriers in shared memory, tensor copies, products of a warp
- * group. Each instruction is one function with two bodies, for nvcc and for the emulator.
+/* PTX of sm_90a: named barriers, barriers in shared memory, tensor copies, words and sums between
+ * blocks, products of a warp group. Each instruction is one function with two bodies, for nvcc and
+ * for the emulator.
  *
  * Threads: each function says who calls it; "the group" means 128 threads, four whole warps.
  * Licence: Apache-2.0 */
@@ -90,6 +91,49 @@ MR_INSTRUCTION void mr_tensor_copy5(void *shared, const mr_tensor_map *map, uint
     int at[5] = {c0, c1, c2, c3, c4};
     emu::tensor_copy(shared, map, barrier, at);
 #endif
+}
+
+// ---- between blocks, by words of global memory ----
+
+// one thread: the number of calls before this one
+MR_INSTRUCTION uint32_t mr_take_ticket(uint32_t *next)
+{
+#ifdef __CUDACC__
+    uint32_t ticket;
+    MR_PTX("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;" : "=r"(ticket) : "l"(next) : "memory");
+    return ticket;
+#else
+    return emu::take_ticket(next);
+#endif
+}
+
+// one thread: waits until the word is `turn`; what was before it was passed on is seen afterwards
+MR_INSTRUCTION void mr_turn_wait(const uint32_t *word, uint32_t turn)
+{
+    MR_TWO_BODIES(("{.reg .pred p;\n.reg .u32 x;\n"
+                   "again: ld.acquire.gpu.global.u32 x, [%0];\n"
+                   "setp.ne.u32 p, x, %1;\n"
+                   "@p bra again;}" ::"l"(word),
+                   "r"(turn)
+                   : "memory"),
+                  emu::turn_wait(word, turn));
+}
+
+// one thread: the word becomes `turn`, behind all that the thread knows of
+MR_INSTRUCTION void mr_turn_pass(uint32_t *word, uint32_t turn)
+{
+    MR_TWO_BODIES(("st.release.gpu.global.u32 [%0], %1;" ::"l"(word), "r"(turn)
+                   : "memory"),
+                  emu::turn_pass(word, turn));
+}
+
+// add to four numbers in memory; sums of several blocks need turns, or their order is open
+MR_INSTRUCTION void mr_add_four(float *to, const float (&x)[4])
+{
+    MR_TWO_BODIES(("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x[0]),
+                   "f"(x[1]), "f"(x[2]), "f"(x[3])
+                   : "memory"),
+                  emu::add_four(to, x));
 }
 
 // ---- products of a group: d [64, N] f32 = a [64, 16] by b [16, N] bf16, plus d with `accumulate`

@@ -1,11 +1,13 @@
 /* cuda/emu: planted faults. Each kernel runs as it should be, in silence, and with one fault, which
  * the emulator finds and names. A fault is found in every order of threads and blocks that is
- * tried. Covers: cuda/emu/memory.cpp, collective.cpp, copy.cpp, product.cpp, block.cpp */
+ * tried. Covers: cuda/emu/memory.cpp, collective.cpp, copy.cpp, product.cpp, turn.cpp,
+ * block.cpp */
 #include "cuda/prim/sm90a.cuh"
 #include "support.h"
 
 struct Args {
     float *in, *out;
+    uint32_t *words; // two, 0
     bool bad;
 };
 typedef void Kernel(Args);
@@ -491,6 +493,77 @@ __global__ void group_descriptors(Args a)
     group_product(a, g);
 }
 
+// ---- between blocks: eight of them add to the same numbers, in turns ----
+
+struct Turns {
+    bool ticket = true, wait = true, pass = true, before = true, after = true, first = true;
+};
+
+__global__ void sums(Args a, Turns t)
+{
+    MR_SHARED(s);
+    uint32_t *turn = (uint32_t *)s;
+    unsigned i = threadIdx.x;
+    if (i == 0)
+        *turn = t.ticket ? mr_take_ticket(a.words) : 7 - blockIdx.x;
+    __syncthreads();
+    if (i == 0 && t.wait)
+        mr_turn_wait(a.words + 1, *turn);
+    if (t.before)
+        __syncthreads();
+    const float x[4] = {1, 2, 3, a.in[blockIdx.x]};
+    if (*turn == 0 && t.first)
+        mr_store16(a.out + i * 4, {0, 0, 0, 0});
+    else
+        mr_add_four(a.out + i * 4, x);
+    if (t.after)
+        __syncthreads();
+    if (i == 0 && t.pass)
+        mr_turn_pass(a.words + 1, *turn + 1);
+}
+
+__global__ void turn_by_block(Args a)
+{
+    Turns t;
+    t.ticket = !a.bad;
+    sums(a, t);
+}
+
+__global__ void turn_not_waited(Args a)
+{
+    Turns t;
+    t.wait = !a.bad;
+    sums(a, t);
+}
+
+__global__ void turn_not_passed(Args a)
+{
+    Turns t;
+    t.pass = !a.bad;
+    sums(a, t);
+}
+
+__global__ void turn_kept_by_one_thread(Args a)
+{
+    Turns t;
+    t.before = !a.bad;
+    sums(a, t);
+}
+
+__global__ void turn_passed_before_the_sums(Args a)
+{
+    Turns t;
+    t.after = !a.bad;
+    sums(a, t);
+}
+
+__global__ void sum_of_nothing(Args a)
+{
+    Turns t;
+    t.first = !a.bad;
+    sums(a, t);
+}
+
 struct Fault {
     const char *name;
     Kernel *kernel;
@@ -554,6 +627,12 @@ static const Fault faults[] = {
     FAULT(group_not_waited, "read of an accumulator of a product in flight", 128, 1, true),
     FAULT(group_operand_lost, "race: read of shared memory", 128, 1, true),
     FAULT(group_descriptors, "has other descriptors than thread 0", 128),
+    FAULT(turn_by_block, "deadlock: 63 threads in __syncthreads, 1 threads in a turn of", 64, 8),
+    FAULT(turn_not_waited, "race between blocks: write of global memory\nread of unwritten", 64, 8),
+    FAULT(turn_not_passed, "1 threads in a turn of another block", 64, 8),
+    FAULT(turn_kept_by_one_thread, "race between blocks: read of global memory", 64, 8),
+    FAULT(turn_passed_before_the_sums, "race between blocks: read of global memory", 64, 8),
+    FAULT(sum_of_nothing, "read of unwritten global memory", 64, 8),
 };
 
 // does a report hold one of the words, which stand one a line?
@@ -572,7 +651,7 @@ static bool found(const char *words)
 static void run(const Fault &f, bool bad)
 {
     Args a = {device_values<float>(512, [](size_t i) { return (float)i; }), device_room<float>(512),
-              bad};
+              device_values<uint32_t>(2, [](size_t) { return 0u; }), bad};
     Kernel *kernel = f.kernel;
     emu::forget_reports();
     emu::launch(f.name, (const void *)kernel, dim3(f.blocks), dim3(f.threads),

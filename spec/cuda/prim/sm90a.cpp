@@ -1,6 +1,6 @@
 /* cuda/prim/sm90a: products of a warp group over all layouts of an operand, and tensor copies, as
- * the emulator has them, against plain products. Covers: cuda/prim/sm90a.cuh, cuda/emu/product.cpp,
- * cuda/emu/copy.cpp */
+ * the emulator has them, against plain products; sums of blocks in turns. Covers:
+ * cuda/prim/sm90a.cuh, cuda/emu/product.cpp, cuda/emu/copy.cpp, cuda/emu/turn.cpp */
 #include "sm90a.cu"
 #include "support.h"
 
@@ -62,8 +62,35 @@ template <int TRANSPOSED, int N> static void copies(void)
     compare(seen(d, 64 * N), left, seen(b, N * 64), 64, N, 64, 2);
 }
 
+// numbers whose sum depends on their order, by more blocks than are there at once
+static void turns(unsigned seed)
+{
+    enum { BLOCKS = 9 };
+    uint32_t *words = device_values<uint32_t>(2, [](size_t) { return 0u; });
+    float *values = device_values<float>(BLOCKS * 4, [](size_t i) {
+        return ldexpf(1 + (float)(i % 5) / 8, (int)(i * 11 % 31)) * (i % 3 ? 1 : -1);
+    });
+    float *sums = device_values<float>(32 * 4, [](size_t) { return 0.0f; });
+    emu::options.seed = seed;
+    emu::forget_reports();
+    MR_LAUNCH(sum_in_turns, dim3(BLOCKS), dim3(32), 16, NULL, words, values, sums);
+    CHECK_SILENT();
+    const auto given = seen(values, BLOCKS * 4), got = seen(sums, 32 * 4);
+    CHECK_INT(seen(words, 2)[0], BLOCKS);
+    int wrong = 0;
+    for (int i = 0; i < 32 * 4; i++) {
+        float sum = 0;
+        for (int b = 0; b < BLOCKS; b++)
+            sum += given[b * 4 + i % 4];
+        wrong += got[i] != sum;
+    }
+    CHECK_INT(wrong, 0);
+}
+
 int main(void)
 {
+    for (unsigned seed = 0; seed < 8; seed++)
+        turns(seed);
     for (emu::Async async : {emu::Async::eager, emu::Async::late}) {
         emu::options.async = async;
         layout<MR_SWIZZLE_NONE, 0>();

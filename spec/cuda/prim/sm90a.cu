@@ -99,3 +99,22 @@ template __global__ void tiles<1, 64>(const __grid_constant__ mr_tensor_map,
                                       const __grid_constant__ mr_tensor_map, float *);
 template __global__ void tiles<1, 16>(const __grid_constant__ mr_tensor_map,
                                       const __grid_constant__ mr_tensor_map, float *);
+
+// sums [32, 4] += values [gridDim.x, 4] of one block after the other; words [2] begin as 0. A warp.
+__global__ void sum_in_turns(uint32_t *words, const float *values, float *sums)
+{
+    MR_SHARED(s);
+    uint32_t *turn = (uint32_t *)s;
+    if (threadIdx.x == 0) {
+        *turn = mr_take_ticket(words);
+        mr_turn_wait(words + 1, *turn);
+    }
+    __syncwarp();
+    float x[4];
+    for (int i = 0; i < 4; i++)
+        x[i] = values[*turn * 4 + i];
+    mr_add_four(sums + threadIdx.x * 4, x);
+    __syncwarp();
+    if (threadIdx.x == 0)
+        mr_turn_pass(words + 1, *turn + 1);
+}
