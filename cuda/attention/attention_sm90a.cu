@@ -1,5 +1,6 @@
 /* Launches of the forms for sm_90a: tensor maps, which are parameters of the kernels, and numbers
  * of columns. Licence: Apache-2.0 */
+#include "cuda/attention/backward_turns_sm90a.cuh"
 #include "cuda/attention/backward_whole_sm90a.cuh"
 #include "cuda/attention/forward_sm90a.cuh"
 #include "cuda/kernels/kernel_call.h"
@@ -55,31 +56,24 @@ static dim3 grid_of(const Attention &p, int rows, int tile)
 template <int D>
 static mr_status backward(const Attention &p, const AttentionGradient &x, cudaStream_t stream)
 {
-    constexpr int WALK = DKV_WALK<D>, SHARED_DQ = GroupBackward<D, DQ_WALK>::SHARED,
-                  SHARED_DKV = GroupBackward<D, WALK>::SHARED, SHARED_WHOLE = GroupWhole<D>::SHARED;
+    constexpr int WALK = GroupBackward<D>::WALK, SHARED = GroupBackward<D>::SHARED;
     HeadMaps q, k, v, dy;
     MR_TRY(maps_of(p, x.q, p.N, p.d, WALK, &q));
     MR_TRY(maps_of(p, x.k, p.M, p.d, GROUP_ROWS, &k));
     MR_TRY(maps_of(p, x.v, p.M, p.e, GROUP_ROWS, &v));
     MR_TRY(maps_of(p, x.dy, p.N, p.e, WALK, &dy));
     if (mr_attention_whole_fit(p)) {
-        mr_cuda_shared(attention_whole_groups<D>, SHARED_WHOLE);
-        MR_LAUNCH((attention_whole_groups<D>), dim3(GROUP_PROCESSORS), dim3(GROUP_THREADS),
-                  SHARED_WHOLE, stream, q, k, v, dy, x.lse, x.dots, x.dlse, x.slices, x.dq, x.dk,
-                  x.dv, p);
+        mr_cuda_shared(attention_whole_groups<D>, SHARED);
+        MR_LAUNCH((attention_whole_groups<D>), dim3(GROUP_PROCESSORS), dim3(GROUP_THREADS), SHARED,
+                  stream, q, k, v, dy, x.lse, x.dots, x.dlse, x.slices, x.dq, x.dk, x.dv, p);
         return MR_OK;
     }
-    mr_cuda_shared(attention_dkv_groups<D>, SHARED_DKV);
-    MR_LAUNCH((attention_dkv_groups<D>), grid_of(p, p.M, GROUP_ROWS), dim3(GROUP_THREADS),
-              SHARED_DKV, stream, q, k, v, dy, x.lse, x.dots, x.dlse, x.dk, x.dv, p);
-
-    MR_TRY(maps_of(p, x.q, p.N, p.d, GROUP_ROWS, &q));
-    MR_TRY(maps_of(p, x.k, p.M, p.d, DQ_WALK, &k));
-    MR_TRY(maps_of(p, x.v, p.M, p.e, DQ_WALK, &v));
-    MR_TRY(maps_of(p, x.dy, p.N, p.e, GROUP_ROWS, &dy));
-    mr_cuda_shared(attention_dq_groups<D>, SHARED_DQ);
-    MR_LAUNCH((attention_dq_groups<D>), grid_of(p, p.N, GROUP_ROWS), dim3(GROUP_THREADS), SHARED_DQ,
-              stream, q, k, v, dy, x.lse, x.dots, x.dlse, x.dq, p);
+    const AttentionTurns turns = {x.words, x.slices, mr_attention_turn_slots(p)};
+    int64_t works = (int64_t)p.B * p.G * p.h * mr_cuda_ceil(p.M, GROUP_ROWS);
+    int64_t blocks = works < GROUP_PROCESSORS ? works : (int64_t)GROUP_PROCESSORS;
+    mr_cuda_shared(attention_turns_groups<D>, SHARED);
+    MR_LAUNCH((attention_turns_groups<D>), dim3((unsigned)blocks), dim3(GROUP_THREADS), SHARED,
+              stream, q, k, v, dy, x.lse, x.dots, x.dlse, turns, x.dq, x.dk, x.dv, p);
     return MR_OK;
 }
 

@@ -30,11 +30,16 @@ template <int D> struct Backward {
 
 enum { DOT_LANES = 8 };
 
-// a row for each 8 lanes; neighbouring rows are heads of one position
+/* A row for each 8 lanes; neighbouring rows are heads of one position. `n_words` words become 0, at
+ * most one for each thread of a row: turns of what follows (backward_turns_sm90a.cuh). */
 static __global__ void __launch_bounds__(ATTENTION_THREADS)
-    attention_dots(Heads o, Heads dy, const float *dlse, float *dots, Attention p)
+    attention_dots(Heads o, Heads dy, const float *dlse, float *dots, uint32_t *words, int n_words,
+                   Attention p)
 {
-    int64_t row = ((int64_t)blockIdx.x * ATTENTION_THREADS + threadIdx.x) / DOT_LANES;
+    int64_t thread = (int64_t)blockIdx.x * ATTENTION_THREADS + threadIdx.x;
+    if (thread < n_words)
+        words[thread] = 0;
+    int64_t row = thread / DOT_LANES;
     int64_t rows = (int64_t)p.B * p.G * p.N * p.h;
     bool inside = row < rows;
     int h = (int)(row % p.h), n = (int)(row / p.h % p.N), g = (int)(row / p.h / p.N % p.G),

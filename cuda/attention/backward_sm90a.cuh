@@ -1,17 +1,14 @@
-/* attention, backward, sm_90a: products of warp groups and tensor copies; formulas as in
- * backward.cuh.
+/* attention, backward, sm_90a: what its forms by warp groups share; formulas as in backward.cuh, D
+ * of each row by attention_dots before.
  *
- * Two kernels behind attention_dots, as there: attention_dq_groups holds 128 queries and walks the
- * keys, attention_dkv_groups holds 128 keys and walks the queries. Seven products instead of five,
- * so that nobody adds to what another block wrote: no partial sums in memory, no turns to wait for.
- * For long problems and few; backward_whole_sm90a.cuh takes many short ones with five, and has the
- * figures. Sums run over tiles in order: the bits do not depend on the order of blocks.
- *
- * Group 0 of a block copies: what is held once, then tiles that are walked, STAGES of them ahead;
- * for attention_dkv_groups its first warp also writes what the gradient needs of each query. Groups
- * 1 and 2 work on 64 rows each. Scores of attention_dkv_groups are formed transposed, so that p and
- * ds are operands of the products that follow without leaving their registers; those products are
- * in flight while the next scores are formed. Ref: Shah et al. 2024, arXiv:2407.08608.
+ * A block holds 128 keys and walks queries. Five products: s, dp, dv, dk and dq. Group 0 copies:
+ * what is held once, then the queries, STAGES tiles of them ahead; its first warp also writes what
+ * the gradient needs of each query. Groups 1 and 2 work on 64 keys each. Scores are formed
+ * transposed, so that p and ds are operands of the products that follow without leaving their
+ * registers; those products are in flight while the next scores are formed. ds of 128 queries goes
+ * through shared memory, two buffers of it, and each group forms dq of 64 of them over the keys of
+ * both. Where dq is summed over tiles of keys says the form. Ref: Shah et al. 2024,
+ * arXiv:2407.08608.
  *
  * As in forward_sm90a.cuh, operands are packed behind a wait and used at once, or ptxas serialises
  * the products; and a basic block ends in front of a wait that must stay behind exponentials.
@@ -20,26 +17,38 @@
 #define MOONREEL_CUDA_ATTENTION_BACKWARD_SM90A_CUH
 
 #include "cuda/attention/group_tile.cuh"
+#include "cuda/kernels/pieces.cuh"
 
-template <int D, int TILE> struct GroupBackward {
-    static constexpr int WALK = TILE, STAGES = 3;
+template <int D> struct GroupBackward {
+    // queries of a tile, steps for 64 of them: wide accumulators leave few registers for scores
+    static constexpr int WALK = D > 80 ? 32 : 64, STAGES = 3, STEPS = 64 / WALK;
     static constexpr int HELD = GroupTile<D, GROUP_ROWS>::BYTES, WALKED = GroupTile<D, WALK>::BYTES;
     // two tiles that stay, two of each stage, three numbers for each row of a stage, barriers
     static constexpr int ROWS_AT = 2 * HELD + STAGES * 2 * WALKED,
                          BARRIERS_AT = ROWS_AT + STAGES * 3 * WALK * 4;
-    static constexpr int SHARED = BARRIERS_AT + 72;
+    // ds of 128 keys by 128 queries, in two blocks of 64 queries, twice
+    static constexpr int BLOCK = GROUP_ROWS * 128, BUFFER = 2 * BLOCK;
+    static constexpr int WORK_AT = BARRIERS_AT + 13 * 8; // of backward_turns_sm90a.cuh, 56 bytes
+    static constexpr int DS_AT = (WORK_AT + 56 + 1023) / 1024 * 1024;
+    static constexpr int SHARED = DS_AT + 2 * BUFFER;
+    static constexpr int SLICE = 64 * GroupTile<D, 64>::COLUMNS; // numbers for 64 queries
+    // columns of dq that are formed at a time: what registers are left for
+    static constexpr int COLUMNS = D > 80 ? 64 : D;
+    // registers of the group that copies and of those that work
+    static constexpr int COPYING = D > 80 ? 32 : 40, WORKING = D > 80 ? 240 : 232;
 };
 
-// barriers of a block: what is held, of each stage full and empty, what was held is read, a tile
-// that is looked through has landed
-template <int D, int TILE> struct GroupStages {
-    typedef GroupBackward<D, TILE> F;
+/* Barriers of a block: what is held, of each stage full and empty, what was held is read, a tile
+ * that is looked through has landed; of each group its turn, and its sums are there
+ * (backward_turns_sm90a.cuh). */
+template <int D> struct GroupStages {
+    typedef GroupBackward<D> F;
     unsigned char *memory;
-    uint64_t *held, *full, *empty, *released, *landed;
-    int turn; // of copies whose keys were looked through (group_copy_keys)
+    uint64_t *held, *full, *empty, *released, *landed, *turn, *added;
+    int looked; // copies whose keys were looked through (group_copy_keys)
 
-    // all threads; `arrivals` fill a stage
-    MR_MEMBER void begin(unsigned char *at, int arrivals)
+    // all threads; so many say that what was held is read
+    MR_MEMBER void begin(unsigned char *at, int readers)
     {
         memory = at;
         held = (uint64_t *)(at + F::BARRIERS_AT);
@@ -47,14 +56,20 @@ template <int D, int TILE> struct GroupStages {
         empty = full + F::STAGES;
         released = empty + F::STAGES;
         landed = released + 1;
-        turn = 0;
+        turn = landed + 1;
+        added = turn + 2;
+        looked = 0;
         if (threadIdx.x == 0) {
             mr_mbarrier_init(held, 1);
-            mr_mbarrier_init(released, 256);
+            mr_mbarrier_init(released, readers);
             mr_mbarrier_init(landed, 1);
             for (int i = 0; i < F::STAGES; i++) {
-                mr_mbarrier_init(full + i, arrivals);
+                mr_mbarrier_init(full + i, 1 + 32);
                 mr_mbarrier_init(empty + i, 256);
+            }
+            for (int i = 0; i < 2; i++) {
+                mr_mbarrier_init(turn + i, 1);
+                mr_mbarrier_init(added + i, 128);
             }
             mr_proxy_fence();
         }
@@ -76,24 +91,24 @@ template <int D, int TILE> struct GroupStages {
     {
         mr_mbarrier_wait(empty + t % F::STAGES, t / F::STAGES % 2 ^ 1);
     }
-    // one thread: two tiles from `row` on
-    template <int ROWS>
-    MR_MEMBER void copy(unsigned char *to, uint64_t *barrier, const HeadMaps &one,
-                        const HeadMaps &two, const Place &at, int row) const
+    // one warp: keys from `first` on
+    MR_MEMBER void hold_keys(const HeadMaps &k, const HeadMaps &v, const Attention &p,
+                             const Place &at, int first)
     {
-        constexpr int BYTES = GroupTile<D, ROWS>::BYTES;
-        mr_mbarrier_expect(barrier, 2 * BYTES);
-        group_copy<D, ROWS>(to, one, barrier, at, row);
-        group_copy<D, ROWS>(to + BYTES, two, barrier, at, row);
+        group_copy_keys<D, GROUP_ROWS>(memory, k, &v, held, landed, looked, p, at, first);
     }
     // one warp: the t-th tiles of q and do, and what the gradient needs of their queries
     MR_MEMBER void walk_queries(const HeadMaps &q, const HeadMaps &dy, const Attention &p,
                                 const Place &at, int t, int row, const float *lse,
                                 const float *dots, const float *dlse) const
     {
+        uint64_t *barrier = full + t % F::STAGES;
         wait_empty(t);
-        if (threadIdx.x == 0)
-            copy<F::WALK>(tile(t), full + t % F::STAGES, q, dy, at, row);
+        if (threadIdx.x == 0) {
+            mr_mbarrier_expect(barrier, 2 * F::WALKED);
+            group_copy<D, F::WALK>(tile(t), q, barrier, at, row);
+            group_copy<D, F::WALK>(tile(t) + F::WALKED, dy, barrier, at, row);
+        }
 #pragma unroll 1
         for (int i = threadIdx.x; i < F::WALK; i += 32) {
             Statistics x = statistics(p, at, row + i, lse, dots, dlse);
@@ -102,94 +117,15 @@ template <int D, int TILE> struct GroupStages {
             to[F::WALK] = x.dot;
             to[2 * F::WALK] = x.weight;
         }
-        mr_mbarrier_arrive(full + t % F::STAGES);
+        mr_mbarrier_arrive(barrier);
     }
 };
-
-// keys of a tile that attention_dq_groups walks, queries of one of attention_dkv_groups: wide
-// accumulators leave few registers for scores
-enum { DQ_WALK = 64 };
-template <int D> static constexpr int DKV_WALK = D > 80 ? 32 : 64;
-
-template <int D>
-__global__ void __launch_bounds__(GROUP_THREADS, 1)
-    attention_dq_groups(const __grid_constant__ HeadMaps q, const __grid_constant__ HeadMaps k,
-                        const __grid_constant__ HeadMaps v, const __grid_constant__ HeadMaps dy,
-                        const float *lse, const float *dots, const float *dlse, Heads dq,
-                        Attention p)
-{
-    typedef GroupBackward<D, DQ_WALK> F;
-    MR_SHARED(memory);
-    Place at = place_of(p, (p.N + GROUP_ROWS - 1) / GROUP_ROWS);
-    int group = threadIdx.x / 128, first = at.tile * GROUP_ROWS;
-    int tiles = (at.keys + F::WALK - 1) / F::WALK;
-    GroupStages<D, DQ_WALK> stages;
-    stages.begin(memory, 1);
-    if (group == 0) {
-        mr_registers_fewer<40>();
-        if (threadIdx.x == 0)
-            stages.template copy<GROUP_ROWS>(memory, stages.held, q, dy, at, first);
-        for (int t = 0; t < tiles && threadIdx.x < 32; t++) {
-            stages.wait_empty(t);
-            group_copy_keys<D, F::WALK>(stages.tile(t), k, &v, stages.full + t % F::STAGES,
-                                        stages.landed, stages.turn, p, at, t * F::WALK);
-        }
-        return;
-    }
-
-    mr_registers_more<232>();
-    int me = group - 1, lane = threadIdx.x % 32;
-    int query = first + me * 64 + threadIdx.x / 32 % 4 * 16 + lane / 4;
-    const Statistics row[2] = {statistics(p, at, query, lse, dots, dlse),
-                               statistics(p, at, query + 8, lse, dots, dlse)};
-    uint32_t tile_q = mr_shared_address(memory), tile_dy = tile_q + F::HELD;
-    float s[32], dp[32], scale2 = p.scale * LOG2E;
-    uint32_t ds[16];
-    GroupOutput<D> acc;
-    acc.clear();
-    mr_mbarrier_wait(stages.held, 0);
-    if (tiles > 0)
-        stages.wait_full(0);
-#pragma unroll 1
-    for (int t = 0; t < tiles; t++) {
-        uint32_t tile_k = mr_shared_address(stages.tile(t)), tile_v = tile_k + F::WALKED;
-        mr_group_fence();
-        group_scores<D>(s, tile_q, me, tile_k);
-        mr_group_commit();
-        group_scores<D>(dp, tile_dy, me, tile_v);
-        mr_group_commit();
-        // the product with the last keys and the scores are there
-        mr_group_wait<1>();
-        if (t > 0)
-            mr_mbarrier_arrive(stages.empty + (t - 1) % F::STAGES);
-        int keep = at.keys - t * F::WALK - lane % 4 * 2;
-#pragma unroll
-        for (int i = 0; i < 32; i++) {
-            float x = mr_exp2(s[i] * scale2 - row[i / 2 % 2].log_sum);
-            s[i] = i / 4 * 8 + i % 2 >= keep ? 0 : x;
-        }
-        // ends a basic block: the wait below stays behind the exponentials
-        if (t + 1 < tiles)
-            stages.wait_full(t + 1);
-        mr_group_wait<0>();
-#pragma unroll
-        for (int i = 0; i < 32; i++)
-            s[i] *= row[i / 2 % 2].weight * dp[i] - row[i / 2 % 2].dot;
-        group_pack(ds, s);
-        mr_group_fence();
-        group_values<D>(acc, ds, tile_k);
-        mr_group_commit();
-    }
-    mr_group_wait<0>();
-    const float factor[2] = {p.scale, p.scale};
-    group_store<D>(acc, factor, dq.of(at.b, at.g, at.h) + query * dq.n, dq.n, p.N - query, p.d);
-}
 
 /* 64 keys of a group and the gradients of theirs, the group's half `me` of the tiles that are held;
  * ds [64, WALK] of the last step, rows are keys. */
 template <int D> struct GroupKeys {
-    static constexpr int WALK = DKV_WALK<D>, N = WALK / 2;
-    typedef GroupBackward<D, WALK> F;
+    typedef GroupBackward<D> F;
+    static constexpr int WALK = F::WALK, N = WALK / 2;
     GroupOutput<D> dk, dv;
     uint32_t ds[N / 2];
 
@@ -199,7 +135,7 @@ template <int D> struct GroupKeys {
         dv.clear();
     }
     // the t-th queries that are walked; the product with q is in flight afterwards
-    MR_MEMBER void step(const GroupStages<D, WALK> &stages, int t, int me, const bool (&exists)[2],
+    MR_MEMBER void step(const GroupStages<D> &stages, int t, int me, const bool (&exists)[2],
                         float scale2)
     {
         float s[N], dp[N];
@@ -239,48 +175,67 @@ template <int D> struct GroupKeys {
         group_values<D>(dk, ds, tile_q);
         mr_group_commit();
     }
+    // store ds of the step as rows of keys
+    MR_MEMBER void store(unsigned char *buffer, int me, int step) const
+    {
+        int lane = threadIdx.x % 32, key = me * 64 + threadIdx.x / 32 % 4 * 16 + lane / 4;
+        unsigned char *to = buffer + step / F::STEPS * F::BLOCK + key * 128 + lane % 4 * 4;
+#pragma unroll
+        for (int n = 0; n < F::WALK / 8; n++)
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                int piece = (step % F::STEPS * (F::WALK / 8) + n) ^ lane / 4;
+                *(uint32_t *)(to + r * 8 * 128 + piece * 16) = ds[2 * n + r];
+            }
+    }
+    /* The queries of this half of a tile and, where it exists, of the next, from the t-th tile that
+     * is walked on. Both groups' ds is in the buffer that comes back, and the other one is read by
+     * nobody any more. */
+    MR_MEMBER unsigned char *walk(const GroupStages<D> &stages, int &t, int half, int halves,
+                                  int me, const bool (&exists)[2], float scale2)
+    {
+        unsigned char *buffer = stages.memory + F::DS_AT + half / 2 % 2 * F::BUFFER;
+        int steps = (half + 1 < halves ? 2 : 1) * F::STEPS;
+#pragma unroll 1
+        for (int i = 0; i < steps; i++, t++) {
+            step(stages, t, me, exists, scale2);
+            store(buffer, me, i);
+        }
+        mr_group_wait<0>();
+        mr_proxy_fence();
+        mr_barrier_sync(1, 256);
+        return buffer;
+    }
 };
 
-template <int D>
-__global__ void __launch_bounds__(GROUP_THREADS, 1)
-    attention_dkv_groups(const __grid_constant__ HeadMaps q, const __grid_constant__ HeadMaps k,
-                         const __grid_constant__ HeadMaps v, const __grid_constant__ HeadMaps dy,
-                         const float *lse, const float *dots, const float *dlse, Heads dk, Heads dv,
-                         Attention p)
+// pieces of the thread's numbers, as they follow each other in accumulators
+template <int D, class Visit> MR_DEVICE void group_pieces(GroupOutput<D> &acc, Visit visit)
 {
-    constexpr int WALK = DKV_WALK<D>;
-    MR_SHARED(memory);
-    Place at = place_of(p, (p.M + GROUP_ROWS - 1) / GROUP_ROWS);
-    int group = threadIdx.x / 128, first = at.tile * GROUP_ROWS;
-    // without keys there is nothing to walk
-    int tiles = first < at.keys ? (p.N + WALK - 1) / WALK : 0;
-    GroupStages<D, WALK> stages;
-    stages.begin(memory, 1 + 32);
-    if (group == 0) {
-        mr_registers_fewer<40>();
-        if (threadIdx.x < 32 && tiles > 0)
-            group_copy_keys<D, GROUP_ROWS>(memory, k, &v, stages.held, stages.landed, stages.turn,
-                                           p, at, first);
-        for (int t = 0; t < tiles && threadIdx.x < 32; t++)
-            stages.walk_queries(q, dy, p, at, t, t * WALK, lse, dots, dlse);
-        return;
-    }
+#pragma unroll
+    for (int i = 0; i < 8 * (D / 64); i++)
+        visit(&acc.wide[4 * i], i);
+#pragma unroll
+    for (int i = 0; i < D % 64 / 8; i++)
+        visit(&acc.rest[4 * i], 8 * (D / 64) + i);
+}
 
-    mr_registers_more<232>();
-    int me = group - 1, lane = threadIdx.x % 32;
-    int key = first + me * 64 + threadIdx.x / 32 % 4 * 16 + lane / 4;
-    const bool exists[2] = {key < at.keys, key + 8 < at.keys};
-    GroupKeys<D> keys;
-    keys.clear();
-    if (tiles > 0)
-        mr_mbarrier_wait(stages.held, 0);
-#pragma unroll 1
-    for (int t = 0; t < tiles; t++)
-        keys.step(stages, t, me, exists, p.scale * LOG2E);
-    mr_group_wait<0>();
-    const float ones[2] = {1, 1}, factor[2] = {p.scale, p.scale};
-    group_store<D>(keys.dk, factor, dk.of(at.b, at.g, at.h) + key * dk.n, dk.n, p.M - key, p.d);
-    group_store<D>(keys.dv, ones, dv.of(at.b, at.g, at.h) + key * dv.n, dv.n, p.M - key, p.e);
+// acc = ds of half `me` of the queries, transposed, by COLUMNS columns of the keys
+template <int D>
+MR_DEVICE void group_queries(GroupOutput<GroupBackward<D>::COLUMNS> &acc, uint32_t buffer, int me,
+                             uint32_t keys)
+{
+    typedef GroupBackward<D> F;
+    typedef GroupTile<D, GROUP_ROWS> T;
+#pragma unroll
+    for (int i = 0; i < GROUP_ROWS / 16; i++) {
+        uint64_t ds = mr_operand<MR_SWIZZLE_128>(buffer + me * F::BLOCK + i * 2048, F::BLOCK, 1024);
+        mr_group_product<1, 1>(acc.wide, ds,
+                               mr_operand<MR_SWIZZLE_128>(keys + i * 2048, T::BLOCK, 1024), i > 0);
+        if constexpr (T::REST > 0)
+            mr_group_product<1, 1>(
+                acc.rest, ds,
+                mr_operand<MR_SWIZZLE_32>(keys + T::WIDE * T::BLOCK + i * 512, 16, 256), i > 0);
+    }
 }
 
 #endif

@@ -4,6 +4,7 @@
 #define MOONREEL_CUDA_ATTENTION_GROUPS_H
 
 #include "cuda/attention/tile.cuh"
+#include "cuda/kernels/kernel_call.h"
 #include "moonreel/base.h"
 
 /* What they take of the calls that go by tiles: heads to 128 columns, no bias, frames, or text
@@ -29,27 +30,50 @@ enum { GROUP_PROCESSORS = 132 };
 enum { GROUP_PROCESSORS = 2 };
 #endif
 
-/* The gradient by problems taken whole (backward_whole_sm90a.cuh) keeps dq in a slice of memory for
- * each processor, in bytes: none where all keys are one tile. */
+/* The gradient keeps dq in slices of memory while it is summed over tiles of keys, so many bytes a
+ * head: none where all keys are one tile. */
 static inline size_t mr_attention_slice_bytes(const Attention &p)
 {
     int64_t rows = (p.N + 63) / 64 * 64;
     return p.M <= 128 ? 0 : (size_t)(rows * mr_attention_group_columns(p)) * sizeof(float);
 }
 
-/* Which calls go so: whose problems fill all processors three times, where the last round costs at
- * most what the products saved bring, and whose slices stay in the L2, 41 MB of its 50. */
+/* Which calls go by problems taken whole (backward_whole_sm90a.cuh): whose problems fill all
+ * processors three times, where the last round costs at most what the products saved bring, and
+ * whose slices stay in the L2, 41 MB of its 50. */
 static inline bool mr_attention_whole_fit(const Attention &p)
 {
     return (int64_t)p.B * p.G * p.h >= 3 * GROUP_PROCESSORS &&
            mr_attention_slice_bytes(p) <= 320 << 10;
 }
 
+/* All others go by turns (backward_turns_sm90a.cuh), so many heads at a time: that at most 8 blocks
+ * of a head run at once, and fewer than it has words. */
+static inline int mr_attention_turn_slots(const Attention &p)
+{
+    int64_t heads = (int64_t)p.B * p.G * p.h, words = mr_cuda_ceil(p.N, 64), most = words - 1;
+    int64_t slots = mr_cuda_ceil(GROUP_PROCESSORS, most < 8 ? most : 8);
+    return (int)(slots < heads ? slots : heads);
+}
+
+// words, which begin as 0: the next ticket, and of each slot one for 64 queries
+static inline int64_t mr_attention_turn_words(const Attention &p)
+{
+    return 1 + mr_attention_turn_slots(p) * mr_cuda_ceil(p.N, 64);
+}
+
+struct AttentionTurns {
+    uint32_t *words;
+    float *slices; // one for each slot
+    int slots;
+};
+
 /* What the gradient reads and writes; dots [B, G, h, N] is D of each row (attention_dots), slices
- * are one for each processor. */
+ * are one for each processor or slot, words are NULL for whole problems. */
 struct AttentionGradient {
     Heads q, k, v, dy, dq, dk, dv;
     const float *lse, *dots, *dlse;
+    uint32_t *words;
     float *slices;
 };
 

@@ -224,10 +224,24 @@ static BackwardViews backward_views(const mr_call *call)
              &call->out[1], &call->out[2]}};
 }
 
-// bytes of D of all rows; what follows lies at a multiple of 16
-static size_t dots_bytes(const mr_call *call)
+/* Where things lie in the workspace: D of all rows first, then, of warp groups, words of turns and
+ * slices of dq. */
+struct Room {
+    size_t words_at, slices_at, bytes;
+    int64_t words;
+};
+
+static Room room_of(const mr_call *call, const Attention &p, bool groups)
 {
-    return ((size_t)mr_desc_count(&call->in[5].desc) * sizeof(float) + 15) & ~(size_t)15;
+    auto round = [](size_t bytes) { return (bytes + 15) & ~(size_t)15; };
+    Room room = {};
+    room.words_at = round((size_t)mr_desc_count(&call->in[5].desc) * sizeof(float));
+    bool whole = groups && mr_attention_whole_fit(p);
+    room.words = groups && !whole ? mr_attention_turn_words(p) : 0;
+    room.slices_at = room.words_at + round((size_t)room.words * sizeof(uint32_t));
+    int64_t slices = whole ? GROUP_PROCESSORS : groups ? mr_attention_turn_slots(p) : 0;
+    room.bytes = room.slices_at + (size_t)slices * mr_attention_slice_bytes(p);
+    return room;
 }
 
 static size_t grad_workspace(const mr_call *call, const mr_facts *facts)
@@ -236,10 +250,9 @@ static size_t grad_workspace(const mr_call *call, const mr_facts *facts)
     if (attention_of(call, &call->in[8], &p) != MR_OK)
         return MR_NO_KERNEL;
     // a bias has no address yet
-    bool whole = strcmp(facts->isa, "9.0") == 0 && call->in[8].desc.rank < 0 &&
-                 in_tiles(p, backward_views(call).at, 8) && mr_attention_groups_fit(p) &&
-                 mr_attention_whole_fit(p);
-    return dots_bytes(call) + (whole ? GROUP_PROCESSORS * mr_attention_slice_bytes(p) : 0);
+    bool groups = strcmp(facts->isa, "9.0") == 0 && call->in[8].desc.rank < 0 &&
+                  in_tiles(p, backward_views(call).at, 8) && mr_attention_groups_fit(p);
+    return room_of(call, p, groups).bytes;
 }
 
 // all of it, or the gradient of the bias alone, beside what tensor cores form
@@ -286,17 +299,21 @@ static mr_status backward_tiles(const Attention &p, const mr_call *call, bool gr
     Heads q = heads(views[0]), k = heads(views[1]), v = heads(views[2]), o = heads(views[3]),
           dy = heads(views[4]), dq = heads(views[5]), dk = heads(views[6]), dv = heads(views[7]);
     const float *lse = (const float *)call->in[5].data, *dlse = (const float *)call->in[7].data;
-    float *dots = (float *)call->workspace;
+    char *memory = (char *)call->workspace;
+    float *dots = (float *)memory;
     int64_t rows = (int64_t)p.B * p.G * p.h * p.N;
     dim3 block(ATTENTION_THREADS);
+    groups = groups && mr_attention_groups_fit(p);
+    Room room = room_of(call, p, groups);
+    uint32_t *words = (uint32_t *)(memory + room.words_at);
     if (rows > 0)
         MR_LAUNCH(attention_dots, dim3((unsigned)mr_cuda_ceil(rows, ATTENTION_THREADS / DOT_LANES)),
-                  block, 0, stream, o, dy, dlse, dots, p);
-    if (groups && mr_attention_groups_fit(p))
-        return mr_attention_backward_groups(p,
-                                            {q, k, v, dy, dq, dk, dv, lse, dots, dlse,
-                                             (float *)((char *)call->workspace + dots_bytes(call))},
-                                            stream);
+                  block, 0, stream, o, dy, dlse, dots, words, (int)room.words, p);
+    if (groups)
+        return mr_attention_backward_groups(
+            p,
+            {q, k, v, dy, dq, dk, dv, lse, dots, dlse, words, (float *)(memory + room.slices_at)},
+            stream);
     with_columns(p.d > p.e ? p.d : p.e, [&](auto columns) {
         constexpr int D = decltype(columns)::value;
         constexpr int SHARED = Backward<D>::SHARED;

@@ -263,7 +263,8 @@ static double *without_keys(const truth *t, int in)
 typedef struct ask {
     bool orders;   // all of them, although it is large
     double *again; // of contract_fast
-    double most;   // of contract_lean
+    double most;   // of contract_lean, or 0
+    bool newest;   // the form for sm_90a alone
 } ask;
 
 static void check_counts(const truth *t, const mr_call *call, double moved, const ask *a)
@@ -481,7 +482,7 @@ static bool check_case(const mr_op *op, const char *text, ask a)
     bool served = truth_new(&c, &t) == MR_OK;
     EXPECT(served, "%s", last_error());
     for (int form = 0; served && form < device_forms(); form++)
-        if (mr_cuda_row_find(op->name)->kernel.run[form])
+        if (mr_cuda_row_find(op->name)->kernel.run[form] && (form || !a.newest))
             served = check_form(&t, form, line, a);
     truth_free(&t);
     return served;
@@ -525,6 +526,13 @@ void contract_lean(const char *name, const char *text, double most)
 {
     const mr_op *op = op_of(name);
     EXPECT(op && check_case(op, text, (ask){.most = most}), "refuses %s", text);
+}
+
+void contract_sm90a(const char *name, const char *text, double most)
+{
+    const mr_op *op = op_of(name);
+    ask a = {.orders = true, .most = most, .newest = true};
+    EXPECT(op && check_case(op, text, a), "refuses %s", text);
 }
 
 void contract_refuses(const char *name, const char *text)

@@ -26,6 +26,10 @@ void contract_fast(const char *name, const char *text, double again);
  * that the row's cost declares. */
 void contract_lean(const char *name, const char *text, double most);
 
+/* A case of the form for sm_90a alone, in every order, however large; with `most` > 0 lean as
+ * above. */
+void contract_sm90a(const char *name, const char *text, double most);
+
 // A case that the kernel refuses as MR_E_UNSUPPORTED.
 void contract_refuses(const char *name, const char *text);
 

@@ -2,7 +2,7 @@
  * lengths inside, at the border of and before a tile, strides of a joint q, k, v.
  * Covers: cuda/kernels/attention.cu, cuda/attention/tile.cuh, forward.cuh, backward.cuh, short.cuh,
  * plain.cuh, groups.h, group_tile.cuh, forward_sm90a.cuh, backward_sm90a.cuh,
- * backward_whole_sm90a.cuh, attention_sm90a.cu
+ * backward_turns_sm90a.cuh, backward_whole_sm90a.cuh, attention_sm90a.cu
  */
 #include "contract.h"
 #include <stdio.h>
@@ -91,28 +91,52 @@ int main(void)
         contract_case("attention_grad", text);
     }
     // backward the same: several tiles of both that are held and walked, rows without keys
-    contract_orders("attention_grad",
-                    "q=[1,1,65,1,64] bf16 k=[1,1,65,1,64] bf16 v=[1,1,65,1,64] bf16 "
-                    "o=[1,1,65,1,64] bf16 lse=[1,1,1,65] f32 4..5 do=[1,1,65,1,64] bf16");
-    contract_orders("attention_grad",
-                    "q=[2,1,140,1,72] bf16 k=[2,1,70,1,72] bf16 v=[2,1,70,1,72] bf16 len=[2] i32 "
-                    "0..70 o=[2,1,140,1,72] bf16 lse=[2,1,1,140] f32 4..5 do=[2,1,140,1,72] bf16 "
-                    "dlse=[2,1,1,140] f32");
+    contract_sm90a("attention_grad",
+                   "q=[1,1,65,1,64] bf16 k=[1,1,65,1,64] bf16 v=[1,1,65,1,64] bf16 "
+                   "o=[1,1,65,1,64] bf16 lse=[1,1,1,65] f32 4..5 do=[1,1,65,1,64] bf16",
+                   0);
+    contract_sm90a("attention_grad",
+                   "q=[2,1,140,1,72] bf16 k=[2,1,70,1,72] bf16 v=[2,1,70,1,72] bf16 len=[2] i32 "
+                   "0..70 o=[2,1,140,1,72] bf16 lse=[2,1,1,140] f32 4..5 do=[2,1,140,1,72] bf16 "
+                   "dlse=[2,1,1,140] f32",
+                   0);
     backward(1, 260, 130, 1, 72, 129, 129);
     backward(1, 70, 200, 1, 128, 127, 127);
+    /* sums in turns: several tiles of keys to a head, lengths that end in the first or before it,
+     * heads that follow each other in a slot and that stand side by side, a slot without one, an
+     * odd number of halves of tiles of queries, each number of columns */
+    contract_sm90a("attention_grad",
+                   "q=[3,1,66,1,24] bf16 k=[3,1,260,1,24] bf16 v=[3,1,260,1,24] bf16 len=[3] i32 "
+                   "0..260 o=[3,1,66,1,24] bf16 lse=[3,1,1,66] f32 4..5 do=[3,1,66,1,24] bf16",
+                   0);
+    contract_sm90a("attention_grad",
+                   "q=[2,1,140,1,72] bf16 k=[2,1,140,1,72] bf16 v=[2,1,140,1,72] bf16 "
+                   "o=[2,1,140,1,72] bf16 lse=[2,1,1,140] f32 4..5 do=[2,1,140,1,72] bf16 "
+                   "dlse=[2,1,1,140] f32",
+                   0);
+    contract_case("attention_grad",
+                  "q=[1,1,66,2,128] bf16 k=[1,1,258,2,128] bf16 v=[1,1,258,2,128] bf16 len=[1] i32 "
+                  "257..257 o=[1,1,66,2,128] bf16 lse=[1,1,2,66] f32 4..5 do=[1,1,66,2,128] bf16");
+    // five products, and no sixth
+    contract_sm90a("attention_grad",
+                   "q=[1,1,128,1,64] bf16 k=[1,1,256,1,64] bf16 v=[1,1,256,1,64] bf16 "
+                   "o=[1,1,128,1,64] bf16 lse=[1,1,1,128] f32 4..5 do=[1,1,128,1,64] bf16",
+                   1);
     contract_case("attention_grad",
                   "q=[2,2,66,1,24] bf16 k=[2,2,33,1,24] bf16 v=[2,2,33,1,112] bf16 "
                   "o=[2,2,66,1,112] bf16 lse=[2,2,1,66] f32 4..5 do=[2,2,66,1,112] bf16 scale=0.3");
     /* problems taken whole: one tile of keys and several, an odd number of halves of tiles of
      * queries, each number of columns, blocks with several problems and with fewer than others,
      * samples without keys, keys alone in their tile */
-    contract_orders("attention_grad",
-                    "q=[7,1,66,1,72] bf16 k=[7,1,9,1,72] bf16 v=[7,1,9,1,72] bf16 len=[7] i32 "
-                    "0..2 o=[7,1,66,1,72] bf16 lse=[7,1,1,66] f32 4..5 do=[7,1,66,1,72] bf16 "
-                    "dlse=[7,1,1,66] f32");
-    contract_orders("attention_grad",
-                    "q=[3,1,140,2,24] bf16 k=[3,1,260,2,24] bf16 v=[3,1,260,2,24] bf16 len=[3] i32 "
-                    "0..260 o=[3,1,140,2,24] bf16 lse=[3,1,2,140] f32 4..5 do=[3,1,140,2,24] bf16");
+    contract_sm90a("attention_grad",
+                   "q=[7,1,66,1,72] bf16 k=[7,1,9,1,72] bf16 v=[7,1,9,1,72] bf16 len=[7] i32 "
+                   "0..2 o=[7,1,66,1,72] bf16 lse=[7,1,1,66] f32 4..5 do=[7,1,66,1,72] bf16 "
+                   "dlse=[7,1,1,66] f32",
+                   0);
+    contract_sm90a("attention_grad",
+                   "q=[3,1,140,2,24] bf16 k=[3,1,260,2,24] bf16 v=[3,1,260,2,24] bf16 len=[3] i32 "
+                   "0..260 o=[3,1,140,2,24] bf16 lse=[3,1,2,140] f32 4..5 do=[3,1,140,2,24] bf16",
+                   0);
     contract_case("attention_grad",
                   "q=[1,6,66,1,72] bf16 k=[1,6,130,1,72] bf16 v=[1,6,130,1,80] bf16 "
                   "o=[1,6,66,1,80] bf16 lse=[1,6,1,66] f32 4..5 do=[1,6,66,1,80] bf16 scale=0.3");
