@@ -89,29 +89,61 @@ static int d_bus(lua_State *L)
     return 1;
 }
 
-/* What rates are called in tables: of products, attention and all else in operations per second. */
-static const mr_bind_field rates_fields[] = {
-    MR_BIND_NUM("linear", mr_rates, flop_s[0], 0, "Operations per second."),
-    MR_BIND_NUM("linear_dx", mr_rates, flop_s[1], 0, "Operations per second."),
-    MR_BIND_NUM("linear_dw", mr_rates, flop_s[2], 0, "Operations per second."),
-    MR_BIND_NUM("matmul", mr_rates, flop_s[3], 0, "Operations per second."),
-    MR_BIND_NUM("attention", mr_rates, flop_s[4], 0, "Operations per second."),
-    MR_BIND_NUM("elementwise", mr_rates, flop_s[5], 0, "Operations per second of all else."),
-    MR_BIND_NUM("memory", mr_rates, bytes_s, 0, "Bytes per second."),
-    MR_BIND_NUM("step", mr_rates, step_s, 0, "Seconds that every step takes."),
-    MR_BIND_END};
-
-/* rates(dtype) -> table: measured at the first call */
+/* rates(dtype) -> table: measured at the first call; of kinds {operations, bytes} per second, of a
+ * step its seconds */
 static int d_rates(lua_State *L)
 {
     mr_rates r;
     mr_bind_check(L, mr_device_rates(check_device(L, 1)->dev, mr_bind_dtype(L, 2), &r));
-    lua_createtable(L, 0, MR_COUNT(rates_fields));
-    for (const mr_bind_field *f = rates_fields; f->name; f++) {
-        lua_pushnumber(L, *(double *)((char *)&r + f->at));
-        lua_setfield(L, -2, f->name);
+    lua_createtable(L, 0, MR_RATED + 1);
+    for (int i = 0; i < MR_RATED; i++) {
+        if (!(r.of[i].flop_s > 0))
+            continue;
+        lua_createtable(L, 2, 0);
+        lua_pushnumber(L, r.of[i].flop_s), lua_seti(L, -2, 1);
+        lua_pushnumber(L, r.of[i].bytes_s), lua_seti(L, -2, 2);
+        lua_setfield(L, -2, mr_rates_kind(i));
     }
+    lua_pushnumber(L, r.step_s), lua_setfield(L, -2, "step");
     return 1;
+}
+
+static int kind_of(const char *name)
+{
+    int i = 0;
+    while (i < MR_RATED && strcmp(mr_rates_kind(i), name) != 0)
+        i++;
+    return i;
+}
+
+/* What d_rates gave, from the table on top of the stack; kinds that it lacks are rated as others.
+ */
+static mr_rates read_rates(lua_State *L)
+{
+    static const char who[] = "exec.plan: rates";
+    int from = lua_gettop(L);
+    mr_rates r = {0};
+    for (lua_pushnil(L); lua_next(L, from); lua_pop(L, 1)) {
+        const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";
+        int i = kind_of(key);
+        bool pair = i < MR_RATED && lua_istable(L, -1);
+        if (pair)
+            lua_geti(L, -1, 1), lua_geti(L, -2, 2);
+        if (strcmp(key, "step") == 0 && lua_isnumber(L, -1))
+            r.step_s = lua_tonumber(L, -1);
+        else if (pair && lua_isnumber(L, -1) && lua_isnumber(L, -2))
+            r.of[i] = (mr_rate){lua_tonumber(L, -2), lua_tonumber(L, -1)};
+        else
+            mr_bind_raise(L, MR_E_USAGE,
+                          "%s: '%s': expected kinds of device:rates(dtype), each "
+                          "{operations, bytes} per second, and step in seconds",
+                          who, key);
+        lua_pop(L, pair ? 2 : 0);
+    }
+    if (!(r.of[0].flop_s > 0 && r.of[0].bytes_s > 0))
+        mr_bind_raise(L, MR_E_USAGE, "%s: without '%s', by which all else goes", who,
+                      mr_rates_kind(0));
+    return r;
 }
 
 /* memory() -> free, total */
@@ -307,8 +339,8 @@ static int e_plan(lua_State *L)
     int box = lua_gettop(L);
     if (given && lua_getfield(L, 3, "rates") == LUA_TTABLE)
         for (lua_pushnil(L); lua_next(L, box + 1); lua_pop(L, 1)) {
-            mr_rates r;
-            mr_bind_options(L, lua_gettop(L), "exec.plan: rates", rates_fields, &r);
+            luaL_checktype(L, -1, LUA_TTABLE);
+            mr_rates r = read_rates(L);
             mr_exec_rates(e->exec, mr_bind_dtype(L, box + 2), &r);
         }
     lua_settop(L, box);
@@ -541,8 +573,9 @@ static const mr_bind_row device_rows[] = {
     MR_ROW("memory", d_memory, "(): integer, integer",
            "Bytes that are free on it, and all that it has."),
     MR_ROW("rates", d_rates, "(compute: mr.Dtype): table",
-           "How fast it is in f32 or bf16, measured at the first call: {linear, linear_dx, "
-           "linear_dw, matmul, attention, elementwise, memory, step}."),
+           "How fast it is in f32 or bf16, measured at the first call: by kind of step (linear, "
+           "conv3d_dx, attention by lanes, ...; elementwise is all else) {operations, bytes} per "
+           "second, and step: seconds that each takes besides."),
     MR_ROW("compute", d_compute, "(wish: mr.Dtype): mr.Dtype",
            "The dtype to compute in: bf16 only where it is fast."),
     MR_ROW_END};

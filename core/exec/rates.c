@@ -1,100 +1,276 @@
-/* exec: how fast a device is, measured in a few milliseconds, and what a run will take by it.
+/* exec: how fast a device is, measured in some milliseconds, and what a run will take by it.
  *
- * A step takes flop / rate + bytes / bandwidth plus a fixed part: probes run on warm data, steps do
- * not. Products, attention and an elementwise formula are probed; a row is rated like the longest
- * probe its name begins with, any other like the elementwise one. Probes run on one thread and are
- * scaled up: with a team, another process on one of the cores makes a probe wait for its time
- * slice, a hundred times its own length. Licence: Apache-2.0 */
+ * A step takes flop / rate + bytes / bandwidth plus a fixed part. Both rates are those of its kind,
+ * which is probed by one shape, where bytes follow from operations, or by two, of which the first
+ * has more operations to a byte: two equations give two rates. Of the kinds that its op's name
+ * begins with the longest counts, and that of the way its kernel goes before that of any; without
+ * one it is elementwise.
+ *
+ * Probes run on one thread and are scaled up: with a team, another process on one of the cores
+ * makes a probe wait for its time slice, a hundred times its own length. Only the gathering of the
+ * team, which is short, is measured with it. Licence: Apache-2.0 */
 #include "exec/room.h"
 
+#include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+/* A call is an op and the shapes of its inputs: "8*,256" has a first dimension that grows from 8
+ * on, "f" is f32 whatever the compute dtype, "-" is absent. Attributes have a name. */
 typedef struct probe {
-    const char *op;
-    int n_in;
-    unsigned f32; /* bit i: input i is f32 whatever the compute dtype */
-    int rank[3];
-    int64_t dim[3][5]; /* -1: the size that grows */
+    const char *kind; /* how names of ops begin; " by " and a way: of this one alone */
+    const char *call[2];
+    bool cached; /* the first call finds its data in caches, and takes operations alone */
 } probe;
 
-enum { RUNS = 4, STREAMS = 4 }; /* more threads than STREAMS do not move more bytes */
-#define SPEND_S 4e-3            /* seconds of runs per probe */
-#define TEAM    0.85            /* what each further thread adds */
-#define FORK_S  3e-6            /* to gather a team */
+enum { RUNS = 5, TEAM_RUNS = 32, STREAMS = 4 }; /* more threads do not move more bytes */
+enum { GROWTH = 4, LARGEST = 4096 };
+#define LONG_S 4e-5 /* of a run that tells: what begins and ends a kernel is little of it */
+#define TEAM   0.85 /* what each further thread adds */
 
-enum { LINEAR, LINEAR_DX, LINEAR_DW, MATMUL, ATTENTION, VECTOR, MEMORY, STEP, PROBES };
-static const probe probes[PROBES] = {
-    [LINEAR] = {"linear", 2, 0, {2, 2}, {{-1, 256}, {256, 256}}},
-    [LINEAR_DX] = {"linear_dx", 2, 0, {2, 2}, {{-1, 256}, {256, 256}}},
-    [LINEAR_DW] = {"linear_dw", 3, 1 << 2, {2, 2, 2}, {{-1, 256}, {-1, 256}, {256, 256}}},
-    [MATMUL] = {"matmul", 2, 0, {2, 2}, {{-1, 256}, {256, 256}}},
-    [ATTENTION] =
-        {"attention", 3, 0, {5, 5, 5}, {{1, 1, -1, 4, 64}, {1, 1, -1, 4, 64}, {1, 1, -1, 4, 64}}},
-    [VECTOR] = {"gelu_tanh", 1, 0, {2}, {{-1, 64}}},
-    [MEMORY] = {"copy", 1, 0, {2}, {{-1, 4096}}},
-    [STEP] = {"copy", 1, 0, {1}, {{1}}},
+#define HEADS(n, rows, d)   " " #n "*,1," #rows ",1," #d
+#define QKV(n, N, M, d)     HEADS(n, N, d) HEADS(n, M, d) HEADS(n, M, d)
+#define FORWARD(n, N, M, d) "attention" QKV(n, N, M, d)
+#define BACKWARD(n, N, M, d)                                                                       \
+    "attention_grad" QKV(n, N, M, d) " -" HEADS(n, N, d) " f" #n "*,1,1," #N HEADS(n, N, d)
+#define PAD    " pad=0,0,1,1,1,1"
+#define GROUPS " groups=8"
+
+enum { ELEMENTWISE };
+static const probe probes[] = {
+    [ELEMENTWISE] = {"elementwise", {"gelu_tanh 32*,512", "add 256*,1024 256*,1024"}},
+    {"linear", {"linear 64*,256 256,256", "linear 16,1024 512*,1024"}, true},
+    {"linear_dx", {"linear_dx 64*,256 256,256", "linear_dx 16,512* 512*,1024"}, true},
+    {"linear_dw",
+     {"linear_dw 64*,256 64*,256 f256,256", "linear_dw 16,512* 16,1024 f512*,1024"},
+     true},
+    {"linear_db", {"linear_db 64*,256 f256"}},
+    {"matmul", {"matmul 64*,256 256,256", "matmul 16,256 256,256*"}, true},
+    {"attention", {FORWARD(1, 256, 256, 64), FORWARD(8, 16, 64, 32)}, true},
+    {"attention_grad", {BACKWARD(1, 256, 256, 64), BACKWARD(8, 16, 64, 32)}, true},
+    {"attention by lanes", {FORWARD(32, 16, 16, 32), FORWARD(64, 4, 4, 32)}},
+    {"attention_grad by lanes", {BACKWARD(32, 16, 16, 32), BACKWARD(64, 4, 4, 32)}},
+    {"conv3d", {"conv3d 1*,1,16,16,32 32,32,1,3,3" PAD, "conv3d 1,1,8,8,32 64*,32,1,3,3" PAD}},
+    {"conv3d_dx",
+     {"conv3d_dx 1*,1,16,16,32 32,32,1,3,3 dims=1,16,16" PAD,
+      "conv3d_dx 1,1,8,8,64* 64*,32,1,3,3 dims=1,8,8" PAD}},
+    {"conv3d_dw",
+     {"conv3d_dw 1*,1,16,16,32 1*,1,16,16,32 f32,32,1,3,3" PAD,
+      "conv3d_dw 1,1,8,8,64* 1,1,8,8,32 f64*,32,1,3,3" PAD}},
+    {"conv3d by fewer products",
+     {"conv3d 1*,1,16,16,64 64,64,1,3,3" PAD, "conv3d 1,1,8,8,64 64*,64,1,3,3" PAD}},
+    {"conv3d_dx by fewer products",
+     {"conv3d_dx 1*,1,16,16,64 64,64,1,3,3 dims=1,16,16" PAD,
+      "conv3d_dx 1,1,8,8,64* 64*,64,1,3,3 dims=1,8,8" PAD}},
+    {"layer_norm_modulate", {"layer_norm_modulate 8*,1,16,256 8*,1,256 8*,1,256"}},
+    {"layer_norm_modulate_grad", {"layer_norm_modulate_grad 8*,1,16,256 8*,1,256 8*,1,16,256"}},
+    {"qk_norm", {"qk_norm 8*,1,16,4,64 64"}},
+    {"qk_norm_grad", {"qk_norm_grad 8*,1,16,4,64 64 - - 8*,1,16,4,64 f64"}},
+    {"group_norm", {"group_norm 2*,16,16,64 64 64" GROUPS}},
+    {"group_norm_grad", {"group_norm_grad 2*,16,16,64 64 64 f2*,8,2 2*,16,16,64 - f64 f64" GROUPS}},
+    {"rms_norm", {"rms_norm 64*,512 512"}},
 };
+_Static_assert(MR_COUNT(probes) == MR_RATED, "a rate of each kind");
 
-/* Seconds and cost of one probe of that size: the best of RUNS; *spent grows by all of them. */
-static mr_status time_probe(mr_exec *e, const probe *pr, mr_dtype dtype, int64_t size,
-                            double *seconds, mr_cost *cost, double *spent)
+/* ---- a call as a graph of one node ---- */
+
+/* Numbers at *at, which moves behind them. */
+static int numbers(const char **at, int64_t size, int64_t *out)
+{
+    int n = 0;
+    const char *s = *at;
+    for (char *end; isdigit((unsigned char)*s); s = end + (*end == ',')) {
+        out[n] = strtol(s, &end, 10);
+        if (*end == '*')
+            out[n] *= size, end++;
+        n++;
+    }
+    *at = s;
+    return n;
+}
+
+static mr_status add_input(mr_graph *g, const char **at, mr_dtype dtype, int64_t size, int i,
+                           mr_ref *out)
+{
+    char name[2] = {(char)('a' + i), 0};
+    int64_t dim[MR_MAX_RANK];
+    bool f32 = **at == 'f';
+    *out = MR_NONE;
+    if (**at == '-')
+        return (*at)++, MR_OK;
+    *at += f32;
+    int rank = numbers(at, size, dim);
+    return mr_graph_input(g, name, f32 ? MR_F32 : dtype, rank, dim, out);
+}
+
+static mr_status graph_of(const char *call, mr_dtype dtype, int64_t size, mr_graph **g)
+{
+    enum { NAME = 32, ATTRS = 2 };
+    mr_ref in[MR_MAX_IN], out[MR_MAX_OUT];
+    mr_attr attr[ATTRS];
+    mr_ints ints[ATTRS];
+    char op[NAME], name[ATTRS][NAME];
+    int n_in = 0, n_attr = 0, used = 0;
+    MR_TRY(mr_graph_new(NULL, NULL, g));
+    sscanf(call, "%31s%n", op, &used);
+    while (*(call += used)) {
+        used = 0, call++;
+        if (sscanf(call, "%31[a-z]=%n", name[n_attr], &used) == 1 && used) {
+            call += used, used = 0;
+            ints[n_attr].n = numbers(&call, 1, ints[n_attr].v);
+            attr[n_attr] = (mr_attr){name[n_attr], .i = ints[n_attr].v[0], .ints = &ints[n_attr]};
+            n_attr++;
+        } else {
+            used = 0;
+            MR_TRY(add_input(*g, &call, dtype, size, n_in, &in[n_in]));
+            n_in++;
+        }
+    }
+    MR_TRY(mr_graph_add(*g, op, attr, n_attr, in, n_in, out));
+    MR_TRY(mr_graph_output(*g, "y", out[0]));
+    return mr_graph_finish(*g);
+}
+
+/* ---- measuring ---- */
+
+/* The step of a program that is the call: others copy what an op would write over. */
+static mr_step_time step_of(const mr_program *p, const char *call)
+{
+    enum { STEPS = MR_MAX_IN + 1 };
+    mr_step_time rows[STEPS];
+    int n = MR_MIN(mr_program_times(p, rows, STEPS), STEPS), i = 0;
+    while (i < n - 1 && strncmp(call, rows[i].node->op->name, strcspn(call, " ")) != 0)
+        i++;
+    return rows[i];
+}
+
+/* The quickest of some runs of a call of that size. */
+static mr_status time_call(mr_exec *e, const char *call, mr_dtype dtype, int64_t size, int runs,
+                           mr_step_time *best)
 {
     mr_graph *g = NULL;
     mr_program *p = NULL;
-    mr_ref in[MR_MAX_IN], out[MR_MAX_OUT];
-    mr_status st = mr_graph_new(NULL, NULL, &g);
-    if (st != MR_OK)
-        return st;
-    for (int i = 0; i < mr_op_n_in(mr_op_find(pr->op)); i++)
-        in[i] = MR_NONE;
-    for (int i = 0; i < pr->n_in; i++) {
-        char name[2] = {(char)('a' + i), 0};
-        int64_t dim[5];
-        for (int k = 0; k < pr->rank[i]; k++)
-            dim[k] = pr->dim[i][k] < 0 ? size : pr->dim[i][k];
-        MR_TRY_GOTO(
-            mr_graph_input(g, name, pr->f32 >> i & 1 ? MR_F32 : dtype, pr->rank[i], dim, &in[i]));
-    }
-    MR_TRY_GOTO(mr_graph_add(g, pr->op, MR_NO_ATTRS, in, mr_op_n_in(mr_op_find(pr->op)), out));
-    MR_TRY_GOTO(mr_graph_output(g, "y", out[0]));
-    MR_TRY_GOTO(mr_graph_finish(g));
+    mr_status st = MR_OK;
+    *best = (mr_step_time){0};
+    MR_TRY_GOTO(graph_of(call, dtype, size, &g));
     MR_TRY_GOTO(mr_exec_compile(e, g, &p));
     // slots are cleared memory: zeros will do
     for (int i = 0; i < p->n_slots; i++)
         p->slots[i].set = true;
     p->n_unset = 0;
     MR_TRY_GOTO(mr_program_time(p, true));
-    for (int run = 0; run < RUNS; run++) {
-        mr_step_time row;
+    for (int run = 0; run < runs; run++) {
         MR_TRY_GOTO(mr_program_run(p));
         MR_TRY_GOTO(mr_exec_sync(e));
-        mr_program_times(p, &row, 1);
-        if (!run || row.seconds < *seconds)
-            *seconds = row.seconds;
-        *spent += row.seconds, *cost = row.cost;
+        mr_step_time row = step_of(p, call);
+        if (!run || row.seconds < best->seconds)
+            *best = row;
     }
+    best->node = NULL; // of a graph that is freed now
 out:
     mr_program_free(p);
     mr_graph_free(g);
     return st;
 }
 
-/* The best rate over growing sizes, for memory the one of the largest (it should not fit a
- * cache). */
-static mr_status measure(mr_exec *e, int which, mr_dtype dtype, double *rate)
+/* A call of a size at which it takes long enough. */
+static mr_status measure(mr_exec *e, const probe *pr, int i, mr_dtype dtype, mr_step_time *row)
 {
-    double spent = 0, seconds = 0;
-    mr_cost cost = {0};
-    *rate = 0;
-    for (int64_t size = 64; spent < SPEND_S && size <= 2048; size *= 2) {
-        MR_TRY(time_probe(e, &probes[which], dtype, size, &seconds, &cost, &spent));
-        double now = which == STEP     ? 1 / seconds
-                     : which == MEMORY ? cost.bytes / seconds
-                                       : cost.flop / seconds;
-        *rate = which == MEMORY ? now : MR_MAX(*rate, now);
-    }
+    int64_t size = 1;
+    do
+        MR_TRY(time_call(e, pr->call[i], dtype, size, RUNS, row));
+    while (row->seconds < LONG_S && (size *= GROWTH) <= LARGEST);
     return MR_OK;
+}
+
+/* Two rates from two steps: of the time of the first at least half is of operations, or all of it;
+ * bytes may take next to nothing. */
+static mr_rate solve(const mr_step_time *a, const mr_step_time *b, bool cached)
+{
+    const mr_cost *m = &a->cost, *n = &b->cost;
+    double most = a->seconds / m->flop, flop = (a->seconds * n->bytes - b->seconds * m->bytes) /
+                                               (m->flop * n->bytes - n->flop * m->bytes);
+    flop = cached ? most : MR_MIN(MR_MAX(flop, most / 2), most);
+    double byte = (b->seconds - flop * n->flop) / n->bytes;
+    return (mr_rate){1 / flop, 1 / MR_MAX(byte, b->seconds / n->bytes / 20)};
+}
+
+/* The way that a kind is of, or NULL; *n: characters of its op. */
+static const char *way_of(const char *kind, size_t *n)
+{
+    const char *by = strstr(kind, " by ");
+    *n = by ? (size_t)(by - kind) : strlen(kind);
+    return by ? by + strlen(" by ") : NULL;
+}
+
+/* A kind that the device lacks stays without rates. */
+static mr_status rate(mr_exec *e, const probe *pr, mr_dtype dtype, double step_s, mr_rate *out)
+{
+    mr_step_time row[2];
+    size_t n;
+    const char *way = way_of(pr->kind, &n);
+    *out = (mr_rate){0};
+    for (int i = 0; i < 2 && pr->call[i]; i++) {
+        MR_TRY(measure(e, pr, i, dtype, &row[i]));
+        row[i].seconds = MR_MAX(row[i].seconds - step_s, step_s);
+        if (way && (!row[i].way || strcmp(way, row[i].way) != 0))
+            return MR_OK;
+    }
+    // where bytes follow from operations each has half of the time
+    *out = pr->call[1] ? solve(&row[0], &row[1], pr->cached)
+                       : (mr_rate){2 * row[0].cost.flop / row[0].seconds,
+                                   2 * row[0].cost.bytes / row[0].seconds};
+    return MR_OK;
+}
+
+/* What a team takes longer over parts of a copy, one for each of its threads, than one thread over
+ * such a part. */
+static mr_status gather(mr_device *team, mr_exec *one, double *seconds)
+{
+    enum { PART = 16384 }; // bytes, elements that one thread copies at a time
+    char call[32];
+    mr_step_time row, rows;
+    mr_exec *all = NULL;
+    *seconds = 0;
+    if (team->facts.threads < 2)
+        return MR_OK;
+    snprintf(call, sizeof call, "copy %d,%d", team->facts.threads, PART);
+    mr_status st = mr_exec_new(team, NULL, NULL, &all);
+    if (st == MR_OK)
+        st = time_call(all, call, MR_U8, 1, TEAM_RUNS, &rows);
+    mr_exec_free(all);
+    if (st != MR_OK)
+        return st;
+    snprintf(call, sizeof call, "copy 1,%d", PART);
+    MR_TRY(time_call(one, call, MR_U8, 1, TEAM_RUNS, &row));
+    *seconds = MR_MAX(rows.seconds - row.seconds, 0);
+    return MR_OK;
+}
+
+static mr_status measure_all(mr_device *dev, mr_exec *one, mr_dtype dtype, mr_rates *r)
+{
+    mr_step_time step;
+    double team_s, team = 1 + TEAM * (dev->facts.threads - 1),
+                   streams = 1 + TEAM * (MR_MIN(dev->facts.threads, STREAMS) - 1);
+    MR_TRY(time_call(one, "copy 1", dtype, 1, RUNS, &step));
+    for (int i = 0; i < MR_RATED; i++) {
+        mr_status st = rate(one, &probes[i], dtype, step.seconds, &r->of[i]);
+        if (st == MR_E_UNSUPPORTED && i != ELEMENTWISE)
+            mr_error_clear();
+        else if (st != MR_OK)
+            return st;
+        r->of[i].flop_s *= team;
+        r->of[i].bytes_s *= i == ELEMENTWISE ? streams : team;
+    }
+    MR_TRY(gather(dev, one, &team_s));
+    r->step_s = step.seconds + team_s;
+    return MR_OK;
+}
+
+const char *mr_rates_kind(int i)
+{
+    return probes[i].kind;
 }
 
 mr_status mr_device_rates(mr_device *dev, mr_dtype dtype, mr_rates *out)
@@ -104,37 +280,39 @@ mr_status mr_device_rates(mr_device *dev, mr_dtype dtype, mr_rates *out)
         return *out = *r, MR_OK;
     mr_device *one = NULL;
     mr_exec *e = NULL;
-    double rate[PROBES];
     // a process has one GPU, so the probes run on the same
     char name[64];
     snprintf(name, sizeof name, "%s:%d", dev->facts.device, dev->ordinal);
     MR_TRY(mr_device_open(name, 1, &one));
+    mr_rates found = {0};
     mr_status st = mr_exec_new(one, NULL, NULL, &e);
-    for (int i = 0; i < PROBES && st == MR_OK; i++)
-        st = measure(e, i, dtype == MR_BF16 ? MR_BF16 : MR_F32, &rate[i]);
+    if (st == MR_OK)
+        st = measure_all(dev, e, dtype == MR_BF16 ? MR_BF16 : MR_F32, &found);
     mr_exec_free(e);
     mr_device_close(one);
-    if (st != MR_OK)
-        return st;
-    double team = 1 + TEAM * (dev->facts.threads - 1),
-           streams = 1 + TEAM * (MR_MIN(dev->facts.threads, STREAMS) - 1);
-    for (int i = 0; i <= VECTOR; i++)
-        r->flop_s[i] = rate[i] * team;
-    r->bytes_s = rate[MEMORY] * streams;
-    r->step_s = 1 / rate[STEP] + (dev->facts.threads > 1 ? FORK_S : 0);
-    return *out = *r, MR_OK;
+    if (st == MR_OK)
+        *out = *r = found;
+    return st;
 }
 
-static double rate_of(const mr_rates *r, const char *op)
+/* ---- expecting ---- */
+
+/* The rate of a step: of its op's longest beginning, before another the one of its way. */
+static const mr_rate *rate_of(const mr_rates *r, const mr_step *s, const mr_facts *facts)
 {
+    const char *took = mr_step_way(s, facts);
     size_t longest = 0;
-    double rate = r->flop_s[VECTOR];
-    for (int i = 0; i < VECTOR; i++) {
-        size_t n = strlen(probes[i].op);
-        if (n > longest && strncmp(op, probes[i].op, n) == 0)
-            longest = n, rate = r->flop_s[i];
+    int best = ELEMENTWISE;
+    for (int i = 0; i < MR_RATED; i++) {
+        size_t n;
+        const char *way = way_of(probes[i].kind, &n);
+        if (strncmp(s->op->name, probes[i].kind, n) != 0 || !(r->of[i].flop_s > 0) ||
+            (way && (!took || strcmp(way, took) != 0)))
+            continue;
+        if (n > longest || (n == longest && way))
+            longest = n, best = i;
     }
-    return rate;
+    return &r->of[best];
 }
 
 static mr_dtype dtype_of(const mr_step *s)
@@ -156,7 +334,8 @@ double mr_step_expected(const mr_exec *e, const mr_step *s)
     if (!(r->step_s > 0))
         return 0;
     mr_cost c = mr_step_cost(s);
-    return c.flop / rate_of(r, s->op->name) + c.bytes / r->bytes_s + r->step_s;
+    const mr_rate *rate = rate_of(r, s, &e->facts);
+    return c.flop / rate->flop_s + c.bytes / rate->bytes_s + r->step_s;
 }
 
 static mr_status need_rates(const mr_exec *e, mr_dtype dtype)

@@ -167,6 +167,18 @@ MR_KERNEL(attention_grad)
     return MR_OK;
 }
 
+/* Short sequences differ in speed from all others. */
+static const char *way(const mr_call *c, const mr_facts *facts)
+{
+    (void)facts;
+    return lanes_fit(c, &c->in[4]) ? "lanes" : NULL;
+}
+static const char *grad_way(const mr_call *c, const mr_facts *facts)
+{
+    (void)facts;
+    return lanes_fit(c, &c->in[8]) ? "lanes" : NULL;
+}
+
 #define ATTRS                                                                                      \
     {"scale", MR_ATTR_F64, offsetof(attention_attr, scale),                                        \
      .doc = "factor on the scores; 0: d^-0.5"},                                                    \
@@ -201,7 +213,8 @@ MR_OP(attention) = {
     .naive = mr_attention_naive,
     .cpu = {.run = MR_CPU(attention),
             .prepare = mr_attention_prepare,
-            .workspace = mr_attention_workspace},
+            .workspace = mr_attention_workspace,
+            .way = way},
     .cases = MR_CASES(
         "q=[2,3,5,2,16] f32 k=[2,3,5,2,16] f32 v=[2,3,5,2,16] f32",
         "q=[2,1,7,2,24]/any f32 k=[2,1,9,2,24]/any f32 v=[2,1,9,2,24]/any f32 len=[2] i32 1..9",
@@ -276,7 +289,8 @@ MR_OP(attention_grad) = {
     .naive = mr_attention_grad_naive,
     .cpu = {.run = MR_CPU(attention_grad),
             .prepare = mr_attention_grad_prepare,
-            .workspace = mr_attention_grad_workspace},
+            .workspace = mr_attention_grad_workspace,
+            .way = grad_way},
     .hidden = true,
     .cases = MR_CASES(
         "q=[2,3,5,2,16] f32 k=[2,3,5,2,16] f32 v=[2,3,5,2,16] f32 o=[2,3,5,2,16] f32 "

@@ -128,11 +128,20 @@ typedef struct mr_device_ops {
     mr_status (*memory)(mr_device *dev, size_t *free_bytes, size_t *total_bytes);
     void (*close)(mr_device *dev);
 } mr_device_ops;
-/* Measured once per device: operations per second of each probed row (core/exec/rates.c), bytes per
- * second, seconds that every step takes. */
+/* Operations and bytes per second of a kind of step, which takes as long as both one after the
+ * other; 0: the device has none. */
+typedef struct mr_rate {
+    double flop_s, bytes_s;
+} mr_rate;
+/* Measured once per device: kinds of steps (core/exec/rates.c), of which the first is everything
+ * else, and seconds that every step takes. */
+enum { MR_RATED = 22 };
 typedef struct mr_rates {
-    double flop_s[6], bytes_s, step_s;
+    mr_rate of[MR_RATED];
+    double step_s;
 } mr_rates;
+/* How kind i is called: "elementwise", "attention", "attention by lanes". */
+MR_API const char *mr_rates_kind(int i);
 struct mr_device {
     const mr_device_ops *ops;
     mr_facts facts;
@@ -145,7 +154,7 @@ struct mr_device {
     void *eager;       /* programs kept by mr_eager */
 };
 /* What the entry of a device's plug-in (base/plugin.h) returns. */
-#define MR_DEVICE_VERSION 3u
+#define MR_DEVICE_VERSION 4u
 typedef struct mr_device_plugin {
     uint32_t version;
     mr_status (*open)(int ordinal, int threads, mr_device **out);
@@ -161,7 +170,7 @@ MR_API mr_status mr_device_memory(mr_device *dev, size_t *free_bytes, size_t *to
 /* The compute dtype to use when a recipe wishes `wish`: bf16 only where its products are fast, else
  * f32, which is said once per process by mr_log. */
 MR_API mr_dtype mr_device_compute(const mr_device *dev, mr_dtype wish);
-/* The rates for compute in f32 or bf16, measured at the first call (some 30 ms). */
+/* The rates for compute in f32 or bf16, measured at the first call (some 20 ms). */
 MR_API mr_status mr_device_rates(mr_device *dev, mr_dtype compute, mr_rates *out);
 
 /* ---- regions ---- */

@@ -335,7 +335,7 @@ local function notes_of(mesh, models, aspects, guessed)
       row.of and (" by its %s"):format(row.of) or "")
   end
   if m.here and not m.slower then
-    note("a probe of some milliseconds tells steps of small models up to half too short; try: "
+    note("a probe of some milliseconds tells steps up to a quarter too short or too long; try: "
       .. "moonreel bench --save mine, then --machine ./mine.lua; of a run: moonreel plan RUN")
   end
   if #guessed > 0 then

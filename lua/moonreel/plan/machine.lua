@@ -216,13 +216,14 @@ function machine.this(device)
   local f32, bf16 = device:rates("f32"), device:rates("bf16")
   local facts = device:facts()
   -- what a rank tells another goes into memory that they share and out of it, read and written
-  local link = f32.memory / 4
+  local memory = f32.elementwise[2]
+  local link = memory / 4
   return { name = "this machine", node = { gpus = 1, link = link, link_step_s = f32.step },
     here = device, cpu = facts, memory_bytes = total,
     program_bytes = program_bytes,
-    peak = { f32 = f32.linear, bf16 = bf16.linear, memory = f32.memory },
-    rate = { product = facts.bf16 and bf16.linear or f32.linear, attention = f32.attention,
-      convolution = f32.elementwise, text = f32.linear, stream = 1, step_s = f32.step },
+    peak = { f32 = f32.linear[1], bf16 = bf16.linear[1], memory = memory },
+    rate = { product = (facts.bf16 and bf16 or f32).linear[1], attention = f32.attention[1],
+      convolution = f32.conv3d[1], text = f32.linear[1], stream = 1, step_s = f32.step },
     decode_rate = machine.DECODE_RATE, assumed = {}, source = "a probe of this moment" }
 end
 

@@ -216,7 +216,7 @@ static void refusals(mr_device *dev)
     mr_step_time unknown;
     mr_program_times(p, &unknown, 1);
     CHECK(unknown.expected == 0);
-    mr_rates rates = {.flop_s = {1, 1, 1, 1, 1, 1e9}, .bytes_s = 1e9, .step_s = 1e-3};
+    mr_rates rates = {.of = {{1e9, 1e9}}, .step_s = 1e-3};
     mr_exec_rates(e, MR_F32, &rates);
     OK(mr_program_seconds(p, &seconds));
     mr_cost c = mr_program_cost(p);

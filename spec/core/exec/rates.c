@@ -29,11 +29,89 @@ static double predict(mr_device *dev, int64_t rows)
     return seconds;
 }
 
+static int kind(const char *name)
+{
+    int i = 0;
+    while (i < MR_RATED && strcmp(mr_rates_kind(i), name) != 0)
+        i++;
+    CHECK(i < MR_RATED);
+    return i;
+}
+
+typedef struct step {
+    const char *op;
+    int n_in, rank[3];
+    int64_t dim[3][5];
+} step;
+static const step steps[] = {
+    {"linear", 2, {2, 2}, {{8, 16}, {4, 16}}},
+    {"linear_db", 2, {2, 1}, {{8, 16}, {16}}},
+    {"attention", 3, {5, 5, 5}, {{2, 1, 4, 2, 8}, {2, 1, 4, 2, 8}, {2, 1, 4, 2, 8}}},
+    {"attention", 3, {5, 5, 5}, {{2, 1, 40, 2, 8}, {2, 1, 40, 2, 8}, {2, 1, 40, 2, 8}}},
+    {"conv3d", 2, {5, 5}, {{1, 1, 8, 8, 64}, {64, 64, 1, 3, 3}}},
+    {"conv3d", 2, {5, 5}, {{1, 1, 8, 8, 8}, {8, 8, 1, 3, 3}}},
+    {"exp", 1, {1}, {{100}}},
+};
+
+/* Is a step rated as that kind? Rates of it are told from those of all others by a thousand. */
+static bool rated_as(const mr_facts *facts, const step *s, mr_rates rates, int which)
+{
+    mr_exec *e = NULL;
+    mr_graph *g = NULL;
+    mr_program *p = NULL;
+    mr_ref in[3], out[MR_MAX_OUT];
+    mr_step_time rows[4];
+    OK(mr_exec_plan(facts, NULL, NULL, &e));
+    rates.of[which].flop_s /= 1000, rates.of[which].bytes_s /= 500;
+    mr_exec_rates(e, MR_F32, &rates);
+    OK(mr_graph_new(NULL, NULL, &g));
+    for (int i = 0; i < s->n_in; i++)
+        OK(mr_graph_input(g, (char[]){(char)('a' + i), 0}, MR_F32, s->rank[i], s->dim[i], &in[i]));
+    OK(mr_graph_add(g, s->op, MR_NO_ATTRS, in, s->n_in, out));
+    OK(mr_graph_output(g, "y", out[0]));
+    OK(mr_graph_finish(g));
+    OK(mr_exec_compile(e, g, &p));
+    int n = mr_program_times(p, rows, 4), at = 0;
+    while (at < n && strcmp(rows[at].node->op->name, s->op) != 0)
+        at++;
+    CHECK(at < n);
+    mr_cost c = rows[at].cost;
+    double expected = 1000 * c.flop + 500 * c.bytes + 0.25;
+    bool is = fabs(rows[at].expected - expected) < 1e-9 * expected;
+    CHECK(is || fabs(rows[at].expected - (c.flop + c.bytes + 0.25)) < 1e-9 * expected);
+    mr_program_free(p);
+    mr_graph_free(g);
+    mr_exec_free(e);
+    return is;
+}
+
+/* The longest kind that an op begins with rates it, of its own way where there is one. */
+static void kinds(void)
+{
+    static const char *const of[] = {
+        "linear", "linear_db",  "attention by lanes", "attention", "conv3d by fewer products",
+        "conv3d", "elementwise"};
+    mr_rates all = {.step_s = 0.25};
+    mr_device *dev = NULL;
+    OK(mr_device_open("cpu", 1, &dev));
+    for (int i = 0; i < MR_RATED; i++)
+        all.of[i] = (mr_rate){1, 1};
+    for (size_t i = 0; i < MR_COUNT(steps); i++)
+        for (size_t k = 0; k < MR_COUNT(of); k++)
+            CHECK_INT(rated_as(&dev->facts, &steps[i], all, kind(of[k])), i == k);
+    // what a device lacks: as another way of the op, at last as elementwise
+    all.of[kind("attention by lanes")] = (mr_rate){0};
+    CHECK(rated_as(&dev->facts, &steps[2], all, kind("attention")));
+    all.of[kind("attention")] = (mr_rate){0};
+    CHECK(rated_as(&dev->facts, &steps[2], all, kind("elementwise")));
+    mr_device_close(dev);
+}
+
 /* Two nodes that need not wait for each other, on two queues: the sum where everything is done at
  * once, else as long as the longer one; with a node that needs both, on top of that. */
 static void beside(void)
 {
-    static const mr_rates unit = {{1, 1, 1, 1, 1, 1}, 1, 1};
+    static const mr_rates unit = {.of = {{1, 1}}, .step_s = 1};
     for (int shadow = 0; shadow < 2; shadow++) {
         mr_device *dev = NULL;
         mr_exec *e = NULL;
@@ -76,12 +154,16 @@ int main(void)
 {
     mr_device *dev = NULL;
     beside();
+    kinds();
     OK(mr_device_open("cpu", 1, &dev));
     mr_rates first, again;
     OK(mr_device_rates(dev, MR_F32, &first));
-    for (size_t i = 0; i < MR_COUNT(first.flop_s); i++)
-        CHECK(isfinite(first.flop_s[i]) && first.flop_s[i] > 0);
-    CHECK(isfinite(first.bytes_s) && first.bytes_s > 0 && first.step_s > 0);
+    // in f32 a processor has them all
+    for (int i = 0; i < MR_RATED; i++) {
+        CHECK(isfinite(first.of[i].flop_s) && first.of[i].flop_s > 0);
+        CHECK(isfinite(first.of[i].bytes_s) && first.of[i].bytes_s > 0);
+    }
+    CHECK(isfinite(first.step_s) && first.step_s > 0);
     int64_t before = mr_alloc_count();
     OK(mr_device_rates(dev, MR_F32, &again));
     CHECK(memcmp(&first, &again, sizeof first) == 0);
@@ -90,6 +172,11 @@ int main(void)
     double small = predict(dev, 64), large = predict(dev, 2048);
     CHECK(isfinite(small) && small > 0);
     CHECK(large > 8 * small && large < 64 * small);
+    mr_device_close(dev);
+    // with a team of its own, which is gathered, and in bf16
+    OK(mr_device_open("cpu", 2, &dev));
+    OK(mr_device_rates(dev, MR_BF16, &first));
+    CHECK(isfinite(first.step_s) && first.step_s > 0 && first.of[0].flop_s > 0);
     mr_device_close(dev);
     // a device that cannot have memory says so and can be asked again
     OK(mr_device_open("cpu", 1, &dev));

@@ -76,6 +76,25 @@ describe("exec.plan", function()
     fails("no rates for f32", function() E.plan():compile(g):plan() end)
   end)
 
+  it("takes rates by kinds of steps, and refuses what is none", function()
+    local function plan(rates) return E.plan(nil, { rates = { f32 = rates } }) end
+    local slow = plan { elementwise = { 1e3, 1e6 }, step = 0.5 }
+    local prog = slow:compile(double_graph(1000))
+    local rows, sum = prog:times(), 0
+    for _, row in ipairs(rows) do
+      assert.near(row.flop / 1e3 + row.bytes / 1e6 + 0.5, row.expected, 1e-9)
+      sum = sum + row.expected
+    end
+    assert.near(sum, prog:plan().seconds, 1e-9)
+    for text, rates in pairs { ["'memory': expected kinds"] = { memory = 1 },
+      ["'linear': expected kinds"] = { linear = 6e14 }, ["'step': expected"] = { step = true },
+      ["without 'elementwise'"] = { linear = { 1, 1 }, step = 1 } } do
+      assert.equal("MR_E_USAGE", fails(text, plan, rates).code)
+    end
+    local mine = E.device():rates("f32")
+    assert.is_true(mine.elementwise[1] > 0 and mine["attention by lanes"][2] > 0 and mine.step > 0)
+  end)
+
   it("refuses facts that no kernel is for", function()
     fails("no option 'cores'; it takes device", E.plan, nil, { facts = { cores = 2 } })
     fails("no kernels for device 'tpu'", E.plan, nil, { facts = { device = "tpu", isa = "avx2" } })

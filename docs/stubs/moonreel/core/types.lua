@@ -283,7 +283,7 @@ function Device:bus() end
 ---@return integer
 function Device:memory() end
 
---- How fast it is in f32 or bf16, measured at the first call: {linear, linear_dx, linear_dw, matmul, attention, elementwise, memory, step}.
+--- How fast it is in f32 or bf16, measured at the first call: by kind of step (linear, conv3d_dx, attention by lanes, ...; elementwise is all else) {operations, bytes} per second, and step: seconds that each takes besides.
 ---@param compute mr.Dtype
 ---@return table
 function Device:rates(compute) end
