@@ -273,15 +273,17 @@ static void parent_of(const char *path, char out[4096])
 mr_status mr_file_replace(const char *path, const void *data, size_t bytes)
 {
     char tmp[4096], dir[4096];
-    snprintf(tmp, sizeof tmp, "%s.tmp-%ld", path, (long)getpid());
+    if ((size_t)snprintf(tmp, sizeof tmp, "%s.tmp-%ld", path, (long)getpid()) >= sizeof tmp)
+        return mr_fail(MR_E_IO, "%s: path is too long", path);
+    // what fails is told of the file that was wanted
     int fd = io->open(tmp, O_WRONLY | O_CREAT | O_TRUNC, 0644);
     if (fd < 0)
-        return fail_io("create", tmp);
-    mr_status st = mr_file_write_full(fd, data, bytes, tmp);
+        return fail_io("create", path);
+    mr_status st = mr_file_write_full(fd, data, bytes, path);
     if (st == MR_OK && io->fsync(fd))
-        st = fail_io("sync", tmp);
+        st = fail_io("sync", path);
     if (io->close(fd) && st == MR_OK)
-        st = fail_io("close", tmp);
+        st = fail_io("close", path);
     if (st == MR_OK && io->rename(tmp, path))
         st = fail_io("rename to", path);
     if (st != MR_OK) {

@@ -63,6 +63,9 @@ static void replace_under_faults(const char *dir)
         CHECK_INT(count, 1);
         mr_dir_list_free(names, count);
     }
+    // and it is the file that was wanted which is told of
+    budget = 1;
+    CHECK_FAILS(mr_file_replace(path, "x", 1), MR_E_IO, "/f: cannot write: No space left");
     // an interrupted write is repeated, short counts are continued
     fault_errno = EINTR, budget = 1;
     CHECK_OK(mr_file_replace(path, "interrupted", 11));
@@ -159,6 +162,12 @@ int main(void)
     CHECK_OK(mr_file_replace(below, "x", 1));
     CHECK_FAILS(mr_dir_make(below), MR_E_IO, "/file: cannot create directory: File exists");
     CHECK_FAILS(mr_file_read_all("/nowhere/x", &data, &n), MR_E_IO, "/nowhere/x");
+    CHECK_FAILS(mr_file_replace("/nowhere/x", "x", 1), MR_E_IO,
+                "/nowhere/x: cannot create: No such");
+    char longest[4096];
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = 0;
+    CHECK_FAILS(mr_file_replace(longest, "x", 1), MR_E_IO, "xxx");
     CHECK_OK(mr_dir_remove(dir));
     CHECK_OK(mr_dir_remove(dir));
     CHECK(!mr_path_exists(dir));
