@@ -252,6 +252,44 @@ local advice = {
   input = "train on stored latents, which are smaller; a faster bus",
 }
 
+-- sizes of buckets that are tried, in 2^20 elements, and how much quicker is worth a change
+local SIZES, NOTABLE = { 8, 16, 32, 64, 128, 256, 512, 1024 }, 1.001
+
+-- bytes of a rank's buckets and gathered weights, where they have so many elements
+local function there_at(p, elements, trained)
+  local each = (p.shares.buckets > 0 and 4 or 0)
+    + (p.shares.windows > 0 and (p.dtype == "f32" and 4 or 2) or 0)
+  return each * math.min(2 * elements, trained)
+end
+
+-- The size of buckets with which the simulated step is over first, of those that leave it room, and
+-- its seconds; what the step has stays where others are hardly quicker.
+local function quickest_bucket(p, row)
+  local schedule, step = require "moonreel.plan.schedule", row.schedule.step
+  local room = p.mesh.machine.memory_bytes - row.total
+    + there_at(p, step.bucket, step.parameters)
+  local best, seconds = step.bucket, row.schedule.seconds
+  for _, size in ipairs(SIZES) do
+    local other = setmetatable({ bucket = size << 20 }, { __index = step })
+    local takes = schedule.seconds(p.mesh.machine, other)
+    if takes * (best == step.bucket and NOTABLE or 1) < seconds
+        and there_at(p, size << 20, step.parameters) <= room then
+      best, seconds = size << 20, takes
+    end
+  end
+  return best, seconds
+end
+
+-- how ranks reduce, and in what buckets they had better
+local function bucket_text(p, row)
+  local step, best, seconds = row.schedule.step, quickest_bucket(p, row)
+  return ("\nranks reduce %d buckets of %d x 2^20 elements; %s\n"):format(
+    math.ceil(step.parameters / step.bucket), step.bucket >> 20,
+    best == step.bucket and "no other size that has room is notably quicker"
+      or ("the quickest that has room: plugin_config.reduce_bucket_size_in_m = %d (%s)"):format(
+        best >> 20, show.seconds(seconds)))
+end
+
 --- Why a step takes as long as it does.
 ---@param p table    of plan.of
 ---@param row table  one of its buckets
@@ -286,11 +324,7 @@ function show.why(p, row)
       show.seconds(row.seconds.slowest))
   end
   if p.mesh.ranks > 1 then
-    local step = row.schedule.step
-    local bucket = require("moonreel.plan.schedule").bucket(p.mesh.machine, step) >> 20
-    lines[#lines + 1] = ("\nranks reduce %d buckets of %d x 2^20 elements; the smallest that "
-      .. "latency and bandwidth let hide: plugin_config.reduce_bucket_size_in_m = %d\n"):format(
-      math.ceil(step.parameters / step.bucket), step.bucket >> 20, bucket)
+    lines[#lines + 1] = bucket_text(p, row)
   end
   lines[#lines + 1] = ("\n%s decides most; try: %s\n"):format(longest.name, advice[longest.name])
   return table.concat(lines)

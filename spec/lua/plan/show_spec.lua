@@ -4,6 +4,7 @@ local demo_data = dofile "spec/support/demo_data.lua"
 local fails = require "spec.support.fails"
 local folder = require "spec.support.folder"
 local json = require "moonreel.core.json"
+local plan = require "moonreel.plan"
 local process = require "moonreel.core.process"
 local settings = require "moonreel.settings"
 local show = require "moonreel.plan.show"
@@ -114,6 +115,41 @@ describe("moonreel plan", function()
     assert.equal(2, (run("recipes/tiny/demo", "again")))
     assert.equal(3, (run("recipes/tiny/dem")))
     assert.equal(4, (demo("--data", "/nowhere/at-all.mrx")))
+  end)
+end)
+
+describe("the buckets of ranks that --why advises", function()
+  local machine, schedule = require "moonreel.plan.machine", require "moonreel.plan.schedule"
+
+  -- what is said of a wide model on eight GPUs, and its plan
+  local function why(memory, ...)
+    local m = setmetatable({ reserve_bytes = 0, memory_bytes = memory },
+      { __index = machine.open "H100" })
+    local cache <close> = require("moonreel.plan.compiled").new(m)
+    local p = plan.of(settings.bake("recipes/tiny/demo.lua", { "model.hidden_size=512",
+      "model.depth=2", "model.num_heads=8", "plugin_config.zero_stage=2",
+      "bucket_config=recipe.replace{['32px'] = {[1] = {1.0, 2}}}", ... }),
+      { mesh = require("moonreel.plan.mesh").new(m, 8), compiled = cache })
+    return show.why(p, p.slowest), p
+  end
+
+  local function seconds(p, size)
+    return (schedule.seconds(p.mesh.machine, setmetatable({ bucket = size << 20 },
+      { __index = p.slowest.schedule.step })))
+  end
+
+  it("are the quickest by the simulator, and none where the recipe's are", function()
+    local text, p = why(80e9, "plugin_config.reduce_bucket_size_in_m=1")
+    local size = tonumber(text:match "reduce_bucket_size_in_m = (%d+) %(")
+    for _, other in ipairs { 1, 8, 16, 32, 64, 128, 256, 512, 1024 } do
+      assert.is_true(seconds(p, size) <= seconds(p, other), other)
+    end
+    assert.is_true(seconds(p, size) * 1.001 < seconds(p, 1))
+    text = why(80e9, "plugin_config.reduce_bucket_size_in_m=" .. size)
+    assert.matches("no other size that has room is notably quicker", text)
+    -- those of gradients that are there for a while have to fit
+    text = why(p.largest.total, "plugin_config.reduce_bucket_size_in_m=1")
+    assert.matches("no other size that has room is notably quicker", text)
   end)
 end)
 
