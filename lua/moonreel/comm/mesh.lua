@@ -58,7 +58,24 @@ function mesh.shared(settings)
   return config.enable_sequence_parallelism ~= false and config.sp_size or 1
 end
 
---- How those ranks attend together. Raises for what does not divide, with what does.
+-- fields by which references share more than tokens and state, and what they share
+local OTHERS = { { "tp_size", "each layer" }, { "pp_size", "the depth" } }
+
+local function refuse_others(settings, ranks, heads)
+  for _, row in ipairs(OTHERS) do
+    local field, what = table.unpack(row)
+    local n = settings.plugin_config[field] or 1
+    local near = n > 1 and legal(common(ranks, heads or ranks), n)
+    if near then
+      refuse(settings, "plugin_config." .. field, "%s = %d: no ranks share %s, they share tokens "
+        .. "and state; try: %s = 1%s", field, n, what, field, near ~= "1"
+        and (", with plugin_config.sp_size = %s, or zero_stage = 3"):format(near) or "")
+    end
+  end
+end
+
+--- How those ranks attend together. Raises for what does not divide, with what does, and for ways
+-- to share that are not there.
 ---@param settings table
 ---@param ranks integer     of the run
 ---@param heads integer|nil of attention; nil: not known here
@@ -70,6 +87,7 @@ function mesh.shape(settings, ranks, heads, here, shared)
   shared = shared or mesh.shared(settings)
   local path, mode = "plugin_config.sp_size", config.sequence_parallelism_mode
   local ring = mode == "ring_attn"
+  refuse_others(settings, ranks, heads)
   if shared > 1 and mode and not ring and mode ~= "all_to_all" then
     refuse(settings, "plugin_config.sequence_parallelism_mode", "sequence_parallelism_mode = %q: "
       .. "expected all_to_all or ring_attn", mode)

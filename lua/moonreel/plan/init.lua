@@ -5,6 +5,7 @@ local about = require "moonreel.cache.about"
 local blame = require "moonreel.settings.blame"
 local buckets = require "moonreel.data.buckets"
 local pipeline = require "moonreel.models.pipeline"
+local readers = require "moonreel.settings.readers"
 local schedule = require "moonreel.plan.schedule"
 local setup = require "moonreel.trainer.setup"
 local sharing = require "moonreel.optim.ranks"
@@ -29,7 +30,7 @@ plan.kinds = {
   { "decoders", "processes that decode", "host" },
 }
 
--- names of ops in one note
+-- names of ops, or of fields, in one note
 local MOST_NAMED = 6
 
 -- what a process that decodes has for itself, beside pages of libraries that all share
@@ -46,25 +47,29 @@ end
 
 -- of the aspects of one resolution and length only that with most tokens is compiled: the others
 -- have as many or a few less
-local function largest_aspects(models, list)
+local function largest_aspects(models, list, carries)
   local by, out = {}, {}
   for _, b in ipairs(list) do
     b.tokens = tokens_of(models, b)
     local key = b.resolution .. " " .. b.frames
     local kept = by[key]
     if not kept then
-      by[key], out[#out + 1] = { at = #out + 1, samples = 0, batches = 0, aspects = 0 }, b
+      by[key], out[#out + 1] = { at = #out + 1, samples = 0, batches = 0, aspects = 0,
+        carried = 0 }, b
       kept = by[key]
     elseif b.tokens > out[kept.at].tokens then
       out[kept.at] = b
     end
     kept.samples, kept.aspects = kept.samples + (b.samples or 0), kept.aspects + 1
-    -- the last batch of a bucket may be short
-    kept.batches = kept.batches + -(-(b.samples or 0) // b.batch)
+    -- the last batch of a bucket may be short, or wait for samples of the next epoch
+    local whole, rest = (b.samples or 0) // b.batch, (b.samples or 0) % b.batch
+    kept.batches = kept.batches + whole + (rest > 0 and not carries and 1 or 0)
+    kept.carried = kept.carried + (carries and rest or 0)
   end
   for _, kept in pairs(by) do
     local b = out[kept.at]
     b.samples, b.batches, b.aspects = kept.samples, kept.batches, kept.aspects
+    b.carried = kept.carried
   end
   return out
 end
@@ -347,6 +352,19 @@ local function notes_of(mesh, models, aspects, guessed)
   return notes
 end
 
+-- a note of fields that are set and that a run refuses, because nothing reads them
+local function unread_note(settings)
+  local names, known = {}, {}
+  for _, one in ipairs(readers.missing(settings)) do
+    if not known[one.what] then
+      known[one.what], names[#names + 1] = true, one.what
+    end
+  end
+  return #names > 0 and ("a run refuses what nothing reads yet: %s%s; try: leave them out"):format(
+    table.concat(names, ", ", 1, math.min(#names, MOST_NAMED)), #names > MOST_NAMED
+      and (" and %d others"):format(#names - MOST_NAMED) or "") or nil
+end
+
 -- names of the ops of all buckets that a measured machine has no rate of
 local function guessed_ops(rows)
   local names, known = {}, {}
@@ -413,7 +431,8 @@ end
 ---@param list table[]|nil  those of an index; nil: all of the recipe's table
 ---@return table[]
 function Open:buckets(list)
-  return largest_aspects(self.models, list or self.table)
+  local s = self.settings
+  return largest_aspects(self.models, list or self.table, s.tail == "carry" and s.epochs ~= 1)
 end
 
 --- The micro-step of a bucket, as a rank of the mesh runs it.
@@ -521,12 +540,13 @@ function plan.of(settings, given)
     blame.raise(settings, "bucket_config", "MR_E_DATA", "no sample fits any bucket%s",
       survey and ": " .. plan.dropped_text(survey.dropped) or "")
   end
-  local out, largest, slowest, samples, batches = {}, nil, nil, 0, 0
+  local out, largest, slowest, samples, batches, carried = {}, nil, nil, 0, 0, 0
   for i, b in ipairs(list) do
     local row = open:row(b)
     if survey then
       row.samples, row.batches = b.samples, b.batches
       samples, batches = samples + b.samples, batches + b.batches
+      carried = carried + b.carried
     end
     out[i] = row
   end
@@ -538,6 +558,7 @@ function plan.of(settings, given)
   end
   local notes = notes_of(mesh, models, #open.table > #list and not survey, guessed_ops(out))
   table.move(open.assumed, 1, #open.assumed, #notes + 1, notes)
+  notes[#notes + 1] = unread_note(settings)
   local empty = survey and empty_notes(settings, open.table, survey) or {}
   table.move(empty, 1, #empty, #notes + 1, notes)
   if programs then
@@ -548,7 +569,7 @@ function plan.of(settings, given)
     dtype = models.dtype, trained = models.trained, parameters = models.all,
     shares = open.shares, saved_bytes = models.saved, buckets = out, largest = largest,
     slowest = slowest, notes = notes, survey = survey, samples = survey and samples,
-    batches = survey and batches }
+    batches = survey and batches, carried = survey and carried }
 end
 
 --- The bucket as people name it: 144p 51x144x256.

@@ -21,15 +21,15 @@ local Mesh = {}
 Mesh.__index = Mesh
 
 --- The machine and the numbers that a text names.
----@param text string        "24x8xH100", "8xH100", "H100", "192", "4x8"
+---@param text string        "24x8xH100", "8xH100", "H100", "192", "4x8"; X as x
 ---@param name string|nil    of the machine, where the text has none; H100
 ---@return moonreel.plan.Mesh  with zero 0, sequence 1. Raises MR_E_USAGE for other texts, and where
 ---   both name a machine
 function mesh.parse(text, name)
   local rest, counts = text, {}
-  while rest:match("^%d+x") do
+  while rest:match("^%d+[xX]") do
     counts[#counts + 1] = tonumber(rest:match("^%d+"))
-    rest = rest:gsub("^%d+x", "", 1)
+    rest = rest:gsub("^%d+[xX]", "", 1)
   end
   if rest:match("^%d+$") then
     counts[#counts + 1], rest = tonumber(rest), ""
@@ -39,7 +39,7 @@ function mesh.parse(text, name)
       fault.usage("--gpus %s: expected counts from 1 to a million; try: 24x8xH100", text)
     end
   end
-  local broken = rest:find("^x") or tonumber(rest) or rest == "" and not text:find("%d$")
+  local broken = rest:find("^[xX]") or tonumber(rest) or rest == "" and not text:find("%d$")
   if #counts > 2 or broken then
     fault.usage("--gpus '%s': expected NODESxGPUSxMACHINE, GPUSxMACHINE or a number; try: "
       .. "24x8xH100", text)

@@ -269,12 +269,13 @@ local function quickest_bucket(p, row)
   local room = p.mesh.machine.memory_bytes - row.total
     + there_at(p, step.bucket, step.parameters)
   local best, seconds = step.bucket, row.schedule.seconds
-  for _, size in ipairs(SIZES) do
-    local other = setmetatable({ bucket = size << 20 }, { __index = step })
+  for _, millions in ipairs(SIZES) do
+    local elements = millions << 20
+    local other = setmetatable({ bucket = elements }, { __index = step })
     local takes = schedule.seconds(p.mesh.machine, other)
     if takes * (best == step.bucket and NOTABLE or 1) < seconds
-        and there_at(p, size << 20, step.parameters) <= room then
-      best, seconds = size << 20, takes
+        and there_at(p, elements, step.parameters) <= room then
+      best, seconds = elements, takes
     end
   end
   return best, seconds
@@ -472,8 +473,9 @@ function show.text(p)
   end
   if p.survey then
     put("")
-    put("first epoch of %s: %s of %s samples in %s batches%s", p.survey.index,
-      show.count(p.samples), show.count(p.survey.rows), show.count(p.batches),
+    put("first epoch of %s: %s of %s samples in %s batches%s%s", p.survey.index,
+      show.count(p.samples - p.carried), show.count(p.survey.rows), show.count(p.batches),
+      p.carried > 0 and ("; %s more wait for the next"):format(show.count(p.carried)) or "",
       #p.survey.dropped > 0 and "; left out: " .. plan.dropped_text(p.survey.dropped) or "")
   end
   local bad = show.too_large(p)
@@ -522,7 +524,7 @@ function show.plain(p)
     calibrated = p.calibrated, resident_bytes = p.resident_bytes,
     price_hour = mesh.machine.price_hour, remedies = p.remedies and json.array(p.remedies),
     survey = p.survey and { index = p.survey.index, rows = p.survey.rows, samples = p.samples,
-      batches = p.batches },
+      batches = p.batches, carried = p.carried },
     dropped = p.survey and json.array(p.survey.dropped) }
 end
 

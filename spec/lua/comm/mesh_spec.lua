@@ -55,6 +55,11 @@ describe("a mesh", function()
       "plugin_config.sp_size=8")
     refused("of 8 ranks that share tokens 3 cannot exchange heads; try: ulysses_size = 2 or 4", 8,
       4, "plugin_config.sp_size=8", "plugin_config.ulysses_size=3")
+    -- what references share besides
+    refused("tp_size = 3: no ranks share each layer, [^\n]*try: tp_size = 1, with "
+      .. "plugin_config.sp_size = 2 or 4, or zero_stage = 3$", 8, 4, "plugin_config.tp_size=3")
+    refused("pp_size = 2: no ranks share the depth, [^\n]*try: pp_size = 1$", 1, 4,
+      "plugin_config.pp_size=2")
   end)
 
   it("gives ways that two queues take at once a lane each", function()

@@ -183,6 +183,13 @@ describe("a plan", function()
     end
   end)
 
+  it("tells which fields a run of it would refuse", function()
+    local function notes(...) return table.concat(there(bake(...), "H100").notes, "\n") end
+    assert.matches("a run refuses what nothing reads yet: wandb; try: leave them out",
+      notes "wandb=true")
+    assert.is_nil(notes():find("nothing reads", 1, true))
+  end)
+
   it("counts the micro-steps of a rank as a run does", function()
     local function shares(...)
       return there(bake("plugin_config.zero_stage=3", ...), "4xH100").shares

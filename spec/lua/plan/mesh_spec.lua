@@ -11,7 +11,8 @@ describe("a mesh", function()
   it("is read from counts and a machine", function()
     for text, want in pairs { ["24x8xH100"] = { 24, 8, "H100" }, ["8xH200"] = { 1, 8, "H200" },
         h100 = { 1, 1, "H100" }, ["192"] = { 24, 8, "A100" }, ["3x4"] = { 3, 4, "A100" },
-        ["16xB200"] = { 2, 8, "B200" } } do
+        ["16xB200"] = { 2, 8, "B200" },
+        ["24X8xH100"] = { 24, 8, "H100" }, ["8XH100"] = { 1, 8, "H100" } } do
       local got = mesh.parse(text, not text:lower():find "[hb]%d" and "A100" or nil)
       assert.same(want, { got.nodes, got.gpus, got.machine.name }, text)
       assert.equal(want[1] * want[2], got.ranks)

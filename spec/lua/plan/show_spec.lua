@@ -67,6 +67,15 @@ describe("moonreel plan", function()
     assert.is_nil(text:find("no sample of the first epoch", 1, true))
     assert.matches("first epoch of .*%.mrx: 250 of 300 samples in 32 batches; left out: 50 "
       .. "samples, [^(]+ %(such as /[^ )]+%)", text)
+    -- 31 batches of eight, and two clips for the next epoch; the last epoch trains all
+    exit, text = demo("--gpus", "H100", "--data", demo_data.path(), "tail=carry",
+      "bucket_config=recipe.replace{['32px'] = {[6] = {1.0, 8}}}")
+    assert.equal(0, exit)
+    assert.matches(": 248 of 300 samples in 31 batches; 2 more wait for the next; left out", text)
+    exit, text = demo("--gpus", "H100", "--data", demo_data.path(), "tail=carry", "epochs=1",
+      "bucket_config=recipe.replace{['32px'] = {[6] = {1.0, 8}}}")
+    assert.equal(0, exit)
+    assert.matches(": 250 of 300 samples in 32 batches; left out", text)
     exit, text = demo("--gpus", "H100", "--data", demo_data.path(),
       "bucket_config=recipe.replace{['32px'] = {[6] = {1.0, 8}, [99] = {1.0, 1}}}")
     assert.equal(0, exit)
@@ -112,6 +121,9 @@ describe("moonreel plan", function()
       assert.equal(exit, (demo(words:match("^(%S+) (.*)$"))), words)
     end
     assert.equal(2, (run("recipes/tiny/demo", "--gpus", "8xH10")))
+    assert.equal(2, (demo("--html", "")))
+    assert.equal(2, (demo("--trace", "")))
+    assert.equal(2, (demo("--gpus", "8xH100", "plugin_config.tp_size=2")))
     assert.equal(2, (run("recipes/tiny/demo", "again")))
     assert.equal(3, (run("recipes/tiny/dem")))
     assert.equal(4, (demo("--data", "/nowhere/at-all.mrx")))
