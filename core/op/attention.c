@@ -25,7 +25,8 @@
  *
  * attention_naive.c computes this in f64. There are three forms for kernels, between which
  * attention_tasks.c chooses: attention_lanes.c for short sequences, attention_amx.c for bf16 where
- * the processor has AMX, attention_tile.c for all else. Nothing of size N x M is kept.
+ * the processor has AMX, attention_dots.c where it has AVX-512 BF16 alone and is quick at it,
+ * attention_tile.c for all else. Nothing of size N x M is kept.
  * Ref: Dao et al. 2022, arXiv:2205.14135. */
 #include "op/attention_job.h"
 

@@ -11,6 +11,7 @@
 enum { AMX_TILE = 512 /* elements */ };
 
 #if defined(__AVX512F__) && defined(__x86_64__) && defined(__linux__)
+#ifndef AMX_VECTORS
 /* c[16 or 32, 16 or 32] (+)= a b over `steps` of 32. a: row-major, lda; b: tile (s, n) at s * bs +
  * n * bn tiles. */
 AMX_INLINE void amx_block(bool r2, bool c2, int64_t steps, const uint16_t *a, int64_t lda,
@@ -58,6 +59,7 @@ AMX_INLINE void amx_block(bool r2, bool c2, int64_t steps, const uint16_t *a, in
     if (r2 && c2)
         AMX_STORE(3, low + 16, ldc * 4);
 }
+#endif
 
 /* The same for m rows and n columns, both multiples of 16; columns outside, so that b stays
  * near. */

@@ -13,7 +13,7 @@ typedef struct attention_attr {
     bool part;
 } attention_attr;
 
-typedef enum attention_form { TILES, LANES, AMX } attention_form;
+typedef enum attention_form { TILES, LANES, AMX, DOTS } attention_form;
 
 typedef struct attention_job {
     const mr_call *call;
@@ -209,11 +209,14 @@ void tile_backward(const attention_job *jb, int64_t b, int64_t g, int64_t h, int
 #if defined(MR_ISA_avx512) && defined(__AVX512F__) && defined(__x86_64__) && defined(__linux__)
 #define ATTENTION_AMX 1
 #endif
-/* The same where ATTENTION_AMX is defined, only after mr_cpu_amx(). Any number of queries. */
-void mr_attention_amx_forward(const attention_job *jb, int64_t b, int64_t g, int64_t h,
+/* The same where ATTENTION_AMX is defined, any number of queries: on tiles, only after
+ * mr_cpu_amx(), and by vectors of AVX-512 BF16. */
+typedef void attention_amx_fn(const attention_job *jb, int64_t b, int64_t g, int64_t h,
                               int64_t first, int64_t last, void *at);
-void mr_attention_amx_backward(const attention_job *jb, int64_t b, int64_t g, int64_t h,
-                               int64_t range, void *at);
+typedef void attention_amx_grad_fn(const attention_job *jb, int64_t b, int64_t g, int64_t h,
+                                   int64_t range, void *at);
+attention_amx_fn mr_attention_amx_forward, mr_attention_dots_forward;
+attention_amx_grad_fn mr_attention_amx_backward, mr_attention_dots_backward;
 
 /* What key range `range` of one head adds to dq, [N, d rounded up to 16]. */
 MR_ROW_FN float *attention_parts(const attention_job *jb, int64_t b, int64_t g, int64_t h,

@@ -31,7 +31,7 @@ static int64_t range_keys_of(const mr_call *c)
 
 /* Everything that follows from the shapes. Memory is laid out before the instruction set is chosen,
  * so the form that needs most decides on the scratch. */
-static attention_job job_of(const mr_call *c, bool backward, bool amx)
+static attention_job job_of(const mr_call *c, bool backward, attention_form form)
 {
     const int64_t N = c->in[0].desc.dim[2], M = c->in[1].desc.dim[2];
     attention_job jb = {.call = c,
@@ -43,7 +43,7 @@ static attention_job job_of(const mr_call *c, bool backward, bool amx)
                         .range_keys = MR_MAX(M, 1)};
     if (backward && mr_given(&c->in[9]))
         jb.dbias = c->out[3].data;
-    jb.form = lanes_fit(c, jb.bias) ? LANES : amx ? AMX : TILES;
+    jb.form = lanes_fit(c, jb.bias) ? LANES : form;
     size_t bytes = (size_t)tile_scratch(c, backward).worker * 4;
     if (backward && jb.form != LANES && M > KEYS) {
         jb.range_keys = range_keys_of(c);
@@ -51,47 +51,49 @@ static attention_job job_of(const mr_call *c, bool backward, bool amx)
     }
     if (jb.form == LANES)
         bytes = (size_t)lanes_scratch(c, backward) * 4;
-    else if (amx)
+    else if (form != TILES)
         bytes = MR_MAX(bytes, (size_t)amx_scratch(c, jb.range_keys, backward).bytes);
     jb.worker_bytes = (bytes + 63) / 64 * 64;
     return jb;
 }
 
 #ifdef MR_ISA_base
-/* AMX takes bf16 whose head dimension lies dense everywhere. Score gradients in f32 exist in the
- * tile form alone: it takes the gradient of a bias. */
-static bool amx_fits(const mr_call *c, const mr_facts *facts, bool backward)
+/* Tiles, and vectors where the processor has no tiles, take bf16 whose head dimension lies dense
+ * everywhere. Score gradients in f32 exist in the tile form alone: it takes the gradient of a bias.
+ */
+static attention_form bf16_form(const mr_call *c, const mr_facts *facts, bool backward)
 {
-    bool fits = facts->amx && c->in[0].desc.dtype == MR_BF16 && c->in[0].desc.dim[4] % 2 == 0 &&
+    bool fits = c->in[0].desc.dtype == MR_BF16 && c->in[0].desc.dim[4] % 2 == 0 &&
                 c->in[2].desc.dim[4] % 2 == 0 && !(backward && mr_given(&c->in[9]));
     for (int i = 0; i < c->n_in; i++)
         fits = fits && (c->in[i].desc.rank != 5 || c->in[i].desc.stride[4] == 1);
     for (int i = 0; i < c->n_out; i++)
         fits = fits && (c->out[i].desc.rank != 5 || c->out[i].desc.stride[4] == 1);
-    return fits;
+    if (fits && facts->amx)
+        return AMX;
+    return fits && facts->bf16 && !facts->bf16_by_f32 ? DOTS : TILES;
 }
 
-/* `state` marks calls that are fit for AMX; the other forms follow from the shapes. */
-static char amx_mark;
+/* `state` is the form that serves a call that is not short. */
 mr_status mr_attention_prepare(const mr_call *c, const mr_facts *facts, void **state)
 {
-    *state = amx_fits(c, facts, false) ? &amx_mark : NULL;
+    *state = (void *)(intptr_t)bf16_form(c, facts, false);
     return MR_OK;
 }
 mr_status mr_attention_grad_prepare(const mr_call *c, const mr_facts *facts, void **state)
 {
-    *state = amx_fits(c, facts, true) ? &amx_mark : NULL;
+    *state = (void *)(intptr_t)bf16_form(c, facts, true);
     return MR_OK;
 }
 
 size_t mr_attention_workspace(const mr_call *c, const mr_facts *facts)
 {
-    return job_of(c, false, amx_fits(c, facts, false)).worker_bytes * (size_t)facts->threads;
+    return job_of(c, false, bf16_form(c, facts, false)).worker_bytes * (size_t)facts->threads;
 }
 size_t mr_attention_grad_workspace(const mr_call *c, const mr_facts *facts)
 {
     const int64_t *n = c->in[0].desc.dim;
-    attention_job jb = job_of(c, true, amx_fits(c, facts, true));
+    attention_job jb = job_of(c, true, bf16_form(c, facts, true));
     int64_t parts = jb.ranges > 1 ? units_of(c) * jb.ranges * n[2] * attention_pad(n[4], 16) : 0;
     return jb.worker_bytes * (size_t)facts->threads + (size_t)parts * sizeof(float);
 }
@@ -125,8 +127,10 @@ static void forward_part(void *user, int64_t begin, int64_t end, int worker)
         if (jb->form == TILES)
             tile_forward(jb, b, g, h, first, last, at);
 #if defined(ATTENTION_AMX)
-        else
+        else if (jb->form == AMX)
             mr_attention_amx_forward(jb, b, g, h, first, last, at);
+        else
+            mr_attention_dots_forward(jb, b, g, h, first, last, at);
 #endif
     }
 }
@@ -147,7 +151,7 @@ static int64_t split_rows_of(const attention_job *jb)
 void attention_forward(const mr_call *c)
 {
     const int64_t N = c->in[0].desc.dim[2];
-    attention_job jb = job_of(c, false, c->state);
+    attention_job jb = job_of(c, false, (attention_form)(intptr_t)c->state);
     jb.split_rows = split_rows_of(&jb);
     jb.splits = (N + jb.split_rows - 1) / jb.split_rows;
     mr_cpu_for(units_of(c) * jb.splits, jb.splits > 1 ? 1 : grain_of(&jb), c->threads, forward_part,
@@ -168,8 +172,10 @@ static void backward_task(const attention_job *jb, int64_t task, void *at)
         if (jb->form == TILES)
             tile_backward(jb, b, g, h, range, at);
 #if defined(ATTENTION_AMX)
-        else
+        else if (jb->form == AMX)
             mr_attention_amx_backward(jb, b, g, h, range, at);
+        else
+            mr_attention_dots_backward(jb, b, g, h, range, at);
 #endif
     }
 }
@@ -212,7 +218,7 @@ static void add_parts(void *user, int64_t begin, int64_t end, int worker)
 
 void attention_backward(const mr_call *c)
 {
-    attention_job jb = job_of(c, true, c->state);
+    attention_job jb = job_of(c, true, (attention_form)(intptr_t)c->state);
     const int64_t *n = c->in[0].desc.dim;
     int64_t lead = jb.dbias ? n[3] : units_of(c);
     jb.parts = (float *)(void *)((char *)c->workspace + jb.worker_bytes * (size_t)c->threads);

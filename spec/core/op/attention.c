@@ -1,14 +1,26 @@
-/* op/attention, in every form (short, tiled, AMX, f64): forward and gradients against sums in f64,
- * samples without keys, keys past the end that are not numbers.
- * Covers: core/op/attention_lanes.c core/op/attention_naive.c core/op/attention_tasks.c
- * core/op/attention_tile.c */
+/* op/attention, in every form (short, tiled, AMX, vectors of bf16, f64): forward and gradients
+ * against sums in f64, samples without keys, keys past the end that are not numbers. Covers:
+ * core/op/attention_lanes.c core/op/attention_naive.c core/op/attention_tasks.c
+ * core/op/attention_tile.c core/op/attention_dots.c core/cpu/dots.h */
 #include "attentioncase.h"
 #include "cpu/cpu.h"
+
+/* What planning is not told of the processor, so that every form for bf16 that it has is judged. */
+static enum { NOTHING, TILES_OF_AMX, ALL_BF16 } withheld;
+
+static mr_facts facts_of(int isa, int threads)
+{
+    mr_facts facts = mr_cpu_facts("cpu", isa, threads);
+    facts.amx = facts.amx && withheld == NOTHING;
+    facts.bf16 = facts.bf16 && withheld != ALL_BF16;
+    facts.bf16_by_f32 = facts.bf16_by_f32 && withheld == NOTHING;
+    return facts;
+}
 
 static void call_op(const char *name, int isa, mr_call *call)
 {
     const mr_op *op = mr_op_find(name);
-    mr_facts facts = mr_cpu_facts("cpu", isa, call->threads);
+    mr_facts facts = facts_of(isa, call->threads);
     CHECK_OK(op->cpu.prepare(call, &facts, &call->state));
     size_t bytes = op->cpu.workspace(call, &facts);
     call->workspace = aligned_alloc(64, bytes);
@@ -107,6 +119,15 @@ static void check_alike(int isa)
     set_free(&s);
 }
 
+static void check_type(mr_dtype t, int isa)
+{
+    check_form(5, 5, t, isa);
+    check_form(33, 40, t, isa);
+    check_form(70, 257, t, isa);
+    check_form(200, 600, t, isa);
+    check_all_values(run, isa, mr_isa_name(isa), t, true);
+}
+
 int main(void)
 {
     printf("AMX %s run here\n", mr_cpu_amx() ? "is" : "is not");
@@ -114,14 +135,17 @@ int main(void)
         check_alike(isa);
     check_broken(run, NAIVE, "f64", 33, 40, MR_F32, false);
     check_broken(run, NAIVE, "f64", 33, 40, MR_F32, true);
-    for (int isa = 0; isa <= mr_isa(); isa++)
-        for (int bf16 = 0; bf16 < 2; bf16++) {
-            mr_dtype t = bf16 ? MR_BF16 : MR_F32;
-            check_form(5, 5, t, isa);
-            check_form(33, 40, t, isa);
-            check_form(70, 257, t, isa);
-            check_form(200, 600, t, isa);
-            check_all_values(run, isa, mr_isa_name(isa), t, true);
-        }
+    for (int isa = 0; isa <= mr_isa(); isa++) {
+        check_type(MR_F32, isa);
+        check_type(MR_BF16, isa);
+        mr_facts facts = mr_cpu_facts("cpu", isa, 1);
+        withheld = TILES_OF_AMX;
+        if (facts.amx || facts.bf16_by_f32)
+            check_type(MR_BF16, isa);
+        withheld = ALL_BF16;
+        if (facts.bf16)
+            check_type(MR_BF16, isa);
+        withheld = NOTHING;
+    }
     return check_done();
 }
