@@ -1,5 +1,5 @@
-/* clamp: y = min(max(x, low), high); dx = dy where low <= x <= high, else 0. Memory-bound.
- * Licence: Apache-2.0 */
+/* clamp: y = min(max(x, low), high), NaN stays; dx = dy where low <= x <= high, else 0.
+ * Memory-bound. Licence: Apache-2.0 */
 #include "op/row.h"
 
 typedef struct limits {
@@ -20,8 +20,12 @@ VF_INLINE vf inside(const limits *a, vf x)
     return one - vf_min(one, vf_max(d, vf_set(0.0f) - d) * far * far);
 }
 
-MR_ELEMENTWISE(clamp, 1, within(attr, x[0]),
-               fmin(fmax(x[0], ((const limits *)attr)->low), ((const limits *)attr)->high))
+MR_ELEMENTWISE(
+    clamp, 1, within(attr, x[0]),
+    x[0]<((const limits *)attr)->low ? ((const limits *)attr)->low : x[0]>((const limits *)attr)
+            ->high
+        ? ((const limits *)attr)->high
+        : x[0])
 MR_ELEMENTWISE(clamp_grad, 2, inside(attr, x[0]) * x[1],
                x[0] >= ((const limits *)attr)->low && x[0] <= ((const limits *)attr)->high ? x[1]
                                                                                            : 0)

@@ -12,9 +12,11 @@ typedef struct job {
 static job job_of(const mr_call *call, const mr_desc *table)
 {
     const mr_desc *ids = &call->in[0].desc;
-    int64_t k = ids->rank ? ids->dim[ids->rank - 1] : 1;
-    return (job){
-        call, call->in[0].data, k, table->dim[1], mr_desc_count(ids) / MR_MAX(k, 1), table->dim[0]};
+    int64_t k = ids->dim[ids->rank - 1], n = 1;
+    // rows without ids are rows too
+    for (int i = 0; i < ids->rank - 1; i++)
+        n *= ids->dim[i];
+    return (job){call, call->in[0].data, k, table->dim[1], n, table->dim[0]};
 }
 
 static mr_status check_ids(const job *j)
@@ -169,7 +171,9 @@ MR_OP(embedding) = {
     .cpu = {.run = MR_CPU(embedding)},
     .cases = MR_CASES("ids=[2,7,3] i32 -1..10 table=[11,24] f32",
                       "ids=[30,1] i32 -1..4 table=[5,33] f32",
-                      "ids=[2,9,2] i32 0..10 table=[11,65] bf16"),
+                      "ids=[2,9,2] i32 0..10 table=[11,65] bf16",
+                      // rows without ids
+                      "ids=[3,0] i32 table=[7,5] f32"),
 };
 MR_OP(embedding_grad) = {
     .name = "embedding_grad",

@@ -121,23 +121,57 @@ static void mark(argument *a, int at, int64_t element)
     memset(a->inside + ((unsigned char *)a->view.data - a->mem) + (size_t)element * w, 1, w);
 }
 
-// dense rows that lie apart, each at a multiple of 16 elements
-static mr_desc rows_apart(const mr_desc *d, int which)
+// how arguments of a run lie
+typedef struct variant {
+    const char *name;
+    unsigned seed;
+    bool late, strided, alias;
+    // dense rows that lie apart, each at a multiple of 16 elements
+    bool apart;
+    /* Beside that some arguments, drawn for each case, lie so that pieces of 16 bytes do not serve,
+     * for one reason alone: rows `odd` elements further apart, columns apart where anything goes
+     * (`wide`), all of it `off` elements behind the grid of 16 bytes. */
+    bool wide;
+    int odd, off;
+} variant;
+
+static const variant variants[] = {{"in order", 0, true, false, false, false, false, 0, 0},
+                                   {"shuffled", 1, false, false, false, false, false, 0, 0},
+                                   {"in place", 2, true, false, true, false, false, 0, 0},
+                                   {"strided", 3, true, true, false, false, false, 0, 0},
+                                   {"rows apart", 4, true, true, false, true, false, 0, 0},
+                                   {"some columns apart", 5, true, true, false, true, true, 0, 0},
+                                   {"some odd rows", 6, true, true, false, true, false, 1, 0},
+                                   {"some off the grid", 7, true, true, false, true, false, 0, 1}};
+
+static bool is_single(const variant *v)
+{
+    return v->wide || v->odd || v->off;
+}
+
+static mr_desc rows_apart(const mr_desc *d, bool wide, int odd, int which)
 {
     mr_desc l = *d;
+    if (wide && d->rank > 0)
+        l.stride[d->rank - 1] = 16;
     for (int i = d->rank - 2; i >= 0; i--)
-        l.stride[i] = (l.stride[i + 1] * MR_MAX(d->dim[i + 1], 1) + 31 + 16 * which) / 16 * 16;
+        l.stride[i] =
+            (l.stride[i + 1] * MR_MAX(d->dim[i + 1], 1) + 31 + 16 * which) / 16 * 16 + odd;
     return l;
 }
 
 /* Elements unwritten, gaps filled. A layout that is not dense begins off the grid of 16 bytes,
  * unless its rows only lie apart. */
-static argument argument_new(const mr_desc *d, lay kind, bool apart, int which)
+static argument argument_new(const mr_desc *d, lay kind, const variant *v, int which)
 {
     argument a = {0};
-    apart = apart && kind != LAY_DENSE;
-    mr_desc l = apart ? rows_apart(d, which) : lay_out(d, kind, which);
-    size_t lead = kind == LAY_DENSE || apart ? 0 : mr_dtype_bytes(d->dtype);
+    const bool apart = v->apart && kind != LAY_DENSE,
+               drawn = is_single(v) && MR_MIX(case_seed, v->seed) >> which & 1;
+    mr_desc l = apart
+                    ? rows_apart(d, drawn && v->wide && kind == LAY_ANY, drawn ? v->odd : 0, which)
+                    : lay_out(d, kind, which);
+    const int off = drawn ? v->off : kind != LAY_DENSE && !apart;
+    size_t lead = (size_t)off * mr_dtype_bytes(d->dtype);
     a.bytes = lead + mr_desc_span_bytes(&l);
     a.lead = lead;
     a.at = device_alloc(a.bytes);
@@ -206,18 +240,6 @@ static int64_t element_bytes(const argument *a)
 
 // ---- runs ----
 
-typedef struct variant {
-    const char *name;
-    unsigned seed;
-    bool late, strided, alias, apart;
-} variant;
-
-static const variant variants[] = {{"in order", 0, true, false, false, false},
-                                   {"shuffled", 1, false, false, false, false},
-                                   {"in place", 2, true, false, true, false},
-                                   {"strided", 3, true, true, false, false},
-                                   {"rows apart", 4, true, true, false, true}};
-
 // the forms that kernels have: run[i] of a device of that capability
 static const mr_facts forms[] = {{.device = "cudaemu", .isa = "8.0", .threads = 1, .bf16 = true},
                                  {.device = "cudaemu", .isa = "9.0", .threads = 1, .bf16 = true}};
@@ -261,10 +283,11 @@ static double *without_keys(const truth *t, int in)
 
 // what is asked of a case
 typedef struct ask {
-    bool orders;   // all of them, although it is large
-    double *again; // of contract_fast
-    double most;   // of contract_lean, or 0
-    bool newest;   // the form for sm_90a alone
+    bool orders;     // all of them, although it is large
+    double *again;   // of contract_fast
+    double most;     // of contract_lean, or 0
+    bool newest;     // the form for sm_90a alone
+    mr_status fails; // of contract_fails
 } ask;
 
 static void check_counts(const truth *t, const mr_call *call, double moved, const ask *a)
@@ -313,7 +336,7 @@ static bool run(const truth *t, int form, const variant *v, const ask *asked, do
             continue;
         bool fixed = is_target(op, i, true) || (v->alias && is_target(op, i, false));
         lay kind = fixed ? LAY_DENSE : layout_of(op->in[i].access, t->c->in[i].kind, v->strided);
-        in[i] = argument_new(&t->c->in[i].desc, kind, v->apart, i);
+        in[i] = argument_new(&t->c->in[i].desc, kind, v, i);
         bool keys = (i == 1 || i == 2) && has_keys(op);
         double *values = keys ? without_keys(t, i) : t->in[i];
         argument_set(&in[i], values);
@@ -348,7 +371,7 @@ static bool run(const truth *t, int form, const variant *v, const ask *asked, do
         if (!own)
             d = mr_desc_dense(d.dtype, d.rank, d.dim);
         lay kind = layout_of(op->out[k].access, LAY_DENSE, v->strided);
-        out[k] = argument_new(&d, kind, v->apart, call.n_in + k);
+        out[k] = argument_new(&d, kind, v, call.n_in + k);
         call.out[k] = on_device(&out[k]);
         moved += (double)element_bytes(&out[k]);
     }
@@ -363,10 +386,10 @@ static bool run(const truth *t, int form, const variant *v, const ask *asked, do
     mr_status st = row->kernel.run[form](&call);
     // the launches are over from here on
     const char *reports = device_reports();
-    if (st == MR_OK && row->check)
-        st = row->check(call.state);
-    EXPECT(st == MR_OK || st == MR_E_UNSUPPORTED, "%s", last_error());
     bool served = st == MR_OK;
+    if (served && row->check)
+        st = row->check(call.state);
+    EXPECT(st == asked->fails || st == MR_E_UNSUPPORTED, "%s", last_error());
     EXPECT(!served || planned, "planning leaves to others what the kernel takes");
     for (int i = 0; i < call.n_in; i++)
         argument_get(&in[i]);
@@ -437,7 +460,8 @@ static bool check_form(const truth *t, int form, const char *line, ask a)
         if (i && !a.again && !a.orders && work > LARGE)
             break;
         if ((v->alias ? !can_alias(t->c) : !v->strided && i && can_alias(t->c)) ||
-            (v->strided && (a.again || !can_stride(t->c) || (!v->apart && work > LARGE))))
+            (v->strided && (a.again || (!can_stride(t->c) && !v->off) ||
+                            (work > LARGE && (!v->apart || is_single(v))))))
             continue;
         snprintf(base, sizeof base, "%s [%s, %s]", line, forms[form].isa, v->name);
         where = base;
@@ -447,7 +471,7 @@ static bool check_form(const truth *t, int form, const char *line, ask a)
             continue;
         served = done;
         for (int k = 0; served && k < MR_MAX_OUT; k++) {
-            if (!t->out[k])
+            if (!t->out[k] || a.fails != MR_OK)
                 continue;
             int64_t n = mr_desc_count(&t->out_desc[k]);
             double e = rel_error(i ? got[k] : first[k], t->out[k], n),
@@ -479,7 +503,7 @@ static bool check_case(const mr_op *op, const char *text, ask a)
     EXPECT(read, "cannot read this case");
     if (!read)
         return true;
-    bool served = truth_new(&c, &t) == MR_OK;
+    bool served = truth_new(&c, &t) == a.fails;
     EXPECT(served, "%s", last_error());
     for (int form = 0; served && form < device_forms(); form++)
         if (mr_cuda_row_find(op->name)->kernel.run[form] && (form || !a.newest))
@@ -539,6 +563,44 @@ void contract_refuses(const char *name, const char *text)
 {
     const mr_op *op = op_of(name);
     EXPECT(op && !check_case(op, text, (ask){0}), "takes %s", text);
+}
+
+void contract_fails(const char *name, const char *text, mr_status code)
+{
+    const mr_op *op = op_of(name);
+    EXPECT(op && check_case(op, text, (ask){.fails = code}), "refuses %s", text);
+}
+
+void contract_too_large(const char *name, const char *text)
+{
+    static _Alignas(16) char nothing[16];
+    const mr_op *op = op_of(name);
+    op_case c;
+    truth t = {.c = &c};
+    mr_call call = {.attr = t.attr, .threads = 1};
+    const mr_desc *in[MR_MAX_IN] = {0};
+    mr_infer ctx;
+    where = text;
+    EXPECT(case_parse(op, text, &c), "cannot read this case");
+    EXPECT(mr_op_attrs(op, c.attr, c.n_attr, t.attr) == MR_OK, "%s", last_error());
+    for (int i = 0; i < mr_op_n_in(op); i++)
+        in[i] = c.in[i].given ? &c.in[i].desc : NULL;
+    EXPECT(infer(op, in, t.attr, &ctx) == MR_OK, "infer: %s", last_error());
+    call.n_in = mr_op_n_in(op), call.n_out = mr_op_n_out(op), call.workspace = nothing;
+    for (int i = 0; i < call.n_in; i++) {
+        call.in[i] = (mr_view){in[i] ? nothing : NULL, {.rank = -1}};
+        if (in[i])
+            call.in[i].desc = *in[i];
+    }
+    for (int k = 0; k < call.n_out; k++) {
+        const mr_desc *d = &ctx.out[k];
+        call.out[k] = (mr_view){d->rank < 0 ? NULL : nothing, *d};
+        if (d->rank >= 0)
+            call.out[k].desc = mr_desc_dense(d->dtype, d->rank, d->dim);
+    }
+    for (int form = 0; form < device_forms(); form++)
+        if (mr_cuda_row_find(name)->kernel.run[form])
+            EXPECT(mr_cuda_row_find(name)->kernel.run[form](&call) == MR_E_UNSUPPORTED, "is taken");
 }
 
 int contract_done(void)

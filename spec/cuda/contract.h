@@ -5,6 +5,8 @@
 #ifndef MOONREEL_SPEC_CUDA_CONTRACT_H
 #define MOONREEL_SPEC_CUDA_CONTRACT_H
 
+#include "moonreel/base.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -32,6 +34,14 @@ void contract_sm90a(const char *name, const char *text, double most);
 
 // A case that the kernel refuses as MR_E_UNSUPPORTED.
 void contract_refuses(const char *name, const char *text);
+
+/* A case that is too large for the kernel, which says so by MR_E_UNSUPPORTED before it reads
+ * anything: no memory is made. */
+void contract_too_large(const char *name, const char *text);
+
+/* A case whose values fail the naive row and, when the kernel has run, its check. It touches
+ * nothing that is not its own. */
+void contract_fails(const char *name, const char *text, mr_status code);
 
 // the exit status of the spec
 int contract_done(void);

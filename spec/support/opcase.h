@@ -195,7 +195,8 @@ static inline double *case_values(const case_arg *a)
     int64_t n = mr_desc_count(&a->desc);
     double *x = malloc(sizeof *x * (size_t)MR_MAX(n, 1));
     for (int64_t i = 0; i < n; i++) {
-        double u = a->lo + (a->hi - a->lo) * case_uniform();
+        // no number, or an infinite one, comes as itself
+        double u = a->hi > a->lo ? a->lo + (a->hi - a->lo) * case_uniform() : a->lo;
         switch (a->desc.dtype) {
         case MR_F64: x[i] = u; break;
         case MR_F32: x[i] = (float)u; break;
@@ -212,13 +213,13 @@ static inline mr_view dense_f64(const mr_desc *d, double *values)
     return (mr_view){values, mr_desc_dense(MR_F64, d->rank, d->dim)};
 }
 
-/* sqrt(sum (a-b)^2 / sum b^2); equal infinities count as equal, any other non-finite value as
- * 1e30. */
+/* sqrt(sum (a-b)^2 / sum b^2); equal infinities count as equal, and so do two that are no numbers;
+ * any other non-finite value counts as 1e30. */
 static inline double rel_error(const double *a, const double *b, int64_t n)
 {
     double diff = 0, norm = 0;
     for (int64_t i = 0; i < n; i++) {
-        if (isinf(a[i]) && a[i] == b[i])
+        if ((isinf(a[i]) && a[i] == b[i]) || (isnan(a[i]) && isnan(b[i])))
             continue;
         if (!isfinite(a[i]) || !isfinite(b[i]))
             return 1e30;

@@ -23,6 +23,20 @@ int main(void)
     contract_case("cast", "x=[9] f32 -300..300 dtype=u8");
     contract_case("cast", "x=[9] i64 -5000000000..5000000000 dtype=i32");
     contract_case("cast", "x=[9] u8 0..255 dtype=bf16");
+    // at the ends of ranges, and no number
+    contract_case("cast", "x=[3] f32 nan..nan dtype=i32");
+    contract_case("cast", "x=[3] f32 2147483648..2147483648 dtype=i32");
+    contract_case("cast", "x=[9] f64 -2..2 dtype=bool");
+    contract_case("cast", "x=[9] i32 -2..2 dtype=bool");
+    contract_case("clamp", "x=[5] f32 nan..nan low=-1 high=1");
+    contract_case("clamp_grad", "x=[5] f32 1..1 dy=[5] f32 low=1 high=2");
+    contract_case("clamp_grad", "x=[5] f32 2..2 dy=[5] f32 low=1 high=2");
+    // dimensions that join in the output alone
+    contract_case("copy", "x=[4,2] f32");
+    contract_too_large("copy", "x=[65536,65537] u8");
+    contract_too_large("cast", "x=[65536,65537] f32 dtype=i32");
+    contract_too_large("silu", "x=[65536,65537] bf16");
+    contract_too_large("rotary", "x=[65536,65537,1,1,2] bf16 cos=[1,1] f32 sin=[1,1] f32");
     contract_fast("copy", "x=[7,600] bf16", 0);
     contract_case("copy", "x=[3,4,6]/rows bf16");
     contract_case("copy", "x=[5,7,2]/rows f32");

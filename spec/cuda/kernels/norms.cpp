@@ -33,6 +33,9 @@ int main(void)
     contract_fast("layer_norm_dw", "x=[70,1152] bf16 dy=[70,1152] bf16 acc=[1152] f32", 0.3);
     // more partial rows than groups that add them
     contract_case("layer_norm_dw", "x=[600,8] bf16 dy=[600,8] bf16 acc=[8] f32");
+    // a piece wider than what a part of a warp holds, and than what a warp does
+    contract_case("layer_norm", "x=[3,136] bf16 w=[136] bf16 b=[136] bf16");
+    contract_case("layer_norm", "x=[3,1288] bf16 w=[1288] bf16 b=[1288] bf16");
     // heads of 72 as 9 of 16 lanes, their angles shared by the heads of a position
     contract_fast("qk_norm", "x=[1,1,10,16,72] bf16 w=[72] bf16 cos=[10,36] f32 sin=[10,36] f32",
                   0.9);
@@ -47,6 +50,9 @@ int main(void)
     // more frames than a grid holds, sums of more columns than shared memory
     contract_refuses("layer_norm_modulate",
                      "x=[300,300,1,1] f32 shift=[300,300,1] f32 scale=[300,300,1] f32");
+    contract_too_large("gated_residual", "x=[300,300,1,1] f32 gate=[300,300,1] f32 "
+                                         "a=[300,300,1,1] f32");
+    contract_too_large("layer_norm", "x=[65536,65537,1] f32");
     contract_refuses("layer_norm_dw", "x=[1,12297] f32 dy=[1,12297] f32 acc=[12297] f32");
     return contract_done();
 }

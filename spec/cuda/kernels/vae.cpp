@@ -63,6 +63,8 @@ int main(void)
     // a mean that is large beside the deviation
     contract_case("group_norm", "x=[1,700,32] f32 1000..1001 w=[32] f32 b=[32] f32 groups=4 "
                                 "rtol=2e-4");
+    contract_too_large("group_norm", "x=[65536,1,8] f32 w=[8] f32 b=[8] f32 groups=1");
+    contract_too_large("conv3d", "x=[1,1,46341,46341,1] f32 w=[1,1,1,1,1] f32");
     contract_refuses("group_norm", "x=[1,1,6020] f32 w=[6020] f32 b=[6020] f32 groups=1");
     return contract_done();
 }
