@@ -343,7 +343,7 @@ static mr_status reached(mr_device *dev, mr_event *event, bool block, bool *out)
 
 static void close_streams(rt *r)
 {
-    void *events[] = {r->begun, r->end, r->zero};
+    void *events[] = {r->begun, r->end, r->zero, r->later};
     for (size_t i = 0; i < MR_COUNT(events); i++)
         if (events[i])
             mr_cuda.event_free(events[i]);
@@ -466,6 +466,7 @@ static mr_status open_streams(rt *r)
     CUDA_TRY(mr_cuda.event_new(false, &r->begun), "an event");
     CUDA_TRY(mr_cuda.event_new(false, &r->end), "an event");
     CUDA_TRY(mr_cuda.event_new(true, &r->zero), "a clock");
+    CUDA_TRY(mr_cuda.event_new(true, &r->later), "a clock");
     CUDA_TRY(mr_cuda.event_record(r->zero, r->stream[0]), "a clock");
     CUDA_TRY(mr_cuda.stream_sync(r->stream[0]), "the GPU");
     r->zero_s = mr_now_s();

@@ -4,7 +4,8 @@
  * MOONREEL_CUDAEMU says what is wrong with this GPU, words with commas between: none (no GPU), old
  * (the driver), devices=2 (that there are), arch=70, memory=BYTES, fail=N (from the N-th work on
  * every call fails) or lost=FILE (once FILE exists) with error=E (719), seed=S (of all orders),
- * eager (copies inside kernels land at once). Licence: Apache-2.0 */
+ * eager (copies inside kernels land at once), task=MS (that each work takes: 2, with which probes
+ * of rates in core/exec/rates.c are soon content). Licence: Apache-2.0 */
 #include "cuda/emu/emu.h"
 #include "cuda/rt/driver.h"
 #include <algorithm>
@@ -21,6 +22,7 @@ struct Wrong {
     bool none, old, eager;
     long arch = 90, fail = -1, error = MR_CUDA_LAUNCH_FAILURE, seed = 1, devices = 1;
     size_t memory = (size_t)200 << 20;
+    double task_ms = 2;
     std::string file;
 } wrong;
 
@@ -55,6 +57,8 @@ void read_environment()
             wrong.memory = strtoull(v, NULL, 10);
         if (const char *v = value_of(word.c_str(), "fail="))
             wrong.fail = atol(v);
+        if (const char *v = value_of(word.c_str(), "task="))
+            wrong.task_ms = atof(v);
         if (const char *v = value_of(word.c_str(), "lost="))
             wrong.file = v;
         if (const char *v = value_of(word.c_str(), "error="))
@@ -233,10 +237,11 @@ int event_reached(void *event, bool block, bool *out)
     return lost;
 }
 
-// a task takes two milliseconds: probes of a device's rates (core/exec/rates.c) are soon content
+// milliseconds in f32, as the driver has them
 int event_seconds(void *from, void *to, double *seconds)
 {
-    *seconds = 2e-3 * (double)(emu::event_turn(event_of(to)) - emu::event_turn(event_of(from)));
+    double turns = (double)emu::event_turn(event_of(to)) - (double)emu::event_turn(event_of(from));
+    *seconds = (double)(float)(wrong.task_ms * turns) / 1e3;
     return lost;
 }
 

@@ -65,11 +65,6 @@ static void run(void *user)
 mr_status host_step_enqueue(host_step *h, void *stream)
 {
     const mr_step *s = h->step;
-    // an output in the place of an input is one on the host too
-    for (int k = s->n_in; k < s->n_in + s->n_out; k++)
-        for (int i = 0; i < s->n_in && s->arg[k].desc; i++)
-            if (s->arg[i].desc && s->arg[i].at == s->arg[k].at)
-                h->at[k] = h->at[i];
     // outputs come too: what lies between their elements goes back as it was
     for (int i = 0; i < s->n_in + s->n_out; i++)
         if (s->arg[i].desc)

@@ -31,9 +31,12 @@ typedef struct rt {
     void *lane[MR_LANE_COUNT];
     void *begun; /* event: what was enqueued before this run is over */
     void *end;   /* event: what is waited for */
-    /* a moment that clocks of the device count from, and when that was */
-    void *zero;
+    /* A moment that clocks of the device count from, and when that was. Drivers tell milliseconds
+     * in f32, coarse after a while, so `later`, the begin of the newest timed run, takes its place.
+     */
+    void *zero, *later;
     double zero_s;
+    bool moves;           /* it has not yet */
     struct timed *copies; /* whose clocks nobody has read yet */
     block *blocks;
     mr_cuda_speaker speaker;
@@ -48,7 +51,7 @@ typedef struct rt {
 typedef struct host_step {
     const mr_step *step;
     rt *rt;
-    void *at[MR_MAX_IN + MR_MAX_OUT]; /* in pinned memory; outputs in the place of inputs are one */
+    void *at[MR_MAX_IN + MR_MAX_OUT]; /* in pinned memory */
     void *workspace;
     void *memory; /* all of it */
 } host_step;
@@ -88,7 +91,9 @@ void prepared_moved(prepared *p);
 mr_status prepared_run(rt *rt, prepared *p, const mr_step *steps);
 /* What kernels and clocks of its last run say, when it is over. */
 mr_status prepared_check(rt *rt, prepared *p);
-/* The time between two events that came by. */
+/* A timed run begins. */
+mr_status clocks_begin(rt *rt);
+/* The time between two events that came by, the second as the newest timed run did. */
 mr_status read_clock(rt *rt, void *from, void *to, mr_step_clock *clock);
 
 /* op, node and origin of a step into the newest error */

@@ -208,8 +208,10 @@ mr_status prepared_run(rt *rt, prepared *p, const mr_step *steps)
     if (!p->has_events)
         MR_TRY(new_events(p, steps));
     p->timed = steps[0].clock != NULL;
-    if (p->timed)
+    if (p->timed) {
         MR_TRY(new_clocks(p));
+        MR_TRY(clocks_begin(rt));
+    }
     if (p->left != mr_cuda_ranks_left())
         prepared_moved(p);
     p->left = mr_cuda_ranks_left();
@@ -226,9 +228,28 @@ mr_status prepared_run(rt *rt, prepared *p, const mr_step *steps)
     return st;
 }
 
+mr_status clocks_begin(rt *rt)
+{
+    CUDA_TRY(mr_cuda.event_record(rt->later, rt->stream[0]), "a clock");
+    rt->moves = true;
+    return MR_OK;
+}
+
+static mr_status move_zero(rt *rt)
+{
+    double since = 0;
+    void *zero = rt->zero;
+    if (!rt->moves)
+        return MR_OK;
+    CUDA_TRY(mr_cuda.event_seconds(zero, rt->later, &since), "a clock");
+    rt->zero = rt->later, rt->later = zero, rt->zero_s += since, rt->moves = false;
+    return MR_OK;
+}
+
 mr_status read_clock(rt *rt, void *from, void *to, mr_step_clock *clock)
 {
     double since = 0;
+    MR_TRY(move_zero(rt));
     CUDA_TRY(mr_cuda.event_seconds(rt->zero, from, &since), "a clock");
     CUDA_TRY(mr_cuda.event_seconds(from, to, &clock->seconds), "a clock");
     clock->start_s = rt->zero_s + since;

@@ -75,6 +75,7 @@ int main(void)
     contract_orders("attention", "q=[2,2,130,1,24] bf16 k=[2,2,33,1,24] bf16 "
                                  "v=[2,2,33,1,80] bf16 scale=0.3 len=[2] i32 33..33");
     forward(1, 65, 520, 1, 128, 512, 512);
+    forward(1, 65, 520, 1, 128, 515, 515);
     // what warp groups leave to others: frames, text, a scale below 0
     const char *const others[] = {"frame=9", "text=30", "scale=-0.3"};
     for (const char *attr : others) {

@@ -1,0 +1,321 @@
+/* cuda/rt: steps made by hand, and runs that were captured. What a step on the host leaves between
+ * elements; a capture that speaks with ranks that left; clocks of a device that was opened long
+ * ago; what a run allocates. Covers: cuda/rt/host_step.c, cuda/rt/steps.c, cuda/rt/device.c */
+#include "check.h"
+#include "cuda/rt/driver.h"
+#include "moonreel/collective.h"
+#include "moonreel/exec.h"
+#include <stdlib.h>
+
+#define OK(call) CHECK_OK(call)
+extern const mr_device_plugin *mr_cudaemu_entry(void);
+
+static mr_device *open_with(const char *setting)
+{
+    mr_device *dev = NULL;
+    setenv("MOONREEL_CUDAEMU", setting, 1);
+    OK(mr_cudaemu_entry()->open(0, 1, &dev));
+    return dev;
+}
+
+// ---- steps on the host ----
+
+enum { ROWS = 2, COLUMNS = 3, APART = 5, ELEMENTS = ROWS * APART, GAP = 0x5A };
+
+// rows that lie apart
+static mr_desc gapped(mr_dtype dtype)
+{
+    mr_desc d = mr_desc_dense(dtype, 2, (int64_t[]){ROWS, COLUMNS});
+    d.stride[0] = APART;
+    return d;
+}
+
+static bool between(int i)
+{
+    return i % APART >= COLUMNS;
+}
+
+/* y = clamp(x, -1, 1) by the naive row. `own`: y has memory of its own, else x's. Enqueued,
+ * captured and launched: each sees new values, and leaves what lies between elements as it was. */
+static void gaps_stay(bool own)
+{
+    mr_device *dev = open_with("");
+    const mr_desc desc = gapped(MR_F32);
+    double limits[2] = {-1, 1};
+    mr_node node = {.name = "by_hand", .origin = ""};
+    float x[ELEMENTS], y[ELEMENTS];
+    mr_dptr at[2];
+    void *prepared = NULL;
+    memcpy(node.attr, limits, sizeof limits);
+    OK(dev->ops->alloc(dev, sizeof x, MR_SPACE_DEVICE, &at[0]));
+    OK(dev->ops->alloc(dev, sizeof y, MR_SPACE_DEVICE, &at[1]));
+    at[1] = own ? at[1] : at[0];
+    mr_arg arg[] = {{&desc, at[0]}, {&desc, at[1]}};
+    mr_step step = {.kind = MR_STEP_OP,
+                    .op = mr_op_find("clamp"),
+                    .node = &node,
+                    .arg = arg,
+                    .n_in = 1,
+                    .n_out = 1,
+                    .threads = 1,
+                    .naive = true};
+    OK(dev->ops->prepare(dev, &step, 1, &prepared));
+    for (int run = 0; run < 3; run++) {
+        memset(x, GAP, sizeof x);
+        for (int i = 0; i < ELEMENTS; i++)
+            if (!between(i))
+                x[i] = (float)(i + run) / 4 - 1.5f;
+        OK(dev->ops->fill(dev, at[1], GAP, sizeof y));
+        OK(dev->ops->copy_in(dev, at[0], x, sizeof x));
+        OK(dev->ops->run(dev, &step, 1, prepared));
+        OK(dev->ops->copy_out(dev, y, at[1], sizeof y));
+        for (int i = 0; i < ELEMENTS; i++)
+            if (between(i))
+                CHECK(memcmp(&y[i], &x[i], sizeof *y) == 0);
+            else
+                CHECK(y[i] == fminf(fmaxf(x[i], -1), 1));
+    }
+    dev->ops->forget(dev, &step, 1, prepared);
+    mr_device_close(dev);
+}
+
+// what fails on the host is told with the step's name, at the next wait
+static void failure_on_the_host(void)
+{
+    mr_device *dev = open_with("");
+    mr_node node = {.name = "ids_by_hand", .origin = "model.lua:7"};
+    const mr_desc ids = mr_desc_dense(MR_I32, 2, (int64_t[]){2, 1}),
+                  table = mr_desc_dense(MR_F32, 2, (int64_t[]){3, 2}),
+                  out = mr_desc_dense(MR_F32, 2, (int64_t[]){2, 2});
+    int32_t bad[2] = {0, 3};
+    mr_dptr at[3];
+    void *prepared = NULL;
+    for (int i = 0; i < 3; i++)
+        OK(dev->ops->alloc(dev, 64, MR_SPACE_DEVICE, &at[i]));
+    mr_arg arg[] = {{&ids, at[0]}, {&table, at[1]}, {&out, at[2]}};
+    mr_step step = {.kind = MR_STEP_OP,
+                    .op = mr_op_find("embedding"),
+                    .node = &node,
+                    .arg = arg,
+                    .n_in = 2,
+                    .n_out = 1,
+                    .threads = 1,
+                    .naive = true};
+    OK(dev->ops->prepare(dev, &step, 1, &prepared));
+    OK(dev->ops->copy_in(dev, at[0], bad, sizeof bad));
+    OK(dev->ops->run(dev, &step, 1, prepared));
+    const int lost = dev->lost;
+    CHECK_FAILS(dev->ops->sync(dev), MR_E_RANGE, "id 3, expected -1 (none) to 2");
+    CHECK_STR(mr_error_last()->node, "ids_by_hand");
+    CHECK_STR(mr_error_last()->origin, "model.lua:7");
+    CHECK_INT(dev->lost, lost + 1);
+    // told once, and the device goes on
+    OK(dev->ops->sync(dev));
+    bad[1] = 2;
+    OK(dev->ops->copy_in(dev, at[0], bad, sizeof bad));
+    OK(dev->ops->run(dev, &step, 1, prepared));
+    OK(dev->ops->sync(dev));
+    dev->ops->forget(dev, &step, 1, prepared);
+    mr_device_close(dev);
+}
+
+// ---- captures and ranks ----
+
+static mr_status on_host(void *user, mr_collective what, mr_dtype dtype, void *x, int64_t count)
+{
+    (void)user, (void)what, (void)dtype, (void)x, (void)count;
+    return MR_OK;
+}
+static mr_status meet(void *user, void *data, size_t bytes)
+{
+    (void)user, (void)data, (void)bytes;
+    return MR_OK;
+}
+static mr_status look(void *user, double waited_s)
+{
+    (void)user, (void)waited_s;
+    return MR_OK;
+}
+static mr_status give_up(void *user, mr_status st)
+{
+    (void)user;
+    return st;
+}
+static void begins(void *user, mr_carried *call)
+{
+    (void)call;
+    ++*(int *)user;
+}
+static void ends(void *user, const mr_carried *call)
+{
+    (void)user, (void)call;
+}
+
+// what was captured before the communicator went is not launched again
+static void captured_talk(void)
+{
+    mr_device *dev = open_with("");
+    mr_graph *g = NULL;
+    mr_exec *e = NULL;
+    mr_program *p = NULL;
+    mr_ref x, y;
+    mr_exec_options o = {0};
+    int64_t n = 4, number = 0;
+    int calls = 0;
+    float in[4] = {1, 2, 3, 4}, out[4];
+    mr_view vx = {in, mr_desc_dense(MR_F32, 1, &n)}, vy = {out, vx.desc};
+    // a rank alone, whose calls go the whole way all the same
+    OK(mr_collective_add(&(mr_group){.user = &calls,
+                                     .size = 1,
+                                     .deadline_s = 5,
+                                     .run = on_host,
+                                     .meet = meet,
+                                     .look = look,
+                                     .give_up = give_up,
+                                     .begins = begins,
+                                     .ends = ends},
+                         &number));
+    OK(mr_graph_new(NULL, NULL, &g));
+    OK(mr_graph_input(g, "x", MR_F32, 1, &n, &x));
+    OK(mr_graph_add(g, "all_gather", MR_ATTRS({"group", .i = number}), &x, 1, &y));
+    OK(mr_graph_output(g, "y", y));
+    OK(mr_graph_finish(g));
+    OK(mr_exec_new(dev, NULL, &o, &e));
+    OK(mr_exec_compile(e, g, &p));
+    // enqueued, captured, launched
+    for (int run = 1; run <= 3; run++) {
+        OK(mr_program_set(p, "x", &vx));
+        OK(mr_program_run(p));
+        OK(mr_program_get(p, "y", &vy));
+        CHECK(memcmp(in, out, sizeof in) == 0);
+        CHECK_INT(calls, run);
+    }
+    mr_collective_remove(number);
+    OK(mr_program_set(p, "x", &vx));
+    CHECK_FAILS(mr_program_run(p), MR_E_NODE, "its ranks are over");
+    CHECK_INT(calls, 3);
+    mr_program_free(p);
+    mr_exec_free(e);
+    mr_device_close(dev);
+    mr_graph_free(g);
+}
+
+// ---- what a run allocates ----
+
+static int allocations;
+static mr_device_ops counted, counting;
+static mr_status count_alloc(mr_device *dev, size_t bytes, mr_space space, mr_dptr *out)
+{
+    allocations++;
+    return counted.alloc(dev, bytes, space, out);
+}
+
+static mr_graph *silu_of(int64_t n)
+{
+    mr_graph *g = NULL;
+    mr_ref x, y;
+    OK(mr_graph_new(NULL, NULL, &g));
+    OK(mr_graph_input(g, "x", MR_F32, 1, &n, &x));
+    OK(mr_graph_add(g, "silu", MR_NO_ATTRS, &x, 1, &y));
+    OK(mr_graph_output(g, "y", y));
+    OK(mr_graph_finish(g));
+    return g;
+}
+
+// two shapes by turns: memory of the device and pinned memory are made once
+static void runs_allocate_nothing(void)
+{
+    enum { SHAPES = 2, RUNS = 5 };
+    mr_device *dev = open_with("");
+    mr_exec *e = NULL;
+    mr_exec_options o = {0};
+    mr_graph *g[SHAPES];
+    mr_program *p[SHAPES];
+    counted = counting = *dev->ops;
+    counting.alloc = count_alloc;
+    dev->ops = &counting;
+    OK(mr_exec_new(dev, NULL, &o, &e));
+    for (int i = 0; i < SHAPES; i++) {
+        g[i] = silu_of(1000 << i);
+        OK(mr_exec_compile(e, g[i], &p[i]));
+    }
+    for (int run = 0; run < RUNS; run++) {
+        if (run == 1)
+            allocations = 0;
+        for (int i = 0; i < SHAPES; i++) {
+            static float x[1000 << SHAPES];
+            int64_t n = 1000 << i;
+            mr_view v = {x, mr_desc_dense(MR_F32, 1, &n)};
+            OK(mr_program_set(p[i], "x", &v));
+            OK(mr_program_run(p[i]));
+            OK(mr_program_get(p[i], "y", &v));
+        }
+    }
+    CHECK_INT(allocations, 0);
+    for (int i = 0; i < SHAPES; i++)
+        mr_program_free(p[i]);
+    mr_exec_free(e);
+    dev->ops = &counted;
+    mr_device_close(dev);
+    for (int i = 0; i < SHAPES; i++)
+        mr_graph_free(g[i]);
+}
+
+// ---- clocks ----
+
+/* Work of a thousand seconds each: soon after the device was opened one f32 of milliseconds is no
+ * longer exact. Steps of a run begin where the one before ended all the same. */
+static void clocks_stay_fine(void)
+{
+    enum { RUNS = 40, STEPS = 4 };
+    const double task_s = 1000.001;
+    mr_device *dev = open_with("task=1000001");
+    mr_desc desc = mr_desc_dense(MR_F32, 1, (int64_t[]){16});
+    mr_dptr at[2];
+    mr_step steps[STEPS];
+    mr_step_clock clock[STEPS], copied;
+    void *prepared = NULL;
+    for (int i = 0; i < 2; i++)
+        OK(dev->ops->alloc(dev, 64, i ? MR_SPACE_PINNED : MR_SPACE_DEVICE, &at[i]));
+    mr_arg arg[] = {{&desc, at[0]}, {&desc, at[0]}};
+    for (int i = 0; i < STEPS; i++)
+        steps[i] = (mr_step){.kind = MR_STEP_COPY,
+                             .arg = arg,
+                             .n_in = 1,
+                             .n_out = 1,
+                             .bytes = 64,
+                             .clock = &clock[i]};
+    OK(dev->ops->prepare(dev, steps, STEPS, &prepared));
+    double before = 0;
+    for (int run = 0; run < RUNS; run++) {
+        mr_copy copy = {at[0], at[1], 64, "in", &copied};
+        OK(dev->ops->copy(dev, MR_LANE_IN, &copy));
+        OK(dev->ops->run(dev, steps, STEPS, prepared));
+        // some runs are never asked for
+        if (run % 3)
+            continue;
+        OK(dev->ops->sync(dev));
+        for (int i = 0; i < STEPS; i++) {
+            CHECK_NEAR(clock[i].seconds, task_s, 1e-6);
+            if (i)
+                CHECK_NEAR(clock[i].start_s - clock[i - 1].start_s, task_s, 1e-6);
+        }
+        CHECK(clock[0].start_s > before);
+        before = clock[STEPS - 1].start_s;
+        // the copy came by shortly before or behind
+        CHECK(fabs(copied.start_s - clock[0].start_s) < 20 * task_s);
+    }
+    dev->ops->forget(dev, steps, STEPS, prepared);
+    mr_device_close(dev);
+}
+
+int main(void)
+{
+    clocks_stay_fine();
+    gaps_stay(true);
+    gaps_stay(false);
+    failure_on_the_host();
+    captured_talk();
+    runs_allocate_nothing();
+    return check_done();
+}
