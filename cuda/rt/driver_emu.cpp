@@ -30,6 +30,7 @@ int lost;   // the error that stays
 long works; // that have run
 char said[1024];
 size_t used; // bytes that were given out
+int handles; // streams, events, graphs and plans that nobody freed yet
 
 const char *value_of(const char *word, const char *key)
 {
@@ -168,12 +169,14 @@ cudaStream_t stream_of(void *stream)
 int stream_new(void **out)
 {
     *out = emu::stream_new();
+    handles++;
     return lost;
 }
 
 int stream_free(void *stream)
 {
     emu::stream_free(stream_of(stream));
+    handles--;
     return 0;
 }
 
@@ -206,12 +209,14 @@ emu::Event *event_of(void *event)
 int event_new(bool, void **out)
 {
     *out = emu::event_new();
+    handles++;
     return lost;
 }
 
 int event_free(void *event)
 {
     emu::event_free(event_of(event));
+    handles--;
     return 0;
 }
 
@@ -278,6 +283,7 @@ int capture_end(void *stream, void **graph)
 {
     const char *why = NULL;
     *graph = emu::capture_end(stream_of(stream), &why);
+    handles += *graph != NULL;
     if (!why)
         return lost;
     snprintf(said, sizeof said, "%s", why);
@@ -293,6 +299,7 @@ int graph_run(void *graph, void *stream)
 int graph_free(void *graph)
 {
     emu::graph_free((emu::Graph *)graph);
+    handles--;
     return 0;
 }
 
@@ -353,6 +360,7 @@ void multiply(const mr_cuda_product &p, const void *a, const void *b, const void
 int product_new(const mr_cuda_product *p, size_t *bytes, void **plan)
 {
     *bytes = 0;
+    handles++;
     *plan = new mr_cuda_product(*p);
     return lost;
 }
@@ -372,6 +380,7 @@ int product_run(void *plan, const void *a, const void *b, const void *bias, void
 int product_free(void *plan)
 {
     delete (mr_cuda_product *)plan;
+    handles--;
     return 0;
 }
 
@@ -442,4 +451,10 @@ extern const mr_cuda_driver mr_cuda = {
 extern "C" int mr_cudaemu_ranges(const char *name)
 {
     return std::count(inside.begin(), inside.end(), name) ? -1 : ranges_left[name];
+}
+
+// for specs: blocks of memory, streams, events, graphs and plans that nobody gave back yet
+extern "C" int mr_cudaemu_open(void)
+{
+    return (int)blocks.size() + handles;
 }

@@ -128,26 +128,21 @@ typedef struct variant {
     bool late, strided, alias;
     // dense rows that lie apart, each at a multiple of 16 elements
     bool apart;
-    /* Beside that some arguments, drawn for each case, lie so that pieces of 16 bytes do not serve,
-     * for one reason alone: rows `odd` elements further apart, columns apart where anything goes
-     * (`wide`), all of it `off` elements behind the grid of 16 bytes. */
+    /* Beside that the argument `only`, counted from 1 with inputs first, lies so that pieces of 16
+     * bytes do not serve, for one reason alone: its rows `odd` elements further apart, its columns
+     * apart where anything goes (`wide`), all of it `off` elements behind the grid of 16 bytes. */
     bool wide;
-    int odd, off;
+    int odd, off, only;
 } variant;
 
-static const variant variants[] = {{"in order", 0, true, false, false, false, false, 0, 0},
-                                   {"shuffled", 1, false, false, false, false, false, 0, 0},
-                                   {"in place", 2, true, false, true, false, false, 0, 0},
-                                   {"strided", 3, true, true, false, false, false, 0, 0},
-                                   {"rows apart", 4, true, true, false, true, false, 0, 0},
-                                   {"some columns apart", 5, true, true, false, true, true, 0, 0},
-                                   {"some odd rows", 6, true, true, false, true, false, 1, 0},
-                                   {"some off the grid", 7, true, true, false, true, false, 0, 1}};
-
-static bool is_single(const variant *v)
-{
-    return v->wide || v->odd || v->off;
-}
+static const variant variants[] = {{"in order", 0, true, false, false, false, false, 0, 0, 0},
+                                   {"shuffled", 1, false, false, false, false, false, 0, 0, 0},
+                                   {"in place", 2, true, false, true, false, false, 0, 0, 0},
+                                   {"strided", 3, true, true, false, false, false, 0, 0, 0},
+                                   {"rows apart", 4, true, true, false, true, false, 0, 0, 0}};
+static const variant singles[] = {{"columns apart", 5, true, true, false, true, true, 0, 0, 0},
+                                  {"odd rows", 6, true, true, false, true, false, 1, 0, 0},
+                                  {"off the grid", 7, true, true, false, true, false, 0, 1, 0}};
 
 static mr_desc rows_apart(const mr_desc *d, bool wide, int odd, int which)
 {
@@ -165,12 +160,11 @@ static mr_desc rows_apart(const mr_desc *d, bool wide, int odd, int which)
 static argument argument_new(const mr_desc *d, lay kind, const variant *v, int which)
 {
     argument a = {0};
-    const bool apart = v->apart && kind != LAY_DENSE,
-               drawn = is_single(v) && MR_MIX(case_seed, v->seed) >> which & 1;
-    mr_desc l = apart
-                    ? rows_apart(d, drawn && v->wide && kind == LAY_ANY, drawn ? v->odd : 0, which)
-                    : lay_out(d, kind, which);
-    const int off = drawn ? v->off : kind != LAY_DENSE && !apart;
+    const bool apart = v->apart && kind != LAY_DENSE, single = v->only == which + 1;
+    mr_desc l =
+        apart ? rows_apart(d, single && v->wide && kind == LAY_ANY, single ? v->odd : 0, which)
+              : lay_out(d, kind, which);
+    const int off = single ? v->off : kind != LAY_DENSE && !apart;
     size_t lead = (size_t)off * mr_dtype_bytes(d->dtype);
     a.bytes = lead + mr_desc_span_bytes(&l);
     a.lead = lead;
@@ -284,6 +278,7 @@ static double *without_keys(const truth *t, int in)
 // what is asked of a case
 typedef struct ask {
     bool orders;     // all of them, although it is large
+    bool singles;    // of contract_singles
     double *again;   // of contract_fast
     double most;     // of contract_lean, or 0
     bool newest;     // the form for sm_90a alone
@@ -442,6 +437,30 @@ static bool can_stride(const op_case *c)
     return false;
 }
 
+/* One variant; its results, in got[], are right, and have the bits of `first` where that is given
+ * and strides are the same. False: refused. */
+static bool check_variant(const truth *t, int form, const char *line, const variant *v,
+                          const ask *a, double **got, double **first)
+{
+    const mr_op *op = t->c->op;
+    char base[1100];
+    snprintf(base, sizeof base, "%s [%s, %s %d]", line, forms[form].isa, v->name, v->only);
+    where = base;
+    bool served = run(t, form, v, a, got);
+    for (int k = 0; served && k < MR_MAX_OUT; k++) {
+        if (!t->out[k] || a->fails != MR_OK)
+            continue;
+        int64_t n = mr_desc_count(&t->out_desc[k]);
+        double e = rel_error(got[k], t->out[k], n), most = tolerance(t->c, &t->out_desc[k]);
+        EXPECT(e <= most, "output %s is off by %.3g, allowed %.3g", op->out[k].name, e, most);
+        // other strides may take another way
+        EXPECT(v->strided || !first || memcmp(got[k], first[k], 8 * (size_t)n) == 0,
+               "output %s has other bits than in order", op->out[k].name);
+    }
+    where = line;
+    return served;
+}
+
 // All variants of one form; false: the kernel refuses the case.
 static bool check_form(const truth *t, int form, const char *line, ask a)
 {
@@ -455,34 +474,22 @@ static bool check_form(const truth *t, int form, const char *line, ask a)
             got[k] = doubles(&t->out_desc[k]), first[k] = doubles(&t->out_desc[k]);
     for (size_t i = 0; served && i < MR_COUNT(variants); i++) {
         const variant *v = &variants[i];
-        char base[1100];
         // large cases run once, never in awkward strides; in place blocks come in another order too
         if (i && !a.again && !a.orders && work > LARGE)
             break;
         if ((v->alias ? !can_alias(t->c) : !v->strided && i && can_alias(t->c)) ||
-            (v->strided && (a.again || (!can_stride(t->c) && !v->off) ||
-                            (work > LARGE && (!v->apart || is_single(v))))))
+            (v->strided && (a.again || !can_stride(t->c) || (!v->apart && work > LARGE))))
             continue;
-        snprintf(base, sizeof base, "%s [%s, %s]", line, forms[form].isa, v->name);
-        where = base;
         // a kernel may leave awkward strides to others
-        bool done = run(t, form, v, &a, i ? got : first);
-        if (v->strided && !done)
-            continue;
-        served = done;
-        for (int k = 0; served && k < MR_MAX_OUT; k++) {
-            if (!t->out[k] || a.fails != MR_OK)
-                continue;
-            int64_t n = mr_desc_count(&t->out_desc[k]);
-            double e = rel_error(i ? got[k] : first[k], t->out[k], n),
-                   most = tolerance(t->c, &t->out_desc[k]);
-            EXPECT(e <= most, "output %s is off by %.3g, allowed %.3g", op->out[k].name, e, most);
-            // other strides may take another way
-            EXPECT(v->strided || !i || memcmp(got[k], first[k], 8 * (size_t)n) == 0,
-                   "output %s has other bits than in order", op->out[k].name);
-        }
-        where = line;
+        served =
+            check_variant(t, form, line, v, &a, i ? got : first, i ? first : NULL) || v->strided;
     }
+    for (size_t i = 0; a.singles && i < MR_COUNT(singles); i++)
+        for (int only = 1; only <= mr_op_n_in(op) + mr_op_n_out(op); only++) {
+            variant v = singles[i];
+            v.only = only;
+            check_variant(t, form, line, &v, &a, got, first);
+        }
     for (int k = 0; k < MR_MAX_OUT; k++)
         free(got[k]), free(first[k]);
     return served;
@@ -538,6 +545,12 @@ void contract_orders(const char *name, const char *text)
 {
     const mr_op *op = op_of(name);
     EXPECT(op && check_case(op, text, (ask){.orders = true}), "refuses %s", text);
+}
+
+void contract_singles(const char *name, const char *text)
+{
+    const mr_op *op = op_of(name);
+    EXPECT(op && check_case(op, text, (ask){.singles = true}), "refuses %s", text);
 }
 
 void contract_fast(const char *name, const char *text, double again)

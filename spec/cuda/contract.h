@@ -20,6 +20,10 @@ void contract_case(const char *name, const char *text);
 // The same in every order, however large.
 void contract_orders(const char *name, const char *text);
 
+/* One more case, also with each argument lying so that no pieces of 16 bytes serve, for each reason
+ * alone. */
+void contract_singles(const char *name, const char *text);
+
 /* A case for which the kernel is fast: requests touch (to 1 %) no sector in vain, all threads
  * together ask for at most (1 + again) times the bytes that the row's cost declares. */
 void contract_fast(const char *name, const char *text, double again);

@@ -23,6 +23,12 @@ int main(void)
     contract_case("cast", "x=[9] f32 -300..300 dtype=u8");
     contract_case("cast", "x=[9] i64 -5000000000..5000000000 dtype=i32");
     contract_case("cast", "x=[9] u8 0..255 dtype=bf16");
+    // what lies so that pieces do not serve, argument by argument
+    contract_singles("copy", "x=[3,4,16] bf16");
+    contract_singles("add", "a=[3,4,16] bf16 b=[3,4,16] bf16");
+    contract_singles("cast", "x=[3,4,16] bf16 dtype=f32");
+    contract_singles("where", "mask=[3,4,16] bool a=[3,4,16] f32 b=[3,4,16] f32");
+    contract_singles("zeros", "dims={3,5} dtype=f32");
     // at the ends of ranges, and no number
     contract_case("cast", "x=[3] f32 nan..nan dtype=i32");
     contract_case("cast", "x=[3] f32 2147483648..2147483648 dtype=i32");

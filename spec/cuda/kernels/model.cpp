@@ -53,6 +53,16 @@ int main(void)
     contract_fast("sum", "x=[512,64] f32 axes={0}", 0.2);
     contract_fast("sum", "x=[8,4096] f32 axes={1}", 0.2);
     contract_too_large("sum", "x=[65536,65537,1] f32 axes={2}");
+    // what lies so that pieces do not serve, argument by argument
+    contract_singles("random_normal", "seed=[1] i64 keys=[2] i64 epoch=[1] i32 dims={8}");
+    contract_singles("flow_mix", "x0=[2,2,3,4,4] f32 noise=[2,2,3,4,4] f32 t=[2] f32 0..1000");
+    contract_singles("flow_loss", "pred=[1,2,1,4,4] bf16 x0=[1,2,1,4,4] f32 noise=[1,2,1,4,4] f32 "
+                                  "weight=[1] f32");
+    contract_singles("flow_loss_grad", "pred=[1,2,1,4,4] bf16 x0=[1,2,1,4,4] f32 "
+                                       "noise=[1,2,1,4,4] f32 weight=[1] f32 dloss=[] f32");
+    contract_singles("adamw", "master=[40] f32 grad=[40] f32 m=[40] f32 v=[40] f32 0..1 "
+                              "ema=[40] f32 w=[40] bf16 hyper=[12] f64 0.2..0.9 sumsq=[1] f64");
+    contract_singles("sum_squares", "x=[40] f32");
     // ids that are no rows add nothing, though the run fails
     contract_fails("embedding", "ids=[4,1] i32 7..7 table=[7,5] f32", MR_E_RANGE);
     contract_fails("embedding_grad", "ids=[4,1] i32 7..7 dy=[4,5] f32 acc=[7,5] f32", MR_E_RANGE);

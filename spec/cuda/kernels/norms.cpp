@@ -47,12 +47,37 @@ int main(void)
     contract_fast("rms_norm_grad", "x=[70,1152] f32 w=[1152] f32 dy=[70,1152] f32 acc=[1152] f32",
                   0.2);
     contract_fast("rotary", "x=[2,2,5,8,64] bf16 cos=[5,32] f32 sin=[5,32] f32", 2.1);
+    // what lies so that pieces do not serve, argument by argument
+    contract_singles("layer_norm", "x=[2,3,64] bf16 w=[64] bf16 b=[64] bf16");
+    contract_singles("layer_norm", "x=[2,3,64] bf16");
+    contract_singles("layer_norm_grad", "x=[2,3,64] bf16 w=[64] bf16 dy=[2,3,64] bf16");
+    contract_singles("layer_norm_grad", "x=[2,3,64] bf16 dy=[2,3,64] bf16");
+    contract_singles("layer_norm_dw", "x=[2,3,64] bf16 dy=[2,3,64] bf16 acc=[64] f32");
+    contract_singles("layer_norm_modulate",
+                     "x=[2,2,3,64] bf16 shift=[2,2,64] bf16 scale=[2,2,64] bf16");
+    contract_singles("layer_norm_modulate_grad",
+                     "x=[2,2,3,64] bf16 scale=[2,2,64] bf16 dy=[2,2,3,64] bf16");
+    contract_singles("gated_residual", "x=[2,2,3,64] bf16 gate=[2,2,64] bf16 a=[2,2,3,64] bf16");
+    contract_singles("gated_residual_grad",
+                     "gate=[2,2,64] bf16 a=[2,2,3,64] bf16 dy=[2,2,3,64] bf16");
+    contract_singles("qk_norm", "x=[2,2,3,2,64] bf16 w=[64] bf16 cos=[3,32] f32 sin=[3,32] f32");
+    contract_singles("qk_norm_grad", "x=[2,2,3,2,64] bf16 w=[64] bf16 cos=[3,32] f32 sin=[3,32] "
+                                     "f32 dy=[2,2,3,2,64] bf16 acc=[64] f32");
+    contract_singles("rotary", "x=[2,2,3,2,64] bf16 cos=[3,32] f32 sin=[3,32] f32");
+    // frames without rows: sums over them are 0
+    contract_case("layer_norm_modulate_grad",
+                  "x=[1,2,0,8] bf16 scale=[1,2,8] bf16 dy=[1,2,0,8] bf16");
+    contract_case("gated_residual_grad", "gate=[1,2,8] bf16 a=[1,2,0,8] bf16 dy=[1,2,0,8] bf16");
     // more frames than a grid holds, sums of more columns than shared memory
     contract_refuses("layer_norm_modulate",
                      "x=[300,300,1,1] f32 shift=[300,300,1] f32 scale=[300,300,1] f32");
     contract_too_large("gated_residual", "x=[300,300,1,1] f32 gate=[300,300,1] f32 "
                                          "a=[300,300,1,1] f32");
     contract_too_large("layer_norm", "x=[65536,65537,1] f32");
+    contract_refuses("rms_norm_grad",
+                     "x=[1,12297] f32 w=[12297] f32 dy=[1,12297] f32 acc=[12297] f32");
+    contract_refuses("layer_norm_modulate_grad",
+                     "x=[1,1,1,6151] f32 scale=[1,1,6151] f32 dy=[1,1,1,6151] f32");
     contract_refuses("layer_norm_dw", "x=[1,12297] f32 dy=[1,12297] f32 acc=[12297] f32");
     return contract_done();
 }

@@ -60,6 +60,14 @@ int main(void)
     contract_case("group_norm_grad",
                   "x=[1,512,128] bf16 w=[128] bf16 b=[128] bf16 stats=[1,32,2] f32 0.5..2 "
                   "dy=[1,512,128] bf16 dw=[128] f32 db=[128] f32 groups=32 silu=1");
+    // what lies so that pieces do not serve, argument by argument
+    contract_singles("group_norm", "x=[2,3,64] bf16 w=[64] bf16 b=[64] bf16 groups=4");
+    contract_singles("group_norm_grad",
+                     "x=[2,3,64] bf16 w=[64] bf16 b=[64] bf16 stats=[2,4,2] f32 0.5..2 "
+                     "dy=[2,3,64] bf16 dw=[64] f32 db=[64] f32 groups=4");
+    contract_singles("conv3d", "x=[1,1,2,3,16] bf16 w=[16,16,1,1,2] bf16 bias=[16] bf16");
+    contract_singles("conv3d_dx", "dy=[1,1,2,2,16] bf16 w=[16,16,1,1,2] bf16 dims={1,2,3}");
+    contract_singles("conv3d_dw", "dy=[1,1,2,2,16] bf16 x=[1,1,2,3,16] bf16 acc=[16,16,1,1,2] f32");
     // a mean that is large beside the deviation
     contract_case("group_norm", "x=[1,700,32] f32 1000..1001 w=[32] f32 b=[32] f32 groups=4 "
                                 "rtol=2e-4");

@@ -9,6 +9,7 @@
 #define OK(call) CHECK_OK(call)
 extern const mr_device_plugin *mr_cudaemu_entry(void);
 extern int mr_cudaemu_ranges(const char *name);
+extern int mr_cudaemu_open(void);
 
 static const char *last_text(void)
 {
@@ -71,6 +72,8 @@ static mr_graph *two_steps(void)
     return g;
 }
 
+static int fail_at; /* an allocation of the host, from the opening on; 0: none */
+
 /* Runs the graph until something fails; returns what failed. */
 static mr_status run_until_lost(const char *setting, int runs)
 {
@@ -82,8 +85,10 @@ static mr_status run_until_lost(const char *setting, int runs)
     int64_t n = 64;
     mr_view in = {x, mr_desc_dense(MR_F32, 1, &n)}, out = {z, in.desc};
     mr_graph *g = two_steps();
-    OK(open_with(setting, 0, &dev));
-    mr_status st = mr_exec_new(dev, NULL, &o, &e);
+    mr_alloc_fail_at(fail_at);
+    mr_status st = open_with(setting, 0, &dev);
+    if (st == MR_OK)
+        st = mr_exec_new(dev, NULL, &o, &e);
     if (st == MR_OK)
         st = mr_exec_compile(e, g, &p);
     for (int i = 0; i < runs && st == MR_OK; i++) {
@@ -93,12 +98,14 @@ static mr_status run_until_lost(const char *setting, int runs)
         if (st == MR_OK)
             st = mr_program_get(p, "z", &out);
     }
+    mr_alloc_fail_at(0);
     // everything is given back, whatever happened
     mr_error *first = st == MR_OK ? NULL : mr_error_copy(mr_error_last());
     mr_program_free(p);
     mr_exec_free(e);
     mr_device_close(dev);
     mr_graph_free(g);
+    CHECK_INT(mr_cudaemu_open(), 0);
     if (first)
         mr_error_adopt(first);
     mr_error_free(first);
@@ -124,6 +131,21 @@ static void lost_at_each_work(void)
     }
     CHECK(served > 0);
     CHECK(lost > 10);
+}
+
+// an allocation of the host that fails, whichever it is
+static void short_of_memory(void)
+{
+    int failed = 0;
+    mr_status st = MR_E_MEMORY;
+    for (int n = 1; n < 1000 && st != MR_OK; n++) {
+        fail_at = n;
+        st = run_until_lost("", 3);
+        fail_at = 0;
+        CHECK(st == MR_OK || st == MR_E_MEMORY);
+        failed += st != MR_OK;
+    }
+    CHECK(failed > 20 && failed < 999);
 }
 
 static void sync_names_the_step(const char *sync, int expected)
@@ -263,6 +285,7 @@ int main(void)
     refuses("", 3, MR_E_USAGE, "device=cudaemu:3: invalid device ordinal");
     CHECK_INT(run_until_lost("", 4), MR_OK);
     lost_at_each_work();
+    short_of_memory();
     sync_names_the_step("1", 2);
     sync_names_the_step("0", 0);
     sync_names_the_step("", 0);
