@@ -11,15 +11,20 @@ typedef struct note {
     size_t bytes;
 } note;
 
+static uint64_t round_up(uint64_t n, uint64_t align)
+{
+    return (n + align - 1) / align * align;
+}
+
 // the linker's note among the notes of one segment
 static note find_in(const unsigned char *p, size_t left, size_t align)
 {
     while (left >= sizeof(ElfW(Nhdr))) {
         ElfW(Nhdr) head;
         memcpy(&head, p, sizeof head);
-        // a name, then a text, each padded; damaged lengths end the search
-        const uint64_t at = sizeof head + (((uint64_t)head.n_namesz + align - 1) & ~(align - 1));
-        const uint64_t end = at + (((uint64_t)head.n_descsz + align - 1) & ~(align - 1));
+        // a name, then a text, each up to a multiple of `align`; damaged lengths end the search
+        const uint64_t at = round_up(sizeof head + (uint64_t)head.n_namesz, align);
+        const uint64_t end = round_up(at + head.n_descsz, align);
         if (at + head.n_descsz > left)
             break;
         if (head.n_type == NT_GNU_BUILD_ID && head.n_namesz == sizeof ELF_NOTE_GNU &&

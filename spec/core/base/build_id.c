@@ -4,6 +4,8 @@
 #include "base/build_id.h"
 #include "check.h"
 
+#include <elf.h>
+#include <link.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -48,6 +50,22 @@ static char *find_note(char *bytes, size_t n)
     return NULL;
 }
 
+// the segment that begins with the note: some linkers align all notes to 8 bytes
+static void align_segment(char *bytes, const char *note, int align)
+{
+    ElfW(Ehdr) file;
+    memcpy(&file, bytes, sizeof file);
+    for (int i = 0; i < file.e_phnum; i++) {
+        char *at = bytes + file.e_phoff + (size_t)i * sizeof(ElfW(Phdr));
+        ElfW(Phdr) segment;
+        memcpy(&segment, at, sizeof segment);
+        if (segment.p_type != PT_NOTE || bytes + segment.p_offset != note)
+            continue;
+        segment.p_align = (ElfW(Xword))align;
+        memcpy(at, &segment, sizeof segment);
+    }
+}
+
 int main(int argc, char **argv)
 {
     char *bytes, here[33], there[33], whole[33];
@@ -70,6 +88,10 @@ int main(int argc, char **argv)
         // what a strip drops does not count
         of_copy(bytes, n - 1, there);
         CHECK_STR(there, here);
+        align_segment(bytes, note, 8);
+        of_copy(bytes, n, there);
+        CHECK_STR(there, here);
+        align_segment(bytes, note, 4);
         note[16]++;
         of_copy(bytes, n, there);
         CHECK(strcmp(there, here) != 0);
