@@ -170,7 +170,7 @@ MR_API mr_status mr_device_memory(mr_device *dev, size_t *free_bytes, size_t *to
 /* The compute dtype to use when a recipe wishes `wish`: bf16 only where its products are fast, else
  * f32, which is said once per process by mr_log. */
 MR_API mr_dtype mr_device_compute(const mr_device *dev, mr_dtype wish);
-/* The rates for compute in f32 or bf16, measured at the first call (some 20 ms). */
+/* The rates for compute in f32 or bf16, measured at the first call (some 30 ms). */
 MR_API mr_status mr_device_rates(mr_device *dev, mr_dtype compute, mr_rates *out);
 
 /* ---- regions ---- */
