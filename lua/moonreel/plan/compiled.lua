@@ -105,7 +105,7 @@ function Compiled:of(settings)
     facts = device.facts, rates = device.rates })
   local models = { key = key, pipe = pipe, exec = exec, dtype = dtype, job = job,
     encoders = encoders.new(pipe, { facts = device.facts, rates = device.rates,
-      memory_bytes = m.memory_bytes,
+      memory_bytes = m.memory_bytes, read_rate = m.host and m.host.read,
       seconds = function(prog) return work.parts(m, prog:times(), dtype).forward end,
       video = settings.cached or settings.load_video_features,
       captions = settings.cached or settings.load_text_features }) }
@@ -198,7 +198,7 @@ function Compiled:step(settings, models, bucket)
   if models.job == "extract" then
     local parts = { forward = 0, recompute = 0, backward = 0 }
     local step = { memory = NONE, live = {}, useful = 0, profile = {}, parts = parts, ops = {} }
-    parts.encode, step.encoding = models.encoders:batch(bucket)
+    parts.encode, step.encoding, parts.read = models.encoders:batch(bucket)
     return step
   end
   local shape, config = feed.new(settings, models.pipe):shape(bucket), program.config(settings)
@@ -217,7 +217,7 @@ function Compiled:step(settings, models, bucket)
     -- a batch is encoded once and held at every time
     step.parts.forward = step.parts.forward * (settings.num_eval_timesteps or TIMES)
   end
-  step.parts.encode, step.encoding = models.encoders:batch(bucket)
+  step.parts.encode, step.encoding, step.parts.read = models.encoders:batch(bucket)
   prog:close()
   graph:close()
   self.steps[key] = step
@@ -260,7 +260,7 @@ function Compiled:rank_step(settings, models, mesh, bucket)
     story = graph:story(), sent = seq and shares.sent(rows, seq) or 0 }
   step.windows, step.buckets = rank:shared(live)
   step.parts, step.ops = work.parts(self.machine, shares.computed(rows), models.dtype)
-  step.parts.encode, step.encoding = models.encoders:batch(bucket)
+  step.parts.encode, step.encoding, step.parts.read = models.encoders:batch(bucket)
   if not seq then
     step.useful = work.useful(rows)
   end

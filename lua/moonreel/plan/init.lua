@@ -234,7 +234,8 @@ end
 -- parts of a micro-step
 local function micro_of(mesh, models, parts, exchange)
   local share, s = mesh.sequence, {}
-  s.encode = parts.encode / share
+  -- ranks that share a batch encode a part of it each, and read all that encodes it
+  s.encode = parts.encode / share + parts.read
   for _, part in ipairs { "forward", "recompute", "backward" } do
     s[part] = parts[part] / (models.job and share or 1)
   end

@@ -50,6 +50,8 @@ machine.fields = {
   { "network.card", "bytes per second of one card, one way", ranks = true },
   { "network.step_s", "seconds that one step between nodes takes", ranks = true },
   { "host.pcie", "bytes per second between a GPU and pinned host memory", ranks = true },
+  { "host.read", "bytes per second at which a rank reads weights out of files that the host's "
+    .. "memory holds", optional = true, ranks = true },
   { "host.disk", "bytes per second that a node writes to the store", value = 2e9, ranks = true },
   { "decode_rate", "source pixels per second that one core of the host decodes and scales",
     value = machine.DECODE_RATE },

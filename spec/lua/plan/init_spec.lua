@@ -183,6 +183,27 @@ describe("a plan", function()
     end
   end)
 
+  it("counts what a streaming text encoder reads, by each rank that shares a batch", function()
+    local m = setmetatable({ host = setmetatable({ read = 2e9 },
+      { __index = machine.open("H100").host }) }, { __index = machine.open "H100" })
+    local function encode(ranks, residency)
+      local cache <close> = compiled.new(m)
+      local p = plan.of(settings.bake("opensora-1.2/stage1", { "model.depth=1",
+        "bucket_config=recipe.replace{['144p'] = {[1] = {1.0, 2}}}", "plugin_config.sp_size="
+        .. ranks, "text_encoder.residency=" .. residency }),
+        { mesh = mesh.new(m, ranks), compiled = cache })
+      local bytes = 0
+      for _, models in pairs(cache.models) do
+        bytes = models.encoders.text.weight_bytes
+      end
+      return p.slowest.seconds.encode, bytes / 2e9
+    end
+    for ranks = 1, 2 do
+      local seconds, read_s = encode(ranks, "stream")
+      assert.is_true(math.abs(seconds / (encode(ranks, "all") + read_s) - 1) < 1e-3)
+    end
+  end)
+
   it("tells which fields a run of it would refuse", function()
     local function notes(...) return table.concat(there(bake(...), "H100").notes, "\n") end
     assert.matches("a run refuses what nothing reads yet: wandb; try: leave them out",

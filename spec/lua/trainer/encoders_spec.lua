@@ -63,12 +63,18 @@ describe("encoders", function()
     local whole, all, flop
     with_encoders(function(e)
       whole, all, flop = e.weights, e.text.weight_bytes, text_flop(e, 4)
+      assert.equal(0, select(3, e:batch { frames = 1, height = 144, width = 256, batch = 1 }))
     end)
     with_encoders(function(e)
       assert.is_true(math.abs(text_flop(e, 4) / flop - 1) < 1e-3)
       -- 24 blocks are alike; besides them there are only the biases and a norm
       assert.is_true(math.abs((whole - e.weights) / (all * 23 / 24) - 1) < 1e-3)
-      assert.matches("reads %d[%d.]* GB of blocks for every batch", e.notes[2])
+      assert.matches("reads %d[%d.]* GB of blocks for every batch, at 0.7 GB/s", e.notes[2])
+      -- for every batch, whatever is in it
+      for n = 1, 2 do
+        assert.equal(e.text.weight_bytes / encoders.READ_RATE, select(3, e:batch {
+          frames = 1, height = 144, width = 256, batch = n }))
+      end
     end, "text_encoder.residency=stream")
   end)
 
