@@ -1,6 +1,7 @@
 --- What each bucket of a run takes, said before its first step.
 -- @module moonreel.trainer.predict
 local E = require "moonreel.core.exec"
+local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local blame = require "moonreel.settings.blame"
 local encoders = require "moonreel.trainer.encoders"
@@ -16,6 +17,29 @@ local predict = {}
 -- that a run which does not fit ends there. The others' are when their first batch comes: shapes of
 -- later do not hold up the beginning.
 predict.ahead = 8
+
+-- elements of the sum by which it is measured how fast ranks tell each other, and how often
+local TALK_ELEMENTS, TALKS = 1 << 18, 3
+
+-- Seconds in which a rank sends a byte, by sums of all ranks of this moment; the slowest rank
+-- counts. GPUs are not asked: what they tell each other runs beside what they compute.
+local function talk_of(r)
+  local world, size = r.team.world, r.team.size
+  if not r.ranks or r.facts.device ~= "cpu" then
+    return 0
+  end
+  local x, least = T.new("f32", {TALK_ELEMENTS}), math.huge
+  for i = 0, TALKS do
+    world:barrier()
+    local from = base.now_s()
+    world:all_reduce(x)
+    -- the first one finds its memory
+    least = i > 0 and math.min(least, base.now_s() - from) or least
+  end
+  x:close()
+  local slowest = world:all_reduce(T.from({1}, {least}, "f64"), "max"):item()
+  return slowest / (2 * (size - 1) / size * 4 * TALK_ELEMENTS)
+end
 
 -- micro-steps of the busiest rank in a step
 local function rounds_of(r) return -(-r.micros // r.mesh.data) end
@@ -39,6 +63,11 @@ local function compiled(r, shape, bucket)
     batch > 0 and "that batch, " or "")
 end
 
+-- bytes that a rank holds and sends of the state that ranks share
+local function shares_of(r)
+  return r.ranks:bytes(r.exec:regions(), r.programs.story or "", rounds_of(r))
+end
+
 -- say what a bucket takes; returns a row for the journal
 local function predict_bucket(r, bucket)
   local row = {bucket = ("%s %dx%dx%d"):format(bucket.resolution, bucket.frames,
@@ -54,7 +83,8 @@ local function predict_bucket(r, bucket)
   row.seconds = plan.seconds + row.encode_s
   -- the memory of a GPU is not that of the process
   row.resident_bytes = r.facts.device == "cpu" and r.apart_bytes + row.peak_bytes or nil
-  local step_s = rounds_of(r) * row.seconds + r.update_s
+  r.talk_s = r.ranks and r.talk * shares_of(r).sent or 0
+  local step_s = rounds_of(r) * row.seconds + r.update_s + r.talk_s
   r.truth:expect(row.key, row.bucket, step_s, row.resident_bytes)
   r.progress:say(("bucket %s: batch %d, %d samples, peak %s, about %.1f ms a step"):format(
     row.bucket, row.batch, row.samples, progress.bytes(row.peak_bytes), step_s * 1000))
@@ -109,13 +139,17 @@ end
 
 -- say what a rank holds and sends of the state that ranks share; returns it for the journal
 local function tell_shares(r)
-  local bytes, say = r.ranks:bytes(r.exec:regions(), r.programs.story or "", rounds_of(r)),
-    progress.bytes
+  local bytes, say = shares_of(r), progress.bytes
   r.progress:say(("ZeRO %d: a rank keeps %s of the state%s%s; it sends %s a step, in %d buckets")
     :format(r.ranks.stage, say(bytes.state),
     bytes.buckets > 0 and (", %s of gradients for a while"):format(say(bytes.buckets)) or "",
     bytes.windows > 0 and (", %s of weights"):format(say(bytes.windows)) or "", say(bytes.sent),
     #r.ranks.buckets))
+  if r.talk_s > 0 then
+    r.progress:say(("what it sends takes %.1f ms of a step by sums of this moment%s"):format(
+      r.talk_s * 1000, r.mesh.sequence and "; what ranks tell each other for shared tokens is not "
+      .. "counted" or ""))
+  end
   bytes.stage = r.ranks.stage
   return bytes
 end
@@ -138,7 +172,7 @@ function predict.run(r)
     config = program.config(s, r.reduced and r.ranks or nil, r.mesh.sequence)})
   r.bucket_of, r.unseen = {}, {}
   r.truth, r.update_s = truth.new(), r.update.prog:plan().seconds
-  r.apart_bytes, r.encoders = apart_bytes(r), plan_encoders(r)
+  r.apart_bytes, r.encoders, r.talk = apart_bytes(r), plan_encoders(r), talk_of(r)
   local largest = largest_of(r.plan.buckets)
   for i, bucket in ipairs(r.plan.buckets) do
     r.bucket_of[program.key(r.feed:shape(bucket))], r.unseen[bucket] = bucket, true
@@ -164,6 +198,7 @@ function predict.run(r)
   r.journal:append{kind = "start", step = r.step, updates = r.updates, run = r.lock:id(),
     branch = r.lock:fence(), parent = r.parent, ranks = r.team.size,
     settings = r.settings.hash, machine = r.machine, buckets = rows, update_s = r.update_s,
+    talk_s = r.talk_s,
     rounds = rounds_of(r), shares = shares, began_bytes = r.began_bytes, wall = base.wall_s()}
 end
 

@@ -112,7 +112,7 @@ function truth.of_run(dir)
   end
   for entry in run.entries(dir) do
     if entry.kind == "start" then
-      update_s, rounds = entry.update_s or 0, entry.rounds or 1
+      update_s, rounds = (entry.update_s or 0) + (entry.talk_s or 0), entry.rounds or 1
       facts.began, facts.ranks = entry.began_bytes, entry.ranks
       facts.threads = entry.machine and entry.machine.threads
       facts.device = entry.machine and entry.machine.libraries

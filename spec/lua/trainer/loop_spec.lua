@@ -141,7 +141,7 @@ describe("trainer.loop", function()
     local encoders = require "moonreel.trainer.encoders"
     local new = encoders.new
     function encoders.new()
-      return { weights = 1e12, batch = function(_, b) return 100 * b.batch, 2e12 end,
+      return { weights = 1e12, batch = function(_, b) return 100 * b.batch, 2e12, 0 end,
         close = function() end }
     end
     local ok, code, lines, dir = train(bake("steps=1", "name=encoders", "ckpt_every=0"))

@@ -70,7 +70,7 @@ describe("the truth", function()
   it("counts steps in which every rank had as many batches, all of one bucket", function()
     local dir = folder.new()
     local journal <close> = run.journal(dir.path)
-    journal:append { kind = "start", update_s = 0.5, rounds = 3, ranks = 2,
+    journal:append { kind = "start", update_s = 0.25, talk_s = 0.25, rounds = 3, ranks = 2,
       machine = { threads = 1 }, buckets = { { key = "a", bucket = "A", seconds = 1 } } }
     for _ = 1, 5 do
       for _, even in ipairs { true, false } do

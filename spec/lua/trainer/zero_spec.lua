@@ -163,11 +163,19 @@ end
 
 describe("a run by ranks", function()
   it("is planned as what it was, beside what its steps took", function()
-    train(2, 0, { told = { "plugin_config.zero_stage=2", "steps=6" } })
+    local said = train(2, 0, { told = { "plugin_config.zero_stage=2", "steps=6" } })
     local dir, even = demo_data.run_dir(out, "told"), 0
+    local start
     for entry in run.entries(dir) do
-      even = even + (entry.even and 1 or 0)
+      even, start = even + (entry.even and 1 or 0), entry.kind == "start" and entry or start
     end
+    -- what ranks tell each other is a part of what is said, by a rate of this moment
+    assert.is_true(start.talk_s > 0 and start.talk_s < 1)
+    local first = start.buckets[1]
+    local ms = tonumber(said:match("bucket " .. first.bucket
+      .. ": [^\n]*about ([%d.]+) ms a step"))
+    assert.is_true(math.abs(ms / 1e3 - start.rounds * first.seconds - start.update_s - start.talk_s)
+      < 1e-4, said)
     local p = require("moonreel.core.json").decode(demo_data.moonreel("plan", dir, "--json"))
     assert.same({ 2, 2, "this machine" }, { p.ranks, p.zero, p.machine })
     local counted = 0
