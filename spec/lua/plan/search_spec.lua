@@ -160,4 +160,28 @@ describe("the mesh", function()
     assert.matches(("sp_size = %d, reduce_bucket_size_in_m = %d },\n$"):format(best.sequence,
       best.bucket_size), solve.mesh_text(best))
   end)
+
+  it("is found where it fits in ZeRO 3 alone, and told as it is planned", function()
+    local of = mesh.new(quick(1e9), 8)
+    local other <close> = compiled.new(of.machine)
+    -- the least that any way takes in each stage
+    local least = {}
+    for _, values in pairs(RECOMPUTED) do
+      for sequence = 1, 2 do
+        for zero = 0, 3 do
+          local _, total = planned(wide(values), of:with { zero = zero, sequence = sequence },
+            other)
+          least[zero] = math.min(least[zero] or math.huge, total)
+        end
+      end
+    end
+    assert.is_true(least[3] < math.min(least[0], least[1], least[2]))
+    local first = search.mesh({ mesh = mesh.new(quick(least[3]), 8), compiled = other }, wide)[1]
+    assert.same({ true, 3 }, { first.fits, first.zero })
+    local values = table.move(first.values, 1, #first.values, 1, {})
+    values[#values + 1] = first.bucket_size
+      and ("plugin_config.reduce_bucket_size_in_m=%d"):format(first.bucket_size)
+    assert.same({ first.rate, first.memory }, { planned(wide(values), of:with { zero = 3,
+      sequence = first.sequence }, other) })
+  end)
 end)
