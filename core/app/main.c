@@ -4,6 +4,7 @@
 #include "moonreel/life.h"
 
 #include <fcntl.h>
+#include <langinfo.h>
 #include <lualib.h>
 #include <locale.h>
 #include <signal.h>
@@ -166,11 +167,20 @@ static int end_output(int code)
     return code ? code : 8;
 }
 
+/* Characters are those of the terminal, for lines at the prompt; letters are the same everywhere.
+ * In a Turkish locale the small letter of I is no i: captions and names would become others. */
+static void take_characters(void)
+{
+    setlocale(LC_CTYPE, "");
+    if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0 || !setlocale(LC_CTYPE, "C.UTF-8"))
+        setlocale(LC_CTYPE, "C");
+}
+
 int main(int argc, char **argv)
 {
     hold_streams();
     signal(SIGXFSZ, SIG_IGN); // a file that may not grow is told by write
-    setlocale(LC_CTYPE, "");
+    take_characters();
     // the cheapest questions need no Lua
     if (argc == 2 && strcmp(argv[1], "--version") == 0) {
         printf("moonreel %s\n", MR_VERSION);

@@ -1,4 +1,7 @@
 --- What the program loads when it starts, and what it answers without Lua.
+local base = require "moonreel.core.base"
+local folder = require "spec.support.folder"
+
 local function output(command)
   local pipe = assert(io.popen(command .. " 2>&1"))
   local text = pipe:read "a"
@@ -30,6 +33,26 @@ describe("the program", function()
       .. [[' -e 'require("moonreel.core.base").raise("MR_E_DATA", "no clips")']])
     assert.matches("no clips", text)
     assert.are.equal(4, code)
+  end)
+
+  it("has the same small and capital letters everywhere", function()
+    local dir = folder.new()
+    -- what a Turkish one is made of may not be installed
+    output(("localedef -i tr_TR -f UTF-8 '%s/tr_TR.UTF-8'"):format(dir.path))
+    local there = base.exists(dir.path .. "/tr_TR.UTF-8/LC_CTYPE")
+    local code = [[print(("TITLE \195\135"):lower(), ("title"):upper(), ("i"):find "%a")]]
+    local said = {}
+    for i, locale in ipairs { "tr_TR.UTF-8", "C", "C.UTF-8", "none.UTF-8" } do
+      said[i] = output(("LOCPATH='%s' LC_ALL=%s '%s' -e '%s'"):format(dir.path, locale, program,
+        code))
+    end
+    dir:remove()
+    if not there then
+      return pending("no sources of locales")
+    end
+    for _, one in ipairs(said) do
+      assert.equal("title \195\135\tTITLE\t1\t1\n", one)
+    end
   end)
 
   it("fails when what it printed could not be written", function()
