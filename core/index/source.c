@@ -404,8 +404,8 @@ mr_status index_source_read(index_source *s, const char *input, const mr_ingest_
 {
     struct stat about;
     if (stat(input, &about))
-        return mr_fail(MR_E_DATA, "%s: %s; expected a folder, a .csv or a .jsonl file", input,
-                       strerror(errno));
+        return mr_fail(MR_E_DATA, "%s: %s; expected a folder, .csv, .tsv, .jsonl or .parquet file",
+                       input, strerror(errno));
     bool folder = S_ISDIR(about.st_mode);
     if (o->columns)
         MR_TRY(index_scores_check(o->columns));

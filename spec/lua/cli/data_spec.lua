@@ -99,7 +99,7 @@ describe("moonreel data ingest", function()
       ["ingest @/hollow -o @/x.mrx"] = "no samples in it",
       ["ingest @/list.csv -o @/x.mrx"] = "no column 'path'; columns found: file, text",
       ["ingest @/bad.csv -o @/x.mrx"] = "none of 1 rows can be read",
-      ["ingest @/absent -o @/x.mrx"] = "No such file",
+      ["ingest @/absent -o @/x.mrx"] = "No such file.*; expected a folder, .csv, .tsv,",
     } do
       local code, text = run(args)
       assert.equal(4, code)
