@@ -118,6 +118,11 @@ int main(void)
     contract_case("attention_grad",
                   "q=[1,1,66,2,128] bf16 k=[1,1,258,2,128] bf16 v=[1,1,258,2,128] bf16 len=[1] i32 "
                   "257..257 o=[1,1,66,2,128] bf16 lse=[1,1,2,66] f32 4..5 do=[1,1,66,2,128] bf16");
+    // heads without keys, or with one, in front of each other in a slot
+    contract_sm90a("attention_grad",
+                   "q=[5,1,130,1,24] bf16 k=[5,1,130,1,24] bf16 v=[5,1,130,1,24] bf16 len=[5] i32 "
+                   "0..1 o=[5,1,130,1,24] bf16 lse=[5,1,1,130] f32 4..5 do=[5,1,130,1,24] bf16",
+                   0);
     // five products, and no sixth
     contract_sm90a("attention_grad",
                    "q=[1,1,128,1,64] bf16 k=[1,1,256,1,64] bf16 v=[1,1,256,1,64] bf16 "
