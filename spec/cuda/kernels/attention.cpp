@@ -50,6 +50,18 @@ int main(void)
     contract_case("attention_grad",
                   "q=[1,3,15,1,64] bf16 k=[1,3,15,1,64] bf16 v=[1,3,15,1,64] bf16 o=[1,3,15,1,64] "
                   "bf16 lse=[1,3,1,15] f32 2..3 do=[1,3,15,1,64] bf16 dlse=[1,3,1,15] f32 frame=1");
+    // biases with other numbers of keys than of queries, in tiles and by a warp a sequence
+    contract_case("attention", "q=[1,1,40,2,72] bf16 k=[1,1,70,2,72] bf16 v=[1,1,70,2,72] bf16 "
+                               "bias=[2,40,70] f32 -2..2");
+    contract_case("attention", "q=[1,1,5,2,64] bf16 k=[1,1,13,2,64] bf16 v=[1,1,13,2,64] bf16 "
+                               "bias=[2,5,13] bf16 -2..2");
+    contract_case("attention_grad",
+                  "q=[1,1,40,2,64] bf16 k=[1,1,70,2,64] bf16 v=[1,1,70,2,64] bf16 o=[1,1,40,2,64] "
+                  "bf16 lse=[1,1,2,40] f32 4..5 do=[1,1,40,2,64] bf16 bias=[2,40,70] bf16 -2..2 "
+                  "acc=[2,40,70] f32");
+    contract_case("attention_grad",
+                  "q=[1,1,13,2,64] bf16 k=[1,1,5,2,64] bf16 v=[1,1,5,2,64] bf16 o=[1,1,13,2,64] "
+                  "bf16 lse=[1,1,2,13] f32 2..3 do=[1,1,13,2,64] bf16 bias=[2,13,5] f32 -2..2");
     // biases, frames that end inside a tile, text before an image, values wider than keys
     contract_case("attention", "q=[1,2,70,2,64] bf16 k=[1,2,70,2,64] bf16 v=[1,2,70,2,64] bf16 "
                                "bias=[2,70,70] f32 -2..2 frame=9");
@@ -150,6 +162,10 @@ int main(void)
                   "q=[1,1,70,6,128] bf16 k=[1,1,256,6,128] bf16 v=[1,1,256,6,128] bf16 "
                   "len=[1] i32 256..256 o=[1,1,70,6,128] bf16 lse=[1,1,6,70] f32 4..5 "
                   "do=[1,1,70,6,128] bf16");
+    // rows of which no four make 16 bytes stand before the slices of dq
+    contract_case("attention_grad",
+                  "q=[7,1,67,1,24] bf16 k=[7,1,130,1,24] bf16 v=[7,1,130,1,24] bf16 "
+                  "o=[7,1,67,1,24] bf16 lse=[7,1,1,67] f32 4..5 do=[7,1,67,1,24] bf16");
     // in the plain form: heads that are no pieces, and more columns than a chunk
     contract_case("attention", "q=[1,1,3,1,12] bf16 k=[1,1,3,1,12] bf16 v=[1,1,3,1,12] bf16");
     contract_case("attention", "q=[1,1,3,1,264] bf16 k=[1,1,3,1,264] bf16 v=[1,1,3,1,264] bf16");
