@@ -1,7 +1,6 @@
 /* cuda/gemm: products by rows as problems by columns. With D = C^T the library's first operand is
  * B, its second A, and the bias of a column of C is that of a row of D. Licence: Apache-2.0 */
 #include "cuda/gemm/product.h"
-#include "cuda/rt/driver.h"
 #include <pthread.h>
 #include <string.h>
 
@@ -58,13 +57,24 @@ size_t mr_cuda_product_workspace(const mr_product_spec *spec)
 }
 
 // the largest power of two, at most 16, that divides all addresses and steps
-static int64_t alignment(const mr_cuda_product *p, const void *a, const void *b, const void *d)
+static int64_t alignment(const mr_cuda_product *p, const void *a, const void *b, const void *bias,
+                         const void *aux, const void *d)
 {
     int64_t in = (int64_t)mr_dtype_bytes(p->in), out = (int64_t)mr_dtype_bytes(p->out);
     int64_t all = 16 | (int64_t)(uintptr_t)a | (int64_t)(uintptr_t)b | (int64_t)(uintptr_t)d |
-                  p->lda * in | p->ldb * in | p->ldd * out | p->step_a * in | p->step_b * in |
-                  p->step_d * out;
+                  (int64_t)(uintptr_t)bias | (int64_t)(uintptr_t)aux | p->lda * in | p->ldb * in |
+                  p->ldd * out | p->ldaux * out | p->step_a * in | p->step_b * in | p->step_d * out;
     return all & -all;
+}
+
+/* The library's tanh is good to five digits, too few for f32. It asks for rows of aux that are
+ * multiples of 8 elements, and what it takes off the grid of 16 bytes is not told. */
+static bool ends(const mr_cuda_product *p, const mr_product_ending *ending)
+{
+    bool single = p->batch == 1 && p->in == MR_BF16 && p->out == MR_BF16;
+    if (!ending->aux)
+        return single;
+    return single && (uintptr_t)ending->aux % 16 == 0 && p->ldaux % 8 == 0 && p->ldaux >= p->m;
 }
 
 // ---- plans, by problem, for the life of the process ----
@@ -103,13 +113,22 @@ static mr_status plan_of(const mr_cuda_product *p, size_t most, const Kept **out
     return MR_OK;
 }
 
-mr_status mr_cuda_product_run(const mr_product_spec *spec, const void *a, const void *b,
-                              const void *bias, void *c, void *workspace, void *stream)
+mr_status mr_cuda_product_run(const mr_product_spec *spec, const mr_product_ending *ending,
+                              const void *a, const void *b, const void *bias, void *c,
+                              void *workspace, void *stream)
 {
     mr_cuda_product p;
     const Kept *k = NULL;
+    void *aux = ending ? ending->aux : NULL;
     if (!problem_of(spec, &p))
         return mr_fail(MR_E_UNSUPPORTED, "an operand of a product has no dense dimension");
+    if (ending) {
+        p.ending = ending->kind;
+        p.ldaux = aux ? ending->aux_row : 0;
+        if (p.k == 0 || !ends(&p, ending))
+            return mr_fail(MR_E_UNSUPPORTED, "a product in %s does not end so, aux in rows of %lld",
+                           mr_dtype_name(p.out), (long long)p.ldaux);
+    }
     if (p.m * p.n * p.batch == 0 || (p.k == 0 && p.accumulate))
         return MR_OK;
     if (p.k == 0 && (p.bias || p.ldd != p.m))
@@ -119,13 +138,13 @@ mr_status mr_cuda_product_run(const mr_product_spec *spec, const void *a, const 
         int error = mr_cuda.fill(c, 0, bytes, stream);
         return error ? mr_fail(MR_E_NODE, "zeros: %s", mr_cuda.text(error)) : MR_OK;
     }
-    p.align = alignment(&p, a, b, c);
+    p.align = alignment(&p, a, b, bias, aux, c);
     size_t most = mr_cuda_product_workspace(spec);
     pthread_mutex_lock(&keeping);
     mr_status st = plan_of(&p, most, &k);
     pthread_mutex_unlock(&keeping);
     if (st != MR_OK)
         return st;
-    int error = mr_cuda.product_run(k->plan, b, a, bias, c, workspace, k->bytes, stream);
+    int error = mr_cuda.product_run(k->plan, b, a, bias, aux, c, workspace, k->bytes, stream);
     return error ? mr_fail(MR_E_NODE, "a product: %s", mr_cuda.text(error)) : MR_OK;
 }

@@ -6,14 +6,25 @@
 #define MOONREEL_CUDA_GEMM_PRODUCT_H
 
 #include "cpu/product.h"
+#include "cuda/rt/driver.h"
+
+/* What becomes of the sums of C before they are stored. */
+typedef struct mr_product_ending {
+    mr_cuda_ending kind;
+    void *aux;       /* [m, n] bf16, rows dense; NULL for those that have none */
+    int64_t aux_row; /* elements */
+} mr_product_ending;
 
 /* Does each operand have a dense dimension? If not, the caller makes it dense. */
 bool mr_cuda_product_fits(const mr_product_spec *spec);
 /* Bytes that a run may take, from shapes alone. */
 size_t mr_cuda_product_workspace(const mr_product_spec *spec);
-/* Enqueue. Pointers of the device; bias NULL where spec has none. The plan is made at the first run
- * of a shape and kept for good. Errors: MR_E_UNSUPPORTED where no algorithm serves. */
-mr_status mr_cuda_product_run(const mr_product_spec *spec, const void *a, const void *b,
-                              const void *bias, void *c, void *workspace, void *stream);
+/* Enqueue. Pointers of the device; bias NULL where spec has none; ending NULL: the sums as they
+ * are. The plan is made at the first run of a shape and kept for good. Errors: MR_E_UNSUPPORTED
+ * where no algorithm serves, and for an ending of other products than single ones in bf16, or whose
+ * aux has addresses or rows that are no multiples of 16 bytes. */
+mr_status mr_cuda_product_run(const mr_product_spec *spec, const mr_product_ending *ending,
+                              const void *a, const void *b, const void *bias, void *c,
+                              void *workspace, void *stream);
 
 #endif

@@ -110,7 +110,7 @@ MR_CUDA_KERNEL(matmul, workspace)
         if (p.copied[i])
             MR_TRY(copy_view(&p.in[i], &call->in[i], stream));
     for (int64_t i = 0; i < p.loops; i++)
-        MR_TRY(mr_cuda_product_run(&p.spec, matrix(&p.in[0], i), matrix(&p.in[1], i), NULL,
+        MR_TRY(mr_cuda_product_run(&p.spec, NULL, matrix(&p.in[0], i), matrix(&p.in[1], i), NULL,
                                    matrix(&call->out[0], i), (char *)call->workspace + p.bytes,
                                    stream));
     return MR_OK;

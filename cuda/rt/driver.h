@@ -40,14 +40,25 @@ typedef struct mr_cuda_facts {
     int devices;
 } mr_cuda_facts;
 
-/* D = op(A) op(B), plus D with `accumulate`, plus `bias` to each column; matrices by columns, as
- * BLAS has them: op(A) [m, k], op(B) [k, n], D [m, n]. Steps in elements. */
+/* What becomes of sums before they are stored: nothing; gelu_tanh of them; the same, and `aux` is
+ * what it was taken of; their product with the slope of gelu_tanh at `aux`. */
+typedef enum mr_cuda_ending {
+    MR_CUDA_SUMS,
+    MR_CUDA_GELU,
+    MR_CUDA_GELU_KEEP,
+    MR_CUDA_GELU_SLOPE
+} mr_cuda_ending;
+
+/* D = op(A) op(B), plus D with `accumulate`, plus `bias` to each column, and its ending; matrices
+ * by columns, as BLAS has them: op(A) [m, k], op(B) [k, n], D [m, n]. Steps in elements. */
 typedef struct mr_cuda_product {
     bool ta, tb, accumulate, bias; /* bias [m], dtype of D */
     int64_t m, n, k, lda, ldb, ldd;
     int64_t batch, step_a, step_b, step_d;
     mr_dtype in, out;
     int64_t align; /* bytes, at most 16, that addresses and steps are multiples of */
+    mr_cuda_ending ending;
+    int64_t ldaux; /* aux [m, n], dtype of D: a multiple of 8, at least m; 0: none */
 } mr_cuda_product;
 
 /* bf16 in device memory as the copy engine of sm_90 sees them, dimension 0 innermost and dense: a
@@ -98,8 +109,8 @@ typedef struct mr_cuda_driver {
     /* workspace: at most *bytes when called, what a run takes afterwards. The same shapes give the
      * same algorithm, and no algorithm adds in an order that may change. */
     int (*product_new)(const mr_cuda_product *p, size_t *bytes, void **plan);
-    int (*product_run)(void *plan, const void *a, const void *b, const void *bias, void *d,
-                       void *workspace, size_t bytes, void *stream);
+    int (*product_run)(void *plan, const void *a, const void *b, const void *bias, void *aux,
+                       void *d, void *workspace, size_t bytes, void *stream);
     int (*product_free)(void *plan);
 
     /* The map that a kernel of sm_90a takes as a parameter, an mr_tensor_map of cuda/prim. */

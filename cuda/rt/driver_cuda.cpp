@@ -175,10 +175,18 @@ struct Plan {
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulAlgo_t algorithm;
-    bool accumulate, bias;
+    bool accumulate, bias, aux;
 };
 
 cublasLtHandle_t handle;
+
+// by ending, without and with a bias
+const cublasLtEpilogue_t epilogues[][2] = {
+    {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS},
+    {CUBLASLT_EPILOGUE_GELU, CUBLASLT_EPILOGUE_GELU_BIAS},
+    {CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_AUX_BIAS},
+    {CUBLASLT_EPILOGUE_DGELU, CUBLASLT_EPILOGUE_DGELU},
+};
 
 cudaDataType_t type_of(mr_dtype type)
 {
@@ -226,9 +234,16 @@ cublasStatus_t describe(const mr_cuda_product *p, Plan *x)
     TRY(cublasLtMatmulDescCreate(&x->product, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     TRY(set(x->product, CUBLASLT_MATMUL_DESC_TRANSA, p->ta ? CUBLAS_OP_T : CUBLAS_OP_N));
     TRY(set(x->product, CUBLASLT_MATMUL_DESC_TRANSB, p->tb ? CUBLAS_OP_T : CUBLAS_OP_N));
+    TRY(set(x->product, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogues[p->ending][p->bias]));
+    // an algorithm is chosen by the alignment of these addresses: until a run, one of that alone
+    const void *aligned = (const void *)(uintptr_t)p->align;
     if (p->bias) {
-        TRY(set(x->product, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS));
         TRY(set(x->product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(p->out)));
+        TRY(set(x->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned));
+    }
+    if (p->ldaux) {
+        TRY(set(x->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p->ldaux));
+        TRY(set(x->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aligned));
     }
     TRY(layout(&x->a, p->in, p->ta ? p->k : p->m, p->ta ? p->m : p->k, p->lda, p->batch,
                p->step_a));
@@ -282,6 +297,7 @@ int product_new(const mr_cuda_product *p, size_t *bytes, void **plan)
     Plan *x = new Plan();
     x->accumulate = p->accumulate;
     x->bias = p->bias;
+    x->aux = p->ldaux != 0;
     cublasLtMatmulPreference_t wish = NULL;
     st = describe(p, x);
     if (st == CUBLAS_STATUS_SUCCESS)
@@ -297,16 +313,18 @@ int product_new(const mr_cuda_product *p, size_t *bytes, void **plan)
     return library(st);
 }
 
-int product_run(void *plan, const void *a, const void *b, const void *bias, void *d,
+int product_run(void *plan, const void *a, const void *b, const void *bias, void *aux, void *d,
                 void *workspace, size_t bytes, void *stream)
 {
     Plan *x = (Plan *)plan;
     const float one = 1, beta = x->accumulate ? 1.0f : 0.0f;
-    if (x->bias) {
-        cublasStatus_t st = set(x->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
-        if (st != CUBLAS_STATUS_SUCCESS)
-            return library(st);
-    }
+    cublasStatus_t st = CUBLAS_STATUS_SUCCESS;
+    if (x->bias)
+        st = set(x->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+    if (x->aux && st == CUBLAS_STATUS_SUCCESS)
+        st = set(x->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
+    if (st != CUBLAS_STATUS_SUCCESS)
+        return library(st);
     return library(cublasLtMatmul(handle, x->product, &one, a, x->a, b, x->b, &beta, d, x->d, d,
                                   x->d, &x->algorithm, workspace, bytes, (cudaStream_t)stream));
 }

@@ -327,9 +327,43 @@ std::vector<float> rows_of(const char *name, const void *p, mr_dtype type, int64
     return all;
 }
 
-void multiply(const mr_cuda_product &p, const void *a, const void *b, const void *bias, void *d)
+void put(void *p, int64_t i, mr_dtype type, float x)
 {
-    const int64_t in = (int64_t)mr_dtype_bytes(p.in), out = (int64_t)mr_dtype_bytes(p.out);
+    if (type == MR_BF16)
+        ((uint16_t *)p)[i] = mr_f32_to_bf16(x);
+    else
+        ((float *)p)[i] = x;
+    emu::host_wrote((char *)p + i * (int64_t)mr_dtype_bytes(type), mr_dtype_bytes(type));
+}
+
+// gelu in its tanh form, or its slope
+float gelu(float x, bool slope)
+{
+    const float root = 0.79788456f, u = root * (x + 0.044715f * x * x * x), t = tanhf(u);
+    if (!slope)
+        return 0.5f * x * (1 + t);
+    return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * root * (1 + 3 * 0.044715f * x * x);
+}
+
+// what is stored of a sum; `at` is its place in aux
+float ended(const mr_cuda_product &p, float sum, void *aux, int64_t at)
+{
+    switch (p.ending) {
+    case MR_CUDA_SUMS: return sum;
+    case MR_CUDA_GELU: return gelu(sum, false);
+    case MR_CUDA_GELU_KEEP: put(aux, at, p.out, sum); return gelu(sum, false);
+    case MR_CUDA_GELU_SLOPE: break;
+    }
+    const size_t bytes = mr_dtype_bytes(p.out);
+    if (!emu::all_written((const char *)aux + at * (int64_t)bytes, bytes))
+        emu::report("product: element %lld of aux is unwritten", (long long)at);
+    return sum * gelu(element(aux, at, p.out), true);
+}
+
+void multiply(const mr_cuda_product &p, const void *a, const void *b, const void *bias, void *aux,
+              void *d)
+{
+    const int64_t in = (int64_t)mr_dtype_bytes(p.in);
     for (int64_t s = 0; s < p.batch; s++) {
         auto left = rows_of("A", (const char *)a + s * p.step_a * in, p.in, p.m, p.k,
                             p.ta ? p.lda : 1, p.ta ? 1 : p.lda);
@@ -348,32 +382,40 @@ void multiply(const mr_cuda_product &p, const void *a, const void *b, const void
                     sum += element(d, to, p.out);
                 if (p.bias)
                     sum += element(bias, i, p.out);
-                if (p.out == MR_BF16)
-                    ((uint16_t *)d)[to] = mr_f32_to_bf16(sum);
-                else
-                    ((float *)d)[to] = sum;
-                emu::host_wrote((char *)d + to * out, (size_t)out);
+                put(d, to, p.out, ended(p, sum, aux, j * p.ldaux + i));
             }
     }
 }
 
+// as the manual of cuBLASLt has it of the matrix beside an epilogue; more than these is not asked
+bool serves(const mr_cuda_product *p)
+{
+    bool aux = p->ending == MR_CUDA_GELU_KEEP || p->ending == MR_CUDA_GELU_SLOPE;
+    if (!aux)
+        return p->ldaux == 0;
+    return p->ldaux % 8 == 0 && p->ldaux >= p->m && p->batch == 1;
+}
+
 int product_new(const mr_cuda_product *p, size_t *bytes, void **plan)
 {
+    if (!serves(p))
+        return 1;
     *bytes = 0;
     handles++;
     *plan = new mr_cuda_product(*p);
     return lost;
 }
 
-int product_run(void *plan, const void *a, const void *b, const void *bias, void *d, void *, size_t,
-                void *stream)
+int product_run(void *plan, const void *a, const void *b, const void *bias, void *aux, void *d,
+                void *, size_t, void *stream)
 {
     const mr_cuda_product p = *(const mr_cuda_product *)plan;
     // the library chose its loads and stores for such addresses
-    if (((uintptr_t)a | (uintptr_t)b | (uintptr_t)d) % (uintptr_t)p.align)
+    uintptr_t beside = (uintptr_t)(p.bias ? bias : NULL) | (uintptr_t)(p.ldaux ? aux : NULL);
+    if (((uintptr_t)a | (uintptr_t)b | (uintptr_t)d | beside) % (uintptr_t)p.align)
         emu::report("product: an address is no multiple of %lld bytes, which was promised",
                     (long long)p.align);
-    work(stream, [=] { multiply(p, a, b, bias, d); });
+    work(stream, [=] { multiply(p, a, b, bias, aux, d); });
     return lost;
 }
 

@@ -144,6 +144,15 @@ typedef struct mr_grad {
     mr_ref din[MR_MAX_IN];   /* fill; MR_NONE = zero */
 } mr_grad;
 
+/* Where input `in` of a row is what a node of the row `with` made, a finished graph has one node of
+ * the row `to` instead: its inputs are those of `with`, then the others of this row; its output is
+ * this row's. If it has a second one, that is what `with` made, for its other readers; then `to`
+ * has an attribute "keep", true where there are any. Neither of the two rows has attributes. */
+typedef struct mr_fusion {
+    const char *with, *to;
+    int in;
+} mr_fusion;
+
 typedef struct mr_op {
     const char *name;
     const char *doc, *ref; /* one sentence; paper or reference code and version */
@@ -157,7 +166,8 @@ typedef struct mr_op {
     void (*cost)(const mr_call *call, mr_cost *cost);
     /* every floating argument is f64 (dense or as given); the truth */
     mr_kernel_fn *naive;
-    mr_kernel cpu; /* other devices join by name: mr_op_add_kernel */
+    mr_kernel cpu;    /* other devices join by name: mr_op_add_kernel */
+    mr_fusion fusion; /* with NULL: none */
     /* memory-bound: a backward pass may redo it instead of keeping its output */
     bool cheap;
     bool hidden; /* not offered at the prompt (backward and update rows) */

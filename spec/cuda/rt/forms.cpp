@@ -100,7 +100,7 @@ static void maps()
     CHECK_INT(mr_cuda.tensor_map(&bad, &map), 1);
 }
 
-// an algorithm is chosen for the addresses of all three matrices, whichever is off the grid
+// an algorithm is chosen for the addresses of all matrices and the bias, whichever is off the grid
 static void products_off_the_grid(void)
 {
     enum { SIDE = 16, BYTES = (SIDE * SIDE + 1) * sizeof(float) };
@@ -108,16 +108,17 @@ static void products_off_the_grid(void)
     s.m = s.n = s.k = s.a_row = s.b_row = s.c_row = SIDE;
     s.a_col = s.b_col = s.batch = 1;
     s.in = s.out = MR_F32;
-    for (int off = 0; off < 4; off++) {
-        float *at[3];
-        for (int i = 0; i < 3; i++) {
+    s.bias = true;
+    for (int off = 0; off < 5; off++) {
+        float *at[4];
+        for (int i = 0; i < 4; i++) {
             at[i] = (float *)emu::alloc(BYTES);
             memset(at[i], 0, BYTES);
             emu::host_wrote(at[i], BYTES);
             at[i] += off == i + 1;
         }
         emu::forget_reports();
-        OK(mr_cuda_product_run(&s, at[0], at[1], NULL, at[2], NULL, NULL));
+        OK(mr_cuda_product_run(&s, NULL, at[0], at[1], at[3], at[2], NULL, NULL));
         CHECK_INT(emu::reports().size(), 0);
     }
     emu::free_all();

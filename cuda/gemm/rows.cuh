@@ -1,0 +1,77 @@
+/* Products over rows of [..., C] by the rows of cuda/kernels that have them: operands as the
+ * library may read them, copies in the workspace first. Licence: Apache-2.0 */
+#ifndef MOONREEL_CUDA_GEMM_ROWS_CUH
+#define MOONREEL_CUDA_GEMM_ROWS_CUH
+
+#include "cuda/gemm/gather.cuh"
+#include "cuda/kernels/rows.cuh"
+
+/* What a call asks of a product: operands as the library may read them, copies in the workspace
+ * first. Without addresses it says the workspace. */
+struct Plan {
+    mr_product_spec spec;
+    mr_view in[2], out, copy[3]; // copies: of in[0], in[1], out; rank -1: none
+    const void *bias;
+    size_t bytes;
+};
+
+static inline mr_view rows_aside(const mr_view *v, Aside *aside, mr_view *copy)
+{
+    copy->desc.rank = -1;
+    if (row_step(&v->desc))
+        return *v;
+    *copy = aside->dense(v);
+    return *copy;
+}
+
+static inline int64_t columns(const mr_view *v)
+{
+    return v->desc.dim[v->desc.rank - 1];
+}
+
+// y = rows of in[0] by a weight, transposed for linear
+static inline Plan rows_plan(const mr_call *call, bool transposed)
+{
+    Aside aside = {(char *)call->workspace, 0};
+    const mr_view *w = &call->in[1];
+    int64_t ld = w->desc.dim[1];
+    Plan p = {};
+    p.in[0] = rows_aside(&call->in[0], &aside, &p.copy[0]);
+    p.in[1] = *w;
+    p.out = rows_aside(&call->out[0], &aside, &p.copy[2]);
+    p.copy[1].desc.rank = -1;
+    p.bytes = aside.bytes;
+    mr_product_spec &s = p.spec;
+    s.batch = 1;
+    s.k = columns(&p.in[0]);
+    s.n = columns(&p.out);
+    s.m = row_count(&p.out.desc);
+    s.a_row = row_step(&p.in[0].desc);
+    s.a_col = 1;
+    s.b_row = transposed ? 1 : ld;
+    s.b_col = transposed ? ld : 1;
+    s.c_row = row_step(&p.out.desc);
+    s.in = call->in[0].desc.dtype;
+    s.out = call->out[0].desc.dtype;
+    s.bias = transposed && call->in[2].desc.rank >= 0;
+    p.bias = s.bias ? call->in[2].data : NULL;
+    return p;
+}
+
+static inline size_t workspace_of(const Plan &p)
+{
+    return p.bytes + mr_cuda_product_workspace(&p.spec);
+}
+
+static inline mr_status run_plan(const Plan &p, const mr_call *call,
+                                 const mr_product_ending *ending, cudaStream_t stream)
+{
+    for (int i = 0; i < 2; i++)
+        if (p.copy[i].desc.rank >= 0)
+            MR_TRY(copy_view(&p.copy[i], &call->in[i], stream));
+    MR_TRY(mr_cuda_product_run(&p.spec, ending, p.in[0].data, p.in[1].data, p.bias, p.out.data,
+                               (char *)call->workspace + p.bytes, stream));
+    return p.copy[2].desc.rank >= 0 ? copy_view(&call->out[0], &p.copy[2], stream) : MR_OK;
+}
+
+#endif

@@ -1,0 +1,93 @@
+/* linear_gelu: y = gelu_tanh(h), h = x w^T + b, and linear_dx_gelu: dh = (dy w) gelu_tanh'(h)
+ *
+ *   x [..., K], y, h [..., N] rows dense   w [N, K]   b [N]
+ * In bf16 one product of the library does both (cuda/gemm): gelu and its slope meet sums in f32, h
+ * is written where it is kept and never read back. What the library does not take, f32 and rows of
+ * h that are no multiples of 16 bytes, goes by the kernels of the two rows, one after the other:
+ * bytes moved then are 4 per element of h more, in bf16. */
+#include "cuda/gemm/rows.cuh"
+
+static mr_call call_of(const mr_call *call, int n_in, const mr_view *to)
+{
+    mr_call c = *call;
+    for (int i = n_in; i < MR_MAX_IN; i++)
+        c.in[i].desc.rank = -1;
+    for (int i = 1; i < MR_MAX_OUT; i++)
+        c.out[i].desc.rank = -1;
+    c.out[0] = *to;
+    c.n_in = n_in;
+    c.n_out = 1;
+    return c;
+}
+
+static mr_status kernel_of(const char *row, const mr_call *call)
+{
+    return mr_cuda_row_find(row)->kernel.run[0](call);
+}
+
+// where the sums of a product lie that are not ended at once
+static const mr_view *sums_of(const mr_call *call)
+{
+    return &call->out[call->out[1].desc.rank >= 0];
+}
+
+// at once where the library does that; told by *done
+static mr_status at_once(const mr_call *first, const mr_view *out, mr_cuda_ending kind,
+                         const mr_view *aux, bool transposed, cudaStream_t stream, bool *done)
+{
+    mr_call call = *first;
+    mr_product_ending ending = {kind, NULL, 0};
+    call.out[0] = *out;
+    *done = row_step(&out->desc) && (!aux || row_step(&aux->desc));
+    if (!*done)
+        return MR_OK;
+    if (aux) {
+        ending.aux = aux->data;
+        ending.aux_row = row_step(&aux->desc);
+    }
+    mr_status st = run_plan(rows_plan(&call, transposed), &call, &ending, stream);
+    *done = st != MR_E_UNSUPPORTED;
+    if (*done)
+        return st;
+    mr_error_clear();
+    return MR_OK;
+}
+
+static size_t linear_workspace(const mr_call *call, const mr_facts *)
+{
+    mr_call first = call_of(call, 3, sums_of(call));
+    return workspace_of(rows_plan(&first, true));
+}
+
+MR_CUDA_KERNEL(linear_gelu, linear_workspace)
+{
+    const mr_view *sums = sums_of(call);
+    bool keep = sums != call->out, done;
+    mr_call first = call_of(call, 3, sums), second = call_of(call, 1, call->out);
+    MR_TRY(at_once(&first, call->out, keep ? MR_CUDA_GELU_KEEP : MR_CUDA_GELU, keep ? sums : NULL,
+                   true, stream, &done));
+    if (done)
+        return MR_OK;
+    second.in[0] = *sums;
+    MR_TRY(kernel_of("linear", &first));
+    return kernel_of("gelu_tanh", &second);
+}
+
+static size_t dx_workspace(const mr_call *call, const mr_facts *)
+{
+    mr_call first = call_of(call, 2, call->out);
+    return workspace_of(rows_plan(&first, false));
+}
+
+MR_CUDA_KERNEL(linear_dx_gelu, dx_workspace)
+{
+    bool done;
+    mr_call first = call_of(call, 2, call->out), second = call_of(call, 2, call->out);
+    MR_TRY(at_once(&first, call->out, MR_CUDA_GELU_SLOPE, &call->in[2], false, stream, &done));
+    if (done)
+        return MR_OK;
+    second.in[0] = call->in[2];
+    second.in[1] = call->out[0];
+    MR_TRY(kernel_of("linear_dx", &first));
+    return kernel_of("gelu_tanh_grad", &second);
+}
