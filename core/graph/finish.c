@@ -380,6 +380,8 @@ mr_status mr_graph_finish(mr_graph *g)
         goto out;
     }
     MR_TRY_GOTO(mark_live(&p));
+    if (!g->options.no_fuse)
+        MR_TRY_GOTO(graph_fuse(g, p.live));
     MR_TRY_GOTO(compact(&p));
     keep_setup(g);
     count_reads(&p);

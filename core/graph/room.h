@@ -137,6 +137,12 @@ mr_status graph_gather_again(mr_graph *g, int node, mr_ref *after);
 /* Does a node tell other ranks what they wait for? */
 bool graph_tells(const mr_node *node);
 
+/* ---- fuse.c ---- */
+
+/* Of the live nodes, pairs become one where rows say so (mr_fusion); what is not needed then lives
+ * no longer. Before joins and places in memory are decided. */
+mr_status graph_fuse(mr_graph *g, bool *live);
+
 /* Is this node a copy between two spaces? Such a one moves bytes as they lie. */
 bool graph_crosses(const mr_graph *g, const mr_node *node);
 /* May a row with this access read or write these strides? */

@@ -188,6 +188,7 @@ typedef struct mr_graph mr_graph;
 typedef struct mr_graph_options {
     bool no_inplace; /* specs: every output gets its own place */
     bool no_cheap;   /* keep also what rows call cheap */
+    bool no_fuse;    /* every node is one row as it was built */
 } mr_graph_options;
 
 /* `params` may be NULL; borrowed, must outlive the graph. Owns: caller frees. Errors:
@@ -274,7 +275,8 @@ MR_API mr_status mr_graph_echo(mr_graph *g, const mr_graph *like);
 /* What a graph over a shared table tells other ranks, in order: "gather 1", "reduce 1". All ranks
  * run graphs of one story at a time. Owns: caller frees with mr_free. Errors: MR_E_MEMORY */
 MR_API mr_status mr_graph_story(const mr_graph *g, char **text);
-/* No more nodes: drops what nothing needs, decides in-place, fixes order. Nothing is done in place
+/* No more nodes: drops what nothing needs, makes one node of two where a row does both (mr_fusion),
+ * decides in-place, fixes order. Nothing is done in place
  * of a value that another queue reads. */
 MR_API mr_status mr_graph_finish(mr_graph *g);
 

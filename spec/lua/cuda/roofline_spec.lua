@@ -26,8 +26,9 @@ describe("roofline", function()
     for _, bucket in ipairs { "144p x 51", "240p x 51", "360p x 51", "480p x 1" } do
       assert.matches("\n" .. bucket .. " frames, %d+ x %d+, batch %d+", out)
     end
-    -- products bind a linear layer there, the memory an activation
+    -- products bind a linear layer there, also with its activation, and the memory a residual
     assert.matches("linear +%d+ +[%d.]+ +[%d.]+ +[%d.]+  products", out)
-    assert.matches("gelu_tanh +%d+ +[%d.]+ +[%d.]+ +[%d.]+  memory", out)
+    assert.matches("linear_gelu +%d+ +[%d.]+ +[%d.]+ +[%d.]+  products", out)
+    assert.matches("gated_residual +%d+ +[%d.]+ +[%d.]+ +[%d.]+  memory", out)
   end)
 end)

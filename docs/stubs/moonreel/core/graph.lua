@@ -13,6 +13,7 @@ function graph.params(dtype) end
 ---@class moonreel.core.graph.graph.options
 ---@field no_inplace? boolean No op writes over its input; for tests. Default: false.
 ---@field no_cheap? boolean Cheap values are kept, not computed twice. Default: false.
+---@field no_fuse? boolean Every op is a node of its own, also where one row does two. Default: false.
 ---@field no_save? boolean What `save` would keep of a block is computed twice too. Default: false.
 
 --- An empty graph.
