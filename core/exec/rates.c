@@ -174,14 +174,20 @@ out:
     return st;
 }
 
-/* A call of a size at which it takes long enough. */
+/* A call of a size at which it takes long enough, or of the largest that the device has room for.
+ */
 static mr_status measure(mr_exec *e, const probe *pr, int i, mr_dtype dtype, mr_step_time *row)
 {
-    int64_t size = 1;
-    do
-        MR_TRY(time_call(e, pr->call[i], dtype, size, RUNS, row));
-    while (row->seconds < LONG_S && (size *= GROWTH) <= LARGEST);
-    return MR_OK;
+    mr_status st = time_call(e, pr->call[i], dtype, 1, RUNS, row);
+    for (int64_t size = GROWTH; st == MR_OK && row->seconds < LONG_S && size <= LARGEST;
+         size *= GROWTH) {
+        mr_step_time larger;
+        st = time_call(e, pr->call[i], dtype, size, RUNS, &larger);
+        if (st == MR_E_MEMORY)
+            return mr_error_clear(), MR_OK;
+        *row = larger;
+    }
+    return st;
 }
 
 /* Two rates from two steps: of the time of the first at least half is of operations, or all of it;
@@ -204,7 +210,7 @@ static const char *way_of(const char *kind, size_t *n)
     return by ? by + strlen(" by ") : NULL;
 }
 
-/* A kind that the device lacks stays without rates. */
+/* A kind that the device lacks, or has no room for, stays without rates. */
 static mr_status rate(mr_exec *e, const probe *pr, mr_dtype dtype, double step_s, mr_rate *out)
 {
     mr_step_time row[2];
@@ -256,7 +262,7 @@ static mr_status measure_all(mr_device *dev, mr_exec *one, mr_dtype dtype, mr_ra
     MR_TRY(time_call(one, "copy 1", dtype, 1, RUNS, &step));
     for (int i = 0; i < MR_RATED; i++) {
         mr_status st = rate(one, &probes[i], dtype, step.seconds, &r->of[i]);
-        if (st == MR_E_UNSUPPORTED && i != ELEMENTWISE)
+        if ((st == MR_E_UNSUPPORTED || st == MR_E_MEMORY) && i != ELEMENTWISE)
             mr_error_clear();
         else if (st != MR_OK)
             return st;

@@ -62,7 +62,9 @@ local function stdit3(rows)
       got.useful / 1e12)
     row(rows, run, "GB that recomputed blocks keep, " .. name, closed.stdit3_kept(shape) / 1e9,
       kept(got) / 1e9)
-    row(rows, run, "GB in all, " .. name, b[4], got.total / 1e9)
+    row(rows, run, "GB in all, " .. name, b[4] - closed.fused(shape) / 1e9, got.total / 1e9,
+      ("eager kernels take %d; here norm and modulation are one kernel, and so are a product and "
+      .. "GELU"):format(b[4]))
     if i == 1 then
       row(rows, run, "G parameters", closed.stdit3.parameters / 1e9, p.parameters / 1e9)
       local useful = 0

@@ -128,6 +128,14 @@ function closed.stdit3_kept(s)
   return 2 * s.model.width * s.model.blocks * s.batch * s.tokens
 end
 
+--- Bytes that eager kernels have beside others while a block is recomputed, and kernels that join
+-- two do not: its normed tokens, two of the width, and the gradient of GELU's result, four.
+---@param s table
+---@return number
+function closed.fused(s)
+  return 2 * (2 + 4) * s.model.width * s.batch * s.tokens
+end
+
 --- Bytes of a token in bf16 that blocks keep where none is recomputed.
 ---@param width integer
 ---@param eager number  bytes that eager kernels keep, in widths
