@@ -567,7 +567,8 @@ int main(void)
         while (die_alone(dying[i], at))
             at += every;
         printf("rank %d died after operations up to its %ld.\n", dying[i], at);
-        CHECK(at > 12 && at < 200);
+        // how many more depends on how often it looks for what slower ranks write
+        CHECK(at > 12);
     }
     mr_dir_remove(dir);
     return check_done();
