@@ -37,17 +37,13 @@ local function add_event(events, stream, name, seconds, before)
   end
 end
 
--- bytes of one element that is reduced or gathered
-local function element_bytes(step, what)
-  return (what == "gather" and step.gather_bytes or what == "reduce" and step.reduce_bytes) or 2
-end
-
 -- collectives of bucket k, after `before`; returns its last event, nil where one rank is alone
 local function add_collective(events, m, step, what, elements, before, k)
   if step.group.gpus * step.group.nodes == 1 then
     return nil
   end
-  local bytes = element_bytes(step, what) * elements
+  local bytes = elements
+    * ((what == "gather" and step.gather_bytes or what == "reduce" and step.reduce_bytes) or 2)
   if not step.two_hops then
     local stream = step.group.nodes > 1 and "comm_inter" or "comm_intra"
     events[#events + 1] = { stream = stream, name = what, bucket = k, after = before,
@@ -172,34 +168,6 @@ local function named(events, times, name)
     end
   end
   return seconds
-end
-
--- seconds of one collective over so many bytes; hops of different buckets run side by side
-local function collective_s(m, step, bytes)
-  if not step.two_hops then
-    return collective.flat(m, step.group, bytes)
-  end
-  return math.max(collective.two_hops(m, step.group, bytes))
-end
-
---- The smallest bucket of which all reductions hide behind the backward pass; where none do, the
--- one with which they end soonest. Ref: reference parallelism 2.
----@param m table
----@param step moonreel.plan.Step
----@return integer elements  a power of two, from 2^20 on
-function schedule.bucket(m, step)
-  local each = element_bytes(step, "reduce")
-  local bytes = each * step.parameters
-  local latency = collective_s(m, step, 0)
-  local through = collective_s(m, step, bytes) - latency
-  local free = 0.9 * step.backward_s - through
-  local wanted = free > 0 and bytes * latency / free
-    or through > 0 and bytes * math.sqrt(latency / through) or 0
-  local elements = 1 << 20
-  while each * elements < wanted and elements < step.parameters do
-    elements = elements * 2
-  end
-  return elements
 end
 
 local gathers = { [0] = "sums", "updated", "updated", "twice" }

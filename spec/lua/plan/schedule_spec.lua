@@ -110,36 +110,6 @@ describe("the step of a mesh", function()
   end)
 end)
 
-describe("the bucket of a step", function()
-  -- 1 ms to set out and 100 GB/s, whatever the ranks
-  local m = { node = { link = 100e9, link_step_s = 1e-3 }, network = { step_s = 0 } }
-  local group = { gpus = 2, nodes = 1 }
-  local function bucket(parameters, backward_s, given, reduce_bytes)
-    return schedule.bucket(given or m, { group = group, parameters = parameters,
-      backward_s = backward_s, reduce_bytes = reduce_bytes })
-  end
-
-  it("is the smallest whose reductions hide", function()
-    -- 2 GB take 10 ms; in 35 ms behind that there is room to set out 35 times: 28.6e6 elements each
-    local elements = bucket(1e9, 0.05)
-    assert.equal(32 << 20, elements)
-    -- as many bytes are half as many elements of f32
-    assert.equal(16 << 20, bucket(0.5e9, 0.05, m, 4))
-    local function hidden(b) return 1e9 / b * 1.0084e-3 + 0.01 <= 0.9 * 0.05 end
-    assert.is_true(hidden(elements) and not hidden(elements / 2))
-  end)
-
-  it("is the one that ends soonest where they cannot", function()
-    -- 2 GB behind 1 ms: the root of 1 ms x 100 GB/s x 4 GB is 318e6 elements
-    assert.equal(512 << 20, bucket(1e9, 1e-3))
-  end)
-
-  it("is no larger than all there is, nor smaller than the field can say", function()
-    assert.equal(1 << 20, bucket(1e6, 1))
-    assert.equal(1 << 20, bucket(1e5, 1e-9))
-  end)
-end)
-
 describe("a step over many ranks", function()
   it("has its events in the order of a real run of four ranks, whatever they share", function()
     local dir = folder.new()
