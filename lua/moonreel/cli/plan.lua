@@ -285,16 +285,6 @@ local function write_trace(path, p)
     require("moonreel.plan.timeline").trace(steps))
 end
 
--- files that are asked for have names
-local function check_files(options)
-  for _, name in ipairs { "html", "trace" } do
-    if options[name] == "" then
-      require("moonreel.recipe.fault").usage("plan: --%s '': expected the name of a file; try: "
-        .. "--%s plan.%s", name, name, name == "html" and "html" or "json")
-    end
-  end
-end
-
 -- questions that answer alone, the first that is asked, and the options that they take
 local questions = {
   { "published", "json" },
@@ -327,7 +317,6 @@ function command.run(args)
   local parsed = require("moonreel.settings.words").parse(args, command)
   local options = parsed.options
   refuse_aside(options)
-  check_files(options)
   if options.published then
     if #parsed.positional > 0 then
       fault.usage("plan: --published plans what was published, and no recipe; got '%s'",

@@ -18,7 +18,7 @@ local command = {
   options = {
     { "--prompt TEXT", "what to show; may be given several times, or take several texts behind the "
       .. "recipe (default: sampling.prompts, or lines of sampling.prompt_path)",
-      many = true, takes = of_list },
+      many = true, takes = of_list, empty = true },
     { "--seed N", "start noise; may be given several times (default: sampling.seeds)",
       many = true },
     { "--size HxW", "pixels (default: sampling.height and width, else sampling.resolution at its "
@@ -32,9 +32,9 @@ local command = {
     { "--fps X", "rate the model is told, and of the file" },
     { "--batch-size N", "renderings side by side (default: sampling.batch_size)" },
     { "--reference-path FILE;FILE", "images and clips that a prompt is given; once per prompt",
-      many = true, takes = of_list },
+      many = true, takes = of_list, empty = true },
     { "--mask-strategy TEXT", "what a prompt takes from them: LOOP,REFERENCE,FROM,TO,LENGTH,EDIT;"
-      .. "...; once per prompt", many = true, takes = of_list },
+      .. "...; once per prompt", many = true, takes = of_list, empty = true },
     { "--raw", "the weights themselves instead of their average" },
     { "--ema", "the averaged weights (default: sampling.ema)" },
     { "--out DIR", "folder for the files (default: sampling.save_dir, else samples)" },

@@ -2,7 +2,7 @@
 -- recipes.md 7. A command declares rows {"--name", help}, {"--name FILE", help} or {"-n, --name N",
 -- help}; `many = true` collects values, `least = N` asks for a whole number of at least N, and
 -- `takes = function(word, parsed)` says which further words belong to the value of an option: they
--- are collected, too, or stand behind it with a space. A row
+-- are collected, too, or stand behind it with a space; `empty = true` takes '' as a value. A row
 -- that does not begin with `-` is only help, and so are the rows of `fields`. With `overrides =
 -- true` the command takes a recipe: then every field of the registry is an option as well;
 -- `short_fields` = {n = "path"} gives some a letter. `most` = N refuses further words that are
@@ -16,7 +16,7 @@ local truths = { ["true"] = true, ["1"] = true, ["false"] = false, ["0"] = false
 
 --- The options among a command's rows.
 ---@param rows table[]|nil
----@return table[]  {name, with dashes; short, value, many, least}
+---@return table[]  {name, with dashes; short, value, many, least, takes, empty}
 function words.rows(rows)
   local out = {}
   for _, row in ipairs(rows or {}) do
@@ -25,7 +25,7 @@ function words.rows(rows)
     if name then
       out[#out + 1] = { name = name:gsub("_", "-"), short = short,
         value = value ~= "" and value or nil, many = row.many,
-        least = row.least, takes = row.takes }
+        least = row.least, takes = row.takes, empty = row.empty }
     end
   end
   return out
@@ -105,10 +105,10 @@ function words.parse(args, command)
   local function own_option(name, given)
     local row = find(rows, name)
     if row and row.value then
-      if given == "" then
+      local value = given or next_value("--" .. name, row.value)
+      if value == "" and not row.empty then
         fault.usage("%s: --%s: expected %s, got nothing", command.name, name, row.value)
       end
-      local value = given or next_value("--" .. name, row.value)
       local function more() return row.takes and args[i + 1] and row.takes(args[i + 1], parsed) end
       while more() do
         i = i + 1

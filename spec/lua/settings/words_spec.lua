@@ -2,7 +2,8 @@
 local words_of = require "moonreel.settings.words"
 
 local command = { name = "try", overrides = true,
-  options = { { "--json", "" }, { "--out FILE", "" }, { "--tag WORD", "", many = true },
+  options = { { "--json", "" }, { "--out FILE", "" },
+  { "--tag WORD", "", many = true, empty = true },
   { "--size A B", "", takes = function(word) return word:find("^%d+$") end },
   { "--text WORD", "", many = true, takes = function(word, parsed)
     return #parsed.positional > 0 and not word:find("^%-")
@@ -131,6 +132,9 @@ describe("words.parse", function()
     assert.equal("try: --lr: expected VALUE, got nothing; try: --lr=VALUE",
       fails("--lr", "--epochs", "3"))
     assert.equal("try: --out: expected FILE, got nothing; try: --out=FILE", fails("--out"))
+    assert.equal("try: --out: expected FILE, got nothing", fails("--out", ""))
+    assert.equal("try: --out: expected FILE, got nothing", fails("--out="))
+    assert.same({ "", "a" }, parse("--tag", "", "--tag=a").options.tag)
     assert.equal("try: --jsno: no such option, did you mean '--json'?", fails("--jsno"))
     assert.equal("try: --lrr: lrr is not a field, did you mean 'lr'?", fails("--lrr", "3"))
     assert.equal("try: --json: expected true or false, got 'maybe'", fails("--json=maybe"))
