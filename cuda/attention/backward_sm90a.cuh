@@ -219,16 +219,21 @@ template <int D, class Visit> MR_DEVICE void group_pieces(GroupOutput<D> &acc, V
         visit(&acc.rest[4 * i], 8 * (D / 64) + i);
 }
 
-// acc = ds of half `me` of the queries, transposed, by COLUMNS columns of the keys
+/* acc = ds of half `me` of the queries, transposed, by COLUMNS columns of the keys that are held,
+ * from `column` on; it is there when this returns. */
 template <int D>
-MR_DEVICE void group_queries(GroupOutput<GroupBackward<D>::COLUMNS> &acc, uint32_t buffer, int me,
-                             uint32_t keys)
+MR_DEVICE void group_queries(GroupOutput<GroupBackward<D>::COLUMNS> &acc,
+                             const unsigned char *memory, const unsigned char *buffer, int me,
+                             int column)
 {
     typedef GroupBackward<D> F;
     typedef GroupTile<D, GROUP_ROWS> T;
+    uint32_t slopes = mr_shared_address(buffer) + me * F::BLOCK;
+    uint32_t keys = mr_shared_address(memory) + column * GROUP_ROWS * 2;
+    mr_group_fence();
 #pragma unroll
     for (int i = 0; i < GROUP_ROWS / 16; i++) {
-        uint64_t ds = mr_operand<MR_SWIZZLE_128>(buffer + me * F::BLOCK + i * 2048, F::BLOCK, 1024);
+        uint64_t ds = mr_operand<MR_SWIZZLE_128>(slopes + i * 2048, F::BLOCK, 1024);
         mr_group_product<1, 1>(acc.wide, ds,
                                mr_operand<MR_SWIZZLE_128>(keys + i * 2048, T::BLOCK, 1024), i > 0);
         if constexpr (T::REST > 0)
@@ -236,6 +241,8 @@ MR_DEVICE void group_queries(GroupOutput<GroupBackward<D>::COLUMNS> &acc, uint32
                 acc.rest, ds,
                 mr_operand<MR_SWIZZLE_32>(keys + T::WIDE * T::BLOCK + i * 512, 16, 256), i > 0);
     }
+    mr_group_commit();
+    mr_group_wait<0>();
 }
 
 #endif

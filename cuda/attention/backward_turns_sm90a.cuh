@@ -162,11 +162,7 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
                            threadIdx.x % 128 * 4;
 #pragma unroll 1
             for (int column = 0; column < D; column += F::COLUMNS) {
-                mr_group_fence();
-                group_queries<D>(sum, mr_shared_address(buffer), me,
-                                 mr_shared_address(memory) + column * GROUP_ROWS * 2);
-                mr_group_commit();
-                mr_group_wait<0>();
+                group_queries<D>(sum, memory, buffer, me, column);
                 if (column == 0 && p.M > GROUP_ROWS)
                     mr_mbarrier_wait(stages.turn + me, sums % 2);
                 bool first = x.first == 0, last = x.first + GROUP_ROWS >= x.at.keys;

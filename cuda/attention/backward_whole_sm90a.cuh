@@ -75,11 +75,7 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
                 float *slice = slices + (half + me) * F::SLICE;
 #pragma unroll 1
                 for (int column = 0; column < D; column += F::COLUMNS) {
-                    mr_group_fence();
-                    group_queries<D>(sum, mr_shared_address(buffer), me,
-                                     mr_shared_address(memory) + column * GROUP_ROWS * 2);
-                    mr_group_commit();
-                    mr_group_wait<0>();
+                    group_queries<D>(sum, memory, buffer, me, column);
                     if (first > 0)
                         group_pieces(sum, [&](float *x, int i) {
                             float before[4];
