@@ -25,7 +25,8 @@ void contract_orders(const char *name, const char *text);
 void contract_singles(const char *name, const char *text);
 
 /* A case for which the kernel is fast: requests touch (to 1 %) no sector in vain, all threads
- * together ask for at most (1 + again) times the bytes that the row's cost declares. */
+ * together ask for at most (1 + again) times the bytes that the row's cost declares: with -1 for
+ * none, because a library does all. */
 void contract_fast(const char *name, const char *text, double again);
 
 /* A case of whole tiles, for which tensor cores are asked for at most `most` times the operations
