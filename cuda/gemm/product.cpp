@@ -68,13 +68,17 @@ static int64_t alignment(const mr_cuda_product *p, const void *a, const void *b,
 }
 
 /* The library's tanh is good to five digits, too few for f32. It asks for rows of aux that are
- * multiples of 8 elements, and what it takes off the grid of 16 bytes is not told. */
+ * multiples of 8 elements, and what it takes off the grid of 16 bytes is not told. The gradient of
+ * a bias is of the dtype of the result, to which nothing else is added. */
 static bool ends(const mr_cuda_product *p, const mr_product_ending *ending)
 {
-    bool single = p->batch == 1 && p->in == MR_BF16 && p->out == MR_BF16;
-    if (!ending->aux)
-        return single;
-    return single && (uintptr_t)ending->aux % 16 == 0 && p->ldaux % 8 == 0 && p->ldaux >= p->m;
+    bool gradient = ending->kind == MR_CUDA_BIAS_GRADIENT;
+    bool single = p->batch == 1 && p->in == MR_BF16 && p->out == (gradient ? MR_F32 : MR_BF16);
+    if (!single || (uintptr_t)ending->aux % 16)
+        return false;
+    if (gradient) // nothing runs for a result without elements
+        return !p->bias && p->ldaux == 0 && p->m > 0;
+    return !ending->aux || (p->ldaux % 8 == 0 && p->ldaux >= p->m);
 }
 
 // ---- plans, by problem, for the life of the process ----

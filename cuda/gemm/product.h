@@ -8,11 +8,13 @@
 #include "cpu/product.h"
 #include "cuda/rt/driver.h"
 
-/* What becomes of the sums of C before they are stored. */
+/* What becomes of the sums of C before they are stored, or is formed beside them. */
 typedef struct mr_product_ending {
     mr_cuda_ending kind;
-    void *aux;       /* [m, n] bf16, rows dense; NULL for those that have none */
-    int64_t aux_row; /* elements */
+    /* [m, n] bf16, rows dense; of MR_CUDA_BIAS_GRADIENT [m] f32, written over with the sums of A
+     * over k; NULL for those that have none */
+    void *aux;
+    int64_t aux_row; /* elements, of [m, n]; 0 without rows */
 } mr_product_ending;
 
 /* Does each operand have a dense dimension? If not, the caller makes it dense. */
@@ -21,8 +23,9 @@ bool mr_cuda_product_fits(const mr_product_spec *spec);
 size_t mr_cuda_product_workspace(const mr_product_spec *spec);
 /* Enqueue. Pointers of the device; bias NULL where spec has none; ending NULL: the sums as they
  * are. The plan is made at the first run of a shape and kept for good. Errors: MR_E_UNSUPPORTED
- * where no algorithm serves, and for an ending of other products than single ones in bf16, or whose
- * aux has addresses or rows that are no multiples of 16 bytes. */
+ * where no algorithm serves, and for an ending of other products than single ones in bf16 (the
+ * gradient of a bias: of bf16 in f32), or whose aux has addresses or rows that are no multiples of
+ * 16 bytes. */
 mr_status mr_cuda_product_run(const mr_product_spec *spec, const mr_product_ending *ending,
                               const void *a, const void *b, const void *bias, void *c,
                               void *workspace, void *stream);

@@ -41,12 +41,14 @@ typedef struct mr_cuda_facts {
 } mr_cuda_facts;
 
 /* What becomes of sums before they are stored: nothing; gelu_tanh of them; the same, and `aux` is
- * what it was taken of; their product with the slope of gelu_tanh at `aux`. */
+ * what it was taken of; their product with the slope of gelu_tanh at `aux`. Or nothing, and `aux`
+ * is the sum of op(B) over k: the gradient of a bias, beside that of a weight. */
 typedef enum mr_cuda_ending {
     MR_CUDA_SUMS,
     MR_CUDA_GELU,
     MR_CUDA_GELU_KEEP,
-    MR_CUDA_GELU_SLOPE
+    MR_CUDA_GELU_SLOPE,
+    MR_CUDA_BIAS_GRADIENT
 } mr_cuda_ending;
 
 /* D = op(A) op(B), plus D with `accumulate`, plus `bias` to each column, and its ending; matrices
@@ -58,7 +60,8 @@ typedef struct mr_cuda_product {
     mr_dtype in, out;
     int64_t align; /* bytes, at most 16, that addresses and steps are multiples of */
     mr_cuda_ending ending;
-    int64_t ldaux; /* aux [m, n], dtype of D: a multiple of 8, at least m; 0: none */
+    /* of aux [m, n], dtype of D: a multiple of 8, at least m; 0 where it is [n] or there is none */
+    int64_t ldaux;
 } mr_cuda_product;
 
 /* bf16 in device memory as the copy engine of sm_90 sees them, dimension 0 innermost and dense: a

@@ -175,7 +175,7 @@ struct Plan {
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulAlgo_t algorithm;
-    bool accumulate, bias, aux;
+    bool accumulate, bias, aux, gradient; // gradient: of a bias
 };
 
 cublasLtHandle_t handle;
@@ -186,6 +186,7 @@ const cublasLtEpilogue_t epilogues[][2] = {
     {CUBLASLT_EPILOGUE_GELU, CUBLASLT_EPILOGUE_GELU_BIAS},
     {CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_AUX_BIAS},
     {CUBLASLT_EPILOGUE_DGELU, CUBLASLT_EPILOGUE_DGELU},
+    {CUBLASLT_EPILOGUE_BGRADB, CUBLASLT_EPILOGUE_BGRADB},
 };
 
 cudaDataType_t type_of(mr_dtype type)
@@ -237,7 +238,7 @@ cublasStatus_t describe(const mr_cuda_product *p, Plan *x)
     TRY(set(x->product, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogues[p->ending][p->bias]));
     // an algorithm is chosen by the alignment of these addresses: until a run, one of that alone
     const void *aligned = (const void *)(uintptr_t)p->align;
-    if (p->bias) {
+    if (x->bias || x->gradient) {
         TRY(set(x->product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(p->out)));
         TRY(set(x->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned));
     }
@@ -298,6 +299,7 @@ int product_new(const mr_cuda_product *p, size_t *bytes, void **plan)
     x->accumulate = p->accumulate;
     x->bias = p->bias;
     x->aux = p->ldaux != 0;
+    x->gradient = p->ending == MR_CUDA_BIAS_GRADIENT;
     cublasLtMatmulPreference_t wish = NULL;
     st = describe(p, x);
     if (st == CUBLAS_STATUS_SUCCESS)
@@ -319,8 +321,9 @@ int product_run(void *plan, const void *a, const void *b, const void *bias, void
     Plan *x = (Plan *)plan;
     const float one = 1, beta = x->accumulate ? 1.0f : 0.0f;
     cublasStatus_t st = CUBLAS_STATUS_SUCCESS;
-    if (x->bias)
-        st = set(x->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+    // the library has one place for a bias and for its gradient
+    if (x->bias || x->gradient)
+        st = set(x->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, x->bias ? bias : aux);
     if (x->aux && st == CUBLAS_STATUS_SUCCESS)
         st = set(x->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
     if (st != CUBLAS_STATUS_SUCCESS)

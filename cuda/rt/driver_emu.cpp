@@ -349,7 +349,8 @@ float gelu(float x, bool slope)
 float ended(const mr_cuda_product &p, float sum, void *aux, int64_t at)
 {
     switch (p.ending) {
-    case MR_CUDA_SUMS: return sum;
+    case MR_CUDA_SUMS:
+    case MR_CUDA_BIAS_GRADIENT: return sum;
     case MR_CUDA_GELU: return gelu(sum, false);
     case MR_CUDA_GELU_KEEP: put(aux, at, p.out, sum); return gelu(sum, false);
     case MR_CUDA_GELU_SLOPE: break;
@@ -358,6 +359,15 @@ float ended(const mr_cuda_product &p, float sum, void *aux, int64_t at)
     if (!emu::all_written((const char *)aux + at * (int64_t)bytes, bytes))
         emu::report("product: element %lld of aux is unwritten", (long long)at);
     return sum * gelu(element(aux, at, p.out), true);
+}
+
+// by four sums beside each other
+template <class Term> float sum_of(int64_t n, Term term)
+{
+    float part[4] = {0, 0, 0, 0};
+    for (int64_t k = 0; k < n; k++)
+        part[k % 4] += term(k);
+    return part[0] + part[1] + (part[2] + part[3]);
 }
 
 void multiply(const mr_cuda_product &p, const void *a, const void *b, const void *bias, void *aux,
@@ -369,14 +379,13 @@ void multiply(const mr_cuda_product &p, const void *a, const void *b, const void
                             p.ta ? p.lda : 1, p.ta ? 1 : p.lda);
         auto right = rows_of("B", (const char *)b + s * p.step_b * in, p.in, p.n, p.k,
                              p.tb ? 1 : p.ldb, p.tb ? p.ldb : 1);
-        for (int64_t j = 0; j < p.n; j++)
+        for (int64_t j = 0; j < p.n; j++) {
+            const float *y = &right[(size_t)(j * p.k)];
+            if (p.ending == MR_CUDA_BIAS_GRADIENT)
+                put(aux, j, p.out, sum_of(p.k, [&](int64_t k) { return y[k]; }));
             for (int64_t i = 0; i < p.m; i++) {
-                const float *x = &left[(size_t)(i * p.k)], *y = &right[(size_t)(j * p.k)];
-                // four sums beside each other
-                float part[4] = {0, 0, 0, 0};
-                for (int64_t k = 0; k < p.k; k++)
-                    part[k % 4] += x[k] * y[k];
-                float sum = part[0] + part[1] + (part[2] + part[3]);
+                const float *x = &left[(size_t)(i * p.k)];
+                float sum = sum_of(p.k, [&](int64_t k) { return x[k] * y[k]; });
                 int64_t to = s * p.step_d + j * p.ldd + i;
                 if (p.accumulate)
                     sum += element(d, to, p.out);
@@ -384,13 +393,16 @@ void multiply(const mr_cuda_product &p, const void *a, const void *b, const void
                     sum += element(bias, i, p.out);
                 put(d, to, p.out, ended(p, sum, aux, j * p.ldaux + i));
             }
+        }
     }
 }
 
-// as the manual of cuBLASLt has it of the matrix beside an epilogue; more than these is not asked
+// as the manual of cuBLASLt has it of what is beside an epilogue; more than these is not asked
 bool serves(const mr_cuda_product *p)
 {
     bool aux = p->ending == MR_CUDA_GELU_KEEP || p->ending == MR_CUDA_GELU_SLOPE;
+    if (p->ending == MR_CUDA_BIAS_GRADIENT && (p->bias || p->batch != 1))
+        return false;
     if (!aux)
         return p->ldaux == 0;
     return p->ldaux % 8 == 0 && p->ldaux >= p->m && p->batch == 1;
@@ -411,7 +423,8 @@ int product_run(void *plan, const void *a, const void *b, const void *bias, void
 {
     const mr_cuda_product p = *(const mr_cuda_product *)plan;
     // the library chose its loads and stores for such addresses
-    uintptr_t beside = (uintptr_t)(p.bias ? bias : NULL) | (uintptr_t)(p.ldaux ? aux : NULL);
+    bool has_aux = p.ldaux || p.ending == MR_CUDA_BIAS_GRADIENT;
+    uintptr_t beside = (uintptr_t)(p.bias ? bias : NULL) | (uintptr_t)(has_aux ? aux : NULL);
     if (((uintptr_t)a | (uintptr_t)b | (uintptr_t)d | beside) % (uintptr_t)p.align)
         emu::report("product: an address is no multiple of %lld bytes, which was promised",
                     (long long)p.align);

@@ -1,27 +1,43 @@
-/* cuda/rt: which products end at once in a gelu or its slope, and which are refused, by us and by
- * the stand-in for the library. Covers: cuda/gemm/product.cpp, cuda/rt/driver_emu.cpp */
+/* cuda/rt: which products end at once in a gelu or its slope, or give the gradient of a bias, and
+ * which are refused, by us and by the stand-in for the library.
+ * Covers: cuda/gemm/product.cpp, cuda/rt/driver_emu.cpp */
 #include "check.h"
 #include "cuda/emu/emu.h"
 #include "cuda/gemm/product.h"
 
-// C [SIDE, SIDE] = A B, with aux in rows of `row` elements, `off` elements from the grid
-static mr_status ended(mr_dtype type, mr_cuda_ending kind, int64_t row, int off, int64_t batch)
+enum { SIDE = 16 };
+
+// C [SIDE, SIDE] = A B of dense matrices
+static mr_product_spec square(mr_dtype in, mr_dtype out, int64_t batch)
 {
-    enum { SIDE = 16, BYTES = 64 * SIDE * sizeof(float) };
     mr_product_spec s = {};
     s.m = s.n = s.k = s.a_row = s.b_row = s.c_row = SIDE;
     s.a_col = s.b_col = 1;
     s.a_batch = s.b_batch = s.c_batch = SIDE * SIDE;
     s.batch = batch;
-    s.in = s.out = type;
+    s.in = in;
+    s.out = out;
+    return s;
+}
+
+// n elements of device memory, each of them `x`
+template <typename T> static T *filled(size_t n, T x)
+{
+    T *p = (T *)emu::alloc(n * sizeof(T));
+    std::fill(p, p + n, x);
+    emu::host_wrote(p, n * sizeof(T));
+    return p;
+}
+
+// of zeros, with aux in rows of `row` elements, `off` bytes from the grid
+static mr_status ended(mr_product_spec s, mr_cuda_ending kind, int64_t row, int off)
+{
     char *at[4];
-    for (char *&p : at) {
-        p = (char *)emu::alloc(BYTES);
-        memset(p, 0, BYTES);
-        emu::host_wrote(p, BYTES);
-    }
-    mr_product_ending ending = {kind, kind == MR_CUDA_GELU ? NULL : at[3] + 2 * off, row};
-    mr_status st = mr_cuda_product_run(&s, &ending, at[0], at[1], NULL, at[2], NULL, NULL);
+    for (char *&p : at)
+        p = filled<char>(64 * SIDE * sizeof(float), 0);
+    mr_product_ending ending = {kind, kind == MR_CUDA_GELU ? NULL : at[3] + off, row};
+    mr_status st =
+        mr_cuda_product_run(&s, &ending, at[0], at[1], s.bias ? at[3] : NULL, at[2], NULL, NULL);
     CHECK_INT(emu::reports().size(), 0);
     emu::free_all();
     return st;
@@ -29,18 +45,54 @@ static mr_status ended(mr_dtype type, mr_cuda_ending kind, int64_t row, int off,
 
 static void refuses(void)
 {
+    const mr_product_spec bf16 = square(MR_BF16, MR_BF16, 1), f32 = square(MR_F32, MR_F32, 1);
+    const char *const other = "does not end so";
     for (mr_cuda_ending kind : {MR_CUDA_GELU_KEEP, MR_CUDA_GELU_SLOPE}) {
-        CHECK_OK(ended(MR_BF16, kind, 16, 0, 1));
-        CHECK_OK(ended(MR_BF16, kind, 24, 8, 1));
-        CHECK_FAILS(ended(MR_BF16, kind, 20, 0, 1), MR_E_UNSUPPORTED,
+        CHECK_OK(ended(bf16, kind, 16, 0));
+        CHECK_OK(ended(bf16, kind, 24, 16));
+        CHECK_FAILS(ended(bf16, kind, 20, 0), MR_E_UNSUPPORTED,
                     "a product in bf16 does not end so, aux in rows of 20");
-        CHECK_FAILS(ended(MR_BF16, kind, 8, 0, 1), MR_E_UNSUPPORTED, "does not end so");
-        CHECK_FAILS(ended(MR_BF16, kind, 16, 4, 1), MR_E_UNSUPPORTED, "does not end so");
-        CHECK_FAILS(ended(MR_F32, kind, 16, 0, 1), MR_E_UNSUPPORTED, "does not end so");
-        CHECK_FAILS(ended(MR_BF16, kind, 16, 0, 2), MR_E_UNSUPPORTED, "does not end so");
+        CHECK_FAILS(ended(bf16, kind, 8, 0), MR_E_UNSUPPORTED, other);
+        CHECK_FAILS(ended(bf16, kind, 16, 8), MR_E_UNSUPPORTED, other);
+        CHECK_FAILS(ended(f32, kind, 16, 0), MR_E_UNSUPPORTED, other);
+        CHECK_FAILS(ended(square(MR_BF16, MR_BF16, 2), kind, 16, 0), MR_E_UNSUPPORTED, other);
     }
-    CHECK_OK(ended(MR_BF16, MR_CUDA_GELU, 0, 0, 1));
-    CHECK_FAILS(ended(MR_F32, MR_CUDA_GELU, 0, 0, 1), MR_E_UNSUPPORTED, "a product in f32");
+    CHECK_OK(ended(bf16, MR_CUDA_GELU, 0, 0));
+    CHECK_FAILS(ended(f32, MR_CUDA_GELU, 0, 0), MR_E_UNSUPPORTED, "a product in f32");
+}
+
+static void refuses_gradients(void)
+{
+    const mr_product_spec good = square(MR_BF16, MR_F32, 1);
+    mr_product_spec biased = good, empty = good;
+    biased.bias = true;
+    empty.n = 0;
+    const mr_product_spec bad[] = {square(MR_F32, MR_F32, 1), square(MR_BF16, MR_BF16, 1),
+                                   square(MR_BF16, MR_F32, 2), biased, empty};
+    CHECK_OK(ended(good, MR_CUDA_BIAS_GRADIENT, 0, 0));
+    for (const mr_product_spec &s : bad)
+        CHECK_FAILS(ended(s, MR_CUDA_BIAS_GRADIENT, 0, 0), MR_E_UNSUPPORTED, "does not end so");
+    CHECK_FAILS(ended(good, MR_CUDA_BIAS_GRADIENT, 0, 8), MR_E_UNSUPPORTED, "does not end so");
+    CHECK_FAILS(ended(good, MR_CUDA_BIAS_GRADIENT, 16, 0), MR_E_UNSUPPORTED, "aux in rows of 16");
+}
+
+// rows of A are 2: the result is added to, the gradient written over
+static void gradient_of_a_bias(void)
+{
+    mr_product_spec s = square(MR_BF16, MR_F32, 1);
+    s.accumulate = true;
+    uint16_t *a = filled(SIDE * SIDE, mr_f32_to_bf16(2)), *b = filled(SIDE * SIDE, a[0]);
+    float *c = filled(SIDE * SIDE, 3.0f), *sums = filled(2 * SIDE, 7.0f);
+    a[SIDE] = mr_f32_to_bf16(5); // the first of the second row
+    mr_product_ending ending = {MR_CUDA_BIAS_GRADIENT, sums, 0};
+    CHECK_OK(mr_cuda_product_run(&s, &ending, a, b, NULL, c, NULL, NULL));
+    for (int i = 0; i < SIDE; i++) {
+        CHECK_NEAR(sums[i], 2 * SIDE + (i == 1 ? 3 : 0), 0);
+        CHECK_NEAR(c[i * SIDE], 3 + 4 * SIDE + (i == 1 ? 6 : 0), 0);
+        CHECK_NEAR(sums[SIDE + i], 7, 0);
+    }
+    CHECK_INT(emu::reports().size(), 0);
+    emu::free_all();
 }
 
 // the stand-in takes no matrix beside a result that the library's manual rules out
@@ -63,11 +115,16 @@ static void stand_in(void)
     mr_cuda.product_free(plan);
     p.batch = 2;
     CHECK_INT(mr_cuda.product_new(&p, &bytes, &plan), 1);
+    p.ending = MR_CUDA_BIAS_GRADIENT;
+    p.ldaux = 0;
+    CHECK_INT(mr_cuda.product_new(&p, &bytes, &plan), 1);
 }
 
 int main(void)
 {
     refuses();
+    refuses_gradients();
+    gradient_of_a_bias();
     stand_in();
     return check_done();
 }
