@@ -3,164 +3,8 @@
  *   linear_dx   dx = dy w                       linear_dw   acc += dy^T x   (f32, also from bf16)
  *   linear_db   acc += sum of the rows of dy
  *
- * Products go through cpu/product.h and are made once per node. Rows whose leading dimensions do
- * not join into one stride pass through the workspace. Sums are f32. Licence: Apache-2.0 */
-#include "cpu/product.h"
-#include "op/row.h"
-
-/* ---- rows ---- */
-
-/* [..., C] seen as rows x C. */
-typedef struct rows {
-    int64_t n, c, step; /* rows, row length, elements between rows */
-    bool split;         /* no single step fits all rows: they are gathered or scattered */
-} rows;
-
-static rows rows_of(const mr_desc *d)
-{
-    rows r = {1, d->rank ? d->dim[d->rank - 1] : 1, 0, false};
-    for (int i = 0; i < d->rank - 1; i++) {
-        if (d->dim[i] != 1 && r.n > 1 && r.step != d->stride[i] * d->dim[i])
-            r.split = true;
-        if (d->dim[i] != 1)
-            r.step = d->stride[i];
-        r.n *= d->dim[i];
-    }
-    // the step of a single row says nothing; repeated rows (step 0) are gathered
-    if (r.n <= 1)
-        r.step = r.c;
-    if (r.step < r.c)
-        r.split = true;
-    if (r.split)
-        r.step = r.c;
-    return r;
-}
-
-/* What shapes say of one call, before anything is made. */
-typedef struct shape {
-    mr_product_spec spec;
-    rows in[2], out;
-    size_t at[3], bytes; /* workspace: gathered in[0], in[1], out, then the product's */
-} shape;
-
-typedef struct state {
-    shape shape;
-    mr_product *product;
-} state;
-
-static size_t aside(shape *s, const rows *r, mr_dtype t, int which)
-{
-    s->at[which] = s->bytes;
-    return r->split ? ((size_t)(r->n * r->c) * mr_dtype_bytes(t) + 63) & ~(size_t)63 : 0;
-}
-
-typedef shape shape_fn(const mr_call *call);
-
-static mr_status prepare(shape_fn *shape_of, const mr_call *call, const mr_facts *facts, void **out)
-{
-    state *s;
-    if (!MR_NEW(s))
-        return mr_fail_memory(sizeof *s);
-    s->shape = shape_of(call);
-    mr_status st = mr_product_new(&s->shape.spec, facts, &s->product);
-    if (st != MR_OK) {
-        mr_free(s);
-        return st;
-    }
-    *out = s;
-    return MR_OK;
-}
-
-static void release(void *state_of)
-{
-    state *s = state_of;
-    if (s)
-        mr_product_free(s->product);
-    mr_free(s);
-}
-static size_t workspace(shape_fn *shape_of, const mr_call *call, const mr_facts *facts)
-{
-    shape s = shape_of(call);
-    return s.bytes + mr_product_workspace(&s.spec, facts);
-}
-
-static const char *way(shape_fn *shape_of, const mr_call *call, const mr_facts *facts)
-{
-    shape s = shape_of(call);
-    return mr_product_way(&s.spec, facts);
-}
-
-typedef struct mover {
-    char *dense;
-    const mr_view *view;
-    int64_t row_bytes;
-    bool in;
-} mover;
-
-/* Move rows between a view and dense memory. */
-static void move_part(void *user, int64_t begin, int64_t end, int worker)
-{
-    (void)worker;
-    const mover *m = user;
-    const mr_desc *d = &m->view->desc;
-    size_t w = mr_dtype_bytes(d->dtype);
-    for (int64_t i = begin; i < end; i++) {
-        int64_t at = 0, rest = i;
-        for (int k = d->rank - 2; k >= 0; k--)
-            at += rest % d->dim[k] * d->stride[k], rest /= d->dim[k];
-        char *there = (char *)m->view->data + (size_t)at * w, *here = m->dense + i * m->row_bytes;
-        memcpy(m->in ? here : there, m->in ? there : here, (size_t)m->row_bytes);
-    }
-}
-static void move_rows(const rows *r, char *dense, const mr_view *v, bool in, int threads)
-{
-    mover m = {dense, v, r->c * (int64_t)mr_dtype_bytes(v->desc.dtype), in};
-    mr_cpu_for(r->n, MR_MAX(1, 65536 / MR_MAX(m.row_bytes, 1)), threads, move_part, &m);
-}
-static void *gather(const mr_call *call, const shape *s, int which, const mr_view *v)
-{
-    if (!s->in[which].split)
-        return v->data;
-    char *dense = (char *)call->workspace + s->at[which];
-    move_rows(&s->in[which], dense, v, true, call->threads);
-    return dense;
-}
-
-/* y or dx: rows of in[0] times a weight. */
-static mr_status run_rows(const mr_call *call, const void *bias)
-{
-    const state *own = call->state;
-    const shape *s = &own->shape;
-    char *work = call->workspace, *dense = work + s->at[2];
-    const mr_view *y = &call->out[0];
-    MR_TRY(mr_product_run(own->product, gather(call, s, 0, &call->in[0]), call->in[1].data, bias,
-                          s->out.split ? dense : y->data, work + s->bytes));
-    if (s->out.split)
-        move_rows(&s->out, dense, y, false, call->threads);
-    return MR_OK;
-}
-
-static shape shape_of_rows(const mr_call *call, bool transposed, bool bias)
-{
-    const mr_desc *x = &call->in[0].desc, *w = &call->in[1].desc, *y = &call->out[0].desc;
-    shape s = {.in = {rows_of(x)}, .out = rows_of(y)};
-    s.bytes += aside(&s, &s.in[0], x->dtype, 0);
-    s.bytes += aside(&s, &s.out, y->dtype, 2);
-    int64_t ld = w->dim[1];
-    s.spec = (mr_product_spec){.batch = 1,
-                               .m = s.in[0].n,
-                               .k = s.in[0].c,
-                               .n = s.out.c,
-                               .a_row = s.in[0].step,
-                               .a_col = 1,
-                               .b_row = transposed ? 1 : ld,
-                               .b_col = transposed ? ld : 1,
-                               .c_row = s.out.step,
-                               .in = x->dtype,
-                               .out = y->dtype,
-                               .bias = bias};
-    return s;
-}
+ * Sums are f32. Licence: Apache-2.0 */
+#include "op/linear.h"
 
 /* ---- linear ---- */
 
@@ -191,25 +35,14 @@ static mr_status linear_infer(mr_infer *c)
     return MR_OK;
 }
 
-static shape linear_shape(const mr_call *call)
+static product_shape linear_shape(const mr_call *call)
 {
-    return shape_of_rows(call, true, call->in[2].desc.rank >= 0);
+    return product_shape_of(call, &call->out[0].desc, true, call->in[2].desc.rank >= 0, 0);
 }
-static mr_status linear_prepare(const mr_call *call, const mr_facts *facts, void **out)
-{
-    return prepare(linear_shape, call, facts, out);
-}
-static size_t linear_workspace(const mr_call *call, const mr_facts *facts)
-{
-    return workspace(linear_shape, call, facts);
-}
-static const char *linear_way(const mr_call *call, const mr_facts *facts)
-{
-    return way(linear_shape, call, facts);
-}
+PRODUCT_BEFORE(linear)
 MR_KERNEL(linear)
 {
-    return run_rows(call, call->in[2].data);
+    return product_run(call, call->in[2].data, &call->out[0]);
 }
 
 static mr_status linear_grad(mr_grad *ctx)
@@ -254,25 +87,14 @@ static mr_status dx_infer(mr_infer *c)
     mr_row_like(c, 0, &dx);
     return MR_OK;
 }
-static shape dx_shape(const mr_call *call)
+static product_shape linear_dx_shape(const mr_call *call)
 {
-    return shape_of_rows(call, false, false);
+    return product_shape_of(call, &call->out[0].desc, false, false, 0);
 }
-static mr_status dx_prepare(const mr_call *call, const mr_facts *facts, void **out)
-{
-    return prepare(dx_shape, call, facts, out);
-}
-static size_t dx_workspace(const mr_call *call, const mr_facts *facts)
-{
-    return workspace(dx_shape, call, facts);
-}
-static const char *dx_way(const mr_call *call, const mr_facts *facts)
-{
-    return way(dx_shape, call, facts);
-}
+PRODUCT_BEFORE(linear_dx)
 MR_KERNEL(linear_dx)
 {
-    return run_rows(call, NULL);
+    return product_run(call, NULL, &call->out[0]);
 }
 
 static mr_status dx_naive(const mr_call *call)
@@ -310,12 +132,12 @@ static mr_status dw_infer(mr_infer *c)
     return MR_OK;
 }
 
-static shape dw_shape(const mr_call *call)
+static product_shape linear_dw_shape(const mr_call *call)
 {
     const mr_desc *dy = &call->in[0].desc, *x = &call->in[1].desc;
-    shape s = {.in = {rows_of(dy), rows_of(x)}};
+    product_shape s = {.in = {product_rows_of(dy), product_rows_of(x)}};
     for (int i = 0; i < 2; i++)
-        s.bytes += aside(&s, &s.in[i], call->in[i].desc.dtype, i);
+        product_aside(&s, &s.in[i], call->in[i].desc.dtype, i);
     s.spec = (mr_product_spec){.batch = 1,
                                .m = s.in[0].c,
                                .n = s.in[1].c,
@@ -330,25 +152,13 @@ static shape dw_shape(const mr_call *call)
                                .accumulate = true};
     return s;
 }
-static mr_status dw_prepare(const mr_call *call, const mr_facts *facts, void **out)
-{
-    return prepare(dw_shape, call, facts, out);
-}
-static size_t dw_workspace(const mr_call *call, const mr_facts *facts)
-{
-    return workspace(dw_shape, call, facts);
-}
-static const char *dw_way(const mr_call *call, const mr_facts *facts)
-{
-    return way(dw_shape, call, facts);
-}
+PRODUCT_BEFORE(linear_dw)
 MR_KERNEL(linear_dw)
 {
-    const state *own = call->state;
-    const shape *s = &own->shape;
-    return mr_product_run(own->product, gather(call, s, 0, &call->in[0]),
-                          gather(call, s, 1, &call->in[1]), NULL, call->out[0].data,
-                          (char *)call->workspace + s->bytes);
+    const product_state *own = call->state;
+    const product_shape *s = &own->shape;
+    return mr_product_run(own->product, product_gather(call, s, 0), product_gather(call, s, 1),
+                          NULL, call->out[0].data, (char *)call->workspace + s->bytes);
 }
 
 static mr_status dw_naive(const mr_call *call)
@@ -366,26 +176,19 @@ static mr_status dw_naive(const mr_call *call)
     return MR_OK;
 }
 
-static void product_cost(const mr_call *call, mr_cost *cost)
-{
-    // every element of in[0] meets one whole row of the other matrix
-    const mr_desc *last = call->in[2].desc.rank == 2 ? &call->in[1].desc : &call->out[0].desc;
-    cost->flop = 2.0 * (double)mr_desc_count(&call->in[0].desc) * (double)last->dim[last->rank - 1];
-}
-
 /* ---- linear_db ---- */
 
 /* At most 64 pieces of rows, fixed by the shape; partial sums [pieces, N] are added in order. */
 typedef struct db {
     const mr_call *call;
-    rows dy;
+    product_rows dy;
     int64_t piece, pieces;
     float *partial;
 } db;
 
 static db db_of(const mr_call *call)
 {
-    db d = {call, rows_of(&call->in[0].desc), 0, 0, call->workspace};
+    db d = {call, product_rows_of(&call->in[0].desc), 0, 0, call->workspace};
     d.piece = MR_MAX((d.dy.n + 63) / 64, 64);
     d.pieces = (d.dy.n + d.piece - 1) / d.piece;
     return d;
@@ -400,12 +203,7 @@ VF_INLINE void db_rows(const db *d, int64_t piece, mr_dtype t)
         vf acc[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
         int64_t n = MR_MIN((int64_t)WIDE, d->dy.c - j);
         for (int64_t i = first; i < end; i++) {
-            int64_t at = i * d->dy.step;
-            if (d->dy.split) {
-                at = 0;
-                for (int64_t k = dy->desc.rank - 2, rest = i; k >= 0; k--)
-                    at += rest % dy->desc.dim[k] * dy->desc.stride[k], rest /= dy->desc.dim[k];
-            }
+            int64_t at = d->dy.split ? product_row_at(&dy->desc, i) : i * d->dy.step;
             if (n == WIDE)
                 for (int v = 0; v < 4; v++)
                     acc[v] += vf_ld(dy->data, at + j + v * VF_LANES, t);
@@ -475,8 +273,6 @@ static void db_cost(const mr_call *call, mr_cost *cost)
 
 /* ---- rows of the table ---- */
 
-#define PRODUCT_TOL .tol_f32 = 5e-6, .tol_reason = "f32 sums over k in the library's order"
-
 MR_OP(linear) = {
     .name = "linear",
     .doc = "x times the transpose of w, plus b.",
@@ -486,13 +282,9 @@ MR_OP(linear) = {
     .out = {{"y", "[..., N] like x", 0, false, MR_ROWS}},
     .infer = linear_infer,
     .grad = linear_grad,
-    .cost = product_cost,
+    .cost = linear_cost,
     .naive = linear_naive,
-    .cpu = {.run = MR_CPU(linear),
-            .prepare = linear_prepare,
-            .release = release,
-            .workspace = linear_workspace,
-            .way = linear_way},
+    .cpu = PRODUCT_CPU(linear),
     PRODUCT_TOL,
     .cases = MR_CASES("x=[3,7,33]/rows f32 w=[20,33] f32 b=[20] f32",
                       "x=[150,64] f32 w=[48,64] f32",
@@ -508,13 +300,9 @@ MR_OP(linear_dx) = {
     .in = {{"dy", "[..., N] f32|bf16", MR_ROWS, 0}, {"w", "[N, K] like dy", MR_CONTIG, 0}},
     .out = {{"dx", "[..., K] like dy", 0, false, MR_ROWS}},
     .infer = dx_infer,
-    .cost = product_cost,
+    .cost = linear_dx_cost,
     .naive = dx_naive,
-    .cpu = {.run = MR_CPU(linear_dx),
-            .prepare = dx_prepare,
-            .release = release,
-            .workspace = dx_workspace,
-            .way = dx_way},
+    .cpu = PRODUCT_CPU(linear_dx),
     .hidden = true,
     PRODUCT_TOL,
     .cases = MR_CASES("dy=[3,7,20]/rows f32 w=[20,33] f32", "dy=[150,48] f32 w=[48,64] f32",
@@ -529,13 +317,9 @@ MR_OP(linear_dw) = {
            {"acc", "[N, K] f32", MR_CONTIG, 0}},
     .out = {{"acc", "like acc", 3, true, MR_CONTIG}},
     .infer = dw_infer,
-    .cost = product_cost,
+    .cost = linear_dw_cost,
     .naive = dw_naive,
-    .cpu = {.run = MR_CPU(linear_dw),
-            .prepare = dw_prepare,
-            .release = release,
-            .workspace = dw_workspace,
-            .way = dw_way},
+    .cpu = PRODUCT_CPU(linear_dw),
     .hidden = true,
     PRODUCT_TOL,
     .cases = MR_CASES("dy=[3,7,20]/rows f32 x=[3,7,33]/rows f32 acc=[20,33] f32",

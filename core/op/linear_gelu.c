@@ -5,7 +5,7 @@
  * reads it. On a CPU the two kernels run one after the other, with the bits that they have alone:
  * sums that nobody keeps lie in the place of the output, or, as they lay then, dense in the
  * workspace. Licence: Apache-2.0 */
-#include "op/row.h"
+#include "op/linear.h"
 
 typedef struct attr {
     bool keep;
@@ -20,9 +20,7 @@ static bool kept(const mr_call *call)
 static size_t aside(const mr_call *call)
 {
     const mr_desc *y = &call->out[0].desc;
-    return kept(call) || mr_desc_is_dense(y)
-               ? 0
-               : ((size_t)mr_desc_count(y) * mr_dtype_bytes(y->dtype) + 63) & ~(size_t)63;
+    return kept(call) || mr_desc_is_dense(y) ? 0 : product_dense_bytes(mr_desc_count(y), y->dtype);
 }
 
 /* Where the first row's result lies. */
@@ -34,41 +32,19 @@ static mr_view sums_of(const mr_call *call)
     return call->out[kept(call)];
 }
 
-/* The call of the first row: n_in inputs, its sums. */
-static mr_call first_of(const mr_call *call, int n_in)
+/* The call of one of the two rows, without what was prepared for it. */
+static mr_call part_of(const mr_call *call, const mr_view *in, int n_in, const mr_view *out)
 {
     mr_call c = *call;
-    for (int i = n_in; i < MR_MAX_IN; i++)
-        c.in[i] = (mr_view){.desc.rank = -1};
-    c.out[0] = sums_of(call);
+    for (int i = 0; i < MR_MAX_IN; i++)
+        c.in[i] = i < n_in ? in[i] : (mr_view){.desc.rank = -1};
+    c.out[0] = *out;
     c.out[1].desc.rank = -1;
-    c.n_in = n_in, c.n_out = 1, c.attr = NULL;
-    if (c.workspace)
-        c.workspace = (char *)c.workspace + aside(call);
-    return c;
-}
-
-/* The call of the second row. */
-static mr_call second_of(const mr_call *call, const mr_view *in, int n_in)
-{
-    mr_call c = *call;
-    for (int i = 0; i < n_in; i++)
-        c.in[i] = in[i];
     c.n_in = n_in, c.n_out = 1, c.attr = NULL, c.workspace = c.state = NULL;
     return c;
 }
 
 /* ---- linear_gelu ---- */
-
-static mr_call linear_of(const mr_call *call)
-{
-    return first_of(call, 3);
-}
-static mr_call gelu_of(const mr_call *call)
-{
-    mr_view sums = sums_of(call);
-    return second_of(call, &sums, 1);
-}
 
 static mr_status infer(mr_infer *c)
 {
@@ -79,58 +55,31 @@ static mr_status infer(mr_infer *c)
     return MR_OK;
 }
 
-static mr_status prepare(const mr_call *call, const mr_facts *facts, void **state)
+static product_shape linear_gelu_shape(const mr_call *call)
 {
-    mr_call c = linear_of(call);
-    return mr_op_find("linear")->cpu.prepare(&c, facts, state);
+    mr_view h = sums_of(call);
+    return product_shape_of(call, &h.desc, true, call->in[2].desc.rank >= 0, aside(call));
 }
-static void release(void *state)
-{
-    mr_op_find("linear")->cpu.release(state);
-}
-static size_t workspace(const mr_call *call, const mr_facts *facts)
-{
-    mr_call c = linear_of(call);
-    return aside(call) + mr_op_find("linear")->cpu.workspace(&c, facts);
-}
-static const char *way(const mr_call *call, const mr_facts *facts)
-{
-    mr_call c = linear_of(call);
-    return mr_op_find("linear")->cpu.way(&c, facts);
-}
+PRODUCT_BEFORE(linear_gelu)
 
-mr_kernel_fn MR_CAT3(mr_k_linear, _, MR_ISA), MR_CAT3(mr_k_gelu_tanh, _, MR_ISA);
+mr_kernel_fn MR_CAT3(mr_k_gelu_tanh, _, MR_ISA);
 MR_KERNEL(linear_gelu)
 {
-    mr_call first = linear_of(call), second = gelu_of(call);
-    MR_TRY(MR_CAT3(mr_k_linear, _, MR_ISA)(&first));
-    return MR_CAT3(mr_k_gelu_tanh, _, MR_ISA)(&second);
+    mr_view h = sums_of(call);
+    mr_call gelu = part_of(call, &h, 1, &call->out[0]);
+    MR_TRY(product_run(call, call->in[2].data, &h));
+    return MR_CAT3(mr_k_gelu_tanh, _, MR_ISA)(&gelu);
 }
 
 static mr_status naive(const mr_call *call)
 {
-    mr_call first = linear_of(call), second = gelu_of(call);
-    MR_TRY(mr_op_find("linear")->naive(&first));
-    return mr_op_find("gelu_tanh")->naive(&second);
-}
-
-// the operations of the product, which are what takes time
-static void cost(const mr_call *call, mr_cost *cost)
-{
-    mr_call first = linear_of(call);
-    cost->flop = mr_op_cost(mr_op_find("linear"), &first).flop;
+    mr_view h = sums_of(call);
+    mr_call linear = part_of(call, call->in, 3, &h), gelu = part_of(call, &h, 1, &call->out[0]);
+    MR_TRY(mr_op_find("linear")->naive(&linear));
+    return mr_op_find("gelu_tanh")->naive(&gelu);
 }
 
 /* ---- linear_dx_gelu ---- */
-
-static mr_call dx_of(const mr_call *call)
-{
-    return first_of(call, 2);
-}
-static mr_call slope_of(const mr_call *call)
-{
-    return second_of(call, (const mr_view[]){call->in[2], sums_of(call)}, 2);
-}
 
 static mr_status dx_infer(mr_infer *c)
 {
@@ -143,46 +92,37 @@ static mr_status dx_infer(mr_infer *c)
                    mr_desc_text(h, th, sizeof th), mr_desc_text(&c->out[0], tx, sizeof tx));
 }
 
-static mr_status dx_prepare(const mr_call *call, const mr_facts *facts, void **state)
+static product_shape linear_dx_gelu_shape(const mr_call *call)
 {
-    mr_call c = dx_of(call);
-    return mr_op_find("linear_dx")->cpu.prepare(&c, facts, state);
+    mr_view sums = sums_of(call);
+    return product_shape_of(call, &sums.desc, false, false, aside(call));
 }
-static size_t dx_workspace(const mr_call *call, const mr_facts *facts)
+PRODUCT_BEFORE(linear_dx_gelu)
+
+/* The call of the slope of gelu at h, times what the product gave. */
+static mr_call slope_of(const mr_call *call, const mr_view *sums)
 {
-    mr_call c = dx_of(call);
-    return aside(call) + mr_op_find("linear_dx")->cpu.workspace(&c, facts);
-}
-static const char *dx_way(const mr_call *call, const mr_facts *facts)
-{
-    mr_call c = dx_of(call);
-    return mr_op_find("linear_dx")->cpu.way(&c, facts);
+    return part_of(call, (const mr_view[]){call->in[2], *sums}, 2, &call->out[0]);
 }
 
-mr_kernel_fn MR_CAT3(mr_k_linear_dx, _, MR_ISA), MR_CAT3(mr_k_gelu_tanh_grad, _, MR_ISA);
+mr_kernel_fn MR_CAT3(mr_k_gelu_tanh_grad, _, MR_ISA);
 MR_KERNEL(linear_dx_gelu)
 {
-    mr_call first = dx_of(call), second = slope_of(call);
-    MR_TRY(MR_CAT3(mr_k_linear_dx, _, MR_ISA)(&first));
-    return MR_CAT3(mr_k_gelu_tanh_grad, _, MR_ISA)(&second);
+    mr_view sums = sums_of(call);
+    mr_call slope = slope_of(call, &sums);
+    MR_TRY(product_run(call, NULL, &sums));
+    return MR_CAT3(mr_k_gelu_tanh_grad, _, MR_ISA)(&slope);
 }
 
 static mr_status dx_naive(const mr_call *call)
 {
-    mr_call first = dx_of(call), second = slope_of(call);
-    MR_TRY(mr_op_find("linear_dx")->naive(&first));
-    return mr_op_find("gelu_tanh_grad")->naive(&second);
-}
-
-static void dx_cost(const mr_call *call, mr_cost *cost)
-{
-    mr_call first = dx_of(call);
-    cost->flop = mr_op_cost(mr_op_find("linear_dx"), &first).flop;
+    mr_view sums = sums_of(call);
+    mr_call dx = part_of(call, call->in, 2, &sums), slope = slope_of(call, &sums);
+    MR_TRY(mr_op_find("linear_dx")->naive(&dx));
+    return mr_op_find("gelu_tanh_grad")->naive(&slope);
 }
 
 /* ---- rows of the table ---- */
-
-#define PRODUCT_TOL .tol_f32 = 5e-6, .tol_reason = "f32 sums over k in the library's order"
 
 MR_OP(linear_gelu) = {
     .name = "linear_gelu",
@@ -194,13 +134,9 @@ MR_OP(linear_gelu) = {
             {"h", "[..., N] like x", 0, false, MR_ROWS}},
     .attr = {{"keep", MR_ATTR_BOOL, offsetof(attr, keep), .doc = "h is wanted"}},
     .infer = infer,
-    .cost = cost,
+    .cost = linear_gelu_cost,
     .naive = naive,
-    .cpu = {.run = MR_CPU(linear_gelu),
-            .prepare = prepare,
-            .release = release,
-            .workspace = workspace,
-            .way = way},
+    .cpu = PRODUCT_CPU(linear_gelu),
     .hidden = true,
     PRODUCT_TOL,
     .cases = MR_CASES("x=[3,7,33]/rows f32 w=[20,33] f32 b=[20] f32 keep=1",
@@ -218,13 +154,9 @@ MR_OP(linear_dx_gelu) = {
            {"h", "[..., K] like dy", MR_ANY, 0}},
     .out = {{"dh", "[..., K] like dy", 0, false, MR_ROWS}},
     .infer = dx_infer,
-    .cost = dx_cost,
+    .cost = linear_dx_gelu_cost,
     .naive = dx_naive,
-    .cpu = {.run = MR_CPU(linear_dx_gelu),
-            .prepare = dx_prepare,
-            .release = release,
-            .workspace = dx_workspace,
-            .way = dx_way},
+    .cpu = PRODUCT_CPU(linear_dx_gelu),
     .hidden = true,
     PRODUCT_TOL,
     .cases = MR_CASES("dy=[3,7,20]/rows f32 w=[20,33] f32 h=[3,7,33] f32 -3..3",
