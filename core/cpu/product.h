@@ -39,6 +39,22 @@ mr_status mr_product_run(mr_product *p, const void *a, const void *b, const void
  * or does nothing where B is read as it lies. */
 mr_status mr_product_pack(mr_product *p, const void *b, void *workspace);
 
+/* The oneDNN way (product_onednn.c). It serves a shape that fits, unless it refuses: then *out is
+ * NULL. workspace: what is planned for it; one that wants more takes memory of its own. Nothing
+ * fits where the library is not built in. Run as above; packs_only: B is packed, nothing
+ * multiplied. Errors: MR_E_MEMORY; a run: MR_E_INTERNAL. */
+typedef struct mr_product_library mr_product_library;
+bool mr_product_library_fits(const mr_product_spec *spec);
+size_t mr_product_library_workspace(const mr_product_spec *spec, int threads);
+mr_status mr_product_library_new(const mr_product_spec *spec, int threads,
+                                 mr_product_library **out);
+void mr_product_library_free(mr_product_library *p);
+const char *mr_product_library_how(const mr_product_library *p); /* lent */
+mr_status mr_product_library_run(mr_product_library *p, const void *a, const void *b,
+                                 const void *bias, void *c, bool packs_only, void *workspace);
+/* Log, once in a process, what the library does otherwise than was planned. */
+void mr_product_unplanned(const mr_product_spec *spec, const char *what);
+
 /* The own kernel, one per instruction set (isa/gemm.c): one matrix, any strides.
  * workspace: mr_gemm_workspace() bytes. */
 typedef struct mr_gemm {
