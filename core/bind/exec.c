@@ -1,22 +1,9 @@
-/* bind: moonreel.core.exec - devices, executors, programs. Objects may be closed in any order: a
- * device lives as long as its executors, closing an executor closes its programs. Licence:
- * Apache-2.0 */
+/* bind: moonreel.core.exec - executors on devices (device.c), and their programs (program.c).
+ * Objects may be closed in any order: a device lives as long as its executors, closing an executor
+ * closes its programs. Licence: Apache-2.0 */
 #include "bind/room.h"
-#include "cpu/cpu.h"
 
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-static void unref_device(void *object)
-{
-    device *d = object;
-    if (--d->refs)
-        return;
-    mr_device_close(d->dev);
-    mr_free(d);
-}
 
 static void free_executor(void *object)
 {
@@ -25,13 +12,8 @@ static void free_executor(void *object)
         p->prog = NULL, p->of = NULL;
     mr_exec_free(e->exec);
     if (e->dev)
-        unref_device(e->dev);
+        mr_bind_device_unref(e->dev);
     mr_free(e);
-}
-
-static device *check_device(lua_State *L, int arg)
-{
-    return mr_bind_unbox(L, arg, "mr.Device");
 }
 
 mr_exec *mr_bind_exec(lua_State *L, int arg)
@@ -44,126 +26,7 @@ mr_exec *mr_bind_exec(lua_State *L, int arg)
     return e->exec;
 }
 
-/* ---- devices ---- */
-
-/* device(name = MOONREEL_DEVICE or "cpu", threads = all) */
-static int e_device(lua_State *L)
-{
-    const char *env = getenv("MOONREEL_DEVICE"),
-               *name = luaL_optstring(L, 1, env && *env ? env : "cpu");
-    int threads = (int)luaL_optinteger(L, 2, 0);
-    void **box = mr_bind_box(L, "mr.Device");
-    device *d;
-    if (!MR_NEW(d))
-        mr_bind_check(L, mr_fail_memory(sizeof *d));
-    d->refs = 1;
-    mr_status st = mr_device_open(name, threads, &d->dev);
-    if (st != MR_OK)
-        mr_free(d);
-    mr_bind_check(L, st);
-    *box = d;
-    return 1;
-}
-
-static int d_facts(lua_State *L)
-{
-    const mr_facts *f = &check_device(L, 1)->dev->facts;
-    lua_createtable(L, 0, 6);
-    lua_pushstring(L, f->device), lua_setfield(L, -2, "device");
-    lua_pushstring(L, f->isa), lua_setfield(L, -2, "isa");
-    lua_pushinteger(L, f->threads), lua_setfield(L, -2, "threads");
-    lua_pushboolean(L, f->bf16), lua_setfield(L, -2, "bf16");
-    lua_pushboolean(L, f->amx), lua_setfield(L, -2, "amx");
-    lua_pushboolean(L, f->bf16_by_f32), lua_setfield(L, -2, "bf16_by_f32");
-    return 1;
-}
-
-// bus() -> PCI address, nil where there is none
-static int d_bus(lua_State *L)
-{
-    const char *bus = check_device(L, 1)->dev->bus;
-    if (*bus)
-        lua_pushstring(L, bus);
-    else
-        lua_pushnil(L);
-    return 1;
-}
-
-/* rates(dtype) -> table: measured at the first call; of kinds {operations, bytes} per second, of a
- * step its seconds */
-static int d_rates(lua_State *L)
-{
-    mr_rates r;
-    mr_bind_check(L, mr_device_rates(check_device(L, 1)->dev, mr_bind_dtype(L, 2), &r));
-    lua_createtable(L, 0, MR_RATED + 1);
-    for (int i = 0; i < MR_RATED; i++) {
-        if (!(r.of[i].flop_s > 0))
-            continue;
-        lua_createtable(L, 2, 0);
-        lua_pushnumber(L, r.of[i].flop_s), lua_seti(L, -2, 1);
-        lua_pushnumber(L, r.of[i].bytes_s), lua_seti(L, -2, 2);
-        lua_setfield(L, -2, mr_rates_kind(i));
-    }
-    lua_pushnumber(L, r.step_s), lua_setfield(L, -2, "step");
-    return 1;
-}
-
-static int kind_of(const char *name)
-{
-    int i = 0;
-    while (i < MR_RATED && strcmp(mr_rates_kind(i), name) != 0)
-        i++;
-    return i;
-}
-
-/* What d_rates gave, from the table on top of the stack; kinds that it lacks are rated as others.
- */
-static mr_rates read_rates(lua_State *L)
-{
-    static const char who[] = "exec.plan: rates";
-    int from = lua_gettop(L);
-    mr_rates r = {0};
-    for (lua_pushnil(L); lua_next(L, from); lua_pop(L, 1)) {
-        const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";
-        int i = kind_of(key);
-        bool pair = i < MR_RATED && lua_istable(L, -1);
-        if (pair)
-            lua_geti(L, -1, 1), lua_geti(L, -2, 2);
-        if (strcmp(key, "step") == 0 && lua_isnumber(L, -1))
-            r.step_s = lua_tonumber(L, -1);
-        else if (pair && lua_isnumber(L, -1) && lua_isnumber(L, -2))
-            r.of[i] = (mr_rate){lua_tonumber(L, -2), lua_tonumber(L, -1)};
-        else
-            mr_bind_raise(L, MR_E_USAGE,
-                          "%s: '%s': expected kinds of device:rates(dtype), each "
-                          "{operations, bytes} per second, and step in seconds",
-                          who, key);
-        lua_pop(L, pair ? 2 : 0);
-    }
-    if (!(r.of[0].flop_s > 0 && r.of[0].bytes_s > 0))
-        mr_bind_raise(L, MR_E_USAGE, "%s: without '%s', by which all else goes", who,
-                      mr_rates_kind(0));
-    return r;
-}
-
-/* memory() -> free, total */
-static int d_memory(lua_State *L)
-{
-    size_t free_bytes, total;
-    mr_bind_check(L, mr_device_memory(check_device(L, 1)->dev, &free_bytes, &total));
-    lua_pushinteger(L, (lua_Integer)free_bytes);
-    lua_pushinteger(L, (lua_Integer)total);
-    return 2;
-}
-
-static int d_compute(lua_State *L)
-{
-    lua_pushstring(L,
-                   mr_dtype_name(mr_device_compute(check_device(L, 1)->dev, mr_bind_dtype(L, 2))));
-    return 1;
-}
-
-/* ---- executors ---- */
+/* ---- regions of an optimizer ---- */
 
 /* A region row as Lua gives it; texts are lent while its table lives. */
 typedef struct region_table {
@@ -239,6 +102,8 @@ static void read_regions(lua_State *L, int arg, mr_exec_options *o)
     o->regions = rows, o->n_regions = n;
 }
 
+/* ---- executors ---- */
+
 static const mr_bind_field exec_fields[] = {
     MR_BIND_ANY("regions", "table[]",
                 "What an optimizer keeps: rows of name, dtype, role, prefix, start, stop, per, "
@@ -272,7 +137,7 @@ static executor *push_executor(lua_State *L, device *d, const mr_facts *facts,
 
 static int e_new(lua_State *L)
 {
-    device *d = check_device(L, 1);
+    device *d = mr_bind_device(L, 1);
     lua_settop(L, 3);
     mr_exec_options o = {0};
     mr_bind_options(L, 3, "exec.new", exec_fields, &o);
@@ -283,43 +148,12 @@ static int e_new(lua_State *L)
 
 /* ---- executors that plan ---- */
 
-typedef struct facts_table {
-    const char *device, *isa;
-    int64_t threads;
-    bool bf16, amx, bf16_by_f32;
-} facts_table;
-
-static const mr_bind_field facts_fields[] = {
-    MR_BIND_STR("device", facts_table, device, "cpu."),
-    MR_BIND_STR("isa", facts_table, isa, "base, avx2 or avx512."),
-    MR_BIND_INT("threads", facts_table, threads, 1, 1, "Of its team."),
-    MR_BIND_BOOL("bf16", facts_table, bf16, "Are products of bf16 fast?"),
-    MR_BIND_BOOL("amx", facts_table, amx, "Has it AMX tiles?"),
-    MR_BIND_BOOL("bf16_by_f32", facts_table, bf16_by_f32,
-                 "Are products of bf16 faster by instructions for f32?"),
-    MR_BIND_END};
-
 static const mr_bind_field plan_fields[] = {
     MR_BIND_ANY("regions", "table[]", "As of exec.new."),
     MR_BIND_ANY("facts", "table", "As device:facts() gives them; absent: this processor's."),
     MR_BIND_ANY("rates", "table",
                 "By compute dtype what device:rates(dtype) gives: needed for seconds."),
     MR_BIND_END};
-
-/* The facts in the table on top of the stack, or those of this processor. */
-static mr_facts read_facts(lua_State *L)
-{
-    facts_table t;
-    mr_facts f = mr_cpu_facts("cpu", mr_isa(), 0);
-    if (lua_isnil(L, -1))
-        return f;
-    mr_bind_options(L, lua_gettop(L), "exec.plan: facts", facts_fields, &t);
-    f.threads = (int)MR_MIN(t.threads, (int64_t)INT_MAX), f.bf16 = t.bf16, f.amx = t.amx;
-    f.bf16_by_f32 = t.bf16_by_f32;
-    snprintf(f.device, sizeof f.device, "%s", t.device ? t.device : "cpu");
-    snprintf(f.isa, sizeof f.isa, "%s", t.isa ? t.isa : "");
-    return f;
-}
 
 /* plan(params?, options?): slot 1 of the arguments is the device's in exec.new */
 static int e_plan(lua_State *L)
@@ -333,14 +167,14 @@ static int e_plan(lua_State *L)
         lua_getfield(L, 3, "facts");
     else
         lua_pushnil(L);
-    mr_facts facts = read_facts(L);
+    mr_facts facts = mr_bind_facts(L);
     read_regions(L, 3, &o);
     executor *e = push_executor(L, NULL, &facts, &o);
     int box = lua_gettop(L);
     if (given && lua_getfield(L, 3, "rates") == LUA_TTABLE)
         for (lua_pushnil(L); lua_next(L, box + 1); lua_pop(L, 1)) {
             luaL_checktype(L, -1, LUA_TTABLE);
-            mr_rates r = read_rates(L);
+            mr_rates r = mr_bind_rates(L);
             mr_exec_rates(e->exec, mr_bind_dtype(L, box + 2), &r);
         }
     lua_settop(L, box);
@@ -552,7 +386,7 @@ static int x_set_param(lua_State *L)
 }
 
 static const mr_bind_row exec_module_rows[] = {
-    MR_ROW("device", e_device, "(name?: string, threads?: integer): mr.Device",
+    MR_ROW("device", mr_bind_device_open, "(name?: string, threads?: integer): mr.Device",
            "Open a device: cpu, shadow or, with its plug-in, cuda (cuda:1 is the second); "
            "MOONREEL_DEVICE or cpu where absent. 0 threads: all."),
     MR_ROW_OPTIONS("new", e_new,
@@ -566,21 +400,6 @@ static const mr_bind_row exec_module_rows[] = {
 static const mr_bind_face exec_module_face = {"moonreel.core.exec",
                                               "Devices, executors and programs: graphs that run.",
                                               exec_module_rows, NULL};
-
-static const mr_bind_row device_rows[] = {
-    MR_ROW("facts", d_facts, "(): table", "{device, isa, threads, bf16, amx, bf16_by_f32}."),
-    MR_ROW("bus", d_bus, "(): string|nil", "The PCI address of a GPU."),
-    MR_ROW("memory", d_memory, "(): integer, integer",
-           "Bytes that are free on it, and all that it has."),
-    MR_ROW("rates", d_rates, "(compute: mr.Dtype): table",
-           "How fast it is in f32 or bf16, measured at the first call: by kind of step (linear, "
-           "conv3d_dx, attention by lanes, ...; elementwise is all else) {operations, bytes} per "
-           "second, and step: seconds that each takes besides."),
-    MR_ROW("compute", d_compute, "(wish: mr.Dtype): mr.Dtype",
-           "The dtype to compute in: bf16 only where it is fast."),
-    MR_ROW_END};
-static const mr_bind_face device_face = {"mr.Device", "A place that computes.", device_rows,
-                                         unref_device};
 
 static const mr_bind_row exec_rows[] = {
     MR_ROW("compile", mr_bind_program_new, "(graph: mr.Graph): mr.Program",
@@ -616,7 +435,7 @@ static const mr_bind_face exec_face = {"mr.Exec",
 
 MR_BIND_ROOM(exec)
 {
-    mr_bind_type(L, &device_face);
+    mr_bind_device_type(L);
     mr_bind_type(L, &exec_face);
     mr_bind_program_type(L);
     return mr_bind_module(L, &exec_module_face);

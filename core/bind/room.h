@@ -247,7 +247,7 @@ int mr_bind_op_by_name(lua_State *L);
 void mr_bind_value_type(lua_State *L);
 void mr_bind_params_type(lua_State *L);
 
-/* Executors and their programs as exec.c and program.c see them. */
+/* Devices, executors and their programs as device.c, exec.c and program.c see them. */
 
 typedef struct device {
     mr_device *dev;
@@ -267,6 +267,17 @@ struct executor {
 
 /* User values of a box: 1 = the object it was made from (device, executor), 2 = params or graph. */
 
+/* Lua: device(name, threads); the device at `arg`, which lives until its last user lets it go. */
+int mr_bind_device_open(lua_State *L);
+device *mr_bind_device(lua_State *L, int arg);
+void mr_bind_device_unref(void *device);
+/* The facts in the table on top of the stack, or those of this processor where that is nil. */
+mr_facts mr_bind_facts(lua_State *L);
+/* What device:rates gave, in the table on top of the stack; kinds that it lacks are rated as
+ * others. */
+mr_rates mr_bind_rates(lua_State *L);
+/* Register mr.Device. */
+void mr_bind_device_type(lua_State *L);
 /* the executor at `arg`; its parameter table is still open */
 mr_exec *mr_bind_exec(lua_State *L, int arg);
 /* Lua: executor:compile(graph) */

@@ -1,4 +1,4 @@
---- moonreel.core.exec: devices, executors and programs from Lua; on the device of MOONREEL_DEVICE.
+--- moonreel.core.exec: executors and programs from Lua; on the device of MOONREEL_DEVICE.
 -- Covers: core/bind/exec.c core/bind/params.c core/bind/program.c
 local T = require "moonreel.core.tensor"
 local G = require "moonreel.core.graph"
@@ -33,31 +33,6 @@ local function fails(part, f, ...)
   return err
 end
 
-describe("exec.device", function()
-  it("tells its facts", function()
-    local facts = E.device("cpu", 2):facts()
-    assert.equal("cpu", facts.device)
-    assert.equal(2, facts.threads)
-    assert.is_truthy(({ base = 1, avx2 = 1, avx512 = 1 })[facts.isa])
-    assert.is_boolean(facts.bf16)
-  end)
-
-  it("computes in the dtype asked for, where bf16 is fast", function()
-    local dev = E.device()
-    assert.equal("f32", dev:compute("f32"))
-    assert.equal(dev:facts().bf16 and "bf16" or "f32", dev:compute("bf16"))
-  end)
-
-  it("tells its memory", function()
-    local free, all = E.device():memory()
-    assert.is_true(free > 0 and free <= all)
-  end)
-
-  it("refuses unknown names", function()
-    assert.equal("MR_E_USAGE", fails("expected cpu, shadow or cuda", E.device, "tpu").code)
-  end)
-end)
-
 describe("exec.plan", function()
   it("tells of a program what one on the device tells, and runs nothing", function()
     local dev = E.device()
@@ -74,31 +49,6 @@ describe("exec.plan", function()
     local err = fails("plans and has no device", function() plans:compile(g):run() end)
     assert.equal("MR_E_USAGE", err.code)
     fails("no rates for f32", function() E.plan():compile(g):plan() end)
-  end)
-
-  it("takes rates by kinds of steps, and refuses what is none", function()
-    local function plan(rates) return E.plan(nil, { rates = { f32 = rates } }) end
-    local slow = plan { elementwise = { 1e3, 1e6 }, step = 0.5 }
-    local prog = slow:compile(double_graph(1000))
-    local rows, sum = prog:times(), 0
-    for _, row in ipairs(rows) do
-      assert.near(row.flop / 1e3 + row.bytes / 1e6 + 0.5, row.expected, 1e-9)
-      sum = sum + row.expected
-    end
-    assert.near(sum, prog:plan().seconds, 1e-9)
-    for text, rates in pairs { ["'memory': expected kinds"] = { memory = 1 },
-      ["'linear': expected kinds"] = { linear = 6e14 }, ["'step': expected"] = { step = true },
-      ["without 'elementwise'"] = { linear = { 1, 1 }, step = 1 } } do
-      assert.equal("MR_E_USAGE", fails(text, plan, rates).code)
-    end
-    local mine = E.device():rates("f32")
-    assert.is_true(mine.elementwise[1] > 0 and mine["attention by lanes"][2] > 0 and mine.step > 0)
-  end)
-
-  it("refuses facts that no kernel is for", function()
-    fails("no option 'cores'; it takes device", E.plan, nil, { facts = { cores = 2 } })
-    fails("no kernels for device 'tpu'", E.plan, nil, { facts = { device = "tpu", isa = "avx2" } })
-    fails("a processor with 'sse'", E.plan, nil, { facts = { isa = "sse" } })
   end)
 end)
 

@@ -1,0 +1,195 @@
+/* bind: mr.Device of moonreel.core.exec - a place that computes, what it says of itself, and the
+ * same told by others to executors that plan. Licence: Apache-2.0 */
+#include "bind/room.h"
+#include "cpu/cpu.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void mr_bind_device_unref(void *object)
+{
+    device *d = object;
+    if (--d->refs)
+        return;
+    mr_device_close(d->dev);
+    mr_free(d);
+}
+
+device *mr_bind_device(lua_State *L, int arg)
+{
+    return mr_bind_unbox(L, arg, "mr.Device");
+}
+
+/* device(name = MOONREEL_DEVICE or "cpu", threads = all) */
+int mr_bind_device_open(lua_State *L)
+{
+    const char *env = getenv("MOONREEL_DEVICE"),
+               *name = luaL_optstring(L, 1, env && *env ? env : "cpu");
+    int threads = (int)luaL_optinteger(L, 2, 0);
+    void **box = mr_bind_box(L, "mr.Device");
+    device *d;
+    if (!MR_NEW(d))
+        mr_bind_check(L, mr_fail_memory(sizeof *d));
+    d->refs = 1;
+    mr_status st = mr_device_open(name, threads, &d->dev);
+    if (st != MR_OK)
+        mr_free(d);
+    mr_bind_check(L, st);
+    *box = d;
+    return 1;
+}
+
+/* ---- what it says of itself ---- */
+
+static int d_facts(lua_State *L)
+{
+    const mr_facts *f = &mr_bind_device(L, 1)->dev->facts;
+    lua_createtable(L, 0, 6);
+    lua_pushstring(L, f->device), lua_setfield(L, -2, "device");
+    lua_pushstring(L, f->isa), lua_setfield(L, -2, "isa");
+    lua_pushinteger(L, f->threads), lua_setfield(L, -2, "threads");
+    lua_pushboolean(L, f->bf16), lua_setfield(L, -2, "bf16");
+    lua_pushboolean(L, f->amx), lua_setfield(L, -2, "amx");
+    lua_pushboolean(L, f->bf16_by_f32), lua_setfield(L, -2, "bf16_by_f32");
+    return 1;
+}
+
+// bus() -> PCI address, nil where there is none
+static int d_bus(lua_State *L)
+{
+    const char *bus = mr_bind_device(L, 1)->dev->bus;
+    if (*bus)
+        lua_pushstring(L, bus);
+    else
+        lua_pushnil(L);
+    return 1;
+}
+
+/* rates(dtype) -> table: measured at the first call; of kinds {operations, bytes} per second, of a
+ * step its seconds */
+static int d_rates(lua_State *L)
+{
+    mr_rates r;
+    mr_bind_check(L, mr_device_rates(mr_bind_device(L, 1)->dev, mr_bind_dtype(L, 2), &r));
+    lua_createtable(L, 0, MR_RATED + 1);
+    for (int i = 0; i < MR_RATED; i++) {
+        if (!(r.of[i].flop_s > 0))
+            continue;
+        lua_createtable(L, 2, 0);
+        lua_pushnumber(L, r.of[i].flop_s), lua_seti(L, -2, 1);
+        lua_pushnumber(L, r.of[i].bytes_s), lua_seti(L, -2, 2);
+        lua_setfield(L, -2, mr_rates_kind(i));
+    }
+    lua_pushnumber(L, r.step_s), lua_setfield(L, -2, "step");
+    return 1;
+}
+
+/* memory() -> free, total */
+static int d_memory(lua_State *L)
+{
+    size_t free_bytes, total;
+    mr_bind_check(L, mr_device_memory(mr_bind_device(L, 1)->dev, &free_bytes, &total));
+    lua_pushinteger(L, (lua_Integer)free_bytes);
+    lua_pushinteger(L, (lua_Integer)total);
+    return 2;
+}
+
+static int d_compute(lua_State *L)
+{
+    lua_pushstring(
+        L, mr_dtype_name(mr_device_compute(mr_bind_device(L, 1)->dev, mr_bind_dtype(L, 2))));
+    return 1;
+}
+
+/* ---- the same, told by others ---- */
+
+typedef struct facts_table {
+    const char *device, *isa;
+    int64_t threads;
+    bool bf16, amx, bf16_by_f32;
+} facts_table;
+
+static const mr_bind_field facts_fields[] = {
+    MR_BIND_STR("device", facts_table, device, "cpu."),
+    MR_BIND_STR("isa", facts_table, isa, "base, avx2 or avx512."),
+    MR_BIND_INT("threads", facts_table, threads, 1, 1, "Of its team."),
+    MR_BIND_BOOL("bf16", facts_table, bf16, "Are products of bf16 fast?"),
+    MR_BIND_BOOL("amx", facts_table, amx, "Has it AMX tiles?"),
+    MR_BIND_BOOL("bf16_by_f32", facts_table, bf16_by_f32,
+                 "Are products of bf16 faster by instructions for f32?"),
+    MR_BIND_END};
+
+/* The facts in the table on top of the stack, or those of this processor. */
+mr_facts mr_bind_facts(lua_State *L)
+{
+    facts_table t;
+    mr_facts f = mr_cpu_facts("cpu", mr_isa(), 0);
+    if (lua_isnil(L, -1))
+        return f;
+    mr_bind_options(L, lua_gettop(L), "exec.plan: facts", facts_fields, &t);
+    f.threads = (int)MR_MIN(t.threads, (int64_t)INT_MAX), f.bf16 = t.bf16, f.amx = t.amx;
+    f.bf16_by_f32 = t.bf16_by_f32;
+    snprintf(f.device, sizeof f.device, "%s", t.device ? t.device : "cpu");
+    snprintf(f.isa, sizeof f.isa, "%s", t.isa ? t.isa : "");
+    return f;
+}
+
+static int kind_of(const char *name)
+{
+    int i = 0;
+    while (i < MR_RATED && strcmp(mr_rates_kind(i), name) != 0)
+        i++;
+    return i;
+}
+
+/* What d_rates gave, from the table on top of the stack; kinds that it lacks are rated as others.
+ */
+mr_rates mr_bind_rates(lua_State *L)
+{
+    static const char who[] = "exec.plan: rates";
+    int from = lua_gettop(L);
+    mr_rates r = {0};
+    for (lua_pushnil(L); lua_next(L, from); lua_pop(L, 1)) {
+        const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";
+        int i = kind_of(key);
+        bool pair = i < MR_RATED && lua_istable(L, -1);
+        if (pair)
+            lua_geti(L, -1, 1), lua_geti(L, -2, 2);
+        if (strcmp(key, "step") == 0 && lua_isnumber(L, -1))
+            r.step_s = lua_tonumber(L, -1);
+        else if (pair && lua_isnumber(L, -1) && lua_isnumber(L, -2))
+            r.of[i] = (mr_rate){lua_tonumber(L, -2), lua_tonumber(L, -1)};
+        else
+            mr_bind_raise(L, MR_E_USAGE,
+                          "%s: '%s': expected kinds of device:rates(dtype), each "
+                          "{operations, bytes} per second, and step in seconds",
+                          who, key);
+        lua_pop(L, pair ? 2 : 0);
+    }
+    if (!(r.of[0].flop_s > 0 && r.of[0].bytes_s > 0))
+        mr_bind_raise(L, MR_E_USAGE, "%s: without '%s', by which all else goes", who,
+                      mr_rates_kind(0));
+    return r;
+}
+
+static const mr_bind_row device_rows[] = {
+    MR_ROW("facts", d_facts, "(): table", "{device, isa, threads, bf16, amx, bf16_by_f32}."),
+    MR_ROW("bus", d_bus, "(): string|nil", "The PCI address of a GPU."),
+    MR_ROW("memory", d_memory, "(): integer, integer",
+           "Bytes that are free on it, and all that it has."),
+    MR_ROW("rates", d_rates, "(compute: mr.Dtype): table",
+           "How fast it is in f32 or bf16, measured at the first call: by kind of step (linear, "
+           "conv3d_dx, attention by lanes, ...; elementwise is all else) {operations, bytes} per "
+           "second, and step: seconds that each takes besides."),
+    MR_ROW("compute", d_compute, "(wish: mr.Dtype): mr.Dtype",
+           "The dtype to compute in: bf16 only where it is fast."),
+    MR_ROW_END};
+static const mr_bind_face device_face = {"mr.Device", "A place that computes.", device_rows,
+                                         mr_bind_device_unref};
+
+void mr_bind_device_type(lua_State *L)
+{
+    mr_bind_type(L, &device_face);
+}

@@ -1,0 +1,66 @@
+--- moonreel.core.exec: devices from Lua, what they tell and what is told for them; on the device of
+-- MOONREEL_DEVICE. Covers: core/bind/device.c
+local E = require "moonreel.core.exec"
+local G = require "moonreel.core.graph"
+local ops = require "moonreel.core.op"
+local fails = dofile "spec/support/fails.lua"
+
+local function silu_graph(n)
+  local g = G.graph()
+  g:output("y", ops.silu(g:input("x", "f32", { n })))
+  g:finish()
+  return g
+end
+
+describe("exec.device", function()
+  it("tells its facts", function()
+    local facts = E.device("cpu", 2):facts()
+    assert.equal("cpu", facts.device)
+    assert.equal(2, facts.threads)
+    assert.is_truthy(({ base = 1, avx2 = 1, avx512 = 1 })[facts.isa])
+    assert.is_boolean(facts.bf16)
+  end)
+
+  it("computes in the dtype asked for, where bf16 is fast", function()
+    local dev = E.device()
+    assert.equal("f32", dev:compute("f32"))
+    assert.equal(dev:facts().bf16 and "bf16" or "f32", dev:compute("bf16"))
+  end)
+
+  it("tells its memory", function()
+    local free, all = E.device():memory()
+    assert.is_true(free > 0 and free <= all)
+  end)
+
+  it("refuses unknown names", function()
+    fails("MR_E_USAGE", "expected cpu, shadow or cuda", E.device, "tpu")
+  end)
+end)
+
+describe("exec.plan", function()
+  it("takes rates by kinds of steps, and refuses what is none", function()
+    local function plan(rates) return E.plan(nil, { rates = { f32 = rates } }) end
+    local slow = plan { elementwise = { 1e3, 1e6 }, step = 0.5 }
+    local prog = slow:compile(silu_graph(1000))
+    local rows, sum = prog:times(), 0
+    for _, row in ipairs(rows) do
+      assert.near(row.flop / 1e3 + row.bytes / 1e6 + 0.5, row.expected, 1e-9)
+      sum = sum + row.expected
+    end
+    assert.near(sum, prog:plan().seconds, 1e-9)
+    for text, rates in pairs { ["'memory': expected kinds"] = { memory = 1 },
+      ["'linear': expected kinds"] = { linear = 6e14 }, ["'step': expected"] = { step = true },
+      ["without 'elementwise'"] = { linear = { 1, 1 }, step = 1 } } do
+      fails("MR_E_USAGE", text, plan, rates)
+    end
+    local mine = E.device():rates("f32")
+    assert.is_true(mine.elementwise[1] > 0 and mine["attention by lanes"][2] > 0 and mine.step > 0)
+  end)
+
+  it("refuses facts that no kernel is for", function()
+    local function plan(facts) return E.plan(nil, { facts = facts }) end
+    fails("MR_E_USAGE", "no option 'cores'; it takes device", plan, { cores = 2 })
+    fails("MR_E_UNSUPPORTED", "no kernels for device 'tpu'", plan, { device = "tpu", isa = "avx2" })
+    fails("MR_E_USAGE", "a processor with 'sse'", plan, { isa = "sse" })
+  end)
+end)
