@@ -344,26 +344,6 @@ extern double guard_grace_s;
 int64_t *guard_keys(const guard_memory *m);
 uint8_t *guard_out(const guard_memory *m, int64_t n_keys);
 
-/* ---- source.c, table.c, join.c: folders and lists of samples ---- */
-
-/* What an unfinished index was built from must be the same. Errors: MR_E_DATA, with what changed */
-mr_status index_source_same(const index_source *s, const char *described);
-/* All samples of an input, up to index_source_end. */
-mr_status index_source_read(index_source *s, const char *input, const mr_ingest_options *options);
-/* Hand on the rows of a CSV or JSON lines file one by one; a missing text column is an error. Other
- * columns go into `scores`, their values into the rows. */
-typedef mr_status index_table_row(void *user, const index_input *in);
-mr_status index_table_read(const char *file, index_scores *scores, index_table_row *row,
-                           void *user);
-/* Append the clips of a sorted list, packed inputs, with captions from a table: those of a clip's
- * path, or of its file name. */
-mr_status index_join_captions(index_source *s, index_sorter *clips, const char *table);
-mr_status index_path_absolute(const char *path, char out[4096]);
-/* Where the file of a row lies, "." and ".." resolved by name; *relative points to its path below
- * the root, or to the whole one. Errors: MR_E_IO too long */
-mr_status index_source_path(const index_source *s, const char *path, char full[4096],
-                            const char **relative);
-
 /* ---- text.c, vet.c: what is refused before any file is looked at ---- */
 
 enum { INDEX_CAPTION_MAX = 64 << 10, INDEX_WHY = 160 };
@@ -382,6 +362,81 @@ mr_status index_vet_keys(index_source *s);
 /* Set the fault of the row at `place` when it is such a one; its text goes behind those in `room`.
  */
 mr_status index_vet_double(index_source *s, uint64_t place, index_pack *room, index_input *in);
+
+/* ---- pieces.c: text of others ---- */
+
+typedef struct index_pieces {
+    const char *file;
+    int fd;
+    index_child child; /* of Parquet: fd is its end of a pipe; its file NULL: none */
+    char *buf;
+    size_t at, n;    /* of the piece: used up, there */
+    uint64_t before; /* bytes of earlier pieces */
+    uint64_t line;
+    bool ended;
+} index_pieces;
+/* To be closed also where this fails. Errors: MR_E_DATA no file, or none that is regular; those of
+ * index_child_open; MR_E_MEMORY */
+mr_status index_pieces_open(index_pieces *t, const char *file, bool parquet);
+/* Gives `st`, or what the child says of its end. */
+mr_status index_pieces_close(index_pieces *t, mr_status st);
+/* Reads on when the piece is used up; afterwards a byte is there, or `ended` is true. Errors:
+ * MR_E_IO, MR_E_STOPPED, MR_E_DATA a zero byte */
+mr_status index_pieces_need(index_pieces *t);
+/* Takes n bytes of the piece to a field that began at line `began`. Errors: MR_E_DATA it is too
+ * long, MR_E_MEMORY */
+mr_status index_pieces_take(index_pieces *t, index_pack *to, size_t n, uint64_t began);
+
+/* ---- table.c, csv.c, json_lines.c: rows of tables ---- */
+
+/* Hand on the rows of a CSV or JSON lines file one by one; a missing text column is an error. Other
+ * columns go into `scores`, their values into the rows. */
+typedef mr_status index_table_row(void *user, const index_input *in);
+mr_status index_table_read(const char *file, index_scores *scores, index_table_row *row,
+                           void *user);
+
+/* Captions that are not empty, each with a zero. */
+typedef struct index_captions {
+    index_pack bytes;
+    int32_t n;
+} index_captions;
+/* A row in the making, value by value. */
+typedef struct index_making {
+    index_scores *scores;
+    index_pack path, field;
+    index_captions first, more; /* of the column text; of text_2 and its like, which come behind */
+    float numbers[INDEX_SCORES];
+    int64_t start_us, end_us;
+    char wrong[INDEX_WHY]; /* with the times of the row; "": nothing */
+    index_table_row *row;
+    void *user;
+    bool any; /* it is no list of samples: captions may be missing */
+} index_making;
+void index_making_begin(index_making *w);
+/* Errors: MR_E_DATA too many captions; MR_E_MEMORY */
+mr_status index_making_caption(index_captions *c, const index_pieces *t, const char *caption);
+mr_status index_making_value(index_making *w, const index_pieces *t, index_meaning is,
+                             const char *value);
+/* Hand it on. Errors: MR_E_MEMORY, those of `row` */
+mr_status index_making_end(index_making *w, const char *path, uint64_t line);
+/* All rows of a file. Errors: MR_E_DATA with its line; those of index_pieces and of `row` */
+mr_status index_csv_read(index_pieces *t, char separator, index_making *w);
+mr_status index_json_read(index_pieces *t, index_making *w);
+
+/* ---- source.c, join.c: folders and lists of samples ---- */
+
+/* What an unfinished index was built from must be the same. Errors: MR_E_DATA, with what changed */
+mr_status index_source_same(const index_source *s, const char *described);
+/* All samples of an input, up to index_source_end. */
+mr_status index_source_read(index_source *s, const char *input, const mr_ingest_options *options);
+/* Append the clips of a sorted list, packed inputs, with captions from a table: those of a clip's
+ * path, or of its file name. */
+mr_status index_join_captions(index_source *s, index_sorter *clips, const char *table);
+mr_status index_path_absolute(const char *path, char out[4096]);
+/* Where the file of a row lies, "." and ".." resolved by name; *relative points to its path below
+ * the root, or to the whole one. Errors: MR_E_IO too long */
+mr_status index_source_path(const index_source *s, const char *path, char full[4096],
+                            const char **relative);
 
 /* ---- ingest.c ---- */
 

@@ -1,5 +1,5 @@
 /* index/table: rows of tables, whatever the pieces they are read in.
- * Covers: core/index/score.c */
+ * Covers: core/index/score.c core/index/pieces.c core/index/csv.c core/index/json_lines.c */
 #include "check.h"
 #include "clips.h"
 #include "index/room.h"

@@ -1,0 +1,96 @@
+/* index: a text file of others, piece by piece: it may be larger than memory. What it holds comes
+ * from a file, or from a child that gives Parquet as JSON lines. Licence: Apache-2.0 */
+#include "index/room.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { PIECE = 1 << 20, FIELD_MAX = 16 << 20 };
+
+static mr_status open_file(const char *file, index_pieces *t)
+{
+    struct stat about;
+    *t = (index_pieces){.file = file, .line = 1};
+    // opening a pipe that nobody writes to would wait for ever
+    t->fd = mr_io_table()->open(file, O_RDONLY | O_NONBLOCK, 0);
+    if (t->fd < 0)
+        return mr_fail(MR_E_DATA, "%s: cannot open: %s; expected a .csv or .jsonl file", file,
+                       strerror(errno));
+    if (fstat(t->fd, &about) || !S_ISREG(about.st_mode))
+        return mr_fail(MR_E_DATA, "%s: is no regular file; expected a .csv or .jsonl file", file);
+    return (t->buf = mr_alloc(PIECE)) ? MR_OK : mr_fail_memory(PIECE);
+}
+
+static mr_status open_child(const char *file, index_pieces *t)
+{
+    *t = (index_pieces){.file = file, .line = 1, .fd = -1};
+    MR_TRY(index_child_open(&t->child, file));
+    t->fd = t->child.fd;
+    return (t->buf = mr_alloc(PIECE)) ? MR_OK : mr_fail_memory(PIECE);
+}
+
+mr_status index_pieces_open(index_pieces *t, const char *file, bool parquet)
+{
+    return parquet ? open_child(file, t) : open_file(file, t);
+}
+
+mr_status index_pieces_close(index_pieces *t, mr_status st)
+{
+    mr_free(t->buf);
+    if (t->fd < 0)
+        return st;
+    if (!t->child.file) {
+        mr_io_table()->close(t->fd);
+        return st;
+    }
+    // what the child has to say counts more than that its output ends too early
+    mr_error *kept = st == MR_OK ? NULL : mr_error_copy(mr_error_last());
+    mr_status end = index_child_close(&t->child, t->ended);
+    if (end == MR_OK && kept)
+        mr_error_adopt(kept);
+    mr_error_free(kept);
+    return end == MR_OK ? st : end;
+}
+
+mr_status index_pieces_need(index_pieces *t)
+{
+    if (t->at < t->n || t->ended)
+        return MR_OK;
+    MR_TRY(mr_interrupt_check());
+    if (t->child.file)
+        MR_TRY(index_child_wait(&t->child));
+    t->before += t->n, t->at = t->n = 0;
+    ssize_t n;
+    do
+        n = mr_io_table()->read(t->fd, t->buf, PIECE);
+    while (n < 0 && errno == EINTR);
+    if (n < 0)
+        return mr_fail(MR_E_IO, "%s: cannot read: %s", t->file, strerror(errno));
+    t->n = (size_t)n, t->ended = n == 0;
+    const char *zero = n ? memchr(t->buf, 0, t->n) : NULL;
+    if (!zero)
+        return MR_OK;
+    uint64_t line = t->line;
+    for (const char *p = t->buf; p < zero; p++)
+        line += *p == '\n';
+    return mr_fail(MR_E_DATA,
+                   "%s:%llu: a zero byte, at %llu of the file; expected text in UTF-8; try: is it "
+                   "UTF-16?",
+                   t->file, (unsigned long long)line,
+                   (unsigned long long)(t->before + (uint64_t)(zero - t->buf)));
+}
+
+mr_status index_pieces_take(index_pieces *t, index_pack *to, size_t n, uint64_t began)
+{
+    index_put(to, t->buf + t->at, n);
+    t->at += n;
+    if (to->failed)
+        return mr_fail_memory(to->cap * 2);
+    return to->n <= FIELD_MAX ? MR_OK
+                              : mr_fail(MR_E_DATA,
+                                        "%s:%llu: a field does not end within %d bytes; try: is a "
+                                        "quoted field left open there?",
+                                        t->file, (unsigned long long)began, FIELD_MAX);
+}
