@@ -1,17 +1,15 @@
-/* data/loader, quarantine, ingest: equal batches for any number of threads, right frames, samples
- * that fail, limits, restarts, ends at any moment.
- * Covers: core/index/ingest.c */
+/* data/loader, quarantine: equal batches for any number of threads, right frames, samples that
+ * fail, limits, restarts, ends at any moment. */
 #include "check.h"
+#include "clipset.h"
 #include "data/room.h"
-#include "rows.h"
 
 #include <fcntl.h>
 #include <semaphore.h>
-#include <stdatomic.h>
 #include <sys/stat.h>
 #include <time.h>
 
-enum { H = 32, W = 48, CLIPS = 26 };
+enum { H = 32, W = 48 };
 
 static mr_bucket_aspect aspect[] = {{0.67, H, W}, {1.5, W, H}};
 
@@ -20,41 +18,6 @@ static mr_status make_rule(int interval, mr_bucket_rule **out)
     mr_bucket_length lengths[] = {{1, 1, 1, 3, 0}, {4, 1, 0.7, 4, 0}, {9, 1, 0.5, 2, 0}};
     mr_bucket_resolution r = {"small", H * W, aspect, 2, lengths, 3};
     return mr_bucket_rule_new(&r, 1, interval, false, out);
-}
-
-static mr_status ingest(const char *from, const char *to, int threads, mr_ingest_progress *p)
-{
-    mr_ingest *g;
-    mr_ingest_options o = {.threads = threads};
-    MR_TRY(mr_ingest_new(from, to, &o, &g));
-    mr_status st;
-    do
-        st = mr_ingest_step(g, 1, p);
-    while (st == MR_OK && !p->finished);
-    mr_ingest_free(g);
-    return st;
-}
-
-static bool make_clips(const mr_media *m)
-{
-    char name[64], text[64];
-    CHECK_OK(mr_dir_make(clips_path("set/stills")));
-    for (int i = 0; i < CLIPS; i++) {
-        bool still = i % 6 == 5;
-        snprintf(name, sizeof name,
-                 still   ? "set/stills/%02d.png"
-                 : i % 2 ? "set/%02d.mp4"
-                         : "set/%02d.webm",
-                 i);
-        if (!CHECK_OK(bars_write(m, clips_path(name),
-                                 (mr_encode_options){.gop = 8, .rate_num = 25, .quality = 10},
-                                 still ? 1 : 8 + i, NULL)))
-            return false;
-        snprintf(text, sizeof text, "clip number %d\n", i);
-        strcpy(strrchr(name, '.'), ".txt");
-        CHECK_OK(mr_file_replace(clips_path(name), text, strlen(text)));
-    }
-    return true;
 }
 
 typedef struct opened {
@@ -155,20 +118,6 @@ static uint64_t run_all(const char *index, int threads, int prefetch, int interv
 
 static void any_number_of_threads(void)
 {
-    mr_ingest_progress p;
-    mr_index *ix[2];
-    if (!CHECK_OK(ingest(clips_path("set"), clips_path("one.mrx"), 1, &p)) ||
-        !CHECK_OK(ingest(clips_path("set"), clips_path("set.mrx"), 4, &p)))
-        return;
-    CHECK_INT(p.written, CLIPS);
-    CHECK_INT(p.refused, 0);
-    CHECK_INT(p.without_caption, 0);
-    CHECK_OK(mr_index_open(clips_path("one.mrx"), false, &ix[0]));
-    CHECK_OK(mr_index_open(clips_path("set.mrx"), false, &ix[1]));
-    mr_index_facts f[2] = {mr_index_get_facts(ix[0]), mr_index_get_facts(ix[1])};
-    CHECK(memcmp(&f[0].fp_order, &f[1].fp_order, 16) == 0);
-    mr_index_unref(ix[0]);
-    mr_index_unref(ix[1]);
     for (int interval = 1; interval <= 2; interval++) {
         int64_t samples, n;
         uint64_t one = run_all(clips_path("set.mrx"), 1, 1, interval, &samples);
@@ -234,19 +183,6 @@ static void hurt(const char *name)
     mr_free(data);
 }
 
-static int count_lines(const char *path, const char *what)
-{
-    char *text;
-    size_t n;
-    int count = 0;
-    if (mr_file_read_all(path, &text, &n) != MR_OK)
-        return -1;
-    for (char *p = text; (p = strstr(p, what)); p++)
-        count++;
-    mr_free(text);
-    return count;
-}
-
 // one clip is gone, one is damaged, one was replaced: their slots stay, with weight 0
 static void samples_that_fail(void)
 {
@@ -294,9 +230,9 @@ static void samples_that_fail(void)
     CHECK(samples[2] >= CLIPS - 8);
     CHECK_INT(mr_loader_get_facts(o.l).failed, bad[0] + bad[1] + bad[2]);
     stop(&o);
-    CHECK_INT(count_lines(list, "\"class\":\"stale\""), 2);
-    CHECK_INT(count_lines(list, "\"class\":\"corrupt\""), 2);
-    CHECK_INT(count_lines(list, "\"class\":\"io\""), bad[0] + bad[1] + bad[2] - 2);
+    CHECK_INT(clipset_count(list, "\"class\":\"stale\""), 2);
+    CHECK_INT(clipset_count(list, "\"class\":\"corrupt\""), 2);
+    CHECK_INT(clipset_count(list, "\"class\":\"io\""), bad[0] + bad[1] + bad[2] - 2);
     // the list in force is part of the state
     uint64_t again = 0;
     options.state = state;
@@ -412,16 +348,6 @@ static void ranks_share_an_order(void)
     stop(&alone);
 }
 
-static atomic_int reads; // below 0: nothing is interrupted
-static ssize_t interrupting_pread(int fd, void *buf, size_t n, int64_t at)
-{
-    // further and further apart, so that the work comes to an end
-    int now = reads < 0 ? 0 : ++reads;
-    if (now >= 8 && (now & (now - 1)) == 0)
-        mr_interrupt_set(true);
-    return pread(fd, buf, n < 500 ? n : 500, at);
-}
-
 // Ctrl-C ends the wait for a batch; no sample is blamed, and the next call gives the same batch
 static void interruptions(void)
 {
@@ -430,16 +356,16 @@ static void interruptions(void)
     char list[300];
     snprintf(list, sizeof list, "%s", clips_path("untouched.jsonl"));
     mr_io io = *mr_io_table();
-    io.pread = interrupting_pread;
+    io.pread = clipset_pread;
     uint64_t h[2] = {0};
     int stopped = 0;
     for (int round = 0; round < 2; round++) {
         mr_loader_options options = {.seed = 5, .threads = 3, .epochs = 1, .quarantine = list};
-        reads = -1;
+        clipset_reads = -1;
         mr_io_replace(&io);
         if (!CHECK_OK(start(&o, clips_path("set.mrx"), &options, 1)))
             return;
-        reads = round - 1;
+        clipset_reads = round - 1;
         for (;;) {
             mr_status st = mr_loader_next(o.l, &b);
             if (st == MR_E_STOPPED) {
@@ -460,45 +386,6 @@ static void interruptions(void)
     CHECK(stopped > 2);
     CHECK(h[0] == h[1]);
     CHECK_INT(mr_path_exists(list), 0);
-}
-
-// Ctrl-C ends an ingest; what was committed is gone on with, and nothing was refused
-static void interrupted_ingest(void)
-{
-    mr_ingest *g;
-    mr_ingest_progress p = {0};
-    mr_index *ix[2];
-    char out[300];
-    snprintf(out, sizeof out, "%s", clips_path("interrupted.mrx"));
-    mr_io io = *mr_io_table();
-    io.pread = interrupting_pread;
-    int stopped = 0, count = 0;
-    for (mr_status st = MR_E_STOPPED; st == MR_E_STOPPED && stopped < 100;) {
-        mr_ingest_options options = {.threads = 1, .resume = true, .commit_rows = 1};
-        reads = -1;
-        mr_io_replace(&io);
-        if (!CHECK_OK(mr_ingest_new(clips_path("set"), out, &options, &g)))
-            return;
-        reads = count;
-        do
-            st = mr_ingest_step(g, 1, &p);
-        while (st == MR_OK && !p.finished);
-        mr_ingest_free(g);
-        count = reads;
-        mr_io_replace(NULL);
-        mr_interrupt_set(false);
-        stopped += st == MR_E_STOPPED;
-    }
-    CHECK(stopped > 2 && stopped < 100);
-    CHECK_INT(p.written, CLIPS);
-    CHECK_INT(p.refused, 0);
-    if (!CHECK_OK(mr_index_open(clips_path("set.mrx"), false, &ix[0])) ||
-        !CHECK_OK(mr_index_open(out, false, &ix[1])))
-        return;
-    mr_index_facts f[2] = {mr_index_get_facts(ix[0]), mr_index_get_facts(ix[1])};
-    CHECK(memcmp(&f[0].fp_order, &f[1].fp_order, 16) == 0);
-    mr_index_unref(ix[0]);
-    mr_index_unref(ix[1]);
 }
 
 // a folder that goes away stops the run instead of burning data
@@ -635,175 +522,12 @@ static void failing_memory(void)
     CHECK(failures > 20);
 }
 
-static void ingest_refusals(void)
-{
-    mr_ingest_progress p;
-    char out[300];
-    snprintf(out, sizeof out, "%s", clips_path("new.mrx"));
-    CHECK_OK(mr_dir_make(clips_path("hollow")));
-    CHECK_FAILS(ingest(clips_path("hollow"), out, 2, &p), MR_E_DATA, "no samples in it");
-    CHECK_FAILS(ingest(clips_path("nothing"), out, 2, &p), MR_E_DATA, "No such file");
-    const struct {
-        const char *text, *part;
-    } rows[] = {{"file,text\na,b\n", "no column 'path'; columns found: file, text"},
-                {"path,caption\na,b\n", "no column 'text'; columns found: path, caption"},
-                {"", "no column 'path'; columns found: none"},
-                {"path,text\n", "no samples in it"},
-                {"path,text\nset/00.webm\n", ":2: 1 fields, expected 2"},
-                {"path,text\nset/00.webm,\"open\n", ":2: a quoted field does not end"},
-                {"path,text\nlost.mp4,x\nset/00.txt,y\n", "none of 2 rows can be read"}};
-    for (size_t i = 0; i < MR_COUNT(rows); i++) {
-        CHECK_OK(mr_file_replace(clips_path("list.csv"), rows[i].text, strlen(rows[i].text)));
-        CHECK_FAILS(ingest(clips_path("list.csv"), out, 2, &p), MR_E_DATA, rows[i].part);
-    }
-    CHECK_INT(mr_path_exists(out), 0);
-    // a list with quotes, line breaks, a byte order mark and a row that cannot be read
-    const char *good =
-        "\xef\xbb\xbfnum,path,text\r\n1,set/00.webm,\"a \"\"red\"\" "
-        "ball,\r\nrolling\"\r\n2,lost.mp4,x\r\n\r\n3,set/05.png,\r\n4,set/stills/05.png,still\r\n"
-        "5,./set/../set/00.webm,again\r\n6,set/02.webm,bell\a\r\n";
-    CHECK_OK(mr_file_replace(clips_path("list.csv"), good, strlen(good)));
-    if (!CHECK_OK(ingest(clips_path("list.csv"), out, 2, &p)))
-        return;
-    CHECK_INT(p.written, 2);
-    CHECK_INT(p.refused, 4);
-    mr_index *ix;
-    mr_index_reader *reader;
-    mr_row row;
-    CHECK_OK(mr_index_open(out, true, &ix));
-    CHECK_OK(mr_index_reader_new(ix, &reader));
-    CHECK_OK(mr_index_row(reader, 0, &row));
-    CHECK_STR(row.captions[0].text, "a \"red\" ball,\r\nrolling");
-    CHECK_OK(mr_index_row(reader, 1, &row));
-    CHECK_INT(row.info.flags & MR_CLIP_IMAGE, MR_CLIP_IMAGE);
-    mr_index_reader_free(reader);
-    mr_index_unref(ix);
-    char refused[400];
-    snprintf(refused, sizeof refused, "%s/refused.jsonl", out);
-    CHECK_INT(count_lines(refused, "\"class\":\"io\""), 2);
-    CHECK_INT(count_lines(refused, "\"class\":\"caption\",\"detail\":\"a caption with the control "
-                                   "character U+0007 at byte 4\""),
-              1);
-    CHECK_INT(count_lines(refused, "\"row\":8,\"path\":\"./set/../set/00.webm\",\"class\":"
-                                   "\"duplicate\",\"detail\":\"./set/../set/00.webm: the same "
-                                   "sample as row 2 (set/00.webm)\""),
-              1);
-    CHECK_OK(mr_file_replace(clips_path("list.jsonl"),
-                             "{\"path\":\"set/00.webm\",\"text\":\"x\"}\n{\"path\":3}\n", 45));
-    CHECK_FAILS(ingest(clips_path("list.jsonl"), out, 2, &p), MR_E_DATA,
-                "list.jsonl:2: no text value 'path'");
-    // stopped half way: nothing remains of the new one, the old one stays
-    mr_ingest *g;
-    if (CHECK_OK(mr_ingest_new(clips_path("set"), out, &(mr_ingest_options){.threads = 2}, &g))) {
-        CHECK_OK(mr_ingest_step(g, 0, &p));
-        mr_ingest_free(g);
-    }
-    CHECK_OK(mr_index_open(out, true, &ix));
-    CHECK_INT(mr_index_get_facts(ix).rows, 2);
-    mr_index_unref(ix);
-}
-
-static atomic_int endless_calls;
-static ssize_t endless_read(int fd, void *buf, size_t n)
-{
-    (void)fd;
-    // the table ends some day, so that a spec that fails ends too
-    if (endless_calls++ > 20000)
-        return 0;
-    return snprintf(buf, n, endless_calls == 1 ? "path,text\n" : "%d.mp4,text\n", endless_calls);
-}
-
-// A list is read while the caller looks on, and is given up at any moment; errors come with a step.
-static void list_beside_the_caller(void)
-{
-    mr_ingest *g;
-    mr_ingest_progress p;
-    char out[300];
-    snprintf(out, sizeof out, "%s", clips_path("endless.mrx"));
-    CHECK_OK(mr_file_replace(clips_path("endless.csv"), "", 0));
-    mr_io io = *mr_io_table();
-    io.read = endless_read;
-    mr_io_replace(&io);
-    if (!CHECK_OK(mr_ingest_new(clips_path("endless.csv"), out, &(mr_ingest_options){0}, &g)))
-        return;
-    mr_status st;
-    do
-        st = mr_ingest_step(g, 0, &p);
-    while (st == MR_OK && p.listed < 100 && endless_calls < 20000);
-    CHECK_OK(st);
-    CHECK_INT(p.total, 0);
-    CHECK_INT(p.finished, 0);
-    CHECK_STR(mr_ingest_notes(g), "");
-    mr_ingest_free(g);
-    CHECK(endless_calls < 20000);
-    mr_io_replace(NULL);
-    CHECK_INT(clips_count("endless.mrx"), 0);
-    // a failed one keeps failing
-    if (!CHECK_OK(mr_ingest_new(clips_path("endless.csv"), out, &(mr_ingest_options){0}, &g)))
-        return;
-    for (int again = 0; again < 2; again++)
-        CHECK_FAILS(mr_ingest_step(g, 60, &p), MR_E_DATA, "no column 'path'");
-    mr_ingest_free(g);
-}
-
-static char *file_of(const char *index, const char *name, size_t *n)
-{
-    char path[700], *bytes = NULL;
-    snprintf(path, sizeof path, "%s/%s", index, name);
-    CHECK_OK(mr_file_read_all(path, &bytes, n));
-    return bytes;
-}
-
-// A list that does not fit in memory gives the same index, byte for byte, and the same refusals.
-static void lists_put_aside(void)
-{
-    enum { ROWS = 4000 };
-    index_pack list = {0};
-    char line[300], out[2][300], *file[2];
-    size_t n[2];
-    index_put(&list, "path,text\n", 10);
-    for (int i = 0; i < ROWS; i++) {
-        // few of the rows are samples: others are nowhere, or there again under another name
-        int k = snprintf(line, sizeof line, "%s%s%03d.mp4,\"row %d%s\"\n", i % 3 ? "" : "./",
-                         i % 50 == 7 ? "set/../gone/" : "gone/", i / 2, i, i % 11 ? "" : "\a");
-        if (i % 400 == 3)
-            k = snprintf(line, sizeof line, "set/%02d.webm,\"row %d\"\n", i / 400 * 2 % 8, i);
-        index_put(&list, line, (size_t)k);
-    }
-    CHECK_OK(mr_file_replace(clips_path("long.csv"), list.bytes, list.n));
-    CHECK(list.n > 100000);
-    mr_free(list.bytes);
-    for (int small = 0; small < 2; small++) {
-        mr_ingest_progress p;
-        index_run_bytes = small ? 20000 : 64 << 20;
-        snprintf(out[small], sizeof out[0], "%s", clips_path(small ? "small.mrx" : "large.mrx"));
-        CHECK_OK(ingest(clips_path("long.csv"), out[small], 1 + small, &p));
-        CHECK_INT(p.written, 4);
-        CHECK_INT(p.refused, ROWS - 4);
-    }
-    index_run_bytes = (size_t)64 << 20;
-    static const char *const names[] = {"data.mdb", "info.txt", "refused.jsonl"};
-    for (size_t i = 0; i < MR_COUNT(names); i++) {
-        for (int small = 0; small < 2; small++)
-            file[small] = file_of(out[small], names[i], &n[small]);
-        CHECK(file[0] && file[1] && n[0] == n[1] && memcmp(file[0], file[1], n[0]) == 0);
-        mr_free(file[0]);
-        mr_free(file[1]);
-    }
-    char refused[400];
-    snprintf(refused, sizeof refused, "%s/refused.jsonl", out[1]);
-    CHECK_INT(count_lines(refused, "\n"), ROWS - 4);
-    CHECK_INT(count_lines(refused, "\"class\":\"caption\""), ROWS / 11);
-    CHECK_INT(count_lines(refused, "\"row\":25,\"path\":\"gone/011.mp4\",\"class\":\"duplicate\","
-                                   "\"detail\":\"gone/011.mp4: the same sample as row 24 "
-                                   "(gone/011.mp4)\""),
-              1);
-}
-
 int main(void)
 {
     const mr_media *m;
-    if (!CHECK_OK(mr_media_get(&m)) || !make_clips(m))
+    mr_ingest_progress p;
+    if (!CHECK_OK(mr_media_get(&m)) || !clipset_make(m) ||
+        !CHECK_OK(clipset_ingest(clips_path("set"), clips_path("set.mrx"), 4, &p)))
         return check_done();
     any_number_of_threads();
     restarts();
@@ -811,11 +535,7 @@ int main(void)
     planning_waits_for_nobody();
     planning_that_fails();
     failing_memory();
-    ingest_refusals();
-    list_beside_the_caller();
-    lists_put_aside();
     interruptions();
-    interrupted_ingest();
     samples_that_fail();
     ranks_share_an_order();
     lost_disk();
