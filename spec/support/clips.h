@@ -21,6 +21,12 @@ static inline void bars_draw(uint8_t *rgb, int n)
             }
 }
 
+/* The next number of a seed. */
+static inline uint64_t clips_draw(uint64_t *seed)
+{
+    return *seed = MR_MIX(*seed, 1);
+}
+
 /* The number a decoded frame [3][h][w] shows; -1 when a bar is neither dark nor light. */
 static inline int bars_read(const uint8_t *rgb, int h, int w)
 {

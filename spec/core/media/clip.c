@@ -1,0 +1,351 @@
+/* media/clip: files that are damaged, torn, changed, none at all, or slow; disks that fail; Ctrl-C.
+ */
+#include "check.h"
+#include "clips.h"
+
+#include <errno.h>
+#include <sys/stat.h>
+
+static const mr_media *m;
+static mr_media_worker *w;
+
+static const struct {
+    const char *file;
+    mr_encode_options o;
+    int frames;
+} made[] = {
+    {"closed.mp4", {.gop = 12}, 100},
+    {"bframes.mkv", {.gop = 48, .options = "bf=8:b_strategy=0"}, 120},
+    {"stream.ts", {.gop = 15}, 90},
+    {"fragments.mp4", {.gop = 12, .mux_options = "movflags=frag_keyframe+empty_moov"}, 60},
+    {"still.png", {0}, 1},
+};
+
+static bool have_ffmpeg(void)
+{
+    return system("command -v ffmpeg >/dev/null 2>&1") == 0;
+}
+
+static void copy_damaged(const char *from, const char *to, size_t keep, int hits, uint64_t seed)
+{
+    char *data;
+    size_t n;
+    CHECK_OK(mr_file_read_all(clips_path(from), &data, &n));
+    for (int i = 0; i < hits; i++)
+        data[n / 5 + clips_draw(&seed) % (n * 3 / 5)] ^= (char)(1 + clips_draw(&seed) % 255);
+    CHECK_OK(mr_file_replace(clips_path(to), data, keep ? n * keep / 100 : n));
+    mr_free(data);
+}
+
+// a damaged file gives right frames or an error with a class, never wrong frames
+static void damage(void)
+{
+    uint64_t seed = 31;
+    int refused = 0, fine = 0, wrong = 0, unnoticed = 0;
+    uint8_t *part = malloc(8 * (size_t)BAR_BYTES), *whole = malloc(100 * (size_t)BAR_BYTES);
+    for (int round = 0; round < 24; round++) {
+        mr_clip_info info;
+        mr_fault fault = MR_FAULT_NONE;
+        copy_damaged("closed.mp4", "hurt.mp4", 0, 1 + round % 6, clips_draw(&seed));
+        if (m->scan(w, clips_path("hurt.mp4"), 5, &info, &fault) != MR_OK) {
+            CHECK(fault != MR_FAULT_NONE);
+            continue;
+        }
+        for (int t = 0; t < 8; t++) {
+            mr_clip_request q = {.path = clips_path("hurt.mp4"),
+                                 .info = &info,
+                                 .step = 1 + t % 3,
+                                 .frames = 8,
+                                 .height = BAR_H,
+                                 .width = BAR_W,
+                                 .deadline_s = 5};
+            if (info.frames < 8 * q.step)
+                continue;
+            q.start = (int64_t)(clips_draw(&seed) % (uint64_t)(info.frames - 7 * q.step));
+            if (m->read(w, &q, part, &fault) != MR_OK) {
+                CHECK(fault != MR_FAULT_NONE);
+                refused++;
+                continue;
+            }
+            fine++;
+            // compared with a decode from the start, where that is possible
+            mr_clip_request all = q;
+            all.start = 0, all.step = 1, all.frames = (int32_t)(q.start + 7 * q.step + 1);
+            bool known = m->read(w, &all, whole, &fault) == MR_OK;
+            for (int i = 0; i < 8; i++) {
+                const uint8_t *got = part + (size_t)i * BAR_BYTES,
+                              *want = whole + (size_t)(q.start + i * q.step) * BAR_BYTES;
+                if (known)
+                    wrong += memcmp(got, want, BAR_BYTES) != 0;
+                else
+                    unnoticed += bars_read(got, BAR_H, BAR_W) != q.start + i * q.step;
+            }
+        }
+        mr_clip_info_fini(&info);
+    }
+    // slices of 30 bytes hold damage that is legal syntax: no decoder reports it
+    printf("damaged: %d reads refused, %d done, %d frames wrong, %d unnoticed\n", refused, fine,
+           wrong, unnoticed);
+    CHECK_INT(wrong, 0);
+    CHECK(unnoticed < fine * 8 / 20);
+    CHECK(refused > 0);
+    CHECK(fine > 0);
+    free(part);
+    free(whole);
+}
+
+static void truncation(void)
+{
+    mr_clip_info info;
+    mr_fault fault;
+    // the index of a plain MP4 lies at its end, that of a fragmented or Matroska file does not
+    copy_damaged("closed.mp4", "torn.mp4", 60, 0, 1);
+    CHECK_FAILS(m->scan(w, clips_path("torn.mp4"), 0, &info, &fault), MR_E_DECODE, "open");
+    CHECK_INT(fault, MR_FAULT_OPEN);
+    char command[700];
+    snprintf(command, sizeof command, "ffmpeg -v error -y -i %s -c copy -movflags faststart %s",
+             clips_path("closed.mp4"), clips_path("front.mp4"));
+    static const char *const from[] = {"fragments.mp4", "bframes.mkv", "stream.ts", "front.mp4"};
+    for (size_t i = 0; i < MR_COUNT(from); i++) {
+        char name[64];
+        if (strcmp(from[i], "front.mp4") == 0 && (!have_ffmpeg() || system(command))) {
+            printf("SKIP torn front.mp4: no ffmpeg command to make it with\n");
+            continue;
+        }
+        snprintf(name, sizeof name, "torn_%s", from[i]);
+        copy_damaged(from[i], name, 60, 0, 1);
+        if (!CHECK_OK(m->scan(w, clips_path(name), 0, &info, &fault)))
+            continue;
+        CHECK(info.frames > 20 && info.frames < 100);
+        // what the scan counted can be read; the very last ones may be torn
+        uint8_t rgb[BAR_BYTES];
+        for (int64_t at = 0; at < info.frames - 4; at += 7) {
+            mr_clip_request q = {.path = clips_path(name),
+                                 .info = &info,
+                                 .start = at,
+                                 .step = 1,
+                                 .frames = 1,
+                                 .height = BAR_H,
+                                 .width = BAR_W};
+            if (CHECK_OK(m->read(w, &q, rgb, &fault)))
+                CHECK_INT(bars_read(rgb, BAR_H, BAR_W), at);
+        }
+        mr_clip_info_fini(&info);
+    }
+}
+
+static void refusals(void)
+{
+    mr_clip_info info;
+    mr_fault fault;
+    uint8_t rgb[BAR_BYTES];
+    CHECK_FAILS(m->scan(w, clips_path("missing.mp4"), 0, &info, &fault), MR_E_IO, "No such file");
+    CHECK_INT(fault, MR_FAULT_IO);
+    CHECK_OK(mr_file_replace(clips_path("text.mp4"), "no clip at all", 14));
+    CHECK_FAILS(m->scan(w, clips_path("text.mp4"), 0, &info, &fault), MR_E_DECODE, "open");
+    CHECK_OK(mr_file_replace(clips_path("empty.mp4"), "", 0));
+    CHECK_FAILS(m->scan(w, clips_path("empty.mp4"), 0, &info, &fault), MR_E_DECODE, "open");
+    // neither a folder nor a pipe that nobody writes to
+    CHECK_FAILS(m->scan(w, clips_dir(), 0, &info, &fault), MR_E_IO, "no regular file");
+    CHECK_INT(mkfifo(clips_path("pipe.mp4"), 0600), 0);
+    CHECK_FAILS(m->scan(w, clips_path("pipe.mp4"), 0, &info, &fault), MR_E_IO, "no regular file");
+    // a playlist does not reach other files
+    CHECK_OK(mr_file_replace(clips_path("list.m3u8"),
+                             "#EXTM3U\n#EXTINF:1,\nclosed.mp4\n#EXT-X-ENDLIST\n", 45));
+    CHECK(m->scan(w, clips_path("list.m3u8"), 0, &info, &fault) != MR_OK);
+    if (!CHECK_OK(m->scan(w, clips_path("closed.mp4"), 0, &info, &fault)))
+        return;
+    mr_clip_request q = {.path = clips_path("closed.mp4"),
+                         .info = &info,
+                         .start = 99,
+                         .step = 1,
+                         .frames = 2,
+                         .height = BAR_H,
+                         .width = BAR_W};
+    CHECK_FAILS(m->read(w, &q, rgb, &fault), MR_E_RANGE, "frame 100 is wanted, the file has 100");
+    CHECK_INT(fault, MR_FAULT_SHORT);
+    // the header promises more than there is
+    q.start = 0, q.frames = 1, info.frames = 300, q.start = 200;
+    CHECK_FAILS(m->read(w, &q, rgb, &fault), MR_E_DECODE, "seek");
+    mr_clip_info_fini(&info);
+}
+
+// stores on a network round times and copies have their own; another clip is found all the same
+static void changed_files(void)
+{
+    mr_clip_info info;
+    mr_fault fault;
+    uint8_t rgb[BAR_BYTES];
+    char path[256];
+    snprintf(path, sizeof path, "%s", clips_path("closed.mp4"));
+    if (!CHECK_OK(m->scan(w, path, 0, &info, &fault)))
+        return;
+    mr_clip_request q = {
+        .path = path, .info = &info, .step = 1, .frames = 1, .height = BAR_H, .width = BAR_W};
+    const mr_clip_info true_info = info;
+    struct {
+        int64_t frames, first_pts;
+        int32_t keys, width;
+    } changes[] = {{1, 0, 0, 0}, {0, 1, 0, 0}, {0, 0, -1, 0}, {0, 0, 0, 1}};
+    for (int64_t later_ns = 1; later_ns < 10000000000000; later_ns *= 1000) {
+        info.mtime_ns = true_info.mtime_ns - later_ns;
+        CHECK_OK(m->read(w, &q, rgb, &fault));
+    }
+    info.mtime_ns = true_info.mtime_ns - 5000000000;
+    for (size_t i = 0; i < MR_COUNT(changes); i++) {
+        info.frames += changes[i].frames, info.first_pts += changes[i].first_pts;
+        info.n_keys += changes[i].keys, info.width += changes[i].width;
+        CHECK_FAILS(m->read(w, &q, rgb, &fault), MR_E_DECODE, "stale");
+        CHECK_INT(fault, MR_FAULT_STALE);
+        info = true_info, info.mtime_ns -= 5000000000;
+    }
+    info.key_pts[1]++;
+    CHECK_FAILS(m->read(w, &q, rgb, &fault), MR_E_DECODE, "stale");
+    info.key_pts[1]--;
+    info = true_info, info.bytes++;
+    CHECK_FAILS(m->read(w, &q, rgb, &fault), MR_E_DECODE, "stale");
+    info = true_info, info.mtime_ns -= 5000000000;
+    CHECK_OK(mr_file_replace(path, "no clip at all", info.bytes = 14));
+    CHECK_FAILS(m->read(w, &q, rgb, &fault), MR_E_DECODE, "stale");
+    CHECK_INT(fault, MR_FAULT_STALE);
+    mr_clip_info_fini(&info);
+    CHECK_OK(bars_write(m, path, made[0].o, made[0].frames, NULL));
+}
+
+static int64_t far_future(void)
+{
+    static int64_t now;
+    return now += 1000000000;
+}
+
+static void deadline(void)
+{
+    mr_clip_info info;
+    mr_fault fault;
+    uint8_t rgb[BAR_BYTES];
+    if (!CHECK_OK(m->scan(w, clips_path("closed.mp4"), 0, &info, &fault)))
+        return;
+    mr_clock clock = *mr_clock_table();
+    clock.monotonic_ns = far_future; // a second passes with every look at the clock
+    mr_clock_replace(&clock);
+    mr_clip_request q = {.path = clips_path("closed.mp4"),
+                         .info = &info,
+                         .start = 90,
+                         .step = 1,
+                         .frames = 1,
+                         .height = BAR_H,
+                         .width = BAR_W,
+                         .deadline_s = 3};
+    CHECK_FAILS(m->read(w, &q, rgb, &fault), MR_E_DECODE, "stall");
+    CHECK_INT(fault, MR_FAULT_STALL);
+    mr_clock_replace(NULL);
+    mr_clip_info_fini(&info);
+}
+
+static ssize_t broken_pread(int fd, void *buf, size_t n, int64_t at)
+{
+    if (at > 0) {
+        errno = EIO;
+        return -1;
+    }
+    return pread(fd, buf, n < 4096 ? n : 4096, at);
+}
+
+static void broken_disk(void)
+{
+    mr_clip_info info;
+    mr_fault fault;
+    uint8_t rgb[BAR_BYTES];
+    if (!CHECK_OK(m->scan(w, clips_path("still.png"), 0, &info, &fault)))
+        return;
+    mr_clip_info_fini(&info);
+    // longer than one read
+    CHECK_OK(bars_write(m, clips_path("long.mkv"), (mr_encode_options){.gop = 1, .quality = 1}, 300,
+                        NULL));
+    if (!CHECK_OK(m->scan(w, clips_path("long.mkv"), 0, &info, &fault)))
+        return;
+    mr_io io = *mr_io_table();
+    io.pread = broken_pread;
+    mr_io_replace(&io);
+    mr_clip_request q = {.path = clips_path("long.mkv"),
+                         .info = &info,
+                         .start = 280,
+                         .step = 1,
+                         .frames = 1,
+                         .height = BAR_H,
+                         .width = BAR_W};
+    CHECK_FAILS(m->read(w, &q, rgb, &fault), MR_E_IO, "Input/output error");
+    CHECK_INT(fault, MR_FAULT_IO);
+    mr_io_replace(NULL);
+    mr_clip_info_fini(&info);
+}
+
+static int reads_left, interrupts_stay;
+static ssize_t interrupting_pread(int fd, void *buf, size_t n, int64_t at)
+{
+    // Ctrl-C at one moment; the flag may be gone again when the next piece is read
+    reads_left--;
+    mr_interrupt_set(reads_left == 0 || (interrupts_stay && reads_left < 0));
+    return pread(fd, buf, n < 500 ? n : 500, at);
+}
+
+// Ctrl-C is no fault of the clip, at whatever moment it comes
+static void interrupted(void)
+{
+    mr_clip_info whole, info;
+    mr_fault fault;
+    static uint8_t want[2 * BAR_BYTES], got[2 * BAR_BYTES];
+    char path[256];
+    snprintf(path, sizeof path, "%s", clips_path("long.mkv"));
+    mr_clip_request q = {.path = path,
+                         .info = &whole,
+                         .start = 150,
+                         .step = 3,
+                         .frames = 2,
+                         .height = BAR_H,
+                         .width = BAR_W};
+    if (!CHECK_OK(m->scan(w, path, 0, &whole, &fault)) || !CHECK_OK(m->read(w, &q, want, &fault)))
+        return;
+    mr_io io = *mr_io_table();
+    io.pread = interrupting_pread;
+    mr_io_replace(&io);
+    int stopped = 0;
+    for (int i = 0; i < 400; i++) {
+        bool scans = i % 2;
+        interrupts_stay = i / 2 % 2, reads_left = 1 + i / 4;
+        mr_status st = scans ? m->scan(w, path, 0, &info, &fault) : m->read(w, &q, got, &fault);
+        mr_interrupt_set(false);
+        stopped += st != MR_OK;
+        if (st != MR_OK) {
+            CHECK_INT(st, MR_E_STOPPED);
+            CHECK_INT(fault, MR_FAULT_NONE);
+        } else if (scans) {
+            CHECK_INT(info.frames, whole.frames);
+            CHECK_INT(info.n_keys, whole.n_keys);
+            mr_clip_info_fini(&info);
+        } else {
+            CHECK(memcmp(got, want, sizeof want) == 0);
+        }
+    }
+    mr_io_replace(NULL);
+    printf("interrupted: %d of 400\n", stopped);
+    CHECK(stopped > 100);
+    mr_clip_info_fini(&whole);
+}
+
+int main(void)
+{
+    if (!CHECK_OK(mr_media_get(&m)) || !CHECK_OK(m->worker_new(&w)))
+        return check_done();
+    for (size_t i = 0; i < MR_COUNT(made); i++)
+        CHECK_OK(bars_write(m, clips_path(made[i].file), made[i].o, made[i].frames, NULL));
+    damage();
+    truncation();
+    refusals();
+    changed_files();
+    deadline();
+    broken_disk();
+    interrupted();
+    m->worker_free(w);
+    return check_done();
+}
