@@ -20,12 +20,15 @@ VF_INLINE vf inside(const limits *a, vf x)
     return one - vf_min(one, vf_max(d, vf_set(0.0f) - d) * far * far);
 }
 
-MR_ELEMENTWISE(
-    clamp, 1, within(attr, x[0]),
-    x[0]<((const limits *)attr)->low ? ((const limits *)attr)->low : x[0]>((const limits *)attr)
-            ->high
-        ? ((const limits *)attr)->high
-        : x[0])
+// the same in f64, told apart by comparisons, which a NaN passes
+static double held(const limits *a, double x)
+{
+    if (x < a->low)
+        return a->low;
+    return x > a->high ? a->high : x;
+}
+
+MR_ELEMENTWISE(clamp, 1, within(attr, x[0]), held(attr, x[0]))
 MR_ELEMENTWISE(clamp_grad, 2, inside(attr, x[0]) * x[1],
                x[0] >= ((const limits *)attr)->low && x[0] <= ((const limits *)attr)->high ? x[1]
                                                                                            : 0)
