@@ -114,15 +114,14 @@ static mr_status graph_of(const char *call, mr_dtype dtype, int64_t size, mr_gra
     int n_in = 0, n_attr = 0, used = 0;
     MR_TRY(mr_graph_new(NULL, NULL, g));
     sscanf(call, "%31s%n", op, &used);
-    while (*(call += used)) {
+    for (call += used; *call;) {
         used = 0, call++;
         if (sscanf(call, "%31[a-z]=%n", name[n_attr], &used) == 1 && used) {
-            call += used, used = 0;
+            call += used;
             ints[n_attr].n = numbers(&call, 1, ints[n_attr].v);
             attr[n_attr] = (mr_attr){name[n_attr], .i = ints[n_attr].v[0], .ints = &ints[n_attr]};
             n_attr++;
         } else {
-            used = 0;
             MR_TRY(add_input(*g, &call, dtype, size, n_in, &in[n_in]));
             n_in++;
         }
