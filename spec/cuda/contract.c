@@ -1,238 +1,29 @@
 // See contract.h. A kernel runs dense, in awkward strides and in place, eager and late.
 #include "contract.h"
+#include "argument.h"
 #include "cuda/kernels/row.h"
-#include "device.h"
 #include "op/attention_job.h"
 #include "opcontract.h"
-
-// ---- the truth ----
-
-typedef struct truth {
-    const op_case *c;
-    double *in[MR_MAX_IN], *out[MR_MAX_OUT];
-    mr_desc out_desc[MR_MAX_OUT];
-    unsigned char attr[MR_ATTR_BYTES] __attribute__((aligned(16)));
-} truth;
-
-static mr_status infer(const mr_op *op, const mr_desc *const *in, const void *attr, mr_infer *ctx)
-{
-    *ctx = (mr_infer){.n_in = mr_op_n_in(op), .attr = attr};
-    for (int i = 0; i < ctx->n_in; i++)
-        ctx->in[i] = in[i];
-    for (int k = 0; k < MR_MAX_OUT; k++)
-        ctx->out[k].rank = -1;
-    MR_TRY(mr_op_check_dtypes(op, ctx));
-    return op->infer(ctx);
-}
-
-static double *doubles(const mr_desc *d)
-{
-    return malloc(sizeof(double) * (size_t)MR_MAX(mr_desc_count(d), 1));
-}
-
-// the naive row on dense arguments: floats as doubles, integers as they are
-static mr_status naive(truth *t)
-{
-    const mr_op *op = t->c->op;
-    mr_call call = {
-        .n_in = mr_op_n_in(op), .n_out = mr_op_n_out(op), .attr = t->attr, .threads = 1};
-    buf in[MR_MAX_IN] = {0}, out[MR_MAX_OUT] = {0};
-    for (int i = 0; i < call.n_in + call.n_out; i++) {
-        bool input = i < call.n_in;
-        int k = input ? i : i - call.n_in;
-        mr_view *view = input ? &call.in[k] : &call.out[k];
-        const mr_desc *d = input ? &t->c->in[k].desc : &t->out_desc[k];
-        view->desc.rank = -1;
-        if (input ? !t->c->in[k].given : d->rank < 0)
-            continue;
-        mr_desc wide =
-            mr_desc_dense(mr_dtype_is_float(d->dtype) ? MR_F64 : d->dtype, d->rank, d->dim);
-        buf *b = input ? &in[k] : &out[k];
-        *b = buf_new(&wide, LAY_DENSE, 0);
-        *view = b->view;
-        mr_view values = input ? dense_f64(d, t->in[k]) : b->view;
-        if (input)
-            mr_view_copy(&b->view, &values);
-    }
-    size_t bytes = mr_op_naive_workspace(op, &call);
-    call.workspace = bytes ? aligned_alloc(64, (bytes + 63) & ~(size_t)63) : NULL;
-    mr_status st = mr_op_run_naive(op, &call);
-    for (int k = 0; k < call.n_out; k++)
-        if (t->out[k]) {
-            mr_view to = dense_f64(&t->out_desc[k], t->out[k]);
-            mr_view_copy(&to, &out[k].view);
-            // a number beyond f32 is infinite there
-            for (int64_t i = 0, n = mr_desc_count(&t->out_desc[k]); i < n; i++)
-                if (t->out_desc[k].dtype != MR_F64 && fabs(t->out[k][i]) > 3.4028235e38)
-                    t->out[k][i] = copysign(INFINITY, t->out[k][i]);
-            buf_free(&out[k]);
-        }
-    for (int i = 0; i < call.n_in; i++)
-        buf_free(&in[i]);
-    free(call.workspace);
-    return st;
-}
-
-static mr_status truth_new(const op_case *c, truth *t)
-{
-    *t = (truth){.c = c};
-    MR_TRY(mr_op_attrs(c->op, c->attr, c->n_attr, t->attr));
-    const mr_desc *in[MR_MAX_IN] = {0};
-    for (int i = 0; i < mr_op_n_in(c->op); i++)
-        if (c->in[i].given)
-            in[i] = &c->in[i].desc, t->in[i] = case_values(&c->in[i]);
-    mr_infer ctx;
-    MR_TRY(infer(c->op, in, t->attr, &ctx));
-    for (int k = 0; k < mr_op_n_out(c->op); k++) {
-        t->out_desc[k] = ctx.out[k];
-        if (ctx.out[k].rank >= 0)
-            t->out[k] = doubles(&ctx.out[k]);
-    }
-    return naive(t);
-}
-
-static void truth_free(truth *t)
-{
-    for (int i = 0; i < MR_MAX_IN; i++)
-        free(t->in[i]);
-    for (int k = 0; k < MR_MAX_OUT; k++)
-        free(t->out[k]);
-}
-
-// ---- arguments on the device ----
-
-enum { GAP = 0xA5, UNWRITTEN = 0xFF };
-typedef struct argument {
-    unsigned char *at;           // on the device
-    unsigned char *mem, *inside; // the host's copy; inside[i]: byte i belongs to an element
-    size_t bytes, lead;          // before the first element
-    mr_view view;                // of the host's copy
-} argument;
-
-static void mark(argument *a, int at, int64_t element)
-{
-    const mr_desc *d = &a->view.desc;
-    if (at < d->rank) {
-        for (int64_t i = 0; i < d->dim[at]; i++)
-            mark(a, at + 1, element + i * d->stride[at]);
-        return;
-    }
-    size_t w = mr_dtype_bytes(d->dtype);
-    memset(a->inside + ((unsigned char *)a->view.data - a->mem) + (size_t)element * w, 1, w);
-}
-
-// how arguments of a run lie
-typedef struct variant {
-    const char *name;
-    unsigned seed;
-    bool late, strided, alias;
-    // dense rows that lie apart, each at a multiple of 16 elements
-    bool apart;
-    /* Beside that the argument `only`, counted from 1 with inputs first, lies so that pieces of 16
-     * bytes do not serve, for one reason alone: its rows `odd` elements further apart, its columns
-     * apart where anything goes (`wide`), all of it `off` elements behind the grid of 16 bytes. */
-    bool wide;
-    int odd, off, only;
-} variant;
-
-static const variant variants[] = {{"in order", 0, true, false, false, false, false, 0, 0, 0},
-                                   {"shuffled", 1, false, false, false, false, false, 0, 0, 0},
-                                   {"in place", 2, true, false, true, false, false, 0, 0, 0},
-                                   {"strided", 3, true, true, false, false, false, 0, 0, 0},
-                                   {"rows apart", 4, true, true, false, true, false, 0, 0, 0}};
-static const variant singles[] = {{"columns apart", 5, true, true, false, true, true, 0, 0, 0},
-                                  {"odd rows", 6, true, true, false, true, false, 1, 0, 0},
-                                  {"off the grid", 7, true, true, false, true, false, 0, 1, 0}};
-
-static mr_desc rows_apart(const mr_desc *d, bool wide, int odd, int which)
-{
-    mr_desc l = *d;
-    if (wide && d->rank > 0)
-        l.stride[d->rank - 1] = 16;
-    for (int i = d->rank - 2; i >= 0; i--)
-        l.stride[i] =
-            (l.stride[i + 1] * MR_MAX(d->dim[i + 1], 1) + 31 + 16 * which) / 16 * 16 + odd;
-    return l;
-}
-
-/* Elements unwritten, gaps filled. A layout that is not dense begins off the grid of 16 bytes,
- * unless its rows only lie apart. */
-static argument argument_new(const mr_desc *d, lay kind, const variant *v, int which)
-{
-    argument a = {0};
-    const bool apart = v->apart && kind != LAY_DENSE, single = v->only == which + 1;
-    mr_desc l =
-        apart ? rows_apart(d, single && v->wide && kind == LAY_ANY, single ? v->odd : 0, which)
-              : lay_out(d, kind, which);
-    const int off = single ? v->off : kind != LAY_DENSE && !apart;
-    size_t lead = (size_t)off * mr_dtype_bytes(d->dtype);
-    a.bytes = lead + mr_desc_span_bytes(&l);
-    a.lead = lead;
-    a.at = device_alloc(a.bytes);
-    a.mem = malloc(a.bytes + 1);
-    a.inside = calloc(1, a.bytes + 1);
-    a.view = (mr_view){a.mem + lead, l};
-    if (mr_desc_count(&l) > 0)
-        mark(&a, 0, 0);
-    for (size_t i = 0; i < a.bytes; i++)
-        a.mem[i] = a.inside[i] ? UNWRITTEN : GAP;
-    device_put(a.at, a.mem, a.bytes);
-    return a;
-}
-
-static void argument_free(argument *a)
-{
-    free(a->mem);
-    free(a->inside);
-}
-
-// as a kernel takes it
-static mr_view on_device(const argument *a)
-{
-    return (mr_view){a->at + a->lead, a->view.desc};
-}
-
-static void argument_set(argument *a, const double *values)
-{
-    mr_view from = dense_f64(&a->view.desc, (double *)values);
-    mr_view_copy(&a->view, &from);
-    device_put(a->at, a->mem, a->bytes);
-    for (size_t i = 0; i < a->bytes; i++)
-        if (a->inside[i])
-            device_wrote(a->at + i, 1);
-}
-
-static void argument_get(argument *a)
-{
-    if (a->at)
-        device_get(a->mem, a->at, a->bytes);
-}
-
-static bool gaps_intact(const argument *a)
-{
-    for (size_t i = 0; i < a->bytes; i++)
-        if (!a->inside[i] && a->mem[i] != GAP)
-            return false;
-    return true;
-}
-
-static bool elements_written(const argument *a)
-{
-    for (size_t i = 0; i < a->bytes; i++)
-        if (a->inside[i] && !device_written(a->at + i, 1))
-            return false;
-    return true;
-}
-
-static int64_t element_bytes(const argument *a)
-{
-    int64_t n = 0;
-    for (size_t i = 0; i < a->bytes; i++)
-        n += a->inside[i];
-    return n;
-}
+#include "truth.h"
 
 // ---- runs ----
+
+static const variant variants[] = {
+    {.name = "in order", .seed = 0, .late = true},
+    {.name = "shuffled", .seed = 1},
+    {.name = "in place", .seed = 2, .late = true, .alias = true},
+    {.name = "strided", .seed = 3, .late = true, .strided = true},
+    {.name = "rows apart", .seed = 4, .late = true, .strided = true, .apart = true}};
+// of contract_singles: for each reason alone
+static const variant singles[] = {
+    {.name = "columns apart",
+     .seed = 5,
+     .late = true,
+     .strided = true,
+     .apart = true,
+     .wide = true},
+    {.name = "odd rows", .seed = 6, .late = true, .strided = true, .apart = true, .odd = 1},
+    {.name = "off the grid", .seed = 7, .late = true, .strided = true, .apart = true, .off = 1}};
 
 // the forms that kernels have: run[i] of a device of that capability
 static const mr_facts forms[] = {{.device = "cudaemu", .isa = "8.0", .threads = 1, .bf16 = true},
@@ -589,27 +380,22 @@ void contract_too_large(const char *name, const char *text)
     static _Alignas(16) char nothing[16];
     const mr_op *op = op_of(name);
     op_case c;
-    truth t = {.c = &c};
-    mr_call call = {.attr = t.attr, .threads = 1};
-    const mr_desc *in[MR_MAX_IN] = {0};
-    mr_infer ctx;
+    truth t;
     where = text;
     EXPECT(case_parse(op, text, &c), "cannot read this case");
-    EXPECT(mr_op_attrs(op, c.attr, c.n_attr, t.attr) == MR_OK, "%s", last_error());
-    for (int i = 0; i < mr_op_n_in(op); i++)
-        in[i] = c.in[i].given ? &c.in[i].desc : NULL;
-    EXPECT(infer(op, in, t.attr, &ctx) == MR_OK, "infer: %s", last_error());
-    call.n_in = mr_op_n_in(op), call.n_out = mr_op_n_out(op), call.workspace = nothing;
-    for (int i = 0; i < call.n_in; i++) {
-        call.in[i] = (mr_view){in[i] ? nothing : NULL, {.rank = -1}};
-        if (in[i])
-            call.in[i].desc = *in[i];
-    }
+    EXPECT(truth_of(&c, &t) == MR_OK, "%s", last_error());
+    mr_call call = {.n_in = mr_op_n_in(op),
+                    .n_out = mr_op_n_out(op),
+                    .attr = t.attr,
+                    .threads = 1,
+                    .workspace = nothing};
+    for (int i = 0; i < call.n_in; i++)
+        call.in[i] =
+            c.in[i].given ? (mr_view){nothing, c.in[i].desc} : (mr_view){NULL, {.rank = -1}};
     for (int k = 0; k < call.n_out; k++) {
-        const mr_desc *d = &ctx.out[k];
-        call.out[k] = (mr_view){d->rank < 0 ? NULL : nothing, *d};
-        if (d->rank >= 0)
-            call.out[k].desc = mr_desc_dense(d->dtype, d->rank, d->dim);
+        const mr_desc *d = &t.out_desc[k];
+        call.out[k] = d->rank < 0 ? (mr_view){NULL, *d}
+                                  : (mr_view){nothing, mr_desc_dense(d->dtype, d->rank, d->dim)};
     }
     for (int form = 0; form < device_forms(); form++)
         if (mr_cuda_row_find(name)->kernel.run[form])

@@ -1,0 +1,130 @@
+/* An argument of a kernel on the device: how it lies there, which bytes of it are elements, what
+ * was written. */
+#ifndef MR_ARGUMENT_H
+#define MR_ARGUMENT_H
+#include "device.h"
+#include "opcase.h"
+
+enum { GAP = 0xA5, UNWRITTEN = 0xFF };
+typedef struct argument {
+    unsigned char *at;           // on the device
+    unsigned char *mem, *inside; // the host's copy; inside[i]: byte i belongs to an element
+    size_t bytes, lead;          // before the first element
+    mr_view view;                // of the host's copy
+} argument;
+
+static void mark(argument *a, int at, int64_t element)
+{
+    const mr_desc *d = &a->view.desc;
+    if (at < d->rank) {
+        for (int64_t i = 0; i < d->dim[at]; i++)
+            mark(a, at + 1, element + i * d->stride[at]);
+        return;
+    }
+    size_t w = mr_dtype_bytes(d->dtype);
+    memset(a->inside + ((unsigned char *)a->view.data - a->mem) + (size_t)element * w, 1, w);
+}
+
+// how arguments of a run lie
+typedef struct variant {
+    const char *name;
+    unsigned seed;
+    bool late, strided, alias;
+    // dense rows that lie apart, each at a multiple of 16 elements
+    bool apart;
+    /* Beside that the argument `only`, counted from 1 with inputs first, lies so that pieces of 16
+     * bytes do not serve, for one reason alone: its rows `odd` elements further apart, its columns
+     * apart where anything goes (`wide`), all of it `off` elements behind the grid of 16 bytes. */
+    bool wide;
+    int odd, off, only;
+} variant;
+
+static mr_desc rows_apart(const mr_desc *d, bool wide, int odd, int which)
+{
+    mr_desc l = *d;
+    if (wide && d->rank > 0)
+        l.stride[d->rank - 1] = 16;
+    for (int i = d->rank - 2; i >= 0; i--)
+        l.stride[i] =
+            (l.stride[i + 1] * MR_MAX(d->dim[i + 1], 1) + 31 + 16 * which) / 16 * 16 + odd;
+    return l;
+}
+
+/* Elements unwritten, gaps filled. A layout that is not dense begins off the grid of 16 bytes,
+ * unless its rows only lie apart. */
+static argument argument_new(const mr_desc *d, lay kind, const variant *v, int which)
+{
+    argument a = {0};
+    const bool apart = v->apart && kind != LAY_DENSE, single = v->only == which + 1;
+    mr_desc l =
+        apart ? rows_apart(d, single && v->wide && kind == LAY_ANY, single ? v->odd : 0, which)
+              : lay_out(d, kind, which);
+    const int off = single ? v->off : kind != LAY_DENSE && !apart;
+    size_t lead = (size_t)off * mr_dtype_bytes(d->dtype);
+    a.bytes = lead + mr_desc_span_bytes(&l);
+    a.lead = lead;
+    a.at = device_alloc(a.bytes);
+    a.mem = malloc(a.bytes + 1);
+    a.inside = calloc(1, a.bytes + 1);
+    a.view = (mr_view){a.mem + lead, l};
+    if (mr_desc_count(&l) > 0)
+        mark(&a, 0, 0);
+    for (size_t i = 0; i < a.bytes; i++)
+        a.mem[i] = a.inside[i] ? UNWRITTEN : GAP;
+    device_put(a.at, a.mem, a.bytes);
+    return a;
+}
+
+static void argument_free(argument *a)
+{
+    free(a->mem);
+    free(a->inside);
+}
+
+// as a kernel takes it
+static mr_view on_device(const argument *a)
+{
+    return (mr_view){a->at + a->lead, a->view.desc};
+}
+
+static void argument_set(argument *a, const double *values)
+{
+    mr_view from = dense_f64(&a->view.desc, (double *)values);
+    mr_view_copy(&a->view, &from);
+    device_put(a->at, a->mem, a->bytes);
+    for (size_t i = 0; i < a->bytes; i++)
+        if (a->inside[i])
+            device_wrote(a->at + i, 1);
+}
+
+static void argument_get(argument *a)
+{
+    if (a->at)
+        device_get(a->mem, a->at, a->bytes);
+}
+
+static bool gaps_intact(const argument *a)
+{
+    for (size_t i = 0; i < a->bytes; i++)
+        if (!a->inside[i] && a->mem[i] != GAP)
+            return false;
+    return true;
+}
+
+static bool elements_written(const argument *a)
+{
+    for (size_t i = 0; i < a->bytes; i++)
+        if (a->inside[i] && !device_written(a->at + i, 1))
+            return false;
+    return true;
+}
+
+static int64_t element_bytes(const argument *a)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < a->bytes; i++)
+        n += a->inside[i];
+    return n;
+}
+
+#endif
