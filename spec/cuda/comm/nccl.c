@@ -2,49 +2,16 @@
  * in groups, errors that come late, deadlines, leaving; and what is said where it is missing, too
  * old or another library.
  * Covers: cuda/comm/nccl.c, cuda/comm/ranks.c */
-#include "check.h"
 #include "cuda/comm/ranks.h"
+#include "groupcase.h"
 
 #include <stdlib.h>
 #include <unistd.h>
 
 static char log_path[] = "/tmp/nccl-log-XXXXXX";
-static int begun, ended, given_up, settled;
-static mr_status lost; /* what looking after the world finds */
+static group_case heard;
+static int settled;
 
-static mr_status meet(void *user, void *data, size_t bytes)
-{
-    (void)user;
-    CHECK_INT(bytes, MR_CUDA_WIRE_ID);
-    memset(data, 'y', bytes);
-    return MR_OK;
-}
-static mr_status look(void *user, double waited_s)
-{
-    (void)user, (void)waited_s;
-    return lost ? mr_fail(lost, "rank 2 ended by signal 9") : MR_OK;
-}
-static mr_status give_up(void *user, mr_status st)
-{
-    (void)user;
-    given_up++;
-    return st;
-}
-static void begins(void *user, mr_carried *call)
-{
-    (void)user, (void)call;
-    begun++;
-}
-static void ends(void *user, const mr_carried *call)
-{
-    (void)user, (void)call;
-    ended++;
-}
-static mr_status run(void *user, mr_collective what, mr_dtype dtype, void *x, int64_t count)
-{
-    (void)user, (void)what, (void)dtype, (void)x, (void)count;
-    return MR_OK;
-}
 static void settle(void *user)
 {
     (void)user;
@@ -52,22 +19,6 @@ static void settle(void *user)
 }
 
 static mr_cuda_speaker device = {.settle = settle};
-
-static int64_t group_new(int rank, int size, double deadline_s)
-{
-    int64_t number = 0;
-    CHECK_OK(mr_collective_add(&(mr_group){.rank = rank,
-                                           .size = size,
-                                           .deadline_s = deadline_s,
-                                           .run = run,
-                                           .meet = meet,
-                                           .look = look,
-                                           .give_up = give_up,
-                                           .begins = begins,
-                                           .ends = ends},
-                               &number));
-    return number;
-}
 
 // what was asked since the last time
 static const char *asked(void)
@@ -85,7 +36,7 @@ static const char *asked(void)
 static void start(const char *scene)
 {
     setenv("NCCL_SCENE", scene, 1);
-    begun = ended = given_up = settled = 0, lost = MR_OK;
+    heard = (group_case){0}, settled = 0;
     mr_cuda_ranks_start(&device);
 }
 
@@ -94,9 +45,9 @@ static void refused(const char *path, const char *scene, const char *part)
     mr_cuda_talk *t = NULL;
     start(scene);
     setenv("MOONREEL_NCCL", path, 1);
-    CHECK_FAILS(mr_cuda_talk_new(group_new(0, 2, 5), MR_COMM_SHIFT, MR_F32, &t), MR_E_UNSUPPORTED,
-                part);
-    CHECK_INT(given_up, 1);
+    CHECK_FAILS(mr_cuda_talk_new(group_case_add(&heard, 0, 2, 5), MR_COMM_SHIFT, MR_F32, &t),
+                MR_E_UNSUPPORTED, part);
+    CHECK_INT(heard.given_up, 1);
     CHECK(!mr_cuda_ranks_open());
     mr_cuda_ranks_close(&device);
 }
@@ -116,8 +67,9 @@ static void calls(void)
     char x[256];
     mr_cuda_talk *t = NULL, *more = NULL;
     start("joins=2");
-    const int64_t group = group_new(1, OWN, 5);
+    const int64_t group = group_case_add(&heard, 1, OWN, 5);
     CHECK_OK(mr_cuda_talk_new(group, MR_COMM_ALL_TO_ALL, MR_F32, &t));
+    CHECK_INT(heard.met, MR_CUDA_WIRE_ID);
     CHECK_STR(asked(), "join 1 of 3 by yyy, blocking 0, magic cafebeef, 21800\n");
     CHECK(mr_cuda_ranks_open());
     // a group has one communicator
@@ -131,8 +83,8 @@ static void calls(void)
     CHECK_OK(mr_cuda_talk_exchange(t, NULL));
     CHECK_OK(mr_cuda_talk_ends(t, NULL));
     CHECK_STR(asked(), "{\nsend 12 of 1 to 0\nreceive 8 of 1 from 0\nreceive 4 of 1 from 2\n}\n");
-    CHECK_INT(begun, 1);
-    CHECK_INT(ended, 1);
+    CHECK_INT(heard.begun, 1);
+    CHECK_INT(heard.ended, 1);
     // nothing to say is not said
     CHECK_OK(mr_cuda_talk_exchange(t, NULL));
     CHECK_OK(mr_cuda_talk_gather(more, x, 16, NULL));
@@ -156,7 +108,7 @@ static void rank_of_first(void)
     mr_cuda_talk *t = NULL;
     mr_cuda_speaker other = {.settle = settle};
     start("");
-    CHECK_OK(mr_cuda_talk_new(group_new(0, 2, 5), MR_COMM_SHIFT, MR_F32, &t));
+    CHECK_OK(mr_cuda_talk_new(group_case_add(&heard, 0, 2, 5), MR_COMM_SHIFT, MR_F32, &t));
     CHECK(strncmp(asked(), "id\njoin 0 of 2", 14) == 0);
     mr_cuda_talk_free(t);
     // the GPU is opened once more for a while
@@ -173,15 +125,16 @@ static void fails_later(const char *scene, double deadline_s, mr_status world, c
 {
     mr_cuda_talk *t = NULL;
     start(scene);
-    CHECK_OK(mr_cuda_talk_new(group_new(0, 4, deadline_s), MR_COMM_ALL_TO_ALL, MR_F32, &t));
+    CHECK_OK(
+        mr_cuda_talk_new(group_case_add(&heard, 0, 4, deadline_s), MR_COMM_ALL_TO_ALL, MR_F32, &t));
     CHECK_OK(mr_cuda_talk_begins(t, NULL));
     asked();
-    lost = world;
+    heard.lost = world;
     mr_status st = MR_OK;
     while (st == MR_OK)
         st = mr_cuda_ranks_look();
     CHECK_FAILS(st, MR_E_NODE, part);
-    CHECK_INT(given_up, 1);
+    CHECK_INT(heard.given_up, 1);
     CHECK(!mr_cuda_ranks_open());
     CHECK_STR(asked(), "abort\n");
     CHECK_OK(mr_cuda_ranks_look());
@@ -202,14 +155,14 @@ static void failures(void)
     fails_later("", 0.05, MR_OK, "all_to_all of 4 ranks on the GPU is not over after 0.05 s");
     // ranks that never come
     start("joins=1000000");
-    CHECK_FAILS(mr_cuda_talk_new(group_new(0, 4, 0.05), MR_COMM_SHIFT, MR_F32, &t), MR_E_NODE,
-                "NCCL: a communicator of 4 ranks is not over after 0.05 s");
-    CHECK_INT(given_up, 1);
+    CHECK_FAILS(mr_cuda_talk_new(group_case_add(&heard, 0, 4, 0.05), MR_COMM_SHIFT, MR_F32, &t),
+                MR_E_NODE, "NCCL: a communicator of 4 ranks is not over after 0.05 s");
+    CHECK_INT(heard.given_up, 1);
     CHECK(strstr(asked(), "abort\n"));
     mr_cuda_ranks_close(&device);
     // a call that is refused: its group is ended all the same
     start("refuses");
-    CHECK_OK(mr_cuda_talk_new(group_new(0, 2, 5), MR_COMM_SHIFT, MR_F32, &t));
+    CHECK_OK(mr_cuda_talk_new(group_case_add(&heard, 0, 2, 5), MR_COMM_SHIFT, MR_F32, &t));
     asked();
     mr_cuda_talk_send(t, 1, x, 8);
     CHECK_FAILS(mr_cuda_talk_exchange(t, NULL), MR_E_NODE,

@@ -1,9 +1,10 @@
-/* cuda/rt: steps made by hand, and runs that were captured. What a step on the host leaves between
- * elements; a capture that speaks with ranks that left; clocks of a device that was opened long
- * ago; what a run allocates. Covers: cuda/rt/host_step.c, cuda/rt/steps.c, cuda/rt/device.c */
+/* cuda/rt: steps made by hand, and runs that were captured. Runs one behind the other on all
+ * queues; what a step on the host leaves between elements; a capture that speaks with ranks that
+ * left; clocks of a device that was opened long ago; what a run allocates. Covers:
+ * cuda/rt/host_step.c, cuda/rt/steps.c, cuda/rt/device.c */
 #include "check.h"
 #include "cuda/rt/driver.h"
-#include "moonreel/collective.h"
+#include "groupcase.h"
 #include "moonreel/exec.h"
 #include <stdlib.h>
 
@@ -121,36 +122,6 @@ static void failure_on_the_host(void)
 
 // ---- captures and ranks ----
 
-static mr_status on_host(void *user, mr_collective what, mr_dtype dtype, void *x, int64_t count)
-{
-    (void)user, (void)what, (void)dtype, (void)x, (void)count;
-    return MR_OK;
-}
-static mr_status meet(void *user, void *data, size_t bytes)
-{
-    (void)user, (void)data, (void)bytes;
-    return MR_OK;
-}
-static mr_status look(void *user, double waited_s)
-{
-    (void)user, (void)waited_s;
-    return MR_OK;
-}
-static mr_status give_up(void *user, mr_status st)
-{
-    (void)user;
-    return st;
-}
-static void begins(void *user, mr_carried *call)
-{
-    (void)call;
-    ++*(int *)user;
-}
-static void ends(void *user, const mr_carried *call)
-{
-    (void)user, (void)call;
-}
-
 // what was captured before the communicator went is not launched again
 static void captured_talk(void)
 {
@@ -160,21 +131,12 @@ static void captured_talk(void)
     mr_program *p = NULL;
     mr_ref x, y;
     mr_exec_options o = {0};
-    int64_t n = 4, number = 0;
-    int calls = 0;
+    int64_t n = 4;
     float in[4] = {1, 2, 3, 4}, out[4];
     mr_view vx = {in, mr_desc_dense(MR_F32, 1, &n)}, vy = {out, vx.desc};
     // a rank alone, whose calls go the whole way all the same
-    OK(mr_collective_add(&(mr_group){.user = &calls,
-                                     .size = 1,
-                                     .deadline_s = 5,
-                                     .run = on_host,
-                                     .meet = meet,
-                                     .look = look,
-                                     .give_up = give_up,
-                                     .begins = begins,
-                                     .ends = ends},
-                         &number));
+    group_case alone = {0};
+    const int64_t number = group_case_add(&alone, 0, 1, 5);
     OK(mr_graph_new(NULL, NULL, &g));
     OK(mr_graph_input(g, "x", MR_F32, 1, &n, &x));
     OK(mr_graph_add(g, "all_gather", MR_ATTRS({"group", .i = number}), &x, 1, &y));
@@ -188,12 +150,12 @@ static void captured_talk(void)
         OK(mr_program_run(p));
         OK(mr_program_get(p, "y", &vy));
         CHECK(memcmp(in, out, sizeof in) == 0);
-        CHECK_INT(calls, run);
+        CHECK_INT(alone.begun, run);
     }
     mr_collective_remove(number);
     OK(mr_program_set(p, "x", &vx));
     CHECK_FAILS(mr_program_run(p), MR_E_NODE, "its ranks are over");
-    CHECK_INT(calls, 3);
+    CHECK_INT(alone.begun, 3);
     mr_program_free(p);
     mr_exec_free(e);
     mr_device_close(dev);

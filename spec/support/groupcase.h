@@ -1,0 +1,73 @@
+/* A group of ranks in which this one alone is real: what it is told of calls that a device carries
+ * is counted. */
+#ifndef MR_GROUPCASE_H
+#define MR_GROUPCASE_H
+#include "check.h"
+#include "moonreel/collective.h"
+
+typedef struct group_case {
+    int begun, ended, given_up;
+    size_t met;     /* bytes of the last first meeting */
+    mr_status lost; /* what looking after the others finds */
+} group_case;
+
+// the first rank's bytes, whoever asks
+static inline mr_status group_case_meet(void *user, void *data, size_t bytes)
+{
+    ((group_case *)user)->met = bytes;
+    memset(data, 'y', bytes);
+    return MR_OK;
+}
+
+static inline mr_status group_case_look(void *user, double waited_s)
+{
+    mr_status lost = ((group_case *)user)->lost;
+    (void)waited_s;
+    return lost ? mr_fail(lost, "rank 2 ended by signal 9") : MR_OK;
+}
+
+static inline mr_status group_case_give_up(void *user, mr_status st)
+{
+    ((group_case *)user)->given_up++;
+    return st;
+}
+
+static inline void group_case_begins(void *user, mr_carried *call)
+{
+    (void)call;
+    ((group_case *)user)->begun++;
+}
+
+static inline void group_case_ends(void *user, const mr_carried *call)
+{
+    (void)call;
+    ((group_case *)user)->ended++;
+}
+
+// calls that no device carries are not made
+static inline mr_status group_case_run(void *user, mr_collective what, mr_dtype dtype, void *x,
+                                       int64_t count)
+{
+    (void)user, (void)what, (void)dtype, (void)x, (void)count;
+    return mr_fail(MR_E_UNSUPPORTED, "nobody is there");
+}
+
+/* Its number; `c` outlives it. */
+static inline int64_t group_case_add(group_case *c, int rank, int size, double deadline_s)
+{
+    int64_t number = 0;
+    CHECK_OK(mr_collective_add(&(mr_group){.user = c,
+                                           .rank = rank,
+                                           .size = size,
+                                           .deadline_s = deadline_s,
+                                           .run = group_case_run,
+                                           .meet = group_case_meet,
+                                           .look = group_case_look,
+                                           .give_up = group_case_give_up,
+                                           .begins = group_case_begins,
+                                           .ends = group_case_ends},
+                               &number));
+    return number;
+}
+
+#endif
