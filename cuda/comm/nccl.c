@@ -143,8 +143,10 @@ static mr_status state(void *comm, bool *over)
 {
     int code = SUCCESS;
     MR_TRY(check(comm, nccl.state(comm, &code), "a communicator"));
+    // one that failed is not over: it cannot be left in peace
+    MR_TRY(check(comm, code, "what ranks say"));
     *over = code != IN_PROGRESS;
-    return check(comm, code, "what ranks say");
+    return MR_OK;
 }
 
 static void leave(void *comm, bool abort)

@@ -54,11 +54,15 @@ static void refused(const char *path, const char *scene, const char *part)
 
 static void missing(void)
 {
+    // what the user says of its launches stays
+    setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "0", 1);
     refused("/nowhere/libnccl.so.2", "", "ranks on GPUs need NCCL: /nowhere/libnccl.so.2: ");
     refused("/nowhere/libnccl.so.2", "", "try: install libnccl2");
     refused("libc.so.6", "", "libc.so.6: has no ncclGetVersion; try: NCCL 2.18 or newer");
     refused(SPEC_NCCL, "version=21701", "is NCCL 2.17.1, expected 2.18 or newer");
     setenv("MOONREEL_NCCL", SPEC_NCCL, 1);
+    CHECK_STR(getenv("NCCL_LAUNCH_ORDER_IMPLICIT"), "0");
+    unsetenv("NCCL_LAUNCH_ORDER_IMPLICIT");
 }
 
 static void calls(void)
@@ -70,6 +74,7 @@ static void calls(void)
     const int64_t group = group_case_add(&heard, 1, OWN, 5);
     CHECK_OK(mr_cuda_talk_new(group, MR_COMM_ALL_TO_ALL, MR_F32, &t));
     CHECK_INT(heard.met, MR_CUDA_WIRE_ID);
+    CHECK_STR(getenv("NCCL_LAUNCH_ORDER_IMPLICIT"), "1");
     CHECK_STR(asked(), "join 1 of 3 by yyy, blocking 0, magic cafebeef, 21800\n");
     CHECK(mr_cuda_ranks_open());
     // a group has one communicator
@@ -144,6 +149,46 @@ static void fails_later(const char *scene, double deadline_s, mr_status world, c
     CHECK_STR(asked(), "");
 }
 
+// ranks that never come: why this one does not wait for them any longer
+static void never_joined(double deadline_s, mr_status world, mr_status code, const char *part)
+{
+    mr_cuda_talk *t = NULL;
+    start("joins=1000000");
+    heard.lost = world;
+    CHECK_FAILS(
+        mr_cuda_talk_new(group_case_add(&heard, 0, 4, deadline_s), MR_COMM_SHIFT, MR_F32, &t), code,
+        part);
+    CHECK_INT(heard.given_up, 1);
+    CHECK(strstr(asked(), "abort\n"));
+    mr_cuda_ranks_close(&device);
+}
+
+// a call is late while it is under way, and no longer
+static void over_in_time(void)
+{
+    mr_cuda_talk *t = NULL;
+    start("");
+    CHECK_OK(mr_cuda_talk_new(group_case_add(&heard, 0, 2, 0), MR_COMM_SHIFT, MR_F32, &t));
+    CHECK_OK(mr_cuda_talk_begins(t, NULL));
+    CHECK_OK(mr_cuda_talk_ends(t, NULL));
+    CHECK_OK(mr_cuda_ranks_look());
+    mr_cuda_talk_free(t);
+    mr_cuda_ranks_close(&device);
+    asked();
+}
+
+// one that cannot be left in peace is aborted
+static void left_in_trouble(void)
+{
+    mr_cuda_talk *t = NULL;
+    start("fails=1");
+    CHECK_OK(mr_cuda_talk_new(group_case_add(&heard, 0, 2, 5), MR_COMM_SHIFT, MR_F32, &t));
+    mr_cuda_talk_free(t);
+    asked();
+    mr_cuda_ranks_close(&device);
+    CHECK_STR(asked(), "finalize\nabort\n");
+}
+
 static void failures(void)
 {
     mr_cuda_talk *t = NULL;
@@ -153,13 +198,14 @@ static void failures(void)
                 "NET/Socket : peer has closed");
     fails_later("", 5, MR_E_NODE, "rank 2 ended by signal 9");
     fails_later("", 0.05, MR_OK, "all_to_all of 4 ranks on the GPU is not over after 0.05 s");
-    // ranks that never come
-    start("joins=1000000");
-    CHECK_FAILS(mr_cuda_talk_new(group_case_add(&heard, 0, 4, 0.05), MR_COMM_SHIFT, MR_F32, &t),
-                MR_E_NODE, "NCCL: a communicator of 4 ranks is not over after 0.05 s");
-    CHECK_INT(heard.given_up, 1);
-    CHECK(strstr(asked(), "abort\n"));
-    mr_cuda_ranks_close(&device);
+    never_joined(0.05, MR_OK, MR_E_NODE,
+                 "NCCL: a communicator of 4 ranks is not over after 0.05 s");
+    never_joined(20, MR_E_NODE, MR_E_NODE, "rank 2 ended by signal 9");
+    mr_interrupt_set(true);
+    never_joined(20, MR_OK, MR_E_STOPPED, "stopped by Ctrl-C");
+    mr_interrupt_set(false);
+    over_in_time();
+    left_in_trouble();
     // a call that is refused: its group is ended all the same
     start("refuses");
     CHECK_OK(mr_cuda_talk_new(group_case_add(&heard, 0, 2, 5), MR_COMM_SHIFT, MR_F32, &t));
