@@ -231,6 +231,8 @@ mr_status mr_cuda_talk_begins(mr_cuda_talk *t, void *stream)
 {
     if (!t->ranks->comm)
         return mr_fail(MR_E_NODE, "%s: its ranks are over", wire->name);
+    // a call that failed may have left some
+    t->n_messages = 0;
     return on_host(t, begins, stream);
 }
 

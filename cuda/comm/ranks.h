@@ -37,8 +37,8 @@ typedef struct mr_cuda_talk {
 mr_status mr_cuda_talk_new(int64_t group, mr_comm_op op, mr_dtype dtype, mr_cuda_talk **out);
 void mr_cuda_talk_free(void *talk); /* NULL is fine */
 
-/* Enqueued, in this order: it begins, messages are exchanged or gathered (again and again), it is
- * over. Errors: MR_E_NODE */
+/* Enqueued, in this order: it begins, messages are added and exchanged or gathered (again and
+ * again), it is over. Errors: MR_E_NODE */
 mr_status mr_cuda_talk_begins(mr_cuda_talk *t, void *stream);
 /* Add a message to the exchange that comes; of no bytes: none. */
 void mr_cuda_talk_send(mr_cuda_talk *t, int rank, const void *data, size_t bytes);

@@ -79,6 +79,7 @@ MR_CUDA_KERNEL(all_to_all, all_to_all_workspace, all_to_all_prepare, mr_cuda_tal
         return copy_view(y, x, stream);
     char *line = (char *)call->workspace;
     Part part, own = {};
+    MR_TRY(mr_cuda_talk_begins(t, stream));
     for (int r = 0; r < t->size; r++) {
         MR_TRY(part_of(x, a->split, t->size, r, &line, &part));
         if (part.packed && r != t->rank)
@@ -96,7 +97,6 @@ MR_CUDA_KERNEL(all_to_all, all_to_all_workspace, all_to_all_prepare, mr_cuda_tal
         else
             mr_cuda_talk_receive(t, r, part.dense.data, part.bytes);
     }
-    MR_TRY(mr_cuda_talk_begins(t, stream));
     MR_TRY(mr_cuda_talk_exchange(t, stream));
     MR_TRY(mr_cuda_talk_ends(t, stream));
     for (int r = 0; r < t->size; r++) {
@@ -139,6 +139,7 @@ MR_CUDA_KERNEL(gather_shares, gather_workspace, gather_prepare, mr_cuda_talk_fre
         return copy_view(y, x, stream);
     char *line = (char *)call->workspace;
     Part part;
+    MR_TRY(mr_cuda_talk_begins(t, stream));
     for (int r = 0; r < t->size; r++) {
         MR_TRY(part_of(y, a->axis, t->size, r, &line, &part));
         if (r == t->rank) {
@@ -148,7 +149,6 @@ MR_CUDA_KERNEL(gather_shares, gather_workspace, gather_prepare, mr_cuda_talk_fre
         mr_cuda_talk_send(t, r, x->data, mr_desc_span_bytes(&x->desc));
         mr_cuda_talk_receive(t, r, part.dense.data, part.bytes);
     }
-    MR_TRY(mr_cuda_talk_begins(t, stream));
     MR_TRY(mr_cuda_talk_exchange(t, stream));
     MR_TRY(mr_cuda_talk_ends(t, stream));
     line = (char *)call->workspace;

@@ -90,6 +90,13 @@ static void calls(void)
     CHECK_STR(asked(), "{\nsend 12 of 1 to 0\nreceive 8 of 1 from 0\nreceive 4 of 1 from 2\n}\n");
     CHECK_INT(heard.begun, 1);
     CHECK_INT(heard.ended, 1);
+    // of a call that failed before its exchange nothing is left
+    CHECK_OK(mr_cuda_talk_begins(t, NULL));
+    mr_cuda_talk_send(t, 0, x, 12);
+    CHECK_OK(mr_cuda_talk_begins(t, NULL));
+    mr_cuda_talk_send(t, 2, x, 4);
+    CHECK_OK(mr_cuda_talk_exchange(t, NULL));
+    CHECK_STR(asked(), "{\nsend 4 of 1 to 2\n}\n");
     // nothing to say is not said
     CHECK_OK(mr_cuda_talk_exchange(t, NULL));
     CHECK_OK(mr_cuda_talk_gather(more, x, 16, NULL));
