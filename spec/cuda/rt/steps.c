@@ -162,6 +162,33 @@ static void captured_talk(void)
     mr_graph_free(g);
 }
 
+// chunks of ranks are equal: others are refused before anything runs
+static void uneven_chunks(const char *op)
+{
+    mr_device *dev = open_with("");
+    mr_graph *g = NULL;
+    mr_exec *e = NULL;
+    mr_program *p = NULL;
+    mr_ref x, y;
+    mr_exec_options o = {0};
+    int64_t n = 5;
+    group_case first = {0};
+    const int64_t number = group_case_add(&first, 0, 2, 5);
+    OK(mr_graph_new(NULL, NULL, &g));
+    OK(mr_graph_input(g, "x", MR_F32, 1, &n, &x));
+    OK(mr_graph_add(g, op, MR_ATTRS({"group", .i = number}), &x, 1, &y));
+    OK(mr_graph_output(g, "y", y));
+    OK(mr_graph_finish(g));
+    OK(mr_exec_new(dev, NULL, &o, &e));
+    CHECK_FAILS(mr_exec_compile(e, g, &p), MR_E_SHAPE,
+                "5 elements are not in equal chunks for 2 ranks");
+    CHECK_STR(mr_error_last()->op, op);
+    mr_exec_free(e);
+    mr_collective_remove(number);
+    mr_device_close(dev);
+    mr_graph_free(g);
+}
+
 // ---- what a run allocates ----
 
 static int allocations;
@@ -278,6 +305,8 @@ int main(void)
     gaps_stay(false);
     failure_on_the_host();
     captured_talk();
+    uneven_chunks("all_gather");
+    uneven_chunks("reduce_scatter");
     runs_allocate_nothing();
     return check_done();
 }
