@@ -19,6 +19,50 @@ static mr_device *open_with(const char *setting)
     return dev;
 }
 
+// ---- runs ----
+
+// b = a on one queue, then c = b in a run of another: streams come in every order that they may
+static void runs_follow_each_other(mr_queue first, mr_queue second)
+{
+    enum { SEEDS = 6, RUNS = 3 };
+    const mr_desc desc = mr_desc_dense(MR_F32, 1, (int64_t[]){16});
+    for (int seed = 0; seed < SEEDS; seed++) {
+        char setting[32];
+        snprintf(setting, sizeof setting, "seed=%d", seed);
+        mr_device *dev = open_with(setting);
+        mr_dptr at[3];
+        mr_step steps[2];
+        mr_arg arg[2][2];
+        void *prepared[2];
+        for (int i = 0; i < 3; i++)
+            OK(dev->ops->alloc(dev, 64, MR_SPACE_DEVICE, &at[i]));
+        for (int i = 0; i < 2; i++) {
+            arg[i][0] = (mr_arg){&desc, at[i]}, arg[i][1] = (mr_arg){&desc, at[i + 1]};
+            steps[i] = (mr_step){.kind = MR_STEP_COPY,
+                                 .queue = i ? second : first,
+                                 .arg = arg[i],
+                                 .n_in = 1,
+                                 .n_out = 1,
+                                 .bytes = 64};
+            OK(dev->ops->prepare(dev, &steps[i], 1, &prepared[i]));
+        }
+        // enqueued, captured, launched
+        for (int run = 0; run < RUNS; run++) {
+            float x[16], y[16];
+            for (int i = 0; i < 16; i++)
+                x[i] = (float)(i + 100 * run);
+            OK(dev->ops->copy_in(dev, at[0], x, sizeof x));
+            for (int i = 0; i < 2; i++)
+                OK(dev->ops->run(dev, &steps[i], 1, prepared[i]));
+            OK(dev->ops->copy_out(dev, y, at[2], sizeof y));
+            CHECK(memcmp(x, y, sizeof x) == 0);
+        }
+        for (int i = 0; i < 2; i++)
+            dev->ops->forget(dev, &steps[i], 1, prepared[i]);
+        mr_device_close(dev);
+    }
+}
+
 // ---- steps on the host ----
 
 enum { ROWS = 2, COLUMNS = 3, APART = 5, ELEMENTS = ROWS * APART, GAP = 0x5A };
@@ -300,6 +344,9 @@ static void clocks_stay_fine(void)
 
 int main(void)
 {
+    runs_follow_each_other(MR_Q_COMPUTE, MR_Q_COMM_INTRA);
+    runs_follow_each_other(MR_Q_COMM_INTER, MR_Q_COMPUTE);
+    runs_follow_each_other(MR_Q_COMM_INTRA, MR_Q_COMM_INTER);
     clocks_stay_fine();
     gaps_stay(true);
     gaps_stay(false);
