@@ -29,13 +29,18 @@ void rt_failed(rt *rt, mr_status st)
     pthread_mutex_unlock(&failing);
 }
 
-static mr_status report(rt *rt)
+mr_status rt_story(rt *rt)
 {
-    mr_status st = rt->failed;
     if (rt->story)
         mr_error_adopt(rt->story);
-    else if (st != MR_OK)
-        mr_fail(st, "a step failed, and memory for its story was short");
+    else if (rt->failed != MR_OK)
+        mr_fail(rt->failed, "a step failed, and memory for its story was short");
+    return rt->failed;
+}
+
+static mr_status report(rt *rt)
+{
+    mr_status st = rt_story(rt);
     mr_error_free(rt->story);
     rt->failed = MR_OK, rt->story = NULL;
     rt->dev.lost += st != MR_OK;
@@ -124,7 +129,8 @@ static void settle_for_ranks(void *user)
     settle(user);
 }
 
-mr_status rt_drain(rt *rt)
+/* Wait for all that was enqueued; the first failure since the last report. */
+static mr_status drain(rt *rt)
 {
     settle(rt);
     return report(rt);
@@ -134,7 +140,7 @@ mr_status rt_drain(rt *rt)
 #define BEFORE(r)                                                                                  \
     do {                                                                                           \
         if ((r)->failed != MR_OK)                                                                  \
-            return rt_drain(r);                                                                    \
+            return drain(r);                                                                       \
     } while (0)
 
 // ---- memory ----
@@ -143,7 +149,7 @@ static mr_status alloc(mr_device *dev, size_t bytes, mr_space space, mr_dptr *ou
 {
     rt *r = (rt *)dev;
     block *b;
-    MR_TRY(rt_drain(r));
+    MR_TRY(drain(r));
     if (!MR_NEW(b))
         return mr_fail_memory(sizeof *b);
     mr_status st = MR_OK;
@@ -159,7 +165,7 @@ static mr_status alloc(mr_device *dev, size_t bytes, mr_space space, mr_dptr *ou
     b->pinned = space == MR_SPACE_PINNED, b->bytes = bytes, b->next = r->blocks, r->blocks = b;
     *out = b->at;
     CUDA_TRY(mr_cuda.fill((void *)b->at, 0, bytes, r->stream[0]), "memory is cleared");
-    return rt_drain(r);
+    return drain(r);
 }
 
 static void release_memory(mr_device *dev, mr_dptr p, size_t bytes, mr_space space)
@@ -185,9 +191,9 @@ static mr_status memory(mr_device *dev, size_t *free_bytes, size_t *total_bytes)
 
 static mr_status move(rt *r, void *to, const void *from, size_t bytes, const char *doing)
 {
-    MR_TRY(rt_drain(r));
+    MR_TRY(drain(r));
     CUDA_TRY(mr_cuda.copy(to, from, bytes, r->stream[0]), doing);
-    return rt_drain(r);
+    return drain(r);
 }
 
 static mr_status copy_in(mr_device *dev, mr_dptr dst, const void *src, size_t bytes)
@@ -203,9 +209,9 @@ static mr_status copy_out(mr_device *dev, void *dst, mr_dptr src, size_t bytes)
 static mr_status fill(mr_device *dev, mr_dptr dst, int byte, size_t bytes)
 {
     rt *r = (rt *)dev;
-    MR_TRY(rt_drain(r));
+    MR_TRY(drain(r));
     CUDA_TRY(mr_cuda.fill((void *)dst, byte, bytes, r->stream[0]), "memory is filled");
-    return rt_drain(r);
+    return drain(r);
 }
 
 // ---- steps ----
@@ -243,12 +249,12 @@ static mr_status run(mr_device *dev, const mr_step *steps, int n, void *prepared
     mr_cuda_ranks_give_up(st);
     for (int q = 1; q < MR_QUEUE_COUNT; q++)
         rt_failed(r, rt_wait(r, r->stream[q]));
-    return rt_drain(r);
+    return drain(r);
 }
 
 static mr_status sync(mr_device *dev)
 {
-    return rt_drain((rt *)dev);
+    return drain((rt *)dev);
 }
 
 // ---- lanes ----
@@ -290,7 +296,7 @@ static mr_status enqueue_copy(rt *r, mr_lane lane, const mr_copy *c)
 static mr_status enqueued(rt *r, mr_status st)
 {
     rt_failed(r, st);
-    return st == MR_OK ? MR_OK : rt_drain(r);
+    return st == MR_OK ? MR_OK : drain(r);
 }
 
 static mr_status copy(mr_device *dev, mr_lane lane, const mr_copy *c)

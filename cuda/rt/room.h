@@ -102,8 +102,8 @@ mr_status blame(const mr_step *step, mr_status st);
  * looked after meanwhile. */
 mr_status rt_wait(rt *rt, void *stream);
 mr_status rt_wait_event(rt *rt, void *event);
-/* Wait for all that was enqueued; the first failure since the last report. */
-mr_status rt_drain(rt *rt);
+/* The first failure since the last report, if there is one, in words; MR_OK: there is none. */
+mr_status rt_story(rt *rt);
 void rt_failed(rt *rt, mr_status st);
 
 #endif

@@ -131,8 +131,7 @@ static mr_status run_step(rt *rt, prepared *p, const mr_step *s, int i)
 static mr_status wait_for(rt *rt, const mr_step *s)
 {
     MR_TRY(rt_wait(rt, rt->stream[s->queue]));
-    if (rt->failed != MR_OK)
-        return rt_drain(rt);
+    MR_TRY(rt_story(rt));
     const mr_cuda_row *row = s->op && !s->naive ? mr_cuda_row_find(s->op->name) : NULL;
     return row && row->check ? row->check(s->state) : MR_OK;
 }

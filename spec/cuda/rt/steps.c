@@ -10,6 +10,7 @@
 
 #define OK(call) CHECK_OK(call)
 extern const mr_device_plugin *mr_cudaemu_entry(void);
+extern int mr_cudaemu_ranges(const char *name);
 
 static mr_device *open_with(const char *setting)
 {
@@ -124,11 +125,13 @@ static void gaps_stay(bool own)
     mr_device_close(dev);
 }
 
-// what fails on the host is told with the step's name, at the next wait
-static void failure_on_the_host(void)
+/* What fails on the host is told with the step's name, at the next wait; `each`: steps are waited
+ * for one by one, and none is enqueued behind it. */
+static void failure_on_the_host(bool each)
 {
+    setenv("MOONREEL_SYNC", each ? "1" : "0", 1);
     mr_device *dev = open_with("");
-    mr_node node = {.name = "ids_by_hand", .origin = "model.lua:7"};
+    mr_node node = {.name = "ids_by_hand", .origin = "model.lua:7"}, next = {.name = "behind_it"};
     const mr_desc ids = mr_desc_dense(MR_I32, 2, (int64_t[]){2, 1}),
                   table = mr_desc_dense(MR_F32, 2, (int64_t[]){3, 2}),
                   out = mr_desc_dense(MR_F32, 2, (int64_t[]){2, 2});
@@ -138,19 +141,23 @@ static void failure_on_the_host(void)
     for (int i = 0; i < 3; i++)
         OK(dev->ops->alloc(dev, 64, MR_SPACE_DEVICE, &at[i]));
     mr_arg arg[] = {{&ids, at[0]}, {&table, at[1]}, {&out, at[2]}};
-    mr_step step = {.kind = MR_STEP_OP,
-                    .op = mr_op_find("embedding"),
-                    .node = &node,
-                    .arg = arg,
-                    .n_in = 2,
-                    .n_out = 1,
-                    .threads = 1,
-                    .naive = true};
-    OK(dev->ops->prepare(dev, &step, 1, &prepared));
+    mr_step steps[] = {{.kind = MR_STEP_OP,
+                        .op = mr_op_find("embedding"),
+                        .node = &node,
+                        .arg = arg,
+                        .n_in = 2,
+                        .n_out = 1,
+                        .threads = 1,
+                        .naive = true},
+                       {.kind = MR_STEP_COPY, .node = &next, .arg = arg, .n_in = 1, .n_out = 1}};
+    OK(dev->ops->prepare(dev, steps, 2, &prepared));
     OK(dev->ops->copy_in(dev, at[0], bad, sizeof bad));
-    OK(dev->ops->run(dev, &step, 1, prepared));
-    const int lost = dev->lost;
-    CHECK_FAILS(dev->ops->sync(dev), MR_E_RANGE, "id 3, expected -1 (none) to 2");
+    const uint64_t lost = dev->lost;
+    const int before = mr_cudaemu_ranges("behind_it");
+    mr_status st = dev->ops->run(dev, steps, 2, prepared);
+    CHECK_INT(st == MR_OK, !each);
+    CHECK_INT(mr_cudaemu_ranges("behind_it"), before + !each);
+    CHECK_FAILS(each ? st : dev->ops->sync(dev), MR_E_RANGE, "id 3, expected -1 (none) to 2");
     CHECK_STR(mr_error_last()->node, "ids_by_hand");
     CHECK_STR(mr_error_last()->origin, "model.lua:7");
     CHECK_INT(dev->lost, lost + 1);
@@ -158,10 +165,11 @@ static void failure_on_the_host(void)
     OK(dev->ops->sync(dev));
     bad[1] = 2;
     OK(dev->ops->copy_in(dev, at[0], bad, sizeof bad));
-    OK(dev->ops->run(dev, &step, 1, prepared));
+    OK(dev->ops->run(dev, steps, 2, prepared));
     OK(dev->ops->sync(dev));
-    dev->ops->forget(dev, &step, 1, prepared);
+    dev->ops->forget(dev, steps, 2, prepared);
     mr_device_close(dev);
+    unsetenv("MOONREEL_SYNC");
 }
 
 // ---- captures and ranks ----
@@ -350,7 +358,8 @@ int main(void)
     clocks_stay_fine();
     gaps_stay(true);
     gaps_stay(false);
-    failure_on_the_host();
+    failure_on_the_host(false);
+    failure_on_the_host(true);
     captured_talk();
     uneven_chunks("all_gather");
     uneven_chunks("reduce_scatter");
