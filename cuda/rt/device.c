@@ -232,7 +232,7 @@ static void forget(mr_device *dev, mr_step *steps, int n, void *prepared)
     (void)n;
     settle((rt *)dev);
     if (prepared)
-        prepared_free((rt *)dev, prepared, steps);
+        prepared_free(prepared, steps);
 }
 
 static mr_status run(mr_device *dev, const mr_step *steps, int n, void *prepared)

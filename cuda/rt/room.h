@@ -84,7 +84,8 @@ void host_step_free(host_step *h);
 mr_status host_step_enqueue(host_step *h, void *stream);
 
 mr_status prepared_new(rt *rt, mr_step *steps, int n, prepared **out);
-void prepared_free(rt *rt, prepared *p, mr_step *steps);
+/* Nothing of it is under way, and nobody waits for its values. */
+void prepared_free(prepared *p, mr_step *steps);
 /* Addresses are new: what was captured with the old ones goes. */
 void prepared_moved(prepared *p);
 /* Enqueue the steps on the streams, captured from the second time on. */

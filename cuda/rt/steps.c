@@ -55,7 +55,7 @@ mr_status prepared_new(rt *rt, mr_step *steps, int n, prepared **out)
     if (st == MR_OK)
         *out = p;
     else
-        prepared_free(rt, p, steps);
+        prepared_free(p, steps);
     return st;
 }
 
@@ -66,13 +66,8 @@ static void free_events(void **event, int n)
             mr_cuda.event_free(event[i]);
 }
 
-void prepared_free(rt *rt, prepared *p, mr_step *steps)
+void prepared_free(prepared *p, mr_step *steps)
 {
-    prepared **at = &rt->waiting;
-    while (*at && *at != p)
-        at = &(*at)->next;
-    if (*at)
-        *at = p->next;
     prepared_moved(p);
     free_events(p->event, p->n);
     free_events(p->end, MR_QUEUE_COUNT);
