@@ -102,6 +102,10 @@ typedef struct mr_cuda_driver {
     int (*fill)(void *to, int byte, size_t bytes, void *stream);
     int (*call)(void (*fn)(void *user), void *user, void *stream); /* on the host */
 
+    /* Were all launches taken that this thread made since it asked last? One that a GPU has no code
+     * for, or no room, tells it here alone, and other calls go on. */
+    int (*launched)(void);
+
     /* What is enqueued between the two becomes a graph instead, on this stream and on those that
      * wait for it. */
     int (*capture_begin)(void *stream);

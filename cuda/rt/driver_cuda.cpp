@@ -11,6 +11,15 @@
 namespace
 {
 
+/* The runtime keeps an error that it returned until it is asked for the last one: what was told
+ * here is no launch's. */
+int told(cudaError_t error)
+{
+    if (error)
+        cudaGetLastError();
+    return error;
+}
+
 // ---- device, memory ----
 
 int facts(int ordinal, mr_cuda_facts *out)
@@ -18,7 +27,7 @@ int facts(int ordinal, mr_cuda_facts *out)
     memset(out, 0, sizeof *out);
     // the runtime inside takes any driver of its own number before the point
     out->need = CUDART_VERSION < 13000 ? 12040 : CUDART_VERSION / 1000 * 1000;
-    int error = cudaDriverGetVersion(&out->driver);
+    int error = told(cudaDriverGetVersion(&out->driver));
     if (error)
         return error;
     // no driver at all says version 0
@@ -26,85 +35,81 @@ int facts(int ordinal, mr_cuda_facts *out)
         return cudaErrorNoDevice;
     if (out->driver < out->need)
         return cudaErrorInsufficientDriver;
-    error = cudaGetDeviceCount(&out->devices);
+    error = told(cudaGetDeviceCount(&out->devices));
     if (error)
         return error;
     if (ordinal >= out->devices)
         return cudaErrorInvalidDevice;
     cudaDeviceProp p;
-    error = cudaGetDeviceProperties(&p, ordinal);
+    error = told(cudaGetDeviceProperties(&p, ordinal));
     snprintf(out->name, sizeof out->name, "%.95s", p.name);
     out->major = p.major;
     out->minor = p.minor;
-    return error ? error : (int)cudaDeviceGetPCIBusId(out->bus, sizeof out->bus, ordinal);
+    return error ? error : told(cudaDeviceGetPCIBusId(out->bus, sizeof out->bus, ordinal));
 }
 
 int use(int ordinal)
 {
-    return cudaSetDevice(ordinal);
+    return told(cudaSetDevice(ordinal));
 }
 
 int memory(size_t *free_bytes, size_t *total_bytes)
 {
-    return cudaMemGetInfo(free_bytes, total_bytes);
+    return told(cudaMemGetInfo(free_bytes, total_bytes));
 }
 
 int alloc(size_t bytes, bool pinned, void **out)
 {
-    int error = pinned ? cudaHostAlloc(out, bytes, cudaHostAllocPortable) : cudaMalloc(out, bytes);
-    // being full is no reason for later calls to fail
-    if (error == cudaErrorMemoryAllocation)
-        cudaGetLastError();
-    return error;
+    return told(pinned ? cudaHostAlloc(out, bytes, cudaHostAllocPortable) : cudaMalloc(out, bytes));
 }
 
 int release(void *p, bool pinned)
 {
-    return pinned ? cudaFreeHost(p) : cudaFree(p);
+    return told(pinned ? cudaFreeHost(p) : cudaFree(p));
 }
 
 // ---- streams, events ----
 
 int stream_new(void **out)
 {
-    return cudaStreamCreateWithFlags((cudaStream_t *)out, cudaStreamNonBlocking);
+    return told(cudaStreamCreateWithFlags((cudaStream_t *)out, cudaStreamNonBlocking));
 }
 
 int stream_free(void *stream)
 {
-    return cudaStreamDestroy((cudaStream_t)stream);
+    return told(cudaStreamDestroy((cudaStream_t)stream));
 }
 
 int stream_sync(void *stream)
 {
-    return cudaStreamSynchronize((cudaStream_t)stream);
+    return told(cudaStreamSynchronize((cudaStream_t)stream));
 }
 
 int event_new(bool timed, void **out)
 {
-    return cudaEventCreateWithFlags((cudaEvent_t *)out,
-                                    timed ? cudaEventDefault : cudaEventDisableTiming);
+    return told(cudaEventCreateWithFlags((cudaEvent_t *)out,
+                                         timed ? cudaEventDefault : cudaEventDisableTiming));
 }
 
 int event_free(void *event)
 {
-    return cudaEventDestroy((cudaEvent_t)event);
+    return told(cudaEventDestroy((cudaEvent_t)event));
 }
 
 int event_record(void *event, void *stream)
 {
-    return cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream);
+    return told(cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream));
 }
 
 int event_wait(void *event, void *stream)
 {
-    return cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0);
+    return told(cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0));
 }
 
 int event_reached(void *event, bool block, bool *out)
 {
     int error =
-        block ? cudaEventSynchronize((cudaEvent_t)event) : cudaEventQuery((cudaEvent_t)event);
+        told(block ? cudaEventSynchronize((cudaEvent_t)event) : cudaEventQuery((cudaEvent_t)event));
     *out = error == cudaSuccess;
     return error == cudaErrorNotReady ? 0 : error;
 }
@@ -112,7 +117,7 @@ int event_reached(void *event, bool block, bool *out)
 int event_seconds(void *from, void *to, double *seconds)
 {
     float ms = 0;
-    int error = cudaEventElapsedTime(&ms, (cudaEvent_t)from, (cudaEvent_t)to);
+    int error = told(cudaEventElapsedTime(&ms, (cudaEvent_t)from, (cudaEvent_t)to));
     *seconds = ms / 1e3;
     return error;
 }
@@ -121,31 +126,36 @@ int event_seconds(void *from, void *to, double *seconds)
 
 int copy(void *to, const void *from, size_t bytes, void *stream)
 {
-    return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, (cudaStream_t)stream);
+    return told(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, (cudaStream_t)stream));
 }
 
 int fill(void *to, int byte, size_t bytes, void *stream)
 {
-    return cudaMemsetAsync(to, byte, bytes, (cudaStream_t)stream);
+    return told(cudaMemsetAsync(to, byte, bytes, (cudaStream_t)stream));
 }
 
 int call(void (*fn)(void *), void *user, void *stream)
 {
-    return cudaLaunchHostFunc((cudaStream_t)stream, fn, user);
+    return told(cudaLaunchHostFunc((cudaStream_t)stream, fn, user));
+}
+
+int launched()
+{
+    return cudaGetLastError();
 }
 
 int capture_begin(void *stream)
 {
-    return cudaStreamBeginCapture((cudaStream_t)stream, cudaStreamCaptureModeThreadLocal);
+    return told(cudaStreamBeginCapture((cudaStream_t)stream, cudaStreamCaptureModeThreadLocal));
 }
 
 int capture_end(void *stream, void **graph)
 {
     cudaGraph_t captured = NULL;
     *graph = NULL;
-    int error = cudaStreamEndCapture((cudaStream_t)stream, &captured);
+    int error = told(cudaStreamEndCapture((cudaStream_t)stream, &captured));
     if (!error)
-        error = cudaGraphInstantiate((cudaGraphExec_t *)graph, captured, 0);
+        error = told(cudaGraphInstantiate((cudaGraphExec_t *)graph, captured, 0));
     if (captured)
         cudaGraphDestroy(captured);
     return error;
@@ -153,12 +163,12 @@ int capture_end(void *stream, void **graph)
 
 int graph_run(void *graph, void *stream)
 {
-    return cudaGraphLaunch((cudaGraphExec_t)graph, (cudaStream_t)stream);
+    return told(cudaGraphLaunch((cudaGraphExec_t)graph, (cudaStream_t)stream));
 }
 
 int graph_free(void *graph)
 {
-    return cudaGraphExecDestroy((cudaGraphExec_t)graph);
+    return told(cudaGraphExecDestroy((cudaGraphExec_t)graph));
 }
 
 // ---- products ----
@@ -343,8 +353,8 @@ int encoder(Encode *out)
     cudaDriverEntryPointQueryResult result;
     int error = 0;
     if (!found)
-        error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&found, 12000,
-                                                 cudaEnableDefault, &result);
+        error = told(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&found,
+                                                      12000, cudaEnableDefault, &result));
     *out = found;
     return error ? error : found ? 0 : (int)cudaErrorSymbolNotFound;
 }
@@ -387,9 +397,9 @@ const char *text(int error)
 } // namespace
 
 extern const mr_cuda_driver mr_cuda = {
-    "cuda",        facts,         use,           memory,     alloc,       release,
-    stream_new,    stream_free,   stream_sync,   event_new,  event_free,  event_record,
-    event_wait,    event_reached, event_seconds, copy,       fill,        call,
-    capture_begin, capture_end,   graph_run,     graph_free, product_new, product_run,
-    product_free,  tensor_map,    range,         text,
+    "cuda",      facts,         use,           memory,    alloc,      release,
+    stream_new,  stream_free,   stream_sync,   event_new, event_free, event_record,
+    event_wait,  event_reached, event_seconds, copy,      fill,       call,
+    launched,    capture_begin, capture_end,   graph_run, graph_free, product_new,
+    product_run, product_free,  tensor_map,    range,     text,
 };

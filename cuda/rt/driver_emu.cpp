@@ -3,9 +3,10 @@
  *
  * MOONREEL_CUDAEMU says what is wrong with this GPU, words with commas between: none (no GPU), old
  * (the driver), devices=2 (that there are), arch=70, memory=BYTES, fail=N (from the N-th work on
- * every call fails) or lost=FILE (once FILE exists) with error=E (719), seed=S (of all orders),
- * eager (copies inside kernels land at once), task=MS (that each work takes: 2, with which probes
- * of rates in core/exec/rates.c are soon content). Licence: Apache-2.0 */
+ * every call fails) or lost=FILE (once FILE exists) with error=E (719), full=N (the N-th handle or
+ * block is not given), refuse=N (nor the N-th launch taken), seed=S (of all orders), eager (copies
+ * inside kernels land at once), task=MS (that each work takes: 2, with which probes of rates in
+ * core/exec/rates.c are soon content). Licence: Apache-2.0 */
 #include "cuda/emu/emu.h"
 #include "cuda/rt/driver.h"
 #include <algorithm>
@@ -21,6 +22,7 @@ namespace
 struct Wrong {
     bool none, old, eager;
     long arch = 90, fail = -1, error = MR_CUDA_LAUNCH_FAILURE, seed = 1, devices = 1;
+    long full = -1, refuse = -1;
     size_t memory = (size_t)200 << 20;
     double task_ms = 2;
     std::string file;
@@ -31,6 +33,8 @@ long works; // that have run
 char said[1024];
 size_t used; // bytes that were given out
 int handles; // streams, events, graphs and plans that nobody freed yet
+long gifts;  // handles and blocks that were asked for
+long asked;  // how often launches were
 
 const char *value_of(const char *word, const char *key)
 {
@@ -58,6 +62,10 @@ void read_environment()
             wrong.memory = strtoull(v, NULL, 10);
         if (const char *v = value_of(word.c_str(), "fail="))
             wrong.fail = atol(v);
+        if (const char *v = value_of(word.c_str(), "full="))
+            wrong.full = atol(v);
+        if (const char *v = value_of(word.c_str(), "refuse="))
+            wrong.refuse = atol(v);
         if (const char *v = value_of(word.c_str(), "task="))
             wrong.task_ms = atof(v);
         if (const char *v = value_of(word.c_str(), "lost="))
@@ -100,7 +108,7 @@ int facts(int ordinal, mr_cuda_facts *out)
     read_environment();
     emu::stream_watch(begins, ends);
     lost = 0;
-    works = 0;
+    works = gifts = asked = 0;
     said[0] = 0;
     *out = {};
     snprintf(out->name, sizeof out->name, "emulated GPU");
@@ -271,6 +279,11 @@ int call(void (*fn)(void *), void *user, void *stream)
 {
     work(stream, [=] { fn(user); });
     return lost;
+}
+
+int launched()
+{
+    return lost ? lost : asked++ == wrong.refuse ? MR_CUDA_NO_IMAGE : 0;
 }
 
 int capture_begin(void *stream)
@@ -485,6 +498,7 @@ const char *text(int error)
     case MR_CUDA_OLD_DRIVER: return "CUDA driver version is insufficient for CUDA runtime version";
     case MR_CUDA_NO_DEVICE: return "no CUDA-capable device is detected";
     case MR_CUDA_BAD_ORDINAL: return "invalid device ordinal";
+    case MR_CUDA_NO_IMAGE: return "no kernel image is available for execution on the device";
     case MR_CUDA_ECC: return "uncorrectable ECC error encountered";
     case MR_CUDA_LAUNCH_FAILURE: return "unspecified launch failure";
     case MR_CUDA_CAPTURE: return "operation not permitted when stream is capturing";
@@ -495,11 +509,11 @@ const char *text(int error)
 } // namespace
 
 extern const mr_cuda_driver mr_cuda = {
-    "cudaemu",     facts,         use,           memory,     alloc,       release,
-    stream_new,    stream_free,   stream_sync,   event_new,  event_free,  event_record,
-    event_wait,    event_reached, event_seconds, copy,       fill,        call,
-    capture_begin, capture_end,   graph_run,     graph_free, product_new, product_run,
-    product_free,  tensor_map,    range,         text,
+    "cudaemu",   facts,         use,           memory,    alloc,      release,
+    stream_new,  stream_free,   stream_sync,   event_new, event_free, event_record,
+    event_wait,  event_reached, event_seconds, copy,      fill,       call,
+    launched,    capture_begin, capture_end,   graph_run, graph_free, product_new,
+    product_run, product_free,  tensor_map,    range,     text,
 };
 
 // for specs: how often ranges of this name were entered and left, -1 while one is open

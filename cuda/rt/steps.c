@@ -114,6 +114,7 @@ static mr_status run_step(rt *rt, prepared *p, const mr_step *s, int i)
         mr_step_call(s, &call);
         call.stream = stream;
         MR_TRY(s->run(&call));
+        CUDA_TRY(mr_cuda.launched(), "a launch of this step, or what came before it");
     }
     if (s->clock)
         CUDA_TRY(mr_cuda.event_record(p->clock[1][i], stream), "a clock");

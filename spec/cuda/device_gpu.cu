@@ -58,7 +58,9 @@ device_counts device_counted(void)
 
 const char *device_reports(void)
 {
-    cudaError_t error = cudaDeviceSynchronize();
+    // a launch that was not taken is told by itself
+    cudaError_t error = cudaGetLastError(), after = cudaDeviceSynchronize();
+    error = error ? error : after;
     return error ? cudaGetErrorString(error) : "";
 }
 
