@@ -53,10 +53,12 @@ static mr_status read_copies(rt *rt, bool read)
     while (rt->copies) {
         timed *t = rt->copies;
         rt->copies = t->next;
-        if (read && st == MR_OK)
+        // of a copy that could not be enqueued the second may be missing
+        if (read && st == MR_OK && t->event[1])
             st = read_clock(rt, t->event[0], t->event[1], t->clock);
         for (int k = 0; k < 2; k++)
-            mr_cuda.event_free(t->event[k]);
+            if (t->event[k])
+                mr_cuda.event_free(t->event[k]);
         mr_free(t);
     }
     return st;

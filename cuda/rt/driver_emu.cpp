@@ -145,7 +145,7 @@ int alloc(size_t bytes, bool pinned, void **out)
         return MR_CUDA_CAPTURE;
     if (lost)
         return lost;
-    if (!pinned && bytes > wrong.memory - used)
+    if (gifts++ == wrong.full || (!pinned && bytes > wrong.memory - used))
         return MR_CUDA_MEMORY;
     *out = emu::alloc(bytes);
     if (!*out)
@@ -169,6 +169,14 @@ int release(void *p, bool)
 
 // ---- streams, events ----
 
+// may a handle be made?
+int given()
+{
+    int error = lost ? lost : gifts++ == wrong.full ? MR_CUDA_MEMORY : 0;
+    handles += !error;
+    return error;
+}
+
 cudaStream_t stream_of(void *stream)
 {
     return (cudaStream_t)stream;
@@ -176,9 +184,10 @@ cudaStream_t stream_of(void *stream)
 
 int stream_new(void **out)
 {
-    *out = emu::stream_new();
-    handles++;
-    return lost;
+    int error = given();
+    if (!error)
+        *out = emu::stream_new();
+    return error;
 }
 
 int stream_free(void *stream)
@@ -216,9 +225,10 @@ emu::Event *event_of(void *event)
 
 int event_new(bool, void **out)
 {
-    *out = emu::event_new();
-    handles++;
-    return lost;
+    int error = given();
+    if (!error)
+        *out = emu::event_new();
+    return error;
 }
 
 int event_free(void *event)
@@ -295,12 +305,14 @@ int capture_begin(void *stream)
 int capture_end(void *stream, void **graph)
 {
     const char *why = NULL;
-    *graph = emu::capture_end(stream_of(stream), &why);
-    handles += *graph != NULL;
-    if (!why)
-        return lost;
-    snprintf(said, sizeof said, "%s", why);
-    return MR_CUDA_CAPTURE;
+    emu::Graph *whole = emu::capture_end(stream_of(stream), &why);
+    if (why)
+        snprintf(said, sizeof said, "%s", why);
+    int error = why ? MR_CUDA_CAPTURE : given();
+    if (error && whole)
+        emu::graph_free(whole);
+    *graph = error ? NULL : whole;
+    return error;
 }
 
 int graph_run(void *graph, void *stream)
@@ -426,9 +438,10 @@ int product_new(const mr_cuda_product *p, size_t *bytes, void **plan)
     if (!serves(p))
         return 1;
     *bytes = 0;
-    handles++;
-    *plan = new mr_cuda_product(*p);
-    return lost;
+    int error = given();
+    if (!error)
+        *plan = new mr_cuda_product(*p);
+    return error;
 }
 
 int product_run(void *plan, const void *a, const void *b, const void *bias, void *aux, void *d,

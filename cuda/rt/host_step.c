@@ -37,7 +37,7 @@ mr_status host_step_new(rt *rt, const mr_step *step, host_step **out)
                              "pinned memory for a step without a CUDA kernel");
     if (st != MR_OK) {
         mr_free(h);
-        return blame(step, st);
+        return st;
     }
     h->workspace = h->memory;
     for (int i = 0; i < step->n_in + step->n_out; i++)

@@ -10,18 +10,24 @@
 
 // ---- making ----
 
+// unless it is there, since before or since a call that failed behind it
+static mr_status new_event(bool timed, void **event)
+{
+    return *event ? MR_OK
+                  : cuda_fail(mr_cuda.event_new(timed, event), timed ? "a clock" : "an event");
+}
+
 // before the first run: who waits for whom is known since the program was bound
 static mr_status new_events(prepared *p, const mr_step *steps)
 {
     for (int i = 0; i < p->n; i++)
         p->used[steps[i].queue] = true;
     for (int q = 1; q < MR_QUEUE_COUNT; q++)
-        if (p->used[q] && !p->end[q])
-            CUDA_TRY(mr_cuda.event_new(false, &p->end[q]), "an event");
+        if (p->used[q])
+            MR_TRY(new_event(false, &p->end[q]));
     for (int i = 0; i < p->n; i++)
         for (int k = 0; k < steps[i].wait_n; k++)
-            if (!p->event[steps[i].wait[k]])
-                CUDA_TRY(mr_cuda.event_new(false, &p->event[steps[i].wait[k]]), "an event");
+            MR_TRY(new_event(false, &p->event[steps[i].wait[k]]));
     p->has_events = true;
     return MR_OK;
 }
@@ -32,7 +38,7 @@ static mr_status make_state(rt *rt, prepared *p, mr_step *s, int i)
     if (s->kind != MR_STEP_OP)
         return MR_OK;
     if (s->naive)
-        return host_step_new(rt, s, &p->host[i]);
+        return blame(s, host_step_new(rt, s, &p->host[i]));
     const mr_cuda_row *row = mr_cuda_row_find(s->op->name);
     p->checks |= row && row->check;
     if (!s->kernel->prepare)
@@ -187,12 +193,13 @@ static mr_status capture(rt *rt, prepared *p, const mr_step *steps)
 
 static mr_status new_clocks(prepared *p)
 {
-    for (int k = 0; k < 2 && !p->clock[k]; k++) {
-        p->clock[k] = mr_calloc((size_t)p->n, sizeof *p->clock[k]);
+    for (int k = 0; k < 2; k++) {
+        if (!p->clock[k])
+            p->clock[k] = mr_calloc((size_t)p->n, sizeof *p->clock[k]);
         if (!p->clock[k])
             return mr_fail_memory((size_t)p->n * sizeof *p->clock[k]);
         for (int i = 0; i < p->n; i++)
-            CUDA_TRY(mr_cuda.event_new(true, &p->clock[k][i]), "a clock");
+            MR_TRY(new_event(true, &p->clock[k][i]));
     }
     return MR_OK;
 }

@@ -1,5 +1,8 @@
-/* cuda/rt: launches that a GPU does not take. Covers: cuda/rt/steps.c, cuda/rt/driver_emu.cpp */
+/* cuda/rt: memory, handles and launches that a host or a GPU does not give: the call that was short
+ * says so, leaves nothing behind and serves when it is made again.
+ * Covers: cuda/rt/steps.c, cuda/rt/host_step.c, cuda/rt/device.c, cuda/rt/driver_emu.cpp */
 #include "check.h"
+#include "cuda/kernels/row.h"
 #include "cuda/rt/driver.h"
 #include "moonreel/exec.h"
 #include <stdlib.h>
@@ -12,6 +15,118 @@ static mr_status open_with(const char *setting, mr_device **dev)
 {
     setenv("MOONREEL_CUDAEMU", setting, 1);
     return mr_cudaemu_entry()->open(0, 1, dev);
+}
+
+// ---- what is not given ----
+
+enum { STEPS = 3, IDS = 0, TABLE, OUT, LIMITED, BLOCKS };
+
+static int short_times;
+
+/* The call, made again when it was short. */
+#define AGAIN(call)                                                                                \
+    do {                                                                                           \
+        mr_status st = (call);                                                                     \
+        if (st == MR_E_MEMORY)                                                                     \
+            short_times++, st = (call);                                                            \
+        OK(st);                                                                                    \
+    } while (0)
+
+// what one that fails leaves is nothing, and steps are told by their names
+static void prepare(mr_device *dev, mr_step *steps, void **prepared, bool named)
+{
+    const int before = mr_cudaemu_open();
+    mr_status st = dev->ops->prepare(dev, steps, STEPS, prepared);
+    if (st == MR_E_MEMORY) {
+        short_times++;
+        CHECK_INT(mr_cudaemu_open(), before);
+        CHECK(!named || strstr(mr_error_last()->node, "by_hand"));
+        st = dev->ops->prepare(dev, steps, STEPS, prepared);
+    }
+    OK(st);
+}
+
+/* A copy on a side queue, a kernel with a state and a step on the host, enqueued, captured and
+ * timed; once the `device`-th handle or block is not given, or the `host`-th allocation. True: it
+ * was. */
+static bool short_once(int device, int host)
+{
+    const mr_desc ids = mr_desc_dense(MR_I32, 2, (int64_t[]){2, 1}),
+                  table = mr_desc_dense(MR_F32, 2, (int64_t[]){3, 2}),
+                  out = mr_desc_dense(MR_F32, 2, (int64_t[]){2, 2});
+    const mr_cuda_row *row = mr_cuda_row_find("embedding");
+    double limits[2] = {-1, 1};
+    mr_node looked_up = {.name = "table_by_hand", .origin = ""},
+            limited = {.name = "limits_by_hand", .origin = ""};
+    mr_step_clock clock[STEPS], copied;
+    mr_dptr at[BLOCKS], from;
+    mr_device *dev = NULL;
+    void *prepared = NULL;
+    char setting[32];
+    memcpy(limited.attr, limits, sizeof limits);
+    snprintf(setting, sizeof setting, "full=%d", device);
+    short_times = 0;
+    mr_alloc_fail_at(host);
+    if (open_with(setting, &dev) == MR_E_MEMORY) {
+        short_times++;
+        CHECK_INT(mr_cudaemu_open(), 0);
+        OK(open_with("", &dev));
+    }
+    for (int i = 0; i < BLOCKS; i++)
+        AGAIN(dev->ops->alloc(dev, 64, MR_SPACE_DEVICE, &at[i]));
+    AGAIN(dev->ops->alloc(dev, 64, MR_SPACE_PINNED, &from));
+    mr_arg sent[] = {{&ids, from}, {&ids, at[IDS]}},
+           rows[] = {{&ids, at[IDS]}, {&table, at[TABLE]}, {&out, at[OUT]}},
+           some[] = {{&out, at[OUT]}, {&out, at[LIMITED]}};
+    mr_step steps[STEPS] = {
+        {.kind = MR_STEP_COPY,
+         .queue = MR_Q_COMM_INTRA,
+         .arg = sent,
+         .n_in = 1,
+         .n_out = 1,
+         .bytes = 8},
+        {.kind = MR_STEP_OP,
+         .op = mr_op_find("embedding"),
+         .node = &looked_up,
+         .kernel = &row->kernel,
+         .run = row->kernel.run[0],
+         .arg = rows,
+         .n_in = 2,
+         .n_out = 1,
+         .wait_n = 1,
+         .threads = 1},
+        {.kind = MR_STEP_OP,
+         .op = mr_op_find("clamp"),
+         .node = &limited,
+         .arg = some,
+         .n_in = 1,
+         .n_out = 1,
+         .threads = 1,
+         .naive = true},
+    };
+    prepare(dev, steps, &prepared, device >= 0);
+    for (int run = 0; run < 5; run++) {
+        // enqueued, captured, launched, then timed
+        for (int i = 0; i < STEPS; i++)
+            steps[i].clock = run < 3 ? NULL : &clock[i];
+        float values[6] = {9, -9, 0.25f, 0.5f, (float)run, 0}, y[4];
+        int32_t chosen[2] = {run % 2, 2};
+        mr_copy in = {from, at[LIMITED], 8, "in", run < 3 ? NULL : &copied};
+        AGAIN(dev->ops->copy_in(dev, at[TABLE], values, sizeof values));
+        AGAIN(dev->ops->copy_in(dev, from, chosen, sizeof chosen));
+        AGAIN(dev->ops->run(dev, steps, STEPS, prepared));
+        AGAIN(dev->ops->copy_out(dev, y, at[LIMITED], sizeof y));
+        CHECK(y[0] == (run % 2 ? 0.25f : 1) && y[1] == (run % 2 ? 0.5f : -1));
+        CHECK(y[2] == fminf((float)run, 1) && y[3] == 0);
+        AGAIN(dev->ops->copy(dev, MR_LANE_IN, &in));
+        AGAIN(dev->ops->sync(dev));
+    }
+    dev->ops->forget(dev, steps, STEPS, prepared);
+    mr_device_close(dev);
+    mr_alloc_fail_at(0);
+    CHECK_INT(mr_cudaemu_open(), 0);
+    CHECK(short_times <= 1);
+    return short_times > 0;
 }
 
 // ---- launches that are not taken ----
@@ -63,6 +178,14 @@ static void refused(int n)
 
 int main(void)
 {
+    int device = 0, host = 1;
+    while (device < 200 && short_once(device, 0))
+        device++;
+    while (host < 200 && short_once(-1, host))
+        host++;
+    printf("%d handles and blocks, %d allocations\n", device, host - 1);
+    CHECK(device > 20 && device < 200);
+    CHECK(host > 10 && host < 200);
     // enqueued, then captured
     for (int n = 0; n < 4; n++)
         refused(n);
