@@ -49,7 +49,7 @@ template <bool ADJOINT> MR_DEVICE int64_t meets(const Conv &c, const Place3 &p, 
         if (ADJOINT) {
             from = p.at[i] + c.before[i] - k[i];
             inside = inside && from % c.stride[i] == 0;
-            from = from < 0 ? -1 : from / c.stride[i];
+            from /= c.stride[i];
         } else {
             from = p.at[i] * c.stride[i] - c.before[i] + k[i];
         }
