@@ -4,7 +4,8 @@
  *   part [B, G, N, h, e] f32|bf16, part_lse          of other keys
  * attention_merge gives both of all these keys:
  *   lse' = log(exp(lse) + exp(part_lse))     o' = exp(lse - lse') o + exp(part_lse - lse') part
- * in f32, by the larger of the two, so that nothing overflows; -inf is a row without keys, o = 0.
+ * in f32, by the larger of the two, so that nothing overflows; -inf is a row without keys, o = 0. A
+ * sum that is no number passes on.
  *
  * ring_attention stands behind the last merge and gives o in q's dtype. It carries the gradient of
  * all of it to q and to this rank's own k and v: keys and values go around once more, each block
@@ -50,13 +51,13 @@ static mr_status merge_naive(const mr_call *c)
         int64_t i = row % n[2], h = row / n[2] % n[3], g = row / n[2] / n[3] % n[1],
                 b = row / n[2] / n[3] / n[1];
         double l = *mr_el(&c->in[1], b, g, h, i, 0), m = *mr_el(&c->in[3], b, g, h, i, 0),
-               top = fmax(l, m);
-        double sum = top > -INFINITY ? top + log(exp(l - top) + exp(m - top)) : -INFINITY;
+               top = l > m || isnan(l) ? l : m;
+        double sum = top != -INFINITY ? top + log(exp(l - top) + exp(m - top)) : -INFINITY;
         for (int64_t e = 0; e < n[4]; e++)
             *mr_el(&c->out[0], b, g, i, h, e) =
-                sum > -INFINITY ? exp(l - sum) * *mr_el(&c->in[0], b, g, i, h, e) +
-                                      exp(m - sum) * *mr_el(&c->in[2], b, g, i, h, e)
-                                : 0;
+                sum != -INFINITY ? exp(l - sum) * *mr_el(&c->in[0], b, g, i, h, e) +
+                                       exp(m - sum) * *mr_el(&c->in[2], b, g, i, h, e)
+                                 : 0;
         *mr_el(&c->out[1], b, g, h, i, 0) = sum;
     }
     return MR_OK;
@@ -78,8 +79,8 @@ VF_INLINE void merge_rows(const mr_call *c, int64_t begin, int64_t end, mr_dtype
         int64_t i = row % n[2], h = row / n[2] % n[3], g = row / n[2] / n[3] % n[1],
                 b = row / n[2] / n[3] / n[1];
         float l = ((const float *)c->in[1].data)[row], m = ((const float *)c->in[3].data)[row],
-              top = MR_MAX(l, m);
-        bool any = top > -INFINITY;
+              top = l > m || isnan(l) ? l : m;
+        bool any = top != -INFINITY;
         float sum = any ? top + logf(expf(l - top) + expf(m - top)) : -INFINITY;
         vf one = vf_set(any ? expf(l - sum) : 0), other = vf_set(any ? expf(m - sum) : 0);
         ((float *)c->out[1].data)[row] = sum;
@@ -288,7 +289,19 @@ MR_OP(attention_merge) = {
                       "part_lse=[2,1,3,7] f32 5..9",
                       // differences beyond the range of exp
                       "o=[1,2,40,1,72] f32 lse=[1,2,1,40] f32 -300..300 part=[1,2,40,1,72] f32 "
-                      "part_lse=[1,2,1,40] f32 -300..300 rtol=1e-4"),
+                      "part_lse=[1,2,1,40] f32 -300..300 rtol=1e-4",
+                      // one side, and both, without keys
+                      "o=[1,1,3,2,5] f32 lse=[1,1,2,3] f32 -inf..-inf part=[1,1,3,2,5] f32 "
+                      "part_lse=[1,1,2,3] f32",
+                      "o=[1,1,3,2,5] f32 lse=[1,1,2,3] f32 -inf..-inf part=[1,1,3,2,5] f32 "
+                      "part_lse=[1,1,2,3] f32 -inf..-inf",
+                      // what is no number is seen on either side
+                      "o=[1,1,3,2,5] f32 lse=[1,1,2,3] f32 nan..nan part=[1,1,3,2,5] f32 "
+                      "part_lse=[1,1,2,3] f32",
+                      "o=[1,1,3,2,5] f32 lse=[1,1,2,3] f32 part=[1,1,3,2,5] f32 "
+                      "part_lse=[1,1,2,3] f32 nan..nan",
+                      "o=[1,1,3,2,5] f32 lse=[1,1,2,3] f32 nan..nan part=[1,1,3,2,5] f32 "
+                      "part_lse=[1,1,2,3] f32 -inf..-inf"),
 };
 MR_OP(ring_attention) = {
     .name = "ring_attention",

@@ -17,10 +17,11 @@ struct Same {
     }
 };
 
+// what is no number passes on
 MR_DEVICE float log_of_both(float a, float b)
 {
-    float top = fmaxf(a, b);
-    return top > -INFINITY ? top + logf(expf(a - top) + expf(b - top)) : -INFINITY;
+    float top = a > b || a != a ? a : b;
+    return top != -INFINITY ? top + logf(expf(a - top) + expf(b - top)) : -INFINITY;
 }
 
 template <typename T>
@@ -34,8 +35,9 @@ __global__ void __launch_bounds__(THREADS)
     int64_t at[5];
     walk.at(i, at);
     float a = lse[at[3]], b = part_lse[at[4]], sum = log_of_both(a, b);
-    y[at[0]] =
-        sum > -INFINITY ? fmaf(expf(a - sum), o[at[1]], expf(b - sum) * mr_load1(part + at[2])) : 0;
+    y[at[0]] = sum != -INFINITY
+                   ? fmaf(expf(a - sum), o[at[1]], expf(b - sum) * mr_load1(part + at[2]))
+                   : 0;
 }
 
 __global__ void __launch_bounds__(THREADS)
