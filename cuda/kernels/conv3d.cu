@@ -298,7 +298,8 @@ static mr_status conv_of(const attr *a, const mr_desc *x, const mr_desc *w, cons
 // by products? planned without addresses, which are NULL then
 static bool in_tiles(const Conv &c, mr_dtype type, const void *one, const void *two)
 {
-    return type == MR_BF16 && c.C / c.groups % 8 == 0 && c.O / c.groups % 8 == 0 &&
+    return type == MR_BF16 && c.C > 0 && c.C / c.groups % 8 == 0 && c.O > 0 &&
+           c.O / c.groups % 8 == 0 &&
            (int64_t)c.groups * c.stride[0] * c.stride[1] * c.stride[2] <= 65535 &&
            mr_cuda_aligned(one, 16) && mr_cuda_aligned(two, 16);
 }

@@ -71,6 +71,12 @@ int main(void)
     // a mean that is large beside the deviation
     contract_case("group_norm", "x=[1,700,32] f32 1000..1001 w=[32] f32 b=[32] f32 groups=4 "
                                 "rtol=2e-4");
+    // of channels or places there are none
+    contract_case("conv3d", "x=[1,1,2,2,0] bf16 w=[8,0,1,1,1] bf16 bias=[8] bf16");
+    contract_case("conv3d", "x=[1,0,2,2,8] bf16 w=[8,8,1,1,1] bf16 pad={1,0,0,0,0,0}");
+    contract_case("conv3d_dx", "dy=[1,1,2,2,0] bf16 w=[0,8,1,1,1] bf16 dims={1,2,2}");
+    contract_case("conv3d_dw", "dy=[1,1,2,2,8] bf16 x=[1,0,2,2,8] bf16 acc=[8,8,1,1,1] f32 "
+                               "pad={1,0,0,0,0,0}");
     contract_too_large("group_norm", "x=[65536,1,8] f32 w=[8] f32 b=[8] f32 groups=1");
     contract_too_large("conv3d", "x=[1,1,46341,46341,1] f32 w=[1,1,1,1,1] f32");
     contract_refuses("group_norm", "x=[1,1,6020] f32 w=[6020] f32 b=[6020] f32 groups=1");
