@@ -59,7 +59,8 @@ mr_dtype mr_bind_dtype(lua_State *L, int arg)
     const char *name = luaL_checkstring(L, arg);
     mr_dtype d = mr_dtype_from_name(name);
     if (d == MR_DTYPE_COUNT)
-        mr_bind_raise(L, MR_E_USAGE, "dtype '%s': expected f64, f32, bf16, i64, i32, u8 or bool",
+        mr_bind_raise(L, MR_E_USAGE,
+                      "dtype '%s': expected f64, f32, bf16, i64, i32, u8, bool, f8_e4m3 or f8_e5m2",
                       name);
     return d;
 }

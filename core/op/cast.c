@@ -66,5 +66,8 @@ MR_OP(cast) = {
     .cpu = {.run = MR_CPU(cast)},
     .cases = MR_CASES("x=[3,5,17]/any f32 dtype=bf16", "x=[3,40003] bf16 dtype=f32",
                       "x=[7,9] i32 dtype=f32", "x=[7,9] f32 0..9 dtype=i32",
-                      "x=[4,6] bool dtype=f32", "x=[5] f32 dtype=f64"),
+                      "x=[4,6] bool dtype=f32", "x=[5] f32 dtype=f64",
+                      // half a step of a mantissa of three bits
+                      "x=[9,7]/any f32 -440..440 dtype=f8_e4m3 rtol=0.0625 grad=elsewhere",
+                      "x=[3,70] f8_e5m2 -600..600 dtype=bf16"),
 };

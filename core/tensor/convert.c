@@ -18,6 +18,8 @@ static double load(mr_dtype dtype, const char *p)
     case MR_I32: return memcpy(&i32, p, 4), i32;
     case MR_U8: return *(const unsigned char *)p;
     case MR_BOOL: return *p != 0;
+    case MR_F8_E4M3:
+    case MR_F8_E5M2: return mr_f8_to_f32(dtype, *(const uint8_t *)p);
     case MR_DTYPE_COUNT: break;
     }
     return 0;
@@ -45,6 +47,8 @@ static void store(mr_dtype dtype, char *p, double x)
     case MR_I32: memcpy(p, &i32, 4); break;
     case MR_U8: *(unsigned char *)p = (unsigned char)(i < 0 ? 0 : i > 255 ? 255 : i); break;
     case MR_BOOL: *p = x != 0; break;
+    case MR_F8_E4M3:
+    case MR_F8_E5M2: *(uint8_t *)p = mr_f32_to_f8(dtype, f32); break;
     case MR_DTYPE_COUNT: break;
     }
 }

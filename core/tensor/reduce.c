@@ -54,6 +54,8 @@ static void load(const mr_view *v, int64_t offset, int64_t stride, int64_t n, wi
     case MR_I32: LOAD(int32_t, *p); break;
     case MR_U8: LOAD(uint8_t, *p); break;
     case MR_BOOL: LOAD(uint8_t, *p != 0); break;
+    case MR_F8_E4M3:
+    case MR_F8_E5M2: LOAD(uint8_t, mr_f8_to_f32(v->desc.dtype, *p)); break;
     case MR_DTYPE_COUNT: break;
     }
 #undef LOAD

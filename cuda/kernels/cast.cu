@@ -30,6 +30,8 @@ MR_DEVICE Value load_any(const void *p, int64_t at, mr_dtype dtype)
     case MR_BF16: return {(double)mr_f32(((const mr_bf16 *)p)[at]), 0, false};
     case MR_I64: return {0, ((const int64_t *)p)[at], true};
     case MR_I32: return {0, ((const int32_t *)p)[at], true};
+    case MR_F8_E4M3: return {(double)mr_f8_value(((const uint8_t *)p)[at], 3), 0, false};
+    case MR_F8_E5M2: return {(double)mr_f8_value(((const uint8_t *)p)[at], 2), 0, false};
     default: return {0, ((const uint8_t *)p)[at], true};
     }
 }
@@ -53,6 +55,8 @@ MR_DEVICE void store_any(void *p, int64_t at, mr_dtype dtype, const Value &x)
     case MR_I64: ((int64_t *)p)[at] = whole(x, INT64_MIN, INT64_MAX); break;
     case MR_I32: ((int32_t *)p)[at] = (int32_t)whole(x, INT32_MIN, INT32_MAX); break;
     case MR_U8: ((uint8_t *)p)[at] = (uint8_t)whole(x, 0, 255); break;
+    case MR_F8_E4M3: ((uint8_t *)p)[at] = (uint8_t)mr_pack8<3>((float)f, 0); break;
+    case MR_F8_E5M2: ((uint8_t *)p)[at] = (uint8_t)mr_pack8<2>((float)f, 0); break;
     default: ((uint8_t *)p)[at] = x.integer ? x.i != 0 : x.f != 0; break;
     }
 }

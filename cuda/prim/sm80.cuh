@@ -6,6 +6,7 @@
 #define MOONREEL_CUDA_PRIM_SM80_CUH
 
 #include "cuda/prim/kernel.cuh"
+#include "moonreel/f8_inline.h"
 
 // two bf16, rounded to nearest even, a in the low half
 MR_INSTRUCTION uint32_t mr_pack(float a, float b)
@@ -21,6 +22,22 @@ MR_INSTRUCTION uint32_t mr_pack(float a, float b)
         return x != x ? 0x7FFF : (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
     };
     return (round(a) & 0xFFFF) | round(b) << 16;
+#endif
+}
+
+/* Two floats of 8 bits with M bits of mantissa, a in the low byte, as mr_f8_of rounds. sm_80 has no
+ * such instruction and takes the other body. */
+template <int M> MR_INSTRUCTION uint32_t mr_pack8(float a, float b)
+{
+#if defined(__CUDACC__) && __CUDA_ARCH__ >= 890
+    uint16_t r;
+    if (M == 3)
+        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(r) : "f"(b), "f"(a));
+    else
+        asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(r) : "f"(b), "f"(a));
+    return r;
+#else
+    return mr_f8_of(a, M) | (uint32_t)mr_f8_of(b, M) << 8;
 #endif
 }
 

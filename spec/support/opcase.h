@@ -201,6 +201,10 @@ static inline double *case_values(const case_arg *a)
         case MR_F64: x[i] = u; break;
         case MR_F32: x[i] = (float)u; break;
         case MR_BF16: x[i] = mr_bf16_to_f32(mr_f32_to_bf16((float)u)); break;
+        case MR_F8_E4M3:
+        case MR_F8_E5M2:
+            x[i] = mr_f8_to_f32(a->desc.dtype, mr_f32_to_f8(a->desc.dtype, (float)u));
+            break;
         case MR_BOOL: x[i] = case_uniform() < 0.5; break;
         default: x[i] = floor(a->lo + (a->hi - a->lo + 1) * case_uniform()); break;
         }

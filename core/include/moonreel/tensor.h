@@ -11,6 +11,7 @@
 #define MOONREEL_TENSOR_H
 
 #include "moonreel/base.h"
+#include "moonreel/f8_inline.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -24,15 +25,18 @@ typedef enum mr_dtype {
     MR_I32,
     MR_U8,
     MR_BOOL,
+    MR_F8_E4M3,
+    MR_F8_E5M2,
     MR_DTYPE_COUNT
 } mr_dtype;
 
-MR_API const char *mr_dtype_name(mr_dtype dtype); /* "f64" "f32" "bf16" "i64" "i32" "u8" "bool" */
+/* "f64" "f32" "bf16" "i64" "i32" "u8" "bool" "f8_e4m3" "f8_e5m2" */
+MR_API const char *mr_dtype_name(mr_dtype dtype);
 MR_API mr_dtype mr_dtype_from_name(const char *name); /* MR_DTYPE_COUNT when unknown */
 MR_API size_t mr_dtype_bytes(mr_dtype dtype);         /* bytes of one element */
 static inline bool mr_dtype_is_float(mr_dtype d)
 {
-    return d <= MR_BF16;
+    return d <= MR_BF16 || d == MR_F8_E4M3 || d == MR_F8_E5M2;
 }
 
 /* bf16 is the upper half of an f32, rounded to nearest even; NaN stays NaN. */
@@ -53,6 +57,20 @@ static inline uint16_t mr_f32_to_bf16(float x)
     if ((v.u & 0x7fffffffu) > 0x7f800000u)
         return (uint16_t)(v.u >> 16 | 0x40);
     return (uint16_t)((v.u + 0x7fffu + (v.u >> 16 & 1)) >> 16);
+}
+
+/* Floats of 8 bits, MR_F8_E4M3 or MR_F8_E5M2: f8_inline.h says how they are rounded. */
+static inline int mr_f8_mantissa(mr_dtype f8)
+{
+    return f8 == MR_F8_E4M3 ? 3 : 2;
+}
+static inline float mr_f8_to_f32(mr_dtype f8, uint8_t x)
+{
+    return mr_f8_value(x, mr_f8_mantissa(f8));
+}
+static inline uint8_t mr_f32_to_f8(mr_dtype f8, float x)
+{
+    return mr_f8_of(x, mr_f8_mantissa(f8));
 }
 
 #define MR_MAX_RANK 8

@@ -61,8 +61,9 @@ function page.markdown()
     add_face(lines, api.faces()[name], "")
   end
   table.move({ "", "## Types", "",
-    "`dtype` is one of f64, f32, bf16, i64, i32, u8, bool. Objects with `close()` give back what "
-      .. "they hold at once; the collector does it later." }, 1, 4, #lines + 1, lines)
+    "`dtype` is one of f64, f32, bf16, i64, i32, u8, bool, f8_e4m3, f8_e5m2. Objects with "
+      .. "`close()` give back what they hold at once; the collector does it later." }, 1, 4,
+    #lines + 1, lines)
   for _, name in ipairs(api.names "type") do
     add_face(lines, api.faces()[name], ":")
   end

@@ -74,7 +74,7 @@ end
 
 local function types_text()
   local lines = { "---@meta", head,
-    '---@alias mr.Dtype "f64"|"f32"|"bf16"|"i64"|"i32"|"u8"|"bool"', "" }
+    '---@alias mr.Dtype "f64"|"f32"|"bf16"|"i64"|"i32"|"u8"|"bool"|"f8_e4m3"|"f8_e5m2"', "" }
   for _, name in ipairs(api.names "type") do
     add_class(lines, api.faces()[name], name:match("[^.]+$"), ":")
   end

@@ -121,7 +121,8 @@ static void unwritten_read(mr_device *dev)
 
 static void unfinished_write(mr_device *dev)
 {
-    static const mr_dtype dtypes[] = {MR_F64, MR_F32, MR_BF16, MR_I64, MR_I32, MR_U8, MR_BOOL};
+    static const mr_dtype dtypes[] = {MR_F64, MR_F32,  MR_BF16,    MR_I64,    MR_I32,
+                                      MR_U8,  MR_BOOL, MR_F8_E4M3, MR_F8_E5M2};
     for (size_t i = 0; i < MR_COUNT(dtypes); i++) {
         size_t bytes = N * mr_dtype_bytes(dtypes[i]);
         mr_dptr x = block(dev, bytes), y = block(dev, bytes);

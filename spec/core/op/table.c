@@ -37,7 +37,7 @@ static void attributes(void)
                 "takes no attributes");
     CHECK_FAILS(mr_op_attrs(cast, MR_NO_ATTRS, dst), MR_E_USAGE, "'dtype' is missing");
     CHECK_FAILS(mr_op_attrs(cast, MR_ATTRS({"dtype", .i = 99}), dst), MR_E_USAGE,
-                "'dtype' is 99, expected 0 to 6");
+                "'dtype' is 99, expected 0 to 8");
     mr_ints many = {.n = MR_MAX_RANK + 1};
     CHECK_FAILS(mr_op_attrs(sum, MR_ATTRS({"axes", .ints = &many}), dst), MR_E_USAGE,
                 "expected at most 8");

@@ -108,17 +108,17 @@ describe("C rooms", function()
   -- op.h and collective.h declare what core/cpu gives out and others fill in, wire.h what the
   -- plug-in of MPI gives out
   local owner = { op = "cpu", collective = "cpu",
-    wire = "mpi", random_inline = "base", status = "base" }
+    wire = "mpi", random_inline = "base", f8_inline = "tensor", status = "base" }
   local arrows, unlinked = {}, {}
   for _, path in ipairs(files("core", "%.[ch]$")) do
     local room = path:match("^core/(%l+)/")
-    local header = path:match("^core/include/moonreel/([%l_]+)")
+    local header = path:match("^core/include/moonreel/([%w_]+)")
     if header then
       room = owner[header] or header
     end
     arrows[room] = arrows[room] or {}
     for at, line in lines(path) do
-      local folder, name = line:match('^%s*#%s*include "([%l_]+)/([%l_]+)%.')
+      local folder, name = line:match('^%s*#%s*include "([%l_]+)/([%w_]+)%.')
       local other = folder == "moonreel" and (owner[name] or name) or folder
       if other and other ~= room then
         arrows[room][other] = arrows[room][other] or path .. ":" .. at

@@ -1,7 +1,7 @@
 ---@meta
 -- Made from the rows of the bindings: moonreel help stubs DIR
 
----@alias mr.Dtype "f64"|"f32"|"bf16"|"i64"|"i32"|"u8"|"bool"
+---@alias mr.Dtype "f64"|"f32"|"bf16"|"i64"|"i32"|"u8"|"bool"|"f8_e4m3"|"f8_e5m2"
 
 --- Which bucket a sample enters.
 ---@class mr.BucketRule
