@@ -37,7 +37,7 @@ static bool problem_of(const mr_product_spec *s, mr_cuda_product *p)
     p->step_a = s->b_batch;
     p->step_b = s->a_batch;
     p->step_d = s->c_batch;
-    p->in = s->in;
+    p->in = p->in_b = s->in;
     p->out = s->out;
     p->ldd = s->m <= 1 ? MR_MAX(s->n, (int64_t)1) : s->c_row;
     return by_columns(s->n, s->k, s->b_col, s->b_row, &p->ta, &p->lda) &&
@@ -92,6 +92,13 @@ struct Kept {
 static Kept *kept;
 static pthread_mutex_t keeping = PTHREAD_MUTEX_INITIALIZER;
 
+// what a run is given: pointers of the device
+struct Operands {
+    const void *a, *b, *bias;
+    const float *const *scales;
+    void *aux, *d;
+};
+
 static mr_status plan_of(const mr_cuda_product *p, size_t most, const Kept **out)
 {
     for (const Kept *k = kept; k; k = k->next)
@@ -117,12 +124,36 @@ static mr_status plan_of(const mr_cuda_product *p, size_t most, const Kept **out
     return MR_OK;
 }
 
+// `p` without its alignment
+static mr_status run(mr_cuda_product *p, const Operands &x, size_t most, void *workspace,
+                     void *stream)
+{
+    const Kept *k = NULL;
+    if (p->m * p->n * p->batch == 0 || (p->k == 0 && p->accumulate))
+        return MR_OK;
+    if (p->k == 0 && (p->bias || p->ldd != p->m))
+        return mr_fail(MR_E_UNSUPPORTED, "a product over no elements, with a bias or rows apart");
+    if (p->k == 0) {
+        size_t bytes = (size_t)(p->batch * p->m * p->n) * mr_dtype_bytes(p->out);
+        int error = mr_cuda.fill(x.d, 0, bytes, stream);
+        return error ? mr_fail(MR_E_NODE, "zeros: %s", mr_cuda.text(error)) : MR_OK;
+    }
+    p->align = alignment(p, x.a, x.b, x.bias, x.aux, x.d);
+    pthread_mutex_lock(&keeping);
+    mr_status st = plan_of(p, most, &k);
+    pthread_mutex_unlock(&keeping);
+    if (st != MR_OK)
+        return st;
+    int error = mr_cuda.product_run(k->plan, x.a, x.b, x.scales, x.bias, x.aux, x.d, workspace,
+                                    k->bytes, stream);
+    return error ? mr_fail(MR_E_NODE, "a product: %s", mr_cuda.text(error)) : MR_OK;
+}
+
 mr_status mr_cuda_product_run(const mr_product_spec *spec, const mr_product_ending *ending,
                               const void *a, const void *b, const void *bias, void *c,
                               void *workspace, void *stream)
 {
     mr_cuda_product p;
-    const Kept *k = NULL;
     void *aux = ending ? ending->aux : NULL;
     if (!problem_of(spec, &p))
         return mr_fail(MR_E_UNSUPPORTED, "an operand of a product has no dense dimension");
@@ -133,22 +164,35 @@ mr_status mr_cuda_product_run(const mr_product_spec *spec, const mr_product_endi
             return mr_fail(MR_E_UNSUPPORTED, "a product in %s does not end so, aux in rows of %lld",
                            mr_dtype_name(p.out), (long long)p.ldaux);
     }
-    if (p.m * p.n * p.batch == 0 || (p.k == 0 && p.accumulate))
-        return MR_OK;
-    if (p.k == 0 && (p.bias || p.ldd != p.m))
-        return mr_fail(MR_E_UNSUPPORTED, "a product over no elements, with a bias or rows apart");
-    if (p.k == 0) {
-        size_t bytes = (size_t)(p.batch * p.m * p.n) * mr_dtype_bytes(p.out);
-        int error = mr_cuda.fill(c, 0, bytes, stream);
-        return error ? mr_fail(MR_E_NODE, "zeros: %s", mr_cuda.text(error)) : MR_OK;
-    }
-    p.align = alignment(&p, a, b, bias, aux, c);
-    size_t most = mr_cuda_product_workspace(spec);
-    pthread_mutex_lock(&keeping);
-    mr_status st = plan_of(&p, most, &k);
-    pthread_mutex_unlock(&keeping);
-    if (st != MR_OK)
-        return st;
-    int error = mr_cuda.product_run(k->plan, b, a, bias, aux, c, workspace, k->bytes, stream);
-    return error ? mr_fail(MR_E_NODE, "a product: %s", mr_cuda.text(error)) : MR_OK;
+    return run(&p, {b, a, bias, NULL, aux, c}, mr_cuda_product_workspace(spec), workspace, stream);
+}
+
+size_t mr_cuda_product_f8_workspace(const mr_product_f8 *x)
+{
+    mr_product_spec s = {};
+    s.batch = 1;
+    s.m = x->m;
+    s.n = x->n;
+    return mr_cuda_product_workspace(&s);
+}
+
+mr_status mr_cuda_product_f8_run(const mr_product_f8 *x, const void *bias, void *c, void *workspace,
+                                 void *stream)
+{
+    const float *const scales[2] = {x->b_scale, x->a_scale};
+    mr_cuda_product p;
+    memset(&p, 0, sizeof p); // compared by bytes
+    p.ta = true;
+    p.m = p.ldd = x->n;
+    p.n = x->m;
+    p.k = p.lda = p.ldb = x->k;
+    p.batch = 1;
+    p.in = x->b_type;
+    p.in_b = x->a_type;
+    p.out = x->out;
+    p.bias = bias != NULL;
+    p.accumulate = x->accumulate;
+    p.fast = p.in == MR_F8_E4M3 && p.in_b == MR_F8_E4M3;
+    return run(&p, {x->b, x->a, bias, scales, NULL, c}, mr_cuda_product_f8_workspace(x), workspace,
+               stream);
 }

@@ -30,4 +30,26 @@ mr_status mr_cuda_product_run(const mr_product_spec *spec, const mr_product_endi
                               const void *a, const void *b, const void *bias, void *c,
                               void *workspace, void *stream);
 
+/* C [m, n] = a_scale b_scale A B^T (+ C) (+ bias), all dense: A [m, k] and B [n, k] in 8 bits, one
+ * of them in e4m3, C in bf16 or f32, bias [n] in bf16. n and k are multiples of 16 and addresses
+ * are: on sm_89 and sm_90 the library has products of 8 bits over the innermost dimension of both
+ * operands alone. Ref: cuBLAS 12.9, cublasLtMatmul, "To use FP8 kernels".
+ *
+ * Products of two e4m3 (forward) are added up fast, with fewer bits than f32 has; those with an
+ * e5m2 (gradients) are not. Ref: torchao v0.8, Float8LinearConfig: use_fast_accum. */
+typedef struct mr_product_f8 {
+    int64_t m, n, k;
+    mr_dtype a_type, b_type, out;
+    bool accumulate; /* out is f32 */
+    const void *a, *b;
+    const float *a_scale, *b_scale; /* [1], of the device */
+} mr_product_f8;
+
+/* Bytes that a run may take, from shapes alone. */
+size_t mr_cuda_product_f8_workspace(const mr_product_f8 *product);
+/* Enqueue, as mr_cuda_product_run; bias may be NULL. Errors: MR_E_UNSUPPORTED where no algorithm
+ * serves: on GPUs before sm_89. */
+mr_status mr_cuda_product_f8_run(const mr_product_f8 *product, const void *bias, void *c,
+                                 void *workspace, void *stream);
+
 #endif

@@ -52,13 +52,16 @@ typedef enum mr_cuda_ending {
 } mr_cuda_ending;
 
 /* D = op(A) op(B), plus D with `accumulate`, plus `bias` to each column, and its ending; matrices
- * by columns, as BLAS has them: op(A) [m, k], op(B) [k, n], D [m, n]. Steps in elements. */
+ * by columns, as BLAS has them: op(A) [m, k], op(B) [k, n], D [m, n]. Steps in elements. Of 8 bits
+ * A is transposed and B is not, m, k and steps are multiples of 16, one of A and B is e4m3; the
+ * product is multiplied by a scale of A and one of B. */
 typedef struct mr_cuda_product {
-    bool ta, tb, accumulate, bias; /* bias [m], dtype of D */
+    bool ta, tb, accumulate, bias; /* bias [m], dtype of D; of 8 bits bf16 */
+    bool fast;                     /* of 8 bits: sums may lose bits of f32 */
     int64_t m, n, k, lda, ldb, ldd;
     int64_t batch, step_a, step_b, step_d;
-    mr_dtype in, out;
-    int64_t align; /* bytes, at most 16, that addresses and steps are multiples of */
+    mr_dtype in, in_b, out; /* in: of A; in_b: of B, another one among 8 bits alone */
+    int64_t align;          /* bytes, at most 16, that addresses and steps are multiples of */
     mr_cuda_ending ending;
     /* of aux [m, n], dtype of D: a multiple of 8, at least m; 0 where it is [n] or there is none */
     int64_t ldaux;
@@ -113,11 +116,13 @@ typedef struct mr_cuda_driver {
     int (*graph_run)(void *graph, void *stream);
     int (*graph_free)(void *graph);
 
-    /* workspace: at most *bytes when called, what a run takes afterwards. The same shapes give the
+    /* scales: of A and B, an f32 each, where they have 8 bits, else NULL.
+     * workspace: at most *bytes when called, what a run takes afterwards. The same shapes give the
      * same algorithm, and no algorithm adds in an order that may change. */
     int (*product_new)(const mr_cuda_product *p, size_t *bytes, void **plan);
-    int (*product_run)(void *plan, const void *a, const void *b, const void *bias, void *aux,
-                       void *d, void *workspace, size_t bytes, void *stream);
+    int (*product_run)(void *plan, const void *a, const void *b, const float *const *scales,
+                       const void *bias, void *aux, void *d, void *workspace, size_t bytes,
+                       void *stream);
     int (*product_free)(void *plan);
 
     /* The map that a kernel of sm_90a takes as a parameter, an mr_tensor_map of cuda/prim. */

@@ -185,7 +185,7 @@ struct Plan {
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulAlgo_t algorithm;
-    bool accumulate, bias, aux, gradient; // gradient: of a bias
+    bool accumulate, bias, aux, scaled, gradient; // gradient: of a bias
 };
 
 cublasLtHandle_t handle;
@@ -201,7 +201,12 @@ const cublasLtEpilogue_t epilogues[][2] = {
 
 cudaDataType_t type_of(mr_dtype type)
 {
-    return type == MR_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+    switch (type) {
+    case MR_BF16: return CUDA_R_16BF;
+    case MR_F8_E4M3: return CUDA_R_8F_E4M3;
+    case MR_F8_E5M2: return CUDA_R_8F_E5M2;
+    default: return CUDA_R_32F;
+    }
 }
 
 cublasStatus_t layout(cublasLtMatrixLayout_t *out, mr_dtype type, int64_t rows, int64_t cols,
@@ -249,16 +254,22 @@ cublasStatus_t describe(const mr_cuda_product *p, Plan *x)
     // an algorithm is chosen by the alignment of these addresses: until a run, one of that alone
     const void *aligned = (const void *)(uintptr_t)p->align;
     if (x->bias || x->gradient) {
-        TRY(set(x->product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(p->out)));
+        mr_dtype bias = x->scaled ? MR_BF16 : p->out;
+        TRY(set(x->product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(bias)));
         TRY(set(x->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned));
     }
     if (p->ldaux) {
         TRY(set(x->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p->ldaux));
         TRY(set(x->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aligned));
     }
+    if (x->scaled) {
+        TRY(set(x->product, CUBLASLT_MATMUL_DESC_FAST_ACCUM, (int8_t)p->fast));
+        TRY(set(x->product, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, aligned));
+        TRY(set(x->product, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, aligned));
+    }
     TRY(layout(&x->a, p->in, p->ta ? p->k : p->m, p->ta ? p->m : p->k, p->lda, p->batch,
                p->step_a));
-    TRY(layout(&x->b, p->in, p->tb ? p->n : p->k, p->tb ? p->k : p->n, p->ldb, p->batch,
+    TRY(layout(&x->b, p->in_b, p->tb ? p->n : p->k, p->tb ? p->k : p->n, p->ldb, p->batch,
                p->step_b));
     return layout(&x->d, p->out, p->m, p->n, p->ldd, p->batch, p->step_d);
 }
@@ -310,6 +321,7 @@ int product_new(const mr_cuda_product *p, size_t *bytes, void **plan)
     x->bias = p->bias;
     x->aux = p->ldaux != 0;
     x->gradient = p->ending == MR_CUDA_BIAS_GRADIENT;
+    x->scaled = p->in == MR_F8_E4M3 || p->in == MR_F8_E5M2;
     cublasLtMatmulPreference_t wish = NULL;
     st = describe(p, x);
     if (st == CUBLAS_STATUS_SUCCESS)
@@ -325,8 +337,8 @@ int product_new(const mr_cuda_product *p, size_t *bytes, void **plan)
     return library(st);
 }
 
-int product_run(void *plan, const void *a, const void *b, const void *bias, void *aux, void *d,
-                void *workspace, size_t bytes, void *stream)
+int product_run(void *plan, const void *a, const void *b, const float *const *scales,
+                const void *bias, void *aux, void *d, void *workspace, size_t bytes, void *stream)
 {
     Plan *x = (Plan *)plan;
     const float one = 1, beta = x->accumulate ? 1.0f : 0.0f;
@@ -336,6 +348,10 @@ int product_run(void *plan, const void *a, const void *b, const void *bias, void
         st = set(x->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, x->bias ? bias : aux);
     if (x->aux && st == CUBLAS_STATUS_SUCCESS)
         st = set(x->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
+    if (x->scaled && st == CUBLAS_STATUS_SUCCESS)
+        st = set(x->product, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scales[0]);
+    if (x->scaled && st == CUBLAS_STATUS_SUCCESS)
+        st = set(x->product, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scales[1]);
     if (st != CUBLAS_STATUS_SUCCESS)
         return library(st);
     return library(cublasLtMatmul(handle, x->product, &one, a, x->a, b, x->b, &beta, d, x->d, d,

@@ -330,8 +330,15 @@ int graph_free(void *graph)
 
 // ---- products, by plain loops over columns ----
 
+bool is_f8(mr_dtype type)
+{
+    return type == MR_F8_E4M3 || type == MR_F8_E5M2;
+}
+
 float element(const void *p, int64_t i, mr_dtype type)
 {
+    if (is_f8(type))
+        return mr_f8_to_f32(type, ((const uint8_t *)p)[i]);
     return type == MR_BF16 ? mr_bf16_to_f32(((const uint16_t *)p)[i]) : ((const float *)p)[i];
 }
 
@@ -395,14 +402,26 @@ template <class Term> float sum_of(int64_t n, Term term)
     return part[0] + part[1] + (part[2] + part[3]);
 }
 
-void multiply(const mr_cuda_product &p, const void *a, const void *b, const void *bias, void *aux,
-              void *d)
+// what a product of 8 bits is multiplied by
+float scale_of(const mr_cuda_product &p, const float *scale_a, const float *scale_b)
+{
+    if (!is_f8(p.in))
+        return 1;
+    for (const float *scale : {scale_a, scale_b})
+        if (!emu::all_written(scale, sizeof *scale))
+            emu::report("product: the scale of %s is unwritten", scale == scale_a ? "A" : "B");
+    return *scale_a * *scale_b;
+}
+
+void multiply(const mr_cuda_product &p, const void *a, const void *b, float scale, const void *bias,
+              void *aux, void *d)
 {
     const int64_t in = (int64_t)mr_dtype_bytes(p.in);
+    const mr_dtype bias_type = is_f8(p.in) ? MR_BF16 : p.out;
     for (int64_t s = 0; s < p.batch; s++) {
         auto left = rows_of("A", (const char *)a + s * p.step_a * in, p.in, p.m, p.k,
                             p.ta ? p.lda : 1, p.ta ? 1 : p.lda);
-        auto right = rows_of("B", (const char *)b + s * p.step_b * in, p.in, p.n, p.k,
+        auto right = rows_of("B", (const char *)b + s * p.step_b * in, p.in_b, p.n, p.k,
                              p.tb ? 1 : p.ldb, p.tb ? p.ldb : 1);
         for (int64_t j = 0; j < p.n; j++) {
             const float *y = &right[(size_t)(j * p.k)];
@@ -410,12 +429,12 @@ void multiply(const mr_cuda_product &p, const void *a, const void *b, const void
                 put(aux, j, p.out, sum_of(p.k, [&](int64_t k) { return y[k]; }));
             for (int64_t i = 0; i < p.m; i++) {
                 const float *x = &left[(size_t)(i * p.k)];
-                float sum = sum_of(p.k, [&](int64_t k) { return x[k] * y[k]; });
+                float sum = scale * sum_of(p.k, [&](int64_t k) { return x[k] * y[k]; });
                 int64_t to = s * p.step_d + j * p.ldd + i;
                 if (p.accumulate)
                     sum += element(d, to, p.out);
                 if (p.bias)
-                    sum += element(bias, i, p.out);
+                    sum += element(bias, i, bias_type);
                 put(d, to, p.out, ended(p, sum, aux, j * p.ldaux + i));
             }
         }
@@ -425,6 +444,12 @@ void multiply(const mr_cuda_product &p, const void *a, const void *b, const void
 // as the manual of cuBLASLt has it of what is beside an epilogue; more than these is not asked
 bool serves(const mr_cuda_product *p)
 {
+    if (is_f8(p->in) != is_f8(p->in_b) || (!is_f8(p->in) && p->in != p->in_b))
+        return false;
+    if (is_f8(p->in))
+        return wrong.arch >= 89 && p->ta && !p->tb && p->batch == 1 && p->ending == MR_CUDA_SUMS &&
+               p->align == 16 && (p->m | p->k | p->lda | p->ldb) % 16 == 0 &&
+               (p->in == MR_F8_E4M3 || p->in_b == MR_F8_E4M3);
     bool aux = p->ending == MR_CUDA_GELU_KEEP || p->ending == MR_CUDA_GELU_SLOPE;
     if (p->ending == MR_CUDA_BIAS_GRADIENT && (p->bias || p->batch != 1))
         return false;
@@ -444,8 +469,8 @@ int product_new(const mr_cuda_product *p, size_t *bytes, void **plan)
     return error;
 }
 
-int product_run(void *plan, const void *a, const void *b, const void *bias, void *aux, void *d,
-                void *, size_t, void *stream)
+int product_run(void *plan, const void *a, const void *b, const float *const *scales,
+                const void *bias, void *aux, void *d, void *, size_t, void *stream)
 {
     const mr_cuda_product p = *(const mr_cuda_product *)plan;
     // the library chose its loads and stores for such addresses
@@ -454,7 +479,8 @@ int product_run(void *plan, const void *a, const void *b, const void *bias, void
     if (((uintptr_t)a | (uintptr_t)b | (uintptr_t)d | beside) % (uintptr_t)p.align)
         emu::report("product: an address is no multiple of %lld bytes, which was promised",
                     (long long)p.align);
-    work(stream, [=] { multiply(p, a, b, bias, aux, d); });
+    const float *scale_a = scales ? scales[0] : NULL, *scale_b = scales ? scales[1] : NULL;
+    work(stream, [=] { multiply(p, a, b, scale_of(p, scale_a, scale_b), bias, aux, d); });
     return lost;
 }
 

@@ -319,6 +319,23 @@ function nn.cast(x, dtype)
   return (ops.cast(x, {dtype = dtype}))
 end
 
+--- y = x w' + b with x, w and, in the gradient, dy as floats of 8 bits, each tensor with a scale of
+-- its own for this step: e4m3 forward, e5m2 for dy. Gradients are those of `ops.linear`, rounded
+-- so; that of b is not. A tensor with an element that is not finite makes all of y no number.
+-- Ref: torchao v0.8, float8, dynamic tensorwise scaling.
+---@param x mr.Value          [..., K] f32|bf16, K a multiple of 16
+---@param w mr.Value          [N, K] f32|bf16, N a multiple of 16
+---@param b mr.Value|boolean  [N] like w; false: none
+---@return mr.Value y         [..., N] like x
+function nn.linear_f8(x, w, b)
+  local q, scale, q_t = ops.quantise_f8(x, { transposed = true })
+  local wq, w_scale, wq_t = ops.quantise_f8(w, { transposed = true })
+  -- products of 8 bits add a bias of bf16
+  local inside = b and b.dtype == "bf16" and b or false
+  local y = ops.linear_f8(q, scale, wq, w_scale, inside, q_t, wq_t, x, w, { dtype = x.dtype })
+  return b and not inside and y + nn.spread(b, { #y.shape - 1 }, y.shape) or y
+end
+
 --- A number as bf16 holds it: the nearest, of two the even one.
 ---@param x number
 function nn.round_bf16(x)

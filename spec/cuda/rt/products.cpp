@@ -103,7 +103,7 @@ static void stand_in(void)
     void *plan = NULL;
     p.m = p.n = p.k = p.lda = p.ldb = p.ldd = 16;
     p.batch = 1;
-    p.in = p.out = MR_BF16;
+    p.in = p.in_b = p.out = MR_BF16;
     p.align = 16;
     p.ending = MR_CUDA_GELU_KEEP;
     for (int64_t ld : {0, 8, 20}) {

@@ -149,6 +149,20 @@ function op.layer_norm_modulate(x, shift, scale, attributes) end
 ---@return any
 function op.linear(x, w, b) end
 
+--- y = x w^T + b of operands in 8 bits, each times its scale; gradients flow to what they were made of.
+---@param x? mr.Tensor|mr.Value|false
+---@param x_scale? mr.Tensor|mr.Value|false
+---@param w? mr.Tensor|mr.Value|false
+---@param w_scale? mr.Tensor|mr.Value|false
+---@param b? mr.Tensor|mr.Value|false
+---@param x_t? mr.Tensor|mr.Value|false
+---@param w_t? mr.Tensor|mr.Value|false
+---@param x_of? mr.Tensor|mr.Value|false
+---@param w_of? mr.Tensor|mr.Value|false
+---@param attributes? table
+---@return any
+function op.linear_f8(x, x_scale, w, w_scale, b, x_t, w_t, x_of, w_of, attributes) end
+
 --- Matrix product over the last two dimensions; leading dimensions are equal.
 ---@param a? mr.Tensor|mr.Value|false
 ---@param b? mr.Tensor|mr.Value|false
@@ -188,6 +202,14 @@ function op.patchify(x, attributes) end
 ---@param attributes? table
 ---@return any
 function op.qk_norm(x, w, cos, sin, attributes) end
+
+--- A tensor as floats of 8 bits and the scale that they are multiplied by: the largest magnitude becomes the largest number of the format.
+---@param x? mr.Tensor|mr.Value|false
+---@param attributes? table
+---@return any
+---@return any
+---@return any
+function op.quantise_f8(x, attributes) end
 
 --- Standard normals per sample, a pure function of seed, purpose, sample key and epoch.
 ---@param seed? mr.Tensor|mr.Value|false
