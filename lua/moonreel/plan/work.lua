@@ -49,7 +49,9 @@ local function rated(m, row, dtype, others)
   if class == "stream" then
     return moved
   end
-  local rate = m.rate[class] * (dtype == "f32" and m.peak.f32 / m.peak.bf16 or 1)
+  local f8 = row.op:sub(-3) == "_f8" and m.peak.fp8
+  local peak = f8 or dtype == "f32" and m.peak.f32 or m.peak.bf16
+  local rate = m.rate[class] * (peak / m.peak.bf16)
   return math.max(row.flop / rate, moved)
 end
 
@@ -59,7 +61,8 @@ end
 -- be `slower` takes that much longer.
 ---@param m table      machine
 ---@param row table
----@param dtype string compute dtype: products in f32 reach the same share of a smaller peak
+---@param dtype string compute dtype: products in f32 reach the same share of a smaller peak, those
+---   of 8 bits of a larger one, where the machine has it
 ---@param others boolean|nil  by steps of other sizes alone
 ---@return number
 function work.seconds(m, row, dtype, others)

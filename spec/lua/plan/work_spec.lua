@@ -19,6 +19,12 @@ describe("the work of a step", function()
       local row = { op = op, flop = flop, bytes = 3 * 0.8 * 3.35e12 }
       assert.is_true(math.abs(work.seconds(h100, row, "bf16") - 3) < 1e-9, op)
     end
+    -- 8 bits, where there are products of them
+    assert.equal(1200e12 / (h100.rate.product * (1979 / 989)),
+      work.seconds(h100, { op = "linear_dw_f8", flop = 1200e12, bytes = 1 }, "bf16"))
+    local a100 = machine.open "A100"
+    assert.equal(1200e12 / a100.rate.product,
+      work.seconds(a100, { op = "linear_f8", flop = 1200e12, bytes = 1 }, "bf16"))
     local slow = work.seconds(h100, { op = "linear", flop = 1200e12, bytes = 1 }, "f32")
     assert.is_true(math.abs(slow - 2 * 989 / 67) < 1e-9)
   end)
