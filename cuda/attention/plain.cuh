@@ -148,10 +148,11 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, 1)
         __syncwarp();
     }
     sum = mr_warp_sum(sum);
-    acc.scale(sum > 0 ? 1 / sum : 0);
+    // a sum that is no number passes on
+    acc.scale(sum == 0 ? 0 : 1 / sum);
     acc.store(o, at, query, p.e);
     if (lane == 0 && blockIdx.y == 0)
-        lse[row] = sum > 0 ? most / LOG2E + logf(sum) : -INFINITY;
+        lse[row] = sum == 0 ? -INFINITY : most / LOG2E + logf(sum);
 }
 
 // D of each row, a thread a row

@@ -260,16 +260,17 @@ MR_DEVICE float row_sum4(float v)
 
 /* The sums of a softmax: the thread's two rows begin at `row`, of `rows` that exist. Their log-sums
  * go to lse (row 0 of the sequence), 1 / sum of each to `inverse`; of a row that saw no key -inf
- * and 0. most: the maximum in units of log 2; sum: the thread's part. */
+ * and 0; a sum that is no number passes on. most: the maximum in units of log 2; sum: the thread's
+ * part. */
 MR_DEVICE void softmax_end(const float (&most)[2], const float (&sum)[2], int row, int rows,
                            float *lse, float (&inverse)[2])
 {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         float total = row_sum4(sum[r]);
-        inverse[r] = total > 0 ? 1 / total : 0;
+        inverse[r] = total == 0 ? 0 : 1 / total;
         if (threadIdx.x % 4 == 0 && row + r * 8 < rows)
-            lse[row + r * 8] = total > 0 ? most[r] / LOG2E + logf(total) : -INFINITY;
+            lse[row + r * 8] = total == 0 ? -INFINITY : most[r] / LOG2E + logf(total);
     }
 }
 

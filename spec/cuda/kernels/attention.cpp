@@ -27,8 +27,24 @@ static void backward(int B, int N, int M, int h, int d, int from, int to)
     contract_case("attention_grad", text);
 }
 
+// a score that is no number is one in the result and in the sums, which ring attention merges
+static void no_numbers(int N, int d, const char *type)
+{
+    char text[400];
+    snprintf(text, sizeof text, "q=[1,1,%d,1,%d] %s nan..nan k=[1,1,%d,1,%d] %s v=[1,1,%d,1,%d] %s",
+             N, d, type, N, d, type, N, d, type);
+    contract_case("attention", text);
+    snprintf(text, sizeof text,
+             "q=[1,1,%d,1,%d] %s k=[1,1,%d,1,%d] %s nan..nan v=[1,1,%d,1,%d] %s len=[1] i32 0..0",
+             N, d, type, N, d, type, N, d, type);
+    contract_case("attention", text);
+}
+
 int main(void)
 {
+    no_numbers(5, 16, "f32");
+    no_numbers(5, 16, "bf16");
+    no_numbers(70, 64, "bf16");
     forward(3, 17, 130, 1, 64, 0, 130);
     forward(1, 17, 190, 1, 64, 190, 190);
     forward(1, 65, 64, 1, 72, 64, 64);
