@@ -72,7 +72,7 @@ end
 
 -- build what the specs of a breakage need; false and the output when that fails
 local function build(specs)
-  local targets = "moonreel"
+  local targets = "program"
   for _, spec in ipairs(specs) do
     targets = targets .. (spec.kind == "ctest" and " " .. programs(spec.words) or "")
   end
