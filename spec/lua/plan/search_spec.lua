@@ -1,27 +1,15 @@
 --- The mesh that is found by bounds is the one that trying everything finds.
 -- Covers: lua/moonreel/plan/solve.lua
 local compiled = require "moonreel.plan.compiled"
-local machine = require "moonreel.plan.machine"
 local mesh = require "moonreel.plan.mesh"
 local plan = require "moonreel.plan"
 local search = require "moonreel.plan.search"
-local settings = require "moonreel.settings"
+local small_plan = require "spec.support.small_plan"
 local solve = require "moonreel.plan.solve"
 
-local SMALL = { "model.depth=4", "model.hidden_size=32", "model.num_heads=2",
-  "text_encoder.width=32", "model.caption_channels=32" }
+local function bake(...) return small_plan.bake("model.depth=4", ...) end
 
-local function bake(...)
-  local words = { ... }
-  return settings.bake("recipes/tiny/demo.lua", table.move(words, 1, #words, #SMALL + 1,
-    table.move(SMALL, 1, #SMALL, 1, {})))
-end
-
--- a machine whose reserve leaves the graphs in sight
-local function quick(memory)
-  return setmetatable({ reserve_bytes = 0, memory_bytes = memory },
-    { __index = machine.open "H100" })
-end
+local quick = small_plan.machine
 
 -- the same, so slow that these decide
 local function small(memory)

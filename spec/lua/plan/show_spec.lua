@@ -8,14 +8,14 @@ local plan = require "moonreel.plan"
 local process = require "moonreel.core.process"
 local settings = require "moonreel.settings"
 local show = require "moonreel.plan.show"
+local small_plan = require "spec.support.small_plan"
 
 local function run(...)
   local done = process.run({ process.program(), "plan", ... }, "", { deadline_s = 600 })
   return done.exit, done.output
 end
 
-local SMALL = { "model.depth=1", "model.hidden_size=32", "model.num_heads=2",
-  "text_encoder.width=32", "model.caption_channels=32", "dataset.data_path=none" }
+local SMALL = table.move(small_plan.words, 1, #small_plan.words, 2, { "dataset.data_path=none" })
 
 local function demo(...)
   local words = { "recipes/tiny/demo", ... }
@@ -131,12 +131,11 @@ describe("moonreel plan", function()
 end)
 
 describe("the buckets of ranks that --why advises", function()
-  local machine, schedule = require "moonreel.plan.machine", require "moonreel.plan.schedule"
+  local schedule = require "moonreel.plan.schedule"
 
   -- what is said of a wide model on eight GPUs, and its plan
   local function why(memory, ...)
-    local m = setmetatable({ reserve_bytes = 0, memory_bytes = memory },
-      { __index = machine.open "H100" })
+    local m = small_plan.machine(memory)
     local cache <close> = require("moonreel.plan.compiled").new(m)
     local p = plan.of(settings.bake("recipes/tiny/demo.lua", { "model.hidden_size=512",
       "model.depth=2", "model.num_heads=8", "plugin_config.zero_stage=2",

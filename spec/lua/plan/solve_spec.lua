@@ -1,32 +1,19 @@
 --- What is solved is right at its edge. Covers: lua/moonreel/plan/show_solved.lua
 local base = require "moonreel.core.base"
 local compiled = require "moonreel.plan.compiled"
+local fails = require "spec.support.fails"
 local json = require "moonreel.core.json"
-local machine = require "moonreel.plan.machine"
 local mesh = require "moonreel.plan.mesh"
 local plan = require "moonreel.plan"
 local process = require "moonreel.core.process"
-local settings = require "moonreel.settings"
+local small_plan = require "spec.support.small_plan"
 local solve = require "moonreel.plan.solve"
 
-local SMALL = { "model.depth=1", "model.hidden_size=32", "model.num_heads=2",
-  "text_encoder.width=32", "model.caption_channels=32" }
-
-local function bake(...)
-  local words = { ... }
-  return settings.bake("recipes/tiny/demo.lua", table.move(words, 1, #words, #SMALL + 1,
-    table.move(SMALL, 1, #SMALL, 1, {})))
-end
+local bake, small = small_plan.bake, small_plan.machine
 
 local function run(...)
   local done = process.run({ process.program(), "plan", ... }, "", { deadline_s = 600 })
   return done.exit, done.output
-end
-
--- a machine whose reserve leaves the graphs in sight
-local function small(memory)
-  return setmetatable({ reserve_bytes = 0, memory_bytes = memory },
-    { __index = machine.open "H100" })
 end
 
 -- f over an open plan of the small model
@@ -221,7 +208,7 @@ end)
 describe("moonreel plan", function()
   local function demo(...)
     local words = { "recipes/tiny/demo", ... }
-    return run(table.unpack(table.move(SMALL, 1, #SMALL, #words + 1, words)))
+    return run(table.unpack(table.move(small_plan.words, 1, #small_plan.words, #words + 1, words)))
   end
 
   it("--fit, --balance and --solve print tables and fragments", function()
