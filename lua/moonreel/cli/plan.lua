@@ -223,14 +223,14 @@ end
 local function solve(parsed, list, mesh, compiled)
   local options, plan = parsed.options, require "moonreel.plan"
   local settings = one_of(parsed, list)
-  local solver, show = require "moonreel.plan.solve", require "moonreel.plan.show_solved"
-  local given = { mesh = mesh, compiled = compiled }
+  local show, given = require "moonreel.plan.show_solved", { mesh = mesh, compiled = compiled }
   if options.solve then
     if options.solve ~= "mesh" then
       require("moonreel.recipe.fault").usage("plan: --solve: expected mesh, got '%s'",
         options.solve)
     end
-    return show.mesh(solver.mesh(given, bakes(parsed, list[1])), mesh, options)
+    return show.mesh(require("moonreel.plan.search").mesh(given, bakes(parsed, list[1])), mesh,
+      options)
   end
   local open, memory = plan.open(settings, given), memory_of(options.fit, mesh.machine)
   if options.balance then

@@ -62,11 +62,9 @@ local function name_of(b) return b.resolution .. " " .. b.frames end
 local function open_way(self, way, zero, size)
   local values = table.move(way.recompute.values, 1, #way.recompute.values, 1, {})
   values[#values + 1] = size and ("plugin_config.reduce_bucket_size_in_m=%d"):format(size)
-  local open = plan.open(size and self.bake(values) or way.settings, { as_is = true,
-    unsent = true, compiled = self.given.compiled, mesh = self.given.mesh:with { zero = zero,
+  return plan.open(size and self.bake(values) or way.settings, { as_is = true, unsent = true,
+    compiled = self.given.compiled, mesh = self.given.mesh:with { zero = zero,
       sequence = way.sequence } })
-  -- what is exchanged for tokens is the same in all stages
-  return open
 end
 
 -- what is known of a bucket's micro-step: seconds of what is computed once and of what is computed

@@ -1,9 +1,8 @@
---- Tables and meshes that fit, solved rather than tried: the largest batch of each bucket, batches
--- of equal seconds, the way to shard and recompute that trains fastest.
+--- Tables that fit, solved rather than tried: the largest batch of each bucket, batches of equal
+-- seconds, ways to need less.
 -- @module moonreel.plan.solve
 local largest_below = require "moonreel.trainer.largest"
 local plan = require "moonreel.plan"
-local search = require "moonreel.plan.search"
 
 local solve = {}
 
@@ -89,16 +88,6 @@ function solve.balance(open, memory)
     row.rule_s = samples and seconds(row.bucket, row.rule)
   end
   return rows, target, p
-end
-
--- ---- meshes ----
-
---- Every way to shard, share tokens and recompute, the fastest that fits first.
----@param given table   mesh, compiled as plan.open
----@param bake fun(values: string[]): table  settings of the recipe with further values
----@return table[] rows  of moonreel.plan.search
-function solve.mesh(given, bake)
-  return search.mesh(given, bake)
 end
 
 -- ---- what does not fit ----
@@ -227,7 +216,7 @@ function solve.table_text(open, rows)
 end
 
 --- The fields of a way to shard and recompute, as a recipe writes them.
----@param row table  of solve.mesh
+---@param row table  of moonreel.plan.search mesh
 ---@return string
 function solve.mesh_text(row)
   local lines = {}
