@@ -187,13 +187,13 @@ end
 local function memory_of(text, m)
   local count, unit = (text or "all"):match("^([%d.]+)%s*([GMT]i?)B?$")
   local units = { G = 1e9, Gi = 2 ^ 30, M = 1e6, Mi = 2 ^ 20, T = 1e12, Ti = 2 ^ 40 }
-  if tonumber(count) then
+  if (tonumber(count) or 0) > 0 then
     return tonumber(count) * units[unit]
   elseif text == nil or text == "all" then
     return m.memory_bytes
   end
-  require("moonreel.recipe.fault").usage("plan: --fit %s: expected a size like 80GiB or 40GB, or "
-    .. "all", text)
+  require("moonreel.recipe.fault").usage("plan: --fit '%s': expected a size above zero like 80GiB "
+    .. "or 40GB, or all; try: --fit all", text)
 end
 
 -- one stage or a recipe without stages

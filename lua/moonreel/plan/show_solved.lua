@@ -26,6 +26,21 @@ local function print_all(columns, rows, options, text)
   end
 end
 
+-- what to say where no bucket has room for a sample; nil where one has
+local function nothing_fits(rows, memory, of)
+  local least
+  for _, row in ipairs(rows) do
+    if row.batch > 0 then
+      return nil
+    end
+    least = (not least or row.above < least.above) and row or least
+  end
+  return ("nothing fits in %s on %s: one sample of bucket %s needs %s; try: %s\n"):format(
+    size(memory), of:text(), least.name, size(least.above), least.above <= of.machine.memory_bytes
+      and ("--fit %dMB"):format(math.ceil(least.above / 1e6))
+      or "without --fit, which says what would need less")
+end
+
 local function one_fits(rows)
   for _, row in ipairs(rows) do
     if row.batch == 0 then
@@ -45,8 +60,9 @@ function solved.fit(open, memory, options)
   print_all({ { key = "name", title = "bucket" }, { key = "was", right = true },
     { key = "batch", right = true }, { key = "total", title = "memory", right = true,
       format = size }, { key = "above", title = "with one more", right = true, format = size } },
-    rows, options, ("-- the largest batches in %s on %s\n%s"):format(size(memory),
-      open.mesh:text(), solve.table_text(open, rows)))
+    rows, options, nothing_fits(rows, memory, open.mesh)
+      or ("-- the largest batches in %s on %s\n%s"):format(size(memory), open.mesh:text(),
+        solve.table_text(open, rows)))
   return one_fits(rows)
 end
 
@@ -72,7 +88,8 @@ function solved.balance(open, memory, options)
     { key = "total", title = "memory", right = true, format = size },
     { key = "rule", title = "by B x S^p", right = true },
     { key = "rule_s", title = "would take", right = true, format = show.seconds } }, rows, options,
-    ("-- %s a step at most; the longest over the shortest: %.2f, it was %.2f%s\n%s"):format(
+    nothing_fits(rows, memory, open.mesh)
+      or ("-- %s a step at most; the longest over the shortest: %.2f, it was %.2f%s\n%s"):format(
       show.seconds(target), spread "seconds", spread "before", p
         and ("; by B x S^%.2f (seconds of a sample over its tokens S) it would be %.2f"):format(p,
           spread "rule_s") or "", solve.table_text(open, rows)))

@@ -56,7 +56,7 @@ end
 ---@param memory number
 ---@return table[] rows    {bucket, batch, was, total, seconds, before: seconds with the old batch;
 ---   rule, rule_s: the batch by AdaptiveLoad's rule, B x S^p equal in all as far as memory lets it,
----   and its seconds}
+---   and its seconds; above: bytes of one sample, where not even one fits}
 ---@return number seconds  that no bucket passes
 ---@return number|nil p    seconds of a sample grow as its tokens to the power of p
 function solve.balance(open, memory)
@@ -79,7 +79,7 @@ function solve.balance(open, memory)
       points[#points + 1] = { tokens = planned.tokens / row.batch,
         seconds = row.seconds / row.batch }
     end
-    row.above = nil
+    row.above = row.batch == 0 and row.above or nil
   end
   local p, c = power_law(points)
   for _, row in ipairs(p and rows or {}) do

@@ -216,9 +216,26 @@ describe("moonreel plan", function()
     assert.equal(0, exit)
     assert.matches("\n32px 6x32x32 +8 +%d+ +4.5 GB +4.5 GB\n", text)
     assert.matches("%-%- the largest batches in 4.5 GB on 1 H100\nbucket_config = {\n", text)
-    exit, text = demo("--gpus", "H100", "--fit", "3GB")
+    for _, how in ipairs { "--json", "--balance" } do
+      exit, text = demo("--gpus", "H100", "--fit", "3GB", how)
+      assert.equal(5, exit)
+    end
+    local bucket, try = text:match("nothing fits in 3.0 GB on 1 H100: one sample of bucket (32px "
+      .. "1x32x32) needs 4.0 GB; try: %-%-fit (%d+MB)\n$")
+    assert.is_string(bucket, text)
+    -- what it says is enough, and the least
+    exit, text = demo("--gpus", "H100", "--fit", try)
+    assert.equal(0, exit)
+    assert.matches("\n32px 1x32x32 +%d+ +[1-9]", text)
+    local less = try:gsub("%d+", function(n) return n - 1 end)
+    exit, text = demo("--gpus", "H100", "--fit", less)
     assert.equal(5, exit)
-    assert.matches("recipe.remove", text)
+    assert.matches("\nnothing fits in ", text)
+    exit, text = demo("--gpus", "H100", "--fit", "all",
+      "bucket_config=recipe.replace{['4k'] = {[999] = {1.0, 1}}}")
+    assert.equal(5, exit)
+    assert.matches("needs %S+ [GT]B; try: without %-%-fit, which says what would need less\n$",
+      text)
     exit, text = demo("--gpus", "H100", "--balance", "--fit", "4.5GB", "--json")
     assert.equal(0, exit)
     assert.equal(2, #json.decode(text))
@@ -229,7 +246,10 @@ describe("moonreel plan", function()
   end)
 
   it("refuses sizes, solutions and series that it does not know", function()
-    assert.equal(2, (demo("--fit", "much")))
+    for _, size in ipairs { "much", "0GB", "0.0MiB", "" } do
+      fails("MR_E_USAGE", ("%%-%%-fit '%s': expected a size above zero like 80GiB"):format(size),
+        require("moonreel.cli.plan").run, { "tiny/demo", "--gpus=H100", "--fit", size })
+    end
     assert.equal(2, (demo("--solve", "everything")))
     local exit, text = run("opensora-1.2/lambda/tutorial", "--gpus", "8xH100", "--fit", "all")
     assert.equal(2, exit, text)
