@@ -128,11 +128,15 @@ local function ways(settings, of, elements)
   return list
 end
 
--- the most that any of these buckets takes
-local function most_of(open, buckets)
+-- the most that any of these buckets takes; where one takes more than the memory, the others are
+-- not asked
+local function most_of(open, buckets, memory)
   local most = 0
   for _, b in ipairs(buckets) do
     most = math.max(most, open:held(b, open:step(b)).total)
+    if most > memory then
+      break
+    end
   end
   return most
 end
@@ -171,10 +175,13 @@ function solve.remedies(p, given, bake)
     return plan.open(way.values and bake(way.values) or settings, { compiled = given.compiled,
       as_is = true, unsent = true, mesh = way.mesh or p.mesh })
   end
+  -- what takes most tells soonest that a way is none
+  local hardest = table.move(large, 1, #large, 1, {})
+  table.sort(hardest, function(a, b) return a.total > b.total end)
   local as_it_is = opened {}
   for _, way in ipairs(ways(settings, p.mesh, as_it_is:bucket_elements())) do
     if not told[way.kind] then
-      local total = most_of(opened(way), large)
+      local total = most_of(opened(way), hardest, m.memory_bytes)
       if total <= m.memory_bytes then
         rows[#rows + 1], told[way.kind] = { text = way.text, total = total }, true
       end
