@@ -7,6 +7,7 @@
  * Ref: Pisarchyk & Lee 2020, arXiv:2001.03288 (orders by size and breadth). Licence: Apache-2.0 */
 #include "layout/room.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,9 +15,12 @@ enum { BUDGET = 200 * 1000 * 1000 }; /* comparisons, under half a second */
 /* of which repair may use so many; graphs are compiled often */
 enum { REPAIR = 40 * 1000 * 1000, TRIES = 2000 };
 
+enum { BLOCK = 64 }; /* placed ranges that are asked at once whether they are of the same time */
+enum { WORD = 8 };   /* of their answers, a byte each, are read at once */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the first answer is the lowest byte");
+
 typedef struct slot {
     size_t lo, hi;
-    int first, last;
 } slot;
 
 typedef struct rank {
@@ -29,7 +33,10 @@ typedef struct placer {
     int n, times, low, bound_at; /* `low`: smallest time */
     size_t bound, best;
     size_t *best_offset, *offset;
-    slot *slots; /* placed so far, by offset; in a sweep the holes */
+    slot *slots;             /* in a sweep the holes, by offset */
+    int *who, *first, *last; /* what is placed so far, by offset: range, times; room for blocks */
+    bool in_turn;            /* the best was found by place(), */
+    int *best_who, *turn;    /* which had these by offset, each in its turn */
     int *order, *best_order, *by_end;
     struct rank *rank;
     size_t *live; /* bytes live at each time */
@@ -37,57 +44,119 @@ typedef struct placer {
     uint64_t random;
 } placer;
 
-/* ---- one order ---- */
-
-static void keep(placer *p, size_t peak)
+static int whole_blocks(int n)
 {
-    p->best = peak;
-    memcpy(p->best_offset, p->offset, (size_t)p->n * sizeof *p->offset);
-    memcpy(p->best_order, p->order, (size_t)p->n * sizeof *p->order);
+    return (n + BLOCK - 1) / BLOCK * BLOCK;
 }
 
-static void insert(placer *p, int *n_slots, slot s)
+static size_t end_of(const placer *p, int i)
 {
-    int lo = 0, hi = *n_slots;
+    return p->offset[i] + p->entry[i].bytes;
+}
+
+/* ---- one order ---- */
+
+static void keep(placer *p, size_t peak, bool in_turn)
+{
+    p->best = peak, p->in_turn = in_turn;
+    memcpy(p->best_offset, p->offset, (size_t)p->n * sizeof *p->offset);
+    memcpy(p->best_order, p->order, (size_t)p->n * sizeof *p->order);
+    if (in_turn)
+        memcpy(p->best_who, p->who, (size_t)p->n * sizeof *p->who);
+    for (int i = 0; i < p->n; i++)
+        p->turn[p->best_order[i]] = i;
+}
+
+/* Of what is placed the one at `at`; nothing is of the same time as range -1. */
+static void set(placer *p, int at, int i)
+{
+    p->who[at] = i;
+    p->first[at] = i < 0 ? INT_MAX : p->entry[i].first;
+    p->last[at] = i < 0 ? INT_MIN : p->entry[i].last;
+}
+
+static void insert(placer *p, int placed, int i)
+{
+    int lo = 0, hi = placed;
     while (lo < hi) {
         int mid = (lo + hi) / 2;
-        if (p->slots[mid].lo < s.lo)
+        if (p->offset[p->who[mid]] < p->offset[i])
             lo = mid + 1;
         else
             hi = mid;
     }
-    memmove(p->slots + lo + 1, p->slots + lo, (size_t)(*n_slots - lo) * sizeof *p->slots);
-    p->slots[lo] = s;
-    ++*n_slots;
+    size_t above = (size_t)(placed - lo) * sizeof *p->who;
+    memmove(p->who + lo + 1, p->who + lo, above);
+    memmove(p->first + lo + 1, p->first + lo, above);
+    memmove(p->last + lo + 1, p->last + lo, above);
+    set(p, lo, i);
 }
 
-/* Place in p->order. Gives up when it is worse than the best or the budget is spent. */
-static void place(placer *p)
+/* Which of a block live with a range of these times: a byte of 1 for each. */
+static void ask(const int *restrict first, const int *restrict last, int from, int to,
+                unsigned char *restrict same)
 {
-    int n_slots = 0;
-    size_t peak = 0;
-    for (int i = 0; i < p->n; i++) {
-        const mr_layout_entry *e = &p->entry[p->order[i]];
-        size_t cur = 0, at = SIZE_MAX, least = SIZE_MAX;
-        for (int j = 0; j < n_slots; j++) {
-            const slot *s = &p->slots[j];
-            if (s->first > e->last || s->last < e->first)
-                continue;
-            if (s->lo > cur && s->lo - cur >= e->bytes && s->lo - cur < least)
-                least = s->lo - cur, at = cur;
-            if (s->hi > cur)
-                cur = s->hi;
+    for (int k = 0; k < BLOCK; k++)
+        same[k] = (first[k] <= to) & (last[k] >= from);
+}
+
+/* The smallest hole in which e fits, among the placed ranges of its time, or above them. */
+static size_t find(const placer *p, int placed, const mr_layout_entry *e)
+{
+    size_t cur = 0, at = SIZE_MAX, least = SIZE_MAX;
+    for (int j = 0; j < placed; j += BLOCK) {
+        uint64_t same[BLOCK / WORD];
+        ask(p->first + j, p->last + j, e->first, e->last, (unsigned char *)same);
+        for (int w = 0; w < BLOCK / WORD; w++) {
+            for (uint64_t left = same[w]; left; left &= left - 1) {
+                int i = p->who[j + w * WORD + __builtin_ctzll(left) / 8];
+                size_t lo = p->offset[i];
+                if (lo > cur && lo - cur >= e->bytes && lo - cur < least)
+                    least = lo - cur, at = cur;
+                if (least == e->bytes)
+                    return at; // none is smaller
+                cur = MR_MAX(cur, end_of(p, i));
+            }
         }
-        p->work += n_slots + 16;
-        if (at == SIZE_MAX)
-            at = cur;
-        if (at + e->bytes > p->best || p->work > BUDGET)
-            return;
-        p->offset[p->order[i]] = at;
-        peak = MR_MAX(peak, at + e->bytes);
-        insert(p, &n_slots, (slot){at, at + e->bytes, e->first, e->last});
     }
-    keep(p, peak);
+    return at == SIZE_MAX ? cur : at;
+}
+
+/* The first `count` of p->order, which are those of the best, lie where they lay. Counts the work
+ * of placing them anew; returns how high they reach. */
+static size_t take_over(placer *p, int count)
+{
+    int placed = 0;
+    size_t peak = 0;
+    for (int j = 0; placed < count; j++) {
+        int i = p->best_who[j];
+        if (p->turn[i] >= count)
+            continue;
+        p->offset[i] = p->best_offset[i];
+        peak = MR_MAX(peak, end_of(p, i));
+        set(p, placed++, i);
+    }
+    for (int j = placed; j < whole_blocks(p->n); j++)
+        set(p, j, -1);
+    p->work += (int64_t)count * (count - 1) / 2 + 16 * (int64_t)count;
+    return peak;
+}
+
+/* Place in p->order, in which the first `same` come as in the best. Gives up when it is worse than
+ * the best or the budget is spent. */
+static void place(placer *p, int same)
+{
+    size_t peak = take_over(p, same);
+    for (int placed = same; placed < p->n; placed++) {
+        int i = p->order[placed];
+        p->offset[i] = find(p, placed, &p->entry[i]);
+        p->work += placed + 16;
+        if (end_of(p, i) > p->best || p->work > BUDGET)
+            return;
+        peak = MR_MAX(peak, end_of(p, i));
+        insert(p, placed, i);
+    }
+    keep(p, peak, true);
 }
 
 /* ---- in the order of time ---- */
@@ -151,7 +220,7 @@ static void sweep(placer *p, bool backward)
         p->work += holes + 16;
     }
     if (peak <= p->best)
-        keep(p, peak);
+        keep(p, peak, false);
 }
 
 /* ---- the orders ---- */
@@ -226,7 +295,7 @@ static void try_order(placer *p, order how)
         sort_by(p, how == FORWARD ? BY_LAST : BY_FIRST, p->by_end);
         sweep(p, how == BACKWARD);
     } else if (p->work + (int64_t)p->n * p->n / 4 < BUDGET) {
-        place(p);
+        place(p, 0);
     }
 }
 
@@ -246,7 +315,7 @@ static void repair(placer *p)
     if ((int64_t)p->n * p->n / 4 > REPAIR)
         return;
     for (int t = 0; t < TRIES && p->work < until && p->best > p->bound + p->bound / 400; t++) {
-        int top = 0, from = 0;
+        int top = 0;
         for (int i = 0; i < p->n; i++)
             if (p->best_offset[i] + p->entry[i].bytes == p->best)
                 top = i;
@@ -258,14 +327,12 @@ static void repair(placer *p)
             pick = i;
             break;
         }
-        while (p->best_order[from] != pick)
-            from++;
-        int to = from ? (int)draw(p, (uint32_t)from) : 0;
+        int from = p->turn[pick], to = from ? (int)draw(p, (uint32_t)from) : 0;
         memcpy(p->order, p->best_order, (size_t)p->n * sizeof *p->order);
         memmove(p->order + to + 1, p->order + to, (size_t)(from - to) * sizeof *p->order);
         p->order[to] = pick;
         p->work += 2 * p->n;
-        place(p);
+        place(p, p->in_turn ? to : 0);
     }
 }
 
@@ -298,9 +365,10 @@ mr_status mr_layout_place(mr_layout_entry *entry, int n, size_t *peak, size_t *b
             high = entry[i].last;
     }
     p.times = n ? high - p.low + 1 : 0, p.bound_at = p.low;
-    size_t need = (size_t)n * (2 * sizeof *p.offset + sizeof *p.slots + 3 * sizeof *p.order +
+    size_t blocks = (size_t)whole_blocks(n);
+    size_t need = (size_t)n * (2 * sizeof *p.offset + sizeof *p.slots + 5 * sizeof *p.order +
                                sizeof *p.rank) +
-                  (size_t)(p.times + 1) * sizeof *p.live;
+                  blocks * 3 * sizeof *p.who + (size_t)(p.times + 1) * sizeof *p.live;
     char *memory = mr_calloc(1, need);
     if (!memory)
         return mr_fail_memory(need);
@@ -312,12 +380,17 @@ mr_status mr_layout_place(mr_layout_entry *entry, int n, size_t *peak, size_t *b
     p.order = (int *)(p.live + p.times + 1);
     p.best_order = p.order + n;
     p.by_end = p.best_order + n;
+    p.best_who = p.by_end + n;
+    p.turn = p.best_who + n;
+    p.who = p.turn + n;
+    p.first = p.who + blocks;
+    p.last = p.first + blocks;
 
     find_bound(&p);
     // one above another always works; every order must beat it
     size_t total = 0;
     for (int i = 0; i < n; i++)
-        p.best_offset[i] = total, p.best_order[i] = i, total += entry[i].bytes;
+        p.best_offset[i] = total, p.best_order[i] = p.turn[i] = i, total += entry[i].bytes;
     p.best = total;
     for (order how = FORWARD; how < ORDERS && p.best > p.bound; how++)
         try_order(&p, how);
