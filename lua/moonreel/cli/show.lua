@@ -19,6 +19,8 @@ local show = {
   },
 }
 
+local BEFORE = 20  -- characters of a long value that are shown before a difference
+
 local columns = { { key = "field" }, { key = "value", format = printer.short },
   { key = "set_by", title = "set by" } }
 
@@ -146,8 +148,29 @@ local function print_as(settings, system, options)
   return 0
 end
 
+-- Cuts two values for people, so that it is seen where they differ.
+local function cut(row)
+  local now, was = row.now, row.was
+  if now and was and printer.short(now) == printer.short(was) then
+    local at = 1
+    while now:byte(at) == was:byte(at) do
+      at = at + 1
+    end
+    -- whole characters, and some before them
+    local from = utf8.offset(now, 0, at)
+    from = utf8.offset(now, -BEFORE, from)
+    now, was = "..." .. now:sub(from), "..." .. was:sub(from)
+  end
+  row.now, row.was = now and printer.short(now), was and printer.short(was)
+end
+
 local function print_difference(a, b, options)
   local rows = require "moonreel.settings.difference"(b, a)
+  if not options.json then
+    for _, row in ipairs(rows) do
+      cut(row)
+    end
+  end
   printer.print({ { key = "path", title = "field" }, { key = "now", title = "value" },
     { key = "was", title = "other" }, { key = "resume", title = "on resume" } }, rows, options)
   return #rows == 0 and 0 or 1

@@ -160,6 +160,26 @@ return recipe { bucket_config = { a = of, b = { [1] = { 1.0, 8 }, [2] = { 1.0, 8
     assert.equal(0, select(3, moonreel(("show %s/b --diff %s/b"):format(dir.path, dir.path))))
   end)
 
+  it("cuts long values where they differ", function()
+    local alike = ("\u{e4}"):rep(300)
+    for name, text in pairs { c = "x" .. alike, d = "y" .. alike, e = "x" .. alike .. "end" } do
+      dir:write(name .. ".lua", ("return recipe { sampling = { prompts = { %q } } }"):format(text))
+    end
+    local function differing(a, b, ...)
+      return (moonreel(("show %s/%s --diff %s/%s "):format(dir.path, a, dir.path, b)
+        .. table.concat({ ... }, " ")))
+    end
+    local out = differing("c", "d")
+    assert.matches('\nsampling%.prompts +{ "x[\u{e4}]+%.%.%. +{ "y[\u{e4}]+%.%.%. ', out)
+    for line in out:gmatch "[^\n]+" do
+      assert.is_true(utf8.len(line) < 200, line)
+    end
+    local last = ("\u{e4}"):rep(20)
+    assert.matches("\nsampling%.prompts +%.%.%." .. last .. '" } +%.%.%.' .. last .. 'end" } ',
+      differing("c", "e"))
+    assert.equal(('{ "x%s" }'):format(alike), json.decode(differing("c", "e", "--json"))[1].now)
+  end)
+
   it("exits 2 for the command line, 3 for the recipe", function()
     local _, err, code = moonreel("show " .. dir.path .. "/b lrr=3")
     assert.equal(2, code)
