@@ -100,7 +100,8 @@ local function settings_of(parsed)
     end
     return stages_of_run(target, stage)
   end
-  local outer = settings.bake(target, parsed.overrides, { stage = stage })
+  local outer = settings.bake(target, parsed.overrides, { stage = stage,
+    may_be = require("moonreel.cli.target").may_be(target) })
   local list = { { settings = outer } }
   for i, one in ipairs(not stage and outer.stages or {}) do
     list[i] = { name = one.name,

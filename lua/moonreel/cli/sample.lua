@@ -140,7 +140,8 @@ local function open(spec, overrides, options)
     options.overrides = overrides
     return require("moonreel.sample").open(spec, options)
   end
-  local settings = require("moonreel.settings").bake(spec, overrides)
+  local settings = require("moonreel.settings").bake(spec, overrides,
+    { may_be = { what = "recipe, run or checkpoint", path = spec } })
   options.outputs = settings.outputs
   if settings.ckpt_path then
     options.settings = settings

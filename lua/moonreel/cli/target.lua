@@ -4,6 +4,14 @@ local base = require "moonreel.core.base"
 
 local target = {}
 
+-- where a run has its settings
+local function settings_path(name) return name .. "/settings.json" end
+
+--- What RECIPE|RUN could be meant for, as settings.bake takes it.
+---@param name string
+---@return table
+function target.may_be(name) return { what = "recipe or run", path = settings_path(name) } end
+
 --- Settings of a recipe with what the command line sets, or of a run as it was launched.
 ---@param parsed table  of words.parse
 ---@param name string   RECIPE or RUN
@@ -12,10 +20,11 @@ local target = {}
 ---@return string|nil run  its directory
 function target.settings(parsed, name, stage)
   local settings = require "moonreel.settings"
-  if base.exists(name .. "/settings.json") then
-    return settings.load(name .. "/settings.json"), name
+  if base.exists(settings_path(name)) then
+    return settings.load(settings_path(name)), name
   end
-  local baked = settings.bake(name, parsed.overrides, { stage = stage })
+  local baked = settings.bake(name, parsed.overrides, { stage = stage,
+    may_be = target.may_be(name) })
   if baked.stages and not stage then
     local names = {}
     for i, one in ipairs(baked.stages) do
@@ -52,8 +61,8 @@ end
 ---@param dir string  of the run
 ---@return table      as survey.open takes it
 function target.hosts(opts, dir)
-  local settings = base.exists(dir .. "/settings.json")
-    and require("moonreel.settings").load(dir .. "/settings.json")
+  local settings = base.exists(settings_path(dir))
+    and require("moonreel.settings").load(settings_path(dir))
   return setmetatable({ hostfile = opts.hostfile or settings and settings.hostfile or nil },
     { __index = opts })
 end

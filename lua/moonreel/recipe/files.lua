@@ -66,13 +66,13 @@ local function shipped_names()
 end
 files.shipped_names = shipped_names
 
-local function not_found(name, where)
+local function not_found(name, where, may_be)
   local near = require("moonreel.text.nearest")(name:gsub("%.lua$", ""):gsub("^recipes/", ""),
     shipped_names())
-  return fault.new("MR_E_RECIPE", ("%sno recipe '%s'%s; tried: %s, MOONREEL_RECIPES, the shipped "
-    .. "recipes"):format(
-    where and where .. ": " or "", name, near and (", did you mean '" .. near .. "'?") or "",
-      with_extension(name)))
+  return fault.new("MR_E_RECIPE", ("%sno %s '%s'%s; tried: %s%s, MOONREEL_RECIPES, the shipped "
+    .. "recipes"):format(where and where .. ": " or "", may_be and may_be.what or "recipe",
+      name, near and (", did you mean '" .. near .. "'?") or "",
+      may_be and may_be.path .. ", " or "", with_extension(name)))
 end
 
 --- The file that a recipe or helper names.
@@ -106,8 +106,10 @@ end
 -- with ./, ../ or / is a path and nothing else: a file that is missing there is not looked for
 -- among the shipped recipes.
 ---@param name string
+---@param may_be table|nil  for the message, where more than a recipe could be meant: {what =
+---   "recipe or run", path: where the other was looked for}
 ---@return table file
-function files.root(name)
+function files.root(name, may_be)
   if name:match("%.py$") then
     local names = require("moonreel.recipe.twins").of(name, shipped_names())
     fault.usage("'%s' is a recipe of the reference; moonreel's are Lua%s", name,
@@ -115,12 +117,12 @@ function files.root(name)
   end
   local found = on_disk(name)
   if not found and name:match("^%.?%.?/") then
-    fault.recipe("no file %s; a name without ./ is looked up among the shipped recipes as well",
-      with_extension(name))
+    fault.recipe("no file %s%s; a name without ./ is looked up among the shipped recipes as well",
+      with_extension(name), may_be and (" or %s, for a %s"):format(may_be.path, may_be.what) or "")
   end
   found = found or by_name(name)
   if not found then
-    error(not_found(name), 0)
+    error(not_found(name, nil, may_be), 0)
   end
   return found
 end

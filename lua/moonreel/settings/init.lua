@@ -21,17 +21,18 @@ end
 ---@param name string        path from the working directory, or a recipe's name
 ---@param overrides table|nil  "key=value" texts or {key, text, argument}, weakest first
 ---@param options table|nil  {stage = NAME: one stage of a recipe that has stages,
---   child = false: bake in this process even a recipe that is not shipped}
+--   child = false: bake in this process even a recipe that is not shipped,
+--   may_be: what else than a recipe could be meant, as moonreel.recipe.files has it}
 ---@return table settings    frozen; s.optim.lr, s:get("optim.lr"), s:origin("optim.lr"), s.hash,
 ---   s:to_json()
 function settings.bake(name, overrides, options)
   if type(name) ~= "string" then
     error("settings.bake: expected the name of a recipe, got " .. type(name), 2)
   end
-  local file = files.root(name)
+  options = options or {}
+  local file = files.root(name, options.may_be)
   local arguments = arguments_of(overrides)
   -- a recipe from outside runs in a child process with limits; only settings come back
-  options = options or {}
   if not file.shipped and options.child ~= false then
     return require("moonreel.settings.child").bake(name, arguments, options.stage)
   end

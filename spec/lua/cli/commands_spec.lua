@@ -48,6 +48,22 @@ describe("moonreel", function()
     assert.equal(2, select(3, moonreel("../cli/show")))
   end)
 
+  it("says what else than a recipe could be meant", function()
+    for words, story in pairs {
+      ["plan outputs/none"] = "no recipe or run 'outputs/none'; tried: "
+        .. "outputs/none/settings.json, outputs/none.lua, ",
+      ["order outputs/none"] = "no recipe or run 'outputs/none'; tried: outputs/none/settings.json",
+      ["order ./none"] = "no file ./none.lua or ./none/settings.json, for a recipe or run; ",
+      ["sample outputs/none --prompt x"] = "no recipe, run or checkpoint 'outputs/none'; tried: "
+        .. "outputs/none, outputs/none.lua, ",
+      ["sample ./none --prompt x"] = "no file ./none.lua or ./none, for a recipe, run or "
+        .. "checkpoint; " } do
+      local out, err, code = moonreel(words)
+      assert.same({ "", 3 }, { out, code }, words)
+      assert.equal("moonreel: " .. story, err:sub(1, #story + 10))
+    end
+  end)
+
   it("starts within 20 ms of processor time", function()
     if require("moonreel.core.process").program():find("/asan/", 1, true) then
       return pending("sanitizers start slower")
