@@ -3,9 +3,11 @@
 --   moonreel examples/loop_over_loader.lua INDEX.mrx [frames] [batch size]
 local data = require "moonreel.data"
 
-local path, frames, batch_size = arg[1], tonumber(arg[2]) or 2, tonumber(arg[3]) or 2
-if not path then
-  io.stderr:write("usage: moonreel examples/loop_over_loader.lua INDEX.mrx [frames] [batch size]\n")
+local path, frames = arg[1], math.tointeger(tonumber(arg[2] or 2))
+local batch_size = math.tointeger(tonumber(arg[3] or 2))
+if not (path and frames and batch_size) then
+  io.stderr:write("usage: moonreel examples/loop_over_loader.lua INDEX.mrx [frames] [batch size]; ",
+    "got: ", table.concat(arg, " "), "\n")
   return 2
 end
 

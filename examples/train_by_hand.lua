@@ -10,7 +10,12 @@ local ops = require "moonreel.core.op"
 local optim = require "moonreel.optim"
 local regions = require "moonreel.optim.regions"
 
-local steps, points, width = tonumber(arg and arg[1]) or 400, 64, 32
+local points, width = 64, 32
+local steps = math.tointeger(tonumber(arg and arg[1] or 400))
+if not steps or steps < 1 then
+  io.stderr:write(("steps '%s': expected a whole number from 1 on; try: 400\n"):format(arg[1]))
+  return 2
+end
 
 -- parameters: layers declare them, then the table is sealed
 local params = G.params "f32"

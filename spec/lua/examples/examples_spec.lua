@@ -35,6 +35,11 @@ describe("examples", function()
     assert.is_true(last * 100 < first, output)
     local want, got = output:match("x = %S+ (%S+), the model says (%S+)")
     assert.near(tonumber(want), tonumber(got), 0.1)
+    for _, word in ipairs { "many", "0", "1.5" } do
+      local _, err, code = folder.moonreel("examples/train_by_hand.lua " .. word)
+      assert.equal(2, code)
+      assert.equal("steps '" .. word .. "': expected a whole number from 1 on; try: 400\n", err)
+    end
   end)
 
   it("loop over a loader: every sample once, with the pixels that were written", function()
@@ -55,6 +60,9 @@ describe("examples", function()
       assert.matches("clip number " .. i, output)
     end
     assert.equal(2, select(2, run "examples/loop_over_loader.lua"))
+    local _, err, code = folder.moonreel("examples/loop_over_loader.lua clips.mrx many")
+    assert.equal(2, code)
+    assert.matches("%[frames%] %[batch size%]; got: clips%.mrx many\n$", err)
   end)
 
   it("run as ranks: one gradient, everyone's rows", function()
