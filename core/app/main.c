@@ -1,9 +1,9 @@
 /* app: start Lua, hand over to moonreel.cli. Licence: Apache-2.0 */
 #include "app/room.h"
+#include "base/process.h"
 #include "bind/room.h"
 #include "moonreel/life.h"
 
-#include <fcntl.h>
 #include <langinfo.h>
 #include <lualib.h>
 #include <locale.h>
@@ -145,18 +145,6 @@ static void join_page(void)
         mr_error_clear();
 }
 
-/* What is opened must not take the place of a standard stream that is closed: words to the user
- * would be written into it. */
-static void hold_streams(void)
-{
-    int fd;
-    do
-        fd = open("/dev/null", O_RDWR);
-    while (fd >= 0 && fd <= STDERR_FILENO);
-    if (fd >= 0)
-        close(fd);
-}
-
 /* What was printed counts once it is written: a full disk behind '>' is no success. */
 static int end_output(int code)
 {
@@ -178,7 +166,7 @@ static void take_characters(void)
 
 int main(int argc, char **argv)
 {
-    hold_streams();
+    mr_streams_hold();
     signal(SIGXFSZ, SIG_IGN); // a file that may not grow is told by write
     take_characters();
     // the cheapest questions need no Lua

@@ -1,4 +1,4 @@
-/* base, for rooms: what /proc tells of a process. Licence: Apache-2.0 */
+/* base, for rooms: what /proc tells of a process, and its standard streams. Licence: Apache-2.0 */
 #ifndef MR_BASE_PROCESS_H
 #define MR_BASE_PROCESS_H
 
@@ -12,5 +12,11 @@ typedef struct mr_process {
 
 /* pid 0: this process. False when /proc does not tell, for whatever reason. Threads: any. */
 bool mr_process_read(int64_t pid, mr_process *out);
+
+/* Open /dev/null in the place of each standard stream that is closed, so that nothing opened later
+ * takes its place: words to the user would be written into it, and a child would lose its end of a
+ * pipe there. A program calls it first of all; children inherit what it opens.
+ * Threads: before there are others. */
+void mr_streams_hold(void);
 
 #endif

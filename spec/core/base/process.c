@@ -1,15 +1,51 @@
-/* base/process: what /proc tells of this process, of one with an odd name, and of none. */
+/* base/process: what /proc tells of this process, of one with an odd name, and of none; standard
+ * streams that are closed. */
 #define _GNU_SOURCE
 #include "base/process.h"
 #include "check.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+static bool is_nothing(int fd)
+{
+    struct stat here, null;
+    return fstat(fd, &here) == 0 && stat("/dev/null", &null) == 0 && here.st_rdev == null.st_rdev;
+}
+
+/* Of a process whose `closed` streams (a bit each) were closed: is what it opens then none of them,
+ * are these nothing, and the others what they were? */
+static bool held(int closed)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        int pipes[2];
+        bool fine = pipe(pipes) == 0;
+        for (int i = 0; i <= STDERR_FILENO; i++) {
+            dup2(pipes[0], i);
+            if (closed >> i & 1)
+                close(i);
+        }
+        mr_streams_hold();
+        for (int i = 0; i <= STDERR_FILENO; i++)
+            fine &= is_nothing(i) == (closed >> i & 1);
+        int first = dup(pipes[0]);
+        close(first), mr_streams_hold();
+        _exit(!fine || first <= STDERR_FILENO || dup(pipes[0]) != first);
+    }
+    int status = 1;
+    waitpid(pid, &status, 0);
+    return status == 0;
+}
+
 int main(void)
 {
+    for (int closed = 0; closed < 8; closed++)
+        CHECK(held(closed));
     mr_process self, same, child;
     CHECK(mr_process_read(0, &self));
     CHECK_INT(self.pid, getpid());

@@ -1,6 +1,7 @@
 /* index/guard: a decoder in a process of its own answers as one in this process does, and what
  * happens to it is a fault of one clip.
  * Covers: core/index/guarded.c */
+#include "base/process.h"
 #include "check.h"
 #include "clips.h"
 #include "index/room.h"
@@ -184,6 +185,7 @@ static void interrupted(void)
 
 int main(void)
 {
+    mr_streams_hold(); // as the program does: its children take theirs from it
     if (CHECK_OK(mr_media_get(&m)) &&
         CHECK_OK(
             bars_write(m, clips_path("a.mp4"), (mr_encode_options){.gop = 12}, FRAMES, NULL)) &&

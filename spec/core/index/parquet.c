@@ -1,5 +1,6 @@
 /* index/parquet: a child gives Parquet as JSON lines; which one, what it says when it fails, and
  * that none stays behind. Programs of the spec stand for duckdb and python3. */
+#include "base/process.h"
 #include "check.h"
 #include "clips.h"
 #include "index/room.h"
@@ -52,6 +53,7 @@ static bool alone(void)
 
 int main(void)
 {
+    mr_streams_hold(); // as the program does: its children take theirs from it
     snprintf(bin, sizeof bin, "%s", clips_path("bin"));
     CHECK_OK(mr_dir_make(bin));
     snprintf(file, sizeof file, "%s", clips_path("it's.parquet"));
