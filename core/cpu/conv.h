@@ -38,6 +38,8 @@ mr_status mr_conv_run(mr_conv *c, const void *x, const void *w, const void *bias
 /* The oneDNN way (conv_onednn.c): NULL where the library is not built in, does not serve the shape,
  * is slow there, or wants more than `room` bytes. Run as above. */
 typedef struct mr_conv_library mr_conv_library;
+/* Bytes of `room` in which a run keeps copies of what it reads, where it has to. */
+size_t mr_conv_library_aside(const mr_conv_spec *spec);
 mr_conv_library *mr_conv_library_new(const mr_conv_spec *spec, int threads, size_t room);
 void mr_conv_library_free(mr_conv_library *l);
 mr_status mr_conv_library_run(mr_conv_library *l, const void *x, const void *w, const void *bias,

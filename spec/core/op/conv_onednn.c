@@ -1,0 +1,124 @@
+/* op/conv_onednn: convolutions as the library does them: what is no number goes to the outputs that
+ * read it and to no other.
+ * Covers: core/cpu/conv_onednn.c */
+#include "productcase.h"
+#include "cpu/conv.h"
+
+#include <math.h>
+
+enum { NONE = 0xff }; // bytes of memory that nobody has written: no number in any float
+
+/* The lengths of y are those of stride 1 with `after` such that the kernel fits. */
+static mr_conv_spec shape(mr_conv_kind kind, mr_dtype type, const int64_t *in,
+                          const int64_t *kernel, const int64_t *stride, const int64_t *before,
+                          int64_t channels, int64_t filters)
+{
+    mr_conv_spec s = {.kind = kind,
+                      .batch = 2,
+                      .channels = channels,
+                      .filters = filters,
+                      .groups = 1,
+                      .type = type};
+    for (int i = 0; i < 3; i++) {
+        s.in[i] = in[i], s.kernel[i] = kernel[i], s.stride[i] = stride[i], s.before[i] = before[i];
+        s.after[i] = MR_MAX(kernel[i] - 1 - before[i], 0);
+        s.after[i] = MR_MAX(s.after[i], kernel[i] - in[i] - before[i]);
+        s.out[i] = (in[i] + before[i] + s.after[i] - kernel[i]) / stride[i] + 1;
+    }
+    return s;
+}
+
+static int64_t cells(int64_t batch, const int64_t *size)
+{
+    return batch * size[0] * size[1] * size[2];
+}
+
+/* The cell of x that tap `tap` of position p of y reads, or -1: it lies outside. */
+static int64_t read_by(const mr_conv_spec *s, int64_t p, int64_t tap)
+{
+    int64_t positions = cells(1, s->out), at[3], rest = p % positions;
+    for (int i = 2; i >= 0; i--) {
+        at[i] = rest % s->out[i] * s->stride[i] - s->before[i] + tap % s->kernel[i];
+        rest /= s->out[i], tap /= s->kernel[i];
+        if (at[i] < 0 || at[i] >= s->in[i])
+            return -1;
+    }
+    return ((p / positions * s->in[0] + at[0]) * s->in[1] + at[1]) * s->in[2] + at[2];
+}
+
+/* Run in a workspace that nobody has written, between bytes that stay. */
+static void run(const mr_conv_spec *s, const void *x, const void *w, const void *y, void *out)
+{
+    mr_facts facts = mr_cpu_facts("cpu", mr_isa(), 2);
+    facts.bf16_by_f32 = false; // the library's wherever it can
+    mr_conv *c = NULL;
+    CHECK_OK(mr_conv_new(s, &facts, &c));
+    size_t bytes = mr_conv_workspace(s, &facts);
+    unsigned char *work = aligned_alloc(64, (bytes + 127) & ~(size_t)63);
+    memset(work, NONE, bytes + 64);
+    CHECK_OK(mr_conv_run(c, x, w, NULL, y, out, work));
+    for (int i = 0; i < 64; i++)
+        CHECK_INT(work[bytes + (size_t)i], NONE);
+    mr_conv_free(c);
+    free(work);
+}
+
+/* ---- what is no number ---- */
+
+static void put_nan(void *x, int64_t i, mr_dtype t)
+{
+    if (t == MR_BF16)
+        ((uint16_t *)x)[i] = mr_f32_to_bf16(NAN);
+    else
+        ((float *)x)[i] = NAN;
+}
+
+/* Outputs that are no numbers, and do not read cell `cell` of x; or that do, and are some. */
+static int strays(const mr_conv_spec *s, const void *y, int64_t cell)
+{
+    int64_t taps = s->kernel[0] * s->kernel[1] * s->kernel[2];
+    int n = 0;
+    for (int64_t p = 0; p < cells(s->batch, s->out); p++) {
+        bool reads = false;
+        for (int64_t tap = 0; tap < taps; tap++)
+            reads |= read_by(s, p, tap) == cell;
+        for (int64_t o = 0; o < s->filters; o++)
+            n += isnan(get(y, p * s->filters + o, s->type)) != reads;
+    }
+    return n;
+}
+
+static void not_a_number(mr_dtype type, int64_t channels, const int64_t *kernel)
+{
+    static const int64_t in[] = {3, 6, 9}, one[] = {1, 1, 1};
+    const int64_t before[] = {kernel[0] - 1, kernel[1] / 2, kernel[2] / 2};
+    mr_conv_spec s = shape(MR_CONV_FORWARD, type, in, kernel, one, before, channels, 20);
+    int64_t n = cells(s.batch, s.in) * channels;
+    void *w = fill(20 * channels * kernel[0] * kernel[1] * kernel[2], type, 2),
+         *y = fill(cells(s.batch, s.out) * 20, type, 3);
+    for (int64_t i = 0; i < n; i += 53) {
+        void *x = fill(n, type, 1);
+        put_nan(x, i, type);
+        run(&s, x, w, NULL, y);
+        int wrong = strays(&s, y, i / channels);
+        if (!check_note(wrong == 0))
+            printf("%s, %lld channels, kernel %lld x %lld x %lld: %d outputs wrong by a NaN at "
+                   "%lld\n",
+                   mr_dtype_name(type), (long long)channels, (long long)kernel[0],
+                   (long long)kernel[1], (long long)kernel[2], wrong, (long long)i);
+        free(x);
+    }
+    free(w), free(y);
+}
+
+int main(void)
+{
+    static const int64_t kernels[][3] = {{1, 1, 1}, {1, 3, 3}, {3, 3, 3}, {2, 1, 4}};
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        mr_dtype type = bf16 ? MR_BF16 : MR_F32;
+        for (int64_t channels = 1; channels < 7; channels++)
+            for (size_t k = 0; k < MR_COUNT(kernels); k++)
+                not_a_number(type, channels, kernels[k]);
+    }
+    return check_done();
+}
