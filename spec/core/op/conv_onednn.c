@@ -1,5 +1,5 @@
 /* op/conv_onednn: convolutions as the library does them: what is no number goes to the outputs that
- * read it and to no other.
+ * read it and to no other, and kernels that are larger than a frame read and write nothing else.
  * Covers: core/cpu/conv_onednn.c */
 #include "productcase.h"
 #include "cpu/conv.h"
@@ -96,7 +96,7 @@ static void not_a_number(mr_dtype type, int64_t channels, const int64_t *kernel)
     int64_t n = cells(s.batch, s.in) * channels;
     void *w = fill(20 * channels * kernel[0] * kernel[1] * kernel[2], type, 2),
          *y = fill(cells(s.batch, s.out) * 20, type, 3);
-    for (int64_t i = 0; i < n; i += 53) {
+    for (int64_t i = 0; i < n; i += 97) {
         void *x = fill(n, type, 1);
         put_nan(x, i, type);
         run(&s, x, w, NULL, y);
@@ -111,6 +111,66 @@ static void not_a_number(mr_dtype type, int64_t channels, const int64_t *kernel)
     free(w), free(y);
 }
 
+/* ---- larger than a frame ---- */
+
+static double wanted(const mr_conv_spec *s, const void *x, const void *y, int64_t i)
+{
+    int64_t taps = s->kernel[0] * s->kernel[1] * s->kernel[2], tap = i % taps,
+            channel = i / taps % s->channels, filter = i / taps / s->channels;
+    double sum = 0;
+    for (int64_t p = 0; p < cells(s->batch, s->out); p++) {
+        int64_t cell = read_by(s, p, tap);
+        if (cell >= 0)
+            sum += get(x, cell * s->channels + channel, s->type) *
+                   get(y, p * s->filters + filter, s->type);
+    }
+    return sum;
+}
+
+static void weights(const mr_conv_spec *s)
+{
+    enum { BESIDE = 1 << 16 }; // bytes around the gradient
+    int64_t n = s->filters * s->channels * s->kernel[0] * s->kernel[1] * s->kernel[2];
+    size_t bytes = (size_t)n * sizeof(float), all = (bytes + 63) / 64 * 64 + 2 * BESIDE;
+    void *x = fill(cells(s->batch, s->in) * s->channels, s->type, 1),
+         *y = fill(cells(s->batch, s->out) * s->filters, s->type, 2);
+    unsigned char *room = aligned_alloc(64, all);
+    float *dw = (float *)(void *)(room + BESIDE);
+    memset(room, NONE, all);
+    memset(dw, 0, bytes);
+    run(s, x, NULL, y, dw);
+    double off = 0, norm = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double want = wanted(s, x, y, i);
+        off += (dw[i] - want) * (dw[i] - want), norm += want * want;
+    }
+    int beside = 0;
+    for (size_t i = 0; i < all; i++)
+        beside += (i < BESIDE || i >= BESIDE + bytes) && room[i] != NONE;
+    if (!check_note(sqrt(off / norm) < 1e-5 && beside == 0))
+        printf("%s, frames of %lld x %lld, kernel %lld x %lld: off by %.3g, %d bytes beside\n",
+               mr_dtype_name(s->type), (long long)s->in[1], (long long)s->in[2],
+               (long long)s->kernel[1], (long long)s->kernel[2], sqrt(off / norm), beside);
+    free(x), free(y), free(room);
+}
+
+static void larger_than_a_frame(mr_dtype type)
+{
+    static const struct {
+        int64_t in[3], kernel[3], stride[3], before[3], channels, filters;
+    } rows[] = {{{5, 7, 1}, {4, 4, 2}, {1, 1, 3}, {1, 2, 0}, 2, 35},
+                {{10, 1, 5}, {3, 4, 3}, {1, 2, 1}, {2, 1, 2}, 4, 4},
+                {{6, 4, 2}, {4, 4, 4}, {1, 3, 3}, {0, 0, 1}, 20, 38},
+                {{4, 2, 3}, {4, 4, 4}, {1, 1, 1}, {0, 2, 1}, 7, 18},
+                {{10, 2, 20}, {3, 4, 3}, {1, 1, 1}, {1, 2, 2}, 3, 31},
+                {{1, 4, 4}, {3, 3, 3}, {1, 1, 1}, {2, 1, 1}, 16, 32}};
+    for (size_t i = 0; i < MR_COUNT(rows); i++) {
+        mr_conv_spec s = shape(MR_CONV_WEIGHTS, type, rows[i].in, rows[i].kernel, rows[i].stride,
+                               rows[i].before, rows[i].channels, rows[i].filters);
+        weights(&s);
+    }
+}
+
 int main(void)
 {
     static const int64_t kernels[][3] = {{1, 1, 1}, {1, 3, 3}, {3, 3, 3}, {2, 1, 4}};
@@ -119,6 +179,7 @@ int main(void)
         for (int64_t channels = 1; channels < 7; channels++)
             for (size_t k = 0; k < MR_COUNT(kernels); k++)
                 not_a_number(type, channels, kernels[k]);
+        larger_than_a_frame(type);
     }
     return check_done();
 }
