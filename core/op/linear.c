@@ -1,9 +1,10 @@
 /* linear: y = x w^T + b, and its three gradients
  *
  *   linear_dx   dx = dy w                       linear_dw   acc += dy^T x   (f32, also from bf16)
- *   linear_db   acc += sum of the rows of dy
+ *   linear_db   acc += sum of the rows of dy    linear_dw does that too, where both are wanted
  *
  * Sums are f32. Licence: Apache-2.0 */
+#include "cpu/rows.h"
 #include "op/linear.h"
 
 /* ---- linear ---- */
@@ -47,17 +48,18 @@ MR_KERNEL(linear)
 
 static mr_status linear_grad(mr_grad *ctx)
 {
-    mr_ref dy = ctx->dout[0], acc;
+    mr_ref dy = ctx->dout[0], dw = MR_NONE, db = MR_NONE;
     if (ctx->need[0])
         MR_TRY(mr_row_grad1(ctx, 0, "linear_dx", dy, ctx->in[1]));
-    if (ctx->need[1]) {
-        MR_TRY(mr_grad_acc(ctx, 1, &acc));
-        MR_TRY(mr_row_grad1(ctx, 1, "linear_dw", dy, ctx->in[0], acc));
-    }
-    if (ctx->need[2]) {
-        MR_TRY(mr_grad_acc(ctx, 2, &acc));
-        MR_TRY(mr_row_grad1(ctx, 2, "linear_db", dy, acc));
-    }
+    if (ctx->need[1])
+        MR_TRY(mr_grad_acc(ctx, 1, &dw));
+    if (ctx->need[2])
+        MR_TRY(mr_grad_acc(ctx, 2, &db));
+    if (dw == MR_NONE)
+        return db == MR_NONE ? MR_OK : mr_row_grad1(ctx, 2, "linear_db", dy, db);
+    mr_ref in[] = {dy, ctx->in[0], dw, db}, out[2];
+    MR_TRY(mr_grad_op(ctx, "linear_dw", MR_NO_ATTRS, in, 4, out));
+    ctx->din[1] = out[0], ctx->din[2] = out[1];
     return MR_OK;
 }
 
@@ -113,69 +115,6 @@ static mr_status dx_naive(const mr_call *call)
     return MR_OK;
 }
 
-/* ---- linear_dw ---- */
-
-static mr_status dw_infer(mr_infer *c)
-{
-    char tx[128], td[128], ta[128];
-    const mr_desc *dy = c->in[0], *x = c->in[1], *acc = c->in[2];
-    bool ok = dy->rank >= 1 && dy->rank == x->rank && dy->dtype == x->dtype && acc->rank == 2;
-    for (int i = 0; ok && i < x->rank - 1; i++)
-        ok = dy->dim[i] == x->dim[i];
-    ok = ok && acc->dim[0] == dy->dim[dy->rank - 1] && acc->dim[1] == x->dim[x->rank - 1];
-    if (!ok)
-        return mr_fail(MR_E_SHAPE,
-                       "dy is %s, x is %s, acc is %s; expected [..., N], [..., K] and [N, K]",
-                       mr_desc_text(dy, td, sizeof td), mr_desc_text(x, tx, sizeof tx),
-                       mr_desc_text(acc, ta, sizeof ta));
-    mr_row_like(c, 0, acc);
-    return MR_OK;
-}
-
-static product_shape linear_dw_shape(const mr_call *call)
-{
-    const mr_desc *dy = &call->in[0].desc, *x = &call->in[1].desc;
-    product_shape s = {.in = {product_rows_of(dy), product_rows_of(x)}};
-    for (int i = 0; i < 2; i++)
-        product_aside(&s, &s.in[i], call->in[i].desc.dtype, i);
-    s.spec = (mr_product_spec){.batch = 1,
-                               .m = s.in[0].c,
-                               .n = s.in[1].c,
-                               .k = s.in[0].n,
-                               .a_row = 1,
-                               .a_col = s.in[0].step,
-                               .b_row = s.in[1].step,
-                               .b_col = 1,
-                               .c_row = x->dim[x->rank - 1],
-                               .in = dy->dtype,
-                               .out = MR_F32,
-                               .accumulate = true};
-    return s;
-}
-PRODUCT_BEFORE(linear_dw)
-MR_KERNEL(linear_dw)
-{
-    const product_state *own = call->state;
-    const product_shape *s = &own->shape;
-    return mr_product_run(own->product, product_gather(call, s, 0), product_gather(call, s, 1),
-                          NULL, call->out[0].data, (char *)call->workspace + s->bytes);
-}
-
-static mr_status dw_naive(const mr_call *call)
-{
-    const double *dy = call->in[0].data, *x = call->in[1].data, *acc = call->in[2].data;
-    double *dw = call->out[0].data;
-    int64_t n = call->out[0].desc.dim[0], k = call->out[0].desc.dim[1],
-            m = mr_desc_count(&call->in[0].desc) / MR_MAX(n, 1);
-    for (int64_t e = 0; e < n * k; e++)
-        dw[e] = acc[e];
-    for (int64_t i = 0; i < m; i++)
-        for (int64_t j = 0; j < n; j++)
-            for (int64_t p = 0; p < k; p++)
-                dw[j * k + p] += dy[i * n + j] * x[i * k + p];
-    return MR_OK;
-}
-
 /* ---- linear_db ---- */
 
 /* At most 64 pieces of rows, fixed by the shape; partial sums [pieces, N] are added in order. */
@@ -226,49 +165,139 @@ static void db_part(void *user, int64_t begin, int64_t end, int worker)
         else
             db_rows(d, i, MR_F32);
 }
-MR_KERNEL(linear_db)
+/* The rows of in[0] to acc, partial sums at the begin of the workspace. */
+static void db_add(const mr_call *call, float *acc)
 {
     db d = db_of(call);
-    float *acc = call->out[0].data;
     mr_cpu_for(d.pieces, MR_MAX(1, 32768 / MR_MAX(d.piece * d.dy.c, 1)), call->threads, db_part,
                &d);
     for (int64_t i = 0; i < d.pieces; i++)
         for (int64_t j = 0; j < d.dy.c; j++)
             acc[j] += d.partial[i * d.dy.c + j];
-    return MR_OK;
 }
-static size_t db_workspace(const mr_call *call, const mr_facts *facts)
+static size_t db_bytes(const mr_call *call)
 {
-    (void)facts;
     db d = db_of(call);
     return (size_t)(d.pieces * d.dy.c) * sizeof(float);
 }
-static mr_status db_infer(mr_infer *c)
+static mr_status db_fits(const mr_desc *dy, const mr_desc *acc, const char *name)
 {
     char td[128], ta[128];
-    const mr_desc *dy = c->in[0], *acc = c->in[1];
-    if (dy->rank < 1 || acc->rank != 1 || acc->dim[0] != dy->dim[dy->rank - 1])
-        return mr_fail(MR_E_SHAPE, "dy is %s, acc is %s; expected [..., N] and [N]",
-                       mr_desc_text(dy, td, sizeof td), mr_desc_text(acc, ta, sizeof ta));
-    mr_row_like(c, 0, acc);
-    return MR_OK;
+    if (dy->rank >= 1 && acc->rank == 1 && acc->dim[0] == dy->dim[dy->rank - 1])
+        return MR_OK;
+    return mr_fail(MR_E_SHAPE, "dy is %s, %s is %s; expected [..., N] and [N]",
+                   mr_desc_text(dy, td, sizeof td), name, mr_desc_text(acc, ta, sizeof ta));
 }
-static mr_status db_naive(const mr_call *call)
+/* out [n] = acc plus the m rows of dy. */
+static void db_truth(const double *dy, const double *acc, double *out, int64_t m, int64_t n)
 {
-    const double *dy = call->in[0].data, *acc = call->in[1].data;
-    double *out = call->out[0].data;
-    int64_t n = call->out[0].desc.dim[0], m = mr_desc_count(&call->in[0].desc) / MR_MAX(n, 1);
     for (int64_t j = 0; j < n; j++) {
         double total = acc[j];
         for (int64_t i = 0; i < m; i++)
             total += dy[i * n + j];
         out[j] = total;
     }
+}
+
+MR_KERNEL(linear_db)
+{
+    db_add(call, call->out[0].data);
+    return MR_OK;
+}
+static size_t db_workspace(const mr_call *call, const mr_facts *facts)
+{
+    (void)facts;
+    return db_bytes(call);
+}
+static mr_status db_infer(mr_infer *c)
+{
+    MR_TRY(db_fits(c->in[0], c->in[1], "acc"));
+    mr_row_like(c, 0, c->in[1]);
+    return MR_OK;
+}
+static mr_status db_naive(const mr_call *call)
+{
+    int64_t n = call->out[0].desc.dim[0], m = mr_desc_count(&call->in[0].desc) / MR_MAX(n, 1);
+    db_truth(call->in[0].data, call->in[1].data, call->out[0].data, m, n);
     return MR_OK;
 }
 static void db_cost(const mr_call *call, mr_cost *cost)
 {
     cost->flop = (double)mr_desc_count(&call->in[0].desc);
+}
+
+/* ---- linear_dw ---- */
+
+static mr_status dw_infer(mr_infer *c)
+{
+    char tx[128], td[128], ta[128];
+    const mr_desc *dy = c->in[0], *x = c->in[1], *acc = c->in[2];
+    bool ok = dy->rank >= 1 && dy->rank == x->rank && dy->dtype == x->dtype && acc->rank == 2;
+    for (int i = 0; ok && i < x->rank - 1; i++)
+        ok = dy->dim[i] == x->dim[i];
+    ok = ok && acc->dim[0] == dy->dim[dy->rank - 1] && acc->dim[1] == x->dim[x->rank - 1];
+    if (!ok)
+        return mr_fail(MR_E_SHAPE,
+                       "dy is %s, x is %s, acc is %s; expected [..., N], [..., K] and [N, K]",
+                       mr_desc_text(dy, td, sizeof td), mr_desc_text(x, tx, sizeof tx),
+                       mr_desc_text(acc, ta, sizeof ta));
+    mr_row_like(c, 0, acc);
+    if (!c->in[3])
+        return MR_OK;
+    MR_TRY(db_fits(dy, c->in[3], "db"));
+    mr_row_like(c, 1, c->in[3]);
+    return MR_OK;
+}
+
+static product_shape linear_dw_shape(const mr_call *call)
+{
+    const mr_desc *dy = &call->in[0].desc, *x = &call->in[1].desc;
+    product_shape s = {.in = {product_rows_of(dy), product_rows_of(x)}};
+    if (mr_given(&call->in[3]))
+        s.bytes = (db_bytes(call) + 63) & ~(size_t)63;
+    for (int i = 0; i < 2; i++)
+        product_aside(&s, &s.in[i], call->in[i].desc.dtype, i);
+    s.spec = (mr_product_spec){.batch = 1,
+                               .m = s.in[0].c,
+                               .n = s.in[1].c,
+                               .k = s.in[0].n,
+                               .a_row = 1,
+                               .a_col = s.in[0].step,
+                               .b_row = s.in[1].step,
+                               .b_col = 1,
+                               .c_row = x->dim[x->rank - 1],
+                               .in = dy->dtype,
+                               .out = MR_F32,
+                               .accumulate = true};
+    return s;
+}
+PRODUCT_BEFORE(linear_dw)
+MR_KERNEL(linear_dw)
+{
+    const product_state *own = call->state;
+    const product_shape *s = &own->shape;
+    MR_TRY(mr_product_run(own->product, product_gather(call, s, 0), product_gather(call, s, 1),
+                          NULL, call->out[0].data, (char *)call->workspace + s->bytes));
+    if (mr_given(&call->in[3]))
+        db_add(call, call->out[1].data);
+    return MR_OK;
+}
+
+static mr_status dw_naive(const mr_call *call)
+{
+    const double *dy = call->in[0].data, *x = call->in[1].data, *acc = call->in[2].data;
+    double *dw = call->out[0].data;
+    int64_t n = call->out[0].desc.dim[0], k = call->out[0].desc.dim[1],
+            m = mr_desc_count(&call->in[0].desc) / MR_MAX(n, 1);
+    for (int64_t e = 0; e < n * k; e++)
+        dw[e] = acc[e];
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++)
+            for (int64_t p = 0; p < k; p++)
+                dw[j * k + p] += dy[i * n + j] * x[i * k + p];
+    if (mr_given(&call->in[3]))
+        db_truth(dy, call->in[3].data, call->out[1].data, m, n);
+    return MR_OK;
 }
 
 /* ---- rows of the table ---- */
@@ -311,11 +340,13 @@ MR_OP(linear_dx) = {
 };
 MR_OP(linear_dw) = {
     .name = "linear_dw",
-    .doc = "Gradient of linear for w: adds the transpose of dy times x to acc, in f32.",
+    .doc = "Gradient of linear for w: adds the transpose of dy times x to acc, in f32, and, where "
+           "db is given, the rows of dy to it.",
     .in = {{"dy", "[..., N] f32|bf16", MR_ROWS, 0},
            {"x", "[..., K] like dy", MR_ROWS, 0},
-           {"acc", "[N, K] f32", MR_CONTIG, 0}},
-    .out = {{"acc", "like acc", 3, true, MR_CONTIG}},
+           {"acc", "[N, K] f32", MR_CONTIG, 0},
+           {"db", "[N] f32", MR_CONTIG, MR_OPTIONAL}},
+    .out = {{"acc", "like acc", 3, true, MR_CONTIG}, {"db", "[N] f32", 4, true, MR_CONTIG}},
     .infer = dw_infer,
     .cost = linear_dw_cost,
     .naive = dw_naive,
@@ -323,8 +354,10 @@ MR_OP(linear_dw) = {
     .hidden = true,
     PRODUCT_TOL,
     .cases = MR_CASES("dy=[3,7,20]/rows f32 x=[3,7,33]/rows f32 acc=[20,33] f32",
+                      "dy=[3,7,20]/rows f32 x=[3,7,33]/rows f32 acc=[20,33] f32 db=[20] f32",
                       "dy=[150,48] f32 x=[150,64] f32 acc=[48,64] f32",
-                      "dy=[130,72]/rows bf16 x=[130,96] bf16 acc=[72,96] f32",
+                      "dy=[0,48] f32 x=[0,64] f32 acc=[48,64] f32 db=[48] f32",
+                      "dy=[130,72]/rows bf16 x=[130,96] bf16 acc=[72,96] f32 db=[72] f32",
                       "dy=[1100,512] bf16 x=[1100,260] bf16 acc=[512,260] f32",
                       "dy=[40,512] bf16 x=[40,2304] bf16 acc=[512,2304] f32",
                       "dy=[2,650,40]/rows bf16 x=[2,650,24]/rows bf16 acc=[40,24] f32"),

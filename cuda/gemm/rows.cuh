@@ -74,4 +74,16 @@ static inline mr_status run_plan(const Plan &p, const mr_call *call,
     return p.copy[2].desc.rank >= 0 ? copy_view(&call->out[0], &p.copy[2], stream) : MR_OK;
 }
 
+// the same with an ending, where the library has it; told by *done
+static inline mr_status run_ended(const Plan &p, const mr_call *call,
+                                  const mr_product_ending *ending, cudaStream_t stream, bool *done)
+{
+    mr_status st = run_plan(p, call, ending, stream);
+    *done = st != MR_E_UNSUPPORTED;
+    if (*done)
+        return st;
+    mr_error_clear();
+    return MR_OK;
+}
+
 #endif

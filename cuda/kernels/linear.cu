@@ -1,7 +1,7 @@
 /* linear: y = x w^T + b, and its three gradients
  *
  *   linear_dx   dx = dy w                       linear_dw   acc += dy^T x   (f32, also from bf16)
- *   linear_db   acc += sum of the rows of dy
+ *   linear_db   acc += sum of the rows of dy    linear_dw does that too, where both are wanted
  *
  *   x, dx [..., K], y, dy [..., N] rows dense, in any strides   w [N, K]   b, acc of db [N]
  * The first three are products of cuda/gemm; rows whose leading dimensions do not join into one
@@ -9,7 +9,8 @@
  *
  * linear_db reads dy once; a block takes a range of rows and of columns, partial rows are added in
  * a fixed order: the bits do not depend on the order of blocks. Pieces of 16 bytes as in rows.cuh,
- * any width; rows that are none go element by element. */
+ * any width; rows that are none go element by element. Beside linear_dw in bf16 the library forms
+ * these sums of what it reads anyway; what it does not take goes by both kernels. */
 #include "cuda/gemm/rows.cuh"
 #include "cuda/kernels/rows.cuh"
 
@@ -58,16 +59,6 @@ static size_t dx_workspace(const mr_call *call, const mr_facts *)
 MR_CUDA_KERNEL(linear_dx, dx_workspace)
 {
     return run_plan(rows_plan(call, false), call, NULL, stream);
-}
-
-static size_t dw_workspace(const mr_call *call, const mr_facts *)
-{
-    return workspace_of(dw_plan(call));
-}
-
-MR_CUDA_KERNEL(linear_dw, dw_workspace)
-{
-    return run_plan(dw_plan(call), call, NULL, stream);
 }
 
 // ---- sums of rows ----
@@ -134,7 +125,9 @@ static size_t db_workspace(const mr_call *call, const mr_facts *)
            sizeof(float);
 }
 
-template <typename T> static mr_status add_rows(const mr_call *call, cudaStream_t stream)
+// the rows of in[0] to acc
+template <typename T>
+static mr_status add_rows_of(const mr_call *call, float *acc, cudaStream_t stream)
 {
     const mr_view *dy = &call->in[0];
     const mr_desc *views[1] = {&dy->desc};
@@ -144,7 +137,7 @@ template <typename T> static mr_status add_rows(const mr_call *call, cudaStream_
     if (n.rows == 0)
         return MR_OK;
     const T *up = (const T *)dy->data;
-    float *partials = (float *)call->workspace, *acc = (float *)call->out[0].data;
+    float *partials = (float *)call->workspace;
     int blocks = (int)mr_cuda_ceil(n.rows, n.span), step = (int)step_of(n.C);
     Partials sums = {partials, step, blocks, n.C, step, 4};
     if (whole_rows(dy, n.C)) {
@@ -160,9 +153,46 @@ template <typename T> static mr_status add_rows(const mr_call *call, cudaStream_
     return MR_OK;
 }
 
-MR_CUDA_KERNEL(linear_db, db_workspace)
+static mr_status add_rows(const mr_call *call, float *acc, cudaStream_t stream)
 {
     if (call->in[0].desc.dtype == MR_BF16)
-        return add_rows<mr_bf16>(call, stream);
-    return add_rows<float>(call, stream);
+        return add_rows_of<mr_bf16>(call, acc, stream);
+    return add_rows_of<float>(call, acc, stream);
+}
+
+MR_CUDA_KERNEL(linear_db, db_workspace)
+{
+    return add_rows(call, (float *)call->out[0].data, stream);
+}
+
+// ---- the gradient of a weight, and of a bias with it ----
+
+static size_t dw_workspace(const mr_call *call, const mr_facts *facts)
+{
+    size_t product = workspace_of(dw_plan(call));
+    if (call->in[3].desc.rank < 0)
+        return product;
+    size_t at_once = product + (size_t)columns(&call->in[0]) * sizeof(float),
+           apart = db_workspace(call, facts);
+    return at_once > apart ? at_once : apart;
+}
+
+MR_CUDA_KERNEL(linear_dw, dw_workspace)
+{
+    Plan p = dw_plan(call);
+    if (call->in[3].desc.rank < 0)
+        return run_plan(p, call, NULL, stream);
+    // the library writes its sums over what is there, so they are added behind it
+    int N = (int)columns(&call->in[0]);
+    float *sums = (float *)((char *)call->workspace + workspace_of(p)),
+          *db = (float *)call->out[1].data;
+    mr_product_ending ending = {MR_CUDA_BIAS_GRADIENT, sums, 0};
+    bool done;
+    MR_TRY(run_ended(p, call, &ending, stream, &done));
+    if (done) {
+        launch_add(Partials{sums, N, 1, N, 1, 4}, 1, db, db, stream);
+        return MR_OK;
+    }
+    MR_TRY(run_plan(p, call, NULL, stream));
+    return add_rows(call, db, stream);
 }

@@ -45,12 +45,7 @@ static mr_status at_once(const mr_call *first, const mr_view *out, mr_cuda_endin
         ending.aux = aux->data;
         ending.aux_row = row_step(&aux->desc);
     }
-    mr_status st = run_plan(rows_plan(&call, transposed), &call, &ending, stream);
-    *done = st != MR_E_UNSUPPORTED;
-    if (*done)
-        return st;
-    mr_error_clear();
-    return MR_OK;
+    return run_ended(rows_plan(&call, transposed), &call, &ending, stream, done);
 }
 
 static size_t linear_workspace(const mr_call *call, const mr_facts *)

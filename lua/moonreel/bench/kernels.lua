@@ -19,6 +19,10 @@ kernels.rows = {
   {op = "linear", inputs = {X, {"", 4608, 1152}, {"", 4608}}, limit = "flop"},
   {op = "linear_dx", inputs = {{"", 2, 5, 256, 4608}, {"", 4608, 1152}}, limit = "flop"},
   {op = "linear_dw", inputs = {{"", 2, 5, 256, 4608}, X, {"f32", 4608, 1152}}, limit = "flop"},
+  -- with the gradient of a bias, which is worth it while it takes less than the two apart
+  {op = "linear_dw", inputs = {{"", 2, 5, 256, 4608}, X, {"f32", 4608, 1152}, {"f32", 4608}},
+    limit = "flop"},
+  {op = "linear_db", inputs = {{"", 2, 5, 256, 4608}, {"f32", 4608}}, limit = "bytes"},
   {op = "attention", inputs = {H, H, H, false}, limit = "flop"},
   {op = "attention_grad", inputs = {H, H, H, false, H, LSE, H, false}, limit = "flop"},
   {op = "attention", inputs = {SHORT, SHORT, SHORT, false}, limit = "bytes"},

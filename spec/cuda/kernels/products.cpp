@@ -1,5 +1,6 @@
-/* cuda/kernels: products that end in a gelu or its slope, by the library alone and by two kernels.
- * Covers: cuda/kernels/linear_gelu.cu, cuda/gemm/rows.cuh */
+/* cuda/kernels: products that end in a gelu or its slope, and those of a weight's gradient that
+ * give a bias's too, by the library alone and by two kernels. Covers: cuda/kernels/linear.cu,
+ * cuda/kernels/linear_gelu.cu, cuda/gemm/rows.cuh */
 #include "contract.h"
 
 // with and without a bias, with what it was of beside: kernels have nothing to do
@@ -11,6 +12,10 @@ static void by_the_library(void)
     contract_fast("linear_gelu", "x=[70,64] bf16 w=[136,64] bf16 b=[136] bf16 keep=1", nothing);
     contract_fast("linear_dx_gelu", "dy=[70,48] bf16 w=[48,136] bf16 h=[70,136] bf16 -3..3",
                   nothing);
+    // sums of columns are added to what was there: 12 bytes of each column, and none of dy
+    contract_fast("linear_dw", "dy=[70,64] bf16 x=[70,48] bf16 acc=[64,48] f32 db=[64] f32", -0.97);
+    contract_fast("linear_dw", "dy=[2,35,136] bf16 x=[2,35,48] bf16 acc=[136,48] f32 db=[136] f32",
+                  -0.97);
 }
 
 // what the library does not take
@@ -21,6 +26,8 @@ static void by_two_kernels(void)
     contract_case("linear_gelu", "x=[70,64] bf16 w=[132,64] bf16 b=[132] bf16 keep=1");
     contract_case("linear_dx_gelu", "dy=[70,48] bf16 w=[48,132] bf16 h=[70,132] bf16 -3..3");
     contract_case("linear_dx_gelu", "dy=[70,48] f32 w=[48,136] f32 h=[70,136] f32 -3..3");
+    contract_case("linear_dw", "dy=[70,64] f32 x=[70,48] f32 acc=[64,48] f32 db=[64] f32");
+    contract_case("linear_dw", "dy=[0,64] bf16 x=[0,48] bf16 acc=[64,48] f32 db=[64] f32");
 }
 
 int main(void)

@@ -481,6 +481,43 @@ describe("graph.backward with respect to a parameter", function()
     assert.are.equal(1, count "zeros") -- of the row that nobody reads
   end)
 
+  it("reads what comes back once for a weight and its bias, and for a bias alone", function()
+    local function bias_of(frozen)
+      local dev <close> = E.device(device, 2)
+      local params <close> = G.params("f32")
+      params:add { name = "w", shape = { 3, 4 }, init = { kind = "xavier" }, frozen = frozen }
+      params:add { name = "b", shape = { 3 }, init = { kind = "ones" } }
+      params:seal()
+      local exec <close> = E.new(dev, params, { regions = regions.adamw() })
+      exec:init(1)
+      local g <close> = G.graph(params)
+      local y = ops.linear(g:input("x", "f32", { 5, 4 }), g:param "w", g:param "b")
+      local loss = ops.sum(y * y, { axes = { 0, 1 } })
+      g:output("loss", loss)
+      g:backward(loss)
+      g:finish()
+      local prog <close> = exec:compile(g)
+      local values = {}
+      for i = 1, 20 do
+        values[i] = math.sin(i)
+      end
+      prog:set("x", T.from({ 5, 4 }, values))
+      for _ = 1, 2 do -- the second run adds to the first
+        prog:run()
+      end
+      local row = params:list()[2]
+      return exec:read("grad", "f32", row.offset, { row.count }):totable(), g:print()
+    end
+    local both, text = bias_of(false)
+    assert.is_truthy(text:match " linear_dw ")
+    assert.is_nil(text:match " linear_db ")
+    local alone, other = bias_of(true)
+    assert.is_nil(other:match " linear_dw ")
+    assert.is_truthy(other:match " linear_db ")
+    assert.are.same(alone, both)
+    assert.is_true(math.abs(both[1]) > 0)
+  end)
+
   it("leaves out what a fused row would add for a frozen weight", function()
     for _, frozen in ipairs { true, false } do
       local params <close> = G.params("f32")

@@ -156,7 +156,11 @@ describe("the buckets of ranks that --why advises", function()
       assert.is_true(seconds(p, size) <= seconds(p, other), other)
     end
     assert.is_true(seconds(p, size) * 1.001 < seconds(p, 1))
-    text = why(80e9, "plugin_config.reduce_bucket_size_in_m=" .. size)
+    -- a graph of other buckets is a little another step: advice that is followed comes to an end
+    for _ = 1, 2 do
+      text = why(80e9, "plugin_config.reduce_bucket_size_in_m=" .. size)
+      size = tonumber(text:match "reduce_bucket_size_in_m = (%d+) %(") or size
+    end
     assert.matches("no other size that has room is notably quicker", text)
     -- those of gradients that are there for a while have to fit
     text = why(p.largest.total, "plugin_config.reduce_bucket_size_in_m=1")
