@@ -114,9 +114,13 @@ static mr_status plan_of(const mr_cuda_product *p, size_t most, const Kept **out
     int error = mr_cuda.product_new(p, &k->bytes, &k->plan);
     if (error) {
         mr_free(k);
-        return mr_fail(MR_E_UNSUPPORTED, "a product [%lld, %lld] by [%lld, %lld] in %s: %s",
+        bool f8 = p->in == MR_F8_E4M3 || p->in == MR_F8_E5M2;
+        return mr_fail(MR_E_UNSUPPORTED, "a product [%lld, %lld] by [%lld, %lld] in %s: %s%s",
                        (long long)p->n, (long long)p->k, (long long)p->k, (long long)p->m,
-                       mr_dtype_name(p->in), mr_cuda.text(error));
+                       mr_dtype_name(p->in), mr_cuda.text(error),
+                       f8 ? "; expected compute capability 8.9 or newer, and lengths and addresses "
+                            "that are multiples of 16; try: operands of bf16"
+                          : "");
     }
     k->next = kept;
     kept = k;

@@ -86,7 +86,7 @@ static void refuses(void)
 {
     CHECK_OK(product(NONE));
     for (odd what : {LENGTH, COLUMNS, ADDRESS, FORMATS})
-        CHECK_FAILS(product(what), MR_E_UNSUPPORTED, "in f8_e");
+        CHECK_FAILS(product(what), MR_E_UNSUPPORTED, "multiples of 16; try: operands");
 }
 
 // the stand-in takes what the library's manual says of 8 bits, and no more
