@@ -25,12 +25,14 @@ local read_group = options.declare("nn.scope", {
   { "frozen", "boolean", "no gradient and no update" },
   { "decay", "number", "factor of the weight decay" },
   { "lr_factor", "number", "factor of the learning rate" },
+  { "linear", "text", "dtype of the operands of linear layers, f8 for 8 bits; none: the layer's" },
 })
 
 --- Where a layer's parameters go: a parameter table, a name prefix and the group they join.
 ---@param params mr.Params
 ---@param prefix string|nil   "" or "spatial_blocks.0"
----@param group table|nil     frozen, decay, lr_factor: for every parameter below
+---@param group table|nil     frozen, decay, lr_factor: for every parameter below; linear: for every
+---   Linear below
 ---@return mr.Scope
 function nn.scope(params, prefix, group)
   return setmetatable({params = params, prefix = prefix or "",
@@ -87,7 +89,8 @@ local read_linear = options.declare("nn.Linear", {
 function nn.Linear(scope, name, inputs, outputs, given)
   local o = read_linear(given)
   local s = scope:child(name)
-  local self = setmetatable({inputs = inputs, outputs = outputs}, Linear)
+  local self = setmetatable({inputs = inputs, outputs = outputs, f8 = s.group.linear == "f8"},
+    Linear)
   self.weight = s:add("weight", o.shape or {outputs, inputs}, o.init)
   if o.bias then
     self.bias = s:add("bias", {outputs}, o.bias_init)
@@ -100,7 +103,11 @@ function Linear:forward(g, x)
   if #w.shape ~= 2 then
     w = w:reshape{self.outputs, self.inputs}
   end
-  return (ops.linear(x, w, self.bias and g:param(self.bias) or false))
+  local bias = self.bias and g:param(self.bias) or false
+  if self.f8 then
+    return nn.linear_f8(x, w, bias)
+  end
+  return (ops.linear(x, w, bias))
 end
 
 local LayerNorm = class()

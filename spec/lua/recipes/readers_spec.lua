@@ -36,7 +36,7 @@ local values = {
     "model.num_heads=2", "model.input_sq_size=256", "model.mlp_ratio=2",
   "model.caption_channels=32", "model.model_max_length=24", "model.patch_size=[1, 2, 2]",
     "model.pred_sigma=true", "model.qk_norm=false",
-  "model.freeze_y_embedder=true", "model.only_train_temporal=true",
+  "model.linear=f8", "model.freeze_y_embedder=true", "model.only_train_temporal=true",
   "text_encoder.max_length=24", "text_encoder.ngrams=3", "text_encoder.num_heads=2",
     "text_encoder.rows=64", "text_encoder.width=32",
   "scheduler.loc=0.5", "scheduler.scale=2", "scheduler.shift=none",

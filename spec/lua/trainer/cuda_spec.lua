@@ -83,6 +83,20 @@ describe_built("device=cuda", function()
     end
   end)
 
+  it("trains linear layers of 8 bits as the CPU does", function()
+    trains("", "device=cpu name=eight_cpu model.linear=f8")
+    trains("seed=3", "device=cuda name=eight model.linear=f8")
+    local cpu, gpu, plain = losses("eight_cpu"), losses("eight"), losses("cpu")
+    for i = 1, 2 do
+      assert.is_true(math.abs(gpu[i] - cpu[i]) < 1e-2 * cpu[i], gpu[i] .. " " .. cpu[i])
+      assert.is_true(cpu[i] ~= plain[i])
+    end
+    -- a GPU without such products says what is missing
+    local text, code = train("arch=80", "device=cuda name=early model.linear=f8")
+    assert.equal(1, code, text)
+    assert.matches("in f8_e4m3: .*compute capability 8%.9 or newer.*try: operands of bf16", text)
+  end)
+
   it("trains by ranks, each on a GPU of its own, as the CPU does", function()
     local runs, list = {}, { process.program(), "-n", "2", dir:write("train.lua", [[
 for i = 1, #arg do

@@ -35,6 +35,10 @@ return {
       help = "twice the output channels; the second half is not used" },
     { "qk_norm", "boolean", default = true, reader = "model", resume = "refuse",
       help = "RMS norm of queries and keys" },
+    { "linear", "text", none = true, choices = { "f8" }, reader = "model", resume = "refuse",
+      help = "ours: operands of the blocks' linear layers; f8: floats of 8 bits, e4m3 and for "
+        .. "gradients e5m2, a scale per tensor and step (widths are multiples of 16; slow where no "
+        .. "GPU multiplies them); none: the compute type" },
     { "drop_path", "number", default = 0, min = 0, max = 1, reader = false,
       help = "stochastic depth; 0 in all known recipes" },
     { "temporal_pos", "text", none = true, choices = { "sincos" }, reader = "model",

@@ -74,9 +74,10 @@ function stdit3.new(params, config)
   scope:add("rope.freqs", {pairs_of_head}, {kind = "values",
     values = T.from({pairs_of_head}, positions.frequencies(pairs_of_head))}, {frozen = true})
   for i = 0, c.depth - 1 do
-    self.blocks[2 * i + 1] = blocks.new(scope:child("spatial_blocks." .. i), c, false)
-    self.blocks[2 * i + 2] = blocks.new(scope:child("temporal_blocks." .. i, {frozen = false}),
-      c, true)
+    self.blocks[2 * i + 1] = blocks.new(
+      scope:child("spatial_blocks." .. i, {linear = c.linear}), c, false)
+    self.blocks[2 * i + 2] = blocks.new(
+      scope:child("temporal_blocks." .. i, {frozen = false, linear = c.linear}), c, true)
   end
   local final = scope:child("final_layer")
   self.final_table = final:add("scale_shift_table", {2, D}, {kind = "normal", scale = D ^ -0.5})
