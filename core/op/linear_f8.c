@@ -56,9 +56,13 @@ static mr_status scale_fits(const mr_desc *scale, const char *name)
 
 /* ---- the product on a CPU ---- */
 
-/* What shapes say of a call: the product of f32, and where in the workspace its operands lie. */
+/* Operands are widened in pieces, so that the workspace stays small: plans of a GPU that is not
+ * there take it for that of its library. A piece is rows of x, or a range of the rows that dy and x
+ * are summed over; the last one ends in zeros. */
+enum { PIECE = 256 };
 typedef struct shape {
-    mr_product_spec spec;
+    int64_t m, n, k;      /* of the whole */
+    mr_product_spec spec; /* of a piece, in f32 */
     size_t a_at, b_at, bias_at, sums_at, product_at;
 } shape;
 
@@ -68,59 +72,76 @@ static size_t place(size_t *at, int64_t floats)
     *at += ((size_t)floats * sizeof(float) + 63) & ~(size_t)63;
     return here;
 }
-static shape shape_of(int64_t m, int64_t n, int64_t k, bool bias, bool accumulate, bool aside)
+static shape shape_of(int64_t m, int64_t n, int64_t k, bool bias, bool accumulate)
 {
-    shape s = {.spec = {.batch = 1,
-                        .m = m,
-                        .n = n,
-                        .k = k,
-                        .a_row = k,
-                        .a_col = 1,
-                        .b_row = 1,
-                        .b_col = k,
-                        .c_row = n,
-                        .in = MR_F32,
-                        .out = MR_F32,
-                        .bias = bias,
-                        .accumulate = accumulate}};
+    int64_t piece = MR_MAX(MR_MIN(accumulate ? k : m, (int64_t)PIECE), 1);
+    shape s = {.m = m, .n = n, .k = k};
+    s.spec = (mr_product_spec){.batch = 1,
+                               .m = accumulate ? m : piece,
+                               .n = n,
+                               .k = accumulate ? piece : k,
+                               .a_col = 1,
+                               .b_row = 1,
+                               .c_row = n,
+                               .in = MR_F32,
+                               .out = MR_F32,
+                               .bias = bias,
+                               .accumulate = accumulate};
+    s.spec.a_row = s.spec.b_col = s.spec.k;
     size_t at = 0;
-    s.a_at = place(&at, m * k), s.b_at = place(&at, n * k), s.bias_at = place(&at, bias ? n : 0);
-    s.sums_at = place(&at, aside ? m * n : 0), s.product_at = at;
+    s.a_at = place(&at, s.spec.m * s.spec.k), s.b_at = place(&at, n * s.spec.k);
+    s.bias_at = place(&at, bias ? n : 0);
+    s.sums_at = place(&at, accumulate ? 0 : s.spec.m * n), s.product_at = at;
     return s;
 }
 static shape linear_shape(const mr_call *call)
 {
-    const mr_desc *w = &call->in[W].desc, *y = &call->out[0].desc;
-    int64_t m = mr_desc_count(y) / MR_MAX(w->dim[0], 1);
-    return shape_of(m, w->dim[0], w->dim[1], mr_given(&call->in[B]), false, y->dtype != MR_F32);
+    const mr_desc *w = &call->in[W].desc;
+    int64_t m = mr_desc_count(&call->out[0].desc) / MR_MAX(w->dim[0], 1);
+    return shape_of(m, w->dim[0], w->dim[1], mr_given(&call->in[B]), false);
 }
 static shape dw_shape(const mr_call *call)
 {
     const mr_desc *dy = &call->in[0].desc, *x = &call->in[2].desc;
-    return shape_of(dy->dim[0], x->dim[0], dy->dim[1], false, true, false);
+    return shape_of(dy->dim[0], x->dim[0], dy->dim[1], false, true);
 }
 
+/* Codes times their scale: `rows` of them from row `row`, their columns `column` to `column` +
+ * `columns`, zeros where there are none. */
 typedef struct widened {
     const uint8_t *codes;
+    int64_t all_rows, all_columns, row, column, columns;
     float *to, value[256];
 } widened;
 static void widen_part(void *user, int64_t begin, int64_t end, int worker)
 {
     const widened *w = user;
     (void)worker;
-    for (int64_t i = begin; i < end; i++)
-        w->to[i] = w->value[w->codes[i]];
+    for (int64_t i = begin; i < end; i++) {
+        float *to = w->to + i * w->columns;
+        int64_t n = w->row + i < w->all_rows ? MR_MIN(w->columns, w->all_columns - w->column) : 0;
+        const uint8_t *codes = w->codes + (w->row + i) * w->all_columns + w->column;
+        for (int64_t j = 0; j < n; j++)
+            to[j] = w->value[codes[j]];
+        memset(to + n, 0, (size_t)(w->columns - n) * sizeof *to);
+    }
 }
-/* Codes times their scale, into the workspace. */
-static float *widen(const mr_call *call, int in, size_t at)
+static widened widen_begin(const mr_call *call, int in, size_t at, int64_t columns)
 {
     const mr_view *v = &call->in[in];
     const float scale = *(const float *)call->in[in + 1].data;
-    widened w = {v->data, (float *)((char *)call->workspace + at), {0}};
+    widened w = {.codes = v->data, .columns = columns};
+    w.to = (float *)((char *)call->workspace + at);
+    w.all_columns = v->desc.dim[v->desc.rank - 1];
+    w.all_rows = mr_desc_count(&v->desc) / MR_MAX(w.all_columns, 1);
     for (int i = 0; i < 256; i++)
         w.value[i] = mr_f8_to_f32(v->desc.dtype, (uint8_t)i) * scale;
-    mr_cpu_for(mr_desc_count(&v->desc), 65536, call->threads, widen_part, &w);
-    return w.to;
+    return w;
+}
+static void widen(widened *w, int64_t row, int64_t column, int64_t rows, int threads)
+{
+    w->row = row, w->column = column;
+    mr_cpu_for(rows, 65536 / MR_MAX(w->columns, 1) + 1, threads, widen_part, w);
 }
 
 static mr_status prepare(const shape *s, const mr_facts *facts, void **state)
@@ -172,34 +193,26 @@ static size_t linear_workspace(const mr_call *call, const mr_facts *facts)
     return s.product_at + mr_product_workspace(&s.spec, facts);
 }
 
-typedef struct rounded {
-    const float *from;
-    uint16_t *to;
-} rounded;
-static void round_part(void *user, int64_t begin, int64_t end, int worker)
-{
-    const rounded *r = user;
-    (void)worker;
-    for (int64_t i = begin; i < end; i++)
-        r->to[i] = mr_f32_to_bf16(r->from[i]);
-}
-
 MR_KERNEL(linear_f8)
 {
     const shape s = linear_shape(call);
     char *work = call->workspace;
     const mr_view *y = &call->out[0];
     const uint16_t *b = call->in[B].data;
-    bool aside = y->desc.dtype != MR_F32;
-    float *bias = b ? (float *)(work + s.bias_at) : NULL,
-          *sums = aside ? (float *)(work + s.sums_at) : y->data;
-    const float *x = widen(call, X, s.a_at), *w = widen(call, W, s.b_at);
-    for (int64_t j = 0; b && j < s.spec.n; j++)
+    float *bias = b ? (float *)(work + s.bias_at) : NULL, *sums = (float *)(work + s.sums_at);
+    widened x = widen_begin(call, X, s.a_at, s.k), w = widen_begin(call, W, s.b_at, s.k);
+    widen(&w, 0, 0, s.n, call->threads);
+    for (int64_t j = 0; b && j < s.n; j++)
         bias[j] = mr_bf16_to_f32(b[j]);
-    MR_TRY(mr_product_run(call->state, x, w, bias, sums, work + s.product_at));
-    rounded r = {sums, y->data};
-    if (aside)
-        mr_cpu_for(mr_desc_count(&y->desc), 65536, call->threads, round_part, &r);
+    for (int64_t at = 0; at < s.m; at += s.spec.m) {
+        int64_t count = MR_MIN(s.spec.m, s.m - at) * s.n;
+        widen(&x, at, 0, s.spec.m, call->threads);
+        MR_TRY(mr_product_run(call->state, x.to, w.to, bias, sums, work + s.product_at));
+        mr_view from = {sums, mr_desc_dense(MR_F32, 1, &count)},
+                to = {(char *)y->data + at * s.n * (int64_t)mr_dtype_bytes(y->desc.dtype),
+                      mr_desc_dense(y->desc.dtype, 1, &count)};
+        MR_TRY(mr_view_copy(&to, &from));
+    }
     return MR_OK;
 }
 
@@ -256,8 +269,8 @@ static mr_status linear_naive(const mr_call *call)
                          *(const double *)call->in[W_SCALE].data;
     double *y = call->out[0].data;
     const shape s = linear_shape(call);
-    int64_t n = s.spec.n, k = s.spec.k;
-    for (int64_t i = 0; i < s.spec.m * n; i++)
+    int64_t n = s.n, k = s.k;
+    for (int64_t i = 0; i < s.m * n; i++)
         y[i] = scale * dot(x + i / n * k, w + i % n * k, k) + (b ? b[i % n] : 0);
     return MR_OK;
 }
@@ -275,7 +288,7 @@ static double moved(const mr_call *call, int from, int n)
 }
 static double flop_of(const shape *s)
 {
-    return 2 * (double)s->spec.m * (double)s->spec.n * (double)s->spec.k;
+    return 2 * (double)s->m * (double)s->n * (double)s->k;
 }
 static void linear_cost(const mr_call *call, mr_cost *cost)
 {
@@ -313,9 +326,15 @@ static size_t dw_workspace(const mr_call *call, const mr_facts *facts)
 MR_KERNEL(linear_dw_f8)
 {
     const shape s = dw_shape(call);
-    const float *dy = widen(call, 0, s.a_at), *x = widen(call, 2, s.b_at);
-    return mr_product_run(call->state, dy, x, NULL, call->out[0].data,
-                          (char *)call->workspace + s.product_at);
+    char *work = call->workspace;
+    widened dy = widen_begin(call, 0, s.a_at, s.spec.k), x = widen_begin(call, 2, s.b_at, s.spec.k);
+    for (int64_t at = 0; at < s.k; at += s.spec.k) {
+        widen(&dy, 0, at, s.m, call->threads);
+        widen(&x, 0, at, s.n, call->threads);
+        MR_TRY(
+            mr_product_run(call->state, dy.to, x.to, NULL, call->out[0].data, work + s.product_at));
+    }
+    return MR_OK;
 }
 static mr_status dw_naive(const mr_call *call)
 {
@@ -323,8 +342,8 @@ static mr_status dw_naive(const mr_call *call)
                  scale = *(const double *)call->in[1].data * *(const double *)call->in[3].data;
     double *dw = call->out[0].data;
     const shape s = dw_shape(call);
-    int64_t n = s.spec.n, k = s.spec.k;
-    for (int64_t i = 0; i < s.spec.m * n; i++)
+    int64_t n = s.n, k = s.k;
+    for (int64_t i = 0; i < s.m * n; i++)
         dw[i] = acc[i] + scale * dot(dy + i / n * k, x + i % n * k, k);
     return MR_OK;
 }
@@ -374,6 +393,9 @@ MR_OP(linear_f8) = {
         "grad=elsewhere",
         "x=[16] f8_e4m3 x_scale=[1] f32 1..2 w=[16,16] f8_e5m2 w_scale=[1] f32 1..2 dtype=f32 "
         "grad=elsewhere",
+        // pieces of 256 rows, the last one of 44
+        "x=[3,100,32] f8_e4m3 -9..9 x_scale=[1] f32 1..2 w=[32,32] f8_e4m3 w_scale=[1] f32 1..2 "
+        "dtype=f32 grad=elsewhere",
         "x=[0,16] f8_e4m3 x_scale=[1] f32 1..2 w=[32,16] f8_e4m3 w_scale=[1] f32 1..2 "
         "grad=elsewhere"),
 };
@@ -401,6 +423,8 @@ MR_OP(linear_dw_f8) = {
         "acc=[48,32] f32",
         "dy_t=[16,160] f8_e5m2 -9..9 dy_scale=[1] f32 0.01..2 x_t=[80,160] f8_e4m3 "
         "x_scale=[1] f32 1..2 acc=[16,80] f32",
+        "dy_t=[16,304] f8_e5m2 dy_scale=[1] f32 1..2 x_t=[32,304] f8_e4m3 x_scale=[1] f32 1..2 "
+        "acc=[16,32] f32",
         "dy_t=[16,0] f8_e4m3 dy_scale=[1] f32 1..2 x_t=[16,0] f8_e4m3 x_scale=[1] f32 1..2 "
         "acc=[16,16] f32"),
 };
