@@ -84,6 +84,15 @@ local function update_of(m, exec, params)
   return out
 end
 
+-- seconds of an encoder's program, asked once of each: many buckets run the same
+local function seconds_of(m, dtype)
+  local known = setmetatable({}, { __mode = "k" })
+  return function(prog)
+    known[prog] = known[prog] or work.parts(m, prog:times(), dtype).forward
+    return known[prog]
+  end
+end
+
 --- The models of settings.
 ---@param settings table  baked
 ---@return table models  pipe, exec, dtype; trained and all parameters; regions: bytes by kind,
@@ -106,7 +115,7 @@ function Compiled:of(settings)
   local models = { key = key, pipe = pipe, exec = exec, dtype = dtype, job = job,
     encoders = encoders.new(pipe, { facts = device.facts, rates = device.rates,
       memory_bytes = m.memory_bytes, read_rate = m.host and m.host.read,
-      seconds = function(prog) return work.parts(m, prog:times(), dtype).forward end,
+      seconds = seconds_of(m, dtype),
       video = settings.cached or settings.load_video_features,
       captions = settings.cached or settings.load_text_features }) }
   models.trained, models.all = pipe:counts()

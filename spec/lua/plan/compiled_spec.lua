@@ -90,3 +90,26 @@ describe("a step compiled without a device", function()
     end
   end)
 end)
+
+describe("programs of the encoders", function()
+  it("are rated once, however many buckets run them", function()
+    local work = require "moonreel.plan.work"
+    local parts, asked = work.parts, 0
+    finally(function() work.parts = parts end)
+    work.parts = function(...)
+      asked = asked + 1
+      return parts(...)
+    end
+    local s = settings.bake("opensora-1.2/stage1", { "model.depth=1" })
+    local cache <close> = compiled.new(machine.open "H100")
+    local models, encode = cache:of(s), {}
+    for batch = 1, 3 do
+      local before = asked
+      encode[batch] = cache:step(s, models, { resolution = "144p", frames = 51, height = 144,
+        width = 256, batch = batch }).parts.encode
+      -- the step itself, and with the first one what encodes its clips and captions
+      assert.equal(batch > 1, asked - before == 1)
+    end
+    assert.is_true(encode[3] > encode[1])
+  end)
+end)
