@@ -23,13 +23,9 @@ Mesh.__index = Mesh
 --- The machine and the numbers that a text names.
 ---@param text string        "24x8xH100", "8xH100", "H100", "192", "4x8"; X as x
 ---@param name string|nil    of the machine, where the text has none; H100
----@return moonreel.plan.Mesh  with zero 0, sequence 1. Raises MR_E_USAGE for other texts, an empty
----   name, and where both name a machine
+---@return moonreel.plan.Mesh  with zero 0, sequence 1. Raises MR_E_USAGE for other texts, and where
+---   both name a machine
 function mesh.parse(text, name)
-  if name == "" then
-    fault.usage("--machine '': expected the name of a machine; try: one of %s, or a file of your "
-      .. "own as ./NAME.lua", table.concat(machine.names(), ", "))
-  end
   local rest, counts = text, {}
   while rest:match("^%d+[xX]") do
     counts[#counts + 1] = tonumber(rest:match("^%d+"))

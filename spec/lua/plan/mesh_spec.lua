@@ -44,10 +44,6 @@ describe("a mesh", function()
     end
     fails(usage, "%-%-gpus 8xH100 and %-%-machine H200 both name a machine; try: %-%-gpus 8xH100, "
       .. "or %-%-gpus 8 %-%-machine H200", mesh.parse, "8xH100", "H200")
-    for _, text in ipairs { "8xH100", "8" } do
-      fails(usage, "%-%-machine '': expected the name of a machine; try: one of A100, ", mesh.parse,
-        text, "")
-    end
     fails(usage, "did you mean 'H100'?", mesh.parse, "8xH10")
     fails(usage, "no machine file './none.lua'; try: one of A100", mesh.parse, "8x./none.lua")
     local four = mesh.parse("4xH100")
