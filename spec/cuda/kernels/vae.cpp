@@ -14,8 +14,8 @@ int main(void)
     contract_case("conv3d_dw", "dy=[1,2,9,8,136] bf16 x=[1,2,9,8,72] bf16 acc=[136,72,2,1,3] f32 "
                                "pad={1,0,0,0,1,1}");
     // on sm_90a by warp groups: strides and groups, one place for many channels
-    contract_case("conv3d", "x=[1,2,5,7,144] bf16 w=[144,72,1,3,2] bf16 groups=2 stride={1,2,2} "
-                            "pad={0,0,0,1,0,1}");
+    contract_case("conv3d", "x=[1,2,5,7,144] bf16 w=[144,72,1,3,2] bf16 bias=[144] bf16 groups=2 "
+                            "stride={1,2,2} pad={0,0,0,1,0,1}");
     contract_case("conv3d_dx", "dy=[1,2,2,4,144] bf16 w=[144,72,1,3,2] bf16 groups=2 "
                                "stride={1,2,2} pad={0,0,0,1,0,1} dims={2,5,7}");
     contract_case("conv3d", "x=[1,1,10,13,200] bf16 w=[72,200,1,1,1] bf16 bias=[72] bf16");
@@ -35,6 +35,11 @@ int main(void)
                                "pad={0,0,1,0,0,0} dims={5,7,6}");
     contract_case("conv3d_dx", "dy=[2,1,3,3,72] bf16 w=[72,72,1,1,2] bf16 stride={1,2,3} "
                                "dims={1,6,9}");
+    // one place more than a tile of a remainder's, by both forms
+    contract_case("conv3d_dx", "dy=[1,1,1,65,8] bf16 w=[8,8,1,1,1] bf16 stride={1,1,2} "
+                               "dims={1,1,129}");
+    contract_case("conv3d_dx", "dy=[1,1,1,129,8] bf16 w=[8,72,1,1,1] bf16 stride={1,1,2} "
+                               "dims={1,1,257}");
     // groups, and a stride that leaves places of x out
     contract_case("conv3d", "x=[2,3,7,9,32] bf16 w=[16,16,3,3,3] bf16 groups=2 stride={1,2,2} "
                             "pad={2,0,0,1,0,1}");
