@@ -53,11 +53,3 @@ __global__ void short_copy(const float *x, float *y, int bytes)
     mr_copy_wait<0>();
     mr_store16(y + i * 4, mr_load16(s + i * 16));
 }
-
-// pairs of x in 8 bits, either format
-__global__ void bytes(const float *x, uint32_t *e4m3, uint32_t *e5m2)
-{
-    unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
-    e4m3[i] = mr_pack8<3>(x[2 * i], x[2 * i + 1]);
-    e5m2[i] = mr_pack8<2>(x[2 * i], x[2 * i + 1]);
-}

@@ -1,4 +1,5 @@
 // Kernels of the spec sm90a.cpp: one tile through the instructions of cuda/prim/sm90a.cuh.
+#include "cuda/prim/sm80.cuh"
 #include "cuda/prim/sm90a.cuh"
 
 // where element (n, k) of a 16 x 16 operand b lies, in bytes, for a swizzle of `width` bytes (16:
@@ -117,4 +118,12 @@ __global__ void sum_in_turns(uint32_t *words, const float *values, float *sums)
     __syncwarp();
     if (threadIdx.x == 0)
         mr_turn_pass(words + 1, *turn + 1);
+}
+
+// pairs of x in 8 bits, either format
+__global__ void bytes(const float *x, uint32_t *e4m3, uint32_t *e5m2)
+{
+    unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    e4m3[i] = mr_pack8<3>(x[2 * i], x[2 * i + 1]);
+    e5m2[i] = mr_pack8<2>(x[2 * i], x[2 * i + 1]);
 }

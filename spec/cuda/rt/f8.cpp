@@ -1,0 +1,121 @@
+/* cuda/rt: which products of 8 bits are refused, by us and by the stand-in for the library, and
+ * that no element of a tensor is left out of its scale. Covers: cuda/kernels/quantise_f8.cu,
+ * cuda/gemm/product.cpp, cuda/rt/driver_emu.cpp */
+#include "check.h"
+#include "cuda/emu/emu.h"
+#include "cuda/gemm/product.h"
+#include "cuda/kernels/row.h"
+#include <algorithm>
+#include <cmath>
+
+// memory of the device with n numbers
+template <typename T> static T *numbers(size_t n, T value)
+{
+    T *p = (T *)emu::alloc(n * sizeof *p);
+    std::fill(p, p + n, value);
+    emu::host_wrote(p, n * sizeof *p);
+    return p;
+}
+
+// ones, and `odd` at one place, in rows of C; what codes are multiplied by
+static float scale_with(int64_t C, int64_t place, float odd)
+{
+    const int64_t dim[2] = {300, C}, one = 1;
+    float *x = numbers(300 * C, 1.0f), *scale = numbers(1, 0.0f);
+    x[place] = odd;
+    mr_call call = {};
+    call.n_in = 1;
+    call.n_out = 3;
+    call.in[0] = {x, mr_desc_dense(MR_F32, 2, dim)};
+    call.out[0] = {numbers(300 * C, (uint8_t)0), mr_desc_dense(MR_F8_E4M3, 2, dim)};
+    call.out[1] = {scale, mr_desc_dense(MR_F32, 1, &one)};
+    call.out[2].desc.rank = -1;
+    const mr_kernel *kernel = &mr_cuda_row_find("quantise_f8")->kernel;
+    call.workspace = emu::alloc(kernel->workspace(&call, NULL));
+    CHECK_OK(kernel->run[0](&call));
+    CHECK_INT(emu::reports().size(), 0);
+    float got = *scale;
+    emu::free_all();
+    return got;
+}
+
+// one element decides, wherever it is: in the last range of more than a block has threads, in the
+// last warp of a block that looks at elements, and of the one that looks at ranges
+static void one_element(void)
+{
+    for (int64_t place : {300 * 255 - 1, 255, 250 * 256})
+        CHECK_NEAR(scale_with(255, place, -1000), 1 / (448.0f / 1000), 0);
+    for (int64_t place : {300 * 256 - 1, 127 * 256 + 63, 299 * 256})
+        CHECK_NEAR(scale_with(256, place, 1000), 1 / (448.0f / 1000), 0);
+    CHECK(std::isnan(scale_with(256, 7, -INFINITY)) && std::isnan(scale_with(255, 7, NAN)));
+}
+
+// C [16, 16] of 8 bits, with one thing that the library does not take
+enum odd { NONE, LENGTH, COLUMNS, ADDRESS, FORMATS };
+static mr_status product(odd what)
+{
+    enum { SIDE = 16, BYTES = 4 * SIDE * SIDE };
+    char *at[5];
+    for (char *&p : at) {
+        p = (char *)emu::alloc(BYTES);
+        memset(p, 0, BYTES);
+        emu::host_wrote(p, BYTES);
+    }
+    mr_product_f8 p = {};
+    p.m = 5;
+    p.n = what == COLUMNS ? 8 : SIDE;
+    p.k = what == LENGTH ? 8 : SIDE;
+    p.a_type = what == FORMATS ? MR_F8_E5M2 : MR_F8_E4M3;
+    p.b_type = MR_F8_E5M2;
+    p.out = MR_BF16;
+    p.a = at[0] + (what == ADDRESS ? 8 : 0);
+    p.b = at[1];
+    p.a_scale = (const float *)at[2];
+    p.b_scale = (const float *)at[3];
+    mr_status st = mr_cuda_product_f8_run(&p, NULL, at[4], NULL, NULL);
+    CHECK_INT(emu::reports().size(), 0);
+    emu::free_all();
+    return st;
+}
+
+static void refuses(void)
+{
+    CHECK_OK(product(NONE));
+    for (odd what : {LENGTH, COLUMNS, ADDRESS, FORMATS})
+        CHECK_FAILS(product(what), MR_E_UNSUPPORTED, "multiples of 16; try: operands");
+}
+
+// the stand-in takes what the library's manual says of 8 bits, and no more
+static void stand_in(void)
+{
+    mr_cuda_product good = {};
+    good.ta = true;
+    good.m = good.k = good.lda = good.ldb = good.ldd = 16;
+    good.n = 3;
+    good.batch = 1;
+    good.in = good.in_b = MR_F8_E4M3;
+    good.out = MR_BF16;
+    good.align = 16;
+    size_t bytes = 0;
+    void *plan = NULL;
+    CHECK_INT(mr_cuda.product_new(&good, &bytes, &plan), 0);
+    mr_cuda.product_free(plan);
+    for (int i = 0; i < 6; i++) {
+        mr_cuda_product p = good;
+        p.ta = i != 0;
+        p.tb = i == 1;
+        p.batch = i == 2 ? 2 : 1;
+        p.in_b = i == 3 ? MR_BF16 : MR_F8_E4M3;
+        p.ldb = i == 4 ? 24 : 16;
+        p.ending = i == 5 ? MR_CUDA_GELU : MR_CUDA_SUMS;
+        CHECK_INT(mr_cuda.product_new(&p, &bytes, &plan), 1);
+    }
+}
+
+int main(void)
+{
+    one_element();
+    refuses();
+    stand_in();
+    return check_done();
+}
