@@ -362,7 +362,7 @@ MR_OP(linear_f8) = {
     .name = "linear_f8",
     .doc = "y = x w^T + b of operands in 8 bits, each times its scale; gradients flow to what they "
            "were made of.",
-    .ref = "torchao v0.8, float8: tensorwise recipe; cuBLAS 12.9, cublasLtMatmul: products of FP8",
+    .ref = "torchao v0.9, float8: tensorwise recipe; cuBLAS, cublasLtMatmul: FP8 kernels",
     .in = {{"x", "[..., K] " F8, MR_CONTIG, MR_NO_GRAD},
            {"x_scale", "[1] f32", MR_CONTIG, MR_NO_GRAD},
            {"w", "[N, K] " F8, MR_CONTIG, MR_NO_GRAD},

@@ -161,7 +161,7 @@ MR_OP(quantise_f8) = {
     .name = "quantise_f8",
     .doc = "A tensor as floats of 8 bits and the scale that they are multiplied by: the largest "
            "magnitude becomes the largest number of the format.",
-    .ref = "torchao v0.8, float8: dynamic tensorwise scaling; arXiv:2209.05433",
+    .ref = "torchao v0.9, float8: dynamic tensorwise scaling; arXiv:2209.05433",
     .in = {{"x", "[..., C] f32|bf16", MR_ROWS, MR_NO_GRAD}},
     .out = {{"q", "[..., C] f8_e4m3|f8_e5m2", 0, false, MR_CONTIG},
             {"scale", "[1] f32", 0, false, MR_CONTIG},

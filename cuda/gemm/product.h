@@ -33,10 +33,10 @@ mr_status mr_cuda_product_run(const mr_product_spec *spec, const mr_product_endi
 /* C [m, n] = a_scale b_scale A B^T (+ C) (+ bias), all dense: A [m, k] and B [n, k] in 8 bits, one
  * of them in e4m3, C in bf16 or f32, bias [n] in bf16. n and k are multiples of 16 and addresses
  * are: on sm_89 and sm_90 the library has products of 8 bits over the innermost dimension of both
- * operands alone. Ref: cuBLAS 12.9, cublasLtMatmul, "To use FP8 kernels".
+ * operands alone. Ref: cuBLAS, cublasLtMatmul(): "To use FP8 kernels".
  *
  * Products of two e4m3 (forward) are added up fast, with fewer bits than f32 has; those with an
- * e5m2 (gradients) are not. Ref: torchao v0.8, Float8LinearConfig: use_fast_accum. */
+ * e5m2 (gradients) are not. Ref: torchao v0.9, Float8LinearConfig: use_fast_accum. */
 typedef struct mr_product_f8 {
     int64_t m, n, k;
     mr_dtype a_type, b_type, out;

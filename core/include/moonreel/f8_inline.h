@@ -87,7 +87,7 @@ MR_HD float mr_f8_value(uint8_t code, int M)
  * the largest number; `size`: the bits of that magnitude as f32, without a sign. Magnitudes below
  * 1e-12 count as that, zero among them. No number where the tensor has an element that is not
  * finite: nothing that comes of it is a number then, and whoever looks at the loss sees it. Ref:
- * torchao v0.8, float8_utils.py: amax_to_scale (in f64, rounded to f32; the bits are equal but for
+ * torchao v0.9, float8_utils.py: amax_to_scale (in f64, rounded to f32; the bits are equal but for
  * tensors below 1e-12, which is no f32). */
 MR_HD float mr_f8_scale(uint32_t size, int M)
 {

@@ -329,7 +329,7 @@ end
 --- y = x w' + b with x, w and, in the gradient, dy as floats of 8 bits, each tensor with a scale of
 -- its own for this step: e4m3 forward, e5m2 for dy. Gradients are those of `ops.linear`, rounded
 -- so; that of b is not. A tensor with an element that is not finite makes all of y no number.
--- Ref: torchao v0.8, float8, dynamic tensorwise scaling.
+-- Ref: torchao v0.9, float8, dynamic tensorwise scaling.
 ---@param x mr.Value          [..., K] f32|bf16, K a multiple of 16
 ---@param w mr.Value          [N, K] f32|bf16, N a multiple of 16
 ---@param b mr.Value|boolean  [N] like w; false: none
