@@ -204,6 +204,10 @@ describe("the stages of ZeRO", function()
       "optim.offload=true")
   end)
 
+  it("are one run with linear layers of 8 bits", function()
+    compare(2, 0, 1, "grad_checkpoint=true", "model.linear=f8")
+  end)
+
   it("are one run where ranks share the tokens of a batch", function()
     compare(4, 0, 1, "model.num_heads=2", "plugin_config.sp_size=2")
   end)
