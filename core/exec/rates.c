@@ -18,7 +18,8 @@
 #include <time.h>
 
 /* A call is an op and the shapes of its inputs: "8*,256" has a first dimension that grows from 8
- * on, "f" is f32 whatever the compute dtype, "-" is absent. Attributes have a name. */
+ * on, "f", "u", "i" and "l" are f32, u8, i32 and i64 whatever the compute dtype, "-" is absent.
+ * Attributes have a name. */
 typedef struct probe {
     const char *kind; /* how names of ops begin; " by " and a way: of this one alone */
     const char *call[2];
@@ -72,6 +73,11 @@ static const probe probes[] = {
     {"group_norm", {"group_norm 2*,16,16,64 64 64" GROUPS}},
     {"group_norm_grad", {"group_norm_grad 2*,16,16,64 64 64 f2*,8,2 2*,16,16,64 - f64 f64" GROUPS}},
     {"rms_norm", {"rms_norm 64*,512 512"}},
+    {"random_normal", {"random_normal l1 l1* i1 dims=1024"}},
+    {"patchify", {"patchify 1*,4,1,32,32 ph=2 pw=2"}},
+    {"unpatchify", {"unpatchify 1*,1,256,16 ph=2 pw=2 dims=4,1,32,32"}},
+    {"normalise_u8", {"normalise_u8 u1*,3,64,64"}},
+    {"sum_squares", {"sum_squares f65536*"}},
 };
 _Static_assert(MR_COUNT(probes) == MR_RATED, "a rate of each kind");
 
@@ -95,20 +101,22 @@ static int numbers(const char **at, int64_t size, int64_t *out)
 static mr_status add_input(mr_graph *g, const char **at, mr_dtype dtype, int64_t size, int i,
                            mr_ref *out)
 {
+    static const char letters[] = "fuil";
+    static const mr_dtype of[] = {MR_F32, MR_U8, MR_I32, MR_I64};
     char name[2] = {(char)('a' + i), 0};
     int64_t dim[MR_MAX_RANK];
-    bool f32 = **at == 'f';
+    const char *letter = strchr(letters, **at);
     *out = MR_NONE;
     if (**at == '-')
         return (*at)++, MR_OK;
-    *at += f32;
+    *at += letter != NULL;
     int rank = numbers(at, size, dim);
-    return mr_graph_input(g, name, f32 ? MR_F32 : dtype, rank, dim, out);
+    return mr_graph_input(g, name, letter ? of[letter - letters] : dtype, rank, dim, out);
 }
 
 static mr_status graph_of(const char *call, mr_dtype dtype, int64_t size, mr_graph **g)
 {
-    enum { NAME = 32, ATTRS = 2 };
+    enum { NAME = 32, ATTRS = 3 };
     mr_ref in[MR_MAX_IN], out[MR_MAX_OUT];
     mr_attr attr[ATTRS];
     mr_ints ints[ATTRS];
@@ -208,6 +216,16 @@ static mr_rate solve(const mr_step_time *a, const mr_step_time *b, bool cached)
     return (mr_rate){1 / flop, 1 / MR_MAX(byte, b->seconds / n->bytes / 20)};
 }
 
+/* Where bytes follow from operations each has half of the time; without operations bytes have it
+ * all. */
+static mr_rate halve(const mr_step_time *a)
+{
+    const mr_cost *m = &a->cost;
+    if (!(m->flop > 0))
+        return (mr_rate){m->bytes / a->seconds, m->bytes / a->seconds};
+    return (mr_rate){2 * m->flop / a->seconds, 2 * m->bytes / a->seconds};
+}
+
 /* The way that a kind is of, or NULL; *n: characters of its op. */
 static const char *way_of(const char *kind, size_t *n)
 {
@@ -229,10 +247,7 @@ static mr_status rate(mr_exec *e, const probe *pr, mr_dtype dtype, double step_s
         if (way && (!row[i].way || strcmp(way, row[i].way) != 0))
             return MR_OK;
     }
-    // where bytes follow from operations each has half of the time
-    *out = pr->call[1] ? solve(&row[0], &row[1], pr->cached)
-                       : (mr_rate){2 * row[0].cost.flop / row[0].seconds,
-                                   2 * row[0].cost.bytes / row[0].seconds};
+    *out = pr->call[1] ? solve(&row[0], &row[1], pr->cached) : halve(&row[0]);
     return MR_OK;
 }
 

@@ -135,7 +135,7 @@ typedef struct mr_rate {
 } mr_rate;
 /* Measured once per device: kinds of steps (core/exec/rates.c), of which the first is everything
  * else, and seconds that every step takes. */
-enum { MR_RATED = 22 };
+enum { MR_RATED = 27 };
 typedef struct mr_rates {
     mr_rate of[MR_RATED];
     double step_s;
@@ -154,7 +154,7 @@ struct mr_device {
     void *eager;       /* programs kept by mr_eager */
 };
 /* What the entry of a device's plug-in (base/plugin.h) returns. */
-#define MR_DEVICE_VERSION 4u
+#define MR_DEVICE_VERSION 5u
 typedef struct mr_device_plugin {
     uint32_t version;
     mr_status (*open)(int ordinal, int threads, mr_device **out);

@@ -50,6 +50,7 @@ static const step steps[] = {
     {"attention", 3, {5, 5, 5}, {{2, 1, 40, 2, 8}, {2, 1, 40, 2, 8}, {2, 1, 40, 2, 8}}},
     {"conv3d", 2, {5, 5}, {{1, 1, 8, 8, 64}, {64, 64, 1, 3, 3}}},
     {"conv3d", 2, {5, 5}, {{1, 1, 8, 8, 8}, {8, 8, 1, 3, 3}}},
+    {"patchify", 1, {5}, {{1, 4, 1, 8, 8}}},
     {"exp", 1, {1}, {{100}}},
 };
 
@@ -89,8 +90,8 @@ static bool rated_as(const mr_facts *facts, const step *s, mr_rates rates, int w
 static void kinds(void)
 {
     static const char *const of[] = {
-        "linear", "linear_db",  "attention by lanes", "attention", "conv3d by fewer products",
-        "conv3d", "elementwise"};
+        "linear", "linear_db", "attention by lanes", "attention", "conv3d by fewer products",
+        "conv3d", "patchify",  "elementwise"};
     mr_rates all = {.step_s = 0.25};
     mr_device *dev = NULL;
     OK(mr_device_open("cpu", 1, &dev));
