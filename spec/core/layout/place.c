@@ -71,9 +71,8 @@ static void small_sets(uint64_t seed)
         mr_layout_entry e[7], copy[7];
         int n = 2 + draw(6);
         for (int i = 0; i < n; i++) {
-            int first = draw(10);
-            e[i] = (mr_layout_entry){
-                .first = first, .last = first + draw(6), .bytes = (size_t)(1 + draw(9)) * 64};
+            int first = draw(10), last = first + draw(6), granules = 1 + draw(9);
+            e[i] = (mr_layout_entry){.first = first, .last = last, .bytes = (size_t)granules * 64};
         }
         memcpy(copy, e, sizeof e);
         size_t peak, bound;
@@ -108,7 +107,8 @@ static int training(mr_layout_entry *e, int layers, int ops, int keep_one_in)
 {
     int nodes = 2 * layers * ops, n = 0;
     for (int i = 0; i < nodes; i++) {
-        size_t bytes = (size_t)(1 + draw(16)) * 65536 + (size_t)draw(100) * 64;
+        size_t bytes = (size_t)(1 + draw(16)) * 65536;
+        bytes += (size_t)draw(100) * 64;
         bool kept = i < nodes / 2 && draw(keep_one_in) == 0;
         int last = kept ? nodes - 1 - i : i + 1 + draw(5);
         e[n++] = (mr_layout_entry){.first = i, .last = MR_MIN(last, nodes - 1), .bytes = bytes};
@@ -152,15 +152,15 @@ static void large(int layers, int ops, int keep_one_in, double above)
 }
 
 /* Any lifetimes: of some sets the best is far above the bound, and is repaired for long. */
-static void crowded(int n, int times)
+static void crowded(void)
 {
     mr_layout_entry e[64];
     size_t peak;
+    int n = 1 + draw(60), times = 1 + draw(40);
     for (int i = 0; i < n; i++) {
-        int first = draw(times);
-        e[i] = (mr_layout_entry){.first = first,
-                                 .last = first + draw(1 + draw(times)),
-                                 .bytes = (size_t)(1 + draw(draw(2) ? 5 : 4000)) * 64};
+        int first = draw(times), last = first + draw(1 + draw(times));
+        int granules = 1 + draw(draw(2) ? 5 : 4000);
+        e[i] = (mr_layout_entry){.first = first, .last = last, .bytes = (size_t)granules * 64};
     }
     CHECK_OK(mr_layout_place(e, n, &peak, NULL, NULL));
     CHECK_INT(overlaps(e, n), 0);
@@ -177,10 +177,10 @@ int main(void)
     large(56, 40, 4, 1.002);
     large(500, 50, 4, 1.025); // 50,000 nodes
     for (int i = 0; i < 300; i++)
-        crowded(1 + draw(60), 1 + draw(40));
+        crowded();
     // what is not looked at again is where it would be: this number is that of a routine that asks
     // every range for every other, from the first on
-    CHECK_INT(offsets, 518066698812797917);
+    CHECK_INT(offsets, -1382902396258433774);
     size_t peak = 1;
     CHECK_OK(mr_layout_place(NULL, 0, &peak, NULL, NULL));
     CHECK_INT(peak, 0);
