@@ -17,8 +17,11 @@ return function(leaves)
   end
   for _, leaf in ipairs(leaves) do
     local name = leaf.keys[1] == "bucket_config" and leaf.keys[2]
-    if name and not known[name] and not computed(name) then
+    local new = name and not known[name]
+    if new then
       known[name] = true
+    end
+    if new and not computed(name) then
       local near = nearest(name, names)
       local text = ("bucket_config.%s: there is no resolution of this name%s; try: resolutions = { "
         .. "[%q] = { pixels = ..., aspects = ... } }"):format(name,
