@@ -18,10 +18,11 @@ for word in ("and break do else elseif end false for function goto if in local n
   keywords[word] = true
 end
 
--- `f{...}`: a constructor right after a value is the argument of a call
+-- `f{...}`, `f "text" {...}`, `f{...}{...}`: a constructor right after a value, or after another
+-- argument, is the argument of a call
 local function is_argument(before)
   return before and ((before.kind == "name" and not keywords[before.text])
-    or before.text == ")" or before.text == "]")
+    or before.kind == "text" or before.text == ")" or before.text == "]" or before.text == "}")
 end
 
 -- the value of a literal key inside [ ]: text or number; nil when it is computed

@@ -35,6 +35,15 @@ describe("rewrite.source", function()
     assert.same({ { 1 }, 2 }, { value[1]() })
   end)
 
+  it("takes a constructor behind another argument as the argument of a call", function()
+    local value = run [=[
+      local function f(a) return function(b) return { a, b } end end
+      return { f "x" { 1 }, f 'x' { 2 }, f [[x]] { 3 }, f { 4 } { 5 }, f { 6 } "x" }
+    ]=]
+    assert.same({ { "x", { 1 } }, { "x", { 2 } }, { "x", { 3 } }, { { 4 }, { 5 } },
+      { { 6 }, "x" } }, value)
+  end)
+
   it("moves nothing to another line", function()
     local source = "local a = {\n  1,\n  x = { 2 },\n}\nreturn a\n"
     local _, _, code = run(source)
