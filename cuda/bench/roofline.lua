@@ -6,21 +6,22 @@
 local mesh_of = require "moonreel.plan.mesh"
 local plan = require "moonreel.plan"
 local settings = require "moonreel.settings"
+local work = require "moonreel.plan.work"
 
 local MEASURED = { ["144p 51"] = true, ["240p 51"] = true, ["360p 51"] = true, ["480p 1"] = true }
 local LEAST = 0.01 -- ops with a smaller share of the floor are joined
 
 local recipe, machine = ...
 local mesh = mesh_of.parse(machine or "H100")
-local peak = mesh.machine.peak
 local baked = settings.bake(recipe or "recipes/opensora-1.2/lambda/stage1.lua", {}, {})
 local compiled <close> = require("moonreel.plan.compiled").new(mesh.machine)
 local open = plan.open(baked, { mesh = mesh, compiled = compiled })
-local product_peak = peak[open.models.dtype]
+local product_peak = work.peak(mesh.machine, "", open.models.dtype)
 
--- seconds that work takes at the peaks, and which of the two limits it
-local function floor_of(flop, bytes)
-  local by_flop, by_bytes = flop / product_peak, bytes / peak.memory
+-- seconds that an op takes at the peaks, and which of the two limits it
+local function floor_of(op)
+  local by_flop = op.flop / work.peak(mesh.machine, op.op, open.models.dtype)
+  local by_bytes = op.bytes / mesh.machine.peak.memory
   return math.max(by_flop, by_bytes), by_flop >= by_bytes and "products" or "memory"
 end
 
@@ -33,11 +34,11 @@ local function bucket(b)
   local floor_s, flop, bytes, lines = 0, 0, 0, {}
   local rest = { calls = 0, flop = 0, bytes = 0, floor_s = 0 }
   for _, op in ipairs(row.ops) do
-    floor_s = floor_s + floor_of(op.flop, op.bytes)
+    floor_s = floor_s + floor_of(op)
     flop, bytes = flop + op.flop, bytes + op.bytes
   end
   for _, op in ipairs(row.ops) do
-    local seconds, limit = floor_of(op.flop, op.bytes)
+    local seconds, limit = floor_of(op)
     if seconds >= LEAST * floor_s then
       lines[#lines + 1] = row_of(op.op, op.calls, op.flop, op.bytes, seconds, limit)
     else
@@ -59,7 +60,7 @@ end
 
 print(("%s on %s: %s peak %.0f TFLOP/s, memory %.2f TB/s; forward, recomputation, backward"):format(
   recipe or "Lambda stage 1", mesh.machine.name, open.models.dtype, product_peak / 1e12,
-  peak.memory / 1e12))
+  mesh.machine.peak.memory / 1e12))
 for _, b in ipairs(open:buckets()) do
   if recipe or MEASURED[b.resolution .. " " .. b.frames] then
     bucket(b)

@@ -37,6 +37,16 @@ function work.useful(rows)
   return flop
 end
 
+--- Operations a second of a machine's products at most.
+---@param m table      machine
+---@param op string    its name tells products of 8 bits
+---@param dtype string compute dtype
+---@return number
+function work.peak(m, op, dtype)
+  local f8 = op:sub(-3) == "_f8" and m.peak.fp8
+  return f8 or dtype == "f32" and m.peak.f32 or m.peak.bf16
+end
+
 local function rated(m, row, dtype, others)
   local measured = m.ops and rates.seconds(m, row, others)
   if measured then
@@ -49,9 +59,7 @@ local function rated(m, row, dtype, others)
   if class == "stream" then
     return moved
   end
-  local f8 = row.op:sub(-3) == "_f8" and m.peak.fp8
-  local peak = f8 or dtype == "f32" and m.peak.f32 or m.peak.bf16
-  local rate = m.rate[class] * (peak / m.peak.bf16)
+  local rate = m.rate[class] * (work.peak(m, row.op, dtype) / m.peak.bf16)
   return math.max(row.flop / rate, moved)
 end
 
