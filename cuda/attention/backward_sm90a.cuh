@@ -34,8 +34,8 @@ template <int D> struct GroupBackward {
     static constexpr int SLICE = 64 * GroupTile<D, 64>::COLUMNS; // numbers for 64 queries
     // columns of dq that are formed at a time: what registers are left for
     static constexpr int COLUMNS = D > 80 ? 64 : D;
-    // registers of the group that copies and of those that work
-    static constexpr int COPYING = D > 80 ? 32 : 40, WORKING = D > 80 ? 240 : 232;
+    // registers of the group that copies and of those that work; three groups have 168 each, so 504
+    static constexpr int COPYING = D > 80 ? 24 : 40, WORKING = D > 80 ? 240 : 232;
 };
 
 /* Barriers of a block: what is held, of each stage full and empty, what was held is read, a tile

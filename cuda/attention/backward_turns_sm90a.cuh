@@ -79,7 +79,7 @@ MR_DEVICE void keep_turns(const GroupStages<D> &stages, const TurnWork *work, co
     int halves = (p.N + 63) / 64, sums = 0;
     for (int i = 0;; i++) {
         mr_mbarrier_wait(stages.held, i % 2);
-        const TurnWork x = *work;
+        const TurnWork &x = *work;
         if (x.over)
             return;
         // without keys one block passes on all turns of the head
@@ -111,12 +111,13 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
     // nothing else comes here (mr_attention_groups_fit)
     p.frame = 0;
     p.counted = p.M;
-    int group = threadIdx.x / 128, warp = threadIdx.x / 32, halves = (p.N + 63) / 64, t = 0;
+    int group = threadIdx.x / 128, t = 0;
     TurnWork *work = (TurnWork *)(memory + F::WORK_AT);
     GroupStages<D> stages;
     stages.begin(memory, 256 + 2);
     if (group == 0) {
         mr_registers_fewer<F::COPYING>();
+        int warp = threadIdx.x / 32, halves = (p.N + 63) / 64;
         if (warp > 0 && warp < 3 && threadIdx.x % 32 == 0)
             keep_turns(stages, work, p, turns, warp - 1);
         for (int i = 0; warp == 0; i++) {
@@ -125,7 +126,7 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
             if (threadIdx.x == 0)
                 *work = turn_work(p, turns.slots, mr_take_ticket(turns.words));
             __syncwarp();
-            const TurnWork x = *work;
+            const TurnWork &x = *work;
             bool some = x.first < x.at.keys;
             if (some)
                 stages.hold_keys(k, v, p, x.at, x.first);
@@ -141,6 +142,7 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
 
     mr_registers_more<F::WORKING>();
     int me = group - 1, row = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4, sums = 0;
+    int halves = (p.N + 63) / 64;
     const float ones[2] = {1, 1}, factor[2] = {p.scale, p.scale};
     for (int i = 0;; i++) {
         mr_mbarrier_wait(stages.held, i % 2);
@@ -149,8 +151,8 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
             return;
         GroupOutput<F::COLUMNS> sum;
         GroupKeys<D> keys;
-        int key = x.first + me * 64 + row;
-        const bool exists[2] = {key < x.at.keys, key + 8 < x.at.keys};
+        const int seen = x.at.keys - x.first - me * 64 - row;
+        const bool exists[2] = {seen > 0, seen > 8};
         keys.clear();
         for (int half = 0; half < halves && x.first < x.at.keys; half += 2) {
             unsigned char *buffer = keys.walk(stages, t, half, halves, me, exists, p.scale * LOG2E);
@@ -191,6 +193,7 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
         }
         // the work is read no more; who sees no key has no gradient
         const Place at = x.at;
+        const int key = x.first + me * 64 + row;
         bool unseen = x.first == 0 && at.keys == 0;
         mr_mbarrier_arrive(stages.released);
         group_store<D>(keys.dk, factor, dk.of(at.b, at.g, at.h) + key * dk.n, dk.n, p.M - key, p.d);

@@ -39,13 +39,13 @@ MR_DEVICE void group_copy(unsigned char *tile, const HeadMaps &maps, uint64_t *f
                         at.b);
 }
 
-// one warp: rows of a tile from `keep` on are 0
+// the first warp: rows of a tile from `keep` on are 0
 template <int D, int ROWS> MR_DEVICE void group_erase(unsigned char *tile, int keep)
 {
     typedef GroupTile<D, ROWS> T;
     // of a block of columns, whose rows are so long; a swizzle leaves bytes in their row
     auto erase = [&](unsigned char *block, int bytes) {
-        for (int i = keep * bytes + threadIdx.x % 32 * 16; i < ROWS * bytes; i += 32 * 16)
+        for (int i = keep * bytes + threadIdx.x * 16; i < ROWS * bytes; i += 32 * 16)
             mr_store16(block + i, {0, 0, 0, 0});
     };
 #pragma unroll
@@ -55,10 +55,10 @@ template <int D, int ROWS> MR_DEVICE void group_erase(unsigned char *tile, int k
         erase(tile + T::WIDE * T::BLOCK, 32);
 }
 
-/* One warp: copies of ROWS keys from `row` on of one tensor or, with `two`, of two, a tile each, to
- * `to`; `full`, of one arrival, ends its phase with them. Keys that do not exist become 0, since a
- * weight of 0 times what lies there may be no number: their tile lands by the barrier `landed`
- * first, where `turn` counts. */
+/* The first warp: copies of ROWS keys from `row` on of one tensor or, with `two`, of two, a tile
+ * each, to `to`; `full`, of one arrival, ends its phase with them. Keys that do not exist become 0,
+ * since a weight of 0 times what lies there may be no number: their tile lands by the barrier
+ * `landed` first, where `turn` counts. */
 template <int D, int ROWS>
 MR_DEVICE void group_copy_keys(unsigned char *to, const HeadMaps &one, const HeadMaps *two,
                                uint64_t *full, uint64_t *landed, int &turn, const Attention &p,

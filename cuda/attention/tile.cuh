@@ -51,7 +51,8 @@ MR_DEVICE Place place_at(const Attention &p, int sequence, int tile)
     x.h = sequence % p.h;
     x.g = sequence / p.h % p.G;
     x.b = sequence / p.h / p.G;
-    x.row = (int64_t)sequence * p.N;
+    // neither is below 0, and signs cost registers
+    x.row = (int64_t)((uint64_t)(uint32_t)sequence * (uint32_t)p.N);
     x.len = p.len ? p.len[x.b] - p.before : p.counted;
     x.len = x.len < 0 ? 0 : x.len > p.counted ? p.counted : x.len;
     x.keys = p.counted < p.M ? p.M : x.len;

@@ -25,8 +25,27 @@ static std::map<int, Barrier> barriers[SEATS];
 static std::map<std::pair<unsigned, unsigned>, Meet> warp_meets[SEATS]; // by warp and mask
 static std::map<unsigned, Meet> group_meets[SEATS];
 
+// registers of a block: of a thread of each warp group, and those that a group gave back
+struct Registers {
+    std::vector<int> each;
+    int spare = 0;
+};
+static Registers registers_of[SEATS];
+
+/* A block is launched with as many as the compiler may give a thread, by 8: all of a
+ * multiprocessor's where a block has it alone. */
+static void registers_begin()
+{
+    enum { ALL = 65536, MOST = 256 };
+    int threads = (int)fibers().size(), each = ALL / threads / 8 * 8;
+    int groups = (threads + WARP_GROUP - 1) / WARP_GROUP;
+    registers_of[seat].each.assign(groups, std::min<int>(each, MOST));
+    registers_of[seat].spare = 0;
+}
+
 void collectives_begin()
 {
+    registers_begin();
     barriers[seat].clear();
     warp_meets[seat].clear();
     group_meets[seat].clear();
@@ -151,6 +170,31 @@ void meet_group(const char *what, void *arg, Meeting *act)
 {
     unsigned group = current->linear / WARP_GROUP;
     come(group_meets[seat][group], WARP_GROUP, current->linear % WARP_GROUP, what, arg, act, false);
+}
+
+/* Ref: PTX manual, setmaxnreg: 24 to 256 by 8; registers come from a pool of the block, and who
+ * asks for more than it holds waits. */
+void set_registers(int registers, bool more)
+{
+    const char *what = more ? "setmaxnreg.inc" : "setmaxnreg.dec";
+    Registers &all = registers_of[seat];
+    int &mine = all.each[current->linear / WARP_GROUP];
+    if (registers < 24 || registers > 256 || registers % 8 ||
+        (more ? registers < mine : registers > mine)) {
+        report("%s from %d to %d registers; expected 24 to 256 by 8, %s", what, mine, registers,
+               more ? "more than before" : "fewer than before");
+        return;
+    }
+    meet_group(what, NULL, NULL);
+    while (mine != registers) {
+        int needed = (registers - mine) * WARP_GROUP;
+        if (needed <= all.spare) {
+            all.spare -= needed;
+            mine = registers;
+        } else {
+            wait_in(what, State::polling);
+        }
+    }
 }
 
 // ---- what lanes exchange ----

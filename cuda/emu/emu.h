@@ -211,6 +211,7 @@ void group_product(float *d, int n, const uint32_t *a, uint64_t a_desc, bool a_t
                    uint64_t b_desc, bool b_transposed, bool accumulate);
 void group_commit();
 void group_wait(int pending);
+void set_registers(int registers, bool more);
 
 } // namespace emu
 

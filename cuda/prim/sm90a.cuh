@@ -272,15 +272,18 @@ template <int PENDING> MR_INSTRUCTION void mr_group_wait()
                   emu::group_wait(PENDING));
 }
 
-// registers of each thread of a warp group, a multiple of 8; the emulator has no limit
+/* Registers of each thread of a warp group, a multiple of 8. What a block was launched with is all
+ * there is: a group that asks for more waits until others gave so many back. */
 template <int REGISTERS> MR_INSTRUCTION void mr_registers_more()
 {
-    MR_TWO_BODIES(("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS)), (void)0);
+    MR_TWO_BODIES(("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS)),
+                  emu::set_registers(REGISTERS, true));
 }
 
 template <int REGISTERS> MR_INSTRUCTION void mr_registers_fewer()
 {
-    MR_TWO_BODIES(("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS)), (void)0);
+    MR_TWO_BODIES(("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS)),
+                  emu::set_registers(REGISTERS, false));
 }
 
 #endif

@@ -493,6 +493,35 @@ __global__ void group_descriptors(Args a)
     group_product(a, g);
 }
 
+// ---- registers of warp groups ----
+
+// three groups are launched with 168 a thread: 504 for three threads
+template <int FEWER> MR_DEVICE void hand_over_registers()
+{
+    if (threadIdx.x < 128)
+        mr_registers_fewer<FEWER>();
+    else
+        mr_registers_more<240>();
+}
+
+__global__ void registers_more_than_there_are(Args a)
+{
+    if (a.bad)
+        hand_over_registers<32>();
+    else
+        hand_over_registers<24>();
+}
+
+__global__ void registers_the_wrong_way(Args a)
+{
+    mr_registers_fewer<40>();
+    __syncthreads();
+    if (a.bad)
+        mr_registers_fewer<48>();
+    else
+        mr_registers_more<48>();
+}
+
 // ---- between blocks: eight of them add to the same numbers, in turns ----
 
 struct Turns {
@@ -627,6 +656,8 @@ static const Fault faults[] = {
     FAULT(group_not_waited, "read of an accumulator of a product in flight", 128, 1, true),
     FAULT(group_operand_lost, "race: read of shared memory", 128, 1, true),
     FAULT(group_descriptors, "has other descriptors than thread 0", 128),
+    FAULT(registers_more_than_there_are, "deadlock: 128 threads in setmaxnreg.inc", 384),
+    FAULT(registers_the_wrong_way, "setmaxnreg.dec from 40 to 48 registers", 256),
     FAULT(turn_by_block, "deadlock: 63 threads in __syncthreads, 1 threads in a turn of", 64, 8),
     FAULT(turn_not_waited, "race between blocks: write of global memory\nread of unwritten", 64, 8),
     FAULT(turn_not_passed, "1 threads in a turn of another block", 64, 8),
