@@ -4,8 +4,10 @@
 #include <pthread.h>
 #include <string.h>
 
-// partial sums of so many pieces, at most
-enum { PIECES = 16, WORKSPACE_MOST = 32 << 20 };
+/* Partial sums of so many pieces, at most. The library asks for workspaces on a grid of 256 bytes,
+ * those of calls lie on one of 64: what may lie between comes on top. Ref: cuBLAS,
+ * cublasLtMatmul(), "workspace". */
+enum { PIECES = 16, WORKSPACE_MOST = 32 << 20, GRID = 256, BETWEEN = GRID - 64 };
 
 /* An operand [rows, cols] by columns: its step from column to column, or that of its transpose. A
  * step along a single row or column says nothing. */
@@ -53,7 +55,7 @@ bool mr_cuda_product_fits(const mr_product_spec *spec)
 size_t mr_cuda_product_workspace(const mr_product_spec *spec)
 {
     size_t sums = (size_t)(spec->batch * spec->m * spec->n) * sizeof(float) * PIECES;
-    return MR_MIN(sums, (size_t)WORKSPACE_MOST);
+    return sums ? MR_MIN(sums, (size_t)WORKSPACE_MOST) + BETWEEN : 0;
 }
 
 // the largest power of two, at most 16, that divides all addresses and steps
@@ -128,7 +130,7 @@ static mr_status plan_of(const mr_cuda_product *p, size_t most, const Kept **out
     return MR_OK;
 }
 
-// `p` without its alignment
+// `p` without its alignment; `most` as mr_cuda_product_workspace says it
 static mr_status run(mr_cuda_product *p, const Operands &x, size_t most, void *workspace,
                      void *stream)
 {
@@ -143,13 +145,14 @@ static mr_status run(mr_cuda_product *p, const Operands &x, size_t most, void *w
         return error ? mr_fail(MR_E_NODE, "zeros: %s", mr_cuda.text(error)) : MR_OK;
     }
     p->align = alignment(p, x.a, x.b, x.bias, x.aux, x.d);
+    char *grid = (char *)(((uintptr_t)workspace + GRID - 1) / GRID * GRID);
     pthread_mutex_lock(&keeping);
-    mr_status st = plan_of(p, most, &k);
+    mr_status st = plan_of(p, most - BETWEEN, &k);
     pthread_mutex_unlock(&keeping);
     if (st != MR_OK)
         return st;
-    int error = mr_cuda.product_run(k->plan, x.a, x.b, x.scales, x.bias, x.aux, x.d, workspace,
-                                    k->bytes, stream);
+    int error = mr_cuda.product_run(k->plan, x.a, x.b, x.scales, x.bias, x.aux, x.d, grid, k->bytes,
+                                    stream);
     return error ? mr_fail(MR_E_NODE, "a product: %s", mr_cuda.text(error)) : MR_OK;
 }
 

@@ -252,6 +252,8 @@ int event_wait(void *event, void *stream)
 
 int event_reached(void *event, bool block, bool *out)
 {
+    if (emu::capturing())
+        return MR_CUDA_CAPTURE;
     *out = emu::event_reached(event_of(event), block);
     if (!*out && block && !lost) {
         lost = MR_CUDA_LAUNCH_FAILURE;
@@ -458,11 +460,14 @@ bool serves(const mr_cuda_product *p)
     return p->ldaux % 8 == 0 && p->ldaux >= p->m && p->batch == 1;
 }
 
+// bytes of a workspace that a product takes, where it may, on a grid of the library's
+enum { TAKEN = 256, GRID = 256 };
+
 int product_new(const mr_cuda_product *p, size_t *bytes, void **plan)
 {
     if (!serves(p))
         return 1;
-    *bytes = 0;
+    *bytes = std::min(*bytes, (size_t)TAKEN);
     int error = given();
     if (!error)
         *plan = new mr_cuda_product(*p);
@@ -470,7 +475,7 @@ int product_new(const mr_cuda_product *p, size_t *bytes, void **plan)
 }
 
 int product_run(void *plan, const void *a, const void *b, const float *const *scales,
-                const void *bias, void *aux, void *d, void *, size_t, void *stream)
+                const void *bias, void *aux, void *d, void *workspace, size_t bytes, void *stream)
 {
     const mr_cuda_product p = *(const mr_cuda_product *)plan;
     // the library chose its loads and stores for such addresses
@@ -479,8 +484,16 @@ int product_run(void *plan, const void *a, const void *b, const float *const *sc
     if (((uintptr_t)a | (uintptr_t)b | (uintptr_t)d | beside) % (uintptr_t)p.align)
         emu::report("product: an address is no multiple of %lld bytes, which was promised",
                     (long long)p.align);
+    if (bytes && (uintptr_t)workspace % GRID)
+        emu::report("product: a workspace off the grid of %d bytes", GRID);
     const float *scale_a = scales ? scales[0] : NULL, *scale_b = scales ? scales[1] : NULL;
-    work(stream, [=] { multiply(p, a, b, scale_of(p, scale_a, scale_b), bias, aux, d); });
+    work(stream, [=] {
+        if (bytes) {
+            memset(workspace, 0xFF, bytes);
+            emu::host_wrote(workspace, bytes);
+        }
+        multiply(p, a, b, scale_of(p, scale_a, scale_b), bias, aux, d);
+    });
     return lost;
 }
 

@@ -163,7 +163,8 @@ static bool run(const truth *t, int form, const variant *v, const ask *asked, do
     }
     size_t bytes = row->kernel.workspace ? row->kernel.workspace(&call, &facts) : 0;
     bool planned = bytes != MR_NO_KERNEL;
-    call.workspace = planned && bytes ? device_alloc(bytes) : NULL;
+    // at a multiple of 64 and of no more
+    call.workspace = planned && bytes ? (char *)device_alloc(64 + bytes) + 64 : NULL;
 
     if (row->kernel.prepare)
         EXPECT(row->kernel.prepare(&call, &facts, &call.state) == MR_OK, "prepare: %s",

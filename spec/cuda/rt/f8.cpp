@@ -72,7 +72,8 @@ static mr_status product(odd what)
     p.b = at[1];
     p.a_scale = (const float *)at[2];
     p.b_scale = (const float *)at[3];
-    mr_status st = mr_cuda_product_f8_run(&p, NULL, at[4], NULL, NULL);
+    void *workspace = emu::alloc(mr_cuda_product_f8_workspace(&p));
+    mr_status st = mr_cuda_product_f8_run(&p, NULL, at[4], workspace, NULL);
     CHECK_INT(emu::reports().size(), 0);
     emu::free_all();
     return st;

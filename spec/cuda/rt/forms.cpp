@@ -118,7 +118,8 @@ static void products_off_the_grid(void)
             at[i] += off == i + 1;
         }
         emu::forget_reports();
-        OK(mr_cuda_product_run(&s, NULL, at[0], at[1], at[3], at[2], NULL, NULL));
+        void *workspace = emu::alloc(mr_cuda_product_workspace(&s));
+        OK(mr_cuda_product_run(&s, NULL, at[0], at[1], at[3], at[2], workspace, NULL));
         CHECK_INT(emu::reports().size(), 0);
     }
     emu::free_all();

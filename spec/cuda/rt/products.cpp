@@ -29,6 +29,12 @@ template <typename T> static T *filled(size_t n, T x)
     return p;
 }
 
+// where the workspace of a call may lie, at a multiple of 64 and of no more
+static char *workspace_of(const mr_product_spec &s)
+{
+    return filled<char>(64 + mr_cuda_product_workspace(&s), 0) + 64;
+}
+
 // of zeros, with aux in rows of `row` elements, `off` bytes from the grid
 static mr_status ended(mr_product_spec s, mr_cuda_ending kind, int64_t row, int off)
 {
@@ -36,8 +42,8 @@ static mr_status ended(mr_product_spec s, mr_cuda_ending kind, int64_t row, int 
     for (char *&p : at)
         p = filled<char>(64 * SIDE * sizeof(float), 0);
     mr_product_ending ending = {kind, kind == MR_CUDA_GELU ? NULL : at[3] + off, row};
-    mr_status st =
-        mr_cuda_product_run(&s, &ending, at[0], at[1], s.bias ? at[3] : NULL, at[2], NULL, NULL);
+    mr_status st = mr_cuda_product_run(&s, &ending, at[0], at[1], s.bias ? at[3] : NULL, at[2],
+                                       workspace_of(s), NULL);
     CHECK_INT(emu::reports().size(), 0);
     emu::free_all();
     return st;
@@ -85,7 +91,7 @@ static void gradient_of_a_bias(void)
     float *c = filled(SIDE * SIDE, 3.0f), *sums = filled(2 * SIDE, 7.0f);
     a[SIDE] = mr_f32_to_bf16(5); // the first of the second row
     mr_product_ending ending = {MR_CUDA_BIAS_GRADIENT, sums, 0};
-    CHECK_OK(mr_cuda_product_run(&s, &ending, a, b, NULL, c, NULL, NULL));
+    CHECK_OK(mr_cuda_product_run(&s, &ending, a, b, NULL, c, workspace_of(s), NULL));
     for (int i = 0; i < SIDE; i++) {
         CHECK_NEAR(sums[i], 2 * SIDE + (i == 1 ? 3 : 0), 0);
         CHECK_NEAR(c[i * SIDE], 3 + 4 * SIDE + (i == 1 ? 6 : 0), 0);
