@@ -13,6 +13,10 @@ local simulate = require "moonreel.plan.simulate"
 
 local plan = {}
 
+--- Sizes of buckets that are tried where better ones are looked for, in 2^20 elements, and how many
+-- times as fast is worth a change.
+plan.bucket_sizes, plan.notable = { 8, 16, 32, 64, 128, 256, 512, 1024 }, 1.001
+
 --- The kinds of bytes of one rank, in the order in which people read them: {key, title, where}.
 plan.kinds = {
   { "weights", "weights", "device" }, { "frozen", "frozen weights", "device" },

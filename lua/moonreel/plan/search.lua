@@ -11,9 +11,7 @@ local plan = require "moonreel.plan"
 
 local search = {}
 
-local SIZES = { 16, 32, 64, 128, 256, 512, 1024 }  -- of buckets, in 2^20 elements
-local SHARED = { 1, 2, 4, 8 }                      -- ranks that share tokens
-local NOTABLE = 1.001                              -- times as fast
+local SHARED = { 1, 2, 4, 8 }  -- ranks that share tokens
 
 -- ---- ways ----
 
@@ -167,7 +165,7 @@ local function other_sizes(open)
   local list, own, whole = {}, open:bucket_elements(), open.models.trained
   local function pieces(elements) return math.ceil(whole / elements) end
   local seen = { [pieces(own)] = true }
-  for _, size in ipairs(open.mesh.ranks > 1 and SIZES or {}) do
+  for _, size in ipairs(open.mesh.ranks > 1 and plan.bucket_sizes or {}) do
     local n = pieces(size << 20)
     list[#list + 1] = not seen[n] and size or nil
     seen[n] = true
@@ -191,7 +189,7 @@ end
 local function variants_of(self, way, open)
   local more = besides(self, way, open)
   local list = { variant(self, way, open, nil, more) }
-  local least = list[1].rate * NOTABLE
+  local least = list[1].rate * plan.notable
   for _, size in ipairs(other_sizes(open)) do
     list[#list + 1] = variant(self, way, open_way(self, way, open.mesh.zero, size), size, more)
   end

@@ -252,9 +252,6 @@ local advice = {
   input = "train on stored latents, which are smaller; a faster bus",
 }
 
--- sizes of buckets that are tried, in 2^20 elements, and how much quicker is worth a change
-local SIZES, NOTABLE = { 8, 16, 32, 64, 128, 256, 512, 1024 }, 1.001
-
 -- bytes of a rank's buckets and gathered weights, where they have so many elements
 local function there_at(p, elements, trained)
   local each = (p.shares.buckets > 0 and 4 or 0)
@@ -269,11 +266,11 @@ local function quickest_bucket(p, row)
   local room = p.mesh.machine.memory_bytes - row.total
     + there_at(p, step.bucket, step.parameters)
   local best, seconds = step.bucket, row.schedule.seconds
-  for _, millions in ipairs(SIZES) do
+  for _, millions in ipairs(plan.bucket_sizes) do
     local elements = millions << 20
     local other = setmetatable({ bucket = elements }, { __index = step })
     local takes = schedule.seconds(p.mesh.machine, other)
-    if takes * (best == step.bucket and NOTABLE or 1) < seconds
+    if takes * (best == step.bucket and plan.notable or 1) < seconds
         and there_at(p, elements, step.parameters) <= room then
       best, seconds = elements, takes
     end

@@ -8,7 +8,6 @@ local solve = {}
 
 local MOST = 65536      -- samples of a batch: nobody asks for more
 local MOST_BATCHES = 3  -- of buckets that are too large, told one by one
-local SMALLER = { 256, 128, 64, 32, 16, 8 }  -- sizes of buckets to try, in 2^20 elements
 local MOST_DOUBLED = 8  -- how often a number of GPUs is doubled in search of one that has room
 
 -- a bucket with another batch
@@ -99,7 +98,8 @@ local function ways(settings, of, elements)
     way.kind, way.text = kind, text
     list[#list + 1] = way
   end
-  for _, size in ipairs(of.zero >= 2 and SMALLER or {}) do
+  for i = of.zero >= 2 and #plan.bucket_sizes or 0, 1, -1 do
+    local size = plan.bucket_sizes[i]
     if size << 20 < elements then
       add("buckets", ("plugin_config.reduce_bucket_size_in_m = %d"):format(size),
         { values = { ("plugin_config.reduce_bucket_size_in_m=%d"):format(size) } })
