@@ -2,12 +2,8 @@
  *
  *   x, a, y [B, T, S, C]   gate [B, T, C], often with stride 0 over T
  * Backward: dx = dy; da = gate * dy; dgate = sum over S of dy * a.
- * Moves 3 elements per element forward and backward. Sums over S run in fixed pieces of SPAN rows,
- * f32, the pieces in order: independent of threads. In place on x; da in place on a. */
-#include "cpu/rows.h"
-#include "op/norm.h"
-
-enum { SPAN = 128 };
+ * Moves 3 elements per element forward and backward. In place on x; da in place on a. */
+#include "op/frame.h"
 
 static mr_status infer(mr_infer *c)
 {
@@ -96,8 +92,7 @@ VF_INLINE void forward_rows(const mr_call *c, int64_t begin, int64_t end, mr_dty
     const mr_desc *g = &c->in[1].desc;
     const int64_t *n = c->in[0].desc.dim, C = n[3], step = g->stride[2];
     for (int64_t i = begin; i < end; i++) {
-        int64_t bt = i / n[2], gate = bt / n[1] * g->stride[0] + bt % n[1] * g->stride[1],
-                at = i * C;
+        int64_t gate = frame_at(g, i / n[2], n[1]), at = i * C;
         for (int64_t k = 0; k < C; k += VF_LANES) {
             int64_t m = MR_MIN(C - k, (int64_t)VF_LANES);
             vf y = vf_fma(vf_ldx(c->in[1].data, gate + k * step, step, m, t),
@@ -112,29 +107,21 @@ MR_CHUNK(forward_part, forward_rows, 0)
 
 MR_KERNEL(gated_residual)
 {
-    const int64_t *n = call->in[0].desc.dim;
-    if (n[3] > 0)
-        mr_cpu_for(n[0] * n[1] * n[2], MR_MAX(16384 / n[3], 1), call->threads, forward_part,
-                   (void *)call);
+    frame_rows(call, forward_part);
     return MR_OK;
 }
 
-static int64_t pieces_of(const mr_call *c)
-{
-    return (c->in[1].desc.dim[2] + SPAN - 1) / SPAN;
-}
-
-// da of one piece of SPAN rows of a frame, and its share of dgate
+// da of a piece of a frame, and its share of dgate
 VF_INLINE void backward_piece(const mr_call *c, int64_t i, mr_dtype t)
 {
     const mr_desc *g = &c->in[0].desc;
-    const int64_t *n = c->in[1].desc.dim, C = n[3], step = g->stride[2], pieces = pieces_of(c);
-    int64_t bt = i / pieces, first = i % pieces * SPAN, last = MR_MIN(first + SPAN, n[2]);
-    int64_t gate = bt / n[1] * g->stride[0] + bt % n[1] * g->stride[1];
+    const int64_t *n = c->in[1].desc.dim, C = n[3], step = g->stride[2];
+    mr_piece p = frame_piece(&c->in[1].desc, i);
+    int64_t gate = frame_at(g, p.bt, n[1]);
     float *part = (float *)c->workspace + i * C;
     memset(part, 0, (size_t)C * 4);
-    for (int64_t s = first; s < last; s++) {
-        int64_t at = (bt * n[2] + s) * C;
+    for (int64_t s = p.first; s < p.last; s++) {
+        int64_t at = (p.bt * n[2] + s) * C;
         for (int64_t k = 0; k < C; k += VF_LANES) {
             int64_t m = MR_MIN(C - k, (int64_t)VF_LANES);
             vf dy = vf_ldx(c->in[2].data, at + k, 1, m, t),
@@ -146,34 +133,24 @@ VF_INLINE void backward_piece(const mr_call *c, int64_t i, mr_dtype t)
     }
 }
 
-static void backward_part(void *user, int64_t begin, int64_t end, int worker)
+VF_INLINE void backward_pieces(const mr_call *c, int64_t begin, int64_t end, mr_dtype t)
 {
-    const mr_call *c = user;
-    (void)worker;
-    for (int64_t i = begin; i < end; i++) {
-        if (c->in[1].desc.dtype == MR_BF16)
-            backward_piece(c, i, MR_BF16);
-        else
-            backward_piece(c, i, MR_F32);
-    }
+    for (int64_t i = begin; i < end; i++)
+        backward_piece(c, i, t);
 }
+
+MR_CHUNK(backward_part, backward_pieces, 1)
 
 MR_KERNEL(gated_residual_grad)
 {
-    const int64_t *n = call->in[1].desc.dim, C = n[3], pieces = pieces_of(call);
-    mr_cpu_for(n[0] * n[1] * pieces, 1, call->threads, backward_part, (void *)call);
-    const float *part = call->workspace;
-    for (int64_t bt = 0; bt < n[0] * n[1]; bt++)
-        mr_add_pieces(part + bt * pieces * C, pieces, C, C, NULL, call->out[1].data, bt * C,
-                      call->out[1].desc.dtype);
+    frame_sums(call, &call->in[1].desc, 1, backward_part);
     return MR_OK;
 }
 
 static size_t grad_workspace(const mr_call *c, const mr_facts *facts)
 {
-    const int64_t *n = c->in[1].desc.dim;
     (void)facts;
-    return (size_t)(n[0] * n[1] * pieces_of(c) * n[3]) * 4;
+    return frame_workspace(&c->in[1].desc, 1);
 }
 
 MR_OP(gated_residual) = {

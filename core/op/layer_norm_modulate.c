@@ -5,11 +5,9 @@
  * Backward, with g = dy * (1 + scale):
  *   dx = rsqrt(var + eps) * (g - mean(g) - n * mean(g n)); dshift = sum_S dy; dscale = sum_S dy n
  * Moves 2 elements per element forward, 3 backward; a row stays in the first-level cache between
- * its passes. Sums over S run in fixed pieces of SPAN rows, in order: independent of threads. */
-#include "cpu/rows.h"
-#include "op/norm.h"
+ * its passes. */
+#include "op/frame.h"
 
-enum { SPAN = 128 };
 typedef struct attr {
     double eps;
 } attr;
@@ -129,12 +127,6 @@ static mr_status grad_naive(const mr_call *c)
     return MR_OK;
 }
 
-// The element where the row of `m` (shift or scale) for sample and frame bt begins.
-static int64_t mod_at(const mr_desc *m, int64_t bt, int64_t T)
-{
-    return bt / T * m->stride[0] + bt % T * m->stride[1];
-}
-
 // rows begin .. end of [B * T * S]
 VF_INLINE void forward_rows(const mr_call *c, int64_t begin, int64_t end, mr_dtype t)
 {
@@ -142,7 +134,8 @@ VF_INLINE void forward_rows(const mr_call *c, int64_t begin, int64_t end, mr_dty
     const mr_desc *sh = &c->in[1].desc, *sc = &c->in[2].desc;
     const int64_t *n = c->in[0].desc.dim, C = n[3];
     for (int64_t i = begin; i < end; i++) {
-        int64_t at = i * C, shift = mod_at(sh, i / n[2], n[1]), scale = mod_at(sc, i / n[2], n[1]);
+        int64_t at = i * C, shift = frame_at(sh, i / n[2], n[1]),
+                scale = frame_at(sc, i / n[2], n[1]);
         float mean, rstd;
         mr_row_moments(c->in[0].data, at, C, (float)a->eps, t, &mean, &rstd);
         for (int64_t k = 0; k < C; k += VF_LANES) {
@@ -159,31 +152,23 @@ MR_CHUNK(forward_part, forward_rows, 0)
 
 MR_KERNEL(layer_norm_modulate)
 {
-    const int64_t *n = call->in[0].desc.dim;
-    if (n[3] > 0)
-        mr_cpu_for(n[0] * n[1] * n[2], MR_MAX(16384 / n[3], 1), call->threads, forward_part,
-                   (void *)call);
+    frame_rows(call, forward_part);
     return MR_OK;
 }
 
-static int64_t pieces_of(const mr_call *c)
-{
-    return (c->in[0].desc.dim[2] + SPAN - 1) / SPAN;
-}
-
-// dx of one piece of SPAN rows of a frame, and its share of dshift and dscale
+// dx of a piece of a frame, and its share of dshift and dscale
 VF_INLINE void backward_piece(const mr_call *c, int64_t i, mr_dtype t)
 {
     const attr *a = c->attr;
     const void *x = c->in[0].data, *dy = c->in[2].data;
     const mr_desc *sc = &c->in[1].desc;
-    const int64_t *n = c->in[0].desc.dim, C = n[3], step = sc->stride[2], pieces = pieces_of(c);
-    int64_t bt = i / pieces, first = i % pieces * SPAN, last = MR_MIN(first + SPAN, n[2]),
-            scale = mod_at(sc, bt, n[1]);
+    const int64_t *n = c->in[0].desc.dim, C = n[3], step = sc->stride[2];
+    mr_piece p = frame_piece(&c->in[0].desc, i);
+    int64_t scale = frame_at(sc, p.bt, n[1]);
     float *dshift = (float *)c->workspace + i * 2 * C, *dscale = dshift + C;
     memset(dshift, 0, (size_t)C * 8);
-    for (int64_t s = first; s < last; s++) {
-        int64_t at = (bt * n[2] + s) * C;
+    for (int64_t s = p.first; s < p.last; s++) {
+        int64_t at = (p.bt * n[2] + s) * C;
         float mean, rstd;
         mr_row_moments(x, at, C, (float)a->eps, t, &mean, &rstd);
         vf vm = vf_set(mean), vr = vf_set(rstd), one = vf_set(1.0f), g1 = vf_zero(), gn = vf_zero();
@@ -207,35 +192,24 @@ VF_INLINE void backward_piece(const mr_call *c, int64_t i, mr_dtype t)
     }
 }
 
-static void backward_part(void *user, int64_t begin, int64_t end, int worker)
+VF_INLINE void backward_pieces(const mr_call *c, int64_t begin, int64_t end, mr_dtype t)
 {
-    const mr_call *c = user;
-    (void)worker;
-    for (int64_t i = begin; i < end; i++) {
-        if (c->in[0].desc.dtype == MR_BF16)
-            backward_piece(c, i, MR_BF16);
-        else
-            backward_piece(c, i, MR_F32);
-    }
+    for (int64_t i = begin; i < end; i++)
+        backward_piece(c, i, t);
 }
+
+MR_CHUNK(backward_part, backward_pieces, 0)
 
 MR_KERNEL(layer_norm_modulate_grad)
 {
-    const int64_t *n = call->in[0].desc.dim, C = n[3], pieces = pieces_of(call);
-    mr_cpu_for(n[0] * n[1] * pieces, 1, call->threads, backward_part, (void *)call);
-    const float *part = call->workspace;
-    for (int64_t bt = 0; bt < n[0] * n[1]; bt++)
-        for (int o = 0; o < 2; o++)
-            mr_add_pieces(part + (bt * pieces * 2 + o) * C, pieces, 2 * C, C, NULL,
-                          call->out[1 + o].data, bt * C, call->out[1 + o].desc.dtype);
+    frame_sums(call, &call->in[0].desc, 2, backward_part);
     return MR_OK;
 }
 
 static size_t grad_workspace(const mr_call *c, const mr_facts *facts)
 {
-    const int64_t *n = c->in[0].desc.dim;
     (void)facts;
-    return (size_t)(n[0] * n[1] * pieces_of(c) * n[3]) * 8;
+    return frame_workspace(&c->in[0].desc, 2);
 }
 
 MR_OP(layer_norm_modulate) = {
