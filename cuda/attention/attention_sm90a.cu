@@ -16,10 +16,10 @@ static mr_status map_of(const Heads &x, const uint64_t (&size)[5], int tokens, i
         {2, (uint64_t)x.h * 2, (uint64_t)x.n * 2, (uint64_t)x.g * 2, (uint64_t)x.b * 2},
         {(uint32_t)columns, 1, (uint32_t)tokens, 1, 1},
         columns * 2};
-    // steps along a dimension of one say nothing
+    // steps along a dimension of one say nothing: one that leaves no overlap, as drivers may ask
     for (int i = 1; i < 5; i++)
         if (t.size[i] == 1)
-            t.step_bytes[i] = 16;
+            t.step_bytes[i] = (t.step_bytes[i - 1] * t.size[i - 1] + 15) / 16 * 16;
     int error = mr_cuda.tensor_map(&t, map);
     return error ? mr_fail(MR_E_NODE, "a tensor map of heads: %s (CUDA error %d)",
                            mr_cuda.text(error), error)

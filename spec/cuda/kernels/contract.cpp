@@ -1,6 +1,7 @@
 /* cuda: every row has a CUDA kernel, held to the row's own cases; one that has none fails by name.
- * Use: contract [NAME...] for these rows only; contract --launches says blocks and shared memory
- * that kernels took on the way, for `make cuda`. Covers: cuda/kernels/NAME.cu, cuda/kernels/row.c
+ * Use: contract [NAME...] for these rows only; contract --rows says their names; contract
+ * --launches says blocks and shared memory that kernels took on the way, for `make cuda`. Covers:
+ * cuda/kernels/NAME.cu, cuda/kernels/row.c
  */
 #include "check.h"
 #include "contract.h"
@@ -12,13 +13,21 @@ int main(int argc, char **argv)
     bool launches = argc > 1 && strcmp(argv[1], "--launches") == 0;
     if (launches)
         argc = 1;
+    if (argc > 1 && strcmp(argv[1], "--rows") == 0) {
+        for (int i = 0; i < mr_op_count(); i++)
+            printf("%s\n", mr_op_at(i)->name);
+        return 0;
+    }
     for (int i = 1; i < argc; i++)
         contract_row(argv[i]);
     if (argc > 1)
         return contract_done();
     // a row without a kernel fails here, by its name: cuda/kernels/README.md says how to add one
-    for (int i = 0; i < mr_op_count(); i++)
+    for (int i = 0; i < mr_op_count(); i++) {
+        // the last name says what did not end, or took its process along
+        printf("%s\n", mr_op_at(i)->name);
         contract_row(mr_op_at(i)->name);
+    }
     // none that was there is lost
     CHECK(mr_op_count() >= 69);
     CHECK(mr_cuda_row_find("no_such_row") == NULL);

@@ -90,6 +90,15 @@ describe_built("cuda/bench", function()
       { deadline_s = 600 })
     assert.equal(2, result.exit)
     assert.matches("no file 'nothing.tar.xz'; try: cuda/bench/pack", result.output, 1, true)
+    for words, said in pairs {
+      ["--parts 'doctor opps' cudaemu"] = "no part 'opps'; expected some of: doctor layouts ops ",
+      ["--out"] = "verify: --out needs a value",
+    } do
+      result = process.run({ "/bin/sh", "-c", ("cuda/bench/verify %s 2>&1"):format(words) }, "",
+        { deadline_s = 600 })
+      assert.equal(2, result.exit)
+      assert.matches(said, result.output, 1, true)
+    end
   end)
 
   it("has runs that take everything from a cache, and need no clips any more", function()
