@@ -35,8 +35,9 @@ mr_status mr_cuda_product_run(const mr_product_spec *spec, const mr_product_endi
  * are: on sm_89 and sm_90 the library has products of 8 bits over the innermost dimension of both
  * operands alone. Ref: cuBLAS, cublasLtMatmul(): "To use FP8 kernels".
  *
- * Products of two e4m3 (forward) are added up fast, with fewer bits than f32 has; those with an
- * e5m2 (gradients) are not. Ref: torchao v0.9, Float8LinearConfig: use_fast_accum. */
+ * Products of two e4m3 (forward) are added up fast, with 14 bits of a sum; those with an
+ * e5m2 (gradients) go to a sum in f32 every 128 elements. Ref: torchao v0.9, Float8LinearConfig:
+ * use_fast_accum. */
 typedef struct mr_product_f8 {
     int64_t m, n, k;
     mr_dtype a_type, b_type, out;

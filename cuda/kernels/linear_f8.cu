@@ -2,8 +2,8 @@
  * x_t^T
  *
  *   x [..., K], w [N, K], dy_t [N, rows], x_t [K, rows] in 8 bits, dense; b [N] bf16; y [..., N]
- * bf16 or f32; acc [N, K] f32 Products of cuda/gemm; sums are f32, of two e4m3 with fewer bits. One
- * algorithm per shape, so runs have the same bits. x_t, w_t, x_of and w_of of linear_f8 are not
+ * bf16 or f32; acc [N, K] f32 Products of cuda/gemm; sums keep 14 bits, of gradients f32 every 128.
+ * One algorithm per shape, so runs have the same bits. x_t, w_t, x_of and w_of of linear_f8 are not
  * read. */
 #include "cuda/gemm/product.h"
 #include "cuda/kernels/kernel_call.h"

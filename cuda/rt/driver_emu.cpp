@@ -404,6 +404,36 @@ template <class Term> float sum_of(int64_t n, Term term)
     return part[0] + part[1] + (part[2] + part[3]);
 }
 
+// x with 14 bits, the others cut off
+float cut(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    bits &= ~0u << 10;
+    memcpy(&x, &bits, 4);
+    return x;
+}
+
+/* As tensor cores of sm_89 and sm_90 add up products of 8 bits: 32 at a time, and a sum keeps 14
+ * bits. Every 128 go to a sum in f32, or, fast, none before the end. How they round inside is not
+ * published. Ref: DeepSeek-AI 2024, arXiv:2412.19437, 3.3.2. */
+template <class Term> float sum_of_f8(int64_t n, bool fast, Term term)
+{
+    enum { AT_ONCE = 32, KEPT = 128 };
+    float all = 0, kept = 0;
+    for (int64_t from = 0; from < n; from += AT_ONCE) {
+        float some = 0;
+        for (int64_t k = from; k < n && k < from + AT_ONCE; k++)
+            some += term(k);
+        kept = cut(kept + some);
+        if (!fast && (from + AT_ONCE) % KEPT == 0) {
+            all += kept;
+            kept = 0;
+        }
+    }
+    return all + kept;
+}
+
 // what a product of 8 bits is multiplied by
 float scale_of(const mr_cuda_product &p, const float *scale_a, const float *scale_b)
 {
@@ -431,7 +461,8 @@ void multiply(const mr_cuda_product &p, const void *a, const void *b, float scal
                 put(aux, j, p.out, sum_of(p.k, [&](int64_t k) { return y[k]; }));
             for (int64_t i = 0; i < p.m; i++) {
                 const float *x = &left[(size_t)(i * p.k)];
-                float sum = scale * sum_of(p.k, [&](int64_t k) { return x[k] * y[k]; });
+                auto term = [&](int64_t k) { return x[k] * y[k]; };
+                float sum = is_f8(p.in) ? scale * sum_of_f8(p.k, p.fast, term) : sum_of(p.k, term);
                 int64_t to = s * p.step_d + j * p.ldd + i;
                 if (p.accumulate)
                     sum += element(d, to, p.out);
