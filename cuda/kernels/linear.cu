@@ -11,7 +11,7 @@
  * a fixed order: the bits do not depend on the order of blocks. Pieces of 16 bytes as in rows.cuh,
  * any width; rows that are none go element by element. Beside linear_dw in bf16 the library forms
  * these sums of what it reads anyway; what it does not take goes by both kernels. */
-#include "cuda/gemm/rows.cuh"
+#include "cuda/kernels/product_rows.cuh"
 #include "cuda/kernels/rows.cuh"
 
 // ---- products ----

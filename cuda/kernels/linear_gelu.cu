@@ -5,7 +5,7 @@
  * is written where it is kept and never read back. What the library does not take, f32 and rows of
  * h that are no multiples of 16 bytes, goes by the kernels of the two rows, one after the other:
  * bytes moved then are 4 per element of h more, in bf16. */
-#include "cuda/gemm/rows.cuh"
+#include "cuda/kernels/product_rows.cuh"
 
 static mr_call call_of(const mr_call *call, int n_in, const mr_view *to)
 {

@@ -2,7 +2,7 @@
  * asked. Products of cuda/gemm: one batched product where the leading dimensions join into one
  * step, else one per matrix. An operand of no dense dimension goes through the workspace. Sums are
  * f32; one algorithm per shape, so runs have the same bits. */
-#include "cuda/gemm/gather.cuh"
+#include "cuda/kernels/gather.cuh"
 
 struct attr { // as in core/op/matmul.c
     bool ta, tb;

@@ -1,6 +1,6 @@
 /* cuda/kernels: products that end in a gelu or its slope, and those of a weight's gradient that
  * give a bias's too, by the library alone and by two kernels. Covers: cuda/kernels/linear.cu,
- * cuda/kernels/linear_gelu.cu, cuda/gemm/rows.cuh */
+ * cuda/kernels/linear_gelu.cu, cuda/kernels/product_rows.cuh */
 #include "contract.h"
 
 // with and without a bias, with what it was of beside: kernels have nothing to do

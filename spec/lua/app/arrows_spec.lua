@@ -141,3 +141,31 @@ describe("C rooms", function()
   end)
   it("include only what they link", function() assert.equal("", table.concat(unlinked, "\n")) end)
 end)
+
+describe("CUDA rooms", function()
+  -- headers that a room holds for those on its left: the driver's table, the table of kernels
+  local owner = { ["rt/driver"] = "driver", ["kernels/row"] = "row",
+    ["kernels/kernel_call"] = "row", ["kernels/pieces"] = "row" }
+  local function room_of(folder, name)
+    return owner[folder .. "/" .. name] or folder
+  end
+
+  local arrows, missing = {}, {}
+  for _, path in ipairs(files("cuda", "%.[ch]%w*$")) do
+    local room = room_of(path:match("^cuda/(%l+)/([%w_]+)%."))
+    arrows[room] = arrows[room] or {}
+    for at, line in lines(path) do
+      local name = line:match('^%s*#%s*include "(cuda/[%w_/.]+)"')
+      local other = name and room_of(name:match("^cuda/(%l+)/([%w_]+)%."))
+      if other and other ~= room then
+        arrows[room][other] = arrows[room][other] or path .. ":" .. at
+      end
+      if name and not base.exists(name) then
+        missing[#missing + 1] = ("%s:%d: no file %s"):format(path, at, name)
+      end
+    end
+  end
+
+  it("need each other one way", function() assert.equal("", circles(arrows)) end)
+  it("include files that are there", function() assert.equal("", table.concat(missing, "\n")) end)
+end)

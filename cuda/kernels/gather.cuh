@@ -1,7 +1,7 @@
 /* Operands of products that a library cannot read where they lie: copies of them in the workspace.
  * Licence: Apache-2.0 */
-#ifndef MOONREEL_CUDA_GEMM_GATHER_CUH
-#define MOONREEL_CUDA_GEMM_GATHER_CUH
+#ifndef MOONREEL_CUDA_KERNELS_GATHER_CUH
+#define MOONREEL_CUDA_KERNELS_GATHER_CUH
 
 #include "cuda/gemm/product.h"
 #include "cuda/kernels/copy.cuh"

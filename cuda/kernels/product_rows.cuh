@@ -1,9 +1,9 @@
-/* Products over rows of [..., C] by the rows of cuda/kernels that have them: operands as the
- * library may read them, copies in the workspace first. Licence: Apache-2.0 */
-#ifndef MOONREEL_CUDA_GEMM_ROWS_CUH
-#define MOONREEL_CUDA_GEMM_ROWS_CUH
+/* Products over rows of [..., C]: operands as the library may read them, copies in the workspace
+ * first. Licence: Apache-2.0 */
+#ifndef MOONREEL_CUDA_KERNELS_PRODUCT_ROWS_CUH
+#define MOONREEL_CUDA_KERNELS_PRODUCT_ROWS_CUH
 
-#include "cuda/gemm/gather.cuh"
+#include "cuda/kernels/gather.cuh"
 #include "cuda/kernels/rows.cuh"
 
 /* What a call asks of a product: operands as the library may read them, copies in the workspace
