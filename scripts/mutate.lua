@@ -58,23 +58,57 @@ local function synchronise()
   end
 end
 
--- names of the C and CUDA specs that a pattern of ctest means
-local function programs(pattern)
+-- the program of a C or CUDA spec
+local function program_of(name)
+  return "spec_" .. name:gsub("^core/", ""):gsub("/", "_")
+end
+
+-- what that spec needs: those of cuda/ hold all of it, others may open a plug-in
+local function targets_of(name)
+  return (name:find "^cuda/" and "" or "program ") .. program_of(name)
+end
+
+-- the same of all that a pattern of ctest means
+local function all_targets_of(pattern)
   local names = {}
   for name in need(("ctest --test-dir %s -N -R '%s'"):format(BUILD, pattern))
       :gmatch("Test +#%d+: (%S+)") do
     if name:find("^core/") or name:find("^cuda/") then
-      names[#names + 1] = "spec_" .. name:gsub("^core/", ""):gsub("/", "_")
+      names[#names + 1] = targets_of(name)
     end
   end
   return table.concat(names, " ")
 end
 
+-- kinds of specs: `build`, the targets that words of one need; `run`, the command
+local KINDS = {
+  lua = {
+    build = function() return "program" end,
+    run = function(words)
+      return "MOONREEL_LUA=$PWD timeout 300 build/cpu/moonreel spec/support/busted.lua " .. words
+    end,
+  },
+  ctest = {
+    build = all_targets_of,
+    run = function(words)
+      return "ctest --test-dir build/cpu --output-on-failure --stop-on-failure --timeout 300 -R '"
+        .. words .. "'"
+    end,
+  },
+  program = {
+    build = function(words) return targets_of(words:match "^%S+") end,
+    run = function(words)
+      local name, rest = words:match "^(%S+)(.*)$"
+      return "timeout 300 build/cpu/" .. program_of(name) .. rest
+    end,
+  },
+}
+
 -- build what the specs of a breakage need; false and the output when that fails
 local function build(specs)
-  local targets = "program"
+  local targets = ""
   for _, spec in ipairs(specs) do
-    targets = targets .. (spec.kind == "ctest" and " " .. programs(spec.words) or "")
+    targets = targets .. " " .. KINDS[spec.kind].build(spec.words)
   end
   local done = shell(("cmake --build %s --target %s"):format(BUILD, targets))
   return done.exit == 0, done.output
@@ -86,10 +120,7 @@ end
 local function green(specs)
   local output = {}
   for _, spec in ipairs(specs) do
-    local command = spec.kind == "ctest"
-      and "ctest --test-dir build/cpu --output-on-failure --timeout 300 -R '%s'"
-      or "MOONREEL_LUA=$PWD timeout 300 build/cpu/moonreel spec/support/busted.lua %s"
-    local done = shell(("cd %s && { %s; }"):format(COPY, command:format(spec.words)))
+    local done = shell(("cd %s && { %s; }"):format(COPY, KINDS[spec.kind].run(spec.words)))
     output[#output + 1] = done.output
     if done.exit ~= 0 then
       return false, table.concat(output)

@@ -4,6 +4,8 @@ local base = require "moonreel.core.base"
 
 local breakages = {}
 
+local KINDS = { ctest = true, lua = true, program = true }
+
 --- Rooms that have a list, in order.
 ---@return string[]
 function breakages.rooms()
@@ -17,7 +19,8 @@ end
 --- The breakages of a list.
 ---@param text string  the list
 ---@param name string  what errors call it
----@return table[]  title, file, old, new (texts), specs: list of {kind = "lua" or "ctest", words}
+---@return table[]  title, file, old, new (texts), specs: list of {kind = "lua", "ctest" or
+---   "program", words}
 function breakages.parse(text, name)
   local list, block, line_number = {}, nil, 0
   local function refuse(...)
@@ -51,8 +54,8 @@ function breakages.parse(text, name)
         block.file = value
       elseif key == "spec" then
         local kind, words = value:match("^(%a+) +(.+)$")
-        if kind ~= "lua" and kind ~= "ctest" then
-          refuse("spec '%s': expected lua FILE or ctest PATTERN", value)
+        if not KINDS[kind] then
+          refuse("spec '%s': expected lua FILE, ctest PATTERN or program NAME WORDS", value)
         end
         table.insert(block.specs, { kind = kind, words = words })
       else

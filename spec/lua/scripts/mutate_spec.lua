@@ -17,7 +17,11 @@ spec: lua spec/lua/x_spec.lua --filter=b
 file: lua/y.lua
 - , 7
 spec: lua spec/lua/y_spec.lua
+spec: program core/x y
 ]]
+
+-- names of specs among the words of one; a pattern of ctest may have several, as a|b
+local PATHS = { lua = "%S*spec/%S+", ctest = "[^|]+", program = "^%S+" }
 
 describe("a list of breakages", function()
   it("is read block by block", function()
@@ -28,7 +32,8 @@ describe("a list of breakages", function()
         { kind = "lua", words = "spec/lua/x_spec.lua --filter=b" } },
     }, {
       title = "a text goes", file = "lua/y.lua", old = ", 7", new = "",
-      specs = { { kind = "lua", words = "spec/lua/y_spec.lua" } },
+      specs = { { kind = "lua", words = "spec/lua/y_spec.lua" },
+        { kind = "program", words = "core/x y" } },
     } }, list)
   end)
 
@@ -61,8 +66,7 @@ describe("a list of breakages", function()
         local _, count = breakages.apply(base.read_file(block.file), block)
         assert.equal(1, count, ("%s: times that its text stands in %s"):format(name, block.file))
         for _, spec in ipairs(block.specs) do
-          -- a pattern of ctest may name several, as a|b
-          for word in spec.words:gmatch(spec.kind == "lua" and "%S*spec/%S+" or "[^|]+") do
+          for word in spec.words:gmatch(PATHS[spec.kind]) do
             local path = spec.kind == "lua" and word or "spec/" .. word:gsub("[%^%$]", "")
             assert.is_true(base.exists(path) or base.exists(path .. ".c")
               or base.exists(path .. ".cpp"), name .. ": " .. path)
