@@ -228,8 +228,11 @@ static inline void __syncwarp(unsigned mask = ~0u)
     emu::sync_warp(mask);
 }
 
-EMU_UNWATCHED inline float emu_shuffle(unsigned mask, float v, unsigned from, const char *what)
+// a word of 4 bytes, whatever it is
+template <class Word>
+EMU_UNWATCHED inline Word emu_shuffle(unsigned mask, Word v, unsigned from, const char *what)
 {
+    static_assert(sizeof v == 4, "shuffles of words of 4 bytes alone");
     uint32_t bits;
     memcpy(&bits, &v, 4);
     bits = emu::shuffle(mask, bits, from, what);
@@ -237,12 +240,12 @@ EMU_UNWATCHED inline float emu_shuffle(unsigned mask, float v, unsigned from, co
     return v;
 }
 
-static inline float __shfl_xor_sync(unsigned mask, float v, int lanes)
+template <class Word> static inline Word __shfl_xor_sync(unsigned mask, Word v, int lanes)
 {
     return emu_shuffle(mask, v, emu::current->lane ^ (unsigned)lanes, "shfl.bfly");
 }
 
-static inline float __shfl_sync(unsigned mask, float v, int lane)
+template <class Word> static inline Word __shfl_sync(unsigned mask, Word v, int lane)
 {
     return emu_shuffle(mask, v, (unsigned)lane & 31, "shfl.idx");
 }

@@ -68,7 +68,7 @@ MR_DEVICE uint32_t block_largest(uint32_t most, uint32_t *scratch)
 {
 #pragma unroll
     for (int lanes = 16; lanes; lanes /= 2)
-        most = larger(most, mr_bits_of(__shfl_xor_sync(~0u, mr_f32_of(most), lanes)));
+        most = larger(most, __shfl_xor_sync(~0u, most, lanes));
     if (threadIdx.x % 32 == 0)
         scratch[threadIdx.x / 32] = most;
     __syncthreads();
