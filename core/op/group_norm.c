@@ -131,7 +131,7 @@ static mr_status naive(const mr_call *c)
         int64_t first = i / a->groups * places * channels + i % a->groups * wide;
         const double *x = (const double *)c->in[0].data + first;
         double *y = (double *)c->out[0].data + first, sum = 0, squares = 0;
-        double n = (double)(places * wide);
+        double n = (double)MR_MAX(places * wide, 1);
         for (int64_t p = 0; p < places; p++)
             for (int64_t k = 0; k < wide; k++)
                 sum += x[p * channels + k];
@@ -574,7 +574,11 @@ MR_OP(group_norm) = {
                       "x=[1,3,300,33] f32 2..3 w=[33] f32 b=[33] f32 groups=11 eps=1e-5 silu=1",
                       "x=[3,900,40] bf16 w=[40] bf16 b=[40] bf16 groups=2 silu=1",
                       "x=[2,1,64] f32 -0.005..0.005 w=[64] f32 b=[64] f32 groups=32",
-                      "x=[1,2,2,600] f32 w=[600] f32 b=[600] f32 groups=1 silu=1"),
+                      "x=[1,2,2,600] f32 w=[600] f32 b=[600] f32 groups=1 silu=1",
+                      // no places, no channels, no samples: statistics are those of nothing
+                      "x=[2,0,8] f32 w=[8] f32 b=[8] f32 groups=2 eps=1e-4",
+                      "x=[3,5,0] bf16 w=[0] bf16 b=[0] bf16 groups=2",
+                      "x=[0,5,8] f32 w=[8] f32 b=[8] f32 groups=2"),
 };
 MR_OP(group_norm_grad) = {
     .name = "group_norm_grad",

@@ -100,9 +100,8 @@ MR_CHUNK(merge_part, merge_rows, 2)
 MR_KERNEL(attention_merge)
 {
     const int64_t *n = call->in[0].desc.dim;
-    if (n[4] > 0)
-        mr_cpu_for(n[0] * n[1] * n[3] * n[2], MR_MAX(16384 / n[4], 1), call->threads, merge_part,
-                   (void *)call);
+    mr_cpu_for(n[0] * n[1] * n[3] * n[2], MR_MAX(16384 / MR_MAX(n[4], 1), 1), call->threads,
+               merge_part, (void *)call);
     return MR_OK;
 }
 
@@ -295,6 +294,9 @@ MR_OP(attention_merge) = {
                       "part_lse=[1,1,2,3] f32",
                       "o=[1,1,3,2,5] f32 lse=[1,1,2,3] f32 -inf..-inf part=[1,1,3,2,5] f32 "
                       "part_lse=[1,1,2,3] f32 -inf..-inf",
+                      // sums of values without elements
+                      "o=[1,1,3,2,0] f32 lse=[1,1,2,3] f32 part=[1,1,3,2,0] f32 "
+                      "part_lse=[1,1,2,3] f32",
                       // what is no number is seen on either side
                       "o=[1,1,3,2,5] f32 lse=[1,1,2,3] f32 nan..nan part=[1,1,3,2,5] f32 "
                       "part_lse=[1,1,2,3] f32",

@@ -385,11 +385,14 @@ static mr_status forward(const mr_call *call, const Groups &n, cudaStream_t stre
             *b = (const T *)call->in[2].data;
     float *partials = (float *)call->workspace, *stats = (float *)call->out[1].data;
     dim3 grid(n.pieces, n.batch), block(THREADS);
-    MR_LAUNCH((group_moments<T, E>), grid, block, shared_for(n.C / E, 1), stream, x, partials, n);
+    if (n.pieces > 0)
+        MR_LAUNCH((group_moments<T, E>), grid, block, shared_for(n.C / E, 1), stream, x, partials,
+                  n);
     MR_LAUNCH((group_join<T>), dim3(blocks_of((int64_t)n.batch * n.groups)), block, 0, stream, x,
               partials, E, stats, n);
-    MR_LAUNCH((group_apply<T, E>), grid, block, 0, stream, x, w, b, stats, (T *)call->out[0].data,
-              n);
+    if (n.pieces > 0)
+        MR_LAUNCH((group_apply<T, E>), grid, block, 0, stream, x, w, b, stats,
+                  (T *)call->out[0].data, n);
     return MR_OK;
 }
 
@@ -397,7 +400,7 @@ template <typename T> static mr_status run(const mr_call *call, cudaStream_t str
 {
     Groups n = {};
     MR_TRY(groups_of(call, &n));
-    if (mr_desc_count(&call->in[0].desc) == 0)
+    if (n.batch == 0)
         return MR_OK;
     const void *data[] = {call->in[0].data, call->in[1].data, call->in[2].data, call->out[0].data};
     return in_fours(n, data, 4, call->in[0].desc.dtype) ? forward<T, 4>(call, n, stream)

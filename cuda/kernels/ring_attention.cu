@@ -68,19 +68,19 @@ MR_CUDA_KERNEL(attention_merge)
     int64_t count, rows = mr_desc_count(&call->in[1].desc);
     if (!walk_of(views, 5, &walk, &count))
         return walk_too_large(count);
-    if (count == 0)
-        return MR_OK;
     dim3 grid((unsigned)mr_cuda_ceil(count, THREADS));
-    if (part->desc.dtype == MR_BF16)
+    if (count > 0 && part->desc.dtype == MR_BF16)
         MR_LAUNCH(merge_values<mr_bf16>, grid, dim3(THREADS), 0, stream, walk, (uint32_t)count,
                   (float *)y->data, (const float *)o->data, (const mr_bf16 *)part->data, lse,
                   part_lse);
-    else
+    else if (count > 0)
         MR_LAUNCH(merge_values<float>, grid, dim3(THREADS), 0, stream, walk, (uint32_t)count,
                   (float *)y->data, (const float *)o->data, (const float *)part->data, lse,
                   part_lse);
-    MR_LAUNCH(merge_sums, dim3((unsigned)mr_cuda_ceil(rows, THREADS)), dim3(THREADS), 0, stream,
-              (uint32_t)rows, (float *)call->out[1].data, lse, part_lse);
+    // also of values without elements
+    if (rows > 0)
+        MR_LAUNCH(merge_sums, dim3((unsigned)mr_cuda_ceil(rows, THREADS)), dim3(THREADS), 0, stream,
+                  (uint32_t)rows, (float *)call->out[1].data, lse, part_lse);
     return MR_OK;
 }
 
