@@ -49,6 +49,20 @@ mr_status mr_collective_group(int64_t number, mr_group *out)
     return MR_OK;
 }
 
+mr_status mr_collective_ranks(int64_t number, int64_t ranks, int64_t at)
+{
+    mr_group g;
+    if (number == 0)
+        return MR_OK;
+    MR_TRY(mr_collective_group(number, &g));
+    if (g.size == ranks && g.rank == at)
+        return MR_OK;
+    return mr_fail(MR_E_USAGE,
+                   "ranks is %lld and at is %lld; expected %d and %d, as group %lld of ranks has "
+                   "them",
+                   (long long)ranks, (long long)at, g.size, g.rank, (long long)number);
+}
+
 mr_status mr_collective_run(int64_t number, mr_collective what, mr_dtype dtype, void *x,
                             int64_t count)
 {

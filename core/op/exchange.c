@@ -146,6 +146,7 @@ static size_t workspace_all_to_all(const mr_call *c, const mr_facts *facts)
 MR_KERNEL(all_to_all)
 {
     const attr *a = call->attr;
+    MR_TRY(mr_collective_ranks(a->group, a->ranks, a->at));
     if (a->ranks == 1)
         return naive(call);
     int64_t *sends = call->workspace, *receives = sends + a->ranks;
@@ -188,6 +189,7 @@ static size_t workspace_gather(const mr_call *c, const mr_facts *facts)
 MR_KERNEL(gather_shares)
 {
     const one_attr *a = call->attr;
+    MR_TRY(mr_collective_ranks(a->group, a->ranks, a->at));
     if (a->ranks == 1)
         return naive(call);
     int64_t *receives = call->workspace;

@@ -109,6 +109,7 @@ MR_KERNEL(gather)
     const size_t bytes = mr_desc_span_bytes(&call->in[0].desc);
     if (!a->group)
         return naive_gather(call);
+    MR_TRY(mr_collective_ranks(a->group, a->ranks, a->at));
     memcpy((char *)call->out[0].data + (size_t)a->at * bytes, call->in[0].data, bytes);
     return run(call, MR_COLLECTIVE_ALL_GATHER);
 }

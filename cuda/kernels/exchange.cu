@@ -59,6 +59,7 @@ static mr_status all_to_all_prepare(const mr_call *call, const mr_facts *, void 
     const attrs *a = (const attrs *)call->attr;
     mr_cuda_talk *t = NULL;
     *state = NULL;
+    MR_TRY(mr_collective_ranks(a->group, a->ranks, a->at));
     if (a->ranks == 1)
         return MR_OK;
     MR_TRY(mr_cuda_talk_new(a->group, MR_COMM_ALL_TO_ALL, call->in[0].desc.dtype, &t));
@@ -120,6 +121,7 @@ static mr_status gather_prepare(const mr_call *call, const mr_facts *, void **st
     const one_attrs *a = (const one_attrs *)call->attr;
     mr_cuda_talk *t = NULL;
     *state = NULL;
+    MR_TRY(mr_collective_ranks(a->group, a->ranks, a->at));
     if (a->ranks == 1)
         return MR_OK;
     MR_TRY(mr_cuda_talk_new(a->group, MR_COMM_ALL_GATHER, call->in[0].desc.dtype, &t));

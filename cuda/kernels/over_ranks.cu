@@ -145,7 +145,15 @@ MR_CUDA_KERNEL(all_gather, NULL, all_gather_prepare, mr_cuda_talk_free)
     return t ? gather_chunks(t, call->out[0].data, stream) : MR_OK;
 }
 
-MR_CUDA_KERNEL(gather, NULL, all_gather_prepare, mr_cuda_talk_free)
+static mr_status gather_prepare(const mr_call *call, const mr_facts *facts, void **state)
+{
+    const gather_attr *a = (const gather_attr *)call->attr;
+    *state = NULL;
+    MR_TRY(mr_collective_ranks(a->group, a->ranks, a->at));
+    return all_gather_prepare(call, facts, state);
+}
+
+MR_CUDA_KERNEL(gather, NULL, gather_prepare, mr_cuda_talk_free)
 {
     mr_cuda_talk *t = (mr_cuda_talk *)call->state;
     const mr_view *x = &call->in[0], *y = &call->out[0];

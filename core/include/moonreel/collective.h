@@ -74,6 +74,9 @@ typedef void mr_collective_watcher(int64_t number);
 MR_API void mr_collective_watch(mr_collective_watcher *watcher);
 /* Errors: MR_E_USAGE no such group */
 MR_API mr_status mr_collective_group(int64_t number, mr_group *out);
+/* Has the group as many ranks, and is this one the `at`-th of them? 0 is whatever a row says.
+ * Errors: MR_E_USAGE no such group, or another one than the row was made for */
+MR_API mr_status mr_collective_ranks(int64_t number, int64_t ranks, int64_t at);
 /* In place, x [count]. Errors: MR_E_USAGE no such group; those of its function */
 MR_API mr_status mr_collective_run(int64_t group, mr_collective what, mr_dtype dtype, void *x,
                                    int64_t count);

@@ -214,8 +214,10 @@ static void captured_talk(void)
     mr_graph_free(g);
 }
 
-// chunks of ranks are equal: others are refused before anything runs
-static void uneven_chunks(const char *op)
+// a row that the group of two ranks, of which this is the first, cannot run is refused before
+// anything does
+static void refused_by_ranks(const char *op, const mr_attr *attr, int n_attr, int64_t n,
+                             mr_status code, const char *story)
 {
     mr_device *dev = open_with("");
     mr_graph *g = NULL;
@@ -223,22 +225,40 @@ static void uneven_chunks(const char *op)
     mr_program *p = NULL;
     mr_ref x, y;
     mr_exec_options o = {0};
-    int64_t n = 5;
     group_case first = {0};
-    const int64_t number = group_case_add(&first, 0, 2, 5);
+    const int64_t number = group_case_add(&first, 0, 2, 5), dim[] = {n, 4};
+    mr_attr all[8] = {{"group", .i = number}};
+    memcpy(all + 1, attr, (size_t)n_attr * sizeof *attr);
     OK(mr_graph_new(NULL, NULL, &g));
-    OK(mr_graph_input(g, "x", MR_F32, 1, &n, &x));
-    OK(mr_graph_add(g, op, MR_ATTRS({"group", .i = number}), &x, 1, &y));
+    OK(mr_graph_input(g, "x", MR_F32, strcmp(op, "all_to_all") == 0 ? 2 : 1, dim, &x));
+    OK(mr_graph_add(g, op, all, n_attr + 1, &x, 1, &y));
     OK(mr_graph_output(g, "y", y));
     OK(mr_graph_finish(g));
     OK(mr_exec_new(dev, NULL, &o, &e));
-    CHECK_FAILS(mr_exec_compile(e, g, &p), MR_E_SHAPE,
-                "5 elements are not in equal chunks for 2 ranks");
+    CHECK_FAILS(mr_exec_compile(e, g, &p), code, story);
     CHECK_STR(mr_error_last()->op, op);
     mr_exec_free(e);
     mr_collective_remove(number);
     mr_device_close(dev);
     mr_graph_free(g);
+}
+
+static void refusals_by_ranks(void)
+{
+    static const char *const uneven = "5 elements are not in equal chunks for 2 ranks",
+                             *const others = "as group";
+    refused_by_ranks("all_gather", NULL, 0, 5, MR_E_SHAPE, uneven);
+    refused_by_ranks("reduce_scatter", NULL, 0, 5, MR_E_SHAPE, uneven);
+    // rows that were made for another group
+    for (int i = 0; i < 3; i++) {
+        const int64_t ranks[] = {3, 1, 2}, at[] = {0, 0, 1};
+        mr_attr a[] = {{"ranks", .i = ranks[i]}, {"at", .i = at[i]}, {"length", .i = 4}},
+                to_all[] = {a[0], a[1], {"length", .i = 4 * ranks[i]}, {"split", .i = 1}};
+        refused_by_ranks("gather", a, 2, 4, MR_E_USAGE, others);
+        a[2].i = 4 * ranks[i];
+        refused_by_ranks("gather_shares", a, 3, 4, MR_E_USAGE, others);
+        refused_by_ranks("all_to_all", to_all, 4, 4, MR_E_USAGE, others);
+    }
 }
 
 // ---- what a run allocates ----
@@ -361,8 +381,7 @@ int main(void)
     failure_on_the_host(false);
     failure_on_the_host(true);
     captured_talk();
-    uneven_chunks("all_gather");
-    uneven_chunks("reduce_scatter");
+    refusals_by_ranks();
     runs_allocate_nothing();
     return check_done();
 }
