@@ -74,7 +74,7 @@ static size_t place(size_t *at, int64_t floats)
 }
 static shape shape_of(int64_t m, int64_t n, int64_t k, bool bias, bool accumulate)
 {
-    int64_t piece = MR_MAX(MR_MIN(accumulate ? k : m, (int64_t)PIECE), 1);
+    int64_t piece = MR_MIN(accumulate ? k : m, (int64_t)PIECE);
     shape s = {.m = m, .n = n, .k = k};
     s.spec = (mr_product_spec){.batch = 1,
                                .m = accumulate ? m : piece,

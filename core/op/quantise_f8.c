@@ -110,7 +110,7 @@ MR_CHUNK(codes_part, codes, 0)
 MR_KERNEL(quantise_f8)
 {
     const mr_desc *x = &call->in[0].desc;
-    int64_t n = length_of(x) ? rows_of(x) : 0, piece = piece_of(x);
+    int64_t n = rows_of(x), piece = piece_of(x);
     uint32_t *sizes = call->workspace, most = 0;
     mr_cpu_for(n, piece, call->threads, largest_part, (void *)call);
     for (int64_t i = 0; i * piece < n; i++)
@@ -177,5 +177,7 @@ MR_OP(quantise_f8) = {
                       "x=[2,35,48] bf16 -30..3 dtype=f8_e5m2 transposed=1",
                       "x=[70,41]/rows bf16 dtype=f8_e5m2", "x=[1,5] f32 1e-30..1e-30 transposed=1",
                       "x=[4,16] bf16 0..0", "x=[0,8] f32 transposed=1", "x=[3,4] f32 nan..nan",
-                      "x=[3,4] bf16 inf..inf dtype=f8_e5m2 transposed=1", "x=[600,130] bf16 -3..3"),
+                      "x=[3,4] bf16 inf..inf dtype=f8_e5m2 transposed=1", // several pieces, each
+                                                                          // with its part of q_t
+                      "x=[600,130] bf16 -3..3 transposed=1", "x=[16,0] bf16 transposed=1"),
 };

@@ -13,7 +13,7 @@ local regions = require "moonreel.optim.regions"
 local fails = dofile "spec/support/fails.lua"
 
 -- rows that are no multiple of 16: their transposed codes end in zeros
-local ROWS, INPUTS, OUTPUTS = 27, 32, 48
+local ROWS, INPUTS, OUTPUTS = 21, 32, 48
 -- half a step of a mantissa of three bits, of two for gradients, twice in a product, and room
 local FORWARD, BACKWARD = 0.05, 0.09
 
@@ -39,6 +39,7 @@ local function run(device, dtype, linear, change)
   prog:set("x", (change and change(drawn) or drawn):to(dtype))
   prog:set("up", T.new("f32", { 3, ROWS // 3, OUTPUTS }):fill_normal(2, "up"))
   prog:run()
+  assert.equal(dtype, prog:get("dx").dtype)
   local out = { y = prog:get("y"):totable(), dx = prog:get("dx"):to("f32"):totable() }
   for _, p in ipairs(params:list()) do
     out["d" .. p.name] = exec:param("grad", p.name):totable()
@@ -109,6 +110,36 @@ describe("linear_f8", function()
     local loss = ops.sum(y * y, { axes = { 0, 1 } })
     fails("MR_E_USAGE", "reads w_t, which was not given; try: transposed", g.backward, g, loss,
       { x })
+  end)
+
+  it("says what the gradient of a weight lacks", function()
+    local params <close> = G.params("bf16")
+    params:add { name = "w", shape = { 48, 32 }, init = { kind = "zeros" } }
+    params:seal()
+    local g <close> = G.graph(params)
+    local _, xq, xs = quantised(g, "x", { 16, 32 })
+    local w = g:param "w"
+    local wq, ws = ops.quantise_f8(w)
+    local y = ops.linear_f8(xq, xs, wq, ws, false, false, false, false, w, { dtype = "f32" })
+    local loss = ops.sum(y * y, { axes = { 0, 1 } })
+    fails("MR_E_USAGE", "reads x_t, which was not given; try: transposed", g.backward, g, loss)
+  end)
+
+  it("has dy transposed for the gradient of a weight alone", function()
+    local g <close> = G.graph()
+    local x, w = g:input("x", "bf16", { 16, 32 }), g:input("w", "bf16", { 48, 32 })
+    local loss = ops.sum(nn.cast(nn.linear_f8(x, w, false), "f32"), { axes = { 0, 1 } })
+    g:output("dx", g:backward(loss, { x })[1])
+    g:finish()
+    local dev <close> = E.device("cpu", 1)
+    local exec <close> = E.new(dev)
+    local prog <close> = exec:compile(g)
+    local bytes = {}
+    for _, row in ipairs(prog:times()) do
+      bytes[#bytes + 1] = row.op == "quantise_f8" and row.bytes or nil
+    end
+    -- a tensor of bf16 is read, its codes and a scale are written; of x and w in both orders
+    assert.same({ 4 * 16 * 32 + 4, 4 * 48 * 32 + 4, 3 * 16 * 48 + 4 }, bytes)
   end)
 
   it("refuses lengths and formats that products of 8 bits do not have", function()

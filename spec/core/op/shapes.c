@@ -1,0 +1,218 @@
+/* op/shapes: what rows say of shapes alone, before anything is computed: which arguments do not fit
+ * together, in words; shapes of results; operations; bytes of a workspace.
+ * Covers: core/op/linear.c core/op/linear.h core/op/linear_f8.c core/op/quantise_f8.c */
+#include "cpu/cpu.h"
+#include "op/linear.h"
+#include "opcase.h"
+
+/* A call of descs alone. */
+typedef struct shapes {
+    op_case c;
+    mr_call call;
+    _Alignas(16) unsigned char attr[MR_ATTR_BYTES];
+} shapes;
+
+static mr_status shapes_of(const char *name, const char *text, shapes *s)
+{
+    const mr_op *op = mr_op_find(name);
+    *s = (shapes){0};
+    CHECK(case_parse(op, text, &s->c));
+    CHECK_OK(mr_op_attrs(op, s->c.attr, s->c.n_attr, s->attr));
+    mr_infer ctx = {.n_in = mr_op_n_in(op), .attr = s->attr};
+    s->call = (mr_call){.n_in = ctx.n_in, .n_out = mr_op_n_out(op), .attr = s->attr, .threads = 1};
+    for (int i = 0; i < MR_MAX_IN; i++) {
+        s->call.in[i].desc.rank = -1;
+        if (s->c.in[i].given)
+            s->call.in[i].desc = s->c.in[i].desc, ctx.in[i] = &s->c.in[i].desc;
+    }
+    for (int k = 0; k < MR_MAX_OUT; k++)
+        ctx.out[k].rank = -1;
+    MR_TRY(mr_op_check_dtypes(op, &ctx));
+    MR_TRY(op->infer(&ctx));
+    for (int k = 0; k < MR_MAX_OUT; k++)
+        s->call.out[k].desc = ctx.out[k];
+    return MR_OK;
+}
+
+#define X_W   "x=[3,32] f8_e4m3 x_scale=[1] f32 w=[48,32] f8_e4m3 w_scale=[1] f32 "
+#define DY_X  "dy_t=[48,32] f8_e5m2 dy_scale=[1] f32 x_t=[16,32] f8_e4m3 x_scale=[1] f32 "
+#define DY_X2 "dy=[2,3,20] f32 x=[2,3,33] f32 "
+
+static const struct {
+    const char *op, *text, *story;
+} refused[] = {
+    {"linear", "x=[3,5] f32 w=[4,6] f32", "x is [3, 5] f32, w is [4, 6] f32; expected the last"},
+    {"linear", "x=[3,5] f32 w=[5] f32", "w is [5] f32"},
+    {"linear", "x=[3,5] f32 w=[4,5] bf16", "w is [4, 5] bf16"},
+    {"linear", "x=[3,5] f32 w=[4,5] f32 b=[5] f32", "b is [5] f32, expected [4] f32"},
+    {"linear", "x=[3,5] f32 w=[4,5] f32 b=[1,4] f32", "b is [1, 4] f32, expected [4] f32"},
+    {"linear", "x=[3,5] f32 w=[4,5] f32 b=[4] bf16", "b is [4] bf16"},
+    {"linear_dx", "dy=[3,5] f32 w=[4,5] f32", "last dimension of dy to be dimension 0 of w"},
+    {"linear_dw", "dy=[2,3,20] f32 x=[3,3,33] f32 acc=[20,33] f32", "expected [..., N], [..., K]"},
+    {"linear_dw", "dy=[2,4,20] f32 x=[2,3,33] f32 acc=[20,33] f32", "expected [..., N], [..., K]"},
+    {"linear_dw", "dy=[6,20] f32 x=[2,3,33] f32 acc=[20,33] f32", "dy is [6, 20] f32"},
+    {"linear_dw", DY_X2 "acc=[33,20] f32", "acc is [33, 20] f32"},
+    {"linear_dw", DY_X2 "acc=[20,32] f32", "acc is [20, 32] f32"},
+    {"linear_dw", DY_X2 "acc=[20,33] f32 db=[33] f32", "db is [33] f32; expected [..., N] and [N]"},
+    {"linear_db", "dy=[3,5] f32 acc=[3] f32", "acc is [3] f32; expected [..., N] and [N]"},
+    {"linear_db", "dy=[3,5] f32 acc=[5,1] f32", "acc is [5, 1] f32"},
+
+    {"linear_f8", "x=[3,24] f8_e4m3 x_scale=[1] f32 w=[48,24] f8_e4m3 w_scale=[1] f32",
+     "x is [3, 24] f8_e4m3, w is [48, 24] f8_e4m3; expected K and N to be multiples of 16"},
+    {"linear_f8", "x=[3,32] f8_e4m3 x_scale=[1] f32 w=[40,32] f8_e4m3 w_scale=[1] f32",
+     "w is [40, 32] f8_e4m3; expected K and N to be multiples of 16"},
+    {"linear_f8", "x=[3,16] f8_e4m3 x_scale=[1] f32 w=[48,32] f8_e4m3 w_scale=[1] f32",
+     "expected [..., K] and [N, K]"},
+    {"linear_f8", "x=[3,32] f8_e4m3 x_scale=[1] f32 w=[1,48,32] f8_e4m3 w_scale=[1] f32",
+     "expected [..., K] and [N, K]"},
+    {"linear_f8", "x=[3,32] f8_e4m3 x_scale=[2] f32 w=[48,32] f8_e4m3 w_scale=[1] f32",
+     "x_scale is [2] f32, expected [1] f32"},
+    {"linear_f8", "x=[3,32] f8_e4m3 x_scale=[1] f32 w=[48,32] f8_e4m3 w_scale=[48] f32",
+     "w_scale is [48] f32, expected [1] f32"},
+    {"linear_f8", X_W "dtype=f64", "dtype is f64, expected f32 or bf16"},
+    {"linear_f8", X_W "b=[32] bf16", "b is [32] bf16, expected [48] bf16"},
+    {"linear_f8", X_W "b=[48,1] bf16", "b is [48, 1] bf16, expected [48] bf16"},
+    {"linear_f8", X_W "x_of=[32,3] bf16", "x_of is [32, 3] bf16"},
+    {"linear_f8", X_W "w_of=[32,48] f32", "w_of is [32, 48] f32"},
+    {"linear_dw_f8",
+     "dy_t=[40,32] f8_e5m2 dy_scale=[1] f32 x_t=[16,32] f8_e4m3 x_scale=[1] f32 "
+     "acc=[40,16] f32",
+     "acc is [40, 16] f32, expected [40, 16] f32, multiples of 16"},
+    {"linear_dw_f8", DY_X "acc=[16,48] f32", "acc is [16, 48] f32, expected [48, 16] f32"},
+    {"linear_dw_f8", DY_X "acc=[48,32] f32", "acc is [48, 32] f32, expected [48, 16] f32"},
+    {"linear_dw_f8", DY_X "acc=[48,16,1] f32", "acc is [48, 16, 1] f32"},
+    {"linear_dw_f8",
+     "dy_t=[2,16,32] f8_e5m2 dy_scale=[1] f32 x_t=[16,32] f8_e4m3 x_scale=[1] f32 "
+     "acc=[16,16] f32",
+     "dy_t is [2, 16, 32] f8_e5m2"},
+    {"linear_dw_f8",
+     "dy_t=[48,32] f8_e5m2 dy_scale=[3] f32 x_t=[16,32] f8_e4m3 x_scale=[1] f32 "
+     "acc=[48,16] f32",
+     "dy_scale is [3] f32"},
+    {"linear_dw_f8",
+     "dy_t=[48,32] f8_e5m2 dy_scale=[1] f32 x_t=[16,32] f8_e4m3 x_scale=[2] f32 "
+     "acc=[48,16] f32",
+     "x_scale is [2] f32"},
+    {"quantise_f8", "x=[3,4] f32 dtype=bf16", "dtype is bf16, expected f8_e4m3 or f8_e5m2"},
+    {"quantise_f8", "x=[] f32", "x is a scalar, expected [..., C]"},
+};
+
+static void refusals(void)
+{
+    shapes s;
+    for (size_t i = 0; i < MR_COUNT(refused); i++)
+        if (!CHECK_FAILS(shapes_of(refused[i].op, refused[i].text, &s), MR_E_SHAPE,
+                         refused[i].story))
+            printf("%s \"%s\"\n", refused[i].op, refused[i].text);
+}
+
+/* Rows end in zeros up to a multiple of 16. */
+static void transposed(void)
+{
+    static const int64_t rows[] = {0, 1, 16, 17, 21, 32}, columns[] = {0, 16, 16, 32, 32, 32};
+    shapes s;
+    for (size_t i = 0; i < MR_COUNT(rows); i++) {
+        char text[64];
+        snprintf(text, sizeof text, "x=[%d,5] bf16 dtype=f8_e5m2 transposed=1", (int)rows[i]);
+        CHECK_OK(shapes_of("quantise_f8", text, &s));
+        const mr_desc *q_t = &s.call.out[2].desc;
+        CHECK_INT(q_t->rank, 2);
+        CHECK_INT(q_t->dim[0], 5);
+        CHECK_INT(q_t->dim[1], columns[i]);
+        CHECK_INT(q_t->dtype, MR_F8_E5M2);
+    }
+}
+
+/* A product of [m, k] and [k, n] takes 2 m n k operations; a sum of rows one an element. */
+static const struct {
+    const char *op, *text;
+    double flop;
+} counted[] = {
+    {"linear", "x=[2,3,5] f32 w=[7,5] f32", 2 * 6 * 5 * 7},
+    {"linear_dx", "dy=[2,3,7] f32 w=[7,5] f32", 2 * 6 * 5 * 7},
+    {"linear_dw", "dy=[2,3,7] f32 x=[2,3,5] f32 acc=[7,5] f32", 2 * 6 * 5 * 7},
+    {"linear_db", "dy=[2,3,7] f32 acc=[7] f32", 6 * 7},
+    {"linear_gelu", "x=[2,3,5] f32 w=[7,5] f32", 2 * 6 * 5 * 7},
+    {"linear_dx_gelu", "dy=[2,3,7] f32 w=[7,5] f32 h=[2,3,5] f32", 2 * 6 * 5 * 7},
+    {"matmul", "a=[3,2,5] f32 b=[3,5,7] f32", 3 * 2 * 2 * 5 * 7},
+    {"linear_f8", X_W, 2 * 3 * 32 * 48},
+    {"linear_dw_f8", DY_X "acc=[48,16] f32", 2 * 48 * 16 * 32},
+    {"conv3d", "x=[2,3,4,5,6] f32 w=[7,6,1,1,1] f32", 2 * 2 * 3 * 4 * 5 * 6 * 7},
+};
+
+static void operations(void)
+{
+    shapes s;
+    for (size_t i = 0; i < MR_COUNT(counted); i++) {
+        CHECK_OK(shapes_of(counted[i].op, counted[i].text, &s));
+        if (!CHECK_NEAR(mr_op_cost(s.c.op, &s.call).flop, counted[i].flop, 0))
+            printf("%s \"%s\"\n", counted[i].op, counted[i].text);
+    }
+    // what was quantised is not read, nor what its gradients will read
+    double bytes = 3 * 32 + 4 + 48 * 32 + 4 + 2 * 48 + 2 * 3 * 48;
+    CHECK_OK(shapes_of("linear_f8",
+                       X_W "b=[48] bf16 x_t=[32,16] f8_e4m3 w_t=[32,48] f8_e4m3 x_of=[3,32] bf16 "
+                           "w_of=[48,32] bf16",
+                       &s));
+    CHECK_NEAR(mr_op_cost(s.c.op, &s.call).bytes, bytes, 0);
+    CHECK_OK(shapes_of("linear_dw_f8", DY_X "acc=[48,16] f32", &s));
+    CHECK_NEAR(mr_op_cost(s.c.op, &s.call).bytes, 48 * 32 + 4 + 16 * 32 + 4 + 2 * 4 * 48 * 16, 0);
+}
+
+/* [..., C] as rows: one step where leading dimensions join, else rows are gathered. */
+static void rows(void)
+{
+    static const struct {
+        mr_desc d;
+        product_rows want;
+    } of[] = {
+        {{MR_F32, 3, {2, 3, 5}, {15, 5, 1}}, {6, 5, 5, false}},
+        {{MR_F32, 3, {2, 3, 5}, {24, 8, 1}}, {6, 5, 8, false}},
+        {{MR_F32, 3, {2, 3, 5}, {30, 8, 1}}, {6, 5, 5, true}},
+        // the step of a single row, and of a dimension of 1, says nothing
+        {{MR_F32, 2, {1, 5}, {99, 1}}, {1, 5, 5, false}},
+        {{MR_F32, 3, {2, 1, 5}, {8, 99, 1}}, {2, 5, 8, false}},
+        {{MR_F32, 1, {5}, {1}}, {1, 5, 5, false}},
+        // one row again and again
+        {{MR_F32, 2, {4, 5}, {0, 1}}, {4, 5, 5, true}},
+        {{MR_F32, 2, {0, 5}, {5, 1}}, {0, 5, 5, false}},
+    };
+    for (size_t i = 0; i < MR_COUNT(of); i++) {
+        product_rows r = product_rows_of(&of[i].d);
+        CHECK_INT(r.n, of[i].want.n);
+        CHECK_INT(r.c, of[i].want.c);
+        CHECK_INT(r.step, of[i].want.step);
+        CHECK_INT(r.split, of[i].want.split);
+    }
+}
+
+static size_t workspace(const char *op, const char *text)
+{
+    shapes s;
+    const mr_facts facts = mr_cpu_facts("cpu", mr_isa(), 1);
+    CHECK_OK(shapes_of(op, text, &s));
+    return s.c.op->cpu.workspace(&s.call, &facts);
+}
+
+/* Operands of 8 bits are widened in pieces: more rows take no more memory. */
+static void pieces(void)
+{
+    CHECK_INT(workspace("linear_f8", "x=[300,32] f8_e4m3 x_scale=[1] f32 w=[48,32] f8_e4m3 "
+                                     "w_scale=[1] f32"),
+              workspace("linear_f8", "x=[90000,32] f8_e4m3 x_scale=[1] f32 w=[48,32] f8_e4m3 "
+                                     "w_scale=[1] f32"));
+    CHECK_INT(workspace("linear_dw_f8", "dy_t=[48,304] f8_e5m2 dy_scale=[1] f32 x_t=[16,304] "
+                                        "f8_e4m3 x_scale=[1] f32 acc=[48,16] f32"),
+              workspace("linear_dw_f8", "dy_t=[48,90000] f8_e5m2 dy_scale=[1] f32 x_t=[16,90000] "
+                                        "f8_e4m3 x_scale=[1] f32 acc=[48,16] f32"));
+}
+
+int main(void)
+{
+    refusals();
+    transposed();
+    operations();
+    rows();
+    pieces();
+    return check_done();
+}
