@@ -46,11 +46,7 @@ mr_status index_pieces_close(index_pieces *t, mr_status st)
         return st;
     }
     // what the child has to say counts more than that its output ends too early
-    mr_error *kept = st == MR_OK ? NULL : mr_error_copy(mr_error_last());
     mr_status end = index_child_close(&t->child, t->ended);
-    if (end == MR_OK && kept)
-        mr_error_adopt(kept);
-    mr_error_free(kept);
     return end == MR_OK ? st : end;
 }
 

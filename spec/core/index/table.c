@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { ROWS = 8 };
@@ -18,6 +19,7 @@ static got_row got[ROWS];
 static struct {
     int more, n_numbers;
     float numbers[4];
+    int64_t start_us, end_us;
 } beside[ROWS];
 static index_scores scores;
 static int n_got;
@@ -34,6 +36,7 @@ static mr_status note_row(void *user, const index_input *in)
             got[n_got].text[i] = got[n_got].text[i] ? got[n_got].text[i] : '|';
         got[n_got].line = in->line, beside[n_got].more = in->more;
         beside[n_got].n_numbers = in->n_numbers;
+        beside[n_got].start_us = in->start_us, beside[n_got].end_us = in->end_us;
         for (int i = 0; i < 4; i++)
             beside[n_got].numbers[i] = index_input_number(in, i);
     }
@@ -256,6 +259,67 @@ static void renamed(void)
                 "with path and text; try: --columns");
 }
 
+// what a table may not have
+static void odd_tables(void)
+{
+    CHECK_FAILS(read_table("t.csv", "path,text\na,b\nc\n", 16), MR_E_DATA,
+                "t.csv:3: 1 fields, expected 2 as in the header; try: quote fields");
+    CHECK_FAILS(read_table("t.csv", "a,b\n1,2\n", 8), MR_E_DATA, "t.csv:1: no column 'path'");
+    // a mark of the byte order stands before a file, and not elsewhere
+    CHECK_OK(read_table("t.csv", "\xef\xbb\xbfpath,text\na,b\n", 17));
+    CHECK_FAILS(read_table("t.csv", "path,\xef\xbb\xbftext\na,b\n", 17), MR_E_DATA,
+                "no column 'text'");
+    CHECK_FAILS(read_table("t.jsonl",
+                           "{\"path\":\"a\",\"text\":\"b\"}\n\xef\xbb\xbf{\"path\":\"a\",\"text\":"
+                           "\"b\"}",
+                           50),
+                MR_E_DATA, "t.jsonl:2: not JSON");
+    CHECK_FAILS(read_table("t.jsonl", "{\"path\":\"a\",\"text\":\"b\",\"path\":\"c\"}", 34),
+                MR_E_DATA, "t.jsonl:1: not JSON: duplicate");
+    // as many columns as there is room for, and one more
+    char text[2000];
+    for (int more = 0; more < 2; more++) {
+        int n = snprintf(text, sizeof text, "path,text");
+        for (int i = 2; i < 256 + more; i++)
+            n += snprintf(text + n, sizeof text - (size_t)n, ",c%d", i);
+        n += snprintf(text + n, sizeof text - (size_t)n, "\na,b");
+        for (int i = 2; i < 256 + more; i++)
+            n += snprintf(text + n, sizeof text - (size_t)n, ",");
+        mr_status st = read_table("t.csv", text, (size_t)n);
+        if (more)
+            CHECK_FAILS(st, MR_E_DATA, "t.csv:1: more than 256 columns");
+        else
+            CHECK_OK(st);
+    }
+    // times have microseconds, also far into a file
+    static const char times[] = "{\"path\":\"a\",\"text\":\"b\",\"start_s\":12345.678912,"
+                                "\"end_s\":12345.678913}";
+    CHECK_OK(read_table("t.jsonl", times, sizeof times - 1));
+    CHECK_INT(beside[0].start_us, 12345678912);
+    CHECK_INT(beside[0].end_us, 12345678913);
+}
+
+// what is no file is refused, and nobody waits for it; files are closed whatever becomes of them
+static void no_files(void)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s", clips_path("folder.csv"));
+    CHECK_OK(mr_dir_make(path));
+    int before = dup(0);
+    close(before);
+    CHECK_FAILS(index_table_read(path, &scores, note_row, got), MR_E_DATA,
+                "folder.csv: is no regular file; expected a .csv or .jsonl file");
+    snprintf(path, sizeof path, "%s", clips_path("pipe.jsonl"));
+    CHECK_INT(mkfifo(path, 0600), 0);
+    CHECK_FAILS(index_table_read(path, &scores, note_row, got), MR_E_DATA,
+                "pipe.jsonl: is no regular file");
+    CHECK_OK(read_table("t.csv", "path,text\na,b\n", 14));
+    CHECK_FAILS(read_table("t.csv", "path\n", 5), MR_E_DATA, "no column 'text'");
+    int after = dup(0);
+    close(after);
+    CHECK_INT(after, before);
+}
+
 // a quote that was left open does not take the rest of a large table into memory
 static void endless_fields(void)
 {
@@ -279,19 +343,26 @@ static ssize_t failing_read(int fd, void *buf, size_t n)
     return calls % 3 ? -1 : read(fd, buf, n);
 }
 
-static void failures(void)
+static void short_of_memory(const char *name)
 {
     int count = 0;
     for (int n = 1; n < 60; n++) {
         mr_alloc_fail_at(n);
-        mr_status st = index_table_read(clips_path("t.tsv"), &scores, note_row, got);
+        mr_status st = index_table_read(clips_path(name), &scores, note_row, got);
         mr_alloc_fail_at(0);
         if (st == MR_OK)
             break;
         CHECK_INT(st, MR_E_MEMORY);
         count++;
     }
-    CHECK(count > 3 && count < 50);
+    CHECK(count > 2 && count < 50);
+}
+
+static void failures(void)
+{
+    short_of_memory("t.tsv");
+    CHECK_OK(read_table("t.jsonl", "{\"path\":\"a\",\"text\":\"b\"}\n", 24));
+    short_of_memory("t.jsonl");
     mr_io io = *mr_io_table();
     io.read = failing_read;
     mr_io_replace(&io);
@@ -312,6 +383,8 @@ int main(void)
     not_finite();
     notes();
     renamed();
+    odd_tables();
+    no_files();
     endless_fields();
     failures();
     return check_done();
