@@ -153,6 +153,35 @@ describe("models.stdit3", function()
     assert.is_false(differs(right:slice(2, 0, 1), quirk:slice(2, 0, 1)))
   end)
 
+  -- steps of a forward pass that multiply in 8 bits, and other linear layers
+  local function linear_layers(linear)
+    local params <close> = G.params("f32")
+    local net = stdit3.new(params, tiny{linear = linear})
+    params:seal()
+    local g <close> = G.graph(params)
+    g:output("out", net:forward(g, {x = g:input("x", "f32", {1, 4, 3, 4, 4}),
+      t = g:input("t", "f32", {1}), fps = g:input("fps", "f32", {1}),
+      y = g:input("y", "f32", {1, 6, 8}), height = 32, width = 32}))
+    g:finish()
+    local run <close> = E.new(E.device("cpu", 1), params, {})
+    local prog <close> = run:compile(g)
+    local f8, others = 0, 0
+    for _, row in ipairs(prog:times()) do
+      f8 = f8 + (row.op == "linear_f8" and 1 or 0)
+      others = others + (row.op:find "^linear" and row.op ~= "linear_f8" and 1 or 0)
+    end
+    return f8, others
+  end
+
+  it("multiplies in 8 bits in all its blocks and nowhere else", function()
+    local none, all = linear_layers(nil)
+    local f8, rest = linear_layers("f8")
+    assert.equal(0, none)
+    -- qkv, proj; q, kv, proj of cross attention; fc1, fc2: of a spatial and a temporal block
+    assert.equal(2 * 7, f8)
+    assert.equal(all, f8 + rest)
+  end)
+
   -- bytes of the output of a bf16 model; `io`: t, fps, height, width
   local function bf16_output(compat, io)
     local params = G.params("bf16")
