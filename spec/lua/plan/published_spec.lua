@@ -20,6 +20,7 @@ describe("published runs", function()
   -- the deviation is the one that serves all four scalings: more or less of it loses one
   it("lose a scaling where GPUs differ by 1 % or by 3 %", function()
     local sigma = simulate.SIGMA
+    finally(function() simulate.SIGMA = sigma end)
     for _, other in ipairs { 0.01, 0.03 } do
       simulate.SIGMA = other
       local lost = 0
@@ -28,11 +29,11 @@ describe("published runs", function()
       end
       assert.is_true(lost > 0)
     end
-    simulate.SIGMA = sigma
   end)
 
   it("are missed by a machine of half the speed", function()
     local open = machine.open
+    finally(function() machine.open = open end)
     machine.open = function(name)
       local m = open(name)
       m.rate.product, m.rate.attention, m.node.link = m.rate.product / 2, m.rate.attention / 2,
@@ -43,7 +44,6 @@ describe("published runs", function()
     for _, row in ipairs(published.rows()) do
       missed = missed + (row.ok and 0 or 1)
     end
-    machine.open = open
     assert.is_true(missed >= 5, missed)
   end)
 
