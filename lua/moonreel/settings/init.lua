@@ -21,8 +21,8 @@ end
 ---@param name string        path from the working directory, or a recipe's name
 ---@param overrides table|nil  "key=value" texts or {key, text, argument}, weakest first
 ---@param options table|nil  {stage = NAME: one stage of a recipe that has stages,
---   child = false: bake in this process even a recipe that is not shipped,
---   may_be: what else than a recipe could be meant, as moonreel.recipe.files has it}
+---   child = false: bake in this process even a recipe that is not shipped,
+---   may_be: what else than a recipe could be meant, as moonreel.recipe.files has it}
 ---@return table settings    frozen; s.optim.lr, s:get("optim.lr"), s:origin("optim.lr"), s.hash,
 ---   s:to_json()
 function settings.bake(name, overrides, options)
