@@ -23,6 +23,15 @@ __global__ void banks(float *y, int step)
     y[threadIdx.x] = s[threadIdx.x * step];
 }
 
+// to shared memory, where lanes 8 n to 8 n + 7 take all banks, and no others do
+__global__ void shared_pieces(const float *x)
+{
+    MR_SHARED(raw);
+    int lane = threadIdx.x;
+    float *s = (float *)raw + lane / 8 * 32 + (lane % 8 ^ lane / 8) * 4;
+    mr_store16(s, mr_load16(x + lane * 4));
+}
+
 __global__ void twice(const float *x, float *y)
 {
     y[threadIdx.x] = x[threadIdx.x] + x[31 - threadIdx.x];
@@ -68,6 +77,17 @@ int main(void)
     conflicts(2, 2);
     conflicts(32, 32);
     conflicts(33, 1);
+
+    // 8 lanes at a time, by their numbers, in whatever order threads come
+    for (unsigned seed = 0; seed < 6; seed++) {
+        reset();
+        emu::options.seed = seed;
+        MR_LAUNCH(shared_pieces, dim3(1), dim3(32), 512, NULL, x);
+        CHECK_SILENT();
+        CHECK_INT(emu::counts.wavefronts, 4);
+        CHECK_INT(emu::counts.ideal_wavefronts, 4);
+    }
+    emu::options.seed = 0;
 
     // fewer lanes than a warp, in pieces of 16 bytes; two warps are two requests
     reset();
