@@ -19,7 +19,7 @@ static int b_product_peak(lua_State *L)
     lua_Integer threads = luaL_checkinteger(L, 2);
     mr_bench_peak peak;
     luaL_argcheck(L, dtype == MR_F32 || dtype == MR_BF16, 1, "expected f32 or bf16");
-    luaL_argcheck(L, threads >= 1 && threads <= 4096, 2, "expected 1 to 4096 threads");
+    luaL_argcheck(L, threads >= 1 && threads <= MR_MOST_THREADS, 2, "expected 1 to 4096 threads");
     mr_bind_check(L, mr_bench_product_peak(dtype, (int)threads, luaL_optnumber(L, 3, 0.2), &peak));
     lua_createtable(L, 0, 6);
     lua_pushboolean(L, peak.own), lua_setfield(L, -2, "own");
@@ -38,7 +38,7 @@ static int b_product_rate(lua_State *L)
                 n = luaL_checkinteger(L, 4), k = luaL_checkinteger(L, 5);
     double tflops;
     luaL_argcheck(L, dtype == MR_F32 || dtype == MR_BF16, 1, "expected f32 or bf16");
-    luaL_argcheck(L, threads >= 1 && threads <= 4096, 2, "expected 1 to 4096 threads");
+    luaL_argcheck(L, threads >= 1 && threads <= MR_MOST_THREADS, 2, "expected 1 to 4096 threads");
     luaL_argcheck(L, m >= 1 && m <= 1 << 20, 3, "expected 1 to 2^20 rows");
     luaL_argcheck(L, n >= 1 && n <= 1 << 20, 4, "expected 1 to 2^20 columns");
     luaL_argcheck(L, k >= 1 && k <= 1 << 20, 5, "expected sums of 1 to 2^20");
@@ -56,7 +56,7 @@ static int b_linear(lua_State *L)
     lua_Integer threads = luaL_checkinteger(L, 3), dim[3];
     mr_bench_linear r;
     luaL_argcheck(L, dtype == MR_F32 || dtype == MR_BF16, 2, "expected f32 or bf16");
-    luaL_argcheck(L, threads >= 1 && threads <= 4096, 3, "expected 1 to 4096 threads");
+    luaL_argcheck(L, threads >= 1 && threads <= MR_MOST_THREADS, 3, "expected 1 to 4096 threads");
     for (int i = 0; i < 3; i++) {
         dim[i] = luaL_checkinteger(L, 4 + i);
         luaL_argcheck(L, dim[i] >= 1 && dim[i] <= 1 << 20, 4 + i, "expected 1 to 2^20");
@@ -75,7 +75,7 @@ static int b_memory_rate(lua_State *L)
     lua_Integer bytes = luaL_checkinteger(L, 1), threads = luaL_checkinteger(L, 2);
     double rate;
     luaL_argcheck(L, bytes >= 1 && bytes <= (lua_Integer)1 << 40, 1, "expected 1 to 2^40 bytes");
-    luaL_argcheck(L, threads >= 1 && threads <= 4096, 2, "expected 1 to 4096 threads");
+    luaL_argcheck(L, threads >= 1 && threads <= MR_MOST_THREADS, 2, "expected 1 to 4096 threads");
     mr_bind_check(L, mr_bench_memory_rate(bytes, (int)threads, luaL_optnumber(L, 3, 0.2), &rate));
     lua_pushnumber(L, rate);
     return 1;

@@ -27,13 +27,13 @@ int mr_bind_device_open(lua_State *L)
 {
     const char *env = getenv("MOONREEL_DEVICE"),
                *name = luaL_optstring(L, 1, env && *env ? env : "cpu");
-    int threads = (int)luaL_optinteger(L, 2, 0);
+    lua_Integer threads = luaL_optinteger(L, 2, 0);
     void **box = mr_bind_box(L, "mr.Device");
     device *d;
     if (!MR_NEW(d))
         mr_bind_check(L, mr_fail_memory(sizeof *d));
     d->refs = 1;
-    mr_status st = mr_device_open(name, threads, &d->dev);
+    mr_status st = mr_device_open(name, (int)MR_MAX(MR_MIN(threads, INT_MAX), INT_MIN), &d->dev);
     if (st != MR_OK)
         mr_free(d);
     mr_bind_check(L, st);

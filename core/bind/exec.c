@@ -388,7 +388,7 @@ static int x_set_param(lua_State *L)
 static const mr_bind_row exec_module_rows[] = {
     MR_ROW("device", mr_bind_device_open, "(name?: string, threads?: integer): mr.Device",
            "Open a device: cpu, shadow or, with its plug-in, cuda (cuda:1 is the second); "
-           "MOONREEL_DEVICE or cpu where absent. 0 threads: all."),
+           "MOONREEL_DEVICE or cpu where absent. Up to 4096 threads, 0: all."),
     MR_ROW_OPTIONS("new", e_new,
                    "(device: mr.Device, params?: mr.Params, options?: table): mr.Exec",
                    "An executor: the memory of the parameters, and programs over it.", exec_fields),

@@ -108,7 +108,7 @@ mr_facts mr_cpu_facts(const char *device, int isa, int threads)
     f.bf16_by_f32 = f.bf16 && !f.amx && slow_bf16();
 #ifdef _OPENMP
     if (threads <= 0)
-        f.threads = omp_get_max_threads();
+        f.threads = MR_MIN(omp_get_max_threads(), MR_MOST_THREADS);
 #else
     f.threads = 1;
 #endif

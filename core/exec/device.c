@@ -47,6 +47,9 @@ mr_status mr_device_open(const char *name, int threads, mr_device **out)
     const char *end;
     int ordinal;
     MR_TRY(read_ordinal(name, &end, &ordinal));
+    if (threads < 0 || threads > MR_MOST_THREADS)
+        return mr_fail(MR_E_USAGE, "device '%s': %d threads; expected 1 to %d, or 0 for all", name,
+                       threads, MR_MOST_THREADS);
     for (size_t i = 0; i < MR_COUNT(kinds); i++) {
         if (strlen(kinds[i].name) != (size_t)(end - name) ||
             memcmp(kinds[i].name, name, (size_t)(end - name)) != 0)

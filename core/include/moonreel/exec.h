@@ -162,7 +162,7 @@ typedef struct mr_device_plugin {
 
 /* Open "cpu", "shadow" or one that a plug-in brings: "cuda", "cuda:1" for the second of several.
  * threads 0 = all cores of this process. Owns: caller closes. Errors: MR_E_USAGE an unknown name,
- * MR_E_UNSUPPORTED its plug-in is missing. */
+ * threads that are none or too many; MR_E_UNSUPPORTED its plug-in is missing. */
 MR_API mr_status mr_device_open(const char *name, int threads, mr_device **out);
 MR_API void mr_device_close(mr_device *dev);
 /* Bytes that are free on the device and all that it has. */

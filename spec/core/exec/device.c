@@ -125,6 +125,10 @@ int main(void)
     mr_device *none = NULL;
     CHECK_FAILS(mr_device_open("tpu", 1, &none), MR_E_USAGE,
                 "unknown device 'tpu'; expected cpu, shadow or cuda");
+    CHECK_FAILS(mr_device_open("cpu", -1, &none), MR_E_USAGE,
+                "device 'cpu': -1 threads; expected 1");
+    CHECK_FAILS(mr_device_open("shadow", MR_MOST_THREADS + 1, &none), MR_E_USAGE,
+                "4097 threads; expected 1 to 4096, or 0 for all");
     CHECK_FAILS(mr_device_open("cpu:1", 1, &none), MR_E_USAGE, "there is one cpu");
     CHECK_FAILS(mr_device_open("cuda:x", 1, &none), MR_E_USAGE, "as in cuda:1");
     CHECK_FAILS(mr_device_open("cuda:", 1, &none), MR_E_USAGE, "as in cuda:1");

@@ -35,6 +35,14 @@ describe("exec.device", function()
   it("refuses unknown names", function()
     fails("MR_E_USAGE", "expected cpu, shadow or cuda", E.device, "tpu")
   end)
+
+  it("refuses teams that no library of threads holds", function()
+    for _, threads in ipairs { 4097, 1 << 32, -1, math.mininteger } do
+      fails("MR_E_USAGE", "expected 1 to 4096, or 0 for all", E.device, "cpu", threads)
+    end
+    local most <close> = E.device("cpu", 4096)
+    assert.equal(4096, most:facts().threads)
+  end)
 end)
 
 describe("exec.plan", function()

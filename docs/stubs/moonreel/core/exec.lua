@@ -5,7 +5,7 @@
 ---@class moonreel.core.exec
 local exec = {}
 
---- Open a device: cpu, shadow or, with its plug-in, cuda (cuda:1 is the second); MOONREEL_DEVICE or cpu where absent. 0 threads: all.
+--- Open a device: cpu, shadow or, with its plug-in, cuda (cuda:1 is the second); MOONREEL_DEVICE or cpu where absent. Up to 4096 threads, 0: all.
 ---@param name? string
 ---@param threads? integer
 ---@return mr.Device

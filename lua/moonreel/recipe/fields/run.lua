@@ -59,7 +59,7 @@ return {
   { "device", "text", none = true, choices = { "cpu", "shadow", "cuda" },
     reader = "trainer", affects = "speed", resume = "warn",
     help = "where steps run; none: MOONREEL_DEVICE, else cpu" },
-  { "threads", "integer", default = 0, min = 0, reader = "trainer", affects = "speed",
+  { "threads", "integer", default = 0, min = 0, max = 4096, reader = "trainer", affects = "speed",
     resume = "warn",
     help = "compute threads; 0: all processors. Bit for bit resumes need equal numbers" },
   { "grad_checkpoint", "boolean", default = false, reader = "model", affects = "speed",
