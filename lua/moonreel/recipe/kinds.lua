@@ -325,9 +325,26 @@ local expected = {
   aspect = function() return "{ratio, height, width}" end,
   record = function() return "a table of fields" end,
   map = function(s)
-    return s.key == "integer" and "a table with integer keys" or "a table with text keys"
+    return "a table with " .. kinds.keys(s)
   end,
 }
+
+--- What keys a map wants, in words.
+---@param schema table
+---@return string
+function kinds.keys(schema)
+  return schema.key ~= "integer" and "text keys"
+    or "integer keys" .. (schema.least and (" of at least %d"):format(schema.least) or "")
+end
+
+--- A whole number as the key of a map that wants such.
+---@param schema table
+---@param key any
+---@return integer|nil  nil when it does not fit
+function kinds.whole_key(schema, key)
+  local n = type(key) == "number" and math.tointeger(key)
+  return n and n >= (schema.least or n) and n or nil
+end
 
 --- What a schema wants, in words.
 function kinds.expected(schema)
@@ -343,8 +360,7 @@ function kinds.check(schema, value)
 end
 
 --- Make a schema of a row's kind: "integer", {list = kind, count = n}, {map = kind, key =
--- "text"|"integer"},
--- {record = rows}; the row's own limits apply to the outermost leaf.
+-- "text"|"integer", least = n}, {record = rows}; the row's own limits apply to the outermost leaf.
 ---@param kind string|table
 ---@param row table
 ---@return table schema
@@ -360,8 +376,8 @@ function kinds.schema(kind, row)
   elseif kind.map then
     local value = kinds.schema(kind.map, { min = row.min, max = row.max,
       choices = row.choices, none = kind.holes })
-    return { tag = "map", key = kind.key or "text", keys = kind.keys, value = value,
-      none = row.none, row = row }
+    return { tag = "map", key = kind.key or "text", least = kind.least, keys = kind.keys,
+      value = value, none = row.none, row = row }
   end
   local record = { tag = "record", fields = {}, none = row.none, row = row }
   for _, inner in ipairs(kind.record) do

@@ -127,9 +127,9 @@ local function map_write(root, schema, t, p, path)
     local key_place = place.of_key(t, key, p)
     local name = key
     if schema.key == "integer" then
-      name = type(key) == "number" and math.tointeger(key)
+      name = kinds.whole_key(schema, key)
       if not name then
-        fault.at(key_place, "%s: expected integer keys, got %s", path, kinds.show(key))
+        fault.at(key_place, "%s: expected %s, got %s", path, kinds.keys(schema), kinds.show(key))
       end
     elseif type(key) ~= "string" then
       fault.at(key_place, '%s: expected text keys, got [%s]; write ["%s"]',

@@ -53,10 +53,10 @@ function override.target(key)
     elseif schema.tag == "map" then
       local name = part
       if schema.key == "integer" then
-        name = whole(part)
+        name = kinds.whole_key(schema, whole(part))
         if not name then
-          return nil, ("%s: expected an integer key, got '%s'"):format(
-            table.concat(parts, ".", 1, i - 1), part)
+          return nil, ("%s: expected %s, got '%s'"):format(table.concat(parts, ".", 1, i - 1),
+            kinds.keys(schema), part)
         end
       elseif schema.keys and not schema.keys[name] then
         return nil, layer.unknown_key(schema, table.concat(parts, ".", 1, i - 1), name)

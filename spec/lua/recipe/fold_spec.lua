@@ -173,7 +173,9 @@ describe("kinds", function()
       ["bucket_config = { [256] = {} }"] = 'bucket_config: expected text keys, got [256]; write '
         .. '["256"]',
       ['bucket_config = { a = { x = { 1, 1 } } }'] =
-        'bucket_config.a: expected integer keys, got "x"',
+        'bucket_config.a: expected integer keys of at least 1, got "x"',
+      ['bucket_config = { a = { [0] = { 1, 1 } } }'] =
+        'bucket_config.a: expected integer keys of at least 1, got 0',
       ["bucket_config = { a = { [1] = { 2, 1 } } }"] = "bucket_config.a.1: expected {keep, batch} "
         .. "or {{keep, try}, batch} with shares from 0 to 1 and a batch of at least 1, got { 2, 1 }",
       ["bucket_config = { a = { [1] = { 0.5 } } }"] = "bucket_config.a.1: expected {keep, batch} "

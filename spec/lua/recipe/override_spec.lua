@@ -100,7 +100,8 @@ describe("overrides", function()
       ["optim.betas.1=often"] = "optim.betas: expected a list of 2 number from 0 to 1, got { "
         .. "\"often\"",
       ["optim.lr.x=1"] = "optim.lr has no fields of its own",
-      ["bucket_config.a.x=1"] = "bucket_config.a: expected an integer key, got 'x'",
+      ["bucket_config.a.x=1"] = "bucket_config.a: expected integer keys of at least 1, got 'x'",
+      ["bucket_config.a.0={1,1}"] = "bucket_config.a: expected integer keys of at least 1, got '0'",
       ["bucket_config.a.1={2, 1}"] = "bucket_config.a.1: expected {keep, batch}",
       ["mask_ratios.rando=1"] = "mask_ratios.rando is not known, did you mean 'random'?",
       ["min_lr=1"] = 'min_lr=1: min_lr is read only when lr_schedule is "1cycle", and it is '

@@ -40,10 +40,10 @@ return {
       .. "with samples (how many it lasts; the last one needs none), weights (source -> weight; "
       .. "others keep theirs), blend (over so many it takes the place of the one before; 0: at "
       .. "once; none: a 20th of it, and at least 200 steps of virtual_ranks)" },
-  { "bucket_config", { map = { map = "bucket", key = "integer" } }, none = true,
+  { "bucket_config", { map = { map = "bucket", key = "integer", least = 1 } }, none = true,
     reader = "data", resume = "warn",
     help = "resolution -> frames -> {keep, batch} or {{keep, try}, batch}" },
-  { "bucket_costs", { map = { map = "number", key = "integer" } }, none = true, min = 0,
+  { "bucket_costs", { map = { map = "number", key = "integer", least = 1 } }, none = true, min = 0,
     reader = "data", resume = "warn",
     help = "resolution -> frames -> what a micro-batch costs, in any unit; none: its pixels" },
   { "virtual_ranks", "integer", default = 1, min = 1, unit = "micro-batches", reader = "data",

@@ -66,7 +66,7 @@ return {
     affects = "nothing", spellings = { "base_step_time" },
     reader = "job", when = { "job", "batch_search" },
     help = "that time; none: measured first" },
-  { "batch_search.spread", { map = { map = "integer", key = "integer" } },
+  { "batch_search.spread", { map = { map = "integer", key = "integer", least = 1 } },
     none = true, min = 0, affects = "nothing", reader = "job", when = { "job", "batch_search" },
     help = "resolution -> frames -> how far the batch may be from the guess in bucket_config; "
       .. "unlisted buckets stay" },
