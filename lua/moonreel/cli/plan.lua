@@ -30,6 +30,14 @@ local command = {
     { "--published", "published runs and closed forms: their numbers beside those of our models "
       .. "and graphs, with the margin and the source" },
   },
+  questions = {
+    { "published", "json" },
+    { "check", "gpus machine json" },
+    { "solve", "gpus machine stage json" },
+    { "balance", "gpus machine stage json fit" },
+    { "fit", "gpus machine stage json" },
+    { "why", "gpus machine stage data stalls trace html" },
+  },
   details = "Exit 5 when a bucket does not fit, or a published number lies outside its margin.",
 }
 
@@ -286,38 +294,10 @@ local function write_trace(path, p)
     require("moonreel.plan.timeline").trace(steps))
 end
 
--- questions that answer alone, the first that is asked, and the options that they take
-local questions = {
-  { "published", "json" },
-  { "check", "gpus machine json" },
-  { "solve", "gpus machine stage json" },
-  { "balance", "gpus machine stage json fit" },
-  { "fit", "gpus machine stage json" },
-  { "why", "gpus machine stage data stalls trace html" },
-}
-
--- refuses options that the question asked would leave aside
-local function refuse_aside(options)
-  for _, question in ipairs(questions) do
-    local asked, takes = table.unpack(question)
-    for _, row in ipairs(options[asked] and command.options or {}) do
-      local name = row[1]:match "^%-%-(%a+)"
-      if options[name] and name ~= asked and not takes:find("%f[%a]" .. name .. "%f[%A]") then
-        require("moonreel.recipe.fault").usage("plan: --%s does not go with --%s, which takes "
-          .. "--%s; try: one after the other", name, asked, (takes:gsub(" ", ", --")))
-      end
-    end
-    if options[asked] then
-      return
-    end
-  end
-end
-
 function command.run(args)
   local fault = require "moonreel.recipe.fault"
   local parsed = require("moonreel.settings.words").parse(args, command)
   local options = parsed.options
-  refuse_aside(options)
   if options.published then
     if #parsed.positional > 0 then
       fault.usage("plan: --published plans what was published, and no recipe; got '%s'",

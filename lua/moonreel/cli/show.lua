@@ -17,6 +17,8 @@ local show = {
     { "--changed", "only what is set, without the defaults" },
     { "--diff OTHER", "only what differs from another recipe; exit 1 when anything does" },
   },
+  questions = { { "diff", "stage json" }, { "as", "stage json" }, { "tree", "stage changed" },
+    { "lua", "stage" }, { "json", "stage" } },
 }
 
 local BEFORE = 20  -- characters of a long value that are shown before a difference

@@ -6,7 +6,8 @@
 -- that does not begin with `-` is only help, and so are the rows of `fields`. With `overrides =
 -- true` the command takes a recipe: then every field of the registry is an option as well;
 -- `short_fields` = {n = "path"} gives some a letter. `most` = N refuses further words that are
--- neither. Abbreviations do not exist.
+-- neither. `questions` = {{NAME, "NAME NAME"}, ...} are options that answer alone, the first of
+-- these that is asked, and those that each takes: it refuses others. Abbreviations do not exist.
 -- @module moonreel.settings.words
 local fault = require "moonreel.recipe.fault"
 
@@ -53,9 +54,27 @@ local function unknown(command, name, problem)
     problem or ("no such option; try: moonreel " .. command.name .. " --help"))
 end
 
+-- refuses options that the question asked would leave aside
+local function refuse_aside(command, options)
+  for _, question in ipairs(command.questions or {}) do
+    local asked, takes = table.unpack(question)
+    for _, row in ipairs(options[asked] and command.options or {}) do
+      local name = row[1]:match "^%-%-(%a+)"
+      if options[name] and name ~= asked and not takes:find("%f[%a]" .. name .. "%f[%A]") then
+        fault.usage("%s: --%s does not go with --%s, which takes %s; try: one after the other",
+          command.name, name, asked, takes == "" and "no other"
+            or "--" .. takes:gsub(" ", ", --"))
+      end
+    end
+    if options[asked] then
+      return
+    end
+  end
+end
+
 --- Split the words of a command.
 ---@param args string[]
----@param command table  {name, options, overrides, short_fields}
+---@param command table  {name, options, overrides, short_fields, most, questions}
 ---@return table parsed  {positional = {...}, options = {name = value}, overrides = {{key, text,
 ---   argument}}}
 function words.parse(args, command)
@@ -233,6 +252,7 @@ function words.parse(args, command)
     fault.usage("%s: '%s': expected %s; usage: moonreel %s", command.name, further,
       command.most == 0 and "no word" or ("at most %d word"):format(command.most), command.usage)
   end
+  refuse_aside(command, parsed.options)
   return parsed
 end
 

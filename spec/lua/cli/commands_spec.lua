@@ -176,6 +176,17 @@ return recipe { bucket_config = { a = of, b = { [1] = { 1.0, 8 }, [2] = { 1.0, 8
     assert.equal(0, select(3, moonreel(("show %s/b --diff %s/b"):format(dir.path, dir.path))))
   end)
 
+  it("refuses options that another would leave aside", function()
+    for words, story in pairs { ["--json --lua"] = "--json does not go with --lua, which takes "
+        .. "--stage; try: one after the other", ["--changed --json"] = "--changed does not go with "
+        .. "--json, which takes --stage; try: one after the other",
+        ["--tree --diff " .. dir.path .. "/a"] = "--tree does not go with --diff, which takes "
+        .. "--stage, --json; try: one after the other" } do
+      assert.same({ "", "moonreel: show: " .. story .. "\n", 2 },
+        { moonreel("show " .. dir.path .. "/b " .. words) })
+    end
+  end)
+
   it("cuts long values where they differ", function()
     local alike = ("\u{e4}"):rep(300)
     for name, text in pairs { c = "x" .. alike, d = "y" .. alike, e = "x" .. alike .. "end" } do
