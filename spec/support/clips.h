@@ -91,8 +91,8 @@ static inline int clips_count(const char *start)
 static inline const char *clips_path(const char *name)
 {
     static char path[8][256];
-    static int at;
-    char *p = path[at++ % 8];
+    static unsigned at; // several threads ask
+    char *p = path[__atomic_fetch_add(&at, 1, __ATOMIC_RELAXED) % 8];
     snprintf(p, sizeof path[0], "%s/%s", clips_dir(), name);
     return p;
 }

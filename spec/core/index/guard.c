@@ -101,6 +101,7 @@ static void planted(void)
     setenv("LD_PRELOAD", SPEC_DECODER, 1);
     // the address sanitizer wants to be the first library, and is content with being the second
     setenv("ASAN_OPTIONS", "verify_asan_link_order=0:handle_segv=0", 1);
+    setenv("TSAN_OPTIONS", "handle_segv=0", 1);
     setenv("FAULTY_CODEC", "vp8", 1);
     misbehaves("crash", MR_E_DECODE, MR_FAULT_CORRUPT,
                "b.webm: corrupt: the decoder crashed: Segmentation fault");
