@@ -177,16 +177,17 @@ mr_status mr_safetensors_write(const char *path, const mr_ckpt_item *items, int 
     int fd = -1;
     if ((size_t)snprintf(tmp, sizeof tmp, "%s.tmp-%ld", path, (long)getpid()) >= sizeof tmp)
         st = mr_fail(MR_E_USAGE, "%s: path is too long", path);
+    // what fails is told of the file that was wanted
     else if ((fd = io->open(tmp, O_WRONLY | O_CREAT | O_TRUNC, 0644)) < 0)
-        st = mr_fail(MR_E_IO, "%s: cannot create: %s", tmp, strerror(errno));
+        st = mr_fail(MR_E_IO, "%s: cannot create: %s", path, strerror(errno));
     else {
-        st = mr_file_write_full(fd, header, (size_t)header_bytes, tmp);
+        st = mr_file_write_full(fd, header, (size_t)header_bytes, path);
         for (int i = 0; i < n && st == MR_OK; i++)
-            st = write_item(fd, tmp, &items[i], scratch, SCRATCH);
+            st = write_item(fd, path, &items[i], scratch, SCRATCH);
         if (st == MR_OK && io->fsync(fd))
-            st = mr_fail(MR_E_IO, "%s: cannot sync: %s", tmp, strerror(errno));
+            st = mr_fail(MR_E_IO, "%s: cannot sync: %s", path, strerror(errno));
         if (io->close(fd) && st == MR_OK)
-            st = mr_fail(MR_E_IO, "%s: cannot close: %s", tmp, strerror(errno));
+            st = mr_fail(MR_E_IO, "%s: cannot close: %s", path, strerror(errno));
         if (st == MR_OK && io->rename(tmp, path))
             st = mr_fail(MR_E_IO, "%s: cannot rename to: %s", path, strerror(errno));
         if (st != MR_OK)

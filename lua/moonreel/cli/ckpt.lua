@@ -1,6 +1,6 @@
 --- moonreel ckpt: list, inspect, compare, verify, convert and prune checkpoints.
 -- A part is a row of options and the file of its name in ckpt/, a function of the options and its
--- words.
+-- words. An option with `of` is of that part alone.
 -- @module moonreel.cli.ckpt
 local base = require "moonreel.core.base"
 
@@ -16,14 +16,14 @@ local command = {
     { "diff A B", "parameters, moments, EMA, sampler state, bit for bit; exit 1 when they differ" },
     { "verify CKPT|RUN", "read everything; compare all hashes where there are any" },
     { "--part I/N", "verify: the share I, from 1 on, of N readers; each reads as much as the "
-      .. "others" },
+      .. "others", of = "verify" },
     { "convert CKPT OUT.safetensors", "weights alone under their released names; also from .pth "
       .. "and .bin" },
     { "prune RUN --keep N", "remove all but the newest N checkpoints" },
-    { "--ema", "convert: the averaged weights" },
-    { "--keep N", "prune: how many stay", least = 1 },
-    { "--every STEPS", "prune: multiples stay too", least = 1 },
-    { "--dry-run", "prune: only say what would go" },
+    { "--ema", "convert: the averaged weights", of = "convert" },
+    { "--keep N", "prune: how many stay", least = 1, of = "prune" },
+    { "--every STEPS", "prune: multiples stay too", least = 1, of = "prune" },
+    { "--dry-run", "prune: only say what would go", of = "prune" },
     { "--outputs DIR", "where runs named by folder or number are looked up (default: outputs)" },
     { "--json", "print JSON" },
   },
@@ -47,6 +47,16 @@ local function words_of(part)
   end
 end
 
+-- refuses options of other parts
+local function check_options(part, options)
+  for _, row in ipairs(command.options) do
+    local name = row.of and row.of ~= part and row[1]:match("^%-%-([%l-]+)")
+    if name and options[name:gsub("-", "_")] ~= nil then
+      usage("%s: --%s is of %s", part, name, row.of)
+    end
+  end
+end
+
 ---@param args string[]
 ---@return integer exit code
 function command.run(args)
@@ -64,6 +74,7 @@ function command.run(args)
     usage("%s: expected %s, got %s", part, words, n == 0 and "nothing"
       or "'" .. table.concat(parsed.positional, " ") .. "'")
   end
+  check_options(part, parsed.options)
   parsed.options.outputs = parsed.options.outputs or "outputs"
   return require("moonreel.cli.ckpt." .. part)(parsed.options, table.unpack(parsed.positional))
 end

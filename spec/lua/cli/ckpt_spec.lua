@@ -253,13 +253,30 @@ ema.blocks.2.w  [2]    bf16    4 B
     end
     assert.matches("part 2 of 3, .*: all hashes match", (select(2, call("verify", four,
       "--part=2/3"))))
-    for _, bad in ipairs { "0/3", "4/3", "2", "a/b", "1/99999999999999999999" } do
+    for _, bad in ipairs { "0/3", "4/3", "2", "a/b", "1/99999999999999999999",
+        "1/1048577" } do
       assert.matches("%-%-part: expected I/N", tostring(fails("verify", four, "--part=" .. bad)))
     end
     local file = outputs .. "/w.safetensors"
     ckpt.write(file, { { name = "x", dtype = "f32", shape = { 1 }, ptr = f32(1) } })
     assert.matches("expected a checkpoint, this is a plain file",
       tostring(fails("verify", file, "--part=1/2")))
+  end)
+
+  it("refuses options of other parts", function()
+    local _, four = twins()
+    for _, words in ipairs { { "ls", outputs, "--part=1/2", "verify" },
+        { "verify", four, "--dry-run", "prune" }, { "inspect", four, "--ema", "convert" },
+        { "convert", four, "/tmp/no.safetensors", "--keep=1", "prune" } } do
+      local of = table.remove(words)
+      assert.matches((" is of %s; usage:"):format(of), tostring(fails(table.unpack(words))))
+    end
+  end)
+
+  it("names the file that was wanted where it cannot be written", function()
+    local _, four = twins()
+    assert.matches(" /nowhere/x%.safetensors: cannot create: ",
+      tostring(fails("convert", four, "/nowhere/x.safetensors")))
   end)
 
   it("leaves no half of a file when a signal stops a conversion", function()

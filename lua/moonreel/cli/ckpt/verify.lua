@@ -3,13 +3,15 @@
 local base = require "moonreel.core.base"
 local size = require("moonreel.text.listing").size
 
+local MOST_PARTS = 1 << 20
+
 -- the share of --part, as two numbers
 local function share_of(text)
   local part, parts = text:match("^(%d+)/(%d+)$")
   part, parts = math.tointeger(tonumber(part)), math.tointeger(tonumber(parts))
-  if not part or not parts or part < 1 or part > parts then
-    base.raise("MR_E_USAGE",
-      ("ckpt verify: --part: expected I/N with I from 1 to N, as 2/8, got '%s'"):format(text))
+  if not part or not parts or part < 1 or part > parts or parts > MOST_PARTS then
+    base.raise("MR_E_USAGE", ("ckpt verify: --part: expected I/N with I from 1 to N, as 2/8, and N "
+      .. "up to %d, got '%s'"):format(MOST_PARTS, text))
   end
   return part, parts
 end
