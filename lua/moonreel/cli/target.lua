@@ -113,6 +113,9 @@ function target.source(list, name, id)
   end
   if problem then
     error(problem, 0)
+  elseif name and names[1] == "" then
+    base.raise("MR_E_USAGE", ("--source %s: dataset.sources names none; try: leave it out"):format(
+      name))
   end
   base.raise("MR_E_USAGE", ("%s; expected --source %s"):format(name and ("--source %s: there is "
     .. "none of that name"):format(name) or ("%s is a row of one of several sources"):format(id),

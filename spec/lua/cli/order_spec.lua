@@ -97,6 +97,11 @@ describe("moonreel data explain", function()
       .. recipe .. " compat=opensora-1.2 'bucket_config.32px.4={0.0, 5}' --why-not 9")))
   end)
 
+  it("says so where a source is named and the recipe names none", function()
+    local _, err = run("order " .. recipe .. " --source x --id 5", 2)
+    assert.equal("moonreel: --source x: dataset.sources names none; try: leave it out\n", err)
+  end)
+
   it("says why one sample is not taken", function()
     local out = run("data explain " .. recipe .. " --why-not still-292.png")
     assert.matches("still%-292.png: 1 frames, 32 x 32, 0 fps", out)
