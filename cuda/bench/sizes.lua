@@ -95,7 +95,7 @@ local function cudnn_alone()
     print(("cuDNN alone: left out, no program %s; try: make cuda"):format(words[1]))
     return {}
   end
-  local result, rows = process.run(words, "", { deadline_s = 120 }), {}
+  local result, rows = process.run(words, "", { deadline_s = 45 }), {}
   print("cuDNN alone: " .. (result.exit == 0 and result.output:match "^[^\n]*"
     or "left out, see what it said"))
   for y, dx, dw in result.output:gmatch "\n(%S+) (%S+) (%S+)" do
