@@ -9,6 +9,7 @@
  * Probes run on one thread and are scaled up: with a team, another process on one of the cores
  * makes a probe wait for its time slice, a hundred times its own length. Only the gathering of the
  * team, which is short, is measured with it. Licence: Apache-2.0 */
+#include "exec/rate.h"
 #include "exec/room.h"
 
 #include <ctype.h>
@@ -217,28 +218,6 @@ static mr_status measure(mr_exec *e, const probe *pr, int i, mr_dtype dtype, mr_
     return st;
 }
 
-/* Two rates from two steps: of the time of the first at least half is of operations, or all of it;
- * bytes may take next to nothing. */
-static mr_rate solve(const mr_step_time *a, const mr_step_time *b, bool cached)
-{
-    const mr_cost *m = &a->cost, *n = &b->cost;
-    double most = a->seconds / m->flop, flop = (a->seconds * n->bytes - b->seconds * m->bytes) /
-                                               (m->flop * n->bytes - n->flop * m->bytes);
-    flop = cached ? most : MR_MIN(MR_MAX(flop, most / 2), most);
-    double byte = (b->seconds - flop * n->flop) / n->bytes;
-    return (mr_rate){1 / flop, 1 / MR_MAX(byte, b->seconds / n->bytes / 20)};
-}
-
-/* Where bytes follow from operations each has half of the time; without operations bytes have it
- * all. */
-static mr_rate halve(const mr_step_time *a)
-{
-    const mr_cost *m = &a->cost;
-    if (!(m->flop > 0))
-        return (mr_rate){m->bytes / a->seconds, m->bytes / a->seconds};
-    return (mr_rate){2 * m->flop / a->seconds, 2 * m->bytes / a->seconds};
-}
-
 /* The way that a kind is of, or NULL; *n: characters of its op. */
 static const char *way_of(const char *kind, size_t *n)
 {
@@ -260,7 +239,7 @@ static mr_status rate(mr_exec *e, const probe *pr, mr_dtype dtype, double step_s
         if (way && (!row[i].way || strcmp(way, row[i].way) != 0))
             return MR_OK;
     }
-    *out = pr->call[1] ? solve(&row[0], &row[1], pr->cached) : halve(&row[0]);
+    *out = pr->call[1] ? rate_solve(&row[0], &row[1], pr->cached) : rate_halve(&row[0]);
     return MR_OK;
 }
 

@@ -1,6 +1,7 @@
-/* exec/rates: measured once, usable, and predictions that follow the work. */
+/* exec/rates: measured once, usable, and predictions that follow the work; rates from times.
+ * Covers: core/exec/rate.h core/exec/rates.c */
 #include "check.h"
-#include "moonreel/exec.h"
+#include "exec/rate.h"
 
 #define OK(call) CHECK_OK(call)
 
@@ -27,6 +28,43 @@ static double predict(mr_device *dev, int64_t rows)
     mr_exec_free(e);
     mr_graph_free(g);
     return seconds;
+}
+
+/* A step that takes as long as these rates say. */
+static mr_step_time step_of(double flop, double bytes, double flop_s, double bytes_s)
+{
+    return (mr_step_time){.cost = {flop, bytes}, .seconds = flop / flop_s + bytes / bytes_s};
+}
+
+/* From the times of two steps the rates by which they were made, and what bounds them. */
+static void arithmetic(void)
+{
+    mr_step_time a = step_of(8000, 100, 1000, 50), b = step_of(3000, 700, 1000, 50);
+    mr_rate r = rate_solve(&a, &b, false);
+    CHECK_NEAR(r.flop_s, 1000, 1e-9);
+    CHECK_NEAR(r.bytes_s, 50, 1e-9);
+    // caches: operations have all of the first, bytes what they leave of the second
+    a = step_of(8000, 0, 1000, 50), a.cost.bytes = 100;
+    r = rate_solve(&a, &b, true);
+    CHECK_NEAR(r.flop_s, 1000, 1e-9);
+    CHECK_NEAR(r.bytes_s, 50, 1e-9);
+    // of the first at least half is of operations
+    a = step_of(8000, 100, 1000, 5), b = step_of(3000, 700, 1000, 5);
+    r = rate_solve(&a, &b, false);
+    CHECK_NEAR(r.flop_s, 2 * 8000 / a.seconds, 1e-9);
+    CHECK_NEAR(r.bytes_s, 700 / (b.seconds - 3000 / r.flop_s), 1e-9);
+    // and not more than all; bytes have at least a twentieth of the second
+    a = step_of(8000, 100, 1000, 50), b = step_of(3000, 700, 1000, 5000), b.seconds /= 2;
+    r = rate_solve(&a, &b, false);
+    CHECK_NEAR(r.flop_s, 8000 / a.seconds, 1e-9);
+    CHECK_NEAR(r.bytes_s, 20 * 700 / b.seconds, 1e-9);
+    // one step: half of its time each, or bytes all of it
+    a = step_of(8000, 100, 1000, 50), r = rate_halve(&a);
+    CHECK_NEAR(r.flop_s, 8000 / (a.seconds / 2), 1e-9);
+    CHECK_NEAR(r.bytes_s, 100 / (a.seconds / 2), 1e-9);
+    a = step_of(0, 100, 1000, 50), r = rate_halve(&a);
+    CHECK_NEAR(r.flop_s, 50, 1e-9);
+    CHECK_NEAR(r.bytes_s, 50, 1e-9);
 }
 
 static int kind(const char *name)
@@ -154,6 +192,7 @@ static void beside(void)
 int main(void)
 {
     mr_device *dev = NULL;
+    arithmetic();
     beside();
     kinds();
     OK(mr_device_open("cpu", 1, &dev));

@@ -175,6 +175,36 @@ describe("buckets of ranks that are too large", function()
 end)
 
 describe("several buckets that are too large", function()
+  it("are asked of each way, the hardest first, until one has no room", function()
+    local open = plan.open
+    finally(function() plan.open = open end)
+    local asked
+    plan.open = function()
+      return { bucket_elements = function() return 0 end, step = function() end,
+        held = function(_, b)
+          asked = asked .. b.name
+          return { total = b.then_ }
+        end }
+    end
+    -- recomputation is the one way of a rank alone: what a bucket took, and takes then
+    local function answer(...)
+      local buckets, m = {}, { memory_bytes = 100, cpu = true }
+      for i, then_ in ipairs { ... } do
+        buckets[i] = { name = ("abc"):sub(i, i), batch = 1, fits = false, total = 200 + i,
+          then_ = then_ }
+      end
+      asked = ""
+      local rows = solve.remedies({ buckets = buckets, mesh = { zero = 0, ranks = 1, sequence = 1,
+        gpus = 1, machine = m } }, { mesh = { machine = m } }, function()
+        return { model = { num_heads = 1 } }
+      end)
+      return rows[1] and rows[1].total, asked
+    end
+    assert.same({ 90, "cba" }, { answer(70, 90, 50) })
+    assert.same({ nil, "cba" }, { answer(101, 90, 50) })
+    assert.same({ nil, "c" }, { answer(70, 90, 101) })
+  end)
+
   it("are answered with a batch for each, or with what solves them", function()
     local function remedies(...)
       local words = { ... }
