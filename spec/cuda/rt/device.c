@@ -89,7 +89,8 @@ static void lanes(int seed)
     mr_device_close(dev);
 }
 
-// a run goes to where its arguments are now; steps that are forgotten have run
+// a run goes to where its arguments are now, and is made twice again before it is repeated: what a
+// step makes at its first run is not made in a capture; steps that are forgotten have run
 static void moved(void)
 {
     mr_device *dev = open_with("");
@@ -99,10 +100,12 @@ static void moved(void)
     mr_arg arg[] = {{&desc, from}, {&desc, to}};
     mr_step step = copy_step(arg, MR_Q_COMPUTE, NULL);
     void *prepared = NULL;
+    const int before = mr_cudaemu_ranges("result");
     OK(dev->ops->prepare(dev, &step, 1, &prepared));
     for (int run = 0; run < 3; run++)
         OK(dev->ops->run(dev, &step, 1, prepared));
     OK(dev->ops->sync(dev));
+    CHECK_INT(mr_cudaemu_ranges("result") - before, 2);
     CHECK(holds(to, 3) && holds(other, 0));
     arg[1].at = other;
     dev->ops->moved(dev, &step, 1, prepared);
@@ -112,6 +115,7 @@ static void moved(void)
         OK(dev->ops->sync(dev));
         CHECK(holds(other, 3));
     }
+    CHECK_INT(mr_cudaemu_ranges("result") - before, 4);
     OK(dev->ops->fill(dev, from, 4, BYTES));
     OK(dev->ops->run(dev, &step, 1, prepared));
     dev->ops->forget(dev, &step, 1, prepared);
