@@ -233,6 +233,9 @@ function words.parse(args, command)
           word, command.name)
       end
       local given = #word > 2 and word:sub(3) or not row.value or next_value(word, row.value)
+      if given == "" then
+        fault.usage("%s: %s: expected %s, got nothing", command.name, word, row.value)
+      end
       if row.is_field then
         table.insert(parsed.overrides, { key = row.name, text = given,
           argument = ("-%s %s"):format(word:sub(2, 2), given) })
