@@ -2,11 +2,13 @@
 -- recipe, in all of their buckets.
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
+local base = require "moonreel.core.base"
 local compiled = require "moonreel.plan.compiled"
 local machine = require "moonreel.plan.machine"
 local pipeline = require "moonreel.models.pipeline"
 local plan = require "moonreel.plan"
 local mesh = require "moonreel.plan.mesh"
+local process = require "moonreel.core.process"
 local program = require "moonreel.trainer.program"
 local demo_data = dofile "spec/support/demo_data.lua"
 local feed = require "moonreel.trainer.feed"
@@ -87,6 +89,38 @@ describe("a step compiled without a device", function()
       assert.equal(2, check(settings.bake("recipes/tiny/opensora12.lua", {
         "vae.from_pretrained=" .. weights .. "/vae",
         "text_encoder.from_pretrained=" .. weights .. "/t5" }, { stage = stage.name })), stage.name)
+    end
+  end)
+end)
+
+describe("a step planned for a GPU that is not here", function()
+  -- sanitizers build no emulated GPU
+  local emulated = base.exists((process.program():gsub("[^/]*$", "libmoonreel_cudaemu.so")))
+
+  it("has as many bytes as the GPU's own rows ask for, or up to 0.8 GB more", function()
+    if not emulated then
+      return pending "no emulated GPU"
+    end
+    local apart, device = machine.open "H100", E.device("cudaemu", 1)
+    local there = setmetatable({ cpu = device:facts() }, { __index = apart })
+    local s, bytes = settings.bake("opensora-1.2/lambda/stage1", { "model.depth=6" }), {}
+    for i, m in ipairs { apart, there } do
+      local cache <close> = compiled.new(m)
+      local models = cache:of(s)
+      bytes[i] = {}
+      for k, b in ipairs { { "1024", 1, 1024, 1024, 36 }, { "240p", 51, 240, 426, 20 },
+          { "144p", 408, 144, 256, 6 } } do
+        local memory = cache:step(s, models, { resolution = b[1], frames = b[2], height = b[3],
+          width = b[4], batch = b[5] }).memory
+        bytes[i][k] = { arena = memory.arena, workspace = memory.workspace }
+      end
+    end
+    for k, planned in ipairs(bytes[1]) do
+      local real = bytes[2][k]
+      assert.not_equal(planned.workspace, real.workspace)
+      -- the workspace of one step, however many blocks there are
+      assert.is_true(planned.arena >= real.arena, k)
+      assert.is_true(planned.arena - real.arena < 0.8e9, k)
     end
   end)
 end)
