@@ -85,7 +85,7 @@ function Journal:close() self.handle:close() end
 Journal.__close = Journal.close
 
 --- Iterate over the entries of a journal file or run directory, oldest first. A cut last line is
--- not given; a line that is not JSON is skipped.
+-- not given; a line that is no object of JSON is skipped.
 ---@param path string  run directory or file
 ---@return fun(): table?
 function run.entries(path)
@@ -99,7 +99,7 @@ function run.entries(path)
         return nil
       end
       local ok, entry = pcall(json.decode, line)
-      if ok then
+      if ok and type(entry) == "table" then
         return entry
       end
     end

@@ -98,7 +98,35 @@ function Truth:lines()
   return lines
 end
 
---- The same out of a run's journal. Steps whose batches were of several buckets count for none.
+-- a field that is a number, a text or a table; nil where a line of the journal has none such, being
+-- damaged or of another version
+local function told(entry, name, kind)
+  local value = entry[name]
+  return type(value) == (kind or "number") and value or nil
+end
+
+-- rows of an entry that are of buckets
+local function buckets_of(entry)
+  local rows = {}
+  for _, row in ipairs(told(entry, "buckets", "table") or {}) do
+    rows[#rows + 1] = type(row) == "table" and told(row, "key", "string") and row or nil
+  end
+  return rows
+end
+
+-- what a run told at its start, as truth.of_run gives it; and seconds of a step beside its
+-- micro-steps, and how many these are
+local function read_start(facts, entry)
+  local machine = told(entry, "machine", "table") or {}
+  local libraries = told(machine, "libraries", "table") or {}
+  facts.began, facts.ranks = told(entry, "began_bytes"), told(entry, "ranks")
+  facts.threads, facts.device = told(machine, "threads"), told(libraries, "device", "string")
+    or "cpu"
+  return (told(entry, "update_s") or 0) + (told(entry, "talk_s") or 0), told(entry, "rounds") or 1
+end
+
+--- The same out of a run's journal. Steps whose batches were of several buckets count for none, and
+-- neither does what a line lacks.
 ---@param dir string
 ---@return mr.Truth
 ---@return table facts  resident: bytes at most, told at the end of the run; began: bytes of the
@@ -106,29 +134,30 @@ end
 function truth.of_run(dir)
   local self, update_s, rounds, facts = truth.new(), 0, 1, {}
   local function expect(row)
-    if row.key then
-      self:expect(row.key, row.bucket, rounds * row.seconds + update_s, row.resident_bytes)
+    local seconds = told(row, "seconds")
+    if told(row, "key", "string") and seconds then
+      self:expect(row.key, told(row, "bucket", "string") or row.key, rounds * seconds + update_s,
+        told(row, "resident_bytes"))
     end
   end
   for entry in run.entries(dir) do
+    local key, time_s = told(entry, "bucket", "string"), told(entry, "time_s")
+    local wait_s = told(entry, "data_wait_s")
     if entry.kind == "start" then
-      update_s, rounds = (entry.update_s or 0) + (entry.talk_s or 0), entry.rounds or 1
-      facts.began, facts.ranks = entry.began_bytes, entry.ranks
-      facts.threads = entry.machine and entry.machine.threads
-      facts.device = entry.machine and entry.machine.libraries
-        and entry.machine.libraries.device or "cpu"
-      for _, row in ipairs(entry.buckets) do
+      update_s, rounds = read_start(facts, entry)
+      for _, row in ipairs(buckets_of(entry)) do
         expect(row)
       end
     elseif entry.kind == "bucket" then
       expect(entry)
-    elseif entry.kind == "step" and (entry.even or entry.batches == 1) then
-      self:add(entry.bucket, entry.time_s - entry.data_wait_s)
+    elseif entry.kind == "step" and (entry.even or entry.batches == 1) and key and time_s
+        and wait_s then
+      self:add(key, time_s - wait_s)
     end
     if entry.kind == "end" or entry.kind == "stop" then
-      facts.resident = entry.resident_bytes or facts.resident
-      for _, row in ipairs(entry.buckets or {}) do
-        bucket_of(self, row.key).measured_bytes = row.measured_bytes
+      facts.resident = told(entry, "resident_bytes") or facts.resident
+      for _, row in ipairs(buckets_of(entry)) do
+        bucket_of(self, row.key).measured_bytes = told(row, "measured_bytes")
       end
     end
   end

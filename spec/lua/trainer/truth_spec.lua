@@ -67,6 +67,21 @@ describe("the truth", function()
     dir:remove()
   end)
 
+  it("leaves out what lines of a damaged journal lack", function()
+    local dir = folder.new()
+    dir:write("journal.jsonl", table.concat({ '3', 'null', '"step"', '[1]', '{"kind":3}',
+      '{"kind":"start","update_s":"x","rounds":[],"machine":7,"began_bytes":{},'
+        .. '"buckets":[4,{"key":5},{"key":"a"},{"key":"b","seconds":1,"bucket":2}]}',
+      '{"kind":"bucket","key":{}}', '{"kind":"step","batches":1,"bucket":"b","time_s":1}',
+      '{"kind":"step","batches":1,"bucket":"b","time_s":2,"data_wait_s":1}',
+      '{"kind":"end","resident_bytes":"x","buckets":[{},{"key":"b","measured_bytes":"x"}]}' }, "\n")
+      .. "\n")
+    local t, facts = truth.of_run(dir.path)
+    assert.same({ { key = "b", bucket = "b", steps = 1, predicted_s = 1 } }, t:rows())
+    assert.same({ device = "cpu" }, facts)
+    dir:remove()
+  end)
+
   it("counts steps in which every rank had as many batches, all of one bucket", function()
     local dir = folder.new()
     local journal <close> = run.journal(dir.path)
