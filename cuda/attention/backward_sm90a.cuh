@@ -134,9 +134,10 @@ template <int D> struct GroupKeys {
         dk.clear();
         dv.clear();
     }
-    // the t-th queries that are walked; the product with q is in flight afterwards
-    MR_MEMBER void step(const GroupStages<D> &stages, int t, int me, const bool (&exists)[2],
-                        float scale2)
+    /* The t-th queries that are walked, the nth of those whose ds is in `buffer`; the product with
+     * q is in flight afterwards. */
+    MR_MEMBER void step(const GroupStages<D> &stages, int t, unsigned char *buffer, int nth, int me,
+                        const bool (&exists)[2], float scale2)
     {
         float s[N], dp[N];
         uint32_t weights[N / 2];
@@ -171,6 +172,8 @@ template <int D> struct GroupKeys {
             s[i] *= weight[column] * dp[i] - dot[column];
         }
         group_pack(ds, s);
+        // stored first: nobody may touch what a product in flight reads
+        store(buffer, me, nth);
         mr_group_fence();
         group_values<D>(dk, ds, tile_q);
         mr_group_commit();
@@ -198,8 +201,7 @@ template <int D> struct GroupKeys {
         int steps = (half + 1 < halves ? 2 : 1) * F::STEPS;
 #pragma unroll 1
         for (int i = 0; i < steps; i++, t++) {
-            step(stages, t, me, exists, scale2);
-            store(buffer, me, i);
+            step(stages, t, buffer, i, me, exists, scale2);
         }
         mr_group_wait<0>();
         mr_proxy_fence();
