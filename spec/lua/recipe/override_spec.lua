@@ -99,6 +99,7 @@ describe("overrides", function()
       ["optim.betas.x=1"] = "optim.betas is a list; expected an element counted from 1, got 'x'",
       ["optim.betas.1=often"] = "optim.betas: expected a list of 2 number from 0 to 1, got { "
         .. "\"often\"",
+      ["nproc_per_node=1025"] = "nproc_per_node: expected integer from 1 to 1024, got number 1025",
       ["optim.lr.x=1"] = "optim.lr has no fields of its own",
       ["bucket_config.a.x=1"] = "bucket_config.a: expected integer keys of at least 1, got 'x'",
       ["bucket_config.a.0={1,1}"] = "bucket_config.a: expected integer keys of at least 1, got '0'",

@@ -81,8 +81,8 @@ return {
     affects = "speed", resume = "free",
     help = "most memory of compiled steps; beyond it the shape used longest ago is compiled again "
       .. "when it comes back" },
-  { "nproc_per_node", "integer", default = 1, min = 1, reader = "cli", affects = "speed",
-    resume = "free",
+  { "nproc_per_node", "integer", default = 1, min = 1, max = 1024, reader = "cli",
+    affects = "speed", resume = "free",
     help = "ranks per host; -n N is the same" },
   { "hostfile", "text", none = true, reader = "cli", affects = "speed", resume = "free",
     help = "file with a host per line, each of which gets ranks" },
