@@ -155,10 +155,11 @@ int alloc(size_t bytes, bool pinned, void **out)
     return 0;
 }
 
-int release(void *p, bool)
+// each kind by its own call, as a driver has them
+int release(void *p, bool pinned)
 {
     for (size_t i = 0; i < blocks.size(); i++)
-        if (blocks[i].first == p) {
+        if (blocks[i].first == p && pinned == (blocks[i].second == 0)) {
             used -= blocks[i].second;
             blocks.erase(blocks.begin() + i);
             emu::free(p);

@@ -10,6 +10,7 @@
 #define OK(call) CHECK_OK(call)
 extern const mr_device_plugin *mr_cudaemu_entry(void);
 extern int mr_cudaemu_ranges(const char *name);
+extern int mr_cudaemu_open(void);
 
 enum { BYTES = 64 };
 
@@ -57,6 +58,29 @@ static void memory(void)
         CHECK_INT(at % 4096, 0);
     }
     CHECK_FAILS(dev->ops->alloc(dev, SIZE_MAX - 9, MR_SPACE_DEVICE, &at), MR_E_MEMORY, "");
+    // memory goes as what it is, now or when the device closes
+    dev->ops->free(dev, at, BYTES, MR_SPACE_DEVICE);
+    at = block(dev, MR_SPACE_PINNED, 3);
+    dev->ops->free(dev, at, BYTES, MR_SPACE_PINNED);
+    // a run of no steps is none
+    OK(dev->ops->run(dev, NULL, 0, NULL));
+    mr_device_close(dev);
+    CHECK_INT(mr_cudaemu_open(), 0);
+}
+
+// a copy's clock has its begin, and how long it took: one turn of the emulator
+static void clocks(void)
+{
+    mr_device *dev = open_with("task=5");
+    mr_step_clock first = {0}, second = {0};
+    mr_dptr from = block(dev, MR_SPACE_PINNED, 1), at = block(dev, MR_SPACE_DEVICE, 0);
+    mr_copy one = {at, from, BYTES, "in", &first}, two = {at, from, BYTES, "in", &second};
+    OK(dev->ops->copy(dev, MR_LANE_IN, &one));
+    OK(dev->ops->copy(dev, MR_LANE_IN, &two));
+    OK(dev->ops->sync(dev));
+    CHECK_NEAR(first.seconds, 5e-3, 1e-9);
+    CHECK_NEAR(second.seconds, 5e-3, 1e-9);
+    CHECK_NEAR(second.start_s - first.start_s, 5e-3, 1e-9);
     mr_device_close(dev);
 }
 
@@ -241,6 +265,7 @@ static void ranks_hear(void)
 int main(void)
 {
     memory();
+    clocks();
     for (int seed = 0; seed < 6; seed++)
         lanes(seed);
     moved();
