@@ -84,6 +84,8 @@ static void refuses(void)
     CHECK_OK(product(NONE));
     for (odd what : {LENGTH, COLUMNS, ADDRESS, FORMATS})
         CHECK_FAILS(product(what), MR_E_UNSUPPORTED, "multiples of 16; try: operands");
+    CHECK_FAILS(product(LENGTH), MR_E_UNSUPPORTED, "a product [5, 8] by [8, 16] in f8_e5m2: ");
+    CHECK_FAILS(product(COLUMNS), MR_E_UNSUPPORTED, "a product [5, 16] by [16, 8] in f8_e5m2: ");
 }
 
 // the stand-in takes what the library's manual says of 8 bits, and no more

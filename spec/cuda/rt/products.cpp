@@ -101,6 +101,31 @@ static void gradient_of_a_bias(void)
     emu::free_all();
 }
 
+// sums over nothing: zeros in place of what was there, in each matrix of a batch; what has to be
+// added to stays, and what zeros alone would not be right for is refused
+static void of_nothing(void)
+{
+    float *a = filled(SIDE, 1.0f), *b = filled(SIDE, 1.0f), *c = filled(2 * SIDE * SIDE, 3.0f);
+    mr_product_spec s = square(MR_F32, MR_F32, 2), biased, apart;
+    s.k = 0;
+    s.accumulate = true;
+    CHECK_OK(mr_cuda_product_run(&s, NULL, a, b, NULL, c, NULL, NULL));
+    CHECK(c[0] == 3 && c[2 * SIDE * SIDE - 1] == 3);
+    s.accumulate = false;
+    biased = apart = s;
+    biased.bias = true;
+    apart.c_row = SIDE + 4;
+    CHECK_FAILS(mr_cuda_product_run(&biased, NULL, a, b, a, c, NULL, NULL), MR_E_UNSUPPORTED,
+                "over no elements, with a bias or rows apart");
+    CHECK_FAILS(mr_cuda_product_run(&apart, NULL, a, b, NULL, c, NULL, NULL), MR_E_UNSUPPORTED,
+                "over no elements");
+    CHECK_OK(mr_cuda_product_run(&s, NULL, a, b, NULL, c, NULL, NULL));
+    for (int i = 0; i < 2 * SIDE * SIDE; i++)
+        CHECK_NEAR(c[i], 0, 0);
+    CHECK_INT(emu::reports().size(), 0);
+    emu::free_all();
+}
+
 // the stand-in takes no matrix beside a result that the library's manual rules out
 static void stand_in(void)
 {
@@ -131,6 +156,7 @@ int main(void)
     refuses();
     refuses_gradients();
     gradient_of_a_bias();
+    of_nothing();
     stand_in();
     return check_done();
 }
