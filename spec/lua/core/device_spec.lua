@@ -61,8 +61,12 @@ describe("exec.plan", function()
       ["without 'elementwise'"] = { linear = { 1, 1 }, step = 1 } } do
       fails("MR_E_USAGE", text, plan, rates)
     end
-    local mine = E.device():rates("f32")
-    assert.is_true(mine.elementwise[1] > 0 and mine["attention by lanes"][2] > 0 and mine.step > 0)
+    local dev = E.device()
+    local mine, lanes = dev:rates("f32"), "attention by lanes"
+    assert.is_true(mine.elementwise[1] > 0 and mine.attention[2] > 0 and mine.step > 0)
+    -- a form of processors alone
+    local is_cpu = dev:facts().device ~= "cudaemu"
+    assert.equal(is_cpu, mine[lanes] ~= nil and mine[lanes][2] > 0)
   end)
 
   it("refuses facts that no kernel is for", function()
