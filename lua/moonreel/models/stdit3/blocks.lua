@@ -9,6 +9,11 @@ local blocks = {}
 local Block = {}
 Block.__index = Block
 
+--- How wide the hidden layer of a block's MLP is.
+---@param c table  config of the model
+---@return integer
+function blocks.mlp_width(c) return math.floor(c.hidden_size * c.mlp_ratio) end
+
 --- Declare the parameters of a block.
 ---@param scope table       of nn.scope
 ---@param c table           config of the model
@@ -23,7 +28,7 @@ function blocks.new(scope, c, temporal)
     attn = nn.SelfAttention(scope, "attn", D,
       {heads = c.num_heads, qk_norm = c.qk_norm, proj_init = out}),
     cross_attn = nn.CrossAttention(scope, "cross_attn", D, {heads = c.num_heads, proj_init = out}),
-    mlp = nn.Mlp(scope, "mlp", D, math.floor(D * c.mlp_ratio), D, {fc2_init = out}),
+    mlp = nn.Mlp(scope, "mlp", D, blocks.mlp_width(c), D, {fc2_init = out}),
   }, Block)
 end
 

@@ -40,6 +40,10 @@ local function check(c)
   if (c.hidden_size // c.num_heads) % 2 ~= 0 then
     refuse("head size %d is odd, the rotation needs pairs", c.hidden_size // c.num_heads)
   end
+  if c.linear == "f8" and (c.hidden_size % 16 ~= 0 or blocks.mlp_width(c) % 16 ~= 0) then
+    refuse("linear = f8 multiplies widths that are multiples of 16; hidden_size is %d, times "
+      .. "mlp_ratio %d; try: linear = none", c.hidden_size, blocks.mlp_width(c))
+  end
   if c.temporal_pos and c.temporal_pos ~= "sincos" then
     refuse("temporal_pos is '%s', expected sincos or none", tostring(c.temporal_pos))
   end

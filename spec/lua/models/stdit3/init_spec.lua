@@ -103,6 +103,12 @@ describe("models.stdit3", function()
   it("refuses sizes that do not divide, by field", function()
     assert.matches("hidden_size 18 is not a multiple of num_heads 4",
       tostring(select(2, pcall(declare, tiny{hidden_size = 18, num_heads = 4}))))
+    for _, c in ipairs { { hidden_size = 24, num_heads = 4, linear = "f8" },
+        { hidden_size = 32, num_heads = 4, mlp_ratio = 2.25, linear = "f8" } } do
+      assert.matches("model: linear = f8 multiplies widths that are multiples of 16; hidden_size",
+        tostring(select(2, pcall(declare, tiny(c)))))
+    end
+    declare(tiny{hidden_size = 32, num_heads = 4, linear = "f8"})
     assert.matches("temporal_pos is 'learned'",
       tostring(select(2, pcall(declare, tiny{temporal_pos = "learned"}))))
   end)
