@@ -66,13 +66,20 @@ local function shipped_names()
 end
 files.shipped_names = shipped_names
 
+-- what to try where a name is that of a folder with a recipe in it, as runs have
+local function within(name)
+  local inner = name:gsub("/+$", "") .. "/recipe"
+  return base.exists(inner .. ".lua") and "; try: " .. inner or ""
+end
+
 local function not_found(name, where, may_be)
   local near = require("moonreel.text.nearest")(name:gsub("%.lua$", ""):gsub("^recipes/", ""),
     shipped_names())
   return fault.new("MR_E_RECIPE", ("%sno %s '%s'%s; tried: %s%s, MOONREEL_RECIPES, the shipped "
-    .. "recipes"):format(where and where .. ": " or "", may_be and may_be.what or "recipe",
+    .. "recipes%s"):format(where and where .. ": " or "", may_be and may_be.what or "recipe",
       name, near and (", did you mean '" .. near .. "'?") or "",
-      may_be and may_be.path .. ", " or "", with_extension(name)))
+      may_be and may_be.path .. ", " or "", with_extension(name),
+      within(name)))
 end
 
 --- The file that a recipe or helper names.
@@ -117,8 +124,9 @@ function files.root(name, may_be)
   end
   local found = on_disk(name)
   if not found and name:match("^%.?%.?/") then
-    fault.recipe("no file %s%s; a name without ./ is looked up among the shipped recipes as well",
-      with_extension(name), may_be and (" or %s, for a %s"):format(may_be.path, may_be.what) or "")
+    fault.recipe("no file %s%s; a name without ./ is looked up among the shipped recipes as well%s",
+      with_extension(name), may_be and (" or %s, for a %s"):format(may_be.path, may_be.what) or "",
+      within(name))
   end
   found = found or by_name(name)
   if not found then

@@ -221,6 +221,11 @@ return recipe { bucket_config = { a = of, b = { [1] = { 1.0, 8 }, [2] = { 1.0, 8
     _, err, code = moonreel("show tiny/demoo")
     assert.equal(3, code)
     assert.matches("no recipe 'tiny/demoo', did you mean 'tiny/demo'", err)
+    -- a run has its recipe in it
+    dir:write("001-run/recipe.lua", "return recipe { seed = 3 }")
+    _, err, code = moonreel("show " .. dir.path .. "/001-run/")
+    assert.equal(3, code)
+    assert.matches("try: " .. dir.path:gsub("%p", "%%%0") .. "/001%-run/recipe\n$", err)
     _, err, code = moonreel("show configs/stage1.py")
     assert.equal(2, code)
     assert.matches("is a recipe of the reference; moonreel's are Lua", err)
