@@ -27,6 +27,8 @@ static void by_two_kernels(void)
     contract_case("linear_dx_gelu", "dy=[70,48] bf16 w=[48,132] bf16 h=[70,132] bf16 -3..3");
     contract_case("linear_dx_gelu", "dy=[70,48] f32 w=[48,136] f32 h=[70,136] f32 -3..3");
     contract_case("linear_dw", "dy=[70,64] f32 x=[70,48] f32 acc=[64,48] f32 db=[64] f32");
+    // partial rows take more than a small product does
+    contract_case("linear_dw", "dy=[900,8] f32 x=[900,4] f32 acc=[8,4] f32 db=[8] f32");
     contract_case("linear_dw", "dy=[0,64] bf16 x=[0,48] bf16 acc=[64,48] f32 db=[64] f32");
 }
 
