@@ -13,14 +13,20 @@
 
 #include <time.h>
 
+static int threads_of(lua_State *L, int arg)
+{
+    lua_Integer threads = luaL_checkinteger(L, arg);
+    luaL_argcheck(L, threads >= 1 && threads <= MR_MOST_THREADS, arg, "expected 1 to 4096 threads");
+    return (int)threads;
+}
+
 static int b_product_peak(lua_State *L)
 {
     mr_dtype dtype = mr_dtype_from_name(luaL_checkstring(L, 1));
-    lua_Integer threads = luaL_checkinteger(L, 2);
+    int threads = threads_of(L, 2);
     mr_bench_peak peak;
     luaL_argcheck(L, dtype == MR_F32 || dtype == MR_BF16, 1, "expected f32 or bf16");
-    luaL_argcheck(L, threads >= 1 && threads <= MR_MOST_THREADS, 2, "expected 1 to 4096 threads");
-    mr_bind_check(L, mr_bench_product_peak(dtype, (int)threads, luaL_optnumber(L, 3, 0.2), &peak));
+    mr_bind_check(L, mr_bench_product_peak(dtype, threads, luaL_optnumber(L, 3, 0.2), &peak));
     lua_createtable(L, 0, 6);
     lua_pushboolean(L, peak.own), lua_setfield(L, -2, "own");
     lua_pushnumber(L, peak.tflops), lua_setfield(L, -2, "tflops");
@@ -34,15 +40,15 @@ static int b_product_peak(lua_State *L)
 static int b_product_rate(lua_State *L)
 {
     mr_dtype dtype = mr_dtype_from_name(luaL_checkstring(L, 1));
-    lua_Integer threads = luaL_checkinteger(L, 2), m = luaL_checkinteger(L, 3),
-                n = luaL_checkinteger(L, 4), k = luaL_checkinteger(L, 5);
+    int threads = threads_of(L, 2);
+    lua_Integer m = luaL_checkinteger(L, 3), n = luaL_checkinteger(L, 4),
+                k = luaL_checkinteger(L, 5);
     double tflops;
     luaL_argcheck(L, dtype == MR_F32 || dtype == MR_BF16, 1, "expected f32 or bf16");
-    luaL_argcheck(L, threads >= 1 && threads <= MR_MOST_THREADS, 2, "expected 1 to 4096 threads");
     luaL_argcheck(L, m >= 1 && m <= 1 << 20, 3, "expected 1 to 2^20 rows");
     luaL_argcheck(L, n >= 1 && n <= 1 << 20, 4, "expected 1 to 2^20 columns");
     luaL_argcheck(L, k >= 1 && k <= 1 << 20, 5, "expected sums of 1 to 2^20");
-    mr_bind_check(L, mr_bench_product_rate(dtype, (int)threads, m, n, k, lua_toboolean(L, 6),
+    mr_bind_check(L, mr_bench_product_rate(dtype, threads, m, n, k, lua_toboolean(L, 6),
                                            luaL_optnumber(L, 7, 0.2), &tflops));
     lua_pushnumber(L, tflops);
     return 1;
@@ -53,15 +59,15 @@ static int b_linear(lua_State *L)
     static const char *const forms[] = {"forward", "dx", "dw", NULL};
     mr_bench_form form = (mr_bench_form)luaL_checkoption(L, 1, NULL, forms);
     mr_dtype dtype = mr_dtype_from_name(luaL_checkstring(L, 2));
-    lua_Integer threads = luaL_checkinteger(L, 3), dim[3];
+    int threads = threads_of(L, 3);
+    lua_Integer dim[3];
     mr_bench_linear r;
     luaL_argcheck(L, dtype == MR_F32 || dtype == MR_BF16, 2, "expected f32 or bf16");
-    luaL_argcheck(L, threads >= 1 && threads <= MR_MOST_THREADS, 3, "expected 1 to 4096 threads");
     for (int i = 0; i < 3; i++) {
         dim[i] = luaL_checkinteger(L, 4 + i);
         luaL_argcheck(L, dim[i] >= 1 && dim[i] <= 1 << 20, 4 + i, "expected 1 to 2^20");
     }
-    mr_bind_check(L, mr_bench_linear_of(form, dtype, (int)threads, dim[0], dim[1], dim[2],
+    mr_bind_check(L, mr_bench_linear_of(form, dtype, threads, dim[0], dim[1], dim[2],
                                         luaL_optnumber(L, 7, 0.2), &r));
     lua_createtable(L, 0, 3);
     lua_pushnumber(L, r.seconds), lua_setfield(L, -2, "seconds");
@@ -72,11 +78,11 @@ static int b_linear(lua_State *L)
 
 static int b_memory_rate(lua_State *L)
 {
-    lua_Integer bytes = luaL_checkinteger(L, 1), threads = luaL_checkinteger(L, 2);
+    lua_Integer bytes = luaL_checkinteger(L, 1);
+    int threads = threads_of(L, 2);
     double rate;
     luaL_argcheck(L, bytes >= 1 && bytes <= (lua_Integer)1 << 40, 1, "expected 1 to 2^40 bytes");
-    luaL_argcheck(L, threads >= 1 && threads <= MR_MOST_THREADS, 2, "expected 1 to 4096 threads");
-    mr_bind_check(L, mr_bench_memory_rate(bytes, (int)threads, luaL_optnumber(L, 3, 0.2), &rate));
+    mr_bind_check(L, mr_bench_memory_rate(bytes, threads, luaL_optnumber(L, 3, 0.2), &rate));
     lua_pushnumber(L, rate);
     return 1;
 }
