@@ -177,7 +177,7 @@ MR_OP(quantise_f8) = {
                       "x=[2,35,48] bf16 -30..3 dtype=f8_e5m2 transposed=1",
                       "x=[70,41]/rows bf16 dtype=f8_e5m2", "x=[1,5] f32 1e-30..1e-30 transposed=1",
                       "x=[4,16] bf16 0..0", "x=[0,8] f32 transposed=1", "x=[3,4] f32 nan..nan",
-                      "x=[3,4] bf16 inf..inf dtype=f8_e5m2 transposed=1", // several pieces, each
-                                                                          // with its part of q_t
+                      "x=[3,4] bf16 inf..inf dtype=f8_e5m2 transposed=1",
+                      // several pieces, each with its part of q_t
                       "x=[600,130] bf16 -3..3 transposed=1", "x=[16,0] bf16 transposed=1"),
 };

@@ -73,6 +73,7 @@ typedef struct mr_cost {
 
 /* The largest team: libraries of threads keep a part of each member on the stack. */
 enum { MR_MOST_THREADS = 4096 };
+
 /* What planning knows of a device; no device is needed to fill it. */
 typedef struct mr_facts {
     char device[16]; /* "cpu", "shadow", "cuda" */
