@@ -34,8 +34,13 @@ static mr_status shapes_of(const char *name, const char *text, shapes *s)
     return MR_OK;
 }
 
-#define X_W   "x=[3,32] f8_e4m3 x_scale=[1] f32 w=[48,32] f8_e4m3 w_scale=[1] f32 "
-#define DY_X  "dy_t=[48,32] f8_e5m2 dy_scale=[1] f32 x_t=[16,32] f8_e4m3 x_scale=[1] f32 "
+/* Operands of 8 bits, with so many scales. */
+#define X_W_SCALED(x, w)                                                                           \
+    "x=[3,32] f8_e4m3 x_scale=[" #x "] f32 w=[48,32] f8_e4m3 w_scale=[" #w "] f32 "
+#define DY_X_SCALED(dy, x)                                                                         \
+    "dy_t=[48,32] f8_e5m2 dy_scale=[" #dy "] f32 x_t=[16,32] f8_e4m3 x_scale=[" #x "] f32 "
+#define X_W   X_W_SCALED(1, 1)
+#define DY_X  DY_X_SCALED(1, 1)
 #define DY_X2 "dy=[2,3,20] f32 x=[2,3,33] f32 "
 
 static const struct {
@@ -65,10 +70,8 @@ static const struct {
      "expected [..., K] and [N, K]"},
     {"linear_f8", "x=[3,32] f8_e4m3 x_scale=[1] f32 w=[1,48,32] f8_e4m3 w_scale=[1] f32",
      "expected [..., K] and [N, K]"},
-    {"linear_f8", "x=[3,32] f8_e4m3 x_scale=[2] f32 w=[48,32] f8_e4m3 w_scale=[1] f32",
-     "x_scale is [2] f32, expected [1] f32"},
-    {"linear_f8", "x=[3,32] f8_e4m3 x_scale=[1] f32 w=[48,32] f8_e4m3 w_scale=[48] f32",
-     "w_scale is [48] f32, expected [1] f32"},
+    {"linear_f8", X_W_SCALED(2, 1), "x_scale is [2] f32, expected [1] f32"},
+    {"linear_f8", X_W_SCALED(1, 48), "w_scale is [48] f32, expected [1] f32"},
     {"linear_f8", X_W "dtype=f64", "dtype is f64, expected f32 or bf16"},
     {"linear_f8", X_W "b=[32] bf16", "b is [32] bf16, expected [48] bf16"},
     {"linear_f8", X_W "b=[48,1] bf16", "b is [48, 1] bf16, expected [48] bf16"},
@@ -85,14 +88,8 @@ static const struct {
      "dy_t=[2,16,32] f8_e5m2 dy_scale=[1] f32 x_t=[16,32] f8_e4m3 x_scale=[1] f32 "
      "acc=[16,16] f32",
      "dy_t is [2, 16, 32] f8_e5m2"},
-    {"linear_dw_f8",
-     "dy_t=[48,32] f8_e5m2 dy_scale=[3] f32 x_t=[16,32] f8_e4m3 x_scale=[1] f32 "
-     "acc=[48,16] f32",
-     "dy_scale is [3] f32"},
-    {"linear_dw_f8",
-     "dy_t=[48,32] f8_e5m2 dy_scale=[1] f32 x_t=[16,32] f8_e4m3 x_scale=[2] f32 "
-     "acc=[48,16] f32",
-     "x_scale is [2] f32"},
+    {"linear_dw_f8", DY_X_SCALED(3, 1) "acc=[48,16] f32", "dy_scale is [3] f32"},
+    {"linear_dw_f8", DY_X_SCALED(1, 2) "acc=[48,16] f32", "x_scale is [2] f32"},
     {"quantise_f8", "x=[3,4] f32 dtype=bf16", "dtype is bf16, expected f8_e4m3 or f8_e5m2"},
     {"quantise_f8", "x=[] f32", "x is a scalar, expected [..., C]"},
 };
