@@ -14,6 +14,7 @@ typedef struct order {
     char *name[MR_SOURCES_MAX];
     uint64_t *ids, *keys; // of a draw
     char *quarantine;     // NULL: none
+    uint64_t epochs;      // 0: no end
 } order;
 
 static void free_order(void *object)
@@ -64,6 +65,7 @@ static mr_status open_order(order *o, const mr_source *sources, int32_t n,
                              .unshuffled = options->unshuffled,
                              .epochs = (uint64_t)options->epochs};
     MR_TRY(mr_blend_new(sources, n, o->rule, &core, &o->blend));
+    o->epochs = core.epochs;
     size_t most = (size_t)mr_order_batch_max(mr_blend_order(o->blend, 0));
     o->ids = mr_alloc(sizeof *o->ids * most);
     o->keys = mr_alloc(sizeof *o->keys * most);
@@ -95,20 +97,23 @@ int mr_bind_order_new(lua_State *L)
     return 1;
 }
 
-// The next draw; what failed twice in an epoch is left out from the next one on.
+// What failed twice up to an epoch of a source is left out from the next one on.
+static mr_status leave_out(order *o, int32_t i, uint64_t epoch)
+{
+    uint64_t *keys, n;
+    if (!o->quarantine)
+        return MR_OK;
+    MR_TRY(mr_quarantine_excluded(o->quarantine, o->fp_order[i], o->name[i], epoch + 1, &keys, &n));
+    mr_status st = mr_order_exclude(mr_blend_order(o->blend, i), keys, n);
+    mr_free(keys);
+    return st;
+}
+
 static mr_status take(order *o, mr_draw *draw)
 {
     draw->ids = o->ids, draw->keys = o->keys;
     MR_TRY(mr_blend_next(o->blend, draw));
-    if (!draw->last || !o->quarantine)
-        return MR_OK;
-    uint64_t *keys, n;
-    int32_t i = draw->source;
-    MR_TRY(mr_quarantine_excluded(o->quarantine, o->fp_order[i], o->name[i], draw->epoch + 1, &keys,
-                                  &n));
-    mr_status st = mr_order_exclude(mr_blend_order(o->blend, i), keys, n);
-    mr_free(keys);
-    return st;
+    return draw->last ? leave_out(o, draw->source, draw->epoch) : MR_OK;
 }
 
 // order:next() -> {source, epoch, number, last, bucket, rows, keys}
@@ -137,16 +142,42 @@ static int order_next(lua_State *L)
     return 1;
 }
 
+// Whole epochs at once where that is the same, one micro-batch else.
+static mr_status pass(order *o, uint64_t most, uint64_t *n)
+{
+    mr_draw d;
+    uint64_t epoch;
+    MR_TRY(mr_interrupt_check());
+    MR_TRY(mr_blend_pass(o->blend, most, o->epochs, !o->quarantine, n, &epoch));
+    if (*n)
+        return leave_out(o, 0, epoch);
+    *n = 1;
+    return take(o, &d);
+}
+
 static int order_skip(lua_State *L)
 {
     order *o = mr_bind_unbox(L, 1, ORDER);
-    mr_draw d;
-    for (lua_Integer n = luaL_checkinteger(L, 2); n > 0; n--) {
-        mr_bind_check(L, take(o, &d));
-        if (n % 1024 == 0)
-            mr_bind_check(L, mr_interrupt_check());
-    }
-    return 0;
+    uint64_t left = (uint64_t)MR_MAX(luaL_checkinteger(L, 2), 0), n;
+    for (; left && !mr_blend_over(o->blend, o->epochs); left -= n)
+        mr_bind_check(L, pass(o, left, &n));
+    lua_pushinteger(L, (lua_Integer)left);
+    return 1;
+}
+
+static int order_over(lua_State *L)
+{
+    const order *o = mr_bind_unbox(L, 1, ORDER);
+    lua_pushboolean(L, mr_blend_over(o->blend, o->epochs));
+    return 1;
+}
+
+static int order_most(lua_State *L)
+{
+    const order *o = mr_bind_unbox(L, 1, ORDER);
+    uint64_t most = mr_blend_most(o->blend, o->epochs);
+    lua_pushinteger(L, most > LUA_MAXINTEGER ? LUA_MAXINTEGER : (lua_Integer)most);
+    return 1;
 }
 
 static int order_begin(lua_State *L)
@@ -174,7 +205,11 @@ static const mr_bind_row order_rows[] = {
            "The next micro-batch: {source (from 1), epoch, number (from 0, in its epoch), last (of "
            "it), bucket = "
            "{resolution, frames, height, width, batch}, rows (from 1), keys}."),
-    MR_ROW("skip", order_skip, "(n: integer)", "Pass over the next n micro-batches."),
+    MR_ROW("skip", order_skip, "(n: integer): integer",
+           "Pass over the next n micro-batches; how many of them were no more before the end."),
+    MR_ROW("over", order_over, "(): boolean", "Has every source been drawn `epochs` times?"),
+    MR_ROW("most", order_most, "(): integer",
+           "More micro-batches than these never come; math.maxinteger: nobody knows."),
     MR_ROW("begin", order_begin, "(epoch: integer)", "Go on with this epoch of every source."),
     MR_ROW("batches", order_batches, "(): integer",
            "The micro-batches of the epochs in which the sources stand, or have just ended."),

@@ -344,6 +344,18 @@ uint64_t mr_bucket_rule_draws(const mr_bucket_rule *r, uint64_t epoch)
     return r->repeat ? epoch % r->repeat : epoch;
 }
 
+bool bucket_is_certain(const mr_bucket_rule *r)
+{
+    for (int32_t i = 0; i < r->n; i++)
+        for (int32_t l = 0; l < r->resolutions[i].n_lengths; l++) {
+            const bucket_length *len = &r->resolutions[i].lengths[l];
+            bool never = !r->follows && (len->keep <= 0 || len->tries <= 0);
+            if (!never && (len->keep < 1 || len->tries < 1))
+                return false;
+        }
+    return true;
+}
+
 uint64_t mr_bucket_rule_hash(const mr_bucket_rule *r)
 {
     return r->hash;

@@ -381,8 +381,14 @@ mr_status mr_order_exclude(mr_order *o, const uint64_t *keys, uint64_t n)
     return MR_OK;
 }
 
+bool order_is_alike(const mr_order *o)
+{
+    return bucket_is_certain(o->rule) && !o->has_next && !o->seen && !o->next_seen;
+}
+
 mr_status mr_order_begin(mr_order *o, uint64_t epoch)
 {
+    bool planned = order_is_alike(o);
     if (o->has_next) {
         mr_free(o->excluded);
         o->excluded = o->next_excluded, o->n_excluded = o->n_next_excluded;
@@ -397,7 +403,13 @@ mr_status mr_order_begin(mr_order *o, uint64_t epoch)
     o->at.seen_n = o->seen ? o->seen->count : 0, o->at.seen_hash = o->seen ? o->seen->hash : 0;
     o->at.epoch = epoch, o->at.number = o->at.digest = 0, o->at.slot.left = 0;
     memset(o->at.taken, 0, sizeof *o->at.taken * (size_t)o->at.n_buckets);
-    return plan(o);
+    // lists are shuffled for each epoch
+    return planned && !o->lists ? MR_OK : plan(o);
+}
+
+bool order_carries(const mr_order *o)
+{
+    return o->carry && o->at.epoch + 1 != o->epochs;
 }
 
 // counts the micro-batches that are left in a bucket; what is carried to the next epoch is none
@@ -407,8 +419,7 @@ static uint64_t remaining(const mr_order *o, int32_t b)
     if (!left)
         return 0;
     uint64_t m = (uint64_t)mr_bucket_rule_get(o->rule, b).batch;
-    bool carry = o->carry && o->at.epoch + 1 != o->epochs;
-    return carry ? left / m : (left + m - 1) / m;
+    return order_carries(o) ? left / m : (left + m - 1) / m;
 }
 
 // at the end of an epoch every planned sample has been drawn once, or is left for the next one
@@ -514,13 +525,17 @@ static int32_t draw_bucket(mr_order *o)
     return p->slot.first = bucket_at(o, class, u);
 }
 
-bool order_is_used_up(const mr_order *o)
+uint64_t order_rest(const mr_order *o)
 {
-    return o->lists ? o->at.number >= o->lists->n : !left_of(o, ANY_CLASS);
+    return o->lists ? o->lists->n - MR_MIN(o->at.number, o->lists->n) : left_of(o, ANY_CLASS);
 }
 
-// the next epoch, with what this one leaves over
-static mr_status go_on(mr_order *o)
+bool order_is_used_up(const mr_order *o)
+{
+    return order_rest(o) == 0;
+}
+
+mr_status order_go_on(mr_order *o)
 {
     mr_tail *left = NULL;
     mr_status st = o->carry ? tail_of(o, &left) : MR_OK;
@@ -562,7 +577,7 @@ mr_status mr_order_next(mr_order *o, mr_draw *d)
 {
     // an epoch may be too small for a micro-batch, and be carried whole
     while (order_is_used_up(o))
-        MR_TRY(go_on(o));
+        MR_TRY(order_go_on(o));
     int32_t b = o->lists ? o->lists->turns[o->at.number] : draw_bucket(o);
     d->epoch = o->at.epoch, d->number = o->at.number, d->bucket = b, d->digest = 0;
     d->n = (int32_t)MR_MIN((uint64_t)mr_bucket_rule_get(o->rule, b).batch,

@@ -93,6 +93,8 @@ void bucket_assign(const mr_bucket_rule *rule, bucket_sizes sizes, uint64_t seed
  * asked as of mr_bucket_rule_ask, or NULL. */
 const bucket_length *bucket_walk(const mr_bucket_rule *rule, uint64_t seed, uint64_t epoch,
                                  uint64_t row, const mr_hot *hot, mr_asked *asked, mr_drop *why);
+/* Does no draw decide who enters which bucket, so that all epochs are alike? */
+bool bucket_is_certain(const mr_bucket_rule *rule);
 /* Frames of a clip as lengths of the rule count them. */
 int64_t bucket_frames(const mr_bucket_rule *rule, const mr_hot *hot);
 /* What a draw of our own is for, as a word of its hash. */
@@ -269,8 +271,22 @@ void blend_put_name(index_pack *out, const char *name);
  */
 mr_status blend_check_cover(mr_blend *blend);
 
-/* Are all micro-batches of the epoch drawn? */
+/* Are all micro-batches of the epoch drawn? How many are not? */
 bool order_is_used_up(const mr_order *o);
+uint64_t order_rest(const mr_order *o);
+/* Does the epoch leave to the next one what is no whole micro-batch? */
+bool order_carries(const mr_order *o);
+/* Has the next epoch the samples of this one, each in the same bucket? */
+bool order_is_alike(const mr_order *o);
+/* The next epoch, with what this one leaves over. */
+mr_status order_go_on(mr_order *o);
+/* Pass over the rest of the epoch and over those behind it while `most` micro-batches hold them
+ * whole and there are `epochs` of them (0: no end): as if they were drawn, and none is. It stands
+ * at an end or a beginning then. One at most, where not `settled`: who is left out is asked anew.
+ * *n micro-batches were passed over, of so many samples.
+ * Errors: those of mr_order_next; MR_E_STOPPED */
+mr_status order_pass(mr_order *o, uint64_t most, uint64_t epochs, bool settled, uint64_t *n,
+                     uint64_t *samples);
 
 /* Samples that failed, and who is left out from the next epoch on. */
 

@@ -363,6 +363,15 @@ MR_API mr_status mr_blend_next(mr_blend *blend, mr_draw *draw);
 /* Is there nothing more to draw, or has every source that will still have a share been drawn
  * `epochs` times (0: never), or as often as it is allowed to be? */
 MR_API bool mr_blend_over(const mr_blend *blend, uint64_t epochs);
+/* Pass over whole epochs of at most `most` micro-batches, none drawn, up to the end of epoch number
+ * `epochs` (0: there is none); settled: nobody is left out of a later epoch who is not of this one,
+ * else one epoch at most. *n micro-batches were passed over, up to *epoch; 0: the next epoch ends
+ * behind `most`, or shares of several sources decide, which follow from draws alone.
+ * Errors: those of mr_order_next; MR_E_STOPPED */
+MR_API mr_status mr_blend_pass(mr_blend *blend, uint64_t most, uint64_t epochs, bool settled,
+                               uint64_t *n, uint64_t *epoch);
+/* So many micro-batches at most come before mr_blend_over; UINT64_MAX: no bound is known. */
+MR_API uint64_t mr_blend_most(const mr_blend *blend, uint64_t epochs);
 /* What a text of mr_loader_state says of one source, as mr_order_restore takes it; the caller frees
  * it with mr_free; NULL: nothing. Errors: MR_E_FORMAT, MR_E_MEMORY */
 MR_API mr_status mr_blend_state_of(const char *text, const char *name, char **out);

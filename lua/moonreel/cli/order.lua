@@ -26,15 +26,41 @@ local command = {
     .. "several sources each has epochs of its own.",
 }
 
--- the micro-batches of one step, each with the rank that takes it
+-- the micro-batches of one step, each with the rank that takes it; fewer at the end of all epochs
 local function step_of(order, step, together, ranks)
   local out = {}
   for i = 1, together do
+    if order:over() then
+      break
+    end
     local draw = order:next()
     draw.step, draw.rank, draw.micro = step, (i - 1) % ranks, (i - 1) // ranks + 1
     out[i] = draw
   end
   return out
+end
+
+-- go to where a step begins
+local function go_to(order, settings, step, together)
+  local steps = -(-order:batches() // together)
+  local function refuse(form, ...)
+    base.raise("MR_E_USAGE", ("order: --step %d: "):format(step) .. form:format(...)
+      .. ("; epoch 0 has %d of them, each of %d micro-batches%s"):format(steps, together,
+        settings.epochs > 0 and (", and epochs = %d (%s)"):format(settings.epochs,
+          settings:origin("epochs")) or ""))
+  end
+  if settings.epochs == 0 and settings.steps > 0 and step > settings.steps then
+    refuse("expected 1 to %d (steps, %s)", settings.steps, settings:origin("steps"))
+  end
+  local before, most = step - 1, order:most()
+  -- what cannot be is not looked for
+  if before > most // together then
+    refuse("all epochs are over long before; expected %d at the very most", most // together + 1)
+  end
+  local passed = before * together - order:skip(before * together)
+  if order:over() then
+    refuse("all epochs are over; expected 1 to %d", -(-passed // together))
+  end
 end
 
 local function print_draws(draws, list, opts)
@@ -106,7 +132,7 @@ function command.run(args)
   local order <close> = require("moonreel.data.order").open(settings, list,
     run and run .. "/quarantine.jsonl", ranks)
   local together = settings.accumulate * require("moonreel.data.order").step_ranks(settings, ranks)
-  order:skip((step - 1) * together)
+  go_to(order, settings, step, together)
   local draws = {}
   if opts.id then
     local source, found = target.source(list, opts.source, opts.id)

@@ -53,6 +53,21 @@ describe("moonreel order", function()
       found[1].key), 1)))
   end)
 
+  it("finds a step by the length of epochs, and refuses one that never comes", function()
+    local far, list = rows_of("order " .. recipe .. " --step 24999999999976 epochs=1000000000000")
+    assert.same({ 10, 999999999999 }, { #list, list[1].epoch })
+    assert.not_equal(far, (rows_of("order " .. recipe .. " --step 1")))
+    local last = "; epoch 0 has 25 of them, each of 2 micro%-batches, and epochs = 1000 %(default%)"
+    for step, says in pairs { ["25001"] = "all epochs are over; expected 1 to 25000" .. last,
+      ["999999999999"] = "all epochs are over long before; expected %d+ at the very most" .. last,
+      ["9223372036854775807"] = "all epochs are over long before; expected %d+ at the very most",
+      ["21 steps=20 epochs=0"] = "expected 1 to 20 %(steps, steps=20%); epoch 0 has 25 of them" } do
+      local _, err = run("order " .. recipe .. " --step " .. step, 2)
+      assert.matches("order: %-%-step " .. step:match("%d+") .. ": " .. says, err)
+    end
+    assert.equal(10, #select(2, rows_of("order " .. recipe .. " --step 25000 --count 7")))
+  end)
+
   it("refuses wrong use", function()
     for words, pattern in pairs { [""] = "expected one recipe or run, got 0",
       [recipe .. " --rank 1"] = "%-%-rank 1 of %-%-ranks 1; expected 0 to 0",

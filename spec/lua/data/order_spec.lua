@@ -1,5 +1,5 @@
 --- Who sees what, without decoding: the order of a loader, and why a bucket takes a sample.
--- Covers: core/bind/order.c
+-- Covers: core/bind/order.c core/data/pass.c
 local base = require "moonreel.core.base"
 local data = require "moonreel.data"
 local demo_data = require "spec.support.demo_data"
@@ -59,6 +59,54 @@ describe("data.order", function()
       all:next()
     end
     some:skip(70)
+    assert.same(all:next(), some:next())
+  end)
+
+  -- with chance epochs differ in length; lists of a reference are made for each epoch
+  for name, text in pairs { ["whole epochs"] = usual, ["epochs that carry"] = usual
+      .. ', tail = "carry"', ["epochs that are alike"] = 'bucket_config = { ["32px"] = { [1] = '
+      .. '{ 1.0, 7 }, [4] = { 1.0, 11 } } }', ["alike ones that carry"] = 'tail = "carry", '
+      .. 'bucket_config = { ["32px"] = { [1] = { 1.0, 7 }, [4] = { 1.0, 300 } } }',
+      ["slots"] = usual .. ", virtual_ranks = 3", ["lists"] = 'compat = "opensora-1.2", '
+      .. 'bucket_config = { ["32px"] = { [4] = { 1.0, 5 } } }' } do
+    it("passes over " .. name .. " as if they were drawn", function()
+      local settings = bake(text .. ", epochs = 9")
+      local all <close> = order.open(settings, one)
+      local some <close> = order.open(settings, one)
+      local drawn = {}
+      while not all:over() do
+        drawn[#drawn + 1] = all:next()
+      end
+      assert.same({ 8, true }, { drawn[#drawn].epoch, drawn[#drawn].last })
+      assert.is_true(some:most() >= #drawn)
+      local at = 0
+      for _, n in ipairs { 1, drawn[#drawn].number // 2, drawn[#drawn].number, #drawn // 2 } do
+        assert.equal(0, some:skip(n))
+        at = at + n + 1
+        assert.same(drawn[at], some:next())
+      end
+      assert.is_false(some:over())
+      assert.equal(1000, some:skip(#drawn - at + 1000))
+      assert.is_true(some:over())
+    end)
+  end
+
+  it("passes over epochs in which samples are left out", function()
+    local settings = bake(usual)
+    local lines = {}
+    for i = 1, 60 do
+      for epoch = i // 10, i // 10 + 1 do
+        lines[#lines + 1] = ('{"key":"%s","class":"corrupt","epoch":%d,"attempt":1,'
+          .. '"fp_order":"%s"}\n'):format(index:row(i).key, epoch, index.meta.fp_order)
+      end
+    end
+    local path = place:write("quarantine.jsonl", table.concat(lines))
+    local all <close> = order.open(settings, one, path)
+    local some <close> = order.open(settings, one, path)
+    for _ = 1, 500 do
+      all:next()
+    end
+    assert.equal(0, some:skip(500))
     assert.same(all:next(), some:next())
   end)
 

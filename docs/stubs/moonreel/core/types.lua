@@ -774,9 +774,18 @@ local Order = {}
 ---@return table
 function Order:next() end
 
---- Pass over the next n micro-batches.
+--- Pass over the next n micro-batches; how many of them were no more before the end.
 ---@param n integer
+---@return integer
 function Order:skip(n) end
+
+--- Has every source been drawn `epochs` times?
+---@return boolean
+function Order:over() end
+
+--- More micro-batches than these never come; math.maxinteger: nobody knows.
+---@return integer
+function Order:most() end
 
 --- Go on with this epoch of every source.
 ---@param epoch integer
