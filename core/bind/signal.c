@@ -2,8 +2,9 @@
  *
  * catch(calls) -> true, or false when that is so already: from now on the first SIGINT or SIGTERM
  * is remembered, and ends long calls of the core where `calls`; the second ends the process at
- * once. pending() -> 2, 15 or nil: the signal that came first. release(): the former handling is
- * back. */
+ * once. pending() -> 2, 15 or nil: the signal that came first. raises(on): while it is on, the first
+ * one also raises MR_E_STOPPED, from whatever Lua does next. release(): the former handling is back.
+ */
 #define _XOPEN_SOURCE 700
 #include "bind/room.h"
 
@@ -15,14 +16,31 @@ static volatile sig_atomic_t first;
 static struct sigaction before[2];
 static const int numbers[2] = {SIGINT, SIGTERM};
 static bool caught, calls;
+static lua_State *raises; // the state in which it is on; NULL: none
+
+enum { EVERYTHING = LUA_MASKCALL | LUA_MASKRET | LUA_MASKLINE | LUA_MASKCOUNT };
+
+// once: what closes on the way out goes on undisturbed
+static void stop_hook(lua_State *L, lua_Debug *ar)
+{
+    (void)ar;
+    lua_sethook(L, NULL, 0, 0);
+    if (!raises)
+        return;
+    mr_fail(MR_E_STOPPED, "stopped by a signal");
+    mr_bind_push_error(L);
+    lua_error(L);
+}
 
 static void handle(int number)
 {
     if (first)
         _exit(128 + number);
     first = number;
-    if (calls)
+    if (calls || raises)
         mr_interrupt_set(true);
+    if (raises)
+        lua_sethook(raises, stop_hook, EVERYTHING, 1);
 }
 
 static int s_catch(lua_State *L)
@@ -50,6 +68,16 @@ static int s_pending(lua_State *L)
     return 1;
 }
 
+static int s_raises(lua_State *L)
+{
+    raises = caught && lua_toboolean(L, 1) ? L : NULL;
+    if (raises && first) // it came before
+        lua_sethook(L, stop_hook, EVERYTHING, 1);
+    if (!raises && !calls)
+        mr_interrupt_set(false);
+    return 0;
+}
+
 static int s_release(lua_State *L)
 {
     (void)L;
@@ -57,8 +85,9 @@ static int s_release(lua_State *L)
         return 0;
     for (int i = 0; i < 2; i++)
         sigaction(numbers[i], &before[i], NULL);
-    if (calls)
+    if (calls || raises)
         mr_interrupt_set(false);
+    raises = NULL;
     caught = calls = false;
     first = 0;
     return 0;
@@ -70,6 +99,9 @@ static const mr_bind_row signal_rows[] = {
            "with MR_E_STOPPED where `calls` is true; the second ends the process; false: that is "
            "so already."),
     MR_ROW("pending", s_pending, "(): integer?", "The signal that came first, 2 or 15."),
+    MR_ROW("raises", s_raises, "(on: boolean)",
+           "Does the first one that is remembered raise MR_E_STOPPED, too, and end long calls of "
+           "the core? Until it is turned off."),
     MR_ROW("release", s_release, "()", "The former handling is back."), MR_ROW_END};
 static const mr_bind_face signal_face = {"moonreel.core.signal", "Stop requests from outside.",
                                          signal_rows, NULL};

@@ -259,6 +259,7 @@ mr_status mr_exec_init_params(mr_exec *e, uint64_t seed)
     for (int i = 0; i < mr_params_count(e->params); i++) {
         const mr_param *p = mr_params_at(e->params, i);
         int64_t n = mr_desc_count(&p->desc);
+        MR_TRY_GOTO(mr_interrupt_check());
         MR_TRY_GOTO(mr_params_init(e->params, i, seed, values));
         for (int k = 0; k < e->n_regions; k++) {
             const region *r = &e->regions[k];

@@ -298,7 +298,8 @@ MR_API mr_status mr_exec_read(mr_exec *exec, const char *region, size_t at, void
                               size_t bytes);
 MR_API mr_status mr_exec_write(mr_exec *exec, const char *region, size_t at, const void *src,
                                size_t bytes);
-/* Write the initial values of every parameter into all regions of weights, masters and averages. */
+/* Write the initial values of every parameter into all regions of weights, masters and averages.
+ * Errors: MR_E_STOPPED between two of them */
 MR_API mr_status mr_exec_init_params(mr_exec *exec, uint64_t seed);
 /* w := round(master), for instance after a load; nothing without a master of its own. */
 MR_API mr_status mr_exec_refresh(mr_exec *exec);

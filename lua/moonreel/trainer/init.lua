@@ -95,6 +95,32 @@ function Run:close()
 end
 Run.__close = Run.close
 
+-- who asks to stop before there is anything to save is answered at once; ranks that wait for each
+-- other answer between two steps
+local function set_up(r)
+  signal.raises(r.team.size == 1)
+  for i = 1, #trainer.steps - 1 do
+    r.team:try(trainer.steps[i][2], r)
+    r.team:try(function()
+      if signal.pending() then
+        base.raise("MR_E_STOPPED", "stopped by a signal")
+      end
+    end)
+  end
+  signal.raises(false)
+end
+
+-- the story of what ended it
+local function why_not(problem)
+  local number = signal.pending()
+  signal.raises(false)
+  if number and type(problem) == "table" and problem.code == "MR_E_STOPPED" then
+    return { code = problem.code, exit = 128 + number,
+      message = "stopped by a signal before the first step; nothing was saved" }
+  end
+  return type(problem) == "table" and problem or debug.traceback(tostring(problem), 2)
+end
+
 local read_options = options.declare("trainer.run", {
   { "write", "function", "takes each line of the log instead of standard output" },
   { "stage", "table", "of a run with stages: {outer, name, dir, begun, previous}" },
@@ -115,11 +141,11 @@ function trainer.run(settings, given)
     began_bytes = bench.resident()}, Run)
   life.publish(r.team.rank, r.team.size)
   life.phase "start"
-  local last <const> = #trainer.steps
-  for i = 1, last - 1 do
-    r.team:try(trainer.steps[i][2], r)
+  local good, problem = xpcall(set_up, why_not, r)
+  if not good then
+    error(problem, 0)
   end
-  local result = trainer.steps[last][2](r)
+  local result = trainer.steps[#trainer.steps][2](r)
   return result, {dir = r.dir, step = r.step, loss = r.last_loss}
 end
 

@@ -457,6 +457,26 @@ describe("trainer.loop", function()
     end
   end)
 
+  it("ends at once on a signal before its first step, and leaves nothing behind", function()
+    -- a model that never ends to be declared; whoever swallows an error; what is over already
+    for i, code in ipairs{"send() while true do end", "pcall(function() send() while true do end end)",
+        "models(r) send()"} do
+      local r = signalled(i == 2 and "INT" or "TERM", ([[
+        local steps = require("moonreel.trainer").steps
+        for _, one in ipairs(steps) do
+          if one[1] == "declare the models" then
+            local models = one[2]
+            one[2] = function(r) %s end
+          end
+        end]]):format(code), {"train", "recipes/tiny/demo.lua", "dataset.data_path="
+        .. demo_data.path(), "outputs=" .. out .. "/early", "threads=1", "num_workers=1"})
+      assert.equal(i == 2 and 130 or 143, r.exit, r.output)
+      assert.matches("moonreel: stopped by a signal before the first step; nothing was saved\n$",
+        r.output)
+      assert.same({}, base.list_dir(out .. "/early"))
+    end
+  end)
+
   it("refuses a second trainer on the same run directory", function()
     local inner
     local ok, code = train(bake("steps=2", "name=twice"), function(r)
