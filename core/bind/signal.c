@@ -2,8 +2,9 @@
  *
  * catch(calls) -> true, or false when that is so already: from now on the first SIGINT or SIGTERM
  * is remembered, and ends long calls of the core where `calls`; the second ends the process at
- * once. pending() -> 2, 15 or nil: the signal that came first. raises(on): while it is on, the first
- * one also raises MR_E_STOPPED, from whatever Lua does next. release(): the former handling is back.
+ * once. pending() -> 2, 15 or nil: the signal that came first. raises(on): while it is on, the
+ * first one also raises MR_E_STOPPED, from whatever Lua does next. release(): the former handling
+ * is back.
  */
 #define _XOPEN_SOURCE 700
 #include "bind/room.h"

@@ -121,6 +121,18 @@ local function starts_from_scratch(s)
   return s.start_from_scratch or (s.start_step == 0 and s.start_epoch == 0)
 end
 
+-- these say what of a whole state is left behind
+local function expect_load(s)
+  for _, field in ipairs{"start_from_scratch", "start_step", "start_epoch"} do
+    if s[field] then
+      blame.raise(s, field, "MR_E_USAGE", "%s = %s goes with load, and load is none: %s; try: "
+        .. "--load RUN, or leave it out", field, s[field], s.ckpt_path
+        and "ckpt_path takes weights alone, and begins with the data" or "a new run begins with "
+        .. "step 0 and its data in any case")
+    end
+  end
+end
+
 --- Find what the run starts from: nothing, weights alone, or a whole state.
 function setup.find(r)
   local s = r.settings
@@ -133,6 +145,9 @@ function setup.find(r)
   if load and weights then
     base.raise("MR_E_USAGE", "load and ckpt_path are both set; load takes everything, ckpt_path "
       .. "weights alone")
+  end
+  if not load then
+    expect_load(s)
   end
   r.scratch = starts_from_scratch(s)
   if not r.scratch and (s.start_step or s.start_epoch) then

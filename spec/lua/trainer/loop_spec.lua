@@ -459,8 +459,8 @@ describe("trainer.loop", function()
 
   it("ends at once on a signal before its first step, and leaves nothing behind", function()
     -- a model that never ends to be declared; whoever swallows an error; what is over already
-    for i, code in ipairs{"send() while true do end", "pcall(function() send() while true do end end)",
-        "models(r) send()"} do
+    for i, code in ipairs{"send() while true do end",
+        "pcall(function() send() while true do end end)", "models(r) send()"} do
       local r = signalled(i == 2 and "INT" or "TERM", ([[
         local steps = require("moonreel.trainer").steps
         for _, one in ipairs(steps) do
@@ -509,6 +509,22 @@ describe("trainer.loop", function()
     ok, code, _, dir = train(bake("steps=2", "name=load", "ckpt_path=" .. first))
     assert.is_true(ok, tostring(code))
     assert.equal(0, entries(dir, "start")[1].updates)
+  end)
+
+  it("refuses to leave a position behind where nothing is loaded", function()
+    for words, text in pairs{["start_from_scratch=true"] = "start_from_scratch = true goes with "
+        .. "load, and load is none: a new run begins with step 0 and its data in any case; try: "
+        .. "--load RUN, or leave it out", ["start_step=0"] = "start_step = 0 goes with load",
+        ["start_epoch=3"] = "start_epoch = 3 goes with load"} do
+      local ok, problem = train(bake("steps=1", "name=nothing", words))
+      assert.is_false(ok)
+      assert.equal("MR_E_USAGE", problem.code)
+      assert.is_truthy(problem.message:find(words .. ": " .. text, 1, true), problem.message)
+    end
+    local _, _, _, first = train(bake("steps=1", "name=nothing"))
+    local ok, problem = train(bake("steps=1", "ckpt_path=" .. first, "start_from_scratch=true"))
+    assert.is_false(ok)
+    assert.matches("ckpt_path takes weights alone, and begins with the data", problem.message)
   end)
 
   it("starts from weights of others and keeps what became of them in the journal", function()
