@@ -1,7 +1,10 @@
 /* base: what /proc tells of a process, and its standard streams. Licence: Apache-2.0 */
+#define _GNU_SOURCE
 #include "base/process.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +38,15 @@ bool mr_process_read(int64_t pid, mr_process *out)
     }
     mr_free(text);
     return out->start > 0;
+}
+
+bool mr_process_gone(int64_t pid)
+{
+    mr_process now;
+    // a failure to read /proc proves nothing
+    if (!mr_process_read(pid, &now))
+        return kill((pid_t)pid, 0) && errno == ESRCH;
+    return now.state == 'Z' || now.state == 'X';
 }
 
 void mr_streams_hold(void)

@@ -13,6 +13,9 @@ typedef struct mr_process {
 /* pid 0: this process. False when /proc does not tell, for whatever reason. Threads: any. */
 bool mr_process_read(int64_t pid, mr_process *out);
 
+/* Is there no such process here any more, or only its exit status? Threads: any. */
+bool mr_process_gone(int64_t pid);
+
 /* Open /dev/null in the place of each standard stream that is closed, so that nothing opened later
  * takes its place: words to the user would be written into it, and a child would lose its end of a
  * pipe there. A program calls it first of all; children inherit what it opens.

@@ -1,10 +1,10 @@
 /* index: what killed builders of an index left beside it: removed, or taken up at its last commit.
  * Ref: dataplane 2.3. Licence: Apache-2.0 */
 #define _GNU_SOURCE
+#include "base/process.h"
 #include "index/room.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 // Does the builder of NAME.tmp-PID live? Our own number can only be that of a dead one.
 static bool is_alive(long pid)
 {
-    return pid != (long)getpid() && (kill((pid_t)pid, 0) == 0 || errno != ESRCH);
+    return pid != (long)getpid() && !mr_process_gone(pid);
 }
 
 // Deals with one of them. A build that was sealed is an index on its way out: there is nothing to

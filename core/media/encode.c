@@ -266,6 +266,7 @@ static mr_status encoder_start(mr_encoder *e, const mr_encode_options *o)
     if (st != MR_OK)
         return e->file.err ? mr_fail(st, "%s: cannot create: %s", e->path, strerror(e->file.err))
                            : st;
+    mr_beside_hold(e->file.fd);
     if (format) {
         int err = avformat_alloc_output_context2(&e->mux, format, NULL, NULL);
         if (err < 0)
@@ -284,12 +285,13 @@ mr_status media_encoder_open(const char *path, const mr_encode_options *options,
     if (!MR_NEW(e))
         return mr_fail_memory(sizeof *e);
     e->file.fd = -1;
-    if ((size_t)snprintf(e->path, sizeof e->path, "%s", path) >= sizeof e->path) {
+    mr_status st = mr_beside(path, e->tmp, sizeof e->tmp);
+    if (st != MR_OK) {
         mr_free(e);
-        return mr_fail(MR_E_IO, "%s: path is too long", path);
+        return st;
     }
-    snprintf(e->tmp, sizeof e->tmp, "%s.tmp-%ld", path, (long)getpid());
-    mr_status st = encoder_start(e, options);
+    snprintf(e->path, sizeof e->path, "%s", path);
+    st = encoder_start(e, options);
     if (st == MR_OK)
         *out = e;
     else

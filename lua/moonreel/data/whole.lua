@@ -13,7 +13,7 @@ function whole.reason(problem) return (problem:gsub("^.*: ", "")) end
 ---@param path string
 ---@return table out  out.write(text, ...), out.finish()
 function whole.open(path)
-  local tmp = ("%s.tmp-%d"):format(path, base.pid())
+  local tmp = base.beside(path)
   local function fail(problem)
     base.raise("MR_E_IO", ("%s: cannot write: %s"):format(path, whole.reason(problem)))
   end
@@ -21,6 +21,7 @@ function whole.open(path)
   if not file then
     fail(problem)
   end
+  base.hold(file)
   local out = {}
   function out.write(...)
     local ok, why = file:write(...)

@@ -5,6 +5,8 @@
 #include "clips.h"
 
 #include <errno.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static const mr_media *m;
 
@@ -25,6 +27,23 @@ static void equal_bytes(void)
         mr_free(first);
         mr_free(second);
     }
+}
+
+// a film that was killed goes with the next one of its name
+static void after_a_kill(void)
+{
+    char left[400];
+    pid_t child = fork();
+    if (child == 0)
+        _exit(0);
+    waitpid(child, NULL, 0);
+    CHECK_OK(mr_dir_make(clips_path("killed")));
+    snprintf(left, sizeof left, "%s.tmp-%ld", clips_path("killed/a.mp4"), (long)child);
+    FILE *f = fopen(left, "w");
+    if (CHECK(f != NULL))
+        fclose(f);
+    CHECK_OK(bars_write(m, clips_path("killed/a.mp4"), (mr_encode_options){.gop = 8}, 3, NULL));
+    CHECK(!mr_path_exists(left));
 }
 
 static int writes_left;
@@ -155,6 +174,7 @@ int main(void)
     if (!CHECK_OK(mr_media_get(&m)))
         return check_done();
     equal_bytes();
+    after_a_kill();
     whole_or_not_at_all();
     wrong_use();
     failing_memory();

@@ -296,6 +296,19 @@ ema.blocks.2.w  [2]    bf16    4 B
     end
   end)
 
+  it("removes what a killed conversion to the same file left", function()
+    local base = require "moonreel.core.base"
+    local file = outputs .. "/killed/w.safetensors"
+    base.make_dir(outputs .. "/killed")
+    local dead = require("moonreel.core.process").run({ "/bin/sh", "-c", "printf $$" }, "").output
+    for _, pid in ipairs { dead, "1" } do
+      assert(io.open(file .. ".tmp-" .. pid, "w")):close()
+    end
+    assert.equal(0, (call("convert", dir, file)))
+    assert.is_false(base.exists(file .. ".tmp-" .. dead))
+    assert.is_true(base.exists(file .. ".tmp-1"))
+  end)
+
   it("converts to weights under their own names, averaged ones when asked", function()
     local file = outputs .. "/w.safetensors"
     assert.equal(0, (call("convert", dir, file)))

@@ -112,6 +112,15 @@ function base.nearest(name, names) end
 ---@return boolean
 function base.is_terminal(fd) end
 
+--- The name under which a file is written until it is whole; what killed writers of the same path left under such names is removed.
+---@param path string
+---@return string
+function base.beside(path) end
+
+--- Hold an open file of such a name, so that no other host takes it for left behind.
+---@param file any
+function base.hold(file) end
+
 --- The number of this process.
 ---@return integer
 function base.pid() end
