@@ -19,7 +19,7 @@ mr_status index_builder_put(mr_index_builder *b, MDB_dbi table, const void *key,
     int err = mdb_put(b->txn, table, &k, &v, flags);
     // a page holds the value with its header; large ones take whole pages
     b->used_bytes += bytes > 1024 ? (bytes + 8191) / 4096 * 4096 : bytes * 2 + 64;
-    return err ? index_fail_mdb(b->tmp, "write", err) : MR_OK;
+    return err ? index_fail_mdb(b->path, "write", err) : MR_OK;
 }
 
 static mr_status put(mr_index_builder *b, int table, const void *key, size_t key_bytes,
@@ -37,14 +37,14 @@ static mr_status begin(mr_index_builder *b)
     b->committed_rows = b->built.rows, b->committed_s = mr_now_s();
     b->committed_bytes = b->used_bytes;
     b->kept |= b->resume && b->built.rows;
-    return err ? index_fail_mdb(b->tmp, "begin writing", err) : MR_OK;
+    return err ? index_fail_mdb(b->path, "begin writing", err) : MR_OK;
 }
 
 static mr_status commit(mr_index_builder *b)
 {
     int err = mdb_txn_commit(b->txn);
     b->txn = NULL;
-    return err ? index_fail_mdb(b->tmp, "commit", err) : MR_OK;
+    return err ? index_fail_mdb(b->path, "commit", err) : MR_OK;
 }
 
 // the map holds `more` bytes and a share for what LMDB keeps beside them
@@ -71,7 +71,7 @@ static mr_status reserve(mr_index_builder *b, size_t more)
         b->map_bytes *= 2;
     int err = mdb_env_set_mapsize(b->env, b->map_bytes);
     if (err)
-        return index_fail_mdb(b->tmp, "enlarge", err);
+        return index_fail_mdb(b->path, "enlarge", err);
     return begin(b);
 }
 
@@ -92,10 +92,26 @@ mr_status mr_index_builder_dictionary(mr_index_builder *b, const void *dict, siz
     return index_squeeze_new(dict, n, &b->squeeze);
 }
 
+// Makes the folder that the index is built in. What fails is told of the one that was asked for.
+static mr_status make_folder(mr_index_builder *b)
+{
+    char dir[sizeof b->path];
+    snprintf(dir, sizeof dir, "%s", b->path);
+    char *slash = strrchr(dir, '/');
+    if (slash && slash > dir) {
+        *slash = 0;
+        MR_TRY(mr_dir_make(dir));
+    }
+    // one that is taken up is there
+    if (mr_io_table()->mkdir(b->tmp, 0755) && errno != EEXIST)
+        return mr_fail(MR_E_IO, "%s: cannot create: %s", b->path, strerror(errno));
+    return MR_OK;
+}
+
 static mr_status builder_open(mr_index_builder *b)
 {
     b->ours = true;
-    MR_TRY(mr_dir_make(b->tmp));
+    MR_TRY(make_folder(b));
     while (!fits(b, 0))
         b->map_bytes *= 2;
     int err = mdb_env_create(&b->env);
@@ -106,9 +122,10 @@ static mr_status builder_open(mr_index_builder *b)
     // nobody else knows this directory, so it needs no lock file
     if (!err)
         err = mdb_env_open(b->env, b->tmp, MDB_NOLOCK, 0644);
-    if (err)
-        return index_fail_mdb(b->tmp, "create", err);
+    // one that is taken up is damaged where it lies
     bool taken = b->used_bytes > 0;
+    if (err)
+        return index_fail_mdb(taken ? b->tmp : b->path, "create", err);
     if (taken)
         MR_TRY(index_builder_whole(b));
     MR_TRY(begin(b));
@@ -198,7 +215,7 @@ mr_status mr_index_builder_text(mr_index_builder *b, const char *name, char **te
     MDB_val k = {strlen(name), (void *)(uintptr_t)name}, v;
     int err = mdb_get(b->txn, b->tables[DATA_META], &k, &v);
     if (err)
-        return index_fail_mdb(b->tmp, name, err);
+        return index_fail_mdb(b->path, name, err);
     if (!(*text = mr_alloc(v.mv_size + 1)))
         return mr_fail_memory(v.mv_size);
     memcpy(*text, v.mv_data, v.mv_size);
@@ -362,7 +379,7 @@ static mr_status seal(mr_index_builder *b, char order[33], char set[33])
     MR_TRY(commit(b));
     int err = mdb_env_sync(b->env, 1);
     if (err)
-        return index_fail_mdb(b->tmp, "sync", err);
+        return index_fail_mdb(b->path, "sync", err);
     mdb_env_close(b->env);
     b->env = NULL;
     return MR_OK;
@@ -400,7 +417,7 @@ static mr_status copy_refused(mr_index_builder *b, int fd, const char *path)
         MDB_val k = {sizeof i, &i}, v;
         int err = mdb_get(b->txn, b->tables[DATA_REFUSED], &k, &v);
         if (err)
-            return index_fail_mdb(b->tmp, "read", err);
+            return index_fail_mdb(b->path, "read", err);
         index_put(p, v.mv_data, v.mv_size);
         index_put(p, "\n", 1);
         if (p->failed)
@@ -418,14 +435,15 @@ static mr_status copy_refused(mr_index_builder *b, int fd, const char *path)
 static mr_status write_refused(mr_index_builder *b)
 {
     const mr_io *io = mr_io_table();
-    char path[4300];
+    char path[4300], wanted[4300];
     if (!b->built.refused)
         return MR_OK;
     snprintf(path, sizeof path, "%s/" INDEX_REFUSED, b->tmp);
+    snprintf(wanted, sizeof wanted, "%s/" INDEX_REFUSED, b->path);
     int fd = io->open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
     if (fd < 0)
-        return mr_fail(MR_E_IO, "%s: cannot create: %s", path, strerror(errno));
-    mr_status st = copy_refused(b, fd, path);
+        return mr_fail(MR_E_IO, "%s: cannot create: %s", wanted, strerror(errno));
+    mr_status st = copy_refused(b, fd, wanted);
     io->close(fd);
     return st;
 }

@@ -92,7 +92,7 @@ mr_status mr_index_builder_column(mr_index_builder *b, const char *name, int32_t
     if (!more)
         return mr_fail_memory(CHUNK_BYTES * (size_t)(c->n + 1));
     b->values = more;
-    MR_TRY(index_columns_append(c, name, b->txn, true, b->tmp));
+    MR_TRY(index_columns_append(c, name, b->txn, true, b->path));
     *column = c->n - 1;
     char names[INDEX_COLUMNS * INDEX_COLUMN_NAME] = "";
     for (int32_t i = 0; i < c->n; i++) {

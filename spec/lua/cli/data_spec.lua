@@ -110,6 +110,12 @@ describe("moonreel data ingest", function()
     end
   end)
 
+  it("names what was asked for where it cannot be written", function()
+    local code, text = run("ingest @/set -o /proc/nope.mrx")
+    assert.equal(8, code, text)
+    assert.matches("moonreel: /proc/nope%.mrx: cannot create: %u[%w ]+\n", text)
+  end)
+
   it("leaves nothing behind when a signal stops it", function()
     base.make_dir(folder .. "/many")
     for i = 1, 400 do
