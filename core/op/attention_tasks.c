@@ -107,7 +107,8 @@ static int64_t grain_of(const attention_job *jb)
     const mr_call *c = jb->call;
     const int64_t *n = c->in[0].desc.dim;
     double flop = 2.0 * (double)(n[2] * c->in[1].desc.dim[2] * (n[4] + c->in[2].desc.dim[4]));
-    return attention_pad((int64_t)MR_MAX(1.0, 4e6 / MR_MAX(flop, 1.0)), jb->form == LANES ? 16 : 1);
+    return attention_pad((int64_t)MR_MAX(1.0, 2.5e5 / MR_MAX(flop, 1.0)),
+                         jb->form == LANES ? 16 : 1);
 }
 
 static void forward_part(void *user, int64_t begin, int64_t end, int worker)

@@ -169,8 +169,7 @@ static void db_part(void *user, int64_t begin, int64_t end, int worker)
 static void db_add(const mr_call *call, float *acc)
 {
     db d = db_of(call);
-    mr_cpu_for(d.pieces, MR_MAX(1, 32768 / MR_MAX(d.piece * d.dy.c, 1)), call->threads, db_part,
-               &d);
+    mr_cpu_for(d.pieces, MR_MAX(1, 8192 / MR_MAX(d.piece * d.dy.c, 1)), call->threads, db_part, &d);
     for (int64_t i = 0; i < d.pieces; i++)
         for (int64_t j = 0; j < d.dy.c; j++)
             acc[j] += d.partial[i * d.dy.c + j];
