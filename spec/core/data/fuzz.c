@@ -1,12 +1,15 @@
 /* data and index, hostile files: good tables, quarantine lists, indexes and rows are changed at
  * random thousands of times. What comes out is refused with an error, or read; nothing is read past
  * its end, memory stays bounded.
- * Covers: core/index/table.c core/index/pack.c */
+ * Covers: core/index/table.c core/index/pack.c core/index/parquet.c */
+#include "base/process.h"
 #include "check.h"
 #include "data/room.h"
 #include "mutator.h"
 #include "rows.h"
 #define XXH_STATIC_LINKING_ONLY
+#include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -74,13 +77,43 @@ static void csv(blob *b)
     read_as(draw(4) ? "f.csv" : "f.tsv", b);
 }
 
-static void json_lines(blob *b)
+static void start_with_lines(blob *b)
 {
     start_with(b, "{\"path\":\"1.mp4\",\"text\":\"one\",\"flow\":1.5}\n"
                   "{\"text\":[\"a\",\"\\u00e4\",\"\"],\"path\":\"2.mp4\",\"tags\":[1,{\"a\":2}]}\n"
                   "\n{\"path\":\"3.mp4\",\"text\":null,\"text_2\":\"b\",\"big\":1e300}\n");
     spoil(b);
+}
+
+static void json_lines(blob *b)
+{
+    start_with_lines(b);
     read_as("f.jsonl", b);
+}
+
+/* What a child gives of a Parquet file: in pieces that end anywhere, and it may fail behind them. A
+ * program of this spec stands for duckdb. */
+static void parquet(blob *b)
+{
+    static const char *const ends[] = {"0", "0", "0", "3"}, *const sizes[] = {"1", "7", "4096"};
+    start_with_lines(b);
+    setenv("FUZZ_FILE", clips_path("f.parquet"), 1);
+    setenv("FUZZ_PIECE", sizes[draw(3)], 1);
+    setenv("FUZZ_END", ends[draw(4)], 1);
+    read_as("f.parquet", b);
+}
+
+static void stand_for_duckdb(void)
+{
+    static const char script[] = "#!/bin/sh\n"
+                                 "dd if=\"$FUZZ_FILE\" bs=\"$FUZZ_PIECE\" status=none\n"
+                                 "exit \"$FUZZ_END\"\n";
+    char path[4096];
+    CHECK_OK(mr_dir_make(clips_path("bin")));
+    CHECK_OK(mr_file_replace(clips_path("bin/duckdb"), script, sizeof script - 1));
+    CHECK_INT(chmod(clips_path("bin/duckdb"), 0755), 0);
+    snprintf(path, sizeof path, "%s:%s", clips_path("bin"), getenv("PATH"));
+    setenv("PATH", path, 1);
 }
 
 static void quarantine_file(blob *b)
@@ -187,8 +220,11 @@ int main(void)
                  {"json lines", json_lines},
                  {"quarantine", quarantine_file},
                  {"index", index_file},
-                 {"row", row}};
+                 {"row", row},
+                 {"parquet", parquet}};
     blob b = {0};
+    mr_streams_hold(); // as the program does: its children take theirs from it
+    stand_for_duckdb();
     CHECK_OK(rows_build(clips_path("f.mrx"), 1, 10, 0));
     for (int i = 0; i < 3; i++) {
         char file[300];
