@@ -17,7 +17,7 @@ static volatile sig_atomic_t first;
 static struct sigaction before[2];
 static const int numbers[2] = {SIGINT, SIGTERM};
 static bool caught, calls;
-static lua_State *raises; // the state in which it is on; NULL: none
+static lua_State *volatile raises; // the state in which it is on; NULL: none
 
 enum { EVERYTHING = LUA_MASKCALL | LUA_MASKRET | LUA_MASKLINE | LUA_MASKCOUNT };
 
