@@ -256,7 +256,8 @@ MR_API mr_status mr_file_replace(const char *path, const void *data, size_t byte
  * Errors: MR_E_IO the path is too long. Threads: any */
 MR_API mr_status mr_beside(const char *path, char *out, size_t size);
 /* Hold an open file of such a name, so that another host or container, which does not see this
- * process, leaves it alone. Closing it ends that. */
+ * process, leaves it alone. Closing it ends that. Where a file system has no such locks nothing is
+ * held, and nothing is removed either. Threads: any */
 MR_API void mr_beside_hold(int fd);
 MR_API mr_status mr_dir_sync(const char *path);
 MR_API mr_status mr_dir_make(const char *path);   /* with parents; existing is fine */
