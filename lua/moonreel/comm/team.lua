@@ -116,8 +116,10 @@ local function story(problem)
   return { code = "MR_E_FAIL", exit = 1, message = tostring(problem) }
 end
 
--- traces of defects are taken where they happen
-local function traced(problem)
+--- What xpcall hands on: an error as it is, a defect with its trace, taken where it happens.
+---@param problem any
+---@return table|string
+function team.traced(problem)
   return type(problem) == "table" and problem or debug.traceback(tostring(problem), 2)
 end
 
@@ -131,7 +133,7 @@ function Team:try(f, ...)
   if not self.world then
     return f(...)
   end
-  local good, result = xpcall(f, traced, ...)
+  local good, result = xpcall(f, team.traced, ...)
   local heard, texts = pcall(self.texts, self, good and "" or json.encode(story(result)))
   if not heard then
     -- the ranks have parted within f

@@ -100,8 +100,8 @@ Run.__close = Run.close
 local function set_up(r)
   signal.raises(r.team.size == 1)
   for i = 1, #trainer.steps - 1 do
-    r.team:try(trainer.steps[i][2], r)
     r.team:try(function()
+      trainer.steps[i][2](r)
       if signal.pending() then
         base.raise("MR_E_STOPPED", "stopped by a signal")
       end
@@ -118,7 +118,7 @@ local function why_not(problem)
     return { code = problem.code, exit = 128 + number,
       message = "stopped by a signal before the first step; nothing was saved" }
   end
-  return type(problem) == "table" and problem or debug.traceback(tostring(problem), 2)
+  return team.traced(problem)
 end
 
 local read_options = options.declare("trainer.run", {
