@@ -39,19 +39,20 @@ mr_status mr_product_run(mr_product *p, const void *a, const void *b, const void
  * or does nothing where B is read as it lies. */
 mr_status mr_product_pack(mr_product *p, const void *b, void *workspace);
 
-/* The oneDNN way (product_onednn.c). It serves a shape that fits, unless it refuses: then *out is
- * NULL. workspace: what is planned for it; one that wants more takes memory of its own. Nothing
- * fits where the library is not built in. Run as above; packs_only: B is packed, nothing
- * multiplied. Errors: MR_E_MEMORY; a run: MR_E_INTERNAL. */
+/* The oneDNN way (product_onednn.c): products on one thread each, by several `workers` at once. It
+ * serves a shape that fits, unless it refuses: then *out is NULL. workspace: what is planned for
+ * one worker; one that wants more takes memory of its own. Nothing fits where the library is not
+ * built in. Run as above, by one of the workers in its own workspace; packs_only: B is packed,
+ * nothing multiplied; returns oneDNN's status, 0 for success. Errors: MR_E_MEMORY. */
 typedef struct mr_product_library mr_product_library;
 bool mr_product_library_fits(const mr_product_spec *spec);
-size_t mr_product_library_workspace(const mr_product_spec *spec, int threads);
-mr_status mr_product_library_new(const mr_product_spec *spec, int threads,
+size_t mr_product_library_workspace(const mr_product_spec *spec);
+mr_status mr_product_library_new(const mr_product_spec *spec, int workers,
                                  mr_product_library **out);
 void mr_product_library_free(mr_product_library *p);
 const char *mr_product_library_how(const mr_product_library *p); /* lent */
-mr_status mr_product_library_run(mr_product_library *p, const void *a, const void *b,
-                                 const void *bias, void *c, bool packs_only, void *workspace);
+int mr_product_library_run(const mr_product_library *p, const void *a, const void *b,
+                           const void *bias, void *c, bool packs_only, int worker, void *workspace);
 /* Log, once in a process, what the library does otherwise than was planned. */
 void mr_product_unplanned(const mr_product_spec *spec, const char *what);
 

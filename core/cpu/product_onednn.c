@@ -16,24 +16,31 @@
 #include <stdio.h>
 #include <string.h>
 
+/* What one worker hands to a primitive. */
+typedef struct operands {
+    dnnl_memory_t a, b, bias, c, scratch, plain;
+} operands;
+
 /* One primitive over a length of k; with `sum` it adds to C. */
 typedef struct part {
     int64_t k;
     dnnl_primitive_t product, reorder; /* reorder: B into its packed form, or NULL */
-    dnnl_memory_t a, b, bias, c, scratch, plain;
+    operands *of;                      /* of each worker; lent */
     size_t scratch_bytes, packed_bytes;
 } part;
 enum { FIRST, MIDDLE, LAST, PARTS };
 
 struct mr_product_library {
     mr_product_spec spec;
-    int threads;
+    int workers;
     char how[96];
-    void *memory; /* instead of the workspace, where more is needed than was planned; else NULL */
-    dnnl_stream_t stream;
+    char *memory; /* instead of the workspace, where more is needed than was planned; else NULL */
+    dnnl_stream_t *streams; /* of each worker */
+    operands *operands;     /* [PARTS][workers] */
     part parts[PARTS];      /* FIRST alone unless the sum is cut */
-    int64_t chunk, columns; /* k per part; columns of C per pass */
-    size_t packed_at;       /* in the workspace, after the scratchpad */
+    int64_t chunk;          /* k per part */
+    size_t packed_at;       /* in a worker's workspace, after the scratchpad */
+    size_t bytes;           /* of a worker's workspace */
 };
 
 /* Matrices with one dense dimension and none repeated; empty products are left to the own kernel.
@@ -80,11 +87,11 @@ static dnnl_status_t part_init(mr_product_library *pr, part *p, int64_t k, bool 
     goto out
     dnnl_status_t st;
     STEP(matrix(&a, s->batch, s->m, k, s->a_batch, s->a_row, s->a_col, s->in, false));
-    STEP(matrix(&plain, s->batch, k, pr->columns, s->b_batch, s->b_row, s->b_col, s->in, false));
+    STEP(matrix(&plain, s->batch, k, s->n, s->b_batch, s->b_row, s->b_col, s->in, false));
     if (pack)
-        STEP(matrix(&b, s->batch, k, pr->columns, s->b_batch, s->b_row, s->b_col, s->in, true));
-    STEP(matrix(&c, s->batch, s->m, pr->columns, s->c_batch, s->c_row, 1, s->out, false));
-    int64_t bias_dim[] = {1, 1, pr->columns}, bias_step[] = {pr->columns, pr->columns, 1};
+        STEP(matrix(&b, s->batch, k, s->n, s->b_batch, s->b_row, s->b_col, s->in, true));
+    STEP(matrix(&c, s->batch, s->m, s->n, s->c_batch, s->c_row, 1, s->out, false));
+    int64_t bias_dim[] = {1, 1, s->n}, bias_step[] = {s->n, s->n, 1};
     int lead = s->batch == 1 ? 1 : 0;
     if (bias)
         STEP(onednn_md_init(&bi, 3 - lead, bias_dim + lead, bias_step + lead, onednn_type(s->in)));
@@ -102,17 +109,20 @@ static dnnl_status_t part_init(mr_product_library *pr, part *p, int64_t k, bool 
               scratch = onednn_query_md(pd, dnnl_query_scratchpad_md);
     if (pack && !onednn_md_same(weights, ONEDNN_MD(&plain))) {
         STEP(onednn_reorder(&p->reorder, ONEDNN_MD(&plain), weights, false));
-        STEP(dnnl_memory_create(&p->plain, ONEDNN_MD(&plain), engine, DNNL_MEMORY_NONE));
         p->packed_bytes = dnnl_memory_desc_get_size(weights);
     }
     p->scratch_bytes = dnnl_memory_desc_get_size(scratch);
-    STEP(dnnl_memory_create(&p->a, ONEDNN_MD(&a), engine, DNNL_MEMORY_NONE));
-    STEP(dnnl_memory_create(&p->b, weights, engine, DNNL_MEMORY_NONE));
-    STEP(dnnl_memory_create(&p->c, ONEDNN_MD(&c), engine, DNNL_MEMORY_NONE));
-    if (bias)
-        STEP(dnnl_memory_create(&p->bias, ONEDNN_MD(&bi), engine, DNNL_MEMORY_NONE));
-    if (p->scratch_bytes)
-        STEP(dnnl_memory_create(&p->scratch, scratch, engine, DNNL_MEMORY_NONE));
+    for (operands *o = p->of; o < p->of + pr->workers; o++) {
+        STEP(dnnl_memory_create(&o->a, ONEDNN_MD(&a), engine, DNNL_MEMORY_NONE));
+        STEP(dnnl_memory_create(&o->b, weights, engine, DNNL_MEMORY_NONE));
+        STEP(dnnl_memory_create(&o->c, ONEDNN_MD(&c), engine, DNNL_MEMORY_NONE));
+        if (p->reorder)
+            STEP(dnnl_memory_create(&o->plain, ONEDNN_MD(&plain), engine, DNNL_MEMORY_NONE));
+        if (bias)
+            STEP(dnnl_memory_create(&o->bias, ONEDNN_MD(&bi), engine, DNNL_MEMORY_NONE));
+        if (p->scratch_bytes)
+            STEP(dnnl_memory_create(&o->scratch, scratch, engine, DNNL_MEMORY_NONE));
+    }
     if (pr->how[0] == 0) {
         const char *info = "";
         dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &info);
@@ -131,15 +141,16 @@ out:
     return st;
 }
 
-static void part_fini(part *p)
+static void part_fini(part *p, int workers)
 {
     if (p->product)
         dnnl_primitive_destroy(p->product);
     if (p->reorder)
         dnnl_primitive_destroy(p->reorder);
-    dnnl_memory_t memories[] = {p->a, p->b, p->bias, p->c, p->scratch, p->plain};
-    onednn_drop(memories, MR_COUNT(memories));
-    *p = (part){0};
+    for (operands *o = p->of; o && o < p->of + workers; o++) {
+        dnnl_memory_t memories[] = {o->a, o->b, o->bias, o->c, o->scratch, o->plain};
+        onednn_drop(memories, MR_COUNT(memories));
+    }
 }
 
 /* ---- what is cut, packed and planned: pure functions of shapes ---- */
@@ -161,15 +172,6 @@ static int64_t chunk_length(const mr_product_spec *s)
     return (s->k + pieces * 32 - 1) / (pieces * 32) * 32;
 }
 
-/* Columns of C per pass: a transposed A with a wide C runs better in passes over narrow ones. */
-static int64_t pass_width(const mr_product_spec *s)
-{
-    int64_t passes = (s->n + 768) / 1536;
-    bool wide = s->in == MR_BF16 && s->batch == 1 && s->a_col != 1 && s->accumulate &&
-                s->m >= 512 && passes > 1;
-    return wide && s->n % (passes * 32) == 0 ? s->n / passes : s->n;
-}
-
 /* Whether packing B costs less than reading it in place does: from few rows on for B [k, n], only
  * for many rows for a weight stored [n, k]. */
 static bool pack_pays(const mr_product_spec *s)
@@ -179,10 +181,10 @@ static bool pack_pays(const mr_product_spec *s)
     return s->m >= (s->b_row != 1 ? 512 : 2048);
 }
 
-/* What oneDNN takes of the workspace. Its scratchpad holds, per member of the team, pieces of A, B
- * and C in its own order; over shapes of 1 to 20,000 and teams of 1 to 64 those of 2.6 are as large
- * as here or smaller. For bf16 results it may hold a whole C of f32 per member where A is turned
- * round or a matrix is not dense. Packed B is padded to tiles. */
+/* What oneDNN takes of a worker's workspace. Its scratchpad holds pieces of A, B and C in its own
+ * order; over shapes of 1 to 20,000 those of 2.6 are as large as here or smaller. For bf16 results
+ * it may hold a whole C of f32 where A is turned round or a matrix is not dense. Packed B is padded
+ * to tiles. */
 typedef struct room {
     size_t scratch, packed;
 } room;
@@ -202,7 +204,7 @@ static bool dense(const mr_product_spec *s)
     return a && b && s->c_row == s->n && batch;
 }
 
-static room room_of(const mr_product_spec *s, int threads)
+static room room_of(const mr_product_spec *s)
 {
     enum { FIXED = 12 << 10, LONGEST = 1024 };
     bool turned = s->a_col != 1;
@@ -213,16 +215,15 @@ static room room_of(const mr_product_spec *s, int threads)
         k = s->in == MR_BF16 ? 1152 : MR_MAX(k, 768);
     if (s->out != MR_F32 && (turned || !dense(s)))
         c = MR_MAX(c, (size_t)(s->m * s->n));
-    size_t worker = FIXED + width * k * (m + n) + sizeof(float) * c;
-    room r = {.scratch = (size_t)threads * worker};
+    room r = {.scratch = round64((int64_t)(FIXED + width * k * (m + n) + sizeof(float) * c))};
     if (pack_pays(s))
-        r.packed = width * round64(pass_width(s)) * round64(chunk_length(s));
+        r.packed = width * round64(s->n) * round64(chunk_length(s));
     return r;
 }
 
-size_t mr_product_library_workspace(const mr_product_spec *s, int threads)
+size_t mr_product_library_workspace(const mr_product_spec *s)
 {
-    room r = room_of(s, threads);
+    room r = room_of(s);
     return r.scratch + r.packed;
 }
 
@@ -231,11 +232,13 @@ size_t mr_product_library_workspace(const mr_product_spec *s, int threads)
 static bool make(mr_product_library *p)
 {
     const mr_product_spec *s = &p->spec;
-    if (dnnl_stream_create(&p->stream, onednn_engine(), dnnl_stream_default_flags) != dnnl_success)
-        return false;
-    p->chunk = chunk_length(s), p->columns = pass_width(s);
+    for (int i = 0; i < p->workers; i++)
+        if (dnnl_stream_create(&p->streams[i], onednn_engine(), dnnl_stream_default_flags) !=
+            dnnl_success)
+            return false;
+    p->chunk = chunk_length(s);
     bool cut = p->chunk < s->k, pack = pack_pays(s);
-    int before = onednn_team(p->threads);
+    int before = onednn_team(1);
     bool ok =
         part_init(p, &p->parts[FIRST], p->chunk, s->accumulate, s->bias, pack) == dnnl_success;
     int64_t last = s->k % p->chunk;
@@ -251,30 +254,39 @@ static bool make(mr_product_library *p)
  * than was planned in memory of the product's own. */
 static mr_status find_room(mr_product_library *p)
 {
-    room r = room_of(&p->spec, p->threads), most = {0};
+    room r = room_of(&p->spec), most = {0};
     for (int i = 0; i < PARTS; i++)
         most = (room){MR_MAX(most.scratch, round64((int64_t)p->parts[i].scratch_bytes)),
                       MR_MAX(most.packed, p->parts[i].packed_bytes)};
-    p->packed_at = r.scratch;
+    p->packed_at = r.scratch, p->bytes = r.scratch + r.packed;
     if (most.scratch <= r.scratch && most.packed <= r.packed)
         return MR_OK;
-    p->packed_at = most.scratch;
-    p->memory = mr_alloc(most.scratch + most.packed);
+    p->packed_at = most.scratch, p->bytes = most.scratch + (most.packed + 63) / 64 * 64;
+    p->memory = mr_alloc((size_t)p->workers * p->bytes);
     if (!p->memory)
-        return mr_fail_memory(most.scratch + most.packed);
+        return mr_fail_memory((size_t)p->workers * p->bytes);
     mr_product_unplanned(&p->spec, "takes more memory");
     size_t n = strlen(p->how);
     snprintf(p->how + n, sizeof p->how - n, " in memory of its own");
     return MR_OK;
 }
 
-mr_status mr_product_library_new(const mr_product_spec *s, int threads, mr_product_library **out)
+mr_status mr_product_library_new(const mr_product_spec *s, int workers, mr_product_library **out)
 {
+    const size_t n = (size_t)workers;
     mr_product_library *p;
     *out = NULL;
     if (!MR_NEW(p))
         return mr_fail_memory(sizeof *p);
-    p->spec = *s, p->threads = threads;
+    p->spec = *s, p->workers = workers;
+    p->streams = mr_calloc(n, sizeof *p->streams);
+    p->operands = mr_calloc(n * PARTS, sizeof *p->operands);
+    if (!p->streams || !p->operands) {
+        mr_product_library_free(p);
+        return mr_fail_memory(n * (sizeof *p->streams + PARTS * sizeof *p->operands));
+    }
+    for (int i = 0; i < PARTS; i++)
+        p->parts[i].of = p->operands + (size_t)i * n;
     bool made = make(p);
     mr_status st = made ? find_room(p) : MR_OK;
     if (made && st == MR_OK)
@@ -289,9 +301,11 @@ void mr_product_library_free(mr_product_library *p)
     if (!p)
         return;
     for (int i = 0; i < PARTS; i++)
-        part_fini(&p->parts[i]);
-    if (p->stream)
-        dnnl_stream_destroy(p->stream);
+        part_fini(&p->parts[i], p->workers);
+    for (int i = 0; p->streams && i < p->workers; i++)
+        if (p->streams[i])
+            dnnl_stream_destroy(p->streams[i]);
+    mr_free(p->streams), mr_free(p->operands);
     mr_free(p->memory);
     mr_free(p);
 }
@@ -303,73 +317,58 @@ const char *mr_product_library_how(const mr_product_library *p)
 
 /* ---- a run ---- */
 
-static dnnl_status_t run_part(mr_product_library *p, part *q, int64_t k, const char *a,
-                              const char *b, const void *bias, void *c, bool packs_only, char *work)
+static dnnl_status_t run_part(const mr_product_library *p, const part *q, int64_t k, const char *a,
+                              const char *b, const void *bias, void *c, bool packs_only, int worker,
+                              char *work)
 {
     const mr_product_spec *s = &p->spec;
+    const operands *o = &q->of[worker];
+    dnnl_stream_t stream = p->streams[worker];
     size_t w = mr_dtype_bytes(s->in);
     void *at_a = (char *)(uintptr_t)a + (size_t)(k * s->a_col) * w,
          *at_b = (char *)(uintptr_t)b + (size_t)(k * s->b_row) * w;
     dnnl_status_t st;
     if (q->reorder) {
-        dnnl_memory_set_data_handle(q->plain, at_b);
+        dnnl_memory_set_data_handle(o->plain, at_b);
         at_b = work + p->packed_at;
-        dnnl_memory_set_data_handle(q->b, at_b);
-        dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, q->plain}, {DNNL_ARG_TO, q->b}};
-        if ((st = dnnl_primitive_execute(q->reorder, p->stream, 2, args)) != dnnl_success)
+        dnnl_memory_set_data_handle(o->b, at_b);
+        dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, o->plain}, {DNNL_ARG_TO, o->b}};
+        if ((st = dnnl_primitive_execute(q->reorder, stream, 2, args)) != dnnl_success)
             return st;
     } else {
-        dnnl_memory_set_data_handle(q->b, at_b);
+        dnnl_memory_set_data_handle(o->b, at_b);
     }
     if (packs_only)
         return dnnl_success;
-    dnnl_memory_set_data_handle(q->a, at_a);
-    dnnl_memory_set_data_handle(q->c, c);
+    dnnl_memory_set_data_handle(o->a, at_a);
+    dnnl_memory_set_data_handle(o->c, c);
     dnnl_exec_arg_t args[5] = {
-        {DNNL_ARG_SRC, q->a}, {DNNL_ARG_WEIGHTS, q->b}, {DNNL_ARG_DST, q->c}};
+        {DNNL_ARG_SRC, o->a}, {DNNL_ARG_WEIGHTS, o->b}, {DNNL_ARG_DST, o->c}};
     int n = 3;
-    if (q->bias) {
-        dnnl_memory_set_data_handle(q->bias, (void *)(uintptr_t)bias);
-        args[n++] = (dnnl_exec_arg_t){DNNL_ARG_BIAS, q->bias};
+    if (o->bias) {
+        dnnl_memory_set_data_handle(o->bias, (void *)(uintptr_t)bias);
+        args[n++] = (dnnl_exec_arg_t){DNNL_ARG_BIAS, o->bias};
     }
-    if (q->scratch) {
-        dnnl_memory_set_data_handle(q->scratch, work);
-        args[n++] = (dnnl_exec_arg_t){DNNL_ARG_SCRATCHPAD, q->scratch};
+    if (o->scratch) {
+        dnnl_memory_set_data_handle(o->scratch, work);
+        args[n++] = (dnnl_exec_arg_t){DNNL_ARG_SCRATCHPAD, o->scratch};
     }
-    return dnnl_primitive_execute(q->product, p->stream, n, args);
+    return dnnl_primitive_execute(q->product, stream, n, args);
 }
 
-/* All parts of the sum for one pass over columns. */
-static dnnl_status_t run_pass(mr_product_library *p, const char *a, const char *b, const void *bias,
-                              void *c, bool packs_only, char *work)
+int mr_product_library_run(const mr_product_library *p, const void *a, const void *b,
+                           const void *bias, void *c, bool packs_only, int worker, void *workspace)
 {
-    dnnl_status_t st = run_part(p, &p->parts[FIRST], 0, a, b, bias, c, packs_only, work);
+    char *work = p->memory ? p->memory + (size_t)worker * p->bytes : workspace;
+    int before = onednn_team(1);
+    dnnl_status_t st = run_part(p, &p->parts[FIRST], 0, a, b, bias, c, packs_only, worker, work);
     for (int64_t k = p->chunk; st == dnnl_success && k < p->spec.k; k += p->chunk)
         st = run_part(p, &p->parts[p->spec.k - k >= p->chunk ? MIDDLE : LAST], k, a, b, NULL, c,
-                      packs_only, work);
-    return st;
-}
-
-mr_status mr_product_library_run(mr_product_library *p, const void *a, const void *b,
-                                 const void *bias, void *c, bool packs_only, void *workspace)
-{
-    const mr_product_spec *s = &p->spec;
-    int before = onednn_team(p->threads);
-    dnnl_status_t st = dnnl_success;
-    // more than one pass: accumulating, so C is f32 and there is no bias
-    for (int64_t n = 0; st == dnnl_success && n < s->n; n += p->columns)
-        st = run_pass(p, a, (const char *)b + (size_t)(n * s->b_col) * mr_dtype_bytes(s->in), bias,
-                      (char *)c + (size_t)n * sizeof(float), packs_only,
-                      p->memory ? p->memory : workspace);
+                      packs_only, worker, work);
     if (st == dnnl_success)
-        st = dnnl_stream_wait(p->stream);
+        st = dnnl_stream_wait(p->streams[worker]);
     onednn_team(before);
-    return st == dnnl_success
-               ? MR_OK
-               : mr_fail(MR_E_INTERNAL,
-                         "oneDNN product of [%lld, %lld] by [%lld, %lld] failed: status %d",
-                         (long long)s->m, (long long)s->k, (long long)s->k, (long long)s->n,
-                         (int)st);
+    return (int)st;
 }
 #else
 bool mr_product_library_fits(const mr_product_spec *s)
@@ -377,14 +376,14 @@ bool mr_product_library_fits(const mr_product_spec *s)
     (void)s;
     return false;
 }
-size_t mr_product_library_workspace(const mr_product_spec *s, int threads)
+size_t mr_product_library_workspace(const mr_product_spec *s)
 {
-    (void)s, (void)threads;
+    (void)s;
     return 0;
 }
-mr_status mr_product_library_new(const mr_product_spec *s, int threads, mr_product_library **out)
+mr_status mr_product_library_new(const mr_product_spec *s, int workers, mr_product_library **out)
 {
-    (void)s, (void)threads;
+    (void)s, (void)workers;
     return *out = NULL, MR_OK;
 }
 void mr_product_library_free(mr_product_library *p)
@@ -396,10 +395,10 @@ const char *mr_product_library_how(const mr_product_library *p)
     (void)p;
     return "";
 }
-mr_status mr_product_library_run(mr_product_library *p, const void *a, const void *b,
-                                 const void *bias, void *c, bool packs_only, void *workspace)
+int mr_product_library_run(const mr_product_library *p, const void *a, const void *b,
+                           const void *bias, void *c, bool packs_only, int worker, void *workspace)
 {
-    (void)p, (void)a, (void)b, (void)bias, (void)c, (void)packs_only, (void)workspace;
-    return mr_fail(MR_E_INTERNAL, "built without oneDNN");
+    (void)p, (void)a, (void)b, (void)bias, (void)c, (void)packs_only, (void)worker, (void)workspace;
+    return 1;
 }
 #endif
