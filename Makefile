@@ -49,8 +49,8 @@ asan: setup
 	@$(MAKE) --no-print-directory build PRESET=asan
 	@SPEC_LIMIT=3600 ASAN_OPTIONS=allocator_may_return_null=1:$$ASAN_OPTIONS scripts/test build/asan
 
-# OpenMP and oneDNN are left out: their thread libraries are not built for the sanitizer, which would call
-# every hand-over between their threads a race. Fixed addresses, where the system grants them, because the
+# oneDNN is left out: its thread library is not built for the sanitizer, which would call every hand-over
+# between its threads a race. Fixed addresses, where the system grants them, because the
 # sanitizer has its own plan of memory.
 tsan: setup
 	@$(MAKE) --no-print-directory build/tsan/build.ninja PRESET=tsan

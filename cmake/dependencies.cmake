@@ -1,9 +1,6 @@
 # What is linked (versions and reasons: README, "What it is built from").
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
-if(MR_OPENMP)
-  find_package(OpenMP COMPONENTS C)
-endif()
 pkg_check_modules(LUA REQUIRED IMPORTED_TARGET lua5.4)
 pkg_check_modules(FFMPEG REQUIRED IMPORTED_TARGET libavcodec libavformat libavutil libswscale)
 pkg_check_modules(LMDB REQUIRED IMPORTED_TARGET lmdb)
@@ -14,22 +11,20 @@ pkg_check_modules(EDIT IMPORTED_TARGET libedit)
 pkg_check_modules(MINIZIP IMPORTED_TARGET minizip zlib)
 pkg_check_modules(DW IMPORTED_TARGET libdw)
 find_package(MPI COMPONENTS C QUIET)
-if(NOT TARGET OpenMP::OpenMP_C)
-  add_library(OpenMP::OpenMP_C INTERFACE IMPORTED)  # one thread
-endif()
-# by header and library: oneDNN's own CMake file asks for OpenCL headers that nothing here uses
+# by header and library: oneDNN's own CMake file asks for OpenCL headers that nothing here uses. OpenMP: what its teams are told by
 set(MR_HAVE_ONEDNN FALSE)
 if(MR_ONEDNN)
   find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl_version.h)
   find_library(DNNL_LIBRARY dnnl)
-  if(DNNL_INCLUDE_DIR AND DNNL_LIBRARY)
+  find_package(OpenMP COMPONENTS C)
+  if(DNNL_INCLUDE_DIR AND DNNL_LIBRARY AND OpenMP_C_FOUND)
     set(MR_HAVE_ONEDNN TRUE)
     file(STRINGS ${DNNL_INCLUDE_DIR}/oneapi/dnnl/dnnl_version.h numbers REGEX "VERSION_(MAJOR|MINOR|PATCH) ")
     string(REGEX MATCHALL "[0-9]+" numbers "${numbers}")
     string(REPLACE ";" "." DNNL_VERSION "${numbers}")
     add_library(DNNL::dnnl UNKNOWN IMPORTED)
     set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${DNNL_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${DNNL_INCLUDE_DIR}
-      INTERFACE_COMPILE_DEFINITIONS MR_HAVE_ONEDNN=1)
+      INTERFACE_COMPILE_DEFINITIONS MR_HAVE_ONEDNN=1 INTERFACE_LINK_LIBRARIES OpenMP::OpenMP_C)
   endif()
 endif()
 if(NOT TARGET DNNL::dnnl)
@@ -39,8 +34,7 @@ endif()
 # What may be missing: name, whether it is there, its version (none: a plug-in is linked with it), what one does without,
 # what brings it.
 set(MR_OPTIONAL_LIBRARIES
-  "oneDNN|${MR_HAVE_ONEDNN}|${DNNL_VERSION}|own portable kernels, slower (Debian: libdnnl-dev)"
-  "OpenMP|${OpenMP_C_FOUND}|${OpenMP_C_VERSION}|one thread"
+  "oneDNN|${MR_HAVE_ONEDNN}|${DNNL_VERSION}|own portable kernels, slower (Debian: libdnnl-dev, and OpenMP)"
   "libedit|${EDIT_FOUND}|${EDIT_VERSION}|the prompt has plain lines, no history keys or completion (Debian: libedit-dev)"
   "minizip|${MINIZIP_FOUND}|${MINIZIP_minizip_VERSION}|.pth and .bin weights cannot be opened (Debian: libminizip-dev)"
   "MPI|${MPI_C_FOUND}||no ranks by mpirun, those of moonreel and torchrun need none (Debian: libopenmpi-dev)"

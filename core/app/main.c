@@ -122,11 +122,10 @@ static int start(lua_State *L)
     return 1;
 }
 
-/* Threads of a team wait for the next op by spinning, by default for some 15 ms: on a machine that
- * has other work, that keeps the processor from the thread that all wait for, and a step takes ten
- * times as long. 2,000 rounds are 0.1 ms, longer than the gap between two ops. libgomp reads this
- * when it is loaded, so the program starts over, once. MOONREEL_OWN tells that nobody else has set
- * it (bind/process.c). */
+/* oneDNN's threads wait for its next call by spinning, by default for some 15 ms: that keeps the
+ * processors from the team of our own kernels (cpu/threads.c) and from other work. 2,000 rounds are
+ * 0.1 ms. libgomp reads this when it is loaded, so the program starts over, once. MOONREEL_OWN
+ * tells that nobody else has set it (bind/process.c). */
 static void wait_shortly(char **argv)
 {
     if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT"))

@@ -1,6 +1,6 @@
 /* cpu: what the CPU kernels share beside vec.h: threads, loops over strided views, processor facts.
  *
- * Threads: every function here may be called from any thread; the loops open one OpenMP team.
+ * Threads: every function here may be called from any thread; the loops share one team.
  * Licence: Apache-2.0 */
 #ifndef MR_CPU_H
 #define MR_CPU_H
@@ -10,7 +10,7 @@
 /* body(user, begin, end, worker) runs once for every chunk [i * grain, min(n, (i + 1) * grain)).
  * Chunks do not depend on the team size, so what a chunk computes is equal for any `threads`;
  * worker < threads numbers the member that runs it (for scratch memory). Runs on the calling
- * thread alone when there is one chunk, one thread, or a team already. grain >= 1.
+ * thread alone when there is one chunk, one thread, or the team is in another loop. grain >= 1.
  * After an interruption (base.h) the chunks left are not run: who runs the kernel reports it as
  * stopped. */
 typedef void mr_cpu_body(void *user, int64_t begin, int64_t end, int worker);

@@ -1,16 +1,15 @@
 /* cpu: which instruction set the kernels use. Licence: Apache-2.0 */
+#define _GNU_SOURCE // CPU_COUNT
 #include "cpu/cpu.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 #ifdef MR_HAVE_ONEDNN
 #include <oneapi/dnnl/dnnl.h>
 #endif
@@ -101,17 +100,22 @@ static bool slow_bf16(void)
 #endif
 }
 
+/* OMP_NUM_THREADS, which launchers of ranks set, else the processors that this process may use. */
+static int all_threads(void)
+{
+    const char *set = getenv("OMP_NUM_THREADS");
+    int n = set ? atoi(set) : 0;
+    cpu_set_t may;
+    if (n < 1)
+        n = sched_getaffinity(0, sizeof may, &may) ? 1 : CPU_COUNT(&may);
+    return MR_MIN(n, MR_MOST_THREADS);
+}
+
 mr_facts mr_cpu_facts(const char *device, int isa, int threads)
 {
-    mr_facts f = {.threads = threads > 0 ? threads : 1};
+    mr_facts f = {.threads = threads > 0 ? threads : all_threads()};
     f.bf16 = isa == 2 && mr_cpu_bf16(), f.amx = isa == 2 && mr_cpu_amx();
     f.bf16_by_f32 = f.bf16 && !f.amx && slow_bf16();
-#ifdef _OPENMP
-    if (threads <= 0)
-        f.threads = MR_MIN(omp_get_max_threads(), MR_MOST_THREADS);
-#else
-    f.threads = 1;
-#endif
     snprintf(f.device, sizeof f.device, "%s", device);
     snprintf(f.isa, sizeof f.isa, "%s", mr_isa_name(isa));
     return f;

@@ -6,9 +6,7 @@
 #include "cpu/cpu.h"
 
 #include <pthread.h>
-#ifdef _OPENMP
 #include <omp.h>
-#endif
 
 static dnnl_engine_t engine;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -29,14 +27,10 @@ dnnl_engine_t onednn_engine(void)
 
 int onednn_team(int threads)
 {
-#ifdef _OPENMP
     int before = omp_get_max_threads();
     if (before != threads)
         omp_set_num_threads(threads);
     return before;
-#else
-    return threads;
-#endif
 }
 
 dnnl_status_t onednn_reorder(dnnl_primitive_t *out, onednn_md from, onednn_md to, bool add)

@@ -96,8 +96,7 @@ static void forget(mr_device *dev, mr_step *steps, int n, void *prepared)
 
 static mr_status run(mr_device *dev, const mr_step *steps, int n, void *prepared)
 {
-    (void)prepared;
-    int before = mr_team(dev->facts.threads);
+    (void)dev, (void)prepared;
     mr_status st = MR_OK;
     for (int i = 0; i < n && st == MR_OK; i++) {
         mr_call call;
@@ -107,7 +106,6 @@ static mr_status run(mr_device *dev, const mr_step *steps, int n, void *prepared
         if (st == MR_OK)
             st = mr_interrupt_check();
     }
-    mr_team(before);
     return st;
 }
 

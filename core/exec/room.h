@@ -22,8 +22,6 @@ mr_cost mr_step_cost(const mr_step *step);
 const char *mr_step_way(const mr_step *step, const mr_facts *facts);
 /* Seconds by rates that are there already; 0 without them. */
 double mr_step_expected(const mr_exec *exec, const mr_step *step);
-/* OpenMP and oneDNN take their team size from the calling thread; returns the size before. */
-int mr_team(int threads);
 
 /* `memory` of devices that live in the host's. */
 mr_status mr_host_memory(mr_device *dev, size_t *free_bytes, size_t *total_bytes);

@@ -91,7 +91,6 @@ static void *work(void *user)
     worker_arg a = *(worker_arg *)user;
     shadow *s = a.s;
     mr_free(user);
-    mr_team(s->dev.facts.threads);
     pthread_mutex_lock(&s->lock);
     while (!s->quit) {
         if (s->running || (s->chosen && s->task.queue != a.queue))

@@ -7,20 +7,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-
-int mr_team(int threads)
-{
-#ifdef _OPENMP
-    int before = omp_get_max_threads();
-    omp_set_num_threads(threads);
-    return before;
-#else
-    return threads;
-#endif
-}
 
 /* What the kernel would give without swapping: pages of files that it keeps for the next reader
  * count, which are most of the memory of a machine that has read its data. 0: it does not say. */
@@ -129,12 +115,9 @@ static mr_status prepare(mr_step *s, const mr_facts *facts)
 
 mr_status mr_steps_prepare(mr_step *steps, int n, const mr_facts *facts)
 {
-    // oneDNN makes its kernels for the team it will run in
-    int before = mr_team(facts->threads);
     mr_status st = MR_OK;
     for (int i = 0; i < n && st == MR_OK; i++)
         st = prepare(&steps[i], facts);
-    mr_team(before);
     if (st != MR_OK)
         mr_steps_forget(steps, n);
     return st;

@@ -24,7 +24,6 @@ local command = {
 -- libraries that the program may be built without, and what is then
 local OPTIONAL = {
   { "oneDNN", "own kernels for products, slower" },
-  { "OpenMP", "one thread" },
   { "libedit", "the prompt has plain lines, without history and completion" },
   { "minizip", "weights saved by torch (.pth, .bin) cannot be opened" },
 }

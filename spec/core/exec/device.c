@@ -106,11 +106,7 @@ int main(void)
         CHECK_OK(mr_device_open(names[i], 3, &dev));
         CHECK_STR(dev->facts.device, names[i]);
         CHECK_STR(dev->facts.isa, mr_isa_name(mr_isa()));
-#ifdef _OPENMP
         CHECK_INT(dev->facts.threads, 3);
-#else
-        CHECK_INT(dev->facts.threads, 1);
-#endif
         memory(dev);
         size_t free_bytes = 0, total = 0;
         CHECK_OK(mr_device_memory(dev, &free_bytes, &total));
