@@ -122,9 +122,9 @@ static int start(lua_State *L)
     return 1;
 }
 
-/* oneDNN's threads wait for its next call by spinning, by default for some 15 ms: that keeps the
- * processors from the team of our own kernels (cpu/threads.c) and from other work. 2,000 rounds are
- * 0.1 ms. libgomp reads this when it is loaded, so the program starts over, once. MOONREEL_OWN
+/* oneDNN's own threads wait for its next call by spinning, by default for some 15 ms: that keeps
+ * the processors from the team of our own kernels (cpu/threads.c) and from other work. 2,000 rounds
+ * are 0.1 ms. libgomp reads this when it is loaded, so the program starts over, once. MOONREEL_OWN
  * tells that nobody else has set it (bind/process.c). */
 static void wait_shortly(char **argv)
 {

@@ -32,7 +32,7 @@ enum { FIRST, MIDDLE, LAST, PARTS };
 
 struct mr_product_library {
     mr_product_spec spec;
-    int workers;
+    int workers, team; /* that run it at once; threads of each */
     char how[96];
     char *memory; /* instead of the workspace, where more is needed than was planned; else NULL */
     dnnl_stream_t *streams; /* of each worker */
@@ -181,10 +181,10 @@ static bool pack_pays(const mr_product_spec *s)
     return s->m >= (s->b_row != 1 ? 512 : 2048);
 }
 
-/* What oneDNN takes of a worker's workspace. Its scratchpad holds pieces of A, B and C in its own
- * order; over shapes of 1 to 20,000 those of 2.6 are as large as here or smaller. For bf16 results
- * it may hold a whole C of f32 where A is turned round or a matrix is not dense. Packed B is padded
- * to tiles. */
+/* What oneDNN takes of a worker's workspace. Its scratchpad holds, per member of the team, pieces
+ * of A, B and C in its own order; over shapes of 1 to 20,000 and teams of 1 to 64 those of 2.6 are
+ * as large as here or smaller. For bf16 results it may hold a whole C of f32 per member where A is
+ * turned round or a matrix is not dense. Packed B is padded to tiles. */
 typedef struct room {
     size_t scratch, packed;
 } room;
@@ -204,7 +204,7 @@ static bool dense(const mr_product_spec *s)
     return a && b && s->c_row == s->n && batch;
 }
 
-static room room_of(const mr_product_spec *s)
+static room room_of(const mr_product_spec *s, int team)
 {
     enum { FIXED = 12 << 10, LONGEST = 1024 };
     bool turned = s->a_col != 1;
@@ -215,15 +215,16 @@ static room room_of(const mr_product_spec *s)
         k = s->in == MR_BF16 ? 1152 : MR_MAX(k, 768);
     if (s->out != MR_F32 && (turned || !dense(s)))
         c = MR_MAX(c, (size_t)(s->m * s->n));
-    room r = {.scratch = round64((int64_t)(FIXED + width * k * (m + n) + sizeof(float) * c))};
+    size_t member = FIXED + width * k * (m + n) + sizeof(float) * c;
+    room r = {.scratch = round64((int64_t)((size_t)team * member))};
     if (pack_pays(s))
         r.packed = width * round64(s->n) * round64(chunk_length(s));
     return r;
 }
 
-size_t mr_product_library_workspace(const mr_product_spec *s)
+size_t mr_product_library_workspace(const mr_product_spec *s, int team)
 {
-    room r = room_of(s);
+    room r = room_of(s, team);
     return r.scratch + r.packed;
 }
 
@@ -238,7 +239,7 @@ static bool make(mr_product_library *p)
             return false;
     p->chunk = chunk_length(s);
     bool cut = p->chunk < s->k, pack = pack_pays(s);
-    int before = onednn_team(1);
+    int before = onednn_team(p->team);
     bool ok =
         part_init(p, &p->parts[FIRST], p->chunk, s->accumulate, s->bias, pack) == dnnl_success;
     int64_t last = s->k % p->chunk;
@@ -254,7 +255,7 @@ static bool make(mr_product_library *p)
  * than was planned in memory of the product's own. */
 static mr_status find_room(mr_product_library *p)
 {
-    room r = room_of(&p->spec), most = {0};
+    room r = room_of(&p->spec, p->team), most = {0};
     for (int i = 0; i < PARTS; i++)
         most = (room){MR_MAX(most.scratch, round64((int64_t)p->parts[i].scratch_bytes)),
                       MR_MAX(most.packed, p->parts[i].packed_bytes)};
@@ -271,14 +272,15 @@ static mr_status find_room(mr_product_library *p)
     return MR_OK;
 }
 
-mr_status mr_product_library_new(const mr_product_spec *s, int workers, mr_product_library **out)
+mr_status mr_product_library_new(const mr_product_spec *s, int workers, int team,
+                                 mr_product_library **out)
 {
     const size_t n = (size_t)workers;
     mr_product_library *p;
     *out = NULL;
     if (!MR_NEW(p))
         return mr_fail_memory(sizeof *p);
-    p->spec = *s, p->workers = workers;
+    p->spec = *s, p->workers = workers, p->team = team;
     p->streams = mr_calloc(n, sizeof *p->streams);
     p->operands = mr_calloc(n * PARTS, sizeof *p->operands);
     if (!p->streams || !p->operands) {
@@ -360,7 +362,7 @@ int mr_product_library_run(const mr_product_library *p, const void *a, const voi
                            const void *bias, void *c, bool packs_only, int worker, void *workspace)
 {
     char *work = p->memory ? p->memory + (size_t)worker * p->bytes : workspace;
-    int before = onednn_team(1);
+    int before = onednn_team(p->team);
     dnnl_status_t st = run_part(p, &p->parts[FIRST], 0, a, b, bias, c, packs_only, worker, work);
     for (int64_t k = p->chunk; st == dnnl_success && k < p->spec.k; k += p->chunk)
         st = run_part(p, &p->parts[p->spec.k - k >= p->chunk ? MIDDLE : LAST], k, a, b, NULL, c,
@@ -376,14 +378,15 @@ bool mr_product_library_fits(const mr_product_spec *s)
     (void)s;
     return false;
 }
-size_t mr_product_library_workspace(const mr_product_spec *s)
+size_t mr_product_library_workspace(const mr_product_spec *s, int team)
 {
-    (void)s;
+    (void)s, (void)team;
     return 0;
 }
-mr_status mr_product_library_new(const mr_product_spec *s, int workers, mr_product_library **out)
+mr_status mr_product_library_new(const mr_product_spec *s, int workers, int team,
+                                 mr_product_library **out)
 {
-    (void)s, (void)workers;
+    (void)s, (void)workers, (void)team;
     return *out = NULL, MR_OK;
 }
 void mr_product_library_free(mr_product_library *p)
