@@ -27,11 +27,9 @@ static const shape shapes[] = {{2560, 1152, 1152}, {2560, 4608, 1152}, {2560, 11
 typedef struct trial {
     void *x, *w, *y;
     mr_product *own;
-    void *work;
+    void *work; /* of the own product; else the packed w */
 #ifdef MR_HAVE_ONEDNN
-    dnnl_stream_t stream;
     dnnl_primitive_t product;
-    dnnl_memory_t mx, mw, my;
 #endif
     int threads;
     char how[96];
@@ -40,12 +38,8 @@ typedef struct trial {
 static void trial_fini(trial *t)
 {
 #ifdef MR_HAVE_ONEDNN
-    dnnl_memory_t memories[] = {t->mx, t->mw, t->my};
-    onednn_drop(memories, MR_COUNT(memories));
     if (t->product)
         dnnl_primitive_destroy(t->product);
-    if (t->stream)
-        dnnl_stream_destroy(t->stream);
 #endif
     mr_product_free(t->own);
     mr_free(t->x), mr_free(t->w), mr_free(t->y), mr_free(t->work);
@@ -64,36 +58,30 @@ static void fill(void *p, int64_t n, mr_dtype dtype)
 }
 
 #ifdef MR_HAVE_ONEDNN
-/* The primitive with weights in the layout it likes best, packed into memory of the library. */
+/* The primitive with weights in the layout it likes best, packed. */
 static dnnl_status_t onednn_init(trial *t, const shape *s, mr_dtype dtype)
 {
     dnnl_data_type_t type = onednn_type(dtype);
     dnnl_engine_t engine = onednn_engine();
-    onednn_own_md x = {0}, w = {0}, y = {0}, plain_md = {0};
+    onednn_own_md x = {0}, w = {0}, y = {0}, plain = {0};
     dnnl_primitive_desc_t pd = NULL;
     dnnl_primitive_t reorder = NULL;
-    dnnl_memory_t plain = NULL;
     dnnl_status_t st;
 #define STEP(call)                                                                                 \
     if ((st = (call)) != dnnl_success)                                                             \
     goto out
-    STEP(dnnl_stream_create(&t->stream, engine, dnnl_stream_default_flags));
     STEP(onednn_md_init(&x, 2, (int64_t[]){s->m, s->k}, (int64_t[]){s->k, 1}, type));
     STEP(onednn_md_init(&w, 2, (int64_t[]){s->k, s->n}, NULL, type));
     STEP(onednn_md_init(&y, 2, (int64_t[]){s->m, s->n}, (int64_t[]){s->n, 1}, type));
     STEP(onednn_matmul(&pd, engine, ONEDNN_MD(&x), ONEDNN_MD(&w), NULL, ONEDNN_MD(&y), NULL));
     STEP(dnnl_primitive_create(&t->product, pd));
-    STEP(dnnl_memory_create(&t->mw, onednn_query_md(pd, dnnl_query_weights_md), engine,
-                            DNNL_MEMORY_ALLOCATE));
-    STEP(dnnl_memory_create(&t->mx, ONEDNN_MD(&x), engine, t->x));
-    STEP(dnnl_memory_create(&t->my, ONEDNN_MD(&y), engine, t->y));
-    STEP(onednn_md_init(&plain_md, 2, (int64_t[]){s->k, s->n}, (int64_t[]){1, s->k}, type));
-    STEP(dnnl_memory_create(&plain, ONEDNN_MD(&plain_md), engine, t->w));
-    STEP(onednn_reorder(&reorder, ONEDNN_MD(&plain_md), onednn_query_md(pd, dnnl_query_weights_md),
-                        false));
-    dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, plain}, {DNNL_ARG_TO, t->mw}};
-    STEP(dnnl_primitive_execute(reorder, t->stream, 2, args));
-    STEP(dnnl_stream_wait(t->stream));
+    onednn_md packed = onednn_query_md(pd, dnnl_query_weights_md);
+    t->work = mr_alloc(dnnl_memory_desc_get_size(packed));
+    STEP(t->work ? dnnl_success : dnnl_out_of_memory);
+    STEP(onednn_md_init(&plain, 2, (int64_t[]){s->k, s->n}, (int64_t[]){1, s->k}, type));
+    STEP(onednn_reorder(&reorder, ONEDNN_MD(&plain), packed, false));
+    onednn_operand turn[] = {{DNNL_ARG_FROM, t->w}, {DNNL_ARG_TO, t->work}};
+    STEP(onednn_run(reorder, turn, MR_COUNT(turn)));
     const char *info = "";
     dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &info);
     snprintf(t->how, sizeof t->how, "onednn %s", info);
@@ -103,9 +91,7 @@ out:
         dnnl_primitive_desc_destroy(pd);
     if (reorder)
         dnnl_primitive_destroy(reorder);
-    if (plain)
-        dnnl_memory_destroy(plain);
-    onednn_md_free(&x), onednn_md_free(&w), onednn_md_free(&y), onednn_md_free(&plain_md);
+    onednn_md_free(&x), onednn_md_free(&w), onednn_md_free(&y), onednn_md_free(&plain);
     return st;
 }
 #endif
@@ -142,6 +128,7 @@ static mr_status trial_init(trial *t, const shape *s, mr_dtype dtype, int thread
         return MR_OK;
     if (t->product)
         dnnl_primitive_destroy(t->product), t->product = NULL;
+    mr_free(t->work);
 #endif
     size_t bytes = mr_product_workspace(&spec, &facts);
     t->work = mr_alloc(bytes);
@@ -152,12 +139,10 @@ static mr_status trial_run(trial *t)
 {
 #ifdef MR_HAVE_ONEDNN
     if (t->product) {
-        dnnl_exec_arg_t args[] = {
-            {DNNL_ARG_SRC, t->mx}, {DNNL_ARG_WEIGHTS, t->mw}, {DNNL_ARG_DST, t->my}};
+        onednn_operand operands[] = {
+            {DNNL_ARG_SRC, t->x}, {DNNL_ARG_WEIGHTS, t->work}, {DNNL_ARG_DST, t->y}};
         int before = onednn_team(t->threads);
-        dnnl_status_t st = dnnl_primitive_execute(t->product, t->stream, 3, args);
-        if (st == dnnl_success)
-            st = dnnl_stream_wait(t->stream);
+        dnnl_status_t st = onednn_run(t->product, operands, MR_COUNT(operands));
         onednn_team(before);
         return st == dnnl_success
                    ? MR_OK

@@ -16,9 +16,7 @@
 struct mr_conv_library {
     mr_conv_spec given; /* perhaps with an odd number of channels */
     int threads;
-    dnnl_stream_t stream;
     dnnl_primitive_t conv, reorder; /* reorder: of weights, into or out of the library's form */
-    dnnl_memory_t x, y, bias, plain, packed, scratch;
     size_t packed_bytes, scratch_bytes;
     bool slow; /* an implementation without vectors */
 };
@@ -82,15 +80,6 @@ static dnnl_status_t make(mr_conv_library *l, const mr_conv_spec *s)
     l->scratch_bytes = dnnl_memory_desc_get_size(scratch);
     STEP(onednn_reorder(&l->reorder, weighs ? packed : ONEDNN_MD(&plain),
                         weighs ? ONEDNN_MD(&plain) : packed, weighs));
-    STEP(dnnl_memory_create(&l->x, ONEDNN_MD(&x), engine, DNNL_MEMORY_NONE));
-    STEP(dnnl_memory_create(&l->y, ONEDNN_MD(&y), engine, DNNL_MEMORY_NONE));
-    STEP(dnnl_memory_create(&l->plain, ONEDNN_MD(&plain), engine, DNNL_MEMORY_NONE));
-    STEP(dnnl_memory_create(&l->packed, packed, engine, DNNL_MEMORY_NONE));
-    if (s->bias)
-        STEP(dnnl_memory_create(&l->bias, ONEDNN_MD(&bias), engine, DNNL_MEMORY_NONE));
-    if (l->scratch_bytes)
-        STEP(dnnl_memory_create(&l->scratch, scratch, engine, DNNL_MEMORY_NONE));
-    STEP(dnnl_stream_create(&l->stream, engine, dnnl_stream_default_flags));
     const char *info = "";
     dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &info);
     l->slow = strstr(info, "ref") != NULL;
@@ -189,20 +178,11 @@ void mr_conv_library_free(mr_conv_library *l)
 {
     if (!l)
         return;
-    dnnl_memory_t memories[] = {l->x, l->y, l->bias, l->plain, l->packed, l->scratch};
-    onednn_drop(memories, MR_COUNT(memories));
     dnnl_primitive_t primitives[] = {l->conv, l->reorder};
     for (size_t i = 0; i < MR_COUNT(primitives); i++)
         if (primitives[i])
             dnnl_primitive_destroy(primitives[i]);
-    if (l->stream)
-        dnnl_stream_destroy(l->stream);
     mr_free(l);
-}
-
-static void set(dnnl_memory_t m, const void *data)
-{
-    dnnl_memory_set_data_handle(m, (void *)(uintptr_t)data);
 }
 
 mr_status mr_conv_library_run(mr_conv_library *l, const void *x, const void *w, const void *bias,
@@ -215,31 +195,23 @@ mr_status mr_conv_library_run(mr_conv_library *l, const void *x, const void *w, 
         x = widen(wider_x(&l->given), x, &work, l->threads);
         w = widen(wider_w(&l->given), w, &work, l->threads);
     }
-    char *scratch = work + ((l->packed_bytes + 63) & ~(size_t)63);
-    set(l->x, data ? out : x), set(l->y, kind == MR_CONV_FORWARD ? out : y);
-    set(l->plain, weighs ? out : w), set(l->packed, work);
-    dnnl_exec_arg_t turn[] = {{DNNL_ARG_FROM, weighs ? l->packed : l->plain},
-                              {DNNL_ARG_TO, weighs ? l->plain : l->packed}};
-    dnnl_exec_arg_t args[5] = {{data ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, l->x},
-                               {weighs ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, l->packed},
-                               {kind == MR_CONV_FORWARD ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, l->y}};
-    int n = 3;
-    if (l->bias) {
-        set(l->bias, bias);
-        args[n++] = (dnnl_exec_arg_t){DNNL_ARG_BIAS, l->bias};
-    }
-    if (l->scratch) {
-        set(l->scratch, scratch);
-        args[n++] = (dnnl_exec_arg_t){DNNL_ARG_SCRATCHPAD, l->scratch};
-    }
+    char *packed = work, *scratch = packed + ((l->packed_bytes + 63) & ~(size_t)63);
+    onednn_operand turn[] = {{DNNL_ARG_FROM, weighs ? packed : w},
+                             {DNNL_ARG_TO, weighs ? out : packed}};
+    onednn_operand operands[] = {{data ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, data ? out : x},
+                                 {weighs ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, packed},
+                                 {kind == MR_CONV_FORWARD ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST,
+                                  kind == MR_CONV_FORWARD ? out : y},
+                                 {DNNL_ARG_BIAS, l->given.bias ? bias : NULL},
+                                 {DNNL_ARG_SCRATCHPAD, l->scratch_bytes ? scratch : NULL}};
     int before = onednn_team(l->threads);
     dnnl_status_t st = dnnl_success;
     if (!weighs)
-        st = dnnl_primitive_execute(l->reorder, l->stream, 2, turn);
+        st = onednn_run(l->reorder, turn, MR_COUNT(turn));
     if (st == dnnl_success)
-        st = dnnl_primitive_execute(l->conv, l->stream, n, args);
+        st = onednn_run(l->conv, operands, MR_COUNT(operands));
     if (st == dnnl_success && weighs)
-        st = dnnl_primitive_execute(l->reorder, l->stream, 2, turn);
+        st = onednn_run(l->reorder, turn, MR_COUNT(turn));
     onednn_team(before);
     return st == dnnl_success ? MR_OK : mr_fail(MR_E_INTERNAL, "oneDNN status %d", (int)st);
 }

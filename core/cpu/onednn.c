@@ -55,11 +55,35 @@ dnnl_status_t onednn_reorder(dnnl_primitive_t *out, onednn_md from, onednn_md to
     return st;
 }
 
-void onednn_drop(const dnnl_memory_t *memories, size_t n)
+dnnl_status_t onednn_run(dnnl_primitive_t primitive, const onednn_operand *operands, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        if (memories[i])
-            dnnl_memory_destroy(memories[i]);
+    enum { MOST = 5 };
+    dnnl_exec_arg_t args[MOST];
+    dnnl_stream_t stream = NULL;
+    const_dnnl_primitive_desc_t pd;
+    int made = 0;
+    dnnl_status_t st = dnnl_primitive_get_primitive_desc(primitive, &pd);
+    for (size_t i = 0; st == dnnl_success && i < n; i++) {
+        if (!operands[i].data)
+            continue;
+        dnnl_exec_arg_t *a = &args[made];
+        a->arg = operands[i].arg;
+        st = dnnl_memory_create(&a->memory,
+                                dnnl_primitive_desc_query_md(pd, dnnl_query_exec_arg_md, a->arg),
+                                engine, (void *)(uintptr_t)operands[i].data);
+        made += st == dnnl_success;
+    }
+    if (st == dnnl_success)
+        st = dnnl_stream_create(&stream, engine, dnnl_stream_default_flags);
+    if (st == dnnl_success)
+        st = dnnl_primitive_execute(primitive, stream, made, args);
+    if (st == dnnl_success)
+        st = dnnl_stream_wait(stream);
+    if (stream)
+        dnnl_stream_destroy(stream);
+    while (made)
+        dnnl_memory_destroy(args[--made].memory);
+    return st;
 }
 #else
 typedef int mr_onednn_absent; // built without the library: nothing to share

@@ -16,16 +16,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What one worker hands to a primitive. */
-typedef struct operands {
-    dnnl_memory_t a, b, bias, c, scratch, plain;
-} operands;
-
 /* One primitive over a length of k; with `sum` it adds to C. */
 typedef struct part {
     int64_t k;
     dnnl_primitive_t product, reorder; /* reorder: B into its packed form, or NULL */
-    operands *of;                      /* of each worker; lent */
     size_t scratch_bytes, packed_bytes;
 } part;
 enum { FIRST, MIDDLE, LAST, PARTS };
@@ -35,12 +29,10 @@ struct mr_product_library {
     int workers, team; /* that run it at once; threads of each */
     char how[96];
     char *memory; /* instead of the workspace, where more is needed than was planned; else NULL */
-    dnnl_stream_t *streams; /* of each worker */
-    operands *operands;     /* [PARTS][workers] */
-    part parts[PARTS];      /* FIRST alone unless the sum is cut */
-    int64_t chunk;          /* k per part */
-    size_t packed_at;       /* in a worker's workspace, after the scratchpad */
-    size_t bytes;           /* of a worker's workspace */
+    part parts[PARTS]; /* FIRST alone unless the sum is cut */
+    int64_t chunk;     /* k per part */
+    size_t packed_at;  /* in a worker's workspace, after the scratchpad */
+    size_t bytes;      /* of a worker's workspace */
 };
 
 /* Matrices with one dense dimension and none repeated; empty products are left to the own kernel.
@@ -112,17 +104,6 @@ static dnnl_status_t part_init(mr_product_library *pr, part *p, int64_t k, bool 
         p->packed_bytes = dnnl_memory_desc_get_size(weights);
     }
     p->scratch_bytes = dnnl_memory_desc_get_size(scratch);
-    for (operands *o = p->of; o < p->of + pr->workers; o++) {
-        STEP(dnnl_memory_create(&o->a, ONEDNN_MD(&a), engine, DNNL_MEMORY_NONE));
-        STEP(dnnl_memory_create(&o->b, weights, engine, DNNL_MEMORY_NONE));
-        STEP(dnnl_memory_create(&o->c, ONEDNN_MD(&c), engine, DNNL_MEMORY_NONE));
-        if (p->reorder)
-            STEP(dnnl_memory_create(&o->plain, ONEDNN_MD(&plain), engine, DNNL_MEMORY_NONE));
-        if (bias)
-            STEP(dnnl_memory_create(&o->bias, ONEDNN_MD(&bi), engine, DNNL_MEMORY_NONE));
-        if (p->scratch_bytes)
-            STEP(dnnl_memory_create(&o->scratch, scratch, engine, DNNL_MEMORY_NONE));
-    }
     if (pr->how[0] == 0) {
         const char *info = "";
         dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &info);
@@ -141,16 +122,12 @@ out:
     return st;
 }
 
-static void part_fini(part *p, int workers)
+static void part_fini(part *p)
 {
     if (p->product)
         dnnl_primitive_destroy(p->product);
     if (p->reorder)
         dnnl_primitive_destroy(p->reorder);
-    for (operands *o = p->of; o && o < p->of + workers; o++) {
-        dnnl_memory_t memories[] = {o->a, o->b, o->bias, o->c, o->scratch, o->plain};
-        onednn_drop(memories, MR_COUNT(memories));
-    }
 }
 
 /* ---- what is cut, packed and planned: pure functions of shapes ---- */
@@ -233,10 +210,6 @@ size_t mr_product_library_workspace(const mr_product_spec *s, int team)
 static bool make(mr_product_library *p)
 {
     const mr_product_spec *s = &p->spec;
-    for (int i = 0; i < p->workers; i++)
-        if (dnnl_stream_create(&p->streams[i], onednn_engine(), dnnl_stream_default_flags) !=
-            dnnl_success)
-            return false;
     p->chunk = chunk_length(s);
     bool cut = p->chunk < s->k, pack = pack_pays(s);
     int before = onednn_team(p->team);
@@ -275,20 +248,11 @@ static mr_status find_room(mr_product_library *p)
 mr_status mr_product_library_new(const mr_product_spec *s, int workers, int team,
                                  mr_product_library **out)
 {
-    const size_t n = (size_t)workers;
     mr_product_library *p;
     *out = NULL;
     if (!MR_NEW(p))
         return mr_fail_memory(sizeof *p);
     p->spec = *s, p->workers = workers, p->team = team;
-    p->streams = mr_calloc(n, sizeof *p->streams);
-    p->operands = mr_calloc(n * PARTS, sizeof *p->operands);
-    if (!p->streams || !p->operands) {
-        mr_product_library_free(p);
-        return mr_fail_memory(n * (sizeof *p->streams + PARTS * sizeof *p->operands));
-    }
-    for (int i = 0; i < PARTS; i++)
-        p->parts[i].of = p->operands + (size_t)i * n;
     bool made = make(p);
     mr_status st = made ? find_room(p) : MR_OK;
     if (made && st == MR_OK)
@@ -303,11 +267,7 @@ void mr_product_library_free(mr_product_library *p)
     if (!p)
         return;
     for (int i = 0; i < PARTS; i++)
-        part_fini(&p->parts[i], p->workers);
-    for (int i = 0; p->streams && i < p->workers; i++)
-        if (p->streams[i])
-            dnnl_stream_destroy(p->streams[i]);
-    mr_free(p->streams), mr_free(p->operands);
+        part_fini(&p->parts[i]);
     mr_free(p->memory);
     mr_free(p);
 }
@@ -320,42 +280,25 @@ const char *mr_product_library_how(const mr_product_library *p)
 /* ---- a run ---- */
 
 static dnnl_status_t run_part(const mr_product_library *p, const part *q, int64_t k, const char *a,
-                              const char *b, const void *bias, void *c, bool packs_only, int worker,
-                              char *work)
+                              const char *b, const void *bias, void *c, bool packs_only, char *work)
 {
     const mr_product_spec *s = &p->spec;
-    const operands *o = &q->of[worker];
-    dnnl_stream_t stream = p->streams[worker];
     size_t w = mr_dtype_bytes(s->in);
-    void *at_a = (char *)(uintptr_t)a + (size_t)(k * s->a_col) * w,
-         *at_b = (char *)(uintptr_t)b + (size_t)(k * s->b_row) * w;
-    dnnl_status_t st;
+    const char *at_b = b + (size_t)(k * s->b_row) * w;
     if (q->reorder) {
-        dnnl_memory_set_data_handle(o->plain, at_b);
-        at_b = work + p->packed_at;
-        dnnl_memory_set_data_handle(o->b, at_b);
-        dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, o->plain}, {DNNL_ARG_TO, o->b}};
-        if ((st = dnnl_primitive_execute(q->reorder, stream, 2, args)) != dnnl_success)
+        char *packed = work + p->packed_at;
+        onednn_operand turn[] = {{DNNL_ARG_FROM, at_b}, {DNNL_ARG_TO, packed}};
+        dnnl_status_t st = onednn_run(q->reorder, turn, MR_COUNT(turn));
+        if (st != dnnl_success)
             return st;
-    } else {
-        dnnl_memory_set_data_handle(o->b, at_b);
+        at_b = packed;
     }
-    if (packs_only)
-        return dnnl_success;
-    dnnl_memory_set_data_handle(o->a, at_a);
-    dnnl_memory_set_data_handle(o->c, c);
-    dnnl_exec_arg_t args[5] = {
-        {DNNL_ARG_SRC, o->a}, {DNNL_ARG_WEIGHTS, o->b}, {DNNL_ARG_DST, o->c}};
-    int n = 3;
-    if (o->bias) {
-        dnnl_memory_set_data_handle(o->bias, (void *)(uintptr_t)bias);
-        args[n++] = (dnnl_exec_arg_t){DNNL_ARG_BIAS, o->bias};
-    }
-    if (o->scratch) {
-        dnnl_memory_set_data_handle(o->scratch, work);
-        args[n++] = (dnnl_exec_arg_t){DNNL_ARG_SCRATCHPAD, o->scratch};
-    }
-    return dnnl_primitive_execute(q->product, stream, n, args);
+    onednn_operand operands[] = {{DNNL_ARG_SRC, a + (size_t)(k * s->a_col) * w},
+                                 {DNNL_ARG_WEIGHTS, at_b},
+                                 {DNNL_ARG_DST, c},
+                                 {DNNL_ARG_BIAS, bias},
+                                 {DNNL_ARG_SCRATCHPAD, q->scratch_bytes ? work : NULL}};
+    return packs_only ? dnnl_success : onednn_run(q->product, operands, MR_COUNT(operands));
 }
 
 int mr_product_library_run(const mr_product_library *p, const void *a, const void *b,
@@ -363,12 +306,10 @@ int mr_product_library_run(const mr_product_library *p, const void *a, const voi
 {
     char *work = p->memory ? p->memory + (size_t)worker * p->bytes : workspace;
     int before = onednn_team(p->team);
-    dnnl_status_t st = run_part(p, &p->parts[FIRST], 0, a, b, bias, c, packs_only, worker, work);
+    dnnl_status_t st = run_part(p, &p->parts[FIRST], 0, a, b, bias, c, packs_only, work);
     for (int64_t k = p->chunk; st == dnnl_success && k < p->spec.k; k += p->chunk)
         st = run_part(p, &p->parts[p->spec.k - k >= p->chunk ? MIDDLE : LAST], k, a, b, NULL, c,
-                      packs_only, worker, work);
-    if (st == dnnl_success)
-        st = dnnl_stream_wait(p->streams[worker]);
+                      packs_only, work);
     onednn_team(before);
     return (int)st;
 }
