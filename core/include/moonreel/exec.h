@@ -318,8 +318,8 @@ typedef struct mr_memory {
     size_t staged;  /* of the host, pinned: inputs as they were set */
     size_t ring;    /* of an executor: of what is fetched, in half pinned */
     size_t consts;
-    size_t library; /* reserve for what oneDNN allocates itself */
-    size_t host;    /* of the host: graph and steps, and the executor's staging */
+    size_t library; /* reserve for what oneDNN takes once, its code and what it allocates */
+    size_t host; /* of the host: graph, steps, what kernels prepare, and the executor's staging */
     size_t staging; /* room to convert the largest result */
 } mr_memory;
 MR_API mr_memory mr_program_memory(const mr_program *prog);
