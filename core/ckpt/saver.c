@@ -88,14 +88,26 @@ static void add_failure(mr_saver *s, mr_saver_kind kind, int64_t step, int64_t n
     s->newest_failed = s->newest_failed || number == s->newest;
 }
 
+/* Of several ranks the first alone counts: the others hear of the end of a save now sooner, now
+ * later than it does, and would end the run at another save, with another reason. */
 static mr_status verdict(const mr_saver *s)
 {
     if (s->fenced)
         return mr_fail(MR_E_LOCK, "%s", s->reason);
-    if (s->status.failures_in_row < s->opt.intervals_max)
+    if (s->owner.rank > 0 || s->status.failures_in_row < s->opt.intervals_max)
         return MR_OK;
     return mr_fail(MR_E_CKPT, "no checkpoint was committed in %d saves in a row; the last one: %s",
                    s->status.failures_in_row, s->reason);
+}
+
+/* May a save begin? Of several ranks each takes all saves until the run ends: one that the first
+ * rank alone refused would find the others waiting for it. */
+static mr_status may_save(mr_saver *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    mr_status st = s->fenced || s->owner.ranks == 1 ? verdict(s) : MR_OK;
+    pthread_mutex_unlock(&s->mutex);
+    return st;
 }
 
 /* ---- waiting; the mutex is held ---- */
@@ -500,7 +512,7 @@ mr_status mr_saver_save(mr_saver *s, int64_t step, const mr_ckpt_item *items, in
                        (long long)step);
     if (n < 1)
         return mr_fail(MR_E_USAGE, "a checkpoint of %d tensors", n);
-    MR_TRY(mr_saver_check(s));
+    MR_TRY(may_save(s));
     json_t *meta = NULL;
     if (s->owner.lock)
         MR_TRY(parse_meta(meta_json, &meta));

@@ -175,7 +175,7 @@ typedef struct mr_saver_options {
     int keep;           /* newest checkpoints to keep; 0 = 3, below 0 = all */
     int64_t keep_every; /* steps that are multiples of this stay for good; 0 = none */
     int attempts;       /* tries per save, each under a new name; 0 = 3 */
-    /* saves in a row without a commit before mr_saver_save fails; 0 = 3 */
+    /* saves in a row without a commit before mr_saver_check fails; 0 = 3 */
     int intervals_max;
     /* how long one save may take before it counts as stuck; 0 = 600. Whoever waits for the writer
      * waits no longer than that. Ranks wait for each other half as long: then the save is given up,
@@ -241,8 +241,8 @@ MR_API mr_status mr_saver_prepare(mr_saver *saver, const mr_ckpt_item *items, in
  * taken        receives whether there is a snapshot that the writer will try to commit; false after
  *              a failure and where the save was skipped
  * Owns:    borrows everything during the call
- * Errors:  MR_E_USAGE bad items or meta; what `copy` of an item returns; MR_E_CKPT and MR_E_LOCK as
- * mr_saver_check
+ * Errors:  MR_E_USAGE bad items or meta; what `copy` of an item returns; MR_E_LOCK and, of one rank
+ *          alone, MR_E_CKPT as mr_saver_check
  * Threads: one caller */
 MR_API mr_status mr_saver_save(mr_saver *saver, int64_t step, const mr_ckpt_item *items, int n,
                                const char *meta_json, bool wait, bool *taken);
@@ -252,7 +252,8 @@ MR_API mr_status mr_saver_save(mr_saver *saver, int64_t step, const mr_ckpt_item
  * became of older ones; MR_E_LOCK. */
 MR_API mr_status mr_saver_wait(mr_saver *saver, double timeout_s);
 /* MR_E_CKPT when intervals_max saves in a row ended without a commit, MR_E_LOCK when another launch
- * has taken the run over, else MR_OK. Cheap: call it each step. */
+ * has taken the run over, else MR_OK. Of several ranks only the first one fails for saves, and
+ * tells the others: their savers still take the same saves then. Cheap: call it each step. */
 MR_API mr_status mr_saver_check(mr_saver *saver);
 MR_API void mr_saver_get_status(mr_saver *saver, mr_saver_status *out);
 /* The next event not yet told; false when there is none. The oldest are dropped beyond 64. */

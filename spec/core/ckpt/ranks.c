@@ -326,6 +326,32 @@ static void wrong_parts(void)
     close_ranks();
 }
 
+/* A rank hears of an end now sooner, now later than rank 0 has counted it, so that ranks which
+ * counted for themselves would end the run at different saves. */
+static void first_rank_decides(void)
+{
+    mr_status others;
+    fresh();
+    fill(1, false);
+    open_ranks();
+    first_lost = 5;
+    for (int64_t step = 1; step <= 3; step++) {
+        CHECK_OK(mr_saver_check(saver[0]));
+        CHECK_FAILS(save(step, &others), MR_E_CKPT, "lie in no file");
+        CHECK_INT(others, MR_E_CKPT);
+    }
+    first_lost = 0;
+    CHECK_FAILS(mr_saver_check(saver[0]), MR_E_CKPT,
+                "no checkpoint was committed in 3 saves in a row; the last one: /");
+    for (int r = 1; r < RANKS; r++)
+        CHECK_OK(mr_saver_check(saver[r]));
+    // until it has told them, all still take the same saves
+    CHECK_OK(save(1, &others));
+    CHECK_OK(others);
+    CHECK_OK(mr_saver_check(saver[0]));
+    close_ranks();
+}
+
 static void wrong_use(void)
 {
     mr_saver *s;
@@ -553,6 +579,7 @@ int main(void)
     read_by_others();
     damaged_files();
     wrong_parts();
+    first_rank_decides();
     wrong_use();
     silent_ranks();
     look_again();
