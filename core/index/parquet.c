@@ -11,10 +11,20 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { NO_PYARROW = 77, SAID = 400 };
+enum { NO_PYARROW = 77, SAID = 400, PAUSE_MIN_NS = 1000000, PAUSE_MAX_NS = 50000000 };
+
+/* How long a child may take to end when its output has, and once more when it was told to: a
+ * process that ends closes its output last of all. */
+static const double GRACE_S = 5;
+
+// The file comes as standard input: duckdb takes a name for a pattern, and makes columns of folders
+// called NAME=VALUE.
+static const char question[] =
+    "COPY (SELECT * FROM read_parquet('/dev/stdin')) TO '/dev/stdout' (FORMAT JSON)";
 
 // Columns of other types mean nothing to a list of clips, and may have no form in JSON.
 static const char python_script[] =
@@ -41,8 +51,9 @@ static const char python_script[] =
     "except Exception as problem:\n"
     "    sys.exit(str(problem))\n";
 
-// starts a program whose output goes into the pipe; ENOENT when it is not there
-static int spawn(index_child *c, const char *const argv[])
+// starts a program that reads a file, and whose output goes into the pipe; ENOENT when it is not
+// there
+static int spawn(index_child *c, int input, const char *const argv[])
 {
     extern char **environ;
     int ends[2];
@@ -50,7 +61,7 @@ static int spawn(index_child *c, const char *const argv[])
         return errno;
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO);
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&actions, c->errors, STDERR_FILENO);
     int err =
@@ -66,18 +77,6 @@ static int spawn(index_child *c, const char *const argv[])
     return 0;
 }
 
-// the question to duckdb, with the name of the file as an SQL text
-static mr_status question(const char *file, index_pack *out)
-{
-    static const char before[] = "COPY (SELECT * FROM read_parquet('",
-                      behind[] = "')) TO '/dev/stdout' (FORMAT JSON)";
-    index_put(out, before, sizeof before - 1);
-    for (const char *p = file; *p; p++)
-        index_put(out, *p == '\'' ? "''" : p, *p == '\'' ? 2 : 1);
-    index_put(out, behind, sizeof behind);
-    return out->failed ? mr_fail_memory(out->cap * 2) : MR_OK;
-}
-
 static mr_status fail_tools(const char *file)
 {
     return mr_fail(MR_E_UNSUPPORTED,
@@ -86,26 +85,38 @@ static mr_status fail_tools(const char *file)
                    file);
 }
 
+static mr_status open_input(const char *file, int *fd)
+{
+    struct stat about;
+    // opening a pipe that nobody writes to would wait for ever
+    *fd = open(file, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (*fd < 0)
+        return mr_fail(MR_E_DATA, "%s: cannot open: %s", file, strerror(errno));
+    if (fstat(*fd, &about) == 0 && S_ISREG(about.st_mode))
+        return MR_OK;
+    close(*fd);
+    return mr_fail(MR_E_DATA, "%s: is no regular file; expected a .parquet file", file);
+}
+
 mr_status index_child_open(index_child *c, const char *file)
 {
-    *c = (index_child){.file = file, .fd = -1};
-    if (access(file, R_OK))
-        return mr_fail(MR_E_DATA, "%s: cannot open: %s", file, strerror(errno));
-    if ((c->errors = memfd_create("child-errors", MFD_CLOEXEC)) < 0)
+    int input;
+    *c = (index_child){.file = file, .fd = -1, .errors = -1};
+    MR_TRY(open_input(file, &input));
+    if ((c->errors = memfd_create("child-errors", MFD_CLOEXEC)) < 0) {
+        close(input);
         return mr_fail(MR_E_IO, "%s: cannot keep what a child says: %s", file, strerror(errno));
-    index_pack sql = {0};
-    mr_status st = question(file, &sql);
-    int err = 0;
-    if (st == MR_OK)
-        err = spawn(c, (const char *const[]){"duckdb", "-c", (const char *)sql.bytes, NULL});
-    mr_free(sql.bytes);
-    if (st == MR_OK && err == ENOENT)
-        err = spawn(c, (const char *const[]){"python3", "-c", python_script, file, NULL});
-    if (st == MR_OK && err)
-        st = err == ENOENT ? fail_tools(file)
-                           : mr_fail(MR_E_IO, "%s: cannot start a child: %s", file, strerror(err));
-    if (st != MR_OK)
-        index_child_close(c, false);
+    }
+    int err = spawn(c, input, (const char *const[]){"duckdb", "-c", question, NULL});
+    if (err == ENOENT)
+        err = spawn(c, input, (const char *const[]){"python3", "-c", python_script, file, NULL});
+    close(input);
+    if (!err)
+        return MR_OK;
+    mr_status st = err == ENOENT
+                       ? fail_tools(file)
+                       : mr_fail(MR_E_IO, "%s: cannot start a child: %s", file, strerror(err));
+    index_child_close(c, false);
     return st;
 }
 
@@ -129,24 +140,57 @@ static void last_words(const index_child *c, char said[SAID])
             *p = p[1] ? ' ' : 0;
 }
 
+// does the child end within the time that it has for that, and before a person loses patience who
+// `may` do so?
+static bool ends(const index_child *c, bool may, int *status)
+{
+    const double until = mr_now_s() + GRACE_S;
+    pid_t got;
+    for (int64_t ns = PAUSE_MIN_NS;
+         (got = waitpid(c->pid, status, WNOHANG)) == 0 || (got < 0 && errno == EINTR);
+         ns = MR_MIN(ns * 2, (int64_t)PAUSE_MAX_NS)) {
+        if (mr_now_s() >= until || (may && mr_interrupt_get()))
+            return false;
+        mr_clock_table()->sleep_ns(ns);
+    }
+    return true;
+}
+
+// nobody wants more of the child
+static void end(const index_child *c)
+{
+    int status;
+    kill(c->pid, SIGTERM);
+    if (ends(c, false, &status))
+        return;
+    kill(c->pid, SIGKILL);
+    while (waitpid(c->pid, &status, 0) < 0 && errno == EINTR)
+        ;
+}
+
 mr_status index_child_close(index_child *c, bool whole)
 {
     int status = 0;
     char said[SAID] = "";
     if (c->fd >= 0)
         close(c->fd);
-    if (c->pid) {
-        // it would go on for nobody
-        if (!whole)
-            kill(c->pid, SIGTERM);
-        while (waitpid(c->pid, &status, 0) < 0 && errno == EINTR)
-            ;
-    }
+    const bool late = c->pid && !(whole && ends(c, true, &status));
+    if (late)
+        end(c);
     if (c->errors >= 0) {
         last_words(c, said);
         close(c->errors);
     }
-    if (!whole || (WIFEXITED(status) && WEXITSTATUS(status) == 0))
+    if (!whole)
+        return MR_OK;
+    if (late)
+        MR_TRY(mr_interrupt_check());
+    if (late)
+        return mr_fail(MR_E_DATA,
+                       "%s: the child that reads Parquet has closed its output, but not ended in "
+                       "%g s, so that rows may be missing: %s; try: export CSV",
+                       c->file, GRACE_S, *said ? said : "it said nothing");
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return MR_OK;
     if (WIFEXITED(status) && WEXITSTATUS(status) == NO_PYARROW)
         return fail_tools(c->file);

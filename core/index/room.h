@@ -302,12 +302,13 @@ typedef struct index_child {
     int fd, errors;
     int pid; /* 0: none */
 } index_child;
-/* Errors: MR_E_UNSUPPORTED no program that can; MR_E_DATA no such file; MR_E_IO */
+/* Errors: MR_E_UNSUPPORTED no program that can; MR_E_DATA no such file, or none that is regular;
+ * MR_E_IO */
 mr_status index_child_open(index_child *c, const char *file);
 /* Wait until something can be read. Errors: MR_E_STOPPED */
 mr_status index_child_wait(const index_child *c);
-/* End it; `whole`: all was read, so that it has to end well. Errors: MR_E_DATA with what it said,
- * MR_E_UNSUPPORTED */
+/* End it; `whole`: all was read, so that it has to end well, and by itself within some seconds.
+ * Errors: MR_E_DATA with what it said, MR_E_UNSUPPORTED, MR_E_STOPPED */
 mr_status index_child_close(index_child *c, bool whole);
 
 /* ---- guard.c, guarded.c: decoders in processes of their own ---- */

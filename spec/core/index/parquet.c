@@ -45,10 +45,90 @@ static mr_status read_file(void)
     return index_table_read(file, &scores, count_row, NULL);
 }
 
+// a file of one row whose path tells which file it is
+static void put(const char *name)
+{
+    char text[200];
+    snprintf(file, sizeof file, "%s", clips_path(name));
+    snprintf(text, sizeof text, "{\"path\":\"of %c%zu\",\"text\":\"\"}\n", *name, strlen(name));
+    CHECK_OK(mr_file_replace(file, text, strlen(text)));
+}
+
+// The name of a file means that file. duckdb takes what it reads for a pattern, as a shell does,
+// and what the directories above a file are called for columns.
+static void read_names(void)
+{
+    static const char *const names[][2] = {{"a[1].parquet", "a1.parquet"},
+                                           {"b*.parquet", "bxyz.parquet"},
+                                           {"c?.parquet", "c12.parquet"},
+                                           {"d\\[1].parquet", "d1.parquet"},
+                                           {"it's.parquet", "its.parquet"}};
+    char want[40];
+    program("duckdb", "name=${2#*read_parquet(\\'}; name=${name%%\\'*}; "
+                      "for one in $name; do while read -r row; do echo \"$row\"; done <\"$one\"; "
+                      "done");
+    for (size_t i = 0; i < MR_COUNT(names); i++) {
+        put(names[i][1]), put(names[i][0]);
+        CHECK_OK(read_file());
+        CHECK_INT(rows, 1);
+        snprintf(want, sizeof want, "of %c%zu: ", names[i][0][0], strlen(names[i][0]));
+        CHECK_STR(last, want);
+    }
+}
+
 // no child is left, running or dead
 static bool alone(void)
 {
     return waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD;
+}
+
+// a clock whose time goes by when somebody sleeps, `jumps` times
+static mr_clock real, quick;
+static int64_t ahead_ns;
+static int jumps;
+static bool interrupts;
+static int64_t quick_ns(void)
+{
+    return real.monotonic_ns() + ahead_ns;
+}
+static void quick_sleep(int64_t ns)
+{
+    real.sleep_ns(ns);
+    if (interrupts && !mr_interrupt_get())
+        mr_interrupt_set(true);
+    else if (jumps > 0)
+        jumps--, ahead_ns += 1000000000000;
+}
+
+// children that do not end by themselves
+#define ON "while :; do :; done"
+static void outlast(void)
+{
+    real = quick = *mr_clock_table();
+    quick.monotonic_ns = quick_ns, quick.sleep_ns = quick_sleep;
+    mr_clock_replace(&quick);
+    // it closed its output: it is told to end, and its words are told
+    program("duckdb", ROW("1.mp4", "one") "trap 'echo as you say >&2; exit 0' TERM; exec >&-; " ON);
+    jumps = 1;
+    CHECK_FAILS(read_file(), MR_E_DATA,
+                "the child that reads Parquet has closed its output, but not ended in 5 s, so "
+                "that rows may be missing: as you say; try: export CSV");
+    CHECK_INT(rows, 1);
+    // and one that does not listen is ended
+    program("duckdb", "trap '' TERM; exec >&-; " ON);
+    jumps = 2;
+    CHECK_FAILS(read_file(), MR_E_DATA, "rows may be missing: it said nothing");
+    // a person does not wait for it
+    jumps = 1, interrupts = true;
+    CHECK_FAILS(read_file(), MR_E_STOPPED, "stopped");
+    mr_interrupt_set(interrupts = false);
+    CHECK_INT(jumps, 0);
+    // nor is one that nobody reads on waited for
+    program("duckdb", "trap '' TERM PIPE; " ROW("stop", "one") ON);
+    jumps = 1;
+    CHECK_FAILS(read_file(), MR_E_RANGE, "a row to stop at");
+    mr_clock_replace(NULL);
+    CHECK(alone());
 }
 
 int main(void)
@@ -68,15 +148,15 @@ int main(void)
     CHECK_OK(read_file());
     CHECK_INT(rows, 1);
     CHECK(strstr(last, "it's.parquet: one"));
-    // duckdb comes first, and gets the name as an SQL text
+    // duckdb comes first, and gets the file without its name
     program("duckdb", ROW("$2", "two") ROW("3.mp4", "three"));
     CHECK_OK(read_file());
     CHECK_INT(rows, 2);
     CHECK_STR(last, "3.mp4: three");
     program("duckdb", ROW("$2", "two"));
     CHECK_OK(read_file());
-    CHECK(strstr(last, "COPY (SELECT * FROM read_parquet('/"));
-    CHECK(strstr(last, "it''s.parquet'"));
+    CHECK_STR(last, "COPY (SELECT * FROM read_parquet('/dev/stdin')) TO '/dev/stdout' "
+                    "(FORMAT JSON): two");
     // its failure counts, also behind rows, and its own words are told
     program("duckdb", ROW("1.mp4", "one") "echo 'no such' >&2; echo column >&2; exit 3");
     CHECK_FAILS(read_file(), MR_E_DATA, "the child that reads Parquet failed: no such column");
@@ -103,6 +183,12 @@ int main(void)
     CHECK_INT(read_file(), MR_E_STOPPED);
     mr_interrupt_set(false);
     CHECK(alone());
+    read_names();
+    outlast();
+    snprintf(file, sizeof file, "%s", clips_path("folder.parquet"));
+    CHECK_OK(mr_dir_make(file));
+    CHECK_FAILS(read_file(), MR_E_DATA,
+                "folder.parquet: is no regular file; expected a .parquet file");
     snprintf(file, sizeof file, "%s", clips_path("none.parquet"));
     CHECK_FAILS(read_file(), MR_E_DATA, "none.parquet: cannot open: No such file");
     return check_done();
