@@ -32,15 +32,7 @@ void mr_random_fill_uniform(float *out, int64_t n, uint64_t seed, uint64_t purpo
 void mr_random_fill_normal(float *out, int64_t n, uint64_t seed, uint64_t purpose,
                            uint64_t sample_key, uint32_t epoch, uint64_t first)
 {
-    uint32_t w[4];
-    for (int64_t i = 0; i < n; i++) {
-        uint64_t e = first + (uint64_t)i;
-        if (i == 0 || e % 4 == 0)
-            mr_random_block(seed, purpose, sample_key, epoch, (uint32_t)(e / 4), w);
-        // elements 2i and 2i+1 are the cosine and sine of one pair of words
-        uint32_t a = w[e % 4 & 2], b = w[(e % 4 & 2) + 1];
-        out[i] = mr_words_normal(a, b, e % 2 == 1);
-    }
+    mr_fill_normal_inline(out, n, MR_MIX(seed, purpose), sample_key, epoch, first);
 }
 
 float mr_random_uniform(uint64_t seed, uint64_t purpose, uint64_t sample_key, uint32_t epoch,
@@ -54,7 +46,9 @@ float mr_random_uniform(uint64_t seed, uint64_t purpose, uint64_t sample_key, ui
 float mr_random_normal(uint64_t seed, uint64_t purpose, uint64_t sample_key, uint32_t epoch,
                        uint64_t element)
 {
-    float x;
-    mr_random_fill_normal(&x, 1, seed, purpose, sample_key, epoch, element);
-    return x;
+    uint32_t w[4];
+    mr_random_block(seed, purpose, sample_key, epoch, (uint32_t)(element / 4), w);
+    // elements 2i and 2i + 1 are the cosine and sine of one pair of words
+    const uint32_t *pair = w + (element % 4 & 2);
+    return mr_words_normal(pair[0], pair[1], element % 2 == 1);
 }

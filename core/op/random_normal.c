@@ -1,6 +1,7 @@
 /* random_normal: standard normals keyed by (seed, purpose, sample key, epoch), equal on every
  * device, at every world size and in every batch position. Ref: Salmon et al. 2011 (Philox).
  * Licence: Apache-2.0 */
+#include "moonreel/random_inline.h"
 #include "op/row.h"
 
 typedef struct attrs {
@@ -18,14 +19,14 @@ static void pieces(void *user, int64_t begin, int64_t end, int worker)
     const job *j = user;
     const attrs *a = j->call->attr;
     int64_t per_sample = (j->each + PIECE - 1) / PIECE;
+    uint64_t key = MR_MIX((uint64_t) * (const int64_t *)j->call->in[0].data, (uint64_t)a->purpose);
     (void)worker;
     for (int64_t i = begin; i < end; i++) {
         int64_t b = i / per_sample, first = i % per_sample * PIECE;
-        mr_random_fill_normal(
-            (float *)j->call->out[0].data + b * j->each + first, MR_MIN(PIECE, j->each - first),
-            (uint64_t) * (const int64_t *)j->call->in[0].data, (uint64_t)a->purpose,
-            (uint64_t)((const int64_t *)j->call->in[1].data)[b],
-            (uint32_t) * (const int32_t *)j->call->in[2].data, (uint64_t)first);
+        mr_fill_normal_inline((float *)j->call->out[0].data + b * j->each + first,
+                              MR_MIN(PIECE, j->each - first), key,
+                              (uint64_t)((const int64_t *)j->call->in[1].data)[b],
+                              (uint32_t) * (const int32_t *)j->call->in[2].data, (uint64_t)first);
     }
 }
 

@@ -18,24 +18,27 @@
 #define MR_HD static inline
 #endif
 
-/* Ref: Salmon et al. 2011, Philox4x32, 10 rounds. */
+/* Ref: Salmon et al. 2011, Philox4x32: one round, then 10 of them. */
+MR_HD void mr_philox_round(uint32_t *c0, uint32_t *c1, uint32_t *c2, uint32_t *c3, uint32_t k0,
+                           uint32_t k1)
+{
+    uint64_t p0 = (uint64_t)0xD2511F53u * *c0, p1 = (uint64_t)0xCD9E8D57u * *c2;
+    uint32_t n0 = (uint32_t)(p1 >> 32) ^ *c1 ^ k0, n2 = (uint32_t)(p0 >> 32) ^ *c3 ^ k1;
+    *c1 = (uint32_t)p1, *c3 = (uint32_t)p0, *c0 = n0, *c2 = n2;
+}
 MR_HD void mr_philox_inline(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
 {
     uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0],
              k1 = key[1];
-    for (int r = 0; r < 10; r++) {
-        uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
-        uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0, n2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
-        c1 = (uint32_t)p1, c3 = (uint32_t)p0, c0 = n0, c2 = n2;
-        k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
-    }
+    for (int r = 0; r < 10; r++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
+        mr_philox_round(&c0, &c1, &c2, &c3, k0, k1);
     out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
 }
 
 /* (0, 1): the middle of 2^23 equal cells, so neither end is reached. */
 MR_HD float mr_word_uniform(uint32_t w)
 {
-    return fmaf((float)(w >> 9), 0x1.0p-23f, 0x1.0p-24f);
+    return fmaf((float)(int32_t)(w >> 9), 0x1.0p-23f, 0x1.0p-24f);
 }
 
 /* Natural logarithm of u in (0, 1]; error below 2 units in the last place. u = m * 2^e with m in
@@ -77,8 +80,54 @@ MR_HD void mr_cos_sin_turns(float x, float *c, float *s)
 MR_HD float mr_words_normal(uint32_t a, uint32_t b, int second)
 {
     float c, s, r = sqrtf(-2.0f * mr_log_poly(mr_word_uniform(a)));
-    mr_cos_sin_turns((float)(b >> 8) * 0x1.0p-24f, &c, &s);
+    mr_cos_sin_turns((float)(int32_t)(b >> 8) * 0x1.0p-24f, &c, &s);
     return r * (second ? s : c);
 }
+
+#ifndef __CUDACC__
+/* Normals of MR_RANDOM_BLOCKS counters from `block` on, side by side: loops that a compiler turns into
+ * vectors of any width, as it does where fmaf is an instruction. */
+enum { MR_RANDOM_BLOCKS = 32 };
+MR_HD void mr_normals_of_blocks(const uint32_t counter[3], const uint32_t key[2], uint32_t block,
+                                float out[4 * MR_RANDOM_BLOCKS])
+{
+    enum { N = MR_RANDOM_BLOCKS };
+    uint32_t c[4][N], k0 = key[0], k1 = key[1];
+    float normal[4][N];
+    for (int i = 0; i < N; i++)
+        c[0][i] = counter[0], c[1][i] = counter[1], c[2][i] = counter[2],
+        c[3][i] = block + (uint32_t)i;
+    for (int r = 0; r < 10; r++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
+        for (int i = 0; i < N; i++)
+            mr_philox_round(&c[0][i], &c[1][i], &c[2][i], &c[3][i], k0, k1);
+    for (int pair = 0; pair < 4; pair += 2)
+        for (int i = 0; i < N; i++) {
+            float co, si, r = sqrtf(-2.0f * mr_log_poly(mr_word_uniform(c[pair][i])));
+            mr_cos_sin_turns((float)(int32_t)(c[pair + 1][i] >> 8) * 0x1.0p-24f, &co, &si);
+            normal[pair][i] = r * co, normal[pair + 1][i] = r * si;
+        }
+    for (int i = 0; i < N; i++)
+        for (int k = 0; k < 4; k++)
+            out[4 * i + k] = normal[k][i];
+}
+
+/* mr_random_fill_normal, with key = MR_MIX(seed, purpose), for the instruction set of its caller.
+ */
+MR_HD void mr_fill_normal_inline(float *out, int64_t n, uint64_t key, uint64_t sample_key,
+                                 uint32_t epoch, uint64_t first)
+{
+    enum { N = 4 * MR_RANDOM_BLOCKS };
+    const uint32_t counter[] = {(uint32_t)sample_key, (uint32_t)(sample_key >> 32), epoch},
+                   keys[] = {(uint32_t)key, (uint32_t)(key >> 32)};
+    float some[N];
+    for (int64_t at = 0, took; at < n; at += took) {
+        uint64_t e = first + (uint64_t)at;
+        int64_t skip = (int64_t)(e % 4);
+        took = N - skip < n - at ? N - skip : n - at;
+        mr_normals_of_blocks(counter, keys, (uint32_t)(e / 4), some);
+        memcpy(out + at, some + skip, (size_t)took * sizeof *out);
+    }
+}
+#endif
 
 #endif

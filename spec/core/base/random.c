@@ -32,9 +32,16 @@ static void normal_moments(void)
     CHECK_NEAR(m1 / n, 0, 0.005);
     CHECK_NEAR(m2 / n, 1, 0.01);
     CHECK_NEAR(m4 / n, 3, 0.06);
-    // the value at an element does not depend on where a fill starts
-    for (int e = 0; e < 9; e++)
-        CHECK(mr_random_normal(42, 7, 123456789, 0, (uint64_t)e) == x[e]);
+    // the value at an element does not depend on where a fill starts or ends
+    for (int first = 0; first < 9; first++)
+        for (int length = 1; length < 700; length += 59) {
+            mr_random_fill_normal(x, length, 42, 7, 123456789, 3, (uint64_t)first);
+            int e = 0;
+            while (e < length &&
+                   mr_random_normal(42, 7, 123456789, 3, (uint64_t)(first + e)) == x[e])
+                e++;
+            CHECK_INT(e, length);
+        }
 }
 
 static void uniform_open(void)
