@@ -9,7 +9,7 @@ MR_KERNEL(patchify)
 }
 static mr_status naive(const mr_call *call)
 {
-    return patch_run(call, &call->in[0], &call->out[0], true);
+    return patch_naive(call, &call->in[0], &call->out[0], true);
 }
 
 static mr_status infer(mr_infer *c)

@@ -8,7 +8,7 @@ MR_KERNEL(unpatchify)
 }
 static mr_status naive(const mr_call *call)
 {
-    return patch_run(call, &call->out[0], &call->in[0], false);
+    return patch_naive(call, &call->out[0], &call->in[0], false);
 }
 
 static mr_status infer(mr_infer *c)
