@@ -68,9 +68,14 @@ VF_INLINE void mr_row_moments(const void *row, int64_t at, int64_t n, float eps,
 VF_INLINE float mr_row_rms(const void *row, int64_t at, int64_t step, int64_t n, float eps,
                            mr_dtype t)
 {
+    int64_t whole = n - n % VF_LANES;
     vf a = vf_zero();
-    for (int64_t k = 0; k < n; k += VF_LANES) {
-        vf x = vf_ldx(row, at + k * step, step, MR_MIN(n - k, (int64_t)VF_LANES), t);
+    for (int64_t k = 0; k < whole; k += VF_LANES) {
+        vf x = vf_ldx(row, at + k * step, step, VF_LANES, t);
+        a = vf_fma(x, x, a);
+    }
+    if (whole < n) {
+        vf x = vf_ldx(row, at + whole * step, step, n - whole, t);
         a = vf_fma(x, x, a);
     }
     return 1.0f / sqrtf(vf_sum(a) / (float)n + eps);

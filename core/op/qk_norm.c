@@ -144,35 +144,40 @@ static mr_desc table_desc(const mr_desc *x)
     return t;
 }
 
-// `dense` and `t` are constants of each variant
+// `dense` and `t` are constants of each variant, `m` columns from k are taken at a time
+VF_INLINE void forward_at(const mr_call *c, const mr_rows_pos *p, const mr_turn *turn, vf r,
+                          int64_t k, int64_t m, int64_t sx, int64_t sy, mr_dtype t)
+{
+    vf y = vf_round(vf_ldx(c->in[0].data, p->at[1] + k * sx, sx, m, t) * r, t) *
+           vf_ldx(c->in[1].data, k, 1, m, t);
+    if (turn)
+        y = vf_fma(y, vf_ldx(turn->c, k, 1, m, MR_F32),
+                   vf_swap(y) * vf_ldx(turn->s, k, 1, m, MR_F32));
+    vf_stx(c->out[0].data, p->at[0] + k * sy, sy, y, m, t);
+}
+
 VF_INLINE void forward_rows(const mr_call *c, int64_t begin, int64_t end, bool dense, mr_dtype t)
 {
     const attr *a = c->attr;
     const mr_desc *x = &c->in[0].desc, table = table_desc(x);
-    int64_t d = x->dim[4], sx = dense ? 1 : x->stride[4], sy = dense ? 1 : c->out[0].desc.stride[4],
-            angles = -1;
-    bool turns = c->in[2].data != NULL;
-    mr_turn turn;
+    int64_t d = x->dim[4], whole = d - d % VF_LANES, angles = -1, sx = dense ? 1 : x->stride[4],
+            sy = dense ? 1 : c->out[0].desc.stride[4];
+    mr_turn angle, *turn = c->in[2].data ? &angle : NULL;
     mr_rows rows;
     mr_rows_pos p;
     mr_rows_init(&rows, (const mr_desc *[]){&c->out[0].desc, x, &table}, 3);
     mr_rows_seek(&rows, begin, &p);
     for (int64_t i = begin; i < end; i++, mr_rows_next(&rows, &p)) {
-        if (turns && p.at[2] != angles) {
+        if (turn && p.at[2] != angles) {
             angles = p.at[2];
-            mr_turn_set(&turn, (const float *)c->in[2].data + angles,
+            mr_turn_set(turn, (const float *)c->in[2].data + angles,
                         (const float *)c->in[3].data + angles, d / 2, false);
         }
         vf r = vf_set(mr_row_rms(c->in[0].data, p.at[1], sx, d, (float)a->eps, t));
-        for (int64_t k = 0; k < d; k += VF_LANES) {
-            int64_t m = MR_MIN(d - k, (int64_t)VF_LANES);
-            vf y = vf_round(vf_ldx(c->in[0].data, p.at[1] + k * sx, sx, m, t) * r, t) *
-                   vf_ldx(c->in[1].data, k, 1, m, t);
-            if (turns)
-                y = vf_fma(y, vf_ldx(turn.c, k, 1, m, MR_F32),
-                           vf_swap(y) * vf_ldx(turn.s, k, 1, m, MR_F32));
-            vf_stx(c->out[0].data, p.at[0] + k * sy, sy, y, m, t);
-        }
+        for (int64_t k = 0; k < whole; k += VF_LANES)
+            forward_at(c, &p, turn, r, k, VF_LANES, sx, sy, t);
+        if (whole < d)
+            forward_at(c, &p, turn, r, whole, d - whole, sx, sy, t);
     }
 }
 
@@ -206,52 +211,80 @@ static int64_t per_piece(const mr_call *c)
     return MR_MAX((row_count(c) + PIECES - 1) / PIECES, 1);
 }
 
+/* One row of the gradient, `m` columns from k at a time. */
+typedef struct grad_row {
+    const void *x, *dy, *w;
+    void *dx;
+    float *part;         /* of dw, or NULL */
+    const mr_turn *turn; /* or NULL */
+    int64_t at_x, at_dy, at_dx, sx, sdy, sdx;
+    vf squares, dot, r, mean; /* sums of x^2 and z w x, then what they come to */
+    float *z;                 /* dy turned back */
+} grad_row;
+
+VF_INLINE void grad_sums(grad_row *g, int64_t k, int64_t m, mr_dtype t)
+{
+    vf z = vf_ldx(g->dy, g->at_dy + k * g->sdy, g->sdy, m, t),
+       x = vf_ldx(g->x, g->at_x + k * g->sx, g->sx, m, t);
+    if (g->turn)
+        z = vf_fma(z, vf_ldx(g->turn->c, k, 1, m, MR_F32),
+                   vf_swap(z) * vf_ldx(g->turn->s, k, 1, m, MR_F32));
+    vf_store(g->z + k, z);
+    g->squares = vf_fma(x, x, g->squares);
+    g->dot = vf_fma(z * vf_ldx(g->w, k, 1, m, t), x, g->dot);
+}
+
+VF_INLINE void grad_put(grad_row *g, int64_t k, int64_t m, mr_dtype t)
+{
+    vf z = vf_load(g->z + k), n = vf_ldx(g->x, g->at_x + k * g->sx, g->sx, m, t) * g->r;
+    if (g->part)
+        vf_stx(g->part, k, 1, vf_fma(z, n, vf_ldx(g->part, k, 1, m, MR_F32)), m, MR_F32);
+    vf dx = g->r * (z * vf_ldx(g->w, k, 1, m, t) - n * g->mean);
+    vf_stx(g->dx, g->at_dx + k * g->sdx, g->sdx, dx, m, t);
+}
+
 VF_INLINE void grad_rows(const mr_call *c, int64_t begin, int64_t end, bool dense, mr_dtype t)
 {
     const attr *a = c->attr;
-    const void *w = c->in[1].data;
-    const mr_desc *x = &c->in[0].desc, *g = &c->in[4].desc, table = table_desc(x);
-    int64_t d = x->dim[4], angles = -1;
-    int64_t sx = dense ? 1 : x->stride[4], sg = dense ? 1 : g->stride[4],
-            so = dense ? 1 : c->out[0].desc.stride[4];
-    float *part = c->out[1].data ? (float *)c->workspace + begin / per_piece(c) * d : NULL;
-    float z[MR_ROTARY_MAX], norm[MR_ROTARY_MAX];
-    bool turns = c->in[2].data != NULL;
-    mr_turn turn;
+    const mr_desc *x = &c->in[0].desc, *dy = &c->in[4].desc, table = table_desc(x);
+    int64_t d = x->dim[4], whole = d - d % VF_LANES, angles = -1;
+    float z[MR_ROTARY_MAX + VF_LANES];
+    mr_turn angle;
     mr_rows rows;
     mr_rows_pos p;
-    if (part)
-        memset(part, 0, (size_t)d * 4);
-    mr_rows_init(&rows, (const mr_desc *[]){&c->out[0].desc, x, g, &table}, 4);
+    grad_row g = {.x = c->in[0].data,
+                  .dy = c->in[4].data,
+                  .w = c->in[1].data,
+                  .dx = c->out[0].data,
+                  .sx = dense ? 1 : x->stride[4],
+                  .sdy = dense ? 1 : dy->stride[4],
+                  .sdx = dense ? 1 : c->out[0].desc.stride[4],
+                  .turn = c->in[2].data ? &angle : NULL,
+                  .z = z};
+    if (c->out[1].data) {
+        g.part = (float *)c->workspace + begin / per_piece(c) * d;
+        memset(g.part, 0, (size_t)d * 4);
+    }
+    mr_rows_init(&rows, (const mr_desc *[]){&c->out[0].desc, x, dy, &table}, 4);
     mr_rows_seek(&rows, begin, &p);
     for (int64_t i = begin; i < end; i++, mr_rows_next(&rows, &p)) {
-        if (turns && p.at[3] != angles) {
+        if (g.turn && p.at[3] != angles) {
             angles = p.at[3];
-            mr_turn_set(&turn, (const float *)c->in[2].data + angles,
+            mr_turn_set(&angle, (const float *)c->in[2].data + angles,
                         (const float *)c->in[3].data + angles, d / 2, true);
         }
-        vf r = vf_set(mr_row_rms(c->in[0].data, p.at[1], sx, d, (float)a->eps, t)),
-           mean = vf_zero();
-        for (int64_t k = 0; k < d; k += VF_LANES) {
-            int64_t m = MR_MIN(d - k, (int64_t)VF_LANES);
-            vf zk = vf_ldx(c->in[4].data, p.at[2] + k * sg, sg, m, t);
-            if (turns)
-                zk = vf_fma(zk, vf_ldx(turn.c, k, 1, m, MR_F32),
-                            vf_swap(zk) * vf_ldx(turn.s, k, 1, m, MR_F32));
-            vf nk = vf_ldx(c->in[0].data, p.at[1] + k * sx, sx, m, t) * r;
-            if (part)
-                vf_stx(part, k, 1, vf_fma(zk, nk, vf_ldx(part, k, 1, m, MR_F32)), m, MR_F32);
-            zk = zk * vf_ldx(w, k, 1, m, t);
-            mean = vf_fma(zk, nk, mean);
-            vf_stx(z, k, 1, zk, m, MR_F32);
-            vf_stx(norm, k, 1, nk, m, MR_F32);
-        }
-        mean = vf_set(vf_sum(mean) / (float)d);
-        for (int64_t k = 0; k < d; k += VF_LANES) {
-            int64_t m = MR_MIN(d - k, (int64_t)VF_LANES);
-            vf dx = r * (vf_ldx(z, k, 1, m, MR_F32) - vf_ldx(norm, k, 1, m, MR_F32) * mean);
-            vf_stx(c->out[0].data, p.at[0] + k * so, so, dx, m, t);
-        }
+        g.at_dx = p.at[0], g.at_x = p.at[1], g.at_dy = p.at[2];
+        g.squares = g.dot = vf_zero();
+        for (int64_t k = 0; k < whole; k += VF_LANES)
+            grad_sums(&g, k, VF_LANES, t);
+        if (whole < d)
+            grad_sums(&g, whole, d - whole, t);
+        float r = 1.0f / sqrtf(vf_sum(g.squares) / (float)d + (float)a->eps);
+        g.r = vf_set(r), g.mean = vf_set(vf_sum(g.dot) * r / (float)d);
+        for (int64_t k = 0; k < whole; k += VF_LANES)
+            grad_put(&g, k, VF_LANES, t);
+        if (whole < d)
+            grad_put(&g, whole, d - whole, t);
     }
 }
 
