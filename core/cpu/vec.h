@@ -9,6 +9,7 @@
  *   vf_recip      1 / x for 2^-126 <= |x| <= 2^126, error below 2 units in the last place
  *   vf_scale2     p 2^n for whole n; vf_power2: for n from -126 to 127
  *   vf_sum        always in the same order: halves onto each other
+ *   vf_pair       two vectors rounded to bf16, neighbours in memory; vf_first, vf_second: the way back
  *
  * Lane counts are below VF_LANES + 1. Licence: Apache-2.0 */
 #ifndef MR_VEC_H
@@ -72,15 +73,33 @@ VF_INLINE vf vf_from_bits(__m256i x)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
 }
-VF_INLINE __m256i vf_to_bits(vf x)
+// the bits of bf16 in the upper half of each lane; a NaN is not rounded but made quiet, so that it
+// stays one
+VF_INLINE __m512i vf_rounded(vf x)
 {
-    // a NaN is not rounded but made quiet, so that it stays one
     __m512i u = _mm512_castps_si512(x),
             odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
     __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
     __m512i r = _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd);
-    r = _mm512_mask_or_epi32(r, nan, u, _mm512_set1_epi32(0x400000));
-    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(r, 16));
+    return _mm512_mask_or_epi32(r, nan, u, _mm512_set1_epi32(0x400000));
+}
+VF_INLINE __m256i vf_to_bits(vf x)
+{
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(vf_rounded(x), 16));
+}
+VF_INLINE vf vf_pair(vf first, vf second)
+{
+    return _mm512_castsi512_ps(_mm512_mask_blend_epi16(
+        0xaaaaaaaau, _mm512_srli_epi32(vf_rounded(first), 16), vf_rounded(second)));
+}
+VF_INLINE vf vf_first(vf pair)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(pair), 16));
+}
+VF_INLINE vf vf_second(vf pair)
+{
+    return _mm512_castsi512_ps(
+        _mm512_and_si512(_mm512_castps_si512(pair), _mm512_set1_epi32((int)0xffff0000)));
 }
 VF_INLINE vf vf_bload(const uint16_t *p)
 {
@@ -167,15 +186,32 @@ VF_INLINE vf vf_from_bits(__m128i x)
 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));
 }
+VF_INLINE __m256i vf_rounded(vf x)
+{
+    __m256i u = _mm256_castps_si256(x),
+            odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+    __m256i r = _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd);
+    __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    return _mm256_blendv_epi8(r, _mm256_or_si256(u, _mm256_set1_epi32(0x400000)), nan);
+}
 VF_INLINE __m128i vf_to_bits(vf x)
 {
-    __m256i u = _mm256_castps_si256(x), high = _mm256_srli_epi32(u, 16);
-    __m256i odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
-    __m256i r = _mm256_srli_epi32(
-        _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd), 16);
-    __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
-    r = _mm256_blendv_epi8(r, _mm256_or_si256(high, _mm256_set1_epi32(0x40)), nan);
+    __m256i r = _mm256_srli_epi32(vf_rounded(x), 16);
     return _mm_packus_epi32(_mm256_castsi256_si128(r), _mm256_extracti128_si256(r, 1));
+}
+VF_INLINE vf vf_pair(vf first, vf second)
+{
+    return _mm256_castsi256_ps(
+        _mm256_blend_epi16(_mm256_srli_epi32(vf_rounded(first), 16), vf_rounded(second), 0xaa));
+}
+VF_INLINE vf vf_first(vf pair)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(pair), 16));
+}
+VF_INLINE vf vf_second(vf pair)
+{
+    return _mm256_castsi256_ps(
+        _mm256_and_si256(_mm256_castps_si256(pair), _mm256_set1_epi32((int)0xffff0000)));
 }
 VF_INLINE vf vf_bload(const uint16_t *p)
 {
@@ -289,6 +325,27 @@ VF_INLINE void vf_bstoren(uint16_t *p, vf x, int64_t n)
 VF_INLINE void vf_bstore(uint16_t *p, vf x)
 {
     vf_bstoren(p, x, 4);
+}
+VF_INLINE vf vf_pair(vf first, vf second)
+{
+    uint16_t t[8];
+    for (int i = 0; i < 4; i++)
+        t[2 * i] = mr_f32_to_bf16(first[i]), t[2 * i + 1] = mr_f32_to_bf16(second[i]);
+    vf pair;
+    memcpy(&pair, t, sizeof pair);
+    return pair;
+}
+VF_INLINE vf vf_first(vf pair)
+{
+    uint16_t t[8];
+    memcpy(t, &pair, sizeof pair);
+    return vf_bload((const uint16_t[]){t[0], t[2], t[4], t[6]});
+}
+VF_INLINE vf vf_second(vf pair)
+{
+    uint16_t t[8];
+    memcpy(t, &pair, sizeof pair);
+    return vf_bload((const uint16_t[]){t[1], t[3], t[5], t[7]});
 }
 VF_INLINE vf vf_scale2(vf p, vf n)
 {

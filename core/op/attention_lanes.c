@@ -6,7 +6,12 @@
 #include "cpu/transpose.h"
 #include "op/attention_job.h"
 
+// sums that stay in registers: with one x each and a y they fill 15 or 29
+#if defined(__AVX512F__)
+enum { LANES_NI = 4, LANES_NC = 6 };
+#else
 enum { LANES_NI = 2, LANES_NC = 6 };
+#endif
 
 /* c(i, j) = sum over r of a(i, r) * b(r, j) in each lane; steps in vectors. ni, nc are
  * constants. */
@@ -14,25 +19,28 @@ VF_INLINE void lanes_block(int ni, int nc, int64_t n, const float *a, int64_t ai
                            const float *b, int64_t br, int64_t bc, float *c, int64_t ci, int64_t cc)
 {
     vf acc[LANES_NI][LANES_NC];
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int i = 0; i < ni; i++)
 #pragma GCC unroll 6
         for (int j = 0; j < nc; j++)
             acc[i][j] = vf_zero();
     for (int64_t r = 0; r < n; r++) {
         vf x[LANES_NI];
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int i = 0; i < ni; i++)
             x[i] = vf_load(a + (i * ai + r * ar) * VF_LANES);
 #pragma GCC unroll 6
         for (int j = 0; j < nc; j++) {
             vf y = vf_load(b + (r * br + j * bc) * VF_LANES);
-#pragma GCC unroll 2
+#if defined(__x86_64__)
+            __asm__("" : "+v"(y)); // loaded once: gcc would load it for every product
+#endif
+#pragma GCC unroll 4
             for (int i = 0; i < ni; i++)
                 acc[i][j] = vf_fma(x[i], y, acc[i][j]);
         }
     }
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int i = 0; i < ni; i++)
 #pragma GCC unroll 6
         for (int j = 0; j < nc; j++)
@@ -66,6 +74,9 @@ static __attribute__((noinline, noclone, unused)) void lanes_product(
     for (; i + LANES_NI <= m; i += LANES_NI)
         lanes_rows(LANES_NI, n_c, n, a + i * ai * VF_LANES, ai, ar, b, br, bc,
                    c + i * ci * VF_LANES, ci, cc);
+    for (; i + 2 <= m; i += 2)
+        lanes_rows(2, n_c, n, a + i * ai * VF_LANES, ai, ar, b, br, bc, c + i * ci * VF_LANES, ci,
+                   cc);
     if (i < m)
         lanes_rows(1, n_c, n, a + i * ai * VF_LANES, ai, ar, b, br, bc, c + i * ci * VF_LANES, ci,
                    cc);
@@ -107,11 +118,39 @@ VF_INLINE void lanes_gather_as(const lanes_head *h, int64_t rows, int64_t d, flo
                     vf_store(to + l * VF_LANES, r[l]);
         }
 }
+
+/* bf16 side by side is turned in pairs: half as many exchanges. */
+MR_ROW_FN bool lanes_paired(const lanes_head *h, int64_t d)
+{
+    return h->dtype == MR_BF16 && h->step == 1 && d % 2 == 0;
+}
+MR_ROW_FN float *lanes_pairs(const lanes_head *h, int lane, int64_t at)
+{
+    return (float *)(void *)((uint16_t *)h->data + h->at[lane] + at);
+}
+
+VF_INLINE void lanes_gather_pairs(const lanes_head *h, int64_t rows, int64_t d, float *dst)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t k = 0; k < d; k += 2 * VF_LANES) {
+            int64_t m = MR_MIN((d - k) / 2, (int64_t)VF_LANES), at = i * h->row_step + k;
+            vf r[VF_LANES];
+            for (int l = 0; l < VF_LANES; l++)
+                r[l] = vf_ldx(lanes_pairs(h, l, at), 0, 1, m, MR_F32);
+            vf_transpose(r);
+            float *to = dst + (i * d + k) * VF_LANES;
+            for (int64_t l = 0; l < m; l++, to += 2 * VF_LANES)
+                vf_store(to, vf_first(r[l])), vf_store(to + VF_LANES, vf_second(r[l]));
+        }
+}
+
 /* dst[(row * d + k)] = the vector of element (row, k) of all lanes. */
 static __attribute__((noinline, unused)) void lanes_gather(const lanes_head *h, int64_t rows,
                                                            int64_t d, float *dst)
 {
-    if (h->dtype == MR_BF16)
+    if (lanes_paired(h, d))
+        lanes_gather_pairs(h, rows, d, dst);
+    else if (h->dtype == MR_BF16)
         lanes_gather_as(h, rows, d, dst, MR_BF16);
     else
         lanes_gather_as(h, rows, d, dst, MR_F32);
@@ -132,12 +171,31 @@ VF_INLINE void lanes_scatter_as(const lanes_head *h, int64_t count, int64_t rows
                 vf_stx(h->data, h->at[l] + at, h->step, r[l], m, t);
         }
 }
+
+VF_INLINE void lanes_scatter_pairs(const lanes_head *h, int64_t count, int64_t rows, int64_t d,
+                                   const float *src)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t k = 0; k < d; k += 2 * VF_LANES) {
+            int64_t m = MR_MIN((d - k) / 2, (int64_t)VF_LANES), at = i * h->row_step + k;
+            const float *from = src + (i * d + k) * VF_LANES;
+            vf r[VF_LANES];
+            for (int l = 0; l < VF_LANES; l++, from += 2 * VF_LANES)
+                r[l] = l < m ? vf_pair(vf_load(from), vf_load(from + VF_LANES)) : vf_zero();
+            vf_transpose(r);
+            for (int l = 0; l < count; l++)
+                vf_stx(lanes_pairs(h, l, at), 0, 1, r[l], m, MR_F32);
+        }
+}
+
 /* The way back, for the first `count` lanes. */
 static __attribute__((noinline, unused)) void lanes_scatter(const lanes_head *h, int64_t count,
                                                             int64_t rows, int64_t d,
                                                             const float *src)
 {
-    if (h->dtype == MR_BF16)
+    if (lanes_paired(h, d))
+        lanes_scatter_pairs(h, count, rows, d, src);
+    else if (h->dtype == MR_BF16)
         lanes_scatter_as(h, count, rows, d, src, MR_BF16);
     else
         lanes_scatter_as(h, count, rows, d, src, MR_F32);
