@@ -35,6 +35,21 @@ static inline void mr_rows_next(const mr_rows *rows, mr_rows_pos *pos)
     }
 }
 
+/* Ask for the lines of n dense elements from `at` on before they are needed. Processors foresee
+ * lines that follow each other, not heads that lie apart. Nothing is touched, so that any `at` will
+ * do, also past the end. */
+enum { MR_ROWS_AHEAD = 16, MR_CACHE_LINE = 64 };
+static inline void mr_fetch(const mr_view *v, int64_t at, int64_t n, bool to_write)
+{
+    uintptr_t size = mr_dtype_bytes(v->desc.dtype), p = (uintptr_t)v->data + (uintptr_t)at * size;
+    for (uintptr_t end = p + (uintptr_t)n * size; p < end; p += MR_CACHE_LINE) {
+        if (to_write)
+            __builtin_prefetch((const void *)p, 1);
+        else
+            __builtin_prefetch((const void *)p, 0);
+    }
+}
+
 /* Give `out` (dtype, rank and dims set) dense strides in the order of `like`'s strides; the last
  * dimension stays innermost. Rows that answer "in x's order" infer with it. */
 void mr_desc_dense_like(const mr_desc *like, mr_desc *out);

@@ -9,7 +9,7 @@
  *   vf_recip      1 / x for 2^-126 <= |x| <= 2^126, error below 2 units in the last place
  *   vf_scale2     p 2^n for whole n; vf_power2: for n from -126 to 127
  *   vf_sum        always in the same order: halves onto each other
- *   vf_pair       two vectors rounded to bf16, neighbours in memory; vf_first, vf_second: the way back
+ *   vf_pair       two vectors rounded to bf16, side by side in memory; vf_first, vf_second: back
  *
  * Lane counts are below VF_LANES + 1. Licence: Apache-2.0 */
 #ifndef MR_VEC_H

@@ -85,8 +85,8 @@ MR_HD float mr_words_normal(uint32_t a, uint32_t b, int second)
 }
 
 #ifndef __CUDACC__
-/* Normals of MR_RANDOM_BLOCKS counters from `block` on, side by side: loops that a compiler turns into
- * vectors of any width, as it does where fmaf is an instruction. */
+/* Normals of MR_RANDOM_BLOCKS counters from `block` on, side by side: loops that a compiler turns
+ * into vectors of any width, as it does where fmaf is an instruction. */
 enum { MR_RANDOM_BLOCKS = 32 };
 MR_HD void mr_normals_of_blocks(const uint32_t counter[3], const uint32_t key[2], uint32_t block,
                                 float out[4 * MR_RANDOM_BLOCKS])
