@@ -15,6 +15,12 @@ static void tell(mr_ckpt_told *told, void *user, int64_t step, bool set_aside)
         told(user, line);
 }
 
+// lack of memory, a newer format and a request to stop say nothing against a checkpoint
+static bool says_nothing(mr_status st)
+{
+    return st == MR_E_MEMORY || st == MR_E_UNSUPPORTED || st == MR_E_STOPPED;
+}
+
 mr_status mr_ckpt_open_newest(const char *run_dir, const mr_run_lock *lock, mr_ckpt_told *told,
                               void *user, mr_ckpt **out)
 {
@@ -44,8 +50,7 @@ mr_status mr_ckpt_open_newest(const char *run_dir, const mr_run_lock *lock, mr_c
             break;
         }
         mr_ckpt_close(c);
-        // lack of memory, or a newer format, says nothing against the checkpoint
-        if (st == MR_E_MEMORY || st == MR_E_UNSUPPORTED)
+        if (says_nothing(st))
             break;
         // an input error may be over next time, so only proven damage is set aside
         bool damaged = (st == MR_E_FORMAT || st == MR_E_USAGE) && lock;
@@ -54,7 +59,7 @@ mr_status mr_ckpt_open_newest(const char *run_dir, const mr_run_lock *lock, mr_c
             mr_save_condemn(run_dir, steps[i]);
     }
     mr_free(steps);
-    if (found || !n || st == MR_E_MEMORY || st == MR_E_UNSUPPORTED)
+    if (found || !n || says_nothing(st))
         return st;
     char why[800];
     mr_error_format(mr_error_last(), why, sizeof why);

@@ -315,7 +315,8 @@ function ckpt.load(found, lock)
       return result, notes
     end
     last = result
-    if not found.fallback then
+    -- a request to stop says nothing against what was being read
+    if not found.fallback or type(result) == "table" and result.code == "MR_E_STOPPED" then
       break
     end
     notes[#notes + 1] = ("%s passed over: %s"):format(path, tostring(result))

@@ -43,6 +43,11 @@ int main(void)
 
     // a reader without the lock passes over and renames nothing
     case_flip_last_byte(dir, 3);
+    // a request to stop passes none over, and takes no older one
+    mr_interrupt_set(true);
+    CHECK_FAILS(mr_ckpt_open_newest(dir, NULL, told, text, &c), MR_E_STOPPED, "");
+    mr_interrupt_set(false);
+    CHECK_STR(text, "");
     CHECK_OK(mr_ckpt_open_newest(dir, NULL, told, text, &c));
     CHECK_INT(mr_ckpt_step(c), 2);
     CHECK(case_exact(c));
