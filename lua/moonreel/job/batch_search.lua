@@ -136,7 +136,7 @@ local function search(r, bucket, low, high, limit)
       bucket.frames, fits))
     high = fits
   end
-  while low <= high and not r.stopped() do
+  while low <= high do
     local batch = (low + high) // 2
     local took = measure(r, bucket, batch)
     if took and took < limit then
@@ -231,6 +231,19 @@ local function tell(r, list)
   return rows
 end
 
+-- models, data and a planner; then the time that a step may take, with a batch for each bucket
+local function search_with_models(r, list)
+  local s = r.settings
+  setup.models(r)
+  r.exec:init(s.seed)
+  r.update = optim.new(r.exec, r.pipe.params)
+  r.shapes = feed.new(s, r.pipe)
+  r.planner = programs.new(r.exec, r:keep(E.plan(r.pipe.params, { regions = regions.of(s),
+    facts = r.facts })), r.pipe, { most_bytes = 0, config = program.config(s) })
+  r:open_index()
+  return search_all(r, list)
+end
+
 --- Look for the batches of a recipe.
 ---@param settings table  baked; batch_search, and guesses in bucket_config
 ---@param given table     write
@@ -243,18 +256,10 @@ function batch_search.run(settings, given)
   if not settings.batch_search.step_time then
     base_of(settings, list)
   end
-  setup.models(r)
-  r.exec:init(settings.seed)
-  r.update = optim.new(r.exec, r.pipe.params)
-  r.shapes = feed.new(settings, r.pipe)
-  r.planner = programs.new(r.exec, r:keep(E.plan(r.pipe.params, {
-    regions = regions.of(settings), facts = r.facts })), r.pipe, { most_bytes = 0,
-    config = program.config(settings) })
-  r:open_index()
-  local limit = search_all(r, list)
-  if r.stopped() then
+  local limit, stop = r:until_stopped(function() return search_with_models(r, list) end)
+  if stop then
     r.progress:say("stop requested: nothing is written")
-    return r.stopped()
+    return stop
   end
   local rows = json.array()
   for i, bucket in ipairs(tell(r, list)) do

@@ -72,7 +72,7 @@ local function measure(r, resolution, frames, batch_size)
   local loader <close> = samples.open_loader(r, { epochs = 1, allow_empty_buckets = true,
     bucket_config = { [resolution] = { [frames] = { 1.0, batch_size } } } }, true)
   local batches, batch = 0, loader:next()
-  while batch and not r.stopped() do
+  while batch do
     add_batch(r, batch, row)
     loader:release(batch)
     batches = batches + 1
@@ -132,6 +132,22 @@ local function encoded(r, rows)
     index = r.index.meta.fp_set, times = json.array(r.times), buckets = list }, { indent = 2 })
 end
 
+-- the rows of all buckets that have samples
+local function measure_all(r)
+  open_weights(r)
+  r:open_index()
+  local rows = {}
+  for _, resolution in ipairs(plan.resolutions(r.settings)) do
+    for _, length in ipairs(resolution.lengths) do
+      local frames, keep, tries, batch = table.unpack(length)
+      if keep * tries > 0 and batch > 0 then
+        rows[#rows + 1] = try(r, resolution.name, frames, batch)
+      end
+    end
+  end
+  return rows
+end
+
 --- Tell the loss of ckpt_path's weights.
 ---@param settings table  baked; steps: batches of each bucket, 0: all
 ---@param given table     write
@@ -141,20 +157,10 @@ function eval_loss.run(settings, given)
   local r <close> = work.new(settings, given)
   r:refuse { "cached", "load_video_features", "load_text_features", "mask_ratios" }
   r.times = times_of(settings.num_eval_timesteps or TIMES)
-  open_weights(r)
-  r:open_index()
-  local rows = {}
-  for _, resolution in ipairs(plan.resolutions(settings)) do
-    for _, length in ipairs(resolution.lengths) do
-      local frames, keep, tries, batch = table.unpack(length)
-      if keep * tries > 0 and batch > 0 then
-        rows[#rows + 1] = try(r, resolution.name, frames, batch)
-      end
-      if r.stopped() then
-        r.progress:say("stop requested: nothing is written")
-        return r.stopped()
-      end
-    end
+  local rows, stop = r:until_stopped(measure_all)
+  if stop then
+    r.progress:say("stop requested: nothing is written")
+    return stop
   end
   if #rows == 0 then
     blame.raise(settings, "bucket_config", "MR_E_DATA", "no sample of %s enters any bucket",

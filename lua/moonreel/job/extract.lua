@@ -20,8 +20,8 @@ local extract = {}
 --- What waits for a commit at most, in bytes; a kill costs that much work.
 extract.commit_bytes = 64 << 20
 
--- captions that are encoded at once
-local CAPTIONS = 64
+-- captions that are encoded at once; places within a commit that a stop goes back to
+local CAPTIONS, MARKS = 64, 64
 
 -- the two numbers of part = "I/N"
 local function part_of(s)
@@ -76,6 +76,7 @@ local function open_loader(r)
   local at = r.piece:text("at")
   at = at and json.decode(at, r.piece.path) or { samples = 0 }
   r.samples, r.resumed, r.began_s = at.samples, at.samples, base.now_s()
+  r.at, r.marked = at, 0
   r.loader = r:keep(samples.open_loader(r, { epochs = r.epochs, state = at.state,
     excluded = at.excluded, sample_part = r.part, sample_parts = r.parts,
     quarantine = r.piece:quarantine() }))
@@ -102,7 +103,7 @@ local function put_texts(r)
     r.piece:put(waiting[i].key, tokens.y:slice(0, i - 1, i):reshape { text.max_length, text.width }
       :slice(0, 0, n))
   end
-  r.waiting, r.waits = {}, {}
+  r.waiting, r.waits, r.due = {}, {}, true
 end
 
 -- all captions of a sample, whichever an epoch draws
@@ -147,13 +148,30 @@ local function take(r, batch)
       end
     end
   end
-  r.samples = r.samples + batch.n
 end
 
-local function commit(r)
+-- All that batches so far have made is in the piece: a commit may say so. What it has of later ones
+-- by then is not made twice.
+local function mark(r)
   put_texts(r)
-  r.piece:commit("at", json.encode { state = r.loader:state(), excluded = r.loader:excluded(),
-    samples = r.samples })
+  r.at = { state = r.loader:state(), excluded = r.loader:excluded(), samples = r.samples }
+  r.marked, r.due = r.piece:waiting(), false
+end
+
+-- a batch is whole, and its memory the loader's again
+local function give_back(r, batch)
+  r.samples = r.samples + batch.n
+  r.loader:release(batch)
+  local new = r.piece:waiting() - r.marked
+  if r.due or #r.waiting == 0 and new >= extract.commit_bytes // MARKS then
+    mark(r)
+  end
+end
+
+-- what the piece has goes to the disk
+local function commit(r)
+  r.piece:commit("at", json.encode(r.at))
+  r.marked = 0
 end
 
 local function tell(r)
@@ -163,23 +181,45 @@ local function tell(r)
     progress.duration(math.max(0, (r.total - r.samples) / rate))))
 end
 
--- all batches, or those until a signal asks to stop
+-- all batches
 local function walk(r)
   local batches = 0
-  local batch = r.loader:next()
-  while batch do
+  for batch in function() return r.loader:next() end do
     take(r, batch)
-    r.loader:release(batch)
+    give_back(r, batch)
     batches = batches + 1
     if r.piece:waiting() >= extract.commit_bytes then
+      mark(r)
       commit(r)
     end
     if batches % r.settings.log_every == 0 then
       tell(r)
     end
-    batch = not r.stopped() and r.loader:next() or nil
+  end
+  mark(r)
+  commit(r)
+end
+
+-- false: it is there already
+local function make(r)
+  open_models(r)
+  if not open_piece(r) then
+    return false
+  end
+  open_loader(r)
+  walk(r)
+  return true
+end
+
+-- after a signal
+local function keep(r)
+  if not r.at then
+    r.progress:say("stop requested: nothing is written")
+    return
   end
   commit(r)
+  r.progress:say(("stop requested: %d samples are kept; the same command goes on"):format(
+    r.at.samples))
 end
 
 --- Make a cache, or one part of it.
@@ -191,17 +231,13 @@ function extract.run(settings, given)
   local r <close> = work.new(settings, given)
   r.waiting, r.waits = {}, {}
   check(r)
-  open_models(r)
-  if not open_piece(r) then
+  local made, stop = r:until_stopped(make)
+  if stop then
+    keep(r)
+    return stop, { path = r.path }
+  elseif not made then
     r.progress:say(("%s is there already"):format(cache.piece(r.path, r.part, r.parts)))
     return 0, { path = r.path }
-  end
-  open_loader(r)
-  walk(r)
-  if r.stopped() then
-    r.progress:say(("stop requested: %d samples are kept; the same command goes on"):format(
-      r.samples))
-    return r.stopped(), { path = r.path }
   end
   r.piece:finish()
   local failed = r.loader:stats().failed

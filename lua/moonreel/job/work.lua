@@ -76,11 +76,30 @@ function Work:save(name, text)
   return self.dir .. "/" .. name
 end
 
---- The signal that asked to stop, which ends the job.
----@return integer|nil exit code
-function Work.stopped()
+-- before anything closes, so that no signal disturbs that
+local function why_not(problem)
+  signal.raises(false)
+  return team.traced(problem)
+end
+
+--- Do a part of the job that the first signal ends wherever it stands.
+---@param f fun(self: mr.Work): any
+---@return any result             of f; nil: a signal came
+---@return integer|nil exit code  then
+function Work:until_stopped(f)
+  local good, result = xpcall(function()
+    signal.raises(true)
+    local all = f(self)
+    signal.raises(false)
+    return all
+  end, why_not)
   local stop = signal.pending()
-  return stop and 128 + stop or nil
+  if stop and (good or type(result) == "table" and result.code == "MR_E_STOPPED") then
+    return nil, 128 + stop
+  elseif not good then
+    error(result, 0)
+  end
+  return result
 end
 
 return work
