@@ -361,10 +361,13 @@ MR_API const char *mr_ckpt_dir(const char *run_dir, int64_t step, char *buf, siz
 /* Open the newest valid checkpoint of a run: newest first, each read whole and compared with its
  * hashes; a damaged one is passed over for the next older one.
  *
- * lock     the run's lock: a checkpoint that made way for a replacement which never came is put
- * back first, a damaged directory is renamed .bad-<name> and kept; NULL: nothing is renamed told
- * called once per checkpoint passed over, with the reason; may be NULL Errors:  MR_E_CKPT none is
- * valid (*out NULL); MR_E_USAGE there is none at all; MR_E_MEMORY; MR_E_STOPPED */
+ * - lock: the run's lock: a checkpoint that made way for a replacement which never came is put back
+ *   first, a damaged directory is renamed .bad-<name> and kept; NULL: nothing is renamed
+ * - told: called once per checkpoint passed over, with the reason; may be NULL
+ *
+ * Errors: MR_E_CKPT none is valid (*out NULL); MR_E_USAGE there is none at all; MR_E_MEMORY,
+ * MR_E_STOPPED
+ */
 typedef void mr_ckpt_told(void *user, const char *line);
 MR_API mr_status mr_ckpt_open_newest(const char *run_dir, const mr_run_lock *lock,
                                      mr_ckpt_told *told, void *user, mr_ckpt **out);
