@@ -70,9 +70,9 @@ dnnl_engine_t onednn_engine(void);
 int onednn_team(int threads);
 /* A copy of a matrix or volume into another form; `add`: it is added to what lies there. */
 dnnl_status_t onednn_reorder(dnnl_primitive_t *out, onednn_md from, onednn_md to, bool add);
-/* One execution to its end, by any thread, over operands as the primitive describes them; those
- * without data are left out. Nothing of it is kept: handles held for every product and worker took
- * 1.3 MB in a program of the demo. */
+/* One execution to its end, by any thread, over at most 5 operands as the primitive describes them;
+ * those without data are left out. Nothing of it is kept: handles held for every product and worker
+ * took 1.3 MB in a program of the demo. */
 typedef struct onednn_operand {
     int arg; /* DNNL_ARG_* */
     const void *data;

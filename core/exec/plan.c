@@ -192,10 +192,14 @@ static mr_status room_for(mr_program *p)
     return MR_OK;
 }
 
-/* Whether a kernel makes something of a step before it runs. */
-static bool prepares(const mr_step *s)
+/* Whether oneDNN may serve a step: what a kernel prepares is its object, but for own tiles and
+ * where the processor has no vectors. */
+static bool by_library(const mr_program *p, const mr_step *s)
 {
-    return s->kind == MR_STEP_OP && !s->naive && s->kernel->prepare;
+    const mr_facts *facts = &p->exec->facts;
+    const char *way = mr_step_way(s, facts);
+    return s->kind == MR_STEP_OP && !s->naive && s->kernel->prepare &&
+           strcmp(facts->isa, "base") != 0 && (!way || strcmp(way, "library") == 0);
 }
 
 /* A product of oneDNN 2.6 with its descriptions: the mean of 340 of the demo's. */
@@ -206,7 +210,7 @@ mr_status mr_program_plan(mr_program *p)
     MR_TRY(room_for(p));
     MR_TRY(lay_out(p));
     for (int i = 0; i < p->n_setup + p->n_run; i++)
-        p->own_bytes += prepares(&p->steps[i]) ? PREPARED_BYTES : 0;
+        p->own_bytes += by_library(p, &p->steps[i]) ? PREPARED_BYTES : 0;
     p->own_bytes +=
         (size_t)mr_layout_entries(p->layout) * sizeof(mr_layout_entry) +
         (size_t)mr_schedule_steps(mr_layout_schedule(p->layout)) * sizeof(mr_schedule_step) +
@@ -249,7 +253,7 @@ mr_memory mr_program_memory(const mr_program *p)
     for (int i = p->n_setup; i < p->n_setup + p->n_run; i++) {
         const mr_step *s = &p->steps[i];
         m.workspace = MR_MAX(m.workspace, s->workspace_bytes);
-        if (prepares(s))
+        if (by_library(p, s))
             m.library = LIBRARY_RESERVE;
     }
     return m;
