@@ -210,8 +210,9 @@ mr_status mr_program_plan(mr_program *p)
     MR_TRY(room_for(p));
     MR_TRY(lay_out(p));
     for (int i = 0; i < p->n_setup + p->n_run; i++)
-        p->own_bytes += by_library(p, &p->steps[i]) ? PREPARED_BYTES : 0;
+        p->n_library += by_library(p, &p->steps[i]);
     p->own_bytes +=
+        (size_t)p->n_library * PREPARED_BYTES +
         (size_t)mr_layout_entries(p->layout) * sizeof(mr_layout_entry) +
         (size_t)mr_schedule_steps(mr_layout_schedule(p->layout)) * sizeof(mr_schedule_step) +
         graph_bytes(p->graph);
@@ -239,6 +240,7 @@ mr_memory mr_program_memory(const mr_program *p)
                    .ring = mr_edge_ring_bytes(e),
                    .consts = p->consts_bytes,
                    .results = p->results_bytes,
+                   .library = p->n_library ? LIBRARY_RESERVE : 0,
                    .host = p->staging_bytes + p->own_bytes,
                    .staging = p->staging_bytes};
     for (int i = 0; i < e->n_regions; i++) {
@@ -250,12 +252,8 @@ mr_memory mr_program_memory(const mr_program *p)
         if (!r->row.shared)
             *kind += r->bytes;
     }
-    for (int i = p->n_setup; i < p->n_setup + p->n_run; i++) {
-        const mr_step *s = &p->steps[i];
-        m.workspace = MR_MAX(m.workspace, s->workspace_bytes);
-        if (by_library(p, s))
-            m.library = LIBRARY_RESERVE;
-    }
+    for (int i = p->n_setup; i < p->n_setup + p->n_run; i++)
+        m.workspace = MR_MAX(m.workspace, p->steps[i].workspace_bytes);
     return m;
 }
 

@@ -109,6 +109,7 @@ struct mr_program {
      * and to its slot, then of each output on its way back */
     mr_step_clock *clocks;
     int n_setup, n_run, n_copies;
+    int n_library;  /* of setup and run: steps that oneDNN may serve */
     size_t *place;  /* storage -> offset in its block (inputs, consts) */
     int *step_node; /* of each step its node; of a copy its output */
     mr_span *spans; /* checking devices: of each entry of the layout */
