@@ -81,27 +81,10 @@ VF_INLINE float mr_row_rms(const void *row, int64_t at, int64_t step, int64_t n,
     return 1.0f / sqrtf(vf_sum(a) / (float)n + eps);
 }
 
-/* x as it would come back from memory of dtype t. A NaN stays one only where the low half of its
- * bits is 0, as it is in those that come from bf16. */
+/* x as it would come back from memory of dtype t. */
 VF_INLINE vf vf_round(vf x, mr_dtype t)
 {
-    if (t != MR_BF16)
-        return x;
-#if defined(__AVX512F__)
-    __m512i u = _mm512_castps_si512(x),
-            odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
-    u = _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd);
-    return _mm512_castsi512_ps(_mm512_and_si512(u, _mm512_set1_epi32((int)0xffff0000)));
-#elif defined(__AVX2__) && defined(__FMA__)
-    __m256i u = _mm256_castps_si256(x),
-            odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
-    u = _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd);
-    return _mm256_castsi256_ps(_mm256_and_si256(u, _mm256_set1_epi32((int)0xffff0000)));
-#else
-    uint16_t bits[VF_LANES];
-    vf_bstore(bits, x);
-    return vf_bload(bits);
-#endif
+    return t == MR_BF16 ? vf_second(vf_pair(x, x)) : x;
 }
 
 /* Pairs (a, b) of lanes exchanged. */
