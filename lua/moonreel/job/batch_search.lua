@@ -258,7 +258,6 @@ function batch_search.run(settings, given)
   end
   local limit, stop = r:until_stopped(function() return search_with_models(r, list) end)
   if stop then
-    r.progress:say("stop requested: nothing is written")
     return stop
   end
   local rows = json.array()

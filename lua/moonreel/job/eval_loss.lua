@@ -159,7 +159,6 @@ function eval_loss.run(settings, given)
   r.times = times_of(settings.num_eval_timesteps or TIMES)
   local rows, stop = r:until_stopped(measure_all)
   if stop then
-    r.progress:say("stop requested: nothing is written")
     return stop
   end
   if #rows == 0 then

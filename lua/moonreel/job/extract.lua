@@ -213,13 +213,10 @@ end
 
 -- after a signal
 local function keep(r)
-  if not r.at then
-    r.progress:say("stop requested: nothing is written")
-    return
+  if r.at then
+    commit(r)
+    return ("%d samples are kept; the same command goes on"):format(r.at.samples)
   end
-  commit(r)
-  r.progress:say(("stop requested: %d samples are kept; the same command goes on"):format(
-    r.at.samples))
 end
 
 --- Make a cache, or one part of it.
@@ -231,9 +228,8 @@ function extract.run(settings, given)
   local r <close> = work.new(settings, given)
   r.waiting, r.waits = {}, {}
   check(r)
-  local made, stop = r:until_stopped(make)
+  local made, stop = r:until_stopped(make, keep)
   if stop then
-    keep(r)
     return stop, { path = r.path }
   elseif not made then
     r.progress:say(("%s is there already"):format(cache.piece(r.path, r.part, r.parts)))

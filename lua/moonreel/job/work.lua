@@ -82,11 +82,12 @@ local function why_not(problem)
   return team.traced(problem)
 end
 
---- Do a part of the job that the first signal ends wherever it stands.
+--- Do a part of the job that the first signal ends wherever it stands, and tell of that.
 ---@param f fun(self: mr.Work): any
+---@param keep (fun(self: mr.Work): string|nil)|nil  saves what there is, and says what it saved
 ---@return any result             of f; nil: a signal came
 ---@return integer|nil exit code  then
-function Work:until_stopped(f)
+function Work:until_stopped(f, keep)
   local good, result = xpcall(function()
     signal.raises(true)
     local all = f(self)
@@ -95,6 +96,7 @@ function Work:until_stopped(f)
   end, why_not)
   local stop = signal.pending()
   if stop and (good or type(result) == "table" and result.code == "MR_E_STOPPED") then
+    self.progress:say("stop requested: " .. (keep and keep(self) or "nothing is written"))
     return nil, 128 + stop
   elseif not good then
     error(result, 0)
