@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 enum {
-    LINE = 64,              /* bytes that processors hand around together */
     RINGS_BYTES = 64 << 20, /* of all rings, as far as their least and largest sizes let it be */
     RING_LEAST = 512,
     RING_MOST = 1 << 20,
@@ -27,13 +26,13 @@ static const uint64_t MAGIC = 0x32676e697465656d; /* "meeting2" */
 
 /* Counters of bytes since the start; their difference lies in the ring. */
 typedef struct ring {
-    _Alignas(LINE) _Atomic uint64_t written;
-    _Alignas(LINE) _Atomic uint64_t taken;
-    _Alignas(LINE) char bytes[];
+    _Alignas(MR_CACHE_LINE) _Atomic uint64_t written;
+    _Alignas(MR_CACHE_LINE) _Atomic uint64_t taken;
+    _Alignas(MR_CACHE_LINE) char bytes[];
 } ring;
 
 typedef struct seat {
-    _Alignas(LINE) _Atomic uint32_t bell; /* counts whatever may interest this rank */
+    _Alignas(MR_CACHE_LINE) _Atomic uint32_t bell; /* counts whatever may interest this rank */
     _Atomic uint32_t sleepers;
     _Atomic uint32_t left; /* counts up over the ranks that leave; 0: this one has not */
 } seat;
@@ -65,7 +64,8 @@ typedef struct shared_wire {
 
 static size_t rings_at(int ranks)
 {
-    return (sizeof(board) + (size_t)ranks * sizeof(seat) + LINE - 1) / LINE * LINE;
+    return (sizeof(board) + (size_t)ranks * sizeof(seat) + MR_CACHE_LINE - 1) / MR_CACHE_LINE *
+           MR_CACHE_LINE;
 }
 
 static ring *ring_of(const board *b, int lane, int from, int to)

@@ -38,7 +38,7 @@ static inline void mr_rows_next(const mr_rows *rows, mr_rows_pos *pos)
 /* Ask for the lines of n dense elements from `at` on before they are needed. Processors foresee
  * lines that follow each other, not heads that lie apart. Nothing is touched, so that any `at` will
  * do, also past the end. */
-enum { MR_ROWS_AHEAD = 16, MR_CACHE_LINE = 64 };
+enum { MR_ROWS_AHEAD = 16 };
 static inline void mr_fetch(const mr_view *v, int64_t at, int64_t n, bool to_write)
 {
     uintptr_t size = mr_dtype_bytes(v->desc.dtype), p = (uintptr_t)v->data + (uintptr_t)at * size;

@@ -20,22 +20,22 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LINE = 64, SPINS = 1000, PATIENCE_NS = 2000000 };
+enum { SPINS = 1000, PATIENCE_NS = 2000000 };
 
 /* The gate: how many members are in the loop, whether it is open, and which loop it is. */
 enum { INSIDE = 0xfff, OPEN = 0x1000, LOOP = 0x2000 };
 
 /* Chunks next .. end. */
 typedef struct share {
-    _Alignas(LINE) _Atomic int64_t next;
+    _Alignas(MR_CACHE_LINE) _Atomic int64_t next;
     int64_t end;
 } share;
 
 static struct {
-    _Alignas(LINE) atomic_uint gate;
+    _Alignas(MR_CACHE_LINE) atomic_uint gate;
     atomic_int asleep;
-    _Alignas(LINE) atomic_flag taken; /* by the thread whose loop it is */
-    int size, team;                   /* members there are, and may join; the caller is the first */
+    _Alignas(MR_CACHE_LINE) atomic_flag taken; /* by the thread whose loop it is */
+    int size, team; /* members there are, and may join; the caller is the first */
     int64_t n, grain;
     mr_cpu_body *body;
     void *user;

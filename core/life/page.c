@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 enum {
-    LINE = 64, /* bytes that processors hand around together */
     BINS = 128 /* of durations: a quarter of a power of two each, from a microsecond on */
 };
 static const uint64_t MAGIC = 0x3165676170657966; /* "fyepage1" */
@@ -30,7 +29,7 @@ typedef struct slot {
 } slot;
 
 typedef struct seat {
-    _Alignas(LINE) _Atomic int64_t pid;
+    _Alignas(MR_CACHE_LINE) _Atomic int64_t pid;
     int64_t start;
     _Atomic int64_t step, steps;
     _Atomic uint32_t phase;

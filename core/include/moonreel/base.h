@@ -117,6 +117,9 @@ MR_API mr_status mr_interrupt_check(void);
 /* memmove in pieces, so that Ctrl-C is seen between them: MR_E_STOPPED leaves the rest undone. */
 MR_API mr_status mr_interrupt_copy(void *dst, const void *src, size_t bytes);
 
+/* Bytes that processors hand around together. */
+enum { MR_CACHE_LINE = 64 };
+
 /* ---- memory ---- */
 
 /* All heap memory of moonreel's own code comes from here. A failing allocation returns NULL.
