@@ -183,13 +183,13 @@ mr_status index_child_close(index_child *c, bool whole)
     }
     if (!whole)
         return MR_OK;
-    if (late)
+    if (late) {
         MR_TRY(mr_interrupt_check());
-    if (late)
         return mr_fail(MR_E_DATA,
                        "%s: the child that reads Parquet has closed its output, but not ended in "
                        "%g s, so that rows may be missing: %s; try: export CSV",
                        c->file, GRACE_S, *said ? said : "it said nothing");
+    }
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return MR_OK;
     if (WIFEXITED(status) && WEXITSTATUS(status) == NO_PYARROW)
