@@ -104,7 +104,6 @@ mr_status media_scale(mr_media_worker *w, const AVFrame *frame, enum AVCodecID c
     if (orient) {
         if (w->turn_bytes < 3 * plane) {
             mr_free(w->turn);
-            mr_free(w->small);
             w->turn_bytes = 0;
             if (!(w->turn = mr_alloc(3 * plane)))
                 return mr_fail_memory(3 * plane);
