@@ -167,6 +167,61 @@ static void refusals(void)
     // the header promises more than there is
     q.start = 0, q.frames = 1, info.frames = 300, q.start = 200;
     CHECK_FAILS(m->read(w, &q, rgb, &fault), MR_E_DECODE, "seek");
+    info.frames = (int64_t)INT32_MAX + 1;
+    CHECK_FAILS(m->watch(w, clips_path("closed.mp4"), &info, 0, NULL, &fault), MR_E_DECODE,
+                "geometry: 2147483648 frames; expected at most 2147483647");
+    CHECK_INT(fault, MR_FAULT_GEOMETRY);
+    mr_clip_info_fini(&info);
+}
+
+// what no clip can answer is the caller's fault
+static void odd_requests(void)
+{
+    mr_clip_info info;
+    mr_fault fault;
+    uint8_t rgb[BAR_BYTES];
+    if (!CHECK_OK(m->scan(w, clips_path("closed.mp4"), 0, &info, &fault)))
+        return;
+    const mr_clip_request good = {.path = clips_path("closed.mp4"),
+                                  .info = &info,
+                                  .step = 1,
+                                  .frames = 1,
+                                  .height = BAR_H,
+                                  .width = BAR_W};
+    mr_clip_request bad[] = {good, good, good, good, good, good};
+    bad[0].frames = 0, bad[1].step = 0, bad[2].spread = -1, bad[3].start = -1;
+    bad[4].height = MR_CLIP_SIDE_MIN - 1, bad[5].width = MR_CLIP_SIDE_MIN - 1;
+    for (size_t i = 0; i < MR_COUNT(bad); i++) {
+        CHECK_FAILS(m->read(w, &bad[i], rgb, &fault), MR_E_USAGE, "expected positive numbers");
+        CHECK_INT(fault, MR_FAULT_NONE);
+    }
+    info.flags |= MR_CLIP_HDR, info.transfer = 16;
+    CHECK_FAILS(m->read(w, &good, rgb, &fault), MR_E_DECODE, "hdr: transfer 16");
+    CHECK_INT(fault, MR_FAULT_HDR);
+    mr_clip_info_fini(&info);
+}
+
+// frames that are counted from the start, and are fewer than the index says
+static void counted_short(void)
+{
+    mr_clip_info info;
+    mr_fault fault;
+    uint8_t rgb[BAR_BYTES];
+    if (!CHECK_OK(
+            bars_write(m, clips_path("counted.avi"), (mr_encode_options){.gop = 12}, 30, NULL)) ||
+        !CHECK_OK(m->scan(w, clips_path("counted.avi"), 0, &info, &fault)))
+        return;
+    CHECK(info.flags & MR_CLIP_NO_PTS);
+    mr_clip_request q = {.path = clips_path("counted.avi"),
+                         .info = &info,
+                         .start = 40,
+                         .step = 1,
+                         .frames = 1,
+                         .height = BAR_H,
+                         .width = BAR_W};
+    info.frames = 60;
+    CHECK_FAILS(m->read(w, &q, rgb, &fault), MR_E_DECODE, "frame 40 did not come out");
+    CHECK_INT(fault, MR_FAULT_NO_PTS);
     mr_clip_info_fini(&info);
 }
 
@@ -185,8 +240,10 @@ static void changed_files(void)
     const mr_clip_info true_info = info;
     struct {
         int64_t frames, first_pts;
-        int32_t keys, width;
-    } changes[] = {{1, 0, 0, 0}, {0, 1, 0, 0}, {0, 0, -1, 0}, {0, 0, 0, 1}};
+        int32_t keys, width, height;
+        char codec;
+    } changes[] = {{.frames = 1}, {.first_pts = 1}, {.keys = -1},
+                   {.width = 1},  {.height = 1},    {.codec = 1}};
     for (int64_t later_ns = 1; later_ns < 10000000000000; later_ns *= 1000) {
         info.mtime_ns = true_info.mtime_ns - later_ns;
         CHECK_OK(m->read(w, &q, rgb, &fault));
@@ -195,6 +252,7 @@ static void changed_files(void)
     for (size_t i = 0; i < MR_COUNT(changes); i++) {
         info.frames += changes[i].frames, info.first_pts += changes[i].first_pts;
         info.n_keys += changes[i].keys, info.width += changes[i].width;
+        info.height += changes[i].height, info.codec[0] += changes[i].codec;
         CHECK_FAILS(m->read(w, &q, rgb, &fault), MR_E_DECODE, "stale");
         CHECK_INT(fault, MR_FAULT_STALE);
         info = true_info, info.mtime_ns -= 5000000000;
@@ -276,6 +334,10 @@ static void broken_disk(void)
                          .width = BAR_W};
     CHECK_FAILS(m->read(w, &q, rgb, &fault), MR_E_IO, "Input/output error");
     CHECK_INT(fault, MR_FAULT_IO);
+    // a file with another time that cannot be scanned again just now is not another clip
+    info.mtime_ns -= 5000000000;
+    CHECK_FAILS(m->read(w, &q, rgb, &fault), MR_E_IO, "Input/output error");
+    CHECK_INT(fault, MR_FAULT_IO);
     mr_io_replace(NULL);
     mr_clip_info_fini(&info);
 }
@@ -342,6 +404,8 @@ int main(void)
     damage();
     truncation();
     refusals();
+    odd_requests();
+    counted_short();
     changed_files();
     deadline();
     broken_disk();
