@@ -12,14 +12,6 @@ static int past_deadline(void *user)
     return media_file_over(&c->file);
 }
 
-// playlists and references to other files are never followed
-static int refuse_open(AVFormatContext *demux, AVIOContext **io, const char *url, int flags,
-                       AVDictionary **options)
-{
-    (void)demux, (void)io, (void)url, (void)flags, (void)options;
-    return AVERROR(EPERM);
-}
-
 mr_status media_clip_fail(media_clip *c, mr_fault fault, int err, const char *verb, mr_fault *out)
 {
     char why[AV_ERROR_MAX_STRING_SIZE];
@@ -72,10 +64,13 @@ static mr_status open_demuxer(media_clip *c, double deadline_s, mr_fault *fault)
     if (!(c->demux = avformat_alloc_context()))
         return mr_fail_memory(0);
     c->demux->pb = c->io;
-    c->demux->io_open = refuse_open;
+    // neither files that a playlist names nor sockets of a session description are opened
+    if (!(c->demux->protocol_whitelist = av_strdup("none")))
+        return mr_fail_memory(0);
     c->demux->interrupt_callback = (AVIOInterruptCB){past_deadline, c};
-    // FFmpeg is told no file name: it knows formats by their content, and finds no patterns in it
-    int err = avformat_open_input(&c->demux, NULL, NULL, NULL);
+    // FFmpeg is not told the file's name: it knows formats by their content, and finds no patterns
+    // in this one; where it has none, a playlist looks to it like memory that is short
+    int err = avformat_open_input(&c->demux, "clip", NULL, NULL);
     if (err < 0)
         return media_clip_fail(c, MR_FAULT_OPEN, err, "open", fault);
     int best = av_find_best_stream(c->demux, AVMEDIA_TYPE_VIDEO, -1, -1, NULL, 0);

@@ -149,10 +149,6 @@ static void refusals(void)
     CHECK_FAILS(m->scan(w, clips_dir(), 0, &info, &fault), MR_E_IO, "no regular file");
     CHECK_INT(mkfifo(clips_path("pipe.mp4"), 0600), 0);
     CHECK_FAILS(m->scan(w, clips_path("pipe.mp4"), 0, &info, &fault), MR_E_IO, "no regular file");
-    // a playlist does not reach other files
-    CHECK_OK(mr_file_replace(clips_path("list.m3u8"),
-                             "#EXTM3U\n#EXTINF:1,\nclosed.mp4\n#EXT-X-ENDLIST\n", 45));
-    CHECK(m->scan(w, clips_path("list.m3u8"), 0, &info, &fault) != MR_OK);
     if (!CHECK_OK(m->scan(w, clips_path("closed.mp4"), 0, &info, &fault)))
         return;
     mr_clip_request q = {.path = clips_path("closed.mp4"),
@@ -172,6 +168,33 @@ static void refusals(void)
                 "geometry: 2147483648 frames; expected at most 2147483647");
     CHECK_INT(fault, MR_FAULT_GEOMETRY);
     mr_clip_info_fini(&info);
+}
+
+// files whose text names others: none of these is opened, and no socket
+static void references(void)
+{
+    mr_clip_info info;
+    mr_fault fault;
+    char text[4][512], here[1024];
+    snprintf(text[0], sizeof text[0],
+             "#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXTINF:4,\n%s\n#EXT-X-ENDLIST\n",
+             clips_path("stream.ts"));
+    snprintf(text[1], sizeof text[1], "#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1\n%s\n",
+             clips_path("list.m3u8"));
+    snprintf(text[2], sizeof text[2], "ffconcat version 1.0\nfile closed.mp4\n");
+    snprintf(text[3], sizeof text[3],
+             "v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\n"
+             "m=video 50040 RTP/AVP 33\n");
+    // names are looked up in the working directory, too
+    if (!CHECK(getcwd(here, sizeof here)) || !CHECK_INT(chdir(clips_dir()), 0))
+        return;
+    for (size_t i = 0; i < MR_COUNT(text); i++) {
+        CHECK_OK(mr_file_replace(clips_path("list.m3u8"), text[i], strlen(text[i])));
+        CHECK_FAILS(m->scan(w, clips_path("list.m3u8"), 2, &info, &fault), MR_E_DECODE,
+                    "open: cannot open");
+        CHECK_INT(fault, MR_FAULT_OPEN);
+    }
+    CHECK_INT(chdir(here), 0);
 }
 
 // what no clip can answer is the caller's fault
@@ -404,6 +427,7 @@ int main(void)
     damage();
     truncation();
     refusals();
+    references();
     odd_requests();
     counted_short();
     changed_files();
