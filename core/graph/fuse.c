@@ -25,19 +25,20 @@ static bool writes_over(const mr_graph *g, int id, int of)
     return false;
 }
 
+/* What each pair asks and leaves, so that a graph is walked once and not for each of them. */
+typedef struct pass {
+    mr_graph *g;
+    bool *live;
+    int *last_read;   /* per storage: last node that reads it; INT32_MAX for outputs */
+    int *made_by;     /* per node: the one that does its work now; itself when nothing changed */
+    mr_ref *made_for; /* per value: what is made instead of it; itself when nothing changed */
+} pass;
+
 static bool reads(const mr_graph *g, int id, int storage)
 {
     const mr_node *node = &g->nodes.at[id];
     for (int k = 0; k < node->n_in; k++)
         if (node->in[k] != MR_NONE && g->values.at[node->in[k]].pub.storage == storage)
-            return true;
-    return false;
-}
-
-static bool is_output(const mr_graph *g, int storage)
-{
-    for (int i = 0; i < g->outputs.n; i++)
-        if (g->values.at[g->outputs.at[i].value].pub.storage == storage)
             return true;
     return false;
 }
@@ -62,26 +63,34 @@ static int first_of(const mr_graph *g, const bool *live, int second)
     return first;
 }
 
-/* Does anything but the second node read the first's result? */
-static bool kept(const mr_graph *g, const bool *live, int second, int storage)
+static mr_status begin(pass *p)
 {
-    for (int i = second + 1; i < g->nodes.n; i++)
-        if (live[i] && reads(g, i, storage))
-            return true;
-    return is_output(g, storage);
+    const mr_graph *g = p->g;
+    size_t storages = (size_t)g->storages.n, nodes = (size_t)g->nodes.n,
+           values = (size_t)g->values.n, bytes = (storages + nodes + values + 1) * sizeof(int);
+    p->last_read = mr_alloc(bytes);
+    if (!p->last_read)
+        return mr_fail_memory(bytes);
+    p->made_by = p->last_read + storages, p->made_for = p->made_by + nodes;
+    for (int s = 0; s < g->storages.n; s++)
+        p->last_read[s] = -1;
+    for (int x = 0; x < g->values.n; x++)
+        p->made_for[x] = x;
+    for (int i = 0; i < g->nodes.n; i++) {
+        p->made_by[i] = i;
+        const mr_node *node = &g->nodes.at[i];
+        for (int k = 0; p->live[i] && k < node->n_in; k++)
+            if (node->in[k] != MR_NONE)
+                p->last_read[g->values.at[node->in[k]].pub.storage] = i;
+    }
+    for (int i = 0; i < g->outputs.n; i++)
+        p->last_read[g->values.at[g->outputs.at[i].value].pub.storage] = INT32_MAX;
+    return MR_OK;
 }
 
-/* Who waited for a value that is not made any more waits for what is made instead. */
-static void forget(mr_graph *g, mr_ref gone, mr_ref instead)
+static mr_status join(pass *p, int first, int second, bool keep)
 {
-    g->values.at[gone].pub.node = -1;
-    for (int i = 0; i < g->nodes.n; i++)
-        if (g->nodes.at[i].after == gone)
-            g->nodes.at[i].after = instead;
-}
-
-static mr_status join(mr_graph *g, int first, int second, bool keep)
-{
+    mr_graph *g = p->g;
     const mr_node *made = &g->nodes.at[first], *node = &g->nodes.at[second];
     const mr_fusion *f = &node->op->fusion;
     mr_node both = *made;
@@ -96,29 +105,44 @@ static mr_status join(mr_graph *g, int first, int second, bool keep)
         both.out[1] = keep ? made->out[0] : MR_NONE;
     const mr_attr attr = {"keep", .i = keep};
     MR_TRY(mr_op_attrs(both.op, &attr, both.n_out > 1, both.attr));
-    if (keep)
-        g->values.at[made->out[0]].pub.node = second;
-    else
-        forget(g, made->out[0], node->out[0]);
+    g->values.at[made->out[0]].pub.node = keep ? second : -1;
+    if (!keep)
+        p->made_for[made->out[0]] = node->out[0];
     g->nodes.at[second] = both;
-    for (int i = 0; i < g->nodes.n; i++)
-        if (g->nodes.at[i].recompute_of == first)
-            g->nodes.at[i].recompute_of = second;
+    p->made_by[first] = second, p->live[first] = false;
     return MR_OK;
+}
+
+/* Who waited for a value that is not made any more waits for what is made instead. */
+static void follow(pass *p)
+{
+    for (int i = 0; i < p->g->nodes.n; i++) {
+        mr_node *node = &p->g->nodes.at[i];
+        while (node->after != MR_NONE && p->made_for[node->after] != node->after)
+            node->after = p->made_for[node->after];
+        while (node->recompute_of >= 0 && p->made_by[node->recompute_of] != node->recompute_of)
+            node->recompute_of = p->made_by[node->recompute_of];
+    }
 }
 
 mr_status graph_fuse(mr_graph *g, bool *live)
 {
+    pass p = {.g = g, .live = live};
+    mr_status st = MR_OK;
+    MR_TRY_GOTO(begin(&p));
     for (int i = 0; i < g->nodes.n; i++) {
         int first = live[i] ? first_of(g, live, i) : -1;
         if (first < 0)
             continue;
         const mr_op *to = mr_op_find(g->nodes.at[i].op->fusion.to);
-        bool keep = kept(g, live, i, g->values.at[g->nodes.at[first].out[0]].pub.storage);
+        // somebody else reads what the first makes: nobody does so before the second
+        bool keep = p.last_read[g->values.at[g->nodes.at[first].out[0]].pub.storage] > i;
         if (keep && mr_op_n_out(to) == 1)
             continue;
-        MR_TRY(join(g, first, i, keep));
-        live[first] = false;
+        MR_TRY_GOTO(join(&p, first, i, keep));
     }
-    return MR_OK;
+    follow(&p);
+out:
+    mr_free(p.last_read);
+    return st;
 }

@@ -12,7 +12,8 @@ local stdit3 = require "moonreel.models.stdit3"
 
 local graph = {}
 
-graph.depths = {22, 44, 88}
+graph.depths = {22, 44, 101}  -- the deepest has 14,000 nodes
+graph.finish_s = 0.1           -- what closing that one may take
 graph.mmdit_tokens = 38400  -- of the video, with 512 of text 39 k in all
 graph.phases = {"forward", "backward", "finish", "compile"}
 

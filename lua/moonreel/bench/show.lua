@@ -220,6 +220,9 @@ function runs.graph(o)
       end}
     end
     printer.print(columns, rows)
+    local deep = rows[#rows]
+    print(("  finish of %d nodes: %.1f of %.0f ms: %s"):format(deep.nodes, deep.finish * 1e3,
+      graph.finish_s * 1e3, deep.finish <= graph.finish_s and "met" or "MISSED"))
     print(("  57 blocks of width 3072, %d tokens, %d parameters: %d steps planned in %.2f s")
       :format(graph.mmdit_tokens, wide.parameters, wide.nodes, wide.seconds))
   end
