@@ -435,6 +435,11 @@ static mr_status fits(int ordinal, mr_cuda_facts *f)
     char doing[64];
     snprintf(doing, sizeof doing, "device=%s:%d", mr_cuda.device, ordinal);
     int error = mr_cuda.facts(ordinal, f);
+    if (error == MR_CUDA_NO_DEVICE && f->driver == 0)
+        return mr_fail(MR_E_UNSUPPORTED,
+                       "%s: no driver of NVIDIA is installed; try: one for CUDA %d.%d or newer, or "
+                       "device=cpu",
+                       doing, f->need / 1000, f->need % 1000 / 10);
     if (error == MR_CUDA_OLD_DRIVER)
         return mr_fail(MR_E_UNSUPPORTED,
                        "%s: the driver knows CUDA %d.%d, expected %d.%d or newer; try: a newer "

@@ -1,12 +1,13 @@
 /* cuda/rt: the driver's table on the emulator, for specs. Streams run late and out of order,
  * kernels on fibers with every access watched, products by plain loops.
  *
- * MOONREEL_CUDAEMU says what is wrong with this GPU, words with commas between: none (no GPU), old
- * (the driver), devices=2 (that there are), arch=70, memory=BYTES, fail=N (from the N-th work on
- * every call fails) or lost=FILE (once FILE exists) with error=E (719), full=N (the N-th handle or
- * block is not given), refuse=N (nor the N-th launch taken), seed=S (of all orders), eager (copies
- * inside kernels land at once), task=MS (that each work takes: 2, with which probes of rates in
- * core/exec/rates.c are soon content). Licence: Apache-2.0 */
+ * MOONREEL_CUDAEMU says what is wrong with this GPU, words with commas between: absent (the
+ * driver), none (no GPU), old (the driver), devices=2 (that there are), arch=70, memory=BYTES,
+ * fail=N (from the N-th work on every call fails) or lost=FILE (once FILE exists) with error=E
+ * (719), full=N (the N-th handle or block is not given), refuse=N (nor the N-th launch taken),
+ * seed=S (of all orders), eager (copies inside kernels land at once), task=MS (that each work
+ * takes: 2, with which probes of rates in core/exec/rates.c are soon content). Licence: Apache-2.0
+ */
 #include "cuda/emu/emu.h"
 #include "cuda/rt/driver.h"
 #include <algorithm>
@@ -20,7 +21,7 @@ namespace
 // ---- what is wrong ----
 
 struct Wrong {
-    bool none, old, eager;
+    bool absent, none, old, eager;
     long arch = 90, fail = -1, error = MR_CUDA_LAUNCH_FAILURE, seed = 1, devices = 1;
     long full = -1, refuse = -1;
     size_t memory = (size_t)200 << 20;
@@ -51,6 +52,7 @@ void read_environment()
         size_t end = std::min(all.find(',', at), all.size());
         std::string word = all.substr(at, end - at);
         at = end + 1;
+        wrong.absent |= word == "absent";
         wrong.none |= word == "none";
         wrong.old |= word == "old";
         wrong.eager |= word == "eager";
@@ -116,9 +118,9 @@ int facts(int ordinal, mr_cuda_facts *out)
     out->major = (int)wrong.arch / 10;
     out->minor = (int)wrong.arch % 10;
     out->need = 12040;
-    out->driver = wrong.old ? 11080 : 13000;
+    out->driver = wrong.absent ? 0 : wrong.old ? 11080 : 13000;
     out->devices = wrong.none ? 0 : (int)wrong.devices;
-    if (wrong.none)
+    if (wrong.absent || wrong.none)
         return MR_CUDA_NO_DEVICE;
     if (wrong.old)
         return MR_CUDA_OLD_DRIVER;

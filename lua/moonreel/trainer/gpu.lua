@@ -1,7 +1,9 @@
 --- What the GPU of a run says of itself beside its steps: power, clocks, free memory, why it is
--- slow.
+-- slow; what is said where one is lost.
 -- @module moonreel.trainer.gpu
 local base = require "moonreel.core.base"
+local blame = require "moonreel.settings.blame"
+local team = require "moonreel.comm.team"
 
 local gpu = {}
 
@@ -19,6 +21,26 @@ function gpu.node(device)
   local file = bus and gpu.sysfs .. bus:lower() .. "/numa_node"
   local node = file and base.exists(file) and tonumber(base.read_file(file))
   return node and node >= 0 and math.tointeger(node) + 1 or nil
+end
+
+--- Call f with a run; where its GPU is lost meanwhile, the error has who chose that GPU and what is
+-- left to go on from.
+---@param r mr.Run
+---@param f function  of r
+---@return any  result of f
+function gpu.told(r, f)
+  local good, result = xpcall(f, team.traced, r)
+  if good then
+    return result
+  end
+  if type(result) == "table" and result.code == "MR_E_NODE"
+      and result.message:find "%(CUDA error %d+%)" then
+    local step = r.saver:status().last_commit
+    result.message = ("%s: %s\n  %s"):format(blame.place(r.settings, "device"), result.message,
+      step and ("step %d is saved in %s"):format(step, r.dir)
+      or "no step was saved since the run began; what was saved before is as it was")
+  end
+  error(result, 0)
 end
 
 local Watch = {}

@@ -2,6 +2,7 @@
 -- @module moonreel.trainer
 local base = require "moonreel.core.base"
 local bench = require "moonreel.core.bench"
+local gpu = require "moonreel.trainer.gpu"
 local samples = require "moonreel.trainer.samples"
 local life = require "moonreel.core.life"
 local loop = require "moonreel.trainer.loop"
@@ -145,7 +146,7 @@ function trainer.run(settings, given)
   if not good then
     error(problem, 0)
   end
-  local result = trainer.steps[#trainer.steps][2](r)
+  local result = gpu.told(r, trainer.steps[#trainer.steps][2])
   return result, {dir = r.dir, step = r.step, loss = r.last_loss}
 end
 

@@ -315,6 +315,26 @@ local function device_of(s, here)
   return s.device == "cuda" and not only and "cuda:" .. here.local_rank or s.device
 end
 
+-- the state of a model on its device; one without room for it is told with the bytes of both
+local function executor(r, params)
+  local good, exec = pcall(E.new, r.device, params, {regions = r.regions})
+  if good then
+    return exec
+  end
+  if type(exec) ~= "table" or exec.code ~= "MR_E_MEMORY" then
+    error(exec, 0)
+  end
+  local planned <close> = E.plan(params, {regions = r.regions, facts = r.facts})
+  local bytes = 0
+  for _, region in ipairs(planned:regions()) do
+    bytes = bytes + region.bytes
+  end
+  return blame.raise(r.settings, "device", "MR_E_MEMORY", "parameters and their state take %s, %s "
+    .. "are free for them on %s\n  try: optim.offload = true, more ranks with "
+    .. "plugin_config.zero_stage = 3, a device with more memory", progress.bytes(bytes),
+    progress.bytes((r.device:memory())), r.facts.device)
+end
+
 --- Open the device, declare the models, allocate their state.
 function setup.models(r)
   local s, here = r.settings, require("moonreel.comm.place").find()
@@ -338,7 +358,7 @@ function setup.models(r)
     r.told = r.reduced or r.ranks.weights
   end
   r.regions = regions.of(s, r.ranks, dtype)
-  r.exec = r:keep(E.new(r.device, params, {regions = r.regions}))
+  r.exec = r:keep(executor(r, params))
   r.cached = cached_inputs(r)
   if r.pipe.autoencoder.apart and not r.cached.latents then
     r.pipe.config.vae.from_pretrained = source_of(r, "vae.from_pretrained")

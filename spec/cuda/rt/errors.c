@@ -278,6 +278,7 @@ static void ends_of_pinned_memory(void)
 int main(void)
 {
     one_gpu_of_a_process();
+    refuses("absent", 0, MR_E_UNSUPPORTED, "no driver of NVIDIA is installed");
     refuses("none", 0, MR_E_UNSUPPORTED, "no CUDA-capable device");
     refuses("old", 0, MR_E_UNSUPPORTED, "the driver knows CUDA 11.8, expected 12.4 or newer");
     refuses("arch=75", 0, MR_E_UNSUPPORTED,

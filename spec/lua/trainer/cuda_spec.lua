@@ -142,7 +142,8 @@ end
   end)
 
   it("says what a GPU that cannot be used lacks", function()
-    for gpu, words in pairs { none = "no CUDA%-capable device", old = "the driver knows CUDA 11%.8",
+    for gpu, words in pairs { absent = "device=cuda: .*no driver of NVIDIA is installed",
+        none = "no CUDA%-capable device", old = "the driver knows CUDA 11%.8",
         ["arch=75"] = "compute capability 7%.5, expected 8%.0 or newer" } do
       local text, code = train(gpu, "device=cuda name=unusable")
       assert.equal(1, code, text)
@@ -168,11 +169,21 @@ end
     assert.is_nil(run_dir("full"))
   end)
 
+  it("says what parameters and their state take where these alone do not fit", function()
+    local text, code = train("memory=2000000", "device=cuda name=full")
+    assert.equal(5, code, text)
+    assert.matches("device=cuda: parameters and their state take [%d.]+ MiB, [%d.]+ MiB are free "
+      .. "for them[^\n]*\n  try: ", text)
+    assert.is_nil(run_dir("full"))
+  end)
+
   it("leaves the newest checkpoint whole when it is lost in a step", function()
     local text, code = train(("lost=%s/lost/001-lost/ckpt/step-000000000002,error=214"):format(
       dir.path), "device=cuda steps=400 name=lost outputs=" .. dir.path .. "/lost")
     assert.equal(6, code, text)
-    assert.matches("uncorrectable ECC error", text)
+    -- who chose the GPU, what it said, what is left
+    assert.matches("device=cuda: the GPU: uncorrectable ECC error[^\n]*\n  step %d+ is saved",
+      text)
     local newest <close> = ckpt.newest(dir.path .. "/lost/001-lost")
     assert.is_true(newest.step >= 2)
     demo_data.moonreel("ckpt", "verify", dir.path .. "/lost/001-lost")
