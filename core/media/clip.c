@@ -138,10 +138,12 @@ int media_clip_packet(media_clip *c, AVPacket *packet)
 {
     for (;;) {
         int err = av_read_frame(c->demux, packet);
+        // a failed read of the file may look like its end, or like a packet that is damaged
+        if (c->file.err) {
+            av_packet_unref(packet);
+            return AVERROR(c->file.err);
+        }
         if (err < 0) {
-            // a failed read of the file may look like its end
-            if (c->file.err)
-                return AVERROR(c->file.err);
             if (past_deadline(c))
                 return AVERROR_EXIT;
             return err == AVERROR_EOF ? 0 : err;

@@ -197,6 +197,61 @@ static void references(void)
     CHECK_INT(chdir(here), 0);
 }
 
+// sides that no frame may have are told before one is decoded
+static void large_sides(void)
+{
+    enum { LONG = 8193, SHORT = 8 };
+    static uint8_t rgb[3 * LONG * SHORT];
+    for (int tall = 0; tall < 2; tall++) {
+        mr_clip_info info;
+        mr_fault fault;
+        mr_encoder *e;
+        const mr_encode_options o = {.width = tall ? SHORT : LONG, .height = tall ? LONG : SHORT};
+        if (!CHECK_OK(m->encoder_open(clips_path("large.png"), &o, &e)))
+            return;
+        CHECK_OK(m->encoder_frame(e, rgb, -1));
+        CHECK_OK(m->encoder_finish(e));
+        m->encoder_free(e);
+        CHECK_FAILS(m->scan(w, clips_path("large.png"), 0, &info, &fault), MR_E_DECODE,
+                    tall ? "geometry: 8 x 8193; expected at most 8192 a side"
+                         : "geometry: 8193 x 8; expected at most 8192 a side");
+        CHECK_INT(fault, MR_FAULT_GEOMETRY);
+    }
+}
+
+// a picture with a byte that is another one is refused, or shows the same
+static void hurt_pictures(void)
+{
+    mr_clip_info info;
+    mr_fault fault;
+    char *data;
+    size_t n;
+    int refused = 0;
+    static uint8_t want[BAR_BYTES], got[BAR_BYTES];
+    mr_clip_request q = {.info = &info, .step = 1, .frames = 1, .height = BAR_H, .width = BAR_W};
+    if (!CHECK_OK(mr_file_read_all(clips_path("still.png"), &data, &n)))
+        return;
+    for (size_t i = 0; i <= 40; i++) {
+        const size_t at = n / 42 * i + 4;
+        data[at] ^= i ? 1 : 0;
+        CHECK_OK(mr_file_replace(clips_path("hurt.png"), data, n));
+        data[at] ^= i ? 1 : 0;
+        q.path = clips_path("hurt.png");
+        if (m->scan(w, q.path, 0, &info, &fault) != MR_OK) {
+            refused++;
+            continue;
+        }
+        if (m->read(w, &q, i ? got : want, &fault) == MR_OK)
+            CHECK(i == 0 || memcmp(got, want, sizeof want) == 0);
+        else
+            refused++;
+        mr_clip_info_fini(&info);
+    }
+    printf("pictures: %d of 40 refused\n", refused);
+    CHECK(refused > 30);
+    mr_free(data);
+}
+
 // what no clip can answer is the caller's fault
 static void odd_requests(void)
 {
@@ -293,6 +348,32 @@ static void changed_files(void)
     CHECK_OK(bars_write(m, path, made[0].o, made[0].frames, NULL));
 }
 
+// what the libraries say of a clip: its last lines, no addresses, nothing of the clip before
+static void words_of_libraries(void)
+{
+    mr_clip_info info;
+    mr_fault fault;
+    size_t most = 0;
+    for (uint64_t seed = 1; seed < 12; seed++) {
+        copy_damaged("stream.ts", "hurt.ts", 0, 99, seed);
+        if (m->scan(w, clips_path("hurt.ts"), 5, &info, &fault) != MR_OK)
+            continue;
+        m->watch(w, clips_path("hurt.ts"), &info, 5, NULL, &fault);
+        const char *log = m->worker_log(w);
+        size_t lines = *log ? 1 : 0;
+        for (const char *at = log; (at = strstr(at, "; [")); at++)
+            lines++;
+        most = MR_MAX(most, lines);
+        CHECK(!strstr(log, " @ 0x"));
+        mr_clip_info_fini(&info);
+    }
+    CHECK_INT(most, 4);
+    if (CHECK_OK(m->scan(w, clips_path("closed.mp4"), 0, &info, &fault))) {
+        CHECK_STR(m->worker_log(w), "");
+        mr_clip_info_fini(&info);
+    }
+}
+
 static int64_t far_future(void)
 {
     static int64_t now;
@@ -321,6 +402,52 @@ static void deadline(void)
     CHECK_INT(fault, MR_FAULT_STALL);
     mr_clock_replace(NULL);
     mr_clip_info_fini(&info);
+}
+
+static int looks_left;
+static int64_t late_at_last(void)
+{
+    return looks_left-- > 0 ? 0 : INT64_MAX / 2;
+}
+
+// time that is up is called so, at whatever moment it is
+static void late_at_any_moment(void)
+{
+    mr_clip_info whole, info;
+    mr_fault fault;
+    uint8_t rgb[BAR_BYTES];
+    char path[256];
+    snprintf(path, sizeof path, "%s", clips_path("stream.ts"));
+    if (!CHECK_OK(m->scan(w, path, 0, &whole, &fault)))
+        return;
+    mr_clip_request q = {.path = path,
+                         .info = &whole,
+                         .start = 70,
+                         .step = 1,
+                         .frames = 1,
+                         .height = BAR_H,
+                         .width = BAR_W,
+                         .deadline_s = 3};
+    mr_clock clock = *mr_clock_table();
+    clock.monotonic_ns = late_at_last;
+    mr_clock_replace(&clock);
+    int late = 0;
+    for (int i = 0; i < 200; i++) {
+        looks_left = 2 + i / 2;
+        mr_status st = i % 2 ? m->scan(w, path, 3, &info, &fault) : m->read(w, &q, rgb, &fault);
+        late += st != MR_OK;
+        if (st == MR_OK) {
+            CHECK(i % 2 ? info.frames == whole.frames : bars_read(rgb, BAR_H, BAR_W) == 70);
+            if (i % 2)
+                mr_clip_info_fini(&info);
+        } else if (!CHECK_INT(st, MR_E_DECODE) || !CHECK_INT(fault, MR_FAULT_STALL)) {
+            printf("  %d: %s\n", i, mr_error_last()->text);
+        }
+    }
+    mr_clock_replace(NULL);
+    printf("late: %d of 200\n", late);
+    CHECK(late > 20);
+    mr_clip_info_fini(&whole);
 }
 
 static ssize_t broken_pread(int fd, void *buf, size_t n, int64_t at)
@@ -365,7 +492,66 @@ static void broken_disk(void)
     mr_clip_info_fini(&info);
 }
 
-static int reads_left, interrupts_stay;
+static int reads_left, errors_stay;
+static ssize_t failing_pread(int fd, void *buf, size_t n, int64_t at)
+{
+    reads_left--;
+    if (reads_left == 0 || (errors_stay && reads_left < 0)) {
+        errno = EIO;
+        return -1;
+    }
+    return pread(fd, buf, n < 500 ? n : 500, at);
+}
+
+// a disk that fails is no fault of the clip, at whatever moment it does and in whatever container
+static void broken_at_any_moment(void)
+{
+    static const char *const names[] = {"closed.mp4", "stream.ts", "bframes.mkv", "fragments.mp4",
+                                        "counted.avi"};
+    mr_io io = *mr_io_table();
+    io.pread = failing_pread;
+    for (size_t k = 0; k < MR_COUNT(names); k++) {
+        mr_clip_info whole, info;
+        mr_fault fault;
+        static uint8_t want[2 * BAR_BYTES], got[2 * BAR_BYTES];
+        char path[256];
+        snprintf(path, sizeof path, "%s", clips_path(names[k]));
+        mr_clip_request q = {.path = path,
+                             .info = &whole,
+                             .start = 17,
+                             .step = 3,
+                             .frames = 2,
+                             .height = BAR_H,
+                             .width = BAR_W};
+        if (!CHECK_OK(m->scan(w, path, 0, &whole, &fault)) ||
+            !CHECK_OK(m->read(w, &q, want, &fault)))
+            continue;
+        mr_io_replace(&io);
+        int failed = 0;
+        for (int i = 0; i < 200; i++) {
+            bool scans = i % 2;
+            errors_stay = i / 2 % 2, reads_left = 1 + i / 4;
+            mr_status st = scans ? m->scan(w, path, 0, &info, &fault) : m->read(w, &q, got, &fault);
+            failed += st != MR_OK;
+            if (st != MR_OK) {
+                if (!CHECK_INT(st, MR_E_IO) || !CHECK_INT(fault, MR_FAULT_IO))
+                    printf("  in %s, %d: %s\n", names[k], i, mr_error_last()->text);
+            } else if (scans) {
+                CHECK_INT(info.frames, whole.frames);
+                CHECK_INT(info.n_keys, whole.n_keys);
+                mr_clip_info_fini(&info);
+            } else {
+                CHECK(memcmp(got, want, sizeof want) == 0);
+            }
+        }
+        mr_io_replace(NULL);
+        printf("broken %s: %d of 200\n", names[k], failed);
+        CHECK(failed > 10);
+        mr_clip_info_fini(&whole);
+    }
+}
+
+static int interrupts_stay;
 static ssize_t interrupting_pread(int fd, void *buf, size_t n, int64_t at)
 {
     // Ctrl-C at one moment; the flag may be gone again when the next piece is read
@@ -418,22 +604,39 @@ static void interrupted(void)
     mr_clip_info_fini(&whole);
 }
 
+// every file that was opened, to whatever end, is closed
+static int open_files(void)
+{
+    char **names;
+    int n = 0;
+    CHECK_OK(mr_dir_list("/proc/self/fd", &names, &n));
+    mr_dir_list_free(names, n);
+    return n;
+}
+
 int main(void)
 {
     if (!CHECK_OK(mr_media_get(&m)) || !CHECK_OK(m->worker_new(&w)))
         return check_done();
+    const int files = open_files();
     for (size_t i = 0; i < MR_COUNT(made); i++)
         CHECK_OK(bars_write(m, clips_path(made[i].file), made[i].o, made[i].frames, NULL));
     damage();
     truncation();
     refusals();
     references();
+    large_sides();
+    hurt_pictures();
     odd_requests();
     counted_short();
     changed_files();
+    words_of_libraries();
     deadline();
+    late_at_any_moment();
     broken_disk();
+    broken_at_any_moment();
     interrupted();
+    CHECK_INT(open_files(), files);
     m->worker_free(w);
     return check_done();
 }

@@ -98,6 +98,58 @@ static void whole_or_not_at_all(void)
     CHECK_INT(clips_count(""), before);
 }
 
+static int calls;
+static ssize_t stuttering_pwrite(int fd, const void *data, size_t n, int64_t at)
+{
+    errno = EINTR;
+    return calls++ % 2 ? pwrite(fd, data, n > 999 ? 999 : n, at) : -1;
+}
+static ssize_t stuttering_pread(int fd, void *data, size_t n, int64_t at)
+{
+    errno = EINTR;
+    return calls++ % 2 ? pread(fd, data, n > 999 ? 999 : n, at) : -1;
+}
+static int failing_close(int fd)
+{
+    close(fd);
+    errno = EDQUOT;
+    return -1;
+}
+
+// a call that a signal cut short is made again; a close that fails was a write
+static void calls_of_the_system(void)
+{
+    const char *name = clips_path("stutter.mkv");
+    char *first, *second;
+    size_t n, k;
+    mr_media_worker *w;
+    mr_clip_info info;
+    mr_fault fault;
+    if (!CHECK_OK(bars_write(m, name, (mr_encode_options){.gop = 8}, 20, NULL)) ||
+        !CHECK_OK(mr_file_read_all(name, &first, &n)) || !CHECK_OK(m->worker_new(&w)))
+        return;
+    mr_io io = *mr_io_table();
+    io.pwrite = stuttering_pwrite, io.pread = stuttering_pread;
+    mr_io_replace(&io);
+    CHECK_OK(bars_write(m, name, (mr_encode_options){.gop = 8}, 20, NULL));
+    if (CHECK_OK(m->scan(w, name, 0, &info, &fault)))
+        mr_clip_info_fini(&info);
+    mr_io_replace(NULL);
+    CHECK_OK(mr_file_read_all(name, &second, &k));
+    CHECK(n == k && memcmp(first, second, n) == 0);
+    mr_free(first);
+    mr_free(second);
+    m->worker_free(w);
+    const int before = clips_count("");
+    io = *mr_io_table();
+    io.close = failing_close;
+    mr_io_replace(&io);
+    CHECK_FAILS(bars_write(m, clips_path("closed.mp4"), (mr_encode_options){0}, 3, NULL), MR_E_IO,
+                "cannot write: Disk quota exceeded");
+    mr_io_replace(NULL);
+    CHECK_INT(clips_count(""), before);
+}
+
 static void wrong_use(void)
 {
     int before = clips_count("");
@@ -176,6 +228,7 @@ int main(void)
     equal_bytes();
     after_a_kill();
     whole_or_not_at_all();
+    calls_of_the_system();
     wrong_use();
     failing_memory();
     return check_done();

@@ -50,6 +50,9 @@ static const subject subjects[] = {
     {"fragments.mp4", {.gop = 12, .mux_options = "movflags=frag_keyframe+empty_moov"}, 60, 0},
     {"odd_rate.mp4", {.gop = 12, .rate_num = 30000, .rate_den = 1001}, 60, 0},
     {"odd_rate.mkv", {.gop = 12, .rate_num = 24000, .rate_den = 1001}, 60, 0},
+    // frames that are built on all earlier ones, whatever their packets say
+    {"moving.gif", {.codec = "gif", .pixel_format = "bgr8", .rate_num = 25}, 50, 0},
+    {"moving.apng", {.codec = "apng", .pixel_format = "rgb24", .rate_num = 25}, 50, 0},
     {"still.png", {0}, 1, MR_CLIP_IMAGE},
     {"still.jpg", {0}, 1, MR_CLIP_IMAGE},
 };
