@@ -7,8 +7,11 @@
 
 typedef struct group_case {
     int begun, ended, given_up;
-    size_t met;     /* bytes of the last first meeting */
-    mr_status lost; /* what looking after the others finds */
+    mr_status why;   /* of the last giving up */
+    mr_carried last; /* the call that began last */
+    double waited_s; /* as the last look was told */
+    size_t met;      /* bytes of the last first meeting */
+    mr_status lost;  /* what looking after the others finds */
 } group_case;
 
 // the first rank's bytes, whoever asks
@@ -22,20 +25,19 @@ static inline mr_status group_case_meet(void *user, void *data, size_t bytes)
 static inline mr_status group_case_look(void *user, double waited_s)
 {
     mr_status lost = ((group_case *)user)->lost;
-    (void)waited_s;
+    ((group_case *)user)->waited_s = waited_s;
     return lost ? mr_fail(lost, "rank 2 ended by signal 9") : MR_OK;
 }
 
 static inline mr_status group_case_give_up(void *user, mr_status st)
 {
-    ((group_case *)user)->given_up++;
+    ((group_case *)user)->given_up++, ((group_case *)user)->why = st;
     return st;
 }
 
 static inline void group_case_begins(void *user, mr_carried *call)
 {
-    (void)call;
-    ((group_case *)user)->begun++;
+    ((group_case *)user)->begun++, ((group_case *)user)->last = *call;
 }
 
 static inline void group_case_ends(void *user, const mr_carried *call)

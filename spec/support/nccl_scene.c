@@ -1,7 +1,8 @@
 /* A stand-in for NCCL that plays a scene: MOONREEL_NCCL names it, NCCL_SCENE holds words. It writes
  * its calls, one a line, to the file NCCL_LOG.
  *   version=N   its number (22809)       joins=N   the first N looks find a communicator on its way
- *   fails=N     from the N-th look on communicators fail         refuses   no call is taken
+ *   fails=N     from the N-th look on communicators fail
+ *   wrong=NAME  the last word: the function of that line takes no call
  * Licence: Apache-2.0 */
 #include <stdarg.h>
 #include <stdio.h>
@@ -40,6 +41,12 @@ __attribute__((format(printf, 1, 2))) static int log_call(const char *form, ...)
     return OK;
 }
 
+static int answer(const char *name, int otherwise)
+{
+    const char *words = getenv("NCCL_SCENE"), *at = words ? strstr(words, "wrong=") : NULL;
+    return at && strcmp(at + strlen("wrong="), name) == 0 ? USAGE : otherwise;
+}
+
 SAID int ncclGetVersion(int *version)
 {
     *version = (int)word("version=", 22809);
@@ -48,7 +55,8 @@ SAID int ncclGetVersion(int *version)
 SAID int ncclGetUniqueId(unique_id *id)
 {
     memset(id->bytes, 'x', sizeof id->bytes);
-    return log_call("id");
+    log_call("id");
+    return answer("id", OK);
 }
 SAID int ncclCommInitRankConfig(void **comm, int size, unique_id id, int rank, config *c)
 {
@@ -57,7 +65,7 @@ SAID int ncclCommInitRankConfig(void **comm, int size, unique_id id, int rank, c
     looks = 0;
     log_call("join %d of %d by %.3s, blocking %d, magic %x, %u", rank, size, id.bytes, c->blocking,
              c->magic, c->version);
-    return IN_PROGRESS;
+    return answer("join", IN_PROGRESS);
 }
 SAID int ncclCommGetAsyncError(void *comm, int *code)
 {
@@ -66,12 +74,13 @@ SAID int ncclCommGetAsyncError(void *comm, int *code)
     *code = looks <= word("joins=", 0)                             ? IN_PROGRESS
             : word("fails=", -1) >= 0 && looks > word("fails=", 0) ? REMOTE
                                                                    : OK;
-    return OK;
+    return answer("state", OK);
 }
 SAID int ncclCommFinalize(void *comm)
 {
     (void)comm;
-    return log_call("finalize");
+    log_call("finalize");
+    return answer("finalize", OK);
 }
 SAID int ncclCommDestroy(void *comm)
 {
@@ -85,28 +94,31 @@ SAID int ncclCommAbort(void *comm)
 }
 SAID int ncclGroupStart(void)
 {
-    return log_call("{");
+    log_call("{");
+    return answer("{", OK);
 }
 SAID int ncclGroupEnd(void)
 {
-    return log_call("}");
+    log_call("}");
+    return answer("}", OK);
 }
 SAID int ncclSend(const void *x, size_t count, int dtype, int peer, void *comm, void *stream)
 {
     (void)x, (void)comm, (void)stream;
     log_call("send %zu of %d to %d", count, dtype, peer);
-    return word("refuses", -1) >= 0 ? USAGE : OK;
+    return answer("send", OK);
 }
 SAID int ncclRecv(void *x, size_t count, int dtype, int peer, void *comm, void *stream)
 {
     (void)x, (void)comm, (void)stream;
-    return log_call("receive %zu of %d from %d", count, dtype, peer);
+    log_call("receive %zu of %d from %d", count, dtype, peer);
+    return answer("receive", OK);
 }
 SAID int ncclAllGather(const void *in, void *out, size_t count, int dtype, void *comm, void *stream)
 {
     (void)comm, (void)stream;
-    return log_call("gather %zu of %d, own at %ld", count, dtype,
-                    (long)((const char *)in - (char *)out));
+    log_call("gather %zu of %d, own at %ld", count, dtype, (long)((const char *)in - (char *)out));
+    return answer("gather", OK);
 }
 SAID const char *ncclGetErrorString(int code)
 {
