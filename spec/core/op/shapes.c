@@ -1,6 +1,7 @@
 /* op/shapes: what rows say of shapes alone, before anything is computed: which arguments do not fit
  * together, in words; shapes of results; operations; bytes of a workspace.
- * Covers: core/op/linear.c core/op/linear.h core/op/linear_f8.c core/op/quantise_f8.c */
+ * Covers: core/op/linear.c core/op/linear.h core/op/linear_f8.c core/op/quantise_f8.c
+ * core/op/conv3d.c */
 #include "cpu/cpu.h"
 #include "op/linear.h"
 #include "opcase.h"
@@ -103,6 +104,52 @@ static void refusals(void)
             printf("%s \"%s\"\n", refused[i].op, refused[i].text);
 }
 
+/* A volume of 6 channels, and weights for 4. */
+#define X     "x=[1,2,3,4,6] f32 "
+#define X_W46 X "w=[4,6,1,1,1] f32 "
+#define DY    "dy=[1,2,3,4,4] f32 "
+#define DY_W  DY "w=[4,6,1,1,1] f32 "
+
+static void convolutions(void)
+{
+    static const struct {
+        const char *op, *text, *story;
+        mr_status code;
+    } no[] = {
+        {"conv3d", X_W46 "stride={2,2}", "stride has 2 entries, expected 3: time, height, width",
+         MR_E_USAGE},
+        {"conv3d", X_W46 "pad={1,1,1}", "pad has 3 entries, expected 6: two each of", MR_E_USAGE},
+        {"conv3d", X_W46 "stride={1,0,1}", "stride: entry 1 is 0, expected 1 to 1048576",
+         MR_E_USAGE},
+        {"conv3d", X_W46 "pad={0,0,-1,0,0,0}", "pad: entry 2 is -1, expected 0 to", MR_E_USAGE},
+        {"conv3d", X_W46 "pad={0,0,0,0,0,1048577}", "pad: entry 5 is 1048577", MR_E_USAGE},
+        {"conv3d", "x=[2,3,4,6] f32 w=[4,6,1,1,1] f32", "x is [2, 3, 4, 6] f32", MR_E_SHAPE},
+        {"conv3d", X "w=[4,6,1,1] f32", "w is [4, 6, 1, 1] f32", MR_E_SHAPE},
+        {"conv3d", X "w=[7,3,1,1,1] f32 groups=2", "2 groups, and O a multiple of them",
+         MR_E_SHAPE},
+        {"conv3d", X "w=[8,2,1,1,1] f32 groups=2", "w is [8, 2, 1, 1, 1] f32", MR_E_SHAPE},
+        {"conv3d", X "w=[4,6,1,4,1] f32", "the kernel is longer than axis 1", MR_E_SHAPE},
+        {"conv3d", X "w=[4,6,1,1,7] f32 pad={0,0,0,0,1,1}", "longer than axis 2", MR_E_SHAPE},
+        {"conv3d", X "w=[4,6,0,1,1] f32", "longer than axis 0", MR_E_SHAPE},
+        {"conv3d", X_W46 "bias=[6] f32", "bias is [6] f32, expected [4]", MR_E_SHAPE},
+        {"conv3d", X_W46 "bias=[4,1] f32", "bias is [4, 1] f32, expected [4]", MR_E_SHAPE},
+        {"conv3d", X_W46 "bias=[4] bf16", "bias is [4] bf16", MR_E_SHAPE},
+        {"conv3d_dx", DY_W "dims={2,3}", "dims has 2 entries, expected 3", MR_E_USAGE},
+        {"conv3d_dx", DY_W "dims={2,-3,4}", "dims: entry 1 is -3", MR_E_USAGE},
+        {"conv3d_dx", DY_W "dims={2,3,5}", "dy is [1, 2, 3, 4, 4] f32, expected [1, 2, 3, 5, 4]",
+         MR_E_SHAPE},
+        {"conv3d_dx", "dy=[2,3,4,4] f32 w=[4,6,1,1,1] f32 dims={2,3,4}", "dy is [2, 3, 4, 4] f32",
+         MR_E_SHAPE},
+        {"conv3d_dx", DY "w=[4,6] f32 dims={2,3,4}", "w is [4, 6] f32", MR_E_SHAPE},
+        {"conv3d_dw", "dy=[1,2,3,4,5] f32 " X "acc=[4,6,1,1,1] f32",
+         "dy is [1, 2, 3, 4, 5] f32, expected [1, 2, 3, 4, 4]", MR_E_SHAPE},
+    };
+    shapes s;
+    for (size_t i = 0; i < MR_COUNT(no); i++)
+        if (!CHECK_FAILS(shapes_of(no[i].op, no[i].text, &s), no[i].code, no[i].story))
+            printf("%s \"%s\"\n", no[i].op, no[i].text);
+}
+
 /* Rows end in zeros up to a multiple of 16. */
 static void transposed(void)
 {
@@ -135,6 +182,13 @@ static const struct {
     {"linear_f8", X_W, 2 * 3 * 32 * 48},
     {"linear_dw_f8", DY_X "acc=[48,16] f32", 2 * 48 * 16 * 32},
     {"conv3d", "x=[2,3,4,5,6] f32 w=[7,6,1,1,1] f32", 2 * 2 * 3 * 4 * 5 * 6 * 7},
+    {"conv3d", "x=[2,7,4,5,6] f32 w=[4,3,2,1,3] f32 groups=2 stride={2,1,1}",
+     2.0 * 2 * 3 * 4 * 3 * 4 * 3 * 6},
+    {"conv3d_dx", "dy=[2,3,4,3,4] f32 w=[4,3,2,1,3] f32 groups=2 stride={2,1,1} dims={7,4,5}",
+     2.0 * 2 * 3 * 4 * 3 * 4 * 3 * 6},
+    {"conv3d_dw",
+     "dy=[2,3,4,3,4] f32 x=[2,7,4,5,6] f32 acc=[4,3,2,1,3] f32 groups=2 stride={2,1,1}",
+     2.0 * 2 * 3 * 4 * 3 * 4 * 3 * 6},
 };
 
 static void operations(void)
@@ -207,6 +261,7 @@ static void pieces(void)
 int main(void)
 {
     refusals();
+    convolutions();
     transposed();
     operations();
     rows();
