@@ -104,6 +104,16 @@ static void lanes(int seed)
     OK(dev->ops->copy(dev, MR_LANE_OUT, &out));
     OK(dev->ops->sync(dev));
     CHECK(holds(back, 1));
+    // a lane behind another, and the host behind neither
+    OK(dev->ops->fill(dev, at, 0, BYTES));
+    OK(dev->ops->fill(dev, back, 0, BYTES));
+    for (int i = 0; i < 4; i++)
+        OK(dev->ops->copy(dev, MR_LANE_IN, &in));
+    OK(dev->ops->mark(dev, MR_LANE_IN, event));
+    OK(dev->ops->wait(dev, MR_LANE_OUT, event));
+    OK(dev->ops->copy(dev, MR_LANE_OUT, &out));
+    OK(dev->ops->sync(dev));
+    CHECK(holds(back, 1));
     // what is under way ends before its memory goes
     OK(dev->ops->fill(dev, from, 2, BYTES));
     OK(dev->ops->copy(dev, MR_LANE_IN, &in));
@@ -147,9 +157,11 @@ static void moved(void)
     mr_device_close(dev);
 }
 
+enum { RUN, COPY, COPY_IN, FILL, ALLOC, MARK, WAIT, REACHED, CALLS };
+
 /* Two runs that fail on the host, timed: the first is told, once, before anything else is begun, by
  * whatever call comes next. */
-static void first_failure(bool by_copy)
+static void first_failure(int call)
 {
     mr_device *dev = open_with("");
     mr_node look_up = {.name = "ids_by_hand", .origin = ""}, next = {.name = "next_by_hand"};
@@ -181,6 +193,9 @@ static void first_failure(bool by_copy)
     }
     OK(dev->ops->prepare(dev, &behind, 1, &prepared[2]));
     const mr_dptr spare = block(dev, MR_SPACE_DEVICE, 0);
+    mr_event *event = NULL;
+    OK(dev->ops->event(dev, &event));
+    OK(dev->ops->mark(dev, MR_LANE_IN, event));
     for (int i = 0; i < 2; i++)
         OK(dev->ops->run(dev, &steps[i], 1, prepared[i]));
     // waits, and has nobody to tell
@@ -188,10 +203,19 @@ static void first_failure(bool by_copy)
     const int before = mr_cudaemu_ranges("next_by_hand");
     const uint64_t lost = dev->lost;
     mr_copy copy = {to, any, BYTES, "copy", NULL};
-    CHECK_FAILS(by_copy ? dev->ops->copy(dev, MR_LANE_RUN, &copy)
-                        : dev->ops->run(dev, &behind, 1, prepared[2]),
-                MR_E_RANGE, "id 3, expected");
+    mr_dptr none = 0;
+    bool reached = false;
+    mr_status st = call == RUN       ? dev->ops->run(dev, &behind, 1, prepared[2])
+                   : call == COPY    ? dev->ops->copy(dev, MR_LANE_RUN, &copy)
+                   : call == COPY_IN ? dev->ops->copy_in(dev, to, (void *)any, BYTES)
+                   : call == FILL    ? dev->ops->fill(dev, to, 7, BYTES)
+                   : call == ALLOC   ? dev->ops->alloc(dev, BYTES, MR_SPACE_DEVICE, &none)
+                   : call == MARK    ? dev->ops->mark(dev, MR_LANE_OUT, event)
+                   : call == WAIT    ? dev->ops->wait(dev, MR_LANE_OUT, event)
+                                     : dev->ops->reached(dev, event, true, &reached);
+    CHECK_FAILS(st, MR_E_RANGE, "id 3, expected");
     CHECK_INT(dev->lost, lost + 1);
+    CHECK_INT(none, 0);
     OK(dev->ops->sync(dev));
     CHECK_INT(mr_cudaemu_ranges("next_by_hand"), before);
     CHECK(!holds(to, 7));
@@ -200,7 +224,10 @@ static void first_failure(bool by_copy)
     CHECK(holds(to, 7));
     for (int i = 0; i < 3; i++)
         dev->ops->forget(dev, i < 2 ? &steps[i] : &behind, 1, prepared[i]);
+    dev->ops->event_free(dev, event);
+    dev->ops->event_free(dev, NULL);
     mr_device_close(dev);
+    CHECK_INT(mr_cudaemu_open(), 0);
 }
 
 // a run that cannot be enqueued to its end: what was enqueued on a side queue has come by
@@ -269,8 +296,8 @@ int main(void)
     for (int seed = 0; seed < 6; seed++)
         lanes(seed);
     moved();
-    first_failure(false);
-    first_failure(true);
+    for (int call = RUN; call < CALLS; call++)
+        first_failure(call);
     half_a_run();
     ranks_hear();
     return check_done();
