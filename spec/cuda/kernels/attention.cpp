@@ -1,11 +1,14 @@
 /* cuda/kernels/attention: every number of columns, one and several tiles of queries and keys, key
- * lengths inside, at the border of and before a tile, strides of a joint q, k, v.
+ * lengths inside, at the border of and before a tile, strides of a joint q, k, v. --launches as in
+ * contract.cpp.
  * Covers: cuda/kernels/attention.cu, cuda/attention/tile.cuh, forward.cuh, backward.cuh, short.cuh,
  * plain.cuh, groups.h, group_tile.cuh, forward_sm90a.cuh, backward_sm90a.cuh,
  * backward_turns_sm90a.cuh, backward_whole_sm90a.cuh, attention_sm90a.cu
  */
 #include "contract.h"
+#include "device.h"
 #include <stdio.h>
+#include <string.h>
 
 static void forward(int B, int N, int M, int h, int d, int from, int to)
 {
@@ -40,7 +43,7 @@ static void no_numbers(int N, int d, const char *type)
     contract_case("attention", text);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     no_numbers(5, 16, "f32");
     no_numbers(5, 16, "bf16");
@@ -185,5 +188,7 @@ int main(void)
     // in the plain form: heads that are no pieces, and more columns than a chunk
     contract_case("attention", "q=[1,1,3,1,12] bf16 k=[1,1,3,1,12] bf16 v=[1,1,3,1,12] bf16");
     contract_case("attention", "q=[1,1,3,1,264] bf16 k=[1,1,3,1,264] bf16 v=[1,1,3,1,264] bf16");
+    if (argc > 1 && strcmp(argv[1], "--launches") == 0)
+        device_print_launches();
     return contract_done();
 }
