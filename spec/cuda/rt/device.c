@@ -119,8 +119,14 @@ static void lanes(int seed)
     OK(dev->ops->copy(dev, MR_LANE_IN, &in));
     dev->ops->free(dev, from, BYTES, MR_SPACE_PINNED);
     CHECK(holds(at, 2));
+    // and before the device closes
+    static unsigned char last[BYTES];
+    memset(last, 0, BYTES);
+    out.to = (mr_dptr)last;
+    OK(dev->ops->copy(dev, MR_LANE_OUT, &out));
     dev->ops->event_free(dev, event);
     mr_device_close(dev);
+    CHECK(holds((mr_dptr)last, 2));
 }
 
 // a run goes to where its arguments are now, and is made twice again before it is repeated: what a

@@ -163,6 +163,13 @@ static void failure_on_the_host(bool each)
     CHECK_INT(dev->lost, lost + 1);
     // told once, and the device goes on
     OK(dev->ops->sync(dev));
+    // where memory for the story is short, the code is told all the same
+    if (!each) {
+        OK(dev->ops->run(dev, steps, 2, prepared));
+        mr_alloc_fail_at(1);
+        CHECK_FAILS(dev->ops->sync(dev), MR_E_RANGE, "memory for its story was short");
+        mr_alloc_fail_at(0);
+    }
     bad[1] = 2;
     OK(dev->ops->copy_in(dev, at[0], bad, sizeof bad));
     OK(dev->ops->run(dev, steps, 2, prepared));
