@@ -179,6 +179,9 @@ static mr_status set_timing(media_clip *c, stamps *s, mr_clip_info *info, mr_fau
         bool even = find_rate(c, s, n, &rate);
         if (!even && whole < n && find_rate(c, s, whole, &rate))
             n = whole, even = true;
+        if (rate.num < 1)
+            return media_clip_fail(c, MR_FAULT_CORRUPT, 0,
+                                   "tell its rate: its times lie too far apart", fault);
         if (!even)
             info->flags |= MR_CLIP_VFR;
         info->frames = n, info->first_pts = s->pts[0] == AV_NOPTS_VALUE ? 0 : s->pts[0];

@@ -239,6 +239,32 @@ static void uneven_times(void)
     mr_clip_info_fini(&info);
 }
 
+// a time that is damaged: at no rate that can be written down do frames lie so far apart
+static void far_times(void)
+{
+    const struct {
+        int64_t last;
+        bool taken;
+    } cases[] = {{INT64_C(1) << 36, true}, {INT64_C(1) << 44, false}};
+    for (size_t i = 0; i < MR_COUNT(cases); i++) {
+        const int64_t pts[] = {0, 40, cases[i].last};
+        mr_clip_info info;
+        mr_fault fault;
+        if (!CHECK_OK(bars_write(m, clips_path("far.mkv"), (mr_encode_options){.rate_num = 1000}, 3,
+                                 pts)))
+            return;
+        mr_status st = m->scan(w, clips_path("far.mkv"), 0, &info, &fault);
+        if (cases[i].taken && CHECK_OK(st)) {
+            CHECK_INT(info.flags & MR_CLIP_VFR, MR_CLIP_VFR);
+            CHECK_NEAR((double)info.duration_ms, 1.5 * (double)cases[i].last, 1e3);
+            mr_clip_info_fini(&info);
+        } else if (!cases[i].taken) {
+            CHECK_FAILS(st, MR_E_DECODE, "far.mkv: corrupt: cannot tell its rate");
+            CHECK_INT(fault, MR_FAULT_CORRUPT);
+        }
+    }
+}
+
 static uint32_t big_endian(const char *at)
 {
     const uint8_t *p = (const uint8_t *)at;
@@ -404,6 +430,7 @@ int main(void)
     every_container();
     tiff();
     uneven_times();
+    far_times();
     edit_list();
     odd_aspects();
     foreign_clips();
