@@ -135,9 +135,10 @@ template <int D> struct GroupKeys {
         dv.clear();
     }
     /* The t-th queries that are walked, the nth of those whose ds is in `buffer`; the product with
-     * q is in flight afterwards. */
+     * q is in flight afterwards. Keys from `seen` on, counted from the thread's first, do not
+     * exist. */
     MR_MEMBER void step(const GroupStages<D> &stages, int t, unsigned char *buffer, int nth, int me,
-                        const bool (&exists)[2], float scale2)
+                        int seen, float scale2)
     {
         float s[N], dp[N];
         uint32_t weights[N / 2];
@@ -159,7 +160,7 @@ template <int D> struct GroupKeys {
 #pragma unroll
         for (int i = 0; i < N; i++) {
             float x = mr_exp2(s[i] * scale2 - log_sum[i / 4 * 8 + i % 2]);
-            s[i] = exists[i / 2 % 2] ? x : 0;
+            s[i] = i / 2 % 2 * 8 < seen ? x : 0;
         }
         group_pack(weights, s);
         mr_group_fence();
@@ -195,13 +196,13 @@ template <int D> struct GroupKeys {
      * is walked on. Both groups' ds is in the buffer that comes back, and the other one is read by
      * nobody any more. */
     MR_MEMBER unsigned char *walk(const GroupStages<D> &stages, int &t, int half, int halves,
-                                  int me, const bool (&exists)[2], float scale2)
+                                  int me, int seen, float scale2)
     {
         unsigned char *buffer = stages.memory + F::DS_AT + half / 2 % 2 * F::BUFFER;
         int steps = (half + 1 < halves ? 2 : 1) * F::STEPS;
 #pragma unroll 1
         for (int i = 0; i < steps; i++, t++) {
-            step(stages, t, buffer, i, me, exists, scale2);
+            step(stages, t, buffer, i, me, seen, scale2);
         }
         mr_group_wait<0>();
         mr_proxy_fence();
@@ -230,18 +231,18 @@ MR_DEVICE void group_queries(GroupOutput<GroupBackward<D>::COLUMNS> &acc,
 {
     typedef GroupBackward<D> F;
     typedef GroupTile<D, GROUP_ROWS> T;
-    uint32_t slopes = mr_shared_address(buffer) + me * F::BLOCK;
     uint32_t keys = mr_shared_address(memory) + column * GROUP_ROWS * 2;
+    uint64_t slopes = mr_operand<MR_SWIZZLE_128>(mr_shared_address(buffer) + me * F::BLOCK,
+                                                 F::BLOCK, 1024),
+             wide = mr_operand<MR_SWIZZLE_128>(keys, T::BLOCK, 1024),
+             rest = mr_operand<MR_SWIZZLE_32>(keys + T::WIDE * T::BLOCK, 16, 256);
     mr_group_fence();
 #pragma unroll
     for (int i = 0; i < GROUP_ROWS / 16; i++) {
-        uint64_t ds = mr_operand<MR_SWIZZLE_128>(slopes + i * 2048, F::BLOCK, 1024);
-        mr_group_product<1, 1>(acc.wide, ds,
-                               mr_operand<MR_SWIZZLE_128>(keys + i * 2048, T::BLOCK, 1024), i > 0);
+        uint64_t ds = mr_operand_behind(slopes, i * 2048);
+        mr_group_product<1, 1>(acc.wide, ds, mr_operand_behind(wide, i * 2048), i > 0);
         if constexpr (T::REST > 0)
-            mr_group_product<1, 1>(
-                acc.rest, ds,
-                mr_operand<MR_SWIZZLE_32>(keys + T::WIDE * T::BLOCK + i * 512, 16, 256), i > 0);
+            mr_group_product<1, 1>(acc.rest, ds, mr_operand_behind(rest, i * 512), i > 0);
     }
     mr_group_commit();
     mr_group_wait<0>();

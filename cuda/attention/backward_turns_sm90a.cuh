@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
     // nothing else comes here (mr_attention_groups_fit)
     p.frame = 0;
     p.counted = p.M;
-    int group = threadIdx.x / 128, t = 0;
+    int group = mr_group_number(), t = 0;
     TurnWork *work = (TurnWork *)(memory + F::WORK_AT);
     GroupStages<D> stages;
     stages.begin(memory, 256 + 2);
@@ -152,10 +152,9 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
         GroupOutput<F::COLUMNS> sum;
         GroupKeys<D> keys;
         const int seen = x.at.keys - x.first - me * 64 - row;
-        const bool exists[2] = {seen > 0, seen > 8};
         keys.clear();
         for (int half = 0; half < halves && x.first < x.at.keys; half += 2) {
-            unsigned char *buffer = keys.walk(stages, t, half, halves, me, exists, p.scale * LOG2E);
+            unsigned char *buffer = keys.walk(stages, t, half, halves, me, seen, p.scale * LOG2E);
             if (half + me >= halves)
                 continue;
             int query = (half + me) * 64 + row;

@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
     // nothing else comes here (mr_attention_groups_fit)
     p.frame = 0;
     p.counted = p.M;
-    int group = threadIdx.x / 128, t = 0, tiles = 0;
+    int group = mr_group_number(), t = 0, tiles = 0;
     GroupStages<D> stages;
     stages.begin(memory, 256);
     if (group == 0) {
@@ -61,13 +61,12 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
         // tiles without keys have nothing to walk, and their gradients are 0
         for (int first = 0; first < p.M; first += GROUP_ROWS) {
             int key = first + me * 64 + row;
-            const bool exists[2] = {key < at.keys, key + 8 < at.keys};
             keys.clear();
             if (first < at.keys)
                 mr_mbarrier_wait(stages.held, tiles % 2);
             for (int half = 0; half < halves && first < at.keys; half += 2) {
                 unsigned char *buffer =
-                    keys.walk(stages, t, half, halves, me, exists, p.scale * LOG2E);
+                    keys.walk(stages, t, half, halves, me, at.keys - key, p.scale * LOG2E);
                 if (half + me >= halves)
                     continue;
                 int query = (half + me) * 64 + row;

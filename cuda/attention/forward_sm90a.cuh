@@ -8,9 +8,10 @@
  *
  * Heads of D columns lie as blocks of 64 columns with the 128-byte swizzle, and a rest of 16 with
  * that of 32 bytes: 72 columns are 80, those past the head are filled with zeros by the copy. Sums
- * run over tiles in order: the bits do not depend on the order of blocks. q, k and v of a block are
- * read once, o and lse written once. groups.h says what takes another form. Ref: Shah et al. 2024,
- * arXiv:2407.08608.
+ * run over tiles in one order: the bits do not depend on the order of blocks. q, k and v of a block
+ * are read once, o and lse written once. groups.h says what takes another form. The last tile,
+ * which may hold keys that do not exist, is the first one, so that the loop over all others hides
+ * none. Ref: Shah et al. 2024, arXiv:2407.08608.
  *
  * Two things that ptxas (13.0) does, and that this order of lines avoids: it serialises products
  * (C7513, C7518) whose operands are packed before a wait or that stand under a branch on data, so
@@ -34,15 +35,19 @@ struct GroupSoftmax {
     float most[2], sum[2];
 };
 
-/* One tile: s becomes probabilities, fade rescales what came before. Keys from `keep` on are
- * hidden, by a comparison and no branch. The first key of a tile always exists. */
-MR_DEVICE void group_softmax(float (&s)[64], GroupSoftmax &x, float (&fade)[2], float scale2,
-                             int keep)
+// scores of keys from `keep` of the tile on, which do not exist
+MR_DEVICE void group_hide(float (&s)[64], int keep)
 {
     keep -= threadIdx.x % 4 * 2;
 #pragma unroll
     for (int i = 0; i < 64; i++)
         s[i] = i / 4 * 8 + i % 2 >= keep ? -INFINITY : s[i];
+}
+
+/* One tile: s becomes probabilities, fade rescales what came before. The first key of a tile always
+ * exists. */
+MR_DEVICE void group_softmax(float (&s)[64], GroupSoftmax &x, float (&fade)[2], float scale2)
+{
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         float most = x.most[r], sum = 0;
@@ -79,7 +84,7 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
              *empty_k = full_k + STAGES, *full_v = empty_k + STAGES, *empty_v = full_v + STAGES,
              *landed = empty_v + STAGES;
     Place at = place_of(p, (p.N + GROUP_ROWS - 1) / GROUP_ROWS);
-    int group = threadIdx.x / 128, first = at.tile * GROUP_ROWS;
+    int group = mr_group_number(), first = at.tile * GROUP_ROWS;
     int tiles = (at.keys + GROUP_KEYS - 1) / GROUP_KEYS;
     if (threadIdx.x == 0) {
         mr_mbarrier_init(full_q, 1);
@@ -102,22 +107,22 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
             group_copy<D, GROUP_ROWS>(tile_q, q, full_q, at, first);
         }
         for (int t = 0; t < tiles && threadIdx.x < 32; t++) {
-            int i = t % STAGES, parity = t / STAGES % 2;
+            int i = t % STAGES, parity = t / STAGES % 2, tile = t ? t - 1 : tiles - 1;
             mr_mbarrier_wait(empty_k + i, parity ^ 1);
             if (threadIdx.x == 0) {
                 mr_mbarrier_expect(full_k + i, F::TILE);
-                group_copy<D, GROUP_KEYS>(tiles_k + i * F::TILE, k, full_k + i, at, t * GROUP_KEYS);
+                group_copy<D, GROUP_KEYS>(tiles_k + i * F::TILE, k, full_k + i, at,
+                                          tile * GROUP_KEYS);
             }
             mr_mbarrier_wait(empty_v + i, parity ^ 1);
             group_copy_keys<D, GROUP_KEYS>(tiles_v + i * F::TILE, v, NULL, full_v + i, landed, turn,
-                                           p, at, t * GROUP_KEYS);
+                                           p, at, tile * GROUP_KEYS);
         }
         return;
     }
 
     mr_registers_more<240>();
     int me = group - 1, lane = threadIdx.x % 32, strip = threadIdx.x / 32 % 4 * 16 + lane / 4;
-    const int everything = 1 << 30;
     float s[64], fade[2], scale2 = p.scale * LOG2E;
     uint32_t probabilities[32];
     GroupSoftmax x = {{-INFINITY, -INFINITY}, {0, 0}};
@@ -136,7 +141,8 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
         mr_barrier_arrive(2 - me, 256);
         mr_group_wait<0>();
         mr_mbarrier_arrive(empty_k);
-        group_softmax(s, x, fade, scale2, tiles == 1 ? at.keys : everything);
+        group_hide(s, at.keys - (tiles - 1) * GROUP_KEYS);
+        group_softmax(s, x, fade, scale2);
         group_pack(probabilities, s);
     }
     for (int t = 1; t < tiles; t++) {
@@ -152,7 +158,7 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
         mr_barrier_arrive(2 - me, 256);
         mr_group_wait<1>();
         mr_mbarrier_arrive(empty_k + i);
-        group_softmax(s, x, fade, scale2, t == tiles - 1 ? at.keys - t * GROUP_KEYS : everything);
+        group_softmax(s, x, fade, scale2);
         // ends a basic block: the wait below stays behind the softmax
         if (t + 1 < tiles)
             mr_mbarrier_wait(full_k + before, (t + 1) / STAGES % 2);

@@ -121,17 +121,18 @@ template <int D, int N> MR_DEVICE void group_scores(float (&s)[N], uint32_t a, i
 {
     typedef GroupTile<D, GROUP_ROWS> A;
     typedef GroupTile<D, 2 * N> B;
-    uint32_t wide = a + me * 64 * 128, rest = a + A::WIDE * A::BLOCK + me * 64 * 32;
+    uint64_t left = mr_operand<MR_SWIZZLE_128>(a + me * 64 * 128, 16, 1024),
+             right = mr_operand<MR_SWIZZLE_128>(b, 16, 1024);
 #pragma unroll
     for (int block = 0; block < A::WIDE; block++)
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            mr_group_product<0>(
-                s, mr_operand<MR_SWIZZLE_128>(wide + block * A::BLOCK + i * 32, 16, 1024),
-                mr_operand<MR_SWIZZLE_128>(b + block * B::BLOCK + i * 32, 16, 1024), block + i > 0);
+            mr_group_product<0>(s, mr_operand_behind(left, block * A::BLOCK + i * 32),
+                                mr_operand_behind(right, block * B::BLOCK + i * 32), block + i > 0);
     if constexpr (A::REST > 0)
-        mr_group_product<0>(s, mr_operand<MR_SWIZZLE_32>(rest, 16, 256),
-                            mr_operand<MR_SWIZZLE_32>(b + B::WIDE * B::BLOCK, 16, 256), 1);
+        mr_group_product<0>(
+            s, mr_operand<MR_SWIZZLE_32>(a + A::WIDE * A::BLOCK + me * 64 * 32, 16, 256),
+            mr_operand<MR_SWIZZLE_32>(b + B::WIDE * B::BLOCK, 16, 256), 1);
 }
 
 // acc += p by tile b; p holds 64 by 2 N weights, N / 8 steps of 16 of them
@@ -139,15 +140,14 @@ template <int D, int N>
 MR_DEVICE void group_values(GroupOutput<D> &acc, const uint32_t (&p)[N], uint32_t b)
 {
     typedef GroupTile<D, 4 * N> T;
+    uint64_t wide = mr_operand<MR_SWIZZLE_128>(b, T::BLOCK, 1024),
+             rest = mr_operand<MR_SWIZZLE_32>(b + T::WIDE * T::BLOCK, 16, 256);
 #pragma unroll
     for (int i = 0; i < N / 4; i++) {
         const uint32_t x[4] = {p[4 * i], p[4 * i + 1], p[4 * i + 2], p[4 * i + 3]};
-        mr_group_product<1>(acc.wide, x, mr_operand<MR_SWIZZLE_128>(b + i * 2048, T::BLOCK, 1024),
-                            1);
+        mr_group_product<1>(acc.wide, x, mr_operand_behind(wide, i * 2048), 1);
         if constexpr (T::REST > 0)
-            mr_group_product<1>(
-                acc.rest, x, mr_operand<MR_SWIZZLE_32>(b + T::WIDE * T::BLOCK + i * 512, 16, 256),
-                1);
+            mr_group_product<1>(acc.rest, x, mr_operand_behind(rest, i * 512), 1);
     }
 }
 

@@ -148,6 +148,19 @@ template <int SWIZZLE> MR_DEVICE uint64_t mr_operand(uint32_t at, uint32_t lead,
            (uint64_t)(stride >> 4) << 32 | (uint64_t)SWIZZLE << 62;
 }
 
+// the same one `bytes` behind it
+MR_DEVICE uint64_t mr_operand_behind(uint64_t operand, uint32_t bytes)
+{
+    return operand + (bytes >> 4);
+}
+
+// the group of 128 threads that a thread is of, known to be the same in a warp: operands that
+// follow from it are computed once a warp
+MR_DEVICE int mr_group_number()
+{
+    return __shfl_sync(~0u, (int)threadIdx.x / 128, 0);
+}
+
 #ifdef __CUDACC__
 // names and constraints of accumulators, eight at a time
 #define MR_R0      "%0, %1, %2, %3, %4, %5, %6, %7"
