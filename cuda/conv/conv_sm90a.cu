@@ -4,8 +4,8 @@
 #include "cuda/kernels/kernel_call.h"
 
 template <bool ADJOINT>
-static void launch(const Conv &c, const mr_bf16 *from, const mr_bf16 *packed, const mr_bf16 *bias,
-                   mr_bf16 *to, cudaStream_t stream)
+void mr_conv_groups(const Conv &c, const mr_bf16 *from, const mr_bf16 *packed, const mr_bf16 *bias,
+                    mr_bf16 *to, cudaStream_t stream)
 {
     int phases, columns = (ADJOINT ? c.C : c.O) / c.groups;
     int64_t tiles = phase_tiles<ADJOINT>(c, CONV_ROWS, &phases);
@@ -16,21 +16,17 @@ static void launch(const Conv &c, const mr_bf16 *from, const mr_bf16 *packed, co
               bias, to, c);
 }
 
-void mr_conv_groups(const Conv &c, bool adjoint, const mr_bf16 *from, const mr_bf16 *packed,
-                    const mr_bf16 *bias, mr_bf16 *to, cudaStream_t stream)
-{
-    if (adjoint)
-        launch<true>(c, from, packed, NULL, to, stream);
-    else
-        launch<false>(c, from, packed, bias, to, stream);
-}
+template void mr_conv_groups<false>(const Conv &, const mr_bf16 *, const mr_bf16 *, const mr_bf16 *,
+                                    mr_bf16 *, cudaStream_t);
+template void mr_conv_groups<true>(const Conv &, const mr_bf16 *, const mr_bf16 *, const mr_bf16 *,
+                                   mr_bf16 *, cudaStream_t);
 
 void mr_conv_dw_groups(const Conv &c, const mr_bf16 *dy, const mr_bf16 *x, float *partials,
                        int range, int ranges, cudaStream_t stream)
 {
-    int64_t tiles =
-        mr_cuda_ceil(c.O / c.groups, CONV_ROWS) * mr_cuda_ceil(c.C / c.groups, CONV_ROWS);
-    dim3 grid((unsigned)tiles, (unsigned)c.taps, (unsigned)(c.groups * ranges));
+    int64_t tiles = mr_cuda_ceil(c.O / c.groups, CONV_ROWS) *
+                    mr_cuda_ceil((int64_t)c.taps * (c.C / c.groups), CONV_ROWS);
+    dim3 grid((unsigned)tiles, (unsigned)(c.groups * ranges));
     mr_cuda_shared(conv_dw_groups, CONV_SHARED);
     MR_LAUNCH(conv_dw_groups, grid, dim3(CONV_THREADS), CONV_SHARED, stream, dy, x, partials, range,
               c);

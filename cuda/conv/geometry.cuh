@@ -9,11 +9,11 @@ struct Conv {
     int B, C, O, groups, taps;
     int in[3], out[3], kernel[3], stride[3], before[3];
 
-    MR_MEMBER int64_t in_places() const
+    MR_BOTH_MEMBER int64_t in_places() const
     {
         return (int64_t)B * in[0] * in[1] * in[2];
     }
-    MR_MEMBER int64_t out_places() const
+    MR_BOTH_MEMBER int64_t out_places() const
     {
         return (int64_t)B * out[0] * out[1] * out[2];
     }
@@ -36,27 +36,17 @@ MR_DEVICE Place3 place3(int64_t i, const int (&dim)[3])
     return p;
 }
 
-// which of x a place of y meets by a tap, or (ADJOINT) which of y a place of x; -1: none
-template <bool ADJOINT> MR_DEVICE int64_t meets(const Conv &c, const Place3 &p, int tap)
+// p becomes the place that lies `by`, a place counted from the first one, behind it
+MR_DEVICE void place3_move(Place3 &p, const Place3 &by, const int (&dim)[3])
 {
-    int k[3] = {tap / c.kernel[2] / c.kernel[1], tap / c.kernel[2] % c.kernel[1],
-                tap % c.kernel[2]};
-    int64_t at = p.b;
-    bool inside = p.b >= 0;
+    int carry = 0;
 #pragma unroll
-    for (int i = 0; i < 3; i++) {
-        int length = ADJOINT ? c.out[i] : c.in[i], from;
-        if (ADJOINT) {
-            from = p.at[i] + c.before[i] - k[i];
-            inside = inside && from % c.stride[i] == 0;
-            from /= c.stride[i];
-        } else {
-            from = p.at[i] * c.stride[i] - c.before[i] + k[i];
-        }
-        inside = inside && from >= 0 && from < length;
-        at = at * length + from;
+    for (int i = 2; i >= 0; i--) {
+        p.at[i] += by.at[i] + carry;
+        carry = p.at[i] >= dim[i];
+        p.at[i] -= carry ? dim[i] : 0;
     }
-    return inside ? at : -1;
+    p.b += by.b + carry;
 }
 
 /* The places that a block writes to all meet the same taps: those of y meet all, those of x
@@ -77,6 +67,8 @@ template <bool ADJOINT> struct Phase {
             n[i] = (dim - first[i] + step[i] - 1) / step[i];
             taps[i] = (c.kernel[i] - tap[i] + step[i] - 1) / step[i];
         }
+        if (all_taps() == 0)
+            taps[0] = 0;
     }
     MR_MEMBER int64_t places(const Conv &c) const
     {
@@ -103,12 +95,80 @@ template <bool ADJOINT> struct Phase {
         const int(&dim)[3] = ADJOINT ? c.in : c.out;
         return (((int64_t)p.b * dim[0] + p.at[0]) * dim[1] + p.at[1]) * dim[2] + p.at[2];
     }
-    // the i-th of its taps
-    MR_MEMBER int tap_at(const Conv &c, int i) const
+};
+
+/* A place in the row that the taps of a phase make, one after the other, K channels each. It is
+ * walked: a division costs as much as the copy of a piece. */
+template <bool ADJOINT> struct Walk {
+    int tap[3] = {0, 0, 0}, k = 0;
+
+    MR_MEMBER Walk(const Phase<ADJOINT> &phase, int K, int first)
     {
-        int t = tap[0] + step[0] * (i / taps[2] / taps[1]),
-            h = tap[1] + step[1] * (i / taps[2] % taps[1]), w = tap[2] + step[2] * (i % taps[2]);
-        return (t * c.kernel[1] + h) * c.kernel[2] + w;
+        move(phase, K, first);
+    }
+    MR_MEMBER void move(const Phase<ADJOINT> &phase, int K, int channels)
+    {
+        for (k += channels; k >= K && exists(phase); k -= K)
+            if (++tap[2] == phase.taps[2]) {
+                tap[2] = 0;
+                if (++tap[1] == phase.taps[1]) {
+                    tap[1] = 0;
+                    tap[0]++;
+                }
+            }
+    }
+    MR_MEMBER bool exists(const Phase<ADJOINT> &phase) const
+    {
+        return tap[0] < phase.taps[0];
+    }
+    // where it is in a row of weights [taps, K]
+    MR_MEMBER int weight(const Conv &c, const Phase<ADJOINT> &phase, int K) const
+    {
+        int at[3];
+#pragma unroll
+        for (int i = 0; i < 3; i++)
+            at[i] = phase.tap[i] + phase.step[i] * tap[i];
+        return ((at[0] * c.kernel[1] + at[1]) * c.kernel[2] + at[2]) * K + k;
+    }
+};
+
+/* What a place of y meets of x, or (ADJOINT) one of x of y, in a source of `width` elements a
+ * place: where that is by the phase's first tap. */
+template <bool ADJOINT> struct Source {
+    int at[3];
+    uint32_t first; // element
+
+    MR_MEMBER Source() {}
+    MR_MEMBER Source(const Conv &c, const Phase<ADJOINT> &phase, const Place3 &p, int width)
+    {
+        const int(&dim)[3] = ADJOINT ? c.out : c.in;
+        first = (uint32_t)p.b;
+#pragma unroll
+        for (int i = 0; i < 3; i++) {
+            at[i] = ADJOINT ? (p.at[i] + c.before[i] - phase.tap[i]) / c.stride[i]
+                            : p.at[i] * c.stride[i] - c.before[i];
+            first = first * (uint32_t)dim[i] + (uint32_t)at[i];
+        }
+        first *= (uint32_t)width;
+        if (p.b < 0)
+            at[0] = INT32_MIN / 2; // beside everything
+    }
+    // is there a place that it meets by a tap?
+    MR_MEMBER bool meets(const Conv &c, const int (&tap)[3]) const
+    {
+        const int(&dim)[3] = ADJOINT ? c.out : c.in;
+        bool inside = true;
+#pragma unroll
+        for (int i = 0; i < 3; i++)
+            inside = inside && (unsigned)(at[i] + (ADJOINT ? -tap[i] : tap[i])) < (unsigned)dim[i];
+        return inside;
+    }
+    // how many elements that lies behind the first
+    static MR_MEMBER uint32_t behind(const Conv &c, const int (&tap)[3], int width)
+    {
+        const int(&dim)[3] = ADJOINT ? c.out : c.in;
+        uint32_t far = (((uint32_t)tap[0] * dim[1] + tap[1]) * dim[2] + tap[2]) * width;
+        return ADJOINT ? 0 - far : far;
     }
 };
 

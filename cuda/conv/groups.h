@@ -5,19 +5,21 @@
 
 #include "cuda/conv/geometry.cuh"
 
-/* Do they pay for `columns` channels of a side of the result? They work on 128 at a time, others
- * on 64. */
+/* Do they serve `columns` of a side of the result, and pay? They work on 128 at a time, others on
+ * 64. */
 static inline bool mr_conv_groups_fit(int columns)
 {
-    return columns > 64;
+    return columns > 64 && columns % 8 == 0;
 }
 
-/* Enqueue y, or with `adjoint` dx, from weights that lie by tap (conv_pack); bias of y or NULL. */
-void mr_conv_groups(const Conv &c, bool adjoint, const mr_bf16 *from, const mr_bf16 *packed,
-                    const mr_bf16 *bias, mr_bf16 *to, cudaStream_t stream);
+/* Enqueue y, or (ADJOINT) dx, from weights [groups, rows, taps, K] (conv_pack); bias of y or NULL.
+ * Channels of both are multiples of 8. */
+template <bool ADJOINT>
+void mr_conv_groups(const Conv &c, const mr_bf16 *from, const mr_bf16 *packed, const mr_bf16 *bias,
+                    mr_bf16 *to, cudaStream_t stream);
 
-/* Enqueue the gradient of w over `ranges` of `range` places each, into partials [ranges, groups,
- * taps, O / groups, C / groups]. */
+/* Enqueue the gradient of w over `ranges` of `range` places each, into partials [ranges, groups, O
+ * / groups, taps, C / groups]; channels of both are multiples of 8. */
 void mr_conv_dw_groups(const Conv &c, const mr_bf16 *dy, const mr_bf16 *x, float *partials,
                        int range, int ranges, cudaStream_t stream);
 

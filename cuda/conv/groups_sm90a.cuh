@@ -2,17 +2,17 @@
  *
  *   y[p, o] = bias[o] + sum over taps k and channels c of x[place that p meets by k, c] w[k, o, c]
  * A block takes 128 places and 128 channels of the result, a warp group 64 of the places, and walks
- * taps and pieces of 64 channels of the source. No column is formed in memory: threads copy 16
- * bytes at a time (cp.async) to where the 128-byte swizzle has them, zeros for places beside the
+ * the channels of all taps of the source, 64 at a time. No column is formed in memory: threads copy
+ * 16 bytes at a time (cp.async) to where the 128-byte swizzle has them, zeros for places beside the
  * ends (Phase leaves out taps that no place of a block meets), and products read both operands from
  * there. Four stages: while the product of one is in flight, the copies of the next two are.
- * Weights lie by tap, [groups, taps, rows, K], as conv_pack leaves them. Sums run over steps in
- * order: the bits do not depend on the order of blocks. Channels of a group are multiples of 8 on
- * both sides; all addresses of 16 bytes.
+ * Weights lie as conv_pack leaves them, [groups, rows, taps, K]. Sums run over steps in order: the
+ * bits do not depend on the order of blocks. Channels of a group are multiples of 8 on both sides;
+ * all addresses of 16 bytes.
  *
- * conv3d_dw walks a range of places, 64 at a time, for 128 filters and 128 channels of one tap:
- * both operands lie place by place and are read transposed. Its sums go to partials, one a range,
- * which conv_dw_add adds in order.
+ * conv3d_dw walks a range of places, 64 at a time, for 128 filters and 128 channels, of several
+ * taps where one has fewer: both operands lie place by place and are read transposed. Its sums go
+ * to partials, one a range, which conv_dw_add adds in order.
  *
  * cp.async writes as threads do, so a fence stands between its wait and the products.
  * Licence: Apache-2.0 */
@@ -36,37 +36,6 @@ MR_DEVICE unsigned conv_place(int row, int piece)
     return (unsigned)(row * 128 + (piece ^ row % 8) * 16);
 }
 
-// what a thread copies in every step: one piece of four rows of each tile
-template <bool ADJOINT> struct ConvCopy {
-    static constexpr int MINE = CONV_ROWS * 8 / CONV_THREADS;
-    Place3 place[MINE];
-    int piece, row;
-
-    MR_MEMBER void begin(const Conv &c, const Phase<ADJOINT> &phase, int64_t first)
-    {
-        piece = threadIdx.x % 8;
-        row = threadIdx.x / 8;
-#pragma unroll
-        for (int i = 0; i < MINE; i++)
-            place[i] = phase.place(c, first + row + i * (CONV_THREADS / 8));
-    }
-
-    // channels k to k + 7 of this thread's rows, of the group whose weights begin at `rows` [N, K]
-    MR_MEMBER void start(unsigned char *stage, const Conv &c, const mr_bf16 *from, int width,
-                         const mr_bf16 *rows, int tap, int k, int K, int column, int N) const
-    {
-#pragma unroll
-        for (int i = 0; i < MINE; i++) {
-            int r = row + i * (CONV_THREADS / 8), n = column + r;
-            int64_t at = k < K ? meets<ADJOINT>(c, place[i], tap) : -1;
-            bool there = k < K && n < N;
-            unsigned char *to = stage + conv_place(r, piece);
-            mr_copy16(to, at >= 0 ? from + at * width + k : from, at >= 0 ? 16 : 0);
-            mr_copy16(to + CONV_TILE, there ? rows + (int64_t)n * K + k : rows, there ? 16 : 0);
-        }
-    }
-};
-
 // grid (tiles of places, tiles of columns, groups of each phase)
 template <bool ADJOINT>
 __global__ void __launch_bounds__(CONV_THREADS, 1)
@@ -81,36 +50,55 @@ __global__ void __launch_bounds__(CONV_THREADS, 1)
     int64_t first = (int64_t)blockIdx.x * CONV_ROWS;
     if (first >= phase.places(c))
         return;
-    int chunks = (K + 63) / 64, steps = phase.all_taps() * chunks;
-    ConvCopy<ADJOINT> mine;
-    mine.begin(c, phase, first);
+    int me = mr_group_number(), lane = threadIdx.x % 32;
+    // a thread copies the same piece of the same rows of both tiles in every step
+    constexpr int APART = CONV_THREADS / 8;
+    int row = threadIdx.x / 8, piece = threadIdx.x % 8;
+    Source<ADJOINT> mine[CONV_ROWS / APART];
+    uint32_t weights[CONV_ROWS / APART];
+#pragma unroll
+    for (int i = 0; i < CONV_ROWS / APART; i++) {
+        int r = row + i * APART;
+        mine[i] = Source<ADJOINT>(c, phase, phase.place(c, first + r), from_width);
+        weights[i] = (uint32_t)((g * N + column + r) * c.taps * K);
+    }
+    Walk<ADJOINT> at(phase, K, piece * 8);
+    int steps = (phase.all_taps() * K + 63) / 64;
     auto start = [&](int step) {
-        if (step < steps) {
-            int tap = phase.tap_at(c, step / chunks);
-            mine.start(memory + step % CONV_STAGES * 2 * CONV_TILE, c, from + g * K, from_width,
-                       packed + ((int64_t)g * c.taps + tap) * N * K, tap,
-                       step % chunks * 64 + mine.piece * 8, K, column, N);
+        unsigned char *stage = memory + step % CONV_STAGES * 2 * CONV_TILE + conv_place(row, piece);
+        bool there = step < steps && at.exists(phase);
+        uint32_t k = g * K + at.k + Source<ADJOINT>::behind(c, at.tap, from_width),
+                 weight = (uint32_t)at.weight(c, phase, K);
+#pragma unroll
+        for (int i = 0; step < steps && i < CONV_ROWS / APART; i++) {
+            bool meets = there && mine[i].meets(c, at.tap),
+                 exists = there && column + row + i * APART < N;
+            unsigned char *to = stage + i * APART * 128;
+            mr_copy16(to, from + (meets ? mine[i].first + k : 0), meets ? 16 : 0);
+            mr_copy16(to + CONV_TILE, packed + (exists ? weights[i] + weight : 0), exists ? 16 : 0);
         }
+        at.move(phase, K, 64);
         mr_copy_commit();
     };
     start(0);
     start(1);
 
     float acc[64] = {0};
-    int me = threadIdx.x / 128, lane = threadIdx.x % 32;
+    mr_group_pin(acc);
     uint32_t base = mr_shared_address(memory);
     for (int step = 0; step < steps; step++) {
         mr_copy_wait<1>();
         mr_proxy_fence();
         // everybody's copies are there, and the product before the last one is over
         __syncthreads();
-        uint32_t left = base + step % CONV_STAGES * 2 * CONV_TILE + me * 64 * 128,
-                 right = base + (step % CONV_STAGES * 2 + 1) * CONV_TILE;
+        uint32_t stage = base + step % CONV_STAGES * 2 * CONV_TILE;
+        uint64_t left = mr_operand<MR_SWIZZLE_128>(stage + me * 64 * 128, 16, 1024),
+                 right = mr_operand<MR_SWIZZLE_128>(stage + CONV_TILE, 16, 1024);
         mr_group_fence();
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            mr_group_product<0>(acc, mr_operand<MR_SWIZZLE_128>(left + i * 32, 16, 1024),
-                                mr_operand<MR_SWIZZLE_128>(right + i * 32, 16, 1024), 1);
+            mr_group_product<0>(acc, mr_operand_behind(left, i * 32),
+                                mr_operand_behind(right, i * 32), 1);
         mr_group_commit();
         // into the stage of the product before the last one
         start(step + 2);
@@ -141,34 +129,53 @@ __global__ void __launch_bounds__(CONV_THREADS, 1)
 
 enum { DW_PLACES = 64, DW_BLOCK = DW_PLACES * 128 }; // bytes: 64 channels a row
 
-/* grid (tiles of filters by tiles of channels, taps, groups by ranges of places). partials [ranges,
- * groups, taps, O / groups, C / groups] */
+/* grid (tiles of filters by tiles of the channels of all taps, groups by ranges of places).
+ * partials [ranges, groups, O / groups, taps, C / groups] */
 static __global__ void __launch_bounds__(CONV_THREADS, 1)
     conv_dw_groups(const mr_bf16 *dy, const mr_bf16 *x, float *partials, int range, Conv c)
 {
     MR_SHARED(memory);
-    int Og = c.O / c.groups, Cg = c.C / c.groups, g = blockIdx.z % c.groups, tap = blockIdx.y;
-    int wide = (Cg + CONV_ROWS - 1) / CONV_ROWS;
-    int o0 = blockIdx.x / wide * CONV_ROWS, c0 = blockIdx.x % wide * CONV_ROWS;
-    int64_t places = c.out_places(), begin = (int64_t)(blockIdx.z / c.groups) * range;
-    int64_t end = begin + range < places ? begin + range : places;
-    int steps = (int)((end - begin + DW_PLACES - 1) / DW_PLACES);
-    auto start = [&](int step) {
-        unsigned char *stage = memory + step % CONV_STAGES * 2 * CONV_TILE;
-        int piece = threadIdx.x % 8;
+    int Og = c.O / c.groups, Cg = c.C / c.groups, g = blockIdx.y % c.groups, length = c.taps * Cg;
+    int wide = (length + CONV_ROWS - 1) / CONV_ROWS;
+    int o0 = blockIdx.x / wide * CONV_ROWS, k0 = blockIdx.x % wide * CONV_ROWS;
+    int64_t begin = (int64_t)(blockIdx.y / c.groups) * range, left = c.out_places() - begin;
+    int places = left < range ? (int)left : range, steps = (places + DW_PLACES - 1) / DW_PLACES;
+    int me = mr_group_number(), lane = threadIdx.x % 32;
+    constexpr int APART = CONV_THREADS / 8;
+    int row = threadIdx.x / 8, piece = threadIdx.x % 8;
+    const Phase<false> phase(c, 0);
+    const Place3 far = place3(DW_PLACES, c.out);
+    Place3 mine[DW_PLACES / APART];
 #pragma unroll
-        for (int row = threadIdx.x / 8; step < steps && row < DW_PLACES; row += CONV_THREADS / 8) {
-            int64_t i = begin + (int64_t)step * DW_PLACES + row;
-            int64_t at = i < end ? meets<false>(c, place3(i, c.out), tap) : -1;
+    for (int i = 0; i < DW_PLACES / APART; i++)
+        mine[i] = place3(begin + row + i * APART, c.out);
+    // two pieces of filters, and two of channels
+    const Walk<false> at[2] = {Walk<false>(phase, Cg, k0 + piece * 8),
+                               Walk<false>(phase, Cg, k0 + 64 + piece * 8)};
+    uint32_t o[2], k[2];
+#pragma unroll
+    for (int block = 0; block < 2; block++) {
+        o[block] = o0 + block * 64 + piece * 8;
+        k[block] = g * Cg + at[block].k + Source<false>::behind(c, at[block].tap, c.C);
+    }
+    auto start = [&](int step) {
+        unsigned char *stage = memory + step % CONV_STAGES * 2 * CONV_TILE + conv_place(row, piece);
+#pragma unroll
+        for (int i = 0; step < steps && i < DW_PLACES / APART; i++) {
+            int p = step * DW_PLACES + row + i * APART;
+            uint32_t up = (uint32_t)((begin + p) * c.O + g * Og);
+            const Source<false> source(c, phase, mine[i], c.C);
 #pragma unroll
             for (int block = 0; block < 2; block++) {
-                int o = o0 + block * 64 + piece * 8, channel = c0 + block * 64 + piece * 8;
-                bool up = i < end && o < Og, there = at >= 0 && channel < Cg;
-                unsigned char *to = stage + block * DW_BLOCK + conv_place(row, piece);
-                mr_copy16(to, up ? dy + i * c.O + g * Og + o : dy, up ? 16 : 0);
-                mr_copy16(to + CONV_TILE, there ? x + at * c.C + g * Cg + channel : x,
-                          there ? 16 : 0);
+                bool exists = p < places && o[block] < (uint32_t)Og,
+                     meets =
+                         p < places && at[block].exists(phase) && source.meets(c, at[block].tap);
+                unsigned char *to = stage + block * DW_BLOCK + i * APART * 128;
+                mr_copy16(to, dy + (exists ? up + o[block] : 0), exists ? 16 : 0);
+                mr_copy16(to + CONV_TILE, x + (meets ? source.first + k[block] : 0),
+                          meets ? 16 : 0);
             }
+            place3_move(mine[i], far, c.out);
         }
         mr_copy_commit();
     };
@@ -177,20 +184,20 @@ static __global__ void __launch_bounds__(CONV_THREADS, 1)
 
     float acc[64] = {0};
     mr_group_pin(acc);
-    int me = threadIdx.x / 128, lane = threadIdx.x % 32;
     uint32_t base = mr_shared_address(memory);
     for (int step = 0; step < steps; step++) {
         mr_copy_wait<1>();
         mr_proxy_fence();
         // everybody's copies are there, and the product before the last one is over
         __syncthreads();
-        uint32_t left = base + step % CONV_STAGES * 2 * CONV_TILE + me * DW_BLOCK,
-                 right = base + (step % CONV_STAGES * 2 + 1) * CONV_TILE;
+        uint32_t stage = base + step % CONV_STAGES * 2 * CONV_TILE;
+        uint64_t left = mr_operand<MR_SWIZZLE_128>(stage + me * DW_BLOCK, DW_BLOCK, 1024),
+                 right = mr_operand<MR_SWIZZLE_128>(stage + CONV_TILE, DW_BLOCK, 1024);
         mr_group_fence();
 #pragma unroll
         for (int i = 0; i < DW_PLACES / 16; i++)
-            mr_group_product<1, 1>(acc, mr_operand<MR_SWIZZLE_128>(left + i * 2048, DW_BLOCK, 1024),
-                                   mr_operand<MR_SWIZZLE_128>(right + i * 2048, DW_BLOCK, 1024), 1);
+            mr_group_product<1, 1>(acc, mr_operand_behind(left, i * 2048),
+                                   mr_operand_behind(right, i * 2048), 1);
         mr_group_commit();
         // into the stage of the product before the last one
         start(step + 2);
@@ -199,15 +206,15 @@ static __global__ void __launch_bounds__(CONV_THREADS, 1)
     mr_group_wait<0>();
     mr_copy_wait<0>();
 
-    float *to = partials + ((int64_t)blockIdx.z * c.taps + tap) * Og * Cg;
+    float *to = partials + (int64_t)blockIdx.y * Og * length;
     int strip = threadIdx.x / 32 % 4 * 16 + lane / 4;
 #pragma unroll
     for (int r = 0; r < 2; r++)
 #pragma unroll
         for (int n = 0; n < 16; n++) {
-            int o = o0 + me * 64 + strip + r * 8, channel = c0 + n * 8 + lane % 4 * 2;
-            if (o < Og && channel < Cg)
-                mr_store8(to + (int64_t)o * Cg + channel,
+            int o = o0 + me * 64 + strip + r * 8, k = k0 + n * 8 + lane % 4 * 2;
+            if (o < Og && k < length)
+                mr_store8(to + (int64_t)o * length + k,
                           {mr_bits_of(acc[4 * n + 2 * r]), mr_bits_of(acc[4 * n + 2 * r + 1])});
         }
 }

@@ -2,56 +2,78 @@
  * k, c], and its gradients
  *
  *   conv3d_dx   dx[b, i, c] = sum over taps and filters of w[o, c, k] dy[b, (i + before - k) / s,
- * o], where s divides                       conv3d_dw   acc += sum over b, p of dy x
+ *               o], where s divides
+ *   conv3d_dw   acc += sum over b, p of dy x
  *
  *   x [B, T, H, W, C]   w [O, C / groups, kt, kh, kw]   y [B, T', H', W', O], channels last, dense
  * Implicit products by mma.sync (sm_80): no column is ever formed in memory. A block takes 64
- * places and 64 channels of the result and walks taps and pieces of 64 channels of the source; rows
- * of the source that a tap does not meet, beside the ends, are zeros of the copy. Places of dx are
- * taken by their remainder by the stride, since each remainder meets taps of its own (Phase).
- * Weights are laid out by tap first.
+ * places and 64 channels of the result, or 16 where there are no more, and walks the channels of
+ * all taps of the source, 64 at a time; rows of the source that a tap does not meet, beside the
+ * ends, are zeros of the copy. Places of dx are taken by their remainder by the stride, since each
+ * remainder meets taps of its own (Phase). Weights are laid out channels last first.
  * conv3d_dw walks places, in ranges that follow from the shape; partial sums are added in order.
  * Sums are f32, and the bits do not depend on the order of blocks.
  *
- * bf16 whose channels of a group are multiples of 8 on both sides go this way, those of many
- * channels on sm_90a by warp groups (cuda/conv). All others take the plain form, a thread an
- * element: right, and slow. */
+ * Copies are pieces of 8 channels: an operand of one group whose channels are no multiple of 8 is
+ * filled up with zeros in the workspace first. bf16 of many channels goes by warp groups on sm_90a
+ * (cuda/conv); f32, and groups with odd channels, take the plain form, a thread an element: right,
+ * and slow. */
 #include "cuda/attention/tile.cuh"
 #include "cuda/conv/groups.h"
 #include "cuda/kernels/kernel_call.h"
 #include "cuda/kernels/pieces.cuh"
 
-enum { THREADS = ATTENTION_THREADS, PLACES = ROWS, COLUMNS = 64, TILE = Tile<64>::bytes(64) };
+enum { THREADS = ATTENTION_THREADS, PLACES = ROWS, TILE = Tile<64>::bytes(64) };
 
 struct attr { // as in core/op/conv3d.c
     mr_ints stride, pad, dims;
     int64_t groups;
 };
 
-// ---- weights by tap: packed [groups, taps, rows, K], K the channels that are summed ----
+// ---- what products need: weights channels last, whole pieces of channels ----
 
+// packed [groups, rows, taps, K8], K of K8 channels that are summed
 template <bool ADJOINT>
-__global__ void __launch_bounds__(THREADS) conv_pack(const mr_bf16 *w, mr_bf16 *packed, Conv c)
+__global__ void __launch_bounds__(THREADS)
+    conv_pack(const mr_bf16 *w, mr_bf16 *packed, int K8, Conv c)
 {
     int Og = c.O / c.groups, Cg = c.C / c.groups;
-    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (i >= (int64_t)c.O * Cg * c.taps)
-        return;
     int K = ADJOINT ? Og : Cg, rows = ADJOINT ? Cg : Og;
-    int k = (int)(i % K), row = (int)(i / K % rows), tap = (int)(i / K / rows % c.taps);
-    int g = (int)(i / K / rows / c.taps), o = g * Og + (ADJOINT ? k : row);
-    packed[i] = w[((int64_t)o * Cg + (ADJOINT ? row : k)) * c.taps + tap];
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= (int64_t)c.groups * rows * c.taps * K8)
+        return;
+    int k = (int)(i % K8), tap = (int)(i / K8 % c.taps), row = (int)(i / K8 / c.taps % rows);
+    int g = (int)(i / K8 / c.taps / rows), o = g * Og + (ADJOINT ? k : row);
+    packed[i] = k < K ? w[((int64_t)o * Cg + (ADJOINT ? row : k)) * c.taps + tap] : 0;
+}
+
+// a thread a piece of `to` [places, K8]: zeros behind the channels of `from` [places, K]
+static __global__ void __launch_bounds__(THREADS)
+    conv_fill_up(const mr_bf16 *from, mr_bf16 *to, int64_t pieces, int K, int K8)
+{
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= pieces)
+        return;
+    int k = (int)(i % (K8 / 8)) * 8;
+    const mr_bf16 *row = from + i / (K8 / 8) * K;
+    float v[8];
+#pragma unroll
+    for (int e = 0; e < 8; e++)
+        v[e] = k + e < K ? mr_f32(row[k + e]) : 0;
+    mr_store(to + i * 8, v);
 }
 
 // ---- y and dx ----
 
-// grid (tiles of places, tiles of columns, groups of each phase)
-template <bool ADJOINT>
+/* grid (tiles of places, tiles of columns, groups of each phase). Channels of the source are
+ * multiples of 8, those of the result too where pieces are `whole`. */
+template <bool ADJOINT, int COLUMNS>
 __global__ void __launch_bounds__(THREADS)
-    conv_tiles(const mr_bf16 *from, const mr_bf16 *packed, const mr_bf16 *bias, mr_bf16 *to, Conv c)
+    conv_tiles(const mr_bf16 *from, const mr_bf16 *packed, const mr_bf16 *bias, mr_bf16 *to,
+               bool whole, Conv c)
 {
     MR_SHARED(memory);
-    unsigned char *stages = memory;
+    constexpr int STAGE = TILE + COLUMNS * Tile<64>::PITCH;
     int Og = c.O / c.groups, Cg = c.C / c.groups, g = blockIdx.z % c.groups;
     int K = ADJOINT ? Og : Cg, N = ADJOINT ? Cg : Og, first = blockIdx.y * COLUMNS;
     int from_width = ADJOINT ? c.O : c.C, to_width = ADJOINT ? c.C : c.O;
@@ -61,30 +83,33 @@ __global__ void __launch_bounds__(THREADS)
         return;
     int lane = threadIdx.x % 32, strip = threadIdx.x / 32 * STRIP;
     // a thread copies the same piece of the same rows in every step
-    constexpr int MINE = PLACES * 8 / THREADS;
-    int piece = threadIdx.x % 8;
-    Place3 mine[MINE];
+    constexpr int APART = THREADS / 8;
+    int row = threadIdx.x / 8, piece = threadIdx.x % 8;
+    Source<ADJOINT> mine[PLACES / APART];
 #pragma unroll
-    for (int i = 0; i < MINE; i++)
-        mine[i] = phase.place(c, row0 + threadIdx.x / 8 + i * (THREADS / 8));
-    int chunks = (K + 63) / 64, steps = phase.all_taps() * chunks;
-    auto copies = [&](int step) {
-        unsigned char *stage = stages + step % 2 * 2 * TILE;
-        int tap = phase.tap_at(c, step / chunks), k = step % chunks * 64 + piece * 8;
-        const mr_bf16 *rows = packed + ((int64_t)g * c.taps + tap) * N * K;
-#pragma unroll
-        for (int i = 0; i < MINE; i++) {
-            int row = threadIdx.x / 8 + i * (THREADS / 8), n = first + row;
-            int64_t at = k < K ? meets<ADJOINT>(c, mine[i], tap) : -1;
-            bool there = k < K && n < N;
-            unsigned char *place = stage + row * Tile<64>::PITCH + piece * 16;
-            mr_copy16(place, at >= 0 ? from + at * from_width + g * K + k : from, at >= 0 ? 16 : 0);
-            mr_copy16(place + TILE, there ? rows + (int64_t)n * K + k : packed, there ? 16 : 0);
-        }
-    };
+    for (int i = 0; i < PLACES / APART; i++)
+        mine[i] = Source<ADJOINT>(c, phase, phase.place(c, row0 + row + i * APART), from_width);
+    const mr_bf16 *weights = packed + (int64_t)(g * N + first + row) * c.taps * K;
+    Walk<ADJOINT> at(phase, K, piece * 8);
+    int steps = (phase.all_taps() * K + 63) / 64;
     auto start = [&](int step) {
-        if (step < steps)
-            copies(step);
+        unsigned char *stage = memory + step % 2 * STAGE + row * Tile<64>::PITCH + piece * 16;
+        bool there = step < steps && at.exists(phase);
+        uint32_t k = g * K + at.k + Source<ADJOINT>::behind(c, at.tap, from_width),
+                 weight = (uint32_t)at.weight(c, phase, K);
+#pragma unroll
+        for (int i = 0; step < steps && i < PLACES / APART; i++) {
+            bool meets = there && mine[i].meets(c, at.tap);
+            mr_copy16(stage + i * APART * Tile<64>::PITCH, from + (meets ? mine[i].first + k : 0),
+                      meets ? 16 : 0);
+        }
+#pragma unroll
+        for (int i = 0; step < steps && i < COLUMNS / APART; i++) {
+            bool exists = there && first + row + i * APART < N;
+            mr_copy16(stage + TILE + i * APART * Tile<64>::PITCH,
+                      weights + (exists ? i * APART * c.taps * K + weight : 0), exists ? 16 : 0);
+        }
+        at.move(phase, K, 64);
         mr_copy_commit();
     };
     float acc[COLUMNS / 8][4];
@@ -94,7 +119,7 @@ __global__ void __launch_bounds__(THREADS)
         start(step + 1);
         mr_copy_wait<1>();
         __syncthreads();
-        const unsigned char *stage = stages + step % 2 * 2 * TILE;
+        const unsigned char *stage = memory + step % 2 * STAGE;
         add_scores<64, COLUMNS>(acc, stage + strip * Tile<64>::PITCH, stage + TILE);
         // the stage is free for the step after the next
         __syncthreads();
@@ -109,12 +134,25 @@ __global__ void __launch_bounds__(THREADS)
             }
     mr_copy_wait<0>();
     __syncthreads();
-    const float ones[2] = {1, 1};
     auto row_of = [&](int r) {
         Place3 p = phase.place(c, row0 + strip + r);
         return p.b < 0 ? NULL : to + phase.index(c, p) * to_width + g * N + first;
     };
-    store_strip_rows<COLUMNS>(acc, ones, stages + strip * Tile<64>::PITCH, row_of, N - first);
+    if (whole) {
+        const float ones[2] = {1, 1};
+        store_strip_rows<COLUMNS>(acc, ones, memory + strip * Tile<64>::PITCH, row_of, N - first);
+        return;
+    }
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        mr_bf16 *out = row_of(lane / 4 + r * 8);
+#pragma unroll
+        for (int e = 0; e < COLUMNS / 4; e++) {
+            int column = e / 2 * 8 + lane % 4 * 2 + e % 2;
+            if (out && column < N - first)
+                mr_store1(out + column, acc[e / 2][2 * r + e % 2]);
+        }
+    }
 }
 
 // ---- the gradient of w ----
@@ -140,40 +178,49 @@ MR_DEVICE void add_outer(float (&acc)[8][4], const unsigned char *a, const unsig
     }
 }
 
-/* grid (tiles of filters by tiles of channels, taps, groups by ranges of places). partials [ranges,
- * groups, taps, O / groups, C / groups] */
+/* grid (tiles of filters by tiles of the channels of all taps, groups by ranges of places).
+ * partials [ranges, groups, O / groups, taps, C / groups]; channels of both are multiples of 8 */
 static __global__ void __launch_bounds__(THREADS)
     conv_dw_tiles(const mr_bf16 *dy, const mr_bf16 *x, float *partials, int range, Conv c)
 {
     MR_SHARED(memory);
-    int Og = c.O / c.groups, Cg = c.C / c.groups, g = blockIdx.z % c.groups, tap = blockIdx.y;
-    int wide = (Cg + 63) / 64, o0 = blockIdx.x / wide * 64, c0 = blockIdx.x % wide * 64;
-    int64_t places = c.out_places(), begin = (int64_t)(blockIdx.z / c.groups) * range;
-    int64_t end = begin + range < places ? begin + range : places;
-    int lane = threadIdx.x % 32, strip = threadIdx.x / 32 * STRIP, piece = threadIdx.x % 8;
-    int steps = (int)((end - begin + PLACES - 1) / PLACES);
-    auto start = [&](int step) {
-        unsigned char *stage = memory + step % 2 * 2 * TILE;
-        int o = o0 + piece * 8, channel = c0 + piece * 8;
+    int Og = c.O / c.groups, Cg = c.C / c.groups, g = blockIdx.y % c.groups;
+    int wide = (c.taps * Cg + 63) / 64, o0 = blockIdx.x / wide * 64, k0 = blockIdx.x % wide * 64;
+    int64_t begin = (int64_t)(blockIdx.y / c.groups) * range, left = c.out_places() - begin;
+    int places = left < range ? (int)left : range, steps = (places + PLACES - 1) / PLACES;
+    int lane = threadIdx.x % 32, strip = threadIdx.x / 32 * STRIP;
+    constexpr int APART = THREADS / 8;
+    int row = threadIdx.x / 8, o = o0 + threadIdx.x % 8 * 8;
+    const Phase<false> phase(c, 0);
+    const Walk<false> at(phase, Cg, k0 + threadIdx.x % 8 * 8);
+    const uint32_t k = g * Cg + at.k + Source<false>::behind(c, at.tap, c.C);
+    const Place3 far = place3(PLACES, c.out);
+    Place3 mine[PLACES / APART];
 #pragma unroll
-        for (int row = threadIdx.x / 8; row < PLACES; row += THREADS / 8) {
-            int64_t i = begin + (int64_t)step * PLACES + row;
-            bool up = i < end && o < Og;
-            int64_t at = i < end && channel < Cg ? meets<false>(c, place3(i, c.out), tap) : -1;
-            unsigned char *place = stage + row * Tile<64>::PITCH + piece * 16;
-            mr_copy16(place, up ? dy + i * c.O + g * Og + o : dy, up ? 16 : 0);
-            mr_copy16(place + TILE, at >= 0 ? x + at * c.C + g * Cg + channel : x,
-                      at >= 0 ? 16 : 0);
+    for (int i = 0; i < PLACES / APART; i++)
+        mine[i] = place3(begin + row + i * APART, c.out);
+    auto start = [&](int step) {
+        unsigned char *stage =
+            memory + step % 2 * 2 * TILE + row * Tile<64>::PITCH + threadIdx.x % 8 * 16;
+#pragma unroll
+        for (int i = 0; step < steps && i < PLACES / APART; i++) {
+            int p = step * PLACES + row + i * APART;
+            const Source<false> source(c, phase, mine[i], c.C);
+            bool exists = p < places && o < Og,
+                 meets = p < places && at.exists(phase) && source.meets(c, at.tap);
+            mr_copy16(stage + i * APART * Tile<64>::PITCH,
+                      exists ? dy + (begin + p) * c.O + g * Og + o : dy, exists ? 16 : 0);
+            mr_copy16(stage + TILE + i * APART * Tile<64>::PITCH,
+                      x + (meets ? source.first + k : 0), meets ? 16 : 0);
+            place3_move(mine[i], far, c.out);
         }
+        mr_copy_commit();
     };
     float acc[8][4];
     clear<64>(acc);
     start(0);
-    mr_copy_commit();
     for (int step = 0; step < steps; step++) {
-        if (step + 1 < steps)
-            start(step + 1);
-        mr_copy_commit();
+        start(step + 1);
         mr_copy_wait<1>();
         __syncthreads();
         const unsigned char *stage = memory + step % 2 * 2 * TILE;
@@ -181,31 +228,33 @@ static __global__ void __launch_bounds__(THREADS)
         __syncthreads();
     }
     mr_copy_wait<0>();
-    float *to = partials + ((int64_t)blockIdx.z * c.taps + tap) * Og * Cg;
+    int length = c.taps * Cg;
+    float *to = partials + (int64_t)blockIdx.y * Og * length;
 #pragma unroll
     for (int n = 0; n < 8; n++)
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            int o = o0 + strip + lane / 4 + r * 8, channel = c0 + n * 8 + lane % 4 * 2;
-            if (o < Og && channel < Cg)
-                mr_store8(to + (int64_t)o * Cg + channel,
+            int filter = o0 + strip + lane / 4 + r * 8, column = k0 + n * 8 + lane % 4 * 2;
+            if (filter < Og && column < length)
+                mr_store8(to + (int64_t)filter * length + column,
                           {mr_bits_of(acc[n][2 * r]), mr_bits_of(acc[n][2 * r + 1])});
         }
 }
 
-// a thread an element of acc: the ranges in order
+/* A thread an element of acc: the ranges in order. Of a group they hold O8 filters and C8 channels,
+ * of which those of c are the first. */
 static __global__ void __launch_bounds__(THREADS)
-    conv_dw_add(const float *partials, float *acc, int ranges, Conv c)
+    conv_dw_add(const float *partials, float *acc, int ranges, int O8, int C8, Conv c)
 {
     int Og = c.O / c.groups, Cg = c.C / c.groups;
-    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, all = (int64_t)c.O * Cg * c.taps;
-    if (i >= all)
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= (int64_t)c.O * Cg * c.taps)
         return;
     int tap = (int)(i % c.taps), channel = (int)(i / c.taps % Cg), o = (int)(i / c.taps / Cg);
-    int64_t at = (((int64_t)(o / Og) * c.taps + tap) * Og + o % Og) * Cg + channel;
+    int64_t at = ((int64_t)(o / Og * O8 + o % Og) * c.taps + tap) * C8 + channel;
     float sum = acc[i];
     for (int r = 0; r < ranges; r++)
-        sum += partials[r * all + at];
+        sum += partials[(int64_t)r * c.groups * O8 * c.taps * C8 + at];
     acc[i] = sum;
 }
 
@@ -219,13 +268,16 @@ __global__ void __launch_bounds__(THREADS)
     if (i >= c.out_places() * c.O)
         return;
     int o = (int)(i % c.O), Cg = c.C / c.groups, g = o / (c.O / c.groups);
-    Place3 p = place3(i / c.O, c.out);
+    const Phase<false> phase(c, 0);
+    const Source<false> p(c, phase, place3(i / c.O, c.out), c.C);
     float sum = bias ? mr_load1(bias + o) : 0;
-    for (int tap = 0; tap < c.taps; tap++) {
-        int64_t at = meets<false>(c, p, tap);
-        for (int k = 0; at >= 0 && k < Cg; k++)
-            sum += mr_load1(x + at * c.C + g * Cg + k) *
-                   mr_load1(w + ((int64_t)o * Cg + k) * c.taps + tap);
+    for (Walk<false> at(phase, 1, 0); at.exists(phase); at.move(phase, 1, 1)) {
+        if (!p.meets(c, at.tap))
+            continue;
+        const T *from = x + (uint32_t)(p.first + Source<false>::behind(c, at.tap, c.C) + g * Cg);
+        int weight = at.weight(c, phase, 1);
+        for (int k = 0; k < Cg; k++)
+            sum += mr_load1(from + k) * mr_load1(w + ((int64_t)o * Cg + k) * c.taps + weight);
     }
     mr_store1(y + i, sum);
 }
@@ -236,14 +288,21 @@ __global__ void __launch_bounds__(THREADS) conv_dx_plain(const T *dy, const T *w
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= c.in_places() * c.C)
         return;
-    int Cg = c.C / c.groups, Og = c.O / c.groups, g = (int)(i % c.C) / Cg;
-    Place3 p = place3(i / c.C, c.in);
+    int Cg = c.C / c.groups, Og = c.O / c.groups, g = (int)(i % c.C) / Cg, which = 0;
+    Place3 place = place3(i / c.C, c.in);
+#pragma unroll
+    for (int k = 0; k < 3; k++)
+        which = which * c.stride[k] + place.at[k] % c.stride[k];
+    const Phase<true> phase(c, which);
+    const Source<true> p(c, phase, place, c.O);
     float sum = 0;
-    for (int tap = 0; tap < c.taps; tap++) {
-        int64_t at = meets<true>(c, p, tap);
-        for (int o = g * Og; at >= 0 && o < (g + 1) * Og; o++)
-            sum += mr_load1(dy + at * c.O + o) *
-                   mr_load1(w + ((int64_t)o * Cg + i % c.C % Cg) * c.taps + tap);
+    for (Walk<true> at(phase, 1, 0); at.exists(phase); at.move(phase, 1, 1)) {
+        if (!p.meets(c, at.tap))
+            continue;
+        const T *from = dy + (uint32_t)(p.first + Source<true>::behind(c, at.tap, c.O));
+        int weight = (int)(i % c.C % Cg) * c.taps + at.weight(c, phase, 1);
+        for (int o = g * Og; o < (g + 1) * Og; o++)
+            sum += mr_load1(from + o) * mr_load1(w + (int64_t)o * Cg * c.taps + weight);
     }
     mr_store1(dx + i, sum);
 }
@@ -256,19 +315,25 @@ __global__ void __launch_bounds__(THREADS)
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= (int64_t)c.O * Cg * c.taps)
         return;
-    int tap = (int)(i % c.taps), channel = (int)(i / c.taps % Cg), o = (int)(i / c.taps / Cg);
+    int channel = (int)(i / c.taps % Cg), o = (int)(i / c.taps / Cg);
+    const Phase<false> phase(c, 0);
+    const Walk<false> at(phase, 1, (int)(i % c.taps));
+    const uint32_t k = o / Og * Cg + channel + Source<false>::behind(c, at.tap, c.C);
+    Place3 place = {};
+    const Place3 next = place3(1, c.out);
     float sum = 0;
     for (int64_t p = 0; p < c.out_places(); p++) {
-        int64_t at = meets<false>(c, place3(p, c.out), tap);
-        if (at >= 0)
-            sum += mr_load1(dy + p * c.O + o) * mr_load1(x + at * c.C + o / Og * Cg + channel);
+        const Source<false> source(c, phase, place, c.C);
+        if (source.meets(c, at.tap))
+            sum += mr_load1(dy + p * c.O + o) * mr_load1(x + (uint32_t)(source.first + k));
+        place3_move(place, next, c.out);
     }
     acc[i] += sum;
 }
 
 // ---- host ----
 
-enum { SHARED = 4 * TILE, RANGE_LEAST = 4096, RANGES_MOST = 32 };
+enum { RANGE_LEAST = 4096, RANGES_MOST = 32 };
 static const int64_t PARTIALS_MOST = 64 << 20; // bytes
 
 static mr_status conv_of(const attr *a, const mr_desc *x, const mr_desc *w, const mr_desc *y,
@@ -295,12 +360,20 @@ static mr_status conv_of(const attr *a, const mr_desc *x, const mr_desc *w, cons
     return MR_OK;
 }
 
-// by products? planned without addresses, which are NULL then
+static int whole(int channels)
+{
+    return (channels + 7) / 8 * 8;
+}
+
+/* By products? Planned without addresses, which are NULL then. Groups of odd channels cannot be
+ * filled up in place of each other; offsets are 32 bits wide. */
 static bool in_tiles(const Conv &c, mr_dtype type, const void *one, const void *two)
 {
-    return type == MR_BF16 && c.C > 0 && c.C / c.groups % 8 == 0 && c.O > 0 &&
-           c.O / c.groups % 8 == 0 &&
+    return type == MR_BF16 && c.C > 0 && c.O > 0 && c.C < 1 << 20 && c.O < 1 << 20 &&
+           (c.groups == 1 || (c.C / c.groups % 8 == 0 && c.O / c.groups % 8 == 0)) &&
            (int64_t)c.groups * c.stride[0] * c.stride[1] * c.stride[2] <= 65535 &&
+           c.in_places() * whole(c.C) <= INT32_MAX && c.out_places() * whole(c.O) <= INT32_MAX &&
+           (int64_t)whole(c.C) * whole(c.O) / c.groups * c.taps <= INT32_MAX &&
            mr_cuda_aligned(one, 16) && mr_cuda_aligned(two, 16);
 }
 
@@ -309,28 +382,69 @@ static dim3 threads_for(int64_t elements)
     return dim3((unsigned)mr_cuda_ceil(elements, THREADS));
 }
 
-static size_t packed_bytes(const Conv &c)
+// what the workspace holds of an operand: nothing where its pieces are whole
+static size_t filled_bytes(int64_t places, int channels)
 {
-    return (size_t)((int64_t)c.O * (c.C / c.groups) * c.taps) * sizeof(mr_bf16);
+    return channels % 8 ? (size_t)places * whole(channels) * sizeof(mr_bf16) : 0;
 }
 
-template <bool ADJOINT>
-static void launch_tiles(const Conv &c, bool groups, const void *from, const void *w,
-                         const void *bias, void *to, void *workspace, cudaStream_t stream)
+// the operand in whole pieces of channels, filled up in the workspace, which begins behind it then
+static const mr_bf16 *filled_up(const void *from, int64_t places, int *channels, char **workspace,
+                                cudaStream_t stream)
 {
-    mr_bf16 *packed = (mr_bf16 *)workspace;
+    int K = *channels;
+    if (K % 8 == 0)
+        return (const mr_bf16 *)from;
+    mr_bf16 *to = (mr_bf16 *)*workspace;
+    *workspace += filled_bytes(places, K);
+    *channels = whole(K);
+    int64_t pieces = places * (*channels / 8);
+    if (pieces)
+        MR_LAUNCH(conv_fill_up, threads_for(pieces), dim3(THREADS), 0, stream,
+                  (const mr_bf16 *)from, to, pieces, K, *channels);
+    return to;
+}
+
+// weights in whole pieces of the channels that are summed
+template <bool ADJOINT> static int64_t packed_count(const Conv &c)
+{
+    int64_t K = whole((ADJOINT ? c.O : c.C) / c.groups);
+    return K * (ADJOINT ? c.C : c.O) * c.taps;
+}
+
+template <bool ADJOINT> static size_t tiles_workspace(const Conv &c)
+{
+    return filled_bytes(ADJOINT ? c.out_places() : c.in_places(), ADJOINT ? c.O : c.C) +
+           (size_t)packed_count<ADJOINT>(c) * sizeof(mr_bf16);
+}
+
+template <bool ADJOINT, int COLUMNS>
+static void tiles_of(const Conv &c, const mr_bf16 *from, const mr_bf16 *packed, const mr_bf16 *bias,
+                     mr_bf16 *to, cudaStream_t stream)
+{
     int phases, N = (ADJOINT ? c.C : c.O) / c.groups;
     int64_t tiles = phase_tiles<ADJOINT>(c, PLACES, &phases);
     dim3 grid((unsigned)tiles, (unsigned)mr_cuda_ceil(N, COLUMNS), (unsigned)(phases * c.groups));
-    MR_LAUNCH((conv_pack<ADJOINT>), threads_for((int64_t)c.O * (c.C / c.groups) * c.taps),
-              dim3(THREADS), 0, stream, (const mr_bf16 *)w, packed, c);
-    if (groups && mr_conv_groups_fit(N)) {
-        mr_conv_groups(c, ADJOINT, (const mr_bf16 *)from, packed, (const mr_bf16 *)bias,
-                       (mr_bf16 *)to, stream);
-        return;
-    }
-    MR_LAUNCH((conv_tiles<ADJOINT>), grid, dim3(THREADS), SHARED, stream, (const mr_bf16 *)from,
-              (const mr_bf16 *)packed, (const mr_bf16 *)bias, (mr_bf16 *)to, c);
+    MR_LAUNCH((conv_tiles<ADJOINT, COLUMNS>), grid, dim3(THREADS),
+              2 * (TILE + Tile<64>::bytes(COLUMNS)), stream, from, packed, bias, to, N % 8 == 0, c);
+}
+
+template <bool ADJOINT>
+static void launch_tiles(Conv c, bool groups, const void *from, const void *w, const void *bias,
+                         void *to, void *workspace, cudaStream_t stream)
+{
+    char *room = (char *)workspace;
+    int K8 = whole((ADJOINT ? c.O : c.C) / c.groups), N = (ADJOINT ? c.C : c.O) / c.groups;
+    int64_t places = ADJOINT ? c.out_places() : c.in_places(), count = packed_count<ADJOINT>(c);
+    Conv filled = c;
+    const mr_bf16 *source = filled_up(from, places, ADJOINT ? &filled.O : &filled.C, &room, stream);
+    mr_bf16 *packed = (mr_bf16 *)room;
+    MR_LAUNCH((conv_pack<ADJOINT>), threads_for(count), dim3(THREADS), 0, stream,
+              (const mr_bf16 *)w, packed, K8, c);
+    auto run = groups && mr_conv_groups_fit(N) ? mr_conv_groups<ADJOINT>
+               : N <= 16                       ? tiles_of<ADJOINT, 16>
+                                               : tiles_of<ADJOINT, 64>;
+    run(filled, source, packed, (const mr_bf16 *)bias, (mr_bf16 *)to, stream);
 }
 
 static mr_status forward_of(const mr_call *call, Conv *c)
@@ -351,17 +465,12 @@ static mr_status dw_of(const mr_call *call, Conv *c)
                    &call->in[0].desc, c);
 }
 
-static size_t pack_workspace(mr_status st, const Conv &c, const mr_call *call)
-{
-    if (st != MR_OK)
-        return MR_NO_KERNEL;
-    return in_tiles(c, call->in[0].desc.dtype, NULL, NULL) ? packed_bytes(c) : 0;
-}
-
 static size_t forward_workspace(const mr_call *call, const mr_facts *)
 {
     Conv c;
-    return pack_workspace(forward_of(call, &c), c, call);
+    if (forward_of(call, &c) != MR_OK)
+        return MR_NO_KERNEL;
+    return in_tiles(c, call->in[0].desc.dtype, NULL, NULL) ? tiles_workspace<false>(c) : 0;
 }
 
 template <typename T>
@@ -403,7 +512,9 @@ MR_CUDA_KERNEL(conv3d, forward_workspace, NULL, NULL, NULL, forward_sm90a)
 static size_t dx_workspace(const mr_call *call, const mr_facts *)
 {
     Conv c;
-    return pack_workspace(dx_of(call, &c), c, call);
+    if (dx_of(call, &c) != MR_OK)
+        return MR_NO_KERNEL;
+    return in_tiles(c, call->in[0].desc.dtype, NULL, NULL) ? tiles_workspace<true>(c) : 0;
 }
 
 template <typename T> static void dx_plain(const Conv &c, const mr_call *call, cudaStream_t stream)
@@ -441,11 +552,15 @@ MR_CUDA_KERNEL(conv3d_dx, dx_workspace, NULL, NULL, NULL, dx_sm90a)
     return dx(call, false);
 }
 
+static int64_t partial_count(const Conv &c)
+{
+    return (int64_t)c.groups * whole(c.O / c.groups) * whole(c.C / c.groups) * c.taps;
+}
+
 // places of a range, and how many ranges there are
 static int ranges_of(const Conv &c, int *range)
 {
-    int64_t places = (int64_t)c.B * c.out[0] * c.out[1] * c.out[2];
-    int64_t bytes = (int64_t)c.O * (c.C / c.groups) * c.taps * (int64_t)sizeof(float);
+    int64_t places = c.out_places(), bytes = partial_count(c) * (int64_t)sizeof(float);
     int64_t n = mr_cuda_ceil(places, RANGE_LEAST), most = PARTIALS_MOST / (bytes ? bytes : 1);
     n = n < RANGES_MOST ? n : (int64_t)RANGES_MOST;
     n = n < most ? n : most;
@@ -463,7 +578,8 @@ static size_t dw_workspace(const mr_call *call, const mr_facts *)
         return MR_NO_KERNEL;
     if (!in_tiles(c, call->in[0].desc.dtype, NULL, NULL))
         return 0;
-    return (size_t)ranges_of(c, &range) * c.O * (c.C / c.groups) * c.taps * sizeof(float);
+    return filled_bytes(c.out_places(), c.O) + filled_bytes(c.in_places(), c.C) +
+           (size_t)(ranges_of(c, &range) * partial_count(c)) * sizeof(float);
 }
 
 template <typename T> static void dw_plain(const Conv &c, const mr_call *call, cudaStream_t stream)
@@ -475,17 +591,21 @@ template <typename T> static void dw_plain(const Conv &c, const mr_call *call, c
 
 static void dw_tiles(const Conv &c, bool groups, const mr_call *call, cudaStream_t stream)
 {
-    int range, ranges = ranges_of(c, &range), Og = c.O / c.groups, Cg = c.C / c.groups;
-    float *partials = (float *)call->workspace, *acc = (float *)call->out[0].data;
-    dim3 grid((unsigned)(mr_cuda_ceil(Og, 64) * mr_cuda_ceil(Cg, 64)), (unsigned)c.taps,
+    char *room = (char *)call->workspace;
+    Conv filled = c;
+    const mr_bf16 *dy = filled_up(call->in[0].data, c.out_places(), &filled.O, &room, stream);
+    const mr_bf16 *x = filled_up(call->in[1].data, c.in_places(), &filled.C, &room, stream);
+    int range, ranges = ranges_of(c, &range), Og = filled.O / c.groups, Cg = filled.C / c.groups;
+    float *partials = (float *)room;
+    dim3 grid((unsigned)(mr_cuda_ceil(Og, 64) * mr_cuda_ceil((int64_t)c.taps * Cg, 64)),
               (unsigned)(c.groups * ranges));
-    const mr_bf16 *dy = (const mr_bf16 *)call->in[0].data, *x = (const mr_bf16 *)call->in[1].data;
-    if (groups && mr_conv_groups_fit(Og) && mr_conv_groups_fit(Cg))
-        mr_conv_dw_groups(c, dy, x, partials, range, ranges, stream);
+    if (groups && mr_conv_groups_fit(Og) && mr_conv_groups_fit(c.taps * Cg))
+        mr_conv_dw_groups(filled, dy, x, partials, range, ranges, stream);
     else
-        MR_LAUNCH(conv_dw_tiles, grid, dim3(THREADS), SHARED, stream, dy, x, partials, range, c);
+        MR_LAUNCH(conv_dw_tiles, grid, dim3(THREADS), 4 * TILE, stream, dy, x, partials, range,
+                  filled);
     MR_LAUNCH(conv_dw_add, threads_for(mr_desc_count(&call->out[0].desc)), dim3(THREADS), 0, stream,
-              (const float *)partials, acc, ranges, c);
+              (const float *)partials, (float *)call->out[0].data, ranges, Og, Cg, c);
 }
 
 static mr_status dw(const mr_call *call, bool groups)
@@ -496,9 +616,8 @@ static mr_status dw(const mr_call *call, bool groups)
     if (mr_desc_count(&call->in[0].desc) == 0 || mr_desc_count(&call->out[0].desc) == 0)
         return MR_OK;
     // grids are as narrow as 65535 in y and z
-    bool tiles = in_tiles(c, call->in[0].desc.dtype, call->in[0].data, call->in[1].data) &&
-                 c.taps <= 65535 && c.groups * RANGES_MOST <= 65535;
-    if (tiles)
+    if (in_tiles(c, call->in[0].desc.dtype, call->in[0].data, call->in[1].data) &&
+        c.groups * RANGES_MOST <= 65535)
         dw_tiles(c, groups, call, stream);
     else if (call->in[0].desc.dtype == MR_BF16)
         dw_plain<mr_bf16>(c, call, stream);

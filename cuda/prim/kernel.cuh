@@ -18,9 +18,11 @@
 #define MR_LAUNCH(kernel, grid, block, shared, stream, ...)                                        \
     (kernel)<<<(grid), (block), (shared), (stream)>>>(__VA_ARGS__)
 #define MR_SHARED(name) extern __shared__ __align__(1024) unsigned char name[]
-// functions of the device: MR_INSTRUCTION has two bodies, MR_DEVICE one; MR_MEMBER in a struct
+// functions of the device: MR_INSTRUCTION has two bodies, MR_DEVICE one; MR_MEMBER in a struct,
+// MR_BOTH_MEMBER one that the host calls, too
 #define MR_DEVICE      static __device__ __forceinline__
 #define MR_MEMBER      __device__ __forceinline__
+#define MR_BOTH_MEMBER __host__ __device__ __forceinline__
 #define MR_INSTRUCTION static __device__ __forceinline__
 #define MR_PTX(...)    asm volatile(__VA_ARGS__)
 typedef CUtensorMap mr_tensor_map;
@@ -35,6 +37,7 @@ typedef CUtensorMap mr_tensor_map;
 #define MR_SHARED(name) unsigned char *name = emu::shared_memory
 #define MR_DEVICE       static __forceinline__
 #define MR_MEMBER       __forceinline__
+#define MR_BOTH_MEMBER  __forceinline__
 #define MR_INSTRUCTION  static inline EMU_UNWATCHED
 typedef emu::TensorMap mr_tensor_map;
 

@@ -56,9 +56,44 @@ int main(void)
                                "groups=2 stride={1,2,2} pad={0,0,0,1,0,1}");
     contract_orders("conv3d_dw", "dy=[1,1,9,16,136] bf16 x=[1,1,9,16,72] bf16 "
                                  "acc=[136,72,1,1,3] f32 pad={0,0,0,0,2,0}");
-    // channels that are no pieces of 16 bytes
+    // channels that are no pieces of 16 bytes, on either side and on both, filled up: by both forms
     contract_case("conv3d", "x=[1,1,5,6,16] bf16 w=[3,16,1,3,3] bf16 bias=[3] bf16 "
                             "pad={0,0,1,1,1,1}");
+    contract_orders("conv3d", "x=[1,3,7,9,3] bf16 w=[72,3,3,3,3] bf16 bias=[72] bf16 "
+                              "pad={2,0,1,1,1,1}");
+    contract_case("conv3d", "x=[2,1,9,8,13] bf16 w=[71,13,1,3,3] bf16 bias=[71] bf16 "
+                            "pad={0,0,1,1,1,1} stride={1,2,1}");
+    contract_case("conv3d_dx", "dy=[1,3,7,9,72] bf16 w=[72,3,3,3,3] bf16 pad={2,0,1,1,1,1} "
+                               "dims={3,7,9}");
+    contract_case("conv3d_dx", "dy=[1,1,5,8,3] bf16 w=[3,72,1,3,2] bf16 stride={1,2,1} "
+                               "pad={0,0,1,1,1,0} dims={1,9,8}");
+    contract_case("conv3d_dw", "dy=[1,3,7,9,72] bf16 x=[1,3,7,9,3] bf16 acc=[72,3,3,3,3] f32 "
+                               "pad={2,0,1,1,1,1}");
+    contract_case("conv3d_dw", "dy=[1,1,5,8,3] bf16 x=[1,1,9,8,13] bf16 acc=[3,13,1,3,2] f32 "
+                               "stride={1,2,1} pad={0,0,1,1,1,0}");
+    contract_lean("conv3d",
+                  "x=[1,4,4,8,8] bf16 w=[128,8,2,2,2] bf16 bias=[128] bf16 "
+                  "pad={1,0,1,0,1,0}",
+                  1);
+    contract_lean("conv3d",
+                  "x=[1,1,8,8,64] bf16 w=[16,64,1,3,3] bf16 bias=[16] bf16 "
+                  "pad={0,0,1,1,1,1}",
+                  1);
+    contract_lean("conv3d_dw",
+                  "dy=[1,1,8,8,128] bf16 x=[1,1,8,8,16] bf16 acc=[128,16,1,2,4] f32 "
+                  "pad={0,0,1,0,2,1}",
+                  1);
+    // groups of such channels take the plain form
+    contract_case("conv3d", "x=[1,1,5,6,6] bf16 w=[4,3,1,3,3] bf16 bias=[4] bf16 groups=2 "
+                            "pad={0,0,1,1,1,1} stride={1,2,2}");
+    contract_case("conv3d_dx", "dy=[1,1,3,3,4] bf16 w=[4,3,1,3,3] bf16 groups=2 "
+                               "pad={0,0,1,1,1,1} stride={1,2,2} dims={1,5,6}");
+    contract_case("conv3d_dw", "dy=[1,1,3,3,4] bf16 x=[1,1,5,6,6] bf16 acc=[4,3,1,3,3] f32 "
+                               "groups=2 pad={0,0,1,1,1,1} stride={1,2,2}");
+    // no places to fill up
+    contract_case("conv3d", "x=[1,0,2,2,3] bf16 w=[8,3,1,1,1] bf16 pad={1,0,0,0,0,0}");
+    contract_case("conv3d_dw", "dy=[1,1,2,2,8] bf16 x=[1,0,2,2,3] bf16 acc=[8,3,1,1,1] f32 "
+                               "pad={1,0,0,0,0,0}");
     // several pieces of places
     contract_case("group_norm", "x=[1,512,128] bf16 -1..3 w=[128] bf16 b=[128] bf16 groups=32 "
                                 "silu=1");
