@@ -6,7 +6,8 @@
 
 #include "cuda/prim/sm80.cuh"
 
-#define FORMULA MR_DEVICE
+#define FORMULA       MR_DEVICE
+#define FORMULA_RECIP mr_recip
 #include "op/formula_float.h"
 
 #endif

@@ -53,6 +53,18 @@ MR_INSTRUCTION float mr_exp2(float x)
 #endif
 }
 
+// 1 / x, relative error 2^-23, for 2^-126 <= |x| <= 2^126
+MR_INSTRUCTION float mr_recip(float x)
+{
+#ifdef __CUDACC__
+    float r;
+    MR_PTX("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+    return r;
+#else
+    return 1 / x;
+#endif
+}
+
 MR_INSTRUCTION uint32_t mr_shared_address(const void *p)
 {
 #ifdef __CUDACC__

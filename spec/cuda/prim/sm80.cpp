@@ -33,12 +33,12 @@ static void rounding(void)
     const float values[64] = {1, 1.00390625f, 1.01171875f, -1.00390625f, 3.4e38f, -0.0f, NAN, 0.1f};
     float *x = device_values<float>(64, [&](size_t i) { return values[i]; });
     uint32_t *pairs_at = device_room<uint32_t>(32);
-    float *powers_at = device_room<float>(32);
+    float *powers_at = device_room<float>(32), *parts_at = device_room<float>(32);
     emu::forget_reports();
-    MR_LAUNCH(conversions, dim3(1), dim3(32), 0, NULL, x, pairs_at, powers_at);
+    MR_LAUNCH(conversions, dim3(1), dim3(32), 0, NULL, x, pairs_at, powers_at, parts_at);
     CHECK_SILENT();
     const auto pairs = seen(pairs_at, 32);
-    const auto powers = seen(powers_at, 32);
+    const auto powers = seen(powers_at, 32), parts = seen(parts_at, 32);
     // ties go to the even neighbour
     CHECK_INT(pairs[0], 0x3F803F80);
     CHECK_INT(pairs[1], 0xBF803F82);
@@ -47,6 +47,8 @@ static void rounding(void)
     CHECK(std::isnan(mr_bf16_to_f32((uint16_t)pairs[3])));
     CHECK_NEAR(powers[0], 2, 0);
     CHECK_NEAR(powers[7], 1.0717734625, 1e-6);
+    CHECK_NEAR(parts[3], -0.99610895, 2e-7);
+    CHECK_NEAR(parts[7], 10, 2e-6);
 }
 
 static void zero_fill(int bytes)

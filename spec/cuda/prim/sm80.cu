@@ -36,12 +36,13 @@ template <int K> __global__ void one_product(const mr_bf16 *a, const mr_bf16 *b,
 template __global__ void one_product<8>(const mr_bf16 *, const mr_bf16 *, float *);
 template __global__ void one_product<16>(const mr_bf16 *, const mr_bf16 *, float *);
 
-// pairs of x as bf16, and 2^x; a copy of 16 bytes of which `bytes` count
-__global__ void conversions(const float *x, uint32_t *pairs, float *powers)
+// pairs of x as bf16, 2^x and 1 / x; a copy of 16 bytes of which `bytes` count
+__global__ void conversions(const float *x, uint32_t *pairs, float *powers, float *parts)
 {
     unsigned i = threadIdx.x;
     pairs[i] = mr_pack(x[2 * i], x[2 * i + 1]);
     powers[i] = mr_exp2(x[i]);
+    parts[i] = mr_recip(x[i]);
 }
 
 __global__ void short_copy(const float *x, float *y, int bytes)
