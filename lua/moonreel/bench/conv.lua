@@ -13,6 +13,8 @@ local SAME, CAUSAL = {0, 0, 1, 1, 1, 1}, {2, 0, 1, 1, 1, 1}
 --- What is measured: x {B, T, H, W, C}, filters; pictures have a kernel of 1 x 3 x 3, frames a
 -- causal one of 3 x 3 x 3.
 conv.rows = {
+  {what = "pictures", x = {4, 1, 144, 256, 3}, filters = 128},
+  {what = "pictures", x = {4, 1, 144, 256, 128}, filters = 3},
   {what = "pictures", x = {4, 1, 144, 256, 128}, filters = 128},
   {what = "pictures", x = {4, 1, 72, 128, 256}, filters = 256},
   {what = "pictures", x = {4, 1, 18, 32, 512}, filters = 512},
