@@ -261,6 +261,68 @@ static void crops(void)
     }
 }
 
+// a red, a green and a blue third: the middle of the picture is green, whose colours lie in planes
+// of their own, half as large
+static void colours_of_a_crop(void)
+{
+    enum { W = 192, H = 64, SIDE = 48 };
+    static uint8_t rgb[3 * H * W], back[3 * SIDE * SIDE];
+    for (int i = 0; i < H * W; i++)
+        for (int c = 0; c < 3; c++)
+            rgb[c * H * W + i] = i % W * 3 / W == c ? 255 : 0;
+    mr_encoder *e;
+    const mr_encode_options o = {.width = W, .height = H, .quality = 1, .matrix = "bt601"};
+    if (!CHECK_OK(m->encoder_open(clips_path("thirds.mkv"), &o, &e)))
+        return;
+    CHECK_OK(m->encoder_frame(e, rgb, -1));
+    CHECK_OK(m->encoder_finish(e));
+    m->encoder_free(e);
+    mr_clip_info info;
+    mr_fault fault;
+    if (!CHECK_OK(m->scan(w, clips_path("thirds.mkv"), 0, &info, &fault)))
+        return;
+    mr_clip_request q = {.path = clips_path("thirds.mkv"),
+                         .info = &info,
+                         .step = 1,
+                         .frames = 1,
+                         .height = SIDE,
+                         .width = SIDE};
+    if (CHECK_OK(m->read(w, &q, back, &fault)))
+        for (int x = 3; x < SIDE - 3; x += 6)
+            for (int c = 0; c < 3; c++)
+                CHECK_NEAR(back[c * SIDE * SIDE + SIDE / 2 * SIDE + x], c == 1 ? 255 : 0, 4);
+    mr_clip_info_fini(&info);
+}
+
+// each filter is another one, also when the same picture was scaled by the one before
+static void filters(void)
+{
+    enum { N = 4, SIDE = 40, BYTES = 3 * SIDE * SIDE };
+    static uint8_t by[2][N][BYTES];
+    mr_clip_info info;
+    mr_fault fault;
+    if (!CHECK_OK(bars_write(m, clips_path("filters.mp4"), (mr_encode_options){0}, 2, NULL)) ||
+        !CHECK_OK(m->scan(w, clips_path("filters.mp4"), 0, &info, &fault)))
+        return;
+    for (int round = 0; round < 2; round++)
+        for (int f = 0; f < N; f++) {
+            mr_clip_request q = {.path = clips_path("filters.mp4"),
+                                 .info = &info,
+                                 .step = 1,
+                                 .frames = 1,
+                                 .height = SIDE,
+                                 .width = SIDE,
+                                 .filter = (mr_filter)f};
+            CHECK_OK(m->read(w, &q, by[round][f], &fault));
+        }
+    for (int f = 0; f < N; f++) {
+        CHECK(memcmp(by[0][f], by[1][f], BYTES) == 0);
+        for (int other = 0; other < f; other++)
+            CHECK(memcmp(by[0][f], by[0][other], BYTES) != 0);
+    }
+    mr_clip_info_fini(&info);
+}
+
 // nothing is written outside the frames, at any width; the same pixels come at any alignment
 static void stray_writes(void)
 {
@@ -314,6 +376,8 @@ int main(void)
     orientations();
     exif_orientations();
     crops();
+    colours_of_a_crop();
+    filters();
     stray_writes();
     m->worker_free(w);
     return check_done();
