@@ -71,7 +71,9 @@ static void memory(void)
 // a copy's clock has its begin, and how long it took: one turn of the emulator
 static void clocks(void)
 {
-    mr_device *dev = open_with("task=5");
+    const double before = mr_now_s();
+    mr_device *dev = open_with("task=5,arch=86");
+    CHECK_STR(dev->facts.isa, "8.6");
     mr_step_clock first = {0}, second = {0};
     mr_dptr from = block(dev, MR_SPACE_PINNED, 1), at = block(dev, MR_SPACE_DEVICE, 0);
     mr_copy one = {at, from, BYTES, "in", &first}, two = {at, from, BYTES, "in", &second};
@@ -81,6 +83,7 @@ static void clocks(void)
     CHECK_NEAR(first.seconds, 5e-3, 1e-9);
     CHECK_NEAR(second.seconds, 5e-3, 1e-9);
     CHECK_NEAR(second.start_s - first.start_s, 5e-3, 1e-9);
+    CHECK(first.start_s >= before);
     mr_device_close(dev);
 }
 
