@@ -29,6 +29,10 @@ void contract_singles(const char *name, const char *text);
  * none, because a library does all. */
 void contract_fast(const char *name, const char *text, double again);
 
+/* The same of a row that declares `held` times what its arguments hold, since it reads some of them
+ * twice, and whose requests touch at most `sectors` times the sectors that would do. */
+void contract_passes(const char *name, const char *text, double held, double again, double sectors);
+
 /* A case of whole tiles, for which tensor cores are asked for at most `most` times the operations
  * that the row's cost declares. */
 void contract_lean(const char *name, const char *text, double most);

@@ -32,6 +32,11 @@ int main(void)
     // a sample that does not count may hold anything
     contract_case("flow_loss", "pred=[1,2,1,2,3] f32 nan..nan x0=[1,2,1,2,3] f32 "
                                "noise=[1,2,1,2,3] f32 weight=[1] f32 0..0");
+    // every byte once; parts of a sector by requests that follow each other
+    contract_passes("patchify", "x=[2,4,4,16,32] f32 pt=1 ph=2 pw=2", 1, 0, 1.5);
+    contract_passes("unpatchify", "x=[2,4,128,16] f32 pt=1 ph=2 pw=2 dims={4,4,16,32}", 1, 0, 2.5);
+    // a thread an element, and each asks for its id
+    contract_passes("embedding", "ids=[64,1] i32 0..63 table=[64,512] bf16", 1, 1, 1.01);
     // every side of a patch of its own length, and ends inside of patches
     contract_case("patchify", "x=[2,3,5,7,5] f32 pt=2 ph=3 pw=4");
     contract_case("patchify", "x=[2,3,5,7,5] f32 pt=2 ph=3 pw=4 channel_last=1");

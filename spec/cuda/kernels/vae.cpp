@@ -1,10 +1,12 @@
 /* cuda/kernels: rows of video autoencoders: convolutions over several tiles of places and channels,
  * with groups, strides and zeros on one side, and gradients over several ranges; norms of groups.
  * Covers: cuda/kernels/conv3d.cu, cuda/conv/groups_sm90a.cuh, conv_sm90a.cu, geometry.cuh,
- * cuda/kernels/group_norm.cu */
+ * cuda/kernels/group_norm.cu. --launches as in contract.cpp */
 #include "contract.h"
+#include "device.h"
+#include <string.h>
 
-int main(void)
+int main(int argc, char **argv)
 {
     // channels beyond a piece of 64 on both sides, places beyond a tile, a causal axis
     contract_case("conv3d", "x=[1,2,9,8,72] bf16 w=[136,72,2,1,3] bf16 bias=[136] bf16 "
@@ -100,6 +102,12 @@ int main(void)
     contract_case("group_norm_grad",
                   "x=[1,512,128] bf16 w=[128] bf16 b=[128] bf16 stats=[1,32,2] f32 0.5..2 "
                   "dy=[1,512,128] bf16 dw=[128] f32 db=[128] f32 groups=32 silu=1");
+    contract_passes("group_norm", "x=[2,1024,128] bf16 w=[128] bf16 b=[128] bf16 groups=32 silu=1",
+                    1.5, 0.08, 1.04);
+    contract_passes("group_norm_grad",
+                    "x=[2,1024,128] bf16 w=[128] bf16 b=[128] bf16 stats=[2,32,2] f32 0.5..2 "
+                    "dy=[2,1024,128] bf16 dw=[128] f32 db=[128] f32 groups=32 silu=1",
+                    5 / 3.0, 0.11, 1.04);
     // what lies so that pieces do not serve, argument by argument
     contract_singles("group_norm", "x=[2,3,64] bf16 w=[64] bf16 b=[64] bf16 groups=4");
     contract_singles("group_norm_grad",
@@ -120,5 +128,7 @@ int main(void)
     contract_too_large("group_norm", "x=[65536,1,8] f32 w=[8] f32 b=[8] f32 groups=1");
     contract_too_large("conv3d", "x=[1,1,46341,46341,1] f32 w=[1,1,1,1,1] f32");
     contract_refuses("group_norm", "x=[1,1,6020] f32 w=[6020] f32 b=[6020] f32 groups=1");
+    if (argc > 1 && strcmp(argv[1], "--launches") == 0)
+        device_print_launches();
     return contract_done();
 }
