@@ -24,6 +24,7 @@ enum { SPINS = 1000, PATIENCE_NS = 2000000 };
 
 /* The gate: how many members are in the loop, whether it is open, and which loop it is. */
 enum { INSIDE = 0xfff, OPEN = 0x1000, LOOP = 0x2000 };
+_Static_assert(MR_MOST_THREADS - 1 <= INSIDE, "members beside the caller");
 
 /* Chunks next .. end. */
 typedef struct share {
@@ -35,7 +36,8 @@ static struct {
     _Alignas(MR_CACHE_LINE) atomic_uint gate;
     atomic_int asleep;
     _Alignas(MR_CACHE_LINE) atomic_flag taken; /* by the thread whose loop it is */
-    int size, team; /* members there are, and may join; the caller is the first */
+    int size;                                  /* members there are, the first is the caller */
+    atomic_int team; /* those that may join; one outside looks at it, too */
     int64_t n, grain;
     mr_cpu_body *body;
     void *user;
@@ -45,8 +47,9 @@ static struct {
 /* The own share, then what is left of the others'. */
 static void work(int me)
 {
-    for (int i = 0; i < pool.team; i++) {
-        share *s = &pool.shares[(me + i) % pool.team];
+    const int team = pool.team;
+    for (int i = 0; i < team; i++) {
+        share *s = &pool.shares[(me + i) % team];
         while (atomic_load_explicit(&s->next, memory_order_relaxed) < s->end) {
             int64_t at = atomic_fetch_add_explicit(&s->next, 1, memory_order_relaxed);
             if (at >= s->end || mr_interrupt_get())
@@ -101,6 +104,9 @@ static void *stand_by(void *number)
     int me = (int)(intptr_t)number;
     for (unsigned gate = 0;;) {
         gate = next_loop(gate);
+        // one that is put aside inside keeps the caller waiting, so who has no share stays out
+        if (me >= atomic_load_explicit(&pool.team, memory_order_relaxed))
+            continue;
         while (gate & OPEN && !atomic_compare_exchange_weak(&pool.gate, &gate, gate + 1))
             ;
         if (!(gate & OPEN))
@@ -132,9 +138,10 @@ static void grow(int team)
 /* The team's loop, with the calling thread in it. */
 static void together(int64_t chunks)
 {
-    for (int i = 0; i < pool.team; i++) {
-        atomic_store_explicit(&pool.shares[i].next, chunks * i / pool.team, memory_order_relaxed);
-        pool.shares[i].end = chunks * (i + 1) / pool.team;
+    const int team = pool.team;
+    for (int i = 0; i < team; i++) {
+        atomic_store_explicit(&pool.shares[i].next, chunks * i / team, memory_order_relaxed);
+        pool.shares[i].end = chunks * (i + 1) / team;
     }
     atomic_store(&pool.gate, (gate_now() / LOOP + 1) * LOOP | OPEN);
     if (atomic_load(&pool.asleep))

@@ -1,18 +1,73 @@
-/* op/threads: every chunk once, whoever takes it: teams of all sizes, members asleep, more of them
- * than processors, loops in loops and beside each other, in a child, cut short.
+/* op/threads: every chunk once, whoever takes it: teams of all sizes, members asleep, late or never
+ * given, more of them than processors, loops in loops and beside each other, in a child, cut short.
  * Covers: core/cpu/threads.c */
-#include "check.h"
-#include "cpu/cpu.h"
-
+#define _GNU_SOURCE
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <sys/wait.h>
+#include <stdint.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { N = 1000, MOST = 40 };
+
+static atomic_int granted = INT_MAX;          /* threads that the system still gives */
+static atomic_bool slow;                      /* whoever waits for others may come late */
+static atomic_int woken, was_in[MOST], draws; /* members; of each: loops that it was in */
+
+static int start(pthread_t *id, const pthread_attr_t *attr, void *(*body)(void *), void *user)
+{
+    return atomic_fetch_sub(&granted, 1) > 0 ? pthread_create(id, attr, body, user) : EAGAIN;
+}
+
+static int give_way(void)
+{
+    unsigned draw = (unsigned)atomic_fetch_add(&draws, 1) * 2654435761u >> 16;
+    if (slow && draw % 4 == 0)
+        return nanosleep(&(struct timespec){0, draw % 1000 * 100}, NULL);
+    return sched_yield();
+}
+
+static int asked(long call, void *at, int what, unsigned value)
+{
+    int got = (int)syscall(call, at, what, value, NULL, NULL, 0);
+    woken += what == FUTEX_WAIT_PRIVATE;
+    return got;
+}
+
+static void leave(int me, atomic_uint *gate)
+{
+    was_in[me]++;
+    atomic_fetch_sub(gate, 1);
+}
+
+/* The team's file, with what it asks of the system, and leaving a loop, in the spec's hands. */
+#undef atomic_fetch_sub_explicit
+#define pthread_create                            start
+#define sched_yield                               give_way
+#define syscall(call, at, what, value, ...)       asked(call, at, what, value)
+#define atomic_fetch_sub_explicit(gate, one, ...) leave(me, gate)
+#include "cpu/threads.c"
+#undef pthread_create
+#undef sched_yield
+#undef syscall
+
+#include "check.h"
+
+#include <stdlib.h>
+#include <sys/wait.h>
+
+/* So often something is looked for that comes at once where all is right. */
+enum { PATIENCE = 3000 };
+static void nap(void)
+{
+    nanosleep(&(struct timespec){0, 1000000}, NULL);
+}
 
 typedef struct seen {
     int64_t grain;
@@ -57,6 +112,23 @@ static void teams(void)
         }
 }
 
+/* As many chunks as members, one more, one less: each share has one, or some have none. */
+static void few_chunks(void)
+{
+    static const int teams[] = {1, 2, 3, 7, 33};
+    for (int t = 0; t < 5; t++)
+        for (int chunks = MR_MAX(teams[t] - 1, 1); chunks <= teams[t] + 1; chunks++)
+            for (int rest = 0; rest < 2; rest++) {
+                seen *s = calloc(1, sizeof *s);
+                const int64_t n = chunks * 5 - rest;
+                s->grain = 5, s->threads = teams[t];
+                for (int i = 0; i < 20; i++)
+                    mr_cpu_for(n, 5, teams[t], chunk, s);
+                CHECK_INT(wrong(s, n, 20), 0);
+                free(s);
+            }
+}
+
 /* Between loops: nothing, less than what a member waits, and long enough for it to sleep. */
 static void pauses(void)
 {
@@ -79,6 +151,12 @@ static void pauses(void)
     }
 }
 
+static void count(void *user, int64_t begin, int64_t end, int worker)
+{
+    (void)worker;
+    atomic_fetch_add((atomic_int *)user, (int)(end - begin));
+}
+
 /* Members that sleep are woken: all are in the loop at once. */
 typedef struct meeting {
     atomic_int here, met;
@@ -89,8 +167,8 @@ static void meet(void *user, int64_t begin, int64_t end, int worker)
     meeting *m = user;
     (void)begin, (void)end, (void)worker;
     atomic_fetch_add(&m->here, 1);
-    for (int i = 0; i < 1000000 && atomic_load(&m->here) < 3; i++)
-        sched_yield();
+    for (int i = 0; i < PATIENCE && atomic_load(&m->here) < 3; i++)
+        nap();
     if (atomic_load(&m->here) == 3)
         atomic_fetch_add(&m->met, 1);
 }
@@ -105,6 +183,99 @@ static void at_once(void)
     }
 }
 
+/* More loops than the gate can tell apart: those that wait see the next one all the same. */
+static void many_loops(void)
+{
+    atomic_int ran = 0;
+    const int loops = (int)(UINT_MAX / LOOP) + 10;
+    for (int i = 0; i < loops; i++)
+        mr_cpu_for(2, 1, 2, count, &ran);
+    CHECK_INT(ran, 2 * loops);
+    at_once();
+}
+
+/* Threads that are not given, all of them, then all but one; once given, they are there. */
+static void short_of_threads(void)
+{
+    for (int given = 0; given < 2; given++) {
+        seen *s = calloc(1, sizeof *s);
+        s->grain = 3, s->threads = 4;
+        granted = given;
+        mr_cpu_for(N, 3, 4, chunk, s);
+        mr_cpu_for(N, 3, 4, chunk, s);
+        CHECK_INT(wrong(s, N, 2), 0);
+        CHECK_INT(pool.size, 1 + given);
+        free(s);
+    }
+    granted = INT_MAX;
+    at_once();
+    CHECK_INT(pool.size, 3);
+}
+
+/* Those who are not in the team stay outside: one that is put aside there would keep the caller
+ * waiting. Here all are woken by a loop of two, which is over when the others sleep again. */
+static void until_asleep(int members)
+{
+    for (int i = 0; i < PATIENCE && atomic_load(&pool.asleep) < members; i++)
+        nap();
+}
+
+static void hold(void *user, int64_t begin, int64_t end, int worker)
+{
+    const int *others = user;
+    (void)begin, (void)end, (void)worker;
+    for (int i = 0; i < PATIENCE && woken <= *others; i++)
+        nap();
+    until_asleep(*others);
+}
+
+static void outside(void)
+{
+    enum { TEAM = 2, ALL = 7 };
+    int others = ALL - TEAM;
+    atomic_int ran = 0;
+    mr_cpu_for(ALL, 1, ALL, count, &ran);
+    until_asleep(pool.size - 1);
+    others = pool.size - TEAM;
+    woken = 0;
+    for (int i = 0; i < MOST; i++)
+        was_in[i] = 0;
+    mr_cpu_for(TEAM, 1, TEAM, hold, &others);
+    CHECK(woken > others);
+    for (int i = TEAM; i < MOST; i++)
+        CHECK_INT(was_in[i], 0);
+}
+
+/* Signals are the caller's: members take none, and the caller as many as before. */
+typedef struct signals {
+    atomic_int members, open; /* chunks that members ran; signals that these took */
+} signals;
+
+static void look_at_signals(void *user, int64_t begin, int64_t end, int worker)
+{
+    signals *s = user;
+    sigset_t now;
+    (void)begin, (void)end;
+    pthread_sigmask(SIG_SETMASK, NULL, &now);
+    atomic_fetch_add(&s->members, worker > 0);
+    for (int i = 1; worker && i < 32; i++)
+        if (i != SIGKILL && i != SIGSTOP)
+            atomic_fetch_add(&s->open, !sigismember(&now, i));
+    for (int i = 0; i < PATIENCE && !atomic_load(&s->members); i++)
+        nap();
+}
+
+static void signals_of_members(void)
+{
+    signals s = {0};
+    sigset_t now;
+    mr_cpu_for(2, 1, 2, look_at_signals, &s);
+    pthread_sigmask(SIG_SETMASK, NULL, &now);
+    CHECK(s.members > 0);
+    CHECK_INT(s.open, 0);
+    CHECK(!sigismember(&now, SIGINT) && !sigismember(&now, SIGTERM));
+}
+
 /* The caller is done first and waits for the member that is in the loop. */
 typedef struct late {
     atomic_int here, done;
@@ -115,8 +286,8 @@ static void linger(void *user, int64_t begin, int64_t end, int worker)
     late *l = user;
     (void)begin, (void)end;
     atomic_fetch_add(&l->here, 1);
-    for (int i = 0; i < 1000000 && atomic_load(&l->here) < 2; i++)
-        sched_yield();
+    for (int i = 0; i < PATIENCE && atomic_load(&l->here) < 2; i++)
+        nap();
     if (worker)
         nanosleep(&(struct timespec){0, 2000000}, NULL);
     atomic_fetch_add(&l->done, 1);
@@ -194,20 +365,57 @@ static void callers(void)
     }
 }
 
-/* A child has no members, and asks for none: it does the work alone. */
-static void child(void)
+/* A child has no members: it does the work alone, or with those that it makes for a larger team. */
+static void child(int threads)
 {
     int status = -1;
     pid_t pid = fork();
     if (pid == 0) {
         seen *s = calloc(1, sizeof *s);
-        s->grain = 3, s->threads = 3;
-        mr_cpu_for(N, 3, 3, chunk, s);
-        _exit(wrong(s, N, 1) ? 1 : 0);
+        s->grain = 3, s->threads = threads;
+        mr_cpu_for(N, 3, threads, chunk, s);
+        mr_cpu_for(N, 3, threads, chunk, s);
+        _exit(wrong(s, N, 2) ? 1 : 0);
     }
     CHECK(pid > 0);
     waitpid(pid, &status, 0);
     CHECK_INT(status, 0);
+}
+
+/* Made while the team is in a loop, by a thread beside it and by one inside. */
+typedef struct parents {
+    atomic_int here, done;
+} parents;
+
+static void born(void *user, int64_t begin, int64_t end, int worker)
+{
+    parents *p = user;
+    (void)end, (void)worker;
+    atomic_store(&p->here, 1);
+    if (begin == 0)
+        child(3);
+    while (!atomic_load(&p->done))
+        sched_yield();
+}
+
+static void *beside_birth(void *user)
+{
+    mr_cpu_for(2, 1, 2, born, user);
+    return NULL;
+}
+
+static void children(void)
+{
+    parents p = {0};
+    pthread_t id;
+    child(3);
+    child(MOST - 1);
+    CHECK_INT(pthread_create(&id, NULL, beside_birth, &p), 0);
+    while (!atomic_load(&p.here))
+        sched_yield();
+    child(3);
+    atomic_store(&p.done, 1);
+    pthread_join(id, NULL);
 }
 
 static void stop(void *user, int64_t begin, int64_t end, int worker)
@@ -234,13 +442,25 @@ static void stopped(void)
 
 int main(void)
 {
-    teams();
-    pauses();
-    at_once();
-    waited_for();
-    nested();
-    callers();
-    child();
-    stopped();
+    short_of_threads();
+    outside();
+    signals_of_members();
+    // what follows would wait long for members that are not there
+    if (check_failed)
+        return check_done();
+    for (int late = 0; late < 2; late++) {
+        slow = late;
+        teams();
+        few_chunks();
+        pauses();
+        at_once();
+        waited_for();
+        nested();
+        callers();
+        stopped();
+    }
+    slow = false;
+    children();
+    many_loops();
     return check_done();
 }
