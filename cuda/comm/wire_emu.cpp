@@ -34,6 +34,7 @@ struct Comm {
     {
         for (emu::Event *e : last)
             emu::event_free(e);
+        mr_meeting_free(meeting);
     }
 };
 typedef std::shared_ptr<Comm> Handle;

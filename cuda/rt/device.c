@@ -74,6 +74,18 @@ static void drain_streams(rt *rt)
         mr_cuda.stream_sync(rt->lane[i]);
 }
 
+/* A wait failed: without ranks that wait for this one, and the other way round, the rest runs out.
+ */
+static mr_status run_out(rt *rt, mr_status st)
+{
+    mr_cuda_ranks_give_up(st);
+    mr_error *first = mr_error_copy(mr_error_last());
+    drain_streams(rt);
+    mr_error_adopt(first);
+    mr_error_free(first);
+    return st;
+}
+
 mr_status rt_wait_event(rt *rt, void *event)
 {
     enum { PATIENCE = 2000 }; // looks before this thread sleeps in between
@@ -90,15 +102,7 @@ mr_status rt_wait_event(rt *rt, void *event)
         if (looks > PATIENCE)
             nanosleep(&moment, NULL);
     }
-    if (st == MR_OK)
-        return MR_OK;
-    // without ranks that wait for this one, and the other way round, the rest runs out
-    mr_cuda_ranks_give_up(st);
-    mr_error *first = mr_error_copy(mr_error_last());
-    drain_streams(rt);
-    mr_error_adopt(first);
-    mr_error_free(first);
-    return st;
+    return st == MR_OK ? MR_OK : run_out(rt, st);
 }
 
 mr_status rt_wait(rt *rt, void *stream)
@@ -116,7 +120,8 @@ static void settle(rt *rt)
     for (int i = 0; i < MR_LANE_COUNT; i++)
         if (rt->lane[i] && st == MR_OK)
             st = rt_wait(rt, rt->lane[i]);
-    rt_failed(rt, st);
+    // nothing is under way on what may be freed now
+    rt_failed(rt, st == MR_OK ? MR_OK : run_out(rt, st));
     while (rt->waiting) {
         prepared *p = rt->waiting;
         rt->waiting = p->next, p->waits = false;
@@ -164,10 +169,19 @@ static mr_status alloc(mr_device *dev, size_t bytes, mr_space space, mr_dptr *ou
         return st;
     }
     b->at = ((mr_dptr)b->base + PAGE - 1) / PAGE * PAGE;
-    b->pinned = space == MR_SPACE_PINNED, b->bytes = bytes, b->next = r->blocks, r->blocks = b;
+    b->pinned = space == MR_SPACE_PINNED, b->bytes = bytes;
+    st = cuda_fail(mr_cuda.fill((void *)b->at, 0, bytes, r->stream[0]), "memory is cleared");
+    if (st == MR_OK)
+        st = drain(r);
+    // nobody has the address yet
+    if (st != MR_OK) {
+        mr_cuda.release(b->base, b->pinned);
+        mr_free(b);
+        return st;
+    }
+    b->next = r->blocks, r->blocks = b;
     *out = b->at;
-    CUDA_TRY(mr_cuda.fill((void *)b->at, 0, bytes, r->stream[0]), "memory is cleared");
-    return drain(r);
+    return MR_OK;
 }
 
 static void release_memory(mr_device *dev, mr_dptr p, size_t bytes, mr_space space)

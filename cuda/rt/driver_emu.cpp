@@ -5,6 +5,7 @@
  * driver), none (no GPU), old (the driver), devices=2 (that there are), arch=70, memory=BYTES,
  * fail=N (from the N-th work on every call fails) or lost=FILE (once FILE exists) with error=E
  * (719), full=N (the N-th handle or block is not given), refuse=N (nor the N-th launch taken),
+ * once=N (the N-th call of another kind does nothing but fail, with error=E, and no other does),
  * seed=S (of all orders), eager (copies inside kernels land at once), task=MS (that each work
  * takes: 2, with which probes of rates in core/exec/rates.c are soon content). Licence: Apache-2.0
  */
@@ -23,7 +24,7 @@ namespace
 struct Wrong {
     bool absent, none, old, eager;
     long arch = 90, fail = -1, error = MR_CUDA_LAUNCH_FAILURE, seed = 1, devices = 1;
-    long full = -1, refuse = -1;
+    long full = -1, refuse = -1, once = -1;
     size_t memory = (size_t)200 << 20;
     double task_ms = 2;
     std::string file;
@@ -36,6 +37,7 @@ size_t used; // bytes that were given out
 int handles; // streams, events, graphs and plans that nobody freed yet
 long gifts;  // handles and blocks that were asked for
 long asked;  // how often launches were
+long calls;  // of neither kind
 
 const char *value_of(const char *word, const char *key)
 {
@@ -68,6 +70,8 @@ void read_environment()
             wrong.full = atol(v);
         if (const char *v = value_of(word.c_str(), "refuse="))
             wrong.refuse = atol(v);
+        if (const char *v = value_of(word.c_str(), "once="))
+            wrong.once = atol(v);
         if (const char *v = value_of(word.c_str(), "task="))
             wrong.task_ms = atof(v);
         if (const char *v = value_of(word.c_str(), "lost="))
@@ -103,6 +107,17 @@ void ends()
     emu::forget_reports();
 }
 
+// the one call that fails, and nothing comes of it
+bool fails()
+{
+    return !lost && calls++ == wrong.once;
+}
+#define MAY_FAIL                                                                                   \
+    do {                                                                                           \
+        if (fails())                                                                               \
+            return (int)wrong.error;                                                               \
+    } while (0)
+
 // ---- device, memory ----
 
 int facts(int ordinal, mr_cuda_facts *out)
@@ -110,7 +125,7 @@ int facts(int ordinal, mr_cuda_facts *out)
     read_environment();
     emu::stream_watch(begins, ends);
     lost = 0;
-    works = gifts = asked = 0;
+    works = gifts = asked = calls = 0;
     said[0] = 0;
     *out = {};
     snprintf(out->name, sizeof out->name, "emulated GPU");
@@ -129,11 +144,13 @@ int facts(int ordinal, mr_cuda_facts *out)
 
 int use(int)
 {
+    MAY_FAIL;
     return lost;
 }
 
 int memory(size_t *free_bytes, size_t *total_bytes)
 {
+    MAY_FAIL;
     *total_bytes = wrong.memory;
     *free_bytes = wrong.memory - used;
     return lost;
@@ -202,6 +219,7 @@ int stream_free(void *stream)
 
 int stream_sync(void *stream)
 {
+    MAY_FAIL;
     if (emu::capturing())
         return MR_CUDA_CAPTURE;
     bool over = emu::stream_sync(stream_of(stream));
@@ -243,18 +261,21 @@ int event_free(void *event)
 
 int event_record(void *event, void *stream)
 {
+    MAY_FAIL;
     emu::event_record(event_of(event), stream_of(stream));
     return lost;
 }
 
 int event_wait(void *event, void *stream)
 {
+    MAY_FAIL;
     emu::event_wait(event_of(event), stream_of(stream));
     return lost;
 }
 
 int event_reached(void *event, bool block, bool *out)
 {
+    MAY_FAIL;
     if (emu::capturing())
         return MR_CUDA_CAPTURE;
     *out = emu::event_reached(event_of(event), block);
@@ -268,6 +289,7 @@ int event_reached(void *event, bool block, bool *out)
 // milliseconds in f32, as the driver has them
 int event_seconds(void *from, void *to, double *seconds)
 {
+    MAY_FAIL;
     double turns = (double)emu::event_turn(event_of(to)) - (double)emu::event_turn(event_of(from));
     *seconds = (double)(float)(wrong.task_ms * turns) / 1e3;
     return lost;
@@ -277,12 +299,14 @@ int event_seconds(void *from, void *to, double *seconds)
 
 int copy(void *to, const void *from, size_t bytes, void *stream)
 {
+    MAY_FAIL;
     work(stream, [=] { emu::copy(to, from, bytes); });
     return lost;
 }
 
 int fill(void *to, int byte, size_t bytes, void *stream)
 {
+    MAY_FAIL;
     work(stream, [=] {
         memset(to, byte, bytes);
         emu::host_wrote(to, bytes);
@@ -292,6 +316,7 @@ int fill(void *to, int byte, size_t bytes, void *stream)
 
 int call(void (*fn)(void *), void *user, void *stream)
 {
+    MAY_FAIL;
     work(stream, [=] { fn(user); });
     return lost;
 }
@@ -303,6 +328,7 @@ int launched()
 
 int capture_begin(void *stream)
 {
+    MAY_FAIL;
     emu::capture_begin(stream_of(stream));
     return lost;
 }
@@ -313,7 +339,7 @@ int capture_end(void *stream, void **graph)
     emu::Graph *whole = emu::capture_end(stream_of(stream), &why);
     if (why)
         snprintf(said, sizeof said, "%s", why);
-    int error = why ? MR_CUDA_CAPTURE : given();
+    int error = why ? MR_CUDA_CAPTURE : fails() ? (int)wrong.error : given();
     if (error && whole)
         emu::graph_free(whole);
     *graph = error ? NULL : whole;
@@ -322,6 +348,7 @@ int capture_end(void *stream, void **graph)
 
 int graph_run(void *graph, void *stream)
 {
+    MAY_FAIL;
     emu::graph_run((emu::Graph *)graph, stream_of(stream));
     return lost;
 }
@@ -511,6 +538,7 @@ int product_new(const mr_cuda_product *p, size_t *bytes, void **plan)
 int product_run(void *plan, const void *a, const void *b, const float *const *scales,
                 const void *bias, void *aux, void *d, void *workspace, size_t bytes, void *stream)
 {
+    MAY_FAIL;
     const mr_cuda_product p = *(const mr_cuda_product *)plan;
     // the library chose its loads and stores for such addresses
     bool has_aux = p.ldaux || p.ending == MR_CUDA_BIAS_GRADIENT;
@@ -541,6 +569,7 @@ int product_free(void *plan)
 // what a driver refuses is an invalid value
 int tensor_map(const mr_cuda_tensor *t, void *map)
 {
+    MAY_FAIL;
     emu::TensorMap m = {};
     bool good = (uintptr_t)t->base % 16 == 0 && (t->swizzle == 32 || t->swizzle == 128) &&
                 t->box[0] * 2 <= (unsigned)t->swizzle && t->box[0] % 8 == 0;

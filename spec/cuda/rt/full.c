@@ -4,6 +4,7 @@
 #include "check.h"
 #include "cuda/kernels/row.h"
 #include "cuda/rt/driver.h"
+#include "groupcase.h"
 #include "moonreel/exec.h"
 #include <stdlib.h>
 
@@ -32,6 +33,21 @@ static int short_times;
         OK(st);                                                                                    \
     } while (0)
 
+// memory that is not given, or not cleared, is not held
+static mr_dptr block(mr_device *dev, mr_space space)
+{
+    const int before = mr_cudaemu_open();
+    mr_dptr at = 0;
+    mr_status st = dev->ops->alloc(dev, 64, space, &at);
+    if (st == MR_E_MEMORY) {
+        short_times++;
+        CHECK_INT(mr_cudaemu_open(), before);
+        st = dev->ops->alloc(dev, 64, space, &at);
+    }
+    OK(st);
+    return at;
+}
+
 // what one that fails leaves is nothing, and steps are told by their names
 static void prepare(mr_device *dev, mr_step *steps, void **prepared, bool named)
 {
@@ -47,9 +63,9 @@ static void prepare(mr_device *dev, mr_step *steps, void **prepared, bool named)
 }
 
 /* A copy on a side queue, a kernel with a state and a step on the host, enqueued, captured and
- * timed; once the `device`-th handle or block is not given, or the `host`-th allocation. True: it
- * was. */
-static bool short_once(int device, int host)
+ * timed; once the n-th of what the device has (`of`, a word for the emulator) is not given, or the
+ * `host`-th allocation. True: it was. */
+static bool short_once(const char *of, int n, int host)
 {
     const mr_desc ids = mr_desc_dense(MR_I32, 2, (int64_t[]){2, 1}),
                   table = mr_desc_dense(MR_F32, 2, (int64_t[]){3, 2}),
@@ -64,7 +80,7 @@ static bool short_once(int device, int host)
     void *prepared = NULL;
     char setting[32];
     memcpy(limited.attr, limits, sizeof limits);
-    snprintf(setting, sizeof setting, "full=%d", device);
+    snprintf(setting, sizeof setting, "%s=%d,error=%d", of, n, MR_CUDA_MEMORY);
     short_times = 0;
     mr_alloc_fail_at(host);
     if (open_with(setting, &dev) == MR_E_MEMORY) {
@@ -73,8 +89,8 @@ static bool short_once(int device, int host)
         OK(open_with("", &dev));
     }
     for (int i = 0; i < BLOCKS; i++)
-        AGAIN(dev->ops->alloc(dev, 64, MR_SPACE_DEVICE, &at[i]));
-    AGAIN(dev->ops->alloc(dev, 64, MR_SPACE_PINNED, &from));
+        at[i] = block(dev, MR_SPACE_DEVICE);
+    from = block(dev, MR_SPACE_PINNED);
     mr_arg sent[] = {{&ids, from}, {&ids, at[IDS]}},
            rows[] = {{&ids, at[IDS]}, {&table, at[TABLE]}, {&out, at[OUT]}},
            some[] = {{&out, at[OUT]}, {&out, at[LIMITED]}};
@@ -104,7 +120,7 @@ static bool short_once(int device, int host)
          .threads = 1,
          .naive = true},
     };
-    prepare(dev, steps, &prepared, device >= 0);
+    prepare(dev, steps, &prepared, n >= 0);
     for (int run = 0; run < 5; run++) {
         // enqueued, captured, launched, then timed
         for (int i = 0; i < STEPS; i++)
@@ -127,6 +143,48 @@ static bool short_once(int device, int host)
     CHECK_INT(mr_cudaemu_open(), 0);
     CHECK(short_times <= 1);
     return short_times > 0;
+}
+
+/* A group of this rank alone speaks through the GPU, until something is short: then nothing is
+ * held, neither by the device nor by the group. True: something was. */
+static bool speaks_short(const char *of, int n, int host)
+{
+    mr_device *dev = NULL;
+    mr_graph *g = NULL;
+    mr_exec *e = NULL;
+    mr_program *p = NULL;
+    mr_exec_options o = {0};
+    mr_ref x, y;
+    int64_t four = 4;
+    float in[4] = {1, 2, 3, 4};
+    mr_view vx = {in, mr_desc_dense(MR_F32, 1, &four)};
+    group_case alone = {0};
+    const int64_t number = group_case_add(&alone, 0, 1, 5);
+    char setting[32];
+    snprintf(setting, sizeof setting, "%s=%d,error=%d", of, n, MR_CUDA_MEMORY);
+    OK(mr_graph_new(NULL, NULL, &g));
+    OK(mr_graph_input(g, "x", MR_F32, 1, &four, &x));
+    OK(mr_graph_add(g, "all_gather", MR_ATTRS({"group", .i = number}), &x, 1, &y));
+    OK(mr_graph_output(g, "y", y));
+    OK(mr_graph_finish(g));
+    mr_alloc_fail_at(host);
+    mr_status st = open_with(setting, &dev);
+    if (st == MR_OK)
+        st = mr_exec_new(dev, NULL, &o, &e);
+    if (st == MR_OK)
+        st = mr_exec_compile(e, g, &p);
+    if (st == MR_OK)
+        st = mr_program_set(p, "x", &vx);
+    for (int run = 0; run < 3 && st == MR_OK; run++)
+        st = mr_program_run(p);
+    mr_alloc_fail_at(0);
+    mr_program_free(p);
+    mr_exec_free(e);
+    mr_device_close(dev);
+    mr_graph_free(g);
+    mr_collective_remove(number);
+    CHECK_INT(mr_cudaemu_open(), 0);
+    return st != MR_OK;
 }
 
 // ---- launches that are not taken ----
@@ -178,14 +236,23 @@ static void refused(int n)
 
 int main(void)
 {
-    int device = 0, host = 1;
-    while (device < 200 && short_once(device, 0))
+    int device = 0, call = 0, host = 1;
+    while (device < 200 && short_once("full", device, 0))
         device++;
-    while (host < 200 && short_once(-1, host))
+    while (call < 2000 && short_once("once", call, 0))
+        call++;
+    while (host < 200 && short_once("full", -1, host))
         host++;
-    printf("%d handles and blocks, %d allocations\n", device, host - 1);
+    printf("%d handles and blocks, %d calls, %d allocations\n", device, call, host - 1);
     CHECK(device > 20 && device < 200);
     CHECK(host > 10 && host < 200);
+    for (call = 0; call < 2000 && speaks_short("once", call, 0);)
+        call++;
+    for (host = 1; host < 500 && speaks_short("full", -1, host);)
+        host++;
+    printf("with other ranks: %d calls, %d allocations\n", call, host - 1);
+    CHECK(call > 20 && call < 2000);
+    CHECK(host > 10 && host < 500);
     // enqueued, then captured
     for (int n = 0; n < 4; n++)
         refused(n);
