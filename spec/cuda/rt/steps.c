@@ -235,7 +235,8 @@ static void refused_by_ranks(const char *op, const mr_attr *attr, int n_attr, in
     group_case first = {0};
     const int64_t number = group_case_add(&first, 0, 2, 5), dim[] = {n, 4};
     mr_attr all[8] = {{"group", .i = number}};
-    memcpy(all + 1, attr, (size_t)n_attr * sizeof *attr);
+    for (int i = 0; i < n_attr; i++)
+        all[1 + i] = attr[i];
     OK(mr_graph_new(NULL, NULL, &g));
     OK(mr_graph_input(g, "x", MR_F32, strcmp(op, "all_to_all") == 0 ? 2 : 1, dim, &x));
     OK(mr_graph_add(g, op, all, n_attr + 1, &x, 1, &y));
