@@ -260,6 +260,7 @@ static void half_a_run(void)
     steps[1].arg = (mr_arg[]){{&desc, from}, {&desc, block(dev, MR_SPACE_DEVICE, 0)}};
     OK(dev->ops->prepare(dev, steps, 2, &prepared));
     CHECK_FAILS(dev->ops->run(dev, steps, 2, prepared), MR_E_UNSUPPORTED, "a launch of this step");
+    CHECK_STR(mr_error_last()->op, "silu");
     CHECK(holds(to, 5));
     dev->ops->forget(dev, steps, 2, prepared);
     mr_device_close(dev);

@@ -133,6 +133,25 @@ static void lost_at_each_work(void)
     CHECK(lost > 10);
 }
 
+// what an error of the driver is to moonreel, and what to try
+static void errors_of_the_driver(void)
+{
+    static const struct {
+        int error;
+        mr_status code;
+        const char *words;
+    } rows[] = {{MR_CUDA_UNAVAILABLE, MR_E_NODE, "this one is busy or lost"},
+                {MR_CUDA_NOT_PERMITTED, MR_E_NODE, "this one is in exclusive use"},
+                {MR_CUDA_ILLEGAL_ADDRESS, MR_E_NODE, "MOONREEL_SYNC=1 names the step"},
+                {MR_CUDA_NO_IMAGE, MR_E_UNSUPPORTED, "a plug-in that is built for this GPU"}};
+    for (size_t i = 0; i < MR_COUNT(rows); i++) {
+        char setting[64];
+        snprintf(setting, sizeof setting, "fail=2,error=%d", rows[i].error);
+        CHECK_INT(run_until_lost(setting, 3), rows[i].code);
+        CHECK(says(rows[i].words));
+    }
+}
+
 // an allocation of the host that fails, whichever it is
 static void short_of_memory(void)
 {
@@ -286,6 +305,7 @@ int main(void)
     refuses("", 3, MR_E_USAGE, "device=cudaemu:3: invalid device ordinal");
     CHECK_INT(run_until_lost("", 4), MR_OK);
     lost_at_each_work();
+    errors_of_the_driver();
     short_of_memory();
     sync_names_the_step("1", 2);
     sync_names_the_step("0", 0);
