@@ -97,12 +97,13 @@ static int64_t pass_width(const mr_product_spec *s)
     return wide && s->n % (passes * 32) == 0 ? s->n / passes : s->n;
 }
 
-/* A share for each of the team: rows where there are enough, for with columns each reads all of A
- * (two cores, 768 rows: 0.95 of the peak, 0.7 with columns). A large product is the library's own
- * team's, which packs B once for all (2,560 rows: 4 to 10 % faster than shares that pack it). */
+/* A share for each of the team, as equal as blocks of the library's allow: rows where there are
+ * enough, for with columns each reads all of A (two cores, 768 rows: 0.95 of the peak, 0.7 with
+ * columns). A large product is the library's own team's, which packs B once for all (2,560 rows: 4
+ * to 10 % faster than shares that pack it). */
 static shares shares_of(const mr_product_spec *s, int threads)
 {
-    enum { UNIT = 64 }; // of rows and columns
+    enum { ROWS = 16, COLUMNS = 32, ENOUGH = 64 /* rows of one */ };
     const double flop = flop_of(s);
     const bool large = flop >= LARGE_FLOP;
     shares c = {.each = *s, .workers = large ? 1 : threads, .team = large ? threads : 1};
@@ -112,13 +113,13 @@ static shares shares_of(const mr_product_spec *s, int threads)
         all = s->batch, each = &c.each.batch, last = &c.last.batch;
         *each = part_of(all, parts, 1);
         c.a = s->a_batch * *each, c.b = s->b_batch * *each, c.c = s->c_batch * *each;
-    } else if (pass_width(s) == s->n && (large || s->m >= UNIT * threads || s->m >= s->n)) {
+    } else if (pass_width(s) == s->n && (large || s->m >= ENOUGH * threads || s->m >= s->n)) {
         all = s->m, each = &c.each.m, last = &c.last.m;
-        *each = part_of(all, parts, UNIT);
+        *each = part_of(all, parts, ROWS);
         c.a = s->a_row * *each, c.c = s->c_row * *each;
     } else {
         all = s->n, each = &c.each.n, last = &c.last.n;
-        *each = MR_MIN(part_of(all, parts, UNIT), pass_width(s));
+        *each = MR_MIN(part_of(all, parts, COLUMNS), pass_width(s));
         c.b = s->b_col * *each, c.bias = c.c = *each;
     }
     c.n = all / *each;
