@@ -492,104 +492,63 @@ static void broken_disk(void)
     mr_clip_info_fini(&info);
 }
 
-static int reads_left, errors_stay;
-static ssize_t failing_pread(int fd, void *buf, size_t n, int64_t at)
+// a read of a file is disturbed: the n-th from now, and with `stays` all behind it
+static int reads_left, stays;
+static bool disturbs(void)
 {
     reads_left--;
-    if (reads_left == 0 || (errors_stay && reads_left < 0)) {
+    return reads_left == 0 || (stays && reads_left < 0);
+}
+
+static ssize_t failing_pread(int fd, void *buf, size_t n, int64_t at)
+{
+    if (disturbs()) {
         errno = EIO;
         return -1;
     }
     return pread(fd, buf, n < 500 ? n : 500, at);
 }
 
-// a disk that fails is no fault of the clip, at whatever moment it does and in whatever container
-static void broken_at_any_moment(void)
-{
-    static const char *const names[] = {"closed.mp4", "stream.ts", "bframes.mkv", "fragments.mp4",
-                                        "counted.avi"};
-    mr_io io = *mr_io_table();
-    io.pread = failing_pread;
-    for (size_t k = 0; k < MR_COUNT(names); k++) {
-        mr_clip_info whole, info;
-        mr_fault fault;
-        static uint8_t want[2 * BAR_BYTES], got[2 * BAR_BYTES];
-        char path[256];
-        snprintf(path, sizeof path, "%s", clips_path(names[k]));
-        mr_clip_request q = {.path = path,
-                             .info = &whole,
-                             .start = 17,
-                             .step = 3,
-                             .frames = 2,
-                             .height = BAR_H,
-                             .width = BAR_W};
-        if (!CHECK_OK(m->scan(w, path, 0, &whole, &fault)) ||
-            !CHECK_OK(m->read(w, &q, want, &fault)))
-            continue;
-        mr_io_replace(&io);
-        int failed = 0;
-        for (int i = 0; i < 200; i++) {
-            bool scans = i % 2;
-            errors_stay = i / 2 % 2, reads_left = 1 + i / 4;
-            mr_status st = scans ? m->scan(w, path, 0, &info, &fault) : m->read(w, &q, got, &fault);
-            failed += st != MR_OK;
-            if (st != MR_OK) {
-                if (!CHECK_INT(st, MR_E_IO) || !CHECK_INT(fault, MR_FAULT_IO))
-                    printf("  in %s, %d: %s\n", names[k], i, mr_error_last()->text);
-            } else if (scans) {
-                CHECK_INT(info.frames, whole.frames);
-                CHECK_INT(info.n_keys, whole.n_keys);
-                mr_clip_info_fini(&info);
-            } else {
-                CHECK(memcmp(got, want, sizeof want) == 0);
-            }
-        }
-        mr_io_replace(NULL);
-        printf("broken %s: %d of 200\n", names[k], failed);
-        CHECK(failed > 10);
-        mr_clip_info_fini(&whole);
-    }
-}
-
-static int interrupts_stay;
 static ssize_t interrupting_pread(int fd, void *buf, size_t n, int64_t at)
 {
     // Ctrl-C at one moment; the flag may be gone again when the next piece is read
-    reads_left--;
-    mr_interrupt_set(reads_left == 0 || (interrupts_stay && reads_left < 0));
+    mr_interrupt_set(disturbs());
     return pread(fd, buf, n < 500 ? n : 500, at);
 }
 
-// Ctrl-C is no fault of the clip, at whatever moment it comes
-static void interrupted(void)
+/* A clip scanned and two of its frames read, by a pread that disturbs at one of `moments` after the
+ * other: with this status and fault, or as if nothing had been. How often with. */
+static int disturbed(const char *name, int64_t start,
+                     ssize_t (*disturb)(int, void *, size_t, int64_t), int moments,
+                     mr_status status, mr_fault kind)
 {
     mr_clip_info whole, info;
     mr_fault fault;
     static uint8_t want[2 * BAR_BYTES], got[2 * BAR_BYTES];
     char path[256];
-    snprintf(path, sizeof path, "%s", clips_path("long.mkv"));
+    snprintf(path, sizeof path, "%s", clips_path(name));
     mr_clip_request q = {.path = path,
                          .info = &whole,
-                         .start = 150,
+                         .start = start,
                          .step = 3,
                          .frames = 2,
                          .height = BAR_H,
                          .width = BAR_W};
     if (!CHECK_OK(m->scan(w, path, 0, &whole, &fault)) || !CHECK_OK(m->read(w, &q, want, &fault)))
-        return;
+        return 0;
     mr_io io = *mr_io_table();
-    io.pread = interrupting_pread;
+    io.pread = disturb;
     mr_io_replace(&io);
-    int stopped = 0;
-    for (int i = 0; i < 400; i++) {
+    int failed = 0;
+    for (int i = 0; i < moments; i++) {
         bool scans = i % 2;
-        interrupts_stay = i / 2 % 2, reads_left = 1 + i / 4;
+        stays = i / 2 % 2, reads_left = 1 + i / 4;
         mr_status st = scans ? m->scan(w, path, 0, &info, &fault) : m->read(w, &q, got, &fault);
         mr_interrupt_set(false);
-        stopped += st != MR_OK;
+        failed += st != MR_OK;
         if (st != MR_OK) {
-            CHECK_INT(st, MR_E_STOPPED);
-            CHECK_INT(fault, MR_FAULT_NONE);
+            if (!CHECK_INT(st, status) || !CHECK_INT(fault, kind))
+                printf("  in %s, %d: %s\n", name, i, mr_error_last()->text);
         } else if (scans) {
             CHECK_INT(info.frames, whole.frames);
             CHECK_INT(info.n_keys, whole.n_keys);
@@ -599,9 +558,24 @@ static void interrupted(void)
         }
     }
     mr_io_replace(NULL);
-    printf("interrupted: %d of 400\n", stopped);
-    CHECK(stopped > 100);
+    printf("disturbed %s: %d of %d\n", name, failed, moments);
     mr_clip_info_fini(&whole);
+    return failed;
+}
+
+// a disk that fails is no fault of the clip, at whatever moment it does and in whatever container
+static void broken_at_any_moment(void)
+{
+    static const char *const names[] = {"closed.mp4", "stream.ts", "bframes.mkv", "fragments.mp4",
+                                        "counted.avi"};
+    for (size_t k = 0; k < MR_COUNT(names); k++)
+        CHECK(disturbed(names[k], 17, failing_pread, 200, MR_E_IO, MR_FAULT_IO) > 10);
+}
+
+// Ctrl-C is no fault of the clip, at whatever moment it comes
+static void interrupted(void)
+{
+    CHECK(disturbed("long.mkv", 150, interrupting_pread, 400, MR_E_STOPPED, MR_FAULT_NONE) > 100);
 }
 
 // every file that was opened, to whatever end, is closed
