@@ -187,24 +187,30 @@ static void ways(void)
         }
 }
 
+/* Dense f32 [batch, m, n] of one A. */
+static mr_product_spec dense(int64_t batch, int64_t m, int64_t n, int64_t k)
+{
+    return (mr_product_spec){.batch = batch,
+                             .m = m,
+                             .n = n,
+                             .k = k,
+                             .a_row = k,
+                             .a_col = 1,
+                             .b_row = n,
+                             .b_col = 1,
+                             .b_batch = k * n,
+                             .c_row = n,
+                             .c_batch = m * n,
+                             .in = MR_F32,
+                             .out = MR_F32};
+}
+
 /* More work than is done at once: shares, and none of them after an interruption. */
 static void large(int threads)
 {
     enum { B = 4, M = 990, N = 1001, K = 2100 };
     mr_facts facts = mr_cpu_facts("cpu", mr_isa(), threads);
-    mr_product_spec s = {.batch = B,
-                         .m = M,
-                         .n = N,
-                         .k = K,
-                         .a_row = K,
-                         .a_col = 1,
-                         .b_row = N,
-                         .b_col = 1,
-                         .b_batch = K * N,
-                         .c_row = N,
-                         .c_batch = M * N,
-                         .in = MR_F32,
-                         .out = MR_F32};
+    mr_product_spec s = dense(B, M, N, K);
     float *a = fill(M * K, MR_F32, 1), *b = fill(B * K * N, MR_F32, 2),
           *c = calloc(B * M * N, sizeof *c);
     mr_product *p = NULL;
@@ -246,17 +252,7 @@ static void shares(int64_t m, int64_t n)
 {
     enum { K = 256, THREADS = 2 };
     mr_facts facts = mr_cpu_facts("cpu", mr_isa(), THREADS);
-    mr_product_spec s = {.batch = 1,
-                         .m = m,
-                         .n = n,
-                         .k = K,
-                         .a_row = K,
-                         .a_col = 1,
-                         .b_row = n,
-                         .b_col = 1,
-                         .c_row = n,
-                         .in = MR_F32,
-                         .out = MR_F32};
+    mr_product_spec s = dense(1, m, n, K);
     if (!mr_product_way(&s, &facts) || strcmp(mr_product_way(&s, &facts), "library") != 0)
         return;
     float *a = fill(m * K, MR_F32, 1), *b = fill(K * n, MR_F32, 2),
