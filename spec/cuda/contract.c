@@ -68,13 +68,12 @@ static double *without_keys(const truth *t, int in)
 
 // what is asked of a case
 typedef struct ask {
-    bool orders;          // all of them, although it is large
-    bool singles;         // of contract_singles
-    double *again;        // of contract_fast
-    double held, sectors; // of contract_passes, or 0
-    double most;          // of contract_lean, or 0
-    bool newest;          // the form for sm_90a alone
-    mr_status fails;      // of contract_fails
+    bool orders;                  // all of them, although it is large
+    bool singles;                 // of contract_singles
+    double *again, held, sectors; // of contract_passes
+    double most;                  // of contract_lean, or 0
+    bool newest;                  // the form for sm_90a alone
+    mr_status fails;              // of contract_fails
 } ask;
 
 static void check_counts(const truth *t, const mr_call *call, double moved, const ask *a)
@@ -93,11 +92,11 @@ static void check_counts(const truth *t, const mr_call *call, double moved, cons
         return;
     double declared = mr_op_cost(t->c->op, call).bytes, asked = (double)(n.read + n.written);
     // partial sums and the ends of rows may lie across sectors
-    EXPECT((double)n.sectors <= (a->sectors ? a->sectors : 1.01) * (double)n.ideal_sectors,
+    EXPECT((double)n.sectors <= a->sectors * (double)n.ideal_sectors,
            "%llu sectors are touched, %llu would do", (unsigned long long)n.sectors,
            (unsigned long long)n.ideal_sectors);
     // what the row declares is what its arguments hold, up to its small ones
-    moved *= a->held ? a->held : 1;
+    moved *= a->held;
     EXPECT(fabs(declared - moved) <= 0.1 * moved,
            "cost declares %.0f bytes, the arguments ask for %.0f", declared, moved);
     EXPECT(asked <= (1 + *a->again) * declared,
@@ -361,15 +360,14 @@ void contract_singles(const char *name, const char *text)
 
 void contract_fast(const char *name, const char *text, double again)
 {
-    const mr_op *op = op_of(name);
-    EXPECT(op && check_case(op, text, (ask){.again = &again}), "refuses %s", text);
+    contract_passes(name, text, 1, again, 1.01);
 }
 
 void contract_passes(const char *name, const char *text, double held, double again, double sectors)
 {
     const mr_op *op = op_of(name);
-    EXPECT(op && check_case(op, text, (ask){.again = &again, .held = held, .sectors = sectors}),
-           "refuses %s", text);
+    ask a = {.again = &again, .held = held, .sectors = sectors};
+    EXPECT(op && check_case(op, text, a), "refuses %s", text);
 }
 
 void contract_lean(const char *name, const char *text, double most)
