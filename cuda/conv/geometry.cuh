@@ -4,6 +4,8 @@
 
 #include "cuda/prim/kernel.cuh"
 
+enum { THREADS = 128 }; // of a block, but for those of warp groups
+
 // x [B, in, C], w [O, C / groups, kernel], y [B, out, O]; zeros stand `before` the first place
 struct Conv {
     int B, C, O, groups, taps;
