@@ -30,6 +30,17 @@ static void write_patches(const char *name, mr_encode_options o, int width, int 
     free(rgb);
 }
 
+/* A file of one frame. */
+static bool still(const char *name, const mr_encode_options *o, const uint8_t *rgb)
+{
+    mr_encoder *e;
+    if (!CHECK_OK(m->encoder_open(clips_path(name), o, &e)))
+        return false;
+    bool good = CHECK_OK(m->encoder_frame(e, rgb, -1)) & CHECK_OK(m->encoder_finish(e));
+    m->encoder_free(e);
+    return good;
+}
+
 static int worst_patch(const char *name, int width, int height)
 {
     mr_clip_info info;
@@ -132,13 +143,9 @@ static void orientations(void)
     for (int y = 0; y < H / 2; y++)
         memset(rgb + y * W, 255, W / 2); // red, upper left
     for (int orient = 0; orient < 8; orient++) {
-        mr_encoder *e;
         mr_encode_options o = {.width = W, .height = H, .orient = orient, .quality = 1};
-        if (!CHECK_OK(m->encoder_open(clips_path("turned.mp4"), &o, &e)))
+        if (!still("turned.mp4", &o, rgb))
             return;
-        CHECK_OK(m->encoder_frame(e, rgb, -1));
-        CHECK_OK(m->encoder_finish(e));
-        m->encoder_free(e);
         mr_clip_info info;
         mr_fault fault;
         if (!CHECK_OK(m->scan(w, clips_path("turned.mp4"), 0, &info, &fault)))
@@ -174,15 +181,11 @@ static void exif_orientations(void)
     memset(rgb, 0, sizeof rgb);
     for (int y = 0; y < H / 2; y++)
         memset(rgb + y * W, 255, W / 2);
-    mr_encoder *e;
     mr_encode_options o = {.width = W, .height = H};
     char *jpeg;
     size_t n;
-    if (!CHECK_OK(m->encoder_open(clips_path("plain.jpg"), &o, &e)))
+    if (!still("plain.jpg", &o, rgb))
         return;
-    CHECK_OK(m->encoder_frame(e, rgb, -1));
-    CHECK_OK(m->encoder_finish(e));
-    m->encoder_free(e);
     if (!CHECK_OK(mr_file_read_all(clips_path("plain.jpg"), &jpeg, &n)))
         return;
     for (int note = 1; note <= 8; note++) {
@@ -230,18 +233,14 @@ static void crops(void)
         int sar_num, sar_den, first, last;
     } rows[] = {{1, 1, 96, 159}, {2, 1, 112, 143}, {1, 2, 64, 191}};
     for (size_t i = 0; i < MR_COUNT(rows); i++) {
-        mr_encoder *e;
         mr_encode_options o = {.width = W,
                                .height = H,
                                .sar_num = rows[i].sar_num,
                                .sar_den = rows[i].sar_den,
                                .quality = 1,
                                .pixel_format = "yuv444p"};
-        if (!CHECK_OK(m->encoder_open(clips_path("wide.mkv"), &o, &e)))
+        if (!still("wide.mkv", &o, rgb))
             return;
-        CHECK_OK(m->encoder_frame(e, rgb, -1));
-        CHECK_OK(m->encoder_finish(e));
-        m->encoder_free(e);
         mr_clip_info info;
         mr_fault fault;
         if (!CHECK_OK(m->scan(w, clips_path("wide.mkv"), 0, &info, &fault)))
@@ -270,13 +269,9 @@ static void colours_of_a_crop(void)
     for (int i = 0; i < H * W; i++)
         for (int c = 0; c < 3; c++)
             rgb[c * H * W + i] = i % W * 3 / W == c ? 255 : 0;
-    mr_encoder *e;
     const mr_encode_options o = {.width = W, .height = H, .quality = 1, .matrix = "bt601"};
-    if (!CHECK_OK(m->encoder_open(clips_path("thirds.mkv"), &o, &e)))
+    if (!still("thirds.mkv", &o, rgb))
         return;
-    CHECK_OK(m->encoder_frame(e, rgb, -1));
-    CHECK_OK(m->encoder_finish(e));
-    m->encoder_free(e);
     mr_clip_info info;
     mr_fault fault;
     if (!CHECK_OK(m->scan(w, clips_path("thirds.mkv"), 0, &info, &fault)))
