@@ -362,6 +362,76 @@ static void what_is_refused(void)
     mr_free(state);
 }
 
+// micro-batches that are left of each bucket, `taken` of an epoch's samples
+static uint64_t left_of(const run *r, const uint64_t *taken, int32_t b)
+{
+    uint64_t n = mr_order_samples(r->order, b) - taken[b];
+    uint64_t m = (uint64_t)mr_bucket_rule_get(r->rule, b).batch;
+    return (n + m - 1) / m;
+}
+
+// where no class fills a slot any more: of the buckets with something left, that whose cost is
+// nearest to the first one's in ratio; of equally near ones the cheapest, then the first
+static int32_t nearest(const run *r, const uint64_t *taken, int32_t first)
+{
+    double cost = mr_bucket_rule_get(r->rule, first).cost;
+    int32_t at = -1;
+    double best = 0, cheapest = 0;
+    for (int32_t b = 0; b < mr_bucket_rule_count(r->rule); b++) {
+        if (!left_of(r, taken, b))
+            continue;
+        double c = mr_bucket_rule_get(r->rule, b).cost, off = fabs(log(c / cost));
+        if (at < 0 || off < best || (off == best && c < cheapest))
+            at = b, best = off, cheapest = c;
+    }
+    return at;
+}
+
+// A slot of micro-batches has costs as near as there are, and none goes over an epoch's end.
+static void mixed_slots(void)
+{
+    enum { BUCKETS_MAX = 64, SLOT = 7 };
+    static const int batches[][5] = {{3, 2, 4, 1, 3}, {1, 1, 1, 1, 1}, {9, 1, 2, 1, 5}};
+    char path[300];
+    snprintf(path, sizeof path, "%s", clips_path("mixed.mrx"));
+    if (!CHECK_OK(rows_build(path, 7, 400, 0)))
+        return;
+    int mixed = 0, other = 0, cut = 0, dearer = 0, cheaper = 0;
+    for (size_t i = 0; i < MR_COUNT(batches); i++) {
+        run r;
+        uint64_t taken[BUCKETS_MAX] = {0};
+        mr_slot slot = {0};
+        if (!start(&r, path, batches[i], 9, NULL))
+            return;
+        mr_order_free(r.order);
+        CHECK_OK(
+            mr_order_new(r.index, r.rule, &(mr_order_options){.seed = 9, .slot = SLOT}, &r.order));
+        while (r.d.epoch < 6) {
+            // the plan of an epoch is that of its first draw
+            bool begun = slot.left && slot.class < 0;
+            int32_t want = begun ? nearest(&r, taken, slot.first) : -1;
+            CHECK_OK(mr_order_next(r.order, &r.d));
+            if (begun) {
+                CHECK_INT(r.d.bucket, want);
+                CHECK_INT(r.d.slot.first, slot.first);
+                double cost = mr_bucket_rule_get(r.rule, want).cost,
+                       first = mr_bucket_rule_get(r.rule, slot.first).cost;
+                mixed++, other += want != slot.first, dearer += cost > first,
+                    cheaper += cost < first;
+            }
+            CHECK_INT(r.d.slot.left, r.d.last ? 0 : (slot.left ? slot.left : SLOT) - 1);
+            cut += r.d.last && slot.left > 1;
+            slot = r.d.slot;
+            taken[r.d.bucket] += (uint64_t)r.d.n;
+            if (r.d.last)
+                memset(taken, 0, sizeof taken);
+        }
+        stop(&r);
+    }
+    // the cases are such that each of these is met
+    CHECK(mixed > 100 && other > 30 && dearer > 10 && cheaper > 10 && cut > 5);
+}
+
 // excluded keys are gone from the next epoch on, not within this one
 static void exclusion(void)
 {
@@ -500,6 +570,7 @@ int main(void)
     // more chunks than one stride of the tables of sums
     said_again(300000, 250, 12);
     what_is_refused();
+    mixed_slots();
     exclusion();
     accounts();
     state_is_small();
