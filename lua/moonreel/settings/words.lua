@@ -58,9 +58,10 @@ end
 local function refuse_aside(command, options)
   for _, question in ipairs(command.questions or {}) do
     local asked, takes = table.unpack(question)
-    for _, row in ipairs(options[asked] and command.options or {}) do
-      local name = row[1]:match "^%-%-(%a+)"
-      if options[name] and name ~= asked and not takes:find("%f[%a]" .. name .. "%f[%A]") then
+    for _, row in ipairs(options[asked] and words.rows(command.options) or {}) do
+      local name = row.name
+      local goes = name == asked or (" " .. takes .. " "):find(" " .. name .. " ", 1, true)
+      if options[name:gsub("-", "_")] and not goes then
         fault.usage("%s: --%s does not go with --%s, which takes %s; try: one after the other",
           command.name, name, asked, takes == "" and "no other"
             or "--" .. takes:gsub(" ", ", --"))

@@ -83,6 +83,11 @@ describe("words.parse", function()
     -- one file, or a name that is no file, stays as it is
     assert.equal(a, parse("--load", a, "tiny/demo").overrides[1].text)
     assert.same({ "tiny/demo" }, parse("--load", a, "tiny/demo").positional)
+    -- only names that are there come from a pattern
+    for _, two in ipairs { { "no-such", "spec" }, { "spec", "no-such" } } do
+      local q = parse("--load", two[1], two[2])
+      assert.same({ two[1], { two[2] } }, { q.overrides[1].text, q.positional })
+    end
     dir:remove()
   end)
 
@@ -125,6 +130,33 @@ describe("words.parse", function()
       assert.is_false(ok)
       assert.same({ 2, case[3] }, { problem.exit, problem.message })
     end
+  end)
+
+  it("refuses options that the question asked would leave aside", function()
+    local ask = { name = "ask", questions = { { "all", "" }, { "fit", "gpus json-lines" } },
+      options = { { "--all", "" }, { "--fit", "" }, { "--fit-more", "" }, { "--gpus N", "" },
+        { "-n, --nodes N", "" }, { "--json-lines", "" }, { "--json", "" },
+        { "FIT", "only help" } } }
+    local function refused(...)
+      local ok, problem = pcall(words_of.parse, { ... }, ask)
+      assert.is_false(ok)
+      assert.equal(2, problem.exit)
+      return problem.message
+    end
+    assert.same({ fit = true, gpus = "8", json_lines = true },
+      words_of.parse({ "--fit", "--gpus=8", "--json-lines" }, ask).options)
+    -- without a question all go together
+    assert.same({ fit_more = true, nodes = "2", json = true },
+      words_of.parse({ "--fit-more", "-n2", "--json" }, ask).options)
+    local takes = " does not go with --fit, which takes --gpus, --json-lines; try: one after the "
+      .. "other"
+    for words, name in pairs { ["--fit-more"] = "fit-more", ["--json"] = "json",
+      ["-n2"] = "nodes" } do
+      assert.equal("ask: --" .. name .. takes, refused("--fit", words))
+    end
+    -- the first of the questions that are asked
+    assert.equal("ask: --fit does not go with --all, which takes no other; try: one after the "
+      .. "other", refused("--fit", "--all"))
   end)
 
   it("names what is missing or unknown", function()
