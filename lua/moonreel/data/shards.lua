@@ -87,7 +87,7 @@ function shards.write(index, folder, facts_of, given)
       facts.hash = add_clip(out, r, r.key .. (r.path:match("%.%w+$") or ".mp4"))
       local text = json.encode(facts)
       out.write(tar.header(r.key .. ".json", #text), text, tar.padding(#text))
-      held = held + r.bytes + #text + 1024
+      held = held + tar.span(r.bytes) + tar.span(#text)
       if given.tick then
         given.tick(i, #index)
       end

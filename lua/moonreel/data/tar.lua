@@ -34,6 +34,11 @@ end
 ---@return string
 function tar.padding(bytes) return ("\0"):rep(-bytes % BLOCK) end
 
+--- What a member takes of a file: header, bytes and what follows them.
+---@param bytes integer
+---@return integer
+function tar.span(bytes) return BLOCK + bytes + -bytes % BLOCK end
+
 --- What ends a file of members.
 tar.close = ("\0"):rep(2 * BLOCK)
 
@@ -78,7 +83,7 @@ function tar.members(file, path)
       fail(path, at, "%s has %d bytes, and the file ends after %d of them", name, bytes, size - at)
     end
     file:seek("set", at)
-    next_at = at + bytes + -bytes % BLOCK
+    next_at = next_at + tar.span(bytes)
     return name, bytes, at
   end
 end

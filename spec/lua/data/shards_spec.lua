@@ -6,6 +6,7 @@ local export = require "moonreel.data.export"
 local fails = require "spec.support.fails"
 local folder = require "spec.support.folder"
 local shards = require "moonreel.data.shards"
+local tar = require "moonreel.data.tar"
 
 local place, index
 setup(function()
@@ -68,6 +69,42 @@ describe("shards", function()
     assert.equal(7, read(from).written)
   end)
 
+  it("are closed once they hold as much as is asked", function()
+    -- of each shard the bytes of its samples, a clip and its facts each
+    local function sizes_of(most)
+      local path, all = place.path .. "/sized", {}
+      local count = export.shards(index, path, { shard_bytes = most })
+      for i = 1, count do
+        local name, samples, last = ("%s/%06d.tar"):format(path, i - 1), {}, 0
+        local file <close> = assert(io.open(name, "rb"))
+        for member, bytes, at in tar.members(file, name) do
+          if member:find "%.json$" then
+            local ends = at + (bytes + 511) // 512 * 512
+            samples[#samples + 1], last = ends - last, ends
+          end
+        end
+        assert.equal(last + #tar.close, file:seek "end")
+        all[i] = samples
+      end
+      base.remove_dir(path)
+      return all
+    end
+    local whole = sizes_of(1e9)
+    assert.same({ 1, 7 }, { #whole, #whole[1] })
+    local first = whole[1][1] + whole[1][2]
+    for _, most in ipairs { 1, whole[1][1], first - 1, first, first + 1 } do
+      local want, held = { {} }, 0
+      for _, bytes in ipairs(whole[1]) do
+        if held >= most then
+          want[#want + 1], held = {}, 0
+        end
+        held = held + bytes
+        table.insert(want[#want], bytes)
+      end
+      assert.same(want, sizes_of(most))
+    end
+  end)
+
   it("need a folder for their clips, and leave other files alone", function()
     local from = written()
     fails("MR_E_USAGE", "s%d: holds shards, .* try: %-%-root DIR", data.ingest, from,
@@ -116,7 +153,6 @@ describe("shards", function()
   end)
 
   it("write nothing outside the folder", function()
-    local tar = require "moonreel.data.tar"
     for _, path in ipairs { "../out.mkv", "a/../../out.mkv", "a/./b.mkv", "a\nb", "" } do
       local from = place.path .. "/hostile"
       base.make_dir(from)
