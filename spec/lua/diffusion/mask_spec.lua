@@ -33,6 +33,25 @@ describe("diffusion.mask", function()
     assert.near(0.75, list[2][2], 1e-12)
   end)
 
+  it("takes strategies in the order of the reference, which the draws walk", function()
+    local names = { "random", "intepolate", "quarter_random", "quarter_head", "quarter_tail",
+      "quarter_head_tail", "image_random", "image_head", "image_tail", "image_head_tail",
+      "identity" }
+    local map, list = {}, {}
+    for i, name in ipairs(names) do
+      -- no two have the same probability
+      map[name] = i / 66
+      list[i] = { name, i / 66 }
+    end
+    assert.same(list, mask.from_map(map))
+    -- a draw falls into the strategy whose interval holds it
+    local halves = mask.from_map { image_tail = 0.25, image_head = 0.5 }
+    local function drawn(u) return table.concat(mask.draw(halves, 4, draws{u})) end
+    assert.same({ "0111", "0111", "1110", "1110", "1111" },
+      { drawn(0), drawn(0.49), drawn(0.5), drawn(0.74), drawn(0.75) })
+    assert.equal("11111110", table.concat(mask.draw(mask.new{{"image_tail", 1}}, 8, draws{0})))
+  end)
+
   it("refuses unknown names and sums above one", function()
     assert.matches("unknown strategy 'tail'", tostring(select(2, pcall(mask.new, {{"tail", 0.1}}))))
     assert.matches("add up to 1.2",

@@ -138,6 +138,17 @@ describe("models.opensora_vae", function()
       assert.same(decode(8):slice(1, 3, 8):clone():totable(), decode(5):totable())
     end)
 
+  it("gives a channel that does not vary a scale of a thousandth", function()
+    local auto = opensora_vae.new(nil, {})
+    -- 8 values a channel: mean and deviation 3 and 2; 5 and 0; 1 and less than nothing by rounding;
+    -- -0.5 and just above the floor
+    local shift, scale = auto:normalisation({24, 40, 8, -4}, {104, 200, 8 - 1e-7, 2 + 8 * 4e-6}, 8)
+    assert.same({3, 5, 1, -0.5}, shift)
+    for k, want in ipairs{2, 1e-3, 1e-3, 2e-3} do
+      assert.near(want, scale[k], 1e-9)
+    end
+  end)
+
   describe("sizes beside weights", function()
     local auto, dir = opensora_vae.new(nil, {}), folder.new()
     teardown(function() dir:remove() end)
