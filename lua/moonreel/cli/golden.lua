@@ -21,7 +21,7 @@ function command.run(args)
   if not dir then
     base.raise("MR_E_USAGE", "golden: expected a directory; try: moonreel golden spec/golden")
   end
-  local sum = require("moonreel.golden").run(dir:gsub("(.)/+$", "%1"), as_json and function()
+  local sum = require("spec.golden.runner").run(dir:gsub("(.)/+$", "%1"), as_json and function()
   end or function(line)
     print(line)
     io.stdout:flush()

@@ -35,8 +35,10 @@ for _, path in ipairs(files("spec/lua", "_spec%.lua$")) do
   specs[#specs + 1] = path
 end
 local sources = files("core", "%.c$")
-for _, path in ipairs(files("lua/moonreel", "%.lua$")) do
-  sources[#sources + 1] = path
+for _, room in ipairs { "lua/moonreel", "spec/golden/runner" } do
+  for _, path in ipairs(files(room, "%.lua$")) do
+    sources[#sources + 1] = path
+  end
 end
 
 local function mirrored(path)

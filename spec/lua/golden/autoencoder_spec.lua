@@ -1,13 +1,13 @@
 --- Files about autoencoders, made here by the models themselves, so that they must pass, and fail
 -- when one number is another.
--- Covers: lua/moonreel/golden/autoencoder.lua
+-- Covers: spec/golden/runner/autoencoder.lua
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local ckpt = require "moonreel.ckpt"
 local codec = require "moonreel.codec"
 local folder = dofile "spec/support/folder.lua"
-local golden = require "moonreel.golden"
+local golden = require "spec.golden.runner"
 local nn = require "moonreel.nn"
 local opensora_vae = require "moonreel.models.opensora_vae"
 

@@ -1,8 +1,8 @@
 --- The reference's recipe language: what we do against our rules and the reference's own results.
--- Covers: lua/moonreel/golden/config_rules.lua lua/moonreel/golden/python.lua
--- lua/moonreel/golden/twins.lua
+-- Covers: spec/golden/runner/config_rules.lua spec/golden/runner/python.lua
+-- spec/golden/runner/twins.lua
 local base = require "moonreel.core.base"
-local cases = require "moonreel.golden.config_cases"
+local cases = require "spec.golden.runner.config_cases"
 
 local function recorder()
   return { count = 0, bad = {}, exact = function(self, name, differing)

@@ -1,10 +1,10 @@
 --- golden.data20: reference files about the data of Open-Sora 2.0, and what is seen when they
 -- differ.
 -- Covers: lua/moonreel/data/opensora20.lua lua/moonreel/data/generators.lua
--- lua/moonreel/golden/epochs.lua core/bind/generator.c
+-- spec/golden/runner/epochs.lua core/bind/generator.c
 local base = require "moonreel.core.base"
 local folder = require "spec.support.folder"
-local golden = require "moonreel.golden"
+local golden = require "spec.golden.runner"
 local json = require "moonreel.core.json"
 
 local DIR = "spec/golden/data20/"

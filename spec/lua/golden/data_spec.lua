@@ -1,7 +1,7 @@
 --- golden.data: reference files about buckets and frames, and what is seen when they differ.
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
-local golden = require "moonreel.golden"
+local golden = require "spec.golden.runner"
 local T = require "moonreel.core.tensor"
 
 -- the verdict over a committed file in which one value of a tensor is another

@@ -12,7 +12,7 @@ describe("golden files on a device", function()
       name = name .. ".safetensors"
       place:write(name, base.read_file("spec/golden/" .. name))
     end
-    local sum = require("moonreel.golden").run(place.path, function(line)
+    local sum = require("spec.golden.runner").run(place.path, function(line)
       lines[#lines + 1] = line
     end)
     place:remove()

@@ -1,6 +1,6 @@
--- Covers: lua/moonreel/golden/*.lua lua/moonreel/cli/golden.lua
+-- Covers: spec/golden/runner/*.lua lua/moonreel/cli/golden.lua
 local base = require "moonreel.core.base"
-local golden = require "moonreel.golden"
+local golden = require "spec.golden.runner"
 
 local DIR = "spec/golden"
 

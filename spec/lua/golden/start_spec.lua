@@ -6,7 +6,7 @@ local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local folder = dofile "spec/support/folder.lua"
-local golden = require "moonreel.golden"
+local golden = require "spec.golden.runner"
 local stdit3 = require "moonreel.models.stdit3"
 local torch = dofile "spec/support/torch_file.lua"
 

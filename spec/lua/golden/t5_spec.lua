@@ -1,11 +1,11 @@
 --- Files about T5 encoders: what they describe is built and compared at every place. The files here
 -- are made by the encoder itself, so that they must pass, and do not when a number is changed.
--- Covers: lua/moonreel/golden/t5.lua
+-- Covers: spec/golden/runner/t5.lua
 local T = require "moonreel.core.tensor"
 local ckpt = require "moonreel.ckpt"
 local embed = require "moonreel.embed"
 local folder = require "spec.support.folder"
-local golden = require "moonreel.golden"
+local golden = require "spec.golden.runner"
 local network = require "moonreel.models.t5.network"
 local weights = require "datasets.demo.weights"
 

@@ -1,11 +1,11 @@
 --- Reference files about pixels at another size, and what is seen when they differ.
--- Covers: lua/moonreel/golden/transforms.lua core/bind/media.c
+-- Covers: spec/golden/runner/transforms.lua core/bind/media.c
 local T = require "moonreel.core.tensor"
 local ckpt = require "moonreel.ckpt"
 local fails = require "spec.support.fails"
-local file = require "moonreel.golden.file"
+local file = require "spec.golden.runner.file"
 local folder = require "spec.support.folder"
-local golden = require "moonreel.golden"
+local golden = require "spec.golden.runner"
 local media = require "moonreel.core.media"
 
 -- the verdict over a reference file of which one tensor is changed

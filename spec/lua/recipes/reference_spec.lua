@@ -2,7 +2,7 @@
 -- unlisted besides. Sources: spec/golden/recipes (hpcaitech/Open-Sora bde3c42 and 7ad6a96,
 -- LambdaLabsML fork).
 local base = require "moonreel.core.base"
-local configs = require "moonreel.golden.configs"
+local configs = require "spec.golden.runner.configs"
 local json = require "moonreel.core.json"
 local settings = require "moonreel.settings"
 

@@ -1,10 +1,10 @@
 --- Reference files about T5 encoders: hidden states of every place, with padding masked and with
 -- padding attended, masks with holes, buckets of distances.
--- @module moonreel.golden.t5
+-- @module spec.golden.runner.t5
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
-local build = require "moonreel.golden.build"
+local build = require "spec.golden.runner.build"
 local network = require "moonreel.models.t5.network"
 local nn = require "moonreel.nn"
 local sizes = require "moonreel.models.t5.sizes"

@@ -1,9 +1,9 @@
 --- Reference files about rectified flow: times, training loss, sampling trajectories.
--- @module moonreel.golden.flow
+-- @module spec.golden.runner.flow
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
-local build = require "moonreel.golden.build"
+local build = require "spec.golden.runner.build"
 local nn = require "moonreel.nn"
 local rflow = require "moonreel.diffusion.rflow"
 local text = require "moonreel.models.text"

@@ -1,13 +1,13 @@
 --- Reference files about autoencoders: halves of a video autoencoder, both in a row, and those that
 -- a library made, with gradients.
--- @module moonreel.golden.autoencoder
+-- @module spec.golden.runner.autoencoder
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
-local build = require "moonreel.golden.build"
+local build = require "spec.golden.runner.build"
 local codec = require "moonreel.codec"
-local file = require "moonreel.golden.file"
+local file = require "spec.golden.runner.file"
 local kl = require "moonreel.models.autoencoder_2d.kl"
 local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"

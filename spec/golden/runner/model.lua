@@ -1,11 +1,11 @@
 --- Reference files about the model: forward and backward, position tables, dropped captions.
--- @module moonreel.golden.model
+-- @module spec.golden.runner.model
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
-local build = require "moonreel.golden.build"
-local check = require "moonreel.golden.check"
+local build = require "spec.golden.runner.build"
+local check = require "spec.golden.runner.check"
 local ops = require "moonreel.core.op"
 local positions = require "moonreel.models.stdit3.positions"
 local text = require "moonreel.models.text"

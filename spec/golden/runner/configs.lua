@@ -1,7 +1,7 @@
 --- The references' own recipes, resolved, against the shipped ones: every leaf, and nothing
 -- unlisted besides.
--- @module moonreel.golden.configs
-local cases = require "moonreel.golden.config_cases"
+-- @module spec.golden.runner.configs
+local cases = require "spec.golden.runner.config_cases"
 local json = require "moonreel.core.json"
 local kinds = require "moonreel.recipe.kinds"
 local override = require "moonreel.recipe.override"

@@ -1,11 +1,11 @@
 --- Reference files about what the reference rounds to bf16: times, sizes, frequencies, angles, and
 -- a whole model in bf16. Values are stored widened to f32.
--- @module moonreel.golden.rounding
+-- @module spec.golden.runner.rounding
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local base = require "moonreel.core.base"
-local build = require "moonreel.golden.build"
-local file = require "moonreel.golden.file"
+local build = require "spec.golden.runner.build"
+local file = require "spec.golden.runner.file"
 local nn = require "moonreel.nn"
 local positions = require "moonreel.models.stdit3.positions"
 local stdit3 = require "moonreel.models.stdit3"

@@ -1,10 +1,10 @@
 --- Reference files about weights to start from: a file of another program beside them gives every
 -- tensor, and with these the model gives the other program's output.
--- @module moonreel.golden.start
+-- @module spec.golden.runner.start
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local base = require "moonreel.core.base"
-local build = require "moonreel.golden.build"
+local build = require "spec.golden.runner.build"
 local ckpt = require "moonreel.ckpt"
 local map = require "moonreel.models.stdit3.weights"
 local state = require "moonreel.trainer.state"

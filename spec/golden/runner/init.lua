@@ -2,10 +2,10 @@
 -- it. The kind of a file is its stem; models, sizes and weights come from its metadata, so other
 -- files of the same form need no new code. One line per file: PASS name max-error tolerance, FAIL
 -- ..., SKIP name reason.
--- @module moonreel.golden
+-- @module spec.golden.runner
 local base = require "moonreel.core.base"
-local check = require "moonreel.golden.check"
-local file = require "moonreel.golden.file"
+local check = require "spec.golden.runner.check"
+local file = require "spec.golden.runner.file"
 
 local golden = {}
 
@@ -17,7 +17,7 @@ local function kind(pattern, run) kinds[#kinds + 1] = {pattern = pattern, run = 
 kind("_weights$", "weights for other files")
 for _, room in ipairs{"ranks", "model", "start", "flow", "update", "masks", "rounding", "data",
     "transforms", "autoencoder", "t5"} do
-  for _, row in ipairs(require("moonreel.golden." .. room)) do
+  for _, row in ipairs(require("spec.golden.runner." .. room)) do
     kind(row[1], row[2])
   end
 end
@@ -28,7 +28,7 @@ local json_rooms = {"recipes", "texts", "data20"}
 
 local function find_json(stem, text)
   for _, room in ipairs(json_rooms) do
-    for _, row in ipairs(require("moonreel.golden." .. room)) do
+    for _, row in ipairs(require("spec.golden.runner." .. room)) do
       if row.head and text:find(row.head) or not row.head and stem:find(row[1]) then
         return row[#row]
       end

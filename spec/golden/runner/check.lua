@@ -1,5 +1,5 @@
 --- Comparison of results with reference values: the worst error in units of its tolerance is kept.
--- @module moonreel.golden.check
+-- @module spec.golden.runner.check
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local ops = require "moonreel.core.op"

@@ -1,5 +1,5 @@
 --- One file of reference numbers: safetensors with texts as metadata.
--- @module moonreel.golden.file
+-- @module spec.golden.runner.file
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"

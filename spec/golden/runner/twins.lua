@@ -1,11 +1,11 @@
 --- A case of inheritance as ours: the reference's files rewritten as Lua recipes, the fields that
 -- they speak of as rows of a registry, and what our rules make of them. Ref: opensora-2.0.md 7.1,
 -- recipes.md 1 and 2.
--- @module moonreel.golden.twins
+-- @module spec.golden.runner.twins
 local json = require "moonreel.core.json"
 local kinds = require "moonreel.recipe.kinds"
 local marker = require "moonreel.recipe.marker"
-local python = require "moonreel.golden.python"
+local python = require "spec.golden.runner.python"
 local sorted_keys = require("moonreel.recipe.environment").sorted_keys
 
 local twins = {}

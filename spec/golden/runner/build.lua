@@ -1,5 +1,5 @@
 --- What several kinds of reference files share: the model a file describes, its weights and inputs.
--- @module moonreel.golden.build
+-- @module spec.golden.runner.build
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"

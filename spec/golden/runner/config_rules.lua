@@ -2,7 +2,7 @@
 -- out without the rooms under test: from the reference's own value and the rule that differs. Each
 -- function gives a value or part of an error's text, and the reason for which that may not be what
 -- the reference does. Ref: recipes.md 2 and 7, opensora-2.0.md 7.
--- @module moonreel.golden.config_rules
+-- @module spec.golden.runner.config_rules
 local json = require "moonreel.core.json"
 
 local rules = {}

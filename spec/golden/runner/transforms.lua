@@ -1,5 +1,5 @@
 --- Reference files about pixels at another size: frames of videos, and pictures to the byte.
--- @module moonreel.golden.transforms
+-- @module spec.golden.runner.transforms
 local base = require "moonreel.core.base"
 local media = require "moonreel.core.media"
 

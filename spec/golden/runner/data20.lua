@@ -1,11 +1,11 @@
 --- Kinds of JSON reference files about the data of Open-Sora 2.0: {pattern over the stem,
 -- function(text, check, folder)}.
--- @module moonreel.golden.data20
+-- @module spec.golden.runner.data20
 local base = require "moonreel.core.base"
 local aspects = require "moonreel.data.aspects"
 local buckets = require "moonreel.data.buckets"
 local core = require "moonreel.core.loader"
-local epochs = require "moonreel.golden.epochs"
+local epochs = require "spec.golden.runner.epochs"
 local generators = require "moonreel.data.generators"
 local json = require "moonreel.core.json"
 local names = require "moonreel.sample.names"

@@ -1,6 +1,6 @@
 --- Epochs in the order of a reference, as our orders and the loaders of all ranks give them, over
 -- an index made of the samples of a reference file.
--- @module moonreel.golden.epochs
+-- @module spec.golden.runner.epochs
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.loader"
 local core_index = require "moonreel.core.index"

@@ -1,11 +1,11 @@
 --- Reference files about tokens that ranks share: blocks of attention merged, tokens cut, rows of a
 -- picture filled up.
--- @module moonreel.golden.ranks
+-- @module spec.golden.runner.ranks
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local base = require "moonreel.core.base"
-local build = require "moonreel.golden.build"
-local file = require "moonreel.golden.file"
+local build = require "spec.golden.runner.build"
+local file = require "spec.golden.runner.file"
 local ops = require "moonreel.core.op"
 local sequence = require "moonreel.nn.sequence"
 

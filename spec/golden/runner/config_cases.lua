@@ -3,15 +3,15 @@
 -- with what our rules say (config_rules.lua, twins.lua); what the rules say is the reference's own
 -- result, or there is a reason why it is not. A file may hold any part of the cases. Ref:
 -- opensora-2.0.md 7.
--- @module moonreel.golden.config_cases
+-- @module spec.golden.runner.config_cases
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"
 local marker = require "moonreel.recipe.marker"
 local override = require "moonreel.recipe.override"
 local registry = require "moonreel.recipe.registry"
 local settings = require "moonreel.settings"
-local rules = require "moonreel.golden.config_rules"
-local twins = require "moonreel.golden.twins"
+local rules = require "spec.golden.runner.config_rules"
+local twins = require "spec.golden.runner.twins"
 
 local cases = {}
 

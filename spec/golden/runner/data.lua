@@ -1,9 +1,9 @@
 --- Reference files about data: which bucket a sample enters, what the batches of each rank hold,
 -- which frames of a clip are taken.
--- @module moonreel.golden.data
+-- @module spec.golden.runner.data
 local buckets = require "moonreel.data.buckets"
 local core = require "moonreel.core.loader"
-local epochs = require "moonreel.golden.epochs"
+local epochs = require "spec.golden.runner.epochs"
 local json = require "moonreel.core.json"
 
 -- rows of a two-dimensional tensor, by number from 1

@@ -1,11 +1,11 @@
 --- Reference files about the update: learning rates, AdamW with clip and averages, whole training
 -- steps.
--- @module moonreel.golden.update
+-- @module spec.golden.runner.update
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local base = require "moonreel.core.base"
-local build = require "moonreel.golden.build"
-local flow = require "moonreel.golden.flow"
+local build = require "spec.golden.runner.build"
+local flow = require "spec.golden.runner.flow"
 local optim = require "moonreel.optim"
 local regions = require "moonreel.optim.regions"
 local schedule = require "moonreel.optim.schedule"

@@ -1,6 +1,6 @@
 --- Kinds of JSON reference files about texts: {pattern over the stem, or over the text as `head`,
 -- function(text, check, folder)}.
--- @module moonreel.golden.texts
+-- @module spec.golden.runner.texts
 local json = require "moonreel.core.json"
 local clean = require "moonreel.caption.clean"
 local core = require "moonreel.core.token"

@@ -1,5 +1,5 @@
 --- Reference files about frame masks: every draw is recorded, so the masks must be equal.
--- @module moonreel.golden.masks
+-- @module spec.golden.runner.masks
 local base = require "moonreel.core.base"
 local mask = require "moonreel.diffusion.mask"
 local strategy = require "moonreel.diffusion.strategy"
