@@ -54,6 +54,8 @@ function Folder:remove()
   os.execute("rm -rf '" .. self.path .. "'")
 end
 
+Folder.__close = Folder.remove
+
 --- Run a command of the program; gives stdout, stderr and the exit code.
 ---@param words string  as a shell reads them
 ---@param before string|nil  variables or `cd DIR &&`

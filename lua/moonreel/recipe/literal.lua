@@ -29,7 +29,8 @@ function literal.number(text)
   local sign, rest = body:match("^([+-]?)(.*)$")
   -- underscores only between digits
   if rest:find("_") then
-    if rest:find("^_") or rest:find("_$") or rest:find("[^%x]_") or rest:find("_[^%x]") then
+    local between = rest:find "^0[xX]" and "[^%x]" or "[^%d]"
+    if ("." .. rest):find(between .. "_") or (rest .. "."):find("_" .. between) then
       return nil
     end
     rest = rest:gsub("_", "")

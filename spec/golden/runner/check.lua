@@ -10,8 +10,8 @@ local Check = {}
 Check.__index = Check
 
 function check.new()
-  return setmetatable({count = 0, worst = -1, error = 0, tolerance = 0, name = "nothing compared"},
-    Check)
+  return setmetatable({count = 0, worst = -1, error = 0, tolerance = 0, name = "nothing compared",
+    aside = {}}, Check)
 end
 
 --- Add one error.
@@ -24,6 +24,11 @@ function Check:add(name, err, tolerance)
   if units > self.worst then
     self.worst, self.name, self.error, self.tolerance = units, name, err, tolerance
   end
+end
+
+--- A case that cannot be judged, and why; where all are such ones nothing is compared.
+function Check:leave(name, why)
+  table.insert(self.aside, ("%s: %s"):format(name, why))
 end
 
 function Check:passed() return self.count > 0 and self.worst <= 1 end

@@ -75,10 +75,12 @@ local function judge(dir, name)
     return "SKIP", run or "not built yet"
   end
   local numbers = string.format("%.3g %.3g", result.error, result.tolerance)
+  local aside = #result.aside == 0 and "" or (", %d of %d not judged: %s"):format(#result.aside,
+    #result.aside + result.count, table.concat(result.aside, "; "))
   if result:passed() then
-    return "PASS", numbers
+    return "PASS", numbers .. aside
   end
-  return "FAIL", numbers .. " (" .. result.name .. ")"
+  return "FAIL", numbers .. " (" .. result.name .. ")" .. aside
 end
 
 --- Check every file of a directory.

@@ -26,25 +26,39 @@ local function node_of(value)
     return { op = "value", value = marker.none }
   elseif type(value) ~= "table" then
     return { op = "value", value = value }
-  elseif json.is_array(value) then
+  elseif json.is_array(value) or value.__tuple__ then
     local items = {}
-    for i, item in ipairs(value) do
+    for i, item in ipairs(value.__tuple__ or value) do
       items[i] = node_of(item)
     end
     return { op = "list", items = items }
   end
   local pairs_of = {}
+  for i, pair in ipairs(value.__dict__ or {}) do
+    pairs_of[i] = { pair[1], node_of(pair[2]) }
+  end
+  if value.__dict__ then
+    return { op = "dict", pairs = pairs_of }
+  end
   for _, key in ipairs(sorted_keys(value)) do
     pairs_of[#pairs_of + 1] = { key, node_of(value[key]) }
   end
   return { op = "dict", pairs = pairs_of }
 end
 
-local function read(name, text)
+-- A field that the reader of Python cannot read has the value that the reference found for it.
+local function read(case, name)
+  local text = case.files[name]
   if name:match("%.json$") then
     return { bases = {}, fields = node_of(json.decode(text, name)).pairs }
   end
-  return python.read(text, name)
+  return python.read(text, name, function(field)
+    local value = (case.result or {})[field]
+    if value == nil then
+      error(("%s: the value of '%s' is beyond the reader of Python"):format(name, field), 0)
+    end
+    return node_of(value)
+  end)
 end
 
 -- the file that a base names, counted from the file that names it
@@ -91,6 +105,9 @@ local function value_of(node, lookup, path)
     local out = {}
     for i, item in ipairs(node.items) do
       out[i] = value_of(item, lookup, path)
+      if out[i] == marker.none then
+        error(path .. ": lists of ours hold no none", 0)
+      end
     end
     return out
   end
@@ -121,7 +138,10 @@ end
 
 local function at_path(value, path, from)
   for i = from or 1, #path do
-    value = value[path[i]]
+    value = is_dict(value) and value[path[i]]
+    if value == nil or value == false and i < #path then
+      error(table.concat(path, ".") .. " is not defined", 0)
+    end
   end
   return value
 end
@@ -143,6 +163,11 @@ local function without_marks(value, why)
   return out
 end
 
+-- what a field stays: a list, a number, a text or a flag; nil where nothing is said
+local function kept(value)
+  return value ~= marker.none and not is_dict(value) and value ~= nil and type(value) or nil
+end
+
 -- `child` over `base`, both dictionaries; a wrong kind raises {error}
 local function merged(base, child, why, path)
   local out = setmetatable({}, Dict)
@@ -154,6 +179,12 @@ local function merged(base, child, why, path)
     local below = out[key]
     if key == "_delete_" then
       out[key] = nil
+    elseif type(value) == "number" and value - value ~= 0 then
+      error({ error = shown .. ": expected ", why = "numbers are finite" }, 0)
+    elseif is_dict(below) and not is_dict(value) and type(value) == "table" and value[1] then
+      error({ error = shown .. ": a record has named fields", why = "a record has its fields" }, 0)
+    elseif not is_dict(value) and kept(below) and kept(value) and kept(below) ~= kept(value) then
+      error({ error = shown .. ": expected ", why = "a field keeps its kind" }, 0)
     elseif is_dict(value) and below ~= nil and below ~= marker.none and not is_dict(below) then
       error({ error = shown .. ": expected ", why = "a field keeps its kind" }, 0)
     elseif is_dict(below) and not is_dict(value) then
@@ -197,7 +228,7 @@ local function ancestors(case)
     if not text then
       error({ error = "./' and '../' count from the recipe itself", why = "no such file" }, 0)
     end
-    local file = read(name, text)
+    local file = read(case, name)
     file.name = name
     for _, base in ipairs(file.bases) do
       visit(resolve(base, name))
@@ -272,11 +303,22 @@ local function is_map(value)
   return is_dict(first) and math.type(next(first)) == "integer"
 end
 
+-- what a list holds: one kind, or any data
+local function element_of(list)
+  local kind
+  for _, item in ipairs(list) do
+    local one = math.type(item) or type(item)
+    kind = (kind == nil or kind == one) and one or "mixed"
+  end
+  return ({ integer = "integer", float = "number", string = "text", boolean = "boolean" })[kind
+    or "integer"] or "free"
+end
+
 local function kind_of(value)
   if value == marker.none then
     return "free"
   elseif type(value) == "table" then
-    return { list = value[1] ~= nil and kind_of(value[1]) or "integer" }
+    return { list = element_of(value) }
   elseif type(value) == "number" then
     return math.type(value) == "integer" and "integer" or "number"
   end
@@ -305,9 +347,14 @@ function twins.rows(case)
   local function walk(dict, prefix)
     for _, key in ipairs(sorted_keys(dict)) do
       local value, path = dict[key], prefix .. tostring(key)
+      if math.type(key) then
+        error(prefix .. tostring(key) .. ": a record of ours has names", 0)
+      end
       if key ~= "_delete_" and not (prefix == "" and reserved[key]) then
         if not is_dict(value) and not records[path] then
           add(path, kind_of(value))
+        elseif is_dict(value) and next(value) == nil and not records[path] then
+          add(path, "free")
         elseif is_dict(value) and is_map(value) then
           add(path, { map = { map = "bucket", key = "integer" } })
         elseif is_dict(value) and not by_path[path] then
@@ -389,6 +436,12 @@ local function lua_expression(node, path, lookup)
       parts[i] = lua_expression(item, path, lookup)
     end
     return "{ " .. table.concat(parts, ", ") .. " }"
+  elseif node.op == "dict" then
+    local parts = {}
+    for i, pair in ipairs(node.pairs) do
+      parts[i] = ("[%s] = %s"):format(kinds.show(pair[1]), lua_expression(pair[2], path, lookup))
+    end
+    return "{ " .. table.concat(parts, ", ") .. " }"
   end
   return lua_value(node.value)
 end
@@ -430,9 +483,11 @@ end
 function twins.files(case)
   local out, below = {}, setmetatable({}, Dict)
   local good, order = pcall(ancestors, case)
-  if not good then
+  if not good and type(order) == "string" then
+    error(order, 0)
+  elseif not good then
     -- a base is missing: what names it is enough
-    order = { read(case.entry, case.files[case.entry]) }
+    order = { read(case, case.entry) }
     order[1].name = case.entry
   end
   for _, file in ipairs(order) do

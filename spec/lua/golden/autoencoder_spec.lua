@@ -7,7 +7,10 @@ local T = require "moonreel.core.tensor"
 local ckpt = require "moonreel.ckpt"
 local codec = require "moonreel.codec"
 local folder = dofile "spec/support/folder.lua"
+local autoencoder = require "spec.golden.runner.autoencoder"
+local file = require "spec.golden.runner.file"
 local golden = require "spec.golden.runner"
+local kl = require "moonreel.models.autoencoder_2d.kl"
 local nn = require "moonreel.nn"
 local opensora_vae = require "moonreel.models.opensora_vae"
 
@@ -81,5 +84,53 @@ describe("golden files about autoencoders", function()
     assert.matches("^PASS vae_pipeline ", lines[3])
     assert.matches("^FAIL vae_pipeline_lost .*'what' names no weights", lines[4])
     assert.matches("^FAIL vae_pipeline_other 0.0%d+ 1e%-05", lines[5])
+  end)
+
+  it("of a library are judged at 5e-5, their gradients at 1e-4", function()
+    local place <close> = folder.new()
+    local config = {block_out_channels = {4, 4}, layers_per_block = 1, norm_num_groups = 2,
+      latent_channels = 2}
+    local params = G.params("f32")
+    kl.new(nn.scope(params), config)
+    params:seal()
+    local run = E.new(E.device(), params, {})
+    run:init(1)
+    local tensors = weights_of(params, run, "")
+    local x = {1, 3, 6, 10}
+    for name, shape in pairs{["in.0.x"] = x, ["in.0.loss_weight"] = x,
+      ["out.0.moments"] = {1, 4, 3, 5}, ["out.0.decoded_mean"] = x, ["grad.0.x"] = x,
+      ["grad.0.weight.encoder.conv_in.weight"] = {4, 3, 3, 3}} do
+      tensors[name] = T.new("f32", shape):fill_normal(1, name)
+    end
+    local text = {config = '{"channels": [4, 4], "layers": 1, "latent": 2, "groups": 2, '
+      .. '"quant": true}'}
+    -- what the reader itself computes becomes what it ought to find
+    write(place.path .. "/kl2d_own", tensors, text)
+    local source <close> = file.open(place.path .. "/kl2d_own.safetensors")
+    local library = autoencoder[#autoencoder]
+    assert.equal("^kl2d", library[1])
+    library[2](source, {scaled = function(_, name, got) tensors[name] = got:clone() end})
+    local function judged(name, by)
+      local one = {}
+      for key, t in pairs(tensors) do
+        one[key] = t
+      end
+      if name then
+        local largest, moved = math.max(one[name]:max(), -one[name]:min()), one[name]:totable()
+        moved[2] = moved[2] + by * largest
+        one[name] = T.from(one[name].shape, moved, "f32")
+      end
+      write(place.path .. "/kl2d_own", one, text)
+      local lines = {}
+      golden.run(place.path, function(line) lines[#lines + 1] = line end)
+      return lines[1]
+    end
+    assert.matches("^PASS kl2d_own 0 ", judged())
+    for name, tolerance in pairs{["out.0.moments"] = 5e-5, ["out.0.decoded_mean"] = 5e-5,
+      ["grad.0.x"] = 1e-4, ["grad.0.weight.encoder.conv_in.weight"] = 1e-4} do
+      local said = (" %g"):format(tolerance):gsub("%-", "%%-")
+      assert.matches("^PASS kl2d_own .*" .. said .. "$", judged(name, 0.9 * tolerance))
+      assert.matches("^FAIL kl2d_own .*" .. said .. " %(" .. name, judged(name, 1.2 * tolerance))
+    end
   end)
 end)

@@ -40,6 +40,10 @@ describe("config_cases", function()
   it("are made from the file: other names, values and parts of it need no new code", function()
     local json = require "moonreel.core.json"
     local tuple = function(...) return { __tuple__ = json.array { ... } } end
+    -- a dictionary whose one key is a number
+    local function counts(...)
+      return { __dict__ = json.array { json.array { 1, tuple(...) } } }
+    end
     local function bad(content)
       local result = recorder()
       cases.run(json.encode(content), result)
@@ -53,16 +57,39 @@ describe("config_cases", function()
         convert("3 # three", 3), convert("'a' 'b'", "ab"), convert("-  9", -9),
         convert("tRUE", true),
         convert("{3, 4}", { __set__ = json.array { "3", "4" } }), convert("word", "word"),
-        convert("[none, 1]", "[none, 1]"),
+        convert("[none, 1]", "[none, 1]"), convert("TRUE ", "TRUE "), convert("\tnone", "\tnone"),
+        convert('{"a": true}', '{"a": true}'), convert("([1])", json.array { 1 }),
+        convert("[(1)]", json.array { 1 }), convert("{1: (1.0, 2)}", counts(1.0, 2)),
+        convert("[1],2", tuple(json.array { 1 }, 2)),
+        convert("[1e400]", json.array { { __float__ = "inf" } }), convert("'it\\'s'", "it's"),
+        convert("'\\x41'", "A"), convert("-(1)", -1), convert("1_e5", "1_e5"),
+        convert("0x_ff", 255), convert("9223372036854775807", math.maxinteger),
       },
       merge_base = { rate = 0.5, count = 3, on = true, title = "t", sizes = json.array { 1, 2 },
-        part = { width = 4, inner = { deep = { x = 1 } } }, empty = json.null },
+        part = { width = 4, name = "n", inner = { deep = { x = 1 } } }, empty = json.null,
+        rates = json.array { 0.5, 0.25 }, nothing = json.array {}, mixed = json.array { 1, "b" },
+        bucket_config = { ["256px"] = counts(1.0, 5) } },
       merge = json.array {
         { args = json.array { "--rate", "2" }, ok = true, changed_top_level = { rate = 2.0 } },
         { args = json.array { "--count", "x" }, ok = false, error = "ValueError" },
         { args = json.array { "--part.inner.deep.x", "9" }, ok = false, error = "AssertionError" },
         { args = json.array { "--part.width", "6" }, ok = true, changed_top_level = {
-          part = { width = 6, inner = { deep = { x = 1 } } } } },
+          part = { width = 6, name = "n", inner = { deep = { x = 1 } } } } },
+        { args = json.array { "--part.name", "5" }, ok = true, changed_top_level = {
+          part = { width = 4, name = 5, inner = { deep = { x = 1 } } } } },
+        { args = json.array { "--part.inner", "{'z': 1}" }, ok = true, changed_top_level = {
+          part = { width = 4, name = "n", inner = { z = 1 } } } },
+        { args = json.array { "--bucket_config.512px", "{1: (0.5, 3)}" }, ok = true,
+          changed_top_level = { bucket_config = {
+            ["256px"] = counts(1.0, 5), ["512px"] = counts(0.5, 3) } } },
+        { args = json.array { "--bucket_config.512px", "none" }, ok = true,
+          changed_top_level = {} },
+        { args = json.array { "--rate.x", "1" }, ok = false, error = "AssertionError" },
+        { args = json.array { "--part..x", "1" }, ok = false, error = "AssertionError" },
+        { args = json.array { "--rate", "1e400" }, ok = true, changed_top_level = {
+          rate = { __float__ = "inf" } } },
+        { args = json.array { "--rate=3", "--on" }, ok = true, changed_top_level = {
+          ["rate=3"] = "--on" } },
         { args = json.array { "--sizes", "(3,)" }, ok = true, changed_top_level = {
           sizes = json.array { "(", "3", ",", ")" } } },
         { args = json.array { "--novel", "1" }, ok = true, changed_top_level = { novel = 1 } },
@@ -80,9 +107,45 @@ describe("config_cases", function()
         { files = { ["r.py"] = "n = 1\n", ["t.py"] = "n = 2\n",
           ["s.py"] = '_base_ = ["r.py", "t.py"]\n' }, entry = "s.py", ok = false },
         { files = { ["s.py"] = '_base_ = ["gone.py"]\n' }, entry = "s.py", ok = false },
+        -- what only Python computes has the value that the reference found
+        { files = { ["r.py"] = '"""What it is."""\n# and why\n'
+          .. "m = dict(a=[i + 1 for i in (1, 2)], b=3)\nn = len('abc')  # three\n"
+          .. "def twice(x):\n    y = 2 * x\n    return y\nk = twice(4)\n",
+          ["s.py"] = '_base_ = "r.py"\nm = dict(b=4)\nq = [_base_.n] * 2\n'
+          .. 'name = "{{ fileBasename }}"\n' },
+          entry = "s.py", ok = true,
+          result = { m = { a = json.array { 2, 3 }, b = 4 }, n = 3, k = 8,
+            q = json.array { 3, 3 }, name = "s.py" } },
+        { files = { ["r.py"] = "xs = [1, 2.5, 'a']\nm = [dict(x=1)]\ne = dict()\n"
+          .. "f: int = 5; g = 6\n" },
+          entry = "r.py", ok = true, result = { xs = json.array { 1, 2.5, "a" },
+            m = json.array { { x = 1 } }, e = {}, f = 5, g = 6 } },
+        { files = { ["r.py"] = "x = 0.5\nm = dict(a=1)\n",
+          ["s.py"] = '_base_ = "r.py"\nx = "text"\n' }, entry = "s.py", ok = true,
+          result = { x = "text", m = { a = 1 } } },
+        { files = { ["r.py"] = "x = 0.5\nm = dict(a=1)\n",
+          ["s.py"] = '_base_ = "r.py"\nm = [1]\n' }, entry = "s.py", ok = true,
+          result = { x = 0.5, m = json.array { 1 } } },
+      },
+      argv = json.array {
+        { argv = json.array { "r.py", "--a.b-c", "1", "d=2" }, config = "r.py",
+          rest = json.array { "--a.b-c", "1", "d=2" } },
       },
     }
     assert.same({}, bad(file))
+    -- without a name for what it cannot read
+    local left
+    local function judged(content)
+      left = {}
+      local result = recorder()
+      result.leave = function(_, name, why) left[#left + 1] = name .. ": " .. why end
+      cases.run(json.encode(content), result)
+      return result.count
+    end
+    file.inheritance[5].result.k = nil
+    assert.equal(7, judged { inheritance = file.inheritance })
+    assert.same({ "inheritance 5: r.py: the value of 'k' is beyond the reader of Python" }, left)
+    file.inheritance[5].result.k = 8
     -- and it sees what is wrong
     file.inheritance[2].result.part.v.w = 6
     file.merge[4].changed_top_level.part.width = 7

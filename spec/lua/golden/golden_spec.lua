@@ -2,6 +2,8 @@
 local base = require "moonreel.core.base"
 local golden = require "spec.golden.runner"
 
+local folder = require "spec.support.folder"
+
 local DIR = "spec/golden"
 
 local function run(dir)
@@ -31,6 +33,50 @@ describe("golden", function()
     assert.equal(17, sum.passed)
     assert.equal("17 passed, 0 failed, 1 skipped", lines[#lines])
     assert.matches("^PASS adamw_ema [%d.e+-]+ 1e%-06$", lines[1])
+  end)
+
+  it("is a command of the tree, whose exit says whether something passed", function()
+    local place <close> = folder.new()
+    local function golden_of(words, before)
+      local out, err, code = folder.moonreel("golden " .. words, before)
+      return {out, err, code}
+    end
+    place:write("good/adamw_ema.safetensors", base.read_file(DIR .. "/adamw_ema.safetensors"))
+    place:write("good/poem.json", "{}")
+    local done = golden_of(place.path .. "/good/")
+    assert.matches("^PASS adamw_ema [^\n]*\nSKIP poem not built yet\n1 passed, 0 failed, "
+      .. "1 skipped\n$", done[1])
+    assert.same({"", 0}, {done[2], done[3]})
+    for name, skipped in pairs{aside = 1, empty = 0} do
+      base.make_dir(place.path .. "/" .. name)
+      if skipped > 0 then
+        place:write(name .. "/poem.json", "{}")
+      end
+      for _, how in ipairs{"", " --json"} do
+        done = golden_of(place.path .. "/" .. name .. how)
+        assert.equal(1, done[3])
+        assert.equal(("moonreel: golden: %s/%s: nothing was compared, %d files were skipped; "
+          .. "expected files of reference numbers, .safetensors or .json; try: spec/golden\n")
+          :format(place.path, name, skipped), done[2])
+      end
+    end
+    -- elsewhere it says where
+    assert.same({"", "moonreel: golden: no spec/golden/runner/init.lua here; expected the source "
+      .. "tree, with which the program was built; try: cd TREE && build/cpu/moonreel golden good\n",
+      2}, golden_of("good", "cd " .. place.path .. " &&"))
+  end)
+
+  it("names cases that it cannot judge, and passes no file that has nothing else", function()
+    local place <close> = folder.new()
+    local case = '{"files": {"c.py": "%s"}, "entry": "c.py", "ok": true, "result": {"a": %s}}'
+    local strange = case:format("for a in [1]:\\n    pass\\n", "1")
+    local plain = case:format("a = [i * 2 for i in range(3)]\\n", "[0, 2, 4]")
+    place:write("config_cases.json", '{"inheritance": [' .. strange .. ", " .. plain .. "]}")
+    place:write("config_cases_all.json", '{"inheritance": [' .. strange .. "]}")
+    local _, lines = run(place.path)
+    local said = ", 1 of %d not judged: inheritance 1: python: expected =.* at 'a in %%[1%%]:$"
+    assert.matches("^PASS config_cases 0 0" .. said:format(2), lines[1])
+    assert.matches("^FAIL config_cases_all 0 0 %(nothing compared%)" .. said:format(1), lines[2])
   end)
 
   it("fails a file whose numbers are not ours", function()

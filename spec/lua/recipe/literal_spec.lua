@@ -29,12 +29,13 @@ describe("literal.read", function()
 
   it("reads numbers of the three languages", function()
     for text, value in pairs { ["+7"] = 7, ["-1"] = -1, ["1_000"] = 1000,
-        ["007"] = 7, ["0x10"] = 16, ["0b11"] = 3, ["0o17"] = 15,
+        ["007"] = 7, ["0x10"] = 16, ["0xf_f"] = 255, ["1_0.5e1_0"] = 10.5e10,
+        ["0b11"] = 3, ["0o17"] = 15,
       ["1."] = 1.0, [".5"] = 0.5, ["-.5e-3"] = -0.0005, ["1e5"] = 1e5, [" 5 "] = 5 } do
       assert.equal(value, literal.number(text), text)
     end
     for _, text in ipairs { "1__0", "_1", "1_", "0x", "nan", "inf", "1e400",
-        "1.2.3", "", "-", "1e", "0b12", "0o8", "1,5" } do
+        "1.2.3", "", "-", "1e", "1_e5", "1e_5", "1_.5", "0x_f", "0b12", "0o8", "1,5" } do
       assert.is_nil(literal.number(text), text)
     end
   end)
