@@ -286,6 +286,15 @@ static int l_processes(lua_State *L)
     return 1;
 }
 
+static int l_work(lua_State *L)
+{
+    mr_life_work work;
+    if (!mr_life_work_of(luaL_checkinteger(L, 1), &work))
+        return 0;
+    lua_pushnumber(L, work.cpu_s), lua_pushnumber(L, work.bytes);
+    return 2;
+}
+
 /* ---- stacks ---- */
 
 /* Append a frame to the list of its thread: the table of lists by thread is on top. */
@@ -347,8 +356,8 @@ static const mr_bind_row module_rows[] = {
     MR_ROW("set_run", l_set_run, "(id: string, dir: string, fence: integer)",
            "Which run this process works for."),
     MR_ROW("phase", l_phase, "(name: string): string",
-           "A phase begins: start, load, forward, reduce, optimizer, snapshot or persist; the one "
-           "that ends."),
+           "A phase begins: start, meet, open, device, index, weights, compile, load, forward, "
+           "reduce, optimizer, snapshot or persist; the one that ends."),
     MR_ROW("step", l_step, "(step: integer)", "A step begins."),
     MR_ROW("clip", l_clip, "(name?: string)", "The clip that a batch waits for."),
     MR_ROW("registry", l_registry, "(): string?", "The folder of pages of this host and user."),
@@ -360,6 +369,9 @@ static const mr_bind_row module_rows[] = {
            "R, S or D: it lives; T: it is stopped; nil: it is gone."),
     MR_ROW("processes", l_processes, "(token: string, uid: integer): table[]",
            "What a launch has started, children of ranks too: {pid, start, state}."),
+    MR_ROW("work", l_work, "(pid: integer): number?, number?",
+           "What a process and all that it has started have done so far: seconds of processors, "
+           "bytes read and written."),
     MR_ROW("threads", l_threads, "(pid: integer): table[], string?",
            "Threads of a process, also of a blocked or stopped one: {tid, name, state, waits, "
            "frames}; and why there are no frames."),

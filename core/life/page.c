@@ -19,7 +19,7 @@
 enum {
     BINS = 128 /* of durations: a quarter of a power of two each, from a microsecond on */
 };
-static const uint64_t MAGIC = 0x3165676170657966; /* "fyepage1" */
+static const uint64_t MAGIC = 0x3265676170657966; /* "fyepage2" */
 
 typedef struct slot {
     _Atomic uint64_t number; /* 0 while it is written */
@@ -65,7 +65,8 @@ static _Thread_local char place[56];
 
 const char *mr_phase_name(mr_phase phase)
 {
-    static const char *const names[] = {"start",     "load",     "forward", "reduce",
+    static const char *const names[] = {"start",     "meet",     "open",   "device",  "index",
+                                        "weights",   "compile",  "load",   "forward", "reduce",
                                         "optimizer", "snapshot", "persist"};
     return (unsigned)phase < MR_PHASE_COUNT ? names[phase] : "?";
 }

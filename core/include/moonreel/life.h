@@ -22,8 +22,14 @@ extern "C" {
 #endif
 
 typedef enum mr_phase {
-    MR_PHASE_START,   /* opening, compiling, until the first step */
-    MR_PHASE_LOAD,    /* waiting for a batch */
+    MR_PHASE_START,   /* of the program, and its recipe */
+    MR_PHASE_MEET,    /* waiting for the other ranks of the run */
+    MR_PHASE_OPEN,    /* the run directory, and what the run starts from */
+    MR_PHASE_DEVICE,  /* opened, and the memory of the models taken */
+    MR_PHASE_INDEX,   /* of the samples */
+    MR_PHASE_WEIGHTS, /* loaded, or made */
+    MR_PHASE_COMPILE, /* programs of the first buckets */
+    MR_PHASE_LOAD,    /* waiting for a batch; from here on phases of a step */
     MR_PHASE_FORWARD, /* forward and backward */
     MR_PHASE_REDUCE,  /* what ranks tell each other */
     MR_PHASE_OPTIMIZER,
@@ -147,6 +153,13 @@ MR_API bool mr_life_process_state(int64_t pid, int64_t start, char *state);
 /* Processes of `uid` that a launch has started, and their children, however detached: their
  * environment began with MOONREEL_LAUNCH=token. Returns how many, at most `most`. */
 MR_API int mr_life_processes(const char *token, uint32_t uid, mr_life_process *out, int most);
+/* What a process and all that it has started have done so far: seconds of processors, bytes read
+ * and written. False: it is gone, or the system does not say. */
+typedef struct mr_life_work {
+    double cpu_s;
+    double bytes;
+} mr_life_work;
+MR_API bool mr_life_work_of(int64_t pid, mr_life_work *out);
 /* Send all of these a signal, each as mr_life_signal does. Returns how many got it. */
 MR_API int mr_life_signal_all(const char *token, uint32_t uid, int number);
 

@@ -6,6 +6,7 @@
 --
 -- @module moonreel.comm
 local core = require "moonreel.core.comm"
+local life = require "moonreel.core.life"
 local options = require "moonreel.text.options"
 local place = require "moonreel.comm.place"
 
@@ -33,7 +34,13 @@ function comm.world(given)
     for key, value in pairs(here.tcp or {}) do
       given[key] = value
     end
+    if here.size > 1 then
+      life.phase "meet"
+    end
     opened = core.world(given)
+    if here.size > 1 then
+      life.phase "open"
+    end
   end
   return opened
 end

@@ -1,18 +1,29 @@
 --- Watching the ranks of a page: who is stuck, in which phase and operation; who is slower than
--- the others. Looks at the page alone, so a rank that is blocked or stopped cannot hide.
+-- the others. Looks at the page, and at what the system says of processes, so a rank that is
+-- blocked or stopped cannot hide.
 -- @module moonreel.life.watch
 local base = require "moonreel.core.base"
+local core = require "moonreel.core.life"
 local rings = require "moonreel.life.rings"
 
 local watch = {}
 
---- Phases, in the order of a step.
-watch.phases = { "start", "load", "forward", "reduce", "optimizer", "snapshot", "persist" }
+--- Phases, in the order of a run: those before its first step, then those of a step.
+watch.phases = { "start", "meet", "open", "device", "index", "weights", "compile", "load",
+  "forward", "reduce", "optimizer", "snapshot", "persist" }
 
 --- A phase of each step may take so many times what 99 of 100 take, or its floor, whichever is
--- more. Until each rank has gone through it KNOWN times its floor counts UNKNOWN times.
+-- more. Until each rank has gone through it KNOWN times its floor counts UNKNOWN times, and once
+-- where the rank does no work.
 watch.TIMES = 3
 local KNOWN <const>, UNKNOWN <const> = 20, 6
+
+-- A rank that is stopped is named after so many seconds in whatever phase.
+local STOPPED_S <const> = 5
+
+-- What counts as work of a rank: a share of the time of one processor, and at least two of the
+-- ticks by which the system counts; bytes. It is looked for so many times within the floor.
+local SHARE <const>, TICKS_S <const>, BYTES <const>, LOOKS <const> = 0.005, 0.02, 1 << 16, 8
 
 --- A rank whose part of a step takes others less than this share, so many steps on end, is slow; so
 -- is one that is that much slower beside the others than it was before.
@@ -26,6 +37,13 @@ local HISTORY <const>, NEW_SHARE <const> = 50, 1 / 200
 local GAP_S <const> = 0.25
 
 local of_steps = { load = true, forward = true, reduce = true, optimizer = true }
+local of_start = { start = true, meet = true, open = true, device = true, index = true,
+  weights = true, compile = true }
+
+--- Is a rank that is in this phase beyond meeting the others?
+---@param phase string
+---@return boolean
+function watch.has_met(phase) return phase ~= "start" and phase ~= "meet" end
 
 ---@class mr.Watch
 local Watch = {}
@@ -41,19 +59,64 @@ function watch.new(page, floors)
     looked_s = base.now_s() }, Watch)
 end
 
---- How long a rank may stay in a phase now.
+--- How long a rank may stay in a phase now. A phase without a floor, of waiting for others, has no
+-- end.
 ---@param phase string
----@return number seconds
+---@return number seconds  in any case
+---@return number idle     while it does no work
 function Watch:limit(phase)
-  local floor = self.floors[phase]
-  if not of_steps[phase] then
-    return floor
+  local floor = self.floors[phase] or math.huge
+  if of_start[phase] then
+    return math.huge, floor
+  elseif not of_steps[phase] then
+    return floor, floor
   end
   local slow_s, count = self.page:quantile(phase, 0.99)
   if count < KNOWN * self.ranks then
-    return floor * UNKNOWN
+    return floor * UNKNOWN, floor
   end
-  return math.max(floor, watch.TIMES * slow_s)
+  local usual = math.max(floor, watch.TIMES * slow_s)
+  return usual, usual
+end
+
+-- Note in what is known of a rank when it was last at work.
+local function look_for_work(self, r, seen, idle)
+  if r.state == "R" then
+    seen.worked_s, seen.work = self.clock_s, nil
+  elseif self.clock_s >= (seen.looked_s or 0) + idle / LOOKS then
+    seen.looked_s = self.clock_s
+    local cpu_s, bytes = core.work(r.pid)
+    local before = seen.work or { cpu_s = cpu_s, bytes = bytes, at = self.clock_s }
+    local least = math.max(TICKS_S, SHARE * (self.clock_s - before.at))
+    seen.work = before
+    -- less than before: a child has ended
+    if cpu_s and (math.abs(cpu_s - before.cpu_s) >= least
+        or math.abs(bytes - before.bytes) >= BYTES) then
+      seen.worked_s, seen.work = self.clock_s, nil
+    end
+  end
+end
+
+-- Since when a rank that is like this has stood still, for how long it may, and what tells so: it
+-- is stopped, or idle, or neither and takes too long.
+local function judge(self, r, seen)
+  if r.state == "T" then
+    local _, idle = self:limit(r.phase)
+    seen.stopped_s = seen.stopped_s or self.clock_s
+    return seen.stopped_s, math.min(idle, STOPPED_S), "stopped"
+  end
+  if seen.stopped_s then
+    seen.since_s, seen.stopped_s = self.clock_s, nil
+  end
+  local most, idle = self:limit(r.phase)
+  if idle < most and not r.open then
+    look_for_work(self, r, seen, idle)
+    local idle_since = math.max(seen.since_s, seen.worked_s or 0)
+    if self.clock_s - idle_since > idle then
+      return idle_since, idle, "idle"
+    end
+  end
+  return seen.since_s, most, "long"
 end
 
 -- Ranks that live, as they are now, with the time since which each has done nothing: by the clock
@@ -71,21 +134,23 @@ local function living(self)
         seen = { sign = sign, since_s = self.clock_s }
         self.seen[rank] = seen
       end
-      r.since_s, list[#list + 1] = seen.since_s, r
+      r.since_s, r.limit, r.how = judge(self, r, seen)
+      r.sign_s, list[#list + 1] = seen.since_s, r
     end
   end
   return list
 end
 
--- the rank that others wait for: of those that do not wait in a call the one that stands still
--- longest beyond its limit
+-- The rank that others wait for: of those that do not wait in a call, and were not named yet, the
+-- one that stands still longest beyond its limit.
 local function stuck(self, ranks)
   local worst, worst_s, all_wait = nil, 0, true
+  local _, patience = self:limit "reduce"
   for _, r in ipairs(ranks) do
     local waits = r.open and r.state ~= "T"
     local seconds = self.clock_s - r.since_s
-    all_wait = all_wait and (r.open and seconds > self:limit("reduce"))
-    if not waits and seconds > self:limit(r.phase) and seconds > worst_s then
+    all_wait = all_wait and waits and self.clock_s - r.sign_s > patience
+    if not waits and not self.told[r.rank] and seconds > r.limit and seconds > worst_s then
       worst, worst_s = r, seconds
     end
   end
@@ -102,8 +167,9 @@ local function apart(self, ranks)
 end
 
 local function described(r, seconds, difference)
-  local text = ("rank %d %s in %s at step %d for %.1f s"):format(r.rank,
-    r.state == "T" and "is stopped" or "stands still", r.phase, r.step, seconds)
+  local text = ("rank %d %s in %s %s for %.1f s"):format(r.rank,
+    r.state == "T" and "is stopped" or "stands still", r.phase, of_start[r.phase]
+    and "before its first step" or "at step " .. r.step, seconds)
   if r.open then
     text = text .. ", within " .. rings.text(r.open)
   end
@@ -124,7 +190,8 @@ local function verdict(self, ranks)
     difference = apart(self, ranks)
     for _, one in ipairs(ranks) do
       if difference and one.rank == difference.rank then
-        r, seconds = one, self.clock_s - one.since_s
+        r, seconds = one, self.clock_s - one.sign_s
+        r.since_s, r.limit, r.how = one.sign_s, select(2, self:limit(one.phase)), "long"
       end
     end
   end
@@ -132,7 +199,7 @@ local function verdict(self, ranks)
     return nil
   end
   return { kind = "hang", rank = r.rank, phase = r.phase, step = r.step, seconds = seconds,
-    limit = self:limit(r.phase), stopped = r.state == "T", op = r.open or r.last,
+    limit = r.limit, how = r.how, stopped = r.state == "T", op = r.open or r.last,
     difference = difference, since_s = r.since_s, text = described(r, seconds, difference) }
 end
 
@@ -224,7 +291,8 @@ function Watch:look()
   local hang = verdict(self, ranks)
   for _, r in ipairs(ranks) do
     local told = self.told[r.rank]
-    if told and r.since_s > told.since_s then
+    -- one that was stopped or idle gives no other sign than that it is so no longer
+    if told and (r.sign_s > told.since_s or told.how ~= "long" and told.how ~= r.how) then
       self.told[r.rank] = nil
       events[#events + 1] = { kind = "on", rank = r.rank,
         text = ("rank %d goes on"):format(r.rank) }

@@ -14,18 +14,19 @@ local team = require "moonreel.comm.team"
 
 local trainer = {}
 
---- The steps of a run, in order: name and function(r). A program may insert its own.
+--- The steps of a run, in order: name, function(r), and the phase that others see it in. A program
+-- may insert its own.
 trainer.steps = {
-  {"check the settings", setup.check},
-  {"find what to start from", setup.find},
-  {"take the run directory", setup.directory},
-  {"open what to start from", setup.source},
-  {"compare the recipe with the checkpoint's", setup.compare},
-  {"declare the models", setup.models},
-  {"open the data", samples.open},
-  {"fill the state", setup.fill},
-  {"prepare for checkpoints", setup.saver},
-  {"predict the cost of each bucket", predict.run},
+  {"check the settings", setup.check, "open"},
+  {"find what to start from", setup.find, "open"},
+  {"take the run directory", setup.directory, "open"},
+  {"open what to start from", setup.source, "open"},
+  {"compare the recipe with the checkpoint's", setup.compare, "open"},
+  {"declare the models", setup.models, "device"},
+  {"open the data", samples.open, "index"},
+  {"fill the state", setup.fill, "weights"},
+  {"prepare for checkpoints", setup.saver, "weights"},
+  {"predict the cost of each bucket", predict.run, "compile"},
   {"train", loop.run},
 }
 
@@ -101,8 +102,10 @@ Run.__close = Run.close
 local function set_up(r)
   signal.raises(r.team.size == 1)
   for i = 1, #trainer.steps - 1 do
+    local _, step, phase = table.unpack(trainer.steps[i])
+    life.phase(phase or "open")
     r.team:try(function()
-      trainer.steps[i][2](r)
+      step(r)
       if signal.pending() then
         base.raise("MR_E_STOPPED", "stopped by a signal")
       end
@@ -141,7 +144,6 @@ function trainer.run(settings, given)
     team = o.team or team.new(), catches = signal.catch(), notes = {}, kept = {},
     began_bytes = bench.resident()}, Run)
   life.publish(r.team.rank, r.team.size)
-  life.phase "start"
   local good, problem = xpcall(set_up, why_not, r)
   if not good then
     error(problem, 0)

@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -56,8 +57,48 @@ static int end_of(pid_t pid)
     return WIFSIGNALED(how) ? WTERMSIG(how) : -1;
 }
 
+/* A child that does nothing until it is told, whose own child then computes and reads. */
+static void work(void)
+{
+    int go[2], done[2];
+    mr_life_work before, idle, after, gone;
+    CHECK_INT(pipe2(go, O_CLOEXEC), 0);
+    CHECK_INT(pipe2(done, O_CLOEXEC), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (fork() == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            static char page[1 << 16];
+            int zero = open("/dev/zero", O_RDONLY);
+            if (read(go[0], page, 1) != 1)
+                _exit(1);
+            for (int i = 0; i < 4096; i++)
+                if (read(zero, page, sizeof page) != sizeof page)
+                    _exit(2);
+            for (volatile int64_t n = 0; n < 100000000; n++) {}
+            if (write(done[1], "x", 1) != 1)
+                _exit(3);
+        }
+        for (;;)
+            pause();
+    }
+    CHECK(mr_life_work_of(pid, &before));
+    CHECK(mr_life_work_of(pid, &idle));
+    CHECK(idle.cpu_s < before.cpu_s + 0.1 && idle.bytes < before.bytes + 65536);
+    CHECK_INT(write(go[1], "x", 1), 1);
+    CHECK_INT(read(done[0], &(char){0}, 1), 1);
+    CHECK(mr_life_work_of(pid, &after));
+    CHECK(after.cpu_s >= idle.cpu_s + 0.02);
+    CHECK(after.bytes >= idle.bytes + 4096.0 * 65536);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    CHECK(!mr_life_work_of(pid, &gone));
+    close(go[0]), close(go[1]), close(done[0]), close(done[1]);
+}
+
 int main(void)
 {
+    work();
     const uint32_t uid = geteuid();
     char state;
     pid_t a = fork();

@@ -1,5 +1,6 @@
 --- Ranks that are slow, or stand still, by what a made-up page tells of them.
 local base = require "moonreel.core.base"
+local core = require "moonreel.core.life"
 local watch = require "moonreel.life.watch"
 
 -- three ranks whose steps take what `seconds` says; their events until a step
@@ -104,6 +105,131 @@ describe("a rank stands still", function()
     beat_s = now
     assert.same({ "rank 0 goes on" }, look(eye, 1, 0.125))
     assert.is_nil(eye:standing())
+  end)
+
+  -- a rank of two that is as `now_of` says; the other one waits for it
+  local function eye_of(now_of)
+    return watch.new({
+      about = function() return { first = 4, ranks = 2 } end,
+      rank = function(_, rank)
+        local r = { rank = rank, pid = rank, state = "S", step = 3, phase = "load", phase_s = 990,
+          beat_s = beat_s }
+        if rank == 4 then
+          r.open = { kind = "barrier", seq = 2, count = 0, began_s = 990 }
+        end
+        for key, value in pairs(rank == 5 and now_of or {}) do
+          r[key] = value
+        end
+        return r
+      end,
+      own_s = function() end,
+      ops = function() return {} end,
+      quantile = function() return 1, now_of.known or 1000 end,
+    }, { start = 9, compile = 9, load = 9, forward = 9, reduce = 9, persist = 900 })
+  end
+
+  it("after 5 s when it is stopped, in whatever phase, and not before", function()
+    for _, phase in ipairs { "start", "meet", "persist", "load" } do
+      local r = { phase = phase, state = "S", known = 0 }
+      local eye = eye_of(r)
+      look(eye, 16, 0.125)
+      r.state = "T"
+      assert.same({}, look(eye, 40, 0.125), phase)
+      local found = look(eye, 2, 0.125)
+      assert.equal(1, #found)
+      assert.matches("^rank 5 is stopped in " .. phase .. " %D+ %d* ?for 5.[01] s$", (found[1]
+        :gsub("before its first step", "at step 0")))
+      assert.equal(0, #look(eye, 40, 0.125))
+      local event, times = eye:standing()
+      assert.equal(5, event.rank)
+      assert.is_true(times > 1.9 and times < 2.2, times)
+      -- it goes on, and its time in the phase begins anew
+      r.state = "S"
+      assert.same({ "rank 5 goes on" }, look(eye, 1, 0.125))
+      assert.is_nil(eye:standing())
+      assert.same({}, look(eye, 40, 0.125))
+    end
+  end)
+
+  it("not for pauses of 3 s", function()
+    local r = { phase = "compile", state = "S" }
+    local eye = eye_of(r)
+    for _ = 1, 20 do
+      r.state = "T"
+      assert.same({}, look(eye, 24, 0.125))
+      r.state = "S"
+      assert.same({}, look(eye, 8, 0.125))
+    end
+  end)
+
+  it("each of several that are stopped", function()
+    local eye = eye_of { state = "T" }
+    eye.page.rank = function(_, rank)
+      return { rank = rank, state = "T", step = 0, phase = "open", phase_s = 990, beat_s = beat_s }
+    end
+    local found = look(eye, 44, 0.125)
+    assert.equal(2, #found)
+    assert.matches("^rank [45] is stopped in open before its first step for 5.%d s$", found[1])
+    assert.is_true(found[1]:sub(1, 6) ~= found[2]:sub(1, 6))
+  end)
+
+  describe("before its first step, and in its first ones,", function()
+    local work, cpu_s, bytes = core.work, nil, nil
+    before_each(function()
+      cpu_s, bytes = 1, 0
+      core.work = function(pid)
+        assert.equal(5, pid)
+        return cpu_s, bytes
+      end
+    end)
+    after_each(function() core.work = work end)
+
+    -- seconds of doing nothing until it is named, at most 40
+    local function named_after(r, each)
+      local eye = eye_of(r)
+      for i = 1, 320 do
+        if each then
+          each(i)
+        end
+        if #look(eye, 1, 0.125) > 0 then
+          return i * 0.125
+        end
+      end
+    end
+
+    it("after its floor when it does no work", function()
+      for _, r in ipairs { { phase = "compile" }, { phase = "start" },
+        { phase = "forward", known = 39 } } do
+        local seconds = named_after(r)
+        assert.is_true(seconds > 9 and seconds < 9.5, seconds)
+      end
+    end)
+
+    it("not while it computes, reads, or waits for a processor", function()
+      assert.is_nil(named_after({ phase = "compile" }, function() cpu_s = cpu_s + 0.001 end))
+      assert.is_nil(named_after({ phase = "compile" }, function() bytes = bytes + 2000 end))
+      assert.is_nil(named_after({ phase = "compile", state = "R" }))
+      assert.is_nil(named_after({ phase = "forward", known = 39 },
+        function() cpu_s = cpu_s + 0.001 end))
+    end)
+
+    it("though a thread of it wakes up now and then", function()
+      local seconds = named_after({ phase = "compile" }, function(i)
+        cpu_s, bytes = cpu_s + (i % 80 == 0 and 0.01 or 0), bytes + 64
+      end)
+      assert.is_true(seconds > 9 and seconds < 11.5, seconds)
+    end)
+
+    it("not while it waits for others that have not come", function()
+      assert.is_nil(named_after { phase = "meet" })
+    end)
+
+    it("in a step by its usual time, once that is known", function()
+      local eye = eye_of { phase = "forward", known = 40 }
+      eye.page.quantile = function() return 10, 40 end
+      assert.same({}, look(eye, 236, 0.125))
+      assert.equal(1, #look(eye, 10, 0.125))
+    end)
   end)
 
   it("not where all stood still, who looks at it among them", function()

@@ -69,8 +69,8 @@ local elsewhere = {
   ["vae.type"] = "another type lies apart", ["text_encoder.type"] = "one built type",
 }
 
-for _, name in ipairs{"forward", "load", "optimizer", "patience", "persist", "reduce", "snapshot",
-  "start"} do
+for _, name in ipairs{"compile", "device", "forward", "index", "load", "open", "optimizer",
+  "patience", "persist", "reduce", "snapshot", "start", "weights"} do
   elsewhere["watch." .. name] = "the launcher's, who watches ranks (spec/lua/life/hang_spec.lua)"
 end
 

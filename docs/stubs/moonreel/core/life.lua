@@ -16,7 +16,7 @@ function life.publish(rank, ranks) end
 ---@param fence integer
 function life.set_run(id, dir, fence) end
 
---- A phase begins: start, load, forward, reduce, optimizer, snapshot or persist; the one that ends.
+--- A phase begins: start, meet, open, device, index, weights, compile, load, forward, reduce, optimizer, snapshot or persist; the one that ends.
 ---@param name string
 ---@return string
 function life.phase(name) end
@@ -58,6 +58,12 @@ function life.state(pid, start) end
 ---@param uid integer
 ---@return table[]
 function life.processes(token, uid) end
+
+--- What a process and all that it has started have done so far: seconds of processors, bytes read and written.
+---@param pid integer
+---@return number?
+---@return number?
+function life.work(pid) end
 
 --- Threads of a process, also of a blocked or stopped one: {tid, name, state, waits, frames}; and why there are no frames.
 ---@param pid integer

@@ -8,7 +8,12 @@ local function add(path, kind, default, rest)
 end
 
 local limits = {
-  { "start", 900, "opening and compiling before the first step" },
+  { "start", 9, "reading the recipe" },
+  { "open", 9, "taking the run directory, opening what the run starts from" },
+  { "device", 60, "opening the device" },
+  { "index", 9, "opening the data" },
+  { "weights", 9, "loading weights" },
+  { "compile", 9, "compiling before the first step" },
   { "load", 9, "waiting for a batch" },
   { "forward", 9, "forward and backward" },
   { "reduce", 9, "what ranks tell each other, without waiting for others" },
@@ -16,10 +21,13 @@ local limits = {
   { "snapshot", 60, "copying what a checkpoint holds" },
   { "persist", 900, "waiting for a checkpoint that is written" },
 }
+local of_start = { start = true, open = true, device = true, index = true, weights = true,
+  compile = true }
 for _, limit in ipairs(limits) do
   add("watch." .. limit[1], "number", limit[2], { unit = "s", min = 0.05,
     help = ("of several ranks, one is named when it stands still for longer in: %s%s"):format(
-      limit[3], limit[2] == 9 and "; or for 3 times what 99 of 100 take" or "") })
+      limit[3], of_start[limit[1]] and ", and neither computes nor reads"
+        or limit[2] == 9 and "; or for 3 times what 99 of 100 take" or "") })
 end
 add("watch.patience", "number", 3, { min = 1,
   help = "a rank that stands still for so many times its limit is ended, and with it the launch" })
