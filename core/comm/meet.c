@@ -13,6 +13,7 @@
 #include <netdb.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -21,7 +22,8 @@ enum {
     GUESTS = 64,     /* connections that have not proved anything yet, at once */
     GUEST_MS = 5000, /* that one of them may take */
     CROWD_MS = 100,  /* the same while all these places are taken */
-    AGAIN_MS = 50    /* between two tries to connect */
+    AGAIN_MS = 50,   /* between two tries to connect */
+    LINK_MS = 10000  /* over which nothing comes for so long, a link carries nothing */
 };
 static const uint64_t MAGIC = 0x31306b6e6972726d; /* "mrrink01" */
 
@@ -74,7 +76,9 @@ typedef struct meeting {
     tcp_links *links;
     seat *seats; /* [size] */
     int listener, port;
-    double end;
+    double began, end;
+    bool said;    /* that it takes long */
+    bool reached; /* something has answered where rank 0 should be */
     guest guests[GUESTS];
     int n_guests;
     struct sockaddr_storage first; /* of rank 0, as this one has reached it */
@@ -86,6 +90,24 @@ typedef struct meeting {
 static bool is_near(const mr_tcp_place *p, int rank)
 {
     return rank >= p->first && rank < p->first + p->near;
+}
+
+/* This host, as people know it. */
+static const char *host_name(void)
+{
+    static _Thread_local char name[72];
+    const char *given = getenv("MOONREEL_HOST");
+    if (given && *given)
+        return given;
+    return gethostname(name, sizeof name - 1) == 0 ? name : "an unknown host";
+}
+
+/* Say once, where a meeting takes longer than a link needs, whom it waits for. */
+static bool takes_long(meeting *m)
+{
+    const bool say = !m->said && mr_now_s() > m->began + LINK_MS * 1e-3;
+    m->said = m->said || say;
+    return say;
 }
 
 /* ---- proofs ---- */
@@ -265,23 +287,39 @@ static mr_status look_for_losses(const meeting *m)
     return m->shared->ops->aborted(m->shared, why, sizeof why) ? mr_fail(MR_E_NODE, "%s", why) : st;
 }
 
-static mr_status late(const meeting *m, int link)
+/* The ranks that have not come on a link: "2, 3". */
+static void list_missing(const meeting *m, int link, char *text, size_t cap)
 {
-    char text[96] = "";
     size_t n = 0;
     int missing = 0;
+    text[0] = 0;
     for (int r = m->p->rank + 1; r < m->p->size; r++) {
         if ((is_near(m->p, r) && link != LINK_CONTROL) || m->links[r].fd[link] >= 0)
             continue;
         if (missing++ < 8)
-            n += (size_t)snprintf(text + n, sizeof text - n, n ? ", %d" : "%d", r);
+            n += (size_t)snprintf(text + n, cap - n, n ? ", %d" : "%d", r);
     }
     if (missing > 8)
-        snprintf(text + n, sizeof text - n, " and %d more", missing - 8);
+        snprintf(text + n, cap - n, " and %d more", missing - 8);
+}
+
+static mr_status late(const meeting *m, int link)
+{
+    char text[128];
+    list_missing(m, link, text, sizeof text);
     return mr_fail(MR_E_NODE,
-                   "rank %d at port %d: rank %s of %d has not come in %g s%s; try: what these "
-                   "ranks say",
-                   m->p->rank, m->port, text, m->p->size, m->p->deadline_s, m->refused);
+                   "rank %d on %s at port %d: rank %s of %d has not come in %g s%s; try: what "
+                   "these ranks say",
+                   m->p->rank, host_name(), m->port, text, m->p->size, m->p->deadline_s,
+                   m->refused);
+}
+
+static void say_who_is_missing(const meeting *m, int link)
+{
+    char text[128];
+    list_missing(m, link, text, sizeof text);
+    mr_log(MR_LOG_WARN, "rank %d on %s at port %d waits for rank %s of %d%s", m->p->rank,
+           host_name(), m->port, text, m->p->size, m->refused);
 }
 
 /* Let in `count` connections; `link`: one that comes last. */
@@ -291,6 +329,8 @@ static mr_status wait_for(meeting *m, int count, int link)
     while (count > 0) {
         if (mr_now_s() > m->end)
             return late(m, link);
+        if (takes_long(m))
+            say_who_is_missing(m, link);
         MR_TRY(mr_interrupt_check());
         for (int i = 0; i < m->n_guests; i++)
             p[i] = (struct pollfd){m->guests[i].fd, POLLIN, 0};
@@ -332,6 +372,13 @@ static mr_status wait_a_moment(const meeting *m)
     return MR_OK;
 }
 
+static void say_who_is_far(meeting *m)
+{
+    if (takes_long(m))
+        mr_log(MR_LOG_WARN, "rank %d on %s cannot reach rank 0 at %s port %d: %.250s; it tries on",
+               m->p->rank, host_name(), m->p->host, m->p->port, mr_error_last()->text);
+}
+
 /* One try at every address and port of rank 0. */
 static mr_status try_first(meeting *m, const struct addrinfo *list, verdict *said)
 {
@@ -350,8 +397,12 @@ static mr_status try_first(meeting *m, const struct addrinfo *list, verdict *sai
                 ((struct sockaddr_in *)(void *)&at)->sin_port = port;
             double end = MR_MIN(m->end, mr_now_s() + GUEST_MS * 1e-3);
             st = tcp_dial((struct sockaddr *)&at, a->ai_addrlen, end, &fd);
-            if (st != MR_OK)
+            if (st != MR_OK) {
+                if (p->ports > 1)
+                    say_who_is_far(m);
                 continue;
+            }
+            m->reached = true;
             st = introduce(m, fd, LINK_CONTROL, 0, &last);
             if (last != VERDICTS)
                 *said = last;
@@ -371,28 +422,33 @@ static mr_status reach_first(meeting *m)
 {
     const mr_tcp_place *p = m->p;
     const struct addrinfo want = {.ai_socktype = SOCK_STREAM};
+    // who names one port has rank 0's host listen there before any rank starts
+    const bool listens = p->ports <= 1;
+    const double link_end = MR_MIN(m->end, m->began + LINK_MS * 1e-3);
     mr_status st;
-    do {
+    for (;;) {
         struct addrinfo *list = NULL;
         verdict said = VERDICTS;
         int how = getaddrinfo(p->host, NULL, &want, &list);
         st = how == 0 ? try_first(m, list, &said) : mr_fail(MR_E_NODE, "%s", gai_strerror(how));
         if (list)
             freeaddrinfo(list);
+        if (st == MR_OK)
+            return MR_OK;
         // with one port it is rank 0 that has answered; with several it may be one of another run
-        bool final = said != VERDICTS && said != WELCOME && p->ports <= 1;
-        if (st == MR_OK || final)
+        if ((listens && said != VERDICTS && said != WELCOME) ||
+            mr_now_s() >= (listens && !m->reached ? link_end : m->end))
             break;
+        say_who_is_far(m);
         MR_TRY(wait_a_moment(m));
-    } while (mr_now_s() < m->end);
-    if (st == MR_OK)
-        return MR_OK;
+    }
     char why[256];
     snprintf(why, sizeof why, "%.250s", mr_error_last()->text);
     return mr_fail(MR_E_NODE,
-                   "rank %d cannot reach rank 0 at %s port %d in %g s: %s; try: a name or address "
-                   "of rank 0's host that this host can reach, a port that no firewall closes",
-                   p->rank, p->host, p->port, p->deadline_s, why);
+                   "rank %d on %s cannot reach rank 0 at %s port %d in %.3g s: %s; try: a name or "
+                   "address (addr=) of rank 0's host that this host can reach, a port that no "
+                   "firewall closes",
+                   p->rank, host_name(), p->host, p->port, mr_now_s() - m->began, why);
 }
 
 // an address that means another host everywhere
@@ -432,9 +488,10 @@ static mr_status reach(meeting *m, int r, int link)
     MR_TRY(address_of(m, r, &at, &n));
     set_where(&m->links[r], &at, n);
     do {
-        st = tcp_dial((struct sockaddr *)&at, n, m->end, fd);
+        // it listens since it is in the list: no later try would reach it
+        st = tcp_dial((struct sockaddr *)&at, n, MR_MIN(m->end, mr_now_s() + LINK_MS * 1e-3), fd);
         if (st != MR_OK)
-            break; // it listens since it is in the list: no later try would reach it
+            break;
         st = introduce(m, *fd, link, r, &said);
         if (st == MR_OK)
             return MR_OK;
@@ -443,8 +500,10 @@ static mr_status reach(meeting *m, int r, int link)
     } while (said == VERDICTS && mr_now_s() < m->end);
     char why[256];
     snprintf(why, sizeof why, "%.250s", mr_error_last()->text);
-    return mr_fail(MR_E_NODE, "rank %d cannot reach rank %d at %s: %s", m->p->rank, r,
-                   m->links[r].where, why);
+    return mr_fail(MR_E_NODE,
+                   "rank %d on %s cannot reach rank %d at %s: %s; try: a firewall on either host "
+                   "that lets ranks connect to each other",
+                   m->p->rank, host_name(), r, m->links[r].where, why);
 }
 
 /* ---- both ---- */
@@ -532,7 +591,7 @@ mr_status comm_meet(const mr_tcp_place *p, mr_wire *shared, tcp_links *links)
 {
     meeting m = {
         .p = p, .shared = shared, .links = links, .listener = p->rank == 0 ? p->listener : -1};
-    m.end = mr_now_s() + p->deadline_s;
+    m.began = mr_now_s(), m.end = m.began + p->deadline_s;
     m.seats = mr_calloc((size_t)p->size, sizeof *m.seats);
     mr_status st = m.seats ? check(p) : mr_fail_memory((size_t)p->size * sizeof *m.seats);
     if (st == MR_OK && p->rank == 0 && m.listener < 0)

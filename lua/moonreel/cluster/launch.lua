@@ -178,6 +178,7 @@ end
 function acts.ended(self, event)
   self.dir = event.run or self.dir
   self.step = math.max(self.step, math.tointeger(tonumber(event.step)) or 0)
+  self.met = self.met or event.met == "yes"
   close(self, event, event.text, math.tointeger(tonumber(event.exit)))
 end
 
@@ -213,6 +214,39 @@ local function wait_for_all(cluster, stdout)
   return self
 end
 
+-- the name of the host that has a rank; nil: none has
+local function host_of(rank, list, shares)
+  for i, host in ipairs(list) do
+    local first = shares[i].first
+    if rank >= first and rank < first + shares[i].ranks then
+      return host.name
+    end
+  end
+end
+
+-- The last line that the rank of a failure has said. Where that tells of another rank that gave up,
+-- the failure is that one's.
+local function origin(watch, list, shares)
+  local cause = watch.cause
+  local line = cause.rank and watch.said[cause.rank]
+  local first = line and not cause.own and line:match(".*rank (%d+) gave up: ")
+  local host = first and host_of(tonumber(first), list, shares)
+  if host then
+    cause.host, cause.text = host, ("rank %s ended with exit code %d"):format(first, cause.exit)
+    line = watch.said[first] or line
+  end
+  return line
+end
+
+-- What a line says of a link that carries nothing, with the hosts of both ends; nil: no such thing.
+local function broken_link(line, list, shares)
+  local from, to, how = line:match("rank (%d+) on %S+ cannot reach rank (%d+) (.-); try: ")
+  local here = from and host_of(tonumber(from), list, shares)
+  local there = from and host_of(tonumber(to), list, shares)
+  return here and there and ("the link from host %s to host %s fails: rank %s cannot reach rank %s "
+    .. "%s"):format(here, there, from, to, how)
+end
+
 -- one launch, as moonreel.comm.launch asks how it ended
 local function once(words, o)
   local list = hosts.filter(hosts.read(o.hostfile), o.include, o.exclude)
@@ -227,14 +261,15 @@ local function once(words, o)
   end
   io.stdout:flush()
   -- the error of the rank that failed first stands last
-  local line = cause.rank and watch.said[cause.rank]
+  local line = origin(watch, list, shares)
   if line then
     io.stderr:write(line, "\n")
   end
+  local link = line and broken_link(line, list, shares)
   return { exit = cause.exit, asked = watch.asked, dir = watch.dir, step = watch.step,
-    host = cause.host, hosts = #list,
-    text = ("host %s: %s; all %d ranks of %d hosts have ended"):format(cause.host, cause.text,
-      world, #list) }
+    host = cause.host, hosts = #list, met = watch.met or false,
+    text = ("host %s: %s; all %d ranks of %d hosts have ended"):format(cause.host,
+      link or cause.text, world, #list) }
 end
 
 local function say(line) io.stderr:write("moonreel: ", line, "\n") end
@@ -246,13 +281,14 @@ local function say(line) io.stderr:write("moonreel: ", line, "\n") end
 ---   watch, patience, restarts, restart_steps, restart_pause, again, without: as of
 ---   moonreel.comm.launch
 ---@return integer exit code  of the rank that failed first
+---@return string|nil text    how it failed
 function launch.run(words, o)
   o = setmetatable({ say = say }, { __index = o })
   local exit, text = comm.insist(function(next_words) return once(next_words, o) end, words, o)
   if text then
     say(text)
   end
-  return exit
+  return exit, text
 end
 
 return launch

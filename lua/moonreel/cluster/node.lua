@@ -158,7 +158,9 @@ local function tell_ends(self, left)
   end
   if left == 0 then
     repeat until not pass_all(self)
-    message.kind, message.run, message.step = "ended", launch.stand(self.running:page())
+    local dir, step, met = launch.stand(self.running:page())
+    message.kind, message.run, message.step = "ended", dir, step
+    message.met = met and "yes" or "no"
     self:say(message)
     self.running:close()
     self.running, self.eye = nil, nil

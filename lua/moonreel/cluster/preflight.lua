@@ -85,12 +85,13 @@ end
 local function links(report, opts)
   local said = {}
   local stdout = { write = function(_, text) said[#said + 1] = text end, flush = function() end }
-  local good, code = pcall(require("moonreel.cluster.launch").run, { "-e", LINKS }, { ranks = 1,
-    hostfile = opts.hostfile, include = opts.include, exclude = opts.exclude, stdout = stdout })
+  local good, code, text = pcall(require("moonreel.cluster.launch").run, { "-e", LINKS }, {
+    ranks = 1, hostfile = opts.hostfile, include = opts.include, exclude = opts.exclude,
+    stdout = stdout })
   local rate = good and code == 0 and tonumber(table.concat(said))
   report:add("all", "links", rate and "ok" or "wrong", rate
     and ("%.2f GB/s per host in a sum of all"):format(rate / 1e9)
-    or good and ("ranks of all hosts do not meet: exit code %d"):format(code) or code.message)
+    or good and text or code.message)
 end
 
 local function own_checks(report, hosts, dir)

@@ -44,12 +44,14 @@ end
 ---@param page mr.LifePage
 ---@return string|nil dir    of their run
 ---@return integer step      the largest that any has begun
+---@return boolean met        one of them is beyond meeting the others
 function launch.stand(page)
-  local about, most = page:about(), 0
+  local about, most, met = page:about(), 0, false
   for rank = about.first, about.first + about.ranks - 1 do
-    most = math.max(most, page:rank(rank).step)
+    local r = page:rank(rank)
+    most, met = math.max(most, r.step), met or watch.has_met(r.phase)
   end
-  return about.dir, most
+  return about.dir, most, met
 end
 
 -- one launch: how it ended, with the run's directory and step
@@ -109,7 +111,8 @@ end
 
 --- Launch again and again what is lost, from what the run has saved.
 ---@param start fun(words: string[]): table  one launch: how it ended, with exit, text and asked,
----   dir of the run and step; of several hosts: which one failed first, how many there are
+---   dir of the run and step; of several hosts: which one failed first, how many there are, met:
+---   whether their ranks did
 ---@param words string[]
 ---@param o table    restarts, restart_steps, restart_pause, again, say, without as launch.run takes
 ---   them
@@ -118,10 +121,12 @@ end
 function launch.insist(start, words, o)
   local restarts, say = o.restarts or 0, o.say or silent
   local tried, progress, next_words, dir = 0, nil, words, nil
-  local lost, failures = {}, {}
+  local lost, failures, met = {}, {}, false
   while true do
     local ended = start(next_words)
-    if restarts == 0 or not was_lost(ended) then
+    -- what has never met is wrong, and would not meet the next time
+    met = met or ended.met ~= false
+    if restarts == 0 or not met or not was_lost(ended) then
       return ended.exit, ended.text
     end
     lost[#lost + 1] = ("  step %d: %s"):format(ended.step, ended.text)

@@ -563,11 +563,76 @@ static void nobody(void)
     CHECK_FAILS(mr_tcp_wire(&p, NULL, &wire), MR_E_NODE, "Connection refused");
     CHECK(wire == NULL);
     p.host = "no.such.host.invalid";
-    CHECK_FAILS(mr_tcp_wire(&p, NULL, &wire), MR_E_NODE, "rank 1 cannot reach rank 0 at no.such");
+    CHECK_FAILS(mr_tcp_wire(&p, NULL, &wire), MR_E_NODE, "cannot reach rank 0 at no.such");
     p.port = 0;
     CHECK_FAILS(mr_tcp_wire(&p, NULL, &wire), MR_E_USAGE, "port 0: expected 1 to 65535");
     p = place_of(0, 1 << 16);
     CHECK_FAILS(mr_tcp_wire(&p, NULL, &wire), MR_E_USAGE, "port 65536");
+}
+
+/* ---- a link that carries nothing ---- */
+
+static const mr_clock *usual;
+static int64_t began_ns;
+static int64_t swift_ns(void)
+{
+    return began_ns + 100 * (usual->monotonic_ns() - began_ns);
+}
+
+static char logged[4096];
+static void take_line(void *user, mr_log_level level, const char *line)
+{
+    (void)user, (void)level;
+    snprintf(logged + strlen(logged), sizeof logged - strlen(logged), "%s\n", line);
+}
+
+/* A rank fails to meet within `least` to `most` seconds, says `part`, and has logged `line`. */
+static void fails_to_meet(mr_tcp_place p, double least, double most, const char *part,
+                          const char *line)
+{
+    mr_wire *wire;
+    const double began = mr_now_s();
+    logged[0] = 0;
+    CHECK_FAILS(mr_tcp_wire(&p, NULL, &wire), MR_E_NODE, part);
+    const double took = mr_now_s() - began;
+    if (!CHECK(took >= least && took <= most))
+        printf("%s: %g s, expected %g to %g\n", part, took, least, most);
+    const char *found = strstr(logged, line);
+    if (!CHECK(line[0] ? found && !strstr(found + 1, line) : !logged[0]))
+        printf("logged '%s', expected '%s' once\n", logged, line);
+}
+
+/* A second passes in a hundredth. Where rank 0's host listens before any rank starts, a link that
+ * carries nothing is known after 10 s; else a rank says whom it waits for, and waits on. */
+static void far_away(void)
+{
+    int listener, port;
+    CHECK_OK(mr_tcp_listen(0, 1, &listener, &port));
+    close(listener);
+    mr_clock clock = *(usual = mr_clock_table());
+    began_ns = usual->monotonic_ns();
+    clock.monotonic_ns = swift_ns;
+    mr_clock_replace(&clock);
+    mr_log_set_sink(take_line, NULL);
+    mr_tcp_place p = place_of(1, port);
+    p.deadline_s = 400;
+    fails_to_meet(p, 10, 200, "cannot reach rank 0 at localhost port", "");
+    p.host = "no.such.host.invalid";
+    fails_to_meet(p, 10, 390, "cannot reach rank 0 at no.such.host.invalid port", "");
+    // nothing answers at a port of a torchrun that has not started rank 0 yet
+    p.host = "localhost", p.ports = 2, p.deadline_s = 60;
+    fails_to_meet(p, 60, 400, "Connection refused; try: a name or address (addr=)", "it tries on");
+    // rank 0's host listens, rank 0 is not there yet
+    CHECK_OK(mr_tcp_listen(0, 1, &listener, &p.port));
+    p.ports = 1;
+    fails_to_meet(p, 60, 400, "it does not answer", "it tries on");
+    close(listener);
+    // two of three do not come
+    p = place_of(0, 0), p.deadline_s = 60;
+    CHECK_OK(mr_tcp_listen(0, 1, &p.listener, &port));
+    fails_to_meet(p, 60, 400, "rank 1, 2 of 3 has not come in 60 s", "waits for rank 1, 2 of 3");
+    mr_log_set_sink(NULL, NULL);
+    mr_clock_replace(NULL);
 }
 
 int main(void)
@@ -583,5 +648,6 @@ int main(void)
     refusals();
     addresses();
     nobody();
+    far_away();
     return check_done();
 }

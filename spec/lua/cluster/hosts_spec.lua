@@ -8,15 +8,18 @@ local dir
 setup(function() dir = namespaces.folder() end)
 teardown(function() dir:remove() end)
 
--- run code on a and b; what is said and the exit code, or nil where namespaces are not allowed
-local function run(code)
+-- Run code on a and b, after `before` of the shell; what is said and the exit code, or nil where
+-- namespaces are not allowed. `list`: another host file; `more`: options of the launcher.
+local function run(code, before, list, more)
   local script = dir:write("ranks.lua", [[
     local world = require("moonreel.comm").world { deadline_s = 30, lost_after_s = 1 }
     world:barrier()
   ]] .. code)
-  local done, why = namespaces.run({ process.program(), "-e", ([[
-    os.exit(require("moonreel.cluster.launch").run({ %q }, { hostfile = %q }))
-    ]]):format(script, dir.path .. "/hosts") }, dir.path .. "/rsh")
+  local file = list and dir:write("list", list) or dir.path .. "/hosts"
+  local done, why = namespaces.run({ "/bin/sh", "-c", (before or ":") .. ' && exec "$@"', "sh",
+    process.program(), "-e", ([[
+    os.exit((require("moonreel.cluster.launch").run({ %q }, { hostfile = %q, %s })))
+    ]]):format(script, file, more or "") }, dir.path .. "/rsh")
   if not done then
     return pending(why)
   end
@@ -70,6 +73,27 @@ describe("hosts that are namespaces", function()
     end
     assert.equal(6, exit, output)
     assert.matches("rank %d at 10%.77%.0%.%d", output)
+  end)
+
+  -- the launch ends at once, though restarts are allowed
+  local RESTARTS = "restarts = 2, restart_pause = 0, again = function() return {'-e', ''} end"
+  local function expect_link(output, exit, text)
+    if output then
+      assert.equal(6, exit, output)
+      assert.matches("\nmoonreel: host b: the link from host b to host a fails: rank [23] cannot "
+        .. "reach rank 0 at " .. text .. "; all 4 ranks of 2 hosts have ended\n$", output)
+      assert.is_nil(output:find("restart", 1, true), output)
+    end
+  end
+
+  it("name both ends of a link that swallows what ranks begin with", function()
+    local output, exit = run("", "ip -n a route add blackhole 10.77.0.2/32", nil, RESTARTS)
+    expect_link(output, exit, "10%.77%.0%.1 port %d+ in 1%d[%d.]* s: Connection timed out")
+  end)
+
+  it("name the host that does not know the first one's name", function()
+    local output, exit = run("", nil, "a slots=2\nb slots=2\n", RESTARTS)
+    expect_link(output, exit, "a port %d+ in 1%d[%d.]* s: [%a ]+")
   end)
 
   it("give the same numbers over a slow link", function()

@@ -66,6 +66,30 @@ describe("ranks of several hosts", function()
       .. "ended\n$", output)
   end)
 
+  it("are not started again when they do not meet: both ends of the link are named", function()
+    hosts(TWO)
+    -- rank 3 cannot reach rank 1, and rank 2 is the first to end, with what it heard from rank 0
+    local output, exit = cluster.run(dir, [[
+    local base, rank = require "moonreel.core.base", os.getenv "MOONREEL_RANK"
+    local own = "rank 3 on two cannot reach rank 1 at 10.0.0.1 port 5: it is full; try: x"
+    local first = arg[0]:match("^.*/") .. "first"
+    if rank == "2" then
+      base.replace_file(first, tostring(base.pid()))
+      base.raise("MR_E_NODE", "rank 0 gave up: hello 0: rank 3 gave up: " .. own)
+    elseif rank == "3" then
+      while not base.exists(first) or base.exists("/proc/" .. base.read_file(first)) do
+        base.sleep(0.01)
+      end
+      base.raise("MR_E_NODE", own)
+    end
+    ]] .. MEET, "restarts = 3, restart_pause = 0, again = function() return { '-e', '' } end")
+    assert.equal(6, exit, output)
+    assert.matches("\nmoonreel: host chatty%-two: the link from host chatty%-two to host one "
+      .. "fails: rank 3 cannot reach rank 1 at 10%.0%.0%.1 port 5: it is full; all 4 ranks of 2 "
+      .. "hosts have ended\n$", output)
+    assert.is_nil(output:find("restart", 1, true), output)
+  end)
+
   it("end when one dies before they meet, or is killed", function()
     hosts(TWO)
     local output, exit = cluster.run(dir,
