@@ -1,4 +1,4 @@
--- What sizes.lua and step.lua share: graphs whose large inputs are drawn on the device by rows
+-- What kernels.lua, sizes.lua and step.lua share: graphs whose large inputs are drawn on the device by rows
 -- before the measured ones, and the seconds of their rows by the device's events.
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
@@ -18,12 +18,13 @@ function drawn.graph()
   function self.normal(dtype, dims)
     count = count + 1
     local keys, key = {}, "keys" .. count
-    for i = 1, dims[1] do
+    local first = #dims > 1 and dims[1] or 1 -- one key for numbers in a row
+    for i = 1, first do
       keys[i] = count * 65536 + i
     end
-    self.set[key] = T.from({ dims[1] }, keys, "i64")
-    local x = G.op("random_normal", { seed, g:input(key, "i64", { dims[1] }), epoch },
-      { dims = table.move(dims, 2, #dims, 1, {}) })
+    self.set[key] = T.from({ first }, keys, "i64")
+    local x = G.op("random_normal", { seed, g:input(key, "i64", { first }), epoch },
+      { dims = table.move(dims, math.min(2, #dims), #dims, 1, {}) }):reshape(dims)
     return dtype == "f32" and x or (G.op("cast", { x }, { dtype = dtype }))
   end
 
@@ -40,11 +41,11 @@ function drawn.graph()
 end
 
 --- Run it `runs` times after one that does not count; fails where a result is no number.
----@return table  by op: seconds (the median of runs), least seconds, flop
+---@return table  by op: seconds (the median of runs), least seconds, flop, bytes
 function drawn.measure(device, one, runs)
   one.g:finish()
   local run <close> = E.new(device, nil, {})
-  local prog, took, flop = run:compile(one.g), {}, {}
+  local prog, took, cost = run:compile(one.g), {}, {}
   for key, tensor in pairs(one.set) do
     prog:set(key, tensor)
   end
@@ -54,7 +55,7 @@ function drawn.measure(device, one, runs)
     run:sync()
     for _, row in ipairs(prog:times()) do
       took[row.op] = took[row.op] or {}
-      took[row.op][i - 1], flop[row.op] = row.seconds, row.flop
+      took[row.op][i - 1], cost[row.op] = row.seconds, row
     end
   end
   for _, key in ipairs(one.g:outputs()) do
@@ -64,7 +65,7 @@ function drawn.measure(device, one, runs)
   local found = {}
   for op, list in pairs(took) do
     found[op] = { seconds = paired.median(list), least = math.min(table.unpack(list)),
-      flop = flop[op] }
+      flop = cost[op].flop, bytes = cost[op].bytes }
   end
   return found
 end

@@ -1,8 +1,9 @@
 -- moonreel cuda/bench/kernels.lua DEVICE [small]: single ops at the sizes of `moonreel bench
 -- kernels` on a device. All results are near the CPU's, on inputs drawn afresh and with poisoned
--- outputs, and have the same bits in two runs; the time is that of events, beside the device's own
--- copies and products; so is the optimizer's. `small`: a sixteenth of the sizes, for the emulated
--- GPU, where times say nothing. Exit 1 when a number is wrong.
+-- outputs, and have the same bits in two runs. Times are those of events, at a batch so large that
+-- an op reads at least 256 MB, which no cache holds, and stand next to the rates of the device's
+-- own copies and products; so does the time of the optimizer. `small`: a sixteenth of the sizes,
+-- for the emulated GPU, where times say nothing. Exit 1 when a number is wrong.
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
@@ -13,7 +14,11 @@ local optim = require "moonreel.optim"
 local paired = require "moonreel.bench.paired"
 local regions = require "moonreel.optim.regions"
 
+local drawn = dofile "cuda/bench/drawn.lua"
+
 local RUNS, TOLERANCE = 7, 1e-2 -- bf16 is rounded to 8 bits on both sides
+local READ_BYTES = 256e6 -- of a timed run: several times the L2
+local WIDTH = {f32 = 4, bf16 = 2, bool = 1}
 
 local name, small = ...
 small = small == "small"
@@ -47,13 +52,13 @@ local function results(on, build, set)
   return list
 end
 
-local drawn = 0
+local draws = 0
 local function normal(dtype, dims)
-  drawn = drawn + 1
+  draws = draws + 1
   if #dims == 1 then
     local values = {}
     for i = 1, dims[1] do
-      values[i] = base.random_normal(seed, "kernels", drawn, 0, i - 1)
+      values[i] = base.random_normal(seed, "kernels", draws, 0, i - 1)
     end
     return T.from(dims, values, dtype)
   end
@@ -66,7 +71,7 @@ local function normal(dtype, dims)
       g:input("epoch", "i32", {1})}, {dims = table.move(dims, 2, #dims, 1, {})})
     g:output("x", dtype == "f32" and x or (G.op("cast", {x}, {dtype = dtype})))
   end, {seed = T.from({1}, {seed}, "i64"), keys = T.from({dims[1]}, keys, "i64"),
-    epoch = T.from({1}, {drawn}, "i32")}).x
+    epoch = T.from({1}, {draws}, "i32")}).x
 end
 
 -- |a - b| / |b|, on the CPU
@@ -103,25 +108,6 @@ local function shrunk(dims)
   return dims
 end
 
--- seconds of the op by events, the median of runs, and what it costs
-local function timed(build, set, op)
-  local prog, run = program(device, build, set)
-  local _ <close> = run
-  local list, cost = {}, nil
-  prog:time(true)
-  for i = 1, small and 1 or RUNS do
-    prog:run()
-    run:sync()
-    for _, row in ipairs(prog:times()) do
-      if row.op == op then
-        list[i], cost = row.seconds, row
-      end
-    end
-  end
-  table.sort(list)
-  return list[#list // 2 + 1], cost
-end
-
 local function of_row(row)
   local set, specs = {}, {}
   for i, spec in ipairs(row.inputs) do
@@ -141,11 +127,47 @@ local function of_row(row)
   end, set
 end
 
+-- The inputs of a row as {dtype, dims}, with a batch so many times as large that they hold
+-- READ_BYTES. A batch is the first extent of the first input, and of all that begin with it.
+local function large(row)
+  local batch, bytes = row.inputs[1][2], 0
+  local specs = {}
+  for i, spec in ipairs(row.inputs) do
+    specs[i] = spec and {spec[1] == "" and "bf16" or spec[1],
+      shrunk(table.move(spec, 2, #spec, 1, {}))}
+    if spec and spec[2] == batch then
+      local size = WIDTH[specs[i][1]]
+      for k = 2, #spec do
+        size = size * spec[k]
+      end
+      bytes = bytes + size
+    end
+  end
+  local times = small and 1 or math.ceil(READ_BYTES / bytes)
+  for i, spec in ipairs(row.inputs) do
+    if spec and spec[2] == batch then
+      specs[i][2][1] = specs[i][2][1] * times
+    end
+  end
+  return specs
+end
+
+-- a row's op: seconds by events, the median of runs, flop and bytes
+local function timed(row)
+  local one, args = drawn.graph(), {}
+  for i, spec in ipairs(large(row)) do
+    args[i] = spec and one.normal(spec[1], spec[2])
+  end
+  for i, y in ipairs{G.op(row.op, args, {})} do
+    one.see("y" .. i, y)
+  end
+  return drawn.measure(device, one, small and 1 or RUNS)[row.op]
+end
+
 -- bytes a second of a copy, operations a second of a product
 local function ceiling(op, inputs, what)
-  local build, set = of_row{op = op, inputs = inputs}
-  local seconds, cost = timed(build, set, op)
-  return cost[what] / seconds
+  local cost = timed{op = op, inputs = inputs}
+  return cost[what] / cost.seconds
 end
 
 -- seconds of the optimizer's two passes over so many parameters, averages too, and their bytes
@@ -183,12 +205,12 @@ for _, row in ipairs(kernels.rows) do
   local want, got = results(cpu, build, set), results(device, build, set)
   local off, same = distances(got, want), distances(results(device, build, set), got) == 0
   local good = off <= TOLERANCE and same
-  local seconds, cost = timed(build, set, row.op)
+  local cost = timed(row)
   bad = bad + (good and 0 or 1)
   print(("%-26s %-18s %9.2g %5s %9.1f %9.0f %9.1f %5.0f%%%s"):format(row.op,
-    table.concat(set.in1.shape, " "), off, same and "same" or "DIFF", seconds * 1e6,
-    cost.bytes / seconds / 1e9, cost.flop / seconds / 1e12,
-    100 * cost[row.limit] / seconds / peak[row.limit], good and "" or "  WRONG"))
+    table.concat(set.in1.shape, " "), off, same and "same" or "DIFF",
+    cost.seconds * 1e6, cost.bytes / cost.seconds / 1e9, cost.flop / cost.seconds / 1e12,
+    100 * cost[row.limit] / cost.seconds / peak[row.limit], good and "" or "  WRONG"))
 end
 local seconds, bytes = optimizer(small and 4096 or 1 << 26)
 print(("%-26s %-18s %9s %5s %9.1f %9.0f %9s %5.0f%%"):format("clip, AdamW, averages",

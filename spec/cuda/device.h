@@ -29,6 +29,8 @@ bool device_written(const void *p, size_t bytes);
 // before a launch: the order of blocks and threads, whether copies land late; forgets the counts
 void device_begin(unsigned seed, bool late);
 device_counts device_counted(void);
+// whether it counts: the emulator does, a GPU does not
+bool device_counts_work(void);
 // what was reported since device_begin, one line each; "" for nothing
 const char *device_reports(void);
 // how many forms of a kernel it can run: 1, or 2 with that for sm_90a

@@ -2,7 +2,7 @@
  * last piece; copies by every unit. Covers: cuda/kernels/elementwise.cuh, cuda/kernels/copy.cuh */
 #include "contract.h"
 
-int main(void)
+int main(int, char **)
 {
     contract_fast("silu", "x=[2,2560] bf16 -4..4", 0);
     contract_fast("silu", "x=[4099] f32 -4..4", 0);

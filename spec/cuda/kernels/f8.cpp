@@ -49,7 +49,7 @@ static void products(void)
                   0);
 }
 
-int main(void)
+int main(int, char **)
 {
     pieces();
     values();

@@ -2,7 +2,7 @@
  * Covers: cuda/kernels/block_sum.cuh, cuda/kernels/patch.cuh, cuda/kernels/random_normal.cu */
 #include "contract.h"
 
-int main(void)
+int main(int, char **)
 {
     // the bits of the CPU, in pieces of four and not
     contract_case("random_normal", "seed=[1] i64 0..99 keys=[2] i64 0..100000 epoch=[1] i32 0..5 "

@@ -3,7 +3,7 @@
  */
 #include "contract.h"
 
-int main(void)
+int main(int, char **)
 {
     // the width of STDiT3-XL/2, a whole block and a tail of rows
     contract_fast("layer_norm_modulate",

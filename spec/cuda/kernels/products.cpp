@@ -32,7 +32,7 @@ static void by_two_kernels(void)
     contract_case("linear_dw", "dy=[0,64] bf16 x=[0,48] bf16 acc=[64,48] f32 db=[64] f32");
 }
 
-int main(void)
+int main(int, char **)
 {
     by_the_library();
     by_two_kernels();

@@ -86,10 +86,10 @@ describe_built("cuda/bench", function()
       { deadline_s = 600 })
     assert.equal(2, result.exit)
     assert.matches("cannot verify 'tpu'; try: cuda or cudaemu", result.output)
-    result = process.run({ "/bin/sh", "-c", "cuda/bench/verify --packed nothing.tar.xz 2>&1" }, "",
+    result = process.run({ "/bin/sh", "-c", "cuda/bench/verify --packed nothing.tar.gz 2>&1" }, "",
       { deadline_s = 600 })
     assert.equal(2, result.exit)
-    assert.matches("no file 'nothing.tar.xz'; try: cuda/bench/pack", result.output, 1, true)
+    assert.matches("no file 'nothing.tar.gz'; try: cuda/bench/pack", result.output, 1, true)
     for words, said in pairs {
       ["--parts 'doctor opps' cudaemu"] = "no part 'opps'; expected some of: doctor layouts ops ",
       ["--out"] = "verify: --out needs a value",
@@ -99,6 +99,82 @@ describe_built("cuda/bench", function()
       assert.equal(2, result.exit)
       assert.matches(said, result.output, 1, true)
     end
+  end)
+
+  -- A copy of the tree, without its builds, in which the emulated GPU stands for a real one: under
+  -- the names of programs for a GPU, in a file as cuda/bench/pack writes it.
+  local function stand_in(dir)
+    local beside, tree = process.program():match "^(.*)/", dir.path .. "/tree"
+    assert(os.execute(("mkdir -p '%s/cuda' '%s/bin' packed"):format(tree, dir.path)
+      :gsub("packed", "'" .. dir.path .. "/packed'")))
+    for name in ("core datasets lua recipes spec"):gmatch "%a+" do
+      assert(os.execute(("ln -s \"$PWD/%s\" '%s/'"):format(name, tree)))
+    end
+    assert(os.execute(("cp -r cuda/bench '%s/cuda/'"):format(tree)))
+    for name, program in pairs { moonreel = process.program(),
+      ["libmoonreel_cuda.so"] = beside .. "/libmoonreel_cudaemu.so",
+      spec_prim_sm80 = beside .. "/spec_cuda_prim_sm80",
+      spec_prim_sm90a = beside .. "/spec_cuda_prim_sm90a",
+      spec_kernels_products = beside .. "/spec_cuda_kernels_products",
+      spec_kernels_attention = beside .. "/spec_cuda_kernels_vae" } do
+      assert(os.execute(("ln -s '%s' '%s/packed/%s'"):format(program, dir.path, name)))
+    end
+    -- a few of all rows
+    dir:write("packed/spec_kernels_contract", ([[#!/bin/sh
+case $1 in --rows) echo silu; echo linear; exit ;; esac
+[ "$BAD_ROW" != "${1:-all}" ] && [ -z "$BAD_ROW" -o -n "$1" ] || { echo "$BAD_ROW is off"; exit 1; }
+exec '%s/spec_cuda_kernels_contract' ${1:-silu linear}
+]]):format(beside))
+    dir:write("bin/nvidia-smi", [[#!/bin/sh
+case $1 in *name*) echo "Emulated GPU 80" ;; *compute_cap*) echo "$CAPABILITY" ;; *) echo 580.1 ;; esac
+]])
+    assert(os.execute(("chmod +x '%s/bin/nvidia-smi' '%s/packed/spec_kernels_contract'"):format(
+      dir.path, dir.path)))
+    assert(os.execute(("tar -C '%s' -czf '%s/pack.tar.gz' packed"):format(dir.path, dir.path)))
+    -- exit code, what it printed, the table in the folder that comes back
+    return function(words, variables)
+      local result = process.run({ "/bin/sh", "-c", ("cd '%s' && PATH=\"%s/bin:$PATH\" "
+        .. "MOONREEL_NVML='%s/nvml_scene.so' PYTHON=none %s sh cuda/bench/verify --packed "
+        .. "'%s/pack.tar.gz' --out '%s/out' %s 2>&1"):format(tree, dir.path, beside, variables,
+          dir.path, dir.path, words) }, "", { deadline_s = 600 })
+      local file = io.open(dir.path .. "/out/table.txt")
+      local rows = file and file:read "a" or ""
+      return result.exit, result.output, rows
+    end
+  end
+
+  it("goes its way on a GPU that counts nothing, of another architecture or absent", function()
+    local dir = folder.new()
+    local verify = stand_in(dir)
+    local parts = "--parts 'doctor layouts ops'"
+    -- of the newest architecture
+    local code, text, rows = verify(parts, "CAPABILITY=9.0 MOONREEL_CUDAEMU=uncounted")
+    assert.equal(0, code, text)
+    for _, name in ipairs { "unpack", "doctor", "layouts", "ops" } do
+      assert.matches("\n?" .. name .. " +%d+ s  passed\n", rows)
+    end
+    assert.matches("written: cuda/bench/results/EmulatedGPU80.md", text, 1, true)
+    -- of one before: the form for sm_90a is not asked for
+    code, text = verify(parts, "CAPABILITY=8.0 MOONREEL_CUDAEMU=uncounted,arch=80")
+    assert.equal(0, code, text)
+    -- a row that fails has its name, and the parts behind it run
+    code, text, rows = verify("--parts 'ops layouts'",
+      "CAPABILITY=9.0 MOONREEL_CUDAEMU=uncounted BAD_ROW=linear")
+    assert.equal(1, code, text)
+    assert.matches("\nlayouts +%d+ s  passed\n", rows)
+    assert.matches("\nops +%d+ s  FAILED\n", rows)
+    assert.matches("rows that fail alone: linear\n", text)
+    -- no driver: nothing else is tried, and the table comes back
+    code, text, rows = verify("", "CAPABILITY= MOONREEL_CUDAEMU=absent MOONREEL_NVML=/nothing.so")
+    assert.equal(1, code, text)
+    assert.matches("\ndoctor +%d+ s  FAILED\nthe others +not run, they need doctor\n", rows)
+    assert.matches("driver", text)
+    -- a file that was cut: nothing is there to run
+    assert(os.execute(("truncate -s 60 '%s/pack.tar.gz'"):format(dir.path)))
+    code, text, rows = verify("", "CAPABILITY=9.0 MOONREEL_CUDAEMU=uncounted")
+    assert.equal(1, code, text)
+    assert.matches("^unpack +%d+ s  FAILED\nthe others +not run, they need unpack\n", rows)
+    dir:remove()
   end)
 
   it("has runs that take everything from a cache, and need no clips any more", function()
