@@ -58,6 +58,7 @@ static void tell_frames(lua_State *L)
 static int l_publish(lua_State *L)
 {
     lua_Integer rank = luaL_optinteger(L, 1, 0), world = luaL_optinteger(L, 2, 1);
+    const char *job = luaL_optstring(L, 3, "");
     luaL_argcheck(L, rank >= 0 && rank <= INT32_MAX, 1, "expected a rank");
     luaL_argcheck(L, world > rank && world <= INT32_MAX, 2, "expected a number of ranks");
     if (mr_life_publishes())
@@ -66,6 +67,7 @@ static int l_publish(lua_State *L)
     mr_life **page = (mr_life **)mr_bind_box(L, mr_bind_life_type);
     mr_bind_check(L, mr_life_new(1, (int)rank, (int)world, page));
     mr_life_take(*page, 0);
+    mr_life_set_job(job);
     lua_setfield(L, LUA_REGISTRYINDEX, "mr.life.own");
     return 0;
 }
@@ -149,6 +151,7 @@ static int p_about(lua_State *L)
     mr_bind_set_str(L, "host", a.host);
     mr_bind_set_str(L, "run", a.run[0] ? a.run : NULL);
     mr_bind_set_str(L, "dir", a.dir[0] ? a.dir : NULL);
+    mr_bind_set_str(L, "job", a.job[0] ? a.job : NULL);
     return 1;
 }
 
@@ -351,8 +354,9 @@ static int l_threads(lua_State *L)
 }
 
 static const mr_bind_row module_rows[] = {
-    MR_ROW("publish", l_publish, "(rank?: integer, ranks?: integer)",
-           "Tell of this process on a page of its own, unless its launcher has given it one."),
+    MR_ROW("publish", l_publish, "(rank?: integer, ranks?: integer, job?: string)",
+           "Tell of this process on a page of its own, unless its launcher has given it one; of "
+           "another launcher: to which job it belongs."),
     MR_ROW("set_run", l_set_run, "(id: string, dir: string, fence: integer)",
            "Which run this process works for."),
     MR_ROW("phase", l_phase, "(name: string): string",
@@ -380,8 +384,9 @@ static const mr_bind_face module_face = {
     "moonreel.core.life", "What ranks tell of themselves while they run.", module_rows, NULL};
 
 static const mr_bind_row rows[] = {
-    MR_ROW("about", p_about, "(): table",
-           "The launch: {ranks, first, world, uid, pid, start, fence, token, host, run, dir}."),
+    MR_ROW(
+        "about", p_about, "(): table",
+        "The launch: {ranks, first, world, uid, pid, start, fence, token, host, run, dir, job}."),
     MR_ROW("rank", p_rank, "(rank: integer): table",
            "A rank now: {rank, pid, start, state, step, steps, phase, phase_s, beat_s, ops, clip, "
            "frames, open, last}; times as base.now_s tells them."),

@@ -318,6 +318,25 @@ static int p_run(lua_State *L)
     return 1;
 }
 
+static int p_leave(lua_State *L)
+{
+    char **argv = check_words(L, 1, "leave");
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t how;
+    pid_t pid = 0;
+    posix_spawn_file_actions_init(&actions), posix_spawnattr_init(&how);
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
+    // signals of a terminal are for its parent
+    posix_spawnattr_setflags(&how, POSIX_SPAWN_SETSID);
+    int err = posix_spawnp(&pid, argv[0], &actions, &how, argv, environ);
+    posix_spawnattr_destroy(&how), posix_spawn_file_actions_destroy(&actions);
+    if (err)
+        return mr_bind_raise(L, MR_E_IO, "cannot start %s: %s", argv[0], strerror(err));
+    lua_pushinteger(L, pid);
+    return 1;
+}
+
 /* plugin(name) -> path, or nil and where it was looked for */
 static int p_plugin(lua_State *L)
 {
@@ -373,6 +392,9 @@ static const mr_bind_row process_rows[] = {
         "run", p_run, "(words: string[], input?: string, options?: table): table",
         "Run a program: {output, exit or signal, timed_out, too_long, peak_bytes, cpu_s}.",
         run_fields),
+    MR_ROW("leave", p_leave, "(words: string[]): integer",
+           "Start a program that goes on by itself, in a session of its own, and prints where this "
+           "one prints errors; its number."),
     MR_ROW_END};
 static const mr_bind_face process_face = {
     "moonreel.core.process", "This process, and children with a deadline.", process_rows, NULL};

@@ -19,7 +19,7 @@
 enum {
     BINS = 128 /* of durations: a quarter of a power of two each, from a microsecond on */
 };
-static const uint64_t MAGIC = 0x3265676170657966; /* "fyepage2" */
+static const uint64_t MAGIC = 0x3365676170657966; /* "fyepage3" */
 
 typedef struct slot {
     _Atomic uint64_t number; /* 0 while it is written */
@@ -322,6 +322,12 @@ void mr_life_set_run(const char *id, const char *dir, int64_t fence)
     put_text(a->dir, sizeof a->dir, dir);
     a->fence = fence;
     put_text(a->run, sizeof a->run, id);
+}
+
+void mr_life_set_job(const char *job)
+{
+    if (own)
+        put_text(own->at->about.job, sizeof own->at->about.job, job);
 }
 
 static int bin_of(double seconds)

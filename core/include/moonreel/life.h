@@ -75,6 +75,8 @@ MR_API bool mr_life_publishes(void);
 
 /* Which run this is, once it is known; rank 0 of the host says so for all. */
 MR_API void mr_life_set_run(const char *id, const char *dir, int64_t fence);
+/* To which job of another launcher this rank belongs. */
+MR_API void mr_life_set_job(const char *job);
 /* A phase begins. Returns the one that ends. */
 MR_API mr_phase mr_life_phase(mr_phase phase);
 /* A step begins. */
@@ -111,7 +113,8 @@ typedef struct mr_life_launch {
     int64_t fence;
     char token[40];         /* MOONREEL_LAUNCH of all that it started */
     char host[72], run[40]; /* run "": not known yet */
-    char dir[3500];         /* the run directory */
+    char dir[3400];         /* the run directory */
+    char job[100];          /* of another launcher: ranks with one text belong together */
 } mr_life_launch;
 MR_API void mr_life_about(const mr_life *page, mr_life_launch *out);
 

@@ -206,6 +206,7 @@ function train.run(args)
   if code then
     return code
   end
+  require("moonreel.life.watcher").begin(require("moonreel.comm.place").find(), settings)
   local team = require("moonreel.comm.team").new(require("moonreel.comm").world())
   if team.leads then
     io.stderr:write(note or "")

@@ -202,6 +202,30 @@ function place.find(get)
   return here or { rank = 0, size = 1, local_rank = 0 }
 end
 
+-- what tells jobs of MPI from each other on a host
+local JOBS = { "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID" }
+
+--- A text that is the same for all ranks of a job on this host, and for no other job there; nil:
+-- this process is alone, or moonreel has started it.
+---@param here moonreel.comm.Place
+---@param get (fun(name: string): string|nil)|nil  variables (default: the environment's)
+---@return string|nil
+function place.job(here, get)
+  if here.size == 1 or here.by == place.sources[1].by then
+    return nil
+  elseif here.tcp then
+    return ("%s %s:%d %d"):format(here.tcp.run, here.tcp.host, here.tcp.port, here.tcp.fence)
+  end
+  for _, name in ipairs(JOBS) do
+    local text = (get or os.getenv)(name)
+    if text and text ~= "" then
+      return ("%s %s"):format(here.by, text)
+    end
+  end
+  -- one process of the launcher has started them all
+  return ("%s %s"):format(here.by, base.read_file("/proc/self/status"):match("PPid:%s*(%d+)"))
+end
+
 --- Who has started this process as one of several ranks, whatever they mean; nil: nobody.
 ---@param get (fun(name: string): string|nil)|nil  variables (default: the environment's)
 ---@return string|nil by

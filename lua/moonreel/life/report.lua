@@ -14,7 +14,8 @@ local OPS <const> = 50 -- of each rank, the newest
 ---@return table
 function report.of(page, event)
   local about, ranks = page:about(), json.array()
-  for rank = about.first, about.first + about.ranks - 1 do
+  for i = 1, about.ranks do
+    local rank = about.list and about.list[i] or about.first + i - 1
     local log, now = page:ops(rank), page:rank(rank)
     now.ops = json.array(table.move(log, math.max(1, #log - OPS + 1), #log, 1, {}))
     now.threads = json.array(stacks.of_rank(page, rank).threads)

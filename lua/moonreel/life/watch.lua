@@ -49,12 +49,16 @@ function watch.has_met(phase) return phase ~= "start" and phase ~= "meet" end
 local Watch = {}
 Watch.__index = Watch
 
---- Watch a page.
----@param page mr.Life
+--- Watch a page, or several as one.
+---@param page mr.Life|moonreel.life.Joined
 ---@param floors table  seconds by phase
-function watch.new(page, floors)
-  local about = page:about()
-  return setmetatable({ page = page, floors = floors, first = about.first, ranks = about.ranks,
+---@param given integer[]|nil  its ranks, to which others may come; nil: as the page says
+function watch.new(page, floors, given)
+  local about, list = page:about(), {}
+  for rank = about.first, about.first + about.ranks - 1 do
+    list[#list + 1] = rank
+  end
+  return setmetatable({ page = page, floors = floors, list = given or list,
     told = {}, slow = { others = {}, before = {} }, usual = {}, judged = 0, seen = {}, clock_s = 0,
     looked_s = base.now_s() }, Watch)
 end
@@ -72,7 +76,7 @@ function Watch:limit(phase)
     return floor, floor
   end
   local slow_s, count = self.page:quantile(phase, 0.99)
-  if count < KNOWN * self.ranks then
+  if count < KNOWN * #self.list then
     return floor * UNKNOWN, floor
   end
   local usual = math.max(floor, watch.TIMES * slow_s)
@@ -125,7 +129,7 @@ local function living(self)
   local now, list = base.now_s(), {}
   self.clock_s = self.clock_s + math.min(now - self.looked_s, GAP_S)
   self.looked_s = now
-  for rank = self.first, self.first + self.ranks - 1 do
+  for _, rank in ipairs(self.list) do
     local r = self.page:rank(rank)
     if r.state then
       local sign = math.max(r.phase_s, r.beat_s, r.open and r.open.began_s or 0)
@@ -213,7 +217,7 @@ end
 -- how fast each rank was in a step, against the median of the others; nil: not known of all
 local function scores(self, step)
   local own, out = {}, {}
-  for rank = self.first, self.first + self.ranks - 1 do
+  for _, rank in ipairs(self.list) do
     own[rank] = self.page:own_s(rank, step)
     if not own[rank] then
       return nil
@@ -264,13 +268,13 @@ local function stragglers(self, ranks, events)
   for _, r in ipairs(ranks) do
     done = math.min(done or r.step - 1, r.step - 1)
   end
-  if self.ranks < 2 or #ranks < self.ranks or done < self.judged then
+  if #self.list < 2 or #ranks < #self.list or done < self.judged then
     self.judged = math.min(self.judged, done or 0)
     return
   end
   for step = math.max(self.judged + 1, done - 60), done do
     local all = scores(self, step)
-    for rank = self.first, self.first + self.ranks - 1 do
+    for _, rank in ipairs(self.list) do
       if all then
         local beside = beside_usual(self, rank, all[rank], self.page:own_s(rank, step))
         count_slow(self, "others", rank, step, all[rank], events)

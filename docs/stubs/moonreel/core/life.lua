@@ -5,10 +5,11 @@
 ---@class moonreel.core.life
 local life = {}
 
---- Tell of this process on a page of its own, unless its launcher has given it one.
+--- Tell of this process on a page of its own, unless its launcher has given it one; of another launcher: to which job it belongs.
 ---@param rank? integer
 ---@param ranks? integer
-function life.publish(rank, ranks) end
+---@param job? string
+function life.publish(rank, ranks, job) end
 
 --- Which run this process works for.
 ---@param id string

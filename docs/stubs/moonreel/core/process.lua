@@ -67,4 +67,9 @@ function process.restart(words, variables) end
 ---@return table
 function process.run(words, input, options) end
 
+--- Start a program that goes on by itself, in a session of its own, and prints where this one prints errors; its number.
+---@param words string[]
+---@return integer
+function process.leave(words) end
+
 return process

@@ -696,7 +696,7 @@ function Launch:close() end
 ---@class mr.Life
 local Life = {}
 
---- The launch: {ranks, first, world, uid, pid, start, fence, token, host, run, dir}.
+--- The launch: {ranks, first, world, uid, pid, start, fence, token, host, run, dir, job}.
 ---@return table
 function Life:about() end
 

@@ -1,0 +1,68 @@
+--- Pages of the ranks of one job on this host, where another launcher has started each rank by
+-- itself, as if they were one page.
+-- @module moonreel.life.joined
+local life = require "moonreel.life"
+
+local joined = {}
+
+---@class moonreel.life.Joined
+---@field list integer[]  its ranks so far, ascending
+local Joined = {}
+Joined.__index = Joined
+
+--- The ranks of a job that have begun on this host.
+---@param job string   as they publish it
+---@param host string  its name
+---@return moonreel.life.Joined
+function joined.new(job, host)
+  return setmetatable({ job = job, host = host, pages = {}, paths = {}, list = {} }, Joined)
+end
+
+--- Take in ranks that have begun meanwhile.
+function Joined:refresh()
+  for _, one in ipairs(life.launches()) do
+    local about = one.about
+    if about.job == self.job and about.host == self.host and not self.paths[one.path] then
+      self.paths[one.path], self.pages[about.first] = true, one.page
+      self.list[#self.list + 1] = about.first
+    else
+      one.page:close()
+    end
+  end
+  table.sort(self.list)
+end
+
+--- As of mr.Life, of the first rank; list: all ranks, which need not follow each other.
+function Joined:about()
+  local about = self.pages[self.list[1]]:about()
+  about.ranks, about.list = #self.list, self.list
+  return about
+end
+
+--- As of mr.Life, as are the next.
+function Joined:rank(rank) return self.pages[rank]:rank(rank) end
+function Joined:ops(rank) return self.pages[rank]:ops(rank) end
+function Joined:own_s(rank, step) return self.pages[rank]:own_s(rank, step) end
+
+--- The longest of all pages; how many durations they have together.
+function Joined:quantile(phase, share)
+  local longest, count = 0, 0
+  for _, page in pairs(self.pages) do
+    local seconds, n = page:quantile(phase, share)
+    longest, count = math.max(longest, seconds), count + n
+  end
+  return longest, count
+end
+
+--- Does any of its ranks live?
+---@return boolean
+function Joined:lives()
+  for _, rank in ipairs(self.list) do
+    if self:rank(rank).state then
+      return true
+    end
+  end
+  return false
+end
+
+return joined
