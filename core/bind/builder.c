@@ -112,6 +112,24 @@ static void take_part(lua_State *L, int changes, mr_row *row)
     lua_pop(L, 1);
 }
 
+// {keys = {times}} in the table at `changes`: the key frames of the row
+static void take_keys(lua_State *L, int changes, mr_row *row)
+{
+    if (lua_getfield(L, changes, "keys") == LUA_TTABLE) {
+        int list = lua_gettop(L), n = (int)lua_rawlen(L, list);
+        int64_t *keys = mr_bind_scratch(L, sizeof *keys * (size_t)(n + 1));
+        for (int i = 0; i < n; i++) {
+            lua_rawgeti(L, list, i + 1);
+            keys[i] = luaL_checkinteger(L, -1);
+            lua_pop(L, 1);
+            if (i && keys[i] <= keys[i - 1])
+                mr_bind_raise(L, MR_E_USAGE, "%s: keys[%d]: expected times that grow", row->path,
+                              i + 1);
+        }
+        row->info.key_pts = keys, row->info.n_keys = n;
+    }
+}
+
 static int builder_copy(lua_State *L)
 {
     mr_index_builder *b = mr_bind_unbox(L, 1, BUILDER);
@@ -128,6 +146,7 @@ static int builder_copy(lua_State *L)
     mr_bind_check(L, mr_index_builder_root(b, mr_index_root(from, row.root), &row.root));
     take_values(L, 4, b, from, &row, values);
     if (!lua_isnil(L, 4)) {
+        take_keys(L, 4, &row);
         take_part(L, 4, &row);
         take_captions(L, 4, &row);
     }
@@ -197,7 +216,7 @@ static const mr_bind_row builder_rows[] = {
     MR_ROW(
         "copy", builder_copy, "(index: mr.Index, i: integer, changes?: table)",
         "Append row i, from 1, of an index. Changes: captions, a list of texts; columns, numbers "
-        "by name; part, {first frame, frames}."),
+        "by name; keys, the times of its key frames; part, {first frame, frames}."),
     MR_ROW_OPTIONS("add", builder_add, "(options: table)",
                    "Append a row as it is told, without looking at its file: for orders that are "
                    "only looked at.",

@@ -67,7 +67,7 @@ int mr_bind_sweep_new(lua_State *L)
     return 1;
 }
 
-// sweep:next(seconds) -> {row, class, why, changes}, or nil
+// sweep:next(seconds) -> {row, class, why, changes, keys}, or nil
 static int sweep_next(lua_State *L)
 {
     mr_seen seen;
@@ -82,6 +82,14 @@ static int sweep_next(lua_State *L)
         mr_bind_set_str(L, "class", seen.class);
         mr_bind_set_str(L, "why", seen.why);
     }
+    if (seen.class && strcmp(seen.class, "keys") == 0) {
+        lua_createtable(L, seen.n_keys, 0);
+        for (int32_t i = 0; i < seen.n_keys; i++) {
+            lua_pushinteger(L, seen.keys[i]);
+            lua_rawseti(L, -2, i + 1);
+        }
+        lua_setfield(L, -2, "keys");
+    }
     if (!seen.n_changes)
         return 1;
     lua_createtable(L, (int)MR_MIN(seen.n_changes, INT32_MAX), 0);
@@ -95,8 +103,9 @@ static int sweep_next(lua_State *L)
 
 static const mr_bind_row sweep_rows[] = {
     MR_ROW("next", sweep_next, "(seconds?: number): table?",
-           "What came of the next row: {row, class, why, changes}; nil when it takes longer, or "
-           "none is left. class: what is wrong, nil: nothing."),
+           "What came of the next row: {row, class, why, changes, keys}; nil when it takes longer, "
+           "or none is left. class: what is wrong, nil: nothing; keys: of class \"keys\", the key "
+           "frames that are some."),
     MR_ROW_END};
 static const mr_bind_face sweep_face = {SWEEP, "Threads that look at the files of rows.",
                                         sweep_rows, free_sweep};

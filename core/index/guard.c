@@ -251,8 +251,8 @@ static mr_status read_clip(mr_media_worker *w, const mr_clip_request *q, uint8_t
     return MR_OK;
 }
 
-static mr_status watch(mr_media_worker *w, const char *path, const mr_clip_info *info,
-                       double deadline_s, float *change, mr_fault *fault)
+static mr_status watch(mr_media_worker *w, const char *path, mr_clip_info *info, double deadline_s,
+                       float *change, mr_fault *fault)
 {
     guard_crate *c;
     size_t bytes = change ? sizeof *change * (size_t)info->frames : 0;
@@ -261,6 +261,9 @@ static mr_status watch(mr_media_worker *w, const char *path, const mr_clip_info 
     MR_TRY(ask(w, GUARD_WATCH, path, deadline_s, fault));
     if (change)
         memcpy(change, guard_out(&w->memory, info->n_keys), bytes);
+    info->n_keys = MR_MIN(info->n_keys, guard_crate_of(&w->memory)->info.n_keys);
+    if (info->n_keys > 0)
+        memcpy(info->key_pts, guard_keys(&w->memory), sizeof *info->key_pts * (size_t)info->n_keys);
     return MR_OK;
 }
 

@@ -79,9 +79,12 @@ static mr_status answer(const mr_media *media, mr_media_worker *w, guard_memory 
     mr_clip_info info = c->info;
     uint8_t *out = guard_out(m, info.n_keys);
     info.key_pts = guard_keys(m);
-    if (c->job == GUARD_WATCH)
-        return media->watch(w, c->path, &info, c->deadline_s,
-                            c->wants ? (float *)(void *)out : NULL, &c->fault);
+    if (c->job == GUARD_WATCH) {
+        mr_status st = media->watch(w, c->path, &info, c->deadline_s,
+                                    c->wants ? (float *)(void *)out : NULL, &c->fault);
+        c->info.n_keys = info.n_keys;
+        return st;
+    }
     mr_clip_request q = c->request;
     q.path = c->path, q.info = &info;
     return media->read(w, &q, out, &c->fault);

@@ -14,6 +14,8 @@ typedef struct look {
     char why[1024];
     float *changes; // grown
     int64_t n_changes, cap;
+    int64_t *keys; // grown
+    int32_t n_keys, keys_cap;
 } look;
 
 struct mr_sweep {
@@ -60,6 +62,30 @@ static void compare(const mr_row *row, const mr_clip_info *now, const char *file
         }
 }
 
+// keeps the key frames that are some, and says that others are not
+static mr_status note_keys(const mr_clip_info *found, const mr_clip_info *i, const char *file,
+                           look *l)
+{
+    int32_t none = i->n_keys - found->n_keys;
+    if (!none)
+        return MR_OK;
+    if (found->n_keys > l->keys_cap) {
+        size_t bytes = sizeof *l->keys * (size_t)found->n_keys;
+        int64_t *more = mr_realloc(l->keys, bytes);
+        if (!more)
+            return mr_fail_memory(bytes);
+        l->keys = more, l->keys_cap = found->n_keys;
+    }
+    if (found->n_keys)
+        memcpy(l->keys, found->key_pts, sizeof *l->keys * (size_t)found->n_keys);
+    l->n_keys = found->n_keys, l->class = "keys";
+    snprintf(l->why, sizeof l->why,
+             "%.800s: %d of %d key frames of the index are none: decoding that begins there gives "
+             "other frames; try: --output NEW.mrx, which keeps the others",
+             file, none, i->n_keys);
+    return MR_OK;
+}
+
 static mr_status look_once(looker *k, const mr_row *row, const char *file, look *l, mr_fault *fault)
 {
     const mr_sweep_options *o = &k->s->options;
@@ -80,8 +106,10 @@ static mr_status look_once(looker *k, const mr_row *row, const char *file, look 
             return mr_fail_memory(bytes);
         l->changes = more, l->cap = l->n_changes;
     }
-    return k->s->media->watch(k->worker, file, i, deadline_s, l->n_changes ? l->changes : NULL,
-                              fault);
+    mr_clip_info found = *i; // its key frames lie in the reader's memory, until its next row
+    MR_TRY(k->s->media->watch(k->worker, file, &found, deadline_s, l->n_changes ? l->changes : NULL,
+                              fault));
+    return note_keys(&found, i, file, l);
 }
 
 // what is wrong with the file is told in `l`; what is no fault of it is the status
@@ -92,7 +120,7 @@ static mr_status look_at(looker *k, uint64_t id, look *l)
     mr_fault fault = MR_FAULT_NONE;
     MR_TRY(mr_index_row(k->reader, id, &row));
     MR_TRY(mr_index_file(k->s->index, &row, file, sizeof file));
-    l->class = NULL, l->why[0] = 0, l->n_changes = 0;
+    l->class = NULL, l->why[0] = 0, l->n_changes = l->n_keys = 0;
     if (!mr_path_exists(file)) {
         l->class = "gone";
         snprintf(l->why, sizeof l->why, "%.990s: is not there", file);
@@ -207,7 +235,9 @@ mr_status mr_sweep_next(mr_sweep *s, double seconds, mr_seen *seen, bool *got)
                           .class = l->class,
                           .why = l->why,
                           .changes = l->changes,
-                          .n_changes = l->n_changes};
+                          .n_changes = l->n_changes,
+                          .keys = l->keys,
+                          .n_keys = l->n_keys};
     } else if (s->failed != MR_OK) {
         st = mr_error_adopt(s->error);
     }
@@ -226,7 +256,7 @@ void mr_sweep_free(mr_sweep *s)
     for (int i = 0; i < s->n_threads; i++)
         pthread_join(s->threads[i], NULL);
     for (int i = 0; i < AHEAD; i++)
-        mr_free(s->ring[i].changes);
+        mr_free(s->ring[i].changes), mr_free(s->ring[i].keys);
     mr_index_unref(s->index);
     mr_error_free(s->error);
     pthread_cond_destroy(&s->can_look);

@@ -6,6 +6,7 @@
 #include "media/room.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -28,12 +29,17 @@ typedef struct reading {
     bool by_count, by_time; // else by the number that a timestamp stands for
     double per_tick;        // frames per time base unit
     int64_t from_pts;       // the key frame of this try
+    bool unsure;            // its first frame says whether it is one
     int64_t counted;        // frames out so far in this try
     int64_t end_ns;         // the deadline of all tries together
     int32_t done;           // wanted frames written
     bool held;              // w->held holds the frame shown last (by time)
     bool watches;           // all frames are looked at, none is handed out
     float *change;          // when it watches: [frames], or NULL
+    media_prints *prints;   // when it checks key frames: of all frames, or NULL
+    bool *none;             // and [n_keys]: decoding cannot begin there
+    int32_t probes;         // frames left to compare with `prints`; 0: they are taken
+    bool differs;
     char damage[160];
 } reading;
 
@@ -88,9 +94,23 @@ static outcome take_by_time(reading *r, AVFrame *f, double at)
     return DONE;
 }
 
+// some frames from a key frame on are those of a decode from the start
+static outcome compare(reading *r, int64_t pts, const AVFrame *f)
+{
+    if (pts < r->from_pts)
+        return DONE;
+    r->differs = !media_prints_has(r->prints, pts, f);
+    if (r->differs || !--r->probes)
+        r->done = r->req->frames;
+    return DONE;
+}
+
 static outcome take(reading *r, AVFrame *f)
 {
     int64_t n = r->counted++;
+    // what decoding began with may have been no key frame
+    if (n == 0 && r->unsure && media_frame_builds(r->clip.codec->codec_id, f))
+        return LATE;
     int64_t pts = f->pts != AV_NOPTS_VALUE ? f->pts : f->best_effort_timestamp;
     // damage counts on unwanted frames too, for wanted ones are built on them; frames shown before
     // the key frame may lack their references
@@ -101,6 +121,10 @@ static outcome take(reading *r, AVFrame *f)
                  (long long)wanted(r, r->done), (unsigned)f->decode_error_flags);
         return DAMAGED;
     }
+    if (r->probes)
+        return compare(r, pts, f);
+    if (r->prints && (r->st = media_prints_add(r->prints, pts, f)) != MR_OK)
+        return FAILED;
     if (!r->by_count) {
         if (pts == AV_NOPTS_VALUE)
             return HOLE;
@@ -132,6 +156,18 @@ static bool is_spare(const reading *r, const AVPacket *p)
     return n < 0 || n % r->req->step || n / r->req->step >= r->req->frames;
 }
 
+// notes that the packet of what is called a key frame builds on earlier ones
+static void judge(reading *r, const AVPacket *p)
+{
+    const mr_clip_info *i = r->info;
+    if (!i->n_keys || media_packet_start(r->clip.stream->codecpar, p) != MEDIA_BUILDS)
+        return;
+    const int64_t *key =
+        bsearch(&p->pts, i->key_pts, (size_t)i->n_keys, sizeof p->pts, media_ascending);
+    if (key)
+        r->none[key - i->key_pts] = true;
+}
+
 static outcome receive(reading *r, int *idle)
 {
     for (;;) {
@@ -153,13 +189,14 @@ static outcome receive(reading *r, int *idle)
     }
 }
 
-// decode from where the file stands until all wanted frames are written
-static outcome decode(reading *r, int64_t most_frames)
+/* Decode from where the file stands until all wanted frames are written. `has`: its first packet is
+ * read already. */
+static outcome decode(reading *r, bool has, int64_t most_frames)
 {
     AVPacket *p = r->w->packet;
     AVCodecContext *codec = r->clip.codec;
-    for (int idle = 0;;) {
-        int got = media_clip_packet(&r->clip, p);
+    for (int idle = 0;; has = false) {
+        int got = has ? 1 : media_clip_packet(&r->clip, p);
         if (got < 0)
             return fail(r, MR_FAULT_CORRUPT, got, "read its packets");
         bool torn = got && p->flags & AV_PKT_FLAG_CORRUPT;
@@ -169,6 +206,8 @@ static outcome decode(reading *r, int64_t most_frames)
                      (long long)wanted(r, r->done));
             return DAMAGED;
         }
+        if (got && r->none && !r->probes)
+            judge(r, p);
         codec->skip_frame = got && is_spare(r, p) ? AVDISCARD_NONREF : AVDISCARD_DEFAULT;
         int err = avcodec_send_packet(codec, got ? p : NULL);
         av_packet_unref(p);
@@ -205,10 +244,50 @@ static outcome decode(reading *r, int64_t most_frames)
     return r->done == r->req->frames ? DONE : HOLE;
 }
 
+// Reads on to the packet that decoding can begin with, up to the key frame at `pts`.
+static outcome find_start(reading *r, int64_t pts)
+{
+    AVPacket *p = r->w->packet;
+    for (;;) {
+        int got = media_clip_packet(&r->clip, p);
+        if (got < 0)
+            return fail(r, MR_FAULT_CORRUPT, got, "read its packets");
+        media_start start = got ? media_packet_start(r->clip.stream->codecpar, p) : MEDIA_BUILDS;
+        int64_t at = p->pts != AV_NOPTS_VALUE ? p->pts : p->dts;
+        r->unsure = start == MEDIA_UNSURE;
+        // where the codec is not looked into, the container is believed
+        if (got && (r->unsure || (start == MEDIA_BEGINS && at <= pts))) {
+            r->from_pts = MR_MIN(pts, at);
+            return DONE;
+        }
+        av_packet_unref(p);
+        // in every codec frames behind a key frame are decoded behind it
+        if (!got || at == AV_NOPTS_VALUE || at >= pts)
+            return LATE;
+    }
+}
+
+// Puts the packet to begin with into w->packet: that of the key frame at `pts`, or an earlier one.
+// A container that calls every frame a key frame leads to one behind it, and so do those without an
+// index: then its packets are looked through from 4, 16, 64, ... frames before it.
+static outcome go_to(reading *r, int64_t pts)
+{
+    enum { BACK_MOST = 4096 };
+    for (int back = 0; back <= BACK_MOST; back = back ? back * 4 : 4) {
+        int64_t ts = pts - (int64_t)(back / r->per_tick);
+        if (avformat_seek_file(r->clip.demux, r->clip.stream->index, INT64_MIN, ts, ts, 0) < 0)
+            return back ? HOLE : LATE;
+        outcome o = find_start(r, pts);
+        if (o != LATE)
+            return o;
+    }
+    return HOLE;
+}
+
 // tries once from key frame number `key`, or with -1 from the start of the file
 static outcome attempt(reading *r, int32_t key)
 {
-    r->counted = 0, r->done = 0, r->held = false, r->damage[0] = 0;
+    r->counted = 0, r->done = 0, r->held = r->unsure = false, r->damage[0] = 0;
     av_frame_unref(r->w->held);
     media_log_clear();
     double left_s = (double)(r->end_ns - mr_clock_table()->monotonic_ns()) * 1e-9;
@@ -218,15 +297,15 @@ static outcome attempt(reading *r, int32_t key)
     int64_t first = 0;
     r->from_pts = INT64_MIN;
     if (key >= 0) {
-        int64_t pts = r->from_pts = r->info->key_pts[key];
-        if (avformat_seek_file(r->clip.demux, r->clip.stream->index, INT64_MIN, pts, pts, 0) < 0)
-            return LATE;
-        first = (int64_t)position(r, pts);
+        outcome o = go_to(r, r->info->key_pts[key]);
+        if (o != DONE)
+            return o;
+        first = (int64_t)position(r, r->from_pts);
     }
-    // nobody knows how much of the file lies before a part of it
+    // no caller knows how much of the file lies before a part of it
     if (key < 0 && r->info->flags & MR_CLIP_PART)
-        return decode(r, INT64_MAX);
-    return decode(r,
+        return decode(r, false, INT64_MAX);
+    return decode(r, key >= 0,
                   wanted(r, r->req->frames - 1) - first + 64 + 600 * (r->by_time || r->by_count));
 }
 
@@ -276,20 +355,29 @@ static mr_status check_request(const mr_clip_request *q, mr_fault *fault)
     return MR_OK;
 }
 
+// Does one of the lists of key frames hold the other, from the first of `a` to its last? An index
+// of earlier days may call more frames so, one whose key frames were checked may leave some out.
+static bool same_keys(const mr_clip_info *a, const mr_clip_info *now)
+{
+    int32_t both = 0, at = 0, before = 0, end = 0;
+    for (int32_t k = 0; k < now->n_keys && a->n_keys; k++) {
+        before += now->key_pts[k] < a->key_pts[0];
+        end += now->key_pts[k] <= a->key_pts[a->n_keys - 1];
+        while (at < a->n_keys && a->key_pts[at] < now->key_pts[k])
+            at++;
+        both += at < a->n_keys && a->key_pts[at] == now->key_pts[k];
+    }
+    return both == MR_MIN(a->n_keys, end - before);
+}
+
 // Is `a` what a scan of the file says, or a part of that?
 static bool same_clip(const mr_clip_info *a, const mr_clip_info *now)
 {
-    int32_t at = 0;
-    bool part = a->flags & MR_CLIP_PART;
-    while (part && a->n_keys && at < now->n_keys && now->key_pts[at] < a->key_pts[0])
-        at++;
-    bool as_long = part ? a->first_pts >= now->first_pts && at + a->n_keys <= now->n_keys
-                        : a->frames == now->frames && a->first_pts == now->first_pts &&
-                              a->n_keys == now->n_keys;
+    bool as_long = a->flags & MR_CLIP_PART
+                       ? a->first_pts >= now->first_pts
+                       : a->frames == now->frames && a->first_pts == now->first_pts;
     return as_long && strcmp(a->codec, now->codec) == 0 && a->width == now->width &&
-           a->height == now->height &&
-           (!a->n_keys ||
-            memcmp(a->key_pts, now->key_pts + at, sizeof *a->key_pts * (size_t)a->n_keys) == 0);
+           a->height == now->height && same_keys(a, now);
 }
 
 // The file is still the one of the index. Stores on a network round times, and copies have their
@@ -319,35 +407,47 @@ static mr_status check_fresh(mr_media_worker *w, const mr_clip_request *q, mr_fa
                    "%s: stale: the file changed after it was indexed; try: ingest again", q->path);
 }
 
-static mr_status run(reading r)
+static mr_status prepare(reading *r)
 {
-    const mr_clip_request *req = r.req;
-    const mr_clip_info *info = r.info = req->info;
-    mr_media_worker *w = r.w;
-    *r.fault = MR_FAULT_NONE;
-    MR_TRY(check_request(req, r.fault));
-    MR_TRY(check_fresh(w, req, r.fault));
-    r.clip.file.fd = -1;
-    r.by_count = info->flags & (MR_CLIP_NO_PTS | MR_CLIP_IMAGE) ||
-                 (info->frames == 1 && !(info->flags & MR_CLIP_PART));
-    r.by_time = info->flags & MR_CLIP_VFR;
-    if (!r.by_count)
-        r.per_tick = (double)info->tb_num / info->tb_den * info->rate_num / info->rate_den;
-    r.end_ns = mr_clock_table()->monotonic_ns() +
-               (int64_t)((req->deadline_s > 0 ? req->deadline_s : 60) * 1e9);
+    const mr_clip_info *info = r->info = r->req->info;
+    *r->fault = MR_FAULT_NONE;
+    MR_TRY(check_request(r->req, r->fault));
+    MR_TRY(check_fresh(r->w, r->req, r->fault));
+    r->clip.file.fd = -1;
+    r->by_count = info->flags & (MR_CLIP_NO_PTS | MR_CLIP_IMAGE) ||
+                  (info->frames == 1 && !(info->flags & MR_CLIP_PART));
+    r->by_time = info->flags & MR_CLIP_VFR;
+    if (!r->by_count)
+        r->per_tick = (double)info->tb_num / info->tb_den * info->rate_num / info->rate_den;
+    r->end_ns = mr_clock_table()->monotonic_ns() +
+                (int64_t)((r->req->deadline_s > 0 ? r->req->deadline_s : 60) * 1e9);
+    return MR_OK;
+}
+
+static void tidy(mr_media_worker *w)
+{
+    av_packet_unref(w->packet);
+    av_frame_unref(w->frame);
+    av_frame_unref(w->held);
+}
+
+static mr_status run(reading *r)
+{
+    MR_TRY(prepare(r));
+    const mr_clip_info *info = r->info;
     // the last key frame not after the first wanted frame; the first of the file needs no seek
     int32_t key = -1, back = 1;
-    if (!r.by_count)
-        while (key + 1 < info->n_keys &&
-               position(&r, info->key_pts[key + 1]) <= (double)req->start + 0.01 + 0.4 * !r.by_time)
+    if (!r->by_count)
+        while (key + 1 < info->n_keys && position(r, info->key_pts[key + 1]) <=
+                                             (double)r->req->start + 0.01 + 0.4 * !r->by_time)
             key++;
     if (key == 0)
         key = -1;
     outcome o;
     for (;;) {
-        o = attempt(&r, key);
-        media_clip_close(&r.clip);
-        if (o == DONE || o == FAILED || key < 0 || r.clip.file.stopped)
+        o = attempt(r, key);
+        media_clip_close(&r->clip);
+        if (o == DONE || o == FAILED || key < 0 || r->clip.file.stopped)
             break;
         // too late: further back; anything else is checked once more from the start
         key = o == LATE ? key - back : -1;
@@ -355,20 +455,45 @@ static mr_status run(reading r)
         if (key < 1)
             key = -1;
     }
-    mr_status st = conclude(&r, o);
-    av_packet_unref(w->packet);
-    av_frame_unref(w->frame);
-    av_frame_unref(w->held);
+    mr_status st = conclude(r, o);
+    tidy(r->w);
     return st;
 }
 
 mr_status media_read(mr_media_worker *w, const mr_clip_request *req, uint8_t *out, mr_fault *fault)
 {
-    return run((reading){.w = w, .req = req, .out = out, .fault = fault});
+    return run(&(reading){.w = w, .req = req, .out = out, .fault = fault});
 }
 
-mr_status media_watch(mr_media_worker *w, const char *path, const mr_clip_info *info,
-                      double deadline_s, float *change, mr_fault *fault)
+// After a decode from the start: does one from each key frame give the same frames? Those that do
+// not are taken out of the list.
+static mr_status check_keys(reading *r, mr_clip_info *info)
+{
+    enum { PROBES = 3 };
+    int32_t kept = 0;
+    mr_status st = MR_OK;
+    for (int32_t k = 0; k < info->n_keys; k++) {
+        // the first one of the file is what the decode from the start began with
+        if (k && !r->none[k] && st == MR_OK) {
+            r->probes = PROBES, r->differs = false;
+            outcome o = attempt(r, k);
+            media_clip_close(&r->clip);
+            tidy(r->w);
+            if (o == FAILED || r->clip.file.stopped)
+                st = conclude(r, o);
+            r->none[k] = r->differs || (o == LATE && r->unsure);
+        }
+    }
+    for (int32_t k = 0; k < info->n_keys && st == MR_OK; k++)
+        if (!r->none[k])
+            info->key_pts[kept++] = info->key_pts[k];
+    if (st == MR_OK)
+        info->n_keys = kept;
+    return st;
+}
+
+mr_status media_watch(mr_media_worker *w, const char *path, mr_clip_info *info, double deadline_s,
+                      float *change, mr_fault *fault)
 {
     if (info->frames > INT32_MAX) {
         *fault = MR_FAULT_GEOMETRY;
@@ -382,5 +507,18 @@ mr_status media_watch(mr_media_worker *w, const char *path, const mr_clip_info *
                                  .height = MR_CLIP_SIDE_MIN,
                                  .width = MR_CLIP_SIDE_MIN,
                                  .deadline_s = deadline_s};
-    return run((reading){.w = w, .req = &all, .fault = fault, .watches = true, .change = change});
+    reading r = {.w = w, .req = &all, .fault = fault, .watches = true, .change = change};
+    const AVCodecDescriptor *codec = avcodec_descriptor_get_by_name(info->codec);
+    if (change || !info->n_keys || info->flags & MR_CLIP_NO_PTS || !codec ||
+        media_stands_alone(codec->id))
+        return run(&r);
+    media_prints prints = {0};
+    size_t bytes = sizeof *r.none * (size_t)info->n_keys;
+    r.prints = &prints;
+    mr_status st = (r.none = mr_calloc(bytes, 1)) ? run(&r) : mr_fail_memory(bytes);
+    if (st == MR_OK)
+        st = check_keys(&r, info);
+    mr_free(r.none);
+    mr_free(prints.of);
+    return st;
 }

@@ -78,6 +78,48 @@ mr_status media_clip_fail(media_clip *c, mr_fault fault, int err, const char *ve
 /* Next packet of the video stream: 1, 0 at the end, negative AVERROR. */
 int media_clip_packet(media_clip *c, AVPacket *packet);
 
+/* ---- units.c: the units of an H.264 or HEVC packet ---- */
+
+typedef struct media_units {
+    const AVPacket *packet;
+    bool hevc;
+    int prefix;          /* bytes of a unit's length; 0: it stands behind a mark */
+    int at, bytes, type; /* of the unit, in the packet; behind marks it ends with the packet */
+    bool is_slice;
+} media_units;
+media_units media_units_of(const AVCodecParameters *of, const AVPacket *packet);
+bool media_unit_next(media_units *u); /* false: none is left, or the rest is damaged */
+
+/* ---- begin.c: can a decoder begin here? ---- */
+
+typedef enum media_start {
+    MEDIA_UNSURE, /* its codec is not looked into, or the packet shows no picture */
+    MEDIA_BEGINS,
+    MEDIA_BUILDS, /* on earlier frames */
+} media_start;
+media_start media_packet_start(const AVCodecParameters *of, const AVPacket *packet);
+/* The first frame that came out builds on earlier ones, as its decoder says. */
+bool media_frame_builds(enum AVCodecID codec, const AVFrame *f);
+/* Frames of the codec build on no other. */
+bool media_stands_alone(enum AVCodecID codec);
+/* Only pictures tell whether a decoder of this codec can begin at a frame. */
+bool media_keys_unknown(enum AVCodecID codec);
+
+/* ---- prints.c: what frames of a decode looked like ---- */
+
+typedef struct media_print {
+    int64_t pts; /* first, so that a list is searched as one of times */
+    uint64_t print;
+} media_print;
+typedef struct media_prints {
+    media_print *of; /* in the order of their times */
+    int64_t n, cap;
+} media_prints;
+mr_status media_prints_add(media_prints *p, int64_t pts, const AVFrame *f);
+/* Is the frame the one of that time? One of a time that none had is not compared. */
+bool media_prints_has(const media_prints *p, int64_t pts, const AVFrame *f);
+int media_ascending(const void *a, const void *b); /* of int64_t, for qsort and bsearch */
+
 /* ---- first.c: the facts of a frame without its picture ---- */
 
 /* Cut off nearly all of a packet but what a decoder tells the facts of its frame from; its decoder
@@ -125,8 +167,8 @@ const char *media_worker_log(mr_media_worker *w);
 mr_status media_scan(mr_media_worker *w, const char *path, double deadline_s, mr_clip_info *out,
                      mr_fault *fault);
 mr_status media_read(mr_media_worker *w, const mr_clip_request *req, uint8_t *out, mr_fault *fault);
-mr_status media_watch(mr_media_worker *w, const char *path, const mr_clip_info *info,
-                      double deadline_s, float *change, mr_fault *fault);
+mr_status media_watch(mr_media_worker *w, const char *path, mr_clip_info *info, double deadline_s,
+                      float *change, mr_fault *fault);
 mr_status media_encoder_open(const char *path, const mr_encode_options *options, mr_encoder **out);
 mr_status media_encoder_frame(mr_encoder *enc, const uint8_t *rgb, int64_t pts);
 mr_status media_encoder_finish(mr_encoder *enc);

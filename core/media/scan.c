@@ -30,12 +30,6 @@ static mr_status push(int64_t **list, int64_t *n, int64_t *cap, int64_t value)
     return MR_OK;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 // alternative reference frames of VP8 are packets that show nothing
 static bool is_hidden(const media_clip *c, const AVPacket *p)
 {
@@ -58,12 +52,16 @@ static mr_status read_packets(media_clip *c, AVPacket *packet, stamps *s, mr_cli
             return mr_fail_memory(0);
         int64_t pts = packet->pts;
         int flags = packet->flags;
+        // what a container calls a key frame may be none
+        bool key = flags & AV_PKT_FLAG_KEY && pts != AV_NOPTS_VALUE &&
+                   (!c->keeps_no_index || !keys) &&
+                   media_packet_start(c->stream->codecpar, packet) != MEDIA_BUILDS;
         // a packet cut off by the end of the file shows nothing
         bool shown =
             !(flags & (AV_PKT_FLAG_DISCARD | AV_PKT_FLAG_CORRUPT)) && !is_hidden(c, packet);
         av_packet_unref(packet);
         mr_status st = MR_OK;
-        if (flags & AV_PKT_FLAG_KEY && pts != AV_NOPTS_VALUE && (!c->keeps_no_index || !keys))
+        if (key)
             st = push(&info->key_pts, &keys, &keys_cap, pts);
         s->discarded += !!(flags & AV_PKT_FLAG_DISCARD);
         if (st == MR_OK && shown) {
@@ -163,10 +161,10 @@ static mr_status set_timing(media_clip *c, stamps *s, mr_clip_info *info, mr_fau
     info->tb_num = tb.num, info->tb_den = tb.den;
     info->reorder = s->reorder;
     if (info->n_keys)
-        qsort(info->key_pts, (size_t)info->n_keys, sizeof *info->key_pts, ascending);
+        qsort(info->key_pts, (size_t)info->n_keys, sizeof *info->key_pts, media_ascending);
     bool counted = s->missing > 0 && s->n > 1;
     if (!counted) {
-        qsort(s->pts, (size_t)s->n, sizeof *s->pts, ascending);
+        qsort(s->pts, (size_t)s->n, sizeof *s->pts, media_ascending);
         for (int64_t i = 1; i < s->n; i++)
             counted |= s->pts[i] == s->pts[i - 1];
     }
@@ -320,6 +318,21 @@ static mr_status check_shown(const char *path, const mr_clip_info *info, mr_faul
                    info->sar_num, info->sar_den, MR_CLIP_SHOWN_MAX);
 }
 
+// Where only pictures tell, all frames are decoded; of a file that does not decode the first key
+// frame is believed.
+static mr_status prove_keys(mr_media_worker *w, const char *path, double deadline_s,
+                            mr_clip_info *info, mr_fault *fault)
+{
+    const AVCodecDescriptor *codec = avcodec_descriptor_get_by_name(info->codec);
+    if (info->n_keys < 2 || !codec || !media_keys_unknown(codec->id))
+        return MR_OK;
+    mr_status st = media_watch(w, path, info, deadline_s, NULL, fault);
+    if (st == MR_OK || *fault == MR_FAULT_NONE || *fault == MR_FAULT_IO)
+        return st;
+    info->n_keys = 1, *fault = MR_FAULT_NONE;
+    return MR_OK;
+}
+
 mr_status media_scan(mr_media_worker *w, const char *path, double deadline_s, mr_clip_info *out,
                      mr_fault *fault)
 {
@@ -349,6 +362,8 @@ mr_status media_scan(mr_media_worker *w, const char *path, double deadline_s, mr
     mr_free(s.pts);
     if (st == MR_OK)
         st = check_shown(path, &info, fault);
+    if (st == MR_OK)
+        st = prove_keys(w, path, deadline_s, &info, fault);
     if (st == MR_OK)
         *out = info;
     else

@@ -130,11 +130,14 @@ typedef struct mr_sweep_options {
 typedef struct mr_seen {
     uint64_t id;
     /* of what is wrong: the name of a fault, "gone" for a file that is not there, "stale" for one
-     * that is another than the index says; NULL: nothing */
+     * that is another than the index says, "keys" where only some of the key frames of the index
+     * are some; NULL: nothing */
     const char *class;
     const char *why;
     const float *changes; /* [n_changes] of MR_LOOK_CHANGES when nothing is wrong */
     int64_t n_changes;
+    const int64_t *keys; /* [n_keys] of "keys": those that are some, in time base units */
+    int32_t n_keys;
 } mr_seen;
 typedef struct mr_sweep mr_sweep;
 

@@ -126,7 +126,7 @@ static inline int64_t mr_clip_frame(int64_t start, int32_t step, int64_t spread,
 typedef struct mr_media_worker mr_media_worker;
 typedef struct mr_encoder mr_encoder;
 
-#define MR_MEDIA_VERSION 2
+#define MR_MEDIA_VERSION 3
 typedef struct mr_media {
     uint32_t version;
 
@@ -156,13 +156,15 @@ typedef struct mr_media {
     mr_status (*read)(mr_media_worker *w, const mr_clip_request *req, uint8_t *out,
                       mr_fault *fault);
 
-    /* Decode all frames of a clip in their order: does each come out, free of damage?
-     * info     from a scan or the index
+    /* Decode all frames of a clip in their order: does each come out, free of damage? Where
+     * `change` is NULL, decoding begins at each key frame, too: does that give the same frames?
+     * info     from a scan or the index; key frames at which decoding cannot begin are taken out of
+     *          its list, in place
      * change   [info->frames], or NULL: the mean distance between the lightness of a frame and that
      *          of the frame before, 0 to 255; 0 for the first; undefined after a failure
      * Frames, failures, threads: as read */
-    mr_status (*watch)(mr_media_worker *w, const char *path, const mr_clip_info *info,
-                       double deadline_s, float *change, mr_fault *fault);
+    mr_status (*watch)(mr_media_worker *w, const char *path, mr_clip_info *info, double deadline_s,
+                       float *change, mr_fault *fault);
 
     /* Write frames to `path`; the container follows the extension (mp4, mov, webm, mkv, avi, ts,
      * ...; png, jpg: one picture). Equal frames and options make equal bytes with equal libraries.

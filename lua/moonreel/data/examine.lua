@@ -14,7 +14,8 @@ local WAIT_S = 0.1
 ---@param given? table    look: "packets" (default), "frames", "changes"; threads; deadline_s
 ---@param tick? fun(done: integer, total: integer)  some times a second
 ---@return fun(): table|nil seen  what came of the next row, in order: {row, class (of what is
----   wrong, as in quarantine.jsonl, or "gone"; nil: good), why, changes}
+---   wrong, as in quarantine.jsonl, or "gone", or "keys" where some key frames of the index are
+---   none; nil: good), why, changes, keys (of "keys": those that are some)}
 function examine.sweep(index, rows, given, tick)
   local o, done = given or {}, 0
   local sweep = core.sweep(index.core, rows, { look = o.look, threads = o.threads,

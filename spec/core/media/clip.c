@@ -318,10 +318,9 @@ static void changed_files(void)
     const mr_clip_info true_info = info;
     struct {
         int64_t frames, first_pts;
-        int32_t keys, width, height;
+        int32_t width, height;
         char codec;
-    } changes[] = {{.frames = 1}, {.first_pts = 1}, {.keys = -1},
-                   {.width = 1},  {.height = 1},    {.codec = 1}};
+    } changes[] = {{.frames = 1}, {.first_pts = 1}, {.width = 1}, {.height = 1}, {.codec = 1}};
     for (int64_t later_ns = 1; later_ns < 10000000000000; later_ns *= 1000) {
         info.mtime_ns = true_info.mtime_ns - later_ns;
         CHECK_OK(m->read(w, &q, rgb, &fault));
@@ -329,15 +328,26 @@ static void changed_files(void)
     info.mtime_ns = true_info.mtime_ns - 5000000000;
     for (size_t i = 0; i < MR_COUNT(changes); i++) {
         info.frames += changes[i].frames, info.first_pts += changes[i].first_pts;
-        info.n_keys += changes[i].keys, info.width += changes[i].width;
-        info.height += changes[i].height, info.codec[0] += changes[i].codec;
+        info.width += changes[i].width, info.height += changes[i].height;
+        info.codec[0] += changes[i].codec;
         CHECK_FAILS(m->read(w, &q, rgb, &fault), MR_E_DECODE, "stale");
         CHECK_INT(fault, MR_FAULT_STALE);
         info = true_info, info.mtime_ns -= 5000000000;
     }
+    // an index may lack key frames, or have some that are none, but not both
+    int64_t more[64];
+    CHECK(info.n_keys > 3 && info.n_keys < 63);
+    info.n_keys--;
+    CHECK_OK(m->read(w, &q, rgb, &fault));
     info.key_pts[1]++;
     CHECK_FAILS(m->read(w, &q, rgb, &fault), MR_E_DECODE, "stale");
     info.key_pts[1]--;
+    memcpy(more, true_info.key_pts, sizeof *more * (size_t)true_info.n_keys);
+    more[true_info.n_keys] = more[true_info.n_keys - 1] + 1;
+    info.key_pts = more, info.n_keys = true_info.n_keys + 1;
+    CHECK_OK(m->read(w, &q, rgb, &fault));
+    more[2]++;
+    CHECK_FAILS(m->read(w, &q, rgb, &fault), MR_E_DECODE, "stale");
     info = true_info, info.bytes++;
     CHECK_FAILS(m->read(w, &q, rgb, &fault), MR_E_DECODE, "stale");
     info = true_info, info.mtime_ns -= 5000000000;

@@ -1,7 +1,8 @@
 /* media/first: what a scan says of a picture, from the begin of its first slice, equals what FFmpeg
  * says of the whole first frame.
- * Covers: core/media/scan.c */
+ * Covers: core/media/scan.c core/media/units.c */
 #include "media/first.c"
+#include "media/units.c"
 
 #include "check.h"
 #include "clips.h"

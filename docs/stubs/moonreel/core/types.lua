@@ -588,7 +588,7 @@ function IndexBuilder:column(name) end
 ---@param text string
 function IndexBuilder:meta(name, text) end
 
---- Append row i, from 1, of an index. Changes: captions, a list of texts; columns, numbers by name; part, {first frame, frames}.
+--- Append row i, from 1, of an index. Changes: captions, a list of texts; columns, numbers by name; keys, the times of its key frames; part, {first frame, frames}.
 ---@param index mr.Index
 ---@param i integer
 ---@param changes? table
@@ -1155,7 +1155,7 @@ function Subset:close() end
 ---@class mr.Sweep
 local Sweep = {}
 
---- What came of the next row: {row, class, why, changes}; nil when it takes longer, or none is left. class: what is wrong, nil: nothing.
+--- What came of the next row: {row, class, why, changes, keys}; nil when it takes longer, or none is left. class: what is wrong, nil: nothing; keys: of class "keys", the key frames that are some.
 ---@param seconds? number
 ---@return table?
 function Sweep:next(seconds) end

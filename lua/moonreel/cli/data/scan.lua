@@ -9,7 +9,8 @@ local part = {
   words = "NAME.mrx",
   summary = "look whether clips are there, unchanged and, with --decode, free of damage",
   options = {
-    { "--decode", "decode every frame, about a second for ten of 720p; else packets are counted" },
+    { "--decode", "decode every frame, about a second for ten of 720p, and some again from each "
+      .. "key frame on, which have to be the same; else packets are counted" },
     { "-o, --output NEW.mrx", "write the index of those that are good" },
     { "--threads N", "that look (default: one per processor)", least = 1 },
     { "--bad FILE.jsonl", "write what is wrong with the others, a line each" },
@@ -20,13 +21,20 @@ local part = {
 }
 
 -- what is known of a scan while it goes on
-local function new_count() return { good = 0, bad = 0, classes = {}, first = {}, lines = {} } end
+local function new_count()
+  return { good = 0, bad = 0, mended = 0, classes = {}, first = {}, lines = {} }
+end
 
 local function examined(count, row, seen, opts)
   local class, detail = seen.class, seen.why
   if not class then
     count.good = count.good + 1
     return true
+  end
+  -- a new index keeps the key frames that are some, and then nothing is wrong
+  if seen.keys and opts.output then
+    count.good, count.mended = count.good + 1, count.mended + 1
+    return { keys = seen.keys }
   end
   count.bad = count.bad + 1
   count.classes[class] = (count.classes[class] or 0) + 1
@@ -52,13 +60,16 @@ local function tell(opts, path, count, report)
     base.replace_file(opts.bad, table.concat(count.lines))
   end
   if opts.json then
-    print(json.encode({ index = path, good = count.good, bad = count.bad, classes = count.classes,
-      output = report }, { indent = 2 }))
+    print(json.encode({ index = path, good = count.good, bad = count.bad, mended = count.mended,
+      classes = count.classes, output = report }, { indent = 2 }))
     return
   end
   print(("%s: %d good, %d bad"):format(path, count.good, count.bad))
   for _, class in ipairs(require("moonreel.recipe.environment").sorted_keys(count.classes)) do
     print(("  %d %s, the first: %s"):format(count.classes[class], class, count.first[class]))
+  end
+  if count.mended > 0 then
+    print(("  %d keep the key frames that are some; others were none"):format(count.mended))
   end
   if report then
     derived.tell(opts, { report })

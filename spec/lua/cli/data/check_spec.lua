@@ -68,6 +68,43 @@ describe("moonreel data scan", function()
     end)
   end)
 
+  it("finds key frames of an index that are none, and keeps the others", function()
+    local core = require "moonreel.core.index"
+    local pixels = {}
+    for n = 1, 20 * 3 * 32 * 32 do
+      pixels[n] = string.char((n * n * 31 + n // 3072 * 9) % 251)
+    end
+    base.make_dir(dir .. "/keys")
+    data.encode(dir .. "/keys/a.mp4", table.concat(pixels), { frames = 20, height = 32, width = 32,
+      codec = "mpeg4", gop = 5 })
+    data.ingest(dir .. "/keys", dir .. "/keys.mrx")
+    assert.matches("1 good, 0 bad\n", (run "scan --decode @/keys.mrx"))
+    -- as the index of a file whose container calls every frame a key frame
+    do
+      local index <close> = data.open(dir .. "/keys.mrx")
+      local builder <close> = core.builder(dir .. "/believed.mrx")
+      local keys = {}
+      for i = 1, 20 do
+        keys[i] = (i - 1) * 512
+      end
+      builder:copy(index.core, 1, { keys = keys })
+      builder:meta("sources", "[]")
+      builder:finish()
+    end
+    local out = run("scan --decode @/believed.mrx", 1)
+    assert.matches("0 good, 1 bad\n  1 keys, the first: .*a.mp4: 16 of 20 key frames of the index "
+      .. "are none: decoding that begins there gives other frames; try: %-%-output", out)
+    out = run "scan --decode @/believed.mrx -o @/mended.mrx"
+    assert.matches("1 good, 0 bad\n  1 keep the key frames that are some; others were none", out)
+    assert.matches("1 good, 0 bad\n", (run "scan --decode @/mended.mrx"))
+    local mended <close> = data.open(dir .. "/mended.mrx")
+    assert.equal(4, mended:row(1).keys)
+    assert.error_matches(function()
+      local builder <close> = core.builder(dir .. "/wrong.mrx")
+      builder:copy(mended.core, 1, { keys = { 0, 512, 512 } })
+    end, "a.mp4: keys%[3%]: expected times that grow")
+  end)
+
   it("decodes every frame when it is asked to", function()
     damaged(2, function(text)
       local at = #text * 2 // 3
