@@ -10,7 +10,8 @@ local command = {
   options = survey.options,
   details = "Counters are since the host started; what a driver does not tell is absent. The "
     .. "score of a host is\nthe part of its links and GPUs without errors and not slowed down. "
-    .. "Exit 0 only where every host has answered.",
+    .. "Hosts of a file are measured against each other:\nhow fast each sends and receives, and "
+    .. "how long a message takes there and back. Exit 0 only where every host\nhas answered.",
 }
 
 -- what is wrong with a link or a GPU; nil: nothing
@@ -36,6 +37,9 @@ local function judge(found)
     gpu.fault = gpu_fault(gpu)
     good, all = good + (gpu.fault and 0 or 1), all + 1
   end
+  if found.between then
+    good, all = good + (found.between.fault and 0 or 1), all + 1
+  end
   found.score = all > 0 and good / all or nil
 end
 
@@ -50,15 +54,38 @@ local function lines(row)
     list[#list + 1] = { what = "GPU " .. gpu.number, state = gpu.lost and "lost" or "up",
       carried = gpu.power_w and ("%.0f W"):format(gpu.power_w), fault = gpu.fault }
   end
+  local between = row.answer.between
+  if between then
+    local text = require("moonreel.comm.links").text
+    list[#list + 1] = { what = "to other hosts", state = between.sends and "up" or "down",
+      speed = between.way_s and ("%.2f ms"):format(between.way_s * 1e3),
+      carried = between.sends and ("%s in, %s out"):format(text(between.receives),
+        text(between.sends)), fault = between.fault }
+  end
   list[#list + 1] = { what = "score", state = row.answer.score
     and ("%.0f %%"):format(row.answer.score * 100) }
   return list
 end
 
+-- what each host of a file carries to and from the others, put to its answer
+local function add_links(rows, opts)
+  if not opts.hostfile or #rows < 2 then
+    return
+  end
+  local found, problem = require("moonreel.cluster.links").measure(opts)
+  local measured = found and require("moonreel.comm.links").judge(found) or {}
+  for i, row in ipairs(rows) do
+    if row.answer then
+      row.answer.between = measured[i] or { fault = problem }
+      row.answer.between.host = nil
+    end
+  end
+end
+
 ---@param args string[]
 function command.run(args)
   return survey.run(command, args, "health", judge, { { key = "what" }, { key = "state" },
-    { key = "speed", right = true }, { key = "carried" }, { key = "fault" } }, lines)
+    { key = "speed", right = true }, { key = "carried" }, { key = "fault" } }, lines, add_links)
 end
 
 return command

@@ -3,24 +3,13 @@
 -- @module moonreel.cluster.preflight
 local base = require "moonreel.core.base"
 local clock = require "moonreel.cluster.clock"
+local links = require "moonreel.cluster.links"
+local speed = require "moonreel.comm.links"
 local process = require "moonreel.core.process"
 local remote = require "moonreel.cluster.remote"
 local survey = require "moonreel.cluster.survey"
 
 local preflight = {}
-
--- ranks, one per host, each tell the others 4 MiB
-local LINKS = [[
-local world = require("moonreel.comm").world { deadline_s = 30 }
-local base = require "moonreel.core.base"
-local x = require("moonreel.core.tensor").new("f32", { 1 << 20 })
-world:all_reduce(x)
-local started = base.now_s()
-world:all_reduce(x)
-if world:rank() == 0 then
-  print(2 * (world:size() - 1) / world:size() * 4 * 2 ^ 20 / (base.now_s() - started))
-end
-]]
 
 local CLOCK <const> = { ok = "ok", ["no service"] = "note", apart = "wrong", steps = "wrong" }
 
@@ -82,16 +71,19 @@ local function clocks(report, hosts)
   end
 end
 
-local function links(report, opts)
-  local said = {}
-  local stdout = { write = function(_, text) said[#said + 1] = text end, flush = function() end }
-  local good, code, text = pcall(require("moonreel.cluster.launch").run, { "-e", LINKS }, {
-    ranks = 1, hostfile = opts.hostfile, include = opts.include, exclude = opts.exclude,
-    stdout = stdout })
-  local rate = good and code == 0 and tonumber(table.concat(said))
-  report:add("all", "links", rate and "ok" or "wrong", rate
-    and ("%.2f GB/s per host in a sum of all"):format(rate / 1e9)
-    or good and text or code.message)
+local function links_between(report, opts)
+  local found, problem = links.measure(opts)
+  report:add("all", "links", found and "ok" or "wrong", found
+    and ("%s per host in a sum of all"):format(speed.text(found.sum)) or problem)
+  local rows, slowest = speed.judge(found or { hosts = {}, rate = {} })
+  for _, row in ipairs(rows) do
+    report:add(row.host, "links", row.fault and "wrong" or "ok", row.fault
+      or ("sends %s, receives %s, %.2f ms there and back"):format(speed.text(row.sends),
+        speed.text(row.receives), row.way_s * 1e3))
+  end
+  if slowest.slow then
+    report:add("all", "slow link", "wrong", speed.story(slowest))
+  end
 end
 
 local function own_checks(report, hosts, dir)
@@ -131,7 +123,7 @@ function preflight.rows(opts, recipe)
   clocks(report, hosts)
   own_checks(report, hosts, opts.outputs)
   if missing == 0 then
-    links(report, opts)
+    links_between(report, opts)
   end
   return setmetatable(report, nil), missing > 0 and 6 or 0
 end

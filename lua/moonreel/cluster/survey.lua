@@ -64,6 +64,18 @@ function Survey:ask(what, more, wait_s)
   return rows
 end
 
+--- Have all hosts answered?
+---@param rows table[]  of ask
+---@return boolean
+function survey.all_there(rows)
+  for _, row in ipairs(rows) do
+    if not row.answer then
+      return false
+    end
+  end
+  return true
+end
+
 --- Say of each host that has not answered why, where no JSON does.
 ---@param rows table[]  of ask
 ---@param opts table
@@ -112,11 +124,15 @@ end
 ---@param judge fun(answer: table)  adds what is made of it
 ---@param columns table[]  as survey.print, as is the next
 ---@param lines fun(row: table): table[]
+---@param more fun(rows: table[], opts: table)|nil  adds to the answers of all hosts
 ---@return integer exit code
-function survey.run(command, args, what, judge, columns, lines)
+function survey.run(command, args, what, judge, columns, lines, more)
   local opts = require("moonreel.settings.words").parse(args, command).options
   local asked <close> = survey.open(opts)
   local rows = asked:ask(what)
+  if more and survey.all_there(rows) then
+    more(rows, opts)
+  end
   for _, row in ipairs(rows) do
     if row.answer then
       judge(row.answer)

@@ -5,6 +5,7 @@ local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local blame = require "moonreel.settings.blame"
 local encoders = require "moonreel.trainer.encoders"
+local links = require "moonreel.comm.links"
 local program = require "moonreel.trainer.program"
 local programs = require "moonreel.trainer.programs"
 local progress = require "moonreel.trainer.progress"
@@ -39,6 +40,17 @@ local function talk_of(r)
   x:close()
   local slowest = world:all_reduce(T.from({1}, {least}, "f64"), "max"):item()
   return slowest / (2 * (size - 1) / size * 4 * TALK_ELEMENTS)
+end
+
+-- say which link between hosts is the slowest, where there are several hosts
+local function tell_links(r)
+  local names = r.team:texts(os.getenv "MOONREEL_HOST"
+    or base.read_file("/proc/sys/kernel/hostname"):match "%S*")
+  local found = r.team.world and links.measure(r.team.world, names)
+  if found and #found.hosts > 1 then
+    local _, slowest = links.judge(found)
+    r.progress:say((slowest.slow and "warning: " or "") .. links.story(slowest))
+  end
 end
 
 -- micro-steps of the busiest rank in a step
@@ -181,6 +193,7 @@ function predict.run(r)
     end
   end
   local shares = r.ranks and tell_shares(r) or nil
+  tell_links(r)
   -- what was read and compiled on the way here is no part of what steps need
   base.trim()
   if #rows < #r.plan.buckets then

@@ -91,9 +91,55 @@ describe("hosts that are namespaces", function()
     expect_link(output, exit, "10%.77%.0%.1 port %d+ in 1%d[%d.]* s: Connection timed out")
   end)
 
-  it("name the host that does not know the first one's name", function()
-    local output, exit = run("", nil, "a slots=2\nb slots=2\n", RESTARTS)
-    expect_link(output, exit, "a port %d+ in 1%d[%d.]* s: [%a ]+")
+  -- what the hosts of a list say to a command of two words, after `before`
+  local function ask(words, list, before)
+    local done, why = namespaces.run({ "/bin/sh", "-c", (before or ":") .. ' && exec "$@"', "sh",
+      process.program(), words, "--json", "--hostfile", dir:write("list", list) },
+      dir.path .. "/rsh")
+    if not done then
+      return pending(why)
+    end
+    return require("moonreel.core.json").decode(done.output:match "^.-(%[.*)$"), done.exit
+  end
+
+  local function row_of(rows, host, what)
+    for _, row in ipairs(rows) do
+      if row.host == host and row.what == what then
+        return row
+      end
+    end
+    return {}
+  end
+
+  it("tell the doctor which host does not know the first one's name", function()
+    local rows, exit = ask("doctor", "a\nb\n")
+    if rows then
+      assert.equal(1, exit)
+      assert.matches("^host b: the link from host b to host a fails: rank 1 cannot reach rank 0 at "
+        .. "a port %d+ in 1%d[%d.]* s: [%a ]+; all 2 ranks", row_of(rows, "all", "links").text)
+    end
+  end)
+
+  local SLOW = "ip netns exec a tc qdisc add dev va root tbf rate 20mbit burst 64kb latency 50ms"
+
+  it("tell the doctor which link is slow", function()
+    local rows, exit = ask("doctor", "a addr=10.77.0.1\nb addr=10.77.0.2\n", SLOW)
+    if rows then
+      assert.equal(1, exit)
+      assert.matches("^the slowest link between hosts, from a to b, carries [23]%.%d* MB/s; ",
+        row_of(rows, "all", "slow link").text)
+    end
+  end)
+
+  it("have a lower score where a link is slow", function()
+    local rows, exit = ask("health", "a addr=10.77.0.1\nb addr=10.77.0.2\n", SLOW)
+    if rows then
+      assert.equal(0, exit)
+      local between = rows[1].answer.between
+      assert.matches("^the slowest link between hosts, from a to b, carries", between.fault)
+      assert.is_true(between.sends < 4e6 and between.receives > 4e7)
+      assert.is_true(rows[1].answer.score < 1)
+    end
   end)
 
   it("give the same numbers over a slow link", function()

@@ -142,7 +142,11 @@ describe("moonreel doctor --hostfile", function()
       "all links" } do
       assert.equal("ok", rows[what] and rows[what].state, what)
     end
-    assert.matches("GB/s per host", rows["all links"].text)
+    assert.matches("[GM]B/s per host", rows["all links"].text)
+    for _, host in ipairs { "a", "b" } do
+      assert.matches("^sends %S+ [GM]B/s, receives %S+ [GM]B/s, %S+ ms there and back$",
+        rows[host .. " links"].text)
+    end
     assert.equal("note", rows["a clock"].state)
   end)
 
