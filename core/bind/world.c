@@ -40,17 +40,19 @@ const mr_bind_field mr_bind_world_fields[] = {
                  "Compare the calls of all ranks before each collective."),
     MR_BIND_END};
 
-static mr_status secret_of(const world_options *o, uint64_t key[2])
+enum { SECRET_BYTES = 256 };
+
+/* The secret of the run: that of the descriptor, else the text. */
+static mr_status secret_of(const world_options *o, char text[SECRET_BYTES], const char **secret)
 {
-    char text[256];
-    ssize_t n = -1;
-    if (o->secret_fd >= 0 && (n = pread(o->secret_fd, text, sizeof text, 0)) <= 0)
-        return mr_fail(MR_E_NODE, "descriptor %d holds no secret of a run", o->secret_fd);
-    mr_hash128 h =
-        n > 0 ? mr_hash128_of(text, (size_t)n)
-              : mr_hash128_of(o->secret ? o->secret : "", strlen(o->secret ? o->secret : ""));
-    key[0] = h.lo, key[1] = h.hi;
-    return MR_OK;
+    *secret = o->secret;
+    if (o->secret_fd < 0)
+        return MR_OK;
+    const ssize_t n = pread(o->secret_fd, text, SECRET_BYTES - 1, 0);
+    text[MR_MAX(n, 0)] = 0;
+    *secret = text;
+    return *text ? MR_OK
+                 : mr_fail(MR_E_NODE, "descriptor %d holds no secret of a run", o->secret_fd);
 }
 
 static mr_status open_tcp(const world_options *o, mr_wire **wire)
@@ -68,7 +70,8 @@ static mr_status open_tcp(const world_options *o, mr_wire **wire)
                       .near = o->near,
                       .lost_after_s = o->lost_after_s};
     mr_wire *shared = NULL;
-    MR_TRY(secret_of(o, p.secret));
+    char text[SECRET_BYTES];
+    MR_TRY(secret_of(o, text, &p.secret));
     if (o->meeting >= 0)
         MR_TRY(mr_meeting_join(o->meeting, o->rank - o->first, o->near, &shared));
     return mr_tcp_wire(&p, shared, wire);

@@ -1,9 +1,10 @@
 /* comm: how ranks that share no memory find each other. Rank 0 listens where all know; each other
  * rank tells it where it listens itself and gets the list of all, then connects to the ranks before
  * it and waits for those behind it. Both ends of a connection prove that they know the run's secret
- * by a hash over what the other one has drawn. Every wait ends at one deadline.
- * Licence: Apache-2.0 */
+ * (prove.h), and all that follows on it is sealed by keys of its own. Every wait ends at one
+ * deadline. Licence: Apache-2.0 */
 #define _GNU_SOURCE
+#include "comm/prove.h"
 #include "comm/room.h"
 #include "comm/socket.h"
 
@@ -15,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 enum {
@@ -23,19 +23,10 @@ enum {
     GUEST_MS = 5000, /* that one of them may take */
     CROWD_MS = 100,  /* the same while all these places are taken */
     AGAIN_MS = 50,   /* between two tries to connect */
-    LINK_MS = 10000  /* over which nothing comes for so long, a link carries nothing */
+    LINK_MS = 10000, /* over which nothing comes for so long, a link carries nothing */
+    SECRET_MS = 5000 /* for a rank to come with the right secret after one with another */
 };
-static const uint64_t MAGIC = 0x31306b6e6972726d; /* "mrrink01" */
 
-typedef enum verdict {
-    WELCOME,
-    OTHER_RUN,
-    OTHER_LAUNCH,
-    OTHER_SIZE,
-    NO_SECRET,
-    NO_PLACE,
-    VERDICTS
-} verdict;
 static const char *const verdict_text[VERDICTS] = {
     [WELCOME] = "welcome",
     [OTHER_RUN] = "it is of another run",
@@ -43,20 +34,13 @@ static const char *const verdict_text[VERDICTS] = {
     [OTHER_SIZE] = "it expects another number of ranks",
     [NO_SECRET] = "it has another secret",
     [NO_PLACE] = "that rank is here already",
+    [RELAYED] = "it was called at another port than it listens at: a stranger who holds that port "
+                "hands on what ranks say",
 };
 
-typedef struct challenge {
-    uint64_t magic, drawn[2];
-} challenge;
-typedef struct hello {
-    uint64_t magic, run, fence, drawn[2];
-    int32_t rank, size, link, port;
-    uint64_t proof; /* of what stands before and the challenge */
-} hello;
-typedef struct answer {
-    uint64_t proof; /* of the hello's drawn, the verdict and the rank that answers */
-    int32_t verdict, rank;
-} answer;
+static const char SAME_SECRET[] = "the same MOONREEL_SECRET_TEXT on all ranks",
+                  OTHER_PORT[] = "who listens there (ss -ltnp), another MASTER_PORT";
+
 typedef struct seat { /* where a rank listens */
     char host[60];
     int32_t port;
@@ -65,9 +49,8 @@ typedef struct seat { /* where a rank listens */
 typedef struct guest {
     int fd;
     double since;
-    challenge asked;
-    hello said;
-    size_t got;
+    talk talk;
+    size_t got; /* bytes of its hello */
 } guest;
 
 typedef struct meeting {
@@ -83,7 +66,10 @@ typedef struct meeting {
     int n_guests;
     struct sockaddr_storage first; /* of rank 0, as this one has reached it */
     socklen_t first_bytes;
-    char refused[160]; /* the last one that was sent away, and why */
+    char refused[256]; /* the last one that was sent away, and why */
+    bool relayed;      /* a rank that knows the secret has come through a stranger */
+    double doubted;    /* since when a rank has another secret; 0: none has */
+    int doubted_rank;
 } meeting;
 
 // ranks of this host need no connection
@@ -110,61 +96,80 @@ static bool takes_long(meeting *m)
     return say;
 }
 
-/* ---- proofs ---- */
+/* ---- a connection ---- */
 
-static mr_status draw(uint64_t out[2])
+/* Write, or read, as one record of the connection. */
+static mr_status send_sealed(tcp_links *l, int link, const void *data, size_t bytes, double end)
 {
-    return getrandom(out, 2 * sizeof *out, 0) == 2 * sizeof *out
-               ? MR_OK
-               : mr_fail(MR_E_NODE, "no random numbers: %s", strerror(errno));
+    seal_way *way = &l->out[link];
+    const size_t n = tcp_sealed(way, bytes);
+    uint8_t *record = mr_alloc(n);
+    if (!record)
+        return mr_fail_memory(n);
+    memcpy(record, data, bytes);
+    mr_status st = way->on ? seal_record(way, data, bytes, record) : MR_OK;
+    if (st == MR_OK)
+        st = tcp_carry(l->fd[link], record, n, true, end);
+    mr_free(record);
+    return st;
 }
 
-static uint64_t proof_of_hello(const meeting *m, const hello *h, const challenge *c)
+static mr_status receive_sealed(tcp_links *l, int link, void *data, size_t bytes, double end)
 {
-    struct {
-        hello h;
-        challenge c;
-    } all = {*h, *c};
-    all.h.proof = 0;
-    return comm_seal(m->p->secret, &all, sizeof all);
+    seal_way *way = &l->in[link];
+    uint8_t tag[SEAL_TAG];
+    MR_TRY(tcp_carry(l->fd[link], data, bytes, false, end));
+    if (!way->on)
+        return MR_OK;
+    MR_TRY(tcp_carry(l->fd[link], tag, sizeof tag, false, end));
+    return seal_open(way, data, bytes, tag);
 }
 
-static uint64_t proof_of_answer(const meeting *m, const answer *a, const hello *h)
+static int port_at_other_end(int fd)
 {
-    const uint64_t all[] = {h->drawn[0], h->drawn[1], (uint64_t)a->verdict, (uint64_t)a->rank};
-    return comm_seal(m->p->secret, all, sizeof all);
+    struct sockaddr_storage at;
+    socklen_t n = sizeof at;
+    char host[64];
+    int port = 0;
+    if (getpeername(fd, (struct sockaddr *)&at, &n) == 0)
+        tcp_name_of(&at, n, host, sizeof host, &port);
+    return port;
 }
 
 /* This end of a new connection to a rank that listens; *said: its verdict. */
 static mr_status introduce(const meeting *m, int fd, int link, int to, verdict *said)
 {
-    challenge c;
-    answer a;
+    const mr_tcp_place *p = m->p;
     const double end = MR_MIN(m->end, mr_now_s() + GUEST_MS * 1e-3);
+    talk t;
+    uint8_t proof[SEAL_HASH];
     *said = VERDICTS;
-    MR_TRY(tcp_carry(fd, &c, sizeof c, false, end));
-    if (c.magic != MAGIC)
+    MR_TRY(tcp_carry(fd, &t.asked, sizeof t.asked, false, end));
+    if (t.asked.magic != PROVE_MAGIC)
         return mr_fail(MR_E_NODE, "it is no rank of this version of moonreel");
-    hello h = {.magic = MAGIC,
-               .run = m->p->run,
-               .fence = m->p->fence,
-               .rank = m->p->rank,
-               .size = m->p->size,
-               .link = link,
-               .port = m->port};
-    MR_TRY(draw(h.drawn));
-    h.proof = proof_of_hello(m, &h, &c);
-    MR_TRY(tcp_carry(fd, &h, sizeof h, true, end));
-    MR_TRY(tcp_carry(fd, &a, sizeof a, false, end));
-    if (a.verdict < 0 || a.verdict >= VERDICTS)
+    t.said = (hello){.magic = PROVE_MAGIC,
+                     .run = p->run,
+                     .fence = p->fence,
+                     .rank = p->rank,
+                     .size = p->size,
+                     .link = link,
+                     .port = m->port,
+                     .dialled = port_at_other_end(fd)};
+    MR_TRY(prove_draw(t.said.drawn));
+    prove_hello(p->secret, &t, t.said.proof);
+    MR_TRY(tcp_carry(fd, &t.said, sizeof t.said, true, end));
+    MR_TRY(tcp_carry(fd, &t.got, sizeof t.got, false, end));
+    if (t.got.verdict < 0 || t.got.verdict >= VERDICTS)
         return mr_fail(MR_E_NODE, "it is no rank of this version of moonreel");
-    if (a.verdict != WELCOME) {
-        *said = (verdict)a.verdict;
-        return mr_fail(MR_E_NODE, "%s", verdict_text[a.verdict]);
-    }
-    if (a.rank != to || a.proof != proof_of_answer(m, &a, &h))
+    prove_answer(p->secret, &t, proof);
+    const bool proven = t.got.rank == to && seal_equal(proof, t.got.proof, sizeof proof);
+    // who says that it was called through a stranger, or that all is well, knows the secret
+    if (!proven && (t.got.verdict == WELCOME || t.got.verdict == RELAYED))
         return mr_fail(MR_E_NODE, "%s", verdict_text[NO_SECRET]);
-    *said = WELCOME;
+    *said = (verdict)t.got.verdict;
+    if (*said != WELCOME)
+        return mr_fail(MR_E_NODE, "%s", verdict_text[*said]);
+    prove_keys(p->secret, &t, true, &m->links[to].in[link], &m->links[to].out[link]);
     tcp_tune(fd);
     return MR_OK;
 }
@@ -174,10 +179,12 @@ static mr_status introduce(const meeting *m, int fd, int link, int to, verdict *
 static verdict judge(const meeting *m, const guest *g)
 {
     const mr_tcp_place *p = m->p;
-    const hello *h = &g->said;
+    const hello *h = &g->talk.said;
+    uint8_t proof[SEAL_HASH];
     if (h->run != p->run)
         return OTHER_RUN;
-    if (h->proof != proof_of_hello(m, h, &g->asked))
+    prove_hello(p->secret, &g->talk, proof);
+    if (!seal_equal(proof, h->proof, sizeof proof))
         return NO_SECRET;
     if (h->fence != p->fence)
         return OTHER_LAUNCH;
@@ -186,7 +193,7 @@ static verdict judge(const meeting *m, const guest *g)
     if (h->rank <= p->rank || h->rank >= p->size || h->link < 0 || h->link >= LINKS ||
         m->links[h->rank].fd[h->link] >= 0)
         return NO_PLACE;
-    return WELCOME;
+    return h->dialled == m->port ? WELCOME : RELAYED;
 }
 
 static void refuse(meeting *m, const guest *g, const char *why)
@@ -199,24 +206,44 @@ static void refuse(meeting *m, const guest *g, const char *why)
     snprintf(m->refused, sizeof m->refused, "; one from %s was sent away: %s", host, why);
 }
 
+/* Who calls as a rank that is awaited, with another secret, may be a stranger, so the rank has a
+ * while to come. */
+static void doubt(meeting *m, const hello *h)
+{
+    const mr_tcp_place *p = m->p;
+    if (m->doubted == 0 && h->fence == p->fence && h->size == p->size && h->rank > p->rank &&
+        h->rank < p->size && m->links[h->rank].fd[LINK_CONTROL] < 0)
+        m->doubted = mr_now_s(), m->doubted_rank = h->rank;
+}
+
 /* What a guest has said is complete: let it in, or tell it why not. Returns whether it is in. */
 static bool let_in(meeting *m, guest *g)
 {
-    answer a = {.verdict = (int32_t)judge(m, g), .rank = m->p->rank};
-    a.proof = a.verdict == WELCOME ? proof_of_answer(m, &a, &g->said) : 0;
+    const hello *h = &g->talk.said;
+    answer *a = &g->talk.got;
+    *a = (answer){.verdict = (int32_t)judge(m, g), .rank = m->p->rank};
+    // what a stranger could learn from it, the caller has proved to know
+    if (a->verdict != OTHER_RUN && a->verdict != NO_SECRET)
+        prove_answer(m->p->secret, &g->talk, a->proof);
     // it has said little, so there is room for this
-    bool told = send(g->fd, &a, sizeof a, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof a;
-    if (a.verdict != WELCOME || !told) {
-        refuse(m, g, verdict_text[a.verdict]);
+    bool told = send(g->fd, a, sizeof *a, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof *a;
+    if (a->verdict != WELCOME || !told) {
+        refuse(m, g, verdict_text[a->verdict]);
+        m->relayed = m->relayed || a->verdict == RELAYED;
+        if (a->verdict == NO_SECRET)
+            doubt(m, h);
         return false;
     }
-    tcp_links *l = &m->links[g->said.rank];
+    if (h->rank == m->doubted_rank)
+        m->doubted = 0;
+    tcp_links *l = &m->links[h->rank];
     struct sockaddr_storage at;
     socklen_t n = sizeof at;
-    seat *s = &m->seats[g->said.rank];
+    seat *s = &m->seats[h->rank];
     if (!s->host[0] && getpeername(g->fd, (struct sockaddr *)&at, &n) == 0)
-        tcp_name_of(&at, n, s->host, sizeof s->host, NULL), s->port = g->said.port;
-    l->fd[g->said.link] = g->fd;
+        tcp_name_of(&at, n, s->host, sizeof s->host, NULL), s->port = h->port;
+    l->fd[h->link] = g->fd;
+    prove_keys(m->p->secret, &g->talk, false, &l->in[h->link], &l->out[h->link]);
     snprintf(l->where, sizeof l->where, "%s", s->host);
     tcp_tune(g->fd);
     return true;
@@ -231,12 +258,13 @@ static void drop_guest(meeting *m, int i, bool in)
 
 static mr_status take_guest(meeting *m)
 {
-    guest g = {.since = mr_now_s(), .asked = {.magic = MAGIC}};
+    guest g = {.since = mr_now_s(), .talk = {.asked = {.magic = PROVE_MAGIC}}};
     g.fd = accept4(m->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (g.fd < 0)
         return MR_OK;
-    MR_TRY(draw(g.asked.drawn));
-    if (send(g.fd, &g.asked, sizeof g.asked, MSG_NOSIGNAL) != (ssize_t)sizeof g.asked)
+    MR_TRY(prove_draw(g.talk.asked.drawn));
+    const challenge *c = &g.talk.asked;
+    if (send(g.fd, c, sizeof *c, MSG_NOSIGNAL) != (ssize_t)sizeof *c)
         tcp_close(&g.fd);
     else
         m->guests[m->n_guests++] = g;
@@ -247,14 +275,15 @@ static mr_status take_guest(meeting *m)
 static void hear_guest(meeting *m, int i, int *in)
 {
     guest *g = &m->guests[i];
-    ssize_t n = recv(g->fd, (char *)&g->said + g->got, sizeof g->said - g->got, MSG_DONTWAIT);
+    hello *h = &g->talk.said;
+    ssize_t n = recv(g->fd, (char *)h + g->got, sizeof *h - g->got, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     g->got += n > 0 ? (size_t)n : 0;
-    if (n <= 0 || (g->got >= sizeof g->said.magic && g->said.magic != MAGIC)) {
+    if (n <= 0 || (g->got >= sizeof h->magic && h->magic != PROVE_MAGIC)) {
         refuse(m, g, n <= 0 ? "it hung up" : "it is no rank of this version of moonreel");
         drop_guest(m, i, false);
-    } else if (g->got == sizeof g->said) {
+    } else if (g->got == sizeof *h) {
         bool good = let_in(m, g);
         *in += good;
         drop_guest(m, i, good);
@@ -264,13 +293,21 @@ static void hear_guest(meeting *m, int i, int *in)
 /* What has a rank said that went while others still meet? */
 static mr_status look_at_control(const meeting *m, int rank)
 {
-    tcp_word w;
-    int fd = m->links[rank].fd[LINK_CONTROL];
-    ssize_t n = recv(fd, &w, sizeof w, MSG_DONTWAIT | MSG_PEEK);
+    struct {
+        tcp_word w;
+        uint8_t tag[SEAL_TAG];
+    } heard;
+    tcp_word *w = &heard.w;
+    seal_way in = m->links[rank].in[LINK_CONTROL]; // what is only looked at counts for nothing
+    const size_t bytes = tcp_sealed(&in, sizeof *w);
+    ssize_t n = recv(m->links[rank].fd[LINK_CONTROL], &heard, bytes, MSG_DONTWAIT | MSG_PEEK);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return MR_OK;
-    if (n == (ssize_t)sizeof w && w.kind == TCP_GIVES_UP)
-        return mr_fail(MR_E_NODE, "%.*s", (int)sizeof w.text - 1, w.text);
+    bool good = n == (ssize_t)bytes;
+    if (good && in.on && seal_open(&in, w, sizeof *w, heard.tag) != MR_OK)
+        mr_error_clear(), good = false;
+    if (good && w->kind == TCP_GIVES_UP)
+        return mr_fail(MR_E_NODE, "%.*s", (int)sizeof w->text - 1, w->text);
     return mr_fail(MR_E_NODE, "rank %d at %s has ended while ranks met", rank,
                    m->links[rank].where);
 }
@@ -322,6 +359,19 @@ static void say_who_is_missing(const meeting *m, int link)
            host_name(), m->port, text, m->p->size, m->refused);
 }
 
+/* What ends the meeting at once, or soon, rather than at its deadline. */
+static mr_status look_for_strangers(const meeting *m)
+{
+    if (m->relayed)
+        return mr_fail(MR_E_NODE, "rank %d on %s at port %d%s; try: %s", m->p->rank, host_name(),
+                       m->port, m->refused, OTHER_PORT);
+    if (m->doubted > 0 && mr_now_s() > m->doubted + SECRET_MS * 1e-3)
+        return mr_fail(MR_E_NODE,
+                       "rank %d has another secret than this one, rank %d on %s%s; try: %s",
+                       m->doubted_rank, m->p->rank, host_name(), m->refused, SAME_SECRET);
+    return MR_OK;
+}
+
 /* Let in `count` connections; `link`: one that comes last. */
 static mr_status wait_for(meeting *m, int count, int link)
 {
@@ -332,6 +382,7 @@ static mr_status wait_for(meeting *m, int count, int link)
         if (takes_long(m))
             say_who_is_missing(m, link);
         MR_TRY(mr_interrupt_check());
+        MR_TRY(look_for_strangers(m));
         for (int i = 0; i < m->n_guests; i++)
             p[i] = (struct pollfd){m->guests[i].fd, POLLIN, 0};
         const int n = m->n_guests;
@@ -404,7 +455,7 @@ static mr_status try_first(meeting *m, const struct addrinfo *list, verdict *sai
             }
             m->reached = true;
             st = introduce(m, fd, LINK_CONTROL, 0, &last);
-            if (last != VERDICTS)
+            if (last != VERDICTS && *said != RELAYED && *said != NO_SECRET)
                 *said = last;
             if (st != MR_OK) {
                 tcp_close(&fd);
@@ -418,6 +469,18 @@ static mr_status try_first(meeting *m, const struct addrinfo *list, verdict *sai
     return st;
 }
 
+/* Would rank 0 say the same again? With one port it is rank 0 that has answered; with several it
+ * may be one of another run, or a stranger, so that another secret is believed after a while, also
+ * where rank 0 has gone because of it. */
+static bool is_final(meeting *m, verdict *said)
+{
+    if (*said == NO_SECRET && m->doubted == 0)
+        m->doubted = mr_now_s();
+    if (m->doubted > 0 && mr_now_s() > m->doubted + SECRET_MS * 1e-3)
+        return *said = NO_SECRET, true;
+    return *said != VERDICTS && *said != WELCOME && (m->p->ports <= 1 || *said == RELAYED);
+}
+
 static mr_status reach_first(meeting *m)
 {
     const mr_tcp_place *p = m->p;
@@ -425,19 +488,22 @@ static mr_status reach_first(meeting *m)
     // who names one port has rank 0's host listen there before any rank starts
     const bool listens = p->ports <= 1;
     const double link_end = MR_MIN(m->end, m->began + LINK_MS * 1e-3);
+    verdict said;
     mr_status st;
     for (;;) {
         struct addrinfo *list = NULL;
-        verdict said = VERDICTS;
+        said = VERDICTS;
         int how = getaddrinfo(p->host, NULL, &want, &list);
         st = how == 0 ? try_first(m, list, &said) : mr_fail(MR_E_NODE, "%s", gai_strerror(how));
         if (list)
             freeaddrinfo(list);
         if (st == MR_OK)
             return MR_OK;
-        // with one port it is rank 0 that has answered; with several it may be one of another run
-        if ((listens && said != VERDICTS && said != WELCOME) ||
-            mr_now_s() >= (listens && !m->reached ? link_end : m->end))
+        if (is_final(m, &said)) {
+            st = mr_fail(MR_E_NODE, "%s", verdict_text[said]);
+            break;
+        }
+        if (mr_now_s() >= (listens && !m->reached ? link_end : m->end))
             break;
         say_who_is_far(m);
         MR_TRY(wait_a_moment(m));
@@ -445,10 +511,12 @@ static mr_status reach_first(meeting *m)
     char why[256];
     snprintf(why, sizeof why, "%.250s", mr_error_last()->text);
     return mr_fail(MR_E_NODE,
-                   "rank %d on %s cannot reach rank 0 at %s port %d in %.3g s: %s; try: a name or "
-                   "address (addr=) of rank 0's host that this host can reach, a port that no "
-                   "firewall closes",
-                   p->rank, host_name(), p->host, p->port, mr_now_s() - m->began, why);
+                   "rank %d on %s cannot reach rank 0 at %s port %d in %.3g s: %s; try: %s",
+                   p->rank, host_name(), p->host, p->port, mr_now_s() - m->began, why,
+                   said == NO_SECRET ? SAME_SECRET
+                   : said == RELAYED ? OTHER_PORT
+                                     : "a name or address (addr=) of rank 0's host that this host "
+                                       "can reach, a port that no firewall closes");
 }
 
 // an address that means another host everywhere
@@ -523,9 +591,10 @@ static mr_status meet_first(meeting *m)
     tcp_word all_here = {.run = p->run, .fence = p->fence};
     MR_TRY(wait_for(m, p->size - 1, LINK_CONTROL));
     for (int r = 1; r < p->size; r++) {
-        int fd = m->links[r].fd[LINK_CONTROL];
-        MR_TRY(tcp_carry(fd, &all_here, sizeof all_here, true, m->end));
-        MR_TRY(tcp_carry(fd, m->seats, (size_t)p->size * sizeof *m->seats, true, m->end));
+        tcp_links *l = &m->links[r];
+        const size_t bytes = (size_t)p->size * sizeof *m->seats;
+        MR_TRY(send_sealed(l, LINK_CONTROL, &all_here, sizeof all_here, m->end));
+        MR_TRY(send_sealed(l, LINK_CONTROL, m->seats, bytes, m->end));
     }
     return wait_for(m, expected(m) * MR_WIRE_LANES, 0);
 }
@@ -536,12 +605,12 @@ static mr_status meet_others(meeting *m)
     tcp_word word;
     MR_TRY(mr_tcp_listen(0, 1, &m->listener, &m->port));
     MR_TRY(reach_first(m));
-    const int fd = m->links[0].fd[LINK_CONTROL];
-    mr_status st = tcp_carry(fd, &word, sizeof word, false, m->end);
+    mr_status st = receive_sealed(&m->links[0], LINK_CONTROL, &word, sizeof word, m->end);
     if (st == MR_OK && word.kind == TCP_GIVES_UP)
         return mr_fail(MR_E_NODE, "%.*s", (int)sizeof word.text - 1, word.text);
     if (st == MR_OK)
-        st = tcp_carry(fd, m->seats, (size_t)p->size * sizeof *m->seats, false, m->end);
+        st = receive_sealed(&m->links[0], LINK_CONTROL, m->seats,
+                            (size_t)p->size * sizeof *m->seats, m->end);
     if (st != MR_OK)
         return mr_fail(MR_E_NODE,
                        "rank 0 at %s has ended before all %d ranks had come; try: what it says",
@@ -564,11 +633,7 @@ static void say_why(const meeting *m)
     snprintf(word.text, sizeof word.text, "rank %d gave up: %.900s", m->p->rank,
              mr_error_last()->text);
     for (int r = 0; r < m->p->size; r++)
-        if (m->links[r].fd[LINK_CONTROL] >= 0) {
-            ssize_t n =
-                send(m->links[r].fd[LINK_CONTROL], &word, sizeof word, MSG_NOSIGNAL | MSG_DONTWAIT);
-            (void)n;
-        }
+        tcp_tell(&m->links[r], &word);
 }
 
 static mr_status check(const mr_tcp_place *p)
@@ -604,11 +669,14 @@ mr_status comm_meet(const mr_tcp_place *p, mr_wire *shared, tcp_links *links)
         say_why(&m);
     while (m.n_guests > 0)
         drop_guest(&m, 0, false);
+    // also for processes that have inherited it
+    if (m.listener >= 0)
+        shutdown(m.listener, SHUT_RDWR);
     tcp_close(&m.listener);
     // ranks of one host have talked to rank 0 only to meet
     for (int r = 0; r < p->size; r++)
         if (is_near(p, r))
-            tcp_close(&links[r].fd[LINK_CONTROL]);
+            tcp_hang_up(&links[r], LINK_CONTROL);
     mr_free(m.seats);
     return st;
 }

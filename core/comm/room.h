@@ -2,6 +2,7 @@
 #ifndef MR_COMM_ROOM_H
 #define MR_COMM_ROOM_H
 
+#include "comm/seal.h"
 #include "moonreel/collective.h"
 #include "moonreel/comm.h"
 #include "moonreel/life.h"
@@ -85,14 +86,12 @@ mr_comm_count comm_carried_counted(const mr_comm *c, mr_comm_op op);
 
 /* ---- ranks of several hosts ---- */
 
-/* SipHash-2-4 of the bytes. */
-uint64_t comm_seal(const uint64_t key[2], const void *data, size_t bytes);
-
 /* Connections between two ranks: one for each lane, and one for what is no message of a call. */
 enum { LINK_CONTROL = MR_WIRE_LANES, LINKS };
 typedef struct tcp_links {
-    int fd[LINKS];  /* -1: none */
-    char where[80]; /* "10.0.0.2 port 40001" */
+    int fd[LINKS];                  /* -1: none */
+    seal_way in[LINKS], out[LINKS]; /* of these connections; off where the run has no secret */
+    char where[80];                 /* "10.0.0.2 port 40001" */
 } tcp_links;
 /* What travels on LINK_CONTROL. */
 typedef struct tcp_word {
@@ -101,6 +100,15 @@ typedef struct tcp_word {
     char text[1004];
 } tcp_word;
 enum { TCP_GIVES_UP = 1, TCP_LEAVES };
+/* How long a record of so many bytes is on its way. */
+static inline size_t tcp_sealed(const seal_way *w, size_t bytes)
+{
+    return bytes + (w->on ? SEAL_TAG : 0);
+}
+/* Say it to a rank that this one is connected with, and do not wait. */
+void tcp_tell(tcp_links *l, const tcp_word *word);
+/* Close one connection, if there is one, and forget its keys. */
+void tcp_hang_up(tcp_links *l, int link);
 
 /* Connect this rank with all that are not on `shared`: links [size], which the caller closes, also
  * after a failure. Errors: those of mr_tcp_wire */

@@ -1,7 +1,9 @@
 /* comm: the wire between ranks of several hosts. Two ranks have a connection for each lane, on
  * which frames follow each other, and one for what is no message of a call: that a rank gives up or
  * leaves, and whether its host still answers. Ranks of one host share memory instead (shared.c). A
- * thread listens for whatever may interest this rank and wakes it. Licence: Apache-2.0 */
+ * thread listens for whatever may interest this rank and wakes it. Where the run has a secret all
+ * bytes travel in sealed records (seal.h): of a message one for its frame, then of its bytes.
+ * Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "comm/room.h"
 #include "comm/socket.h"
@@ -19,7 +21,10 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { EVENTS = 64 };
+enum {
+    EVENTS = 64,
+    RECORD_BYTES = 64 << 10 /* of a message that are sealed together; stays in a near cache */
+};
 static const double LOST_AFTER_S = 10;
 
 typedef struct frame {
@@ -27,16 +32,34 @@ typedef struct frame {
     mr_comm_head head;
 } frame;
 
-/* What has moved of a frame on a lane, each way. */
-typedef struct half {
+/* What comes on a lane: a frame, or a record of the bytes behind it, in the caller's memory. */
+typedef struct half_in {
+    struct {
+        frame frame;
+        uint8_t tag[SEAL_TAG];
+    } head;
+    size_t moved;  /* bytes of head */
+    size_t opened; /* bytes of the message before the record under way */
+    size_t tagged; /* bytes of its tag */
+    uint8_t tag[SEAL_TAG];
+} half_in;
+
+/* What goes out: a frame as it is, or records that wait until the other side takes them. */
+typedef struct half_out {
     frame frame;
-    size_t moved;
-} half;
+    size_t moved;    /* bytes of the frame, or of the records */
+    size_t sealed;   /* bytes of the records */
+    uint8_t *record; /* NULL until the first one */
+} half_out;
 
 typedef struct peer {
-    half in[MR_WIRE_LANES], out[MR_WIRE_LANES];
-    tcp_word word;
-    size_t heard; /* bytes of word */
+    half_in in[MR_WIRE_LANES];
+    half_out out[MR_WIRE_LANES];
+    struct {
+        tcp_word word;
+        uint8_t tag[SEAL_TAG];
+    } said;
+    size_t heard; /* bytes of it */
     bool quiet;   /* it has said that it leaves or gives up */
     _Atomic bool left;
 } peer;
@@ -88,20 +111,19 @@ static size_t moved_by(tcp_wire *t, int rank, ssize_t n, bool received)
     return 0;
 }
 
-static mr_status send_parcel(mr_wire *w, mr_parcel *p)
+static size_t send_some(tcp_wire *t, const mr_parcel *p, struct iovec *parts, size_t count)
 {
-    tcp_wire *t = tcp_of(w);
-    if (is_near(t, p->peer))
-        return on_shared(t, p, t->shared->ops->send);
-    half *h = &t->peers[p->peer].out[p->lane];
-    h->frame = (frame){t->run, t->fence, p->head};
+    const struct msghdr message = {.msg_iov = parts, .msg_iovlen = count};
+    const int fd = t->links[p->peer].fd[p->lane];
+    return moved_by(t, p->peer, sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT), false);
+}
+
+static mr_status send_plain(tcp_wire *t, half_out *h, mr_parcel *p)
+{
     struct iovec parts[] = {
         {(char *)&h->frame + h->moved, p->headed ? 0 : sizeof h->frame - h->moved},
         {(char *)p->data + p->moved, p->bytes - p->moved}};
-    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
-    size_t n = moved_by(
-        t, p->peer, sendmsg(t->links[p->peer].fd[p->lane], &message, MSG_NOSIGNAL | MSG_DONTWAIT),
-        false);
+    size_t n = send_some(t, p, parts, MR_COUNT(parts));
     size_t of_frame = MR_MIN(n, parts[0].iov_len);
     h->moved += of_frame, p->moved += n - of_frame;
     p->headed = p->headed || h->moved == sizeof h->frame;
@@ -109,6 +131,58 @@ static mr_status send_parcel(mr_wire *w, mr_parcel *p)
     if (p->done)
         h->moved = 0;
     return MR_OK;
+}
+
+/* The next records: of the frame, and of the bytes that come next. */
+static mr_status seal_next(seal_way *way, half_out *h, mr_parcel *p)
+{
+    const size_t most = sizeof h->frame + RECORD_BYTES + 2 * SEAL_TAG;
+    const size_t n = MR_MIN(p->bytes - p->moved, (size_t)RECORD_BYTES);
+    if (!h->record && !(h->record = mr_alloc(most)))
+        return mr_fail_memory(most);
+    h->sealed = h->moved = 0;
+    if (!p->headed) {
+        MR_TRY(seal_record(way, &h->frame, sizeof h->frame, h->record));
+        h->sealed = sizeof h->frame + SEAL_TAG, p->headed = true;
+    }
+    if (n > 0) {
+        MR_TRY(seal_record(way, (char *)p->data + p->moved, n, h->record + h->sealed));
+        h->sealed += n + SEAL_TAG, p->moved += n;
+    }
+    return MR_OK;
+}
+
+static mr_status send_sealed(tcp_wire *t, half_out *h, mr_parcel *p)
+{
+    if (h->moved == h->sealed)
+        MR_TRY(seal_next(&t->links[p->peer].out[p->lane], h, p));
+    struct iovec rest = {h->record + h->moved, h->sealed - h->moved};
+    h->moved += send_some(t, p, &rest, 1);
+    p->done = p->moved == p->bytes && h->moved == h->sealed;
+    return MR_OK;
+}
+
+static mr_status send_parcel(mr_wire *w, mr_parcel *p)
+{
+    tcp_wire *t = tcp_of(w);
+    if (is_near(t, p->peer))
+        return on_shared(t, p, t->shared->ops->send);
+    half_out *h = &t->peers[p->peer].out[p->lane];
+    h->frame = (frame){t->run, t->fence, p->head};
+    return t->links[p->peer].out[p->lane].on ? send_sealed(t, h, p) : send_plain(t, h, p);
+}
+
+/* What has come whole, where it is sealed. */
+static mr_status open_record(tcp_wire *t, const mr_parcel *p, void *data, size_t bytes,
+                             const uint8_t *tag)
+{
+    tcp_links *l = &t->links[p->peer];
+    if (!l->in[p->lane].on || seal_open(&l->in[p->lane], data, bytes, tag) == MR_OK)
+        return MR_OK;
+    char why[200];
+    snprintf(why, sizeof why, "%.190s", mr_error_last()->text);
+    return mr_fail(MR_E_NODE, "what rank %d at %s sends on lane %d did not come as it was sent: %s",
+                   p->peer, l->where, p->lane, why);
 }
 
 static mr_status check_frame(const tcp_wire *t, const mr_parcel *p, const frame *f)
@@ -123,29 +197,51 @@ static mr_status check_frame(const tcp_wire *t, const mr_parcel *p, const frame 
                    (unsigned long long)t->fence);
 }
 
+static mr_status receive_head(tcp_wire *t, half_in *h, mr_parcel *p)
+{
+    const tcp_links *l = &t->links[p->peer];
+    const size_t bytes = tcp_sealed(&l->in[p->lane], sizeof h->head.frame);
+    h->moved += moved_by(
+        t, p->peer,
+        recv(l->fd[p->lane], (char *)&h->head + h->moved, bytes - h->moved, MSG_DONTWAIT), true);
+    if (h->moved < bytes)
+        return MR_OK;
+    h->moved = h->opened = h->tagged = 0;
+    MR_TRY(open_record(t, p, &h->head.frame, sizeof h->head.frame, h->head.tag));
+    p->head = h->head.frame.head, p->headed = true;
+    return check_frame(t, p, &h->head.frame);
+}
+
+/* The bytes of a message, record by record: nothing counts as come before its tag has. */
+static mr_status receive_bytes(tcp_wire *t, half_in *h, mr_parcel *p)
+{
+    const seal_way *way = &t->links[p->peer].in[p->lane];
+    const size_t left = p->bytes - h->opened;
+    const size_t n = way->on ? MR_MIN(left, (size_t)RECORD_BYTES) : left, tag = tcp_sealed(way, 0);
+    struct iovec parts[] = {{(char *)p->data + p->moved, h->opened + n - p->moved},
+                            {h->tag + h->tagged, tag - h->tagged}};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = MR_COUNT(parts)};
+    if (n > 0) {
+        const int fd = t->links[p->peer].fd[p->lane];
+        size_t came = moved_by(t, p->peer, recvmsg(fd, &message, MSG_DONTWAIT), true);
+        size_t of_bytes = MR_MIN(came, parts[0].iov_len);
+        p->moved += of_bytes, h->tagged += came - of_bytes;
+        if (p->moved < h->opened + n || h->tagged < tag)
+            return MR_OK;
+        MR_TRY(open_record(t, p, (char *)p->data + h->opened, n, h->tag));
+    }
+    h->opened += n, h->tagged = 0;
+    p->done = h->opened == p->bytes;
+    return MR_OK;
+}
+
 static mr_status receive_parcel(mr_wire *w, mr_parcel *p)
 {
     tcp_wire *t = tcp_of(w);
     if (is_near(t, p->peer))
         return on_shared(t, p, t->shared->ops->receive);
-    half *h = &t->peers[p->peer].in[p->lane];
-    const int fd = t->links[p->peer].fd[p->lane];
-    if (p->headed) {
-        if (p->moved < p->bytes)
-            p->moved += moved_by(
-                t, p->peer, recv(fd, (char *)p->data + p->moved, p->bytes - p->moved, MSG_DONTWAIT),
-                true);
-        p->done = p->moved == p->bytes;
-        return MR_OK;
-    }
-    h->moved += moved_by(
-        t, p->peer,
-        recv(fd, (char *)&h->frame + h->moved, sizeof h->frame - h->moved, MSG_DONTWAIT), true);
-    if (h->moved < sizeof h->frame)
-        return MR_OK;
-    h->moved = 0;
-    p->head = h->frame.head, p->headed = true;
-    return check_frame(t, p, &h->frame);
+    half_in *h = &t->peers[p->peer].in[p->lane];
+    return p->headed ? receive_bytes(t, h, p) : receive_head(t, h, p);
 }
 
 static void drop(mr_wire *w, mr_parcel *p)
@@ -158,17 +254,31 @@ static void drop(mr_wire *w, mr_parcel *p)
 
 /* ---- what is no message ---- */
 
+void tcp_tell(tcp_links *l, const tcp_word *word)
+{
+    uint8_t record[sizeof *word + SEAL_TAG];
+    seal_way *way = &l->out[LINK_CONTROL];
+    memcpy(record, word, sizeof *word);
+    if (l->fd[LINK_CONTROL] < 0 ||
+        (way->on && seal_record(way, word, sizeof *word, record) != MR_OK))
+        return;
+    ssize_t n = send(l->fd[LINK_CONTROL], record, tcp_sealed(way, sizeof *word),
+                     MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)n; // who cannot hear it finds this rank gone
+}
+
+void tcp_hang_up(tcp_links *l, int link)
+{
+    tcp_close(&l->fd[link]);
+    seal_end(&l->in[link]), seal_end(&l->out[link]);
+}
+
 static void tell_all(tcp_wire *t, uint32_t kind, const char *text)
 {
     tcp_word word = {t->run, t->fence, kind, ""};
     snprintf(word.text, sizeof word.text, "%s", text);
-    for (int r = 0; r < t->wire.size; r++) {
-        ssize_t n = t->links[r].fd[LINK_CONTROL] < 0
-                        ? 0
-                        : send(t->links[r].fd[LINK_CONTROL], &word, sizeof word,
-                               MSG_NOSIGNAL | MSG_DONTWAIT);
-        (void)n; // who cannot hear it finds this rank gone
-    }
+    for (int r = 0; r < t->wire.size; r++)
+        tcp_tell(&t->links[r], &word);
 }
 
 static void abort_all(mr_wire *w, const char *text)
@@ -214,9 +324,17 @@ static void lost(tcp_wire *t, int rank, const char *text)
 static void understand(tcp_wire *t, int rank)
 {
     peer *p = &t->peers[rank];
-    tcp_word *word = &p->word;
-    word->text[sizeof word->text - 1] = 0;
+    tcp_word *word = &p->said.word;
+    seal_way *way = &t->links[rank].in[LINK_CONTROL];
     p->heard = 0;
+    if (way->on && seal_open(way, word, sizeof *word, p->said.tag) != MR_OK) {
+        mr_error_clear();
+        lost(t, rank,
+             "says what did not come as it was sent: a stranger stands between it and "
+             "this host");
+        return;
+    }
+    word->text[sizeof word->text - 1] = 0;
     if (word->run != t->run || word->fence != t->fence ||
         (word->kind != TCP_GIVES_UP && word->kind != TCP_LEAVES)) {
         lost(t, rank, "says what is no word of this run");
@@ -231,9 +349,10 @@ static void hear_all(tcp_wire *t, int rank)
 {
     peer *p = &t->peers[rank];
     char text[128];
+    const size_t bytes = tcp_sealed(&t->links[rank].in[LINK_CONTROL], sizeof p->said.word);
     for (;;) {
-        ssize_t n = recv(t->links[rank].fd[LINK_CONTROL], (char *)&p->word + p->heard,
-                         sizeof p->word - p->heard, MSG_DONTWAIT);
+        ssize_t n = recv(t->links[rank].fd[LINK_CONTROL], (char *)&p->said + p->heard,
+                         bytes - p->heard, MSG_DONTWAIT);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
         if (n == 0) {
@@ -248,7 +367,7 @@ static void hear_all(tcp_wire *t, int rank)
             return;
         }
         p->heard += (size_t)n;
-        if (p->heard == sizeof p->word)
+        if (p->heard == bytes)
             understand(t, rank);
     }
 }
@@ -346,7 +465,10 @@ static void close_wire(mr_wire *w, bool clean)
     }
     for (int r = 0; t->links && r < w->size; r++)
         for (int link = 0; link < LINKS; link++)
-            tcp_close(&t->links[r].fd[link]);
+            tcp_hang_up(&t->links[r], link);
+    for (int r = 0; t->peers && r < w->size; r++)
+        for (int lane = 0; lane < MR_WIRE_LANES; lane++)
+            mr_free(t->peers[r].out[lane].record);
     tcp_close(&t->events), tcp_close(&t->stop);
     if (t->shared)
         t->shared->ops->close(t->shared, clean);

@@ -62,7 +62,9 @@ typedef struct mr_tcp_place {
     int listener;     /* of rank 0: a socket that listens already, and is taken; -1: none */
     uint64_t run;     /* the same on all ranks */
     uint64_t fence;   /* the launch of the run, the same on all ranks */
-    uint64_t secret[2];
+    /* What only ranks of the run know: every connection is encrypted and authenticated by keys that
+     * come from it. NULL or "": bytes travel as they are, and whoever can connect takes part. */
+    const char *secret;
     double deadline_s;   /* for meeting all others */
     int first, near;     /* ranks that share memory with this one, itself too; near 0: none */
     double lost_after_s; /* that long no answer from a host, and it is lost; 0: 10 */

@@ -1,8 +1,9 @@
 /* comm/tcp: ranks that share no memory: a peer that vanishes, sends what is no frame or another
- * run's, ends the world of all with a reason; strangers change nothing. What calls give over this
- * wire is in collective.c, group.c and exchange.c. Covers: core/comm/meet.c
- * core/comm/socket.c */
+ * run's, ends the world of all with a reason, with a secret and without; strangers change nothing.
+ * What calls give over this wire is in collective.c, group.c and exchange.c. Covers:
+ * core/comm/meet.c core/comm/socket.c */
 #define _GNU_SOURCE
+#include "comm/prove.h"
 #include "comm/room.h"
 #include "rankcase.h"
 
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 enum { N = 3 };
+static const char *secret = "spec";
 
 static mr_tcp_place place_of(int rank, int port)
 {
@@ -25,7 +27,7 @@ static mr_tcp_place place_of(int rank, int port)
                           .listener = -1,
                           .run = 7,
                           .fence = 1,
-                          .secret = {3, 4},
+                          .secret = secret,
                           .deadline_s = 60};
 }
 
@@ -55,6 +57,22 @@ static void say(const bad_rank *b, int link, const void *data, size_t bytes)
             CHECK_INT(send(b->links[r].fd[link], data, bytes, MSG_NOSIGNAL), bytes);
 }
 
+/* The same as a rank of the run says it. */
+static void say_well(bad_rank *b, int link, const void *data, size_t bytes)
+{
+    uint8_t record[sizeof(tcp_word) + SEAL_TAG];
+    for (int r = 0; r < N; r++) {
+        seal_way *way = &b->links[r].out[link];
+        memcpy(record, data, bytes);
+        if (b->links[r].fd[link] < 0)
+            continue;
+        if (way->on)
+            CHECK_OK(seal_record(way, data, bytes, record));
+        CHECK_INT(send(b->links[r].fd[link], record, tcp_sealed(way, bytes), MSG_NOSIGNAL),
+                  tcp_sealed(way, bytes));
+    }
+}
+
 static void *run_bad_rank(void *arg)
 {
     bad_rank *b = arg;
@@ -78,13 +96,13 @@ static void *run_bad_rank(void *arg)
     switch (b->how) {
     case CLOSES: break;
     case SENDS_GARBAGE: say(b, 0, garbage, sizeof garbage); break;
-    case SENDS_OTHER_LAUNCH: say(b, 0, &frame, sizeof frame); break;
-    case SAYS_GARBAGE: say(b, LINK_CONTROL, garbage, sizeof(tcp_word)); break;
+    case SENDS_OTHER_LAUNCH: say_well(b, 0, &frame, sizeof frame); break;
+    case SAYS_GARBAGE: say(b, LINK_CONTROL, garbage, sizeof(tcp_word) + SEAL_TAG); break;
     case GIVES_UP:
-    case GIVES_UP_AND_CLOSES: say(b, LINK_CONTROL, &word, sizeof word); break;
+    case GIVES_UP_AND_CLOSES: say_well(b, LINK_CONTROL, &word, sizeof word); break;
     case OTHER_GIVES_UP:
         word.run = 8;
-        say(b, LINK_CONTROL, &word, sizeof word);
+        say_well(b, LINK_CONTROL, &word, sizeof word);
         break;
     case STOPS_IN_FRAME: say(b, 0, &frame, 8); break;
     }
@@ -96,8 +114,7 @@ static void *run_bad_rank(void *arg)
     }
     for (int r = 0; r < N; r++)
         for (int link = 0; link < LINKS; link++)
-            if (b->links[r].fd[link] >= 0)
-                close(b->links[r].fd[link]);
+            tcp_hang_up(&b->links[r], link);
     shared->ops->close(shared, false);
     mr_meeting_free(alone);
     return NULL;
@@ -167,9 +184,11 @@ static void fail(how how, const char *part)
 static void bad_ranks(void)
 {
     fail(CLOSES, "rank 2 ");
-    fail(SENDS_GARBAGE, "sends what is no frame of this run (run 7878787878787878");
+    fail(SENDS_GARBAGE, secret ? "record 0 of it was changed, left out"
+                               : "sends what is no frame of this run (run 7878787878787878");
     fail(SENDS_OTHER_LAUNCH, "launch 2; expected 0000000000000007, 1)");
-    fail(SAYS_GARBAGE, "says what is no word of this run");
+    fail(SAYS_GARBAGE,
+         secret ? "says what did not come as it was sent" : "says what is no word of this run");
     fail(GIVES_UP, "rank 2 gave up: the disk is full");
     // its lanes end, and what it has said lies unheard beside them
     atomic_store(&late, true);
@@ -215,7 +234,7 @@ static void strangers(void)
     int web = call(port), silent = call(port), half = call(port);
     close(call(port));
     CHECK_INT(send(web, "GET / HTTP/1.0\r\n\r\n", 18, 0), 18);
-    CHECK_INT(send(half, "mrrink01", 8, 0), 8);
+    CHECK_INT(send(half, "mrrink02", 8, 0), 8);
     meet(good, listener, port, NULL);
     for (int r = 0; r < N; r++)
         if (!CHECK_INT(good[r].st, MR_OK))
@@ -293,38 +312,20 @@ static void lost_connection(void)
 
 /* ---- what is proved ---- */
 
-static const uint64_t SECRET[2] = {3, 4}, MAGIC = 0x31306b6e6972726d;
-enum { WELCOME, OTHER_RUN, NO_SECRET = 4, NO_PLACE };
-
-/* As they travel. */
-typedef struct challenge {
-    uint64_t magic, drawn[2];
-} challenge;
-typedef struct hello {
-    uint64_t magic, run, fence, drawn[2];
-    int32_t rank, size, link, port;
-    uint64_t proof;
-} hello;
-typedef struct answer {
-    uint64_t proof;
-    int32_t verdict, rank;
-} answer;
-
-static uint64_t prove(const hello *h, const challenge *c)
+static hello hello_of(int rank, const challenge *c, int port)
 {
-    struct {
-        hello h;
-        challenge c;
-    } all = {*h, *c};
-    all.h.proof = 0;
-    return comm_seal(SECRET, &all, sizeof all);
-}
-
-static hello hello_of_1(const challenge *c)
-{
-    hello h = {MAGIC, 7, 1, {1, 2}, 1, N, LINK_CONTROL, 1, 0};
-    h.proof = prove(&h, c);
-    return h;
+    talk t = {.asked = *c,
+              .said = {.magic = PROVE_MAGIC,
+                       .run = 7,
+                       .fence = 1,
+                       .drawn = {1, 2},
+                       .rank = rank,
+                       .size = N,
+                       .link = LINK_CONTROL,
+                       .port = 1,
+                       .dialled = port}};
+    prove_hello(secret, &t, t.said.proof);
+    return t.said;
 }
 
 static void get(int fd, void *data, size_t n)
@@ -351,8 +352,8 @@ static void callers_prove(void)
     pthread_create(&thread, NULL, run_good_rank, &zero);
     int one = call(port), two = call(port);
     get(one, &first, sizeof first), get(two, &second, sizeof second);
-    CHECK(first.drawn[0] != second.drawn[0] && first.drawn[1] != second.drawn[1]);
-    hello h = hello_of_1(&first);
+    CHECK(memcmp(first.drawn, second.drawn, sizeof first.drawn) != 0);
+    hello h = hello_of(1, &first, port);
     put(two, &h, sizeof h);
     get(two, &a, sizeof a);
     CHECK_INT(a.verdict, NO_SECRET);
@@ -363,8 +364,10 @@ static void callers_prove(void)
     for (size_t i = 0; i < MR_COUNT(nowhere); i++) {
         int caller = call(port);
         get(caller, &third, sizeof third);
-        hello bad = hello_of_1(&third);
-        bad.rank = nowhere[i].rank, bad.link = nowhere[i].link, bad.proof = prove(&bad, &third);
+        talk t = {.asked = third, .said = hello_of(1, &third, port)};
+        t.said.rank = nowhere[i].rank, t.said.link = nowhere[i].link;
+        prove_hello(secret, &t, t.said.proof);
+        const hello bad = t.said;
         put(caller, &bad, sizeof bad), get(caller, &a, sizeof a);
         CHECK_INT(a.verdict, NO_PLACE);
         close(caller);
@@ -374,7 +377,7 @@ static void callers_prove(void)
     int three = call(port);
     get(three, &third, sizeof third), put(three, "GET / HTTP/1.0\r\n", 16);
     CHECK_INT(recv(three, &end, 1, 0), 0);
-    put(one, &h.proof, sizeof h.proof);
+    put(one, h.proof, sizeof h.proof);
     get(one, &a, sizeof a);
     CHECK_INT(a.verdict, WELCOME);
     CHECK_INT(a.rank, 0);
@@ -400,8 +403,7 @@ static void *come_and_go_as_2(void *port)
     answer a;
     int fd = call(*(int *)port);
     get(fd, &c, sizeof c);
-    hello h = {MAGIC, 7, 1, {1, 2}, 2, N, LINK_CONTROL, 1, 0};
-    h.proof = prove(&h, &c);
+    hello h = hello_of(2, &c, *(int *)port);
     put(fd, &h, sizeof h), get(fd, &a, sizeof a);
     CHECK_INT(a.verdict, WELCOME);
     close(fd);
@@ -430,16 +432,18 @@ static void causes_come_first(void)
 /* Take the call of rank 1 and answer it; the connection. */
 static int answer_1(int listener, bool knows, answer a)
 {
-    const challenge c = {MAGIC, {8, 9}};
-    hello h;
+    talk t = {.asked = {PROVE_MAGIC, {8, 9}}};
+    uint8_t proof[SEAL_HASH];
     struct pollfd p = {listener, POLLIN, 0};
     CHECK_INT(poll(&p, 1, 30000), 1);
     int fd = accept(listener, NULL, NULL);
-    put(fd, &c, sizeof c), get(fd, &h, sizeof h);
-    CHECK(h.proof == prove(&h, &c));
-    const uint64_t said[] = {h.drawn[0], h.drawn[1], (uint64_t)a.verdict, (uint64_t)a.rank};
-    a.proof = knows ? comm_seal(SECRET, said, sizeof said) : 0;
-    put(fd, &a, sizeof a);
+    put(fd, &t.asked, sizeof t.asked), get(fd, &t.said, sizeof t.said);
+    prove_hello(secret, &t, proof);
+    CHECK(memcmp(proof, t.said.proof, sizeof proof) == 0);
+    t.got = a;
+    if (knows)
+        prove_answer(secret, &t, t.got.proof);
+    put(fd, &t.got, sizeof t.got);
     return fd;
 }
 
@@ -470,7 +474,7 @@ static void other_launch(mr_tcp_place *p)
 }
 static void other_secret(mr_tcp_place *p)
 {
-    p->deadline_s = p->rank ? 60 : 0.2, p->secret[1] += p->rank == 2;
+    p->deadline_s = p->rank ? 60 : 0.2, p->secret = p->rank == 2 ? "other" : secret;
 }
 static void other_size(mr_tcp_place *p)
 {
@@ -638,6 +642,9 @@ static void far_away(void)
 int main(void)
 {
     bad_ranks();
+    secret = NULL;
+    bad_ranks();
+    secret = "spec";
     strangers();
     crowd();
     lost_connection();

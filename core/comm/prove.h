@@ -1,0 +1,56 @@
+/* comm, inside: what the two ends of a new connection say to each other. The rank that listens
+ * asks, the one that calls says who it is, the first answers. Proofs and keys are made of all that
+ * was said and the run's secret, which never travels: who changes a word of it, or has heard
+ * another conversation, gets neither. Ref: RFC 8446, section 7.1, has keys of a shared secret and a
+ * transcript in the same way.
+ * Licence: Apache-2.0 */
+#ifndef MR_COMM_PROVE_H
+#define MR_COMM_PROVE_H
+
+#include "comm/seal.h"
+
+static const uint64_t PROVE_MAGIC = 0x32306b6e6972726d; /* "mrrink02" */
+
+typedef enum verdict {
+    WELCOME,
+    OTHER_RUN,
+    OTHER_LAUNCH,
+    OTHER_SIZE,
+    NO_SECRET,
+    NO_PLACE,
+    RELAYED,
+    VERDICTS
+} verdict;
+
+typedef struct challenge {
+    uint64_t magic;
+    uint8_t drawn[SEAL_HASH];
+} challenge;
+typedef struct hello {
+    uint64_t magic, run, fence;
+    uint8_t drawn[SEAL_HASH];
+    int32_t rank, size, link;
+    int32_t port;            /* at which it listens itself */
+    int32_t dialled, unused; /* the port that it has called */
+    uint8_t proof[SEAL_HASH];
+} hello;
+typedef struct answer {
+    int32_t verdict, rank; /* of the one that answers */
+    uint8_t proof[SEAL_HASH];
+} answer;
+typedef struct talk {
+    challenge asked;
+    hello said;
+    answer got;
+} talk;
+
+/* Bytes that no other connection has. Errors: MR_E_NODE */
+mr_status prove_draw(uint8_t out[SEAL_HASH]);
+/* The proof of the hello, of what stands before it; of the answer likewise. */
+void prove_hello(const char *secret, const talk *t, uint8_t proof[SEAL_HASH]);
+void prove_answer(const char *secret, const talk *t, uint8_t proof[SEAL_HASH]);
+/* The keys of the whole talk, for the end that has called or the one that listens. Without a secret
+ * both ways stay off. Owns: the caller ends both ways. */
+void prove_keys(const char *secret, const talk *t, bool calls, seal_way *in, seal_way *out);
+
+#endif
