@@ -178,6 +178,13 @@ local function outputs(report, dir)
   end
 end
 
+local function running(report)
+  for _, row in ipairs(require("moonreel.life").rows()) do
+    report:add("launch " .. row.launch, "note", ("runs here: ranks %s, %s, step %d, %s"):format(
+      row.ranks, row.phase, row.step, row.run or row.command or "without a run directory"), row)
+  end
+end
+
 local function recipe(report, name)
   local good, found = pcall(require("moonreel.settings").bake, name)
   report:add("recipe", good and "ok" or "wrong", good and found.hash
@@ -196,6 +203,7 @@ function command.rows(dir, name)
   gpus(report)
   limits(report)
   outputs(report, dir)
+  running(report)
   if name then
     recipe(report, name)
   end

@@ -5,12 +5,13 @@ local survey = require "moonreel.cluster.survey"
 local command = {
   name = "stacks",
   summary = "show where each rank of a run is: phase, step, calls, Lua and native frames",
-  usage = "stacks RUN [--hostfile FILE] [--json]",
+  usage = "stacks [RUN | LAUNCH] [--hostfile FILE] [--json]",
   options = survey.options,
-  details = "On the hosts that the run was started with, or those of --hostfile. Ranks at the same "
-    .. "place stand together, odd ones\nfirst. Blocked and stopped ranks are seen too; each thread "
-    .. "is held for an instant. Lua frames are those of the\nphase's beginning. Exit 6 when a host "
-    .. "did not answer.",
+  details = "Without a run: what runs on this host. LAUNCH is a number of that list, for what has "
+    .. "no run directory yet.\nOn the hosts that the run was started with, or those of "
+    .. "--hostfile. Ranks at the same place stand together, odd ones\nfirst. Blocked and stopped "
+    .. "ranks are seen too; each thread is held for an instant. Lua frames are those of the\n"
+    .. "phase's beginning. Exit 6 when a host did not answer.",
 }
 
 -- groups for JSON, whose empty lists are lists
@@ -33,10 +34,13 @@ end
 function command.run(args)
   local parsed = require("moonreel.settings.words").parse(args, command)
   local opts, target = parsed.options, require "moonreel.cli.target"
-  local dir, stacks = target.run(parsed, command), require "moonreel.life.stacks"
-  local asked <close> = survey.open(target.hosts(opts, dir))
-  local rows, list = asked:ask("stacks", { dir = require("moonreel.core.process").real_path(dir) }),
-    {}
+  if #parsed.positional == 0 then
+    return target.list(opts)
+  end
+  local run, stacks = target.run(parsed, command), require "moonreel.life.stacks"
+  local asked <close> = survey.open(target.hosts(opts, run))
+  local rows, list = asked:ask("stacks", { launch = run.launch,
+    dir = run.dir and require("moonreel.core.process").real_path(run.dir) }), {}
   for _, row in ipairs(rows) do
     local groups = row.answer and row.answer.groups or {}
     table.move(groups, 1, #groups, #list + 1, list)

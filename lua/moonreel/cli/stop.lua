@@ -5,13 +5,14 @@ local survey = require "moonreel.cluster.survey"
 local command = {
   name = "stop",
   summary = "end a run: it saves, or is terminated, or killed",
-  usage = "stop RUN [--wait S] [--hostfile FILE] [--json]",
+  usage = "stop [RUN | LAUNCH] [--wait S] [--hostfile FILE] [--json]",
   options = { { "--wait S", "seconds that it may take to save and end by itself (default: 30)",
     least = 0 }, table.unpack(survey.options) },
-  details = "On the hosts that the run was started with, or those of --hostfile. Processes are "
-    .. "known by the page of their\nlaunch: number, start time, owner, and a token in their "
-    .. "environment; never by a command line. What is stopped\nor has left its parents is found "
-    .. "too. Exit 1 when something is left, 6 when a host did not answer.",
+  details = "Without a run: what runs on this host. LAUNCH is a number of that list, for what has "
+    .. "no run directory yet.\nOn the hosts that the run was started with, or those of "
+    .. "--hostfile. Processes are known by the page of their\nlaunch: number, start time, owner, "
+    .. "and a token in their environment; never by a command line. What is stopped\nor has left "
+    .. "its parents is found too. Exit 1 when something is left, 6 when a host did not answer.",
 }
 
 local END_S <const> = 5
@@ -29,10 +30,14 @@ local COLUMNS <const> = { { key = "host" }, { key = "ranks", right = true },
 function command.run(args)
   local parsed = require("moonreel.settings.words").parse(args, command)
   local opts, target = parsed.options, require "moonreel.cli.target"
-  local dir = target.run(parsed, command)
-  local asked <close> = survey.open(target.hosts(opts, dir))
+  if #parsed.positional == 0 then
+    return target.list(opts)
+  end
+  local run = target.run(parsed, command)
+  local asked <close> = survey.open(target.hosts(opts, run))
   local save_s = opts.wait or 30
-  local rows = asked:ask("stop", { dir = require("moonreel.core.process").real_path(dir),
+  local rows = asked:ask("stop", { dir = run.dir
+    and require("moonreel.core.process").real_path(run.dir), launch = run.launch,
     save_s = save_s, end_s = END_S }, save_s + 2 * END_S)
   local list, left = {}, 0
   for _, row in ipairs(rows) do

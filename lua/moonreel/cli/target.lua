@@ -36,10 +36,10 @@ function target.settings(parsed, name, stage)
   return baked
 end
 
---- The directory of the one run that a command is about.
+--- The one run that a command is about, as hosts are asked for it: its directory, or its launch.
 ---@param parsed table   of words.parse
 ---@param command table  its row
----@return string
+---@return table       {dir}, or {launch: the number of a process} of one that has no directory
 function target.run(parsed, command)
   local name = parsed.positional[1]
   if #parsed.positional ~= 1 then
@@ -48,21 +48,41 @@ function target.run(parsed, command)
   end
   for _, dir in ipairs { name, "outputs/" .. name } do
     if base.exists(dir .. "/lock") then
-      return dir
+      return { dir = dir }
     end
   end
-  base.raise("MR_E_USAGE", ("%s: %s is no run directory; try: outputs/NNN-name"):format(
-    command.name, name))
+  local launch = math.tointeger(tonumber(name))
+  if launch and #require("moonreel.life").of_launch(launch) > 0 then
+    return { launch = launch }
+  end
+  base.raise("MR_E_USAGE", ("%s: %s is no run directory and no launch of this host; try: "
+    .. "outputs/NNN-name, or moonreel %s, which lists what runs here"):format(command.name, name,
+    command.name))
+end
+
+--- Print what runs on this host, for a command that is about one of them.
+---@param opts table  json
+---@return integer exit code
+function target.list(opts)
+  local rows = require("moonreel.life").rows()
+  if #rows == 0 and not opts.json then
+    io.write("nothing runs on this host\n")
+  else
+    require("moonreel.text.table").print({ { key = "launch", right = true }, { key = "ranks" },
+      { key = "phase" }, { key = "step", right = true }, { key = "run" }, { key = "command" } },
+      rows, opts)
+  end
+  return 0
 end
 
 --- The hosts of a run to be asked: those of --hostfile, else those that it was started with, else
 -- this one.
 ---@param opts table  of survey.options
----@param dir string  of the run
+---@param run table   of target.run
 ---@return table      as survey.open takes it
-function target.hosts(opts, dir)
-  local settings = base.exists(settings_path(dir))
-    and require("moonreel.settings").load(settings_path(dir))
+function target.hosts(opts, run)
+  local settings = run.dir and base.exists(settings_path(run.dir))
+    and require("moonreel.settings").load(settings_path(run.dir))
   return setmetatable({ hostfile = opts.hostfile or settings and settings.hostfile or nil },
     { __index = opts })
 end

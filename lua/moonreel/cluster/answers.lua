@@ -110,22 +110,30 @@ function answers.recipe(order)
   return { hash = require("moonreel.settings").bake(order.recipe, order.overrides or {}).hash }
 end
 
+-- what a run has on this host
+local function launches_of(order)
+  local life = require "moonreel.life"
+  return order.launch and life.of_launch(tonumber(order.launch)) or life.of_run(order.dir)
+end
+
 --- Stop what a run has on this host.
----@param order table  dir: of the run; save_s, end_s: as moonreel.life.stop takes them
+---@param order table  dir: of the run, or launch: the number of a process; save_s, end_s: as
+---   moonreel.life.stop takes them
 ---@param pause function|nil  between two looks, for who has others to hear meanwhile
 ---@return table row   of moonreel.life.stop
 function answers.stop(order, pause)
   local ckpt = require "moonreel.ckpt"
-  return require("moonreel.life.stop").run(order.dir, { save_s = tonumber(order.save_s),
-    end_s = tonumber(order.end_s), pause = pause or base.sleep },
+  local o = { save_s = tonumber(order.save_s), end_s = tonumber(order.end_s),
+    pause = pause or base.sleep }
+  return require("moonreel.life.stop").run(launches_of(order), o,
     function(path) return path and ckpt.steps(path)[1] end)
 end
 
 --- Where the ranks that a run has on this host are.
----@param order table  dir: of the run
+---@param order table  dir: of the run, or launch: the number of a process
 ---@return table groups  of moonreel.life.stacks
 function answers.stacks(order)
-  local launches = require("moonreel.life").of_run(order.dir)
+  local launches = launches_of(order)
   local groups = require("moonreel.life.stacks").groups(launches)
   for _, launch in ipairs(launches) do
     launch.page:close()

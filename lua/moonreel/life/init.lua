@@ -41,20 +41,61 @@ function life.launches()
   return found
 end
 
---- Launches that work for a run directory, or for stages of it.
----@param dir string
----@return table[]  as of launches
-function life.of_run(dir)
-  local path, found = process.real_path(dir), {}
+-- the launches of which `wanted` holds
+local function chosen(wanted)
+  local found = {}
   for _, one in ipairs(life.launches()) do
-    local at = one.about.dir
-    if path and at and (at == path or at:sub(1, #path + 1) == path .. "/") then
+    if wanted(one.about) then
       found[#found + 1] = one
     else
       one.page:close()
     end
   end
   return found
+end
+
+--- Launches that work for a run directory, or for stages of it.
+---@param dir string
+---@return table[]  as of launches
+function life.of_run(dir)
+  local path = process.real_path(dir)
+  return chosen(function(about)
+    local at = about.dir
+    return path and at and (at == path or at:sub(1, #path + 1) == path .. "/")
+  end)
+end
+
+--- Launches by the number of their process, which they have before they have a run directory.
+---@param pid integer
+---@return table[]  as of launches
+function life.of_launch(pid)
+  return chosen(function(about) return about.pid == pid end)
+end
+
+--- What runs on this host, for people: a row per launch.
+---@return table[]  {launch: its process, ranks, phase and step: of the rank that is least far, run:
+---   its directory, nil: it has none yet, command}
+function life.rows()
+  local phases, rows = {}, {}
+  for i, phase in ipairs(require("moonreel.life.watch").phases) do
+    phases[phase] = i
+  end
+  for i, one in ipairs(life.launches()) do
+    local about, last = one.about, nil
+    for rank = about.first, about.first + about.ranks - 1 do
+      local r = one.page:rank(rank)
+      if not last or r.step < last.step
+          or r.step == last.step and phases[r.phase] < phases[last.phase] then
+        last = r
+      end
+    end
+    local good, words = pcall(base.read_file, ("/proc/%d/cmdline"):format(about.pid))
+    rows[i] = { launch = about.pid, ranks = ("%d of %d"):format(about.ranks, about.world),
+      phase = last.phase, step = last.step, run = about.dir,
+      command = good and words:gsub("%z$", ""):gsub("%z", " ") or nil }
+    one.page:close()
+  end
+  return rows
 end
 
 return life

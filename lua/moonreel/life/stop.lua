@@ -4,7 +4,6 @@
 -- @module moonreel.life.stop
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.life"
-local life = require "moonreel.life"
 
 local stop = {}
 
@@ -98,16 +97,16 @@ local function stop_launch(one, o)
   return row
 end
 
---- Stop all launches of a run on this host.
----@param dir string     run directory
+--- Stop launches of this host, those of one run.
+---@param launches table[]  of moonreel.life, which are closed
 ---@param o table        save_s: to save and end by themselves, end_s: after each further signal;
 ---   pause: a function that waits between two looks, base.sleep where nobody else has to go on
 ---@param newest function(dir) -> the newest step that is committed, or nil
 ---@return table row     {host, ranks, saved, terminated, killed, left, free_bytes, time_s}
-function stop.run(dir, o, newest)
+function stop.run(launches, o, newest)
   local started = base.now_s()
   local row = { ranks = 0, saved = 0, terminated = 0, killed = 0, left = 0 }
-  for _, one in ipairs(life.of_run(dir)) do
+  for _, one in ipairs(launches) do
     local done = stop_launch(one, o)
     for _, key in ipairs { "ranks", "terminated", "killed", "left" } do
       row[key] = row[key] + done[key]

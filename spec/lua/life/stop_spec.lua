@@ -124,12 +124,50 @@ describe("moonreel stop", function()
     gone(one)
   end)
 
-  it("wants a run", function()
-    local _, err, code = folder.moonreel "stop"
+  it("wants a run or a launch of this host", function()
+    local _, err, code = folder.moonreel "stop a b"
     assert.equal(2, code)
-    assert.matches("expected one run, got 0", err)
-    _, err, code = folder.moonreel "stop nowhere"
-    assert.equal(2, code)
-    assert.matches("nowhere is no run directory", err)
+    assert.matches("expected one run, got 2", err)
+    for _, name in ipairs { "nowhere", "1" } do
+      _, err, code = folder.moonreel("stop " .. name)
+      assert.equal(2, code)
+      assert.matches(name .. " is no run directory and no launch of this host; .* which lists what "
+        .. "runs here", err)
+    end
+  end)
+
+  it("finds what has no run directory yet by the number of its launch", function()
+    local file = dir:write("early.lua", [[
+      local base, core = require "moonreel.core.base", require "moonreel.core.life"
+      core.phase(os.getenv "MOONREEL_RANK" == "1" and "index" or "compile")
+      core.step(0)
+      while true do base.sleep(1) end
+    ]])
+    process.run { "/bin/sh", "-c", ("'%s' -n 2 '%s' > /dev/null 2>&1 &"):format(process.program(),
+      file) }
+    local row
+    while not row do
+      local out, err, code = folder.moonreel "stop --json"
+      assert.equal(0, code, err)
+      for _, one in ipairs(json.decode(out)) do
+        row = (one.command or ""):find(file, 1, true) and one.phase == "index" and one or row
+      end
+    end
+    assert.same({ "2 of 2", 0 }, { row.ranks, row.step })
+    assert.not_equal("string", type(row.run))
+    assert.matches("launch +ranks +phase", (folder.moonreel "stacks"))
+    local out = folder.moonreel("stacks " .. row.launch)
+    assert.matches("rank 0: alive in compile at step 0", out)
+    assert.matches("rank 1: alive in index at step 0", out)
+    out = folder.moonreel "doctor --json"
+    local found
+    for _, one in ipairs(json.decode(out)) do
+      found = one.what == "launch " .. row.launch and one or found
+    end
+    assert.equal("note", found.state)
+    assert.matches("^runs here: ranks 2 of 2, index, step 0, .*early.lua$", found.text)
+    out = json.decode((folder.moonreel(("stop %d --json"):format(row.launch))))[1]
+    assert.same({ 2, 0 }, { out.ranks, out.left })
+    assert.equal(0, #life.of_launch(row.launch))
   end)
 end)
