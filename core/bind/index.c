@@ -255,7 +255,7 @@ static const mr_bind_field ingest_fields[] = {
     MR_BIND_BOOL("isolated", mr_ingest_options, isolated,
                  "Each thread scans in a process of its own."),
     MR_BIND_BOOL("resume", mr_ingest_options, resume,
-                 "Go on where a killed ingest of this input stopped."),
+                 "Go on where an ingest of this input was killed or stopped."),
     MR_BIND_INT("commit_rows", mr_ingest_options, commit_rows, 0, 0,
                 "What a kill costs at most; 0: a default."),
     MR_BIND_END};
@@ -293,6 +293,14 @@ static int ingest_step(lua_State *L)
     }
     lua_pushboolean(L, p.finished);
     lua_setfield(L, -2, "finished");
+    return 1;
+}
+
+static int ingest_keep(lua_State *L)
+{
+    uint64_t rows;
+    mr_bind_check(L, mr_ingest_keep(mr_bind_unbox(L, 1, INGEST), &rows));
+    lua_pushinteger(L, (lua_Integer)rows);
     return 1;
 }
 
@@ -383,6 +391,9 @@ static const mr_bind_row ingest_rows[] = {
     MR_ROW("step", ingest_step, "(seconds?: number): table",
            "Work for so long: {listed, total, done, written, refused, without_caption, "
            "resumed, finished}."),
+    MR_ROW("keep", ingest_keep, "(): integer",
+           "End it unfinished: so many rows of the input are done and stay for an ingest with "
+           "resume; 0: nothing stays."),
     MR_ROW("notes", ingest_notes, "(): string", "What was passed over in a folder, a line each."),
     MR_ROW_END};
 static const mr_bind_face ingest_face = {"mr.Ingest", "An index in the making.", ingest_rows,

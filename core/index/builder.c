@@ -54,19 +54,24 @@ static bool fits(const mr_index_builder *b, size_t more)
     return need + need / 4 < b->map_bytes;
 }
 
-// Called before each row: the map grows between transactions, so that none ever finds it full. All
-// tables hold the same rows at each commit.
+// Between two rows: all tables hold the same rows at each commit.
+static mr_status commit_rows(mr_index_builder *b)
+{
+    // the unfinished chunk of hot records is made again from the rows, that of columns is not
+    if (b->built.rows % MR_HOT_ROWS)
+        MR_TRY(index_builder_put_values(b, (uint32_t)(b->built.rows / MR_HOT_ROWS),
+                                        b->built.rows % MR_HOT_ROWS));
+    return commit(b);
+}
+
+// Called before each row: the map grows between transactions, so that none ever finds it full.
 static mr_status reserve(mr_index_builder *b, size_t more)
 {
     if (b->built.rows - b->committed_rows < b->commit_rows &&
         b->used_bytes - b->committed_bytes < b->commit_bytes &&
         mr_now_s() - b->committed_s < COMMIT_S && fits(b, more))
         return MR_OK;
-    // the unfinished chunk of hot records is made again from the rows, that of columns is not
-    if (b->built.rows % MR_HOT_ROWS)
-        MR_TRY(index_builder_put_values(b, (uint32_t)(b->built.rows / MR_HOT_ROWS),
-                                        b->built.rows % MR_HOT_ROWS));
-    MR_TRY(commit(b));
+    MR_TRY(commit_rows(b));
     while (!fits(b, more))
         b->map_bytes *= 2;
     int err = mdb_env_set_mapsize(b->env, b->map_bytes);
@@ -463,6 +468,16 @@ mr_status mr_index_builder_finish(mr_index_builder *b)
     MR_TRY(mr_dir_sync(b->tmp));
     MR_TRY(take_name(b));
     b->finished = true;
+    return MR_OK;
+}
+
+mr_status mr_index_builder_keep(mr_index_builder *b)
+{
+    // without a row there is nothing to go on with
+    if (!b->built.rows)
+        return MR_OK;
+    MR_TRY(commit_rows(b));
+    b->kept = true;
     return MR_OK;
 }
 

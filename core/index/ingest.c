@@ -36,6 +36,7 @@ struct mr_ingest {
     pthread_cond_t can_scan, can_write;
     pthread_t lister, threads[THREADS_MAX];
     bool has_lister, listed, writing; // listed: the list is read, well or not
+    bool torn;                        // writing failed: the builder may hold half a row
     mr_status list_status;
     mr_error *list_error;
     int n_threads;
@@ -337,6 +338,7 @@ mr_status mr_ingest_step(mr_ingest *g, double seconds, mr_ingest_progress *progr
     while (st == MR_OK && g->writing && !g->progress.finished) {
         if (g->written == g->source.n) {
             st = finish(g);
+            g->torn = st != MR_OK;
             break;
         }
         pthread_mutex_lock(&g->lock);
@@ -352,6 +354,7 @@ mr_status mr_ingest_step(mr_ingest *g, double seconds, mr_ingest_progress *progr
             return mr_error_adopt(g->worker_error);
         if (s.ready) {
             st = write_row(g, &g->rows[g->written % AHEAD], &s);
+            g->torn = st != MR_OK;
             mr_clip_info_fini(&s.info);
             pthread_mutex_lock(&g->lock);
             g->written++;
@@ -369,6 +372,17 @@ mr_status mr_ingest_step(mr_ingest *g, double seconds, mr_ingest_progress *progr
     progress->written = built.rows, progress->refused = built.refused;
     progress->without_caption = built.without_caption;
     return st;
+}
+
+mr_status mr_ingest_keep(mr_ingest *g, uint64_t *rows)
+{
+    *rows = 0;
+    if (!g->writing || g->torn || g->progress.finished)
+        return MR_OK;
+    mr_index_built built = mr_index_builder_built(g->builder);
+    MR_TRY(mr_index_builder_keep(g->builder));
+    *rows = built.rows ? built.rows + built.refused : 0;
+    return MR_OK;
 }
 
 const char *mr_ingest_notes(const mr_ingest *g)

@@ -72,6 +72,7 @@ function command.run(args)
     unknown(args[1])
   end
   local parsed = require("moonreel.settings.words").parse(table.move(args, 2, #args, 1, {}), part)
+  parsed.args = args
   local words, least, most = words_of(part)
   local n = #parsed.positional
   if n < least or n > most then

@@ -39,7 +39,7 @@ end
 -- return when a signal came.
 ---@param work fun(tick: function): any
 ---@param unit string   what is counted: "rows"
----@param left string   what a stopped one leaves, for people: "nothing was written"
+---@param left string|fun(): string  what a stopped one leaves, for people: "nothing was written"
 ---@param calls? boolean a signal ends long calls of the core, too; else work ticks now and then
 ---@return any result   nil when a signal ended it
 ---@return integer|nil code  then the exit code
@@ -62,7 +62,8 @@ function longwork.run(work, unit, left, calls)
     return result
   end
   if result == stopped or number and type(result) == "table" and result.code == "MR_E_STOPPED" then
-    io.stderr:write("moonreel: stopped by a signal; ", left, "\n")
+    io.stderr:write("moonreel: stopped by a signal; ",
+      type(left) == "function" and left() or left, "\n")
     return nil, 128 + number
   end
   error(result, 0)

@@ -56,14 +56,40 @@ function data.decode(path, given)
   return media.decode(path, given)
 end
 
+-- Steps to the end. When progress raises, or an interruption ends a step, what is done is kept, and
+-- kept(rows, total) hears how much of the input that is.
+local function finish(ingest, progress, kept)
+  local p
+  local ok, problem = pcall(function()
+    repeat
+      p = ingest:step(0.1)
+      if progress then
+        progress(p)
+      end
+    until p.finished
+  end)
+  if ok then
+    return p
+  end
+  local code = type(problem) == "table" and problem.code
+  if not code or code == "MR_E_STOPPED" then
+    local rows = ingest:keep()
+    if kept then
+      kept(rows, p and p.total or 0)
+    end
+  end
+  error(problem, 0)
+end
+
 --- Build an index from a folder of clips, a CSV or a JSON lines file, or shards of an export.
 ---@param input string
 ---@param output string  NAME.mrx; replaced only when the new index is sealed
 ---@param given? table  captions, root (of shards: where their clips are put, required), source,
 ---   threads, deadline_s; columns: what those of a list stand for, "path=video,text=caption"; part
----   and parts: this part of the input alone; resume: go on where a killed ingest of the same input
----   stopped, if there is one; commit_rows: what a kill costs at most; isolated (true): scan in
----   processes, a decoder that crashes costs one file
+---   and parts: this part of the input alone; resume: go on where an ingest of the same input
+---   was killed or stopped, if there is one; kept(rows, total): called when progress raises: so
+---   many rows of the input are done and stay for resume; commit_rows: what a kill costs at most;
+---   isolated (true): scan in processes, a decoder that crashes costs one file
 ---@param progress? fun(p: table)  called some times a second with {listed, total, done, written,
 ---   refused, resumed, finished}; total is 0 while the list is read, listed says how far that is
 ---@return table result  {total, written, refused, without_caption, resumed, notes: what was passed
@@ -86,14 +112,10 @@ function data.ingest(input, output, given, progress)
     end)
     o.source = o.source or source
   end
+  local kept = o.kept
+  o.kept = nil
   local ingest <close> = core_index.ingest(input, output, o)
-  local p
-  repeat
-    p = ingest:step(0.1)
-    if progress then
-      progress(p)
-    end
-  until p.finished
+  local p = finish(ingest, progress, kept)
   p.notes = {}
   for line in ingest:notes():gmatch("[^\n]+") do
     p.notes[#p.notes + 1] = line

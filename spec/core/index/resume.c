@@ -408,6 +408,64 @@ static void killed_at_random(void)
     CHECK(kills > 3);
 }
 
+static int writes_left; // 0: none fails
+static ssize_t failing_write(int fd, const void *buf, size_t n)
+{
+    if (writes_left && --writes_left == 0) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return write(fd, buf, n);
+}
+
+// One that is stopped between two rows keeps them, though it was not to resume, and another goes on
+// behind them; one whose disk is full in the middle of a row leaves nothing.
+static void kept_at_any_row(void)
+{
+    char whole[300], path[300];
+    snprintf(whole, sizeof whole, "%s", clips_path("whole.mrx"));
+    snprintf(path, sizeof path, "%s", clips_path("kept.mrx"));
+    mr_ingest_progress p = {0};
+    int failed = 0, kept = 0;
+    const size_t run_bytes = index_run_bytes;
+    index_run_bytes = 500; // some rows
+    mr_io io = *mr_io_table();
+    io.write = failing_write;
+    mr_io_replace(&io);
+    for (uint64_t round = 0; round < 30; round++) {
+        const uint64_t stop = round * 4;
+        const mr_ingest_options o = {.threads = 2};
+        uint64_t rows = 0;
+        mr_ingest *g;
+        if (!CHECK_OK(mr_ingest_new(clips_path("set"), path, &o, &g)))
+            return;
+        mr_status st = MR_OK;
+        while (st == MR_OK && (!p.total || p.done < stop))
+            st = mr_ingest_step(g, 0, &p);
+        CHECK_OK(st);
+        writes_left = round % 3 == 2;
+        while (st == MR_OK && writes_left && !p.finished)
+            st = mr_ingest_step(g, 0, &p);
+        writes_left = 0;
+        failed += st != MR_OK;
+        CHECK_OK(mr_ingest_keep(g, &rows));
+        mr_ingest_free(g);
+        CHECK_INT(rows, st == MR_OK && !p.finished && p.written ? p.done : 0);
+        CHECK_INT(clips_count("kept.mrx"), rows || p.finished ? 1 : 0);
+        kept += rows > 0;
+        CHECK_OK(ingest(path, true, &p));
+        CHECK_INT(p.resumed, rows);
+        CHECK(same(path, whole));
+        mr_dir_remove(path);
+        p = (mr_ingest_progress){0};
+    }
+    mr_io_replace(NULL);
+    index_run_bytes = run_bytes;
+    printf("kept ingests: %d kept, %d had a full disk\n", kept, failed);
+    CHECK(kept > 10);
+    CHECK(failed > 5);
+}
+
 static void changed_input(void)
 {
     char list[300], path[300];
@@ -467,6 +525,7 @@ int main(void)
     living();
     spill_with_a_name();
     killed_at_random();
+    kept_at_any_row();
     changed_input();
     return check_done();
 }

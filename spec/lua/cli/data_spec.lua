@@ -116,19 +116,49 @@ describe("moonreel data ingest", function()
     assert.matches("moonreel: /proc/nope%.mrx: cannot create: %u[%w ]+\n", text)
   end)
 
-  it("leaves nothing behind when a signal stops it", function()
-    base.make_dir(folder .. "/many")
+  it("keeps what is done when a signal stops it, and says how to go on", function()
+    base.make_dir(folder .. "/it's many")
     for i = 1, 400 do
-      os.execute(("ln %s/set/a.mp4 %s/many/%03d.mp4"):format(folder, folder, i))
+      os.execute(("ln %s/set/%s.mp4 \"%s/it's many/%03d.mp4\""):format(folder,
+        i % 8 == 0 and "b" or "a", folder, i))
     end
-    for signal, code in pairs { INT = 130, TERM = 143 } do
-      local done = signalled(signal, AT_100, { "data", "ingest",
-        folder .. "/many", "-o", folder .. "/s.mrx", "--threads", "1" })
-      assert.equal(code, done.exit, done.output)
-      assert.matches("nothing was written", done.output)
+    local input = folder .. "/it's many"
+    local code, text = run([[ingest "@/it's many" -o @/all.mrx --json]])
+    assert.equal(0, code)
+    local whole = text:match('"fp_order":"(%x+)"')
+    for signal, exit in pairs { INT = 130, TERM = 143 } do
+      local done = signalled(signal, AT_100, { "data", "ingest", input, "-o", folder .. "/s.mrx",
+        "--threads", "1" })
+      assert.equal(exit, done.exit, done.output)
+      local kept, command = done.output:match("stopped by a signal; (%d+) of 400 files are done "
+        .. "and kept; to go on: moonreel (.-)\n")
+      assert.equal("100", kept)
+      assert.equal("data ingest --continue '" .. folder .. "/it'\\''s many' -o " .. folder
+        .. "/s.mrx --threads 1", command)
+      code, text = run(command:gsub("^data ", "") .. " --json")
+      assert.equal(0, code)
+      assert.matches("continues after 100 of 400 files", text)
+      assert.equal(whole, text:match('"fp_order":"(%x+)"'))
+      assert.equal(base.read_file(folder .. "/all.mrx/refused.jsonl"),
+        base.read_file(folder .. "/s.mrx/refused.jsonl"))
+      os.execute(("rm -r %s/s.mrx"):format(folder))
       for _, name in ipairs(base.list_dir(folder)) do
         assert.is_nil(name:match("^s%.mrx"))
       end
+    end
+  end)
+
+  it("leaves nothing behind when a signal stops it before the first clip is taken", function()
+    base.make_dir(folder .. "/none")
+    for i = 1, 120 do
+      os.execute(("ln %s/set/b.mp4 %s/none/%03d.mp4"):format(folder, folder, i))
+    end
+    local done = signalled("INT", AT_100, { "data", "ingest", folder .. "/none", "-o",
+      folder .. "/n.mrx", "--threads", "1" })
+    assert.equal(130, done.exit, done.output)
+    assert.matches("stopped by a signal; nothing was written", done.output)
+    for _, name in ipairs(base.list_dir(folder)) do
+      assert.is_nil(name:match("^n%.mrx"))
     end
   end)
 
@@ -151,7 +181,8 @@ describe("moonreel data ingest", function()
     local stopped = interrupted("TERM")
     assert.equal(143, stopped.exit, stopped.output)
     assert.matches("continues after %d+ of 400 files", stopped.output)
-    assert.matches("what was committed waits for %-%-continue", stopped.output)
+    assert.matches("%d+ of 400 files are done and kept; to go on: moonreel data ingest "
+      .. "%-%-continue ", stopped.output)
     code, text = run("ingest @/more -o @/c.mrx --continue --json")
     assert.equal(0, code)
     assert.matches("continues after %d+ of 400 files", text)

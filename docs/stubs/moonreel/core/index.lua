@@ -24,7 +24,7 @@ function index.open(path, options) end
 ---@field part? integer This part of the input, from 1. Default: 0.
 ---@field parts? integer Of so many; 0: all of it. Default: 0.
 ---@field isolated? boolean Each thread scans in a process of its own. Default: false.
----@field resume? boolean Go on where a killed ingest of this input stopped. Default: false.
+---@field resume? boolean Go on where an ingest of this input was killed or stopped. Default: false.
 ---@field commit_rows? integer What a kill costs at most; 0: a default. Default: 0.
 
 --- Build an index from a folder of clips, a CSV or a JSON lines file.

@@ -621,6 +621,10 @@ local Ingest = {}
 ---@return table
 function Ingest:step(seconds) end
 
+--- End it unfinished: so many rows of the input are done and stay for an ingest with resume; 0: nothing stays.
+---@return integer
+function Ingest:keep() end
+
 --- What was passed over in a folder, a line each.
 ---@return string
 function Ingest:notes() end

@@ -21,10 +21,9 @@ local part = {
     { "--part I/N", "this part of the input alone, for N processes or machines; data merge puts "
       .. "them together" },
     { "--threads N", "scanning threads (default: one per processor)", least = 1 },
-    { "--continue", "go on where an ingest of the same input was killed, and keep what is done "
-      .. "when this one is stopped" },
-    { "--commit N", "rows between two points to go on from (default: 262144, and never more than a "
-      .. "minute)", least = 1 },
+    { "--continue", "go on where an ingest of the same input was stopped or killed" },
+    { "--commit N", "rows that a kill costs at most (default: 262144, and never more than a "
+      .. "minute); Ctrl-C costs none", least = 1 },
   },
 }
 
@@ -37,11 +36,24 @@ local function words(p, began_s)
     base.now_s() - began_s, p.resumed), p.refused)
 end
 
-local function ingest(input, opts, tick)
+-- The words that go on with it, for a shell.
+local function again(args)
+  local line = { "moonreel data ingest --continue" }
+  for i = 2, #args do
+    local word = args[i]
+    if word ~= "--continue" then
+      line[#line + 1] = word:find("^[%w@%+=:,./_-]+$") and word
+        or "'" .. word:gsub("'", "'\\''") .. "'"
+    end
+  end
+  return table.concat(line, " ")
+end
+
+local function ingest(input, opts, tick, kept)
   local began_s, told = base.now_s(), not opts.continue
   local options = { captions = opts.captions, root = opts.root, source = opts.source,
     threads = opts.threads, resume = opts.continue, commit_rows = opts.commit,
-    columns = opts.columns }
+    columns = opts.columns, kept = kept }
   options.part, options.parts = derived.part(opts.part)
   return require("moonreel.data").ingest(input, opts.output, options, function(p)
     if p.total == 0 then
@@ -87,9 +99,14 @@ local function tell(opts, result, facts)
   end
 end
 
-function part.run(opts, _, input)
-  local result, code = longwork.run(function(tick) return ingest(input, opts, tick) end, "files",
-    opts.continue and "what was committed waits for --continue" or "nothing was written")
+function part.run(opts, parsed, input)
+  local left = "nothing was written"
+  local function kept(rows, total)
+    left = rows == 0 and left or ("%d of %d files are done and kept; to go on: %s"):format(rows,
+      total, again(parsed.args))
+  end
+  local result, code = longwork.run(function(tick) return ingest(input, opts, tick, kept) end,
+    "files", function() return left end)
   if not result then
     return code
   end
