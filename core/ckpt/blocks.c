@@ -35,12 +35,43 @@ struct mr_blocks {
 
 /* ---- open, close ---- */
 
+static mr_status fail_open(const char *path)
+{
+    return errno == ENOENT ? mr_fail(MR_E_IO, "%s: missing", path)
+                           : mr_fail(MR_E_IO, "%s: cannot open: %s", path, strerror(errno));
+}
+
+static int open_again(const char *path)
+{
+    int fd, pauses = 0;
+    do
+        fd = mr_io_table()->open(path, O_RDONLY | O_NONBLOCK, 0);
+    while (fd < 0 && mr_ckpt_again(errno, &pauses));
+    return fd;
+}
+
+/* The size of a file as an open one has it: a network file system may remember an older one. */
+static mr_status look_closer(const char *path, struct stat *s)
+{
+    int fd = open_again(path);
+    if (fd < 0)
+        return fail_open(path);
+    mr_status st = fstat(fd, s) ? fail_open(path) : MR_OK;
+    mr_io_table()->close(fd);
+    return st;
+}
+
 static mr_status check_file(const char *path, int64_t bytes)
 {
     struct stat s;
-    if (stat(path, &s))
-        return errno == ENOENT ? mr_fail(MR_E_FORMAT, "%s: missing", path)
-                               : mr_fail(MR_E_IO, "%s: cannot open: %s", path, strerror(errno));
+    int pauses = 0, missing;
+    do
+        missing = stat(path, &s);
+    while (missing && mr_ckpt_again(errno, &pauses));
+    if (missing)
+        return fail_open(path);
+    if (S_ISREG(s.st_mode) && s.st_size != bytes)
+        MR_TRY(look_closer(path, &s));
     if (!S_ISREG(s.st_mode) || s.st_size != bytes)
         return mr_fail(MR_E_FORMAT, "%s: has %lld bytes, the manifest says %lld", path,
                        (long long)s.st_size, (long long)bytes);
@@ -114,9 +145,9 @@ static mr_status open_file(mr_blocks *b, int file)
         return MR_OK;
     if (b->n_open == OPEN_MAX)
         close_files(b);
-    b->fds[file] = mr_io_table()->open(b->paths[file], O_RDONLY | O_NONBLOCK, 0);
+    b->fds[file] = open_again(b->paths[file]);
     if (b->fds[file] < 0)
-        return mr_fail(MR_E_IO, "%s: cannot open: %s", b->paths[file], strerror(errno));
+        return fail_open(b->paths[file]);
     b->n_open++;
     return MR_OK;
 }
@@ -139,14 +170,32 @@ static const char *tensor_in(const mr_manifest *m, int file, int64_t at, int64_t
     return NULL;
 }
 
-/* One whole block of an open file to dst; how many bytes it has. Threads: any */
+/* Read from a file that is opened for this alone. */
+static mr_status read_anew(const char *path, int64_t at, void *dst, int64_t n)
+{
+    int fd = open_again(path);
+    if (fd < 0)
+        return fail_open(path);
+    mr_status st = mr_file_read_at(fd, dst, (size_t)n, at, path);
+    int err = errno;
+    mr_io_table()->close(fd);
+    errno = err;
+    return st;
+}
+
+/* One whole block of an open file to dst; how many bytes it has. A handle that has become stale
+ * stays so: other threads read with it, so the file is opened once more beside it. Threads: any */
 static mr_status load_block(mr_blocks *b, int file, int64_t block, void *dst, int64_t *n)
 {
     int64_t at = block * MR_CKPT_BLOCK;
+    int pauses = 0;
     *n = MR_MIN(b->manifest->files[file].bytes - at, (int64_t)MR_CKPT_BLOCK);
-    MR_TRY(mr_file_read_at(b->fds[file], dst, (size_t)*n, at, b->paths[file]));
-    b->bytes_read += *n;
-    return MR_OK;
+    mr_status st = mr_file_read_at(b->fds[file], dst, (size_t)*n, at, b->paths[file]);
+    while (st == MR_E_IO && errno == ESTALE && mr_ckpt_again(errno, &pauses))
+        st = read_anew(b->paths[file], at, dst, *n);
+    if (st == MR_OK)
+        b->bytes_read += *n;
+    return st;
 }
 
 /* The same, compared with its hash. */

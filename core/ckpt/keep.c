@@ -103,7 +103,7 @@ void mr_save_condemn(const char *run_dir, int64_t step)
 mr_status mr_save_verify(const char *dir)
 {
     mr_ckpt *ckpt;
-    MR_TRY(mr_ckpt_open(dir, &ckpt));
+    MR_TRY(mr_save_open(dir, &ckpt));
     mr_status st = mr_ckpt_verify(ckpt);
     mr_ckpt_close(ckpt);
     return st;

@@ -1,11 +1,13 @@
 /* ckpt: names in ckpt/ (reference: reliability 3.4): step-N committed,
  * step-N.tmp-RUN-FENCE.SAVE.TRY in work, .replaced- aside until its replacement is there, .trash-
  * on its way out, .bad- damaged and kept. Licence: Apache-2.0 */
+#define _DEFAULT_SOURCE
 #include "ckpt/room.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { DIGITS = 12 };
 
@@ -66,6 +68,15 @@ static int newest_first(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
+/* Is the name in ckpt/ something else than a directory? A link counts as no checkpoint: whatever it
+ * leads to has a name of its own. What cannot be looked at now may be one. */
+static bool is_stray(const char *ckpt, const char *name)
+{
+    char path[MR_SAVE_PATH];
+    struct stat s;
+    return lstat(mr_save_path(path, "%s/%s", ckpt, name), &s) == 0 && !S_ISDIR(s.st_mode);
+}
+
 mr_status mr_ckpt_steps(const char *run_dir, int64_t **steps, int *n)
 {
     char ckpt[MR_SAVE_PATH], **names;
@@ -81,7 +92,7 @@ mr_status mr_ckpt_steps(const char *run_dir, int64_t **steps, int *n)
         int64_t step = mr_save_step_of(names[i], &rest);
         if (step < 0 || *rest)
             step = mr_save_step_aside(names[i]);
-        if (step >= 0)
+        if (step >= 0 && !is_stray(ckpt, names[i]))
             list[(*n)++] = step;
     }
     mr_dir_list_free(names, count);

@@ -36,9 +36,7 @@ mr_status mr_ckpt_open_newest(const char *run_dir, const mr_run_lock *lock, mr_c
     bool found = false;
     for (int i = 0; i < n && !found; i++) {
         mr_ckpt *c = NULL;
-        st = mr_ckpt_open(mr_ckpt_dir(run_dir, steps[i], dir, sizeof dir), &c);
-        if (st == MR_OK && !mr_ckpt_manifest(c))
-            st = mr_fail(MR_E_FORMAT, "%s: no " MR_CKPT_MANIFEST " in it", dir);
+        st = mr_save_open(mr_ckpt_dir(run_dir, steps[i], dir, sizeof dir), &c);
         if (st == MR_OK && mr_ckpt_step(c) != steps[i])
             st = mr_fail(MR_E_FORMAT, "%s: its manifest says step %lld", dir,
                          (long long)mr_ckpt_step(c));
@@ -52,8 +50,9 @@ mr_status mr_ckpt_open_newest(const char *run_dir, const mr_run_lock *lock, mr_c
         mr_ckpt_close(c);
         if (says_nothing(st))
             break;
-        // an input error may be over next time, so only proven damage is set aside
-        bool damaged = (st == MR_E_FORMAT || st == MR_E_USAGE) && lock;
+        // what is absent or cannot be read may be back next time: only bytes that were read and do
+        // not fit prove damage
+        bool damaged = st == MR_E_FORMAT && lock;
         tell(told, user, steps[i], damaged);
         if (damaged)
             mr_save_condemn(run_dir, steps[i]);

@@ -115,12 +115,24 @@ mr_status mr_manifest_build(const mr_manifest *m, json_t *meta, char **text, siz
  * damaged; MR_E_CKPT, MR_E_UNSUPPORTED undamaged but not readable; MR_E_IO; MR_E_MEMORY. */
 mr_status mr_manifest_read(const char *path, bool part, mr_manifest *m);
 
+/* ---- files that are not there ---- */
+
+/* Is an operation that failed with errno `err` worth another try? What is absent (ENOENT) or stale
+ * (ESTALE) may be there a moment later; waits that moment, some seconds in all. *pauses counts
+ * them, from 0. */
+bool mr_ckpt_again(int err, int *pauses);
+
+/* Open the directory of a step, as mr_ckpt_open does, with patience for an absent manifest. Errors:
+ * as there, but MR_E_IO where it stays absent */
+mr_status mr_save_open(const char *dir, mr_ckpt **out);
+
 /* ---- files whose blocks have hashes ---- */
 
 typedef struct mr_blocks mr_blocks;
 
 /* Files of a manifest that lie in `dir`: are they there, with the right sizes? `m` is borrowed
- * until the close. Errors: MR_E_FORMAT missing, of another size; MR_E_IO; MR_E_MEMORY */
+ * until the close. Errors: MR_E_FORMAT of another size; MR_E_IO missing, cannot be read;
+ * MR_E_MEMORY */
 mr_status mr_blocks_open(const char *dir, const mr_manifest *m, mr_blocks **out);
 void mr_blocks_close(mr_blocks *b); /* NULL is fine */
 /* Read bytes [at, at + n) of a file. Whole blocks are read and compared with their hash; the ones

@@ -211,13 +211,48 @@ static void no_memory(void)
     }
 }
 
+/* The handle of a file becomes stale while it is read: the file is opened once more. */
+static void stale(void)
+{
+    mr_blocks *b;
+    fault_install();
+    CHECK_OK(mr_blocks_open(dir, &m, &b));
+    fault_clear();
+    CHECK_OK(mr_blocks_check(b, whole, true));
+    const long n = fault_operations();
+    for (long i = 1; i <= n; i += 7) {
+        case_slept_ns = 0;
+        fault_at(i, FAULT_ERRNO, ESTALE);
+        CHECK_OK(mr_blocks_check(b, whole, true));
+        // what is closed needs no second try
+        CHECK(case_slept_ns <= 100000000);
+        const int64_t before = mr_blocks_bytes_read(b);
+        fault_at(1, FAULT_ERRNO, EIO);
+        CHECK_FAILS(mr_blocks_read(b, SMALL, 0, &(char){0}, 1), MR_E_IO, "rror");
+        fault_clear();
+        CHECK_INT(mr_blocks_bytes_read(b), before);
+    }
+    mr_blocks_close(b);
+    mr_io_replace(NULL);
+}
+
 static void not_there(void)
 {
     char path[700];
     mr_blocks *b;
     snprintf(path, sizeof path, "%s/r00004.safetensors", dir);
     remove(path);
-    CHECK_FAILS(mr_blocks_open(dir, &m, &b), MR_E_FORMAT, "r00004.safetensors: missing");
+    CHECK_FAILS(mr_blocks_open(dir, &m, &b), MR_E_IO, "r00004.safetensors: missing");
+    // another size counts once the file was opened: what is remembered of it may be old
+    FILE *f = fopen(path, "wb");
+    fclose(f);
+    fault_install();
+    fault_at(1, FAULT_ERRNO, EACCES);
+    CHECK_FAILS(mr_blocks_open(dir, &m, &b), MR_E_IO, "r00004.safetensors: cannot open");
+    fault_clear();
+    CHECK_FAILS(mr_blocks_open(dir, &m, &b), MR_E_FORMAT, "has 0 bytes, the manifest says 104");
+    mr_io_replace(NULL);
+    remove(path);
     CHECK_OK(mr_dir_make(path));
     CHECK_FAILS(mr_blocks_open(dir, &m, &b), MR_E_FORMAT, "the manifest says 104");
 }
@@ -230,7 +265,10 @@ int main(void)
     damaged();
     shared();
     no_memory();
+    case_clock();
+    stale();
     not_there();
+    mr_clock_replace(NULL);
     mr_manifest_fini(&m);
     mr_dir_remove(dir);
     return check_done();

@@ -69,6 +69,37 @@ static void retention(void)
     CHECK(mr_path_exists(again));
 }
 
+/* Links in ckpt/ are no checkpoints: they keep nothing from staying, and nothing is removed through
+ * them. What cannot be read is no damage. */
+static void stray(void)
+{
+    char to[700], at[700], shard[800], hidden[900];
+    fresh(4);
+    mr_ckpt_dir(dir, 3, to, sizeof to);
+    for (int64_t step = 0; step <= 9; step += 9)
+        CHECK_INT(symlink(step ? "/nowhere" : to, mr_ckpt_dir(dir, step, at, sizeof at)), 0);
+    FILE *f = fopen(mr_ckpt_dir(dir, 8, at, sizeof at), "wb");
+    fclose(f);
+    check_steps(4, (int64_t[]){4, 3, 2, 1});
+    CHECK_OK(mr_save_retain(lock, 2, 0, (int64_t[]){4, 3}, 2, told, NULL));
+    check_steps(2, (int64_t[]){4, 3});
+    CHECK_OK(mr_save_verify(to));
+    CHECK_INT(case_count(dir, "step-000000000000"), 1);
+    CHECK_INT(case_count(dir, "step-000000000009"), 1);
+
+    fresh(4);
+    snprintf(shard, sizeof shard, "%s/r00000-of-00001.safetensors",
+             mr_ckpt_dir(dir, 4, at, sizeof at));
+    snprintf(hidden, sizeof hidden, "%s/hidden", dir);
+    CHECK_INT(rename(shard, hidden), 0);
+    case_clock();
+    CHECK_OK(mr_save_retain(lock, 1, 0, NULL, 0, told, NULL));
+    mr_clock_replace(NULL);
+    // two others are good, and nothing says that the newest is not
+    check_steps(3, (int64_t[]){4, 3, 2});
+    CHECK_INT(case_count(dir, ".bad-"), 0);
+}
+
 /* A run that goes back leaves nothing newer behind, and stopped anywhere nothing that is not whole.
  */
 static void left_behind(void)
@@ -220,6 +251,7 @@ int main(void)
     sweep();
     put_back();
     stopped_retention();
+    stray();
     left_behind();
     mr_run_lock_release(lock);
     mr_dir_remove(dir);

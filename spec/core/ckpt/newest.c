@@ -1,6 +1,8 @@
-/* ckpt/newest: damaged checkpoints are set aside by the owner of the run only, errors of input are
- * not damage. */
+/* ckpt/newest: damaged checkpoints are set aside by the owner of the run only, and only for bytes
+ * that were read: errors of input and absence are no damage. */
 #include "ckptcase.h"
+
+#include <sys/stat.h>
 
 static char dir[600];
 
@@ -9,6 +11,41 @@ static void told(void *user, const char *line)
 {
     lines++;
     snprintf(user, 1500, "%s", line);
+}
+
+/* A part of the newest checkpoint, and where it is hidden. */
+static char part[700], hidden[800];
+static int pauses_left;
+static void come_back(void)
+{
+    if (--pauses_left == 0)
+        CHECK_INT(rename(hidden, part), 0);
+}
+
+/* Absent for three pauses it is found, absent for good it is passed over and stays; nothing is set
+ * aside. */
+static void absent(mr_run_lock *lock, const char *name)
+{
+    char text[1500] = "", step[600];
+    mr_ckpt *c;
+    snprintf(part, sizeof part, "%s/%s", mr_ckpt_dir(dir, 3, step, sizeof step), name);
+    snprintf(hidden, sizeof hidden, "%s/hidden", dir);
+    case_clock();
+    case_meanwhile = come_back;
+    for (int after = 3; after < 100; after += 90) {
+        CHECK_INT(rename(part, hidden), 0);
+        pauses_left = after, case_slept_ns = 0, lines = 0;
+        CHECK_OK(mr_ckpt_open_newest(dir, lock, told, text, &c));
+        CHECK_INT(mr_ckpt_step(c), after == 3 ? 3 : 2);
+        CHECK_INT(lines, after == 3 ? 0 : 1);
+        CHECK(after == 3 || (case_slept_ns >= 2000000000 && case_slept_ns <= 10000000000));
+        mr_ckpt_close(c);
+        CHECK_INT(case_count(dir, ".bad-"), 0);
+    }
+    CHECK(strstr(text, "checkpoint step 3 passed over: ") && strstr(text, name));
+    case_meanwhile = NULL;
+    mr_clock_replace(NULL);
+    CHECK_INT(rename(hidden, part), 0);
 }
 
 int main(void)
@@ -25,23 +62,31 @@ int main(void)
         CHECK_OK(case_save(saver, step));
     mr_saver_close(saver);
 
+    absent(lock, "r00000-of-00001.safetensors");
+    absent(lock, "MANIFEST.json");
+
     // an input error is no damage, even for the owner
+    static const int errors[] = {EIO, EACCES, ENOENT, ESTALE};
+    case_clock();
     fault_install();
     CHECK_OK(mr_ckpt_open_newest(dir, lock, NULL, NULL, &c));
     mr_ckpt_close(c);
     long operations = fault_operations();
-    for (long i = 1; i <= operations; i++) {
-        fault_at(i, FAULT_ERRNO, EIO);
-        CHECK_OK(mr_ckpt_open_newest(dir, lock, NULL, NULL, &c));
-        fault_clear();
-        CHECK(mr_ckpt_step(c) >= 2 && case_exact(c));
-        mr_ckpt_close(c);
-    }
+    for (size_t k = 0; k < MR_COUNT(errors); k++)
+        for (long i = 1; i <= operations; i++) {
+            fault_at(i, FAULT_ERRNO, errors[k]);
+            CHECK_OK(mr_ckpt_open_newest(dir, lock, NULL, NULL, &c));
+            fault_clear();
+            CHECK(mr_ckpt_step(c) >= 2 && case_exact(c));
+            mr_ckpt_close(c);
+        }
     CHECK(operations > 10);
     CHECK_INT(case_count(dir, ".bad-"), 0);
     mr_io_replace(NULL);
+    mr_clock_replace(NULL);
 
     // a reader without the lock passes over and renames nothing
+    lines = 0, text[0] = 0;
     case_flip_last_byte(dir, 3);
     // a request to stop passes none over, and takes no older one
     mr_interrupt_set(true);

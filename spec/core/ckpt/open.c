@@ -95,10 +95,11 @@ static void files_gone(void)
     mr_free(bytes);
     snprintf(aside, sizeof aside, "%s/aside", dir);
     const char *const paths[] = {shard, manifest};
+    case_clock();
     for (int i = 0; i < 2; i++) {
         CHECK(rename(paths[i], aside) == 0);
         CHECK(older_taken("missing file"));
-        CHECK(strstr(told_text, i ? "no MANIFEST.json" : "missing"));
+        CHECK(strstr(told_text, i ? "MANIFEST.json: cannot open" : "safetensors: missing"));
         CHECK(mkdir(paths[i], 0700) == 0);
         CHECK(older_taken("directory in its place"));
         CHECK(rmdir(paths[i]) == 0);
@@ -106,6 +107,7 @@ static void files_gone(void)
         CHECK(older_taken("empty file"));
         CHECK(rename(aside, paths[i]) == 0);
     }
+    mr_clock_replace(NULL);
     // a byte too many, behind all that is hashed
     CHECK(truncate(shard, (off_t)shard_bytes + 1) == 0);
     CHECK(older_taken("longer file"));

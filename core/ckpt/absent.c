@@ -1,0 +1,35 @@
+/* ckpt: files that are not there. On a network file system a name can be absent, or a handle stale,
+ * for a moment after another host has written or renamed the file, so both are tried again before
+ * they count. Licence: Apache-2.0 */
+#include "ckpt/room.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+// pauses of 0.1, 0.2, ... 1.6 s: three seconds in all
+enum { PAUSES = 5, FIRST_PAUSE_MS = 100 };
+
+bool mr_ckpt_again(int err, int *pauses)
+{
+    if ((err != ENOENT && err != ESTALE) || *pauses == PAUSES)
+        return false;
+    mr_clock_table()->sleep_ns((int64_t)FIRST_PAUSE_MS * 1000000 << (*pauses)++);
+    errno = err;
+    return true;
+}
+
+mr_status mr_save_open(const char *dir, mr_ckpt **out)
+{
+    char path[MR_SAVE_PATH], aside[MR_SAVE_PATH];
+    struct stat s;
+    int pauses = 0, missing;
+    *out = NULL;
+    do
+        missing = stat(mr_save_path(path, "%s/" MR_CKPT_MANIFEST, mr_save_find(dir, aside)), &s);
+    while (missing && mr_ckpt_again(errno, &pauses));
+    if (missing)
+        return mr_fail(MR_E_IO, "%s: cannot open: %s", path, strerror(errno));
+    return mr_ckpt_open(dir, out);
+}
