@@ -147,6 +147,16 @@ end
 ---@return integer[]
 function ckpt.steps(run_dir) return core.steps(run_dir) end
 
+local KEPT, READ_BACK = 3, 2
+
+--- How many checkpoints a run keeps: never fewer than the two that passed a read-back.
+---@param n integer|nil  keep_n_latest
+---@return number  math.huge: all
+function ckpt.kept(n)
+  n = n or KEPT
+  return n > 0 and math.max(n, READ_BACK) or math.huge
+end
+
 --- Remove the checkpoints of steps after this one, which the run leaves behind, the newest first.
 ---@param lock userdata  of the run
 ---@param step integer

@@ -1,6 +1,7 @@
 --- The course of a whole run: steps of each epoch, hours, cost, disk, saves and failures.
 -- Ref: reference reliability 3.6, plan 6; dataplane 4.5 for ranks that wait for each other.
 -- @module moonreel.plan.course
+local ckpt = require "moonreel.ckpt"
 local hazards = require "moonreel.plan.hazards"
 local published = require "moonreel.plan.published"
 local simulate = require "moonreel.plan.simulate"
@@ -9,7 +10,6 @@ local course = {}
 
 local RESTART_S = 300        -- from a failure to the next step: found, started, loaded
 local MOST_LOST_S = 600      -- work that a failure may take at most, by default
-local KEPT = 3               -- checkpoints of a run that says nothing of it
 
 ---@class moonreel.plan.Course
 ---@field from string        where the number of steps comes from
@@ -158,9 +158,8 @@ function course.of(p, settings, given)
   local price = p.mesh.machine.price_hour
   c.cost = price and c.gpu_hours * price
   -- the last step is saved in any case
-  local kept, saves = settings.keep_n_latest or KEPT, settings.ckpt_every > 0
-    and -(-steps // settings.ckpt_every) or 1
-  c.disk_bytes = c.checkpoint_bytes * (kept > 0 and math.min(kept, saves) or saves)
+  local saves = settings.ckpt_every > 0 and -(-steps // settings.ckpt_every) or 1
+  c.disk_bytes = c.checkpoint_bytes * math.min(ckpt.kept(settings.keep_n_latest), saves)
   add_failures(c, p, given)
   return c
 end

@@ -549,10 +549,11 @@ function setup.fill(r)
 end
 
 -- a rollback may be meant to go further back than checkpoints are kept
-local function tell_reach(r, kept)
+local function tell_reach(r)
   local s = r.settings
+  local kept = ckpt.kept(s.keep_n_latest)
   local reach = (kept - 1) * s.ckpt_every
-  if s.spike.action == "rollback" and kept > 0 and reach < s.spike.back_steps then
+  if s.spike.action == "rollback" and reach < s.spike.back_steps then
     r.notes[#r.notes + 1] = ("spike.back_steps = %d: the %d checkpoints that are kept go back at "
       .. "least %d steps; try: keep_n_latest=%d"):format(s.spike.back_steps, kept, reach,
       -(-s.spike.back_steps // s.ckpt_every) + 1)
@@ -564,8 +565,8 @@ end
 ---@param writers integer
 ---@return mr.Saver
 function setup.open_saver(r, writers)
-  local n = r.settings.keep_n_latest
-  return ckpt.saver(r.dir, {lock = r.lock, keep = n and (n > 0 and n or -1),
+  local kept = ckpt.kept(r.settings.keep_n_latest)
+  return ckpt.saver(r.dir, {lock = r.lock, keep = math.tointeger(kept) or -1,
     deadline_s = r.settings.ckpt_deadline, rank = r.team.rank, ranks = writers,
     fence = not r.team.leads and r.fence or nil})
 end
@@ -573,7 +574,7 @@ end
 --- Start the checkpoint writer, with its buffers where it will save on the way.
 function setup.saver(r)
   r.saver = r:keep(setup.open_saver(r, r.team.size))
-  tell_reach(r, r.settings.keep_n_latest or 3)
+  tell_reach(r)
   if r.settings.ckpt_every == 0 then
     return
   end

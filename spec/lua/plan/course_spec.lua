@@ -97,6 +97,12 @@ describe("the course of a run", function()
     assert.equal(16e9, c.disk_bytes)
     c = course.of(planned "8xH100", settings { steps = 1000, ckpt_every = 100 })
     assert.equal(3 * 16e9, c.disk_bytes)
+    -- the keeper holds two that passed a read-back
+    for kept, expected in pairs { [1] = 2, [2] = 2, [5] = 5 } do
+      c = course.of(planned "8xH100", settings { steps = 1000, ckpt_every = 100,
+        keep_n_latest = kept })
+      assert.equal(expected * 16e9, c.disk_bytes)
+    end
     c = course.of(planned "8xH100", settings { steps = 1000, ckpt_every = 100, keep_n_latest = 0 })
     assert.equal(10 * 16e9, c.disk_bytes)
     c = course.of(planned "8xH100", settings { steps = 1001, ckpt_every = 100, keep_n_latest = 0 })

@@ -405,8 +405,8 @@ describe("trainer.loop", function()
     assert.same({2}, require("moonreel.ckpt").steps(dir))
   end)
 
-  it("keeps as many checkpoints as keep_n_latest says, all of them with 0", function()
-    for n, steps in pairs{[2] = {5, 4}, [0] = {5, 4, 3, 2, 1}} do
+  it("keeps as many checkpoints as keep_n_latest says, two with 1, all of them with 0", function()
+    for n, steps in pairs{[3] = {5, 4, 3}, [1] = {5, 4}, [0] = {5, 4, 3, 2, 1}} do
       local ok, code, _, dir = train(bake("steps=5", "ckpt_every=1", "name=keep",
         "keep_n_latest=" .. n), function(r)
         -- every save waits for the one before it: on a busy disk one would be left out

@@ -9,7 +9,8 @@ return {
     help = "project of the wandb run" },
   { "keep_n_latest", "integer", none = true, reader = "trainer", affects = "nothing",
     resume = "free",
-    help = "newest checkpoints to keep; none: 3; 0 or less: all" },
+    help = "newest checkpoints to keep; none: 3; 1: 2, because two that passed a read-back "
+      .. "always stay; 0 or less: all" },
   { "async_io", "boolean", default = false, affects = "nothing", no_meaning = "checkpoints are "
     .. "always written while training goes on",
     help = "write checkpoints in the background" },
