@@ -299,6 +299,25 @@ function ckpt.find(spec, outputs)
   return ckpt.open(found.candidates[1]), found
 end
 
+--- Open the newest of what resolve found that opens at all; verifies nothing.
+---@param found table  of ckpt.resolve
+---@return mr.Checkpoint|nil  nil: none opens
+function ckpt.glance(found)
+  local paths = found.candidates
+  if found.fallback and found.run then
+    paths = {}
+    for i, step in ipairs(ckpt.steps(found.run)) do
+      paths[i] = ckpt.dir(found.run, step)
+    end
+  end
+  for _, path in ipairs(paths) do
+    local good, source = pcall(ckpt.open, path)
+    if good then
+      return source
+    end
+  end
+end
+
 --- Open what resolve found.
 ---@param found table      of ckpt.resolve
 ---@param lock userdata?   lock of the run, where it continues

@@ -62,45 +62,6 @@ local function tell_notes(list)
   end
 end
 
--- settings of the run that `load` names, or nil where they cannot be read: what is wrong with it is
--- said by the step that opens it
-local function settings_of_load(settings)
-  local good, earlier = pcall(function()
-    local name = require("moonreel.trainer.setup").name(settings)
-    local ckpt = require "moonreel.ckpt"
-    local found = ckpt.resolve(settings.load, settings.outputs, name)
-    local outer = found and require("moonreel.run").outer(found.run or "")
-    if outer then
-      return require("moonreel.settings").load(outer .. "/settings.json")
-    end
-    local source <close> = ckpt.open(found.candidates[1])
-    return require("moonreel.settings").from_json(source.manifest.settings, source.path)
-  end)
-  return good and earlier or nil
-end
-
--- A launch that continues a run has the values of its command line too, below its own. Gives the
--- arguments that count, and what to say about it.
-local function with_earlier_arguments(recipe, settings, overrides)
-  local earlier = settings.load and settings_of_load(settings)
-  local taken = earlier and require("moonreel.settings.resume").taken(earlier, settings, overrides,
-    train) or {}
-  if #taken == 0 then
-    return overrides
-  end
-  local texts, all = {}, {}
-  for i, one in ipairs(taken) do
-    texts[i], all[i] = one.argument, one
-  end
-  table.move(overrides, 1, #overrides, #all + 1, all)
-  local said = "note: the run that is continued was started with " .. table.concat(texts, " ")
-  local good, problem = pcall(require("moonreel.settings").bake, recipe, all)
-  if not good then
-    return overrides, ("%s, which does not count: %s\n"):format(said, tostring(problem))
-  end
-  return all, said .. ", which counts again below what is given now\n"
-end
-
 -- The words that go on with a run: from its newest checkpoint, whatever it began from; those that
 -- began it where it has none.
 local function go_on(words, settings, dir)
@@ -136,8 +97,9 @@ local function without(words, settings, excluded, hosts, dir)
 end
 
 -- The ranks of a run that this process starts on its host, where the recipe wants several and
--- nobody else (mpirun, srun, torchrun) has started them: each is this command again.
-local function launch(settings, args, options)
+-- nobody else (mpirun, srun, torchrun) has started them: each is this command again. `hash` is that
+-- of the settings by these words alone, whatever a checkpoint adds to them.
+local function launch_ranks(settings, hash, args, options)
   local place = require("moonreel.comm.place").find()
   -- a job of one task (mpirun -n 1, sbatch) is where several may be started
   local started = place.size > 1 or place.by == "moonreel -n"
@@ -153,7 +115,7 @@ local function launch(settings, args, options)
   if settings.hostfile then
     local set = not settings:origin("nproc_per_node"):match("^default")
     o.ranks, o.hostfile = set and settings.nproc_per_node or nil, settings.hostfile
-    o.include, o.exclude, o.settings = options.include, options.exclude, settings.hash
+    o.include, o.exclude, o.settings = options.include, options.exclude, hash
     o.without = function(names, dir)
       return without(words, settings, options.exclude, names, dir)
     end
@@ -164,12 +126,12 @@ end
 
 -- A launcher of several hosts says what the recipe is there: files that differ on one of them are
 -- found before anything runs.
-local function expect_same_recipe(settings)
+local function expect_same_recipe(hash)
   local wanted = os.getenv "MOONREEL_SETTINGS"
-  if wanted and wanted ~= settings.hash then
+  if wanted and wanted ~= hash then
     require("moonreel.core.base").raise("MR_E_RECIPE", ("host %s: the recipe has other values here "
       .. "(%s) than where the run was started (%s); try: the same files on all hosts"):format(
-        os.getenv "MOONREEL_HOST", settings.hash, wanted))
+        os.getenv "MOONREEL_HOST", hash, wanted))
   end
 end
 
@@ -179,46 +141,43 @@ function train.run(args)
     require("moonreel.core.base").raise("MR_E_USAGE",
       ("train: expected one recipe, got %d; try: moonreel train RECIPE"):format(#parsed.positional))
   end
-  local bake, recipe, from = require("moonreel.settings").bake, parsed.positional[1],
-    parsed.options.stage
-  local settings = bake(recipe, parsed.overrides)
-  local overrides, note = with_earlier_arguments(recipe, settings, parsed.overrides)
-  if overrides ~= parsed.overrides then
-    settings = bake(recipe, overrides)
-  end
+  local from = parsed.options.stage
+  local launch = require("moonreel.trainer.launch").new(parsed.positional[1], parsed.overrides,
+    train)
+  local settings, hash = launch.settings, launch.words.hash
   if from and not settings.stages then
     require("moonreel.recipe.fault").usage("--stage %s: the recipe has no stages", from)
   end
-  local list = { { settings = settings } }
-  for i, one in ipairs(settings.stages or {}) do
-    list[i] = { name = one.name, settings = bake(recipe, overrides, { stage = one.name }) }
-  end
-  enter_environment(list, args)
-  for _, one in ipairs(list) do
+  enter_environment(launch.list, args)
+  for _, one in ipairs(launch.list) do
     if settings.stages and one.settings.job ~= "train" then
       require("moonreel.settings.blame").raise(one.settings, "job", "MR_E_RECIPE",
         "stage %s: job = %s is no stage of a training; try: a recipe of its own for it",
         one.name, one.settings.job)
     end
   end
-  expect_same_recipe(settings)
-  local code = settings.job == "train" and launch(settings, args, parsed.options)
+  expect_same_recipe(hash)
+  local code = settings.job == "train" and launch_ranks(settings, hash, args, parsed.options)
   if code then
     return code
   end
   require("moonreel.life.watcher").begin(require("moonreel.comm.place").find(), settings)
   local team = require("moonreel.comm.team").new(require("moonreel.comm").world())
+  launch:agree(team)
+  settings = launch.settings
   if team.leads then
-    io.stderr:write(note or "")
-    tell_notes(list)
+    io.stderr:write(launch.note and launch.note .. "\n" or "")
+    tell_notes(launch.list)
   end
+  local o = { team = team, launch = launch }
   if settings.stages then
-    return require("moonreel.trainer.stages").run(settings, list, { from = from, team = team })
+    o.from = from
+    return require("moonreel.trainer.stages").run(settings, launch.list, o)
   end
   if settings.job ~= "train" then
     return (require("moonreel.job").run(settings))
   end
-  return (require("moonreel.trainer").run(settings, { team = team }))
+  return (require("moonreel.trainer").run(settings, o))
 end
 
 return train

@@ -34,6 +34,7 @@ trainer.steps = {
 ---@class mr.Run
 ---@field settings table      the baked recipe
 ---@field stage table?        the place of this run in a row of stages, as trainer.run takes it
+---@field launch mr.Launch?   where the settings come from, as trainer.run takes it
 ---@field notes string[]      lines to say once the run has begun
 ---@field progress table      says what happens
 ---@field found table?        what ckpt.resolve found for `load`
@@ -129,19 +130,21 @@ local read_options = options.declare("trainer.run", {
   { "write", "function", "takes each line of the log instead of standard output" },
   { "stage", "table", "of a run with stages: {outer, name, dir, begun, previous}" },
   { "team", "mr.Team", "the ranks of the run; absent: this process alone" },
+  { "launch", "mr.Launch", "what the command line of the run that is continued had set" },
 })
 
 --- Train a recipe.
 ---@param settings table  baked
 ---@param given table|nil    write: takes each line of the log instead of standard output; stage:
 ---   the place in a row of stages, {outer, name, dir, begun, previous} (moonreel.trainer.stages);
----   team: the ranks of the run, each of which calls this
+---   team: the ranks of the run, each of which calls this; launch: gives other settings where the
+---   checkpoint that is continued was made with others than it looked like
 ---@return integer exit code
 ---@return table facts     dir, step, loss
 function trainer.run(settings, given)
   local o = read_options(given)
   local r <close> = setmetatable({settings = settings, write = o.write, stage = o.stage,
-    team = o.team or team.new(), catches = signal.catch(), notes = {}, kept = {},
+    launch = o.launch, team = o.team or team.new(), catches = signal.catch(), notes = {}, kept = {},
     began_bytes = bench.resident()}, Run)
   life.publish(r.team.rank, r.team.size)
   local good, problem = xpcall(set_up, why_not, r)

@@ -179,9 +179,14 @@ local function fresh_directory(r)
   return dir, made
 end
 
+local function write_settings(r)
+  base.replace_file(r.dir .. "/recipe.lua", r.settings:to_recipe())
+  base.replace_file(r.dir .. "/settings.json", r.settings:to_json())
+end
+
 -- the directory, locked, with recipe and settings in it
 local function take_directory(r)
-  local s, found = r.settings, r.found
+  local found = r.found
   -- a stage goes on in its own directory alone, and nobody else does
   r.continues = found ~= nil and found.continues and not r.scratch and found.run ~= nil
     and (r.stage and found.run == r.stage.dir or not r.stage and not run.outer(found.run))
@@ -189,8 +194,7 @@ local function take_directory(r)
     r.dir = found.run
   else
     r.dir, r.made = fresh_directory(r)
-    base.replace_file(r.dir .. "/recipe.lua", s:to_recipe())
-    base.replace_file(r.dir .. "/settings.json", s:to_json())
+    write_settings(r)
   end
   r.lock = r:keep(run.lock(r.dir))
   r.journal = r:keep(run.journal(r.dir))
@@ -216,6 +220,24 @@ local function open_source(r, found)
   return source or ckpt.open(path), notes or {}
 end
 
+-- the checkpoint that is continued may be older than the one whose values the launch took
+local function take_values(r)
+  local goes_on = r.found and r.launch and (not r.stage or r.stage.begun)
+  local note = goes_on and r.launch:take(r.source)
+  if not note then
+    return
+  end
+  r.settings = r.launch:part(r.stage and r.stage.name)
+  setup.check(r)
+  r.notes[#r.notes + 1] = note
+  if r.team.leads and not r.continues then
+    write_settings(r)
+  end
+  if r.team.leads and r.stage then
+    base.replace_file(r.stage.outer .. "/settings.json", r.launch.settings:to_json())
+  end
+end
+
 --- Open what is loaded, now that damaged checkpoints of our own directory may be set aside.
 function setup.source(r)
   local found = r.found or r.found_weights
@@ -232,6 +254,7 @@ function setup.source(r)
     base.raise("MR_E_USAGE",
       ("%s: these are weights alone; try: --ckpt-path %s"):format(source.path, source.path))
   end
+  take_values(r)
 end
 
 -- tell what differs from the settings that made a checkpoint; refuse what cannot go on

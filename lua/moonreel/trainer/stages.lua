@@ -133,7 +133,7 @@ local function train(series, i)
     stage.begun and "goes on in " .. stage.dir
     or stage.previous and "follows " .. stage.previous or "begins in " .. stage.dir))
   return named(one.name, trainer.run, one.settings, {write = series.write, stage = stage,
-    team = series.team})
+    team = series.team, launch = series.launch})
 end
 
 local Series = {}
@@ -178,18 +178,20 @@ local read_options = options.declare("stages.run", {
   { "from", "text", "name of the stage to begin with" },
   { "write", "function", "takes each line of the log instead of standard output" },
   { "team", "mr.Team", "the ranks of the run; absent: this process alone" },
+  { "launch", "mr.Launch", "of whose parts this is the list, as trainer.run takes it" },
 })
 
 --- Train stages one after the other.
 ---@param settings table  of the outer recipe
 ---@param list table[]    {name, settings} of each stage
 ---@param given table|nil    from: name of the stage to begin with; write: takes each line of the
----   log instead of standard output; team: the ranks of the run, each of which calls this
+---   log instead of standard output; team: the ranks of the run, each of which calls this; launch:
+---   as trainer.run takes it
 ---@return integer exit code
 function stages.run(settings, list, given)
   local o = read_options(given)
   local series <close> = setmetatable({settings = settings, list = list, from = o.from,
-    write = o.write, team = o.team or team.new(),
+    write = o.write, launch = o.launch, team = o.team or team.new(),
     progress = progress.new(0, 1, o.write), catches = signal.catch()}, Series)
   -- the first rank decides and makes the directory, which it alone locks
   local begun = series.team:first(function() return begin(series) end)
