@@ -58,7 +58,7 @@ static int b_start(lua_State *L)
 static int b_listen(lua_State *L)
 {
     int fd, port;
-    mr_bind_check(L, mr_tcp_listen(0, 1, &fd, &port));
+    mr_bind_check(L, mr_tcp_listen(luaL_optstring(L, 1, NULL), 0, 1, &fd, &port));
     fcntl(fd, F_SETFD, 0); // ranks inherit it
     lua_pushinteger(L, fd), lua_pushinteger(L, port);
     return 2;
@@ -158,8 +158,9 @@ static const mr_bind_row rows[] = {
     MR_ROW_OPTIONS("start", b_start,
                    "(words: string[], ranks: integer, options?: table): mr.Launch",
                    "Start this program so many times on this host.", start_fields),
-    MR_ROW("listen", b_listen, "(): integer, integer",
-           "A socket at a free port, for a rank 0 that this process starts: descriptor, port."),
+    MR_ROW("listen", b_listen, "(where?: string): integer, integer",
+           "A socket at a free port of an interface or address (default: all), for a rank 0 that "
+           "this process starts: descriptor, port."),
     MR_ROW("allow_files", b_allow_files, "(count: integer, who: string)",
            "This process may open so many files; raises where the system lets it have fewer, with "
            "who needs them."),

@@ -11,7 +11,7 @@
 typedef struct world_options {
     int rank, size, meeting, port, ports, listener, secret_fd, first, near;
     int64_t fence;
-    const char *host, *run, *secret;
+    const char *host, *run, *secret, *listen;
     double deadline_s, lost_after_s;
     bool check;
 } world_options;
@@ -26,6 +26,8 @@ const mr_bind_field mr_bind_world_fields[] = {
     MR_BIND_INT("ports", world_options, ports, 1, 1, "So many from there on are tried."),
     MR_BIND_INT("listener", world_options, listener, -1, -1,
                 "Descriptor of a socket that listens there, of rank 0."),
+    MR_BIND_STR("listen", world_options, listen,
+                "Interface or address at which this rank listens; nil: rank 0 at all."),
     MR_BIND_STR("run", world_options, run, "The run; the same on all ranks."),
     MR_BIND_INT("fence", world_options, fence, 0, 0, "The launch of the run, from 0."),
     MR_BIND_STR("secret", world_options, secret, "What only ranks of the run know."),
@@ -63,6 +65,7 @@ static mr_status open_tcp(const world_options *o, mr_wire **wire)
                       .port = o->port,
                       .ports = o->ports,
                       .listener = o->listener,
+                      .listen = o->listen,
                       .run = mr_hash64(o->run ? o->run : "", strlen(o->run ? o->run : "")),
                       .fence = (uint64_t)o->fence,
                       .deadline_s = o->deadline_s,

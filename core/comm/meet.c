@@ -430,6 +430,29 @@ static void say_who_is_far(meeting *m)
                m->p->rank, host_name(), m->p->host, m->p->port, mr_error_last()->text);
 }
 
+// an address that means another host everywhere
+static bool is_loopback(const char *host)
+{
+    return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0;
+}
+
+/* Listen for the ranks behind this one where they will call: at the address from which this one has
+ * called rank 0, which hands it on. */
+static mr_status listen_beside(meeting *m, int fd)
+{
+    struct sockaddr_storage at;
+    socklen_t n = sizeof at;
+    char host[64] = "";
+    if (getsockname(fd, (struct sockaddr *)&at, &n) == 0)
+        tcp_name_of(&at, n, host, sizeof host, NULL);
+    const bool chosen = m->p->listen && *m->p->listen;
+    tcp_close(&m->listener);
+    return mr_tcp_listen(chosen              ? m->p->listen
+                         : is_loopback(host) ? NULL
+                                             : host,
+                         0, 1, &m->listener, &m->port);
+}
+
 /* One try at every address and port of rank 0. */
 static mr_status try_first(meeting *m, const struct addrinfo *list, verdict *said)
 {
@@ -441,11 +464,7 @@ static mr_status try_first(meeting *m, const struct addrinfo *list, verdict *sai
             struct sockaddr_storage at = {0};
             int fd;
             memcpy(&at, a->ai_addr, a->ai_addrlen);
-            const in_port_t port = htons((uint16_t)(p->port + i));
-            if (at.ss_family == AF_INET6)
-                ((struct sockaddr_in6 *)(void *)&at)->sin6_port = port;
-            else
-                ((struct sockaddr_in *)(void *)&at)->sin_port = port;
+            tcp_set_port(&at, p->port + i);
             double end = MR_MIN(m->end, mr_now_s() + GUEST_MS * 1e-3);
             st = tcp_dial((struct sockaddr *)&at, a->ai_addrlen, end, &fd);
             if (st != MR_OK) {
@@ -454,6 +473,11 @@ static mr_status try_first(meeting *m, const struct addrinfo *list, verdict *sai
                 continue;
             }
             m->reached = true;
+            st = listen_beside(m, fd);
+            if (st != MR_OK) {
+                tcp_close(&fd);
+                return st;
+            }
             st = introduce(m, fd, LINK_CONTROL, 0, &last);
             if (last != VERDICTS && *said != RELAYED && *said != NO_SECRET)
                 *said = last;
@@ -519,12 +543,6 @@ static mr_status reach_first(meeting *m)
                                        "can reach, a port that no firewall closes");
 }
 
-// an address that means another host everywhere
-static bool is_loopback(const char *host)
-{
-    return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0;
-}
-
 /* Where rank r listens, as this rank can reach it. */
 static mr_status address_of(const meeting *m, int r, struct sockaddr_storage *at, socklen_t *n)
 {
@@ -539,10 +557,8 @@ static mr_status address_of(const meeting *m, int r, struct sockaddr_storage *at
         freeaddrinfo(found);
     }
     // a rank beside rank 0 is where rank 0 was reached, at a port of its own
-    if (r > 0 && at->ss_family == AF_INET6)
-        ((struct sockaddr_in6 *)(void *)at)->sin6_port = htons((uint16_t)s->port);
-    else if (r > 0)
-        ((struct sockaddr_in *)(void *)at)->sin_port = htons((uint16_t)s->port);
+    if (r > 0)
+        tcp_set_port(at, s->port);
     return MR_OK;
 }
 
@@ -603,7 +619,6 @@ static mr_status meet_others(meeting *m)
 {
     const mr_tcp_place *p = m->p;
     tcp_word word;
-    MR_TRY(mr_tcp_listen(0, 1, &m->listener, &m->port));
     MR_TRY(reach_first(m));
     mr_status st = receive_sealed(&m->links[0], LINK_CONTROL, &word, sizeof word, m->end);
     if (st == MR_OK && word.kind == TCP_GIVES_UP)
@@ -660,7 +675,7 @@ mr_status comm_meet(const mr_tcp_place *p, mr_wire *shared, tcp_links *links)
     m.seats = mr_calloc((size_t)p->size, sizeof *m.seats);
     mr_status st = m.seats ? check(p) : mr_fail_memory((size_t)p->size * sizeof *m.seats);
     if (st == MR_OK && p->rank == 0 && m.listener < 0)
-        st = mr_tcp_listen(p->port, p->ports, &m.listener, &m.port);
+        st = mr_tcp_listen(p->listen, p->port, p->ports, &m.listener, &m.port);
     else if (st == MR_OK && p->rank == 0)
         fcntl(m.listener, F_SETFL, O_NONBLOCK), m.port = tcp_port_of(m.listener);
     if (st == MR_OK)

@@ -5,6 +5,7 @@
 #include "moonreel/comm.h"
 
 #include <errno.h>
+#include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -38,6 +39,14 @@ void tcp_close(int *fd)
     *fd = -1;
 }
 
+void tcp_set_port(struct sockaddr_storage *at, int port)
+{
+    if (at->ss_family == AF_INET6)
+        ((struct sockaddr_in6 *)(void *)at)->sin6_port = htons((uint16_t)port);
+    else
+        ((struct sockaddr_in *)(void *)at)->sin_port = htons((uint16_t)port);
+}
+
 int tcp_left_ms(double end)
 {
     double left = (end - mr_now_s()) * 1000;
@@ -57,26 +66,61 @@ void tcp_name_of(const struct sockaddr_storage *at, socklen_t n, char *host, siz
         *port = (int)strtol(service, NULL, 10);
 }
 
-static mr_status try_listen(int family, int port, int *fd)
+static mr_status try_listen(const struct sockaddr_storage *at, socklen_t bytes, int port, int *fd)
 {
     const int on = 1, off = 0;
-    struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
-    struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    *fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    struct sockaddr_storage own = *at;
+    tcp_set_port(&own, port);
+    *fd = socket(own.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (*fd < 0)
         return MR_E_NODE;
     setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (family == AF_INET6)
+    if (own.ss_family == AF_INET6)
         setsockopt(*fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-    const bool is_six = family == AF_INET6;
-    if (bind(*fd, is_six ? (struct sockaddr *)&six : (struct sockaddr *)&four,
-             is_six ? sizeof six : sizeof four) == 0 &&
-        listen(*fd, SOMAXCONN) == 0)
+    if (bind(*fd, (struct sockaddr *)&own, bytes) == 0 && listen(*fd, SOMAXCONN) == 0)
         return MR_OK;
     int why = errno;
     tcp_close(fd);
     errno = why;
     return MR_E_NODE;
+}
+
+/* The address of an interface, IPv4 before IPv6. */
+static bool address_of_interface(const char *name, struct sockaddr_storage *at, socklen_t *bytes)
+{
+    struct ifaddrs *all = NULL;
+    *bytes = 0;
+    if (getifaddrs(&all) != 0)
+        return false;
+    for (const struct ifaddrs *a = all; a && *bytes != sizeof(struct sockaddr_in);
+         a = a->ifa_next) {
+        const int family = a->ifa_addr ? a->ifa_addr->sa_family : 0;
+        if (strcmp(a->ifa_name, name) != 0 || (family != AF_INET && (family != AF_INET6 || *bytes)))
+            continue;
+        *bytes = family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+        memcpy(at, a->ifa_addr, *bytes);
+    }
+    freeifaddrs(all);
+    return *bytes > 0;
+}
+
+/* Where `where` is: an interface, a name or an address; all addresses, where it is empty. */
+static mr_status find_where(const char *where, struct sockaddr_storage *at, socklen_t *bytes)
+{
+    const struct addrinfo want = {.ai_socktype = SOCK_STREAM};
+    struct addrinfo *found = NULL;
+    *at = (struct sockaddr_storage){.ss_family = AF_INET6}, *bytes = sizeof(struct sockaddr_in6);
+    if (!where || !*where || address_of_interface(where, at, bytes))
+        return MR_OK;
+    const int how = getaddrinfo(where, NULL, &want, &found);
+    if (how != 0)
+        return mr_fail(MR_E_NODE,
+                       "cannot listen at '%.100s': %s; try: an interface or an address of this "
+                       "host, or no MOONREEL_LISTEN",
+                       where, gai_strerror(how));
+    memcpy(at, found->ai_addr, found->ai_addrlen), *bytes = found->ai_addrlen;
+    freeaddrinfo(found);
+    return MR_OK;
 }
 
 int tcp_port_of(int fd)
@@ -90,20 +134,29 @@ int tcp_port_of(int fd)
     return port;
 }
 
-mr_status mr_tcp_listen(int first_port, int ports, int *fd, int *port)
+mr_status mr_tcp_listen(const char *where, int first_port, int ports, int *fd, int *port)
 {
+    static const struct sockaddr_storage four = {.ss_family = AF_INET};
+    struct sockaddr_storage at;
+    socklen_t bytes;
+    MR_TRY(find_where(where, &at, &bytes));
+    const bool all = !where || !*where;
     for (int i = 0; i < MR_MAX(ports, 1); i++) {
         // where IPv6 is switched off, IPv4 alone
-        if (try_listen(AF_INET6, first_port + i, fd) == MR_OK ||
-            (errno == EAFNOSUPPORT && try_listen(AF_INET, first_port + i, fd) == MR_OK)) {
+        if (try_listen(&at, bytes, first_port + i, fd) == MR_OK ||
+            (all && errno == EAFNOSUPPORT &&
+             try_listen(&four, sizeof(struct sockaddr_in), first_port + i, fd) == MR_OK)) {
             *port = tcp_port_of(*fd);
             return MR_OK;
         }
         if (errno != EADDRINUSE)
             break;
     }
-    return mr_fail(MR_E_NODE, "cannot listen at port %d%s: %s; try: another MASTER_PORT",
-                   first_port, ports > 1 ? " or those behind it" : "", strerror(errno));
+    const int why = errno;
+    return mr_fail(
+        MR_E_NODE, "cannot listen at %s%sport %d%s: %s; try: %s", all ? "" : where, all ? "" : " ",
+        first_port, ports > 1 ? " or those behind it" : "", strerror(why),
+        why == EADDRNOTAVAIL ? "an interface or an address of this host" : "another MASTER_PORT");
 }
 
 mr_status tcp_carry(int fd, void *data, size_t bytes, bool out, double end)

@@ -11,6 +11,8 @@
 void tcp_close(int *fd);
 /* Milliseconds until `end`, at most those between two looks at other things. */
 int tcp_left_ms(double end);
+/* IPv4 or IPv6. */
+void tcp_set_port(struct sockaddr_storage *at, int port);
 /* The address of an end as text, "10.0.0.2", and its port unless `port` is NULL. */
 void tcp_name_of(const struct sockaddr_storage *at, socklen_t n, char *host, size_t cap, int *port);
 /* At which a socket listens; 0: none. */

@@ -54,7 +54,7 @@ static rank_case *ranks_run(int n, mr_status (*run)(rank_case *c), void *user,
     for (int first = 0; first < n; first += host)
         CHECK_OK(mr_meeting_new(MR_MIN(host, n - first), &meetings[first]));
     if (rank_host)
-        CHECK_OK(mr_tcp_listen(0, 1, &listener, &port));
+        CHECK_OK(mr_tcp_listen(NULL, 0, 1, &listener, &port));
     pthread_attr_init(&small);
     pthread_attr_setstacksize(&small, 128 << 10);
     for (int r = 0; r < n; r++) {

@@ -60,6 +60,9 @@ typedef struct mr_tcp_place {
     const char *host; /* of rank 0: a name or an address, IPv4 or IPv6 */
     int port, ports;  /* rank 0 listens at the first free one of `ports` from there on; 0: of 1 */
     int listener;     /* of rank 0: a socket that listens already, and is taken; -1: none */
+    /* Where this rank listens while ranks meet, as mr_tcp_listen has it. NULL or "": rank 0 at all
+     * addresses of its host, each other one at that from which it has reached rank 0. */
+    const char *listen;
     uint64_t run;     /* the same on all ranks */
     uint64_t fence;   /* the launch of the run, the same on all ranks */
     /* What only ranks of the run know: every connection is encrypted and authenticated by keys that
@@ -74,9 +77,10 @@ typedef struct mr_tcp_place {
  * Errors: MR_E_NODE ranks that do not come, of another run, without the secret (named), no port;
  * MR_E_USAGE place; MR_E_MEMORY */
 MR_API mr_status mr_tcp_wire(const mr_tcp_place *place, mr_wire *shared, mr_wire **out);
-/* Listen at a free port of this host; borrows nothing, the caller closes *fd.
- * Errors: MR_E_NODE */
-MR_API mr_status mr_tcp_listen(int first_port, int ports, int *fd, int *port);
+/* Listen at the first free port of `ports` from first_port on (0: any free one), at `where`: an
+ * interface ("eth0"), a name or an address of this host; NULL or "": at all of its addresses.
+ * Borrows nothing, the caller closes *fd. Errors: MR_E_NODE */
+MR_API mr_status mr_tcp_listen(const char *where, int first_port, int ports, int *fd, int *port);
 /* This process, and those that it starts, may open `count` files and some more, as far as the
  * system lets it. `who` needs them: begins the error.
  * Errors: MR_E_NODE that many are not allowed */

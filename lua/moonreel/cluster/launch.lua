@@ -66,7 +66,7 @@ end
 -- where ranks meet: the first host keeps a port for rank 0
 local function ask_port(cluster)
   local first, ends = cluster.links[1], base.now_s() + MEET_S
-  cluster:tell({ kind = "listen" }, first)
+  cluster:tell({ kind = "listen", at = os.getenv "MOONREEL_LISTEN", addr = first.host.addr }, first)
   while base.now_s() < ends do
     for _, event in ipairs(cluster:turn(50)) do
       if event.kind == "port" then

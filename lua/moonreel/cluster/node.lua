@@ -27,9 +27,14 @@ end
 
 local orders = {}
 
--- the port at which rank 0 will listen
-function orders.listen(self)
-  local fd, port = core.listen()
+-- the port at which rank 0 will listen: where the launcher chooses, else at the address by which
+-- other hosts know this one, where it is one of this host's own; else everywhere
+function orders.listen(self, order)
+  local addr = order.addr and (order.addr:match "^[%d.]+$" or order.addr:match ":") and order.addr
+  local own, fd, port = pcall(core.listen, order.at or addr)
+  if not own then
+    fd, port = core.listen(order.at)
+  end
   process.set("MOONREEL_LISTENER", tostring(fd))
   self:say { kind = "port", port = port }
 end

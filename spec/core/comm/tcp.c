@@ -165,7 +165,7 @@ static void fail(how how, const char *part)
     good_rank good[2];
     pthread_t threads[N];
     int listener;
-    CHECK_OK(mr_tcp_listen(0, 1, &listener, &b.port));
+    CHECK_OK(mr_tcp_listen(NULL, 0, 1, &listener, &b.port));
     for (int r = 0; r < 2; r++) {
         good[r] = (good_rank){.place = place_of(r, b.port)};
         good[r].place.listener = r ? -1 : listener;
@@ -229,7 +229,7 @@ static void strangers(void)
 {
     good_rank good[N];
     int listener, port;
-    CHECK_OK(mr_tcp_listen(0, 1, &listener, &port));
+    CHECK_OK(mr_tcp_listen(NULL, 0, 1, &listener, &port));
     // one asks for a page, one says nothing, one is gone at once, one sends half of a hello
     int web = call(port), silent = call(port), half = call(port);
     close(call(port));
@@ -253,7 +253,7 @@ static void crowd(void)
     enum { CALLERS = 400 };
     good_rank good[N];
     int listener, port, callers[CALLERS];
-    CHECK_OK(mr_tcp_listen(0, 1, &listener, &port));
+    CHECK_OK(mr_tcp_listen(NULL, 0, 1, &listener, &port));
     for (int i = 0; i < CALLERS; i++)
         callers[i] = call(port);
     meet(good, listener, port, soon);
@@ -283,7 +283,7 @@ static void lost_connection(void)
     int listener, port;
     struct sockaddr_in6 at;
     socklen_t n = sizeof at;
-    CHECK_OK(mr_tcp_listen(0, 1, &listener, &port));
+    CHECK_OK(mr_tcp_listen(NULL, 0, 1, &listener, &port));
     for (int r = 0; r < N; r++)
         good[r] = (good_rank){.place = place_of(r, port)};
     good[0].place.listener = listener;
@@ -293,7 +293,7 @@ static void lost_connection(void)
     int other = find_listener(listener), stranger;
     CHECK_INT(getsockname(other, (struct sockaddr *)&at, &n), 0);
     CHECK_INT(shutdown(other, SHUT_RD), 0);
-    CHECK_OK(mr_tcp_listen(ntohs(at.sin6_port), 1, &stranger, &port));
+    CHECK_OK(mr_tcp_listen(NULL, ntohs(at.sin6_port), 1, &stranger, &port));
     pthread_create(&threads[2], NULL, run_good_rank, &good[2]);
     struct pollfd p = {stranger, POLLIN, 0};
     CHECK_INT(poll(&p, 1, -1), 1);
@@ -348,7 +348,7 @@ static void callers_prove(void)
     answer a;
     char end;
     int port;
-    CHECK_OK(mr_tcp_listen(0, 1, &zero.place.listener, &port));
+    CHECK_OK(mr_tcp_listen(NULL, 0, 1, &zero.place.listener, &port));
     pthread_create(&thread, NULL, run_good_rank, &zero);
     int one = call(port), two = call(port);
     get(one, &first, sizeof first), get(two, &second, sizeof second);
@@ -419,7 +419,7 @@ static void causes_come_first(void)
     pthread_t thread;
     int port;
     zero.near = 2;
-    CHECK_OK(mr_tcp_listen(0, 1, &zero.listener, &port));
+    CHECK_OK(mr_tcp_listen(NULL, 0, 1, &zero.listener, &port));
     CHECK_OK(mr_meeting_new(2, &host));
     CHECK_OK(mr_meeting_wire(host, 0, &shared));
     atomic_store(&told, host);
@@ -453,7 +453,7 @@ static void stand_in(bool knows, int rank)
     good_rank one;
     pthread_t thread;
     int listener, port;
-    CHECK_OK(mr_tcp_listen(0, 1, &listener, &port));
+    CHECK_OK(mr_tcp_listen(NULL, 0, 1, &listener, &port));
     one = (good_rank){.place = place_of(1, port)};
     pthread_create(&thread, NULL, run_good_rank, &one);
     int first = answer_1(listener, knows, (answer){.verdict = WELCOME, .rank = rank});
@@ -496,7 +496,7 @@ static void refuse(void (*more)(mr_tcp_place *), const char *reason, const char 
 {
     good_rank good[N];
     int listener, port;
-    CHECK_OK(mr_tcp_listen(0, 1, &listener, &port));
+    CHECK_OK(mr_tcp_listen(NULL, 0, 1, &listener, &port));
     meet(good, listener, port, more);
     for (int r = 0; r < N; r++)
         CHECK(good[r].st != MR_OK);
@@ -533,7 +533,7 @@ static void addresses(void)
 {
     good_rank good[N];
     int listener, port, taken;
-    CHECK_OK(mr_tcp_listen(0, 1, &listener, &port));
+    CHECK_OK(mr_tcp_listen(NULL, 0, 1, &listener, &port));
     int probe = socket(AF_INET6, SOCK_STREAM, 0);
     struct sockaddr_in6 at = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
     if (probe >= 0 && bind(probe, (struct sockaddr *)&at, sizeof at) == 0)
@@ -556,11 +556,55 @@ static void addresses(void)
             printf("rank %d: %s\n", r, good[r].text);
 }
 
+/* Can anyone connect to this port of an address of this host? */
+static bool answers(const char *host, int port)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    CHECK_INT(inet_pton(AF_INET, host, &at.sin_addr), 1);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    const bool good = connect(fd, (struct sockaddr *)&at, sizeof at) == 0;
+    close(fd);
+    return good;
+}
+
+static void here_alone(mr_tcp_place *p)
+{
+    p->host = "127.0.0.3", p->listen = "127.0.0.3";
+}
+
+/* Ranks listen where they are asked to, and only while they meet. */
+static void listening(void)
+{
+    static const char *const where[] = {NULL, "", "lo", "localhost", "127.0.0.3"};
+    good_rank good[N];
+    int listener, port, held;
+    for (size_t i = 0; i < MR_COUNT(where); i++) {
+        CHECK_OK(mr_tcp_listen(where[i], 0, 1, &listener, &port));
+        CHECK_INT(answers("127.0.0.1", port), i < 4);
+        CHECK_INT(answers("127.0.0.3", port), i < 2 || i == 4);
+        close(listener);
+    }
+    CHECK_FAILS(mr_tcp_listen("203.0.113.9", 0, 1, &listener, &port), MR_E_NODE,
+                "cannot listen at 203.0.113.9 port 0: Cannot assign requested address; try: an "
+                "interface or an address of this host");
+    CHECK_FAILS(mr_tcp_listen("no-such-0", 0, 1, &listener, &port), MR_E_NODE,
+                "cannot listen at 'no-such-0': ");
+    // another process has inherited the socket at which rank 0 listens
+    CHECK_OK(mr_tcp_listen("127.0.0.3", 0, 1, &listener, &port));
+    held = dup(listener);
+    meet(good, listener, port, here_alone);
+    for (int r = 0; r < N; r++)
+        if (!CHECK_INT(good[r].st, MR_OK))
+            printf("rank %d: %s\n", r, good[r].text);
+    CHECK(!answers("127.0.0.3", port));
+    close(held);
+}
+
 static void nobody(void)
 {
     mr_wire *wire;
     int listener, port;
-    CHECK_OK(mr_tcp_listen(0, 1, &listener, &port));
+    CHECK_OK(mr_tcp_listen(NULL, 0, 1, &listener, &port));
     close(listener);
     mr_tcp_place p = place_of(1, port);
     p.deadline_s = 0.1;
@@ -611,7 +655,7 @@ static void fails_to_meet(mr_tcp_place p, double least, double most, const char 
 static void far_away(void)
 {
     int listener, port;
-    CHECK_OK(mr_tcp_listen(0, 1, &listener, &port));
+    CHECK_OK(mr_tcp_listen(NULL, 0, 1, &listener, &port));
     close(listener);
     mr_clock clock = *(usual = mr_clock_table());
     began_ns = usual->monotonic_ns();
@@ -627,13 +671,13 @@ static void far_away(void)
     p.host = "localhost", p.ports = 2, p.deadline_s = 60;
     fails_to_meet(p, 60, 400, "Connection refused; try: a name or address (addr=)", "it tries on");
     // rank 0's host listens, rank 0 is not there yet
-    CHECK_OK(mr_tcp_listen(0, 1, &listener, &p.port));
+    CHECK_OK(mr_tcp_listen(NULL, 0, 1, &listener, &p.port));
     p.ports = 1;
     fails_to_meet(p, 60, 400, "it does not answer", "it tries on");
     close(listener);
     // two of three do not come
     p = place_of(0, 0), p.deadline_s = 60;
-    CHECK_OK(mr_tcp_listen(0, 1, &p.listener, &port));
+    CHECK_OK(mr_tcp_listen(NULL, 0, 1, &p.listener, &port));
     fails_to_meet(p, 60, 400, "rank 1, 2 of 3 has not come in 60 s", "waits for rank 1, 2 of 3");
     mr_log_set_sink(NULL, NULL);
     mr_clock_replace(NULL);
@@ -654,6 +698,7 @@ int main(void)
     stand_in(true, 1);
     refusals();
     addresses();
+    listening();
     nobody();
     far_away();
     return check_done();

@@ -13,6 +13,7 @@ local comm = {}
 ---@field port? integer Where rank 0 listens. Default: 0.
 ---@field ports? integer So many from there on are tried. Default: 1.
 ---@field listener? integer Descriptor of a socket that listens there, of rank 0. Default: -1.
+---@field listen? string Interface or address at which this rank listens; nil: rank 0 at all.
 ---@field run? string The run; the same on all ranks.
 ---@field fence? integer The launch of the run, from 0. Default: 0.
 ---@field secret? string What only ranks of the run know.

@@ -17,10 +17,11 @@ local launch = {}
 ---@return mr.Launch
 function launch.start(words, ranks, options) end
 
---- A socket at a free port, for a rank 0 that this process starts: descriptor, port.
+--- A socket at a free port of an interface or address (default: all), for a rank 0 that this process starts: descriptor, port.
+---@param where? string
 ---@return integer
 ---@return integer
-function launch.listen() end
+function launch.listen(where) end
 
 --- This process may open so many files; raises where the system lets it have fewer, with who needs them.
 ---@param count integer
