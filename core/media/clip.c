@@ -52,6 +52,21 @@ static bool header_suffices(const AVFormatContext *demux, const AVStream *st)
     }
 }
 
+// The best video stream, which is no picture of a cover; negative: there is none.
+static int find_video(AVFormatContext *demux)
+{
+    int best = av_find_best_stream(demux, AVMEDIA_TYPE_VIDEO, -1, -1, NULL, 0);
+    if (best < 0 || !(demux->streams[best]->disposition & AV_DISPOSITION_ATTACHED_PIC))
+        return best;
+    for (unsigned i = 0; i < demux->nb_streams; i++) {
+        const AVStream *st = demux->streams[i];
+        if (st->codecpar->codec_type == AVMEDIA_TYPE_VIDEO &&
+            !(st->disposition & AV_DISPOSITION_ATTACHED_PIC))
+            return (int)i;
+    }
+    return AVERROR_STREAM_NOT_FOUND;
+}
+
 static mr_status open_demuxer(media_clip *c, double deadline_s, mr_fault *fault)
 {
     int64_t began_ns = mr_clock_table()->monotonic_ns();
@@ -73,7 +88,7 @@ static mr_status open_demuxer(media_clip *c, double deadline_s, mr_fault *fault)
     int err = avformat_open_input(&c->demux, "clip", NULL, NULL);
     if (err < 0)
         return media_clip_fail(c, MR_FAULT_OPEN, err, "open", fault);
-    int best = av_find_best_stream(c->demux, AVMEDIA_TYPE_VIDEO, -1, -1, NULL, 0);
+    int best = find_video(c->demux);
     if (best >= 0 && header_suffices(c->demux, c->demux->streams[best])) {
         // packets are whole frames with their times: parsing them again would cost more than
         // reading
@@ -82,10 +97,15 @@ static mr_status open_demuxer(media_clip *c, double deadline_s, mr_fault *fault)
         err = avformat_find_stream_info(c->demux, NULL);
         if (err < 0)
             return media_clip_fail(c, MR_FAULT_OPEN, err, "find its streams", fault);
-        best = av_find_best_stream(c->demux, AVMEDIA_TYPE_VIDEO, -1, -1, NULL, 0);
+        best = find_video(c->demux);
     }
-    if (best < 0)
-        return media_clip_fail(c, MR_FAULT_OPEN, 0, "find a video stream in it", fault);
+    if (best < 0) {
+        bool cover = av_find_best_stream(c->demux, AVMEDIA_TYPE_VIDEO, -1, -1, NULL, 0) >= 0;
+        return media_clip_fail(c, MR_FAULT_OPEN, 0,
+                               cover ? "find a video stream in it other than its cover picture"
+                                     : "find a video stream in it",
+                               fault);
+    }
     for (unsigned i = 0; i < c->demux->nb_streams; i++)
         c->demux->streams[i]->discard = (int)i == best ? AVDISCARD_DEFAULT : AVDISCARD_ALL;
     c->stream = c->demux->streams[best];

@@ -46,6 +46,12 @@ void media_orient_apply(int orient, const uint8_t *src, int sh, int sw, uint8_t 
 /* The display matrix of a stream, NULL when it has none; lent. */
 const int32_t *media_stream_matrix(const AVStream *st);
 
+/* ---- exif.c ---- */
+
+/* The orientation of EXIF, 1 to 8, in the first packet of a picture whose decoder does not tell it;
+ * 0: none. */
+int media_exif_orientation(const AVCodecParameters *of, const AVPacket *packet);
+
 /* ---- colour.c ---- */
 
 /* Give `sws` matrix and range of the YUV side; the RGB side is full range. to_rgb says which side

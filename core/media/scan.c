@@ -189,7 +189,7 @@ static mr_status set_timing(media_clip *c, stamps *s, mr_clip_info *info, mr_fau
     return MR_OK;
 }
 
-static int frame_orient(const media_clip *c, const AVFrame *f)
+static int frame_orient(const media_clip *c, const AVPacket *first, const AVFrame *f)
 {
     const int32_t *m = media_stream_matrix(c->stream);
     const AVFrameSideData *sd = av_frame_get_side_data(f, AV_FRAME_DATA_DISPLAYMATRIX);
@@ -198,7 +198,9 @@ static int frame_orient(const media_clip *c, const AVFrame *f)
     if (m)
         return media_orient_of_matrix(m);
     const AVDictionaryEntry *exif = av_dict_get(f->metadata, "Orientation", NULL, 0);
-    return exif ? media_orient_of_exif(atoi(exif->value)) : 0;
+    if (exif)
+        return media_orient_of_exif(atoi(exif->value));
+    return first ? media_orient_of_exif(media_exif_orientation(c->stream->codecpar, first)) : 0;
 }
 
 static bool is_interlaced(const AVFrame *f)
@@ -210,14 +212,14 @@ static bool is_interlaced(const AVFrame *f)
 #endif
 }
 
-static void set_picture(media_clip *c, AVFrame *f, mr_clip_info *info)
+static void set_picture(media_clip *c, const AVPacket *first, AVFrame *f, mr_clip_info *info)
 {
     AVRational sar = av_guess_sample_aspect_ratio(c->demux, c->stream, f);
     if (sar.num < 1 || sar.den < 1)
         sar = (AVRational){1, 1};
     info->coded_width = f->width, info->coded_height = f->height;
     info->sar_num = sar.num, info->sar_den = sar.den;
-    info->orient = frame_orient(c, f);
+    info->orient = frame_orient(c, first, f);
     // a file may tell any aspect; check_shown refuses what is out of bounds
     int w = (int)fmin(f->width * av_q2d(sar) + 0.5, INT32_MAX), h = f->height;
     info->width = info->orient & 4 ? h : w, info->height = info->orient & 4 ? w : h;
@@ -254,14 +256,14 @@ static bool decode_first(media_clip *c, mr_media_worker *w, AVPacket *packet, mr
                avcodec_receive_frame(c->codec, w->frame) >= 0 &&
                (shortened || !w->frame->decode_error_flags);
     if (out)
-        set_picture(c, w->frame, info);
+        set_picture(c, packet, w->frame, info);
     av_frame_unref(w->frame);
     return out;
 }
 
 // decodes until the first frame is out, or with `all` to the end, and counts
-static mr_status decode_some(media_clip *c, mr_media_worker *w, bool all, mr_clip_info *info,
-                             mr_fault *fault)
+static mr_status decode_some(media_clip *c, mr_media_worker *w, const AVPacket *first, bool all,
+                             mr_clip_info *info, mr_fault *fault)
 {
     int64_t frames = 0;
     for (int idle = 0, ended = 0; !ended;) {
@@ -275,7 +277,7 @@ static mr_status decode_some(media_clip *c, mr_media_worker *w, bool all, mr_cli
             return media_clip_fail(c, MR_FAULT_CORRUPT, err, "decode", fault);
         while ((err = avcodec_receive_frame(c->codec, w->frame)) >= 0) {
             if (!frames++)
-                set_picture(c, w->frame, info);
+                set_picture(c, first, w->frame, info);
             av_frame_unref(w->frame);
             idle = 0;
             if (!all)
@@ -353,7 +355,7 @@ mr_status media_scan(mr_media_worker *w, const char *path, double deadline_s, mr
         media_log_clear();
         st = media_clip_open(&c, path, deadline_s, info.reorder, fault);
         if (st == MR_OK)
-            st = decode_some(&c, w, counts, &info, fault);
+            st = decode_some(&c, w, s.first, counts, &info, fault);
         media_clip_close(&c);
     }
     av_packet_free(&s.first);
