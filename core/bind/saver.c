@@ -197,6 +197,12 @@ static int s_check(lua_State *L)
     return 0;
 }
 
+static int s_part(lua_State *L)
+{
+    mr_saver_part(mr_bind_unbox(L, 1, saver_type), luaL_checknumber(L, 2));
+    return 0;
+}
+
 static int s_status(lua_State *L)
 {
     mr_saver_status s;
@@ -241,6 +247,9 @@ static const mr_bind_row saver_rows[] = {
            "Until nothing is pending; raises when the newest save has no commit."),
     MR_ROW("check", s_check, "()",
            "Raise when saves keep failing, or when another process took the run over."),
+    MR_ROW("part", s_part, "(seconds: number)",
+           "Some of its ranks are lost: what others have not written in so many seconds is not "
+           "waited for."),
     MR_ROW("status", s_status, "(): table",
            "{commits, failures, failures_in_row, pending, last_commit}."),
     MR_ROW("poll", s_poll, "(): table?",

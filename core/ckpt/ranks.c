@@ -16,6 +16,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -149,10 +150,17 @@ void mr_save_tell_outcome(const mr_save_job *job, mr_status st)
 
 /* ---- waiting ---- */
 
-/* A pause that gets longer while nothing happens; false when `until` has passed. */
-static bool pause_until(double until, int64_t *pause_ns)
+/* How long other ranks have been waited for. */
+static double waited_s(const mr_save_job *job, double began)
 {
-    if (mr_now_s() >= until)
+    return MR_MIN(job->patience_s, mr_now_s() - began);
+}
+
+/* A pause that gets longer while nothing happens; false when other ranks have been waited for long
+ * enough since `began`. */
+static bool pause_since(const mr_save_job *job, double began, int64_t *pause_ns)
+{
+    if (mr_now_s() >= MR_MIN(began + job->patience_s, atomic_load(job->parted_s)))
         return false;
     mr_clock_table()->sleep_ns(*pause_ns);
     *pause_ns = MR_MIN(*pause_ns * 2, (int64_t)PAUSE_MAX_NS);
@@ -201,20 +209,20 @@ static mr_status check_part(const mr_save_job *job, int attempt, int rank, const
 }
 
 static mr_status take_part(const mr_save_job *job, int attempt, int rank, const char *dir,
-                           double until, mr_manifest *part, bool *final)
+                           double began, mr_manifest *part, bool *final)
 {
     char path[MR_SAVE_PATH];
     int64_t pause_ns = PAUSE_MIN_NS;
     mr_save_rank_file(path, dir, rank, job->owner->ranks, ".json");
     while (!mr_path_exists(path)) {
         MR_TRY(check_notes(job, dir));
-        if (pause_until(until, &pause_ns))
+        if (pause_since(job, began, &pause_ns))
             continue;
         *final = true;
         return mr_fail(MR_E_CKPT,
                        "rank %d has not written its part of step %lld within %.3g s; try: see "
                        "whether it lives",
-                       rank, (long long)job->step, job->patience_s);
+                       rank, (long long)job->step, waited_s(job, began));
     }
     MR_TRY(mr_manifest_read(path, true, part));
     return check_part(job, attempt, rank, path, dir, part);
@@ -224,14 +232,14 @@ mr_status mr_save_gather(const mr_save_job *job, int attempt, const char *dir, m
                          mr_manifest *whole, bool *final)
 {
     int ranks = job->owner->ranks;
-    double until = mr_now_s() + job->patience_s;
+    const double began = mr_now_s();
     mr_manifest *parts = mr_calloc((size_t)ranks, sizeof *parts);
     if (!parts)
         return mr_fail_memory(sizeof *parts * (size_t)ranks);
     mr_status st = MR_OK;
     parts[0] = *own;
     for (int r = 1; r < ranks && st == MR_OK; r++)
-        st = take_part(job, attempt, r, dir, until, &parts[r], final);
+        st = take_part(job, attempt, r, dir, began, &parts[r], final);
     if (st == MR_OK)
         st = mr_manifest_merge(whole, parts, ranks);
     for (int r = 1; r < ranks; r++)
@@ -332,7 +340,7 @@ mr_status mr_save_follow(const mr_save_job *job)
 {
     for (int done = 0;;) {
         int64_t pause_ns = PAUSE_MIN_NS;
-        double until = mr_now_s() + job->patience_s;
+        const double began = mr_now_s();
         news now;
         do {
             bool ended = false;
@@ -342,12 +350,12 @@ mr_status mr_save_follow(const mr_save_job *job)
             // an input error may be over next time
             if (st != MR_OK)
                 now.attempt = 0;
-        } while (now.attempt <= done && pause_until(until, &pause_ns));
+        } while (now.attempt <= done && pause_since(job, began, &pause_ns));
         if (now.attempt <= done)
             return mr_fail(MR_E_CKPT,
                            "nothing was heard of rank 0 about step %lld within %.3g s; try: see "
                            "whether it lives",
-                           (long long)job->step, job->patience_s);
+                           (long long)job->step, waited_s(job, began));
         done = now.attempt;
         char dir[MR_SAVE_PATH];
         mr_save_attempt_dir(dir, job, done);

@@ -190,6 +190,7 @@ typedef struct mr_save_job {
     const mr_save_owner *owner;
     int64_t save;      /* which save of the launch this is, from 1 on; the same on every rank */
     double patience_s; /* how long ranks wait for each other */
+    const _Atomic double *parted_s; /* from when on they do not: some are lost */
     int64_t step, bytes;
     const char *image;
     const mr_hash128 *blocks;

@@ -14,6 +14,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -42,7 +43,8 @@ struct mr_saver {
     pthread_mutex_t mutex; // guards all below
     pthread_cond_t changed;
     bool stop, fenced;
-    bool left_behind; // closed while a save was stuck: the writer thread frees the saver
+    _Atomic double parted_s; // from when on nobody waits for parts of other ranks
+    bool left_behind;        // closed while a save was stuck: the writer thread frees the saver
     buffer buffers[BUFFERS];
     buffer *queue[BUFFERS]; // oldest first; [0] is being written, unless the saver tends
     int queued;
@@ -253,6 +255,7 @@ static mr_status write_one(mr_saver *s, buffer *b)
                        // so that a rank which does not answer is told before the save counts as
                        // stuck
                        .patience_s = s->opt.deadline_s / 2,
+                       .parted_s = &s->parted_s,
                        .step = b->step,
                        .bytes = s->layout.total,
                        .image = b->image,
@@ -352,6 +355,7 @@ mr_status mr_saver_open(const mr_saver_options *options, mr_saver **out)
     if (!(s->opt.deadline_s > 0))
         s->opt.deadline_s = 600;
     s->status.last_commit = -1;
+    atomic_store(&s->parted_s, INFINITY);
     mr_snapshot_init(&s->layout);
     pthread_mutex_init(&s->mutex, NULL);
     pthread_condattr_t attr;
@@ -372,6 +376,11 @@ mr_status mr_saver_open(const mr_saver_options *options, mr_saver **out)
     }
     *out = s;
     return MR_OK;
+}
+
+void mr_saver_part(mr_saver *s, double seconds)
+{
+    atomic_store(&s->parted_s, mr_now_s() + seconds);
 }
 
 void mr_saver_close(mr_saver *s)

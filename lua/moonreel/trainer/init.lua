@@ -14,6 +14,8 @@ local team = require "moonreel.comm.team"
 
 local trainer = {}
 
+local LOST_S <const> = 10 -- for a save, after ranks have lost each other
+
 --- The steps of a run, in order: name, function(r), and the phase that others see it in. A program
 -- may insert its own.
 trainer.steps = {
@@ -80,7 +82,11 @@ function Run:keep(object)
   return object
 end
 
-function Run:close()
+function Run:close(problem)
+  -- a save that is under way waits for its ranks, also for one that is lost
+  if type(problem) == "table" and problem.code == "MR_E_NODE" and self.saver then
+    self.saver:part(LOST_S)
+  end
   if self.catches then
     signal.release()
   end

@@ -399,6 +399,36 @@ static void silent_ranks(void)
     close_ranks();
 }
 
+/* Ranks that know that others are lost wait no longer than they say, however long the deadline is;
+ * a part that comes in that time is taken. */
+static void lost_ranks(void)
+{
+    fresh();
+    fill(1, false);
+    open_ranks();
+    for (int r = 0; r < RANKS - 1; r++)
+        CHECK_OK(start(r, 1));
+    for (int r = 0; r < RANKS - 1; r++)
+        mr_saver_part(saver[r], 1);
+    CHECK_FAILS(mr_saver_wait(saver[0], INFINITY), MR_E_CKPT, " has not written its part");
+    // half of the deadline
+    CHECK(!strstr(mr_error_last()->text, "within 30 s"));
+    for (int r = 1; r < RANKS - 1; r++)
+        CHECK_INT(mr_saver_wait(saver[r], INFINITY), MR_E_CKPT);
+    CHECK_INT(case_count(dir, "step-"), 0);
+    close_ranks();
+    fresh();
+    open_ranks();
+    for (int r = 0; r < RANKS - 1; r++) {
+        CHECK_OK(start(r, 1));
+        mr_saver_part(saver[r], 50);
+    }
+    CHECK_OK(start(RANKS - 1, 1));
+    CHECK_OK(mr_saver_wait(saver[0], INFINITY));
+    CHECK_INT(case_count(dir, "step-"), 1);
+    close_ranks();
+}
+
 /* A rank that cannot look once while it waits for rank 0 looks again. */
 static void look_again(void)
 {
@@ -584,6 +614,7 @@ int main(void)
     first_rank_decides();
     wrong_use();
     silent_ranks();
+    lost_ranks();
     look_again();
     long n = count_operations();
     printf("%ld operations of %d ranks\n", n, RANKS);

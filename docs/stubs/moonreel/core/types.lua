@@ -1044,6 +1044,10 @@ function Saver:wait(timeout_s) end
 --- Raise when saves keep failing, or when another process took the run over.
 function Saver:check() end
 
+--- Some of its ranks are lost: what others have not written in so many seconds is not waited for.
+---@param seconds number
+function Saver:part(seconds) end
+
 --- {commits, failures, failures_in_row, pending, last_commit}.
 ---@return table
 function Saver:status() end
