@@ -134,6 +134,9 @@ static atomic_int endless_calls;
 static ssize_t endless_read(int fd, void *buf, size_t n)
 {
     (void)fd;
+    // whoever looks on has its turn too, also on a busy machine
+    if (endless_calls > 1000)
+        mr_clock_table()->sleep_ns(100000);
     // the table ends some day, so that a spec that fails ends too
     if (endless_calls++ > 20000)
         return 0;
