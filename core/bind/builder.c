@@ -26,9 +26,11 @@ int mr_bind_builder_new(lua_State *L)
 
 static int builder_column(lua_State *L)
 {
+    static const char *const kinds[] = {"real", "whole", NULL};
     int32_t column;
-    mr_bind_check(
-        L, mr_index_builder_column(mr_bind_unbox(L, 1, BUILDER), luaL_checkstring(L, 2), &column));
+    mr_column_kind kind = luaL_checkoption(L, 3, "real", kinds) ? MR_COLUMN_WHOLE : MR_COLUMN_REAL;
+    mr_bind_check(L, mr_index_builder_column(mr_bind_unbox(L, 1, BUILDER), luaL_checkstring(L, 2),
+                                             kind, &column));
     return 0;
 }
 
@@ -74,16 +76,25 @@ static void take_captions(lua_State *L, int changes, mr_row *row)
     row->captions = captions, row->n_captions = n;
 }
 
+// the number of a column, which is made as that kind where there is none
+static int32_t column_of(lua_State *L, mr_index_builder *b, const char *name, mr_column_kind kind)
+{
+    int32_t column = mr_index_builder_find(b, name);
+    if (column < 0)
+        mr_bind_check(L, mr_index_builder_column(b, name, kind, &column));
+    return column;
+}
+
 /* The value of each column of the builder, by name: that of the table `columns` at `changes`, else
  * the row's own. */
 static void take_values(lua_State *L, int changes, mr_index_builder *b, const mr_index *from,
-                        mr_row *row, float values[MR_INDEX_COLUMNS])
+                        mr_row *row, mr_number values[MR_INDEX_COLUMNS])
 {
     int32_t n = 0, column;
     for (int32_t i = 0; i < MR_INDEX_COLUMNS; i++)
-        values[i] = NAN;
+        values[i] = (mr_number){.f = NAN};
     for (int32_t i = 0; i < row->n_columns; i++) {
-        mr_bind_check(L, mr_index_builder_column(b, mr_index_column_name(from, i), &column));
+        column = column_of(L, b, mr_index_column_name(from, i), mr_index_column_kind(from, i));
         values[column] = row->columns[i];
         n = MR_MAX(n, column + 1);
     }
@@ -93,8 +104,10 @@ static void take_values(lua_State *L, int changes, mr_index_builder *b, const mr
             if (lua_type(L, -2) != LUA_TSTRING || lua_type(L, -1) != LUA_TNUMBER)
                 mr_bind_raise(L, MR_E_USAGE, "%s: columns: expected numbers by name, got %s of %s",
                               row->path, luaL_typename(L, -1), luaL_typename(L, -2));
-            mr_bind_check(L, mr_index_builder_column(b, lua_tostring(L, -2), &column));
-            values[column] = (float)lua_tonumber(L, -1);
+            column = column_of(L, b, lua_tostring(L, -2), MR_COLUMN_REAL);
+            values[column] = lua_isinteger(L, -1)
+                                 ? (mr_number){.whole = true, .i = lua_tointeger(L, -1)}
+                                 : (mr_number){.f = lua_tonumber(L, -1)};
             n = MR_MAX(n, column + 1);
         }
     }
@@ -140,7 +153,7 @@ static int builder_copy(lua_State *L)
     if (!lua_isnil(L, 4))
         luaL_checktype(L, 4, LUA_TTABLE);
     mr_row row;
-    float values[MR_INDEX_COLUMNS];
+    mr_number values[MR_INDEX_COLUMNS];
     mr_bind_check(L, i < 1 ? mr_fail(MR_E_RANGE, "row %lld; rows are counted from 1", (long long)i)
                            : mr_index_row(reader, (uint64_t)i - 1, &row));
     mr_bind_check(L, mr_index_builder_root(b, mr_index_root(from, row.root), &row.root));
@@ -210,8 +223,9 @@ static int builder_finish(lua_State *L)
 static const mr_bind_row builder_rows[] = {
     MR_ROW("like", builder_like, "(index: mr.Index)",
            "Compress captions as those of an index are; before the first row."),
-    MR_ROW("column", builder_column, "(name: string)",
-           "Rows have a number of that name; before the first row."),
+    MR_ROW("column", builder_column, "(name: string, kind?: string)",
+           "Rows have a number of that name, \"real\" or \"whole\"; of both kinds it is real; "
+           "before the first row."),
     MR_ROW("meta", builder_meta, "(name: string, text: string)", "A text about the whole index."),
     MR_ROW(
         "copy", builder_copy, "(index: mr.Index, i: integer, changes?: table)",

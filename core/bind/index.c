@@ -25,6 +25,21 @@ static void push_hex(lua_State *L, mr_hash128 h, const char *field)
     lua_setfield(L, -2, field);
 }
 
+void mr_bind_push_number(lua_State *L, mr_number value)
+{
+    if (value.whole)
+        lua_pushinteger(L, (lua_Integer)value.i);
+    else if (mr_number_is_none(value))
+        lua_pushnil(L);
+    else
+        lua_pushnumber(L, value.f);
+}
+
+const char *mr_bind_column_kind(mr_column_kind kind)
+{
+    return kind == MR_COLUMN_WHOLE ? "whole" : "real";
+}
+
 typedef struct open_options {
     bool verify;
 } open_options;
@@ -57,12 +72,12 @@ static int index_len(lua_State *L)
     return 1;
 }
 
-// index:facts() -> {rows, fp_order, fp_set, path, roots, sources, columns}
+// index:facts() -> {rows, fp_order, fp_set, path, roots, sources, columns, kinds}
 static int index_facts(lua_State *L)
 {
     mr_index *ix = mr_index_reader_index(mr_bind_unbox(L, 1, INDEX));
     mr_index_facts f = mr_index_get_facts(ix);
-    lua_createtable(L, 0, 7);
+    lua_createtable(L, 0, 8);
     lua_pushinteger(L, (lua_Integer)f.rows);
     lua_setfield(L, -2, "rows");
     push_hex(L, f.fp_order, "fp_order");
@@ -84,6 +99,11 @@ static int index_facts(lua_State *L)
         lua_rawseti(L, -2, i + 1);
     }
     lua_setfield(L, -2, "columns");
+    lua_createtable(L, 0, mr_index_columns(ix));
+    for (int i = 0; i < mr_index_columns(ix); i++)
+        mr_bind_set_str(L, mr_index_column_name(ix, i),
+                        mr_bind_column_kind(mr_index_column_kind(ix, i)));
+    lua_setfield(L, -2, "kinds");
     return 1;
 }
 
@@ -163,10 +183,10 @@ static int index_row(lua_State *L)
     }
     lua_setfield(L, -2, "captions");
     lua_createtable(L, 0, row.n_columns);
-    for (int32_t k = 0; k < row.n_columns; k++)
-        if (!isnan(row.columns[k]))
-            mr_bind_set_num(L, mr_index_column_name(mr_index_reader_index(reader), k),
-                            row.columns[k]);
+    for (int32_t k = 0; k < row.n_columns; k++) {
+        mr_bind_push_number(L, row.columns[k]);
+        lua_setfield(L, -2, mr_index_column_name(mr_index_reader_index(reader), k));
+    }
     lua_setfield(L, -2, "columns");
     return 1;
 }
@@ -177,9 +197,11 @@ static int push_listed(lua_State *L)
     const mr_table *table = lua_touserdata(L, 2);
     const mr_table_row *row = lua_touserdata(L, 3);
     lua_settop(L, 1);
-    lua_createtable(L, 0, 4);
+    lua_createtable(L, 0, 6);
     mr_bind_set_str(L, "path", row->path);
     mr_bind_set_int(L, "line", (int64_t)row->line);
+    mr_bind_set_int(L, "start_us", row->start_us);
+    mr_bind_set_int(L, "end_us", row->end_us);
     lua_createtable(L, row->n_captions, 0);
     const char *text = row->captions;
     for (int32_t i = 0; i < row->n_captions; i++, text += strlen(text) + 1) {
@@ -188,9 +210,10 @@ static int push_listed(lua_State *L)
     }
     lua_setfield(L, -2, "captions");
     lua_createtable(L, 0, row->n_numbers);
-    for (int32_t i = 0; i < row->n_numbers; i++)
-        if (!isnan(row->numbers[i]))
-            mr_bind_set_num(L, mr_table_name(table, i), row->numbers[i]);
+    for (int32_t i = 0; i < row->n_numbers; i++) {
+        mr_bind_push_number(L, row->numbers[i]);
+        lua_setfield(L, -2, mr_table_name(table, i));
+    }
     lua_setfield(L, -2, "columns");
     lua_call(L, 1, 0);
     return 0;
@@ -214,25 +237,44 @@ static void free_table(void *table)
     mr_table_free(table);
 }
 
-// read_table(file, fn) -> columns, notes; what fn raises ends it
+#define TABLE_FIELDS(of, at)                                                                       \
+    MR_BIND_STR("columns", of, at.columns,                                                         \
+                "What columns of a list stand for: \"path=video,text=caption\"; those called '-' " \
+                "are left out."),                                                                  \
+        MR_BIND_STR("escape", of, at.escape,                                                       \
+                    "Of CSV: the character that takes the meaning from a quote; none: quotes are " \
+                    "doubled.")
+
+typedef struct table_options {
+    mr_table_options table;
+} table_options;
+
+static const mr_bind_field table_fields[] = {TABLE_FIELDS(table_options, table), MR_BIND_END};
+
+// read_table(file, fn, options) -> columns, notes, kinds; what fn raises ends it
 static int i_read_table(lua_State *L)
 {
     const char *file = luaL_checkstring(L, 1);
     luaL_checktype(L, 2, LUA_TFUNCTION);
-    lua_settop(L, 2);
+    table_options o = {0};
+    mr_bind_options(L, 3, "index.read_table", table_fields, &o);
+    lua_settop(L, 3);
     mr_table **table = (mr_table **)mr_bind_box(L, TABLE);
-    mr_status st = mr_table_read(file, hand_row, L, table);
-    if (lua_gettop(L) > 3)
+    mr_status st = mr_table_read(file, &o.table, hand_row, L, table);
+    if (lua_gettop(L) > 4)
         return lua_error(L);
     mr_bind_check(L, st);
     lua_newtable(L);
+    lua_pushstring(L, mr_table_notes(*table));
+    lua_newtable(L);
     for (int32_t i = 0; i < mr_table_numbers(*table); i++)
         if (mr_table_is_column(*table, i)) {
-            lua_pushstring(L, mr_table_name(*table, i));
-            lua_rawseti(L, -2, (lua_Integer)lua_rawlen(L, -2) + 1);
+            const char *name = mr_table_name(*table, i);
+            lua_pushstring(L, name);
+            lua_rawseti(L, -4, (lua_Integer)lua_rawlen(L, -4) + 1);
+            mr_bind_set_str(L, name, mr_bind_column_kind(mr_table_kind(*table, i)));
         }
-    lua_pushstring(L, mr_table_notes(*table));
-    return 2;
+    return 3;
 }
 
 static void free_ingest(void *g)
@@ -248,8 +290,7 @@ static const mr_bind_field ingest_fields[] = {
     MR_BIND_STR("source", mr_ingest_options, source, "The name of this source in the index."),
     MR_BIND_INT("threads", mr_ingest_options, threads, 0, 0, "0: one per processor."),
     MR_BIND_NUM("deadline_s", mr_ingest_options, deadline_s, 0, "Seconds for one clip; 0: 60."),
-    MR_BIND_STR("columns", mr_ingest_options, columns,
-                "What columns of a list stand for: \"path=video,text=caption\"."),
+    TABLE_FIELDS(mr_ingest_options, table),
     MR_BIND_INT("part", mr_ingest_options, part, 0, 0, "This part of the input, from 1."),
     MR_BIND_INT("parts", mr_ingest_options, parts, 0, 0, "Of so many; 0: all of it."),
     MR_BIND_BOOL("isolated", mr_ingest_options, isolated,
@@ -326,9 +367,13 @@ static const mr_bind_row index_module_rows[] = {
     MR_ROW_OPTIONS(
         "ingest", i_ingest, "(input: string, output: string, options?: table): mr.Ingest",
         "Build an index from a folder of clips, a CSV or a JSON lines file.", ingest_fields),
-    MR_ROW("read_table", i_read_table, "(file: string, fn: fun(row: table)): string[], string",
-           "Hand on the rows of a CSV, TSV or JSON lines file: {path, line, captions, columns}; "
-           "answers the columns that hold numbers alone, and why others do not, a line each."),
+    MR_ROW_OPTIONS(
+        "read_table", i_read_table,
+        "(file: string, fn: fun(row: table), options?: table): string[], string, table",
+        "Hand on the rows of a CSV, TSV or JSON lines file: {path, line, captions, columns, "
+        "start_us, end_us (0: to its end)}; answers the columns that hold numbers, what was passed "
+        "over, a line each, and for each column \"whole\" or \"real\".",
+        table_fields),
     MR_ROW_OPTIONS("sweep", mr_bind_sweep_new,
                    "(index: mr.Index, rows: integer[], options?: table): mr.Sweep",
                    "Look at the files of rows by several threads.", mr_bind_sweep_fields),
@@ -379,7 +424,8 @@ static const mr_bind_row index_rows[] = {
     MR_ROW("common", index_common, "(other: mr.Index): table",
            "Samples by key: {both, vanished (that the other one lacks), new (it alone has)}."),
     MR_ROW("facts", index_facts, "(): table",
-           "{rows, fp_order, fp_set, path, roots, sources, columns}."),
+           "{rows, fp_order, fp_set, path, roots, sources, columns, kinds: for each column "
+           "\"whole\" or \"real\"}."),
     MR_ROW("__len", index_len, "(): integer", "The number of samples."),
     MR_ROW_END};
 static const mr_bind_face index_face = {

@@ -306,6 +306,10 @@ extern const mr_bind_field mr_bind_world_fields[];
 /* ---- what moonreel.core.index has of builder.c ---- */
 
 extern const char mr_bind_index_type[]; /* "mr.Index", a box of a reader */
+/* Push a value of a column: an integer, a float, or nil. */
+void mr_bind_push_number(lua_State *L, mr_number value);
+/* What a column holds, as Lua calls it: "whole" or "real". */
+const char *mr_bind_column_kind(mr_column_kind kind);
 /* Lua: builder(path) */
 int mr_bind_builder_new(lua_State *L);
 /* Register mr.IndexBuilder. */

@@ -23,15 +23,15 @@ int mr_bind_quantiles(lua_State *L)
 {
     mr_index_reader *reader = mr_bind_unbox(L, 1, mr_bind_index_type);
     mr_quantiles q = {0};
-    double bounds[2];
+    mr_number bounds[2];
     mr_subset *set;
     mr_bind_options(L, 2, "loader.quantiles", mr_bind_quantiles_fields, &q);
     luaL_argcheck(L, q.column, 2, "column is required");
     void **box = mr_bind_box(L, SUBSET);
     mr_bind_check(L, mr_subset_quantiles(mr_index_reader_index(reader), &q, &set, bounds));
     *box = set;
-    lua_pushnumber(L, bounds[0]);
-    lua_pushnumber(L, bounds[1]);
+    mr_bind_push_number(L, bounds[0]);
+    mr_bind_push_number(L, bounds[1]);
     return 3;
 }
 

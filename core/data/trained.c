@@ -105,31 +105,38 @@ static mr_status add_gone(mr_subset *s, mr_hash128 key)
 
 /* ---- by quantiles ---- */
 
-// a value and its row as one number that sorts like both
-static uint64_t sortable(float value, uint64_t row)
+// A value as a number that sorts like it, and its row. Values of a column are of one kind.
+typedef struct ranked {
+    uint64_t key, row;
+} ranked;
+
+static uint64_t sortable(mr_number value)
 {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return (uint64_t)(bits >> 31 ? ~bits : bits | 1u << 31) << 32 | row;
+    const uint64_t sign = UINT64_C(1) << 63;
+    uint64_t bits;
+    memcpy(&bits, &value.i, sizeof bits);
+    return value.whole || !(bits & sign) ? bits ^ sign : ~bits;
 }
 
-static float value_of(uint64_t sorted)
+static mr_number value_of(uint64_t key, bool whole)
 {
-    uint32_t bits = (uint32_t)(sorted >> 32);
-    float value;
-    bits = bits >> 31 ? bits & ~(1u << 31) : ~bits;
-    memcpy(&value, &bits, sizeof value);
+    const uint64_t sign = UINT64_C(1) << 63;
+    mr_number value = {.whole = whole};
+    uint64_t bits = whole || key & sign ? key ^ sign : ~key;
+    memcpy(&value.i, &bits, sizeof bits);
     return value;
 }
 
-static int compare_words(const void *a, const void *b)
+static int compare_ranked(const void *a, const void *b)
 {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
+    const ranked *x = a, *y = b;
+    if (x->key != y->key)
+        return x->key < y->key ? -1 : 1;
+    return (x->row > y->row) - (x->row < y->row);
 }
 
 // all values of a column in their order, n of them
-static mr_status sort_column(mr_index *index, int32_t column, uint64_t rows, uint64_t *list,
+static mr_status sort_column(mr_index *index, int32_t column, uint64_t rows, ranked *list,
                              uint64_t *n)
 {
     mr_index_reader *reader;
@@ -137,16 +144,17 @@ static mr_status sort_column(mr_index *index, int32_t column, uint64_t rows, uin
     mr_status st = MR_OK;
     *n = 0;
     for (uint64_t at = 0; at < rows && st == MR_OK;) {
-        const float *values;
-        int32_t there = 0;
-        st = mr_index_column(reader, column, at / MR_HOT_ROWS, &values, &there);
-        for (int32_t i = 0; i < there && st == MR_OK; i++, at++)
-            if (!isnan(values[i]))
-                list[(*n)++] = sortable(values[i], at);
+        mr_column_chunk chunk = {0};
+        st = mr_index_column(reader, column, at / MR_HOT_ROWS, &chunk);
+        for (int32_t i = 0; i < chunk.n && st == MR_OK; i++, at++) {
+            mr_number value = mr_column_number(&chunk, i);
+            if (!mr_number_is_none(value))
+                list[(*n)++] = (ranked){sortable(value), at};
+        }
     }
     mr_index_reader_free(reader);
     if (*n)
-        qsort(list, *n, sizeof *list, compare_words);
+        qsort(list, *n, sizeof *list, compare_ranked);
     return st;
 }
 
@@ -156,8 +164,8 @@ static uint64_t rank_of(double quantile, uint64_t n)
     return MR_MIN((uint64_t)ceil(quantile * (double)n - 1e-6), n);
 }
 
-static mr_status pick(mr_index *index, const mr_quantiles *q, int32_t column, uint64_t *list,
-                      mr_subset *s, double bounds[2])
+static mr_status pick(mr_index *index, const mr_quantiles *q, int32_t column, ranked *list,
+                      mr_subset *s, mr_number bounds[2])
 {
     uint64_t n;
     MR_TRY(sort_column(index, column, s->rows, list, &n));
@@ -171,9 +179,10 @@ static mr_status pick(mr_index *index, const mr_quantiles *q, int32_t column, ui
             mr_index_path(index), q->from, q->to, q->column, (unsigned long long)n,
             (unsigned long long)s->rows, (unsigned long long)(n - kept));
     for (uint64_t i = from; i < to; i++)
-        set_bit(s, (uint32_t)list[i]);
+        set_bit(s, (uint32_t)list[i].row);
     close_list(s);
-    bounds[0] = value_of(list[from]), bounds[1] = value_of(list[to - 1]);
+    bool whole = mr_index_column_kind(index, column) == MR_COLUMN_WHOLE;
+    bounds[0] = value_of(list[from].key, whole), bounds[1] = value_of(list[to - 1].key, whole);
     return MR_OK;
 }
 
@@ -189,7 +198,7 @@ static mr_status fail_column(mr_index *index, const char *column)
 }
 
 mr_status mr_subset_quantiles(mr_index *index, const mr_quantiles *q, mr_subset **out,
-                              double bounds[2])
+                              mr_number bounds[2])
 {
     mr_index_facts facts = mr_index_get_facts(index);
     int32_t column = 0;
@@ -208,7 +217,7 @@ mr_status mr_subset_quantiles(mr_index *index, const mr_quantiles *q, mr_subset 
                        mr_index_path(index), (unsigned long long)facts.rows);
     mr_subset *s;
     MR_TRY(new_seen(facts.fp_order, facts.rows, &s));
-    uint64_t *list = mr_alloc(sizeof *list * facts.rows);
+    ranked *list = mr_alloc(sizeof *list * facts.rows);
     mr_status st =
         list ? pick(index, q, column, list, s, bounds) : mr_fail_memory(sizeof *list * facts.rows);
     mr_free(list);

@@ -274,11 +274,11 @@ mr_status mr_index_builder_add(mr_index_builder *b, const mr_row *given)
             return mr_fail(MR_E_DATA, "%s: %s", row.path, why);
         texts += strlen(row.captions[c].text) + 300;
     }
-    size_t of_row = sizeof(mr_hot) + (size_t)b->columns.n * sizeof(float);
+    size_t of_row = sizeof(mr_hot) + (size_t)b->columns.n * sizeof *b->values;
     MR_TRY(reserve(b, texts * 2 + MR_HOT_ROWS * of_row));
+    MR_TRY(index_builder_note_values(b, &row, row.id));
     MR_TRY(index_pack_row(&b->pack, &row, b->squeeze));
     MR_TRY(put(b, DATA_ROW, &row.id, sizeof row.id, b->pack.bytes, b->pack.n, MDB_APPEND));
-    index_builder_note_values(b, &row, row.id);
     MR_TRY(index_builder_note(b, &row));
     return b->built.rows % MR_HOT_ROWS
                ? MR_OK

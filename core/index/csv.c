@@ -10,26 +10,57 @@ enum { COLUMNS = 256 };
 
 typedef struct csv {
     index_pieces *t;
-    char separator;
+    char separator, escape; /* escape 0: none */
     bool row_ended;
+    uint64_t slashed; /* line of the last field with a backslash before a quote */
 } csv;
 
-// takes what stands between quotes; "" is one of them
-static mr_status take_quoted(index_pieces *t, index_pack *out)
+// what is advised where a file does not read as it should, and backslashes may be the reason
+static const char *advice(const csv *c, bool slash)
 {
+    return slash && !c->escape ? "; try: --escape '\\', if \\\" stands for a quote there" : "";
+}
+
+// Takes n bytes, then the character behind the escape, which loses its meaning; an escape before
+// any other one is text.
+static mr_status take_escaped(const csv *c, index_pack *out, size_t n, uint64_t began)
+{
+    index_pieces *t = c->t;
+    MR_TRY(index_pieces_take(t, out, n, began));
+    t->at++;
+    MR_TRY(index_pieces_need(t));
+    const char meant[] = {'"', c->separator, c->escape, '\n', 0};
+    if (t->ended || !strchr(meant, t->buf[t->at])) {
+        index_put(out, &c->escape, 1);
+        return MR_OK;
+    }
+    t->line += t->buf[t->at] == '\n';
+    return index_pieces_take(t, out, 1, began);
+}
+
+// Takes what stands between quotes; "" is one of them. *slash: a backslash stood before a quote.
+static mr_status take_quoted(const csv *c, index_pack *out, bool *slash)
+{
+    index_pieces *t = c->t;
     uint64_t began = t->line;
     for (t->at++;;) {
         MR_TRY(index_pieces_need(t));
         if (t->ended)
-            return mr_fail(MR_E_DATA, "%s:%llu: a quoted field does not end", t->file,
-                           (unsigned long long)began);
-        const char *from = t->buf + t->at, *quote = memchr(from, '"', t->n - t->at);
-        size_t n = quote ? (size_t)(quote - from) : t->n - t->at;
-        for (size_t i = 0; i < n; i++)
-            t->line += from[i] == '\n';
+            return mr_fail(MR_E_DATA, "%s:%llu: a quoted field does not end%s", t->file,
+                           (unsigned long long)began, advice(c, c->slashed || *slash));
+        const char *from = t->buf + t->at;
+        size_t n = 0, left = t->n - t->at;
+        for (; n < left && from[n] != '"' && (!c->escape || from[n] != c->escape); n++)
+            t->line += from[n] == '\n';
+        if (n < left && from[n] != '"') {
+            MR_TRY(take_escaped(c, out, n, began));
+            continue;
+        }
+        bool quote = n < left;
         MR_TRY(index_pieces_take(t, out, n, began));
         if (!quote)
             continue;
+        *slash |= out->n && out->bytes[out->n - 1] == '\\';
         t->at++;
         MR_TRY(index_pieces_need(t));
         if (t->ended || t->buf[t->at] != '"')
@@ -46,10 +77,16 @@ static mr_status take_plain(const csv *c, index_pack *out)
         MR_TRY(index_pieces_need(t));
         if (t->ended)
             return MR_OK;
-        size_t n = t->at;
-        while (n < t->n && t->buf[n] != c->separator && t->buf[n] != '\n' && t->buf[n] != '\r')
+        const char *from = t->buf + t->at;
+        size_t n = 0, left = t->n - t->at;
+        while (n < left && from[n] != c->separator && from[n] != '\n' && from[n] != '\r' &&
+               (!c->escape || from[n] != c->escape))
             n++;
-        MR_TRY(index_pieces_take(t, out, n - t->at, t->line));
+        if (n < left && c->escape && from[n] == c->escape) {
+            MR_TRY(take_escaped(c, out, n, t->line));
+            continue;
+        }
+        MR_TRY(index_pieces_take(t, out, n, t->line));
         if (t->at == t->n)
             continue;
         if (t->buf[t->at] != '\r')
@@ -68,9 +105,17 @@ static mr_status next_field(csv *c, index_pack *out)
     index_pieces *t = c->t;
     out->n = 0, out->failed = false;
     MR_TRY(index_pieces_need(t));
-    if (!t->ended && t->buf[t->at] == '"')
-        MR_TRY(take_quoted(t, out));
+    bool quoted = !t->ended && t->buf[t->at] == '"', slash = false;
+    if (quoted)
+        MR_TRY(take_quoted(c, out, &slash));
+    size_t n = out->n;
     MR_TRY(take_plain(c, out));
+    if (quoted && out->n > n)
+        return mr_fail(MR_E_DATA,
+                       "%s:%llu: '%c' behind the quote that ends a field; expected the end of the "
+                       "field, or two quotes for one%s",
+                       t->file, (unsigned long long)t->line, out->bytes[n], advice(c, slash));
+    c->slashed = slash ? t->line : c->slashed;
     c->row_ended = t->ended || t->buf[t->at] != c->separator;
     t->line += !t->ended && t->buf[t->at] == '\n';
     t->at += !t->ended;
@@ -106,8 +151,6 @@ static mr_status read_header(csv *c, index_making *w, columns *cols)
     for (bool more = true; more; more = !c->row_ended) {
         MR_TRY(next_field(c, &w->field));
         const char *name = (const char *)w->field.bytes;
-        if (!cols->n && strncmp(name, "\xef\xbb\xbf", 3) == 0)
-            name += 3; // byte order mark
         if (cols->n == COLUMNS)
             return mr_fail(MR_E_DATA, "%s:1: more than %d columns", c->t->file, COLUMNS);
         index_meaning is = index_scores_meaning(w->scores, name);
@@ -150,7 +193,7 @@ static mr_status read_rows(csv *c, index_making *w)
         uint64_t line = c->t->line;
         int n = 0;
         bool empty = true;
-        index_making_begin(w);
+        index_making_begin(w, line);
         for (bool more = true; more; more = !c->row_ended, n++) {
             index_meaning is = n < cols.n ? cols.of[n] : INDEX_NOTHING;
             index_pack *to = is == INDEX_PATH ? &w->path : &w->field;
@@ -163,14 +206,18 @@ static mr_status read_rows(csv *c, index_making *w)
         if (n != cols.n)
             return mr_fail(MR_E_DATA,
                            "%s:%llu: %d fields, expected %d as in the header; try: quote fields "
-                           "that hold separators",
-                           c->t->file, (unsigned long long)line, n, cols.n);
-        MR_TRY(index_making_end(w, (const char *)w->path.bytes, line));
+                           "that hold separators%s",
+                           c->t->file, (unsigned long long)line, n, cols.n,
+                           advice(c, c->slashed >= line));
+        MR_TRY(index_making_end(w, c->t, (const char *)w->path.bytes));
     }
 }
 
 mr_status index_csv_read(index_pieces *t, char separator, index_making *w)
 {
-    csv c = {.t = t, .separator = separator};
+    const char *escape = w->scores->escape;
+    csv c = {.t = t, .separator = separator, .escape = escape ? *escape : 0};
+    if (c.escape == separator)
+        return mr_fail(MR_E_USAGE, "%s: escape: '%c' separates columns", t->file, separator);
     return read_rows(&c, w);
 }

@@ -64,10 +64,7 @@ struct mr_index_reader {
     mr_arena_mark fresh;
     mr_hot *aligned; // a small chunk, which LMDB keeps at even addresses only
     void *zstd;
-    struct {
-        float *values; // of `chunk`; NULL: of none
-        uint64_t chunk;
-    } columns[INDEX_COLUMNS];
+    uint64_t *checked[INDEX_COLUMNS]; // chunks of a column whose hash was compared, a bit for each
 };
 
 static mr_status open_env(mr_index *ix)
@@ -209,7 +206,7 @@ static mr_status open_index(mr_index *ix, bool verify)
     MR_TRY(read_meta(ix));
     const char *format = mr_index_meta(ix, "format"), *state = mr_index_meta(ix, "state"),
                *rows = mr_index_meta(ix, "rows");
-    if (!format || strcmp(format, DATA_FORMAT) != 0)
+    if (!format || (strcmp(format, DATA_FORMAT) && strcmp(format, DATA_FORMAT_F32)))
         return mr_fail(MR_E_FORMAT,
                        "%s: format '%s', expected '%s'; try: moonreel data ingest once more",
                        ix->path, format ? format : "none", DATA_FORMAT);
@@ -321,7 +318,7 @@ void mr_index_reader_free(mr_index_reader *r)
     mr_arena_fini(&r->arena);
     mr_free(r->aligned);
     for (int i = 0; i < INDEX_COLUMNS; i++)
-        mr_free(r->columns[i].values);
+        mr_free(r->checked[i]);
     index_unsqueeze_context_free(r->zstd);
     mr_index_unref(r->index);
     mr_free(r);
@@ -388,8 +385,12 @@ const char *mr_index_column_name(const mr_index *ix, int32_t column)
     return column >= 0 && column < ix->columns.n ? ix->columns.names[column] : NULL;
 }
 
-mr_status mr_index_column(mr_index_reader *r, int32_t column, uint64_t chunk, const float **out,
-                          int32_t *n)
+mr_column_kind mr_index_column_kind(const mr_index *ix, int32_t column)
+{
+    return ix->columns.kinds[column];
+}
+
+mr_status mr_index_column(mr_index_reader *r, int32_t column, uint64_t chunk, mr_column_chunk *out)
 {
     const mr_index *ix = r->index;
     uint64_t rows = ix->facts.rows;
@@ -397,31 +398,29 @@ mr_status mr_index_column(mr_index_reader *r, int32_t column, uint64_t chunk, co
         return mr_fail(MR_E_RANGE, "%s: column %d, chunk %llu; it has %d columns and %llu rows",
                        ix->file, column, (unsigned long long)chunk, ix->columns.n,
                        (unsigned long long)rows);
-    *n = (int32_t)MR_MIN((uint64_t)MR_HOT_ROWS, rows - chunk * MR_HOT_ROWS);
-    float **values = &r->columns[column].values;
-    if (!*values || r->columns[column].chunk != chunk) {
-        if (!*values && !(*values = mr_alloc(MR_HOT_ROWS * sizeof **values)))
-            return mr_fail_memory(MR_HOT_ROWS * sizeof **values);
-        // a chunk that cannot be read leaves none behind
-        r->columns[column].chunk = UINT64_MAX;
-        MR_TRY(index_column_read(&ix->columns, column, r->txn, chunk, *n, *values, ix->file));
-        r->columns[column].chunk = chunk;
-    }
-    *out = *values;
+    uint64_t **checked = &r->checked[column], bit = UINT64_C(1) << chunk % 64;
+    size_t words = (size_t)(rows / MR_HOT_ROWS / 64 + 1);
+    if (!*checked && !(*checked = mr_calloc(words, sizeof **checked)))
+        return mr_fail_memory(words * sizeof **checked);
+    out->kind = ix->columns.kinds[column];
+    out->n = (int32_t)MR_MIN((uint64_t)MR_HOT_ROWS, rows - chunk * MR_HOT_ROWS);
+    MR_TRY(index_column_read(&ix->columns, column, r->txn, chunk, out->n,
+                             !((*checked)[chunk / 64] & bit), &out->values, ix->file));
+    (*checked)[chunk / 64] |= bit;
     return MR_OK;
 }
 
 // the row's value of each column, in the order of the columns
 static mr_status read_values(mr_index_reader *r, mr_row *row)
 {
-    int32_t n = r->index->columns.n, in_chunk;
-    float *values = n ? mr_arena_alloc(&r->arena, sizeof *values * (size_t)n) : NULL;
+    int32_t n = r->index->columns.n;
+    mr_number *values = n ? mr_arena_alloc(&r->arena, sizeof *values * (size_t)n) : NULL;
     if (n && !values)
         return mr_fail_memory(sizeof *values * (size_t)n);
     for (int32_t c = 0; c < n; c++) {
-        const float *chunk;
-        MR_TRY(mr_index_column(r, c, row->id / MR_HOT_ROWS, &chunk, &in_chunk));
-        values[c] = chunk[row->id % MR_HOT_ROWS];
+        mr_column_chunk chunk;
+        MR_TRY(mr_index_column(r, c, row->id / MR_HOT_ROWS, &chunk));
+        values[c] = mr_column_number(&chunk, (int32_t)(row->id % MR_HOT_ROWS));
     }
     row->n_columns = n, row->columns = values;
     return MR_OK;

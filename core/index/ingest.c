@@ -163,7 +163,8 @@ static mr_status name_columns(mr_ingest *g)
         int32_t column;
         if (!index_score_is_column(&s->of[i]))
             continue;
-        MR_TRY(mr_index_builder_column(g->builder, s->of[i].name, &column));
+        MR_TRY(mr_index_builder_column(g->builder, s->of[i].name, index_score_kind(&s->of[i]),
+                                       &column));
         g->columns[column] = i, g->n_columns = column + 1;
     }
     return MR_OK;
@@ -206,7 +207,8 @@ static mr_status start(mr_ingest *g, const char *input, const char *output,
     MR_TRY(keep_text(g, output, &g->output));
     MR_TRY(keep_text(g, o->captions, &g->options.captions));
     MR_TRY(keep_text(g, o->root, &g->options.root));
-    MR_TRY(keep_text(g, o->columns, &g->options.columns));
+    MR_TRY(keep_text(g, o->table.columns, &g->options.table.columns));
+    MR_TRY(keep_text(g, o->table.escape, &g->options.table.escape));
     MR_TRY(index_source_init(&g->source, output, o->source ? o->source : "main"));
     g->options.source = NULL; // the list keeps it
     g->has_lister = pthread_create(&g->lister, NULL, list_thread, g) == 0;
@@ -272,7 +274,7 @@ static mr_status write_row(mr_ingest *g, const index_input *in, scanned *s)
     const char *text = in->text;
     for (int32_t i = 0; text && i <= in->more; i++, text += strlen(text) + 1)
         captions[i] = (mr_caption){"", text};
-    float values[INDEX_COLUMNS];
+    mr_number values[INDEX_COLUMNS];
     mr_row row = {.root = g->root,
                   .path = relative,
                   .end_us = -1,

@@ -28,6 +28,13 @@ static mr_status add_caption(void *user, const index_input *in)
 {
     join *j = user;
     uint64_t place;
+    if (in->fault || in->start_us || in->end_us)
+        return mr_fail(MR_E_DATA,
+                       "%s:%llu: %s; expected captions of whole clips; try: data ingest %s --root "
+                       "DIR, for samples that are parts of clips",
+                       j->s->scores.file, (unsigned long long)in->line,
+                       in->fault ? in->fault : "its caption is of a part of the clip",
+                       j->s->scores.file);
     index_input_pack(&j->record, in);
     if (j->record.failed)
         return mr_fail_memory(j->record.cap * 2);
@@ -92,6 +99,7 @@ static mr_status hand_on(join *j, index_spill_reader *clips, index_spill_reader 
             const index_input with = index_input_of(caption);
             in.text = with.text, in.more = with.more;
             in.numbers = with.numbers, in.n_numbers = with.n_numbers;
+            in.wholes = with.wholes;
         }
         while (more && hit.hi == place)
             MR_TRY(index_sorter_next_key(j->hits, &hit, &more));

@@ -6,13 +6,15 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { HAS_TEXT = 1, HAS_FAULT = 2, PART_ROWS = 64 };
+enum { HAS_TEXT = 1, HAS_FAULT = 2, PART_ROWS = 64, NUMBER_BYTES = 8 };
 
-float index_input_number(const index_input *in, int32_t i)
+mr_number index_input_number(const index_input *in, int32_t i)
 {
-    float value = NAN;
-    if (i < in->n_numbers)
-        memcpy(&value, (const char *)in->numbers + (size_t)i * sizeof value, sizeof value);
+    mr_number value = {.f = NAN};
+    if (i >= in->n_numbers)
+        return value;
+    value.whole = in->wholes >> i & 1;
+    memcpy(&value.i, (const char *)in->numbers + (size_t)i * NUMBER_BYTES, NUMBER_BYTES);
     return value;
 }
 
@@ -39,8 +41,9 @@ void index_input_pack(index_pack *p, const index_input *in)
     index_put_int(p, (in->text ? HAS_TEXT : 0) | (in->fault ? HAS_FAULT : 0), 1);
     index_put_int(p, (uint64_t)in->more, 1);
     index_put_int(p, (uint64_t)in->n_numbers, 1);
+    index_put_int(p, in->wholes, 4);
     if (in->n_numbers)
-        index_put(p, in->numbers, (size_t)in->n_numbers * sizeof(float));
+        index_put(p, in->numbers, (size_t)in->n_numbers * NUMBER_BYTES);
     if (in->text)
         index_put(p, in->text, index_input_text_bytes(in));
     if (in->fault) {
@@ -64,8 +67,9 @@ index_input index_input_of(const uint8_t *record)
     memcpy(&in.end_us, record + 16, 8);
     int has = record[24];
     in.more = record[25], in.n_numbers = record[26];
-    in.numbers = record + 27;
-    record += 27 + (size_t)in.n_numbers * sizeof(float);
+    memcpy(&in.wholes, record + 27, 4);
+    in.numbers = record + 31;
+    record += 31 + (size_t)in.n_numbers * NUMBER_BYTES;
     if (has & HAS_TEXT) {
         in.text = (const char *)record;
         record += index_input_text_bytes(&in);
@@ -108,7 +112,7 @@ mr_status index_source_add(index_source *s, const index_input *given)
     if (in.text)
         mr_hasher_add(s->hash, in.text, index_input_text_bytes(&in));
     if (in.n_numbers)
-        mr_hasher_add(s->hash, in.numbers, (size_t)in.n_numbers * sizeof(float));
+        mr_hasher_add(s->hash, in.numbers, (size_t)in.n_numbers * NUMBER_BYTES);
     if (in.start_us || in.end_us) {
         mr_hasher_add(s->hash, &in.start_us, sizeof in.start_us);
         mr_hasher_add(s->hash, &in.end_us, sizeof in.end_us);

@@ -26,7 +26,8 @@ static const double GRACE_S = 5;
 static const char question[] =
     "COPY (SELECT * FROM read_parquet('/dev/stdin')) TO '/dev/stdout' (FORMAT JSON)";
 
-// Columns of other types mean nothing to a list of clips, and may have no form in JSON.
+// Columns of other types mean nothing to a list of clips, and may have no form in JSON. What f32
+// holds comes as f64; index_making_json() makes the number of it that was meant.
 static const char python_script[] =
     "import sys\n"
     "try:\n"
@@ -38,8 +39,10 @@ static const char python_script[] =
     "def wanted(t):\n"
     "    if types.is_dictionary(t):\n"
     "        return wanted(t.value_type)\n"
-    "    if types.is_list(t) or types.is_large_list(t):\n"
-    "        return text(t.value_type)\n"
+    "    if types.is_list(t) or types.is_large_list(t) or types.is_fixed_size_list(t):\n"
+    "        return wanted(t.value_type)\n"
+    "    if types.is_struct(t):\n"
+    "        return all(wanted(f.type) for f in t)\n"
     "    return (text(t) or types.is_integer(t) or types.is_floating(t)\n"
     "            or types.is_boolean(t) or types.is_decimal(t))\n"
     "try:\n"

@@ -50,24 +50,53 @@ mr_status index_pieces_close(index_pieces *t, mr_status st)
     return end == MR_OK ? st : end;
 }
 
+// reads on behind what is there; *more is false at the end
+static mr_status fill(index_pieces *t, bool *more)
+{
+    MR_TRY(mr_interrupt_check());
+    if (t->child.file)
+        MR_TRY(index_child_wait(&t->child));
+    ssize_t n;
+    do
+        n = mr_io_table()->read(t->fd, t->buf + t->n, PIECE - t->n);
+    while (n < 0 && errno == EINTR);
+    if (n < 0)
+        return mr_fail(MR_E_IO, "%s: cannot read: %s", t->file, strerror(errno));
+    t->n += (size_t)n, *more = n > 0;
+    return MR_OK;
+}
+
+// passes over the byte order mark of UTF-8; those of other encodings begin with bytes that UTF-8
+// never has
+static mr_status take_mark(index_pieces *t)
+{
+    static const char mark[] = "\xef\xbb\xbf";
+    if (t->n && (unsigned char)*t->buf >= 0xfe)
+        return mr_fail(MR_E_DATA,
+                       "%s: is UTF-16; expected UTF-8; try: iconv -f UTF-16 -t UTF-8 '%s' >NEW",
+                       t->file, t->file);
+    bool more = true;
+    while (more && t->n < sizeof mark - 1 && memcmp(t->buf, mark, t->n) == 0)
+        MR_TRY(fill(t, &more));
+    if (t->n >= sizeof mark - 1 && memcmp(t->buf, mark, sizeof mark - 1) == 0)
+        t->at = sizeof mark - 1;
+    return MR_OK;
+}
+
 mr_status index_pieces_need(index_pieces *t)
 {
     if (t->at < t->n || t->ended)
         return MR_OK;
-    MR_TRY(mr_interrupt_check());
-    if (t->child.file)
-        MR_TRY(index_child_wait(&t->child));
+    bool more, first = !t->before && !t->n;
     t->before += t->n, t->at = t->n = 0;
-    ssize_t n;
-    do
-        n = mr_io_table()->read(t->fd, t->buf, PIECE);
-    while (n < 0 && errno == EINTR);
-    if (n < 0)
-        return mr_fail(MR_E_IO, "%s: cannot read: %s", t->file, strerror(errno));
-    t->n = (size_t)n, t->ended = n == 0;
-    const char *zero = n ? memchr(t->buf, 0, t->n) : NULL;
+    MR_TRY(fill(t, &more));
+    if (first)
+        MR_TRY(take_mark(t));
+    t->ended = t->n == 0;
+    const char *zero = t->n ? memchr(t->buf, 0, t->n) : NULL;
     if (!zero)
-        return MR_OK;
+        // a mark may be all there is
+        return t->at < t->n || t->ended ? MR_OK : index_pieces_need(t);
     uint64_t line = t->line;
     for (const char *p = t->buf; p < zero; p++)
         line += *p == '\n';

@@ -88,39 +88,71 @@ mr_status index_sorter_next_key(index_sorter *s, index_keymap_entry *e, bool *mo
 /* ---- score.c: columns of a list ---- */
 
 enum { INDEX_SCORES = MR_INDEX_COLUMNS, INDEX_NAME_MAX = 256 };
+/* How many values of a kind a column has, and the first of them. */
+typedef struct index_seen {
+    uint64_t n, line;
+    char first[32]; /* may be cut within a character */
+} index_seen;
 typedef struct index_score {
-    char name[64], first[32]; /* first: of the values that are no numbers */
-    uint64_t numbers, others;
+    char name[64], column[64]; /* here, and in the list, where it may be cut */
+    bool times;                /* its lists are ranges of time: "timestamp" */
+    uint64_t wholes, reals;
+    index_seen others;  /* text that is no number */
+    index_seen large;   /* whole numbers that a real cannot hold exactly, or beyond 64 bits */
+    index_seen endless; /* not finite */
+    index_seen unread;  /* lists and objects that mean nothing here */
 } index_score;
 typedef struct index_scores {
-    const char *names; /* "path=video,text=caption": what columns are called here; NULL: nothing */
+    const char *file;   /* for errors, once it is read; lent */
+    const char *names;  /* "path=video,text=caption": what columns are called here, "-": they are
+                           left out; NULL: nothing */
+    const char *escape; /* of CSV; NULL or "": none */
     int32_t n;
     uint64_t met;    /* entries of `names` whose column came, a bit for each of the first 64 */
     uint64_t beyond; /* columns that found no place */
+    char times[64];  /* a column that is not called start_s, end_s or range_s, taken for times */
+    uint64_t cut;    /* samples that are parts of their files */
     index_score of[INDEX_SCORES];
 } index_scores;
-/* Errors: MR_E_USAGE names that are no such list */
-mr_status index_scores_check(const char *names);
+/* The scores of a list that is read so. Errors: MR_E_USAGE options that are none */
+mr_status index_scores_begin(index_scores *s, const mr_table_options *o);
 /* What a column of that name is; INDEX_SCORE + i: number i of the rows. */
 typedef enum index_meaning {
     INDEX_NOTHING,
     INDEX_PATH,
     INDEX_TEXT,
     INDEX_MORE,  /* a further caption */
-    INDEX_START, /* seconds into the file, where the sample begins and ends */
+    INDEX_START, /* where the sample begins and ends in the file */
     INDEX_END,
     INDEX_SCORE
 } index_meaning;
 index_meaning index_scores_meaning(index_scores *s, const char *name);
+/* The same without a place for what is none yet: INDEX_SCORE. *times: its lists are ranges. */
+index_meaning index_scores_look(index_scores *s, const char *name, bool *times);
 /* The column that `names` calls `name`, or `name` itself; of NULL the first one that `names` asks
  * for and that has not come, or NULL. */
 const char *index_scores_missing(const index_scores *s, const char *name,
                                  char room[INDEX_NAME_MAX]);
-/* The number that a text says, NaN when it says none. */
-float index_scores_take(index_scores *s, int32_t score, const char *text);
-/* Once the list is read: is it a column of the index? It holds numbers and nothing else. */
+/* Is it one of the words with which pandas writes that there is no value, or empty? */
+bool index_is_missing(const char *text);
+/* The number that the text of a cell says, or none. */
+mr_number index_scores_take(index_scores *s, int32_t score, const char *text, uint64_t line);
+/* Is a real of that value the same? */
+static inline bool index_whole_is_real(int64_t i)
+{
+    double f = (double)i;
+    return f < 0x1p63 && (int64_t)f == i;
+}
+/* Count a number that came as one. */
+mr_number index_scores_count(index_scores *s, int32_t score, mr_number value, uint64_t line);
+/* Count a list or an object that means nothing. */
+void index_scores_unread(index_scores *s, int32_t score, const char *what, uint64_t line);
+/* Once the list is read: is it a column of the index, and of which kind? */
 bool index_score_is_column(const index_score *s);
-/* Why others are not, a line each. Errors: MR_E_MEMORY */
+mr_column_kind index_score_kind(const index_score *s);
+/* Refuse columns of numbers with cells that are none. Errors: MR_E_DATA (names row and cell) */
+mr_status index_scores_end(const index_scores *s);
+/* What is passed over, a line each. Errors: MR_E_MEMORY */
 mr_status index_scores_notes(const index_scores *s, index_pack *out);
 /* Append a line to notes. */
 void index_note(index_pack *notes, const char *line);
@@ -134,11 +166,12 @@ typedef struct index_input {
     uint64_t line;
     int64_t start_us, end_us; /* part of the file; end 0: to its end */
     int32_t more;             /* captions that lie behind the zero of `text`, each with a zero */
-    int32_t n_numbers;        /* of the list's scores, f32 at any address */
+    int32_t n_numbers;        /* of the list's scores, 8 bytes each at any address */
+    uint32_t wholes;          /* a bit for each: it is a whole number, not a real */
     const void *numbers;
 } index_input;
-/* Number i; NaN when the row does not reach that far. */
-float index_input_number(const index_input *in, int32_t i);
+/* Number i; none when the row does not reach that far. */
+mr_number index_input_number(const index_input *in, int32_t i);
 /* The bytes of all captions with their zeros; 0: none. */
 size_t index_input_text_bytes(const index_input *in);
 /* As bytes that begin with the path and its zero, and back: then the texts lie in the record. */
@@ -226,7 +259,9 @@ mr_hash128 index_row_hash(const mr_row *row);
 #define INDEX_LOCK    "lock.mdb" /* of whoever else opened it through LMDB */
 #define INDEX_FILES   INDEX_DATA, INDEX_SUM, INDEX_SEEN, INDEX_INFO, INDEX_REFUSED, INDEX_LOCK
 
-#define DATA_FORMAT "moonreel index 2"
+/* One of format 2 has columns of f32 alone. */
+#define DATA_FORMAT     "moonreel index 3"
+#define DATA_FORMAT_F32 "moonreel index 2"
 enum { DATA_META, DATA_HOT, DATA_ROW, DATA_KEYMAP, DATA_TABLES };
 enum { DATA_KEYMAP_ROWS = 65536 };
 extern const char *const index_table_names[]; /* a builder's too */
@@ -241,18 +276,22 @@ enum { INDEX_COLUMNS = MR_INDEX_COLUMNS, INDEX_COLUMN_NAME = 64 };
 typedef struct index_columns {
     int32_t n;
     char names[INDEX_COLUMNS][INDEX_COLUMN_NAME];
+    mr_column_kind kinds[INDEX_COLUMNS];
     MDB_dbi tables[INDEX_COLUMNS];
 } index_columns;
 bool index_column_name_good(const char *name);
+/* The real with the fewest digits that f32 rounds to `value`. */
+double index_decimal_of(float value);
 int32_t index_columns_find(const index_columns *c, const char *name); /* -1: none of that name */
 /* One more column, whose table is there or is made. Errors: MR_E_DATA a bad name, too many */
-mr_status index_columns_append(index_columns *c, const char *name, MDB_txn *txn, bool create,
-                               const char *file);
-/* All of the meta text "columns": a name a line; NULL: none. */
+mr_status index_columns_append(index_columns *c, const char *name, mr_column_kind kind,
+                               MDB_txn *txn, bool create, const char *file);
+/* All of the meta text "columns", NAME or NAME KIND a line; NULL: none. */
 mr_status index_columns_open(index_columns *c, const char *names, MDB_txn *txn, const char *file);
-/* The n values of a chunk. Errors: MR_E_DATA damaged */
+/* The n values of a chunk, lent by the transaction. `check`: compare their hash. Errors: MR_E_DATA
+ * damaged */
 mr_status index_column_read(const index_columns *c, int32_t column, MDB_txn *txn, uint64_t chunk,
-                            int32_t n, float *out, const char *file);
+                            int32_t n, bool check, const void **values, const char *file);
 /* A whole row; texts and lists are put in `arena`. Errors: MR_E_DATA damaged */
 mr_status index_read_row(MDB_txn *txn, const MDB_dbi *tables, uint64_t id, mr_arena *arena,
                          const index_unsqueeze *u, void *context, mr_row *out);
@@ -401,28 +440,71 @@ typedef struct index_captions {
     index_pack bytes;
     int32_t n;
 } index_captions;
+/* A value of a row that is a list or an object, and owned. */
+enum { INDEX_LISTS = 64 };
+typedef enum index_use {
+    INDEX_UNREAD,
+    INDEX_LEADS,  /* it says how many samples there are */
+    INDEX_PAIR,   /* the times of the one sample */
+    INDEX_FOLLOWS /* an item for each sample, or captions of the one */
+} index_use;
+typedef struct index_list {
+    index_meaning is;
+    index_use use; /* known at the end of the row */
+    json_t *value;
+} index_list;
 /* A row in the making, value by value. */
 typedef struct index_making {
     index_scores *scores;
-    index_pack path, field;
+    index_pack path, field, plain; /* plain: a line of JSON as it is parsed */
     index_captions first, more; /* of the column text; of text_2 and its like, which come behind */
-    float numbers[INDEX_SCORES];
+    uint64_t numbers[INDEX_SCORES];
+    uint32_t wholes;
+    uint64_t line; /* with which the row begins */
+    index_list lists[INDEX_LISTS];
+    int32_t n_lists;
+    bool captioned; /* it says what its captions are, be it nothing */
     int64_t start_us, end_us;
     char wrong[INDEX_WHY]; /* with the times of the row; "": nothing */
     index_table_row *row;
     void *user;
     bool any; /* it is no list of samples: captions may be missing */
 } index_making;
-void index_making_begin(index_making *w);
+void index_making_begin(index_making *w, uint64_t line);
 /* Errors: MR_E_DATA too many captions; MR_E_MEMORY */
 mr_status index_making_caption(index_captions *c, const index_pieces *t, const char *caption);
+/* A value as text; one that reads as a list is one. */
 mr_status index_making_value(index_making *w, const index_pieces *t, index_meaning is,
                              const char *value);
-/* Hand it on. Errors: MR_E_MEMORY, those of `row` */
-mr_status index_making_end(index_making *w, const char *path, uint64_t line);
+/* A value of JSON: text, a number, a list, an object. Borrows it. */
+mr_status index_making_json(index_making *w, const index_pieces *t, index_meaning is,
+                            json_t *value);
+void index_making_number(index_making *w, int32_t score, mr_number value);
+/* Hand on what was made: one sample. */
+mr_status index_making_sample(index_making *w, const char *path);
+/* The end of the row: one sample, or one for each of its lists of ranges. Errors: MR_E_DATA,
+ * MR_E_MEMORY, those of `row` */
+mr_status index_making_end(index_making *w, const index_pieces *t, const char *path);
+/* Write down what is wrong with the row, unless something is already. */
+void index_making_wrong(index_making *w, const char *form, ...) MR_PRINTF(2, 3);
 /* All rows of a file. Errors: MR_E_DATA with its line; those of index_pieces and of `row` */
 mr_status index_csv_read(index_pieces *t, char separator, index_making *w);
 mr_status index_json_read(index_pieces *t, index_making *w);
+
+/* ---- literal.c, ranges.c: lists inside a row ---- */
+
+/* A list as Python or JSON writes it, with nothing but blanks around it; owns: the caller. *out is
+ * NULL when it is none. Errors: MR_E_MEMORY */
+mr_status index_literal(const char *text, json_t **out);
+/* "1:02:03.5", "02:03.5", seconds as a number: microseconds from 0 on. false: it is none */
+bool index_time(const char *text, int64_t *us);
+/* Hand on one sample for each of the ranges that the row's lists hold. *done stays false where they
+ * hold none, or something is wrong with them, which is noted. Errors: as of index_making_end */
+mr_status index_ranges_end(index_making *w, const index_pieces *t, const char *path, bool *done);
+/* Does a list of objects say what the captions are? */
+bool index_ranges_captioned(const index_making *w, const json_t *value);
+/* Does a list hold captions: texts, or lists of them? */
+bool index_ranges_texts(const json_t *value);
 
 /* ---- source.c, join.c: folders and lists of samples ---- */
 
@@ -464,7 +546,7 @@ struct mr_index_builder {
     mr_index_built built;
     mr_hot *chunk; // the unfinished one
     index_columns columns;
-    float *values;          // [column][MR_HOT_ROWS] of the unfinished chunk
+    uint64_t *values;       // [column][MR_HOT_ROWS] of the unfinished chunk, as they are written
     index_sorter *keys;     // of all rows, with their ids
     mr_hasher *order;       // of the row hashes in id order
     index_pack pack;        // scratch
@@ -480,8 +562,9 @@ struct mr_index_builder {
 /* Write a value and count its bytes. */
 mr_status index_builder_put(mr_index_builder *b, MDB_dbi table, const void *key, size_t key_bytes,
                             const void *value, size_t bytes, unsigned flags);
-/* Of row `id`; of the first n rows of a chunk; those of the first `rows` rows back. In column.c */
-void index_builder_note_values(mr_index_builder *b, const mr_row *row, uint64_t id);
+/* Of row `id`; of the first n rows of a chunk; those of the first `rows` rows back. In column.c
+ * Errors: MR_E_DATA a value that its column cannot hold */
+mr_status index_builder_note_values(mr_index_builder *b, const mr_row *row, uint64_t id);
 mr_status index_builder_put_values(mr_index_builder *b, uint32_t chunk, size_t n);
 mr_status index_builder_reload_values(mr_index_builder *b, uint64_t rows);
 

@@ -3,6 +3,7 @@
 #include "index/room.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,7 +50,7 @@ static bool next_name(const char **p, const char **to, size_t *n_to, const char 
     return *n_to && *n_from && *n_to < INDEX_NAME_MAX;
 }
 
-mr_status index_scores_check(const char *names)
+static mr_status check_names(const char *names)
 {
     const char *p = names, *to, *from;
     size_t n_to, n_from;
@@ -59,6 +60,15 @@ mr_status index_scores_check(const char *names)
                            "columns: '%s'; expected NAME=COLUMN,...; try: path=video,text=caption",
                            names);
     return MR_OK;
+}
+
+mr_status index_scores_begin(index_scores *s, const mr_table_options *o)
+{
+    const char *escape = o->escape ? o->escape : "";
+    *s = (index_scores){.names = o->columns, .escape = escape};
+    if (strlen(escape) > 1 || (*escape && (!isprint((unsigned char)*escape) || isalnum(*escape))))
+        return mr_fail(MR_E_USAGE, "escape: '%s'; expected one character, as '\\'", escape);
+    return o->columns ? check_names(o->columns) : MR_OK;
 }
 
 // the name that a column of this list stands for
@@ -80,8 +90,9 @@ const char *index_scores_missing(const index_scores *s, const char *name, char r
     const char *p = s->names ? s->names : "", *to, *from;
     size_t n_to, n_from;
     for (int i = 0; i < 64 && *p && next_name(&p, &to, &n_to, &from, &n_from); i++) {
-        bool wanted =
-            name ? strlen(name) == n_to && strncasecmp(name, to, n_to) == 0 : !(s->met >> i & 1);
+        // one that is to be left out may be missing; the notes say so
+        bool wanted = name ? strlen(name) == n_to && strncasecmp(name, to, n_to) == 0
+                           : !(s->met >> i & 1) && *to != '-';
         if (!wanted)
             continue;
         snprintf(room, INDEX_NAME_MAX, "%.*s", (int)n_from, from);
@@ -90,19 +101,56 @@ const char *index_scores_missing(const index_scores *s, const char *name, char r
     return name;
 }
 
+// what data sets call the times of their clips
+static const char *const starts[] = {"start_s", "start", "start_time", "start_timestamp", NULL},
+                         *const ends[] = {"end_s", "end", "end_time", "end_timestamp", NULL},
+                         *const ranges[] = {"range_s", "range",     "ranges",     "span", "spans",
+                                            "times",   "timestamp", "timestamps", NULL};
+
+static bool is_one_of(const char *name, const char *const *names)
+{
+    while (*names && strcasecmp(name, *names))
+        names++;
+    return *names != NULL;
+}
+
+static index_meaning look(const char *given, bool *times)
+{
+    *times = is_one_of(given, ranges);
+    if (strcmp(given, "-") == 0)
+        return INDEX_NOTHING;
+    if (strcasecmp(given, "path") == 0)
+        return INDEX_PATH;
+    if (is_one_of(given, starts))
+        return INDEX_START;
+    if (is_one_of(given, ends))
+        return INDEX_END;
+    if (is_caption(given))
+        return given[4] ? INDEX_MORE : INDEX_TEXT;
+    return INDEX_SCORE;
+}
+
+index_meaning index_scores_look(index_scores *s, const char *column, bool *times)
+{
+    char room[INDEX_NAME_MAX];
+    return look(called(s, column, room), times);
+}
+
 index_meaning index_scores_meaning(index_scores *s, const char *column)
 {
     char name[INDEX_COLUMN_NAME] = "", room[INDEX_NAME_MAX];
     const char *given = called(s, column, room);
     size_t n = 0;
-    if (strcasecmp(given, "path") == 0)
-        return INDEX_PATH;
-    if (strcasecmp(given, "start_s") == 0)
-        return INDEX_START;
-    if (strcasecmp(given, "end_s") == 0)
-        return INDEX_END;
-    if (is_caption(given))
-        return given[4] ? INDEX_MORE : INDEX_TEXT;
+    bool times;
+    index_meaning is = look(given, &times);
+    // the first name of each list is ours
+    bool guessed = (is == INDEX_START && strcasecmp(given, *starts)) ||
+                   (is == INDEX_END && strcasecmp(given, *ends)) ||
+                   (times && strcasecmp(given, *ranges));
+    if (guessed && !*s->times)
+        snprintf(s->times, sizeof s->times, "%.*s", (int)sizeof s->times - 1, column);
+    if (is != INDEX_SCORE)
+        return is;
     // what cannot stand in an expression becomes '_'
     if (isdigit((unsigned char)*given))
         name[n++] = '_';
@@ -118,57 +166,197 @@ index_meaning index_scores_meaning(index_scores *s, const char *column)
         s->beyond += n > 0;
         return INDEX_NOTHING;
     }
-    memcpy(s->of[s->n].name, name, n + 1);
+    index_score *of = &s->of[s->n];
+    memcpy(of->name, name, n + 1);
+    snprintf(of->column, sizeof of->column, "%.*s", (int)sizeof of->column - 1, column);
+    of->times = times;
     return (index_meaning)(INDEX_SCORE + s->n++);
 }
 
-float index_scores_take(index_scores *s, int32_t score, const char *text)
+/* ---- values ---- */
+
+// Ref: pandas 2.2, io/parsers/readers.py, STR_NA_VALUES
+static const char *const missing[] = {
+    "",     "#N/A", "#N/A N/A", "#NA",  "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN",
+    "<NA>", "N/A",  "NA",       "NULL", "NaN",     "None",     "n/a",  "nan",  "null"};
+
+bool index_is_missing(const char *text)
 {
-    static const char *const nothing[] = {"", "none", "null", "na"};
-    index_score *of = &s->of[score];
-    char *end;
-    double value = strtod(text, &end);
-    end += strspn(end, " \t");
-    if (end != text && !*end) {
-        // what is not finite, or not as f32, is no value
-        bool good = isfinite(value) && fabs(value) < 3e38;
-        of->numbers += good;
-        return good ? (float)value : NAN;
-    }
-    for (size_t i = 0; i < MR_COUNT(nothing); i++)
-        if (strcasecmp(text, nothing[i]) == 0)
-            return NAN;
-    if (!of->others++)
-        snprintf(of->first, sizeof of->first, "%.*s", (int)sizeof of->first - 1, text);
-    return NAN;
+    for (size_t i = 0; i < MR_COUNT(missing); i++)
+        if (strcmp(text, missing[i]) == 0)
+            return true;
+    return false;
 }
+
+static void see(index_seen *seen, const char *text, uint64_t line)
+{
+    if (seen->n++)
+        return;
+    seen->line = line;
+    snprintf(seen->first, sizeof seen->first, "%.*s", (int)sizeof seen->first - 1, text);
+}
+
+// do n bytes hold nothing but `letters`?
+static bool holds(const char *text, size_t n, const char *letters)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!strchr(letters, text[i]))
+            return false;
+    return n > 0;
+}
+
+// A whole number within 64 bits but the smallest, which stands for none; false: it is none.
+static bool take_whole(const char *text, size_t n, int64_t *value, bool *beyond)
+{
+    size_t sign = *text == '-' || *text == '+';
+    if (!holds(text + sign, n - sign, "0123456789"))
+        return false;
+    errno = 0;
+    *value = strtoll(text, NULL, 10);
+    *beyond = errno == ERANGE || *value == INT64_MIN;
+    return !*beyond;
+}
+
+static bool is_endless(const char *text, size_t n)
+{
+    size_t sign = *text == '-' || *text == '+';
+    return (n - sign == 3 && strncasecmp(text + sign, "inf", 3) == 0) ||
+           (n - sign == 8 && strncasecmp(text + sign, "infinity", 8) == 0);
+}
+
+static const mr_number none = {.f = NAN};
+
+mr_number index_scores_count(index_scores *s, int32_t score, mr_number value, uint64_t line)
+{
+    index_score *of = &s->of[score];
+    char text[32];
+    if (mr_number_is_none(value))
+        return none;
+    of->wholes += value.whole, of->reals += !value.whole;
+    if (value.whole && !index_whole_is_real(value.i)) {
+        snprintf(text, sizeof text, "%lld", (long long)value.i);
+        see(&of->large, text, line);
+    }
+    return value;
+}
+
+mr_number index_scores_take(index_scores *s, int32_t score, const char *text, uint64_t line)
+{
+    index_score *of = &s->of[score];
+    int64_t whole;
+    bool beyond = false;
+    if (index_is_missing(text))
+        return none;
+    const char *from = text + strspn(text, " \t");
+    size_t n = strlen(from);
+    while (n && strchr(" \t", from[n - 1]))
+        n--;
+    if (!n)
+        return none;
+    if (take_whole(from, n, &whole, &beyond))
+        return index_scores_count(s, score, (mr_number){.whole = true, .i = whole}, line);
+    char *end;
+    double real = strtod(from, &end);
+    bool number = end == from + n && holds(from, n, "0123456789+-.eE");
+    if (number && isfinite(real)) {
+        if (beyond)
+            see(&of->large, from, line);
+        return index_scores_count(s, score, (mr_number){.f = real}, line);
+    }
+    see(number || is_endless(from, n) ? &of->endless : &of->others, text, line);
+    return none;
+}
+
+void index_scores_unread(index_scores *s, int32_t score, const char *what, uint64_t line)
+{
+    see(&s->of[score].unread, what, line);
+}
+
+/* ---- once the list is read ---- */
 
 bool index_score_is_column(const index_score *s)
 {
-    return s->numbers && !s->others;
+    return s->wholes + s->reals > 0;
+}
+
+mr_column_kind index_score_kind(const index_score *s)
+{
+    return s->reals ? MR_COLUMN_REAL : MR_COLUMN_WHOLE;
+}
+
+// what may be cut within a character, up to the last whole one
+static void clean(const index_seen *seen, char out[sizeof seen->first])
+{
+    size_t n = 0;
+    for (size_t at = 0, bytes; seen->first[at]; at += bytes) {
+        uint32_t code;
+        bytes = mr_utf8(seen->first + at, strlen(seen->first + at), &code);
+        if (!bytes || code < 32)
+            break;
+        n = at + bytes;
+    }
+    snprintf(out, sizeof seen->first, "%.*s", (int)n, seen->first);
+}
+
+mr_status index_scores_end(const index_scores *s)
+{
+    char first[sizeof s->of->others.first];
+    for (int32_t i = 0; i < s->n; i++) {
+        const index_score *of = &s->of[i];
+        if (!index_score_is_column(of) || !of->others.n)
+            continue;
+        clean(&of->others, first);
+        return mr_fail(
+            MR_E_DATA,
+            "%s:%llu: column '%s' holds '%s', which is no number; %llu of its cells are none, %llu "
+            "are; expected numbers, and where there is no value an empty cell, NA, NaN, null or "
+            "their like; try: --columns -=%s to leave it out, --columns text_2=%s to keep its text "
+            "as a caption",
+            s->file, (unsigned long long)of->others.line, of->column, first,
+            (unsigned long long)of->others.n, (unsigned long long)(of->wholes + of->reals),
+            of->column, of->column);
+    }
+    return MR_OK;
 }
 
 mr_status index_scores_notes(const index_scores *s, index_pack *out)
 {
-    char line[400];
+    char line[400], first[sizeof s->of->others.first];
     for (int32_t i = 0; i < s->n; i++) {
         const index_score *of = &s->of[i];
-        if (!of->others)
-            continue;
-        // the first text may be cut within a character
-        char first[sizeof of->first];
-        size_t n = 0;
-        for (size_t at = 0, bytes; of->first[at]; at += bytes) {
-            uint32_t code;
-            bytes = mr_utf8(of->first + at, strlen(of->first + at), &code);
-            if (!bytes || code < 32)
-                break;
-            n = at + bytes;
+        const struct {
+            const index_seen *seen;
+            const char *does, *what;
+        } rows[] = {{&of->others, "is left out:", "of its values are no numbers"},
+                    {&of->endless, "has no value where", "of its cells are not finite"},
+                    {of->reals ? &of->large : NULL, "holds reals, the nearest ones for",
+                     "of its whole numbers"},
+                    {&of->unread, "passes over", "lists or objects that mean nothing here"}};
+        for (size_t k = 0; k < MR_COUNT(rows); k++) {
+            const index_seen *seen = rows[k].seen;
+            if (!seen || !seen->n)
+                continue;
+            clean(seen, first);
+            snprintf(line, sizeof line, "column '%s' %s %llu %s, the first: '%s' in row %llu",
+                     of->name, rows[k].does, (unsigned long long)seen->n, rows[k].what, first,
+                     (unsigned long long)seen->line);
+            index_note(out, line);
         }
-        snprintf(first, sizeof first, "%.*s", (int)n, of->first);
+    }
+    if (s->cut && *s->times) {
         snprintf(line, sizeof line,
-                 "column '%s' is left out: %llu of its values are no numbers, the first: '%s'",
-                 of->name, (unsigned long long)of->others, first);
+                 "%llu samples are parts of their files, as '%s' says; --columns -=%s takes whole "
+                 "files",
+                 (unsigned long long)s->cut, s->times, s->times);
+        index_note(out, line);
+    }
+    const char *p = s->names ? s->names : "", *to, *from;
+    size_t n_to, n_from;
+    for (int i = 0; i < 64 && *p && next_name(&p, &to, &n_to, &from, &n_from); i++) {
+        if (*to != '-' || s->met >> i & 1)
+            continue;
+        snprintf(line, sizeof line, "column '%.*s', which --columns leaves out, is not there",
+                 (int)MR_MIN(n_from, 64), from);
         index_note(out, line);
     }
     if (s->beyond) {

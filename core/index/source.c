@@ -407,12 +407,11 @@ mr_status index_source_read(index_source *s, const char *input, const mr_ingest_
         return mr_fail(MR_E_DATA, "%s: %s; expected a folder, .csv, .tsv, .jsonl or .parquet file",
                        input, strerror(errno));
     bool folder = S_ISDIR(about.st_mode);
-    if (o->columns)
-        MR_TRY(index_scores_check(o->columns));
+    MR_TRY(index_scores_begin(&s->scores, &o->table));
     if (o->parts < 0 || (o->parts && (o->part < 1 || o->part > o->parts)))
         return mr_fail(MR_E_USAGE, "part %d of %d; expected 1 to the number of parts", o->part,
                        o->parts);
-    s->scores.names = o->columns, s->part = o->part, s->parts = o->parts;
+    s->part = o->part, s->parts = o->parts;
     MR_TRY(index_path_absolute(o->root ? o->root : input, s->root));
     char *slash = strrchr(s->root, '/');
     if (!folder && !o->root && slash)

@@ -2,20 +2,47 @@
  * file. Licence: Apache-2.0 */
 #include "index/room.h"
 
+#include <float.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 /* ---- a row in the making ---- */
 
-void index_making_begin(index_making *w)
+static void drop_lists(index_making *w)
+{
+    while (w->n_lists)
+        json_decref(w->lists[--w->n_lists].value);
+}
+
+void index_making_begin(index_making *w, uint64_t line)
 {
     w->path.n = w->first.bytes.n = w->more.bytes.n = 0;
     w->first.n = w->more.n = 0;
     w->start_us = w->end_us = 0, *w->wrong = 0;
+    w->line = line, w->captioned = false;
+    drop_lists(w);
     for (int32_t i = 0; i < INDEX_SCORES; i++)
-        w->numbers[i] = NAN;
+        index_making_number(w, i, (mr_number){.f = NAN});
+}
+
+void index_making_wrong(index_making *w, const char *form, ...)
+{
+    va_list args;
+    if (*w->wrong)
+        return;
+    va_start(args, form);
+    vsnprintf(w->wrong, sizeof w->wrong, form, args);
+    va_end(args);
+}
+
+void index_making_number(index_making *w, int32_t score, mr_number value)
+{
+    memcpy(&w->numbers[score], &value.i, sizeof value.i);
+    w->wholes = (w->wholes & ~(1u << score)) | (uint32_t)value.whole << score;
 }
 
 mr_status index_making_caption(index_captions *c, const index_pieces *t, const char *caption)
@@ -29,25 +56,69 @@ mr_status index_making_caption(index_captions *c, const index_pieces *t, const c
     return c->bytes.failed ? mr_fail_memory(c->bytes.cap * 2) : MR_OK;
 }
 
-// seconds from 0 on; nothing stands for the file's own begin or end
+bool index_time(const char *text, int64_t *us)
+{
+    const char *p = text + strspn(text, " \t"), *last = p + strcspn(p, " \t");
+    const bool clock = memchr(p, ':', (size_t)(last - p)) != NULL;
+    double all = 0;
+    for (int parts = 0; parts < 3; parts++) {
+        char *end;
+        size_t n = strspn(p, clock ? "0123456789." : "0123456789.eE+-");
+        double part = strtod(p, &end);
+        // there are less than 60 minutes and seconds behind a colon
+        if (!strchr("0123456789.", *p) || end == p || end != p + n || (parts && part >= 60))
+            return false;
+        all = all * 60 + part;
+        if (*end != ':') {
+            *us = all < 1e9 ? llround(all * 1e6) : 0;
+            return end == last && !end[strspn(end, " \t")] && all < 1e9;
+        }
+        // only seconds have a fraction
+        if (memchr(p, '.', n))
+            return false;
+        p = end + 1;
+    }
+    return false;
+}
+
+// nothing stands for the file's own begin or end
 static int64_t take_time(index_making *w, const char *name, const char *value)
 {
-    char *end;
-    double seconds = strtod(value, &end);
-    end += strspn(end, " \t");
-    if (end == value && !*end)
-        return 0;
-    if (end == value || *end || !(seconds >= 0 && seconds < 1e9)) {
-        snprintf(w->wrong, sizeof w->wrong, "%s is '%.60s'; expected seconds from 0 on", name,
-                 value);
-        return 0;
-    }
-    return llround(seconds * 1e6);
+    int64_t us = 0;
+    if (!index_is_missing(value + strspn(value, " \t")) && !index_time(value, &us))
+        index_making_wrong(w, "%s is '%.60s'; expected seconds from 0 on, or H:MM:SS", name, value);
+    return us;
+}
+
+static mr_status take_list(index_making *w, const index_pieces *t, index_meaning is, json_t *value)
+{
+    if (w->n_lists == INDEX_LISTS)
+        return mr_fail(MR_E_DATA, "%s:%llu: more than %d lists in a row", t->file,
+                       (unsigned long long)w->line, INDEX_LISTS);
+    w->lists[w->n_lists++] = (index_list){.is = is, .value = json_incref(value)};
+    return MR_OK;
 }
 
 mr_status index_making_value(index_making *w, const index_pieces *t, index_meaning is,
                              const char *value)
 {
+    json_t *list = NULL;
+    if (is >= INDEX_TEXT)
+        MR_TRY(index_literal(value, &list));
+    if (list && ((is != INDEX_TEXT && is != INDEX_MORE) || index_ranges_texts(list))) {
+        mr_status st = index_making_json(w, t, is, list);
+        json_decref(list);
+        return st;
+    }
+    json_decref(list);
+    if (is >= INDEX_SCORE && value[strspn(value, " \t")] == '[') {
+        index_score *of = &w->scores->of[is - INDEX_SCORE];
+        if (of->times)
+            index_making_wrong(w, "%s is no list that can be read: %.60s", of->column, value);
+        index_scores_unread(w->scores, (int32_t)is - INDEX_SCORE, value, w->line);
+        return MR_OK;
+    }
+    w->captioned |= is == INDEX_TEXT;
     if (is == INDEX_START)
         w->start_us = take_time(w, "start_s", value);
     if (is == INDEX_END)
@@ -55,11 +126,45 @@ mr_status index_making_value(index_making *w, const index_pieces *t, index_meani
     if (is == INDEX_TEXT || is == INDEX_MORE)
         return index_making_caption(is == INDEX_TEXT ? &w->first : &w->more, t, value);
     if (is >= INDEX_SCORE)
-        w->numbers[is - INDEX_SCORE] = index_scores_take(w->scores, (int)is - INDEX_SCORE, value);
+        index_making_number(
+            w, (int32_t)is - INDEX_SCORE,
+            index_scores_take(w->scores, (int32_t)is - INDEX_SCORE, value, w->line));
     return MR_OK;
 }
 
-mr_status index_making_end(index_making *w, const char *path, uint64_t line)
+mr_status index_making_json(index_making *w, const index_pieces *t, index_meaning is, json_t *value)
+{
+    char text[40];
+    mr_number number = {.whole = true};
+    switch (json_typeof(value)) {
+    case JSON_STRING: return index_making_value(w, t, is, json_string_value(value));
+    case JSON_NULL: return index_making_value(w, t, is, "");
+    case JSON_ARRAY:
+    case JSON_OBJECT:
+        w->captioned |=
+            json_is_array(value) &&
+            (is == INDEX_TEXT || (is >= INDEX_SCORE && index_ranges_captioned(w, value)));
+        return is < INDEX_TEXT ? MR_OK : take_list(w, t, is, value);
+    case JSON_INTEGER: number.i = json_integer_value(value); break;
+    case JSON_REAL:
+        number = (mr_number){.f = json_real_value(value)};
+        // a column of f32 in Parquet came as f64
+        if (t->child.file && fabs(number.f) <= FLT_MAX && (double)(float)number.f == number.f)
+            number.f = index_decimal_of((float)number.f);
+        break;
+    default: number.i = json_is_true(value);
+    }
+    if (is >= INDEX_SCORE) {
+        int32_t score = (int32_t)is - INDEX_SCORE;
+        index_making_number(w, score, index_scores_count(w->scores, score, number, w->line));
+        return MR_OK;
+    }
+    // of a number nothing else can be made than a time
+    snprintf(text, sizeof text, "%.17g", json_number_value(value));
+    return is == INDEX_START || is == INDEX_END ? index_making_value(w, t, is, text) : MR_OK;
+}
+
+mr_status index_making_sample(index_making *w, const char *path)
 {
     index_captions *c = &w->first;
     if (w->more.n)
@@ -69,19 +174,29 @@ mr_status index_making_end(index_making *w, const char *path, uint64_t line)
     index_put(&c->bytes, "", c->n ? 0 : 1);
     if (c->bytes.failed)
         return mr_fail_memory(c->bytes.cap * 2);
-    if (!*w->wrong && w->end_us && w->end_us <= w->start_us)
-        snprintf(w->wrong, sizeof w->wrong, "end_s is %.6f; expected more than start_s, %.6f",
-                 (double)w->end_us * 1e-6, (double)w->start_us * 1e-6);
+    if (w->end_us && w->end_us <= w->start_us)
+        index_making_wrong(w, "end_s is %.6f; expected more than start_s, %.6f",
+                           (double)w->end_us * 1e-6, (double)w->start_us * 1e-6);
+    w->scores->cut += !*w->wrong && (w->start_us || w->end_us);
     return w->row(w->user, &(index_input){.path = path,
                                           .start_us = w->start_us,
                                           .end_us = w->end_us,
                                           .fault = *w->wrong ? w->wrong : NULL,
                                           .class = *w->wrong ? "range" : NULL,
                                           .text = (const char *)c->bytes.bytes,
-                                          .line = line,
+                                          .line = w->line,
                                           .more = MR_MAX(c->n, 1) - 1,
                                           .n_numbers = w->scores->n,
+                                          .wholes = w->wholes,
                                           .numbers = w->numbers});
+}
+
+mr_status index_making_end(index_making *w, const index_pieces *t, const char *path)
+{
+    bool done = false;
+    if (w->n_lists)
+        MR_TRY(index_ranges_end(w, t, path, &done));
+    return done ? MR_OK : index_making_sample(w, path);
 }
 
 /* ---- a file ---- */
@@ -101,15 +216,22 @@ static mr_status read_rows(index_pieces *t, const char *dot, index_making *w)
 static mr_status read_file(const char *file, index_making *w)
 {
     index_pieces t;
-    const char *dot = strrchr(file, '.');
+    const char *dot = strrchr(file, '.'), *escape = w->scores->escape;
+    w->scores->file = file;
+    if (escape && *escape && !ends(dot, ".csv") && !ends(dot, ".tsv"))
+        return mr_fail(MR_E_USAGE, "%s: escape: '%s' is for CSV and TSV alone", file, escape);
     mr_status st = index_pieces_open(&t, file, ends(dot, ".parquet"));
     if (st == MR_OK)
         st = read_rows(&t, dot, w);
     st = index_pieces_close(&t, st);
+    if (st == MR_OK)
+        st = index_scores_end(w->scores);
+    drop_lists(w);
     mr_free(w->path.bytes);
     mr_free(w->first.bytes.bytes);
     mr_free(w->more.bytes.bytes);
     mr_free(w->field.bytes);
+    mr_free(w->plain.bytes);
     return st;
 }
 
@@ -130,24 +252,36 @@ struct mr_table {
 static mr_status hand_on(void *user, const index_input *in)
 {
     const mr_table *table = user;
+    mr_number numbers[INDEX_SCORES];
+    if (in->fault)
+        return mr_fail(MR_E_DATA, "%s:%llu: %s", table->scores.file, (unsigned long long)in->line,
+                       in->fault);
+    for (int32_t i = 0; i < in->n_numbers; i++)
+        numbers[i] = index_input_number(in, i);
     return table->fn(table->user, table,
                      &(mr_table_row){.path = in->path,
                                      .line = in->line,
                                      .n_captions = in->more + 1,
                                      .captions = in->text,
+                                     .start_us = in->start_us,
+                                     .end_us = in->end_us,
                                      .n_numbers = in->n_numbers,
-                                     .numbers = in->numbers});
+                                     .numbers = numbers});
 }
 
-mr_status mr_table_read(const char *file, mr_table_fn *fn, void *user, mr_table **out)
+mr_status mr_table_read(const char *file, const mr_table_options *options, mr_table_fn *fn,
+                        void *user, mr_table **out)
 {
     mr_table *table;
     if (!MR_NEW(table))
         return mr_fail_memory(sizeof *table);
     table->fn = fn, table->user = user;
-    mr_status st = read_file(
-        file,
-        &(index_making){.scores = &table->scores, .row = hand_on, .user = table, .any = true});
+    const mr_table_options none = {0};
+    mr_status st = index_scores_begin(&table->scores, options ? options : &none);
+    if (st == MR_OK)
+        st = read_file(
+            file,
+            &(index_making){.scores = &table->scores, .row = hand_on, .user = table, .any = true});
     if (st == MR_OK)
         st = index_scores_notes(&table->scores, &table->notes);
     index_put(&table->notes, "", 1);
@@ -179,6 +313,10 @@ const char *mr_table_name(const mr_table *table, int32_t number)
 bool mr_table_is_column(const mr_table *table, int32_t number)
 {
     return index_score_is_column(&table->scores.of[number]);
+}
+mr_column_kind mr_table_kind(const mr_table *table, int32_t number)
+{
+    return index_score_kind(&table->scores.of[number]);
 }
 const char *mr_table_notes(const mr_table *table)
 {

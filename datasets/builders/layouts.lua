@@ -5,8 +5,9 @@ return {
   -- video, caption, aesthetic score, motion score, temporal consistency score, camera motion,
   -- frame, fps, seconds
   ["openvid-1m"] = "path=video,text=caption",
-  -- clip_id, ..., file_path, short_caption, dense_caption, background_caption, ...
-  ["miradata-330k"] = "path=file_path,text=dense_caption,text_2=short_caption",
+  -- clip_id, ..., timestamp, file_path, short_caption, dense_caption, background_caption, ...; the
+  -- times are those of the clip in the video it was cut from
+  ["miradata-330k"] = "path=file_path,text=dense_caption,text_2=short_caption,-=timestamp",
   -- path, text, num_frames, height, width, aspect_ratio, fps, resolution: the references' own
   ["pexels-45k"] = "path=path,text=text",
 }

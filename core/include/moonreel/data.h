@@ -214,7 +214,7 @@ typedef struct mr_quantiles {
     double from, to, trim_top;
 } mr_quantiles;
 MR_API mr_status mr_subset_quantiles(mr_index *index, const mr_quantiles *which, mr_subset **out,
-                                     double bounds[2]);
+                                     mr_number bounds[2]);
 MR_API bool mr_subset_has(const mr_subset *set, uint64_t row);
 MR_API mr_subset *mr_subset_ref(mr_subset *seen);
 MR_API void mr_subset_unref(mr_subset *seen);

@@ -38,6 +38,22 @@ typedef struct mr_caption {
     const char *tag, *text;
 } mr_caption;
 
+/* A value of a column: a whole number, or a real one, NaN where a row has none. */
+typedef struct mr_number {
+    bool whole;
+    union {
+        int64_t i; /* whole */
+        double f;
+    };
+} mr_number;
+MR_API bool mr_number_is_none(mr_number x);
+
+/* What a column holds. A builder writes reals (f64) and whole numbers of 64 bits but the smallest,
+ * which stands for none. Indexes of format 2 hold f32: a value of them is the real with the fewest
+ * decimal digits that f32 rounds to it, so that what a list called 5.1 is 5.1 again; two values are
+ * in the order in which they were. */
+typedef enum mr_column_kind { MR_COLUMN_REAL, MR_COLUMN_WHOLE, MR_COLUMN_F32 } mr_column_kind;
+
 /* A whole row. Texts and the key frame list are lent by the reader until its next call. */
 typedef struct mr_row {
     uint64_t id; /* dense from 0 */
@@ -49,10 +65,9 @@ typedef struct mr_row {
     mr_clip_info info;
     int32_t n_captions;
     const mr_caption *captions;
-    /* values of the first n_columns columns, NaN where there is none; a builder takes the other
-     * ones of the row for NaN */
+    /* values of the first n_columns columns; a builder takes the other ones of the row for none */
     int32_t n_columns;
-    const float *columns;
+    const mr_number *columns;
 } mr_row;
 
 typedef struct mr_index mr_index;
@@ -91,12 +106,22 @@ MR_API mr_index *mr_index_reader_index(const mr_index_reader *reader); /* lent *
 MR_API mr_status mr_index_hot(mr_index_reader *reader, uint64_t chunk, const mr_hot **out,
                               int32_t *n);
 /* Columns are numbers of rows under a name ("aesthetic"): how many, their names (lent; NULL: no
- * such one), and the values of chunk c as f32, NaN where a row has none; lent until the reader's
- * next call of this with the same column. Errors: MR_E_RANGE, MR_E_DATA */
+ * such one) and kinds. */
 MR_API int32_t mr_index_columns(const mr_index *index);
 MR_API const char *mr_index_column_name(const mr_index *index, int32_t column);
+MR_API mr_column_kind mr_index_column_kind(const mr_index *index, int32_t column);
+/* The n values of rows c * MR_HOT_ROWS ..., as they lie in the file, at any address; lent as long
+ * as the reader lives. */
+typedef struct mr_column_chunk {
+    mr_column_kind kind;
+    int32_t n;
+    const void *values;
+} mr_column_chunk;
+/* Errors: MR_E_RANGE, MR_E_DATA damaged */
 MR_API mr_status mr_index_column(mr_index_reader *reader, int32_t column, uint64_t chunk,
-                                 const float **out, int32_t *n);
+                                 mr_column_chunk *out);
+/* Value i, 0 <= i < n. */
+MR_API mr_number mr_column_number(const mr_column_chunk *chunk, int32_t i);
 /* Errors: MR_E_RANGE no such id; MR_E_DATA damaged */
 MR_API mr_status mr_index_row(mr_index_reader *reader, uint64_t id, mr_row *out);
 /* Id of the sample with this key; MR_E_RANGE when there is none. */
@@ -181,13 +206,18 @@ MR_API mr_status mr_index_builder_meta(mr_index_builder *b, const char *name, co
 MR_API mr_status mr_index_builder_text(mr_index_builder *b, const char *name, char **text);
 /* A zstd dictionary for the captions, before the first row. Without it they are plain. */
 MR_API mr_status mr_index_builder_dictionary(mr_index_builder *b, const void *dict, size_t bytes);
-/* Number of the column of that name, which is new before the first row. Errors: MR_E_USAGE new
- * after it; MR_E_DATA a name that is no identifier of at most 63 characters, more than 32 columns
- */
-MR_API mr_status mr_index_builder_column(mr_index_builder *b, const char *name, int32_t *column);
+/* Number of the column of that name, which is new before the first row. One that is asked for as
+ * more than one kind before the first row holds reals; after it the kind is settled, and MR_E_USAGE
+ * when a new one is asked for. Errors: MR_E_DATA a name that is no identifier of at most 63
+ * characters, more than 32 columns */
+MR_API mr_status mr_index_builder_column(mr_index_builder *b, const char *name, mr_column_kind kind,
+                                         int32_t *column);
+/* The same of a column that is there; -1: none of that name. */
+MR_API int32_t mr_index_builder_find(const mr_index_builder *b, const char *name);
 /* Append a row: key, root, path, times, info (with key_pts), captions and columns are read, id is
  * set here. Errors: MR_E_USAGE more values than columns; MR_E_DATA a caption that nothing should be
- * trained on (says why); MR_E_RANGE sides beyond MR_CLIP_SHOWN_MAX, MR_E_IO, MR_E_MEMORY */
+ * trained on (says why), a value that its column cannot hold exactly; MR_E_RANGE sides beyond
+ * MR_CLIP_SHOWN_MAX, MR_E_IO, MR_E_MEMORY */
 MR_API mr_status mr_index_builder_add(mr_index_builder *b, const mr_row *row);
 /* Note a row of the input that is left out; `line` (JSON) becomes one of refused.jsonl. */
 MR_API mr_status mr_index_builder_refuse(mr_index_builder *b, const char *line);
@@ -216,26 +246,39 @@ MR_API mr_status mr_row_cut(mr_row *row, int64_t first, int64_t frames);
 /* A row of a CSV, TSV or JSON lines file. Lent during the call. */
 typedef struct mr_table_row {
     const char *path;
-    uint64_t line;        /* of the file, from 1 */
-    int32_t n_captions;   /* at least 1, which may be empty */
-    const char *captions; /* one behind the other, each with its zero */
+    uint64_t line;            /* of the file, from 1 */
+    int32_t n_captions;       /* at least 1, which may be empty */
+    const char *captions;     /* one behind the other, each with its zero */
+    int64_t start_us, end_us; /* part of the clip; end 0: to its end */
     int32_t n_numbers;
-    const float *numbers; /* NaN: none */
+    const mr_number *numbers;
 } mr_table_row;
 typedef struct mr_table mr_table;
 typedef mr_status mr_table_fn(void *user, const mr_table *table, const mr_table_row *row);
+/* How a list is read. */
+typedef struct mr_table_options {
+    /* names that columns of it stand for: "path=video,text=caption"; those called "-" are left out.
+     * NULL: their own */
+    const char *columns;
+    /* of CSV and TSV: a character that takes the meaning from a quote, a separator, a line break or
+     * itself, as a backslash does; NULL or "": there is none, quotes are doubled (RFC 4180) */
+    const char *escape;
+} mr_table_options;
 /* Hand on all rows of a list, as ingest reads them: columns text, text_2, ... are captions, others
  * are numbers; there need be no captions. A row may have more numbers than those before it. *out is
- * set when all went well; the caller frees it. Errors: MR_E_DATA what is no such list (names the
- * line), MR_E_IO, MR_E_STOPPED, those of `fn` */
-MR_API mr_status mr_table_read(const char *file, mr_table_fn *fn, void *user, mr_table **out);
+ * set when all went well; the caller frees it. options may be NULL.
+ * Errors: MR_E_DATA what is no such list (names the line), MR_E_IO, MR_E_STOPPED, MR_E_USAGE an
+ * option that does not fit, those of `fn` */
+MR_API mr_status mr_table_read(const char *file, const mr_table_options *options, mr_table_fn *fn,
+                               void *user, mr_table **out);
 MR_API void mr_table_free(mr_table *table); /* NULL is fine */
 /* Numbers that rows have, and the name of one; lent. */
 MR_API int32_t mr_table_numbers(const mr_table *table);
 MR_API const char *mr_table_name(const mr_table *table, int32_t number);
-/* After the last row: did number i's column hold numbers and nothing else? Of those that did not a
- * line each says why; lent. */
+/* After the last row: did number i's column hold numbers, and of which kind? What was passed over
+ * has a line each; lent. */
 MR_API bool mr_table_is_column(const mr_table *table, int32_t number);
+MR_API mr_column_kind mr_table_kind(const mr_table *table, int32_t number);
 MR_API const char *mr_table_notes(const mr_table *table);
 
 /* ---- ingest ---- */
@@ -245,13 +288,12 @@ typedef struct mr_ingest_options {
     const char *captions; /* CSV or JSON lines with path and text, for folders */
     /* folder that relative paths start from; default: the folder, or the list's folder */
     const char *root;
-    const char *source; /* name in the sample keys; default "main" */
-    int32_t threads;    /* 0: one per processor */
-    double deadline_s;  /* per file; 0: 60 */
-    /* names that columns of a list stand for: "path=video,text=caption"; NULL: their own */
-    const char *columns;
-    int32_t part, parts; /* part 1 .. parts of the input alone; parts 0: all of it */
-    bool isolated;       /* each thread scans in a process of its own: mr_media_guarded */
+    const char *source;     /* name in the sample keys; default "main" */
+    int32_t threads;        /* 0: one per processor */
+    double deadline_s;      /* per file; 0: 60 */
+    mr_table_options table; /* how the list is read */
+    int32_t part, parts;    /* part 1 .. parts of the input alone; parts 0: all of it */
+    bool isolated;          /* each thread scans in a process of its own: mr_media_guarded */
     /* go on where an ingest of the same input was killed or kept what it had, if there is one */
     bool resume;
     uint64_t commit_rows; /* as of the builder */

@@ -9,6 +9,12 @@ local derived = {}
 derived.output = { "-o, --output NAME.mrx", "the index to write; one of that name is replaced when "
   .. "the new one is sealed, also when it is the input" }
 
+--- How a list is read.
+derived.columns = { "--columns A=B,...", "column B of the list is what is called A here: "
+  .. "path=video,text=caption,text_2=title,start_s=begin,range_s=times; -=B leaves it out" }
+derived.escape = { "--escape CHAR", "CSV: the character that takes the meaning from a quote, as "
+  .. "'\\' does in lists of Spark and MySQL (default: quotes are doubled)" }
+
 --- The two numbers of --part I/N; none without it.
 ---@param text string|nil
 ---@return integer|nil part

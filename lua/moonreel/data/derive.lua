@@ -20,6 +20,7 @@ local read_options = options.declare("data.derive", {
   { "made", "text", "a word for what is done: \"filter\"; required" },
   { "by", "text", "and how, for people" },
   { "columns", "table", "names of columns that changes add" },
+  { "kinds", "table", "what those hold, by name: \"whole\" or \"real\" (default)" },
   { "look", "table", "at the files first, as examine.sweep is told; choose gets what was seen" },
   { "choose", "function", "(row, index, i, seen) -> keep? or changes {captions, columns, keys}, or "
     .. "{parts = {{first, frames}, ...}}, a row each; why not; none: every row" },
@@ -39,11 +40,11 @@ local function begin(builder, o)
   builder:like(o.from[1].core)
   for _, index in ipairs(o.from) do
     for _, name in ipairs(index.meta.columns) do
-      builder:column(name)
+      builder:column(name, index.meta.kinds[name])
     end
   end
   for _, name in ipairs(o.columns or {}) do
-    builder:column(name)
+    builder:column(name, o.kinds and o.kinds[name])
   end
 end
 

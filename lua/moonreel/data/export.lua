@@ -2,6 +2,7 @@
 -- shards (shards.lua).
 -- @module moonreel.data.export
 local base = require "moonreel.core.base"
+local exact = require "moonreel.text.exact"
 local json = require "moonreel.core.json"
 local row_fields = require "moonreel.data.row"
 local shards = require "moonreel.data.shards"
@@ -58,24 +59,12 @@ local function readers_of(index, names, tick)
   return names, readers, captions
 end
 
--- numbers have as many digits as say exactly which number it is, of columns as many as f32 has
-local function number_text(x)
-  if math.type(x) == "integer" then
-    return ("%d"):format(x)
-  end
-  for _, form in ipairs { "%.9g", "%.17g" } do
-    local text = form:format(x)
-    if tonumber(text) == x then
-      return text
-    end
-  end
-end
 
 local function csv_field(value)
   if value == nil then
     return ""
   end
-  local text = type(value) == "number" and number_text(value) or tostring(value)
+  local text = type(value) == "number" and exact(value) or tostring(value)
   return text:find('[",\r\n]') and '"' .. text:gsub('"', '""') .. '"' or text
 end
 

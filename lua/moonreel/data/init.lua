@@ -85,10 +85,11 @@ end
 ---@param input string
 ---@param output string  NAME.mrx; replaced only when the new index is sealed
 ---@param given? table  captions, root (of shards: where their clips are put, required), source,
----   threads, deadline_s; columns: what those of a list stand for, "path=video,text=caption"; part
----   and parts: this part of the input alone; resume: go on where an ingest of the same input
----   was killed or stopped, if there is one; kept(rows, total): called when progress raises: so
----   many rows of the input are done and stay for resume; commit_rows: what a kill costs at most;
+---   threads, deadline_s; columns: what those of a list stand for, "path=video,text=caption", and
+---   "-=views" leaves one out; escape: of CSV, what takes the meaning from a quote, "\\"; part and
+---   parts: this part of the input alone; resume: go on where an ingest of the same input was
+---   killed or stopped, if there is one; kept(rows, total): called when progress raises: so many
+---   rows of the input are done and stay for resume; commit_rows: what a kill costs at most;
 ---   isolated (true): scan in processes, a decoder that crashes costs one file
 ---@param progress? fun(p: table)  called some times a second with {listed, total, done, written,
 ---   refused, resumed, finished}; total is 0 while the list is read, listed says how far that is

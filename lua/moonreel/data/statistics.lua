@@ -55,7 +55,8 @@ local function classes(s)
   if s.values then
     list, counts = {}, {}
     for i = 1, CLASSES - 1 do
-      list[i] = s.least + (s.most - s.least) * i / CLASSES
+      -- as reals: whole numbers of 64 bits would overflow
+      list[i] = s.least + (s.most + 0.0 - s.least) * i / CLASSES
     end
     for _, value in ipairs(s.values) do
       local c = class_of(list, value)

@@ -14,24 +14,57 @@
 #include <xxhash.h>
 
 // pieces that mean something to one of the readers
-static const char *const words[] = {"\"",       "\"\"",
-                                    ",",        "\n",
-                                    "\r\n",     "\r",
-                                    "\t",       "{",
-                                    "}",        "[",
-                                    "]",        ":",
-                                    "\\",       "\\u0000",
-                                    "\\ud800",  "\xff",
-                                    "\xc0\x80", "\xef\xbb\xbf",
-                                    "-1",       "1e999",
-                                    "nan",      "null",
-                                    "true",     "path",
-                                    "text",     "text_2",
-                                    "key",      "class",
-                                    "epoch",    "attempt",
-                                    "io",       "corrupt",
-                                    "fp_order", "18446744073709551616",
-                                    "0x1p5",    ",,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,"};
+static const char *const words[] = {"\"",
+                                    "\"\"",
+                                    ",",
+                                    "\n",
+                                    "\r\n",
+                                    "\r",
+                                    "\t",
+                                    "{",
+                                    "}",
+                                    "[",
+                                    "]",
+                                    ":",
+                                    "\\",
+                                    "\\u0000",
+                                    "\\ud800",
+                                    "\xff",
+                                    "\xc0\x80",
+                                    "\xef\xbb\xbf",
+                                    "-1",
+                                    "1e999",
+                                    "nan",
+                                    "null",
+                                    "true",
+                                    "path",
+                                    "text",
+                                    "text_2",
+                                    "key",
+                                    "class",
+                                    "epoch",
+                                    "attempt",
+                                    "io",
+                                    "corrupt",
+                                    "fp_order",
+                                    "18446744073709551616",
+                                    "0x1p5",
+                                    ",,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,",
+                                    "'",
+                                    "(",
+                                    ")",
+                                    "[[",
+                                    "]]",
+                                    "start",
+                                    "end",
+                                    "timestamp",
+                                    "0:00:01",
+                                    "None",
+                                    "\\x",
+                                    "\\U0001F600",
+                                    "\xff\xfe",
+                                    "1,234.5",
+                                    "9223372036854775807"};
 
 static void spoil(blob *b)
 {
@@ -53,35 +86,51 @@ static mr_status take_row(void *user, const index_input *in)
     // everything that a row lends is looked at
     size_t n = strlen(in->path) + index_input_text_bytes(in);
     for (int32_t i = 0; i < in->n_numbers; i++)
-        n += index_input_number(in, i) > 0;
+        n += !mr_number_is_none(index_input_number(in, i));
     rows_read += n > 0;
     return MR_OK;
 }
 
 static void read_as(const char *name, const blob *b)
 {
-    index_scores scores = {0};
+    index_scores scores;
+    index_pack notes = {0};
     char file[300];
     snprintf(file, sizeof file, "%s", clips_path(name));
     write_blob(file, b);
+    bool escape = strstr(name, "sv") && draw(2);
+    CHECK_OK(index_scores_begin(&scores, &(mr_table_options){.escape = escape ? "\\" : NULL}));
     mr_status st = index_table_read(file, &scores, take_row, NULL);
+    CHECK_OK(index_scores_notes(&scores, &notes));
+    mr_free(notes.bytes);
     CHECK(st == MR_OK || (mr_error_last() && strstr(mr_error_last()->text, name)));
 }
 
 static void csv(blob *b)
 {
-    start_with(b, draw(2) ? "path,text,text_2,flow,\"a,b\"\n1.mp4,\"one \"\"two\"\"\",b,1.5,x\n"
-                            "2.mp4,\"line\nbreak\",,-2e3,\n\n3.mp4,plain,c,,\n"
-                          : "\xef\xbb\xbfpath\ttext\tn\r\na.mp4\tred\t1\r\nb.mp4\t\t2\r\n");
+    static const char lists[] =
+        "path,timestamp,text,score\n1.mp4,\"[['0:00:01', '0:00:02'], (3, 4.5)]\",\"['a', "
+        "\"\"b\\xe9\"\"]\",\"[0.5, None]\"\n2.mp4,\"[0.5, null]\",c,7\n3.mp4,,\"[\"\"a\"\"]\",\n";
+    if (!draw(3))
+        start_with(b, lists);
+    else
+        start_with(b, draw(2) ? "path,text,text_2,flow,\"a,b\"\n1.mp4,\"one \"\"two\"\"\",b,1.5,x\n"
+                                "2.mp4,\"line\nbreak\",,-2e3,\n\n3.mp4,plain,c,,\n"
+                              : "\xef\xbb\xbfpath\ttext\tn\r\na.mp4\tred\t1\r\nb.mp4\t\t2\r\n");
     spoil(b);
     read_as(draw(4) ? "f.csv" : "f.tsv", b);
 }
 
 static void start_with_lines(blob *b)
 {
-    start_with(b, "{\"path\":\"1.mp4\",\"text\":\"one\",\"flow\":1.5}\n"
-                  "{\"text\":[\"a\",\"\\u00e4\",\"\"],\"path\":\"2.mp4\",\"tags\":[1,{\"a\":2}]}\n"
-                  "\n{\"path\":\"3.mp4\",\"text\":null,\"text_2\":\"b\",\"big\":1e300}\n");
+    start_with(b,
+               "{\"path\":\"1.mp4\",\"text\":\"one\",\"flow\":1.5}\n"
+               "{\"text\":[\"a\",\"\\u00e4\",\"\"],\"path\":\"2.mp4\",\"tags\":[1,{\"a\":2}]}\n"
+               "\n{\"path\":\"3.mp4\",\"text\":null,\"text_2\":\"b\",\"big\":1e300}\n"
+               "{\"path\":\"4\",\"timestamp\":[[\"0:00:01\",2],[3,null]],\"text\":[\"a\",[\"b\"]],"
+               "\"big\":[9007199254740993,NaN]}\n"
+               "{\"path\":\"5\",\"clips\":[{\"start\":1,\"end\":2,\"text\":\"a\"},{\"span\":[1,"
+               "2]}],\"flow\":18446744073709551616}\n");
     spoil(b);
 }
 

@@ -30,11 +30,13 @@ static void program(const char *name, const char *script)
 
 static int rows;
 static char last[100];
+static mr_number number;
 static mr_status count_row(void *user, const index_input *in)
 {
     (void)user;
     rows++;
     snprintf(last, sizeof last, "%s: %s", in->path, in->text);
+    number = index_input_number(in, 0);
     return strcmp(in->path, "stop") ? MR_OK : mr_fail(MR_E_RANGE, "a row to stop at");
 }
 
@@ -177,6 +179,13 @@ int main(void)
     CHECK_OK(read_file());
     CHECK_INT(rows, 2);
     CHECK_STR(last, "b.mp4: ");
+    // a number of f32 comes with the digits of f64, and is what it was written from
+    program("duckdb", "echo '{\"path\":\"a\",\"text\":\"b\",\"aes\":5.099999904632568}'");
+    CHECK_OK(read_file());
+    CHECK(number.f == 5.1);
+    program("duckdb", "echo '{\"path\":\"a\",\"text\":\"b\",\"aes\":5.0999999046325}'");
+    CHECK_OK(read_file());
+    CHECK(number.f == 5.0999999046325);
     // a person interrupts one that says nothing
     program("duckdb", "while :; do :; done");
     mr_interrupt_set(true);

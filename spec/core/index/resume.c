@@ -88,7 +88,7 @@ static mr_status build(const char *name, bool resume, uint64_t kill_at, uint64_t
     mr_status st = mr_index_builder_root(b, "/nowhere", &root);
     int32_t column;
     for (int c = 0; c < 2 && st == MR_OK; c++)
-        st = mr_index_builder_column(b, c ? "flow" : "match", &column);
+        st = mr_index_builder_column(b, c ? "flow" : "match", MR_COLUMN_REAL, &column);
     *began = had.rows + had.refused;
     for (uint64_t i = *began; i < ITEMS && st == MR_OK; i++) {
         if (i == kill_at)
@@ -97,7 +97,7 @@ static mr_status build(const char *name, bool resume, uint64_t kill_at, uint64_t
         mr_row row = rows_make(1, i, path, text, &caption, keys);
         if (i % 11 == 0)
             *text = 0;
-        const float values[] = {(float)i, (float)i * -0.5f};
+        const mr_number values[] = {{.f = (double)i}, {.f = (double)i * -0.5}};
         row.columns = values, row.n_columns = i % 13 ? 2 : 1;
         st = i % 7 == 2 ? mr_index_builder_refuse(b, line) : mr_index_builder_add(b, &row);
     }

@@ -1,5 +1,6 @@
 /* index/table: rows of tables, whatever the pieces they are read in.
- * Covers: core/index/score.c core/index/pieces.c core/index/csv.c core/index/json_lines.c */
+ * Covers: core/index/score.c core/index/pieces.c core/index/csv.c core/index/json_lines.c
+ * Covers: core/index/ranges.c */
 #include "check.h"
 #include "clips.h"
 #include "index/room.h"
@@ -18,7 +19,7 @@ typedef struct got_row {
 static got_row got[ROWS];
 static struct {
     int more, n_numbers;
-    float numbers[4];
+    mr_number numbers[4];
     int64_t start_us, end_us;
 } beside[ROWS];
 static index_scores scores;
@@ -57,8 +58,29 @@ static mr_status read_table(const char *name, const char *text, size_t n)
     CHECK_OK(mr_file_replace(file, text, n));
     n_got = 0;
     memset(got, 0, sizeof got);
-    memset(&scores, 0, sizeof scores);
+    const char *escape = scores.escape;
+    scores = (index_scores){.escape = escape};
     return index_table_read(file, &scores, note_row, got);
+}
+
+static mr_status read_text(const char *name, const char *text)
+{
+    return read_table(name, text, strlen(text));
+}
+
+static bool none(int row, int number)
+{
+    return mr_number_is_none(beside[row].numbers[number]);
+}
+static bool real(int row, int number, double value)
+{
+    mr_number got_number = beside[row].numbers[number];
+    return !got_number.whole && got_number.f == value;
+}
+static bool whole(int row, int number, int64_t value)
+{
+    mr_number got_number = beside[row].numbers[number];
+    return got_number.whole && got_number.i == value;
 }
 
 static void rows_are(const got_row *want, int n)
@@ -77,7 +99,7 @@ static void tables(void)
                               "1,a.mp4,\"a \"\"red\"\" ball,\r\nrolling\"\r\n"
                               "\r\n"
                               "2,b.mp4,plain \"quotes\" and\rreturns\r\n"
-                              "3,\"c\".mp4,\"\"\n"
+                              "3,\"c.mp4\",\"\"\n"
                               "\n"
                               "4,\"d, e.mp4\",\"\"\"\"";
     static const got_row csv_rows[] = {{"a.mp4", "a \"red\" ball,\r\nrolling", 2},
@@ -124,7 +146,7 @@ static void meanings(void)
     static const char csv[] = "text_2,path,fps,Aesthetic Score,text,flow,text3,2d\n"
                               "b,1.mp4,24,5.25,a,1e3,,7\n"
                               "b,2.mp4,x, 4 ,,nan,c,8\n"
-                              ",3.mp4,24,None,,fast,,9\n";
+                              ",3.mp4,24,None,,,,9\n";
     CHECK_OK(read_table("t.csv", csv, sizeof csv - 1));
     CHECK_INT(n_got, 3);
     CHECK_STR(got[0].text, "a|b");
@@ -135,12 +157,11 @@ static void meanings(void)
     CHECK_INT(scores.n, 3);
     CHECK_STR(scores.of[0].name, "Aesthetic_Score");
     CHECK_STR(scores.of[2].name, "_2d");
-    CHECK(beside[0].numbers[0] == 5.25f && beside[0].numbers[1] == 1000 &&
-          beside[0].numbers[2] == 7);
-    CHECK(beside[1].numbers[0] == 4 && isnan(beside[1].numbers[1]));
-    CHECK(isnan(beside[2].numbers[0]) && isnan(beside[2].numbers[1]) &&
-          isnan(beside[2].numbers[3]));
-    CHECK(index_score_is_column(&scores.of[0]) && !index_score_is_column(&scores.of[1]));
+    CHECK(real(0, 0, 5.25) && real(0, 1, 1000) && whole(0, 2, 7));
+    CHECK(whole(1, 0, 4) && none(1, 1));
+    CHECK(none(2, 0) && none(2, 1) && none(2, 3));
+    CHECK_INT(index_score_kind(&scores.of[0]), MR_COLUMN_REAL);
+    CHECK_INT(index_score_kind(&scores.of[2]), MR_COLUMN_WHOLE);
     static const char json[] =
         "{\"path\":\"1\",\"text\":[\"a\",\"\",\"b\"],\"flow\":2.5,\"tags\":[1]}\n"
         "{\"good\":true,\"text\":\"c\",\"path\":\"2\",\"flow\":null,\"width\":9}\n";
@@ -149,7 +170,7 @@ static void meanings(void)
     // `tags` is a column that never gets a number
     CHECK_INT(beside[0].n_numbers, 2);
     CHECK_INT(beside[1].n_numbers, 3);
-    CHECK(beside[0].numbers[0] == 2.5f && beside[1].numbers[2] == 1 && isnan(beside[1].numbers[0]));
+    CHECK(real(0, 0, 2.5) && whole(1, 2, 1) && none(1, 0));
     CHECK_FAILS(read_table("t.jsonl", "{\"path\":\"1\",\"text\":[1]}", 23), MR_E_DATA,
                 "t.jsonl:1: text[0] is no text");
     // nothing for a caption is none, as an empty field is
@@ -172,9 +193,16 @@ static void not_finite(void)
 {
     static const char csv[] = "path,text,flow\n1,a,inf\n2,b,-Infinity\n3,c,1e300\n4,d,NaN\n5,e,2\n";
     CHECK_OK(read_table("t.csv", csv, sizeof csv - 1));
-    CHECK_INT(scores.of[0].numbers, 1);
+    CHECK_INT(scores.of[0].wholes, 1);
+    CHECK_INT(scores.of[0].reals, 1);
     CHECK(index_score_is_column(&scores.of[0]));
-    CHECK(isnan(beside[0].numbers[0]) && isnan(beside[2].numbers[0]) && beside[4].numbers[0] == 2);
+    CHECK(none(0, 0) && none(1, 0) && real(2, 0, 1e300) && none(3, 0) && whole(4, 0, 2));
+    index_pack out = {0};
+    CHECK_OK(index_scores_notes(&scores, &out));
+    index_put(&out, "", 1);
+    CHECK_STR((const char *)out.bytes, "column 'flow' has no value where 2 of its cells are not "
+                                       "finite, the first: 'inf' in row 2\n");
+    mr_free(out.bytes);
     static const char json[] = "{\"path\":\"\\\"NaN\",\"text\":\"Infinity\",\"flow\":NaN}\n"
                                "{\"path\":\"2\",\"flow\":-Infinity,\"text\":\"b\\\\\"}\n"
                                "{\"path\":\"3\",\"text\":\"c\",\"flow\":[Infinity]}\n"
@@ -185,8 +213,158 @@ static void not_finite(void)
     CHECK_STR(got[0].text, "Infinity");
     CHECK_STR(got[1].text, "b\\");
     CHECK(index_score_is_column(&scores.of[0]));
-    CHECK(isnan(beside[0].numbers[0]) && isnan(beside[1].numbers[0]));
-    CHECK(beside[3].numbers[0] > 1.8e19f);
+    CHECK(none(0, 0) && none(1, 0) && real(3, 0, 0x1p64));
+}
+
+// whole numbers stay themselves up to 64 bits; what a real rounds is said
+static void whole_numbers(void)
+{
+    static const char csv[] = "path,text,uid,mixed,wide,half\n"
+                              "1,a,16777217,9007199254740993,9223372036854775807,1.0\n"
+                              "2,b,-9223372036854775807,0.5,9223372036854775808,+2\n"
+                              "3,c, 7 ,-9007199254740993,-9223372036854775808,-0\n";
+    static const char json[] =
+        "{\"path\":\"1\",\"text\":\"a\",\"uid\":9007199254740993,\"x\":5.0,\"y\":[-1]}\n"
+        "{\"path\":\"2\",\"text\":\"b\",\"uid\":-9223372036854775807,\"x\":1e2,"
+        "\"y\":9999999999999999999}\n"
+        "{\"path\":\"3\",\"text\":\"1234567890123456789\",\"uid\":1234567890123456789}\n";
+    CHECK_OK(read_table("t.csv", csv, sizeof csv - 1));
+    CHECK(whole(0, 0, 16777217) && whole(1, 0, -INT64_MAX) && whole(2, 0, 7));
+    CHECK(whole(0, 1, INT64_C(9007199254740993)) && real(1, 1, 0.5));
+    CHECK(whole(0, 2, INT64_MAX) && real(1, 2, 0x1p63) && real(2, 2, -0x1p63));
+    CHECK(real(0, 3, 1) && whole(1, 3, 2) && whole(2, 3, 0));
+    CHECK_INT(index_score_kind(&scores.of[0]), MR_COLUMN_WHOLE);
+    for (int i = 1; i < 4; i++)
+        CHECK_INT(index_score_kind(&scores.of[i]), MR_COLUMN_REAL);
+    index_pack out = {0};
+    CHECK_OK(index_scores_notes(&scores, &out));
+    index_put(&out, "", 1);
+    CHECK_STR((const char *)out.bytes,
+              "column 'mixed' holds reals, the nearest ones for 2 of its whole numbers, the first: "
+              "'9007199254740993' in row 2\n"
+              "column 'wide' holds reals, the nearest ones for 3 of its whole numbers, the first: "
+              "'9223372036854775807' in row 2\n");
+    mr_free(out.bytes);
+    CHECK_OK(read_table("t.jsonl", json, sizeof json - 1));
+    CHECK(whole(0, 0, INT64_C(9007199254740993)) && whole(1, 0, -INT64_MAX));
+    CHECK(whole(2, 0, INT64_C(1234567890123456789)));
+    CHECK_STR(got[2].text, "1234567890123456789");
+    CHECK(real(0, 1, 5) && real(1, 1, 100) && real(1, 2, 1e19));
+}
+
+// what pandas takes for a missing value is one, and nothing else
+static void missing(void)
+{
+    static const char *const words[] = {"",         "#N/A", "#N/A N/A", "#NA",    "-1.#IND",
+                                        "-1.#QNAN", "-NaN", "-nan",     "1.#IND", "1.#QNAN",
+                                        "<NA>",     "N/A",  "NA",       "NULL",   "NaN",
+                                        "None",     "n/a",  "nan",      "null"};
+    static const char *const texts[] = {"N/a", "none", "-",      "1,234.5", "0x10",  "5.1.2",
+                                        "1e",  "5 %",  "nan(1)", "--5",     "1_000", "\xc3\xa9"};
+    char text[200], want[300];
+    for (size_t i = 0; i < MR_COUNT(words); i++) {
+        int n = snprintf(text, sizeof text, "path,text,aes\n1,a,%s\n2,b,5.5\n", words[i]);
+        CHECK_OK(read_table("t.csv", text, (size_t)n));
+        CHECK(none(0, 0) && real(1, 0, 5.5));
+        CHECK_INT(scores.of[0].others.n, 0);
+    }
+    for (size_t i = 0; i < MR_COUNT(texts); i++) {
+        int n = snprintf(text, sizeof text, "path,text,A s\n1,a,5\n2,b,\"%s\"\n3,c,6\n4,d,\"%s\"\n",
+                         texts[i], texts[i]);
+        snprintf(want, sizeof want,
+                 "t.csv:3: column 'A s' holds '%s', which is no number; 2 of its cells are none, 2 "
+                 "are; expected numbers, and where there is no value an empty cell, NA, NaN, null "
+                 "or their like; try: --columns -=A s to leave it out, --columns text_2=A s to "
+                 "keep its text as a caption",
+                 texts[i]);
+        CHECK_FAILS(read_table("t.csv", text, (size_t)n), MR_E_DATA, want);
+    }
+    // a column that is left out may hold what it likes, and one of texts alone is none
+    static const char csv[] = "path,text,views,who\n1,a,5,x\n2,b,\"1,234.5\",y\n";
+    char file[300];
+    snprintf(file, sizeof file, "%s", clips_path("t.csv"));
+    CHECK_OK(mr_file_replace(file, csv, sizeof csv - 1));
+    index_scores s;
+    CHECK_OK(index_scores_begin(&s, &(mr_table_options){.columns = "-=views"}));
+    CHECK_OK(index_table_read(file, &s, note_row, got));
+    CHECK_INT(s.n, 1);
+    CHECK_STR(s.of[0].name, "who");
+    CHECK(!index_score_is_column(&s.of[0]));
+}
+
+// Quotes are doubled; what else stands behind one is no end of a field, and is refused by line.
+static void quotes(void)
+{
+    static const struct {
+        const char *text, *why;
+    } bad[] = {
+        {"path,text\na,\"b\" c\n",
+         "t.csv:2: ' ' behind the quote that ends a field; expected the end "
+         "of the field, or two quotes for one"},
+        {"path,text\na,\"b\nc\"d\n", "t.csv:3: 'd' behind the quote"},
+        {"path,text\na,\"b\"\rc\n", "behind the quote"},
+        {"path,text\na,\"say \\\"hi\\\"\"\n",
+         "t.csv:2: 'h' behind the quote that ends a field; expected the end of the field, or two "
+         "quotes for one; try: --escape '\\', if \\\" stands for a quote there"},
+        {"path,text\na,\"say \\\", and\"\n", "t.csv:2: 3 fields, expected 2 as in the header; try: "
+                                             "quote fields that hold separators; try: --escape"},
+        {"path,text\na,\"say \\\"\"\n", "t.csv:2: a quoted field does not end; try: --escape"}};
+    static const char spark[] = "path,text,n\n"
+                                "a,\"say \\\"hi\\\"\",1\nb,\"\\\\ \\n "
+                                "\"\"x\"\"\\\",\",2\nc,a\\,b\\\\,3\nd,\"l\\\nm\",4\ne,f\\,5\n";
+    static const size_t pieces[] = {1, 2, 3, 1000};
+    mr_io io = *mr_io_table();
+    io.read = piecewise_read;
+    mr_io_replace(&io);
+    for (size_t p = 0; p < MR_COUNT(pieces); p++) {
+        piece = pieces[p];
+        scores.escape = NULL;
+        for (size_t i = 0; i < MR_COUNT(bad); i++)
+            CHECK_FAILS(read_text("t.csv", bad[i].text), MR_E_DATA, bad[i].why);
+        scores.escape = "\\";
+        CHECK_FAILS(read_table("t.csv", spark, sizeof spark - 1), MR_E_DATA,
+                    "t.csv:7: 2 fields, expected 3");
+        CHECK_INT(n_got, 4);
+        CHECK_STR(got[0].text, "say \"hi\"");
+        CHECK_STR(got[1].text, "\\ \\n \"x\"\",");
+        CHECK_STR(got[2].text, "a,b\\");
+        CHECK_STR(got[3].text, "l\nm");
+        CHECK_INT(got[3].line, 5);
+    }
+    mr_io_replace(NULL);
+    CHECK_FAILS(read_table("t.jsonl", "{}", 2), MR_E_USAGE,
+                "t.jsonl: escape: '\\' is for CSV and TSV alone");
+    scores.escape = ",";
+    CHECK_FAILS(read_table("t.csv", spark, sizeof spark - 1), MR_E_USAGE, "',' separates columns");
+    scores.escape = NULL;
+    static const char *const no[] = {"ab", "a", "1", "\n", "\xc3"};
+    for (size_t i = 0; i < MR_COUNT(no); i++)
+        CHECK_FAILS(index_scores_begin(&scores, &(mr_table_options){.escape = no[i]}), MR_E_USAGE,
+                    "expected one character");
+    CHECK_OK(index_scores_begin(&scores, &(mr_table_options){.escape = "\""}));
+    scores.escape = NULL;
+}
+
+// a mark of the byte order may stand before quotes, and names the encodings that are none of ours
+static void marks(void)
+{
+    static const size_t pieces[] = {1, 2, 3, 1000};
+    mr_io io = *mr_io_table();
+    io.read = piecewise_read;
+    mr_io_replace(&io);
+    for (size_t p = 0; p < MR_COUNT(pieces); p++) {
+        piece = pieces[p];
+        CHECK_OK(read_text("t.csv", "\xef\xbb\xbf\"path\",\"text\"\r\n\"a\",\"b\"\r\n"));
+        CHECK_INT(n_got, 1);
+        CHECK_STR(got[0].path, "a");
+        CHECK_OK(read_text("t.jsonl", "\xef\xbb\xbf{\"path\":\"a\",\"text\":\"b\"}"));
+        CHECK_FAILS(read_text("t.csv", "\xef\xbb\xbf"), MR_E_DATA, "columns found: none");
+        CHECK_FAILS(read_text("t.csv", "\xef\xbb"), MR_E_DATA, "columns found: \xef\xbb");
+        CHECK_FAILS(read_text("t.csv", "\xff\xfep"), MR_E_DATA,
+                    "t.csv: is UTF-16; expected UTF-8; try: iconv -f UTF-16 -t UTF-8 '");
+        CHECK_FAILS(read_table("t.jsonl", "\xfe\xff\0{", 4), MR_E_DATA, "t.jsonl: is UTF-16");
+    }
+    mr_io_replace(NULL);
 }
 
 static void notes(void)
@@ -197,7 +375,7 @@ static void notes(void)
     CHECK_OK(index_scores_notes(&scores, &out));
     index_put(&out, "", 1);
     CHECK_STR((const char *)out.bytes, "column 'move' is left out: 2 of its values are no numbers, "
-                                       "the first: 'pan \xc3\xa9'\n");
+                                       "the first: 'pan \xc3\xa9' in row 2\n");
     mr_free(out.bytes);
     // a column too many finds no place
     char wide[1000] = "path,text", *end = wide + strlen(wide);
@@ -217,13 +395,12 @@ static void renamed(void)
     CHECK_OK(mr_file_replace(file, csv, sizeof csv - 1));
     n_got = 0;
     scores = (index_scores){.names = "path = Video, text=caption,good=a score,old=path"};
-    CHECK_OK(index_scores_check(scores.names));
     CHECK_OK(index_table_read(file, &scores, note_row, got));
     CHECK_STR(got[0].path, "1.mp4");
     CHECK_STR(got[0].text, "one");
     CHECK_INT(scores.n, 2);
     CHECK_STR(scores.of[1].name, "good");
-    CHECK(beside[0].numbers[0] == 7 && beside[0].numbers[1] == 2);
+    CHECK(whole(0, 0, 7) && whole(0, 1, 2));
     // a column that nobody has is a slip of the fingers, also where it is none that must be there
     scores = (index_scores){.names = "path=video,text=captoin,old=path"};
     CHECK_FAILS(index_table_read(file, &scores, note_row, got), MR_E_DATA,
@@ -245,7 +422,9 @@ static void renamed(void)
     CHECK_OK(index_table_read(file, &scores, note_row, got));
     static const char *const bad[] = {"path", "=video", "path=", "path=a,,text=b", "a=b,c"};
     for (size_t i = 0; i < MR_COUNT(bad); i++)
-        CHECK_FAILS(index_scores_check(bad[i]), MR_E_USAGE, "try: path=video,text=caption");
+        CHECK_FAILS(index_scores_begin(&scores, &(mr_table_options){.columns = bad[i]}), MR_E_USAGE,
+                    "try: path=video,text=caption");
+    scores = (index_scores){0};
     CHECK_FAILS(read_table("t.csv", "path,text,a,b,a\n1,2,3,4,5\n", 26), MR_E_DATA,
                 "t.csv:1: column 'a' stands twice; try: remove one of them, or call it otherwise: "
                 "--columns other=a");
@@ -381,6 +560,10 @@ int main(void)
     tables();
     meanings();
     not_finite();
+    whole_numbers();
+    missing();
+    quotes();
+    marks();
     notes();
     renamed();
     odd_tables();

@@ -110,6 +110,77 @@ describe("moonreel data ingest", function()
     end
   end)
 
+  local function list(name, text)
+    base.replace_file(folder .. "/" .. name, text)
+  end
+
+  it("keeps numbers as the list has them: what is compared, written and joined is equal", function()
+    list("t.csv", "path,text,aes,uid\nset/a.mp4,a,5.1,16777217\n")
+    assert.equal(0, (run("ingest @/t.csv -o @/t.mrx")))
+    for text, rows in pairs { ["aes >= 5.1"] = 1, ["aes == 5.1 and uid == 16777217"] = 1,
+      ["uid == 16777216"] = 0, ["aes < 5.1"] = 0 } do
+      local code, out = run(("filter @/t.mrx '%s' -o @/f.mrx"):format(text))
+      assert.equal(rows == 1 and 0 or 4, code, out)
+    end
+    assert.equal(0, (run("export @/t.mrx csv --fields path,aes,uid -o @/e.csv")))
+    assert.equal("path,aes,uid\na.mp4,5.1,16777217\n", (base.read_file(folder .. "/e.csv"):gsub(
+      "set/", "")))
+    assert.equal(0, (run("export @/t.mrx jsonl --fields aes,uid -o @/e.jsonl")))
+    assert.equal('{"aes":5.1,"uid":16777217}\n', base.read_file(folder .. "/e.jsonl"))
+    assert.matches("aes: 5.1 to 5.1, mean 5.1\n", select(2, run("stats @/t.mrx --field aes")))
+    assert.matches("\nuid: 16777217 to 16777217", (select(2, run("stats @/t.mrx --field uid"))))
+  end)
+
+  it("refuses a cell that is no number before it scans, and says how to go on", function()
+    list("m.csv", 'path,text,views\nset/a.mp4,a,5\nset/none.mp4,b,"1,234.5"\n')
+    local code, out = run("ingest @/m.csv -o @/m.mrx")
+    assert.equal(4, code)
+    assert.matches("m%.csv:3: column 'views' holds '1,234%.5', which is no number; 1 of its cells "
+      .. "are none, 1 are; .*try: %-%-columns %-=views to leave it out", out)
+    assert.is_false(base.exists(folder .. "/m.mrx"))
+    code, out = run("ingest @/m.csv -o @/m.mrx --columns -=views")
+    assert.equal(0, code, out)
+    assert.same({}, data.open(folder .. "/m.mrx").meta.columns)
+    list("m.csv", "path,text,views\nset/a.mp4,a,5\nset/none.mp4,b,N/A\n")
+    code, out = run("ingest @/m.csv -o @/m.mrx")
+    assert.equal(0, code, out)
+    assert.same({ "views" }, data.open(folder .. "/m.mrx").meta.columns)
+  end)
+
+  it("makes a sample of each range that a row lists, with its own caption", function()
+    list("p.jsonl", '{"path":"set/a.mp4","timestamp":[["0:00:00.000","0:00:00.042"],["0:00:00.083"'
+      .. ',"0:00:00.167"]],"text":["a man","a dog"],"score":[0.4,0.5],"tags":["x","y"]}\n'
+      .. '{"path":"set/a.mp4","timestamp":[[0,1],[1,2]],"text":["a man"]}\n')
+    local code, out = run("ingest @/p.jsonl -o @/p.mrx")
+    assert.equal(0, code, out)
+    assert.matches("1 refused.*row 2 %(set/a%.mp4%): text has 1 items, timestamp has 2", out)
+    assert.matches("column 'tags' passes over 1 lists or objects", out)
+    local index <close> = data.open(folder .. "/p.mrx")
+    assert.equal(2, #index)
+    local first = index:row(1)
+    assert.same({ 0, 1, "a man", 0.4 }, { first.start, first.frames, first.text,
+      first.columns.score })
+    local second = index:row(2)
+    assert.same({ 2, 2, "a dog", 0.5 }, { second.start, second.frames, second.text,
+      second.columns.score })
+    code, out = run("ingest @/set --captions @/p.jsonl -o @/q.mrx")
+    assert.equal(4, code)
+    assert.matches("p%.jsonl:1: its caption is of a part of the clip; expected captions of whole "
+      .. "clips; try: data ingest", out)
+  end)
+
+  it("takes a backslash for an escape where it is named, and refuses it elsewhere", function()
+    list("q.csv", 'path,text\nset/a.mp4,"a \\"red\\" ball"\n')
+    local code, out = run("ingest @/q.csv -o @/q.mrx")
+    assert.equal(4, code)
+    assert.matches("q%.csv:2: 'r' behind the quote that ends a field; .*try: %-%-escape '\\'", out)
+    assert.equal(0, (run("ingest @/q.csv -o @/q.mrx --escape '\\'")))
+    assert.equal('a "red" ball', data.open(folder .. "/q.mrx"):row(1).text)
+    code, out = run("ingest @/p.jsonl -o @/q.mrx --escape '\\'")
+    assert.equal(2, code)
+    assert.matches("p%.jsonl: escape: '\\' is for CSV and TSV alone", out)
+  end)
+
   it("names what was asked for where it cannot be written", function()
     local code, text = run("ingest @/set -o /proc/nope.mrx")
     assert.equal(8, code, text)

@@ -46,6 +46,25 @@ describe("quantiles of a column", function()
     end
   end)
 
+  it("tell neighbours apart that f32 does not, whole numbers and reals", function()
+    local all <close> = data.open(demo_data.path())
+    derive.run { output = place.path .. "/near.mrx", from = { all }, made = "join",
+      columns = { "uid", "score" }, kinds = { uid = "whole" }, choose = function(_, _, i)
+        return { columns = { uid = (i - 150) * 3 + (i > 150 and 2 ^ 62 // 1 | 0 or 0),
+          score = (150 - i) * (1 + i * 2.0 ^ -40) } }
+      end }
+    local near <close> = data.open(place.path .. "/near.mrx")
+    local set, low, high = core.quantiles(near.core, { column = "uid", from = 0.25, to = 0.75 })
+    assert.equal(150, set:count())
+    assert.same({ -222, (225 - 150) * 3 + (1 << 62) }, { low, high })
+    assert.equal("integer", math.type(high))
+    assert.is_true(set:has(76) and set:has(225))
+    assert.is_false(set:has(75) or set:has(226))
+    set, low, high = core.quantiles(near.core, { column = "score", from = 0, to = 0.5 })
+    assert.is_true(set:has(300) and set:has(151) and not set:has(150))
+    assert.same({ -150 * (1 + 300 * 2.0 ^ -40), -1 * (1 + 151 * 2.0 ^ -40) }, { low, high })
+  end)
+
   it("make sources that are drawn apart, each sample once", function()
     local easy, hard = pick(0, 0.5, 0.01), pick(0.5, 1, 0.01)
     local draws <close> = core.order({

@@ -20,7 +20,8 @@ function index.open(path, options) end
 ---@field source? string The name of this source in the index.
 ---@field threads? integer 0: one per processor. Default: 0.
 ---@field deadline_s? number Seconds for one clip; 0: 60. Default: 0.
----@field columns? string What columns of a list stand for: "path=video,text=caption".
+---@field columns? string What columns of a list stand for: "path=video,text=caption"; those called '-' are left out.
+---@field escape? string Of CSV: the character that takes the meaning from a quote; none: quotes are doubled.
 ---@field part? integer This part of the input, from 1. Default: 0.
 ---@field parts? integer Of so many; 0: all of it. Default: 0.
 ---@field isolated? boolean Each thread scans in a process of its own. Default: false.
@@ -34,12 +35,18 @@ function index.open(path, options) end
 ---@return mr.Ingest
 function index.ingest(input, output, options) end
 
---- Hand on the rows of a CSV, TSV or JSON lines file: {path, line, captions, columns}; answers the columns that hold numbers alone, and why others do not, a line each.
+---@class moonreel.core.index.read_table.options
+---@field columns? string What columns of a list stand for: "path=video,text=caption"; those called '-' are left out.
+---@field escape? string Of CSV: the character that takes the meaning from a quote; none: quotes are doubled.
+
+--- Hand on the rows of a CSV, TSV or JSON lines file: {path, line, captions, columns, start_us, end_us (0: to its end)}; answers the columns that hold numbers, what was passed over, a line each, and for each column "whole" or "real".
 ---@param file string
 ---@param fn fun(row: table)
+---@param options? moonreel.core.index.read_table.options
 ---@return string[]
 ---@return string
-function index.read_table(file, fn) end
+---@return table
+function index.read_table(file, fn, options) end
 
 ---@class moonreel.core.index.sweep.options
 ---@field look? string packets where absent; frames: decode them all; changes: and how much each differs from the one before.

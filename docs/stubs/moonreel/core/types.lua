@@ -564,7 +564,7 @@ function Index:visit(n, seed) end
 ---@return table
 function Index:common(other) end
 
---- {rows, fp_order, fp_set, path, roots, sources, columns}.
+--- {rows, fp_order, fp_set, path, roots, sources, columns, kinds: for each column "whole" or "real"}.
 ---@return table
 function Index:facts() end
 
@@ -579,9 +579,10 @@ local IndexBuilder = {}
 ---@param index mr.Index
 function IndexBuilder:like(index) end
 
---- Rows have a number of that name; before the first row.
+--- Rows have a number of that name, "real" or "whole"; of both kinds it is real; before the first row.
 ---@param name string
-function IndexBuilder:column(name) end
+---@param kind? string
+function IndexBuilder:column(name, kind) end
 
 --- A text about the whole index.
 ---@param name string

@@ -16,8 +16,8 @@ local part = {
     { "--root DIR", "where relative paths start (default: the folder, or the folder of the list); "
       .. "of a folder of shards: where their clips are put" },
     { "--source NAME", "name of this source in the sample keys (default: main)" },
-    { "--columns A=B,...", "column B of the list is what is called A here: "
-      .. "path=video,text=caption,text_2=title" },
+    derived.columns,
+    derived.escape,
     { "--part I/N", "this part of the input alone, for N processes or machines; data merge puts "
       .. "them together" },
     { "--threads N", "scanning threads (default: one per processor)", least = 1 },
@@ -25,6 +25,10 @@ local part = {
     { "--commit N", "rows that a kill costs at most (default: 262144, and never more than a "
       .. "minute); Ctrl-C costs none", least = 1 },
   },
+  details = "A list has columns path and text; start_s and end_s, or range_s with both, in seconds "
+    .. "or H:MM:SS,\nmake a row a part of its file, and lists of ranges and captions in a row one "
+    .. "sample each. Other\ncolumns of numbers become columns of the index; empty, NA, NaN, null "
+    .. "and their like are no value.",
 }
 
 -- the words of a moment of an ingest
@@ -53,7 +57,7 @@ local function ingest(input, opts, tick, kept)
   local began_s, told = base.now_s(), not opts.continue
   local options = { captions = opts.captions, root = opts.root, source = opts.source,
     threads = opts.threads, resume = opts.continue, commit_rows = opts.commit,
-    columns = opts.columns, kept = kept }
+    columns = opts.columns, escape = opts.escape, kept = kept }
   options.part, options.parts = derived.part(opts.part)
   return require("moonreel.data").ingest(input, opts.output, options, function(p)
     if p.total == 0 then

@@ -13,8 +13,9 @@ local part = {
       .. "name, or a key (default: path)" },
     { "--captions replace|append|keep", "what becomes of captions where the table has one "
       .. "(default: replace)" },
-    { "--inner", "leave out rows that the table does not name" } },
-  details = "Columns of the table with nothing but numbers become columns of the index; a value of "
+    { "--inner", "leave out rows that the table does not name" }, derived.columns,
+    derived.escape },
+  details = "Columns of the table with numbers become columns of the index; a value of "
     .. "the table\nreplaces one of the index. Columns text, text_2, ... are captions, and may be "
     .. "missing. A file\nname joins where one path of the table ends with it. The table is held in "
     .. "memory.",
@@ -35,10 +36,15 @@ local function last_name(path) return path:match("[^/]*$") end
 
 -- Rows of a table by what they are joined on; of rows with one name the first counts, and the
 -- later ones are counted.
-local function read(file, tick)
+local function read(file, on, opts, tick)
   local entries = { of = {}, names = {}, n = 0, repeated = 0 }
-  entries.columns, entries.notes = core.read_table(file, function(row)
+  local options = { columns = opts.columns, escape = opts.escape }
+  entries.columns, entries.notes, entries.kinds = core.read_table(file, function(row)
     entries.n = entries.n + 1
+    if on == "path" and (row.start_us ~= 0 or row.end_us ~= 0) then
+      base.raise("MR_E_DATA", ("%s:%d: a part of '%s', which its path alone does not name; "
+        .. "expected rows of whole clips; try: --on key"):format(file, row.line, row.path))
+    end
     if entries.of[row.path] then
       entries.repeated = entries.repeated + 1
     else
@@ -50,7 +56,7 @@ local function read(file, tick)
     if entries.n % 1000 == 0 then
       tick(0, 0, function() return ("reading the table: %d rows"):format(entries.n) end)
     end
-  end)
+  end, options)
   return entries
 end
 
@@ -90,9 +96,9 @@ function part.run(opts, _, path, file)
   local entries, joined = nil, 0
   local longwork = require "moonreel.cli.longwork"
   local report, code = longwork.run(function(tick)
-    entries = read(file, tick)
+    entries = read(file, on, opts, tick)
     return require("moonreel.data.derive").run { output = opts.output, from = { index },
-      made = "join", by = file, columns = entries.columns, tick = tick,
+      made = "join", by = file, columns = entries.columns, kinds = entries.kinds, tick = tick,
       choose = function(row)
         local entry = find(entries, row, on)
         if not entry then

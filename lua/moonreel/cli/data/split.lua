@@ -3,6 +3,7 @@
 local base = require "moonreel.core.base"
 local derive = require "moonreel.data.derive"
 local derived = require "moonreel.cli.derived"
+local exact = require "moonreel.text.exact"
 local longwork = require "moonreel.cli.longwork"
 
 local part = {
@@ -76,8 +77,8 @@ function part.run(opts, _, path)
     local made = {}
     for p = 1, parts do
       made[p] = derive.run { output = ("%s-%d.mrx"):format(prefix, p), from = { index },
-        made = "split", by = ("%s, part %d of %d, %.6g to %.6g"):format(opts.by, p, parts,
-          bounds[p].from, bounds[p].to),
+        made = "split", by = ("%s, part %d of %d, %s to %s"):format(opts.by, p, parts,
+          exact(bounds[p].from), exact(bounds[p].to)),
         choose = function(_, _, i)
           local why = of[i] == 0 and "trimmed" or of[i] and "in another part"
             or "no value of " .. opts.by

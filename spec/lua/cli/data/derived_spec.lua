@@ -215,6 +215,40 @@ describe("moonreel data join", function()
     assert.matches("rows.csv:1: no column 'path'; columns found: flow, text\n", err)
   end)
 
+  it("reads a table as ingest does, whole numbers and reals apart", function()
+    base.replace_file(dir .. "/odd.csv", "file,uid,aes,note\n01.mkv,9007199254740993,5,a \\, b\n"
+      .. "02.mkv,2,5.5,c\n")
+    run("join @/a.mrx @/odd.csv --columns path=file,-=note --escape '\\' -o @/k.mrx")
+    local joined = data.open(dir .. "/k.mrx")
+    assert.same({ uid = "whole", aes = "real" }, joined.meta.kinds)
+    assert.equal(9007199254740993, joined:row(1).columns.uid)
+    assert.equal("integer", math.type(joined:row(1).columns.uid))
+    assert.same({ uid = 2, aes = 5.5 }, joined:row(2).columns)
+    -- a part of a clip is not named by its path
+    base.replace_file(dir .. "/parts.csv", 'path,timestamp,text\n01.mkv,"[[0, 1], [1, 2]]",'
+      .. '"[\'a\', \'b\']"\n')
+    local _, err = run("join @/a.mrx @/parts.csv -o @/k.mrx", 4)
+    assert.matches("parts.csv:2: a part of '01.mkv', which its path alone does not name", err)
+    base.replace_file(dir .. "/parts.csv", 'path,timestamp,text\n01.mkv,"[[0, 1], [1, 2]]",a\n')
+    _, err = run("join @/a.mrx @/parts.csv -o @/k.mrx", 4)
+    assert.matches("parts.csv:2: timestamp has 2 items, the caption is one", err)
+  end)
+
+  it("merges whole numbers with reals as reals, unless that would round them", function()
+    for name, values in pairs { x = { 7, 8 }, y = { 0.5, 1 }, z = { 9007199254740993, 1 } } do
+      base.replace_file(dir .. "/v.csv", ("path,v\n01.mkv,%s\n09.mkv,%s\n"):format(
+        table.unpack(values)))
+      run(("join @/%s.mrx @/v.csv --inner -o @/%s.mrx"):format(name == "y" and "b" or "a", name))
+    end
+    run "merge @/x.mrx @/y.mrx -o @/xy.mrx"
+    local merged = data.open(dir .. "/xy.mrx")
+    assert.same({ v = "real" }, merged.meta.kinds)
+    assert.same({ 7.0, 1.0 }, { merged:row(1).columns.v, merged:row(2).columns.v })
+    local _, err = run("merge @/z.mrx @/y.mrx -o @/zy.mrx", 4)
+    assert.matches("01.mkv: column 'v' cannot hold 9007199254740993; expected what a real holds "
+      .. "exactly", err)
+  end)
+
   it("joins on keys, and refuses wrong use", function()
     local key = data.open(dir .. "/a.mrx"):row(3).key
     base.replace_file(dir .. "/keys.jsonl", ('{"path":"%s","text":"third","flow":2}\n'):format(key))

@@ -1,0 +1,297 @@
+/* index: lists inside a row of a table. Those of ranges of time make one sample of each, with the
+ * captions and numbers at the same place of other lists; lists of captions alone are several
+ * captions of one sample; what means nothing is counted. Licence: Apache-2.0 */
+#include "index/room.h"
+
+#include <string.h>
+
+static const char *name_of(const index_making *w, index_meaning is)
+{
+    static const char *const names[] = {[INDEX_TEXT] = "text",
+                                        [INDEX_MORE] = "text_2",
+                                        [INDEX_START] = "start_s",
+                                        [INDEX_END] = "end_s"};
+    return is < INDEX_SCORE ? names[is] : w->scores->of[is - INDEX_SCORE].column;
+}
+
+static bool is_container(const json_t *value)
+{
+    return json_is_array(value) || json_is_object(value);
+}
+
+// a pair of times, be they nothing
+static bool is_pair(const json_t *value)
+{
+    return json_array_size(value) == 2 && !is_container(json_array_get(value, 0)) &&
+           !is_container(json_array_get(value, 1));
+}
+
+static bool has_times(const index_making *w, index_meaning is)
+{
+    return is >= INDEX_SCORE && w->scores->of[is - INDEX_SCORE].times;
+}
+
+// what the keys of the first object of a list say of its items
+static bool first_has(const index_making *w, const json_t *value, bool times)
+{
+    const char *name;
+    json_t *item;
+    json_object_foreach(json_array_get(value, 0), name, item)
+    {
+        bool ranges;
+        index_meaning is = index_scores_look(w->scores, name, &ranges);
+        if (times ? is == INDEX_START || is == INDEX_END || ranges : is == INDEX_TEXT)
+            return true;
+    }
+    return false;
+}
+
+bool index_ranges_captioned(const index_making *w, const json_t *value)
+{
+    return first_has(w, value, false);
+}
+
+// the place of the first item that is neither a text nor nothing; the length: there is none
+static size_t first_no_text(const json_t *list)
+{
+    size_t i = 0;
+    while (i < json_array_size(list) &&
+           (json_is_string(json_array_get(list, i)) || json_is_null(json_array_get(list, i))))
+        i++;
+    return i;
+}
+
+static bool is_texts(const json_t *value)
+{
+    return json_is_array(value) && first_no_text(value) == json_array_size(value);
+}
+
+bool index_ranges_texts(const json_t *value)
+{
+    size_t n = json_array_size(value);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *one = json_array_get(value, i);
+        if (!json_is_string(one) && !json_is_null(one) && !is_texts(one))
+            return false;
+    }
+    return json_is_array(value);
+}
+
+// numbers, with words among them
+static bool is_numbers(const json_t *value)
+{
+    bool any = false;
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        const json_t *one = json_array_get(value, i);
+        if (is_container(one))
+            return false;
+        any |= json_is_number(one) || json_is_boolean(one);
+    }
+    return any;
+}
+
+static index_use use_of(const index_making *w, const index_list *list)
+{
+    if (!json_is_array(list->value))
+        return INDEX_UNREAD;
+    if (list->is == INDEX_START || list->is == INDEX_END)
+        return INDEX_LEADS;
+    if (list->is == INDEX_TEXT || list->is == INDEX_MORE)
+        return INDEX_FOLLOWS;
+    if (has_times(w, list->is))
+        return is_pair(list->value) ? INDEX_PAIR : INDEX_LEADS;
+    if (first_has(w, list->value, true))
+        return INDEX_LEADS;
+    return is_numbers(list->value) ? INDEX_FOLLOWS : INDEX_UNREAD;
+}
+
+// The list that says how many samples there are; NULL: there is one. What is wrong with the lists
+// together is noted.
+static const index_list *find_leader(index_making *w)
+{
+    const index_list *leader = NULL, *pair = NULL;
+    for (int32_t i = 0; i < w->n_lists; i++) {
+        index_list *list = &w->lists[i];
+        list->use = use_of(w, list);
+        pair = list->use == INDEX_PAIR ? list : pair;
+        if (list->use != INDEX_LEADS)
+            continue;
+        bool edges =
+            leader && leader->is < INDEX_SCORE && list->is < INDEX_SCORE && leader->is != list->is;
+        if (leader && !edges)
+            index_making_wrong(w, "both %s and %s are lists of ranges", name_of(w, leader->is),
+                               name_of(w, list->is));
+        leader = leader ? leader : list;
+    }
+    if (leader && (pair || w->start_us || w->end_us))
+        index_making_wrong(w, "%s is a list of ranges, and the row has times of its own",
+                           name_of(w, leader->is));
+    return leader;
+}
+
+static void check_lengths(index_making *w, const index_list *leader)
+{
+    size_t n = json_array_size(leader->value), edges = 0;
+    if (!n)
+        index_making_wrong(w, "%s is an empty list", name_of(w, leader->is));
+    if (w->first.n && *w->first.bytes.bytes == '[')
+        index_making_wrong(w, "text is no list that can be read: %.60s",
+                           (const char *)w->first.bytes.bytes);
+    if (n > 1 && w->first.n + w->more.n)
+        index_making_wrong(w, "%s has %zu items, the caption is one; expected a list of as many",
+                           name_of(w, leader->is), n);
+    for (int32_t i = 0; i < w->n_lists; i++) {
+        const index_list *list = &w->lists[i];
+        edges += list->is == INDEX_START || list->is == INDEX_END;
+        size_t has = json_array_size(list->value);
+        if (list->use != INDEX_UNREAD && has != n)
+            index_making_wrong(w, "%s has %zu items, %s has %zu; expected as many",
+                               name_of(w, list->is), has, name_of(w, leader->is), n);
+    }
+    if (edges == 1)
+        index_making_wrong(w, "%s is a list; expected one of the other edge as well",
+                           name_of(w, leader->is));
+}
+
+static mr_status take_texts(index_making *w, const index_pieces *t, index_meaning is,
+                            const json_t *list)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *text = json_string_value(json_array_get(list, i));
+        if (text)
+            MR_TRY(index_making_caption(is == INDEX_TEXT ? &w->first : &w->more, t, text));
+    }
+    return MR_OK;
+}
+
+static mr_status take_pair(index_making *w, const index_pieces *t, const json_t *pair)
+{
+    MR_TRY(index_making_json(w, t, INDEX_START, json_array_get(pair, 0)));
+    return index_making_json(w, t, INDEX_END, json_array_get(pair, 1));
+}
+
+// what one sample has of a list, or of an object
+static mr_status take_item(index_making *w, const index_pieces *t, index_meaning is, json_t *item)
+{
+    bool text = is == INDEX_TEXT || is == INDEX_MORE;
+    if (text && is_texts(item))
+        return take_texts(w, t, is, item);
+    if (text && json_is_string(item))
+        return index_making_caption(is == INDEX_TEXT ? &w->first : &w->more, t,
+                                    json_string_value(item));
+    if (has_times(w, is) && is_pair(item))
+        return take_pair(w, t, item);
+    if (text && !json_is_null(item))
+        index_making_wrong(w, "%s is no text in one of its items", name_of(w, is));
+    else if (has_times(w, is) || (is < INDEX_SCORE && is_container(item)))
+        index_making_wrong(w, "%s is no range in one of its items; expected [from, to]",
+                           name_of(w, is));
+    else if (is_container(item))
+        index_scores_unread(w->scores, (int32_t)is - INDEX_SCORE, "inside a list", w->line);
+    else if (!text)
+        return index_making_json(w, t, is, item);
+    return MR_OK;
+}
+
+static mr_status take_object(index_making *w, const index_pieces *t, json_t *object)
+{
+    const char *name;
+    json_t *item;
+    bool timed = false;
+    json_object_foreach(object, name, item)
+    {
+        index_meaning is = index_scores_meaning(w->scores, name);
+        timed |= is == INDEX_START || is == INDEX_END || has_times(w, is);
+        if (is >= INDEX_TEXT)
+            MR_TRY(take_item(w, t, is, item));
+    }
+    // its caption is not that of the whole file
+    if (!timed)
+        index_making_wrong(w, "one of its items has no times");
+    return MR_OK;
+}
+
+static mr_status take_sample(index_making *w, const index_pieces *t, size_t i)
+{
+    for (int32_t k = 0; k < w->n_lists; k++) {
+        const index_list *list = &w->lists[k];
+        json_t *item = json_array_get(list->value, i);
+        if (list->use == INDEX_UNREAD)
+            continue;
+        if (list->is >= INDEX_SCORE && json_is_object(item))
+            MR_TRY(take_object(w, t, item));
+        else
+            MR_TRY(take_item(w, t, list->is, item));
+    }
+    return MR_OK;
+}
+
+// the values of the row itself, to which each sample goes back
+typedef struct base {
+    uint64_t numbers[INDEX_SCORES];
+    uint32_t wholes;
+    size_t first_bytes, more_bytes;
+    int32_t first, more;
+} base;
+
+static mr_status take_all(index_making *w, const index_pieces *t, const char *path, size_t n)
+{
+    base b = {.wholes = w->wholes,
+              .first_bytes = w->first.bytes.n,
+              .more_bytes = w->more.bytes.n,
+              .first = w->first.n,
+              .more = w->more.n};
+    memcpy(b.numbers, w->numbers, sizeof b.numbers);
+    for (size_t i = 0; i < n; i++) {
+        memcpy(w->numbers, b.numbers, sizeof b.numbers);
+        w->wholes = b.wholes, w->start_us = w->end_us = 0, *w->wrong = 0;
+        w->first.bytes.n = b.first_bytes, w->first.n = b.first;
+        w->more.bytes.n = b.more_bytes, w->more.n = b.more;
+        MR_TRY(take_sample(w, t, i));
+        MR_TRY(index_making_sample(w, path));
+    }
+    return MR_OK;
+}
+
+// the lists of a row that is one sample
+static mr_status take_single(index_making *w, const index_pieces *t)
+{
+    for (int32_t i = 0; i < w->n_lists; i++) {
+        const index_list *list = &w->lists[i];
+        if (list->use == INDEX_PAIR)
+            MR_TRY(take_pair(w, t, list->value));
+        if (list->use != INDEX_FOLLOWS || list->is >= INDEX_SCORE)
+            continue;
+        if (!is_texts(list->value))
+            return mr_fail(MR_E_DATA, "%s:%llu: %s[%zu] is no text; expected a list of captions",
+                           t->file, (unsigned long long)w->line, name_of(w, list->is),
+                           first_no_text(list->value));
+        MR_TRY(take_texts(w, t, list->is, list->value));
+    }
+    return MR_OK;
+}
+
+// counts the lists that are of no use
+static void count_unread(const index_making *w, bool single)
+{
+    for (int32_t i = 0; i < w->n_lists; i++) {
+        const index_list *list = &w->lists[i];
+        bool unread = list->use == INDEX_UNREAD || (list->use == INDEX_FOLLOWS && single);
+        if (list->is >= INDEX_SCORE && unread)
+            index_scores_unread(w->scores, (int32_t)list->is - INDEX_SCORE,
+                                json_is_array(list->value) ? "a list" : "an object", w->line);
+    }
+}
+
+mr_status index_ranges_end(index_making *w, const index_pieces *t, const char *path, bool *done)
+{
+    const index_list *leader = find_leader(w);
+    count_unread(w, !leader);
+    if (!leader)
+        return take_single(w, t);
+    check_lengths(w, leader);
+    if (*w->wrong)
+        return MR_OK;
+    *done = true;
+    return take_all(w, t, path, json_array_size(leader->value));
+}
