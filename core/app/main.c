@@ -122,17 +122,29 @@ static int start(lua_State *L)
     return 1;
 }
 
-/* oneDNN's own threads wait for its next call by spinning, by default for some 15 ms: that keeps
- * the processors from the team of our own kernels (cpu/threads.c) and from other work. 2,000 rounds
- * are 0.1 ms. libgomp reads this when it is loaded, so the program starts over, once. MOONREEL_OWN
- * tells that nobody else has set it (bind/process.c). */
-static void wait_shortly(char **argv)
+/* Two libraries read their settings when they are loaded, so the program starts over with them,
+ * once; what the user has set stays. MOONREEL_OWN names those that are ours (bind/process.c).
+ *
+ * - libgomp: oneDNN's threads wait for its next call by spinning, by default for some 15 ms, which
+ *   keeps the processors from our own kernels (cpu/threads.c) and from other work. 2,000 rounds are
+ *   0.1 ms.
+ * - glibc: oneDNN allocates an aligned buffer for many a product. Small blocks that a thread caches
+ *   inside freed buffers keep these from being used again, and a run grew by several MB a second:
+ *   no thread caches any. */
+static void set_libraries(char **argv)
 {
-    if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT"))
+    static const char *const wanted[][2] = {{"GOMP_SPINCOUNT", "2000"},
+                                            {"GLIBC_TUNABLES", "glibc.malloc.tcache_count=0"}};
+    char own[64] = "";
+    for (size_t i = getenv("OMP_WAIT_POLICY") ? 1 : 0; i < MR_COUNT(wanted); i++)
+        if (!getenv(wanted[i][0])) {
+            setenv(wanted[i][0], wanted[i][1], 1);
+            strcat(strcat(own, own[0] ? " " : ""), wanted[i][0]);
+        }
+    if (!own[0])
         return;
-    setenv("GOMP_SPINCOUNT", "2000", 1);
-    setenv("MOONREEL_OWN", "GOMP_SPINCOUNT", 1);
-    execv("/proc/self/exe", argv); // where this fails, the default serves
+    setenv("MOONREEL_OWN", own, 1);
+    execv("/proc/self/exe", argv); // where this fails, the defaults serve
 }
 
 /* A rank tells of itself on the page that its launcher has made; children that inherit the variable
@@ -173,7 +185,7 @@ int main(int argc, char **argv)
         printf("moonreel %s\n", MR_VERSION);
         return end_output(0);
     }
-    wait_shortly(argv);
+    set_libraries(argv);
     join_page();
     lua_State *L = luaL_newstate();
     if (!L) {

@@ -103,17 +103,34 @@ static int p_limit(lua_State *L)
     return 0;
 }
 
-// the variable that main() has set itself
-static bool is_own(const char *name)
+// call fn(name, user) for each variable that main() has set itself, until one is true
+static bool own_variables(bool (*fn)(const char *name, const void *user), const void *user)
 {
+    char names[64], *rest = names;
     const char *own = getenv("MOONREEL_OWN");
-    return own && strcmp(own, name) == 0;
+    snprintf(names, sizeof names, "%s", own ? own : "");
+    for (char *name; (name = strtok_r(rest, " ", &rest));)
+        if (fn(name, user))
+            return true;
+    return false;
+}
+
+static bool is_name(const char *name, const void *user)
+{
+    return strcmp(name, user) == 0;
+}
+
+static bool unset(const char *name, const void *user)
+{
+    (void)user;
+    unsetenv(name);
+    return false;
 }
 
 static int p_variable(lua_State *L)
 {
     const char *name = luaL_checkstring(L, 1);
-    lua_pushstring(L, is_own(name) ? NULL : getenv(name));
+    lua_pushstring(L, own_variables(is_name, name) ? NULL : getenv(name));
     return 1;
 }
 
@@ -156,8 +173,8 @@ static int p_restart(lua_State *L)
     lua_settop(L, 2);
     char **argv = check_words(L, 1, "restart");
     // libraries decide anew, with what is set now
-    if (getenv("MOONREEL_OWN"))
-        unsetenv(getenv("MOONREEL_OWN")), unsetenv("MOONREEL_OWN");
+    own_variables(unset, NULL);
+    unsetenv("MOONREEL_OWN");
     for (lua_pushnil(L); lua_next(L, 2); lua_pop(L, 1)) {
         if (lua_type(L, -2) != LUA_TSTRING || lua_type(L, -1) != LUA_TSTRING ||
             setenv(lua_tostring(L, -2), lua_tostring(L, -1), 1) != 0)

@@ -22,10 +22,15 @@ function peer.python(named)
   end
 end
 
--- a script of core/bench, which says one line of JSON at its end
+-- a script of core/bench, which says one line of JSON at its end; libraries are as it finds them
 local function start(python, script, what, request)
   local text = require("moonreel.app").embedded("core/bench/" .. script)
-  return process.run({python, "-", what, json.encode(request)}, text,
+  local words = {"/usr/bin/env"}
+  for name in (process.variable("MOONREEL_OWN") or ""):gmatch("%S+") do
+    table.move({"-u", name}, 1, 2, #words + 1, words)
+  end
+  table.move({python, "-", what, json.encode(request)}, 1, 4, #words + 1, words)
+  return process.run(words, text,
     {deadline_s = peer.deadline_s})
 end
 

@@ -102,11 +102,26 @@ describe("process.restart", function()
   it("begins the program again with further variables; what it sets for itself is no one's",
     function()
     local clean =
-      ("unset GOMP_SPINCOUNT OMP_WAIT_POLICY MOONREEL_OWN; CODE='%s'; export CODE;"):format(code)
+      ("unset GOMP_SPINCOUNT GLIBC_TUNABLES OMP_WAIT_POLICY MOONREEL_OWN; CODE='%s'; export CODE;")
+        :format(code)
     local output, errors = folder.moonreel('-e "$CODE"', clean)
     assert.equal("word\tINFO\tnil\t2000\n", output, errors)
     output, errors = folder.moonreel('-e "$CODE"', clean .. " ROUNDS=77")
     assert.equal("word\tINFO\t77\t77\n", output, errors)
+  end)
+
+  it("sets libraries that read their variables at the start, unless the user has", function()
+    local both = [[-e 'local p = require "moonreel.core.process"
+      for _, n in ipairs { "GOMP_SPINCOUNT", "GLIBC_TUNABLES" } do
+        print(os.getenv(n), p.variable(n)) end']]
+    local clean = "unset GOMP_SPINCOUNT GLIBC_TUNABLES OMP_WAIT_POLICY MOONREEL_OWN;"
+    local threads, cache = "2000\tnil\n", "glibc.malloc.tcache_count=0\tnil\n"
+    assert.equal(threads .. cache, (folder.moonreel(both, clean)))
+    assert.equal("7\t7\n" .. cache, (folder.moonreel(both, clean .. " GOMP_SPINCOUNT=7")))
+    local pad = "glibc.malloc.top_pad=0"
+    assert.equal(("%s%s\t%s\n"):format(threads, pad, pad),
+      (folder.moonreel(both, clean .. " GLIBC_TUNABLES=" .. pad)))
+    assert.equal("nil\tnil\n" .. cache, (folder.moonreel(both, clean .. " OMP_WAIT_POLICY=passive")))
   end)
 
   it("refuses what is no variable", function()
