@@ -215,6 +215,9 @@ static const codec_row *row_of(enum AVCodecID codec)
         {AV_CODEC_ID_VP9, BY_DECODER, NULL},
         {AV_CODEC_ID_AV1, BY_DECODER, NULL},
         {AV_CODEC_ID_THEORA, BY_DECODER, NULL},
+        {AV_CODEC_ID_FFV1, BY_DECODER, NULL},
+        {AV_CODEC_ID_VP6, BY_DECODER, NULL},
+        {AV_CODEC_ID_VP6F, BY_DECODER, NULL},
     };
     for (size_t i = 0; i < MR_COUNT(rows); i++)
         if (rows[i].codec == codec)

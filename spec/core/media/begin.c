@@ -223,6 +223,12 @@ static const subject subjects[] = {
      {.gop = GOP, .options = "x264-params=open-gop=1:bf=4"}},
     {"refresh.mp4", "refresh_lie.mp4", lie_mp4, -1, -1, {.gop = GOP, .options = "intra-refresh=1"}},
     {"vp9.mp4", "vp9_lie.mp4", lie_mp4, FRAMES, FRAMES, {.codec = "vp9", .gop = GOP}},
+    {"ffv1.mkv",
+     "ffv1_lie.mkv",
+     lie_mkv,
+     FRAMES,
+     FRAMES,
+     {.codec = "ffv1", .gop = GOP, .options = "coder=1:context=1"}},
     // pictures alone tell of this one
     {"ms1.avi",
      "ms1_lie.avi",
@@ -352,6 +358,24 @@ static void packets(void)
         if (!CHECK_INT(media_packet_start(&of, &p), rows[i].start))
             printf("  row %zu\n", i);
     }
+    // whatever bytes there are, none behind their end is looked at
+    uint64_t seed = 11;
+    int begins = 0;
+    for (int t = 0; t < 20000; t++) {
+        uint8_t extra[32] = {1, 1, 1, 1, 3};
+        const AVCodecParameters of = {.codec_id = rows[(size_t)t % MR_COUNT(rows)].codec,
+                                      .extradata = extra,
+                                      .extradata_size = t % 2 ? (int)sizeof extra : 0};
+        int n = 1 + (int)(clips_draw(&seed) % 24);
+        uint8_t *data = mr_alloc((size_t)n);
+        for (int i = 0; i < n; i++) {
+            uint64_t v = clips_draw(&seed);
+            data[i] = (uint8_t)(v >> 8 & 3 ? v & 7 : v);
+        }
+        begins += media_packet_start(&of, &(AVPacket){.data = data, .size = n}) == MEDIA_BEGINS;
+        mr_free(data);
+    }
+    CHECK(begins > 100);
 }
 
 int main(void)
