@@ -63,15 +63,30 @@ local function computed(name)
   return { place = 1000, pixels = found.pixels, aspects = rows }
 end
 
--- all resolutions by name, with their place in the table, which orders equal sizes
-local function named(resolutions)
-  local by_name = {}
+-- settings bring the sizes of 1.2 for every name of theirs: these are no recipe's own
+local function same_sizes(name, a, b)
+  local x, y = aspect_list(name, a.aspects), aspect_list(name, b.aspects)
+  local same = a.pixels == b.pixels and #x == #y
+  for i, row in ipairs(same and x or {}) do
+    same = same and row[1] == y[i][1] and row[2] == y[i][2] and row[3] == y[i][3]
+  end
+  return same
+end
+
+-- all resolutions by name, with their place in the table, which orders equal sizes; names that both
+-- references have mean the sizes of `whose`, unless the recipe has its own
+local function named(resolutions, whose)
+  local by_name, shipped = {}, {}
   for place, r in ipairs(require "moonreel.data.resolutions") do
-    by_name[r.name] = { place = place, pixels = r.pixels, aspects = r.aspects }
+    local other = whose == "opensora-2.0" and computed(r.name) or r
+    by_name[r.name] = { place = place, pixels = other.pixels, aspects = other.aspects }
+    shipped[r.name] = r
   end
   for name, r in pairs(resolutions or {}) do
-    by_name[name] = { place = by_name[name] and by_name[name].place or 1000,
-      pixels = r.pixels, aspects = r.aspects }
+    if not (shipped[name] and same_sizes(name, r, shipped[name])) then
+      by_name[name] = { place = by_name[name] and by_name[name].place or 1000,
+        pixels = r.pixels, aspects = r.aspects }
+    end
   end
   return by_name
 end
@@ -113,12 +128,13 @@ end
 ---@param resolutions? table   further names: name -> {pixels, aspects}; those of Open-Sora 1.2 are
 ---   known, and those of 2.0 (256px, 512px_ar1:1, 1024px_max)
 ---@param costs? table   resolution name -> frames -> what a micro-batch costs, in any unit
+---@param whose? string   "opensora-2.0": 144p to 1080p have its sizes, too
 ---@return table[]
-function buckets.resolve(bucket_config, resolutions, costs)
+function buckets.resolve(bucket_config, resolutions, costs, whose)
   if type(bucket_config) ~= "table" then
     recipe_error("bucket_config: expected a table, got %s", type(bucket_config))
   end
-  local known, list = named(resolutions), {}
+  local known, list = named(resolutions, whose), {}
   for _, name in ipairs(sorted_keys(bucket_config, function(a, b)
     return tostring(a) < tostring(b)
   end)) do
@@ -161,9 +177,18 @@ local read_options = options.declare("buckets.rule", {
     default = 0 },
   { "bucket_costs", "table", "resolution -> frames -> what a micro-batch costs" },
   { "reference", "text", "buckets and order are those of \"opensora-1.2\" or \"opensora-2.0\"" },
+  { "sizes", "text", "whose sizes 144p to 1080p have: \"opensora-1.2\" or \"opensora-2.0\"; absent: "
+    .. "as reference" },
   { "fps_max", "number", "of 2.0: faster clips are thinned to so many frames a second; 0: none",
     default = 0 },
 })
+
+--- The core's form of a table, as options of buckets.rule and data.loader say it.
+---@param o table
+---@return table[]
+function buckets.table(o)
+  return buckets.resolve(o.bucket_config, o.resolutions, o.bucket_costs, o.sizes or o.reference)
+end
 
 --- A recipe's tables as a rule that can be asked: rule:assign{frames, height, width, key, seed,
 -- epoch}, rule:ask of the same, rule:crop(frames, have, start).
@@ -171,7 +196,7 @@ local read_options = options.declare("buckets.rule", {
 ---@return mr.BucketRule
 function buckets.rule(given)
   local o = read_options(given)
-  return core.rule { buckets = buckets.resolve(o.bucket_config, o.resolutions, o.bucket_costs),
+  return core.rule { buckets = buckets.table(o),
     frame_interval = o.frame_interval, compat = o.compat, draw_epochs = o.draw_epochs,
     reference = o.reference, fps_max = o.fps_max }
 end
@@ -195,6 +220,7 @@ function buckets.of(settings)
     resolutions = settings:plain("resolutions"), bucket_costs = settings:plain("bucket_costs"),
     frame_interval = settings.dataset.frame_interval, compat = settings.compat == "opensora-1.2",
     draw_epochs = settings.dataset.draw_epochs, reference = buckets.reference(settings),
+    sizes = settings.compat,
     fps_max = settings.dataset.fps_max }
 end
 

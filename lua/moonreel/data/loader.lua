@@ -144,7 +144,7 @@ end
 ---@return moonreel.Loader
 function loader.new(o)
   return setmetatable({ core = core.new(sources_of(o), {
-    buckets = buckets.resolve(o.bucket_config, o.resolutions, o.bucket_costs),
+    buckets = buckets.table(o),
     frame_interval = o.frame_interval, compat = o.compat == true or o.compat == "opensora-1.2",
     draw_epochs = o.draw_epochs, reference = o.reference, fps_max = o.fps_max,
     seed = o.seed, threads = o.threads, prefetch = o.prefetch,

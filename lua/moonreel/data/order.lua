@@ -14,7 +14,7 @@ local function rule_of(settings)
       .. "bucket_config = { [\"240p\"] = { [16] = { 1.0, 4 } } }")
   end
   local o = buckets.of(settings)
-  return { buckets = buckets.resolve(o.bucket_config, o.resolutions, o.bucket_costs),
+  return { buckets = buckets.table(o),
     frame_interval = o.frame_interval, compat = o.compat, draw_epochs = o.draw_epochs,
     reference = o.reference, fps_max = o.fps_max }
 end

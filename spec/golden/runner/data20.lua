@@ -101,7 +101,7 @@ local function rule_of(file)
     end
     config[entry[1]], resolutions[entry[1]] = lengths, place
   end
-  local list = buckets.resolve(config)
+  local list = buckets.resolve(config, nil, nil, "opensora-2.0")
   table.sort(list, function(a, b)
     if a.pixels ~= b.pixels then
       return a.pixels > b.pixels

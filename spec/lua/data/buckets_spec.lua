@@ -49,6 +49,82 @@ describe("buckets.resolve", function()
   end)
 end)
 
+describe("names that both references have", function()
+  local lines = { "144p", "240p", "360p", "480p", "720p", "1080p" }
+  local settings = require "moonreel.settings"
+
+  -- sizes by ratio of the names as resolved
+  local function sizes(list)
+    local found = {}
+    for _, r in ipairs(list) do
+      found[r.name] = { r.pixels, #r.aspects }
+      for _, a in ipairs(r.aspects) do
+        found[r.name][a[2] .. "x" .. a[3]] = true
+      end
+    end
+    return found
+  end
+
+  local function config()
+    local all = {}
+    for _, name in ipairs(lines) do
+      all[name] = { [1] = { 1.0, 2 } }
+    end
+    return all
+  end
+
+  it("mean sizes of 2.0 for it, those of 1.2 for the other and where nothing is said", function()
+    local aspects = require "moonreel.data.aspects"
+    local new = sizes(buckets.resolve(config(), require "moonreel.recipe.resolutions", nil,
+      "opensora-2.0"))
+    for _, name in ipairs(lines) do
+      local want = aspects.resolution(name)
+      assert.same({ want.pixels, #want.aspects }, { new[name][1], new[name][2] })
+      for _, row in ipairs(want.aspects) do
+        assert.is_true(new[name][row.height .. "x" .. row.width], name)
+        assert.equal(0, row.height % 16 + row.width % 16)
+      end
+    end
+    -- reference opensora-2.0, golden aspect_fps.json, D16/720p/train
+    assert.is_true(new["720p"]["752x1232"])
+    for _, whose in ipairs { "opensora-1.2", false } do
+      local old = sizes(buckets.resolve(config(), nil, nil, whose or nil))
+      assert.same({ 17, true }, { old["720p"][2], old["720p"]["720x1280"] })
+      assert.equal(102240.0, old["240p"][1])
+    end
+  end)
+
+  it("mean the recipe's own where it has some", function()
+    local own = { pixels = 100, aspects = { { 1.0, 10, 10 } } }
+    local list = buckets.resolve({ ["144p"] = { [1] = { 1.0, 8 } } }, { ["144p"] = own }, nil,
+      "opensora-2.0")
+    assert.same({ { 1.0, 10, 10 } }, list[1].aspects)
+    -- one size of the shipped ones that was changed is a recipe's own, too
+    local changed = {}
+    for i, a in ipairs(require("moonreel.recipe.resolutions")["144p"].aspects) do
+      changed[i] = { a[1], a[2], i == 17 and 133 or a[3] }
+    end
+    list = buckets.resolve({ ["144p"] = { [1] = { 1.0, 8 } } },
+      { ["144p"] = { pixels = 36864, aspects = changed } }, nil, "opensora-2.0")
+    assert.same({ 2.08, 277, 133 }, list[1].aspects[17])
+  end)
+
+  it("follow compat in rules, orders and plans, whatever the order", function()
+    for _, order in ipairs { "reference", "own" } do
+      local s = settings.bake("tiny/demo", { "compat=opensora-2.0", "order=" .. order,
+        "bucket_config={[\"720p\"]={[1]={1.0,1}}}" })
+      local bucket = buckets.rule(buckets.of(s)):assign { frames = 1, height = 800, width = 1280,
+        key = 7, seed = 1, epoch = 0, row = 1 }
+      assert.same({ 752, 1232 }, { bucket.height, bucket.width }, order)
+      assert.equal(15, #require("moonreel.plan").resolutions(s)[1].aspects)
+    end
+    local rule = buckets.rule { bucket_config = { ["720p"] = { [1] = { 1.0, 1 } } },
+      reference = "opensora-2.0", fps_max = 24 }
+    local bucket = rule:assign { frames = 1, height = 800, width = 1280, key = 7, row = 1 }
+    assert.same({ 752, 1232 }, { bucket.height, bucket.width })
+  end)
+end)
+
 describe("buckets.rule", function()
   local config = { ["144p"] = { [1] = { 1.0, 8 }, [17] = { 1.0, 2 } },
     ["720p"] = { [17] = { 0.5, 1 } } }
