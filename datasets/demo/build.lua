@@ -1,4 +1,5 @@
---- Renders the demo's clips into real files: `moonreel datasets/demo/build.lua OUT [SEED]`.
+--- Renders the demo's clips into real files: `moonreel datasets/demo/build.lua OUT [SEED
+-- [FRAMES]]`: clips of 6 frames, or of so many, in which shapes go as far.
 -- OUT/demo.csv lists them (path from OUT, text, num_frames, height, width, aspect_ratio, fps) and
 -- is written last. Half of the clips are MP4 (libx264), half WebM (libvpx), stills are PNG. Same
 -- seed, same libraries: same bytes.
@@ -9,7 +10,7 @@ local render = require "datasets.demo.render"
 local world = require "datasets.demo.world"
 
 local CLIPS, STILLS = 250, 50
-local FRAMES, SIDE, FPS = 6, 32, 8
+local SIDE, FPS = 32, 8
 -- near the best these encoders do: what is lost is chroma sharpness, halved by yuv420p
 local encoders = {
   { extension = "mp4", codec = "h264", quality = 10 },
@@ -22,14 +23,16 @@ local function csv_field(text)
 end
 
 local out, seed = arg[1], math.tointeger(tonumber(arg[2] or 1))
-if not out or not seed then
-  base.raise("MR_E_USAGE", "build.lua: expected OUT [SEED], a folder and an integer")
+local length = math.tointeger(tonumber(arg[3] or 6))
+if not out or not seed or not length or length < 2 then
+  base.raise("MR_E_USAGE", "build.lua: expected OUT [SEED [FRAMES]], a folder, an integer and a "
+    .. "number of frames from 2 on")
 end
 
 base.make_dir(out)
 local rows = { "path,text,num_frames,height,width,aspect_ratio,fps" }
 for _, scene in ipairs(world.scenes(seed, CLIPS, STILLS)) do
-  local frames = scene.direction and FRAMES or 1
+  local frames = scene.direction and length or 1
   local pixels = render.frames(scene, seed, frames, SIDE, SIDE)
   local name
   if frames == 1 then

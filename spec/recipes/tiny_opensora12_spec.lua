@@ -8,8 +8,24 @@ local process = require "moonreel.core.process"
 local settings = require "moonreel.settings"
 local weights = require "datasets.demo.weights"
 
--- trains like the command, and is asked to stop after the first step of a later stage
+-- trains like the command, says what samples are fed, and is asked to stop after the first step of
+-- a later stage
 local STOPPER = [[
+local feed = require "moonreel.trainer.feed"
+local new = feed.new
+function feed.new(...)
+  local f = new(...)
+  local prepare = f.prepare
+  function f.prepare(...)
+    local out = prepare(...)
+    for b, t in ipairs(out.t) do
+      local n = #out.mask // #out.t
+      print(("fed t %.17g mask %s"):format(t, table.concat(out.mask, "", (b - 1) * n + 1, b * n)))
+    end
+    return out
+  end
+  return f
+end
 local loop = require "moonreel.trainer.loop"
 local step = loop.step
 function loop.step(r)
@@ -52,7 +68,7 @@ describe("recipes/tiny/opensora12", function()
     weights.t5(out .. "/t5", 4)
     local dir = folder.new()
     local words = { "train", "recipes/tiny/opensora12.lua", vae, t5, "steps=2",
-      "dataset.data_path=" .. demo_data.path(), "outputs=" .. out .. "/runs", "threads=1" }
+      "dataset.data_path=" .. demo_data.long_path(), "outputs=" .. out .. "/runs", "threads=1" }
     local stopped = process.run({ process.program(), dir:write("stopper.lua", STOPPER),
       table.unpack(words) }, "", { deadline_s = 600, output_bytes = 1 << 20 })
     dir:remove()
@@ -60,6 +76,16 @@ describe("recipes/tiny/opensora12", function()
     assert.matches("stage stage1 %(2 of 11%): follows .*/adapt/ckpt/step%-000000000002\n",
       stopped.output)
     assert.is_nil(stopped.output:match("stage lambda5"))
+    -- frames that are given have the modulation of t = 0: masks say something where t is another
+    local masks, videos = {}, 0
+    for t, mask in stopped.output:gmatch("fed t (%S+) mask (%d+)\n") do
+      assert.is_true(tonumber(t) > 0 and tonumber(t) < 1000, t)
+      if #mask == 5 then
+        videos = videos + 1
+        masks[#masks + 1] = mask:find("0") and mask:find("1") and mask or nil
+      end
+    end
+    assert.is_true(videos > 10 and #masks > 2, videos .. " videos, masks " .. #masks)
     words[#words + 1] = "load=latest"
     local text = demo_data.moonreel(table.unpack(words))
     assert.is_nil(text:match("stage lambda3 "))
@@ -75,14 +101,31 @@ describe("recipes/tiny/opensora12", function()
 
   it("renders clips and stills through its autoencoder", function()
     local text = demo_data.moonreel("sample", last, "--prompt", "a red circle", "--steps", "2",
-      "--frames", "6", "--out", out .. "/clips", "--threads", "1")
-    local facts = require("moonreel.data").scan(text:match("(%S+%.mp4)"))
-    assert.same({6, 32, 32}, {facts.frames, facts.height, facts.width})
+      "--frames", "17", "--out", out .. "/clips", "--threads", "1", "--seed", "1", "--seed", "2")
+    local data = require "moonreel.data"
+    local shown = {}
+    for path in text:gmatch("(%S+%.mp4)") do
+      local pixels, facts = data.decode(path)
+      assert.same({17, 32, 32}, {facts.frames, facts.height, facts.width})
+      shown[#shown + 1] = pixels
+    end
+    assert.equal(2, #shown)
+    assert.are_not.equal(shown[1], shown[2])
+  end)
+
+  it("has no times for videos of fewer than 17 frames, and says which lengths have", function()
+    local _, err, code = folder.moonreel(("sample '%s' --prompt 'a red circle' --frames 6 --out "
+      .. "'%s/none'"):format(last, out))
+    assert.equal(2, code)
+    assert.matches("sample: compat = \"opensora%-1%.2\" with scheduler%.use_timestep_transform "
+      .. "counts 6 frames as none, so each t is 0 and renderings are black; expected 1 frame, or "
+      .. "17 and more; try: ", err)
+    assert.is_false(base.exists(out .. "/none"))
   end)
 
   it("leaves nothing behind where the autoencoder's weights are missing", function()
     local ok, err = pcall(demo_data.moonreel, "train", "recipes/tiny/opensora12.lua",
-      "vae.from_pretrained=" .. out .. "/none", t5, "dataset.data_path=" .. demo_data.path(),
+      "vae.from_pretrained=" .. out .. "/none", t5, "dataset.data_path=" .. demo_data.long_path(),
       "outputs=" .. out .. "/refused")
     assert.is_false(ok)
     assert.matches("exit 8", err)

@@ -6,7 +6,7 @@ local process = require "moonreel.core.process"
 
 local demo_data = {}
 
-local made
+local made = {}
 
 --- Run this program with arguments; raises when it fails.
 ---@return string output
@@ -29,24 +29,29 @@ function demo_data.scratch()
 end
 
 -- made beside and renamed, so that they are whole for whoever finds them
-local function shared()
-  local all = os.getenv("MOONREEL_SPEC_SHARED") .. "/demo"
+local function shared(name, frames)
+  local all = os.getenv("MOONREEL_SPEC_SHARED") .. "/" .. name
   if not base.exists(all) then
     local mine = all .. "." .. base.pid()
-    demo_data.moonreel("datasets/demo/build.lua", mine .. "/clips")
+    demo_data.moonreel("datasets/demo/build.lua", mine .. "/clips", "1", frames)
     demo_data.moonreel("data", "ingest", mine .. "/clips/demo.csv", "-o", mine .. "/demo.mrx")
     base.rename(mine, all)
   end
   return all
 end
 
-function demo_data.path()
-  if not made then
-    made = demo_data.scratch()
-    assert(os.execute(("cp -a '%s/.' '%s'"):format(shared(), made)))
+local function path(name, frames)
+  if not made[name] then
+    made[name] = demo_data.scratch()
+    assert(os.execute(("cp -a '%s/.' '%s'"):format(shared(name, frames), made[name])))
   end
-  return made .. "/demo.mrx"
+  return made[name] .. "/demo.mrx"
 end
+
+function demo_data.path() return path("demo", "6") end
+
+--- The same of clips of 18 frames: Open-Sora 1.2 trains on videos of 17 and more, of longer ones.
+function demo_data.long_path() return path("long", "18") end
 
 --- The newest run directory of a name.
 function demo_data.run_dir(outputs, name)
@@ -68,12 +73,12 @@ function demo_data.newest(outputs, name)
   return ckpt.open(ckpt.dir(dir, ckpt.steps(dir)[1]))
 end
 
---- Remove what path() made.
+--- Remove what path() and long_path() made.
 function demo_data.remove()
-  if made then
-    os.execute("rm -r '" .. made .. "'")
+  for _, dir in pairs(made) do
+    os.execute("rm -r '" .. dir .. "'")
   end
-  made = nil
+  made = {}
 end
 
 return demo_data

@@ -5,6 +5,7 @@
 -- @module moonreel.diffusion.rflow
 local G = require "moonreel.core.graph"
 local base = require "moonreel.core.base"
+local lengths = require "moonreel.diffusion.lengths"
 local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
 local options = require "moonreel.text.options"
@@ -52,7 +53,7 @@ function rflow.ratio(size, given, first_frames)
   local o = read_ratio(given)
   local r, frames = o.round or exact, size.latent_frames
   if o.compat then
-    frames = (first_frames or size.frames) == 1 and 1 or r(r(size.frames) // 17 * 5)
+    frames = (first_frames or size.frames) == 1 and 1 or r(lengths.counted(r(size.frames)))
   end
   local space = r(r(r(r(size.height) * r(size.width)) / (512 * 512)) ^ 0.5)
   return r(r(space * r(frames ^ 0.5)) * o.scale)

@@ -11,6 +11,8 @@ local codec = require "moonreel.codec"
 local conditions = require "moonreel.sample.conditions"
 local embed = require "moonreel.embed"
 local fit = require "moonreel.sample.fit"
+local lengths = require "moonreel.diffusion.lengths"
+local look = require "moonreel.core.look"
 local options = require "moonreel.text.options"
 local output = require "moonreel.sample.output"
 local pipeline = require "moonreel.models.pipeline"
@@ -206,6 +208,19 @@ local function set_text(self, p, r, items, loop)
   p.step:set("fps", T.from({p.copies * B}, fps))
 end
 
+-- latents that are no numbers would be shown as black
+local function check_finite(self, z, items, size)
+  for b, item in ipairs(items) do
+    local found = look.summary(z:slice(0, b - 1, b):reshape(size))
+    if found.nonfinite > 0 then
+      base.raise("MR_E_NONFINITE", ("sample: prompt '%s', seed %d: %d of %d numbers of its latents "
+        .. "are not finite; expected all to be; the weights are those of %s; try: an earlier "
+        .. "checkpoint, dtype=fp32, or a smaller --guidance"):format(item.prompt, item.seed,
+        found.nonfinite, found.n, self.path))
+    end
+  end
+end
+
 -- latents of a loop over at most B items; empty places repeat the last one
 local function render_latents(self, r, items, loop, before)
   local size = self.pipe.autoencoder:latent(r.frames, r.height, r.width)
@@ -225,7 +240,7 @@ local function render_latents(self, r, items, loop, before)
   end
   local p = program_of(self, r, masked)
   set_text(self, p, r, items, loop)
-  return rflow.sample(p.step, {z = z, times = times_of(self, r), mask = masked and masks or nil,
+  local latents = rflow.sample(p.step, {z = z, times = times_of(self, r), mask = masked and masks or nil,
     noise = function(step) return noise_of(self, r, items, dims, "edit_noise", step, loop) end,
     watch = function(i, prog)
       r.done = r.done + 1
@@ -236,6 +251,8 @@ local function render_latents(self, r, items, loop, before)
         r.progress(r.done, r.total)
       end
     end})
+  check_finite(self, latents, items, size)
+  return latents
 end
 
 -- give the frames of a piece to a clip from frame `skip` on, and keep its last `kept`
@@ -304,6 +321,16 @@ local function check_size(self, r)
   fit.check(r, bytes, (self.device:memory()))
 end
 
+-- refuse lengths whose times stand still: what a checkpoint brings was baked long ago
+local function check_times(self, r)
+  local s = self.settings
+  local why = lengths.lost({compat = s.compat, shift = s.scheduler.shift,
+    use_timestep_transform = s.scheduler.use_timestep_transform}, r.frames)
+  if why then
+    base.raise("MR_E_USAGE", "sample: " .. why)
+  end
+end
+
 -- Seconds that all steps are expected to take. Few operations are done before rates are probed.
 local function expected_s(self, r)
   local prog = program_of(self, r, false).step
@@ -321,6 +348,7 @@ function Sampler:render(given)
   local r, clips = request.read(given, self.defaults, self.pipe.text.cleans), {}
   -- refused here rather than after the first piece
   check_size(self, r)
+  check_times(self, r)
   if r.loop > 1 then
     self.pipe.autoencoder:head(r.condition_length)
     local latent = self.pipe.autoencoder:latent(r.frames, r.height, r.width)[2]

@@ -8,6 +8,7 @@ local hash = require "moonreel.settings.hash"
 local kinds = require "moonreel.recipe.kinds"
 local layer = require "moonreel.recipe.layer"
 local loader = require "moonreel.recipe.loader"
+local lost_length = require "moonreel.settings.lengths"
 local marker = require "moonreel.recipe.marker"
 local override = require "moonreel.recipe.override"
 local place = require "moonreel.recipe.place"
@@ -245,7 +246,20 @@ local function note_unread(job)
   end
 end
 
--- Step 9: notes about resolutions that nobody has declared.
+-- Step 9: no length whose times stand still.
+local function check_lengths(job)
+  local leaf, text = nil, nil
+  if not is_outer(job) then
+    leaf, text = lost_length(job.leaves)
+  end
+  if leaf then
+    local link = leaf.chain[#leaf.chain]
+    local raise = link.command_line and fault.usage or fault.recipe
+    raise("%s: %s", link.at, text)
+  end
+end
+
+-- Step 10: notes about resolutions that nobody has declared.
 local function note_resolutions(job)
   if is_outer(job) then
     return
@@ -263,7 +277,7 @@ end
 local function start_fold(job) job.fold = fold.new(job.layers) end
 
 local steps = { load_files, add_overrides, start_fold, collect, add_environment,
-  check_writes, add_stages, note_unread, note_resolutions }
+  check_writes, add_stages, note_unread, check_lengths, note_resolutions }
 
 --- Bake in this process.
 ---@param file table      from files.root

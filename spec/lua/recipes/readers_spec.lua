@@ -23,7 +23,7 @@ end
 local values = {
   "accumulate=2", "allow_empty_buckets=true", "anneal_strategy=linear", "lr_schedule=1cycle",
     "cooldown_steps=3", "min_lr=1e-4", "max_lr=2e-3",
-  "warmup_steps=1", "bucket_config={'32px': {1: (1.0, 3), 6: (0.5, 2)}}",
+  "warmup_steps=1", "bucket_config={'32px': {1: (1.0, 3), 6: (0.0, 2), 17: (0.5, 2)}}",
     "ckpt_every=2", "dtype=fp32", "epochs=2", "grad_checkpoint=true",
   "grad_ckpt_settings=[1, 1]", "log_every=3", "mask_ratios={'image_head': 0.5}",
     "compat=opensora-1.2", "device=cpu", "threads=1",
@@ -43,7 +43,7 @@ local values = {
     "scheduler.use_timestep_transform=true",
   "scheduler.transform_scale=2", "scheduler.num_sampling_steps=2", "scheduler.cfg_scale=2",
   "sampling.prompts=none", "sampling.batch_size=1", "sampling.fps=4", "sampling.save_fps=3",
-    "sampling.frames=2",
+    "sampling.frames=17",
   "resolutions={'32px': {'pixels': 600, 'aspects': [[1.5, 30, 20], [0.66, 20, 30]]}}",
     "sampling.resolution=32px", "sampling.aspect_ratio=2:3",
   "sampling.height=none", "sampling.width=none", "sampling.seeds=[5]", "sampling.ema=false",

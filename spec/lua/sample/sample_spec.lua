@@ -52,6 +52,15 @@ describe("sample", function()
     assert.is_false(a[1].pixels == a[3].pixels)
   end)
 
+  it("refuses latents that are not finite, with prompt, seed and exit code 7", function()
+    local good, problem = pcall(render, nil, { guidance = 1e38, seeds = { 3 } })
+    assert.is_false(good)
+    assert.same({ "MR_E_NONFINITE", 7 }, { problem.code, problem.exit })
+    assert.matches("sample: prompt 'a red circle moving left', seed 3: %d+ of %d+ numbers of its "
+      .. "latents are not finite; expected all to be; the weights are those of .*step%-000000000004"
+      .. "; try: ", problem.message)
+  end)
+
   it("says how long many steps will take before the first, and counts each", function()
     local told = {}
     render(nil, { progress = function(done, total, expected_s)

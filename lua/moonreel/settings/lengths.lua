@@ -1,0 +1,39 @@
+--- Lengths of clips at which the times of training or rendering stand still: baking refuses them.
+-- @module moonreel.settings.lengths
+local lost = require("moonreel.diffusion.lengths").lost
+local marker = require "moonreel.recipe.marker"
+
+-- the most that any draw lets of a bucket in; nothing of one with 0
+local function share(value)
+  local p = type(value) == "table" and value[1] or 0
+  return type(p) == "table" and math.min(p[1] or 0, p[2] or 0) or p
+end
+
+--- What is wrong with the lengths in bucket_config and sampling.
+---@param leaves table[]  {path, keys, value} of settings
+---@return table|nil leaf   the first that is wrong
+---@return string|nil text  what is wrong with it
+return function(leaves)
+  local given = {}
+  for _, leaf in ipairs(leaves) do
+    local name = leaf.path:gsub("^scheduler%.", "")
+    given[name] = leaf.value ~= marker.none and leaf.value or nil
+  end
+  -- a ratio of 0 loses every length
+  local factor = given.shift and "shift" or given.use_timestep_transform and "transform_scale"
+  for _, leaf in ipairs(leaves) do
+    local frames
+    if leaf.path == "scheduler." .. tostring(factor) and leaf.value == 0 then
+      return leaf, ("%s = 0: each t is 0 and renderings are black; expected more than 0; try: 1")
+        :format(leaf.path)
+    elseif leaf.path == "sampling.frames" then
+      frames = leaf.value
+    elseif leaf.keys[1] == "bucket_config" and given.job ~= "extract" and share(leaf.value) > 0 then
+      frames = math.tointeger(tonumber(leaf.keys[3]))
+    end
+    local why = math.type(frames) == "integer" and lost(given, frames)
+    if why then
+      return leaf, ("%s: %s"):format(leaf.path, why)
+    end
+  end
+end

@@ -1,0 +1,58 @@
+--- Baking refuses lengths at which times stand still.
+local folder = require "spec.support.folder"
+
+describe("settings.lengths", function()
+  local dir
+  setup(function() dir = folder.new() end)
+  teardown(function() dir:remove() end)
+
+  local RECIPE = [[
+return recipe.extend("opensora-1.2/stage1") {
+  bucket_config = recipe.replace { ["360p"] = { [1] = { 1.0, 4 },
+    [%s] = { %s, 4 } } },
+  sampling = { frames = %d },
+  scheduler = { %s },
+  %s
+}
+]]
+  local function fault(length, share, frames, scheduler, more)
+    return dir:fault(RECIPE:format(length, share, frames, scheduler or "", more or ""))
+  end
+
+  it("refuse a bucket with its line, and the lengths that work", function()
+    local code, text = fault(16, 1.0, 17)
+    assert.equal(3, code)
+    assert.matches('^main%.lua:3: bucket_config%.360p%.16: compat = "opensora%-1%.2" with scheduler'
+      .. "%.use_timestep_transform counts 16 frames as none, so each t is 0 and renderings are "
+      .. "black; expected 1 frame, or 17 and more; try: compat = none", text)
+    assert.matches("^main%.lua:3: bucket_config%.360p%.2: ", select(2, fault(2, "{ 0.5, 0.1 }", 17)))
+  end)
+
+  it("refuse a length of renderings, by who set it", function()
+    local code, text = fault(17, 1.0, 5)
+    assert.equal(3, code)
+    assert.matches("^main%.lua:4: sampling%.frames: .* counts 5 frames as none", text)
+    code, text = dir:fault('return recipe.extend("opensora-1.2/stage1") {}',
+      { "sampling.frames=8" })
+    assert.equal(2, code)
+    assert.matches("^sampling%.frames=8: sampling%.frames: ", text)
+  end)
+
+  it("refuse a ratio of 0, which loses every length", function()
+    assert.matches("^main%.lua:5: scheduler%.shift = 0: each t is 0",
+      select(2, fault(17, 1.0, 17, "shift = 0")))
+    assert.matches("^main%.lua:5: scheduler%.transform_scale = 0: each t is 0",
+      select(2, fault(17, 1.0, 17, "transform_scale = 0")))
+  end)
+
+  it("take what has times: 1, 17, nothing of a bucket, no transform, no compat, no training",
+    function()
+      assert.is_nil((fault(17, 1.0, 1)))
+      assert.is_nil((fault(16, 0.0, 17)))
+      assert.is_nil((fault(16, "{ 0.5, 0.0 }", 17)))
+      assert.is_nil((fault(16, 1.0, 5, "use_timestep_transform = false")))
+      assert.is_nil((fault(16, 1.0, 5, "shift = 2")))
+      assert.is_nil((fault(16, 1.0, 5, "", "compat = recipe.none")))
+      assert.is_nil((fault(16, 1.0, 17, "", 'job = "extract"')))
+    end)
+end)
