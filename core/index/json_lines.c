@@ -1,4 +1,4 @@
-/* index: rows of JSON lines, an object each. Licence: Apache-2.0 */
+/* index: rows of JSON, an object each: one a line, or all in a list. Licence: Apache-2.0 */
 #include "index/room.h"
 
 #include <stdio.h>
@@ -96,7 +96,9 @@ static mr_status read_object(index_making *w, const index_pieces *t, size_t from
     return st;
 }
 
-mr_status index_json_read(index_pieces *t, index_making *w)
+/* ---- an object a line ---- */
+
+static mr_status read_lines(index_pieces *t, index_making *w)
 {
     index_pack *line = &w->field;
     for (;; t->line++) {
@@ -117,9 +119,94 @@ mr_status index_json_read(index_pieces *t, index_making *w)
         if (blank < line->n)
             MR_TRY(read_object(w, t, blank));
     }
+    return MR_OK;
+}
+
+/* ---- a list of objects ---- */
+
+static mr_status fail_list(const index_pieces *t, const char *expected)
+{
+    char found[8] = "its end";
+    if (!t->ended)
+        snprintf(found, sizeof found, "'%c'", t->buf[t->at]);
+    return mr_fail(MR_E_DATA, "%s:%llu: %s in a list of rows; expected %s", t->file,
+                   (unsigned long long)t->line, found, expected);
+}
+
+// goes to the next byte that is no blank; 0 at the end
+static mr_status next_byte(index_pieces *t, char *byte)
+{
+    for (;; t->at++) {
+        MR_TRY(index_pieces_need(t));
+        *byte = t->ended ? 0 : t->buf[t->at];
+        if (t->ended || !strchr(" \t\r\n", *byte))
+            return MR_OK;
+        t->line += *byte == '\n';
+    }
+}
+
+// takes an object up to the brace that closes it
+static mr_status take_braces(index_pieces *t, index_pack *to)
+{
+    const uint64_t began = t->line;
+    bool quoted = false, escaped = false;
+    to->n = 0, to->failed = false;
+    for (uint64_t depth = 0;;) {
+        size_t n = 0, left;
+        MR_TRY(index_pieces_need(t));
+        if (t->ended)
+            return fail_list(t, "'}'");
+        for (left = t->n - t->at; n < left;) {
+            const char c = t->buf[t->at + n++];
+            t->line += c == '\n';
+            if (escaped || (quoted && c == '\\'))
+                escaped = !escaped;
+            else if (c == '"')
+                quoted = !quoted;
+            else if (!quoted)
+                depth += (c == '{') - (c == '}');
+            if (!depth)
+                return index_pieces_take(t, to, n, began);
+        }
+        MR_TRY(index_pieces_take(t, to, n, began));
+    }
+}
+
+static mr_status read_list(index_pieces *t, index_making *w)
+{
+    char byte;
+    for (uint64_t rows = 0;; rows++) {
+        t->at++; // the bracket, or a comma
+        MR_TRY(next_byte(t, &byte));
+        if (byte == ']' && !rows)
+            break;
+        if (byte != '{')
+            return fail_list(t, "an object");
+        const uint64_t began = t->line;
+        MR_TRY(take_braces(t, &w->field));
+        const uint64_t ended = t->line;
+        t->line = began;
+        MR_TRY(read_object(w, t, 0));
+        t->line = ended;
+        MR_TRY(next_byte(t, &byte));
+        if (byte == ']')
+            break;
+        if (byte != ',')
+            return fail_list(t, "',' or ']'");
+    }
+    t->at++;
+    MR_TRY(next_byte(t, &byte));
+    return byte ? fail_list(t, "nothing behind it") : MR_OK;
+}
+
+mr_status index_json_read(index_pieces *t, index_making *w)
+{
+    char byte;
+    MR_TRY(next_byte(t, &byte));
+    MR_TRY(byte == '[' ? read_list(t, w) : read_lines(t, w));
     char room[INDEX_NAME_MAX];
     const char *missing = index_scores_missing(w->scores, NULL, room);
     return !missing ? MR_OK
-                    : mr_fail(MR_E_DATA, "%s: no line has a value '%s', which --columns asks for",
+                    : mr_fail(MR_E_DATA, "%s: no row has a value '%s', which --columns asks for",
                               t->file, missing);
 }

@@ -75,6 +75,9 @@ static const char *const media_endings[] = {
 static const char *const text_endings[] = {".txt",   ".json",   ".csv", ".tsv",
                                            ".jsonl", ".ndjson", NULL};
 
+static const char *const list_endings[] = {".csv",  ".tsv",     ".jsonl", ".ndjson",
+                                           ".json", ".parquet", NULL};
+
 // counts what is passed over, by kind
 typedef struct passed_kind {
     char name[32];
@@ -404,7 +407,8 @@ mr_status index_source_read(index_source *s, const char *input, const mr_ingest_
 {
     struct stat about;
     if (stat(input, &about))
-        return mr_fail(MR_E_DATA, "%s: %s; expected a folder, .csv, .tsv, .jsonl or .parquet file",
+        return mr_fail(MR_E_DATA,
+                       "%s: %s; expected a folder, .csv, .tsv, .jsonl, .json or .parquet file",
                        input, strerror(errno));
     bool folder = S_ISDIR(about.st_mode);
     MR_TRY(index_scores_begin(&s->scores, &o->table));
@@ -418,11 +422,11 @@ mr_status index_source_read(index_source *s, const char *input, const mr_ingest_
         slash[slash == s->root] = 0;
     if (folder) {
         MR_TRY(read_folder(s, o->captions));
-    } else if (ends_with(input, ".csv") || ends_with(input, ".tsv") || ends_with(input, ".jsonl") ||
-               ends_with(input, ".ndjson") || ends_with(input, ".parquet")) {
+    } else if (has_ending(input, list_endings)) {
         MR_TRY(index_table_read(input, &s->scores, add_row, s));
     } else {
-        return mr_fail(MR_E_DATA, "%s: is no folder, .csv, .tsv, .jsonl or .parquet file", input);
+        return mr_fail(MR_E_DATA, "%s: is no folder, .csv, .tsv, .jsonl, .json or .parquet file",
+                       input);
     }
     if (!s->n && s->seen)
         return mr_fail(MR_E_DATA, "%s: part %d of %d of its %llu rows is empty; try: fewer parts",

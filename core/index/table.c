@@ -208,7 +208,7 @@ static bool ends(const char *dot, const char *ending)
 
 static mr_status read_rows(index_pieces *t, const char *dot, index_making *w)
 {
-    if (ends(dot, ".parquet") || ends(dot, ".jsonl") || ends(dot, ".ndjson"))
+    if (ends(dot, ".parquet") || ends(dot, ".jsonl") || ends(dot, ".ndjson") || ends(dot, ".json"))
         return index_json_read(t, w);
     return index_csv_read(t, ends(dot, ".tsv") ? '\t' : ',', w);
 }

@@ -304,12 +304,12 @@ typedef struct mr_ingest_progress {
     uint64_t resumed; /* of `done`: by an earlier, killed ingest */
     bool finished;
 } mr_ingest_progress;
-/* Start to read the list of samples of a folder, .csv, .tsv, .jsonl or .parquet, on its own thread;
- * scanning threads follow once it is there. Rows with a caption nobody should train on, and all but
- * the first of rows that are one sample, are refused before their file is looked at. The list is
- * not held in memory: it is put aside in the folder of `output`, in files without names, which need
- * about the room of the input. Copies all texts. Errors: MR_E_MEMORY, MR_E_UNSUPPORTED no media
- * plug-in */
+/* Start to read the list of samples of a folder or of a list (.csv, .tsv, .jsonl, .json, .parquet)
+ * on its own thread; scanning threads follow once it is there. Rows with a caption nobody should
+ * train on, and all but the first of rows that are one sample, are refused before their file is
+ * looked at. The list is not held in memory: it is put aside in the folder of `output`, in files
+ * without names, which need about the room of the input. Copies all texts. Errors: MR_E_MEMORY,
+ * MR_E_UNSUPPORTED no media plug-in */
 MR_API mr_status mr_ingest_new(const char *input, const char *output,
                                const mr_ingest_options *options, mr_ingest **out);
 /* Wait for the list, then write what is scanned by now, for at most `seconds`; sets finished once

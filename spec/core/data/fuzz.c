@@ -138,6 +138,12 @@ static void json_lines(blob *b)
 {
     start_with_lines(b);
     read_as("f.jsonl", b);
+    start_with(
+        b,
+        "[\n{\"path\":\"1.mp4\",\"text\":\"a}\\\"{\",\"clip\":{\"x\":[1]}},\n{\"path\":\"2.mp4\","
+        "\"text\":\"b\",\"span\":[1,2]}]\n");
+    spoil(b);
+    read_as("f.json", b);
 }
 
 /* What a child gives of a Parquet file: in pieces that end anywhere, and it may fail behind them. A

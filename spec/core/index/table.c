@@ -250,6 +250,9 @@ static void whole_numbers(void)
     CHECK(whole(2, 0, INT64_C(1234567890123456789)));
     CHECK_STR(got[2].text, "1234567890123456789");
     CHECK(real(0, 1, 5) && real(1, 1, 100) && real(1, 2, 1e19));
+    // what f32 holds is not rounded where it was written so
+    CHECK_OK(read_text("t.jsonl", "{\"path\":\"1\",\"text\":\"a\",\"x\":5.099999904632568}"));
+    CHECK(real(0, 0, 5.099999904632568));
 }
 
 // what pandas takes for a missing value is one, and nothing else
@@ -334,6 +337,9 @@ static void quotes(void)
     mr_io_replace(NULL);
     CHECK_FAILS(read_table("t.jsonl", "{}", 2), MR_E_USAGE,
                 "t.jsonl: escape: '\\' is for CSV and TSV alone");
+    // who named one is not advised to
+    CHECK_FAILS(read_text("t.csv", "path,text\na,\"b\\\\\" c\"\n"), MR_E_DATA, "behind the quote");
+    CHECK(!strstr(mr_error_last()->text, "--escape"));
     scores.escape = ",";
     CHECK_FAILS(read_table("t.csv", spark, sizeof spark - 1), MR_E_USAGE, "',' separates columns");
     scores.escape = NULL;
@@ -343,6 +349,44 @@ static void quotes(void)
                     "expected one character");
     CHECK_OK(index_scores_begin(&scores, &(mr_table_options){.escape = "\""}));
     scores.escape = NULL;
+}
+
+// all rows in one list, over any lines
+static void json_list(void)
+{
+    static const char text[] =
+        " \n[\n {\"path\": \"a}\\\"{\",\n  \"text\": \"one\", \"n\": [{\"x\": 1}]},"
+        "{\"path\":\"b\",\"text\":[\"two\"],\"m\":NaN}\n,\n{\"path\":\"c\","
+        "\"text\":\"\\\\\"}\n]\n\n";
+    static const got_row rows[] = {{"a}\"{", "one", 3}, {"b", "two", 4}, {"c", "\\", 6}};
+    static const struct {
+        const char *text, *why;
+    } bad[] = {
+        {"[", "t.json:1: its end in a list of rows; expected an object"},
+        {"[\n1]", "t.json:2: '1' in a list of rows; expected an object"},
+        {"[{\"path\":\"a\",\"text\":\"b\"}\n{}]",
+         "t.json:2: '{' in a list of rows; expected ',' or ']'"},
+        {"[{\"path\":\"a\",\"text\":\"b\"},]",
+         "t.json:1: ']' in a list of rows; expected an object"},
+        {"[{\"path\":\"a\",\"text\":\"b\"}", "its end in a list of rows; expected ',' or ']'"},
+        {"[{\"path\":\"a\",\"text\":\"b}", "its end in a list of rows; expected '}'"},
+        {"[]\n[]", "t.json:2: '[' in a list of rows; expected nothing behind it"},
+        {"[{\"path\":\"a\",\"text\":\"b\"},\n{\"path\":\"a\"}]", "t.json:2: no text value 'text'"},
+        {"[{\"path\":\"a\" \"text\":\"b\"}]", "t.json:1: not JSON"}};
+    static const size_t pieces[] = {1, 2, 3, 1000};
+    mr_io io = *mr_io_table();
+    io.read = piecewise_read;
+    mr_io_replace(&io);
+    for (size_t p = 0; p < MR_COUNT(pieces); p++) {
+        piece = pieces[p];
+        CHECK_OK(read_text("t.json", text));
+        rows_are(rows, MR_COUNT(rows));
+        for (size_t i = 0; i < MR_COUNT(bad); i++)
+            CHECK_FAILS(read_text("t.json", bad[i].text), MR_E_DATA, bad[i].why);
+        CHECK_OK(read_text("t.jsonl", "[]"));
+        CHECK_INT(n_got, 0);
+    }
+    mr_io_replace(NULL);
 }
 
 // a mark of the byte order may stand before quotes, and names the encodings that are none of ours
@@ -417,7 +461,7 @@ static void renamed(void)
                 "named.jsonl:1: no text value 'captoin'; values found: video, caption");
     scores = (index_scores){.names = "path=video,text=caption,score=god"};
     CHECK_FAILS(index_table_read(file, &scores, note_row, got), MR_E_DATA,
-                "named.jsonl: no line has a value 'god', which --columns asks for");
+                "named.jsonl: no row has a value 'god', which --columns asks for");
     scores = (index_scores){.names = "path=video,text=caption,score=good"};
     CHECK_OK(index_table_read(file, &scores, note_row, got));
     static const char *const bad[] = {"path", "=video", "path=", "path=a,,text=b", "a=b,c"};
@@ -564,6 +608,7 @@ int main(void)
     missing();
     quotes();
     marks();
+    json_list();
     notes();
     renamed();
     odd_tables();

@@ -5,7 +5,7 @@ local derived = require "moonreel.cli.derived"
 local longwork = require "moonreel.cli.longwork"
 
 local part = {
-  words = "DIR|SHARDS|FILE.csv|FILE.tsv|FILE.jsonl|FILE.parquet -o NAME.mrx",
+  words = "DIR|SHARDS|FILE.csv|FILE.tsv|FILE.jsonl|FILE.json|FILE.parquet -o NAME.mrx",
   summary = "build an index from a folder of clips or a list of them",
   output = true,
   options = {

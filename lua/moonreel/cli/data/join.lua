@@ -5,7 +5,7 @@ local core = require "moonreel.core.index"
 local derived = require "moonreel.cli.derived"
 
 local part = {
-  words = "NAME.mrx FILE.csv|FILE.tsv|FILE.jsonl -o NEW.mrx",
+  words = "NAME.mrx FILE.csv|FILE.tsv|FILE.jsonl|FILE.json -o NEW.mrx",
   summary = "captions and numbers of a table, for the rows that it names",
   output = true,
   options = { derived.output,

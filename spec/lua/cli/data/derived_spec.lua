@@ -133,6 +133,12 @@ describe("moonreel data append", function()
     local out = run "append @/p.mrx @/a -o @/p.mrx"
     assert.matches("p.mrx: 8 of 15 rows.*\n  7 rows: in the index already\n", out)
     assert.equal("1 3 4 5 6 7 8 2", frames "p.mrx")
+    base.replace_file(dir .. "/b/more.json", '[{"file":"09.mkv","text":"nine","tags":["x"]},\n'
+      .. '{"file":"10.mkv","span":[0,0.1],"text":"ten"}]')
+    out = run "append @/p.mrx @/b/more.json --columns path=file -o @/n.mrx"
+    assert.matches("n.mrx: 10 of 10 rows.*\n  column 'tags' passes over 1 lists or objects that "
+      .. "mean nothing here, .*\n  1 samples are parts of their files, as 'span' says;", out)
+    assert.same({ "nine" }, data.open(dir .. "/n.mrx"):row(9).captions)
     for _, name in ipairs(base.list_dir(dir)) do
       assert.is_nil(name:match("append"))
     end
