@@ -13,7 +13,7 @@ typedef struct world_options {
     int64_t fence;
     const char *host, *run, *secret, *listen;
     double deadline_s, lost_after_s;
-    bool check;
+    bool check, encrypt;
 } world_options;
 
 const mr_bind_field mr_bind_world_fields[] = {
@@ -33,6 +33,8 @@ const mr_bind_field mr_bind_world_fields[] = {
     MR_BIND_STR("secret", world_options, secret, "What only ranks of the run know."),
     MR_BIND_INT("secret_fd", world_options, secret_fd, -1, -1,
                 "Descriptor of a file with it, in its place."),
+    MR_BIND_BOOL("encrypt", world_options, encrypt,
+                 "Nobody between the ranks can read what they send; only with a secret."),
     MR_BIND_INT("first", world_options, first, 0, 0, "Of the ranks of this host."),
     MR_BIND_INT("near", world_options, near, 0, 0, "Ranks that `meeting` is for, with TCP."),
     MR_BIND_NUM("lost_after_s", world_options, lost_after_s, 10,
@@ -66,6 +68,7 @@ static mr_status open_tcp(const world_options *o, mr_wire **wire)
                       .ports = o->ports,
                       .listener = o->listener,
                       .listen = o->listen,
+                      .hides = o->encrypt,
                       .run = mr_hash64(o->run ? o->run : "", strlen(o->run ? o->run : "")),
                       .fence = (uint64_t)o->fence,
                       .deadline_s = o->deadline_s,

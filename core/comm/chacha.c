@@ -139,13 +139,13 @@ void poly1305_end(poly1305 *p, uint8_t tag[SEAL_TAG])
     memcpy(tag, sum, SEAL_TAG);
 }
 
-/* ---- both; section 2.8 without associated data ---- */
+/* ---- both; section 2.8, of a text alone or of associated data alone ---- */
 
 static void tag_of(const uint8_t *key, const uint8_t *nonce, const uint8_t *text, size_t bytes,
-                   uint8_t tag[SEAL_TAG])
+                   bool hidden, uint8_t tag[SEAL_TAG])
 {
     uint8_t once[PIECE], last[16] = {0};
-    const uint64_t sizes[2] = {0, bytes};
+    const uint64_t sizes[2] = {hidden ? 0 : bytes, hidden ? bytes : 0};
     poly1305 p;
     stream(key, nonce, 0, once);
     poly1305_begin(&p, once);
@@ -161,17 +161,19 @@ static void tag_of(const uint8_t *key, const uint8_t *nonce, const uint8_t *text
 void chacha_seal(const uint8_t key[SEAL_KEY], const uint8_t nonce[SEAL_NONCE], const void *in,
                  size_t bytes, void *out, uint8_t tag[SEAL_TAG])
 {
-    encrypt(key, nonce, in, bytes, out);
-    tag_of(key, nonce, out, bytes, tag);
+    if (out)
+        encrypt(key, nonce, in, bytes, out);
+    tag_of(key, nonce, out ? out : in, bytes, out != NULL, tag);
 }
 
 bool chacha_open(const uint8_t key[SEAL_KEY], const uint8_t nonce[SEAL_NONCE], void *data,
-                 size_t bytes, const uint8_t tag[SEAL_TAG])
+                 size_t bytes, bool hidden, const uint8_t tag[SEAL_TAG])
 {
     uint8_t own[SEAL_TAG];
-    tag_of(key, nonce, data, bytes, own);
+    tag_of(key, nonce, data, bytes, hidden, own);
     if (!seal_equal(own, tag, SEAL_TAG))
         return false;
-    encrypt(key, nonce, data, bytes, data);
+    if (hidden)
+        encrypt(key, nonce, data, bytes, data);
     return true;
 }

@@ -75,11 +75,13 @@ void crypto_free(crypto_key *k)
         lib.drop(k);
 }
 
+/* out NULL: `in` is associated data */
 static bool turn(crypto_key *k, const void *in, size_t bytes, void *out)
 {
-    int n = 0, rest = 0;
+    uint8_t none[SEAL_TAG];
+    int n = 0;
     return bytes <= INT_MAX && (bytes == 0 || lib.update(k, out, &n, in, (int)bytes) == 1) &&
-           lib.finish(k, (uint8_t *)out + n, &rest) == 1;
+           lib.finish(k, none, &n) == 1;
 }
 
 bool crypto_seal(crypto_key *k, const uint8_t nonce[SEAL_NONCE], const void *in, size_t bytes,
@@ -90,10 +92,11 @@ bool crypto_seal(crypto_key *k, const uint8_t nonce[SEAL_NONCE], const void *in,
 }
 
 bool crypto_open(crypto_key *k, const uint8_t nonce[SEAL_NONCE], void *data, size_t bytes,
-                 const uint8_t tag[SEAL_TAG])
+                 bool hidden, const uint8_t tag[SEAL_TAG])
 {
     uint8_t expected[SEAL_TAG];
     memcpy(expected, tag, sizeof expected);
     return lib.init(k, NULL, NULL, NULL, nonce, -1) == 1 &&
-           lib.ctrl(k, SET_TAG, SEAL_TAG, expected) == 1 && turn(k, data, bytes, data);
+           lib.ctrl(k, SET_TAG, SEAL_TAG, expected) == 1 &&
+           turn(k, data, bytes, hidden ? data : NULL);
 }

@@ -34,6 +34,7 @@ static const char *const verdict_text[VERDICTS] = {
     [OTHER_SIZE] = "it expects another number of ranks",
     [NO_SECRET] = "it has another secret",
     [NO_PLACE] = "that rank is here already",
+    [OTHER_WAY] = "MOONREEL_ENCRYPT is not the same",
     [RELAYED] = "it was called at another port than it listens at: a stranger who holds that port "
                 "hands on what ranks say",
 };
@@ -107,7 +108,7 @@ static mr_status send_sealed(tcp_links *l, int link, const void *data, size_t by
     if (!record)
         return mr_fail_memory(n);
     memcpy(record, data, bytes);
-    mr_status st = way->on ? seal_record(way, data, bytes, record) : MR_OK;
+    mr_status st = way->on ? seal_record(way, data, bytes, record, record + bytes) : MR_OK;
     if (st == MR_OK)
         st = tcp_carry(l->fd[link], record, n, true, end);
     mr_free(record);
@@ -154,7 +155,8 @@ static mr_status introduce(const meeting *m, int fd, int link, int to, verdict *
                      .size = p->size,
                      .link = link,
                      .port = m->port,
-                     .dialled = port_at_other_end(fd)};
+                     .dialled = port_at_other_end(fd),
+                     .hides = p->hides};
     MR_TRY(prove_draw(t.said.drawn));
     prove_hello(p->secret, &t, t.said.proof);
     MR_TRY(tcp_carry(fd, &t.said, sizeof t.said, true, end));
@@ -193,6 +195,8 @@ static verdict judge(const meeting *m, const guest *g)
     if (h->rank <= p->rank || h->rank >= p->size || h->link < 0 || h->link >= LINKS ||
         m->links[h->rank].fd[h->link] >= 0)
         return NO_PLACE;
+    if (h->hides != p->hides)
+        return OTHER_WAY;
     return h->dialled == m->port ? WELCOME : RELAYED;
 }
 

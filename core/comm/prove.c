@@ -43,6 +43,6 @@ void prove_keys(const char *secret, const talk *t, bool calls, seal_way *in, sea
     hash(secret, "keys", t, sizeof *t, both);
     seal_expand(both, "from the caller", caller, sizeof caller);
     seal_expand(both, "from the listener", listener, sizeof listener);
-    seal_begin(in, calls ? listener : caller, false);
-    seal_begin(out, calls ? caller : listener, true);
+    seal_begin(in, calls ? listener : caller, false, t->said.hides);
+    seal_begin(out, calls ? caller : listener, true, t->said.hides);
 }

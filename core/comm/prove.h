@@ -19,6 +19,7 @@ typedef enum verdict {
     NO_SECRET,
     NO_PLACE,
     RELAYED,
+    OTHER_WAY,
     VERDICTS
 } verdict;
 
@@ -30,8 +31,8 @@ typedef struct hello {
     uint64_t magic, run, fence;
     uint8_t drawn[SEAL_HASH];
     int32_t rank, size, link;
-    int32_t port;            /* at which it listens itself */
-    int32_t dialled, unused; /* the port that it has called */
+    int32_t port;           /* at which it listens itself */
+    int32_t dialled, hides; /* the port that it has called; does it encrypt? */
     uint8_t proof[SEAL_HASH];
 } hello;
 typedef struct answer {

@@ -1,5 +1,5 @@
-/* comm: records of one way of a connection, numbered, encrypted and authenticated. Ref: RFC 8446,
- * sections 5.2 and 5.3, of which the record's head is left out: lengths are known.
+/* comm: records of one way of a connection, numbered and authenticated, and encrypted or not. Ref:
+ * RFC 8446, sections 5.2 and 5.3, of which the record's head is left out: lengths are known.
  * Licence: Apache-2.0 */
 #include "comm/seal.h"
 
@@ -14,9 +14,9 @@ bool seal_equal(const void *a, const void *b, size_t bytes)
     return other == 0;
 }
 
-void seal_begin(seal_way *w, const uint8_t secret[SEAL_HASH], bool seals)
+void seal_begin(seal_way *w, const uint8_t secret[SEAL_HASH], bool seals, bool hides)
 {
-    *w = (seal_way){.on = true};
+    *w = (seal_way){.on = true, .hides = hides};
     seal_expand(secret, "key", w->key, sizeof w->key);
     seal_expand(secret, "iv", w->iv, sizeof w->iv);
     w->crypto = crypto_new(w->key, seals);
@@ -36,23 +36,24 @@ static void next_nonce(seal_way *w, uint8_t nonce[SEAL_NONCE])
     w->number++;
 }
 
-mr_status seal_record(seal_way *w, const void *in, size_t bytes, void *out)
+mr_status seal_record(seal_way *w, const void *in, size_t bytes, void *out, void *tag)
 {
-    uint8_t nonce[SEAL_NONCE], *tag = (uint8_t *)out + bytes;
+    uint8_t nonce[SEAL_NONCE];
+    out = w->hides ? out : NULL;
     next_nonce(w, nonce);
     if (!w->crypto)
         return chacha_seal(w->key, nonce, in, bytes, out, tag), MR_OK;
     return crypto_seal(w->crypto, nonce, in, bytes, out, tag)
                ? MR_OK
-               : mr_fail(MR_E_INTERNAL, "libcrypto cannot encrypt %zu bytes", bytes);
+               : mr_fail(MR_E_INTERNAL, "libcrypto cannot seal %zu bytes", bytes);
 }
 
 mr_status seal_open(seal_way *w, void *data, size_t bytes, const void *tag)
 {
     uint8_t nonce[SEAL_NONCE];
     next_nonce(w, nonce);
-    if (w->crypto ? crypto_open(w->crypto, nonce, data, bytes, tag)
-                  : chacha_open(w->key, nonce, data, bytes, tag))
+    if (w->crypto ? crypto_open(w->crypto, nonce, data, bytes, w->hides, tag)
+                  : chacha_open(w->key, nonce, data, bytes, w->hides, tag))
         return MR_OK;
     return mr_fail(MR_E_NODE,
                    "record %llu of it was changed, left out, repeated or moved on its "

@@ -1,17 +1,14 @@
 /* comm, inside: what keeps the connections of ranks from strangers.
  *
- * Each way of a connection has a key of its own; every record on it is encrypted and authenticated
- * with its number, so that one that was changed, repeated, left out, moved to another place or sent
- * back is found. Nothing here is of our own invention:
- *   SHA-256              FIPS 180-4
- *   HMAC, HKDF           RFC 2104; RFC 5869 (Krawczyk 2010, "Cryptographic Extraction and Key
- *                        Derivation: The HKDF Scheme")
- *   ChaCha20-Poly1305    RFC 8439 (Bernstein 2008, "ChaCha, a variant of Salsa20"; Bernstein 2005,
- *                        "The Poly1305-AES message-authentication code"; Procter 2014, "A Security
- *                        Analysis of the Composition of ChaCha20 and Poly1305")
- *   numbers as nonces    RFC 8446 section 5.3, whose section 5.5 says that this cipher needs no
- *                        second key before the numbers end
- * Licence: Apache-2.0 */
+ * Each way of a connection has a key of its own; every record on it is authenticated with its
+ * number, and encrypted where the run asks for that, so that one that was changed, repeated, left
+ * out, moved to another place or sent back is found. Nothing here is of our own invention: SHA-256
+ * FIPS 180-4 HMAC, HKDF           RFC 2104; RFC 5869 (Krawczyk 2010, "Cryptographic Extraction and
+ * Key Derivation: The HKDF Scheme") ChaCha20-Poly1305    RFC 8439 (Bernstein 2008, "ChaCha, a
+ * variant of Salsa20"; Bernstein 2005, "The Poly1305-AES message-authentication code"; Procter
+ * 2014, "A Security Analysis of the Composition of ChaCha20 and Poly1305") numbers as nonces    RFC
+ * 8446 section 5.3, whose section 5.5 says that this cipher needs no second key before the numbers
+ * end Licence: Apache-2.0 */
 #ifndef MR_COMM_SEAL_H
 #define MR_COMM_SEAL_H
 
@@ -29,14 +26,16 @@ void seal_expand(const uint8_t key[SEAL_HASH], const char *label, uint8_t *out, 
 /* Are these the same? Takes as long whatever they are. */
 bool seal_equal(const void *a, const void *b, size_t bytes);
 
-/* ---- ChaCha20-Poly1305, without associated data ---- */
+/* ---- ChaCha20-Poly1305 ----
+ * Of a text that is encrypted, without associated data; or of associated data alone, which stay as
+ * they are and get a tag. */
 
-/* Our own, which is always there. out [bytes] may be `in`. */
+/* Our own, which is always there. out [bytes] may be `in`; NULL: a tag alone. */
 void chacha_seal(const uint8_t key[SEAL_KEY], const uint8_t nonce[SEAL_NONCE], const void *in,
                  size_t bytes, void *out, uint8_t tag[SEAL_TAG]);
-/* False: the tag does not fit, and `data` is as it was. */
+/* `hidden`: it is encrypted. False: the tag does not fit, and `data` is as it was. */
 bool chacha_open(const uint8_t key[SEAL_KEY], const uint8_t nonce[SEAL_NONCE], void *data,
-                 size_t bytes, const uint8_t tag[SEAL_TAG]);
+                 size_t bytes, bool hidden, const uint8_t tag[SEAL_TAG]);
 
 /* The tag's part of it, with a key for one text: sums of whole blocks of 16 bytes. */
 typedef struct poly1305 {
@@ -55,7 +54,7 @@ bool crypto_seal(crypto_key *k, const uint8_t nonce[SEAL_NONCE], const void *in,
                  void *out, uint8_t tag[SEAL_TAG]);
 /* False: the tag does not fit; `data` is undefined then. */
 bool crypto_open(crypto_key *k, const uint8_t nonce[SEAL_NONCE], void *data, size_t bytes,
-                 const uint8_t tag[SEAL_TAG]);
+                 bool hidden, const uint8_t tag[SEAL_TAG]);
 void crypto_free(crypto_key *k); /* NULL is fine */
 
 /* ---- one way of a connection ---- */
@@ -64,14 +63,16 @@ typedef struct seal_way {
     uint8_t key[SEAL_KEY], iv[SEAL_NONCE];
     uint64_t number;    /* of the next record */
     crypto_key *crypto; /* NULL: our own cipher */
-    bool on;            /* false: bytes go as they are */
+    bool on;            /* false: bytes go as they are, without a tag */
+    bool hides;         /* what goes is encrypted */
 } seal_way;
 
 /* Keys from the secret of this way. Owns: seal_end frees what the way holds. */
-void seal_begin(seal_way *w, const uint8_t secret[SEAL_HASH], bool seals);
+void seal_begin(seal_way *w, const uint8_t secret[SEAL_HASH], bool seals, bool hides);
 void seal_end(seal_way *w);
-/* The next record: out [bytes + SEAL_TAG]. Errors: MR_E_INTERNAL libcrypto fails */
-mr_status seal_record(seal_way *w, const void *in, size_t bytes, void *out);
+/* The next record: its tag, and what goes in the place of `in` to out [bytes], where the way hides
+ * it; else out is not written. Errors: MR_E_INTERNAL libcrypto fails */
+mr_status seal_record(seal_way *w, const void *in, size_t bytes, void *out, void *tag);
 /* The same record on the other side, in place. Errors: MR_E_NODE it is not the one that was sealed
  * as this number; `data` is undefined then */
 mr_status seal_open(seal_way *w, void *data, size_t bytes, const void *tag);

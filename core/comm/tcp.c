@@ -23,7 +23,7 @@
 
 enum {
     EVENTS = 64,
-    RECORD_BYTES = 64 << 10 /* of a message that are sealed together; stays in a near cache */
+    RECORD_BYTES = 256 << 10 /* of a message that are sealed together */
 };
 static const double LOST_AFTER_S = 10;
 
@@ -44,12 +44,17 @@ typedef struct half_in {
     uint8_t tag[SEAL_TAG];
 } half_in;
 
-/* What goes out: a frame as it is, or records that wait until the other side takes them. */
+/* What goes out: a frame as it is, or sealed, and with it a record of the bytes behind it. */
 typedef struct half_out {
-    frame frame;
-    size_t moved;    /* bytes of the frame, or of the records */
-    size_t sealed;   /* bytes of the records */
-    uint8_t *record; /* NULL until the first one */
+    struct {
+        frame frame;
+        uint8_t tag[SEAL_TAG];
+    } head;
+    size_t moved;        /* bytes of head, of the record and its tag */
+    size_t heads, bytes; /* how many of these there are of head, and of the record */
+    const void *record;  /* the caller's memory, or `hidden` */
+    uint8_t tag[SEAL_TAG];
+    uint8_t *hidden; /* [RECORD_BYTES] encrypted; NULL until the first time */
 } half_out;
 
 typedef struct peer {
@@ -121,12 +126,12 @@ static size_t send_some(tcp_wire *t, const mr_parcel *p, struct iovec *parts, si
 static mr_status send_plain(tcp_wire *t, half_out *h, mr_parcel *p)
 {
     struct iovec parts[] = {
-        {(char *)&h->frame + h->moved, p->headed ? 0 : sizeof h->frame - h->moved},
+        {(char *)&h->head.frame + h->moved, p->headed ? 0 : sizeof h->head.frame - h->moved},
         {(char *)p->data + p->moved, p->bytes - p->moved}};
     size_t n = send_some(t, p, parts, MR_COUNT(parts));
     size_t of_frame = MR_MIN(n, parts[0].iov_len);
     h->moved += of_frame, p->moved += n - of_frame;
-    p->headed = p->headed || h->moved == sizeof h->frame;
+    p->headed = p->headed || h->moved == sizeof h->head.frame;
     p->done = p->headed && p->moved == p->bytes;
     if (p->done)
         h->moved = 0;
@@ -136,29 +141,42 @@ static mr_status send_plain(tcp_wire *t, half_out *h, mr_parcel *p)
 /* The next records: of the frame, and of the bytes that come next. */
 static mr_status seal_next(seal_way *way, half_out *h, mr_parcel *p)
 {
-    const size_t most = sizeof h->frame + RECORD_BYTES + 2 * SEAL_TAG;
-    const size_t n = MR_MIN(p->bytes - p->moved, (size_t)RECORD_BYTES);
-    if (!h->record && !(h->record = mr_alloc(most)))
-        return mr_fail_memory(most);
-    h->sealed = h->moved = 0;
+    h->moved = h->heads = 0;
+    h->bytes = MR_MIN(p->bytes - p->moved, (size_t)RECORD_BYTES);
+    h->record = (char *)p->data + p->moved;
     if (!p->headed) {
-        MR_TRY(seal_record(way, &h->frame, sizeof h->frame, h->record));
-        h->sealed = sizeof h->frame + SEAL_TAG, p->headed = true;
+        frame *f = &h->head.frame;
+        MR_TRY(seal_record(way, f, sizeof *f, f, h->head.tag));
+        h->heads = sizeof h->head, p->headed = true;
     }
-    if (n > 0) {
-        MR_TRY(seal_record(way, (char *)p->data + p->moved, n, h->record + h->sealed));
-        h->sealed += n + SEAL_TAG, p->moved += n;
-    }
+    if (h->bytes == 0)
+        return MR_OK;
+    if (way->hides && !h->hidden && !(h->hidden = mr_alloc(RECORD_BYTES)))
+        return mr_fail_memory(RECORD_BYTES);
+    MR_TRY(seal_record(way, h->record, h->bytes, h->hidden, h->tag));
+    h->record = way->hides ? h->hidden : h->record, p->moved += h->bytes;
     return MR_OK;
+}
+
+static size_t waiting(const half_out *h)
+{
+    return h->heads + h->bytes + (h->bytes ? SEAL_TAG : 0) - h->moved;
 }
 
 static mr_status send_sealed(tcp_wire *t, half_out *h, mr_parcel *p)
 {
-    if (h->moved == h->sealed)
+    if (waiting(h) == 0)
         MR_TRY(seal_next(&t->links[p->peer].out[p->lane], h, p));
-    struct iovec rest = {h->record + h->moved, h->sealed - h->moved};
-    h->moved += send_some(t, p, &rest, 1);
-    p->done = p->moved == p->bytes && h->moved == h->sealed;
+    struct iovec parts[] = {{&h->head, h->heads},
+                            {(void *)(uintptr_t)h->record, h->bytes},
+                            {h->tag, h->bytes ? SEAL_TAG : 0}};
+    size_t gone = h->moved;
+    for (size_t i = 0; i < MR_COUNT(parts); i++) {
+        const size_t n = MR_MIN(gone, parts[i].iov_len);
+        parts[i].iov_base = (char *)parts[i].iov_base + n, parts[i].iov_len -= n, gone -= n;
+    }
+    h->moved += send_some(t, p, parts, MR_COUNT(parts));
+    p->done = p->moved == p->bytes && waiting(h) == 0;
     return MR_OK;
 }
 
@@ -168,7 +186,8 @@ static mr_status send_parcel(mr_wire *w, mr_parcel *p)
     if (is_near(t, p->peer))
         return on_shared(t, p, t->shared->ops->send);
     half_out *h = &t->peers[p->peer].out[p->lane];
-    h->frame = (frame){t->run, t->fence, p->head};
+    if (!p->headed)
+        h->head.frame = (frame){t->run, t->fence, p->head};
     return t->links[p->peer].out[p->lane].on ? send_sealed(t, h, p) : send_plain(t, h, p);
 }
 
@@ -260,7 +279,7 @@ void tcp_tell(tcp_links *l, const tcp_word *word)
     seal_way *way = &l->out[LINK_CONTROL];
     memcpy(record, word, sizeof *word);
     if (l->fd[LINK_CONTROL] < 0 ||
-        (way->on && seal_record(way, word, sizeof *word, record) != MR_OK))
+        (way->on && seal_record(way, word, sizeof *word, record, record + sizeof *word) != MR_OK))
         return;
     ssize_t n = send(l->fd[LINK_CONTROL], record, tcp_sealed(way, sizeof *word),
                      MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -468,7 +487,7 @@ static void close_wire(mr_wire *w, bool clean)
             tcp_hang_up(&t->links[r], link);
     for (int r = 0; t->peers && r < w->size; r++)
         for (int lane = 0; lane < MR_WIRE_LANES; lane++)
-            mr_free(t->peers[r].out[lane].record);
+            mr_free(t->peers[r].out[lane].hidden);
     tcp_close(&t->events), tcp_close(&t->stop);
     if (t->shared)
         t->shared->ops->close(t->shared, clean);

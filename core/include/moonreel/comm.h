@@ -63,11 +63,13 @@ typedef struct mr_tcp_place {
     /* Where this rank listens while ranks meet, as mr_tcp_listen has it. NULL or "": rank 0 at all
      * addresses of its host, each other one at that from which it has reached rank 0. */
     const char *listen;
-    uint64_t run;     /* the same on all ranks */
-    uint64_t fence;   /* the launch of the run, the same on all ranks */
-    /* What only ranks of the run know: every connection is encrypted and authenticated by keys that
-     * come from it. NULL or "": bytes travel as they are, and whoever can connect takes part. */
+    uint64_t run;   /* the same on all ranks */
+    uint64_t fence; /* the launch of the run, the same on all ranks */
+    /* What only ranks of the run know: all that travels is authenticated by keys that come from it,
+     * and encrypted where `hides`. NULL or "": bytes travel as they are, and whoever can connect
+     * takes part. */
     const char *secret;
+    bool hides;          /* the same on all ranks */
     double deadline_s;   /* for meeting all others */
     int first, near;     /* ranks that share memory with this one, itself too; near 0: none */
     double lost_after_s; /* that long no answer from a host, and it is lost; 0: 10 */

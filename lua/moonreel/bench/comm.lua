@@ -1,5 +1,6 @@
---- What ranks of this host tell each other, by size: over memory that they share, over MPI, and by
--- MPI's own calls. Times of the last two are taken in turn by the same ranks.
+--- What ranks of this host tell each other, by size: over memory that they share, over TCP as it is
+-- and sealed, as between hosts, also encrypted, over MPI, and by MPI's own calls. Times of the last
+-- two are taken in turn by the same ranks, and so are those of the others.
 -- @module moonreel.bench.comm
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"
@@ -11,10 +12,12 @@ local comm = {}
 --- What is measured, with a large message of so many bytes.
 ---@return table[] rows  {op, bytes}
 function comm.rows(large)
+  local middle = math.min(1 << 20, large)
   return {
-    {op = "barrier", bytes = 0}, {op = "send", bytes = 4}, {op = "send", bytes = large},
-    {op = "broadcast", bytes = large}, {op = "all_reduce", bytes = 4},
-    {op = "all_reduce", bytes = math.min(64 << 10, large)}, {op = "all_reduce", bytes = large},
+    {op = "barrier", bytes = 0}, {op = "send", bytes = 4}, {op = "send", bytes = middle},
+    {op = "send", bytes = large}, {op = "broadcast", bytes = large}, {op = "all_reduce", bytes = 4},
+    {op = "all_reduce", bytes = math.min(64 << 10, large)}, {op = "all_reduce", bytes = middle},
+    {op = "all_reduce", bytes = large},
   }
 end
 
@@ -45,29 +48,61 @@ local function seconds_of(world, calls, call)
   return (base.now_s() - from) / calls
 end
 
+-- the same ranks over TCP; sealed, where there is a secret
+local function over_tcp(world, secret, encrypt)
+  local T, here = require "moonreel.core.tensor", "127.0.0.1"
+  local listener, port
+  if world:rank() == 0 then
+    listener, port = require("moonreel.core.launch").listen(here)
+  end
+  port = world:broadcast(T.from({1}, {port or 0}, "i32")):item()
+  return require("moonreel.core.comm").world {rank = world:rank(), size = world:size(),
+    host = here, port = port, listen = here, listener = listener, run = "bench comm",
+    secret = secret, encrypt = encrypt, deadline_s = DEADLINE_S}
+end
+
+-- ways to carry a message, by name: functions of an operation and a tensor, in the order of a round
+local function ways_of(world, mpi)
+  local function by(name, through)
+    return {name = name, call = function(op, x) ours(through, op, x) end}
+  end
+  if mpi then
+    return {by("mpi", world), {name = "raw", call = require("moonreel.core.comm").raw_mpi}}
+  end
+  return {by("shared", world), by("plain", over_tcp(world)), by("sealed", over_tcp(world, "bench")),
+    by("hidden", over_tcp(world, "bench", true))}
+end
+
 --- What each rank of a measurement runs; rank 0 prints the rows as JSON.
 ---@param large integer   bytes of a large message
 ---@param seconds number  to spend per row
----@param raw boolean     MPI's own calls in turn with ours
-function comm.rank(large, seconds, raw)
-  local core, T = require "moonreel.core.comm", require "moonreel.core.tensor"
+---@param mpi boolean     over MPI, in turn with MPI's own calls; else over what needs no library
+function comm.rank(large, seconds, mpi)
+  local T = require "moonreel.core.tensor"
   local world, rows = require("moonreel.comm").world { deadline_s = DEADLINE_S }, {}
+  local ways = ways_of(world, mpi)
   for i, row in ipairs(comm.rows(large)) do
-    local x = T.new("f32", {row.bytes // 4})
-    local function own() ours(world, row.op, x) end
-    own()
-    -- how many fit into a round, by the slowest rank
-    local once = world:all_reduce(T.from({1}, {seconds_of(world, 1, own)}, "f64"), "max"):item()
-    local calls = math.max(1, math.min(MOST_CALLS, seconds / ROUNDS / once // 2))
-    local mine, theirs = {}, {}
-    for round = 1, ROUNDS do
-      mine[round] = seconds_of(world, calls, own)
-      theirs[round] = raw and seconds_of(world, calls, function() core.raw_mpi(row.op, x) end)
+    local x, took, once = T.new("f32", {row.bytes // 4}), {}, 0
+    for _, way in ipairs(ways) do
+      local function call() way.call(row.op, x) end
+      call()
+      -- how many fit into a round, by the slowest rank and way
+      local one = T.from({1}, {seconds_of(world, 1, call)}, "f64")
+      once, took[way.name] = math.max(once, world:all_reduce(one, "max"):item()), {}
     end
-    -- of a message there and back, one way
-    local ways = row.op == "send" and 2 or 1
-    rows[i] = {seconds = paired.median(mine) / ways,
-      raw = raw and paired.median(theirs) / ways, ratio = raw and paired.ratio(mine, theirs)}
+    local calls = math.max(1, math.min(MOST_CALLS, seconds / ROUNDS / once // #ways))
+    for round = 1, ROUNDS do
+      for _, way in ipairs(ways) do
+        took[way.name][round] = seconds_of(world, calls, function() way.call(row.op, x) end)
+      end
+    end
+    rows[i] = {ratio = mpi and paired.ratio(took.mpi, took.raw) or nil,
+      sealed_ratio = not mpi and paired.ratio(took.plain, took.sealed) or nil,
+      hidden_ratio = not mpi and paired.ratio(took.plain, took.hidden) or nil}
+    for name, list in pairs(took) do
+      -- of a message there and back, one way
+      rows[i][name] = paired.median(list) / (row.op == "send" and 2 or 1)
+    end
   end
   if world:rank() == 0 then
     print(json.encode(json.array(rows)))
@@ -75,14 +110,14 @@ function comm.rank(large, seconds, raw)
 end
 
 -- rows of the ranks that `words` start; nil and why not
-local function measure(words, large, seconds, raw)
+local function measure(words, large, seconds, mpi)
   words[#words + 1] = "-e"
   words[#words + 1] = ("require('moonreel.bench.comm').rank(%d, %g, %s)"):format(large, seconds,
-    raw)
-  local done = process.run(words, "", {deadline_s = DEADLINE_S, quiet = raw})
+    mpi)
+  local done = process.run(words, "", {deadline_s = DEADLINE_S, quiet = mpi})
   local rows = done.exit == 0 and done.output:match("%[.*%]")
   if not rows then
-    return nil, ("%s ended with %s"):format(raw and "mpirun" or "moonreel",
+    return nil, ("%s ended with %s"):format(mpi and "mpirun" or "moonreel",
       done.timed_out and "its deadline" or done.exit or done.signal)
   end
   return json.decode(rows)
@@ -96,8 +131,9 @@ end
 
 --- Measure.
 ---@param options table  seconds: to spend per row; ranks (2); bytes: of a large message (16 MiB)
----@return table  ranks; rows {op, bytes, shared, mpi, raw: seconds; ratio: median of mpi / raw over
----   rounds}; mpi_missing: why there is nothing of MPI
+---@return table  ranks; rows {op, bytes, shared, plain, sealed, hidden, mpi, raw: seconds;
+---   medians over rounds, sealed_ratio: of plain / sealed, hidden_ratio: of plain / hidden, ratio:
+---   of mpi / raw}; mpi_missing: why there is nothing of MPI
 function comm.measure(options)
   local ranks, large = tostring(options.ranks or 2), (options.bytes or 16 << 20) // 4 * 4
   local shared, problem = measure({process.program(), "-n", ranks}, large, options.seconds, false)
@@ -105,11 +141,12 @@ function comm.measure(options)
     base.raise("MR_E_INTERNAL", "bench comm: " .. problem)
   end
   local mpi, missing = measure(mpirun(ranks), large, options.seconds, true)
-  local rows = {}
-  for i, row in ipairs(comm.rows(large)) do
-    rows[i] = {op = row.op, bytes = row.bytes, shared = shared[i].seconds}
-    if mpi then
-      rows[i].mpi, rows[i].raw, rows[i].ratio = mpi[i].seconds, mpi[i].raw, mpi[i].ratio
+  local rows = comm.rows(large)
+  for i, row in ipairs(rows) do
+    for _, found in ipairs {shared[i], mpi and mpi[i]} do
+      for name, value in pairs(found) do
+        row[name] = value
+      end
     end
   end
   return {ranks = math.tointeger(tonumber(ranks)), rows = rows,

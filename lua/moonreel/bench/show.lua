@@ -330,10 +330,15 @@ function runs.comm(o)
         return ("%.1f us%s"):format(v * 1e6, rate)
       end}
     end
+    local function ratio(key, title)
+      return {key = key, title = title, right = true,
+        format = function(v) return ("%.2f"):format(v) end}
+    end
     printer.print({{key = "op"}, {key = "bytes", right = true}, timed("shared", "shared memory"),
-      timed("mpi", "over MPI"), timed("raw", "MPI's own"),
-      {key = "ratio", title = "over MPI / MPI's own", right = true,
-        format = function(v) return ("%.2f"):format(v) end}}, r.rows)
+      timed("plain", "TCP"), timed("sealed", "TCP, sealed"),
+      ratio("sealed_ratio", "of TCP's rate"), timed("hidden", "encrypted"),
+      ratio("hidden_ratio", "of TCP's rate"), timed("mpi", "over MPI"),
+      timed("raw", "MPI's own"), ratio("ratio", "time over MPI / MPI's own")}, r.rows)
     if r.mpi_missing then
       print("  MPI: " .. r.mpi_missing)
     end

@@ -32,7 +32,7 @@ local command = {
     {"encoders", "the video autoencoder and T5 XXL of Open-Sora 1.2 at their released sizes: 17 "
       .. "frames of 144p and a caption, seconds and peak of memory beside PyTorch's; minutes"},
     {"comm", "what ranks tell each other: microseconds and GB/s by size, over memory that they "
-      .. "share and over MPI, beside MPI's own calls in the same run"},
+      .. "share, over TCP as it is, sealed and encrypted, and over MPI, beside MPI's own calls"},
     {"ranks", "a step of the demo by ranks of one thread each, beside the same work by one: what "
       .. "they cost beyond their parts of it and what they tell each other, by the clock and in "
       .. "seconds of processors"},

@@ -35,6 +35,12 @@ local function address(text, name)
   return host, math.tointeger(tonumber(port))
 end
 
+-- is what ranks send hidden from whoever stands between their hosts? nil: nobody says
+local function encrypts(get)
+  local given = number(get, "MOONREEL_ENCRYPT", 0, 1)
+  return given and given == 1
+end
+
 -- ranks of several hosts that moonreel has started; nil: they share memory
 local function by_moonreel(get, here)
   local master = get "MOONREEL_MASTER"
@@ -45,7 +51,9 @@ local function by_moonreel(get, here)
   here.local_size = number(get, "MOONREEL_EVEN_SIZE", 1)
   return { host = host, port = port, ports = 1, run = get "MOONREEL_RUN_ID" or "",
     fence = number(get, "MOONREEL_FENCE", 0) or 0, listener = number(get, "MOONREEL_LISTENER", 0),
-    listen = get "MOONREEL_LISTEN", secret_fd = number(get, "MOONREEL_SECRET", 0), first = here.rank - here.local_rank,
+    listen = get "MOONREEL_LISTEN", encrypt = encrypts(get),
+    secret_fd = number(get, "MOONREEL_SECRET", 0),
+    first = here.rank - here.local_rank,
     near = number(get, "MOONREEL_LOCAL_SIZE", 1) }
 end
 
@@ -62,7 +70,7 @@ local function by_torchrun(get)
   end
   return { host = host, port = port, ports = PORTS, run = "torchrun " .. run,
     fence = number(get, "TORCHELASTIC_RESTART_COUNT", 0) or 0, secret = get "MOONREEL_SECRET_TEXT",
-    listen = get "MOONREEL_LISTEN" }
+    listen = get "MOONREEL_LISTEN", encrypt = encrypts(get) }
 end
 
 -- where srun starts no MPI: rank 0 is on the first host of the list
@@ -80,7 +88,7 @@ local function by_slurm(get)
   return { host = get "MASTER_ADDR" or first,
     port = number(get, "MASTER_PORT", 1) or 20000 + job % 20000, ports = PORTS,
     run = ("slurm %d.%s"):format(job, step), fence = number(get, "SLURM_RESTART_COUNT", 0) or 0,
-    secret = get "MOONREEL_SECRET_TEXT", listen = get "MOONREEL_LISTEN" }
+    secret = get "MOONREEL_SECRET_TEXT", listen = get "MOONREEL_LISTEN", encrypt = encrypts(get) }
 end
 
 -- ranks of each host, where all have as many

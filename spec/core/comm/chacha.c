@@ -80,37 +80,40 @@ static void text(void)
          "33ab8f593dabcd62b3571639d624e65152ab8f530c359f0861d807ca0dbf500d6a6156a38e08"
          "8a22b65e52bc514d16ccf806818ce91ab77937365af90bbf74a35be6b40b8eedf2785e42874d");
     same(tag, sizeof tag, "81db63fcb189a03121ae0ac72a3f1f36");
-    CHECK(chacha_open(key, nonce, out, sizeof said - 1, tag));
+    CHECK(chacha_open(key, nonce, out, sizeof said - 1, true, tag));
     CHECK(memcmp(out, said, sizeof said - 1) == 0);
     chacha_seal(key, nonce, said, 0, out, tag);
     same(tag, sizeof tag, "e9dfc72a53d4cec416165db4717cb0c2");
 }
 
-/* Each way: from our own cipher to libcrypto's, and back; then with a bit that is turned. */
-static void both(size_t bytes, crypto_key *seals, crypto_key *opens, const uint8_t *key)
+/* Each way: from our own cipher to libcrypto's, and back; then with a bit that is turned. `hidden`:
+ * encrypted, else with a tag alone. */
+static void both(size_t bytes, crypto_key *seals, crypto_key *opens, const uint8_t *key,
+                 bool hidden)
 {
     uint8_t nonce[SEAL_NONCE] = {(uint8_t)bytes, (uint8_t)(bytes >> 8)};
     uint8_t in[MOST], out[MOST], theirs[MOST], tag[SEAL_TAG], their_tag[SEAL_TAG];
     for (size_t i = 0; i < bytes; i++)
         in[i] = (uint8_t)(i * 31 + bytes);
-    chacha_seal(key, nonce, in, bytes, out, tag);
-    CHECK(crypto_seal(seals, nonce, in, bytes, theirs, their_tag));
+    memcpy(out, in, bytes), memcpy(theirs, in, bytes);
+    chacha_seal(key, nonce, in, bytes, hidden ? out : NULL, tag);
+    CHECK(crypto_seal(seals, nonce, in, bytes, hidden ? theirs : NULL, their_tag));
     CHECK(memcmp(out, theirs, bytes) == 0 && memcmp(tag, their_tag, sizeof tag) == 0);
-    CHECK(crypto_open(opens, nonce, out, bytes, tag) && memcmp(out, in, bytes) == 0);
+    CHECK(crypto_open(opens, nonce, out, bytes, hidden, tag) && memcmp(out, in, bytes) == 0);
     const size_t at = bytes / 2;
     their_tag[bytes % SEAL_TAG] ^= 1;
-    CHECK(!chacha_open(key, nonce, theirs, bytes, their_tag));
-    CHECK(!crypto_open(opens, nonce, out, bytes, their_tag));
+    CHECK(!chacha_open(key, nonce, theirs, bytes, hidden, their_tag));
+    CHECK(!crypto_open(opens, nonce, out, bytes, hidden, their_tag));
     their_tag[bytes % SEAL_TAG] ^= 1;
     if (bytes) {
         theirs[at] ^= 0x40;
-        CHECK(!chacha_open(key, nonce, theirs, bytes, tag));
+        CHECK(!chacha_open(key, nonce, theirs, bytes, hidden, tag));
         theirs[at] ^= 0x40;
     }
     // what was refused is as it was
-    CHECK(chacha_open(key, nonce, theirs, bytes, tag) && memcmp(theirs, in, bytes) == 0);
+    CHECK(chacha_open(key, nonce, theirs, bytes, hidden, tag) && memcmp(theirs, in, bytes) == 0);
     nonce[SEAL_NONCE - 1]++;
-    CHECK(!chacha_open(key, nonce, theirs, bytes, tag));
+    CHECK(!chacha_open(key, nonce, theirs, bytes, hidden, tag));
 }
 
 int main(void)
@@ -122,7 +125,7 @@ int main(void)
     text();
     crypto_key *seals = crypto_new(key, true), *opens = crypto_new(key, false);
     for (size_t bytes = 0; bytes <= MOST && seals && opens; bytes++)
-        both(bytes, seals, opens, key);
+        both(bytes, seals, opens, key, true), both(bytes, seals, opens, key, false);
     if (!seals || !opens)
         printf("libcrypto is not here: nothing to compare with\n");
     crypto_free(seals), crypto_free(opens);

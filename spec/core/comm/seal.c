@@ -13,17 +13,25 @@ static mr_status opens(seal_way *w, const uint8_t *record, uint8_t *out)
     return seal_open(w, out, BYTES, record + BYTES);
 }
 
-static void records(void)
+static mr_status seals(seal_way *w, const uint8_t *text, uint8_t *record)
+{
+    memcpy(record, text, BYTES);
+    return seal_record(w, text, BYTES, record, record + BYTES);
+}
+
+static void records(bool hides)
 {
     seal_way out, in;
     uint8_t text[BYTES], record[3][RECORD], got[BYTES];
     memset(text, 'x', sizeof text);
-    seal_begin(&out, from, true), seal_begin(&in, from, false);
+    seal_begin(&out, from, true, hides), seal_begin(&in, from, false, hides);
     for (int i = 0; i < 3; i++)
-        CHECK_OK(seal_record(&out, text, BYTES, record[i]));
-    // the same text is another record each time, and none shows it
+        CHECK_OK(seals(&out, text, record[i]));
+    // the same text is another record each time, and shows where it is not hidden
     CHECK(memcmp(record[0], record[1], RECORD) != 0);
-    CHECK(memchr(record[0], 'x', 8) == NULL || memcmp(record[0], text, 8) != 0);
+    CHECK(memcmp(record[0] + BYTES, record[1] + BYTES, SEAL_TAG) != 0);
+    CHECK_INT(memcmp(record[0], text, BYTES) == 0, !hides);
+    CHECK_INT(memcmp(record[0], record[1], BYTES) == 0, !hides);
     CHECK_OK(opens(&in, record[0], got));
     CHECK(memcmp(got, text, BYTES) == 0);
     // repeated, left out, of another way; each try takes a number
@@ -33,7 +41,7 @@ static void records(void)
     CHECK_FAILS(opens(&in, record[2], got), MR_E_NODE, "left out");
     seal_way other;
     from[0]++;
-    seal_begin(&other, from, false);
+    seal_begin(&other, from, false, hides);
     from[0]--;
     CHECK_FAILS(opens(&other, record[0], got), MR_E_NODE, "record 0 of it");
     in = at_one;
@@ -54,13 +62,13 @@ static void numbers(void)
 {
     seal_way w;
     uint8_t nonce[SEAL_NONCE], out[SEAL_TAG], want[SEAL_TAG];
-    seal_begin(&w, from, true);
+    seal_begin(&w, from, true, false);
     for (int byte = 0; byte < 8; byte++) {
         w.number = 5ull << 8 * byte;
         memcpy(nonce, w.iv, sizeof nonce);
         nonce[SEAL_NONCE - 1 - byte] ^= 5;
-        CHECK_OK(seal_record(&w, "", 0, out));
-        chacha_seal(w.key, nonce, "", 0, want, want);
+        CHECK_OK(seal_record(&w, "", 0, NULL, out));
+        chacha_seal(w.key, nonce, "", 0, NULL, want);
         CHECK(memcmp(out, want, sizeof out) == 0);
         CHECK(w.number == (5ull << 8 * byte) + 1);
     }
@@ -71,7 +79,8 @@ int main(void)
 {
     uint8_t a[2] = {1, 2}, b[2] = {1, 3};
     CHECK(seal_equal(a, b, 1) && !seal_equal(a, b, 2) && seal_equal(a, b, 0));
-    records();
+    records(false);
+    records(true);
     numbers();
     return check_done();
 }

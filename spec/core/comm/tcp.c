@@ -67,7 +67,7 @@ static void say_well(bad_rank *b, int link, const void *data, size_t bytes)
         if (b->links[r].fd[link] < 0)
             continue;
         if (way->on)
-            CHECK_OK(seal_record(way, data, bytes, record));
+            CHECK_OK(seal_record(way, data, bytes, record, record + bytes));
         CHECK_INT(send(b->links[r].fd[link], record, tcp_sealed(way, bytes), MSG_NOSIGNAL),
                   tcp_sealed(way, bytes));
     }
@@ -476,6 +476,10 @@ static void other_secret(mr_tcp_place *p)
 {
     p->deadline_s = p->rank ? 60 : 0.2, p->secret = p->rank == 2 ? "other" : secret;
 }
+static void other_way(mr_tcp_place *p)
+{
+    p->deadline_s = p->rank ? 60 : 0.2, p->hides = p->rank == 2;
+}
 static void other_size(mr_tcp_place *p)
 {
     p->deadline_s = p->rank ? 60 : 0.2, p->size += p->rank == 2;
@@ -515,6 +519,7 @@ static void refusals(void)
            "was sent away: it is of another run");
     refuse(other_launch, "it is of another launch of this run", "rank 2 of 3 has not come");
     refuse(other_secret, "it has another secret", "sent away: it has another secret");
+    refuse(other_way, "MOONREEL_ENCRYPT is not the same", "rank 2 of 3 has not come");
     refuse(other_size, "it expects another number of ranks", "rank 2 of 3 has not come");
     refuse(twice, "that rank is here already", "rank 2 of 3 has not come");
     refuse(away, "rank 3 of 3 ranks: expected 0 to 2", "rank 2 of 3 has not come in 0.2 s");

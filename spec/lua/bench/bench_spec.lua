@@ -483,7 +483,8 @@ describe("moonreel bench", function()
     assert.equal(2, r.ranks)
     assert.equal(#require("moonreel.bench.comm").rows(4), #r.rows)
     for _, row in ipairs(r.rows) do
-      assert.is_true(row.shared > 0)
+      assert.is_true(row.shared > 0 and row.plain > 0 and row.sealed > 0 and row.hidden > 0)
+      assert.is_true(row.sealed_ratio > 0 and row.hidden_ratio > 0)
       assert.is_true(r.mpi_missing ~= nil or row.mpi > 0 and row.raw > 0 and row.ratio > 0)
     end
   end)

@@ -62,9 +62,9 @@ describe("the place of a process", function()
     -- torchrun keeps its own store at the port, and counts restarts
     local tcp = find { RANK = "1", WORLD_SIZE = "2", MASTER_ADDR = "a", MASTER_PORT = "400",
       TORCHELASTIC_USE_AGENT_STORE = "True", TORCHELASTIC_RUN_ID = "r", MOONREEL_SECRET_TEXT = "s",
-      TORCHELASTIC_RESTART_COUNT = "2", MOONREEL_LISTEN = "eth1" }.tcp
+      TORCHELASTIC_RESTART_COUNT = "2", MOONREEL_LISTEN = "eth1", MOONREEL_ENCRYPT = "1" }.tcp
     assert.same({ host = "a", port = 401, ports = 16, run = "torchrun r", fence = 2,
-      secret = "s", listen = "eth1" }, tcp)
+      secret = "s", listen = "eth1", encrypt = true }, tcp)
     -- srun without MPI: the first host of the list
     local slurm = find { SLURM_PROCID = "1", SLURM_STEP_NUM_TASKS = "6", SLURM_JOB_ID = "20007",
       SLURM_JOB_NODELIST = "n[03-05]", SLURM_TASKS_PER_NODE = "2(x3)", SLURM_STEP_ID = "4" }
@@ -77,8 +77,10 @@ describe("the place of a process", function()
     local own = find { MOONREEL_RANK = "3", MOONREEL_WORLD_SIZE = "4", MOONREEL_LOCAL_RANK = "1",
       MOONREEL_LOCAL_SIZE = "2", MOONREEL_EVEN_SIZE = "2",
       MOONREEL_MEETING = "5", MOONREEL_MASTER = "[::1]:77",
-      MOONREEL_RUN_ID = "r", MOONREEL_FENCE = "9", MOONREEL_SECRET = "8", MOONREEL_LISTEN = "::1" }
+      MOONREEL_RUN_ID = "r", MOONREEL_FENCE = "9", MOONREEL_SECRET = "8",
+      MOONREEL_LISTEN = "::1", MOONREEL_ENCRYPT = "0" }
     assert.same({ host = "::1", port = 77, ports = 1, run = "r", fence = 9, listen = "::1",
+      encrypt = false,
       secret_fd = 8, first = 2, near = 2 }, own.tcp)
     assert.same({ 2, 5 }, { own.local_size, own.meeting })
   end)

@@ -18,6 +18,7 @@ local comm = {}
 ---@field fence? integer The launch of the run, from 0. Default: 0.
 ---@field secret? string What only ranks of the run know.
 ---@field secret_fd? integer Descriptor of a file with it, in its place. Default: -1.
+---@field encrypt? boolean Nobody between the ranks can read what they send; only with a secret. Default: false.
 ---@field first? integer Of the ranks of this host. Default: 0.
 ---@field near? integer Ranks that `meeting` is for, with TCP. Default: 0.
 ---@field lost_after_s? number Seconds without an answer after which a host is lost, with TCP. Default: 10.
