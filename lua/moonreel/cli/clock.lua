@@ -14,9 +14,8 @@ local command = {
 }
 
 local function lines(row)
-  local a = row.answer
-  return { { offset = ("%+.1f ms"):format(a.offset_s * 1e3),
-    bound = ("%.1f ms"):format(a.bound_s * 1e3), step = ("%+.1f ms"):format(a.step_s * 1e3),
+  local a, text = row.answer, require("moonreel.cluster.clock").text
+  return { { offset = text(a.offset_s, true), bound = text(a.bound_s), step = text(a.step_s, true),
     service = a.service, verdict = a.verdict } }
 end
 

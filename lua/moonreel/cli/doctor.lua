@@ -210,6 +210,28 @@ function command.rows(dir, name)
   return setmetatable(report, nil)
 end
 
+--- Rows of several hosts that say the same, as one: {host = "a, b (2 hosts)"}; the order is that of
+-- the first of them.
+---@param rows table[]  {host, what, state, text}
+---@return table[]
+function command.folded(rows)
+  local list, by = {}, {}
+  for _, row in ipairs(rows) do
+    local key = table.concat({ row.what, row.state, row.text }, "\0")
+    if not by[key] then
+      by[key] = { what = row.what, state = row.state, text = row.text, hosts = {} }
+      list[#list + 1] = by[key]
+    end
+    table.insert(by[key].hosts, row.host)
+  end
+  for _, row in ipairs(list) do
+    local n = #row.hosts
+    row.host = table.concat(row.hosts, ", ", 1, math.min(n, 3)) .. (n > 3 and ", ..." or "")
+      .. (n > 1 and (" (%d hosts)"):format(n) or "")
+  end
+  return list
+end
+
 ---@param args string[]
 function command.run(args)
   local parsed = require("moonreel.settings.words").parse(args, command)
@@ -225,6 +247,7 @@ function command.run(args)
     local columns = { { key = "state" }, { key = "what" }, { key = "text" } }
     if opts.hostfile then
       table.insert(columns, 1, { key = "host" })
+      rows = command.folded(rows)
     end
     require("moonreel.text.table").print(columns, rows, opts)
   end

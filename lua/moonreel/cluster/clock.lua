@@ -7,6 +7,25 @@ local clock = {}
 
 local TIMES, APART_S, STEP_S = 8, 0.05, 0.01
 
+--- A distance of clocks as people read it: "+0.4 ms", "-12.3 s", "+3 h 05 min", "-2 days 4 h".
+---@param s number      seconds
+---@param sign boolean|nil  with + where it is not below 0
+---@return string
+function clock.text(s, sign)
+  local far, mark = math.abs(s), s < 0 and "-" or sign and "+" or ""
+  local whole = math.floor(far + 0.5)
+  if far < 1 then
+    return ("%s%.1f ms"):format(mark, far * 1e3)
+  elseif far < 120 then
+    return ("%s%.1f s"):format(mark, far)
+  elseif whole < 7200 then
+    return ("%s%d min %02d s"):format(mark, whole // 60, whole % 60)
+  elseif whole < 172800 then
+    return ("%s%d h %02d min"):format(mark, whole // 3600, whole % 3600 // 60)
+  end
+  return ("%s%d days %d h"):format(mark, whole // 86400, whole % 86400 // 3600)
+end
+
 --- One measure of a host from several answers.
 ---@param list table[]  {sent_s, came_s: of the wall clock here; wall_s, now_s: there; service}
 ---@return table  offset_s, bound_s, step_s, service, verdict

@@ -57,7 +57,8 @@ function remote.words(host)
     own[#own + 1], own[#own + 2] = "-p", tostring(host.port)
   end
   table.move(own, 1, #own, #words + 1, words)
-  return table.move({ "--", host.name, program, "node" }, 1, 4, #words + 1, words)
+  local name = host.user and host.user .. "@" .. host.name or host.name
+  return table.move({ "--", name, program, "node" }, 1, 4, #words + 1, words)
 end
 
 local Cluster = {}

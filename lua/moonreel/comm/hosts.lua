@@ -4,7 +4,7 @@
 --     node2 slots=4              # DeepSpeed, Open MPI: also max_slots=8, `slots = 4`, ^node9
 --     node3:4                    # MPICH: also binding=..., ifname=...
 --     node[04-07,9] slots=8      # Slurm
---     [fe80::1] port=2222 addr=10.0.0.9
+--     root@[fe80::1] port=2222 addr=[fd00::9]
 --
 -- @module moonreel.comm.hosts
 local base = require "moonreel.core.base"
@@ -16,7 +16,8 @@ local KEYS = { slots = true, max_slots = true, port = true, addr = true }
 local PASSED_OVER = { binding = true, ifname = true }
 
 ---@class moonreel.comm.Host
----@field name string          as it is written, without brackets
+---@field name string          as it is written, without brackets and user
+---@field user string|nil       of its remote shell
 ---@field slots integer|nil    ranks that it takes; nil: nobody says
 ---@field max_slots integer|nil
 ---@field port integer|nil     of its remote shell
@@ -143,7 +144,8 @@ local function keys_of(rest, where)
 end
 
 local function entry_of(keys, line, where)
-  local entry = { line = line, addr = keys.addr and check_name(keys.addr, where) }
+  local addr = keys.addr and (keys.addr:match("^%[([%x:.]+)%]$") or keys.addr)
+  local entry = { line = line, addr = addr and check_name(addr, where) }
   entry.slots = keys.slots and whole(keys.slots, "slots", where, 65535)
   entry.max_slots = keys.max_slots and whole(keys.max_slots, "max_slots", where, 65535)
   entry.port = keys.port and whole(keys.port, "port", where, 65535)
@@ -170,7 +172,8 @@ local function add_line(list, known, text, line, where)
     refuse(where, "'%s' counts in the hosts of a resource manager; expected names", shown(word))
   end
   local without = word:match("^%^(.+)$")
-  local names, count = names_of(without or word, where)
+  local user, login = (without or word):match("^([%w_][%w._-]*)@(.+)$")
+  local names, count = names_of(login or without or word, where)
   local keys = keys_of(rest, where)
   if count and keys.slots then
     refuse(where, "slots stand twice: :%s and slots=%s", shown(count), shown(keys.slots))
@@ -178,7 +181,7 @@ local function add_line(list, known, text, line, where)
   keys.slots = keys.slots or count
   for _, name in ipairs(names) do
     local entry = entry_of(keys, line, where)
-    entry.name = name
+    entry.name, entry.user = name, user
     if without then
       known[name] = known[name] or { line = line }
       known[name].without = true
@@ -199,6 +202,8 @@ end
 ---@return moonreel.comm.Host[]
 function hosts.parse(text, name)
   local all, known, list, line = {}, {}, {}, 0
+  -- what editors of Windows begin a file with
+  text = text:gsub("^\xEF\xBB\xBF", "")
   for row in (text .. "\n"):gmatch("(.-)\r?\n") do
     line = line + 1
     local where = ("%s:%d"):format(name, line)

@@ -253,6 +253,8 @@ describe("what hosts get", function()
   end)
 
   it("is a remote shell's words without a shell's", function()
+    local login = remote.words { name = "a", user = "root" }
+    assert.equal("root@a", login[#login - 2])
     local words = remote.words { name = "fe80::1", port = 2222 }
     if not os.getenv "MOONREEL_RSH" then
       assert.equal("ssh -o BatchMode=yes -o ConnectTimeout=5 -p 2222 -- fe80::1 "

@@ -123,7 +123,35 @@ describe("clocks", function()
   end)
 end)
 
+describe("a distance of clocks", function()
+  it("is in the unit that people read", function()
+    local said = {}
+    for i, s in ipairs { 0, -0.0004, 0.9994, 1, -119.94, 120, 7199.4, 7200, -90061, 172799.4,
+      190000 } do
+      said[i] = clock.text(s, true)
+    end
+    assert.same({ "+0.0 ms", "-0.4 ms", "+999.4 ms", "+1.0 s", "-119.9 s", "+2 min 00 s",
+      "+119 min 59 s", "+2 h 00 min", "-25 h 01 min", "+47 h 59 min", "+2 days 4 h" }, said)
+    assert.equal("3.0 s", clock.text(3))
+  end)
+end)
+
 describe("moonreel doctor --hostfile", function()
+  it("has equal rows of hosts as one", function()
+    local doctor = require "moonreel.cli.doctor"
+    local function row(host, text, state)
+      return { host = host, what = "store", state = state or "ok", text = text }
+    end
+    local rows = doctor.folded { row("a", "x"), row("b", "y"), row("c", "x"), row("d", "x"),
+      row("e", "x"), row("f", "x", "wrong"), row("g", "y") }
+    local said = {}
+    for i, one in ipairs(rows) do
+      said[i] = ("%s %s %s"):format(one.host, one.state, one.text)
+    end
+    assert.same({ "a, c, d, ... (4 hosts) ok x", "b, g (2 hosts) ok y", "f wrong x" }, said)
+    assert.equal("store", rows[1].what)
+  end)
+
   local function rows_of(words, more)
     local out, code, err = ask(("doctor --json --outputs @/out %s"):format(words), more)
     local found = {}

@@ -45,6 +45,20 @@ describe("a host file", function()
       list[3].line })
   end)
 
+  it("has users of remote shells, addresses in brackets and a mark of Windows", function()
+    local list = hosts.parse("\xEF\xBB\xBFroot@10.0.0.2 slots=2 addr=[fd00::9]\nme.2@n[1-2]:3\n"
+      .. "_x@[fe80::1]:4", "hosts")
+    assert.equal("10.0.0.2:2 n1:3 n2:3 fe80::1:4", brief(list))
+    assert.same({ "root", "me.2", "me.2", "_x", "fd00::9" }, { list[1].user, list[2].user,
+      list[3].user, list[4].user, list[1].addr })
+    assert.equal("10.0.0.2", brief(hosts.filter(list, "10.0.0.2")):match "^[^:]+")
+    refused("1: '@10.0.0.2' is no host name", "@10.0.0.2")
+    refused("1: '%-o@a' is no host name", "-o@a")
+    refused("1: 'b@c' is no host name", "a@b@c")
+    refused("1: '%[10%.0%.0%.2' is no host name", "a addr=[10.0.0.2")
+    refused("2: '\\xef\\xbb\\xbfb' is no host name", "a\n\xEF\xBB\xBFb")
+  end)
+
   it("is refused with the line that is wrong", function()
     refused(" no hosts; expected one per line", "# nothing\n")
     refused(" no hosts", "a\n^a")
