@@ -122,6 +122,18 @@ static int b_make_dir(lua_State *L)
     return 0;
 }
 
+/* new_dir(path) -> true; false: something has this path */
+static int b_new_dir(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    bool made = mr_io_table()->mkdir(path, 0755) == 0;
+    if (!made && errno != EEXIST)
+        mr_bind_check(L, mr_fail(MR_E_IO, "%s: cannot create directory: %s", path,
+                                 strerror(errno)));
+    lua_pushboolean(L, made);
+    return 1;
+}
+
 /* remove_dir(path): with everything in it; a missing one is fine. */
 static int b_remove_dir(lua_State *L)
 {
@@ -314,6 +326,9 @@ static const mr_bind_row base_rows[] = {
     MR_ROW("rename", b_rename, "(from: string, to: string)",
            "Rename a file or folder; never onto a device or a pipe."),
     MR_ROW("make_dir", b_make_dir, "(path: string)", "Make a folder, and those above it."),
+    MR_ROW("new_dir", b_new_dir, "(path: string): boolean",
+           "Make a folder that is not there; false: something has this path. Of two processes one "
+           "makes it."),
     MR_ROW("remove_dir", b_remove_dir, "(path: string)",
            "Remove a folder with everything in it; a missing one is fine."),
     MR_ROW("list_dir", b_list_dir, "(path: string): string[]", "Names in a folder, sorted."),

@@ -37,7 +37,9 @@ local command = {
       .. "...; once per prompt", many = true, takes = of_list, empty = true },
     { "--raw", "the weights themselves instead of their average" },
     { "--ema", "the averaged weights (default: sampling.ema)" },
-    { "--out DIR", "folder for the files (default: sampling.save_dir, else samples)" },
+    { "--out DIR", "folder for the files (default: sampling.save_dir, else the next free number "
+      .. "below samples/); a file that is there already is refused" },
+    { "--overwrite", "files of the same name give way" },
     { "--sheet", "frames of all renderings side by side: sheet.png in the same folder" },
     { "--threads N", "compute threads" },
     { "--llm-refine", "not here: prompts are refined by a service that this program does not ask" },
@@ -245,6 +247,34 @@ local function name_of(prompt)
   return stop > 0 and name:sub(1, stop) or nil
 end
 
+local function stem_of(how, k)
+  how.k = k
+  return (require("moonreel.sample.names").path("", how):sub(2))
+end
+
+-- how the renderings of each prompt are named, as names.path takes it; a name stands for one prompt
+local function naming(prompts, first, s, count)
+  local used, list = {}, {}
+  for i, text in ipairs(prompts) do
+    local own = s.sampling.prompt_as_path and name_of(text) or nil
+    list[i] = { index = first + i - 1, name = s.sampling.sample_name,
+      prompt = not (own and used[own]) and own or nil, many = count > 1 }
+    used[own or false] = true
+  end
+  return list
+end
+
+-- the files that will be written
+local function files_of(list, count, ending, sheet)
+  local all = { sheet and "sheet.png" or nil }
+  for _, how in ipairs(list) do
+    for k = 0, count - 1 do
+      all[#all + 1] = stem_of(how, k) .. ending
+    end
+  end
+  return all
+end
+
 function command.run(args)
   local parsed = require("moonreel.settings.words").parse(args, command)
   local o = parsed.options
@@ -277,27 +307,25 @@ function command.run(args)
   local prompts, first = prompts_of(r.prompts, s)
   r.prompts = prompts
 
-  local names, output = require "moonreel.sample.names", require "moonreel.sample.output"
-  local out = o.out or s.sampling.save_dir or "samples"
+  local output = require "moonreel.sample.output"
+  local folder <close> = require("moonreel.sample.folder").new(o.out or s.sampling.save_dir)
   local live = base.is_terminal(2) and o.verbose ~= 0
   local seeds, request = r.seeds or s:plain("sampling.seeds"), nil
-  local made = not base.exists(out)
+  local count = #seeds * (s.sampling.num_sample or 1)
+  local named = naming(prompts, first, s, count)
+  if not o.overwrite then
+    local still = (r.frames or s.sampling.frames) * (s.sampling.loop or 1) == 1
+    folder:keep(files_of(named, count, still and ".png" or ".mp4", o.sheet))
+  end
   function r.sink(item, asked)
     request = asked
-    base.make_dir(out)
-    local stem = names.path(out, {index = first + item.index, name = s.sampling.sample_name,
-      prompt = s.sampling.prompt_as_path and name_of(item.prompt) or nil,
-      many = #seeds * asked.num_sample > 1, k = item.number})
-    return output.file(stem, item, asked.save_fps)
+    return output.file(folder:path() .. "/" .. stem_of(named[item.index + 1], item.number), item,
+      asked.save_fps)
   end
   r.progress = o.verbose ~= 0 and show_progress() or nil
   local clips, code = require("moonreel.cli.longwork").run(function() return sampler:render(r) end,
     "steps", "videos that were finished stay", true)
   if not clips then
-    -- a folder that was made for nothing; it stays when something is in it
-    if made then
-      os.remove(out)
-    end
     return code
   end
   local rows = {}
@@ -315,7 +343,7 @@ function command.run(args)
       print(clip.path)
     end
   end
-  local sheet = o.sheet and write_sheet(out .. "/sheet.png", clips) or nil
+  local sheet = o.sheet and write_sheet(folder:path() .. "/sheet.png", clips) or nil
   if o.json then
     local json = require "moonreel.core.json"
     print(json.encode{checkpoint = sampler.path, step = sampler.step, files = json.array(rows),

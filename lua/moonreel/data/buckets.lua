@@ -177,8 +177,8 @@ local read_options = options.declare("buckets.rule", {
     default = 0 },
   { "bucket_costs", "table", "resolution -> frames -> what a micro-batch costs" },
   { "reference", "text", "buckets and order are those of \"opensora-1.2\" or \"opensora-2.0\"" },
-  { "sizes", "text", "whose sizes 144p to 1080p have: \"opensora-1.2\" or \"opensora-2.0\"; absent: "
-    .. "as reference" },
+  { "sizes", "text", "whose sizes 144p to 1080p have: \"opensora-1.2\" or \"opensora-2.0\"; "
+    .. "absent: as reference" },
   { "fps_max", "number", "of 2.0: faster clips are thinned to so many frames a second; 0: none",
     default = 0 },
 })

@@ -20,8 +20,8 @@ function lengths.lost(given, frames)
       or lengths.counted(frames) > 0 then
     return nil
   end
-  return ("compat = %q with scheduler.use_timestep_transform counts %d frames as none, so each t is "
-    .. "0 and renderings are black; expected 1 frame, or %d and more; try: compat = none, or "
+  return ("compat = %q with scheduler.use_timestep_transform counts %d frames as none, so each t "
+    .. "is 0 and renderings are black; expected 1 frame, or %d and more; try: compat = none, or "
     .. "scheduler.shift = 1"):format(given.compat, frames, BLOCK)
 end
 

@@ -240,7 +240,8 @@ local function render_latents(self, r, items, loop, before)
   end
   local p = program_of(self, r, masked)
   set_text(self, p, r, items, loop)
-  local latents = rflow.sample(p.step, {z = z, times = times_of(self, r), mask = masked and masks or nil,
+  local latents = rflow.sample(p.step, {z = z, times = times_of(self, r),
+    mask = masked and masks or nil,
     noise = function(step) return noise_of(self, r, items, dims, "edit_noise", step, loop) end,
     watch = function(i, prog)
       r.done = r.done + 1

@@ -254,8 +254,11 @@ describe("sample with conditions", function()
       local sheet = data.scan(out .. "/lists/sheet.png")
       -- a line of tiles for each rendering
       assert.equal(2 * 100 + 4, sheet.height)
+      -- the sheet is a file of an earlier rendering, too
+      fails("/lists/sheet%.png is there already", trained(), "--prompt", "a", "--frames", "1",
+        "--sheet", "--out", out .. "/lists")
       local listed = json.decode(moonreel("--prompt", "a", "--frames", "1", "--sheet", "--json",
-        "--out", out .. "/lists"))
+        "--overwrite", "--out", out .. "/lists"))
       assert.equal(out .. "/lists/sheet.png", listed.sheet)
     end)
 

@@ -234,6 +234,43 @@ describe("sample", function()
     assert.equal(24, facts.width)
   end)
 
+  it("loses no file of an earlier rendering", function()
+    local folder = require "spec.support.folder"
+    local place = folder.new()
+    finally(function() place:remove() end)
+    local function again(words)
+      return folder.moonreel(("sample '%s' --steps 1 --frames 1 --seed 1 --prompt %s"):format(
+        train(), words), ("cd '%s' &&"):format(place.path))
+    end
+    -- without a folder each has a number of its own
+    assert.equal("samples/001/sample_0000.png\n", (again "a"))
+    assert.equal("samples/002/sample_0000.png\n", (again "b"))
+    assert.equal("clips/sample_0000.png\n", (again "a --out clips"))
+    local before = base.read_file(place.path .. "/clips/sample_0000.png")
+    local output, errors, code = again "b --out clips --guidance 3"
+    assert.same({ "", 2 }, { output, code })
+    assert.matches("sample: clips/sample_0000%.png is there already, from an earlier rendering",
+      errors)
+    assert.equal(2, (select(3, again "b --save-dir clips")))
+    assert.equal(before, base.read_file(place.path .. "/clips/sample_0000.png"))
+    -- other names, the folder's other files, and what is meant to give way
+    assert.equal("clips/b_0000.png\n", (again "b --out clips --sample-name b"))
+    assert.equal("clips/sample_0001.png\n", (again "a b --out clips --start-index 1"))
+    assert.equal("clips/sample_0000.png\n", (again "b --out clips --overwrite --guidance 3"))
+    assert.are_not.equal(before, base.read_file(place.path .. "/clips/sample_0000.png"))
+    -- any of several that are to be written counts
+    output, errors, code = again "a b c --out clips --start-index 1"
+    assert.equal("", output)
+    assert.equal(2, code)
+    assert.matches("clips/sample_0001%.png is there", errors)
+    -- one name for two prompts of one rendering
+    assert.equal("twice/a.png\ntwice/sample_0001.png\n",
+      (again "a a --prompt-as-path --out twice"))
+    -- a rendering that fails leaves no folder
+    assert.equal(7, (select(3, again "a --guidance 1e300")))
+    assert.is_false(base.exists(place.path .. "/samples/003"))
+  end)
+
   it("leaves nothing half written when a signal stops it, nor a folder for nothing", function()
     -- the file is open, and the next piece of the video is under way
     local done = signalled("INT", [[

@@ -25,7 +25,8 @@ return recipe.extend("opensora-1.2/stage1") {
     assert.matches('^main%.lua:3: bucket_config%.360p%.16: compat = "opensora%-1%.2" with scheduler'
       .. "%.use_timestep_transform counts 16 frames as none, so each t is 0 and renderings are "
       .. "black; expected 1 frame, or 17 and more; try: compat = none", text)
-    assert.matches("^main%.lua:3: bucket_config%.360p%.2: ", select(2, fault(2, "{ 0.5, 0.1 }", 17)))
+    assert.matches("^main%.lua:3: bucket_config%.360p%.2: ",
+      select(2, fault(2, "{ 0.5, 0.1 }", 17)))
   end)
 
   it("refuse a length of renderings, by who set it", function()

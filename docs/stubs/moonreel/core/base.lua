@@ -69,6 +69,11 @@ function base.rename(from, to) end
 ---@param path string
 function base.make_dir(path) end
 
+--- Make a folder that is not there; false: something has this path. Of two processes one makes it.
+---@param path string
+---@return boolean
+function base.new_dir(path) end
+
 --- Remove a folder with everything in it; a missing one is fine.
 ---@param path string
 function base.remove_dir(path) end

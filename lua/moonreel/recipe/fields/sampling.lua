@@ -29,7 +29,7 @@ return {
     .. "and seed" }),
   row("ema", "boolean", { default = true, help = "render with the averaged weights" }),
   row("save_dir", "text", { none = true, spellings = { "save_dir" }, help = "folder of the "
-    .. "renderings" }),
+    .. "renderings; none: the next free number below samples/" }),
   row("num_sample", "integer", { none = true, min = 1, spellings = { "num_sample" },
     help = "renderings per prompt and seed, of the seeds from it on" }),
   row("sample_name", "text", { none = true, spellings = { "sample_name" }, help = "what files are "

@@ -1,0 +1,66 @@
+--- Where `moonreel sample` puts its files, so that none of an earlier rendering is lost: into a
+-- folder that somebody names, where no file of theirs is replaced unless that is asked for; else
+-- into the next free number below samples/.
+-- @module moonreel.sample.folder
+local base = require "moonreel.core.base"
+
+local folder = {}
+
+local Folder = {}
+Folder.__index = Folder
+
+-- a folder of a number that none has, also when two processes look at once
+local function next_number(root)
+  base.make_dir(root)
+  local number = 0
+  for _, name in ipairs(base.list_dir(root)) do
+    number = math.max(number, math.tointeger(tonumber(name:match("^%d+$"))) or 0)
+  end
+  local path
+  repeat
+    number = number + 1
+    path = ("%s/%03d"):format(root, number)
+  until base.new_dir(path)
+  return path
+end
+
+--- The path, which is made when it is first asked for.
+---@return string
+function Folder:path()
+  if not self.made then
+    self.fresh = not (self.named and base.exists(self.named))
+    self.made = self.named or next_number(self.root)
+    base.make_dir(self.made)
+  end
+  return self.made
+end
+
+--- Refuse to replace files.
+---@param names string[]  that will be written into it
+function Folder:keep(names)
+  for _, name in ipairs(self.named and names or {}) do
+    local path = self.named .. "/" .. name
+    if base.exists(path) then
+      base.raise("MR_E_USAGE", ("sample: %s is there already, from an earlier rendering; expected "
+        .. "a name that is free; try: another --out or --sample-name, --overwrite, or no --out for "
+        .. "a numbered folder below %s/"):format(path, self.root))
+    end
+  end
+end
+
+--- A folder that was made for nothing goes.
+function Folder:__close()
+  if self.fresh then
+    os.remove(self.made)
+  end
+end
+
+--- Choose a folder; nothing is made yet.
+---@param named string|nil  as --out or sampling.save_dir name it
+---@param root string|nil   of numbered ones (samples)
+---@return mr.RenderFolder  path(), keep(names); to be closed
+function folder.new(named, root)
+  return setmetatable({ named = named, root = root or "samples" }, Folder)
+end
+
+return folder
