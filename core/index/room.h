@@ -147,7 +147,8 @@ static inline bool index_whole_is_real(int64_t i)
 mr_number index_scores_count(index_scores *s, int32_t score, mr_number value, uint64_t line);
 /* Count a list or an object that means nothing. */
 void index_scores_unread(index_scores *s, int32_t score, const char *what, uint64_t line);
-/* Once the list is read: is it a column of the index, and of which kind? */
+/* Once the list is read: is it a column of the index, and of which kind? One of text is none, also
+ * where a few of its cells read as numbers. */
 bool index_score_is_column(const index_score *s);
 mr_column_kind index_score_kind(const index_score *s);
 /* Refuse columns of numbers with cells that are none. Errors: MR_E_DATA (names row and cell) */

@@ -16,6 +16,8 @@ static const char *const measured[] = {
     "fps",        "seconds",    "bytes",  "codec", "text_bytes",   "image",
     "vfr",        "interlaced", "file",   "id",    "key"};
 
+enum { TEXTS = 100 }; // so many cells of text for each number make a column of text
+
 // text, text2, text_3
 static bool is_caption(const char *name)
 {
@@ -274,9 +276,11 @@ void index_scores_unread(index_scores *s, int32_t score, const char *what, uint6
 
 /* ---- once the list is read ---- */
 
+// a column of text has a number among hundreds by chance, as hashes do
 bool index_score_is_column(const index_score *s)
 {
-    return s->wholes + s->reals > 0;
+    uint64_t numbers = s->wholes + s->reals;
+    return numbers && s->others.n / TEXTS < numbers;
 }
 
 mr_column_kind index_score_kind(const index_score *s)

@@ -415,6 +415,11 @@ mr_status index_source_read(index_source *s, const char *input, const mr_ingest_
     if (o->parts < 0 || (o->parts && (o->part < 1 || o->part > o->parts)))
         return mr_fail(MR_E_USAGE, "part %d of %d; expected 1 to the number of parts", o->part,
                        o->parts);
+    if (folder && !o->captions && (o->table.columns || *s->scores.escape))
+        return mr_fail(MR_E_USAGE,
+                       "%s: is a folder, which has no columns; expected columns and escape for a "
+                       "list; try: --captions FILE",
+                       input);
     s->part = o->part, s->parts = o->parts;
     MR_TRY(index_path_absolute(o->root ? o->root : input, s->root));
     char *slash = strrchr(s->root, '/');

@@ -5,6 +5,7 @@ local base = require "moonreel.core.base"
 local buckets = require "moonreel.data.buckets"
 local core = require "moonreel.core.loader"
 local core_index = require "moonreel.core.index"
+local exact = require "moonreel.text.exact"
 
 local place = {}
 
@@ -55,8 +56,8 @@ function place.pick(source)
   if source.quantiles then
     local low, high
     source.members, low, high = core.quantiles(source.index.core, source.quantiles)
-    return ("source %s: %d of %d rows, %s from %.6g to %.6g"):format(source.name,
-      source.members:count(), #source.index, source.quantiles.column, low, high)
+    return ("source %s: %d of %d rows, %s from %s to %s"):format(source.name,
+      source.members:count(), #source.index, source.quantiles.column, exact(low), exact(high))
   end
 end
 

@@ -282,6 +282,15 @@ static void missing(void)
                  texts[i]);
         CHECK_FAILS(read_table("t.csv", text, (size_t)n), MR_E_DATA, want);
     }
+    // hashes have a number among hundreds, and are text
+    for (int others = 99; others <= 100; others++) {
+        char long_text[3000] = "path,text,md5\n0,a,12345678\n";
+        for (int i = 0; i < others; i++)
+            sprintf(long_text + strlen(long_text), "%d,a,c%d\n", i + 1, i);
+        mr_status st = read_text("t.csv", long_text);
+        CHECK_INT(st, others == 99 ? MR_E_DATA : MR_OK);
+    }
+    CHECK(!index_score_is_column(&scores.of[0]));
     // a column that is left out may hold what it likes, and one of texts alone is none
     static const char csv[] = "path,text,views,who\n1,a,5,x\n2,b,\"1,234.5\",y\n";
     char file[300];
