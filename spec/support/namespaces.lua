@@ -11,22 +11,24 @@ local RSH = [[
 shift
 host=$1
 shift
-exec ip netns exec $host unshare --uts --ipc sh -c 'hostname $0 && exec "$@"' $host "$@"
+exec nsenter --net=/run/netns/$host unshare --uts --ipc sh -c 'hostname $0 && exec "$@"' $host "$@"
 ]]
 
 local MAKE = [[
 set -e
 mount -t tmpfs none /run
 mkdir /run/netns
+# not `ip -n`, which wants to mount /sys
+at() { host=$1; shift; nsenter --net=/run/netns/$host ip "$@"; }
 for host in a b; do
   ip netns add $host
-  ip -n $host link set lo up
+  at $host link set lo up
 done
 ip link add va netns a type veth peer name vb netns b
-ip -n a addr add 10.77.0.1/24 dev va
-ip -n b addr add 10.77.0.2/24 dev vb
-ip -n a link set va up
-ip -n b link set vb up
+at a addr add 10.77.0.1/24 dev va
+at b addr add 10.77.0.2/24 dev vb
+at a link set va up
+at b link set vb up
 exec "$@" 2>&1
 ]]
 

@@ -19,7 +19,7 @@ describe("docs/cluster.md", function()
     dir:write("demo.lua", "return recipe.extend('tiny/demo') { model = { depth = 1 } }")
     local bin = process.program():match("^(.*)/")
     for line in base.read_file("docs/cluster.md"):gmatch("\n    ([^\n]+)") do
-      local words = line:gsub("node1", "localhost"):gsub("node2", "127.0.0.1")
+      local words = line:gsub("node1", "127.0.0.1"):gsub("node2", "127.0.0.2")
         :gsub("demo%.mrx", demo_data.path()):gsub("tiny/demo", "./demo")
       local done = process.run({ "/bin/sh", "-c", ("cd '%s' && PATH=%s:$PATH "
         .. "MOONREEL_RSH='%s/rsh' OMP_NUM_THREADS=1 && export PATH MOONREEL_RSH OMP_NUM_THREADS\n"
@@ -33,6 +33,6 @@ describe("docs/cluster.md", function()
     assert.matches("done: step 6", outputs[8])
     assert.matches("step%-0+6", outputs[9])
     assert.matches("no ranks of this run are on its hosts", outputs[10])
-    assert.matches("\nlocalhost +0 .*\n127.0.0.1 +0 ", outputs[11])
+    assert.matches("\n127%.0%.0%.1 +0 .*\n127%.0%.0%.2 +0 ", outputs[11])
   end)
 end)

@@ -199,14 +199,30 @@ describe("a launch", function()
   end)
 
   it("leaves a rank that saves alone, though another has failed", function()
+    -- it says so until the other is known to be gone, then saves for longer than both signals take
     local running <close> = begin([[
-      local life, world = require "moonreel.core.life", require("moonreel.comm").world()
-      if rank == "1" then os.exit(3, false) end
-      pcall(world.barrier, world)
-      life.phase "persist"
-      base.sleep(0.4)
+      if rank == "1" then
+        base.replace_file(dir .. "/other", base.pid())
+        while not base.exists(dir .. "/saves") do
+          base.sleep(0.01)
+        end
+        os.exit(3, false)
+      end
+      while not base.exists(dir .. "/other") do
+        base.sleep(0.01)
+      end
+      local other = base.read_file(dir .. "/other")
+      local function save() require("moonreel.core.life").phase "persist" end
+      save()
+      base.replace_file(dir .. "/saves", "x")
+      while base.exists("/proc/" .. other) do
+        save()
+        base.sleep(0.01)
+      end
+      save()
+      base.sleep(1.5)
       base.replace_file(dir .. "/saved", "all")
-    ]], 2, { grace_s = 0.05 })
+    ]], 2, { grace_s = 0.4 })
     assert.equal(3, (wait(running) or {}).exit)
     assert.equal("all", base.read_file(dir.path .. "/saved"))
   end)

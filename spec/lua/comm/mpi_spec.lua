@@ -3,35 +3,46 @@ local base = require "moonreel.core.base"
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"
 
-local function has_mpi()
+-- as root and with more ranks than processors, as specs may run; Open MPI keeps memory until its
+-- process ends
+local SET = [[
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_btl=self,vader
+export ASAN_OPTIONS=detect_leaks=0:$ASAN_OPTIONS
+]]
+
+-- why there is no MPI here, or nil: an mpirun that complains of the machine adds to what ranks say
+local missing
+local function without_mpi()
   local plugin = process.program():gsub("[^/]*$", "libmoonreel_mpi.so")
-  local found = process.run({ "/bin/sh", "-c", "command -v mpirun" }, "", { quiet = true })
-  return base.exists(plugin) and found.exit == 0
+  if not base.exists(plugin) then
+    return plugin .. " is not here"
+  end
+  local tried = process.run({ "/bin/sh", "-c", SET .. "mpirun -n 2 --oversubscribe true 2>&1" }, "",
+    { deadline_s = 600 })
+  return (tried.exit ~= 0 or tried.output ~= "")
+    and ("mpirun does not work here (exit code %d): %s"):format(tried.exit, tried.output)
 end
+setup(function() missing = without_mpi() end)
 
 describe("ranks over MPI", function()
   local dir
   setup(function() dir = folder.new() end)
   teardown(function() dir:remove() end)
 
-  -- as root and with more ranks than processors, as specs may run; Open MPI keeps memory until its
-  -- process ends
   local function run(launcher, code)
     local script = dir:write("ranks.lua", "local comm, T = require 'moonreel.comm', "
       .. "require 'moonreel.core.tensor'\n" .. code)
     local done = process.run({ "/bin/sh", "-c",
-      [[export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-      export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_btl=self,vader
-      export ASAN_OPTIONS=detect_leaks=0:$ASAN_OPTIONS
-      exec ]] .. launcher .. [[ "$0" 2>&1]], script }, "", { deadline_s = 600 })
+      SET .. "exec " .. launcher .. ' "$0" 2>&1', script }, "", { deadline_s = 600 })
     return done.output, done.exit
   end
   local mpirun = "mpirun -n 3 --oversubscribe " .. process.program()
   local own = process.program() .. " -n 3"
 
   it("give the bits that ranks of one host give, of any size and dtype", function()
-    if not has_mpi() then
-      return pending("mpirun or libmoonreel_mpi.so is not here")
+    if missing then
+      return pending(missing)
     end
     local code = [[
       local world = comm.world { check = true }
@@ -66,8 +77,8 @@ describe("ranks over MPI", function()
   end)
 
   it("say who left before a call, and end", function()
-    if not has_mpi() then
-      return pending("mpirun or libmoonreel_mpi.so is not here")
+    if missing then
+      return pending(missing)
     end
     local output, exit = run(mpirun, [[
       local world = comm.world()
@@ -79,8 +90,8 @@ describe("ranks over MPI", function()
   end)
 
   it("are refused where MPI knows nothing of them", function()
-    if not has_mpi() then
-      return pending("mpirun or libmoonreel_mpi.so is not here")
+    if missing then
+      return pending(missing)
     end
     local output, exit = run("env PMI_RANK=1 PMI_SIZE=3 " .. process.program(), "comm.world()")
     assert.equal(6, exit)

@@ -53,11 +53,11 @@ describe("ranks that share no memory", function()
 
   it("meet on the first host of Slurm's list", function()
     assert.equal(all_there(2), start(2, "SLURM_PROCID=@ SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=@ "
-      .. "SLURM_JOB_ID=" .. NUMBER .. " SLURM_JOB_NODELIST=localhost SLURM_TASKS_PER_NODE=2", SUM))
+      .. "SLURM_JOB_ID=" .. NUMBER .. " SLURM_JOB_NODELIST=127.0.0.1 SLURM_TASKS_PER_NODE=2", SUM))
   end)
 
   it("end together when one is killed", function()
-    local said = start(3, "RANK=@ WORLD_SIZE=3 MASTER_ADDR=localhost " .. TORCHRUN,
+    local said = start(3, "RANK=@ WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 " .. TORCHRUN,
       [[
       local world = require("moonreel.comm").world()
       world:barrier()
