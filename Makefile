@@ -1,9 +1,10 @@
 # The front door: thin names over CMake presets and the program itself.
 #
-#   make            build build/cpu/moonreel
+#   make            build build/cpu/moonreel and its plug-ins
 #   make demo       set up, build, train the tiny model, render and measure: build/demo/result
 #   make demo-latent  the same in a latent that is learned first: build/demo/result-latent
 #   make test       set up, build, run every spec; last line: N passed, N failed
+#   make specs      build what make test runs
 #   make lint       is the text in the house's form? (the first part of make test)
 #   make demo-data  render the demo clips and index them: build/demo/demo.mrx
 #   make bench      run the benchmarks
@@ -27,6 +28,9 @@ SPACE = $() $()
 build: $(BUILD)/build.ninja
 	@cmake --build $(BUILD)
 
+specs: $(BUILD)/build.ninja
+	@cmake --build $(BUILD) --target specs
+
 # the log is shown only when configuring fails; later changes of CMake files are ninja's business
 $(BUILD)/build.ninja: CMakePresets.json
 	@command -v cmake >/dev/null || { echo "cmake is missing: run 'make setup' first" >&2; exit 1; }
@@ -38,7 +42,7 @@ setup:
 	@scripts/setup
 
 test: setup
-	@$(MAKE) --no-print-directory build
+	@$(MAKE) --no-print-directory specs
 	@scripts/test $(BUILD)
 
 lint:
@@ -46,7 +50,7 @@ lint:
 
 # specs ask for impossible sizes on purpose: they expect NULL, as from malloc
 asan: setup
-	@$(MAKE) --no-print-directory build PRESET=asan
+	@$(MAKE) --no-print-directory specs PRESET=asan
 	@SPEC_LIMIT=3600 ASAN_OPTIONS=allocator_may_return_null=1:$$ASAN_OPTIONS scripts/test build/asan
 
 # oneDNN is left out: its thread library is not built for the sanitizer, which would call every hand-over
@@ -94,5 +98,5 @@ cuda:
 clean:
 	@rm -rf build
 
-.PHONY: build setup test lint asan tsan demo demo-latent demo-data bench golden install cuda clean
+.PHONY: build specs setup test lint asan tsan demo demo-latent demo-data bench golden install cuda clean
 .DEFAULT_GOAL := build
