@@ -28,14 +28,20 @@ function demo_data.scratch()
   return dir
 end
 
--- made beside and renamed, so that they are whole for whoever finds them
+-- one process makes them, others that want them meanwhile wait for it
+local MAKE = [[
+test -e "$1" || {
+  "$0" datasets/demo/build.lua "$1.new/clips" 1 $2 &&
+    "$0" data ingest "$1.new/clips/demo.csv" -o "$1.new/demo.mrx" && mv "$1.new" "$1"
+} 2>&1
+]]
+
 local function shared(name, frames)
   local all = os.getenv("MOONREEL_SPEC_SHARED") .. "/" .. name
-  if not base.exists(all) then
-    local mine = all .. "." .. base.pid()
-    demo_data.moonreel("datasets/demo/build.lua", mine .. "/clips", "1", frames)
-    demo_data.moonreel("data", "ingest", mine .. "/clips/demo.csv", "-o", mine .. "/demo.mrx")
-    base.rename(mine, all)
+  local done = process.run({"/usr/bin/flock", all .. ".lock", "/bin/sh", "-c", MAKE,
+    process.program(), all, frames}, "", {deadline_s = 600, output_bytes = 1 << 24})
+  if done.exit ~= 0 then
+    error(("the demo's data: exit %s\n%s"):format(tostring(done.exit), done.output))
   end
   return all
 end

@@ -1,10 +1,20 @@
 --- busted helper: after all specs one line `N passed, N failed` (a spec that raises outside `it`
--- counts as failed).
+-- counts as failed). Where MOONREEL_SPEC_ENDS names a file, each end of a spec is a line of it, its
+-- verdict (+, -), seconds, place and name: scripts/test counts those of a process that dies.
 local base = require "moonreel.core.base"
 local busted = require "busted"
 local passed, failed = 0, 0
 
-busted.subscribe({ "test", "end" }, function(_, _, status)
+local place = os.getenv "MOONREEL_SPEC_ENDS"
+local ends = place and assert(io.open(place, "a"))
+
+busted.subscribe({ "test", "end" }, function(element, _, status)
+  if ends and status ~= "pending" then
+    ends:write(("%s %.2f %s:%d %s\n"):format(status == "success" and "+" or "-",
+      element.duration or 0, element.trace.short_src, element.trace.currentline,
+      (element.name:gsub("%s+", " "))))
+    ends:flush()
+  end
   if status == "success" then
     passed = passed + 1
   elseif status ~= "pending" then
