@@ -305,13 +305,17 @@ size_t mr_winograd_workspace(const mr_winograd_plan *p)
 
 /* oneDNN 2.6 leaves positions out of bf16 gradients of weights where strided frames have zeros
  * before and behind them that the kernel reaches; where the kernel is larger than a frame, it reads
- * memory that nobody wrote, and writes beside that of the gradient. */
+ * memory that nobody wrote, and writes beside that of the gradient. Its products of bf16 take
+ * positions of a row in pairs: the last of an odd number goes with a cell of x that its tap does
+ * not read, by a gradient of zero, which leaves a NaN what it is. Zeros behind the row would not
+ * help: the cells that the next position's taps read are x's own. */
 static bool library_errs(const mr_conv_spec *s)
 {
     int64_t behind = (s->out[0] - 1) * s->stride[0] + s->kernel[0] - s->in[0] - s->before[0];
     bool strided = s->stride[0] > 1 && s->before[0] > 0 && behind > 0,
-         larger = s->kernel[1] > s->in[1] || s->kernel[2] > s->in[2];
-    return s->kind == MR_CONV_WEIGHTS && s->type == MR_BF16 && (strided || larger);
+         larger = s->kernel[1] > s->in[1] || s->kernel[2] > s->in[2],
+         unpaired = s->out[2] % 2 && s->kernel[2] > 1;
+    return s->kind == MR_CONV_WEIGHTS && s->type == MR_BF16 && (strided || larger || unpaired);
 }
 
 /* Where bf16's instructions are slow the own product, which computes in f32, is faster: by 1.13 to

@@ -111,6 +111,62 @@ static void not_a_number(mr_dtype type, int64_t channels, const int64_t *kernel)
     free(w), free(y);
 }
 
+/* Gradients of weights that are no numbers, and do not read cell `cell` of x in channel `channel`;
+ * or that do, and are some. */
+static int stray_gradients(const mr_conv_spec *s, const float *dw, int64_t cell, int64_t channel)
+{
+    int64_t taps = s->kernel[0] * s->kernel[1] * s->kernel[2];
+    int n = 0;
+    for (int64_t tap = 0; tap < taps; tap++) {
+        bool reads = false;
+        for (int64_t p = 0; p < cells(s->batch, s->out); p++)
+            reads |= read_by(s, p, tap) == cell;
+        for (int64_t i = 0; i < s->filters * s->channels; i++)
+            n += isnan(dw[i * taps + tap]) != (reads && i % s->channels == channel);
+    }
+    return n;
+}
+
+/* The pairs that bf16's instructions multiply lie along the width here: odd and even widths of y.
+ */
+static void gradients_of_not_a_number(mr_dtype type)
+{
+    static const struct {
+        int64_t in[3], kernel[3], stride[3], before[3], channels, filters;
+    } rows[] = {{{1, 4, 7}, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}, 16, 16},
+                {{1, 4, 8}, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}, 16, 16},
+                {{3, 3, 9}, {3, 3, 3}, {1, 1, 1}, {2, 1, 1}, 8, 20},
+                {{2, 3, 6}, {1, 1, 4}, {1, 1, 1}, {0, 0, 0}, 32, 16},
+                {{1, 5, 10}, {1, 3, 3}, {1, 2, 2}, {0, 1, 1}, 16, 32},
+                {{1, 5, 12}, {1, 3, 3}, {1, 2, 2}, {0, 1, 1}, 16, 32},
+                {{1, 3, 5}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, 16, 32},
+                {{5, 2, 3}, {3, 1, 1}, {1, 1, 1}, {2, 0, 0}, 16, 32},
+                {{3, 5, 3}, {1, 3, 1}, {1, 1, 1}, {0, 1, 0}, 32, 16},
+                {{2, 4, 5}, {1, 1, 1}, {1, 1, 2}, {0, 0, 0}, 16, 16},
+                {{1, 3, 3}, {1, 1, 2}, {1, 2, 1}, {0, 0, 1}, 24, 32},
+                {{4, 2, 3}, {2, 2, 2}, {1, 1, 1}, {1, 0, 1}, 7, 18}};
+    for (size_t i = 0; i < MR_COUNT(rows); i++) {
+        mr_conv_spec s = shape(MR_CONV_WEIGHTS, type, rows[i].in, rows[i].kernel, rows[i].stride,
+                               rows[i].before, rows[i].channels, rows[i].filters);
+        int64_t n = cells(s.batch, s.in) * s.channels,
+                weights = s.filters * s.channels * s.kernel[0] * s.kernel[1] * s.kernel[2];
+        void *y = fill(cells(s.batch, s.out) * s.filters, type, 2);
+        float *dw = malloc((size_t)weights * sizeof *dw);
+        for (int64_t at = 0; at < n; at += 53) {
+            void *x = fill(n, type, 1);
+            put_nan(x, at, type);
+            memset(dw, 0, (size_t)weights * sizeof *dw);
+            run(&s, x, NULL, y, dw);
+            int wrong = stray_gradients(&s, dw, at / s.channels, at % s.channels);
+            if (!check_note(wrong == 0))
+                printf("%s, row %zu: %d gradients wrong by a NaN at %lld\n", mr_dtype_name(type), i,
+                       wrong, (long long)at);
+            free(x);
+        }
+        free(y), free(dw);
+    }
+}
+
 /* ---- larger than a frame ---- */
 
 static double wanted(const mr_conv_spec *s, const void *x, const void *y, int64_t i)
@@ -179,6 +235,7 @@ int main(void)
         for (int64_t channels = 1; channels < 7; channels++)
             for (size_t k = 0; k < MR_COUNT(kernels); k++)
                 not_a_number(type, channels, kernels[k]);
+        gradients_of_not_a_number(type);
         larger_than_a_frame(type);
     }
     return check_done();
