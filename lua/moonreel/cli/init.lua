@@ -16,7 +16,7 @@ function cli.main(args)
   setmetatable(methods, { __methods = more,
     __index = function(_, name) return more()[name] or refuse(methods, name) end })
   local first = args[1]
-  if first == "-n" then
+  if require("moonreel.cli.ranks").is_option(first) then
     return require("moonreel.cli.ranks").run(args)
   end
   if first == "-e" or (first and first:match("%.lua$")) then

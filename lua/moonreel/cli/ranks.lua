@@ -1,4 +1,5 @@
---- `moonreel -n N WORDS`: the same words by N ranks of this host, ended together.
+--- `moonreel -n N WORDS`: the same words by N ranks of this host, ended together; with
+-- `--hostfile FILE` by ranks of several hosts.
 -- @module moonreel.cli.ranks
 local failure = require "moonreel.cli.failure"
 local place = require "moonreel.comm.place"
@@ -24,22 +25,57 @@ function ranks.launch(words, count, options)
   return code
 end
 
----@param args string[]  {"-n", N, FILE.lua | -e CODE | COMMAND, ...}
+-- options that stand before what each rank runs
+local OPTIONS = { ["-n"] = "count", ["--hostfile"] = "hostfile", ["--include"] = "include",
+  ["--exclude"] = "exclude" }
+
+--- Does a command line begin with an option of these?
+---@param word string|nil
+function ranks.is_option(word) return OPTIONS[word] ~= nil end
+
+-- {count, hostfile, include, exclude} and the words behind them; nil and what is wrong
+local function parse(args)
+  local o, i = {}, 1
+  while OPTIONS[args[i]] do
+    local name, value = OPTIONS[args[i]], args[i + 1]
+    local count = name == "count" and (value or ""):match "^%d+$" and math.tointeger(value)
+    if o[name] then
+      return nil, args[i] .. " stands twice"
+    elseif name == "count" and (not count or count < 1) then
+      return nil, ("-n %s: expected a whole number of ranks and what each runs"):format(value or "")
+    elseif not value then
+      return nil, args[i] .. ": expected a value and what each rank runs"
+    end
+    o[name], i = count or value, i + 2
+  end
+  if not args[i] then
+    return nil, ("%s %s: expected what each rank runs"):format(args[i - 2], args[i - 1])
+  elseif not o.hostfile and (o.include or o.exclude) then
+    return nil, "--include and --exclude choose among the hosts of --hostfile"
+  end
+  return o, table.move(args, i, #args, 1, {})
+end
+
+---@param args string[]  {"-n", N, "--hostfile", FILE, FILE.lua | -e CODE | COMMAND, ...}
 ---@return integer exit code
 function ranks.run(args)
-  local text = args[2] or ""
-  local count = text:match "^%d+$" and math.tointeger(tonumber(text))
-  if not count or count < 1 or not args[3] or args[3] == "-n" then
-    return failure.report { exit = 2, message = ("-n %s: expected a whole number of ranks and what "
-      .. "each runs; try: moonreel -n 2 FILE.lua"):format(text) }
+  local o, words = parse(args)
+  if not o then
+    return failure.report { exit = 2, message = words .. "; try: moonreel -n 2 FILE.lua" }
   end
+  local given = o.hostfile and "--hostfile " .. o.hostfile or ("-n %d"):format(o.count)
   -- each rank would start a world of its own, whose ranks know nothing of the others
   local by, rank, size = place.of_several()
   if by then
-    return failure.report { exit = 2, message = ("-n %d: this process is rank %d of %d already, by "
-      .. "%s; try: without -n, or all ranks by -n alone"):format(count, rank, size, by) }
+    return failure.report { exit = 2, message = ("%s: this process is rank %d of %d already, by "
+      .. "%s; try: without %s, or all ranks by %s alone"):format(given, rank, size, by,
+      given:match "%S+", given:match "%S+") }
+  elseif not o.hostfile then
+    return ranks.launch(words, o.count)
   end
-  return ranks.launch(table.move(args, 3, #args, 1, {}), count)
+  local ok, code = xpcall(require("moonreel.cluster.launch").run, failure.handler, words,
+    { hostfile = o.hostfile, include = o.include, exclude = o.exclude, ranks = o.count })
+  return ok and code or failure.report(code)
 end
 
 return ranks

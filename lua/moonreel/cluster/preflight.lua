@@ -65,7 +65,8 @@ local function clocks(report, hosts)
     local a = row.answer
     if not hosts.cluster.links[i].gone then
       report:add(row.host, "clock", a and CLOCK[a.verdict] or "wrong",
-        a and ("%s +- %s, %s"):format(clock.text(a.offset_s, true), clock.text(a.bound_s), a.verdict)
+        a and ("%s +- %s, %s"):format(clock.text(a.offset_s, true), clock.text(a.bound_s),
+          a.verdict)
           or row.reason)
     end
   end

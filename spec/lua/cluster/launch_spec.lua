@@ -52,6 +52,37 @@ describe("ranks of several hosts", function()
     assert.equal(2, exit)
   end)
 
+  it("run a file as well as a recipe", function()
+    local script = dir:write("file.lua", [[
+      local world = require("moonreel.comm").world()
+      print(("%d of %d: %s"):format(world:rank(), world:size(), table.concat({ ... }, " ")))
+    ]])
+    local function run(words)
+      local done = process.run({ "/bin/sh", "-c", ("MOONREEL_RSH=%s/rsh exec %s %s 2>&1"):format(
+        dir.path, process.program(), words) }, "", { deadline_s = 600 })
+      return done.output, done.exit
+    end
+    hosts(TWO)
+    local file = "--hostfile " .. dir.path .. "/hosts "
+    local output, exit = run(file .. "-n 1 " .. script .. " a -n")
+    assert.equal(0, exit, output)
+    assert.is_true(output == "0 of 2: a -n\n1 of 2: a -n\n"
+      or output == "1 of 2: a -n\n0 of 2: a -n\n", output)
+    output, exit = run(file .. "--exclude one --include one " .. script)
+    assert.equal(2, exit)
+    assert.matches("%-%-include and %-%-exclude: expected one of them", output)
+    for words, part in pairs {
+      [file] = "hosts: expected what each rank runs",
+      ["--hostfile"] = "--hostfile: expected a value and what each rank runs",
+      ["-n 2 --include one " .. script] = "--include and --exclude choose among the hosts of",
+      ["-n 2 -n 2 " .. script] = "-n stands twice",
+      [file .. "-n x " .. script] = "-n x: expected a whole number of ranks" } do
+      output, exit = run(words)
+      assert.equal(2, exit, words)
+      assert.is_truthy(output:find(part, 1, true), output)
+    end
+  end)
+
   it("end together, and the error of the first that failed stands last", function()
     hosts(TWO)
     local output, exit = cluster.run(dir, MEET .. [[
