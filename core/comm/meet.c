@@ -19,9 +19,8 @@
 #include <unistd.h>
 
 enum {
-    GUESTS = 64,     /* connections that have not proved anything yet, at once */
+    GUESTS = 192,    /* connections that have not proved anything yet, at once */
     GUEST_MS = 5000, /* that one of them may take */
-    CROWD_MS = 100,  /* the same while all these places are taken */
     AGAIN_MS = 50,   /* between two tries to connect */
     LINK_MS = 10000, /* over which nothing comes for so long, a link carries nothing */
     SECRET_MS = 5000 /* for a rank to come with the right secret after one with another */
@@ -61,9 +60,9 @@ typedef struct meeting {
     seat *seats; /* [size] */
     int listener, port;
     double began, end;
-    bool said;    /* that it takes long */
-    bool reached; /* something has answered where rank 0 should be */
-    guest guests[GUESTS];
+    bool said;     /* that it takes long */
+    bool reached;  /* something has answered where rank 0 should be */
+    guest *guests; /* [GUESTS] */
     int n_guests;
     struct sockaddr_storage first; /* of rank 0, as this one has reached it */
     socklen_t first_bytes;
@@ -260,18 +259,38 @@ static void drop_guest(meeting *m, int i, bool in)
     m->guests[i] = m->guests[--m->n_guests];
 }
 
-static mr_status take_guest(meeting *m)
+/* The guest that has had most time gives its place to the next one: a rank says all at once, and
+ * calls again where it was too slow. */
+static void drop_oldest(meeting *m)
 {
-    guest g = {.since = mr_now_s(), .talk = {.asked = {.magic = PROVE_MAGIC}}};
-    g.fd = accept4(m->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (g.fd < 0)
-        return MR_OK;
-    MR_TRY(prove_draw(g.talk.asked.drawn));
-    const challenge *c = &g.talk.asked;
-    if (send(g.fd, c, sizeof *c, MSG_NOSIGNAL) != (ssize_t)sizeof *c)
-        tcp_close(&g.fd);
-    else
-        m->guests[m->n_guests++] = g;
+    int oldest = 0;
+    for (int i = 1; i < m->n_guests; i++)
+        if (m->guests[i].since < m->guests[oldest].since)
+            oldest = i;
+    refuse(m, &m->guests[oldest], "it said nothing");
+    drop_guest(m, oldest, false);
+}
+
+/* Take all who wait at the door. */
+static mr_status take_guests(meeting *m)
+{
+    for (int i = 0; i < GUESTS; i++) {
+        guest g = {.since = mr_now_s(), .talk = {.asked = {.magic = PROVE_MAGIC}}};
+        const challenge *c = &g.talk.asked;
+        g.fd = accept4(m->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        // also where no more files can be opened
+        const bool full = g.fd >= 0 ? m->n_guests == GUESTS
+                                    : m->n_guests > 0 && (errno == EMFILE || errno == ENFILE);
+        if (full)
+            drop_oldest(m);
+        if (g.fd < 0)
+            return MR_OK;
+        MR_TRY(prove_draw(g.talk.asked.drawn));
+        if (send(g.fd, c, sizeof *c, MSG_NOSIGNAL) != (ssize_t)sizeof *c)
+            tcp_close(&g.fd);
+        else
+            m->guests[m->n_guests++] = g;
+    }
     return MR_OK;
 }
 
@@ -328,14 +347,23 @@ static mr_status look_for_losses(const meeting *m)
     return m->shared->ops->aborted(m->shared, why, sizeof why) ? mr_fail(MR_E_NODE, "%s", why) : st;
 }
 
-/* The ranks that have not come on a link: "2, 3". */
+static bool has_all(const tcp_links *l)
+{
+    for (int link = 0; link < LINKS; link++)
+        if (l->fd[link] < 0)
+            return false;
+    return true;
+}
+
+/* The ranks that have not come, on LINK_CONTROL or on all links (0): "2, 3". */
 static void list_missing(const meeting *m, int link, char *text, size_t cap)
 {
     size_t n = 0;
     int missing = 0;
     text[0] = 0;
     for (int r = m->p->rank + 1; r < m->p->size; r++) {
-        if ((is_near(m->p, r) && link != LINK_CONTROL) || m->links[r].fd[link] >= 0)
+        const tcp_links *l = &m->links[r];
+        if (link == LINK_CONTROL ? l->fd[link] >= 0 : is_near(m->p, r) || has_all(l))
             continue;
         if (missing++ < 8)
             n += (size_t)snprintf(text + n, cap - n, n ? ", %d" : "%d", r);
@@ -390,20 +418,19 @@ static mr_status wait_for(meeting *m, int count, int link)
         for (int i = 0; i < m->n_guests; i++)
             p[i] = (struct pollfd){m->guests[i].fd, POLLIN, 0};
         const int n = m->n_guests;
-        p[n] = (struct pollfd){m->listener, n < GUESTS ? POLLIN : 0, 0};
+        p[n] = (struct pollfd){m->listener, POLLIN, 0};
         if (poll(p, (nfds_t)n + 1, tcp_left_ms(m->end)) == 0)
             MR_TRY(look_for_losses(m));
-        const double patience = (n < GUESTS ? GUEST_MS : CROWD_MS) * 1e-3;
         for (int i = n; i-- > 0;) {
             int in = 0;
             if (p[i].revents)
                 hear_guest(m, i, &in);
-            else if (mr_now_s() > m->guests[i].since + patience)
+            else if (mr_now_s() > m->guests[i].since + GUEST_MS * 1e-3)
                 refuse(m, &m->guests[i], "it said nothing"), drop_guest(m, i, false);
             count -= in;
         }
         if (p[n].revents)
-            MR_TRY(take_guest(m));
+            MR_TRY(take_guests(m));
     }
     return MR_OK;
 }
@@ -677,7 +704,9 @@ mr_status comm_meet(const mr_tcp_place *p, mr_wire *shared, tcp_links *links)
         .p = p, .shared = shared, .links = links, .listener = p->rank == 0 ? p->listener : -1};
     m.began = mr_now_s(), m.end = m.began + p->deadline_s;
     m.seats = mr_calloc((size_t)p->size, sizeof *m.seats);
-    mr_status st = m.seats ? check(p) : mr_fail_memory((size_t)p->size * sizeof *m.seats);
+    m.guests = mr_calloc(GUESTS, sizeof *m.guests);
+    mr_status st =
+        m.seats && m.guests ? check(p) : mr_fail_memory((size_t)p->size * sizeof *m.seats);
     if (st == MR_OK && p->rank == 0 && m.listener < 0)
         st = mr_tcp_listen(p->listen, p->port, p->ports, &m.listener, &m.port);
     else if (st == MR_OK && p->rank == 0)
@@ -696,6 +725,6 @@ mr_status comm_meet(const mr_tcp_place *p, mr_wire *shared, tcp_links *links)
     for (int r = 0; r < p->size; r++)
         if (is_near(p, r))
             tcp_hang_up(&links[r], LINK_CONTROL);
-    mr_free(m.seats);
+    mr_free(m.seats), mr_free(m.guests);
     return st;
 }

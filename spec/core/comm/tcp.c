@@ -264,6 +264,52 @@ static void crowd(void)
         close(callers[i]);
 }
 
+/* Callers that come without end while ranks meet, and say nothing. */
+typedef struct flood {
+    int port;
+    atomic_bool over;
+} flood;
+
+static void *pour(void *arg)
+{
+    enum { HELD = 200 };
+    flood *f = arg;
+    int held[HELD];
+    memset(held, -1, sizeof held);
+    for (int i = 0; !atomic_load(&f->over); i = (i + 1) % HELD) {
+        struct sockaddr_in at = {.sin_family = AF_INET,
+                                 .sin_port = htons((uint16_t)f->port),
+                                 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        if (held[i] >= 0)
+            close(held[i]);
+        held[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        (void)connect(held[i], (struct sockaddr *)&at, sizeof at);
+    }
+    for (int i = 0; i < HELD; i++)
+        if (held[i] >= 0)
+            close(held[i]);
+    return NULL;
+}
+
+static void flooded(void)
+{
+    enum { THREADS = 2 };
+    good_rank good[N];
+    pthread_t threads[THREADS];
+    flood f = {0};
+    int listener;
+    CHECK_OK(mr_tcp_listen(NULL, 0, 1, &listener, &f.port));
+    for (int i = 0; i < THREADS; i++)
+        pthread_create(&threads[i], NULL, pour, &f);
+    meet(good, listener, f.port, soon);
+    atomic_store(&f.over, true);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    for (int r = 0; r < N; r++)
+        if (!CHECK_INT(good[r].st, MR_OK))
+            printf("rank %d: %s\n", r, good[r].text);
+}
+
 /* The socket at which this process listens besides `other`, as soon as there is one. */
 static int find_listener(int other)
 {
@@ -385,6 +431,31 @@ static void callers_prove(void)
     pthread_join(thread, NULL);
     CHECK_INT(zero.st, MR_E_NODE);
     CHECK(strstr(zero.text, "rank 1 at 127.0.0.1 has ended while ranks met") != NULL);
+}
+
+/* One that calls on some of its links and not on all has not come. */
+static void half_a_rank(void)
+{
+    good_rank zero = {.place = place_of(0, 0)};
+    pthread_t thread;
+    int port, fd[LINKS];
+    zero.place.size = 2, zero.place.deadline_s = 1;
+    CHECK_OK(mr_tcp_listen(NULL, 0, 1, &zero.place.listener, &port));
+    pthread_create(&thread, NULL, run_good_rank, &zero);
+    for (int link = LINK_CONTROL; link >= 0; link -= LINK_CONTROL) {
+        talk t;
+        fd[link] = call(port);
+        get(fd[link], &t.asked, sizeof t.asked);
+        t.said = hello_of(1, &t.asked, port);
+        t.said.size = 2, t.said.link = link;
+        prove_hello(secret, &t, t.said.proof);
+        put(fd[link], &t.said, sizeof t.said), get(fd[link], &t.got, sizeof t.got);
+        CHECK_INT(t.got.verdict, WELCOME);
+    }
+    pthread_join(thread, NULL);
+    if (!CHECK(strstr(zero.text, ": rank 1 of 2 has not come in 1 s") != NULL))
+        printf("%s\n", zero.text);
+    close(fd[0]), close(fd[LINK_CONTROL]);
 }
 
 /* What the host of rank 0 tells it while it looks whether a rank is still there. */
@@ -696,8 +767,10 @@ int main(void)
     secret = "spec";
     strangers();
     crowd();
+    flooded();
     lost_connection();
     callers_prove();
+    half_a_rank();
     causes_come_first();
     stand_in(false, 0);
     stand_in(true, 1);
