@@ -238,6 +238,29 @@ describe("an update by ranks", function()
       .. "0 owns first of 1 parts", optim.new, part, params, team)
   end)
 
+  it("knows the rank that owns each chunk, in one hop and in two", function()
+    local G, ranks = require "moonreel.core.graph", require "moonreel.optim.ranks"
+    local size, comm = 6, { rows = function() return 1 end }
+    local params = G.params "f32"
+    require("moonreel.nn").scope(params):add("w", { 6000 }, { kind = "zeros" })
+    params:seal { ranks = size }
+    -- hosts of two, of three, and all ranks on one: no two of these numbers are alike
+    for _, here in ipairs { 2, 3, 6 } do
+      local owned = {}
+      for rank = 0, size - 1 do
+        local team = ranks.new(params, { rank = function() return rank end,
+          size = function() return size end, rows = comm.rows,
+          split = function() return comm end }, { local_ranks = here })
+        local part = team:owned()[1]
+        local chunk = part.start // (part.stop - part.start)
+        assert.is_nil(owned[chunk])
+        owned[chunk] = rank
+        assert.equal(rank, team:owner_of(chunk), here .. " ranks on each host")
+      end
+      assert.equal(5, #owned)
+    end
+  end)
+
   it("tells how much is there for a while: of two buckets, or of the one that there is", function()
     local G, ranks = require "moonreel.core.graph", require "moonreel.optim.ranks"
     local lanes = {}

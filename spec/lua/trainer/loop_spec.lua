@@ -307,6 +307,30 @@ describe("trainer.loop", function()
     assert.same({5}, require("moonreel.ckpt").steps(dir))
   end)
 
+  it("counts those in a row over a resume", function()
+    local _, code, _, dir = train(bake("steps=4", "name=counts"), spoil(function(step)
+      return step > 2
+    end))
+    assert.equal(0, code)
+    local _, err, lines = train(bake("steps=20", "name=counts", "load=" .. dir),
+      spoil(function(step) return step > 4 end))
+    -- the third one is the first of this launch
+    assert.matches("step 5: 3 steps in a row without a finite loss",
+      table.concat(lines, "\n") .. tostring(err))
+    assert.equal(5, entries(dir, "skip")[3].step)
+    -- a good step between them ends the row
+    _, code, _, dir = train(bake("steps=4", "name=apart"), spoil(function(step)
+      return step > 2
+    end))
+    assert.equal(0, code)
+    local ok
+    ok, code = train(bake("steps=8", "name=apart", "load=" .. dir), spoil(function(step)
+      return step > 5 and step < 8
+    end))
+    assert.is_true(ok, tostring(code))
+    assert.equal(0, code)
+  end)
+
   it("goes back to the last checkpoint, and ends with the bits of a run that never had them",
     function()
     local _, _, _, clean = train(bake("steps=12", "name=clean", "ckpt_every=4"))
