@@ -113,6 +113,9 @@ static const index_list *find_leader(index_making *w)
     for (int32_t i = 0; i < w->n_lists; i++) {
         index_list *list = &w->lists[i];
         list->use = use_of(w, list);
+        if (list->use == INDEX_PAIR && pair)
+            index_making_wrong(w, "both %s and %s are ranges", name_of(w, pair->is),
+                               name_of(w, list->is));
         pair = list->use == INDEX_PAIR ? list : pair;
         if (list->use != INDEX_LEADS)
             continue;
@@ -123,9 +126,12 @@ static const index_list *find_leader(index_making *w)
                                name_of(w, list->is));
         leader = leader ? leader : list;
     }
-    if (leader && (pair || w->start_us || w->end_us))
+    bool own = w->start_us || w->end_us;
+    if (leader && (pair || own))
         index_making_wrong(w, "%s is a list of ranges, and the row has times of its own",
                            name_of(w, leader->is));
+    else if (pair && own)
+        index_making_wrong(w, "%s is a range, and the row has other times", name_of(w, pair->is));
     return leader;
 }
 
