@@ -3,6 +3,7 @@
 -- hangs up or falls silent, nothing that it has started stays.
 -- @module moonreel.cluster.node
 local base = require "moonreel.core.base"
+local build = require "moonreel.cluster.build"
 local core = require "moonreel.core.launch"
 local frames = require "moonreel.cluster.frames"
 local json = require "moonreel.core.json"
@@ -197,7 +198,7 @@ function node.run(answers)
     host = base.read_file("/proc/sys/kernel/hostname"):match("%S*") }, Node)
   self.io.output:write(frames.GREETING)
   self:say { kind = "hello", version = require("moonreel.app").version,
-    program = process.build_id(), host = self.host }
+    program = build.here().program, plugins = build.here().plugins, host = self.host }
   while self.there or self.running do
     stream.wait(self.there and { self.io.input, self.io.lines, self.io.errors }
       or { self.io.lines, self.io.errors }, 50)

@@ -3,6 +3,7 @@
 -- go on.
 -- @module moonreel.cluster.remote
 local base = require "moonreel.core.base"
+local build = require "moonreel.cluster.build"
 local frames = require "moonreel.cluster.frames"
 local process = require "moonreel.core.process"
 local stream = require "moonreel.core.stream"
@@ -29,13 +30,7 @@ local SAYS = { hello = { "program", "version" }, beat = {}, port = { "port" }, o
 --- What is told of a host whose helper is another program than this one; nil where it is not.
 ---@param link moonreel.cluster.Link
 ---@return string|nil
-function remote.other_build(link)
-  local here, there = process.build_id(), link.hello and link.hello.program
-  if there and there ~= here then
-    return ("another build of moonreel (%s, %s) than here (%s); try: the same program on all hosts")
-      :format(link.hello.version, there:sub(1, 8), here:sub(1, 8))
-  end
-end
+function remote.other_build(link) return link.hello and build.other(link.hello) end
 
 --- The words that start the helper on a host. MOONREEL_RSH replaces ssh.
 ---@param host moonreel.comm.Host
