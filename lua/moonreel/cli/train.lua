@@ -144,7 +144,7 @@ function train.run(args)
   local from = parsed.options.stage
   local launch = require("moonreel.trainer.launch").new(parsed.positional[1], parsed.overrides,
     train)
-  local settings, hash = launch.settings, launch.words.hash
+  local settings, hash = launch.settings, launch.hash
   if from and not settings.stages then
     require("moonreel.recipe.fault").usage("--stage %s: the recipe has no stages", from)
   end

@@ -12,6 +12,8 @@ local launch = {}
 ---@class mr.Launch
 ---@field own table[]     {key, text, argument} of this command line
 ---@field words table     settings under these alone
+---@field hash string    of those, whatever weights they begin with: what hosts compare; a restart
+---   goes on from a checkpoint in place of the weights
 ---@field all table[]     with those of the run that is continued, weakest first
 ---@field settings table  under all of them; of a recipe with stages, those around them
 ---@field list table[]    {name, settings} of each stage, or of the recipe as its only part
@@ -105,7 +107,11 @@ function launch.new(recipe, own, command)
   local self = setmetatable({ recipe = recipe, own = own, command = command, list = {},
     taken = "" }, Launch)
   bake(self, own)
-  self.words = self.settings
+  self.words, self.hash = self.settings, self.settings.hash
+  if self.words.ckpt_path then
+    local without = { key = "ckpt_path", text = "none", argument = "ckpt_path=none" }
+    self.hash = settings.bake(recipe, table.move(own, 1, #own, 1, { [#own + 1] = without })).hash
+  end
   local source <close> = self.words.load and glance(self.words) or nil
   self.note = source and self:take(source)
   return self

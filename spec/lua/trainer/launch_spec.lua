@@ -125,6 +125,20 @@ describe("trainer.launch", function()
     assert.equal(0.5, one:part("a").optim.lr)
   end)
 
+  it("has one hash for a launch from weights and its restart from a checkpoint", function()
+    local launch = require "moonreel.trainer.launch"
+    local words = require "moonreel.settings.words"
+    local command = { name = "train", overrides = true }
+    local recipe = dir:write("weights.lua", RECIPE)
+    local function hash(...)
+      return launch.new(recipe, words.parse({ ... }, command).overrides, command).hash
+    end
+    local first = hash("ckpt_path=w.safetensors", "lr=0.5")
+    assert.equal(first, hash("ckpt_path=w.safetensors", "lr=0.5", "ckpt_path=none", "load=none"))
+    assert.equal(first, hash "lr=0.5")
+    assert.are_not.equal(first, hash("ckpt_path=w.safetensors", "lr=0.25"))
+  end)
+
   it("takes them in a run with stages, and for the stages that follow", function()
     local data = ("data_path=%s"):format(demo_data.path())
     train(STAGES, "row", data .. " stages.a.steps=2 stages.b.steps=1 lr=2e-4 seed=7 --stage a")
