@@ -128,8 +128,8 @@ static int b_new_dir(lua_State *L)
     const char *path = luaL_checkstring(L, 1);
     bool made = mr_io_table()->mkdir(path, 0755) == 0;
     if (!made && errno != EEXIST)
-        mr_bind_check(L, mr_fail(MR_E_IO, "%s: cannot create directory: %s", path,
-                                 strerror(errno)));
+        mr_bind_check(L,
+                      mr_fail(MR_E_IO, "%s: cannot create directory: %s", path, strerror(errno)));
     lua_pushboolean(L, made);
     return 1;
 }

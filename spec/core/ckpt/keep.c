@@ -69,6 +69,12 @@ static void retention(void)
     CHECK(mr_path_exists(again));
 }
 
+static char gone[800], hidden_manifest[900];
+static void come_back(void)
+{
+    CHECK_INT(rename(hidden_manifest, gone), 0);
+}
+
 /* Links in ckpt/ are no checkpoints: they keep nothing from staying, and nothing is removed through
  * them. What cannot be read is no damage. */
 static void stray(void)
@@ -98,6 +104,18 @@ static void stray(void)
     // two others are good, and nothing says that the newest is not
     check_steps(3, (int64_t[]){4, 3, 2});
     CHECK_INT(case_count(dir, ".bad-"), 0);
+
+    // a manifest that is absent for a moment is waited for: the newest two are the good ones
+    fresh(4);
+    snprintf(gone, sizeof gone, "%s/MANIFEST.json", mr_ckpt_dir(dir, 4, at, sizeof at));
+    snprintf(hidden_manifest, sizeof hidden_manifest, "%s/hidden", dir);
+    CHECK_INT(rename(gone, hidden_manifest), 0);
+    case_clock();
+    case_meanwhile = come_back;
+    CHECK_OK(mr_save_retain(lock, 1, 0, NULL, 0, told, NULL));
+    case_meanwhile = NULL;
+    mr_clock_replace(NULL);
+    check_steps(2, (int64_t[]){4, 3});
 }
 
 /* A run that goes back leaves nothing newer behind, and stopped anywhere nothing that is not whole.
