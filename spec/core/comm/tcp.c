@@ -141,6 +141,22 @@ typedef struct good_rank {
     char text[1024];
 } good_rank;
 
+/* A message that takes several records, and ends within one. */
+static mr_status add_up(mr_comm *world)
+{
+    enum { COUNT = 300007 };
+    float *x = malloc(COUNT * sizeof *x);
+    for (int i = 0; i < COUNT; i++)
+        x[i] = (float)(mr_comm_rank(world) + i % 97);
+    mr_status st = mr_comm_all_reduce(world, MR_COMM_SUM, MR_F32, x, COUNT);
+    int wrong = 0;
+    for (int i = 0; i < COUNT && st == MR_OK; i++)
+        wrong += x[i] != (float)(N * (N - 1) / 2 + N * (i % 97));
+    CHECK_INT(wrong, 0);
+    free(x);
+    return st;
+}
+
 static void *run_good_rank(void *arg)
 {
     good_rank *g = arg;
@@ -152,6 +168,8 @@ static void *run_good_rank(void *arg)
         g->st = mr_comm_world(wire, &options, &world);
     if (g->st == MR_OK)
         g->st = mr_comm_barrier(world, 0);
+    if (g->st == MR_OK)
+        g->st = add_up(world);
     if (g->st != MR_OK)
         snprintf(g->text, sizeof g->text, "%s", mr_error_last()->text);
     mr_comm_free(world);
@@ -596,6 +614,29 @@ static void refusals(void)
     refuse(away, "rank 3 of 3 ranks: expected 0 to 2", "rank 2 of 3 has not come in 0.2 s");
 }
 
+static void hidden(mr_tcp_place *p)
+{
+    p->hides = true;
+}
+static void open_to_all(mr_tcp_place *p)
+{
+    p->secret = "";
+}
+
+static void ways(void)
+{
+    static void (*const more[])(mr_tcp_place *) = {hidden, open_to_all};
+    for (size_t i = 0; i < MR_COUNT(more); i++) {
+        good_rank good[N];
+        int listener, port;
+        CHECK_OK(mr_tcp_listen(NULL, 0, 1, &listener, &port));
+        meet(good, listener, port, more[i]);
+        for (int r = 0; r < N; r++)
+            if (!CHECK_INT(good[r].st, MR_OK))
+                printf("rank %d: %s\n", r, good[r].text);
+    }
+}
+
 static void six(mr_tcp_place *p)
 {
     p->host = "::1";
@@ -775,6 +816,7 @@ int main(void)
     stand_in(false, 0);
     stand_in(true, 1);
     refusals();
+    ways();
     addresses();
     listening();
     nobody();
