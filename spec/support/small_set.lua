@@ -9,7 +9,8 @@ local small_set = {}
 local CLIPS, SIDE = 14, 16
 
 local RECIPE = [[return recipe.extend("opensora-1.2/stage1") {
-  order = "own",
+  -- the reference's own times lose clips of fewer than 17 frames
+  order = "own", scheduler = { shift = 2 },
   plugin = recipe.none, grad_checkpoint = false,
   resolutions = { small = { pixels = 256, aspects = { { 1.0, 16, 16 } } } },
   bucket_config = recipe.replace { small = { [1] = { 0.5, 3 }, [5] = { 0.7, 2 }, [9] = { 1.0, 2 } } },
