@@ -11,17 +11,23 @@ local CLASSES = {
   { "conv", "convolution" },
 }
 
+-- of names that were asked for: a plan has thousands of nodes of few ops
+local classes = setmetatable({}, { __index = function(known, op)
+  local class = "stream"
+  for _, row in ipairs(CLASSES) do
+    if op:sub(1, #row[1]) == row[1] then
+      class = row[2]
+      break
+    end
+  end
+  known[op] = class
+  return class
+end })
+
 --- The class of an op, as machines give rates: "product", "attention", "convolution" or "stream".
 ---@param op string
 ---@return string
-function work.class(op)
-  for _, row in ipairs(CLASSES) do
-    if op:sub(1, #row[1]) == row[1] then
-      return row[2]
-    end
-  end
-  return "stream"
-end
+function work.class(op) return classes[op] end
 
 --- Operations that count as useful: those of products, convolutions and attention. What attention
 -- does twice in its gradient counts once, what is recomputed not at all.
