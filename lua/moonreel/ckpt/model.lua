@@ -1,19 +1,17 @@
 --- Which model a file of weights holds, by the names of its tensors, under whatever stands before
 -- them. Families of models say how they are known (models/FAMILY/weights.lua, `kinds`).
 -- @module moonreel.ckpt.model
+local families = require "moonreel.recipe.families"
 local start = require "moonreel.ckpt.start"
 
 local model = {}
 
 -- all that families know, in their order
 local function kinds()
-  local app, list = require "moonreel.app", {}
-  for _, path in ipairs(app.embedded_list()) do
-    local family = path:match("^lua/moonreel/models/([%w_]+)/weights%.lua$")
-    for _, kind in ipairs(family and require("moonreel.models." .. family .. ".weights").kinds
-        or {}) do
-      list[#list + 1] = kind
-    end
+  local list = {}
+  for _, family in ipairs(families.all()) do
+    local map = family:open "weights"
+    table.move(map and map.kinds or {}, 1, #(map and map.kinds or {}), #list + 1, list)
   end
   return list
 end

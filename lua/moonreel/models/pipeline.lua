@@ -3,42 +3,14 @@
 -- @module moonreel.models.pipeline
 local G = require "moonreel.core.graph"
 local base = require "moonreel.core.base"
+local families = require "moonreel.recipe.families"
 
 local pipeline = {}
 
--- a family may stand in several records
-local function has_record(declared, record)
-  for _, one in ipairs(type(declared) == "table" and declared or { declared }) do
-    if one == record then
-      return true
-    end
-  end
-  return false
-end
-
--- the part of a type: the family whose fields.lua declares the type for this record; and its map of
--- weights, if it has one
+-- the part of a type, and its map of weights, if it has one
 local function part(record, type)
-  local app, known = require "moonreel.app", {}
-  for _, path in ipairs(app.embedded_list()) do
-    local family = path:match("^lua/moonreel/models/([%w_]+)/fields%.lua$")
-    if family and app.embedded("lua/moonreel/models/" .. family .. "/init.lua") then
-      local name = "moonreel.models." .. family
-      local declared = require(name .. ".fields")
-      if has_record(declared.record, record) then
-        if declared.types[type] then
-          local map = app.embedded("lua/moonreel/models/" .. family .. "/weights.lua")
-          return require(name), map and require(name .. ".weights") or nil
-        end
-        for other in pairs(declared.types) do
-          known[#known + 1] = other
-        end
-      end
-    end
-  end
-  table.sort(known)
-  base.raise("MR_E_RECIPE", ("%s.type = '%s' is not built in this version; built so far: %s")
-    :format(record, tostring(type), table.concat(known, ", ")))
+  local family = families.of(record, type)
+  return family:open "init", family:open "weights"
 end
 
 local Pipeline = {}

@@ -1,9 +1,10 @@
 --- All fields of recipes: one tree of schemas, gathered from files.
--- recipe/fields/*.lua return {rows}; any module named *_fields.lua, and models/FAMILY/fields.lua,
--- returns {record, types, fields}:
+-- recipe/fields/*.lua return {rows}; any module named *_fields.lua, and fields.lua of a family of
+-- models, returns {record, types, fields}:
 -- rows of one record that `type` selects (a model, dataset, objective, autoencoder, text encoder).
 -- See README.md for a row.
 -- @module moonreel.recipe.registry
+local families = require "moonreel.recipe.families"
 local kinds = require "moonreel.recipe.kinds"
 local nearest = require "moonreel.text.nearest"
 
@@ -145,9 +146,13 @@ local function gather()
     local name = path:match("^lua/(.*)%.lua$")
     if name and name:match("^moonreel/recipe/fields/[^/]+$") then
       plain[#plain + 1] = require(name:gsub("/", "."))
-    elseif name and name:match("^moonreel/.+[/_]fields$") then
+    elseif name and name:match("^moonreel/.+[/_]fields$")
+        and not name:match("^moonreel/models/") then
       typed[#typed + 1] = require(name:gsub("/", "."))
     end
+  end
+  for _, family in ipairs(families.all()) do
+    typed[#typed + 1] = family.fields
   end
   return plain, typed
 end

@@ -4,6 +4,7 @@
 local base = require "moonreel.core.base"
 local environment = require "moonreel.recipe.environment"
 local fault = require "moonreel.recipe.fault"
+local families = require "moonreel.recipe.families"
 local fold = require "moonreel.recipe.fold"
 local hash = require "moonreel.settings.hash"
 local json = require "moonreel.core.json"
@@ -114,6 +115,14 @@ local function is_set_below(origin, path)
   end
 end
 
+-- what made the settings may have had families that are not here
+local function check_family(record, name, where)
+  if record.types and type(name) == "string" and not record.types[name] then
+    fault.recipe("%s: %s.type = '%s': this build has no such family; try: %s=FOLDER, the folder in "
+      .. "which that family lies", where, record.path, name, families.VARIABLE)
+  end
+end
+
 -- The leaves of a decoded tree, checked against the registry. A field that this version lacks is
 -- left out where nobody has set it.
 local function leaves_of(tree, origin, where)
@@ -132,6 +141,7 @@ local function leaves_of(tree, origin, where)
       if type(value) ~= "table" then
         fault.recipe("%s: %s: expected an object", where, path)
       end
+      check_family(schema, value.type, where)
       for _, name in ipairs(environment.sorted_keys(value)) do
         local inner = registry.field(schema, name, schema.types and (value.type or "\0"))
         keys[#keys + 1] = name

@@ -1,0 +1,135 @@
+--- Families of models: folders found by the types that their fields.lua declares. Our own lie in
+-- lua/moonreel/models; MOONREEL_MODELS, in the environment alone, names more folders of them. A
+-- family from there has the names of ours: its FILE.lua is moonreel.models.FAMILY.FILE.
+-- @module moonreel.recipe.families
+local app = require "moonreel.app"
+local base = require "moonreel.core.base"
+
+local families = {}
+
+families.VARIABLE = "MOONREEL_MODELS"
+
+-- where ours lie
+local HOME = "lua/moonreel/models/"
+
+local Family = {}
+Family.__index = Family
+
+-- ---- folders of MOONREEL_MODELS
+
+-- paths of the families outside, by name
+local function outside()
+  local found = {}
+  for folder in (os.getenv(families.VARIABLE) or ""):gmatch("[^:]+") do
+    if not base.exists(folder .. "/.") then
+      base.raise("MR_E_USAGE", ("%s: no folder '%s'; expected folders of families, as FOLDER of "
+        .. "FOLDER/FAMILY/fields.lua"):format(families.VARIABLE, folder))
+    end
+    for _, name in ipairs(base.list_dir(folder)) do
+      local path = folder .. "/" .. name
+      if name:match("^[%w_]+$") and base.exists(path .. "/fields.lua") then
+        if found[name] or app.embedded(HOME .. name .. "/fields.lua") then
+          base.raise("MR_E_USAGE", ("%s: %s: there is another family '%s'; try: another name")
+            :format(families.VARIABLE, path, name))
+        end
+        found[name] = path
+      end
+    end
+  end
+  return found
+end
+
+-- package.searchers entry for files of these families
+local function searcher(found)
+  return function(module)
+    local name, file = module:match("^moonreel%.models%.([%w_]+)%.?([%w_]*)$")
+    local path = found[name] and ("%s/%s.lua"):format(found[name], file ~= "" and file or "init")
+    if not path or not base.exists(path) then
+      return path and ("no file '%s'"):format(path) or nil
+    end
+    return assert(loadfile(path, "t")), path
+  end
+end
+
+-- ---- all of them
+
+local known
+
+-- whether a family has a file
+function Family:has(file)
+  if self.path then
+    return base.exists(("%s/%s.lua"):format(self.path, file))
+  end
+  return app.embedded(("%s%s/%s.lua"):format(HOME, self.name, file)) ~= nil
+end
+
+--- A file of a family; nil: it has none of this name.
+---@param file string  "init", "weights"
+---@return table|nil
+function Family:open(file)
+  return self:has(file) and require(file == "init" and self.module
+    or self.module .. "." .. file) or nil
+end
+
+-- does it stand in a record? It may in several
+local function in_record(fields, record)
+  for _, one in ipairs(type(fields.record) == "table" and fields.record or { fields.record }) do
+    if one == record then
+      return true
+    end
+  end
+  return false
+end
+
+--- All families in the order of their names.
+---@return mr.Family[]  name, module; fields: of its fields.lua; path: of one from outside
+function families.all()
+  if known then
+    return known
+  end
+  local paths, list = outside(), {}
+  if next(paths) then
+    -- behind our own modules, before those of the folder where the user stands
+    table.insert(package.searchers, 3, searcher(paths))
+  end
+  local function add(name, path)
+    local module = (HOME:sub(5) .. name):gsub("/", ".")
+    list[#list + 1] = setmetatable({ name = name, module = module, path = path,
+      fields = require(module .. ".fields") }, Family)
+  end
+  for _, path in ipairs(app.embedded_list()) do
+    local name = path:match("^" .. HOME .. "([%w_]+)/fields%.lua$")
+    if name then
+      add(name)
+    end
+  end
+  for name, path in pairs(paths) do
+    add(name, path)
+  end
+  table.sort(list, function(a, b) return a.name < b.name end)
+  known = list
+  return list
+end
+
+--- The family of a type.
+---@param record string  "model", "vae", "text_encoder"
+---@param type string
+---@return mr.Family     one that is built
+function families.of(record, type)
+  local built = {}
+  for _, family in ipairs(families.all()) do
+    if family:has "init" and in_record(family.fields, record) then
+      if family.fields.types[type] then
+        return family
+      end
+      for other in pairs(family.fields.types) do
+        built[#built + 1] = other
+      end
+    end
+  end
+  table.sort(built)
+  base.raise("MR_E_RECIPE", ("%s.type = '%s' is not built in this version; built so far: %s")
+    :format(record, tostring(type), table.concat(built, ", ")))
+end
+
+return families

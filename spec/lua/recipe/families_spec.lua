@@ -1,0 +1,67 @@
+--- Families of models from a folder outside the tree: they are named like ours, in this process's
+-- environment alone; what they made says where they are missing.
+-- Covers: lua/moonreel/recipe/families.lua lua/moonreel/recipe/registry.lua
+-- lua/moonreel/settings/store.lua
+local families = require "moonreel.recipe.families"
+local folder = require "spec.support.folder"
+local process = require "moonreel.core.process"
+
+describe("a family", function()
+  local dir
+  before_each(function() dir = folder.new() end)
+  after_each(function() dir:remove() end)
+
+  -- output of a program with a folder of families; what it raises is a part of that
+  local function run(code, models)
+    return process.run({ "/usr/bin/env", "MOONREEL_MODELS=" .. (models or dir.path), "/bin/sh",
+      "-c", 'exec "$0" -e "$1" 2>&1', process.program(), code }, "", { deadline_s = 60 }).output
+  end
+
+  -- a text encoder of a type, with one field and a part of its own
+  local function write(name, kind)
+    dir:write(name .. "/fields.lua", ('return { record = "text_encoder", types = { %s = { help = '
+      .. '"a toy" } }, fields = { { "wide", "integer", default = 3, reader = "model", help = '
+      .. '"width" } } }'):format(kind))
+    dir:write(name .. "/init.lua",
+      ('return { new = function() return require "moonreel.models.%s.part" end }'):format(name))
+    dir:write(name .. "/part.lua", 'return { answer = 42 }')
+  end
+
+  local ASK = 'local f = require("moonreel.recipe.families").of("text_encoder", "toy") '
+    .. 'print(f.name, f:open("init").new().answer, f:open "weights")'
+
+  it("is found by its type in the folders of MOONREEL_MODELS, with its files", function()
+    write("a_toy", "toy")
+    dir:write("no_family/readme.lua", "error 'is not opened'")
+    assert.equal("a_toy\t42\tnil\n", run(ASK))
+    assert.equal("a_toy\t42\tnil\n", run(ASK, "spec/support:" .. dir.path))
+    assert.matches("text_encoder%.type = 'toy' is not built in this version; built so far: bytes, "
+      .. "t5", run(ASK, ""))
+    -- its fields stand beside ours, with a default
+    assert.equal("3\n", run('print(require("moonreel.settings").bake("tiny/demo", {'
+      .. '"text_encoder.type=toy"}).text_encoder.wide)'))
+  end)
+
+  it("is one of ours by its name, whatever else lies there", function()
+    assert.equal("moonreel.models.dct", families.of("vae", "dct").module)
+    assert.is_nil(families.of("vae", "dct"):open "weights")
+    assert.is_table(families.of("text_encoder", "t5"):open "weights")
+    assert.equal("opensora_vae", families.of("model", "OpenSoraVAE_V1_2").name)
+    write("t5", "toy")
+    assert.matches("MOONREEL_MODELS: .*/t5: there is another family 't5'; try: another name",
+      run(ASK))
+    assert.matches("MOONREEL_MODELS: no folder '/nowhere'; expected folders of families",
+      run(ASK, "/nowhere"))
+  end)
+
+  it("that is missing is named by what was made with it, with the variable", function()
+    write("a_toy", "toy")
+    local made = dir.path .. "/settings.json"
+    run(('local s = require("moonreel.settings").bake("tiny/demo", {"text_encoder.type=toy"}) '
+      .. 'require("moonreel.core.base").replace_file(%q, s:to_json())'):format(made))
+    local load = ('print(require("moonreel.settings").load(%q).text_encoder.wide)'):format(made)
+    assert.equal("3\n", run(load))
+    assert.matches("settings%.json: text_encoder%.type = 'toy': this build has no such family; "
+      .. "try: MOONREEL_MODELS=FOLDER", run(load, ""))
+  end)
+end)
