@@ -86,7 +86,7 @@ describe("scripts/test", function()
     tree:write("spec/lua/a/x_spec.lua", specs(3, "require('moonreel.core.base').sleep(1000)"))
     -- slower as a whole than one spec may be
     tree:write("spec/lua/b/y_spec.lua", (specs(6, ""):gsub('"pass", function%(%)',
-      '%0 require("moonreel.core.base").sleep(0.6)')))
+      '%0 require("moonreel.core.base").sleep(1.7)')))
     local output, code = run "SPEC_LIMIT=3"
     assert.equal(1, code)
     assert.matches("\n13 passed, 1 failed\n$", output)
