@@ -90,7 +90,8 @@ static int r_stop(lua_State *L)
 static int r_signal(lua_State *L)
 {
     lua_Integer number = luaL_checkinteger(L, 2);
-    luaL_argcheck(L, number == SIGINT || number == SIGTERM, 2, "expected 2 or 15");
+    luaL_argcheck(L, number == SIGINT || number == SIGTERM || number == SIGHUP, 2,
+                  "expected 1, 2 or 15");
     mr_ranks_signal(launch_at(L), (int)number);
     return 0;
 }

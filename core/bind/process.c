@@ -9,7 +9,8 @@
  * plugin(name) -> its path, or nil and where it was looked for.
  * allowed() -> {files =, locked_bytes =}: what the system lets this process have.
  * variable(name) -> value that the environment of this program gives, nil for one that it has set
- * itself. restart(argv, {NAME = value}): this program from its start, with words and further
+ * itself. outlive_readers(): SIGPIPE is ignored. drop(file): it writes to /dev/null from now on.
+ * restart(argv, {NAME = value}): this program from its start, with words and further
  * variables; returns only by raising. run(argv, input, {deadline_s=, output_bytes=, quiet=}) ->
  * {output, exit | signal, timed_out, too_long, peak_bytes, cpu_s}:
  *   start a program, give it `input` on stdin, read its stdout; its stderr is ours, or nowhere with
@@ -132,6 +133,22 @@ static int p_variable(lua_State *L)
     const char *name = luaL_checkstring(L, 1);
     lua_pushstring(L, own_variables(is_name, name) ? NULL : getenv(name));
     return 1;
+}
+
+static int p_outlive(lua_State *L)
+{
+    (void)L;
+    signal(SIGPIPE, SIG_IGN);
+    return 0;
+}
+
+static int p_drop(lua_State *L)
+{
+    luaL_Stream *stream = luaL_checkudata(L, 1, LUA_FILEHANDLE);
+    luaL_argcheck(L, stream->closef, 1, "expected an open file");
+    if (!freopen("/dev/null", "w", stream->f))
+        return mr_bind_raise(L, MR_E_IO, "/dev/null: %s", strerror(errno));
+    return 0;
 }
 
 static int p_enter(lua_State *L)
@@ -403,6 +420,10 @@ static const mr_bind_row process_rows[] = {
     MR_ROW("set", p_set, "(name: string, value: string)",
            "A variable of this process and its children."),
     MR_ROW("enter", p_enter, "(dir: string)", "Work in this folder from now on."),
+    MR_ROW("outlive_readers", p_outlive, "()",
+           "From now on SIGPIPE is ignored, here and in programs that this one starts."),
+    MR_ROW("drop", p_drop, "(file: file*)",
+           "What is written to this stream from now on goes nowhere, and no error of it is left."),
     MR_ROW("restart", p_restart, "(words: string[], variables: table)",
            "This program from its start; returns only by raising."),
     MR_ROW_OPTIONS(

@@ -180,7 +180,7 @@ static int s_prepare(lua_State *L)
     mr_saver *s = mr_bind_unbox(L, 1, saver_type);
     int n;
     mr_ckpt_item *items = read_items(L, 2, &n);
-    mr_bind_check(L, mr_saver_prepare(s, items, n));
+    mr_bind_check(L, mr_saver_prepare(s, items, n, (int)luaL_optinteger(L, 3, 2)));
     return 0;
 }
 
@@ -241,8 +241,8 @@ static const mr_bind_row saver_rows[] = {
     MR_ROW("save", s_save,
            "(step: integer, tensors: table[], meta: string, wait?: boolean): boolean",
            "Take a snapshot; the thread commits it. False: it was skipped, poll() tells why."),
-    MR_ROW("prepare", s_prepare, "(tensors: table[])",
-           "Allocate the buffers now, so that no save does."),
+    MR_ROW("prepare", s_prepare, "(tensors: table[], buffers?: integer)",
+           "Allocate so many buffers now, both where that is not said, so that no save does."),
     MR_ROW("wait", s_wait, "(timeout_s?: number)",
            "Until nothing is pending; raises when the newest save has no commit."),
     MR_ROW("check", s_check, "()",

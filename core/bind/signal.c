@@ -1,10 +1,11 @@
 /* bind: moonreel.core.signal - stop requests. Licence: Apache-2.0
  *
- * catch(calls) -> true, or false when that is so already: from now on the first SIGINT or SIGTERM
- * is remembered, and ends long calls of the core where `calls`; the second ends the process at
- * once. pending() -> 2, 15 or nil: the signal that came first. raises(on): while it is on, the
- * first one also raises MR_E_STOPPED, from whatever Lua does next. release(): the former handling
- * is back.
+ * catch(calls) -> true, or false when that is so already: from now on the first SIGINT, SIGTERM or
+ * SIGHUP is remembered, and ends long calls of the core where `calls`; the second ends the process
+ * at once. SIGHUP stays ignored where it was (nohup), and is never a second one: a terminal that
+ * closes and its shell send one each. pending() -> 1, 2, 15 or nil: the signal that came first.
+ * raises(on): while it is on, the first one also raises MR_E_STOPPED, from whatever Lua does next.
+ * release(): the former handling is back.
  */
 #define _XOPEN_SOURCE 700
 #include "bind/room.h"
@@ -14,8 +15,8 @@
 #include <unistd.h>
 
 static volatile sig_atomic_t first;
-static struct sigaction before[2];
-static const int numbers[2] = {SIGINT, SIGTERM};
+static struct sigaction before[3];
+static const int numbers[3] = {SIGINT, SIGTERM, SIGHUP};
 static bool caught, calls;
 static lua_State *volatile raises; // the state in which it is on; NULL: none
 
@@ -35,6 +36,8 @@ static void stop_hook(lua_State *L, lua_Debug *ar)
 
 static void handle(int number)
 {
+    if (first && number == SIGHUP)
+        return;
     if (first)
         _exit(128 + number);
     first = number;
@@ -55,8 +58,11 @@ static int s_catch(lua_State *L)
     // what the system does for a call goes on
     struct sigaction action = {.sa_handler = handle, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
-    for (int i = 0; i < 2; i++)
-        sigaction(numbers[i], &action, &before[i]);
+    for (size_t i = 0; i < MR_COUNT(numbers); i++) {
+        sigaction(numbers[i], NULL, &before[i]);
+        if (numbers[i] != SIGHUP || before[i].sa_handler != SIG_IGN)
+            sigaction(numbers[i], &action, NULL);
+    }
     caught = true;
     return 1;
 }
@@ -84,7 +90,7 @@ static int s_release(lua_State *L)
     (void)L;
     if (!caught)
         return 0;
-    for (int i = 0; i < 2; i++)
+    for (size_t i = 0; i < MR_COUNT(numbers); i++)
         sigaction(numbers[i], &before[i], NULL);
     if (calls || raises)
         mr_interrupt_set(false);
@@ -96,10 +102,10 @@ static int s_release(lua_State *L)
 
 static const mr_bind_row signal_rows[] = {
     MR_ROW("catch", s_catch, "(calls?: boolean): boolean",
-           "From now on the first SIGINT or SIGTERM is remembered, and ends long calls of the core "
-           "with MR_E_STOPPED where `calls` is true; the second ends the process; false: that is "
-           "so already."),
-    MR_ROW("pending", s_pending, "(): integer?", "The signal that came first, 2 or 15."),
+           "From now on the first SIGINT, SIGTERM or SIGHUP is remembered, and ends long calls of "
+           "the core with MR_E_STOPPED where `calls` is true; the second SIGINT or SIGTERM ends "
+           "the process. A SIGHUP that was ignored stays so. False: that is so already."),
+    MR_ROW("pending", s_pending, "(): integer?", "The signal that came first: 1, 2 or 15."),
     MR_ROW("raises", s_raises, "(on: boolean)",
            "Does the first one that is remembered raise MR_E_STOPPED, too, and end long calls of "
            "the core? Until it is turned off."),

@@ -432,14 +432,16 @@ static mr_status take_layout(mr_saver *s, const mr_ckpt_item *items, int n)
     return st;
 }
 
-mr_status mr_saver_prepare(mr_saver *s, const mr_ckpt_item *items, int n)
+mr_status mr_saver_prepare(mr_saver *s, const mr_ckpt_item *items, int n, int buffers)
 {
+    if (buffers < 1 || buffers > BUFFERS)
+        return mr_fail(MR_E_USAGE, "%d snapshot buffers, expected 1 to %d", buffers, BUFFERS);
     MR_TRY(take_layout(s, items, n));
     pthread_mutex_lock(&s->mutex);
     bool ready = wait_until(s, idle, INFINITY), good = ready;
     if (!ready)
         fail_stuck(s);
-    for (int i = 0; i < BUFFERS && good; i++) {
+    for (int i = 0; i < buffers && good; i++) {
         good = fit(&s->buffers[i], s->layout.total);
         // the system hands out pages when they are written first: let that be now
         if (good)
@@ -449,8 +451,8 @@ mr_status mr_saver_prepare(mr_saver *s, const mr_ckpt_item *items, int n)
     if (!ready)
         return MR_E_CKPT;
     return good ? MR_OK
-                : mr_fail(MR_E_MEMORY, "cannot allocate two snapshot buffers of %.1f MB each",
-                          (double)s->layout.total * 1e-6);
+                : mr_fail(MR_E_MEMORY, "cannot allocate %d snapshot buffers of %.1f MB each",
+                          buffers, (double)s->layout.total * 1e-6);
 }
 
 /* ---- save ---- */

@@ -148,6 +148,10 @@ static void hear(mr_ranks *l)
     struct sigaction usual = {.sa_handler = SIG_DFL};
     sigemptyset(&l->heard);
     sigaddset(&l->heard, SIGCHLD), sigaddset(&l->heard, SIGINT), sigaddset(&l->heard, SIGTERM);
+    // one that is ignored (nohup) would still come to a process that blocks it
+    struct sigaction hangup;
+    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
+        sigaddset(&l->heard, SIGHUP);
     l->hears = true;
     if (hearing++ > 0)
         return;
@@ -189,10 +193,16 @@ mr_status mr_ranks_start(char *const *argv, int ranks, int first, int world, dou
 
 /* ---- watching ---- */
 
+// a signal that asks to save and end
+static bool is_stop(int number)
+{
+    return number == SIGINT || number == SIGTERM || number == SIGHUP;
+}
+
 static void say_how(const mr_ranks *l, int rank, char *text, size_t cap)
 {
     int code = l->code[rank];
-    bool hit = l->hit[rank], asked = code == 128 + SIGINT || code == 128 + SIGTERM;
+    bool hit = l->hit[rank], asked = is_stop(code - 128);
     rank += l->first;
     if (hit)
         snprintf(text, cap, "rank %d was ended by signal %d (%s)", rank, code - 128,
@@ -232,6 +242,9 @@ static void note_ends(mr_ranks *l)
 
 static void hand_on(mr_ranks *l, int number, bool send)
 {
+    // a terminal that closes and its shell send one each
+    if (l->asked && number == SIGHUP)
+        return;
     l->asked = l->asked ? l->asked : number;
     if (send)
         signal_all(l, l->asked_times ? SIGKILL : number);
@@ -284,7 +297,7 @@ int mr_ranks_look(mr_ranks *l, int ms)
     const struct timespec most = {ms / 1000, ms % 1000 * 1000000L};
     siginfo_t info;
     int number = l->running ? sigtimedwait(&l->heard, &info, &most) : 0;
-    if (number == SIGINT || number == SIGTERM)
+    if (is_stop(number))
         hand_on(l, number, !reaches_all(l, &info));
     note_ends(l);
     if (l->running && l->told_at > 0)

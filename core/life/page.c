@@ -4,6 +4,7 @@
 #include "moonreel/life.h"
 #include "base/process.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -19,7 +21,7 @@
 enum {
     BINS = 128 /* of durations: a quarter of a power of two each, from a microsecond on */
 };
-static const uint64_t MAGIC = 0x3365676170657966; /* "fyepage3" */
+static const uint64_t MAGIC = 0x3465676170657966; /* "fyepage4": from 4 on its launch locks it */
 
 typedef struct slot {
     _Atomic uint64_t number; /* 0 while it is written */
@@ -151,16 +153,37 @@ static mr_life *page_new(void)
     return page;
 }
 
+/* Remove pages whose launch is over: it was killed, or it would have removed its own. A launch
+ * locks its page, and the kernel keeps the lock while the launcher or a rank lives, also in another
+ * container that shares this folder. */
+static void sweep(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        uint64_t magic = 0;
+        int fd = openat(dirfd(dir), e->d_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+        if (fd >= 0 && pread(fd, &magic, sizeof magic, 0) == (ssize_t)sizeof magic &&
+            magic == MAGIC && flock(fd, LOCK_EX | LOCK_NB) == 0)
+            unlinkat(dirfd(dir), e->d_name, 0);
+        if (fd >= 0)
+            close(fd);
+    }
+    if (dir)
+        closedir(dir);
+}
+
 /* A file with room for a page: in the registry, or where that is missing or full in memory that has
  * no name. Room is taken now: who writes to a page of a full disk would be ended by a signal. */
 static int open_new(mr_life *page, const mr_life_launch *about, size_t bytes)
 {
     char folder[3900];
     if (mr_life_registry(folder, sizeof folder)) {
+        sweep(folder);
         snprintf(page->path, sizeof page->path, "%s/%lld-%.8s", folder, (long long)about->pid,
                  about->token);
         int fd = open(page->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
-        if (fd >= 0 && posix_fallocate(fd, 0, (off_t)bytes) == 0)
+        // locked before it is a page: MAGIC is written last
+        if (fd >= 0 && posix_fallocate(fd, 0, (off_t)bytes) == 0 && flock(fd, LOCK_SH) == 0)
             return fd;
         if (fd >= 0)
             close(fd), unlink(page->path);

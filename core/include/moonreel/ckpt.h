@@ -220,9 +220,10 @@ MR_API const char *mr_saver_kind_name(
  *          longer ours, or not taken yet */
 MR_API mr_status mr_saver_open(const mr_saver_options *options, mr_saver **out);
 
-/* Allocate both host buffers for items of these names and shapes (no data is read), so that no
- * later save of the same layout allocates. Errors: MR_E_USAGE, MR_E_MEMORY. */
-MR_API mr_status mr_saver_prepare(mr_saver *saver, const mr_ckpt_item *items, int n);
+/* Allocate `buffers` host buffers, 1 or 2, for items of these names and shapes (no data is read):
+ * later saves of the same layout allocate nothing while no more are written at a time. Errors:
+ * MR_E_USAGE, MR_E_MEMORY. */
+MR_API mr_status mr_saver_prepare(mr_saver *saver, const mr_ckpt_item *items, int n, int buffers);
 
 /* Take a snapshot of all items (copied and hashed before return) and let the writer thread commit
  * it as ckpt/step-<step>/. A save that cannot be done now (both buffers still being written) is

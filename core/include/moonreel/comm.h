@@ -100,8 +100,8 @@ typedef struct mr_ranks mr_ranks;
  * finds its place in MOONREEL_RANK, MOONREEL_WORLD_SIZE, MOONREEL_LOCAL_RANK, MOONREEL_LOCAL_SIZE,
  * MOONREEL_MEETING (a descriptor for mr_meeting_join) and MOONREEL_PAGE (one for mr_life_join), and
  * its share of the processors in OMP_NUM_THREADS.
- * From then on SIGINT and SIGTERM wait for mr_ranks_look. Nothing outlives this process: a guard
- * ends what is left when it is lost, and orphans of ranks become its children.
+ * From then on SIGINT, SIGTERM and SIGHUP wait for mr_ranks_look. Nothing outlives this process: a
+ * guard ends what is left when it is lost, and orphans of ranks become its children.
  *
  * grace_s  between being told, SIGTERM and SIGKILL; who saves a checkpoint has 25 s before these
  * Owns:    caller owns *out
@@ -115,7 +115,7 @@ MR_API int mr_ranks_look(mr_ranks *l, int ms);
 /* A rank that will not end by itself: the others are told `text`, which says how it all ended, and
  * it is killed. The first failure counts. */
 MR_API void mr_ranks_fail(mr_ranks *l, int rank, const char *text);
-/* Hand SIGINT or SIGTERM on, as if this process had got it. */
+/* Hand SIGINT, SIGTERM or SIGHUP on, as if this process had got it. */
 MR_API void mr_ranks_signal(mr_ranks *l, int number);
 /* End all of them because of what happened elsewhere, which they are told. */
 MR_API void mr_ranks_stop(mr_ranks *l, const char *text);

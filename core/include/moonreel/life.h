@@ -50,7 +50,8 @@ typedef struct mr_life mr_life;
  * when absent. False when there is none that belongs to this user alone. */
 MR_API bool mr_life_registry(char *path, size_t cap);
 /* A page for `ranks` ranks of this host that this process starts, the first of them rank `first` of
- * `world`. Where there is no registry it has no name, and ranks alone reach it.
+ * `world`. Where there is no registry it has no name, and ranks alone reach it. Pages in the
+ * registry that launches left when they were killed are removed.
  * Owns: caller. Errors: MR_E_USAGE not 1 to MR_LIFE_RANKS; MR_E_MEMORY */
 MR_API mr_status mr_life_new(int ranks, int first, int world, mr_life **out);
 /* The page behind a descriptor or file, to read. Owns: caller. Errors: MR_E_FORMAT no page, or one

@@ -226,7 +226,7 @@ function Saver:save(req)
 end
 
 --- Allocate the snapshot buffers for these tensors now, so that no save does.
-function Saver:prepare(tensors) self.handle:prepare(tensors) end
+function Saver:prepare(tensors, buffers) self.handle:prepare(tensors, buffers) end
 
 --- Wait until nothing is pending; raises when that takes longer than timeout_s, when a save is
 -- stuck, and when the newest save was skipped or ended without a commit.

@@ -20,8 +20,9 @@ local train = {
     { "key=value", "any field of the recipe, also as --key value; stages.NAME.key=value: of one "
       .. "stage" },
   },
-  details = "SIGINT or SIGTERM saves a checkpoint and ends with 130 or 143; a second one ends at "
-    .. "once.",
+  details = "SIGINT, SIGTERM or SIGHUP saves a checkpoint and ends with 130, 143 or 129; a second "
+    .. "SIGINT or SIGTERM ends at once. Under nohup SIGHUP is ignored.\nThe run goes on when the "
+    .. "reader of its output goes away.",
 }
 
 -- The recipe's variables must stand before the libraries that read them are loaded, so the program
@@ -136,6 +137,7 @@ local function expect_same_recipe(hash)
 end
 
 function train.run(args)
+  require("moonreel.text.output").outlive()
   local parsed = require("moonreel.settings.words").parse(args, train)
   if #parsed.positional ~= 1 then
     require("moonreel.core.base").raise("MR_E_USAGE",

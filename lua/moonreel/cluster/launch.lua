@@ -4,6 +4,7 @@ local base = require "moonreel.core.base"
 local comm = require "moonreel.comm.launch"
 local hosts = require "moonreel.comm.hosts"
 local remote = require "moonreel.cluster.remote"
+local output = require "moonreel.text.output"
 local signal = require "moonreel.core.signal"
 
 local launch = {}
@@ -145,8 +146,7 @@ function Watch:pass_on(event, file)
   local text = (rest[event.kind] or "") .. event.text
   local lines, tail = text:match("^(.*\n)(.*)$")
   rest[event.kind], event.link.rest = tail or text, rest
-  file:write(lines or "")
-  file:flush()
+  output.write(file, lines or "")
   -- errors of ranks are told again at the end
   for line in (lines or ""):gmatch("[^\n]+") do
     self.said[line:match("^moonreel: rank (%d+): ") or ""] = line
@@ -170,7 +170,7 @@ local function close(self, event, text, exit)
   end
   self.open, event.link.ended = self.open - 1, true
   for kind, tail in pairs(event.link.rest or {}) do
-    (kind == "out" and self.stdout or io.stderr):write(tail)
+    output.write(kind == "out" and self.stdout or io.stderr, tail)
   end
   self:note(event, text, exit)
 end
@@ -259,11 +259,11 @@ local function once(words, o)
   if not cause then
     return { exit = 0 }
   end
-  io.stdout:flush()
+  output.write(io.stdout)
   -- the error of the rank that failed first stands last
   local line = origin(watch, list, shares)
   if line then
-    io.stderr:write(line, "\n")
+    output.write(io.stderr, line, "\n")
   end
   local link = line and broken_link(line, list, shares)
   return { exit = cause.exit, asked = watch.asked, dir = watch.dir, step = watch.step,
@@ -272,7 +272,7 @@ local function once(words, o)
       link or cause.text, world, #list) }
 end
 
-local function say(line) io.stderr:write("moonreel: ", line, "\n") end
+local function say(line) output.write(io.stderr, "moonreel: ", line, "\n") end
 
 --- Run these words by the ranks of several hosts.
 ---@param words string[]

@@ -11,7 +11,7 @@ local watch = require "moonreel.life.watch"
 local launch = {}
 
 local LOOK_MS <const> = 100
-local STOPPED <const> = { [130] = true, [143] = true } -- by a request, after a checkpoint
+local STOPPED <const> = { [129] = true, [130] = true, [143] = true } -- by a request, after a save
 local NODE <const> = 6                                 -- exit code of ranks that lost each other
 local PAUSE_MOST_S <const> = 60
 local REPEATED <const> = 2 -- failures of a host after which it is proposed to do without it

@@ -1,6 +1,7 @@
 --- The course of a whole run: steps of each epoch, hours, cost, disk, saves and failures.
 -- Ref: reference reliability 3.6, plan 6; dataplane 4.5 for ranks that wait for each other.
 -- @module moonreel.plan.course
+local cadence = require "moonreel.trainer.cadence"
 local ckpt = require "moonreel.ckpt"
 local hazards = require "moonreel.plan.hazards"
 local published = require "moonreel.plan.published"
@@ -157,9 +158,8 @@ function course.of(p, settings, given)
   c.gpu_hours = c.hours * p.mesh.ranks
   local price = p.mesh.machine.price_hour
   c.cost = price and c.gpu_hours * price
-  -- the last step is saved in any case
-  local saves = settings.ckpt_every > 0 and -(-steps // settings.ckpt_every) or 1
-  c.disk_bytes = c.checkpoint_bytes * math.min(ckpt.kept(settings.keep_n_latest), saves)
+  c.disk_bytes = c.checkpoint_bytes * math.min(ckpt.kept(settings.keep_n_latest),
+    cadence.count(settings, steps, c.hours))
   add_failures(c, p, given)
   return c
 end

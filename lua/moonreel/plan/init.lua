@@ -4,6 +4,7 @@
 local about = require "moonreel.cache.about"
 local blame = require "moonreel.settings.blame"
 local buckets = require "moonreel.data.buckets"
+local cadence = require "moonreel.trainer.cadence"
 local pipeline = require "moonreel.models.pipeline"
 local readers = require "moonreel.settings.readers"
 local schedule = require "moonreel.plan.schedule"
@@ -130,8 +131,8 @@ local function fixed_bytes(settings, mesh, models, shares)
   end
   bytes.encoders = models.encoders.weights
   bytes.reserve = m.reserve_bytes
-  -- two buffers from the start where saves go on beside the training, else one for the last save
-  bytes.snapshots = models.job and 0 or shares.saved * (settings.ckpt_every > 0 and 2 or 1)
+  -- the last save has one in any case
+  bytes.snapshots = models.job and 0 or shares.saved * math.max(1, cadence.buffers(settings))
   bytes.program = m.cpu and m.program_bytes or 0
   bytes.decoders = settings.num_workers * DECODER_BYTES
   return bytes

@@ -2,6 +2,7 @@
 -- @module moonreel.trainer.loop
 local base = require "moonreel.core.base"
 local bench = require "moonreel.core.bench"
+local cadence = require "moonreel.trainer.cadence"
 local json = require "moonreel.core.json"
 local life = require "moonreel.core.life"
 local micros = require "moonreel.trainer.micros"
@@ -25,6 +26,16 @@ local function tell_journal(r)
         :format(left_out))
   end
   r.journal_waits = waiting > 0
+end
+
+-- put into the journal, once, that nobody reads the log any more
+local function tell_output(r)
+  if r.progress.lost and not r.output_lost then
+    r.output_lost = true
+    r.journal:append{kind = "output", step = r.step, wall = base.wall_s(),
+      text = ("standard output has no reader any more (%s): the log is dropped"):format(
+        r.progress.lost)}
+  end
 end
 
 -- the last line of the journal, with what was predicted and measured, and all before it, on the
@@ -177,7 +188,7 @@ end
 ---@return integer exit code: 0, or 128 + signal after a committed checkpoint
 function loop.run(r)
   local s = r.settings
-  r.failed, r.started = 0, true
+  r.failed, r.started, r.saved_s = 0, true, base.now_s()
   while s.steps == 0 or r.step < s.steps do
     if not loop.step(r) then
       break
@@ -186,8 +197,9 @@ function loop.run(r)
     replicas.check(r)
     saves.tell(r)
     tell_journal(r)
+    tell_output(r)
     -- what a run goes back to is not saved between bad steps
-    if s.ckpt_every > 0 and r.step % s.ckpt_every == 0 and r.bad == 0 then
+    if cadence.due(r) and r.bad == 0 then
       r.team:try(function()
         saves.take(r)
         r.saver:check()

@@ -1,6 +1,7 @@
 --- The micro-batches of a step: drawn, sent, begun, and what ranks tell each other of them.
 -- @module moonreel.trainer.micros
 local base = require "moonreel.core.base"
+local cadence = require "moonreel.trainer.cadence"
 local life = require "moonreel.core.life"
 local predict = require "moonreel.trainer.predict"
 local rflow = require "moonreel.diffusion.rflow"
@@ -25,7 +26,8 @@ end
 -- What ranks tell each other in a step, sums of all, and `by_rank` what each has told: `numbers` of
 -- this one, or that its data ended by an error, which is raised on all of them after a checkpoint.
 local function meet(r, numbers, problem)
-  local told = table.move(numbers, 1, #numbers, 3, {problem and 1 or 0, signal.pending() or 0})
+  local told = table.move(numbers, 1, #numbers, 4, {problem and 1 or 0, signal.pending() or 0,
+    cadence.late(r) and 1 or 0})
   life.phase "reduce"
   local sums = {by_rank = r.team:all(told)}
   for rank, row in ipairs(sums.by_rank) do
@@ -33,8 +35,9 @@ local function meet(r, numbers, problem)
       sums.failed = sums.failed or rank - 1
     end
     r.stop = r.stop or row[2] > 0 and math.tointeger(row[2]) or nil
-    for i = 3, #row do
-      sums[i - 2] = (sums[i - 2] or 0) + row[i]
+    r.late = r.late or row[3] > 0
+    for i = 4, #row do
+      sums[i - 3] = (sums[i - 3] or 0) + row[i]
     end
   end
   if not sums.failed then

@@ -4,6 +4,7 @@ local E = require "moonreel.core.exec"
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local blame = require "moonreel.settings.blame"
+local cadence = require "moonreel.trainer.cadence"
 local encoders = require "moonreel.trainer.encoders"
 local links = require "moonreel.comm.links"
 local program = require "moonreel.trainer.program"
@@ -142,10 +143,10 @@ function predict.micro_step(r, shape)
 end
 
 -- Bytes that no program knows of: the process as it began, snapshots, decoded batches. Without
--- saves on the way the only snapshot is made when all steps are over.
+-- saves before the last step the only snapshot is made when all steps are over.
 local function apart_bytes(r)
   local saved = state.saved_bytes(r.exec, r.share)
-  return r.began_bytes + saved * (r.settings.ckpt_every > 0 and 2 or 0)
+  return r.began_bytes + saved * cadence.buffers(r.settings)
     + r.plan.slabs * r.plan.slab_bytes
 end
 
@@ -205,6 +206,7 @@ function predict.run(r)
       r.progress:say(("left out: %d samples, %s"):format(rows_out, rule))
     end
   end
+  r.progress:say(cadence.words(r.settings))
   if not r.team.leads then
     return
   end

@@ -1,6 +1,7 @@
 --- What a run says while it goes: a line that is rewritten on a terminal, plain lines elsewhere.
 -- @module moonreel.trainer.progress
 local base = require "moonreel.core.base"
+local output = require "moonreel.text.output"
 
 local progress = {}
 
@@ -35,11 +36,24 @@ end
 ---   that is rewritten
 function progress.new(total, every, write)
   return setmetatable({total = total, every = every, live = not write and base.is_terminal(1),
-    shown = false,
-    write = write or function(line)
-      io.stdout:write(line, "\n")
-      io.stdout:flush()
-    end}, Progress)
+    shown = false, write = write}, Progress)
+end
+
+-- Texts to standard output. `lost` says why it takes no more, once its reader is gone.
+local function put(self, ...)
+  local good, why = output.write(io.stdout, ...)
+  if not good then
+    self.lost, self.live = why, false
+  end
+end
+
+-- a line to whoever takes it
+local function line_out(self, line)
+  if self.write then
+    self.write(line)
+  else
+    put(self, line, "\n")
+  end
 end
 
 -- the line for a step
@@ -66,27 +80,26 @@ function Progress:step(s)
   end
   self.seen = true
   if self.live then
-    io.stdout:write("\r", text(self, s), "\27[K")
-    io.stdout:flush()
+    put(self, "\r", text(self, s), "\27[K")
     self.shown = true
   elseif s.step % self.every == 0 or s.step == 1 then
-    self.write(text(self, s))
+    line_out(self, text(self, s))
   end
 end
 
 --- A line of its own.
 function Progress:say(line)
   if self.shown then
-    io.stdout:write("\n")
+    put(self, "\n")
     self.shown = false
   end
-  self.write(line)
+  line_out(self, line)
 end
 
 --- Leave the cursor on a fresh line.
 function Progress:finish()
   if self.shown then
-    io.stdout:write("\n")
+    put(self, "\n")
   end
   self.shown = false
 end

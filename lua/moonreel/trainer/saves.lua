@@ -57,6 +57,7 @@ function saves.take(r, last)
     setup.measure(r)
   end
   r.saved_step = snapshot(r, r.saver, r.share, last) and r.step or nil
+  r.saved_s, r.late = base.now_s(), nil
   saves.tell(r)
 end
 

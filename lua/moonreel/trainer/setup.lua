@@ -4,6 +4,7 @@
 local E = require "moonreel.core.exec"
 local base = require "moonreel.core.base"
 local blame = require "moonreel.settings.blame"
+local cadence = require "moonreel.trainer.cadence"
 local ckpt = require "moonreel.ckpt"
 local codec = require "moonreel.codec"
 local embed = require "moonreel.embed"
@@ -598,10 +599,11 @@ end
 function setup.saver(r)
   r.saver = r:keep(setup.open_saver(r, r.team.size))
   tell_reach(r)
-  if r.settings.ckpt_every == 0 then
-    return
+  local buffers = cadence.buffers(r.settings)
+  if buffers > 0 then
+    state.with_rows(r.exec, r.pipe.params, function(rows) r.saver:prepare(rows, buffers) end,
+      r.share)
   end
-  state.with_rows(r.exec, r.pipe.params, function(rows) r.saver:prepare(rows) end, r.share)
 end
 
 return setup

@@ -343,7 +343,7 @@ static void layouts(void)
     begin();
     mr_ckpt_item items[CASE_ITEMS];
     case_items(items);
-    CHECK_OK(mr_saver_prepare(saver, items, CASE_ITEMS));
+    CHECK_OK(mr_saver_prepare(saver, items, CASE_ITEMS, 2));
     CHECK_OK(case_save(saver, 1));
     // other tensors in the next save
     case_fill(2);

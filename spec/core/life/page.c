@@ -3,6 +3,7 @@
 #include "moonreel/life.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -47,6 +48,67 @@ static void making(void)
     CHECK_STR(mr_life_path(page), "");
     mr_life_free(page);
     chmod(folder, 0700);
+}
+
+// a process with a page, which says so on `ready` and waits to be killed; a child of it is a rank
+static pid_t launcher(bool with_rank, int ready[2])
+{
+    pid_t pid = fork();
+    if (pid)
+        return pid;
+    mr_life *page;
+    bool good = setpgid(0, 0) == 0 && mr_life_new(1, 0, 1, &page) == MR_OK;
+    if (with_rank && fork() != 0)
+        pause();
+    good = write(ready[1], good ? "y" : "n", 1) == 1;
+    for (;;)
+        pause();
+}
+
+static int pages(void)
+{
+    char command[64], text[16];
+    snprintf(command, sizeof command, "ls %s | wc -l", folder);
+    FILE *out = popen(command, "r");
+    CHECK(out && fgets(text, sizeof text, out));
+    pclose(out);
+    return atoi(text);
+}
+
+/* kill -9 of a run leaves its page; the next start removes it, and no page of a launch of which a
+ * process lives, nor a file that is no page. */
+static void left_behind(void)
+{
+    char path[64], byte = 0;
+    int ready[2];
+    mr_life *page;
+    snprintf(path, sizeof path, "%s/none", folder);
+    CHECK_OK(mr_file_replace(path, "nothing at all", 14));
+    CHECK_INT(pipe(ready), 0);
+    pid_t alone = launcher(false, ready);
+    CHECK(read(ready[0], &byte, 1) == 1 && byte == 'y');
+    CHECK_OK(mr_life_new(1, 0, 1, &page));
+    CHECK_INT(pages(), 3);
+    mr_life_free(page);
+    kill(alone, SIGKILL), waitpid(alone, NULL, 0);
+    CHECK_INT(pages(), 2);
+    CHECK_OK(mr_life_new(1, 0, 1, &page));
+    CHECK_INT(pages(), 2);
+    mr_life_free(page);
+    // a launcher is killed, and its rank goes on
+    pid_t two = launcher(true, ready);
+    CHECK(read(ready[0], &byte, 1) == 1 && byte == 'y');
+    kill(two, SIGKILL), waitpid(two, NULL, 0);
+    CHECK_OK(mr_life_new(1, 0, 1, &page));
+    CHECK_INT(pages(), 3);
+    mr_life_free(page);
+    kill(-two, SIGKILL);
+    close(ready[1]); // the rank has the last other end
+    CHECK_INT(read(ready[0], &byte, 1), 0);
+    CHECK_OK(mr_life_new(1, 0, 1, &page));
+    CHECK_INT(pages(), 2);
+    mr_life_free(page);
+    close(ready[0]), unlink(path);
 }
 
 static void strangers(void)
@@ -195,6 +257,7 @@ int main(void)
     CHECK(mkdtemp(folder) != NULL);
     setenv("MOONREEL_REGISTRY", folder, 1);
     making();
+    left_behind();
     strangers();
     silence();
     mr_life *page;

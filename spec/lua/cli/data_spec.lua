@@ -200,7 +200,7 @@ describe("moonreel data ingest", function()
     local code, text = run([[ingest "@/it's many" -o @/all.mrx --json]])
     assert.equal(0, code)
     local whole = text:match('"fp_order":"(%x+)"')
-    for signal, exit in pairs { INT = 130, TERM = 143 } do
+    for signal, exit in pairs { HUP = 129, INT = 130, TERM = 143 } do
       local done = signalled(signal, AT_100, { "data", "ingest", input, "-o", folder .. "/s.mrx",
         "--threads", "1" })
       assert.equal(exit, done.exit, done.output)

@@ -45,7 +45,9 @@ describe("a job", function()
       { "batch_search", "moonreel.job.batch_search", "measure" },
     }
     for i, case in ipairs(cases) do
-      local r = signal(i % 2 == 0 and "INT" or "TERM", ([[
+      local name, exit = table.unpack(i % 2 == 0 and { "INT", 130 } or i == 3 and { "HUP", 129 }
+        or { "TERM", 143 })
+      local r = signal(name, ([[
         local room, name = require(%q), %q
         local real, pcall = room[name], %s
         room[name] = function(...)
@@ -53,7 +55,7 @@ describe("a job", function()
           return real(...)
         end]]):format(case[2], case[3], i % 2 == 0 and "pcall" or "function(f) f() end"), case[1],
         "cache=" .. dir.path .. "/none")
-      assert.equal(i % 2 == 0 and 130 or 143, r.exit, r.output)
+      assert.equal(exit, r.exit, r.output)
       assert.matches("stop requested: nothing is written\n$", r.output)
     end
     assert.same({ "001-small" }, base.list_dir(dir.path .. "/runs"))

@@ -14,7 +14,7 @@ end
 
 local function settings(given)
   return setmetatable(given, { __index = { accumulate = 1, virtual_ranks = 1, steps = 0,
-    epochs = 2, ckpt_every = 0, recipe = "mine" } })
+    epochs = 2, ckpt_every = 0, ckpt_minutes = 0, recipe = "mine" } })
 end
 
 -- 30 batches of the first and 10 of the second bucket, which has two aspects
@@ -107,6 +107,11 @@ describe("the course of a run", function()
     assert.equal(10 * 16e9, c.disk_bytes)
     c = course.of(planned "8xH100", settings { steps = 1001, ckpt_every = 100, keep_n_latest = 0 })
     assert.equal(11 * 16e9, c.disk_bytes)
+    -- by time: two an hour, and the last
+    local slow = course.of(planned "8xH100", settings { steps = 1000, ckpt_minutes = 30,
+      keep_n_latest = 0 })
+    assert.equal(1 + slow.hours * 2 // 1, slow.disk_bytes / 16e9)
+    assert.is_true(slow.disk_bytes > 16e9)
     -- 2 GB of each rank over 55 GB/s, a failure in 6,375 hours: more than the ten minutes
     assert.equal(600, c.interval_s)
     assert.equal(300, c.interval)

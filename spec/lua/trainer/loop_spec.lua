@@ -163,14 +163,16 @@ describe("trainer.loop", function()
     local probe <close> = require("moonreel.ckpt").saver(run.create(out, "probe"))
     local Saver, prepared = getmetatable(probe), nil
     local prepare = Saver.prepare
-    function Saver.prepare(...)
-      prepared = prepared + 1
-      return prepare(...)
+    function Saver.prepare(self, rows, buffers)
+      prepared = prepared + buffers
+      return prepare(self, rows, buffers)
     end
-    for every, wanted in pairs{[0] = 0, [2] = 1} do
+    for _, case in ipairs{{0, 0, 0}, {0, 10, 1}, {2, 0, 2}, {2, 10, 2}} do
+      local every, minutes, wanted = table.unpack(case)
       local at_first_step
       prepared = 0
-      local ok, code = train(bake("steps=4", "name=buffers", "ckpt_every=" .. every), function()
+      local ok, code = train(bake("steps=4", "name=buffers", "ckpt_every=" .. every,
+        "ckpt_minutes=" .. minutes), function()
         at_first_step = prepared
       end)
       assert.is_true(ok, tostring(code))

@@ -31,7 +31,11 @@ return {
     help = "batches whose gradients are added up for one optimizer step" },
   { "ckpt_every", "integer", default = 0, min = 0, unit = "steps", reader = "trainer",
     affects = "nothing", resume = "free",
-    help = "steps between checkpoints; 0: only the last" },
+    help = "steps between checkpoints; 0: none by steps. The last step is saved in any case" },
+  { "ckpt_minutes", "number", default = 10, min = 0, unit = "min", reader = "trainer",
+    affects = "nothing", resume = "free",
+    help = "minutes after the last checkpoint at which the next is due, next to ckpt_every; 0: "
+      .. "none by time" },
   { "ckpt_deadline", "number", default = 600, min = 1, unit = "s", reader = "trainer",
     affects = "nothing", resume = "free",
     help = "how long writing one checkpoint may take before the run stops waiting for its disk" },

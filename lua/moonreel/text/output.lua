@@ -1,0 +1,30 @@
+--- Output of a run: its reader may go away (`| head`, a closed terminal), and the run goes on.
+-- @module moonreel.text.output
+local process = require "moonreel.core.process"
+
+local output = {}
+
+local GONE <const> = { [5] = true, [32] = true } -- EIO of a closed terminal, EPIPE
+
+--- From now on no reader of standard output or error ends this process by going away, nor those
+-- that it starts.
+function output.outlive() process.outlive_readers() end
+
+--- Write texts to a stream at once. When its reader is gone, these and all later ones are dropped.
+---@param file file*
+---@param ... string
+---@return boolean    false: the reader is gone
+---@return string|nil why
+function output.write(file, ...)
+  local good, why, number = file:write(...)
+  if good then
+    good, why, number = file:flush()
+  end
+  if not good and GONE[number] then
+    process.drop(file)
+    return false, why
+  end
+  return true
+end
+
+return output

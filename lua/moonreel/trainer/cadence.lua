@@ -1,0 +1,50 @@
+--- When a run saves: every so many steps, so many minutes after the last save, and at its end.
+-- @module moonreel.trainer.cadence
+local base = require "moonreel.core.base"
+
+local cadence = {}
+
+--- Snapshots that a run has in memory from its start: one is written while the next is taken,
+-- unless saves are minutes apart.
+function cadence.buffers(settings)
+  return settings.ckpt_every > 0 and 2 or settings.ckpt_minutes > 0 and 1 or 0
+end
+
+--- The checkpoints that a run of `steps` steps in `hours` hours writes.
+function cadence.count(settings, steps, hours)
+  local every, minutes = settings.ckpt_every, settings.ckpt_minutes
+  local by_steps = every > 0 and -(-steps // every) or 1
+  local by_time = minutes > 0 and 1 + hours * 60 // minutes or 1
+  return math.tointeger(math.max(by_steps, by_time))
+end
+
+--- When a run saves, for people.
+function cadence.words(settings)
+  local by = {}
+  if settings.ckpt_every > 0 then
+    by[1] = ("every %d steps (ckpt_every)"):format(settings.ckpt_every)
+  end
+  if settings.ckpt_minutes > 0 then
+    by[#by + 1] = ("%g minutes after the last one (ckpt_minutes)"):format(settings.ckpt_minutes)
+  end
+  by[#by + 1] = #by == 0 and "only at the end (ckpt_every, ckpt_minutes)" or "at the end"
+  return "checkpoints: " .. table.concat(by, ", ")
+end
+
+--- Is a save due by the clock of the first rank? It tells the others with the losses of a step.
+---@param r mr.Run  saved_s: when the last save was, or the run began
+function cadence.late(r)
+  local minutes = r.settings.ckpt_minutes
+  return r.team.leads and minutes > 0 and base.now_s() - r.saved_s >= 60 * minutes
+    and r.saver:status().pending == 0
+end
+
+--- Is a checkpoint to be taken behind the step that is done? All ranks give the same answer.
+---@param r mr.Run  late: the first rank's clock said so
+function cadence.due(r)
+  local every = r.settings.ckpt_every
+  r.late = r.late or r.team.size == 1 and cadence.late(r)
+  return r.late or every > 0 and r.step % every == 0
+end
+
+return cadence

@@ -1,0 +1,165 @@
+--- A terminal that closes, and a reader of the log that goes away, lose no step.
+-- Covers: core/bind/signal.c core/comm/launch.c lua/moonreel/text/output.lua
+-- Covers: lua/moonreel/trainer/progress.lua lua/moonreel/trainer/cadence.lua
+local base = require "moonreel.core.base"
+local ckpt = require "moonreel.ckpt"
+local demo_data = dofile "spec/support/demo_data.lua"
+local journal = require "moonreel.core.json"
+local process = require "moonreel.core.process"
+
+-- more of them is the long form of this spec
+local TIMES <const> = tonumber(os.getenv "MOONREEL_HANGUPS" or 3)
+local SEED <const> = tonumber(os.getenv "MOONREEL_SEED" or 1)
+
+local out = demo_data.scratch()
+teardown(function()
+  os.execute("rm -r '" .. out .. "'")
+  demo_data.remove()
+end)
+
+local function words(name, ...)
+  return { "train", "recipes/tiny/demo.lua", "dataset.data_path=" .. demo_data.path(),
+    "outputs=" .. out, "name=" .. name, "steps=60", "dtype=fp32", "warmup_steps=2", "threads=1",
+    "num_workers=1", "model.depth=1", "model.hidden_size=32", "model.num_heads=2",
+    "text_encoder.width=32", "model.caption_channels=32", "log_every=1",
+    'bucket_config={["32px"]={[1]={1.0,2}}}', ... }
+end
+
+-- the only run of a name: its folder, the steps it has saved, the lines of its journal by kind
+local function run_of(name)
+  local dir = assert(io.popen("ls -d '" .. out .. "'/*-" .. name)):read "l"
+  local lines = {}
+  for line in io.lines(dir .. "/journal.jsonl") do
+    local one = journal.decode(line)
+    lines[one.kind] = lines[one.kind] or {}
+    table.insert(lines[one.kind], one)
+  end
+  return dir, ckpt.steps(dir), lines
+end
+
+-- code that sends a signal to this process, or to its launcher, before a step
+local function before_step(step, to)
+  return ([[
+local micros = require "moonreel.trainer.micros"
+local run = micros.run
+function micros.run(r)
+  if r.step + 1 == %d and r.team.leads then
+    os.execute("kill -HUP " .. (%s))
+  end
+  return run(r)
+end]]):format(step, to)
+end
+
+local CHILD = [[
+%s
+os.exit(require("moonreel.cli.dispatch").run(arg), true)]]
+
+-- the program with code before its command; a shell that comes first may change what it inherits
+local function start(shell, code, list)
+  return process.run({ "/bin/sh", "-c", shell, "sh", process.program(), "-e",
+    CHILD:format(code), table.unpack(list) }, "", { deadline_s = 600, output_bytes = 1 << 20 })
+end
+
+describe("a run whose terminal closes", function()
+  it("ends with 129 behind a checkpoint of its last step, whenever that is", function()
+    math.randomseed(SEED)
+    for i = 1, TIMES do
+      local step, name = math.random(2, 58), "hup" .. i
+      local done = start('exec "$@" 2>&1', before_step(step,
+        'require("moonreel.core.base").pid()'), words(name))
+      assert.equal(129, done.exit, ("seed %d, step %d: %s"):format(SEED, step, done.output))
+      local _, steps, lines = run_of(name)
+      assert.same({ step }, steps)
+      assert.same({ 1, step }, { lines.stop[1].signal, lines.stop[1].step })
+    end
+  end)
+
+  it("is not disturbed by a second hangup, which the shell sends, too", function()
+    local twice = before_step(5, [["$PPID; kill -HUP $PPID"]])
+    local done = start('exec "$@" 2>&1', twice, words "twice")
+    assert.equal(129, done.exit, done.output)
+    assert.same({ 5 }, (select(2, run_of "twice")))
+  end)
+
+  it("goes on where hangups were ignored, as under nohup", function()
+    for _, ranks in ipairs { "1", "2" } do
+      local name = "nohup" .. ranks
+      local done = start([[trap '' HUP; exec "$@" 2>&1]], before_step(5,
+        [["$PPID"]]), words(name, "-n", ranks))
+      assert.equal(0, done.exit, done.output)
+      assert.same({ 60 }, (select(2, run_of(name))))
+    end
+  end)
+
+  it("ends all ranks behind one checkpoint, and starts none again", function()
+    -- the launcher is the parent of the rank that trains
+    local done = process.run({ "/bin/sh", "-c",
+      [["$@" > "$0" 2>&1 & p=$!; until grep -qs '^step 3/' "$0"; do kill -0 $p || exit 99
+      done; kill -HUP $p; kill -HUP $p; wait $p]], out .. "/log", process.program(),
+      table.unpack(words("ranks", "-n", "2", "steps=100000")) }, "", { deadline_s = 600 })
+    local log = base.read_file(out .. "/log")
+    assert.equal(129, done.exit, log)
+    assert.matches("ended as signal 1 %(Hangup%) asked", log)
+    local _, steps, lines = run_of "ranks"
+    assert.same({ lines.stop[1].step }, steps)
+  end)
+end)
+
+describe("a run whose log is read no more", function()
+  for _, ranks in ipairs { "1", "2" } do
+    it(("trains to its end, says so once in its journal and is not started again: %s"):format(
+      ranks), function()
+      local name = "head" .. ranks
+      local done = process.run({ "/bin/sh", "-c",
+        [[{ "$@" 2>/dev/null; echo $? > "$0"; } | head -n 1]], out .. "/code",
+        process.program(), table.unpack(words(name, "-n", ranks)) }, "", { deadline_s = 600 })
+      assert.equal("0\n", base.read_file(out .. "/code"), done.output)
+      local _, steps, lines = run_of(name)
+      assert.same({ 60 }, steps)
+      assert.equal(1, #lines.output)
+      assert.matches("^standard output has no reader any more %(Broken pipe%)",
+        lines.output[1].text)
+      assert.equal(1, #lines["end"])
+    end)
+  end
+
+  it("saves and ends soon when its launcher is gone, too", function()
+    local done = process.run({ "/bin/sh", "-c", [[mkfifo "$0"
+      "$@" > "$0" 2>&1 & p=$!
+      while read -r line; do case $line in "step 3/"*) break ;; esac; done < "$0"
+      ranks=$(cat /proc/$p/task/$p/children); kill -9 $p
+      for r in $ranks; do
+        case $(cat /proc/$r/comm 2>/dev/null) in moonreel-guard) ;; *) tail --pid=$r -f /dev/null ;; esac
+      done]], out .. "/pipe",
+      process.program(), table.unpack(words("lost", "-n", "2", "steps=100000")) }, "",
+      { deadline_s = 600 })
+    assert.equal(0, done.exit, done.output)
+    local _, steps, lines = run_of "lost"
+    assert.equal(1, #steps)
+    assert.equal(steps[1], lines.stop[1].step)
+  end)
+end)
+
+describe("saves by time", function()
+  it("come between steps, and all ranks take the same", function()
+    for _, ranks in ipairs { "1", "2" } do
+      local name = "late" .. ranks
+      local done = start('exec "$@" 2>&1', "", words(name, "-n", ranks, "ckpt_minutes=1e-9",
+        "steps=12", "keep_n_latest=-1"))
+      assert.equal(0, done.exit, done.output)
+      assert.matches("\ncheckpoints: 1e%-09 minutes after the last one %(ckpt_minutes%), at the "
+        .. "end\n", done.output)
+      local _, steps, lines = run_of(name)
+      -- the first is due at once, and while one is written there is no other
+      assert.same({ 12, 1 }, { steps[1], steps[#steps] })
+      assert.equal(#steps, #lines.save)
+    end
+  end)
+
+  it("are none where they are not wanted", function()
+    local done = start('exec "$@" 2>&1', "", words("never", "ckpt_minutes=0", "steps=12"))
+    assert.equal(0, done.exit, done.output)
+    assert.matches("\ncheckpoints: only at the end", done.output)
+    assert.same({ 12 }, (select(2, run_of "never")))
+  end)
+end)
