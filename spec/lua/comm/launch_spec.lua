@@ -143,6 +143,21 @@ describe("a launch", function()
     assert.equal(kept.ranks[1].pid, kept.ranks[1].threads[1].tid)
   end)
 
+  it("names a rank that does nothing before its first step, and not one that computes", function()
+    local floors = {}
+    for _, phase in ipairs(watch.phases) do
+      floors[phase] = 0.5
+    end
+    local exit, text = run([[
+      core.phase "compile"
+      if rank == 1 then base.sleep(1000) end
+      while true do end
+    ]], { watch = floors, patience = 2 })
+    starts()
+    assert.equal(6, exit)
+    assert.matches("^rank 1 stands still in compile before its first step for %d+%.%d s", text)
+  end)
+
   -- the text of a file that a rank writes, as soon as it is there
   local function text_of(name)
     while not base.exists(dir.path .. "/" .. name) do
