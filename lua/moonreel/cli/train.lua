@@ -163,7 +163,9 @@ function train.run(args)
   if code then
     return code
   end
-  require("moonreel.life.watcher").begin(require("moonreel.comm.place").find(), settings)
+  local place = require "moonreel.comm.place"
+  local here = place.find()
+  require("moonreel.life.watcher").begin(here, place.job(here), settings)
   local team = require("moonreel.comm.team").new(require("moonreel.comm").world())
   launch:agree(team)
   settings = launch.settings

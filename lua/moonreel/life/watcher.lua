@@ -6,7 +6,6 @@ local base = require "moonreel.core.base"
 local core = require "moonreel.core.life"
 local joined = require "moonreel.life.joined"
 local json = require "moonreel.core.json"
-local place = require "moonreel.comm.place"
 local process = require "moonreel.core.process"
 local report = require "moonreel.life.report"
 local watch = require "moonreel.life.watch"
@@ -20,9 +19,9 @@ local KILL <const> = 9
 --- From now on others see this rank, and the first rank of its host has it watched. Nothing happens
 -- where our own launcher does so.
 ---@param here moonreel.comm.Place
----@param settings table  baked: watch
-function watcher.begin(here, settings)
-  local job = place.job(here)
+---@param job string|nil   what ranks of this launch have in common; nil: our own launcher's
+---@param settings table   baked: watch
+function watcher.begin(here, job, settings)
   if not job then
     return
   end

@@ -1,7 +1,7 @@
 --- Questions to several hosts: every host in a row, one that does not answer with its reason, and
 -- exit codes that say so. Covers: lua/moonreel/cluster/answers.lua lua/moonreel/cluster/clock.lua
 -- lua/moonreel/cluster/preflight.lua lua/moonreel/cli/nodes.lua lua/moonreel/cli/clock.lua
--- lua/moonreel/cli/health.lua
+-- lua/moonreel/cli/health.lua lua/moonreel/cluster/links.lua
 local clock = require "moonreel.cluster.clock"
 local cluster = require "spec.support.cluster"
 local folder = require "spec.support.folder"

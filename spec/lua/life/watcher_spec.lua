@@ -21,7 +21,9 @@ local base, life = require "moonreel.core.base", require "moonreel.core.life"
 local place, folder = require "moonreel.comm.place", arg[0]:match "^(.*)/"
 local limits = { patience = @, start = 60, open = 60, load = 60, forward = 0.3, reduce = 60,
   optimizer = 60, snapshot = 60, persist = 60 }
-require("moonreel.life.watcher").begin(place.find(), { plain = function() return limits end })
+local here = place.find()
+require("moonreel.life.watcher").begin(here, place.job(here),
+  { plain = function() return limits end })
 local world = require("moonreel.comm").world { deadline_s = 60 }
 local rank = world:rank()
 life.set_run("0123", folder, 1)

@@ -50,6 +50,13 @@ function process.set(name, value) end
 ---@param dir string
 function process.enter(dir) end
 
+--- From now on SIGPIPE is ignored, here and in programs that this one starts.
+function process.outlive_readers() end
+
+--- What is written to this stream from now on goes nowhere, and no error of it is left.
+---@param file file*
+function process.drop(file) end
+
 --- This program from its start; returns only by raising.
 ---@param words string[]
 ---@param variables table

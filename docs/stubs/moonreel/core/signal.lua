@@ -5,12 +5,12 @@
 ---@class moonreel.core.signal
 local signal = {}
 
---- From now on the first SIGINT or SIGTERM is remembered, and ends long calls of the core with MR_E_STOPPED where `calls` is true; the second ends the process; false: that is so already.
+--- From now on the first SIGINT, SIGTERM or SIGHUP is remembered, and ends long calls of the core with MR_E_STOPPED where `calls` is true; the second SIGINT or SIGTERM ends the process. A SIGHUP that was ignored stays so. False: that is so already.
 ---@param calls? boolean
 ---@return boolean
 function signal.catch(calls) end
 
---- The signal that came first, 2 or 15.
+--- The signal that came first: 1, 2 or 15.
 ---@return integer?
 function signal.pending() end
 

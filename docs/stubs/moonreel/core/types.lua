@@ -1034,9 +1034,10 @@ local Saver = {}
 ---@return boolean
 function Saver:save(step, tensors, meta, wait) end
 
---- Allocate the buffers now, so that no save does.
+--- Allocate so many buffers now, both where that is not said, so that no save does.
 ---@param tensors table[]
-function Saver:prepare(tensors) end
+---@param buffers? integer
+function Saver:prepare(tensors, buffers) end
 
 --- Until nothing is pending; raises when the newest save has no commit.
 ---@param timeout_s? number
