@@ -103,6 +103,12 @@ function(mr_program name dir)
   # the room with the bindings registers itself by a linker section, so it is linked whole
   add_executable(${name} ${sources} ${embedded})
   mr_target(${name})
+  # --version names the commit; looked up at each build, compiled when it is another one
+  add_custom_target(${name}_commit BYPRODUCTS ${CMAKE_BINARY_DIR}/commit/commit.h
+    COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -DOUT=${CMAKE_BINARY_DIR}/commit/commit.h
+      -P ${PROJECT_SOURCE_DIR}/cmake/commit.cmake VERBATIM)
+  add_dependencies(${name} ${name}_commit)
+  target_include_directories(${name} PRIVATE ${CMAKE_BINARY_DIR}/commit)
   set_target_properties(${name} PROPERTIES ENABLE_EXPORTS ON INSTALL_RPATH "$ORIGIN/../lib/moonreel")
   # and so are the rooms whose symbols plug-ins use
   target_link_libraries(${name} PRIVATE -Wl,--whole-archive mr_bind mr_data mr_index mr_tensor mr_base -Wl,--no-whole-archive ${A_LINK})

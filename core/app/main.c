@@ -2,6 +2,7 @@
 #include "app/room.h"
 #include "base/process.h"
 #include "bind/room.h"
+#include "commit.h"
 #include "moonreel/life.h"
 
 #include <langinfo.h>
@@ -108,7 +109,7 @@ static int start(lua_State *L)
     lua_setfield(L, -2, "embedded");
     lua_pushcfunction(L, embedded_list);
     lua_setfield(L, -2, "embedded_list");
-    lua_pushstring(L, MR_VERSION);
+    lua_pushstring(L, MR_VERSION MR_COMMIT);
     lua_setfield(L, -2, "version");
     lua_pushstring(L, MR_LIBRARIES);
     lua_setfield(L, -2, "libraries");
@@ -182,7 +183,7 @@ int main(int argc, char **argv)
     take_characters();
     // the cheapest questions need no Lua
     if (argc == 2 && strcmp(argv[1], "--version") == 0) {
-        printf("moonreel %s\n", MR_VERSION);
+        printf("moonreel %s\n", MR_VERSION MR_COMMIT);
         return end_output(0);
     }
     set_libraries(argv);

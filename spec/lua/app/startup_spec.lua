@@ -23,7 +23,14 @@ describe("the program", function()
 
   it("says its version", function()
     local text, code = output("'" .. program .. "' --version")
-    assert.matches("^moonreel %d+%.%d+%.%d+\n$", text)
+    local release, commit = text:match "^moonreel (%d+%.%d+%.%d+)(.*)\n$"
+    assert.equal(require("moonreel.core.base").read_file "CMakeLists.txt":match "project%(moonreel VERSION ([%d.]+)",
+      release)
+    -- a tree that is no checkout of its own has no commit
+    local here = output "git describe --always --abbrev=8 --exclude='*' 2>/dev/null || true"
+    if here ~= "" and commit ~= "" then
+      assert.equal((" (%s)"):format(here:match "%x+"), (commit:gsub("%-dirty", "")))
+    end
     assert.are.equal(0, code)
   end)
 

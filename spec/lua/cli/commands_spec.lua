@@ -73,7 +73,8 @@ describe("moonreel", function()
     for _ = 1, 10 do
       local done = process.run { process.program(), "--version" }
       best = math.min(best, done.cpu_s)
-      assert.matches("^moonreel %d+%.%d+%.%d+\n$", done.output)
+      -- a tree that is no checkout of its own has no commit
+      assert.matches("^moonreel %d+%.%d+%.%d+[ (%x)%-dirty]*\n$", done.output)
     end
     assert.is_true(best < 0.020, ("best of 10: %.1f ms"):format(best * 1e3))
   end)
