@@ -24,8 +24,8 @@ describe("the program", function()
   it("says its version", function()
     local text, code = output("'" .. program .. "' --version")
     local release, commit = text:match "^moonreel (%d+%.%d+%.%d+)(.*)\n$"
-    assert.equal(require("moonreel.core.base").read_file "CMakeLists.txt":match "project%(moonreel VERSION ([%d.]+)",
-      release)
+    local project = require("moonreel.core.base").read_file "CMakeLists.txt"
+    assert.equal(project:match "project%(moonreel VERSION ([%d.]+)", release)
     -- a tree that is no checkout of its own has no commit
     local here = output "git describe --always --abbrev=8 --exclude='*' 2>/dev/null || true"
     if here ~= "" and commit ~= "" then
