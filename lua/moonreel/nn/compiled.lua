@@ -18,32 +18,48 @@ function compiled.new(params, exec, most)
     Compiled)
 end
 
+-- close those whose last use is longest ago until there is room for one more
 local function make_room(self)
-  local oldest, count = nil, 0
-  for key, one in pairs(self.programs) do
-    count = count + 1
-    if not oldest or one.used < self.programs[oldest].used then
-      oldest = key
-    end
+  local keys = {}
+  for key in pairs(self.programs) do
+    keys[#keys + 1] = key
   end
-  if count >= self.most then
-    local one = self.programs[oldest]
-    self.programs[oldest] = nil
+  table.sort(keys, function(a, b) return self.programs[a].used < self.programs[b].used end)
+  for i = 1, #keys + 1 - self.most do
+    local one = self.programs[keys[i]]
+    self.programs[keys[i]] = nil
     one.prog:close()
     one.graph:close()
   end
 end
 
---- The program of a key, kept until `most` others were asked for; its result is its output "out".
+-- one result is "out"; several are named
+local function add_outputs(g, results)
+  if type(results) ~= "table" then
+    g:output("out", results)
+    return
+  end
+  local names = {}
+  for name in pairs(results) do
+    names[#names + 1] = name
+  end
+  table.sort(names)
+  for _, name in ipairs(names) do
+    g:output(name, results[name])
+  end
+end
+
+--- The program of a key, kept until `most` others were asked for. Its result is its output "out",
+-- results of other names come in a table.
 -- Errors of `build` and of the compiler pass through, and nothing is kept then.
 ---@param key string
----@param build fun(g: mr.Graph): mr.Value  adds the nodes
+---@param build fun(g: mr.Graph): mr.Value|table<string, mr.Value>  adds the nodes
 ---@return mr.Program
 function Compiled:get(key, build)
   local one = self.programs[key]
   if not one then
     local g = G.graph(self.params)
-    g:output("out", build(g))
+    add_outputs(g, build(g))
     g:finish()
     make_room(self)
     one = { graph = g, prog = self.exec:compile(g) }

@@ -1,0 +1,72 @@
+--- Which rows of which results the inputs of a list of calls are made of: of every row what the
+-- last call before it gave, else what the caller brings.
+-- @module moonreel.encoder.schedule
+local base = require "moonreel.core.base"
+
+local schedule = {}
+
+-- rows [first, first + n) of a value now come from an output of a call
+local function give(rows, call, output, gives)
+  local name, first, n = table.unpack(gives)
+  rows[name] = rows[name] or {}
+  for row = first, first + n - 1 do
+    rows[name][row] = { call = call, output = output, first = row - first }
+  end
+end
+
+-- the pieces that an input is made of, in order; nil: the caller brings it
+local function pieces_of(rows, call, input, take)
+  local name, first, pieces = take[1], take[2], {}
+  local n, at, lacking = take.shape[1], rows[name] or {}, nil
+  for row = first, first + n - 1 do
+    local from, last = at[row], pieces[#pieces]
+    if from and last and last.from == from.call and last.output == from.output
+        and last.first + last.n == from.first then
+      last.n = last.n + 1
+    elseif from then
+      pieces[#pieces + 1] = { from = from.call, output = from.output, first = from.first, n = 1,
+        to = call, input = input, at = row - first }
+    end
+    lacking = lacking or not from and row or nil
+  end
+  if lacking and #pieces > 0 then
+    base.raise("MR_E_INTERNAL", ("calls: input '%s' takes rows %d to %d of '%s', of which calls "
+      .. "before it give some, but not row %d"):format(input, first, first + n - 1, name, lacking))
+  end
+  return #pieces > 0 and pieces or nil
+end
+
+local function sorted(map)
+  local names = {}
+  for name in pairs(map) do
+    names[#names + 1] = name
+  end
+  table.sort(names)
+  return names
+end
+schedule.sorted = sorted
+
+--- The pieces that calls leave for others.
+---@param calls table[]  each takes = {input = {value, first row, dtype =, shape =}}, gives =
+---   {output = {value, first row, rows}}
+---@return table[][]     by call: {from, output, first, n, to, input, at}, of an input in order
+---@return table[]       by call: names of inputs that the caller brings
+function schedule.of(calls)
+  local rows, leaves, brought = {}, {}, {}
+  for i, call in ipairs(calls) do
+    leaves[i], brought[i] = {}, {}
+    for _, input in ipairs(sorted(call.takes)) do
+      local pieces = pieces_of(rows, i, input, call.takes[input])
+      brought[i][#brought[i] + 1] = not pieces and input or nil
+      for _, piece in ipairs(pieces or {}) do
+        table.insert(leaves[piece.from], piece)
+      end
+    end
+    for _, output in ipairs(sorted(call.gives)) do
+      give(rows, i, output, call.gives[output])
+    end
+  end
+  return leaves, brought
+end
+
+return schedule
