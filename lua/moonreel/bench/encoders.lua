@@ -8,6 +8,7 @@ local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local codec = require "moonreel.codec"
+local encoder = require "moonreel.encoder"
 local core = require "moonreel.core.bench"
 local json = require "moonreel.core.json"
 local kl = require "moonreel.models.autoencoder_2d.kl"
@@ -15,13 +16,11 @@ local network = require "moonreel.models.t5.network"
 local nn = require "moonreel.nn"
 local opensora_vae = require "moonreel.models.opensora_vae"
 local paired = require "moonreel.bench.paired"
-local part = require "moonreel.embed.part"
-local planned = require "moonreel.trainer.encoders"
 local process = require "moonreel.core.process"
-local residency = require "moonreel.embed.residency"
 local sizes = require "moonreel.models.t5.sizes"
 local source = require "moonreel.embed.source"
 local step = require "moonreel.bench.step"
+local t5 = require "moonreel.models.t5"
 local temporal = require "moonreel.models.opensora_vae.temporal"
 local work = require "moonreel.plan.work"
 
@@ -57,7 +56,7 @@ function encoders.random_codec(device, dtype, clip)
   local exec = E.new(device, params, {})
   exec:init(1)
   local coder = codec.of(auto, params, exec)
-  coder.own = exec
+  coder.encoder.own = true
   return coder
 end
 
@@ -107,7 +106,7 @@ function encoders.autoencoder(dtype, threads, seconds, clip)
   local pixels = T.new("u8", {size.frames, 3, size.height, size.width})
   local before = warm_up(device, dtype)
   local coder <close> = encoders.random_codec(device, dtype, size)
-  local answer = {weight_bytes = planned.weight_bytes(coder.exec), parts = json.array{}}
+  local answer = {weight_bytes = coder:weight_bytes(), parts = json.array{}}
   local z
   local function whole(name, rows, run)
     local began = base.now_s()
@@ -136,19 +135,22 @@ encoders.parts = {"encode 4 pictures", "encode 17 frames", "decode 17 frames", "
 function encoders.caption(folder, dtype, threads)
   local before = core.max_resident()
   local device <close> = E.device("cpu", threads)
-  local files <close> = source.open(folder)
-  local net <close> = setmetatable({residency.stream(files, device, dtype)},
-    {__close = function(one) one[1]:close() end})
+  local text = t5.of_file(folder, {dtype = dtype})
+  local files <close> = source.open(folder, text)
+  local net <close> = encoder.new(text, {device = device, dtype = dtype, way = "stream",
+    load = function(part, i) files:load(part, i) end})
   local ids = {}
   for i = 1, TOKENS do
     ids[i] = i
   end
-  local groups = {{x = files:words({ids}, PLACES, dtype, {}),
-    len = T.from({1}, {TOKENS}, "i32")}}
+  local group = {lists = {ids}, L = PLACES, counts = {TOKENS}}
+  local values = text:values(files, group, dtype, {})
   local began, at = base.now_s(), files.bytes_read
-  net[1]:run(groups)
+  local shape = {n = 1, L = PLACES, dtype = dtype, lengths = true}
+  net:run(text:calls("encode", shape, "stream"), values, {y = true},
+    function(prog, output) prog:get(output) end)
   return {seconds = base.now_s() - began, peak_bytes = core.max_resident() - before,
-    read_bytes = files.bytes_read - at, weight_bytes = 2 * sizes.elements(files.sizes)}
+    read_bytes = files.bytes_read - at, weight_bytes = 2 * sizes.elements(text.sizes)}
 end
 
 --- A block of random weights, run once.
@@ -157,18 +159,24 @@ end
 ---@param name string  of a released T5
 ---@param B integer    captions
 ---@param L integer    tokens of each
----@return mr.Part     close it
+---@return mr.Encoder  close it
 ---@return mr.Program
 function encoders.random_block(device, dtype, name, B, L)
   local s = sizes.of_name(name)
-  local one = part.new(device, dtype, function(params)
-    return network.block(nn.scope(params, "block"), s)
-  end, function(g, layers, io) return layers:forward(g, io.x, io.bias) end)
-  one.exec:init(1)
-  local given = {x = T.new("f32", {B, 1, L, s.d_model}):fill_normal(1, "x"):to(dtype),
-    bias = T.new(dtype, {s.num_heads, L, L})}
-  one:run(given)
-  return one, one:program(given)
+  local call = {part = "block", key = "", gives = {out = {"y", 0, B}},
+    takes = {x = {"x", 0, dtype = dtype, shape = {B, 1, L, s.d_model}},
+      bias = {"bias", 0, dtype = dtype, shape = {s.num_heads, L, L}}},
+    nodes = function(g, block, io) return block:forward(g, io.x, io.bias) end}
+  local block = {calls = function() return {call} end, parts = function()
+    return {{name = "block", declare = function(params)
+      return network.block(nn.scope(params, "block"), s)
+    end}}
+  end}
+  local one = encoder.new(block, {device = device, dtype = dtype,
+    load = function(part) part.exec:init(1) end})
+  one:run(block.calls(), {x = T.new("f32", call.takes.x.shape):fill_normal(1, "x"):to(dtype),
+    bias = T.new(dtype, call.takes.bias.shape)}, {}, function() end)
+  return one, one:plan("encode", {})[1].prog
 end
 
 --- A block with all of its tokens, in turn with the product peak.
@@ -187,7 +195,7 @@ function encoders.block(dtype, threads, seconds, name)
   end, function()
     local began = base.now_s()
     prog:run()
-    one.exec:sync()
+    one.parts.block.exec:sync()
     took = base.now_s() - began
     return flop / took * 1e-12
   end}, seconds)

@@ -90,11 +90,11 @@ local function open_clip(device, size, dtype)
   for i, row in ipairs(coder:encoders(size.frames, size.height, size.width)) do
     programs[i] = row.prog
   end
-  return { exec = coder.exec, programs = programs, run = function()
+  return { exec = coder.part.exec, programs = programs, run = function()
     for _, prog in ipairs(programs) do
       prog:run()
     end
-    coder.exec:sync()
+    coder.part.exec:sync()
   end }
 end
 
@@ -108,9 +108,9 @@ local function open(device, of, dtype)
     return open_clip(device, of.clip, dtype)
   elseif of.block then
     local part, prog = encoders.random_block(device, dtype, table.unpack(of.block))
-    return { exec = part.exec, programs = { prog }, run = function()
+    return { exec = part.parts.block.exec, programs = { prog }, run = function()
       prog:run()
-      part.exec:sync()
+      part.parts.block.exec:sync()
     end }
   end
   local s = require("moonreel.settings").bake("recipes/tiny/demo.lua", of.values)

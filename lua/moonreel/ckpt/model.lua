@@ -1,19 +1,23 @@
 --- Which model a file of weights holds, by the names of its tensors, under whatever stands before
 -- them. Families of models say how they are known (models/FAMILY/weights.lua, `kinds`).
 -- @module moonreel.ckpt.model
+local base = require "moonreel.core.base"
 local families = require "moonreel.recipe.families"
 local start = require "moonreel.ckpt.start"
 
 local model = {}
 
--- all that families know, in their order
-local function kinds()
-  local list = {}
+-- f(kind, family) of all that families know, in their order, until it returns something
+local function each_kind(f)
   for _, family in ipairs(families.all()) do
     local map = family:open "weights"
-    table.move(map and map.kinds or {}, 1, #(map and map.kinds or {}), #list + 1, list)
+    for _, kind in ipairs(map and map.kinds or {}) do
+      local found = f(kind, family)
+      if found then
+        return found
+      end
+    end
   end
-  return list
 end
 
 -- the largest number that a pattern finds in names, and one for 0
@@ -26,23 +30,38 @@ local function count(has, pattern)
   return most
 end
 
+-- what a kind says of a file
+local function described(kind, source, has)
+  local facts = {}
+  for _, row in ipairs(kind.facts) do
+    local name, tensor, axis = table.unpack(row, 1, 3)
+    local shape = axis and has[tensor] and source:info(has[tensor]).shape or {}
+    local value = axis and shape[axis] or not axis and count(has, tensor) or nil
+    facts[#facts + 1] = value and { name = name, value = value } or nil
+  end
+  return { name = kind.name, facts = facts }
+end
+
 --- What the names of a file say.
 ---@param source mr.Checkpoint
 ---@return table|nil  name; facts: {name, value}; nil: no family knows them
 function model.of(source)
   local has = start.bare(source)
-  for _, kind in ipairs(kinds()) do
-    if kind.is(has) then
-      local facts = {}
-      for _, row in ipairs(kind.facts) do
-        local name, tensor, axis = table.unpack(row, 1, 3)
-        local shape = axis and has[tensor] and source:info(has[tensor]).shape or {}
-        local value = axis and shape[axis] or not axis and count(has, tensor) or nil
-        facts[#facts + 1] = value and { name = name, value = value } or nil
-      end
-      return { name = kind.name, facts = facts }
-    end
-  end
+  return each_kind(function(kind)
+    return kind.is(has) and described(kind, source, has) or nil
+  end)
+end
+
+--- The family of a file, which may stand in a record.
+---@param source mr.Checkpoint
+---@param record string   "vae", "text_encoder"
+---@return mr.Family
+function model.family(source, record)
+  local has = start.bare(source)
+  return each_kind(function(kind, family)
+    return family:stands(record) and family:has "init" and kind.is(has) and family or nil
+  end) or base.raise("MR_E_CKPT", ("%s: no family of %s knows these tensors"):format(source.path,
+    record))
 end
 
 --- The same in one line.

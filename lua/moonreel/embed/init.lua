@@ -1,12 +1,14 @@
 --- Captions to features: text encoders that lie apart from a run, with the weights and the
--- tokenizer of a folder. T5 v1.1 so far.
+-- tokenizer of a folder.
 -- @module moonreel.embed
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
+local ckpt = require "moonreel.ckpt"
+local encoder = require "moonreel.encoder"
+local holds = require "moonreel.ckpt.model"
 local options = require "moonreel.text.options"
 local residency = require "moonreel.embed.residency"
 local source = require "moonreel.embed.source"
-local token = require "moonreel.token"
 
 local embed = {}
 
@@ -53,38 +55,52 @@ local function one_of(field, value, ...)
     table.concat({ ... }, " or ")))
 end
 
--- tokenizer, files and weights
-local function load(self, o, device)
-  self.tok = token.open(self.path, { max_length = o.max_length, compat = o.compat, say = o.say })
-  self.source = source.open(self.path)
-  self.sizes, self.width = self.source.sizes, self.source.sizes.d_model
-  local way, bytes = residency.fitting(self.sizes, (device:memory()), o.dtype)
-  self.residency = o.residency == "auto" and way or o.residency
+-- tokenizer, files and weights; `file` may be open already
+local function load(self, enc, o, device, file)
+  self.source = source.open(self.path, enc, file)
+  self.tok = enc:tokenizer(self.path, { max_length = o.max_length, compat = o.compat, say = o.say })
+  self.enc, self.width = enc, enc.width
+  local way, bytes = residency.fitting(enc, (device:memory()), o.dtype)
+  self.residency = residency.of(enc, o.residency, way)
   self.weight_bytes = bytes
-  self.net = residency[self.residency](self.source, device, o.dtype)
+  self.encoder = encoder.new(enc, { device = device, dtype = o.dtype, way = self.residency,
+    load = function(part, i) self.source:load(part, i) end })
 end
 
---- Open the encoder of a folder: config.json, weights in any form that opens, spiece.model.
----@param path string
----@param given table|nil  device, dtype, max_length, padding, residency, compat, say
----@return mr.Embedder     t5("a caption") gives its features as a tensor
-function embed.open(path, given)
-  local o = read_options(given)
-  one_of("dtype", o.dtype, "f32", "bf16")
-  one_of("padding", o.padding, "skip", "attend")
-  one_of("residency", o.residency, "auto", "all", "stream")
+-- an encoder that may be known already, with the weights of a folder
+local function opened(path, o, enc)
   if not base.exists(path) then
     base.raise("MR_E_USAGE", ("no folder '%s', and nothing is downloaded; try: a folder with "
-      .. "config.json, weights and spiece.model of T5 v1.1"):format(path))
+      .. "config.json, weights and the tokenizer of a text encoder"):format(path))
   end
   local self = setmetatable({ path = path, dtype = o.dtype, max_length = o.max_length,
     padding = o.padding, places = o.places }, Encoder)
-  local good, problem = pcall(load, self, o, o.device or require("moonreel.core.exec").device())
+  local good, problem = pcall(function()
+    local file
+    if not enc then
+      file = ckpt.open(path)
+      enc = holds.family(file, "text_encoder"):open "init".of_file(path, o)
+    end
+    load(self, enc, o, o.device or require("moonreel.core.exec").device(), file)
+  end)
   if not good then
     self:close()
     error(problem, 0)
   end
   return self
+end
+
+--- Open the encoder of a folder, whose family is known by its tensors: config.json, weights in any
+-- form that opens, the tokenizer.
+---@param path string
+---@param given table|nil  device, dtype, max_length, padding, residency, compat, say
+---@return mr.Embedder     text("a caption") gives its features as a tensor
+function embed.open(path, given)
+  local o = read_options(given)
+  one_of("dtype", o.dtype, "f32", "bf16")
+  one_of("padding", o.padding, "skip", "attend")
+  one_of("residency", o.residency, "auto", "all", "stream")
+  return opened(path, o)
 end
 
 -- texts of a length that are computed together, of so many places; 0: any number
@@ -100,10 +116,15 @@ function embed.new(pipe, device, steady)
   if not text.apart then
     return nil
   end
-  text.embedder = embed.open(text.path, { device = device, dtype = text.dtype,
+  text.embedder = opened(text.path, { device = device, dtype = text.dtype,
     compat = text.compat, max_length = text.max_length, residency = text.residency,
-    places = steady and PLACES or 0 })
+    padding = text.padding, places = steady and PLACES or 0 }, text)
   return text.embedder
+end
+
+-- what calls take of a group of texts
+local function shape_of(n, L, dtype, padding)
+  return { n = n, L = L, dtype = dtype, lengths = padding == "skip" }
 end
 
 local Plan = {}
@@ -113,24 +134,25 @@ Plan.__index = Plan
 ---@param pipe mr.Pipeline  its encoder lies apart
 ---@param given table       options of E.plan
 ---@param free integer      bytes that residency = "auto" may have half of
----@return mr.EmbedPlan     residency; weight_bytes: of all weights; parts: mr.Part[]; close it
+---@return mr.EmbedPlan     residency; weight_bytes: of all weights; encoder; close it
 function embed.plan(pipe, given, free)
   local text = pipe.text
-  local way, bytes = residency.fitting(text.sizes, free, text.dtype)
+  local way, bytes = residency.fitting(text, free, text.dtype)
   -- one that is open has decided
   local wish = text.embedder and text.embedder.residency or text.residency
-  local self = setmetatable({ weight_bytes = bytes, max_length = text.max_length,
-    residency = wish == "auto" and way or wish }, Plan)
-  self.parts, self.programs = residency.plan(self.residency, text.sizes, given, text.dtype)
+  local self = setmetatable({ weight_bytes = bytes, text = text,
+    residency = residency.of(text, wish, way) }, Plan)
+  self.encoder = encoder.new(text, { device = given, dtype = text.dtype, way = self.residency })
   return self
 end
 
 --- What runs to encode B captions of full length.
 ---@param B integer
----@return table[] rows  {prog, runs}
+---@return table[] rows  {prog, runs, part}
 function Plan:encoders(B)
-  local n = capacity(PLACES, self.max_length)
-  local rows = self.programs(n, self.max_length)
+  local text = self.text
+  local n = capacity(PLACES, text.max_length)
+  local rows = self.encoder:plan("encode", shape_of(n, text.max_length, text.dtype, text.padding))
   for _, row in ipairs(rows) do
     row.runs = row.runs * -(-B // n)
   end
@@ -138,11 +160,7 @@ function Plan:encoders(B)
 end
 
 --- Give back programs; harmless twice.
-function Plan:close()
-  for _, part in ipairs(self.parts) do
-    part:close()
-  end
-end
+function Plan:close() self.encoder:close() end
 
 -- texts of about one length, which are computed together
 local function grouped(self, lists)
@@ -176,31 +194,75 @@ local function padded(self, ids)
   return all
 end
 
+-- one group's call: its values have names of its own
+local function renamed(call, k)
+  local function of_group(map)
+    local out = {}
+    for name, row in pairs(map) do
+      local copy = table.move(row, 2, #row, 2, { row[1] .. " " .. k })
+      out[name] = setmetatable(copy, { __index = row })
+    end
+    return out
+  end
+  return setmetatable({ takes = of_group(call.takes), gives = of_group(call.gives) },
+    { __index = call })
+end
+
+-- run all groups: each call of one for all of them before the next, so that weights are read once
+local function run_groups(self, groups)
+  local lists, calls, values, wanted, rows = {}, {}, {}, {}, {}
+  for k, group in ipairs(groups) do
+    lists[k] = self.enc:calls("encode", shape_of(#group.lists, group.L, self.dtype, self.padding),
+      self.residency)
+    for name, value in pairs(self.enc:values(self.source, group, self.dtype, rows)) do
+      values[name .. " " .. k] = value
+    end
+    wanted["y " .. k] = group
+  end
+  for i = 1, #(lists[1] or {}) do
+    for k, list in ipairs(lists) do
+      calls[#calls + 1] = renamed(list[i], k)
+    end
+  end
+  self.encoder:run(calls, values, wanted, function(prog, output, _, _, name)
+    wanted[name].y = prog:get(output)
+  end)
+end
+
+-- what a group of texts gives to a row of the batch: a vector, or the features of its tokens
+local function put(self, y, b, group, i, n)
+  local from, to = group.y:slice(0, i - 1, i), y:slice(0, b - 1, b)
+  if self.enc.vector then
+    to:copy_from(from:reshape(to.shape))
+    return
+  end
+  to:slice(1, 0, n):reshape { n, self.width }:copy_from(
+    from:reshape { group.L, self.width }:slice(0, 0, n))
+end
+
 --- Features of texts given as ids.
 ---@param lists integer[][]  1 to max_length ids each
----@return mr.Tensor y       [B, max_length, width]; zero behind the ids where padding is skipped
----@return mr.Tensor len     i32 [B], ids of each
+---@return mr.Tensor y       [B, max_length, width]; zero behind the ids where padding is skipped.
+---   Of an encoder that gives one vector [B, 1, width]
+---@return mr.Tensor len     i32 [B], ids of each; 1 for a vector
 function Encoder:encode(lists)
-  local skip, groups, len, rows = self.padding == "skip", grouped(self, lists), {}, {}
+  local skip, vector = self.padding == "skip", self.enc.vector
+  local groups, len = grouped(self, lists), {}
   for b, ids in ipairs(lists) do
-    len[b] = #ids
+    len[b] = vector and 1 or #ids
   end
   for _, group in ipairs(groups) do
-    local counts = {}
+    group.counts = {}
     for i, ids in ipairs(group.lists) do
-      counts[i] = #ids
+      group.counts[i] = #ids
       group.lists[i] = skip and ids or padded(self, ids)
     end
-    group.x = self.source:words(group.lists, group.L, self.dtype, rows)
-    group.len = skip and T.from({ #counts }, counts, "i32") or nil
   end
-  self.net:run(groups)
-  local y = T.new(self.dtype, { #lists, self.max_length, self.width })
+  run_groups(self, groups)
+  local y = T.new(self.dtype, { #lists, vector and 1 or self.max_length, self.width })
   for _, group in ipairs(groups) do
     for i, b in ipairs(group.at) do
-      local n = skip and len[b] or self.max_length
-      y:slice(0, b - 1, b):slice(1, 0, n):reshape { n, self.width }:copy_from(
-        group.x:slice(0, i - 1, i):slice(2, 0, n):reshape { n, self.width })
+      put(self, y, b, group, i, skip and len[b] or self.max_length)
     end
   end
   return y, T.from({ #lists }, len, "i32")
@@ -222,15 +284,14 @@ end
 ---@param caption string
 ---@return mr.Tensor      [tokens, width]
 function Encoder:__call(caption)
-  local ids = self.tok:ids(caption)
-  local y = self:encode { ids }
-  return y:reshape { self.max_length, self.width }:slice(0, 0, #ids):clone()
+  local y, len = self:encode { self.tok:ids(caption) }
+  return y:reshape { y.shape[2], self.width }:slice(0, 0, len[0]):clone()
 end
 
 function Encoder:__tostring()
   local how = { all = "all in memory", stream = "streams its blocks" }
-  return ("mr.Embedder: %s, %d blocks of %d, %s, %s"):format(self.path, self.sizes.num_layers,
-    self.width, self.dtype, how[self.residency])
+  return ("mr.Embedder: %s, %s, %s, %s"):format(self.path, self.enc:about(), self.dtype,
+    how[self.residency])
 end
 
 --- Bytes of tensors read from the files so far.
@@ -239,8 +300,8 @@ function Encoder:bytes_read() return self.source.bytes_read end
 
 --- Give back the memory of the weights; harmless twice.
 function Encoder:close()
-  if self.net then
-    self.net:close()
+  if self.encoder then
+    self.encoder:close()
   end
   if self.source then
     self.source:close()

@@ -71,9 +71,12 @@ function Family:open(file)
     or self.module .. "." .. file) or nil
 end
 
--- does it stand in a record? It may in several
-local function in_record(fields, record)
-  for _, one in ipairs(type(fields.record) == "table" and fields.record or { fields.record }) do
+--- Does it stand in a record? It may in several.
+---@param record string
+---@return boolean
+function Family:stands(record)
+  local declared = self.fields.record
+  for _, one in ipairs(type(declared) == "table" and declared or { declared }) do
     if one == record then
       return true
     end
@@ -118,7 +121,7 @@ end
 function families.of(record, type)
   local built = {}
   for _, family in ipairs(families.all()) do
-    if family:has "init" and in_record(family.fields, record) then
+    if family:has "init" and family:stands(record) then
       if family.fields.types[type] then
         return family
       end

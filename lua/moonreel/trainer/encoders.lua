@@ -3,6 +3,7 @@
 -- @module moonreel.trainer.encoders
 local codec = require "moonreel.codec"
 local embed = require "moonreel.embed"
+local encoder = require "moonreel.encoder"
 
 local encoders = {}
 
@@ -13,17 +14,6 @@ encoders.READ_RATE = 0.7e9
 
 local Encoders = {}
 Encoders.__index = Encoders
-
---- Bytes of all regions of an executor.
----@param exec mr.Exec
----@return integer
-function encoders.weight_bytes(exec)
-  local bytes = 0
-  for _, row in ipairs(exec:regions()) do
-    bytes = bytes + row.bytes
-  end
-  return bytes
-end
 
 -- what a reader must know of how captions are counted
 local function text_notes(text, streams, weights, rate)
@@ -50,24 +40,16 @@ function encoders.new(pipe, given)
   local of = { facts = given.facts, rates = given.rates }
   if pipe.autoencoder.apart and not given.video then
     self.codec = codec.plan(pipe, of)
-    self.weights = self.weights + encoders.weight_bytes(self.codec.exec)
+    self.weights = self.weights + self.codec:weight_bytes()
   end
   if pipe.text.apart and not given.captions then
     self.text = embed.plan(pipe, of, given.memory_bytes)
-    for _, part in ipairs(self.text.parts) do
-      self.weights = self.weights + encoders.weight_bytes(part.exec)
-    end
+    self.weights = self.weights + self.text.encoder:weight_bytes()
     local streams, rate = self.text.residency == "stream", given.read_rate or encoders.READ_RATE
     self.read_s = streams and self.text.weight_bytes / rate or 0
     self.notes = text_notes(pipe.text, streams, self.text.weight_bytes, rate)
   end
   return self
-end
-
--- working bytes of a program
-local function bytes_of(prog)
-  local m = prog:memory()
-  return m.arena + m.inputs + m.results + m.consts
 end
 
 --- What encoding a batch takes.
@@ -76,15 +58,16 @@ end
 ---@return number bytes  of the largest program of each part: all parts keep their memory
 ---@return number read_s  in which weights are read, by each of the ranks that share the batch
 function Encoders:batch(b)
-  local seconds, clips, captions = 0, 0, 0
-  for _, row in ipairs(self.codec and self.codec:encoders(b.frames, b.height, b.width) or {}) do
-    seconds = seconds + b.batch * row.runs * self.seconds(row.prog)
-    clips = math.max(clips, bytes_of(row.prog))
+  local seconds, bytes = 0, 0
+  local function add(rows, times)
+    for _, row in ipairs(rows) do
+      seconds = seconds + times * row.runs * self.seconds(row.prog)
+    end
+    bytes = bytes + encoder.working_bytes(rows)
   end
-  for _, row in ipairs(self.text and self.text:encoders(b.batch) or {}) do
-    seconds, captions = seconds + row.runs * self.seconds(row.prog), captions + bytes_of(row.prog)
-  end
-  return seconds, clips + captions, self.read_s
+  add(self.codec and self.codec:encoders(b.frames, b.height, b.width) or {}, b.batch)
+  add(self.text and self.text:encoders(b.batch) or {}, 1)
+  return seconds, bytes, self.read_s
 end
 
 --- Give back programs.

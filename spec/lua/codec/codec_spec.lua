@@ -114,7 +114,7 @@ describe("codec", function()
       g:output("x", (ops.copy(g:input("z", "f32", {2, 5, 4, 2, 3}):permute{0, 2, 1, 3, 4})))
       g:finish()
       local prog = run:compile(g)
-      local before, own = run:waits().all, c.exec:waits().all
+      local before, own = run:waits().all, c.part.exec:waits().all
       for _ = 1, 2 do
         for b = 1, 2 do
           c:encode_into(clips[b], noise[b], prog, "z", b - 1)
@@ -122,7 +122,7 @@ describe("codec", function()
         prog:run()
       end
       assert.equal(0, run:waits().all - before)
-      assert.equal(0, c.exec:waits().all - own)
+      assert.equal(0, c.part.exec:waits().all - own)
       local x = prog:get("x")
       for b = 1, 2 do
         assert.same(wanted[b], x:slice(0, b - 1, b):clone():totable())
@@ -148,7 +148,7 @@ describe("codec", function()
     local function arena(frames)
       encode(c, clip(frames, 16, 24))
       local most = 0
-      for _, one in pairs(c.compiled.programs) do
+      for _, one in pairs(c.part.compiled.programs) do
         most = math.max(most, one.prog:plan().total)
       end
       return most
@@ -164,7 +164,7 @@ describe("codec", function()
       encode(c, clip(1, 8, 8 * width))
     end
     local count = 0
-    for key in pairs(c.compiled.programs) do
+    for key in pairs(c.part.compiled.programs) do
       count = count + 1
       assert.is_falsy(key:find("2x3x8x8", 1, true))
     end
@@ -243,7 +243,7 @@ describe("codec", function()
       assert.same({4, 3, 2, 3}, z.shape)
       local x = z:permute{1, 0, 2, 3}:clone()
       local function run(name, inputs)
-        local prog = whole.compiled:get(name, function(g)
+        local prog = whole.part.compiled:get(name, function(g)
           local given = {}
           for i, t in ipairs(inputs) do
             given[i] = g:input("in" .. i, t.dtype, t.shape)

@@ -1,6 +1,6 @@
 --- The T5 text encoder: the same features with all weights in memory and block by block, in a batch
 -- and alone, padded or not; what is read of the files.
--- Covers: lua/moonreel/embed/init.lua lua/moonreel/embed/part.lua
+-- Covers: lua/moonreel/embed/init.lua
 -- lua/moonreel/embed/residency.lua lua/moonreel/embed/source.lua
 local E = require "moonreel.core.exec"
 local base = require "moonreel.core.base"
@@ -135,9 +135,10 @@ describe("a T5 encoder", function()
 
   it("takes all weights into memory where they fit in half of it", function()
     local fitting = require("moonreel.embed.residency").fitting
-    local s = setmetatable({ inner = 32, num_layers = 3 }, { __index = weights.t5_config })
-    local enough = 2 * 4 * sizes.elements(s)
+    local s = { streams = true, elements = function() return 9000 end }
+    local enough = 2 * 4 * 9000
     assert.equal("stream", (fitting(s, 1000, "f32")))
+    assert.equal("all", (fitting({ elements = s.elements }, 1000, "f32")))
     assert.same({ "all", enough // 2 }, { fitting(s, enough, "f32") })
     assert.equal("stream", (fitting(s, enough - 2, "f32")))
     assert.equal("all", (fitting(s, enough - 2, "bf16")))
@@ -168,7 +169,7 @@ describe("a T5 encoder", function()
       one:encode { table.move(one.tok:ids((LONG .. " "):rep(20)), 1, 16 * n, 1, {}) }
     end
     local kept = 0
-    for _ in pairs(one.net.whole.compiled.programs) do
+    for _ in pairs(one.encoder.parts.whole.compiled.programs) do
       kept = kept + 1
     end
     assert.equal(8, kept)

@@ -1,7 +1,8 @@
 --- An autoencoder that trains: its losses and their gradients, which half moves, a run of both
 -- stages and of a model on their latents, resumed bit for bit.
 -- Covers: lua/moonreel/trainer/reconstruction.lua lua/moonreel/trainer/statistics.lua
--- Covers: recipes/tiny/vae.lua recipes/tiny/demo_latent.lua
+-- Covers: lua/moonreel/models/opensora_vae/losses.lua recipes/tiny/vae.lua
+-- recipes/tiny/demo_latent.lua
 local E = require "moonreel.core.exec"
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"

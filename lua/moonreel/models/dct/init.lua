@@ -148,4 +148,37 @@ function Autoencoder.normalisation(_, sums, squares, n)
   return mean, deviation
 end
 
+--- What is run by itself: all of it, whose buffers are the run's.
+function Autoencoder.parts() return {{name = "autoencoder"}} end
+
+local calls = {}
+
+-- pixels of a clip to latents, frames first
+function calls.encode(self, s)
+  local frames, height, width = s.frames, s.height, s.width
+  local size = self:latent(frames, height, width)
+  return {{part = "autoencoder", key = ("encode %dx%dx%d"):format(frames, height, width),
+    takes = {pixels = {"pixels", 0, dtype = "u8", shape = {frames, 3, height, width}}},
+    gives = {out = {"z", 0, frames}}, nodes = function(g, auto, io)
+      return (ops.copy(auto:encode(g, io.pixels:reshape{1, frames, 3, height, width}):reshape(size)
+        :permute{1, 0, 2, 3}))
+    end}}
+end
+
+function calls.decode(_, s)
+  local frames, height, width, size = s.frames, s.height, s.width, s.size
+  return {{part = "autoencoder", key = ("decode %dx%dx%d"):format(frames, height, width),
+    takes = {z = {"z", 0, dtype = "f32", shape = {size[2], size[1], size[3], size[4]}}},
+    gives = {out = {"pixels", 0, frames}}, nodes = function(g, auto, io)
+      local z = io.z:permute{1, 0, 2, 3}:reshape{1, table.unpack(size)}
+      return (ops.copy(auto:decode(g, z, height, width):reshape{3, frames, height, width}
+        :permute{1, 0, 2, 3}))
+    end}}
+end
+
+--- What runs for a clip, as moonreel.encoder takes it.
+---@param job string   "encode" or "decode"
+---@param s table      frames, height, width; of decode: size of the latents
+function Autoencoder:calls(job, s) return calls[job](self, s) end
+
 return dct

@@ -5,6 +5,7 @@
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local kl = require "moonreel.models.autoencoder_2d.kl"
+local losses = require "moonreel.models.opensora_vae.losses"
 local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
 local sizes = require "moonreel.models.opensora_vae.sizes"
@@ -31,11 +32,22 @@ Autoencoder.__index = Autoencoder
 ---   once; `pictures` at once
 function vae.new(_, fields)
   local known = sizes.of(fields)
-  return setmetatable({apart = true, channels = known.temporal.latent_channels,
+  return setmetatable({apart = true, lengths = "any", channels = known.temporal.latent_channels,
     inner = known.spatial.latent_channels, side = kl.factor(known.spatial),
     step = temporal.factor(known.temporal), frames = fields.micro_frame_size,
-    pictures = fields.micro_batch_size, fields = fields, sizes = sizes, weights = weights},
-    Autoencoder)
+    pictures = fields.micro_batch_size, fields = fields, maps = {weights}}, Autoencoder)
+end
+
+--- The autoencoder of a file that is open: whole, or its half for pictures alone.
+---@param layout string|nil  of other names that the file has, as weights.lua says
+---@param folder string      of config.json
+---@param fields table       as of new
+---@return mr.Autoencoder
+function vae.of_file(layout, folder, fields)
+  if layout == weights.pictures then
+    return vae.of_pictures(fields, sizes.read(folder, fields).spatial)
+  end
+  return vae.new(nil, fields)
 end
 
 --- The half for pictures by itself: the latents of a clip are those of its pictures, before they
@@ -124,6 +136,23 @@ function Autoencoder:tail(frames, latent)
     end
   end
   return n
+end
+
+--- Take the sizes that stand beside its weights.
+---@param folder string  of config.json
+function Autoencoder:read(folder) self.said = sizes.read(folder, self.fields) end
+
+--- Refuse weights of other sizes than were read.
+---@param shape_of fun(parameter: string): table?  in the file
+---@param path string  of the weights
+function Autoencoder:check(shape_of, path) sizes.check(self.said, shape_of, path) end
+
+--- What has weights of its own: all of it.
+function Autoencoder:parts()
+  return {{name = "autoencoder", declare = function(params)
+    self:declare(nn.scope(params, "", {frozen = true}), self.said)
+    return self
+  end}}
 end
 
 -- a buffer of a number per channel
@@ -281,6 +310,101 @@ end
 function Autoencoder:decode_pictures(g, x)
   x = ops.affine(channels_last(x, 1), {scale = 1 / FACTOR})
   return nn.cast(channels_first(self.spatial:decode(g, nn.cast(x, dtype_of(self, g)))), "f32")
+end
+
+--- The losses of a batch, where it trains.
+---@param io table   B; pixels u8 [B, T, 3, H, W]; seed, keys, epoch of the draws
+---@return mr.Value  f32 [B]: of what comes back
+---@return mr.Value  f32 [B]: of the latent, before its weight
+function Autoencoder:losses(g, io)
+  local _, frames, _, H, W = table.unpack(io.pixels.shape)
+  return losses[self.trains](g, self, io, self:latent(frames, H, W))
+end
+
+-- ---- what runs for a clip
+
+local calls = {}
+
+-- pictures [first, first + n) of a clip to latents
+local function encode_pictures(self, s, size, first, n)
+  local noise = {n, self.inner, size[3], size[4]}
+  return {part = "autoencoder", key = ("encode pictures %s %dx3x%dx%d"):format(s.dtype, n, s.height,
+    s.width), takes = {pixels = {"pixels", first, dtype = s.dtype,
+      shape = {n, 3, s.height, s.width}}, noise = {"pictures", first, dtype = "f32",
+      shape = noise}}, gives = {out = {"x", first, n}},
+    nodes = function(g, auto, io)
+      return (ops.copy((auto:encode_pictures(g, io.pixels, io.noise))))
+    end}
+end
+
+-- latents of a piece of n pictures, joined in time: latent frames from `at` on
+local function encode_piece(self, size, first, n, at)
+  local t, h, w = self:latent_frames(n), size[3], size[4]
+  return {part = "autoencoder", key = ("encode piece %dx%dx%d"):format(n, h, w),
+    takes = {x = {"x", first, dtype = "f32", shape = {n, self.inner, h, w}},
+      noise = {"frames", at, dtype = "f32", shape = {t, self.channels, h, w}}},
+    gives = {out = {"z", at, t}},
+    nodes = function(g, auto, io) return (ops.copy(auto:encode_piece(g, io.x, io.noise))) end}
+end
+
+-- pictures, some at once; a piece in time as soon as all of its pictures are there
+function calls.encode(self, s)
+  local size, list, joined, at = self:latent(s.frames, s.height, s.width), {}, 0, 0
+  local pieces, piece = self:pieces(s.frames), 1
+  for first = 0, s.frames - 1, self.pictures do
+    local n = math.min(self.pictures, s.frames - first)
+    list[#list + 1] = encode_pictures(self, s, size, first, n)
+    while pieces[piece] and joined + pieces[piece] <= first + n do
+      list[#list + 1] = encode_piece(self, size, joined, pieces[piece], at)
+      joined, at, piece = joined + pieces[piece], at + self:latent_frames(pieces[piece]), piece + 1
+    end
+  end
+  return list
+end
+
+-- latents of the pictures of a piece, from latent frames at and after
+local function decode_piece(self, size, first, n, at)
+  local t, h, w = self:latent_frames(n), size[3], size[4]
+  return {part = "autoencoder", key = ("decode piece %dx%dx%d"):format(n, h, w),
+    takes = {z = {"z", at, dtype = "f32", shape = {t, self.channels, h, w}}},
+    gives = {out = {"x", first, n}},
+    nodes = function(g, auto, io) return auto:decode_piece(g, io.z, n) end}
+end
+
+local function decode_pictures(self, size, first, n)
+  local shape = {n, self.inner, size[3], size[4]}
+  return {part = "autoencoder", key = "decode pictures " .. table.concat(shape, "x"),
+    takes = {x = {"x", first, dtype = "f32", shape = shape}}, gives = {out = {"pixels", first, n}},
+    nodes = function(g, auto, io) return auto:decode_pictures(g, io.x) end}
+end
+
+-- piece by piece, and of each piece some pictures at once
+function calls.decode(self, s)
+  local list, first, at = {}, 0, 0
+  for _, n in ipairs(self:pieces(s.frames)) do
+    list[#list + 1] = decode_piece(self, s.size, first, n, at)
+    for from = 0, n - 1, self.pictures do
+      list[#list + 1] = decode_pictures(self, s.size, first + from, math.min(self.pictures,
+        n - from))
+    end
+    first, at = first + n, at + self:latent_frames(n)
+  end
+  return list
+end
+
+--- What runs for a clip, in order, as moonreel.encoder takes it.
+---@param job string   "encode": pixels and draws to z; "decode": z to pixels
+---@param s table      frames, height, width; of encode: dtype of pixels; of decode: size of the
+---   latents
+---@return table[]
+function Autoencoder:calls(job, s) return calls[job](self, s) end
+
+--- The draws of a clip: normals of these shapes, each with a purpose of its own.
+---@return table<string, table>  {purpose, shape} by the name of the value
+function Autoencoder:draws(frames, height, width)
+  local size = self:latent(frames, height, width)
+  return {pictures = {"latent of pictures", {frames, self.inner, size[3], size[4]}},
+    frames = {"latent of frames", {size[2], size[1], size[3], size[4]}}}
 end
 
 return vae

@@ -1,14 +1,21 @@
---- Text encoder "t5" of a recipe: what is known of it without its weights. It declares no
--- parameters in the run's table; moonreel.embed computes its features, which are an input of the
--- step. Ref: opensora-1.2.md 6.
+--- Text encoder "t5": what is known of it without its weights, its parts, what runs for captions.
+-- It declares no parameters in the run's table; moonreel.embed computes its features, which are an
+-- input of the step. Ref: opensora-1.2.md 6.
 -- @module moonreel.models.t5
+local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
+local network = require "moonreel.models.t5.network"
+local nn = require "moonreel.nn"
 local sizes = require "moonreel.models.t5.sizes"
+local token = require "moonreel.token"
+local weights = require "moonreel.models.t5.weights"
 
 local t5 = {}
 
 --- Its weights lie in files of their own and are in no checkpoint of a run.
 t5.apart = true
+
+local KEPT = 8  -- compiled shapes of a part
 
 local Text = {}
 Text.__index = Text
@@ -31,11 +38,148 @@ function t5.new(_, config, run)
       .. "is downloaded; try: a folder with config.json, weights and spiece.model of T5 v1.1")
       :format(path))
   end
-  return setmetatable({ apart = true, cleans = true, path = path, sizes = s, width = s.d_model,
-    dtype = run.dtype,
+  return setmetatable({ apart = true, cleans = true, streams = true, padding = "skip", path = path,
+    sizes = s, width = s.d_model, maps = { weights }, dtype = run.dtype,
     max_length = config.model_max_length, residency = config.residency, compat = run.compat },
     Text)
 end
+
+--- The encoder of a folder that is open; its sizes come with the tensors.
+---@param path string
+---@param o table     dtype
+---@return mr.Text
+function t5.of_file(path, o)
+  return setmetatable({ apart = true, streams = true, path = path, maps = { weights },
+    dtype = o.dtype }, Text)
+end
+
+-- ---- its files
+
+local WORDS = "shared.weight"
+
+--- Names that an encoder may have that is as deep as the one in a file.
+---@param names string[]  in the file
+---@param path string
+---@return table[]        {name}
+function Text:tensors(names, path)
+  self.blocks = 0
+  for _, name in ipairs(names) do
+    local at = name:match("encoder%.block%.(%d+)%.")
+    self.blocks = math.max(self.blocks, at and math.tointeger(at) + 1 or 0)
+  end
+  -- a file that lies about its depth must not cost memory
+  if self.blocks > #names then
+    base.raise("MR_E_CKPT", ("%s: a tensor of block %d among %d tensors"):format(path,
+      self.blocks - 1, #names))
+  end
+  local any = setmetatable({ num_layers = self.blocks }, { __index = function() return 0 end })
+  local rows = {}
+  for i, row in ipairs(sizes.tensors(any)) do
+    rows[i] = { name = row.name }
+  end
+  return rows
+end
+
+--- Take its sizes from tensors and config.json.
+---@param shape_of fun(name: string): integer[]|nil
+---@param path string
+function Text:read(shape_of, path)
+  self.sizes = sizes.read(path, shape_of, self.blocks)
+  self.width = self.sizes.d_model
+end
+
+--- Numbers of its weights; words are read row by row.
+function Text:elements() return sizes.elements(self.sizes) end
+
+--- Its sizes for people.
+function Text:about() return ("%d blocks of %d"):format(self.sizes.num_layers, self.width) end
+
+function Text.tokenizer(_, path, o) return token.open(path, o) end
+
+-- ---- what runs
+
+--- What has weights of its own: all of it, or what comes before all blocks, one block, and what
+-- comes behind them.
+---@param way string  "all" or "stream"
+function Text:parts(way)
+  local s = self.sizes
+  local function in_encoder(name, layer)
+    return { name = name, kept = KEPT, declare = function(params)
+      return layer(nn.scope(params, "encoder"), s)
+    end }
+  end
+  if way == "all" then
+    return { { name = "whole", kept = KEPT,
+      declare = function(params) return network.new(params, s) end } }
+  end
+  return { in_encoder("bias", network.bias), { name = "block", kept = KEPT, repeats = s.num_layers,
+    declare = function(params) return network.block(nn.scope(params, "block"), s) end,
+    tensor = function(name, i) return (name:gsub("^block", "encoder.block." .. i)) end },
+    in_encoder("final", network.final) }
+end
+
+--- What runs for texts of one length: x, their words, and len to y.
+---@param _ string    job "encode"
+---@param s table     n texts of L places in dtype; lengths: whether padding is skipped
+---@param way string  as of parts
+function Text:calls(_, s, way)
+  local of, heads, list = self.sizes, self.sizes.num_heads, {}
+  local x = { "x", 0, dtype = s.dtype, shape = { s.n, 1, s.L, of.d_model } }
+  local len = s.lengths and { "len", 0, dtype = "i32", shape = { s.n } } or nil
+  local key = ("%dx%d%s"):format(s.n, s.L, len and " len" or "")
+  local function add(part, takes, gives, nodes)
+    list[#list + 1] = { part = part, key = key, takes = takes, gives = { out = gives },
+      nodes = nodes }
+    return list[#list]
+  end
+  if way == "all" then
+    add("whole", { x = x, len = len }, { "y", 0, s.n },
+      function(g, net, io) return net:forward(g, io.x, io.len) end)
+    return list
+  end
+  add("bias", {}, { "bias", 0, heads }, function(g, bias) return bias:forward(g, s.L) end).key
+    = tostring(s.L)
+  local bias = { "bias", 0, dtype = s.dtype, shape = { heads, s.L, s.L } }
+  for i = 0, of.num_layers - 1 do
+    add("block", { x = x, bias = bias, len = len }, { "x", 0, s.n }, function(g, block, io)
+      return block:forward(g, io.x, io.bias, io.len)
+    end).index = i
+  end
+  add("final", { x = x }, { "y", 0, s.n }, function(g, final, io) return final(g, io.x) end)
+  return list
+end
+
+-- words of texts; of the table only their rows are read, each once for a batch
+local function words(self, source, group, dtype, rows)
+  local D, vocab = self.sizes.d_model, self.sizes.vocab_size
+  local out = T.new(dtype, { #group.lists, 1, group.L, D })
+  for b, ids in ipairs(group.lists) do
+    for i = 1, math.min(#ids, group.L) do
+      local id = ids[i]
+      if id < 0 or id >= vocab then
+        base.raise("MR_E_RANGE", ("%s: a text has token %d, '%s' has %d rows; try: the tokenizer "
+          .. "of these weights"):format(source.path, id, source.at[WORDS], vocab))
+      end
+      rows[id] = rows[id] or source:row(WORDS, id)
+      out:slice(0, b - 1, b):slice(2, i - 1, i):reshape { D }:copy_from(rows[id])
+    end
+  end
+  return out
+end
+
+--- What calls take of a group of texts.
+---@param source mr.TextSource
+---@param group table   lists of ids; L: places of each, those behind its ids stay zero; counts of
+---   ids
+---@param dtype string
+---@param rows table    rows that the batch has read so far, by id; others are added
+---@return table        x [B, 1, L, d_model], len i32 [B]
+function Text:values(source, group, dtype, rows)
+  return { x = words(self, source, group, dtype, rows),
+    len = T.from({ #group.counts }, group.counts, "i32") }
+end
+
+-- ---- in the step
 
 --- Features of captions as the graph of a run takes them.
 ---@param captions string[]

@@ -9,6 +9,7 @@ local folder = dofile "spec/support/folder.lua"
 local kl = require "moonreel.models.autoencoder_2d.kl"
 local nn = require "moonreel.nn"
 local opensora_vae = require "moonreel.models.opensora_vae"
+local sizes = require "moonreel.models.opensora_vae.sizes"
 local temporal = require "moonreel.models.opensora_vae.temporal"
 
 local SMALL = {filters = 8, num_res_blocks = 1, num_groups = 4}
@@ -155,11 +156,11 @@ describe("models.opensora_vae", function()
 
     local function read(text)
       dir:write("config.json", text)
-      return auto.sizes.read(dir.path)
+      return sizes.read(dir.path)
     end
 
     it("are those of the released one where nothing stands there", function()
-      local config = auto.sizes.read("no such folder")
+      local config = sizes.read("no such folder")
       assert.same({128, 256, 512, 512}, config.spatial.block_out_channels)
       assert.equal(128, config.temporal.filters)
       assert.same({-0.10, 0.34, 0.27, 0.98}, config.shift)

@@ -8,6 +8,7 @@ local fails = require "spec.support.fails"
 local folder = require "spec.support.folder"
 local json = require "moonreel.core.json"
 local source = require "moonreel.embed.source"
+local t5 = require "moonreel.models.t5"
 local weights = require "datasets.demo.weights"
 
 describe("sizes of a T5 encoder", function()
@@ -28,8 +29,13 @@ describe("sizes of a T5 encoder", function()
     base.replace_file(path .. "/config.json", json.encode(config))
   end
 
+  local function open(from)
+    local enc = t5.of_file(from, { dtype = "f32" })
+    return source.open(from, enc), enc
+  end
+
   it("are those of config.json and of the tensors", function()
-    local one <close> = source.open(path)
+    local _ <close>, one = open(path)
     for field, value in pairs(weights.t5_config) do
       if type(value) == "number" then
         assert.equal(value, one.sizes[field], field)
@@ -57,7 +63,7 @@ describe("sizes of a T5 encoder", function()
   } do
     it("that config.json tells otherwise are refused: " .. field, function()
       with(field, row[1])
-      local problem = fails("MR_E_CKPT", row[2], source.open, path)
+      local problem = fails("MR_E_CKPT", row[2], open, path)
       assert.matches("/config%.json: ", tostring(problem))
     end)
   end
@@ -75,14 +81,14 @@ describe("sizes of a T5 encoder", function()
     end
     ckpt.write(lacking, rows)
     fails("MR_E_CKPT", "no tensor 'encoder%.block%.2%.layer%.1%.DenseReluDense%.wo%.weight'",
-      source.open, lacking)
+      open, lacking)
     ckpt.write(lacking, { { name = "x", dtype = "u8", shape = { 1 }, ptr = "x" } })
     fails("MR_E_CKPT", "no tensor 'shared%.weight'; expected the encoder of a T5 v1%.1",
-      source.open, lacking)
+      open, lacking)
     ckpt.write(lacking, { { name = "encoder.block.999999999.layer.0.x", dtype = "u8", shape = { 1 },
       ptr = "x" } })
-    fails("MR_E_CKPT", "a tensor of block 999999999 among 1 tensors", source.open, lacking)
+    fails("MR_E_CKPT", "a tensor of block 999999999 among 1 tensors", open, lacking)
     base.replace_file(path .. "/config.json", "[1]")
-    fails("MR_E_CKPT", "config%.json: expected an object", source.open, path)
+    fails("MR_E_CKPT", "config%.json: expected an object", open, path)
   end)
 end)

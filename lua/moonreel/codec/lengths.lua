@@ -1,0 +1,53 @@
+--- Which numbers of frames an autoencoder takes: "any", or forms as "4n+1", "4n or 1", "1".
+-- @module moonreel.codec.lengths
+local base = require "moonreel.core.base"
+
+local lengths = {}
+
+-- is a number of frames of one form: an+b with n from 0 on, or b alone? Nothing has no frames.
+local function fits(form, frames)
+  local step, more = form:match("^(%d+)n%+?(%d*)$")
+  if not step then
+    return form == "any" or math.tointeger(form) == frames
+  end
+  step, more = math.tointeger(step), math.tointeger(more) or 0
+  return frames >= more and (frames - more) % step == 0
+end
+
+--- Is a number of frames one that a rule allows?
+---@param rule string      forms with "or" between them
+---@param frames integer
+---@return boolean
+function lengths.fits(rule, frames)
+  for form in (rule .. " or "):gmatch("(.-) or ") do
+    if fits(form, frames) then
+      return true
+    end
+  end
+  return false
+end
+
+-- the allowed number next to one
+local function nearest(rule, frames)
+  for off = 1, frames - 1 do
+    for _, other in ipairs { frames - off, frames + off } do
+      if lengths.fits(rule, other) then
+        return other
+      end
+    end
+  end
+  return 1
+end
+
+--- Refuse a number of frames that an autoencoder does not take.
+---@param auto mr.Autoencoder  lengths: its rule; nil: any
+---@param frames integer
+function lengths.check(auto, frames)
+  local rule = auto.lengths or "any"
+  if not lengths.fits(rule, frames) then
+    base.raise("MR_E_SHAPE", ("a clip of %d frames: this autoencoder takes %s; try: %d frames")
+      :format(frames, rule, nearest(rule, frames)))
+  end
+end
+
+return lengths

@@ -1,0 +1,81 @@
+--- Losses of an autoencoder that trains, each f32 [B]: first of pictures, where pixels are
+-- compared; then of latents of pictures joined in time, over the half for pictures as it stands.
+-- Ref: Kingma & Welling 2014, arXiv:1312.6114 (the loss of the latent).
+-- @module moonreel.models.opensora_vae.losses
+local T = require "moonreel.core.tensor"
+local base = require "moonreel.core.base"
+local ops = require "moonreel.core.op"
+
+local EDGE = 1e-6  -- squared error at which the root of it turns linear
+
+-- mean over all that belongs to a sample
+local function each(x, B)
+  return (ops.mean(x:reshape { B, T.count(x.shape) // B }, { axes = { 1 } }))
+end
+
+-- distance of a latent's normal from the standard one, per number
+local function divergence(normal, B)
+  local terms = normal.mean * normal.mean + ops.exp(normal.logvar) - normal.logvar
+  return each(ops.affine(terms, { scale = 0.5, shift = -0.5 }), B)
+end
+
+-- normals for all samples, one for each of `count` frames
+local function draws(io, purpose, count, size)
+  return (ops.random_normal(io.seed, io.keys, io.epoch, { purpose = base.name_word(purpose),
+    dims = { count, table.unpack(size) } })):reshape { io.B * count, table.unpack(size) }
+end
+
+-- latents of all pictures, and their normal
+local function pictures_of(g, auto, io, cells)
+  local _, frames, _, H, W = table.unpack(io.pixels.shape)
+  local noise = draws(io, "latent of pictures", frames, { auto.inner, cells[3], cells[4] })
+  return auto:encode_pictures(g, io.pixels:reshape { io.B * frames, 3, H, W }, noise)
+end
+
+local losses = {}
+
+-- of pixels: absolute and squared
+function losses.pictures(g, auto, io, cells)
+  local z, normal = pictures_of(g, auto, io, cells)
+  local back = auto:decode_pictures(g, z)
+  local pixels = io.pixels:reshape { back.shape[1], 3, table.unpack(io.pixels.shape, 4) }
+  -- sizes that are no whole cells come back smaller
+  pixels = pixels:slice(2, 0, back.shape[3]):slice(3, 0, back.shape[4])
+  local difference = back - ops.normalise_u8(pixels, { dtype = "f32" })
+  local squared = difference * difference
+  return each(squared + ops.sqrt((ops.affine(squared, { shift = EDGE }))), io.B),
+    divergence(normal, io.B)
+end
+
+-- squared, where each channel of the batch has a variance of one
+local function of_latents(back, x, B)
+  local axes = { 0, 2, 3 }
+  local mean = ops.mean(x, { axes = axes, keep = true }):expand(x.shape)
+  local variance = ops.mean((x - mean) * (x - mean), { axes = axes, keep = true })
+  local difference = back - x
+  return each(difference * difference
+    / ops.affine(variance, { shift = EDGE }):expand(x.shape), B)
+end
+
+-- of latents of pictures, piece by piece in time
+function losses.frames(g, auto, io, cells)
+  local frames, size = io.pixels.shape[2], { cells[1], cells[3], cells[4] }
+  local inner = { auto.inner, cells[3], cells[4] }
+  local x = pictures_of(g, auto, io, cells):reshape { io.B, frames, table.unpack(inner) }
+  local noise = draws(io, "latent of frames", cells[2], size):reshape { io.B, cells[2],
+    table.unpack(size) }
+  local error, kl, first, at = nil, nil, 0, 0
+  for _, n in ipairs(auto:pieces(frames)) do
+    local t = auto:latent_frames(n)
+    local piece = x:slice(1, first, first + n):reshape { io.B * n, table.unpack(inner) }
+    local z, normal = auto:join(g, piece,
+      noise:slice(1, at, at + t):reshape { io.B * t, table.unpack(size) }, n)
+    local e = of_latents(auto:part(g, z, n), piece, io.B) * (n / frames)
+    local d = divergence(normal, io.B) * (t / cells[2])
+    error, kl = error and error + e or e, kl and kl + d or d
+    first, at = first + n, at + t
+  end
+  return error, kl
+end
+
+return losses

@@ -1,0 +1,32 @@
+--- Which numbers of frames an autoencoder takes.
+-- Covers: lua/moonreel/codec/lengths.lua
+local fails = require "spec.support.fails"
+local lengths = require "moonreel.codec.lengths"
+
+describe("lengths of clips", function()
+  -- numbers up to 13 that a rule allows
+  local function allowed(rule)
+    local list = {}
+    for frames = 1, 13 do
+      list[#list + 1] = lengths.fits(rule, frames) and frames or nil
+    end
+    return list
+  end
+
+  it("follow a rule", function()
+    assert.equal(13, #allowed "any")
+    assert.same({ 1, 5, 9, 13 }, allowed "4n+1")
+    assert.same({ 1, 4, 8, 12 }, allowed "4n or 1")
+    assert.same({ 1 }, allowed "1")
+    assert.same({ 2, 5, 8, 11 }, allowed "3n+2")
+  end)
+
+  it("are refused with the next one that is allowed", function()
+    lengths.check({}, 7)
+    lengths.check({ lengths = "4n+1" }, 9)
+    fails("MR_E_SHAPE", "a clip of 7 frames: this autoencoder takes 4n%+1; try: 5 frames",
+      lengths.check, { lengths = "4n+1" }, 7)
+    fails("MR_E_SHAPE", "takes 4n or 1; try: 4 frames", lengths.check, { lengths = "4n or 1" }, 3)
+    fails("MR_E_SHAPE", "takes 1; try: 1 frames", lengths.check, { lengths = "1" }, 3)
+  end)
+end)
