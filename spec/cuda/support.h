@@ -105,6 +105,15 @@ template <typename T> static T *device_room(size_t n)
     return (T *)emu::alloc(n * sizeof(T));
 }
 
+// says whether `what` passed since so many had failed, and which kernels depend on it
+static inline void depends(int failed_before, const char *what, const char *kernels)
+{
+    const bool passed = check_failed == failed_before;
+    printf("%-44s %s\n", what, passed ? "passed" : "FAILED, needed by:");
+    if (!passed)
+        printf("    %s\n", kernels);
+}
+
 #define CHECK_SILENT() check_str(all_reports().c_str(), "", "the reports", __FILE__, __LINE__)
 
 #endif

@@ -67,12 +67,20 @@ int main(void)
 {
     for (emu::Async async : {emu::Async::eager, emu::Async::late}) {
         emu::options.async = async;
+        int before = check_failed;
         product<8>();
         product<16>();
+        depends(before, "cp.async, ldmatrix, mma.m16n8k16 and m16n8k8",
+                "attention_forward, attention_dq, attention_dkv, attention_short, conv_tiles, "
+                "conv_dw_tiles");
+        before = check_failed;
         zero_fill(0);
         zero_fill(8);
         zero_fill(16);
+        depends(before, "cp.async with zeros", "all of these, conv_groups, conv_dw_groups");
     }
+    const int before = check_failed;
     rounding();
+    depends(before, "cvt.rn.bf16x2, ex2.approx, rcp.approx", "all that stores bf16; attention");
     return check_done();
 }
