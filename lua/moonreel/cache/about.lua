@@ -4,6 +4,7 @@
 local base = require "moonreel.core.base"
 local blame = require "moonreel.settings.blame"
 local ckpt = require "moonreel.ckpt"
+local families = require "moonreel.recipe.families"
 local json = require "moonreel.core.json"
 local kinds = require "moonreel.recipe.kinds"
 
@@ -13,9 +14,6 @@ about.FORMAT = "moonreel cache 1"
 
 -- bytes of a tensor that are read at once
 local PIECE = 64 << 20
-
--- files beside the weights that decide what an encoder computes
-local BESIDE = { "config.json", "spiece.model" }
 
 local function tensor_hash(file, name)
   local info = file:info(name)
@@ -28,16 +26,17 @@ end
 
 --- Hash of an encoder: its tensors by their names, in whatever files they lie, its config.json and
 -- its tokenizer. Reads all of them.
----@param path string  a folder, or a file of weights
+---@param path string           a folder, or a file of weights
+---@param more string[]|nil     names of files beside config.json that decide what it computes
 ---@return string
-function about.model(path)
+function about.model(path, more)
   local file <close> = ckpt.open(path)
   local names, words = file:names(), {}
   table.sort(names)
   for i, name in ipairs(names) do
     words[i] = tensor_hash(file, name)
   end
-  for _, name in ipairs(BESIDE) do
+  for _, name in ipairs { "config.json", table.unpack(more or {}) } do
     local beside = path .. "/" .. name
     if base.exists(beside) then
       words[#words + 1] = name .. " " .. base.hash128(base.read_file(beside))
@@ -57,8 +56,9 @@ local function fields_of(settings, record, into)
 end
 
 local function model_of(settings, record)
-  local path = settings[record].from_pretrained
-  return path and base.exists(path) and about.model(path) or nil
+  local path, type = settings[record].from_pretrained, settings[record].type
+  return path and base.exists(path)
+    and about.model(path, families.of(record, type):open "init".files) or nil
 end
 
 --- What the values of one kind come from, by name; "model" is nil where the weights are not there.

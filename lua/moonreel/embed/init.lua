@@ -106,6 +106,9 @@ end
 -- texts of a length that are computed together, of so many places; 0: any number
 local function capacity(places, L) return places > 0 and math.max(1, places // L) or math.huge end
 
+-- tokens of a text, which an encoder of one vector has more of than features
+local function most_tokens(text) return text.max_tokens or text.max_length end
+
 --- Give the text encoder of a pipeline its weights, where they lie apart from the run.
 ---@param pipe mr.Pipeline
 ---@param device mr.Device
@@ -117,7 +120,7 @@ function embed.new(pipe, device, steady)
     return nil
   end
   text.embedder = opened(text.path, { device = device, dtype = text.dtype,
-    compat = text.compat, max_length = text.max_length, residency = text.residency,
+    compat = text.compat, max_length = most_tokens(text), residency = text.residency,
     padding = text.padding, places = steady and PLACES or 0 }, text)
   return text.embedder
 end
@@ -150,9 +153,9 @@ end
 ---@param B integer
 ---@return table[] rows  {prog, runs, part}
 function Plan:encoders(B)
-  local text = self.text
-  local n = capacity(PLACES, text.max_length)
-  local rows = self.encoder:plan("encode", shape_of(n, text.max_length, text.dtype, text.padding))
+  local text, L = self.text, most_tokens(self.text)
+  local n = capacity(PLACES, L)
+  local rows = self.encoder:plan("encode", shape_of(n, L, text.dtype, text.padding))
   for _, row in ipairs(rows) do
     row.runs = row.runs * -(-B // n)
   end

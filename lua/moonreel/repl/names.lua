@@ -34,7 +34,7 @@ names.rows = {
     "moonreel.token" },
   { "codec", 'vae = codec.open("OpenSora-VAE-v1.2"): z = vae:encode(clip), vae:decode(z)',
     "moonreel.codec" },
-  { "embed", 't5 = embed.open("t5-v1_1-xxl"): t5("a caption") is its features as a tensor',
+  { "embed", 'text = embed.open("t5-v1_1-xxl"): text("a caption") is its features as a tensor',
     "moonreel.embed" },
 }
 

@@ -4,6 +4,7 @@
 -- @module moonreel.models.t5
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
+local features = require "moonreel.models.features"
 local network = require "moonreel.models.t5.network"
 local nn = require "moonreel.nn"
 local sizes = require "moonreel.models.t5.sizes"
@@ -12,13 +13,13 @@ local weights = require "moonreel.models.t5.weights"
 
 local t5 = {}
 
---- Its weights lie in files of their own and are in no checkpoint of a run.
-t5.apart = true
+--- Its weights lie in files of their own and are in no checkpoint of a run; beside them, what else
+-- decides its features.
+t5.apart, t5.files = true, { "spiece.model" }
 
 local KEPT = 8  -- compiled shapes of a part
 
-local Text = {}
-Text.__index = Text
+local Text = features.class()
 
 --- The encoder of a recipe. A released one is known by its name too, when its files are not there.
 ---@param _ mr.Params
@@ -178,30 +179,5 @@ function Text:values(source, group, dtype, rows)
   return { x = words(self, source, group, dtype, rows),
     len = T.from({ #group.counts }, group.counts, "i32") }
 end
-
--- ---- in the step
-
---- Features of captions as the graph of a run takes them.
----@param captions string[]
----@return table  y [B, max_length, width], len i32 [B]
-function Text:tokens(captions) return self.embedder:tokens(captions) end
-
---- Declare the inputs of a batch of B captions.
-function Text:inputs(g, B)
-  return { y = g:input("text_y", self.dtype, { B, self.max_length, self.width }),
-    len = g:input("text_len", "i32", { B }) }
-end
-
---- Set them on a program.
----@param tokens table  of Text:tokens; the number of tokens in use may be changed by the caller
-function Text.set(_, prog, tokens)
-  prog:set("text_y", tokens.y)
-  prog:set("text_len", tokens.len)
-end
-
---- Text features.
----@param inputs table  of Text:inputs
----@return mr.Value     [B, max_length, width]
-function Text.forward(_, _, inputs) return inputs.y end
 
 return t5
