@@ -36,3 +36,8 @@ mr_status mr_interrupt_check(void)
 {
     return mr_interrupt_get() ? mr_fail(MR_E_STOPPED, "stopped by Ctrl-C") : MR_OK;
 }
+
+bool mr_stop_again(int before, int number, double after_s)
+{
+    return number == before && after_s < 0.2;
+}

@@ -46,14 +46,23 @@ int mr_bind_device_open(lua_State *L)
 static int d_facts(lua_State *L)
 {
     const mr_facts *f = &mr_bind_device(L, 1)->dev->facts;
-    lua_createtable(L, 0, 6);
+    lua_createtable(L, 0, 7);
     lua_pushstring(L, f->device), lua_setfield(L, -2, "device");
     lua_pushstring(L, f->isa), lua_setfield(L, -2, "isa");
     lua_pushinteger(L, f->threads), lua_setfield(L, -2, "threads");
     lua_pushboolean(L, f->bf16), lua_setfield(L, -2, "bf16");
     lua_pushboolean(L, f->amx), lua_setfield(L, -2, "amx");
     lua_pushboolean(L, f->bf16_by_f32), lua_setfield(L, -2, "bf16_by_f32");
+    lua_pushboolean(L, f->host_refused), lua_setfield(L, -2, "host_refused");
     return 1;
+}
+
+static int d_refuse_host(lua_State *L)
+{
+    mr_device *dev = mr_bind_device(L, 1)->dev;
+    // a device that computes on the host has nothing to refuse
+    dev->facts.host_refused = strncmp(dev->facts.device, "cuda", 4) == 0;
+    return 0;
 }
 
 // bus() -> PCI address, nil where there is none
@@ -108,7 +117,7 @@ static int d_compute(lua_State *L)
 typedef struct facts_table {
     const char *device, *isa;
     int64_t threads;
-    bool bf16, amx, bf16_by_f32;
+    bool bf16, amx, bf16_by_f32, host_refused;
 } facts_table;
 
 static const mr_bind_field facts_fields[] = {
@@ -119,6 +128,8 @@ static const mr_bind_field facts_fields[] = {
     MR_BIND_BOOL("amx", facts_table, amx, "Has it AMX tiles?"),
     MR_BIND_BOOL("bf16_by_f32", facts_table, bf16_by_f32,
                  "Are products of bf16 faster by instructions for f32?"),
+    MR_BIND_BOOL("host_refused", facts_table, host_refused,
+                 "Is a step that its kernels do not take an error?"),
     MR_BIND_END};
 
 /* The facts in the table on top of the stack, or those of this processor. */
@@ -130,7 +141,7 @@ mr_facts mr_bind_facts(lua_State *L)
         return f;
     mr_bind_options(L, lua_gettop(L), "exec.plan: facts", facts_fields, &t);
     f.threads = (int)MR_MIN(t.threads, (int64_t)INT_MAX), f.bf16 = t.bf16, f.amx = t.amx;
-    f.bf16_by_f32 = t.bf16_by_f32;
+    f.bf16_by_f32 = t.bf16_by_f32, f.host_refused = t.host_refused;
     snprintf(f.device, sizeof f.device, "%s", t.device ? t.device : "cpu");
     snprintf(f.isa, sizeof f.isa, "%s", t.isa ? t.isa : "");
     return f;
@@ -175,7 +186,11 @@ mr_rates mr_bind_rates(lua_State *L)
 }
 
 static const mr_bind_row device_rows[] = {
-    MR_ROW("facts", d_facts, "(): table", "{device, isa, threads, bf16, amx, bf16_by_f32}."),
+    MR_ROW("facts", d_facts, "(): table",
+           "{device, isa, threads, bf16, amx, bf16_by_f32, host_refused}."),
+    MR_ROW("refuse_host", d_refuse_host, "()",
+           "From now on a step that no kernel of this GPU takes is an error when its graph is "
+           "compiled; it would run on the host."),
     MR_ROW("bus", d_bus, "(): string|nil", "The PCI address of a GPU."),
     MR_ROW("memory", d_memory, "(): integer, integer",
            "Bytes that are free on it, and all that it has."),

@@ -3,7 +3,8 @@
  * catch(calls) -> true, or false when that is so already: from now on the first SIGINT, SIGTERM or
  * SIGHUP is remembered, and ends long calls of the core where `calls`; the second ends the process
  * at once. SIGHUP stays ignored where it was (nohup), and is never a second one: a terminal that
- * closes and its shell send one each. pending() -> 1, 2, 15 or nil: the signal that came first.
+ * closes and its shell send one each. Nor is the same signal within 0.2 s: `timeout` sends one to
+ * the program and one to its group. pending() -> 1, 2, 15 or nil: the signal that came first.
  * raises(on): while it is on, the first one also raises MR_E_STOPPED, from whatever Lua does next.
  * release(): the former handling is back.
  */
@@ -15,6 +16,8 @@
 #include <unistd.h>
 
 static volatile sig_atomic_t first;
+static volatile sig_atomic_t last; // and the last one
+static volatile double last_s;     // when that came
 static struct sigaction before[3];
 static const int numbers[3] = {SIGINT, SIGTERM, SIGHUP};
 static bool caught, calls;
@@ -36,7 +39,10 @@ static void stop_hook(lua_State *L, lua_Debug *ar)
 
 static void handle(int number)
 {
-    if (first && number == SIGHUP)
+    const double now = mr_now_s();
+    const bool again = mr_stop_again(last, number, now - last_s) || (first && number == SIGHUP);
+    last = number, last_s = now;
+    if (again)
         return;
     if (first)
         _exit(128 + number);

@@ -28,6 +28,8 @@ struct mr_ranks {
     int ranks, running;
     int first, world;       /* of these ranks, in the run */
     int asked, asked_times; /* the first signal that this process was sent; how many */
+    int last;               /* the last one, and when it came */
+    double last_s;
     double grace_s;
     double told_at; /* when ranks were told of a failure; 0: nothing has failed */
     double stop_at; /* when they get the next signal */
@@ -297,8 +299,12 @@ int mr_ranks_look(mr_ranks *l, int ms)
     const struct timespec most = {ms / 1000, ms % 1000 * 1000000L};
     siginfo_t info;
     int number = l->running ? sigtimedwait(&l->heard, &info, &most) : 0;
-    if (is_stop(number))
-        hand_on(l, number, !reaches_all(l, &info));
+    if (is_stop(number)) {
+        const double now = mr_now_s();
+        if (!mr_stop_again(l->last, number, now - l->last_s))
+            hand_on(l, number, !reaches_all(l, &info));
+        l->last = number, l->last_s = now;
+    }
     note_ends(l);
     if (l->running && l->told_at > 0)
         press(l);

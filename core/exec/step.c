@@ -3,6 +3,7 @@
 
 #include "cpu/cpu.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -87,6 +88,23 @@ void mr_step_call(const mr_step *s, mr_call *call)
     call->threads = s->threads;
 }
 
+// a shape that the device's kernels do not take, with all shapes of the step
+static mr_status fail_no_kernel(const mr_step *s, const mr_facts *facts)
+{
+    char shapes[700] = "";
+    size_t n = 0;
+    for (int i = 0; i < s->n_in && n < sizeof shapes - 100; i++) {
+        char one[100];
+        if (s->arg[i].desc)
+            n += (size_t)snprintf(shapes + n, sizeof shapes - n, "%s%s", n ? ", " : "",
+                                  mr_desc_text(s->arg[i].desc, one, sizeof one));
+    }
+    return mr_fail(MR_E_UNSUPPORTED,
+                   "%s has no kernel for %s; on the host it would be correct and thousands of "
+                   "times slower; try: other sizes or another dtype, or host_steps = \"allow\"",
+                   facts->device, shapes);
+}
+
 mr_status mr_step_choose(mr_step *s, const mr_facts *facts)
 {
     const mr_kernel *k = s->kernel = mr_op_kernel(s->op, facts->device);
@@ -99,6 +117,8 @@ mr_status mr_step_choose(mr_step *s, const mr_facts *facts)
     s->naive = !s->run || s->workspace_bytes == MR_NO_KERNEL;
     if (s->naive && !s->op->naive)
         return blame(s, mr_fail(MR_E_UNSUPPORTED, "no kernel for these shapes and no naive row"));
+    if (s->naive && facts->host_refused)
+        return blame(s, fail_no_kernel(s, facts));
     if (s->naive)
         s->workspace_bytes = mr_op_naive_workspace(s->op, &call);
     return MR_OK;

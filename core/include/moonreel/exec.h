@@ -154,7 +154,7 @@ struct mr_device {
     void *eager;       /* programs kept by mr_eager */
 };
 /* What the entry of a device's plug-in (base/plugin.h) returns. */
-#define MR_DEVICE_VERSION 5u
+#define MR_DEVICE_VERSION 6u
 typedef struct mr_device_plugin {
     uint32_t version;
     mr_status (*open)(int ordinal, int threads, mr_device **out);

@@ -83,6 +83,8 @@ typedef struct mr_facts {
     bool amx;  /* own kernels may use AMX tiles for bf16 */
     /* its instructions for bf16 are slower than those for f32, which products of bf16 then use */
     bool bf16_by_f32;
+    /* a step that its kernels do not take is an error, rather than a step on the host */
+    bool host_refused;
 } mr_facts;
 
 /* Kernels of one device. `run` holds one function per instruction set: base, avx2, avx512 of a CPU;

@@ -46,6 +46,9 @@ function peer.data(python, what, request)
     return nil, result.message
   end
   local line = result.output:match("({[^\n]*})%s*$")
+  if result.exit == 127 then
+    return nil, "cannot start " .. python
+  end
   if result.exit ~= 0 or not line then
     return nil, result.timed_out and ("it did not finish in %g s"):format(peer.deadline_s)
       or "it is not installed for " .. python

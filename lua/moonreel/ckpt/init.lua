@@ -228,6 +228,10 @@ end
 --- Allocate the snapshot buffers for these tensors now, so that no save does.
 function Saver:prepare(tensors, buffers) self.handle:prepare(tensors, buffers) end
 
+--- Some ranks of the save that is under way are lost: what others have not written in so many
+-- seconds is not waited for.
+function Saver:part(seconds) self.handle:part(seconds) end
+
 --- Wait until nothing is pending; raises when that takes longer than timeout_s, when a save is
 -- stuck, and when the newest save was skipped or ended without a commit.
 ---@param timeout_s number|nil  without end

@@ -31,11 +31,12 @@ function cadence.words(settings)
   return "checkpoints: " .. table.concat(by, ", ")
 end
 
---- Is a save due by the clock of the first rank? It tells the others with the losses of a step.
+--- Is a save due by the clock of the first rank? The others hear of it with the losses of a step.
+-- Jobs that take steps without saving have no `saved_s`.
 ---@param r mr.Run  saved_s: when the last save was, or the run began
 function cadence.late(r)
   local minutes = r.settings.ckpt_minutes
-  return r.team.leads and minutes > 0 and base.now_s() - r.saved_s >= 60 * minutes
+  return r.saved_s and r.team.leads and minutes > 0 and base.now_s() - r.saved_s >= 60 * minutes
     and r.saver:status().pending == 0
 end
 

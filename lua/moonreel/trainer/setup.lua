@@ -363,6 +363,9 @@ end
 function setup.models(r)
   local s, here = r.settings, require("moonreel.comm.place").find()
   r.device = r:keep(blame.field(s, "device", E.device, device_of(s, here), s.threads))
+  if s.host_steps == "refuse" then
+    r.device:refuse_host()
+  end
   r.facts = r.device:facts()
   local watch = gpu.watch(r.device)
   r.gpu = watch and r:keep(watch)

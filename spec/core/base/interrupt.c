@@ -27,9 +27,19 @@ static void copies(void)
     free(room);
 }
 
+static void twice(void)
+{
+    CHECK(mr_stop_again(15, 15, 0));
+    CHECK(mr_stop_again(2, 2, 0.19));
+    CHECK(!mr_stop_again(2, 2, 0.21)); // a person who presses Ctrl-C again
+    CHECK(!mr_stop_again(2, 15, 0));
+    CHECK(!mr_stop_again(0, 15, 0)); // the first of all
+}
+
 int main(void)
 {
     copies();
+    twice();
     CHECK_OK(mr_interrupt_check());
     mr_interrupt_set(true);
     CHECK(mr_interrupt_get());

@@ -80,6 +80,7 @@ describe("datasets.demo.build", function()
   it("asks for a folder and a whole number", function()
     local ok, err = pcall(build, "1.5")
     assert.is_false(ok)
-    assert.matches("expected OUT %[SEED%], a folder and an integer", tostring(err))
+    assert.matches("expected OUT %[SEED %[FRAMES%]%], a folder, an integer and a number of frames",
+      tostring(err))
   end)
 end)

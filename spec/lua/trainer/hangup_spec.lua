@@ -38,16 +38,16 @@ local function run_of(name)
 end
 
 -- code that sends a signal to this process, or to its launcher, before a step
-local function before_step(step, to)
+local function before_step(step, to, signal)
   return ([[
 local micros = require "moonreel.trainer.micros"
 local run = micros.run
 function micros.run(r)
   if r.step + 1 == %d and r.team.leads then
-    os.execute("kill -HUP " .. (%s))
+    os.execute("kill -%s " .. (%s))
   end
   return run(r)
-end]]):format(step, to)
+end]]):format(step, signal or "HUP", to)
 end
 
 local CHILD = [[
@@ -79,6 +79,12 @@ describe("a run whose terminal closes", function()
     local done = start('exec "$@" 2>&1', twice, words "twice")
     assert.equal(129, done.exit, done.output)
     assert.same({ 5 }, (select(2, run_of "twice")))
+  end)
+
+  it("takes the same signal twice at a time for one, as timeout sends it", function()
+    local done = start('exec "$@" 2>&1', before_step(5, [["$PPID $PPID"]], "TERM"), words "same")
+    assert.equal(143, done.exit, done.output)
+    assert.same({ 5 }, (select(2, run_of "same")))
   end)
 
   it("goes on where hangups were ignored, as under nohup", function()

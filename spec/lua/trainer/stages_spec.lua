@@ -305,7 +305,7 @@ describe("trainer.stages", function()
       local output, errors, code = folder.moonreel(("sample '%s' %s --prompt x --frames 1 --size "
         .. "32x32 --steps 1 --out '%s' --json"):format(
         spec, spec == recipe and ("outputs='%s' name=at"):format(out) or "",
-          dir.path .. "/samples"))
+          dir.path .. "/samples" .. spec:gsub("%W", "")))
       assert.equal(0, code, errors)
       assert.matches(spec:match("stages/a") or "stages/c", output)
     end

@@ -270,9 +270,12 @@ function Comm:close() end
 ---@class mr.Device
 local Device = {}
 
---- {device, isa, threads, bf16, amx, bf16_by_f32}.
+--- {device, isa, threads, bf16, amx, bf16_by_f32, host_refused}.
 ---@return table
 function Device:facts() end
+
+--- From now on a step that no kernel of this GPU takes is an error when its graph is compiled; it would run on the host.
+function Device:refuse_host() end
 
 --- The PCI address of a GPU.
 ---@return string|nil

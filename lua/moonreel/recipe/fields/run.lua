@@ -63,6 +63,10 @@ return {
   { "device", "text", none = true, choices = { "cpu", "shadow", "cuda" },
     reader = "trainer", affects = "speed", resume = "warn",
     help = "where steps run; none: MOONREEL_DEVICE, else cpu" },
+  { "host_steps", "text", default = "refuse", choices = { "refuse", "allow" }, reader = "trainer",
+    affects = "speed", resume = "free",
+    help = "on a GPU, a step whose shapes no kernel takes: refuse names it before the first step, "
+      .. "allow runs it on the host, correct and thousands of times slower" },
   { "threads", "integer", default = 0, min = 0, max = 4096, reader = "trainer", affects = "speed",
     resume = "warn",
     help = "compute threads; 0: all processors. Bit for bit resumes need equal numbers" },
