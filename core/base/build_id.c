@@ -3,64 +3,58 @@
 #include "base/build_id.h"
 
 #include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <link.h>
 #include <string.h>
+#include <unistd.h>
 
-typedef struct note {
-    const unsigned char *id; // NULL: none found
-    size_t bytes;
-} note;
+static const char SELF[] = "/proc/self/exe";
+enum { SEGMENTS = 64 }; // more than a linker makes
 
-static uint64_t round_up(uint64_t n, uint64_t align)
+/* The hash of what is loaded of one segment. A strip moves the table of sections, of which the
+ * file's head tells: that head, at the start of the first segment, does not count. */
+static mr_status hash_segment(int fd, const ElfW(Phdr) * segment, mr_hash128 *out)
 {
-    return (n + align - 1) / align * align;
+    const uint64_t skipped = segment->p_offset == 0 ? sizeof(ElfW(Ehdr)) : 0;
+    if (segment->p_filesz < skipped)
+        return mr_fail(MR_E_FORMAT, "%s: a segment of %llu bytes", SELF,
+                       (unsigned long long)segment->p_filesz);
+    const size_t n = (size_t)(segment->p_filesz - skipped);
+    char *bytes = mr_alloc(n + 1);
+    if (!bytes)
+        return mr_fail_memory(n + 1);
+    mr_status st = mr_file_read_at(fd, bytes, n, (int64_t)(segment->p_offset + skipped), SELF);
+    if (st == MR_OK)
+        *out = mr_hash128_of(bytes, n);
+    mr_free(bytes);
+    return st;
 }
 
-// the linker's note among the notes of one segment
-static note find_in(const unsigned char *p, size_t left, size_t align)
+static mr_status hash_program(int fd, mr_hash128 *out)
 {
-    while (left >= sizeof(ElfW(Nhdr))) {
-        ElfW(Nhdr) head;
-        memcpy(&head, p, sizeof head);
-        // a name, then a text, each up to a multiple of `align`; damaged lengths end the search
-        const uint64_t at = round_up(sizeof head + (uint64_t)head.n_namesz, align);
-        const uint64_t end = round_up(at + head.n_descsz, align);
-        if (at + head.n_descsz > left)
-            break;
-        if (head.n_type == NT_GNU_BUILD_ID && head.n_namesz == sizeof ELF_NOTE_GNU &&
-            head.n_descsz > 0 && memcmp(p + sizeof head, ELF_NOTE_GNU, sizeof ELF_NOTE_GNU) == 0)
-            return (note){p + at, head.n_descsz};
-        if (end >= left)
-            break;
-        p += end, left -= (size_t)end;
-    }
-    return (note){NULL, 0};
-}
-
-// of the first object, which is the program; the libraries behind it are not asked
-static int look(struct dl_phdr_info *object, size_t size, void *out)
-{
-    (void)size;
-    note *found = out;
-    for (int i = 0; i < object->dlpi_phnum && !found->id; i++) {
-        const ElfW(Phdr) *segment = &object->dlpi_phdr[i];
-        if (segment->p_type == PT_NOTE)
-            *found = find_in((const unsigned char *)(object->dlpi_addr + segment->p_vaddr),
-                             segment->p_memsz, segment->p_align == 8 ? 8 : 4);
-    }
-    return 1;
+    ElfW(Ehdr) head;
+    ElfW(Phdr) table[SEGMENTS];
+    mr_hash128 hashes[SEGMENTS] = {{0, 0}};
+    int n = 0;
+    MR_TRY(mr_file_read_at(fd, &head, sizeof head, 0, SELF));
+    if (head.e_phnum > SEGMENTS || head.e_phentsize != sizeof table[0])
+        return mr_fail(MR_E_FORMAT, "%s: %d segments of %d bytes each", SELF, head.e_phnum,
+                       head.e_phentsize);
+    MR_TRY(mr_file_read_at(fd, table, head.e_phnum * sizeof table[0], (int64_t)head.e_phoff, SELF));
+    for (int i = 0; i < head.e_phnum; i++)
+        if (table[i].p_type == PT_LOAD)
+            MR_TRY(hash_segment(fd, &table[i], &hashes[n++]));
+    *out = mr_hash128_of(hashes, (size_t)n * sizeof hashes[0]);
+    return MR_OK;
 }
 
 mr_status mr_build_id(mr_hash128 *out)
 {
-    note found = {NULL, 0};
-    dl_iterate_phdr(look, &found);
-    if (found.id)
-        return *out = mr_hash128_of(found.id, found.bytes), MR_OK;
-    char *bytes;
-    size_t n;
-    MR_TRY(mr_file_read_all("/proc/self/exe", &bytes, &n));
-    *out = mr_hash128_of(bytes, n);
-    mr_free(bytes);
-    return MR_OK;
+    int fd = open(SELF, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return mr_fail(MR_E_IO, "%s: cannot open: %s", SELF, strerror(errno));
+    mr_status st = hash_program(fd, out);
+    close(fd);
+    return st;
 }

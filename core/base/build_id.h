@@ -4,9 +4,9 @@
 
 #include "moonreel/base.h"
 
-/* A hash of the build id that the linker has put into this program, which a strip leaves as it is;
- * where the toolchain writes none, of the whole file. Plug-ins do not count.
- * Errors: MR_E_IO, MR_E_MEMORY for the file. Threads: any. */
+/* A hash of what the system loads of this program: instructions, constants, embedded files, initial
+ * values. A strip leaves it as it is. Plug-ins do not count.
+ * Errors: MR_E_IO, MR_E_MEMORY; MR_E_FORMAT no program of this kind. Threads: any. */
 mr_status mr_build_id(mr_hash128 *out);
 
 #endif

@@ -64,6 +64,7 @@ function watcher.run(job, rank, limits, say)
       return
     end
     for _, event in ipairs(eye and eye:look() or {}) do
+      page:refresh() -- a report holds all ranks, those too that have just begun
       local path = event.kind == "hang" and report.write(page, event)
       say(("host %s: %s%s"):format(host, event.text, path and "; see " .. path or ""))
     end
