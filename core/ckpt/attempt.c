@@ -224,7 +224,9 @@ static mr_status commit(const mr_save_job *job, const char *ckpt, const char *tm
     char dir[MR_SAVE_PATH];
     mr_ckpt_dir(job->owner->dir, job->step, dir, sizeof dir);
     MR_TRY(mr_run_lock_check(job->owner->lock));
-    if (!mr_path_exists(dir))
+    // also a link that leads nowhere has the name
+    struct stat s;
+    if (lstat(dir, &s) != 0)
         return commit_new(ckpt, tmp, dir);
     mr_status st = commit_exchanged(ckpt, tmp, dir);
     return st == MR_E_UNSUPPORTED ? commit_aside(job, ckpt, tmp, dir, attempt) : st;

@@ -359,6 +359,19 @@ static void layouts(void)
     end();
 }
 
+/* A link where the step is to be, which leads nowhere, gives way. */
+static void link_in_the_way(void)
+{
+    begin();
+    char path[700];
+    struct stat s;
+    CHECK_INT(symlink("/nowhere", mr_ckpt_dir(dir, 1, path, sizeof path)), 0);
+    CHECK_OK(case_save(saver, 1));
+    CHECK(lstat(path, &s) == 0 && S_ISDIR(s.st_mode));
+    expect(1);
+    end();
+}
+
 static mr_status no_copy(void *user, void *dst, int64_t offset, int64_t n)
 {
     (void)user, (void)dst, (void)n;
@@ -538,6 +551,7 @@ int main(void)
     journal_first();
     close_finishes();
     layouts();
+    link_in_the_way();
     wrong_use();
     fenced_off();
     retention_runs();
