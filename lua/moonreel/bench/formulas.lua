@@ -68,7 +68,7 @@ local function stdit3(rows)
     if i == 1 then
       row(rows, run, "G parameters", closed.stdit3.parameters / 1e9, p.parameters / 1e9)
       local useful = 0
-      for _, part in ipairs(cache:of(s).encoders.text:encoders(1)) do
+      for _, part in ipairs(cache:of(s).encoders.texts[1]:encoders(1)) do
         useful = useful + part.runs * work.useful(part.prog:times())
       end
       row(rows, "T5 XXL", "TFLOP of a caption of 300 tokens",

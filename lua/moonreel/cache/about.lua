@@ -71,6 +71,10 @@ function about.of(settings, kind, dtype)
   local rows = { dtype = dtype, compat = settings.compat or "none",
     model = model_of(settings, record) }
   fields_of(settings, record, rows)
+  if kind == "text" and settings.clip.type then
+    fields_of(settings, "clip", rows)
+    rows["clip.model"] = model_of(settings, "clip")
+  end
   if kind == "latents" then
     rows.seed = tostring(settings.seed)
     rows["dataset.frame_interval"] = tostring(settings.dataset.frame_interval)
@@ -92,7 +96,8 @@ function about.difference(have, want)
   end
   table.sort(names)
   for _, name in ipairs(names) do
-    local missing = name == "model" and (have.model == nil or want.model == nil)
+    local missing = (name == "model" or name == "clip.model")
+      and (have[name] == nil or want[name] == nil)
     if not missing and have[name] ~= want[name] then
       return name
     end

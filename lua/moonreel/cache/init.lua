@@ -41,6 +41,14 @@ function cache.text_key(key, caption)
   return string.pack(">c1i8", "T", key) .. base.hash128(caption)
 end
 
+--- The key of a caption's vector, by that of its features.
+---@param key string
+---@return string
+function cache.vector_key(key) return "V" .. key:sub(2) end
+
+--- What stands for a sample where no caption is given: all of them share its features.
+cache.NULL = 0
+
 -- ---- reading
 
 local Cache = {}
@@ -186,9 +194,11 @@ end
 ---@param key integer
 ---@param caption string
 ---@param into mr.Tensor  [max_length, width], dense, zeros
+---@param vector boolean|nil  its vector, [1, width]
 ---@return integer tokens
-function Cache:text(key, caption, into)
-  local bytes = store_of(self, key):read(cache.text_key(key, caption), into)
+function Cache:text(key, caption, into, vector)
+  local name = cache.text_key(key, caption)
+  local bytes = store_of(self, key):read(vector and cache.vector_key(name) or name, into)
   if not bytes then
     fail(self, "no features of the caption '%s' of sample %016x: it is another caption than when "
       .. "the cache was made, or the sample is new", base.printable(caption:sub(1, 60)), key)
@@ -258,19 +268,31 @@ function Cache:batch_latents(batch, shape, size)
   return x0, weights
 end
 
---- Features of a batch's captions, as the text encoder gives them.
----@param batch table      of a loader
----@param text mr.Text     of a pipeline: dtype, max_length, width
----@return table           y [B, max_length, width], len i32 [B]
-function Cache:batch_tokens(batch, text)
-  local B, len = #batch.weights, {}
-  local y = T.new(text.dtype, { B, text.max_length, text.width })
+-- rows of a batch from an encoder: y [B, L, width], and how many tokens are in use
+local function rows_of(self, batch, text, nulls, vector)
+  local B, len, L = #batch.weights, {}, vector and 1 or text.max_length
+  local y = T.new(text.dtype, { B, L, text.width })
   for b = 1, B do
+    local key, caption = batch.keys[b], batch.captions[b]
+    if nulls and nulls[b] then
+      key, caption = cache.NULL, ""
+    end
     -- what stands in a slot without a sample counts for nothing
-    len[b] = b > batch.n and 1 or self:text(batch.keys[b], batch.captions[b],
-      y:slice(0, b - 1, b):reshape { text.max_length, text.width })
+    len[b] = b > batch.n and 1 or self:text(key, caption,
+      y:slice(0, b - 1, b):reshape { L, text.width }, vector)
   end
-  return { y = y, len = T.from({ B }, len, "i32") }
+  return y, len
+end
+
+--- Features of a batch's captions, as the text encoders give them.
+---@param batch table           of a loader
+---@param pipe mr.Pipeline      its text: dtype, max_length, width; vector
+---@param dropped boolean[]|nil those whose caption is the null caption
+---@return table                as pipe:tokens
+function Cache:batch_tokens(batch, pipe, dropped)
+  local y, len = rows_of(self, batch, pipe.text, pipe.null_encoded and dropped or nil)
+  return { y = y, len = T.from({ #len }, len, "i32"),
+    vector = pipe.vector and rows_of(self, batch, pipe.vector, dropped, true) or nil }
 end
 
 -- ---- writing

@@ -3,6 +3,7 @@
 -- @module moonreel.embed
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
+local blame = require "moonreel.settings.blame"
 local ckpt = require "moonreel.ckpt"
 local encoder = require "moonreel.encoder"
 local holds = require "moonreel.ckpt.model"
@@ -109,20 +110,46 @@ local function capacity(places, L) return places > 0 and math.max(1, places // L
 -- tokens of a text, which an encoder of one vector has more of than features
 local function most_tokens(text) return text.max_tokens or text.max_length end
 
---- Give the text encoder of a pipeline its weights, where they lie apart from the run.
----@param pipe mr.Pipeline
+--- Give a text encoder of a pipeline its weights.
+---@param text mr.Text        lies apart
 ---@param device mr.Device
 ---@param steady boolean|nil  a caption's features do not depend on the others of its batch
----@return mr.Embedder|nil  close it; nil: the encoder is a part of the run
-function embed.new(pipe, device, steady)
-  local text = pipe.text
-  if not text.apart then
-    return nil
-  end
+---@return mr.Embedder        close it
+function embed.new(text, device, steady)
   text.embedder = opened(text.path, { device = device, dtype = text.dtype,
     compat = text.compat, max_length = most_tokens(text), residency = text.residency,
     padding = text.padding, places = steady and PLACES or 0 }, text)
   return text.embedder
+end
+
+local Embedders = {}
+Embedders.__index = Embedders
+
+--- Give all text encoders of a pipeline that lie apart their weights; errors name the field.
+---@param settings table      baked
+---@param pipe mr.Pipeline
+---@param device mr.Device
+---@param steady boolean|nil  as of new
+---@return table              close it
+function embed.open_all(settings, pipe, device, steady)
+  local all = setmetatable({}, Embedders)
+  local good, problem = pcall(function()
+    for i, row in ipairs(pipe:texts_apart()) do
+      all[i] = blame.field(settings, row[1] .. ".from_pretrained", embed.new, row[2], device,
+        steady)
+    end
+  end)
+  if not good then
+    all:close()
+    error(problem, 0)
+  end
+  return all
+end
+
+function Embedders:close()
+  for _, one in ipairs(self) do
+    one:close()
+  end
 end
 
 -- what calls take of a group of texts
@@ -133,13 +160,12 @@ end
 local Plan = {}
 Plan.__index = Plan
 
---- What the text encoder of a pipeline takes in training, without its weights.
----@param pipe mr.Pipeline  its encoder lies apart
+--- What a text encoder takes in training, without its weights.
+---@param text mr.Text      lies apart
 ---@param given table       options of E.plan
 ---@param free integer      bytes that residency = "auto" may have half of
 ---@return mr.EmbedPlan     residency; weight_bytes: of all weights; encoder; close it
-function embed.plan(pipe, given, free)
-  local text = pipe.text
+function embed.plan(text, given, free)
   local way, bytes = residency.fitting(text, free, text.dtype)
   -- one that is open has decided
   local wish = text.embedder and text.embedder.residency or text.residency

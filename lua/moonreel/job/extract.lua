@@ -54,8 +54,7 @@ local function open_models(r)
   about.check(s, r.pipe)
   r.codec = r:keep(blame.field(s, "vae.from_pretrained", codec.new, r.pipe, nil, r.device))
   if s.save_text_features then
-    r:keep(blame.field(s, "text_encoder.from_pretrained", embed.new, r.pipe, r.device,
-      true))
+    r:keep(embed.open_all(s, r.pipe, r.device, true))
   end
 end
 
@@ -98,22 +97,33 @@ local function put_texts(r)
   for i, one in ipairs(waiting) do
     captions[i] = one.caption
   end
-  local tokens, text = r.pipe.text:tokens(captions), r.pipe.text
+  local tokens, text = r.pipe:tokens(captions), r.pipe.text
   for i, n in ipairs(tokens.len:totable()) do
     r.piece:put(waiting[i].key, tokens.y:slice(0, i - 1, i):reshape { text.max_length, text.width }
       :slice(0, 0, n))
+    if tokens.vector then
+      r.piece:put(cache.vector_key(waiting[i].key), tokens.vector:slice(0, i - 1, i))
+    end
   end
   r.waiting, r.waits, r.due = {}, {}, true
 end
 
--- all captions of a sample, whichever an epoch draws
+-- a caption waits to be encoded, once
+local function take_text(r, key, caption)
+  local name = cache.text_key(key, caption)
+  if not r.waits[name] and not r.piece:has(name) then
+    r.waiting[#r.waiting + 1], r.waits[name] = { key = name, caption = caption }, true
+  end
+end
+
+-- all captions of a sample, whichever an epoch draws, and the null caption where it is encoded
 local function take_texts(r, key, id)
   local captions = r.index:row(id + 1).captions
   for _, caption in ipairs(captions[1] and captions or { "" }) do
-    local name = cache.text_key(key, caption)
-    if not r.waits[name] and not r.piece:has(name) then
-      r.waiting[#r.waiting + 1], r.waits[name] = { key = name, caption = caption }, true
-    end
+    take_text(r, key, caption)
+  end
+  if (r.pipe.null_encoded or r.pipe.vector) and loader.in_part(cache.NULL, r.part, r.parts) then
+    take_text(r, cache.NULL, "")
   end
   if #r.waiting >= CAPTIONS then
     put_texts(r)

@@ -30,9 +30,21 @@ local function autoencoder_alone(self, family, map)
   self.maps[1] = map
 end
 
+-- the second text encoder, if the model takes what it gives
+local function vector_of(config, encoder)
+  if not (encoder.apart and encoder.vector) then
+    base.raise("MR_E_RECIPE", ("clip.type = %s gives no vector of a caption from weights of its "
+      .. "own; try: text_encoder.type = %s"):format(config.clip.type, config.clip.type))
+  elseif not part("model", config.model.type).takes_vector then
+    base.raise("MR_E_RECIPE", ("clip.type = %s: model.type = %s takes no vector of a caption; try: "
+      .. "clip = recipe.none"):format(config.clip.type, config.model.type))
+  end
+  return encoder
+end
+
 --- Declare all parameters.
----@param config table  model, vae, text_encoder: each its type and the fields of that type; compat;
----   kl_weight of an autoencoder that trains
+---@param config table  model, vae, text_encoder, clip (nil: no vector of a caption): each its type
+---   and the fields of that type; compat; kl_weight of an autoencoder that trains
 ---@param dtype string   compute dtype of the run
 ---@param cut table|nil   how what trains is cut for ranks, as params:seal takes it
 ---@return mr.Pipeline  reconstructs: the model is an autoencoder that trains, and there is no more
@@ -53,6 +65,7 @@ function pipeline.new(config, dtype, cut)
   end
   self.autoencoder = make("vae", config.vae)
   self.text = make("text_encoder", config.text_encoder)
+  self.vector = config.clip and vector_of(config, make("clip", config.clip)) or nil
   local model = {compat = config.compat}
   for k, v in pairs(config.model) do
     model[k] = v
@@ -70,7 +83,12 @@ function pipeline.new(config, dtype, cut)
   agree("in_channels", self.autoencoder.channels, "the autoencoder")
   agree("caption_channels", self.text.width, "the text encoder")
   agree("model_max_length", self.text.max_length, "the text encoder")
+  if self.vector then
+    agree("vector_channels", self.vector.width, "the second text encoder")
+  end
   self.model = make("model", model)
+  -- a model without a null caption of its own takes the encoding of an empty one
+  self.null_encoded = self.model.null_caption == nil
   params:seal(cut)
   return self
 end
@@ -83,6 +101,7 @@ end
 function pipeline.of(settings, dtype, cut)
   return pipeline.new({model = settings:plain("model"), vae = settings:plain("vae"),
     text_encoder = settings:plain("text_encoder"),
+    clip = settings.clip.type and settings:plain("clip") or nil,
     kl_weight = settings.vae_loss_config.kl_loss_weight,
     compat = settings.compat ~= nil}, dtype, cut)
 end
@@ -109,15 +128,81 @@ function Pipeline:counts()
   return trained, all
 end
 
+-- ---- captions
+
+--- The text encoders that lie apart.
+---@return table[]  {record, encoder}
+function Pipeline:texts_apart()
+  local list = { self.text.apart and { "text_encoder", self.text } or nil }
+  list[#list + 1] = self.vector and { "clip", self.vector } or nil
+  return list
+end
+
+-- what a batch's captions and null captions, all of them behind the captions or in their places,
+-- are for each encoder
+local function tokens_of(self, captions, nulls)
+  local tokens = self.text:tokens(self.null_encoded and nulls or captions)
+  if self.vector then
+    tokens.vector = self.vector:tokens(nulls).y
+  end
+  return tokens
+end
+
+--- Captions as `inputs` takes them.
+---@param captions string[]
+---@param dropped boolean[]|nil  those that the null caption replaces; where the model has one of
+---   its own, that is done in the graph
+---@return table  of the text encoder; vector [B, 1, width]
+function Pipeline:tokens(captions, dropped)
+  local nulls = {}
+  for b, caption in ipairs(captions) do
+    nulls[b] = dropped and dropped[b] and "" or caption
+  end
+  return tokens_of(self, captions, nulls)
+end
+
+--- Captions of a pass with guidance.
+---@param captions string[]
+---@param copies integer  1 or 2: the null caption behind them
+function Pipeline:guided_tokens(captions, copies)
+  local all = table.move(captions, 1, #captions, 1, {})
+  for i = #captions + 1, copies * #captions do
+    all[i] = ""
+  end
+  return tokens_of(self, captions, all)
+end
+
+--- Declare the inputs of a batch of B captions.
+---@param copies integer|nil  of a pass with guidance
+function Pipeline:inputs(g, B, copies)
+  local all = B * (copies or 1)
+  local inputs = self.text:inputs(g, self.null_encoded and all or B)
+  inputs.vector = self.vector and g:input("text_vector", self.vector.dtype,
+    {all, 1, self.vector.width}) or nil
+  return inputs
+end
+
+--- Set them on a program.
+---@param tokens table  of tokens or guided_tokens
+function Pipeline:set(prog, tokens)
+  self.text:set(prog, tokens)
+  if self.vector then
+    prog:set("text_vector", tokens.vector)
+  end
+end
+
+-- ---- passes
+
 --- One pass of the diffusion model over text from the encoder.
----@param io table  as stdit3 forward without y and text_len; text: inputs of the encoder;
---   drop: bool [B] or nil: captions replaced by the null caption
+---@param io table  as stdit3 forward without y and text_len; text: of inputs; drop: bool [B] or
+--   nil: captions replaced by the null caption of the model, if it has one
 function Pipeline:predict(g, io)
   local y = self.text:forward(g, io.text)
-  if io.drop then
+  if io.drop and not self.null_encoded then
     y = self.model:drop_caption(g, y, io.drop)
   end
-  return self.model:forward(g, setmetatable({y = y, text_len = io.text.len}, {__index = io}))
+  return self.model:forward(g, setmetatable({y = y, text_len = io.text.len,
+    vector = io.text.vector}, {__index = io}))
 end
 
 --- One pass with guidance: text of the first half of the batch from the encoder, the null caption
@@ -126,10 +211,11 @@ end
 ---   halves
 function Pipeline:predict_guided(g, io)
   local y = self.text:forward(g, io.text)
-  if io.copies == 2 then
+  if io.copies == 2 and not self.null_encoded then
     y = G.concat({y, self.model:null_caption(g, y.shape[1], y.shape[2])}, 0)
   end
-  return self.model:forward(g, setmetatable({y = y}, {__index = io}))
+  return self.model:forward(g, setmetatable({y = y, vector = io.text.vector},
+    {__index = io}))
 end
 
 return pipeline

@@ -45,7 +45,8 @@ local NONE = setmetatable({}, { __index = function() return 0 end })
 -- what is compiled, by what decides it
 local function key_of(settings, dtype)
   return json.encode { settings:plain("model"), settings:plain("vae"),
-    settings:plain("text_encoder"), settings.compat or "", settings.optim.ema_decay ~= nil, dtype,
+    settings:plain("text_encoder"), settings:plain("clip"), settings.compat or "",
+    settings.optim.ema_decay ~= nil, dtype,
     settings.optim.offload, settings.job, settings.cached, settings.load_video_features,
     settings.load_text_features }
 end

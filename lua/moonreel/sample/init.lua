@@ -108,8 +108,7 @@ function sample.open(spec, given)
     fill(self, source, ema)
     self.codec = blame.field(settings, "vae.from_pretrained", codec.new, self.pipe, self.exec,
       self.device)
-    self.embedder = blame.field(settings, "text_encoder.from_pretrained", embed.new, self.pipe,
-      self.device)
+    self.embedder = embed.open_all(settings, self.pipe, self.device)
   end)
   if not good then
     self:close()
@@ -138,7 +137,7 @@ local function build(self, shape)
   local size = pipe.autoencoder:latent(shape.frames, shape.height, shape.width)
   local dims = {B, size[1], size[2], size[3], size[4]}
   local g = G.graph(pipe.params)
-  local text, fps = pipe.text:inputs(g, B), g:input("fps", "f32", {copies * B})
+  local text, fps = pipe:inputs(g, B, copies), g:input("fps", "f32", {copies * B})
   local len = g:input("len", "i32", {copies * B})
   rflow.sample_step(g, {dims = dims, guidance = shape.guidance, masked = shape.masked,
     predict = function(x, t, x_mask)
@@ -194,16 +193,16 @@ local function set_text(self, p, r, items, loop)
   for b = 1, B do
     prompts[b] = prompt.at(items[math.min(b, #items)].words, loop)
   end
-  local tokens = self.pipe.text:tokens(prompts)
+  local tokens = self.pipe:guided_tokens(prompts, p.copies)
   local len, fps = tokens.len:totable(), {}
-  for b = 1, (p.copies - 1) * B do
+  for b = 1, self.pipe.null_encoded and 0 or (p.copies - 1) * B do
     -- the null caption has all its tokens; the reference cuts it to the prompt's
     len[B + b] = self.settings.compat and len[b] or self.pipe.text.max_length
   end
   for b = 1, p.copies * B do
     fps[b] = r.frames == 1 and IMAGE_FPS or r.fps
   end
-  self.pipe.text:set(p.step, tokens)
+  self.pipe:set(p.step, tokens)
   p.step:set("len", T.from({p.copies * B}, len, "i32"))
   p.step:set("fps", T.from({p.copies * B}, fps))
 end

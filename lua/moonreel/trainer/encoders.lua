@@ -17,7 +17,8 @@ Encoders.__index = Encoders
 
 -- what a reader must know of how captions are counted
 local function text_notes(text, streams, weights, rate)
-  local notes = { ("captions are planned with all of their %d tokens"):format(text.max_length) }
+  local notes = { ("captions are planned with all of their %d tokens"):format(text.max_tokens
+    or text.max_length) }
   if streams then
     notes[2] = ("the text encoder reads %.3g GB of blocks for every batch, at %.3g GB/s where its "
       .. "files stay in the host's memory: %.3g s; try: text_encoder.residency = \"all\", or "
@@ -28,6 +29,17 @@ local function text_notes(text, streams, weights, rate)
   return notes
 end
 
+-- one more text encoder; the first is the one of features
+local function add_text(self, text, planned, given)
+  local streams, rate = planned.residency == "stream", given.read_rate or encoders.READ_RATE
+  self.texts[#self.texts + 1] = planned
+  self.weights = self.weights + planned.encoder:weight_bytes()
+  self.read_s = self.read_s + (streams and planned.weight_bytes / rate or 0)
+  for _, note in ipairs(text_notes(text, streams, planned.weight_bytes, rate)) do
+    self.notes[#self.notes + 1] = note
+  end
+end
+
 --- The encoders of a pipeline.
 ---@param pipe mr.Pipeline
 ---@param given table  facts, rates as E.plan takes them; memory_bytes: that a text encoder may have
@@ -36,18 +48,14 @@ end
 ---@return mr.Encoders  weights: bytes of both; notes: what is assumed
 function encoders.new(pipe, given)
   local self = setmetatable({ seconds = given.seconds, weights = 0, read_s = 0,
-    notes = {} }, Encoders)
+    notes = {}, texts = {} }, Encoders)
   local of = { facts = given.facts, rates = given.rates }
   if pipe.autoencoder.apart and not given.video then
     self.codec = codec.plan(pipe, of)
     self.weights = self.weights + self.codec:weight_bytes()
   end
-  if pipe.text.apart and not given.captions then
-    self.text = embed.plan(pipe, of, given.memory_bytes)
-    self.weights = self.weights + self.text.encoder:weight_bytes()
-    local streams, rate = self.text.residency == "stream", given.read_rate or encoders.READ_RATE
-    self.read_s = streams and self.text.weight_bytes / rate or 0
-    self.notes = text_notes(pipe.text, streams, self.text.weight_bytes, rate)
+  for _, row in ipairs(not given.captions and pipe:texts_apart() or {}) do
+    add_text(self, row[2], embed.plan(row[2], of, given.memory_bytes), given)
   end
   return self
 end
@@ -66,7 +74,9 @@ function Encoders:batch(b)
     bytes = bytes + encoder.working_bytes(rows)
   end
   add(self.codec and self.codec:encoders(b.frames, b.height, b.width) or {}, b.batch)
-  add(self.text and self.text:encoders(b.batch) or {}, 1)
+  for _, text in ipairs(self.texts) do
+    add(text:encoders(b.batch), 1)
+  end
   return seconds, bytes, self.read_s
 end
 
@@ -75,8 +85,8 @@ function Encoders:close()
   if self.codec then
     self.codec:close()
   end
-  if self.text then
-    self.text:close()
+  for _, text in ipairs(self.texts) do
+    text:close()
   end
 end
 

@@ -88,15 +88,16 @@ end
 
 -- what the text encoder takes or gives; where its weights lie apart, ranks that share a batch
 -- encode a part of the captions each
-local function tokens_of(self, captions)
-  local text = self.pipe.text
-  local first, last, rows = share_of(text.apart and self.group, #captions)
+local function tokens_of(self, captions, dropped)
+  local pipe = self.pipe
+  local first, last, rows = share_of(pipe.text.apart and self.group, #captions)
   if not rows then
-    return text:tokens(captions)
+    return pipe:tokens(captions, dropped)
   end
   -- a rank without a caption needs the shape of the others' features
-  local mine = text:tokens(table.move(captions, math.min(first, #captions), math.max(first, last),
-    1, {}))
+  local from, to = math.min(first, #captions), math.max(first, last)
+  local mine = pipe:tokens(table.move(captions, from, to, 1, {}), table.move(dropped, from, to, 1,
+    {}))
   for name, value in pairs(mine) do
     mine[name] = value:slice(0, 0, last - first + 1):clone()
   end
@@ -134,18 +135,19 @@ function Feed:prepare(batch, shape)
   local ratio, round = rflow.ratio_of(self.settings, self.pipe.dtype, {height = shape.height,
     width = shape.width, frames = shape.frames, latent_frames = frames})
   local out = {seed = seed, epoch = epoch, keys = batch.keys, fps = batch.fps,
-    t = {}, drop = {}, mask = self.masks and {} or nil,
-    tokens = self.from.text and self.from.text:batch_tokens(batch, self.pipe.text)
-      or tokens_of(self, batch.captions)}
+    t = {}, drop = {}, mask = self.masks and {} or nil}
+  for b = 1, B do
+    out.drop[b] = base.random_uniform(seed, "caption_drop", batch.keys[b], epoch) < self.drop
+  end
+  out.tokens = self.from.text and self.from.text:batch_tokens(batch, self.pipe, out.drop)
+    or tokens_of(self, batch.captions, out.drop)
   local len = out.tokens.len:totable()
   for b = 1, B do
     local key = batch.keys[b]
     local t = rflow.draw_t(self.settings.scheduler, seed, key, epoch)
     out.t[b] = ratio and rflow.transform(t, ratio, round) or t
-    local dropped = base.random_uniform(seed, "caption_drop", key, epoch) < self.drop
-    out.drop[b] = dropped
     -- the null caption has all its tokens; the reference cuts it to the caption's
-    if dropped and not self.compat then
+    if out.drop[b] and not (self.compat or self.pipe.null_encoded) then
       len[b] = shape.text
     end
     if self.masks then

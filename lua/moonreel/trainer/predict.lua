@@ -107,7 +107,7 @@ end
 -- what encodes a batch beside the step, planned on the run's device, which is probed where there is
 -- such a thing
 local function plan_encoders(r)
-  local rates, apart = {}, r.codec or r.pipe.text.apart and not r.cached.text
+  local rates, apart = {}, r.codec or #r.pipe:texts_apart() > 0 and not r.cached.text
   for _, dtype in ipairs(apart and {"f32", "bf16"} or {}) do
     rates[dtype] = r.device:rates(dtype)
   end

@@ -83,7 +83,7 @@ function program.graph(pipe, shape, config)
   local noise = ops.random_normal(g:input("seed", "i64", {1}), g:input("keys", "i64", {B}),
     g:input("epoch", "i32", {1}),
     {purpose = base.name_word("noise"), dims = {size[2], size[3], size[4], size[5]}})
-  local text, drop = pipe.text:inputs(g, B), g:input("drop", "bool", {B})
+  local text, drop = pipe:inputs(g, B), g:input("drop", "bool", {B})
   local loss, per_sample = rflow.loss{x0 = x0, noise = noise, t = t, weight = weight, mask = mask,
     predict = function(x_t)
       return pipe:predict(g, {x = x_t, t = t, fps = fps, x_mask = mask, text = text, drop = drop,
@@ -141,7 +141,7 @@ local function set_inputs(prog, batch, self)
   if batch.mask then
     prog:set("mask", T.from({B, #batch.mask // B}, batch.mask, "bool"))
   end
-  self.pipe.text:set(prog, batch.tokens)
+  self.pipe:set(prog, batch.tokens)
 end
 
 --- Give it the inputs of one batch, whose memory is free again; a run that has begun is not waited

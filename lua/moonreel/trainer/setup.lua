@@ -391,9 +391,8 @@ function setup.models(r)
     r.pipe.config.vae.from_pretrained = source_of(r, "vae.from_pretrained")
     r.codec = r:keep(blame.field(s, "vae.from_pretrained", codec.new, r.pipe, r.exec, r.device))
   end
-  if r.pipe.text.apart and not r.cached.text then
-    r:keep(blame.field(s, "text_encoder.from_pretrained", embed.new, r.pipe, r.device,
-      true))
+  if not r.cached.text then
+    r:keep(embed.open_all(s, r.pipe, r.device, true))
   end
   r.machine = {isa = r.facts.isa, threads = r.facts.threads,
     libraries = {device = r.facts.device, dtype = dtype}}

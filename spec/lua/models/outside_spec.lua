@@ -8,6 +8,7 @@ local ckpt = require "moonreel.ckpt"
 local demo_data = require "spec.support.demo_data"
 local json = require "moonreel.core.json"
 local process = require "moonreel.core.process"
+local weights = require "datasets.demo.weights"
 
 local MODELS = "spec/support/models"
 local RECIPE = [[
@@ -96,6 +97,51 @@ describe("families from outside", function()
     assert.matches("text features were made with a model whose hash", text)
   end)
 
+  -- the same with T5 for features, the toy's vector beside them, and a model that takes both
+  local function both(name, ...)
+    return train(name, "model.type=vector_dit", "model.model_max_length=20",
+      "model.caption_channels=32", "clip.type=mean", "clip.from_pretrained=" .. out .. "/text",
+      "text_encoder=recipe.replace{type='t5',from_pretrained='" .. out
+        .. "/t5',model_max_length=20}", "model.class_dropout_prob=0.5", ...)
+  end
+
+  it("stand beside another text encoder: a vector, and nulls that are encoded", function()
+    weights.t5(out .. "/t5", 1)
+    local made = both "both"
+    local again = both("both_again", "load=" .. made .. "@2")
+    same(ckpt.dir(made, 4), ckpt.dir(again, 4))
+    local cache = { "save_text_features=true", "cache=" .. out .. "/both_cache" }
+    both("made_of", "job=extract", "epochs=1", table.unpack(cache))
+    same(ckpt.dir(made, 4), ckpt.dir(both("both_cached", "cached=true", cache[2]), 4))
+    -- another vector makes another run
+    local other = both("other", "clip.bytes=1")
+    local one <close> = ckpt.open(ckpt.dir(made, 4))
+    local two <close> = ckpt.open(ckpt.dir(other, 4))
+    assert.is_true(one:compare(two, "vector.weight").differing > 0)
+    local text, exit = run { "sample", made, "--prompt", "a red circle", "--frames", "1", "--seed",
+      "1", "--steps", "2", "--guidance", "2", "--out", out .. "/both" }
+    assert.equal(0, exit, text)
+    -- captions and null captions in their places, for both encoders
+    local code = [[
+      local sampler <close> = require("moonreel.sample").open("RUN")
+      local pipe = sampler.pipe
+      local function rows(t) return { t.y:slice(0, 0, 1):clone():bytes(), t.y:slice(0, 1, 2)
+        :clone():bytes(), t.vector:slice(0, 0, 1):clone():bytes(), t.vector:slice(0, 1, 2)
+        :clone():bytes() } end
+      local want, guided = rows(pipe:tokens { "a red", "" }), rows(pipe:guided_tokens({ "a red" }, 2))
+      local dropped = rows(pipe:tokens({ "a red", "blue" }, { false, true }))
+      for i = 1, 4 do assert(want[i] == guided[i] and want[i] == dropped[i], i) end
+      assert(want[1] ~= want[2] and want[3] ~= want[4])
+      assert(#pipe:guided_tokens({ "a red" }, 1).len:totable() == 1)
+      print "good"
+    ]]
+    assert.equal("good\n", (run { "-e", (code:gsub("RUN", made)) }))
+    text, exit = run { "train", out .. "/toys.lua", "clip.type=mean", "clip.from_pretrained=" .. out
+      .. "/text", "dataset.data_path=" .. demo_data.path() }
+    assert.is_true(exit ~= 0)
+    assert.matches("clip%.type = mean: model%.type = STDiT3 takes no vector of a caption", text)
+  end)
+
   it("are planned: bytes of their weights, and of their calls at work", function()
     local code = [[
       local settings, encoders = require "moonreel.settings", require "moonreel.trainer.encoders"
@@ -108,9 +154,9 @@ describe("families from outside", function()
       local seconds, bytes = e:batch(clip)
       pipe.config.vae.from_pretrained = "OUT/vae"
       local codec <close> = require("moonreel.codec").new(pipe, nil, device)
-      local text <close> = require("moonreel.embed").new(pipe, device, true)
+      local text <close> = require("moonreel.embed").new(pipe.text, device, true)
       local working = require("moonreel.encoder").working_bytes
-      local there = working(codec:encoders(5, 32, 32)) + working(e.text:encoders(4))
+      local there = working(codec:encoders(5, 32, 32)) + working(e.texts[1]:encoders(4))
       print(require("moonreel.core.json").encode { weights = e.weights, seconds = seconds,
         has = codec:weight_bytes() + text.encoder:weight_bytes(), bytes = bytes, there = there })
       e:close()

@@ -194,7 +194,7 @@ describe("a plan", function()
         { mesh = mesh.new(m, ranks), compiled = cache })
       local bytes = 0
       for _, models in pairs(cache.models) do
-        bytes = models.encoders.text.weight_bytes
+        bytes = models.encoders.texts[1].weight_bytes
       end
       return p.slowest.seconds.encode, bytes / 2e9
     end

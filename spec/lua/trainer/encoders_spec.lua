@@ -21,7 +21,7 @@ end
 -- operations of all that encodes captions
 local function text_flop(e, captions)
   local flop = 0
-  for _, row in ipairs(e.text:encoders(captions)) do
+  for _, row in ipairs(e.texts[1]:encoders(captions)) do
     flop = flop + row.runs * row.prog:cost().flop
   end
   return flop
@@ -39,16 +39,16 @@ describe("encoders", function()
 
   it("take as long as their pictures, pieces and captions together", function()
     with_encoders(function(e)
-      local text = e.text
+      local text, texts = e.texts[1], e.texts
       local function batch(frames, n, captioned)
-        e.text = captioned and e.text or nil
+        e.texts = captioned and texts or {}
         return e:batch { frames = frames, height = 144, width = 256, batch = n }
       end
       local with, most = batch(17, 4, true)
       local bare, clips = batch(17, 4)
       -- by formula: two operations for each weight and token; what is no product takes longer
       local formula = 4 * 300 * 2 * (closed.t5.parameters - 32128 * 4096)
-      local flop = text_flop({ text = text }, 4)
+      local flop = text_flop({ texts = { text } }, 4)
       assert.is_true(math.abs(flop / formula - 1) < 0.1, flop / formula)
       assert.is_true(with - bare > formula / 600e12 and with - bare < 1.3 * formula / 600e12)
       assert.is_true(most > clips and text:encoders(4)[1].prog:memory().arena < most)
@@ -62,7 +62,7 @@ describe("encoders", function()
   it("have one block of T5 in memory where it streams, and compute the same", function()
     local whole, all, flop
     with_encoders(function(e)
-      whole, all, flop = e.weights, e.text.weight_bytes, text_flop(e, 4)
+      whole, all, flop = e.weights, e.texts[1].weight_bytes, text_flop(e, 4)
       assert.equal(0, select(3, e:batch { frames = 1, height = 144, width = 256, batch = 1 }))
     end)
     with_encoders(function(e)
@@ -72,7 +72,7 @@ describe("encoders", function()
       assert.matches("reads %d[%d.]* GB of blocks for every batch, at 0.7 GB/s", e.notes[2])
       -- for every batch, whatever is in it
       for n = 1, 2 do
-        assert.equal(e.text.weight_bytes / encoders.READ_RATE, select(3, e:batch {
+        assert.equal(e.texts[1].weight_bytes / encoders.READ_RATE, select(3, e:batch {
           frames = 1, height = 144, width = 256, batch = n }))
       end
     end, "text_encoder.residency=stream")
@@ -80,13 +80,13 @@ describe("encoders", function()
 
   it("stream T5 by themselves where it would take more than half of the memory", function()
     local seen
-    with_encoders(function(e) seen = e.text.weight_bytes end)
+    with_encoders(function(e) seen = e.texts[1].weight_bytes end)
     for way, memory in pairs { all = 2 * seen, stream = 2 * seen - 2 } do
       local s = settings.bake("opensora-1.2/stage1", { "model.depth=1",
         "text_encoder.residency=auto" })
       local e = encoders.new(pipeline.of(s, "bf16"), { memory_bytes = memory, video = true,
         facts = { device = "cpu", isa = "base", threads = 1, bf16 = true, amx = false } })
-      assert.equal(way, e.text.residency)
+      assert.equal(way, e.texts[1].residency)
       e:close()
     end
   end)

@@ -113,6 +113,18 @@ describe("trainer.feed", function()
     assert.equal(a.drop[1], b.drop[2])
   end)
 
+  it("encodes an empty caption for a dropped one where the model has no null caption", function()
+    local bare = setmetatable({null_encoded = true}, {__index = pipe})
+    local made = feed.new(settings(), bare):prepare(batch{1, 2, 3, 4, 5, 6, 7, 8},
+      {frames = 8, height = 16, width = 16, batch = 8, text = 24})
+    local dropped = 0
+    for i, len in ipairs(made.tokens.len:totable()) do
+      dropped = dropped + (made.drop[i] and 1 or 0)
+      assert.equal(made.drop[i] and 0 or #"caption 1", len)
+    end
+    assert.is_true(dropped > 0 and dropped < 8)
+  end)
+
   it("gives a dropped caption all tokens of the null caption, and under compat its own number",
     function()
     local keys = {}

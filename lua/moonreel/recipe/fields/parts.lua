@@ -11,7 +11,7 @@ return {
       .. "trained" },
   { "text_encoder.type", "text", none = true, reader = "model", resume = "refuse",
     help = "the text encoder; none: features come from the data" },
-  { "clip.type", "text", none = true, reader = false, resume = "refuse", help = "a second text "
+  { "clip.type", "text", none = true, reader = "model", resume = "refuse", help = "a second text "
     .. "encoder, for one vector per caption" },
   { "scheduler.type", "text", default = "rflow", reader = "diffusion", resume = "refuse",
     help = "the training objective and its sampler" },

@@ -1,6 +1,6 @@
---- A toy text encoder of one vector.
+--- A toy text encoder of one vector, alone or beside another.
 return {
-  record = "text_encoder",
+  record = { "text_encoder", "clip" },
   types = { mean = { help = "the mean of a caption's bytes, as one vector" } },
   fields = {
     { "from_pretrained", "text", none = true, reader = "model", resume = "refuse",
