@@ -259,10 +259,10 @@ void mr_ranks_signal(mr_ranks *l, int number)
 }
 
 /* A terminal's signal reaches the ranks without us, as does that of a rank whose prompt hands it on
- * to all. */
+ * to all. A hangup reaches the leader of the session alone, and a rank takes two for one. */
 static bool reaches_all(const mr_ranks *l, const siginfo_t *info)
 {
-    bool ours = info->si_code == SI_KERNEL;
+    bool ours = info->si_code == SI_KERNEL && info->si_signo != SIGHUP;
     for (int r = 0; r < l->ranks && !ours; r++)
         ours = info->si_code == SI_USER && info->si_pid == l->pid[r];
     return ours;

@@ -97,6 +97,27 @@ describe("a run whose terminal closes", function()
     end
   end)
 
+  it("ends all ranks where the launcher alone has the terminal that closes", function()
+    if not os.execute "command -v tmux > /dev/null" then
+      return pending "tmux is not installed"
+    end
+    local session = ("moonreel-spec-%d"):format(base.pid())
+    local list = { process.program(), table.unpack(words("closed", "-n", "2", "steps=100000")) }
+    for i, word in ipairs(list) do
+      list[i] = "'" .. word .. "'"
+    end
+    local done = process.run({ "/bin/sh", "-c", [[
+      tmux -L "$0" -f /dev/null new-session -d "exec $1"
+      pid=$(tmux -L "$0" list-panes -F '#{pane_pid}')
+      until grep -qs '"kind":"step"' "$2"/*-closed/journal.jsonl; do kill -0 $pid || exit 99; done
+      tmux -L "$0" kill-server
+      tail --pid=$pid -f /dev/null]], session, table.concat(list, " "), out }, "",
+      { deadline_s = 600 })
+    assert.equal(0, done.exit, done.output)
+    local _, steps, lines = run_of "closed"
+    assert.same({ 1, steps[1] }, { lines.stop[1].signal, lines.stop[1].step })
+  end)
+
   it("ends all ranks behind one checkpoint, and starts none again", function()
     -- the launcher is the parent of the rank that trains
     local done = process.run({ "/bin/sh", "-c",
