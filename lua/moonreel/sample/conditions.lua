@@ -39,9 +39,20 @@ local function scaled(path, r)
   return T.from({#pixels // (3 * r.height * r.width), 3, r.height, r.width}, pixels, "u8")
 end
 
+-- what another pipeline has rendered; frames between bytes are for an autoencoder that takes them
+local function rendered(clip, r, exact)
+  local pixels = T.from({clip.frames, 3, clip.height, clip.width}, clip.pixels, "u8")
+  if clip.height == r.height and clip.width == r.width then
+    return pixels
+  end
+  return media.cover(pixels, {height = r.height, width = r.width,
+    picture = clip.frames == 1 or not exact})
+end
+
 --- The conditions of one rendering.
 ---@param codec mr.Codec
----@param item table     words, seed, paths, strategy of moonreel.sample.request
+---@param item table     words, seed, paths (of files, or clips), strategy of
+---   moonreel.sample.request
 ---@param r table        of request.read: height, width, condition_length, condition_edit, align
 ---@param compat boolean|nil  references are scaled as the reference scales them
 ---@return table
@@ -51,6 +62,9 @@ function conditions.new(codec, item, r, compat)
   for i, path in ipairs(item.paths) do
     -- only an autoencoder of the reference takes pixels between bytes
     local read = compat and codec.auto.apart and covered or scaled
+    if type(path) == "table" then
+      read = function() return rendered(path, r, codec.auto.apart) end
+    end
     local good, pixels = pcall(read, path, r)
     if not good and type(pixels) == "table" then
       base.raise(pixels.code, ("reference_path: reference %d cannot be read: %s"):format(i - 1,

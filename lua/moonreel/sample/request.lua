@@ -57,6 +57,8 @@ local read = options.declare("sampler:render", {
   { "references", "table", "paths of each prompt, FILE;FILE; sampling.reference_path where "
     .. "absent" },
   { "strategies", "table", "conditions of each prompt; sampling.mask_strategy where absent" },
+  { "after", "table", "clips as render returns them, one for each rendering: its last reference, "
+    .. "and its first frame where no condition is given" },
   { "sink", "function", "(item, clip): takes a rendering while it is made, see sample.init" },
   { "watch", "function", "called with the number of each Euler step and its program" },
   { "progress", "function", "called before the first Euler step and after each with how many are "
@@ -101,6 +103,19 @@ local function items_of(r, o, s, cleans)
   end
 end
 
+-- renderings of another pipeline, each the last reference of one here
+local function take_after(items, clips)
+  if #clips ~= #items then
+    base.raise("MR_E_USAGE", ("sample: after = %d clips, but there are %d renderings; expected one "
+      .. "for each; try: the same prompts and seeds"):format(#clips, #items))
+  end
+  for i, item in ipairs(items) do
+    item.paths = table.move(item.paths, 1, #item.paths, 1, {})
+    item.strategy = item.strategy or ("0,%d"):format(#item.paths)
+    table.insert(item.paths, clips[i])
+  end
+end
+
 --- Read options over settings.
 ---@param given table        as sampler:render takes it
 ---@param settings table     baked: sampling, scheduler, resolutions
@@ -136,6 +151,9 @@ function request.read(given, settings, cleans)
       .. "try: --save-fps 24"):format(r.save_fps, FASTEST))
   end
   items_of(r, o, s, cleans)
+  if o.after then
+    take_after(r.items, o.after)
+  end
   r.batch = math.min(pick("batch_size", s.sampling.batch_size), math.max(#r.items, 1))
   return r
 end
