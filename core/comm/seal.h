@@ -2,13 +2,18 @@
  *
  * Each way of a connection has a key of its own; every record on it is authenticated with its
  * number, and encrypted where the run asks for that, so that one that was changed, repeated, left
- * out, moved to another place or sent back is found. Nothing here is of our own invention: SHA-256
- * FIPS 180-4 HMAC, HKDF           RFC 2104; RFC 5869 (Krawczyk 2010, "Cryptographic Extraction and
- * Key Derivation: The HKDF Scheme") ChaCha20-Poly1305    RFC 8439 (Bernstein 2008, "ChaCha, a
- * variant of Salsa20"; Bernstein 2005, "The Poly1305-AES message-authentication code"; Procter
- * 2014, "A Security Analysis of the Composition of ChaCha20 and Poly1305") numbers as nonces    RFC
- * 8446 section 5.3, whose section 5.5 says that this cipher needs no second key before the numbers
- * end Licence: Apache-2.0 */
+ * out, moved to another place or sent back is found. Nothing here is of our own invention:
+ *
+ * - SHA-256: FIPS 180-4
+ * - HMAC, HKDF: RFC 2104; RFC 5869 (Krawczyk 2010, "Cryptographic Extraction and Key Derivation:
+ *   The HKDF Scheme")
+ * - ChaCha20-Poly1305: RFC 8439 (Bernstein 2008, "ChaCha, a variant of Salsa20"; Bernstein 2005,
+ *   "The Poly1305-AES message-authentication code"; Procter 2014, "A Security Analysis of the
+ *   Composition of ChaCha20 and Poly1305")
+ * - numbers as nonces: RFC 8446 section 5.3, whose section 5.5 says that this cipher needs no
+ *   second key before the numbers end
+ *
+ * Licence: Apache-2.0 */
 #ifndef MR_COMM_SEAL_H
 #define MR_COMM_SEAL_H
 

@@ -194,8 +194,8 @@ typedef enum mr_saver_kind {
 /* What happened to a save, told once. */
 typedef struct mr_saver_event {
     mr_saver_kind kind;     /* committed; attempt failed and is tried again; not tried (both buffers
-                               busy, no memory for one); given up (a full disk at once, other failures
-                               after all attempts); something the user may want to know */
+                               busy, no memory for one); given up (a full disk at once, other
+                               failures after all attempts); something the user may want to know */
     int64_t step;           /* of the save; a note carries that of the commit it came up after */
     int64_t bytes;          /* of the shard */
     double copy_s, write_s; /* stall of the caller; from the end of the copy to the commit */
