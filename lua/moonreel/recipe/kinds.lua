@@ -309,7 +309,7 @@ local expected = {
     for i, choice in ipairs(s.choices) do
       shown[i] = kinds.show(choice)
     end
-    return "one of " .. table.concat(shown, ", ")
+    return "one of " .. table.concat(shown, ", ") .. (s.more or "")
   end,
   checkpoint = function() return "a file, folder or pattern" end,
   list = function(s)

@@ -10,6 +10,10 @@ local nearest = require "moonreel.text.nearest"
 
 local registry = {}
 
+-- records whose types families of models bring, and where more of them come from
+local OUTSIDE = (" (or that of a family in %s=FOLDER)"):format(families.VARIABLE)
+local FAMILIES = { model = OUTSIDE, vae = OUTSIDE, text_encoder = OUTSIDE, clip = OUTSIDE }
+
 -- The keys of a path text: "optim.lr" gives {"optim", "lr"}.
 local function split(path)
   local keys = {}
@@ -136,6 +140,7 @@ local function add_types(self, module, record_path)
   table.sort(choices)
   local type_schema = assert(record.fields.type, "record without a row `type`: " .. record_path)
   type_schema.choices = choices
+  type_schema.more = FAMILIES[record_path]
   type_schema.row.choices = choices
 end
 

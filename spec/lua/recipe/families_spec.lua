@@ -54,6 +54,15 @@ describe("a family", function()
       run(ASK, "/nowhere"))
   end)
 
+  it("is asked for by name, and comes from the environment alone", function()
+    local bake = 'require("moonreel.settings").bake("tiny/demo", {%q})'
+    assert.matches('expected one of "bytes", .* %(or that of a family in MOONREEL_MODELS=FOLDER%), '
+      .. "or none, got text", run(bake:format("text_encoder.type=toy"), ""))
+    write("a_toy", "toy")
+    assert.matches("env%.MOONREEL_MODELS is not known",
+      run(bake:format("env.MOONREEL_MODELS=" .. dir.path), ""))
+  end)
+
   it("that is missing is named by what was made with it, with the variable", function()
     write("a_toy", "toy")
     local made = dir.path .. "/settings.json"
