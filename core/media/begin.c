@@ -179,8 +179,9 @@ static media_start of_h261(const AVCodecParameters *of, const AVPacket *p)
     return MEDIA_BUILDS;
 }
 
-// What is known of a codec besides its packets: decoders that tell of each frame whether it begins
-// anew, as its bits say, and decoders that hand out nothing before such a frame.
+// What is known of a codec besides its packets: decoders that hand out frames of any packet, decoders
+// that tell of each frame whether it begins anew, as its bits say, and decoders that hand out nothing
+// before such a frame.
 enum { BY_PACKET, BY_FRAME, BY_DECODER };
 
 typedef struct codec_row {
@@ -193,7 +194,7 @@ static const codec_row *row_of(enum AVCodecID codec)
 {
     static const codec_row rows[] = {
         {AV_CODEC_ID_HEVC, BY_PACKET, of_hevc},
-        {AV_CODEC_ID_H264, BY_PACKET, of_h264},
+        {AV_CODEC_ID_H264, BY_DECODER, of_h264},
         {AV_CODEC_ID_MPEG4, BY_PACKET, of_mpeg4},
         {AV_CODEC_ID_MPEG2VIDEO, BY_PACKET, of_mpeg},
         {AV_CODEC_ID_MPEG1VIDEO, BY_PACKET, of_mpeg},
@@ -229,6 +230,12 @@ media_start media_packet_start(const AVCodecParameters *of, const AVPacket *p)
 {
     const codec_row *row = row_of(of->codec_id);
     return row && row->look && p->size > 0 ? row->look(of, p) : MEDIA_UNSURE;
+}
+
+bool media_needs_start(enum AVCodecID codec)
+{
+    const codec_row *row = row_of(codec);
+    return row && row->how == BY_PACKET && row->look != of_h261;
 }
 
 bool media_frame_builds(enum AVCodecID codec, const AVFrame *f)

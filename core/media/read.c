@@ -30,6 +30,7 @@ typedef struct reading {
     double per_tick;        // frames per time base unit
     int64_t from_pts;       // the key frame of this try
     bool unsure;            // its first frame says whether it is one
+    bool waits;             // for a packet to begin with: from the start of the file
     int64_t counted;        // frames out so far in this try
     int64_t end_ns;         // the deadline of all tries together
     int32_t done;           // wanted frames written
@@ -206,6 +207,13 @@ static outcome decode(reading *r, bool has, int64_t most_frames)
                      (long long)wanted(r, r->done));
             return DAMAGED;
         }
+        r->waits &= got && media_packet_start(r->clip.stream->codecpar, p) == MEDIA_BUILDS;
+        if (r->waits) {
+            av_packet_unref(p);
+            if (r->by_count)
+                return HOLE;
+            continue;
+        }
         if (got && r->none && !r->probes)
             judge(r, p);
         codec->skip_frame = got && is_spare(r, p) ? AVDISCARD_NONREF : AVDISCARD_DEFAULT;
@@ -296,6 +304,8 @@ static outcome attempt(reading *r, int32_t key)
         return FAILED;
     int64_t first = 0;
     r->from_pts = INT64_MIN;
+    // a file cut from a longer one may begin with frames that build on what it lacks
+    r->waits = key < 0 && media_needs_start(r->clip.stream->codecpar->codec_id);
     if (key >= 0) {
         outcome o = go_to(r, r->info->key_pts[key]);
         if (o != DONE)

@@ -104,6 +104,8 @@ typedef enum media_start {
     MEDIA_BUILDS, /* on earlier frames */
 } media_start;
 media_start media_packet_start(const AVCodecParameters *of, const AVPacket *packet);
+/* Before a packet that begins, decoders of the codec hand out frames that are others. */
+bool media_needs_start(enum AVCodecID codec);
 /* The first frame that came out builds on earlier ones, as its decoder says. */
 bool media_frame_builds(enum AVCodecID codec, const AVFrame *f);
 /* Frames of the codec build on no other. */

@@ -108,20 +108,29 @@ static uint64_t ebml(const uint8_t *at, int *bytes)
     return v;
 }
 
-static int lie_mkv(uint8_t *data, size_t n)
+// the next simple block at or behind `at`, where an element begins; n: there is none
+static size_t find_block(const uint8_t *data, size_t n, size_t at)
 {
     enum { SEGMENT = 0x8538067, CLUSTER = 0xf43b675, BLOCK = 0x23 };
+    while (at + 16 < n) {
+        int id_bytes, size_bytes;
+        uint64_t id = ebml(data + at, &id_bytes), size = ebml(data + at + id_bytes, &size_bytes);
+        if (id == BLOCK)
+            return at;
+        at += (size_t)(id_bytes + size_bytes) + (id == SEGMENT || id == CLUSTER ? 0 : (size_t)size);
+    }
+    return n;
+}
+
+static int lie_mkv(uint8_t *data, size_t n)
+{
     int set = 0, bytes;
-    for (size_t at = 0; at + 16 < n;) {
-        uint64_t id = ebml(data + at, &bytes);
-        at += (size_t)bytes;
-        uint64_t size = ebml(data + at, &bytes);
-        at += (size_t)bytes;
-        if (id == BLOCK) {
-            set += !(data[at + 3] & 0x80);
-            data[at + 3] |= 0x80;
-        }
-        at += id == SEGMENT || id == CLUSTER ? 0 : (size_t)size;
+    for (size_t at = find_block(data, n, 0); at < n; at = find_block(data, n, at)) {
+        uint64_t size = ebml(data + at + 1, &bytes);
+        uint8_t *flags = data + at + 1 + bytes + 3;
+        set += !(*flags & 0x80);
+        *flags |= 0x80;
+        at += 1 + (size_t)bytes + (size_t)size;
     }
     return set;
 }
@@ -378,6 +387,93 @@ static void packets(void)
     CHECK(begins > 100);
 }
 
+/* ---- files that begin amid a group of pictures ---- */
+
+enum { CUT = 4 };
+
+// without the first packets: their blocks become void elements
+static int cut_mkv(uint8_t *data, size_t n)
+{
+    int cut = 0;
+    for (size_t at = 0; cut < CUT && (at = find_block(data, n, at)) < n; cut++)
+        data[at] = 0xec;
+    return cut;
+}
+
+// the same in AVI, whose index and chunks name them
+static int cut_avi(uint8_t *data, size_t n)
+{
+    int cut = 0;
+    for (size_t i = 0; i + 8 < n; i++) {
+        bool movi = memcmp(data + i, "movi", 4) == 0, idx1 = memcmp(data + i, "idx1", 4) == 0;
+        size_t at = i + (movi ? 4 : 8);
+        for (int k = 0; (movi || idx1) && k < CUT && at + 8 < n; k++, cut++) {
+            size_t size = data[at + 4] | data[at + 5] << 8 | data[at + 6] << 16;
+            memcpy(data + at, "JUNK", 4);
+            at += movi ? 8 + (size + 1) / 2 * 2 : 16;
+        }
+    }
+    return cut;
+}
+
+static void cuts(void)
+{
+    static const struct {
+        const char *honest, *cut;
+        mr_encode_options o;
+    } rows[] = {
+        {"hevc0.mkv",
+         "hevc_cut.mkv",
+         {.codec = "hevc",
+          .gop = GOP,
+          .options = "x265-params=log-level=none\\:pools=none\\:bframes=0"}},
+        {"mpeg40.mkv", "mpeg4_cut.mkv", {.codec = "mpeg4", .gop = GOP}},
+        {"mpeg20.mkv", "mpeg2_cut.mkv", {.codec = "mpeg2video", .gop = GOP, .options = "bf=0"}},
+    };
+    for (size_t i = 0; i < MR_COUNT(rows); i++) {
+        mr_clip_info honest = {0}, info = {0};
+        mr_fault fault;
+        mr_status st = write_clip(clips_path(rows[i].honest), rows[i].o);
+        if (st == MR_E_UNSUPPORTED || !CHECK_OK(st) || !lie(rows[i].honest, rows[i].cut, cut_mkv) ||
+            !CHECK_OK(m->scan(w, clips_path(rows[i].honest), 0, &honest, &fault)) ||
+            !CHECK_OK(m->scan(w, clips_path(rows[i].cut), 0, &info, &fault)))
+            continue;
+        CHECK_INT(info.frames, FRAMES - CUT);
+        mr_clip_request q = whole(rows[i].honest, &honest);
+        CHECK_OK(m->read(w, &q, all, &fault));
+        q = whole(rows[i].cut, &info);
+        q.frames = 1;
+        for (q.start = 0; q.start < GOP - CUT; q.start++) {
+            CHECK_FAILS(m->read(w, &q, one, &fault), MR_E_DECODE, "did not come out");
+            CHECK_INT(fault, MR_FAULT_SEEK);
+        }
+        for (; q.start < info.frames; q.start++)
+            if (CHECK_OK(m->read(w, &q, one, &fault)))
+                CHECK(memcmp(one, all + (q.start + CUT) * ONE, ONE) == 0);
+        mr_clip_info_fini(&honest);
+        mr_clip_info_fini(&info);
+    }
+}
+
+// frames that are counted would be others, too
+static void counted(void)
+{
+    mr_clip_info info = {0};
+    mr_fault fault;
+    if (!CHECK_OK(
+            write_clip(clips_path("packed0.avi"),
+                       (mr_encode_options){.codec = "mpeg4", .gop = GOP, .options = "bf=2"})) ||
+        !lie("packed0.avi", "packed_cut.avi", cut_avi) ||
+        !CHECK_OK(m->scan(w, clips_path("packed_cut.avi"), 0, &info, &fault)))
+        return;
+    CHECK(info.flags & MR_CLIP_NO_PTS);
+    mr_clip_request q = whole("packed_cut.avi", &info);
+    q.frames = 1, q.start = 12;
+    CHECK_FAILS(m->read(w, &q, one, &fault), MR_E_DECODE, "frame 12 did not come out");
+    CHECK_INT(fault, MR_FAULT_NO_PTS);
+    mr_clip_info_fini(&info);
+}
+
 int main(void)
 {
     packets();
@@ -390,6 +486,8 @@ int main(void)
             printf("  in %s\n", subjects[i].lying);
     }
     streams();
+    cuts();
+    counted();
     m->worker_free(w);
     return check_done();
 }
