@@ -339,10 +339,11 @@ static int ingest_step(lua_State *L)
 
 static int ingest_keep(lua_State *L)
 {
-    uint64_t rows;
-    mr_bind_check(L, mr_ingest_keep(mr_bind_unbox(L, 1, INGEST), &rows));
+    uint64_t rows, total;
+    mr_bind_check(L, mr_ingest_keep(mr_bind_unbox(L, 1, INGEST), &rows, &total));
     lua_pushinteger(L, (lua_Integer)rows);
-    return 1;
+    lua_pushinteger(L, (lua_Integer)total);
+    return 2;
 }
 
 static int ingest_notes(lua_State *L)
@@ -437,9 +438,9 @@ static const mr_bind_row ingest_rows[] = {
     MR_ROW("step", ingest_step, "(seconds?: number): table",
            "Work for so long: {listed, total, done, written, refused, without_caption, "
            "resumed, finished}."),
-    MR_ROW("keep", ingest_keep, "(): integer",
-           "End it unfinished: so many rows of the input are done and stay for an ingest with "
-           "resume; 0: nothing stays."),
+    MR_ROW("keep", ingest_keep, "(): integer, integer",
+           "End it unfinished: the rows of the input that are done and stay for an ingest with "
+           "resume (0: nothing stays), and how many the input has."),
     MR_ROW("notes", ingest_notes, "(): string", "What was passed over in a folder, a line each."),
     MR_ROW_END};
 static const mr_bind_face ingest_face = {"mr.Ingest", "An index in the making.", ingest_rows,

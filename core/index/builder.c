@@ -34,8 +34,7 @@ static mr_status begin(mr_index_builder *b)
     for (int t = 0; !err && t < DATA_BUILD_TABLES; t++)
         err = mdb_dbi_open(b->txn, index_table_names[t], MDB_CREATE | index_table_flags(t),
                            &b->tables[t]);
-    b->committed_rows = b->built.rows, b->committed_s = mr_now_s();
-    b->committed_bytes = b->used_bytes;
+    b->committed_s = mr_now_s(), b->committed_bytes = b->used_bytes;
     b->kept |= b->resume && b->built.rows;
     return err ? index_fail_mdb(b->path, "begin writing", err) : MR_OK;
 }
@@ -44,7 +43,10 @@ static mr_status commit(mr_index_builder *b)
 {
     int err = mdb_txn_commit(b->txn);
     b->txn = NULL;
-    return err ? index_fail_mdb(b->path, "commit", err) : MR_OK;
+    if (err)
+        return index_fail_mdb(b->path, "commit", err);
+    b->committed = b->built;
+    return MR_OK;
 }
 
 // the map holds `more` bytes and a share for what LMDB keeps beside them
@@ -67,7 +69,7 @@ static mr_status commit_rows(mr_index_builder *b)
 // Called before each row: the map grows between transactions, so that none ever finds it full.
 static mr_status reserve(mr_index_builder *b, size_t more)
 {
-    if (b->built.rows - b->committed_rows < b->commit_rows &&
+    if (b->built.rows - b->committed.rows < b->commit_rows &&
         b->used_bytes - b->committed_bytes < b->commit_bytes &&
         mr_now_s() - b->committed_s < COMMIT_S && fits(b, more))
         return MR_OK;
@@ -471,13 +473,15 @@ mr_status mr_index_builder_finish(mr_index_builder *b)
     return MR_OK;
 }
 
-mr_status mr_index_builder_keep(mr_index_builder *b)
+mr_status mr_index_builder_keep(mr_index_builder *b, bool all, mr_index_built *kept)
 {
     // without a row there is nothing to go on with
-    if (!b->built.rows)
-        return MR_OK;
-    MR_TRY(commit_rows(b));
-    b->kept = true;
+    b->kept |= b->committed.rows > 0;
+    if (all && b->built.rows) {
+        MR_TRY(commit_rows(b));
+        b->kept = true;
+    }
+    *kept = b->kept ? b->committed : (mr_index_built){0};
     return MR_OK;
 }
 

@@ -261,6 +261,15 @@ static mr_status cut(mr_row *row, const index_input *in)
     return mr_row_cut(row, first, (end == i->frames + 1 ? i->frames : end) - first);
 }
 
+// whole numbers that a column of reals rounds are counted in its notes
+static mr_number number_of(const mr_ingest *g, const index_input *in, int32_t score)
+{
+    mr_number value = index_input_number(in, score);
+    if (value.whole && index_score_kind(&g->source.scores.of[score]) == MR_COLUMN_REAL)
+        value = (mr_number){.f = (double)value.i};
+    return value;
+}
+
 static mr_status write_row(mr_ingest *g, const index_input *in, scanned *s)
 {
     g->progress.done++;
@@ -284,7 +293,7 @@ static mr_status write_row(mr_ingest *g, const index_input *in, scanned *s)
                   .n_columns = g->n_columns,
                   .columns = values};
     for (int32_t c = 0; c < g->n_columns; c++)
-        values[c] = index_input_number(in, g->columns[c]);
+        values[c] = number_of(g, in, g->columns[c]);
     row.key = mr_sample_key(g->source.name, row.path, row.start_us, row.end_us);
     if ((in->start_us || in->end_us) && cut(&row, in) != MR_OK) {
         s->class = "range";
@@ -376,14 +385,13 @@ mr_status mr_ingest_step(mr_ingest *g, double seconds, mr_ingest_progress *progr
     return st;
 }
 
-mr_status mr_ingest_keep(mr_ingest *g, uint64_t *rows)
+mr_status mr_ingest_keep(mr_ingest *g, uint64_t *rows, uint64_t *total)
 {
-    *rows = 0;
-    if (!g->writing || g->torn || g->progress.finished)
-        return MR_OK;
-    mr_index_built built = mr_index_builder_built(g->builder);
-    MR_TRY(mr_index_builder_keep(g->builder));
-    *rows = built.rows ? built.rows + built.refused : 0;
+    mr_index_built kept = {0};
+    if (g->writing && !g->progress.finished)
+        MR_TRY(mr_index_builder_keep(g->builder, !g->torn, &kept));
+    *rows = kept.rows ? kept.rows + kept.refused : 0;
+    *total = g->progress.total;
     return MR_OK;
 }
 

@@ -157,6 +157,6 @@ mr_status index_builder_reload(mr_index_builder *b)
     b->built.refused = stat[DATA_REFUSED].ms_entries;
     MR_TRY(index_builder_reload_values(b, rows));
     MR_TRY(reload_rows(b, rows));
-    b->committed_rows = rows;
+    b->committed = b->built;
     return MR_OK;
 }

@@ -541,7 +541,8 @@ struct mr_index_builder {
     size_t map_bytes;
     size_t used_bytes,
         committed_bytes; // an upper bound of what the tables hold; at the last commit
-    uint64_t commit_rows, committed_rows;
+    uint64_t commit_rows;
+    mr_index_built committed;
     size_t commit_bytes;
     double committed_s;
     mr_index_built built;

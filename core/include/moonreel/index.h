@@ -224,9 +224,9 @@ MR_API mr_status mr_index_builder_refuse(mr_index_builder *b, const char *line);
 /* Fingerprints, key map, seal, checksums, rename. Keys wait in memory or, many of them, on the
  * disk. Errors: MR_E_DATA no rows, or two rows with one key (named); MR_E_IO; MR_E_STOPPED */
 MR_API mr_status mr_index_builder_finish(mr_index_builder *b);
-/* Commit the rows so far, as the last call: they stay for a builder that resumes, whatever this one
- * was asked for. Errors: MR_E_IO */
-MR_API mr_status mr_index_builder_keep(mr_index_builder *b);
+/* As the last call: what is committed stays for a builder that resumes, whatever this one was asked
+ * for, and with `all` what is not is committed first. *kept: what stays. Errors: MR_E_IO */
+MR_API mr_status mr_index_builder_keep(mr_index_builder *b, bool all, mr_index_built *kept);
 /* Unfinished: removes what was written; with `resume` committed rows stay, for the next one. */
 MR_API void mr_index_builder_free(mr_index_builder *b);
 
@@ -321,10 +321,11 @@ MR_API mr_status mr_ingest_step(mr_ingest *ingest, double seconds, mr_ingest_pro
 /* What was passed over while the folder was read, a line each; "" when nothing, or while it is
  * read. Lent by the ingest. */
 MR_API const char *mr_ingest_notes(const mr_ingest *ingest);
-/* End an ingest that is not finished: what is done of it stays for one with `resume`, which goes on
- * behind so many rows of the input; 0: nothing stays, as no file could be taken yet, or a step
- * failed while it wrote. No step follows. Errors: MR_E_IO */
-MR_API mr_status mr_ingest_keep(mr_ingest *ingest, uint64_t *rows);
+/* End an ingest that is not finished: what is done of it, or after a step that failed while it
+ * wrote what is committed, stays for one with `resume`, which goes on behind *rows rows of the
+ * input's *total; 0: nothing stays, as no file could be taken yet. No step follows. Errors: MR_E_IO
+ */
+MR_API mr_status mr_ingest_keep(mr_ingest *ingest, uint64_t *rows, uint64_t *total);
 /* Stops threads; an unfinished index is removed unless it is kept, with `resume` what is committed
  * of it stays. */
 MR_API void mr_ingest_free(mr_ingest *ingest);

@@ -56,8 +56,8 @@ function data.decode(path, given)
   return media.decode(path, given)
 end
 
--- Steps to the end. When progress raises, or an interruption ends a step, what is done is kept, and
--- kept(rows, total) hears how much of the input that is.
+-- Steps to the end. When progress raises, or an interruption or a full disk ends a step, what is
+-- done is kept, and kept(rows, total, problem) hears how much of the input that is.
 local function finish(ingest, progress, kept)
   local p
   local ok, problem = pcall(function()
@@ -72,10 +72,10 @@ local function finish(ingest, progress, kept)
     return p
   end
   local code = type(problem) == "table" and problem.code
-  if not code or code == "MR_E_STOPPED" then
-    local rows = ingest:keep()
+  if not code or code == "MR_E_STOPPED" or code == "MR_E_IO" then
+    local rows, total = ingest:keep()
     if kept then
-      kept(rows, p and p.total or 0)
+      kept(rows, total, problem)
     end
   end
   error(problem, 0)
@@ -88,9 +88,10 @@ end
 ---   threads, deadline_s; columns: what those of a list stand for, "path=video,text=caption", and
 ---   "-=views" leaves one out; escape: of CSV, what takes the meaning from a quote, "\\"; part and
 ---   parts: this part of the input alone; resume: go on where an ingest of the same input was
----   killed or stopped, if there is one; kept(rows, total): called when progress raises: so many
----   rows of the input are done and stay for resume; commit_rows: what a kill costs at most;
----   isolated (true): scan in processes, a decoder that crashes costs one file
+---   killed or stopped, if there is one; kept(rows, total, problem): called when progress raises
+---   problem, or a disk does: so many rows of the input are done and stay for resume;
+---   commit_rows: what a kill costs at most; isolated (true): scan in processes, a decoder that
+---   crashes costs one file
 ---@param progress? fun(p: table)  called some times a second with {listed, total, done, written,
 ---   refused, resumed, finished}; total is 0 while the list is read, listed says how far that is
 ---@return table result  {total, written, refused, without_caption, resumed, notes: what was passed

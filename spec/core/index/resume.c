@@ -419,14 +419,14 @@ static ssize_t failing_write(int fd, const void *buf, size_t n)
 }
 
 // One that is stopped between two rows keeps them, though it was not to resume, and another goes on
-// behind them; one whose disk is full in the middle of a row leaves nothing.
+// behind them; one whose disk is full in the middle of a row keeps what it committed before.
 static void kept_at_any_row(void)
 {
     char whole[300], path[300];
     snprintf(whole, sizeof whole, "%s", clips_path("whole.mrx"));
     snprintf(path, sizeof path, "%s", clips_path("kept.mrx"));
     mr_ingest_progress p = {0};
-    int failed = 0, kept = 0;
+    int failed = 0, kept = 0, both = 0;
     const size_t run_bytes = index_run_bytes;
     index_run_bytes = 500; // some rows
     mr_io io = *mr_io_table();
@@ -434,8 +434,9 @@ static void kept_at_any_row(void)
     mr_io_replace(&io);
     for (uint64_t round = 0; round < 30; round++) {
         const uint64_t stop = round * 4;
-        const mr_ingest_options o = {.threads = 2};
-        uint64_t rows = 0;
+        const bool commits = round / 3 % 2;
+        const mr_ingest_options o = {.threads = 2, .commit_rows = commits ? 2 : 0};
+        uint64_t rows = 0, total = 0;
         mr_ingest *g;
         if (!CHECK_OK(mr_ingest_new(clips_path("set"), path, &o, &g)))
             return;
@@ -448,9 +449,14 @@ static void kept_at_any_row(void)
             st = mr_ingest_step(g, 0, &p);
         writes_left = 0;
         failed += st != MR_OK;
-        CHECK_OK(mr_ingest_keep(g, &rows));
+        CHECK_OK(mr_ingest_keep(g, &rows, &total));
+        CHECK_INT(total, p.total);
         mr_ingest_free(g);
-        CHECK_INT(rows, st == MR_OK && !p.finished && p.written ? p.done : 0);
+        if (st == MR_OK || !commits)
+            CHECK_INT(rows, st == MR_OK && !p.finished && p.written ? p.done : 0);
+        else
+            CHECK(rows < p.done && rows + 12 > p.done);
+        both += st != MR_OK && rows;
         CHECK_INT(clips_count("kept.mrx"), rows || p.finished ? 1 : 0);
         kept += rows > 0;
         CHECK_OK(ingest(path, true, &p));
@@ -464,6 +470,7 @@ static void kept_at_any_row(void)
     printf("kept ingests: %d kept, %d had a full disk\n", kept, failed);
     CHECK(kept > 10);
     CHECK(failed > 5);
+    CHECK(both > 2);
 }
 
 static void changed_input(void)

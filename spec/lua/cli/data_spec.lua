@@ -37,8 +37,9 @@ local AT_100 = [[
     return ingest
   end]]
 
-local function run(args)
-  local pipe = io.popen(("%s data %s 2>&1; echo exit $?"):format(program, args:gsub("@", folder)))
+local function run(args, variables)
+  local pipe = io.popen(("%s %s data %s 2>&1; echo exit $?"):format(variables or "", program,
+    args:gsub("@", folder)))
   local text = pipe:read("a")
   pipe:close()
   return tonumber(text:match("exit (%d+)%s*$")), text
@@ -131,6 +132,21 @@ describe("moonreel data ingest", function()
     assert.matches("\nuid: 16777217 to 16777217", (select(2, run("stats @/t.mrx --field uid"))))
   end)
 
+  it("counts whole numbers that a column with fractions rounds", function()
+    list("r.csv", "path,text,v\nset/a.mp4,a,9007199254740993\nset/none.mp4,b,0.5\n")
+    local noted = "column 'v' holds reals, the nearest ones for 1 of its whole numbers, the first: "
+      .. "'9007199254740993' in row 2"
+    for _, words in ipairs { "ingest @/r.csv -o @/r.mrx", "join @/t.mrx @/r.csv -o @/r.mrx",
+      "append @/t.mrx @/r.csv --source more -o @/r.mrx" } do
+      local code, out = run(words)
+      assert.equal(0, code, out)
+      assert.matches(noted, out, 1, true)
+      local index <close> = data.open(folder .. "/r.mrx")
+      assert.equal(2.0 ^ 53, index:row(#index).columns.v)
+      assert.equal("float", math.type(index:row(#index).columns.v))
+    end
+  end)
+
   it("refuses a cell that is no number before it scans, and says how to go on", function()
     list("m.csv", 'path,text,views\nset/a.mp4,a,5\nset/none.mp4,b,"1,234.5"\n')
     local code, out = run("ingest @/m.csv -o @/m.mrx")
@@ -220,6 +236,25 @@ describe("moonreel data ingest", function()
         assert.is_nil(name:match("^s%.mrx"))
       end
     end
+  end)
+
+  it("keeps what is committed when the disk is full, and says how to go on", function()
+    local lines = { "path,text" }
+    for i = 1, 30 do
+      os.execute(("ln %s/set/a.mp4 %s/set/a%d.mp4"):format(folder, folder, i))
+      lines[#lines + 1] = ("set/a%d.mp4,%d"):format(i, i)
+    end
+    list("d.csv", table.concat(lines, "\n") .. "\n")
+    local code, out = run("ingest @/d.csv -o @/d.mrx --commit 8",
+      ("LD_PRELOAD=%s ASAN_OPTIONS=verify_asan_link_order=0 FAULTY_PATH=info.txt FAULTY_FULL=1")
+      :format(program:gsub("[^/]*$", "faulty_disk.so")))
+    assert.equal(8, code, out)
+    assert.matches("No space left on device; 30 of 30 files are done and kept; to go on: moonreel "
+      .. "data ingest %-%-continue ", out)
+    code, out = run("ingest @/d.csv -o @/d.mrx --continue --commit 8")
+    assert.equal(0, code, out)
+    assert.matches("continues after 30 of 30 files", out)
+    assert.equal(30, #data.open(folder .. "/d.mrx"))
   end)
 
   it("leaves nothing behind when a signal stops it before the first clip is taken", function()

@@ -625,7 +625,8 @@ local Ingest = {}
 ---@return table
 function Ingest:step(seconds) end
 
---- End it unfinished: so many rows of the input are done and stay for an ingest with resume; 0: nothing stays.
+--- End it unfinished: the rows of the input that are done and stay for an ingest with resume (0: nothing stays), and how many the input has.
+---@return integer
 ---@return integer
 function Ingest:keep() end
 

@@ -105,9 +105,15 @@ end
 
 function part.run(opts, parsed, input)
   local left = "nothing was written"
-  local function kept(rows, total)
-    left = rows == 0 and left or ("%d of %d files are done and kept; to go on: %s"):format(rows,
-      total, again(parsed.args))
+  local function kept(rows, total, problem)
+    if rows == 0 then
+      return
+    end
+    left = ("%d of %d files are done and kept; to go on: %s"):format(rows, total,
+      again(parsed.args))
+    if type(problem) == "table" and problem.message then
+      problem.message = problem.message .. "; " .. left
+    end
   end
   local result, code = longwork.run(function(tick) return ingest(input, opts, tick, kept) end,
     "files", function() return left end)

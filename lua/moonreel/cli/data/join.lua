@@ -67,10 +67,12 @@ local function find(entries, row, on)
   return entries.of[row.path] or entries.of[row.file] or entries.names[last_name(row.path)]
 end
 
-local function values_of(entry, columns)
+-- Whole numbers that a column of reals rounds are counted in the notes of the table.
+local function values_of(entry, entries)
   local values = {}
-  for _, name in ipairs(columns) do
-    values[name] = entry.columns[name]
+  for _, name in ipairs(entries.columns) do
+    local value = entry.columns[name]
+    values[name] = value and entries.kinds[name] == "real" and value + 0.0 or value
   end
   return values
 end
@@ -106,7 +108,7 @@ function part.run(opts, _, path, file)
         end
         joined = joined + 1
         return { captions = captions_of(row, entry, way),
-          columns = values_of(entry, entries.columns) }
+          columns = values_of(entry, entries) }
       end }
   end, "rows", "nothing was written")
   if not report then
