@@ -56,9 +56,9 @@ local function one_of(field, value, ...)
     table.concat({ ... }, " or ")))
 end
 
--- tokenizer, files and weights; `file` may be open already
-local function load(self, enc, o, device, file)
-  self.source = source.open(self.path, enc, file)
+-- tokenizer, files and weights
+local function load(self, enc, o, device)
+  self.source = source.open(self.path, enc)
   self.tok = enc:tokenizer(self.path, { max_length = o.max_length, compat = o.compat, say = o.say })
   self.enc, self.width = enc, enc.width
   local way, bytes = residency.fitting(enc, (device:memory()), o.dtype)
@@ -77,12 +77,11 @@ local function opened(path, o, enc)
   local self = setmetatable({ path = path, dtype = o.dtype, max_length = o.max_length,
     padding = o.padding, places = o.places }, Encoder)
   local good, problem = pcall(function()
-    local file
     if not enc then
-      file = ckpt.open(path)
+      local file <close> = ckpt.open(path)
       enc = holds.family(file, "text_encoder"):open "init".of_file(path, o)
     end
-    load(self, enc, o, o.device or require("moonreel.core.exec").device(), file)
+    load(self, enc, o, o.device or require("moonreel.core.exec").device())
   end)
   if not good then
     self:close()

@@ -16,10 +16,9 @@ Source.__index = Source
 --- Open what holds an encoder, which takes its sizes from there. No tensor is read.
 ---@param path string    a folder with config.json, or a file
 ---@param enc mr.Text    of a family: tensors(names, path), read(shape_of, path), maps
----@param file mr.Checkpoint|nil  that is open already; closed with this
 ---@return mr.TextSource
-function source.open(path, enc, file)
-  file = file or ckpt.open(path)
+function source.open(path, enc)
+  local file = ckpt.open(path)
   local self = setmetatable({ file = file, path = path, bytes_read = 0, at = {} }, Source)
   local good, problem = pcall(function()
     local plan = start.plan(file, enc:tensors(file:names(), path), enc.maps)
