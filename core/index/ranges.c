@@ -31,12 +31,12 @@ static bool has_times(const index_making *w, index_meaning is)
     return is >= INDEX_SCORE && w->scores->of[is - INDEX_SCORE].times;
 }
 
-// what the keys of the first object of a list say of its items
+// what the keys of an object, or of the first one of a list, say
 static bool first_has(const index_making *w, const json_t *value, bool times)
 {
     const char *name;
-    json_t *item;
-    json_object_foreach(json_array_get(value, 0), name, item)
+    json_t *item, *first = json_is_array(value) ? json_array_get(value, 0) : (json_t *)value;
+    json_object_foreach(first, name, item)
     {
         bool ranges;
         index_meaning is = index_scores_look(w->scores, name, &ranges);
@@ -48,7 +48,12 @@ static bool first_has(const index_making *w, const json_t *value, bool times)
 
 bool index_ranges_captioned(const index_making *w, const json_t *value)
 {
-    return first_has(w, value, false);
+    return first_has(w, value, true) && first_has(w, value, false);
+}
+
+bool index_ranges_timed(const index_making *w, index_meaning is, const json_t *value)
+{
+    return has_times(w, is) || first_has(w, value, true);
 }
 
 // the place of the first item that is neither a text nor nothing; the length: there is none

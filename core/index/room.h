@@ -504,6 +504,8 @@ bool index_time(const char *text, int64_t *us);
 mr_status index_ranges_end(index_making *w, const index_pieces *t, const char *path, bool *done);
 /* Does a list of objects say what the captions are? */
 bool index_ranges_captioned(const index_making *w, const json_t *value);
+/* Is the object a range, be it one that lacks its times? */
+bool index_ranges_timed(const index_making *w, index_meaning is, const json_t *value);
 /* Does a list hold captions: texts, or lists of them? */
 bool index_ranges_texts(const json_t *value);
 

@@ -182,12 +182,17 @@ static const char *const missing[] = {
     "",     "#N/A", "#N/A N/A", "#NA",  "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN",
     "<NA>", "N/A",  "NA",       "NULL", "NaN",     "None",     "n/a",  "nan",  "null"};
 
-bool index_is_missing(const char *text)
+static bool is_missing(const char *text, size_t n)
 {
     for (size_t i = 0; i < MR_COUNT(missing); i++)
-        if (strcmp(text, missing[i]) == 0)
+        if (strlen(missing[i]) == n && memcmp(text, missing[i], n) == 0)
             return true;
     return false;
+}
+
+bool index_is_missing(const char *text)
+{
+    return is_missing(text, strlen(text));
 }
 
 static void see(index_seen *seen, const char *text, uint64_t line)
@@ -247,13 +252,11 @@ mr_number index_scores_take(index_scores *s, int32_t score, const char *text, ui
     index_score *of = &s->of[score];
     int64_t whole;
     bool beyond = false;
-    if (index_is_missing(text))
-        return none;
     const char *from = text + strspn(text, " \t");
     size_t n = strlen(from);
     while (n && strchr(" \t", from[n - 1]))
         n--;
-    if (!n)
+    if (is_missing(from, n))
         return none;
     if (take_whole(from, n, &whole, &beyond))
         return index_scores_count(s, score, (mr_number){.whole = true, .i = whole}, line);

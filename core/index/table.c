@@ -95,8 +95,28 @@ static mr_status take_list(index_making *w, const index_pieces *t, index_meaning
     if (w->n_lists == INDEX_LISTS)
         return mr_fail(MR_E_DATA, "%s:%llu: more than %d lists in a row", t->file,
                        (unsigned long long)w->line, INDEX_LISTS);
-    w->lists[w->n_lists++] = (index_list){.is = is, .value = json_incref(value)};
+    // a range alone is a list of one
+    bool range = json_is_object(value) && is >= INDEX_SCORE && index_ranges_timed(w, is, value);
+    json_t *list = range ? json_pack("[O]", value) : json_incref(value);
+    if (!list)
+        return mr_fail_memory(sizeof *w);
+    w->lists[w->n_lists++] = (index_list){.is = is, .value = list};
     return MR_OK;
+}
+
+// Two times in a text: "0:01 - 0:02", "00:01:00.5 --> 00:01:02", "1,2.5". *pair NULL: it is another.
+static mr_status read_range(const char *value, json_t **pair)
+{
+    char from[32];
+    int64_t us;
+    size_t n = strcspn(value, "-,");
+    const char *to = value + n + strspn(value + n, value[n] == ',' ? "," : "->");
+    snprintf(from, sizeof from, "%.*s", (int)n, value);
+    *pair = NULL;
+    if (n >= sizeof from || !index_time(from, &us) || !index_time(to, &us))
+        return MR_OK;
+    *pair = json_pack("[ss]", from, to);
+    return *pair ? MR_OK : mr_fail_memory(strlen(value));
 }
 
 mr_status index_making_value(index_making *w, const index_pieces *t, index_meaning is,
@@ -105,6 +125,8 @@ mr_status index_making_value(index_making *w, const index_pieces *t, index_meani
     json_t *list = NULL;
     if (is >= INDEX_TEXT)
         MR_TRY(index_literal(value, &list));
+    if (!list && is >= INDEX_SCORE && w->scores->of[is - INDEX_SCORE].times)
+        MR_TRY(read_range(value, &list));
     if (list && ((is != INDEX_TEXT && is != INDEX_MORE) || index_ranges_texts(list))) {
         mr_status st = index_making_json(w, t, is, list);
         json_decref(list);
@@ -141,9 +163,8 @@ mr_status index_making_json(index_making *w, const index_pieces *t, index_meanin
     case JSON_NULL: return index_making_value(w, t, is, "");
     case JSON_ARRAY:
     case JSON_OBJECT:
-        w->captioned |=
-            json_is_array(value) &&
-            (is == INDEX_TEXT || (is >= INDEX_SCORE && index_ranges_captioned(w, value)));
+        w->captioned |= is >= INDEX_SCORE ? index_ranges_captioned(w, value)
+                                          : is == INDEX_TEXT && json_is_array(value);
         return is < INDEX_TEXT ? MR_OK : take_list(w, t, is, value);
     case JSON_INTEGER: number.i = json_integer_value(value); break;
     case JSON_REAL:

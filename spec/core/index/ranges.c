@@ -139,6 +139,30 @@ static void single(void)
                 "t.jsonl:1: text[1] is no text; expected a list of captions");
 }
 
+// ranges that are written otherwise, and captions that belong to none
+static void forms(void)
+{
+    is("t.csv", NULL,
+       "path,text,timestamp\n1,a,00:00:00.200 - 00:00:01\n2,b,0.5-1.25\n3,c,\"1,2.5\"\n"
+       "4,d,0:01 --> 0:02 \n5,e,NaN\n6,f,2020-01-05\n",
+       "1 2 0.2-1 'a'\n2 3 0.5-1.25 'b'\n3 4 1-2.5 'c'\n4 5 1-2 'd'\n5 6 0-0 'e'\n6 7 0-0 'f'\n");
+    is("t.csv", NULL, "path,text,span,start\n1,a,1-2,5\n2,b,2-1,\n",
+       "1 2: span is a range, and the row has other times\n"
+       "2 3: end_s is 1.000000; expected more than start_s, 2.000000\n");
+    is("t.jsonl", NULL,
+       "{\"path\":\"1\",\"text\":\"a\",\"range_s\":{\"start\":0.5,\"end\":1}}\n"
+       "{\"path\":\"2\",\"clip\":{\"start\":2,\"end\":3,\"text\":\"b\",\"score\":4}}\n"
+       "{\"path\":\"3\",\"text\":\"c\",\"span\":{\"of\":1}}\n"
+       "{\"path\":\"4\",\"text\":\"d\",\"meta\":{\"of\":1}}\n",
+       "1 1 0.5-1 'a'\n2 2 2-3 'b' 4\n3 3: one of its items has no times\n4 4 0-0 'd'\n");
+    notes_are("column 'meta' passes over 1 lists or objects that mean nothing here, the first: 'an "
+              "object' in row 4\n2 samples are parts of their files, as 'start' says; --columns "
+              "-=start takes whole files\n");
+    CHECK_FAILS(read_list("t.json", "text=value",
+                          "[{\"path\":\"1\",\"talk\":[{\"from\":\"gpt\",\"value\":\"a\"}]}]"),
+                MR_E_DATA, "t.json:1: no text value 'value'; values found: path, talk");
+}
+
 // what does not fit together is refused by its row, and no caption goes to another clip
 static void refused(void)
 {
@@ -253,6 +277,7 @@ int main(void)
 {
     parallel();
     single();
+    forms();
     refused();
     times();
     return check_done();

@@ -266,9 +266,10 @@ static void missing(void)
                                         "1e",  "5 %",  "nan(1)", "--5",     "1_000", "\xc3\xa9"};
     char text[200], want[300];
     for (size_t i = 0; i < MR_COUNT(words); i++) {
-        int n = snprintf(text, sizeof text, "path,text,aes\n1,a,%s\n2,b,5.5\n", words[i]);
+        int n = snprintf(text, sizeof text, "path,text,aes\n1,a,%s\n2,b,5.5\n3,c, %s\t\n", words[i],
+                         words[i]);
         CHECK_OK(read_table("t.csv", text, (size_t)n));
-        CHECK(none(0, 0) && real(1, 0, 5.5));
+        CHECK(none(0, 0) && real(1, 0, 5.5) && none(2, 0));
         CHECK_INT(scores.of[0].others.n, 0);
     }
     for (size_t i = 0; i < MR_COUNT(texts); i++) {
