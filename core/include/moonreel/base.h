@@ -112,8 +112,8 @@ MR_API const char *mr_name_nearest(const char *name, const char *const *names);
  * poll the flag: scans, decoding, kernels, whole-file reads. Setting it is safe inside a signal
  * handler. mr_interrupt_check fails with MR_E_STOPPED while it is set. Threads: any. */
 MR_API void mr_interrupt_set(bool on);
-/* Is a signal that asks to stop the same request as the one before it, which came so many seconds
- * earlier? timeout(1) sends each twice, to the program and to its group. Safe in a handler. */
+/* Does a signal that asks to stop repeat the one that came after_s seconds before it? timeout(1)
+ * sends each twice, to the program and to its group. Safe in a handler. */
 MR_API bool mr_stop_again(int before, int number, double after_s);
 MR_API bool mr_interrupt_get(void);
 MR_API mr_status mr_interrupt_check(void);

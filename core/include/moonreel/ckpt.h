@@ -259,7 +259,7 @@ MR_API mr_status mr_saver_check(mr_saver *saver);
 MR_API void mr_saver_get_status(mr_saver *saver, mr_saver_status *out);
 /* The next event not yet told; false when there is none. The oldest are dropped beyond 64. */
 MR_API bool mr_saver_poll(mr_saver *saver, mr_saver_event *out);
-/* Some of its ranks are lost: what others have not written in so many seconds is not waited for. */
+/* Some of its ranks are lost: wait at most `seconds` for the parts of the others. */
 MR_API void mr_saver_part(mr_saver *saver, double seconds);
 /* Wait for what is pending, stop the thread, free. A save that is stuck is not waited for: its
  * thread keeps the lock and frees the saver when its disk answers again. NULL is fine. */

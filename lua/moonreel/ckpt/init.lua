@@ -228,8 +228,8 @@ end
 --- Allocate the snapshot buffers for these tensors now, so that no save does.
 function Saver:prepare(tensors, buffers) self.handle:prepare(tensors, buffers) end
 
---- Some ranks of the save that is under way are lost: what others have not written in so many
--- seconds is not waited for.
+--- Some ranks of the save that is under way are lost: wait at most this long, in seconds, for the
+-- parts of the others.
 function Saver:part(seconds) self.handle:part(seconds) end
 
 --- Wait until nothing is pending; raises when that takes longer than timeout_s, when a save is

@@ -1,4 +1,4 @@
---- When a run saves: every so many steps, so many minutes after the last save, and at its end.
+--- When a run saves: by steps (ckpt_every), by time (ckpt_minutes), and at its end.
 -- @module moonreel.trainer.cadence
 local base = require "moonreel.core.base"
 

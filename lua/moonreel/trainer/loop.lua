@@ -28,7 +28,7 @@ local function tell_journal(r)
   r.journal_waits = waiting > 0
 end
 
--- put into the journal, once, that nobody reads the log any more
+-- record in the journal, once, that the log has lost its reader
 local function tell_output(r)
   if r.progress.lost and not r.output_lost then
     r.output_lost = true

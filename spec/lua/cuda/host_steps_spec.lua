@@ -22,7 +22,7 @@ local function graph()
 end
 
 describe_built("steps without a kernel", function()
-  it("run on the host where nobody refuses them", function()
+  it("run on the host unless they are refused", function()
     local device <close> = E.device("cudaemu", 1)
     local exec <close> = E.new(device)
     local prog = exec:compile(graph())

@@ -183,7 +183,7 @@ describe("saves by time", function()
     end
   end)
 
-  it("are none where they are not wanted", function()
+  it("do not come with ckpt_minutes = 0", function()
     local done = start('exec "$@" 2>&1', "", words("never", "ckpt_minutes=0", "steps=12"))
     assert.equal(0, done.exit, done.output)
     assert.matches("\ncheckpoints: only at the end", done.output)

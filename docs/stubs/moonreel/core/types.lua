@@ -1038,7 +1038,7 @@ local Saver = {}
 ---@return boolean
 function Saver:save(step, tensors, meta, wait) end
 
---- Allocate so many buffers now, both where that is not said, so that no save does.
+--- Allocate 1 or 2 buffers now (default 2), so that no save does.
 ---@param tensors table[]
 ---@param buffers? integer
 function Saver:prepare(tensors, buffers) end
@@ -1050,7 +1050,7 @@ function Saver:wait(timeout_s) end
 --- Raise when saves keep failing, or when another process took the run over.
 function Saver:check() end
 
---- Some of its ranks are lost: what others have not written in so many seconds is not waited for.
+--- Some of its ranks are lost: wait at most this long for the parts of the others.
 ---@param seconds number
 function Saver:part(seconds) end
 
