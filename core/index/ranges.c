@@ -282,8 +282,8 @@ static mr_status take_single(index_making *w, const index_pieces *t)
     return MR_OK;
 }
 
-// counts the lists that are of no use
-static void count_unread(const index_making *w, bool single)
+// counts the lists that are of no use; captions and times that cannot be read refuse the row
+static void count_unread(index_making *w, bool single)
 {
     for (int32_t i = 0; i < w->n_lists; i++) {
         const index_list *list = &w->lists[i];
@@ -291,6 +291,9 @@ static void count_unread(const index_making *w, bool single)
         if (list->is >= INDEX_SCORE && unread)
             index_scores_unread(w->scores, (int32_t)list->is - INDEX_SCORE,
                                 json_is_array(list->value) ? "a list" : "an object", w->line);
+        else if (list->use == INDEX_UNREAD)
+            index_making_wrong(w, "%s is an object; expected a value or a list of them",
+                               name_of(w, list->is));
     }
 }
 

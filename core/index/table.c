@@ -96,7 +96,7 @@ static mr_status take_list(index_making *w, const index_pieces *t, index_meaning
         return mr_fail(MR_E_DATA, "%s:%llu: more than %d lists in a row", t->file,
                        (unsigned long long)w->line, INDEX_LISTS);
     // a range alone is a list of one
-    bool range = json_is_object(value) && is >= INDEX_SCORE && index_ranges_timed(w, is, value);
+    bool range = json_is_object(value) && index_ranges_timed(w, is, value);
     json_t *list = range ? json_pack("[O]", value) : json_incref(value);
     if (!list)
         return mr_fail_memory(sizeof *w);
@@ -104,7 +104,7 @@ static mr_status take_list(index_making *w, const index_pieces *t, index_meaning
     return MR_OK;
 }
 
-// Two times in a text: "0:01 - 0:02", "00:01:00.5 --> 00:01:02", "1,2.5". *pair NULL: it is another.
+// Two times in a text: "0:01 - 0:02", "00:01:00.5 --> 00:01:02", "1,2.5". *pair NULL: it has not.
 static mr_status read_range(const char *value, json_t **pair)
 {
     char from[32];

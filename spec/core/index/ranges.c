@@ -158,6 +158,13 @@ static void forms(void)
     notes_are("column 'meta' passes over 1 lists or objects that mean nothing here, the first: 'an "
               "object' in row 4\n2 samples are parts of their files, as 'start' says; --columns "
               "-=start takes whole files\n");
+    is("t.jsonl", NULL,
+       "{\"path\":\"1\",\"text\":\"a\",\"start\":{\"s\":1}}\n"
+       "{\"path\":\"2\",\"text\":\"a\",\"text_2\":{\"en\":\"b\"}}\n"
+       "{\"path\":\"3\",\"text\":\"a\",\"start\":{\"start\":1}}\n",
+       "1 1: start_s is an object; expected a value or a list of them\n"
+       "2 2: text_2 is an object; expected a value or a list of them\n"
+       "3 3: start_s is a list; expected one of the other edge as well\n");
     CHECK_FAILS(read_list("t.json", "text=value",
                           "[{\"path\":\"1\",\"talk\":[{\"from\":\"gpt\",\"value\":\"a\"}]}]"),
                 MR_E_DATA, "t.json:1: no text value 'value'; values found: path, talk");
