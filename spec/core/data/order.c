@@ -367,7 +367,7 @@ static uint64_t left_of(const run *r, const uint64_t *taken, int32_t b)
 {
     uint64_t n = mr_order_samples(r->order, b) - taken[b];
     uint64_t m = (uint64_t)mr_bucket_rule_get(r->rule, b).batch;
-    return (n + m - 1) / m;
+    return m ? (n + m - 1) / m : 0; // a bucket may be off
 }
 
 // where no class fills a slot any more: of the buckets with something left, that whose cost is
