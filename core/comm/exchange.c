@@ -124,6 +124,12 @@ mr_status comm_look(mr_wire *w, int gone, const char *call)
     return gone < 0 ? MR_OK : mr_fail(MR_E_NODE, "%srank %d has left the world", call, gone);
 }
 
+// grows whenever something of a message moves
+static size_t progress(const mr_parcel *p)
+{
+    return p->moved + p->passed + p->headed + p->done;
+}
+
 /* A rank that ended without its message, or one that gave up. */
 static mr_status look_for_losses(mr_comm *c, const mr_comm_head *head)
 {
@@ -136,11 +142,9 @@ static mr_status look_for_losses(mr_comm *c, const mr_comm_head *head)
         if (p->done || !w->ops->left(w, p->peer))
             continue;
         // it may have sent before it left
-        size_t before = p->moved;
-        bool headed = p->headed;
+        const size_t before = progress(p);
         MR_TRY(w->ops->receive(w, p));
-        const bool still = p->moved == before && p->headed == headed && !p->done;
-        return still ? comm_look(w, p->peer, call) : MR_OK;
+        return progress(p) == before ? comm_look(w, p->peer, call) : MR_OK;
     }
     for (int i = 0; i < c->n_sends; i++)
         if (!c->sends[i].done && w->ops->left(w, c->sends[i].peer))
@@ -155,10 +159,10 @@ static mr_status go_on(mr_comm *c, const mr_comm_head *call, mr_parcel *p, bool 
                        bool *news)
 {
     mr_wire *w = c->world->wire;
-    size_t before = p->moved;
-    bool headed = p->headed;
+    const size_t before = progress(p);
+    const bool headed = p->headed;
     MR_TRY(receives ? w->ops->receive(w, p) : w->ops->send(w, p));
-    *news |= p->moved != before || p->headed != headed || p->done;
+    *news |= progress(p) != before;
     return receives && p->headed && !headed ? check_head(c, call, p) : MR_OK;
 }
 

@@ -175,7 +175,8 @@ static mr_status send_sealed(tcp_wire *t, half_out *h, mr_parcel *p)
         const size_t n = MR_MIN(gone, parts[i].iov_len);
         parts[i].iov_base = (char *)parts[i].iov_base + n, parts[i].iov_len -= n, gone -= n;
     }
-    h->moved += send_some(t, p, parts, MR_COUNT(parts));
+    const size_t n = send_some(t, p, parts, MR_COUNT(parts));
+    h->moved += n, p->passed += n;
     p->done = p->moved == p->bytes && waiting(h) == 0;
     return MR_OK;
 }
@@ -220,9 +221,10 @@ static mr_status receive_head(tcp_wire *t, half_in *h, mr_parcel *p)
 {
     const tcp_links *l = &t->links[p->peer];
     const size_t bytes = tcp_sealed(&l->in[p->lane], sizeof h->head.frame);
-    h->moved += moved_by(
+    const size_t n = moved_by(
         t, p->peer,
         recv(l->fd[p->lane], (char *)&h->head + h->moved, bytes - h->moved, MSG_DONTWAIT), true);
+    h->moved += n, p->passed += n;
     if (h->moved < bytes)
         return MR_OK;
     h->moved = h->opened = h->tagged = 0;
@@ -244,7 +246,7 @@ static mr_status receive_bytes(tcp_wire *t, half_in *h, mr_parcel *p)
         const int fd = t->links[p->peer].fd[p->lane];
         size_t came = moved_by(t, p->peer, recvmsg(fd, &message, MSG_DONTWAIT), true);
         size_t of_bytes = MR_MIN(came, parts[0].iov_len);
-        p->moved += of_bytes, h->tagged += came - of_bytes;
+        p->moved += of_bytes, h->tagged += came - of_bytes, p->passed += came - of_bytes;
         if (p->moved < h->opened + n || h->tagged < tag)
             return MR_OK;
         MR_TRY(open_record(t, p, (char *)p->data + h->opened, n, h->tag));

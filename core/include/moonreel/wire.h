@@ -51,11 +51,12 @@ typedef struct mr_parcel {
     void *data;        /* [bytes]; of a send it is only read */
     size_t bytes, moved;
     bool headed, done;
-    void *state; /* the wire's, NULL at first and when done */
+    size_t passed; /* bytes of records under way, which count in `moved` once they are whole */
+    void *state;   /* the wire's, NULL at first and when done */
 } mr_parcel;
 
 typedef struct mr_wire mr_wire;
-#define MR_WIRE_VERSION 1
+#define MR_WIRE_VERSION 2
 typedef struct mr_wire_ops {
     /* Go on with a message: as much as goes without waiting. A receive stops once after the head:
      * the caller goes on only when it tells of as many bytes as expected. */
