@@ -1,4 +1,4 @@
-# What is linked (versions and reasons: README, "What it is built from").
+# What is linked (versions and reasons: docs/build.md, "What it is built from").
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 pkg_check_modules(LUA REQUIRED IMPORTED_TARGET lua5.4)
