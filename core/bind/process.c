@@ -320,10 +320,10 @@ static int p_run(lua_State *L)
     bool late = false, much = false;
     int how = 0;
     struct rusage used = {0};
-    // a child that dies early must not kill us by SIGPIPE
+    mr_status st = start_child(&c, argv, o.quiet);
+    // a child that dies early must not kill us by SIGPIPE; the child itself does not inherit that
     struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
     sigaction(SIGPIPE, &ignore, &before);
-    mr_status st = start_child(&c, argv, o.quiet);
     if (st == MR_OK)
         st = talk(&c, input, n, o.deadline_s, (size_t)o.output_bytes, &late, &much);
     sigaction(SIGPIPE, &before, NULL);

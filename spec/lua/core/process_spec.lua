@@ -20,6 +20,11 @@ describe("process.run", function()
     assert.is_true(done.too_long)
   end)
 
+  it("starts programs that a broken pipe ends, as a shell does", function()
+    local done = process.run({ "/bin/sh", "-c", "kill -PIPE $$; echo goes on" })
+    assert.same({ "", 13 }, { done.output, done.signal })
+  end)
+
   it("looks for a name without a folder in PATH", function()
     assert.equal("here\n", process.run({ "echo", "here" }).output)
   end)
