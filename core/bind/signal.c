@@ -5,8 +5,9 @@
  * at once. SIGHUP stays ignored where it was (nohup), and is never a second one: a terminal that
  * closes and its shell send one each. Nor is the same signal within 0.2 s: `timeout` sends one to
  * the program and one to its group. pending() -> 1, 2, 15 or nil: the signal that came first.
- * raises(on): while it is on, the first one also raises MR_E_STOPPED, from whatever Lua does next.
- * release(): the former handling is back.
+ * take() -> the same, and it is forgotten. raises(on): while it is on, the first one also raises
+ * MR_E_STOPPED, from whatever Lua does next. release(): the former handling is back, but for a
+ * hangup where one has come.
  */
 #define _XOPEN_SOURCE 700
 #include "bind/room.h"
@@ -81,6 +82,16 @@ static int s_pending(lua_State *L)
     return 1;
 }
 
+static int s_take(lua_State *L)
+{
+    const int number = first;
+    first = 0;
+    if (!number)
+        return 0;
+    lua_pushinteger(L, number);
+    return 1;
+}
+
 static int s_raises(lua_State *L)
 {
     raises = caught && lua_toboolean(L, 1) ? L : NULL;
@@ -98,6 +109,9 @@ static int s_release(lua_State *L)
         return 0;
     for (size_t i = 0; i < MR_COUNT(numbers); i++)
         sigaction(numbers[i], &before[i], NULL);
+    // the second hangup of a terminal does not end what the first has asked to end
+    if (last == SIGHUP)
+        signal(SIGHUP, SIG_IGN);
     if (calls || raises)
         mr_interrupt_set(false);
     raises = NULL;
@@ -112,6 +126,8 @@ static const mr_bind_row signal_rows[] = {
            "the core with MR_E_STOPPED where `calls` is true; the second SIGINT or SIGTERM ends "
            "the process. A SIGHUP that was ignored stays so. False: that is so already."),
     MR_ROW("pending", s_pending, "(): integer?", "The signal that came first: 1, 2 or 15."),
+    MR_ROW("take", s_take, "(): integer?",
+           "The signal that came first, which is forgotten: the next one is a first one again."),
     MR_ROW("raises", s_raises, "(on: boolean)",
            "Does the first one that is remembered raise MR_E_STOPPED, too, and end long calls of "
            "the core? Until it is turned off."),

@@ -191,12 +191,10 @@ end
 
 -- signals to this process are those of all ranks
 local function hand_on(self)
-  local number = signal.pending()
+  local number = signal.take()
   if number then
     self.cluster:tell { kind = "signal", number = number }
     self.asked = number
-    signal.release()
-    signal.catch()
   end
 end
 

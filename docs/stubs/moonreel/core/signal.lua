@@ -14,6 +14,10 @@ function signal.catch(calls) end
 ---@return integer?
 function signal.pending() end
 
+--- The signal that came first, which is forgotten: the next one is a first one again.
+---@return integer?
+function signal.take() end
+
 --- Does the first one that is remembered raise MR_E_STOPPED, too, and end long calls of the core? Until it is turned off.
 ---@param on boolean
 function signal.raises(on) end
