@@ -131,7 +131,8 @@ static const mr_bind_row signal_rows[] = {
     MR_ROW("raises", s_raises, "(on: boolean)",
            "Does the first one that is remembered raise MR_E_STOPPED, too, and end long calls of "
            "the core? Until it is turned off."),
-    MR_ROW("release", s_release, "()", "The former handling is back."), MR_ROW_END};
+    MR_ROW("release", s_release, "()", "The former handling is back."),
+    MR_ROW_END};
 static const mr_bind_face signal_face = {"moonreel.core.signal", "Stop requests from outside.",
                                          signal_rows, NULL};
 
