@@ -26,8 +26,9 @@ function failure.report(value)
     require("moonreel.comm").let_go(5)
     return value.exit
   end
-  io.stderr:write("moonreel: ", require("moonreel.comm.place").label(), tostring(value.message),
-    "\n")
+  -- in one piece: several ranks may write at a time
+  io.stderr:write(("moonreel: %s%s\n"):format(require("moonreel.comm.place").label(),
+    tostring(value.message)))
   return value.exit or 1
 end
 
