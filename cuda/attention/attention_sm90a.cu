@@ -82,8 +82,8 @@ mr_status mr_attention_forward_groups(const Attention &p, Heads q, Heads k, Head
 {
     HeadMaps maps_q, maps_k, maps_v;
     MR_TRY(maps_of(p, q, p.N, p.d, GROUP_ROWS, &maps_q));
-    MR_TRY(maps_of(p, k, p.M, p.d, GROUP_KEYS, &maps_k));
-    MR_TRY(maps_of(p, v, p.M, p.e, GROUP_KEYS, &maps_v));
+    MR_TRY(maps_of(p, k, p.M, p.d, GROUP_ROWS, &maps_k));
+    MR_TRY(maps_of(p, v, p.M, p.e, GROUP_ROWS, &maps_v));
     with_columns(p, [&](auto columns) {
         constexpr int D = decltype(columns)::value, SHARED = GroupForward<D>::SHARED;
         mr_cuda_shared(attention_forward_groups<D>, SHARED);

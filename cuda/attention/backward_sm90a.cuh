@@ -28,15 +28,37 @@ template <int D> struct GroupBackward {
                          BARRIERS_AT = ROWS_AT + STAGES * 3 * WALK * 4;
     // ds of 128 keys by 128 queries, in two blocks of 64 queries, twice
     static constexpr int BLOCK = GROUP_ROWS * 128, BUFFER = 2 * BLOCK;
-    static constexpr int WORK_AT = BARRIERS_AT + 13 * 8; // of backward_turns_sm90a.cuh, 56 bytes
+    static constexpr int WORK_AT = BARRIERS_AT + 13 * 8; // KeyWork or TurnWork
     static constexpr int DS_AT = (WORK_AT + 56 + 1023) / 1024 * 1024;
     static constexpr int SHARED = DS_AT + 2 * BUFFER;
     static constexpr int SLICE = 64 * GroupTile<D, 64>::COLUMNS; // numbers for 64 queries
     // columns of dq that are formed at a time: what registers are left for
     static constexpr int COLUMNS = D > 80 ? 64 : D;
     // registers of the group that copies and of those that work; three groups have 168 each, so 504
-    static constexpr int COPYING = D > 80 ? 24 : 40, WORKING = D > 80 ? 240 : 232;
+    static constexpr int COPYING = 40, WORKING = 232;
 };
+
+/* What a block works on: 128 keys of a head. It lies in shared memory, where it costs no registers;
+ * group 0 writes it before the barrier `held` ends its phase, all others read it until they arrive
+ * at `released`. */
+struct KeyWork {
+    Place at;
+    int first; // the first key; past all where there is nothing to do
+    int slot;  // which slice dq is summed in
+    bool some; // do any of the keys exist?
+    bool begins,
+        ends;  // the first of the head's tiles with keys, or of all where none has; the last
+    bool over; // there is no work from here on
+};
+
+MR_DEVICE KeyWork key_work(const Attention &p, int head, int tile, int slot)
+{
+    const Place at = place_at(p, head, tile);
+    const KeyTiles keys = key_tiles(p, at);
+    bool begins = tile == (keys.count > 0 ? keys.at(0) : 0),
+         ends = keys.count == 0 || tile == keys.at(keys.count - 1);
+    return {at, tile * GROUP_ROWS, slot, keys.has(tile), begins, ends, false};
+}
 
 /* Barriers of a block: what is held, of each stage full and empty, what was held is read, a tile
  * that is looked through has landed; of each group its turn, and its sums are there
@@ -91,11 +113,13 @@ template <int D> struct GroupStages {
     {
         mr_mbarrier_wait(empty + t % F::STAGES, t / F::STAGES % 2 ^ 1);
     }
-    // one warp: keys from `first` on
-    MR_MEMBER void hold_keys(const HeadMaps &k, const HeadMaps &v, const Attention &p,
-                             const Place &at, int first)
+    // one warp: keys of the work, if there are any; it is told either way
+    MR_MEMBER void hold(const KeyWork &x, const HeadMaps &k, const HeadMaps &v, const Attention &p)
     {
-        group_copy_keys<D, GROUP_ROWS>(memory, k, &v, held, landed, looked, p, at, first);
+        if (x.some)
+            group_copy_keys<D, GROUP_ROWS>(memory, k, &v, held, landed, looked, p, x.at, x.first);
+        else if (threadIdx.x == 0)
+            mr_mbarrier_arrive(held);
     }
     // one warp: the t-th tiles of q and do, and what the gradient needs of their queries
     MR_MEMBER void walk_queries(const HeadMaps &q, const HeadMaps &dy, const Attention &p,
@@ -121,6 +145,12 @@ template <int D> struct GroupStages {
     }
 };
 
+// which of the two keys of a thread, the first of them `key`, exist
+MR_DEVICE unsigned group_seen(const Attention &p, const Place &at, int key)
+{
+    return (unsigned)key_exists(p, at, key) | (unsigned)key_exists(p, at, key + 8) << 1;
+}
+
 /* 64 keys of a group and the gradients of theirs, the group's half `me` of the tiles that are held;
  * ds [64, WALK] of the last step, rows are keys. */
 template <int D> struct GroupKeys {
@@ -135,10 +165,9 @@ template <int D> struct GroupKeys {
         dv.clear();
     }
     /* The t-th queries that are walked, the nth of those whose ds is in `buffer`; the product with
-     * q is in flight afterwards. Keys from `seen` on, counted from the thread's first, do not
-     * exist. */
+     * q is in flight afterwards. Bit r of `seen`: the thread's key r exists. */
     MR_MEMBER void step(const GroupStages<D> &stages, int t, unsigned char *buffer, int nth, int me,
-                        int seen, float scale2)
+                        unsigned seen, float scale2)
     {
         float s[N], dp[N];
         uint32_t weights[N / 2];
@@ -160,7 +189,7 @@ template <int D> struct GroupKeys {
 #pragma unroll
         for (int i = 0; i < N; i++) {
             float x = mr_exp2(s[i] * scale2 - log_sum[i / 4 * 8 + i % 2]);
-            s[i] = i / 2 % 2 * 8 < seen ? x : 0;
+            s[i] = seen >> i / 2 % 2 & 1 ? x : 0;
         }
         group_pack(weights, s);
         mr_group_fence();
@@ -196,7 +225,7 @@ template <int D> struct GroupKeys {
      * is walked on. Both groups' ds is in the buffer that comes back, and the other one is read by
      * nobody any more. */
     MR_MEMBER unsigned char *walk(const GroupStages<D> &stages, int &t, int half, int halves,
-                                  int me, int seen, float scale2)
+                                  int me, unsigned seen, float scale2)
     {
         unsigned char *buffer = stages.memory + F::DS_AT + half / 2 % 2 * F::BUFFER;
         int steps = (half + 1 < halves ? 2 : 1) * F::STEPS;
@@ -246,6 +275,79 @@ MR_DEVICE void group_queries(GroupOutput<GroupBackward<D>::COLUMNS> &acc,
     }
     mr_group_commit();
     mr_group_wait<0>();
+}
+
+/* A working group, of one tile of keys after the other, until there is no work. slices: of each
+ * slot, for 64 queries after the other, piece by piece those of all threads of a group. With TURNS
+ * other blocks add to the same slice, each when its turn has come (backward_turns_sm90a.cuh). */
+template <int D, bool TURNS>
+MR_DEVICE void group_gradients(const GroupStages<D> &stages, const KeyWork *work, float *slices,
+                               const Heads &dq, const Heads &dk, const Heads &dv,
+                               const Attention &p, int me)
+{
+    typedef GroupBackward<D> F;
+    int row = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4, halves = (p.N + 63) / 64;
+    int t = 0, sums = 0;
+    const float ones[2] = {1, 1}, factor[2] = {p.scale, p.scale};
+    for (int i = 0;; i++) {
+        mr_mbarrier_wait(stages.held, i % 2);
+        const KeyWork &x = *work;
+        if (x.over)
+            return;
+        GroupOutput<F::COLUMNS> sum;
+        GroupKeys<D> keys;
+        const unsigned seen = group_seen(p, x.at, x.first + me * 64 + row);
+        keys.clear();
+        for (int half = 0; half < halves && x.some; half += 2) {
+            unsigned char *buffer = keys.walk(stages, t, half, halves, me, seen, p.scale * LOG2E);
+            if (half + me >= halves)
+                continue;
+            int query = (half + me) * 64 + row;
+            mr_bf16 *out = dq.of(x.at.b, x.at.g, x.at.h) + query * dq.n;
+            float *slice =
+                slices + ((int64_t)x.slot * halves + half + me) * F::SLICE + threadIdx.x % 128 * 4;
+#pragma unroll 1
+            for (int column = 0; column < D; column += F::COLUMNS) {
+                group_queries<D>(sum, stages.memory, buffer, me, column);
+                if (TURNS && column == 0 && p.M > GROUP_ROWS)
+                    mr_mbarrier_wait(stages.turn + me, sums % 2);
+                const bool first = x.begins, last = x.ends;
+                if (!first && (last || !TURNS))
+                    group_pieces(sum, [&](float *x, int i) {
+                        float before[4];
+                        mr_load(slice + column * 64 + i * 512, before);
+                        for (int e = 0; e < 4; e++)
+                            x[e] += before[e];
+                    });
+                if (last)
+                    group_store<F::COLUMNS>(sum, factor, out + column, dq.n, p.N - query,
+                                            p.d - column);
+                else
+                    group_pieces(sum, [&](float *x, int i) {
+                        const float now[4] = {x[0], x[1], x[2], x[3]};
+                        if (first || !TURNS)
+                            mr_store(slice + column * 64 + i * 512, now);
+                        else
+                            mr_add_four(slice + column * 64 + i * 512, now);
+                    });
+            }
+            if (TURNS && p.M > GROUP_ROWS)
+                mr_mbarrier_arrive(stages.added + me);
+            sums++;
+        }
+        // the work is read no more; who sees no key has no gradient
+        const Place at = x.at;
+        const int key = x.first + me * 64 + row;
+        bool unseen = x.first == 0 && at.keys == 0;
+        mr_mbarrier_arrive(stages.released);
+        group_store<D>(keys.dk, factor, dk.of(at.b, at.g, at.h) + key * dk.n, dk.n, p.M - key, p.d);
+        group_store<D>(keys.dv, ones, dv.of(at.b, at.g, at.h) + key * dv.n, dv.n, p.M - key, p.e);
+        for (int query = me * 64 + row; query < p.N && unseen; query += 128) {
+            keys.dk.clear();
+            group_store<D>(keys.dk, factor, dq.of(at.b, at.g, at.h) + query * dq.n, dq.n,
+                           p.N - query, p.d);
+        }
+    }
 }
 
 #endif

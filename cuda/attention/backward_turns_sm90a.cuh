@@ -41,27 +41,30 @@
 
 #include "cuda/attention/backward_sm90a.cuh"
 
-// what a ticket stands for; it lies in shared memory
-struct TurnWork {
-    Place at;
-    int slot, first;     // the first key; past all where the slot has no head any more
+// what a ticket stands for
+struct TurnWork : KeyWork {
     uint32_t turn, next; // of the slot's words: for this work, and after it
-    bool over;           // no ticket from here on is work
 };
 static_assert(sizeof(TurnWork) <= 56, "shared memory has room for the work (WORK_AT)");
 
 MR_DEVICE TurnWork turn_work(const Attention &p, int slots, uint32_t ticket)
 {
-    TurnWork x;
     int heads = p.B * p.G * p.h, tiles = (p.M + GROUP_ROWS - 1) / GROUP_ROWS;
-    x.turn = ticket / slots;
-    x.slot = ticket % slots;
-    int round = x.turn / tiles, head = round * slots + x.slot;
+    uint32_t turn = ticket / slots;
+    int slot = ticket % slots, round = turn / tiles, head = round * slots + slot;
+    bool there = head < heads;
+    TurnWork x;
+    (KeyWork &)x = key_work(p, there ? head : 0, turn % tiles, slot);
     x.over = round * slots >= heads;
-    x.first = head < heads ? x.turn % tiles * GROUP_ROWS : p.M;
-    x.at = place_at(p, head < heads ? head : 0, x.turn % tiles);
+    if (!there) {
+        x.first = p.M;
+        x.some = x.begins = false;
+    }
     // tiles without keys have no turn
-    x.next = x.first + GROUP_ROWS >= x.at.keys ? (round + 1) * tiles : x.turn + 1;
+    const KeyTiles keys = key_tiles(p, x.at);
+    int behind = 1 + (x.at.tile + 1 == keys.before ? keys.gap : 0);
+    x.turn = x.begins ? round * tiles : turn;
+    x.next = x.ends ? (round + 1) * tiles : turn + behind;
     return x;
 }
 
@@ -83,11 +86,11 @@ MR_DEVICE void keep_turns(const GroupStages<D> &stages, const TurnWork *work, co
         if (x.over)
             return;
         // without keys one block passes on all turns of the head
-        bool some = p.M > GROUP_ROWS && (x.first == 0 || x.first < x.at.keys);
-        for (int half = me; half < halves && some; half += 2) {
+        bool passes = p.M > GROUP_ROWS && (x.some || x.begins);
+        for (int half = me; half < halves && passes; half += 2) {
             uint32_t *word = turn_word(turns, p, x.slot, half);
             mr_turn_wait(word, x.turn);
-            if (x.at.keys > 0) {
+            if (x.some) {
                 mr_mbarrier_arrive(stages.turn + me);
                 mr_mbarrier_wait(stages.added + me, sums++ % 2);
             }
@@ -97,8 +100,6 @@ MR_DEVICE void keep_turns(const GroupStages<D> &stages, const TurnWork *work, co
     }
 }
 
-/* slices: of each slot, for 64 queries after the other, piece by piece those of all threads of a
- * group */
 template <int D>
 __global__ void __launch_bounds__(GROUP_THREADS, 1)
     attention_turns_groups(const __grid_constant__ HeadMaps q, const __grid_constant__ HeadMaps k,
@@ -110,98 +111,30 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
     MR_SHARED(memory);
     // nothing else comes here (mr_attention_groups_fit)
     p.frame = 0;
-    p.counted = p.M;
-    int group = mr_group_number(), t = 0;
+    int group = mr_group_number();
     TurnWork *work = (TurnWork *)(memory + F::WORK_AT);
     GroupStages<D> stages;
     stages.begin(memory, 256 + 2);
-    if (group == 0) {
-        mr_registers_fewer<F::COPYING>();
-        int warp = threadIdx.x / 32, halves = (p.N + 63) / 64;
-        if (warp > 0 && warp < 3 && threadIdx.x % 32 == 0)
-            keep_turns(stages, work, p, turns, warp - 1);
-        for (int i = 0; warp == 0; i++) {
-            mr_mbarrier_wait(stages.released, i % 2 ^ 1);
-            __syncwarp();
-            if (threadIdx.x == 0)
-                *work = turn_work(p, turns.slots, mr_take_ticket(turns.words));
-            __syncwarp();
-            const TurnWork &x = *work;
-            bool some = x.first < x.at.keys;
-            if (some)
-                stages.hold_keys(k, v, p, x.at, x.first);
-            else if (threadIdx.x == 0)
-                mr_mbarrier_arrive(stages.held);
-            if (x.over)
-                return;
-            for (int tile = 0; tile < halves * F::STEPS && some; tile++, t++)
-                stages.walk_queries(q, dy, p, x.at, t, tile * F::WALK, lse, dots, dlse);
-        }
+    if (group > 0) {
+        mr_registers_more<F::WORKING>();
+        group_gradients<D, true>(stages, work, turns.slices, dq, dk, dv, p, group - 1);
         return;
     }
-
-    mr_registers_more<F::WORKING>();
-    int me = group - 1, row = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4, sums = 0;
-    int halves = (p.N + 63) / 64;
-    const float ones[2] = {1, 1}, factor[2] = {p.scale, p.scale};
-    for (int i = 0;; i++) {
-        mr_mbarrier_wait(stages.held, i % 2);
-        const TurnWork &x = *work;
-        if (x.over)
+    mr_registers_fewer<F::COPYING>();
+    int warp = threadIdx.x / 32, steps = (p.N + 63) / 64 * F::STEPS, t = 0;
+    if (warp > 0 && warp < 3 && threadIdx.x % 32 == 0)
+        keep_turns(stages, work, p, turns, warp - 1);
+    for (int i = 0; warp == 0; i++) {
+        mr_mbarrier_wait(stages.released, i % 2 ^ 1);
+        __syncwarp();
+        if (threadIdx.x == 0)
+            *work = turn_work(p, turns.slots, mr_take_ticket(turns.words));
+        __syncwarp();
+        stages.hold(*work, k, v, p);
+        if (work->over)
             return;
-        GroupOutput<F::COLUMNS> sum;
-        GroupKeys<D> keys;
-        const int seen = x.at.keys - x.first - me * 64 - row;
-        keys.clear();
-        for (int half = 0; half < halves && x.first < x.at.keys; half += 2) {
-            unsigned char *buffer = keys.walk(stages, t, half, halves, me, seen, p.scale * LOG2E);
-            if (half + me >= halves)
-                continue;
-            int query = (half + me) * 64 + row;
-            mr_bf16 *out = dq.of(x.at.b, x.at.g, x.at.h) + query * dq.n;
-            float *slice = turns.slices + ((int64_t)x.slot * halves + half + me) * F::SLICE +
-                           threadIdx.x % 128 * 4;
-#pragma unroll 1
-            for (int column = 0; column < D; column += F::COLUMNS) {
-                group_queries<D>(sum, memory, buffer, me, column);
-                if (column == 0 && p.M > GROUP_ROWS)
-                    mr_mbarrier_wait(stages.turn + me, sums % 2);
-                bool first = x.first == 0, last = x.first + GROUP_ROWS >= x.at.keys;
-                if (last && !first)
-                    group_pieces(sum, [&](float *x, int i) {
-                        float before[4];
-                        mr_load(slice + column * 64 + i * 512, before);
-                        for (int e = 0; e < 4; e++)
-                            x[e] += before[e];
-                    });
-                if (last)
-                    group_store<F::COLUMNS>(sum, factor, out + column, dq.n, p.N - query,
-                                            p.d - column);
-                else
-                    group_pieces(sum, [&](float *x, int i) {
-                        const float now[4] = {x[0], x[1], x[2], x[3]};
-                        if (first)
-                            mr_store(slice + column * 64 + i * 512, now);
-                        else
-                            mr_add_four(slice + column * 64 + i * 512, now);
-                    });
-            }
-            if (p.M > GROUP_ROWS)
-                mr_mbarrier_arrive(stages.added + me);
-            sums++;
-        }
-        // the work is read no more; who sees no key has no gradient
-        const Place at = x.at;
-        const int key = x.first + me * 64 + row;
-        bool unseen = x.first == 0 && at.keys == 0;
-        mr_mbarrier_arrive(stages.released);
-        group_store<D>(keys.dk, factor, dk.of(at.b, at.g, at.h) + key * dk.n, dk.n, p.M - key, p.d);
-        group_store<D>(keys.dv, ones, dv.of(at.b, at.g, at.h) + key * dv.n, dv.n, p.M - key, p.e);
-        for (int query = me * 64 + row; query < p.N && unseen; query += 128) {
-            keys.dk.clear();
-            group_store<D>(keys.dk, factor, dq.of(at.b, at.g, at.h) + query * dq.n, dq.n,
-                           p.N - query, p.d);
-        }
+        for (int step = 0; step < steps && work->some; step++, t++)
+            stages.walk_queries(q, dy, p, work->at, t, step * F::WALK, lse, dots, dlse);
     }
 }
 

@@ -10,8 +10,9 @@
  * that of 32 bytes: 72 columns are 80, those past the head are filled with zeros by the copy. Sums
  * run over tiles in one order: the bits do not depend on the order of blocks. q, k and v of a block
  * are read once, o and lse written once. groups.h says what takes another form. The last tile,
- * which may hold keys that do not exist, is the first one, so that the loop over all others hides
- * none. Ref: Shah et al. 2024, arXiv:2407.08608.
+ * which may hold keys that do not exist, comes first, so that the loop hides none of them, but
+ * where text before an image ends in a tile. Tiles without any key are left out.
+ * Ref: Shah et al. 2024, arXiv:2407.08608.
  *
  * Two things that ptxas (13.0) does, and that this order of lines avoids: it serialises products
  * (C7513, C7518) whose operands are packed before a wait or that stand under a branch on data, so
@@ -23,7 +24,7 @@
 
 #include "cuda/attention/group_tile.cuh"
 
-enum { GROUP_KEYS = 128, STAGES = 2 };
+enum { STAGES = 2 };
 
 template <int D> struct GroupForward {
     static constexpr int TILE = GroupTile<D, GROUP_ROWS>::BYTES;
@@ -35,17 +36,23 @@ struct GroupSoftmax {
     float most[2], sum[2];
 };
 
-// scores of keys from `keep` of the tile on, which do not exist
-MR_DEVICE void group_hide(float (&s)[64], int keep)
+// are keys of the tile among those between the length of a text and its end?
+MR_DEVICE bool group_has_gap(const Attention &p, const Place &at, int tile)
 {
-    keep -= threadIdx.x % 4 * 2;
-#pragma unroll
-    for (int i = 0; i < 64; i++)
-        s[i] = i / 4 * 8 + i % 2 >= keep ? -INFINITY : s[i];
+    int first = tile * GROUP_ROWS;
+    return at.len < p.counted && at.len < first + GROUP_ROWS && first < p.counted;
 }
 
-/* One tile: s becomes probabilities, fade rescales what came before. The first key of a tile always
- * exists. */
+// scores of a tile's keys that do not exist
+MR_DEVICE void group_hide(float (&s)[64], const Attention &p, const Place &at, int tile)
+{
+    int first = tile * GROUP_ROWS + threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < 64; i++)
+        s[i] = key_exists(p, at, first + i / 4 * 8 + i % 2) ? s[i] : -INFINITY;
+}
+
+/* One tile: s becomes probabilities, fade rescales what came before. Some key of a tile exists. */
 MR_DEVICE void group_softmax(float (&s)[64], GroupSoftmax &x, float (&fade)[2], float scale2)
 {
 #pragma unroll
@@ -85,7 +92,8 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
              *landed = empty_v + STAGES;
     Place at = place_of(p, (p.N + GROUP_ROWS - 1) / GROUP_ROWS);
     int group = mr_group_number(), first = at.tile * GROUP_ROWS;
-    int tiles = (at.keys + GROUP_KEYS - 1) / GROUP_KEYS;
+    const KeyTiles keys = key_tiles(p, at);
+    const int tiles = keys.count;
     if (threadIdx.x == 0) {
         mr_mbarrier_init(full_q, 1);
         mr_mbarrier_init(landed, 1);
@@ -107,16 +115,16 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
             group_copy<D, GROUP_ROWS>(tile_q, q, full_q, at, first);
         }
         for (int t = 0; t < tiles && threadIdx.x < 32; t++) {
-            int i = t % STAGES, parity = t / STAGES % 2, tile = t ? t - 1 : tiles - 1;
+            int i = t % STAGES, parity = t / STAGES % 2;
+            int first_key = keys.at(t ? t - 1 : tiles - 1) * GROUP_ROWS;
             mr_mbarrier_wait(empty_k + i, parity ^ 1);
             if (threadIdx.x == 0) {
                 mr_mbarrier_expect(full_k + i, F::TILE);
-                group_copy<D, GROUP_KEYS>(tiles_k + i * F::TILE, k, full_k + i, at,
-                                          tile * GROUP_KEYS);
+                group_copy<D, GROUP_ROWS>(tiles_k + i * F::TILE, k, full_k + i, at, first_key);
             }
             mr_mbarrier_wait(empty_v + i, parity ^ 1);
-            group_copy_keys<D, GROUP_KEYS>(tiles_v + i * F::TILE, v, NULL, full_v + i, landed, turn,
-                                           p, at, tile * GROUP_KEYS);
+            group_copy_keys<D, GROUP_ROWS>(tiles_v + i * F::TILE, v, NULL, full_v + i, landed, turn,
+                                           p, at, first_key);
         }
         return;
     }
@@ -141,7 +149,7 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
         mr_barrier_arrive(2 - me, 256);
         mr_group_wait<0>();
         mr_mbarrier_arrive(empty_k);
-        group_hide(s, at.keys - (tiles - 1) * GROUP_KEYS);
+        group_hide(s, p, at, keys.at(tiles - 1));
         group_softmax(s, x, fade, scale2);
         group_pack(probabilities, s);
     }
@@ -158,6 +166,8 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
         mr_barrier_arrive(2 - me, 256);
         mr_group_wait<1>();
         mr_mbarrier_arrive(empty_k + i);
+        if (group_has_gap(p, at, keys.at(t - 1)))
+            group_hide(s, p, at, keys.at(t - 1));
         group_softmax(s, x, fade, scale2);
         // ends a basic block: the wait below stays behind the softmax
         if (t + 1 < tiles)

@@ -19,6 +19,30 @@ struct HeadMaps {
     mr_tensor_map wide, rest;
 };
 
+/* Tiles of 128 keys that hold any that exist, in order: the first `before` of a sequence, and those
+ * behind a gap of `gap` tiles, which text before an image may leave. */
+struct KeyTiles {
+    int count, before, gap;
+
+    MR_MEMBER int at(int i) const
+    {
+        return i < before ? i : i + gap;
+    }
+    MR_MEMBER bool has(int tile) const
+    {
+        return tile < before || (tile >= before + gap && tile < count + gap);
+    }
+};
+
+MR_DEVICE KeyTiles key_tiles(const Attention &p, const Place &at)
+{
+    int before = (at.len + GROUP_ROWS - 1) / GROUP_ROWS,
+        end = (at.keys + GROUP_ROWS - 1) / GROUP_ROWS,
+        after = p.counted < p.M ? p.counted / GROUP_ROWS : end;
+    int gap = after < before ? 0 : after - before;
+    return {end - gap, before, gap};
+}
+
 template <int D, int ROWS> struct GroupTile {
     static constexpr int WIDE = D / 64, REST = D % 64, COLUMNS = WIDE * 64 + REST;
     static_assert(REST == 0 || REST == 16, "columns are blocks of 64 and a rest of 16");
@@ -39,13 +63,13 @@ MR_DEVICE void group_copy(unsigned char *tile, const HeadMaps &maps, uint64_t *f
                         at.b);
 }
 
-// the first warp: rows of a tile from `keep` on are 0
-template <int D, int ROWS> MR_DEVICE void group_erase(unsigned char *tile, int keep)
+// the first warp: rows of a tile from `from` up to `to` are 0
+template <int D, int ROWS> MR_DEVICE void group_erase(unsigned char *tile, int from, int to)
 {
     typedef GroupTile<D, ROWS> T;
     // of a block of columns, whose rows are so long; a swizzle leaves bytes in their row
     auto erase = [&](unsigned char *block, int bytes) {
-        for (int i = keep * bytes + threadIdx.x * 16; i < ROWS * bytes; i += 32 * 16)
+        for (int i = from * bytes + threadIdx.x * 16; i < to * bytes; i += 32 * 16)
             mr_store16(block + i, {0, 0, 0, 0});
     };
 #pragma unroll
@@ -56,31 +80,33 @@ template <int D, int ROWS> MR_DEVICE void group_erase(unsigned char *tile, int k
 }
 
 /* The first warp: copies of ROWS keys from `row` on of one tensor or, with `two`, of two, a tile
- * each, to `to`; `full`, of one arrival, ends its phase with them. Keys that do not exist become 0,
- * since a weight of 0 times what lies there may be no number: their tile lands by the barrier
+ * each, to `tile`; `full`, of one arrival, ends its phase with them. Keys that do not exist become
+ * 0, since a weight of 0 times what lies there may be no number: their tile lands by the barrier
  * `landed` first, where `turn` counts. */
 template <int D, int ROWS>
-MR_DEVICE void group_copy_keys(unsigned char *to, const HeadMaps &one, const HeadMaps *two,
+MR_DEVICE void group_copy_keys(unsigned char *tile, const HeadMaps &one, const HeadMaps *two,
                                uint64_t *full, uint64_t *landed, int &turn, const Attention &p,
                                const Place &at, int row)
 {
     constexpr int BYTES = GroupTile<D, ROWS>::BYTES;
-    int keep = at.keys - row;
     // past all keys the copy itself brings zeros
-    bool all = keep >= ROWS || at.keys == p.M;
+    int from = at.len - row, to = p.counted - row;
+    from = from < 0 ? 0 : from;
+    to = to < ROWS ? to : ROWS;
+    bool all = from >= to;
     uint64_t *barrier = all ? full : landed;
     if (threadIdx.x == 0) {
         mr_mbarrier_expect(barrier, two ? 2 * BYTES : BYTES);
-        group_copy<D, ROWS>(to, one, barrier, at, row);
+        group_copy<D, ROWS>(tile, one, barrier, at, row);
         if (two)
-            group_copy<D, ROWS>(to + BYTES, *two, barrier, at, row);
+            group_copy<D, ROWS>(tile + BYTES, *two, barrier, at, row);
     }
     if (all)
         return;
     mr_mbarrier_wait(landed, turn++ % 2);
-    group_erase<D, ROWS>(to, keep);
+    group_erase<D, ROWS>(tile, from, to);
     if (two)
-        group_erase<D, ROWS>(to + BYTES, keep);
+        group_erase<D, ROWS>(tile + BYTES, from, to);
     mr_proxy_fence();
     __syncwarp();
     if (threadIdx.x == 0)

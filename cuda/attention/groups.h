@@ -7,12 +7,12 @@
 #include "cuda/kernels/kernel_call.h"
 #include "moonreel/base.h"
 
-/* What they take of the calls that go by tiles: heads to 128 columns, no bias, frames, or text
- * before images, and more queries than one group of a block works on. */
+/* What they take of the calls that go by tiles: heads to 128 columns, no bias or frames, and more
+ * queries than one group of a block works on. */
 static inline bool mr_attention_groups_fit(const Attention &p)
 {
-    return p.d <= 128 && p.e <= 128 && !p.bias && !p.frame && p.counted == p.M && p.M > 0 &&
-           p.N > 64 && p.scale > 0;
+    bool narrow = p.d <= 128 && p.e <= 128;
+    return narrow && !p.bias && !p.frame && p.M > 0 && p.N > 64 && p.scale > 0;
 }
 
 // columns that heads are filled up to

@@ -43,6 +43,23 @@ static void no_numbers(int N, int d, const char *type)
     contract_case("attention", text);
 }
 
+/* Both directions of a sequence of `text` keys, of which `from` to `to` exist, and of an image
+ * behind them, of which `before` keys are not here. `most` as in contract_sm90a. */
+static void joint(int B, int N, int M, int h, int d, int from, int to, int text, int before,
+                  double most)
+{
+    char common[400], line[800];
+    snprintf(common, sizeof common,
+             "q=[%d,1,%d,%d,%d] bf16 k=[%d,1,%d,%d,%d] bf16 v=[%d,1,%d,%d,%d] bf16 len=[%d] i32 "
+             "%d..%d text=%d before=%d",
+             B, N, h, d, B, M, h, d, B, M, h, d, B, from, to, text, before);
+    contract_sm90a("attention", common, most);
+    snprintf(line, sizeof line,
+             "%s o=[%d,1,%d,%d,%d] bf16 lse=[%d,1,%d,%d] f32 5..6 do=[%d,1,%d,%d,%d] bf16", common,
+             B, N, h, d, B, h, N, B, N, h, d);
+    contract_sm90a("attention_grad", line, most);
+}
+
 int main(int argc, char **argv)
 {
     no_numbers(5, 16, "f32");
@@ -107,8 +124,8 @@ int main(int argc, char **argv)
                                  "v=[2,2,33,1,80] bf16 scale=0.3 len=[2] i32 33..33");
     forward(1, 65, 520, 1, 128, 512, 512);
     forward(1, 65, 520, 1, 128, 515, 515);
-    // what warp groups leave to others: frames, text, a scale below 0
-    const char *const others[] = {"frame=9", "text=30", "scale=-0.3"};
+    // what warp groups leave to others: frames, a scale below 0
+    const char *const others[] = {"frame=9", "scale=-0.3"};
     for (const char *attr : others) {
         char text[400];
         snprintf(text, sizeof text,
@@ -185,6 +202,16 @@ int main(int argc, char **argv)
     contract_case("attention_grad",
                   "q=[7,1,67,1,24] bf16 k=[7,1,130,1,24] bf16 v=[7,1,130,1,24] bf16 "
                   "o=[7,1,67,1,24] bf16 lse=[7,1,1,67] f32 4..5 do=[7,1,67,1,24] bf16");
+    /* text before an image, the joint attention of MMDiT: a text whose length and end lie in tiles
+     * of their own, one without a token, one that ends where its tile does, a later piece of the
+     * keys that has some of a text or none of it. Tiles between length and end are left out: two of
+     * three remain, which no other form does */
+    joint(1, 128, 384, 1, 128, 100, 100, 256, 0, 0.67);
+    joint(3, 70, 330, 1, 128, 0, 300, 300, 0, 0);
+    joint(2, 65, 520, 3, 128, 0, 0, 300, 0, 0);
+    joint(1, 66, 520, 6, 128, 130, 130, 300, 0, 0);
+    joint(2, 66, 260, 1, 72, 60, 160, 100, 50, 0);
+    joint(1, 66, 140, 1, 24, 20, 20, 40, 40, 0);
     // in the plain form: heads that are no pieces, and more columns than a chunk
     contract_case("attention", "q=[1,1,3,1,12] bf16 k=[1,1,3,1,12] bf16 v=[1,1,3,1,12] bf16");
     contract_case("attention", "q=[1,1,3,1,264] bf16 k=[1,1,3,1,264] bf16 v=[1,1,3,1,264] bf16");
