@@ -7,6 +7,7 @@ pkg_check_modules(LMDB REQUIRED IMPORTED_TARGET lmdb)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
+pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(EDIT IMPORTED_TARGET libedit)
 pkg_check_modules(MINIZIP IMPORTED_TARGET minizip zlib)
 pkg_check_modules(DW IMPORTED_TARGET libdw)
@@ -42,7 +43,8 @@ set(MR_OPTIONAL_LIBRARIES
 
 # found: "Lua 5.4.4,LMDB 0.9.24,...", what the program is linked with, for `moonreel doctor`; missing: one line each.
 function(mr_libraries found missing)
-  set(there "Lua ${LUA_VERSION}" "LMDB ${LMDB_VERSION}" "xxHash ${XXHASH_VERSION}" "zstd ${ZSTD_VERSION}" "jansson ${JANSSON_VERSION}")
+  set(there "Lua ${LUA_VERSION}" "LMDB ${LMDB_VERSION}" "xxHash ${XXHASH_VERSION}" "zstd ${ZSTD_VERSION}" "jansson ${JANSSON_VERSION}"
+    "utf8proc ${UTF8PROC_VERSION}")
   set(lacks)
   foreach(row IN LISTS MR_OPTIONAL_LIBRARIES)
     string(REPLACE "|" ";" row "${row}")

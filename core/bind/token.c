@@ -1,7 +1,7 @@
 /* bind: moonreel.core.token - texts as ids of pieces. Licence: Apache-2.0
  *
- * open(path) -> tokenizer: encode, decode, normal, piece, find, count, unknown. lua/moonreel/token
- * puts ends, special tokens and lengths on top. */
+ * open(path) -> tokenizer: encode, decode, normal, piece, find, count, unknown; words(text).
+ * lua/moonreel/token puts ends, special tokens and lengths on top. */
 #include "bind/room.h"
 #include "moonreel/token.h"
 
@@ -19,6 +19,16 @@ static int t_open(lua_State *L)
     mr_tokenizer *t;
     mr_bind_check(L, mr_tokenizer_open(path, &t));
     *box = t;
+    return 1;
+}
+
+static int t_words(lua_State *L)
+{
+    size_t bytes, n;
+    const char *text = luaL_checklstring(L, 1, &bytes);
+    char **words = (char **)mr_bind_hold(L);
+    mr_bind_check(L, mr_token_words(text, bytes, words, &n));
+    lua_pushlstring(L, *words, n);
     return 1;
 }
 
@@ -122,6 +132,9 @@ static int k_count(lua_State *L)
 static const mr_bind_row token_module_rows[] = {
     MR_ROW("open", t_open, "(path: string): mr.Pieces",
            "Read a SentencePiece unigram model, as spiece.model of T5."),
+    MR_ROW("words", t_words, "(text: string): string",
+           "The words of a text in small letters, with one space between them, as byte pairs of "
+           "CLIP are built in them."),
     MR_ROW_END};
 static const mr_bind_face token_module_face = {
     "moonreel.core.token", "Texts as ids of pieces; moonreel.token is what people use.",

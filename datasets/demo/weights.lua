@@ -1,11 +1,12 @@
---- Random weights of a tiny Open-Sora video autoencoder and of a tiny T5 encoder in the layouts of
--- the released ones: folders with config.json and model.safetensors, and a tokenizer of the demo's
--- words. Nothing was learned; for trying what takes such folders.
+--- Random weights of a tiny Open-Sora video autoencoder and of tiny T5 and CLIP encoders in the
+-- layouts of the released ones: folders with config.json and model.safetensors, and tokenizers.
+-- Nothing was learned; for trying what takes such folders.
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
+local clip_sizes = require "moonreel.models.clip.sizes"
 local json = require "moonreel.core.json"
 local large = require "moonreel.bench.large"
 local nn = require "moonreel.nn"
@@ -115,7 +116,7 @@ end
 function weights.t5_tensors(config, dtype, seed)
   local s = setmetatable({inner = config.num_heads * config.d_kv}, {__index = config})
   local rows, keep = {}, {}
-  for i, row in ipairs(t5_sizes.tensors(s)) do
+  for i, row in ipairs(t5_sizes:tensors(s)) do
     local t = T.new("f32", row.shape):fill_normal(seed, "t5", i)
     if row.name:find("norm") then
       t = t * 0.1 + 1
@@ -144,6 +145,58 @@ function weights.t5(folder, seed, change)
   local rows, keep = weights.t5_tensors(config, "f32", seed)
   ckpt.write(folder .. "/model.safetensors", rows)
   keep[1] = nil  -- alive until here
+end
+
+-- ---- CLIP
+
+weights.clip_config = {
+  model_type = "clip_text_model", hidden_size = 32, intermediate_size = 48, num_hidden_layers = 2,
+  num_attention_heads = 4, max_position_embeddings = 77, layer_norm_eps = 1e-5,
+  hidden_act = "quick_gelu",
+}
+
+-- write byte pairs and count them: every character of ASCII, alone and at the end of a word, and a
+-- few pairs; other bytes have no part
+local function byte_pairs(folder)
+  local ids, merges, n = {}, { "#version: 0.2" }, 0
+  local function add(part)
+    ids[part], n = n, n + 1
+  end
+  for letter = 33, 126 do
+    add(string.char(letter))
+    add(string.char(letter) .. "</w>")
+  end
+  for _, pair in ipairs { { "r", "e" }, { "re", "d</w>" }, { "t", "h" }, { "th", "e</w>" },
+      { "o", "n</w>" }, { "i", "n" }, { "in", "g</w>" } } do
+    merges[#merges + 1] = pair[1] .. " " .. pair[2]
+    add(pair[1] .. pair[2])
+  end
+  add "<|startoftext|>"
+  add "<|endoftext|>"
+  base.replace_file(folder .. "/vocab.json", json.encode(ids))
+  base.replace_file(folder .. "/merges.txt", table.concat(merges, "\n") .. "\n")
+  return n
+end
+
+--- Write the folder of CLIP's text half.
+---@param folder string
+---@param seed integer
+---@param change table|nil  fields of weights.clip_config
+function weights.clip(folder, seed, change)
+  local config, rows = {}, {}
+  for field, value in pairs(weights.clip_config) do
+    config[field] = change and change[field] or value
+  end
+  base.make_dir(folder)
+  config.vocab_size = byte_pairs(folder)
+  base.replace_file(folder .. "/config.json", json.encode(config))
+  for i, row in ipairs(clip_sizes:tensors(config)) do
+    local t = T.new("f32", row.shape):fill_normal(seed, "clip", i)
+    local norm = row.name:find "norm" and row.name:find "weight$"
+    local values = (norm and t * 0.1 + 1 or t * row.shape[#row.shape] ^ -0.5):bytes()
+    rows[i] = {name = row.name, dtype = "f32", shape = row.shape, ptr = values, bytes = #values}
+  end
+  ckpt.write(folder .. "/model.safetensors", rows)
 end
 
 -- ---- true shapes
@@ -177,7 +230,7 @@ local function t5_hole(folder)
   for field, value in pairs(weights.t5_config) do
     config[field] = s[field] or value
   end
-  for i, row in ipairs(t5_sizes.tensors(s)) do
+  for i, row in ipairs(t5_sizes:tensors(s)) do
     list[i] = {name = row.name, shape = row.shape, n = T.count(row.shape)}
   end
   write_hole(folder, config, list)

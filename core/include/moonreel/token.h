@@ -77,6 +77,15 @@ MR_API mr_status mr_tokenizer_encode(const mr_tokenizer *t, const char *text, si
 MR_API mr_status mr_tokenizer_decode(const mr_tokenizer *t, const int32_t *ids, size_t n,
                                      char **out, size_t *bytes);
 
+/* The words of a text that byte pairs are built in, as CLIP's tokenizer cuts them: NFC, small
+ * letters, then letters in a row, one number, signs in a row, and 's 't 're 've 'm 'll 'd. A byte
+ * that is no UTF-8 becomes U+FFFD. They stand in *out with one space between them.
+ *
+ * Ref:     Radford et al. 2021, arXiv:2103.00020
+ * Owns:    caller frees *out with mr_free; zero-terminated
+ * Errors:  MR_E_RANGE a text of over 64 MiB; MR_E_MEMORY */
+MR_API mr_status mr_token_words(const char *text, size_t bytes, char **out, size_t *n);
+
 #ifdef __cplusplus
 }
 #endif

@@ -150,7 +150,7 @@ function encoders.caption(folder, dtype, threads)
   net:run(text:calls("encode", shape, "stream"), values, {y = true},
     function(prog, output) prog:get(output) end)
   return {seconds = base.now_s() - began, peak_bytes = core.max_resident() - before,
-    read_bytes = files.bytes_read - at, weight_bytes = 2 * sizes.elements(text.sizes)}
+    read_bytes = files.bytes_read - at, weight_bytes = 2 * sizes:elements(text.sizes)}
 end
 
 --- A block of random weights, run once.
@@ -228,7 +228,7 @@ end
 -- a folder that lives as long as f runs: config.json and names over a hole
 local function with_xxl(dir, f)
   local s, list = sizes.of_name(XXL), {}
-  for i, row in ipairs(sizes.tensors(s)) do
+  for i, row in ipairs(sizes:tensors(s)) do
     list[i] = {name = row.name, shape = row.shape, n = T.count(row.shape)}
   end
   local folder = dir or os.tmpname()

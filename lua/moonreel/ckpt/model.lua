@@ -52,16 +52,24 @@ function model.of(source)
   end)
 end
 
---- The family of a file, which may stand in a record.
+--- The family of a file, which may stand in one of some records.
 ---@param source mr.Checkpoint
----@param record string   "vae", "text_encoder"
+---@param ... string      "vae", "text_encoder", "clip"
 ---@return mr.Family
-function model.family(source, record)
-  local has = start.bare(source)
+function model.family(source, ...)
+  local has, records = start.bare(source), { ... }
+  local function stands(family)
+    for _, record in ipairs(records) do
+      if family:stands(record) then
+        return true
+      end
+    end
+    return false
+  end
   return each_kind(function(kind, family)
-    return family:stands(record) and family:has "init" and kind.is(has) and family or nil
+    return stands(family) and family:has "init" and kind.is(has) and family or nil
   end) or base.raise("MR_E_CKPT", ("%s: no family of %s knows these tensors"):format(source.path,
-    record))
+    table.concat(records, " or ")))
 end
 
 --- The same in one line.

@@ -59,7 +59,9 @@ end
 -- tokenizer, files and weights
 local function load(self, enc, o, device)
   self.source = source.open(self.path, enc)
-  self.tok = enc:tokenizer(self.path, { max_length = o.max_length, compat = o.compat, say = o.say })
+  self.max_length = math.min(o.max_length, enc.max_tokens or o.max_length)
+  self.tok = enc:tokenizer(self.path, { max_length = self.max_length, compat = o.compat,
+    say = o.say })
   self.enc, self.width = enc, enc.width
   local way, bytes = residency.fitting(enc, (device:memory()), o.dtype)
   self.residency = residency.of(enc, o.residency, way)
@@ -74,12 +76,12 @@ local function opened(path, o, enc)
     base.raise("MR_E_USAGE", ("no folder '%s', and nothing is downloaded; try: a folder with "
       .. "config.json, weights and the tokenizer of a text encoder"):format(path))
   end
-  local self = setmetatable({ path = path, dtype = o.dtype, max_length = o.max_length,
+  local self = setmetatable({ path = path, dtype = o.dtype,
     padding = o.padding, places = o.places }, Encoder)
   local good, problem = pcall(function()
     if not enc then
       local file <close> = ckpt.open(path)
-      enc = holds.family(file, "text_encoder"):open "init".of_file(path, o)
+      enc = holds.family(file, "text_encoder", "clip"):open "init".of_file(path, o)
     end
     load(self, enc, o, o.device or require("moonreel.core.exec").device())
   end)

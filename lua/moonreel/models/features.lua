@@ -1,6 +1,9 @@
 --- A text encoder that lies apart, as the step of a run sees it: features are an input, which
 -- moonreel.embed computes.
 -- @module moonreel.models.features
+local T = require "moonreel.core.tensor"
+local base = require "moonreel.core.base"
+
 local features = {}
 
 local Features = {}
@@ -29,6 +32,29 @@ end
 function Features.set(_, prog, tokens)
   prog:set("text_y", tokens.y)
   prog:set("text_len", tokens.len)
+end
+
+--- Words of texts; of the table only their rows are read, each once for a batch.
+---@param source mr.TextSource
+---@param group table   lists of ids; L: places of each, those behind its ids stay zero
+---@param dtype string
+---@param rows table    rows that the batch has read so far, by id; others are added
+---@return mr.Tensor    [B, 1, L, width]
+function Features:words(source, group, dtype, rows)
+  local table_of, vocab = self.sizes.words, self.sizes.vocab_size
+  local out = T.new(dtype, { #group.lists, 1, group.L, self.width })
+  for b, ids in ipairs(group.lists) do
+    for i = 1, math.min(#ids, group.L) do
+      local id = ids[i]
+      if id < 0 or id >= vocab then
+        base.raise("MR_E_RANGE", ("%s: a text has token %d, '%s' has %d rows; try: the tokenizer "
+          .. "of these weights"):format(source.path, id, source.at[table_of], vocab))
+      end
+      rows[id] = rows[id] or source:row(table_of, id)
+      out:slice(0, b - 1, b):slice(2, i - 1, i):reshape { self.width }:copy_from(rows[id])
+    end
+  end
+  return out
 end
 
 --- Text features.

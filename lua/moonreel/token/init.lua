@@ -1,36 +1,57 @@
---- Captions as tokens: a SentencePiece model, the end that T5 adds, lengths, special tokens.
--- C side: core/include/moonreel/token.h. Ref: opensora-1.2.md 6.
+--- Captions as tokens: a SentencePiece model with the end that T5 adds, or byte pairs with the
+-- start and the end of CLIP; lengths, special tokens.
+-- C side: core/include/moonreel/token.h. Ref: opensora-1.2.md 6, opensora-2.0.md 14.
 -- @module moonreel.token
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
+local bpe = require "moonreel.token.bpe"
 local core = require "moonreel.core.token"
 local options = require "moonreel.text.options"
 
 local token = {}
 
-local FILE = "spiece.model"
-local END, PAD = "</s>", "<pad>"
+-- the kinds of vocabularies: the file that tells, what opens it, the pieces around a caption and
+-- behind it in a batch, and whose they are
+local kinds = {
+  { file = "spiece.model", open = core.open, ends = "</s>", pad = "<pad>", of = "T5" },
+  { file = "vocab.json", open = function(path) return bpe.open((path:gsub("[^/]*$", "."))) end,
+    starts = bpe.START, ends = bpe.END, pad = bpe.END, of = "CLIP" },
+}
 
 ---@class mr.Tokenizer
----@field pieces mr.Pieces      the vocabulary: encode, decode, piece, find without any of this
+---@field pieces mr.Pieces|mr.BytePairs  the vocabulary: encode, decode, piece, find without any
+---   of this
 ---@field max_length integer    tokens of a caption, its end among them
+---@field start_id integer?     begins every caption
 ---@field end_id integer        ends every caption
 ---@field pad_id integer?       fills a row of a batch
 local Tokenizer = {}
 Tokenizer.__name = "mr.Tokenizer"
 Tokenizer.__index = Tokenizer
 
--- a folder stands for the model file in it
+-- folders of a folder's tokenizer: itself, one inside, or the one beside it as pipelines are saved
+local function folders_of(path)
+  local list = { path, path .. "/tokenizer" }
+  local before, after = path:match "^(.-)text_encoder([^/]*)/*$"
+  list[3] = before and before .. "tokenizer" .. after
+  return list
+end
+
+-- the file of a vocabulary, which a folder stands for, and its kind
 local function file_of(path)
-  for _, inside in ipairs { "/" .. FILE, "/tokenizer/" .. FILE } do
-    if base.exists(path .. inside) then
-      return path .. inside
+  for _, folder in ipairs(folders_of(path)) do
+    for _, kind in ipairs(kinds) do
+      local file = folder .. "/" .. kind.file
+      if base.exists(file) then
+        return file, kind
+      end
     end
   end
   if base.exists(path .. "/.") then
-    base.raise("MR_E_USAGE", ("%s: no %s in this folder; try: name the file"):format(path, FILE))
+    base.raise("MR_E_USAGE", ("%s: no %s and no %s in this folder; try: name the file"):format(path,
+      kinds[1].file, kinds[2].file))
   end
-  return path
+  return path, path:find "vocab%.json$" and kinds[2] or kinds[1]
 end
 
 -- the id of a piece that is no text
@@ -42,9 +63,13 @@ end
 
 -- spellings that the wrapper of the reference takes for tokens, longest first where one begins
 -- another: {spelling = id}
-local function special_of(pieces, extra)
-  local special = { [END] = control(pieces, END), [PAD] = control(pieces, PAD),
-    [pieces:piece(pieces:unknown())] = pieces:unknown() }
+local function special_of(pieces, kind, extra)
+  local special = { [kind.ends] = control(pieces, kind.ends),
+    [kind.pad] = control(pieces, kind.pad), [pieces:piece(pieces:unknown())] = pieces:unknown() }
+  if kind.starts then
+    special[kind.starts] = control(pieces, kind.starts)
+    return special
+  end
   for i = 0, extra - 1 do
     special[("<extra_id_%d>"):format(i)] = #pieces + extra - 1 - i
   end
@@ -55,7 +80,8 @@ local read_options = options.declare("token.open", {
   { "max_length", "integer", "tokens of a caption, its end among them; what is longer is cut",
     default = 300 },
   { "compat", "boolean", "spellings of special tokens in a caption (</s>, <pad>, <unk>, "
-    .. "<extra_id_0> ...) are these tokens, as in the wrapper that the reference uses",
+    .. "<extra_id_0>, <|endoftext|> ...) are these tokens, as in the wrapper that the reference "
+    .. "uses",
     default = false },
   { "extra", "integer", "special tokens <extra_id_N> behind the pieces, under compat",
     default = 100 },
@@ -64,28 +90,33 @@ local read_options = options.declare("token.open", {
 })
 
 --- Read a tokenizer.
----@param path string      spiece.model, or a folder that holds it
+---@param path string      spiece.model or vocab.json beside merges.txt, or a folder that holds
+---   them
 ---@param given table|nil  max_length, compat, extra, say
 ---@return mr.Tokenizer    tok("a caption") gives its ids as a tensor
 function token.open(path, given)
   local o = read_options(given)
-  local pieces = core.open(file_of(path))
-  local end_id = control(pieces, END)
+  local file, kind = file_of(path)
+  local pieces = kind.open(file)
+  local end_id = control(pieces, kind.ends)
   if not end_id then
     base.raise("MR_E_FORMAT", ("%s: no control piece %s, which ends captions; expected the model "
-      .. "of T5"):format(pieces:path(), END))
+      .. "of %s"):format(pieces:path(), kind.ends, kind.of))
   end
-  if o.max_length < 1 then
-    base.raise("MR_E_USAGE", ("token.open: max_length is %d; expected 1 or more"):format(
-      o.max_length))
+  local start_id = kind.starts and control(pieces, kind.starts)
+  local least = start_id and 2 or 1
+  if o.max_length < least then
+    base.raise("MR_E_USAGE", ("token.open: max_length is %d; expected %d or more"):format(
+      o.max_length, least))
   end
-  local special = o.compat and special_of(pieces, o.extra) or {}
+  local special = o.compat and special_of(pieces, kind, o.extra) or {}
   local spelled = {}
   for text, id in pairs(special) do
     spelled[id] = text
   end
-  return setmetatable({ pieces = pieces, max_length = o.max_length, end_id = end_id,
-    pad_id = control(pieces, PAD), special = special, spelled = spelled, compat = o.compat,
+  return setmetatable({ pieces = pieces, max_length = o.max_length,
+    start_id = start_id, end_id = end_id, pad_id = control(pieces, kind.pad),
+    special = special, spelled = spelled, compat = o.compat,
     say = o.say or function(line) io.stderr:write("note: ", line, "\n") end }, Tokenizer)
 end
 
@@ -116,11 +147,15 @@ local function encode(self, text)
   return ids
 end
 
---- Ids of a caption with its end; a longer one than max_length is cut, which is said once.
+--- Ids of a caption with its start, if its kind has one, and its end; a longer one than max_length
+-- is cut, which is said once.
 ---@param caption string
 ---@return integer[]
 function Tokenizer:ids(caption)
   local ids = encode(self, caption)
+  if self.start_id then
+    table.insert(ids, 1, self.start_id)
+  end
   local most = self.max_length - 1
   if #ids > most then
     if not self.cut then
@@ -131,7 +166,7 @@ function Tokenizer:ids(caption)
     ids = table.move(ids, 1, most, 1, {})
   end
   -- the wrapper adds no end behind one that the caption spells
-  if not (self.compat and ids[#ids] == self.end_id) then
+  if self.start_id or not (self.compat and ids[#ids] == self.end_id) then
     ids[#ids + 1] = self.end_id
   end
   return ids
@@ -150,8 +185,8 @@ end
 ---@return table  ids i32 [B, max_length], padded; len i32 [B], tokens in use
 function Tokenizer:tokens(captions)
   if not self.pad_id then
-    base.raise("MR_E_FORMAT", ("%s: no control piece %s, which fills a batch"):format(
-      self.pieces:path(), PAD))
+    base.raise("MR_E_FORMAT", ("%s: no control piece <pad>, which fills a batch"):format(
+      self.pieces:path()))
   end
   local all, len = {}, {}
   for b, caption in ipairs(captions) do

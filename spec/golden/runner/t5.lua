@@ -19,7 +19,7 @@ local function load(f)
     local at = name:match("^%a+%.encoder%.block%.(%d+)%.")
     blocks = math.max(blocks, at and math.tointeger(at) + 1 or 0)
   end
-  local s = sizes.read(f.path, function(name)
+  local s = sizes:read(f.path, function(name)
     local info = f.has[under .. name]
     return info and info.shape
   end, blocks)

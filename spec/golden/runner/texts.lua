@@ -8,6 +8,7 @@ local names = require "moonreel.sample.names"
 local opensora_vae = require "moonreel.models.opensora_vae"
 local prompt = require "moonreel.caption.prompt"
 local strategy = require "moonreel.diffusion.strategy"
+local token = require "moonreel.token"
 
 local function same(a, b) return table.concat(a, " ") == table.concat(b, " ") end
 
@@ -32,6 +33,17 @@ local function tokenizer(text, result, folder)
   end
   result:exact("ids", ids)
   result:exact("normal forms", normal)
+end
+
+-- ids that byte pairs give, with start, end and cut
+local function byte_pairs(text, result, folder)
+  local file, ids = json.decode(text), 0
+  local tok = token.open(folder .. "/" .. file.vocab, { max_length = file.max_length, compat = true,
+    say = function() end })
+  for _, case in ipairs(file.cases) do
+    ids = ids + (same(tok:ids(text_of(case)), case.ids) and 0 or 1)
+  end
+  result:exact("ids", ids)
 end
 
 -- null and nil are one, whole numbers are whole or not
@@ -110,4 +122,5 @@ end
 return {
   { "^text_rules", text_rules },
   { head = '^%s*{%s*"model"%s*:%s*"[^"/]+%.model"', tokenizer },
+  { head = '"vocab"%s*:%s*"[^"]+/vocab%.json"', byte_pairs },
 }

@@ -108,7 +108,7 @@ describe("a T5 encoder", function()
   end)
 
   it("reads the words of a batch and, where it streams, every block once", function()
-    local blocks = sizes.elements(setmetatable({ inner = 32, num_layers = 3 },
+    local blocks = sizes:elements(setmetatable({ inner = 32, num_layers = 3 },
       { __index = weights.t5_config })) * 4
     local stream <close> = open { residency = "stream" }
     local outside = (32 * 4 + 32) * 4  -- biases and the last norm, once
@@ -192,7 +192,7 @@ describe("a T5 encoder", function()
     fails("MR_E_USAGE", "no spiece%.model", embed.open, small)
     -- another model's file is no text encoder
     weights.vae(dir.path .. "/vae", 1)
-    fails("MR_E_CKPT", "vae: no family of text_encoder knows these tensors", embed.open,
+    fails("MR_E_CKPT", "vae: no family of text_encoder or clip knows these tensors", embed.open,
       dir.path .. "/vae")
     fails("MR_E_USAGE", "no folder '.*nowhere', and nothing is downloaded", embed.open,
       dir.path .. "/nowhere")
@@ -201,6 +201,6 @@ describe("a T5 encoder", function()
   it("counts what the largest released one has", function()
     local xxl = sizes.of_name "google/t5-v1_1-xxl"
     -- 4.76 G with its words
-    assert.equal(4762310656, sizes.elements(xxl) + 32128 * 4096)
+    assert.equal(4762310656, sizes:elements(xxl) + 32128 * 4096)
   end)
 end)

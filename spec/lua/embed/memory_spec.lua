@@ -29,7 +29,7 @@ describe("the memory of a T5 encoder", function()
     local path = dir.path .. "/t5-v1_1-base"
     weights.hole(path)
     local s = sizes.of_name(path)
-    local all = 2 * sizes.elements(s)  -- 84.9 M weights in bf16
+    local all = 2 * sizes:elements(s)  -- 84.9 M weights in bf16
     local function take(residency)
       local done = process.run({ process.program(), "-e", CODE:format(path, residency,
         require("moonreel.core.exec").device():compute "bf16") }, "", { deadline_s = 600 })

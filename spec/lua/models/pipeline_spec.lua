@@ -21,9 +21,6 @@ describe("a pipeline", function()
       { "hunyuan_vae", "bytes", "STDiT3",
         "vae.type = 'hunyuan_vae' is not built in this version; built so far: "
           .. "OpenSoraVAE_V1_2, dct$" },
-      { "dct", "text_embedder", "STDiT3",
-        "text_encoder.type = 'text_embedder' is not built in this version; built so far: "
-          .. "bytes, t5$" },
       { "dct", "bytes", "flux",
         "model.type = 'flux' is not built in this version; built so far: OpenSoraVAE_V1_2, STDiT3, "
           .. "STDiT3%-3B/2, STDiT3%-XL/2$" },

@@ -126,8 +126,8 @@ describe("a tokenizer", function()
     base.make_dir(dir .. "/tokenizer")
     local good, err = pcall(token.open, dir)
     assert.is_false(good)
-    assert.matches(dir .. ": no spiece.model in this folder; try: name the file", err.message, 1,
-      true)
+    assert.matches(dir .. ": no spiece.model and no vocab.json in this folder; try: name the file",
+      err.message, 1, true)
     base.replace_file(dir .. "/tokenizer/spiece.model",
       base.read_file "spec/golden/token/t5.model")
     assert.equal(dir .. "/tokenizer/spiece.model", token.open(dir).pieces:path())

@@ -10,4 +10,9 @@ local token = {}
 ---@return mr.Pieces
 function token.open(path) end
 
+--- The words of a text in small letters, with one space between them, as byte pairs of CLIP are built in them.
+---@param text string
+---@return string
+function token.words(text) end
+
 return token

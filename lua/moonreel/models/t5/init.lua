@@ -23,7 +23,8 @@ local Text = features.class()
 
 --- The encoder of a recipe. A released one is known by its name too, when its files are not there.
 ---@param _ mr.Params
----@param config table  from_pretrained, model_max_length, residency
+---@param config table  from_pretrained, model_max_length, residency; padding (nil: "skip"); cleans
+---   (nil: true)
 ---@param run table     dtype, compat
 ---@return mr.Text      apart; sizes; width and max_length of its features; tokens() once
 ---   moonreel.embed has loaded it; cleans: prompts are cleaned first
@@ -33,16 +34,16 @@ function t5.new(_, config, run)
     base.raise("MR_E_RECIPE", "text_encoder.from_pretrained is not set; expected the folder of "
       .. "T5 v1.1: config.json, weights and spiece.model")
   end
-  local s = sizes.of_folder(path) or sizes.of_name(path)
+  local s = sizes:of_folder(path) or sizes.of_name(path)
   if not s then
     base.raise("MR_E_RECIPE", ("text_encoder.from_pretrained: no config.json in '%s', and nothing "
       .. "is downloaded; try: a folder with config.json, weights and spiece.model of T5 v1.1")
       :format(path))
   end
-  return setmetatable({ apart = true, cleans = true, streams = true, padding = "skip", path = path,
-    sizes = s, width = s.d_model, maps = { weights }, dtype = run.dtype,
-    max_length = config.model_max_length, residency = config.residency, compat = run.compat },
-    Text)
+  return setmetatable({ apart = true, cleans = config.cleans ~= false, streams = true,
+    padding = config.padding or "skip", path = path, sizes = s, width = s.d_model,
+    maps = { weights }, dtype = run.dtype, max_length = config.model_max_length,
+    residency = config.residency, compat = run.compat }, Text)
 end
 
 --- The encoder of a folder that is open; its sizes come with the tensors.
@@ -56,28 +57,13 @@ end
 
 -- ---- its files
 
-local WORDS = "shared.weight"
-
 --- Names that an encoder may have that is as deep as the one in a file.
 ---@param names string[]  in the file
 ---@param path string
 ---@return table[]        {name}
 function Text:tensors(names, path)
-  self.blocks = 0
-  for _, name in ipairs(names) do
-    local at = name:match("encoder%.block%.(%d+)%.")
-    self.blocks = math.max(self.blocks, at and math.tointeger(at) + 1 or 0)
-  end
-  -- a file that lies about its depth must not cost memory
-  if self.blocks > #names then
-    base.raise("MR_E_CKPT", ("%s: a tensor of block %d among %d tensors"):format(path,
-      self.blocks - 1, #names))
-  end
-  local any = setmetatable({ num_layers = self.blocks }, { __index = function() return 0 end })
-  local rows = {}
-  for i, row in ipairs(sizes.tensors(any)) do
-    rows[i] = { name = row.name }
-  end
+  local rows
+  rows, self.blocks = sizes:names(names, path)
   return rows
 end
 
@@ -85,12 +71,12 @@ end
 ---@param shape_of fun(name: string): integer[]|nil
 ---@param path string
 function Text:read(shape_of, path)
-  self.sizes = sizes.read(path, shape_of, self.blocks)
+  self.sizes = sizes:read(path, shape_of, self.blocks)
   self.width = self.sizes.d_model
 end
 
 --- Numbers of its weights; words are read row by row.
-function Text:elements() return sizes.elements(self.sizes) end
+function Text:elements() return sizes:elements(self.sizes) end
 
 --- Its sizes for people.
 function Text:about() return ("%d blocks of %d"):format(self.sizes.num_layers, self.width) end
@@ -150,24 +136,6 @@ function Text:calls(_, s, way)
   return list
 end
 
--- words of texts; of the table only their rows are read, each once for a batch
-local function words(self, source, group, dtype, rows)
-  local D, vocab = self.sizes.d_model, self.sizes.vocab_size
-  local out = T.new(dtype, { #group.lists, 1, group.L, D })
-  for b, ids in ipairs(group.lists) do
-    for i = 1, math.min(#ids, group.L) do
-      local id = ids[i]
-      if id < 0 or id >= vocab then
-        base.raise("MR_E_RANGE", ("%s: a text has token %d, '%s' has %d rows; try: the tokenizer "
-          .. "of these weights"):format(source.path, id, source.at[WORDS], vocab))
-      end
-      rows[id] = rows[id] or source:row(WORDS, id)
-      out:slice(0, b - 1, b):slice(2, i - 1, i):reshape { D }:copy_from(rows[id])
-    end
-  end
-  return out
-end
-
 --- What calls take of a group of texts.
 ---@param source mr.TextSource
 ---@param group table   lists of ids; L: places of each, those behind its ids stay zero; counts of
@@ -176,7 +144,7 @@ end
 ---@param rows table    rows that the batch has read so far, by id; others are added
 ---@return table        x [B, 1, L, d_model], len i32 [B]
 function Text:values(source, group, dtype, rows)
-  return { x = words(self, source, group, dtype, rows),
+  return { x = self:words(source, group, dtype, rows),
     len = T.from({ #group.counts }, group.counts, "i32") }
 end
 

@@ -41,7 +41,7 @@ describe("sizes of a T5 encoder", function()
         assert.equal(value, one.sizes[field], field)
       end
     end
-    assert.equal(3 * 9 + 3, #require("moonreel.models.t5.sizes").tensors(one.sizes))
+    assert.equal(3 * 9 + 3, #require("moonreel.models.t5.sizes"):tensors(one.sizes))
   end)
 
   for field, row in pairs {

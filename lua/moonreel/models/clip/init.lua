@@ -1,0 +1,142 @@
+--- Text encoder "clip": one vector of a caption, the state of its end of text. It declares no
+-- parameters in the run's table; moonreel.embed computes the vectors, which are an input of the
+-- step. Ref: opensora-2.0.md 14.
+-- @module moonreel.models.clip
+local T = require "moonreel.core.tensor"
+local base = require "moonreel.core.base"
+local features = require "moonreel.models.features"
+local network = require "moonreel.models.clip.network"
+local sizes = require "moonreel.models.clip.sizes"
+local token = require "moonreel.token"
+local weights = require "moonreel.models.clip.weights"
+
+local clip = {}
+
+--- Its weights lie in files of their own and are in no checkpoint of a run; beside them, what else
+-- decides its vectors.
+clip.apart, clip.files = true, { "vocab.json", "merges.txt" }
+
+--- It gives one vector of a caption.
+clip.vector = true
+
+local KEPT = 8  -- compiled shapes
+
+local Text = features.class()
+
+-- what is known before a folder is opened. Places behind the end of text are seen by none before
+-- it: they need not be computed
+local function new(o)
+  o.apart, o.vector, o.padding, o.maps = true, true, "skip", { weights }
+  return setmetatable(o, Text)
+end
+
+--- The encoder of a recipe. A released one is known by its name too, when its files are not there.
+---@param _ mr.Params
+---@param config table  from_pretrained; model_max_length, or at_most: that, or its places where
+---   they are fewer
+---@param run table     dtype, compat
+---@return mr.Text      apart; vector; width of it; max_tokens of a text
+function clip.new(_, config, run)
+  local path = config.from_pretrained
+  if not path then
+    base.raise("MR_E_RECIPE", "clip.from_pretrained is not set; expected the folder of a CLIP: "
+      .. "config.json, weights, vocab.json and merges.txt")
+  end
+  local s = sizes:of_folder(path) or sizes.of_name(path)
+  if not s then
+    base.raise("MR_E_RECIPE", ("clip.from_pretrained: no config.json in '%s', and nothing is "
+      .. "downloaded; try: a folder with config.json, weights, vocab.json and merges.txt of a CLIP")
+      :format(path))
+  end
+  local places = s.max_position_embeddings
+  local tokens = config.model_max_length or math.min(config.at_most, places)
+  if tokens > places then
+    base.raise("MR_E_RECIPE", ("clip.model_max_length is %d, the CLIP of '%s' has %d places; try: "
+      .. "clip.model_max_length = %d"):format(tokens, path, places, places))
+  end
+  return new { path = path, sizes = s, width = s.hidden_size, dtype = run.dtype, max_length = 1,
+    max_tokens = tokens, compat = run.compat }
+end
+
+--- The encoder of a folder that is open; its sizes come with the tensors.
+---@param path string
+---@param o table     dtype
+---@return mr.Text
+function clip.of_file(path, o) return new { path = path, dtype = o.dtype } end
+
+-- ---- its files
+
+--- Names that an encoder may have that is as deep as the one in a file.
+---@param names string[]  in the file
+---@param path string
+---@return table[]        {name}
+function Text:tensors(names, path)
+  local rows
+  rows, self.blocks = sizes:names(names, path)
+  return rows
+end
+
+--- Take its sizes from tensors and config.json.
+---@param shape_of fun(name: string): integer[]|nil
+---@param path string
+function Text:read(shape_of, path)
+  self.sizes = sizes:read(path, shape_of, self.blocks)
+  self.width = self.sizes.hidden_size
+  self.max_tokens = math.min(self.max_tokens or math.huge, self.sizes.max_position_embeddings)
+end
+
+--- Numbers of its weights; words are read row by row.
+function Text:elements() return sizes:elements(self.sizes) end
+
+--- Its sizes for people.
+function Text:about()
+  return ("%d blocks of %d"):format(self.sizes.num_hidden_layers, self.width)
+end
+
+function Text.tokenizer(_, path, o) return token.open(path, o) end
+
+-- ---- what runs
+
+--- What has weights of its own: all of it.
+function Text:parts()
+  return { { name = "whole", kept = KEPT,
+    declare = function(params) return network.new(params, self.sizes) end } }
+end
+
+--- What runs for texts of one length: x, their words, and at, the places of their ends, to y.
+---@param _ string   job "encode"
+---@param s table    n texts of L places in dtype
+function Text:calls(_, s)
+  return { { part = "whole", key = ("%dx%d"):format(s.n, s.L),
+    takes = { x = { "x", 0, dtype = s.dtype, shape = { s.n, 1, s.L, self.width } },
+      at = { "at", 0, dtype = "i32", shape = { s.n, 1 } } },
+    gives = { out = { "y", 0, s.n } },
+    nodes = function(g, net, io) return net:pooled(net:forward(g, io.x), io.at) end } }
+end
+
+--- The place of the end of text: the first one of the largest id.
+---@param ids integer[]
+---@return integer       from 1
+function clip.end_of(ids)
+  local at = 1
+  for i, id in ipairs(ids) do
+    at = id > ids[at] and i or at
+  end
+  return at
+end
+
+--- What calls take of a group of texts.
+---@param source mr.TextSource
+---@param group table   lists of ids; L: places of each
+---@param dtype string
+---@param rows table    rows that the batch has read so far, by id; others are added
+---@return table        x [B, 1, L, width], at i32 [B, 1]
+function Text:values(source, group, dtype, rows)
+  local at = {}
+  for b, ids in ipairs(group.lists) do
+    at[b] = (b - 1) * group.L + clip.end_of(ids) - 1
+  end
+  return { x = self:words(source, group, dtype, rows), at = T.from({ #at, 1 }, at, "i32") }
+end
+
+return clip
