@@ -1,6 +1,7 @@
 --- Where ranks are: frames of Lua and of the program, of ranks that wait, that sleep in a call of
 -- the system and that are stopped; equal ones together.
 -- Covers: core/life/threads.c core/stack/frames.c lua/moonreel/cli/stacks.lua
+local background = require "spec.support.background"
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.life"
 local folder = require "spec.support.folder"
@@ -39,16 +40,14 @@ local function start()
   base.replace_file(path .. "/lock", "")
   os.execute(("mkfifo '%s/fifo'"):format(dir.path))
   local file = dir:write("rank.lua", RUN:format(path, dir.path .. "/fifo"))
-  process.run { "/bin/sh", "-c", ("exec > '%s/log' 2>&1; '%s' -n 4 '%s' &"):format(
-    dir.path, process.program(), file) }
-  local began = base.now_s()
+  background.start(dir.path .. "/log", process.program(), "-n", "4", file)
   -- is a rank in a phase, and its main thread in a call of the system?
   local function sleeps(one, rank, phase)
     local r = one.page:rank(rank)
     local main = r.phase == phase and core.threads(r.pid)[1]
     return main and main.state == "S"
   end
-  while true do
+  return background.await("all ranks", dir.path .. "/log", function()
     for _, one in ipairs(life.of_run(path)) do
       local function at(rank) return one.page:rank(rank) end
       if at(3).state == "T" then
@@ -59,9 +58,7 @@ local function start()
       end
       one.page:close()
     end
-    assert.is_true(base.now_s() < began + WAIT_S, base.read_file(dir.path .. "/log"))
-    base.sleep(0.005)
-  end
+  end)
 end
 
 local has_plugin = process.plugin "stack" ~= nil
@@ -69,11 +66,7 @@ local has_plugin = process.plugin "stack" ~= nil
 describe("moonreel stacks", function()
   local one
   setup(function() one = start() end)
-  teardown(function()
-    for _, p in ipairs(core.processes(one.about.token, one.about.uid)) do
-      core.signal(p.pid, p.start, one.about.uid, 9)
-    end
-  end)
+  teardown(background.stop)
 
   it("puts equal ranks together, odd ones first, with their Lua frames", function()
     local out, err, code = folder.moonreel(("stacks '%s/run'"):format(dir.path))

@@ -1,6 +1,7 @@
 --- Runs are stopped whole, and nothing but them: ranks that save, that ignore signals, that are
 -- stopped; children that have left them; launches without a launcher; many that look the same.
 -- Covers: lua/moonreel/cli/stop.lua lua/moonreel/cli/target.lua
+local background = require "spec.support.background"
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.life"
 local folder = require "spec.support.folder"
@@ -10,8 +11,6 @@ local process = require "moonreel.core.process"
 
 -- 1000 of them are the long form of this spec
 local DECOYS <const> = tonumber(os.getenv "MOONREEL_DECOYS" or 60)
-local WAIT_S <const> = 60
-
 local dir = folder.new()
 teardown(function() dir:remove() end)
 
@@ -34,10 +33,8 @@ local function start(ranks, code)
   base.make_dir(path)
   base.replace_file(path .. "/lock", "")
   local file = dir:write("rank.lua", RUN:format(path, code))
-  process.run { "/bin/sh", "-c", ("exec > '%s/log' 2>&1; '%s' -n %d '%s' &"):format(
-    dir.path, process.program(), ranks, file) }
-  local began = base.now_s()
-  while true do
+  background.start(dir.path .. "/log", process.program(), "-n", tostring(ranks), file)
+  return background.await("all ranks", dir.path .. "/log", function()
     for _, one in ipairs(life.of_run(path)) do
       local ready = 0
       for rank = 0, ranks - 1 do
@@ -48,9 +45,7 @@ local function start(ranks, code)
       end
       one.page:close()
     end
-    assert.is_true(base.now_s() < began + WAIT_S, base.read_file(dir.path .. "/log"))
-    base.sleep(0.005)
-  end
+  end)
 end
 
 local function stop(words)
@@ -67,6 +62,8 @@ local function gone(one)
 end
 
 describe("moonreel stop", function()
+  after_each(background.stop)
+
   it("asks, and waits for ranks that end by themselves", function()
     local one = start(2, "signal.catch()")
     local row = stop()
@@ -143,18 +140,18 @@ describe("moonreel stop", function()
       core.step(0)
       while true do base.sleep(1) end
     ]])
-    process.run { "/bin/sh", "-c", ("'%s' -n 2 '%s' > /dev/null 2>&1 &"):format(process.program(),
-      file) }
-    local row
-    while not row do
+    background.start(dir.path .. "/log", process.program(), "-n", "2", file)
+    local row = background.await("a launch in phase index", dir.path .. "/log", function()
       local out, err, code = folder.moonreel "stop --json"
       assert.equal(0, code, err)
       for _, one in ipairs(json.decode(out)) do
         -- launches of others may have ended meanwhile: their command is null
         local ours = type(one.command) == "string" and one.command:find(file, 1, true)
-        row = ours and one.phase == "index" and one or row
+        if ours and one.phase == "index" then
+          return one
+        end
       end
-    end
+    end)
     assert.same({ "2 of 2", 0 }, { row.ranks, row.step })
     assert.not_equal("string", type(row.run))
     assert.matches("launch +ranks +phase", (folder.moonreel "stacks"))

@@ -1,6 +1,7 @@
 --- A run of several ranks whose ranks or launcher are killed ends with the bits of one that was
 -- left alone.
 -- Covers: lua/moonreel/comm/launch.lua lua/moonreel/cli/train.lua core/comm/launch.c
+local background = require "spec.support.background"
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local core = require "moonreel.core.life"
@@ -8,7 +9,7 @@ local demo_data = dofile "spec/support/demo_data.lua"
 local life = require "moonreel.life"
 local process = require "moonreel.core.process"
 
-local EVERY <const>, KILL <const>, WAIT_S <const> = 3, 9, 120
+local EVERY <const>, KILL <const> = 3, 9
 -- more of them is the long form of this spec
 local KILLS <const> = tonumber(os.getenv "MOONREEL_KILLS" or 3)
 local APART <const> = 6 -- steps from one kill to the next
@@ -16,6 +17,7 @@ local STEPS <const> = APART * (KILLS + 1)
 
 local out = demo_data.scratch()
 teardown(function()
+  background.stop()
   os.execute("rm -r '" .. out .. "'")
   demo_data.remove()
 end)
@@ -28,27 +30,14 @@ local function words(name, ...)
     "restart_pause=0", "restart_steps=1", 'bucket_config={["32px"]={[1]={1.0,2}}}', ... }
 end
 
--- start a run in the background; what it says goes to a file, which is there, and empty, when this
--- returns
+-- start a run in the background
 local function start(name, ...)
-  process.run { "/bin/sh", "-c", ("exec > '%s/log' 2>&1; \"$0\" \"$@\" &"):format(out),
-    process.program(), table.unpack(words(name, ...)) }
+  background.start(out .. "/log", process.program(), table.unpack(words(name, ...)))
 end
 
 local function log() return base.read_file(out .. "/log") end
 
--- wait for what a function finds; a run that is over without it has failed
-local function await(what, find)
-  local started = base.now_s()
-  while true do
-    local found = find()
-    if found then
-      return found
-    end
-    assert.is_true(base.now_s() < started + WAIT_S, ("%s does not come:\n%s"):format(what, log()))
-    base.sleep(0.002)
-  end
-end
+local function await(what, find) return background.await(what, out .. "/log", find) end
 
 local function is_done() return log():find("done: step " .. STEPS, 1, true) ~= nil end
 

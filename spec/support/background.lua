@@ -1,0 +1,74 @@
+--- Programs that run beside a spec, each in a session of its own. What a spec leaves running,
+-- because an assertion failed or by its nature, is gone after stop().
+local base = require "moonreel.core.base"
+local process = require "moonreel.core.process"
+
+local background = {}
+
+local WAIT_S <const> = 120
+
+-- sessions that were begun
+local sessions = {}
+
+--- Begin a program; its output and errors go to a file, which is there, and empty, when this
+-- returns.
+---@param log string     path
+---@param ... string     words of the command line
+function background.start(log, ...)
+  base.replace_file(log, "")
+  local done = process.run({ "/bin/sh", "-c",
+    'log=$1; shift; setsid "$@" < /dev/null >> "$log" 2>&1 & echo $!', "sh", log, ... }, "",
+    { deadline_s = WAIT_S })
+  sessions[#sessions + 1] = tonumber(done.output)
+end
+
+--- Wait for what a function finds.
+---@param what string      of what is awaited, for the error
+---@param log string       file that the error shows
+---@param find function    returns it, or nil as long as it is not there
+function background.await(what, log, find)
+  local began = base.now_s()
+  while true do
+    local found = find()
+    if found then
+      return found
+    end
+    if base.now_s() > began + WAIT_S then
+      error(("%s does not come:\n%s"):format(what, base.read_file(log)), 2)
+    end
+    base.sleep(0.002)
+  end
+end
+
+-- the session of a process; nil: it is gone, or dead and not collected
+local function session_of(pid)
+  local good, text = pcall(base.read_file, ("/proc/%s/stat"):format(pid))
+  local state, session = (good and text or ""):match "%) (%a) %d+ %d+ (%d+)"
+  return state ~= "Z" and tonumber(session) or nil
+end
+
+-- end all processes of a session; false: there were none
+local function kill(session)
+  local pids = {}
+  for _, pid in ipairs(base.list_dir "/proc") do
+    if pid:find "^%d+$" and session_of(pid) == session then
+      pids[#pids + 1] = pid
+    end
+  end
+  if #pids > 0 then
+    os.execute("kill -9 " .. table.concat(pids, " ") .. " 2> /dev/null")
+  end
+  return #pids > 0
+end
+
+--- End what is left of all that were begun.
+function background.stop()
+  for _, session in ipairs(sessions) do
+    while kill(session) do
+      base.sleep(0.002)
+    end
+  end
+  sessions = {}
+end
+
+return background
