@@ -3,8 +3,9 @@
 --
 -- A family of models may have a map (models/FAMILY/weights.lua):
 --   layouts  list of {name, is = function(has) -> boolean, rename = {{Lua pattern, text}, ...},
---            dropped = {name = why}, fresh = {{Lua pattern, why, names as people read them}, ...}}:
---            files of other programs, `has` is the set of their names
+--            or function(has) -> such rules, dropped = {name = why}, fresh = {{Lua pattern, why,
+--            names as people read them}, ...}}: files of other programs, `has` is the set of
+--            their names
 --   fit      {parameter = function(tensor, shape) -> tensor, text; nil: it cannot}: shapes that
 --            may differ
 --   sizes    rows {field of config.json, parameter, axis from 1}
@@ -56,7 +57,9 @@ local function layout_of(source, maps)
   for _, map in ipairs(maps) do
     for _, layout in ipairs(map.layouts or {}) do
       if layout.is(has) then
-        return layout
+        local rules = layout.rename
+        return setmetatable({ rename = type(rules) == "function" and rules(has) or rules },
+          { __index = layout })
       end
     end
   end

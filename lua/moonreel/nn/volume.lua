@@ -13,6 +13,7 @@ local volume = {}
 volume.QUIET = 0.1
 
 local LOGVAR = -5 -- at first, of latents
+local QUIET, LOUD = -30, 20 -- smallest and largest log-variance of a draw
 
 local Conv = {}
 Conv.__index = Conv
@@ -108,6 +109,36 @@ end
 function GroupNorm:forward(g, x, silu)
   return (ops.group_norm(x, g:param(self.weight), g:param(self.bias),
     silu and self.with_silu or self.how))
+end
+
+--- Draws from the normal whose mean and log-variance lie side by side in the channels.
+---@param moments mr.Value  [B, T, H, W, 2 C]
+---@param noise mr.Value    f32 [B, T, H, W, C]
+---@return mr.Value         f32 like noise
+---@return table            mean, logvar: f32 likewise
+function volume.draw(moments, noise)
+  local mean, logvar = moments:split(4, 2)
+  mean = nn.cast(mean, "f32")
+  logvar = nn.cast(ops.clamp(logvar, {low = QUIET, high = LOUD}), "f32")
+  return mean + ops.exp((ops.affine(logvar, {scale = 0.5}))) * noise,
+    {mean = mean, logvar = logvar}
+end
+
+--- Channels first to last.
+---@param x mr.Value      [N, C, H, W] of pictures or frames
+---@param frames integer  of a clip
+---@return mr.Value       [N / frames, frames, H, W, C]
+function volume.channels_last(x, frames)
+  local N, C, H, W = table.unpack(x.shape)
+  return x:permute{0, 2, 3, 1}:reshape{N // frames, frames, H, W, C}
+end
+
+--- Channels last to first.
+---@param x mr.Value  [B, T, H, W, C]
+---@return mr.Value   [B T, C, H, W]
+function volume.channels_first(x)
+  local B, frames, H, W, C = table.unpack(x.shape)
+  return x:reshape{B * frames, H, W, C}:permute{0, 3, 1, 2}
 end
 
 --- Every cell twice in height and in width.

@@ -4,6 +4,7 @@
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
+local autoencoder_2d = require "moonreel.models.autoencoder_2d"
 local base = require "moonreel.core.base"
 local build = require "spec.golden.runner.build"
 local codec = require "moonreel.codec"
@@ -213,5 +214,42 @@ local function library(f, result)
   end
 end
 
-return {{"^vae_2d", vae_2d}, {"^vae_temporal", vae_temporal}, {"^vae_pipeline", vae_pipeline},
-  {"^kl2d", library}}
+-- the reference's autoencoder of pictures, frame by frame; latents of the mean
+local function pictures(f, result)
+  local auto = autoencoder_2d.new(nil, nn.merged({norm_groups = 32}, f:need("config")),
+    {dtype = "f32"})
+  local params = G.params("f32")
+  local net = auto:parts()[1].declare(params)
+  params:seal()
+  local run = E.new(build.device(), params, {})
+  for _, p in ipairs(params:list()) do
+    run:set_param("frozen", p.name, f:tensor("param." .. p.name))
+  end
+  local case = 0
+  while f.has[("case%d.x"):format(case)] do
+    local function at(name) return ("case%d.%s"):format(case, name) end
+    local shape = f.has[at("x")].shape
+    local prog = evaluate(params, run, {x = f:tensor(at("x")), z = f:tensor(at("z"))},
+      function(g, io)
+        local B, C, frames, H, W = table.unpack(shape)
+        local moments = net:encode(g, io.x:permute{0, 2, 3, 4, 1}:reshape{B * frames, 1, H, W, C})
+        local function of_clips(v)
+          return v:reshape{B, frames, v.shape[3], v.shape[4], v.shape[5]}:permute{0, 4, 1, 2, 3}
+        end
+        local mean, logvar = moments:split(4, 2)
+        g:output("mean", of_clips(mean))
+        g:output("logvar", of_clips((ops.clamp(logvar, {low = -30, high = 20}))))
+        g:output("z", of_clips(auto:scaled(mean)))
+        local z = io.z:permute{0, 2, 3, 4, 1}
+        g:output("decoded", of_clips(net:decode(g, auto:unscaled(z:reshape{B * frames, 1,
+          z.shape[3], z.shape[4], z.shape[5]}))))
+      end)
+    for _, name in ipairs{"mean", "logvar", "z", "decoded"} do
+      result:scaled(at(name), prog:get(name), f:tensor(at(name)), LIBRARY)
+    end
+    case = case + 1
+  end
+end
+
+return {{"^vae_2d", vae_2d}, {"^autoencoder_2d", pictures}, {"^vae_temporal", vae_temporal},
+  {"^vae_pipeline", vae_pipeline}, {"^kl2d", library}}

@@ -24,7 +24,7 @@ end
 
 -- JSON files: a Lua pattern over the stem, or over the text as `head`, and a function (text, check,
 -- folder)
-local json_rooms = {"recipes", "texts", "data20"}
+local json_rooms = {"recipes", "texts", "data20", "tables"}
 
 local function find_json(stem, text)
   for _, room in ipairs(json_rooms) do

@@ -20,7 +20,7 @@ describe("a pipeline", function()
     for _, case in ipairs {
       { "hunyuan_vae", "bytes", "STDiT3",
         "vae.type = 'hunyuan_vae' is not built in this version; built so far: "
-          .. "OpenSoraVAE_V1_2, dct$" },
+          .. "OpenSoraVAE_V1_2, autoencoder_2d, dct$" },
       { "dct", "bytes", "flux",
         "model.type = 'flux' is not built in this version; built so far: OpenSoraVAE_V1_2, STDiT3, "
           .. "STDiT3%-3B/2, STDiT3%-XL/2$" },

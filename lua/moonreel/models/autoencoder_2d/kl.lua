@@ -1,6 +1,7 @@
 --- Convolutional autoencoder of pictures with a normal latent: residual levels, one attention in
 -- the middle. Channels last, [N, 1, H, W, C]. Names and shapes are those of diffusers'
--- AutoencoderKL. Ref: Rombach et al. 2022, arXiv:2112.10752; opensora-1.2.md 5.2.
+-- AutoencoderKL, or those of Flux, which has the same layers. Ref: Rombach et al. 2022,
+-- arXiv:2112.10752; opensora-1.2.md 5.2.
 -- @module moonreel.models.autoencoder_2d.kl
 local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
@@ -18,6 +19,18 @@ kl.defaults = {block_out_channels = {128, 256, 512, 512}, layers_per_block = 2,
   latent_channels = 4, norm_num_groups = 32, norm_group_channels = 0, in_channels = 3,
   out_channels = 3, use_quant_conv = true, use_post_quant_conv = true,
   mid_block_add_attention = true}
+
+-- How parameters are called. The decoder's levels are counted from the coarse one, or from the fine
+-- one; the attention's products are stored as matrices, or as kernels of one position.
+local diffusers = {down = "down_blocks.%d", up = "up_blocks.%d", block = "resnets.%d",
+  smaller = "downsamplers.0.conv", larger = "upsamplers.0.conv", first = "mid_block.resnets.0",
+  attention = "mid_block.attentions.0", second = "mid_block.resnets.1",
+  shortcut = "conv_shortcut", last = "conv_norm_out", norm = "group_norm",
+  products = {"to_q", "to_k", "to_v", "to_out.0"}, coarse_first = true}
+kl.names = {diffusers = diffusers, flux = {down = "down.%d", up = "up.%d", block = "block.%d",
+  smaller = "downsample.conv", larger = "upsample.conv", first = "mid.block_1",
+  attention = "mid.attn_1", second = "mid.block_2", shortcut = "nin_shortcut", last = "norm_out",
+  norm = "norm", products = {"q", "k", "v", "proj_out"}, kernels = true}}
 
 local function conv(scope, name, inputs, outputs, gain)
   return volume.Conv(scope, name, inputs, outputs, {kernel = KERNEL, pad = SAME, gain = gain})
@@ -37,7 +50,7 @@ local function residual(parent, name, inputs, outputs, c)
   local norm1, conv1 = norm(s, "norm1", inputs, c), conv(s, "conv1", inputs, outputs)
   local norm2 = norm(s, "norm2", outputs, c)
   local conv2 = conv(s, "conv2", outputs, outputs, volume.QUIET)
-  local short = inputs ~= outputs and volume.Point(s, "conv_shortcut", inputs, outputs, POINT)
+  local short = inputs ~= outputs and volume.Point(s, c.names.shortcut, inputs, outputs, POINT)
   return function(g, x)
     local y = conv2(g, norm2(g, conv1(g, norm1(g, x, true)), true))
     return (short and short(g, x) or x) + y
@@ -47,10 +60,10 @@ end
 -- every cell of a picture sees every other, with one head
 local function attention(parent, name, channels, c)
   local s = parent:child(name)
-  local normed = norm(s, "group_norm", channels, c)
-  local part = {}
-  for i, which in ipairs{"to_q", "to_k", "to_v", "to_out.0"} do
-    part[i] = nn.Linear(s, which, channels, channels)
+  local normed = norm(s, c.names.norm, channels, c)
+  local part, shape = {}, c.names.kernels and {channels, channels, 1, 1} or nil
+  for i, which in ipairs(c.names.products) do
+    part[i] = nn.Linear(s, which, channels, channels, {shape = shape})
   end
   return function(g, x)
     local N, H, W = x.shape[1], x.shape[3], x.shape[4]
@@ -65,13 +78,12 @@ local function attention(parent, name, channels, c)
   end
 end
 
-local function middle(parent, channels, c)
-  local s = parent:child("mid_block")
-  local list = {residual(s, "resnets.0", channels, channels, c)}
+local function middle(s, channels, c)
+  local list = {residual(s, c.names.first, channels, channels, c)}
   if c.mid_block_add_attention then
-    list[2] = attention(s, "attentions.0", channels, c)
+    list[2] = attention(s, c.names.attention, channels, c)
   end
-  list[#list + 1] = residual(s, "resnets.1", channels, channels, c)
+  list[#list + 1] = residual(s, c.names.second, channels, channels, c)
   return list
 end
 
@@ -89,18 +101,18 @@ local function encoder_of(parent, c)
   local s, widths = parent:child("encoder"), c.block_out_channels
   local list, width = {conv(s, "conv_in", c.in_channels, widths[1])}, widths[1]
   for i, outputs in ipairs(widths) do
-    local level = s:child("down_blocks." .. i - 1)
+    local level = s:child(c.names.down:format(i - 1))
     for k = 0, blocks_of(c, i, 0) - 1 do
-      list[#list + 1] = residual(level, "resnets." .. k, width, outputs, c)
+      list[#list + 1] = residual(level, c.names.block:format(k), width, outputs, c)
       width = outputs
     end
     if i < #widths then
-      list[#list + 1] = volume.Conv(level, "downsamplers.0.conv", width, width,
+      list[#list + 1] = volume.Conv(level, c.names.smaller, width, width,
         {kernel = KERNEL, stride = {1, 2, 2}, pad = {0, 0, 0, 1, 0, 1}})
     end
   end
   append(list, middle(s, width, c))
-  local last = norm(s, "conv_norm_out", width, c)
+  local last = norm(s, c.names.last, width, c)
   list[#list + 1] = function(g, x) return last(g, x, true) end
   list[#list + 1] = conv(s, "conv_out", width, 2 * c.latent_channels)
   return list
@@ -112,21 +124,22 @@ local function decoder_of(parent, c)
   local list = {conv(s, "conv_in", c.latent_channels, width)}
   append(list, middle(s, width, c))
   for i = 1, #widths do
-    local level, fine = s:child("up_blocks." .. i - 1), #widths + 1 - i
+    local fine = #widths + 1 - i
+    local level = s:child(c.names.up:format(c.names.coarse_first and i - 1 or fine - 1))
     local outputs = widths[fine]
     for k = 0, blocks_of(c, fine, 1) - 1 do
-      list[#list + 1] = residual(level, "resnets." .. k, width, outputs, c)
+      list[#list + 1] = residual(level, c.names.block:format(k), width, outputs, c)
       width = outputs
     end
     if i < #widths then
       -- a level without blocks takes its width from the step to it
       local next_width = blocks_of(c, fine - 1, 1) > 0 and width or widths[fine - 1]
-      local after = conv(level, "upsamplers.0.conv", width, next_width)
+      local after = conv(level, c.names.larger, width, next_width)
       width = next_width
       list[#list + 1] = function(g, x) return after(g, volume.upsample(x)) end
     end
   end
-  local last = norm(s, "conv_norm_out", width, c)
+  local last = norm(s, c.names.last, width, c)
   list[#list + 1] = function(g, x) return last(g, x, true) end
   list[#list + 1] = conv(s, "conv_out", width, c.out_channels)
   return list
@@ -149,9 +162,11 @@ function kl.factor(config) return 1 << #config.block_out_channels - 1 end
 --- Declare the parameters.
 ---@param scope mr.Scope   of nn.scope
 ---@param config table     fields of kl.defaults; missing ones take the default
+---@param names string|nil  "diffusers" or "flux": how parameters are called
 ---@return table           with encode and decode; `factor`: pixels of a latent cell's side
-function kl.new(scope, config)
+function kl.new(scope, config, names)
   local c = nn.merged(kl.defaults, config)
+  c.names = kl.names[names or "diffusers"]
   local latent = c.latent_channels
   local self = setmetatable({config = c, factor = kl.factor(c)}, Autoencoder)
   self.encoder = encoder_of(scope, c)

@@ -10,6 +10,7 @@ local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
 local sizes = require "moonreel.models.opensora_vae.sizes"
 local temporal = require "moonreel.models.opensora_vae.temporal"
+local volume = require "moonreel.nn.volume"
 local weights = require "moonreel.models.opensora_vae.weights"
 
 local vae = {}
@@ -17,8 +18,8 @@ local vae = {}
 --- Its weights lie in files of their own, train no further and are in no checkpoint of a run.
 vae.apart = true
 
--- factor of a picture's latent; smallest and largest log-variance
-local FACTOR, QUIET, LOUD = 0.18215, -30, 20
+-- factor of a picture's latent
+local FACTOR = 0.18215
 -- least variance of a latent's channel
 local FLOOR = 1e-6
 
@@ -192,25 +193,8 @@ function Autoencoder:declare(scope, config)
   expect(config, "vae_temporal: frames of a latent frame", self.temporal.factor, self.step)
 end
 
--- a draw from the normal whose mean and log-variance lie side by side in the channels; and both
-local function draw(moments, noise)
-  local mean, logvar = moments:split(4, 2)
-  mean = nn.cast(mean, "f32")
-  logvar = nn.cast(ops.clamp(logvar, {low = QUIET, high = LOUD}), "f32")
-  return mean + ops.exp((ops.affine(logvar, {scale = 0.5}))) * noise,
-    {mean = mean, logvar = logvar}
-end
-
--- channels first to last and back: [N, C, H, W] of pictures or frames; T is where frames go
-local function channels_last(x, frames)
-  local N, C, H, W = table.unpack(x.shape)
-  return x:permute{0, 2, 3, 1}:reshape{N // frames, frames, H, W, C}
-end
-
-local function channels_first(x)
-  local B, frames, H, W, C = table.unpack(x.shape)
-  return x:reshape{B * frames, H, W, C}:permute{0, 3, 1, 2}
-end
+local draw, channels_last = volume.draw, volume.channels_last
+local channels_first = volume.channels_first
 
 -- dtype that the layers compute in
 local function dtype_of(self, g) return g:param(self.scale).dtype end

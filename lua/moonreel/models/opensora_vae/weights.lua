@@ -43,7 +43,9 @@ return {
       facts = { { "filters in time", "temporal_vae.encoder.conv_in.conv.weight", 1 },
         of_pictures(PICTURES) } },
     { name = "AutoencoderKL, the half for pictures of OpenSora VAE 1.2",
-      is = function(has) return has["encoder.down_blocks.0.resnets.0.conv1.weight"] end,
+      is = function(has)
+        return has["encoder.down_blocks.0.resnets.0.conv1.weight"] and has["quant_conv.weight"]
+      end,
       facts = { of_pictures "" } },
   },
   layouts = {

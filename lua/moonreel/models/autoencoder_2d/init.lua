@@ -1,0 +1,199 @@
+--- Autoencoder of pictures of Flux: every frame of a clip by itself to a latent of its own, drawn
+-- from a normal. Ref: black-forest-labs/flux, ae; opensora-2.0.md 15.
+-- @module moonreel.models.autoencoder_2d
+local base = require "moonreel.core.base"
+local kl = require "moonreel.models.autoencoder_2d.kl"
+local listing = require "moonreel.text.listing"
+local nn = require "moonreel.nn"
+local ops = require "moonreel.core.op"
+local read_config = require "moonreel.text.config"
+local volume = require "moonreel.nn.volume"
+local weights = require "moonreel.models.autoencoder_2d.weights"
+
+local pictures = {}
+
+--- Its weights lie in a file of their own, train no further and are in no checkpoint of a run.
+pictures.apart = true
+
+local Autoencoder = {}
+Autoencoder.__index = Autoencoder
+
+-- the recipe's fields as those of the layers
+local function sizes_of(fields)
+  local widths = {}
+  for i, times in ipairs(fields.ch_mult) do
+    widths[i] = times * fields.ch
+  end
+  return { block_out_channels = widths, layers_per_block = fields.num_res_blocks,
+    latent_channels = fields.z_channels, norm_num_groups = fields.norm_groups,
+    in_channels = fields.in_channels, out_channels = fields.out_ch, use_quant_conv = false,
+    use_post_quant_conv = false }
+end
+
+-- channels of all levels fall into the groups of norms
+local function check_groups(where, sizes)
+  for i, width in ipairs(sizes.block_out_channels) do
+    if width % sizes.norm_num_groups ~= 0 then
+      base.raise("MR_E_RECIPE", ("%s: level %d of the autoencoder has %d channels, which do not "
+        .. "fall into %d groups"):format(where, i - 1, width, sizes.norm_num_groups))
+    end
+  end
+end
+
+--- What is known of the autoencoder without its weights.
+---@param fields table     of the recipe
+---@param run table        dtype
+---@return mr.Autoencoder  a frame of a clip is a picture: any number of them
+function pictures.new(_, fields, run)
+  local sizes = sizes_of(fields)
+  check_groups("vae.ch, ch_mult and norm_groups", sizes)
+  return setmetatable({ apart = true, lengths = "any", channels = fields.z_channels, step = 1,
+    side = kl.factor(sizes), sizes = sizes, where = "the recipe", scale = fields.scale_factor,
+    shift = fields.shift_factor, dtype = run.dtype, maps = { weights } }, Autoencoder)
+end
+
+--- Take the sizes that stand beside its weights, in the form of diffusers.
+---@param folder string  of config.json
+function Autoencoder:read(folder)
+  local path = folder .. "/config.json"
+  local said = base.exists(path) and read_config(path) or {}
+  if not said.block_out_channels then
+    return
+  end
+  local sizes = nn.merged(self.sizes)
+  for field, was in pairs(sizes) do
+    local value = said[field]
+    if value ~= nil and math.type(value) ~= math.type(was) then
+      base.raise("MR_E_CKPT", ("%s: %s is %s; expected what is like %s"):format(path, field,
+        tostring(value), tostring(was)))
+    elseif type(was) == "number" then
+      sizes[field] = value or was
+    end
+  end
+  sizes.block_out_channels = said.block_out_channels
+  for _, width in ipairs(sizes.block_out_channels) do
+    if not (math.type(width) == "integer" and width > 0 and width <= 1 << 16) then
+      base.raise("MR_E_CKPT", ("%s: block_out_channels has %s; expected sizes"):format(path,
+        tostring(width)))
+    end
+  end
+  if kl.factor(sizes) ~= self.side or sizes.latent_channels ~= self.channels then
+    base.raise("MR_E_CKPT", ("%s: %d levels and %d latent channels; the recipe has %d and %d")
+      :format(path, #sizes.block_out_channels, sizes.latent_channels,
+      #self.sizes.block_out_channels, self.channels))
+  end
+  check_groups(path, sizes)
+  self.sizes, self.where = sizes, path
+  self.scale, self.shift = said.scaling_factor or self.scale, said.shift_factor or self.shift
+end
+
+--- Latent size {C, T, H, W} of a clip.
+function Autoencoder:latent(frames, height, width)
+  return { self.channels, frames, height // self.side, width // self.side }
+end
+
+--- What stands for tokens where work is counted: latent cells.
+function Autoencoder.grid(_, frames, rows, cols) return frames, rows, cols end
+
+--- The most frames that so many latent frames may stand for.
+function Autoencoder.most_frames(_, latent) return latent end
+
+--- Frames at the beginning of a clip that so many latent frames stand for.
+function Autoencoder.head(_, latent) return latent end
+
+--- Frames at the end of a clip whose latents hold the last ones.
+function Autoencoder.tail(_, _, latent) return latent end
+
+--- Refuse weights of other sizes.
+---@param shape_of fun(parameter: string): table?  in the file
+---@param path string  of the weights
+function Autoencoder:check(shape_of, path)
+  local sizes = self.sizes
+  for _, row in ipairs {
+    { "ch", "encoder.conv_in.weight", 1, sizes.block_out_channels[1] },
+    { "in_channels", "encoder.conv_in.weight", 2, sizes.in_channels },
+    { "z_channels", "decoder.conv_in.weight", 2, sizes.latent_channels },
+    { "ch times the last of ch_mult", "decoder.conv_in.weight", 1,
+      sizes.block_out_channels[#sizes.block_out_channels] },
+    { "out_ch", "decoder.conv_out.weight", 1, sizes.out_channels },
+  } do
+    local field, parameter, axis, said = table.unpack(row)
+    local shape = shape_of(parameter)
+    if shape and shape[axis] ~= said then
+      base.raise("MR_E_CKPT", ("%s: %s is %d in %s, but '%s' is %s: its axis %d has %s")
+        :format(path, field, said, self.where, parameter, listing.shape(shape), axis - 1,
+        tostring(shape[axis])))
+    end
+  end
+end
+
+--- What has weights of its own: all of it.
+function Autoencoder:parts()
+  return { { name = "autoencoder", declare = function(params)
+    return kl.new(nn.scope(params, "", { frozen = true }), self.sizes, "flux")
+  end } }
+end
+
+--- Latents as a model takes them, of draws.
+---@param z mr.Value  f32
+---@return mr.Value   like z
+function Autoencoder:scaled(z)
+  return (ops.affine(z, { scale = self.scale, shift = -self.scale * self.shift }))
+end
+
+--- Draws, of latents.
+---@param z mr.Value  f32
+---@return mr.Value   like z
+function Autoencoder:unscaled(z)
+  return (ops.affine(z, { scale = 1 / self.scale, shift = self.shift }))
+end
+
+-- ---- what runs for a clip
+
+local calls = {}
+
+function calls.encode(self, s, at)
+  local cells = { 1, self.channels, s.size[3], s.size[4] }
+  return { part = "autoencoder", key = ("encode %s %dx%d"):format(s.dtype, s.height, s.width),
+    takes = { pixels = { "pixels", at, dtype = s.dtype, shape = { 1, 3, s.height, s.width } },
+      noise = { "pictures", at, dtype = "f32", shape = cells } },
+    gives = { out = { "z", at, 1 } },
+    nodes = function(g, net, io)
+      local x = volume.channels_last(io.pixels, 1)
+      x = x.dtype == "u8" and ops.normalise_u8(x, { dtype = self.dtype }) or nn.cast(x, self.dtype)
+      local z = volume.draw(net:encode(g, x), volume.channels_last(io.noise, 1))
+      return (ops.copy(volume.channels_first(self:scaled(z))))
+    end }
+end
+
+function calls.decode(self, s, at)
+  local cells = { 1, self.channels, s.size[3], s.size[4] }
+  return { part = "autoencoder", key = ("decode %dx%d"):format(s.size[3], s.size[4]),
+    takes = { z = { "z", at, dtype = "f32", shape = cells } },
+    gives = { out = { "pixels", at, 1 } },
+    nodes = function(g, net, io)
+      local z = self:unscaled(volume.channels_last(io.z, 1))
+      return nn.cast(volume.channels_first(net:decode(g, nn.cast(z, self.dtype))), "f32")
+    end }
+end
+
+--- What runs for a clip, picture by picture, as moonreel.encoder takes it.
+---@param job string   "encode": pixels and draws to z; "decode": z to pixels
+---@param s table      frames, height, width; of encode: dtype of pixels; size of the latents
+---@return table[]
+function Autoencoder:calls(job, s)
+  local list = {}
+  for at = 0, s.frames - 1 do
+    list[at + 1] = calls[job](self, s, at)
+  end
+  return list
+end
+
+--- The draws of a clip: a normal for each picture.
+---@return table<string, table>  {purpose, shape} by the name of the value
+function Autoencoder:draws(frames, height, width)
+  local size = self:latent(frames, height, width)
+  return { pictures = { "latent of pictures", { frames, size[1], size[3], size[4] } } }
+end
+
+return pictures
