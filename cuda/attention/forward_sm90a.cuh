@@ -46,10 +46,14 @@ MR_DEVICE bool group_has_gap(const Attention &p, const Place &at, int tile)
 // scores of a tile's keys that do not exist
 MR_DEVICE void group_hide(float (&s)[64], const Attention &p, const Place &at, int tile)
 {
-    int first = tile * GROUP_ROWS + threadIdx.x % 4 * 2;
+    // counted from the thread's first key: the gap's begin, and where keys end
+    int first = tile * GROUP_ROWS + threadIdx.x % 4 * 2, from = at.len - first, end = p.M - first;
+    unsigned gap = p.counted - at.len;
 #pragma unroll
-    for (int i = 0; i < 64; i++)
-        s[i] = key_exists(p, at, first + i / 4 * 8 + i % 2) ? s[i] : -INFINITY;
+    for (int i = 0; i < 64; i++) {
+        int key = i / 4 * 8 + i % 2;
+        s[i] = ((unsigned)(key - from) < gap) | (key >= end) ? -INFINITY : s[i];
+    }
 }
 
 /* One tile: s becomes probabilities, fade rescales what came before. Some key of a tile exists. */
