@@ -7,6 +7,9 @@ return {
   -- products and attention at the sizes of video transformers: starting values for kernels of today
   rate = { product = 600e12, attention = 550e12, convolution = 250e12, text = 500e12,
     stream = 0.8 },
+  -- cuda/bench/bounds.lua counts with it; nothing here was measured
+  cycle = { product = 2048, special = 16, issue = 4, shared = 128, l2 = 25,
+    source = "assumed: peak at 1.83 GHz, CUDA programming guide, 25 bytes of L2" },
   node = { gpus = 8, link = 370e9, link_step_s = 3.4e-6 },
   network = { cards = 8, card = 46e9, step_s = 14e-6 },
   host = { pcie = 55e9, disk = 2e9 },

@@ -1,0 +1,243 @@
+--- moonreel cuda/bench/bounds.lua FILE... [machine=NAME]: what bounds the hot kernels, counted from
+-- machine code (files of `cuobjdump --dump-sass`). For a tile of 128 x 128, queries by keys or
+-- places by channels, the cycles that each unit of a processor is taken at the rates that the
+-- machine file assumes: tensor cores, exponentials, issue slots, shared memory, L2. The largest is
+-- the bound; useful products over it is the share of the tensor cores' peak that no order of
+-- instructions can exceed. `make cuda` prints it; nothing runs.
+--
+-- What the code does not say is in the list of kernels: bytes that tensor copies bring, and how
+-- often inner loops run. Addresses of lanes are followed back to the number of the thread, so that
+-- conflicts of banks count; where that fails the access is named and counts without. An access
+-- under a predicate counts as an issue slot alone.
+local base = require "moonreel.core.base"
+local machine_of = require "moonreel.plan.machine"
+local sass = dofile "cuda/bench/sass.lua"
+
+local WARPS, SCHEDULERS = 8, 4   -- that work, in two warp groups of a block
+local TILE = 128
+
+-- ---- kernels ----
+
+-- rows [tokens, columns] of bf16
+local function rows(tokens, columns)
+  return tokens * columns * 2
+end
+
+local function forward(d, columns)
+  return { title = "attention forward", width = d, columns = columns, products = 2,
+    kernel = ("attention_forward_groupsILi%dE"):format(columns),
+    loop = { "HGMMA", "MUFU.EX2" }, steady = { "HGMMA", "MUFU.EX2" },
+    copied = rows(2 * TILE, columns), copying = 1 }
+end
+
+-- of each 128 queries ds is formed in steps, dq of some columns at a time
+local function backward(form, d, columns, sums)
+  local walk, at_once = columns > 80 and 32 or 64, columns > 80 and 64 or columns
+  return { title = "attention backward, " .. form, width = d, columns = columns, products = 5,
+    kernel = ("attention_%s_groupsILi%dE"):format(form, columns),
+    loop = { "MUFU.EX2", "BAR.SYNC" }, steady = { "HGMMA", "MUFU.EX2", table.unpack(sums) },
+    turns = function(loop)
+      return sass.holds(loop, "MUFU.EX2") and TILE // walk or columns // at_once
+    end,
+    copied = rows(2 * TILE, columns), copying = TILE // walk }
+end
+
+local function convolution(title, kernel)
+  return { title = title, width = 64, columns = 64, products = 1, kernel = kernel,
+    loop = { "HGMMA", "LDGSTS" }, steady = { "HGMMA", "LDGSTS" }, copied = 0 }
+end
+
+local KERNELS = {
+  forward(64, 64), forward(72, 80), forward(128, 128),
+  backward("whole", 64, 64, { "LDG.E.128", "STG.E.128" }),
+  backward("whole", 72, 80, { "LDG.E.128", "STG.E.128" }),
+  backward("whole", 128, 128, { "LDG.E.128", "STG.E.128" }),
+  backward("turns", 64, 64, { "REDG" }),
+  backward("turns", 72, 80, { "REDG" }),
+  backward("turns", 128, 128, { "REDG" }),
+  convolution("convolution", "conv_groupsILb0E"),
+  convolution("convolution, dx", "conv_groupsILb1E"),
+  convolution("convolution, dw", "conv_dw_groups"),
+}
+
+-- ---- what an instruction takes ----
+
+-- passes over the banks of shared memory for the words that lanes at these addresses ask for
+local function passes(addresses, words)
+  local known, in_bank, most = {}, {}, 1
+  for _, address in ipairs(addresses) do
+    for word = address // 4, address // 4 + words - 1 do
+      if not known[word] then
+        known[word] = true
+        in_bank[word % 32] = (in_bank[word % 32] or 0) + 1
+        most = math.max(most, in_bank[word % 32])
+      end
+    end
+  end
+  return most
+end
+
+-- words of 4 bytes that a lane moves: .128, .64, or .F32x4 of an operation's name
+local function words_of(op)
+  return (op:find("%.128") or op:find("F32x4", 1, true)) and 4 or op:find("%.64") and 2 or 1
+end
+
+-- bytes of shared memory that a product of a warp group reads, and its multiply-adds
+local function product(instruction)
+  local m, n, k = instruction.op:match("%.(%d+)x(%d+)x(%d+)")
+  local from_memory = select(2, instruction.operands:gsub("gdesc", ""))
+  -- the right operand always comes from there; the left one where its descriptor names both
+  local left = instruction.operands:match("^R%d+, R%d+") == nil
+  assert(from_memory == 1, "a product has one descriptor of its operands")
+  return (left and m * k * 2 or 0) + n * k * 2, m * n * k
+end
+
+-- Adds to `sum` what all warps that work take by one instruction: multiply-adds, exponentials,
+-- bytes of shared memory and of the L2, in a block.
+local function add(sum, instruction, times)
+  local class = sass.class(instruction)
+  sum.class[class or "unknown"] = (sum.class[class or "unknown"] or 0) + times
+  if not class then
+    sum:note(instruction.name .. " is not known, counted as an issue slot", times)
+  end
+  sum.slots = sum.slots + times
+  local warps = times * WARPS
+  if class == "product" then
+    local bytes, work = product(instruction)
+    sum.shared, sum.work = sum.shared + bytes * warps / 4, sum.work + work * warps / 4
+  elseif class == "special" then
+    sum.special = sum.special + 32 * warps
+  elseif class == "spill" then
+    -- by way of the first-level cache, whose memory the shared memory is
+    local bytes = 128 * words_of(instruction.op)
+    sum.shared, sum.l2 = sum.shared + bytes * warps, sum.l2 + bytes * warps
+  elseif instruction.guard then
+    return
+  elseif instruction.name == "SHFL" then
+    sum.shared = sum.shared + 128 * warps
+  elseif class == "shared" then
+    local words, addresses = words_of(instruction.op), sass.addresses(instruction)
+    if not addresses then
+      sum:note(instruction.name .. " at addresses that are not known, counted without conflicts",
+        times)
+    end
+    sum.shared = sum.shared + 128 * (addresses and passes(addresses, words) or words) * warps
+    sum.l2 = sum.l2 + (instruction.name == "LDGSTS" and 128 * words or 0) * warps
+  elseif class == "global" and instruction.name ~= "UTMALDG" then
+    sum.l2 = sum.l2 + 128 * words_of(instruction.op) * warps
+  end
+end
+
+-- instructions of the warp that copies, for a tile
+local function copying(kernel, loops)
+  local loop = kernel.copying and sass.loop_with(loops, { "UTMALDG", "SYNCS" })
+  local turn = loop and sass.turn(loop, { "UTMALDG" }, function()
+    return 1
+  end) or {}
+  return #turn * (kernel.copying or 0)
+end
+
+-- what a tile takes of each unit, in cycles
+local function count(kernel, list, cycle)
+  local loops = sass.loops(list)
+  local loop = sass.loop_with(loops, kernel.loop)
+  if not loop then
+    error(("%s: no loop holds %s"):format(kernel.kernel, table.concat(kernel.loop, " and ")), 0)
+  end
+  local sum = { work = 0, special = 0, slots = 0, shared = kernel.copied, l2 = kernel.copied,
+    class = {}, notes = {} }
+  function sum:note(text, times)
+    self.notes[text] = (self.notes[text] or 0) + times
+  end
+  for _, step in ipairs(sass.turn(loop, kernel.steady, kernel.turns)) do
+    add(sum, step[1], step[2])
+  end
+  local expected = kernel.products * TILE * TILE * kernel.columns
+  if sum.work ~= expected then
+    error(("%s: the loop multiplies %d times, expected %d"):format(kernel.kernel, sum.work,
+      expected), 0)
+  end
+  local slots = sum.slots * WARPS / SCHEDULERS + copying(kernel, loops)
+  sum.cycles = { sum.work / cycle.product, sum.special / cycle.special,
+    slots * SCHEDULERS / cycle.issue, sum.shared / cycle.shared, sum.l2 / cycle.l2 }
+  return sum
+end
+
+-- ---- tables ----
+
+local UNITS = { "tensor", "special", "issue", "shared", "L2" }
+local CLASSES = { "product", "special", "float", "integer", "uniform", "shared", "spill", "global",
+  "control", "unknown" }
+
+local function bound_of(kernel, sum)
+  local most, unit = 0, nil
+  for i, cycles in ipairs(sum.cycles) do
+    if cycles > most then
+      most, unit = cycles, UNITS[i]
+    end
+  end
+  return sum.cycles[1] * kernel.width / kernel.columns / most, unit
+end
+
+local function row(name, width, values, form, last)
+  local text = ("%-26s %4s"):format(name, width)
+  for _, value in ipairs(values) do
+    text = text .. form:format(value)
+  end
+  print(text .. (last or ""))
+end
+
+local files, name = {}, "H100"
+for _, word in ipairs { ... } do
+  name = word:match("^machine=(.*)$") or name
+  files[#files + 1] = not word:find("^machine=") and word or nil
+end
+if #files == 0 then
+  error("expected files that cuobjdump --dump-sass wrote: cuda/bench/bounds.lua FILE...", 0)
+end
+local machine = machine_of.open(name)
+local cycle = machine.cycle
+  or error(("%s: the machine file says nothing of a cycle"):format(name), 0)
+
+local counted = {}
+for _, path in ipairs(files) do
+  for mangled, list in pairs(sass.kernels(base.read_file(path))) do
+    for i, kernel in ipairs(KERNELS) do
+      if mangled:find(kernel.kernel, 1, true) then
+        counted[i] = count(kernel, list, cycle)
+      end
+    end
+  end
+end
+
+if not next(counted) then
+  error("no kernel of the list is in " .. table.concat(files, ", "), 0)
+end
+print(("bounds of loops by count, %s: cycles of a processor for a tile of 128 x 128; rates %s")
+  :format(machine.name, cycle.source))
+row("kernel", "d", UNITS, " %8s", "  share  bound")
+for i, kernel in ipairs(KERNELS) do
+  if counted[i] then
+    row(kernel.title, kernel.width, counted[i].cycles, " %8.0f",
+      ("  %5.2f  %s"):format(bound_of(kernel, counted[i])))
+  end
+end
+print("instructions of a warp in that loop, by class")
+row("kernel", "d", CLASSES, " %8s")
+for i, kernel in ipairs(KERNELS) do
+  local values = {}
+  for k, class in ipairs(CLASSES) do
+    values[k] = counted[i] and counted[i].class[class] or 0
+  end
+  if counted[i] then
+    row(kernel.title, kernel.width, values, " %8d")
+  end
+end
+for i, kernel in ipairs(KERNELS) do
+  if not counted[i] then
+    print(("%s %d: not in these files"):format(kernel.title, kernel.width))
+  end
+  for note, times in pairs(counted[i] and counted[i].notes or {}) do
+    print(("%s %d: %s: %d times"):format(kernel.title, kernel.width, note, times))
+  end
+end
