@@ -182,8 +182,11 @@ static int open_new(mr_life *page, const mr_life_launch *about, size_t bytes)
         snprintf(page->path, sizeof page->path, "%s/%lld-%.8s", folder, (long long)about->pid,
                  about->token);
         int fd = open(page->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
-        // locked before it is a page: MAGIC is written last
-        if (fd >= 0 && posix_fallocate(fd, 0, (off_t)bytes) == 0 && flock(fd, LOCK_SH) == 0)
+        // Locked first, and known to a sweep before it is large: who is killed here leaves nothing
+        // that stays. It is a page once it holds its length.
+        if (fd >= 0 && flock(fd, LOCK_SH) == 0 &&
+            pwrite(fd, &MAGIC, sizeof MAGIC, 0) == (ssize_t)sizeof MAGIC &&
+            posix_fallocate(fd, 0, (off_t)bytes) == 0)
             return fd;
         if (fd >= 0)
             close(fd), unlink(page->path);
@@ -215,8 +218,8 @@ mr_status mr_life_new(int ranks, int first, int world, mr_life **out)
         mr_life_free(page);
         return st;
     }
-    page->at->about = about, page->at->bytes = bytes;
-    page->at->magic = MAGIC;
+    page->at->about = about, page->at->magic = MAGIC;
+    page->at->bytes = bytes;
     *out = page;
     return MR_OK;
 }

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -109,6 +110,28 @@ static void left_behind(void)
     CHECK_INT(pages(), 2);
     mr_life_free(page);
     close(ready[0]), unlink(path);
+}
+
+/* A launch that is ended while it takes room for its page: the next one removes what it left. */
+static void ended_while_made(void)
+{
+    int how;
+    mr_life *page;
+    pid_t pid = fork();
+    if (!pid) {
+        // a signal ends who takes more than so much, like any other kill at this moment
+        setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+        setrlimit(RLIMIT_FSIZE, &(struct rlimit){4096, 4096});
+        mr_life_new(1, 0, 1, &page);
+        _exit(0);
+    }
+    CHECK_INT(waitpid(pid, &how, 0), pid);
+    CHECK(WIFSIGNALED(how));
+    CHECK_INT(pages(), 1);
+    CHECK_OK(mr_life_new(1, 0, 1, &page));
+    CHECK_INT(pages(), 1);
+    mr_life_free(page);
+    CHECK_INT(pages(), 0);
 }
 
 static void strangers(void)
@@ -258,6 +281,7 @@ int main(void)
     setenv("MOONREEL_REGISTRY", folder, 1);
     making();
     left_behind();
+    ended_while_made();
     strangers();
     silence();
     mr_life *page;
