@@ -4,12 +4,14 @@
 #include "comm/room.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -71,6 +73,18 @@ static void signal_all(const mr_ranks *l, int number)
 
 /* ---- the guard ---- */
 
+/* Only the page belongs to the guard: an end of a pipe that it kept open would hide from the others
+ * that their reader is gone. */
+static void let_go(const mr_ranks *l)
+{
+    const int page = mr_life_fd(l->page), null = open("/dev/null", O_RDWR);
+    for (int i = 0; i < 3 && null >= 0; i++)
+        dup2(null, i);
+    if (page > 3)
+        syscall(SYS_close_range, 3, page - 1, 0);
+    syscall(SYS_close_range, page + 1, ~0U, 0);
+}
+
 /* A process beside the launcher that outlives it, to end what would be left. */
 static void stand_guard(const mr_ranks *l, pid_t launcher)
 {
@@ -78,6 +92,7 @@ static void stand_guard(const mr_ranks *l, pid_t launcher)
     for (size_t i = 0; i < MR_COUNT(deaf); i++)
         signal(deaf[i], SIG_IGN);
     prctl(PR_SET_NAME, "moonreel-guard");
+    let_go(l);
     // the launcher ends the guard when all is well; that it is lost comes as a signal
     sigset_t lost;
     sigemptyset(&lost), sigaddset(&lost, SIGUSR1);

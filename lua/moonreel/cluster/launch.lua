@@ -140,13 +140,16 @@ function Watch:note(event, text, exit)
   end
 end
 
--- whole lines as they come, so that those of two hosts do not mix
+-- Whole lines as they come, so that those of two hosts do not mix. When their reader goes away,
+-- ranks find that out, too, at what they write next.
 function Watch:pass_on(event, file)
   local rest = event.link.rest or {}
   local text = (rest[event.kind] or "") .. event.text
   local lines, tail = text:match("^(.*\n)(.*)$")
   rest[event.kind], event.link.rest = tail or text, rest
-  output.write(file, lines or "")
+  if not output.write(file, lines or "") then
+    self.cluster:tell { kind = "drop", what = event.kind }
+  end
   -- errors of ranks are told again at the end
   for line in (lines or ""):gmatch("[^\n]+") do
     self.said[line:match("^moonreel: rank (%d+): ") or ""] = line

@@ -70,6 +70,16 @@ function orders.stop(self, order)
   end
 end
 
+-- Where the streams of ranks go: what they print as "out", the rest as "err".
+local STREAMS <const> = { out = "lines", err = "errors" }
+
+-- nobody reads one of them any more
+function orders.drop(self, order)
+  local name = STREAMS[order.what]
+  self.io[name]:close()
+  self.io[name] = nil
+end
+
 -- what takes its time waits between two turns of the helper's day
 function orders.ask(self, order)
   local answer = assert(self.answers[order.what], "no such question")
@@ -127,8 +137,9 @@ local function hear(self)
   end
 end
 
-local function pass_on(self, name, kind)
-  local text = self.io[name]:read() or ""
+local function pass_on(self, kind)
+  local stream_of_ranks = self.io[STREAMS[kind]]
+  local text = stream_of_ranks and stream_of_ranks:read() or ""
   if text ~= "" then
     self:say { kind = kind, text = text }
   end
@@ -136,8 +147,17 @@ local function pass_on(self, name, kind)
 end
 
 local function pass_all(self)
-  local more = pass_on(self, "lines", "out")
-  return pass_on(self, "errors", "err") or more
+  local more = pass_on(self, "out")
+  return pass_on(self, "err") or more
+end
+
+-- the streams that it listens to
+local function open_streams(self)
+  local list = { self.there and self.io.input or nil }
+  for _, name in pairs(STREAMS) do
+    list[#list + 1] = self.io[name]
+  end
+  return list
 end
 
 -- ranks of this host that stand still are told, and ended when they do so for too long
@@ -200,8 +220,7 @@ function node.run(answers)
   self:say { kind = "hello", version = require("moonreel.app").version,
     program = build.here().program, plugins = build.here().plugins, host = self.host }
   while self.there or self.running do
-    stream.wait(self.there and { self.io.input, self.io.lines, self.io.errors }
-      or { self.io.lines, self.io.errors }, 50)
+    stream.wait(open_streams(self), 50)
     if self.there then
       hear(self)
     end

@@ -1,8 +1,10 @@
 --- A terminal that closes, and a reader of the log that goes away, lose no step.
 -- Covers: core/bind/signal.c core/comm/launch.c lua/moonreel/text/output.lua
 -- Covers: lua/moonreel/trainer/progress.lua lua/moonreel/trainer/cadence.lua
+-- Covers: lua/moonreel/cluster/launch.lua lua/moonreel/cluster/node.lua
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
+local cluster = require "spec.support.cluster"
 local demo_data = dofile "spec/support/demo_data.lua"
 local journal = require "moonreel.core.json"
 local process = require "moonreel.core.process"
@@ -149,6 +151,21 @@ describe("a run whose log is read no more", function()
       assert.equal(1, #lines["end"])
     end)
   end
+
+  it("says so from other hosts, too", function()
+    local hosts <close> = cluster.new "one addr=127.0.0.1\ntwo addr=127.0.0.1\n"
+    -- it is asked to end once the line is there
+    local done = process.run({ "/bin/sh", "-c", [[
+      rm -f "$0/code"; { "$@" 2>/dev/null & p=$!
+        until grep -qs '"kind":"output"' "$0"/*-far/journal.jsonl; do kill -0 $p || exit 99; done
+        kill -TERM $p; wait $p; echo $? > "$0/code"; } | head -n 1]], out, "/usr/bin/env",
+      "MOONREEL_RSH=" .. hosts.path .. "/rsh", process.program(), table.unpack(words("far",
+        "--hostfile", hosts.path .. "/hosts", "steps=3000")) }, "", { deadline_s = 600 })
+    assert.equal("143\n", base.read_file(out .. "/code"), done.output)
+    local _, steps, lines = run_of "far"
+    assert.equal(1, #lines.output)
+    assert.same({ lines.stop[1].step }, steps)
+  end)
 
   it("saves and ends soon when its launcher is gone, too", function()
     local done = process.run({ "/bin/sh", "-c", [[mkfifo "$0"
