@@ -69,34 +69,63 @@ local function add_clip(out, r, name)
   return hash
 end
 
---- Copy all clips into the tar files of a folder.
+-- the folder for shards, to be closed: without keep() nothing that was added to it is left
+local function target_folder(folder)
+  local there, added = base.exists(folder), {}
+  if shards.is(folder) then
+    base.raise("MR_E_USAGE", ("%s: holds shards already; try: another folder, or remove it")
+      :format(folder))
+  end
+  base.make_dir(folder)
+  local self = {}
+  function self.add(path) added[#added + 1] = path end
+  function self.keep() added, there = {}, true end
+  return setmetatable(self, { __close = function()
+    for _, path in ipairs(added) do
+      os.remove(path)
+    end
+    if not there then
+      os.remove(folder)
+    end
+  end })
+end
+
+-- Rows of the index from i on into one shard, until it holds so much; the first row of the next.
+local function write_shard(index, i, path, facts_of, most, tick)
+  local out <close>, held, source = whole.open(path), 0, source_of(index)
+  while i <= #index and held < most do
+    local r = index:row(i)
+    local facts = facts_of(r)
+    facts.path, facts.source, facts.rows = r.path, source, #index
+    facts.hash = add_clip(out, r, r.key .. (r.path:match("%.%w+$") or ".mp4"))
+    local text = json.encode(facts)
+    out.write(tar.header(r.key .. ".json", #text), text, tar.padding(#text))
+    held = held + tar.span(r.bytes) + tar.span(#text)
+    tick(i, #index)
+    i = i + 1
+  end
+  out.write(tar.close)
+  out.finish()
+  return i
+end
+
+--- Copy all clips into the tar files of a folder that holds none. Nothing of them is left when that
+-- fails or a tick raises.
 ---@param index moonreel.Index
 ---@param folder string     000000.tar, 000001.tar, ...
 ---@param facts_of fun(row: table): table  what stands beside a clip
 ---@param given table       shard_bytes: a shard is closed once it holds as much (1 GB); tick
 ---@return integer shards
 function shards.write(index, folder, facts_of, given)
-  local most, i, shard, source = given.shard_bytes or 1e9, 1, 0, source_of(index)
-  base.make_dir(folder)
+  local i, shard = 1, 0
+  local to <close> = target_folder(folder)
   while i <= #index do
-    local out <close>, held = whole.open(("%s/%06d.tar"):format(folder, shard)), 0
-    while i <= #index and held < most do
-      local r = index:row(i)
-      local facts = facts_of(r)
-      facts.path, facts.source, facts.rows = r.path, source, #index
-      facts.hash = add_clip(out, r, r.key .. (r.path:match("%.%w+$") or ".mp4"))
-      local text = json.encode(facts)
-      out.write(tar.header(r.key .. ".json", #text), text, tar.padding(#text))
-      held = held + tar.span(r.bytes) + tar.span(#text)
-      if given.tick then
-        given.tick(i, #index)
-      end
-      i = i + 1
-    end
-    out.write(tar.close)
-    out.finish()
+    local path = ("%s/%06d.tar"):format(folder, shard)
+    i = write_shard(index, i, path, facts_of, given.shard_bytes or 1e9, given.tick or nowhere)
+    to.add(path)
     shard = shard + 1
   end
+  to.keep()
   return shard
 end
 

@@ -49,6 +49,30 @@ local function read(path, options)
 end
 
 describe("shards", function()
+  it("leave nothing where their writing ends early", function()
+    local path = place.path .. "/early"
+    local function stops(at)
+      return { shard_bytes = 4000, tick = function(i) assert(i < at, "stopped") end }
+    end
+    for at = 1, 7 do
+      assert.has_error(function() export.shards(index, path, stops(at)) end)
+      assert.is_false(base.exists(path), "row " .. at)
+    end
+    -- a folder that was there stays, with what was in it
+    local note = place:write("early/note", "mine")
+    assert.has_error(function() export.shards(index, path, stops(6)) end)
+    assert.same({ "note" }, base.list_dir(path))
+    os.remove(note)
+  end)
+
+  it("are not mixed with others", function()
+    local from = written()
+    local before = base.list_dir(from)
+    fails("MR_E_USAGE", from .. ": holds shards already; try: another folder", export.shards,
+      index, from, { shard_bytes = 1e9 })
+    assert.same(before, base.list_dir(from))
+  end)
+
   it("are read back as the same index: keys, captions, ranges, columns", function()
     local from = written()
     local result, out = read(from)
