@@ -55,9 +55,9 @@ end
 --- The family of a file, which may stand in one of some records.
 ---@param source mr.Checkpoint
 ---@param ... string      "vae", "text_encoder", "clip"
----@return mr.Family
+---@return mr.Family      the only one that knows its tensors
 function model.family(source, ...)
-  local has, records = start.bare(source), { ... }
+  local has, records, known = start.bare(source), { ... }, {}
   local function stands(family)
     for _, record in ipairs(records) do
       if family:stands(record) then
@@ -66,10 +66,17 @@ function model.family(source, ...)
     end
     return false
   end
-  return each_kind(function(kind, family)
-    return stands(family) and family:has "init" and kind.is(has) and family or nil
-  end) or base.raise("MR_E_CKPT", ("%s: no family of %s knows these tensors"):format(source.path,
-    table.concat(records, " or ")))
+  each_kind(function(kind, family)
+    if known[#known] ~= family and stands(family) and family:has "init" and kind.is(has) then
+      known[#known + 1] = family
+    end
+  end)
+  if known[2] then
+    base.raise("MR_E_CKPT", ("%s: families %s and %s both know these tensors; try: `kinds` of "
+      .. "their weights.lua that tell them apart"):format(source.path, known[1], known[2]))
+  end
+  return known[1] or base.raise("MR_E_CKPT", ("%s: no family of %s knows these tensors"):format(
+    source.path, table.concat(records, " or ")))
 end
 
 --- The same in one line.

@@ -55,6 +55,11 @@ end
 
 local known
 
+-- its name, with the folder of one from outside
+function Family:__tostring()
+  return self.path and ("%s (%s)"):format(self.name, self.path) or self.name
+end
+
 -- whether a family has a file
 function Family:has(file)
   if self.path then

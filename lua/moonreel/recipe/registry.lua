@@ -4,6 +4,7 @@
 -- rows of one record that `type` selects (a model, dataset, objective, autoencoder, text encoder).
 -- See README.md for a row.
 -- @module moonreel.recipe.registry
+local base = require "moonreel.core.base"
 local families = require "moonreel.recipe.families"
 local kinds = require "moonreel.recipe.kinds"
 local nearest = require "moonreel.text.nearest"
@@ -87,19 +88,26 @@ local function add_row(self, row)
   add_spellings(self, row)
 end
 
+-- what files that go together must keep to
+local function must(good, text, ...)
+  if not good then
+    error(text:format(...), 0)
+  end
+end
+
 -- two types may give one name different kinds; which of them holds is known only when `type` is
 local function either(a, b)
   local function inner(schema) return schema.tag == "record" or schema.tag == "map" end
-  assert(inner(a) == inner(b) and (a.tag == b.tag or not inner(a)),
-    "kinds of " .. a.path .. " differ too much between types")
+  must(inner(a) == inner(b) and (a.tag == b.tag or not inner(a)),
+    "kinds of %s differ too much between types; the other is of %s", a.path, a.from)
   if a.tag == b.tag then
     return a
   end
-  return { tag = "either", none = a.none or b.none, row = a.row, path = a.path }
+  return { tag = "either", none = a.none or b.none, row = a.row, path = a.path, from = a.from }
 end
 
--- Adds rows that exist only under some types of one record.
-local function add_types(self, module, record_path)
+-- Adds rows that exist only under some types of one record; `from` names who brings them.
+local function add_types(self, module, record_path, from)
   local record = record_at(self.root, split(record_path), #split(record_path))
   record.types = record.types or {}
   record.all = record.all or {}
@@ -115,7 +123,8 @@ local function add_types(self, module, record_path)
     end
     local schema = row_schema(row, record_path .. "." .. row[1])
     local other = record.all[row[1]]
-    assert(not record.fields[row[1]], "a row of a type hides a common row: " .. row.path)
+    schema.from = from
+    must(not record.fields[row[1]], "a row of a type hides a common row: %s", row.path)
     fields[row[1]] = schema
     record.all[row[1]] = other and either(other, schema) or schema
     self.rows[#self.rows + 1] = row
@@ -124,13 +133,15 @@ local function add_types(self, module, record_path)
     end
   end
   for name, type_row in pairs(module.types) do
-    assert(not record.types[name], "type declared twice: " .. record_path .. " " .. name)
+    local twice = record.types[name]
+    must(not twice, "type declared twice: %s.type = '%s', which is of %s", record_path, name,
+      twice and twice.from)
     local preset = {}
     for field, value in pairs(type_row.preset or {}) do
       preset[field] = normal(fields[field], value)
     end
     record.types[name] = { fields = fields, preset = preset, reader = type_row.reader,
-      help = type_row.help }
+      help = type_row.help, from = from }
   end
   -- `type` is one choice among all that files declare
   local choices = {}
@@ -144,7 +155,7 @@ local function add_types(self, module, record_path)
   type_schema.row.choices = choices
 end
 
--- the files' rows: {rows, ...} and {{record, types, fields}, ...}
+-- the files' rows: {rows, ...} and {{from, fields = {record, types, fields}}, ...}
 local function gather()
   local plain, typed = {}, {}
   for _, path in ipairs(require("moonreel.app").embedded_list()) do
@@ -153,13 +164,21 @@ local function gather()
       plain[#plain + 1] = require(name:gsub("/", "."))
     elseif name and name:match("^moonreel/.+[/_]fields$")
         and not name:match("^moonreel/models/") then
-      typed[#typed + 1] = require(name:gsub("/", "."))
+      typed[#typed + 1] = { from = path, fields = require(name:gsub("/", ".")) }
     end
   end
   for _, family in ipairs(families.all()) do
-    typed[#typed + 1] = family.fields
+    typed[#typed + 1] = { from = "family " .. tostring(family), fields = family.fields }
   end
   return plain, typed
+end
+
+-- one kind of part may stand in several records: {"vae", "model"}
+local function add_records(self, one)
+  local records = one.fields.record
+  for _, record in ipairs(type(records) == "table" and records or { records }) do
+    add_types(self, one.fields, record, one.from)
+  end
 end
 
 local function build(plain, typed)
@@ -173,11 +192,10 @@ local function build(plain, typed)
       self.spellings[spelling] = split(path)
     end
   end
-  -- one kind of part may stand in several records: {"vae", "model"}
-  for _, module in ipairs(typed) do
-    for _, record in ipairs(type(module.record) == "table" and module.record
-        or { module.record }) do
-      add_types(self, module, record)
+  for _, one in ipairs(typed) do
+    local good, problem = pcall(add_records, self, one)
+    if not good then
+      base.raise("MR_E_USAGE", ("%s: %s"):format(one.from, problem))
     end
   end
   -- a spelling such as lr_scheduler.warmup_steps stands in a record that has no fields of its own

@@ -1,7 +1,8 @@
 --- Families of models from a folder outside the tree: they are named like ours, in this process's
 -- environment alone; what they made says where they are missing.
 -- Covers: lua/moonreel/recipe/families.lua lua/moonreel/recipe/registry.lua
--- lua/moonreel/settings/store.lua
+-- lua/moonreel/settings/store.lua lua/moonreel/ckpt/model.lua
+local base = require "moonreel.core.base"
 local families = require "moonreel.recipe.families"
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"
@@ -52,6 +53,42 @@ describe("a family", function()
       run(ASK))
     assert.matches("MOONREEL_MODELS: no folder '/nowhere'; expected folders of families",
       run(ASK, "/nowhere"))
+  end)
+
+  it("that is like another one is named with it", function()
+    local bake = 'print(pcall(require("moonreel.settings").bake, "tiny/demo"))'
+    write("a_toy", "toy")
+    write("b_toy", "toy")
+    assert.matches("family b_toy %(/%S+/b_toy%): type declared twice: text_encoder%.type = 'toy', "
+      .. "which is of family a_toy %(/%S+/a_toy%)", run(bake))
+    write("b_toy", "block")
+    local fields = dir.path .. "/b_toy/fields.lua"
+    local text = base.read_file(fields)
+    base.replace_file(fields, (text:gsub('"integer", default = 3',
+      '{ map = "text", key = "text" }, default = {}')))
+    assert.matches("family b_toy .*: kinds of text_encoder%.wide differ too much between types; "
+      .. "the other is of family a_toy", run(bake))
+    base.replace_file(fields, (text:gsub('"wide"', '"type"')))
+    assert.matches("family b_toy .*: a row of a type hides a common row: text_encoder%.type",
+      run(bake))
+  end)
+
+  it("is found by tensors that it alone knows", function()
+    local path = dir.path .. "/w.safetensors"
+    local row = { name = "toy.weight", dtype = "f32", shape = { 1 }, ptr = "abcd", bytes = 4 }
+    require("moonreel.ckpt").write(path, { row })
+    local ask = ('local source = require("moonreel.ckpt").open(%q) print(pcall(function() return '
+      .. 'require("moonreel.ckpt.model").family(source, "text_encoder").name end))'):format(path)
+    local map = 'return { layouts = {}, kinds = { { name = "toy", facts = {}, is = function(has) '
+      .. 'return has["toy.weight"] end } } }'
+    write("a_toy", "toy")
+    assert.matches("no family of text_encoder knows these tensors", run(ask))
+    dir:write("a_toy/weights.lua", map)
+    assert.equal("true\ta_toy\n", run(ask))
+    write("b_toy", "block")
+    dir:write("b_toy/weights.lua", map)
+    assert.matches("w%.safetensors: families a_toy %(/%S+/a_toy%) and b_toy %(/%S+/b_toy%) both "
+      .. "know these tensors", run(ask))
   end)
 
   it("is asked for by name, and comes from the environment alone", function()
