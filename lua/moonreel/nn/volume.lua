@@ -2,6 +2,7 @@
 -- Weights keep the shapes of released files, [outputs, inputs, ...]. A kernel of one position is a
 -- product of nn.Linear.
 -- @module moonreel.nn.volume
+local G = require "moonreel.core.graph"
 local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
 local options = require "moonreel.text.options"
@@ -65,6 +66,42 @@ function Conv:forward(g, x, before)
   end
   return (ops.conv3d(x, w, self.bias and g:param(self.bias) or false, {stride = self.stride,
     pad = pad}))
+end
+
+local Causal = {}
+Causal.__index = Causal
+Causal.__call = function(self, ...) return self:forward(...) end
+
+local read_causal = options.declare("volume.Causal", {
+  { "stride", "table", "steps over {time, height, width}", default = { 1, 1, 1 } },
+  { "gain", "number", "factor of the first weights", default = 1 },
+})
+
+-- x with its first and last rows of an axis repeated
+local function repeated(x, axis, before, behind)
+  local parts, n = {}, x.shape[axis + 1]
+  local function add(at, times)
+    for _ = 1, times do
+      parts[#parts + 1] = x:slice(axis, at, at + 1)
+    end
+  end
+  add(0, before)
+  parts[#parts + 1] = x
+  add(n - 1, behind)
+  return G.concat(parts, axis)
+end
+
+--- Convolution of 3 x 3 x 3 over this frame and the two before it; rows at the border and the first
+-- frame stand for what lies outside.
+---@param given table|nil  stride, gain
+function volume.Causal(scope, name, inputs, outputs, given)
+  local o = read_causal(given)
+  return setmetatable({conv = volume.Conv(scope, name, inputs, outputs, {kernel = {3, 3, 3},
+    stride = o.stride, gain = o.gain})}, Causal)
+end
+
+function Causal:forward(g, x)
+  return self.conv(g, repeated(repeated(repeated(x, 1, 2, 0), 2, 1, 1), 3, 1, 1))
 end
 
 --- A convolution of one position.

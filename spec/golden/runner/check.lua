@@ -117,4 +117,22 @@ function Check:gradients(rows, tolerance)
   end
 end
 
+local function largest(t) return math.max(t:max(), -t:min()) end
+
+--- Gradients of weights: largest absolute difference over the largest value of the tensor, or over
+-- a thousandth of the largest of all.
+---@param rows table  list of {name, got, want}
+function Check:weights(rows, tolerance)
+  local all = 0
+  for _, row in ipairs(rows) do
+    all = math.max(all, largest(row[3]))
+  end
+  for _, row in ipairs(rows) do
+    local name, got, want = table.unpack(row, 1, 3)
+    same_size(name, got, want)
+    local unit = 1 / math.max(largest(want), 1e-3 * all, 1e-30)
+    self:absolute(name, (got * unit):totable(), (want * unit):totable(), tolerance)
+  end
+end
+
 return check

@@ -7,6 +7,7 @@ local json = require "moonreel.core.json"
 -- the family of a table: a pattern over its name, the record and the type
 local known = {
   { "^autoencoder_2d", "vae", "autoencoder_2d" },
+  { "^hunyuan_vae", "vae", "hunyuan_vae" },
 }
 
 local function family_of(name)

@@ -1,0 +1,196 @@
+--- Hunyuan video autoencoder: a clip of 4 n + 1 frames to n + 1 latent frames, drawn from a normal.
+-- A latent frame knows of earlier frames through convolutions and attention, and of all frames
+-- through the norms. Ref: Kong et al. 2024, arXiv:2412.03603; opensora-2.0.md 11.
+-- @module moonreel.models.hunyuan_vae
+local base = require "moonreel.core.base"
+local listing = require "moonreel.text.listing"
+local network = require "moonreel.models.hunyuan_vae.network"
+local nn = require "moonreel.nn"
+local ops = require "moonreel.core.op"
+local tiles = require "moonreel.nn.tiles"
+local volume = require "moonreel.nn.volume"
+local weights = require "moonreel.models.hunyuan_vae.weights"
+
+local hunyuan = {}
+
+--- Its weights lie in files of their own, train no further and are in no checkpoint of a run.
+hunyuan.apart = true
+
+local Autoencoder = {}
+Autoencoder.__index = Autoencoder
+
+-- what the layers cannot be
+local function check_fields(fields)
+  local levels, space, time = #fields.block_out_channels, fields.spatial_compression_ratio,
+    fields.time_compression_ratio
+  for i, width in ipairs(fields.block_out_channels) do
+    if width % fields.norm_num_groups ~= 0 then
+      base.raise("MR_E_RECIPE", ("block_out_channels[%d] is %d channels, which do not fall into "
+        .. "norm_num_groups = %d"):format(i - 1, width, fields.norm_num_groups))
+    end
+  end
+  if 1 << levels - 1 ~= space or not (time == 4 and levels >= 3 or time == space) then
+    base.raise("MR_E_RECIPE", ("%d levels with spatial_compression_ratio = %d and "
+      .. "time_compression_ratio = %d; expected %d in space, and in time 4 or the same"):format(
+      levels, space, time, 1 << levels - 1))
+  end
+end
+
+-- Tiles of one kind for both jobs: a tile of `size` pixels or frames, whose cells have `cell` of
+-- them. Steps and blends are rounded down, as the reference does.
+local function tiles_of(field, size, cell, overlap, more)
+  local latent = size // cell
+  local encode = { tile = size, step = size * (1 - overlap) // 1 | 0,
+    blend = latent * overlap // 1 | 0, more = more }
+  local decode = { tile = latent, step = latent * (1 - overlap) // 1 | 0,
+    blend = size * overlap // 1 | 0, more = more }
+  encode.keep, decode.keep = latent - encode.blend, size - decode.blend
+  if size % cell ~= 0 or decode.step * cell ~= decode.keep or encode.step ~= encode.keep * cell then
+    base.raise("MR_E_RECIPE", ("%s = %d with tile_overlap_factor = %g: tiles step by %d and keep "
+      .. "%d, in cells of %d; expected equal steps; try: a multiple of %d"):format(field, size,
+      overlap, encode.step, encode.keep * cell, cell, 4 * cell))
+  end
+  return encode, decode
+end
+
+-- the tiles that a recipe asks for: {encode, decode}, each {space, time}
+local function tiles_by(fields)
+  local how = { encode = {}, decode = {} }
+  if fields.use_spatial_tiling then
+    how.encode.space, how.decode.space = tiles_of("sample_size", fields.sample_size,
+      fields.spatial_compression_ratio, fields.tile_overlap_factor, 0)
+  end
+  if fields.use_temporal_tiling then
+    how.encode.time, how.decode.time = tiles_of("sample_tsize", fields.sample_tsize,
+      fields.time_compression_ratio, fields.tile_overlap_factor, 1)
+  end
+  return how
+end
+
+--- What is known of the autoencoder without its weights.
+---@param fields table     of the recipe
+---@param run table        dtype; compat: clips in the reference's tiles, where fields ask for them
+---@return mr.Autoencoder
+function hunyuan.new(_, fields, run)
+  check_fields(fields)
+  local step = fields.time_compression_ratio
+  return setmetatable({ apart = true, lengths = ("%dn+1"):format(step), step = step,
+    side = fields.spatial_compression_ratio, channels = fields.latent_channels, sizes = fields,
+    scale = fields.scale_factor, shift = fields.shift_factor, dtype = run.dtype,
+    tiles = run.compat and tiles_by(fields) or { encode = {}, decode = {} }, maps = { weights } },
+    Autoencoder)
+end
+
+--- Latent size {C, T, H, W} of a clip: what is no whole cell counts as one.
+function Autoencoder:latent(frames, height, width)
+  return { self.channels, (frames - 1) // self.step + 1, (height - 1) // self.side + 1,
+    (width - 1) // self.side + 1 }
+end
+
+--- What stands for tokens where work is counted: latent cells.
+function Autoencoder.grid(_, frames, rows, cols) return frames, rows, cols end
+
+--- The most frames that so many latent frames may stand for.
+function Autoencoder:most_frames(latent) return self.step * (latent - 1) + 1 end
+
+--- Frames at the beginning of a clip that so many latent frames stand for.
+function Autoencoder:head(latent) return self:most_frames(latent) end
+
+--- Frames at the end of a clip whose latents hold the last ones: they begin like a clip.
+function Autoencoder:tail(frames, latent) return math.min(self:most_frames(latent), frames) end
+
+--- Refuse weights of other sizes.
+---@param shape_of fun(parameter: string): table?  in the file
+---@param path string  of the weights
+function Autoencoder:check(shape_of, path)
+  local s = self.sizes
+  local rows = {
+    { "in_channels", "encoder.conv_in.conv.weight", 2, s.in_channels },
+    { "latent_channels", "decoder.conv_in.conv.weight", 2, s.latent_channels },
+    { "out_channels", "decoder.conv_out.conv.weight", 1, s.out_channels },
+  }
+  for i, width in ipairs(s.block_out_channels) do
+    rows[#rows + 1] = { ("block_out_channels[%d]"):format(i - 1),
+      ("encoder.down_blocks.%d.resnets.0.conv1.conv.weight"):format(i - 1), 1, width }
+  end
+  for _, row in ipairs(rows) do
+    local field, parameter, axis, said = table.unpack(row)
+    local shape = shape_of(parameter)
+    if shape and shape[axis] ~= said then
+      base.raise("MR_E_CKPT", ("%s: %s is %d in the recipe, but '%s' is %s: its axis %d has %s")
+        :format(path, field, said, parameter, listing.shape(shape), axis - 1,
+        tostring(shape[axis])))
+    end
+  end
+end
+
+--- What has weights of its own: all of it.
+function Autoencoder:parts()
+  return { { name = "autoencoder", declare = function(params)
+    return network.new(nn.scope(params, "", { frozen = true }), self.sizes)
+  end } }
+end
+
+--- Latents as a model takes them, of draws.
+---@param z mr.Value  f32
+---@return mr.Value   like z
+function Autoencoder:scaled(z)
+  return (ops.affine(z, { scale = self.scale, shift = -self.scale * self.shift }))
+end
+
+--- Draws, of latents.
+---@param z mr.Value  f32
+---@return mr.Value   like z
+function Autoencoder:unscaled(z)
+  return (ops.affine(z, { scale = 1 / self.scale, shift = self.shift }))
+end
+
+-- ---- what runs for a clip
+
+local calls = {}
+
+function calls.encode(self, s)
+  local cells = { s.size[2], s.size[1], s.size[3], s.size[4] }
+  return { part = "autoencoder",
+    key = ("encode %s %dx%dx%d"):format(s.dtype, s.frames, s.height, s.width),
+    takes = { pixels = { "pixels", 0, dtype = s.dtype,
+      shape = { s.frames, 3, s.height, s.width } },
+      noise = { "clip", 0, dtype = "f32", shape = cells } },
+    gives = { out = { "z", 0, s.size[2] } },
+    nodes = function(g, net, io)
+      local x = volume.channels_last(io.pixels, s.frames)
+      x = x.dtype == "u8" and ops.normalise_u8(x, { dtype = self.dtype }) or nn.cast(x, self.dtype)
+      local moments = tiles.through(g, x, self.tiles.encode,
+        function(tile) return net:encode(g, tile) end)
+      local z = volume.draw(moments, volume.channels_last(io.noise, s.size[2]))
+      return (ops.copy(volume.channels_first(self:scaled(z))))
+    end }
+end
+
+function calls.decode(self, s)
+  local cells = { s.size[2], s.size[1], s.size[3], s.size[4] }
+  return { part = "autoencoder", key = "decode " .. table.concat(cells, "x"),
+    takes = { z = { "z", 0, dtype = "f32", shape = cells } },
+    gives = { out = { "pixels", 0, self:most_frames(s.size[2]) } },
+    nodes = function(g, net, io)
+      local z = nn.cast(self:unscaled(volume.channels_last(io.z, s.size[2])), self.dtype)
+      local x = tiles.through(g, z, self.tiles.decode,
+        function(tile) return net:decode(g, tile) end)
+      return nn.cast(volume.channels_first(x), "f32")
+    end }
+end
+
+--- What runs for a clip, in order, as moonreel.encoder takes it.
+---@param job string   "encode": pixels and draws to z; "decode": z to pixels
+---@param s table      frames, height, width; of encode: dtype of pixels; size of the latents
+---@return table[]
+function Autoencoder:calls(job, s) return { calls[job](self, s) } end
+
+--- The draws of a clip: one normal of the latents.
+---@return table<string, table>  {purpose, shape} by the name of the value
+function Autoencoder:draws(frames, height, width)
+  local size = self:latent(frames, height, width)
+  return { clip = { "latent of clips", { size[2], size[1], size[3], size[4] } } }
+end
+
+return hunyuan

@@ -1,0 +1,191 @@
+--- Layers of the Hunyuan video autoencoder: convolutions that see earlier frames alone and repeat
+-- what lies at the border, norms over a whole clip, one attention in the middle whose frames see
+-- those before them. Channels last, [B, T, H, W, C]. Ref: Kong et al. 2024, arXiv:2412.03603;
+-- opensora-2.0.md 11.2.
+-- @module moonreel.models.hunyuan_vae.network
+local G = require "moonreel.core.graph"
+local nn = require "moonreel.nn"
+local ops = require "moonreel.core.op"
+local volume = require "moonreel.nn.volume"
+
+local network = {}
+
+local EPS = 1e-6
+local POINT = { 1, 1, 1 }
+
+-- ---- layers ----
+
+local function conv(scope, name, inputs, outputs, stride, gain)
+  return volume.Causal(scope, name .. ".conv", inputs, outputs, { stride = stride, gain = gain })
+end
+
+local function norm(scope, name, channels, c)
+  return volume.GroupNorm(scope, name, channels, c.norm_num_groups, EPS)
+end
+
+-- two convolutions beside the input, which at first add little to it
+local function residual(parent, name, inputs, outputs, c)
+  local s = parent:child(name)
+  local norm1, conv1 = norm(s, "norm1", inputs, c), conv(s, "conv1", inputs, outputs)
+  local norm2 = norm(s, "norm2", outputs, c)
+  local conv2 = conv(s, "conv2", outputs, outputs, nil, volume.QUIET)
+  local short = inputs ~= outputs
+    and volume.Point(s, "conv_shortcut.conv", inputs, outputs, POINT)
+  return function(g, x)
+    local y = conv2(g, norm2(g, conv1(g, norm1(g, x, true)), true))
+    return (short and short(g, x) or x) + y
+  end
+end
+
+-- every cell sees those of its own and of earlier frames, with one head
+local function attention(parent, name, channels, c)
+  local s = parent:child(name)
+  local normed, part = norm(s, "group_norm", channels, c), {}
+  for i, which in ipairs { "to_q", "to_k", "to_v", "to_out.0" } do
+    part[i] = nn.Linear(s, which, channels, channels)
+  end
+  return function(g, x)
+    local B, T, H, W, C = table.unpack(x.shape)
+    local y, qkv = normed(g, x), {}
+    for i = 1, 3 do
+      qkv[i] = part[i](g, y):reshape { B, 1, T * H * W, 1, C }
+    end
+    local o, lse = ops.attention(qkv[1], qkv[2], qkv[3], { frame = H * W })
+    g:save(o)
+    g:save(lse)
+    return x + part[4](g, o:reshape { B, T, H, W, C })
+  end
+end
+
+local function middle(parent, channels, c)
+  local s = parent:child "mid_block"
+  local list = { residual(s, "resnets.0", channels, channels, c) }
+  if c.mid_block_add_attention then
+    list[2] = attention(s, "attentions.0", channels, c)
+  end
+  list[#list + 1] = residual(s, "resnets.1", channels, channels, c)
+  return list
+end
+
+-- every cell twice or once in time, height and width; the first frame once in time
+local function larger(x, by)
+  local T = x.shape[2]
+  local function spread(v, times)
+    local B, frames, H, W, C = table.unpack(v.shape)
+    return v:reshape { B, frames, 1, H, 1, W, 1, C }
+      :expand { B, frames, times, H, by[2], W, by[3], C }
+      :reshape { B, frames * times, by[2] * H, by[3] * W, C }
+  end
+  if by[1] == 1 or T == 1 then
+    return spread(x, 1)
+  end
+  return G.concat({ spread(x:slice(1, 0, 1), 1), spread(x:slice(1, 1, T), by[1]) }, 1)
+end
+
+-- ---- both halves ----
+
+--- Factors of {time, height, width} behind each level of the encoder but the last, the finest
+-- first; those of the decoder are the same from behind.
+---@param c table     block_out_channels, time_compression_ratio, spatial_compression_ratio
+---@return integer[][]
+function network.factors(c)
+  local levels, list = #c.block_out_channels, {}
+  local function doublings(n)
+    local count = 0
+    while 1 << count < n do
+      count = count + 1
+    end
+    return count
+  end
+  local space, time = doublings(c.spatial_compression_ratio), doublings(c.time_compression_ratio)
+  -- a time ratio of 8 goes with the levels of space, smaller ones with the last levels
+  local first = time == space and 0 or levels - 1 - time
+  for i = 0, levels - 1 do
+    local in_time = i >= first and i < first + time
+    local in_space = i < space
+    list[i + 1] = { in_time and 2 or 1, in_space and 2 or 1, in_space and 2 or 1 }
+  end
+  return list
+end
+
+local function is_one(by) return by[1] * by[2] * by[3] == 1 end
+
+local function encoder_of(parent, c)
+  local s, widths, factors = parent:child "encoder", c.block_out_channels, network.factors(c)
+  local list, width = { conv(s, "conv_in", c.in_channels, widths[1]) }, widths[1]
+  for i, outputs in ipairs(widths) do
+    local level = s:child("down_blocks." .. i - 1)
+    for k = 0, c.layers_per_block - 1 do
+      list[#list + 1] = residual(level, "resnets." .. k, width, outputs, c)
+      width = outputs
+    end
+    if not is_one(factors[i]) then
+      list[#list + 1] = conv(level, "downsamplers.0.conv", width, width, factors[i])
+    end
+  end
+  local mid = middle(s, width, c)
+  table.move(mid, 1, #mid, #list + 1, list)
+  local last = norm(s, "conv_norm_out", width, c)
+  list[#list + 1] = function(g, x) return last(g, x, true) end
+  list[#list + 1] = conv(s, "conv_out", width, 2 * c.latent_channels)
+  return list
+end
+
+local function decoder_of(parent, c)
+  local s, widths, factors = parent:child "decoder", c.block_out_channels, network.factors(c)
+  local width = widths[#widths]
+  local list = { conv(s, "conv_in", c.latent_channels, width) }
+  local mid = middle(s, width, c)
+  table.move(mid, 1, #mid, #list + 1, list)
+  for i = 0, #widths - 1 do
+    local level, outputs = s:child("up_blocks." .. i), widths[#widths - i]
+    for k = 0, c.layers_per_block do
+      list[#list + 1] = residual(level, "resnets." .. k, width, outputs, c)
+      width = outputs
+    end
+    local by = factors[i + 1]
+    if not is_one(by) then
+      local after = conv(level, "upsamplers.0.conv", width, width)
+      list[#list + 1] = function(g, x) return after(g, larger(x, by)) end
+    end
+  end
+  local last = norm(s, "conv_norm_out", width, c)
+  list[#list + 1] = function(g, x) return last(g, x, true) end
+  list[#list + 1] = conv(s, "conv_out", width, c.out_channels)
+  return list
+end
+
+local function through(list, g, x)
+  for _, layer in ipairs(list) do
+    x = layer(g, x)
+  end
+  return x
+end
+
+local Network = {}
+Network.__index = Network
+
+--- Declare the parameters.
+---@param scope mr.Scope
+---@param c table   in_channels, out_channels, latent_channels, block_out_channels,
+---   layers_per_block, norm_num_groups, mid_block_add_attention, time_compression_ratio,
+---   spatial_compression_ratio
+---@return table    with encode and decode
+function network.new(scope, c)
+  return setmetatable({ encoder = encoder_of(scope, c), decoder = decoder_of(scope, c),
+    quant = volume.Moments(scope, "quant_conv", c.latent_channels, POINT),
+    post_quant = volume.Point(scope, "post_quant_conv", c.latent_channels, c.latent_channels,
+      POINT) }, Network)
+end
+
+--- Mean and log-variance of the latent, side by side.
+---@param x mr.Value  [B, T, H, W, in_channels], about -1..1
+---@return mr.Value   [B, (T - 1) / 4 + 1, (H - 1) / 8 + 1, (W - 1) / 8 + 1, 2 latent_channels]
+function Network:encode(g, x) return self.quant(g, through(self.encoder, g, x)) end
+
+--- Clips of latents.
+---@param z mr.Value  [B, t, h, w, latent_channels]
+---@return mr.Value   [B, 4 (t - 1) + 1, 8 h, 8 w, out_channels]
+function Network:decode(g, z) return through(self.decoder, g, self.post_quant(g, z)) end
+
+return network

@@ -1,0 +1,93 @@
+--- Layers over overlapping tiles of a clip whose results are blended, as reference programs do to
+-- save memory. Results differ from those of the whole: each tile has norms and borders of its own.
+-- Channels last, [B, T, H, W, C]. Ref: opensora-2.0.md 11.4, 12.
+-- @module moonreel.nn.tiles
+local G = require "moonreel.core.graph"
+local T = require "moonreel.core.tensor"
+
+local tiles = {}
+
+local TIME <const>, HEIGHT <const>, WIDTH <const> = 1, 2, 3
+
+local function length(x, axis) return x.shape[axis + 1] end
+
+local function upto(x, axis, n) return x:slice(axis, 0, math.min(n, length(x, axis))) end
+
+-- factors first, first + step, ... along an axis
+local function ramp(g, axis, n, value)
+  local shape, values = { 1, 1, 1, 1, 1 }, {}
+  shape[axis + 1] = n
+  for i = 0, n - 1 do
+    values[i + 1] = value(i)
+  end
+  return g:const(T.from(shape, values))
+end
+
+-- the beginning of b goes over from the end of a, at most `extent` long
+local function blended(g, a, b, axis, extent)
+  local n = math.min(extent, length(a, axis), length(b, axis))
+  if n == 0 then
+    return b
+  end
+  local from, to = a:slice(axis, length(a, axis) - n, length(a, axis)), b:slice(axis, 0, n)
+  local mixed = from * ramp(g, axis, n, function(i) return 1 - i / n end)
+    + to * ramp(g, axis, n, function(i) return i / n end)
+  return length(b, axis) == n and mixed
+    or G.concat({ mixed, b:slice(axis, n, length(b, axis)) }, axis)
+end
+
+-- a tile is blended with the one above it, then with the one to its left, as those are by then
+local function of_frames(g, x, how, layers)
+  local rows, above = {}, {}
+  for y = 0, length(x, HEIGHT) - 1, how.step do
+    local row, kept = {}, {}
+    for left = 0, length(x, WIDTH) - 1, how.step do
+      local i = #row + 1
+      local tile = layers(x:slice(HEIGHT, y, math.min(y + how.tile, length(x, HEIGHT)))
+        :slice(WIDTH, left, math.min(left + how.tile, length(x, WIDTH))))
+      tile = above[i] and blended(g, above[i], tile, HEIGHT, how.blend) or tile
+      tile = row[i - 1] and blended(g, row[i - 1], tile, WIDTH, how.blend) or tile
+      row[i], kept[i] = tile, upto(upto(tile, HEIGHT, how.keep), WIDTH, how.keep)
+    end
+    rows[#rows + 1], above = G.concat(kept, WIDTH), row
+  end
+  return G.concat(rows, HEIGHT)
+end
+
+-- are there frames larger than a tile?
+local function is_large(x, how)
+  return how and (length(x, HEIGHT) > how.tile or length(x, WIDTH) > how.tile)
+end
+
+local function in_space(g, x, how, layers)
+  return is_large(x, how.space) and of_frames(g, x, how.space, layers) or layers(x)
+end
+
+--- Layers over tiles, in time before space.
+---@param x mr.Value       [B, T, H, W, C]
+---@param how table        space, time: each nil (whole), or tile and step, in cells of x; blend and
+---   keep, in cells of the result: what neighbours share, and what stays of a tile. In time also
+---   more: frames of a tile beyond `tile`, of which the result of all but the first tile loses as
+---   many in front, and the first keeps as many more
+---@param layers fun(tile: mr.Value): mr.Value
+---@return mr.Value
+function tiles.through(g, x, how, layers)
+  local time = how.time
+  if not time or length(x, TIME) <= time.tile then
+    return in_space(g, x, how, layers)
+  end
+  local kept, before = {}, nil
+  for first = 0, length(x, TIME) - 1, time.step do
+    local last = math.min(first + time.tile + time.more, length(x, TIME))
+    local tile = in_space(g, x:slice(TIME, first, last), how, layers)
+    if before then
+      tile = tile:slice(TIME, time.more, length(tile, TIME))
+      tile = blended(g, before, tile, TIME, time.blend)
+    end
+    kept[#kept + 1] = upto(tile, TIME, time.keep + (before and 0 or time.more))
+    before = tile
+  end
+  return G.concat(kept, TIME)
+end
+
+return tiles

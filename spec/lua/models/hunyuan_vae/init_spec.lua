@@ -1,0 +1,154 @@
+--- The Hunyuan video autoencoder: sizes of latents, factors of levels, tiles, and what does not
+-- fit. Numbers of other programs: make golden.
+-- Covers: lua/moonreel/models/hunyuan_vae/init.lua lua/moonreel/models/hunyuan_vae/network.lua
+-- lua/moonreel/models/hunyuan_vae/weights.lua
+local E = require "moonreel.core.exec"
+local G = require "moonreel.core.graph"
+local T = require "moonreel.core.tensor"
+local ckpt = require "moonreel.ckpt"
+local codec = require "moonreel.codec"
+local fails = require "spec.support.fails"
+local folder = require "spec.support.folder"
+local hunyuan = require "moonreel.models.hunyuan_vae"
+local network = require "moonreel.models.hunyuan_vae.network"
+local nn = require "moonreel.nn"
+
+local FIELDS = { in_channels = 3, out_channels = 3, latent_channels = 4,
+  block_out_channels = { 4, 4, 8, 8 }, layers_per_block = 1, norm_num_groups = 2,
+  time_compression_ratio = 4, spatial_compression_ratio = 8, mid_block_add_attention = true,
+  scale_factor = 0.5, shift_factor = 0.1 }
+
+local function made(change)
+  return hunyuan.new(nil, nn.merged(FIELDS, change), { dtype = "f32" })
+end
+
+describe("the Hunyuan video autoencoder", function()
+  local dir, path
+  setup(function()
+    dir = folder.new()
+    path = dir.path .. "/vae.safetensors"
+    local params, rows = G.params "f32", {}
+    network.new(nn.scope(params), FIELDS)
+    params:seal()
+    for i, p in ipairs(params:list()) do
+      local fan = T.count(p.shape) / p.shape[1]
+      local values = (T.new("f32", p.shape):fill_normal(i, "w") * (#p.shape > 1 and fan ^ -0.5
+        or 0.1)):bytes()
+      rows[i] = { name = p.name, dtype = "f32", shape = p.shape, ptr = values, bytes = #values }
+    end
+    ckpt.write(path, rows)
+  end)
+  teardown(function() dir:remove() end)
+
+  local function open(fields)
+    return codec.open(path, { device = E.device("cpu", 1), fields = nn.merged(FIELDS, fields) })
+  end
+
+  local function clip(frames, height, width)
+    return T.new("f32", { frames, 3, height, width }):fill_normal(1, "clip")
+  end
+
+  it("counts a frame and four to one, and cells that are not whole", function()
+    local auto = made()
+    assert.same({ 4, 1, 1, 1 }, auto:latent(1, 1, 8))
+    assert.same({ 4, 3, 3, 2 }, auto:latent(9, 17, 16))
+    assert.same({ 9, 5, 9, 7 }, { auto:most_frames(3), auto:head(2), auto:tail(33, 3),
+      auto:tail(7, 3) })
+    assert.equal("4n+1", auto.lengths)
+  end)
+
+  it("halves space in the first levels and time in the last", function()
+    local function factors(levels, time, space)
+      local widths, out = {}, {}
+      for i = 1, levels do
+        widths[i] = 4
+      end
+      for i, by in ipairs(network.factors { block_out_channels = widths,
+          time_compression_ratio = time, spatial_compression_ratio = space }) do
+        out[i] = table.concat(by)
+      end
+      return table.concat(out, " ")
+    end
+    assert.equal("122 222 222 111", factors(4, 4, 8))
+    assert.equal("222 222 222 111", factors(4, 8, 8))
+  end)
+
+  for _, frames in ipairs { 1, 5 } do
+    it(("encodes and decodes %d frames of odd sizes"):format(frames), function()
+      local vae <close> = open()
+      local z = vae:encode(clip(frames, 18, 9))
+      assert.same({ 4, (frames - 1) // 4 + 1, 3, 2 }, z.shape)
+      local seen
+      vae:decode(z, { frames = frames, height = 18, width = 9 }, function(pictures, first)
+        seen = { first, table.unpack(pictures.shape) }
+      end)
+      assert.same({ 0, frames, 3, 24, 16 }, seen)
+    end)
+  end
+
+  it("draws once, over all latents", function()
+    local vae <close> = open()
+    local noise = vae:noise(5, 16, 8, 7)
+    assert.same({ 2, 4, 2, 1 }, noise.clip.shape)
+    local pixels = clip(5, 16, 8)
+    local still = { clip = T.new("f32", noise.clip.shape) }
+    local mean, drawn = vae:encode(pixels, still):totable(), vae:encode(pixels, noise):totable()
+    assert.not_same(mean, drawn)
+    assert.same(mean, vae:encode(pixels, still):totable())
+  end)
+
+  it("works in the reference's tiles under compat alone", function()
+    local fields = { use_spatial_tiling = true, use_temporal_tiling = true, sample_size = 32,
+      sample_tsize = 16, tile_overlap_factor = 0.25 }
+    local function encoded(with, compat)
+      local auto = hunyuan.new(nil, nn.merged(FIELDS, with), { dtype = "f32", compat = compat })
+      local params = G.params "f32"
+      local net = auto:parts()[1].declare(params)
+      params:seal()
+      local run <close> = E.new(E.device("cpu", 1), params, {})
+      run:init(1)
+      local call = auto:calls("encode", { frames = 21, height = 40, width = 8, dtype = "f32",
+        size = auto:latent(21, 40, 8) })[1]
+      local g, inputs = G.graph(params), {}
+      for name, row in pairs(call.takes) do
+        inputs[name] = g:input(name, row.dtype, row.shape)
+      end
+      g:output("z", call.nodes(g, net, inputs))
+      g:finish()
+      local prog = run:compile(g)
+      prog:set("pixels", clip(21, 40, 8))
+      prog:set("noise", T.new("f32", call.takes.noise.shape))
+      prog:run()
+      return prog:get "z":totable()
+    end
+    local whole = encoded {}
+    assert.same(whole, encoded(fields))
+    assert.not_same(whole, encoded(fields, true))
+    assert.same(whole, encoded({}, true))
+    fails("MR_E_RECIPE", "sample_size = 24 with tile_overlap_factor = 0%.25: tiles step by 18 and "
+      .. "keep 24, in cells of 8; expected equal steps; try: a multiple of 32", hunyuan.new, nil,
+      nn.merged(FIELDS, fields, { sample_size = 24 }), { dtype = "f32", compat = true })
+  end)
+
+  it("refuses other lengths, and says which one fits", function()
+    local vae <close> = open()
+    fails("MR_E_SHAPE", "a clip of 7 frames: this autoencoder takes 4n%+1; try: 5 frames",
+      vae.encode, vae, clip(7, 8, 8))
+  end)
+
+  it("says what does not fit", function()
+    fails("MR_E_CKPT", "block_out_channels%[2%] is 6 in the recipe, but "
+      .. "'encoder%.down_blocks%.2%.resnets%.0%.conv1%.conv%.weight' is %[8,4,3,3,3%]: its axis 0 "
+      .. "has 8", open, { block_out_channels = { 4, 4, 6, 8 } })
+    fails("MR_E_CKPT", "latent_channels is 5 in the recipe, but 'decoder%.conv_in", open,
+      { latent_channels = 5 })
+    fails("MR_E_CKPT", "%d+ tensors are missing", open, { layers_per_block = 2 })
+    fails("MR_E_CKPT", "%d+ tensors have no place in this autoencoder", open,
+      { mid_block_add_attention = false })
+    fails("MR_E_RECIPE", "block_out_channels%[0%] is 4 channels, which do not fall into "
+      .. "norm_num_groups = 3", made, { norm_num_groups = 3 })
+    fails("MR_E_RECIPE", "4 levels with spatial_compression_ratio = 8 and "
+      .. "time_compression_ratio = 2; expected 8 in space, and in time 4 or the same", made,
+      { time_compression_ratio = 2 })
+  end)
+end)
