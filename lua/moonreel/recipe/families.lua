@@ -119,6 +119,17 @@ function families.all()
   return list
 end
 
+--- What reads a type in a record: false, nothing yet. A type may be built for some of its records.
+---@param row table      of `types` in fields.lua; its reader may be a table by records
+---@param record string
+---@return string|boolean|nil
+function families.reader(row, record)
+  if type(row.reader) == "table" then
+    return row.reader[record]
+  end
+  return row.reader
+end
+
 --- The family of a type.
 ---@param record string  "model", "vae", "text_encoder"
 ---@param type string
@@ -127,11 +138,12 @@ function families.of(record, type)
   local built = {}
   for _, family in ipairs(families.all()) do
     if family:has "init" and family:stands(record) then
-      if family.fields.types[type] then
-        return family
-      end
-      for other in pairs(family.fields.types) do
-        built[#built + 1] = other
+      for other, row in pairs(family.fields.types) do
+        local is_built = families.reader(row, record) ~= false
+        if is_built and other == type then
+          return family
+        end
+        built[#built + 1] = is_built and other or nil
       end
     end
   end

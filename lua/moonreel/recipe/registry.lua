@@ -140,8 +140,8 @@ local function add_types(self, module, record_path, from)
     for field, value in pairs(type_row.preset or {}) do
       preset[field] = normal(fields[field], value)
     end
-    record.types[name] = { fields = fields, preset = preset, reader = type_row.reader,
-      help = type_row.help, from = from }
+    record.types[name] = { fields = fields, preset = preset, help = type_row.help, from = from,
+      reader = families.reader(type_row, record_path) }
   end
   -- `type` is one choice among all that files declare
   local choices = {}

@@ -24,6 +24,7 @@ describe("a pipeline", function()
       { "dct", "bytes", "flux",
         "model.type = 'flux' is not built in this version; built so far: OpenSoraVAE_V1_2, STDiT3, "
           .. "STDiT3%-3B/2, STDiT3%-XL/2$" },
+
     } do
       local ok, problem = pcall(parts, table.unpack(case, 1, 3))
       assert.is_false(ok)
