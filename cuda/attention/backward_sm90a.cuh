@@ -5,10 +5,11 @@
  * what is held once, then the queries, STAGES tiles of them ahead; its first warp also writes what
  * the gradient needs of each query. Groups 1 and 2 work on 64 keys each. Scores are formed
  * transposed, so that p and ds are operands of the products that follow without leaving their
- * registers; those products are in flight while the next scores are formed. ds of 128 queries goes
- * through shared memory, two buffers of it, and each group forms dq of 64 of them over the keys of
- * both. Where dq is summed over tiles of keys says the form. Ref: Shah et al. 2024,
- * arXiv:2407.08608.
+ * registers; those products are in flight while the next scores are formed. Keys, and values of 64
+ * columns, stay in registers too, as far as those reach: what products read from shared memory
+ * binds the loop. ds of 128 queries goes through shared memory, two buffers of it, and each group
+ * forms dq of 64 of them over the keys of both. Where dq is summed over tiles of keys says the
+ * form. Ref: Shah et al. 2024, arXiv:2407.08608.
  *
  * As in forward_sm90a.cuh, operands are packed behind a wait and used at once, or ptxas serialises
  * the products; and a basic block ends in front of a wait that must stay behind exponentials.
@@ -32,6 +33,9 @@ template <int D> struct GroupBackward {
     static constexpr int DS_AT = (WORK_AT + 56 + 1023) / 1024 * 1024;
     static constexpr int SHARED = DS_AT + 2 * BUFFER;
     static constexpr int SLICE = 64 * GroupTile<D, 64>::COLUMNS; // numbers for 64 queries
+    // 16 columns each of k and v that a group keeps in registers, as many as there are free: each
+    // product would read them from shared memory, which bounds the loop (make cuda counts it)
+    static constexpr int KEPT_K = D > 80 ? 6 : D / 16, KEPT_V = D > 64 ? 0 : D / 16;
     // columns of dq that are formed at a time: what registers are left for
     static constexpr int COLUMNS = D > 80 ? 64 : D;
     // registers of the group that copies and of those that work; three groups have 168 each, so 504
@@ -157,12 +161,19 @@ template <int D> struct GroupKeys {
     typedef GroupBackward<D> F;
     static constexpr int WALK = F::WALK, N = WALK / 2;
     GroupOutput<D> dk, dv;
+    GroupKept<D, F::KEPT_K> k;
+    GroupKept<D, F::KEPT_V> v;
     uint32_t ds[N / 2];
 
     MR_MEMBER void clear()
     {
         dk.clear();
         dv.clear();
+    }
+    MR_MEMBER void load(const unsigned char *memory, int me)
+    {
+        k.load(memory, me);
+        v.load(memory + F::HELD, me);
     }
     /* The t-th queries that are walked, the nth of those whose ds is in `buffer`; the product with
      * q is in flight afterwards. Bit r of `seen`: the thread's key r exists. */
@@ -178,9 +189,9 @@ template <int D> struct GroupKeys {
                     *weight = dot + WALK;
         // transposed: rows are keys, columns queries
         mr_group_fence();
-        group_scores<D>(s, tile_k, me, tile_q);
+        group_scores<D>(s, k, tile_k, me, tile_q);
         mr_group_commit();
-        group_scores<D>(dp, tile_v, me, tile_dy);
+        group_scores<D>(dp, v, tile_v, me, tile_dy);
         mr_group_commit();
         // the products with the last queries and the scores are there
         mr_group_wait<1>();
@@ -278,8 +289,9 @@ MR_DEVICE void group_queries(GroupOutput<GroupBackward<D>::COLUMNS> &acc,
 }
 
 /* A working group, of one tile of keys after the other, until there is no work. slices: of each
- * slot, for 64 queries after the other, piece by piece those of all threads of a group. With TURNS
- * other blocks add to the same slice, each when its turn has come (backward_turns_sm90a.cuh). */
+ * slot, for 64 queries after the other, piece by piece those of all threads of a group; sums are
+ * vector additions in the L2, from which nothing comes back before the last tile. With TURNS other
+ * blocks add to the same slice, each when its turn has come (backward_turns_sm90a.cuh). */
 template <int D, bool TURNS>
 MR_DEVICE void group_gradients(const GroupStages<D> &stages, const KeyWork *work, float *slices,
                                const Heads &dq, const Heads &dk, const Heads &dv,
@@ -298,6 +310,8 @@ MR_DEVICE void group_gradients(const GroupStages<D> &stages, const KeyWork *work
         GroupKeys<D> keys;
         const unsigned seen = group_seen(p, x.at, x.first + me * 64 + row);
         keys.clear();
+        if (x.some)
+            keys.load(stages.memory, me);
         for (int half = 0; half < halves && x.some; half += 2) {
             unsigned char *buffer = keys.walk(stages, t, half, halves, me, seen, p.scale * LOG2E);
             if (half + me >= halves)
@@ -312,7 +326,7 @@ MR_DEVICE void group_gradients(const GroupStages<D> &stages, const KeyWork *work
                 if (TURNS && column == 0 && p.M > GROUP_ROWS)
                     mr_mbarrier_wait(stages.turn + me, sums % 2);
                 const bool first = x.begins, last = x.ends;
-                if (!first && (last || !TURNS))
+                if (last && !first)
                     group_pieces(sum, [&](float *x, int i) {
                         float before[4];
                         mr_load(slice + column * 64 + i * 512, before);
@@ -325,7 +339,7 @@ MR_DEVICE void group_gradients(const GroupStages<D> &stages, const KeyWork *work
                 else
                     group_pieces(sum, [&](float *x, int i) {
                         const float now[4] = {x[0], x[1], x[2], x[3]};
-                        if (first || !TURNS)
+                        if (first)
                             mr_store(slice + column * 64 + i * 512, now);
                         else
                             mr_add_four(slice + column * 64 + i * 512, now);

@@ -3,12 +3,12 @@
  * in backward.cuh, steps of a block as in backward_sm90a.cuh.
  *
  * Between two tiles of keys dq lies in f32 in a slice of memory that this block alone uses, each
- * number read and written by one thread: nobody waits for a turn, and sums run over keys in order.
+ * number added to by one thread: nobody waits for a turn, and sums run over keys in order.
  * Blocks take problems one after the other, so that slices stay few.
  *
  * Counted on an H100, for 128 queries by 128 keys of 80 columns, in cycles of a processor: products
- * 4920 (2048 a cycle, of which 0.65 are reached), shared memory 3330 (128 bytes a cycle), L2 4900
- * (120 KB at some 25 bytes a cycle; 40 KB without slices). So slices have to stay in the L2, and
+ * 4920 (2048 a cycle, of which 0.65 are reached), shared memory 3440 (128 bytes a cycle), L2 3280
+ * (80 KB at some 25 bytes a cycle; 40 KB without slices). So slices have to stay in the L2, and
  * groups.h bounds them; a problem of one tile of keys needs none. Few problems leave processors
  * idle: those, and long ones, go by backward_turns_sm90a.cuh, where a few queries would pass on
  * turns faster than blocks can. Licence: Apache-2.0 */

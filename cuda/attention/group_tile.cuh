@@ -141,24 +141,61 @@ template <int D> struct GroupOutput {
     }
 };
 
-// s [64, N] = rows of half `me` of tile a by the N rows of tile b, transposed; N accumulators are
-// two a column
-template <int D, int N> MR_DEVICE void group_scores(float (&s)[N], uint32_t a, int me, uint32_t b)
+/* The first KEPT times 16 columns of a group's half of a tile, as an operand in registers: products
+ * that read it often spare the shared memory. */
+template <int D, int KEPT> struct GroupKept {
+    typedef GroupTile<D, GROUP_ROWS> T;
+    uint32_t at[KEPT > 0 ? KEPT : 1][4];
+
+    MR_MEMBER void load(const unsigned char *tile, int me)
+    {
+        // lanes name rows of four pieces of 8 by 8: below each other, then beside
+        int lane = threadIdx.x % 32, row = me * 64 + threadIdx.x / 32 % 4 * 16 + lane % 16;
+#pragma unroll
+        for (int i = 0; i < KEPT; i++) {
+            bool wide = i < 4 * T::WIDE;
+            int piece = i % 4 * 2 + lane / 16;
+            const unsigned char *from =
+                wide ? tile + i / 4 * T::BLOCK + row * 128 + (piece ^ row % 8) * 16
+                     : tile + T::WIDE * T::BLOCK + row * 32 + (lane / 16 ^ row / 4 % 2) * 16;
+            mr_load_matrix4<false>(at[i], from);
+        }
+    }
+};
+
+// s [64, N] = rows of half `me` of tile a, of which the first columns are kept, by the N rows of
+// tile b, transposed; N accumulators are two a column
+template <int D, int N, int KEPT>
+MR_DEVICE void group_scores(float (&s)[N], const GroupKept<D, KEPT> &kept, uint32_t a, int me,
+                            uint32_t b)
 {
     typedef GroupTile<D, GROUP_ROWS> A;
     typedef GroupTile<D, 2 * N> B;
     uint64_t left = mr_operand<MR_SWIZZLE_128>(a + me * 64 * 128, 16, 1024),
              right = mr_operand<MR_SWIZZLE_128>(b, 16, 1024);
 #pragma unroll
-    for (int block = 0; block < A::WIDE; block++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            mr_group_product<0>(s, mr_operand_behind(left, block * A::BLOCK + i * 32),
-                                mr_operand_behind(right, block * B::BLOCK + i * 32), block + i > 0);
-    if constexpr (A::REST > 0)
-        mr_group_product<0>(
-            s, mr_operand<MR_SWIZZLE_32>(a + A::WIDE * A::BLOCK + me * 64 * 32, 16, 256),
-            mr_operand<MR_SWIZZLE_32>(b + B::WIDE * B::BLOCK, 16, 256), 1);
+    for (int i = 0; i < 4 * A::WIDE; i++) {
+        uint64_t columns = mr_operand_behind(right, i / 4 * B::BLOCK + i % 4 * 32);
+        if (i < KEPT)
+            mr_group_product<0>(s, kept.at[i], columns, i > 0);
+        else
+            mr_group_product<0>(s, mr_operand_behind(left, i / 4 * A::BLOCK + i % 4 * 32), columns,
+                                i > 0);
+    }
+    if constexpr (A::REST > 0) {
+        uint64_t columns = mr_operand<MR_SWIZZLE_32>(b + B::WIDE * B::BLOCK, 16, 256);
+        if (KEPT > 4 * A::WIDE)
+            mr_group_product<0>(s, kept.at[KEPT - 1], columns, 1);
+        else
+            mr_group_product<0>(
+                s, mr_operand<MR_SWIZZLE_32>(a + A::WIDE * A::BLOCK + me * 64 * 32, 16, 256),
+                columns, 1);
+    }
+}
+
+template <int D, int N> MR_DEVICE void group_scores(float (&s)[N], uint32_t a, int me, uint32_t b)
+{
+    group_scores<D, N, 0>(s, {}, a, me, b);
 }
 
 // acc += p by tile b; p holds 64 by 2 N weights, N / 8 steps of 16 of them

@@ -247,6 +247,17 @@ MR_INSTRUCTION void mr_group_product(float (&d)[32], const uint32_t (&a)[4], uin
 }
 
 template <int TRANSPOSED>
+MR_INSTRUCTION void mr_group_product(float (&d)[16], const uint32_t (&a)[4], uint64_t b,
+                                     int accumulate)
+{
+    MR_TWO_BODIES(
+        (MR_WGMMA(32, "%21", "{" MR_REGS_16 "}, {%16, %17, %18, %19}, %20, p, 1, 1, %22;")
+         : MR_ACC_16(d, 0)
+         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate), "n"(TRANSPOSED)),
+        emu::group_product(d, 32, a, 0, 0, b, TRANSPOSED, accumulate));
+}
+
+template <int TRANSPOSED>
 MR_INSTRUCTION void mr_group_product(float (&d)[8], const uint32_t (&a)[4], uint64_t b,
                                      int accumulate)
 {

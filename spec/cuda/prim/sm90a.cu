@@ -150,6 +150,9 @@ __global__ void form(const __grid_constant__ mr_tensor_map map_a,
     X(64, 128, A_K_MAJOR, 1, 0, 1, "attention_whole_groups, _turns_groups, scores to 80 columns")  \
     X(64, 16, A_K_MAJOR, 3, 0, 3, "attention_whole_groups, _turns_groups, scores from 64 to 80")   \
     X(32, 128, A_K_MAJOR, 1, 0, 1, "attention_whole_groups, _turns_groups, scores of 128 columns") \
+    X(64, 128, A_REGISTERS, 1, 0, 1, "attention_whole_groups, _turns_groups, kept to 80 columns")  \
+    X(64, 16, A_REGISTERS, 3, 0, 3, "attention_whole_groups, _turns_groups, kept from 64 to 80")   \
+    X(32, 128, A_REGISTERS, 1, 0, 1, "attention_whole_groups, _turns_groups, kept of 128 columns") \
     X(128, 128, A_REGISTERS, 1, 1, 1, "attention_forward_groups, values of 128 columns")           \
     X(64, 128, A_REGISTERS, 1, 1, 1, "attention_forward_groups, values to 80 columns")             \
     X(16, 128, A_REGISTERS, 1, 1, 3, "attention_forward_groups, values from 64 to 80")             \
