@@ -1,13 +1,12 @@
 --- A run on several hosts, each with a registry of its own as hosts have: where its ranks are, and
 -- its end, from one of them. Covers: lua/moonreel/cli/stop.lua lua/moonreel/cli/stacks.lua
 -- lua/moonreel/cli/target.lua lua/moonreel/cluster/answers.lua
+local background = require "spec.support.background"
 local base = require "moonreel.core.base"
 local cluster = require "spec.support.cluster"
 local folder = require "spec.support.folder"
 local json = require "moonreel.core.json"
 local process = require "moonreel.core.process"
-
-local WAIT_S <const> = 60
 
 -- ranks that wait to be asked to end, two minutes at most; those of the second host do not hear it
 local RANKS = [[
@@ -47,15 +46,13 @@ teardown(function() dir:remove() end)
 local function start()
   local met = dir:write("met", "")
   local script = dir:write("ranks.lua", RANKS:format(dir.path .. "/run", dir.path .. "/met"))
-  process.run { "/bin/sh", "-c", ("exec > '%s/log' 2>&1; MOONREEL_RSH='%s/rsh' '%s' -e "
-    .. "\"os.exit(require('moonreel.cluster.launch').run({ '%s' }, { hostfile = '%s/hosts' }), "
-    .. "true)\" &"):format(dir.path, dir.path, process.program(), script, dir.path) }
-  local ends = base.now_s() + WAIT_S
-  repeat
-    assert.is_true(base.now_s() < ends, base.read_file(dir.path .. "/log"))
-    base.sleep(0.01)
-  until #base.read_file(dir.path .. "/met") == 4
-  return met
+  local log = dir.path .. "/log"
+  background.start(log, "/usr/bin/env", "MOONREEL_RSH=" .. dir.path .. "/rsh", process.program(),
+    "-e", ("os.exit(require('moonreel.cluster.launch').run({ %q }, { hostfile = %q }), true)")
+      :format(script, dir.path .. "/hosts"))
+  background.await("a meeting of all ranks", log, function()
+    return #base.read_file(met) == 4 or nil
+  end)
 end
 
 local function ask(words)
@@ -65,6 +62,8 @@ local function ask(words)
 end
 
 describe("a run on several hosts", function()
+  after_each(background.stop)
+
   it("shows where its ranks are, and is stopped, on all that answer", function()
     start()
     local code, told = ask "stacks @/run --hostfile @/hosts --json"

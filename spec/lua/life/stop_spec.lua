@@ -77,6 +77,10 @@ describe("moonreel stop", function()
   it("ends what ignores signals, is stopped, or has left its parents; and no decoy", function()
     -- as many processes with the same words on their command lines
     local decoys = folder.new()
+    finally(function()
+      os.execute(("kill -9 $(cat '%s/pids')"):format(decoys.path))
+      decoys:remove()
+    end)
     process.run { "/bin/bash", "-c", ([[
       for i in $(seq %d); do
         (exec -a 'moonreel -n 3 %s/rank.lua' sleep 1000 > /dev/null 2>&1) & echo $!
@@ -102,8 +106,6 @@ describe("moonreel stop", function()
       local text = base.read_file("/proc/" .. pid .. "/stat")
       alive = alive + (text:match "%) [SR] " and 1 or 0)
     end
-    os.execute(("kill -9 $(cat '%s/pids')"):format(decoys.path))
-    decoys:remove()
     assert.equal(DECOYS, alive)
   end)
 
