@@ -73,8 +73,13 @@ static char *join(const char *dir, const char *name)
 static mr_status open_committed(mr_ckpt *c, const char *dir)
 {
     char path[MR_SAVE_PATH];
+    mr_status st;
+    int pauses = 0;
     mr_save_path(path, "%s/" MR_CKPT_MANIFEST, dir);
-    MR_TRY(mr_manifest_read(path, false, &c->manifest));
+    do
+        errno = 0, st = mr_manifest_read(path, false, &c->manifest);
+    while (st == MR_E_IO && mr_ckpt_again(errno, &pauses));
+    MR_TRY(st);
     MR_TRY(mr_blocks_open(dir, &c->manifest, &c->blocks));
     MR_TRY(room_for_tensors(c, c->manifest.n_tensors));
     for (int i = 0; i < c->n; i++)

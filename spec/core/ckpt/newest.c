@@ -77,7 +77,8 @@ int main(void)
             fault_at(i, FAULT_ERRNO, errors[k]);
             CHECK_OK(mr_ckpt_open_newest(dir, lock, NULL, NULL, &c));
             fault_clear();
-            CHECK(mr_ckpt_step(c) >= 2 && case_exact(c));
+            // a handle that is stale for a moment is none when the file is opened again
+            CHECK(mr_ckpt_step(c) >= (errors[k] == ESTALE ? 3 : 2) && case_exact(c));
             mr_ckpt_close(c);
         }
     CHECK(operations > 10);
