@@ -201,9 +201,9 @@ local function hand_on(self)
   end
 end
 
-local function wait_for_all(cluster, stdout)
+local function wait_for_all(cluster, world, stdout)
   local self = setmetatable({ cluster = cluster, open = #cluster.links, said = {}, step = 0,
-    stdout = stdout or io.stdout }, Watch)
+    world = world, stdout = stdout or io.stdout }, Watch)
   signal.catch()
   while self.open > 0 do
     for _, event in ipairs(cluster:turn(100)) do
@@ -225,16 +225,43 @@ local function host_of(rank, list, shares)
   end
 end
 
+-- The rank that most others have found not to answer, and what one of them said of it: the first to
+-- end, where two are found equally often; nil: none was.
+local function silent_rank(watch)
+  local times, lines, most = {}, {}, nil
+  local function count(speaker)
+    local line = watch.said[tostring(math.tointeger(speaker))] or ""
+    local rank = not line:find("gave up: ", 1, true)
+      and line:match ": rank (%d+) at %S+[ port%d]* does not answer: "
+    if rank then
+      times[rank], lines[rank] = (times[rank] or 0) + 1, lines[rank] or line
+      most = most and times[rank] <= times[most] and most or rank
+    end
+  end
+  local ended = tonumber(watch.cause.rank)
+  count(ended)
+  for speaker = 0, watch.world - 1 do
+    if speaker ~= ended then
+      count(speaker)
+    end
+  end
+  return most, lines[most]
+end
+
 -- The last line that the rank of a failure has said. Where that tells of another rank that gave up,
--- the failure is that one's.
+-- or does not answer, the failure is that one's.
 local function origin(watch, list, shares)
   local cause = watch.cause
   local line = cause.rank and watch.said[cause.rank]
-  local first = line and not cause.own and line:match(".*rank (%d+) gave up: ")
+  if not line or cause.own then
+    return line
+  end
+  local silent, told = silent_rank(watch)
+  local first = silent or line:match ".*rank (%d+) gave up: "
   local host = first and host_of(tonumber(first), list, shares)
   if host then
     cause.host, cause.text = host, ("rank %s ended with exit code %d"):format(first, cause.exit)
-    line = watch.said[first] or line
+    line = told or watch.said[first] or line
   end
   return line
 end
@@ -242,10 +269,15 @@ end
 -- What a line says of a link that carries nothing, with the hosts of both ends; nil: no such thing.
 local function broken_link(line, list, shares)
   local from, to, how = line:match("rank (%d+) on %S+ cannot reach rank (%d+) (.-); try: ")
+  local what = "cannot reach"
+  if not from then
+    what, from, to, how = "hears nothing of",
+      line:match("^moonreel: rank (%d+): .*: rank (%d+) at .- does not answer(: .-); try: ")
+  end
   local here = from and host_of(tonumber(from), list, shares)
   local there = from and host_of(tonumber(to), list, shares)
-  return here and there and ("the link from host %s to host %s fails: rank %s cannot reach rank %s "
-    .. "%s"):format(here, there, from, to, how)
+  return here and there and ("the link from host %s to host %s fails: rank %s %s rank %s%s"):format(
+    here, there, from, what, to, how:gsub("^[^:]", " %0"))
 end
 
 -- one launch, as moonreel.comm.launch asks how it ended
@@ -255,7 +287,7 @@ local function once(words, o)
   local cluster <close> = remote.open(list)
   expect_all(cluster)
   start(cluster, words, o, shares, world, even)
-  local watch = wait_for_all(cluster, o.stdout)
+  local watch = wait_for_all(cluster, world, o.stdout)
   local cause = watch.cause
   if not cause then
     return { exit = 0 }

@@ -56,7 +56,8 @@ describe("hosts that are namespaces", function()
     end
     assert.equal(6, exit, output)
     assert.matches("rank %d at 10%.77%.0%.%d[^\n]* does not answer: ", output)
-    assert.matches("\nmoonreel: host [ab]: rank %d ended with exit code 6; all 4 ranks of 2 hosts",
+    assert.matches("\nmoonreel: host [ab]: the link from host [ab] to host [ab] fails: rank %d "
+      .. "hears nothing of rank %d: [%a ]+; all 4 ranks of 2 hosts",
       output)
   end)
 

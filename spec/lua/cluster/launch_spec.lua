@@ -121,6 +121,30 @@ describe("ranks of several hosts", function()
     assert.is_nil(output:find("restart", 1, true), output)
   end)
 
+  it("name the host that most of them do not hear any more", function()
+    hosts "one addr=127.0.0.1\ntwo\nthree\n"
+    -- rank 1 hears neither of the others; rank 2 is the first to end
+    local output, exit = cluster.run(dir, MEET .. [[
+    local base, rank = require "moonreel.core.base", world:rank()
+    local first = arg[0]:match("^.*/") .. "gone"
+    if rank == 2 then
+      base.replace_file(first, tostring(base.pid()))
+    else
+      while not base.exists(first) or base.exists("/proc/" .. base.read_file(first)) do
+        base.sleep(0.01)
+      end
+    end
+    -- without a word to the others
+    io.stderr:write(("moonreel: rank %d: all_gather 7 (3 f64): rank %d at 10.0.0.1 port 5 does not "
+      .. "answer: Connection timed out; try: x\n"):format(rank, rank == 1 and 0 or 1))
+    os.exit(6)
+    ]])
+    assert.equal(6, exit, output)
+    assert.matches("\nmoonreel: rank 2: [^\n]*: rank 1 at 10%.0%.0%.1 port 5 does not answer: "
+      .. "[^\n]*\nmoonreel: host two: the link from host three to host two fails: rank 2 hears "
+      .. "nothing of rank 1: Connection timed out; all 3 ranks of 3 hosts have ended\n$", output)
+  end)
+
   it("end when one dies before they meet, or is killed", function()
     hosts(TWO)
     local output, exit = cluster.run(dir,
