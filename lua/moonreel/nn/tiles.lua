@@ -4,6 +4,7 @@
 -- @module moonreel.nn.tiles
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
+local base = require "moonreel.core.base"
 
 local tiles = {}
 
@@ -88,6 +89,28 @@ function tiles.through(g, x, how, layers)
     before = tile
   end
   return G.concat(kept, TIME)
+end
+
+--- Tiles of one kind for both jobs. Steps and blends are rounded down, as reference programs do.
+---@param field string     of the recipe, for an error
+---@param size integer     pixels or frames of a tile
+---@param cell integer     of them in a latent cell
+---@param overlap number   share of a tile that the next one has too
+---@param more integer     frames of a tile beyond it
+---@return table encode, table decode  as of through
+function tiles.of(field, size, cell, overlap, more)
+  local latent = size // cell
+  local encode = { tile = size, step = size * (1 - overlap) // 1 | 0,
+    blend = latent * overlap // 1 | 0, more = more }
+  local decode = { tile = latent, step = latent * (1 - overlap) // 1 | 0,
+    blend = size * overlap // 1 | 0, more = more }
+  encode.keep, decode.keep = latent - encode.blend, size - decode.blend
+  if size % cell ~= 0 or decode.step * cell ~= decode.keep or encode.step ~= encode.keep * cell then
+    base.raise("MR_E_RECIPE", ("%s = %d with tile_overlap_factor = %g: tiles step by %d and keep "
+      .. "%d, in cells of %d; expected equal steps; try: a multiple of %d"):format(field, size,
+      overlap, encode.step, encode.keep * cell, cell, 4 * cell))
+  end
+  return encode, decode
 end
 
 return tiles

@@ -27,6 +27,8 @@ local read_conv = options.declare("volume.Conv", {
   { "pad", "table", "zeros {before, behind} time, height and width: six numbers",
     default = { 0, 0, 0, 0, 0, 0 } },
   { "bias", "boolean", "false: none", default = true },
+  { "groups", "integer", "parts that channels fall into; inputs are those of one part",
+    default = 1 },
   { "gain", "number", "factor of the first weights", default = 1 },
 })
 
@@ -39,16 +41,16 @@ end
 --- Convolution.
 ---@param scope mr.Scope
 ---@param name string
----@param inputs integer
+---@param inputs integer  channels that an output reads
 ---@param outputs integer
----@param given table   kernel, stride, pad, bias, gain
+---@param given table     kernel, stride, pad, bias, groups, gain
 function volume.Conv(scope, name, inputs, outputs, given)
   local o, s = read_conv(given), scope:child(name)
   local shape, fan_in = {outputs, inputs}, inputs
   for _, length in ipairs(o.kernel) do
     shape[#shape + 1], fan_in = length, fan_in * length
   end
-  local self = setmetatable({stride = o.stride, pad = o.pad,
+  local self = setmetatable({stride = o.stride, pad = o.pad, groups = o.groups,
     weight = s:add("weight", shape, first_weights(fan_in, o.gain))}, Conv)
   self.bias = o.bias and s:add("bias", {outputs}, {kind = "zeros"})
   return self
@@ -65,7 +67,7 @@ function Conv:forward(g, x, before)
     pad = table.move(pad, 2, 6, 2, {pad[1] + before})
   end
   return (ops.conv3d(x, w, self.bias and g:param(self.bias) or false, {stride = self.stride,
-    pad = pad}))
+    pad = pad, groups = self.groups}))
 end
 
 local Causal = {}

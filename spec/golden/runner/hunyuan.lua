@@ -5,6 +5,7 @@ local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local build = require "spec.golden.runner.build"
+local clips = require "spec.golden.runner.clips"
 local hunyuan = require "moonreel.models.hunyuan_vae"
 local network = require "moonreel.models.hunyuan_vae.network"
 local nn = require "moonreel.nn"
@@ -45,27 +46,7 @@ local function load(f, prefix, frozen)
   return { auto = auto, net = net, params = params, run = run }
 end
 
-local function last(x) return x:permute { 0, 2, 3, 4, 1 } end
-
-local function first(x) return x:permute { 0, 4, 1, 2, 3 } end
-
--- run a graph over tensors; nodes(g, values) names outputs
-local function evaluate(m, inputs, nodes)
-  local g, values = G.graph(m.params), {}
-  for name, t in pairs(inputs) do
-    values[name] = g:input(name, t.dtype, t.shape)
-  end
-  nodes(g, values)
-  g:finish()
-  local prog = m.run:compile(g)
-  for name, t in pairs(inputs) do
-    prog:set(name, t)
-  end
-  prog:run()
-  return prog
-end
-
-local function mean_of(x) return (ops.mean(x)) end
+local first, last = clips.first, clips.last
 
 -- per sample, summed over its latents
 local function divergence(normal)
@@ -86,7 +67,7 @@ end
 local function plain(f, result, m, case)
   local function at(name) return case .. "." .. name end
   local x = f:tensor(at "x")
-  local prog = evaluate(m, { x = x, eps = f:tensor(at "eps"), z = f:tensor(at "z_mode") },
+  local prog = clips.evaluate(m, { x = x, eps = f:tensor(at "eps"), z = f:tensor(at "z_mode") },
     function(g, io)
       local moments = m.net:encode(g, last(io.x))
       local z, normal = require("moonreel.nn.volume").draw(moments, last(io.eps))
@@ -135,7 +116,8 @@ local function tiled(f, result, m, case)
     c.spatial and { c.tile_sample_min_size, c.tile_sample_min_size * 3 // 4 } or nil,
     c.temporal and { c.tile_sample_min_tsize, c.tile_sample_min_tsize * 3 // 4 } or nil,
     m.auto.side, m.auto.step)
-  local prog = evaluate(m, { x = f:tensor(at "x"), z = f:tensor(at "z_mode") }, function(g, io)
+  local inputs = { x = f:tensor(at "x"), z = f:tensor(at "z_mode") }
+  local prog = clips.evaluate(m, inputs, function(g, io)
     local moments = tiles.through(g, last(io.x), encode,
       function(x) return m.net:encode(g, x) end)
     local normal = normal_of(g, moments)
@@ -163,28 +145,15 @@ local function reference(f, result)
   end
 end
 
--- gradients of weights that a file has under names of a form; of a key's bias there is none, which
--- softmax does not see
-local function of_weights(f, m, form)
-  local rows = {}
-  for _, name in ipairs(f.names) do
-    local own = name:match(form)
-    if own and not own:find "to_k%.bias$" then
-      rows[#rows + 1] = { name, m.run:param("grad", own), f:tensor(name) }
-    end
-  end
-  return rows
-end
-
 -- gradients of all weights; mean(decode(mode) w) + 1e-3 mean(kl)
 local function gradients(f, result)
   local m = load(f, "param.", false)
   local inputs = { x = f:tensor "x", w = f:tensor "w" }
-  local prog = evaluate(m, inputs, function(g, io)
+  local prog = clips.evaluate(m, inputs, function(g, io)
     local normal = normal_of(g, m.net:encode(g, last(io.x)))
     local z = m.auto:scaled(normal.mean)
     local y = first(m.net:decode(g, m.auto:unscaled(z)))
-    local loss = mean_of(y * io.w) + mean_of(divergence(normal)) * 1e-3
+    local loss = clips.mean(y * io.w) + clips.mean(divergence(normal)) * 1e-3
     g:output("z", first(z))
     g:output("y", y)
     g:output("loss", loss)
@@ -195,14 +164,14 @@ local function gradients(f, result)
   end
   result:scaled("loss", prog:get "loss", f:tensor "loss", VALUES)
   result:scaled("grad_x", prog:get "dx", f:tensor "grad_x", REFERENCE)
-  result:weights(of_weights(f, m, "^grad%.(.*)"), REFERENCE)
+  result:weights(clips.weights(f, m, "^grad%.(.*)"), REFERENCE)
 end
 
 -- ---- a library ----
 
 -- loss of a library's file
 local function loss_of(moments, decoded, weight)
-  return mean_of(decoded * weight) + mean_of(moments * moments) * 0.01
+  return clips.mean(decoded * weight) + clips.mean(moments * moments) * 0.01
 end
 
 -- clips in tiles, whose sides and steps the file has
@@ -212,7 +181,7 @@ local function library_tiled(f, result)
     local c = f:need("tiled" .. case)
     local encode, decode = tiles_of(c.space_tile > 0 and { c.space_tile, c.space_step } or nil,
       c.time_tile > 0 and { c.time_tile, c.time_step } or nil, m.auto.side, m.auto.step)
-    local prog = evaluate(m, { x = f:tensor(("in.tiled%d.x"):format(case)) }, function(g, io)
+    local prog = clips.evaluate(m, { x = f:tensor(("in.tiled%d.x"):format(case)) }, function(g, io)
       local moments = tiles.through(g, last(io.x), encode,
         function(x) return m.net:encode(g, x) end)
       g:output("moments", first(moments))
@@ -234,7 +203,7 @@ local function library(f, result)
     if f.has[at("in", "x")] then
       local x = f:tensor(at("in", "x"))
       local m = load(f, "weight.", false)
-      local prog = evaluate(m, { x = x, weight = f:tensor(at("in", "loss_weight")) },
+      local prog = clips.evaluate(m, { x = x, weight = f:tensor(at("in", "loss_weight")) },
         function(g, io)
           local moments = m.net:encode(g, last(io.x))
           local decoded = first(m.net:decode(g, (moments:split(4, 2))))
@@ -247,56 +216,23 @@ local function library(f, result)
         result:scaled(at("out", name), prog:get(name), f:tensor(at("out", name)), values)
       end
       result:scaled(at("grad", "x"), prog:get "dx", f:tensor(at("grad", "x")), GRADIENTS)
-      result:weights(of_weights(f, m, ("^grad%%.plain%d%%.weight%%.(.*)"):format(case)), GRADIENTS)
+      result:weights(clips.weights(f, m, ("^grad%%.plain%d%%.weight%%.(.*)"):format(case)),
+        GRADIENTS)
     end
   end
 end
 
 -- ---- a long clip of a library ----
 
--- i -> ((7919 i) mod 1009) / 504 - 1 over a shape
-local function loss_weight(shape)
-  local values = {}
-  for i = 0, T.count(shape) - 1 do
-    values[i + 1] = 7919 * i % 1009 / 504 - 1
-  end
-  return T.from(shape, values)
-end
-
--- what a file keeps of a long tensor [1, C, T, H, W]: some frames, and means
-local function kept(f, result, name, got, tolerance)
-  local frames = {}
-  for i, at in ipairs(f:need "frames") do
-    frames[i] = got:slice(2, at, at + 1):clone()
-  end
-  result:scaled(name .. ".frames", G.concat(frames, 2), f:tensor(name .. ".frames"), tolerance)
-  local s = got.shape
-  result:scaled(name .. ".time_mean", ops.mean(got, { axes = { 2 } }),
-    f:tensor(name .. ".time_mean"), tolerance)
-  local flat = got:reshape { s[1], s[2], s[3], s[4] * s[5] }
-  result:scaled(name .. ".frame_mean", ops.mean(flat, { axes = { 3 } }),
-    f:tensor(name .. ".frame_mean"), tolerance)
-  result:scaled(name .. ".frame_square", ops.mean(flat * flat, { axes = { 3 } }),
-    f:tensor(name .. ".frame_square"), tolerance)
-end
-
--- sums of a weight's gradient over all axes but the first
-local function rows_of(t)
-  return ops.sum(t:reshape { t.shape[1], T.count(t.shape) // t.shape[1] }, { axes = { 1 } })
-end
-
--- and over the first
-local function columns_of(t) return ops.sum(t, { axes = { 0 } }) end
-
 -- frames of a tile and its step, which the library's class has by itself: the file's note says that
 -- norms span all frames, but its numbers are those of tiles
 local TILES = { 16, 12 }
 
 local function long(f, result)
-  local m, x = load(f, "weight.", false), f:tensor("in.x_u8"):to "f32" * (1 / 127.5) - 1
-  local weight = loss_weight(x.shape)
+  local m, x = load(f, "weight.", false), clips.of_u8(f:tensor "in.x_u8")
+  local weight = clips.loss_weight(x.shape)
   local encode, decode = tiles_of(nil, TILES, m.auto.side, m.auto.step)
-  local prog = evaluate(m, { x = x, weight = weight }, function(g, io)
+  local prog = clips.evaluate(m, { x = x, weight = weight }, function(g, io)
     local moments = tiles.through(g, last(io.x), encode, function(v) return m.net:encode(g, v) end)
     local decoded = first(tiles.through(g, (moments:split(4, 2)), decode,
       function(z) return m.net:decode(g, z) end))
@@ -308,18 +244,10 @@ local function long(f, result)
   end)
   result:scaled("out.moments", prog:get "moments", f:tensor "out.moments", VALUES)
   result:scaled("out.loss", prog:get "loss", f:tensor "out.loss", VALUES)
-  kept(f, result, "out.decoded_mean", prog:get "decoded", VALUES)
-  kept(f, result, "grad.x", prog:get "dx", GRADIENTS)
-  local rows = of_weights(f, m, "^grad%.weight%.(.*)")
-  for prefix, of in pairs { gradrow = rows_of, gradcol = columns_of } do
-    for _, name in ipairs(f.names) do
-      local own = name:match("^" .. prefix .. "%.weight%.(.*)")
-      if own then
-        rows[#rows + 1] = { name, of(m.run:param("grad", own)), f:tensor(name) }
-      end
-    end
-  end
-  result:weights(rows, LONG)
+  local frames = f:need "frames"
+  clips.kept(f, result, "out.decoded_mean", frames, prog:get "decoded", VALUES)
+  clips.kept(f, result, "grad.x", frames, prog:get "dx", GRADIENTS)
+  result:weights(clips.sums(f, m), LONG)
 end
 
 return { { "^hunyuan_vae_grad", gradients }, { "^hunyuan_vae", reference },

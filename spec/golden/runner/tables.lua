@@ -8,6 +8,7 @@ local json = require "moonreel.core.json"
 local known = {
   { "^autoencoder_2d", "vae", "autoencoder_2d" },
   { "^hunyuan_vae", "vae", "hunyuan_vae" },
+  { "^video_dc_ae", "vae", "dc_ae" },
 }
 
 local function family_of(name)

@@ -18,9 +18,6 @@ describe("a pipeline", function()
 
   it("says which types are built where one has fields alone", function()
     for _, case in ipairs {
-      { "dc_ae", "bytes", "STDiT3",
-        "vae.type = 'dc_ae' is not built in this version; built so far: OpenSoraVAE_V1_2, "
-          .. "autoencoder_2d, dct, hunyuan_vae$" },
       { "dct", "bytes", "flux",
         "model.type = 'flux' is not built in this version; built so far: OpenSoraVAE_V1_2, STDiT3, "
           .. "STDiT3%-3B/2, STDiT3%-XL/2$" },

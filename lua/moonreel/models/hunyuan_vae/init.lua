@@ -36,32 +36,15 @@ local function check_fields(fields)
   end
 end
 
--- Tiles of one kind for both jobs: a tile of `size` pixels or frames, whose cells have `cell` of
--- them. Steps and blends are rounded down, as the reference does.
-local function tiles_of(field, size, cell, overlap, more)
-  local latent = size // cell
-  local encode = { tile = size, step = size * (1 - overlap) // 1 | 0,
-    blend = latent * overlap // 1 | 0, more = more }
-  local decode = { tile = latent, step = latent * (1 - overlap) // 1 | 0,
-    blend = size * overlap // 1 | 0, more = more }
-  encode.keep, decode.keep = latent - encode.blend, size - decode.blend
-  if size % cell ~= 0 or decode.step * cell ~= decode.keep or encode.step ~= encode.keep * cell then
-    base.raise("MR_E_RECIPE", ("%s = %d with tile_overlap_factor = %g: tiles step by %d and keep "
-      .. "%d, in cells of %d; expected equal steps; try: a multiple of %d"):format(field, size,
-      overlap, encode.step, encode.keep * cell, cell, 4 * cell))
-  end
-  return encode, decode
-end
-
 -- the tiles that a recipe asks for: {encode, decode}, each {space, time}
 local function tiles_by(fields)
   local how = { encode = {}, decode = {} }
   if fields.use_spatial_tiling then
-    how.encode.space, how.decode.space = tiles_of("sample_size", fields.sample_size,
+    how.encode.space, how.decode.space = tiles.of("sample_size", fields.sample_size,
       fields.spatial_compression_ratio, fields.tile_overlap_factor, 0)
   end
   if fields.use_temporal_tiling then
-    how.encode.time, how.decode.time = tiles_of("sample_tsize", fields.sample_tsize,
+    how.encode.time, how.decode.time = tiles.of("sample_tsize", fields.sample_tsize,
       fields.time_compression_ratio, fields.tile_overlap_factor, 1)
   end
   return how

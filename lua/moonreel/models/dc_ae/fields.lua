@@ -1,0 +1,45 @@
+--- The deep compression autoencoder of Open-Sora 2.0. It stands under vae, and under model where it
+-- is trained. Ref: opensora-2.0.md 12.
+local function row(name, kind, more)
+  more[1], more[2], more.reader, more.resume = name, kind, "model", "refuse"
+  return more
+end
+
+return {
+  record = { "vae", "model" },
+  types = { dc_ae = { help = "deep compression autoencoder, 128 channels, 32 x 32 x 4",
+    reader = { model = false } } },
+  fields = {
+    row("model_name", "text", { none = true, choices = { "dc-ae-f32t4c128" },
+      help = "a known configuration; its sizes are those of the fields below" }),
+    { "from_scratch", "boolean", default = false, affects = "nothing",
+      no_meaning = "nothing is ever downloaded", help = "built here rather than fetched by name" },
+    row("scaling_factor", "number", { none = true, min = 0,
+      help = "latents are divided by it; none: they stay" }),
+    row("in_channels", "integer", { default = 3, min = 1, help = "channels of a picture" }),
+    row("out_channels", "integer", { default = 3, min = 1, help = "channels of the result" }),
+    row("latent_channels", "integer", { default = 128, min = 1, help = "channels of the latent" }),
+    row("widths", { list = "integer" }, { default = { 128, 256, 512, 512, 1024, 1024 }, min = 1,
+      help = "width of each level, the finest first" }),
+    row("encoder_blocks", { list = "integer" }, { default = { 2, 2, 2, 3, 3, 3 }, min = 0,
+      help = "blocks of each level of the encoder" }),
+    row("decoder_blocks", { list = "integer" }, { default = { 3, 3, 3, 3, 3, 3 }, min = 0,
+      help = "blocks of each level of the decoder" }),
+    row("attention_levels", "integer", { default = 3, min = 0,
+      help = "coarse levels whose cells see all others" }),
+    row("temporal_levels", { list = "integer" }, { default = { 3, 4 }, min = 0,
+      help = "levels whose step to the next joins frames, the finest being 0" }),
+    row("use_spatial_tiling", "boolean", { default = false,
+      help = "under compat: pictures in blended tiles, as the reference saves memory" }),
+    row("use_temporal_tiling", "boolean", { default = false,
+      help = "under compat: clips in blended pieces of time" }),
+    row("spatial_tile_size", "integer", { default = 256, min = 1, unit = "pixels",
+      help = "side of a tile" }),
+    row("temporal_tile_size", "integer", { default = 32, min = 1, unit = "frames",
+      help = "length of a tile" }),
+    row("tile_overlap_factor", "number", { default = 0.25, min = 0, max = 0.5,
+      help = "share that tiles overlap" }),
+    { "disc_off_grad_ckpt", "boolean", default = false, reader = false, affects = "speed",
+      help = "no recomputation under the discriminator" },
+  },
+}

@@ -1,0 +1,194 @@
+--- Deep compression autoencoder for clips: 32 x 32 pixels of four frames to one cell of 128
+-- channels, without a draw. One frame stays one. Ref: Chen et al. 2024, arXiv:2410.10733;
+-- opensora-2.0.md 12.
+-- @module moonreel.models.dc_ae
+local base = require "moonreel.core.base"
+local listing = require "moonreel.text.listing"
+local network = require "moonreel.models.dc_ae.network"
+local nn = require "moonreel.nn"
+local ops = require "moonreel.core.op"
+local tiles = require "moonreel.nn.tiles"
+local volume = require "moonreel.nn.volume"
+local weights = require "moonreel.models.dc_ae.weights"
+
+local dc_ae = {}
+
+--- Its weights lie in files of their own, train no further and are in no checkpoint of a run.
+dc_ae.apart = true
+
+local HEAD <const> = 32
+
+local Autoencoder = {}
+Autoencoder.__index = Autoencoder
+
+-- the recipe's fields as those of the layers
+local function sizes_of(fields)
+  local levels = #fields.widths
+  local c = { in_channels = fields.in_channels, out_channels = fields.out_channels,
+    latent_channels = fields.latent_channels, widths = fields.widths,
+    encoder_blocks = fields.encoder_blocks, decoder_blocks = fields.decoder_blocks, types = {},
+    temporal = {} }
+  for i = 1, levels do
+    c.types[i] = i > levels - fields.attention_levels and "EViTS5_GLU" or "ResBlock"
+    c.temporal[i] = false
+  end
+  for _, level in ipairs(fields.temporal_levels) do
+    c.temporal[level + 1] = true
+  end
+  return c
+end
+
+local function refuse(...) base.raise("MR_E_RECIPE", (...):format(select(2, ...))) end
+
+-- what the layers cannot be
+local function check_sizes(c)
+  local levels = #c.widths
+  for _, field in ipairs { "encoder_blocks", "decoder_blocks" } do
+    if #c[field] ~= levels then
+      refuse("%s has %d entries; expected one for each of the %d widths", field, #c[field], levels)
+    end
+  end
+  for i, width in ipairs(c.widths) do
+    local after = c.widths[i + 1]
+    if c.types[i] == "EViTS5_GLU" and width % HEAD ~= 0 then
+      refuse("widths[%d] is %d; expected a multiple of %d, the channels of a head", i - 1, width,
+        HEAD)
+    elseif after and (width * 4 % after ~= 0 or after * 4 % width ~= 0) then
+      refuse("widths[%d] and widths[%d] are %d and %d; expected that four times each is a multiple "
+        .. "of the other", i - 1, i, width, after)
+    end
+  end
+  if c.widths[levels] % c.latent_channels ~= 0 then
+    refuse("latent_channels is %d; expected a divisor of the last width, %d", c.latent_channels,
+      c.widths[levels])
+  end
+end
+
+-- the tiles that a recipe asks for: {encode, decode}, each {space, time}
+local function tiles_by(fields, side, step)
+  local how = { encode = {}, decode = {} }
+  if fields.use_spatial_tiling then
+    how.encode.space, how.decode.space = tiles.of("spatial_tile_size", fields.spatial_tile_size,
+      side, fields.tile_overlap_factor, 0)
+  end
+  if fields.use_temporal_tiling then
+    how.encode.time, how.decode.time = tiles.of("temporal_tile_size", fields.temporal_tile_size,
+      step, fields.tile_overlap_factor, 0)
+  end
+  return how
+end
+
+--- What is known of the autoencoder without its weights.
+---@param fields table     of the recipe
+---@param run table        dtype; compat: clips in the reference's tiles, where fields ask for them
+---@return mr.Autoencoder  lengths: one frame, or 8 and more in fours. Four frames have one latent
+---   frame, which comes back as one
+function dc_ae.new(_, fields, run)
+  local sizes = sizes_of(fields)
+  check_sizes(sizes)
+  local side, step = 1 << #sizes.widths - 1, 1 << #fields.temporal_levels
+  return setmetatable({ apart = true, lengths = ("%dn+%d or 1"):format(step, 2 * step), step = step,
+    side = side, channels = sizes.latent_channels, sizes = sizes,
+    scale = fields.scaling_factor or 1, dtype = run.dtype,
+    tiles = run.compat and tiles_by(fields, side, step) or { encode = {}, decode = {} },
+    maps = { weights } }, Autoencoder)
+end
+
+--- Latent size {C, T, H, W} of a clip.
+function Autoencoder:latent(frames, height, width)
+  return { self.channels, (frames - 1) // self.step + 1, height // self.side, width // self.side }
+end
+
+--- What stands for tokens where work is counted: latent cells.
+function Autoencoder.grid(_, frames, rows, cols) return frames, rows, cols end
+
+--- The most frames that so many latent frames may stand for.
+function Autoencoder:most_frames(latent) return latent == 1 and 1 or self.step * latent end
+
+--- Frames at the beginning of a clip that so many latent frames stand for.
+function Autoencoder:head(latent) return self:most_frames(latent) end
+
+--- Frames at the end of a clip whose latents hold the last ones.
+function Autoencoder:tail(frames, latent) return math.min(self.step * latent, frames) end
+
+--- Refuse weights of other sizes.
+---@param shape_of fun(parameter: string): table?  in the file
+---@param path string  of the weights
+function Autoencoder:check(shape_of, path)
+  local c = self.sizes
+  for _, row in ipairs {
+    { "widths[0]", "encoder.project_in.conv.weight", 1, c.widths[1] },
+    { "in_channels", "encoder.project_in.conv.weight", 2, c.in_channels },
+    { "the last of widths", "encoder.project_out.main.op_list.0.conv.weight", 2,
+      c.widths[#c.widths] },
+    { "latent_channels", "encoder.project_out.main.op_list.0.conv.weight", 1, c.latent_channels },
+    { "out_channels", "decoder.project_out.op_list.2.conv.weight", 1, c.out_channels },
+  } do
+    local field, parameter, axis, said = table.unpack(row)
+    local shape = shape_of(parameter)
+    if shape and shape[axis] ~= said then
+      base.raise("MR_E_CKPT", ("%s: %s is %d in the recipe, but '%s' is %s: its axis %d has %s")
+        :format(path, field, said, parameter, listing.shape(shape), axis - 1,
+        tostring(shape[axis])))
+    end
+  end
+end
+
+--- What has weights of its own: all of it.
+function Autoencoder:parts()
+  return { { name = "autoencoder", declare = function(params)
+    return network.new(nn.scope(params, "", { frozen = true }), self.sizes)
+  end } }
+end
+
+-- ---- what runs for a clip
+
+local calls = {}
+
+-- sides that are whole cells, which the steps between levels need
+local function check_sides(self, s)
+  if s.height % self.side ~= 0 or s.width % self.side ~= 0 then
+    base.raise("MR_E_SHAPE", ("pictures of %d x %d: this autoencoder takes multiples of %d; try: "
+      .. "%d x %d"):format(s.height, s.width, self.side,
+      math.max(s.height // self.side, 1) * self.side,
+      math.max(s.width // self.side, 1) * self.side))
+  end
+end
+
+function calls.encode(self, s)
+  check_sides(self, s)
+  return { part = "autoencoder",
+    key = ("encode %s %dx%dx%d"):format(s.dtype, s.frames, s.height, s.width),
+    takes = { pixels = { "pixels", 0, dtype = s.dtype,
+      shape = { s.frames, 3, s.height, s.width } } },
+    gives = { out = { "z", 0, s.size[2] } },
+    nodes = function(g, net, io)
+      local x = volume.channels_last(io.pixels, s.frames)
+      x = x.dtype == "u8" and ops.normalise_u8(x, { dtype = self.dtype }) or nn.cast(x, self.dtype)
+      local z = tiles.through(g, x, self.tiles.encode,
+        function(tile) return net:encode(g, tile) end)
+      return (ops.copy(volume.channels_first((ops.affine(nn.cast(z, "f32"),
+        { scale = 1 / self.scale })))))
+    end }
+end
+
+function calls.decode(self, s)
+  local cells = { s.size[2], s.size[1], s.size[3], s.size[4] }
+  return { part = "autoencoder", key = "decode " .. table.concat(cells, "x"),
+    takes = { z = { "z", 0, dtype = "f32", shape = cells } },
+    gives = { out = { "pixels", 0, self:most_frames(s.size[2]) } },
+    nodes = function(g, net, io)
+      local z = ops.affine(volume.channels_last(io.z, s.size[2]), { scale = self.scale })
+      local x = tiles.through(g, nn.cast(z, self.dtype), self.tiles.decode,
+        function(tile) return net:decode(g, tile) end)
+      return nn.cast(volume.channels_first(x), "f32")
+    end }
+end
+
+--- What runs for a clip, in order, as moonreel.encoder takes it.
+---@param job string   "encode": pixels to z; "decode": z to pixels
+---@param s table      frames, height, width; of encode: dtype of pixels; size of the latents
+---@return table[]
+function Autoencoder:calls(job, s) return { calls[job](self, s) } end
+
+return dc_ae
