@@ -22,6 +22,10 @@ describe("diffusion.mask", function()
     assert.equal("00000011", one("random", 8))
   end)
 
+  it("leaves the last frame to noise where chance would clear all", function()
+    assert.equal("0001", table.concat(mask.draw(mask.new{{"random", 1}}, 4, draws{0.3})))
+  end)
+
   it("leaves a still and too short a clip alone", function()
     assert.equal("1", table.concat(mask.draw(mask.new{{"image_head", 1}}, 1, draws{0.3})))
     assert.equal("111", table.concat(mask.draw(mask.new{{"quarter_head", 1}}, 3, draws{0.3})))
