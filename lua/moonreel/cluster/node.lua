@@ -14,8 +14,10 @@ local watch = require "moonreel.life.watch"
 
 local node = {}
 
--- seconds: between two signs of life; without one; between being told, SIGTERM and SIGKILL
-local BEAT_S, SILENT_S, GRACE_S = 2, 30, 5
+-- seconds: between two signs of life; without one; for a last checkpoint when the launcher is lost;
+-- between being told, SIGTERM and SIGKILL
+local BEAT_S, SILENT_S, SAVE_S, GRACE_S = 2, 30, 15, 5
+local TERM <const> = 15
 
 local Node = {}
 Node.__index = Node
@@ -59,6 +61,7 @@ end
 
 function orders.signal(self, order)
   if self.running then
+    self.requested = true
     self.running:signal(math.tointeger(tonumber(order.number)))
   end
 end
@@ -66,6 +69,7 @@ end
 -- another host has failed
 function orders.stop(self, order)
   if self.running then
+    self.told = true
     self.running:stop(order.text)
   end
 end
@@ -193,6 +197,20 @@ local function tell_ends(self, left)
   end
 end
 
+-- The launcher is lost. Its other hosts find the same, so that all ranks save together; where they
+-- do not, they are ended. A second request would end them at once.
+local function let_end(self, now)
+  if not self.lost then
+    self.lost = now
+    if not self.requested then
+      self.running:signal(TERM)
+    end
+  elseif now - self.lost > SAVE_S then
+    self.told = true
+    self.running:stop(("the launcher of host %s is lost"):format(self.host))
+  end
+end
+
 local function beat(self)
   local now = base.now_s()
   if now - self.beaten >= BEAT_S then
@@ -203,8 +221,7 @@ local function beat(self)
     self.there = false
   end
   if not self.there and self.running and not self.told then
-    self.told = true
-    self.running:stop(("the launcher of host %s is lost"):format(self.host))
+    let_end(self, now)
   end
 end
 

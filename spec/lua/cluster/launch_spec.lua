@@ -416,6 +416,7 @@ describe("a host's helper", function()
       bytes[i] = frames.encode(order)
     end
     return process.run({ "/bin/sh", "-c", [[
+      rm -f "$0/launcher"
       mkfifo "$0/launcher" && exec 4<> "$0/launcher" && cat >&4 && exec "$@" <&4 2>&1 ]],
       dir.path, process.program(), "-e", [[
       local base = require "moonreel.core.base"
@@ -428,18 +429,29 @@ describe("a host's helper", function()
     ]] }, table.concat(bytes), { deadline_s = 600 })
   end
 
-  it("ends 30 s after the last word of its launcher, and its ranks with it", function()
-    local rank = dir:write("waits.lua", [[
+  -- what it says when its launcher falls silent, with so many signs of life, one every two seconds,
+  -- until the pattern; `code` is what its ranks do before they wait for each other
+  local function expect_end(code, pattern, least, most)
+    local rank = dir:write("waits.lua", code .. [[
       local world = require("moonreel.comm").world()
       world:receive(require("moonreel.core.tensor").new("f32", { 1 }), 1 - world:rank())
     ]])
     local done = fall_silent { { kind = "start", words = { "moonreel", rank }, env = {}, dir = "/",
       secret = "s", first = 0, ranks = 2, world = 2, patience = 3 } }
     assert.equal(0, done.exit, done.output)
-    -- a sign of life every two seconds, until the launcher counts as lost
-    local before = done.output:match "^(.-)the launcher of host %S+ is lost\n"
+    local before = done.output:sub(1, done.output:find(pattern) or 0)
     local _, beats = before:gsub("beat", "")
-    assert.is_true(beats >= 13 and beats <= 17, beats)
-    assert.matches("kind.-ended.-rank %d ended with exit code 6", done.output)
+    assert.is_true(beats >= least and beats <= most, beats .. done.output)
+    return done.output
+  end
+
+  it("asks its ranks to end 30 s after the last word of its launcher", function()
+    expect_end("", "rank %d was ended by signal 15", 13, 20)
+  end)
+
+  it("ends them where they have not done so 15 s later", function()
+    local output = expect_end("require('moonreel.core.signal').catch()\n",
+      "the launcher of host %S+ is lost\n", 20, 26)
+    assert.matches("kind.-ended.-rank %d ended with exit code 6", output)
   end)
 end)

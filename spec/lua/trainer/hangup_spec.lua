@@ -184,6 +184,25 @@ describe("a run whose log is read no more", function()
   end)
 end)
 
+describe("a run on several hosts whose launcher is killed", function()
+  it("ends behind a checkpoint of its last step, though every rank holds a part", function()
+    local hosts <close> = cluster.new "one addr=127.0.0.1\ntwo addr=127.0.0.1\n"
+    local done = process.run({ "/bin/sh", "-c", [[
+      "$@" > /dev/null 2>&1 & p=$!
+      until grep -qs '"kind":"step"' "$0"/*-killed/journal.jsonl; do kill -0 $p || exit 99; done
+      helpers=$(cat /proc/$p/task/$p/children); kill -9 $p
+      for h in $helpers; do tail --pid=$h -f /dev/null; done]], out, "/usr/bin/env",
+      "MOONREEL_RSH=" .. hosts.path .. "/rsh", process.program(), table.unpack(words("killed",
+        "--hostfile", hosts.path .. "/hosts", "plugin_config.zero_stage=1",
+        "steps=100000")) }, "",
+      { deadline_s = 600 })
+    assert.equal(0, done.exit, done.output)
+    local _, steps, lines = run_of "killed"
+    assert.equal(1, #steps)
+    assert.equal(steps[1], lines.stop[1].step)
+  end)
+end)
+
 describe("saves by time", function()
   it("come between steps, and all ranks take the same", function()
     for _, ranks in ipairs { "1", "2" } do
