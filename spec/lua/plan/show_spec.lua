@@ -180,6 +180,19 @@ describe("a bar and a number", function()
 end)
 
 describe("stages", function()
+  it("add up to a total of what is known, and know no cost without a price", function()
+    local function stage(course)
+      return { stage = "one", buckets = {}, course = course, mesh = { machine = {} },
+        largest = { resolution = "144p", frames = 1, height = 8, width = 8, total = 1 } }
+    end
+    local one = stage { steps = 2, hours = 3, gpu_hours = 4, cost = 5 }
+    local _, rows = show.stage_table { one, one, stage(nil) }
+    local total = rows[#rows]
+    assert.same({ 4, 6, 8, 10 }, { total.steps, total.hours, total.gpu_hours, total.cost })
+    _, rows = show.stage_table { stage { steps = 2, hours = 3, gpu_hours = 4 } }
+    assert.is_nil(rows[#rows].cost)
+  end)
+
   it("are rows with a total, and a course each where steps are known", function()
     local exit, text = run("opensora-1.2/lambda/tutorial", "--gpus", "24x8xH100",
       "bucket_config=recipe.replace{['144p'] = {[51] = {1.0, 8}}}", "model.depth=1")
