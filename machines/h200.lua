@@ -6,6 +6,9 @@ return {
   peak = { bf16 = 989e12, fp8 = 1979e12, f32 = 67e12, memory = 4.8e12 },
   rate = { product = 600e12, attention = 550e12, convolution = 250e12, text = 500e12,
     stream = 0.8 },
+  -- the processor of an H100
+  cycle = { product = 2048, special = 16, issue = 4, shared = 128, l2 = 25,
+    source = "assumed: peak at 1.83 GHz, CUDA programming guide, 25 bytes of L2" },
   node = { gpus = 8, link = 370e9, link_step_s = 3.4e-6 },
   network = { cards = 8, card = 46e9, step_s = 14e-6 },
   host = { pcie = 55e9, disk = 2e9 },

@@ -5,11 +5,11 @@
  * what is held once, then the queries, STAGES tiles of them ahead; its first warp also writes what
  * the gradient needs of each query. Groups 1 and 2 work on 64 keys each. Scores are formed
  * transposed, so that p and ds are operands of the products that follow without leaving their
- * registers; those products are in flight while the next scores are formed. Keys, and values of 64
- * columns, stay in registers too, as far as those reach: what products read from shared memory
- * binds the loop. ds of 128 queries goes through shared memory, two buffers of it, and each group
- * forms dq of 64 of them over the keys of both. Where dq is summed over tiles of keys says the
- * form. Ref: Shah et al. 2024, arXiv:2407.08608.
+ * registers; those products are in flight while the next scores are formed. Keys and values stay
+ * in registers too, as far as those reach: what products read from shared memory binds the loop.
+ * ds of 128 queries goes through shared memory, two buffers of it, and each group forms dq of 64 of
+ * them over the keys of both. Where dq is summed over tiles of keys says the form. Ref: Shah et al.
+ * 2024, arXiv:2407.08608.
  *
  * As in forward_sm90a.cuh, operands are packed behind a wait and used at once, or ptxas serialises
  * the products; and a basic block ends in front of a wait that must stay behind exponentials.
@@ -35,7 +35,7 @@ template <int D> struct GroupBackward {
     static constexpr int SLICE = 64 * GroupTile<D, 64>::COLUMNS; // numbers for 64 queries
     // 16 columns each of k and v that a group keeps in registers, as many as there are free: each
     // product would read them from shared memory, which bounds the loop (make cuda counts it)
-    static constexpr int KEPT_K = D > 80 ? 6 : D / 16, KEPT_V = D > 64 ? 0 : D / 16;
+    static constexpr int KEPT_K = D > 80 ? 6 : D / 16, KEPT_V = D > 80 ? 0 : D > 64 ? 1 : D / 16;
     // columns of dq that are formed at a time: what registers are left for
     static constexpr int COLUMNS = D > 80 ? 64 : D;
     // registers of the group that copies and of those that work; three groups have 168 each, so 504

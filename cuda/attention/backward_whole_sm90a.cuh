@@ -7,7 +7,7 @@
  * Blocks take problems one after the other, so that slices stay few.
  *
  * Counted on an H100, for 128 queries by 128 keys of 80 columns, in cycles of a processor: products
- * 4920 (2048 a cycle, of which 0.65 are reached), shared memory 3440 (128 bytes a cycle), L2 3280
+ * 4920 (2048 a cycle, of which 0.65 are reached), shared memory 3380 (128 bytes a cycle), L2 3280
  * (80 KB at some 25 bytes a cycle; 40 KB without slices). So slices have to stay in the L2, and
  * groups.h bounds them; a problem of one tile of keys needs none. Few problems leave processors
  * idle: those, and long ones, go by backward_turns_sm90a.cuh, where a few queries would pass on

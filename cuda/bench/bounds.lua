@@ -8,7 +8,8 @@
 -- What the code does not say is in the list of kernels: bytes that tensor copies bring, and how
 -- often inner loops run. Addresses of lanes are followed back to the number of the thread, so that
 -- conflicts of banks count; where that fails the access is named and counts without. An access
--- under a predicate counts as an issue slot alone.
+-- under a predicate counts as an issue slot alone; loops inside that of the warp that copies count
+-- once.
 local base = require "moonreel.core.base"
 local machine_of = require "moonreel.plan.machine"
 local sass = dofile "cuda/bench/sass.lua"
