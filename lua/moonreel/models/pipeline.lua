@@ -42,6 +42,25 @@ local function vector_of(config, encoder)
   return encoder
 end
 
+-- what the parts decide; a recipe that says otherwise is wrong
+local function agreed(model, parts)
+  local function same(field, mine, theirs)
+    if model[field] == nil then
+      model[field] = mine
+    end
+    if model[field] ~= mine then
+      base.raise("MR_E_RECIPE", ("model.%s is %s, %s gives %d; try: model.%s = %d"):format(field,
+        tostring(model[field]), theirs, mine, field, mine))
+    end
+  end
+  same("in_channels", parts.channels, "the autoencoder")
+  same("caption_channels", parts.width, "the text encoder")
+  same("model_max_length", parts.max_length, "the text encoder")
+  if parts.vector then
+    same("vector_channels", parts.vector, "the second text encoder")
+  end
+end
+
 --- Declare all parameters.
 ---@param config table  model, vae, text_encoder, clip (nil: no vector of a caption): each its type
 ---   and the fields of that type; compat; kl_weight of an autoencoder that trains
@@ -70,22 +89,10 @@ function pipeline.new(config, dtype, cut)
   for k, v in pairs(config.model) do
     model[k] = v
   end
-  -- what the parts decide; a recipe that says otherwise is wrong
-  local function agree(field, mine, theirs)
-    if model[field] == nil then
-      model[field] = mine
-    end
-    if model[field] ~= mine then
-      base.raise("MR_E_RECIPE", ("model.%s is %s, %s gives %d; try: model.%s = %d"):format(field,
-        tostring(model[field]), theirs, mine, field, mine))
-    end
-  end
-  agree("in_channels", self.autoencoder.channels, "the autoencoder")
-  agree("caption_channels", self.text.width, "the text encoder")
-  agree("model_max_length", self.text.max_length, "the text encoder")
-  if self.vector then
-    agree("vector_channels", self.vector.width, "the second text encoder")
-  end
+  local parts = {channels = self.autoencoder.channels, width = self.text.width,
+    max_length = self.text.max_length, vector = self.vector and self.vector.width}
+  local agree = trainee.agree or agreed
+  agree(model, parts)
   self.model = make("model", model)
   -- a model without a null caption of its own takes the encoding of an empty one
   self.null_encoded = self.model.null_caption == nil

@@ -5,6 +5,7 @@
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
+local nn = require "moonreel.nn"
 
 local tiles = {}
 
@@ -14,14 +15,14 @@ local function length(x, axis) return x.shape[axis + 1] end
 
 local function upto(x, axis, n) return x:slice(axis, 0, math.min(n, length(x, axis))) end
 
--- factors first, first + step, ... along an axis
-local function ramp(g, axis, n, value)
+-- x times value(i) at place i of an axis
+local function ramped(g, x, axis, value)
   local shape, values = { 1, 1, 1, 1, 1 }, {}
-  shape[axis + 1] = n
-  for i = 0, n - 1 do
+  shape[axis + 1] = length(x, axis)
+  for i = 0, length(x, axis) - 1 do
     values[i + 1] = value(i)
   end
-  return g:const(T.from(shape, values))
+  return x * nn.cast(g:const(T.from(shape, values)), x.dtype)
 end
 
 -- the beginning of b goes over from the end of a, at most `extent` long
@@ -31,8 +32,8 @@ local function blended(g, a, b, axis, extent)
     return b
   end
   local from, to = a:slice(axis, length(a, axis) - n, length(a, axis)), b:slice(axis, 0, n)
-  local mixed = from * ramp(g, axis, n, function(i) return 1 - i / n end)
-    + to * ramp(g, axis, n, function(i) return i / n end)
+  local mixed = ramped(g, from, axis, function(i) return 1 - i / n end)
+    + ramped(g, to, axis, function(i) return i / n end)
   return length(b, axis) == n and mixed
     or G.concat({ mixed, b:slice(axis, n, length(b, axis)) }, axis)
 end

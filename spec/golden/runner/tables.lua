@@ -3,29 +3,38 @@
 local G = require "moonreel.core.graph"
 local families = require "moonreel.recipe.families"
 local json = require "moonreel.core.json"
+local nn = require "moonreel.nn"
 
--- the family of a table: a pattern over its name, the record and the type
+-- the family of a table: a pattern over its name, the family and fields of it
 local known = {
-  { "^autoencoder_2d", "vae", "autoencoder_2d" },
-  { "^hunyuan_vae", "vae", "hunyuan_vae" },
-  { "^video_dc_ae", "vae", "dc_ae" },
+  { "^mmdit_opensora_v2", "mmdit", { fused_qkv = false, cond_embed = true } },
+  { "^mmdit_t2v", "mmdit", { fused_qkv = false } },
+  { "^mmdit_flux", "mmdit", { guidance_embed = true } },
+  { "^mmdit_high_compression", "mmdit", { fused_qkv = false, cond_embed = true, in_channels = 128,
+    patch_size = 1 } },
+  { "^autoencoder_2d", "autoencoder_2d" },
+  { "^hunyuan_vae", "hunyuan_vae" },
+  { "^video_dc_ae", "dc_ae" },
 }
 
 local function family_of(name)
   for _, row in ipairs(known) do
-    if name:find(row[1]) then
-      return families.of(row[2], row[3])
+    for _, family in ipairs(name:find(row[1]) and families.all() or {}) do
+      if family.name == row[2] then
+        return family, row[3]
+      end
     end
   end
 end
 
--- what a family declares with its defaults: shapes by name
-local function declared(family)
+-- what a family declares with its defaults and some other fields: shapes by name
+local function declared(family, others)
   local fields, params, shapes = {}, G.params "f32", {}
   for _, row in ipairs(family.fields.fields) do
     fields[row[1]] = row.default
   end
-  for _, part in ipairs(family:open("init").new(nil, fields, { dtype = "f32" }):parts "all") do
+  local made = family:open("init").new(params, nn.merged(fields, others), { dtype = "f32" })
+  for _, part in ipairs(made.parts and made:parts "all" or {}) do
     part.declare(params)
   end
   params:seal()
@@ -35,23 +44,39 @@ local function declared(family)
   return shapes
 end
 
--- names that one has and the other lacks, or has in another shape
-local function differing(has, wanted)
-  local n = 0
-  for name, shape in pairs(wanted) do
-    n = n + (has[name] == table.concat(shape, "x") and 0 or 1)
+-- names that one has and the other lacks, or has in another shape. A table with a note has the
+-- first block of those that are alike
+local function differing(has, model)
+  local n, wanted = 0, model.parameters
+  for name in pairs(wanted) do
+    n = n + (has[name] and 0 or 1)
   end
-  for name in pairs(has) do
-    n = n + (wanted[name] and 0 or 1)
+  for name, shape in pairs(has) do
+    local row = model.note and name:gsub("_blocks%.%d+%.", "_blocks.0.") or name
+    n = n + (wanted[row] and shape == table.concat(wanted[row], "x") and 0 or 1)
+  end
+  return n
+end
+
+local function count(has)
+  local n = 0
+  for _, shape in pairs(has) do
+    local product = 1
+    for length in shape:gmatch "%d+" do
+      product = product * math.tointeger(length)
+    end
+    n = n + product
   end
   return n
 end
 
 local function tables(text, result)
   for name, model in pairs(json.decode(text).models) do
-    local family = family_of(name)
+    local family, others = family_of(name)
     if family then
-      result:exact(name, differing(declared(family), model.parameters))
+      local has = declared(family, others)
+      result:exact(name, differing(has, model))
+      result:exact(name .. " total", math.abs(count(has) - model.total))
     else
       result:leave(name, "not built yet")
     end

@@ -1,0 +1,192 @@
+--- Blocks of MMDiT: a stream of text and one of the picture with one attention over both, and both
+-- in one stream whose attention and MLP stand side by side. Streams are [B, 1, N, D].
+-- @module moonreel.models.mmdit.blocks
+local G = require "moonreel.core.graph"
+local nn = require "moonreel.nn"
+local ops = require "moonreel.core.op"
+
+local blocks = {}
+
+local EPS = 1e-6
+
+--- A product whose first values are those of the reference's library.
+---@param scope mr.Scope
+---@param name string
+---@param inputs integer
+---@param outputs integer
+---@param bias boolean|nil  false: none
+function blocks.linear(scope, name, inputs, outputs, bias)
+  local uniform = { kind = "uniform", scale = inputs ^ -0.5 }
+  return nn.Linear(scope, name, inputs, outputs, { init = uniform, bias = bias ~= false,
+    bias_init = uniform })
+end
+
+local linear = blocks.linear
+
+--- How wide the hidden layer of an MLP is.
+---@param c table  config of the model
+---@return integer
+function blocks.mlp_width(c) return math.floor(c.hidden_size * c.mlp_ratio) end
+
+-- shift, scale, gate of time and text, n values [B, 1, D]
+local function modulation(scope, name, D, n)
+  local lin = linear(scope, name, D, n * D)
+  return function(g, vec)
+    return { lin(g, (ops.silu(vec))):split(2, n) }
+  end
+end
+
+-- ---- queries, keys, values
+
+-- norms of queries and keys over a head
+local function head_norms(scope, d)
+  local query = scope:add("query_norm.scale", { d }, { kind = "ones" })
+  local key = scope:add("key_norm.scale", { d }, { kind = "ones" })
+  return function(g, q, k)
+    return (ops.qk_norm(q, g:param(query), false, false, { eps = EPS })),
+      (ops.qk_norm(k, g:param(key), false, false, { eps = EPS }))
+  end
+end
+
+-- rows of a fused product are those of queries, keys and values, heads slowest
+local function by_heads(x, first, h, d)
+  local B, _, N = table.unpack(x.shape)
+  return x:slice(3, first, first + h * d):reshape { B, 1, N, h, d }
+end
+
+-- the heads of one stream of a double block
+local function stream_heads(scope, c)
+  local D, h = c.hidden_size, c.num_heads
+  local d = D // h
+  local norms = head_norms(scope:child "norm", d)
+  local part
+  if c.fused_qkv then
+    local all = linear(scope, "qkv", D, 3 * D, c.qkv_bias)
+    part = function(g, x)
+      local y = all(g, x)
+      return by_heads(y, 0, h, d), by_heads(y, D, h, d), by_heads(y, 2 * D, h, d)
+    end
+  else
+    local q, k = linear(scope, "q_proj", D, D, c.qkv_bias), linear(scope, "k_proj", D, D,
+      c.qkv_bias)
+    local v = linear(scope, "v_proj", D, D, c.qkv_bias)
+    part = function(g, x)
+      return by_heads(q(g, x), 0, h, d), by_heads(k(g, x), 0, h, d), by_heads(v(g, x), 0, h, d)
+    end
+  end
+  return function(g, x)
+    local q, k, v = part(g, x)
+    q, k = norms(g, q, k)
+    return q, k, v
+  end
+end
+
+-- attention over the whole sequence, text first; padding of the text takes part
+local function attend(g, q, k, v, io)
+  local function turned(x)
+    return (ops.rotary(x, io.cos, io.sin, { halves = io.halves }))
+  end
+  local o, lse = ops.attention(turned(q), turned(k), v)
+  g:save(o)
+  g:save(lse)
+  local B, _, N, h, d = table.unpack(q.shape)
+  return o:reshape { B, 1, N, h * d }
+end
+
+-- ---- double blocks
+
+local Double = {}
+Double.__index = Double
+
+-- what one stream has of its own
+local function stream(scope, side, c)
+  local D, M = c.hidden_size, blocks.mlp_width(c)
+  local attention = scope:child(side .. "_attn")
+  return { modulation = modulation(scope, side .. "_mod.lin", D, 6),
+    heads = stream_heads(attention, c), proj = linear(attention, "proj", D, D),
+    first = linear(scope, side .. "_mlp.0", D, M), second = linear(scope, side .. "_mlp.2", M, D) }
+end
+
+--- Declare a block of two streams.
+---@param scope mr.Scope
+---@param c table  config of the model
+function blocks.double(scope, c)
+  return setmetatable({ name = scope.prefix, img = stream(scope, "img", c),
+    txt = stream(scope, "txt", c) }, Double)
+end
+
+-- a stream behind the attention
+local function finish(g, s, x, m, o)
+  x = (ops.gated_residual(x, m[3], s.proj(g, o)))
+  local y = s.first(g, (ops.layer_norm_modulate(x, m[4], m[5])))
+  return (ops.gated_residual(x, m[6], s.second(g, (ops.gelu_tanh(y)))))
+end
+
+--- Add its nodes.
+---@param img mr.Value  [B, 1, N, D]
+---@param txt mr.Value  [B, 1, L, D]
+---@param io table      vec [B, 1, D]; cos, sin f32 [L + N, d / 2], halves: the rotation
+---@return mr.Value img, mr.Value txt
+function Double:forward(g, img, txt, io)
+  local q, k, v, m = {}, {}, {}, {}
+  for i, row in ipairs { { self.txt, txt }, { self.img, img } } do
+    local s, x = row[1], row[2]
+    m[i] = s.modulation(g, io.vec)
+    q[i], k[i], v[i] = s.heads(g, (ops.layer_norm_modulate(x, m[i][1], m[i][2])))
+  end
+  local o = attend(g, G.concat(q, 2), G.concat(k, 2), G.concat(v, 2), io)
+  local L, all = txt.shape[3], o.shape[3]
+  txt = finish(g, self.txt, txt, m[1], o:slice(2, 0, L))
+  img = finish(g, self.img, img, m[2], o:slice(2, L, all))
+  return img, txt
+end
+
+-- ---- single blocks
+
+local Single = {}
+Single.__index = Single
+
+--- Declare a block of one stream.
+---@param scope mr.Scope
+---@param c table  config of the model
+function blocks.single(scope, c)
+  local D, M = c.hidden_size, blocks.mlp_width(c)
+  local self = setmetatable({ name = scope.prefix, width = D, mlp = M, heads = c.num_heads,
+    modulation = modulation(scope, "modulation.lin", D, 3),
+    norms = head_norms(scope:child "norm", D // c.num_heads),
+    last = linear(scope, "linear2", D + M, D) }, Single)
+  if c.fused_qkv then
+    self.all = linear(scope, "linear1", D, 3 * D + M)
+  else
+    self.q, self.k = linear(scope, "q_proj", D, D), linear(scope, "k_proj", D, D)
+    self.v_mlp = linear(scope, "v_mlp", D, D + M)
+  end
+  return self
+end
+
+-- queries, keys, values by head, and the hidden layer of the MLP
+local function parts_of(self, g, x)
+  local D, h, d = self.width, self.heads, self.width // self.heads
+  if self.all then
+    local y = self.all(g, x)
+    return by_heads(y, 0, h, d), by_heads(y, D, h, d), by_heads(y, 2 * D, h, d),
+      y:slice(3, 3 * D, 3 * D + self.mlp)
+  end
+  local both = self.v_mlp(g, x)
+  return by_heads(self.q(g, x), 0, h, d), by_heads(self.k(g, x), 0, h, d),
+    by_heads(both, 0, h, d), both:slice(3, D, D + self.mlp)
+end
+
+--- Add its nodes.
+---@param x mr.Value  [B, 1, L + N, D]
+---@param io table    as of a double block
+---@return mr.Value   like x
+function Single:forward(g, x, io)
+  local m = self.modulation(g, io.vec)
+  local q, k, v, hidden = parts_of(self, g, (ops.layer_norm_modulate(x, m[1], m[2])))
+  q, k = self.norms(g, q, k)
+  local both = G.concat({ attend(g, q, k, v, io), (ops.gelu_tanh(hidden)) }, 3)
+  return (ops.gated_residual(x, m[3], self.last(g, both)))
+end
+
+return blocks

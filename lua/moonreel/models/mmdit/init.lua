@@ -1,0 +1,231 @@
+--- MMDiT: text tokens and cells of a latent clip in one sequence, modulated by time and a vector of
+-- the caption; the model of Flux and of Open-Sora 2.0. Names and first values: opensora-2.0.md 1.
+-- Ref: Esser et al. 2024, arXiv:2403.03206; black-forest-labs/flux; hpcaitech/Open-Sora 7ad6a96.
+-- @module moonreel.models.mmdit
+local G = require "moonreel.core.graph"
+local T = require "moonreel.core.tensor"
+local base = require "moonreel.core.base"
+local blocks = require "moonreel.models.mmdit.blocks"
+local nn = require "moonreel.nn"
+local ops = require "moonreel.core.op"
+
+local mmdit = {}
+
+--- It takes one vector of a caption.
+mmdit.takes_vector = true
+
+local WAVES <const> = 256 -- values of the sinusoid of a number
+
+local Model = {}
+Model.__index = Model
+
+local function refuse(...) base.raise("MR_E_RECIPE", "model: " .. string.format(...)) end
+
+local function check(c)
+  if c.hidden_size % c.num_heads ~= 0 then
+    refuse("hidden_size %d is not a multiple of num_heads %d", c.hidden_size, c.num_heads)
+  end
+  local d, sum = c.hidden_size // c.num_heads, 0
+  for i, axis in ipairs(c.axes_dim) do
+    if axis % 2 ~= 0 then
+      refuse("axes_dim[%d] is %d; expected an even number, the rotation needs pairs", i - 1, axis)
+    end
+    sum = sum + axis
+  end
+  if #c.axes_dim ~= 3 or sum ~= d then
+    refuse("axes_dim has %d entries of %d in all; expected 3 of %d, which is hidden_size %d over "
+      .. "num_heads %d", #c.axes_dim, sum, d, c.hidden_size, c.num_heads)
+  end
+  if c.in_channels % (c.patch_size * c.patch_size) ~= 0 then
+    refuse("in_channels is %d; expected a multiple of %d, the cells of a patch", c.in_channels,
+      c.patch_size * c.patch_size)
+  end
+  if c.linear == "f8" and (c.hidden_size % 16 ~= 0 or blocks.mlp_width(c) % 16 ~= 0) then
+    refuse("linear = f8 multiplies widths that are multiples of 16; hidden_size is %d, times "
+      .. "mlp_ratio %d; try: linear = none", c.hidden_size, blocks.mlp_width(c))
+  end
+end
+
+--- Make sizes of the recipe agree with those of the other models of a run.
+---@param c table      fields of the model
+---@param parts table  channels of a latent cell; width of text; vector: width, nil: there is none
+function mmdit.agree(c, parts)
+  local function same(field, expected, why)
+    if c[field] ~= expected then
+      base.raise("MR_E_RECIPE", ("model.%s is %d, %s; try: model.%s = %d"):format(field, c[field],
+        why, field, expected))
+    end
+  end
+  local cells = c.patch_size * c.patch_size
+  same("in_channels", parts.channels * cells, ("the autoencoder gives %d channels and patch_size "
+    .. "= %d makes them %d"):format(parts.channels, c.patch_size, parts.channels * cells))
+  same("context_in_dim", parts.width, ("the text encoder gives %d"):format(parts.width))
+  if not parts.vector then
+    base.raise("MR_E_RECIPE", "model.type = flux takes a vector of each caption, and clip is none; "
+      .. "try: clip.type = text_embedder")
+  end
+  same("vec_in_dim", parts.vector, ("the second text encoder gives %d"):format(parts.vector))
+end
+
+-- a product, SiLU, a product
+local function embedder(scope, name, inputs, D)
+  local s = scope:child(name)
+  local first = blocks.linear(s, "in_layer", inputs, D)
+  local second = blocks.linear(s, "out_layer", D, D)
+  return function(g, x) return second(g, (ops.silu(first(g, x)))) end
+end
+
+--- Declare the parameters of a model.
+---@param params mr.Params
+---@param c table     fields of fields.lua
+---@return mr.MMDiT
+function mmdit.new(params, c)
+  check(c)
+  local scope, D, p = nn.scope(params), c.hidden_size, c.patch_size
+  local self = setmetatable({ config = c, double = {}, single = {},
+    out_channels = c.in_channels // (p * p) }, Model)
+  self.img_in = blocks.linear(scope, "img_in", c.in_channels, D)
+  if c.cond_embed then
+    self.cond_in = nn.Linear(scope, "cond_in", c.in_channels + p * p, D,
+      { init = { kind = "zeros" } })
+  end
+  self.txt_in = blocks.linear(scope, "txt_in", c.context_in_dim, D)
+  self.time_in = embedder(scope, "time_in", WAVES, D)
+  self.vector_in = embedder(scope, "vector_in", c.vec_in_dim, D)
+  self.guidance_in = c.guidance_embed and embedder(scope, "guidance_in", WAVES, D)
+  local group = { linear = c.linear }
+  for i = 0, c.depth - 1 do
+    self.double[i + 1] = blocks.double(scope:child("double_blocks." .. i, group), c)
+  end
+  for i = 0, c.depth_single_blocks - 1 do
+    self.single[i + 1] = blocks.single(scope:child("single_blocks." .. i, group), c)
+  end
+  local final = scope:child "final_layer"
+  self.final_modulation = blocks.linear(final, "adaLN_modulation.1", D, 2 * D)
+  self.final_linear = blocks.linear(final, "linear", D, c.in_channels)
+  return self
+end
+
+--- Token grid of a latent size.
+function Model:grid(frames, height, width)
+  local p = self.config.patch_size
+  return frames, -(-height // p), -(-width // p)
+end
+
+-- The dtype that it computes in, asked of the layer that comes first.
+local function dtype_of(self, g) return g:param(self.img_in.weight).dtype end
+
+-- [B, C, T, H, W] as tokens [B, 1, N, C p p]: channel, row, column inside a patch
+local function packed(self, x)
+  local p = self.config.patch_size
+  local tokens = ops.patchify(x, { pt = 1, ph = p, pw = p })
+  local B, frames, cells, width = table.unpack(tokens.shape)
+  return tokens:reshape { B, 1, frames * cells, width }
+end
+
+-- cosines and sines [L + T H' W', d / 2]: text stands at 0 of all axes
+local function rotation(self, g, L, grid)
+  local c, cos, sin = self.config, {}, {}
+  local frames, rows, cols = table.unpack(grid)
+  for i, D in ipairs(c.axes_dim) do
+    local at = {}
+    for k = 1, grid[i] do
+      at[k] = k - 1
+    end
+    local wave = ops.sincos(g:const(T.from({ grid[i] }, at)), { dim = D, max_period = c.theta })
+    local function spread(half)
+      return nn.spread(half, { i - 1, 3 }, { frames, rows, cols, D // 2 })
+        :reshape { frames * rows * cols, D // 2 }
+    end
+    cos[i], sin[i] = spread(wave:slice(1, 0, D // 2)), spread(wave:slice(1, D // 2, D))
+  end
+  local still = T.new("f32", { L, c.hidden_size // c.num_heads // 2 })
+  return G.concat({ g:const(still + 1), (G.concat(cos, 1)) }, 0),
+    G.concat({ g:const(still), (G.concat(sin, 1)) }, 0)
+end
+
+-- a number of each sample, 0 to 1000, as its sinusoid [B, 1, 256]
+local function wave(x, dtype)
+  return nn.cast((ops.sincos(x, { dim = WAVES })), dtype):reshape { x.shape[1], 1, WAVES }
+end
+
+-- time, guidance and the caption's vector as one [B, 1, D]
+local function condition(self, g, io, dtype)
+  local vec = self.time_in(g, wave(io.t, dtype))
+  if self.guidance_in then
+    if not io.guidance then
+      base.raise("MR_E_USAGE", "model.guidance_embed is true, and there is no guidance")
+    end
+    vec = vec + self.guidance_in(g, wave(ops.affine(io.guidance, { scale = 1000 }), dtype))
+  elseif io.guidance then
+    base.raise("MR_E_USAGE", "there is a guidance for the model, and model.guidance_embed is false")
+  end
+  return vec + self.vector_in(g, nn.cast(io.vector, dtype))
+end
+
+-- cells of the picture, and of the condition beside them
+local function pictures(self, g, io, dtype)
+  local x = self.img_in(g, packed(self, nn.cast(io.x, dtype)))
+  if self.cond_in then
+    if not io.cond then
+      base.raise("MR_E_USAGE", "model.cond_embed is true, and there is no condition")
+    end
+    x = x + self.cond_in(g, packed(self, nn.cast(io.cond, dtype)))
+  elseif io.cond then
+    base.raise("MR_E_USAGE", "there is a condition for the model, and model.cond_embed is false")
+  end
+  return x
+end
+
+--- Add the nodes of one forward pass.
+---@param g mr.Graph
+---@param io table
+--   x         [B, in_channels / patch_size^2, T, H, W]
+--   t         f32 [B], 0..1000: 1000 is pure noise
+--   y         [B, L, context_in_dim]; all L take part, padding too
+--   vector    [B, 1, vec_in_dim]
+--   cond      [B, 1 + channels of x, T, H, W]: the mask, then the latent that it leaves; where
+--             cond_embed
+--   guidance  f32 [B]; where guidance_embed
+--   recompute(i, name)  nil or a function: is block i (from 0, single ones behind double ones)
+--             recomputed in the backward pass
+--   tap(name, value)    nil or a function that sees intermediate values
+---@return mr.Value  like x, in compute dtype
+function Model:forward(g, io)
+  local B, _, frames, H, W = table.unpack(io.x.shape)
+  local p, dtype = self.config.patch_size, dtype_of(self, g)
+  local tap = io.tap or function() end
+  local img = pictures(self, g, io, dtype)
+  tap("img_in", img)
+  local vec = condition(self, g, io, dtype)
+  tap("vec", vec)
+  local L = io.y.shape[2]
+  local txt = self.txt_in(g, nn.cast(io.y, dtype):reshape { B, 1, L, io.y.shape[3] })
+  tap("txt_in", txt)
+  local grid = { self:grid(frames, H, W) }
+  local cos, sin = rotation(self, g, L, grid)
+  local inner = { vec = vec, cos = cos, sin = sin, halves = self.config.use_liger_rope }
+  local count = 0
+  local function block(one, f)
+    local recompute = io.recompute and io.recompute(count, one.name) or false
+    count = count + 1
+    return g:block(one.name, recompute, f)
+  end
+  for i, one in ipairs(self.double) do
+    img, txt = block(one, function() return one:forward(g, img, txt, inner) end)
+    tap(("double_%d.img"):format(i - 1), img)
+    tap(("double_%d.txt"):format(i - 1), txt)
+  end
+  local x = G.concat({ txt, img }, 2)
+  for i, one in ipairs(self.single) do
+    x = block(one, function() return one:forward(g, x, inner) end)
+    tap(("single_%d.x"):format(i - 1), x)
+  end
+  local shift, scale = self.final_modulation(g, (ops.silu(vec))):split(2, 2)
+  local out = self.final_linear(g, (ops.layer_norm_modulate(x:slice(2, L, x.shape[3]), shift,
+    scale)))
+  return (ops.unpatchify(out:reshape { B, frames, grid[2] * grid[3], out.shape[4] },
+    { pt = 1, ph = p, pw = p, channel_last = false, dims = { self.out_channels, frames, H, W } }))
+end
+
+return mmdit

@@ -1,0 +1,115 @@
+--- MMDiT: odd sizes of latents, what its inputs must be, recomputation, 8 bits, and what does not
+-- fit. Numbers of other programs: make golden.
+-- Covers: lua/moonreel/models/mmdit/init.lua lua/moonreel/models/mmdit/blocks.lua
+local E = require "moonreel.core.exec"
+local G = require "moonreel.core.graph"
+local T = require "moonreel.core.tensor"
+local fails = require "spec.support.fails"
+local mmdit = require "moonreel.models.mmdit"
+local nn = require "moonreel.nn"
+local ops = require "moonreel.core.op"
+local regions = require "moonreel.optim.regions"
+
+local CONFIG = { in_channels = 12, vec_in_dim = 8, context_in_dim = 10, hidden_size = 32,
+  mlp_ratio = 2, num_heads = 2, depth = 1, depth_single_blocks = 2, axes_dim = { 4, 6, 6 },
+  theta = 10000, qkv_bias = true, guidance_embed = false, cond_embed = false, fused_qkv = true,
+  use_liger_rope = false, patch_size = 2 }
+
+describe("MMDiT", function()
+  -- loss, gradient of x and of all weights of one pass
+  local function pass(change, given, recompute)
+    local params = G.params "f32"
+    local net = mmdit.new(params, nn.merged(CONFIG, change))
+    params:seal()
+    local run <close> = E.new(E.device("cpu", 1), params, { regions = regions.gradients() })
+    run:init(1)
+    local g, io = G.graph(params), {}
+    local inputs = nn.merged({ x = { 2, 3, 2, 3, 5 }, t = { 2 }, y = { 2, 4, 10 },
+      vector = { 2, 1, 8 } }, given)
+    for name, shape in pairs(inputs) do
+      io[name] = g:input(name, "f32", shape)
+    end
+    io.recompute = recompute
+    local out = net:forward(g, io)
+    assert.same(inputs.x, out.shape)
+    local loss = ops.mean(out * out)
+    g:output("loss", loss)
+    g:output("dx", g:backward(loss, { io.x })[1])
+    g:finish()
+    local prog = run:compile(g)
+    for i, name in ipairs { "x", "t", "y", "vector", "cond", "guidance" } do
+      if inputs[name] then
+        prog:set(name, T.new("f32", inputs[name]):fill_normal(i, "mmdit_spec"))
+      end
+    end
+    prog:run()
+    return { prog:get("loss"):totable(), prog:get("dx"):totable(),
+      run:read("grad", "f32", 0, { params:elements() }):totable() }
+  end
+
+  it("takes latents of any size, and cuts off what patches add", function()
+    local row = pass()
+    assert.is_true(row[1][1] > 0)
+    assert.equal(2 * 3 * 2 * 3 * 5, #row[2])
+  end)
+
+  it("has the same bits when all blocks are computed again", function()
+    local seen = {}
+    local again = pass({}, {}, function(i, name)
+      seen[i + 1] = name
+      return true
+    end)
+    assert.same({ "double_blocks.0", "single_blocks.0", "single_blocks.1" }, seen)
+    assert.same(pass(), again)
+  end)
+
+  it("adds a condition, which at first changes nothing, and a guidance, which does", function()
+    local plain = pass()
+    local with = pass({ cond_embed = true }, { cond = { 2, 4, 2, 3, 5 } })
+    assert.same(plain[1], with[1])
+    local guided = pass({ guidance_embed = true }, { guidance = { 2 } })
+    assert.not_same(plain[1], guided[1])
+  end)
+
+  it("says which inputs it lacks, or has no use for", function()
+    fails("MR_E_USAGE", "model%.cond_embed is true, and there is no condition", pass,
+      { cond_embed = true })
+    fails("MR_E_USAGE", "there is a condition for the model, and model%.cond_embed is false", pass,
+      {}, { cond = { 2, 4, 2, 3, 5 } })
+    fails("MR_E_USAGE", "model%.guidance_embed is true, and there is no guidance", pass,
+      { guidance_embed = true })
+    fails("MR_E_USAGE", "there is a guidance for the model, and model%.guidance_embed is false",
+      pass, {}, { guidance = { 2 } })
+  end)
+
+  it("says which sizes do not go together", function()
+    for text, change in pairs {
+      ["hidden_size 33 is not a multiple of num_heads 2"] = { hidden_size = 33 },
+      ["axes_dim%[1%] is 5; expected an even number"] = { axes_dim = { 4, 5, 6 } },
+      ["axes_dim has 3 entries of 18 in all; expected 3 of 16, which is hidden_size 32 over "
+        .. "num_heads 2"] = { axes_dim = { 4, 6, 8 } },
+      ["in_channels is 10; expected a multiple of 4, the cells of a patch"] =
+        { in_channels = 10 },
+      ["linear = f8 multiplies widths that are multiples of 16; hidden_size is 32, times "
+        .. "mlp_ratio 40"] = { linear = "f8", mlp_ratio = 1.25 },
+    } do
+      fails("MR_E_RECIPE", text, mmdit.new, G.params "f32", nn.merged(CONFIG, change))
+    end
+  end)
+
+  it("agrees with the other models of a run, or names the field", function()
+    local function agree(parts)
+      return mmdit.agree, CONFIG, nn.merged({ channels = 3, width = 10, vector = 8 }, parts)
+    end
+    local f, config, parts = agree()
+    f(config, parts)
+    fails("MR_E_RECIPE", "model%.in_channels is 12, the autoencoder gives 4 channels and "
+      .. "patch_size = 2 makes them 16; try: model%.in_channels = 16", agree { channels = 4 })
+    fails("MR_E_RECIPE", "model%.context_in_dim is 10, the text encoder gives 9; try: ",
+      agree { width = 9 })
+    fails("MR_E_RECIPE", "model%.vec_in_dim is 8, the second text encoder gives 7",
+      agree { vector = 7 })
+    parts.vector = nil
+    fails("MR_E_RECIPE", "takes a vector of each caption, and clip is none", f, config, parts)
+  end)
+end)
