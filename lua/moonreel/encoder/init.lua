@@ -7,6 +7,7 @@ local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local compiled = require "moonreel.nn.compiled"
+local nn = require "moonreel.nn"
 local schedule = require "moonreel.encoder.schedule"
 
 local encoder = {}
@@ -141,16 +142,18 @@ function Encoder:plan(job, shape)
   return rows
 end
 
---- Working bytes of planned programs: each part keeps the memory of its largest.
+--- Working bytes of planned programs: a part has one arena, that of its largest; inputs and results
+-- are each program's own.
 ---@param rows table[]  of Encoder:plan
 ---@return integer
 function encoder.working_bytes(rows)
-  local most, bytes = {}, 0
+  local arena, bytes = {}, 0
   for _, row in ipairs(rows) do
     local m = row.prog:memory()
-    most[row.part] = math.max(most[row.part] or 0, m.arena + m.inputs + m.results + m.consts)
+    arena[row.part] = math.max(arena[row.part] or 0, m.arena)
+    bytes = bytes + m.inputs + m.results + m.consts
   end
-  for _, one in pairs(most) do
+  for _, one in pairs(arena) do
     bytes = bytes + one
   end
   return bytes
@@ -291,16 +294,16 @@ local function run_call(self, i, take)
 end
 
 --- Run calls in their order.
----@param calls table[]   of the encoder
+---@param calls table[]   of the encoder; values: tensors by name that they bring themselves
 ---@param values table    tensors by name that no call gives; rows are their first axis
 ---@param wanted table    names of values: {z = true}
 ---@param take fun(prog: mr.Program, output: string, first: integer, n: integer, value: string)
 ---   when rows of a wanted value are about to be an output of a program
 function Encoder:run(calls, values, wanted, take)
   local leaves, brought = schedule.of(calls)
-  local run = setmetatable({ encoder = self, calls = calls, values = values, wanted = wanted,
-    leaves = leaves, brought = brought, queues = queues_of(calls), programs = {}, pending = {},
-    held = {} }, Run)
+  local run = setmetatable({ encoder = self, calls = calls, wanted = wanted, leaves = leaves,
+    values = nn.merged(calls.values or {}, values), brought = brought, queues = queues_of(calls),
+    programs = {}, pending = {}, held = {} }, Run)
   make_place(self, calls)
   for i in ipairs(calls) do
     run_call(run, i, take)

@@ -56,15 +56,16 @@ function volume.Conv(scope, name, inputs, outputs, given)
   return self
 end
 
----@param before integer|nil  zero frames more than the layer's own before the first one
-function Conv:forward(g, x, before)
+---@param before integer|nil  zero frames more than the layer's own before the first one, or fewer
+---@param behind integer|nil  likewise behind the last
+function Conv:forward(g, x, before, behind)
   local w, pad = g:param(self.weight), self.pad
   local shape = w.shape
   if #shape == 4 then
     w = w:reshape{shape[1], shape[2], 1, shape[3], shape[4]}
   end
   if before then
-    pad = table.move(pad, 2, 6, 2, {pad[1] + before})
+    pad = table.move(pad, 3, 6, 3, {pad[1] + before, pad[2] + (behind or 0)})
   end
   return (ops.conv3d(x, w, self.bias and g:param(self.bias) or false, {stride = self.stride,
     pad = pad, groups = self.groups}))

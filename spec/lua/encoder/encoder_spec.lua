@@ -110,6 +110,13 @@ describe("calls of an encoder", function()
     end)
   end
 
+  it("take what they bring themselves, which the caller's values come before", function()
+    local calls = { call("add", { x = { "x", 0, 2 }, more = { "b", 0, 2 } },
+      { out = { "y", 0, 2 } }, add) }
+    calls.values = { x = rows(7, 7), b = rows(10, 20) }
+    assert.same({ 11, 22 }, (result(calls, { x = rows(1, 2) }, E.device("cpu", 1), 2)))
+  end)
+
   it("load the weights of a repetition once for all that run beside each other", function()
     local loaded = {}
     local parts = { { name = "all", repeats = 3, declare = function(params)
@@ -150,8 +157,10 @@ describe("calls of an encoder", function()
     local there <close> = encoder.new(family(calls), { dtype = "f32", device = device })
     local rows_of = plan:plan("encode", {})
     assert.same({ 2, 1 }, { rows_of[1].runs, rows_of[2].runs })
-    local m = rows_of[1].prog:memory()
-    assert.equal(m.arena + m.inputs + m.results + m.consts, encoder.working_bytes(rows_of))
+    -- one arena for both, inputs and results of each
+    local m, n = rows_of[1].prog:memory(), rows_of[2].prog:memory()
+    assert.equal(math.max(m.arena, n.arena) + m.inputs + m.results + m.consts + n.inputs
+      + n.results + n.consts, encoder.working_bytes(rows_of))
     assert.equal(encoder.working_bytes(there:plan("encode", {})), encoder.working_bytes(rows_of))
   end)
 

@@ -1,7 +1,8 @@
 --- The deep compression autoencoder of Open-Sora 2.0. It stands under vae, and under model where it
 -- is trained. Ref: opensora-2.0.md 12.
 local function row(name, kind, more)
-  more[1], more[2], more.reader, more.resume = name, kind, "model", "refuse"
+  more[1], more[2], more.reader = name, kind, "model"
+  more.resume = not more.affects and "refuse" or nil
   return more
 end
 
@@ -29,6 +30,11 @@ return {
       help = "coarse levels whose cells see all others" }),
     row("temporal_levels", { list = "integer" }, { default = { 3, 4 }, min = 0,
       help = "levels whose step to the next joins frames, the finest being 0" }),
+    row("frames_at_once", "integer", { default = 8, min = 1, unit = "frames", affects = "speed",
+      help = "ours: most frames of a piece; results are those of the whole clip" }),
+    row("keeps_features", "boolean", { default = true, affects = "speed",
+      help = "ours: what lies before an attention is kept between sweeps over a clip; false: it is "
+        .. "computed again, and memory does not grow with the clip" }),
     row("use_spatial_tiling", "boolean", { default = false,
       help = "under compat: pictures in blended tiles, as the reference saves memory" }),
     row("use_temporal_tiling", "boolean", { default = false,

@@ -1,12 +1,15 @@
 --- Deep compression autoencoder for clips: 32 x 32 pixels of four frames to one cell of 128
--- channels, without a draw. One frame stays one. Ref: Chen et al. 2024, arXiv:2410.10733;
--- opensora-2.0.md 12.
+-- channels, without a draw. One frame stays one. Every cell knows of the whole clip by the sums of
+-- linear attention: a long clip goes in pieces, in one sweep for each of the sums, with the same
+-- results. Ref: Chen et al. 2024, arXiv:2410.10733; opensora-2.0.md 12.
 -- @module moonreel.models.dc_ae
+local G = require "moonreel.core.graph"
 local base = require "moonreel.core.base"
 local listing = require "moonreel.text.listing"
 local network = require "moonreel.models.dc_ae.network"
 local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
+local pieces = require "moonreel.nn.pieces"
 local tiles = require "moonreel.nn.tiles"
 local volume = require "moonreel.nn.volume"
 local weights = require "moonreel.models.dc_ae.weights"
@@ -80,14 +83,16 @@ end
 
 --- What is known of the autoencoder without its weights.
 ---@param fields table     of the recipe
----@param run table        dtype; compat: clips in the reference's tiles, where fields ask for them
----@return mr.Autoencoder  lengths: one frame, or 8 and more in fours. Four frames have one latent
----   frame, which comes back as one
+---@param run table        dtype; compat: clips in the reference's tiles, where fields ask for them,
+---   and one latent frame is one frame, though four frames have one, too
+---@return mr.Autoencoder
 function dc_ae.new(_, fields, run)
   local sizes = sizes_of(fields)
   check_sizes(sizes)
   local side, step = 1 << #sizes.widths - 1, 1 << #fields.temporal_levels
-  return setmetatable({ apart = true, lengths = ("%dn+%d or 1"):format(step, 2 * step), step = step,
+  return setmetatable({ apart = true, step = step, compat = run.compat and true or false,
+    lengths = step > 1 and ("%dn or 1"):format(step) or "any",
+    at_once = fields.frames_at_once, keeps = fields.keeps_features,
     side = side, channels = sizes.latent_channels, sizes = sizes,
     scale = fields.scaling_factor or 1, dtype = run.dtype,
     tiles = run.compat and tiles_by(fields, side, step) or { encode = {}, decode = {} },
@@ -103,7 +108,9 @@ end
 function Autoencoder.grid(_, frames, rows, cols) return frames, rows, cols end
 
 --- The most frames that so many latent frames may stand for.
-function Autoencoder:most_frames(latent) return latent == 1 and 1 or self.step * latent end
+function Autoencoder:most_frames(latent)
+  return latent == 1 and self.compat and 1 or self.step * latent
+end
 
 --- Frames at the beginning of a clip that so many latent frames stand for.
 function Autoencoder:head(latent) return self:most_frames(latent) end
@@ -143,8 +150,6 @@ end
 
 -- ---- what runs for a clip
 
-local calls = {}
-
 -- sides that are whole cells, which the steps between levels need
 local function check_sides(self, s)
   if s.height % self.side ~= 0 or s.width % self.side ~= 0 then
@@ -155,40 +160,124 @@ local function check_sides(self, s)
   end
 end
 
-function calls.encode(self, s)
-  check_sides(self, s)
+-- from what the caller brings to what layers take, and from what they give to what goes out
+local ends = { encode = {}, decode = {} }
+
+function ends.encode.into(self, pixels)
+  local x = volume.channels_last(pixels, pixels.shape[1])
+  return x.dtype == "u8" and ops.normalise_u8(x, { dtype = self.dtype }) or nn.cast(x, self.dtype)
+end
+
+function ends.encode.out(self, x)
+  local z = ops.affine(nn.cast(x, "f32"), { scale = 1 / self.scale })
+  return (ops.copy(volume.channels_first(z)))
+end
+
+function ends.decode.into(self, z)
+  z = ops.affine(volume.channels_last(z, z.shape[1]), { scale = self.scale })
+  return nn.cast(z, self.dtype)
+end
+
+function ends.decode.out(_, x) return nn.cast(volume.channels_first(x), "f32") end
+
+-- ---- all of it at once
+
+local whole = {}
+
+function whole.encode(self, s)
   return { part = "autoencoder",
     key = ("encode %s %dx%dx%d"):format(s.dtype, s.frames, s.height, s.width),
     takes = { pixels = { "pixels", 0, dtype = s.dtype,
       shape = { s.frames, 3, s.height, s.width } } },
     gives = { out = { "z", 0, s.size[2] } },
     nodes = function(g, net, io)
-      local x = volume.channels_last(io.pixels, s.frames)
-      x = x.dtype == "u8" and ops.normalise_u8(x, { dtype = self.dtype }) or nn.cast(x, self.dtype)
-      local z = tiles.through(g, x, self.tiles.encode,
-        function(tile) return net:encode(g, tile) end)
-      return (ops.copy(volume.channels_first((ops.affine(nn.cast(z, "f32"),
-        { scale = 1 / self.scale })))))
+      return ends.encode.out(self, tiles.through(g, ends.encode.into(self, io.pixels),
+        self.tiles.encode, function(x) return net:encode(g, x) end))
     end }
 end
 
-function calls.decode(self, s)
-  local cells = { s.size[2], s.size[1], s.size[3], s.size[4] }
-  return { part = "autoencoder", key = "decode " .. table.concat(cells, "x"),
+function whole.decode(self, s)
+  local cells, still = { s.size[2], s.size[1], s.size[3], s.size[4] }, self.compat or s.frames == 1
+  return { part = "autoencoder",
+    key = ("decode %s to %d"):format(table.concat(cells, "x"), s.frames == 1 and 1 or self.step),
     takes = { z = { "z", 0, dtype = "f32", shape = cells } },
-    gives = { out = { "pixels", 0, self:most_frames(s.size[2]) } },
+    gives = { out = { "pixels", 0, s.frames == 1 and 1 or self:most_frames(s.size[2]) } },
     nodes = function(g, net, io)
-      local z = ops.affine(volume.channels_last(io.z, s.size[2]), { scale = self.scale })
-      local x = tiles.through(g, nn.cast(z, self.dtype), self.tiles.decode,
-        function(tile) return net:decode(g, tile) end)
-      return nn.cast(volume.channels_first(x), "f32")
+      return ends.decode.out(self, tiles.through(g, ends.decode.into(self, io.z),
+        self.tiles.decode, function(z) return net:decode(g, z, still) end))
     end }
+end
+
+-- ---- in pieces
+
+-- what comes in with a piece of n frames or latents, {value, rows, size, row}
+local function source_of(self, job, s, n)
+  if job == "encode" then
+    return { "pixels", n, { s.height, s.width, self.sizes.in_channels },
+      { dtype = s.dtype, shape = { n, self.sizes.in_channels, s.height, s.width } } }
+  end
+  local C, _, h, w = table.unpack(s.size)
+  return { "z", n, { h, w, C }, { dtype = "f32", shape = { n, C, h, w } } }
+end
+
+-- frames of a piece: a whole number of latents, and of pieces; nil: the clip is one
+local function piece_of(self, frames)
+  local most = self.at_once // self.step * self.step
+  for n = math.max(most, self.step), self.step, -self.step do
+    if frames % n == 0 then
+      return n < frames and n or nil
+    end
+  end
+end
+
+-- One sweep makes the sums of each attention, over what those before it have given; the last one
+-- goes to the end. Between sweeps the features before an attention are kept, or computed again from
+-- the beginning.
+local function in_pieces(self, job, s, n)
+  local list = network.new(nn.scope(G.params(self.dtype)), self.sizes)[job .. "r"]
+  local calls, first, rows = { values = {} }, 1, job == "encode" and n or n // self.step
+  local count, source = s.frames // n, source_of(self, job, s, rows)
+  local sides = { s.height, s.width, rows, s.dtype or "z" }
+  local function sweep(upto, adds)
+    local from, comes, kept = first, source, nil
+    local name = ("%s %s to %s"):format(job, table.concat(sides, "x"), adds or "the end")
+    pieces.append(calls, { part = "autoencoder", key = name, name = name, dtype = self.dtype,
+      adds = adds, layers = function(e, net)
+        local layers = net and net[job .. "r"] or list
+        local x = e:source(comes[1], comes[2], comes[3],
+          comes[4] and function(v) return ends[job].into(self, v) end, comes[4])
+        x = network.through(layers, e, x, from, upto - 1)
+        if adds then
+          layers[upto]:add(e, x)
+        end
+        if not adds then
+          e:give(x, job == "encode" and "z" or "pixels",
+            function(v) return ends[job].out(self, v) end)
+        elseif self.keeps and upto > from then
+          kept = e:give(x, "before " .. adds)
+        end
+      end }, count)
+    if kept then
+      first, source = upto, { "before " .. adds, kept.rows, kept.size }
+    end
+  end
+  for _, at in ipairs(network.attentions(list)) do
+    sweep(at, list[at].name)
+  end
+  sweep(#list + 1)
+  return calls
 end
 
 --- What runs for a clip, in order, as moonreel.encoder takes it.
 ---@param job string   "encode": pixels to z; "decode": z to pixels
 ---@param s table      frames, height, width; of encode: dtype of pixels; size of the latents
 ---@return table[]
-function Autoencoder:calls(job, s) return { calls[job](self, s) } end
+function Autoencoder:calls(job, s)
+  if job == "encode" then
+    check_sides(self, s)
+  end
+  local n = not next(self.tiles[job]) and piece_of(self, s.frames)
+  return n and in_pieces(self, job, s, n) or { whole[job](self, s) }
+end
 
 return dc_ae

@@ -1,205 +1,296 @@
 --- Layers of the deep compression autoencoder for clips: residual levels with norms over channels,
 -- then levels whose cells see all others by linear attention, and steps between levels beside which
--- the plain rearrangement of cells goes on. Channels last, [B, T, H, W, C]. Ref: Chen et al. 2024,
--- arXiv:2410.10733; opensora-2.0.md 12.
+-- the plain rearrangement of cells goes on. Each goes over a clip or its pieces (nn/pieces.lua).
+-- Channels last, [B, T, H, W, C]. Ref: Chen et al. 2024, arXiv:2410.10733; Cai et al. 2023,
+-- arXiv:2205.14756; opensora-2.0.md 12.
 -- @module moonreel.models.dc_ae.network
 local G = require "moonreel.core.graph"
 local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
+local pieces = require "moonreel.nn.pieces"
 local volume = require "moonreel.nn.volume"
 
 local network = {}
 
-local NORM_EPS, SUM_EPS = 1e-5, 1e-15
-local HEAD <const> = 32 -- channels of a head
-local EXPAND <const> = 4 -- channels between the products of a local part, over those outside
-local MOST <const> = 3e38
-
-local CUBE, POINT, SAME = { 3, 3, 3 }, { 1, 1, 1 }, { 1, 1, 1, 1, 1, 1 }
+local EPS <const> = 1e-5
+local HEAD <const> = 32 -- channels of an attention head
+local LEAST <const> = 1e-15 -- added to the weights of a position
+local WIDER <const> = 4 -- channels of the local branch for one
+local POINT, CUBE, SAME = { 1, 1, 1 }, { 3, 3, 3 }, { 1, 1, 1, 1, 1, 1 }
+local MOST <const> = 3e38 -- no limit
 
 -- ---- layers ----
 
+-- as many zeros on both sides as keep sizes
 local function conv(scope, name, inputs, outputs, given)
-  return volume.Conv(scope, name, inputs, outputs, nn.merged({ kernel = CUBE, pad = SAME }, given))
+  return volume.Conv(scope, name .. ".conv", inputs, outputs,
+    nn.merged({ kernel = CUBE, pad = SAME }, given))
+end
+
+-- a convolution in time over a kept part; layer: of volume.Conv, or a function like it
+local function over(e, x, size, layer, k)
+  return e:window(x, { kernel = k or 3, stride = 1, before = (k or 3) // 2 }, size,
+    function(v, more) return layer(e.g, v, more, more) end)
+end
+
+-- over channels, with a bias
+local function norm(scope, name, channels)
+  local normed = nn.RMSNorm(scope, name, channels, EPS)
+  local bias = scope:child(name):add("bias", { channels }, { kind = "zeros" })
+  return function(g, x) return normed(g, x) + g:param(bias):reshape { 1, 1, 1, 1, channels } end
 end
 
 local function relu(x) return (ops.clamp(x, { low = 0, high = MOST })) end
 
--- root mean square norm over channels with a weight and a bias
-local function norm(scope, name, channels)
-  local s = scope:child(name)
-  local weight = s:add("weight", { channels }, { kind = "ones" })
-  local bias = s:add("bias", { channels }, { kind = "zeros" })
-  return function(g, x)
-    return ops.rms_norm(x, g:param(weight), { eps = NORM_EPS }) + g:param(bias)
+-- a size with other channels
+local function with(size, channels) return size and { size[1], size[2], channels } end
+
+-- ---- blocks: of each the parts {v, rows, late, size} before and after ----
+
+-- convolutions beside the input
+local function residual(parent, name, C)
+  local s = parent:child(name .. ".main")
+  local conv1 = conv(s, "conv1", C, C)
+  local conv2 = conv(s, "conv2", C, C, { bias = false })
+  local normed = norm(s, "conv2.norm", C)
+  return function(e, x)
+    local kept = e:keep(x)
+    local y = over(e, kept, x.size,
+      function(g, v, more) return (ops.silu(conv1(g, v, more, more))) end)
+    y = over(e, e:keep(y), x.size, conv2)
+    local before = e:rows(kept, y, x.size, function(v) return v end)
+    return e:map(y, x.size, function(v) return before.v + normed(e.g, v) end)
   end
 end
 
-local function residual(parent, channels)
-  local s = parent:child "main"
-  local conv1 = conv(s, "conv1.conv", channels, channels)
-  local conv2 = conv(s, "conv2.conv", channels, channels, { bias = false })
-  local normed = norm(s, "conv2.norm", channels)
-  return function(g, x) return x + normed(g, conv2(g, (ops.silu(conv1(g, x))))) end
-end
-
--- every cell sees all others of a clip: v relu(k)^T relu(q), over the sum of weights
----@param x mr.Value  [B, T, H, W, 3 C]: of each head q, k, v
-local function linear_attention(x)
-  local B, T, H, W, channels = table.unpack(x.shape)
-  local heads, N = channels // (3 * HEAD), T * H * W
-  local part = {}
-  for i, value in ipairs { x:reshape { B, N, heads, 3, HEAD }:split(3, 3) } do
-    part[i] = value:reshape { B, N, heads, HEAD }:permute { 0, 2, 1, 3 }
-  end
-  local q, k = relu(part[1]), relu(part[2])
-  local sums = ops.sum(k, { axes = { 2 } }):reshape { B, heads, HEAD, 1 }
-  local out = ops.matmul(q, (ops.matmul(k, part[3], { ta = true })))
-  local all = ops.affine(ops.matmul(q, sums), { scale = 1, shift = SUM_EPS })
-  return (out / all:expand { B, heads, N, HEAD }):permute { 0, 2, 1, 3 }
-    :reshape { B, T, H, W, heads * HEAD }
-end
-
--- attention over the cells' own heads, and over those of their neighbourhoods
-local function context(parent, channels)
-  local s = parent:child "context_module.main"
-  local groups = 3 * channels // HEAD
-  local qkv = volume.Point(s, "qkv.conv", channels, 3 * channels, POINT, false)
-  local around = volume.Conv(s, "aggreg.0.0", 1, 3 * channels, { kernel = { 5, 5, 5 },
-    pad = { 2, 2, 2, 2, 2, 2 }, bias = false, groups = 3 * channels })
-  local mixed = volume.Conv(s, "aggreg.0.1", HEAD, 3 * channels, { kernel = POINT, bias = false,
-    groups = groups })
-  local proj = volume.Point(s, "proj.conv", 2 * channels, channels, POINT, false)
-  local normed = norm(s, "proj.norm", channels)
-  return function(g, x)
-    local own = qkv(g, x)
-    local near = mixed(g, around(g, own))
-    return x + normed(g, proj(g, G.concat({ linear_attention(own), linear_attention(near) }, 4)))
+-- queries, keys and values of 2 C / 32 heads: those of a product, and those of their neighbours
+local function heads_of(scope, C)
+  local qkv = volume.Point(scope, "qkv.conv", C, 3 * C, POINT, false)
+  local s = scope:child "aggreg.0"
+  local near = volume.Conv(s, "0", 1, 3 * C, { kernel = { 5, 5, 5 }, groups = 3 * C,
+    pad = { 2, 2, 2, 2, 2, 2 }, bias = false })
+  local mixed = volume.Conv(s, "1", HEAD, 3 * C, { kernel = POINT, groups = 3 * C // HEAD,
+    bias = false })
+  return function(e, x)
+    local size = with(x.size, 3 * C)
+    local own = e:keep(e:map(x, size, function(v) return qkv(e.g, v) end))
+    local others = over(e, own, size,
+      function(g, v, more) return mixed(g, near(g, v, more, more)) end, 5)
+    local same = e:rows(own, others, size, function(v) return v end)
+    return e:map(others, with(x.size, 6 * C),
+      function(v) return G.concat({ same.v, v }, 4) end)
   end
 end
 
--- a gated product over each cell and its neighbours
-local function gated(parent, channels)
-  local s, inner = parent:child "local_module.main", EXPAND * channels
-  local inverted = volume.Point(s, "inverted_conv.conv", channels, 2 * inner, POINT)
-  local depth = volume.Conv(s, "depth_conv.conv", 1, 2 * inner, { kernel = CUBE, pad = SAME,
-    groups = 2 * inner })
-  local point = volume.Point(s, "point_conv.conv", inner, channels, POINT, false)
-  local normed = norm(s, "point_conv.norm", channels)
-  return function(g, x)
-    local value, gate = depth(g, (ops.silu(inverted(g, x)))):split(4, 2)
-    return x + normed(g, point(g, value * ops.silu(gate)))
+-- one of {q, k, v}, as [B, heads, positions, 32]
+local function one_of(v, which)
+  local B, T, H, W, C = table.unpack(v.shape)
+  local heads = C // (3 * HEAD)
+  return v:reshape { B, T * H * W, heads, 3 * HEAD }:slice(3, (which - 1) * HEAD, which * HEAD)
+    :permute { 0, 2, 1, 3 }
+end
+
+-- sums over positions, per head: values times keys, then keys, [B, heads, 33, 32]
+local function sums_of(v)
+  local k = relu(one_of(v, 2))
+  return G.concat({ (ops.matmul(one_of(v, 3), k, { ta = true })),
+    (ops.sum(k, { axes = { 2 }, keep = true })) }, 2)
+end
+
+-- values that a position's query finds in the sums
+local function found_in(v, sums)
+  local B, T, H, W, C = table.unpack(v.shape)
+  local heads = C // (3 * HEAD)
+  local found = ops.matmul(relu(one_of(v, 1)), sums, { tb = true })
+  local whole = ops.affine(found:slice(3, HEAD, HEAD + 1), { scale = 1, shift = LEAST })
+  return (found:slice(3, 0, HEAD) / whole:expand { B, heads, T * H * W, HEAD })
+    :permute { 0, 2, 1, 3 }:reshape { B, T, H, W, heads * HEAD }
+end
+
+local Attention = {}
+Attention.__index = Attention
+
+-- linear attention over all positions of a clip, beside the input
+local function attention(parent, name, C)
+  local s = parent:child(name .. ".context_module.main")
+  return setmetatable({ name = s.prefix, width = C, heads = heads_of(s, C),
+    last = volume.Point(s, "proj.conv", 2 * C, C, POINT, false),
+    normed = norm(s, "proj.norm", C) }, Attention)
+end
+
+-- heads of a part, and the sums over the clip, nil where they are not there yet
+local function attended(self, e, x)
+  local heads = self.heads(e, x)
+  local shape = { 2 * self.width // HEAD, HEAD + 1, HEAD }
+  return heads, e:total(heads, self.name, shape, sums_of)
+end
+
+--- Make the sums alone.
+function Attention:add(e, x) attended(self, e, x) end
+
+function Attention:__call(e, x)
+  local kept = e:keep(x)
+  local heads, sums = attended(self, e, x)
+  local before = e:rows(kept, heads, x.size, function(v) return v end)
+  return e:map(heads, x.size, function(v)
+    sums = #sums.shape == 4 and sums or nn.cast(sums, v.dtype):reshape { 1,
+      table.unpack(sums.shape) }
+    return before.v + self.normed(e.g, self.last(e.g, found_in(v, sums)))
+  end)
+end
+
+-- a gated product of neighbours, beside the input
+local function neighbours(parent, name, C)
+  local s, inner = parent:child(name .. ".local_module.main"), WIDER * C
+  local wide = volume.Point(s, "inverted_conv.conv", C, 2 * inner, POINT)
+  local near = conv(s, "depth_conv", 1, 2 * inner, { groups = 2 * inner })
+  local last = volume.Point(s, "point_conv.conv", inner, C, POINT, false)
+  local normed = norm(s, "point_conv.norm", C)
+  return function(e, x)
+    local kept = e:keep(x)
+    local y = e:keep(e:map(x, with(x.size, 2 * inner),
+      function(v) return (ops.silu(wide(e.g, v))) end))
+    y = over(e, y, x.size, function(g, v, more)
+      local value, gate = near(g, v, more, more):split(4, 2)
+      return normed(g, last(g, value * ops.silu(gate)))
+    end)
+    local before = e:rows(kept, y, x.size, function(v) return v end)
+    return e:map(y, x.size, function(v) return before.v + v end)
   end
 end
 
--- blocks of a level by their type
-local blocks = {
-  ResBlock = residual,
-  EViTS5_GLU = function(parent, channels)
-    local first, second = context(parent, channels), gated(parent, channels)
-    return function(g, x) return second(g, first(g, x)) end
-  end,
-}
+-- ---- between levels ----
 
--- ---- steps between levels ----
-
--- means over groups of neighbouring channels
-local function channel_means(x, outputs)
-  local B, T, H, W, C = table.unpack(x.shape)
-  return (ops.mean(x:reshape { B, T, H, W, outputs, C // outputs }, { axes = { 5 } }))
+-- means of neighbouring channels
+local function fewer(v, C)
+  local B, T, H, W, all = table.unpack(v.shape)
+  if all == C then
+    return v
+  end
+  return (ops.mean(v:reshape { B, T, H, W, C, all // C }, { axes = { 5 } }))
 end
 
--- each channel as many times in a row as make `outputs`
-local function channel_copies(x, outputs)
-  local B, T, H, W, C = table.unpack(x.shape)
-  return x:reshape { B, T, H, W, C, 1 }:expand { B, T, H, W, C, outputs // C }
-    :reshape { B, T, H, W, outputs }
+-- every channel several times
+local function copied(v, C)
+  local B, T, H, W, some = table.unpack(v.shape)
+  return v:reshape { B, T, H, W, some, 1 }:expand { B, T, H, W, some, C // some }
+    :reshape { B, T, H, W, C }
 end
 
--- cells of blocks of t x 2 x 2 to channels: each channel's cells side by side
-local function to_channels(x, t)
-  local B, T, H, W, C = table.unpack(x.shape)
-  return x:reshape { B * T // t, t, H // 2, 2, W // 2, 2, C }:permute { 0, 2, 4, 6, 1, 3, 5 }
+-- cells of t x 2 x 2 to channels: channels slowest, then time, height, width
+local function to_channels(v, t)
+  local B, T, H, W, C = table.unpack(v.shape)
+  return v:reshape { B * T // t, t, H // 2, 2, W // 2, 2, C }:permute { 0, 2, 4, 6, 1, 3, 5 }
     :reshape { B, T // t, H // 2, W // 2, C * t * 4 }
 end
 
--- and back
-local function to_cells(x, t)
-  local B, T, H, W, C = table.unpack(x.shape)
-  local channels = C // (4 * t)
-  return x:reshape { B * T, H, W, channels, t, 2, 2 }:permute { 0, 4, 1, 5, 2, 6, 3 }
-    :reshape { B, T * t, 2 * H, 2 * W, channels }
+local function from_channels(v, t)
+  local B, T, H, W, C = table.unpack(v.shape)
+  return v:reshape { B * T, H, W, C // (4 * t), t, 2, 2 }:permute { 0, 4, 1, 5, 2, 6, 3 }
+    :reshape { B, T * t, 2 * H, 2 * W, C // (4 * t) }
 end
 
--- frames of a block in time: one frame stays one
-local function in_time(x, temporal) return temporal and x.shape[2] ~= 1 and 2 or 1 end
+-- every cell t x 2 x 2 times
+local function spread(v, t)
+  local B, T, H, W, C = table.unpack(v.shape)
+  return v:reshape { B * T, 1, H, 1, W, C }:expand { B * T, t, H, 2, W, C }
+    :reshape { B * T * t * H * 2, W, 1, C }:expand { B * T * t * H * 2, W, 2, C }
+    :reshape { B, T * t, 2 * H, 2 * W, C }
+end
 
-local function smaller(parent, inputs, outputs, temporal)
-  local main = conv(parent:child "main", "conv", inputs, outputs,
-    { stride = { temporal and 2 or 1, 2, 2 } })
-  return function(g, x)
-    return main(g, x) + channel_means(to_channels(x, in_time(x, temporal)), outputs)
+-- a level to a coarser one; one frame stays one, though the convolution would halve it
+local function down(parent, name, inputs, outputs, temporal)
+  local step = temporal and 2 or 1
+  local made = conv(parent, name .. ".main", inputs, outputs, { stride = { step, 2, 2 } })
+  return function(e, x)
+    local t = not e.still and step or 1
+    local size = x.size and { x.size[1] // 2, x.size[2] // 2, outputs }
+    local kept = e:keep(x)
+    local y = e:window(kept, { kernel = 3, stride = step, before = 1 }, size,
+      function(v, more) return made(e.g, v, more, more) end)
+    local function short(v) return fewer(to_channels(v, t), outputs) end
+    local before = t == 1 and e:rows(kept, y, size, short)
+      or e:window(kept, { kernel = t, stride = t, before = 0 }, size, short)
+    return e:map(y, size, function(v) return v + before.v end)
   end
 end
 
-local function larger(parent, inputs, outputs, temporal)
-  local main = conv(parent:child "main", "conv.conv", inputs, outputs)
-  return function(g, x)
-    local B, T, H, W, C = table.unpack(x.shape)
-    local t = in_time(x, temporal)
-    local near = x:reshape { B * T, 1, H, 1, W, 1, C }:expand { B * T, t, H, 2, W, 2, C }
-      :reshape { B, T * t, 2 * H, 2 * W, C }
-    return main(g, near) + to_cells(channel_copies(x, outputs * 4 * t), t)
+-- a level to a finer one
+local function up(parent, name, inputs, outputs, temporal)
+  local made = conv(parent, name .. ".main.conv", inputs, outputs)
+  return function(e, x)
+    local t = temporal and not e.still and 2 or 1
+    local size = x.size and { x.size[1] * 2, x.size[2] * 2, outputs }
+    local kept = e:keep(x)
+    local y = e:window(kept, { kernel = 3, stride = 1, before = 1, up = t }, size,
+      function(v, more) return made(e.g, spread(v, t), more, more) end)
+    local before = e:rows(kept, y, size,
+      function(v) return from_channels(copied(v, outputs * 4 * t), t) end, t)
+    return e:map(y, size, function(v) return v + before.v end)
   end
 end
 
--- ---- both halves ----
+-- ---- both halves, each a list of layers ----
+
+local function append_blocks(list, s, first, count, type, width)
+  for j = first, first + count - 1 do
+    local name = "op_list." .. j
+    if type == "ResBlock" then
+      list[#list + 1] = residual(s, name, width)
+    else
+      list[#list + 1] = attention(s, name, width)
+      list[#list + 1] = neighbours(s, name, width)
+    end
+  end
+end
 
 local function encoder_of(parent, c)
   local s, widths = parent:child "encoder", c.widths
-  local list = { conv(s, "project_in.conv", c.in_channels, widths[1]) }
+  local first = conv(s, "project_in", c.in_channels, widths[1])
+  local list = { function(e, x) return over(e, e:keep(x), with(x.size, widths[1]), first) end }
   for i, width in ipairs(widths) do
-    local stage = s:child("stages." .. i - 1)
-    for k = 0, c.encoder_blocks[i] - 1 do
-      list[#list + 1] = blocks[c.types[i]](stage:child("op_list." .. k), width)
-    end
-    if widths[i + 1] then
-      list[#list + 1] = smaller(stage:child("op_list." .. c.encoder_blocks[i]), width,
-        widths[i + 1], c.temporal[i])
+    local stage, blocks = s:child("stages." .. i - 1), c.encoder_blocks[i]
+    append_blocks(list, stage, 0, blocks, c.types[i], width)
+    if i < #widths then
+      list[#list + 1] = down(stage, "op_list." .. blocks, width, widths[i + 1],
+        c.temporal[i])
     end
   end
-  local last = conv(s, "project_out.main.op_list.0.conv", widths[#widths], c.latent_channels)
-  list[#list + 1] = function(g, x) return last(g, x) + channel_means(x, c.latent_channels) end
+  local last = conv(s, "project_out.main.op_list.0", widths[#widths], c.latent_channels)
+  list[#list + 1] = function(e, x)
+    local kept, size = e:keep(x), with(x.size, c.latent_channels)
+    local y = over(e, kept, size, last)
+    local before = e:rows(kept, y, size, function(v) return fewer(v, c.latent_channels) end)
+    return e:map(y, size, function(v) return v + before.v end)
+  end
   return list
 end
 
 local function decoder_of(parent, c)
   local s, widths = parent:child "decoder", c.widths
-  local width = widths[#widths]
-  local first = conv(s, "project_in.main.conv", c.latent_channels, width)
-  local list = { function(g, z) return first(g, z) + channel_copies(z, width) end }
+  local top = widths[#widths]
+  local first = conv(s, "project_in.main", c.latent_channels, top)
+  local list = { function(e, x)
+    local kept, size = e:keep(x), with(x.size, top)
+    local y = over(e, kept, size, first)
+    local before = e:rows(kept, y, size, function(v) return copied(v, top) end)
+    return e:map(y, size, function(v) return v + before.v end)
+  end }
   for i = #widths, 1, -1 do
     local stage, at = s:child("stages." .. i - 1), 0
-    if widths[i + 1] then
-      list[#list + 1] = larger(stage:child "op_list.0", widths[i + 1], widths[i], c.temporal[i])
+    if i < #widths then
+      list[#list + 1] = up(stage, "op_list.0", widths[i + 1], widths[i], c.temporal[i])
       at = 1
     end
-    for k = 0, c.decoder_blocks[i] - 1 do
-      list[#list + 1] = blocks[c.types[i]](stage:child("op_list." .. at + k), widths[i])
-    end
+    append_blocks(list, stage, at, c.decoder_blocks[i], c.types[i], widths[i])
   end
-  local out = s:child "project_out"
-  local normed = norm(out, "op_list.0", widths[1])
-  local last = conv(out, "op_list.2.conv", widths[1], c.out_channels)
-  list[#list + 1] = function(g, x) return last(g, relu(normed(g, x))) end
+  local normed = norm(s, "project_out.op_list.0", widths[1])
+  local last = conv(s, "project_out.op_list.2", widths[1], c.out_channels)
+  list[#list + 1] = function(e, x)
+    local y = e:keep(e:map(x, x.size, function(v) return relu(normed(e.g, v)) end))
+    return over(e, y, with(x.size, c.out_channels), last)
+  end
   return list
-end
-
-local function through(list, g, x)
-  for _, layer in ipairs(list) do
-    x = layer(g, x)
-  end
-  return x
 end
 
 local Network = {}
@@ -209,19 +300,53 @@ Network.__index = Network
 ---@param scope mr.Scope
 ---@param c table   in_channels, out_channels, latent_channels; by level, the finest first: widths,
 ---   encoder_blocks, decoder_blocks, types, temporal (the step to the next one joins frames)
----@return table    with encode and decode
+---@return table    encoder and decoder, lists of layers over parts; encode and decode
 function network.new(scope, c)
   return setmetatable({ encoder = encoder_of(scope, c), decoder = decoder_of(scope, c) }, Network)
+end
+
+--- Places of the layers that need sums over the whole clip.
+---@param list table   encoder or decoder
+---@return integer[]
+function network.attentions(list)
+  local places = {}
+  for i, layer in ipairs(list) do
+    if getmetatable(layer) == Attention then
+      places[#places + 1] = i
+    end
+  end
+  return places
+end
+
+--- Layers first to last over a part.
+---@param list table   encoder or decoder
+---@param e table      of nn/pieces.lua; still: one frame stays one
+---@param x table
+---@return table
+function network.through(list, e, x, first, last)
+  for i = first, last do
+    x = list[i](e, x)
+  end
+  return x
+end
+
+local function whole(list, g, v, still)
+  local e = pieces.whole(g)
+  e.still = still
+  return network.through(list, e, e:source(v), 1, #list).v
 end
 
 --- Latents of clips.
 ---@param x mr.Value  [B, T, H, W, in_channels], T 1 or a multiple of 4, H and W multiples of 32
 ---@return mr.Value   [B, T / 4, H / 32, W / 32, latent_channels]
-function Network:encode(g, x) return through(self.encoder, g, x) end
+function Network:encode(g, x) return whole(self.encoder, g, x, x.shape[2] == 1) end
 
---- Clips of latents; one latent frame is one frame.
----@param z mr.Value  [B, t, h, w, latent_channels]
----@return mr.Value   [B, 4 t, 32 h, 32 w, out_channels]
-function Network:decode(g, z) return through(self.decoder, g, z) end
+--- Clips of latents.
+---@param z mr.Value          [B, t, h, w, latent_channels]
+---@param still boolean|nil   one latent frame is one frame; false: it is four
+---@return mr.Value           [B, 4 t, 32 h, 32 w, out_channels]
+function Network:decode(g, z, still)
+  return whole(self.decoder, g, z, z.shape[2] == 1 and still ~= false)
+end
 
 return network
