@@ -2,6 +2,10 @@
  * of a sample and the channels of one group; f is the identity or SiLU. Channels come last.
  *
  *   x [B, ..., C]   w, b [C]   y like x   stats [B, groups, 2] f32: mean, rstd
+ *   moments [B, groups, 3] f32: mean, sum of squares around it, how many elements
+ *
+ * A sample that comes in parts takes two sweeps: group_moments joins the moments of each part to
+ * those of the parts before, group_norm_by normalises a part by the moments of all.
  *
  * Backward, with n = (x - mean) rstd and g = dy f'(n w + b), sums over the N elements of a group:
  *   dx = rstd (g w - (sum(g w) - dmean / rstd) / N - n (sum(g w n) + drstd rstd) / N)
@@ -23,16 +27,26 @@ typedef struct attr {
 
 /* ---- shapes ---- */
 
-static mr_status check(const attr *a, const mr_desc *x, const mr_desc *w, const mr_desc *b)
+static mr_status check_groups(const attr *a, const mr_desc *x)
 {
-    char tx[128], tw[128];
-    const mr_desc *of[] = {w, b};
+    char text[128];
     if (x->rank < 2)
-        return mr_fail(MR_E_SHAPE, "x is %s, expected [B, ..., C]", mr_desc_text(x, tx, sizeof tx));
+        return mr_fail(MR_E_SHAPE, "x is %s, expected [B, ..., C]",
+                       mr_desc_text(x, text, sizeof text));
     int64_t channels = x->dim[x->rank - 1];
     if (channels % a->groups)
         return mr_fail(MR_E_SHAPE, "x is %s: %lld channels do not fall into %lld groups",
-                       mr_desc_text(x, tx, sizeof tx), (long long)channels, (long long)a->groups);
+                       mr_desc_text(x, text, sizeof text), (long long)channels,
+                       (long long)a->groups);
+    return MR_OK;
+}
+
+static mr_status check(const attr *a, const mr_desc *x, const mr_desc *w, const mr_desc *b)
+{
+    char tw[128];
+    const mr_desc *of[] = {w, b};
+    MR_TRY(check_groups(a, x));
+    int64_t channels = x->dim[x->rank - 1];
     for (int i = 0; i < 2; i++)
         if (of[i]->rank != 1 || of[i]->dim[0] != channels)
             return mr_fail(MR_E_SHAPE, "%s is %s, expected [%lld]", i ? "b" : "w",
@@ -76,6 +90,30 @@ static mr_status grad_infer(mr_infer *c)
     return MR_OK;
 }
 
+static mr_desc moments_desc(const attr *a, const mr_desc *x)
+{
+    int64_t dim[] = {x->dim[0], a->groups, 3};
+    return mr_desc_dense(x->dtype == MR_F64 ? MR_F64 : MR_F32, 3, dim);
+}
+
+static mr_status moments_infer(mr_infer *c)
+{
+    MR_TRY(check_groups(c->attr, c->in[0]));
+    c->out[0] = moments_desc(c->attr, c->in[0]);
+    if (c->in[1])
+        MR_TRY(mr_row_same_shape(&c->out[0], "what x asks for", c->in[1], "before"));
+    return MR_OK;
+}
+
+static mr_status by_infer(mr_infer *c)
+{
+    MR_TRY(check(c->attr, c->in[0], c->in[1], c->in[2]));
+    mr_desc moments = moments_desc(c->attr, c->in[0]);
+    MR_TRY(mr_row_same_shape(&moments, "what x asks for", c->in[3], "moments"));
+    mr_row_like(c, 0, c->in[0]);
+    return MR_OK;
+}
+
 static mr_status grad(mr_grad *g)
 {
     const attr *a = g->attr;
@@ -104,6 +142,15 @@ static void cost(const mr_call *c, mr_cost *cost)
 {
     const attr *a = c->attr;
     *cost = mr_norm_cost(c, a->silu ? 28 : 8, 3);
+}
+static void by_cost(const mr_call *c, mr_cost *cost)
+{
+    const attr *a = c->attr;
+    *cost = mr_norm_cost(c, a->silu ? 24 : 4, 2);
+}
+static void moments_cost(const mr_call *c, mr_cost *cost)
+{
+    *cost = mr_norm_cost(c, 4, 1);
 }
 static void grad_cost(const mr_call *c, mr_cost *cost)
 {
@@ -147,6 +194,45 @@ static mr_status naive(const mr_call *c)
                 y[p * channels + k] = a->silu ? u / (1 + exp(-u)) : u;
             }
         stats[2 * i] = mean, stats[2 * i + 1] = r;
+    }
+    return MR_OK;
+}
+
+static mr_status moments_naive(const mr_call *c)
+{
+    const attr *a = c->attr;
+    const mr_desc *d = &c->in[0].desc;
+    int64_t batch = d->dim[0], channels = d->dim[d->rank - 1], wide = channels / a->groups,
+            places = mr_desc_count(d) / MR_MAX(batch * channels, 1);
+    for (int64_t i = 0; i < batch * a->groups; i++) {
+        const double *x = (const double *)c->in[0].data + i / a->groups * places * channels +
+                          i % a->groups * wide;
+        const double *before = c->in[1].data;
+        double *m = (double *)c->out[0].data + 3 * i;
+        for (int k = 0; k < 3; k++)
+            m[k] = before ? before[3 * i + k] : 0;
+        // one element more at a time. Ref: Welford 1962
+        for (int64_t p = 0; p < places * wide; p++) {
+            double off = x[p / wide * channels + p % wide] - m[0];
+            m[2]++, m[0] += off / m[2];
+            m[1] += off * (x[p / wide * channels + p % wide] - m[0]);
+        }
+    }
+    return MR_OK;
+}
+
+static mr_status by_naive(const mr_call *c)
+{
+    const attr *a = c->attr;
+    const mr_desc *d = &c->in[0].desc;
+    int64_t channels = d->dim[d->rank - 1], n = mr_desc_count(d), each = n / MR_MAX(d->dim[0], 1);
+    const double *x = c->in[0].data, *w = c->in[1].data, *b = c->in[2].data;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t channel = i % channels, group = channel / (channels / a->groups);
+        const double *m = (const double *)c->in[3].data + (i / each * a->groups + group) * 3;
+        double u =
+            (x[i] - m[0]) / sqrt(m[1] / MR_MAX(m[2], 1.0) + a->eps) * w[channel] + b[channel];
+        ((double *)c->out[0].data)[i] = a->silu ? u / (1 + exp(-u)) : u;
     }
     return MR_OK;
 }
@@ -312,23 +398,36 @@ static void moments_part(void *user, int64_t begin, int64_t end, int worker)
             moments(j, i, worker, MR_F32);
 }
 
-/* Mean and rstd of each group from its pieces, in order. Ref: Chan, Golub & LeVeque 1979. */
-static void join_pieces(const job *j, float *stats)
+/* Moments of one group, joined. Ref: Chan, Golub & LeVeque 1979. */
+typedef struct joined {
+    double mean, squares, n;
+} joined;
+
+static void join(joined *to, double mean, double squares, double n)
+{
+    double off = mean - to->mean, all = to->n + n;
+    if (n == 0)
+        return;
+    to->squares += squares + off * off * to->n * n / all;
+    to->mean += off * n / all, to->n = all;
+}
+
+/* The pieces of group i of all samples' groups join those before them, in order. */
+static void join_pieces(const job *j, int64_t i, joined *to)
 {
     const shape *s = &j->s;
-    const attr *a = j->c->attr;
-    for (int64_t i = 0; i < s->batch * s->groups; i++) {
-        double mean = 0, squares = 0, n = 0;
-        for (int64_t p = 0; p < s->pieces; p++) {
-            const float *of =
-                j->r.pieces + ((i / s->groups * s->pieces + p) * s->groups + i % s->groups) * 2;
-            double more = (double)(piece_rows(s, p) * s->wide), off = of[0] - mean;
-            squares += of[1] + off * off * n * more / (n + more);
-            mean += off * more / (n + more), n += more;
-        }
-        stats[2 * i] = (float)mean;
-        stats[2 * i + 1] = (float)(1 / sqrt(squares / MR_MAX(n, 1.0) + a->eps));
+    for (int64_t p = 0; p < s->pieces; p++) {
+        const float *of =
+            j->r.pieces + ((i / s->groups * s->pieces + p) * s->groups + i % s->groups) * 2;
+        join(to, of[0], of[1], (double)(piece_rows(s, p) * s->wide));
     }
+}
+
+static void set_stats(const job *j, const joined *from, float *stats)
+{
+    const attr *a = j->c->attr;
+    stats[0] = (float)from->mean;
+    stats[1] = (float)(1 / sqrt(from->squares / MR_MAX(from->n, 1.0) + a->eps));
 }
 
 /* Rows per sample that passes over elements read: mean, rstd w, b. */
@@ -393,9 +492,47 @@ MR_KERNEL(group_norm)
 {
     job j = {.c = call, .s = shape_of(call, false)};
     j.r = room_of(&j.s, false, call->threads, call->workspace);
+    float *stats = call->out[1].data;
     mr_cpu_for(j.s.batch * j.s.pieces, 1, call->threads, moments_part, &j);
-    join_pieces(&j, call->out[1].data);
-    set_rows(&j, call->out[1].data);
+    for (int64_t i = 0; i < j.s.batch * j.s.groups; i++) {
+        joined all = {0};
+        join_pieces(&j, i, &all);
+        set_stats(&j, &all, stats + 2 * i);
+    }
+    set_rows(&j, stats);
+    mr_cpu_for(j.s.batch * j.s.pieces, 1, call->threads, normalise_part, &j);
+    return MR_OK;
+}
+
+MR_KERNEL(group_moments)
+{
+    job j = {.c = call, .s = shape_of(call, false)};
+    j.r = room_of(&j.s, false, call->threads, call->workspace);
+    const float *before = call->in[1].data;
+    float *moments = call->out[0].data;
+    mr_cpu_for(j.s.batch * j.s.pieces, 1, call->threads, moments_part, &j);
+    for (int64_t i = 0; i < j.s.batch * j.s.groups; i++) {
+        joined all = {0};
+        if (before)
+            join(&all, before[3 * i], before[3 * i + 1], before[3 * i + 2]);
+        join_pieces(&j, i, &all);
+        moments[3 * i] = (float)all.mean, moments[3 * i + 1] = (float)all.squares;
+        moments[3 * i + 2] = (float)all.n;
+    }
+    return MR_OK;
+}
+
+MR_KERNEL(group_norm_by)
+{
+    job j = {.c = call, .s = shape_of(call, false)};
+    j.r = room_of(&j.s, false, call->threads, call->workspace);
+    if (j.s.pieces == 0)
+        return MR_OK;
+    const float *m = call->in[3].data;
+    // no moments are formed here: their place takes mean and rstd
+    for (int64_t i = 0; i < j.s.batch * j.s.groups; i++)
+        set_stats(&j, &(joined){m[3 * i], m[3 * i + 1], m[3 * i + 2]}, j.r.pieces + 2 * i);
+    set_rows(&j, j.r.pieces);
     mr_cpu_for(j.s.batch * j.s.pieces, 1, call->threads, normalise_part, &j);
     return MR_OK;
 }
@@ -542,16 +679,14 @@ MR_KERNEL(group_norm_grad)
     return MR_OK;
 }
 
+#define GROUPS                                                                                     \
+    {                                                                                              \
+        "groups", MR_ATTR_I64, offsetof(attr, groups), .def = 32, .min = 1, .max = 65536,          \
+                                                       .doc = "parts that channels fall into"      \
+    }
 #define NORM_ATTRS                                                                                 \
-    {"groups",                                                                                     \
-     MR_ATTR_I64,                                                                                  \
-     offsetof(attr, groups),                                                                       \
-     .def = 32,                                                                                    \
-     .min = 1,                                                                                     \
-     .max = 65536,                                                                                 \
-     .doc = "parts that channels fall into"},                                                      \
-        {"eps",    MR_ATTR_F64, offsetof(attr, eps),           .def = 1e-6,                        \
-         .min = 0, .max = 1,    .doc = "added to the variance"},                                   \
+    GROUPS, {"eps",    MR_ATTR_F64, offsetof(attr, eps),           .def = 1e-6,                    \
+             .min = 0, .max = 1,    .doc = "added to the variance"},                               \
     {                                                                                              \
         "silu", MR_ATTR_BOOL, offsetof(attr, silu), .doc = "followed by SiLU"                      \
     }
@@ -579,6 +714,44 @@ MR_OP(group_norm) = {
                       "x=[2,0,8] f32 w=[8] f32 b=[8] f32 groups=2 eps=1e-4",
                       "x=[3,5,0] bf16 w=[0] bf16 b=[0] bf16 groups=2",
                       "x=[0,5,8] f32 w=[8] f32 b=[8] f32 groups=2"),
+};
+MR_OP(group_moments) = {
+    .name = "group_moments",
+    .doc = "Mean, sum of squares around it and count of groups of channels over all positions of a "
+           "sample, joined to those of positions before.",
+    .ref = "Chan, Golub & LeVeque 1979",
+    .in = {{"x", "[B, ..., C] f32|bf16", MR_CONTIG, 0},
+           {"before", "[B, groups, 3] f32", MR_CONTIG, MR_OPTIONAL}},
+    .out = {{"moments", "[B, groups, 3] f32", 0, false, MR_CONTIG}},
+    .attr = {GROUPS},
+    .infer = moments_infer,
+    .cost = moments_cost,
+    .naive = moments_naive,
+    .cpu = {.run = MR_CPU(group_moments), .workspace = workspace},
+    .cases = MR_CASES("x=[2,5,7,8] f32 groups=4",
+                      "x=[2,3,300,33] f32 2..3 before=[2,11,3] f32 2..4 groups=11",
+                      "x=[3,900,40] bf16 before=[3,2,3] f32 1..9 groups=2",
+                      "x=[2,0,8] f32 before=[2,2,3] f32 1..3 groups=2"),
+};
+MR_OP(group_norm_by) = {
+    .name = "group_norm_by",
+    .doc = "Normalise groups of channels by given moments, scale, shift, then SiLU.",
+    .ref = "Wu & He 2018, arXiv:1803.08494",
+    .in = {{"x", "[B, ..., C] f32|bf16", MR_CONTIG, 0},
+           {"w", "[C] like x", MR_CONTIG, 0},
+           {"b", "[C] like x", MR_CONTIG, 0},
+           {"moments", "[B, groups, 3] f32", MR_CONTIG, 0}},
+    .out = {{"y", "like x", 0, false, MR_CONTIG}},
+    .attr = {NORM_ATTRS},
+    .infer = by_infer,
+    .cost = by_cost,
+    .naive = by_naive,
+    .cpu = {.run = MR_CPU(group_norm_by), .workspace = workspace},
+    .cases = MR_CASES(
+        "x=[2,5,7,8] f32 w=[8] f32 b=[8] f32 moments=[2,4,3] f32 1..3 groups=4",
+        "x=[1,3,300,33] f32 2..3 w=[33] f32 b=[33] f32 moments=[1,11,3] f32 1..9 groups=11 silu=1",
+        "x=[3,900,40] bf16 w=[40] bf16 b=[40] bf16 moments=[3,2,3] f32 1..2 groups=2 silu=1",
+        "x=[2,0,8] f32 w=[8] f32 b=[8] f32 moments=[2,2,3] f32 1..2 groups=2"),
 };
 MR_OP(group_norm_grad) = {
     .name = "group_norm_grad",

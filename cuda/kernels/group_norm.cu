@@ -6,6 +6,8 @@
  *   dw += sum of g n    db += sum of g
  *
  *   x, y, dy, dx [B, ..., C] dense   w, b [C]   stats, dstats [B, groups, 2] f32: mean, rstd
+ *   moments [B, groups, 3] f32: mean, sum of squares around it, count
+ *
  * A sample is cut into pieces of rows that follow from its shape. A block takes a piece: a thread
  * keeps its columns, and the blocks' sums are added in order, those of the moments in double by
  * Chan's formula: the bits do not depend on the order of blocks. x is read twice and y written
@@ -142,16 +144,34 @@ __global__ void __launch_bounds__(THREADS) group_moments(const T *x, float *part
     add_rows<1>(sums, Q, at, partials + ((int64_t)blockIdx.y * n.pieces + blockIdx.x) * 2 * Q);
 }
 
-// a thread for each group of each sample. Ref: Chan, Golub & LeVeque 1979
+// moments of one group, joined. Ref: Chan, Golub & LeVeque 1979
+struct Joined {
+    double mean, squares, count;
+
+    MR_MEMBER void join(double other_mean, double other_squares, double more)
+    {
+        double off = other_mean - mean;
+        if (more == 0)
+            return;
+        squares += other_squares + off * off * count * more / (count + more);
+        mean += off * more / (count + more);
+        count += more;
+    }
+
+    // mean and rstd
+    MR_MEMBER void store_stats(float *stats, float eps) const
+    {
+        stats[0] = (float)mean;
+        stats[1] = (float)(1 / sqrt(squares / (count > 0 ? count : 1) + (double)eps));
+    }
+};
+
+// the moments of group g of sample b join `to`, piece by piece
 template <typename T>
-__global__ void __launch_bounds__(THREADS)
-    group_join(const T *x, const float *partials, int E, float *stats, Groups n)
+MR_DEVICE void join_pieces(const T *x, const float *partials, int E, int b, int g, const Groups &n,
+                           Joined *to)
 {
-    int i = blockIdx.x * THREADS + threadIdx.x, b = i / n.groups, g = i % n.groups;
-    if (i >= n.batch * n.groups)
-        return;
     int Q = n.C / E, units = n.wide / E;
-    double mean = 0, squares = 0, count = 0;
     for (int p = 0; p < n.pieces; p++) {
         const float *sums = partials + ((int64_t)b * n.pieces + p) * 2 * Q + g * units;
         double one = 0, two = 0, more = (double)n.piece_rows(p) * n.wide;
@@ -160,13 +180,51 @@ __global__ void __launch_bounds__(THREADS)
             two += sums[Q + u];
         }
         double here = one / more + middle(x, n, (int64_t)b * n.places + (int64_t)p * n.length, g);
-        double off = here - mean, spread = two - one * one / more;
-        squares += (spread > 0 ? spread : 0) + off * off * count * more / (count + more);
-        mean += off * more / (count + more);
-        count += more;
+        double spread = two - one * one / more;
+        to->join(here, spread > 0 ? spread : 0, more);
     }
-    stats[2 * i] = (float)mean;
-    stats[2 * i + 1] = (float)(1 / sqrt(squares / (count > 0 ? count : 1) + (double)n.eps));
+}
+
+// a thread for each group of each sample
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+    group_join(const T *x, const float *partials, int E, float *stats, Groups n)
+{
+    int i = blockIdx.x * THREADS + threadIdx.x;
+    if (i >= n.batch * n.groups)
+        return;
+    Joined all = {0, 0, 0};
+    join_pieces(x, partials, E, i / n.groups, i % n.groups, n, &all);
+    all.store_stats(stats + 2 * i, n.eps);
+}
+
+// the same as moments, behind those of positions before (or NULL)
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+    group_join_moments(const T *x, const float *partials, int E, const float *before,
+                       float *moments, Groups n)
+{
+    int i = blockIdx.x * THREADS + threadIdx.x;
+    if (i >= n.batch * n.groups)
+        return;
+    Joined all = {0, 0, 0};
+    if (before)
+        all = {before[3 * i], before[3 * i + 1], before[3 * i + 2]};
+    join_pieces(x, partials, E, i / n.groups, i % n.groups, n, &all);
+    moments[3 * i] = (float)all.mean;
+    moments[3 * i + 1] = (float)all.squares;
+    moments[3 * i + 2] = (float)all.count;
+}
+
+// a thread for each group of each sample: mean and rstd of moments
+static __global__ void __launch_bounds__(THREADS)
+    group_stats(const float *moments, float *stats, Groups n)
+{
+    int i = blockIdx.x * THREADS + threadIdx.x;
+    if (i >= n.batch * n.groups)
+        return;
+    Joined all = {moments[3 * i], moments[3 * i + 1], moments[3 * i + 2]};
+    all.store_stats(stats + 2 * i, n.eps);
 }
 
 // grid (pieces, B)
@@ -412,6 +470,78 @@ MR_CUDA_KERNEL(group_norm, workspace)
     if (call->in[0].desc.dtype == MR_BF16)
         return run<mr_bf16>(call, stream);
     return run<float>(call, stream);
+}
+
+template <typename T, int E>
+static mr_status moments_of(const mr_call *call, const Groups &n, cudaStream_t stream)
+{
+    const T *x = (const T *)call->in[0].data;
+    float *partials = (float *)call->workspace;
+    dim3 block(THREADS);
+    if (n.pieces > 0)
+        MR_LAUNCH((group_moments<T, E>), dim3(n.pieces, n.batch), block, shared_for(n.C / E, 1),
+                  stream, x, partials, n);
+    MR_LAUNCH((group_join_moments<T>), dim3(blocks_of((int64_t)n.batch * n.groups)), block, 0,
+              stream, x, partials, E, (const float *)call->in[1].data, (float *)call->out[0].data,
+              n);
+    return MR_OK;
+}
+
+template <typename T> static mr_status run_moments(const mr_call *call, cudaStream_t stream)
+{
+    Groups n = {};
+    MR_TRY(groups_of(call, &n));
+    if (n.batch == 0)
+        return MR_OK;
+    const void *data[] = {call->in[0].data};
+    return in_fours(n, data, 1, call->in[0].desc.dtype) ? moments_of<T, 4>(call, n, stream)
+                                                        : moments_of<T, 1>(call, n, stream);
+}
+
+MR_CUDA_KERNEL(group_moments, workspace)
+{
+    if (call->in[0].desc.dtype == MR_BF16)
+        return run_moments<mr_bf16>(call, stream);
+    return run_moments<float>(call, stream);
+}
+
+static size_t by_workspace(const mr_call *call, const mr_facts *)
+{
+    Groups n = {};
+    if (groups_of(call, &n) != MR_OK)
+        return MR_NO_KERNEL;
+    return (size_t)n.batch * n.groups * 2 * sizeof(float);
+}
+
+template <typename T, int E>
+static mr_status apply_by(const mr_call *call, const Groups &n, cudaStream_t stream)
+{
+    float *stats = (float *)call->workspace;
+    dim3 block(THREADS);
+    MR_LAUNCH(group_stats, dim3(blocks_of((int64_t)n.batch * n.groups)), block, 0, stream,
+              (const float *)call->in[3].data, stats, n);
+    MR_LAUNCH((group_apply<T, E>), dim3(n.pieces, n.batch), block, 0, stream,
+              (const T *)call->in[0].data, (const T *)call->in[1].data, (const T *)call->in[2].data,
+              stats, (T *)call->out[0].data, n);
+    return MR_OK;
+}
+
+template <typename T> static mr_status run_by(const mr_call *call, cudaStream_t stream)
+{
+    Groups n = {};
+    MR_TRY(groups_of(call, &n));
+    if (mr_desc_count(&call->in[0].desc) == 0)
+        return MR_OK;
+    const void *data[] = {call->in[0].data, call->in[1].data, call->in[2].data, call->out[0].data};
+    return in_fours(n, data, 4, call->in[0].desc.dtype) ? apply_by<T, 4>(call, n, stream)
+                                                        : apply_by<T, 1>(call, n, stream);
+}
+
+MR_CUDA_KERNEL(group_norm_by, by_workspace)
+{
+    if (call->in[0].desc.dtype == MR_BF16)
+        return run_by<mr_bf16>(call, stream);
+    return run_by<float>(call, stream);
 }
 
 static size_t grad_workspace(const mr_call *call, const mr_facts *)

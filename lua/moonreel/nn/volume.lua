@@ -103,8 +103,28 @@ function volume.Causal(scope, name, inputs, outputs, given)
     stride = o.stride, gain = o.gain})}, Causal)
 end
 
-function Causal:forward(g, x)
-  return self.conv(g, repeated(repeated(repeated(x, 1, 2, 0), 2, 1, 1), 3, 1, 1))
+function Causal:forward(g, x) return (self:each(g, {x})()) end
+
+--- The same over a clip in pieces, one after the other: each takes along what it reads of frames
+-- before it.
+---@param list mr.Value[]    of nn/spans.lua
+---@param with nil|fun(x: mr.Value): mr.Value  comes first, of each piece
+---@return fun(): mr.Value|nil  the next piece of the result
+function Causal:each(g, list, with)
+  local i, step, before = 0, self.conv.stride[1], nil
+  return function()
+    while list[i + 1] do
+      i = i + 1
+      local x = with and with(list[i]) or list[i]
+      x = before and G.concat({before, x}, 1) or repeated(x, 1, 2, 0)
+      local n = (x.shape[2] - 3) // step + 1
+      before = n * step < x.shape[2] and x:slice(1, n * step, x.shape[2]) or nil
+      if n > 0 then
+        x = x:slice(1, 0, (n - 1) * step + 3)
+        return self.conv(g, repeated(repeated(x, 2, 1, 1), 3, 1, 1))
+      end
+    end
+  end
 end
 
 --- A convolution of one position.
@@ -149,6 +169,24 @@ end
 function GroupNorm:forward(g, x, silu)
   return (ops.group_norm(x, g:param(self.weight), g:param(self.bias),
     silu and self.with_silu or self.how))
+end
+
+--- The same over a clip in pieces: their moments are taken first.
+---@param list mr.Value[]    of nn/spans.lua
+---@param silu boolean|nil
+---@return fun(x: mr.Value): mr.Value  of one piece
+function GroupNorm:by(g, list, silu)
+  if #list == 1 then
+    return function(x) return self(g, x, silu) end
+  end
+  local moments = false
+  for _, x in ipairs(list) do
+    moments = ops.group_moments(x, moments, {groups = self.how.groups})
+  end
+  return function(x)
+    return (ops.group_norm_by(x, g:param(self.weight), g:param(self.bias), moments,
+      silu and self.with_silu or self.how))
+  end
 end
 
 --- Draws from the normal whose mean and log-variance lie side by side in the channels.

@@ -104,6 +104,12 @@ int main(int argc, char **argv)
                   "dy=[1,512,128] bf16 dw=[128] f32 db=[128] f32 groups=32 silu=1");
     contract_passes("group_norm", "x=[2,1024,128] bf16 w=[128] bf16 b=[128] bf16 groups=32 silu=1",
                     1.5, 0.08, 1.04);
+    contract_passes("group_moments", "x=[2,1024,128] bf16 before=[2,32,3] f32 1..3 groups=32", 1.0,
+                    0.12, 1.06);
+    contract_passes("group_norm_by",
+                    "x=[2,1024,128] bf16 w=[128] bf16 b=[128] bf16 moments=[2,32,3] f32 1..3 "
+                    "groups=32 silu=1",
+                    1.0, 0.12, 1.06);
     contract_passes("group_norm_grad",
                     "x=[2,1024,128] bf16 w=[128] bf16 b=[128] bf16 stats=[2,32,2] f32 0.5..2 "
                     "dy=[2,1024,128] bf16 dw=[128] f32 db=[128] f32 groups=32 silu=1",
@@ -119,6 +125,8 @@ int main(int argc, char **argv)
     // a mean that is large beside the deviation
     contract_case("group_norm", "x=[1,700,32] f32 1000..1001 w=[32] f32 b=[32] f32 groups=4 "
                                 "rtol=2e-4");
+    contract_case("group_moments", "x=[1,700,32] f32 1000..1001 before=[1,4,3] f32 1000..1001 "
+                                   "groups=4 rtol=2e-4");
     // of channels or places there are none
     contract_case("conv3d", "x=[1,1,2,2,0] bf16 w=[8,0,1,1,1] bf16 bias=[8] bf16");
     contract_case("conv3d", "x=[1,0,2,2,8] bf16 w=[8,8,1,1,1] bf16 pad={1,0,0,0,0,0}");

@@ -145,6 +145,18 @@ local function reference(f, result)
   end
 end
 
+-- the clip of the mode, a frame at a time
+local function in_pieces(f, result, m)
+  local prog = clips.evaluate(m, { x = f:tensor "x" }, function(g, io)
+    local mode = normal_of(g, m.net:encode(g, last(io.x), 1)).mean
+    g:output("z", first(m.auto:scaled(mode)))
+    g:output("y", first(m.net:decode(g, mode, 1)))
+  end)
+  for _, name in ipairs { "z", "y" } do
+    result:scaled(name .. " in pieces", prog:get(name), f:tensor(name), VALUES)
+  end
+end
+
 -- gradients of all weights; mean(decode(mode) w) + 1e-3 mean(kl)
 local function gradients(f, result)
   local m = load(f, "param.", false)
@@ -162,6 +174,7 @@ local function gradients(f, result)
   for _, name in ipairs { "z", "y" } do
     result:scaled(name, prog:get(name), f:tensor(name), VALUES)
   end
+  in_pieces(f, result, m)
   result:scaled("loss", prog:get "loss", f:tensor "loss", VALUES)
   result:scaled("grad_x", prog:get "dx", f:tensor "grad_x", REFERENCE)
   result:weights(clips.weights(f, m, "^grad%.(.*)"), REFERENCE)

@@ -117,6 +117,13 @@ function op.gated_residual(x, gate, a) end
 ---@return any
 function op.gelu_tanh(x) end
 
+--- Mean, sum of squares around it and count of groups of channels over all positions of a sample, joined to those of positions before.
+---@param x? mr.Tensor|mr.Value|false
+---@param before? mr.Tensor|mr.Value|false
+---@param attributes? table
+---@return any
+function op.group_moments(x, before, attributes) end
+
 --- Normalise groups of channels over all positions of a sample, scale, shift, then SiLU.
 ---@param x? mr.Tensor|mr.Value|false
 ---@param w? mr.Tensor|mr.Value|false
@@ -125,6 +132,15 @@ function op.gelu_tanh(x) end
 ---@return any
 ---@return any
 function op.group_norm(x, w, b, attributes) end
+
+--- Normalise groups of channels by given moments, scale, shift, then SiLU.
+---@param x? mr.Tensor|mr.Value|false
+---@param w? mr.Tensor|mr.Value|false
+---@param b? mr.Tensor|mr.Value|false
+---@param moments? mr.Tensor|mr.Value|false
+---@param attributes? table
+---@return any
+function op.group_norm_by(x, w, b, moments, attributes) end
 
 --- Normalise each row to zero mean and unit variance, then scale by w and add b.
 ---@param x? mr.Tensor|mr.Value|false

@@ -34,5 +34,8 @@ return {
       help = "length of a tile" }),
     row("tile_overlap_factor", "number", { default = 0.25, min = 0, max = 0.5,
       help = "share that tiles overlap" }),
+    { "piece_size", "integer", default = 128, min = 0, unit = "MiB", reader = "model",
+      affects = "speed",
+      help = "results of a layer that are computed at once, a frame at least; 0: the whole clip" },
   },
 }

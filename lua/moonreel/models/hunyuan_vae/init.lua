@@ -16,6 +16,8 @@ local hunyuan = {}
 --- Its weights lie in files of their own, train no further and are in no checkpoint of a run.
 hunyuan.apart = true
 
+local BYTES = { f32 = 4, bf16 = 2 } -- of an element
+
 local Autoencoder = {}
 Autoencoder.__index = Autoencoder
 
@@ -50,6 +52,11 @@ local function tiles_by(fields)
   return how
 end
 
+-- elements of a piece; nil: clips as a whole
+local function elements_of(fields, dtype)
+  return fields.piece_size > 0 and (fields.piece_size << 20) // BYTES[dtype] or nil
+end
+
 --- What is known of the autoencoder without its weights.
 ---@param fields table     of the recipe
 ---@param run table        dtype; compat: clips in the reference's tiles, where fields ask for them
@@ -60,6 +67,7 @@ function hunyuan.new(_, fields, run)
   return setmetatable({ apart = true, lengths = ("%dn+1"):format(step), step = step,
     side = fields.spatial_compression_ratio, channels = fields.latent_channels, sizes = fields,
     scale = fields.scale_factor, shift = fields.shift_factor, dtype = run.dtype,
+    most = elements_of(fields, run.dtype),
     tiles = run.compat and tiles_by(fields) or { encode = {}, decode = {} }, maps = { weights } },
     Autoencoder)
 end
@@ -144,7 +152,7 @@ function calls.encode(self, s)
       local x = volume.channels_last(io.pixels, s.frames)
       x = x.dtype == "u8" and ops.normalise_u8(x, { dtype = self.dtype }) or nn.cast(x, self.dtype)
       local moments = tiles.through(g, x, self.tiles.encode,
-        function(tile) return net:encode(g, tile) end)
+        function(tile) return net:encode(g, tile, self.most) end)
       local z = volume.draw(moments, volume.channels_last(io.noise, s.size[2]))
       return (ops.copy(volume.channels_first(self:scaled(z))))
     end }
@@ -158,7 +166,7 @@ function calls.decode(self, s)
     nodes = function(g, net, io)
       local z = nn.cast(self:unscaled(volume.channels_last(io.z, s.size[2])), self.dtype)
       local x = tiles.through(g, z, self.tiles.decode,
-        function(tile) return net:decode(g, tile) end)
+        function(tile) return net:decode(g, tile, self.most) end)
       return nn.cast(volume.channels_first(x), "f32")
     end }
 end

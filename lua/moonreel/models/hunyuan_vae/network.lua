@@ -1,11 +1,13 @@
 --- Layers of the Hunyuan video autoencoder: convolutions that see earlier frames alone and repeat
 -- what lies at the border, norms over a whole clip, one attention in the middle whose frames see
--- those before them. Channels last, [B, T, H, W, C]. Ref: Kong et al. 2024, arXiv:2412.03603;
+-- those before them. Channels last, [B, T, H, W, C]. Layers take and give clips in pieces
+-- (nn/spans.lua), whose results are those of the whole. Ref: Kong et al. 2024, arXiv:2412.03603;
 -- opensora-2.0.md 11.2.
 -- @module moonreel.models.hunyuan_vae.network
 local G = require "moonreel.core.graph"
 local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
+local spans = require "moonreel.nn.spans"
 local volume = require "moonreel.nn.volume"
 
 local network = {}
@@ -23,7 +25,15 @@ local function norm(scope, name, channels, c)
   return volume.GroupNorm(scope, name, channels, c.norm_num_groups, EPS)
 end
 
--- two convolutions beside the input, which at first add little to it
+-- a convolution of all pieces, behind a norm where there is one
+local function through_conv(layer, before)
+  return function(g, list)
+    return spans.all(layer:each(g, list, before and before:by(g, list, true)))
+  end
+end
+
+-- Two convolutions beside the input, which at first add little to it. What stands beside them is
+-- taken with the first one, so that a piece of the input is needed no longer than that.
 local function residual(parent, name, inputs, outputs, c)
   local s = parent:child(name)
   local norm1, conv1 = norm(s, "norm1", inputs, c), conv(s, "conv1", inputs, outputs)
@@ -31,9 +41,16 @@ local function residual(parent, name, inputs, outputs, c)
   local conv2 = conv(s, "conv2", outputs, outputs, nil, volume.QUIET)
   local short = inputs ~= outputs
     and volume.Point(s, "conv_shortcut.conv", inputs, outputs, POINT)
-  return function(g, x)
-    local y = conv2(g, norm2(g, conv1(g, norm1(g, x, true)), true))
-    return (short and short(g, x) or x) + y
+  return function(g, list)
+    local beside, inner, out = {}, {}, {}
+    for y in conv1:each(g, list, norm1:by(g, list, true)) do
+      local i = #inner + 1
+      inner[i], beside[i] = y, short and short(g, list[i]) or list[i]
+    end
+    for y in conv2:each(g, inner, norm2:by(g, inner, true)) do
+      out[#out + 1] = beside[#out + 1] + y
+    end
+    return out
   end
 end
 
@@ -44,7 +61,8 @@ local function attention(parent, name, channels, c)
   for i, which in ipairs { "to_q", "to_k", "to_v", "to_out.0" } do
     part[i] = nn.Linear(s, which, channels, channels)
   end
-  return function(g, x)
+  return function(g, list)
+    local x = spans.joined(list)
     local B, T, H, W, C = table.unpack(x.shape)
     local y, qkv = normed(g, x), {}
     for i = 1, 3 do
@@ -53,7 +71,7 @@ local function attention(parent, name, channels, c)
     local o, lse = ops.attention(qkv[1], qkv[2], qkv[3], { frame = H * W })
     g:save(o)
     g:save(lse)
-    return x + part[4](g, o:reshape { B, T, H, W, C })
+    return spans.regrouped({ x + part[4](g, o:reshape { B, T, H, W, C }) }, list[1].shape[2])
   end
 end
 
@@ -67,8 +85,8 @@ local function middle(parent, channels, c)
   return list
 end
 
--- every cell twice or once in time, height and width; the first frame once in time
-local function larger(x, by)
+-- every cell twice or once in time, height and width; the first frame of a clip once in time
+local function larger(x, by, begins)
   local T = x.shape[2]
   local function spread(v, times)
     local B, frames, H, W, C = table.unpack(v.shape)
@@ -76,10 +94,33 @@ local function larger(x, by)
       :expand { B, frames, times, H, by[2], W, by[3], C }
       :reshape { B, frames * times, by[2] * H, by[3] * W, C }
   end
-  if by[1] == 1 or T == 1 then
+  if not begins or by[1] == 1 then
+    return spread(x, by[1])
+  elseif T == 1 then
     return spread(x, 1)
   end
   return G.concat({ spread(x:slice(1, 0, 1), 1), spread(x:slice(1, 1, T), by[1]) }, 1)
+end
+
+-- a convolution of larger pictures, in pieces that they fit into
+local function upsampler(level, width, by)
+  local after = conv(level, "upsamplers.0.conv", width, width)
+  return function(g, list, most)
+    local s = list[1].shape
+    local n = spans.frames(most, by[1] * by[2] * s[3], by[3] * s[4], width)
+    list = spans.regrouped(list, n)
+    return spans.all(after:each(g, list, function(x) return larger(x, by, x == list[1]) end))
+  end
+end
+
+-- a convolution of fewer cells, whose pieces are joined again
+local function downsampler(level, width, by)
+  local layer = conv(level, "downsamplers.0.conv", width, width, by)
+  return function(g, list, most)
+    list = spans.all(layer:each(g, list))
+    local s = list[1].shape
+    return spans.regrouped(list, spans.frames(most, s[3], s[4], width))
+  end
 end
 
 -- ---- both halves ----
@@ -112,7 +153,8 @@ local function is_one(by) return by[1] * by[2] * by[3] == 1 end
 
 local function encoder_of(parent, c)
   local s, widths, factors = parent:child "encoder", c.block_out_channels, network.factors(c)
-  local list, width = { conv(s, "conv_in", c.in_channels, widths[1]) }, widths[1]
+  local width = widths[1]
+  local list = { through_conv(conv(s, "conv_in", c.in_channels, width)) }
   for i, outputs in ipairs(widths) do
     local level = s:child("down_blocks." .. i - 1)
     for k = 0, c.layers_per_block - 1 do
@@ -120,21 +162,20 @@ local function encoder_of(parent, c)
       width = outputs
     end
     if not is_one(factors[i]) then
-      list[#list + 1] = conv(level, "downsamplers.0.conv", width, width, factors[i])
+      list[#list + 1] = downsampler(level, width, factors[i])
     end
   end
   local mid = middle(s, width, c)
   table.move(mid, 1, #mid, #list + 1, list)
-  local last = norm(s, "conv_norm_out", width, c)
-  list[#list + 1] = function(g, x) return last(g, x, true) end
-  list[#list + 1] = conv(s, "conv_out", width, 2 * c.latent_channels)
+  list[#list + 1] = through_conv(conv(s, "conv_out", width, 2 * c.latent_channels),
+    norm(s, "conv_norm_out", width, c))
   return list
 end
 
 local function decoder_of(parent, c)
   local s, widths, factors = parent:child "decoder", c.block_out_channels, network.factors(c)
   local width = widths[#widths]
-  local list = { conv(s, "conv_in", c.latent_channels, width) }
+  local list = { through_conv(conv(s, "conv_in", c.latent_channels, width)) }
   local mid = middle(s, width, c)
   table.move(mid, 1, #mid, #list + 1, list)
   for i = 0, #widths - 1 do
@@ -145,21 +186,21 @@ local function decoder_of(parent, c)
     end
     local by = factors[i + 1]
     if not is_one(by) then
-      local after = conv(level, "upsamplers.0.conv", width, width)
-      list[#list + 1] = function(g, x) return after(g, larger(x, by)) end
+      list[#list + 1] = upsampler(level, width, by)
     end
   end
-  local last = norm(s, "conv_norm_out", width, c)
-  list[#list + 1] = function(g, x) return last(g, x, true) end
-  list[#list + 1] = conv(s, "conv_out", width, c.out_channels)
+  list[#list + 1] = through_conv(conv(s, "conv_out", width, c.out_channels),
+    norm(s, "conv_norm_out", width, c))
   return list
 end
 
-local function through(list, g, x)
-  for _, layer in ipairs(list) do
-    x = layer(g, x)
+-- the layers over a clip that falls into pieces of at most so many elements of `width` channels
+local function through(layers, g, x, most, width)
+  local list = spans.regrouped({ x }, spans.frames(most, x.shape[3], x.shape[4], width))
+  for _, layer in ipairs(layers) do
+    list = layer(g, list, most)
   end
-  return x
+  return spans.joined(list)
 end
 
 local Network = {}
@@ -172,7 +213,9 @@ Network.__index = Network
 ---   spatial_compression_ratio
 ---@return table    with encode and decode
 function network.new(scope, c)
+  local widths = c.block_out_channels
   return setmetatable({ encoder = encoder_of(scope, c), decoder = decoder_of(scope, c),
+    first = widths[1], middle = widths[#widths],
     quant = volume.Moments(scope, "quant_conv", c.latent_channels, POINT),
     post_quant = volume.Point(scope, "post_quant_conv", c.latent_channels, c.latent_channels,
       POINT) }, Network)
@@ -180,12 +223,18 @@ end
 
 --- Mean and log-variance of the latent, side by side.
 ---@param x mr.Value  [B, T, H, W, in_channels], about -1..1
+---@param most integer|nil  elements of a piece; nil: the clip at once
 ---@return mr.Value   [B, (T - 1) / 4 + 1, (H - 1) / 8 + 1, (W - 1) / 8 + 1, 2 latent_channels]
-function Network:encode(g, x) return self.quant(g, through(self.encoder, g, x)) end
+function Network:encode(g, x, most)
+  return self.quant(g, through(self.encoder, g, x, most, self.first))
+end
 
 --- Clips of latents.
 ---@param z mr.Value  [B, t, h, w, latent_channels]
+---@param most integer|nil  elements of a piece; nil: the clip at once
 ---@return mr.Value   [B, 4 (t - 1) + 1, 8 h, 8 w, out_channels]
-function Network:decode(g, z) return through(self.decoder, g, self.post_quant(g, z)) end
+function Network:decode(g, z, most)
+  return through(self.decoder, g, self.post_quant(g, z), most, self.middle)
+end
 
 return network

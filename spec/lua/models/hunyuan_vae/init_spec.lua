@@ -13,10 +13,12 @@ local hunyuan = require "moonreel.models.hunyuan_vae"
 local network = require "moonreel.models.hunyuan_vae.network"
 local nn = require "moonreel.nn"
 
+local EQUAL = 1e-5 -- f32 in another order of sums, of the largest number
+
 local FIELDS = { in_channels = 3, out_channels = 3, latent_channels = 4,
   block_out_channels = { 4, 4, 8, 8 }, layers_per_block = 1, norm_num_groups = 2,
   time_compression_ratio = 4, spatial_compression_ratio = 8, mid_block_add_attention = true,
-  scale_factor = 0.5, shift_factor = 0.1 }
+  scale_factor = 0.5, shift_factor = 0.1, piece_size = 0 }
 
 local function made(change)
   return hunyuan.new(nil, nn.merged(FIELDS, change), { dtype = "f32" })
@@ -128,6 +130,62 @@ describe("the Hunyuan video autoencoder", function()
     fails("MR_E_RECIPE", "sample_size = 24 with tile_overlap_factor = 0%.25: tiles step by 18 and "
       .. "keep 24, in cells of 8; expected equal steps; try: a multiple of 32", hunyuan.new, nil,
       nn.merged(FIELDS, fields, { sample_size = 24 }), { dtype = "f32", compat = true })
+  end)
+
+  -- of a network in pieces of so many elements: its result, and bytes at work
+  local function run_of(params, run, shape, layers)
+    local g <close> = G.graph(params)
+    g:output("y", layers(g, g:input("x", "f32", shape)))
+    g:finish()
+    local prog <close> = run:compile(g)
+    prog:set("x", T.new("f32", shape):fill_normal(1, "x"))
+    prog:run()
+    return prog:get "y", prog:memory().arena
+  end
+
+  -- the largest difference, of the largest number
+  local function apart(a, b)
+    local n, off, most = T.count(a.shape), 0, 0
+    local x, y = a:reshape { n }:totable(), b:reshape { n }:totable()
+    for i = 1, n do
+      off, most = math.max(off, math.abs(x[i] - y[i])), math.max(most, math.abs(x[i]))
+    end
+    return off / most
+  end
+
+  local function each_length(job)
+    local params = G.params "f32"
+    local net = network.new(nn.scope(params, "", { frozen = true }), FIELDS)
+    params:seal()
+    local run <close> = E.new(E.device("cpu", 1), params, {})
+    run:init(3)
+    for frames = 1, 33, 4 do
+      local shape = job == "encode" and { 1, frames, 18, 9, 3 } or { 1, frames // 4 + 1, 3, 2, 4 }
+      local whole, bytes = run_of(params, run, shape, function(g, x) return net[job](net, g, x) end)
+      for _, most in ipairs { 1, 18 * 9 * 4 * 3 } do
+        local got, less = run_of(params, run, shape,
+          function(g, x) return net[job](net, g, x, most) end)
+        assert.same(whole.shape, got.shape)
+        assert.is_true(apart(whole, got) <= EQUAL, ("%s %d frames in pieces of %d: %g"):format(job,
+          frames, most, apart(whole, got)))
+        assert.is_true(less <= bytes)
+        assert.is_true(frames < 33 or most > 1 or less < bytes / 2)
+      end
+    end
+  end
+
+  for _, job in ipairs { "encode", "decode" } do
+    it(("%ss every length in pieces as it does at once, in less memory"):format(job), function()
+      each_length(job)
+    end)
+  end
+
+  it("takes pieces of piece_size, in its numbers", function()
+    local function most(size, dtype)
+      return hunyuan.new(nil, nn.merged(FIELDS, { piece_size = size }), { dtype = dtype }).most
+    end
+    assert.same({ 1 << 18, 1 << 20 }, { most(1, "f32"), most(2, "bf16") })
+    assert.is_nil(most(0, "f32"))
   end)
 
   it("refuses other lengths, and says which one fits", function()
