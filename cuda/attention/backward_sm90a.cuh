@@ -35,7 +35,7 @@ template <int D> struct GroupBackward {
     static constexpr int SLICE = 64 * GroupTile<D, 64>::COLUMNS; // numbers for 64 queries
     // 16 columns each of k and v that a group keeps in registers, as many as there are free: each
     // product would read them from shared memory, which bounds the loop (make cuda counts it)
-    static constexpr int KEPT_K = D > 80 ? 6 : D / 16, KEPT_V = D > 80 ? 0 : D > 64 ? 1 : D / 16;
+    static constexpr int KEPT_K = D > 80 ? 7 : D / 16, KEPT_V = D > 80 ? 0 : D > 64 ? 1 : D / 16;
     // columns of dq that are formed at a time: what registers are left for
     static constexpr int COLUMNS = D > 80 ? 64 : D;
     // registers of the group that copies and of those that work; three groups have 168 each, so 504
