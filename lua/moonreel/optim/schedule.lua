@@ -15,10 +15,10 @@ local function backwards(from, to, s, n) return to + (from - to) * (s / n) end
 -- each kind: config -> function(k)
 local kinds = {}
 
---- Linear warm-up, then constant.
+--- Linear warm-up from initial_lr (0), then constant.
 function kinds.constant(c)
-  local W = c.warmup_steps or 0
-  return function(k) return k < W and c.lr * (k + 1) / (W + 1) or c.lr end
+  local W, from = c.warmup_steps or 0, c.initial_lr or 0
+  return function(k) return k < W and linear(from, c.lr, k + 1, W + 1) or c.lr end
 end
 
 --- Up from min_lr to max_lr over warmup_steps, down to lr over cooldown_steps, then lr.
@@ -39,20 +39,22 @@ kinds["1cycle"] = function(c)
   end
 end
 
---- Linear warm-up, then a cosine down to min_lr (0) at total_steps.
+--- Linear warm-up, then a cosine down to min_lr (0) at total_steps. Under compat as the reference
+-- of 2.0 has it: the warm-up ends a step earlier, and behind total_steps the rate rises again.
 function kinds.cosine(c)
   local W, N = c.warmup_steps or 0, c.total_steps
+  local up, last = c.compat and W or W + 1, c.compat and math.huge or N
   return function(k)
     if k < W then
-      return c.lr * (k + 1) / (W + 1)
+      return c.lr * (k + 1) / up
     end
-    return cosine(c.lr, c.min_lr or 0, math.min(k, N) - math.min(W, N), math.max(N - W, 1))
+    return cosine(c.lr, c.min_lr or 0, math.min(k, last) - math.min(W, N), math.max(N - W, 1))
   end
 end
 
 --- A schedule.
 ---@param config table  kind ("constant", "cosine", "1cycle"), lr, warmup_steps, cooldown_steps,
----   min_lr, max_lr,
+---   initial_lr, min_lr, max_lr,
 --   anneal_strategy, total_steps, compat
 ---@return function     k -> learning rate
 function schedule.new(config)

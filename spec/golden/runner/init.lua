@@ -16,7 +16,8 @@ local function kind(pattern, run) kinds[#kinds + 1] = {pattern = pattern, run = 
 
 kind("_weights$", "weights for other files")
 for _, room in ipairs{"ranks", "model", "start", "flow", "update", "masks", "rounding", "data",
-    "transforms", "autoencoder", "hunyuan", "dc_ae", "mmdit", "t5",
+    "transforms", "autoencoder", "hunyuan", "dc_ae", "mmdit", "shifted", "guided",
+    "t5",
     "clip"} do
   for _, row in ipairs(require("spec.golden.runner." .. room)) do
     kind(row[1], row[2])
@@ -25,7 +26,7 @@ end
 
 -- JSON files: a Lua pattern over the stem, or over the text as `head`, and a function (text, check,
 -- folder)
-local json_rooms = {"recipes", "texts", "data20", "tables"}
+local json_rooms = {"recipes", "texts", "data20", "tables", "rates"}
 
 local function find_json(stem, text)
   for _, room in ipairs(json_rooms) do

@@ -9,10 +9,14 @@ local regions = require "moonreel.optim.regions"
 
 local VALUES, GRADIENTS = 2e-5, 1e-4
 
--- the model of a file with its weights, which stand under a prefix
-local function load(f, prefix)
+local runner = {}
+
+--- The model of a file with its weights, which stand under a prefix.
+---@param config table  fields of the model
+---@return table        net, params, run
+function runner.load(f, prefix, config)
   local params = G.params "f32"
-  local net = mmdit.new(params, f:need "config")
+  local net = mmdit.new(params, config)
   params:seal()
   local run = E.new(build.device(), params, { regions = regions.gradients() })
   for _, p in ipairs(params:list()) do
@@ -32,7 +36,8 @@ local function latents(f, tokens, p)
     :reshape { B, C // (p * p), frames, rows * p, cols * p }
 end
 
-local function as_tokens(x, p)
+--- Latents [B, C, T, H, W] as tokens [B, N, C p p].
+function runner.as_tokens(x, p)
   local B, C, frames, H, W = table.unpack(x.shape)
   return x:reshape { B, C, frames, H // p, p, W // p, p }:permute { 0, 2, 3, 5, 1, 4, 6 }:clone()
     :reshape { B, frames * H // p * W // p, C * p * p }
@@ -40,7 +45,7 @@ end
 
 local function model(f, result)
   local oracle = f.has["in.loss_weight"] ~= nil
-  local m = load(f, oracle and "weight." or "param.")
+  local m = runner.load(f, oracle and "weight." or "param.", f:need "config")
   local p = m.net.config.patch_size
   local inputs = { x = latents(f, f:tensor "in.img", p), t = f:tensor "in.timesteps" * 1000,
     y = f:tensor "in.txt", vector = f:tensor "in.y_vec", guidance = f:find "in.guidance",
@@ -65,7 +70,7 @@ local function model(f, result)
       g:output("d" .. name, grads[i])
     end
   end)
-  result:scaled("out.pred", as_tokens(prog:get "pred", p), f:tensor "out.pred", VALUES)
+  result:scaled("out.pred", runner.as_tokens(prog:get "pred", p), f:tensor "out.pred", VALUES)
   for _, name in ipairs(taps) do
     local want = f:tensor("act." .. name)
     result:scaled("act." .. name, prog:get(name):reshape(want.shape), want, VALUES)
@@ -77,11 +82,13 @@ local function model(f, result)
       cond = "grad_in.cond" } do
     if f.has[name] then
       local got, want = prog:get("d" .. own), f:tensor(name)
-      got = #got.shape == 5 and as_tokens(got, p) or got:reshape(want.shape)
+      got = #got.shape == 5 and runner.as_tokens(got, p) or got:reshape(want.shape)
       result:scaled(name, got, want, GRADIENTS)
     end
   end
   result:weights(clips.weights(f, m, oracle and "^grad%.weight%.(.*)" or "^grad%.(.*)"), GRADIENTS)
 end
 
-return { { "^mmdit_", model } }
+runner[1] = { "^mmdit_", model }
+
+return runner

@@ -1,0 +1,136 @@
+--- Visual conditions of Open-Sora 2.0: which latent frames of a clip are given, and what they are
+-- encoded from. A condition is a mask over latent frames and the latent that it leaves, side by
+-- side in channels. Ref: opensora-2.0.md 3, 16.4.
+-- @module moonreel.diffusion.condition
+local base = require "moonreel.core.base"
+
+local condition = {}
+
+-- pixel frames at one end, counted in steps of 32, of types that take more than one
+local LONG <const>, EASY <const> = 32, 64
+
+-- by type: ends that are given, and how many pixel frames of a whole autoencoder's step
+local types = {
+  t2v = {},
+  i2v_head = { head = true },
+  i2v_tail = { tail = true },
+  i2v_loop = { head = true, tail = true },
+  v2v_head = { head = true, frames = LONG },
+  v2v_tail = { tail = true, frames = LONG },
+  v2v_head_easy = { head = true, frames = EASY },
+  v2v_tail_easy = { tail = true, frames = EASY },
+}
+
+--- Names of the types, in the order of the alphabet.
+---@return string[]
+function condition.names()
+  local list = {}
+  for name in pairs(types) do
+    list[#list + 1] = name
+  end
+  table.sort(list)
+  return list
+end
+
+local function of(name)
+  return types[name] or base.raise("MR_E_RECIPE", ("condition_config: '%s' is no condition; "
+    .. "expected one of %s"):format(tostring(name), table.concat(condition.names(), ", ")))
+end
+
+--- Latent frames that a condition gives at an end.
+---@param name string
+---@param step integer    pixel frames of a latent frame
+---@param causal boolean  the first latent frame is one pixel frame
+---@return integer
+function condition.length(name, step, causal)
+  local row = of(name)
+  return row.frames and row.frames // step + (causal and 1 or 0) or 1
+end
+
+--- Is a clip long enough for a condition?
+---@param name string
+---@param latent integer  frames
+---@param step integer
+---@param causal boolean
+---@return boolean
+function condition.fits(name, latent, step, causal)
+  local row = of(name)
+  return not row.frames or latent > condition.length(name, step, causal)
+end
+
+--- Draw a type: the first whose weight, added to those before it, exceeds a share of all.
+---@param weights table[]  {name, weight} in the order of the recipe
+---@param u number         uniform in [0, 1)
+---@return string|nil      nil: there are none
+function condition.draw(weights, u)
+  local total, sum = 0, 0
+  for _, row in ipairs(weights) do
+    total = total + row[2]
+  end
+  for i, row in ipairs(weights) do
+    sum = sum + row[2]
+    if sum > u * total or i == #weights then
+      return row[1]
+    end
+  end
+end
+
+--- Those of a recipe's types for which a clip is long enough. The recipe stays as it is.
+---@param weights table[]  {name, weight}
+---@param latent integer   frames
+---@param step integer
+---@param causal boolean
+---@return table[]
+function condition.fitting(weights, latent, step, causal)
+  local list = {}
+  for _, row in ipairs(weights) do
+    list[#list + 1] = condition.fits(row[1], latent, step, causal) and row or nil
+  end
+  return list
+end
+
+---@class mr.ConditionPart
+---@field at integer      first latent frame that is given
+---@field n integer       latent frames
+---@field first integer   first pixel frame that they are encoded from
+---@field frames integer  pixel frames
+---@field slice boolean   they are those of the clip's own latent: nothing is encoded apart
+
+--- What a condition gives of a clip.
+---@param name string
+---@param latent integer   frames
+---@param frames integer   of the clip, in pixels
+---@param step integer
+---@param causal boolean
+---@return mr.ConditionPart[]
+function condition.parts(name, latent, frames, step, causal)
+  local row, list = of(name), {}
+  local n = condition.length(name, step, causal)
+  local pixels = row.frames and row.frames + (causal and 1 or 0) or 1
+  local slice = row.frames ~= nil and not causal
+  if row.head then
+    list[1] = { at = 0, n = n, first = 0, frames = pixels, slice = slice }
+  end
+  if row.tail then
+    list[#list + 1] = { at = latent - n, n = n, first = frames - pixels, frames = pixels,
+      slice = slice }
+  end
+  return list
+end
+
+--- Which latent frames count in a loss without given ends: an end that is given is left out, unless
+-- an inner frame is given, too.
+---@param mask boolean[]  of the latent frames: given
+---@return boolean[]
+function condition.counted(mask)
+  local n, inner, list = #mask, false, {}
+  for f = 2, n - 1 do
+    inner = inner or mask[f]
+  end
+  for f = 1, n do
+    list[f] = inner or not ((f == 1 or f == n) and mask[f])
+  end
+  return list
+end
+
+return condition

@@ -1,0 +1,48 @@
+--- Times of Flux and of Open-Sora 2.0: 1 is noise, 0 is data; the more cells a clip has, the more
+-- times move towards noise. Ref: Esser et al. 2024, arXiv:2403.03206, 5.3.2; opensora-2.0.md 2.2,
+-- 16.3.
+-- @module moonreel.diffusion.shift
+local shift = {}
+
+-- the line through (256 tokens of a frame, 1) and (4096, 3), not clamped
+local SLOPE <const>, AT_ZERO <const> = 2 / 3840, 1 - 256 * 2 / 3840
+
+-- a number as f32 holds it
+local function f32(x) return (string.unpack("<f", string.pack("<f", x))) end
+
+--- Factor of the shift.
+---@param size table       latent size {T, H, W}
+---@param cells integer    latent cells of a token
+---@return number
+function shift.alpha(size, cells)
+  return (SLOPE * (size[2] * size[3] // cells) + AT_ZERO) * size[1] ^ 0.5
+end
+
+--- Move a time towards noise.
+---@param t number      0..1
+---@param alpha number  of shift.alpha
+---@return number
+function shift.of(t, alpha) return alpha * t / (1 + (alpha - 1) * t) end
+
+--- The training time of a normal draw.
+---@param n number
+---@param alpha number
+---@return number  0..1
+function shift.logit_normal(n, alpha) return shift.of(1 / (1 + math.exp(-n)), alpha) end
+
+--- Times of a sampling run, from noise down: n steps have n + 1, the last is 0. They are evenly
+-- spaced as f32 holds them before they move.
+---@param n integer
+---@param alpha number|nil  nil: they stay
+---@return number[]
+function shift.schedule(n, alpha)
+  local step, times = f32(1 / n), {}
+  for i = 0, n do
+    -- both halves are counted from their ends, as torch does
+    local t = i < (n + 1) // 2 and f32(1 - step * i) or f32(step * (n - i))
+    times[i + 1] = alpha and shift.of(t, alpha) or t
+  end
+  return times
+end
+
+return shift

@@ -1,0 +1,30 @@
+--- Times that move with the size of a clip. Numbers of the reference: make golden (timesteps).
+-- Covers: lua/moonreel/diffusion/shift.lua
+local shift = require "moonreel.diffusion.shift"
+
+describe("the shift of times", function()
+  it("is 1 at 256 tokens of a frame and 3 at 4096, and grows with the root of frames", function()
+    assert.near(1, shift.alpha({ 1, 32, 32 }, 4), 1e-12)
+    assert.near(3, shift.alpha({ 1, 128, 128 }, 4), 1e-12)
+    assert.near(6, shift.alpha({ 4, 64, 64 }, 1), 1e-12)
+    -- below and above the line goes on
+    assert.is_true(shift.alpha({ 1, 2, 2 }, 4) < 1)
+    assert.is_true(shift.alpha({ 1, 256, 256 }, 4) > 3)
+  end)
+
+  it("keeps both ends, and moves what lies between towards noise", function()
+    assert.equal(0, shift.of(0, 3))
+    assert.equal(1, shift.of(1, 3))
+    assert.near(0.75, shift.of(0.5, 3), 1e-12)
+    assert.near(0.5, shift.logit_normal(0, 1), 1e-12)
+    assert.near(0.75, shift.logit_normal(0, 3), 1e-12)
+  end)
+
+  it("has one time more than steps, from 1 to 0", function()
+    assert.same({ 1, 0.75, 0.5, 0.25, 0 }, shift.schedule(4))
+    local moved = shift.schedule(4, 3)
+    assert.equal(5, #moved)
+    assert.near(0.9, moved[2], 1e-12)
+    assert.same({ 1, 0 }, { moved[1], moved[5] })
+  end)
+end)
