@@ -10,6 +10,7 @@
  * own products'. Licence: Apache-2.0 */
 #include "cpu/conv.h"
 #include "cpu/cpu.h"
+#include "cpu/depthwise.h"
 #include "cpu/product.h"
 #include "cpu/winograd.h"
 
@@ -25,6 +26,8 @@ struct mr_conv {
     mr_conv_library *library; /* NULL: an own way */
     mr_winograd_fn *winograd; /* NULL: another way */
     mr_winograd_plan fewer;
+    mr_depthwise_fn *depthwise; /* NULL: another way */
+    mr_depthwise_plan apart;
 };
 
 static int64_t taps_of(const mr_conv_spec *s)
@@ -301,6 +304,40 @@ size_t mr_winograd_workspace(const mr_winograd_plan *p)
     return (size_t)(p->weight_floats + p->threads * p->own_floats) * sizeof(float);
 }
 
+/* ---- every channel by itself ---- */
+
+bool mr_depthwise_fits(const mr_conv_spec *s, const mr_facts *facts, mr_depthwise_plan *p)
+{
+    bool data = s->kind == MR_CONV_DATA, weights = s->kind == MR_CONV_WEIGHTS;
+    if (s->groups < 2 || s->channels != s->groups || s->filters != s->groups ||
+        (data && s->stride[0] * s->stride[1] * s->stride[2] != 1))
+        return false;
+    *p = (mr_depthwise_plan){.batch = s->batch,
+                             .channels = s->channels,
+                             .weights = weights,
+                             .turned = data,
+                             .type = s->type,
+                             .threads = facts->threads};
+    for (int i = 0; i < 3; i++) {
+        p->in[i] = data ? s->out[i] : s->in[i], p->out[i] = data ? s->in[i] : s->out[i];
+        p->kernel[i] = s->kernel[i], p->stride[i] = s->stride[i];
+        p->before[i] = data ? s->kernel[i] - 1 - s->before[i] : s->before[i];
+    }
+    p->height = (MR_MAX(p->out[1], 1) - 1) * p->stride[1] + p->kernel[1];
+    p->width = (MR_MAX(p->out[2], 1) - 1) * p->stride[2] + p->kernel[2];
+    int64_t blocks = (p->channels + MR_DEPTHWISE_BLOCK - 1) / MR_DEPTHWISE_BLOCK;
+    p->weight_floats = weights ? 0 : blocks * taps_of(s) * MR_DEPTHWISE_BLOCK;
+    p->own_floats = p->kernel[0] * p->height * p->width * MR_DEPTHWISE_BLOCK;
+    if (weights)
+        p->own_floats += (p->out[2] + taps_of(s)) * MR_DEPTHWISE_BLOCK;
+    return true;
+}
+
+size_t mr_depthwise_workspace(const mr_depthwise_plan *p)
+{
+    return (size_t)(p->weight_floats + p->threads * p->own_floats) * sizeof(float);
+}
+
 /* ---- all ways ---- */
 
 /* oneDNN 2.6 leaves positions out of bf16 gradients of weights where strided frames have zeros
@@ -331,6 +368,8 @@ mr_status mr_conv_new(const mr_conv_spec *spec, const mr_facts *facts, mr_conv *
 {
     static mr_gemm_fn *const own[] = {mr_gemm_base, mr_gemm_avx2, mr_gemm_avx512};
     static mr_winograd_fn *const fewer[] = {mr_winograd_base, mr_winograd_avx2, mr_winograd_avx512};
+    static mr_depthwise_fn *const apart[] = {mr_depthwise_base, mr_depthwise_avx2,
+                                             mr_depthwise_avx512};
     mr_conv *c;
     if (!MR_NEW(c))
         return mr_fail_memory(sizeof *c);
@@ -340,6 +379,10 @@ mr_status mr_conv_new(const mr_conv_spec *spec, const mr_facts *facts, mr_conv *
     *out = c;
     if (mr_winograd_fits(spec, facts, &c->fewer)) {
         c->winograd = fewer[isa];
+        return MR_OK;
+    }
+    if (mr_depthwise_fits(spec, facts, &c->apart)) {
+        c->depthwise = apart[isa];
         return MR_OK;
     }
     if (library_serves(spec, facts))
@@ -359,6 +402,9 @@ size_t mr_conv_workspace(const mr_conv_spec *spec, const mr_facts *facts)
     mr_winograd_plan fewer;
     if (mr_winograd_fits(spec, facts, &fewer))
         return mr_winograd_workspace(&fewer);
+    mr_depthwise_plan apart;
+    if (mr_depthwise_fits(spec, facts, &apart))
+        return mr_depthwise_workspace(&apart);
     plan p = plan_of(spec, facts->threads);
     // the library pads channels of its weights to blocks and may keep sums of them per worker
     size_t blocks = (size_t)(taps_of(spec) * spec->groups) *
@@ -371,7 +417,10 @@ size_t mr_conv_workspace(const mr_conv_spec *spec, const mr_facts *facts)
 const char *mr_conv_way(const mr_conv_spec *spec, const mr_facts *facts)
 {
     mr_winograd_plan fewer;
-    return mr_winograd_fits(spec, facts, &fewer) ? "fewer products" : NULL;
+    mr_depthwise_plan apart;
+    if (mr_winograd_fits(spec, facts, &fewer))
+        return "fewer products";
+    return mr_depthwise_fits(spec, facts, &apart) ? "channels" : NULL;
 }
 
 mr_status mr_conv_run(mr_conv *c, const void *x, const void *w, const void *bias, const void *y,
@@ -383,6 +432,15 @@ mr_status mr_conv_run(mr_conv *c, const void *x, const void *w, const void *bias
             &c->fewer,
             &(mr_winograd_call){
                 .from = data ? y : x, .w = w, .bias = bias, .to = out, .workspace = workspace});
+        return MR_OK;
+    }
+    if (c->depthwise) {
+        bool data = c->spec.kind == MR_CONV_DATA, weights = c->spec.kind == MR_CONV_WEIGHTS;
+        c->depthwise(&c->apart, &(mr_depthwise_call){.from = data ? y : x,
+                                                     .w = weights ? y : w,
+                                                     .bias = bias,
+                                                     .to = out,
+                                                     .workspace = workspace});
         return MR_OK;
     }
     if (c->library)

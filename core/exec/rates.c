@@ -40,6 +40,7 @@ enum { GROWTH = 4, LARGEST = 4096 };
     "attention_grad" QKV(n, N, M, d) " -" HEADS(n, N, d) " f" #n "*,1,1," #N HEADS(n, N, d)
 #define PAD    " pad=0,0,1,1,1,1"
 #define GROUPS " groups=8"
+#define APART  " groups=64"
 
 enum { ELEMENTWISE };
 static const probe probes[] = {
@@ -67,6 +68,8 @@ static const probe probes[] = {
     {"conv3d_dx by fewer products",
      {"conv3d_dx 1*,1,16,16,64 64,64,1,3,3 dims=1,16,16" PAD,
       "conv3d_dx 1,1,4,4,128* 128*,64,1,3,3 dims=1,4,4" PAD}},
+    {"conv3d by channels",
+     {"conv3d 1*,6,12,12,64 64,1,5,5,5" APART, "conv3d 1*,4,16,16,64 64,1,1,1,1" APART}},
     {"layer_norm_modulate", {"layer_norm_modulate 8*,1,16,256 8*,1,256 8*,1,256"}},
     {"layer_norm_modulate_grad", {"layer_norm_modulate_grad 8*,1,16,256 8*,1,256 8*,1,16,256"}},
     {"qk_norm", {"qk_norm 8*,1,16,4,64 64"}},

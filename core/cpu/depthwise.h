@@ -1,0 +1,33 @@
+/* depthwise: convolutions of every channel by itself (isa/depthwise.c); conv.c chooses them.
+ * Licence: Apache-2.0 */
+#ifndef MR_DEPTHWISE_H
+#define MR_DEPTHWISE_H
+
+#include "cpu/conv.h"
+
+enum { MR_DEPTHWISE_BLOCK = 16 }; // channels that a worker has in its memory
+
+/* A convolution of what is read into what is written, and the memory of its run: x into y, for the
+ * gradient of x the other way round; the gradient of the weights reads x, and y at each place. */
+typedef struct mr_depthwise_plan {
+    int64_t batch, in[3], out[3], before[3], kernel[3], stride[3], channels;
+    int64_t height, width; /* of a frame with all zeros that are read */
+    bool weights, turned;  /* gradient of the weights; taps are counted from the last */
+    mr_dtype type;
+    int threads;
+    int64_t weight_floats, own_floats; /* of the workspace: once; per worker */
+} mr_depthwise_plan;
+
+/* Whether every channel has a filter of its own; of the gradient of x, in steps of 1. Fills *p
+ * where it is. */
+bool mr_depthwise_fits(const mr_conv_spec *s, const mr_facts *facts, mr_depthwise_plan *p);
+size_t mr_depthwise_workspace(const mr_depthwise_plan *p);
+
+typedef struct mr_depthwise_call {
+    const void *from, *w, *bias; /* w: y for weights' gradient; bias: [channels] or NULL */
+    void *to, *workspace;        /* to: f32 for weights' gradient, which is added */
+} mr_depthwise_call;
+typedef void mr_depthwise_fn(const mr_depthwise_plan *p, const mr_depthwise_call *call);
+mr_depthwise_fn mr_depthwise_base, mr_depthwise_avx2, mr_depthwise_avx512;
+
+#endif
