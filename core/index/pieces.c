@@ -66,20 +66,30 @@ static mr_status fill(index_pieces *t, bool *more)
     return MR_OK;
 }
 
+// does the file begin with these bytes? reads as many as it takes
+static mr_status begins_with(index_pieces *t, const char *mark, size_t n, bool *yes)
+{
+    bool more = true;
+    while (more && t->n < n && memcmp(t->buf, mark, t->n) == 0)
+        MR_TRY(fill(t, &more));
+    *yes = t->n >= n && memcmp(t->buf, mark, n) == 0;
+    return MR_OK;
+}
+
 // passes over the byte order mark of UTF-8; those of other encodings begin with bytes that UTF-8
 // never has
 static mr_status take_mark(index_pieces *t)
 {
-    static const char mark[] = "\xef\xbb\xbf";
-    if (t->n && (unsigned char)*t->buf >= 0xfe)
+    bool is_32, is_8;
+    MR_TRY(begins_with(t, "\xff\xfe\0\0", 4, &is_32));
+    if (t->n && (unsigned char)*t->buf >= 0xfe) {
+        int bits = is_32 ? 32 : 16;
         return mr_fail(MR_E_DATA,
-                       "%s: is UTF-16; expected UTF-8; try: iconv -f UTF-16 -t UTF-8 '%s' >NEW",
-                       t->file, t->file);
-    bool more = true;
-    while (more && t->n < sizeof mark - 1 && memcmp(t->buf, mark, t->n) == 0)
-        MR_TRY(fill(t, &more));
-    if (t->n >= sizeof mark - 1 && memcmp(t->buf, mark, sizeof mark - 1) == 0)
-        t->at = sizeof mark - 1;
+                       "%s: is UTF-%d; expected UTF-8; try: iconv -f UTF-%d -t UTF-8 '%s' >NEW",
+                       t->file, bits, bits, t->file);
+    }
+    MR_TRY(begins_with(t, "\xef\xbb\xbf", 3, &is_8));
+    t->at = is_8 ? 3 : 0;
     return MR_OK;
 }
 
@@ -102,7 +112,7 @@ mr_status index_pieces_need(index_pieces *t)
         line += *p == '\n';
     return mr_fail(MR_E_DATA,
                    "%s:%llu: a zero byte, at %llu of the file; expected text in UTF-8; try: is it "
-                   "UTF-16?",
+                   "UTF-16 or UTF-32?",
                    t->file, (unsigned long long)line,
                    (unsigned long long)(t->before + (uint64_t)(zero - t->buf)));
 }

@@ -127,7 +127,7 @@ static void tables(void)
         rows_are(json_rows, MR_COUNT(json_rows));
         CHECK_FAILS(read_table("t.csv", "path,text\na,b\nc\0,d\n", 18), MR_E_DATA,
                     "t.csv:3: a zero byte, at 15 of the file; expected text in UTF-8; try: is it "
-                    "UTF-16?");
+                    "UTF-16 or UTF-32?");
         CHECK_FAILS(read_table("t.jsonl", "{\"path\":\"a\",\"text\":\"b\"}\n\n{\0", 27), MR_E_DATA,
                     "t.jsonl:3: a zero byte, at 26");
         CHECK_FAILS(read_table("t.csv", "path,text\na,\"b\n\n", 16), MR_E_DATA,
@@ -417,6 +417,8 @@ static void marks(void)
         CHECK_FAILS(read_text("t.csv", "\xff\xfep"), MR_E_DATA,
                     "t.csv: is UTF-16; expected UTF-8; try: iconv -f UTF-16 -t UTF-8 '");
         CHECK_FAILS(read_table("t.jsonl", "\xfe\xff\0{", 4), MR_E_DATA, "t.jsonl: is UTF-16");
+        CHECK_FAILS(read_table("t.csv", "\xff\xfe\0\0p\0\0\0", 8), MR_E_DATA,
+                    "t.csv: is UTF-32; expected UTF-8; try: iconv -f UTF-32 -t UTF-8 '");
     }
     mr_io_replace(NULL);
 }

@@ -19,6 +19,10 @@ return {
       base.raise("MR_E_USAGE", ("data export: expected csv, jsonl or shards, got '%s'")
         :format(form))
     end
+    if opts.output == "-" then
+      base.raise("MR_E_USAGE", "data export: -o - : a list is written whole to a file, not to "
+        .. "standard output; try: -o LIST && cat LIST")
+    end
     local index <close> = require("moonreel.data").open(path)
     local fields
     for name in (opts.fields or ""):gmatch("[^,%s]+") do
