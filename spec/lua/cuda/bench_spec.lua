@@ -177,6 +177,30 @@ case $1 in *name*) echo "Emulated GPU 80" ;; *compute_cap*) echo "$CAPABILITY" ;
     dir:remove()
   end)
 
+  it("asks three tools of compute-sanitizer, and fails for what one finds", function()
+    local dir <close> = folder.new()
+    local verify = stand_in(dir)
+    -- it writes down which tool is asked for which program, and finds what FINDS names
+    dir:write("bin/compute-sanitizer", ([[#!/bin/sh
+echo "$@" >> '%s/asked'
+case "$*" in *"--tool ${FINDS:-nothing} "*) echo "1 hazard"; exit 9 ;; esac
+]]):format(dir.path))
+    assert(os.execute(("chmod +x '%s/bin/compute-sanitizer'"):format(dir.path)))
+    local parts = "--parts 'sanitizer races barriers'"
+    local code, text = verify(parts, "CAPABILITY=9.0 MOONREEL_CUDAEMU=uncounted")
+    assert.equal(0, code, text)
+    local file <close> = assert(io.open(dir.path .. "/asked"))
+    local asked = file:read "a"
+    assert.matches("--tool memcheck [^\n]*kernels.lua cuda small", asked)
+    for _, tool in ipairs{"racecheck", "synccheck"} do
+      assert.matches("--tool " .. tool .. " [^\n]*spec_kernels_contract linear attention ", asked)
+    end
+    code, text = verify(parts, "CAPABILITY=9.0 MOONREEL_CUDAEMU=uncounted FINDS=racecheck")
+    assert.equal(1, code, text)
+    assert.matches("races +%d+ s  FAILED", text)
+    assert.matches("barriers +%d+ s  passed", text)
+  end)
+
   it("has runs that take everything from a cache, and need no clips any more", function()
     local dir = folder.new()
     local out, err, code = folder.moonreel("cuda/bench/clips.lua " .. dir.path .. "/made")
