@@ -6,6 +6,7 @@ local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local encoder = require "moonreel.encoder"
+local fits = require "moonreel.codec.fits"
 local holds = require "moonreel.ckpt.model"
 local lengths = require "moonreel.codec.lengths"
 local listing = require "moonreel.text.listing"
@@ -88,7 +89,9 @@ local function apart(auto, device, dtype, source, folder)
   end
   local calls = encoder.new(auto, { device = device, dtype = dtype,
     load = source and function(part) fill(auto, part, source) end or nil })
-  return of_calls(auto, calls)
+  local self = of_calls(auto, calls)
+  self.device, self.dtype = device, dtype
+  return self
 end
 
 --- The codec of an autoencoder whose parameters are declared and filled.
@@ -180,7 +183,12 @@ function Codec:__tostring()
 end
 
 --- Give back programs and weights; harmless twice.
-function Codec:close() self.encoder:close() end
+function Codec:close()
+  self.encoder:close()
+  if self.planned then
+    self.planned:close()
+  end
+end
 Codec.__close = Codec.close
 
 --- Bytes of its weights.
@@ -229,6 +237,32 @@ function Codec:decoders(frames, height, width)
   return self.encoder:plan("decode", shape_of(self, frames, height, width))
 end
 
+--- Bytes that a job will have at work, weights left out; nothing is allocated.
+---@param job string      "encode" or "decode"
+---@param frames integer  that the autoencoder takes
+---@return integer
+function Codec:bytes(job, frames, height, width)
+  if not self.planned then
+    local device = self.device
+    self.planned = of_calls(self.auto, encoder.new(self.auto, { dtype = self.dtype,
+      device = type(device) == "table" and device or { facts = device:facts() } }))
+  end
+  local rows = job == "encode" and self.planned:encoders(frames, height, width)
+    or self.planned:decoders(frames, height, width)
+  return encoder.working_bytes(rows)
+end
+
+-- run calls; where they do not fit say what does
+local function run_calls(self, job, shape, values, wanted, take)
+  local good, problem = pcall(function()
+    self.encoder:run(self.auto:calls(job, shape), values, wanted, take)
+  end)
+  if not good then
+    fits.explain(self, job, shape, problem)
+    error(problem, 0)
+  end
+end
+
 -- Encode: take(prog, output, first, n) when latent frames are about to be an output of a program.
 -- Nothing here waits for a run: what one leaves is passed to the next.
 local function encode(self, pixels, noise, take)
@@ -242,8 +276,8 @@ local function encode(self, pixels, noise, take)
   for name, one in pairs(noise or self:noise(frames, height, width, 0) or {}) do
     values[name] = one
   end
-  self.encoder:run(self.auto:calls("encode", shape_of(self, frames, height, width, pixels.dtype)),
-    values, { z = true }, function(...) take(size, ...) end)
+  run_calls(self, "encode", shape_of(self, frames, height, width, pixels.dtype), values,
+    { z = true }, function(...) take(size, ...) end)
   return size
 end
 
@@ -306,7 +340,7 @@ function Codec:decode(z, size, take)
   lengths.check(self.auto, size.frames)
   local frames_first <close> = z:permute { 1, 0, 2, 3 }:clone()
   local shape = { frames = size.frames, height = size.height, width = size.width, size = z.shape }
-  self.encoder:run(self.auto:calls("decode", shape), { z = frames_first }, { pixels = true },
+  run_calls(self, "decode", shape, { z = frames_first }, { pixels = true },
     function(prog, output, first)
       local pictures <close> = prog:get(output)
       take(pictures, first)

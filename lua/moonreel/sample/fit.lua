@@ -28,14 +28,6 @@ local function work_bytes(prog)
   return m.arena + m.inputs + m.results + m.consts
 end
 
-local function largest(rows)
-  local most = 0
-  for _, row in ipairs(rows) do
-    most = math.max(most, work_bytes(row.prog))
-  end
-  return most
-end
-
 --- Bytes that a rendering will take beside the weights.
 ---@param auto mr.Autoencoder
 ---@param codec mr.Codec
@@ -48,9 +40,8 @@ function fit.bytes(auto, codec, r, step)
   local all = auto:latent(r.frames, r.height, r.width)
   local area = all[3] * all[4] / (few[3] * few[4])
   local bytes = work_bytes(step(small)) * area * all[2] / few[2]
-  -- a piece in time is decoded at once, whatever the length
   if auto.apart then
-    bytes = bytes + area * largest(codec:decoders(small.frames, small.height, small.width))
+    bytes = bytes + codec:bytes("decode", r.frames, r.height, r.width)
   end
   return math.ceil(bytes)
 end

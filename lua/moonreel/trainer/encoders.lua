@@ -4,6 +4,7 @@
 local codec = require "moonreel.codec"
 local embed = require "moonreel.embed"
 local encoder = require "moonreel.encoder"
+local listing = require "moonreel.text.listing"
 
 local encoders = {}
 
@@ -40,6 +41,16 @@ local function add_text(self, text, planned, given)
   end
 end
 
+-- the other way of an autoencoder that has two
+local function add_other(self, pipe, of)
+  if pipe.autoencoder.other then
+    local auto, said = pipe.autoencoder:other()
+    self.other = { said = said, cells = 0, at = #self.notes + 1,
+      codec = codec.plan({ autoencoder = auto, dtype = pipe.dtype, config = pipe.config }, of) }
+    self.notes[self.other.at] = ("clips may also go through the autoencoder by vae.%s"):format(said)
+  end
+end
+
 --- The encoders of a pipeline.
 ---@param pipe mr.Pipeline
 ---@param given table  facts, rates as E.plan takes them; memory_bytes: that a text encoder may have
@@ -53,11 +64,38 @@ function encoders.new(pipe, given)
   if pipe.autoencoder.apart and not given.video then
     self.codec = codec.plan(pipe, of)
     self.weights = self.weights + self.codec:weight_bytes()
+    add_other(self, pipe, of)
   end
   for _, row in ipairs(not given.captions and pipe:texts_apart() or {}) do
     add_text(self, row[2], embed.plan(row[2], of, given.memory_bytes), given)
   end
   return self
+end
+
+-- seconds and bytes of a clip through planned programs
+local function of_clip(self, rows)
+  local seconds = 0
+  for _, row in ipairs(rows) do
+    seconds = seconds + row.runs * self.seconds(row.prog)
+  end
+  return ("%.3g s with %s at work"):format(seconds, listing.size(encoder.working_bytes(rows)))
+end
+
+-- Note what the largest clip takes, and what it would the other way that the autoencoder has.
+local function compare(self, b)
+  local cells = b.frames * b.height * b.width
+  if not self.other or cells <= self.other.cells then
+    return
+  end
+  local one, other, words = self.codec, self.other.codec, {}
+  for i, codec_of in ipairs { one, other } do
+    words[i] = ("encoded in %s, decoded in %s"):format(
+      of_clip(self, codec_of:encoders(b.frames, b.height, b.width)),
+      of_clip(self, codec_of:decoders(b.frames, b.height, b.width)))
+  end
+  self.other.cells = cells
+  self.notes[self.other.at] = ("a clip of %d frames of %d x %d is %s; by vae.%s it is %s"):format(
+    b.frames, b.height, b.width, words[1], self.other.said, words[2])
 end
 
 --- What encoding a batch takes.
@@ -67,6 +105,7 @@ end
 ---@return number read_s  in which weights are read, by each of the ranks that share the batch
 function Encoders:batch(b)
   local seconds, bytes = 0, 0
+  compare(self, b)
   local function add(rows, times)
     for _, row in ipairs(rows) do
       seconds = seconds + times * row.runs * self.seconds(row.prog)
@@ -84,6 +123,9 @@ end
 function Encoders:close()
   if self.codec then
     self.codec:close()
+  end
+  if self.other then
+    self.other.codec:close()
   end
   for _, text in ipairs(self.texts) do
     text:close()

@@ -2,15 +2,16 @@
 -- of captions.
 local closed = require "moonreel.plan.closed"
 local encoders = require "moonreel.trainer.encoders"
+local folder = require "spec.support.folder"
 local machine = require "moonreel.plan.machine"
 local pipeline = require "moonreel.models.pipeline"
 local settings = require "moonreel.settings"
 local work = require "moonreel.plan.work"
 
 -- f of the encoders of Open-Sora 1.2 on an H100, of as much memory
-local function with_encoders(f, ...)
+local function with_encoders(f, recipe, ...)
   local m = machine.open "H100"
-  local s = settings.bake("opensora-1.2/stage1", { "model.depth=1", ... })
+  local s = settings.bake(recipe or "opensora-1.2/stage1", { "model.depth=1", ... })
   local e = encoders.new(pipeline.of(s, "bf16"), { memory_bytes = m.memory_bytes,
     facts = { device = "cpu", isa = "base", threads = 1, bf16 = true, amx = false },
     seconds = function(prog) return work.parts(m, prog:times(), "bf16").forward end })
@@ -75,7 +76,27 @@ describe("encoders", function()
         assert.equal(e.texts[1].weight_bytes / encoders.READ_RATE, select(3, e:batch {
           frames = 1, height = 144, width = 256, batch = n }))
       end
-    end, "text_encoder.residency=stream")
+    end, nil, "text_encoder.residency=stream")
+  end)
+
+  it("say what the largest clip takes in pieces and as a whole", function()
+    local place <close> = folder.new()
+    place:write("r.lua", 'return recipe.extend("opensora-1.2/stage1") { compat = recipe.remove, '
+      .. 'vae = recipe.replace { type = "hunyuan_vae" }, model = { depth = 1, in_channels = 16 } }')
+    with_encoders(function(e)
+      local function notes(frames)
+        e:batch { frames = frames, height = 128, width = 128, batch = 1 }
+        return e.notes[1]
+      end
+      local form = "a clip of %d frames of 128 x 128 is encoded in [%%d.]+ s with ([%%d.]+) GB at "
+        .. "work, decoded in [%%d.]+ s with ([%%d.]+) GB at work; by vae%%.piece_size = 0 it is "
+        .. "encoded in [%%d.]+ s with ([%%d.]+) GB at work, decoded in [%%d.]+ s with ([%%d.]+) GB"
+      local encode, decode, whole_encode, whole_decode = notes(129):match(form:format(129))
+      assert.is_true(tonumber(encode) < tonumber(whole_encode), e.notes[1])
+      assert.is_true(1.8 * tonumber(decode) < tonumber(whole_decode), e.notes[1])
+      assert.matches("a clip of 129 frames", notes(17))
+      assert.matches("300 tokens", e.notes[2])
+    end, place.path .. "/r.lua")
   end)
 
   it("stream T5 by themselves where it would take more than half of the memory", function()

@@ -17,6 +17,7 @@ local hunyuan = {}
 hunyuan.apart = true
 
 local BYTES = { f32 = 4, bf16 = 2 } -- of an element
+local PIECE = 128                    -- MiB, where no recipe says so
 
 local Autoencoder = {}
 Autoencoder.__index = Autoencoder
@@ -67,9 +68,18 @@ function hunyuan.new(_, fields, run)
   return setmetatable({ apart = true, lengths = ("%dn+1"):format(step), step = step,
     side = fields.spatial_compression_ratio, channels = fields.latent_channels, sizes = fields,
     scale = fields.scale_factor, shift = fields.shift_factor, dtype = run.dtype,
-    most = elements_of(fields, run.dtype),
+    most = elements_of(fields, run.dtype), run = run,
     tiles = run.compat and tiles_by(fields) or { encode = {}, decode = {} }, maps = { weights } },
     Autoencoder)
+end
+
+--- The other way that clips may go, in pieces or as a whole; results are the same.
+---@return mr.Autoencoder
+---@return string          what asks for it
+function Autoencoder:other()
+  local size = self.most and 0 or PIECE
+  return hunyuan.new(nil, nn.merged(self.sizes, { piece_size = size }), self.run),
+    ("piece_size = %d"):format(size)
 end
 
 --- Latent size {C, T, H, W} of a clip: what is no whole cell counts as one.

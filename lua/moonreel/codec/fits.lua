@@ -1,0 +1,74 @@
+--- What fits into the memory where a clip does not, by plans of shorter and smaller ones.
+-- @module moonreel.codec.fits
+local base = require "moonreel.core.base"
+local lengths = require "moonreel.codec.lengths"
+local listing = require "moonreel.text.listing"
+
+local fits = {}
+
+-- the last of a list for which f is true; it is true of all before one of which it is true
+local function last_of(list, f)
+  local low, high = 0, #list + 1
+  while high - low > 1 do
+    local middle = (low + high) // 2
+    if f(list[middle]) then
+      low = middle
+    else
+      high = middle
+    end
+  end
+  return list[low]
+end
+
+-- numbers of frames below one that an autoencoder takes
+local function shorter(auto, frames)
+  local list = {}
+  for n = 1, frames - 1 do
+    list[#list + 1] = lengths.fits(auto.lengths or "any", n) and n or nil
+  end
+  return list
+end
+
+-- sides of the same aspect in whole cells, from small to large: {height, width}
+local function smaller(auto, height, width)
+  local list, parts = {}, 16
+  for i = 1, parts - 1 do
+    local function side(n) return n * i // parts // auto.side * auto.side end
+    list[#list + 1] = math.min(side(height), side(width)) > 0 and { side(height), side(width) }
+      or nil
+  end
+  return list
+end
+
+--- Where a job has failed for want of memory raise an error that says what fits.
+---@param codec mr.Codec
+---@param job string      "encode" or "decode"
+---@param s table         frames, height, width; without sides they follow from size {C, t, h, w}
+---@param problem any     what the job has raised; others than of memory are left alone
+function fits.explain(codec, job, s, problem)
+  if type(problem) ~= "table" or problem.code ~= "MR_E_MEMORY" or not codec.device then
+    return
+  end
+  local auto, free = codec.auto, (codec.device:memory())
+  local height, width = s.height or s.size[3] * auto.side, s.width or s.size[4] * auto.side
+  local function takes(...) return codec:bytes(job, ...) end
+  local all = takes(s.frames, height, width)
+  if all <= free then
+    return
+  end
+  local frames = last_of(shorter(auto, s.frames), function(n)
+    return takes(n, height, width) <= free
+  end)
+  local sides = last_of(smaller(auto, height, width), function(one)
+    return takes(s.frames, one[1], one[2]) <= free
+  end)
+  local tries = {}
+  tries[1] = frames and ("%d frames"):format(frames)
+  tries[#tries + 1] = sides and ("%d x %d pixels"):format(sides[1], sides[2])
+  tries[1] = tries[1] or "more memory"
+  base.raise("MR_E_MEMORY", ("%s: %d frames of %d x %d take about %s beside the weights; %s are "
+    .. "free; try: %s"):format(job, s.frames, height, width, listing.size(all),
+    listing.size(free), table.concat(tries, ", or ")))
+end
+
+return fits

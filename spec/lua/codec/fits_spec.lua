@@ -1,0 +1,59 @@
+--- What does not fit is refused with what does.
+-- Covers: lua/moonreel/codec/fits.lua
+local E = require "moonreel.core.exec"
+local T = require "moonreel.core.tensor"
+local codec = require "moonreel.codec"
+local fails = require "spec.support.fails"
+local fits = require "moonreel.codec.fits"
+local hunyuan = require "moonreel.models.hunyuan_vae"
+
+local NONE = { code = "MR_E_MEMORY" }
+
+-- a codec whose jobs take a byte for each pixel of each frame
+local function stub(lengths, free)
+  return { auto = { lengths = lengths, side = 8 },
+    device = { memory = function() return free end },
+    bytes = function(_, _, frames, height, width) return frames * height * width end }
+end
+
+describe("a clip that does not fit", function()
+  local size = { frames = 33, height = 64, width = 96 }
+
+  it("is refused with the length and the sides that do", function()
+    fails("MR_E_MEMORY", "decode: 33 frames of 64 x 96 take about 202%.8 kB beside the weights; "
+      .. "61%.4 kB are free; try: 9 frames, or 32 x 48 pixels$", fits.explain, stub("4n+1", 61440),
+      "decode", size, NONE)
+    -- of latents alone the sides are known
+    fails("MR_E_MEMORY", "encode: 33 frames of 16 x 24 .-; try: 29 frames, or 8 x 16 pixels$",
+      fits.explain, stub("4n+1", 12000), "encode", { frames = 33, size = { 4, 9, 2, 3 } }, NONE)
+    fails("MR_E_MEMORY", "try: 4 frames, or 8 x 8 pixels$", fits.explain, stub("4n or 1", 2500),
+      "decode", { frames = 32, height = 16, width = 24 }, NONE)
+    fails("MR_E_MEMORY", "try: more memory$", fits.explain, stub("1", 10), "decode",
+      { frames = 1, height = 8, width = 8 }, NONE)
+  end)
+
+  it("is no matter of other errors, nor of what would fit", function()
+    for _, case in ipairs { { stub("any", 1), { code = "MR_E_SHAPE" } }, { stub("any", 1), "text" },
+        { stub("any", 1e9), NONE }, { { auto = {} }, NONE } } do
+      assert.is_nil(fits.explain(case[1], "decode", size, case[2]))
+    end
+  end)
+
+  it("is planned with programs of its own", function()
+    local fields = {}
+    for _, row in ipairs(require("moonreel.models.hunyuan_vae.fields").fields) do
+      fields[row[1]] = row.default
+    end
+    fields.block_out_channels, fields.norm_num_groups, fields.piece_size = { 8, 8, 8, 8 }, 2, 0
+    local auto = hunyuan.new(nil, fields, { dtype = "f32" })
+    local coder <close> = codec.plan({ autoencoder = auto, dtype = "f32",
+      config = { vae = {} } }, { facts = E.device("cpu", 1):facts() })
+    local z <close> = T.new("f32", { 16, 9, 8, 8 })
+    coder.planned = setmetatable({ close = function() end }, { __index = coder })
+    coder.device = { memory = function() return 8e6 end }
+    coder.encoder.run = function() error(NONE, 0) end
+    fails("MR_E_MEMORY", "decode: 33 frames of 64 x 64 take about 1%d%.%d MB beside the weights; "
+      .. "8%.0 MB are free; try: %d frames, or %d+ x %d+ pixels", coder.decode, coder, z,
+      { frames = 33 }, function() end)
+  end)
+end)
