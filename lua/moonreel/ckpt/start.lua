@@ -6,6 +6,8 @@
 --            or function(has) -> such rules, dropped = {name = why}, fresh = {{Lua pattern, why,
 --            names as people read them}, ...}}: files of other programs, `has` is the set of
 --            their names
+--   made     function(parameter, has) -> {from = names, make = function(tensors) -> tensor, how =
+--            text} or nil: a parameter of tensors that the file has in another form
 --   fit      {parameter = function(tensor, shape) -> tensor, text; nil: it cannot}: shapes that
 --            may differ
 --   sizes    rows {field of config.json, parameter, axis from 1}
@@ -81,18 +83,37 @@ local function why_fresh(layout, name)
   end
 end
 
+-- what a parameter is made of, where a map says so and the file has it: names in the file
+local function made_of(maps, parameter, bare)
+  for _, map in ipairs(maps) do
+    local row = map.made and map.made(parameter, bare)
+    if row then
+      local files = {}
+      for i, name in ipairs(row.from) do
+        files[i] = bare[name]
+      end
+      return #files == #row.from and { files = files, make = row.make, how = row.how } or nil
+    end
+  end
+end
+
 local function same_shape(a, b) return table.concat(a, ",") == table.concat(b, ",") end
 
 --- Which tensors of a file stand for which parameters.
 ---@param source mr.Checkpoint
 ---@param params table[]     list of a parameter table
 ---@param maps table[]|nil   of the families of models
----@return table plan        found[parameter] = {weights, averages, masters: names of tensors};
----   layout, dropped, unexpected
+---@return table plan        found[parameter] = {weights, averages, masters: names of tensors; made:
+---   {files, make, how}, in their place}; layout, dropped, unexpected
 function start.plan(source, params, maps)
-  local known, plan = {}, { found = {}, dropped = {}, unexpected = {} }
+  local known, plan, used = {}, { found = {}, dropped = {}, unexpected = {} }, {}
+  local bare = start.bare(source)
   for _, p in ipairs(params) do
-    known[p.name], plan.found[p.name] = true, {}
+    local made = made_of(maps or {}, p.name, bare)
+    known[p.name], plan.found[p.name] = not made, { made = made }
+    for _, name in ipairs(made and made.files or {}) do
+      used[name] = true
+    end
   end
   local layout = layout_of(source, maps or {})
   plan.layout, plan.why_fresh = layout.name, function(name) return why_fresh(layout, name) end
@@ -115,7 +136,7 @@ function start.plan(source, params, maps)
     local why = layout.dropped[last(readings(name)).name]
     if why and not taken then
       plan.dropped[#plan.dropped + 1] = { name = name, why = why }
-    elseif not taken and not (kind ~= "weights" and known[parameter]) then
+    elseif not taken and not used[name] and not (kind ~= "weights" and known[parameter]) then
       plan.unexpected[#plan.unexpected + 1] = name
     end
   end
@@ -162,6 +183,16 @@ local function fitted(maps, name, t, shape)
   end
 end
 
+-- a parameter of tensors in another form; nil: its shape is another
+local function made_tensor(source, made, shape)
+  local tensors = {}
+  for i, name in ipairs(made.files) do
+    tensors[i] = start.tensor(source, name)
+  end
+  local t = made.make(tensors)
+  return t and same_shape(t.shape, shape) and t or nil
+end
+
 --- Read start weights one by one.
 ---@param source mr.Checkpoint
 ---@param params table[]   list of a parameter table
@@ -169,19 +200,23 @@ end
 ---   them beside the weights
 ---@param take fun(p: table, t: mr.Tensor)  gets every parameter that is there
 ---@return table report    loaded, missing, unexpected: lists of names; fresh, dropped: {name, why};
----   resized: {name, file, model, how}; differ: {name, file, model}, also among the missing; layout
+---   resized: {name, file, model, how}; made: {name, why}; differ: {name, file, model}, also among
+---   the missing; layout
 function start.read(source, params, how, take)
   local maps = how.maps or {}
   local plan = start.plan(source, params, maps)
-  local report = { loaded = {}, missing = {}, fresh = {}, resized = {}, differ = {},
+  local report = { loaded = {}, missing = {}, fresh = {}, resized = {}, differ = {}, made = {},
     unexpected = plan.unexpected, dropped = plan.dropped, layout = plan.layout }
   for _, p in ipairs(params) do
-    local from
+    local from, made = nil, plan.found[p.name].made
     for _, kind in ipairs(order_of(p, how)) do
       from = from or plan.found[p.name][kind]
     end
     local t, changed
-    if from then
+    if made then
+      from, t = made.files[1], made_tensor(source, made, p.shape)
+      report.made[#report.made + 1] = t and { name = p.name, why = made.how } or nil
+    elseif from then
       t, changed = fitted(maps, p.name, start.tensor(source, from), p.shape)
     end
     local row = { name = p.name, file = from and source:info(from).shape, model = p.shape,
@@ -255,6 +290,7 @@ function start.table(report)
   for i, name in ipairs(report.unexpected) do
     unexpected[i] = { name = name, why = "no parameter of this name" }
   end
+  grouped(rows, "converted", report.made)
   grouped(rows, "resized", resized)
   grouped(rows, "dropped", report.dropped)
   grouped(rows, "left fresh", report.fresh)

@@ -94,6 +94,7 @@ function pipeline.new(config, dtype, cut)
   local agree = trainee.agree or agreed
   agree(model, parts)
   self.model = make("model", model)
+  self.maps[#self.maps + 1] = self.model.map
   -- a model without a null caption of its own takes the encoding of an empty one
   self.null_encoded = self.model.null_caption == nil
   params:seal(cut)

@@ -39,6 +39,9 @@ return {
       help = "latent cells of a token's side" },
     { "linear", "text", none = true, choices = { "f8" }, reader = "model", resume = "refuse",
       help = "operands of products in blocks; f8: 8 bits" },
+    { "rope_of_weights", "text", none = true, choices = { "pairs", "halves" }, reader = "model",
+      affects = "nothing", help = "rotation of the files to start from; none: pairs where products "
+      .. "are fused, as in files of Flux, else halves" },
     { "strict_load", "boolean", default = false, reader = false, affects = "nothing",
       help = "missing or unexpected names are errors" },
   },

@@ -8,6 +8,7 @@ local base = require "moonreel.core.base"
 local blocks = require "moonreel.models.mmdit.blocks"
 local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
+local weights = require "moonreel.models.mmdit.weights"
 
 local mmdit = {}
 
@@ -78,12 +79,12 @@ end
 --- Declare the parameters of a model.
 ---@param params mr.Params
 ---@param c table     fields of fields.lua
----@return mr.MMDiT
+---@return mr.MMDiT   map: how files of other forms become its parameters
 function mmdit.new(params, c)
   check(c)
   local scope, D, p = nn.scope(params), c.hidden_size, c.patch_size
   local self = setmetatable({ config = c, double = {}, single = {},
-    out_channels = c.in_channels // (p * p) }, Model)
+    out_channels = c.in_channels // (p * p), map = weights.map(c) }, Model)
   self.img_in = blocks.linear(scope, "img_in", c.in_channels, D)
   if c.cond_embed then
     self.cond_in = nn.Linear(scope, "cond_in", c.in_channels + p * p, D,

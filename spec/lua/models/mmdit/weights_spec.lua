@@ -1,0 +1,122 @@
+--- Files of MMDiT in other forms: every form gives the same prediction, there and back the same
+-- bits.
+-- Covers: lua/moonreel/models/mmdit/weights.lua
+local E = require "moonreel.core.exec"
+local G = require "moonreel.core.graph"
+local T = require "moonreel.core.tensor"
+local ckpt = require "moonreel.ckpt"
+local folder = require "spec.support.folder"
+local mmdit = require "moonreel.models.mmdit"
+local nn = require "moonreel.nn"
+local start = require "moonreel.ckpt.start"
+local weights = require "moonreel.models.mmdit.weights"
+
+local CONFIG = { in_channels = 12, vec_in_dim = 8, context_in_dim = 10, hidden_size = 32,
+  mlp_ratio = 2, num_heads = 2, depth = 1, depth_single_blocks = 1, axes_dim = { 4, 6, 6 },
+  theta = 10000, qkv_bias = true, guidance_embed = false, cond_embed = false, fused_qkv = false,
+  use_liger_rope = true, patch_size = 2 }
+
+describe("files of MMDiT", function()
+  local dir
+  setup(function() dir = folder.new() end)
+  teardown(function() dir:remove() end)
+
+  -- a model with the weights of a file, or fresh ones
+  local function model(change, path)
+    local c, params = nn.merged(CONFIG, change), G.params "f32"
+    local net = mmdit.new(params, c)
+    params:seal()
+    local run, report = E.new(E.device("cpu", 1), params, {}), nil
+    run:init(1)
+    if path then
+      local file <close> = ckpt.open(path)
+      report = start.read(file, params:list(), { maps = { weights.map(c) } }, function(p, t)
+        run:set_param("w", p.name, t)
+      end)
+    else
+      for i, p in ipairs(params:list()) do
+        run:set_param("w", p.name, T.new("f32", p.shape):fill_normal(i, "weights_spec") * 0.3)
+      end
+    end
+    return { net = net, params = params, run = run }, report
+  end
+
+  local function write(m, name)
+    local rows = {}
+    for i, p in ipairs(m.params:list()) do
+      local values = m.run:param("w", p.name):bytes()
+      rows[i] = { name = p.name, dtype = "f32", shape = p.shape, ptr = values, bytes = #values }
+    end
+    ckpt.write(dir.path .. "/" .. name, rows)
+    return dir.path .. "/" .. name
+  end
+
+  local function predicted(m)
+    local g, io = G.graph(m.params), {}
+    local shapes = { x = { 1, 3, 2, 4, 4 }, t = { 1 }, y = { 1, 3, 10 }, vector = { 1, 1, 8 } }
+    for name, shape in pairs(shapes) do
+      io[name] = g:input(name, "f32", shape)
+    end
+    g:output("out", m.net:forward(g, io))
+    g:finish()
+    local prog = m.run:compile(g)
+    for i, name in ipairs { "x", "t", "y", "vector" } do
+      prog:set(name, T.new("f32", shapes[name]):fill_normal(i, "in"))
+    end
+    prog:run()
+    return prog:get("out"):totable()
+  end
+
+  local function near(a, b)
+    for i, value in ipairs(a) do
+      assert.near(value, b[i], 1e-4)
+    end
+  end
+
+  local forms = {
+    ["a fused one that turns neighbours"] = { fused_qkv = true, use_liger_rope = false },
+    ["a fused one that turns halves"] = { fused_qkv = true },
+    ["one with three products that turns neighbours"] = { use_liger_rope = false },
+  }
+  for name, form in pairs(forms) do
+    it("become " .. name .. " and come back with the same bits", function()
+      local first = model()
+      local path = write(first, "first.safetensors")
+      local other, report = model(form, path)
+      assert.same({ 0, 0, 0 }, { #report.missing, #report.unexpected, #report.differ })
+      assert.is_true(#report.made > 0)
+      near(predicted(first), predicted(other))
+      local way = form.use_liger_rope == false and "pairs" or "halves"
+      local back = model({ rope_of_weights = way }, write(other, "other.safetensors"))
+      for _, p in ipairs(first.params:list()) do
+        assert.same(first.run:param("w", p.name):totable(), back.run:param("w", p.name):totable(),
+          p.name)
+      end
+    end)
+  end
+
+  it("of Flux, whose products are fused, turn neighbours unless a recipe says otherwise", function()
+    local flux = model { fused_qkv = true, use_liger_rope = false }
+    local path = write(flux, "flux.safetensors")
+    local _, report = model({ cond_embed = true }, path)
+    near(predicted(flux), predicted((model({}, path))))
+    assert.same({ "cond_in.weight", "cond_in.bias" }, { report.fresh[1].name,
+      report.fresh[2].name })
+    local text = tostring(start.table(report))
+    assert.matches("converted +double_blocks%.0%.img_attn%.q_proj%.weight", text)
+    assert.matches("rotation of pairs as of halves, a part of a fused product", text)
+    assert.matches("left fresh +cond_in%.%*", text)
+    -- told that they turn halves, they are taken as they are
+    local told = model({ rope_of_weights = "halves" }, path)
+    assert.same(flux.run:param("w", "single_blocks.0.linear1.weight"):slice(0, 0, 32):clone()
+      :totable(), told.run:param("w", "single_blocks.0.q_proj.weight"):totable())
+  end)
+
+  it("of another depth lack tensors, or have some too many", function()
+    local path = write(model(), "deep.safetensors")
+    local _, report = model({ depth = 2 }, path)
+    assert.matches("^double_blocks%.1%.", report.missing[1])
+    _, report = model({ depth_single_blocks = 0 }, path)
+    assert.matches("^single_blocks%.0%.", report.unexpected[1])
+  end)
+end)
