@@ -244,12 +244,15 @@ end
 function Codec:bytes(job, frames, height, width)
   if not self.planned then
     local device = self.device
+    local plan = type(device) == "table" and device or { facts = device:facts() }
     self.planned = of_calls(self.auto, encoder.new(self.auto, { dtype = self.dtype,
-      device = type(device) == "table" and device or { facts = device:facts() } }))
+      device = plan }))
+    -- what programs leave in the host's memory is the device's there
+    self.on_cpu = plan.facts.device == "cpu"
   end
   local rows = job == "encode" and self.planned:encoders(frames, height, width)
     or self.planned:decoders(frames, height, width)
-  return encoder.working_bytes(rows)
+  return encoder.working_bytes(rows) + (self.on_cpu and rows.kept or 0)
 end
 
 -- run calls; where they do not fit say what does

@@ -127,9 +127,11 @@ end
 --- What runs for a job: every program once, with how often it runs.
 ---@param job string
 ---@param shape table     as calls of the encoder take it
----@return table[] rows   {prog, runs, part: its name}
+---@return table[] rows   {prog, runs, part: its name}; kept: most bytes of the host's memory for
+---   what lies between programs
 function Encoder:plan(job, shape)
   local calls, rows, at = self.enc:calls(job, shape, self.way), {}, {}
+  rows.kept = schedule.held(calls, name_of)
   make_place(self, calls)
   for _, call in ipairs(calls) do
     local name = name_of(call)

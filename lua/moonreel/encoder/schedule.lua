@@ -1,6 +1,7 @@
 --- Which rows of which results the inputs of a list of calls are made of: of every row what the
 -- last call before it gave, else what the caller brings.
 -- @module moonreel.encoder.schedule
+local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 
 local schedule = {}
@@ -67,6 +68,59 @@ function schedule.of(calls)
     end
   end
   return leaves, brought
+end
+
+--- The most bytes of the host's memory that hold rows for which no program has a place yet, as a
+-- run of the calls has them.
+---@param calls table[]
+---@param name_of fun(call: table): string  of its program
+---@return integer
+function schedule.held(calls, name_of)
+  local leaves, queues = schedule.of(calls), {}
+  for i, call in ipairs(calls) do
+    local name = name_of(call)
+    queues[name] = queues[name] or { at = 1 }
+    table.insert(queues[name], i)
+  end
+  local pending, held, now, most = {}, {}, 0, 0
+  local function hold(piece)
+    local key = piece.to .. " " .. piece.input
+    if not held[key] then
+      local take = calls[piece.to].takes[piece.input]
+      held[key] = T.count(take.shape) * #T.new(take.dtype, { 1 }):bytes()
+      now = now + held[key]
+      most = math.max(most, now)
+    end
+  end
+  -- pieces for which f is true go, others stay
+  local function each(f)
+    local rest = {}
+    for _, piece in ipairs(pending) do
+      rest[#rest + 1] = not f(piece) and piece or nil
+    end
+    pending = rest
+  end
+  for i, call in ipairs(calls) do
+    local name = name_of(call)
+    each(function(piece)
+      local lost = name_of(calls[piece.from]) == name
+      if lost then
+        hold(piece)
+      end
+      return lost
+    end)
+    for input in pairs(call.takes) do
+      local key = i .. " " .. input
+      now, held[key] = now - (held[key] or 0), nil
+    end
+    queues[name].at = queues[name].at + 1
+    table.move(leaves[i], 1, #leaves[i], #pending + 1, pending)
+    each(function(piece)
+      local queue = queues[name_of(calls[piece.to])]
+      return queue[queue.at] == piece.to
+    end)
+  end
+  return most
 end
 
 return schedule

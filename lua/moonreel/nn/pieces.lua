@@ -8,6 +8,7 @@
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local nn = require "moonreel.nn"
+local ops = require "moonreel.core.op"
 
 local pieces = {}
 
@@ -163,11 +164,13 @@ end
 function Pieces:total(x, name, shape, sums)
   local before = take(self, name, { value = name, carried = shape[1], shape = shape,
     dtype = "f32" })
+  self.gives[name] = { value = name, carried = shape[1] }
   if self.adds ~= name then
+    -- the next piece has them from this one, not from afar
+    self.outputs[name] = before and (ops.copy(before))
     return before
   end
   self.late = math.max(self.late or 0, x.late / x.rows)
-  self.gives[name] = { value = name, carried = shape[1] }
   local v = masked(self, x)
   self.outputs[name] = v and before + nn.cast(sums(v), "f32"):reshape(shape)
 end

@@ -61,6 +61,8 @@ function encoders.new(pipe, given)
   local self = setmetatable({ seconds = given.seconds, weights = 0, read_s = 0,
     notes = {}, texts = {} }, Encoders)
   local of = { facts = given.facts, rates = given.rates }
+  -- what programs leave in the host's memory is the device's there
+  self.on_cpu = given.facts.device == "cpu"
   if pipe.autoencoder.apart and not given.video then
     self.codec = codec.plan(pipe, of)
     self.weights = self.weights + self.codec:weight_bytes()
@@ -78,7 +80,8 @@ local function of_clip(self, rows)
   for _, row in ipairs(rows) do
     seconds = seconds + row.runs * self.seconds(row.prog)
   end
-  return ("%.3g s with %s at work"):format(seconds, listing.size(encoder.working_bytes(rows)))
+  return ("%.3g s with %s at work%s"):format(seconds, listing.size(encoder.working_bytes(rows)),
+    rows.kept > 0 and (" and %s kept between sweeps"):format(listing.size(rows.kept)) or "")
 end
 
 -- Note what the largest clip takes, and what it would the other way that the autoencoder has.
@@ -101,7 +104,7 @@ end
 --- What encoding a batch takes.
 ---@param b table  frames, height, width, batch
 ---@return number seconds
----@return number bytes  of the largest program of each part: all parts keep their memory
+---@return number bytes  of the programs of all parts, on a CPU with what is kept between them
 ---@return number read_s  in which weights are read, by each of the ranks that share the batch
 function Encoders:batch(b)
   local seconds, bytes = 0, 0
@@ -110,7 +113,7 @@ function Encoders:batch(b)
     for _, row in ipairs(rows) do
       seconds = seconds + times * row.runs * self.seconds(row.prog)
     end
-    bytes = bytes + encoder.working_bytes(rows)
+    bytes = bytes + encoder.working_bytes(rows) + (self.on_cpu and rows.kept or 0)
   end
   add(self.codec and self.codec:encoders(b.frames, b.height, b.width) or {}, b.batch)
   for _, text in ipairs(self.texts) do

@@ -107,6 +107,8 @@ describe("calls of an encoder", function()
         call("add", { x = { "u", 0, 2 }, more = { "x", 0, 2 } }, { out = { "y", 2, 2 } }, add) }
       assert.same({ 12 + 23, 23 + 14, 11 + 1, 12 + 2 }, (result(calls, { x = rows(1, 2, 13, 4),
         b = rows(10, 10) }, device, 4)))
+      -- x of the third and of the last, of rows that the second run would overwrite
+      assert.equal(2 * 2 * 2 * 4, schedule.held(calls, function(c) return c.key end))
     end)
   end
 

@@ -56,7 +56,8 @@ describe("encoders", function()
       -- sample by sample; three pieces of 17 frames
       assert.is_true(math.abs(batch(17, 8) / bare - 2) < 1e-9)
       assert.is_true(math.abs(batch(51, 4) / (3 * bare) - 1) < 0.02)
-      assert.equal(clips, select(2, batch(51, 8)))
+      -- the same programs, whatever the length: one picture is left over from fours
+      assert.equal(clips, select(2, batch(85, 8)))
     end)
   end)
 

@@ -31,7 +31,8 @@ return {
     row("temporal_levels", { list = "integer" }, { default = { 3, 4 }, min = 0,
       help = "levels whose step to the next joins frames, the finest being 0" }),
     row("frames_at_once", "integer", { default = 8, min = 1, unit = "frames", affects = "speed",
-      help = "ours: most frames of a piece; results are those of the whole clip" }),
+      help = "ours: most frames of a piece, where a clip has more than six times as many; results "
+        .. "are those of the whole" }),
     row("keeps_features", "boolean", { default = true, affects = "speed",
       help = "ours: what lies before an attention is kept between sweeps over a clip; false: it is "
         .. "computed again, and memory does not grow with the clip" }),

@@ -20,6 +20,7 @@ local dc_ae = {}
 dc_ae.apart = true
 
 local HEAD <const> = 32
+local WORTH <const> = 6 -- pieces below which a whole clip takes less: as much is kept of a piece
 
 local Autoencoder = {}
 Autoencoder.__index = Autoencoder
@@ -92,11 +93,21 @@ function dc_ae.new(_, fields, run)
   local side, step = 1 << #sizes.widths - 1, 1 << #fields.temporal_levels
   return setmetatable({ apart = true, step = step, compat = run.compat and true or false,
     lengths = step > 1 and ("%dn or 1"):format(step) or "any",
-    at_once = fields.frames_at_once, keeps = fields.keeps_features,
+    at_once = fields.frames_at_once, keeps = fields.keeps_features, fields = fields, run = run,
     side = side, channels = sizes.latent_channels, sizes = sizes,
     scale = fields.scaling_factor or 1, dtype = run.dtype,
     tiles = run.compat and tiles_by(fields, side, step) or { encode = {}, decode = {} },
     maps = { weights } }, Autoencoder)
+end
+
+--- The other way that clips may go, with the same results: what lies before an attention is kept
+-- for the next sweep, or computed again.
+---@return mr.Autoencoder
+---@return string          what asks for it
+function Autoencoder:other()
+  local keeps = not self.keeps
+  return dc_ae.new(nil, nn.merged(self.fields, { keeps_features = keeps }), self.run),
+    ("keeps_features = %s"):format(keeps)
 end
 
 --- Latent size {C, T, H, W} of a clip.
@@ -222,6 +233,9 @@ end
 
 -- frames of a piece: a whole number of latents, and of pieces; nil: the clip is one
 local function piece_of(self, frames)
+  if frames <= WORTH * self.at_once then
+    return nil
+  end
   local most = self.at_once // self.step * self.step
   for n = math.max(most, self.step), self.step, -self.step do
     if frames % n == 0 then

@@ -114,11 +114,13 @@ describe("the video DC-AE", function()
     local deeper
     setup(function() deeper = write("deeper", DEEPER) end)
 
-    for _, case in ipairs { { 8, 4 }, { 12, 8 }, { 24, 12 }, { 32, 8 }, { 44, 8 } } do
+    for _, case in ipairs { { 8, 1 }, { 12, 1 }, { 44, 4 }, { 56, 8 } } do
       local frames, most = table.unpack(case)
-      it(("of %d frames is the whole of %d"):format(most, frames), function()
+      it(("of at most %d frames is the whole of %d"):format(most, frames), function()
         local x = T.new("f32", { frames, 3, 16, 24 }):fill_normal(1, "clip")
         local vae <close> = open(DEEPER, deeper)
+        assert.equal(1, #vae.auto:calls("encode", { frames = frames, height = 16, width = 24,
+          dtype = "f32", size = vae.auto:latent(frames, 16, 24) }))
         local z = vae:encode(x)
         local y = decoded(vae, z, frames, 8)
         for _, keeps in ipairs { true, false } do
@@ -142,6 +144,20 @@ describe("the video DC-AE", function()
       for _, keeps in ipairs { true, false } do
         assert.same({ bytes(32, keeps) }, { bytes(128, keeps) })
       end
+    end)
+
+    it("keeps features for the next sweep, or computes them again", function()
+      local parts <close> = open(nn.merged(DEEPER, { frames_at_once = 4 }), deeper)
+      local other, said = parts.auto:other()
+      assert.equal("keeps_features = false", said)
+      assert.same({ true, "keeps_features = true" }, { other.other(other).keeps,
+        (select(2, other:other())) })
+      local again <close> = open(nn.merged(DEEPER, { frames_at_once = 4, keeps_features = false }),
+        deeper)
+      local function kept(vae, frames) return vae:encoders(frames, 16, 24).kept end
+      -- f32 of 32 channels of 4 x 6 cells for every two frames
+      assert.equal(32 // 2 * 4 * 6 * 32 * 4, kept(parts, 64) - kept(parts, 32))
+      assert.same({ 0, 0 }, { kept(again, 64), again:decoders(64, 16, 24).kept })
     end)
   end)
 
