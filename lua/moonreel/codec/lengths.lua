@@ -1,6 +1,7 @@
 --- Which numbers of frames an autoencoder takes: "any", or forms as "4n+1", "4n or 1", "1".
 -- @module moonreel.codec.lengths
 local base = require "moonreel.core.base"
+local blame = require "moonreel.settings.blame"
 
 local lengths = {}
 
@@ -47,6 +48,27 @@ function lengths.check(auto, frames)
   if not lengths.fits(rule, frames) then
     base.raise("MR_E_SHAPE", ("a clip of %d frames: this autoencoder takes %s; try: %d frames")
       :format(frames, rule, nearest(rule, frames)))
+  end
+end
+
+-- the most that any draw lets of a bucket in
+local function share(value)
+  local p = type(value) == "table" and value[1] or 0
+  return type(p) == "table" and math.min(p[1] or 0, p[2] or 0) or p
+end
+
+--- Refuse buckets whose clips an autoencoder does not take; errors have the lines of the buckets.
+---@param settings table       baked
+---@param auto mr.Autoencoder  of these settings
+function lengths.check_buckets(settings, auto)
+  local rule = auto.lengths or "any"
+  for _, leaf in ipairs(settings:leaves()) do
+    local frames = leaf.keys[1] == "bucket_config" and share(leaf.value) > 0
+      and math.tointeger(tonumber(leaf.keys[3]))
+    if frames and not lengths.fits(rule, frames) then
+      blame.raise(settings, leaf.path, "MR_E_RECIPE", "%s: clips of %d frames, vae.type = %s takes "
+        .. "%s; try: %d", leaf.path, frames, settings.vae.type, rule, nearest(rule, frames))
+    end
   end
 end
 

@@ -5,6 +5,7 @@ local about = require "moonreel.cache.about"
 local blame = require "moonreel.settings.blame"
 local buckets = require "moonreel.data.buckets"
 local cadence = require "moonreel.trainer.cadence"
+local lengths = require "moonreel.codec.lengths"
 local pipeline = require "moonreel.models.pipeline"
 local readers = require "moonreel.settings.readers"
 local schedule = require "moonreel.plan.schedule"
@@ -421,6 +422,7 @@ function plan.open(settings, given)
     mesh, assumed = mesh:of(settings)
   end
   local models = blame.record(settings, "model", given.compiled.of, given.compiled, settings)
+  lengths.check_buckets(settings, models.pipe.autoencoder)
   if models.job == "extract" then
     about.check(settings, models.pipe)
   end

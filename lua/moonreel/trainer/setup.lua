@@ -12,6 +12,7 @@ local data = require "moonreel.data"
 local gpu = require "moonreel.trainer.gpu"
 local samples = require "moonreel.trainer.samples"
 local json = require "moonreel.core.json"
+local lengths = require "moonreel.codec.lengths"
 local life = require "moonreel.core.life"
 local mesh = require "moonreel.comm.mesh"
 local regions = require "moonreel.optim.regions"
@@ -300,7 +301,9 @@ end
 
 -- the models; what they refuse is told with the lines of the fields
 local function models_of(s, dtype, cut)
-  return blame.record(s, "model", pipeline.of, s, dtype, cut)
+  local pipe = blame.record(s, "model", pipeline.of, s, dtype, cut)
+  lengths.check_buckets(s, pipe.autoencoder)
+  return pipe
 end
 
 -- the field that asks for inputs of a kind from a cache, and the record that would make them

@@ -1,6 +1,7 @@
 --- Which numbers of frames an autoencoder takes.
 -- Covers: lua/moonreel/codec/lengths.lua
 local fails = require "spec.support.fails"
+local folder = require "spec.support.folder"
 local lengths = require "moonreel.codec.lengths"
 
 describe("lengths of clips", function()
@@ -28,5 +29,17 @@ describe("lengths of clips", function()
       lengths.check, { lengths = "4n+1" }, 7)
     fails("MR_E_SHAPE", "takes 4n or 1; try: 4 frames", lengths.check, { lengths = "4n or 1" }, 3)
     fails("MR_E_SHAPE", "takes 1; try: 1 frames", lengths.check, { lengths = "1" }, 3)
+  end)
+
+  it("of buckets are refused with the bucket's line, unless nothing enters it", function()
+    local dir <close> = folder.new()
+    local function check(buckets)
+      local s = dir:bake('return recipe { vae = { type = "hunyuan_vae" },\nbucket_config = {\n'
+        .. buckets .. "} }")
+      lengths.check_buckets(s, { lengths = "4n+1" })
+    end
+    check '["240p"] = { [1] = { 1.0, 4 }, [17] = { { 1.0, 0.5 }, 2 }, [51] = { 0.0, 1 } }'
+    fails("MR_E_RECIPE", "main%.lua:3: bucket_config[^:]*: clips of 51 frames, vae%.type = "
+      .. "hunyuan_vae takes 4n%+1; try: 49", check, '["240p"] = { [51] = { 1.0, 1 } }')
   end)
 end)
