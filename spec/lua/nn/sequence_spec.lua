@@ -13,25 +13,40 @@ local CASES = [[
 local E, G, T = require "moonreel.core.exec", require "moonreel.core.graph",
   require "moonreel.core.tensor"
 local ops, sequence = require "moonreel.core.op", require "moonreel.nn.sequence"
-local stdit3, regions = require "moonreel.models.stdit3", require "moonreel.optim.regions"
+local regions = require "moonreel.optim.regions"
 local world = require("moonreel.comm").world { deadline_s = 100, check = true }
 local device
 
 local function norm(t) return ops.sum_squares(t:to("f32"):reshape { -1 }):item() ^ 0.5 end
 local function filled(name, shape) return T.new("f32", shape):fill_normal(1, name) end
 
+-- small models: what declares one, and what it is given besides latents, time and text
+local models = {
+  stdit = function(params, H, W)
+    return require("moonreel.models.stdit3").new(params, { depth = 1, hidden_size = 32,
+      num_heads = 4, in_channels = 4, caption_channels = 8, model_max_length = 6 }),
+      { fps = T.from({ 2 }, { 24, 8 }), text_len = T.from({ 2 }, { 3, 6 }, "i32"),
+        x_mask = T.from({ 2, 3 }, { 1, 0, 1, 1, 1, 0 }, "bool") }, { height = H * 8, width = W * 8 }
+  end,
+  mmdit = function(params, H, W)
+    return require("moonreel.models.mmdit").new(params, { in_channels = 16, vec_in_dim = 6,
+      context_in_dim = 8, hidden_size = 32, mlp_ratio = 2, num_heads = 4, depth = 1,
+      depth_single_blocks = 2, axes_dim = { 2, 2, 4 }, theta = 10000, qkv_bias = true,
+      guidance_embed = true, cond_embed = true, fused_qkv = false, use_liger_rope = true,
+      patch_size = 2 }), { vector = filled("vector", { 2, 1, 6 }), guidance = T.from({ 2 }, { 4,
+        1 }), cond = filled("cond", { 2, 5, 3, H, W }) }, {}
+  end,
+}
+
 -- output and gradients by name of a small model, by ranks or by this one alone
-local function model(seq, H, W, recompute)
+local function model(kind, seq, H, W, recompute)
   local params = G.params "f32"
-  local net = stdit3.new(params, { depth = 1, hidden_size = 32, num_heads = 4, in_channels = 4,
-    caption_channels = 8, model_max_length = 6 })
+  local net, given, io = models[kind](params, H, W)
   params:seal()
   local g, shape = G.graph(params), { 2, 4, 3, H, W }
-  local given = { x = filled("x", shape), y = filled("y", { 2, 6, 8 }), t = T.from({ 2 },
-    { 700, 30.5 }), fps = T.from({ 2 }, { 24, 8 }), text_len = T.from({ 2 }, { 3, 6 }, "i32"),
-    x_mask = T.from({ 2, 3 }, { 1, 0, 1, 1, 1, 0 }, "bool") }
-  local io = { height = H * 8, width = W * 8, sequence = seq,
-    recompute = recompute and function() return true end or nil }
+  given.x, given.y, given.t = filled("x", shape), filled("y", { 2, 6, 8 }),
+    T.from({ 2 }, { 700, 30.5 })
+  io.sequence, io.recompute = seq, recompute and function() return true end or nil
   for name, value in pairs(given) do
     io[name] = g:input(name, value.dtype, value.shape)
   end
@@ -127,14 +142,14 @@ for line in io.lines(arg[1]) do
         outer = outer // 1 | 0, comm = group, groups = groups }
     end
     local seq = ranks(more == "groups" and 2 or 1)
-    local build = kind == "model" and function(by)
-      return model(by, tonumber(a), tonumber(b), more == "recompute")
+    local build = models[kind] and function(by)
+      return model(kind, by, tonumber(a), tonumber(b), more == "recompute")
     end or function(by) return attention(by, tonumber(a), b, more) end
     local want, want_grads = build(nil)
     world:reset_counts()
     local got, grads = build(seq)
     local sent = world:counts()
-    if kind == "model" then
+    if models[kind] then
       for _, p in ipairs(grads) do
         group:all_reduce(p)
       end
@@ -161,14 +176,20 @@ end
 ]]
 
 local LIST = [[
-heads by 2: model 2 1 1 6 6
-heads by 4, uneven: model 4 1 1 5 7
-heads by 4, a token: model 4 1 1 2 1
-ring of 2: model 1 2 1 6 6
-ring of 3: model 1 3 1 6 4 recompute
-ring of 4, empty: model 1 4 1 2 3
-heads by 2, ring of 2: model 2 2 1 5 7 recompute
-circles: model 1 2 2 5 7
+heads by 2: stdit 2 1 1 6 6
+heads by 4, uneven: stdit 4 1 1 5 7
+heads by 4, a token: stdit 4 1 1 2 1
+ring of 2: stdit 1 2 1 6 6
+ring of 3: stdit 1 3 1 6 4 recompute
+ring of 4, empty: stdit 1 4 1 2 3
+heads by 2, ring of 2: stdit 2 2 1 5 7 recompute
+circles: stdit 1 2 2 5 7
+MMDiT, heads by 2: mmdit 2 1 1 4 5
+MMDiT, heads by 4: mmdit 4 1 1 5 3 recompute
+MMDiT, ring of 3: mmdit 1 3 1 6 4
+MMDiT, ring of 4, text alone: mmdit 1 4 1 2 1
+MMDiT, both: mmdit 2 2 1 5 7 recompute
+MMDiT, circles: mmdit 1 2 2 5 7
 joint, heads by 4: attention 4 1 1 23 f32
 joint, ring of 3: attention 1 3 1 23 f32
 joint, ring of 4, one key: attention 1 4 1 5 f32

@@ -86,10 +86,14 @@ local function attend(g, q, k, v, io)
   local function turned(x)
     return (ops.rotary(x, io.cos, io.sin, { halves = io.halves }))
   end
-  local o, lse = ops.attention(turned(q), turned(k), v)
+  local B, _, N, h, d = table.unpack(q.shape)
+  q, k = turned(q), turned(k)
+  if io.sequence then
+    return io.sequence:attend(g, q, k, v, io.tokens):reshape { B, 1, N, h * d }
+  end
+  local o, lse = ops.attention(q, k, v)
   g:save(o)
   g:save(lse)
-  local B, _, N, h, d = table.unpack(q.shape)
   return o:reshape { B, 1, N, h * d }
 end
 
@@ -125,7 +129,8 @@ end
 --- Add its nodes.
 ---@param img mr.Value  [B, 1, N, D]
 ---@param txt mr.Value  [B, 1, L, D]
----@param io table      vec [B, 1, D]; cos, sin f32 [L + N, d / 2], halves: the rotation
+---@param io table      vec [B, 1, D]; cos, sin f32 [L + N, d / 2], halves: the rotation; sequence:
+---   ranks that share the tokens, of which there are `tokens`
 ---@return mr.Value img, mr.Value txt
 function Double:forward(g, img, txt, io)
   local q, k, v, m = {}, {}, {}, {}

@@ -178,6 +178,29 @@ local function pictures(self, g, io, dtype)
   return x
 end
 
+-- this rank's tokens of text and picture, and their rotation
+local function share(sequence, txt, img, inner)
+  local L = txt.shape[3]
+  local start, stop = sequence:share(inner.tokens)
+  local text, cells = sequence:joint(L, img.shape[3])
+  inner.cos, inner.sin = inner.cos:slice(0, start, stop), inner.sin:slice(0, start, stop)
+  local from = math.min(start, L)
+  local first = math.max(start - L, 0)
+  return txt:slice(2, from, from + text), img:slice(2, first, first + cells)
+end
+
+-- what the picture's tokens become: of ranks that share tokens, each does so with all of its own
+local function last(self, g, x, vec, L, inner)
+  local shift, scale = self.final_modulation(g, (ops.silu(vec))):split(2, 2)
+  local function finish(tokens)
+    return self.final_linear(g, (ops.layer_norm_modulate(tokens, shift, scale)))
+  end
+  if inner.sequence then
+    return inner.sequence:gather(g, finish(x), 2, inner.tokens):slice(2, L, inner.tokens)
+  end
+  return finish(x:slice(2, L, inner.tokens))
+end
+
 --- Add the nodes of one forward pass.
 ---@param g mr.Graph
 ---@param io table
@@ -191,6 +214,8 @@ end
 --   recompute(i, name)  nil or a function: is block i (from 0, single ones behind double ones)
 --             recomputed in the backward pass
 --   tap(name, value)    nil or a function that sees intermediate values
+--   sequence  nil or the ranks that share text and cells, as one sequence (moonreel.nn.sequence):
+--             every rank has all that comes in and gives all of the result
 ---@return mr.Value  like x, in compute dtype
 function Model:forward(g, io)
   local B, _, frames, H, W = table.unpack(io.x.shape)
@@ -204,8 +229,12 @@ function Model:forward(g, io)
   local txt = self.txt_in(g, nn.cast(io.y, dtype):reshape { B, 1, L, io.y.shape[3] })
   tap("txt_in", txt)
   local grid = { self:grid(frames, H, W) }
-  local cos, sin = rotation(self, g, L, grid)
-  local inner = { vec = vec, cos = cos, sin = sin, halves = self.config.use_liger_rope }
+  local inner = { vec = vec, halves = self.config.use_liger_rope, sequence = io.sequence,
+    tokens = L + img.shape[3] }
+  inner.cos, inner.sin = rotation(self, g, L, grid)
+  if io.sequence then
+    txt, img = share(io.sequence, txt, img, inner)
+  end
   local count = 0
   local function block(one, f)
     local recompute = io.recompute and io.recompute(count, one.name) or false
@@ -222,11 +251,9 @@ function Model:forward(g, io)
     x = block(one, function() return one:forward(g, x, inner) end)
     tap(("single_%d.x"):format(i - 1), x)
   end
-  local shift, scale = self.final_modulation(g, (ops.silu(vec))):split(2, 2)
-  local out = self.final_linear(g, (ops.layer_norm_modulate(x:slice(2, L, x.shape[3]), shift,
-    scale)))
-  return (ops.unpatchify(out:reshape { B, frames, grid[2] * grid[3], out.shape[4] },
-    { pt = 1, ph = p, pw = p, channel_last = false, dims = { self.out_channels, frames, H, W } }))
+  return (ops.unpatchify(last(self, g, x, vec, L, inner):reshape { B, frames, grid[2] * grid[3],
+    self.config.in_channels }, { pt = 1, ph = p, pw = p, channel_last = false,
+    dims = { self.out_channels, frames, H, W } }))
 end
 
 return mmdit
