@@ -12,6 +12,7 @@
 --            may differ
 --   sizes    rows {field of config.json, parameter, axis from 1}
 --   counts   rows {field of config.json, pattern that counts blocks from 0}
+--   fields   the model's fields; absent: files may have other sizes than it
 --   kinds    list of {name, is, facts = {{name, tensor, axis from 1}, {name, pattern that counts
 --            from 0}}}: what files hold, for people
 -- @module moonreel.ckpt.start
@@ -341,37 +342,45 @@ local function counted(source, pattern)
   return count, name
 end
 
---- Compare config.json beside released weights with their tensors; raises where they contradict
--- each other.
----@param source mr.Checkpoint
----@param maps table[]
-function start.check_config(source, maps)
-  local path = source.path .. "/config.json"
-  if not base.exists(path) then
-    return
-  end
-  local config = read_config(path)
-  for _, map in ipairs(maps) do
-    for _, row in ipairs(map.sizes or {}) do
-      local field, parameter, axis = table.unpack(row, 1, 3)
-      local said = math.tointeger(config[field])
-      for _, name in ipairs(said and source:names() or {}) do
-        if last(readings(name)).name == parameter then
-          local shape = source:info(name).shape
-          if shape[axis] ~= said then
-            base.raise("MR_E_CKPT", ("%s: %s is %d, but '%s' is %s: its axis %d has %s"):format(
-              path, field, said, name, listing.shape(shape), axis - 1, tostring(shape[axis])))
-          end
+-- f(field, text about it, value in the file) of every size that differs from what `said` has
+local function each_other_size(source, map, said, f)
+  for _, row in ipairs(map.sizes or {}) do
+    local field, parameter, axis = table.unpack(row, 1, 3)
+    local want = math.tointeger(said[field])
+    for _, name in ipairs(want and source:names() or {}) do
+      if last(readings(name)).name == parameter then
+        local shape = source:info(name).shape
+        if shape[axis] ~= want then
+          f(field, ("%s is %d, but '%s' is %s: its axis %d has %s"):format(field, want, name,
+            listing.shape(shape), axis - 1, tostring(shape[axis])), shape[axis])
         end
       end
     end
-    for _, row in ipairs(map.counts or {}) do
-      local said, count, name = math.tointeger(config[row[1]]), counted(source, row[2])
-      if said and count > 0 and said ~= count then
-        base.raise("MR_E_CKPT", ("%s: %s is %d, but '%s' is of the last block of %d"):format(path,
-          row[1], said, name, count))
-      end
+  end
+  for _, row in ipairs(map.counts or {}) do
+    local want, count, name = math.tointeger(said[row[1]]), counted(source, row[2])
+    if want and count > 0 and want ~= count then
+      f(row[1], ("%s is %d, but '%s' is of the last block of %d"):format(row[1], want, name, count),
+        count)
     end
+  end
+end
+
+--- Compare released weights with config.json beside them, and with the fields of models that take
+-- no others; raises where they contradict each other.
+---@param source mr.Checkpoint
+---@param maps table[]
+function start.check_sizes(source, maps)
+  local path = source.path .. "/config.json"
+  local config = base.exists(path) and read_config(path) or {}
+  for _, map in ipairs(maps) do
+    each_other_size(source, map, config, function(_, text)
+      base.raise("MR_E_CKPT", path .. ": " .. text)
+    end)
+    each_other_size(source, map, map.fields or {}, function(field, text, value)
+      base.raise("MR_E_CKPT", ("%s: model.%s; try: model.%s = %s"):format(source.path, text, field,
+        tostring(value)))
+    end)
   end
 end
 

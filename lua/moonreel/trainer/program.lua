@@ -36,14 +36,15 @@ end
 --- What a step does twice under the settings of a recipe, to keep less meanwhile.
 ---@param config table       grad_checkpoint, grad_ckpt_settings, grad_ckpt_keep_attention
 ---@return table options     of the graph: without checkpointing nothing is done twice
----@return function recompute  of a block's number from 0: whether all of it is
+---@return function recompute  of a block's kind, 1 or 2, and its number of that kind from 0:
+---   whether all of it is
 function program.recomputation(config)
   local wanted, all = config.grad_ckpt_settings, config.grad_checkpoint or false
   local options = {no_cheap = not (all or wanted),
     no_save = config.grad_ckpt_keep_attention == false}
   if wanted then
-    -- {n spatial, n temporal}: the first n pairs of each kind
-    return options, function(i) return i // 2 < (wanted[i % 2 + 1] or 0) end
+    -- the first ones of each kind
+    return options, function(kind, i) return i < (wanted[kind] or 0) end
   end
   return options, function() return all end
 end

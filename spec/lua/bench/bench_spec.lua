@@ -194,10 +194,10 @@ describe("moonreel bench", function()
     local program = require "moonreel.trainer.program"
     local options, recompute = program.recomputation(without.settings)
     assert.is_true(options.no_cheap)
-    assert.is_false(recompute(0))
+    assert.is_false(recompute(1, 0))
     options, recompute = program.recomputation(with.settings)
     assert.is_false(options.no_cheap)
-    assert.is_true(recompute(3))
+    assert.is_true(recompute(2, 1))
     local calls = {}
     for _, row in ipairs(r.ops) do
       calls[row.op] = row.calls

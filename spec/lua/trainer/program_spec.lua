@@ -100,6 +100,17 @@ describe("trainer.program", function()
     assert.is_true(plain == gradient(device, {grad_ckpt_settings = {1, 0}}))
   end)
 
+  it("does the first blocks of each kind twice", function()
+    local _, recompute = program.recomputation { grad_ckpt_settings = { 1, 2 } }
+    local twice = {}
+    for kind = 1, 2 do
+      for i = 0, 2 do
+        twice[#twice + 1] = recompute(kind, i)
+      end
+    end
+    assert.same({ true, false, false, true, true, false }, twice)
+  end)
+
   it("gives the same gradient bits on the shadow device", function()
     assert.is_true(gradient(E.device("cpu", 1), {}) == gradient(E.device("shadow", 1), {}))
   end)

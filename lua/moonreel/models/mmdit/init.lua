@@ -211,7 +211,7 @@ end
 --   cond      [B, 1 + channels of x, T, H, W]: the mask, then the latent that it leaves; where
 --             cond_embed
 --   guidance  f32 [B]; where guidance_embed
---   recompute(i, name)  nil or a function: is block i (from 0, single ones behind double ones)
+--   recompute(kind, i)  nil or a function: is block i (from 0) of a kind (1 double, 2 single)
 --             recomputed in the backward pass
 --   tap(name, value)    nil or a function that sees intermediate values
 --   sequence  nil or the ranks that share text and cells, as one sequence (moonreel.nn.sequence):
@@ -235,20 +235,17 @@ function Model:forward(g, io)
   if io.sequence then
     txt, img = share(io.sequence, txt, img, inner)
   end
-  local count = 0
-  local function block(one, f)
-    local recompute = io.recompute and io.recompute(count, one.name) or false
-    count = count + 1
-    return g:block(one.name, recompute, f)
+  local function block(one, kind, i, f)
+    return g:block(one.name, io.recompute and io.recompute(kind, i - 1) or false, f)
   end
   for i, one in ipairs(self.double) do
-    img, txt = block(one, function() return one:forward(g, img, txt, inner) end)
+    img, txt = block(one, 1, i, function() return one:forward(g, img, txt, inner) end)
     tap(("double_%d.img"):format(i - 1), img)
     tap(("double_%d.txt"):format(i - 1), txt)
   end
   local x = G.concat({ txt, img }, 2)
   for i, one in ipairs(self.single) do
-    x = block(one, function() return one:forward(g, x, inner) end)
+    x = block(one, 2, i, function() return one:forward(g, x, inner) end)
     tap(("single_%d.x"):format(i - 1), x)
   end
   return (ops.unpatchify(last(self, g, x, vec, L, inner):reshape { B, frames, grid[2] * grid[3],

@@ -131,7 +131,11 @@ function weights.map(c)
     end
     return product_made(c, name, has, turn, how)
   end
-  return { made = made, layouts = {
+  return { made = made, fields = c, sizes = { { "hidden_size", "img_in.weight", 1 },
+    { "in_channels", "img_in.weight", 2 }, { "context_in_dim", "txt_in.weight", 2 },
+    { "vec_in_dim", "vector_in.in_layer.weight", 2 } },
+    counts = { { "depth", "^double_blocks%.(%d+)%." },
+    { "depth_single_blocks", "^single_blocks%.(%d+)%." } }, layouts = {
     { name = "MMDiT", is = is_mmdit, rename = {}, dropped = {},
       fresh = { { "^cond_in%.", "an image model has no condition", "cond_in.*" } } } } }
 end

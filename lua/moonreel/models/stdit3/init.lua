@@ -171,7 +171,8 @@ end
 --   text_len  i32 [B] tokens in use, or nil: all
 --   x_mask    bool [B, T'] or nil; false frames are clean: they take time 0
 --   height, width  pixels, numbers: the position scale
---   recompute(i, name)  nil or a function: is block i (from 0) recomputed in the backward pass
+--   recompute(kind, i)  nil or a function: is block i (from 0) of a kind (1 spatial, 2 temporal)
+--             recomputed in the backward pass
 --   tap(name, value)    nil or a function that sees intermediate values
 --   sequence  nil or the ranks that share the cells of a frame (moonreel.nn.sequence): every rank
 --             has all of x and gives all of the result
@@ -230,7 +231,7 @@ function Model:forward(g, io)
   inner.rope = self:rope(g, frames)
 
   for i, block in ipairs(self.blocks) do
-    local recompute = io.recompute and io.recompute(i - 1, block.name) or false
+    local recompute = io.recompute and io.recompute((i - 1) % 2 + 1, (i - 1) // 2) or false
     x = g:block(block.name, recompute, function() return block:forward(g, x, inner) end)
   end
   local out = self:finish(g, x, t, t0, io, {frames_in, H, W})

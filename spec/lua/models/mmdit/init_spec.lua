@@ -55,11 +55,11 @@ describe("MMDiT", function()
 
   it("has the same bits when all blocks are computed again", function()
     local seen = {}
-    local again = pass({}, {}, function(i, name)
-      seen[i + 1] = name
+    local again = pass({}, {}, function(kind, i)
+      seen[#seen + 1] = { kind, i }
       return true
     end)
-    assert.same({ "double_blocks.0", "single_blocks.0", "single_blocks.1" }, seen)
+    assert.same({ { 1, 0 }, { 2, 0 }, { 2, 1 } }, seen)
     assert.same(pass(), again)
   end)
 

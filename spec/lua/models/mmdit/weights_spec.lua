@@ -5,6 +5,7 @@ local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local ckpt = require "moonreel.ckpt"
+local fails = require "spec.support.fails"
 local folder = require "spec.support.folder"
 local mmdit = require "moonreel.models.mmdit"
 local nn = require "moonreel.nn"
@@ -112,11 +113,26 @@ describe("files of MMDiT", function()
       :totable(), told.run:param("w", "single_blocks.0.q_proj.weight"):totable())
   end)
 
-  it("of another depth lack tensors, or have some too many", function()
+  it("of another size are refused with both values and the line of the recipe", function()
     local path = write(model(), "deep.safetensors")
-    local _, report = model({ depth = 2 }, path)
-    assert.matches("^double_blocks%.1%.", report.missing[1])
-    _, report = model({ depth_single_blocks = 0 }, path)
-    assert.matches("^single_blocks%.0%.", report.unexpected[1])
+    local file <close> = ckpt.open(path)
+    local function check(change)
+      start.check_sizes(file, { weights.map(nn.merged(CONFIG, change)) })
+    end
+    check {}
+    check { fused_qkv = true, use_liger_rope = false }
+    for text, change in pairs {
+      ["deep%.safetensors: model%.depth is 2, but 'double_blocks%.0%..+' is of the last block of "
+        .. "1; try: model%.depth = 1$"] = { depth = 2 },
+      ["model%.depth_single_blocks is 38, but .+; try: model%.depth_single_blocks = 1$"] =
+        { depth_single_blocks = 38 },
+      ["model%.hidden_size is 64, but 'img_in%.weight' is %[32,12%]: its axis 0 has 32; try: "
+        .. "model%.hidden_size = 32$"] = { hidden_size = 64 },
+      ["model%.in_channels is 16, .+ has 12; try: model%.in_channels = 12$"] = { in_channels = 16 },
+      ["model%.context_in_dim is 9, .+ try: model%.context_in_dim = 10$"] = { context_in_dim = 9 },
+      ["model%.vec_in_dim is 9, .+ try: model%.vec_in_dim = 8$"] = { vec_in_dim = 9 },
+    } do
+      fails("MR_E_CKPT", text, check, change)
+    end
   end)
 end)
