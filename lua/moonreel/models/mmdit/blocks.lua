@@ -28,9 +28,10 @@ local linear = blocks.linear
 ---@return integer
 function blocks.mlp_width(c) return math.floor(c.hidden_size * c.mlp_ratio) end
 
--- shift, scale, gate of time and text, n values [B, 1, D]
+-- shift, scale, gate of time and text, n values [B, 1, D]; a row per sample is no work, and moves
+-- all tokens: it never has 8 bits
 local function modulation(scope, name, D, n)
-  local lin = linear(scope, name, D, n * D)
+  local lin = linear(scope:child(name, { linear = "none" }), "lin", D, n * D)
   return function(g, vec)
     return { lin(g, (ops.silu(vec))):split(2, n) }
   end
@@ -106,7 +107,7 @@ Double.__index = Double
 local function stream(scope, side, c)
   local D, M = c.hidden_size, blocks.mlp_width(c)
   local attention = scope:child(side .. "_attn")
-  return { modulation = modulation(scope, side .. "_mod.lin", D, 6),
+  return { modulation = modulation(scope, side .. "_mod", D, 6),
     heads = stream_heads(attention, c), proj = linear(attention, "proj", D, D),
     first = linear(scope, side .. "_mlp.0", D, M), second = linear(scope, side .. "_mlp.2", M, D) }
 end
@@ -157,7 +158,7 @@ Single.__index = Single
 function blocks.single(scope, c)
   local D, M = c.hidden_size, blocks.mlp_width(c)
   local self = setmetatable({ name = scope.prefix, width = D, mlp = M, heads = c.num_heads,
-    modulation = modulation(scope, "modulation.lin", D, 3),
+    modulation = modulation(scope, "modulation", D, 3),
     norms = head_norms(scope:child "norm", D // c.num_heads),
     last = linear(scope, "linear2", D + M, D) }, Single)
   if c.fused_qkv then

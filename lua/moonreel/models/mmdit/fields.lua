@@ -38,7 +38,7 @@ return {
     { "patch_size", "integer", default = 2, min = 1, reader = "model", resume = "refuse",
       help = "latent cells of a token's side" },
     { "linear", "text", none = true, choices = { "f8" }, reader = "model", resume = "refuse",
-      help = "operands of products in blocks; f8: 8 bits" },
+      help = "operands of products of tokens in blocks; f8: 8 bits" },
     { "rope_of_weights", "text", none = true, choices = { "pairs", "halves" }, reader = "model",
       affects = "nothing", help = "rotation of the files to start from; none: pairs where products "
       .. "are fused, as in files of Flux, else halves" },

@@ -36,7 +36,10 @@ describe("MMDiT", function()
     g:output("loss", loss)
     g:output("dx", g:backward(loss, { io.x })[1])
     g:finish()
-    local prog = run:compile(g)
+    local prog, f8 = run:compile(g), 0
+    for _, row in ipairs(prog:times()) do
+      f8 = f8 + (row.op == "linear_f8" and not row.backward and 1 or 0)
+    end
     for i, name in ipairs { "x", "t", "y", "vector", "cond", "guidance" } do
       if inputs[name] then
         prog:set(name, T.new("f32", inputs[name]):fill_normal(i, "mmdit_spec"))
@@ -44,7 +47,7 @@ describe("MMDiT", function()
     end
     prog:run()
     return { prog:get("loss"):totable(), prog:get("dx"):totable(),
-      run:read("grad", "f32", 0, { params:elements() }):totable() }
+      run:read("grad", "f32", 0, { params:elements() }):totable(), f8 = f8 }
   end
 
   it("takes latents of any size, and cuts off what patches add", function()
@@ -61,6 +64,16 @@ describe("MMDiT", function()
     end)
     assert.same({ { 1, 0 }, { 2, 0 }, { 2, 1 } }, seen)
     assert.same(pass(), again)
+  end)
+
+  it("multiplies tokens in its blocks with 8 bits, and nothing else", function()
+    local plain, eight = pass(), pass { linear = "f8" }
+    -- queries, keys and values, what follows attention, an MLP: of two streams, then of one twice
+    assert.same({ 0, 2 * 4 + 2 * 2 }, { plain.f8, eight.f8 })
+    assert.near(1, eight[1][1] / plain[1][1], 0.1)
+    assert.not_same(plain[1], eight[1])
+    local again = pass({ linear = "f8" }, {}, function() return true end)
+    assert.same(eight[3], again[3])
   end)
 
   it("adds a condition, which at first changes nothing, and a guidance, which does", function()
