@@ -137,21 +137,46 @@ static mr_status index_values(pass *p)
 
 /* ---- joins ---- */
 
-/* A is a dense-in-some-order cover of its storage; `slot` has A's dims with the strides of the
- * place in the joined buffer. Map one stride of another value on that storage; -1: not
- * expressible. */
-static int64_t map_stride(const mr_desc *a, const mr_desc *slot, int64_t stride, int64_t dim)
+/* Of a part that covers its storage densely in some order: the axis that a stride of another value
+ * on that storage walks, or -1. */
+static int axis_of(const mr_desc *part, int64_t stride)
 {
-    if (stride == 0 || dim == 1)
-        return stride ? 1 : 0;
-    for (int i = 0; i < a->rank; i++) {
-        if (a->dim[i] == 1 || stride < a->stride[i] || stride >= a->stride[i] * a->dim[i] ||
-            stride % a->stride[i])
-            continue;
-        int64_t step = stride / a->stride[i];
-        return (dim - 1) * step < a->dim[i] ? step * slot->stride[i] : -1;
-    }
+    for (int i = 0; i < part->rank; i++)
+        if (part->dim[i] != 1 && stride >= part->stride[i] &&
+            stride < part->stride[i] * part->dim[i] && stride % part->stride[i] == 0)
+            return i;
     return -1;
+}
+
+/* Where value `x` lies when the part moves: `slot` has the part's dims with the strides of its
+ * place in the joined buffer, `offset` is in bytes from there. False: strides cannot say it. */
+static bool moved_to(const value *x, const mr_desc *part, const mr_desc *slot, mr_desc *moved,
+                     int64_t *offset)
+{
+    const int64_t width = (int64_t)mr_dtype_bytes(part->dtype), at = x->pub.offset / width;
+    int64_t end[MR_MAX_RANK], first = 0; // the last position along each axis
+    for (int i = 0; i < part->rank; i++) {
+        // of nothing strides are zero
+        end[i] = part->dim[i] > 1 && part->stride[i] ? at / part->stride[i] % part->dim[i] : 0;
+        first += end[i] * slot->stride[i];
+    }
+    *moved = x->pub.desc, *offset = first * width;
+    for (int k = 0; k < moved->rank; k++) {
+        int64_t stride = moved->stride[k];
+        if (stride == 0 || moved->dim[k] == 1) {
+            moved->stride[k] = stride != 0;
+            continue;
+        }
+        int i = axis_of(part, stride);
+        if (i < 0)
+            return false;
+        int64_t step = stride / part->stride[i];
+        end[i] += (moved->dim[k] - 1) * step;
+        if (end[i] >= part->dim[i])
+            return false;
+        moved->stride[k] = step * slot->stride[i];
+    }
+    return true;
 }
 
 static bool covers(const mr_desc *d, size_t storage_bytes)
@@ -186,16 +211,6 @@ static bool may_have(const pass *p, mr_ref x, const mr_desc *d)
     return true;
 }
 
-/* Of value `x` of a part, which begins its storage: its strides in the slot. */
-static bool moved_strides(const value *x, const mr_desc *part, const mr_desc *slot, mr_desc *moved)
-{
-    *moved = x->pub.desc;
-    for (int k = 0; k < moved->rank; k++)
-        if ((moved->stride[k] = map_stride(part, slot, moved->stride[k], moved->dim[k])) < 0)
-            return false;
-    return x->pub.offset == 0;
-}
-
 /* Can every value on the part's storage move into the slot? If so move them all. */
 static bool place_part(pass *p, mr_ref x, int target, int64_t slot_offset, const mr_desc *slot)
 {
@@ -203,19 +218,20 @@ static bool place_part(pass *p, mr_ref x, int target, int64_t slot_offset, const
     int s = g->values.at[x].pub.storage;
     const mr_desc part = g->values.at[x].pub.desc;
     mr_desc moved;
+    int64_t offset;
     if (g->storages.at[s].kind != MR_ARENA || g->values.at[x].pub.offset ||
         !covers(&part, g->storages.at[s].bytes))
         return false;
     if (p->last_read[s] == INT32_MAX)
         return false;
     for (mr_ref i = p->on[s]; i != MR_NONE; i = g->values.at[i].beside)
-        if (!moved_strides(&g->values.at[i], &part, slot, &moved) || !may_have(p, i, &moved))
+        if (!moved_to(&g->values.at[i], &part, slot, &moved, &offset) || !may_have(p, i, &moved))
             return false;
     for (mr_ref i = p->on[s], next; i != MR_NONE; i = next) {
         value *v = &g->values.at[i];
         next = v->beside;
-        moved_strides(v, &part, slot, &moved);
-        v->pub.desc = moved, v->pub.offset = slot_offset;
+        moved_to(v, &part, slot, &moved, &offset);
+        v->pub.desc = moved, v->pub.offset = slot_offset + offset;
         put_on(p, i, target);
     }
     p->on[s] = MR_NONE;

@@ -323,6 +323,7 @@ typedef struct job {
     const mr_call *c;
     shape s;
     room r;
+    mr_rows rows; /* of x and y, whose rows may lie apart */
 } job;
 
 static size_t workspace(const mr_call *c, const mr_facts *facts)
@@ -451,19 +452,21 @@ VF_INLINE void channel_rows(const job *j, const float *stats, mr_dtype t)
 VF_INLINE void normalise(const job *j, int64_t i, bool silu, mr_dtype t)
 {
     const shape *s = &j->s;
-    int64_t c = s->channels, n = piece_rows(s, i % s->pieces),
-            at = (i / s->pieces * s->places + i % s->pieces * s->length) * c;
+    int64_t c = s->channels, n = piece_rows(s, i % s->pieces);
     const float *row = j->r.rows + i / s->pieces * ROWS * c;
+    mr_rows_pos first;
+    mr_rows_seek(&j->rows, i / s->pieces * s->places + i % s->pieces * s->length, &first);
     for (int64_t k = 0; k < c; k += VF_LANES) {
         int64_t m = MR_MIN(c - k, (int64_t)VF_LANES);
         vf mean = vf_loadn(row + k, m), scale = vf_loadn(row + c + k, m),
            w = vf_loadn(row + 2 * c + k, m), b = vf_loadn(row + 3 * c + k, m);
         scale = scale * w;
-        for (int64_t p = 0; p < n; p++) {
-            vf u = vf_fma(vf_ldx(j->c->in[0].data, at + p * c + k, 1, m, t) - mean, scale, b);
+        mr_rows_pos at = first;
+        for (int64_t p = 0; p < n; p++, mr_rows_next(&j->rows, &at)) {
+            vf u = vf_fma(vf_ldx(j->c->in[0].data, at.at[0] + k, 1, m, t) - mean, scale, b);
             if (silu)
                 u = formula_silu(u);
-            vf_stx(j->c->out[0].data, at + p * c + k, 1, u, m, t);
+            vf_stx(j->c->out[0].data, at.at[1] + k, 1, u, m, t);
         }
     }
 }
@@ -488,6 +491,15 @@ static void set_rows(const job *j, const float *stats)
         channel_rows(j, stats, MR_F32);
 }
 
+/* y from statistics. */
+static void normalise_all(job *j, const float *stats)
+{
+    const mr_desc *views[] = {&j->c->in[0].desc, &j->c->out[0].desc};
+    mr_rows_init(&j->rows, views, 2);
+    set_rows(j, stats);
+    mr_cpu_for(j->s.batch * j->s.pieces, 1, j->c->threads, normalise_part, j);
+}
+
 MR_KERNEL(group_norm)
 {
     job j = {.c = call, .s = shape_of(call, false)};
@@ -499,8 +511,7 @@ MR_KERNEL(group_norm)
         join_pieces(&j, i, &all);
         set_stats(&j, &all, stats + 2 * i);
     }
-    set_rows(&j, stats);
-    mr_cpu_for(j.s.batch * j.s.pieces, 1, call->threads, normalise_part, &j);
+    normalise_all(&j, stats);
     return MR_OK;
 }
 
@@ -532,8 +543,7 @@ MR_KERNEL(group_norm_by)
     // no moments are formed here: their place takes mean and rstd
     for (int64_t i = 0; i < j.s.batch * j.s.groups; i++)
         set_stats(&j, &(joined){m[3 * i], m[3 * i + 1], m[3 * i + 2]}, j.r.pieces + 2 * i);
-    set_rows(&j, j.r.pieces);
-    mr_cpu_for(j.s.batch * j.s.pieces, 1, call->threads, normalise_part, &j);
+    normalise_all(&j, j.r.pieces);
     return MR_OK;
 }
 
@@ -697,7 +707,7 @@ MR_OP(group_norm) = {
     .in = {{"x", "[B, ..., C] f32|bf16", MR_CONTIG, 0},
            {"w", "[C] like x", MR_CONTIG, 0},
            {"b", "[C] like x", MR_CONTIG, 0}},
-    .out = {{"y", "like x", 0, false, MR_CONTIG},
+    .out = {{"y", "like x", 0, false, MR_ROWS},
             {"stats", "[B, groups, 2] f32", 0, false, MR_CONTIG}},
     .attr = {NORM_ATTRS},
     .infer = infer,
@@ -741,7 +751,7 @@ MR_OP(group_norm_by) = {
            {"w", "[C] like x", MR_CONTIG, 0},
            {"b", "[C] like x", MR_CONTIG, 0},
            {"moments", "[B, groups, 3] f32", MR_CONTIG, 0}},
-    .out = {{"y", "like x", 0, false, MR_CONTIG}},
+    .out = {{"y", "like x", 0, false, MR_ROWS}},
     .attr = {NORM_ATTRS},
     .infer = by_infer,
     .cost = by_cost,

@@ -20,6 +20,7 @@
 #include "cuda/kernels/formula.cuh"
 #include "cuda/kernels/kernel_call.h"
 #include "cuda/kernels/pieces.cuh"
+#include "cuda/kernels/walk.cuh"
 
 // channels: two sums of each and a gap fit into shared memory
 enum { THREADS = 256, PIECE_ELEMENTS = 16384, PIECES = 256, CHANNELS_MOST = 6016 };
@@ -227,10 +228,11 @@ static __global__ void __launch_bounds__(THREADS)
     all.store_stats(stats + 2 * i, n.eps);
 }
 
-// grid (pieces, B)
+// grid (pieces, B). rows: of x and y, whose rows may lie apart
 template <typename T, int E>
 __global__ void __launch_bounds__(THREADS)
-    group_apply(const T *x, const T *w, const T *b, const float *stats, T *y, Groups n)
+    group_apply(const T *x, const T *w, const T *b, const float *stats, T *y, Groups n,
+                const __grid_constant__ Walk<2> rows)
 {
     int Q = n.C / E;
     Places at = places_of(Q);
@@ -240,14 +242,15 @@ __global__ void __launch_bounds__(THREADS)
         load_some(w + q * E, factor);
         load_some(b + q * E, shift);
         for (int r = at.row; r < n.rows(); r += at.at_once) {
-            int64_t place = (n.first_row() + r) * n.C + q * E;
-            load_some(x + place, v);
+            int64_t place[2];
+            rows.at((uint32_t)(n.first_row() + r), place);
+            load_some(x + place[0] + q * E, v);
 #pragma unroll
             for (int e = 0; e < E; e++) {
                 float u = (v[e] - mean) * rstd * factor[e] + shift[e];
                 v[e] = n.silu ? formula_silu(u) : u;
             }
-            store_some(y + place, v);
+            store_some(y + place[1] + q * E, v);
         }
     }
 }
@@ -401,10 +404,13 @@ static mr_status groups_of(const mr_call *call, Groups *n)
     return MR_OK;
 }
 
-// four channels at a time?
-static bool in_fours(const Groups &n, const void *const *data, int count, mr_dtype type)
+// four channels at a time? y: rows that may lie apart, or NULL
+static bool in_fours(const Groups &n, const void *const *data, int count, mr_dtype type,
+                     const mr_desc *y)
 {
     bool fours = n.wide % 4 == 0;
+    for (int d = 0; y && d < y->rank - 1; d++)
+        fours = fours && (y->dim[d] == 1 || y->stride[d] % 4 == 0);
     for (int i = 0; i < count; i++)
         fours = fours && mr_cuda_aligned(data[i], 4 * mr_dtype_bytes(type));
     return fours;
@@ -436,11 +442,31 @@ static size_t workspace(const mr_call *call, const mr_facts *)
     return (size_t)floats_of(n, 2 * n.C, 0) * sizeof(float);
 }
 
+static mr_status rows_of(const mr_call *call, Walk<2> *rows)
+{
+    const mr_desc *views[2] = {&call->in[0].desc, &call->out[0].desc};
+    int64_t count;
+    return walk_of(views, views[0]->rank - 1, rows, &count) ? MR_OK : walk_too_large(count);
+}
+
+// y from statistics
+template <typename T, int E>
+static mr_status apply(const mr_call *call, const float *stats, const Groups &n,
+                       cudaStream_t stream)
+{
+    Walk<2> rows;
+    MR_TRY(rows_of(call, &rows));
+    if (n.pieces > 0)
+        MR_LAUNCH((group_apply<T, E>), dim3(n.pieces, n.batch), dim3(THREADS), 0, stream,
+                  (const T *)call->in[0].data, (const T *)call->in[1].data,
+                  (const T *)call->in[2].data, stats, (T *)call->out[0].data, n, rows);
+    return MR_OK;
+}
+
 template <typename T, int E>
 static mr_status forward(const mr_call *call, const Groups &n, cudaStream_t stream)
 {
-    const T *x = (const T *)call->in[0].data, *w = (const T *)call->in[1].data,
-            *b = (const T *)call->in[2].data;
+    const T *x = (const T *)call->in[0].data;
     float *partials = (float *)call->workspace, *stats = (float *)call->out[1].data;
     dim3 grid(n.pieces, n.batch), block(THREADS);
     if (n.pieces > 0)
@@ -448,10 +474,7 @@ static mr_status forward(const mr_call *call, const Groups &n, cudaStream_t stre
                   n);
     MR_LAUNCH((group_join<T>), dim3(blocks_of((int64_t)n.batch * n.groups)), block, 0, stream, x,
               partials, E, stats, n);
-    if (n.pieces > 0)
-        MR_LAUNCH((group_apply<T, E>), grid, block, 0, stream, x, w, b, stats,
-                  (T *)call->out[0].data, n);
-    return MR_OK;
+    return apply<T, E>(call, stats, n, stream);
 }
 
 template <typename T> static mr_status run(const mr_call *call, cudaStream_t stream)
@@ -461,8 +484,9 @@ template <typename T> static mr_status run(const mr_call *call, cudaStream_t str
     if (n.batch == 0)
         return MR_OK;
     const void *data[] = {call->in[0].data, call->in[1].data, call->in[2].data, call->out[0].data};
-    return in_fours(n, data, 4, call->in[0].desc.dtype) ? forward<T, 4>(call, n, stream)
-                                                        : forward<T, 1>(call, n, stream);
+    return in_fours(n, data, 4, call->in[0].desc.dtype, &call->out[0].desc)
+               ? forward<T, 4>(call, n, stream)
+               : forward<T, 1>(call, n, stream);
 }
 
 MR_CUDA_KERNEL(group_norm, workspace)
@@ -494,8 +518,8 @@ template <typename T> static mr_status run_moments(const mr_call *call, cudaStre
     if (n.batch == 0)
         return MR_OK;
     const void *data[] = {call->in[0].data};
-    return in_fours(n, data, 1, call->in[0].desc.dtype) ? moments_of<T, 4>(call, n, stream)
-                                                        : moments_of<T, 1>(call, n, stream);
+    return in_fours(n, data, 1, call->in[0].desc.dtype, NULL) ? moments_of<T, 4>(call, n, stream)
+                                                              : moments_of<T, 1>(call, n, stream);
 }
 
 MR_CUDA_KERNEL(group_moments, workspace)
@@ -517,13 +541,9 @@ template <typename T, int E>
 static mr_status apply_by(const mr_call *call, const Groups &n, cudaStream_t stream)
 {
     float *stats = (float *)call->workspace;
-    dim3 block(THREADS);
-    MR_LAUNCH(group_stats, dim3(blocks_of((int64_t)n.batch * n.groups)), block, 0, stream,
+    MR_LAUNCH(group_stats, dim3(blocks_of((int64_t)n.batch * n.groups)), dim3(THREADS), 0, stream,
               (const float *)call->in[3].data, stats, n);
-    MR_LAUNCH((group_apply<T, E>), dim3(n.pieces, n.batch), block, 0, stream,
-              (const T *)call->in[0].data, (const T *)call->in[1].data, (const T *)call->in[2].data,
-              stats, (T *)call->out[0].data, n);
-    return MR_OK;
+    return apply<T, E>(call, stats, n, stream);
 }
 
 template <typename T> static mr_status run_by(const mr_call *call, cudaStream_t stream)
@@ -533,8 +553,9 @@ template <typename T> static mr_status run_by(const mr_call *call, cudaStream_t 
     if (mr_desc_count(&call->in[0].desc) == 0)
         return MR_OK;
     const void *data[] = {call->in[0].data, call->in[1].data, call->in[2].data, call->out[0].data};
-    return in_fours(n, data, 4, call->in[0].desc.dtype) ? apply_by<T, 4>(call, n, stream)
-                                                        : apply_by<T, 1>(call, n, stream);
+    return in_fours(n, data, 4, call->in[0].desc.dtype, &call->out[0].desc)
+               ? apply_by<T, 4>(call, n, stream)
+               : apply_by<T, 1>(call, n, stream);
 }
 
 MR_CUDA_KERNEL(group_norm_by, by_workspace)
@@ -585,8 +606,8 @@ template <typename T> static mr_status run_grad(const mr_call *call, cudaStream_
         return MR_OK;
     const void *data[] = {call->in[0].data, call->in[1].data, call->in[2].data, call->in[4].data,
                           call->out[0].data};
-    return in_fours(n, data, 5, call->in[0].desc.dtype) ? backward<T, 4>(call, n, stream)
-                                                        : backward<T, 1>(call, n, stream);
+    return in_fours(n, data, 5, call->in[0].desc.dtype, NULL) ? backward<T, 4>(call, n, stream)
+                                                              : backward<T, 1>(call, n, stream);
 }
 
 MR_CUDA_KERNEL(group_norm_grad, grad_workspace)

@@ -94,6 +94,36 @@ describe("a join", function()
     assert.are.equal(6, out.y[7])
   end)
 
+  -- x with its first and last row repeated, then its columns: joins in joins, beside views of parts
+  local function bordered(x)
+    local rows = G.concat({ x:slice(0, 0, 1), x, x:slice(0, 3, 4) }, 0)
+    return G.concat({ rows:slice(1, 0, 1), rows, rows:slice(1, 5, 6) }, 1)
+  end
+
+  it("moves with the views of it, wherever they begin", function()
+    local out, text = three_runs(function(g, x) g:output("y", bordered(ops.affine(x, { shift = 1 }))
+      + const(g, { 6, 8 })) end)
+    for i = 0, 47 do
+      local row, column = math.min(math.max(i // 8 - 1, 0), 3), math.min(math.max(i % 8 - 1, 0), 5)
+      assert.equal(6 * row + column + 2, out.y[i + 1])
+    end
+    -- what is copied is the border: two rows, two columns
+    assert.equal(4, select(2, text:gsub("copy", "")), text)
+  end)
+
+  it("stays where strides cannot say where its views would lie", function()
+    local out = three_runs(function(g, x)
+      local y = ops.affine(x, { shift = 1 })
+      -- four elements over the end of a row
+      local over = y:reshape { 24 }:slice(0, 4, 8)
+      local joined = G.concat({ y, y:slice(1, 0, 1) }, 1)
+      g:output("sum", joined + const(g, { 4, 7 }))
+      g:output("over", over + const(g, { 4 }))
+    end)
+    assert.same({ 6, 7, 8, 9 }, out.over)
+    assert.same({ 2, 3, 4, 5, 6, 7, 2 }, { table.unpack(out.sum, 1, 7) })
+  end)
+
   it("takes a copy of what another reader wants dense", function()
     local _, text = three_runs(function(g, x)
       local w = ops.silu(x:slice(0, 0, 2))
