@@ -1,5 +1,6 @@
 --- Layers over pieces of a clip: what they keep of a piece, how late they are, and that results are
 -- those of the whole. Whole models: spec/lua/models/dc_ae.
+-- MOONREEL_DEVICE names the device.
 -- Covers: lua/moonreel/nn/pieces.lua
 local E = require "moonreel.core.exec"
 local T = require "moonreel.core.tensor"
@@ -59,7 +60,7 @@ local LAYERS = {
 }
 
 describe("pieces", function()
-  local device = E.device("cpu", 1)
+  local device = E.device()
 
   -- rows of `out` when calls run over x [N, 2, 3, 1]
   local function run(calls, x)

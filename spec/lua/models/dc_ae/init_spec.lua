@@ -1,6 +1,7 @@
 --- The video DC-AE: sizes of latents, one frame and more, clips in pieces, whole cells, and what
 -- does not fit.
 -- Numbers of other programs: make golden.
+-- MOONREEL_DEVICE names the device.
 -- Covers: lua/moonreel/models/dc_ae/init.lua lua/moonreel/models/dc_ae/network.lua
 -- lua/moonreel/models/dc_ae/weights.lua
 local E = require "moonreel.core.exec"
@@ -50,7 +51,7 @@ describe("the video DC-AE", function()
   teardown(function() dir:remove() end)
 
   local function open(fields, file)
-    return codec.open(file or path, { device = E.device("cpu", 1),
+    return codec.open(file or path, { device = E.device(),
       fields = nn.merged(FIELDS, fields) })
   end
 
