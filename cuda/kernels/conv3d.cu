@@ -9,9 +9,11 @@
  * bf16 goes by implicit products (cuda/conv/tiles.cuh), of many channels by warp groups on sm_90a
  * (cuda/conv/groups_sm90a.cuh): no column is ever formed in memory. Both copy pieces of 8 channels:
  * an operand of one group whose channels are no multiple of 8 is filled up with zeros in the
- * workspace first. f32, and groups with odd channels, take the plain form (cuda/conv/plain.cuh).
+ * workspace first. Channels with a filter each go by themselves (cuda/conv/depthwise.cuh). f32, and
+ * groups with odd channels, take the plain form (cuda/conv/plain.cuh).
  * Sums are f32, and the bits do not depend on the order of blocks.
  */
+#include "cuda/conv/depthwise.cuh"
 #include "cuda/conv/groups.h"
 #include "cuda/conv/plain.cuh"
 #include "cuda/conv/tiles.cuh"
@@ -154,11 +156,53 @@ static mr_status dw_of(const mr_call *call, Conv *c)
                    &call->in[0].desc, c);
 }
 
+// Every channel by itself, in whole pieces? Planned without addresses, as in_tiles.
+static bool by_channels(const Conv &c, bool adjoint, mr_dtype type, const void *one,
+                        const void *two)
+{
+    return c.groups > 1 && c.groups == c.C && c.groups == c.O &&
+           c.C % (16 / (int)mr_dtype_bytes(type)) == 0 &&
+           !(adjoint && c.stride[0] * c.stride[1] * c.stride[2] != 1) && mr_cuda_aligned(one, 16) &&
+           mr_cuda_aligned(two, 16);
+}
+
+static size_t by_channels_workspace(const Conv &c, mr_dtype type)
+{
+    return (size_t)c.C * c.taps * mr_dtype_bytes(type);
+}
+
+template <typename T>
+static void launch_channels(Conv c, bool adjoint, const void *from, const void *w, const void *bias,
+                            void *to, void *workspace, cudaStream_t stream)
+{
+    for (int i = 0; adjoint && i < 3; i++) {
+        int in = c.in[i];
+        c.in[i] = c.out[i], c.out[i] = in;
+        c.before[i] = c.kernel[i] - 1 - c.before[i];
+    }
+    int64_t threads = (int64_t)c.B * c.out[0] * c.out[1] * mr_cuda_ceil(c.out[2], RUN) * c.C /
+                      (16 / (int64_t)sizeof(T));
+    MR_LAUNCH((conv_depthwise_turn<T>), threads_for((int64_t)c.C * c.taps), dim3(THREADS), 0,
+              stream, (const T *)w, (T *)workspace, c.C, c.taps, adjoint);
+    MR_LAUNCH((conv_depthwise<T>), threads_for(threads), dim3(THREADS), 0, stream, (const T *)from,
+              (const T *)workspace, (const T *)bias, (T *)to, c);
+}
+
+static void channels_of(const mr_call *call, const Conv &c, bool adjoint)
+{
+    auto run =
+        call->in[0].desc.dtype == MR_BF16 ? launch_channels<mr_bf16> : launch_channels<float>;
+    run(c, adjoint, call->in[0].data, call->in[1].data, adjoint ? NULL : call->in[2].data,
+        call->out[0].data, call->workspace, (cudaStream_t)call->stream);
+}
+
 static size_t forward_workspace(const mr_call *call, const mr_facts *)
 {
     Conv c;
     if (forward_of(call, &c) != MR_OK)
         return MR_NO_KERNEL;
+    if (by_channels(c, false, call->in[0].desc.dtype, NULL, NULL))
+        return by_channels_workspace(c, call->in[0].desc.dtype);
     return in_tiles(c, call->in[0].desc.dtype, NULL, NULL) ? tiles_workspace<false>(c) : 0;
 }
 
@@ -177,7 +221,9 @@ static mr_status forward(const mr_call *call, bool groups)
     MR_TRY(forward_of(call, &c));
     if (mr_desc_count(&call->out[0].desc) == 0)
         return MR_OK;
-    if (in_tiles(c, call->in[0].desc.dtype, call->in[0].data, call->out[0].data))
+    if (by_channels(c, false, call->in[0].desc.dtype, call->in[0].data, call->out[0].data))
+        channels_of(call, c, false);
+    else if (in_tiles(c, call->in[0].desc.dtype, call->in[0].data, call->out[0].data))
         launch_tiles<false>(c, groups, call->in[0].data, call->in[1].data, call->in[2].data,
                             call->out[0].data, call->workspace, stream);
     else if (call->in[0].desc.dtype == MR_BF16)
@@ -203,6 +249,8 @@ static size_t dx_workspace(const mr_call *call, const mr_facts *)
     Conv c;
     if (dx_of(call, &c) != MR_OK)
         return MR_NO_KERNEL;
+    if (by_channels(c, true, call->in[0].desc.dtype, NULL, NULL))
+        return by_channels_workspace(c, call->in[0].desc.dtype);
     return in_tiles(c, call->in[0].desc.dtype, NULL, NULL) ? tiles_workspace<true>(c) : 0;
 }
 
@@ -220,7 +268,9 @@ static mr_status dx(const mr_call *call, bool groups)
     MR_TRY(dx_of(call, &c));
     if (mr_desc_count(&call->out[0].desc) == 0)
         return MR_OK;
-    if (in_tiles(c, call->in[0].desc.dtype, call->in[0].data, call->out[0].data))
+    if (by_channels(c, true, call->in[0].desc.dtype, call->in[0].data, call->out[0].data))
+        channels_of(call, c, true);
+    else if (in_tiles(c, call->in[0].desc.dtype, call->in[0].data, call->out[0].data))
         launch_tiles<true>(c, groups, call->in[0].data, call->in[1].data, NULL, call->out[0].data,
                            call->workspace, stream);
     else if (call->in[0].desc.dtype == MR_BF16)

@@ -1,7 +1,7 @@
 /* cuda/kernels: rows of video autoencoders: convolutions over several tiles of places and channels,
  * with groups, strides and zeros on one side, and gradients over several ranges; norms of groups.
  * Covers: cuda/kernels/conv3d.cu, cuda/conv/groups_sm90a.cuh, conv_sm90a.cu, geometry.cuh,
- * tiles.cuh, plain.cuh, cuda/kernels/group_norm.cu. --launches as in contract.cpp */
+ * tiles.cuh, plain.cuh, depthwise.cuh, cuda/kernels/group_norm.cu. --launches as in contract.cpp */
 #include "contract.h"
 #include "device.h"
 #include <string.h>
@@ -49,6 +49,15 @@ int main(int argc, char **argv)
                                "stride={1,2,2} pad={2,0,0,1,0,1} dims={3,7,9}");
     contract_case("conv3d_dw", "dy=[2,3,3,4,16] bf16 x=[2,3,7,9,32] bf16 acc=[16,16,3,3,3] f32 "
                                "groups=2 stride={1,2,2} pad={2,0,0,1,0,1}");
+    // every channel by itself: whole runs of places and a rest, zeros on one side, strides
+    contract_case("conv3d", "x=[2,3,4,9,24] bf16 w=[24,1,3,2,5] bf16 bias=[24] bf16 groups=24 "
+                            "pad={2,1,0,1,2,2}");
+    contract_case("conv3d", "x=[1,5,4,7,12] f32 w=[12,1,2,3,3] f32 groups=12 stride={2,1,2} "
+                            "pad={0,1,1,1,1,0}");
+    contract_case("conv3d_dx", "dy=[2,3,5,8,24] bf16 w=[24,1,4,3,2] bf16 groups=24 "
+                               "pad={1,1,0,1,2,0} dims={4,6,7}");
+    contract_case("conv3d_dx", "dy=[1,2,3,4,8] bf16 w=[8,1,3,3,3] bf16 groups=8 stride={2,1,2} "
+                               "pad={1,0,1,1,1,0} dims={4,3,8}");
     // two ranges of places
     contract_case("conv3d_dw", "dy=[1,1,66,65,8] bf16 x=[1,1,66,65,8] bf16 acc=[8,8,1,1,1] f32");
     contract_case("conv3d_dw",
