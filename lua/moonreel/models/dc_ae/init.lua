@@ -91,13 +91,18 @@ function dc_ae.new(_, fields, run)
   local sizes = sizes_of(fields)
   check_sizes(sizes)
   local side, step = 1 << #sizes.widths - 1, 1 << #fields.temporal_levels
-  return setmetatable({ apart = true, step = step, compat = run.compat and true or false,
+  local how = run.compat and tiles_by(fields, side, step) or { encode = {}, decode = {} }
+  local self = setmetatable({ apart = true, step = step, compat = run.compat and true or false,
     lengths = step > 1 and ("%dn or 1"):format(step) or "any",
     at_once = fields.frames_at_once, keeps = fields.keeps_features, fields = fields, run = run,
     side = side, channels = sizes.latent_channels, sizes = sizes,
     scale = fields.scaling_factor or 1, dtype = run.dtype,
-    tiles = run.compat and tiles_by(fields, side, step) or { encode = {}, decode = {} },
-    maps = { weights } }, Autoencoder)
+    tiles = how, maps = { weights } }, Autoencoder)
+  if next(how.encode) then
+    -- tiles are the only way
+    self.other = false
+  end
+  return self
 end
 
 --- The other way that clips may go, with the same results: what lies before an attention is kept

@@ -175,7 +175,12 @@ describe("the video DC-AE", function()
   it("works in the reference's tiles under compat alone", function()
     local fields = { use_spatial_tiling = true, use_temporal_tiling = true }
     assert.same({ encode = {}, decode = {} }, made(fields).tiles)
-    local how = made(fields, true).tiles
+    local theirs = made(fields, true)
+    local how = theirs.tiles
+    -- in no other way, whatever the length
+    assert.is_false(theirs.other)
+    assert.equal(1, #theirs:calls("encode", { frames = 512, height = 4, width = 4, dtype = "f32",
+      size = theirs:latent(512, 4, 4) }))
     assert.same({ tile = 16, step = 8, blend = 2, keep = 2, more = 0 }, how.encode.space)
     assert.same({ tile = 4, step = 2, blend = 4, keep = 4, more = 0 }, how.decode.time)
   end)
