@@ -303,6 +303,7 @@ function command.run(args)
     io.stderr:write("note: ", note, "\n")
   end
   local s = sampler.defaults
+  s:require_readers("model")
   s:require_readers("sampling")
   local prompts, first = prompts_of(r.prompts, s)
   r.prompts = prompts

@@ -190,6 +190,17 @@ function Pipeline:inputs(g, B, copies)
   return inputs
 end
 
+--- Declare what a model takes besides text and time, where it takes more.
+---@param size integer[]  of its latents [B, C, T, H, W]
+---@return table<string, mr.Value>  by name
+function Pipeline:conditions(g, size)
+  local given = {}
+  for name, shape in pairs(self.model.conditions and self.model:conditions(size) or {}) do
+    given[name] = g:input(name, "f32", shape)
+  end
+  return given
+end
+
 --- Set them on a program.
 ---@param tokens table  of tokens or guided_tokens
 function Pipeline:set(prog, tokens)

@@ -119,7 +119,8 @@ function families.all()
   return list
 end
 
---- What reads a type in a record: false, nothing yet. A type may be built for some of its records.
+--- What reads a type in a record: false, nothing yet; "plan", the plan alone. A type may be built
+-- for some of its records.
 ---@param row table      of `types` in fields.lua; its reader may be a table by records
 ---@param record string
 ---@return string|boolean|nil

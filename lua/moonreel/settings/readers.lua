@@ -24,7 +24,7 @@ function readers.missing(settings)
     if leaf.path:match("%.type$") then
       local record = registry.get().root.fields[leaf.path:match("^(.*)%.type$")]
       local of_type = record and record.types and record.types[leaf.value]
-      if of_type and of_type.reader == false then
+      if of_type and (of_type.reader == false or of_type.reader == "plan") then
         what = ("%s %s"):format(leaf.path:match("^(.*)%.type$"), leaf.value)
       end
     elseif row.reader == false and link and link.set and not row.no_meaning

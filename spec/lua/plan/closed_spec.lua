@@ -88,6 +88,21 @@ describe("a graph of the MMDiT's shapes", function()
   end)
 end)
 
+describe("recipes of Open-Sora 2.0", function()
+  it("have the parameters, and within a tenth the operations, of the formulas", function()
+    local of = mesh.parse "28x8xH200"
+    local cache <close> = compiled.new(of.machine)
+    -- a model that takes a condition, and one without
+    for name, parameters in pairs { i2v = 11891390528, stage1 = 11891178560 } do
+      local s = settings.bake("opensora-2.0/train/" .. name,
+        { "bucket_config=recipe.replace{['256px'] = {[129] = {1.0, 3}}}" })
+      local p = plan.of(s, { mesh = of, compiled = cache })
+      assert.equal(parameters, p.parameters)
+      near(closed.mmdit_operations(closed.mmdit_shape(256, 129, 3)), p.buckets[1].useful, 0.1, name)
+    end
+  end)
+end)
+
 describe("STDiT3 of Open-Sora 1.2", function()
   it("has the tokens, operations and kept bytes of the tutorial's buckets", function()
     -- height, width, frames, batch; tokens, TFLOP, GB kept, share of the peak at 12 s

@@ -113,6 +113,15 @@ function Model:grid(frames, height, width)
   return frames, -(-height // p), -(-width // p)
 end
 
+--- What it takes besides text and time.
+---@param size integer[]  of its latents [B, C, T, H, W]
+---@return table<string, integer[]>  shapes by the names that forward has
+function Model:conditions(size)
+  local B, C = size[1], size[2]
+  return { cond = self.cond_in and { B, 1 + C, table.unpack(size, 3) } or nil,
+    guidance = self.guidance_in and { B } or nil }
+end
+
 -- The dtype that it computes in, asked of the layer that comes first.
 local function dtype_of(self, g) return g:param(self.img_in.weight).dtype end
 
