@@ -88,6 +88,11 @@ local function look(one)
       local told = ("%s in %s: %s"):format(case.kind, case.phase, event.text)
       assert.equal(case.kind == "slow" and "slow" or "hang", event.kind, told)
       assert.equal(case.rank, event.rank, told)
+      if case.kind == "skip" then
+        -- it has gone on to its next collective, and the launch ends by itself
+        assert.is_truthy(event.difference, told)
+        return true
+      end
       if event.kind == "hang" then
         assert.equal(case.phase, event.phase, told)
         assert.equal(case.kind == "stop", event.stopped, told)
