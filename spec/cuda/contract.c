@@ -4,6 +4,7 @@
 #include "cuda/kernels/row.h"
 #include "op/attention_job.h"
 #include "opcontract.h"
+#include "plain.h"
 #include "truth.h"
 
 // ---- runs ----
@@ -423,6 +424,101 @@ void contract_too_large(const char *name, const char *text)
     for (int form = 0; form < device_forms(); form++)
         if (mr_cuda_row_find(name)->kernel.run[form])
             EXPECT(mr_cuda_row_find(name)->kernel.run[form](&call) == MR_E_UNSUPPORTED, "is taken");
+}
+
+// ---- beside plain kernels, where the naive row takes too long ----
+
+// memory of the device for `d`, drawn as a case says where `in` is given
+static mr_view real_view(const mr_desc *d, const case_arg *in, uint64_t seed)
+{
+    mr_view v = {device_alloc((size_t)mr_desc_count(d) * mr_dtype_bytes(d->dtype)), *d};
+    if (in)
+        plain_draw(v.data, d->dtype, mr_desc_count(d), seed, in->lo, in->hi);
+    return v;
+}
+
+static const int64_t *pad_of(const op_case *c)
+{
+    static const int64_t none[6] = {0};
+    for (int i = 0; i < c->n_attr; i++)
+        if (strcmp(c->attr[i].name, "pad") == 0)
+            return c->attr[i].ints->v;
+    return none;
+}
+
+/* One output beside the plain one: near as a whole, and nowhere far off: a wrong row among many
+ * thousand is nothing beside the rest. */
+static void compare_real(const truth *t, int k, const mr_view *got, const float *want)
+{
+    enum { TIMES = 64 }; // what one element may be off beside the root of the mean of squares
+    const int64_t n = mr_desc_count(&got->desc);
+    const plain_sums s = plain_differences(got->data, got->desc.dtype, want, n);
+    const double most = allowed(t->c, &got->desc), e = sqrt(s.off / s.size),
+                 root = sqrt(s.size / (double)n);
+    const char *name = t->c->op->out[k].name;
+    EXPECT(device_written(got->data, (size_t)n * mr_dtype_bytes(got->desc.dtype)),
+           "output %s is not written everywhere", name);
+    printf("%s: output %s is off by %.2g of %.2g, at most by %.2g of %.2g, at %lld\n", where, name,
+           e, most, s.most / root, TIMES * most, (long long)s.place);
+    EXPECT(e <= most, "output %s is off by %.3g, allowed %.3g", name, e, most);
+    EXPECT(s.most <= TIMES * most * root, "output %s is off by %.3g at %lld, allowed %.3g", name,
+           s.most, (long long)s.place, TIMES * most * root);
+}
+
+// the newest form on inputs that the device draws; its results stay there
+static void run_real(const truth *t)
+{
+    const mr_op *op = t->c->op;
+    const mr_cuda_row *row = mr_cuda_row_find(op->name);
+    int form = device_forms() - 1;
+    form = row->kernel.run[form] ? form : 0;
+    mr_call call = {
+        .n_in = mr_op_n_in(op), .n_out = mr_op_n_out(op), .attr = t->attr, .threads = 1};
+    float *want[MR_MAX_OUT] = {0};
+    for (int i = 0; i < call.n_in; i++)
+        call.in[i] = t->c->in[i].given ? real_view(&t->c->in[i].desc, &t->c->in[i],
+                                                   MR_MIX(case_seed, (uint64_t)i))
+                                       : (mr_view){NULL, {.rank = -1}};
+    for (int k = 0; k < call.n_out; k++) {
+        mr_desc d = t->out_desc[k];
+        const int place = op->out[k].must ? op->out[k].inplace - 1 : -1;
+        if (d.rank >= 0)
+            d = mr_desc_dense(d.dtype, d.rank, d.dim);
+        call.out[k] = d.rank < 0   ? (mr_view){NULL, d}
+                      : place >= 0 ? call.in[place]
+                                   : real_view(&d, NULL, 0);
+        if (d.rank >= 0)
+            want[k] = device_alloc((size_t)mr_desc_count(&d) * sizeof *want[k]);
+    }
+    // first, since outputs may lie over inputs
+    EXPECT(plain_row(op->name, &call, pad_of(t->c), want), "has no plain kernel");
+    const size_t bytes = row->kernel.workspace ? row->kernel.workspace(&call, &forms[form]) : 0;
+    call.workspace = bytes && bytes != MR_NO_KERNEL ? device_alloc(bytes) : NULL;
+    const bool served = row->kernel.run[form](&call) == MR_OK;
+    EXPECT(served, "%s", last_error());
+    for (int k = 0; served && k < call.n_out; k++)
+        if (call.out[k].desc.rank >= 0)
+            compare_real(t, k, &call.out[k], want[k]);
+    check_str(device_reports(), "", "the reports", where, 0);
+    device_free_all();
+}
+
+void contract_real(const char *name, const char *text)
+{
+    const mr_op *op = op_of(name);
+    const char *fresh = getenv("MOONREEL_SEED");
+    op_case c;
+    truth t;
+    char line[1100];
+    snprintf(line, sizeof line, "%s \"%s\"", name, text);
+    where = line;
+    case_seed = mr_name_word(line) + (fresh ? strtoull(fresh, NULL, 10) : 0);
+    const bool read = op && case_parse(op, text, &c) && truth_of(&c, &t) == MR_OK;
+    EXPECT(read, "cannot read this case");
+    device_begin(0, true);
+    if (read)
+        run_real(&t);
+    where = "";
 }
 
 int contract_done(void)

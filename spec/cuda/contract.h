@@ -52,6 +52,10 @@ void contract_too_large(const char *name, const char *text);
  * nothing that is not its own. */
 void contract_fails(const char *name, const char *text, mr_status code);
 
+/* A case beside the slow, plain kernel of plain.h on the device, where inputs are drawn and results
+ * compared: for sizes that take a CPU too long. The newest form of the row, dense. */
+void contract_real(const char *name, const char *text);
+
 // the exit status of the spec
 int contract_done(void);
 

@@ -125,10 +125,14 @@ case $1 in --rows) echo silu; echo linear; exit ;; esac
 [ "$BAD_ROW" != "${1:-all}" ] && [ -z "$BAD_ROW" -o -n "$1" ] || { echo "$BAD_ROW is off"; exit 1; }
 exec '%s/spec_cuda_kernels_contract' ${1:-silu linear}
 ]]):format(beside))
+    -- sizes of a GPU are asked for, and those for the emulator are run
+    dir:write("packed/spec_kernels_real", ([[#!/bin/sh
+[ "$1" = real ] && exec '%s/spec_cuda_kernels_real'
+]]):format(beside))
     dir:write("bin/nvidia-smi", [[#!/bin/sh
 case $1 in *name*) echo "Emulated GPU 80" ;; *compute_cap*) echo "$CAPABILITY" ;; *) echo 580.1 ;; esac
 ]])
-    assert(os.execute(("chmod +x '%s/bin/nvidia-smi' '%s/packed/spec_kernels_contract'"):format(
+    assert(os.execute(("chmod +x '%s/bin/nvidia-smi' '%s'/packed/spec_kernels_*"):format(
       dir.path, dir.path)))
     assert(os.execute(("tar -C '%s' -czf '%s/pack.tar.gz' packed"):format(dir.path, dir.path)))
     -- exit code, what it printed, the table in the folder that comes back
@@ -146,11 +150,11 @@ case $1 in *name*) echo "Emulated GPU 80" ;; *compute_cap*) echo "$CAPABILITY" ;
   it("goes its way on a GPU that counts nothing, of another architecture or absent", function()
     local dir = folder.new()
     local verify = stand_in(dir)
-    local parts = "--parts 'doctor layouts ops'"
+    local parts = "--parts 'doctor layouts ops real'"
     -- of the newest architecture
     local code, text, rows = verify(parts, "CAPABILITY=9.0 MOONREEL_CUDAEMU=uncounted")
     assert.equal(0, code, text)
-    for _, name in ipairs { "unpack", "doctor", "layouts", "ops" } do
+    for _, name in ipairs { "unpack", "doctor", "layouts", "ops", "real" } do
       assert.matches("\n?" .. name .. " +%d+ s  passed\n", rows)
     end
     assert.matches("written: cuda/bench/results/EmulatedGPU80.md", text, 1, true)

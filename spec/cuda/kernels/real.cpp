@@ -1,0 +1,76 @@
+/* cuda/kernels at the sizes of real work, beside slow, plain kernels (plain.h) on the device: heads
+ * taken whole and in turns, convolutions of an autoencoder, offsets past 2^16 rows and 2^31
+ * elements. Without an argument the same at sizes for the emulator; `real` is for a GPU.
+ * Covers: spec/cuda/plain.cu, cuda/attention/backward_whole_sm90a.cuh, backward_turns_sm90a.cuh,
+ * cuda/conv/groups_sm90a.cuh */
+#include "contract.h"
+#include <stdio.h>
+#include <string.h>
+
+static void backward(int B, int N, int h, int d)
+{
+    char text[600];
+    snprintf(text, sizeof text,
+             "q=[%d,1,%d,%d,%d] bf16 k=[%d,1,%d,%d,%d] bf16 v=[%d,1,%d,%d,%d] bf16 "
+             "o=[%d,1,%d,%d,%d] bf16 lse=[%d,1,%d,%d] f32 5..7 do=[%d,1,%d,%d,%d] bf16",
+             B, N, h, d, B, N, h, d, B, N, h, d, B, N, h, d, B, h, N, B, N, h, d);
+    contract_real("attention_grad", text);
+}
+
+// frames of a causal convolution of 3 x 3 x 3, and both gradients
+static void frames(int T, int H, int W, int C, int O)
+{
+    char text[400];
+    snprintf(text, sizeof text,
+             "x=[1,%d,%d,%d,%d] bf16 w=[%d,%d,3,3,3] bf16 bias=[%d] bf16 "
+             "pad={2,0,1,1,1,1}",
+             T, H, W, C, O, C, O);
+    contract_real("conv3d", text);
+    snprintf(text, sizeof text,
+             "dy=[1,%d,%d,%d,%d] bf16 w=[%d,%d,3,3,3] bf16 "
+             "pad={2,0,1,1,1,1} dims={%d,%d,%d}",
+             T, H, W, O, O, C, T, H, W);
+    contract_real("conv3d_dx", text);
+    // long sums of f32, which tensor cores cut off rather than round
+    snprintf(text, sizeof text,
+             "dy=[1,%d,%d,%d,%d] bf16 x=[1,%d,%d,%d,%d] bf16 "
+             "acc=[%d,%d,3,3,3] f32 rtol=1e-4 pad={2,0,1,1,1,1}",
+             T, H, W, O, T, H, W, C, O, C);
+    contract_real("conv3d_dw", text);
+}
+
+static void real(void)
+{
+    // whole: three problems for each of 132 processors, and one more; the longest that go so
+    backward(25, 1024, 16, 72);
+    backward(25, 1280, 16, 64);
+    backward(25, 640, 16, 128);
+    // in turns: more heads than slots
+    backward(3, 2048, 16, 72);
+    backward(2, 2048, 16, 64);
+    backward(2, 2048, 24, 128);
+    frames(20, 18, 32, 128, 128);
+    frames(10, 18, 32, 256, 256);
+    frames(5, 18, 32, 512, 512);
+    // 65544 rows and 2^31 + 2^18 elements
+    contract_real("silu", "x=[65544,32768] bf16 -4..4");
+}
+
+// the emulator has two processors: the same ways, of few problems
+static void reduced(void)
+{
+    backward(1, 130, 7, 72);
+    backward(1, 130, 6, 128);
+    backward(1, 130, 4, 64);
+    frames(3, 4, 5, 72, 72);
+    contract_real("silu", "x=[65544,9] bf16 -4..4");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "real") == 0)
+        real();
+    else
+        reduced();
+    return contract_done();
+}
