@@ -168,6 +168,46 @@ __global__ void slopes_of_keys(Heads x, float *dk, float *dv)
     }
 }
 
+// o and the log-sum of a query, a block each
+__global__ void averages(Heads x, float *o, float *lse)
+{
+    MR_SHARED(memory);
+    float *score = (float *)memory, scale = 1 / sqrtf((float)x.d), most = -INFINITY;
+    int i = (int)blockIdx.x;
+    for (int j = (int)threadIdx.x; j < x.M; j += THREADS)
+        score[j] = dot(x, x.q, query(x, i), x.k, key(x, j)) * scale;
+    __syncthreads();
+    for (int j = 0; j < x.M; j++)
+        most = fmaxf(most, score[j]);
+    double all = 0;
+    for (int j = 0; j < x.M; j++)
+        all += expf(score[j] - most);
+    for (int c = (int)threadIdx.x; c < x.d; c += THREADS) {
+        double sum = 0;
+        for (int j = 0; j < x.M; j++)
+            sum += (double)expf(score[j] - most) * value(x.v, x.dtype, key(x, j) * x.d + c);
+        o[query(x, i) * x.d + c] = (float)(sum / all);
+    }
+    if (threadIdx.x == 0)
+        lse[(int64_t)blockIdx.y * x.N + i] = (float)(most + log(all));
+}
+
+static void attention(const mr_call *call, const int64_t *, float *const *want)
+{
+    const mr_desc *q = &call->in[0].desc;
+    Heads x = {};
+    x.q = call->in[0].data;
+    x.k = call->in[1].data;
+    x.v = call->in[2].data;
+    x.dtype = q->dtype;
+    x.N = (int)q->dim[2];
+    x.M = (int)call->in[1].desc.dim[2];
+    x.h = (int)q->dim[3];
+    x.d = (int)q->dim[4];
+    MR_LAUNCH(averages, dim3((unsigned)x.N, (unsigned)(q->dim[0] * q->dim[1] * q->dim[3])),
+              dim3(THREADS), sizeof(float) * (size_t)x.M, NULL, x, want[0], want[1]);
+}
+
 static void attention_grad(const mr_call *call, const int64_t *, float *const *want)
 {
     const mr_desc *q = &call->in[0].desc;
@@ -333,11 +373,8 @@ bool plain_row(const char *name, const mr_call *call, const int64_t *pad, float 
     static const struct {
         const char *name;
         void (*run)(const mr_call *call, const int64_t *pad, float *const *want);
-    } rows[] = {{"attention_grad", attention_grad},
-                {"conv3d", conv3d},
-                {"conv3d_dx", conv3d_dx},
-                {"conv3d_dw", conv3d_dw},
-                {"silu", silu}};
+    } rows[] = {{"attention", attention}, {"attention_grad", attention_grad}, {"conv3d", conv3d},
+                {"conv3d_dx", conv3d_dx}, {"conv3d_dw", conv3d_dw},           {"silu", silu}};
     for (const auto &row : rows)
         if (strcmp(row.name, name) == 0) {
             row.run(call, pad, want);

@@ -1,4 +1,4 @@
-/* cuda/kernels at the sizes of real work, beside slow, plain kernels (plain.h) on the device: heads
+/* cuda/kernels at the sizes of real work, beside slow, plain kernels (plain.h) on the device: attention, and heads
  * taken whole and in turns, convolutions of an autoencoder, offsets past 2^16 rows and 2^31
  * elements. Without an argument the same at sizes for the emulator; `real` is for a GPU.
  * Covers: spec/cuda/plain.cu, cuda/attention/backward_whole_sm90a.cuh, backward_turns_sm90a.cuh,
@@ -6,6 +6,15 @@
 #include "contract.h"
 #include <stdio.h>
 #include <string.h>
+
+static void forward(int B, int N, int h, int d)
+{
+    char text[300];
+    snprintf(text, sizeof text,
+             "q=[%d,1,%d,%d,%d] bf16 -2..2 k=[%d,1,%d,%d,%d] bf16 -2..2 v=[%d,1,%d,%d,%d] bf16", B,
+             N, h, d, B, N, h, d, B, N, h, d);
+    contract_real("attention", text);
+}
 
 static void backward(int B, int N, int h, int d)
 {
@@ -41,6 +50,9 @@ static void frames(int T, int H, int W, int C, int O)
 
 static void real(void)
 {
+    forward(2, 4096, 16, 72);
+    forward(2, 4096, 16, 64);
+    forward(2, 4096, 16, 128);
     // whole: three problems for each of 132 processors, and one more; the longest that go so
     backward(25, 1024, 16, 72);
     backward(25, 1280, 16, 64);
@@ -59,6 +71,7 @@ static void real(void)
 // the emulator has two processors: the same ways, of few problems
 static void reduced(void)
 {
+    forward(1, 130, 3, 72);
     backward(1, 130, 7, 72);
     backward(1, 130, 6, 128);
     backward(1, 130, 4, 64);
