@@ -1,8 +1,9 @@
-/* cuda/kernels at the sizes of real work, beside slow, plain kernels (plain.h) on the device: attention, and heads
- * taken whole and in turns, convolutions of an autoencoder, offsets past 2^16 rows and 2^31
- * elements. Without an argument the same at sizes for the emulator; `real` is for a GPU.
- * Covers: spec/cuda/plain.cu, cuda/attention/backward_whole_sm90a.cuh, backward_turns_sm90a.cuh,
- * cuda/conv/groups_sm90a.cuh */
+/* cuda/kernels at the sizes of real work, beside slow, plain kernels (plain.h) on the device:
+ * attention forward, heads taken whole and in turns, convolutions of an autoencoder, offsets past
+ * 2^16 rows and 2^31 elements. Without an argument the same at sizes for the emulator; `real` is
+ * for a GPU.
+ * Covers: spec/cuda/plain.cu, cuda/attention/forward_sm90a.cuh, backward_whole_sm90a.cuh,
+ * backward_turns_sm90a.cuh, cuda/conv/groups_sm90a.cuh */
 #include "contract.h"
 #include <stdio.h>
 #include <string.h>
