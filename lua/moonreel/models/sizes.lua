@@ -8,6 +8,23 @@ local read_config = require "moonreel.text.config"
 
 local sizes = {}
 
+--- Refuse weights of other sizes than were said; a tensor that a file lacks is not compared.
+---@param rows table[]  {field, parameter, axis (from 1), what the field says}
+---@param where string  who says it: "the recipe", a config.json
+---@param shape_of fun(parameter: string): integer[]|nil  in the file
+---@param path string   of the weights
+function sizes.compare(rows, where, shape_of, path)
+  for _, row in ipairs(rows) do
+    local field, parameter, axis, said = table.unpack(row)
+    local shape = shape_of(parameter)
+    if shape and shape[axis] ~= said then
+      base.raise("MR_E_CKPT", ("%s: %s is %d in %s, but '%s' is %s: its axis %d has %s"):format(
+        path, field, said, where, parameter, listing.shape(shape), axis - 1,
+        tostring(shape[axis])))
+    end
+  end
+end
+
 ---@class mr.Sizes
 ---@field what string         "a T5 v1.1"
 ---@field integers string[]   fields of config.json that are sizes

@@ -2,8 +2,8 @@
 -- from a normal. Ref: black-forest-labs/flux, ae; opensora-2.0.md 15.
 -- @module moonreel.models.autoencoder_2d
 local base = require "moonreel.core.base"
+local compare = require("moonreel.models.sizes").compare
 local kl = require "moonreel.models.autoencoder_2d.kl"
-local listing = require "moonreel.text.listing"
 local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
 local read_config = require "moonreel.text.config"
@@ -109,22 +109,14 @@ function Autoencoder.tail(_, _, latent) return latent end
 ---@param path string  of the weights
 function Autoencoder:check(shape_of, path)
   local sizes = self.sizes
-  for _, row in ipairs {
+  compare({
     { "ch", "encoder.conv_in.weight", 1, sizes.block_out_channels[1] },
     { "in_channels", "encoder.conv_in.weight", 2, sizes.in_channels },
     { "z_channels", "decoder.conv_in.weight", 2, sizes.latent_channels },
     { "ch times the last of ch_mult", "decoder.conv_in.weight", 1,
       sizes.block_out_channels[#sizes.block_out_channels] },
     { "out_ch", "decoder.conv_out.weight", 1, sizes.out_channels },
-  } do
-    local field, parameter, axis, said = table.unpack(row)
-    local shape = shape_of(parameter)
-    if shape and shape[axis] ~= said then
-      base.raise("MR_E_CKPT", ("%s: %s is %d in %s, but '%s' is %s: its axis %d has %s")
-        :format(path, field, said, self.where, parameter, listing.shape(shape), axis - 1,
-        tostring(shape[axis])))
-    end
-  end
+  }, self.where, shape_of, path)
 end
 
 --- What has weights of its own: all of it.

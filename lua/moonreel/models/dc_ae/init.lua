@@ -5,7 +5,7 @@
 -- @module moonreel.models.dc_ae
 local G = require "moonreel.core.graph"
 local base = require "moonreel.core.base"
-local listing = require "moonreel.text.listing"
+local compare = require("moonreel.models.sizes").compare
 local network = require "moonreel.models.dc_ae.network"
 local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
@@ -139,22 +139,14 @@ function Autoencoder:tail(frames, latent) return math.min(self.step * latent, fr
 ---@param path string  of the weights
 function Autoencoder:check(shape_of, path)
   local c = self.sizes
-  for _, row in ipairs {
+  compare({
     { "widths[0]", "encoder.project_in.conv.weight", 1, c.widths[1] },
     { "in_channels", "encoder.project_in.conv.weight", 2, c.in_channels },
     { "the last of widths", "encoder.project_out.main.op_list.0.conv.weight", 2,
       c.widths[#c.widths] },
     { "latent_channels", "encoder.project_out.main.op_list.0.conv.weight", 1, c.latent_channels },
     { "out_channels", "decoder.project_out.op_list.2.conv.weight", 1, c.out_channels },
-  } do
-    local field, parameter, axis, said = table.unpack(row)
-    local shape = shape_of(parameter)
-    if shape and shape[axis] ~= said then
-      base.raise("MR_E_CKPT", ("%s: %s is %d in the recipe, but '%s' is %s: its axis %d has %s")
-        :format(path, field, said, parameter, listing.shape(shape), axis - 1,
-        tostring(shape[axis])))
-    end
-  end
+  }, "the recipe", shape_of, path)
 end
 
 --- What has weights of its own: all of it.

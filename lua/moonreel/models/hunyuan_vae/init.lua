@@ -3,7 +3,7 @@
 -- through the norms. Ref: Kong et al. 2024, arXiv:2412.03603; opensora-2.0.md 11.
 -- @module moonreel.models.hunyuan_vae
 local base = require "moonreel.core.base"
-local listing = require "moonreel.text.listing"
+local compare = require("moonreel.models.sizes").compare
 local network = require "moonreel.models.hunyuan_vae.network"
 local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
@@ -114,15 +114,7 @@ function Autoencoder:check(shape_of, path)
     rows[#rows + 1] = { ("block_out_channels[%d]"):format(i - 1),
       ("encoder.down_blocks.%d.resnets.0.conv1.conv.weight"):format(i - 1), 1, width }
   end
-  for _, row in ipairs(rows) do
-    local field, parameter, axis, said = table.unpack(row)
-    local shape = shape_of(parameter)
-    if shape and shape[axis] ~= said then
-      base.raise("MR_E_CKPT", ("%s: %s is %d in the recipe, but '%s' is %s: its axis %d has %s")
-        :format(path, field, said, parameter, listing.shape(shape), axis - 1,
-        tostring(shape[axis])))
-    end
-  end
+  compare(rows, "the recipe", shape_of, path)
 end
 
 --- What has weights of its own: all of it.

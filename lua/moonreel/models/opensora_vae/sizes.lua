@@ -2,6 +2,7 @@
 -- one, compared with the tensors.
 -- @module moonreel.models.opensora_vae.sizes
 local base = require "moonreel.core.base"
+local compare = require("moonreel.models.sizes").compare
 local json = require "moonreel.core.json"
 local kl = require "moonreel.models.autoencoder_2d.kl"
 local listing = require "moonreel.text.listing"
@@ -172,15 +173,7 @@ end
 ---@param shape_of fun(parameter: string): table?  shape in the file
 ---@param source string       path of the weights
 function sizes.check(config, shape_of, source)
-  for _, row in ipairs(rows_of(config)) do
-    local field, parameter, axis, said = table.unpack(row)
-    local shape = shape_of(parameter)
-    if shape and shape[axis] ~= said then
-      base.raise("MR_E_CKPT", ("%s: %s is %d in %s, but '%s' is %s: its axis %d has %s"):format(
-        source, field, said, config.where, parameter, listing.shape(shape), axis - 1,
-        tostring(shape[axis])))
-    end
-  end
+  compare(rows_of(config), config.where, shape_of, source)
   local s, t = config.spatial, config.temporal
   if s.norm_group_channels == 0 then
     check_groups(config, "norm_num_groups", s.norm_num_groups, "block_out_channels",
