@@ -3,15 +3,17 @@
 -- @module moonreel.models.features
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
+local token = require "moonreel.token"
 
 local features = {}
 
 local Features = {}
 
 --- A class of text encoders; a family adds methods to it.
----@return table class  of objects with dtype, max_length, width; embedder once it is loaded
-function features.class()
-  local class = setmetatable({}, { __index = Features })
+---@param sizes mr.Sizes  of the family
+---@return table class    of objects with dtype, max_length, width; embedder once it is loaded
+function features.class(sizes)
+  local class = setmetatable({ family = sizes }, { __index = Features })
   class.__index = class
   return class
 end
@@ -33,6 +35,28 @@ function Features.set(_, prog, tokens)
   prog:set("text_y", tokens.y)
   prog:set("text_len", tokens.len)
 end
+
+-- ---- its files
+
+--- Names that an encoder may have that is as deep as the one in a file.
+---@param names string[]  in the file
+---@param path string
+---@return table[]        {name}
+function Features:tensors(names, path)
+  local rows
+  rows, self.blocks = self.family:names(names, path)
+  return rows
+end
+
+--- Elements of its weights; words, which are read row by row, are left out.
+---@return integer
+function Features:elements() return self.family:elements(self.sizes) end
+
+--- The tokenizer in a folder or file.
+---@param path string
+---@param o table        as token.open takes them
+---@return mr.Tokenizer
+function Features.tokenizer(_, path, o) return token.open(path, o) end
 
 --- Words of texts; of the table only their rows are read, each once for a batch.
 ---@param source mr.TextSource

@@ -7,7 +7,6 @@ local base = require "moonreel.core.base"
 local features = require "moonreel.models.features"
 local network = require "moonreel.models.clip.network"
 local sizes = require "moonreel.models.clip.sizes"
-local token = require "moonreel.token"
 local weights = require "moonreel.models.clip.weights"
 
 local clip = {}
@@ -21,7 +20,7 @@ clip.vector = true
 
 local KEPT = 8  -- compiled shapes
 
-local Text = features.class()
+local Text = features.class(sizes)
 
 -- what is known before a folder is opened. Places behind the end of text are seen by none before
 -- it: they need not be computed
@@ -66,16 +65,6 @@ function clip.of_file(path, o) return new { path = path, dtype = o.dtype } end
 
 -- ---- its files
 
---- Names that an encoder may have that is as deep as the one in a file.
----@param names string[]  in the file
----@param path string
----@return table[]        {name}
-function Text:tensors(names, path)
-  local rows
-  rows, self.blocks = sizes:names(names, path)
-  return rows
-end
-
 --- Take its sizes from tensors and config.json.
 ---@param shape_of fun(name: string): integer[]|nil
 ---@param path string
@@ -85,15 +74,10 @@ function Text:read(shape_of, path)
   self.max_tokens = math.min(self.max_tokens or math.huge, self.sizes.max_position_embeddings)
 end
 
---- Numbers of its weights; words are read row by row.
-function Text:elements() return sizes:elements(self.sizes) end
-
 --- Its sizes for people.
 function Text:about()
   return ("%d blocks of %d"):format(self.sizes.num_hidden_layers, self.width)
 end
-
-function Text.tokenizer(_, path, o) return token.open(path, o) end
 
 -- ---- what runs
 

@@ -8,7 +8,6 @@ local features = require "moonreel.models.features"
 local network = require "moonreel.models.t5.network"
 local nn = require "moonreel.nn"
 local sizes = require "moonreel.models.t5.sizes"
-local token = require "moonreel.token"
 local weights = require "moonreel.models.t5.weights"
 
 local t5 = {}
@@ -19,7 +18,7 @@ t5.apart, t5.files = true, { "spiece.model" }
 
 local KEPT = 8  -- compiled shapes of a part
 
-local Text = features.class()
+local Text = features.class(sizes)
 
 --- The encoder of a recipe. A released one is known by its name too, when its files are not there.
 ---@param _ mr.Params
@@ -57,16 +56,6 @@ end
 
 -- ---- its files
 
---- Names that an encoder may have that is as deep as the one in a file.
----@param names string[]  in the file
----@param path string
----@return table[]        {name}
-function Text:tensors(names, path)
-  local rows
-  rows, self.blocks = sizes:names(names, path)
-  return rows
-end
-
 --- Take its sizes from tensors and config.json.
 ---@param shape_of fun(name: string): integer[]|nil
 ---@param path string
@@ -75,13 +64,8 @@ function Text:read(shape_of, path)
   self.width = self.sizes.d_model
 end
 
---- Numbers of its weights; words are read row by row.
-function Text:elements() return sizes:elements(self.sizes) end
-
 --- Its sizes for people.
 function Text:about() return ("%d blocks of %d"):format(self.sizes.num_layers, self.width) end
-
-function Text.tokenizer(_, path, o) return token.open(path, o) end
 
 -- ---- what runs
 
