@@ -166,17 +166,6 @@ end
 local Run = {}
 Run.__index = Run
 
--- the calls of each program in order: the first of them that has not run may be given inputs
-local function queues_of(calls)
-  local queues = {}
-  for i, call in ipairs(calls) do
-    local name = name_of(call)
-    queues[name] = queues[name] or { at = 1 }
-    table.insert(queues[name], i)
-  end
-  return queues
-end
-
 -- elements of a row of an input
 local function row_size(call, input)
   local shape = call.takes[input].shape
@@ -304,7 +293,7 @@ end
 function Encoder:run(calls, values, wanted, take)
   local leaves, brought = schedule.of(calls)
   local run = setmetatable({ encoder = self, calls = calls, wanted = wanted, leaves = leaves,
-    values = nn.merged(calls.values or {}, values), brought = brought, queues = queues_of(calls),
+    values = nn.merged(calls.values or {}, values), brought = brought, queues = schedule.queues(calls, name_of),
     programs = {}, pending = {}, held = {} }, Run)
   make_place(self, calls)
   for i in ipairs(calls) do

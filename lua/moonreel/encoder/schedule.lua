@@ -70,18 +70,27 @@ function schedule.of(calls)
   return leaves, brought
 end
 
+--- The calls of each program, in order: the first of them that has not run may be given inputs.
+---@param calls table[]
+---@param name_of fun(call: table): string  of its program
+---@return table<string, table>  by name: numbers of calls; at: place of the first that has not run
+function schedule.queues(calls, name_of)
+  local queues = {}
+  for i, call in ipairs(calls) do
+    local name = name_of(call)
+    queues[name] = queues[name] or { at = 1 }
+    table.insert(queues[name], i)
+  end
+  return queues
+end
+
 --- The most bytes of the host's memory that hold rows for which no program has a place yet, as a
 -- run of the calls has them.
 ---@param calls table[]
 ---@param name_of fun(call: table): string  of its program
 ---@return integer
 function schedule.held(calls, name_of)
-  local leaves, queues = schedule.of(calls), {}
-  for i, call in ipairs(calls) do
-    local name = name_of(call)
-    queues[name] = queues[name] or { at = 1 }
-    table.insert(queues[name], i)
-  end
+  local leaves, queues = schedule.of(calls), schedule.queues(calls, name_of)
   local pending, held, now, most = {}, {}, 0, 0
   local function hold(piece)
     local key = piece.to .. " " .. piece.input
