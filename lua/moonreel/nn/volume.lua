@@ -211,6 +211,16 @@ function volume.channels_last(x, frames)
   return x:permute{0, 2, 3, 1}:reshape{N // frames, frames, H, W, C}
 end
 
+--- Pictures or frames as layers take them.
+---@param pixels mr.Value  u8, or floats of -1..1: [N, C, H, W]
+---@param frames integer   of a clip
+---@param dtype string     that the layers compute in
+---@return mr.Value        -1..1, [N / frames, frames, H, W, C]
+function volume.pixels(pixels, frames, dtype)
+  local x = volume.channels_last(pixels, frames)
+  return x.dtype == "u8" and ops.normalise_u8(x, {dtype = dtype}) or nn.cast(x, dtype)
+end
+
 --- Channels last to first.
 ---@param x mr.Value  [B, T, H, W, C]
 ---@return mr.Value   [B T, C, H, W]

@@ -151,8 +151,7 @@ function calls.encode(self, s, at)
       noise = { "pictures", at, dtype = "f32", shape = cells } },
     gives = { out = { "z", at, 1 } },
     nodes = function(g, net, io)
-      local x = volume.channels_last(io.pixels, 1)
-      x = x.dtype == "u8" and ops.normalise_u8(x, { dtype = self.dtype }) or nn.cast(x, self.dtype)
+      local x = volume.pixels(io.pixels, 1, self.dtype)
       local z = volume.draw(net:encode(g, x), volume.channels_last(io.noise, 1))
       return (ops.copy(volume.channels_first(self:scaled(z))))
     end }

@@ -172,8 +172,7 @@ end
 local ends = { encode = {}, decode = {} }
 
 function ends.encode.into(self, pixels)
-  local x = volume.channels_last(pixels, pixels.shape[1])
-  return x.dtype == "u8" and ops.normalise_u8(x, { dtype = self.dtype }) or nn.cast(x, self.dtype)
+  return volume.pixels(pixels, pixels.shape[1], self.dtype)
 end
 
 function ends.encode.out(self, x)
@@ -258,13 +257,13 @@ local function in_pieces(self, job, s, n)
         local x = e:source(comes[1], comes[2], comes[3],
           comes[4] and function(v) return ends[job].into(self, v) end, comes[4])
         x = network.through(layers, e, x, from, upto - 1)
-        if adds then
-          layers[upto]:add(e, x)
-        end
         if not adds then
           e:give(x, job == "encode" and "z" or "pixels",
             function(v) return ends[job].out(self, v) end)
-        elseif self.keeps and upto > from then
+          return
+        end
+        layers[upto]:add(e, x)
+        if self.keeps and upto > from then
           kept = e:give(x, "before " .. adds)
         end
       end }, count)

@@ -151,8 +151,7 @@ function calls.encode(self, s)
       noise = { "clip", 0, dtype = "f32", shape = cells } },
     gives = { out = { "z", 0, s.size[2] } },
     nodes = function(g, net, io)
-      local x = volume.channels_last(io.pixels, s.frames)
-      x = x.dtype == "u8" and ops.normalise_u8(x, { dtype = self.dtype }) or nn.cast(x, self.dtype)
+      local x = volume.pixels(io.pixels, s.frames, self.dtype)
       local moments = tiles.through(g, x, self.tiles.encode,
         function(tile) return net:encode(g, tile, self.most) end)
       local z = volume.draw(moments, volume.channels_last(io.noise, s.size[2]))

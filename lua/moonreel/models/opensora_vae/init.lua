@@ -205,9 +205,7 @@ local function dtype_of(self, g) return g:param(self.scale).dtype end
 ---@return mr.Value        f32 like noise
 ---@return table           mean, logvar of the draws: f32, channels last, before their factor
 function Autoencoder:encode_pictures(g, pixels, noise)
-  local x = channels_last(pixels, 1)
-  local dtype = dtype_of(self, g)
-  x = x.dtype == "u8" and ops.normalise_u8(x, {dtype = dtype}) or nn.cast(x, dtype)
+  local x = volume.pixels(pixels, 1, dtype_of(self, g))
   local z, normal = draw(self.spatial:encode(g, x), channels_last(noise, 1))
   return channels_first(ops.affine(z, {scale = FACTOR})), normal
 end
