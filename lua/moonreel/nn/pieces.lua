@@ -43,9 +43,9 @@ Pieces.__index = Pieces
 
 -- Layers are gone through twice. First without a graph: which rows are kept, what is taken and
 -- given. Then for the nodes, with what was found.
-local function walk(fields)
-  return setmetatable({ takes = {}, gives = {}, kept = {}, outputs = {}, held = fields.held or {},
-    g = fields.g, io = fields.io, dtype = fields.dtype, adds = fields.adds }, Pieces)
+local function walk(sweep, held, g, io)
+  return setmetatable({ takes = {}, gives = {}, kept = {}, outputs = {}, held = held or {}, g = g,
+    io = io, name = sweep.name, dtype = sweep.dtype, adds = sweep.adds }, Pieces)
 end
 
 local function part(v, rows, late, size) return { v = v, rows = rows, late = late, size = size } end
@@ -84,8 +84,8 @@ end
 -- which rows of a part are those of the clip: 1, others 0
 local function mask_of(self, x)
   local name = ("inside %d %d"):format(x.rows, x.late)
-  local mask = take(self, name, { value = "inside " .. x.rows, rows = x.rows, late = x.late,
-    mask = true, shape = { x.rows }, dtype = "f32" })
+  local mask = take(self, name, { value = ("%s inside %d"):format(self.name, x.rows), rows = x.rows,
+    late = x.late, mask = true, shape = { x.rows }, dtype = "f32" })
   return mask and nn.cast(mask, x.v.dtype):reshape { 1, x.rows, 1, 1, 1 }
 end
 
@@ -193,13 +193,13 @@ end
 
 -- what a sweep takes and gives, and how many rows of each part are kept
 local function plan_of(sweep)
-  local e, held = walk { dtype = sweep.dtype, adds = sweep.adds }, {}
+  local e, held = walk(sweep), {}
   sweep.layers(e)
   for i, one in ipairs(e.kept) do
     held[i] = one.least
     if one.least > 0 then
       local state = "state " .. i
-      e.takes[state] = { value = state, own = true, carried = held[i],
+      e.takes[state] = { value = sweep.name .. " " .. state, carried = held[i],
         shape = shape_of(one, held[i]), dtype = sweep.dtype }
       e.gives[state] = e.takes[state]
     end
@@ -224,14 +224,12 @@ local function inside(around, n)
   return T.from({ n + 2 * around }, values)
 end
 
--- where a call takes or gives the rows of a value: {value, first row}
-local function place_of(sweep, row, at, count, around)
+-- the first row that a call takes of a value
+local function first_of(row, at, count, around)
   if row.mask then
-    return sweep.name .. " " .. row.value, at * row.rows - row.late + around * row.rows
-  elseif row.rows then
-    return row.value, math.min(at, count - 1) * row.rows
+    return at * row.rows - row.late + around * row.rows
   end
-  return row.own and sweep.name .. " " .. row.value or row.value, 0
+  return row.rows and math.min(at, count - 1) * row.rows or 0
 end
 
 --- Append the calls of a sweep over a clip: `count` pieces, and as many more as its results are
@@ -244,27 +242,27 @@ function pieces.append(calls, sweep, count)
   local e, held = plan_of(sweep)
   local more = math.ceil(e.late)
   local function nodes(g, net, io)
-    local real = walk { dtype = sweep.dtype, adds = sweep.adds, held = held, g = g, io = io }
+    local real = walk(sweep, held, g, io)
     sweep.layers(real, net)
     return real.outputs
   end
   for at = 0, count + more - 1 do
     local call = { part = sweep.part, key = sweep.key, takes = {}, gives = {}, nodes = nodes }
     for name, row in pairs(e.takes) do
-      local value, first = place_of(sweep, row, at, count, more + 1)
+      local value = row.value
       if row.mask then
         calls.values[value] = calls.values[value] or inside((more + 1) * row.rows, count * row.rows)
       elseif not row.rows then
         calls.values[value] = calls.values[value] or filled(row.dtype, row.shape)
       end
-      call.takes[name] = { value, first, dtype = row.dtype, shape = row.shape }
+      call.takes[name] = { value, first_of(row, at, count, more + 1), dtype = row.dtype,
+        shape = row.shape }
     end
     for name, row in pairs(e.gives) do
       local first = row.rows and at * row.rows - row.late or 0
       -- what lies outside the clip is of no use
       if first >= 0 and first < count * (row.rows or 1) then
-        call.gives[name] = { row.own and sweep.name .. " " .. row.value or row.value, first,
-          row.rows or row.carried }
+        call.gives[name] = { row.value, first, row.rows or row.carried }
       end
     end
     calls[#calls + 1] = call

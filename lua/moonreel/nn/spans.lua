@@ -12,12 +12,10 @@ local TIME <const> = 1
 
 local function frames(x) return x.shape[TIME + 1] end
 
-local function together(list) return #list == 1 and list[1] or G.concat(list, TIME) end
-
 --- One value of all pieces.
 ---@param list mr.Value[]
 ---@return mr.Value
-function spans.joined(list) return together(list) end
+function spans.joined(list) return #list == 1 and list[1] or G.concat(list, TIME) end
 
 --- The same clip in pieces of so many frames, the last of the rest.
 ---@param list mr.Value[]
@@ -26,7 +24,7 @@ function spans.joined(list) return together(list) end
 function spans.regrouped(list, n)
   local out, open, have = {}, {}, 0
   local function close()
-    out[#out + 1] = together(open)
+    out[#out + 1] = spans.joined(open)
     open, have = {}, 0
   end
   for _, x in ipairs(list) do
