@@ -293,8 +293,8 @@ end
 function Encoder:run(calls, values, wanted, take)
   local leaves, brought = schedule.of(calls)
   local run = setmetatable({ encoder = self, calls = calls, wanted = wanted, leaves = leaves,
-    values = nn.merged(calls.values or {}, values), brought = brought, queues = schedule.queues(calls, name_of),
-    programs = {}, pending = {}, held = {} }, Run)
+    values = nn.merged(calls.values or {}, values), brought = brought,
+    queues = schedule.queues(calls, name_of), programs = {}, pending = {}, held = {} }, Run)
   make_place(self, calls)
   for i in ipairs(calls) do
     run_call(run, i, take)

@@ -74,14 +74,20 @@ function encoders.new(pipe, given)
   return self
 end
 
--- seconds and bytes of a clip through planned programs
-local function of_clip(self, rows)
+-- seconds of planned programs, each as often as it runs
+local function seconds_of(self, rows)
   local seconds = 0
   for _, row in ipairs(rows) do
     seconds = seconds + row.runs * self.seconds(row.prog)
   end
-  return ("%.3g s with %s at work%s"):format(seconds, listing.size(encoder.working_bytes(rows)),
-    rows.kept > 0 and (" and %s kept between sweeps"):format(listing.size(rows.kept)) or "")
+  return seconds
+end
+
+-- seconds and bytes of a clip through planned programs
+local function of_clip(self, rows)
+  return ("%.3g s with %s at work%s"):format(seconds_of(self, rows),
+    listing.size(encoder.working_bytes(rows)), rows.kept > 0
+    and (" and %s kept between sweeps"):format(listing.size(rows.kept)) or "")
 end
 
 -- Note what the largest clip takes, and what it would the other way that the autoencoder has.
@@ -110,9 +116,7 @@ function Encoders:batch(b)
   local seconds, bytes = 0, 0
   compare(self, b)
   local function add(rows, times)
-    for _, row in ipairs(rows) do
-      seconds = seconds + times * row.runs * self.seconds(row.prog)
-    end
+    seconds = seconds + times * seconds_of(self, rows)
     bytes = bytes + encoder.working_bytes(rows) + (self.on_cpu and rows.kept or 0)
   end
   add(self.codec and self.codec:encoders(b.frames, b.height, b.width) or {}, b.batch)
