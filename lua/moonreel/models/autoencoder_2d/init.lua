@@ -4,6 +4,7 @@
 local base = require "moonreel.core.base"
 local compare = require("moonreel.models.sizes").compare
 local kl = require "moonreel.models.autoencoder_2d.kl"
+local latents = require "moonreel.models.latents"
 local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
 local read_config = require "moonreel.text.config"
@@ -15,8 +16,7 @@ local pictures = {}
 --- Its weights lie in a file of their own, train no further and are in no checkpoint of a run.
 pictures.apart = true
 
-local Autoencoder = {}
-Autoencoder.__index = Autoencoder
+local Autoencoder = latents.class()
 
 -- the recipe's fields as those of the layers
 local function sizes_of(fields)
@@ -92,9 +92,6 @@ function Autoencoder:latent(frames, height, width)
   return { self.channels, frames, height // self.side, width // self.side }
 end
 
---- What stands for tokens where work is counted: latent cells.
-function Autoencoder.grid(_, frames, rows, cols) return frames, rows, cols end
-
 --- The most frames that so many latent frames may stand for.
 function Autoencoder.most_frames(_, latent) return latent end
 
@@ -124,20 +121,6 @@ function Autoencoder:parts()
   return { { name = "autoencoder", declare = function(params)
     return kl.new(nn.scope(params, "", { frozen = true }), self.sizes, "flux")
   end } }
-end
-
---- Latents as a model takes them, of draws.
----@param z mr.Value  f32
----@return mr.Value   like z
-function Autoencoder:scaled(z)
-  return (ops.affine(z, { scale = self.scale, shift = -self.scale * self.shift }))
-end
-
---- Draws, of latents.
----@param z mr.Value  f32
----@return mr.Value   like z
-function Autoencoder:unscaled(z)
-  return (ops.affine(z, { scale = 1 / self.scale, shift = self.shift }))
 end
 
 -- ---- what runs for a clip

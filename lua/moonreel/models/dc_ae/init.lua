@@ -6,6 +6,7 @@
 local G = require "moonreel.core.graph"
 local base = require "moonreel.core.base"
 local compare = require("moonreel.models.sizes").compare
+local latents = require "moonreel.models.latents"
 local network = require "moonreel.models.dc_ae.network"
 local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
@@ -22,8 +23,7 @@ dc_ae.apart = true
 local HEAD <const> = 32
 local WORTH <const> = 6 -- pieces below which a whole clip takes less: as much is kept of a piece
 
-local Autoencoder = {}
-Autoencoder.__index = Autoencoder
+local Autoencoder = latents.class()
 
 -- the recipe's fields as those of the layers
 local function sizes_of(fields)
@@ -119,9 +119,6 @@ end
 function Autoencoder:latent(frames, height, width)
   return { self.channels, (frames - 1) // self.step + 1, height // self.side, width // self.side }
 end
-
---- What stands for tokens where work is counted: latent cells.
-function Autoencoder.grid(_, frames, rows, cols) return frames, rows, cols end
 
 --- The most frames that so many latent frames may stand for.
 function Autoencoder:most_frames(latent)

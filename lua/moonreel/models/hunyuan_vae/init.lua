@@ -4,6 +4,7 @@
 -- @module moonreel.models.hunyuan_vae
 local base = require "moonreel.core.base"
 local compare = require("moonreel.models.sizes").compare
+local latents = require "moonreel.models.latents"
 local network = require "moonreel.models.hunyuan_vae.network"
 local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
@@ -19,8 +20,7 @@ hunyuan.apart = true
 local BYTES = { f32 = 4, bf16 = 2 } -- of an element
 local PIECE = 128                    -- MiB, where no recipe says so
 
-local Autoencoder = {}
-Autoencoder.__index = Autoencoder
+local Autoencoder = latents.class()
 
 -- what the layers cannot be
 local function check_fields(fields)
@@ -88,9 +88,6 @@ function Autoencoder:latent(frames, height, width)
     (width - 1) // self.side + 1 }
 end
 
---- What stands for tokens where work is counted: latent cells.
-function Autoencoder.grid(_, frames, rows, cols) return frames, rows, cols end
-
 --- The most frames that so many latent frames may stand for.
 function Autoencoder:most_frames(latent) return self.step * (latent - 1) + 1 end
 
@@ -122,20 +119,6 @@ function Autoencoder:parts()
   return { { name = "autoencoder", declare = function(params)
     return network.new(nn.scope(params, "", { frozen = true }), self.sizes)
   end } }
-end
-
---- Latents as a model takes them, of draws.
----@param z mr.Value  f32
----@return mr.Value   like z
-function Autoencoder:scaled(z)
-  return (ops.affine(z, { scale = self.scale, shift = -self.scale * self.shift }))
-end
-
---- Draws, of latents.
----@param z mr.Value  f32
----@return mr.Value   like z
-function Autoencoder:unscaled(z)
-  return (ops.affine(z, { scale = 1 / self.scale, shift = self.shift }))
 end
 
 -- ---- what runs for a clip

@@ -2,6 +2,7 @@
 -- pictures to one (temporal.lua), in pieces of 17 frames that know nothing of each other. Ref:
 -- hpcaitech/Open-Sora v1.2 (bde3c420), OpenSoraVAE_V1_2; opensora-1.2.md 5.
 -- @module moonreel.models.opensora_vae
+local latents = require "moonreel.models.latents"
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local kl = require "moonreel.models.autoencoder_2d.kl"
@@ -23,8 +24,7 @@ local FACTOR = 0.18215
 -- least variance of a latent's channel
 local FLOOR = 1e-6
 
-local Autoencoder = {}
-Autoencoder.__index = Autoencoder
+local Autoencoder = latents.class()
 
 --- What is known of the autoencoder without its weights.
 ---@param fields table     of the recipe: micro_frame_size, micro_batch_size, vae_2d, vae_temporal
@@ -82,9 +82,6 @@ function Autoencoder:latent(frames, height, width)
   return {self.channels, frames // piece * -(-piece // step) + -(-(frames % piece) // step),
     height // self.side, width // self.side}
 end
-
---- What stands for tokens where work is counted: latent cells.
-function Autoencoder.grid(_, frames, rows, cols) return frames, rows, cols end
 
 --- Frames in each piece of a clip.
 ---@param frames integer

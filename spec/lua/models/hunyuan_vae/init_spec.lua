@@ -1,7 +1,7 @@
 --- The Hunyuan video autoencoder: sizes of latents, factors of levels, tiles, and what does not
 -- fit. Numbers of other programs: make golden.
 -- Covers: lua/moonreel/models/hunyuan_vae/init.lua lua/moonreel/models/hunyuan_vae/network.lua
--- lua/moonreel/models/hunyuan_vae/weights.lua
+-- lua/moonreel/models/hunyuan_vae/weights.lua lua/moonreel/models/latents.lua
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
