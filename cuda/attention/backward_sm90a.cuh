@@ -149,6 +149,16 @@ template <int D> struct GroupStages {
     }
 };
 
+    // One warp copies all of the work: its keys, then every query. t: tiles of queries so far.
+    MR_MEMBER void copy_work(const KeyWork &x, const HeadMaps &q, const HeadMaps &k,
+                             const HeadMaps &v, const HeadMaps &dy, const Attention &p,
+                             const float *lse, const float *dots, const float *dlse, int &t)
+    {
+        int steps = (p.N + 63) / 64 * F::STEPS;
+        hold(x, k, v, p);
+        for (int step = 0; step < steps && x.some; step++, t++)
+            walk_queries(q, dy, p, x.at, t, step * F::WALK, lse, dots, dlse);
+    }
 // which of the two keys of a thread, the first of them `key`, exist
 MR_DEVICE unsigned group_seen(const Attention &p, const Place &at, int key)
 {

@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
         return;
     }
     mr_registers_fewer<F::COPYING>();
-    int warp = threadIdx.x / 32, steps = (p.N + 63) / 64 * F::STEPS, t = 0;
+    int warp = threadIdx.x / 32, t = 0;
     if (warp > 0 && warp < 3 && threadIdx.x % 32 == 0)
         keep_turns(stages, work, p, turns, warp - 1);
     for (int i = 0; warp == 0; i++) {
@@ -130,11 +130,9 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
         if (threadIdx.x == 0)
             *work = turn_work(p, turns.slots, mr_take_ticket(turns.words));
         __syncwarp();
-        stages.hold(*work, k, v, p);
+        stages.copy_work(*work, q, k, v, dy, p, lse, dots, dlse, t);
         if (work->over)
             return;
-        for (int step = 0; step < steps && work->some; step++, t++)
-            stages.walk_queries(q, dy, p, work->at, t, step * F::WALK, lse, dots, dlse);
     }
 }
 

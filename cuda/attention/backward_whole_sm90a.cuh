@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
         return;
     }
     mr_registers_fewer<F::COPYING>();
-    int tiles = (p.M + GROUP_ROWS - 1) / GROUP_ROWS, steps = (p.N + 63) / 64 * F::STEPS, t = 0;
+    int tiles = (p.M + GROUP_ROWS - 1) / GROUP_ROWS, t = 0;
     for (int i = 0; threadIdx.x < 32; i++) {
         int head = blockIdx.x + i / tiles * gridDim.x;
         bool there = head < p.B * p.G * p.h;
@@ -53,11 +53,9 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
             work->some &= there;
         }
         __syncwarp();
-        stages.hold(*work, k, v, p);
+        stages.copy_work(*work, q, k, v, dy, p, lse, dots, dlse, t);
         if (work->over)
             return;
-        for (int step = 0; step < steps && work->some; step++, t++)
-            stages.walk_queries(q, dy, p, work->at, t, step * F::WALK, lse, dots, dlse);
     }
 }
 
