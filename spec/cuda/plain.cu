@@ -192,10 +192,12 @@ __global__ void averages(Heads x, float *o, float *lse)
         lse[(int64_t)blockIdx.y * x.N + i] = (float)(most + log(all));
 }
 
-static void attention(const mr_call *call, const int64_t *, float *const *want)
+// sets q, k, v and the shapes; returns how many heads all samples and groups have together
+static unsigned heads_of(const mr_call *call, Heads *heads)
 {
     const mr_desc *q = &call->in[0].desc;
-    Heads x = {};
+    Heads &x = *heads;
+    x = {};
     x.q = call->in[0].data;
     x.k = call->in[1].data;
     x.v = call->in[2].data;
@@ -204,18 +206,24 @@ static void attention(const mr_call *call, const int64_t *, float *const *want)
     x.M = (int)call->in[1].desc.dim[2];
     x.h = (int)q->dim[3];
     x.d = (int)q->dim[4];
-    MR_LAUNCH(averages, dim3((unsigned)x.N, (unsigned)(q->dim[0] * q->dim[1] * q->dim[3])),
-              dim3(THREADS), sizeof(float) * (size_t)x.M, NULL, x, want[0], want[1]);
+    return (unsigned)(q->dim[0] * q->dim[1] * q->dim[3]);
+}
+
+static void attention(const mr_call *call, const int64_t *, float *const *want)
+{
+    Heads x;
+    unsigned heads = heads_of(call, &x);
+    MR_LAUNCH(averages, dim3((unsigned)x.N, heads), dim3(THREADS), sizeof(float) * (size_t)x.M,
+              NULL, x, want[0], want[1]);
 }
 
 static void attention_grad(const mr_call *call, const int64_t *, float *const *want)
 {
-    const mr_desc *q = &call->in[0].desc;
-    Heads x = {call->in[0].data, call->in[1].data, call->in[2].data,
-               call->in[4].data, call->in[6].data, (const float *)call->in[5].data,
-               q->dtype,         (int)q->dim[2],   (int)call->in[1].desc.dim[2],
-               (int)q->dim[3],   (int)q->dim[4]};
-    unsigned heads = (unsigned)(q->dim[0] * q->dim[1] * q->dim[3]);
+    Heads x;
+    unsigned heads = heads_of(call, &x);
+    x.o = call->in[4].data;
+    x.lse = (const float *)call->in[5].data;
+    x.dy = call->in[6].data;
     MR_LAUNCH(slopes_of_queries, dim3((unsigned)x.N, heads), dim3(THREADS),
               sizeof(float) * (size_t)x.M, NULL, x, want[0]);
     MR_LAUNCH(slopes_of_keys, dim3((unsigned)x.M, heads), dim3(THREADS),
