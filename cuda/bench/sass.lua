@@ -155,7 +155,11 @@ end
 
 -- ---- loops ----
 
-local function holds(loop, op)
+--- Does a loop hold an instruction?
+---@param loop table
+---@param op string  how its name begins
+---@return boolean
+function sass.holds(loop, op)
   for block in pairs(loop.blocks) do
     for _, instruction in ipairs(block) do
       if instruction.op:find(op, 1, true) == 1 then
@@ -218,7 +222,7 @@ function sass.loop_with(loops, ops)
   for _, loop in ipairs(loops) do
     local all = true
     for _, op in ipairs(ops) do
-      all = all and holds(loop, op)
+      all = all and sass.holds(loop, op)
     end
     if all then
       return loop
@@ -295,7 +299,7 @@ function sass.turn(loop, ops, turns)
   local function must(node)
     local blocks = node.loop and node.loop.blocks or { [node.block or {}] = true }
     for _, op in ipairs(ops) do
-      if holds({ blocks = blocks }, op) then
+      if sass.holds({ blocks = blocks }, op) then
         return true
       end
     end
@@ -481,11 +485,5 @@ function sass.addresses(instruction)
   end
   return inside and lanes
 end
-
---- Does a loop hold an instruction?
----@param loop table
----@param op string  how its name begins
----@return boolean
-sass.holds = holds
 
 return sass
