@@ -73,8 +73,8 @@ static void signal_all(const mr_ranks *l, int number)
 
 /* ---- the guard ---- */
 
-/* Only the page belongs to the guard: an end of a pipe that it kept open would hide from the others
- * that their reader is gone. */
+/* The guard closes every file that it has from the launcher, but for the page. If it kept an end of
+ * a pipe open, a process at the other end would never see that the pipe is closed. */
 static void let_go(const mr_ranks *l)
 {
     const int page = mr_life_fd(l->page), null = open("/dev/null", O_RDWR);

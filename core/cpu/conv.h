@@ -28,7 +28,8 @@ mr_status mr_conv_new(const mr_conv_spec *spec, const mr_facts *facts, mr_conv *
 void mr_conv_free(mr_conv *c);
 /* Bytes that a run takes at most; a function of shapes and facts alone. */
 size_t mr_conv_workspace(const mr_conv_spec *spec, const mr_facts *facts);
-/* "fewer products", "channels" (every channel by itself), or NULL: the usual one; as pure. */
+/* "fewer products", "channels" (every channel by itself), or NULL, the usual way; a function of
+ * shapes and facts alone, too. */
 const char *mr_conv_way(const mr_conv_spec *spec, const mr_facts *facts);
 /* One run; one at a time per object.
  *   FORWARD   y = conv(x, w) + bias      DATA      x = adjoint of it, from y and w

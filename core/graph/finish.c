@@ -137,8 +137,8 @@ static mr_status index_values(pass *p)
 
 /* ---- joins ---- */
 
-/* Of a part that covers its storage densely in some order: the axis that a stride of another value
- * on that storage walks, or -1. */
+/* `part` covers its storage densely, its axes in any order. Returns along which of them another
+ * value on that storage steps with `stride`, or -1. */
 static int axis_of(const mr_desc *part, int64_t stride)
 {
     for (int i = 0; i < part->rank; i++)
@@ -156,7 +156,7 @@ static bool moved_to(const value *x, const mr_desc *part, const mr_desc *slot, m
     const int64_t width = (int64_t)mr_dtype_bytes(part->dtype), at = x->pub.offset / width;
     int64_t end[MR_MAX_RANK], first = 0; // the last position along each axis
     for (int i = 0; i < part->rank; i++) {
-        // of nothing strides are zero
+        // a part without elements has strides of zero
         end[i] = part->dim[i] > 1 && part->stride[i] ? at / part->stride[i] % part->dim[i] : 0;
         first += end[i] * slot->stride[i];
     }

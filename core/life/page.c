@@ -182,8 +182,9 @@ static int open_new(mr_life *page, const mr_life_launch *about, size_t bytes)
         snprintf(page->path, sizeof page->path, "%s/%lld-%.8s", folder, (long long)about->pid,
                  about->token);
         int fd = open(page->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
-        // Locked first, and known to a sweep before it is large: who is killed here leaves nothing
-        // that stays. It is a page once it holds its length.
+        // The lock and MAGIC come before the room is taken: if this process is killed meanwhile,
+        // the next sweep knows the file by its MAGIC, finds it unlocked and removes it. Readers
+        // take it for a page only when mr_life_new has written its length.
         if (fd >= 0 && flock(fd, LOCK_SH) == 0 &&
             pwrite(fd, &MAGIC, sizeof MAGIC, 0) == (ssize_t)sizeof MAGIC &&
             posix_fallocate(fd, 0, (off_t)bytes) == 0)

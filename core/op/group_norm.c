@@ -413,7 +413,7 @@ static void join(joined *to, double mean, double squares, double n)
     to->mean += off * n / all, to->n = all;
 }
 
-/* The pieces of group i of all samples' groups join those before them, in order. */
+/* Joins the moments of all pieces of group i, counted over all samples, to *to, in order. */
 static void join_pieces(const job *j, int64_t i, joined *to)
 {
     const shape *s = &j->s;
@@ -540,7 +540,7 @@ MR_KERNEL(group_norm_by)
     if (j.s.pieces == 0)
         return MR_OK;
     const float *m = call->in[3].data;
-    // no moments are formed here: their place takes mean and rstd
+    // this op forms no moments of pieces: their place in the workspace takes mean and rstd
     for (int64_t i = 0; i < j.s.batch * j.s.groups; i++)
         set_stats(&j, &(joined){m[3 * i], m[3 * i + 1], m[3 * i + 2]}, j.r.pieces + 2 * i);
     normalise_all(&j, j.r.pieces);

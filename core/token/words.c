@@ -60,7 +60,8 @@ static void put(mr_text *out, utf8proc_int32_t c)
     mr_text_put(out, (const char *)bytes, (size_t)utf8proc_encode_char(c, bytes));
 }
 
-/* Small letters; of one capital the small form is two characters. Spaces of all kinds are one. */
+/* Writes a character as a small letter, and any kind of space as ' '. One capital has a small form
+ * of two characters, which utf8proc_tolower cannot return. */
 static void put_small(mr_text *out, utf8proc_int32_t c)
 {
     enum { CAPITAL_I_WITH_DOT = 0x130, DOT_ABOVE = 0x307 };

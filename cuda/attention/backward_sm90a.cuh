@@ -50,8 +50,9 @@ struct KeyWork {
     int first; // the first key; past all where there is nothing to do
     int slot;  // which slice dq is summed in
     bool some; // do any of the keys exist?
-    bool begins,
-        ends;  // the first of the head's tiles with keys, or of all where none has; the last
+    // Is it the first, the last tile of the head that has keys? Where none has, tile 0 begins and
+    // every tile ends.
+    bool begins, ends;
     bool over; // there is no work from here on
 };
 
@@ -117,7 +118,8 @@ template <int D> struct GroupStages {
     {
         mr_mbarrier_wait(empty + t % F::STAGES, t / F::STAGES % 2 ^ 1);
     }
-    // one warp: keys of the work, if there are any; it is told either way
+    // One warp copies the keys and values of the work; `held` ends its phase when they are there,
+    // and at once where none exists.
     MR_MEMBER void hold(const KeyWork &x, const HeadMaps &k, const HeadMaps &v, const Attention &p)
     {
         if (x.some)
@@ -125,7 +127,7 @@ template <int D> struct GroupStages {
         else if (threadIdx.x == 0)
             mr_mbarrier_arrive(held);
     }
-    // one warp: the t-th tiles of q and do, and what the gradient needs of their queries
+    // One warp copies the t-th tiles of q and do, and writes what the gradient needs of each query.
     MR_MEMBER void walk_queries(const HeadMaps &q, const HeadMaps &dy, const Attention &p,
                                 const Place &at, int t, int row, const float *lse,
                                 const float *dots, const float *dlse) const
@@ -147,8 +149,6 @@ template <int D> struct GroupStages {
         }
         mr_mbarrier_arrive(barrier);
     }
-};
-
     // One warp copies all of the work: its keys, then every query. t: tiles of queries so far.
     MR_MEMBER void copy_work(const KeyWork &x, const HeadMaps &q, const HeadMaps &k,
                              const HeadMaps &v, const HeadMaps &dy, const Attention &p,
@@ -159,7 +159,9 @@ template <int D> struct GroupStages {
         for (int step = 0; step < steps && x.some; step++, t++)
             walk_queries(q, dy, p, x.at, t, step * F::WALK, lse, dots, dlse);
     }
-// which of the two keys of a thread, the first of them `key`, exist
+};
+
+// which of a thread's two keys exist: bit 0 is set if `key` does, bit 1 if `key` + 8 does
 MR_DEVICE unsigned group_seen(const Attention &p, const Place &at, int key)
 {
     return (unsigned)key_exists(p, at, key) | (unsigned)key_exists(p, at, key + 8) << 1;
@@ -298,10 +300,11 @@ MR_DEVICE void group_queries(GroupOutput<GroupBackward<D>::COLUMNS> &acc,
     mr_group_wait<0>();
 }
 
-/* A working group, of one tile of keys after the other, until there is no work. slices: of each
- * slot, for 64 queries after the other, piece by piece those of all threads of a group; sums are
- * vector additions in the L2, from which nothing comes back before the last tile. With TURNS other
- * blocks add to the same slice, each when its turn has come (backward_turns_sm90a.cuh). */
+/* What a working group runs: it takes one tile of keys after the other, as `work` says, until there
+ * is no more. slices: dq of each slot in f32, 64 queries after 64 queries, and of those one piece
+ * of every thread of a group after the other. The group sums by vector additions in the L2 and
+ * reads nothing back before the last tile. With TURNS other blocks add to the same slice, each when
+ * its turn has come (backward_turns_sm90a.cuh). */
 template <int D, bool TURNS>
 MR_DEVICE void group_gradients(const GroupStages<D> &stages, const KeyWork *work, float *slices,
                                const Heads &dq, const Heads &dk, const Heads &dv,
@@ -359,7 +362,8 @@ MR_DEVICE void group_gradients(const GroupStages<D> &stages, const KeyWork *work
                 mr_mbarrier_arrive(stages.added + me);
             sums++;
         }
-        // the work is read no more; who sees no key has no gradient
+        // What is still needed is copied out of `work` before group 0 may write the next. Where a
+        // head has no key at all, its queries have gradients of 0, which are stored below.
         const Place at = x.at;
         const int key = x.first + me * 64 + row;
         bool unseen = x.first == 0 && at.keys == 0;

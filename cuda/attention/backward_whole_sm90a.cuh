@@ -2,9 +2,10 @@
  * sequence, whole, and walks its keys in tiles of 128 and for each of them all queries. Formulas as
  * in backward.cuh, steps of a block as in backward_sm90a.cuh.
  *
- * Between two tiles of keys dq lies in f32 in a slice of memory that this block alone uses, each
- * number added to by one thread: nobody waits for a turn, and sums run over keys in order.
- * Blocks take problems one after the other, so that slices stay few.
+ * Between two tiles of keys dq lies in f32 in a slice of memory that this block alone uses. To
+ * each number of it one thread adds, tile after tile: so no block waits for another, and every sum
+ * runs over the keys in order. A block takes one problem after the other with the same slice: there
+ * are as many slices as blocks.
  *
  * Counted on an H100, for 128 queries by 128 keys of 80 columns, in cycles of a processor: products
  * 4920 (2048 a cycle, of which 0.65 are reached), shared memory 3380 (128 bytes a cycle), L2 3280
@@ -19,7 +20,7 @@
 
 static_assert(sizeof(KeyWork) <= 56, "shared memory has room for the work (WORK_AT)");
 
-// slices: one of each block
+// slices: one for each block
 template <int D>
 __global__ void __launch_bounds__(GROUP_THREADS, 1)
     attention_whole_groups(const __grid_constant__ HeadMaps q, const __grid_constant__ HeadMaps k,

@@ -10,8 +10,8 @@
  * that of 32 bytes: 72 columns are 80, those past the head are filled with zeros by the copy. Sums
  * run over tiles in one order: the bits do not depend on the order of blocks. q, k and v of a block
  * are read once, o and lse written once. groups.h says what takes another form. The last tile,
- * which may hold keys that do not exist, comes first, so that the loop hides none of them, but
- * where text before an image ends in a tile. Tiles without any key are left out.
+ * which may hold keys that do not exist, comes first: so the loop hides no keys, except in
+ * a tile where text before an image ends. Tiles without any key are left out.
  * Ref: Shah et al. 2024, arXiv:2407.08608.
  *
  * Two things that ptxas (13.0) does, and that this order of lines avoids: it serialises products
@@ -36,14 +36,14 @@ struct GroupSoftmax {
     float most[2], sum[2];
 };
 
-// are keys of the tile among those between the length of a text and its end?
+// does any key of the tile lie between the length of a text and its end?
 MR_DEVICE bool group_has_gap(const Attention &p, const Place &at, int tile)
 {
     int first = tile * GROUP_ROWS;
     return at.len < p.counted && at.len < first + GROUP_ROWS && first < p.counted;
 }
 
-// scores of a tile's keys that do not exist
+// makes the scores of a tile's keys that do not exist -INFINITY
 MR_DEVICE void group_hide(float (&s)[64], const Attention &p, const Place &at, int tile)
 {
     // counted from the thread's first key: the gap's begin, and where keys end

@@ -19,8 +19,9 @@ struct HeadMaps {
     mr_tensor_map wide, rest;
 };
 
-/* Tiles of 128 keys that hold any that exist, in order: the first `before` of a sequence, and those
- * behind a gap of `gap` tiles, which text before an image may leave. */
+/* The tiles of 128 keys in which at least one key exists, in order: the first `before` tiles of the
+ * sequence, then those behind a gap of `gap` tiles, which text before an image leaves where it is
+ * shorter than its room. */
 struct KeyTiles {
     int count, before, gap;
 

@@ -31,8 +31,8 @@ local function forward(d, columns)
     copied = rows(2 * TILE, columns), copying = 1 }
 end
 
--- of each 128 queries ds is formed in steps, dq of some columns at a time; most tiles of keys are
--- neither the first nor the last, and add to dq
+-- For 128 queries ds is formed `walk` queries at a time, and dq `at_once` columns at a time. What
+-- is counted adds to dq, as every tile of keys does but the first and the last of a head.
 local function backward(form, d, columns)
   local walk, at_once = columns > 80 and 32 or 64, columns > 80 and 64 or columns
   return { title = "attention backward, " .. form, width = d, columns = columns, products = 5,
@@ -84,7 +84,8 @@ end
 local function product(instruction)
   local m, n, k = instruction.op:match("%.(%d+)x(%d+)x(%d+)")
   local from_memory = select(2, instruction.operands:gsub("gdesc", ""))
-  -- the right operand always comes from there; the left one where its descriptor names both
+  -- The right operand always comes from shared memory. So does the left one, unless it is a
+  -- register; the one descriptor that is written then stands for both.
   local left = instruction.operands:match("^R%d+, R%d+") == nil
   assert(from_memory == 1, "a product has one descriptor of its operands")
   return (left and m * k * 2 or 0) + n * k * 2, m * n * k
@@ -106,7 +107,7 @@ local function add(sum, instruction, times)
   elseif class == "special" then
     sum.special = sum.special + 32 * warps
   elseif class == "spill" then
-    -- by way of the first-level cache, whose memory the shared memory is
+    -- goes through the L1 cache, which is the same memory as the shared one
     local bytes = 128 * words_of(instruction.op)
     sum.shared, sum.l2 = sum.shared + bytes * warps, sum.l2 + bytes * warps
   elseif instruction.guard then

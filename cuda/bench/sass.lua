@@ -101,7 +101,7 @@ local function blocks_of(list)
   return blocks
 end
 
--- blocks that are reached, each behind those that come before it (but for loops)
+-- the blocks that control can reach, each after its predecessors; jumps back in loops do not count
 local function in_order(first)
   local order, seen = {}, {}
   local function visit(block)
@@ -233,7 +233,9 @@ end
 
 -- ---- one turn ----
 
--- Nodes of a loop, its own blocks and the loops inside as one each, in order.
+-- The graph of one turn of a loop: a list of nodes in the order in which they run. A block of the
+-- loop itself is a node, and so is each loop inside, whole; the last node stands for the end of the
+-- turn. node.to: the set of nodes that may follow.
 local function nodes_of(loop)
   local node_of = {}
   for _, inner in ipairs(loop.inside) do
@@ -269,7 +271,8 @@ local function nodes_of(loop)
   return nodes
 end
 
--- the nodes behind `from` up to `to` on the shortest way; nil where there is none
+-- The shortest path, in instructions, from one node to another: a list of the nodes that follow
+-- `from`, `to` being the last of them. Returns nil if no path leads there.
 local function way(nodes, from, to)
   local length, before = { [from] = 0 }, {}
   for _, node in ipairs(nodes) do
@@ -288,11 +291,12 @@ local function way(nodes, from, to)
   return to == from and list or nil
 end
 
---- The instructions that a warp issues in one turn of a loop, on the shortest way that passes all
--- blocks with any of `ops`: a wait that is over at once, no tile with a rest.
+--- The instructions that a warp issues in one turn of a loop, taken on the shortest path through
+-- every block that holds any of `ops`. So each wait is counted as if it were over at once, and code
+-- for tiles that are not full is left out.
 ---@param loop table       of sass.loops
 ---@param ops string[]     how names of instructions begin
----@param turns function   (loop inside that holds any of them) -> how often it runs
+---@param turns function   (a loop inside that holds any of `ops`) -> how often it runs in a turn
 ---@return table[]  {instruction, times}
 function sass.turn(loop, ops, turns)
   local nodes, path = nodes_of(loop), {}
@@ -342,7 +346,7 @@ local function signed(x)
   return x >= 1 << 31 and x - (1 << 32) or x
 end
 
--- each bit of three words by a table of eight bits
+-- LOP3: the table says, for each of the eight combinations of three bits, which bit comes out
 local function by_table(a, b, c, lut)
   local all = 0
   for i = 0, 7 do
@@ -360,7 +364,7 @@ local function shifted(op, value, by)
   return op:find("S32") and signed(value) // (1 << by) or value >> by
 end
 
--- what whole-number instructions give for a lane, of the values of their operands
+-- the result of an integer instruction for a lane: (its op, values of its operands) -> number
 local FORMULAS = {
   MOV = function(_, a)
     return a
@@ -390,7 +394,7 @@ local FORMULAS = {
 
 local value_of
 
--- operands of an instruction, carries and conditions aside
+-- the operands of an instruction without its predicates (carries, conditions)
 local function operands_of(instruction)
   if not instruction.list then
     instruction.list = {}
@@ -401,8 +405,8 @@ local function operands_of(instruction)
   return instruction.list
 end
 
--- the value of an operand for a lane; nil where it is not known. What is equal for all lanes
--- moves all addresses alike and counts as 0.
+-- The value of an operand for a lane; nil if it is not known. Uniform registers and constants are
+-- taken as 0: they are equal for all lanes, so they shift all addresses by the same amount.
 local function operand_value(text, instruction, lane)
   local sign, rest = text:match("^([-~]?)(.-)$")
   rest = rest:gsub("%.reuse$", "")
@@ -417,7 +421,7 @@ local function operand_value(text, instruction, lane)
   return value and (sign == "-" and -value or sign == "~" and ~value or value) & WORD
 end
 
--- what an instruction writes to its register, for a lane
+-- the value that an instruction writes to its register, for a lane; nil if it is not known
 local function result_of(instruction, lane)
   local name, list = instruction.name, operands_of(instruction)
   if name == "S2R" then
@@ -437,7 +441,8 @@ local function result_of(instruction, lane)
   return formula and #values > 0 and formula(instruction.op, table.unpack(values)) & WORD or nil
 end
 
--- the nearest instruction in front of another one that writes a register whatever happens
+-- The last instruction before another one that always writes a register: it has no guard, and
+-- every path passes it. Returns nil if there is none.
 local function writer_of(register, instruction)
   local block, index = instruction.block, instruction.index
   while true do
@@ -454,7 +459,7 @@ local function writer_of(register, instruction)
   end
 end
 
--- the value of a register in front of an instruction
+-- the value that a register has for a lane when an instruction reads it; nil if it is not known
 function value_of(register, instruction, lane)
   instruction.writers = instruction.writers or {}
   local writer = instruction.writers[register]
@@ -465,8 +470,9 @@ function value_of(register, instruction, lane)
   return writer and result_of(writer, lane)
 end
 
---- The addresses of shared memory that the lanes of a warp access, but for what they have in
--- common; nil where they cannot be told.
+--- The addresses of shared memory that the 32 lanes of a warp access, all shifted by one unknown
+-- amount that is the same for every lane: enough to find conflicts of banks. Returns nil if an
+-- address depends on a value that cannot be followed back to the number of the thread.
 ---@param instruction table  of a kernel whose loops were looked for
 ---@return integer[]|nil  of 32 lanes
 function sass.addresses(instruction)

@@ -446,8 +446,9 @@ static const int64_t *pad_of(const op_case *c)
     return none;
 }
 
-/* One output beside the plain one: near as a whole, and nowhere far off: a wrong row among many
- * thousand is nothing beside the rest. */
+/* Compares an output with the plain one in two ways: the error of all elements together, and the
+ * largest error of one element, because one wrong row among many thousand hardly changes the first.
+ */
 static void compare_real(const truth *t, int k, const mr_view *got, const float *want)
 {
     enum { TIMES = 64 }; // what one element may be off beside the root of the mean of squares

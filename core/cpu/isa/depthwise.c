@@ -4,10 +4,10 @@
  *   dw[c, k] += sum over p of dy[p, c] in[p stride - before + k, c]
  *
  * A member of the team takes BLOCK channels of a sample (of all samples for dw) at a time and walks
- * along time: as many frames as the kernel has are in its memory, in f32, with the zeros around
- * them, so every element is read from far once and no tap asks where it is. Each product takes one
- * load; moves 2 elements per element of out, 3 with weights' gradients. Sums are f32 in an order of
- * their own that does not depend on the team. Licence: Apache-2.0 */
+ * along time. Its own memory holds as many frames as the kernel has, in f32, with the zeros around
+ * them: so each element is read from the tensor once, and no tap tests whether it lies inside. Each
+ * product takes one load; moves 2 elements per element of out, 3 with weights' gradients. Sums are
+ * f32 in an order of their own that does not depend on the team. Licence: Apache-2.0 */
 #include "cpu/cpu.h"
 #include "cpu/depthwise.h"
 #include "cpu/vec.h"
@@ -63,8 +63,8 @@ VF_INLINE void fill_frame(const job *j, int64_t b, int64_t frame, int64_t c, flo
         }
 }
 
-/* The frames that a frame of the output reads: those that are new are read, into the places of
- * those that are over. */
+/* The frames of the input that one frame of the output reads, as a ring: for the next frame of the
+ * output only the new ones are read, in place of those that are no longer needed. */
 typedef struct window {
     int64_t next; /* the first frame that has not been read */
     float *frame; /* [kernel[0]][height][width][BLOCK], frame f at f modulo kernel[0] */

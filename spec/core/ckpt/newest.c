@@ -77,7 +77,7 @@ int main(void)
             fault_at(i, FAULT_ERRNO, errors[k]);
             CHECK_OK(mr_ckpt_open_newest(dir, lock, NULL, NULL, &c));
             fault_clear();
-            // a handle that is stale for a moment is none when the file is opened again
+            // ESTALE is over when the file is opened again, so the newest step is still found
             CHECK(mr_ckpt_step(c) >= (errors[k] == ESTALE ? 3 : 2) && case_exact(c));
             mr_ckpt_close(c);
         }

@@ -119,7 +119,7 @@ static void ended_while_made(void)
     mr_life *page;
     pid_t pid = fork();
     if (!pid) {
-        // a signal ends who takes more than so much, like any other kill at this moment
+        // SIGXFSZ ends this process when it takes more, as any kill at that moment would
         setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
         setrlimit(RLIMIT_FSIZE, &(struct rlimit){4096, 4096});
         mr_life_new(1, 0, 1, &page);

@@ -204,8 +204,8 @@ int main(int argc, char **argv)
                   "o=[7,1,67,1,24] bf16 lse=[7,1,1,67] f32 4..5 do=[7,1,67,1,24] bf16");
     /* text before an image, the joint attention of MMDiT: a text whose length and end lie in tiles
      * of their own, one without a token, one that ends where its tile does, a later piece of the
-     * keys that has some of a text or none of it. Tiles between length and end are left out: two of
-     * three remain, which no other form does */
+     * keys that has some of a text or none of it. Tiles between length and end are left out, which
+     * no other form does: two of three remain in the first case */
     joint(1, 128, 384, 1, 128, 100, 100, 256, 0, 0.67);
     joint(3, 70, 330, 1, 128, 0, 300, 300, 0, 0);
     joint(2, 65, 520, 3, 128, 0, 0, 300, 0, 0);
