@@ -20,7 +20,6 @@ local dc_ae = {}
 --- Its weights lie in files of their own, train no further and are in no checkpoint of a run.
 dc_ae.apart = true
 
-local HEAD <const> = 32
 local WORTH <const> = 6 -- pieces below which a whole clip takes less: as much is kept of a piece
 
 local Autoencoder = latents.class()
@@ -54,9 +53,9 @@ local function check_sizes(c)
   end
   for i, width in ipairs(c.widths) do
     local after = c.widths[i + 1]
-    if c.types[i] == "EViTS5_GLU" and width % HEAD ~= 0 then
+    if c.types[i] == "EViTS5_GLU" and width % network.HEAD ~= 0 then
       refuse("widths[%d] is %d; expected a multiple of %d, the channels of a head", i - 1, width,
-        HEAD)
+        network.HEAD)
     elseif after and (width * 4 % after ~= 0 or after * 4 % width ~= 0) then
       refuse("widths[%d] and widths[%d] are %d and %d; expected that four times each is a multiple "
         .. "of the other", i - 1, i, width, after)

@@ -13,11 +13,14 @@ local volume = require "moonreel.nn.volume"
 local network = {}
 
 local EPS <const> = 1e-5
-local HEAD <const> = 32 -- channels of an attention head
+local HEAD <const> = 32
 local LEAST <const> = 1e-15 -- added to the weights of a position
 local WIDER <const> = 4 -- channels of the local branch for one
 local POINT, CUBE, SAME = { 1, 1, 1 }, { 3, 3, 3 }, { 1, 1, 1, 1, 1, 1 }
 local MOST <const> = 3e38 -- no limit
+
+--- Channels of an attention head.
+network.HEAD = HEAD
 
 -- ---- layers ----
 
@@ -32,6 +35,14 @@ local function over(e, x, size, layer, k)
   return e:window(x, { kernel = k or 3, stride = 1, before = (k or 3) // 2 }, size,
     function(v, more) return layer(e.g, v, more, more) end)
 end
+
+-- a part and, beside it, what becomes of the rows of a kept part; up: rows that short gives for one
+local function beside(e, kept, y, short, up)
+  local before = e:rows(kept, y, y.size, short, up)
+  return e:map(y, y.size, function(v) return before.v + v end)
+end
+
+local function same(v) return v end
 
 -- over channels, with a bias
 local function norm(scope, name, channels)
@@ -57,9 +68,9 @@ local function residual(parent, name, C)
     local kept = e:keep(x)
     local y = over(e, kept, x.size,
       function(g, v, more) return (ops.silu(conv1(g, v, more, more))) end)
-    y = over(e, e:keep(y), x.size, conv2)
-    local before = e:rows(kept, y, x.size, function(v) return v end)
-    return e:map(y, x.size, function(v) return before.v + normed(e.g, v) end)
+    y = over(e, e:keep(y), x.size,
+      function(g, v, more) return normed(g, conv2(g, v, more, more)) end)
+    return beside(e, kept, y, same)
   end
 end
 
@@ -76,9 +87,9 @@ local function heads_of(scope, C)
     local own = e:keep(e:map(x, size, function(v) return qkv(e.g, v) end))
     local others = over(e, own, size,
       function(g, v, more) return mixed(g, near(g, v, more, more)) end, 5)
-    local same = e:rows(own, others, size, function(v) return v end)
+    local first = e:rows(own, others, size, same)
     return e:map(others, with(x.size, 6 * C),
-      function(v) return G.concat({ same.v, v }, 4) end)
+      function(v) return G.concat({ first.v, v }, 4) end)
   end
 end
 
@@ -131,7 +142,7 @@ function Attention:add(e, x) attended(self, e, x) end
 function Attention:__call(e, x)
   local kept = e:keep(x)
   local heads, sums = attended(self, e, x)
-  local before = e:rows(kept, heads, x.size, function(v) return v end)
+  local before = e:rows(kept, heads, x.size, same)
   return e:map(heads, x.size, function(v)
     sums = #sums.shape == 4 and sums or nn.cast(sums, v.dtype):reshape { 1,
       table.unpack(sums.shape) }
@@ -154,8 +165,7 @@ local function neighbours(parent, name, C)
       local value, gate = near(g, v, more, more):split(4, 2)
       return normed(g, last(g, value * ops.silu(gate)))
     end)
-    local before = e:rows(kept, y, x.size, function(v) return v end)
-    return e:map(y, x.size, function(v) return before.v + v end)
+    return beside(e, kept, y, same)
   end
 end
 
@@ -209,9 +219,11 @@ local function down(parent, name, inputs, outputs, temporal)
     local y = e:window(kept, { kernel = 3, stride = step, before = 1 }, size,
       function(v, more) return made(e.g, v, more, more) end)
     local function short(v) return fewer(to_channels(v, t), outputs) end
-    local before = t == 1 and e:rows(kept, y, size, short)
-      or e:window(kept, { kernel = t, stride = t, before = 0 }, size, short)
-    return e:map(y, size, function(v) return v + before.v end)
+    if t == 1 then
+      return beside(e, kept, y, short)
+    end
+    local before = e:window(kept, { kernel = t, stride = t, before = 0 }, size, short)
+    return e:map(y, size, function(v) return before.v + v end)
   end
 end
 
@@ -224,9 +236,8 @@ local function up(parent, name, inputs, outputs, temporal)
     local kept = e:keep(x)
     local y = e:window(kept, { kernel = 3, stride = 1, before = 1, up = t }, size,
       function(v, more) return made(e.g, spread(v, t), more, more) end)
-    local before = e:rows(kept, y, size,
+    return beside(e, kept, y,
       function(v) return from_channels(copied(v, outputs * 4 * t), t) end, t)
-    return e:map(y, size, function(v) return v + before.v end)
   end
 end
 
@@ -258,10 +269,9 @@ local function encoder_of(parent, c)
   end
   local last = conv(s, "project_out.main.op_list.0", widths[#widths], c.latent_channels)
   list[#list + 1] = function(e, x)
-    local kept, size = e:keep(x), with(x.size, c.latent_channels)
-    local y = over(e, kept, size, last)
-    local before = e:rows(kept, y, size, function(v) return fewer(v, c.latent_channels) end)
-    return e:map(y, size, function(v) return v + before.v end)
+    local kept = e:keep(x)
+    local y = over(e, kept, with(x.size, c.latent_channels), last)
+    return beside(e, kept, y, function(v) return fewer(v, c.latent_channels) end)
   end
   return list
 end
@@ -271,10 +281,9 @@ local function decoder_of(parent, c)
   local top = widths[#widths]
   local first = conv(s, "project_in.main", c.latent_channels, top)
   local list = { function(e, x)
-    local kept, size = e:keep(x), with(x.size, top)
-    local y = over(e, kept, size, first)
-    local before = e:rows(kept, y, size, function(v) return copied(v, top) end)
-    return e:map(y, size, function(v) return v + before.v end)
+    local kept = e:keep(x)
+    local y = over(e, kept, with(x.size, top), first)
+    return beside(e, kept, y, function(v) return copied(v, top) end)
   end }
   for i = #widths, 1, -1 do
     local stage, at = s:child("stages." .. i - 1), 0
