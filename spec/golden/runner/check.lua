@@ -65,11 +65,14 @@ function Check:l2(name, got, want, tolerance, floor)
   self:add(name, size == 0 and (d == 0 and 0 or math.huge) or d / size, tolerance)
 end
 
+local function largest(t) return math.max(t:max(), -t:min()) end
+
 --- Largest absolute difference over the largest wanted value.
-function Check:scaled(name, got, want, tolerance)
+---@param least number|nil  what it is divided by at the least
+function Check:scaled(name, got, want, tolerance, least)
   same_size(name, got, want)
-  local largest = math.max(want:max(), -want:min(), 1e-30)
-  self:absolute(name, (got * (1 / largest)):totable(), (want * (1 / largest)):totable(), tolerance)
+  local unit = 1 / math.max(largest(want), least or 0, 1e-30)
+  self:absolute(name, (got * unit):totable(), (want * unit):totable(), tolerance)
 end
 
 --- Largest absolute difference of two flat lists.
@@ -117,8 +120,6 @@ function Check:gradients(rows, tolerance)
   end
 end
 
-local function largest(t) return math.max(t:max(), -t:min()) end
-
 --- Gradients of weights: largest absolute difference over the largest value of the tensor, or over
 -- a thousandth of the largest of all.
 ---@param rows table  list of {name, got, want}
@@ -128,10 +129,7 @@ function Check:weights(rows, tolerance)
     all = math.max(all, largest(row[3]))
   end
   for _, row in ipairs(rows) do
-    local name, got, want = table.unpack(row, 1, 3)
-    same_size(name, got, want)
-    local unit = 1 / math.max(largest(want), 1e-3 * all, 1e-30)
-    self:absolute(name, (got * unit):totable(), (want * unit):totable(), tolerance)
+    self:scaled(row[1], row[2], row[3], tolerance, 1e-3 * all)
   end
 end
 
