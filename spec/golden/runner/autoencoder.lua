@@ -7,6 +7,7 @@ local T = require "moonreel.core.tensor"
 local autoencoder_2d = require "moonreel.models.autoencoder_2d"
 local base = require "moonreel.core.base"
 local build = require "spec.golden.runner.build"
+local clips = require "spec.golden.runner.clips"
 local codec = require "moonreel.codec"
 local file = require "spec.golden.runner.file"
 local kl = require "moonreel.models.autoencoder_2d.kl"
@@ -18,45 +19,10 @@ local temporal = require "moonreel.models.opensora_vae.temporal"
 
 local VALUES, LIBRARY, GRADIENTS = 1e-5, 5e-5, 1e-4
 
--- fill a sealed table from tensors `weight.NAME` of a file; names begin with `prefix` in the table
-local function fill(run, params, f, prefix)
-  for _, p in ipairs(params:list()) do
-    if p.name:sub(1, #prefix) == prefix then
-      local name = "weight." .. p.name:sub(#prefix + 1)
-      local t = f:tensor(name)
-      if table.concat(t.shape, ",") ~= table.concat(p.shape, ",") then
-        base.raise("MR_E_DATA", ("%s: '%s' is [%s], the model wants [%s]"):format(f.path, name,
-          table.concat(t.shape, ", "), table.concat(p.shape, ", ")))
-      end
-      run:set_param(p.frozen and "frozen" or "w", p.name, t)
-    end
-  end
-end
-
--- a model of a file: its network, parameters and executor
+-- a network with the weights of a file
 local function model(f, make, options)
   local params = G.params("f32")
-  local net = make(nn.scope(params))
-  params:seal()
-  local run = E.new(build.device(), params, options or {})
-  fill(run, params, f, "")
-  return net, params, run
-end
-
--- run a graph: `add` gets it and the values of `inputs`, and names outputs
-local function evaluate(params, run, inputs, add)
-  local g, values = G.graph(params), {}
-  for name, tensor in pairs(inputs) do
-    values[name] = g:input(name, tensor.dtype, tensor.shape)
-  end
-  add(g, values)
-  g:finish()
-  local prog = run:compile(g)
-  for name, tensor in pairs(inputs) do
-    prog:set(name, tensor)
-  end
-  prog:run()
-  return prog
+  return build.filled(make(nn.scope(params)), params, f, "weight.", options)
 end
 
 -- [N, C, H, W] or [B, C, T, H, W], channels first to last and back
@@ -65,7 +31,7 @@ local function last(x)
   if #s == 4 then
     return x:permute{0, 2, 3, 1}:reshape{s[1], 1, s[3], s[4], s[2]}
   end
-  return x:permute{0, 2, 3, 4, 1}
+  return clips.last(x)
 end
 
 local function first(x, pictures)
@@ -73,7 +39,7 @@ local function first(x, pictures)
   if pictures then
     return x:reshape{s[1], s[3], s[4], s[5]}:permute{0, 3, 1, 2}
   end
-  return x:permute{0, 4, 1, 2, 3}
+  return clips.first(x)
 end
 
 local function spatial_config(f)
@@ -88,12 +54,12 @@ local function temporal_config(f)
 end
 
 local function vae_2d(f, result)
-  local net, params, run = model(f, function(scope) return kl.new(scope, spatial_config(f)) end)
-  local prog = evaluate(params, run, {x = f:tensor("x")}, function(g, io)
-    local moments = net:encode(g, last(io.x))
+  local m = model(f, function(scope) return kl.new(scope, spatial_config(f)) end)
+  local prog = clips.evaluate(m, {x = f:tensor("x")}, function(g, io)
+    local moments = m.net:encode(g, last(io.x))
     g:output("moments", first(moments, true))
     local mean = moments:split(4, 2)
-    g:output("recon_of_mean", first(net:decode(g, mean), true))
+    g:output("recon_of_mean", first(m.net:decode(g, mean), true))
   end)
   for _, name in ipairs{"moments", "recon_of_mean"} do
     result:l2(name, prog:get(name), f:tensor(name), VALUES)
@@ -101,20 +67,18 @@ local function vae_2d(f, result)
 end
 
 local function vae_temporal(f, result)
-  local net, params, run = model(f, function(scope)
-    return temporal.new(scope, temporal_config(f))
-  end)
+  local m = model(f, function(scope) return temporal.new(scope, temporal_config(f)) end)
   local case = "case0."
   while f.has[case .. "x"] do
     local frames = f:list(case .. "num_frames")[1]
-    local prog = evaluate(params, run, {x = f:tensor(case .. "x")}, function(g, io)
-      local moments = net:encode(g, last(io.x))
+    local prog = clips.evaluate(m, {x = f:tensor(case .. "x")}, function(g, io)
+      local moments = m.net:encode(g, last(io.x))
       local mean, logvar = moments:split(4, 2)
       g:output("moments", first(moments))
       g:output("mean", first(mean))
       g:output("std", first((ops.exp((ops.affine(ops.clamp(logvar, {low = -30, high = 20}),
         {scale = 0.5}))))))
-      g:output("recon", first(net:decode(g, mean, frames)))
+      g:output("recon", first(m.net:decode(g, mean, frames)))
     end)
     for _, name in ipairs{"moments", "mean", "std", "recon"} do
       result:l2(case .. name, prog:get(name), f:tensor(case .. name), VALUES)
@@ -160,8 +124,8 @@ local function vae_pipeline(f, result)
   params:seal()
   local run = E.new(build.device(), params, {})
   run:init(0)
-  fill(run, params, pictures, "spatial_vae.module.")
-  fill(run, params, frames, "temporal_vae.")
+  build.fill(run, params, pictures, "weight.", "spatial_vae.module.")
+  build.fill(run, params, frames, "weight.", "temporal_vae.")
   local coder, x = codec.of(auto, params, run), f:tensor("x")
   local size = {frames = x.shape[3], height = x.shape[4], width = x.shape[5]}
   local clip = x:reshape{3, size.frames, size.height, size.width}:permute{1, 0, 2, 3}:clone()
@@ -178,7 +142,7 @@ end
 -- mean(reconstruction x weight) + 0.01 mean(moments ^ 2)
 local function library(f, result)
   local c = f:need("config")
-  local net, params, run = model(f, function(scope)
+  local m = model(f, function(scope)
     return kl.new(scope, {block_out_channels = c.channels, layers_per_block = c.layers,
       latent_channels = c.latent, norm_num_groups = c.groups, use_quant_conv = c.quant,
       use_post_quant_conv = c.quant})
@@ -188,28 +152,24 @@ local function library(f, result)
     local function at(name) return ("%s.%d.%s"):format(name:match("^%w+"), case,
       name:match("%.(.*)")) end
     local inputs = {x = f:tensor(at("in.x")), weight = f:tensor(at("in.loss_weight"))}
-    local prog = evaluate(params, run, inputs, function(g, io)
-      local moments = net:encode(g, last(io.x))
-      local decoded = net:decode(g, (moments:split(4, 2)))
+    local prog = clips.evaluate(m, inputs, function(g, io)
+      local moments = m.net:encode(g, last(io.x))
+      local decoded = m.net:decode(g, (moments:split(4, 2)))
       g:output("moments", first(moments, true))
       g:output("decoded_mean", first(decoded, true))
-      local function mean(x) return (ops.mean(x)) end
-      local loss = mean(first(decoded, true) * io.weight) + mean(moments * moments) * 0.01
+      local loss = clips.mean(first(decoded, true) * io.weight)
+        + clips.mean(moments * moments) * 0.01
       g:output("dx", g:backward(loss, {io.x})[1])
     end)
     for _, name in ipairs{"moments", "decoded_mean"} do
       result:scaled(at("out." .. name), prog:get(name), f:tensor(at("out." .. name)), LIBRARY)
     end
     result:scaled(at("grad.x"), prog:get("dx"), f:tensor(at("grad.x")), GRADIENTS)
-    for _, name in ipairs(f.names) do
-      local own = name:match(("^grad%%.%d%%.weight%%.(.*)"):format(case))
-      -- the exact gradient of a key's bias is zero: softmax does not see it
-      if own and not own:find("to_k%.bias$") then
-        result:scaled(name, run:param("grad", own), f:tensor(name), GRADIENTS)
-      end
+    for _, row in ipairs(clips.weights(f, m, ("^grad%%.%d%%.weight%%.(.*)"):format(case))) do
+      result:scaled(row[1], row[2], row[3], GRADIENTS)
     end
     -- gradients are added up over cases
-    run:write("grad", 0, T.new("f32", {params:elements(false)}))
+    m.run:write("grad", 0, T.new("f32", {m.params:elements(false)}))
     case = case + 1
   end
 end
@@ -219,20 +179,15 @@ local function pictures(f, result)
   local auto = autoencoder_2d.new(nil, nn.merged({norm_groups = 32}, f:need("config")),
     {dtype = "f32"})
   local params = G.params("f32")
-  local net = auto:parts()[1].declare(params)
-  params:seal()
-  local run = E.new(build.device(), params, {})
-  for _, p in ipairs(params:list()) do
-    run:set_param("frozen", p.name, f:tensor("param." .. p.name))
-  end
+  local m = build.filled(auto:parts()[1].declare(params), params, f, "param.")
   local case = 0
   while f.has[("case%d.x"):format(case)] do
     local function at(name) return ("case%d.%s"):format(case, name) end
     local shape = f.has[at("x")].shape
-    local prog = evaluate(params, run, {x = f:tensor(at("x")), z = f:tensor(at("z"))},
+    local prog = clips.evaluate(m, {x = f:tensor(at("x")), z = f:tensor(at("z"))},
       function(g, io)
         local B, C, frames, H, W = table.unpack(shape)
-        local moments = net:encode(g, io.x:permute{0, 2, 3, 4, 1}:reshape{B * frames, 1, H, W, C})
+        local moments = m.net:encode(g, clips.last(io.x):reshape{B * frames, 1, H, W, C})
         local function of_clips(v)
           return v:reshape{B, frames, v.shape[3], v.shape[4], v.shape[5]}:permute{0, 4, 1, 2, 3}
         end
@@ -240,8 +195,8 @@ local function pictures(f, result)
         g:output("mean", of_clips(mean))
         g:output("logvar", of_clips((ops.clamp(logvar, {low = -30, high = 20}))))
         g:output("z", of_clips(auto:scaled(mean)))
-        local z = io.z:permute{0, 2, 3, 4, 1}
-        g:output("decoded", of_clips(net:decode(g, auto:unscaled(z:reshape{B * frames, 1,
+        local z = clips.last(io.z)
+        g:output("decoded", of_clips(m.net:decode(g, auto:unscaled(z:reshape{B * frames, 1,
           z.shape[3], z.shape[4], z.shape[5]}))))
       end)
     for _, name in ipairs{"mean", "logvar", "z", "decoded"} do

@@ -4,6 +4,7 @@ local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
+local nn = require "moonreel.nn"
 local stdit3 = require "moonreel.models.stdit3"
 local text = require "moonreel.models.text"
 
@@ -40,6 +41,18 @@ local function config_of(f, weights)
   return c
 end
 
+-- refuse a file that lacks a tensor of this shape
+local function check_shape(f, name, shape)
+  local row = f.has[name]
+  if not row then
+    base.raise("MR_E_DATA", string.format("%s: no tensor '%s'", f.path, name))
+  end
+  if table.concat(row.shape, ",") ~= table.concat(shape, ",") then
+    base.raise("MR_E_DATA", string.format("%s: '%s' is [%s], the model wants [%s]", f.path, name,
+      table.concat(row.shape, ", "), table.concat(shape, ", ")))
+  end
+end
+
 --- The model a file describes, with the weights it names.
 ---@param f mr.GoldenFile
 ---@param options table  of E.new
@@ -58,15 +71,7 @@ function build.load(f, options, change, dtype)
   -- shapes first: a file that lies about its sizes must not cost memory
   local list = params:list()
   for _, p in ipairs(list) do
-    local row = weights.has[p.name]
-    if not row then
-      base.raise("MR_E_DATA", string.format("%s: no tensor '%s'", weights.path, p.name))
-    end
-    if table.concat(row.shape, ",") ~= table.concat(p.shape, ",") then
-      base.raise("MR_E_DATA", string.format("%s: '%s' is [%s], the model wants [%s]",
-        weights.path, p.name,
-        table.concat(row.shape, ", "), table.concat(p.shape, ", ")))
-    end
+    check_shape(weights, p.name, p.shape)
   end
   local run = E.new(build.device(), params, options)
   local region = run:has("master") and "master" or "w"
@@ -82,6 +87,65 @@ local device
 function build.device()
   device = device or E.device()
   return device
+end
+
+--- Give parameters the values of tensors of a file, of any dtype.
+---@param run mr.Executor
+---@param params mr.Params  sealed
+---@param f mr.GoldenFile
+---@param prefix string     stands before names of parameters in the file
+---@param under string|nil  only parameters whose names begin so; the file's names lack it
+function build.fill(run, params, f, prefix, under)
+  under = under or ""
+  for _, p in ipairs(params:list()) do
+    if p.name:sub(1, #under) == under then
+      local name = prefix .. p.name:sub(#under + 1)
+      check_shape(f, name, p.shape)
+      run:set_param(p.frozen and "frozen" or "w", p.name, f:tensor(name):to "f32")
+    end
+  end
+end
+
+--- A network with the weights of a file.
+---@param net table            what the family made of `params`
+---@param params mr.Params     not sealed yet
+---@param f mr.GoldenFile
+---@param prefix string        stands before names of parameters in the file
+---@param options table|nil    of E.new
+---@return table               net, params, run
+function build.filled(net, params, f, prefix, options)
+  params:seal()
+  local run = E.new(build.device(), params, options or {})
+  build.fill(run, params, f, prefix)
+  return {net = net, params = params, run = run}
+end
+
+--- A text encoder with the weights of a file.
+---@param f mr.GoldenFile
+---@param prefix string      stands before its released names in the file
+---@param sizes mr.Sizes     of its family
+---@param network table      of its family
+---@param untold table|nil   values of sizes that are in no tensor
+---@return table             net, words (their embedding), sizes, params, run
+function build.text_encoder(f, prefix, sizes, network, untold)
+  local names = {}
+  for _, name in ipairs(f.names) do
+    names[#names + 1] = name:sub(1, #prefix) == prefix and name:sub(#prefix + 1) or nil
+  end
+  local _, blocks = sizes:names(names, f.path)
+  local s = sizes:read(f.path, function(name)
+    local info = f.has[prefix .. name]
+    return info and info.shape
+  end, blocks)
+  for field, value in pairs(untold or {}) do
+    s[field] = value
+  end
+  local params = G.params "f32"
+  local words = nn.Embedding(nn.scope(params), (s.words:gsub("%.weight$", "")),
+    table.unpack(f.has[prefix .. s.words].shape))
+  local m = build.filled(network.new(params, s), params, f, prefix)
+  m.words, m.sizes = words, s
+  return m
 end
 
 --- Inputs of the model that are not images: packed text, rates, the size that fixes the position

@@ -1,43 +1,13 @@
 --- Reference files about CLIP's text half: states of all places and the vector of each text.
 -- @module spec.golden.runner.clip
-local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local build = require "spec.golden.runner.build"
 local clip = require "moonreel.models.clip"
 local network = require "moonreel.models.clip.network"
-local nn = require "moonreel.nn"
 local sizes = require "moonreel.models.clip.sizes"
 
 local VALUES = 1e-5
-
--- sizes of the tensors under a prefix; the number of heads is in no tensor
-local function sizes_of(f, under, heads)
-  local names = {}
-  for _, name in ipairs(f.names) do
-    names[#names + 1] = name:sub(1, #under) == under and name:sub(#under + 1) or nil
-  end
-  local _, blocks = sizes:names(names, f.path)
-  local s = sizes:read(f.path, function(name)
-    local info = f.has[under .. name]
-    return info and info.shape
-  end, blocks)
-  s.num_attention_heads = heads
-  return s
-end
-
-local function load(f, under, heads)
-  local s, params = sizes_of(f, under, heads), G.params "f32"
-  local words = nn.Embedding(nn.scope(params), "text_model.embeddings.token_embedding",
-    s.vocab_size, s.hidden_size)
-  local net = network.new(params, s)
-  params:seal()
-  local run = E.new(build.device(), params, {})
-  for _, p in ipairs(params:list()) do
-    run:set_param("w", p.name, f:tensor(under .. p.name))
-  end
-  return {params = params, run = run, net = net, words = words}
-end
 
 -- states of all places and vectors of texts
 local function outputs(m, ids)
@@ -61,16 +31,14 @@ end
 
 local function encoder(f, result)
   local oracle = f.has["in.ids"] ~= nil
-  local m = load(f, oracle and "weight." or "param.", oracle and f:need("config").heads
-    or f:need "heads")
+  local m = build.text_encoder(f, oracle and "weight." or "param.", sizes, network,
+    {num_attention_heads = oracle and f:need("config").heads or f:need "heads"})
   local states, vector = outputs(m, f:tensor(oracle and "in.ids" or "input_ids"))
   for name, got in pairs{[oracle and "out.hidden" or "last_hidden_state"] = states,
       [oracle and "out.pooled" or "pooler_output"] = vector} do
     local want = f:tensor(name)
-    result:l2(name, got:reshape(want.shape), want, VALUES)
-    local largest = math.max(want:max(), -want:min())
-    result:absolute(name .. " at most", (got:reshape(want.shape) * (1 / largest)):totable(),
-      (want * (1 / largest)):totable(), VALUES)
+    result:l2(name, got, want, VALUES)
+    result:scaled(name .. " at most", got, want, VALUES)
   end
 end
 

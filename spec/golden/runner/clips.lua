@@ -1,5 +1,5 @@
---- What reference files of video autoencoders share: axes, a graph over tensors, and what they keep
--- of long tensors and of gradients.
+--- What reference files of autoencoders and transformers share: axes, a graph over tensors, and
+-- what files keep of long tensors and of gradients.
 -- @module spec.golden.runner.clips
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"

@@ -1,7 +1,6 @@
 --- Reference files about the video DC-AE: latents and clips, whole and in tiles, gradients; of the
 -- reference itself and of other programs.
 -- @module spec.golden.runner.dc_ae
-local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local build = require "spec.golden.runner.build"
 local clips = require "spec.golden.runner.clips"
@@ -28,12 +27,8 @@ end
 local function load(f, prefix, frozen)
   local params = G.params "f32"
   local net = network.new(nn.scope(params, "", { frozen = frozen }), sizes_of(f))
-  params:seal()
-  local run = E.new(build.device(), params, { regions = not frozen and regions.gradients() or nil })
-  for _, p in ipairs(params:list()) do
-    run:set_param(p.frozen and "frozen" or "w", p.name, f:tensor(prefix .. p.name):to "f32")
-  end
-  return { net = net, params = params, run = run }
+  return build.filled(net, params, f, prefix,
+    { regions = not frozen and regions.gradients() or nil })
 end
 
 -- ---- the reference ----

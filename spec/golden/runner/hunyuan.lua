@@ -1,7 +1,6 @@
 --- Reference files about the Hunyuan video autoencoder: moments, latents, clips, gradients; of the
 -- reference itself and of a library.
 -- @module spec.golden.runner.hunyuan
-local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local build = require "spec.golden.runner.build"
@@ -38,12 +37,10 @@ local function load(f, prefix, frozen)
   local fields = fields_of(f)
   local auto, params = hunyuan.new(nil, fields, { dtype = "f32" }), G.params "f32"
   local net = network.new(nn.scope(params, "", { frozen = frozen }), fields)
-  params:seal()
-  local run = E.new(build.device(), params, { regions = not frozen and regions.gradients() or nil })
-  for _, p in ipairs(params:list()) do
-    run:set_param(p.frozen and "frozen" or "w", p.name, f:tensor(prefix .. p.name):to "f32")
-  end
-  return { auto = auto, net = net, params = params, run = run }
+  local m = build.filled(net, params, f, prefix,
+    { regions = not frozen and regions.gradients() or nil })
+  m.auto = auto
+  return m
 end
 
 local first, last = clips.first, clips.last

@@ -1,6 +1,5 @@
 --- Reference files about MMDiT: what every block gives, the prediction, the loss and gradients.
 -- @module spec.golden.runner.mmdit
-local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local build = require "spec.golden.runner.build"
 local clips = require "spec.golden.runner.clips"
@@ -16,13 +15,8 @@ local runner = {}
 ---@return table        net, params, run
 function runner.load(f, prefix, config)
   local params = G.params "f32"
-  local net = mmdit.new(params, config)
-  params:seal()
-  local run = E.new(build.device(), params, { regions = regions.gradients() })
-  for _, p in ipairs(params:list()) do
-    run:set_param("w", p.name, f:tensor(prefix .. p.name))
-  end
-  return { net = net, params = params, run = run }
+  return build.filled(mmdit.new(params, config), params, f, prefix,
+    { regions = regions.gradients() })
 end
 
 -- tokens [B, N, C p p] as latents [B, C, T, H, W]; the grid is that of their ids

@@ -1,38 +1,14 @@
 --- Reference files about T5 encoders: hidden states of every place, with padding masked and with
 -- padding attended, masks with holes, buckets of distances.
 -- @module spec.golden.runner.t5
-local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local build = require "spec.golden.runner.build"
 local network = require "moonreel.models.t5.network"
-local nn = require "moonreel.nn"
 local sizes = require "moonreel.models.t5.sizes"
 
 local VALUES = 1e-5
 local HIDDEN = -3e38  -- what a masked key gets on its score
-
--- the encoder whose tensors the file holds under weight.NAME or param.NAME
-local function load(f)
-  local blocks, under = 0, f.has["weight.shared.weight"] and "weight." or "param."
-  for _, name in ipairs(f.names) do
-    local at = name:match("^%a+%.encoder%.block%.(%d+)%.")
-    blocks = math.max(blocks, at and math.tointeger(at) + 1 or 0)
-  end
-  local s = sizes:read(f.path, function(name)
-    local info = f.has[under .. name]
-    return info and info.shape
-  end, blocks)
-  local params = G.params("f32")
-  local words = nn.Embedding(nn.scope(params), "shared", s.vocab_size, s.d_model)
-  local net = network.new(params, s)
-  params:seal()
-  local run = E.new(build.device(), params, {})
-  for _, p in ipairs(params:list()) do
-    run:set_param("w", p.name, f:tensor(under .. p.name))
-  end
-  return {params = params, run = run, net = net, words = words, sizes = s}
-end
 
 -- tokens in use of a mask that is a prefix; nil: it has holes
 local function prefix(mask, L)
@@ -95,10 +71,9 @@ local function compare(f, result, m, ids, mask, wanted)
   end
   for name, tensor in pairs(wanted) do
     local want = f:tensor(tensor)
-    result:l2(tensor, T.from(want.shape, got[name]), want, VALUES)
-    local largest = math.max(want:max(), -want:min())
-    result:absolute(tensor .. " at most", (T.from(want.shape, got[name]) * (1 / largest)):totable(),
-      (want * (1 / largest)):totable(), VALUES)
+    local values = T.from(want.shape, got[name])
+    result:l2(tensor, values, want, VALUES)
+    result:scaled(tensor .. " at most", values, want, VALUES)
   end
 end
 
@@ -142,7 +117,8 @@ local function bucket_table(f, result, m)
 end
 
 local function encoder(f, result)
-  local m = load(f)
+  local m = build.text_encoder(f, f.has["weight.shared.weight"] and "weight." or "param.", sizes,
+    network)
   cases(f, result, m)
   if f.has["input_ids"] then
     compare(f, result, m, f:tensor("input_ids"), nil, {out = "last_hidden_state"})
