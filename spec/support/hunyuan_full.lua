@@ -6,16 +6,15 @@ local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local codec = require "moonreel.codec"
 local core = require "moonreel.core.bench"
+local families = require "moonreel.recipe.families"
 local hunyuan = require "moonreel.models.hunyuan_vae"
 
 local function gigabytes(bytes) return ("%.2f GB"):format(bytes / 1e9) end
 
 -- a codec whose weights are drawn
 local function random_codec(dtype, piece_size)
-  local fields = { piece_size = piece_size }
-  for _, row in ipairs(require("moonreel.models.hunyuan_vae.fields").fields) do
-    fields[row[1]] = fields[row[1]] or row.default
-  end
+  local fields = families.of("vae", "hunyuan_vae"):defaults()
+  fields.piece_size = piece_size
   local auto = hunyuan.new(nil, fields, { dtype = dtype })
   local coder = codec.plan({ autoencoder = auto, dtype = dtype, config = { vae = {} } },
     E.device("cpu"))

@@ -5,8 +5,9 @@
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local base = require "moonreel.core.base"
+local families = require "moonreel.recipe.families"
 local family = require "moonreel.models.mmdit"
-local fields = require "moonreel.models.mmdit.fields"
+local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
 local regions = require "moonreel.optim.regions"
 local work = require "moonreel.plan.work"
@@ -17,14 +18,8 @@ mmdit.text = 512 -- tokens of text
 
 -- fields of the released model: what recipes leave out, and what all of 2.0 say
 local function released()
-  local c = { fused_qkv = false, use_liger_rope = true, cond_embed = true }
-  for _, row in ipairs(fields.fields) do
-    local name = row[1]
-    if c[name] == nil then
-      c[name] = row.default
-    end
-  end
-  return c
+  return nn.merged(families.of("model", "flux"):defaults(),
+    { fused_qkv = false, use_liger_rope = true, cond_embed = true })
 end
 
 -- the graph of a step over a picture of one row of `tokens` patches

@@ -133,10 +133,8 @@ local read_open = options.declare("codec.open", {
 
 -- an autoencoder by the names of its tensors, with fields of its record
 local function of_file(source, folder, o)
-  local family, fields = holds.family(source, "vae"), {}
-  for _, row in ipairs(family.fields.fields) do
-    fields[row[1]] = row.default
-  end
+  local family = holds.family(source, "vae")
+  local fields = family:defaults()
   for _, given in ipairs { { micro_frame_size = o.micro_frame_size,
       micro_batch_size = o.micro_batch_size }, o.fields } do
     for name, value in pairs(given) do

@@ -89,6 +89,16 @@ function Family:stands(record)
   return false
 end
 
+--- What its fields are where a recipe leaves them out.
+---@return table  a new one: values by field
+function Family:defaults()
+  local values = {}
+  for _, row in ipairs(self.fields.fields) do
+    values[row[1]] = row.default
+  end
+  return values
+end
+
 --- All families in the order of their names.
 ---@return mr.Family[]  name, module; fields: of its fields.lua; path: of one from outside
 function families.all()

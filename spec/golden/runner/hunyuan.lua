@@ -5,6 +5,7 @@ local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local build = require "spec.golden.runner.build"
 local clips = require "spec.golden.runner.clips"
+local families = require "moonreel.recipe.families"
 local hunyuan = require "moonreel.models.hunyuan_vae"
 local network = require "moonreel.models.hunyuan_vae.network"
 local nn = require "moonreel.nn"
@@ -16,11 +17,6 @@ local VALUES, ONE_FRAME, GRADIENTS, LONG = 5e-5, 1e-4, 1e-4, 5e-4
 -- gradients of the reference: its numbers are 1.4e-4 from those of f64, as f32 of any program is
 local REFERENCE = 3e-4
 
-local DEFAULTS = {}
-for _, row in ipairs(require("moonreel.models.hunyuan_vae.fields").fields) do
-  DEFAULTS[row[1]] = row.default
-end
-
 -- fields of a file: the reference's own names, or those of the oracles
 local function fields_of(f)
   local c = f:need "config"
@@ -29,7 +25,7 @@ local function fields_of(f)
       norm_num_groups = c.groups, mid_block_add_attention = c.attention,
       time_compression_ratio = c.time_ratio }
   end
-  return nn.merged(DEFAULTS, c)
+  return nn.merged(families.of("vae", "hunyuan_vae"):defaults(), c)
 end
 
 -- the autoencoder of a file with its weights, which stand under a prefix

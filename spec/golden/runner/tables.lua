@@ -29,11 +29,9 @@ end
 
 -- what a family declares with its defaults and some other fields: shapes by name, all elements
 local function declared(family, others)
-  local fields, params, shapes, total = {}, G.params "f32", {}, 0
-  for _, row in ipairs(family.fields.fields) do
-    fields[row[1]] = row.default
-  end
-  local made = family:open("init").new(params, nn.merged(fields, others), { dtype = "f32" })
+  local params, shapes, total = G.params "f32", {}, 0
+  local made = family:open("init").new(params, nn.merged(family:defaults(), others),
+    { dtype = "f32" })
   for _, part in ipairs(made.parts and made:parts "all" or {}) do
     part.declare(params)
   end

@@ -4,8 +4,10 @@ local E = require "moonreel.core.exec"
 local T = require "moonreel.core.tensor"
 local codec = require "moonreel.codec"
 local fails = require "spec.support.fails"
+local families = require "moonreel.recipe.families"
 local fits = require "moonreel.codec.fits"
 local hunyuan = require "moonreel.models.hunyuan_vae"
+local nn = require "moonreel.nn"
 
 local NONE = { code = "MR_E_MEMORY" }
 
@@ -40,11 +42,8 @@ describe("a clip that does not fit", function()
   end)
 
   it("is planned with programs of its own", function()
-    local fields = {}
-    for _, row in ipairs(require("moonreel.models.hunyuan_vae.fields").fields) do
-      fields[row[1]] = row.default
-    end
-    fields.block_out_channels, fields.norm_num_groups, fields.piece_size = { 8, 8, 8, 8 }, 2, 0
+    local fields = nn.merged(families.of("vae", "hunyuan_vae"):defaults(),
+      { block_out_channels = { 8, 8, 8, 8 }, norm_num_groups = 2, piece_size = 0 })
     local auto = hunyuan.new(nil, fields, { dtype = "f32" })
     local coder <close> = codec.plan({ autoencoder = auto, dtype = "f32",
       config = { vae = {} } }, { facts = E.device("cpu", 1):facts() })
