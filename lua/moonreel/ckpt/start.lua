@@ -55,8 +55,7 @@ function start.bare(source)
 end
 
 -- the layout of another program that the names are in, or an empty one
-local function layout_of(source, maps)
-  local has = start.bare(source)
+local function layout_of(has, maps)
   for _, map in ipairs(maps) do
     for _, layout in ipairs(map.layouts or {}) do
       if layout.is(has) then
@@ -116,7 +115,7 @@ function start.plan(source, params, maps)
       used[name] = true
     end
   end
-  local layout = layout_of(source, maps or {})
+  local layout = layout_of(bare, maps or {})
   plan.layout, plan.why_fresh = layout.name, function(name) return why_fresh(layout, name) end
   for _, name in ipairs(source:names()) do
     local taken
