@@ -135,10 +135,7 @@ end
 ---@param seed integer
 ---@param change table|nil  fields of weights.t5_config
 function weights.t5(folder, seed, change)
-  local config = {}
-  for field, value in pairs(weights.t5_config) do
-    config[field] = change and change[field] or value
-  end
+  local config = nn.merged(weights.t5_config, change)
   base.make_dir(folder)
   base.replace_file(folder .. "/config.json", json.encode(config))
   base.replace_file(folder .. "/spiece.model", tokenizer())
@@ -183,10 +180,7 @@ end
 ---@param seed integer
 ---@param change table|nil  fields of weights.clip_config
 function weights.clip(folder, seed, change)
-  local config, rows = {}, {}
-  for field, value in pairs(weights.clip_config) do
-    config[field] = change and change[field] or value
-  end
+  local config, rows = nn.merged(weights.clip_config, change), {}
   base.make_dir(folder)
   config.vocab_size = byte_pairs(folder)
   base.replace_file(folder .. "/config.json", json.encode(config))

@@ -1,4 +1,5 @@
 --- A folder for one spec: write files into it, run the program in it, remove it at the end.
+local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 
 local folder = {}
@@ -13,6 +14,18 @@ function folder.new()
   return setmetatable({ path = path }, Folder)
 end
 
+--- Make a folder with another in it, which a function writes.
+---@param write fun(path: string, ...)  weights.t5, weights.clip of datasets.demo
+---@param ... any       for it
+---@return table        the outer folder
+---@return string path  of the inner one
+function folder.around(write, ...)
+  local self = folder.new()
+  local path = self.path .. "/inside"
+  write(path, ...)
+  return self, path
+end
+
 --- Write a file below it; gives the full path.
 function Folder:write(name, text)
   local path = self.path .. "/" .. name
@@ -22,6 +35,30 @@ function Folder:write(name, text)
   end
   base.replace_file(path, text)
   return path
+end
+
+--- Write a safetensors file with the parameters of a table in f32; gives the full path.
+---@param name string
+---@param params mr.Params
+---@param value_of fun(p: table, i: integer): mr.Tensor  for rows of params:list()
+function Folder:write_weights(name, params, value_of)
+  local path, rows = self:write(name, ""), {}
+  for i, p in ipairs(params:list()) do
+    local values = value_of(p, i):bytes()
+    rows[i] = { name = p.name, dtype = "f32", shape = p.shape, ptr = values, bytes = #values }
+  end
+  require("moonreel.ckpt").write(path, rows)
+  return path
+end
+
+--- The same with random weights that keep values about as large as they are; biases and scales of
+-- norms are `small` times those of a normal distribution.
+function Folder:random_weights(name, params, small)
+  return self:write_weights(name, params, function(p, i)
+    local t = T.new("f32", p.shape)
+    return t:fill_normal(i, "w") * (#p.shape > 1 and (T.count(p.shape) / p.shape[1]) ^ -0.5
+      or small)
+  end)
 end
 
 --- Bake a recipe text in this process.

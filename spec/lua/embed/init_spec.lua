@@ -16,11 +16,7 @@ local SHORT = "a green"
 
 describe("a T5 encoder", function()
   local dir, path
-  setup(function()
-    dir = folder.new()
-    path = dir.path .. "/t5"
-    weights.t5(path, 1)
-  end)
+  setup(function() dir, path = folder.around(weights.t5, 1) end)
   teardown(function() dir:remove() end)
 
   local function open(given) return embed.open(path, given) end

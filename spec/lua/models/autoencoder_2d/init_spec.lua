@@ -7,7 +7,6 @@ local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local autoencoder_2d = require "moonreel.models.autoencoder_2d"
 local base = require "moonreel.core.base"
-local ckpt = require "moonreel.ckpt"
 local codec = require "moonreel.codec"
 local fails = require "spec.support.fails"
 local folder = require "spec.support.folder"
@@ -34,14 +33,9 @@ describe("the autoencoder of pictures", function()
   local function write(name, names)
     local params = G.params "f32"
     kl.new(nn.scope(params), made().sizes, names)
-    params:seal()
-    local rows = {}
-    for i, p in ipairs(params:list()) do
-      local values = (T.new("f32", p.shape):fill_normal(i, "w") * 0.3):bytes()
-      rows[i] = { name = p.name, dtype = "f32", shape = p.shape, ptr = values, bytes = #values }
-    end
-    base.make_dir(dir.path .. "/" .. name)
-    ckpt.write(dir.path .. "/" .. name .. "/model.safetensors", rows)
+    dir:write_weights(name .. "/model.safetensors", params:seal(), function(p, i)
+      return T.new("f32", p.shape):fill_normal(i, "w") * 0.3
+    end)
     return dir.path .. "/" .. name
   end
 

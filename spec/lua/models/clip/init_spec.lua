@@ -9,11 +9,7 @@ local weights = require "datasets.demo.weights"
 
 describe("the text encoder clip", function()
   local dir, path
-  setup(function()
-    dir = folder.new()
-    path = dir.path .. "/clip"
-    weights.clip(path, 1)
-  end)
+  setup(function() dir, path = folder.around(weights.clip, 1) end)
   teardown(function() dir:remove() end)
 
   local function new(from, length)

@@ -8,24 +8,17 @@ local clip = require "moonreel.models.clip"
 local fails = require "spec.support.fails"
 local folder = require "spec.support.folder"
 local json = require "moonreel.core.json"
+local nn = require "moonreel.nn"
 local source = require "moonreel.embed.source"
 local weights = require "datasets.demo.weights"
 
 describe("sizes of a CLIP", function()
   local dir, path
-  before_each(function()
-    dir = folder.new()
-    path = dir.path .. "/clip"
-    weights.clip(path, 1)
-  end)
+  before_each(function() dir, path = folder.around(weights.clip, 1) end)
   after_each(function() dir:remove() end)
 
   local function with(field, value, under)
-    local config = {}
-    for key, was in pairs(weights.clip_config) do
-      config[key] = was
-    end
-    config[field] = value
+    local config = nn.merged(weights.clip_config, { [field] = value })
     base.replace_file(path .. "/config.json", json.encode(under and { [under] = config }
       or config))
   end

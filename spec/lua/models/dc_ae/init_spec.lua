@@ -7,7 +7,6 @@
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
-local ckpt = require "moonreel.ckpt"
 local codec = require "moonreel.codec"
 local dc_ae = require "moonreel.models.dc_ae"
 local encoder = require "moonreel.encoder"
@@ -30,18 +29,9 @@ describe("the video DC-AE", function()
 
   -- weights of a file
   local function write(name, change)
-    local params, rows = G.params "f32", {}
+    local params = G.params "f32"
     network.new(nn.scope(params), made(change).sizes)
-    params:seal()
-    for i, p in ipairs(params:list()) do
-      local fan = T.count(p.shape) / p.shape[1]
-      local values = (T.new("f32", p.shape):fill_normal(i, "w") * (#p.shape > 1 and fan ^ -0.5
-        or 0.5)):bytes()
-      rows[i] = { name = p.name, dtype = "f32", shape = p.shape, ptr = values, bytes = #values }
-    end
-    local file = dir.path .. "/" .. name .. ".safetensors"
-    ckpt.write(file, rows)
-    return file
+    return dir:random_weights(name .. ".safetensors", params:seal(), 0.5)
   end
 
   setup(function()

@@ -5,7 +5,6 @@
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
-local ckpt = require "moonreel.ckpt"
 local codec = require "moonreel.codec"
 local fails = require "spec.support.fails"
 local folder = require "spec.support.folder"
@@ -28,17 +27,9 @@ describe("the Hunyuan video autoencoder", function()
   local dir, path
   setup(function()
     dir = folder.new()
-    path = dir.path .. "/vae.safetensors"
-    local params, rows = G.params "f32", {}
+    local params = G.params "f32"
     network.new(nn.scope(params), FIELDS)
-    params:seal()
-    for i, p in ipairs(params:list()) do
-      local fan = T.count(p.shape) / p.shape[1]
-      local values = (T.new("f32", p.shape):fill_normal(i, "w") * (#p.shape > 1 and fan ^ -0.5
-        or 0.1)):bytes()
-      rows[i] = { name = p.name, dtype = "f32", shape = p.shape, ptr = values, bytes = #values }
-    end
-    ckpt.write(path, rows)
+    path = dir:random_weights("vae.safetensors", params:seal(), 0.1)
   end)
   teardown(function() dir:remove() end)
 

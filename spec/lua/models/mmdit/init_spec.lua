@@ -9,17 +9,13 @@ local mmdit = require "moonreel.models.mmdit"
 local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
 local regions = require "moonreel.optim.regions"
-
-local CONFIG = { in_channels = 12, vec_in_dim = 8, context_in_dim = 10, hidden_size = 32,
-  mlp_ratio = 2, num_heads = 2, depth = 1, depth_single_blocks = 2, axes_dim = { 4, 6, 6 },
-  theta = 10000, qkv_bias = true, guidance_embed = false, cond_embed = false, fused_qkv = true,
-  use_liger_rope = false, patch_size = 2 }
+local small = require "spec.support.small_mmdit"
 
 describe("MMDiT", function()
   -- loss, gradient of x and of all weights of one pass
   local function pass(change, given, recompute)
     local params = G.params "f32"
-    local net = mmdit.new(params, nn.merged(CONFIG, change))
+    local net = mmdit.new(params, nn.merged(small, change))
     params:seal()
     local run <close> = E.new(E.device("cpu", 1), params, { regions = regions.gradients() })
     run:init(1)
@@ -106,13 +102,13 @@ describe("MMDiT", function()
       ["linear = f8 multiplies widths that are multiples of 16; hidden_size is 32, times "
         .. "mlp_ratio 40"] = { linear = "f8", mlp_ratio = 1.25 },
     } do
-      fails("MR_E_RECIPE", text, mmdit.new, G.params "f32", nn.merged(CONFIG, change))
+      fails("MR_E_RECIPE", text, mmdit.new, G.params "f32", nn.merged(small, change))
     end
   end)
 
   it("agrees with the other models of a run, or names the field", function()
     local function agree(parts)
-      return mmdit.agree, CONFIG, nn.merged({ channels = 3, width = 10, vector = 8 }, parts)
+      return mmdit.agree, small, nn.merged({ channels = 3, width = 10, vector = 8 }, parts)
     end
     local f, config, parts = agree()
     f(config, parts)

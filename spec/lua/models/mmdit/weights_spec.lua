@@ -9,13 +9,12 @@ local fails = require "spec.support.fails"
 local folder = require "spec.support.folder"
 local mmdit = require "moonreel.models.mmdit"
 local nn = require "moonreel.nn"
+local small = require "spec.support.small_mmdit"
 local start = require "moonreel.ckpt.start"
 local weights = require "moonreel.models.mmdit.weights"
 
-local CONFIG = { in_channels = 12, vec_in_dim = 8, context_in_dim = 10, hidden_size = 32,
-  mlp_ratio = 2, num_heads = 2, depth = 1, depth_single_blocks = 1, axes_dim = { 4, 6, 6 },
-  theta = 10000, qkv_bias = true, guidance_embed = false, cond_embed = false, fused_qkv = false,
-  use_liger_rope = true, patch_size = 2 }
+local CONFIG = nn.merged(small, { depth_single_blocks = 1, fused_qkv = false,
+  use_liger_rope = true })
 
 describe("files of MMDiT", function()
   local dir
@@ -43,13 +42,7 @@ describe("files of MMDiT", function()
   end
 
   local function write(m, name)
-    local rows = {}
-    for i, p in ipairs(m.params:list()) do
-      local values = m.run:param("w", p.name):bytes()
-      rows[i] = { name = p.name, dtype = "f32", shape = p.shape, ptr = values, bytes = #values }
-    end
-    ckpt.write(dir.path .. "/" .. name, rows)
-    return dir.path .. "/" .. name
+    return dir:write_weights(name, m.params, function(p) return m.run:param("w", p.name) end)
   end
 
   local function predicted(m)

@@ -8,11 +8,7 @@ local weights = require "datasets.demo.weights"
 
 describe("the text encoder t5 of a recipe", function()
   local dir, path
-  setup(function()
-    dir = folder.new()
-    path = dir.path .. "/t5"
-    weights.t5(path, 1)
-  end)
+  setup(function() dir, path = folder.around(weights.t5, 1) end)
   teardown(function() dir:remove() end)
 
   local function new(from, length, dtype)

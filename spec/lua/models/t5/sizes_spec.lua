@@ -7,26 +7,19 @@ local ckpt = require "moonreel.ckpt"
 local fails = require "spec.support.fails"
 local folder = require "spec.support.folder"
 local json = require "moonreel.core.json"
+local nn = require "moonreel.nn"
 local source = require "moonreel.embed.source"
 local t5 = require "moonreel.models.t5"
 local weights = require "datasets.demo.weights"
 
 describe("sizes of a T5 encoder", function()
   local dir, path
-  setup(function()
-    dir = folder.new()
-    path = dir.path .. "/t5"
-    weights.t5(path, 1)
-  end)
+  setup(function() dir, path = folder.around(weights.t5, 1) end)
   teardown(function() dir:remove() end)
 
   local function with(field, value)
-    local config = {}
-    for key, was in pairs(weights.t5_config) do
-      config[key] = was
-    end
-    config[field] = value
-    base.replace_file(path .. "/config.json", json.encode(config))
+    base.replace_file(path .. "/config.json",
+      json.encode(nn.merged(weights.t5_config, { [field] = value })))
   end
 
   local function open(from)
