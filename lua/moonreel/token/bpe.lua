@@ -13,6 +13,9 @@ bpe.START, bpe.END = "<|startoftext|>", "<|endoftext|>"
 -- stands behind the last part of a word
 local LAST = "</w>"
 
+-- the largest id, far beyond those of released files
+local MOST_ID = (1 << 24) - 1
+
 -- words whose parts are remembered
 local REMEMBERED = 1 << 14
 
@@ -45,9 +48,9 @@ Pairs.__index = Pairs
 local function read_vocabulary(path)
   local ids, parts, most = read_config(path), {}, -1
   for part, id in pairs(ids) do
-    if math.type(id) ~= "integer" or id < 0 or id >= 1 << 24 then
-      base.raise("MR_E_FORMAT", ("%s: the id of '%s' is %s; expected an integer from 0 on"):format(
-        path, base.printable(part), tostring(id)))
+    if math.type(id) ~= "integer" or id < 0 or id > MOST_ID then
+      base.raise("MR_E_FORMAT", ("%s: the id of '%s' is %s; expected an integer of 0 to %d"):format(
+        path, base.printable(part), tostring(id), MOST_ID))
     elseif parts[id] then
       base.raise("MR_E_FORMAT", ("%s: '%s' and '%s' have the id %d"):format(path,
         base.printable(parts[id]), base.printable(part), id))
