@@ -79,7 +79,8 @@ describe("byte pairs", function()
     fails("MR_E_FORMAT", "vocab%.json: no <|endoftext|>; expected the vocabulary of a CLIP",
       vocabulary { ["<|startoftext|>"] = 0 })
     ends.x = 1.5
-    fails("MR_E_FORMAT", "the id of 'x' is 1%.5; expected an integer of 0 to 16777215", vocabulary(ends))
+    fails("MR_E_FORMAT", "the id of 'x' is 1%.5; expected an integer of 0 to 16777215",
+      vocabulary(ends))
     ends.x = 1
     fails("MR_E_FORMAT", "' have the id 1", vocabulary(ends))
     ends.x = 2
