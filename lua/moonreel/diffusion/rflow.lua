@@ -5,6 +5,7 @@
 -- @module moonreel.diffusion.rflow
 local G = require "moonreel.core.graph"
 local base = require "moonreel.core.base"
+local flow = require "moonreel.diffusion.flow"
 local lengths = require "moonreel.diffusion.lengths"
 local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
@@ -12,7 +13,7 @@ local options = require "moonreel.text.options"
 
 local rflow = {}
 
-rflow.T = 1000
+rflow.T = flow.T
 local TINY, NEARLY_ONE = 2.0 ^ -126, 1 - 2.0 ^ -23
 
 -- ---- times ----
@@ -95,6 +96,21 @@ function rflow.draw_t(config, seed, key, epoch)
     return rflow.logit_normal_t((config.loc or 0) + (config.scale or 1) * n)
   end
   return rflow.uniform_t(base.random_uniform(seed, "t", key, epoch), config.use_discrete_timesteps)
+end
+
+--- Draw the training time of one sample, moved as settings ask for it.
+---@param settings table  scheduler, compat
+---@param pipe mr.Pipeline
+---@param size table       height, width, frames: of pixels; latent: {C, T, H, W}
+---@param seed integer
+---@param key integer      sample key
+---@param epoch integer
+---@return number t        0..1000
+function rflow.draw(settings, pipe, size, seed, key, epoch)
+  local ratio, round = rflow.ratio_of(settings, pipe.dtype, {height = size.height,
+    width = size.width, frames = size.frames, latent_frames = size.latent[2]})
+  local t = rflow.draw_t(settings.scheduler, seed, key, epoch)
+  return ratio and rflow.transform(t, ratio, round) or t
 end
 
 --- Times of a sampling run, from noise down: n values of 0 < t <= 1000.

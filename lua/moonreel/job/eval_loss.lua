@@ -4,12 +4,12 @@
 local E = require "moonreel.core.exec"
 local blame = require "moonreel.settings.blame"
 local feed = require "moonreel.trainer.feed"
+local flow = require "moonreel.diffusion.flow"
 local json = require "moonreel.core.json"
 local plan = require "moonreel.plan"
 local printer = require "moonreel.text.table"
 local program = require "moonreel.trainer.program"
 local programs = require "moonreel.trainer.programs"
-local rflow = require "moonreel.diffusion.rflow"
 local sample = require "moonreel.sample"
 local samples = require "moonreel.trainer.samples"
 local work = require "moonreel.job.work"
@@ -22,7 +22,7 @@ local TIMES = 10
 local function times_of(n)
   local list = {}
   for i = 1, n do
-    list[i] = rflow.T * i / (n + 1)
+    list[i] = flow.T * i / (n + 1)
   end
   return list
 end

@@ -4,6 +4,7 @@
 local G = require "moonreel.core.graph"
 local base = require "moonreel.core.base"
 local families = require "moonreel.recipe.families"
+local flow = require "moonreel.diffusion.flow"
 
 local pipeline = {}
 
@@ -66,7 +67,8 @@ end
 ---   and the fields of that type; compat; kl_weight of an autoencoder that trains
 ---@param dtype string   compute dtype of the run
 ---@param cut table|nil   how what trains is cut for ranks, as params:seal takes it
----@return mr.Pipeline  reconstructs: the model is an autoencoder that trains, and there is no more
+---@return mr.Pipeline  flow: of its model (moonreel.diffusion.flow); reconstructs: the model is
+---   an autoencoder that trains, and there is no more
 function pipeline.new(config, dtype, cut)
   local params = G.params(dtype)
   local self = setmetatable({params = params, dtype = dtype, config = config, maps = {}}, Pipeline)
@@ -93,7 +95,7 @@ function pipeline.new(config, dtype, cut)
     max_length = self.text.max_length, vector = self.vector and self.vector.width}
   local agree = trainee.agree or agreed
   agree(model, parts)
-  self.model = make("model", model)
+  self.model, self.flow = make("model", model), flow.of(trainee.flow)
   self.maps[#self.maps + 1] = self.model.map
   -- a model without a null caption of its own takes the encoding of an empty one
   self.null_encoded = self.model.null_caption == nil

@@ -6,7 +6,6 @@ local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local mask = require "moonreel.diffusion.mask"
 local reconstruction = require "moonreel.trainer.reconstruction"
-local rflow = require "moonreel.diffusion.rflow"
 local sequence = require "moonreel.nn.sequence"
 
 local feed = {}
@@ -131,9 +130,8 @@ end
 ---@return table       as moonreel.trainer.program Step:start takes it
 function Feed:prepare(batch, shape)
   local B, seed, epoch = shape.batch, self.seed, batch.epoch
-  local frames = self.pipe.autoencoder:latent(shape.frames, shape.height, shape.width)[2]
-  local ratio, round = rflow.ratio_of(self.settings, self.pipe.dtype, {height = shape.height,
-    width = shape.width, frames = shape.frames, latent_frames = frames})
+  local latent = self.pipe.autoencoder:latent(shape.frames, shape.height, shape.width)
+  local size = {frames = shape.frames, height = shape.height, width = shape.width, latent = latent}
   local out = {seed = seed, epoch = epoch, keys = batch.keys, fps = batch.fps,
     t = {}, drop = {}, mask = self.masks and {} or nil}
   for b = 1, B do
@@ -144,21 +142,19 @@ function Feed:prepare(batch, shape)
   local len = out.tokens.len:totable()
   for b = 1, B do
     local key = batch.keys[b]
-    local t = rflow.draw_t(self.settings.scheduler, seed, key, epoch)
-    out.t[b] = ratio and rflow.transform(t, ratio, round) or t
+    out.t[b] = self.pipe.flow.draw(self.settings, self.pipe, size, seed, key, epoch)
     -- the null caption has all its tokens; the reference cuts it to the caption's
     if out.drop[b] and not (self.compat or self.pipe.null_encoded) then
       len[b] = shape.text
     end
     if self.masks then
-      table.move(mask.draw(self.masks, frames, mask.draws(seed, key, epoch)),
-        1, frames, #out.mask + 1, out.mask)
+      table.move(mask.draw(self.masks, latent[2], mask.draws(seed, key, epoch)),
+        1, latent[2], #out.mask + 1, out.mask)
     end
   end
   out.tokens.len = T.from({B}, len, "i32")
   if self.from.latents then
-    out.x0, out.weight = self.from.latents:batch_latents(batch, shape,
-      self.pipe.autoencoder:latent(shape.frames, shape.height, shape.width))
+    out.x0, out.weight = self.from.latents:batch_latents(batch, shape, latent)
     return out
   end
   local pixels

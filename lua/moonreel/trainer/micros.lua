@@ -2,9 +2,9 @@
 -- @module moonreel.trainer.micros
 local base = require "moonreel.core.base"
 local cadence = require "moonreel.trainer.cadence"
+local flow = require "moonreel.diffusion.flow"
 local life = require "moonreel.core.life"
 local predict = require "moonreel.trainer.predict"
-local rflow = require "moonreel.diffusion.rflow"
 local saves = require "moonreel.trainer.saves"
 local signal = require "moonreel.core.signal"
 local spikes = require "moonreel.trainer.spikes"
@@ -146,7 +146,7 @@ local function count(r, sum, next)
   end
   sum.bytes = sum.bytes + counts * select(2, next[2]:pixels())
   next.told = {number = next.number, weight = weight,
-    level = spikes.level(weight > 0 and t / weight or 0, rflow.T)}
+    level = spikes.level(weight > 0 and t / weight or 0, flow.T)}
   sum.own[#sum.own + 1], sum.bucket = next.told, next.micro.key
 end
 

@@ -7,7 +7,6 @@ local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local ops = require "moonreel.core.op"
 local reconstruction = require "moonreel.trainer.reconstruction"
-local rflow = require "moonreel.diffusion.rflow"
 
 local program = {}
 
@@ -28,7 +27,7 @@ function program.config(settings, reduce, sequence)
   return {reduce = reduce, sequence = sequence,
     -- as the fork of the reference that trains so
     rows = sequence and settings.compat and sequence.size or nil,
-    grad_checkpoint = settings.grad_checkpoint,
+    sigma_min = settings.sigma_min, grad_checkpoint = settings.grad_checkpoint,
     grad_ckpt_settings = settings:plain("grad_ckpt_settings"),
     grad_ckpt_keep_attention = settings.grad_ckpt_keep_attention}
 end
@@ -86,8 +85,8 @@ function program.graph(pipe, shape, config)
     {purpose = base.name_word("noise"), dims = {size[2], size[3], size[4], size[5]}})
   local text, drop = pipe:inputs(g, B), g:input("drop", "bool", {B})
   local given = pipe:conditions(g, size)
-  local loss, per_sample = rflow.loss{x0 = x0, noise = noise, t = t, weight = weight, mask = mask,
-    predict = function(x_t)
+  local loss, per_sample = pipe.flow.loss{x0 = x0, noise = noise, t = t, weight = weight,
+    mask = mask, sigma_min = config.sigma_min, predict = function(x_t)
       return pipe:predict(g, {x = x_t, t = t, fps = fps, x_mask = mask, text = text, drop = drop,
         height = shape.height, width = shape.width, recompute = recompute,
         sequence = config.sequence, rows = config.rows, cond = given.cond,

@@ -12,8 +12,8 @@ local weights = require "moonreel.models.mmdit.weights"
 
 local mmdit = {}
 
---- It takes one vector of a caption.
-mmdit.takes_vector = true
+--- It takes one vector of a caption, and trains along a flow of its own.
+mmdit.takes_vector, mmdit.flow = true, "moonreel.diffusion.shifted"
 
 local WAVES <const> = 256 -- values of the sinusoid of a number
 

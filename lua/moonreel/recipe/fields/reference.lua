@@ -31,6 +31,8 @@ return {
     .. "token's side" },
   { "dropout_ratio", { map = "number" }, none = true, min = 0, max = 1, reader = false,
     help = "text encoder -> share of captions dropped" },
+  { "sigma_min", "number", default = 1e-5, min = 0, max = 1, reader = "diffusion", resume = "warn",
+    help = "2.0: share of the noise that a clean clip keeps" },
   { "condition_config", { map = "number", keys = {
       t2v = "text alone", i2v_head = "the first frame", i2v_tail = "the last frame",
         i2v_loop = "the first and the last frame",

@@ -1,0 +1,20 @@
+--- What a diffusion family trains and samples along: a module of this room, which the family names
+-- in its `flow` (rectified flow where it names none).
+--
+-- A flow has, of one sample or one batch, with times t of 0 (clean) to flow.T (noise):
+--
+--     draw(settings, pipe, size, seed, key, epoch) -> t     a time of training
+--     loss{x0, noise, t, weight, mask, predict, sigma_min}  nodes: loss f32 [], per_sample f32 [B],
+--                                                           {x_t, pred}
+-- @module moonreel.diffusion.flow
+local flow = {}
+
+--- The time of pure noise, whatever the flow.
+flow.T = 1000
+
+--- The flow of a family.
+---@param name string|nil  of its module
+---@return table
+function flow.of(name) return require(name or "moonreel.diffusion.rflow") end
+
+return flow

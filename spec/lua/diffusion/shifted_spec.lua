@@ -1,0 +1,81 @@
+--- The flow of Open-Sora 2.0. Numbers of the reference: make golden (timesteps, train_*).
+-- Covers: lua/moonreel/diffusion/shifted.lua lua/moonreel/diffusion/flow.lua
+local E = require "moonreel.core.exec"
+local G = require "moonreel.core.graph"
+local T = require "moonreel.core.tensor"
+local base = require "moonreel.core.base"
+local flow = require "moonreel.diffusion.flow"
+local nn = require "moonreel.nn"
+local shift = require "moonreel.diffusion.shift"
+local shifted = require "moonreel.diffusion.shifted"
+
+local SIGMA <const> = 0.25
+
+local function pipe_of(patch, dtype)
+  return { dtype = dtype or "f32", model = { config = { patch_size = patch } } }
+end
+
+local size = { frames = 9, height = 64, width = 96, latent = { 4, 3, 48, 64 } }
+
+-- value of each output of a loss on samples of one number, of weights 1 and 0.5
+local function losses(x0, noise, t, pred, mask)
+  local g = G.graph()
+  local function input(value) return g:const(T.from({ 2, 1, 2, 1, 1 }, value)) end
+  local loss, per_sample, seen = shifted.loss { x0 = input(x0), noise = input(noise),
+    t = g:const(T.from({ 2 }, t)), weight = g:const(T.from({ 2 }, { 1, 0.5 })),
+    mask = mask and g:const(T.from({ 2, 2 }, mask, "bool")), sigma_min = SIGMA,
+    predict = function() return input(pred) end }
+  g:output("loss", loss)
+  g:output("per_sample", per_sample)
+  g:output("x_t", seen.x_t)
+  g:finish()
+  local prog = E.new(E.device("cpu", 1), nil, {}):compile(g)
+  prog:run()
+  return prog:get("loss"):item(), prog:get("per_sample"):totable(), prog:get("x_t"):totable()
+end
+
+describe("the flow of 2.0", function()
+  it("is found by its name, and rectified flow without one", function()
+    assert.equal(shifted, flow.of "moonreel.diffusion.shifted")
+    assert.equal(require "moonreel.diffusion.rflow", flow.of(nil))
+  end)
+
+  it("draws a time for a sample that moves with the latent's size", function()
+    local n = base.random_normal(7, "t", 11, 2)
+    local function draw(given, patch, dtype)
+      return shifted.draw(given, pipe_of(patch, dtype), size, 7, 11, 2)
+    end
+    local expected = shift.logit_normal(n, shift.alpha({ 3, 48, 64 }, 4))
+    assert.near(1000 * expected, draw({}, 2), 1e-9)
+    assert.near(1000 * nn.round_bf16(expected), draw({}, 2, "bf16"), 1e-9)
+    assert.are_not.equal(1000 * expected, draw({}, 2, "bf16"))
+    -- a patch of one cell has four times the tokens; the reference counts a quarter of them
+    assert.near(1000 * shift.logit_normal(n, shift.alpha({ 3, 48, 64 }, 1)), draw({}, 1), 1e-9)
+    assert.near(1000 * expected, draw({ compat = "opensora-2.0" }, 1), 1e-9)
+    assert.are_not.equal(draw({}, 2), shifted.draw({}, pipe_of(2), size, 7, 12, 2))
+  end)
+
+  it("mixes by time with noise that stays at 0, and is off from (1 - sigma) noise - x0", function()
+    local x0, noise, t = { 1, 2, -1, 3 }, { 0.5, -1, 2, 4 }, { 250, 1000 }
+    local pred = { 0, 1, -1, 2 }
+    local loss, per_sample, x_t = losses(x0, noise, t, pred)
+    local sums = { 0, 0 }
+    for i = 1, 4 do
+      local b = (i + 1) // 2
+      local u = t[b] / 1000
+      assert.near((1 - u) * x0[i] + (u + SIGMA * (1 - u)) * noise[i], x_t[i], 1e-6)
+      sums[b] = sums[b] + (pred[i] - ((1 - SIGMA) * noise[i] - x0[i])) ^ 2 / 2
+    end
+    assert.near(sums[1], per_sample[1], 1e-6)
+    assert.near(sums[2], per_sample[2], 1e-6)
+    assert.near(sums[1] + 0.5 * sums[2], loss, 1e-6)
+  end)
+
+  it("leaves out frames that do not count", function()
+    local x0, noise, pred = { 1, 2, -1, 3 }, { 0.5, -1, 2, 4 }, { 0, 1, -1, 2 }
+    local _, per_sample = losses(x0, noise, { 250, 1000 }, pred, { 0, 1, 1, 1 })
+    local function off(i) return (pred[i] - ((1 - SIGMA) * noise[i] - x0[i])) ^ 2 end
+    assert.near(off(2), per_sample[1], 1e-6)
+    assert.near((off(3) + off(4)) / 2, per_sample[2], 1e-6)
+  end)
+end)
