@@ -25,6 +25,10 @@ end)
 
 busted.subscribe({ "error" }, function(element)
   if element.descriptor ~= "it" then
+    if ends then
+      ends:write(("- 0 %s raised outside its specs\n"):format(element.name))
+      ends:flush()
+    end
     failed = failed + 1
   end
   return nil, true

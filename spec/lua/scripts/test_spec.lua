@@ -6,7 +6,7 @@ local process = require "moonreel.core.process"
 local CTEST = [[
 #!/bin/sh
 echo "1/2 Test  #1: core/base/a ......   Passed    9.50 sec"
-echo "2/2 Test  #2: core/base/b ......***Failed    0.25 sec"
+echo "2/2 Test  #2: core/base/b ......$([ ${BAD:-0} -eq 0 ] && echo "   Passed" || echo "***Failed")    8.25 sec"
 echo
 echo "50% tests passed, ${BAD:-0} tests failed out of 2"
 exit ${BAD:-0}
@@ -57,18 +57,26 @@ describe("scripts/test", function()
     -- lint, two programs; 3 + 1, 2; 1 + 1 on each of two devices
     assert.matches("\n13 passed, 0 failed\n$", output)
     assert.matches("\n== spec/lua/b/z_spec.lua, shadow\n%+%+\n", output)
-    assert.matches("the slowest specs, in seconds:\n9.50 core/base/a\n0.25 core/base/b\n0.00 spec/",
+    assert.matches("the slowest specs, in seconds:\n9.50 core/base/a\n8.25 core/base/b\n%d",
       output)
     assert.is_false(base.exists(tree.path .. "/build/spec.work"))
   end)
 
-  it("counts failures of each kind", function()
+  it("counts failures of each kind, and names them last", function()
     tree:write("spec/lua/a/x_spec.lua", specs(3, "error 'no'"))
     tree:write("spec/lua/b/z_spec.lua", specs(1, "") .. "\nerror 'outside'")
+    tree:write("spec/lua/c/y_spec.lua", specs(0, "os.exit(3)"))
     tree:write("scripts/lint", "#!/bin/sh\nexit 1\n")
     local output, code = run "BAD=1"
     assert.equal(1, code)
-    assert.matches("\n4 passed, 4 failed\n$", output)
+    local names = {}
+    for name in output:gmatch "\nfailed: ([^\n]*)%f[\n]" do
+      names[#names + 1] = name:gsub("%.lua:%d+", ".lua")
+    end
+    table.sort(names)
+    assert.same({ "core/base/b", "scripts/lint", "spec/lua/a/x_spec.lua end",
+      "spec/lua/b/z_spec.lua raised outside its specs", "spec/lua/c died with exit code 3" }, names)
+    assert.matches("\n4 passed, 5 failed\n$", output)
   end)
 
   it("counts a folder that dies as one failure, beside what passed in it before", function()
