@@ -1,7 +1,7 @@
 """The peer of `moonreel bench`: the same steps in plain PyTorch, one JSON line on stdout.
 
 Use: python3 peer_torch.py step|demo-step|vae|t5-block|conv REQUEST, REQUEST being JSON made by lua/moonreel/bench. Nothing here
-is part of moonreel; it runs only when PyTorch is installed. The model is the one of moonreel.models.stdit3,
+is part of moonreel; it runs only when PyTorch is installed. The models are those of moonreel.models.stdit3 and mmdit,
 written in the usual PyTorch way (fused attention where this PyTorch has it). Licence: Apache-2.0
 """
 import json
@@ -166,21 +166,140 @@ class TextEncoder(nn.Module):
         return self.norm(x)
 
 
-def fixed_step(dtype):
+def turn_halves(x, cos, sin):
+    """Rotate [..., N, d] by angles [N, d / 2]: channel j with channel d / 2 + j."""
+    a, b = x.chunk(2, -1)
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
+
+
+def modulated(x, shift, scale):
+    return F.layer_norm(x, x.shape[-1:], eps=1e-6) * (1 + scale) + shift
+
+
+class JointHeads(nn.Module):
+    """Queries, keys, values of one stream, by head and with norms; further outputs stand behind the values."""
+
+    def __init__(self, D, heads, more=0):
+        super().__init__()
+        self.D, self.heads = D, heads
+        self.q, self.k, self.v = nn.Linear(D, D), nn.Linear(D, D), nn.Linear(D, D + more)
+        self.q_norm, self.k_norm = RMSNorm(D // heads), RMSNorm(D // heads)
+
+    def forward(self, x):
+        def heads(y):
+            return y.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+        v, more = self.v(x).split((self.D, self.v.out_features - self.D), -1)
+        return self.q_norm(heads(self.q(x))), self.k_norm(heads(self.k(x))), heads(v), more
+
+
+def joint_attention(q, k, v, turn):
+    return attend(turn_halves(q, *turn), turn_halves(k, *turn), v).transpose(1, 2).flatten(2)
+
+
+class JointStream(nn.Module):
+    def __init__(self, D, heads, hidden):
+        super().__init__()
+        self.modulation, self.heads, self.proj, self.mlp = nn.Linear(D, 6 * D), JointHeads(D, heads), nn.Linear(D, D), Mlp(D, hidden, D)
+
+
+class DoubleBlock(nn.Module):
+    def __init__(self, D, heads, hidden):
+        super().__init__()
+        self.streams = nn.ModuleList(JointStream(D, heads, hidden) for _ in range(2))
+
+    def forward(self, txt, img, vec, turn):
+        m = [s.modulation(F.silu(vec))[:, None].chunk(6, -1) for s in self.streams]
+        heads = [s.heads(modulated(x, *c[:2])) for s, x, c in zip(self.streams, (txt, img), m)]
+        o = joint_attention(*(torch.cat((a, b), 2) for a, b in list(zip(*heads))[:3]), turn)
+        out = []
+        for s, x, c, y in zip(self.streams, (txt, img), m, o.split((txt.shape[1], img.shape[1]), 1)):
+            x = x + c[2] * s.proj(y)
+            out.append(x + c[5] * s.mlp(modulated(x, *c[3:5])))
+        return out
+
+
+class SingleBlock(nn.Module):
+    def __init__(self, D, heads, hidden):
+        super().__init__()
+        self.modulation, self.heads, self.last = nn.Linear(D, 3 * D), JointHeads(D, heads, hidden), nn.Linear(D + hidden, D)
+
+    def forward(self, x, vec, turn):
+        shift, scale, gate = self.modulation(F.silu(vec))[:, None].chunk(3, -1)
+        q, k, v, hidden = self.heads(modulated(x, shift, scale))
+        o = joint_attention(q, k, v, turn)
+        return x + gate * self.last(torch.cat((o, F.gelu(hidden, approximate="tanh")), -1))
+
+
+class MMDiT(nn.Module):
+    def __init__(self, m):
+        super().__init__()
+        D, heads, hidden = m["hidden_size"], m["num_heads"], int(m["hidden_size"] * m["mlp_ratio"])
+        self.axes, self.theta = m["axes_dim"], m["theta"]
+
+        def embedder(inputs):
+            return nn.Sequential(nn.Linear(inputs, D), nn.SiLU(), nn.Linear(D, D))
+
+        self.img_in, self.txt_in = nn.Linear(m["in_channels"], D), nn.Linear(m["context_in_dim"], D)
+        self.time_in, self.vector_in = embedder(256), embedder(m["vec_in_dim"])
+        self.double_blocks = nn.ModuleList(DoubleBlock(D, heads, hidden) for _ in range(m["depth"]))
+        self.single_blocks = nn.ModuleList(SingleBlock(D, heads, hidden) for _ in range(m["depth_single_blocks"]))
+        self.final_modulation, self.final = nn.Linear(D, 2 * D), nn.Linear(D, m["in_channels"])
+
+    def turn(self, L, grid, dtype):
+        """Cosines and sines [L + cells, d / 2]: text stands at 0, a cell at its frame, row and column."""
+        at = torch.cartesian_prod(*(torch.arange(n) for n in grid)).float()
+        angles = [at[:, i:i + 1] * self.theta ** (-torch.arange(0, d, 2) / d) for i, d in enumerate(self.axes)]
+        angle = F.pad(torch.cat(angles, 1), (0, 0, L, 0))
+        return angle.cos().to(dtype), angle.sin().to(dtype)
+
+    def forward(self, x, t, y, vector, grid):  # x [B, cells, in_channels], y [B, L, context_in_dim]
+        vec = self.time_in(sinusoid(t, 256).to(x.dtype)) + self.vector_in(vector)
+        img, txt = self.img_in(x), self.txt_in(y)
+        turn = self.turn(y.shape[1], grid, x.dtype)
+
+        def run(block, *given):
+            return checkpoint(block, *given, use_reentrant=False) if ASK.get("grad_checkpoint") else block(*given)
+
+        for block in self.double_blocks:
+            txt, img = run(block, txt, img, vec, turn)
+        x = torch.cat((txt, img), 1)
+        for block in self.single_blocks:
+            x = run(block, x, vec, turn)
+        return self.final(modulated(x[:, y.shape[1]:], *self.final_modulation(F.silu(vec))[:, None].chunk(2, -1)))
+
+
+def stdit3_step(dtype):
     B, C, T, H, W = ASK["latent"]
     m = ASK["model"]
     net = STDiT3(m["hidden_size"], m["num_heads"], m["depth"], 4 * C, 8 * C, m["caption_channels"]).to(dtype)
     S = H * W // 4
-    x, target = (torch.randn(B, T, S, 4 * C) for _ in range(2))
+    x = torch.randn(B, T, S, 4 * C)
     y = torch.randn(B, m["model_max_length"], m["caption_channels"]).to(dtype)
     position = torch.randn(1, 1, S, m["hidden_size"]).to(dtype)
     t, fps = torch.full((B,), 500.0), torch.full((B,), 24.0)
+    return net, x, lambda: net(x.to(dtype), t, fps, y, position).float()[..., :4 * C]
+
+
+def mmdit_step(dtype):
+    B, C, T, H, W = ASK["latent"]
+    m = ASK["model"]
+    net, grid = MMDiT(m).to(dtype), (T, H // m["patch_size"], W // m["patch_size"])
+    x = torch.randn(B, grid[0] * grid[1] * grid[2], m["in_channels"])
+    y, vector = torch.randn(B, ASK["text"], m["context_in_dim"]).to(dtype), torch.randn(B, m["vec_in_dim"]).to(dtype)
+    t = torch.full((B,), 500.0)
+    return net, x, lambda: net(x.to(dtype), t, y, vector, grid).float()
+
+
+def fixed_step(dtype):
+    net, x, predict = {"stdit3": stdit3_step, "mmdit": mmdit_step}[ASK["family"]](dtype)
+    target = torch.randn(x.shape)
 
     def step():
         for p in net.parameters():
             if p.grad is not None:
                 p.grad.zero_()
-        loss = (net(x.to(dtype), t, fps, y, position).float()[..., :4 * C] - target).square().mean()
+        loss = (predict() - target).square().mean()
         loss.backward()
         return loss
 

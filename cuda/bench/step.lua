@@ -34,6 +34,8 @@ if small then
   buckets = {{"small", {1, 4, 2, 4, 6}}}
 end
 
+local function shape_of(latent) return {family = "stdit3", model = XL, latent = latent} end
+
 -- operations a second of a square product, bf16: the best of the runs
 local function product_rate()
   local n = small and 64 or 8192
@@ -72,7 +74,7 @@ local function predicted(params, net, latent)
   local dry <close> = E.plan(params, {regions = regions.gradients(), facts = device:facts(),
     rates = rates})
   local sum = 0
-  for _, row in ipairs(dry:compile((step.graph(params, net, {model = XL, latent = latent},
+  for _, row in ipairs(dry:compile((step.graph(params, net, shape_of(latent),
       {grad_checkpoint = true}))):times()) do
     sum = sum + row.seconds
   end
@@ -85,7 +87,8 @@ local function theirs(latent, flop)
     return nil
   end
   local result, why = peer.run(python, "step", {device = name ~= "cudaemu" and "cuda" or nil,
-    threads = 2, isa = "", seconds = 2, dtype = "bf16", latent = latent, model = XL, flop = flop,
+    threads = 2, isa = "", seconds = 2, dtype = "bf16", family = "stdit3", latent = latent,
+    model = XL, flop = flop,
     grad_checkpoint = true})
   if not result then
     print("  " .. why)
@@ -95,7 +98,7 @@ end
 
 local function measure(run, params, net, latent)
   local free = device:memory()
-  local one = step.compile(run, params, net, {model = XL, latent = latent},
+  local one = step.compile(run, params, net, shape_of(latent),
     {grad_checkpoint = true})
   local took = {}
   for i = 1, RUNS do
@@ -114,7 +117,7 @@ print(("%s: products %.1f TFLOP/s, a launch %.2f us"):format(name or "cuda", pea
   launch * 1e6))
 print(("%-12s %9s %9s %9s %6s %6s %10s %10s %9s"):format("bucket", "seconds", "planned s",
   "TFLOP/s", "share", "gaps", "planned GB", "given GB", "x PyTorch"))
-local run <close>, params, net = step.open(device, XL, "bf16")
+local run <close>, params, net = step.open(device, shape_of(), "bf16")
 local bad = 0
 for _, bucket in ipairs(buckets) do
   local ok, got = pcall(measure, run, params, net, bucket[2])

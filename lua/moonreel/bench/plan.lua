@@ -7,6 +7,7 @@
 local E = require "moonreel.core.exec"
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
+local cuts = require "moonreel.bench.cuts"
 local demo = require "moonreel.bench.demo"
 local encoders = require "moonreel.bench.encoders"
 local kl = require "moonreel.models.autoencoder_2d.kl"
@@ -26,8 +27,8 @@ plan.least_s = 0.2  -- of a turn: what is shorter runs again and again
 plan.within = 0.1  -- of what is measured: how far a prediction may lie from it
 
 local function stdit3(width, heads, depth, latent, text, channels)
-  return { latent = latent, model = { depth = depth, hidden_size = width, num_heads = heads,
-    model_max_length = text or 64, caption_channels = channels or 512 } }
+  return { family = "stdit3", latent = latent, model = { depth = depth, hidden_size = width,
+    num_heads = heads, model_max_length = text or 64, caption_channels = channels or 512 } }
 end
 
 local function training(frames, batch, ...)
@@ -55,7 +56,7 @@ local function block(name, captions, tokens) return { block = { name, captions, 
 function plan.predicted()
   return {
     { name = "demo, stills", of = training(1, 32) }, { name = "demo, clips", of = training(6, 8) },
-    { name = "the fixed step", of = { model = step.model, latent = step.latent } },
+    { name = "the fixed step", of = cuts.all.stdit3 },
     { name = "STDiT3 of width 384", of = stdit3(384, 6, 3, { 2, 4, 4, 16, 16 }) },
     { name = "STDiT3 of width 768", of = stdit3(768, 12, 1, { 1, 4, 8, 20, 20 }) },
     { name = "STDiT3 of width 1152", of = stdit3(1152, 16, 1, { 1, 4, 10, 20, 20 }) },
@@ -101,7 +102,7 @@ end
 -- a step ready to run: programs, and run() that is complete when it returns
 local function open(device, of, dtype)
   if of.model then
-    local exec, params, net = step.open(device, of.model, dtype)
+    local exec, params, net = step.open(device, of, dtype)
     local one = step.compile(exec, params, net, of, { grad_checkpoint = false })
     return { exec = exec, programs = { one.prog }, run = one.run }
   elseif of.clip then

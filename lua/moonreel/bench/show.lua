@@ -50,17 +50,17 @@ local function say_peer(result, text)
 end
 
 function runs.step(o)
-  local step = require "moonreel.bench.step"
-  local r = step.measure(o)
-  if o.peer then
-    local request = {threads = r.threads, flop = r.flop, seconds = o.seconds,
-      isa = r.isa, dtype = o.dtype, latent = step.latent, model = step.model,
-      grad_checkpoint = o.grad_checkpoint}
-    compare("step", r, request, o.python)
+  local cut = require("moonreel.bench.cuts").all[o.model or "stdit3"]
+  local function ask(r, seconds)
+    return require("moonreel.bench.peer").run(o.python, "step", {threads = r.threads,
+      flop = r.flop, seconds = seconds, isa = r.isa, dtype = o.dtype, family = cut.family,
+      latent = cut.latent, model = cut.model, text = cut.text,
+      grad_checkpoint = o.grad_checkpoint})
   end
+  local r = require("moonreel.bench.step").measure(o, o.peer and ask or nil)
   return r, function()
-    print(("step: %s, %s, %d threads: %.3f s, %.3f TFLOP/s of %.3f (%s)"):format(r.isa, r.dtype,
-      r.threads, r.seconds, r.tflops, r.peak_tflops, r.peak_shape))
+    print(("step of %s: %s, %s, %d threads: %.3f s, %.3f TFLOP/s of %.3f (%s)"):format(
+      cut.family, r.isa, r.dtype, r.threads, r.seconds, r.tflops, r.peak_tflops, r.peak_shape))
     print(("  resident %.0f MB at most, %.0f planned (%+.1f %%); medians of %d rounds of peak and "
       .. "steps in turn"):format(r.peak_bytes * 1e-6, r.planned_bytes * 1e-6,
       100 * (r.planned_bytes / r.peak_bytes - 1), r.rounds))

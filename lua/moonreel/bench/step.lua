@@ -1,66 +1,37 @@
---- The fixed step: forward and backward of a cut of STDiT3-XL/2 on random latents, as the trainer
--- builds it, once with and once without `grad_checkpoint`.
--- Width 1152, 16 heads, 2 pairs, latent [2, 4, 5, 32, 32], text 64 x 512; bf16 where the processor
--- has it.
+--- The fixed step: forward and backward of a cut of a released model on random latents, as the
+-- trainer builds it, once with and once without `grad_checkpoint`; bf16 where the processor has it.
 -- @module moonreel.bench.step
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
-local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.bench"
+local cuts = require "moonreel.bench.cuts"
 local ops = require "moonreel.core.op"
 local paired = require "moonreel.bench.paired"
 local regions = require "moonreel.optim.regions"
 local program = require "moonreel.trainer.program"
-local stdit3 = require "moonreel.models.stdit3"
 local work = require "moonreel.plan.work"
 
 local step = {}
 
 local SAMPLE_S = 0.25 -- of the peak, beside a step
-
-step.model = {depth = 2, hidden_size = 1152, num_heads = 16, caption_channels = 512,
-  model_max_length = 64}
-step.latent = {2, 4, 5, 32, 32}
-
---- Normal numbers of a shape, the same in every run.
-function step.normal(name, shape)
-  local v = {}
-  for i = 1, T.count(shape) do
-    v[i] = base.random_normal(1, name, 0, 0, i - 1)
-  end
-  return T.from(shape, v)
-end
+local TURNS = 3 -- of a step and of another program's
 
 -- the settings of a recipe that decide what a step keeps and what it does twice
 step.settings = {{grad_checkpoint = false}, {grad_checkpoint = true}}
 
--- as many values as there are samples
-local function each(samples, of)
-  local values = {}
-  for i = 1, samples do
-    values[i] = of(i)
-  end
-  return T.from({samples}, values)
-end
-
 --- The graph from noised latents to gradients in region "grad", and inputs for it.
 ---@param params mr.Params
 ---@param net table       of step.open, as is the one before
----@param shape table     model, latent
+---@param shape table     of moonreel.bench.cuts
 ---@param settings table  grad_checkpoint
 ---@return mr.Graph graph
 ---@return table<string, mr.Tensor> set
 function step.graph(params, net, shape, settings)
   local options, recompute = program.recomputation(settings)
   local g = G.graph(params, options)
-  local latent, config = shape.latent, shape.model
-  local B, text = latent[1], {latent[1], config.model_max_length, config.caption_channels}
-  local io = {height = 8 * latent[4], width = 8 * latent[5], recompute = recompute}
-  local set = {x = step.normal("x", latent), x0 = step.normal("x0", latent),
-    noise = step.normal("noise", latent), y = step.normal("y", text),
-    t = each(B, function(i) return 731 * i % 1000 end), fps = each(B, function() return 24 end),
-    weight = each(B, function() return 1 / B end)}
+  local set, io = cuts.inputs(shape)
+  io.recompute = recompute
   for name, tensor in pairs(set) do
     io[name] = g:input(name, tensor.dtype, tensor.shape)
   end
@@ -116,12 +87,12 @@ end
 
 --- A model with an executor that has its gradients.
 ---@param device mr.Device
----@param model table   fields of STDiT3
+---@param shape table   of moonreel.bench.cuts
 ---@param dtype string
 ---@return mr.Exec run, mr.Params params, table net
-function step.open(device, model, dtype)
+function step.open(device, shape, dtype)
   local params = G.params(dtype)
-  local net = stdit3.new(params, model)
+  local net = cuts.model(params, shape)
   params:seal()
   local run = E.new(device, params, {regions = regions.gradients()})
   run:init(1)
@@ -132,7 +103,7 @@ end
 ---@param run mr.Exec
 ---@param params mr.Params
 ---@param net table       of step.open, as are the two before
----@param shape table     model, latent
+---@param shape table     of moonreel.bench.cuts
 ---@param settings table  grad_checkpoint
 ---@return table one      prog, settings, flop (useful), run(), seconds() of a run
 function step.compile(run, params, net, shape, settings)
@@ -164,33 +135,53 @@ local function keep_best(rows, new)
   return rows or new
 end
 
---- Measure: in each round the step under each of `step.settings`, the product peak around them.
----@param options table  threads, dtype (nil: the device's best), seconds, grad_checkpoint: of the
----   settings that come first
----@return table         isa, dtype, threads, flop (useful, of one step), rounds, peak_tflops,
----   peak_shape; of the first settings tflops, seconds, ratio, peak_bytes (resident), planned_bytes
----   (the same by its plan), arena_bytes, ops, loss; by_settings: of each settings, seconds,
----   ratio, arena_bytes
-function step.measure(options)
-  local began, device <close> = core.resident(), E.device("cpu", options.threads or 0)
-  local facts = device:facts()
-  local dtype = options.dtype or (facts.bf16 and "bf16" or "f32")
-  local shape = {model = step.model, latent = step.latent}
-  local run, params, net = step.open(device, step.model, dtype)
-  local _ <close> = run
-  local first, second = table.unpack(step.settings)
-  if options.grad_checkpoint then
-    first, second = second, first
+-- the mean of the peak before and behind each step: what is compared with it
+local function around(before, behind)
+  local means = {}
+  for round = 1, #before do
+    means[round] = (before[round] + behind[round]) / 2
   end
-  local kept = step.compile(run, params, net, shape, first)
-  -- before anything else takes memory: the second program, the buffers of the peak
-  local resident, planned = core.max_resident(), began + kept.prog:plan().total
-  local again = step.compile(run, params, net, shape, second)
-  local peak = core.product_peak(dtype, facts.threads, options.seconds / 50)
-  local rows
+  return means
+end
+
+-- what rounds say of a step: seconds and the share of the peak around them; what is done twice
+-- counts once
+local function of_peak(one, flop, took, before, behind)
+  local rates = {}
+  for round, seconds in ipairs(took) do
+    rates[round] = flop / seconds * 1e-12
+  end
+  return {settings = one.settings, seconds = paired.median(took),
+    ratio = paired.ratio(rates, around(before, behind)), arena_bytes = one.prog:memory().arena}
+end
+
+--- A step in turn with the same step by another program: of each the best runs of a turn.
+---@param one table       of step.compile
+---@param ask function    ask(seconds): the other's answer, with seconds and peak_bytes, or nil and
+---   why there is none
+---@param seconds number  to spend on each of both
+---@return table|nil peer    the answer of the turn in the middle
+---@return number|string     the median of how many times as fast ours is; or why there is none
+function step.in_turn(one, ask, seconds)
+  local ours, theirs, answers = {}, {}, {}
+  one.prog:time(false)
+  for turn = 1, TURNS do
+    ours[turn] = step.best(one.run, seconds / TURNS)
+    local answer, reason = ask(seconds / TURNS)
+    if not answer then
+      return nil, reason
+    end
+    theirs[turn], answers[turn] = answer.seconds, answer
+  end
+  table.sort(answers, function(a, b) return a.seconds < b.seconds end)
+  return answers[(TURNS + 1) // 2], paired.ratio(theirs, ours)
+end
+
+-- Rounds of the peak and both steps: each step stands between two short samples of the peak, so
+-- that all three meet the same load.
+local function rounds_of(kept, again, facts, dtype, seconds)
+  local peak, rows = core.product_peak(dtype, facts.threads, seconds / 50), nil
   kept.prog:time(true)
-  -- Each step stands between two short samples of the peak, so that all three meet the same load;
-  -- what is compared with a step is the mean of its neighbours.
   local function sample()
     return core.product_rate(dtype, facts.threads, peak.m, peak.n, peak.k, peak.own,
       math.min((kept.last or 0) / 4, SAMPLE_S))
@@ -199,26 +190,52 @@ function step.measure(options)
     kept.last = kept.seconds()
     rows = keep_best(rows, kept.prog:times())
     return kept.last
-  end, sample, again.seconds, sample}, options.seconds)
-  local flop, by_settings = kept.flop, {}
-  for i, one in ipairs{kept, again} do
-    local took, rates, around = got[2 * i], {}, {}
-    for round, seconds in ipairs(took) do
-      -- what is done twice counts once
-      rates[round] = flop / seconds * 1e-12
-      around[round] = (got[2 * i - 1][round] + got[2 * i + 1][round]) / 2
-    end
-    by_settings[i] = {settings = one.settings, seconds = paired.median(took),
-      ratio = paired.ratio(rates, around), arena_bytes = one.prog:memory().arena}
+  end, sample, again.seconds, sample}, seconds)
+  return got, rows, peak
+end
+
+--- Measure: in each round the step under each of `step.settings`, the product peak around them;
+-- then the step in turn with another program's.
+---@param options table  model: of moonreel.bench.cuts ("stdit3"); threads, dtype (nil: the
+---   device's best), seconds, grad_checkpoint: of the settings that come first
+---@param ask function|nil  ask(result, seconds): the same step by another program, as
+---   step.in_turn takes it
+---@return table         isa, dtype, threads, flop (useful, of one step), rounds, peak_tflops,
+---   peak_shape; of the first settings tflops, seconds, ratio, peak_bytes (resident), planned_bytes
+---   (the same by its plan), arena_bytes, ops, loss; by_settings: of each settings, seconds,
+---   ratio, arena_bytes; peer, speedup, memory_share, or peer_missing
+function step.measure(options, ask)
+  local began, device <close> = core.resident(), E.device("cpu", options.threads or 0)
+  local facts = device:facts()
+  local dtype = options.dtype or (facts.bf16 and "bf16" or "f32")
+  local shape = cuts.all[options.model or "stdit3"]
+  local run <close>, params, net = step.open(device, shape, dtype)
+  local first, second = table.unpack(step.settings)
+  if options.grad_checkpoint then
+    first, second = second, first
   end
-  local one = by_settings[1]
-  return {isa = facts.isa, dtype = dtype, threads = facts.threads, flop = flop, rounds = #got[1],
+  local kept = step.compile(run, params, net, shape, first)
+  -- before anything else takes memory: the second program, the buffers of the peak
+  local resident, planned = core.max_resident(), began + kept.prog:plan().total
+  local again = step.compile(run, params, net, shape, second)
+  local got, rows, peak = rounds_of(kept, again, facts, dtype, options.seconds)
+  local flop = kept.flop
+  local one = of_peak(kept, flop, got[2], got[1], got[3])
+  local r = {isa = facts.isa, dtype = dtype, threads = facts.threads, flop = flop, rounds = #got[1],
     peak_tflops = paired.median(got[1]),
     peak_shape = ("%d x %d x %d, %s"):format(peak.m, peak.n, peak.k, peak.how),
     tflops = flop / one.seconds * 1e-12, seconds = one.seconds, ratio = one.ratio,
     peak_bytes = resident, planned_bytes = planned,
-    arena_bytes = one.arena_bytes, ops = step.by_op(rows),
-    loss = kept.prog:get("loss"):item(), by_settings = by_settings}
+    arena_bytes = one.arena_bytes, ops = step.by_op(rows), loss = kept.prog:get("loss"):item(),
+    by_settings = {one, of_peak(again, flop, got[4], got[3], got[5])}}
+  if ask then
+    local peer, times = step.in_turn(kept, function(seconds) return ask(r, seconds) end,
+      options.seconds)
+    r.peer, r.peer_missing = peer, not peer and times or nil
+    r.speedup = peer and times
+    r.memory_share = peer and resident / peer.peak_bytes
+  end
+  return r
 end
 
 return step

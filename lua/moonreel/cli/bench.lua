@@ -9,11 +9,12 @@ local command = {
   summary = "measure steps and kernels against the machine's limits and PyTorch",
   usage = "bench [step|demo-step|kernels|conv|each|packing|graph|shapes|save|cli|encoders|comm|"
     .. "ranks|data|order|plan] "
-    .. "[--save NAME] [--threads N] "
+    .. "[--save NAME] [--model NAME] [--threads N] "
     .. "[--dtype f32|bf16] [--seconds S] [--no-peer] [--python FILE] [--ops] [--json]",
   options = {
-    {"step", "forward and backward of a cut of STDiT3-XL/2, as the trainer builds it with and "
-      .. "without grad_checkpoint: TFLOP/s, share of the product peak, memory"},
+    {"step", "forward and backward of a cut of a released model, as the trainer builds it with "
+      .. "and without grad_checkpoint: TFLOP/s, share of the product peak, memory; in turn with "
+      .. "PyTorch's"},
     {"demo-step", "a whole training step of recipes/tiny/demo.lua: tokens per second"},
     {"kernels", "single ops at the sizes of `step`"},
     {"conv", "convolutions of the Open-Sora 1.2 autoencoder at 144p in f32 and bf16, beside the "
@@ -63,6 +64,8 @@ local command = {
       .. "slow step is measured once"},
     {"--grad-checkpoint", "step: PyTorch is compared where both do blocks twice to keep less, as "
       .. "Open-Sora 1.2 trains; without it where both keep everything"},
+    {"--model NAME", "step: of stdit3, two pairs of blocks of width 1152 (default), or of mmdit, "
+      .. "two double and four single blocks of width 1024"},
     {"--ops", "time per op of the step"},
     {"--dir DIR", "save, encoders: a new folder for files (default: one in /tmp)"},
     {"--json", "one JSON object"},
@@ -119,6 +122,9 @@ function command.run(args)
   if o.dtype and o.dtype ~= "f32" and o.dtype ~= "bf16" then
     fault.usage("bench: --dtype: expected f32 or bf16, got '%s'", o.dtype)
   end
+  if o.model and not require("moonreel.bench.cuts").all[o.model] then
+    fault.usage("bench: --model: expected stdit3 or mmdit, got '%s'", o.model)
+  end
   local seconds = tonumber(o.seconds or 5)
   if not (seconds and seconds >= 0.01) then
     fault.usage("bench: --seconds: expected a number from 0.01 on, got '%s'", o.seconds)
@@ -127,6 +133,7 @@ function command.run(args)
     shapes = o.shapes or 200,
     peer = o.peer ~= false, ops = o.ops, dir = o.dir, ranks = o.ranks, bytes = o.bytes,
     rows = o.rows, clips = o.clips, ffmpeg = o.ffmpeg, python = o.python, json = o.json,
+    model = o.model,
     grad_checkpoint = o.grad_checkpoint}
   if o.dir and require("moonreel.core.base").exists(o.dir) then
     fault.usage("bench: --dir: %s is there already; expected a folder to make and remove", o.dir)

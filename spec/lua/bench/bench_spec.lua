@@ -3,6 +3,7 @@
 -- Covers: core/bind/bench.c lua/moonreel/bench/*.lua lua/moonreel/cli/bench.lua
 local core = require "moonreel.core.bench"
 local json = require "moonreel.core.json"
+local nn = require "moonreel.nn"
 local process = require "moonreel.core.process"
 
 local function run(...)
@@ -164,19 +165,18 @@ describe("moonreel bench", function()
   end)
 
   it("measures the trainer's graph, with and without grad_checkpoint", function()
-    local step = require "moonreel.bench.step"
-    local model, latent, product_peak = step.model, step.latent, core.product_peak
+    local cuts, step = require "moonreel.bench.cuts", require "moonreel.bench.step"
+    local cut, product_peak = cuts.all.stdit3, core.product_peak
     local peak
     finally(function()
-      step.model, step.latent, core.product_peak = model, latent, product_peak
+      cuts.all.stdit3, core.product_peak = cut, product_peak
     end)
     core.product_peak = function(...)
       peak = product_peak(...)
       return peak
     end
-    step.model = {depth = 2, hidden_size = 64, num_heads = 4, caption_channels = 32,
-      model_max_length = 8}
-    step.latent = {2, 4, 2, 8, 8}
+    cuts.all.stdit3 = {family = "stdit3", latent = {2, 4, 2, 8, 8}, model = {depth = 2,
+      hidden_size = 64, num_heads = 4, caption_channels = 32, model_max_length = 8}}
     local r = step.measure{threads = 1, dtype = "f32", seconds = 0.01}
     local without, with = r.by_settings[1], r.by_settings[2]
     assert.same({grad_checkpoint = false}, without.settings)
@@ -204,6 +204,76 @@ describe("moonreel bench", function()
     end
     -- two pairs of blocks: spatial, temporal and two across per pair
     assert.equal(8, calls.attention)
+  end)
+
+  describe("the step of MMDiT", function()
+    local cuts, step = require "moonreel.bench.cuts", require "moonreel.bench.step"
+    local cut, product_peak = cuts.all.mmdit, core.product_peak
+    teardown(function() cuts.all.mmdit, core.product_peak = cut, product_peak end)
+    setup(function()
+      core.product_peak = function() return {m = 16, n = 16, k = 16, own = true, how = "packed"} end
+      cuts.all.mmdit = {family = "mmdit", latent = {2, 3, 2, 8, 8}, text = 5,
+        model = nn.merged(cut.model, require "spec.support.small_mmdit", {depth = 2,
+        depth_single_blocks = 3, fused_qkv = false})}
+    end)
+
+    it("has its blocks, its text and a gradient of each weight", function()
+      local r = step.measure{model = "mmdit", threads = 1, dtype = "f32", seconds = 0.01}
+      local calls = {}
+      for _, row in ipairs(r.ops) do
+        calls[row.op] = row.calls
+      end
+      -- one of each block, over text and cells
+      assert.equal(5, calls.attention)
+      assert.equal(5, calls.attention_grad)
+      assert.is_true(r.by_settings[2].arena_bytes < r.arena_bytes)
+      assert.is_true(r.loss > 0 and r.loss < 100)
+      local other = step.measure({model = "mmdit", threads = 1, dtype = "f32", seconds = 0.01,
+        grad_checkpoint = true})
+      assert.equal(r.by_settings[2].arena_bytes, other.arena_bytes)
+      assert.near(r.loss, other.loss, 1e-5 * r.loss)
+    end)
+
+    it("runs in turn with another program's: the median of the ratios counts", function()
+      local asked, seconds, best = {}, {40, 1000, 70}, step.best
+      finally(function() step.best = best end)
+      step.best = function() return 10 end
+      local r = step.measure({model = "mmdit", threads = 1, dtype = "f32", seconds = 0.03},
+        function(result, budget)
+          asked[#asked + 1] = {result.dtype, budget}
+          return {seconds = seconds[#asked], peak_bytes = 4 * result.peak_bytes}
+        end)
+      assert.same({{"f32", 0.01}, {"f32", 0.01}, {"f32", 0.01}}, asked)
+      assert.same({70, 7, 0.25}, {r.peer.seconds, r.speedup, r.memory_share})
+      r = step.measure({model = "mmdit", threads = 1, dtype = "f32", seconds = 0.01}, function()
+        return nil, "it is not there"
+      end)
+      assert.same({nil, nil, "it is not there"}, {r.peer, r.speedup, r.peer_missing})
+    end)
+
+    it("is asked of PyTorch at its sizes", function()
+      local asked
+      local peer = require "moonreel.bench.peer"
+      local run_peer = peer.run
+      finally(function() peer.run = run_peer end)
+      peer.run = function(_, what, request)
+        asked = {what, request}
+        return {name = "PyTorch", version = "9.9", dtype = "float32", seconds = 1000, runs = 3,
+          product_tflops = 1, tflops = 1, peak_bytes = 1e12}
+      end
+      local _, show = require("moonreel.bench.show").step{model = "mmdit", threads = 1,
+        dtype = "f32", seconds = 0.01, peer = true, python = "python"}
+      assert.equal("step", asked[1])
+      assert.same({"mmdit", {2, 3, 2, 8, 8}, 5, 2, 3}, {asked[2].family, asked[2].latent,
+        asked[2].text, asked[2].model.depth, asked[2].model.depth_single_blocks})
+      assert.matches("step of mmdit: .+ x the speed, 0.%d%d x the memory",
+        require("spec.support.printed")(show))
+    end)
+
+    it("is refused by another name", function()
+      local _, exit = run("step", "--model=flux")
+      assert.equal(2, exit)
+    end)
   end)
 
   it("tells what each phase of building a graph takes, depth by depth", function()

@@ -44,11 +44,12 @@ local function off(planned, seen) return planned / seen - 1 end
 -- the fixed step of the bench on fewer tokens, run once: bytes resident, bytes planned
 local STEP = [[
   local step, core = require "moonreel.bench.step", require "moonreel.core.bench"
+  local cut = require("moonreel.nn").merged(require("moonreel.bench.cuts").all.stdit3,
+    { latent = { 1, 4, 2, 16, 16 } })
   local began, device = core.resident(), require("moonreel.core.exec").device("cpu", 0)
   local dtype = device:facts().bf16 and "bf16" or "f32"
-  local run, params, net = step.open(device, step.model, dtype)
-  local one = step.compile(run, params, net, { model = step.model, latent = { 1, 4, 2, 16, 16 } },
-    step.settings[1])
+  local run, params, net = step.open(device, cut, dtype)
+  local one = step.compile(run, params, net, cut, step.settings[1])
   print(core.max_resident(), began + one.prog:plan().total)]]
 
 -- sanitizers keep what is freed: their peaks say nothing

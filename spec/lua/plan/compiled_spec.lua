@@ -3,6 +3,7 @@
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local base = require "moonreel.core.base"
+local cuts = require "moonreel.bench.cuts"
 local compiled = require "moonreel.plan.compiled"
 local machine = require "moonreel.plan.machine"
 local pipeline = require "moonreel.models.pipeline"
@@ -29,12 +30,12 @@ describe("a step compiled without a device", function()
 
   it("has the bytes of the fixed step, with and without grad_checkpoint", function()
     local params = G.params("bf16")
-    local net = stdit3.new(params, step.model)
+    local net = stdit3.new(params, cuts.all.stdit3.model)
     params:seal()
     local run <close> = E.new(device, params, { regions = regions.gradients() })
     local planned <close> = E.plan(params, { regions = regions.gradients(),
       facts = device:facts() })
-    local shape, arenas = { model = step.model, latent = step.latent }, {}
+    local shape, arenas = cuts.all.stdit3, {}
     for i, config in ipairs(step.settings) do
       local graph <close> = step.graph(params, net, shape, config)
       local real <close> = run:compile(graph)
