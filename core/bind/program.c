@@ -65,6 +65,13 @@ static int p_pass(lua_State *L)
     return 0;
 }
 
+static int p_skip(lua_State *L)
+{
+    mr_bind_check(L, mr_program_skip(check_program(L, 1), luaL_checkstring(L, 2),
+                                     luaL_checkinteger(L, 3), luaL_checkinteger(L, 4)));
+    return 0;
+}
+
 static int p_run(lua_State *L)
 {
     mr_bind_check(L, mr_program_run(check_program(L, 1)));
@@ -324,6 +331,10 @@ static const mr_bind_row program_rows[] = {
            "at: integer)",
            "Give an input of another program of the device elements of an output, as the last run "
            "leaves it, without waiting; pieces come in order from the input's element 0 on."),
+    MR_ROW(
+        "skip", p_skip, "(input: string, at: integer, count: integer)",
+        "Leave out elements of an input between those that are passed: they keep what lies there, "
+        "which the graph must not let into a result."),
     MR_ROW("run", p_run, "()", "Run it once."),
     MR_ROW("get", p_get, "(name: string): mr.Tensor", "A copy of an output of the last run."),
     MR_ROW("fetch", p_fetch, "(name: string): mr.Fetched",

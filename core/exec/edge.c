@@ -139,6 +139,17 @@ mr_status mr_program_set(mr_program *p, const char *input, const mr_view *data)
     return MR_OK;
 }
 
+// elements come in order, from the first on
+static mr_status check_order(const slot *s, int64_t at)
+{
+    if (at && at != s->passed)
+        return mr_fail(MR_E_USAGE,
+                       "input '%s': elements from %lld on came before those from %lld on; try: "
+                       "pass them in order",
+                       s->name, (long long)at, (long long)s->passed);
+    return MR_OK;
+}
+
 static mr_status check_pass(const mr_program *from, const mr_value *out, int64_t first,
                             int64_t count, const mr_program *to, const slot *s, const mr_value *in,
                             int64_t at)
@@ -160,12 +171,15 @@ static mr_status check_pass(const mr_program *from, const mr_value *out, int64_t
                        "there are %lld, and place for %lld",
                        s->name, (long long)first, (long long)count, (long long)at, (long long)there,
                        (long long)room);
-    if (at && at != s->passed)
-        return mr_fail(MR_E_USAGE,
-                       "input '%s': elements from %lld on came before those from %lld on; try: "
-                       "pass them in order",
-                       s->name, (long long)at, (long long)s->passed);
-    return MR_OK;
+    return check_order(s, at);
+}
+
+// an input has `count` more elements; with the last one it has its value
+static void add_passed(mr_program *p, slot *s, const mr_value *in, int64_t count)
+{
+    s->passed += count;
+    if (!s->set && s->passed == mr_desc_count(&in->desc))
+        s->set = true, p->n_unset--;
 }
 
 mr_status mr_program_pass(mr_program *from, const char *output, int64_t first, int64_t count,
@@ -191,9 +205,25 @@ mr_status mr_program_pass(mr_program *from, const char *output, int64_t first, i
         take_value(to, s), s->lost = dev->lost;
     if (count)
         MR_TRY(dev->ops->copy(dev, MR_LANE_RUN, &copy));
-    s->passed += count;
-    if (!s->set && s->passed == mr_desc_count(&in->desc))
-        s->set = true, to->n_unset--;
+    add_passed(to, s, in, count);
+    return MR_OK;
+}
+
+mr_status mr_program_skip(mr_program *p, const char *input, int64_t at, int64_t count)
+{
+    const mr_value *in;
+    slot *s;
+    MR_TRY(mr_exec_works(p->exec));
+    MR_TRY(find_input(p, input, &in, &s));
+    int64_t room = mr_desc_count(&in->desc);
+    if (count < 0 || at < 0 || at > room || count > room - at)
+        return mr_fail(MR_E_SHAPE,
+                       "input '%s': %lld elements from %lld on are left out; there are %lld",
+                       s->name, (long long)count, (long long)at, (long long)room);
+    MR_TRY(check_order(s, at));
+    if (!at)
+        take_value(p, s), s->lost = p->exec->dev->lost;
+    add_passed(p, s, in, count);
     return MR_OK;
 }
 

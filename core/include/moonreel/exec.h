@@ -259,6 +259,10 @@ MR_API mr_status mr_program_set(mr_program *prog, const char *input, const mr_vi
  * MR_E_SHAPE another dtype, more elements than there are. */
 MR_API mr_status mr_program_pass(mr_program *from, const char *output, int64_t first, int64_t count,
                                  mr_program *to, const char *input, int64_t at);
+/* Leave out elements [at, at + count) of an input between those that are passed, in the same order:
+ * they keep what lies there, which the graph must not let into a result.
+ * Errors: as mr_program_pass has them. */
+MR_API mr_status mr_program_skip(mr_program *prog, const char *input, int64_t at, int64_t count);
 /* May return before it finished. Allocates nothing. Errors: MR_E_USAGE naming an input that was
  * never set; what a step reports. */
 MR_API mr_status mr_program_run(mr_program *prog);

@@ -23,7 +23,7 @@ function cache.piece(path, part, parts) return ("%s/%d-of-%d"):format(path, part
 
 -- ---- keys
 
-local LATENT = ">c1i8I4I4I2I2I4"
+local LATENT, PART = ">c1i8I4I4I2I2I4", ">I4I4"
 
 --- The key of a clip's latents: a sample is cut and drawn anew in every epoch.
 ---@param key integer  of the sample
@@ -31,6 +31,15 @@ local LATENT = ">c1i8I4I4I2I2I4"
 ---@return string
 function cache.latent_key(key, at)
   return string.pack(LATENT, "L", key, at.epoch, at.frames, at.height, at.width, at.start)
+end
+
+--- The key of latents of a part of a clip, encoded apart from it.
+---@param key integer  of the sample
+---@param at table     as cache.latent_key takes it
+---@param part table   first, frames: pixel frames of the clip
+---@return string
+function cache.part_key(key, at, part)
+  return "G" .. cache.latent_key(key, at):sub(2) .. string.pack(PART, part.first, part.frames)
 end
 
 --- The key of a caption's features.
@@ -190,6 +199,28 @@ function Cache:latents(key, at, into)
   return bytes > 0
 end
 
+--- Latents of what a condition gives of a batch's b-th sample; zeros where it could not be read.
+---@param batch table           of a loader
+---@param shape table           frames, height, width
+---@param b integer
+---@param part mr.ConditionPart
+---@param size integer[]        {C, t, h, w} of a clip's latents
+---@return mr.Tensor            f32 [C, n, h, w]
+function Cache:given(batch, shape, b, part, size)
+  local z, key = T.new("f32", { size[1], part.n, size[3], size[4] }), batch.keys[b]
+  if batch.weights[b] == 0 then
+    return z
+  end
+  local bytes = store_of(self, key):read(cache.part_key(key, { epoch = batch.drawn,
+    frames = shape.frames, height = shape.height, width = shape.width,
+    start = batch.starts[b] }, part), z)
+  if not bytes then
+    fail(self, "%d frames from frame %d on of sample %016x, which condition_config gives, were not "
+      .. "encoded apart from its clip", part.frames, part.first, key)
+  end
+  return z
+end
+
 --- Copy the features of a caption to the beginning of a row.
 ---@param key integer
 ---@param caption string
@@ -288,11 +319,12 @@ end
 ---@param batch table           of a loader
 ---@param pipe mr.Pipeline      its text: dtype, max_length, width; vector
 ---@param dropped boolean[]|nil those whose caption is the null caption
+---@param vectorless boolean[]|nil  those of the second encoder
 ---@return table                as pipe:tokens
-function Cache:batch_tokens(batch, pipe, dropped)
+function Cache:batch_tokens(batch, pipe, dropped, vectorless)
   local y, len = rows_of(self, batch, pipe.text, pipe.null_encoded and dropped or nil)
   return { y = y, len = T.from({ #len }, len, "i32"),
-    vector = pipe.vector and rows_of(self, batch, pipe.vector, dropped, true) or nil }
+    vector = pipe.vector and rows_of(self, batch, pipe.vector, vectorless, true) or nil }
 end
 
 -- ---- writing

@@ -202,15 +202,16 @@ function Codec:weight_bytes() return self.encoder:weight_bytes() end
 ---@param seed integer
 ---@param key integer|nil     of the sample
 ---@param epoch integer|nil
+---@param part string|nil     of what is encoded apart from the sample's clip: draws of its own
 ---@return table|nil          f32 tensors by the names that the family gives them; nil: nothing is
 ---   drawn
-function Codec:noise(frames, height, width, seed, key, epoch)
+function Codec:noise(frames, height, width, seed, key, epoch, part)
   if not self.auto.draws then
     return nil
   end
   local noise = {}
   for name, row in pairs(self.auto:draws(frames, height, width)) do
-    local purpose, shape = table.unpack(row)
+    local purpose, shape = part and row[1] .. "_" .. part or row[1], row[2]
     noise[name] = T.new("f32", shape):fill_normal(seed, purpose, key or 0, epoch or 0)
   end
   return noise
@@ -303,10 +304,12 @@ end
 ---@param to mr.Program
 ---@param input string      f32 [B, t, C, h, w]
 ---@param b integer         which of B, from 0
-function Codec:encode_into(pixels, noise, to, input, b)
+---@param place table|nil   of a part of a clip: at: its first latent frame; frames: t
+function Codec:encode_into(pixels, noise, to, input, b, place)
+  local at = place and place.at or 0
   encode(self, pixels, noise, function(size, prog, output, first, n)
-    local frame = size[1] * size[3] * size[4]
-    prog:pass(output, 0, n * frame, to, input, (b * size[2] + first) * frame)
+    local frame, frames = size[1] * size[3] * size[4], place and place.frames or size[2]
+    prog:pass(output, 0, n * frame, to, input, (b * frames + at + first) * frame)
   end)
 end
 

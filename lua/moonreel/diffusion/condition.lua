@@ -58,8 +58,29 @@ function condition.fits(name, latent, step, causal)
   return not row.frames or latent > condition.length(name, step, causal)
 end
 
+--- Pixel frames that a condition gives at an end.
+---@param name string
+---@param causal boolean
+---@return integer
+function condition.pixels(name, causal)
+  local row = of(name)
+  return row.frames and row.frames + (causal and 1 or 0) or 1
+end
+
+--- Weights of a recipe as they are drawn by: in the order of their names, those of 0 left out.
+---@param config table<string, number>
+---@return table[]  {name, weight}
+function condition.weights(config)
+  local list = {}
+  for name, weight in pairs(config) do
+    list[#list + 1] = weight > 0 and of(name) and { name, weight } or nil
+  end
+  table.sort(list, function(a, b) return a[1] < b[1] end)
+  return list
+end
+
 --- Draw a type: the first whose weight, added to those before it, exceeds a share of all.
----@param weights table[]  {name, weight} in the order of the recipe
+---@param weights table[]  {name, weight}
 ---@param u number         uniform in [0, 1)
 ---@return string|nil      nil: there are none
 function condition.draw(weights, u)
@@ -106,7 +127,7 @@ end
 function condition.parts(name, latent, frames, step, causal)
   local row, list = of(name), {}
   local n = condition.length(name, step, causal)
-  local pixels = row.frames and row.frames + (causal and 1 or 0) or 1
+  local pixels = condition.pixels(name, causal)
   local slice = row.frames ~= nil and not causal
   if row.head then
     list[1] = { at = 0, n = n, first = 0, frames = pixels, slice = slice }

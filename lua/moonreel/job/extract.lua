@@ -7,6 +7,7 @@ local base = require "moonreel.core.base"
 local blame = require "moonreel.settings.blame"
 local cache = require "moonreel.cache"
 local codec = require "moonreel.codec"
+local conditions = require "moonreel.trainer.conditions"
 local embed = require "moonreel.embed"
 local json = require "moonreel.core.json"
 local loader = require "moonreel.data.loader"
@@ -52,6 +53,8 @@ local function open_models(r)
   r.device = r:keep(blame.field(s, "device", E.device, s.device, s.threads))
   r.pipe = blame.record(s, "model", pipeline.of, s, pipeline.dtype(s, r.device))
   about.check(s, r.pipe)
+  conditions.check(s, r.pipe)
+  r.conditions = conditions.new(s, r.pipe, {})
   r.codec = r:keep(blame.field(s, "vae.from_pretrained", codec.new, r.pipe, nil, r.device))
   if s.save_text_features then
     r:keep(embed.open_all(s, r.pipe, r.device, true))
@@ -130,6 +133,18 @@ local function take_texts(r, key, id)
   end
 end
 
+-- what any condition of the recipe encodes apart of a clip
+local function put_given(r, batch, b, clip, latent)
+  local key = batch.keys[b]
+  local at = { epoch = batch.drawn, frames = batch.frames, height = batch.height,
+    width = batch.width, start = batch.starts[b] }
+  for _, part in ipairs(r.conditions and r.conditions:encoded(latent, batch.frames) or {}) do
+    local z = r.codec:encode(conditions.part_of(r.codec, clip, part, { seed = r.settings.seed,
+      key = key, epoch = batch.drawn }))
+    r.piece:put(cache.part_key(key, at, part), z:clone())
+  end
+end
+
 -- latents of the b-th sample of a batch; of one that could not be read, that
 local function put_latents(r, batch, pixels, b)
   local key, shape = batch.keys[b], pixels.shape
@@ -145,7 +160,9 @@ local function put_latents(r, batch, pixels, b)
   local noise = r.codec:noise(batch.frames, batch.height, batch.width, r.settings.seed, key,
     batch.drawn)
   local clip = pixels:slice(0, b - 1, b):reshape { table.unpack(shape, 2) }
-  r.piece:put(name, r.codec:encode(clip, noise):clone())
+  local z = r.codec:encode(clip, noise):clone()
+  put_given(r, batch, b, clip, z.shape[2])
+  r.piece:put(name, z)
 end
 
 local function take(r, batch)

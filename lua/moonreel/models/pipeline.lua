@@ -150,25 +150,31 @@ end
 
 -- what a batch's captions and null captions, all of them behind the captions or in their places,
 -- are for each encoder
-local function tokens_of(self, captions, nulls)
+local function tokens_of(self, captions, nulls, of_vector)
   local tokens = self.text:tokens(self.null_encoded and nulls or captions)
   if self.vector then
-    tokens.vector = self.vector:tokens(nulls).y
+    tokens.vector = self.vector:tokens(of_vector).y
   end
   return tokens
+end
+
+-- captions with the null caption in the place of those that are dropped
+local function left_of(captions, dropped)
+  local list = {}
+  for b, caption in ipairs(captions) do
+    list[b] = dropped and dropped[b] and "" or caption
+  end
+  return list
 end
 
 --- Captions as `inputs` takes them.
 ---@param captions string[]
 ---@param dropped boolean[]|nil  those that the null caption replaces; where the model has one of
 ---   its own, that is done in the graph
+---@param vectorless boolean[]|nil  those of the second encoder
 ---@return table  of the text encoder; vector [B, 1, width]
-function Pipeline:tokens(captions, dropped)
-  local nulls = {}
-  for b, caption in ipairs(captions) do
-    nulls[b] = dropped and dropped[b] and "" or caption
-  end
-  return tokens_of(self, captions, nulls)
+function Pipeline:tokens(captions, dropped, vectorless)
+  return tokens_of(self, captions, left_of(captions, dropped), left_of(captions, vectorless))
 end
 
 --- Captions of a pass with guidance.
@@ -179,7 +185,7 @@ function Pipeline:guided_tokens(captions, copies)
   for i = #captions + 1, copies * #captions do
     all[i] = ""
   end
-  return tokens_of(self, captions, all)
+  return tokens_of(self, captions, all, all)
 end
 
 --- Declare the inputs of a batch of B captions.
@@ -190,6 +196,14 @@ function Pipeline:inputs(g, B, copies)
   inputs.vector = self.vector and g:input("text_vector", self.vector.dtype,
     {all, 1, self.vector.width}) or nil
   return inputs
+end
+
+--- Does the model take more than text and time: "cond", "guidance"?
+---@param name string
+---@return boolean
+function Pipeline:takes(name)
+  local shapes = self.model.conditions and self.model:conditions {1, 1, 1, 1, 1} or {}
+  return shapes[name] ~= nil
 end
 
 --- Declare what a model takes besides text and time, where it takes more.

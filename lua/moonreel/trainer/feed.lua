@@ -4,14 +4,29 @@
 -- @module moonreel.trainer.feed
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
+local conditions = require "moonreel.trainer.conditions"
 local mask = require "moonreel.diffusion.mask"
 local reconstruction = require "moonreel.trainer.reconstruction"
-local sequence = require "moonreel.nn.sequence"
+local share = require "moonreel.trainer.share"
 
 local feed = {}
 
 local Feed = {}
 Feed.__index = Feed
+
+-- Shares of captions that are dropped, and whose draws say which: of the text, and of the vector.
+-- A recipe drops of both encoders the same captions, or of each its own.
+local function drops_of(settings, plain)
+  if plain then
+    return {text = {"caption_drop", 0}, vector = {"caption_drop", 0}}
+  end
+  local ratio = settings.dropout_ratio and settings:plain("dropout_ratio")
+  if not ratio then
+    local both = {"caption_drop", settings.model.class_dropout_prob or 0}
+    return {text = both, vector = both}
+  end
+  return {text = {"drop_t5", ratio.t5 or 0}, vector = {"drop_clip", ratio.clip or 0}}
+end
 
 --- What stays the same over a run.
 ---@param settings table     baked recipe
@@ -30,7 +45,8 @@ function feed.new(settings, pipe, from)
     settings = settings, seed = settings.seed, pipe = pipe, from = from,
     group = from.mesh and from.mesh.group or nil,
     compat = settings.compat ~= nil,
-    drop = from.plain and 0 or settings.model.class_dropout_prob,
+    guidance = pipe:takes("guidance") and settings.guidance or nil,
+    drops = drops_of(settings, from.plain), conditions = conditions.new(settings, pipe, from),
     masks = masked and mask.from_map(settings:plain("mask_ratios")) or nil,
   }, Feed)
 end
@@ -54,27 +70,12 @@ local function encoder(self, batch, shape, pixels)
   end
 end
 
--- The samples [first, last] of B that this rank encodes for those that share the batch, and how
--- many each of them does.
-local function share_of(group, B)
-  if not group then
-    return 1, B
-  end
-  local rows = {}
-  for rank = 0, group:size() - 1 do
-    local start, stop = sequence.part(B, group:size(), rank)
-    rows[rank + 1] = stop - start
-  end
-  local start, stop = sequence.part(B, group:size(), group:rank())
-  return start + 1, stop, rows
-end
-
 -- clean latents of a batch, clip by clip, each with the draws of its sample; ranks that share it
 -- encode a part each
 local function latents_of(self, batch, shape, pixels)
   local size = self.pipe.autoencoder:latent(shape.frames, shape.height, shape.width)
   local x0 = T.new("f32", {shape.batch, table.unpack(size)})
-  local first, last, rows = share_of(self.group, shape.batch)
+  local first, last, rows = share.of(self.group, shape.batch)
   for b = first, last do
     local clip = pixels:slice(0, b - 1, b):reshape{shape.frames, 3, shape.height, shape.width}
     local noise = self.from.codec:noise(shape.frames, shape.height, shape.width, self.seed,
@@ -87,16 +88,16 @@ end
 
 -- what the text encoder takes or gives; where its weights lie apart, ranks that share a batch
 -- encode a part of the captions each
-local function tokens_of(self, captions, dropped)
+local function tokens_of(self, captions, dropped, vectorless)
   local pipe = self.pipe
-  local first, last, rows = share_of(pipe.text.apart and self.group, #captions)
+  local first, last, rows = share.of(pipe.text.apart and self.group, #captions)
   if not rows then
-    return pipe:tokens(captions, dropped)
+    return pipe:tokens(captions, dropped, vectorless)
   end
   -- a rank without a caption needs the shape of the others' features
   local from, to = math.min(first, #captions), math.max(first, last)
-  local mine = pipe:tokens(table.move(captions, from, to, 1, {}), table.move(dropped, from, to, 1,
-    {}))
+  local function some(list) return table.move(list, from, to, 1, {}) end
+  local mine = pipe:tokens(some(captions), some(dropped), some(vectorless))
   for name, value in pairs(mine) do
     mine[name] = value:slice(0, 0, last - first + 1):clone()
   end
@@ -124,6 +125,15 @@ local function decoded(self, batch, shape)
   return self.group:broadcast(pixels), weights:totable()
 end
 
+-- captions of a batch that are dropped
+local function dropped(row, seed, batch)
+  local list = {}
+  for b, key in ipairs(batch.keys) do
+    list[b] = base.random_uniform(seed, row[1], key, batch.epoch) < row[2]
+  end
+  return list
+end
+
 --- Everything a micro-step needs for one decoded batch. The pixels stay the loader's.
 ---@param batch table  of the loader
 ---@param shape table  of Feed:shape
@@ -133,12 +143,12 @@ function Feed:prepare(batch, shape)
   local latent = self.pipe.autoencoder:latent(shape.frames, shape.height, shape.width)
   local size = {frames = shape.frames, height = shape.height, width = shape.width, latent = latent}
   local out = {seed = seed, epoch = epoch, keys = batch.keys, fps = batch.fps,
-    t = {}, drop = {}, mask = self.masks and {} or nil}
-  for b = 1, B do
-    out.drop[b] = base.random_uniform(seed, "caption_drop", batch.keys[b], epoch) < self.drop
-  end
-  out.tokens = self.from.text and self.from.text:batch_tokens(batch, self.pipe, out.drop)
-    or tokens_of(self, batch.captions, out.drop)
+    guidance = self.guidance, t = {}, mask = self.masks and {} or nil}
+  out.drop = dropped(self.drops.text, seed, batch)
+  local vectorless = dropped(self.drops.vector, seed, batch)
+  out.tokens = self.from.text
+    and self.from.text:batch_tokens(batch, self.pipe, out.drop, vectorless)
+    or tokens_of(self, batch.captions, out.drop, vectorless)
   local len = out.tokens.len:totable()
   for b = 1, B do
     local key = batch.keys[b]
@@ -155,10 +165,12 @@ function Feed:prepare(batch, shape)
   out.tokens.len = T.from({B}, len, "i32")
   if self.from.latents then
     out.x0, out.weight = self.from.latents:batch_latents(batch, shape, latent)
+    out.given = self.conditions and self.conditions:prepare(batch, shape, latent)
     return out
   end
   local pixels
   pixels, out.weight = decoded(self, batch, shape)
+  out.given = self.conditions and self.conditions:prepare(batch, shape, latent, pixels)
   if self.from.codec then
     if self.group then
       out.x0 = latents_of(self, batch, shape, pixels)

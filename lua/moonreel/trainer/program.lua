@@ -5,6 +5,7 @@
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
+local conditions = require "moonreel.trainer.conditions"
 local ops = require "moonreel.core.op"
 local reconstruction = require "moonreel.trainer.reconstruction"
 
@@ -84,13 +85,14 @@ function program.graph(pipe, shape, config)
     g:input("epoch", "i32", {1}),
     {purpose = base.name_word("noise"), dims = {size[2], size[3], size[4], size[5]}})
   local text, drop = pipe:inputs(g, B), g:input("drop", "bool", {B})
-  local given = pipe:conditions(g, size)
+  local cond = pipe:takes "cond" and conditions.nodes(g, pipe.autoencoder, x0) or nil
+  local guidance = pipe:takes "guidance" and g:input("guidance", "f32", {B}) or nil
   local loss, per_sample = pipe.flow.loss{x0 = x0, noise = noise, t = t, weight = weight,
     mask = mask, sigma_min = config.sigma_min, predict = function(x_t)
       return pipe:predict(g, {x = x_t, t = t, fps = fps, x_mask = mask, text = text, drop = drop,
         height = shape.height, width = shape.width, recompute = recompute,
-        sequence = config.sequence, rows = config.rows, cond = given.cond,
-        guidance = given.guidance})
+        sequence = config.sequence, rows = config.rows, cond = cond,
+        guidance = guidance})
     end}
   g:output("loss", loss)
   g:output("per_sample", per_sample)
@@ -143,6 +145,12 @@ local function set_inputs(prog, batch, self)
   if batch.mask then
     prog:set("mask", T.from({B, #batch.mask // B}, batch.mask, "bool"))
   end
+  if batch.given then
+    conditions.set(prog, batch.given)
+  end
+  if batch.guidance then
+    prog:set("guidance", T.new("f32", {B}) + batch.guidance)
+  end
   self.pipe:set(prog, batch.tokens)
 end
 
@@ -158,7 +166,8 @@ end
 --- Begin to run on one batch, given before or now, whose memory is free again.
 ---@param batch table  pixels: tensor u8; where the autoencoder lies apart x0: latents, or encode:
 ---   what puts them into an input; keys, t, fps, weight, drop: lists, one value per sample;
----   mask: flat list of all frames, or nil; tokens: of the text encoder; seed; epoch
+---   mask: flat list of all frames, or nil; tokens: of the text encoder; seed; epoch; given: of
+---   moonreel.trainer.conditions, and guidance, where the model takes them
 ---@return mr.Fetched loss  on its way: sum over samples of weight x loss
 function Step:start(batch)
   if self.staged ~= batch then

@@ -7,6 +7,7 @@ local blame = require "moonreel.settings.blame"
 local cadence = require "moonreel.trainer.cadence"
 local ckpt = require "moonreel.ckpt"
 local codec = require "moonreel.codec"
+local conditions = require "moonreel.trainer.conditions"
 local embed = require "moonreel.embed"
 local data = require "moonreel.data"
 local gpu = require "moonreel.trainer.gpu"
@@ -303,6 +304,7 @@ end
 local function models_of(s, dtype, cut)
   local pipe = blame.record(s, "model", pipeline.of, s, dtype, cut)
   lengths.check_buckets(s, pipe.autoencoder)
+  conditions.check(s, pipe)
   return pipe
 end
 

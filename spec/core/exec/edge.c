@@ -145,6 +145,22 @@ static void passing(mr_device *dev, uint64_t order)
     OK(mr_program_run(s.p));
     OK(mr_program_fetch(s.p, "y", &t));
     CHECK(take(s.exec, t, 7) == 5 * (10 * (RUNS - 1) + 100) + 200);
+    // what is left out keeps what lay there
+    set(apart.other, "x", 1);
+    OK(mr_program_run(apart.other));
+    OK(mr_program_skip(s.p, "x", 0, 3));
+    CHECK_FAILS(mr_program_run(s.p), MR_E_USAGE, "input 'x' was never set");
+    OK(mr_program_pass(apart.other, "y", 3, 4, s.p, "x", 3));
+    OK(mr_program_skip(s.p, "x", 7, N - 7));
+    OK(mr_program_run(s.p));
+    OK(mr_program_fetch(s.p, "y", &t));
+    float y[N];
+    mr_view v = {y, mr_desc_dense(MR_F32, 1, (int64_t[]){N})};
+    OK(mr_exec_take(s.exec, t, &v));
+    for (int i = 0; i < N; i++) {
+        int first = i >= 3 && i < 7 ? 1 : 10 * (RUNS - 1) + 100;
+        CHECK(y[i] == 5 * (float)(first + i) + 2 * (float)(100 + i));
+    }
     close_pair(&apart);
     close_pair(&s);
 }
@@ -163,10 +179,14 @@ static void passing_badly(mr_device *dev, mr_device *foreign)
     CHECK_FAILS(mr_program_pass(s.other, "y", 0, N, s.p, "x", 1), MR_E_SHAPE, "place for 40");
     CHECK_FAILS(mr_program_pass(s.other, "y", -1, 1, s.p, "x", 0), MR_E_SHAPE, "from -1 on");
     CHECK_FAILS(mr_program_pass(apart.other, "y", 0, N, s.p, "x", 0), MR_E_USAGE, "another device");
+    CHECK_FAILS(mr_program_skip(s.p, "no", 0, N), MR_E_USAGE, "no input 'no'");
+    CHECK_FAILS(mr_program_skip(s.p, "x", 1, N), MR_E_SHAPE, "40 elements from 1 on are left out");
+    CHECK_FAILS(mr_program_skip(s.p, "x", -1, 1), MR_E_SHAPE, "from -1 on");
     OK(mr_program_run(s.p)); // nothing of this has touched it
     OK(mr_program_pass(s.other, "y", 0, 8, s.p, "x", 0));
     CHECK_FAILS(mr_program_pass(s.other, "y", 0, 8, s.p, "x", 9), MR_E_USAGE,
                 "elements from 9 on came before those from 8 on");
+    CHECK_FAILS(mr_program_skip(s.p, "x", 9, 1), MR_E_USAGE, "elements from 9 on came before");
     CHECK_FAILS(mr_program_run(s.p), MR_E_USAGE, "input 'x' was never set");
     OK(mr_program_pass(s.other, "y", 0, N - 8, s.p, "x", 8));
     OK(mr_program_pass(s.other, "y", 0, 0, s.p, "x", N));

@@ -16,7 +16,8 @@ local function kind(pattern, run) kinds[#kinds + 1] = {pattern = pattern, run = 
 
 kind("_weights$", "weights for other files")
 for _, room in ipairs{"ranks", "model", "start", "flow", "update", "masks", "rounding", "data",
-    "transforms", "autoencoder", "hunyuan", "dc_ae", "mmdit", "shifted", "guided", "t5", "clip"} do
+    "transforms", "autoencoder", "hunyuan", "dc_ae", "mmdit", "shifted", "train20",
+    "guided", "t5", "clip"} do
   for _, row in ipairs(require("spec.golden.runner." .. room)) do
     kind(row[1], row[2])
   end

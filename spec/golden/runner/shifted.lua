@@ -2,12 +2,12 @@
 -- @module spec.golden.runner.shifted
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
-local T = require "moonreel.core.tensor"
 local build = require "spec.golden.runner.build"
 local clips = require "spec.golden.runner.clips"
 local condition = require "moonreel.diffusion.condition"
 local ops = require "moonreel.core.op"
 local shift = require "moonreel.diffusion.shift"
+local stand_in = require "spec.golden.runner.stand_in"
 
 local TIMES, TABLES, VALUES = 1e-6, 1e-5, 2e-5
 
@@ -122,18 +122,6 @@ end
 
 -- ---- conditions ----
 
--- [1, C, n, H, W] at a latent frame of zeros [1, C, T, H, W], and the mask [1, 1, T, H, W]
-local function laid(shape, given)
-  local latent, mask = T.new("f32", shape), T.new("f32", { shape[1], 1, shape[3], shape[4],
-    shape[5] })
-  for _, row in ipairs(given) do
-    latent:slice(0, row.b, row.b + 1):slice(2, row.at, row.at + row.n):copy_from(row.z)
-    mask:slice(0, row.b, row.b + 1):slice(2, row.at, row.at + row.n):copy_from(
-      T.new("f32", { 1, 1, row.n, shape[4], shape[5] }) + 1)
-  end
-  return latent, mask
-end
-
 local function at_sampling(f, result)
   local case = 0
   while f.meta["case" .. case] do
@@ -153,7 +141,7 @@ local function at_sampling(f, result)
         end
       end
     end
-    local latent, mask = laid(shape, given)
+    local latent, mask = stand_in.laid(shape, given)
     for name, got in pairs { masked_ref = latent, masks = mask } do
       local at = ("case%d.%s"):format(case, name)
       result:absolute(at, got:totable(), f:list(at), 0)
@@ -193,41 +181,6 @@ local function masked_loss(f, result)
   end
 end
 
--- the autoencoder that stands in: means of pixels and of groups of frames, then of channels. Ref:
--- the set's README
-local function pooled(x, side, step, causal, W, b)
-  local frames, H, width = x.shape[3], x.shape[4], x.shape[5]
-  local cells = ops.mean(x:reshape { 3, frames, H // side, side, width // side, side },
-    { axes = { 3, 5 } })
-  local groups, first = {}, 0
-  while first < frames do
-    local n = math.min(causal and first == 0 and 1 or step, frames - first)
-    groups[#groups + 1] = ops.mean(cells:slice(1, first, first + n):clone(), { axes = { 1 },
-      keep = true })
-    first = first + n
-  end
-  local all = G.concat(groups, 1)
-  local shape = all.shape
-  local z = ops.matmul(W, all:reshape { 3, shape[2] * shape[3] * shape[4] })
-  local bias = {}
-  for i, value in ipairs(b:totable()) do
-    bias[i] = value
-  end
-  for c = 0, z.shape[1] - 1 do
-    z:slice(0, c, c + 1):copy_from((z:slice(0, c, c + 1):clone() + bias[c + 1]))
-  end
-  return z:reshape { 1, z.shape[1], shape[2], shape[3], shape[4] }
-end
-
--- a case's weights in the order of its text
-local function weights_of(text, field)
-  local list = {}
-  for name, weight in text:match('"' .. field .. '": {(.-)}'):gmatch '"([%w_]+)": ([%d.]+)' do
-    list[#list + 1] = { name, tonumber(weight) }
-  end
-  return list
-end
-
 local function same_names(a, b)
   for i = 1, math.max(#a, #b) do
     if not a[i] or not b[i] or a[i][1] ~= b[i][1] then
@@ -241,16 +194,19 @@ end
 local function trained(f, result, case, row, text)
   local function at(name) return ("case%d.%s"):format(case, name) end
   local x, W, b = f:tensor(at "x"), f:tensor(at "ae_W"), f:tensor(at "ae_b")
-  local function encode(v) return pooled(v, row.ae_spatial, row.ratio, row.causal, W, b) end
+  local function encode(v)
+    return stand_in.encode(v, row.ae_spatial, row.ratio, row.causal, W, b)
+  end
   local x0, draws, given = {}, f.has[at "draws"] and f:list(at "draws") or {}, {}
   for i = 0, row.B - 1 do
     local clip = x:slice(0, i, i + 1):clone()
     x0[i + 1] = encode(clip)
     local latent = x0[1].shape[3]
-    local weights = condition.fitting(weights_of(text, "config"), latent, row.ratio, row.causal)
+    local weights = condition.fitting(stand_in.weights(text, "config"), latent, row.ratio,
+      row.causal)
     if row.T > 1 then
-      result:exact(at "types that are left", same_names(weights, weights_of(text, "config_after"))
-        and 0 or 1)
+      local after = stand_in.weights(text, "config_after")
+      result:exact(at "types that are left", same_names(weights, after) and 0 or 1)
       local name = condition.draw(weights, draws[i + 1])
       for _, part in ipairs(condition.parts(name, latent, row.T, row.ratio, row.causal)) do
         local z = part.slice and x0[i + 1]:slice(2, part.at, part.at + part.n):clone()
@@ -260,7 +216,7 @@ local function trained(f, result, case, row, text)
     end
   end
   local all = G.concat(x0, 0)
-  local latent, mask = laid(all.shape, given)
+  local latent, mask = stand_in.laid(all.shape, given)
   result:scaled(at "x_0", all, f:tensor(at "x_0"), VALUES)
   result:scaled(at "cond", G.concat({ mask, latent }, 1), f:tensor(at "cond"), VALUES)
 end

@@ -1,5 +1,6 @@
 --- Reference numbers on the device of MOONREEL_DEVICE, the emulated GPU among them: the loss of a
--- flow, models forward and backward, autoencoders, a text encoder, an optimizer. All of a folder:
+-- flow, models forward and backward, autoencoders, a text encoder, an optimizer, a step of 2.0. All
+-- of a folder:
 -- MOONREEL_DEVICE=cudaemu moonreel golden DIR
 local base = require "moonreel.core.base"
 local folder = require "spec.support.folder"
@@ -8,7 +9,7 @@ describe("golden files on a device", function()
   it("agree with the reference", function()
     local place, lines = folder.new(), {}
     for _, name in ipairs{"adamw_ema", "rflow_train_0", "stdit3_nomask_text", "stdit3_weights",
-        "vae_2d", "hunyuan_vae_grad", "clip_text_tiny"} do
+        "vae_2d", "hunyuan_vae_grad", "clip_text_tiny", "train_i2v"} do
       name = name .. ".safetensors"
       place:write(name, base.read_file("spec/golden/" .. name))
     end
@@ -16,6 +17,6 @@ describe("golden files on a device", function()
       lines[#lines + 1] = line
     end)
     place:remove()
-    assert.equal(6, sum.passed, table.concat(lines, "\n"))
+    assert.equal(7, sum.passed, table.concat(lines, "\n"))
   end)
 end)

@@ -16,6 +16,14 @@ describe("a pipeline", function()
     assert.equal(24, parts("dct", "bytes").autoencoder.channels)
   end)
 
+  it("tells what its model takes besides text and time", function()
+    local plain = parts("dct", "bytes")
+    assert.same({ false, false }, { plain:takes "cond", plain:takes "guidance" })
+    local told = setmetatable({ model = { conditions = function() return { cond = {} } end } },
+      { __index = plain })
+    assert.same({ true, false }, { told:takes "cond", told:takes "guidance" })
+  end)
+
   it("says which types are built where one has fields alone", function()
     for _, case in ipairs {
       { "dct", "bytes", "hunyuan_vae",

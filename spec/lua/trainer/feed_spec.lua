@@ -125,6 +125,41 @@ describe("trainer.feed", function()
     assert.is_true(dropped > 0 and dropped < 8)
   end)
 
+  it("drops the captions of each encoder by its own share and draws", function()
+    local text = {dtype = "f32", width = 1}
+    function text.tokens(_, captions)
+      local list = {}
+      for i, caption in ipairs(captions) do
+        list[i] = caption == "" and 0 or 1
+      end
+      return {y = T.from({#list, 1, 1}, list)}
+    end
+    local both = setmetatable({null_encoded = true, vector = text}, {__index = pipe})
+    local keys = {}
+    for i = 1, 200 do
+      keys[i] = i
+    end
+    local function dropped(ratio)
+      local made = feed.new(settings{dropout_ratio = ratio}, both):prepare(batch(keys),
+        {frames = 8, height = 16, width = 16, batch = 200, text = 24})
+      local of_text, of_vector, of_both = 0, 0, 0
+      for i, seen in ipairs(made.tokens.vector:totable()) do
+        of_text, of_vector = of_text + (made.drop[i] and 1 or 0), of_vector + 1 - seen
+        of_both = of_both + (made.drop[i] and seen == 0 and 1 or 0)
+      end
+      return of_text, of_vector, of_both
+    end
+    local of_text, of_vector, of_both = dropped{t5 = 0.3, clip = 0.7}
+    assert.near(60, of_text, 20)
+    assert.near(140, of_vector, 20)
+    assert.near(42, of_both, 18)
+    assert.same({200, 0, 0}, {dropped{t5 = 1}})
+    -- a model's own share drops the same captions of both
+    of_text, of_vector, of_both = dropped(nil)
+    assert.is_true(of_text > 60 and of_text < 140)
+    assert.same({of_text, of_text}, {of_vector, of_both})
+  end)
+
   it("gives a dropped caption all tokens of the null caption, and under compat its own number",
     function()
     local keys = {}

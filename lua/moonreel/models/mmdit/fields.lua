@@ -1,8 +1,7 @@
 --- Fields of MMDiT, the model of Open-Sora 2.0. Ref: opensora-2.0.md 1.1.
 return {
   record = { "model", "img_flux" },
-  types = { flux = { help = "MMDiT: double, then single stream blocks; 11B parameters",
-    reader = "plan" } },
+  types = { flux = { help = "MMDiT: double, then single stream blocks; 11B parameters" } },
   fields = {
     { "in_channels", "integer", default = 64, min = 1, reader = "model", resume = "refuse",
       help = "channels of a token" },

@@ -23,14 +23,17 @@ return {
   { "update_warmup_steps", "boolean", default = false, affects = "nothing",
     no_meaning = "a resume follows the recipe's schedule at the present step",
       help = "move the schedule to the step on resume" },
-  { "is_causal_vae", "boolean", none = true, reader = false, help = "the first latent frame stands "
-    .. "for one frame" },
+  { "is_causal_vae", "boolean", none = true, reader = "trainer", help = "the first latent frame "
+    .. "stands for one frame; none: as vae has it, and another value is refused" },
   { "ae_spatial_compression", "integer", none = true, min = 1, reader = false,
     help = "pixels of a latent cell, when the autoencoder does not tell" },
   { "patch_size", "integer", none = true, min = 1, reader = false, help = "latent cells of a "
     .. "token's side" },
-  { "dropout_ratio", { map = "number" }, none = true, min = 0, max = 1, reader = false,
-    help = "text encoder -> share of captions dropped" },
+  { "dropout_ratio", { map = "number", keys = { t5 = "text_encoder", clip = "clip" } },
+    none = true, min = 0, max = 1, reader = "trainer",
+    help = "text encoder -> share of captions that are the empty one for it" },
+  { "guidance", "number", default = 4, min = 0, reader = "trainer", resume = "warn",
+    help = "2.0: guidance that a model with guidance_embed is told in training" },
   { "sigma_min", "number", default = 1e-5, min = 0, max = 1, reader = "diffusion", resume = "warn",
     help = "2.0: share of the noise that a clean clip keeps" },
   { "condition_config", { map = "number", keys = {
@@ -38,7 +41,8 @@ return {
         i2v_loop = "the first and the last frame",
       v2v_head = "the first 33 frames", v2v_tail = "the last 33 frames",
       v2v_head_easy = "the first 65 frames", v2v_tail_easy = "the last 65 frames" } },
-    none = true, min = 0, reader = false, help = "kind of visual condition -> weight" },
+    none = true, min = 0, reader = "trainer", help = "kind of visual condition -> weight; one is "
+      .. "drawn for each clip, in every epoch, of those that it is long enough for" },
   -- training on features made before
   { "load_video_features", "boolean", default = false, reader = "trainer", affects = "speed",
     help = "latents come from the cache; cached = true asks for text features, too" },
