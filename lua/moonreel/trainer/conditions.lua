@@ -17,7 +17,7 @@ local conditions = {}
 -- ---- what a recipe asks for
 
 -- pixel frames of a latent frame, and whether the first one stands for one frame alone
-local function frames_of(auto) return auto.step or 1, auto:head(1) == 1 end
+local function frames_of(auto) return auto.step or 1, not auto.grouped end
 
 -- refuse all of condition_config, with the line of its first entry
 local function refuse(s, form, ...)

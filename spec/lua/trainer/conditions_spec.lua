@@ -13,11 +13,11 @@ local share = require "moonreel.trainer.share"
 local weights = require "datasets.demo.weights"
 
 -- an autoencoder of 4 pixels a side and 4 frames a latent frame, the first of one frame alone
-local causal = { apart = true, step = 4, head = function(_, n) return 4 * n - 3 end }
+local causal = { apart = true, step = 4 }
 -- every latent frame stands for four
-local grouped = { apart = true, step = 4, head = function(_, n) return 4 * n end }
+local grouped = { apart = true, step = 4, grouped = true }
 -- a part of the step, which takes each frame by itself
-local inside = { head = function(_, n) return n end }
+local inside = {}
 
 local SIZE <const>, FRAMES <const> = { 2, 3, 4, 4 }, 9
 local SHAPE <const> = { frames = FRAMES, height = 16, width = 16, batch = 2 }

@@ -92,7 +92,7 @@ function dc_ae.new(_, fields, run)
   local side, step = 1 << #sizes.widths - 1, 1 << #fields.temporal_levels
   local how = run.compat and tiles_by(fields, side, step) or { encode = {}, decode = {} }
   local self = setmetatable({ apart = true, step = step, compat = run.compat and true or false,
-    lengths = step > 1 and ("%dn or 1"):format(step) or "any",
+    lengths = step > 1 and ("%dn or 1"):format(step) or "any", grouped = step > 1,
     at_once = fields.frames_at_once, keeps = fields.keeps_features, fields = fields, run = run,
     side = side, channels = sizes.latent_channels, sizes = sizes,
     scale = fields.scaling_factor or 1, dtype = run.dtype,
