@@ -7,7 +7,8 @@
 --            names as people read them}, ...}}: files of other programs, `has` is the set of
 --            their names
 --   made     function(parameter, has) -> {from = names, make = function(tensors) -> tensor, how =
---            text} or nil: a parameter of tensors that the file has in another form
+--            text} or nil: a parameter of tensors that the file has in another form; names are
+--            what the layout makes of the file's, and `has` is the set of them
 --   fit      {parameter = function(tensor, shape) -> tensor, text; nil: it cannot}: shapes that
 --            may differ
 --   sizes    rows {field of config.json, parameter, axis from 1}
@@ -49,7 +50,12 @@ local function last(list) return list[#list] end
 function start.bare(source)
   local bare = {}
   for _, name in ipairs(source:names()) do
-    bare[last(readings(name)).name] = name
+    local reading = last(readings(name))
+    -- averages and masters stand beside the weights, or in their place
+    local instead = reading.averaged or reading.prefix:find "%f[%w]master%."
+    if not instead or not bare[reading.name] then
+      bare[reading.name] = name
+    end
   end
   return bare
 end
@@ -75,6 +81,16 @@ local function renamed(layout, name)
   return name
 end
 
+-- the layout that the names of a file are in, and the file's names by those that it makes of them
+local function named(source, maps)
+  local bare, own = start.bare(source), {}
+  local layout = layout_of(bare, maps)
+  for name, file in pairs(bare) do
+    own[renamed(layout, name)] = file
+  end
+  return layout, own
+end
+
 local function why_fresh(layout, name)
   for _, rule in ipairs(layout.fresh) do
     if name:find(rule[1]) then
@@ -84,13 +100,13 @@ local function why_fresh(layout, name)
 end
 
 -- what a parameter is made of, where a map says so and the file has it: names in the file
-local function made_of(maps, parameter, bare)
+local function made_of(maps, parameter, own)
   for _, map in ipairs(maps) do
-    local row = map.made and map.made(parameter, bare)
+    local row = map.made and map.made(parameter, own)
     if row then
       local files = {}
       for i, name in ipairs(row.from) do
-        files[i] = bare[name]
+        files[i] = own[name]
       end
       return #files == #row.from and { files = files, make = row.make, how = row.how } or nil
     end
@@ -107,15 +123,14 @@ local function same_shape(a, b) return table.concat(a, ",") == table.concat(b, "
 ---   {files, make, how}, in their place}; layout, dropped, unexpected
 function start.plan(source, params, maps)
   local known, plan, used = {}, { found = {}, dropped = {}, unexpected = {} }, {}
-  local bare = start.bare(source)
+  local layout, own_names = named(source, maps or {})
   for _, p in ipairs(params) do
-    local made = made_of(maps or {}, p.name, bare)
+    local made = made_of(maps or {}, p.name, own_names)
     known[p.name], plan.found[p.name] = not made, { made = made }
     for _, name in ipairs(made and made.files or {}) do
       used[name] = true
     end
   end
-  local layout = layout_of(bare, maps or {})
   plan.layout, plan.why_fresh = layout.name, function(name) return why_fresh(layout, name) end
   for _, name in ipairs(source:names()) do
     local taken
@@ -329,35 +344,32 @@ end
 
 -- ---- config.json
 
--- how many blocks the names of a file count, and the last one's first name; 0: it has none
-local function counted(source, pattern)
+-- how many blocks names count, and the file's first name of the last one; 0: it has none
+local function counted(own, pattern)
   local count, name = 0, nil
-  for bare, own in pairs(start.bare(source)) do
-    local n = math.tointeger(bare:match(pattern))
-    if n and (n >= count or n == count - 1 and own < name) then
-      count, name = n + 1, own
+  for parameter, file in pairs(own) do
+    local n = math.tointeger(parameter:match(pattern))
+    if n and (n >= count or n == count - 1 and file < name) then
+      count, name = n + 1, file
     end
   end
   return count, name
 end
 
--- f(field, text about it, value in the file) of every size that differs from what `said` has
-local function each_other_size(source, map, said, f)
+-- f(field, text about it, value in the file) of every size that differs from what `said` has;
+-- `own`: the file's names by those of the model
+local function each_other_size(source, own, map, said, f)
   for _, row in ipairs(map.sizes or {}) do
     local field, parameter, axis = table.unpack(row, 1, 3)
-    local want = math.tointeger(said[field])
-    for _, name in ipairs(want and source:names() or {}) do
-      if last(readings(name)).name == parameter then
-        local shape = source:info(name).shape
-        if shape[axis] ~= want then
-          f(field, ("%s is %d, but '%s' is %s: its axis %d has %s"):format(field, want, name,
-            listing.shape(shape), axis - 1, tostring(shape[axis])), shape[axis])
-        end
-      end
+    local want, name = math.tointeger(said[field]), own[parameter]
+    local shape = name and source:info(name).shape
+    if want and shape and shape[axis] ~= want then
+      f(field, ("%s is %d, but '%s' is %s: its axis %d has %s"):format(field, want, name,
+        listing.shape(shape), axis - 1, tostring(shape[axis])), shape[axis])
     end
   end
   for _, row in ipairs(map.counts or {}) do
-    local want, count, name = math.tointeger(said[row[1]]), counted(source, row[2])
+    local want, count, name = math.tointeger(said[row[1]]), counted(own, row[2])
     if want and count > 0 and want ~= count then
       f(row[1], ("%s is %d, but '%s' is of the last block of %d"):format(row[1], want, name, count),
         count)
@@ -372,11 +384,12 @@ end
 function start.check_sizes(source, maps)
   local path = source.path .. "/config.json"
   local config = base.exists(path) and read_config(path) or {}
+  local _, own = named(source, maps)
   for _, map in ipairs(maps) do
-    each_other_size(source, map, config, function(_, text)
+    each_other_size(source, own, map, config, function(_, text)
       base.raise("MR_E_CKPT", path .. ": " .. text)
     end)
-    each_other_size(source, map, map.fields or {}, function(field, text, value)
+    each_other_size(source, own, map, map.fields or {}, function(field, text, value)
       base.raise("MR_E_CKPT", ("%s: model.%s; try: model.%s = %s"):format(source.path, text, field,
         tostring(value)))
     end)

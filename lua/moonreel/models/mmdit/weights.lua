@@ -1,9 +1,11 @@
---- Files of MMDiT: queries, keys and values as one product or as three, and the rotation on
--- neighbours or on halves of a head. Names do not tell the rotation: files of Flux, whose products
--- are fused, turn neighbours, those of Open-Sora 2.0 halves. Ref: opensora-2.0.md 1.6, weights.md.
+--- Files of MMDiT: names of Flux and of Open-Sora 2.0, or of diffusers; queries, keys and values as
+-- one product or as several; the rotation on neighbours or on halves of a head. Names do not tell
+-- the rotation: files of Flux, whose products are fused, and those of diffusers turn neighbours,
+-- those of Open-Sora 2.0 halves. Ref: opensora-2.0.md 1.6, weights.md.
 -- @module moonreel.models.mmdit.weights
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
+local names = require "moonreel.models.mmdit.names"
 
 local function is_mmdit(has) return has["double_blocks.0.img_mod.lin.weight"] ~= nil end
 
@@ -11,7 +13,11 @@ local weights = {
   kinds = { { name = "MMDiT", is = is_mmdit,
     facts = { { "depth", "^double_blocks%.(%d+)%." },
       { "depth_single_blocks", "^single_blocks%.(%d+)%." },
-      { "hidden_size", "img_in.weight", 1 }, { "in_channels", "img_in.weight", 2 } } } },
+      { "hidden_size", "img_in.weight", 1 }, { "in_channels", "img_in.weight", 2 } } },
+    { name = "MMDiT in names of diffusers", is = names.is_diffusers,
+      facts = { { "depth", "^transformer_blocks%.(%d+)%." },
+        { "depth_single_blocks", "^single_transformer_blocks%.(%d+)%." },
+        { "hidden_size", "x_embedder.weight", 1 }, { "in_channels", "x_embedder.weight", 2 } } } },
 }
 
 -- rows [from, to) of a matrix or of a bias
@@ -28,11 +34,17 @@ local function turned(t, d, to_halves)
   return t:reshape(split):permute { 0, 2, 1, 3 }:clone():reshape(t.shape)
 end
 
--- where a fused product stands, and the parts of a separate one: names behind the block's
-local double = { fused = "qkv", parts = { "q_proj", "k_proj", "v_proj" } }
-local single = { fused = "linear1", parts = { "q_proj", "k_proj", "v_mlp" } }
+-- ---- products
 
--- the block of a parameter, its product, and weight or bias: nil of others
+-- What rows of products stand for: queries, keys, values, the hidden layer of a single block's MLP.
+-- A form is how files have them; of a model's own products the last that begins a name counts.
+local double = { { qkv = { "q", "k", "v" } },
+  { q_proj = { "q" }, k_proj = { "k" }, v_proj = { "v" } } }
+local single = { { linear1 = { "q", "k", "v", "mlp" } },
+  { q_proj = { "q" }, k_proj = { "k" }, v_mlp = { "v", "mlp" } },
+  { q_proj = { "q" }, k_proj = { "k" }, [names.v] = { "v" }, [names.mlp] = { "mlp" } } }
+
+-- the block of a parameter, its product, weight or bias, and the forms of its block: nil of others
 local function product_of(name)
   local block, product, kind = name:match "^(double_blocks%.%d+%.%a+_attn%.)([%a_]+)%.(%a+)$"
   if block then
@@ -44,76 +56,111 @@ local function product_of(name)
   end
 end
 
--- which part of its block's three a product is
-local function part_of(form, product)
-  for i, name in ipairs(form.parts) do
-    if name == product then
-      return i
+-- what a product of a model stands for; nil: it is none of queries, keys and values
+local function parts_of(forms, product)
+  for _, form in ipairs(forms) do
+    if form[product] then
+      return form[product]
     end
   end
 end
+
+-- the form that a file has
+local function form_of(forms, has, block, kind)
+  for _, form in ipairs(forms) do
+    local all = true
+    for product in pairs(form) do
+      all = all and has[block .. product .. "." .. kind] ~= nil
+    end
+    if all then
+      return form
+    end
+  end
+end
+
+-- where a file has a part: product, place of the part in it, and how many parts it has
+local function place_of(form, part)
+  for product, parts in pairs(form) do
+    for i, one in ipairs(parts) do
+      if one == part then
+        return product, i, #parts
+      end
+    end
+  end
+end
+
+-- Pieces of a file's products that make some parts: {product, first, last, count: of its parts,
+-- turns}; parts that lie side by side there are one piece, but only queries and keys turn.
+local function pieces_of(form, parts, turn)
+  local pieces = {}
+  for _, part in ipairs(parts) do
+    local product, at, count = place_of(form, part)
+    local turns, before = turn and (part == "q" or part == "k"), pieces[#pieces]
+    if before and before.product == product and before.last == at - 1
+        and before.turns == turns then
+      before.last = at
+    else
+      pieces[#pieces + 1] = { product = product, first = at, last = at, count = count,
+        turns = turns }
+    end
+  end
+  return pieces
+end
+
+-- rows of a product: all of its parts but the last have as many as there are channels
+local function cut(t, D, piece)
+  if piece.first == 1 and piece.last == piece.count then
+    return t
+  end
+  return rows(t, (piece.first - 1) * D,
+    piece.last == piece.count and t.shape[1] or piece.last * D)
+end
+
+-- what became of a product, in words
+local function said_of(pieces, is_same, how)
+  local said = { pieces[1].turns and how or nil }
+  if not is_same then
+    said[#said + 1] = #pieces > 1 and "several products as one" or "a part of a fused product"
+  end
+  return table.concat(said, ", ")
+end
+
+-- what a product is made of; nil: the file has it as it is
+local function product_made(c, name, has, turn, how)
+  local block, product, kind, forms = product_of(name)
+  local parts = forms and parts_of(forms, product)
+  local form = parts and form_of(forms, has, block, kind)
+  local pieces = form and pieces_of(form, parts, turn ~= nil)
+  if not pieces or form[product] and not pieces[1].turns then
+    return nil
+  end
+  local from = {}
+  for i, piece in ipairs(pieces) do
+    from[i] = block .. piece.product .. "." .. kind
+  end
+  return { from = from, how = said_of(pieces, form[product], how), make = function(tensors)
+    for i, piece in ipairs(pieces) do
+      local t = cut(tensors[i], c.hidden_size, piece)
+      tensors[i] = piece.turns and turn(t) or t
+    end
+    return #tensors == 1 and tensors[1] or G.concat(tensors, 0)
+  end }
+end
+
+-- ---- all of a file
 
 -- the rotation of a file: "halves" or "pairs"
 local function rotation_of(c, has)
-  return c.rope_of_weights or has["double_blocks.0.img_attn.qkv.weight"] and "pairs"
+  return c.rope_of_weights or has[names.swapped .. ".weight"] and "pairs"
+    or has["double_blocks.0.img_attn.qkv.weight"] and "pairs"
     or has["single_blocks.0.linear1.weight"] and "pairs" or "halves"
 end
 
-local function words(list) return table.concat(list, ", ") end
-
--- a part of a fused product: rows of it
-local function part_from_fused(c, form, i, turn)
-  local D = c.hidden_size
-  return function(tensors)
-    local t = tensors[1]
-    local last = form == double and i * D or (i < 3 and i * D or t.shape[1])
-    t = rows(t, (i - 1) * D, last)
-    return turn and i < 3 and turn(t) or t
-  end
-end
-
--- a fused product of its three parts
-local function fused_from_parts(turn)
-  return function(tensors)
-    for i = 1, 2 do
-      tensors[i] = turn and turn(tensors[i]) or tensors[i]
-    end
-    return G.concat(tensors, 0)
-  end
-end
-
--- a fused product whose queries and keys turn
-local function fused_turned(c, turn)
-  local D = c.hidden_size
-  return function(tensors)
-    local t = tensors[1]
-    return G.concat({ turn(rows(t, 0, D)), turn(rows(t, D, 2 * D)), rows(t, 2 * D, t.shape[1]) }, 0)
-  end
-end
-
--- what a product is made of
-local function product_made(c, name, has, turn, how)
-  local block, product, kind, form = product_of(name)
-  if not block then
-    return nil
-  end
-  local i, fused = part_of(form, product), block .. form.fused .. "." .. kind
-  local said = turn and { how } or {}
-  if i and has[fused] and not has[name] then
-    said[#said + 1] = "a part of a fused product"
-    return { from = { fused }, make = part_from_fused(c, form, i, turn), how = words(said) }
-  elseif product == form.fused and not has[name] then
-    local from = {}
-    for k, part in ipairs(form.parts) do
-      from[k] = block .. part .. "." .. kind
-    end
-    said[#said + 1] = "three products as one"
-    return { from = from, make = fused_from_parts(turn), how = words(said) }
-  elseif turn and product == form.fused then
-    return { from = { name }, make = fused_turned(c, turn), how = how }
-  elseif turn and i and i < 3 then
-    return { from = { name }, make = function(tensors) return turn(tensors[1]) end, how = how }
-  end
+-- scale and shift of the last modulation in the other order
+local function swapped(tensors)
+  local t = tensors[1]
+  local half = t.shape[1] // 2
+  return G.concat({ rows(t, half, 2 * half), rows(t, 0, half) }, 0)
 end
 
 --- How files become the parameters of a model.
@@ -129,15 +176,22 @@ function weights.map(c)
     if turn and name:find "%.norm%.%a+_norm%.scale$" then
       return { from = { name }, make = function(tensors) return turn(tensors[1]) end, how = how }
     end
+    local kind = name:match "^final_layer%.adaLN_modulation%.1%.(%a+)$"
+    if kind and has[names.swapped .. "." .. kind] then
+      return { from = { names.swapped .. "." .. kind }, make = swapped,
+        how = "scale and shift in the other order" }
+    end
     return product_made(c, name, has, turn, how)
   end
+  local fresh = { { "^cond_in%.", "an image model has no condition", "cond_in.*" } }
   return { made = made, fields = c, sizes = { { "hidden_size", "img_in.weight", 1 },
     { "in_channels", "img_in.weight", 2 }, { "context_in_dim", "txt_in.weight", 2 },
     { "vec_in_dim", "vector_in.in_layer.weight", 2 } },
     counts = { { "depth", "^double_blocks%.(%d+)%." },
     { "depth_single_blocks", "^single_blocks%.(%d+)%." } }, layouts = {
-    { name = "MMDiT", is = is_mmdit, rename = {}, dropped = {},
-      fresh = { { "^cond_in%.", "an image model has no condition", "cond_in.*" } } } } }
+    { name = "MMDiT", is = is_mmdit, rename = {}, dropped = {}, fresh = fresh },
+    { name = "diffusers", is = names.is_diffusers, rename = names.rules(), dropped = {},
+      fresh = fresh } } }
 end
 
 return weights

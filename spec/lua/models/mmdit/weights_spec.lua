@@ -1,6 +1,6 @@
 --- Files of MMDiT in other forms: every form gives the same prediction, there and back the same
 -- bits.
--- Covers: lua/moonreel/models/mmdit/weights.lua
+-- Covers: lua/moonreel/models/mmdit/weights.lua lua/moonreel/models/mmdit/names.lua
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
@@ -8,6 +8,7 @@ local ckpt = require "moonreel.ckpt"
 local fails = require "spec.support.fails"
 local folder = require "spec.support.folder"
 local mmdit = require "moonreel.models.mmdit"
+local model_of = require "moonreel.ckpt.model"
 local nn = require "moonreel.nn"
 local small = require "spec.support.small_mmdit"
 local start = require "moonreel.ckpt.start"
@@ -104,6 +105,90 @@ describe("files of MMDiT", function()
     local told = model({ rope_of_weights = "halves" }, path)
     assert.same(flux.run:param("w", "single_blocks.0.linear1.weight"):slice(0, 0, 32):clone()
       :totable(), told.run:param("w", "single_blocks.0.q_proj.weight"):totable())
+  end)
+
+  -- weights that diffusers wrote, and the same in Flux's names
+  describe("in names of diffusers", function()
+    local FOLDER = "spec/golden/flux_pipe"
+    local c = nn.merged(small, { in_channels = 64, vec_in_dim = 16, context_in_dim = 16,
+      mlp_ratio = 4, depth_single_blocks = 1, guidance_embed = true })
+
+    -- parameters of a form of the model from a file, by their names
+    local function read(path, change)
+      local fields, params = nn.merged(c, change), G.params "f32"
+      mmdit.new(params, fields)
+      params:seal()
+      local maps, got = { weights.map(fields) }, {}
+      local file <close> = ckpt.open(path)
+      start.check_sizes(file, maps)
+      local report = start.read(file, params:list(), { maps = maps }, function(p, t)
+        got[p.name] = t:totable()
+      end)
+      assert.same({ {}, {}, {} }, { report.missing, report.unexpected, report.differ })
+      assert.equal(#params:list() - #report.fresh, #report.loaded)
+      return got, report
+    end
+
+    for name, form in pairs { ["fused, neighbours"] = {}, ["fused, halves"] =
+        { use_liger_rope = true }, ["separate, neighbours"] = { fused_qkv = false },
+        ["separate, halves"] = { fused_qkv = false, use_liger_rope = true },
+        ["with a condition"] = { cond_embed = true } } do
+      it("give every parameter the bits of the flat file: " .. name, function()
+        local got, report = read(FOLDER .. "/diffusion_pytorch_model.safetensors", form)
+        local want, flat = read(FOLDER .. "/flux.safetensors", form)
+        assert.same(want, got)
+        assert.same({ "diffusers", "MMDiT" }, { report.layout, flat.layout })
+        assert.same(form.cond_embed and 2 or 0, #report.fresh)
+      end)
+    end
+
+    it("say once what was converted", function()
+      local _, report = read(FOLDER .. "/diffusion_pytorch_model.safetensors",
+        { fused_qkv = false, use_liger_rope = true })
+      local text = tostring(start.table(report))
+      assert.matches("converted +final_layer%.adaLN_modulation%.1%.weight +1 +scale and shift in "
+        .. "the other order", text)
+      assert.matches("converted +single_blocks%.0%.v_mlp%.weight +1 +several products as one", text)
+      assert.matches("converted +double_blocks%.0%.txt_attn%.q_proj%.weight +1 +rotation of pairs "
+        .. "as of halves\n", text)
+      assert.matches("0 missing, 0 unexpected, names of diffusers$", text)
+    end)
+
+    it("are told by the names of their tensors", function()
+      local file <close> = ckpt.open(FOLDER .. "/diffusion_pytorch_model.safetensors")
+      assert.equal("MMDiT in names of diffusers: depth 1, depth_single_blocks 1, hidden_size 32, "
+        .. "in_channels 64", model_of.text(model_of.of(file)))
+    end)
+
+    it("are refused at another size, by the names that the file has", function()
+      local file <close> = ckpt.open(FOLDER .. "/diffusion_pytorch_model.safetensors")
+      for text, change in pairs {
+        ["model%.hidden_size is 64, but 'x_embedder%.weight' is %[32,64%]: its axis 0 has 32; "
+          .. "try: model%.hidden_size = 32$"] = { hidden_size = 64 },
+        ["model%.depth is 19, but 'transformer_blocks%.0%..+' is of the last block of 1; try: "
+          .. "model%.depth = 1$"] = { depth = 19 },
+      } do
+        fails("MR_E_CKPT", text, start.check_sizes, file, { weights.map(nn.merged(c, change)) })
+      end
+    end)
+  end)
+
+  it("of a run are converted from its weights, not from their averages or masters", function()
+    local first = model()
+    local rows = {}
+    for _, p in ipairs(first.params:list()) do
+      local w = first.run:param("w", p.name)
+      for _, row in ipairs { { "", w }, { "ema.", w * 2 }, { "master.", w * 3 } } do
+        local ptr, bytes = row[2]:ptr()
+        rows[#rows + 1] = { name = row[1] .. p.name, dtype = "f32", shape = p.shape, ptr = ptr,
+          bytes = bytes, of = row[2] }
+      end
+    end
+    local path = dir.path .. "/run.safetensors"
+    ckpt.write(path, rows)
+    local got = model({ fused_qkv = true, rope_of_weights = "halves" }, path)
+    assert.same(first.run:param("w", "single_blocks.0.q_proj.bias"):totable(),
+      got.run:param("w", "single_blocks.0.linear1.bias"):slice(0, 0, 32):clone():totable())
   end)
 
   it("of another size are refused with both values and the line of the recipe", function()
