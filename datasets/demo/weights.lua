@@ -1,14 +1,17 @@
 --- Random weights of a tiny Open-Sora video autoencoder and of tiny T5 and CLIP encoders in the
--- layouts of the released ones: folders with config.json and model.safetensors, and tokenizers.
--- Nothing was learned; for trying what takes such folders.
+-- layouts of the released ones: folders with config.json and model.safetensors, and tokenizers;
+-- files of the other autoencoders and of MMDiT at the sizes of a recipe. Nothing was learned; for
+-- trying what takes such folders and files.
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local clip_sizes = require "moonreel.models.clip.sizes"
+local families = require "moonreel.recipe.families"
 local json = require "moonreel.core.json"
 local large = require "moonreel.bench.large"
+local mmdit = require "moonreel.models.mmdit"
 local nn = require "moonreel.nn"
 local kl = require "moonreel.models.autoencoder_2d.kl"
 local opensora_vae = require "moonreel.models.opensora_vae"
@@ -55,6 +58,44 @@ function weights.vae(folder, seed, change)
     end
   end
   ckpt.write(folder .. "/model.safetensors", rows)
+end
+
+-- ---- networks that a recipe's fields tell the sizes of
+
+-- write what is declared, with random values that keep numbers about as large as they are
+local function write_declared(path, declare, seed)
+  local params, rows = G.params("f32"), {}
+  declare(params)
+  for i, p in ipairs(params:seal():list()) do
+    local t = T.new("f32", p.shape):fill_normal(seed, "weights", i)
+    local norm = #p.shape == 1 and (p.name:find("norm") or p.name:find("scale$"))
+    local values = (norm and p.name:find("weight$") and t * 0.1 + 1
+      or t * (#p.shape > 1 and (T.count(p.shape) / p.shape[1]) ^ -0.5 or 0.1)):bytes()
+    rows[i] = {name = p.name, dtype = "f32", shape = p.shape, ptr = values, bytes = #values}
+  end
+  base.make_dir(path:match("^(.*)/") or ".")
+  ckpt.write(path, rows)
+end
+
+--- Write the file of an autoencoder that lies apart.
+---@param path string
+---@param fields table  of its record, vae of a recipe
+---@param seed integer
+function weights.autoencoder(path, fields, seed)
+  local auto = families.of("vae", fields.type):open("init").new(nil, fields, {dtype = "f32"})
+  write_declared(path, function(params)
+    for _, part in ipairs(auto:parts()) do
+      part.declare(params)
+    end
+  end, seed)
+end
+
+--- Write the file of an MMDiT.
+---@param path string
+---@param fields table  of its record, model of a recipe
+---@param seed integer
+function weights.mmdit(path, fields, seed)
+  write_declared(path, function(params) mmdit.new(params, fields) end, seed)
 end
 
 -- ---- T5

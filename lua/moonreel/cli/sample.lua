@@ -187,7 +187,8 @@ end
 -- the prompts to render and the number of the first one
 local function prompts_of(given, s)
   local all = given or s:plain("sampling.prompts") or lines_of(s.sampling.prompt_path) or {}
-  local first, stop = s.sampling.start_index or 0, s.sampling.end_index or #all
+  local first, many = s.sampling.start_index or 0, s.sampling.num_samples
+  local stop = s.sampling.end_index or many and first + many or #all
   local prompts = table.move(all, first + 1, math.min(stop, #all), 1, {})
   if #prompts == 0 then
     usage(#all == 0 and "no prompt; try: --prompt \"a red circle going up\""

@@ -35,9 +35,18 @@ function Twister:random()
   return (a * 67108864.0 + b) / 9007199254740992.0
 end
 
+-- Python's random.getrandbits(n), of at most 63: the low word comes first
+local function bits_of(self, n)
+  if n <= 32 then
+    return self:word() >> 32 - n
+  end
+  local low = self:word()
+  return low | (self:word() >> 64 - n) << 32
+end
+
 --- Python's random.randint(low, high).
 ---@param low integer
----@param high integer  is drawn, too
+---@param high integer  is drawn, too; fewer than 2^62 above low
 ---@return integer
 function Twister:randint(low, high)
   local n, bits = high - low + 1, 0
@@ -46,7 +55,7 @@ function Twister:randint(low, high)
   end
   local r
   repeat
-    r = self:word() >> 32 - bits
+    r = bits_of(self, bits)
   until r < n
   return low + r
 end

@@ -51,14 +51,14 @@ end
 
 --- A prompt as the encoders see it when a video is rendered.
 ---@param text string
----@param fps integer
+---@param fps number
 ---@param motion? integer|string
 ---@return string
 function opensora20.prompt(text, fps, motion)
   text = text:match("^%s*(.-)%s*$")
   text = text:sub(-1) == "." and text or text .. "."
   if not text:find("%d+ FPS%.$") then
-    text = ("%s %d FPS."):format(text, fps)
+    text = ("%s %s FPS."):format(text, printed(math.tointeger(fps) or fps))
   end
   return motion and ("%s %s motion score."):format(text, motion) or text
 end

@@ -2,6 +2,7 @@
 -- encoded from. A condition is a mask over latent frames and the latent that it leaves, side by
 -- side in channels. Ref: opensora-2.0.md 3, 16.4.
 -- @module moonreel.diffusion.condition
+local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 
 local condition = {}
@@ -137,6 +138,46 @@ function condition.parts(name, latent, frames, step, causal)
       slice = slice }
   end
   return list
+end
+
+---@class mr.GivenPart
+---@field at integer    first latent frame that is given
+---@field z mr.Tensor   f32 [C, n, H, W]
+
+-- the frames of a sample that a part stands at: [1, C, n, H, W] of [B, C, T, H, W]
+local function place_of(z, b, part)
+  return z:slice(0, b, b + 1):slice(2, part.at, part.at + part.z.shape[2])
+end
+
+--- The condition of a pass over copies of a batch: mask and latent, side by side in channels; the
+-- third copy is without.
+---@param dims integer[]            {B, C, T, H, W}
+---@param given mr.GivenPart[][]    of each sample
+---@param copies integer            1 to 3
+---@return mr.Tensor                f32 [copies x B, 1 + C, T, H, W]
+function condition.of_copies(dims, given, copies)
+  local B, C = dims[1], dims[2]
+  local all = T.new("f32", { copies * B, 1 + C, table.unpack(dims, 3) })
+  for k = 0, math.min(copies, 2) - 1 do
+    for b, parts in ipairs(given) do
+      for _, part in ipairs(parts) do
+        local place, n = place_of(all, k * B + b - 1, part), part.z.shape[2]
+        place:slice(1, 0, 1):copy_from(T.new("f32", { 1, 1, n, dims[4], dims[5] }) + 1)
+        place:slice(1, 1, 1 + C):copy_from(part.z:reshape { 1, table.unpack(part.z.shape) })
+      end
+    end
+  end
+  return all
+end
+
+--- Put what is given of a sample into its latents again.
+---@param z mr.Tensor              f32 [B, C, T, H, W]; changed in place
+---@param b integer                from 0
+---@param parts mr.GivenPart[]
+function condition.put_back(z, b, parts)
+  for _, part in ipairs(parts) do
+    place_of(z, b, part):copy_from(part.z:reshape { 1, table.unpack(part.z.shape) })
+  end
 end
 
 --- Which latent frames count in a loss without given ends: an end that is given is left out, unless

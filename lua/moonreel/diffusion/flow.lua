@@ -6,6 +6,13 @@
 --     draw(settings, pipe, size, seed, key, epoch) -> t     a time of training
 --     loss{x0, noise, t, weight, mask, predict, sigma_min}  nodes: loss f32 [], per_sample f32 [B],
 --                                                           {x_t, pred}
+--
+-- and of B renderings at once, of latents [B, C, T, H, W]:
+--
+--     renders                                               the module that renders along it
+--     times(settings, pipe, size, request) -> {t, ...}      from noise down
+--     step(g, {dims, predict, ...})                         nodes of an Euler step
+--     run(prog, {z, times, watch, ...}) -> z                all steps of a program with these nodes
 -- @module moonreel.diffusion.flow
 local flow = {}
 

@@ -53,21 +53,27 @@ function guide.image(o, kind, i, steps, frames)
   return list
 end
 
---- Add the mix of three predictions.
----@param v mr.Value       f32 [3 B, C, T, H, W]: of the prompts, of the negative ones, of those
----   without the condition
----@param text mr.Value    f32 [1]
----@param image mr.Value   f32 [T]
----@return mr.Value        f32 [B, C, T, H, W]
+--- Add the mix of three predictions, or of the first two where no condition is given: the second
+-- and the third are one then.
+---@param v mr.Value          f32 [3 B or 2 B, C, T, H, W]: of the prompts, of the negative ones, of
+---   those without the condition
+---@param text mr.Value       f32 [1]
+---@param image mr.Value|nil  f32 [T]; nil: there are two
+---@return mr.Value           f32 [B, C, T, H, W]
 function guide.mix(v, text, image)
   local B, C, frames, H, W = table.unpack(v.shape)
-  B = B // 3
+  B = B // (image and 3 or 2)
   local shape = { B, C, frames, H, W }
-  local one, two, three = v:slice(0, 0, B), v:slice(0, B, 2 * B), v:slice(0, 2 * B, 3 * B)
+  local one, two = v:slice(0, 0, B), v:slice(0, B, 2 * B)
   local function spread(scale, n)
     return scale:reshape { 1, 1, n, 1, 1 }:expand(shape)
   end
-  return three + (two - three) * spread(image, frames) + (one - two) * spread(text, 1)
+  local mixed = (one - two) * spread(text, 1)
+  if not image then
+    return two + mixed
+  end
+  local three = v:slice(0, 2 * B, 3 * B)
+  return three + (two - three) * spread(image, frames) + mixed
 end
 
 return guide

@@ -14,6 +14,9 @@ local options = require "moonreel.text.options"
 local rflow = {}
 
 rflow.T = flow.T
+
+--- What renders along it.
+rflow.renders = "moonreel.sample.rflow"
 local TINY, NEARLY_ONE = 2.0 ^ -126, 1 - 2.0 ^ -23
 
 -- ---- times ----
@@ -126,6 +129,18 @@ function rflow.schedule(n, ratio, round)
   return t
 end
 
+--- Times of a rendering, from noise down, moved as settings ask for it.
+---@param settings table  scheduler, compat
+---@param pipe mr.Pipeline
+---@param size table       height, width, frames: of pixels; latent: {C, T, H, W}
+---@param request table    steps
+---@return number[]        0 < t <= 1000, one for each step
+function rflow.times(settings, pipe, size, request)
+  local ratio, round = rflow.ratio_of(settings, pipe.dtype, {height = size.height,
+    width = size.width, frames = size.frames, latent_frames = size.latent[2]})
+  return rflow.schedule(request.steps, ratio, round)
+end
+
 -- ---- training ----
 
 --- Add the loss of a batch.
@@ -144,7 +159,7 @@ end
 
 -- ---- sampling ----
 
-local read_step = options.declare("rflow.sample_step", {
+local read_step = options.declare("rflow.step", {
   { "dims", "table", "{B, C, T, H, W}; required" },
   { "guidance", "number", "1: the text half alone; required" },
   { "masked", "boolean", "a frame mask says what moves" },
@@ -158,7 +173,7 @@ local read_step = options.declare("rflow.sample_step", {
 ---@param g mr.Graph
 ---@param given table  dims {B, C, T, H, W}, guidance (1: the text half alone), masked,
 --   predict(z, t, x_mask, copies): the model on [copies x B, ...] samples
-function rflow.sample_step(g, given)
+function rflow.step(g, given)
   local o = read_step(given)
   local dims, cfg = o.dims, o.guidance
   local B, C, frames = dims[1], dims[2], dims[3]
@@ -218,12 +233,12 @@ function rflow.noised(mask)
 end
 
 --- Run the steps of a compiled sampling graph.
----@param prog mr.Program     of a graph made with rflow.sample_step, other inputs already set
+---@param prog mr.Program     of a graph made with rflow.step, other inputs already set
 ---@param io table            z: tensor [B, ...]; times: list of steps, each a list [B]; mask: rows
 ---   or nil; noise(step): a tensor of fresh noise, only with a mask; watch(step, prog): called
 ---   after each step
 ---@return mr.Tensor z
-function rflow.sample(prog, io)
+function rflow.run(prog, io)
   local T = require "moonreel.core.tensor"
   local z, n, B = io.z, #io.times, #io.times[1]
   local noised = io.mask and rflow.noised(io.mask)

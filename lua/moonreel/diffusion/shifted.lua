@@ -3,13 +3,19 @@
 -- x_t = (1 - u) x0 + (u + sigma_min (1 - u)) noise, whose derivative by u is
 -- (1 - sigma_min) noise - x0. Ref: opensora-2.0.md 2.2, 2.3; Lipman et al. 2023, arXiv:2210.02747.
 -- @module moonreel.diffusion.shifted
+local G = require "moonreel.core.graph"
+local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local flow = require "moonreel.diffusion.flow"
+local guide = require "moonreel.diffusion.guide"
 local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
 local shift = require "moonreel.diffusion.shift"
 
 local shifted = {}
+
+--- What renders along it.
+shifted.renders = "moonreel.sample.shifted"
 
 -- the reference trains as if a token had a patch of 2 x 2 cells, whatever its patch
 local CELLS_THEN <const> = 4
@@ -41,6 +47,85 @@ function shifted.loss(io)
   local pred = io.predict(x_t)
   local loss, per_sample = ops.flow_loss(pred, noise - kept, io.x0, io.weight, io.mask or false)
   return loss, per_sample, {x_t = x_t, pred = pred}
+end
+
+-- ---- sampling ----
+
+--- Times of a rendering, from noise down to 0: one more than there are steps.
+---@param pipe mr.Pipeline
+---@param size table     latent: {C, T, H, W}
+---@param request table  steps; shift: times move; flow_shift: by this factor, nil: by that of the
+---   size
+---@return number[]      0..1000
+function shifted.times(_, pipe, size, request)
+  local alpha = request.flow_shift
+    or shift.alpha({table.unpack(size.latent, 2)}, pipe.model.config.patch_size ^ 2 | 0)
+  local times = shift.schedule(request.steps, request.shift and alpha or nil)
+  for i, t in ipairs(times) do
+    times[i] = flow.T * t
+  end
+  return times
+end
+
+--- Add one Euler step. Inputs it declares: z f32 [B, C, T, H, W]; t f32 [B]; dt f32 [1]; with two
+-- copies text f32 [1], with three image f32 [T], too: scales of moonreel.diffusion.guide. Outputs:
+-- pred, what the model said of all copies; z.
+---@param g mr.Graph
+---@param given table  dims: {B, C, T, H, W}; copies: 1, no guidance; 2, of text: the prompts, then
+---   the negative ones; 3, of a condition, too: behind them the negative ones without it;
+---   predict(z, t): the model on copies x B samples
+function shifted.step(g, given)
+  local dims, copies = given.dims, given.copies
+  local B = dims[1]
+  local z, t = g:input("z", "f32", dims), g:input("t", "f32", {B})
+  local dt = g:input("dt", "f32", {1})
+  local function all(value)
+    local list = {}
+    for i = 1, copies do
+      list[i] = value
+    end
+    return copies == 1 and value or (G.concat(list, 0))
+  end
+  local v = nn.cast(given.predict(all(z), all(t)), "f32")
+  g:output("pred", v)
+  if copies > 1 then
+    v = guide.mix(v, g:input("text", "f32", {1}),
+      copies == 3 and g:input("image", "f32", {dims[3]}) or nil)
+  end
+  g:output("z", z + v * dt:reshape {1, 1, 1, 1, 1}:expand(dims))
+end
+
+--- Run the steps of a compiled sampling graph.
+---@param prog mr.Program  of a graph made with shifted.step, its other inputs already set
+---@param io table         z: tensor [B, ...]; times: of shifted.times; copies: of the step;
+---   guided: scales as moonreel.diffusion.guide takes them; kind: the condition; told: the model
+---   is told the guidance of text, as its input `guidance`; watch(step, prog): called after each
+---   step
+---@return mr.Tensor z
+function shifted.run(prog, io)
+  local z, steps, copies = io.z, #io.times - 1, io.copies
+  local B, frames = z.shape[1], z.shape[3]
+  for i = 0, steps - 1 do
+    local t, text = io.times[i + 1], (guide.scales(io.guided, i))
+    prog:set("z", z)
+    prog:set("t", T.new("f32", {B}) + t)
+    prog:set("dt", T.from({1}, {(io.times[i + 2] - t) / flow.T}))
+    if io.told then
+      prog:set("guidance", T.new("f32", {copies * B}) + text)
+    end
+    if copies > 1 then
+      prog:set("text", T.from({1}, {text}))
+    end
+    if copies > 2 then
+      prog:set("image", T.from({frames}, guide.image(io.guided, io.kind, i, steps, frames)))
+    end
+    prog:run()
+    z = prog:get("z")
+    if io.watch then
+      io.watch(i + 1, prog)
+    end
+  end
+  return z
 end
 
 return shifted

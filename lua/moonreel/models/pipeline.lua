@@ -2,6 +2,7 @@
 -- Made from the baked recipe, or from what a checkpoint stored of it. Adds nodes, computes nothing.
 -- @module moonreel.models.pipeline
 local G = require "moonreel.core.graph"
+local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local families = require "moonreel.recipe.families"
 local flow = require "moonreel.diffusion.flow"
@@ -186,6 +187,36 @@ function Pipeline:guided_tokens(captions, copies)
     all[i] = ""
   end
   return tokens_of(self, captions, all, all)
+end
+
+-- rows of a tensor by number, from 1
+local function rows_of(t, numbers)
+  local out = T.new(t.dtype, {#numbers, table.unpack(t.shape, 2)})
+  for i, n in ipairs(numbers) do
+    out:slice(0, i - 1, i):copy_from(t:slice(0, n - 1, n))
+  end
+  return out
+end
+
+--- Captions as `tokens` gives them; of encoders that lie apart each different one is encoded once.
+---@param captions string[]
+---@return table
+function Pipeline:each_text(captions)
+  if not self.text.apart then
+    return self:tokens(captions)
+  end
+  local few, number, numbers = {}, {}, {}
+  for i, caption in ipairs(captions) do
+    if not number[caption] then
+      few[#few + 1], number[caption] = caption, #few + 1
+    end
+    numbers[i] = number[caption]
+  end
+  local tokens = self:tokens(few)
+  for name, t in pairs(tokens) do
+    tokens[name] = rows_of(t, numbers)
+  end
+  return tokens
 end
 
 --- Declare the inputs of a batch of B captions.

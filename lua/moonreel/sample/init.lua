@@ -8,24 +8,19 @@ local base = require "moonreel.core.base"
 local blame = require "moonreel.settings.blame"
 local ckpt = require "moonreel.ckpt"
 local codec = require "moonreel.codec"
-local conditions = require "moonreel.sample.conditions"
 local embed = require "moonreel.embed"
 local fit = require "moonreel.sample.fit"
-local lengths = require "moonreel.diffusion.lengths"
 local look = require "moonreel.core.look"
 local options = require "moonreel.text.options"
 local output = require "moonreel.sample.output"
 local pipeline = require "moonreel.models.pipeline"
-local prompt = require "moonreel.caption.prompt"
 local released = require "moonreel.sample.released"
 local request = require "moonreel.sample.request"
-local rflow = require "moonreel.diffusion.rflow"
 local start = require "moonreel.ckpt.start"
 local state = require "moonreel.trainer.state"
 
 local sample = {}
 
-local IMAGE_FPS = 120   -- what the reference tells the model about a still
 local MANY = 1e12       -- operations that are worth a word before they begin
 local TORCH_LEAST = 16  -- numbers from which on torch.randn draws in blocks
 
@@ -96,6 +91,7 @@ function sample.open(spec, given)
     notes = notes, programs = {}}, Sampler)
   self.device = E.device(o.device or settings.device, o.threads or settings.threads)
   self.pipe = pipeline.of(settings, pipeline.dtype(settings, self.device))
+  self.along = require(self.pipe.flow.renders)
   if settings.vae.from_pretrained == "recipe.previous" then
     self.pipe.config.vae.from_pretrained = ckpt.before(found.run)
   end
@@ -130,51 +126,41 @@ function Sampler:close()
 end
 Sampler.__close = Sampler.close
 
--- graph of one Euler step over B renderings
-local function build(self, shape)
-  local pipe, copies = self.pipe, shape.guidance == 1 and 1 or 2
-  local B = shape.batch
-  local size = pipe.autoencoder:latent(shape.frames, shape.height, shape.width)
-  local dims = {B, size[1], size[2], size[3], size[4]}
-  local g = G.graph(pipe.params)
-  local text, fps = pipe:inputs(g, B, copies), g:input("fps", "f32", {copies * B})
-  local len = g:input("len", "i32", {copies * B})
-  rflow.sample_step(g, {dims = dims, guidance = shape.guidance, masked = shape.masked,
-    predict = function(x, t, x_mask)
-      return pipe:predict_guided(g, {x = x, t = t, x_mask = x_mask, fps = fps, text = text,
-        text_len = len, copies = copies, height = shape.height, width = shape.width})
-    end})
-  g:finish()
-  return {step = self.exec:compile(g), graph = g, dims = dims, copies = copies}
+--- Sizes of a rendering.
+---@param r table  the request
+---@return table   frames, height, width: of pixels; latent: {C, T, H, W}
+function Sampler:size(r)
+  return {frames = r.frames, height = r.height, width = r.width,
+    latent = self.pipe.autoencoder:latent(r.frames, r.height, r.width)}
 end
 
-local function program_of(self, r, masked)
-  local key = ("%dx%dx%d b%d g%.17g%s"):format(r.frames, r.height, r.width, r.batch, r.guidance,
-    masked and " mask" or "")
-  self.programs[key] = self.programs[key] or build(self, setmetatable({masked = masked},
-    {__index = r}))
+--- The program of one Euler step over B renderings.
+---@param r table    the request
+---@param way table  what else it depends on, by its `key`
+---@return table     step, dims {B, C, T, H, W}, way
+function Sampler:program(r, way)
+  local key = ("%dx%dx%d b%d %s"):format(r.frames, r.height, r.width, r.batch, way.key)
+  if not self.programs[key] then
+    local g = G.graph(self.pipe.params)
+    local dims = {r.batch, table.unpack(self:size(r).latent)}
+    self.along.nodes(self, g, {dims = dims, height = r.height, width = r.width, way = way})
+    g:finish()
+    self.programs[key] = {step = self.exec:compile(g), dims = dims, way = way}
+  end
   return self.programs[key]
 end
 
--- times of a run: one list for all renderings, they have one size
-local function times_of(self, r)
-  local latent = self.pipe.autoencoder:latent(r.frames, r.height, r.width)
-  local ratio, round = rflow.ratio_of(self.settings, self.pipe.dtype, {height = r.height,
-    width = r.width, frames = r.frames, latent_frames = latent[2]})
-  local times = {}
-  for i, t in ipairs(rflow.schedule(r.steps, ratio, round)) do
-    times[i] = {}
-    for b = 1, r.batch do
-      times[i][b] = t
-    end
-  end
-  return times
-end
-
--- noise of B renderings in a loop: it belongs to the seed alone, whatever is rendered beside it.
+--- Noise of B renderings in a loop: it belongs to the seed alone, whatever is rendered beside it.
 -- The reference seeds anew before every loop and draws for the whole batch at once, for the start
 -- (key 0) and for each step of a conditioned rendering.
-local function noise_of(self, r, items, dims, purpose, key, loop)
+---@param r table         the request
+---@param items table[]   empty places repeat the last one
+---@param purpose string
+---@param key integer
+---@param loop integer
+---@return mr.Tensor      f32 [B, C, T, H, W]
+function Sampler:noise(r, items, purpose, key, loop)
+  local dims = {r.batch, table.unpack(self:size(r).latent)}
   local all = T.new("f32", dims)
   if self.settings.compat and T.count(dims) >= TORCH_LEAST then
     return all:fill_torch_normal(items[1].seed, key)
@@ -187,24 +173,19 @@ local function noise_of(self, r, items, dims, purpose, key, loop)
   return all
 end
 
--- tell the program of one step what all steps share
-local function set_text(self, p, r, items, loop)
-  local B, prompts = r.batch, {}
-  for b = 1, B do
-    prompts[b] = prompt.at(items[math.min(b, #items)].words, loop)
+--- What is called after each Euler step of a request.
+---@param r table  the request
+---@return fun(i: integer, prog: mr.Program)
+function Sampler.watch(_, r)
+  return function(i, prog)
+    r.done = r.done + 1
+    if r.watch then
+      r.watch(i, prog)
+    end
+    if r.progress then
+      r.progress(r.done, r.total)
+    end
   end
-  local tokens = self.pipe:guided_tokens(prompts, p.copies)
-  local len, fps = tokens.len:totable(), {}
-  for b = 1, self.pipe.null_encoded and 0 or (p.copies - 1) * B do
-    -- the null caption has all its tokens; the reference cuts it to the prompt's
-    len[B + b] = self.settings.compat and len[b] or self.pipe.text.max_length
-  end
-  for b = 1, p.copies * B do
-    fps[b] = r.frames == 1 and IMAGE_FPS or r.fps
-  end
-  self.pipe:set(p.step, tokens)
-  p.step:set("len", T.from({p.copies * B}, len, "i32"))
-  p.step:set("fps", T.from({p.copies * B}, fps))
 end
 
 -- latents that are no numbers would be shown as black
@@ -220,49 +201,16 @@ local function check_finite(self, z, items, size)
   end
 end
 
--- latents of a loop over at most B items; empty places repeat the last one
-local function render_latents(self, r, items, loop, before)
-  local size = self.pipe.autoencoder:latent(r.frames, r.height, r.width)
-  local dims = {r.batch, table.unpack(size)}
-  local z, masks, masked = noise_of(self, r, items, dims, "sample_noise", 0, loop), {}, false
-  for b, item in ipairs(items) do
-    local one = z:slice(0, b - 1, b):reshape(size)
-    masks[b] = item.conditions:apply(one, loop, before[b])
-    masked = masked or masks[b] ~= nil
-  end
-  local all = {}
-  for i = 1, size[2] do
-    all[i] = 1
-  end
-  for b = 1, masked and r.batch or 0 do
-    masks[b] = masks[b] or all
-  end
-  local p = program_of(self, r, masked)
-  set_text(self, p, r, items, loop)
-  local latents = rflow.sample(p.step, {z = z, times = times_of(self, r),
-    mask = masked and masks or nil,
-    noise = function(step) return noise_of(self, r, items, dims, "edit_noise", step, loop) end,
-    watch = function(i, prog)
-      r.done = r.done + 1
-      if r.watch then
-        r.watch(i, prog)
-      end
-      if r.progress then
-        r.progress(r.done, r.total)
-      end
-    end})
-  check_finite(self, latents, items, size)
-  return latents
-end
-
--- give the frames of a piece to a clip from frame `skip` on, and keep its last `kept`
-local function show(self, r, z, clip, skip, kept)
+-- give the frames of a piece to a clip from frame `skip` on and before frame `stop`, and keep its
+-- last `kept`
+local function show(self, r, z, clip, skip, stop, kept)
   local last, filled
   self.codec:decode(z, r, function(pictures, first)
     local pixels <close> = codec.pixels(pictures)
     local n, H, W = pixels.shape[1], pixels.shape[3], pixels.shape[4]
-    if first + n > skip then
-      local shown <close> = pixels:slice(0, math.max(skip - first, 0), n):clone()
+    local to = math.min(n, stop - first)
+    if first + to > skip and to > 0 then
+      local shown <close> = pixels:slice(0, math.max(skip - first, 0), to):clone()
       clip:write(shown)
     end
     local from = math.max(r.frames - kept, first)
@@ -286,17 +234,19 @@ end}
 
 -- all loops of at most B items
 local function render_batch(self, r, items)
-  local auto, before, clips = self.pipe.autoencoder, {}, {}
+  local before, clips, along = {}, {}, self.along
   local open <close> = setmetatable({}, sinks)
   for b, item in ipairs(items) do
-    item.conditions = conditions.new(self.codec, item, r, self.settings.compat ~= nil)
+    item.conditions = along.conditions(self, item, r)
     open[b] = r.sink and r.sink(item, r) or output.collect(item, r)
   end
   for loop = 0, r.loop - 1 do
-    local z = render_latents(self, r, items, loop, before)
+    local z = along.latents(self, r, items, loop, before)
+    check_finite(self, z, items, self:size(r).latent)
+    local skip, hidden = along.hidden(self, r, loop)
     for b, item in ipairs(items) do
       before[b] = show(self, r, z:slice(0, b - 1, b):reshape{table.unpack(z.shape, 2)}, open[b],
-        loop > 0 and auto:head(r.condition_length) or 0, item.conditions:kept(loop))
+        skip, r.frames - hidden, item.conditions:kept(loop))
     end
     -- the collector sees handles of tensors, not their memory
     collectgarbage()
@@ -316,48 +266,37 @@ local function check_size(self, r)
       .. "autoencoder; try: --size 144x256"):format(r.height, r.width))
   end
   local bytes = fit.bytes(auto, self.codec, r, function(small)
-    return program_of(self, small, false).step
+    return self:program(small, self.along.way(small)).step
   end)
   fit.check(r, bytes, (self.device:memory()))
 end
 
--- refuse lengths whose times stand still: what a checkpoint brings was baked long ago
-local function check_times(self, r)
-  local s = self.settings
-  local why = lengths.lost({compat = s.compat, shift = s.scheduler.shift,
-    use_timestep_transform = s.scheduler.use_timestep_transform}, r.frames)
-  if why then
-    base.raise("MR_E_USAGE", "sample: " .. why)
-  end
-end
-
 -- Seconds that all steps are expected to take. Few operations are done before rates are probed.
 local function expected_s(self, r)
-  local prog = program_of(self, r, false).step
+  local prog = self:program(r, self.along.way(r)).step
   return prog:cost().flop * r.total > MANY and prog:plan().seconds * r.total or nil
 end
 
+--- What options ask for, over the settings; refused here rather than after the first piece.
+---@param given table  prompts; the rest defaults to the settings, help(sampler.render) lists it
+---@return table       the request, as moonreel.sample.request reads it
+function Sampler:request(given)
+  local r = request.read(given, self.defaults, self.along, {cleans = self.pipe.text.cleans,
+    cell = self.along.cell(self.pipe)})
+  self.along.check(self, r)
+  check_size(self, r)
+  return r
+end
+
 --- Render every prompt with every seed.
----@param given table  prompts; the rest defaults to the settings, help(sampler.render) lists it.
+---@param given table  options of Sampler:request, or what it returned.
 ---   sink(item, request) may give an object whose write(pixels u8 [n, 3, H, W]) takes frames in
 ---   order and whose finish() gives what render returns for it: memory is then that of one piece;
 ---   its close(), where it has one, is called at the end, also of a rendering that fails
 ---@return table  clips, prompts slowest: {prompt, seed, index, number, frames, height, width, fps,
 ---   pixels = u8 [T][3][H][W]}
 function Sampler:render(given)
-  local r, clips = request.read(given, self.defaults, self.pipe.text.cleans), {}
-  -- refused here rather than after the first piece
-  check_size(self, r)
-  check_times(self, r)
-  if r.loop > 1 then
-    self.pipe.autoencoder:head(r.condition_length)
-    local latent = self.pipe.autoencoder:latent(r.frames, r.height, r.width)[2]
-    if latent < r.condition_length then
-      base.raise("MR_E_USAGE", ("sampling.condition_frame_length is %d, but a piece of %d frames "
-        .. "has %d latent frames; try: more --num-frames"):format(r.condition_length, r.frames,
-        latent))
-    end
-  end
+  local r, clips = given.items and given or self:request(given), {}
   r.done, r.total = 0, -(-#r.items // r.batch) * r.loop * r.steps
   if r.progress then
     r.progress(0, r.total, expected_s(self, r))

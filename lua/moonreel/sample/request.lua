@@ -1,34 +1,63 @@
 --- What is asked of a rendering: options over the settings' own, as sizes, rates and items.
 -- @module moonreel.sample.request
+local aspects = require "moonreel.data.aspects"
 local base = require "moonreel.core.base"
+local blame = require "moonreel.settings.blame"
+local kinds = require "moonreel.recipe.kinds"
 local names = require "moonreel.sample.names"
 local options = require "moonreel.text.options"
-local prompt = require "moonreel.caption.prompt"
 
 local request = {}
 
 -- the most frames a second that a file of a clip takes
 local FASTEST = 1000
 
--- latent frames that a loop takes over where nothing else is asked for
-local CONDITION_FRAMES = 5
+-- sides of a resolution of 2.0 are multiples of this where a model asks for nothing else
+local CELL = 16
 
--- pixels of sampling.resolution at sampling.aspect_ratio, height before width
-local function named_size(s)
+-- all names that a size may have
+local function names_of(known)
+  local all = {}
+  for name in pairs(known) do
+    all[#all + 1] = name
+  end
+  table.sort(all)
+  return table.concat(all, ", ")
+end
+
+-- the size of a resolution of Open-Sora 2.0, which counts width to height; nil: it is none
+local function computed_size(s, name, aspect, cell)
+  local known = aspects.resolution(name, cell)
+  if not known then
+    return nil
+  end
+  local all = {}
+  for _, row in ipairs(aspects.sizes(known.pixels, cell or CELL, false)) do
+    if row.name == aspect then
+      return row.height, row.width
+    end
+    all[#all + 1] = row.name
+  end
+  blame.raise(s, "sampling.aspect_ratio", "MR_E_USAGE", "sampling.aspect_ratio: %s has no %s; "
+    .. "expected WIDTH:HEIGHT, one of %s", name, aspect, table.concat(all, ", "))
+end
+
+-- pixels of sampling.resolution at sampling.aspect_ratio; height before width, but in names of 2.0
+local function named_size(s, cell)
   local name, aspect = s.sampling.resolution, s.sampling.aspect_ratio or "1:1"
   if not name then
     base.raise("MR_E_USAGE", "sample: no size; try: --size 256x256, or --resolution 240p "
       .. "--aspect-ratio 9:16")
   end
   local known = s:plain("resolutions")
-  local resolution, all = known[name], {}
+  local resolution = s.compat ~= "opensora-2.0" and known[name] or nil
   if not resolution then
-    for other in pairs(known) do
-      all[#all + 1] = other
+    local height, width = computed_size(s, name, aspect, cell)
+    if height then
+      return height, width
     end
-    table.sort(all)
-    base.raise("MR_E_USAGE", ("%s: sampling.resolution: no resolution '%s'; known: %s"):format(
-      s:origin("sampling.resolution"), name, table.concat(all, ", ")))
+    base.raise("MR_E_USAGE", ("%s: sampling.resolution: no resolution '%s'; known: %s, and names "
+      .. "as 256px"):format(s:origin("sampling.resolution"), name, names_of(known)))
   end
   local height, width = names.size(resolution, aspect)
   if not height then
@@ -48,8 +77,12 @@ local read = options.declare("sampler:render", {
   { "fps", "number", "what the model is told; sampling.fps where absent" },
   { "save_fps", "number", "of the file; sampling.save_fps where absent, else fps over "
     .. "sampling.frame_interval" },
-  { "steps", "integer", "of Euler; scheduler.num_sampling_steps where absent" },
-  { "guidance", "number", "scheduler.cfg_scale where absent; 1: none" },
+  { "steps", "integer", "of Euler; scheduler.num_sampling_steps where absent, of 2.0 "
+    .. "sampling.num_steps" },
+  { "guidance", "number", "scheduler.cfg_scale where absent, of 2.0 sampling.guidance; 1: none" },
+  { "method", "text", "of 2.0: how guidance is applied; sampling.method where absent" },
+  { "cond_type", "text", "of 2.0: the visual condition; sampling.cond_type where absent" },
+  { "plain", "boolean", "of 2.0: rate and motion are not told behind the texts" },
   { "batch_size", "integer", "renderings at once; sampling.batch_size where absent" },
   { "loop", "integer", "pieces, each going on from the one before; sampling.loop where absent" },
   { "num_sample", "integer", "renderings of each prompt and seed; sampling.num_sample where "
@@ -57,6 +90,7 @@ local read = options.declare("sampler:render", {
   { "references", "table", "paths of each prompt, FILE;FILE; sampling.reference_path where "
     .. "absent" },
   { "strategies", "table", "conditions of each prompt; sampling.mask_strategy where absent" },
+  { "negatives", "table", "of 2.0: what each prompt is not; sampling.neg where absent" },
   { "after", "table", "clips as render returns them, one for each rendering: its last reference, "
     .. "and its first frame where no condition is given" },
   { "sink", "function", "(item, clip): takes a rendering while it is made, see sample.init" },
@@ -69,36 +103,19 @@ local read = options.declare("sampler:render", {
 -- a text for each prompt: the last one holds for those behind it
 local function of_prompt(list, i) return list and (list[i] or list[#list]) or nil end
 
--- the words of a prompt with its scores, as the text encoder takes them, and its JSON
-local function words_of(text, how, cleans)
-  if cleans then
-    return prompt.prepare(text, how)
-  end
-  local words, fields = prompt.extract(text)
-  local texts, loops = prompt.split(words)
-  for i, one in ipairs(texts) do
-    texts[i] = prompt.score(one, how)
-  end
-  return prompt.merge(texts, loops), fields
-end
-
 -- one rendering per prompt, seed and number
-local function items_of(r, o, s, cleans)
-  local scores = {aes = s.sampling.aes, flow = s.sampling.flow,
-    camera_motion = s.sampling.camera_motion}
+local function items_of(r, o, s, along, pipe)
   local references = o.references or s:plain("sampling.reference_path")
   local strategies = o.strategies or s:plain("sampling.mask_strategy")
-  for i, text in ipairs(o.prompts or {}) do
-    local words, fields = words_of(text, scores, cleans)
-    local paths = prompt.references(fields.reference_path or of_prompt(references, i))
-    local number = 0
-    for _, seed in ipairs(o.seeds or s:plain("sampling.seeds")) do
-      for k = 0, r.num_sample - 1 do
-        r.items[#r.items + 1] = {prompt = text, words = words, seed = seed + k, paths = paths,
-          strategy = fields.mask_strategy or of_prompt(strategies, i), index = i - 1,
-          number = number}
-        number = number + 1
-      end
+  local negatives = o.negatives or s:plain("sampling.neg")
+  local seeds = along.seeds(o, s, r.num_sample)
+  for i, text in ipairs(o.prompts) do
+    local item = along.item({ prompt = text, reference = of_prompt(references, i),
+      strategy = of_prompt(strategies, i), negative = of_prompt(negatives, i) }, r, s, pipe)
+    for k, seed in ipairs(seeds[i]) do
+      r.items[#r.items + 1] = {prompt = text, words = item.words, seed = seed, paths = item.paths,
+        strategy = item.strategy, negative = item.negative, index = i - 1, number = k - 1,
+        many = #seeds[i] > 1}
     end
   end
 end
@@ -112,19 +129,39 @@ local function take_after(items, clips)
   for i, item in ipairs(items) do
     item.paths = table.move(item.paths, 1, #item.paths, 1, {})
     item.strategy = item.strategy or ("0,%d"):format(#item.paths)
-    table.insert(item.paths, clips[i])
+    table.insert(item.paths, clips[i].path or clips[i])
+  end
+end
+
+-- a side as whole cells hold it
+local function whole(side, cell) return cell and -(-side // cell) * cell or side end
+
+--- Refuse fields that another way of rendering reads.
+---@param settings table   baked
+---@param fields string[]  of sampling
+---@param instead string   what to try
+function request.refuse(settings, fields, instead)
+  for _, name in ipairs(fields) do
+    local field = "sampling." .. name
+    if settings.sampling[name] and not settings:origin(field):find("^default") then
+      blame.raise(settings, field, "MR_E_USAGE", "%s = %s: renderings with model.type = %s do not "
+        .. "take it; try: %s", field, kinds.show(settings:get(field)), settings.model.type, instead)
+    end
   end
 end
 
 --- Read options over settings.
 ---@param given table        as sampler:render takes it
 ---@param settings table     baked: sampling, scheduler, resolutions
----@param cleans boolean|nil captions are cleaned before they are encoded
----@return table             frames, height, width, fps, save_fps, steps, guidance, batch, loop,
----   num_sample, condition_length (latent frames), condition_edit, align; items: {prompt, words,
----   seed, paths, strategy, index, number}; sink, watch, progress
-function request.read(given, settings, cleans)
+---@param along table        what renders: moonreel.sample.rflow, moonreel.sample.shifted
+---@param pipe table         cleans: captions are cleaned before they are encoded; cell: pixels of
+---   what sides are multiples of, nil: of nothing
+---@return table             frames, height, width, fps, save_fps, batch, loop, num_sample, and what
+---   along.read gives; items: {prompt, words, seed, paths, strategy, negative, index, number, many:
+---   its prompt has several}; sink, watch, progress
+function request.read(given, settings, along, pipe)
   local o, s = read(given), settings
+  o.prompts = o.prompts or {}
   local function pick(name, fallback)
     if o[name] ~= nil then
       return o[name]
@@ -133,24 +170,24 @@ function request.read(given, settings, cleans)
   end
   local height, width = pick("height", s.sampling.height), pick("width", s.sampling.width)
   if not (height and width) then
-    height, width = named_size(s)
+    height, width = named_size(s, pipe.cell)
   end
   local fps, interval = pick("fps", s.sampling.fps), s.sampling.frame_interval
-  local r = {height = height, width = width, frames = pick("frames", s.sampling.frames), fps = fps,
+  local r = {height = whole(height, pipe.cell), width = whole(width, pipe.cell),
+    frames = pick("frames", s.sampling.frames), fps = fps,
     save_fps = pick("save_fps", s.sampling.save_fps)
       or interval and math.max(1, fps // interval) or fps,
-    steps = pick("steps", s.scheduler.num_sampling_steps),
-    guidance = pick("guidance", s.scheduler.cfg_scale),
     loop = pick("loop", s.sampling.loop) or 1,
     num_sample = pick("num_sample", s.sampling.num_sample) or 1,
-    condition_length = s.sampling.condition_frame_length or CONDITION_FRAMES,
-    condition_edit = s.sampling.condition_frame_edit or 0, align = s.sampling.align,
     items = {}, sink = o.sink, watch = o.watch, progress = o.progress}
   if r.frames > 1 and not (r.save_fps > 0 and r.save_fps <= FASTEST) then
     base.raise("MR_E_USAGE", ("sample: a file of %g frames a second; expected above 0, at most %d; "
       .. "try: --save-fps 24"):format(r.save_fps, FASTEST))
   end
-  items_of(r, o, s, cleans)
+  for name, value in pairs(along.read(o, s)) do
+    r[name] = value
+  end
+  items_of(r, o, s, along, pipe)
   if o.after then
     take_after(r.items, o.after)
   end

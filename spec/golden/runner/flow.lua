@@ -149,7 +149,7 @@ local function sample(f, result)
   local fps = T.from({2 * B}, repeat_list(f:list("in.fps")))
 
   local g = G.graph(m.params)
-  rflow.sample_step(g, {dims = z.shape, guidance = f:need("cfg_scale"),
+  rflow.step(g, {dims = z.shape, guidance = f:need("cfg_scale"),
     masked = f.has["in.mask"] ~= nil,
     predict = function(x, t, x_mask)
       return m.net:forward(g, {x = x, t = t, x_mask = x_mask, fps = g:input("fps", "f32", {2 * B}),
@@ -191,7 +191,7 @@ local function sample(f, result)
   local noise = mask and f:tensor("in.noise_per_step")
   local function step_of(tensor, i) return tensor:slice(0, i - 1, i) end
   local want_pred, want_z = f:find("out.pred_per_step"), f:find("out.z_in_per_step")
-  local out = rflow.sample(prog, {z = z, times = times, mask = mask,
+  local out = rflow.run(prog, {z = z, times = times, mask = mask,
     noise = function(i) return step_of(noise, i):reshape(z.shape) end,
     watch = function(i)
       if want_pred then

@@ -1,13 +1,13 @@
 --- Reference files about the sampler of Open-Sora 2.0: times, every latent, predictions.
 -- @module spec.golden.runner.guided
 local G = require "moonreel.core.graph"
-local T = require "moonreel.core.tensor"
 local condition = require "moonreel.diffusion.condition"
+local cut = require "moonreel.sample.given"
 local guide = require "moonreel.diffusion.guide"
 local mmdit = require "spec.golden.runner.mmdit"
-local shift = require "moonreel.diffusion.shift"
+local shifted = require "moonreel.diffusion.shifted"
 
-local VALUES, TIMES, STEP = 1e-4, 1e-6, 4
+local VALUES, TIMES = 1e-4, 1e-6
 
 local function names(value) return value == true or value == "True" end
 
@@ -21,124 +21,101 @@ local function options_of(row)
     o[key] = names(row[key])
   end
   o.shift = row.shift == nil or names(row.shift)
+  o.step, o.causal = o.temporal_reduction or 4, row.is_causal_vae == nil or names(row.is_causal_vae)
   return o
 end
 
--- one step: z to the z of the next time, and what the model said
-local function stepper(m, shape, o, has_guidance)
-  local B, thirds = shape[1], o.distilled and 1 or 3
-  local frames = shape[3]
-  local g, io = G.graph(m.params), {}
-  local function input(name, dims) io[name] = g:input(name, "f32", dims) end
-  input("z", shape)
-  input("t", { thirds * B })
-  input("dt", { 1 })
-  input("y", { thirds * B, o.text, o.context })
-  input("vector", { thirds * B, 1, o.vector })
-  if o.cond then
-    input("cond", { thirds * B, 1 + shape[2], table.unpack(shape, 3) })
+-- the autoencoder of a file as far as conditions ask
+local function auto_of(o, dims)
+  return { step = o.step, head = function(_, n) return o.causal and (n - 1) * o.step + 1
+    or n * o.step end, latent = function() return { table.unpack(dims, 2) } end }
+end
+
+-- the program of a step
+local function stepper(m, dims, copies, o)
+  local g, many, config = G.graph(m.params), copies * dims[1], m.net.config
+  local text = { y = g:input("y", "f32", { many, o.text, o.context }),
+    vector = g:input("vector", "f32", { many, 1, o.vector }) }
+  local told = {}
+  for name, shape in pairs(m.net:conditions { many, table.unpack(dims, 2) }) do
+    told[name] = g:input(name, "f32", shape)
   end
-  if has_guidance then
-    input("guidance", { thirds * B })
-  end
-  local copies = {}
-  for i = 1, thirds do
-    copies[i] = io.z
-  end
-  local pred = m.net:forward(g, { x = G.concat(copies, 0), t = io.t, y = io.y, vector = io.vector,
-    cond = io.cond, guidance = io.guidance })
-  g:output("pred", pred)
-  local v = pred
-  if not o.distilled then
-    input("g_text", { 1 })
-    input("g_image", { frames })
-    v = guide.mix(pred, io.g_text, io.g_image)
-  end
-  g:output("next", io.z + v * io.dt:reshape { 1, 1, 1, 1, 1 }:expand(shape))
+  shifted.step(g, { dims = dims, copies = copies, predict = function(x, t)
+    return m.net:forward(g, { x = x, t = t, y = text.y, vector = text.vector, cond = told.cond,
+      guidance = told.guidance })
+  end })
   g:finish()
-  return m.run:compile(g)
+  return m.run:compile(g), config
 end
 
--- the condition of [c, c, 0]
-local function conditions(shape, kind, ref)
-  local latent = T.new("f32", { 3 * shape[1], 1 + shape[2], table.unpack(shape, 3) })
-  for b = 0, shape[1] - 1 do
-    for i, part in ipairs(condition.parts(kind, shape[3], STEP * (shape[3] - 1) + 1, STEP, true)) do
-      local z = ref(b, i - 1) or ref(b, 0)
-      local from = part.at == 0 and 0 or z.shape[2] - part.n
-      local given = z:slice(1, from, from + part.n):clone():reshape { 1, shape[2], part.n, shape[4],
-        shape[5] }
-      local ones = T.new("f32", { 1, 1, part.n, shape[4], shape[5] }) + 1
-      for third = 0, 1 do
-        local row = latent:slice(0, third * shape[1] + b, third * shape[1] + b + 1)
-          :slice(2, part.at, part.at + part.n)
-        row:slice(1, 0, 1):copy_from(ones)
-        row:slice(1, 1, 1 + shape[2]):copy_from(given)
-      end
-    end
+-- what is given of a sample: ref(i) is its i-th reference, from 0; clips are those of the end
+local function given_of(dims, o, kind, ref)
+  local list, frames = {}, o.step * (dims[3] - (o.causal and 1 or 0)) + (o.causal and 1 or 0)
+  for i, part in ipairs(condition.parts(kind, dims[3], frames, o.step, o.causal)) do
+    local z = ref(i - 1) or ref(0)
+    local from = part.at == 0 and 0 or z.shape[2] - part.n
+    list[i] = { at = part.at, z = z:slice(1, from, from + part.n):clone() }
   end
-  return latent
+  return list
 end
 
--- thirds of texts: of the prompts, and twice of the negative ones
-local function thirds(a, b, distilled)
-  return distilled and a or G.concat({ a, b, b }, 0)
+-- texts of all copies
+local function of_copies(a, b, copies)
+  return copies == 1 and a or (G.concat({ a, b, copies == 3 and b or nil }, 0))
 end
 
--- all steps; watch(i, z) before step i, said(i, pred)
+-- all steps; watch(i, z) before step i, said(i, pred, copies)
 local function sample(m, c)
-  local o, shape = c.options, c.noise.shape
-  local distilled = o.method == "distill"
-  local config = m.net.config
-  local many = (distilled and 1 or 3) * shape[1]
-  local prog = stepper(m, shape, { distilled = distilled, cond = config.cond_embed,
-    text = c.txt.shape[2], context = c.txt.shape[3], vector = c.vec.shape[2] },
-    config.guidance_embed)
-  prog:set("y", thirds(c.txt, c.txt_uncond, distilled))
-  prog:set("vector", thirds(c.vec, c.vec_uncond, distilled):reshape { many, 1, c.vec.shape[2] })
+  local o, dims = c.options, c.noise.shape
+  local given, any = {}, false
+  for b = 1, dims[1] do
+    given[b] = given_of(dims, o, c.kind, function(i) return c.ref(b - 1, i) end)
+    any = any or #given[b] > 0
+  end
+  local copies = o.method == "distill" and 1 or any and 3 or 2
+  local prog, config = stepper(m, dims, copies, { text = c.txt.shape[2], context = c.txt.shape[3],
+    vector = c.vec.shape[2] })
+  prog:set("y", of_copies(c.txt, c.txt_uncond, copies))
+  prog:set("vector", of_copies(c.vec, c.vec_uncond, copies):reshape { copies * dims[1], 1,
+    c.vec.shape[2] })
   if config.cond_embed then
-    prog:set("cond", conditions(shape, c.kind, c.ref))
+    local cond = condition.of_copies(dims, given, copies)
+    c.conditioned(cond, copies)
+    prog:set("cond", cond)
   end
-  local function all(value)
-    local list = {}
-    for i = 1, many do
-      list[i] = value
-    end
-    return T.from({ many }, list)
-  end
-  local z, n = c.noise, o.num_steps
-  for i = 0, n - 1 do
-    local t, text = c.times[i + 1], guide.scales(o, i)
-    c.watch(i, z)
-    prog:set("z", z)
-    prog:set("t", all(1000 * t))
-    prog:set("dt", T.from({ 1 }, { c.times[i + 2] - t }))
-    if config.guidance_embed then
-      prog:set("guidance", all(text))
-    end
-    if not distilled then
-      prog:set("g_text", T.from({ 1 }, { text }))
-      prog:set("g_image", T.from({ shape[3] }, guide.image(o, c.kind, i, n, shape[3])))
-    end
-    prog:run()
-    c.said(i, prog:get "pred")
-    z = prog:get "next"
-  end
-  c.watch(n, z)
-  -- the references stand in the first sample again
-  for i, part in ipairs(c.kind:find "^i2v" and condition.parts(c.kind, shape[3], 1, STEP, true)
-      or {}) do
-    local ref = c.ref(0, i - 1) or c.ref(0, 0)
-    local from = part.at == 0 and 0 or ref.shape[2] - 1
-    z:slice(0, 0, 1):slice(2, part.at, part.at + 1):copy_from(ref:slice(1, from, from + 1):clone()
-      :reshape { 1, shape[2], 1, shape[4], shape[5] })
+  c.watch(0, c.noise)
+  local z = shifted.run(prog, { z = c.noise, times = c.times, copies = copies, guided = o,
+    kind = c.kind, told = config.guidance_embed, watch = function(i, ran)
+      c.said(i - 1, ran:get "pred", copies)
+      c.watch(i, ran:get "z")
+    end })
+  -- the reference does so for the first sample alone
+  if c.kind:find "^i2v" then
+    condition.put_back(z, 0, given[1])
   end
   return z
 end
 
-local function schedule(o, shape, p)
-  return shift.schedule(o.num_steps, o.shift and (o.flow_shift
-    or shift.alpha({ shape[3], shape[4], shape[5] }, p * p)) or nil)
+-- 0 to 1, as files have them
+local function schedule(m, o, dims)
+  local times = shifted.times({}, { model = m.net }, { latent = { table.unpack(dims, 2) } },
+    { steps = o.num_steps, shift = o.shift, flow_shift = o.flow_shift })
+  local shown = {}
+  for i, t in ipairs(times) do
+    shown[i] = t / 1000
+  end
+  return times, shown
+end
+
+-- what a file says of three copies, of which we have fewer where two are one
+local function of_file(pred, copies, got)
+  return copies < 3 and pred.shape[1] > got.shape[1] and pred:slice(0, 0, got.shape[1]):clone()
+    or pred
+end
+
+local function compare_condition(f, result, name, cond, copies, p)
+  local got = mmdit.as_tokens(cond, p)
+  result:absolute(name, got:totable(), of_file(f:tensor(name), copies, got):totable(), 0)
 end
 
 -- ---- the reference ----
@@ -146,9 +123,12 @@ end
 local function denoise(f, result)
   local m, o = mmdit.load(f, "param.", f:need "model"), options_of(f:need "sampling_option")
   local p, noise = m.net.config.patch_size, f:tensor "noise"
-  local times = schedule(o, noise.shape, p)
-  result:absolute("timesteps", times, f:list "timesteps", TIMES)
+  local times, shown = schedule(m, o, noise.shape)
+  result:absolute("timesteps", shown, f:list "timesteps", TIMES)
   local z = sample(m, { options = o, noise = noise, times = times, kind = f:need "cond_type",
+    conditioned = function(cond, copies)
+      compare_condition(f, result, "cond_packed", cond, copies, p)
+    end,
     txt = f:tensor "txt", txt_uncond = f:tensor "txt_uncond", vec = f:tensor "vec",
     vec_uncond = f:tensor "vec_uncond",
     ref = function(b, i) return f:find(("ref%d_%d"):format(b, i)) end,
@@ -158,13 +138,23 @@ local function denoise(f, result)
         result:scaled(name, mmdit.as_tokens(x, p), f:tensor(name), VALUES)
       end
     end,
-    said = function(i, pred)
-      local name = ("step%02d.pred"):format(i)
+    said = function(i, pred, copies)
+      local name, got = ("step%02d.pred"):format(i), mmdit.as_tokens(pred, p)
       if f.has[name] then
-        result:scaled(name, mmdit.as_tokens(pred, p), f:tensor(name), VALUES)
+        result:scaled(name, got, of_file(f:tensor(name), copies, got), VALUES)
       end
     end })
   result:scaled("latent_final", z, f:tensor "latent_final", VALUES)
+  -- its decoder repeats each latent frame
+  local frames, step = {}, o.step
+  for i = 0, o.num_frames - 1 do
+    frames[i + 1] = z:slice(2, i // step, i // step + 1):clone()
+  end
+  local first, last = cut.copies(auto_of(o, noise.shape), { kind = f:need "cond_type",
+    frames = o.num_frames })
+  local want = f:tensor "frames_out_of_identity_decoder"
+  result:scaled("frames", G.concat(table.move(frames, first + 1, #frames - last, 1, {}), 2), want,
+    VALUES)
 end
 
 -- ---- another program ----
@@ -177,8 +167,8 @@ local function guidance(f, result)
     if row then
       local function input(name) return f:find(("in.%d.%s"):format(run, name)) end
       local o, noise = options_of(row), input "noise"
-      local times = schedule(o, noise.shape, p)
-      result:absolute("times", times, f:list(("f64.%d.times"):format(run)), TIMES)
+      local times, shown = schedule(m, o, noise.shape)
+      result:absolute("times", shown, f:list(("f64.%d.times"):format(run)), TIMES)
       local tokens, at = f:tensor(("out.%d.tokens"):format(run)), {}
       local pred = f:tensor(("out.%d.pred"):format(run))
       for k, i in ipairs(f:list(("out.%d.pred_steps"):format(run))) do
@@ -187,6 +177,9 @@ local function guidance(f, result)
       local function row_of(t, i) return t:slice(0, i, i + 1):clone():reshape {
         table.unpack(t.shape, 2) } end
       local z = sample(m, { options = o, noise = noise, times = times, kind = row.kind,
+        conditioned = function(cond, copies)
+          compare_condition(f, result, ("out.%d.cond_packed"):format(run), cond, copies, p)
+        end,
         txt = input "txt", txt_uncond = input "txt_uncond", vec = input "vec",
         vec_uncond = input "vec_uncond",
         ref = function(b, i) return input(("ref%d_%d"):format(b, i)) end,
@@ -194,10 +187,11 @@ local function guidance(f, result)
           result:scaled(("out.%d.tokens"):format(run), mmdit.as_tokens(x, p), row_of(tokens, i),
             VALUES)
         end,
-        said = function(i, v)
+        said = function(i, v, copies)
           if at[i] then
-            result:scaled(("out.%d.pred"):format(run), mmdit.as_tokens(v, p), row_of(pred, at[i]),
-              VALUES)
+            local got = mmdit.as_tokens(v, p)
+            result:scaled(("out.%d.pred"):format(run), got, of_file(row_of(pred, at[i]), copies,
+              got), VALUES)
           end
         end })
       local name = ("out.%d.latent_final"):format(run)

@@ -14,10 +14,12 @@ local golden = {}
 local kinds = {}
 local function kind(pattern, run) kinds[#kinds + 1] = {pattern = pattern, run = run} end
 
-kind("_weights$", "weights for other files")
+for _, stem in ipairs{"_weights$", "^ae$", "^flux$", "^hunyuan_vae$", "^video$"} do
+  kind(stem, "weights for other files")
+end
 for _, room in ipairs{"ranks", "model", "start", "flow", "update", "masks", "rounding", "data",
     "transforms", "autoencoder", "hunyuan", "dc_ae", "mmdit", "shifted", "train20",
-    "guided", "t5", "clip"} do
+    "guided", "pipes", "t5", "clip"} do
   for _, row in ipairs(require("spec.golden.runner." .. room)) do
     kind(row[1], row[2])
   end

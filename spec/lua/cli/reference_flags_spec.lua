@@ -106,13 +106,13 @@ describe("flags of the references' training documents", function()
         .. " = .-: this version has no reader for "
         .. field:gsub("%p", "%%%0"), err)
     end
-    -- and a rendering refuses what it would not heed
+    -- of one record, too
     local s = dir:bake("return recipe {}",
-      { { key = "sampling.temporal_reduction", text = "4", argument = "--temporal-reduction 4" } })
-    local ok, problem = pcall(s.require_readers, s, "sampling")
+      { { key = "disc_loss_config.disc_start", text = "4", argument = "--disc-start 4" } })
+    local ok, problem = pcall(s.require_readers, s, "disc_loss_config")
     assert.is_false(ok)
-    assert.matches("^%-%-temporal%-reduction 4: sampling%.temporal_reduction = 4: this version has no "
-      .. "reader for sampling%.temporal_reduction", problem.message)
+    assert.matches("^%-%-disc%-start 4: disc_loss_config%.disc_start = 4: this version has no "
+      .. "reader for disc_loss_config%.disc_start", problem.message)
     assert.is_true((pcall(s.require_readers, s, "scheduler")))
   end)
 end)

@@ -1,6 +1,7 @@
 --- Visual conditions: what they give, for which clips, and how they are drawn. Numbers of the
 -- reference: make golden (condition_*).
 -- Covers: lua/moonreel/diffusion/condition.lua
+local T = require "moonreel.core.tensor"
 local condition = require "moonreel.diffusion.condition"
 local fails = require "spec.support.fails"
 
@@ -70,6 +71,29 @@ describe("visual conditions", function()
     assert.equal("1111", counted "xx..")
     assert.equal("1111", counted "..xx")
     assert.equal("1111", counted "....")
+  end)
+
+  it("stand beside their mask in all copies but the third, and are put back", function()
+    local dims = { 2, 1, 3, 1, 2 }
+    local given = { { { at = 2, z = T.from({ 1, 1, 1, 2 }, { 7, 8 }) } }, {} }
+    local function rows(copies)
+      local all, out = condition.of_copies(dims, given, copies):totable(), {}
+      for i = 1, #all, 6 do
+        out[#out + 1] = table.concat(table.move(all, i, i + 5, 1, {}), " ")
+      end
+      return out
+    end
+    local nothing, mask, latent = "0.0 0.0 0.0 0.0 0.0 0.0", "0.0 0.0 0.0 0.0 1.0 1.0",
+      "0.0 0.0 0.0 0.0 7.0 8.0"
+    assert.same({ mask, latent, nothing, nothing }, rows(1))
+    assert.same({ mask, latent, nothing, nothing, mask, latent, nothing, nothing }, rows(2))
+    local three = rows(3)
+    assert.equal(12, #three)
+    assert.same({ mask, latent, nothing, nothing, nothing, nothing, nothing, nothing },
+      table.move(three, 5, 12, 1, {}))
+    local z = T.new("f32", dims) + 1
+    condition.put_back(z, 1, given[1])
+    assert.same({ 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 7, 8 }, z:totable())
   end)
 
   it("are known by name", function()

@@ -77,7 +77,7 @@ describe("diffusion.rflow", function()
   -- three steps from z = 1, with a model that predicts `cond` for the text and `null` without
   local function three_steps(guidance, cond, null)
     local g, seen = G.graph(), {}
-    rflow.sample_step(g, {dims = {2, 1, 1, 1, 1}, guidance = guidance,
+    rflow.step(g, {dims = {2, 1, 1, 1, 1}, guidance = guidance,
       predict = function(x, _, _, copies)
         seen.copies = copies
         local list = copies == 2 and {cond, cond, null, null} or {cond, cond}
@@ -85,7 +85,7 @@ describe("diffusion.rflow", function()
       end})
     g:finish()
     local prog = E.new(E.device("cpu", 1), nil, {}):compile(g)
-    local z = rflow.sample(prog, {z = T.from({2, 1, 1, 1, 1}, {1, 1}),
+    local z = rflow.run(prog, {z = T.from({2, 1, 1, 1, 1}, {1, 1}),
       times = {{1000, 1000}, {600, 700}, {100, 300}}})
     return z:totable(), seen.copies
   end

@@ -71,6 +71,63 @@ describe("the flow of 2.0", function()
     assert.near(sums[1] + 0.5 * sums[2], loss, 1e-6)
   end)
 
+  it("has times of a rendering that move by the size, by a factor, or stay", function()
+    local function times(patch, request)
+      request.steps = 4
+      return shifted.times({}, pipe_of(patch), size, request)
+    end
+    assert.same({ 1000, 750, 500, 250, 0 }, times(2, { shift = false }))
+    local even = { 1, 0.75, 0.5, 0.25, 0 }
+    for patch = 1, 2 do
+      local alpha = shift.alpha({ 3, 48, 64 }, patch * patch)
+      for i, t in ipairs(times(patch, { shift = true })) do
+        assert.near(1000 * shift.of(even[i], alpha), t, 1e-9)
+      end
+    end
+    assert.near(900, times(2, { shift = true, flow_shift = 3 })[2], 1e-9)
+    assert.same({ 1000, 750, 500, 250, 0 }, times(2, { shift = false, flow_shift = 3 }))
+  end)
+
+  -- the last z of steps with a model that says what it is asked; seen: rows of its inputs
+  local function steps(copies, guided, told)
+    local g, seen = G.graph(), {}
+    shifted.step(g, { dims = { 1, 1, 2, 1, 1 }, copies = copies, predict = function(z, t)
+      assert.same({ copies, 1, 2, 1, 1 }, z.shape)
+      local say = { 3, 3, 2, 2, 1, 1 }
+      local v = z * 0 + g:const(T.from({ copies, 1, 2, 1, 1 }, table.move(say, 1, 2 * copies, 1,
+        {})))
+      g:output("asked", t)
+      return told and v + g:input("guidance", "f32", { copies }):reshape { copies, 1, 1, 1, 1 }
+        :expand(z.shape) or v
+    end })
+    g:finish()
+    local z = shifted.run(E.new(E.device("cpu", 1), nil, {}):compile(g), { z = T.from({ 1, 1, 2, 1,
+      1 }, { 0, 10 }), times = { 1000, 600, 0 }, copies = copies, guided = guided,
+      kind = "i2v_head", told = told, watch = function(i, prog)
+        seen[i] = prog:get("asked"):totable()
+      end })
+    return z:totable(), seen
+  end
+
+  it("steps from noise to 0 by the guided velocity, all copies at one time", function()
+    local z, seen = steps(3, { guidance = 5, guidance_img = 4 })
+    -- 1 + 4 (2 - 1) + 5 (3 - 2) over a time of -1
+    assert.near(-10, z[1], 1e-5)
+    assert.near(0, z[2], 1e-5)
+    assert.same({ { 1000, 1000, 1000 }, { 600, 600, 600 } }, seen)
+    -- the first frame has a scale of 1: 1 + (2 - 1) + 5, the last one of 4, then of 2.5
+    z = steps(3, { guidance = 5, guidance_img = 4, scale_temporal_osci = true })
+    assert.near(-7, z[1], 1e-5)
+    assert.near(10 - 0.4 * 10 - 0.6 * 8.5, z[2], 1e-5)
+    z = steps(2, { guidance = 5 })
+    assert.near(-7, z[1], 1e-5)
+    z = steps(1, { guidance = 5 })
+    assert.near(-3, z[1], 1e-5)
+    -- a model that is told the guidance
+    z = steps(1, { guidance = 5 }, true)
+    assert.near(-8, z[1], 1e-5)
+  end)
+
   it("leaves out frames that do not count", function()
     local x0, noise, pred = { 1, 2, -1, 3 }, { 0.5, -1, 2, 4 }, { 0, 1, -1, 2 }
     local _, per_sample = losses(x0, noise, { 250, 1000 }, pred, { 0, 1, 1, 1 })

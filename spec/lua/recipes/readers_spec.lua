@@ -75,6 +75,18 @@ for _, name in ipairs{"compile", "device", "forward", "index", "load", "open", "
   elsewhere["watch." .. name] = "the launcher's, who watches ranks (spec/lua/life/hang_spec.lua)"
 end
 
+for _, name in ipairs{"cond_type", "flow_shift", "guidance", "guidance_img", "image_osci",
+  "img_resolution", "is_causal_vae", "method", "motion_score", "num_steps", "prompt_refine",
+  "save_prefix", "scale_temporal_osci", "seed", "shift", "temporal_reduction", "text_osci",
+  "use_t2i2v"} do
+  elsewhere["sampling." .. name] = "of renderings of 2.0 (spec/lua/sample/shifted_spec.lua)"
+end
+for _, record in ipairs{"img_flux", "img_flux_ae"} do
+  for _, name in ipairs{"type", "from_pretrained"} do
+    elsewhere[record .. "." .. name] = "likewise"
+  end
+end
+
 describe("readers", function()
   local dir, parts, bake = folder.new(), {}, settings.bake
   teardown(function()

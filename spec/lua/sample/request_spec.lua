@@ -1,10 +1,11 @@
 --- What is asked of a rendering, over what settings say.
+local along = require "moonreel.sample.rflow"
 local request = require "moonreel.sample.request"
 local settings = require "moonreel.settings"
 
 describe("a request", function()
   local function read(given, overrides, cleans)
-    return request.read(given, settings.bake("tiny/demo", overrides), cleans)
+    return request.read(given, settings.bake("tiny/demo", overrides), along, {cleans = cleans})
   end
 
   it("takes what settings say where nothing is asked for", function()

@@ -1,5 +1,5 @@
 -- Rendering from a checkpoint alone.
--- Covers: lua/moonreel/sample/init.lua
+-- Covers: lua/moonreel/sample/init.lua lua/moonreel/sample/rflow.lua
 local base = require "moonreel.core.base"
 local demo_data = dofile "spec/support/demo_data.lua"
 local json = require "moonreel.core.json"
@@ -77,6 +77,16 @@ describe("sample", function()
     assert.is_false(ok)
     assert.equal(2000000, total)
     assert.is_true(expected > 1 and expected < 1e6, expected)
+  end)
+
+  it("refuses what renderings of 2.0 take, with the argument that asks for it", function()
+    local sampler <close> = sample.open(train(), { overrides = { { key = "cond_type",
+      text = "i2v_head", argument = "--cond-type i2v_head" } } })
+    local good, problem = pcall(sampler.render, sampler, { prompts = PROMPTS })
+    assert.is_false(good)
+    assert.matches("%-%-cond%-type i2v_head: sampling.cond_type = \"i2v_head\": renderings with "
+      .. "model.type = STDiT3 do not take it; try: without it, or a model of Open%-Sora 2.0",
+      problem.message)
   end)
 
   it("tells apart averaged and raw weights, guidance and steps", function()

@@ -227,14 +227,14 @@ describe("settings:require_readers", function()
 
   it("names fields and types that nothing reads yet, with their lines", function()
     local s = dir:bake(
-      'return recipe {\n  batch_size = 3,\n  model = { type = "flux" } }')
+      'return recipe {\n  batch_size = 3,\n  model = { type = "dc_ae" } }')
     local ok, problem = pcall(s.require_readers, s)
     assert.is_false(ok)
     assert.equal(3, problem.exit)
     assert.matches("main%.lua:2: batch_size = 3: this version has no reader for batch_size",
       problem.message)
-    assert.matches('main%.lua:3: model%.type = "flux": this version has no reader for '
-      .. 'model flux', problem.message)
+    assert.matches('main%.lua:3: model%.type = "dc_ae": this version has no reader for '
+      .. 'model dc_ae', problem.message)
   end)
 
   it("is content with everything that has one, and with fields that are off", function()

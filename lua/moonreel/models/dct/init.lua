@@ -74,7 +74,7 @@ Autoencoder.__index = Autoencoder
 function dct.new(params)
   local scope = nn.scope(params, "autoencoder")
   local frozen = {frozen = true, buffer = true}
-  return setmetatable({channels = CHANNELS,
+  return setmetatable({channels = CHANNELS, side = BLOCK, step = 1,
     mean = scope:add("mean", {CHANNELS}, {kind = "zeros"}, frozen),
     deviation = scope:add("deviation", {CHANNELS}, {kind = "ones"}, frozen)}, Autoencoder)
 end

@@ -15,12 +15,12 @@ return {
     .. "encoder, for one vector per caption" },
   { "scheduler.type", "text", default = "rflow", reader = "diffusion", resume = "refuse",
     help = "the training objective and its sampler" },
-  { "img_flux.type", "text", none = true, reader = false, affects = "nothing", help = "image model "
-    .. "that makes the first frame" },
-  { "img_flux.from_pretrained", "text", none = true, reader = false, affects = "nothing",
+  { "img_flux.type", "text", none = true, reader = "sample", affects = "nothing", help = "image "
+    .. "model that makes the first frame" },
+  { "img_flux.from_pretrained", "text", none = true, reader = "sample", affects = "nothing",
     help = "its weights" },
-  { "img_flux_ae.type", "text", none = true, reader = false, affects = "nothing",
+  { "img_flux_ae.type", "text", none = true, reader = "sample", affects = "nothing",
     help = "autoencoder of the image model" },
-  { "img_flux_ae.from_pretrained", "text", none = true, reader = false, affects = "nothing",
+  { "img_flux_ae.from_pretrained", "text", none = true, reader = "sample", affects = "nothing",
     help = "its weights" },
 }

@@ -17,9 +17,9 @@ return {
   row("width", "integer", { none = true, min = 1, unit = "pixels", help = "width; none: of the "
     .. "resolution" }),
   row("resolution", "text", { none = true, spellings = { "resolution" },
-    help = "a name of `resolutions`" }),
+    help = "a name of `resolutions`, or of 2.0: 256px, 768px" }),
   row("aspect_ratio", "text", { none = true, spellings = { "aspect_ratio" },
-    help = "height to width, as 9:16" }),
+    help = "height to width, as 9:16; of resolutions of 2.0 width to height, as 16:9" }),
   row("fps", "number", { default = 24, min = 0, unit = "frames/s", spellings = { "fps" },
     help = "rate that the model is told" }),
   row("save_fps", "number", { none = true, min = 0, unit = "frames/s",
@@ -41,7 +41,7 @@ return {
   row("end_index", "integer", { none = true, min = 0, spellings = { "end_index" },
     help = "the prompt before which to end" }),
   row("prompt_path", "text", { none = true, spellings = { "prompt_path" }, help = "file with a "
-    .. "text per line" }),
+    .. "text per line, or .csv with columns text and, where it has them, ref, neg, name" }),
   row("frame_interval", "integer", { none = true, min = 1, spellings = { "frame_interval" },
     help = "every n-th frame is rendered" }),
   row("condition_frame_length", "integer",
@@ -50,7 +50,7 @@ return {
   row("condition_frame_edit", "number",
     { none = true, min = 0, max = 1, spellings = { "condition_frame_edit" },
     help = "how much of them is rendered anew; none: 0" }),
-  row("reference_path", { list = "text" }, { none = true, spellings = { "reference_path" },
+  row("reference_path", { list = "text" }, { none = true, spellings = { "reference_path", "ref" },
     help = "images and clips that each prompt is given, FILE;FILE" }),
   row("mask_strategy", { list = "text" }, { none = true, spellings = { "mask_strategy" },
     help = "what each prompt takes from them, LOOP,REFERENCE,FROM,TO,LENGTH,EDIT;..." }),
@@ -67,35 +67,49 @@ return {
     help = "motion score told in the text" }),
   row("camera_motion", "text", { none = true, spellings = { "camera_motion" },
     help = "camera motion told in the text" }),
-  row("motion_score", "text", { none = true, spellings = { "motion_score" }, reader = false,
-    help = "2.0: motion score told in the text" }),
-  row("cond_type", "text", { none = true, spellings = { "cond_type" }, reader = false,
-    help = "visual condition: t2v, i2v_head, i2v_loop, v2v_head" }),
-  row("method", "text", { none = true, choices = { "i2v", "distill" }, reader = false,
-    help = "how guidance is applied" }),
-  row("num_steps", "integer", { none = true, min = 1, reader = false, help = "2.0: steps of a "
-    .. "rendering" }),
-  row("guidance", "number", { none = true, min = 0, reader = false, help = "2.0: guidance of the "
-    .. "text" }),
-  row("guidance_img", "number", { none = true, min = 0, reader = false, help = "2.0: guidance of "
-    .. "the image" }),
-  row("text_osci", "boolean", { default = false, reader = false, help = "guidance of the text is 1 "
-    .. "in every second late step" }),
-  row("image_osci", "boolean", { default = false, reader = false,
-    help = "the same for the image" }),
-  row("scale_temporal_osci", "boolean", { default = false, reader = false, help = "weaken image "
-    .. "guidance with distance in time" }),
-  row("shift", "boolean", { none = true, reader = false, help = "2.0: shift times with the number "
-    .. "of tokens" }),
-  row("temporal_reduction", "integer", { none = true, min = 1, reader = false, help = "frames of a "
-    .. "latent frame" }),
-  row("is_causal_vae", "boolean", { none = true, reader = false, help = "the first latent frame "
-    .. "stands for one frame" }),
-  row("seed", "integer", { none = true, min = 0, reader = false, help = "2.0: seed of the noise; "
-    .. "none: drawn" }),
-  row("use_t2i2v", "boolean", { default = false, spellings = { "use_t2i2v" }, reader = false,
-    help = "an image model makes the first frame" }),
+  row("neg", { list = "text" }, { none = true, spellings = { "neg" }, help = "2.0: what each "
+    .. "prompt is not; none: the empty text" }),
+  row("motion_score", "text", { none = true, spellings = { "motion_score" },
+    help = "2.0: motion score told in the text, 1 to 15" }),
+  row("cond_type", "text", { none = true, spellings = { "cond_type" }, choices = { "t2v",
+      "i2v_head", "i2v_tail", "i2v_loop", "v2v_head", "v2v_tail", "v2v_head_easy",
+      "v2v_tail_easy" },
+    help = "2.0: visual condition, frames of reference_path at the ends of a clip; none: t2v" }),
+  row("method", "text", { none = true, choices = { "i2v", "distill" },
+    help = "2.0: how guidance is applied: i2v, against the negative prompt and against no "
+      .. "condition; distill, told to a model with guidance_embed; none: i2v" }),
+  row("num_steps", "integer", { none = true, min = 1, help = "2.0: steps of a rendering; none: "
+    .. "50" }),
+  row("guidance", "number", { none = true, min = 0, help = "2.0: guidance of the text; none: 4" }),
+  row("guidance_img", "number", { none = true, min = 0, help = "2.0: guidance of the visual "
+    .. "condition; none: 1" }),
+  row("text_osci", "boolean", { default = false, help = "2.0: guidance of the text is 1 in every "
+    .. "second late step" }),
+  row("image_osci", "boolean", { default = false, help = "the same for that of the condition" }),
+  row("scale_temporal_osci", "boolean", { default = false, help = "2.0: guidance of a picture "
+    .. "grows from 1 at the first frame, less with every step" }),
+  row("shift", "boolean", { none = true, help = "2.0: times move with the number of tokens; none: "
+    .. "they do" }),
+  row("flow_shift", "number", { none = true, min = 0, help = "2.0: factor by which times move; "
+    .. "none: of the number of tokens" }),
+  row("temporal_reduction", "integer", { none = true, min = 1, help = "2.0: frames of a latent "
+    .. "frame; none: as vae has it, and another value is refused" }),
+  row("is_causal_vae", "boolean", { none = true, help = "2.0: the first latent frame stands for "
+    .. "one frame; none: as vae has it, and another value is refused" }),
+  row("seed", "integer", { none = true, min = 0, help = "2.0: seed of the noise, counted up over "
+    .. "num_sample; none: the first of seeds, under compat drawn for each rendering" }),
+  row("use_t2i2v", "boolean", { default = false, spellings = { "use_t2i2v" }, help = "2.0: the "
+    .. "model img_flux makes the first frame" }),
   row("img_resolution", "text", { none = true, spellings = { "img_resolution" },
-    reader = false, help = "resolution of that frame" }),
+    help = "2.0: resolution of that frame; none: 768px" }),
+  row("save_prefix", "text", { none = true, spellings = { "save_prefix" }, help = "2.0: what names "
+    .. "of files begin with" }),
+  row("num_samples", "integer", { none = true, min = 1, spellings = { "num_samples" },
+    help = "how many prompts to render from start_index on; none: up to end_index" }),
+  row("prompt_refine", "boolean", { default = false, spellings = { "prompt_refine" },
+    help = "2.0: prompts are refined by a service; this program asks none and refuses it" }),
+  row("offload_model", "boolean", { default = false, spellings = { "offload_model" },
+    no_meaning = "of an image and a video model one is open at a time", help = "move models "
+    .. "between host and device" }),
   row("batch_size", "integer", { default = 1, min = 1, help = "renderings side by side" }),
 }

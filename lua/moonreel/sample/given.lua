@@ -1,0 +1,102 @@
+--- Latent frames that a rendering of Open-Sora 2.0 is given: those of reference files at its ends,
+-- as its condition names them. They are encoded by themselves, so nothing of other frames is in
+-- them. Ref: opensora-2.0.md 3, 16.4.
+-- @module moonreel.sample.given
+local base = require "moonreel.core.base"
+local condition = require "moonreel.diffusion.condition"
+local references = require "moonreel.sample.references"
+
+local given = {}
+
+local function refuse(...)
+  base.raise("MR_E_USAGE", "sampling.cond_type = " .. string.format(...))
+end
+
+-- frames of a latent frame, and whether the first one stands for one frame alone
+local function frames_of(auto, r)
+  if r.causal ~= nil then
+    return auto.step, r.causal
+  end
+  return auto.step, auto:head(1) == 1
+end
+
+--- What a condition gives of a clip: nothing where the reference gives nothing.
+---@param auto mr.Autoencoder
+---@param r table   kind, frames, height, width, compat; causal: nil as the autoencoder is
+---@return mr.ConditionPart[]
+function given.parts(auto, r)
+  local step, causal = frames_of(auto, r)
+  local latent = auto:latent(r.frames, r.height, r.width)[2]
+  if r.compat and latent == 1 then
+    return {}
+  end
+  local list, n = condition.parts(r.kind, latent, r.frames, step, causal), 0
+  for _, part in ipairs(list) do
+    n = n + part.n
+  end
+  if n > 0 and n >= latent then
+    refuse("%s gives %d latent frames, a clip of %d frames has %d; try: more --num-frames, or "
+      .. "--cond-type t2v", r.kind, n, r.frames, latent)
+  end
+  return list
+end
+
+--- Frames of a rendering that are copies of one that was given: an autoencoder that is not causal
+-- makes several of the latent frame of one. They are not shown.
+---@param auto mr.Autoencoder
+---@param r table         as given.parts takes it
+---@return integer first, integer last
+function given.copies(auto, r)
+  local step, causal = frames_of(auto, r)
+  local first, last = 0, 0
+  if r.kind:find "^i2v" and not causal then
+    for _, part in ipairs(given.parts(auto, r)) do
+      if part.at == 0 then
+        first = step - 1
+      else
+        last = step - 1
+      end
+    end
+  end
+  return first, last
+end
+
+-- which reference a part is of, and its first frame there
+local function source_of(item, r, part)
+  local tail = part.at > 0
+  -- clips go on from one end of the first reference; of pictures the last one is at the tail
+  local i = tail and r.kind:find "^i2v" and #item.paths or 1
+  local frames = references.frames(item.paths, i)
+  if frames < part.frames then
+    refuse("%s takes %d frames of a reference, %s has %d; try: a longer one%s", r.kind, part.frames,
+      item.paths[i], frames, r.kind:find "_easy$" and ", or --cond-type "
+      .. r.kind:gsub("_easy$", "") or "")
+  end
+  return i, tail and frames - part.frames or 0
+end
+
+--- Latents that a rendering is given.
+---@param codec mr.Codec
+---@param item table   paths: of references; seed
+---@param r table      as given.parts takes it
+---@return mr.GivenPart[]
+function given.read(codec, item, r)
+  local list, auto = {}, codec.auto
+  local parts = given.parts(auto, r)
+  if #parts > 0 and #item.paths == 0 then
+    if r.compat then
+      return list
+    end
+    refuse("%s, and prompt '%s' has no reference; try: --ref FILE, or --cond-type t2v", r.kind,
+      item.prompt)
+  end
+  for k, part in ipairs(parts) do
+    local i, start = source_of(item, r, part)
+    local pixels = references.pixels(item.paths, i, r, { exact = auto.apart, compat = r.compat,
+      start = start, frames = part.frames })
+    list[k] = { at = part.at, z = references.latents(codec, pixels, item.seed, k, 0) }
+  end
+  return list
+end
+
+return given

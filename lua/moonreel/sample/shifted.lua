@@ -1,0 +1,247 @@
+--- Renderings along the flow of Open-Sora 2.0: prompts with rate and motion score, frames given at
+-- the ends of a clip, guidance by text and by condition apart, or told to the model. Ref:
+-- opensora-2.0.md 16.
+-- @module moonreel.sample.shifted
+local blame = require "moonreel.settings.blame"
+local condition = require "moonreel.diffusion.condition"
+local generators = require "moonreel.data.generators"
+local given = require "moonreel.sample.given"
+local opensora20 = require "moonreel.data.opensora20"
+local prompt = require "moonreel.caption.prompt"
+local request = require "moonreel.sample.request"
+local shifted = require "moonreel.diffusion.shifted"
+
+local along = {}
+
+-- what a rendering has where nothing else is asked for
+local STEPS <const>, GUIDANCE <const> = 50, 4
+
+local GREATEST_SEED <const> = 0xffffffff
+
+-- fields of sampling that renderings of Open-Sora 1.2 read
+local OF_12 = { "aes", "align", "camera_motion", "condition_frame_edit", "condition_frame_length",
+  "flow", "loop", "mask_strategy" }
+
+-- ---- what is asked for
+
+--- Pixels of a token's side.
+---@param pipe mr.Pipeline
+---@return integer
+function along.cell(pipe) return pipe.autoencoder.side * pipe.model.config.patch_size end
+
+-- seeds as the reference has them: drawn for each rendering, or counted up from one that is not 0
+local function reference_seeds(s)
+  local fixed, generator = s.sampling.seed, generators.python(s.seed)
+  return function(k)
+    return fixed and (fixed == 0 and 0 or fixed + k) or generator:randint(0, GREATEST_SEED)
+  end
+end
+
+--- Seeds of the renderings of all prompts, one after the other.
+---@param o table       seeds, prompts
+---@param s table       settings
+---@param many integer  renderings of each prompt and seed
+---@return integer[][]  of each prompt
+function along.seeds(o, s, many)
+  local asked = o.seeds or not s:origin("sampling.seeds"):find "^default"
+    and s:plain "sampling.seeds" or nil
+  local theirs = s.compat and not asked and reference_seeds(s)
+  local fixed, all = asked or { s.sampling.seed or s.sampling.seeds[1] }, {}
+  for i in ipairs(o.prompts) do
+    all[i] = {}
+    for _, seed in ipairs(fixed) do
+      for k = 0, many - 1 do
+        table.insert(all[i], theirs and theirs(k) or seed + k)
+      end
+    end
+  end
+  return all
+end
+
+--- What it takes beside sizes and rates.
+---@param o table   options of sampler:render
+---@param s table   settings: sampling, compat
+---@return table    steps, shift, flow_shift, kind (of the condition), method, guidance,
+---   guidance_img, oscillations, plain, compat; causal: what a recipe says of the autoencoder
+function along.read(o, s)
+  local c = s.sampling
+  local distilled, causal = (o.method or c.method) == "distill", nil
+  if s.compat then
+    -- the recipe says it, whatever the autoencoder is
+    causal = c.is_causal_vae
+  end
+  return { steps = o.steps or c.num_steps or STEPS, shift = c.shift ~= false,
+    flow_shift = c.flow_shift, kind = o.cond_type or c.cond_type or "t2v",
+    method = distilled and "distill" or "i2v", guidance = o.guidance or c.guidance or GUIDANCE,
+    guidance_img = c.guidance_img or 1, text_osci = not distilled and c.text_osci,
+    image_osci = c.image_osci, scale_temporal_osci = c.scale_temporal_osci, plain = o.plain,
+    compat = s.compat ~= nil, causal = causal }
+end
+
+--- Words, paths and negative prompt of a prompt.
+---@param row table  prompt; reference, negative: texts, or nil
+---@param r table    the request: save_fps, plain
+---@param s table    settings
+---@return table     words, paths, negative
+function along.item(row, r, s)
+  local words = r.plain and row.prompt
+    or opensora20.prompt(row.prompt, r.save_fps, s.sampling.motion_score)
+  return { words = words, paths = prompt.references(row.reference),
+    negative = row.negative or "" }
+end
+
+-- ---- what cannot be
+
+local function refuse(self, field, ...)
+  blame.raise(self.defaults, field, "MR_E_USAGE", ...)
+end
+
+-- fields of another way to render, and of what this program does not do
+local function check_fields(self)
+  local c = self.defaults.sampling
+  request.refuse(self.defaults, OF_12, "--cond-type with --ref for frames that are given, "
+    .. "--motion-score for motion")
+  if c.prompt_refine then
+    refuse(self, "sampling.prompt_refine", "sampling.prompt_refine: prompts are refined by a "
+      .. "service that this program does not ask; try: refined texts by --prompt-path FILE")
+  elseif c.motion_score and not tonumber(c.motion_score) then
+    refuse(self, "sampling.motion_score", "sampling.motion_score = %s: a score of each prompt "
+      .. "comes from a service that this program does not ask; try: a number from 1 to 15",
+      c.motion_score)
+  end
+end
+
+-- what a recipe says of the models, and what they are
+local function check_agrees(self)
+  local auto, config = self.pipe.autoencoder, self.pipe.model.config
+  local s, step = self.defaults, auto.step
+  for _, row in ipairs {
+    { "sampling.temporal_reduction", s.sampling.temporal_reduction, step, "frames of a latent "
+      .. "frame of the autoencoder" },
+    { "sampling.is_causal_vae", s.sampling.is_causal_vae, auto:head(1) == 1, "whether its first "
+      .. "latent frame stands for one frame" },
+    { "patch_size", s.patch_size, config.patch_size, "latent cells of a token's side" },
+    { "ae_spatial_compression", s.ae_spatial_compression, along.cell(self.pipe),
+      "pixels of a token's side" },
+  } do
+    local field, said, is, what = table.unpack(row, 1, 4)
+    if said ~= nil and said ~= is and not (s.compat and field == "sampling.is_causal_vae") then
+      refuse(self, field, "%s = %s, and %s is %s; try: %s = %s", field, tostring(said), what,
+        tostring(is), field, tostring(is))
+    end
+  end
+end
+
+--- Refuse what cannot be rendered.
+---@param self mr.Sampler
+---@param r table  the request
+function along.check(self, r)
+  local takes = self.pipe.model:conditions { 1, 1, 1, 1, 1 }
+  check_fields(self)
+  if r.method == "distill" and not takes.guidance then
+    refuse(self, "sampling.method", "sampling.method = distill tells the model a guidance of %g, "
+      .. "and model.guidance_embed is false; try: sampling.method = i2v", r.guidance)
+  elseif r.kind ~= "t2v" and not takes.cond then
+    refuse(self, "sampling.cond_type", "sampling.cond_type = %s gives the model frames, and "
+      .. "model.cond_embed is false; try: sampling.cond_type = t2v", r.kind)
+  end
+  check_agrees(self)
+  blame.field(self.defaults, "sampling.cond_type", given.parts, self.pipe.autoencoder, r)
+end
+
+-- ---- what runs
+
+--- What the program of a step depends on beside its sizes: how often the model is asked.
+---@param r table               the request
+---@param any boolean|nil       something is given; nil: as the condition may
+---@return table                copies; key: all of it
+function along.way(r, any)
+  if any == nil then
+    any = r.kind ~= "t2v"
+  end
+  local copies = 2
+  if r.method == "distill" or not any and r.guidance == 1 then
+    copies = 1
+  elseif any then
+    copies = 3
+  end
+  return { copies = copies, key = ("c%d"):format(copies) }
+end
+
+--- Add the nodes of a step.
+---@param self mr.Sampler
+---@param g mr.Graph
+---@param shape table  dims of the latents; height, width; way
+function along.nodes(self, g, shape)
+  local pipe, dims, copies = self.pipe, shape.dims, shape.way.copies
+  local text = pipe:inputs(g, dims[1], copies)
+  local told = pipe:conditions(g, { copies * dims[1], table.unpack(dims, 2) })
+  shifted.step(g, { dims = dims, copies = copies, predict = function(x, t)
+    return pipe:predict_guided(g, { x = x, t = t, text = text, text_len = text.len,
+      copies = copies, cond = told.cond, guidance = told.guidance })
+  end })
+end
+
+--- What a rendering is given.
+---@param self mr.Sampler
+---@param item table  of the request
+---@param r table     the request
+---@return table      parts: of moonreel.sample.given; kept(loop): 0, no piece follows
+function along.conditions(self, item, r)
+  local parts = blame.field(self.defaults, "sampling.cond_type", given.read, self.codec, item, r)
+  return { parts = parts, kept = function() return 0 end }
+end
+
+--- Frames at both ends of a clip that are not shown.
+---@param self mr.Sampler
+---@param r table  the request
+---@return integer first, integer last
+function along.hidden(self, r) return given.copies(self.pipe.autoencoder, r) end
+
+-- texts of all copies: the prompts, then the negative ones
+local function texts_of(items, B, copies)
+  local texts = {}
+  for k = 0, copies - 1 do
+    for b = 1, B do
+      local item = items[math.min(b, #items)]
+      texts[k * B + b] = k == 0 and item.words or item.negative
+    end
+  end
+  return texts
+end
+
+-- frames that were given stand in the latents again; the reference does so for the first rendering
+local function put_back(z, r, items)
+  if r.kind:find "^i2v" then
+    for b = 1, r.compat and 1 or #items do
+      condition.put_back(z, b - 1, items[b].conditions.parts)
+    end
+  end
+end
+
+--- Latents of at most B items; empty places repeat the last one.
+---@param self mr.Sampler
+---@param r table         the request
+---@param items table[]   with conditions
+---@return mr.Tensor      f32 [B, C, t, h, w]
+function along.latents(self, r, items)
+  local parts, any = {}, false
+  for b = 1, r.batch do
+    parts[b] = items[math.min(b, #items)].conditions.parts
+    any = any or #parts[b] > 0
+  end
+  local p = self:program(r, along.way(r, any))
+  local copies = p.way.copies
+  self.pipe:set(p.step, self.pipe:each_text(texts_of(items, r.batch, copies)))
+  local takes = self.pipe.model:conditions { 1, 1, 1, 1, 1 }
+  if takes.cond then
+    p.step:set("cond", condition.of_copies(p.dims, parts, copies))
+  end
+  local z = shifted.run(p.step, { z = self:noise(r, items, "sample_noise", 0, 0), copies = copies,
+    times = shifted.times(self.settings, self.pipe, self:size(r), r), guided = r, kind = r.kind,
+    told = takes.guidance ~= nil, watch = self:watch(r) })
+  put_back(z, r, items)
+  return z
+end
+
+return along
