@@ -94,7 +94,7 @@ void *mr_bind_scratch(lua_State *L, size_t bytes)
 
 void **mr_bind_box(lua_State *L, const char *type)
 {
-    void **box = lua_newuserdatauv(L, sizeof *box, 2);
+    void **box = lua_newuserdatauv(L, sizeof *box, 3);
     *box = NULL;
     luaL_setmetatable(L, type);
     return box;

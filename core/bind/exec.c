@@ -187,6 +187,12 @@ static int x_sync(lua_State *L)
     return 0;
 }
 
+static int x_edges(lua_State *L)
+{
+    lua_pushboolean(L, mr_exec_edges(mr_bind_exec(L, 1)));
+    return 1;
+}
+
 /* waits() -> {all, results, inputs} */
 static int x_waits(lua_State *L)
 {
@@ -411,6 +417,8 @@ static const mr_bind_row exec_rows[] = {
         "for what was fetched, for inputs that had still to leave."),
     MR_ROW("host", x_host, "(region: string): lightuserdata?, integer?",
            "Where a region lies and its bytes; nothing when it is not in host memory."),
+    MR_ROW("edges", x_edges, "(): boolean",
+           "Does conv3d read the nearest place for one outside here? See its `edge`."),
     MR_ROW("init", x_init, "(seed: integer)", "Initial values of all parameters."),
     MR_ROW("refresh", x_refresh, "()", "Compute weights from the masters."),
     MR_ROW("has", x_has, "(region: string): boolean", "Is there such a region?"),

@@ -9,7 +9,7 @@ mr_graph *mr_bind_graph(lua_State *L, int arg)
 
 typedef struct graph_table {
     mr_graph_options o;
-    bool no_save;
+    bool no_save, edges;
 } graph_table;
 
 static const mr_bind_field graph_fields[] = {
@@ -20,9 +20,11 @@ static const mr_bind_field graph_fields[] = {
                  "Every op is a node of its own, also where one row does two."),
     MR_BIND_BOOL("no_save", graph_table, no_save,
                  "What `save` would keep of a block is computed twice too."),
+    MR_BIND_BOOL("edges", graph_table, edges,
+                 "It runs where conv3d reads the nearest place for one outside: exec:edges()."),
     MR_BIND_END};
 
-enum { NO_SAVE = 2 }; /* the user value of a graph that says so */
+enum { NO_SAVE = 2, EDGES = 3 }; /* user values of a graph that say so */
 
 static int g_new(lua_State *L)
 {
@@ -34,8 +36,16 @@ static int g_new(lua_State *L)
     mr_bind_check(L, mr_graph_new(params, &t.o, &g));
     *box = g;
     lua_pushboolean(L, t.no_save), lua_setiuservalue(L, -2, NO_SAVE);
+    lua_pushboolean(L, t.edges), lua_setiuservalue(L, -2, EDGES);
     if (params)
         lua_pushvalue(L, 1), lua_setiuservalue(L, -2, 1);
+    return 1;
+}
+
+static int g_edges(lua_State *L)
+{
+    mr_bind_graph(L, 1);
+    lua_getiuservalue(L, 1, EDGES);
     return 1;
 }
 
@@ -374,6 +384,8 @@ static const mr_bind_row graph_rows[] = {
            "what they may run beside. exec: knows which of its regions are one; absent: regions "
            "of two names are two."),
     MR_ROW("outputs", g_outputs, "(): string[]", "Names of the outputs."),
+    MR_ROW("edges", g_edges, "(): boolean",
+           "Does conv3d read the nearest place for one outside, where this runs?"),
     MR_ROW_END};
 static const mr_bind_face graph_face = {
     "mr.Graph", "A graph in the making; finished, it can be compiled.", graph_rows, free_graph};

@@ -103,6 +103,20 @@ void mr_exec_rates(mr_exec *e, mr_dtype compute, const mr_rates *rates)
     e->rates[compute == MR_BF16] = *rates;
 }
 
+bool mr_exec_edges(const mr_exec *e)
+{
+    const mr_op *op = mr_op_find("conv3d");
+    const mr_kernel *k = op ? mr_op_kernel(op, e->facts.device) : NULL;
+    // one place, one channel: whether a kernel serves does not depend on the size
+    const mr_desc one = mr_desc_dense(MR_F32, 5, (int64_t[]){1, 1, 1, 1, 1});
+    unsigned char attr[MR_ATTR_BYTES];
+    mr_call call = {.n_in = 3, .n_out = 1, .attr = attr, .threads = e->facts.threads};
+    call.in[0].desc = call.in[1].desc = call.out[0].desc = one, call.in[2].desc.rank = -1;
+    if (!k || mr_op_attrs(op, MR_ATTRS({"edge", .i = 1}), attr) != MR_OK)
+        return false;
+    return !k->workspace || k->workspace(&call, &e->facts) != MR_NO_KERNEL;
+}
+
 void mr_exec_free(mr_exec *e)
 {
     if (!e)

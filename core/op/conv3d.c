@@ -4,15 +4,20 @@
  *
  *   x [B, T, H, W, C]     w [O, C / groups, kt, kh, kw]     y [B, T', H', W', O]
  *
- * Zeros lie outside, as many as `pad` says: before and behind time, height, width. A causal
- * convolution has pad = {kt - 1, 0, ...}. T' = (T + before + behind - kt) / stride + 1. A 2-D
- * convolution has kt = 1. The way a product takes: cpu/conv.h. Licence: Apache-2.0 */
+ * Zeros lie outside, as many as `pad` says: before and behind time, height, width; with `edge` the
+ * nearest place stands for each of them. A causal convolution has pad = {kt - 1, 0, ...}, a 2-D
+ * convolution kt = 1. T' = (T + before + behind - kt) / stride + 1.
+ *
+ * The way a product takes: cpu/conv.h. No way there reads edges, which the naive row takes: layers
+ * on a CPU lay copies beside x instead, and what makes x writes between them (nn/volume.lua).
+ * Licence: Apache-2.0 */
 #include "cpu/conv.h"
 #include "op/row.h"
 
 typedef struct attr {
     mr_ints stride, pad, dims;
     int64_t groups;
+    bool edge;
 } attr;
 
 /* ---- shapes ---- */
@@ -62,6 +67,9 @@ static mr_status spec_of(const attr *a, const mr_desc *x, const mr_desc *w, mr_c
                            mr_desc_text(x, tx, sizeof tx), (long long)s->before[i],
                            (long long)s->after[i], mr_desc_text(w, tw, sizeof tw), i);
         s->out[i] = (length - s->kernel[i]) / s->stride[i] + 1;
+        if (a->edge && s->in[i] == 0)
+            return mr_fail(MR_E_SHAPE, "x is %s; expected places on axis %d, which edge repeats",
+                           mr_desc_text(x, tx, sizeof tx), i + 1);
     }
     return MR_OK;
 }
@@ -136,14 +144,15 @@ static mr_status grad(mr_grad *g)
     const mr_attr list[] = {{"stride", .ints = &a->stride},
                             {"pad", .ints = &a->pad},
                             {"groups", .i = a->groups},
+                            {"edge", .i = a->edge},
                             {"dims", .ints = &dims}};
     mr_ref acc;
     if (g->need[0])
         MR_TRY(
-            mr_grad_op(g, "conv3d_dx", list, 4, (mr_ref[]){g->dout[0], g->in[1]}, 2, &g->din[0]));
+            mr_grad_op(g, "conv3d_dx", list, 5, (mr_ref[]){g->dout[0], g->in[1]}, 2, &g->din[0]));
     if (g->need[1]) {
         MR_TRY(mr_grad_acc(g, 1, &acc));
-        MR_TRY(mr_grad_op(g, "conv3d_dw", list, 3, (mr_ref[]){g->dout[0], g->in[0], acc}, 3,
+        MR_TRY(mr_grad_op(g, "conv3d_dw", list, 4, (mr_ref[]){g->dout[0], g->in[0], acc}, 3,
                           &g->din[1]));
     }
     if (g->need[2]) {
@@ -177,12 +186,18 @@ static mr_conv_spec dw_spec(const mr_call *c)
     return s;
 }
 
+static bool has_edge(const mr_call *c)
+{
+    const attr *a = c->attr;
+    return a->edge;
+}
+
 /* ---- the truth ---- */
 
 typedef void visit_fn(void *user, int64_t x, int64_t w, int64_t y);
 
 /* Calls visit with the elements of x, w and y of every product of the sum. */
-static void visit(const mr_conv_spec *s, visit_fn *at, void *user)
+static void visit(const mr_conv_spec *s, bool edge, visit_fn *at, void *user)
 {
     int64_t c_group = s->channels / s->groups, o_group = s->filters / s->groups;
     int64_t taps = s->kernel[0] * s->kernel[1] * s->kernel[2];
@@ -194,6 +209,8 @@ static void visit(const mr_conv_spec *s, visit_fn *at, void *user)
             for (int i = 2; i >= 0; i--) {
                 from[i] = rest % s->out[i] * s->stride[i] - s->before[i] + k % s->kernel[i];
                 rest /= s->out[i], k /= s->kernel[i];
+                if (edge)
+                    from[i] = MR_MIN(MR_MAX(from[i], 0), s->in[i] - 1);
                 inside &= from[i] >= 0 && from[i] < s->in[i];
             }
             if (!inside)
@@ -235,7 +252,7 @@ static mr_status naive(const mr_call *c)
     const double *bias = c->in[2].data;
     for (int64_t i = 0, n = mr_desc_count(&c->out[0].desc); i < n; i++)
         t.out[i] = bias ? bias[i % s.filters] : 0;
-    visit(&s, visit_y, &t);
+    visit(&s, has_edge(c), visit_y, &t);
     return MR_OK;
 }
 static mr_status dx_naive(const mr_call *c)
@@ -243,7 +260,7 @@ static mr_status dx_naive(const mr_call *c)
     mr_conv_spec s = dx_spec(c);
     truth t = {.y = c->in[0].data, .w = c->in[1].data, .out = c->out[0].data};
     memset(t.out, 0, (size_t)mr_desc_count(&c->out[0].desc) * sizeof *t.out);
-    visit(&s, visit_x, &t);
+    visit(&s, has_edge(c), visit_x, &t);
     return MR_OK;
 }
 static mr_status dw_naive(const mr_call *c)
@@ -251,7 +268,7 @@ static mr_status dw_naive(const mr_call *c)
     mr_conv_spec s = dw_spec(c);
     truth t = {.y = c->in[0].data, .x = c->in[1].data, .out = c->out[0].data};
     memcpy(t.out, c->in[2].data, (size_t)mr_desc_count(&c->out[0].desc) * sizeof *t.out);
-    visit(&s, visit_w, &t);
+    visit(&s, has_edge(c), visit_w, &t);
     return MR_OK;
 }
 
@@ -272,7 +289,7 @@ static double flop_of(mr_conv_spec s)
     static size_t id##_workspace(const mr_call *c, const mr_facts *facts)                          \
     {                                                                                              \
         mr_conv_spec s = of(c);                                                                    \
-        return mr_conv_workspace(&s, facts);                                                       \
+        return has_edge(c) ? MR_NO_KERNEL : mr_conv_workspace(&s, facts);                          \
     }                                                                                              \
     static const char *id##_way(const mr_call *c, const mr_facts *facts)                           \
     {                                                                                              \
@@ -302,10 +319,17 @@ static void release(void *state)
     }
 #define CONV_ATTRS                                                                                 \
     LIST(stride, "positions between outputs: time, height, width; 1 where absent"),                \
-        LIST(pad, "zeros before and behind time, height and width; none where absent"),            \
+        LIST(pad, "places before and behind time, height and width; none where absent"),           \
+        {"groups",                                                                                 \
+         MR_ATTR_I64,                                                                              \
+         offsetof(attr, groups),                                                                   \
+         .def = 1,                                                                                 \
+         .min = 1,                                                                                 \
+         .max = 1 << 20,                                                                           \
+         .doc = "parts that channels fall into"},                                                  \
     {                                                                                              \
-        "groups", MR_ATTR_I64, offsetof(attr, groups), .def = 1, .min = 1, .max = 1 << 20,         \
-                                                       .doc = "parts that channels fall into"      \
+        "edge", MR_ATTR_BOOL, offsetof(attr, edge),                                                \
+            .doc = "those places are like the nearest of x, in place of zeros"                     \
     }
 #define CONV_CPU(id)                                                                               \
     {                                                                                              \
@@ -315,7 +339,8 @@ static void release(void *state)
 
 MR_OP(conv3d) = {
     .name = "conv3d",
-    .doc = "Convolution of channels-last volumes: any stride, zeros by axis and side, groups.",
+    .doc = "Convolution of channels-last volumes: any stride, zeros or edges by axis and side, "
+           "groups.",
     .ref = "cross-correlation as in PyTorch 2 conv3d",
     .in = {{"x", "[B, T, H, W, C] f32|bf16", MR_CONTIG, 0},
            {"w", "[O, C/groups, kt, kh, kw] like x", MR_CONTIG, 0},
@@ -343,7 +368,15 @@ MR_OP(conv3d) = {
                       "x=[2,5,6,11,33] f32 w=[33,1,5,3,3] f32 bias=[33] f32 groups=33 "
                       "pad={2,2,1,1,1,1}",
                       "x=[1,7,5,9,40] bf16 w=[40,1,3,3,3] bf16 groups=40 stride={2,1,2} "
-                      "pad={1,1,0,1,2,0}"),
+                      "pad={1,1,0,1,2,0}",
+                      // edges: causal, wider than x, strides, one place
+                      "x=[1,3,4,5,8] f32 w=[6,8,3,3,3] f32 bias=[6] f32 pad={2,0,1,1,1,1} edge=1",
+                      "x=[2,2,3,1,6] f32 w=[4,3,2,3,5] f32 groups=2 stride={1,2,1} "
+                      "pad={1,2,3,1,2,4} edge=1",
+                      "x=[1,3,6,5,24] bf16 w=[40,24,3,3,3] bf16 bias=[40] bf16 stride={2,2,2} "
+                      "pad={2,0,1,1,1,1} edge=1",
+                      "x=[1,2,4,6,16] bf16 w=[16,1,3,3,3] bf16 groups=16 pad={2,0,1,1,1,1} "
+                      "edge=1"),
 };
 MR_OP(conv3d_dx) = {
     .name = "conv3d_dx",
@@ -371,7 +404,14 @@ MR_OP(conv3d_dx) = {
                  "dy=[1,1,3,2,64] bf16 w=[64,64,1,3,3] bf16 pad={0,0,2,0,1,1} dims={1,3,2}",
                  "dy=[2,3,5,8,20] f32 w=[20,1,4,3,2] f32 groups=20 pad={1,1,0,1,2,0} dims={4,6,7}",
                  "dy=[1,2,3,4,33] bf16 w=[33,1,3,3,3] bf16 groups=33 stride={2,1,2} "
-                 "pad={1,0,1,1,1,0} dims={4,3,8}"),
+                 "pad={1,0,1,1,1,0} dims={4,3,8}",
+                 "dy=[1,3,4,5,6] f32 w=[6,8,3,3,3] f32 pad={2,0,1,1,1,1} edge=1 dims={3,4,5}",
+                 "dy=[2,4,3,3,4] f32 w=[4,3,2,3,5] f32 groups=2 stride={1,2,1} pad={1,2,3,1,2,4} "
+                 "edge=1 dims={2,3,1}",
+                 "dy=[1,2,3,3,40] bf16 w=[40,24,3,3,3] bf16 stride={2,2,2} pad={2,0,1,1,1,1} "
+                 "edge=1 dims={3,6,5}",
+                 "dy=[1,2,4,6,16] bf16 w=[16,1,3,3,3] bf16 groups=16 pad={2,0,1,1,1,1} edge=1 "
+                 "dims={2,4,6}"),
 };
 MR_OP(conv3d_dw) = {
     .name = "conv3d_dw",
@@ -400,5 +440,10 @@ MR_OP(conv3d_dw) = {
         "pad={1,1,0,0,0,1}",
         "dy=[2,3,5,8,20] f32 x=[2,4,6,7,20] f32 acc=[20,1,4,3,2] f32 groups=20 pad={1,1,0,1,2,0}",
         "dy=[1,4,4,5,40] bf16 x=[1,7,5,9,40] bf16 acc=[40,1,3,3,3] f32 groups=40 stride={2,1,2} "
-        "pad={1,1,0,1,2,1}"),
+        "pad={1,1,0,1,2,1}",
+        "dy=[1,3,4,5,6] f32 x=[1,3,4,5,8] f32 acc=[6,8,3,3,3] f32 pad={2,0,1,1,1,1} edge=1",
+        "dy=[2,4,3,3,4] f32 x=[2,2,3,1,6] f32 acc=[4,3,2,3,5] f32 groups=2 stride={1,2,1} "
+        "pad={1,2,3,1,2,4} edge=1",
+        "dy=[1,2,3,3,40] bf16 x=[1,3,6,5,24] bf16 acc=[40,24,3,3,3] f32 stride={2,2,2} "
+        "pad={2,0,1,1,1,1} edge=1"),
 };

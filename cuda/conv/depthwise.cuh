@@ -50,6 +50,8 @@ __global__ void __launch_bounds__(THREADS)
         for (int kh = 0; kh < c.kernel[1]; kh++) {
             int t = p.at[0] * c.stride[0] - c.before[0] + kt;
             int h = p.at[1] * c.stride[1] - c.before[1] + kh;
+            if (c.edge)
+                t = nearest(t, c.in[0]), h = nearest(h, c.in[1]);
             if ((unsigned)t >= (unsigned)c.in[0] || (unsigned)h >= (unsigned)c.in[1]) {
                 weights += (int64_t)c.kernel[2] * c.C;
                 continue;
@@ -63,6 +65,8 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
                 for (int r = 0; r < RUN; r++) {
                     int at = (first + r) * c.stride[2] - c.before[2] + kw;
+                    if (c.edge)
+                        at = nearest(at, c.in[2]);
                     if ((unsigned)at >= (unsigned)c.in[2])
                         continue;
                     mr_load(line + (int64_t)at * c.C, v);

@@ -6,10 +6,12 @@
 
 enum { THREADS = 128 }; // of a block, but for those of warp groups
 
-// x [B, in, C], w [O, C / groups, kernel], y [B, out, O]; zeros stand `before` the first place
+/* x [B, in, C], w [O, C / groups, kernel], y [B, out, O]; zeros stand `before` the first place and
+ * behind the last, or with `edge` the nearest place for each of them. */
 struct Conv {
     int B, C, O, groups, taps;
     int in[3], out[3], kernel[3], stride[3], before[3];
+    bool edge;
 
     MR_BOTH_MEMBER int64_t in_places() const
     {
@@ -134,9 +136,15 @@ template <bool ADJOINT> struct Walk {
     }
 };
 
+MR_DEVICE int nearest(int at, int dim)
+{
+    return at < 0 ? 0 : at < dim ? at : dim - 1;
+}
+
 /* What a place of y meets of x, or (ADJOINT) one of x of y, in a source of `width` elements a
- * place: where that is by the phase's first tap. */
+ * place: where that is by the phase's first tap. Edges repeat x; of y there is nothing outside. */
 template <bool ADJOINT> struct Source {
+    static constexpr int BESIDE = INT32_MIN / 2; // of a place that does not exist
     int at[3];
     uint32_t first; // element
 
@@ -153,17 +161,28 @@ template <bool ADJOINT> struct Source {
         }
         first *= (uint32_t)width;
         if (p.b < 0)
-            at[0] = INT32_MIN / 2; // beside everything
+            at[0] = BESIDE;
     }
-    // is there a place that it meets by a tap?
-    MR_MEMBER bool meets(const Conv &c, const int (&tap)[3]) const
+    /* Is there a place that it meets by a tap? Then `element`, which lies behind that tap's first
+     * one, counts from the beginning of the source. */
+    MR_MEMBER bool meets(const Conv &c, const int (&tap)[3], int width, uint32_t &element) const
     {
         const int(&dim)[3] = ADJOINT ? c.out : c.in;
         bool inside = true;
+        element += first;
 #pragma unroll
         for (int i = 0; i < 3; i++)
             inside = inside && (unsigned)(at[i] + (ADJOINT ? -tap[i] : tap[i])) < (unsigned)dim[i];
-        return inside;
+        if (ADJOINT || !c.edge || inside || at[0] == BESIDE)
+            return inside;
+        uint32_t far = 0; // places from the one outside to the nearest
+#pragma unroll
+        for (int i = 0; i < 3; i++) {
+            int there = at[i] + tap[i];
+            far = far * (uint32_t)dim[i] + (uint32_t)(nearest(there, dim[i]) - there);
+        }
+        element += far * (uint32_t)width;
+        return true;
     }
     // how many elements that lies behind the first
     static MR_MEMBER uint32_t behind(const Conv &c, const int (&tap)[3], int width)

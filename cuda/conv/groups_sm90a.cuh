@@ -3,8 +3,8 @@
  *   y[p, o] = bias[o] + sum over taps k and channels c of x[place that p meets by k, c] w[k, o, c]
  * A block takes 128 places and 128 channels of the result, a warp group 64 of the places, and walks
  * the channels of all taps of the source, 64 at a time. No column is formed in memory: threads copy
- * 16 bytes at a time (cp.async) to where the 128-byte swizzle has them, zeros for places beside the
- * ends (Phase leaves out taps that no place of a block meets), and products read both operands from
+ * 16 bytes at a time (cp.async) to where the 128-byte swizzle has them, for places beside the ends
+ * zeros or the nearest one (Phase leaves out taps that no place of a block meets), and products read both operands from
  * there. Four stages: while the product of one is in flight, the copies of the next two are.
  * Weights lie as conv_pack leaves them, [groups, rows, taps, K]. Sums run over steps in order: the
  * bits do not depend on the order of blocks. Channels of a group are multiples of 8 on both sides;
@@ -71,10 +71,11 @@ __global__ void __launch_bounds__(CONV_THREADS, 1)
                  weight = (uint32_t)at.weight(c, phase, K);
 #pragma unroll
         for (int i = 0; step < steps && i < CONV_ROWS / APART; i++) {
-            bool meets = there && mine[i].meets(c, at.tap),
+            uint32_t element = k;
+            bool meets = there && mine[i].meets(c, at.tap, from_width, element),
                  exists = there && column + row + i * APART < N;
             unsigned char *to = stage + i * APART * 128;
-            mr_copy16(to, from + (meets ? mine[i].first + k : 0), meets ? 16 : 0);
+            mr_copy16(to, from + (meets ? element : 0), meets ? 16 : 0);
             mr_copy16(to + CONV_TILE, packed + (exists ? weights[i] + weight : 0), exists ? 16 : 0);
         }
         at.move(phase, K, 64);
@@ -167,13 +168,13 @@ static __global__ void __launch_bounds__(CONV_THREADS, 1)
             const Source<false> source(c, phase, mine[i], c.C);
 #pragma unroll
             for (int block = 0; block < 2; block++) {
+                uint32_t element = k[block];
                 bool exists = p < places && o[block] < (uint32_t)Og,
-                     meets =
-                         p < places && at[block].exists(phase) && source.meets(c, at[block].tap);
+                     meets = p < places && at[block].exists(phase) &&
+                             source.meets(c, at[block].tap, c.C, element);
                 unsigned char *to = stage + block * DW_BLOCK + i * APART * 128;
                 mr_copy16(to, dy + (exists ? up + o[block] : 0), exists ? 16 : 0);
-                mr_copy16(to + CONV_TILE, x + (meets ? source.first + k[block] : 0),
-                          meets ? 16 : 0);
+                mr_copy16(to + CONV_TILE, x + (meets ? element : 0), meets ? 16 : 0);
             }
             place3_move(mine[i], far, c.out);
         }

@@ -2,7 +2,7 @@
  *
  * A block takes 64 places and 64 channels of the result, or 16 where there are no more, and walks
  * the channels of all taps of the source, 64 at a time; rows of the source that a tap does not
- * meet, beside the ends, are zeros of the copy. Places of dx are taken by their remainder by the
+ * meet, beside the ends, are zeros of the copy, or with edges the nearest one. Places of dx are taken by their remainder by the
  * stride, since each remainder meets taps of its own (Phase). Weights are laid out channels last
  * first. conv3d_dw walks places, in ranges that follow from the shape; partial sums are added in
  * order. Of a group channels are multiples of 8 on both sides, those of a result in any number.
@@ -86,8 +86,9 @@ __global__ void __launch_bounds__(THREADS)
                  weight = (uint32_t)at.weight(c, phase, K);
 #pragma unroll
         for (int i = 0; step < steps && i < PLACES / APART; i++) {
-            bool meets = there && mine[i].meets(c, at.tap);
-            mr_copy16(stage + i * APART * Tile<64>::PITCH, from + (meets ? mine[i].first + k : 0),
+            uint32_t element = k;
+            bool meets = there && mine[i].meets(c, at.tap, from_width, element);
+            mr_copy16(stage + i * APART * Tile<64>::PITCH, from + (meets ? element : 0),
                       meets ? 16 : 0);
         }
 #pragma unroll
@@ -193,12 +194,13 @@ static __global__ void __launch_bounds__(THREADS)
         for (int i = 0; step < steps && i < PLACES / APART; i++) {
             int p = step * PLACES + row + i * APART;
             const Source<false> source(c, phase, mine[i], c.C);
+            uint32_t element = k;
             bool exists = p < places && o < Og,
-                 meets = p < places && at.exists(phase) && source.meets(c, at.tap);
+                 meets = p < places && at.exists(phase) && source.meets(c, at.tap, c.C, element);
             mr_copy16(stage + i * APART * Tile<64>::PITCH,
                       exists ? dy + (begin + p) * c.O + g * Og + o : dy, exists ? 16 : 0);
-            mr_copy16(stage + TILE + i * APART * Tile<64>::PITCH,
-                      x + (meets ? source.first + k : 0), meets ? 16 : 0);
+            mr_copy16(stage + TILE + i * APART * Tile<64>::PITCH, x + (meets ? element : 0),
+                      meets ? 16 : 0);
             place3_move(mine[i], far, c.out);
         }
         mr_copy_commit();

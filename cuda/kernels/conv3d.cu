@@ -11,6 +11,8 @@
  * an operand of one group whose channels are no multiple of 8 is filled up with zeros in the
  * workspace first. Channels with a filter each go by themselves (cuda/conv/depthwise.cuh). f32, and
  * groups with odd channels, take the plain form (cuda/conv/plain.cuh).
+ * With `edge` every form reads the nearest place for one outside, by its address, and no copy is
+ * made; what places outside have of dx is added by a plain form (conv_dx_edge).
  * Sums are f32, and the bits do not depend on the order of blocks.
  */
 #include "cuda/conv/depthwise.cuh"
@@ -22,6 +24,7 @@
 struct attr { // as in core/op/conv3d.c
     mr_ints stride, pad, dims;
     int64_t groups;
+    bool edge;
 };
 
 enum { RANGE_LEAST = 4096, RANGES_MOST = 32 };
@@ -40,6 +43,7 @@ static mr_status conv_of(const attr *a, const mr_desc *x, const mr_desc *w, cons
     c->C = (int)x->dim[4];
     c->O = (int)d[0];
     c->groups = (int)a->groups;
+    c->edge = a->edge;
     c->taps = (int)(d[2] * d[3] * d[4]);
     for (int i = 0; i < 3; i++) {
         c->in[i] = (int)x->dim[1 + i];
@@ -175,6 +179,7 @@ template <typename T>
 static void launch_channels(Conv c, bool adjoint, const void *from, const void *w, const void *bias,
                             void *to, void *workspace, cudaStream_t stream)
 {
+    c.edge = c.edge && !adjoint;
     for (int i = 0; adjoint && i < 3; i++) {
         int in = c.in[i];
         c.in[i] = c.out[i], c.out[i] = in;
@@ -261,6 +266,13 @@ template <typename T> static void dx_plain(const Conv &c, const mr_call *call, c
               (T *)call->out[0].data, c);
 }
 
+template <typename T> static void dx_edge(const Conv &c, const mr_call *call, cudaStream_t stream)
+{
+    MR_LAUNCH((conv_dx_edge<T>), threads_for(mr_desc_count(&call->out[0].desc)), dim3(THREADS), 0,
+              stream, (const T *)call->in[0].data, (const T *)call->in[1].data,
+              (T *)call->out[0].data, c);
+}
+
 static mr_status dx(const mr_call *call, bool groups)
 {
     cudaStream_t stream = (cudaStream_t)call->stream;
@@ -277,6 +289,10 @@ static mr_status dx(const mr_call *call, bool groups)
         dx_plain<mr_bf16>(c, call, stream);
     else
         dx_plain<float>(c, call, stream);
+    if (c.edge && call->in[0].desc.dtype == MR_BF16)
+        dx_edge<mr_bf16>(c, call, stream);
+    else if (c.edge)
+        dx_edge<float>(c, call, stream);
     return MR_OK;
 }
 

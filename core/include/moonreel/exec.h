@@ -239,6 +239,8 @@ MR_API mr_status mr_exec_plan(const mr_facts *facts, mr_params *params,
                               const mr_exec_options *options, mr_exec **out);
 /* The rates by which such an executor tells seconds. */
 MR_API void mr_exec_rates(mr_exec *exec, mr_dtype compute, const mr_rates *rates);
+/* Have its kernels a way for conv3d with edges, so that layers need no copies beside frames? */
+MR_API bool mr_exec_edges(const mr_exec *exec);
 MR_API void mr_exec_free(mr_exec *exec);
 /* Lay out and compile a finished graph (kept by reference: must outlive the program), run its
  * setup nodes once, grow the arena if needed. Programs stay valid when the arena grows. */

@@ -58,7 +58,7 @@ end
 function Compiled:get(key, build)
   local one = self.programs[key]
   if not one then
-    local g = G.graph(self.params)
+    local g = G.graph(self.params, { edges = self.exec:edges() })
     add_outputs(g, build(g))
     g:finish()
     make_room(self)

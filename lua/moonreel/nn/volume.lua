@@ -26,6 +26,7 @@ local read_conv = options.declare("volume.Conv", {
   { "stride", "table", "steps over {time, height, width}", default = { 1, 1, 1 } },
   { "pad", "table", "zeros {before, behind} time, height and width: six numbers",
     default = { 0, 0, 0, 0, 0, 0 } },
+  { "edge", "boolean", "what `pad` adds is like the nearest place instead", default = false },
   { "bias", "boolean", "false: none", default = true },
   { "groups", "integer", "parts that channels fall into; inputs are those of one part",
     default = 1 },
@@ -43,42 +44,18 @@ end
 ---@param name string
 ---@param inputs integer  channels that an output reads
 ---@param outputs integer
----@param given table     kernel, stride, pad, bias, groups, gain
+---@param given table     kernel, stride, pad, edge, bias, groups, gain
 function volume.Conv(scope, name, inputs, outputs, given)
   local o, s = read_conv(given), scope:child(name)
   local shape, fan_in = {outputs, inputs}, inputs
   for _, length in ipairs(o.kernel) do
     shape[#shape + 1], fan_in = length, fan_in * length
   end
-  local self = setmetatable({stride = o.stride, pad = o.pad, groups = o.groups,
+  local self = setmetatable({stride = o.stride, pad = o.pad, edge = o.edge, groups = o.groups,
     weight = s:add("weight", shape, first_weights(fan_in, o.gain))}, Conv)
   self.bias = o.bias and s:add("bias", {outputs}, {kind = "zeros"})
   return self
 end
-
----@param before integer|nil  zero frames more than the layer's own before the first one, or fewer
----@param behind integer|nil  likewise behind the last
-function Conv:forward(g, x, before, behind)
-  local w, pad = g:param(self.weight), self.pad
-  local shape = w.shape
-  if #shape == 4 then
-    w = w:reshape{shape[1], shape[2], 1, shape[3], shape[4]}
-  end
-  if before then
-    pad = table.move(pad, 3, 6, 3, {pad[1] + before, pad[2] + (behind or 0)})
-  end
-  return (ops.conv3d(x, w, self.bias and g:param(self.bias) or false, {stride = self.stride,
-    pad = pad, groups = self.groups}))
-end
-
-local Causal = {}
-Causal.__index = Causal
-Causal.__call = function(self, ...) return self:forward(...) end
-
-local read_causal = options.declare("volume.Causal", {
-  { "stride", "table", "steps over {time, height, width}", default = { 1, 1, 1 } },
-  { "gain", "number", "factor of the first weights", default = 1 },
-})
 
 -- x with its first and last rows of an axis repeated
 local function repeated(x, axis, before, behind)
@@ -91,8 +68,44 @@ local function repeated(x, axis, before, behind)
   add(0, before)
   parts[#parts + 1] = x
   add(n - 1, behind)
-  return G.concat(parts, axis)
+  return #parts > 1 and G.concat(parts, axis) or x
 end
+
+-- Copies of the border beside x, where kernels do not read the nearest place for one outside: what
+-- makes x writes between them, so that they alone are copied.
+local function framed(x, pad)
+  for axis = 1, 3 do
+    x = repeated(x, axis, pad[2 * axis - 1], pad[2 * axis])
+  end
+  return x
+end
+
+---@param before integer|nil  frames more than the layer's own before the first one, or fewer
+---@param behind integer|nil  likewise behind the last
+function Conv:forward(g, x, before, behind)
+  local w, pad, edge = g:param(self.weight), self.pad, self.edge
+  local shape = w.shape
+  if #shape == 4 then
+    w = w:reshape{shape[1], shape[2], 1, shape[3], shape[4]}
+  end
+  if before then
+    pad = table.move(pad, 3, 6, 3, {pad[1] + before, pad[2] + (behind or 0)})
+  end
+  if edge and not g:edges() then
+    x, pad, edge = framed(x, pad), {0, 0, 0, 0, 0, 0}, false
+  end
+  return (ops.conv3d(x, w, self.bias and g:param(self.bias) or false, {stride = self.stride,
+    pad = pad, groups = self.groups, edge = edge}))
+end
+
+local Causal = {}
+Causal.__index = Causal
+Causal.__call = function(self, ...) return self:forward(...) end
+
+local read_causal = options.declare("volume.Causal", {
+  { "stride", "table", "steps over {time, height, width}", default = { 1, 1, 1 } },
+  { "gain", "number", "factor of the first weights", default = 1 },
+})
 
 --- Convolution of 3 x 3 x 3 over this frame and the two before it; rows at the border and the first
 -- frame stand for what lies outside.
@@ -100,7 +113,7 @@ end
 function volume.Causal(scope, name, inputs, outputs, given)
   local o = read_causal(given)
   return setmetatable({conv = volume.Conv(scope, name, inputs, outputs, {kernel = {3, 3, 3},
-    stride = o.stride, gain = o.gain})}, Causal)
+    stride = o.stride, gain = o.gain, pad = {0, 0, 1, 1, 1, 1}, edge = true})}, Causal)
 end
 
 function Causal:forward(g, x) return (self:each(g, {x})()) end
@@ -111,17 +124,20 @@ function Causal:forward(g, x) return (self:each(g, {x})()) end
 ---@param with nil|fun(x: mr.Value): mr.Value  comes first, of each piece
 ---@return fun(): mr.Value|nil  the next piece of the result
 function Causal:each(g, list, with)
-  local i, step, before = 0, self.conv.stride[1], nil
+  -- frames that the next piece reads of those before it, and how often the first one is repeated
+  local i, step, before, front = 0, self.conv.stride[1], nil, 2
   return function()
     while list[i + 1] do
       i = i + 1
       local x = with and with(list[i]) or list[i]
-      x = before and G.concat({before, x}, 1) or repeated(x, 1, 2, 0)
-      local n = (x.shape[2] - 3) // step + 1
-      before = n * step < x.shape[2] and x:slice(1, n * step, x.shape[2]) or nil
+      x = before and G.concat({before, x}, 1) or x
+      local frames, lead = x.shape[2], front
+      local n = (frames + lead - 3) // step + 1
+      local first = n * step - lead
+      before = first < frames and x:slice(1, math.max(first, 0), frames) or nil
+      front = math.max(-first, 0)
       if n > 0 then
-        x = x:slice(1, 0, (n - 1) * step + 3)
-        return self.conv(g, repeated(repeated(x, 2, 1, 1), 3, 1, 1))
+        return self.conv(g, x:slice(1, 0, (n - 1) * step + 3 - lead), lead)
       end
     end
   end

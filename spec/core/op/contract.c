@@ -170,6 +170,8 @@ static mr_status run_kernel(const op_case *c, mr_call *call, const variant *v)
     for (int i = 0; i < call->n_out; i++)
         shapes.out[i].data = NULL;
     size_t bytes = k->workspace ? k->workspace(&shapes, &facts) : 0;
+    if (bytes == MR_NO_KERNEL) // as the executor does
+        return run_naive(c->op, call);
     mr_status st = k->prepare ? k->prepare(&shapes, &facts, &state) : MR_OK;
     if (st != MR_OK)
         return st;

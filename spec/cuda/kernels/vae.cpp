@@ -101,6 +101,18 @@ int main(int argc, char **argv)
                                "pad={0,0,1,1,1,1} stride={1,2,2} dims={1,5,6}");
     contract_case("conv3d_dw", "dy=[1,1,3,3,4] bf16 x=[1,1,5,6,6] bf16 acc=[4,3,1,3,3] f32 "
                                "groups=2 pad={0,0,1,1,1,1} stride={1,2,2}");
+    // edges: by warp groups and by mma.sync, of which some places do not exist, with strides
+    contract_orders("conv3d", "x=[1,3,5,7,72] bf16 w=[136,72,3,3,3] bf16 bias=[136] bf16 "
+                              "pad={2,0,1,1,1,1} edge=1");
+    contract_case("conv3d", "x=[2,2,5,6,3] bf16 w=[72,3,3,3,3] bf16 bias=[72] bf16 "
+                            "stride={2,2,1} pad={2,1,1,0,3,2} edge=1");
+    contract_case("conv3d", "x=[1,2,3,9,16] bf16 w=[3,16,3,3,3] bf16 pad={2,0,1,1,1,1} edge=1");
+    contract_case("conv3d_dx", "dy=[1,3,5,7,136] bf16 w=[136,72,3,3,3] bf16 pad={2,0,1,1,1,1} "
+                               "edge=1 dims={3,5,7}");
+    contract_orders("conv3d_dw", "dy=[1,3,5,7,136] bf16 x=[1,3,5,7,72] bf16 acc=[136,72,3,3,3] f32 "
+                                 "pad={2,0,1,1,1,1} edge=1");
+    contract_case("conv3d_dw", "dy=[2,2,2,9,72] bf16 x=[2,2,5,6,3] bf16 acc=[72,3,3,3,3] f32 "
+                               "stride={2,2,1} pad={2,1,1,0,3,2} edge=1");
     // no places to fill up
     contract_case("conv3d", "x=[1,0,2,2,3] bf16 w=[8,3,1,1,1] bf16 pad={1,0,0,0,0,0}");
     contract_case("conv3d_dw", "dy=[1,1,2,2,8] bf16 x=[1,0,2,2,3] bf16 acc=[8,3,1,1,1] f32 "

@@ -18,7 +18,7 @@ function clips.first(x) return x:permute { 0, 4, 1, 2, 3 } end
 ---@param nodes fun(g, values: table)  names outputs
 ---@return mr.Program
 function clips.evaluate(m, inputs, nodes)
-  local g, values = G.graph(m.params), {}
+  local g, values = G.graph(m.params, { edges = m.run:edges() }), {}
   for name, t in pairs(inputs) do
     values[name] = g:input(name, t.dtype, t.shape)
   end

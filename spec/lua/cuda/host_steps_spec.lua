@@ -1,5 +1,6 @@
 --- A step that no kernel of a GPU takes: an error when its graph is compiled, or work of the host.
--- Covers: core/exec/step.c cuda/rt/host_step.c core/bind/device.c lua/moonreel/trainer/setup.lua
+-- Covers: core/exec/step.c core/exec/exec.c cuda/rt/host_step.c core/bind/device.c
+-- lua/moonreel/trainer/setup.lua
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
@@ -29,6 +30,15 @@ describe_built("steps without a kernel", function()
     prog:set("x", T.from({ 2, 3 }, { 1, 2, 3, 4, 5, 6 }, "f64"))
     prog:run()
     assert.same({ 2, 4, 6, 8, 10, 12 }, prog:get("y"):totable())
+  end)
+
+  it("are no edges of convolutions, which kernels of a CPU do not read", function()
+    local device <close> = E.device("cudaemu", 1)
+    local on <close> = E.new(device)
+    local planned <close> = E.plan(nil, { facts = device:facts() })
+    local host <close> = E.new(E.device("cpu", 1))
+    assert.same({ true, true, false }, { on:edges(), planned:edges(), host:edges() })
+    assert.same({ true, false }, { G.graph(nil, { edges = true }):edges(), G.graph():edges() })
   end)
 
   it("are refused by name and shapes, on the device and when it is planned", function()

@@ -6,19 +6,19 @@ local nn = require "moonreel.nn"
 local volume = require "moonreel.nn.volume"
 
 -- run a graph over x; declare(scope) gives the layer
-local function run(x, declare, forward)
+local function run(x, declare, forward, options)
   local params = G.params("f32")
   local layer = declare(nn.scope(params))
   params:seal()
   local exec = E.new(E.device("cpu", 1), params, {})
   exec:init(3)
-  local g = G.graph(params)
+  local g = G.graph(params, options)
   g:output("y", forward(g, g:input("x", "f32", x.shape), layer))
   g:finish()
   local prog = exec:compile(g)
   prog:set("x", x)
   prog:run()
-  return prog:get("y"), exec
+  return prog:get("y"), exec, g:print()
 end
 
 local function nothing() end
@@ -63,6 +63,25 @@ describe("nn.volume", function()
       end
     end
     assert.near(sum, y:totable()[4 * 4 + 3], 1e-5)
+  end)
+
+  it("repeats the border by copies of it, or by address without any", function()
+    local x = T.new("f32", {1, 2, 3, 4, 2}):fill_normal(1, "x")
+    local function declare(scope)
+      return volume.Conv(scope, "conv", 2, 3, {kernel = {3, 3, 3}, pad = {2, 0, 1, 1, 1, 1},
+        edge = true})
+    end
+    local function forward(g, v, layer) return layer(g, v) end
+    local laid, _, with_copies = run(x, declare, forward)
+    local read, _, without = run(x, declare, forward, {edges = true})
+    assert.same({1, 2, 3, 4, 3}, read.shape)
+    assert.matches("copy", with_copies)
+    assert.is_nil(without:find("copy", 1, true))
+    local zeros = run(x, function(scope)
+      return volume.Conv(scope, "conv", 2, 3, {kernel = {3, 3, 3}, pad = {2, 0, 1, 1, 1, 1}})
+    end, forward)
+    assert.near(0, (laid - read):norm(), 1e-5)
+    assert.is_true((laid - zeros):norm() > 0.1)
   end)
 
   it("takes further zero frames before the first", function()

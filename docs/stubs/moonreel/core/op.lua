@@ -57,7 +57,7 @@ function op.clamp(x, attributes) end
 ---@return any
 function op.concat(x0, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10, x11, attributes) end
 
---- Convolution of channels-last volumes: any stride, zeros by axis and side, groups.
+--- Convolution of channels-last volumes: any stride, zeros or edges by axis and side, groups.
 ---@param x? mr.Tensor|mr.Value|false
 ---@param w? mr.Tensor|mr.Value|false
 ---@param bias? mr.Tensor|mr.Value|false

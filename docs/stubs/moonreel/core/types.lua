@@ -336,6 +336,10 @@ function Exec:waits() end
 ---@return integer?
 function Exec:host(region) end
 
+--- Does conv3d read the nearest place for one outside here? See its `edge`.
+---@return boolean
+function Exec:edges() end
+
 --- Initial values of all parameters.
 ---@param seed integer
 function Exec:init(seed) end
@@ -538,6 +542,10 @@ function Graph:schedule(exec) end
 --- Names of the outputs.
 ---@return string[]
 function Graph:outputs() end
+
+--- Does conv3d read the nearest place for one outside, where this runs?
+---@return boolean
+function Graph:edges() end
 
 --- Give back what it holds, now; harmless twice. Also with <close>.
 function Graph:close() end
