@@ -2,7 +2,7 @@
  * of columns. Licence: Apache-2.0 */
 #include "cuda/attention/backward_turns_sm90a.cuh"
 #include "cuda/attention/backward_whole_sm90a.cuh"
-#include "cuda/attention/forward_sm90a.cuh"
+#include "cuda/attention/forward_wide_sm90a.cuh"
 #include "cuda/kernels/kernel_call.h"
 #include "cuda/rt/driver.h"
 #include <type_traits>
@@ -90,6 +90,21 @@ mr_status mr_attention_forward_groups(const Attention &p, Heads q, Heads k, Head
         MR_LAUNCH((attention_forward_groups<D>), grid_of(p, p.N, GROUP_ROWS), dim3(GROUP_THREADS),
                   SHARED, stream, maps_q, maps_k, maps_v, o, lse, p);
     });
+    return MR_OK;
+}
+
+mr_status mr_attention_forward_wide(const Attention &p, Heads q, Heads k, Heads v, Heads o,
+                                    float *lse, cudaStream_t stream)
+{
+    HeadMaps maps_q, maps_k, maps_v;
+    MR_TRY(maps_of(p, q, p.N, p.d, GROUP_ROWS, &maps_q));
+    MR_TRY(maps_of(p, k, p.M, p.d, WIDE_KEYS, &maps_k));
+    MR_TRY(maps_of(p, v, p.M, p.e, WIDE_KEYS, &maps_v));
+    dim3 grid = grid_of(p, p.N, GROUP_ROWS);
+    grid.x *= (unsigned)mr_cuda_ceil(p.e, WIDE_HALF);
+    mr_cuda_shared(attention_forward_wide, GroupWide::SHARED);
+    MR_LAUNCH(attention_forward_wide, grid, dim3(GROUP_THREADS), GroupWide::SHARED, stream, maps_q,
+              maps_k, maps_v, o, lse, p);
     return MR_OK;
 }
 

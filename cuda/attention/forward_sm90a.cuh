@@ -56,14 +56,16 @@ MR_DEVICE void group_hide(float (&s)[64], const Attention &p, const Place &at, i
     }
 }
 
-/* One tile: s becomes probabilities, fade rescales what came before. Some key of a tile exists. */
-MR_DEVICE void group_softmax(float (&s)[64], GroupSoftmax &x, float (&fade)[2], float scale2)
+/* One tile: s becomes probabilities, fade rescales what came before. Of the first tile some key
+ * exists. */
+template <int N>
+MR_DEVICE void group_softmax(float (&s)[N], GroupSoftmax &x, float (&fade)[2], float scale2)
 {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         float most = x.most[r], sum = 0;
 #pragma unroll
-        for (int n = 0; n < 16; n++)
+        for (int n = 0; n < N / 4; n++)
             most = fmaxf(most, fmaxf(s[4 * n + 2 * r], s[4 * n + 2 * r + 1]));
         most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
         most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
@@ -71,7 +73,7 @@ MR_DEVICE void group_softmax(float (&s)[64], GroupSoftmax &x, float (&fade)[2], 
         x.most[r] = most;
         float shift = most * scale2;
 #pragma unroll
-        for (int n = 0; n < 16; n++)
+        for (int n = 0; n < N / 4; n++)
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 float &p = s[4 * n + 2 * r + e];

@@ -50,18 +50,19 @@ template <int D, int ROWS> struct GroupTile {
     static constexpr int BLOCK = ROWS * 128, BYTES = ROWS * COLUMNS * 2;
 };
 
-// start copies of ROWS tokens from `row` on; `full` expects their bytes
+// start copies of ROWS tokens from `row` on, D columns from `column` on; `full` expects their bytes
 template <int D, int ROWS>
 MR_DEVICE void group_copy(unsigned char *tile, const HeadMaps &maps, uint64_t *full,
-                          const Place &at, int row)
+                          const Place &at, int row, int column = 0)
 {
     typedef GroupTile<D, ROWS> T;
 #pragma unroll
     for (int i = 0; i < T::WIDE; i++)
-        mr_tensor_copy5(tile + i * T::BLOCK, &maps.wide, full, i * 64, at.h, row, at.g, at.b);
-    if (T::REST > 0)
-        mr_tensor_copy5(tile + T::WIDE * T::BLOCK, &maps.rest, full, T::WIDE * 64, at.h, row, at.g,
+        mr_tensor_copy5(tile + i * T::BLOCK, &maps.wide, full, column + i * 64, at.h, row, at.g,
                         at.b);
+    if (T::REST > 0)
+        mr_tensor_copy5(tile + T::WIDE * T::BLOCK, &maps.rest, full, column + T::WIDE * 64, at.h,
+                        row, at.g, at.b);
 }
 
 // the first warp: rows of a tile from `from` up to `to` are 0

@@ -15,6 +15,15 @@ static inline bool mr_attention_groups_fit(const Attention &p)
     return narrow && !p.bias && !p.frame && p.M > 0 && p.N > 64 && p.scale > 0;
 }
 
+/* What forward_wide_sm90a.cuh takes of calls whose heads are whole pieces: 264 to 512 columns, no
+ * bias or lengths. */
+static inline bool mr_attention_wide_fit(const Attention &p)
+{
+    int columns = p.d > p.e ? p.d : p.e;
+    return columns > 256 && columns <= 512 && !p.bias && !p.len && p.M > 0 && p.N > 64 &&
+           p.scale > 0;
+}
+
 // columns that heads are filled up to
 static inline int mr_attention_group_columns(const Attention &p)
 {
@@ -77,10 +86,12 @@ struct AttentionGradient {
     float *slices;
 };
 
-/* Enqueue the forward pass, the backward pass. Errors: of the driver, for tensor maps. */
+/* Enqueue the backward pass, the forward pass, that of wide heads. Errors: of the driver, for tensor maps. */
 mr_status mr_attention_backward_groups(const Attention &p, const AttentionGradient &x,
                                        cudaStream_t stream);
 mr_status mr_attention_forward_groups(const Attention &p, Heads q, Heads k, Heads v, Heads o,
                                       float *lse, cudaStream_t stream);
+mr_status mr_attention_forward_wide(const Attention &p, Heads q, Heads k, Heads v, Heads o,
+                                    float *lse, cudaStream_t stream);
 
 #endif

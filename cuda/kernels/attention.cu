@@ -4,8 +4,8 @@
  *   q [B, G, N, h, d]    k [B, G, M, h, d]    v [B, G, M, h, e]    o [B, G, N, h, e]
  *   bias [h, N, M] f32 or bf16    len [B] i32    lse [B, G, h, N] f32
  * bf16 of any strides whose heads are dense pieces of 16 bytes, d and e multiples of 8 to 256,
- * filled up to 64, 80, 128 or 256 columns, go by tensor cores. All others, and the gradient of a
- * bias, take the plain form. Kernels, bytes and determinism: cuda/attention. */
+ * filled up to 64, 80, 128 or 256 columns, go by tensor cores; forward on sm_90a also to 512. All
+ * others, and the gradient of a bias, take the plain form. Kernels, bytes and determinism: cuda/attention. */
 #include "cuda/attention/forward.cuh"
 #include "cuda/attention/groups.h"
 #include "cuda/attention/plain.cuh"
@@ -61,11 +61,11 @@ static mr_status attention_of(const mr_call *call, const mr_view *bias, Attentio
     return MR_OK;
 }
 
-// by tensor cores? planned without addresses, which are NULL then
-static bool in_tiles(const Attention &p, const mr_view *const *views, int n)
+// by tensor cores? heads of `most` columns; planned without addresses, which are NULL then
+static bool in_tiles(const Attention &p, const mr_view *const *views, int n, int most = 256)
 {
-    bool fit =
-        views[0]->desc.dtype == MR_BF16 && p.d % 8 == 0 && p.d <= 256 && p.e % 8 == 0 && p.e <= 256;
+    bool fit = views[0]->desc.dtype == MR_BF16 && p.d % 8 == 0 && p.d <= most && p.e % 8 == 0 &&
+               p.e <= most;
     for (int i = 0; i < n; i++)
         fit = fit && whole_heads(views[i]);
     return fit;
@@ -178,11 +178,13 @@ static mr_status forward(const mr_call *call, bool groups)
     float *lse = (float *)call->out[1].data;
     if (p.B * p.G * p.h * p.N == 0)
         return MR_OK;
+    Heads q = heads(views[0]), k = heads(views[1]), v = heads(views[2]), o = heads(views[3]);
+    if (groups && in_tiles(p, views, 4, 512) && mr_attention_wide_fit(p))
+        return mr_attention_forward_wide(p, q, k, v, o, lse, stream);
     if (!in_tiles(p, views, 4)) {
         forward_plain(p, views, lse, stream);
         return MR_OK;
     }
-    Heads q = heads(views[0]), k = heads(views[1]), v = heads(views[2]), o = heads(views[3]);
     if (groups && mr_attention_groups_fit(p))
         return mr_attention_forward_groups(p, q, k, v, o, lse, stream);
     with_columns(p.d > p.e ? p.d : p.e, [&](auto columns) {

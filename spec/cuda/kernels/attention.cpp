@@ -3,7 +3,7 @@
  * contract.cpp.
  * Covers: cuda/kernels/attention.cu, cuda/attention/tile.cuh, forward.cuh, backward.cuh, short.cuh,
  * plain.cuh, groups.h, group_tile.cuh, forward_sm90a.cuh, backward_sm90a.cuh,
- * backward_turns_sm90a.cuh, backward_whole_sm90a.cuh, attention_sm90a.cu
+ * backward_turns_sm90a.cuh, backward_whole_sm90a.cuh, forward_wide_sm90a.cuh, attention_sm90a.cu
  */
 #include "contract.h"
 #include "device.h"
@@ -212,6 +212,25 @@ int main(int argc, char **argv)
     joint(1, 66, 520, 6, 128, 130, 130, 300, 0, 0);
     joint(2, 66, 260, 1, 72, 60, 160, 100, 50, 0);
     joint(1, 66, 140, 1, 24, 20, 20, 40, 40, 0);
+    /* heads of an autoencoder's middle, of 264 to 512 columns: a half of the columns and both, a
+     * rest in each, several heads, frames that end inside a tile, in its first half and at its end,
+     * queries that see keys of one tile alone, more keys than a tile, scores formed once a half */
+    contract_sm90a("attention",
+                   "q=[1,1,128,1,512] bf16 k=[1,1,96,1,512] bf16 v=[1,1,96,1,512] bf16 scale=0.2",
+                   1.5);
+    contract_sm90a("attention",
+                   "q=[1,1,150,1,512] bf16 -2..2 k=[1,1,150,1,512] bf16 v=[1,1,150,1,512] bf16 "
+                   "frame=50",
+                   0);
+    contract_sm90a("attention",
+                   "q=[2,1,270,1,264] bf16 k=[2,1,270,1,264] bf16 v=[2,1,270,1,264] bf16 frame=1",
+                   0);
+    contract_sm90a("attention",
+                   "q=[1,2,66,2,72] bf16 -2..2 k=[1,2,35,2,72] bf16 v=[1,2,35,2,392] bf16", 0);
+    contract_sm90a("attention",
+                   "q=[1,1,129,1,512] bf16 k=[1,1,70,1,512] bf16 v=[1,1,70,1,256] bf16 frame=64",
+                   0);
+    no_numbers(70, 264, "bf16");
     // in the plain form: heads that are no pieces, and more columns than a chunk
     contract_case("attention", "q=[1,1,3,1,12] bf16 k=[1,1,3,1,12] bf16 v=[1,1,3,1,12] bf16");
     contract_case("attention", "q=[1,1,3,1,264] bf16 k=[1,1,3,1,264] bf16 v=[1,1,3,1,264] bf16");
