@@ -50,8 +50,8 @@ local function aspect_list(name, aspects)
 end
 
 -- a resolution of Open-Sora 2.0 by its name, as a recipe would write it; nil: it is none
-local function computed(name)
-  local found = require("moonreel.data.aspects").resolution(name)
+local function computed(name, grid)
+  local found = require("moonreel.data.aspects").resolution(name, grid)
   if not found then
     return nil
   end
@@ -75,10 +75,10 @@ end
 
 -- all resolutions by name, with their place in the table, which orders equal sizes; names that both
 -- references have mean the sizes of `whose`, unless the recipe has its own
-local function named(resolutions, whose)
+local function named(resolutions, whose, grid)
   local by_name, shipped = {}, {}
   for place, r in ipairs(require "moonreel.data.resolutions") do
-    local other = whose == "opensora-2.0" and computed(r.name) or r
+    local other = whose == "opensora-2.0" and computed(r.name, grid) or r
     by_name[r.name] = { place = place, pixels = other.pixels, aspects = other.aspects }
     shipped[r.name] = r
   end
@@ -129,18 +129,20 @@ end
 ---   known, and those of 2.0 (256px, 512px_ar1:1, 1024px_max)
 ---@param costs? table   resolution name -> frames -> what a micro-batch costs, in any unit
 ---@param whose? string   "opensora-2.0": 144p to 1080p have its sizes, too
+---@param grid? integer   sides that are computed are multiples of it; nil: 16
 ---@return table[]
-function buckets.resolve(bucket_config, resolutions, costs, whose)
+function buckets.resolve(bucket_config, resolutions, costs, whose, grid)
   if type(bucket_config) ~= "table" then
     recipe_error("bucket_config: expected a table, got %s", type(bucket_config))
   end
-  local known, list = named(resolutions, whose), {}
+  local known, list = named(resolutions, whose, grid), {}
   for _, name in ipairs(sorted_keys(bucket_config, function(a, b)
     return tostring(a) < tostring(b)
   end)) do
-    local r, lengths = known[name] or computed(tostring(name)), {}
+    local r, lengths = known[name] or computed(tostring(name), grid), {}
     if not r then
-      recipe_error("bucket_config: no resolution '%s'; known: %s", tostring(name),
+      recipe_error("bucket_config: no resolution '%s'%s; known: %s", tostring(name),
+        grid and (" in multiples of ae_spatial_compression = %d"):format(grid) or "",
         table.concat(sorted_keys(known), ", "))
     end
     if type(r.pixels) ~= "number" then
@@ -179,6 +181,7 @@ local read_options = options.declare("buckets.rule", {
   { "reference", "text", "buckets and order are those of \"opensora-1.2\" or \"opensora-2.0\"" },
   { "sizes", "text", "whose sizes 144p to 1080p have: \"opensora-1.2\" or \"opensora-2.0\"; "
     .. "absent: as reference" },
+  { "grid", "integer", "sides of 2.0 are multiples of it", default = 16 },
   { "fps_max", "number", "of 2.0: faster clips are thinned to so many frames a second; 0: none",
     default = 0 },
 })
@@ -187,7 +190,8 @@ local read_options = options.declare("buckets.rule", {
 ---@param o table
 ---@return table[]
 function buckets.table(o)
-  return buckets.resolve(o.bucket_config, o.resolutions, o.bucket_costs, o.sizes or o.reference)
+  return buckets.resolve(o.bucket_config, o.resolutions, o.bucket_costs, o.sizes or o.reference,
+    o.grid)
 end
 
 --- A recipe's tables as a rule that can be asked: rule:assign{frames, height, width, key, seed,
@@ -220,7 +224,7 @@ function buckets.of(settings)
     resolutions = settings:plain("resolutions"), bucket_costs = settings:plain("bucket_costs"),
     frame_interval = settings.dataset.frame_interval, compat = settings.compat == "opensora-1.2",
     draw_epochs = settings.dataset.draw_epochs, reference = buckets.reference(settings),
-    sizes = settings.compat,
+    sizes = settings.compat, grid = settings.ae_spatial_compression,
     fps_max = settings.dataset.fps_max }
 end
 

@@ -85,7 +85,7 @@ end
 ---@return table[] resolutions  as moonreel.data.buckets resolve
 function plan.resolutions(settings)
   local list = buckets.resolve(settings:plain("bucket_config"), settings:plain("resolutions"),
-    nil, settings.compat)
+    nil, settings.compat, settings.ae_spatial_compression)
   for _, r in ipairs(list) do
     table.sort(r.lengths, function(a, b) return a[1] < b[1] end)
   end

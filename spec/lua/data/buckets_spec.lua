@@ -1,6 +1,7 @@
 --- moonreel.data.buckets and resolutions: names, forms, order.
 -- Covers: core/bind/rule.c lua/moonreel/data/resolutions.lua lua/moonreel/recipe/resolutions.lua
 local buckets = require "moonreel.data.buckets"
+local fails = require "spec.support.fails"
 local resolutions = require "moonreel.data.resolutions"
 
 describe("resolutions", function()
@@ -92,6 +93,23 @@ describe("names that both references have", function()
       assert.same({ 17, true }, { old["720p"][2], old["720p"]["720x1280"] })
       assert.equal(102240.0, old["240p"][1])
     end
+  end)
+
+  it("are multiples of ae_spatial_compression, as high compression asks", function()
+    local s = settings.bake("recipes/opensora-2.0/train/high_compression.lua")
+    local rule = buckets.rule(buckets.of(s))
+    local found = sizes(require("moonreel.plan").resolutions(s))["768px"]
+    -- reference opensora-2.0, 10.1: training at 768px on a grid of 32
+    for _, size in ipairs { { 480, 1216 }, { 544, 1088 }, { 576, 1024 }, { 640, 928 },
+        { 672, 864 }, { 768, 768 }, { 928, 640 } } do
+      assert.is_true(found[size[1] .. "x" .. size[2]])
+      local bucket = rule:assign { frames = 1, height = size[1], width = size[2], key = 1,
+        row = 1, fps = 24 }
+      assert.same(size, { bucket.height, bucket.width })
+    end
+    assert.equal(11, found[2])
+    fails("MR_E_RECIPE", "no resolution '30px' in multiples of ae_spatial_compression = 32",
+      buckets.resolve, { ["30px"] = { [1] = { 1.0, 1 } } }, nil, nil, nil, 32)
   end)
 
   it("mean the recipe's own where it has some", function()

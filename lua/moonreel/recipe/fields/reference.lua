@@ -25,8 +25,8 @@ return {
       help = "move the schedule to the step on resume" },
   { "is_causal_vae", "boolean", none = true, reader = "trainer", help = "the first latent frame "
     .. "stands for one frame; none: as vae has it, and another value is refused" },
-  { "ae_spatial_compression", "integer", none = true, min = 1, reader = false,
-    help = "pixels of a latent cell, when the autoencoder does not tell" },
+  { "ae_spatial_compression", "integer", none = true, min = 1, reader = "data", resume = "warn",
+    help = "sides of Open-Sora 2.0's resolutions are multiples of it; none: 16" },
   { "patch_size", "integer", none = true, min = 1, reader = false, help = "latent cells of a "
     .. "token's side" },
   { "dropout_ratio", { map = "number", keys = { t5 = "text_encoder", clip = "clip" } },
