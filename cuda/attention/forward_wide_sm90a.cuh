@@ -14,8 +14,8 @@
  * bytes of the L2, 2.4 ms, and 1.8e12 operations, 1.8 ms.
  *
  * Tiles go from the first key to the last that a block's last query sees: of the first, every query
- * sees a key. Blocks with most keys begin first. The bits do not depend on the order of blocks; both
- * halves form the same scores, and the first writes lse. Licence: Apache-2.0 */
+ * sees a key. Blocks with most keys begin first. The bits do not depend on the order of blocks;
+ * both halves form the same scores, and the first writes lse. Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_ATTENTION_FORWARD_WIDE_SM90A_CUH
 #define MOONREEL_CUDA_ATTENTION_FORWARD_WIDE_SM90A_CUH
 

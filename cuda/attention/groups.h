@@ -86,7 +86,8 @@ struct AttentionGradient {
     float *slices;
 };
 
-/* Enqueue the backward pass, the forward pass, that of wide heads. Errors: of the driver, for tensor maps. */
+/* Enqueue the backward pass, the forward pass, that of wide heads. Errors: of the driver, for
+ * tensor maps. */
 mr_status mr_attention_backward_groups(const Attention &p, const AttentionGradient &x,
                                        cudaStream_t stream);
 mr_status mr_attention_forward_groups(const Attention &p, Heads q, Heads k, Heads v, Heads o,

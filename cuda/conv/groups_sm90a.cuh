@@ -4,11 +4,11 @@
  * A block takes 128 places and 128 channels of the result, a warp group 64 of the places, and walks
  * the channels of all taps of the source, 64 at a time. No column is formed in memory: threads copy
  * 16 bytes at a time (cp.async) to where the 128-byte swizzle has them, for places beside the ends
- * zeros or the nearest one (Phase leaves out taps that no place of a block meets), and products read both operands from
- * there. Four stages: while the product of one is in flight, the copies of the next two are.
- * Weights lie as conv_pack leaves them, [groups, rows, taps, K]. Sums run over steps in order: the
- * bits do not depend on the order of blocks. Channels of a group are multiples of 8 on both sides;
- * all addresses of 16 bytes.
+ * zeros or the nearest one (Phase leaves out taps that no place of a block meets), and products
+ * read both operands from there. Four stages: while the product of one is in flight, the copies of
+ * the next two are. Weights lie as conv_pack leaves them, [groups, rows, taps, K]. Sums run over
+ * steps in order: the bits do not depend on the order of blocks. Channels of a group are multiples
+ * of 8 on both sides; all addresses of 16 bytes.
  *
  * conv3d_dw walks a range of places, 64 at a time, for 128 filters and 128 channels, of several
  * taps where one has fewer: both operands lie place by place and are read transposed. Its sums go

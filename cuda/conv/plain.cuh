@@ -91,9 +91,9 @@ __global__ void __launch_bounds__(THREADS) conv_dx_edge(const T *dy, const T *w,
         if (inside || !meets)
             continue;
         for (int o = 0; o < Og; o++)
-            sum += mr_load1(dy + y * c.O + g * Og + o) *
-                   mr_load1(w + ((int64_t)(g * Og + o) * Cg + i % c.C % Cg) * c.taps +
-                            which % c.taps);
+            sum +=
+                mr_load1(dy + y * c.O + g * Og + o) *
+                mr_load1(w + ((int64_t)(g * Og + o) * Cg + i % c.C % Cg) * c.taps + which % c.taps);
     }
     mr_store1(dx + i, mr_load1(dx + i) + sum);
 }

@@ -5,7 +5,8 @@
  *   bias [h, N, M] f32 or bf16    len [B] i32    lse [B, G, h, N] f32
  * bf16 of any strides whose heads are dense pieces of 16 bytes, d and e multiples of 8 to 256,
  * filled up to 64, 80, 128 or 256 columns, go by tensor cores; forward on sm_90a also to 512. All
- * others, and the gradient of a bias, take the plain form. Kernels, bytes and determinism: cuda/attention. */
+ * others, and the gradient of a bias, take the plain form. Kernels, bytes and determinism:
+ * cuda/attention. */
 #include "cuda/attention/forward.cuh"
 #include "cuda/attention/groups.h"
 #include "cuda/attention/plain.cuh"
