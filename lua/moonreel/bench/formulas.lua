@@ -15,8 +15,9 @@ local NEAR = 0.1  -- of the formula: how far a graph may lie from it
 local SHAPES = "closed forms of the models' shapes (lua/moonreel/plan/closed.lua)"
 
 -- rows as moonreel.plan.published has them: the formula stands where a published number would
-local function row(rows, run, what, formula, graph, note)
-  local low, high = formula * (1 - NEAR), formula * (1 + NEAR)
+-- `within`: {least, most} of what the graph may say, where it is not near the formula
+local function row(rows, run, what, formula, graph, note, within)
+  local low, high = table.unpack(within or { formula * (1 - NEAR), formula * (1 + NEAR) })
   rows[#rows + 1] = { run = run, what = what, published = formula, planned = graph, low = low,
     high = high, ok = low <= graph and graph <= high, source = SHAPES, note = note }
 end
@@ -97,12 +98,51 @@ local function mmdit_graphs(rows)
     (mmdit.plan(1, many, false).arena - mmdit.plan(1, few, false).arena) / (many - few))
 end
 
+-- seconds of a bucket's ops by class
+local function by_class(b)
+  local seconds = { product = 0, attention = 0, convolution = 0, stream = 0 }
+  for _, op in ipairs(b.ops) do
+    local class = work.class(op.op)
+    seconds[class] = seconds[class] + op.seconds
+  end
+  return seconds
+end
+
+-- Part by part, the step that 10.2 s were published of: what the formulas say, what the graphs do.
+-- A formula that says nothing of a part is 0 there.
+local function stage1(rows)
+  local run, of = "Open-Sora 2.0 stage 1, 224 H200, a step of 129 frames", mesh.parse "28x8xH200"
+  local cache <close> = compiled.new(of.machine)
+  local s = settings.bake("opensora-2.0/train/stage1",
+    { "bucket_config=recipe.replace{['256px'] = {[129] = {1.0, 3}}}" })
+  local b = plan.of(s, { mesh = of, compiled = cache }).largest
+  local ours, shape = by_class(b), closed.mmdit_shape(256, 129, 3,
+    { recomputed = { double = 8, single = 38 } })
+  local said = closed.mmdit_seconds(shape, of.machine)
+  -- a forward and a backward pass of each block, that makes scores once more
+  local once, again = 3.5 * shape.model.blocks, shape.recomputed.double + shape.recomputed.single
+  row(rows, run, "s of its products", said.products, ours.product)
+  row(rows, run, "s of its attention", said.attention * once / (once + again), ours.attention,
+    "blocks that recompute keep what attention gave")
+  row(rows, run, "s of what goes by memory", said.stream, ours.stream, nil, { 0.15, 0.25 })
+  local encode = said.encode + said.text
+  row(rows, run, "s of encoding clips and captions", encode, b.seconds.encode,
+    "the formula counts convolutions and products; norms and activations between them go by memory",
+    { encode, 1.5 * encode })
+  row(rows, run, "s that the slowest of 224 ranks and gathers add", 0,
+    b.seconds.slowest + b.seconds.exposed, "the formulas know one rank", { 0.2, 0.5 })
+  row(rows, run, "s of 10.2 that were published", 10.2, b.seconds.step, "the rest lies outside the "
+    .. "step: waits for clips, evaluation, saving, restarts, or several batches an iteration",
+    { 4.5, 5.5 })
+end
+
 --- Every formula beside its graph.
 ---@return moonreel.plan.Published[]
 function formulas.rows()
   local rows = {}
   stdit3(rows)
   mmdit_graphs(rows)
+  stage1(rows)
   return rows
 end
 

@@ -9,6 +9,15 @@ local settings = require "moonreel.settings"
 local show = require "moonreel.plan.show"
 local words = require "moonreel.settings.words"
 
+-- why a step of Open-Sora 2.0's stage 1 takes so long
+local function why_stage1()
+  local of = mesh.parse "28x8xH200"
+  local cache <close> = compiled.new(of.machine)
+  local p = plan.of(settings.bake("opensora-2.0/train/stage1",
+    { "bucket_config=recipe.replace{['256px']={[129]={1.0,3}}}" }), { mesh = of, compiled = cache })
+  return show.why(p, p.buckets[1])
+end
+
 describe("docs/plan.md", function()
   it("names only words that the command takes", function()
     local seen = 0
@@ -38,8 +47,8 @@ describe("docs/plan.md", function()
     for _, b in ipairs(third.buckets) do
       slowest = b.seconds.step > slowest.seconds.step and b or slowest
     end
-    local text, doc = show.stages(plans) .. show.text(third) .. show.why(third, slowest),
-      base.read_file "docs/plan.md"
+    local text, doc = show.stages(plans) .. show.text(third) .. show.why(third, slowest)
+      .. why_stage1(), base.read_file "docs/plan.md"
     local seen = 0
     for line in doc:gmatch "\n    ([^\n]+)" do
       if not line:find "^moonreel " then
@@ -69,5 +78,23 @@ describe("docs/plan.md", function()
     told("and %.0f GB of activations, of which %.0f GB are what blocks keep", b.arena / 1e9,
       kept / 1e9)
     told("Another %.0f GB are inputs", b.slots / 1e9)
+  end)
+
+  it("has the parts of the published step as --published has them", function()
+    local rows, doc = {}, base.read_file "docs/plan.md"
+    for _, row in ipairs(require("moonreel.bench.formulas").rows()) do
+      rows[#rows + 1] = row.run:find "a step of 129 frames" and row or nil
+    end
+    for i, part in ipairs { "products, 46 of 57 blocks recomputed",
+        "attention, whose results blocks keep", "norms, gates, rotations: what goes by memory",
+        "clips and captions encoded" } do
+      local line = ("| %s | %.2f s | %.2f s |"):format(part, rows[i].published, rows[i].planned)
+      assert.is_truthy(doc:find(line, 1, true), line)
+    end
+    for _, line in ipairs { ("nothing hides | - | %.2f s |"):format(rows[5].planned),
+        ("all of a step | 4.84 s | %.2f s |"):format(rows[6].planned),
+        ("outside a step | 5.4 s | %.1f s |"):format(10.2 - rows[6].planned) } do
+      assert.is_truthy(doc:find(line, 1, true), line)
+    end
   end)
 end)
