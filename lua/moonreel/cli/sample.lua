@@ -27,11 +27,14 @@ local command = {
     { "--frames N", "frames, or a length such as 4s or 2x; 1: a picture" },
     { "--num-frames N", "the same" },
     { "--preset NAME", "low4s, high4s, low16s: a length and a size" },
-    { "--steps N", "Euler steps (default: scheduler.num_sampling_steps)" },
-    { "--guidance X", "1: none (default: scheduler.cfg_scale)" },
+    { "--steps N", "Euler steps (default: scheduler.num_sampling_steps, of 2.0 "
+      .. "sampling.num_steps)" },
+    { "--guidance X", "1: none (default: scheduler.cfg_scale, of 2.0 sampling.guidance)" },
     { "--fps X", "rate the model is told, and of the file" },
     { "--batch-size N", "renderings side by side (default: sampling.batch_size)" },
     { "--reference-path FILE;FILE", "images and clips that a prompt is given; once per prompt",
+      many = true, takes = of_list, empty = true },
+    { "--neg TEXT", "of 2.0: what a prompt is not; once per prompt (default: sampling.neg)",
       many = true, takes = of_list, empty = true },
     { "--mask-strategy TEXT", "what a prompt takes from them: LOOP,REFERENCE,FROM,TO,LENGTH,EDIT;"
       .. "...; once per prompt", many = true, takes = of_list, empty = true },
@@ -114,8 +117,7 @@ end
 
 -- options of the command line as render takes them
 local function render_options(o)
-  local r = {prompts = o.prompt, seeds = nil, references = o.reference_path,
-    strategies = o.mask_strategy}
+  local r = {references = o.reference_path, negatives = o.neg, strategies = o.mask_strategy}
   if o.seed then
     r.seeds = {}
     for i, text in ipairs(o.seed) do
@@ -135,19 +137,19 @@ local function render_options(o)
 end
 
 -- what to open: a recipe stands for its newest run or its weights
-local function open(spec, overrides, options)
+local function prepare(spec, overrides, options)
   local is_recipe = spec:find("%.lua$") or not (base.exists(spec) or spec:find("[@*?%[]")
     or spec:find("^%d+$"))
   if not is_recipe then
     options.overrides = overrides
-    return require("moonreel.sample").open(spec, options)
+    return require("moonreel.sample").prepare(spec, options)
   end
   local settings = require("moonreel.settings").bake(spec, overrides,
     { may_be = { what = "recipe, run or checkpoint", path = spec } })
   options.outputs = settings.outputs
   if settings.ckpt_path then
     options.settings = settings
-    return require("moonreel.sample").open(settings.ckpt_path, options)
+    return require("moonreel.sample").prepare(settings.ckpt_path, options)
   end
   local name = require("moonreel.trainer.setup").name(settings)
   local found, reason = require("moonreel.ckpt").resolve(settings.load or "latest",
@@ -166,35 +168,8 @@ local function open(spec, overrides, options)
   -- the run's own models; what and how to render is the recipe's, with the fields of the command
   -- line
   options.defaults = settings
-  return require("moonreel.sample").open(found.fallback and found.run or found.candidates[1],
+  return require("moonreel.sample").prepare(found.fallback and found.run or found.candidates[1],
     options)
-end
-
-local MARK = "^\xEF\xBB\xBF"  -- some editors begin a text with it
-
--- a prompt per line, without the spaces around it
-local function lines_of(path)
-  if not path then
-    return nil
-  end
-  local prompts = {}
-  for line in base.read_file(path):gsub(MARK, ""):gmatch("[^\r\n]+") do
-    prompts[#prompts + 1] = line:match("^%s*(%S.-)%s*$")
-  end
-  return prompts
-end
-
--- the prompts to render and the number of the first one
-local function prompts_of(given, s)
-  local all = given or s:plain("sampling.prompts") or lines_of(s.sampling.prompt_path) or {}
-  local first, many = s.sampling.start_index or 0, s.sampling.num_samples
-  local stop = s.sampling.end_index or many and first + many or #all
-  local prompts = table.move(all, first + 1, math.min(stop, #all), 1, {})
-  if #prompts == 0 then
-    usage(#all == 0 and "no prompt; try: --prompt \"a red circle going up\""
-      or "no prompt from index %d on and below %d; there are %d, the first is 0", first, stop, #all)
-  end
-  return prompts, first
 end
 
 -- what the reference's script has and this program does not, each with its reason
@@ -237,43 +212,97 @@ local function write_sheet(path, clips)
   return path
 end
 
--- a prompt as the name of a file, which systems bound; nil: it has no letters for one
-local function name_of(prompt)
-  local name = prompt:gsub("[/%c]", "-")
-  -- no character is cut in two
-  local stop = #name <= 200 and #name or 200
-  while name:find("^[\x80-\xBF]", stop + 1) do
-    stop = stop - 1
+-- frames of a request go to files that are named by it
+local function into_files(r, folder, names)
+  local output = require "moonreel.sample.output"
+  function r.sink(item, asked)
+    local stem = folder:path() .. "/" .. names:stem(item)
+    base.make_dir(stem:match("^(.*)/"))
+    return output.file(stem, item, asked.save_fps, names.text and item.words or nil)
   end
-  return stop > 0 and name:sub(1, stop) or nil
+  return r
 end
 
-local function stem_of(how, k)
-  how.k = k
-  return (require("moonreel.sample.names").path("", how):sub(2))
+-- pictures that clips go on from, in a folder beside them; one model is open at a time
+local function first_frames(asked)
+  local first_frame, names = require "moonreel.sample.first_frame", asked.names
+  local s = asked.prepared.defaults
+  local settings, path = first_frame.settings(s)
+  local options = first_frame.options(s, asked.options, asked.prepared:cell())
+  local place = { text = names.text, stem = function(_, item)
+    return (names.folder and names.folder .. "/" or "") .. "generated_condition/"
+      .. names:stem(item):match("[^/]+$")
+  end }
+  local sampler <close> = require("moonreel.sample").open(path, { settings = settings,
+    ema = asked.how.ema, threads = asked.how.threads })
+  return first_frame.goes_on(asked.options, sampler:render(into_files(options, asked.folder,
+    place)))
 end
 
--- how the renderings of each prompt are named, as names.path takes it; a name stands for one prompt
-local function naming(prompts, first, s, count)
-  local used, list = {}, {}
-  for i, text in ipairs(prompts) do
-    local own = s.sampling.prompt_as_path and name_of(text) or nil
-    list[i] = { index = first + i - 1, name = s.sampling.sample_name,
-      prompt = not (own and used[own]) and own or nil, many = count > 1 }
-    used[own or false] = true
+-- what is asked for: settings that would be opened, options of a rendering, names of its files
+local function ask(parsed)
+  local o = parsed.options
+  local how = { threads = o.threads and number("threads", o.threads, true, 1) }
+  how.ema = o.ema
+  if o.raw then
+    how.ema = false
   end
-  return list
+  local r = render_options(o)
+  local prepared = prepare(parsed.positional[1], parsed.overrides, how)
+  for _, note in ipairs(prepared.notes) do
+    io.stderr:write("note: ", note, "\n")
+  end
+  local s, prompts = prepared.defaults, require "moonreel.sample.prompts"
+  s:require_readers("model")
+  s:require_readers("sampling")
+  local found = prompts.read(o.prompt, s)
+  for name, list in pairs(prompts.options(found.rows)) do
+    r[name] = r[name] or list
+  end
+  r.progress = o.verbose ~= 0 and show_progress() or nil
+  local request = prepared:read(r)
+  return { prepared = prepared, how = how, options = r, request = request,
+    names = require("moonreel.sample.naming").new(found, s, request),
+    first_frame = s.sampling.use_t2i2v,
+    folder = require("moonreel.sample.folder").new(o.out or s.sampling.save_dir) }
 end
 
--- the files that will be written
-local function files_of(list, count, ending, sheet)
-  local all = { sheet and "sheet.png" or nil }
-  for _, how in ipairs(list) do
-    for k = 0, count - 1 do
-      all[#all + 1] = stem_of(how, k) .. ending
+-- clips of all that is asked for, in files; nil and the exit code where a signal ends it
+local function render(asked)
+  return require("moonreel.cli.longwork").run(function()
+    if asked.first_frame then
+      asked.options = first_frames(asked)
+    end
+    local sampler <close> = asked.prepared:open()
+    return sampler:render(into_files(asked.options, asked.folder, asked.names))
+  end, "steps", "videos that were finished stay", true)
+end
+
+-- say what was written
+local function report(asked, clips, o)
+  local rows, request, folder = {}, asked.request, asked.folder
+  if clips[1].height ~= request.height or clips[1].width ~= request.width then
+    io.stderr:write(("note: frames are %d x %d, not %d x %d: whole cells of the autoencoder\n")
+      :format(clips[1].height, clips[1].width, request.height, request.width))
+  end
+  if base.is_terminal(2) and o.verbose ~= 0 then
+    io.stderr:write("\r\27[K")
+  end
+  for i, clip in ipairs(clips) do
+    rows[i] = {path = clip.path, prompt = clip.prompt, seed = clip.seed, frames = clip.frames,
+      height = clip.height, width = clip.width}
+    if not o.json then
+      print(clip.path)
     end
   end
-  return all
+  local sheet = o.sheet and write_sheet(folder:path() .. "/sheet.png", clips) or nil
+  if o.json then
+    local json = require "moonreel.core.json"
+    print(json.encode{checkpoint = asked.prepared.path, step = asked.prepared.step,
+      files = json.array(rows), sheet = sheet})
+  elseif sheet then
+    print(sheet)
+  end
 end
 
 function command.run(args)
@@ -294,65 +323,19 @@ function command.run(args)
   if sized then
     clear_size(parsed.overrides, sized)
   end
-  local r, ema = render_options(o), o.ema
-  if o.raw then
-    ema = false
-  end
-  local sampler <close> = open(parsed.positional[1], parsed.overrides,
-    {ema = ema, threads = o.threads and number("threads", o.threads, true, 1)})
-  for _, note in ipairs(sampler.notes) do
-    io.stderr:write("note: ", note, "\n")
-  end
-  local s = sampler.defaults
-  s:require_readers("model")
-  s:require_readers("sampling")
-  local prompts, first = prompts_of(r.prompts, s)
-  r.prompts = prompts
-
-  local output = require "moonreel.sample.output"
-  local folder <close> = require("moonreel.sample.folder").new(o.out or s.sampling.save_dir)
-  local live = base.is_terminal(2) and o.verbose ~= 0
-  local seeds, request = r.seeds or s:plain("sampling.seeds"), nil
-  local count = #seeds * (s.sampling.num_sample or 1)
-  local named = naming(prompts, first, s, count)
+  local asked = ask(parsed)
+  local _ <close> = asked.prepared
+  local folder <close> = asked.folder
   if not o.overwrite then
-    local still = (r.frames or s.sampling.frames) * (s.sampling.loop or 1) == 1
-    folder:keep(files_of(named, count, still and ".png" or ".mp4", o.sheet))
+    local files = asked.names:files()
+    files[#files + 1] = o.sheet and "sheet.png" or nil
+    folder:keep(files)
   end
-  function r.sink(item, asked)
-    request = asked
-    return output.file(folder:path() .. "/" .. stem_of(named[item.index + 1], item.number), item,
-      asked.save_fps)
-  end
-  r.progress = o.verbose ~= 0 and show_progress() or nil
-  local clips, code = require("moonreel.cli.longwork").run(function() return sampler:render(r) end,
-    "steps", "videos that were finished stay", true)
+  local clips, code = render(asked)
   if not clips then
     return code
   end
-  local rows = {}
-  if clips[1].height ~= request.height or clips[1].width ~= request.width then
-    io.stderr:write(("note: frames are %d x %d, not %d x %d: whole cells of the autoencoder\n")
-      :format(clips[1].height, clips[1].width, request.height, request.width))
-  end
-  if live then
-    io.stderr:write("\r\27[K")
-  end
-  for i, clip in ipairs(clips) do
-    rows[i] = {path = clip.path, prompt = clip.prompt, seed = clip.seed, frames = clip.frames,
-      height = clip.height, width = clip.width}
-    if not o.json then
-      print(clip.path)
-    end
-  end
-  local sheet = o.sheet and write_sheet(folder:path() .. "/sheet.png", clips) or nil
-  if o.json then
-    local json = require "moonreel.core.json"
-    print(json.encode{checkpoint = sampler.path, step = sampler.step, files = json.array(rows),
-      sheet = sheet})
-  elseif sheet then
-    print(sheet)
-  end
+  report(asked, clips, o)
   return 0
 end
 

@@ -4,7 +4,7 @@ return {
   record = "dataset",
   types = {
     video_text = { help = "2.0: clips and stills with captions and rates", reader = false },
-    text = { help = "2.0: prompts", reader = false },
+    text = { help = "2.0: prompts to render, .csv or one a line" },
     BatchFeatureDataset = { help = "1.2: batches of features made before", reader = false },
   },
   fields = {

@@ -72,45 +72,106 @@ local function settings_of(source, overrides)
   return #overrides > 0 and settings.with(own, overrides) or own
 end
 
---- Load the models of a checkpoint.
+-- what options ask for over the settings of a pipeline
+local function read_request(pipe, defaults, given)
+  local along = require(pipe.flow.renders)
+  return request.read(given, defaults, along, {cleans = pipe.text.cleans, cell = along.cell(pipe)})
+end
+
+-- where computing happens, which only open() asks for
+local function device_of(self)
+  return E.device(self.o.device or self.settings.device, self.o.threads or self.settings.threads)
+end
+
+local Prepared = {}
+Prepared.__index = Prepared
+
+--- Find what a rendering would open: settings are read, no weights are.
 ---@param spec string       a checkpoint, a run, RUN@STEP, a folder of weights with config.json, or
 ---   weights when `settings` are given
 ---@param given table|nil    ema, device, threads, outputs, settings, defaults, overrides
----@return mr.Sampler       with settings, path, step, notes; codec: of its autoencoder
-function sample.open(spec, given)
+---@return mr.Prepared      settings, defaults, path, step, notes; read(options), open(); to be
+---   closed
+function sample.prepare(spec, given)
   local o = read_open(given)
   local found = ckpt.resolve(spec, o.outputs)
-  local source <close>, notes = ckpt.load(found)
-  local settings = o.settings or settings_of(source, o.overrides)
-  if pipeline.reconstructs(settings) then
-    base.raise("MR_E_USAGE", ("%s holds an autoencoder, which no prompt moves; try: its path as "
-      .. "vae.from_pretrained of a recipe"):format(source.path))
-  end
-  local self = setmetatable({settings = settings, defaults = o.defaults or settings,
-    path = source.path, step = source.step,
-    notes = notes, programs = {}}, Sampler)
-  self.device = E.device(o.device or settings.device, o.threads or settings.threads)
-  self.pipe = pipeline.of(settings, pipeline.dtype(settings, self.device))
-  self.along = require(self.pipe.flow.renders)
-  if settings.vae.from_pretrained == "recipe.previous" then
-    self.pipe.config.vae.from_pretrained = ckpt.before(found.run)
-  end
-  self.exec = E.new(self.device, self.pipe.params, {})
-  local ema = o.ema
-  if ema == nil then
-    ema = self.defaults.sampling.ema
-  end
+  local source, notes = ckpt.load(found)
+  local self = setmetatable({o = o, found = found, source = source, notes = notes,
+    path = source.path, step = source.step}, Prepared)
   local good, err = pcall(function()
-    fill(self, source, ema)
-    self.codec = blame.field(settings, "vae.from_pretrained", codec.new, self.pipe, self.exec,
-      self.device)
-    self.embedder = embed.open_all(settings, self.pipe, self.device)
+    self.settings = o.settings or settings_of(source, o.overrides)
+    self.defaults = o.defaults or self.settings
+    if pipeline.reconstructs(self.settings) then
+      base.raise("MR_E_USAGE", ("%s holds an autoencoder, which no prompt moves; try: its path as "
+        .. "vae.from_pretrained of a recipe"):format(source.path))
+    end
   end)
   if not good then
     self:close()
     error(err, 0)
   end
   return self
+end
+
+-- the models of settings without their weights
+local function pipe_of(settings, dtype)
+  return blame.record(settings, "model", pipeline.of, settings, dtype)
+end
+
+--- What options would ask for; whether it can be rendered open models say.
+---@param given table  options of Sampler:request
+---@return table       as moonreel.sample.request reads it
+function Prepared:read(given)
+  local pipe = pipe_of(self.settings, "f32")
+  return read_request(pipe, self.defaults, given)
+end
+
+--- Pixels of what sides of frames are multiples of; nil: of nothing.
+---@return integer|nil
+function Prepared:cell()
+  local pipe = pipe_of(self.settings, "f32")
+  return require(pipe.flow.renders).cell(pipe)
+end
+
+--- Load the models.
+---@return mr.Sampler  with settings, path, step, notes; codec: of its autoencoder
+function Prepared:open()
+  local settings, o = self.settings, self.o
+  local sampler = setmetatable({settings = settings, defaults = self.defaults, path = self.path,
+    step = self.step, notes = self.notes, programs = {}, device = device_of(self)}, Sampler)
+  local good, err = pcall(function()
+    local pipe = pipe_of(settings, pipeline.dtype(settings, sampler.device))
+    sampler.pipe, sampler.along = pipe, require(pipe.flow.renders)
+    if settings.vae.from_pretrained == "recipe.previous" then
+      pipe.config.vae.from_pretrained = ckpt.before(self.found.run)
+    end
+    sampler.exec = E.new(sampler.device, pipe.params, {})
+    local ema = o.ema
+    if ema == nil then
+      ema = self.defaults.sampling.ema
+    end
+    fill(sampler, self.source, ema)
+    sampler.codec = blame.field(settings, "vae.from_pretrained", codec.new, pipe, sampler.exec,
+      sampler.device)
+    sampler.embedder = embed.open_all(settings, pipe, sampler.device)
+  end)
+  if not good then
+    sampler:close()
+    error(err, 0)
+  end
+  return sampler
+end
+
+function Prepared:close() self.source:close() end
+Prepared.__close = Prepared.close
+
+--- Load the models of a checkpoint.
+---@param spec string      as sample.prepare takes it
+---@param given table|nil
+---@return mr.Sampler      as of Prepared:open
+function sample.open(spec, given)
+  local prepared <close> = sample.prepare(spec, given)
+  return prepared:open()
 end
 
 function Sampler:close()
@@ -121,7 +182,9 @@ function Sampler:close()
   if self.embedder then
     self.embedder:close()
   end
-  self.exec:close()
+  if self.exec then
+    self.exec:close()
+  end
   self.device:close()
 end
 Sampler.__close = Sampler.close
@@ -281,8 +344,7 @@ end
 ---@param given table  prompts; the rest defaults to the settings, help(sampler.render) lists it
 ---@return table       the request, as moonreel.sample.request reads it
 function Sampler:request(given)
-  local r = request.read(given, self.defaults, self.along, {cleans = self.pipe.text.cleans,
-    cell = self.along.cell(self.pipe)})
+  local r = read_request(self.pipe, self.defaults, given)
   self.along.check(self, r)
   check_size(self, r)
   return r

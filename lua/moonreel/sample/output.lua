@@ -1,5 +1,6 @@
 --- Where the frames of a rendering go: into memory, or to a file while it is made.
 -- @module moonreel.sample.output
+local base = require "moonreel.core.base"
 local data = require "moonreel.data"
 
 local output = {}
@@ -46,10 +47,11 @@ File.__index = File
 ---@param stem string  path without extension
 ---@param item table   as for collect
 ---@param fps number   of the file
+---@param text string|nil  written beside it
 ---@return table       write(pixels), finish() -> as of collect, with path in place of pixels;
 ---   close()
-function output.file(stem, item, fps)
-  return setmetatable({stem = stem, facts = facts(item, fps)}, File)
+function output.file(stem, item, fps, text)
+  return setmetatable({stem = stem, facts = facts(item, fps), text = text}, File)
 end
 
 -- the encoder; the first frame waits, it may stay the only one
@@ -87,6 +89,9 @@ function File:finish()
   else
     f.path = self.stem .. ".png"
     data.png(f.path, self.first, {height = f.height, width = f.width})
+  end
+  if self.text then
+    base.replace_file(self.stem .. ".txt", self.text)
   end
   return f
 end

@@ -78,11 +78,11 @@ return {
   row("method", "text", { none = true, choices = { "i2v", "distill" },
     help = "2.0: how guidance is applied: i2v, against the negative prompt and against no "
       .. "condition; distill, told to a model with guidance_embed; none: i2v" }),
-  row("num_steps", "integer", { none = true, min = 1, help = "2.0: steps of a rendering; none: "
-    .. "50" }),
+  row("num_steps", "integer", { none = true, min = 1, spellings = { "num_steps" },
+    help = "2.0: steps of a rendering; none: 50" }),
   row("guidance", "number", { none = true, min = 0, help = "2.0: guidance of the text; none: 4" }),
-  row("guidance_img", "number", { none = true, min = 0, help = "2.0: guidance of the visual "
-    .. "condition; none: 1" }),
+  row("guidance_img", "number", { none = true, min = 0, spellings = { "guidance_img" },
+    help = "2.0: guidance of the visual condition; none: 1" }),
   row("text_osci", "boolean", { default = false, help = "2.0: guidance of the text is 1 in every "
     .. "second late step" }),
   row("image_osci", "boolean", { default = false, help = "the same for that of the condition" }),

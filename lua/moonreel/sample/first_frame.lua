@@ -1,0 +1,91 @@
+--- The first frame of a clip by an image model: settings of that model out of those of the clip's,
+-- and what it is asked for. Ref: opensora-2.0.md 16.6.
+-- @module moonreel.sample.first_frame
+local aspects = require "moonreel.data.aspects"
+local base = require "moonreel.core.base"
+local blame = require "moonreel.settings.blame"
+local kinds = require "moonreel.recipe.kinds"
+
+local first_frame = {}
+
+-- what it is asked for where a recipe says nothing else
+local RESOLUTION <const>, ASPECT <const>, GUIDANCE <const> = "768px", "16:9", 4
+
+--- Pixels of a latent cell of the image model's autoencoder, and cells of a token's side.
+local CELL <const> = 16
+
+-- a record as an argument that replaces another
+local function replaced(record, fields)
+  return ("%s=recipe.replace%s"):format(record, kinds.show(fields))
+end
+
+--- Settings of the image model: in the place of the clip's model and autoencoder.
+---@param s table       settings of the clip
+---@return table settings
+---@return string path  of the weights
+function first_frame.settings(s)
+  local model, auto = s:plain "img_flux", s:plain "img_flux_ae"
+  for field, record in pairs { ["img_flux.from_pretrained"] = model,
+      ["img_flux_ae.from_pretrained"] = auto } do
+    if not record.from_pretrained then
+      blame.raise(s, "sampling.use_t2i2v", "MR_E_RECIPE", "sampling.use_t2i2v = true and %s is "
+        .. "none; expected the weights of a model of pictures; try: recipe.extend(..., "
+        .. '"opensora-2.0/inference/plugins/t2i2v")', field)
+    end
+  end
+  local path = model.from_pretrained
+  model.from_pretrained = nil
+  return require("moonreel.settings").with(s, { "ckpt_path=none", replaced("model", model),
+    replaced("vae", auto), "sampling.temporal_reduction=none", "sampling.is_causal_vae=none",
+    "patch_size=none", "ae_spatial_compression=none", "sampling.height=none",
+    "sampling.width=none" }), path
+end
+
+-- pixels of img_resolution in the table of training; under compat with cells of 32 pixels those of
+-- half a side
+local function size_of(s, cell)
+  local name, aspect = s.sampling.img_resolution or RESOLUTION, s.sampling.aspect_ratio or ASPECT
+  local known = aspects.resolution(name, cell)
+  for _, row in ipairs(known and known.aspects or {}) do
+    if row.name == aspect then
+      local share = s.compat and cell // CELL or 1
+      return row.height // share, row.width // share
+    end
+  end
+  blame.raise(s, "sampling.img_resolution", "MR_E_USAGE", "sampling.img_resolution = %s: no size "
+    .. "of %s; expected a resolution of Open-Sora 2.0 that has this aspect; try: "
+    .. "--img-resolution 768px --aspect-ratio 16:9", name, aspect)
+end
+
+--- What the image model is asked for.
+---@param s table       settings of the clip
+---@param given table   options of Sampler:request for the clip: prompts, seeds, steps, num_sample,
+---   batch_size
+---@param cell integer  pixels of a token's side of the clip's model
+---@return table        options of Sampler:request
+function first_frame.options(s, given, cell)
+  local height, width = size_of(s, cell)
+  return { prompts = given.prompts, seeds = given.seeds, steps = given.steps,
+    num_sample = given.num_sample, batch_size = given.batch_size, frames = 1, height = height,
+    width = width, method = "distill", cond_type = "t2v", guidance = GUIDANCE, plain = true,
+    watch = given.watch, progress = given.progress }
+end
+
+--- What the clip is asked for then: it goes on from the pictures.
+---@param given table     options of Sampler:request
+---@param pictures table  as Sampler:render returns them
+---@return table
+function first_frame.goes_on(given, pictures)
+  if given.cond_type and given.cond_type ~= "i2v_head" then
+    base.raise("MR_E_USAGE", ("sampling.use_t2i2v: the picture is the first frame of the clip, and "
+      .. "cond_type is %s; try: --cond-type i2v_head"):format(given.cond_type))
+  end
+  local options = { after = pictures, cond_type = "i2v_head" }
+  for name, value in pairs(given) do
+    options[name] = value
+  end
+  options.references = nil
+  return options
+end
+
+return first_frame

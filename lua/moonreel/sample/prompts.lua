@@ -1,0 +1,88 @@
+--- The prompts of a rendering: of the command line, of a recipe, of a file with one a line, or of a
+-- table with what belongs to each. Ref: opensora-2.0.md 16.2.
+-- @module moonreel.sample.prompts
+local base = require "moonreel.core.base"
+local csv = require "moonreel.text.csv"
+
+local prompts = {}
+
+local MARK = "^\xEF\xBB\xBF" -- some editors begin a text with it
+
+-- a prompt per line, without the spaces around it
+local function lines_of(path)
+  local rows = {}
+  for line in base.read_file(path):gsub(MARK, ""):gmatch "[^\r\n]+" do
+    local text = line:match "^%s*(%S.-)%s*$"
+    rows[#rows + 1] = text and { text = text } or nil
+  end
+  return rows
+end
+
+local function table_of(path)
+  local rows, columns = csv.rows(base.read_file(path), path)
+  if not columns.text then
+    base.raise("MR_E_DATA", ("%s: no column 'text'; expected text and, where there are, ref, neg, "
+      .. "name"):format(path))
+  end
+  return rows
+end
+
+-- rows of a file, and what it is called without its ending
+local function of_file(path)
+  local stem = path:match "([^/]+)$":gsub("%.[^.]*$", "")
+  return path:find "%.csv$" and table_of(path) or lines_of(path), stem
+end
+
+local function of_texts(texts)
+  local rows = {}
+  for i, text in ipairs(texts) do
+    rows[i] = { text = text }
+  end
+  return rows, "prompt"
+end
+
+--- Find them.
+---@param given string[]|nil  of the command line
+---@param s table             settings
+---@return table              rows: {text; ref, neg, name: texts, where a table has them}, those of
+---   start_index on; first: number of the first, from 0; stem: of the file, "prompt" for others
+function prompts.read(given, s)
+  local texts = given or s:plain "sampling.prompts"
+  local path = s.sampling.prompt_path or s.dataset.type == "text" and s.dataset.data_path or nil
+  local all, stem = {}, "prompt"
+  if texts then
+    all, stem = of_texts(texts)
+  elseif path then
+    all, stem = of_file(path)
+  end
+  local first, many = s.sampling.start_index or 0, s.sampling.num_samples
+  local stop = s.sampling.end_index or many and first + many or #all
+  local rows = table.move(all, first + 1, math.min(stop, #all), 1, {})
+  if #rows == 0 then
+    base.raise("MR_E_USAGE", "sample: " .. (#all == 0
+      and 'no prompt; try: --prompt "a red circle going up"'
+      or ("no prompt from index %d on and below %d; there are %d, the first is 0"):format(first,
+        stop, #all)))
+  end
+  return { rows = rows, first = first, stem = stem }
+end
+
+-- a column of rows, nil where no row has it
+local function column(rows, name)
+  local list, any = {}, false
+  for i, row in ipairs(rows) do
+    list[i] = row[name] or ""
+    any = any or row[name] ~= nil
+  end
+  return any and list or nil
+end
+
+--- What they are for sampler:render.
+---@param rows table[]
+---@return table  prompts; references, negatives: nil where no row has one
+function prompts.options(rows)
+  return { prompts = column(rows, "text"), references = column(rows, "ref"),
+    negatives = column(rows, "neg") }
+end
+
+return prompts
