@@ -78,6 +78,7 @@ function about.of(settings, kind, dtype)
   if kind == "latents" then
     rows.seed = tostring(settings.seed)
     rows["dataset.frame_interval"] = tostring(settings.dataset.frame_interval)
+    rows["dataset.fps_max"] = tostring(settings.dataset.fps_max or 0)
   end
   return rows
 end

@@ -46,8 +46,17 @@ function Loader:next()
     return nil
   end
   batch.loader = self.core  -- the memory lives at least as long as the batch is known
+  for i = 1, self.says and batch.captions and batch.n or 0 do
+    batch.captions[i] = batch.captions[i] .. self.says(batch.source, batch.ids[i])
+  end
   return setmetatable(batch, Batch)
 end
+
+--- What its captions tell of a sample beside their texts.
+---@param source integer  as batches have it
+---@param id integer      likewise
+---@return string
+function Loader:said(source, id) return self.says and self.says(source, id) or "" end
 
 --- Give a batch's memory back; its pixels may no longer be read.
 ---@param batch table
@@ -143,7 +152,7 @@ end
 ---@param o table  the options of data.loader, read
 ---@return moonreel.Loader
 function loader.new(o)
-  return setmetatable({ core = core.new(sources_of(o), {
+  return setmetatable({ says = o.says, core = core.new(sources_of(o), {
     buckets = buckets.table(o),
     frame_interval = o.frame_interval, compat = o.compat == true or o.compat == "opensora-1.2",
     draw_epochs = o.draw_epochs, reference = o.reference, fps_max = o.fps_max,

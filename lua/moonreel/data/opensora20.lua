@@ -32,21 +32,49 @@ local function printed(x)
   end
 end
 
---- A caption as the encoders of a training run see it.
----@param row table  {text, fps, score_vmafmotion}
+--- What a caption of a training run tells beside its text: rate and motion.
+---@param row table             {fps, score_vmafmotion}
 ---@param fps_max number|nil
----@param vmaf boolean  tell the motion score
+---@param vmaf boolean          tell the motion score
+---@param compat boolean|nil    a rate that stays is told as the reference reads it, "24.0"
 ---@return string
-function opensora20.caption(row, fps_max, vmaf)
+function opensora20.suffix(row, fps_max, vmaf, compat)
   local said, fps = {}, opensora20.rate(row.fps, fps_max)
   if fps ~= 0 and (fps_max or 999999999) < 999 then
-    said[1] = printed(fps) .. " FPS"
+    said[1] = printed(compat and fps or math.tointeger(fps) or fps) .. " FPS"
   end
   local score = row.score_vmafmotion
   if vmaf and score and score == score then
     said[#said + 1] = ("%d motion score"):format(math.floor(score + 0.5))
   end
-  return row.text .. (#said > 0 and " " .. table.concat(said, ", ") .. "." or "")
+  return #said > 0 and " " .. table.concat(said, ", ") .. "." or ""
+end
+
+--- A caption as the encoders of the reference's training see it.
+---@param row table  {text, fps, score_vmafmotion}
+---@param fps_max number|nil
+---@param vmaf boolean
+---@return string
+function opensora20.caption(row, fps_max, vmaf)
+  return row.text .. opensora20.suffix(row, fps_max, vmaf, true)
+end
+
+--- What tells so of samples, as settings ask for it.
+---@param settings table  baked: dataset, compat
+---@param indexes moonreel.Index[]  by the numbers that batches have of them
+---@return nil|fun(source: integer, id: integer): string  id: a batch's, from 0; nil: captions are
+---   their texts alone
+function opensora20.teller(settings, indexes)
+  local d = settings.dataset
+  local fps_max = d.fps_max and d.fps_max > 0 and d.fps_max or nil
+  if d.type ~= "video_text" or not (fps_max or d.vmaf) then
+    return nil
+  end
+  return function(source, id)
+    local row = indexes[source]:row(id + 1)
+    return opensora20.suffix({ fps = row.fps, score_vmafmotion = row.columns.score_vmafmotion },
+      fps_max, d.vmaf, settings.compat ~= nil)
+  end
 end
 
 --- A prompt as the encoders see it when a video is rendered.

@@ -6,6 +6,9 @@
 --     draw(settings, pipe, size, seed, key, epoch) -> t     a time of training
 --     loss{x0, noise, t, weight, mask, predict, sigma_min}  nodes: loss f32 [], per_sample f32 [B],
 --                                                           {x_t, pred}
+--     check(settings)                                       where it has one: raises MR_E_RECIPE
+--                                                           for fields of scheduler that ask for
+--                                                           what the flow does not do
 --
 -- and of B renderings at once, of latents [B, C, T, H, W]:
 --

@@ -20,6 +20,29 @@ shifted.renders = "moonreel.sample.shifted"
 -- the reference trains as if a token had a patch of 2 x 2 cells, whatever its patch
 local CELLS_THEN <const> = 4
 
+-- what fields of scheduler say where nothing is asked
+local PLAIN <const> = {use_timestep_transform = false, sample_method = "uniform",
+  use_discrete_timesteps = false, loc = 0, scale = 1, transform_scale = 1}
+
+--- Refuse times of another flow.
+---@param settings table  scheduler
+function shifted.check(settings)
+  local c = settings.scheduler
+  local function refuse(name)
+    base.raise("MR_E_RECIPE", ("scheduler.%s is %s: model.type = %s trains along times of its own, "
+      .. "a logistic normal that moves with the number of tokens; try: leave it out"):format(name,
+      tostring(c[name]), settings.model.type))
+  end
+  for name, plain in pairs(PLAIN) do
+    if c[name] ~= nil and c[name] ~= plain then
+      refuse(name)
+    end
+  end
+  if c.shift then
+    refuse "shift"
+  end
+end
+
 --- Draw the training time of one sample. A run in bf16 holds it so.
 ---@param settings table  compat
 ---@param pipe mr.Pipeline

@@ -122,8 +122,9 @@ end
 -- all captions of a sample, whichever an epoch draws, and the null caption where it is encoded
 local function take_texts(r, key, id)
   local captions = r.index:row(id + 1).captions
+  local said = r.loader:said(1, id)
   for _, caption in ipairs(captions[1] and captions or { "" }) do
-    take_text(r, key, caption)
+    take_text(r, key, caption .. said)
   end
   if (r.pipe.null_encoded or r.pipe.vector) and loader.in_part(cache.NULL, r.part, r.parts) then
     take_text(r, cache.NULL, "")

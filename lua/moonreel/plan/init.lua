@@ -5,6 +5,7 @@ local about = require "moonreel.cache.about"
 local blame = require "moonreel.settings.blame"
 local buckets = require "moonreel.data.buckets"
 local cadence = require "moonreel.trainer.cadence"
+local conditions = require "moonreel.trainer.conditions"
 local lengths = require "moonreel.codec.lengths"
 local pipeline = require "moonreel.models.pipeline"
 local readers = require "moonreel.settings.readers"
@@ -423,6 +424,7 @@ function plan.open(settings, given)
   end
   local models = blame.record(settings, "model", given.compiled.of, given.compiled, settings)
   lengths.check_buckets(settings, models.pipe.autoencoder)
+  conditions.check(settings, models.pipe)
   if models.job == "extract" then
     about.check(settings, models.pipe)
   end

@@ -45,7 +45,7 @@ function feed.new(settings, pipe, from)
     settings = settings, seed = settings.seed, pipe = pipe, from = from,
     group = from.mesh and from.mesh.group or nil,
     compat = settings.compat ~= nil,
-    guidance = pipe:takes("guidance") and settings.guidance or nil,
+    guidance = pipe:takes("guidance") and settings.model.guidance or nil,
     drops = drops_of(settings, from.plain), conditions = conditions.new(settings, pipe, from),
     masks = masked and mask.from_map(settings:plain("mask_ratios")) or nil,
   }, Feed)

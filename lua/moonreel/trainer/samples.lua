@@ -11,6 +11,7 @@ local place = require "moonreel.data.place"
 local sources = require "moonreel.settings.sources"
 local feed = require "moonreel.trainer.feed"
 local gpu = require "moonreel.trainer.gpu"
+local opensora20 = require "moonreel.data.opensora20"
 local optim = require "moonreel.optim"
 
 local samples = {}
@@ -102,6 +103,36 @@ local function refused_field(s, refusal)
   return source and ("dataset.sources.%s.data_path"):format(source) or sources.field(s)
 end
 
+-- indexes by the numbers that batches have of them
+local function indexes_of(r)
+  local list = {}
+  for i, source in ipairs(r.sources or { { index = r.index } }) do
+    list[i] = source.index
+  end
+  return list
+end
+
+-- refuse what a data set says and a loader does not do
+local function check_dataset(s, loader)
+  local how = s.dataset.transform_name
+  local function refuse(field, form, ...)
+    blame.raise(s, "dataset." .. field, "MR_E_RECIPE", "dataset." .. field .. form, ...)
+  end
+  if how == "rand_size_crop" then
+    refuse("transform_name", " = rand_size_crop: a sample has the size of its bucket; try: "
+      .. "resize_crop")
+  elseif (s.dataset.fps_max or 0) > 0 and buckets.reference(s) ~= "opensora-2.0" then
+    refuse("fps_max", " = %g: clips are thinned in the order of opensora-2.0 alone; try: compat = "
+      .. "\"opensora-2.0\" and order = \"reference\", or frame_interval", s.dataset.fps_max)
+  end
+  for _, b in ipairs(how == "center" and loader:plan().buckets or {}) do
+    if b.height ~= b.width then
+      refuse("transform_name", " = center cuts squares, the bucket %s has clips of %d x %d; try: "
+        .. "resize_crop, which is the same for squares", b.resolution, b.height, b.width)
+    end
+  end
+end
+
 --- A loader as settings say.
 ---@param r table        settings, index
 ---@param options table  of data.loader, which win: epochs, state, excluded, quarantine, ...
@@ -114,6 +145,7 @@ function samples.open_loader(r, options, own)
   o.index, o.sources = r.index, r.sources
   o.seed, o.threads, o.prefetch = s.seed, s.num_workers, s.prefetch
   o.allow_empty_buckets = s.allow_empty_buckets
+  o.says = opensora20.teller(s, indexes_of(r))
   o.tail, o.lpt = s.tail, s.share_out == "lpt"
   o.virtual_ranks = o.reference and r.step_ranks or o.lpt and 1 or s.virtual_ranks
   o.node = r.device and gpu.node(r.device)
@@ -123,6 +155,11 @@ function samples.open_loader(r, options, own)
   end
   local good, loader = pcall(data.loader, o)
   if good then
+    local fits, problem = pcall(check_dataset, s, loader)
+    if not fits then
+      loader:close()
+      error(problem, 0)
+    end
     return loader
   end
   return blame.field(s, refused_field(s, loader), error, loader, 0)

@@ -305,6 +305,9 @@ local function models_of(s, dtype, cut)
   local pipe = blame.record(s, "model", pipeline.of, s, dtype, cut)
   lengths.check_buckets(s, pipe.autoencoder)
   conditions.check(s, pipe)
+  if not pipe.reconstructs and pipe.flow.check then
+    blame.record(s, "scheduler", pipe.flow.check, s)
+  end
   return pipe
 end
 

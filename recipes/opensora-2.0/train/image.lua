@@ -4,7 +4,7 @@ local parts = require "../parts"
 
 return recipe {
   compat = "opensora-2.0",
-  dataset = { type = "video_text", transform_name = "resize_crop", fps_max = 24, vmaf = true },
+  dataset = { type = "video_text", fps_max = 24, vmaf = true },
   bucket_config = require("../buckets").image,
   model = { type = "flux", fused_qkv = false, use_liger_rope = true },
   grad_checkpoint = true, grad_ckpt_settings = { 8, 100 },

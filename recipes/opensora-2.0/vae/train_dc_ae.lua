@@ -2,7 +2,7 @@
 return recipe {
   compat = "opensora-2.0",
   model = { type = "dc_ae", model_name = "dc-ae-f32t4c128", from_scratch = true },
-  dataset = { type = "video_text", transform_name = "resize_crop",
+  dataset = { type = "video_text",
     data_path = "datasets/pexels_45k_necessary.csv", fps_max = 24 },
   bucket_config = { ["256px_ar1:1"] = { [32] = { 1.0, 1 } } },
   mixed_strategy = "mixed_video_image", mixed_image_ratio = 0.2,

@@ -4,6 +4,7 @@ local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
+local fails = require "spec.support.fails"
 local flow = require "moonreel.diffusion.flow"
 local nn = require "moonreel.nn"
 local shift = require "moonreel.diffusion.shift"
@@ -38,6 +39,19 @@ describe("the flow of 2.0", function()
   it("is found by its name, and rectified flow without one", function()
     assert.equal(shifted, flow.of "moonreel.diffusion.shifted")
     assert.equal(require "moonreel.diffusion.rflow", flow.of(nil))
+  end)
+
+  it("refuses times of another flow", function()
+    local function check(scheduler)
+      shifted.check { scheduler = scheduler, model = { type = "flux" } }
+    end
+    check {}
+    check { sample_method = "uniform", loc = 0, scale = 1, use_timestep_transform = false }
+    for name, value in pairs { shift = 2, use_timestep_transform = true, scale = 2,
+        sample_method = "logit-normal" } do
+      fails("MR_E_RECIPE", ("scheduler%%.%s is %s: model%%.type = flux trains along times of its "
+        .. "own"):format(name, (tostring(value):gsub("%-", "%%-"))), check, { [name] = value })
+    end
   end)
 
   it("draws a time for a sample that moves with the latent's size", function()

@@ -62,7 +62,6 @@ local elsewhere = {
   plugin = "of several ranks (spec/lua/trainer/zero_spec.lua)",
   ["plugin_config.reduce_each"] = "of several ranks", ["plugin_config.zero_stage"] = "likewise",
   ["plugin_config.ulysses_size"] = "of ranks that share tokens (spec/lua/trainer/world_spec.lua)",
-  guidance = "of a model that is told one (spec/lua/trainer/mmdit_spec.lua)",
   restarts = "of a launcher of ranks (spec/lua/comm/launch_spec.lua)", restart_pause = "likewise",
   restart_steps = "likewise",
   ["spike.norm_factor"] = "of norms that are known (spec/lua/trainer/spikes_spec.lua)",

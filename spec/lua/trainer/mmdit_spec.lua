@@ -91,7 +91,7 @@ describe("a run of MMDiT", function()
   it("depends on conditions, guidance, dropped captions and the noise that stays", function()
     local function first(...) return losses(train("first", "steps=1", ...))[1] end
     local plain = losses(run_whole())[1]
-    for _, word in ipairs { "guidance=5", "dropout_ratio.t5=1", "dropout_ratio.clip=1",
+    for _, word in ipairs { "model.guidance=5", "dropout_ratio.t5=1", "dropout_ratio.clip=1",
         "sigma_min=0.1" } do
       assert.are_not.equal(plain, first(word), word)
     end

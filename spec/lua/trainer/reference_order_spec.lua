@@ -31,6 +31,27 @@ describe("a run in the order of a reference", function()
     return ok, result, table.concat(lines, "\n")
   end
 
+  it("thins clips to a rate and tells captions so; what a loader does not do is refused",
+    function()
+    local text = "dataset.type=video_text"
+    assert.is_true((train("thinned", 2, "compat=opensora-2.0", text, "dataset.fps_max=4",
+      "bucket_config=recipe.replace{32px: {3: (1.0, 8)}}")))
+    for _, case in ipairs {
+      { "dataset%.fps_max=4: dataset%.fps_max = 4: clips are thinned in the order of "
+        .. "opensora%-2%.0 alone; try: compat = \"opensora%-2%.0\"", "dataset.fps_max=4" },
+      { "dataset%.transform_name = rand_size_crop: a sample has the size of its bucket",
+        "dataset.transform_name=rand_size_crop" },
+      { "dataset%.transform_name = center cuts squares, the bucket 32px has clips of 44 x 22",
+        "dataset.transform_name=center",
+        "resolutions={32px: {pixels: 1024, aspects: ((2.0, 44, 22),)}}" },
+    } do
+      local ok, problem = train("refused", 1, text, table.unpack(case, 2))
+      assert.is_false(ok)
+      assert.matches(case[1], tostring(problem))
+    end
+    assert.is_true((train("square", 1, text, "dataset.transform_name=center")))
+  end)
+
   -- 1.2 takes no clip of 6 frames for 6
   local SHORTER = "bucket_config.32px.5=(1.0, 8)"
 

@@ -28,6 +28,8 @@ return {
       help = "bias of queries, keys, values" },
     { "guidance_embed", "boolean", default = false, reader = "model", resume = "refuse",
       help = "the model is told the guidance" },
+    { "guidance", "number", default = 4, min = 0, reader = "trainer", resume = "warn",
+      help = "guidance that it is told in training (guidance_embed)" },
     { "cond_embed", "boolean", default = false, reader = "model", resume = "refuse",
       help = "the model takes a visual condition" },
     { "fused_qkv", "boolean", default = true, reader = "model", resume = "refuse",
@@ -41,7 +43,5 @@ return {
     { "rope_of_weights", "text", none = true, choices = { "pairs", "halves" }, reader = "model",
       affects = "nothing", help = "rotation of the files to start from; none: pairs where products "
       .. "are fused, as in files of Flux, else halves" },
-    { "strict_load", "boolean", default = false, reader = false, affects = "nothing",
-      help = "missing or unexpected names are errors" },
   },
 }

@@ -14,8 +14,11 @@ add("plugin", "text", { reader = "trainer",
 add("plugin_ae", "text", { help = "the same for the autoencoder at sampling" })
 for record, whose in pairs { plugin_config = "", plugin_config_ae = " of the autoencoder" } do
   local top = record == "plugin_config"
-  add(record .. ".tp_size", "integer", { min = 1, help = "ranks that share each layer" .. whose })
-  add(record .. ".pp_size", "integer", { min = 1, help = "ranks that share the depth" .. whose })
+  add(record .. ".tp_size", "integer", { min = 1, reader = top and "trainer" or nil,
+    help = "ranks that share each layer" .. whose .. (top and "; only 1: ranks share tokens "
+      .. "(sp_size) and state (zero_stage)" or "") })
+  add(record .. ".pp_size", "integer", { min = 1, reader = top and "trainer" or nil,
+    help = "ranks that share the depth" .. whose .. (top and "; only 1, as tp_size" or "") })
   add(record .. ".sp_size", "integer", { min = 1, spellings = top and { "sp_size" } or nil,
     reader = top and "trainer" or nil, help = "ranks that share the tokens" .. whose })
   add(record .. ".zero_stage", "integer", { min = 0, max = 3, reader = top and "trainer" or nil,
@@ -46,8 +49,9 @@ for record, whose in pairs { plugin_config = "", plugin_config_ae = " of the aut
     no_meaning = not top and "an autoencoder is not reduced" or nil,
     help = "2^20 elements of a communication bucket; none: 128, of more than 256 ranks 512" })
 end
-add("grad_ckpt_buffer_size", "integer", { min = 0, unit = "bytes", help = "host memory that kept "
-  .. "activations may move to" })
+add("grad_ckpt_buffer_size", "integer", { min = 0, unit = "bytes",
+  no_meaning = "inputs of blocks that are recomputed stay on the device, and moonreel plan --fit "
+  .. "counts them", help = "host memory that kept activations may move to" })
 add("pin_memory_cache_pre_alloc_numels", { list = "integer" },
   { min = 0, no_meaning = "slots are allocated once, before the first step",
   help = "sizes of pinned buffers" })

@@ -49,7 +49,7 @@ return {
     reader = "trainer", resume = "free",
     help = "start from the weights of a file, folder or pattern, everything else fresh" },
   { "strict", "boolean", default = false, reader = "trainer", affects = "nothing",
-    resume = "free",
+    spellings = { "model.strict_load" }, resume = "free",
     help = "with ckpt_path: refuse weights that lack a tensor of the model or bring another" },
   { "start_from_scratch", "boolean", default = false, reader = "trainer",
     affects = "nothing", resume = "free",
