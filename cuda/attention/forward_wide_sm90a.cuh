@@ -7,11 +7,12 @@
  * tiles of 32 keys and values, two stages of each. Groups 1 and 2 work on 64 queries each, in
  * turns, as in forward_sm90a.cuh, whose notes on ptxas hold here.
  *
- * By count, a tile of 128 queries and 128 keys: 3 x 128 x 128 x 256 multiply-adds for 2 that are of
- * use, and 192 KiB of keys and values from the L2, which is the bound (`make cuda`). Blocks of 64
- * queries that share keys by exchange would form scores once, and read 256 KiB for as many: more.
- * One head of 33 frames of 32 x 32 cells, 264 times 128 queries that see 17 frames on average: 14e9
- * bytes of the L2, 2.4 ms, and 1.8e12 operations, 1.8 ms.
+ * By count, a tile of 128 queries and 128 keys (`make cuda`): 3 x 128 x 128 x 256 multiply-adds, of
+ * which 2 are of use, 192 KiB of keys and values from the L2, and q once for each 32 keys from
+ * shared memory, which is the bound; more of q in registers is spilled (ptxas 13.0). Blocks of 64
+ * queries whose groups exchange probabilities would form scores once, and read 256 KiB for as many.
+ * One head of 33 frames of 32 x 32 cells, 264 times 128 queries that see 17 frames on average:
+ * 2.5 ms; 14e9 bytes of the L2 take 2.4 of them, 1.8e12 operations 1.8.
  *
  * Tiles go from the first key to the last that a block's last query sees: of the first, every query
  * sees a key. Blocks with most keys begin first. The bits do not depend on the order of blocks;
@@ -21,7 +22,8 @@
 
 #include "cuda/attention/forward_sm90a.cuh"
 
-enum { WIDE_COLUMNS = 512, WIDE_HALF = 256, WIDE_KEYS = 32 };
+// the first 16 columns of q, so many times, stay in registers: shared memory would be the bound
+enum { WIDE_COLUMNS = 512, WIDE_HALF = 256, WIDE_KEYS = 32, WIDE_KEPT = 3 };
 
 struct GroupWide {
     typedef GroupTile<WIDE_COLUMNS, GROUP_ROWS> Q;
@@ -127,11 +129,13 @@ static __global__ void __launch_bounds__(GROUP_THREADS, 1)
     // barriers 1 and 2: the turns of the two groups; the first may start
     if (me == 1)
         mr_barrier_arrive(1, 256);
+    GroupKept<WIDE_COLUMNS, WIDE_KEPT> kept;
     mr_mbarrier_wait(full_q, 0);
+    kept.load(tile_q, me);
     mr_mbarrier_wait(full_k, 0);
     mr_barrier_sync(1 + me, 256);
     mr_group_fence();
-    group_scores<WIDE_COLUMNS>(s, my_q, me, mr_shared_address(tiles_k));
+    group_scores<WIDE_COLUMNS>(s, kept, my_q, me, mr_shared_address(tiles_k));
     mr_group_commit();
     mr_barrier_arrive(2 - me, 256);
     mr_group_wait<0>();
@@ -144,7 +148,7 @@ static __global__ void __launch_bounds__(GROUP_THREADS, 1)
         mr_mbarrier_wait(full_k + i, t / STAGES % 2);
         mr_barrier_sync(1 + me, 256);
         mr_group_fence();
-        group_scores<WIDE_COLUMNS>(s, my_q, me, mr_shared_address(tiles_k + i * W::K::BYTES));
+        group_scores<WIDE_COLUMNS>(s, kept, my_q, me, mr_shared_address(tiles_k + i * W::K::BYTES));
         mr_group_commit();
         mr_mbarrier_wait(full_v + before, (t - 1) / STAGES % 2);
         acc.add(probabilities, mr_shared_address(tiles_v + before * W::V::BYTES));

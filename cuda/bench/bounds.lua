@@ -31,6 +31,15 @@ local function forward(d, columns)
     copied = rows(2 * TILE, columns), copying = 1 }
 end
 
+-- A block has half of the columns of v and forms all scores for them, 32 keys at a time: of three
+-- products of 256 columns two are of use.
+local function wide()
+  return { title = "attention forward, wide", width = 512, columns = 3 * 256, products = 1,
+    kernel = "attention_forward_wide", loop = { "HGMMA", "MUFU.EX2" },
+    steady = { "HGMMA", "MUFU.EX2" }, tiles = TILE // 32, copied = rows(TILE, 512 + 256),
+    copying = TILE // 32 }
+end
+
 -- For 128 queries ds is formed `walk` queries at a time, and dq `at_once` columns at a time. What
 -- is counted adds to dq, as every tile of keys does but the first and the last of a head.
 local function backward(form, d, columns)
@@ -50,7 +59,7 @@ local function convolution(title, kernel)
 end
 
 local KERNELS = {
-  forward(64, 64), forward(72, 80), forward(128, 128),
+  forward(64, 64), forward(72, 80), forward(128, 128), wide(),
   backward("whole", 64, 64), backward("whole", 72, 80), backward("whole", 128, 128),
   backward("turns", 64, 64), backward("turns", 72, 80), backward("turns", 128, 128),
   convolution("convolution", "conv_groupsILb0E"),
@@ -149,7 +158,7 @@ local function count(kernel, list, cycle)
     self.notes[text] = (self.notes[text] or 0) + times
   end
   for _, step in ipairs(sass.turn(loop, kernel.steady, kernel.turns)) do
-    add(sum, step[1], step[2])
+    add(sum, step[1], step[2] * (kernel.tiles or 1))
   end
   local expected = kernel.products * TILE * TILE * kernel.columns
   if sum.work ~= expected then

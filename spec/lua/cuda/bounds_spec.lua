@@ -115,6 +115,21 @@ describe("bounds of loops", function()
       "shared" }, row(out, "attention backward, turns", 128))
   end)
 
+  it("take as many turns as a tile has keys, and products for nothing as no share", function()
+    local out, err, code = bounds("_Z22attention_forward_wide8HeadMaps", {
+      "again:",
+      "32 * HGMMA.64x32x16.F32.BF16 R168, gdesc[UR40], R168",
+      "18 * MUFU.EX2 R40, R40",
+      "4 * HGMMA.64x128x16.F32.BF16 R24, R148, gdesc[UR8].tnspB, R24",
+      "@P0 BRA `again`",
+      "EXIT",
+    })
+    assert.equal(0, code, err)
+    -- 4 turns of 32 keys; 3 x 128 x 128 x 256 multiply-adds, two thirds of use
+    assert.same({ 6144, 1152, 4 * 55 * 2, 8 * (32 * 24 + 4 * 32) + 1536, 7864, 0.47, "shared" },
+      row(out, "attention forward, wide", 512))
+  end)
+
   it("refuse a loop whose products are not those of a tile", function()
     local _, err, code = bounds(BACKWARD, backward(15))
     assert.equal(1, code)
