@@ -67,6 +67,15 @@ local function written(r, share)
   return list
 end
 
+-- n a / b, rounded down: n a itself is too large for an integer where a model has G parameters
+local function scaled(n, a, b)
+  local x, y = a, b
+  while y > 0 do
+    x, y = y, x % y
+  end
+  return n * (a // x) // (b // x)
+end
+
 --- Bytes that a rank writes of a checkpoint.
 ---@param run mr.Exec
 ---@param share table|nil  as state.with_rows takes it
@@ -76,7 +85,7 @@ function state.saved_bytes(run, share)
   for _, r in ipairs(saved(run)) do
     for _, mine in ipairs(written(r, share)) do
       local n = math.min(mine.stop, r.stop) - math.max(mine.start, r.start)
-      bytes = bytes + n * r.bytes // (r.stop - r.start)
+      bytes = bytes + scaled(n, r.bytes, r.stop - r.start)
     end
   end
   return bytes

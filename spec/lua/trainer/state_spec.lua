@@ -218,6 +218,20 @@ describe("the state of a run", function()
     fails("MR_E_RANGE", "'a' has elements 0 to 120", run.param, run, "exact", "a")
   end)
 
+  it("counts the bytes of a checkpoint of 12 G parameters", function()
+    local n = 11891178560
+    local run = {regions = function()
+      return {{prefix = "", role = "weights", start = 0, stop = n, bytes = 2 * n, per = 1},
+        {prefix = "adam_m.", start = 0, stop = n, bytes = 4 * n, per = 1},
+        -- a scale of four bytes for each 64
+        {prefix = "m_scale.", start = 0, stop = n, bytes = n // 16, per = 64},
+        {role = "state", start = 0, stop = n, bytes = 4 * n, per = 1}}
+    end}
+    assert.equal(6 * n + n // 16, state.saved_bytes(run))
+    local share = {[false] = {{start = 0, stop = n // 2}}, [true] = {}}
+    assert.equal((6 * n + n // 16) // 2, state.saved_bytes(run, share))
+  end)
+
   it("asks for rows with a name, a dtype and a role that there is", function()
     local params = params_of "f32"
     local function with(row) return E.new, E.device(), params, {regions = {row}} end
