@@ -1,5 +1,6 @@
 --- The loss of given weights at fixed times, bucket by bucket: every sample of the index that a
--- bucket can take, no masks, no dropped captions. Ref: opensora-1.2.md 9.2.
+-- bucket can take, no masks, no dropped captions, at all of the times or at one of them in turn.
+-- Ref: opensora-1.2.md 9.2; Esser et al. 2024, arXiv:2403.03206, section 5.1.
 -- @module moonreel.job.eval_loss
 local E = require "moonreel.core.exec"
 local blame = require "moonreel.settings.blame"
@@ -18,11 +19,16 @@ local eval_loss = {}
 
 local TIMES = 10
 
--- n times between clean and noise, the ends left out
-local function times_of(n)
-  local list = {}
+-- the times that settings name, or n between clean and noise, the ends left out
+local function times_of(settings)
+  local list, named = {}, settings.eval_timesteps and settings:plain "eval_timesteps"
+  local n = named and #named or settings.num_eval_timesteps or TIMES
+  if n == 0 then
+    blame.raise(settings, "eval_timesteps", "MR_E_RECIPE", "eval_timesteps: expected times from 0 "
+      .. "to 1, got none; try: eval_timesteps = { 0.25, 0.5, 0.75 }")
+  end
   for i = 1, n do
-    list[i] = flow.T * i / (n + 1)
+    list[i] = flow.T * (named and named[i] or i / (n + 1))
   end
   return list
 end
@@ -45,29 +51,69 @@ local function open_weights(r)
     plain = true })
 end
 
+-- add the losses of a batch, each sample at the next of the times
+local function add_in_turn(r, micro, input, row)
+  local turns = {}
+  for b, weight in ipairs(input.weight) do
+    turns[b] = row.samples % #r.times + 1
+    input.t[b] = r.times[turns[b]]
+    row.samples = row.samples + (weight > 0 and 1 or 0)
+  end
+  input.epoch = 1
+  micro:run(input)
+  for b, loss in ipairs(micro.prog:get("per_sample"):totable()) do
+    local i = input.weight[b] > 0 and turns[b]
+    if i then
+      row.losses[i], row.counts[i] = row.losses[i] + loss, row.counts[i] + 1
+    end
+  end
+end
+
 -- add the losses of a batch at every time; draws of noise differ from time to time
+local function add_to_all(r, micro, input, row)
+  local n = 0
+  for _, weight in ipairs(input.weight) do
+    n = n + weight
+  end
+  for i, t in ipairs(r.times) do
+    input.epoch = i
+    for b = 1, #input.t do
+      input.t[b] = t
+    end
+    row.losses[i], row.counts[i] = row.losses[i] + micro:run(input), row.counts[i] + n
+  end
+  row.samples = row.samples + n
+end
+
 local function add_batch(r, batch, row)
   local shape = r.feed:shape { frames = batch.frames, height = batch.height, width = batch.width,
     batch = batch.size }
   local micro, input = r.programs:get(shape), r.feed:prepare(batch, shape)
-  for i, t in ipairs(r.times) do
-    input.epoch = i
-    for b = 1, batch.size do
-      input.t[b] = t
+  local add = r.settings.eval_in_turn and add_in_turn or add_to_all
+  add(r, micro, input, row)
+end
+
+-- sums over samples as means, and the mean of these
+local function finish(r, row)
+  local sum = 0
+  for i, count in ipairs(row.counts) do
+    if count == 0 then
+      blame.raise(r.settings, "eval_in_turn", "MR_E_DATA", "eval_in_turn: %d samples of %s for %d "
+        .. "times; try: eval_in_turn = false", row.samples // 1, row.bucket, #r.times)
     end
-    row.losses[i] = row.losses[i] + micro:run(input)
+    row.losses[i] = row.losses[i] / count
+    sum = sum + row.losses[i]
   end
-  for _, weight in ipairs(input.weight) do
-    row.samples = row.samples + weight
-  end
+  row.loss, row.counts = sum / #r.times, nil
+  return row
 end
 
 -- one bucket over the whole index, or over the first `steps` batches; nil: no sample enters it
 local function measure(r, resolution, frames, batch_size)
   local row = { bucket = ("%s, %d frames"):format(resolution, frames), resolution = resolution,
-    frames = frames, batch = batch_size, samples = 0, losses = {} }
+    frames = frames, batch = batch_size, samples = 0, losses = {}, counts = {} }
   for i in ipairs(r.times) do
-    row.losses[i] = 0
+    row.losses[i], row.counts[i] = 0, 0
   end
   local loader <close> = samples.open_loader(r, { epochs = 1, allow_empty_buckets = true,
     bucket_config = { [resolution] = { [frames] = { 1.0, batch_size } } } }, true)
@@ -78,13 +124,7 @@ local function measure(r, resolution, frames, batch_size)
     batches = batches + 1
     batch = batches ~= r.settings.steps and loader:next() or nil
   end
-  local sum = 0
-  for i, loss in ipairs(row.losses) do
-    row.losses[i] = loss / row.samples
-    sum = sum + row.losses[i]
-  end
-  row.loss = sum / #r.times
-  return row
+  return row.samples > 0 and finish(r, row) or row
 end
 
 -- a bucket of which the index has no sample is told and left out
@@ -156,7 +196,7 @@ end
 function eval_loss.run(settings, given)
   local r <close> = work.new(settings, given)
   r:refuse { "cached", "load_video_features", "load_text_features", "mask_ratios" }
-  r.times = times_of(settings.num_eval_timesteps or TIMES)
+  r.times = times_of(settings)
   local rows, stop = r:until_stopped(measure_all)
   if stop then
     return stop

@@ -101,6 +101,69 @@ describe("job = eval_loss", function()
     assert.matches("written: .*/%d+%-eval/eval_loss%.json", lines[5])
   end)
 
+  it("tells of each sample what it is wrong by at one time, in turn", function()
+    write_zeros(dir.path .. "/zeros.safetensors")
+    local weights = "ckpt_path=" .. dir.path .. "/zeros.safetensors"
+    local turns = { "eval_timesteps={0, 0.25, 0.5, 0.75, 1}", "eval_in_turn=true",
+      "bucket_config=recipe.replace{small = {[5] = {1.0, 2}}}" }
+    local _, facts = job.run(bake(weights, table.unpack(turns)), { write = silent })
+    local written = json.decode(base.read_file(facts.path), facts.path)
+    assert.same({ 0, 250, 500, 750, 1000 }, written.times)
+    -- the same clips, latents and noise by hand
+    local s = bake(weights)
+    local sampler <close> = sample.open(dir.path .. "/zeros.safetensors", { settings = s })
+    local index <close> = data.open(dir.path .. "/clips.mrx")
+    local loader <close> = data.loader { index = index, seed = s.seed, epochs = 1,
+      compat = s.compat, resolutions = s:plain("resolutions"), allow_empty_buckets = true,
+      bucket_config = { small = { [5] = { 1.0, 2 } } } }
+    local sums, counts, n = { 0, 0, 0, 0, 0 }, { 0, 0, 0, 0, 0 }, 0
+    local batch = loader:next()
+    while batch do
+      for b = 1, batch.n do
+        local x0 = sampler.codec:encode(batch:tensor():slice(0, b - 1, b):reshape { 5, 3, 16, 16 },
+          sampler.codec:noise(5, 16, 16, s.seed, batch.keys[b], 0))
+        local off = x0:clone() - T.new("f32", x0.shape):fill_normal(s.seed, "noise",
+          batch.keys[b], 1)
+        local i = n % 5 + 1
+        sums[i], counts[i], n = sums[i] + (off * off):mean(), counts[i] + 1, n + 1
+      end
+      loader:release(batch)
+      batch = loader:next()
+    end
+    local row, all = written.buckets[1], 0
+    assert.is_true(n > 5 and n % 5 ~= 0, n)
+    assert.equal(n, row.samples)
+    for i = 1, 5 do
+      assert.near(sums[i] / counts[i], row.losses[i], 1e-5 * row.losses[i])
+      all = all + row.losses[i] / 5
+    end
+    assert.near(all, row.loss, 1e-9)
+    assert.is_true(math.abs(row.losses[1] - row.losses[2]) > 1e-3 * row.losses[1])
+  end)
+
+  it("takes the times that are named, at the ends too; one time is all of them", function()
+    local function rows(...)
+      return select(2, job.run(bake("ckpt_path=" .. dir.path .. "/runs/001-small", ...),
+        { write = silent })).rows
+    end
+    assert.same(rows "num_eval_timesteps=1", rows "eval_timesteps={0.5}")
+    local turned = rows("eval_timesteps={0.25}", "eval_in_turn=true")
+    for i, row in ipairs(rows "eval_timesteps={0.25}") do
+      assert.near(row.loss, turned[i].loss, 1e-6 * row.loss)
+      assert.equal(row.samples, turned[i].samples)
+    end
+    -- a clean clip tells the model what it is to predict noise against: it is wrong by more
+    for _, row in ipairs(rows "eval_timesteps={0, 1}") do
+      assert.not_equal(row.losses[1], row.losses[2])
+    end
+    fails("MR_E_DATA", "eval_in_turn: %d+ samples of small, %d frames for 40 times; try: "
+      .. "eval_in_turn = false", rows, "eval_timesteps={" .. ("0.5, "):rep(40) .. "}",
+      "eval_in_turn=true")
+    fails("MR_E_RECIPE", "eval_timesteps: expected times from 0 to 1, got none", rows,
+      "eval_timesteps={}")
+    fails("MR_E_USAGE", "eval_timesteps.+1.5", rows, "eval_timesteps={1.5}")
+  end)
+
   it("differs from time to time where the model has learned", function()
     local _, facts = job.run(bake("ckpt_path=" .. dir.path .. "/runs/001-small", "steps=1"),
       { write = silent })

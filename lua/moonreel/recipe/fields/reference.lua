@@ -82,6 +82,12 @@ return {
   { "num_eval_timesteps", "integer", none = true, min = 1, affects = "nothing", reader = "job",
     when = { "job", "eval_loss" },
     help = "evenly spread times at which a loss is looked at; none: 10" },
+  { "eval_timesteps", { list = "number" }, none = true, min = 0, max = 1, affects = "nothing",
+    reader = "job", when = { "job", "eval_loss" },
+    help = "these times instead, from 0, clean, to 1, noise" },
+  { "eval_in_turn", "boolean", default = false, affects = "nothing", reader = "job",
+    when = { "job", "eval_loss" },
+    help = "each sample at one of the times, in turn; false: at all of them" },
   -- training an autoencoder
   { "vae_loss_config.perceptual_loss_weight", "number", none = true, min = 0,
     reader = false, help = "weight of the perceptual loss" },
