@@ -13,13 +13,14 @@ local formulas = {}
 
 local NEAR = 0.1  -- of the formula: how far a graph may lie from it
 local SHAPES = "closed forms of the models' shapes (lua/moonreel/plan/closed.lua)"
+local MLPERF = "mlcommons/training text_to_image; results of MLPerf Training 5.1"
 
 -- rows as moonreel.plan.published has them: the formula stands where a published number would
 -- `within`: {least, most} of what the graph may say, where it is not near the formula
-local function row(rows, run, what, formula, graph, note, within)
+local function row(rows, run, what, formula, graph, note, within, source)
   local low, high = table.unpack(within or { formula * (1 - NEAR), formula * (1 + NEAR) })
   rows[#rows + 1] = { run = run, what = what, published = formula, planned = graph, low = low,
-    high = high, ok = low <= graph and graph <= high, source = SHAPES, note = note }
+    high = high, ok = low <= graph and graph <= high, source = source or SHAPES, note = note }
 end
 
 -- of a token where no block is recomputed, in so many norms of tokens of this width
@@ -136,6 +137,24 @@ local function stage1(rows)
     { 4.5, 5.5 })
 end
 
+-- The yardstick that others run: what a sample takes, and how long 16 GPUs train to the target.
+-- Their results are of GB300, whose products of 8 bits are as fast as those of B200.
+local function mlperf(rows)
+  local run = "MLPerf Training 5.1, FLUX.1"
+  local function largest(gpus, ...)
+    local of, s = mesh.parse(gpus), settings.bake("mlperf/flux1", { ... })
+    local cache <close> = compiled.new(of.machine)
+    return plan.of(s, { mesh = of, compiled = cache }).largest, s
+  end
+  local b = largest "8x8xH100"
+  row(rows, run, "TFLOP of a sample", 20.3, b.useful / b.batch / 1e12, nil, { 20.3 * 0.97,
+    20.3 * 1.03 }, MLPERF)
+  local fast, s = largest("2x8xB200", "model.linear=f8", "virtual_ranks=16",
+    "bucket_config.square.1=(1.0, 32)")
+  row(rows, run, "minutes of 16 GPUs to the target", 135, s.steps * fast.seconds.step / 60,
+    "published of GB300, with evaluations; planned of B200 in 8 bits, without", { 90, 135 }, MLPERF)
+end
+
 --- Every formula beside its graph.
 ---@return moonreel.plan.Published[]
 function formulas.rows()
@@ -143,6 +162,7 @@ function formulas.rows()
   stdit3(rows)
   mmdit_graphs(rows)
   stage1(rows)
+  mlperf(rows)
   return rows
 end
 

@@ -44,7 +44,7 @@ function shifted.check(settings)
 end
 
 --- Draw the training time of one sample. A run in bf16 holds it so.
----@param settings table  compat
+---@param settings table  compat; train_times: "uniform", else as the size has them
 ---@param pipe mr.Pipeline
 ---@param size table       latent: {C, T, H, W}
 ---@param seed integer
@@ -52,9 +52,14 @@ end
 ---@param epoch integer
 ---@return number t        0..1000
 function shifted.draw(settings, pipe, size, seed, key, epoch)
-  local cells = settings.compat and CELLS_THEN or pipe.model.config.patch_size ^ 2
-  local alpha = shift.alpha({table.unpack(size.latent, 2)}, cells)
-  local t = shift.logit_normal(base.random_normal(seed, "t", key, epoch), alpha)
+  local t
+  if settings.train_times == "uniform" then
+    t = base.random_uniform(seed, "t", key, epoch)
+  else
+    local cells = settings.compat and CELLS_THEN or pipe.model.config.patch_size ^ 2
+    local alpha = shift.alpha({table.unpack(size.latent, 2)}, cells)
+    t = shift.logit_normal(base.random_normal(seed, "t", key, epoch), alpha)
+  end
   return flow.T * (pipe.dtype == "bf16" and nn.round_bf16(t) or t)
 end
 

@@ -14,7 +14,8 @@ describe("formulas beside graphs", function()
     assert.same({ ["TFLOP of a step"] = 5, ["GB that recomputed blocks keep"] = 5,
       ["GB in all"] = 5, ["G parameters"] = 2, ["PFLOP of a step"] = 2,
       ["TFLOP of a caption of 300 tokens"] = 1, ["kB of a token"] = 2, ["s of"] = 5,
-      ["s that the slowest of 224 ranks and gathers add"] = 1 }, kinds)
+      ["s that the slowest of 224 ranks and gathers add"] = 1, ["TFLOP of a sample"] = 1,
+      ["minutes of 16 GPUs to the target"] = 1 }, kinds)
   end)
 
   it("split the step that was published, and leave five of its ten seconds", function()
@@ -50,7 +51,8 @@ describe("formulas beside graphs", function()
     for _, row in ipairs(formulas.rows()) do
       missed[#missed + 1] = not row.ok and row.what or nil
     end
-    assert.same({ "s of its products", "s of 10.2 that were published" }, missed)
+    assert.same({ "s of its products", "s of 10.2 that were published",
+      "minutes of 16 GPUs to the target" }, missed)
   end)
 
   it("do not where a formula counts a fifth too much, or what joined kernels drop", function()
@@ -66,6 +68,6 @@ describe("formulas beside graphs", function()
       local kind = row.what:match "^%S+"
       missed[kind] = (missed[kind] or 0) + (row.ok and 0 or 1)
     end
-    assert.same({ TFLOP = 5, kB = 2, GB = 3, G = 0, PFLOP = 0, s = 0 }, missed)
+    assert.same({ TFLOP = 5, kB = 2, GB = 3, G = 0, PFLOP = 0, s = 0, minutes = 0 }, missed)
   end)
 end)

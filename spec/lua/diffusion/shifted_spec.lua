@@ -54,6 +54,19 @@ describe("the flow of 2.0", function()
     end
   end)
 
+  it("draws times that are uniform, whatever the size, where a recipe asks for them", function()
+    local given, sum, most = { train_times = "uniform" }, 0, 0
+    for key = 1, 400 do
+      local t = shifted.draw(given, pipe_of(2), size, 7, key, 2)
+      assert.equal(1000 * base.random_uniform(7, "t", key, 2), t)
+      sum, most = sum + t, math.max(most, t)
+    end
+    assert.near(500, sum / 400, 45)
+    assert.is_true(most > 950 and most < 1000)
+    assert.equal(1000 * nn.round_bf16(base.random_uniform(7, "t", 5, 2)),
+      shifted.draw(given, pipe_of(1, "bf16"), { latent = { 4, 1, 2, 2 } }, 7, 5, 2))
+  end)
+
   it("draws a time for a sample that moves with the latent's size", function()
     local n = base.random_normal(7, "t", 11, 2)
     local function draw(given, patch, dtype)

@@ -18,6 +18,15 @@ local function why_stage1()
   return show.why(p, p.buckets[1])
 end
 
+-- MLPerf's FLUX.1
+local function yardstick(gpus)
+  local of, s = mesh.parse(gpus), settings.bake "mlperf/flux1"
+  local cache <close> = compiled.new(of.machine)
+  local p = plan.of(s, { mesh = of, compiled = cache })
+  p.course = course.of(p, s, {})
+  return show.text(p)
+end
+
 describe("docs/plan.md", function()
   it("names only words that the command takes", function()
     local seen = 0
@@ -48,7 +57,7 @@ describe("docs/plan.md", function()
       slowest = b.seconds.step > slowest.seconds.step and b or slowest
     end
     local text, doc = show.stages(plans) .. show.text(third) .. show.why(third, slowest)
-      .. why_stage1(), base.read_file "docs/plan.md"
+      .. why_stage1() .. yardstick "8x8xH100" .. yardstick "8xH100", base.read_file "docs/plan.md"
     local seen = 0
     for line in doc:gmatch "\n    ([^\n]+)" do
       if not line:find "^moonreel " then
@@ -91,6 +100,12 @@ describe("docs/plan.md", function()
       local line = ("| %s | %.2f s | %.2f s |"):format(part, rows[i].published, rows[i].planned)
       assert.is_truthy(doc:find(line, 1, true), line)
     end
+    local yard = {}
+    for _, row in ipairs(require("moonreel.bench.formulas").rows()) do
+      yard[#yard + 1] = row.run:find "MLPerf" and row or nil
+    end
+    assert.is_truthy(doc:find(("in our graph it takes %.1f"):format(yard[1].planned), 1, true))
+    assert.is_truthy(doc:find(("are planned at %.0f,"):format(yard[2].planned), 1, true))
     for _, line in ipairs { ("nothing hides | - | %.2f s |"):format(rows[5].planned),
         ("all of a step | 4.84 s | %.2f s |"):format(rows[6].planned),
         ("outside a step | 5.4 s | %.1f s |"):format(10.2 - rows[6].planned) } do

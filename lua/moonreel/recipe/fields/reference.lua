@@ -34,6 +34,10 @@ return {
     help = "text encoder -> share of captions that are the empty one for it" },
   { "sigma_min", "number", default = 1e-5, min = 0, max = 1, reader = "diffusion", resume = "warn",
     help = "2.0: share of the noise that a clean clip keeps" },
+  { "train_times", "text", default = "shifted", choices = { "shifted", "uniform" },
+    reader = "diffusion", resume = "warn", when = { "model.type", "flux" },
+    help = "2.0: how times of training are drawn: shifted: a logistic normal that moves towards "
+    .. "noise with the cells of a clip; uniform" },
   { "condition_config", { map = "number", keys = {
       t2v = "text alone", i2v_head = "the first frame", i2v_tail = "the last frame",
         i2v_loop = "the first and the last frame",
