@@ -87,14 +87,14 @@ local Prepared = {}
 Prepared.__index = Prepared
 
 --- Find what a rendering would open: settings are read, no weights are.
----@param spec string       a checkpoint, a run, RUN@STEP, a folder of weights with config.json, or
----   weights when `settings` are given
+---@param spec string       a checkpoint, a run, RUN@STEP, a folder of weights with config.json,
+---   that of Open-Sora 2.0 or its file, or weights when `settings` are given
 ---@param given table|nil    ema, device, threads, outputs, settings, defaults, overrides
 ---@return mr.Prepared      settings, defaults, path, step, notes; read(options), open(); to be
 ---   closed
 function sample.prepare(spec, given)
   local o = read_open(given)
-  local found = ckpt.resolve(spec, o.outputs)
+  local found = ckpt.resolve(released.file_of(spec), o.outputs)
   local source, notes = ckpt.load(found)
   local self = setmetatable({o = o, found = found, source = source, notes = notes,
     path = source.path, step = source.step}, Prepared)

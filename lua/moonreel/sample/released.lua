@@ -1,5 +1,6 @@
---- Settings of released weights: a folder with config.json says the sizes of its model, everything
--- else is as in the reference's recipe for rendering.
+--- Settings of released weights. A folder with config.json says the sizes of its model, everything
+-- else is as in the reference's recipe for rendering. The folder of Open-Sora 2.0 has files of
+-- fixed names, which recipes of that reference name. Ref: opensora-1.2.md 7, opensora-2.0.md 16.
 -- @module moonreel.sample.released
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"
@@ -13,16 +14,47 @@ local RECIPE = "opensora-1.2/sample"
 local FIELDS = { "depth", "hidden_size", "num_heads", "patch_size", "in_channels",
   "caption_channels", "model_max_length", "input_sq_size", "mlp_ratio", "qk_norm", "pred_sigma" }
 
---- Settings for weights.
----@param source mr.Checkpoint
----@param overrides table  as for settings.bake, over what config.json says
----@return table settings
-function released.settings(source, overrides)
-  local path = source.path .. "/config.json"
-  if not base.exists(path) then
-    base.raise("MR_E_USAGE", ("%s: these are weights without settings or config.json; try: "
-      .. "moonreel sample RECIPE --ckpt-path %s"):format(source.path, source.path))
+-- models of Open-Sora 2.0, the first one of a folder before the others, and where recipes have them
+local FILES = { { "Open_Sora_v2.safetensors", "opensora-2.0/inference/256px" },
+  { "Open_Sora_v2_Video_DC_AE.safetensors", "opensora-2.0/inference/high_compression" } }
+local HOME = "^%./ckpts/"
+
+-- the folder of a path, and the recipe of a released file
+local function known(path)
+  for _, row in ipairs(FILES) do
+    if path == row[1] or path:sub(-#row[1] - 1) == "/" .. row[1] then
+      return path:match "^(.*)/" or ".", row[2]
+    end
   end
+end
+
+--- The file that the folder of Open-Sora 2.0 stands for; another path stays as it is.
+---@param spec string
+---@return string
+function released.file_of(spec)
+  for _, row in ipairs(FILES) do
+    local path = spec:gsub("/+$", "") .. "/" .. row[1]
+    if base.exists(path) and not base.exists(spec .. "/config.json") then
+      return path
+    end
+  end
+  return spec
+end
+
+-- settings of a recipe of 2.0 with all that it names in the folder of the weights
+local function of_20(folder, recipe, overrides)
+  local settings, all = require "moonreel.settings", {}
+  for _, leaf in ipairs(settings.bake(recipe):leaves()) do
+    local path = type(leaf.raw) == "string" and leaf.raw:find(HOME) and leaf.raw:gsub(HOME, "")
+    if path then
+      all[#all + 1] = { key = leaf.path, text = folder .. "/" .. path, argument = folder }
+    end
+  end
+  return settings.bake(recipe, table.move(overrides, 1, #overrides, #all + 1, all))
+end
+
+-- settings by the config.json of a folder
+local function by_config(path, overrides)
   local config, all = read_config(path), {}
   for _, field in ipairs(FIELDS) do
     local value = config[field]
@@ -33,6 +65,23 @@ function released.settings(source, overrides)
   end
   return require("moonreel.settings").bake(RECIPE, table.move(overrides, 1, #overrides, #all + 1,
     all))
+end
+
+--- Settings for weights.
+---@param source mr.Checkpoint
+---@param overrides table  as for settings.bake, over what config.json or the recipe says
+---@return table settings
+function released.settings(source, overrides)
+  local folder, recipe = known(source.path)
+  if recipe then
+    return of_20(folder, recipe, overrides)
+  end
+  local path = source.path .. "/config.json"
+  if not base.exists(path) then
+    base.raise("MR_E_USAGE", ("%s: these are weights without settings or config.json; try: "
+      .. "moonreel sample RECIPE --ckpt-path %s"):format(source.path, source.path))
+  end
+  return by_config(path, overrides)
 end
 
 return released

@@ -17,15 +17,21 @@ local RECIPE = "opensora-2.0/inference/256px"
 
 local function config_of(folder) return json.decode(base.read_file(folder .. "/config.json")) end
 
+-- where the models of a picture lie: as flat files of Flux, as a folder of diffusers
+local FLAT = { model = "/flux.safetensors", t5 = "/t5", clip = "/openai-clip" }
+local DIFFUSERS = { model = "/pipeline/transformer", vae = "/pipeline/vae",
+  t5 = "/pipeline/text_encoder_2", clip = "/pipeline/text_encoder" }
+
 -- the settings of a model and an autoencoder, with the encoders of a folder
-local function bake(model, auto, folder, encoders, more)
-  local fields = { from_pretrained = folder .. "/" .. auto.from_pretrained }
+local function bake(model, auto, folder, encoders, more, form)
+  form = form or FLAT
+  local fields = { from_pretrained = folder .. (form.vae or "/" .. auto.from_pretrained) }
   for name, value in pairs(auto) do
     fields[name] = fields[name] or value
   end
   local list = { "compat=none", "dtype=fp32", "sampling.temporal_reduction=none",
-    "sampling.is_causal_vae=none", "text_encoder.from_pretrained=" .. encoders .. "/t5",
-    "clip.from_pretrained=" .. encoders .. "/openai-clip",
+    "sampling.is_causal_vae=none", "text_encoder.from_pretrained=" .. encoders .. form.t5,
+    "clip.from_pretrained=" .. encoders .. form.clip,
     "vae=recipe.replace" .. kinds.show(fields) }
   for name, value in pairs(model) do
     list[#list + 1] = ("model.%s=%s"):format(name, type(value) == "table" and kinds.show(value)
@@ -110,11 +116,11 @@ end
 
 -- ---- a picture
 
-local function picture(f, result)
+-- the renderings of one form of the models
+local function pictures(f, result, c, form)
   local folder = f.path:match "^(.*)/"
-  local c = config_of(folder)
-  local sampler <close> = open(folder .. "/flux.safetensors", bake(c.model, c.ae_model, folder,
-    folder))
+  local sampler <close> = open(folder .. form.model, bake(c.model, c.ae_model, folder, folder, nil,
+    form))
   compare_text(f, result, sampler, c.prompt, "out.t5", "out.clip_pooled", STATES)
   local size = { frames = 1, height = c.height, width = c.width }
   recorded(sampler, f:tensor "in.latent":reshape { 1, table.unpack(sampler:size(size).latent) })
@@ -135,6 +141,15 @@ local function picture(f, result)
     local clip = render(f, result, sampler, r, name .. ".tokens", 0)
     compare_decoded(f, result, sampler, name .. ".latent", name .. ".decoded", size, { 0 })
     compare_bytes(result, name .. ".picture_u8", clip.pixels, f:list(name .. ".picture_u8"))
+  end
+end
+
+local function picture(f, result)
+  local folder = f.path:match "^(.*)/"
+  local c = config_of(folder)
+  pictures(f, result, c, FLAT)
+  if base.exists(folder .. DIFFUSERS.model) then
+    pictures(f, result, c, DIFFUSERS)
   end
 end
 

@@ -240,6 +240,20 @@ describe("a rendering of 2.0", function()
       video "ae_spatial_compression=32")
   end)
 
+  it("refuses text encoders of another width, and weights of another depth, with the line",
+    function()
+    video()
+    local t5, clip_folder = dir.path .. "/wide/t5", dir.path .. "/wide/clip"
+    weights.t5(t5, 1, { d_model = 48 })
+    weights.clip(clip_folder, 1, { hidden_size = 16, num_attention_heads = 2 })
+    local function opens(pattern, code, ...) fails(code, pattern, video, ...) end
+    opens("model.context_in_dim=32: .-model.context_in_dim is 32, the text encoder gives 48; try: "
+      .. "model.context_in_dim = 48", "MR_E_RECIPE", "text_encoder.from_pretrained=" .. t5)
+    opens("model.vec_in_dim=32: .-model.vec_in_dim is 32, the second text encoder gives 16; try: "
+      .. "model.vec_in_dim = 16", "MR_E_RECIPE", "clip.from_pretrained=" .. clip_folder)
+    opens("model.depth", "MR_E_CKPT", "model.depth=2")
+  end)
+
   it("refuses conditions without a reference, with a short one, and longer than the clip",
     function()
     local one = video "compat=none"
