@@ -31,7 +31,7 @@ Sampler.__index = Sampler
 local function fill(self, source, ema)
   local settings, averages <close> = self.settings, ema and ckpt.beside(source, "ema.pt") or nil
   local from = averages or source
-  start.check_sizes(source, self.pipe.maps)
+  blame.beside(settings, "model", start.check_sizes, source, self.pipe.maps)
   local report = state.load_weights(self.exec, self.pipe.params, from, {maps = self.pipe.maps,
     average = ema})
   local fresh = report.fresh[1]

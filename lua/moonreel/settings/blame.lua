@@ -79,6 +79,31 @@ local function named_in(settings, text, within)
   return found
 end
 
+-- the fields that a text names and somebody set: {leaf, at}, arguments before recipes
+local function set_in(settings, text, within)
+  local named = {}
+  for _, leaf in ipairs(named_in(settings, text, within)) do
+    local link = leaf.chain[#leaf.chain]
+    if link and link.command_line then
+      table.insert(named, 1, { leaf = leaf, at = link.at })
+    elseif link and link.set then
+      named[#named + 1] = { leaf = leaf, at = link.at }
+    end
+  end
+  return named
+end
+
+-- lines that tell who set fields
+local function setters(named, first)
+  local lines = {}
+  for i = first, #named do
+    local leaf = named[i].leaf
+    lines[#lines + 1] = ("\n  %s = %s set by %s"):format(leaf.path, kinds.show(leaf.raw),
+      named[i].at)
+  end
+  return table.concat(lines)
+end
+
 --- Call f with the values of a record; an error gets the places of the fields that its text names,
 -- arguments before recipes, or the place of the record's type when it names none.
 ---@param settings table
@@ -87,22 +112,21 @@ end
 ---@return any ...  results of f
 function blame.record(settings, within, f, ...)
   return call(function(message)
-    local named = {}
-    for _, leaf in ipairs(named_in(settings, message, within)) do
-      local link = leaf.chain[#leaf.chain]
-      if link and link.command_line then
-        table.insert(named, 1, { leaf = leaf, at = link.at })
-      elseif link and link.set then
-        named[#named + 1] = { leaf = leaf, at = link.at }
-      end
-    end
-    local others = {}
-    for i = 2, #named do
-      local leaf = named[i].leaf
-      others[i - 1] = ("\n  %s = %s set by %s"):format(leaf.path, kinds.show(leaf.raw), named[i].at)
-    end
+    local named = set_in(settings, message, within)
     local at = named[1] and named[1].at or blame.place(settings, within .. ".type")
-    return at_place(at, message) .. table.concat(others)
+    return at_place(at, message) .. setters(named, 2)
+  end, f, ...)
+end
+
+--- Call f, which compares something else with the values of a record; below an error stands who set
+-- the fields that its text names. Its beginning is left to what f compares them with.
+---@param settings table
+---@param within string  the record
+---@param f function
+---@return any ...  results of f
+function blame.beside(settings, within, f, ...)
+  return call(function(message)
+    return message .. setters(set_in(settings, message, within), 1)
   end, f, ...)
 end
 

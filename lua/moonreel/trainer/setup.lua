@@ -485,7 +485,7 @@ end
 -- Weights to start from, with what was dropped, resized or left fresh.
 local function start_weights(r)
   local path, maps = r.source.path, r.pipe.maps
-  start.check_sizes(r.source, maps)
+  blame.beside(r.settings, "model", start.check_sizes, r.source, maps)
   local report = state.load_weights(r.exec, r.pipe.params, r.source, {maps = maps})
   r.parent = path
   if #report.loaded == 0 then

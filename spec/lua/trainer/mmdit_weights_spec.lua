@@ -1,0 +1,74 @@
+--- Weights that a run of MMDiT begins with: of another size they are refused with both values and
+-- the lines that set them, of another form they are converted, and it is said once.
+-- Covers: lua/moonreel/trainer/setup.lua lua/moonreel/settings/blame.lua
+local fails = require "spec.support.fails"
+local nn = require "moonreel.nn"
+local sample = require "moonreel.sample"
+local settings = require "moonreel.settings"
+local small_mmdit_run = require "spec.support.small_mmdit_run"
+local trainer = require "moonreel.trainer"
+local weights = require "datasets.demo.weights"
+
+describe("weights that a run of MMDiT begins with", function()
+  local dir, words, fields
+  setup(function()
+    dir, words = small_mmdit_run.new()
+    fields = settings.bake(dir.path .. "/mmdit.lua", words):plain "model"
+  end)
+  teardown(function() dir:remove() end)
+
+  local function bake(...)
+    local list = table.move(words, 1, #words, 1, {})
+    list[#list + 1] = "steps=1"
+    return settings.bake(dir.path .. "/from.lua", table.move({ ... }, 1, select("#", ...),
+      #list + 1, list))
+  end
+
+  -- a file of a model with other fields, and a recipe that begins with it
+  local function from(change)
+    weights.mmdit(dir.path .. "/w.safetensors", nn.merged(fields, change), 1)
+    dir:write("from.lua", ('return recipe.extend("./mmdit") {\n  model = { depth = 1 },\n'
+      .. '  ckpt_path = "%s/w.safetensors",\n}\n'):format(dir.path))
+  end
+
+  local function train(...)
+    local lines = {}
+    local code = trainer.run(bake(...), { write = function(line) lines[#lines + 1] = line end })
+    return code, table.concat(lines, "\n")
+  end
+
+  it("are refused at another depth or width, with both values and who set them", function()
+    from { depth = 2 }
+    fails("MR_E_CKPT", "from%.lua:3: .-w%.safetensors: model%.depth is 1, but "
+      .. "'double_blocks%.1%.[%w_.]+' is of the last block of 2; try: model%.depth = 2\n"
+      .. "  model%.depth = 1 set by .-/from%.lua:2$", train)
+    from { hidden_size = 64, axes_dim = { 8, 12, 12 } }
+    fails("MR_E_CKPT", "model%.hidden_size is 32, but 'img_in%.weight' is %[64,4%]: its axis 0 has "
+      .. "64; try: model%.hidden_size = 64\n  model%.hidden_size = 32 set by .-/mmdit%.lua:7$",
+      train)
+  end)
+
+  it("are refused by a rendering likewise, and by the argument that set the size", function()
+    from {}
+    local s = bake "model.depth_single_blocks=3"
+    fails("MR_E_CKPT", "model%.depth_single_blocks is 3, but 'single_blocks%.1%.[%w_.]+' is of the "
+      .. "last block of 2; try: model%.depth_single_blocks = 2\n  model%.depth_single_blocks = 3 "
+      .. "set by model%.depth_single_blocks=3$", sample.open, s.ckpt_path, { settings = s })
+  end)
+
+  it("of other products and another rotation are converted, which is said once", function()
+    from { fused_qkv = false, use_liger_rope = true }
+    local code, text = train()
+    assert.equal(0, code)
+    assert.matches("converted +single_blocks%.%*%.linear1%.weight +2 +rotation of halves as of "
+      .. "pairs, several products as one\n", text)
+    local _, count = text:gsub("converted +double_blocks%.0%.img_attn%.qkv%.weight", "")
+    assert.equal(1, count)
+    assert.matches("0 missing, 0 unexpected, names of MMDiT", text)
+    -- told that they turn neighbours already, only the products are
+    _, text = train "model.rope_of_weights=pairs"
+    assert.is_nil(text:find("rotation of", 1, true))
+    assert.matches("converted +double_blocks%.0%.txt_attn%.qkv%.bias +1 +several products as one",
+      text)
+  end)
+end)
