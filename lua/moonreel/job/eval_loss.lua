@@ -5,7 +5,7 @@
 local E = require "moonreel.core.exec"
 local blame = require "moonreel.settings.blame"
 local feed = require "moonreel.trainer.feed"
-local flow = require "moonreel.diffusion.flow"
+local eval_times = require "moonreel.diffusion.eval_times"
 local json = require "moonreel.core.json"
 local plan = require "moonreel.plan"
 local printer = require "moonreel.text.table"
@@ -17,20 +17,13 @@ local work = require "moonreel.job.work"
 
 local eval_loss = {}
 
-local TIMES = 10
-
--- the times that settings name, or n between clean and noise, the ends left out
 local function times_of(settings)
-  local list, named = {}, settings.eval_timesteps and settings:plain "eval_timesteps"
-  local n = named and #named or settings.num_eval_timesteps or TIMES
-  if n == 0 then
+  local times = eval_times.of(settings)
+  if #times == 0 then
     blame.raise(settings, "eval_timesteps", "MR_E_RECIPE", "eval_timesteps: expected times from 0 "
       .. "to 1, got none; try: eval_timesteps = { 0.25, 0.5, 0.75 }")
   end
-  for i = 1, n do
-    list[i] = flow.T * (named and named[i] or i / (n + 1))
-  end
-  return list
+  return times
 end
 
 -- the weights of ckpt_path, ready to run forward

@@ -4,6 +4,7 @@
 -- @module moonreel.plan.compiled
 local E = require "moonreel.core.exec"
 local encoders = require "moonreel.trainer.encoders"
+local eval_times = require "moonreel.diffusion.eval_times"
 local feed = require "moonreel.trainer.feed"
 local json = require "moonreel.core.json"
 local optim = require "moonreel.optim"
@@ -17,7 +18,6 @@ local work = require "moonreel.plan.work"
 local compiled = {}
 
 local PARTS = 200  -- of a step, over which its memory is drawn
-local TIMES = 10   -- at which a loss is told, where nothing is said of it
 
 local Compiled = {}
 Compiled.__index = Compiled
@@ -213,7 +213,8 @@ function Compiled:step(settings, models, bucket)
   end
   local shape, config = feed.new(settings, models.pipe):shape(bucket), program.config(settings)
   config.forward = models.job == "eval_loss"
-  local key = models.key .. program.key(shape) .. json.encode(config)
+  local passes = config.forward and eval_times.passes(settings) or 1
+  local key = models.key .. program.key(shape) .. json.encode(config) .. passes
   if self.steps[key] then
     return self.steps[key]
   end
@@ -223,10 +224,8 @@ function Compiled:step(settings, models, bucket)
   local step = { memory = prog:memory(), live = who_lives(prog:live()),
     useful = work.useful(rows), profile = prog:profile(PARTS) }
   step.parts, step.ops = work.parts(self.machine, rows, models.dtype)
-  if config.forward then
-    -- a batch is encoded once and held at every time
-    step.parts.forward = step.parts.forward * (settings.num_eval_timesteps or TIMES)
-  end
+  -- a batch of a job that evaluates is encoded once and held at every time
+  step.parts.forward = step.parts.forward * passes
   step.parts.encode, step.encoding, step.parts.read = models.encoders:batch(bucket)
   prog:close()
   graph:close()

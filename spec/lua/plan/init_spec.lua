@@ -281,6 +281,12 @@ describe("a plan", function()
       local ratio = b.seconds.forward / trained.buckets[i].seconds.forward
       assert.is_true(ratio > 5 and ratio < 10.5, ratio)
     end
+    -- or at those that are named, or at one of them in turn
+    for passes, words in pairs { [3] = { "eval_timesteps={0, 0.5, 1}" },
+        [1] = { "eval_timesteps={0, 0.5, 1}", "eval_in_turn=true" } } do
+      local other = there(bake("job=eval_loss", table.unpack(words)), "8xH100")
+      assert.near(told.largest.seconds.forward * passes / 10, other.largest.seconds.forward, 1e-9)
+    end
     assert.same({ 0, 0, 0 }, { made.largest.bytes.weights, made.largest.bytes.arena,
       made.largest.seconds.forward })
   end)

@@ -1,0 +1,33 @@
+--- Times at which the loss of given weights is looked at.
+-- @module moonreel.diffusion.eval_times
+local flow = require "moonreel.diffusion.flow"
+
+local eval_times = {}
+
+local TIMES <const> = 10 -- where nothing is said of it
+
+-- how many, and those that are named
+local function named(settings)
+  local list = settings.eval_timesteps and settings:plain "eval_timesteps"
+  return list and #list or settings.num_eval_timesteps or TIMES, list
+end
+
+--- The times that settings name, or so many between clean and noise, the ends left out.
+---@param settings table  eval_timesteps, num_eval_timesteps
+---@return number[]       0..1000
+function eval_times.of(settings)
+  local times, n, list = {}, named(settings)
+  for i = 1, n do
+    times[i] = flow.T * (list and list[i] or i / (n + 1))
+  end
+  return times
+end
+
+--- How often each sample goes through the model.
+---@param settings table  likewise, eval_in_turn
+---@return integer
+function eval_times.passes(settings)
+  return settings.eval_in_turn and 1 or (named(settings))
+end
+
+return eval_times
