@@ -1,7 +1,7 @@
 """What a clip through AutoencoderKLHunyuanVideo of diffusers takes, as a whole, random weights.
 
 Use: hunyuan_peer.py FRAMES HEIGHT WIDTH f32|bf16 encode|decode
-The same by moonreel: hunyuan_full.lua beside it
+The same by moonreel: autoencoder_full.lua beside it
 """
 import resource
 import sys

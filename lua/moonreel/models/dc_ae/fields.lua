@@ -30,12 +30,9 @@ return {
       help = "coarse levels whose cells see all others" }),
     row("temporal_levels", { list = "integer" }, { default = { 3, 4 }, min = 0,
       help = "levels whose step to the next joins frames, the finest being 0" }),
-    row("frames_at_once", "integer", { default = 8, min = 1, unit = "frames", affects = "speed",
+    row("frames_at_once", "integer", { default = 8, min = 0, unit = "frames", affects = "speed",
       help = "ours: most frames of a piece, where a clip has more than six times as many; results "
-        .. "are those of the whole" }),
-    row("keeps_features", "boolean", { default = true, affects = "speed",
-      help = "ours: what lies before an attention is kept between sweeps over a clip; false: it is "
-        .. "computed again, and memory does not grow with the clip" }),
+        .. "are those of the whole; 0: the whole clip" }),
     row("use_spatial_tiling", "boolean", { default = false,
       help = "under compat: pictures in blended tiles, as the reference saves memory" }),
     row("use_temporal_tiling", "boolean", { default = false,

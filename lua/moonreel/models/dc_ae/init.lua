@@ -21,6 +21,7 @@ local dc_ae = {}
 dc_ae.apart = true
 
 local WORTH <const> = 6 -- pieces below which a whole clip takes less: as much is kept of a piece
+local AT_ONCE <const> = 8 -- frames of a piece, where no recipe says so
 
 local Autoencoder = latents.class()
 
@@ -93,7 +94,7 @@ function dc_ae.new(_, fields, run)
   local how = run.compat and tiles_by(fields, side, step) or { encode = {}, decode = {} }
   local self = setmetatable({ apart = true, step = step, compat = run.compat and true or false,
     lengths = step > 1 and ("%dn or 1"):format(step) or "any", grouped = step > 1,
-    at_once = fields.frames_at_once, keeps = fields.keeps_features, fields = fields, run = run,
+    at_once = fields.frames_at_once, fields = fields, run = run,
     side = side, channels = sizes.latent_channels, sizes = sizes,
     scale = fields.scaling_factor or 1, dtype = run.dtype,
     tiles = how, maps = { weights } }, Autoencoder)
@@ -104,14 +105,13 @@ function dc_ae.new(_, fields, run)
   return self
 end
 
---- The other way that clips may go, with the same results: what lies before an attention is kept
--- for the next sweep, or computed again.
+--- The other way that clips may go, in pieces or as a whole; results are the same.
 ---@return mr.Autoencoder
 ---@return string          what asks for it
 function Autoencoder:other()
-  local keeps = not self.keeps
-  return dc_ae.new(nil, nn.merged(self.fields, { keeps_features = keeps }), self.run),
-    ("keeps_features = %s"):format(keeps)
+  local frames = self.at_once > 0 and 0 or AT_ONCE
+  return dc_ae.new(nil, nn.merged(self.fields, { frames_at_once = frames }), self.run),
+    ("frames_at_once = %d"):format(frames)
 end
 
 --- Latent size {C, T, H, W} of a clip.
@@ -225,7 +225,7 @@ end
 
 -- frames of a piece: a whole number of latents, and of pieces; nil: the clip is one
 local function piece_of(self, frames)
-  if frames <= WORTH * self.at_once then
+  if self.at_once == 0 or frames <= WORTH * self.at_once then
     return nil
   end
   local most = self.at_once // self.step * self.step
@@ -237,8 +237,7 @@ local function piece_of(self, frames)
 end
 
 -- One sweep makes the sums of each attention, over what those before it have given; the last one
--- goes to the end. Between sweeps the features before an attention are kept, or computed again from
--- the beginning.
+-- goes to the end. Between sweeps the features before an attention are kept.
 local function in_pieces(self, job, s, n)
   local list = network.new(nn.scope(G.params(self.dtype)), self.sizes)[job .. "r"]
   local calls, first, rows = { values = {} }, 1, job == "encode" and n or n // self.step
@@ -259,7 +258,7 @@ local function in_pieces(self, job, s, n)
           return
         end
         layers[upto]:add(e, x)
-        if self.keeps and upto > from then
+        if upto > from then
           kept = e:give(x, "before " .. adds)
         end
       end }, count)

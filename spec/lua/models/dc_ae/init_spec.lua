@@ -18,7 +18,7 @@ local nn = require "moonreel.nn"
 local FIELDS = { in_channels = 3, out_channels = 3, latent_channels = 8, widths = { 8, 16, 32 },
   encoder_blocks = { 1, 0, 1 }, decoder_blocks = { 1, 1, 1 }, attention_levels = 1,
   temporal_levels = { 1 }, spatial_tile_size = 16, temporal_tile_size = 8,
-  tile_overlap_factor = 0.5, frames_at_once = 64, keeps_features = true }
+  tile_overlap_factor = 0.5, frames_at_once = 64 }
 
 local function made(change, compat)
   return dc_ae.new(nil, nn.merged(FIELDS, change), { dtype = "f32", compat = compat })
@@ -117,41 +117,34 @@ describe("the video DC-AE", function()
           dtype = "f32", size = vae.auto:latent(frames, 16, 24) }))
         local z = vae:encode(x)
         local y = decoded(vae, z, frames, 8)
-        for _, keeps in ipairs { true, false } do
-          local parts <close> = open(nn.merged(DEEPER, { frames_at_once = most,
-            keeps_features = keeps }), deeper)
-          assert.is_true(#parts.auto:calls("encode", { frames = frames, height = 16, width = 24,
-            dtype = "f32", size = parts.auto:latent(frames, 16, 24) }) > 10)
-          assert.is_true(apart(parts:encode(x), z) < 1e-5)
-          assert.is_true(apart(decoded(parts, z, frames, 8), y) < 1e-5)
-        end
+        local parts <close> = open(nn.merged(DEEPER, { frames_at_once = most }), deeper)
+        assert.is_true(#parts.auto:calls("encode", { frames = frames, height = 16, width = 24,
+          dtype = "f32", size = parts.auto:latent(frames, 16, 24) }) > 10)
+        assert.is_true(apart(parts:encode(x), z) < 1e-5)
+        assert.is_true(apart(decoded(parts, z, frames, 8), y) < 1e-5)
       end)
     end
 
-    it("needs no more memory for a longer clip", function()
-      local function bytes(frames, keeps)
-        local parts <close> = open(nn.merged(DEEPER, { frames_at_once = 4,
-          keeps_features = keeps }), deeper)
-        return encoder.working_bytes(parts:encoders(frames, 16, 24)),
-          encoder.working_bytes(parts:decoders(frames, 16, 24))
+    it("needs no more memory for a longer clip, but for what sweeps keep", function()
+      local function bytes(frames)
+        local parts <close> = open(nn.merged(DEEPER, { frames_at_once = 4 }), deeper)
+        local encode, decode = parts:encoders(frames, 16, 24), parts:decoders(frames, 16, 24)
+        return { encoder.working_bytes(encode), encoder.working_bytes(decode) }, encode.kept
       end
-      for _, keeps in ipairs { true, false } do
-        assert.same({ bytes(32, keeps) }, { bytes(128, keeps) })
-      end
+      local few, kept = bytes(32)
+      local many, more = bytes(128)
+      assert.same(few, many)
+      -- f32 of 32 channels of 4 x 6 cells for every two frames
+      assert.equal((128 - 32) // 2 * 4 * 6 * 32 * 4, more - kept)
     end)
 
-    it("keeps features for the next sweep, or computes them again", function()
-      local parts <close> = open(nn.merged(DEEPER, { frames_at_once = 4 }), deeper)
-      local other, said = parts.auto:other()
-      assert.equal("keeps_features = false", said)
-      assert.same({ true, "keeps_features = true" }, { other.other(other).keeps,
+    it("or as a whole", function()
+      local other, said = made({ frames_at_once = 4 }):other()
+      assert.same({ "frames_at_once = 0", 0 }, { said, other.at_once })
+      assert.equal(1, #other:calls("encode", { frames = 512, height = 4, width = 4, dtype = "f32",
+        size = other:latent(512, 4, 4) }))
+      assert.same({ 8, "frames_at_once = 8" }, { other:other().at_once,
         (select(2, other:other())) })
-      local again <close> = open(nn.merged(DEEPER, { frames_at_once = 4, keeps_features = false }),
-        deeper)
-      local function kept(vae, frames) return vae:encoders(frames, 16, 24).kept end
-      -- f32 of 32 channels of 4 x 6 cells for every two frames
-      assert.equal(32 // 2 * 4 * 6 * 32 * 4, kept(parts, 64) - kept(parts, 32))
-      assert.same({ 0, 0 }, { kept(again, 64), again:decoders(64, 16, 24).kept })
     end)
   end)
 
