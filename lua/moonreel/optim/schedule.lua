@@ -55,7 +55,7 @@ end
 --- A schedule.
 ---@param config table  kind ("constant", "cosine", "1cycle"), lr, warmup_steps, cooldown_steps,
 ---   initial_lr, min_lr, max_lr,
---   anneal_strategy, total_steps, compat
+--   anneal_strategy, total_steps, compat; micro_steps: of an update, which are counted, too
 ---@return function     k -> learning rate
 function schedule.new(config)
   local kind = kinds[config.kind or "constant"]
@@ -68,7 +68,8 @@ function schedule.new(config)
     base.raise("MR_E_RECIPE", string.format("lr_schedule is '%s', expected one of %s",
       tostring(config.kind), table.concat(names, ", ")))
   end
-  return kind(config)
+  local at, n = kind(config), config.micro_steps or 1
+  return n == 1 and at or function(k) return at(n * k + n - 1) end
 end
 
 return schedule

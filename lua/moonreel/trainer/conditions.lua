@@ -290,6 +290,22 @@ function Conditions:prepare(batch, shape, size, pixels)
   return out
 end
 
+--- Which latent frames of a batch count in a loss without ends that are given.
+---@param given table  of Conditions:prepare
+---@return boolean[]   sample after sample
+function conditions.counted(given)
+  local B, frames = table.unpack(given.given.shape)
+  local flat, list = given.given:totable(), {}
+  for b = 0, B - 1 do
+    local mask = {}
+    for f = 1, frames do
+      mask[f] = flat[b * frames + f] == 1
+    end
+    table.move(condition.counted(mask), 1, frames, #list + 1, list)
+  end
+  return list
+end
+
 -- ---- in the step
 
 --- Add the condition of a batch: the mask, then the latent that it leaves.

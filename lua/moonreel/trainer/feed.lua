@@ -4,6 +4,7 @@
 -- @module moonreel.trainer.feed
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
+local blame = require "moonreel.settings.blame"
 local conditions = require "moonreel.trainer.conditions"
 local mask = require "moonreel.diffusion.mask"
 local reconstruction = require "moonreel.trainer.reconstruction"
@@ -13,6 +14,28 @@ local feed = {}
 
 local Feed = {}
 Feed.__index = Feed
+
+--- Refuse fields that the models of a run do not take.
+---@param settings table     baked
+---@param pipe mr.Pipeline
+function feed.check(settings, pipe)
+  local s = settings
+  local function refuse(field, form, ...)
+    blame.raise(s, field, "MR_E_RECIPE", field .. ": " .. form, ...)
+  end
+  if pipe.reconstructs then
+    return
+  elseif s.mask_ratios and pipe.model.conditions then
+    refuse("mask_ratios", "model.type = %s takes no frame masks; try: condition_config, which "
+      .. "gives it frames, and mask_ratios = recipe.none", s.model.type)
+  elseif s.dropout_ratio and not pipe.null_encoded then
+    refuse("dropout_ratio", "model.type = %s has a null caption of its own; try: "
+      .. "model.class_dropout_prob, and dropout_ratio = recipe.none", s.model.type)
+  elseif s.dropout_ratio and s.dropout_ratio.clip and not pipe.vector then
+    refuse("dropout_ratio.clip", "there is no second text encoder; try: clip.type, or "
+      .. "dropout_ratio.clip = recipe.remove")
+  end
+end
 
 -- Shares of captions that are dropped, and whose draws say which: of the text, and of the vector.
 -- A recipe drops of both encoders the same captions, or of each its own.
@@ -41,12 +64,15 @@ function feed.new(settings, pipe, from)
   end
   from = from or {}
   local masked = settings.mask_ratios and not from.plain
+  local visual = conditions.new(settings, pipe, from)
   return setmetatable({
     settings = settings, seed = settings.seed, pipe = pipe, from = from,
     group = from.mesh and from.mesh.group or nil,
     compat = settings.compat ~= nil,
     guidance = pipe:takes("guidance") and settings.model.guidance or nil,
-    drops = drops_of(settings, from.plain), conditions = conditions.new(settings, pipe, from),
+    drops = drops_of(settings, from.plain), conditions = visual,
+    -- the reference has the field and never fills its masks
+    bare = visual and settings.no_i2v_ref_loss and not settings.compat and not from.plain,
     masks = masked and mask.from_map(settings:plain("mask_ratios")) or nil,
   }, Feed)
 end
@@ -56,7 +82,7 @@ end
 function Feed:shape(bucket)
   return {frames = bucket.frames, height = bucket.height, width = bucket.width,
     batch = bucket.batch,
-    text = self.pipe.text.max_length, masked = self.masks ~= nil}
+    text = self.pipe.text.max_length, masked = self.masks ~= nil or self.bare or false}
 end
 
 -- what encodes a batch into an input of a program, clip by clip, each with the draws of its sample
@@ -166,11 +192,13 @@ function Feed:prepare(batch, shape)
   if self.from.latents then
     out.x0, out.weight = self.from.latents:batch_latents(batch, shape, latent)
     out.given = self.conditions and self.conditions:prepare(batch, shape, latent)
+    out.mask = self.bare and conditions.counted(out.given) or out.mask
     return out
   end
   local pixels
   pixels, out.weight = decoded(self, batch, shape)
   out.given = self.conditions and self.conditions:prepare(batch, shape, latent, pixels)
+  out.mask = self.bare and conditions.counted(out.given) or out.mask
   if self.from.codec then
     if self.group then
       out.x0 = latents_of(self, batch, shape, pixels)

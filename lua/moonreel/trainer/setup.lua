@@ -10,6 +10,7 @@ local codec = require "moonreel.codec"
 local conditions = require "moonreel.trainer.conditions"
 local embed = require "moonreel.embed"
 local data = require "moonreel.data"
+local feed = require "moonreel.trainer.feed"
 local gpu = require "moonreel.trainer.gpu"
 local samples = require "moonreel.trainer.samples"
 local json = require "moonreel.core.json"
@@ -31,6 +32,9 @@ local statistics = require "moonreel.trainer.statistics"
 local team = require "moonreel.comm.team"
 
 local setup = {}
+
+-- the rate from which Open-Sora 2.0 warms up
+local FIRST_LR_20 <const> = 1e-6
 
 --- The name of a run: its field, else the recipe's file.
 ---@param s table  settings
@@ -305,6 +309,7 @@ local function models_of(s, dtype, cut)
   local pipe = blame.record(s, "model", pipeline.of, s, dtype, cut)
   lengths.check_buckets(s, pipe.autoencoder)
   conditions.check(s, pipe)
+  feed.check(s, pipe)
   if not pipe.reconstructs and pipe.flow.check then
     blame.record(s, "scheduler", pipe.flow.check, s)
   end
@@ -576,10 +581,13 @@ function setup.fill(r)
   end
   r.total_steps = total
   r.progress.total = total
+  -- the reference of 2.0 warms up from a rate that is not 0, and its schedule counts micro-steps
+  local theirs = s.compat == "opensora-2.0"
+  local micro_steps = theirs and s.accumulate or 1
   r.lr_at = schedule.new{kind = s.lr_schedule, lr = s.optim.lr, warmup_steps = s.warmup_steps,
-    cooldown_steps = s.cooldown_steps,
+    cooldown_steps = s.cooldown_steps, initial_lr = theirs and FIRST_LR_20 or nil,
     min_lr = s.min_lr, max_lr = s.max_lr, anneal_strategy = s.anneal_strategy,
-      total_steps = total, compat = s.compat ~= nil}
+    total_steps = total * micro_steps, micro_steps = micro_steps, compat = s.compat ~= nil}
 end
 
 -- a rollback may be meant to go further back than checkpoints are kept

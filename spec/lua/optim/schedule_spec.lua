@@ -27,6 +27,17 @@ describe("optim.schedule", function()
     assert.near(8, schedule.new(c)(0), 1e-12)
   end)
 
+  it("counts the micro-steps of an update where it is to", function()
+    local c = {kind = "constant", lr = 1, warmup_steps = 8, initial_lr = 0.1}
+    local each = schedule.new(c)
+    c.micro_steps = 3
+    local at = schedule.new(c)
+    for k = 0, 5 do
+      assert.near(each(3 * k + 2), at(k), 1e-12)
+    end
+    assert.near(0.1 + 0.9 * 3 / 9, at(0), 1e-12)
+  end)
+
   it("ends a cosine at min_lr", function()
     local at = schedule.new{kind = "cosine", lr = 1, min_lr = 0.1, warmup_steps = 5,
       total_steps = 105}

@@ -182,6 +182,12 @@ describe("conditions of a batch", function()
     assert.same({ 0, 0, 0, 10, 0, 18 }, places(shared.z))
   end)
 
+  it("leave out of a loss the ends that they give", function()
+    local mask = T.from({ 3, 4 }, { 1, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0 })
+    assert.same({ false, true, true, false, true, true, true, true, true, true, true, true },
+      conditions.counted { given = mask })
+  end)
+
   it("are what ranks share evenly", function()
     local group = { size = function() return 3 end, rank = function() return 1 end }
     assert.same({ 3, 4, { 2, 2, 1 } }, { share.of(group, 5) })

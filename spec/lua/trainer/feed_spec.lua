@@ -1,4 +1,5 @@
 local T = require "moonreel.core.tensor"
+local fails = require "spec.support.fails"
 local feed = require "moonreel.trainer.feed"
 local pipeline = require "moonreel.models.pipeline"
 
@@ -104,6 +105,24 @@ describe("trainer.feed", function()
         assert.same(keys, told["gathered" .. call])
       end
     end
+  end)
+
+  it("refuses fields that the models of a run do not take", function()
+    local function check(change, of)
+      local s = setmetatable(change, {__index = {model = {type = "M"}, recipe = "r.lua"}})
+      function s.origin(_, path) return path end
+      return feed.check(s, setmetatable(of, {__index = pipe}))
+    end
+    local takes = {conditions = function() return {} end}
+    check({}, {})
+    check({dropout_ratio = {t5 = 0.1, clip = 0.1}}, {null_encoded = true, vector = {}})
+    check({mask_ratios = {}}, {})
+    fails("MR_E_RECIPE", "mask_ratios: model.type = M takes no frame masks; try: condition_config",
+      check, {mask_ratios = {}}, {model = takes})
+    fails("MR_E_RECIPE", "dropout_ratio: model.type = M has a null caption of its own", check,
+      {dropout_ratio = {t5 = 0.1}}, {})
+    fails("MR_E_RECIPE", "dropout_ratio.clip: there is no second text encoder; try: clip.type",
+      check, {dropout_ratio = {clip = 0.1}}, {null_encoded = true})
   end)
 
   it("draws by sample key, whatever stands beside it", function()

@@ -32,6 +32,9 @@ return {
   { "dropout_ratio", { map = "number", keys = { t5 = "text_encoder", clip = "clip" } },
     none = true, min = 0, max = 1, reader = "trainer",
     help = "text encoder -> share of captions that are the empty one for it" },
+  { "no_i2v_ref_loss", "boolean", default = false, reader = "trainer", resume = "warn",
+    help = "2.0: given frames at the ends of a clip do not count in the loss; under compat they "
+      .. "do, as in the reference, which never fills its masks" },
   { "sigma_min", "number", default = 1e-5, min = 0, max = 1, reader = "diffusion", resume = "warn",
     help = "2.0: share of the noise that a clean clip keeps" },
   { "train_times", "text", default = "shifted", choices = { "shifted", "uniform" },
