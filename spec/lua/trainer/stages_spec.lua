@@ -283,7 +283,7 @@ describe("trainer.stages", function()
       .. "stages.b.ckpt_path=none stages.b.load='%s'"):format(recipe, demo_data.path(),
         out, run_dir("at") .. "/stages/a"))
     assert.equal(3, code, result)
-    assert.matches("^moonreel: stage b: .*model.mlp_ratio", errors)
+    assert.matches("\nmoonreel: stage b: .*model.mlp_ratio", "\n" .. errors)
     assert.equal(1, #run.stages(run_dir("torn")))
   end)
 
