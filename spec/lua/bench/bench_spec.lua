@@ -92,7 +92,7 @@ describe("moonreel bench", function()
     local machine = require "moonreel.plan.machine"
     local predicted, shown, rounds = bench.predicted, bench.shown, bench.rounds
     local function small(width, depth, cells)
-      return {latent = {1, 4, 1, cells, cells}, model = {depth = depth, hidden_size = width,
+      return {family = "stdit3", latent = {1, 4, 1, cells, cells}, model = {depth = depth, hidden_size = width,
         num_heads = 2, caption_channels = 16, model_max_length = 8}}
     end
 
@@ -446,7 +446,8 @@ describe("moonreel bench", function()
     assert.is_true(c.read_bytes < c.weight_bytes and c.read_bytes > 0.999 * c.weight_bytes)
     require("moonreel.core.base").remove_dir(path:match("^(.*)/"))
 
-    local b = encoders.block("bf16", 1, 0.01, "t5-v1_1-small")
+    local fast = require("moonreel.core.exec").device("cpu", 1):compute "bf16"
+    local b = encoders.block(fast, 1, 0.01, "t5-v1_1-small")
     assert.equal("block of t5-v1_1-small", b.part)
     -- products of 4 x 300 tokens: q, k, v, o of 512 x 384, three of 512 x 1024; scores
     local tokens = 4 * 300
