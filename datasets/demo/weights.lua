@@ -15,6 +15,7 @@ local mmdit = require "moonreel.models.mmdit"
 local nn = require "moonreel.nn"
 local kl = require "moonreel.models.autoencoder_2d.kl"
 local opensora_vae = require "moonreel.models.opensora_vae"
+local settings = require "moonreel.settings"
 local stdit3 = require "moonreel.models.stdit3"
 local t5_sizes = require "moonreel.models.t5.sizes"
 local temporal = require "moonreel.models.opensora_vae.temporal"
@@ -232,6 +233,25 @@ function weights.clip(folder, seed, change)
     rows[i] = {name = row.name, dtype = "f32", shape = row.shape, ptr = values, bytes = #values}
   end
   ckpt.write(folder .. "/model.safetensors", rows)
+end
+
+-- ---- all models of a recipe
+
+--- Write what recipes/tiny/opensora20 names, at its sizes.
+---@param folder string
+---@param seed integer
+function weights.opensora20(folder, seed)
+  local function stage(name)
+    return settings.bake("tiny/opensora20", {}, {stage = name})
+  end
+  local image, compressed = stage("image"), stage("high_compression")
+  -- as Flux has it: one product for queries, keys and values, rotation of neighbours
+  weights.mmdit(folder .. "/flux.safetensors", nn.merged(image:plain("model"),
+    {fused_qkv = true, use_liger_rope = false, cond_embed = false}), seed)
+  weights.autoencoder(folder .. "/hunyuan.safetensors", image:plain("vae"), seed + 1)
+  weights.autoencoder(folder .. "/dc_ae.safetensors", compressed:plain("vae"), seed + 2)
+  weights.t5(folder .. "/t5", seed + 3)
+  weights.clip(folder .. "/clip", seed + 4)
 end
 
 -- ---- true shapes

@@ -37,8 +37,7 @@ function first_frame.settings(s)
   model.from_pretrained = nil
   return require("moonreel.settings").with(s, { "ckpt_path=none", replaced("model", model),
     replaced("vae", auto), "sampling.temporal_reduction=none", "sampling.is_causal_vae=none",
-    "patch_size=none", "ae_spatial_compression=none", "sampling.height=none",
-    "sampling.width=none" }), path
+    "sampling.height=none", "sampling.width=none" }), path
 end
 
 -- pixels of img_resolution in the table of training; under compat with cells of 32 pixels those of

@@ -113,16 +113,12 @@ end
 
 -- what a recipe says of the models, and what they are
 local function check_agrees(self)
-  local auto, config = self.pipe.autoencoder, self.pipe.model.config
-  local s, step = self.defaults, auto.step
+  local auto, s = self.pipe.autoencoder, self.defaults
   for _, row in ipairs {
-    { "sampling.temporal_reduction", s.sampling.temporal_reduction, step, "frames of a latent "
+    { "sampling.temporal_reduction", s.sampling.temporal_reduction, auto.step, "frames of a latent "
       .. "frame of the autoencoder" },
     { "sampling.is_causal_vae", s.sampling.is_causal_vae, auto:head(1) == 1, "whether its first "
       .. "latent frame stands for one frame" },
-    { "patch_size", s.patch_size, config.patch_size, "latent cells of a token's side" },
-    { "ae_spatial_compression", s.ae_spatial_compression, along.cell(self.pipe),
-      "pixels of a token's side" },
   } do
     local field, said, is, what = table.unpack(row, 1, 4)
     if said ~= nil and said ~= is and not (s.compat and field == "sampling.is_causal_vae") then

@@ -235,9 +235,6 @@ describe("a rendering of 2.0", function()
       .. "latent frame of the autoencoder is 4", video "sampling.temporal_reduction=8")
     refused("sampling.is_causal_vae=false: sampling.is_causal_vae = false, and .- is true",
       video("sampling.is_causal_vae=false", "compat=none"))
-    refused("patch_size=1: patch_size = 1, and .- is 2", video "patch_size=1")
-    refused("ae_spatial_compression=32: ae_spatial_compression = 32, and .- is 16",
-      video "ae_spatial_compression=32")
   end)
 
   it("refuses text encoders of another width, and weights of another depth, with the line",
