@@ -211,6 +211,21 @@ static bool may_have(const pass *p, mr_ref x, const mr_desc *d)
     return true;
 }
 
+/* Would the part hold the joined buffer in one pass for the other? So it is in a block that
+ * recomputes and keeps what attention gave: the backward pass reads that part, but joins anew. */
+static bool outlives(const pass *p, mr_ref part, const mr_node *join)
+{
+    const mr_graph *g = p->g;
+    const value *x = &g->values.at[part];
+    int last = p->last_read[x->pub.storage];
+    int end = p->last_read[g->values.at[join->out[0]].pub.storage];
+    if (join->backward)
+        return x->pub.node >= 0 && !g->nodes.at[x->pub.node].backward;
+    if (last < 0 || last == INT32_MAX || end < 0 || end == INT32_MAX)
+        return false;
+    return g->nodes.at[last].backward && !g->nodes.at[end].backward;
+}
+
 /* Can every value on the part's storage move into the slot? If so move them all. */
 static bool place_part(pass *p, mr_ref x, int target, int64_t slot_offset, const mr_desc *slot)
 {
@@ -260,7 +275,8 @@ static mr_status place_join(pass *p, int id, slot_copies *copies)
             whole.pub.offset + at * slot.stride[axis] * (int64_t)mr_dtype_bytes(slot.dtype);
         at += slot.dim[axis];
         // the same value once more already lies in a slot, where it is no whole storage: copied
-        if (place_part(p, join.in[i], whole.pub.storage, offset, &slot))
+        if (!outlives(p, join.in[i], &join) &&
+            place_part(p, join.in[i], whole.pub.storage, offset, &slot))
             continue;
         slot_copy c = {.at = id, .node = join};
         c.node.op = mr_op_find("copy"), c.node.n_in = c.node.n_out = 1;

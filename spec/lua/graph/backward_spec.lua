@@ -168,6 +168,53 @@ describe("graph.backward", function()
       table.concat(peaks, " "))
   end)
 
+  it("keeps of a join that is repeated the part that is saved, and nothing beside it", function()
+    local ROWS, WIDTH, BLOCKS = 512, 16, 6
+    -- each block joins `kept` with four times as much that it repeats
+    local function measured(recompute, save)
+      local dev <close> = E.device(device, 1)
+      local params <close> = G.params("f32")
+      for i = 1, BLOCKS do
+        params:add { name = "w" .. i, shape = { WIDTH, 5 * WIDTH }, init = { kind = "xavier" } }
+      end
+      params:seal()
+      local g <close> = G.graph(params, { no_cheap = not recompute })
+      local x = g:input("x", "f32", { ROWS, WIDTH })
+      local y = x
+      for i = 1, BLOCKS do
+        y = g:block("b" .. i, recompute, function()
+          local kept = ops.exp(ops.affine(y, { scale = -0.5 }))
+          if save then
+            g:save(kept)
+          end
+          local wide = ops.silu(G.concat({ y, kept * y, y, y }, 1))
+          return ops.linear(G.concat({ kept, wide }, 1), g:param("w" .. i))
+        end)
+      end
+      local loss = ops.sum(y * y, { axes = { 0, 1 } })
+      g:output("loss", loss)
+      g:output("dx", g:backward(loss, { x })[1])
+      g:finish()
+      local exec <close> = E.new(dev, params, { regions = regions.adamw(), poison = true })
+      exec:init(7)
+      local prog <close> = exec:compile(g)
+      prog:set("x", T.new("f32", { ROWS, WIDTH }):fill_normal(1, "x"))
+      prog:run()
+      return { loss = prog:get("loss"):item(), dx = prog:get("dx"):bytes(),
+        grad = exec:read("grad", "f32", 0, { params:elements() }):bytes(),
+        arena = prog:memory().arena }
+    end
+    local whole, again, saved = measured(false), measured(true), measured(true, true)
+    for _, other in ipairs { again, saved } do
+      assert.same({ whole.loss, whole.dx, whole.grad }, { other.loss, other.dx, other.grad })
+    end
+    assert.is_true(again.arena < whole.arena / 2)
+    -- one part of five of each block, and no more
+    local part = ROWS * WIDTH * 4
+    assert.is_true(saved.arena <= again.arena + BLOCKS * part,
+      ("%d, then %d"):format(again.arena, saved.arena))
+  end)
+
   it("has two copies of what waits in host memory on their way at a time", function()
     local g <close> = G.graph(nil, { no_cheap = true })
     local x = g:input("x", "f32", { 64 })

@@ -84,7 +84,7 @@ describe("a graph of the MMDiT's shapes", function()
     assert.is_true(kept(8192) < free / 3)
     -- block inputs and attention's results, 2 h each in 57 blocks, grow with the tokens
     local per_token = (kept(16384) - kept(8192)) / 8192
-    assert.is_true(per_token > 57 * 4 * 3072, per_token)
+    assert.is_true(per_token > 57 * 4 * 3072 and per_token < 1.25 * 57 * 4 * 3072, per_token)
   end)
 end)
 
