@@ -18,9 +18,9 @@ function sizes.compare(rows, where, shape_of, path)
     local field, parameter, axis, said = table.unpack(row)
     local shape = shape_of(parameter)
     if shape and shape[axis] ~= said then
-      base.raise("MR_E_CKPT", ("%s: %s is %d in %s, but '%s' is %s: its axis %d has %s"):format(
-        path, field, said, where, parameter, listing.shape(shape), axis - 1,
-        tostring(shape[axis])))
+      base.raise("MR_E_CKPT", ("%s: %s is %d in %s, but '%s' is %s: its axis %d has %s; try: "
+        .. "%s = %s"):format(path, field, said, where, parameter, listing.shape(shape), axis - 1,
+        tostring(shape[axis]), field, tostring(shape[axis])))
     end
   end
 end

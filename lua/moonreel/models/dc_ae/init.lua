@@ -49,22 +49,23 @@ local function check_sizes(c)
   local levels = #c.widths
   for _, field in ipairs { "encoder_blocks", "decoder_blocks" } do
     if #c[field] ~= levels then
-      refuse("%s has %d entries; expected one for each of the %d widths", field, #c[field], levels)
+      refuse("%s has %d entries; expected one for each of the %d widths; try: as many", field,
+        #c[field], levels)
     end
   end
   for i, width in ipairs(c.widths) do
     local after = c.widths[i + 1]
     if c.types[i] == "EViTS5_GLU" and width % network.HEAD ~= 0 then
-      refuse("widths[%d] is %d; expected a multiple of %d, the channels of a head", i - 1, width,
-        network.HEAD)
+      refuse("widths[%d] is %d; expected a multiple of %d, the channels of a head; try: %d", i - 1,
+        width, network.HEAD, (width // network.HEAD + 1) * network.HEAD)
     elseif after and (width * 4 % after ~= 0 or after * 4 % width ~= 0) then
       refuse("widths[%d] and widths[%d] are %d and %d; expected that four times each is a multiple "
-        .. "of the other", i - 1, i, width, after)
+        .. "of the other; try: %d and %d", i - 1, i, width, after, width, 2 * width)
     end
   end
   if c.widths[levels] % c.latent_channels ~= 0 then
-    refuse("latent_channels is %d; expected a divisor of the last width, %d", c.latent_channels,
-      c.widths[levels])
+    refuse("latent_channels is %d; expected a divisor of the last width, %d; try: %d",
+      c.latent_channels, c.widths[levels], c.widths[levels])
   end
 end
 

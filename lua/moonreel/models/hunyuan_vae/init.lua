@@ -29,13 +29,15 @@ local function check_fields(fields)
   for i, width in ipairs(fields.block_out_channels) do
     if width % fields.norm_num_groups ~= 0 then
       base.raise("MR_E_RECIPE", ("block_out_channels[%d] is %d channels, which do not fall into "
-        .. "norm_num_groups = %d"):format(i - 1, width, fields.norm_num_groups))
+        .. "norm_num_groups = %d; try: %d"):format(i - 1, width, fields.norm_num_groups,
+        (width // fields.norm_num_groups + 1) * fields.norm_num_groups))
     end
   end
   if 1 << levels - 1 ~= space or not (time == 4 and levels >= 3 or time == space) then
     base.raise("MR_E_RECIPE", ("%d levels with spatial_compression_ratio = %d and "
-      .. "time_compression_ratio = %d; expected %d in space, and in time 4 or the same"):format(
-      levels, space, time, 1 << levels - 1))
+      .. "time_compression_ratio = %d; expected %d in space, and in time 4 or the same; try: "
+      .. "spatial_compression_ratio = %d, time_compression_ratio = %d"):format(levels, space, time,
+      1 << levels - 1, 1 << levels - 1, levels >= 3 and 4 or 1 << levels - 1))
   end
 end
 

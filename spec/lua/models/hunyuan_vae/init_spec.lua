@@ -124,8 +124,8 @@ describe("the Hunyuan video autoencoder", function()
   end)
 
   -- of a network in pieces of so many elements: its result, and bytes at work
-  local function run_of(params, run, shape, layers)
-    local g <close> = G.graph(params)
+  local function run_of(params, run, shape, layers, options)
+    local g <close> = G.graph(params, options)
     g:output("y", layers(g, g:input("x", "f32", shape)))
     g:finish()
     local prog <close> = run:compile(g)
@@ -165,6 +165,18 @@ describe("the Hunyuan video autoencoder", function()
     end
   end
 
+  it("repeats borders by address as by copies, where kernels can", function()
+    local params = G.params "f32"
+    local net = network.new(nn.scope(params, "", { frozen = true }), FIELDS)
+    local run <close> = E.new(E.device("cpu", 1), params:seal(), {})
+    run:init(3)
+    for job, shape in pairs { encode = { 1, 9, 10, 9, 3 }, decode = { 1, 3, 2, 2, 4 } } do
+      local function pieces(g, x) return net[job](net, g, x, 1) end
+      local laid = run_of(params, run, shape, pieces)
+      assert.is_true(apart(laid, (run_of(params, run, shape, pieces, { edges = true }))) <= EQUAL)
+    end
+  end)
+
   for _, job in ipairs { "encode", "decode" } do
     it(("%ss every length in pieces as it does at once, in less memory"):format(job), function()
       each_length(job)
@@ -188,16 +200,17 @@ describe("the Hunyuan video autoencoder", function()
   it("says what does not fit", function()
     fails("MR_E_CKPT", "block_out_channels%[2%] is 6 in the recipe, but "
       .. "'encoder%.down_blocks%.2%.resnets%.0%.conv1%.conv%.weight' is %[8,4,3,3,3%]: its axis 0 "
-      .. "has 8", open, { block_out_channels = { 4, 4, 6, 8 } })
+      .. "has 8; try: block_out_channels%[2%] = 8", open, { block_out_channels = { 4, 4, 6, 8 } })
     fails("MR_E_CKPT", "latent_channels is 5 in the recipe, but 'decoder%.conv_in", open,
       { latent_channels = 5 })
     fails("MR_E_CKPT", "%d+ tensors are missing", open, { layers_per_block = 2 })
     fails("MR_E_CKPT", "%d+ tensors have no place in this autoencoder", open,
       { mid_block_add_attention = false })
     fails("MR_E_RECIPE", "block_out_channels%[0%] is 4 channels, which do not fall into "
-      .. "norm_num_groups = 3", made, { norm_num_groups = 3 })
+      .. "norm_num_groups = 3; try: 6", made, { norm_num_groups = 3 })
     fails("MR_E_RECIPE", "4 levels with spatial_compression_ratio = 8 and "
-      .. "time_compression_ratio = 2; expected 8 in space, and in time 4 or the same", made,
+      .. "time_compression_ratio = 2; expected 8 in space, and in time 4 or the same; "
+      .. "try: spatial_compression_ratio = 8, time_compression_ratio = 4", made,
       { time_compression_ratio = 2 })
   end)
 end)
