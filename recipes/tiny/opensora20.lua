@@ -6,29 +6,27 @@
 -- `moonreel data ingest build/demo/long/demo.csv -o build/demo/long.mrx`.
 local home = "build/demo/weights20/"
 
--- a stage of the reference on one rank; where it begins
-local function stage(name, from)
-  return { name = name, recipe = "opensora-2.0/train/" .. name, ckpt_path = from,
-    plugin = recipe.none, plugin_config = recipe.remove }
-end
+local stages = {
+  { name = "image", recipe = "opensora-2.0/train/image", ckpt_path = home .. "flux.safetensors",
+    bucket_config = recipe.replace { small = { [1] = { 1.0, 8 } } }, plugin = recipe.none },
+}
 
-local stages = { stage("image", home .. "flux.safetensors") }
-stages[1].bucket_config = recipe.replace { small = { [1] = { 1.0, 8 } } }
 for _, name in ipairs { "stage1", "stage2", "stage1_i2v", "stage2_i2v" } do
-  stages[#stages + 1] = stage(name, recipe.previous)
+  stages[#stages + 1] = { name = name, recipe = "opensora-2.0/train/" .. name,
+    ckpt_path = recipe.previous, plugin = recipe.none, plugin_config = recipe.remove }
 end
 
 -- the high compression has tokens of another width: a model of its own
-local compressed = stage("high_compression", recipe.none)
-compressed.bucket_config = recipe.replace { small = { [1] = { 1.0, 8 }, [16] = { 1.0, 4 } } }
-compressed.sampling = { frames = 16 }
-compressed.model = { in_channels = 16, patch_size = 1 }
-compressed.ae_spatial_compression = recipe.none
-compressed.vae = recipe.replace { type = "dc_ae", from_pretrained = home .. "dc_ae.safetensors",
-  scaling_factor = 0.493, latent_channels = 16, widths = { 8, 8, 16, 32 },
-  encoder_blocks = { 1, 0, 0, 1 }, decoder_blocks = { 1, 0, 0, 1 }, attention_levels = 1,
-  temporal_levels = { 1, 2 } }
-stages[#stages + 1] = compressed
+stages[#stages + 1] = { name = "high_compression", recipe = "opensora-2.0/train/high_compression",
+  ckpt_path = recipe.none, plugin = recipe.none,
+  bucket_config = recipe.replace { small = { [1] = { 1.0, 8 }, [16] = { 1.0, 4 } } },
+  sampling = { frames = 16 },
+  model = { in_channels = 16, patch_size = 1 },
+  ae_spatial_compression = recipe.none,
+  vae = recipe.replace { type = "dc_ae", from_pretrained = home .. "dc_ae.safetensors",
+    scaling_factor = 0.493, latent_channels = 16, widths = { 8, 8, 16, 32 },
+    encoder_blocks = { 1, 0, 0, 1 }, decoder_blocks = { 1, 0, 0, 1 }, attention_levels = 1,
+    temporal_levels = { 1, 2 } } }
 
 return recipe {
   name = "opensora20",

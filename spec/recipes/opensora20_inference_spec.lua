@@ -1,14 +1,9 @@
 --- The inference recipes of Open-Sora 2.0 at tiny sizes, by the command: clips by their names, a
 -- first frame by an image model, frames that are given, tables of prompts.
--- Covers: lua/moonreel/sample/first_frame.lua lua/moonreel/sample/prompts.lua
--- lua/moonreel/sample/naming.lua
 local base = require "moonreel.core.base"
 local data = require "moonreel.data"
-local fails = require "spec.support.fails"
-local first_frame = require "moonreel.sample.first_frame"
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"
-local settings = require "moonreel.settings"
 local tiny20 = require "spec.support.tiny20"
 
 local PLACE <const> = "opensora-2.0/inference/"
@@ -89,30 +84,7 @@ describe("inference recipes of 2.0", function()
     assert.is_true(base.exists(out))
   end)
 
-  it("refuse a first frame without its model, for another condition, of no size", function()
-    local s = settings.bake(PLACE .. "256px", { "use_t2i2v=true" })
-    fails("MR_E_RECIPE", "use_t2i2v=true: sampling.use_t2i2v = true and img_flux",
-      first_frame.settings, s)
-    fails("MR_E_USAGE", "cond_type is v2v_head; try: %-%-cond%-type i2v_head", first_frame.goes_on,
-      { cond_type = "v2v_head" }, {})
-    s = settings.bake(PLACE .. "t2i2v_256px", { "img_resolution=huge" })
-    fails("MR_E_USAGE", "img_resolution=huge: sampling.img_resolution = huge: no size of 16:9",
-      first_frame.options, s, {}, 16)
+  it("refuse what this program does not do", function()
     assert.equal(2, (select(2, run("256px", "--watermark"))))
-  end)
-
-  it("ask the image model for a picture of its own table, half of it under compat", function()
-    local function size(cell, ...)
-      local o = first_frame.options(settings.bake(PLACE .. "t2i2v_256px", { ... }), {}, cell)
-      return { o.height, o.width }
-    end
-    assert.same({ 576, 1024 }, size(16))
-    assert.same({ 288, 512 }, size(32))
-    assert.same({ 576, 1024 }, size(32, "compat=none"))
-    local own, path = first_frame.settings(settings.bake(PLACE .. "t2i2v_256px"))
-    assert.same({ "flux", true, true, false, "autoencoder_2d", "./ckpts/flux1-dev.safetensors" },
-      { own.model.type, own.model.guidance_embed, own.model.fused_qkv, own.model.cond_embed,
-      own.vae.type, path })
-    assert.is_nil(own.ckpt_path)
   end)
 end)

@@ -1,0 +1,35 @@
+--- The first frame of a clip by an image model: what that model is and is asked for. By the
+-- command: spec/recipes/opensora20_inference_spec.lua.
+local fails = require "spec.support.fails"
+local first_frame = require "moonreel.sample.first_frame"
+local settings = require "moonreel.settings"
+
+local PLACE <const> = "opensora-2.0/inference/"
+
+describe("a first frame", function()
+  it("is refused without its model, for another condition, of no size", function()
+    local s = settings.bake(PLACE .. "256px", { "use_t2i2v=true" })
+    fails("MR_E_RECIPE", "use_t2i2v=true: sampling.use_t2i2v = true and img_flux",
+      first_frame.settings, s)
+    fails("MR_E_USAGE", "cond_type is v2v_head; try: %-%-cond%-type i2v_head", first_frame.goes_on,
+      { cond_type = "v2v_head" }, {})
+    s = settings.bake(PLACE .. "t2i2v_256px", { "img_resolution=huge" })
+    fails("MR_E_USAGE", "img_resolution=huge: sampling.img_resolution = huge: no size of 16:9",
+      first_frame.options, s, {}, 16)
+  end)
+
+  it("is asked for by the table of the image model, half of it under compat", function()
+    local function size(cell, ...)
+      local o = first_frame.options(settings.bake(PLACE .. "t2i2v_256px", { ... }), {}, cell)
+      return { o.height, o.width }
+    end
+    assert.same({ 576, 1024 }, size(16))
+    assert.same({ 288, 512 }, size(32))
+    assert.same({ 576, 1024 }, size(32, "compat=none"))
+    local own, path = first_frame.settings(settings.bake(PLACE .. "t2i2v_256px"))
+    assert.same({ "flux", true, true, false, "autoencoder_2d", "./ckpts/flux1-dev.safetensors" },
+      { own.model.type, own.model.guidance_embed, own.model.fused_qkv, own.model.cond_embed,
+      own.vae.type, path })
+    assert.is_nil(own.ckpt_path)
+  end)
+end)
