@@ -3,6 +3,7 @@
 -- stays are numbers.
 -- @module moonreel.plan.compiled
 local E = require "moonreel.core.exec"
+local conditions = require "moonreel.trainer.conditions"
 local encoders = require "moonreel.trainer.encoders"
 local eval_times = require "moonreel.diffusion.eval_times"
 local feed = require "moonreel.trainer.feed"
@@ -48,7 +49,7 @@ local function key_of(settings, dtype)
     settings:plain("text_encoder"), settings:plain("clip"), settings.compat or "",
     settings.optim.ema_decay ~= nil, dtype,
     settings.optim.offload, settings.job, settings.cached, settings.load_video_features,
-    settings.load_text_features }
+    settings.load_text_features, settings:plain("condition_config") }
 end
 
 -- what an optimizer keeps of a region's bytes is for
@@ -116,7 +117,7 @@ function Compiled:of(settings)
   local models = { key = key, pipe = pipe, exec = exec, dtype = dtype, job = job,
     encoders = encoders.new(pipe, { facts = device.facts, rates = device.rates,
       memory_bytes = m.memory_bytes, read_rate = m.host and m.host.read,
-      seconds = seconds_of(m, dtype),
+      seconds = seconds_of(m, dtype), conditions = conditions.new(settings, pipe, {}),
       video = settings.cached or settings.load_video_features,
       captions = settings.cached or settings.load_text_features }) }
   models.trained, models.all = pipe:counts()

@@ -171,6 +171,24 @@ function Conditions:parts(name, latent, frames)
   return list
 end
 
+--- How often parts of clips are encoded apart, by their pixel frames.
+---@param frames integer  of the clips, in pixels
+---@return table<integer, number>  parts of a clip, on average
+function Conditions:shares(frames)
+  local latent, all, shares = self.auto:latent(frames, 1, 1)[2], 0, {}
+  local fitting = frames > 1
+    and condition.fitting(self.weights, latent, self.step, self.causal) or {}
+  for _, row in ipairs(fitting) do
+    all = all + row[2]
+  end
+  for _, row in ipairs(fitting) do
+    for _, part in ipairs(self:parts(row[1], latent, frames)) do
+      shares[part.frames] = (shares[part.frames] or 0) + (part.slice and 0 or row[2] / all)
+    end
+  end
+  return shares
+end
+
 --- What is given of a sample, a function of the seed, its key and the epoch.
 ---@param key integer
 ---@param epoch integer

@@ -55,11 +55,12 @@ end
 ---@param pipe mr.Pipeline
 ---@param given table  facts, rates as E.plan takes them; memory_bytes: that a text encoder may have
 ---   half of; seconds: what a program takes; video, captions: true where they come from a cache;
----   read_rate: bytes per second of weights that are read for every batch, absent: READ_RATE
+---   conditions: mr.Conditions, nil: nothing is given of clips; read_rate: bytes per second of
+---   weights that are read for every batch, absent: READ_RATE
 ---@return mr.Encoders  weights: bytes of both; notes: what is assumed
 function encoders.new(pipe, given)
   local self = setmetatable({ seconds = given.seconds, weights = 0, read_s = 0,
-    notes = {}, texts = {} }, Encoders)
+    notes = {}, texts = {}, conditions = given.conditions }, Encoders)
   local of = { facts = given.facts, rates = given.rates }
   -- what programs leave in the host's memory is the device's there
   self.on_cpu = given.facts.device == "cpu"
@@ -107,13 +108,23 @@ local function compare(self, b)
     b.frames, b.height, b.width, words[1], self.other.said, words[2])
 end
 
+-- seconds in which what is given of a clip is encoded apart from it, on average
+local function seconds_given(self, b)
+  local seconds = 0
+  for frames, share in pairs(self.codec and self.conditions and self.conditions:shares(b.frames)
+      or {}) do
+    seconds = seconds + share * seconds_of(self, self.codec:encoders(frames, b.height, b.width))
+  end
+  return seconds
+end
+
 --- What encoding a batch takes.
 ---@param b table  frames, height, width, batch
 ---@return number seconds
 ---@return number bytes  of the programs of all parts, on a CPU with what is kept between them
 ---@return number read_s  in which weights are read, by each of the ranks that share the batch
 function Encoders:batch(b)
-  local seconds, bytes = 0, 0
+  local seconds, bytes = b.batch * seconds_given(self, b), 0
   compare(self, b)
   local function add(rows, times)
     seconds = seconds + times * seconds_of(self, rows)

@@ -5,6 +5,7 @@ local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local blame = require "moonreel.settings.blame"
 local cadence = require "moonreel.trainer.cadence"
+local conditions = require "moonreel.trainer.conditions"
 local encoders = require "moonreel.trainer.encoders"
 local links = require "moonreel.comm.links"
 local program = require "moonreel.trainer.program"
@@ -113,6 +114,7 @@ local function plan_encoders(r)
   end
   return r:keep(encoders.new(r.pipe, {facts = r.facts, rates = rates,
     memory_bytes = (r.device:memory()), video = r.cached.latents, captions = r.cached.text,
+    conditions = conditions.new(r.settings, r.pipe, {}),
     seconds = function(prog) return prog:plan().seconds end}))
 end
 

@@ -150,6 +150,14 @@ describe("conditions of a batch", function()
     assert.same({}, one:encoded(1, 1))
   end)
 
+  it("tells how often parts of a clip are encoded apart", function()
+    local one = of({ t2v = 1, i2v_head = 4, i2v_loop = 2, v2v_tail = 1 }, causal)
+    function one.auto.latent(_, frames) return { 2, (frames + 3) // 4, 1, 1 } end
+    assert.same({ [1] = 8 / 7 }, one:shares(33))
+    assert.same({ [1] = 1, [33] = 1 / 8 }, one:shares(69))
+    assert.same({}, one:shares(1))
+  end)
+
   it("come from a cache, or are encoded in parts by ranks that share a batch", function()
     local held = {}
     function held.given(_, batch, shape, b, part, size)

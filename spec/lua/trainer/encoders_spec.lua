@@ -29,6 +29,20 @@ local function text_flop(e, captions)
 end
 
 describe("encoders", function()
+  it("also encode what is given of clips, as often as it is drawn", function()
+    with_encoders(function(e)
+      local function seconds(frames, shares)
+        e.conditions = shares and { shares = function() return shares end } or nil
+        return (e:batch { frames = frames, height = 144, width = 256, batch = 4 })
+      end
+      e.texts = {}
+      local one, clip = seconds(1), seconds(51)
+      assert.near(clip + 0.75 * one, seconds(51, { [1] = 0.75 }), 1e-9 * clip)
+      assert.near(clip + one / 2 + seconds(17) / 4, seconds(51, { [1] = 0.5, [17] = 0.25 }),
+        1e-9 * clip)
+    end)
+  end)
+
   it("have the weights of the released ones", function()
     with_encoders(function(e)
       -- the 2-D and the temporal autoencoder, both halves of each; T5 without its words
