@@ -223,20 +223,22 @@ local function into_files(r, folder, names)
   return r
 end
 
--- pictures that clips go on from, in a folder beside them; one model is open at a time
-local function first_frames(asked)
+-- the pipeline of pictures that clips go on from, in a folder beside them
+local function pictures_of(asked)
   local first_frame, names = require "moonreel.sample.first_frame", asked.names
   local s = asked.prepared.defaults
   local settings, path = first_frame.settings(s)
-  local options = first_frame.options(s, asked.options, asked.prepared:cell())
   local place = { text = names.text, stem = function(_, item)
     return (names.folder and names.folder .. "/" or "") .. "generated_condition/"
       .. names:stem(item):match("[^/]+$")
   end }
-  local sampler <close> = require("moonreel.sample").open(path, { settings = settings,
-    ema = asked.how.ema, threads = asked.how.threads })
-  return first_frame.goes_on(asked.options, sampler:render(into_files(options, asked.folder,
-    place)))
+  return { open = function()
+    return require("moonreel.sample").open(path, { settings = settings, ema = asked.how.ema,
+      threads = asked.how.threads })
+  end, ask = function()
+    return into_files(first_frame.options(s, asked.options, asked.prepared:cell()), asked.folder,
+      place)
+  end }
 end
 
 -- what is asked for: settings that would be opened, options of a rendering, names of its files
@@ -269,12 +271,14 @@ end
 
 -- clips of all that is asked for, in files; nil and the exit code where a signal ends it
 local function render(asked)
+  local list = { asked.first_frame and pictures_of(asked) or nil }
+  list[#list + 1] = { open = function() return asked.prepared:open() end, ask = function(pictures)
+    local options = pictures and require("moonreel.sample.first_frame").goes_on(asked.options,
+      pictures) or asked.options
+    return into_files(options, asked.folder, asked.names)
+  end }
   return require("moonreel.cli.longwork").run(function()
-    if asked.first_frame then
-      asked.options = first_frames(asked)
-    end
-    local sampler <close> = asked.prepared:open()
-    return sampler:render(into_files(asked.options, asked.folder, asked.names))
+    return require("moonreel.sample.chain").render(list)
   end, "steps", "videos that were finished stay", true)
 end
 

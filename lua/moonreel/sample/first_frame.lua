@@ -64,7 +64,7 @@ end
 ---@return table        options of Sampler:request
 function first_frame.options(s, given, cell)
   local height, width = size_of(s, cell)
-  return { prompts = given.prompts, seeds = given.seeds, steps = given.steps,
+  return { prompts = given.prompts, seeds = given.seeds, steps = given.steps, references = {},
     num_sample = given.num_sample, batch_size = given.batch_size, frames = 1, height = height,
     width = width, method = "distill", cond_type = "t2v", guidance = GUIDANCE, plain = true,
     watch = given.watch, progress = given.progress }
@@ -79,11 +79,11 @@ function first_frame.goes_on(given, pictures)
     base.raise("MR_E_USAGE", ("sampling.use_t2i2v: the picture is the first frame of the clip, and "
       .. "cond_type is %s; try: --cond-type i2v_head"):format(given.cond_type))
   end
-  local options = { after = pictures, cond_type = "i2v_head" }
+  local options = {}
   for name, value in pairs(given) do
     options[name] = value
   end
-  options.references = nil
+  options.after, options.cond_type, options.references = pictures, "i2v_head", {}
   return options
 end
 

@@ -83,7 +83,10 @@ end
 function given.read(codec, item, r)
   local list, auto = {}, codec.auto
   local parts = given.parts(auto, r)
-  if #parts > 0 and #item.paths == 0 then
+  if r.kind == "t2v" and #item.paths > 0 then
+    refuse("t2v gives nothing, and prompt '%s' has a reference, %s; try: --cond-type i2v_head",
+      item.prompt, item.paths[1])
+  elseif #parts > 0 and #item.paths == 0 then
     if r.compat then
       return list
     end

@@ -48,6 +48,14 @@ describe("pipelines in turn", function()
 
   it("give the next one its first frame, each rendering its own, and are closed before", function()
     local list = {}
+    -- a pipeline, which goes on from what the one before has rendered
+    local function pipeline(spec, asked)
+      return { open = function() return sample.open(spec, { threads = 1 }) end,
+        ask = function(clips)
+          asked.after = clips
+          return asked
+        end }
+    end
     local function works(sampler)
       return (pcall(sampler.exec.param, sampler.exec, "w", "final_layer.linear.bias"))
     end
@@ -63,9 +71,8 @@ describe("pipelines in turn", function()
       local one <close> = open(specs[1], { threads = 1 })
       first = one:render(given(1, { 1, 2 }))
     end
-    local o = { threads = 1 }
-    local clips = chain.render { { specs[1], open = o, render = given(1, { 1, 2 }) },
-      { specs[2], open = o, render = given(4, { 3, 4 }) } }
+    local clips = chain.render { pipeline(specs[1], given(1, { 1, 2 })),
+      pipeline(specs[2], given(4, { 3, 4 })) }
     assert.equal(2, #list)
     assert.is_true(off(first[1].pixels, first[2].pixels) > 20)
     for i, clip in ipairs(clips) do

@@ -1,6 +1,7 @@
 --- What a condition takes of which reference: frames that are encoded, and where they stand.
 -- Covers: lua/moonreel/sample/given.lua
 local T = require "moonreel.core.tensor"
+local fails = require "spec.support.fails"
 local given = require "moonreel.sample.given"
 
 -- clips whose frames are all of one value: 10 i + f
@@ -50,7 +51,10 @@ describe("given frames", function()
     assert.equal("2: 53 < 53", text(codec, "i2v_tail", 9, { one, two }))
     assert.equal("0: 10 < 10, 2: 53 < 53", text(codec, "i2v_loop", 9, { one, two }))
     assert.equal("0: 10 < 10, 2: 12 < 12", text(codec, "i2v_loop", 9, { one }))
-    assert.equal("", text(codec, "t2v", 9, { one }))
+    assert.equal("", text(codec, "t2v", 9, {}))
+    fails("MR_E_USAGE", "sampling.cond_type = t2v gives nothing, and prompt 'a' has a reference, "
+      .. "a.png; try: %-%-cond%-type i2v_head", given.read, codec, { paths = { "a.png" },
+      prompt = "a" }, { kind = "t2v", frames = 9, height = 2, width = 2 })
   end)
 
   it("are those of one end of the first clip, as many as the autoencoder counts", function()
