@@ -17,8 +17,7 @@ return recipe {
   cached = true,
 
   model = { type = "flux", class_dropout_prob = 0.1 },
-  vae = { type = "autoencoder_2d", from_pretrained = "./ckpts/flux/ae.safetensors",
-    scale_factor = 0.3611, shift_factor = 0.1159 },
+  vae = { type = "autoencoder_2d", from_pretrained = "./ckpts/flux/ae.safetensors" },
   text_encoder = { type = "text_embedder", from_pretrained = "google/t5-v1_1-xxl",
     max_length = 256 },
   clip = { type = "text_embedder", from_pretrained = "openai/clip-vit-large-patch14",
@@ -26,8 +25,8 @@ return recipe {
 
   -- times are uniform, a clean picture keeps no noise
   train_times = "uniform", sigma_min = 0,
-  optim = { type = "adamw", lr = 2e-4, betas = { 0.9, 0.95 }, eps = 1e-8, weight_decay = 0.1,
-    grad_clip = 1.0, ema_decay = recipe.none },
+  optim = { lr = 2e-4, betas = { 0.9, 0.95 }, weight_decay = 0.1, grad_clip = 1.0,
+    ema_decay = recipe.none },
   warmup_steps = 1600,
   plugin = "zero2",
   epochs = 7, steps = 14848, ckpt_every = 512, keep_n_latest = 2,
