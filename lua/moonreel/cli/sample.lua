@@ -34,8 +34,6 @@ local command = {
     { "--batch-size N", "renderings side by side (default: sampling.batch_size)" },
     { "--reference-path FILE;FILE", "images and clips that a prompt is given; once per prompt",
       many = true, takes = of_list, empty = true },
-    { "--neg TEXT", "of 2.0: what a prompt is not; once per prompt (default: sampling.neg)",
-      many = true, takes = of_list, empty = true },
     { "--mask-strategy TEXT", "what a prompt takes from them: LOOP,REFERENCE,FROM,TO,LENGTH,EDIT;"
       .. "...; once per prompt", many = true, takes = of_list, empty = true },
     { "--raw", "the weights themselves instead of their average" },
@@ -117,7 +115,7 @@ end
 
 -- options of the command line as render takes them
 local function render_options(o)
-  local r = {references = o.reference_path, negatives = o.neg, strategies = o.mask_strategy}
+  local r = {references = o.reference_path, strategies = o.mask_strategy}
   if o.seed then
     r.seeds = {}
     for i, text in ipairs(o.seed) do

@@ -3,6 +3,7 @@
 local aspects = require "moonreel.data.aspects"
 local base = require "moonreel.core.base"
 local blame = require "moonreel.settings.blame"
+local environment = require "moonreel.recipe.environment"
 local kinds = require "moonreel.recipe.kinds"
 local names = require "moonreel.sample.names"
 local options = require "moonreel.text.options"
@@ -14,16 +15,6 @@ local FASTEST = 1000
 
 -- sides of a resolution of 2.0 are multiples of this where a model asks for nothing else
 local CELL = 16
-
--- all names that a size may have
-local function names_of(known)
-  local all = {}
-  for name in pairs(known) do
-    all[#all + 1] = name
-  end
-  table.sort(all)
-  return table.concat(all, ", ")
-end
 
 -- the size of a resolution of Open-Sora 2.0, which counts width to height; nil: it is none
 local function computed_size(s, name, aspect, cell)
@@ -57,7 +48,8 @@ local function named_size(s, cell)
       return height, width
     end
     base.raise("MR_E_USAGE", ("%s: sampling.resolution: no resolution '%s'; known: %s, and names "
-      .. "as 256px"):format(s:origin("sampling.resolution"), name, names_of(known)))
+      .. "as 256px"):format(s:origin("sampling.resolution"), name,
+      table.concat(environment.sorted_keys(known), ", ")))
   end
   local height, width = names.size(resolution, aspect)
   if not height then

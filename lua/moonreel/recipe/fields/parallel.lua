@@ -11,17 +11,25 @@ end
 
 add("plugin", "text", { reader = "trainer",
   help = "the references' name of a way to run: zero2, zero2-seq, hybrid" })
-add("plugin_ae", "text", { help = "the same for the autoencoder at sampling" })
+-- what the references set for the autoencoder of a rendering
+local ALONE = "a rendering runs on one device"
+add("plugin_ae", "text", { no_meaning = ALONE,
+  help = "the same for the autoencoder at sampling" })
 for record, whose in pairs { plugin_config = "", plugin_config_ae = " of the autoencoder" } do
   local top = record == "plugin_config"
-  add(record .. ".tp_size", "integer", { min = 1, reader = top and "trainer" or nil,
+  local alone = not top and ALONE or nil
+  add(record .. ".tp_size", "integer", { min = 1, no_meaning = alone,
+    reader = top and "trainer" or nil,
     help = "ranks that share each layer" .. whose .. (top and "; only 1: ranks share tokens "
       .. "(sp_size) and state (zero_stage)" or "") })
-  add(record .. ".pp_size", "integer", { min = 1, reader = top and "trainer" or nil,
+  add(record .. ".pp_size", "integer", { min = 1, no_meaning = alone,
+    reader = top and "trainer" or nil,
     help = "ranks that share the depth" .. whose .. (top and "; only 1, as tp_size" or "") })
   add(record .. ".sp_size", "integer", { min = 1, spellings = top and { "sp_size" } or nil,
-    reader = top and "trainer" or nil, help = "ranks that share the tokens" .. whose })
+    reader = top and "trainer" or nil, no_meaning = alone,
+    help = "ranks that share the tokens" .. whose })
   add(record .. ".zero_stage", "integer", { min = 0, max = 3, reader = top and "trainer" or nil,
+    no_meaning = alone,
     help = "what is sharded over ranks" .. whose .. ": 0 nothing, from 1 on masters, moments and "
       .. "averages, from 2 on gradients, 3 weights as well" })
   if top then
@@ -31,8 +39,10 @@ for record, whose in pairs { plugin_config = "", plugin_config_ae = " of the aut
         .. "step, as by ZeRO 0 and 1, with its bits" })
   end
   add(record .. ".enable_sequence_parallelism", "boolean", { reader = top and "trainer" or nil,
+    no_meaning = alone,
     help = "share tokens over ranks" .. whose .. "; false: not even with sp_size" })
   add(record .. ".sequence_parallelism_mode", "text", { reader = top and "trainer" or nil,
+    no_meaning = alone,
     help = "how attention is shared: all_to_all exchanges heads, ring_attn passes keys around" })
   if top then
     add(record .. ".ulysses_size", "integer", { min = 1, reader = "trainer",
