@@ -99,7 +99,7 @@ describe("flags of the references' training documents", function()
   it("are refused by train when nothing reads them, by name and argument", function()
     local recipe = dir:write("refused.lua", "return recipe {}")
     for flag, field in pairs { ["--wandb True"] = "wandb",
-      ["--plugin_config.tp_size 2"] = "plugin_config.tp_size" } do
+      ["--disc_loss_config.disc_start 4"] = "disc_loss_config.disc_start" } do
       local out, err, code = folder.moonreel(("train %s %s"):format(recipe, flag))
       assert.equal(3, code, out)
       assert.matches("moonreel: " .. flag:gsub("%p", "%%%0") .. ": " .. field:gsub("%p", "%%%0")
