@@ -10,9 +10,9 @@
 --                                                           for fields of scheduler that ask for
 --                                                           what the flow does not do
 --
--- and of B renderings at once, of latents [B, C, T, H, W]:
+-- and of B renderings at once, of latents [B, C, T, H, W], which moonreel.sample.NAME asks for:
 --
---     renders                                               the module that renders along it
+--     name                                                  what it is called
 --     times(settings, pipe, size, request) -> {t, ...}      from noise down
 --     step(g, {dims, predict, ...})                         nodes of an Euler step
 --     run(prog, {z, times, watch, ...}) -> z                all steps of a program with these nodes

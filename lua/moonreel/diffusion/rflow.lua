@@ -15,8 +15,8 @@ local rflow = {}
 
 rflow.T = flow.T
 
---- What renders along it.
-rflow.renders = "moonreel.sample.rflow"
+--- What it is called.
+rflow.name = "rflow"
 local TINY, NEARLY_ONE = 2.0 ^ -126, 1 - 2.0 ^ -23
 
 -- ---- times ----

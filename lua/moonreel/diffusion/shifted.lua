@@ -14,8 +14,8 @@ local shift = require "moonreel.diffusion.shift"
 
 local shifted = {}
 
---- What renders along it.
-shifted.renders = "moonreel.sample.shifted"
+--- What it is called.
+shifted.name = "shifted"
 
 -- the reference trains as if a token had a patch of 2 x 2 cells, whatever its patch
 local CELLS_THEN <const> = 4

@@ -72,9 +72,12 @@ local function settings_of(source, overrides)
   return #overrides > 0 and settings.with(own, overrides) or own
 end
 
+-- what renders along the flow of a pipeline
+local function along_of(pipe) return require("moonreel.sample." .. pipe.flow.name) end
+
 -- what options ask for over the settings of a pipeline
 local function read_request(pipe, defaults, given)
-  local along = require(pipe.flow.renders)
+  local along = along_of(pipe)
   return request.read(given, defaults, along, {cleans = pipe.text.cleans, cell = along.cell(pipe)})
 end
 
@@ -130,7 +133,7 @@ end
 ---@return integer|nil
 function Prepared:cell()
   local pipe = pipe_of(self.settings, "f32")
-  return require(pipe.flow.renders).cell(pipe)
+  return along_of(pipe).cell(pipe)
 end
 
 --- Load the models.
@@ -141,7 +144,7 @@ function Prepared:open()
     step = self.step, notes = self.notes, programs = {}, device = device_of(self)}, Sampler)
   local good, err = pcall(function()
     local pipe = pipe_of(settings, pipeline.dtype(settings, sampler.device))
-    sampler.pipe, sampler.along = pipe, require(pipe.flow.renders)
+    sampler.pipe, sampler.along = pipe, along_of(pipe)
     if settings.vae.from_pretrained == "recipe.previous" then
       pipe.config.vae.from_pretrained = ckpt.before(self.found.run)
     end
