@@ -951,6 +951,12 @@ function Program:set(name, values) end
 ---@param at integer
 function Program:pass(output, first, count, to, input, at) end
 
+--- Leave out elements of an input between those that are passed: they keep what lies there, which the graph must not let into a result.
+---@param input string
+---@param at integer
+---@param count integer
+function Program:skip(input, at, count) end
+
 --- Run it once.
 function Program:run() end
 
