@@ -6,6 +6,7 @@
 #   make test       set up, build, run every spec; last line: N passed, N failed
 #   make specs      build what make test runs
 #   make lint       is the text in the house's form? (the first part of make test)
+#   make demo-i2v   train and judge the model that goes on from a first frame
 #   make demo-data  render the demo clips and index them: build/demo/demo.mrx
 #   make bench      run the benchmarks
 #   make golden     compare with reference numbers: GOLDEN=DIR (default: the ones in spec/golden)
@@ -71,6 +72,11 @@ demo-latent: setup
 	@$(MAKE) --no-print-directory demo-data
 	@$(MOONREEL) datasets/demo/run.lua --recipe tiny/demo_latent --out $(DEMO)/result-latent
 
+demo-i2v: setup
+	@$(MAKE) -s --no-print-directory build $(DEMO)/i2v.mrx/data.sum
+	@$(MOONREEL) datasets/demo/build_weights.lua $(DEMO)/weights > /dev/null
+	@$(MOONREEL) datasets/demo/run.lua --recipe tiny/i2v --out $(DEMO)/result-i2v
+
 demo-data: build
 	@$(MAKE) -s --no-print-directory $(DEMO)/demo.mrx/data.sum
 
@@ -82,6 +88,12 @@ $(DEMO)/demo.mrx/data.sum: $(wildcard datasets/demo/*.lua) core/index/room.h
 	test -d $$clips || { rm -rf $$clips.tmp; \
 	    $(MOONREEL) datasets/demo/build.lua $$clips.tmp && mv -T $$clips.tmp $$clips; } && \
 	$(MOONREEL) data ingest $$clips/demo.csv -o $(DEMO)/demo.mrx
+
+$(DEMO)/i2v.mrx/data.sum: $(wildcard datasets/demo/*.lua) core/index/room.h
+	@clips=$(DEMO)/i2v-$$(cat $(filter %.lua,$^) | cksum | cut -d' ' -f1); \
+	test -d $$clips || { rm -rf $$clips.tmp; \
+	    $(MOONREEL) datasets/demo/build.lua $$clips.tmp 1 6 motion && mv -T $$clips.tmp $$clips; } && \
+	$(MOONREEL) data ingest $$clips/demo.csv -o $(DEMO)/i2v.mrx
 
 bench: build
 	@$(MOONREEL) bench
@@ -98,5 +110,5 @@ cuda:
 clean:
 	@rm -rf build
 
-.PHONY: build specs setup test lint asan tsan demo demo-latent demo-data bench golden install cuda clean
+.PHONY: build specs setup test lint asan tsan demo demo-latent demo-i2v demo-data bench golden install cuda clean
 .DEFAULT_GOAL := build

@@ -1,5 +1,6 @@
---- Renders the demo's clips into real files: `moonreel datasets/demo/build.lua OUT [SEED
--- [FRAMES]]`: clips of 6 frames, or of so many, in which shapes go as far.
+--- Renders the demo's clips into real files: `moonreel datasets/demo/build.lua OUT [SEED [FRAMES
+-- [motion]]]`: clips of 6 frames, or of so many, in which shapes go as far; with `motion` they
+-- begin in the middle, and their captions are of their motion alone.
 -- OUT/demo.csv lists them (path from OUT, text, num_frames, height, width, aspect_ratio, fps) and
 -- is written last. Half of the clips are MP4 (libx264), half WebM (libvpx), stills are PNG. Same
 -- seed, same libraries: same bytes.
@@ -24,15 +25,17 @@ end
 
 local out, seed = arg[1], math.tointeger(tonumber(arg[2] or 1))
 local length = math.tointeger(tonumber(arg[3] or 6))
-if not out or not seed or not length or length < 2 then
-  base.raise("MR_E_USAGE", "build.lua: expected OUT [SEED [FRAMES]], a folder, an integer and a "
-    .. "number of frames from 2 on")
+local told = arg[4] == "motion"
+if not out or not seed or not length or length < 2 or arg[4] and not told then
+  base.raise("MR_E_USAGE", "build.lua: expected OUT [SEED [FRAMES [motion]]], a folder, an "
+    .. "integer, a number of frames from 2 on and the word")
 end
 
 base.make_dir(out)
 local rows = { "path,text,num_frames,height,width,aspect_ratio,fps" }
 for _, scene in ipairs(world.scenes(seed, CLIPS, STILLS)) do
   local frames = scene.direction and length or 1
+  scene.outwards = told
   local pixels = render.frames(scene, seed, frames, SIDE, SIDE)
   local name
   if frames == 1 then
@@ -46,7 +49,8 @@ for _, scene in ipairs(world.scenes(seed, CLIPS, STILLS)) do
         quality = encoder.quality,
     })
   end
-  local row = { name, scene.text, frames, SIDE, SIDE, 1.0, frames > 1 and FPS or "" }
+  local text = told and frames > 1 and world.motion(scene, scene.id) or scene.text
+  local row = { name, text, frames, SIDE, SIDE, 1.0, frames > 1 and FPS or "" }
   for i, value in ipairs(row) do
     row[i] = csv_field(value)
   end

@@ -1,5 +1,5 @@
 --- Writes folders of tiny random weights: `moonreel datasets/demo/build_weights.lua OUT [SEED]`
--- makes OUT/vae and OUT/t5, which `vae.from_pretrained` and `text_encoder.from_pretrained` take;
+-- makes OUT/vae, OUT/t5 and OUT/clip, which `from_pretrained` of vae, text_encoder and clip takes;
 -- with OUT/t5-v1_1-xxl (or another size), OUT/OpenSora-VAE-v1.2 or OUT/OpenSora-STDiT-v3 the
 -- released model of true shapes, zeros over a hole in the file.
 package.path = (arg[0]:match("^(.*/)") or "./") .. "../../?.lua;" .. package.path
@@ -17,4 +17,5 @@ if weights.hole(out) then
 end
 weights.vae(out .. "/vae", seed)
 weights.t5(out .. "/t5", seed)
-print(out .. "/vae\n" .. out .. "/t5")
+weights.clip(out .. "/clip", seed)
+print(out .. "/vae\n" .. out .. "/t5\n" .. out .. "/clip")

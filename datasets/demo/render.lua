@@ -91,8 +91,12 @@ function render.path(scene, seed, H, W)
   }
 end
 
+-- share of its travel that a shape goes which begins in the middle: its middle stays inside
+local OUTWARDS = 0.7
+
 --- The frames of a scene.
----@param scene table   of world.scenes; without a direction the shape rests in the middle
+---@param scene table   of world.scenes; without a direction the shape rests in the middle, with
+---   `outwards` it begins there, so that its first frame does not tell where it goes
 ---@param seed integer
 ---@param T integer     frames
 ---@param H integer
@@ -102,7 +106,7 @@ function render.frames(scene, seed, T, H, W)
   local path = render.path(scene, seed, H, W)
   local out = {}
   for t = 0, T - 1 do
-    local along = T > 1 and t / (T - 1) - 0.5 or 0
+    local along = T > 1 and (scene.outwards and OUTWARDS * t / (T - 1) or t / (T - 1) - 0.5) or 0
     local cover = render.coverage(scene.shape, path.cx + along * path.dx,
       path.cy + along * path.dy, path.size / 2, H, W)
     for c = 1, 3 do

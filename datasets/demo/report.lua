@@ -8,6 +8,9 @@ report.promise = { colour = 28, direction = 22, loss_ratio = 0.5 }
 --- What it promises in a latent that is learned, of 48 fresh clips that went through it too.
 report.promise_latent = { colour = 28, direction = 24, loss_ratio = 0.5, psnr = 26, right = 46 }
 
+--- What it promises where a first frame is given, of 8 frames x 4 sampling seeds in each set.
+report.promise_given = { right = 26, loss_ratio = 0.5 }
+
 --- "right" when colour and direction are as asked, "half" when one is, "wrong" otherwise.
 ---@param asked {colour: string, direction: string|nil}
 ---@param found table|nil  of measure.find
@@ -73,6 +76,38 @@ function report.loss_ends(losses, window)
   return first / window, last / window
 end
 
+-- {kept, sentence} of a loss
+local function loss_check(first, last, ratio)
+  return { last < ratio * first, ("loss fell from %.4f (first 50 steps) to %.4f (last 50): to "
+    .. "%.0f %%, promised below %.0f %%"):format(first, last, 100 * last / first, 100 * ratio) }
+end
+
+-- do all of them hold, and the sentences
+local function judged(checks)
+  local ok, sentences = true, {}
+  for i, check in ipairs(checks) do
+    ok = ok and check[1]
+    sentences[i] = (check[1] and "kept    " or "BROKEN  ") .. check[2]
+  end
+  return ok, sentences
+end
+
+--- The same where a first frame is given.
+---@param first number           mean loss of the first steps
+---@param last number            of the last steps
+---@param counts table           set -> count of its questions
+---@return boolean ok
+---@return string[] sentences
+function report.verdict_given(first, last, counts)
+  local p = report.promise_given
+  local frame, text = counts["other frame"], counts["other text"]
+  return judged { loss_check(first, last, p.loss_ratio),
+    { frame.colour >= p.right, ("with another first frame the colour is the frame's in %d of %d, "
+      .. "promised %d"):format(frame.colour, frame.of, p.right) },
+    { text.direction >= p.right, ("with another text the direction is the text's in %d of %d, "
+      .. "promised %d"):format(text.direction, text.of, p.right) } }
+end
+
 --- Whether the promise holds, as sentences.
 ---@param first number     mean loss of the first steps
 ---@param last number      of the last steps
@@ -83,9 +118,7 @@ end
 function report.verdict(first, last, held_out, back)
   local p = back and report.promise_latent or report.promise
   local checks = {
-    { last < p.loss_ratio * first, ("loss fell from %.4f (first 50 steps) to %.4f (last 50): to "
-      .. "%.0f %%, promised below %.0f %%")
-      :format(first, last, 100 * last / first, 100 * p.loss_ratio) },
+    loss_check(first, last, p.loss_ratio),
     { held_out.colour >= p.colour, ("held-out colour %d of %d, promised %d"):format(held_out.colour,
       held_out.of, p.colour) },
     { held_out.direction >= p.direction, ("held-out direction %d of %d, promised %d")
@@ -97,12 +130,7 @@ function report.verdict(first, last, held_out, back)
       .. "and direction %d of %d right, promised %d"):format(back.psnr, back.lowest, p.psnr,
       back.colour, back.direction, back.of, p.right) })
   end
-  local ok, sentences = true, {}
-  for i, check in ipairs(checks) do
-    ok = ok and check[1]
-    sentences[i] = (check[1] and "kept    " or "BROKEN  ") .. check[2]
-  end
-  return ok, sentences
+  return judged(checks)
 end
 
 return report

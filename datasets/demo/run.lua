@@ -1,12 +1,13 @@
 --- The demonstration: `moonreel datasets/demo/run.lua [--recipe NAME] [--out DIR] [--run RUN]
 -- [--json] [key=value ...]`. Trains recipes/tiny/demo or NAME (or takes --run), sends fresh clips
--- through an autoencoder that was learned, renders held-out and seen prompts, measures them, prints
--- tables and the verdict, and leaves clips, sheet.png and result.json in DIR. Exit code 1 when a
--- promise is broken. With --json the last line is the content of result.json, in place of the
--- tables.
+-- through an autoencoder that was learned, renders held-out and seen prompts, or goes on from first
+-- frames where the model is given such, measures them, prints tables and the verdict, and leaves
+-- clips, sheet.png and result.json in DIR. Exit code 1 when a promise is broken. With --json the
+-- last line is the content of result.json, in place of the tables.
 package.path = (arg[0]:match("^(.*/)") or "./") .. "../../?.lua;" .. package.path
 local base = require "moonreel.core.base"
 local data = require "moonreel.data"
+local given = require "datasets.demo.given"
 local json = require "moonreel.core.json"
 local measure = require "datasets.demo.measure"
 local reconstruct = require "datasets.demo.reconstruct"
@@ -59,7 +60,9 @@ local function check_measure(d)
     local row = index:row(i)
     local pixels, facts = data.decode(row.file)
     local found = measure.find(pixels, facts.frames, facts.height, facts.width) or {}
-    if found.colour == word_in(row.text, world.colours) then
+    -- captions of motion alone name no colour
+    local colour = word_in(row.text, world.colours)
+    if not colour or found.colour == colour then
       n.colour = n.colour + 1
     end
     if found.direction == word_in(row.text, world.directions) then
@@ -115,8 +118,15 @@ local function train(d)
     d.loss_first, d.loss_last, d.steps, d.train_s)
 end
 
+-- is the model given a first frame?
+local function is_given(d) return d.settings.condition_config ~= nil end
+
 -- {set, prompt, asked} for both sets of triples
-local function questions()
+local function questions(d)
+  if is_given(d) then
+    local s = d.settings.sampling
+    return given.questions(d.out .. "/frames", s.height, s.width)
+  end
   local out = {}
   for _, set in ipairs { { "held-out", world.held_out }, { "seen", world.seen } } do
     for i, triple in ipairs(set[2]) do
@@ -131,10 +141,13 @@ end
 
 local function render(d)
   local started = base.now_s()
-  d.rows = questions()
-  local prompts = {}
+  d.rows = questions(d)
+  local prompts, references = {}, is_given(d) and {} or nil
   for i, row in ipairs(d.rows) do
     prompts[i] = row.prompt
+    if references then
+      references[i] = row.reference
+    end
   end
   local sampler <close> = require("moonreel.sample").open(d.run, { threads = d.settings.threads })
   -- one that is learned has weights of its own
@@ -143,7 +156,9 @@ local function render(d)
     d.reconstructed = reconstruct.measure(sampler.codec,
       { frames = s.frames, height = s.height, width = s.width })
   end
-  local clips = sampler:render { prompts = prompts }
+  -- training has told captions neither rate nor motion
+  local clips = sampler:render { prompts = prompts, references = references,
+    plain = references and true or nil }
   local per_prompt = #clips // #prompts
   for i, clip in ipairs(clips) do
     local row = d.rows[(i - 1) // per_prompt + 1]
@@ -168,7 +183,7 @@ local function write_files(d)
     lines[i] = row.clips
     for _, clip in ipairs(row.clips) do
       local a = row.asked
-      data.encode(("%s/%s-%s-%s-%s-%d.mp4"):format(d.out, row.set, a.colour,
+      data.encode(("%s/%s-%s-%s-%s-%d.mp4"):format(d.out, (row.set:gsub(" ", "-")), a.colour,
         a.shape, a.direction, clip.seed),
         sheet.enlarge(clip.pixels, clip.width, ENLARGE),
           { frames = clip.frames, height = clip.height * ENLARGE,
@@ -182,7 +197,7 @@ end
 
 -- tables, verdict, result.json
 local function conclude(d)
-  local sets, result = { "held-out", "seen" },
+  local sets, result = is_given(d) and given.sets or { "held-out", "seen" },
     { run = d.run, steps = d.steps, loss_first = d.loss_first,
     loss_last = d.loss_last, train_s = d.train_s, render_s = d.render_s,
       measure_on_training = d.measured,
@@ -206,8 +221,12 @@ local function conclude(d)
     result.prompts[i] = { set = row.set, prompt = row.prompt, colour = row.asked.colour,
       direction = row.asked.direction, found = found }
   end
-  local ok, sentences = report.verdict(d.loss_first, d.loss_last, result["held-out"],
-    d.reconstructed)
+  local ok, sentences
+  if is_given(d) then
+    ok, sentences = report.verdict_given(d.loss_first, d.loss_last, result)
+  else
+    ok, sentences = report.verdict(d.loss_first, d.loss_last, result["held-out"], d.reconstructed)
+  end
   result.ok = ok
   base.replace_file(d.out .. "/result.json", json.encode(result) .. "\n")
   say("\n%s", table.concat(sentences, "\n"))

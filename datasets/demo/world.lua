@@ -46,6 +46,9 @@ local still = {
   "{colour} {shape}, {background} background",
 }
 
+-- of motion alone: what a given first frame shows needs no words
+local motion = { "it moves {direction}", "moving {direction}", "it drifts {direction}" }
+
 --- A number in [0, 1) that depends on the words alone, equal on every machine.
 ---@param seed integer
 ---@param ... string|integer  what is drawn, for which clip
@@ -77,6 +80,14 @@ end
 function world.caption(scene, variant)
   local texts = scene.direction and moving or still
   return (texts[(variant - 1) % #texts + 1]:gsub("{(%a+)}", scene))
+end
+
+--- Caption number `variant` of how a scene moves, which names nothing else of it.
+---@param scene {direction: string}
+---@param variant integer
+---@return string
+function world.motion(scene, variant)
+  return (motion[(variant - 1) % #motion + 1]:gsub("{(%a+)}", scene))
 end
 
 local function is_held_out(colour, shape, direction)

@@ -6,12 +6,12 @@ local world = require "datasets.demo.world"
 describe("datasets.demo.build", function()
   local folders = {}
 
-  local function build(seed)
+  local function build(...)
     local out = os.tmpname()
     os.remove(out)
     folders[#folders + 1] = out
     local outer, print_outer = _G.arg, _G.print
-    _G.arg, _G.print = { [0] = "datasets/demo/build.lua", out, seed }, function() end
+    _G.arg, _G.print = { [0] = "datasets/demo/build.lua", out, ... }, function() end
     local ok, err = pcall(dofile, "datasets/demo/build.lua")
     _G.arg, _G.print = outer, print_outer
     if not ok then
@@ -41,6 +41,21 @@ describe("datasets.demo.build", function()
         os.remove(folder)
       end
     end
+  end)
+
+  it("tells motion alone where it is asked to, of clips that show it", function()
+    local out, n = build("1", "4", "motion"), 0
+    for line in base.read_file(out .. "/demo.csv"):gmatch "clip%-[^\n]+" do
+      local name, words, direction = line:match "^([^,]+),([%a ]+) (%a+),4,"
+      assert.is_truthy(words == "it moves" or words == "moving" or words == "it drifts")
+      if n % 25 == 0 then
+        local pixels, facts = data.decode(out .. "/" .. name)
+        assert.equal(direction, measure.find(pixels, facts.frames, 32, 32).direction)
+      end
+      n = n + 1
+    end
+    assert.equal(250, n)
+    assert.is_false((pcall(build, "1", "4", "words")))
   end)
 
   it("writes the same bytes from the same seed, and every clip shows what its caption says",
@@ -80,7 +95,7 @@ describe("datasets.demo.build", function()
   it("asks for a folder and a whole number", function()
     local ok, err = pcall(build, "1.5")
     assert.is_false(ok)
-    assert.matches("expected OUT %[SEED %[FRAMES%]%], a folder, an integer and a number of frames",
-      tostring(err))
+    assert.matches("expected OUT %[SEED %[FRAMES %[motion%]%]%], a folder, an integer, a number of "
+      .. "frames", tostring(err))
   end)
 end)

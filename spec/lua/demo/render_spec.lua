@@ -26,6 +26,20 @@ describe("datasets.demo.render", function()
     end
   end)
 
+  it("goes outwards from the middle where it is to, and stays in sight", function()
+    for _, s in ipairs(world.scenes(1, 250, 0)) do
+      local p = render.path(s, 1, 32, 32)
+      local x, y, half = p.cx + 0.7 * p.dx, p.cy + 0.7 * p.dy, p.size / 2
+      -- two thirds of it at least
+      assert.is_true(x - half / 3 >= 0 and x + half / 3 <= 32 and y - half / 3 >= 0
+        and y + half / 3 <= 32)
+    end
+    local outwards = setmetatable({ outwards = true }, { __index = scene })
+    local still = render.frames(scene, 1, 1, 32, 32)
+    assert.is_true(still == render.frames(outwards, 1, 6, 32, 32):sub(1, #still))
+    assert.is_false(still == render.frames(scene, 1, 6, 32, 32):sub(1, #still))
+  end)
+
   it("blends the edge: a circle covers its area", function()
     local cover = render.coverage("circle", 16.3, 15.6, 6, 32, 32)
     local area, partly = 0, 0

@@ -46,6 +46,21 @@ describe("datasets.demo.report", function()
     assert.matches("^kept", sentences[1])
   end)
 
+  it("promises that frame and text are followed where a frame is given", function()
+    local counts = { ["held-out"] = { colour = 0, direction = 0, of = 32 },
+      ["other frame"] = { colour = 26, direction = 0, of = 32 },
+      ["other text"] = { colour = 0, direction = 26, of = 32 } }
+    assert.is_true((report.verdict_given(2, 0.9, counts)))
+    assert.is_false((report.verdict_given(2, 1.1, counts)))
+    counts["other text"].direction = 25
+    local ok, sentences = report.verdict_given(2, 0.9, counts)
+    assert.is_false(ok)
+    assert.matches("^BROKEN  with another text the direction is the text's in 25 of 32, promised "
+      .. "26", sentences[3])
+    counts["other text"].direction, counts["other frame"].colour = 32, 25
+    assert.is_false((report.verdict_given(2, 0.9, counts)))
+  end)
+
   it("promises more where the latent is learned, and that clips come back", function()
     local held_out = { colour = 28, direction = 24, of = 32 }
     local function verdict(change)

@@ -67,6 +67,29 @@ describe("datasets.demo.run", function()
     assert.matches("/stages/clips$", result.run)
   end)
 
+  it("goes on from first frames with a model that is given such", function()
+    script("build.lua", here .. "/i2v", "1", "6", "motion")
+    require("moonreel.data").ingest(here .. "/i2v/demo.csv", here .. "/i2v.mrx")
+    script("build_weights.lua", here .. "/weights")
+    local code, told = script("run.lua", "--json", "--recipe", "tiny/i2v", "--out",
+      here .. "/given", "outputs=" .. here .. "/outputs", "data_path=" .. here .. "/i2v.mrx",
+      "clip.from_pretrained=" .. here .. "/weights/clip", "steps=2", "threads=1", "num_workers=1",
+      "model.depth=1", "model.depth_single_blocks=0", "sampling.num_steps=1",
+      "sampling.seeds=[5]")
+    assert.equal(1, code)
+    local result = json.decode(told:match("[^\n]+\n?$"))
+    assert.equal(24, #result.prompts)
+    assert.same({ 8, 8, 8 }, { result["held-out"].of, result["other frame"].of,
+      result["other text"].of })
+    -- the frame that is given is shown as it is
+    local frame = require("moonreel.data").decode(here .. "/given/frames/1-red.png")
+    local clip = require("moonreel.data").decode(here
+      .. "/given/held-out-red-circle-right-5.mp4")
+    local measure = require "datasets.demo.measure"
+    assert.equal(measure.find(frame:rep(2), 2, 32, 32).colour,
+      measure.find(clip:sub(1, 3 * 128 * 128):rep(2), 2, 128, 128).colour)
+  end)
+
   it("says when --out has no folder", function()
     local ok, err = pcall(script, "run.lua", "--out")
     assert.is_false(ok)
