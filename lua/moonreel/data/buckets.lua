@@ -181,7 +181,7 @@ local read_options = options.declare("buckets.rule", {
   { "reference", "text", "buckets and order are those of \"opensora-1.2\" or \"opensora-2.0\"" },
   { "sizes", "text", "whose sizes 144p to 1080p have: \"opensora-1.2\" or \"opensora-2.0\"; "
     .. "absent: as reference" },
-  { "grid", "integer", "sides of 2.0 are multiples of it", default = 16 },
+  { "grid", "integer", "sides of 2.0 are multiples of it; 16 where absent" },
   { "fps_max", "number", "of 2.0: faster clips are thinned to so many frames a second; 0: none",
     default = 0 },
 })

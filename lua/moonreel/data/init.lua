@@ -165,7 +165,7 @@ local read_loader = options.declare("data.loader", {
     default = 0 },
   { "reference", "text", "buckets and order are those of \"opensora-1.2\" or \"opensora-2.0\"" },
   { "sizes", "text", "whose sizes 144p to 1080p have, if not those of reference" },
-  { "grid", "integer", "sides of 2.0 are multiples of it", default = 16 },
+  { "grid", "integer", "sides of 2.0 are multiples of it; 16 where absent" },
   { "fps_max", "number", "of 2.0: faster clips are thinned to so many frames a second; 0: none",
     default = 0 },
   { "says", "function", "(source, id): what captions of a sample tell beside their texts" },
