@@ -21,7 +21,7 @@ local function number_list(value, schema)
     items[i] = kinds.number_text(value[i] or 1)
   end
   items[1] = schema.element.tag == "integer" and tostring(math.tointeger((value[1] or 1) + 1))
-    or kinds.number_text((value[1] or 1) * 0.5)
+    or kinds.number_text(value[1] == 0 and 0.125 or (value[1] or 1) * 0.5)
   return "[" .. table.concat(items, ", ") .. "]"
 end
 
