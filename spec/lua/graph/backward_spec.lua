@@ -208,9 +208,10 @@ describe("graph.backward", function()
     for _, other in ipairs { again, saved } do
       assert.same({ whole.loss, whole.dx, whole.grad }, { other.loss, other.dx, other.grad })
     end
-    assert.is_true(again.arena < whole.arena / 2)
-    -- one part of five of each block, and no more
     local part = ROWS * WIDTH * 4
+    -- six parts of each block at least; a device may hold workspaces beside them
+    assert.is_true(again.arena + BLOCKS * 6 * part <= whole.arena)
+    -- one part of five of each block, and no more
     assert.is_true(saved.arena <= again.arena + BLOCKS * part,
       ("%d, then %d"):format(again.arena, saved.arena))
   end)
