@@ -116,7 +116,7 @@ describe_built("cuda/bench", function()
       spec_prim_sm80 = beside .. "/spec_cuda_prim_sm80",
       spec_prim_sm90a = beside .. "/spec_cuda_prim_sm90a",
       spec_kernels_products = beside .. "/spec_cuda_kernels_products",
-      spec_kernels_attention = beside .. "/spec_cuda_kernels_vae" } do
+      spec_kernels_attention = beside .. "/spec_cuda_kernels_norms" } do
       assert(os.execute(("ln -s '%s' '%s/packed/%s'"):format(program, dir.path, name)))
     end
     -- a few of all rows
