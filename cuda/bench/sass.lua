@@ -442,7 +442,7 @@ local function result_of(instruction, lane)
 end
 
 -- The last instruction before another one that always writes a register: it has no guard, and
--- every path passes it. Returns nil if there is none.
+-- every path passes it. It returns nil if no instruction is such.
 local function writer_of(register, instruction)
   local block, index = instruction.block, instruction.index
   while true do

@@ -63,8 +63,8 @@ VF_INLINE void fill_frame(const job *j, int64_t b, int64_t frame, int64_t c, flo
         }
 }
 
-/* The frames of the input that one frame of the output reads, as a ring: for the next frame of the
- * output only the new ones are read, in place of those that are no longer needed. */
+/* A ring of the input's frames that one frame of the output needs. For the output's next frame the
+ * worker reads the new input frames into the places of those that it needs no more. */
 typedef struct window {
     int64_t next; /* the first frame that has not been read */
     float *frame; /* [kernel[0]][height][width][BLOCK], frame f at f modulo kernel[0] */
