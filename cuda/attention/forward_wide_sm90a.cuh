@@ -22,7 +22,7 @@
 
 #include "cuda/attention/forward_sm90a.cuh"
 
-// a thread keeps the first WIDE_KEPT x 16 columns of q in registers, which spares shared memory reads
+// a thread keeps the first WIDE_KEPT x 16 columns of q in registers: it reads shared memory less
 enum { WIDE_COLUMNS = 512, WIDE_HALF = 256, WIDE_KEYS = 32, WIDE_KEPT = 3 };
 
 struct GroupWide {

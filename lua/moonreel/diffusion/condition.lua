@@ -22,6 +22,12 @@ local types = {
   v2v_tail_easy = { tail = true, frames = EASY },
 }
 
+--- How an autoencoder counts frames.
+---@param auto mr.Autoencoder
+---@return integer step    pixel frames of a latent frame
+---@return boolean causal  the first latent frame stands for one pixel frame
+function condition.frames_of(auto) return auto.step or 1, not auto.grouped end
+
 --- Names of the types, in the order of the alphabet.
 ---@return string[]
 function condition.names()

@@ -43,6 +43,12 @@ function shifted.check(settings)
   end
 end
 
+-- cells of a token
+local function cells_of(pipe) return pipe.model.config.patch_size ^ 2 | 0 end
+
+-- by how much times move for a size
+local function alpha_of(size, cells) return shift.alpha({table.unpack(size.latent, 2)}, cells) end
+
 --- Draw the training time of one sample. A run in bf16 holds it so.
 ---@param settings table  compat; train_times: "uniform", else as the size has them
 ---@param pipe mr.Pipeline
@@ -56,8 +62,7 @@ function shifted.draw(settings, pipe, size, seed, key, epoch)
   if settings.train_times == "uniform" then
     t = base.random_uniform(seed, "t", key, epoch)
   else
-    local cells = settings.compat and CELLS_THEN or pipe.model.config.patch_size ^ 2
-    local alpha = shift.alpha({table.unpack(size.latent, 2)}, cells)
+    local alpha = alpha_of(size, settings.compat and CELLS_THEN or cells_of(pipe))
     t = shift.logit_normal(base.random_normal(seed, "t", key, epoch), alpha)
   end
   return flow.T * (pipe.dtype == "bf16" and nn.round_bf16(t) or t)
@@ -86,8 +91,7 @@ end
 ---   size
 ---@return number[]      0..1000
 function shifted.times(_, pipe, size, request)
-  local alpha = request.flow_shift
-    or shift.alpha({table.unpack(size.latent, 2)}, pipe.model.config.patch_size ^ 2 | 0)
+  local alpha = request.flow_shift or alpha_of(size, cells_of(pipe))
   local times = shift.schedule(request.steps, request.shift and alpha or nil)
   for i, t in ipairs(times) do
     times[i] = flow.T * t

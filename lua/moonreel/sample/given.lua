@@ -12,12 +12,13 @@ local function refuse(...)
   base.raise("MR_E_USAGE", "sampling.cond_type = " .. string.format(...))
 end
 
--- frames of a latent frame, and whether the first one stands for one frame alone
+-- as the autoencoder counts frames, or as a recipe says that it does
 local function frames_of(auto, r)
+  local step, causal = condition.frames_of(auto)
   if r.causal ~= nil then
-    return auto.step, r.causal
+    causal = r.causal
   end
-  return auto.step, auto:head(1) == 1
+  return step, causal
 end
 
 --- What a condition gives of a clip: nothing where the reference gives nothing.

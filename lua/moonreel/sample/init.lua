@@ -121,18 +121,21 @@ local function pipe_of(settings, dtype)
   return blame.record(settings, "model", pipeline.of, settings, dtype)
 end
 
+-- those that only tell sizes, made once
+local function plain_of(self)
+  self.plain = self.plain or pipe_of(self.settings, "f32")
+  return self.plain
+end
+
 --- What options would ask for; whether it can be rendered open models say.
 ---@param given table  options of Sampler:request
 ---@return table       as moonreel.sample.request reads it
-function Prepared:read(given)
-  local pipe = pipe_of(self.settings, "f32")
-  return read_request(pipe, self.defaults, given)
-end
+function Prepared:read(given) return read_request(plain_of(self), self.defaults, given) end
 
 --- Pixels of what sides of frames are multiples of; nil: of nothing.
 ---@return integer|nil
 function Prepared:cell()
-  local pipe = pipe_of(self.settings, "f32")
+  local pipe = plain_of(self)
   return along_of(pipe).cell(pipe)
 end
 

@@ -113,11 +113,11 @@ end
 
 -- what a recipe says of the models, and what they are
 local function check_agrees(self)
-  local auto, s = self.pipe.autoencoder, self.defaults
+  local s, step, causal = self.defaults, condition.frames_of(self.pipe.autoencoder)
   for _, row in ipairs {
-    { "sampling.temporal_reduction", s.sampling.temporal_reduction, auto.step, "frames of a latent "
+    { "sampling.temporal_reduction", s.sampling.temporal_reduction, step, "frames of a latent "
       .. "frame of the autoencoder" },
-    { "sampling.is_causal_vae", s.sampling.is_causal_vae, auto:head(1) == 1, "whether its first "
+    { "sampling.is_causal_vae", s.sampling.is_causal_vae, causal, "whether its first "
       .. "latent frame stands for one frame" },
   } do
     local field, said, is, what = table.unpack(row, 1, 4)
@@ -132,12 +132,11 @@ end
 ---@param self mr.Sampler
 ---@param r table  the request
 function along.check(self, r)
-  local takes = self.pipe.model:conditions { 1, 1, 1, 1, 1 }
   check_fields(self)
-  if r.method == "distill" and not takes.guidance then
+  if r.method == "distill" and not self.pipe:takes "guidance" then
     refuse(self, "sampling.method", "sampling.method = distill tells the model a guidance of %g, "
       .. "and model.guidance_embed is false; try: sampling.method = i2v", r.guidance)
-  elseif r.kind ~= "t2v" and not takes.cond then
+  elseif r.kind ~= "t2v" and not self.pipe:takes "cond" then
     refuse(self, "sampling.cond_type", "sampling.cond_type = %s gives the model frames, and "
       .. "model.cond_embed is false; try: sampling.cond_type = t2v", r.kind)
   end
@@ -229,13 +228,12 @@ function along.latents(self, r, items)
   local p = self:program(r, along.way(r, any))
   local copies = p.way.copies
   self.pipe:set(p.step, self.pipe:each_text(texts_of(items, r.batch, copies)))
-  local takes = self.pipe.model:conditions { 1, 1, 1, 1, 1 }
-  if takes.cond then
+  if self.pipe:takes "cond" then
     p.step:set("cond", condition.of_copies(p.dims, parts, copies))
   end
   local z = shifted.run(p.step, { z = self:noise(r, items, "sample_noise", 0, 0), copies = copies,
     times = shifted.times(self.settings, self.pipe, self:size(r), r), guided = r, kind = r.kind,
-    told = takes.guidance ~= nil, watch = self:watch(r) })
+    told = self.pipe:takes "guidance", watch = self:watch(r) })
   put_back(z, r, items)
   return z
 end

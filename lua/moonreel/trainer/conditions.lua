@@ -16,9 +16,6 @@ local conditions = {}
 
 -- ---- what a recipe asks for
 
--- pixel frames of a latent frame, and whether the first one stands for one frame alone
-local function frames_of(auto) return auto.step or 1, not auto.grouped end
-
 -- refuse all of condition_config, with the line of its first entry
 local function refuse(s, form, ...)
   local path = "condition_config"
@@ -41,7 +38,7 @@ local function check_model(s, pipe)
 end
 
 local function check_autoencoder(s, auto)
-  local step = frames_of(auto)
+  local step = condition.frames_of(auto)
   if not auto.apart and step > 1 then
     refuse(s, "vae.type = %s is a part of the step, and %d frames are one of its latent frames: "
       .. "none can be encoded apart; try: an autoencoder with weights of its own", s.vae.type, step)
@@ -49,7 +46,7 @@ local function check_autoencoder(s, auto)
 end
 
 local function check_causal(s, auto)
-  local step, causal = frames_of(auto)
+  local step, causal = condition.frames_of(auto)
   local given = s.is_causal_vae
   if given ~= nil and step > 1 and given ~= causal then
     blame.raise(s, "is_causal_vae", "MR_E_RECIPE", "is_causal_vae is %s, the first latent frame of "
@@ -72,7 +69,7 @@ end
 
 -- a type for which no clip is long enough would never be drawn, a clip without a type cannot train
 local function check_lengths(s, auto, weights)
-  local step, causal = frames_of(auto)
+  local step, causal = condition.frames_of(auto)
   local longest, drawn = 0, {}
   for _, clip in ipairs(lengths_of(s)) do
     local latent = auto:latent(clip.frames, 1, 1)[2]
@@ -131,7 +128,7 @@ function conditions.new(settings, pipe, from)
     return nil
   end
   local auto = pipe.autoencoder
-  local step, causal = frames_of(auto)
+  local step, causal = condition.frames_of(auto)
   local config = not from.plain and settings.condition_config
     and settings:plain "condition_config" or { t2v = 1 }
   return setmetatable({ seed = settings.seed, auto = auto, step = step, causal = causal,

@@ -15,8 +15,7 @@ end
 
 -- an autoencoder whose latents are the frames that it was given: the first of each latent frame
 local function codec_of(step, causal)
-  return { auto = { step = step,
-    head = function(_, n) return causal and step * (n - 1) + 1 or step * n end,
+  return { auto = { step = step, grouped = not causal,
     latent = function(_, frames) return { 1, (frames - 1) // step + 1, 1, 1 } end },
     noise = function() end,
     encode = function(_, pixels)
