@@ -50,15 +50,6 @@ function opensora20.suffix(row, fps_max, vmaf, compat)
   return #said > 0 and " " .. table.concat(said, ", ") .. "." or ""
 end
 
---- A caption as the encoders of the reference's training see it.
----@param row table  {text, fps, score_vmafmotion}
----@param fps_max number|nil
----@param vmaf boolean
----@return string
-function opensora20.caption(row, fps_max, vmaf)
-  return row.text .. opensora20.suffix(row, fps_max, vmaf, true)
-end
-
 --- What tells so of samples, as settings ask for it.
 ---@param settings table  baked: dataset, compat
 ---@param indexes moonreel.Index[]  by the numbers that batches have of them

@@ -204,7 +204,8 @@ local function data_rules(text, result)
       score_vmafmotion = given(case.row.score_vmafmotion) }
     local fps_max = given(case.fps_max)
     local _, interval = opensora20.rate(row.fps, fps_max)
-    texts = texts + (opensora20.caption(row, fps_max, case.vmaf) == case.text
+    local said = opensora20.suffix(row, fps_max, case.vmaf, true)
+    texts = texts + (row.text .. said == case.text
       and interval == case.sampling_interval and 0 or 1)
   end
   for _, case in ipairs(file.temporal_crop.cases) do
