@@ -37,6 +37,7 @@ typedef struct shares {
     int64_t n;                  /* of `each` */
     int64_t a, b, bias, c;      /* elements from one to the next */
     int workers, team;          /* shares at once; threads of each */
+    bool amx;
 } shares;
 
 struct mr_product {
@@ -101,12 +102,13 @@ static int64_t pass_width(const mr_product_spec *s)
  * enough, for with columns each reads all of A (two cores, 768 rows: 0.95 of the peak, 0.7 with
  * columns). A large product is the library's own team's, which packs B once for all (2,560 rows: 4
  * to 10 % faster than shares that pack it). */
-static shares shares_of(const mr_product_spec *s, int threads)
+static shares shares_of(const mr_product_spec *s, int threads, bool amx)
 {
     enum { ROWS = 16, COLUMNS = 32, ENOUGH = 64 /* rows of one */ };
     const double flop = flop_of(s);
     const bool large = flop >= LARGE_FLOP;
-    shares c = {.each = *s, .workers = large ? 1 : threads, .team = large ? threads : 1};
+    shares c = {
+        .each = *s, .workers = large ? 1 : threads, .team = large ? threads : 1, .amx = amx};
     double parts = MR_MAX(large ? ceil(flop / SHARE_FLOP) : (double)threads, 1.0);
     int64_t all, *each, *last;
     if (s->batch > 1) {
@@ -131,8 +133,8 @@ static shares shares_of(const mr_product_spec *s, int threads)
 /* Of one worker. */
 static size_t share_workspace(const shares *c)
 {
-    return MR_MAX(mr_product_library_workspace(&c->each, c->team),
-                  mr_product_library_workspace(&c->last, c->team));
+    return MR_MAX(mr_product_library_workspace(&c->each, c->team, c->amx),
+                  mr_product_library_workspace(&c->last, c->team, c->amx));
 }
 
 typedef struct share_run {
@@ -192,7 +194,7 @@ size_t mr_product_workspace(const mr_product_spec *spec, const mr_facts *facts)
         return z.b_bytes + (size_t)threads * z.own_bytes;
     }
     case LIBRARY: {
-        shares c = shares_of(spec, threads);
+        shares c = shares_of(spec, threads, facts->amx);
         return (size_t)c.workers * share_workspace(&c);
     }
     default: return 0;
@@ -228,14 +230,15 @@ static mr_status serve_by_own(mr_product *p)
     return p->memory ? MR_OK : mr_fail_memory(bytes);
 }
 
-static mr_status make(mr_product *p)
+static mr_status make(mr_product *p, bool amx)
 {
     if (p->way == LIBRARY) {
-        p->cut = shares_of(&p->spec, p->threads);
+        p->cut = shares_of(&p->spec, p->threads, amx);
         bool more = !is_empty(&p->cut.last);
-        MR_TRY(mr_product_library_new(&p->cut.each, p->cut.workers, p->cut.team, &p->library));
+        MR_TRY(mr_product_library_new(&p->cut.each, p->cut.workers, p->cut.team, amx, &p->library));
         if (p->library && more)
-            MR_TRY(mr_product_library_new(&p->cut.last, p->cut.workers, p->cut.team, &p->last));
+            MR_TRY(
+                mr_product_library_new(&p->cut.last, p->cut.workers, p->cut.team, amx, &p->last));
         if (!p->library || (more && !p->last))
             MR_TRY(serve_by_own(p));
     }
@@ -254,7 +257,7 @@ mr_status mr_product_new(const mr_product_spec *spec, const mr_facts *facts, mr_
         return mr_fail_memory(sizeof *p);
     p->spec = *spec, p->isa = MR_MAX(mr_isa_index(facts->isa), 0);
     p->threads = team_of(spec, facts), p->way = way_of(spec, facts);
-    mr_status st = make(p);
+    mr_status st = make(p, facts->amx);
     if (st == MR_OK)
         *out = p;
     else

@@ -41,14 +41,14 @@ mr_status mr_product_pack(mr_product *p, const void *b, void *workspace);
 
 /* The oneDNN way (product_onednn.c): several `workers` run it at once, with a team of OpenMP's each
  * where `team` is more than 1. It serves a shape that fits, unless it refuses: then *out is NULL.
- * workspace: what is planned for one worker; one that wants more takes memory of its own. Nothing
- * fits where the library is not built in. Run as above, by one of the workers in its own workspace;
- * packs_only: B is packed, nothing multiplied; returns oneDNN's status, 0 for success. Errors:
- * MR_E_MEMORY. */
+ * workspace: what is planned for one worker (amx: as in facts); one that wants more takes memory of
+ * its own. Nothing fits where the library is not built in. Run as above, by one of the workers in
+ * its own workspace; packs_only: B is packed, nothing multiplied; returns oneDNN's status, 0 for
+ * success. Errors: MR_E_MEMORY. */
 typedef struct mr_product_library mr_product_library;
 bool mr_product_library_fits(const mr_product_spec *spec);
-size_t mr_product_library_workspace(const mr_product_spec *spec, int team);
-mr_status mr_product_library_new(const mr_product_spec *spec, int workers, int team,
+size_t mr_product_library_workspace(const mr_product_spec *spec, int team, bool amx);
+mr_status mr_product_library_new(const mr_product_spec *spec, int workers, int team, bool amx,
                                  mr_product_library **out);
 void mr_product_library_free(mr_product_library *p);
 const char *mr_product_library_how(const mr_product_library *p); /* lent */

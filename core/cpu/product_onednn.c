@@ -27,6 +27,7 @@ enum { FIRST, MIDDLE, LAST, PARTS };
 struct mr_product_library {
     mr_product_spec spec;
     int workers, team; /* that run it at once; threads of each */
+    bool amx;
     char how[96];
     char *memory; /* instead of the workspace, where more is needed than was planned; else NULL */
     part parts[PARTS]; /* FIRST alone unless the sum is cut */
@@ -181,7 +182,18 @@ static bool dense(const mr_product_spec *s)
     return a && b && s->c_row == s->n && batch;
 }
 
-static room room_of(const mr_product_spec *s, int team)
+/* With AMX it also turns round long strips of both operands, each at its own length: what a member
+ * of 2.6 took in 60,000 products of random shapes, none of them large enough for the own kernel of
+ * tiles, was as much as this or less. */
+static size_t tiles_room(const mr_product_spec *s)
+{
+    enum { LEAST = 704 << 10, A_ROW = 512, MOST = 2560 << 10 };
+    size_t m = round64(s->m), n = round64(s->n), k = round64(chunk_length(s)),
+           whole = 2 * k * (m + n) + sizeof(float) * m * n;
+    return MR_MIN(MR_MIN(LEAST + A_ROW * k, (size_t)MOST), 3 * whole);
+}
+
+static room room_of(const mr_product_spec *s, int team, bool amx)
 {
     enum { FIXED = 12 << 10, LONGEST = 1024 };
     bool turned = s->a_col != 1;
@@ -193,15 +205,17 @@ static room room_of(const mr_product_spec *s, int team)
     if (s->out != MR_F32 && (turned || !dense(s)))
         c = MR_MAX(c, (size_t)(s->m * s->n));
     size_t member = FIXED + width * k * (m + n) + sizeof(float) * c;
+    if (amx && s->in == MR_BF16 && s->batch == 1)
+        member = MR_MAX(member, tiles_room(s));
     room r = {.scratch = round64((int64_t)((size_t)team * member))};
     if (pack_pays(s))
         r.packed = width * round64(s->n) * round64(chunk_length(s));
     return r;
 }
 
-size_t mr_product_library_workspace(const mr_product_spec *s, int team)
+size_t mr_product_library_workspace(const mr_product_spec *s, int team, bool amx)
 {
-    room r = room_of(s, team);
+    room r = room_of(s, team, amx);
     return r.scratch + r.packed;
 }
 
@@ -228,7 +242,7 @@ static bool make(mr_product_library *p)
  * than was planned in memory of the product's own. */
 static mr_status find_room(mr_product_library *p)
 {
-    room r = room_of(&p->spec, p->team), most = {0};
+    room r = room_of(&p->spec, p->team, p->amx), most = {0};
     for (int i = 0; i < PARTS; i++)
         most = (room){MR_MAX(most.scratch, round64((int64_t)p->parts[i].scratch_bytes)),
                       MR_MAX(most.packed, p->parts[i].packed_bytes)};
@@ -245,14 +259,14 @@ static mr_status find_room(mr_product_library *p)
     return MR_OK;
 }
 
-mr_status mr_product_library_new(const mr_product_spec *s, int workers, int team,
+mr_status mr_product_library_new(const mr_product_spec *s, int workers, int team, bool amx,
                                  mr_product_library **out)
 {
     mr_product_library *p;
     *out = NULL;
     if (!MR_NEW(p))
         return mr_fail_memory(sizeof *p);
-    p->spec = *s, p->workers = workers, p->team = team;
+    p->spec = *s, p->workers = workers, p->team = team, p->amx = amx;
     bool made = make(p);
     mr_status st = made ? find_room(p) : MR_OK;
     if (made && st == MR_OK)
@@ -319,15 +333,15 @@ bool mr_product_library_fits(const mr_product_spec *s)
     (void)s;
     return false;
 }
-size_t mr_product_library_workspace(const mr_product_spec *s, int team)
+size_t mr_product_library_workspace(const mr_product_spec *s, int team, bool amx)
 {
-    (void)s, (void)team;
+    (void)s, (void)team, (void)amx;
     return 0;
 }
-mr_status mr_product_library_new(const mr_product_spec *s, int workers, int team,
+mr_status mr_product_library_new(const mr_product_spec *s, int workers, int team, bool amx,
                                  mr_product_library **out)
 {
-    (void)s, (void)workers, (void)team;
+    (void)s, (void)workers, (void)team, (void)amx;
     return *out = NULL, MR_OK;
 }
 void mr_product_library_free(mr_product_library *p)
