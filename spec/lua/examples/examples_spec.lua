@@ -5,6 +5,7 @@ local json = require "moonreel.core.json"
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"
 local T = require "moonreel.core.tensor"
+local weights = require "datasets.demo.weights"
 
 local function run(...)
   local result = process.run({ process.program(), ... }, "", { deadline_s = 600 })
@@ -24,7 +25,7 @@ describe("examples", function()
         n = n + 1
       end
     end
-    assert.equal(5, n)
+    assert.equal(6, n)
   end)
 
   it("train a model by hand: the loss falls a hundredfold", function()
@@ -64,6 +65,35 @@ describe("examples", function()
     assert.equal(2, code)
     assert.matches("%[frames%] %[batch size%]; got: clips%.mrx many\n$", err)
   end)
+
+  it("take a clip through an autoencoder and back: sizes by whole cells, PSNR of what is written",
+    function()
+      weights.vae(dir.path .. "/vae", 5)
+      local clip, out, rows = dir.path .. "/noise.mp4", dir.path .. "/back.mp4", {}
+      for i = 1, 7 * 3 * 40 * 52 do
+        rows[i] = string.char(base.mix(3, tostring(i)) % 256)
+      end
+      data.encode(clip, table.concat(rows), { frames = 7, height = 40, width = 52 })
+      local function psnr(...)
+        local output, exit = run("examples/reconstruct_clip.lua", dir.path .. "/vae", clip,
+          out, ...)
+        assert.equal(0, exit, output)
+        return output, tonumber(output:match "back%.mp4: PSNR (%S+) dB\n$")
+      end
+      local output, said = psnr("6", "32")
+      assert.matches("^6 of 7 frames, 32 x 48; needs ", output)
+      assert.matches("\nlatents %[4, 2, 4, 6%]: mean ", output)
+      -- weights are drawn: what comes back is grey, and the file loses little of that
+      local was = T.from({ 6, 3, 32, 48 },
+        (data.decode(clip, { frames = 6, height = 32, width = 48 })), "u8"):to "f32"
+      local off = T.from({ 6, 3, 32, 48 }, (data.decode(out)), "u8"):to "f32" - was
+      local square = off * off
+      assert.near(10 * math.log(255 ^ 2 / square:mean(), 10), said, 0.3)
+      assert.matches("^1 of 7 frames, 40 x 48; ", (psnr()))
+      local _, err, code = folder.moonreel("examples/reconstruct_clip.lua vae clip.mp4 o.mp4 x")
+      assert.equal(2, code)
+      assert.matches("%[dtype%]; got: vae clip%.mp4 o%.mp4 x\n$", err)
+    end)
 
   it("run as ranks: one gradient, everyone's rows", function()
     local output, exit = run("-n", "3", "examples/ranks.lua")
