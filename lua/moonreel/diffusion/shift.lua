@@ -18,17 +18,22 @@ function shift.alpha(size, cells)
   return (SLOPE * (size[2] * size[3] // cells) + AT_ZERO) * size[1] ^ 0.5
 end
 
---- Move a time towards noise.
+--- Move a time towards noise, each operation rounded to f32 as in the reference: the sinusoid of a
+-- time turns one unit in its last place into 6e-5.
 ---@param t number      0..1
 ---@param alpha number  of shift.alpha
 ---@return number
-function shift.of(t, alpha) return alpha * t / (1 + (alpha - 1) * t) end
+function shift.of(t, alpha)
+  return f32(f32(f32(alpha) * t) / f32(1 + f32(f32(alpha - 1) * t)))
+end
 
---- The training time of a normal draw.
+--- The training time of a normal draw, rounded in the same way.
 ---@param n number
 ---@param alpha number
 ---@return number  0..1
-function shift.logit_normal(n, alpha) return shift.of(1 / (1 + math.exp(-n)), alpha) end
+function shift.logit_normal(n, alpha)
+  return shift.of(f32(1 / f32(1 + f32(math.exp(-n)))), alpha)
+end
 
 --- Times of a sampling run, from noise down: n steps have n + 1, the last is 0. They are evenly
 -- spaced as f32 holds them before they move.
