@@ -16,7 +16,8 @@ return {
     { "from_scratch", "boolean", default = false, affects = "nothing",
       no_meaning = "nothing is ever downloaded", help = "built here rather than fetched by name" },
     row("scaling_factor", "number", { none = true, min = 0,
-      help = "latents are divided by it; none: they stay" }),
+      help = "latents are divided by it; none: they stay. Open-Sora 2.0 trains on latents that are "
+        .. "not divided and divides at sampling: none in training repeats that" }),
     row("in_channels", "integer", { default = 3, min = 1, help = "channels of a picture" }),
     row("out_channels", "integer", { default = 3, min = 1, help = "channels of the result" }),
     row("latent_channels", "integer", { default = 128, min = 1, help = "channels of the latent" }),

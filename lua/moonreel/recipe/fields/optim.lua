@@ -20,7 +20,9 @@ return {
     help = "largest L2 norm of the gradient; 0: off" },
   { "optim.ema_decay", "number", default = 0.9999, min = 0, max = 1, spellings = { "ema_decay" },
     reader = "optim", none = true,
-    help = "decay of the averaged weights; none: no average is kept" },
+    help = "decay of the averaged weights, which are f32 and follow once a step; none: no average "
+      .. "is kept. Open-Sora 2.0 averages in bf16 and after every micro-step, which is not "
+      .. "repeated: its diffusion recipes keep none" },
   { "optim.offload", "boolean", default = false, reader = "optim", affects = "speed",
     help = "keep masters, moments and averages in the host's memory: an update brings them to the "
       .. "device piece by piece, with the same numbers" },
