@@ -235,6 +235,7 @@ end
 local function search_with_models(r, list)
   local s = r.settings
   setup.models(r)
+  setup.state(r)
   r.exec:init(s.seed)
   r.update = optim.new(r.exec, r.pipe.params)
   r.shapes = feed.new(s, r.pipe)

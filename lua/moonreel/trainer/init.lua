@@ -25,6 +25,7 @@ trainer.steps = {
   {"open what to start from", setup.source, "open"},
   {"compare the recipe with the checkpoint's", setup.compare, "open"},
   {"declare the models", setup.models, "device"},
+  {"allocate their state", setup.state, "device"},
   {"open the data", samples.open, "index"},
   {"fill the state", setup.fill, "weights"},
   {"prepare for checkpoints", setup.saver, "weights"},

@@ -19,6 +19,7 @@ local life = require "moonreel.core.life"
 local mesh = require "moonreel.comm.mesh"
 local regions = require "moonreel.optim.regions"
 local pipeline = require "moonreel.models.pipeline"
+local comm_place = require "moonreel.comm.place"
 local place = require "moonreel.data.place"
 local process = require "moonreel.core.process"
 local progress = require "moonreel.trainer.progress"
@@ -372,20 +373,24 @@ local function executor(r, params)
     progress.bytes((r.device:memory())), r.facts.device)
 end
 
---- Open the device, declare the models, allocate their state.
+--- Open the device and declare the models. A rank may fail here alone: nothing here waits for
+-- others.
 function setup.models(r)
-  local s, here = r.settings, require("moonreel.comm.place").find()
-  r.device = r:keep(blame.field(s, "device", E.device, device_of(s, here), s.threads))
+  local s = r.settings
+  r.device = r:keep(blame.field(s, "device", E.device, device_of(s, comm_place.find()), s.threads))
   if s.host_steps == "refuse" then
     r.device:refuse_host()
   end
   r.facts = r.device:facts()
   local watch = gpu.watch(r.device)
   r.gpu = watch and r:keep(watch)
-  local dtype = pipeline.dtype(s, r.device)
-  local cut = ranks.cut(s, r.team.size)
-  r.dtype, r.pipe = dtype, models_of(s, dtype, cut)
-  local params, node = r.pipe.params, r.team:even(here)
+  r.dtype = pipeline.dtype(s, r.device)
+  r.pipe = models_of(s, r.dtype, ranks.cut(s, r.team.size))
+end
+
+--- Lay out the ranks, allocate the models' state.
+function setup.state(r)
+  local s, params, node = r.settings, r.pipe.params, r.team:even(comm_place.find())
   r.mesh = mesh_of(r, node)
   r.notes[#r.notes + 1] = r.mesh.crosses
   samples.count_micros(r)
@@ -397,7 +402,7 @@ function setup.models(r)
     r.reduced = r.ranks.gradients or r.micros <= r.mesh.data
     r.told = r.reduced or r.ranks.weights
   end
-  r.regions = regions.of(s, r.ranks, dtype)
+  r.regions = regions.of(s, r.ranks, r.dtype)
   r.exec = r:keep(executor(r, params))
   r.cached = cached_inputs(r)
   if r.pipe.autoencoder.apart and not r.cached.latents then
@@ -408,7 +413,7 @@ function setup.models(r)
     r:keep(embed.open_all(s, r.pipe, r.device, true))
   end
   r.machine = {isa = r.facts.isa, threads = r.facts.threads,
-    libraries = {device = r.facts.device, dtype = dtype}}
+    libraries = {device = r.facts.device, dtype = r.dtype}}
   if r.found then
     for _, line in ipairs(ckpt.machine_differences(r.source.manifest, r.machine)) do
       r.notes[#r.notes + 1] = "not bit for bit: " .. line
