@@ -167,6 +167,7 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
         group_scores<D>(s, my_q, me, mr_shared_address(tiles_k + i * F::TILE));
         mr_group_commit();
         mr_mbarrier_wait(full_v + before, (t - 1) / STAGES % 2);
+        mr_group_fence();
         group_values<D>(acc, probabilities, mr_shared_address(tiles_v + before * F::TILE));
         mr_group_commit();
         mr_barrier_arrive(2 - me, 256);

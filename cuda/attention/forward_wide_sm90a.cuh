@@ -151,6 +151,7 @@ static __global__ void __launch_bounds__(GROUP_THREADS, 1)
         group_scores<WIDE_COLUMNS>(s, kept, my_q, me, mr_shared_address(tiles_k + i * W::K::BYTES));
         mr_group_commit();
         mr_mbarrier_wait(full_v + before, (t - 1) / STAGES % 2);
+        mr_group_fence();
         acc.add(probabilities, mr_shared_address(tiles_v + before * W::V::BYTES));
         mr_group_commit();
         mr_barrier_arrive(2 - me, 256);

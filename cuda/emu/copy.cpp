@@ -7,6 +7,8 @@ namespace emu
 struct MBarrier {
     int arrivals = 0, missing = 0, parity = 0;
     long bytes_missing = 0;
+    unsigned maker = 0; // its thread, and that thread's moment then
+    uint32_t made_at = 0;
     Clock clock;
     ClockRef merged;
     std::vector<Action> late; // copies that complete on it, not landed yet
@@ -104,6 +106,7 @@ void mbarrier_init(void *barrier, int arrivals)
     }
     MBarrier &m = mbarriers[seat][barrier] = MBarrier();
     m.arrivals = m.missing = arrivals;
+    m.maker = self()->linear, m.made_at = self()->now;
     m.clock.assign(fibers().size(), 0);
 }
 
@@ -233,6 +236,12 @@ void tensor_copy(void *shared, const TensorMap *map, void *barrier, const int *a
     if (!in_shared(shared, bytes))
         return;
     MBarrier &m = find(barrier);
+    // copies are of another proxy than the thread that made the barrier
+    if (fibers()[m.maker].fenced < m.made_at)
+        report_place(
+            "tensor copy on the mbarrier at shared memory %u, which thread %u made; expected "
+            "fence.proxy.async in that thread after mbarrier.init",
+            shared_address(barrier), m.maker);
     release_to(m.clock, self(), &m.merged);
     size_t offset = shared_address(shared);
     Action land = [=] {

@@ -584,6 +584,9 @@ int tensor_map(const mr_cuda_tensor *t, void *map)
         good = good && t->size[i] >= 1 && t->size[i] <= 1ull << 32 && t->box[i] >= 1 &&
                t->box[i] <= 256;
         good = good && (i == 0 || (t->step_bytes[i] % 16 == 0 && t->step_bytes[i] < 1ull << 40));
+        // drivers may refuse steps that overlap; those along a dimension of one could be any
+        good = good && (i == 0 || t->size[i] > 1 ||
+                        t->step_bytes[i] >= t->step_bytes[i - 1] * t->size[i - 1]);
     }
     memcpy(map, &m, sizeof m);
     return lost ? lost : good ? 0 : 1;

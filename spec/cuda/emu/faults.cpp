@@ -339,7 +339,7 @@ static emu::TensorMap map_of(const float *base)
 struct Tensor {
     emu::TensorMap map;
     int init = 1, bytes = 256, parity = 0, shift = 0, arrivals = 1;
-    bool wait = true;
+    bool wait = true, fence = true;
 };
 
 __global__ void tensor_into_shared(Args a, Tensor t)
@@ -349,6 +349,8 @@ __global__ void tensor_into_shared(Args a, Tensor t)
     unsigned i = threadIdx.x;
     if (i == 0 && t.init)
         mr_mbarrier_init(full, 1);
+    if (i == 0 && t.fence)
+        mr_proxy_fence();
     __syncthreads();
     if (i == 0) {
         for (int n = 0; n < t.arrivals; n++)
@@ -400,6 +402,13 @@ __global__ void tensor_swizzle(Args a)
 {
     Tensor t = {map_of(a.in)};
     t.map.swizzle = a.bad ? 32 : 64;
+    tensor_into_shared(a, t);
+}
+
+__global__ void tensor_no_fence(Args a)
+{
+    Tensor t = {map_of(a.in)};
+    t.fence = !a.bad;
     tensor_into_shared(a, t);
 }
 
@@ -647,6 +656,7 @@ static const Fault faults[] = {
     FAULT(tensor_parity, "while an asynchronous copy into it is in flight", 64, 1, true),
     FAULT(tensor_bytes, "64 threads in mbarrier.try_wait"),
     FAULT(tensor_no_barrier, "expected mbarrier.init before"),
+    FAULT(tensor_no_fence, "expected fence.proxy.async in that thread after mbarrier.init"),
     FAULT(tensor_target, "tensor copy to shared memory 16; expected a multiple of 128"),
     FAULT(tensor_swizzle, "tensor copy with rows of 64 bytes; expected at most its swizzle of 32"),
     FAULT(tensor_arrivals, "64 threads in mbarrier.try_wait"),

@@ -115,9 +115,46 @@ static void stand_in(void)
     }
 }
 
+/* One element of C [16, 16]: of 4,096 products the first 128 are 32 each, those that follow 1/128.
+ * Added up fast, these are below what 14 bits of a sum keep; in f32 every 128, they count. */
+static float long_sum(mr_dtype a_type)
+{
+    enum { SIDE = 16, K = 4096 };
+    const bool wide = a_type == MR_F8_E5M2;
+    const uint8_t large = wide ? 0x50 : 0x60, small = wide ? 0x20 : 0x04, one = 0x38;
+    uint8_t *a = numbers(SIDE * K, small), *b = numbers(SIDE * K, one);
+    float *scale = numbers(1, 1.0f), *c = numbers(SIDE * SIDE, 0.0f);
+    for (int i = 0; i < SIDE; i++)
+        std::fill(a + i * K, a + i * K + 128, large);
+    mr_product_f8 p = {};
+    p.m = p.n = SIDE;
+    p.k = K;
+    p.a_type = a_type;
+    p.b_type = MR_F8_E4M3;
+    p.out = MR_F32;
+    p.accumulate = true;
+    p.a = a;
+    p.b = b;
+    p.a_scale = p.b_scale = scale;
+    void *workspace = emu::alloc(mr_cuda_product_f8_workspace(&p));
+    CHECK_OK(mr_cuda_product_f8_run(&p, NULL, c, workspace, NULL));
+    CHECK_INT(emu::reports().size(), 0);
+    const float got = c[SIDE + 1];
+    emu::free_all();
+    return got;
+}
+
+// gradients are not added up fast, forward products are
+static void long_sums(void)
+{
+    CHECK_NEAR(long_sum(MR_F8_E5M2), 4096 + 3968 / 128.0, 0);
+    CHECK_NEAR(long_sum(MR_F8_E4M3), 4096, 0);
+}
+
 int main(void)
 {
     one_element();
+    long_sums();
     refuses();
     stand_in();
     return check_done();

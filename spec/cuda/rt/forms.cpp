@@ -14,18 +14,21 @@ extern "C" const mr_device_plugin *mr_cudaemu_entry(void);
 enum { N = 65, D = 64, RUNS = 4 };
 typedef std::vector<float> Values;
 
-// o of attention of x with itself, [1, 1, N, 1, D], in RUNS runs
+// o of attention of x with itself, [1, 1, N, 1, D], in RUNS runs; steps of its dimensions of one
+// are those of a permuted [N, 1, 1, 1, D], shorter than what lies below them
 static Values attend(mr_device *dev)
 {
     mr_graph *g = NULL;
     mr_exec *e = NULL;
     mr_program *p = NULL;
     mr_ref x, o[2];
-    int64_t dim[] = {1, 1, N, 1, D};
+    int64_t dim[] = {1, 1, N, 1, D}, given[] = {N, 1, 1, 1, D};
+    const int order[] = {1, 2, 0, 3, 4};
     mr_exec_options options = {};
     Values all;
     OK(mr_graph_new(NULL, NULL, &g));
-    OK(mr_graph_input(g, "x", MR_BF16, 5, dim, &x));
+    OK(mr_graph_input(g, "x", MR_BF16, 5, given, &x));
+    OK(mr_graph_permute(g, x, order, &x));
     mr_ref in[] = {x, x, x, MR_NONE, MR_NONE};
     OK(mr_graph_add(g, "attention", MR_NO_ATTRS, in, 5, o));
     OK(mr_graph_output(g, "o", o[0]));
@@ -36,8 +39,8 @@ static Values attend(mr_device *dev)
         std::vector<uint16_t> in_values(N * D), out_values(N * D);
         for (int i = 0; i < N * D; i++)
             in_values[i] = mr_f32_to_bf16(sinf((float)(i * (run + 3))));
-        mr_view vx = {in_values.data(), mr_desc_dense(MR_BF16, 5, dim)},
-                vo = {out_values.data(), vx.desc};
+        mr_view vx = {in_values.data(), mr_desc_dense(MR_BF16, 5, given)},
+                vo = {out_values.data(), mr_desc_dense(MR_BF16, 5, dim)};
         OK(mr_program_set(p, "x", &vx));
         OK(mr_program_run(p));
         OK(mr_program_get(p, "o", &vo));
@@ -81,10 +84,13 @@ static void maps()
     emu::TensorMap map;
     alignas(16) static char memory[16];
     const mr_cuda_tensor good = {
-        memory, {64, 1, 9, 1, 1}, {2, 16, 128, 16, 16}, {64, 1, 8, 1, 1}, 128};
+        memory, {64, 1, 9, 1, 1}, {2, 128, 128, 1152, 1152}, {64, 1, 8, 1, 1}, 128};
     CHECK_INT(mr_cuda.tensor_map(&good, &map), 0);
     mr_cuda_tensor bad = good;
     bad.step_bytes[2] = 72;
+    CHECK_INT(mr_cuda.tensor_map(&bad, &map), 1);
+    bad = good;
+    bad.step_bytes[3] = 1136; // a dimension of one that begins inside of the one below
     CHECK_INT(mr_cuda.tensor_map(&bad, &map), 1);
     bad = good;
     bad.box[2] = 257;
