@@ -1,4 +1,6 @@
---- scripts/cuda, with a compiler that only says what ptxas says.
+--- scripts/cuda, with a compiler that only says what ptxas says; and, where a real one is, what no
+-- emulator compiles: the CUDA driver's side, and the PTX of each instruction and of each form.
+-- Covers: cuda/rt/driver_cuda.cpp cuda/prim/sm80.cuh cuda/prim/sm90a.cuh
 local folder = require "spec.support.folder"
 local base = require "moonreel.core.base"
 local process = require "moonreel.core.process"
@@ -15,6 +17,7 @@ done
 echo "ptxas info    : Compiling entry function '_Z3onev' for 'sm_80'"
 echo "    16 bytes stack frame, 0 bytes spill stores, ${SPILLED:-0} bytes spill loads"
 echo "ptxas info    : Used 24 registers, 380 bytes cmem[0]"
+[ -z "$NOTE" ] || echo "$NOTE"
 ]]
 
 describe("scripts/cuda", function()
@@ -57,4 +60,42 @@ describe("scripts/cuda", function()
   it("refuses registers that are spilled", function()
     assert.matches("cuda/kernels/one.cu: registers are spilled", says "SPILLED=8")
   end)
+
+  -- what ptxas says of products of a warp group
+  for note, refused in pairs { C7500 = true, C7518 = true, C7519 = true, C7520 = false } do
+    it(("%s %s"):format(refused and "refuses" or "takes", note), function()
+      local said = says(("NOTE=ptxas info : (%s) in function 'one'"):format(note))
+      assert.equal(refused, said:find("kernels/one.cu: ptxas puts products", 1, true) ~= nil, said)
+    end)
+  end
+end)
+
+local found = process.run({ "sh", "-c", "command -v nvcc || ls /usr/local/cuda/bin/nvcc" }, "",
+  { deadline_s = 10 }).output:match "^(/[^\n]+)"
+
+describe("nvcc", function()
+  local new, old = "arch=compute_90a,code=sm_90a", "arch=compute_80,code=sm_80"
+  -- a source, words of the compiler for it
+  local cases = { { "cuda/rt/driver_cuda.cpp", "-Werror", "all-warnings" },
+    { "spec/cuda/prim/sm80.cu", "-gencode", old }, { "spec/cuda/prim/sm90a.cu", "-gencode", new },
+    { "cuda/conv/conv_sm90a.cu", "-gencode", new },
+    { "cuda/attention/attention_sm90a.cu", "-gencode", new } }
+  for _, case in ipairs(cases) do
+    local source = case[1]
+    local name = "compiles " .. source
+    if not found then
+      pending(name .. ": no nvcc here")
+    else
+      it(name, function()
+        local dir <close> = folder.new()
+        -- standard error, too
+        local r = process.run({ "sh", "-c", 'exec "$@" 2>&1', "sh", found, "-x", "cu", "-std=c++17",
+          "-Icore/include", "-Icore", "-I.", "-Xptxas", "-v", "-c", source, "-o",
+          dir.path .. "/o.o", table.unpack(case, 2) }, "", { deadline_s = 600 })
+        assert.equal(0, r.exit, r.output)
+        assert.is_nil(r.output:match "%(C75%d+%)[^\n]*", r.output)
+        assert.is_nil(r.output:match "[1-9]%d* bytes spill", r.output)
+      end)
+    end
+  end
 end)
