@@ -44,6 +44,10 @@ __global__ void draw(void *at, mr_dtype dtype, int64_t n, uint64_t seed, float l
             ((float *)at)[i] = x;
             continue;
         }
+        if (dtype == MR_F64) {
+            ((double *)at)[i] = x;
+            continue;
+        }
         // cut off rather than rounded: any value will do
         uint32_t bits;
         memcpy(&bits, &x, 4);
@@ -376,13 +380,100 @@ static void silu(const mr_call *call, const int64_t *, float *const *want)
               call->in[0].desc.dtype, n, want[0]);
 }
 
+// ---- norms over groups of channels: epsilon 1e-6, no SiLU ----
+
+// of x [samples, places, channels]: a block a sample and group of `wide` channels
+__global__ void normalise(const void *x, const void *w, const void *b, mr_dtype dtype,
+                          int64_t places, int64_t channels, int64_t wide, float *y, float *stats)
+{
+    MR_SHARED(memory);
+    double *part = (double *)memory, mean = 0, square = 0;
+    const int64_t groups = channels / wide, from = (int64_t)(blockIdx.x % groups) * wide;
+    const int64_t begin = (int64_t)(blockIdx.x / groups) * places * channels + from;
+    for (int pass = 0; pass < 2; pass++) {
+        double sum = 0;
+        for (int64_t p = threadIdx.x; p < places; p += THREADS)
+            for (int64_t c = 0; c < wide; c++) {
+                double v = value(x, dtype, begin + p * channels + c) - mean;
+                sum += pass ? v * v : v;
+            }
+        part[threadIdx.x] = sum;
+        __syncthreads();
+        sum = 0;
+        for (int i = 0; i < THREADS; i++)
+            sum += part[i];
+        __syncthreads();
+        (pass ? square : mean) = sum / ((double)places * wide);
+    }
+    const double r = 1 / sqrt(square + 1e-6);
+    for (int64_t p = threadIdx.x; p < places; p += THREADS)
+        for (int64_t c = 0; c < wide; c++) {
+            double u = (value(x, dtype, begin + p * channels + c) - mean) * r;
+            y[begin + p * channels + c] =
+                (float)(u * value(w, dtype, from + c) + value(b, dtype, from + c));
+        }
+    if (threadIdx.x == 0) {
+        stats[2 * blockIdx.x] = (float)mean;
+        stats[2 * blockIdx.x + 1] = (float)r;
+    }
+}
+
+static void group_norm(const mr_call *call, const int64_t *, float *const *want)
+{
+    const mr_desc *x = &call->in[0].desc, *stats = &call->out[1].desc;
+    const int64_t channels = x->dim[x->rank - 1], groups = stats->dim[1];
+    MR_LAUNCH(normalise, dim3((unsigned)(x->dim[0] * groups)), dim3(THREADS),
+              THREADS * sizeof(double), NULL, call->in[0].data, call->in[1].data, call->in[2].data,
+              x->dtype, mr_desc_count(x) / (x->dim[0] * channels), channels, channels / groups,
+              want[0], want[1]);
+}
+
+// ---- the update: all of core/op/adamw.c's terms, with the average and the rounded weights ----
+
+struct Masters {
+    const float *master, *grad, *m, *v, *ema;
+    const double *hyper, *sum_of_squares;
+};
+
+__global__ void updates(Masters x, int64_t n, float *master, float *grad, float *m, float *v,
+                        float *ema, float *w)
+{
+    const double *h = x.hyper, norm = sqrt(x.sum_of_squares[0]) * h[8];
+    const double over = (norm + 1e-6) / h[5], scale = over > 1 ? h[8] / over : h[8];
+    const double b1 = (float)h[1], b2 = (float)h[2];
+    for (int64_t i = first(); i < n; i += all_threads()) {
+        const double g = x.grad[i] * scale, p = x.master[i];
+        const double mean = b1 * x.m[i] + (1 - b1) * g, square = b2 * x.v[i] + (1 - b2) * g * g;
+        const double root = sqrt(square / (1 - pow(b2, h[7])));
+        const double now = p - h[0] * (mean / (1 - pow(b1, h[7])) / (root + h[3]) + h[4] * p);
+        master[i] = w[i] = (float)now;
+        grad[i] = 0;
+        m[i] = (float)mean;
+        v[i] = (float)square;
+        ema[i] = (float)(h[6] * x.ema[i] + (1 - h[6]) * now);
+    }
+}
+
+static void adamw(const mr_call *call, const int64_t *, float *const *want)
+{
+    const Masters x = {(const float *)call->in[0].data, (const float *)call->in[1].data,
+                       (const float *)call->in[2].data, (const float *)call->in[3].data,
+                       (const float *)call->in[4].data, (const double *)call->in[6].data,
+                       (const double *)call->in[7].data};
+    const int64_t n = mr_desc_count(&call->in[0].desc);
+    MR_LAUNCH(updates, blocks_of(n), dim3(THREADS), 0, NULL, x, n, want[0], want[1], want[2],
+              want[3], want[4], want[5]);
+}
+
 bool plain_row(const char *name, const mr_call *call, const int64_t *pad, float *const *want)
 {
     static const struct {
         const char *name;
         void (*run)(const mr_call *call, const int64_t *pad, float *const *want);
-    } rows[] = {{"attention", attention}, {"attention_grad", attention_grad}, {"conv3d", conv3d},
-                {"conv3d_dx", conv3d_dx}, {"conv3d_dw", conv3d_dw},           {"silu", silu}};
+    } rows[] = {{"attention", attention},   {"attention_grad", attention_grad},
+                {"conv3d", conv3d},         {"conv3d_dx", conv3d_dx},
+                {"conv3d_dw", conv3d_dw},   {"silu", silu},
+                {"group_norm", group_norm}, {"adamw", adamw}};
     for (const auto &row : rows)
         if (strcmp(row.name, name) == 0) {
             row.run(call, pad, want);

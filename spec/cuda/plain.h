@@ -15,12 +15,12 @@ typedef struct plain_sums {
     int64_t place;
 } plain_sums;
 
-// n values of lo to hi, f32 or bf16
+// n values of lo to hi, f32, f64 or bf16
 void plain_draw(void *at, mr_dtype dtype, int64_t n, uint64_t seed, double lo, double hi);
 plain_sums plain_differences(const void *got, mr_dtype dtype, const float *want, int64_t n);
 
 /* The outputs of a row, all of them as f32, of dense inputs; pad is a convolution's, whose stride
- * is 1. False: no such row is here. */
+ * is 1; of other attributes the defaults hold. False: no such row is here. */
 bool plain_row(const char *name, const mr_call *call, const int64_t *pad, float *const *want);
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
 /* cuda/kernels at the sizes of real work, beside slow, plain kernels (plain.h) on the device:
- * attention forward, heads taken whole and in turns, convolutions of an autoencoder, offsets past
- * 2^16 rows and 2^31 elements. Without an argument the same at sizes for the emulator; `real` is
- * for a GPU.
+ * attention forward, heads taken whole and in turns, convolutions and norms of an autoencoder, an
+ * update, offsets past 2^16 rows and 2^31 elements. Without an argument the same at sizes for the
+ * emulator; `real` is for a GPU.
  * Covers: spec/cuda/plain.cu, cuda/attention/forward_sm90a.cuh, backward_whole_sm90a.cuh,
  * backward_turns_sm90a.cuh, cuda/conv/groups_sm90a.cuh */
 #include "contract.h"
@@ -49,6 +49,25 @@ static void frames(int T, int H, int W, int C, int O)
     contract_real("conv3d_dw", text);
 }
 
+// a norm over frames of C channels, and an update of n weights
+static void norms(int T, int H, int W, int C)
+{
+    char text[300];
+    snprintf(text, sizeof text, "x=[1,%d,%d,%d,%d] bf16 -2..3 w=[%d] bf16 b=[%d] bf16", T, H, W, C,
+             C, C);
+    contract_real("group_norm", text);
+}
+
+static void update(int n)
+{
+    char text[300];
+    snprintf(text, sizeof text,
+             "master=[%d] f32 grad=[%d] f32 m=[%d] f32 v=[%d] f32 0..1 ema=[%d] f32 w=[%d] bf16 "
+             "hyper=[12] f64 0.2..0.9 sumsq=[1] f64 0.5..1.2",
+             n, n, n, n, n, n);
+    contract_real("adamw", text);
+}
+
 static void real(void)
 {
     forward(2, 4096, 16, 72);
@@ -65,6 +84,9 @@ static void real(void)
     frames(20, 18, 32, 128, 128);
     frames(10, 18, 32, 256, 256);
     frames(5, 18, 32, 512, 512);
+    norms(17, 256, 256, 128);
+    norms(5, 32, 32, 512);
+    update(150000007);
     // 65544 rows and 2^31 + 2^18 elements
     contract_real("silu", "x=[65544,32768] bf16 -4..4");
 }
@@ -77,6 +99,8 @@ static void reduced(void)
     backward(1, 130, 6, 128);
     backward(1, 130, 4, 64);
     frames(3, 4, 5, 72, 72);
+    norms(3, 5, 7, 64);
+    update(9001);
     contract_real("silu", "x=[65544,9] bf16 -4..4");
 }
 
