@@ -115,6 +115,8 @@ describe("a launch", function()
     for _, phase in ipairs(watch.phases) do
       floors[phase] = 0.3
     end
+    -- on a busy machine a rank needs more than that to stop itself
+    floors.snapshot, floors.persist = 3, 3
     local exit, text, said = run([[
       core.step(3)
       core.phase "load"
@@ -122,7 +124,7 @@ describe("a launch", function()
       world:barrier()
     ]], { watch = floors, patience = 2 })
     assert.equal(6, exit)
-    assert.matches("^rank 1 is stopped in snapshot at step 3 for 0%.%d s$", text)
+    assert.matches("^rank 1 is stopped in snapshot at step 3 for [3-9]%.%d s$", text)
     starts()
     local path = said[1]:match "^rank 1 is stopped in snapshot.*; see (.*)$"
     assert.is_nil(path) -- there is no folder for logs
