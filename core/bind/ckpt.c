@@ -333,8 +333,8 @@ static mr_status copy_from(void *user, void *dst, int64_t offset, int64_t n)
     return mr_ckpt_read(o->ckpt, o->name, dst, offset, n);
 }
 
-/* ckpt:convert(path, {{name =, from =}, ...}): tensors under new names into one file, piece by
- * piece */
+/* ckpt:convert(path, {{name =, from =}, ...}, metadata): tensors under new names into one file,
+ * piece by piece */
 static int k_convert(lua_State *L)
 {
     mr_ckpt *c = self(L);
@@ -361,7 +361,9 @@ static int k_convert(lua_State *L)
         memcpy(items[i].shape, t->shape, sizeof t->shape);
         lua_pop(L, 3);
     }
-    mr_bind_check(L, mr_safetensors_write(path, items, n, NULL, 0));
+    mr_st_pair *meta;
+    int n_meta = mr_bind_metadata(L, 4, &meta);
+    mr_bind_check(L, mr_safetensors_write(path, items, n, meta, n_meta));
     return 0;
 }
 
@@ -420,7 +422,7 @@ static const mr_bind_row ckpt_rows[] = {
            "{n, zeros, nonfinite, min, max, mean, rms} of a tensor."),
     MR_ROW("compare", k_compare, "(other: mr.Ckpt, name: string, name_there?: string): table",
            "Bit for bit: {n, differing, first, max_abs, distance}; distance is the norm of a - b."),
-    MR_ROW("convert", k_convert, "(path: string, tensors: table[])",
+    MR_ROW("convert", k_convert, "(path: string, tensors: table[], metadata?: table)",
            "Tensors {name, from} under new names into one file, piece by piece."),
     MR_ROW_END};
 static const mr_bind_face ckpt_face = {"mr.Ckpt", "An open checkpoint.", ckpt_rows, free_ckpt};

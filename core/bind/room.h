@@ -378,6 +378,9 @@ void mr_bind_order_type(lua_State *L);
 
 /* Lua: write(path, tensors [, {key = text}]); saver(lock, options) with its fields */
 int mr_bind_ckpt_write(lua_State *L);
+/* The table of texts at `arg`, or none where there is no table: their number; *out lives as scratch
+ * does. */
+int mr_bind_metadata(lua_State *L, int arg, mr_st_pair **out);
 /* The part that the table at `t` tells: range = {from, to} or box = {{from, to}, ...}; neither: all
  * of the tensor. Raises MR_E_USAGE. */
 void mr_bind_slice(lua_State *L, int t, const char *name, int rank, mr_ckpt_slice *out);

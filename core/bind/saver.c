@@ -109,20 +109,28 @@ static mr_ckpt_item *read_items(lua_State *L, int arg, int *n)
     return items;
 }
 
+int mr_bind_metadata(lua_State *L, int arg, mr_st_pair **out)
+{
+    int n = 0, at = 0;
+    bool given = lua_istable(L, arg);
+    if (given)
+        for (lua_pushnil(L); lua_next(L, arg); lua_pop(L, 1), n++)
+            if (lua_type(L, -1) != LUA_TSTRING || lua_type(L, -2) != LUA_TSTRING)
+                return mr_bind_raise(L, MR_E_USAGE, "metadata: expected texts only");
+    mr_st_pair *pairs = *out = mr_bind_scratch(L, sizeof *pairs * (size_t)(n + 1));
+    if (given)
+        for (lua_pushnil(L); lua_next(L, arg); lua_pop(L, 1))
+            pairs[at++] = (mr_st_pair){lua_tostring(L, -2), lua_tostring(L, -1)};
+    return n;
+}
+
 int mr_bind_ckpt_write(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
-    int n, n_meta = 0, at = 0;
+    int n;
     mr_ckpt_item *items = read_items(L, 2, &n);
-    bool has_meta = lua_istable(L, 3);
-    if (has_meta)
-        for (lua_pushnil(L); lua_next(L, 3); lua_pop(L, 1), n_meta++)
-            if (lua_type(L, -1) != LUA_TSTRING || lua_type(L, -2) != LUA_TSTRING)
-                return mr_bind_raise(L, MR_E_USAGE, "metadata: expected texts only");
-    mr_st_pair *meta = mr_bind_scratch(L, sizeof *meta * (size_t)(n_meta + 1));
-    if (has_meta)
-        for (lua_pushnil(L); lua_next(L, 3); lua_pop(L, 1))
-            meta[at++] = (mr_st_pair){lua_tostring(L, -2), lua_tostring(L, -1)};
+    mr_st_pair *meta;
+    int n_meta = mr_bind_metadata(L, 3, &meta);
     mr_bind_check(L, mr_safetensors_write(path, items, n, meta, n_meta));
     return 0;
 }

@@ -6,9 +6,10 @@
 --            or function(has) -> such rules, dropped = {name = why}, fresh = {{Lua pattern, why,
 --            names as people read them}, ...}}: files of other programs, `has` is the set of
 --            their names
---   made     function(parameter, has) -> {from = names, make = function(tensors) -> tensor, how =
---            text} or nil: a parameter of tensors that the file has in another form; names are
---            what the layout makes of the file's, and `has` is the set of them
+--   made     function(parameter, has, said) -> {from = names, make = function(tensors) -> tensor,
+--            how = text} or nil: a parameter of tensors that the file has in another form; names
+--            are what the layout makes of the file's, `has` is the set of them, and `said` are the
+--            model's fields as the file itself has them (start.said)
 --   fit      {parameter = function(tensor, shape) -> tensor, text; nil: it cannot}: shapes that
 --            may differ
 --   sizes    rows {field of config.json, parameter, axis from 1}
@@ -21,9 +22,13 @@ local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local listing = require "moonreel.text.listing"
 local names = require "moonreel.ckpt.names"
+local json = require "moonreel.core.json"
 local read_config = require "moonreel.text.config"
 
 local start = {}
+
+-- of a plain file that was made of a checkpoint: the fields of its model
+start.METADATA = "moonreel.model"
 
 -- words in front of names that say nothing of the model; true: these are averages of weights
 local words = { state_dict = false, state_dict_ema = true, model = false, module = false,
@@ -60,6 +65,23 @@ function start.bare(source)
   return bare
 end
 
+--- Fields of the model as whoever wrote the file had them: of a checkpoint in its manifest, of what
+-- `ckpt convert` wrote in its metadata. Other files say none.
+---@param source mr.Checkpoint
+---@return table
+function start.said(source)
+  local run = source.manifest and source.manifest.settings
+  local text = run or source.metadata and source.metadata[start.METADATA]
+  local said = text and json.decode(text, source.path) or {}
+  return run and said.settings and said.settings.model or not run and said or {}
+end
+
+-- what a name stands for beside its weights: "weights", "averages" or "masters"
+local function kind_of(reading)
+  return reading.averaged and "averages" or reading.prefix:find "%f[%w]master%." and "masters"
+    or "weights"
+end
+
 -- the layout of another program that the names are in, or an empty one
 local function layout_of(has, maps)
   for _, map in ipairs(maps) do
@@ -81,14 +103,19 @@ local function renamed(layout, name)
   return name
 end
 
--- the layout that the names of a file are in, and the file's names by those that it makes of them
+-- the layout that the names of a file are in, the file's names by those that it makes of them, and
+-- the same of each kind by itself
 local function named(source, maps)
   local bare, own = start.bare(source), {}
-  local layout = layout_of(bare, maps)
+  local layout, kinds = layout_of(bare, maps), { weights = {}, averages = {}, masters = {} }
   for name, file in pairs(bare) do
     own[renamed(layout, name)] = file
   end
-  return layout, own
+  for _, file in ipairs(source:names()) do
+    local reading = last(readings(file))
+    kinds[kind_of(reading)][renamed(layout, reading.name)] = file
+  end
+  return layout, own, kinds
 end
 
 local function why_fresh(layout, name)
@@ -99,16 +126,27 @@ local function why_fresh(layout, name)
   end
 end
 
--- what a parameter is made of, where a map says so and the file has it: names in the file
-local function made_of(maps, parameter, own)
+-- the files' names of these, or nil where one is missing
+local function files_of(own, names_of)
+  local files = {}
+  for i, name in ipairs(names_of) do
+    files[i] = own[name]
+  end
+  return #files == #names_of and files or nil
+end
+
+-- what a parameter is made of, where a map says so and the file has it: {of = {kind -> names in the
+-- file}, make, how}
+local function made_of(maps, parameter, own, kinds, said)
   for _, map in ipairs(maps) do
-    local row = map.made and map.made(parameter, own)
+    local row = map.made and map.made(parameter, own, said)
     if row then
-      local files = {}
-      for i, name in ipairs(row.from) do
-        files[i] = own[name]
+      local of = {}
+      for kind, names_of in pairs(kinds) do
+        of[kind] = files_of(names_of, row.from)
       end
-      return #files == #row.from and { files = files, make = row.make, how = row.how } or nil
+      of.weights = of.weights or not next(of) and files_of(own, row.from) or nil
+      return next(of) and { of = of, make = row.make, how = row.how } or nil
     end
   end
 end
@@ -120,15 +158,18 @@ local function same_shape(a, b) return table.concat(a, ",") == table.concat(b, "
 ---@param params table[]     list of a parameter table
 ---@param maps table[]|nil   of the families of models
 ---@return table plan        found[parameter] = {weights, averages, masters: names of tensors; made:
----   {files, make, how}, in their place}; layout, dropped, unexpected
+---   {of: lists of names by these kinds, make, how}, in their place}; layout, dropped, unexpected
 function start.plan(source, params, maps)
   local known, plan, used = {}, { found = {}, dropped = {}, unexpected = {} }, {}
-  local layout, own_names = named(source, maps or {})
+  local layout, own_names, kinds = named(source, maps or {})
+  local said = start.said(source)
   for _, p in ipairs(params) do
-    local made = made_of(maps or {}, p.name, own_names)
+    local made = made_of(maps or {}, p.name, own_names, kinds, said)
     known[p.name], plan.found[p.name] = not made, { made = made }
-    for _, name in ipairs(made and made.files or {}) do
-      used[name] = true
+    for _, files in pairs(made and made.of or {}) do
+      for _, name in ipairs(files) do
+        used[name] = true
+      end
     end
   end
   plan.layout, plan.why_fresh = layout.name, function(name) return why_fresh(layout, name) end
@@ -138,8 +179,7 @@ function start.plan(source, params, maps)
     for _, reading in ipairs(readings(name)) do
       local own = renamed(layout, reading.name)
       if known[own] and not taken then
-        taken = reading.averaged and "averages" or reading.prefix == "master." and "masters"
-          or "weights"
+        taken = kind_of(reading)
         local found = plan.found[own]
         if found[taken] then
           plan.dropped[#plan.dropped + 1] = { name = name,
@@ -151,7 +191,8 @@ function start.plan(source, params, maps)
     local why = layout.dropped[last(readings(name)).name]
     if why and not taken then
       plan.dropped[#plan.dropped + 1] = { name = name, why = why }
-    elseif not taken and not used[name] and not (kind ~= "weights" and known[parameter]) then
+    elseif not taken and not used[name]
+        and not (kind ~= "weights" and (known[parameter] or used[parameter])) then
       plan.unexpected[#plan.unexpected + 1] = name
     end
   end
@@ -199,9 +240,9 @@ local function fitted(maps, name, t, shape)
 end
 
 -- a parameter of tensors in another form; nil: its shape is another
-local function made_tensor(source, made, shape)
+local function made_tensor(source, made, files, shape)
   local tensors = {}
-  for i, name in ipairs(made.files) do
+  for i, name in ipairs(files) do
     tensors[i] = start.tensor(source, name)
   end
   local t = made.make(tensors)
@@ -225,11 +266,11 @@ function start.read(source, params, how, take)
   for _, p in ipairs(params) do
     local from, made = nil, plan.found[p.name].made
     for _, kind in ipairs(order_of(p, how)) do
-      from = from or plan.found[p.name][kind]
+      from = from or (made and made.of or plan.found[p.name])[kind]
     end
     local t, changed
     if made then
-      from, t = made.files[1], made_tensor(source, made, p.shape)
+      t, from = made_tensor(source, made, from, p.shape), from[1]
       report.made[#report.made + 1] = t and { name = p.name, why = made.how } or nil
     elseif from then
       t, changed = fitted(maps, p.name, start.tensor(source, from), p.shape)

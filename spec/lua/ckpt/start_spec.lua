@@ -184,4 +184,33 @@ describe("start weights", function()
     assert.matches("deep/config%.json: depth is 12, but 'module%.b%.10%.w' is of the last block of "
       .. "11", err.message)
   end)
+
+  it("that are made of several tensors are averages or masters, where these are asked for",
+    function()
+      local path, tensors = dir.path .. "/made.safetensors", {}
+      for at, prefix in ipairs { "", "ema.", "master.", "adam_m." } do
+        tensors[prefix .. "a"] = tensor({ 2 }, 10 * at)
+        tensors[prefix .. "b"] = tensor({ 1 }, 10 * at + 5)
+      end
+      write(path, tensors)
+      local map = { made = function(name)
+        return name == "ab" and { from = { "a", "b" }, how = "both as one",
+          make = function(t) return require("moonreel.core.graph").concat(t, 0) end } or nil
+      end }
+      local ab = { { name = "ab", shape = { 3 } } }
+      for _, case in ipairs { { {}, { 10, 11, 15 } }, { { average = true }, { 20, 21, 25 } },
+          { { exact = true }, { 30, 31, 35 } } } do
+        local how = case[1]
+        how.maps = { map }
+        local report, got = read(path, ab, how)
+        assert.same(case[2], got.ab:totable())
+        assert.same({ { name = "ab", why = "both as one" } }, report.made)
+        assert.same({ {}, {} }, { report.missing, report.unexpected })
+      end
+      -- where one of the averages is missing the weights stand for all
+      tensors["ema.b"] = nil
+      write(path, tensors)
+      local _, got = read(path, ab, { maps = { map }, average = true })
+      assert.same({ 10, 11, 15 }, got.ab:totable())
+    end)
 end)

@@ -2,6 +2,7 @@
 -- the lines that set them, of another form they are converted, and it is said once.
 -- Covers: lua/moonreel/trainer/setup.lua lua/moonreel/settings/blame.lua
 local fails = require "spec.support.fails"
+local folder = require "spec.support.folder"
 local nn = require "moonreel.nn"
 local sample = require "moonreel.sample"
 local settings = require "moonreel.settings"
@@ -70,5 +71,33 @@ describe("weights that a run of MMDiT begins with", function()
     assert.is_nil(text:find("rotation of", 1, true))
     assert.matches("converted +double_blocks%.0%.txt_attn%.qkv%.bias +1 +several products as one",
       text)
+  end)
+
+  it("of a run of ours are taken as they are, whatever its products and its rotation", function()
+    for _, fused in ipairs { "true", "false" } do
+      for _, halves in ipairs { "true", "false" } do
+        dir:write("from.lua", 'return recipe.extend "./mmdit" {}\n')
+        local how = { "model.fused_qkv=" .. fused, "model.use_liger_rope=" .. halves }
+        local name = "own-" .. fused .. "-" .. halves
+        local code, text = train("name=" .. name, table.unpack(how))
+        assert.equal(0, code, text)
+        local run = text:match "run (%S-):"
+        local file = ("%s/%s.safetensors"):format(dir.path, name)
+        local _, err, exit = folder.moonreel(("ckpt convert '%s' '%s'"):format(run, file))
+        assert.equal(0, exit, err)
+        for _, path in ipairs { run, file } do
+          code, text = train("ckpt_path=" .. path, table.unpack(how))
+          assert.equal(0, code, text)
+          assert.is_nil(text:find("rotation of", 1, true), text)
+          assert.matches("0 missing, 0 unexpected", text)
+        end
+        -- and turned where the new run has the other one
+        local other = halves == "true" and "false" or "true"
+        code, text = train("ckpt_path=" .. file, how[1], "model.use_liger_rope=" .. other)
+        assert.equal(0, code, text)
+        assert.matches(halves == "true" and "rotation of halves as of pairs"
+          or "rotation of pairs as of halves", text)
+      end
+    end
   end)
 end)

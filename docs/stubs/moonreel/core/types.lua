@@ -156,7 +156,8 @@ function Ckpt:compare(other, name, name_there) end
 --- Tensors {name, from} under new names into one file, piece by piece.
 ---@param path string
 ---@param tensors table[]
-function Ckpt:convert(path, tensors) end
+---@param metadata? table
+function Ckpt:convert(path, tensors, metadata) end
 
 --- Give back what it holds, now; harmless twice. Also with <close>.
 function Ckpt:close() end

@@ -3,7 +3,9 @@
 local base = require "moonreel.core.base"
 local names = require "moonreel.ckpt.names"
 local averages = require("moonreel.optim.regions").prefix.average
+local json = require "moonreel.core.json"
 local listing = require "moonreel.text.listing"
+local start = require "moonreel.ckpt.start"
 
 return function(opts, spec, path)
   if not path:match("%.safetensors$") then
@@ -19,8 +21,11 @@ return function(opts, spec, path)
         and averages .. name or name }
     end
   end
+  -- names do not tell everything of a model
+  local said = start.said(c)
+  local fields = next(said) and { [start.METADATA] = json.encode(said) } or nil
   local done, code = require("moonreel.cli.longwork").run(function()
-    c.handle:convert(path, rows)
+    c.handle:convert(path, rows, fields)
     return true
   end, "tensors", "nothing was written", true)
   if not done then
@@ -28,7 +33,7 @@ return function(opts, spec, path)
   end
   local written <close> = ckpt.open(path)
   if opts.json then
-    print(require("moonreel.core.json").encode({ from = c.path, path = path,
+    print(json.encode({ from = c.path, path = path,
       tensors = #rows, bytes = written.bytes }, { indent = 2 }))
   else
     print(("%s: %d tensors, %s"):format(path, #rows, listing.size(written.bytes)))

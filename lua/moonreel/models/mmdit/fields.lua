@@ -41,8 +41,9 @@ return {
     { "linear", "text", none = true, choices = { "f8" }, reader = "model", resume = "refuse",
       help = "operands of products of tokens in blocks; f8: 8 bits" },
     { "rope_of_weights", "text", none = true, choices = { "pairs", "halves" }, reader = "model",
-      affects = "nothing", help = "rotation of the files to start from; none: pairs where products "
-      .. "are fused, as in files of Flux, and in those of diffusers, else halves" },
+      affects = "nothing", help = "rotation of the files to start from; none: a checkpoint of ours "
+      .. "says its own; of others pairs where products are fused, as in files of Flux, and in "
+      .. "those of diffusers, else halves" },
     { "class_dropout_prob", "number", default = 0, min = 0, max = 1, reader = "trainer",
       resume = "warn", help = "share of captions that are the empty one for all encoders at once; "
       .. "dropout_ratio drops of each its own" },

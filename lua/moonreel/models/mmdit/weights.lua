@@ -1,7 +1,8 @@
 --- Files of MMDiT: names of Flux and of Open-Sora 2.0, or of diffusers; queries, keys and values as
--- one product or as several; the rotation on neighbours or on halves of a head. Names do not tell
--- the rotation: files of Flux, whose products are fused, and those of diffusers turn neighbours,
--- those of Open-Sora 2.0 halves. Ref: opensora-2.0.md 1.6, weights.md.
+-- one product or as several; the rotation on neighbours or on halves of a head. A checkpoint of
+-- ours tells its rotation, names of others do not: files of Flux, whose products are fused, and
+-- those of diffusers turn neighbours, those of Open-Sora 2.0 halves. Ref: opensora-2.0.md 1.6,
+-- weights.md.
 -- @module moonreel.models.mmdit.weights
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
@@ -149,9 +150,13 @@ end
 
 -- ---- all of a file
 
--- the rotation of a file: "halves" or "pairs"
-local function rotation_of(c, has)
-  return c.rope_of_weights or has[names.swapped .. ".weight"] and "pairs"
+-- the name of a rotation
+local function named(is_halves) return is_halves and "halves" or "pairs" end
+
+-- the rotation of a file: "halves" or "pairs". A checkpoint of ours says its own.
+local function rotation_of(c, has, said)
+  return c.rope_of_weights or said.use_liger_rope ~= nil and named(said.use_liger_rope)
+    or has[names.swapped .. ".weight"] and "pairs"
     or has["double_blocks.0.img_attn.qkv.weight"] and "pairs"
     or has["single_blocks.0.linear1.weight"] and "pairs" or "halves"
 end
@@ -165,12 +170,12 @@ end
 
 --- How files become the parameters of a model.
 ---@param c table   fields of the model: fused_qkv, use_liger_rope, hidden_size, num_heads;
----   rope_of_weights: "pairs" or "halves", nil: as the names of products suggest
+---   rope_of_weights: "pairs" or "halves", nil: as the file says, or names of products suggest
 ---@return table    as moonreel.ckpt.start takes it
 function weights.map(c)
-  local d, own = c.hidden_size // c.num_heads, c.use_liger_rope and "halves" or "pairs"
-  local function made(name, has)
-    local theirs = rotation_of(c, has)
+  local d, own = c.hidden_size // c.num_heads, named(c.use_liger_rope)
+  local function made(name, has, said)
+    local theirs = rotation_of(c, has, said)
     local turn = theirs ~= own and function(t) return turned(t, d, own == "halves") end or nil
     local how = ("rotation of %s as of %s"):format(theirs, own)
     if turn and name:find "%.norm%.%a+_norm%.scale$" then
