@@ -260,6 +260,10 @@ local function ask(parsed)
     r[name] = r[name] or list
   end
   r.progress = o.verbose ~= 0 and show_progress() or nil
+  if s.sampling.use_t2i2v then
+    require("moonreel.sample.first_frame").check(s, s.sampling.cond_type or "t2v",
+      next(r.references or {}) ~= nil)
+  end
   local request = prepared:read(r)
   return { prepared = prepared, how = how, options = r, request = request,
     names = require("moonreel.sample.naming").new(found, s, request),

@@ -2,7 +2,6 @@
 -- and what it is asked for. Ref: opensora-2.0.md 16.6.
 -- @module moonreel.sample.first_frame
 local aspects = require "moonreel.data.aspects"
-local base = require "moonreel.core.base"
 local blame = require "moonreel.settings.blame"
 local kinds = require "moonreel.recipe.kinds"
 
@@ -70,15 +69,29 @@ function first_frame.options(s, given, cell)
     watch = given.watch, progress = given.progress }
 end
 
+--- Refuse, before a picture is rendered, what the clip cannot go on from.
+---@param s table       settings of the clip
+---@param kind string   its visual condition
+---@param files boolean whether a prompt has references
+function first_frame.check(s, kind, files)
+  if kind ~= "t2v" and kind ~= "i2v_head" then
+    blame.raise(s, "sampling.cond_type", "MR_E_USAGE", "sampling.use_t2i2v: the picture is the "
+      .. "first frame of the clip, and sampling.cond_type is %s; try: --cond-type i2v_head", kind)
+  elseif files then
+    blame.raise(s, "sampling.use_t2i2v", "MR_E_USAGE", "sampling.use_t2i2v: the picture is the "
+      .. "first frame of the clip, and a prompt has references of its own; try: "
+      .. "sampling.use_t2i2v=false, or prompts without --ref")
+  elseif not s.model.cond_embed then
+    blame.raise(s, "model.cond_embed", "MR_E_USAGE", "sampling.use_t2i2v: the clip's model takes "
+      .. "no first frame, model.cond_embed is false; try: sampling.use_t2i2v=false")
+  end
+end
+
 --- What the clip is asked for then: it goes on from the pictures.
 ---@param given table     options of Sampler:request
 ---@param pictures table  as Sampler:render returns them
 ---@return table
 function first_frame.goes_on(given, pictures)
-  if given.cond_type and given.cond_type ~= "i2v_head" then
-    base.raise("MR_E_USAGE", ("sampling.use_t2i2v: the picture is the first frame of the clip, and "
-      .. "cond_type is %s; try: --cond-type i2v_head"):format(given.cond_type))
-  end
   local options = {}
   for name, value in pairs(given) do
     options[name] = value

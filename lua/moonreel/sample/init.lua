@@ -356,6 +356,21 @@ function Sampler:request(given)
   return r
 end
 
+-- Numbers of the items that are rendered together, at most r.batch. Under compat only those of one
+-- seed and number are: their noise is drawn at once.
+local function batches(self, r)
+  local list, open = {}, {}
+  for i, item in ipairs(r.items) do
+    local key = self.settings.compat and item.seed .. ":" .. item.number or 0
+    if not open[key] or #open[key] == r.batch then
+      open[key] = {}
+      list[#list + 1] = open[key]
+    end
+    table.insert(open[key], i)
+  end
+  return list
+end
+
 --- Render every prompt with every seed.
 ---@param given table  options of Sampler:request, or what it returned.
 ---   sink(item, request) may give an object whose write(pixels u8 [n, 3, H, W]) takes frames in
@@ -365,13 +380,19 @@ end
 ---   pixels = u8 [T][3][H][W]}
 function Sampler:render(given)
   local r, clips = given.items and given or self:request(given), {}
-  r.done, r.total = 0, -(-#r.items // r.batch) * r.loop * r.steps
+  local all = batches(self, r)
+  r.done, r.total = 0, #all * r.loop * r.steps
   if r.progress then
     r.progress(0, r.total, expected_s(self, r))
   end
-  for first = 1, #r.items, r.batch do
-    local part = table.move(r.items, first, math.min(first + r.batch - 1, #r.items), 1, {})
-    table.move(render_batch(self, r, part), 1, #part, #clips + 1, clips)
+  for _, places in ipairs(all) do
+    local items = {}
+    for k, i in ipairs(places) do
+      items[k] = r.items[i]
+    end
+    for k, clip in ipairs(render_batch(self, r, items)) do
+      clips[places[k]] = clip
+    end
   end
   return clips
 end

@@ -11,8 +11,14 @@ describe("a first frame", function()
     local s = settings.bake(PLACE .. "256px", { "use_t2i2v=true" })
     fails("MR_E_RECIPE", "use_t2i2v=true: sampling.use_t2i2v = true and img_flux",
       first_frame.settings, s)
-    fails("MR_E_USAGE", "cond_type is v2v_head; try: %-%-cond%-type i2v_head", first_frame.goes_on,
-      { cond_type = "v2v_head" }, {})
+    s = settings.bake(PLACE .. "t2i2v_256px")
+    fails("MR_E_USAGE", "cond_type is v2v_head; try: %-%-cond%-type i2v_head", first_frame.check, s,
+      "v2v_head", false)
+    fails("MR_E_USAGE", "has references of its own; try: sampling%.use_t2i2v=false",
+      first_frame.check, s, "i2v_head", true)
+    first_frame.check(s, "i2v_head", false)
+    fails("MR_E_USAGE", "model%.cond_embed=false: .*takes no first frame", first_frame.check,
+      settings.bake(PLACE .. "t2i2v_256px", { "model.cond_embed=false" }), "t2v", false)
     s = settings.bake(PLACE .. "t2i2v_256px", { "img_resolution=huge" })
     fails("MR_E_USAGE", "img_resolution=huge: sampling.img_resolution = huge: no size of 16:9",
       first_frame.options, s, {}, 16)

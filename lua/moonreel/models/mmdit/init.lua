@@ -28,8 +28,9 @@ local function check(c)
   end
   local d, sum = c.hidden_size // c.num_heads, 0
   for i, axis in ipairs(c.axes_dim) do
-    if axis % 2 ~= 0 then
-      refuse("axes_dim[%d] is %d; expected an even number, the rotation needs pairs", i - 1, axis)
+    if axis < 2 or axis % 2 ~= 0 then
+      refuse("entry %d of axes_dim is %d; expected an even number of at least 2, the rotation "
+        .. "needs pairs", i, axis)
     end
     sum = sum + axis
   end
@@ -40,6 +41,11 @@ local function check(c)
   if c.in_channels % (c.patch_size * c.patch_size) ~= 0 then
     refuse("in_channels is %d; expected a multiple of %d, the cells of a patch", c.in_channels,
       c.patch_size * c.patch_size)
+  end
+  local most = 2 ^ 24
+  if c.mlp_ratio * c.hidden_size < 1 or c.mlp_ratio * c.hidden_size > most then
+    refuse("mlp_ratio is %g, which makes %d channels %g in the MLP; expected from 1 to %d; try: "
+      .. "mlp_ratio = 4", c.mlp_ratio, c.hidden_size, c.mlp_ratio * c.hidden_size, most)
   end
   if c.linear == "f8" and (c.hidden_size % 16 ~= 0 or blocks.mlp_width(c) % 16 ~= 0) then
     refuse("linear = f8 multiplies widths that are multiples of 16; hidden_size is %d, times "

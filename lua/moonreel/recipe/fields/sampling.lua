@@ -90,8 +90,8 @@ return {
     .. "grows from 1 at the first frame, less with every step" }),
   row("shift", "boolean", { none = true, help = "2.0: times move with the number of tokens; none: "
     .. "they do" }),
-  row("flow_shift", "number", { none = true, min = 0, help = "2.0: factor by which times move; "
-    .. "none: of the number of tokens" }),
+  row("flow_shift", "number", { none = true, min = 1e-3, max = 1e3, help = "2.0: factor by which "
+    .. "times move; none: of the number of tokens" }),
   row("temporal_reduction", "integer", { none = true, min = 1, help = "2.0: frames of a latent "
     .. "frame; none: as vae has it, and another value is refused" }),
   row("is_causal_vae", "boolean", { none = true, help = "2.0: the first latent frame stands for "

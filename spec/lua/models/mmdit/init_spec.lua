@@ -94,7 +94,10 @@ describe("MMDiT", function()
   it("says which sizes do not go together", function()
     for text, change in pairs {
       ["hidden_size 33 is not a multiple of num_heads 2"] = { hidden_size = 33 },
-      ["axes_dim%[1%] is 5; expected an even number"] = { axes_dim = { 4, 5, 6 } },
+      ["entry 2 of axes_dim is 5; expected an even number"] = { axes_dim = { 4, 5, 6 } },
+      ["entry 3 of axes_dim is 0; expected an even number"] = { axes_dim = { 8, 8, 0 } },
+      ["mlp_ratio is 0, which makes 32 channels 0 in the MLP"] = { mlp_ratio = 0 },
+      ["mlp_ratio is 1e%+300, which makes"] = { mlp_ratio = 1e300 },
       ["axes_dim has 3 entries of 18 in all; expected 3 of 16, which is hidden_size 32 over "
         .. "num_heads 2"] = { axes_dim = { 4, 6, 8 } },
       ["in_channels is 10; expected a multiple of 4, the cells of a patch"] =
