@@ -89,6 +89,15 @@ end
 local Prepared = {}
 Prepared.__index = Prepared
 
+-- what there is of that name; a recipe that names it is told with its line
+local function found_by(spec, o)
+  local recipe, file = o.settings, released.file_of(spec)
+  if recipe and recipe.ckpt_path == spec then
+    return blame.field(recipe, "ckpt_path", ckpt.resolve, file, o.outputs)
+  end
+  return ckpt.resolve(file, o.outputs)
+end
+
 --- Find what a rendering would open: settings are read, no weights are.
 ---@param spec string       a checkpoint, a run, RUN@STEP, a folder of weights with config.json,
 ---   that of Open-Sora 2.0 or its file, or weights when `settings` are given
@@ -97,7 +106,7 @@ Prepared.__index = Prepared
 ---   closed
 function sample.prepare(spec, given)
   local o = read_open(given)
-  local found = ckpt.resolve(released.file_of(spec), o.outputs)
+  local found = found_by(spec, o)
   local source, notes = ckpt.load(found)
   local self = setmetatable({o = o, found = found, source = source, notes = notes,
     path = source.path, step = source.step}, Prepared)

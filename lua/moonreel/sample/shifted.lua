@@ -128,6 +128,16 @@ local function check_agrees(self)
   end
 end
 
+-- the reference's generator takes no more
+local function check_seeds(self, r)
+  for _, item in ipairs(self.defaults.compat and r.items or {}) do
+    if item.seed > GREATEST_SEED then
+      refuse(self, "sampling.seed", "sampling.seed: a rendering has seed %d, and under compat "
+        .. "seeds have 32 bits; expected at most %d; try: compat=none", item.seed, GREATEST_SEED)
+    end
+  end
+end
+
 --- Refuse what cannot be rendered.
 ---@param self mr.Sampler
 ---@param r table  the request
@@ -141,6 +151,7 @@ function along.check(self, r)
       .. "model.cond_embed is false; try: sampling.cond_type = t2v", r.kind)
   end
   check_agrees(self)
+  check_seeds(self, r)
   blame.field(self.defaults, "sampling.cond_type", given.parts, self.pipe.autoencoder, r)
 end
 

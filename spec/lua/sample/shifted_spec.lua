@@ -110,6 +110,8 @@ describe("a rendering of 2.0", function()
     assert.same({ 2746317213, 1181241943, 958682846, 3163119785 }, seeds())
     assert.same({ 5, 6, 5, 6 }, seeds "sampling.seed=5")
     assert.same({ 0, 0, 0, 0 }, seeds "sampling.seed=0")
+    fails("MR_E_USAGE", "sampling%.seed=4294967295: .*has seed 4294967296, and under compat seeds "
+      .. "have 32 bits", seeds, "sampling.seed=4294967295")
     assert.same({ 7, 8, 7, 8 }, seeds "sampling.seeds={7}")
   end)
 
