@@ -36,14 +36,17 @@ local z <close> = coder:encode(clip)
 print(("latents [%s]: mean %.3f, root of the mean square %.3f"):format(table.concat(z.shape, ", "),
   z:mean(), z:norm() / math.sqrt(T.count(z.shape))))
 
--- pixels may come out smaller where a side is no whole cell: compared is what both have
+-- pixels may come out smaller or larger where a side is no whole cell: compared is what both have
 local back <close> = coder:decode(z, size)
 local _, _, height, width = table.unpack(back.shape)
-local was <close> = clip:slice(2, 0, height):slice(3, 0, width):to "f32"
-local off <close> = back:to "f32" - was
+local function shared(x)
+  return x:slice(2, 0, math.min(height, size.height)):slice(3, 0, math.min(width, size.width))
+    :to "f32"
+end
+local off <close> = shared(back) - shared(clip)
 local square <close> = off * off
 local mean = square:mean()
 media.encode(out, back:bytes(), { frames = back.shape[1], height = height, width = width,
-  fps = facts.fps })
+  fps = facts.fps > 0 and facts.fps or 1 }) -- of a picture nothing is known
 print(("%s: PSNR %s dB"):format(out,
   mean == 0 and "infinite" or ("%.2f"):format(10 * math.log(255 ^ 2 / mean, 10))))

@@ -65,12 +65,17 @@ end
 ---@param settings table  baked
 ---@param kind string     "latents" or "text"
 ---@param dtype string    compute dtype of the encoders
+---@param text table|nil  the text encoder: padding
 ---@return table<string, string>
-function about.of(settings, kind, dtype)
+function about.of(settings, kind, dtype, text)
   local record = kind == "latents" and "vae" or "text_encoder"
   local rows = { dtype = dtype, compat = settings.compat or "none",
     model = model_of(settings, record) }
   fields_of(settings, record, rows)
+  -- places behind a caption take part, and are there
+  if kind == "text" and text and text.padding == "attend" then
+    rows.padding = text.padding
+  end
   if kind == "text" and settings.clip.type then
     fields_of(settings, "clip", rows)
     rows["clip.model"] = model_of(settings, "clip")

@@ -342,6 +342,11 @@ function Codec:decode(z, size, take)
     return decoded(self, z, size)
   end
   lengths.check(self.auto, size.frames)
+  local most = self.auto:most_frames(z.shape[2])
+  if size.frames > most then
+    base.raise("MR_E_SHAPE", ("a clip of %d frames: its latents are of %d frames at most; try: "
+      .. "frames = %d"):format(size.frames, most, most))
+  end
   local frames_first <close> = z:permute { 1, 0, 2, 3 }:clone()
   local shape = { frames = size.frames, height = size.height, width = size.width, size = z.shape }
   run_calls(self, "decode", shape, { z = frames_first }, { pixels = true },

@@ -20,6 +20,9 @@ end
 ---@param frames integer
 ---@return boolean
 function lengths.fits(rule, frames)
+  if frames < 1 then
+    return false
+  end
   for form in (rule .. " or "):gmatch("(.-) or ") do
     if fits(form, frames) then
       return true

@@ -69,7 +69,7 @@ local function open_piece(r)
   r.piece = blame.field(s, s.cache and "cache" or "job", cache.create, r.path, {
     part = r.part, parts = r.parts, epochs = r.epochs, index = r.index.meta.fp_set,
     latents = about.of(s, "latents", dtype),
-    text = s.save_text_features and about.of(s, "text", dtype) or nil })
+    text = s.save_text_features and about.of(s, "text", dtype, r.pipe.text) or nil })
   return r.piece and r:keep(r.piece)
 end
 
@@ -102,8 +102,10 @@ local function put_texts(r)
   end
   local tokens, text = r.pipe:tokens(captions), r.pipe.text
   for i, n in ipairs(tokens.len:totable()) do
+    -- where padding takes part its features do
+    local kept = text.padding == "attend" and text.max_length or n
     r.piece:put(waiting[i].key, tokens.y:slice(0, i - 1, i):reshape { text.max_length, text.width }
-      :slice(0, 0, n))
+      :slice(0, 0, kept))
     if tokens.vector then
       r.piece:put(cache.vector_key(waiting[i].key), tokens.vector:slice(0, i - 1, i))
     end

@@ -244,7 +244,7 @@ end
 local function open_cache(r)
   local s, want = r.settings, {}
   for kind in pairs(r.cached) do
-    want[kind] = about.of(s, kind, r.dtype)
+    want[kind] = about.of(s, kind, r.dtype, r.pipe.text)
   end
   local path = s.cache or cache.beside(r.index.meta.path)
   local held = r:keep(blame.field(s, r.cached.latents or r.cached.text, cache.open, path, want))

@@ -9,6 +9,7 @@ local fails = require "spec.support.fails"
 local job = require "moonreel.job"
 local process = require "moonreel.core.process"
 local settings = require "moonreel.settings"
+local small_mmdit_run = require "spec.support.small_mmdit_run"
 local small_set = require "spec.support.small_set"
 local store = require "moonreel.core.store"
 local trainer = require "moonreel.trainer"
@@ -109,6 +110,27 @@ describe("a cache of features", function()
     assert_same(loop, (train("cached", "cached=true")))
     assert_same(loop, (train("text", "load_text_features=true")))
     assert_same(loop, (train("latents", "load_video_features=true")))
+  end)
+
+  it("holds the padding of captions where it takes part", function()
+    local kept = { dir, recipe, words }
+    dir, words = small_mmdit_run.new()
+    local plain = dir.path .. "/mmdit.lua"
+    recipe = dir:write("attends.lua", 'return recipe.extend("./mmdit") { epochs = 1,\n'
+      .. '  condition_config = recipe.none, model = { cond_embed = false },\n'
+      .. '  text_encoder = recipe.replace {\n'
+      .. '    type = "text_embedder", max_length = 24 } }\n')
+    finally(function()
+      dir:remove()
+      dir, recipe, words = table.unpack(kept)
+    end)
+    extract()
+    local loop_of_20 = train "loop"
+    assert_same(loop_of_20, (train("cached", "cached=true")))
+    -- a run that skips padding needs another one
+    recipe = plain
+    refused("text features were made with padding = attend, this run has absent", "cached=true",
+      "epochs=1", "condition_config=none", "model.cond_embed=false")
   end)
 
   it("lasts for more epochs where their draws repeat", function()

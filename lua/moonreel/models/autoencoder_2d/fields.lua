@@ -19,7 +19,7 @@ return {
       help = "residual blocks of a level" }),
     row("z_channels", "integer", { default = 16, min = 1, help = "channels of the latent" }),
     row("norm_groups", "integer", { default = 32, min = 1, help = "groups of each norm" }),
-    row("scale_factor", "number", { default = 0.3611, min = 0, help = "factor of the latent" }),
+    row("scale_factor", "number", { default = 0.3611, min = 1e-6, help = "factor of the latent" }),
     row("shift_factor", "number", { default = 0.1159, help = "taken from the latent first" }),
   },
 }

@@ -2,6 +2,7 @@
 -- from a normal. Ref: black-forest-labs/flux, ae; opensora-2.0.md 15.
 -- @module moonreel.models.autoencoder_2d
 local base = require "moonreel.core.base"
+local json = require "moonreel.core.json"
 local compare = require("moonreel.models.sizes").compare
 local kl = require "moonreel.models.autoencoder_2d.kl"
 local latents = require "moonreel.models.latents"
@@ -52,31 +53,64 @@ function pictures.new(_, fields, run)
     shift = fields.shift_factor, dtype = run.dtype, maps = { weights } }, Autoencoder)
 end
 
+-- what a config.json may say of a number: its type and from where to where it may be
+local NUMBERS <const> = { in_channels = { "integer", 1, 1024 },
+  out_channels = { "integer", 1, 1024 }, latent_channels = { "integer", 1, 1024 },
+  layers_per_block = { "integer", 1, 64 },
+  norm_num_groups = { "integer", 1, 1 << 16 }, scaling_factor = { "number", 1e-6, 1e6 },
+  shift_factor = { "number", -1e6, 1e6 } }
+
+-- a value of config.json; nil: it says none
+local function said_of(said, field)
+  local value = said[field]
+  if value == json.null then
+    return nil
+  end
+  return value
+end
+
+-- a number of config.json, or another one
+local function number_of(path, said, field, default)
+  local value, row = said_of(said, field), NUMBERS[field]
+  if value == nil then
+    return default
+  end
+  local good = type(value) == "number" and value >= row[2] and value <= row[3]
+    and (row[1] == "number" or math.type(value) == "integer")
+  if not good then
+    base.raise("MR_E_CKPT", ("%s: %s is %s; expected %s from %g to %g"):format(path, field,
+      json.encode(value), row[1] == "integer" and "a whole number" or "a number", row[2], row[3]))
+  end
+  return value
+end
+
+-- the widths of its levels
+local function widths_of(path, value)
+  local good = type(value) == "table" and #value > 0
+  for _, width in ipairs(good and value or {}) do
+    good = good and math.type(width) == "integer" and width > 0 and width <= 1 << 14
+  end
+  if not good then
+    base.raise("MR_E_CKPT", ("%s: block_out_channels is %s; expected widths, whole numbers of at "
+      .. "most %d"):format(path, json.encode(value), 1 << 14))
+  end
+  return value
+end
+
 --- Take the sizes that stand beside its weights, in the form of diffusers.
 ---@param folder string  of config.json
 function Autoencoder:read(folder)
   local path = folder .. "/config.json"
   local said = base.exists(path) and read_config(path) or {}
-  if not said.block_out_channels then
+  local widths = said_of(said, "block_out_channels")
+  if not widths then
     return
   end
   local sizes = nn.merged(self.sizes)
   for field, was in pairs(sizes) do
-    local value = said[field]
-    if value ~= nil and math.type(value) ~= math.type(was) then
-      base.raise("MR_E_CKPT", ("%s: %s is %s; expected what is like %s"):format(path, field,
-        tostring(value), tostring(was)))
-    elseif type(was) == "number" then
-      sizes[field] = value or was
-    end
+    sizes[field] = NUMBERS[field] and number_of(path, said, field, was) or was
   end
-  sizes.block_out_channels = said.block_out_channels
-  for _, width in ipairs(sizes.block_out_channels) do
-    if not (math.type(width) == "integer" and width > 0 and width <= 1 << 16) then
-      base.raise("MR_E_CKPT", ("%s: block_out_channels has %s; expected sizes"):format(path,
-        tostring(width)))
-    end
-  end
+  sizes.block_out_channels = widths_of(path, widths)
   if kl.factor(sizes) ~= self.side or sizes.latent_channels ~= self.channels then
     base.raise("MR_E_CKPT", ("%s: %d levels and %d latent channels; the recipe has %d and %d")
       :format(path, #sizes.block_out_channels, sizes.latent_channels,
@@ -84,7 +118,10 @@ function Autoencoder:read(folder)
   end
   check_groups(path, sizes)
   self.sizes, self.where = sizes, path
-  self.scale, self.shift = said.scaling_factor or self.scale, said.shift_factor or self.shift
+  self.scale = number_of(path, said, "scaling_factor", self.scale)
+  -- files of diffusers say null where nothing is taken
+  self.shift = number_of(path, said, "shift_factor",
+    said.shift_factor == json.null and 0 or self.shift)
 end
 
 --- Latent size {C, T, H, W} of a clip.

@@ -15,7 +15,7 @@ return {
       help = "a known configuration; its sizes are those of the fields below" }),
     { "from_scratch", "boolean", default = false, affects = "nothing",
       no_meaning = "nothing is ever downloaded", help = "built here rather than fetched by name" },
-    row("scaling_factor", "number", { none = true, min = 0,
+    row("scaling_factor", "number", { none = true, min = 1e-6,
       help = "latents are divided by it; none: they stay. Open-Sora 2.0 trains on latents that are "
         .. "not divided and divides at sampling: none in training repeats that" }),
     row("in_channels", "integer", { default = 3, min = 1, help = "channels of a picture" }),

@@ -44,6 +44,18 @@ end
 
 local function refuse(...) base.raise("MR_E_RECIPE", (...):format(select(2, ...))) end
 
+-- levels that join frames: each once, and none that has no step to a coarser one
+local function check_levels(fields)
+  local seen, last = {}, #fields.widths - 2
+  for _, level in ipairs(fields.temporal_levels) do
+    if level > last or seen[level] then
+      refuse("temporal_levels has %d%s; expected levels from 0 to %d, each once; try: "
+        .. "temporal_levels = { %d }", level, seen[level] and " twice" or "", last, last)
+    end
+    seen[level] = true
+  end
+end
+
 -- what the layers cannot be
 local function check_sizes(c)
   local levels = #c.widths
@@ -90,6 +102,7 @@ end
 ---@return mr.Autoencoder
 function dc_ae.new(_, fields, run)
   local sizes = sizes_of(fields)
+  check_levels(fields)
   check_sizes(sizes)
   local side, step = 1 << #sizes.widths - 1, 1 << #fields.temporal_levels
   local how = run.compat and tiles_by(fields, side, step) or { encode = {}, decode = {} }
@@ -243,7 +256,9 @@ local function in_pieces(self, job, s, n)
   local list = network.new(nn.scope(G.params(self.dtype)), self.sizes)[job .. "r"]
   local calls, first, rows = { values = {} }, 1, job == "encode" and n or n // self.step
   local count, source = s.frames // n, source_of(self, job, s, rows)
-  local sides = { s.height, s.width, rows, s.dtype or "z" }
+  -- a decode may know the latents' sides alone
+  local height, width = s.height or s.size[3], s.width or s.size[4]
+  local sides = { height, width, rows, s.dtype or "z" }
   local function sweep(upto, adds)
     local from, comes, kept = first, source, nil
     local name = ("%s %s to %s"):format(job, table.concat(sides, "x"), adds or "the end")

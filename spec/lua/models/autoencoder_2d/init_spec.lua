@@ -101,9 +101,29 @@ describe("the autoencoder of pictures", function()
     end
     fails("MR_E_CKPT", "config%.json: 3 levels and 6 latent channels; the recipe has 3 and 5",
       with("latent_channels", 6))
-    fails("MR_E_CKPT", "layers_per_block is many; expected what is like 1",
-      with("layers_per_block", "many"))
-    fails("MR_E_CKPT", "block_out_channels has 0; expected sizes",
-      with("block_out_channels", { 4, 0, 8 }))
+    for text, row in pairs {
+      ["layers_per_block is \"many\"; expected a whole number from 1 to 64"] =
+        { "layers_per_block", "many" },
+      ["layers_per_block is 1000000000; expected"] = { "layers_per_block", 1000000000 },
+      ["norm_num_groups is 0; expected a whole number from 1"] = { "norm_num_groups", 0 },
+      ["norm_num_groups is 1%.5; expected a whole number"] = { "norm_num_groups", 1.5 },
+      ["scaling_factor is 0; expected a number from 1e%-06"] = { "scaling_factor", 0 },
+      ["shift_factor is true; expected a number"] = { "shift_factor", true },
+      ["block_out_channels is %[4,0,8%]; expected widths"] =
+        { "block_out_channels", { 4, 0, 8 } },
+      ["block_out_channels is \"abc\"; expected widths"] = { "block_out_channels", "abc" },
+    } do
+      fails("MR_E_CKPT", "config%.json: " .. text, with(table.unpack(row)))
+    end
+  end)
+
+  it("takes scale and shift of config.json; null is what diffusers writes for none", function()
+    local path = write("diffusers", "diffusers")
+    for _, row in ipairs { { 0.5, 0.25, 0.5, 0.25 }, { json.null, json.null, 0.3611, 0 } } do
+      base.replace_file(path .. "/config.json", json.encode(nn.merged(CONFIG,
+        { scaling_factor = row[1], shift_factor = row[2] })))
+      local vae <close> = open(path)
+      assert.same({ row[3], row[4] }, { vae.auto.scale, vae.auto.shift })
+    end
   end)
 end)

@@ -125,6 +125,16 @@ describe("the video DC-AE", function()
       end)
     end
 
+    it("decodes pieces whose sides nobody says, of two sizes one after the other", function()
+      local parts <close> = open(nn.merged(DEEPER, { frames_at_once = 4 }), deeper)
+      local whole <close> = open(nn.merged(DEEPER, { frames_at_once = 0 }), deeper)
+      for _, side in ipairs { 16, 32 } do
+        local z = whole:encode(clip(32, side, side))
+        -- a number of 8 bits may round otherwise
+        assert.is_true(apart(parts:decode(z):to "f32", whole:decode(z):to "f32") < 0.01)
+      end
+    end)
+
     it("needs no more memory for a longer clip, but for what sweeps keep", function()
       local function bytes(frames)
         local parts <close> = open(nn.merged(DEEPER, { frames_at_once = 4 }), deeper)
@@ -187,6 +197,9 @@ describe("the video DC-AE", function()
       ["widths%[2%] is 16; expected a multiple of 32.*; try: 32"] = { widths = { 8, 16, 16 } },
       ["widths%[0%] and widths%[1%] are 8 and 48; expected that four times"] =
         { widths = { 8, 48, 32 } },
+      ["temporal_levels has 1 twice; expected levels from 0 to 1, each once"] =
+        { temporal_levels = { 1, 1 } },
+      ["temporal_levels has 2; expected levels from 0 to 1"] = { temporal_levels = { 2 } },
       ["latent_channels is 5; expected a divisor of the last width, 32; try: 32"] =
         { latent_channels = 5 },
     } do
