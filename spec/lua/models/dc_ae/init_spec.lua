@@ -108,7 +108,7 @@ describe("the video DC-AE", function()
     local deeper
     setup(function() deeper = write("deeper", DEEPER) end)
 
-    for _, case in ipairs { { 8, 1 }, { 12, 1 }, { 44, 4 }, { 56, 8 } } do
+    for _, case in ipairs { { 8, 1 }, { 12, 1 }, { 44, 4 }, { 48, 6 }, { 56, 8 } } do
       local frames, most = table.unpack(case)
       it(("of at most %d frames is the whole of %d"):format(most, frames), function()
         local x = T.new("f32", { frames, 3, 16, 24 }):fill_normal(1, "clip")

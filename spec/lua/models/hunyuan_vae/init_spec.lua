@@ -116,6 +116,12 @@ describe("the Hunyuan video autoencoder", function()
     end
     local whole = encoded {}
     assert.same(whole, encoded(fields))
+    -- a tile in time has the frame before it, too
+    local how = hunyuan.new(nil, nn.merged(FIELDS, fields), { dtype = "f32",
+      compat = "opensora-2.0" }).tiles
+    assert.same({ tile = 32, step = 24, blend = 1, keep = 3, more = 0 }, how.encode.space)
+    assert.same({ tile = 16, step = 12, blend = 1, keep = 3, more = 1 }, how.encode.time)
+    assert.same({ tile = 4, step = 3, blend = 4, keep = 12, more = 1 }, how.decode.time)
     assert.not_same(whole, encoded(fields, true))
     assert.same(whole, encoded({}, true))
     fails("MR_E_RECIPE", "sample_size = 24 with tile_overlap_factor = 0%.25: tiles step by 18 and "

@@ -52,6 +52,31 @@ describe("MMDiT", function()
     assert.equal(2 * 3 * 2 * 3 * 5, #row[2])
   end)
 
+  it("begins as the reference does: uniform by the root of inputs, biases too", function()
+    local params = G.params "f32"
+    mmdit.new(params, nn.merged(small, { cond_embed = true }))
+    params:seal()
+    local run <close> = E.new(E.device("cpu", 1), params, {})
+    run:init(1)
+    local inputs = {}
+    for _, p in ipairs(params:list()) do
+      local name, kind = p.name:match "^(.*)%.(%a+)$"
+      inputs[name] = kind == "weight" and p.shape[2] or inputs[name]
+    end
+    for _, p in ipairs(params:list()) do
+      local t, layer = run:param("w", p.name), p.name:match "^(.*)%.%a+$"
+      if p.name:find "norm%.scale$" then
+        assert.same({ 1, 1 }, { t:min(), t:max() }, p.name)
+      elseif layer == "cond_in" then
+        assert.equal(0, t:norm(), p.name)
+      else
+        local most = inputs[layer] ^ -0.5
+        assert.is_true(t:max() <= most and t:max() > 0.3 * most and t:min() >= -most
+          and t:min() < -0.3 * most, p.name)
+      end
+    end
+  end)
+
   it("has the same bits when all blocks are computed again", function()
     local seen = {}
     local again = pass({}, {}, function(kind, i)
