@@ -37,7 +37,7 @@ typedef struct shares {
     int64_t n;                  /* of `each` */
     int64_t a, b, bias, c;      /* elements from one to the next */
     int workers, team;          /* shares at once; threads of each */
-    bool amx;
+    bool amx;                   /* as in facts: the library plans more room */
 } shares;
 
 struct mr_product {

@@ -27,7 +27,7 @@ enum { FIRST, MIDDLE, LAST, PARTS };
 struct mr_product_library {
     mr_product_spec spec;
     int workers, team; /* that run it at once; threads of each */
-    bool amx;
+    bool amx;          /* as in facts */
     char how[96];
     char *memory; /* instead of the workspace, where more is needed than was planned; else NULL */
     part parts[PARTS]; /* FIRST alone unless the sum is cut */

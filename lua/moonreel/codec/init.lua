@@ -342,8 +342,8 @@ function Codec:decode(z, size, take)
     return decoded(self, z, size)
   end
   lengths.check(self.auto, size.frames)
-  local most = self.auto.most_frames and self.auto:most_frames(z.shape[2])
-  if most and size.frames > most then
+  local most = self.auto:most_frames(z.shape[2])
+  if size.frames > most then
     base.raise("MR_E_SHAPE", ("a clip of %d frames: its latents are of %d frames at most; try: "
       .. "frames = %d"):format(size.frames, most, most))
   end

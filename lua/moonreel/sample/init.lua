@@ -89,7 +89,8 @@ end
 local Prepared = {}
 Prepared.__index = Prepared
 
--- what there is of that name; a recipe that names it is told with its line
+-- The checkpoint, run or file that `spec` names. Where a recipe's ckpt_path names it, errors begin
+-- with the line that sets ckpt_path.
 local function found_by(spec, o)
   local recipe, file = o.settings, released.file_of(spec)
   if recipe and recipe.ckpt_path == spec then

@@ -179,8 +179,8 @@ describe("a run in trouble", function()
     exit, told, steps = train(1000, 200)
     assert.equal(8, exit, told)
     -- one more may have failed before the run asks
-    assert.matches("no checkpoint was committed in [3-9] saves in a row; the last one: " .. part,
-      told)
+    local refusal = "no checkpoint was committed in [3-9] saves in a row; the last one: " .. part
+    assert.matches(refusal, told)
     assert.same({ 3 }, steps)
   end)
 

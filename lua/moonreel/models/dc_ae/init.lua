@@ -256,9 +256,8 @@ local function in_pieces(self, job, s, n)
   local list = network.new(nn.scope(G.params(self.dtype)), self.sizes)[job .. "r"]
   local calls, first, rows = { values = {} }, 1, job == "encode" and n or n // self.step
   local count, source = s.frames // n, source_of(self, job, s, rows)
-  -- a decode may know the latents' sides alone
-  local height, width = s.height or s.size[3], s.width or s.size[4]
-  local sides = { height, width, rows, s.dtype or "z" }
+  -- sides of latents tell those of pictures
+  local sides = { s.size[3], s.size[4], rows, s.dtype or "z" }
   local function sweep(upto, adds)
     local from, comes, kept = first, source, nil
     local name = ("%s %s to %s"):format(job, table.concat(sides, "x"), adds or "the end")

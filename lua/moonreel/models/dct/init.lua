@@ -84,6 +84,9 @@ function Autoencoder.latent(_, frames, height, width)
   return {CHANNELS, frames, -(-height // BLOCK), -(-width // BLOCK)}
 end
 
+--- The most frames that so many latent frames stand for.
+function Autoencoder.most_frames(_, latent) return latent end
+
 --- Frames at the beginning of a clip that so many latent frames stand for.
 function Autoencoder.head(_, latent) return latent end
 

@@ -125,7 +125,7 @@ describe("the video DC-AE", function()
       end)
     end
 
-    it("decodes pieces whose sides nobody says, of two sizes one after the other", function()
+    it("decodes in pieces without given sides, two sizes with one codec", function()
       local parts <close> = open(nn.merged(DEEPER, { frames_at_once = 4 }), deeper)
       local whole <close> = open(nn.merged(DEEPER, { frames_at_once = 0 }), deeper)
       for _, side in ipairs { 16, 32 } do
