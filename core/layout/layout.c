@@ -44,7 +44,11 @@ static void spread(mr_layout *l)
 {
     for (int i = 0; i < MR_SPACE_COUNT; i++)
         l->peak[i] = 0;
+    if (l->hold != MR_HOLD_NOTHING)
+        l->peak[MR_SPACE_DEVICE] = l->transient;
     for (int i = 0; i < l->n; i++) {
+        if (l->entry[i].fixed)
+            continue;
         size_t *peak = &l->peak[l->entry[i].space];
         l->entry[i].offset = *peak;
         *peak += l->entry[i].bytes;
@@ -103,15 +107,18 @@ mr_status mr_layout_new(const mr_graph *g, const mr_layout_options *options, mr_
         l->of_node[i] = -1;
     MR_TRY_GOTO(mr_schedule_new(g, options->shared, options->n_shared, &l->schedule));
     lifetimes(l, options->workspace);
+    l->transient = options->transient_bytes;
+    if (options->transient)
+        MR_TRY_GOTO(layout_region(l, options->transient));
     MR_TRY_GOTO(layout_widen(l));
     MR_TRY_GOTO(place(l));
     if (options->no_reuse)
         spread(l);
-    // setup nodes have the arena to themselves
+    // setup nodes have the arena to themselves, but for what runs left in the region
     for (int i = 0; options->workspace && i < nodes; i++)
-        if (mr_graph_node(g, i)->setup)
+        if (mr_graph_node(g, i)->setup && options->workspace[i])
             l->peak[MR_SPACE_DEVICE] =
-                MR_MAX(l->peak[MR_SPACE_DEVICE], mr_granules(options->workspace[i]));
+                MR_MAX(l->peak[MR_SPACE_DEVICE], l->transient + mr_granules(options->workspace[i]));
     *out = l;
     return MR_OK;
 out:
@@ -142,6 +149,10 @@ size_t mr_layout_bound(const mr_layout *l)
 {
     return l->bound;
 }
+mr_hold mr_layout_hold(const mr_layout *l)
+{
+    return l->hold;
+}
 const mr_schedule *mr_layout_schedule(const mr_layout *l)
 {
     return l->schedule;
@@ -162,5 +173,5 @@ size_t mr_layout_offset(const mr_layout *l, int storage)
 
 size_t mr_layout_workspace(const mr_layout *l, int node)
 {
-    return l->of_node[node] < 0 ? 0 : l->entry[l->of_node[node]].offset;
+    return l->of_node[node] < 0 ? l->transient : l->entry[l->of_node[node]].offset;
 }

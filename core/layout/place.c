@@ -8,6 +8,7 @@
 #include "layout/room.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,7 +32,8 @@ typedef struct rank {
 typedef struct placer {
     mr_layout_entry *entry;
     int n, times, low, bound_at; /* `low`: smallest time */
-    size_t bound, best;
+    int fixed;                   /* as many come first in every order, and stay where they are */
+    size_t bound, best, above;   /* above: where the highest of them ends */
     size_t *best_offset, *offset;
     slot *slots;             /* in a sweep the holes, by offset */
     int *who, *first, *last; /* what is placed so far, by offset: range, times; room for blocks */
@@ -149,7 +151,7 @@ static void place(placer *p, int same)
     size_t peak = take_over(p, same);
     for (int placed = same; placed < p->n; placed++) {
         int i = p->order[placed];
-        p->offset[i] = find(p, placed, &p->entry[i]);
+        p->offset[i] = p->entry[i].fixed ? p->entry[i].offset : find(p, placed, &p->entry[i]);
         p->work += placed + 16;
         if (end_of(p, i) > p->best || p->work > BUDGET)
             return;
@@ -189,13 +191,15 @@ static int give_back(placer *p, int holes, size_t lo, size_t hi, size_t *top)
 }
 
 /* As an allocator would: ranges come in p->order (by first node, or by last when time runs
- * backwards), the smallest hole that fits is taken, the dead give theirs back. Fast for any
- * size. */
+ * backwards), the smallest hole that fits is taken, the dead give theirs back; all above the fixed
+ * ones. Fast for any size. */
 static void sweep(placer *p, bool backward)
 {
-    int holes = 0, dead = 0;
-    size_t top = 0, peak = 0;
-    for (int i = 0; i < p->n; i++) {
+    int holes = 0, dead = p->fixed;
+    size_t top = p->above, peak = p->above;
+    for (int i = 0; i < p->fixed; i++)
+        p->offset[p->order[i]] = p->entry[p->order[i]].offset;
+    for (int i = p->fixed; i < p->n; i++) {
         const mr_layout_entry *e = &p->entry[p->order[i]];
         for (; dead < p->n; dead++) {
             int k = p->by_end[dead];
@@ -256,6 +260,8 @@ static rank rank_of(const placer *p, int i, order how)
     double size = (double)e->bytes, length = (double)(e->last - e->first + 1);
     bool at_peak = e->first <= p->bound_at && p->bound_at <= e->last;
     size_t most = 0;
+    if (e->fixed)
+        return (rank){-INFINITY, 0, i};
     switch (how) {
     case FORWARD: return (rank){e->first, -size, i};
     case BACKWARD: return (rank){-(double)e->last, -size, i};
@@ -321,13 +327,14 @@ static void repair(placer *p)
                 top = i;
         int pick = top;
         for (int k = 0; t % 2 && k < 32; k++) {
-            int i = p->best_order[draw(p, (uint32_t)p->n)];
+            int i = p->best_order[p->fixed + (int)draw(p, (uint32_t)(p->n - p->fixed))];
             if (p->entry[i].first > p->entry[top].last || p->entry[i].last < p->entry[top].first)
                 continue;
             pick = i;
             break;
         }
-        int from = p->turn[pick], to = from ? (int)draw(p, (uint32_t)from) : 0;
+        int from = p->turn[pick], movable = from - p->fixed,
+            to = movable > 0 ? p->fixed + (int)draw(p, (uint32_t)movable) : from;
         memcpy(p->order, p->best_order, (size_t)p->n * sizeof *p->order);
         memmove(p->order + to + 1, p->order + to, (size_t)(from - to) * sizeof *p->order);
         p->order[to] = pick;
@@ -351,6 +358,7 @@ static void find_bound(placer *p)
         if (sum > p->bound)
             p->bound = sum, p->bound_at = t + p->low;
     }
+    p->bound = MR_MAX(p->bound, p->above);
 }
 
 mr_status mr_layout_place(mr_layout_entry *entry, int n, size_t *peak, size_t *bound, int *bound_at)
@@ -359,6 +367,8 @@ mr_status mr_layout_place(mr_layout_entry *entry, int n, size_t *peak, size_t *b
     int high = 0;
     for (int i = 0; i < n; i++) {
         entry[i].bytes = mr_granules(entry[i].bytes);
+        if (entry[i].fixed)
+            p.fixed++, p.above = MR_MAX(p.above, entry[i].offset + entry[i].bytes);
         if (i == 0 || entry[i].first < p.low)
             p.low = entry[i].first;
         if (i == 0 || entry[i].last > high)
@@ -388,13 +398,16 @@ mr_status mr_layout_place(mr_layout_entry *entry, int n, size_t *peak, size_t *b
 
     find_bound(&p);
     // one above another always works; every order must beat it
-    size_t total = 0;
-    for (int i = 0; i < n; i++)
-        p.best_offset[i] = total, p.best_order[i] = p.turn[i] = i, total += entry[i].bytes;
-    p.best = total;
+    p.best = p.above;
+    for (int i = 0, fixed = 0, free = p.fixed; i < n; i++) {
+        p.turn[i] = entry[i].fixed ? fixed++ : free++;
+        p.best_order[p.turn[i]] = i;
+        p.best_offset[i] = entry[i].fixed ? entry[i].offset : p.best;
+        p.best += entry[i].fixed ? 0 : entry[i].bytes;
+    }
     for (order how = FORWARD; how < ORDERS && p.best > p.bound; how++)
         try_order(&p, how);
-    if (n)
+    if (n > p.fixed)
         repair(&p);
 
     for (int i = 0; i < n; i++)

@@ -8,11 +8,13 @@
 enum { LINES = 24 };
 
 /* Where the bytes at the peak come from. */
-enum { KEPT, WORKSPACE, GRADIENT, FORWARD, PURPOSES };
-static const char *const purposes[] = {"kept", "workspace", "gradient", "forward"};
+enum { KEPT, WORKSPACE, GRADIENT, FORWARD, REGION, PURPOSES };
+static const char *const purposes[] = {"kept", "workspace", "gradient", "forward", "region"};
 
 static int purpose(const mr_layout *l, const mr_layout_entry *e)
 {
+    if (e->fixed)
+        return REGION;
     if (e->storage < 0)
         return WORKSPACE;
     if (mr_graph_node(l->graph, e->node)->backward)
@@ -113,8 +115,8 @@ mr_status mr_layout_report(const mr_layout *l, char **text)
         }
         const char *block = node->block < 0 ? "-" : mr_graph_block_name(l->graph, node->block);
         mr_text_add(&t, "  %10.3f MiB  %-24s %s%s '%s' %s\n", mib(live[i]->bytes), block,
-                    node->op->name, live[i]->storage < 0 ? " workspace" : "", node->name,
-                    node->origin);
+                    node->op->name, purpose(l, live[i]) == WORKSPACE ? " workspace" : "",
+                    node->name, node->origin);
     }
     if (n > LINES)
         mr_text_add(&t, "  %10.3f MiB  in %d smaller ranges\n", mib(rest), n - LINES);

@@ -16,10 +16,14 @@ struct mr_layout {
     mr_layout_entry *entry;
     int n, bound_at;
     size_t peak[MR_SPACE_COUNT], bound; /* the bound and where it is: of the device */
-    int *of_storage;                    /* entry of a storage, -1 when it is not in the arena */
-    int *of_node;                       /* entry of a node's workspace, -1 when none */
+    size_t transient;                   /* bytes of the region at the arena's start */
+    mr_hold hold;
+    int *of_storage; /* entry of a storage, -1 when it is not in the arena */
+    int *of_node;    /* entry of a node's workspace, -1 when none */
 };
 
+/* Add the entries of the region that lies in the arena (region.c). */
+mr_status layout_region(mr_layout *l, const char *name);
 /* Lengthen the lifetimes of entries that side queues touch (widen.c). */
 mr_status layout_widen(mr_layout *l);
 

@@ -19,19 +19,29 @@ typedef struct mr_layout_options {
     bool no_reuse;             /* specs: every entry its own range */
     const char *const *shared; /* of mr_schedule_new */
     int n_shared;
+    /* A region that lies at the arena's start, and its bytes; NULL: none does. */
+    const char *transient;
+    size_t transient_bytes;
 } mr_layout_options;
 
+/* What a run does with the transient region: nothing, and then others take its bytes; it writes all
+ * of it before it reads any, so that others have its bytes before; or it goes on from what the run
+ * before left there. */
+typedef enum mr_hold { MR_HOLD_NOTHING, MR_HOLD_MADE, MR_HOLD_KEPT } mr_hold;
+
 typedef struct mr_layout_entry {
-    int storage;     /* -1: a workspace */
+    int storage;     /* -1: a workspace, or all of a region */
     int node;        /* the first in the list that touches it */
     mr_space space;  /* entries of two spaces are never in each other's way */
     int first, last; /* nodes, both included; outputs live to the end */
     size_t bytes;    /* multiple of 64 */
     size_t offset;
+    bool fixed; /* of the transient region: it lies where it lies */
 } mr_layout_entry;
 
 /* Choose an offset for every entry so that no two entries live at once overlap. Reads first, last
- * and bytes (rounded up to 64 in place), writes offset. `bound`, `bound_at` (may be NULL): largest
+ * and bytes (rounded up to 64 in place), writes offset, which of a fixed entry is read; two of
+ * those do not overlap. `bound`, `bound_at` (may be NULL): largest
  * sum live at once and the node where it is reached. Best fit in several orders, then repair of the
  * best one within a fixed number of comparisons: deterministic.
  * Errors: MR_E_MEMORY. Threads: any. */
@@ -42,7 +52,7 @@ MR_API mr_status mr_layout_place(mr_layout_entry *entries, int n, size_t *peak, 
  * first write to the last read of any value on it, outputs to the end; a workspace at its node.
  * What a node beside compute touches lives as long as nodes may run that are not ordered against
  * all who touch it: bytes change hands only where the schedule says that the old users are over.
- * Setup nodes run alone, so their workspaces lie at 0 and have no entry.
+ * Setup nodes run alone, so their workspaces lie behind the transient region and have no entry.
  * Owns: borrows g for life, copies options. Errors: MR_E_MEMORY. */
 MR_API mr_status mr_layout_new(const mr_graph *g, const mr_layout_options *options,
                                mr_layout **out);
@@ -52,13 +62,14 @@ MR_API size_t mr_layout_peak(const mr_layout *layout);
 MR_API size_t mr_layout_peak_in(const mr_layout *layout, mr_space space);
 /* largest sum of the device's storages live at once */
 MR_API size_t mr_layout_bound(const mr_layout *layout);
+MR_API mr_hold mr_layout_hold(const mr_layout *layout);
 /* Bytes from the arena's start: of a storage (0 when it is not in the arena), of a node's workspace
  * (0 when it has none). */
 MR_API size_t mr_layout_offset(const mr_layout *layout, int storage);
 MR_API size_t mr_layout_workspace(const mr_layout *layout, int node);
 /* The order of a run that lifetimes follow; lent. */
 MR_API const mr_schedule *mr_layout_schedule(const mr_layout *layout);
-/* Entries in order of `node`; lent. */
+/* Entries in order of `node`, then those of the transient region; lent. */
 MR_API int mr_layout_entries(const mr_layout *layout);
 MR_API const mr_layout_entry *mr_layout_at(const mr_layout *layout, int i);
 /* The entries of the device's arena that live at the node where the bound is reached, largest
@@ -67,8 +78,8 @@ MR_API int mr_layout_live(const mr_layout *layout, const mr_layout_entry **out);
 /* Bytes of the device's entries over a run: of each of n equal parts of the node list the most that
  * lives at once. Errors: MR_E_MEMORY */
 MR_API mr_status mr_layout_profile(const mr_layout *layout, size_t *out, int n);
-/* What an entry is for: "kept" for the backward pass, "gradient", "workspace", or "forward"; lent.
- */
+/* What an entry is for: "kept" for the backward pass, "gradient" of what is computed, "region",
+ * "workspace", or "forward"; lent. */
 MR_API const char *mr_layout_purpose(const mr_layout *layout, const mr_layout_entry *entry);
 /* Who lives at the node where the bound is reached: block, op, bytes, largest first, and what to do
  * about it.

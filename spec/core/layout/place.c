@@ -168,6 +168,50 @@ static void crowded(int n)
     note_offsets(e, n);
 }
 
+/* Fixed entries stay where they are; others take the room above and around them, also where too
+ * many are there for more than a sweep. */
+static void fixed(int n, double above)
+{
+    enum { FIXED = 32 };
+    mr_layout_entry *e = mr_calloc((size_t)n + FIXED, sizeof *e);
+    state = 11;
+    size_t region = 0, peak, bound;
+    for (int i = 0; i < n; i++) {
+        int first = i % 1000;
+        e[i] = (mr_layout_entry){
+            .first = first, .last = 1999 - first, .bytes = (size_t)(1 + draw(20)) * 64};
+    }
+    // like gradients: made while what was kept for them goes
+    for (int i = 0; i < FIXED; i++) {
+        size_t bytes = (size_t)n * 64 / 8;
+        e[n + i] = (mr_layout_entry){.first = 1000 + (FIXED - 1 - i) * 30,
+                                     .last = 1999,
+                                     .bytes = bytes / 64 * 64,
+                                     .offset = region,
+                                     .fixed = true};
+        region += e[n + i].bytes;
+    }
+    CHECK_OK(mr_layout_place(e, n + FIXED, &peak, &bound, NULL));
+    size_t at = 0, top = 0;
+    for (int i = 0; i < n + FIXED; i++) {
+        top = MR_MAX(top, e[i].offset + e[i].bytes);
+        if (i < n)
+            continue;
+        CHECK_INT(e[i].offset, at);
+        at += e[i].bytes;
+    }
+    CHECK_INT(top, peak);
+    CHECK_INT(overlaps(e, n + FIXED), 0);
+    CHECK(bound >= region);
+    printf("%d ranges around %d fixed ones: %.2f %% above the bound\n", n, FIXED,
+           100.0 * ((double)peak / (double)bound - 1));
+    CHECK((double)peak <= above * (double)bound);
+    // alone they end where the last one ends
+    CHECK_OK(mr_layout_place(e + n, FIXED, &peak, &bound, NULL));
+    CHECK(peak == region && bound == region);
+    mr_free(e);
+}
+
 int main(void)
 {
     small_sets(1);
@@ -188,6 +232,8 @@ int main(void)
     size_t peak = 1;
     CHECK_OK(mr_layout_place(NULL, 0, &peak, NULL, NULL));
     CHECK_INT(peak, 0);
+    fixed(2000, 1.05);
+    fixed(40000, 2);
     mr_layout_entry one = {.bytes = 1};
     mr_alloc_fail_at(1);
     CHECK_FAILS(mr_layout_place(&one, 1, &peak, NULL, NULL), MR_E_MEMORY, "cannot allocate");
