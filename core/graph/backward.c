@@ -182,10 +182,11 @@ static mr_status param_grad(walk *w, mr_ref x)
 {
     mr_graph *g = w->g;
     mr_ref grad = w->grad[x], acc, outs[MR_MAX_OUT];
-    const mr_param *p = mr_params_at(g->params, g->values.at[x].pub.param);
+    int param = g->values.at[x].pub.param;
+    const mr_param *p = mr_params_at(g->params, param);
     if (grad == MR_NONE || p->frozen)
         return MR_OK;
-    MR_TRY(graph_grad_place(g, p->offset, &p->desc, &acc));
+    MR_TRY(graph_grad_place(g, param, 0, &p->desc, &acc));
     return mr_graph_add(g, "accumulate", MR_NO_ATTRS, (mr_ref[]){acc, grad}, 2, outs);
 }
 
@@ -253,7 +254,7 @@ mr_status mr_grad_acc(mr_grad *ctx, int i, mr_ref *acc)
     if (!p || p->frozen || v->asked || !mr_desc_is_dense(&desc))
         return zeros(g, MR_F32, desc.rank, desc.dim, acc);
     // the same view, on the parameter's place
-    return graph_grad_place(g, p->offset + v->pub.param_at, &desc, acc);
+    return graph_grad_place(g, v->pub.param, v->pub.param_at, &desc, acc);
 }
 
 /* Parameters in wrt: the gradient is that of all their uses. */
@@ -387,6 +388,7 @@ mr_status mr_graph_backward(mr_graph *g, mr_ref loss, const mr_ref *wrt, int n_w
     g->fetch_at = g->newest;
 
     MR_TRY_GOTO(graph_count_leaves(g));
+    MR_TRY_GOTO(graph_begin_fresh(g));
     MR_TRY_GOTO(seed(g, loss, &w.grad[loss]));
     w.need[loss] = true;
     for (int t = last - 1; t >= 0; t--) {
@@ -408,6 +410,7 @@ mr_status mr_graph_backward(mr_graph *g, mr_ref loss, const mr_ref *wrt, int n_w
         }
     }
     MR_TRY_GOTO(graph_reduce_complete(g, true));
+    MR_TRY_GOTO(graph_end_fresh(g));
     for (int i = 0; i < n_wrt; i++)
         MR_TRY_GOTO(result_of(&w, wrt[i], &dwrt[i]));
 out:

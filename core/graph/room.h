@@ -91,6 +91,7 @@ struct mr_graph {
     mr_ref sent;     /* the newest copy of an offload */
     mr_ref sent_due; /* the one before it, until a node of compute waits for it */
     mr_ref fetch_at; /* what compute makes before it needs the newest that came back */
+    bool *begun;     /* per parameter: its place in "grad" holds zeros; NULL: no place has to */
     bucket *buckets; /* of a shared table; NULL before it is needed */
     VEC(told) story;
     mr_ref gather_at;  /* what compute makes before it needs the newest that was gathered */
@@ -123,8 +124,8 @@ void graph_save_results(mr_graph *g);
 
 /* The parameter `id` in weights that are gathered for it. */
 mr_status graph_gathered(mr_graph *g, int id, mr_ref *out);
-/* Where the gradient of `desc` elements from `at` of the trainable range on is added up. */
-mr_status graph_grad_place(mr_graph *g, int64_t at, const mr_desc *desc, mr_ref *out);
+/* Where the gradient of `desc` elements of a parameter, from its element `at` on, is added up. */
+mr_status graph_grad_place(mr_graph *g, int param, int64_t at, const mr_desc *desc, mr_ref *out);
 /* Is that such a place? Then the row that made it has added it there. */
 bool graph_in_grad(const mr_graph *g, mr_ref grad);
 /* Around the backward walk: leaves of parameters are counted, each is over at some time, and what
@@ -136,6 +137,15 @@ mr_status graph_reduce_complete(mr_graph *g, bool all);
 mr_status graph_gather_again(mr_graph *g, int node, mr_ref *after);
 /* Does a node tell other ranks what they wait for? */
 bool graph_tells(const mr_node *node);
+
+/* ---- fresh.c: gradients that begin at zero ---- */
+
+/* Around the backward walk: note that no place was begun, and clear those that nothing was added
+ * to. */
+mr_status graph_begin_fresh(mr_graph *g);
+mr_status graph_end_fresh(mr_graph *g);
+/* Before a row adds to the gradient of a parameter: its place holds zeros. */
+mr_status graph_fresh_place(mr_graph *g, int param);
 
 /* ---- fuse.c ---- */
 

@@ -127,9 +127,11 @@ static mr_status begin_gradients(mr_graph *g, int i)
     return st;
 }
 
-mr_status graph_grad_place(mr_graph *g, int64_t at, const mr_desc *desc, mr_ref *out)
+mr_status graph_grad_place(mr_graph *g, int param, int64_t at, const mr_desc *desc, mr_ref *out)
 {
     int64_t start, stop;
+    at += mr_params_at(g->params, param)->offset;
+    MR_TRY(graph_fresh_place(g, param));
     if (!shares_of(g)->gradients)
         return mr_graph_region(g, "grad", MR_SPACE_DEVICE, MR_F32, at, desc->rank, desc->dim, out);
     int i = mr_params_bucket_of(g->params, at);

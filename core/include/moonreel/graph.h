@@ -189,6 +189,9 @@ typedef struct mr_graph_options {
     bool no_inplace; /* specs: every output gets its own place */
     bool no_cheap;   /* keep also what rows call cheap */
     bool no_fuse;    /* every node is one row as it was built */
+    /* Gradients of parameters begin at zero in each run, whatever is in region "grad"; those of
+     * parameters that the loss does not depend on are zero. Of a table that is not shared. */
+    bool fresh_gradients;
 } mr_graph_options;
 
 /* `params` may be NULL; borrowed, must outlive the graph. Owns: caller frees. Errors:

@@ -1,0 +1,82 @@
+/* graph: gradients that begin at zero in each run.
+ *
+ * The first row that adds to the gradient of a parameter finds zeros there, written just before it,
+ * so that until then the place holds nothing. Parameters beside each other are cleared together, up
+ * to some bytes. Behind the backward walk the places of all others are cleared, so that region
+ * "grad" is written whole, pads included. Licence: Apache-2.0 */
+#include "graph/room.h"
+
+enum { TOGETHER = 1 << 18 }; /* elements: 1 MiB takes as long as some ten nodes */
+
+/* The trained parameter after `id` in the range, and where it begins; their number at the end. */
+static int next_trained(const mr_params *p, int id, int64_t *at)
+{
+    int next = id + 1;
+    while (next < mr_params_count(p) && mr_params_at(p, next)->frozen)
+        next++;
+    *at = next < mr_params_count(p) ? mr_params_at(p, next)->offset : mr_params_elements(p, false);
+    return next;
+}
+
+static mr_status add_zeros(mr_graph *g, int64_t start, int64_t stop)
+{
+    mr_ref place, zeros;
+    mr_ints dims = {.n = 1, .v = {stop - start}};
+    mr_queue queue = g->queue;
+    if (start == stop)
+        return MR_OK;
+    MR_TRY(mr_graph_region(g, "grad", MR_SPACE_DEVICE, MR_F32, start, 1, dims.v, &place));
+    g->queue = MR_Q_COMPUTE;
+    mr_status st = mr_graph_add(
+        g, "zeros", MR_ATTRS({"dtype", .i = MR_F32}, {"dims", .ints = &dims}), NULL, 0, &zeros);
+    g->queue = queue;
+    MR_TRY(st);
+    mr_value *v = &g->values.at[zeros].pub;
+    v->storage = g->values.at[place].pub.storage, v->alias = v->save = true;
+    return MR_OK;
+}
+
+mr_status graph_begin_fresh(mr_graph *g)
+{
+    if (!g->options.fresh_gradients || !g->params)
+        return MR_OK;
+    if (mr_params_shares(g->params)->gradients)
+        return mr_fail(MR_E_USAGE, "backward: fresh gradients over a table whose gradients ranks "
+                                   "share, which begin so in any case; try: without the option");
+    g->begun = mr_calloc((size_t)mr_params_count(g->params), sizeof *g->begun);
+    return g->begun ? MR_OK : mr_fail_memory((size_t)mr_params_count(g->params));
+}
+
+mr_status graph_fresh_place(mr_graph *g, int param)
+{
+    const mr_params *p = g->params;
+    if (!g->begun || g->begun[param])
+        return MR_OK;
+    int64_t at = mr_params_at(p, param)->offset, part = at / TOGETHER, start;
+    // from the first parameter of this part of the range to the first behind it
+    int id = next_trained(p, -1, &at);
+    for (; at / TOGETHER < part; id = next_trained(p, id, &at))
+        ;
+    start = at;
+    for (; id < mr_params_count(p) && at / TOGETHER == part; id = next_trained(p, id, &at))
+        g->begun[id] = true;
+    return add_zeros(g, start, at);
+}
+
+mr_status graph_end_fresh(mr_graph *g)
+{
+    const mr_params *p = g->params;
+    int64_t start = 0, at;
+    if (!g->begun)
+        return MR_OK;
+    // what lies between two places that were begun is cleared at once
+    int id = next_trained(p, -1, &at);
+    while (id < mr_params_count(p)) {
+        bool begun = g->begun[id];
+        if (begun)
+            MR_TRY(add_zeros(g, start, at));
+        id = next_trained(p, id, &at);
+        start = begun ? at : start;
+    }
+    return add_zeros(g, start, at);
+}
