@@ -32,6 +32,7 @@ mr_exec *mr_bind_exec(lua_State *L, int arg)
 typedef struct region_table {
     const char *name, *dtype, *role, *prefix, *space;
     int64_t start, stop, per;
+    bool transient;
 } region_table;
 
 static const mr_bind_field region_fields[] = {
@@ -43,6 +44,8 @@ static const mr_bind_field region_fields[] = {
     MR_BIND_INT("stop", region_table, stop, 0, 0, "Behind its last element; 0: all."),
     MR_BIND_INT("per", region_table, per, 1, 1, "Trainable elements for each of its elements."),
     MR_BIND_STR("space", region_table, space, "device, or pinned: in the host's memory."),
+    MR_BIND_BOOL("transient", region_table, transient,
+                 "In the arena: it lasts from the run that makes it to one that does not name it."),
     MR_BIND_END};
 
 static const char *const role_names[] = {[MR_ROLE_STATE] = "state",
@@ -82,6 +85,7 @@ static mr_region_row region_row(lua_State *L)
                            .start = t.start,
                            .stop = t.stop,
                            .per = t.per,
+                           .transient = t.transient,
                            .space = (mr_space)space};
 }
 
@@ -107,7 +111,7 @@ static void read_regions(lua_State *L, int arg, mr_exec_options *o)
 static const mr_bind_field exec_fields[] = {
     MR_BIND_ANY("regions", "table[]",
                 "What an optimizer keeps: rows of name, dtype, role, prefix, start, stop, per, "
-                "space."),
+                "space, transient."),
     MR_BIND_BOOL("poison", mr_exec_options, poison, "Fill the arena before each run; for tests."),
     MR_BIND_BOOL("no_reuse", mr_exec_options, no_reuse,
                  "A place of its own for every value; for tests."),
@@ -230,7 +234,7 @@ static int x_regions(lua_State *L)
     lua_createtable(L, n, 0);
     for (int i = 0; i < n; i++) {
         const mr_region_row *r = mr_exec_region_at(exec, i);
-        lua_createtable(L, 0, 10);
+        lua_createtable(L, 0, 11);
         mr_bind_set_str(L, "name", r->name);
         mr_bind_set_str(L, "space", mr_bind_spaces[r->space]);
         mr_bind_set_str(L, "dtype", mr_dtype_name(r->dtype));
@@ -240,6 +244,7 @@ static int x_regions(lua_State *L)
         mr_bind_set_int(L, "stop", r->stop);
         mr_bind_set_int(L, "per", r->per);
         mr_bind_set_bool(L, "shared", r->shared);
+        mr_bind_set_bool(L, "transient", r->transient);
         mr_bind_set_int(L, "bytes", (int64_t)mr_region_bytes(r));
         lua_seti(L, -2, i + 1);
     }
@@ -423,7 +428,7 @@ static const mr_bind_row exec_rows[] = {
     MR_ROW("refresh", x_refresh, "()", "Compute weights from the masters."),
     MR_ROW("has", x_has, "(region: string): boolean", "Is there such a region?"),
     MR_ROW("regions", x_regions, "(): table[]",
-           "All regions: name, dtype, role, prefix, start, stop, per, shared, bytes."),
+           "All regions: name, dtype, role, prefix, start, stop, per, shared, transient, bytes."),
     MR_ROW("read", x_read,
            "(region: string, dtype: mr.Dtype, offset: integer, dims: integer[]): mr.Tensor",
            "Elements from offset on, as they are."),

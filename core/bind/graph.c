@@ -18,6 +18,8 @@ static const mr_bind_field graph_fields[] = {
     MR_BIND_BOOL("no_cheap", graph_table, o.no_cheap, "Cheap values are kept, not computed twice."),
     MR_BIND_BOOL("no_fuse", graph_table, o.no_fuse,
                  "Every op is a node of its own, also where one row does two."),
+    MR_BIND_BOOL("fresh_gradients", graph_table, o.fresh_gradients,
+                 "Gradients of parameters begin at zero in each run."),
     MR_BIND_BOOL("no_save", graph_table, no_save,
                  "What `save` would keep of a block is computed twice too."),
     MR_BIND_BOOL("edges", graph_table, edges,

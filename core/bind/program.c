@@ -362,7 +362,7 @@ static const mr_bind_row program_rows[] = {
            "the inputs and results that travel beside the runs before and after."),
     MR_ROW("live", p_live, "(): table[]",
            "Who lives at the peak of memory, largest first: {bytes, purpose (kept, gradient, "
-           "workspace or forward), op, node, block, origin}."),
+           "workspace, forward or region), op, node, block, origin}."),
     MR_ROW("profile", p_profile, "(parts: integer): integer[]",
            "Bytes of the arena over a run: of each of so many equal parts the most that lives."),
     MR_ROW("report", p_report, "(): string", "Who lives at the peak of memory, and what to do."),

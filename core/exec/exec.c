@@ -13,7 +13,13 @@ static mr_status add_region(mr_exec *e, const mr_region_row *row)
     r->row.prefix = row->prefix ? mr_arena_strdup(&e->names, row->prefix) : NULL;
     if (!r->row.name || (row->prefix && !r->row.prefix))
         return mr_fail_memory(strlen(row->name));
-    if (row->shared) {
+    if (row->transient) {
+        e->transient = r;
+        arena *a = &e->arena[MR_SPACE_DEVICE];
+        if (e->dev && r->bytes)
+            MR_TRY(e->dev->ops->alloc(e->dev, r->bytes, MR_SPACE_DEVICE, &a->at));
+        a->bytes = r->bytes, r->at = a->at;
+    } else if (row->shared) {
         r->at = e->regions[0].at;
     } else if (r->bytes && e->dev) {
         mr_status st = e->dev->ops->alloc(e->dev, r->bytes, row->space, &r->at);
@@ -126,7 +132,7 @@ void mr_exec_free(mr_exec *e)
     if (e->dev)
         mr_edge_close(e);
     for (int i = 0; i < e->n_regions; i++)
-        if (e->regions[i].at && !e->regions[i].row.shared)
+        if (e->regions[i].at && !e->regions[i].row.shared && !e->regions[i].row.transient)
             e->dev->ops->free(e->dev, e->regions[i].at, e->regions[i].bytes,
                               e->regions[i].row.space);
     for (int i = 0; i < MR_SPACE_COUNT; i++)
@@ -209,6 +215,16 @@ const void *mr_exec_host(const mr_exec *e, const char *name)
     return r && e->dev && e->dev->host ? (const void *)r->at : NULL;
 }
 
+mr_status mr_exec_transient(const mr_exec *e)
+{
+    return !e->lost ? MR_OK
+                    : mr_fail(MR_E_USAGE,
+                              "region '%s' lies in the arena, and a run that does not name it, or "
+                              "a program compiled since, took its place; try: read it behind the "
+                              "run that makes it, compile first",
+                              e->transient->row.name);
+}
+
 static mr_status place(mr_exec *e, const char *name, size_t at, size_t bytes, mr_dptr *out)
 {
     MR_TRY(mr_exec_works(e));
@@ -218,6 +234,8 @@ static mr_status place(mr_exec *e, const char *name, size_t at, size_t bytes, mr
     if (at > r->bytes || bytes > r->bytes - at)
         return mr_fail(MR_E_RANGE, "region '%s' has %zu bytes; asked for %zu at %zu", name,
                        r->bytes, bytes, at);
+    if (r == e->transient && bytes)
+        MR_TRY(mr_exec_transient(e));
     *out = r->at + at;
     e->waits.all += bytes > 0;
     return MR_OK;
@@ -234,6 +252,7 @@ mr_status mr_exec_write(mr_exec *e, const char *name, size_t at, const void *src
 {
     mr_dptr to = 0;
     MR_TRY(place(e, name, at, bytes, &to));
+    e->used |= e->transient && strcmp(name, e->transient->row.name) == 0;
     return bytes ? e->dev->ops->copy_in(e->dev, to, src, bytes) : MR_OK;
 }
 

@@ -14,6 +14,11 @@ static const mr_desc *desc_of(const mr_graph *g, mr_ref x)
     return x == MR_NONE ? NULL : &mr_graph_value(g, x)->desc;
 }
 
+static bool in_region(const mr_graph *g, mr_ref x)
+{
+    return x != MR_NONE && mr_graph_storage(g, mr_graph_value(g, x)->storage)->kind == MR_REGION;
+}
+
 /* One step per node, setup nodes first, each with its kernel. workspace[i] is of node i. */
 static mr_status make_steps(mr_program *p, size_t *workspace)
 {
@@ -35,6 +40,8 @@ static mr_status make_steps(mr_program *p, size_t *workspace)
                 s->kind = MR_STEP_COPY, s->bytes = mr_desc_span_bytes(s->arg[0].desc);
             else
                 MR_TRY(mr_step_choose(s, &p->exec->facts));
+            for (int k = 0; k < node->n_out; k++)
+                s->placed |= in_region(p->graph, node->out[k]) && !node->op->out[k].must;
             workspace[i] = s->workspace_bytes;
             p->step_node[n++] = i;
             if (setup)
@@ -58,6 +65,8 @@ static mr_status lay_out(mr_program *p)
         goto out;
     }
     o.shared = shared;
+    if (e->transient)
+        o.transient = e->transient->row.name, o.transient_bytes = e->transient->bytes;
     for (int i = 0; i < e->n_regions; i++)
         if (e->regions[i].row.shared)
             shared[o.n_shared++] = e->regions[i].row.name;
@@ -249,7 +258,7 @@ mr_memory mr_program_memory(const mr_program *p)
         size_t *kind = r->row.space == MR_SPACE_PINNED ? &m.offloaded
                        : weights                       ? &m.params
                                                        : &m.state;
-        if (!r->row.shared)
+        if (!r->row.shared && !r->row.transient)
             *kind += r->bytes;
     }
     for (int i = p->n_setup; i < p->n_setup + p->n_run; i++)

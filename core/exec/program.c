@@ -37,6 +37,7 @@ static mr_status grow(mr_program *p, arena *arena, mr_space space, size_t need, 
         e->dev->ops->free(e->dev, arena->at, arena->bytes, space);
     size_t before = arena->bytes;
     arena->at = 0, arena->bytes = 0;
+    bool region = e->transient && arena == &e->arena[MR_SPACE_DEVICE];
     mr_status st = e->dev->ops->alloc(e->dev, need, space, &arena->at);
     if (st == MR_OK) {
         arena->bytes = need;
@@ -53,6 +54,8 @@ static mr_status grow(mr_program *p, arena *arena, mr_space space, size_t need, 
         mr_error_adopt(first);
         mr_error_free(first);
     }
+    if (region)
+        e->transient->at = arena->at, e->lost = e->used;
     // no step knows the landing
     for (mr_program *q = e->programs; q && arena != &e->landing; q = q->next)
         mr_program_bind(q);

@@ -17,6 +17,15 @@ static mr_status check(const mr_region_row *r, int64_t elements, const mr_region
                        "region '%s' holds weights: it has to be f32, an element for each; it is "
                        "%s, one for %lld",
                        r->name, mr_dtype_name(r->dtype), (long long)r->per);
+    for (int i = 0; i < n && r->transient; i++)
+        if (before[i].transient)
+            return mr_fail(MR_E_USAGE, "regions '%s' and '%s' are transient; expected one at most",
+                           before[i].name, r->name);
+    if (r->transient && (r->role != MR_ROLE_STATE || r->prefix || r->space != MR_SPACE_DEVICE))
+        return mr_fail(MR_E_USAGE,
+                       "region '%s' is transient: it has to be state on the device that "
+                       "checkpoints do not hold",
+                       r->name);
     if (r->per < 1 || MR_PARAM_ALIGN % r->per)
         return mr_fail(MR_E_USAGE,
                        "region '%s' has an element for %lld weights; expected a divisor of %d, so "

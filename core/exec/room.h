@@ -65,6 +65,8 @@ struct mr_exec {
     region *regions;
     int n_regions;
     arena arena[MR_SPACE_COUNT];
+    region *transient; /* that lies in it; NULL: none */
+    bool used, lost;   /* runs or the host wrote into it; and that is there no more */
     /* host bytes for conversions, as large as the largest output */
     void *staging;
     size_t staging_bytes;
@@ -134,6 +136,8 @@ mr_status mr_program_plan(mr_program *p);
 /* Refuses for an executor that plans. */
 mr_status mr_exec_works(const mr_exec *exec);
 mr_status mr_exec_staging(mr_exec *exec, size_t bytes);
+/* A transient region: refuse where its content was lost. */
+mr_status mr_exec_transient(const mr_exec *exec);
 /* NULL and an error that lists those there are. */
 const region *mr_exec_need(const mr_exec *exec, const char *name);
 mr_dptr mr_program_address(const mr_program *p, int storage);

@@ -49,14 +49,30 @@ mr_status mr_program_get(mr_program *p, const char *output, const mr_view *out)
     return mr_view_copy(out, &(mr_view){p->exec->staging, v->desc});
 }
 
+/* Fill the arena, but for its first bytes on the device. */
+static mr_status poison(mr_exec *e, size_t kept)
+{
+    for (int i = 0; i < MR_SPACE_COUNT; i++) {
+        size_t from = i == MR_SPACE_DEVICE ? kept : 0;
+        if (e->arena[i].bytes > from)
+            MR_TRY(e->dev->ops->fill(e->dev, e->arena[i].at + from, MR_POISON,
+                                     e->arena[i].bytes - from));
+    }
+    return MR_OK;
+}
+
 mr_status mr_program_run(mr_program *p)
 {
     mr_exec *e = p->exec;
     MR_TRY(mr_exec_works(e));
+    mr_hold hold = mr_layout_hold(p->layout);
+    if (hold == MR_HOLD_KEPT)
+        MR_TRY(mr_exec_transient(e));
     MR_TRY(mr_edge_send(p));
-    for (int i = 0; e->options.poison && i < MR_SPACE_COUNT; i++)
-        if (e->arena[i].bytes)
-            MR_TRY(e->dev->ops->fill(e->dev, e->arena[i].at, MR_POISON, e->arena[i].bytes));
+    if (e->options.poison)
+        MR_TRY(poison(e, hold == MR_HOLD_KEPT ? e->transient->bytes : 0));
+    if (e->transient)
+        e->used = true, e->lost = hold == MR_HOLD_NOTHING;
     return e->dev->ops->run(e->dev, p->steps + p->n_setup, p->n_run + p->n_copies, p->prepared);
 }
 

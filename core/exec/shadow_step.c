@@ -214,7 +214,7 @@ static mr_status check_guards(const frame *f)
     for (int i = 0; i < s->n_out; i++) {
         const arg *a = &f->out[i];
         // a copy between memories goes where the graph says
-        bool named = s->kind == MR_STEP_COPY || s->op->out[i].must;
+        bool named = s->kind == MR_STEP_COPY || s->placed || s->op->out[i].must;
         char shape[128];
         if (!a->view || a->block->guard == MR_GUARD_NONE ||
             (a->block->guard == MR_GUARD_NAMED && named))

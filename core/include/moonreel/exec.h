@@ -57,6 +57,7 @@ typedef struct mr_step {
     /* earlier steps of this run, on other queues, that must have finished */
     int wait_n, wait[MR_QUEUE_COUNT - 1];
     bool naive;            /* served by the naive row */
+    bool placed;           /* the graph has put a result into a region */
     mr_span *const *spans; /* checking devices: those it uses, each once */
     int n_spans;
     mr_step_clock *clock; /* NULL: not timed */
@@ -64,8 +65,8 @@ typedef struct mr_step {
 /* What the kernel of a step sees; addresses are the device's. */
 MR_API void mr_step_call(const mr_step *step, mr_call *call);
 
-/* What steps may write in a block: anything; only what a row's output must lie in (regions, input
- * slots); nothing (constants). Host copies may always write. */
+/* What steps may write in a block: anything; only what a row's output must lie in, or a graph has
+ * put there (regions, input slots); nothing (constants). Host copies may always write. */
 typedef enum mr_guard { MR_GUARD_NONE, MR_GUARD_NAMED, MR_GUARD_ALL } mr_guard;
 
 /* What a device does goes in lanes: within a lane in the order in which it was enqueued, between
@@ -154,7 +155,7 @@ struct mr_device {
     void *eager;       /* programs kept by mr_eager */
 };
 /* What the entry of a device's plug-in (base/plugin.h) returns. */
-#define MR_DEVICE_VERSION 6u
+#define MR_DEVICE_VERSION 7u
 typedef struct mr_device_plugin {
     uint32_t version;
     mr_status (*open)(int ordinal, int threads, mr_device **out);
@@ -196,6 +197,10 @@ typedef struct mr_region_row {
     const char *prefix;
     int64_t start, stop; /* elements of the trainable range it covers; both 0: all of it */
     int64_t per;         /* trainable elements per element of the region, a divisor of 64; 0: one */
+    /* It lies at the arena's start, where what is computed may lie too until a run makes it. What a
+     * run leaves there lasts until another one that does not name it. One row at most, on the
+     * device, not saved. */
+    bool transient;
     /* Host memory for what only updates read, which bring it to the device range by range. */
     mr_space space;
     /* Set by mr_regions: a master of the weights' own dtype and range is "w" by another name, and
@@ -206,7 +211,8 @@ typedef struct mr_region_row {
 /* The regions of a sealed table under an optimizer's rows: "w", "frozen", then the rows with their
  * ranges written out. out: room for n + 2; names stay those of `rows`.
  * Errors: MR_E_USAGE a name twice, a master or average not in f32 or not element by element, a
- * `per` that parts of two parameters could fall into; MR_E_RANGE outside the trainable range, or
+ * `per` that parts of two parameters could fall into, a transient row that is saved, is not on the
+ * device, or is the second; MR_E_RANGE outside the trainable range, or
  * not a multiple of `per`. Threads: any. */
 MR_API mr_status mr_regions(const mr_params *params, const mr_region_row *rows, int n,
                             mr_region_row *out);
@@ -243,7 +249,8 @@ MR_API void mr_exec_rates(mr_exec *exec, mr_dtype compute, const mr_rates *rates
 MR_API bool mr_exec_edges(const mr_exec *exec);
 MR_API void mr_exec_free(mr_exec *exec);
 /* Lay out and compile a finished graph (kept by reference: must outlive the program), run its
- * setup nodes once, grow the arena if needed. Programs stay valid when the arena grows. */
+ * setup nodes once, grow the arena if needed. Programs stay valid when the arena grows; what a run
+ * left in a transient region is lost then. */
 MR_API mr_status mr_exec_compile(mr_exec *exec, const mr_graph *g, mr_program **out);
 MR_API void mr_program_free(mr_program *prog);
 /* Give an input: a whole tensor, dtype converted when it differs. It is copied before this returns,
@@ -266,7 +273,8 @@ MR_API mr_status mr_program_pass(mr_program *from, const char *output, int64_t f
  * Errors: as mr_program_pass has them. */
 MR_API mr_status mr_program_skip(mr_program *prog, const char *input, int64_t at, int64_t count);
 /* May return before it finished. Allocates nothing. Errors: MR_E_USAGE naming an input that was
- * never set; what a step reports. */
+ * never set, or a transient region that this run goes on from and that was lost; what a step
+ * reports. */
 MR_API mr_status mr_program_run(mr_program *prog);
 /* Copy an output, the result of the last run of this program; runs of others do not touch it. One
  * that lies in a region is read from there, as it is now. Waits for everything that was enqueued.
@@ -314,7 +322,8 @@ MR_API mr_status mr_exec_refresh(mr_exec *exec);
 
 /* Bytes, known when the program is planned. */
 typedef struct mr_memory {
-    size_t arena, bound;    /* of this graph; largest sum of storages live at once */
+    /* of this graph, a transient region included; largest sum of storages live at once */
+    size_t arena, bound;
     size_t pinned;          /* arena in host memory, of what is put there in a run */
     size_t workspace;       /* of the step that needs most; lies in the arena */
     size_t params, state;   /* regions of weights; all others on the device */

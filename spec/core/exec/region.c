@@ -92,6 +92,15 @@ static void refused(void)
         {{.name = "m", .dtype = MR_F32, .per = -1}, MR_E_USAGE, "for -1 weights"},
         {{.name = "m", .dtype = MR_F32, .per = 48}, MR_E_USAGE, "expected a divisor of 64"},
         {{.name = "m", .dtype = MR_F32, .per = 128}, MR_E_USAGE, "for 128 weights"},
+        {{.name = "g", .dtype = MR_F32, .transient = true, .prefix = "g."},
+         MR_E_USAGE,
+         "'g' is transient"},
+        {{.name = "g", .dtype = MR_F32, .transient = true, .space = MR_SPACE_PINNED},
+         MR_E_USAGE,
+         "state on the device"},
+        {{.name = "g", .dtype = MR_F32, .transient = true, .role = MR_ROLE_MASTER},
+         MR_E_USAGE,
+         "has to be state"},
     };
     model m = model_of(MR_F32);
     mr_region_row out[3];
@@ -154,6 +163,86 @@ static void in_host_memory(mr_device *dev)
     mr_params_free(m.params);
 }
 
+/* grad += x; of the loss sum(w * w) the fresh gradients; or nothing of either: y = exp(x) of n */
+static mr_graph *of_grad(const model *m, bool fresh, int64_t n)
+{
+    mr_graph *g = NULL;
+    mr_ref x, y;
+    OK(mr_graph_new(m->params, &(mr_graph_options){.fresh_gradients = fresh}, &g));
+    if (fresh) {
+        mr_ints axis = {1, {0}};
+        OK(mr_graph_param(g, m->w, &x));
+        OK(mr_graph_add(g, "mul", MR_NO_ATTRS, (mr_ref[]){x, x}, 2, &y));
+        OK(mr_graph_add(g, "sum", MR_ATTRS({"axes", .ints = &axis}), &y, 1, &y));
+        OK(mr_graph_output(g, "loss", y));
+        OK(mr_graph_backward(g, y, NULL, 0, NULL));
+    } else {
+        OK(mr_graph_input(g, "x", MR_F32, 1, &n, &x));
+        if (n == 8) {
+            OK(mr_graph_region(g, "grad", MR_SPACE_DEVICE, MR_F32, 64, 1, &n, &y));
+            OK(mr_graph_add(g, "accumulate", MR_NO_ATTRS, (mr_ref[]){y, x}, 2, &y));
+        } else {
+            OK(mr_graph_add(g, "exp", MR_NO_ATTRS, &x, 1, &y));
+            OK(mr_graph_output(g, "y", y));
+        }
+    }
+    OK(mr_graph_finish(g));
+    return g;
+}
+
+static mr_program *program_of(mr_exec *e, const mr_graph *g)
+{
+    float zeros[4096] = {0};
+    mr_program *p = NULL;
+    OK(mr_exec_compile(e, g, &p));
+    mr_ref x = mr_graph_input_find(g, "x");
+    if (x != MR_NONE)
+        OK(mr_program_set(p, "x", &(mr_view){zeros, mr_graph_value(g, x)->desc}));
+    return p;
+}
+
+/* A transient region holds what a run made until another one takes its place, and says so then. */
+static void in_the_arena(mr_device *dev)
+{
+    model m = model_of(MR_F32);
+    mr_exec *e = NULL;
+    mr_region_row rows[] = {{.name = "grad", .dtype = MR_F32, .transient = true},
+                            {.name = "more", .dtype = MR_F32, .transient = true}};
+    CHECK_FAILS(mr_exec_new(dev, m.params, &(mr_exec_options){.regions = rows, .n_regions = 2}, &e),
+                MR_E_USAGE, "'grad' and 'more' are transient");
+    OK(mr_exec_new(dev, m.params, &(mr_exec_options){.regions = rows, .n_regions = 1}, &e));
+    OK(mr_exec_init_params(e, 3));
+    float grad[128];
+    OK(mr_exec_read(e, "grad", 0, grad, sizeof grad)); // cleared from the start
+    CHECK(grad[0] == 0 && grad[127] == 0);
+    mr_graph *fresh = of_grad(&m, true, 0), *adds = of_grad(&m, false, 8),
+             *small = of_grad(&m, false, 16), *large = of_grad(&m, false, 4096);
+    mr_program *makes = program_of(e, fresh), *goes_on = program_of(e, adds),
+               *others = program_of(e, small);
+    CHECK_INT(mr_program_memory(makes).state, 0);
+    CHECK(mr_program_memory(makes).arena >= sizeof grad);
+    OK(mr_program_run(goes_on)); // from zeros
+    for (int i = 0; i < 3; i++) {
+        OK(mr_program_run(makes));
+        OK(mr_program_run(goes_on));
+        OK(mr_exec_read(e, "grad", 0, grad, sizeof grad));
+        CHECK(grad[64] == 2 && grad[71] == 16 && grad[0] == 0 && grad[72] == 0);
+        OK(mr_exec_write(e, "grad", 0, grad, sizeof grad));
+        if (i == 0)
+            OK(mr_program_run(others));
+        else if (i == 1)
+            CHECK(program_of(e, large)); // the arena grows
+        else
+            continue;
+        CHECK_FAILS(mr_program_run(goes_on), MR_E_USAGE, "took its place");
+        CHECK_FAILS(mr_exec_read(e, "grad", 0, grad, 4), MR_E_USAGE, "'grad' lies in the arena");
+        CHECK_FAILS(mr_exec_write(e, "grad", 0, grad, 4), MR_E_USAGE, "compile first");
+    }
+    mr_exec_free(e);
+    mr_graph_free(fresh), mr_graph_free(adds), mr_graph_free(small), mr_graph_free(large);
+    mr_params_free(m.params);
+}
+
 /* Values and masters of a part of the weights. */
 static void ranges(mr_device *dev)
 {
@@ -196,6 +285,7 @@ int main(void)
     open_both(both);
     for (int i = 0; i < 2; i++) {
         in_host_memory(both[i]);
+        in_the_arena(both[i]);
         ranges(both[i]);
         mr_device_close(both[i]);
     }

@@ -63,7 +63,7 @@ describe("options of a binding", function()
 
   it("that is like none is refused with all there are", function()
     fails("MR_E_USAGE", "graph%.graph: no option 'banana'; it takes no_inplace, no_cheap, "
-      .. "no_fuse, no_save", G.graph, nil, { banana = true })
+      .. "no_fuse, fresh_gradients, no_save", G.graph, nil, { banana = true })
   end)
 
   it("without a name, or in no table, is refused", function()

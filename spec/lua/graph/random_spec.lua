@@ -1,6 +1,7 @@
 --- Random graphs give the same bits however they are placed, on one queue or five, from run to run,
 -- and gradients that agree with finite differences; on the device of MOONREEL_DEVICE.
--- Covers: core/graph/finish.c core/graph/recompute.c core/graph/backward.c
+-- Covers: core/graph/finish.c core/graph/recompute.c core/graph/backward.c core/graph/fresh.c
+-- core/layout/region.c
 local T = require "moonreel.core.tensor"
 local E = require "moonreel.core.exec"
 local regions = require "moonreel.optim.regions"
@@ -8,6 +9,7 @@ local random_graph = dofile "spec/support/random_graph.lua"
 
 local device = os.getenv("MOONREEL_DEVICE") or "cpu"
 local EMULATED = device == "cudaemu" -- a GPU on a processor takes its time
+local FRESH = { fresh_gradients = true }
 local SEEDS, DIFFERENCES, STEP = EMULATED and 20 or 120, EMULATED and 10 or 60, 2e-3
 
 --- Graph `seed` under options, run at least twice: all outputs and the gradients as one text, and
@@ -21,7 +23,9 @@ local function bits(dev, params, seed, graph_options, recompute, exec_options, s
   prog:set("z", random_graph.input "z")
   local runs = {}
   for run = 1, side and 4 or 2 do
-    exec:write("grad", 0, T.new("f32", { params:elements() }))
+    -- fresh gradients begin at zero, whatever is there
+    exec:write("grad", 0, T.new("f32", { params:elements() })
+      + (graph_options.fresh_gradients and 0 / 0 or 0))
     prog:run()
     local out = {}
     for _, name in ipairs(g:outputs()) do
@@ -50,6 +54,11 @@ describe("a random graph", function()
         { { no_inplace = true }, true, { regions = regions.adamw() } },
         { {}, true, { regions = regions.adamw(), no_reuse = true, poison = true } },
         { {}, true, { regions = regions.adamw() } },
+        { FRESH, false, { regions = regions.adamw() } },
+        { FRESH, false, { regions = regions.adamw { fresh = true }, poison = true } },
+        { FRESH, true, { regions = regions.adamw { fresh = true } } },
+        { FRESH, true, { regions = regions.adamw { fresh = true }, no_reuse = true,
+          poison = true } },
       } do
         local other, where = bits(dev, params, seed, case[1], case[2], case[3])
         assert(other == plain, ("option set %d differs from the plain build, %s"):format(i, where))
@@ -69,6 +78,11 @@ describe("a random graph", function()
       assert(bits(dev, params, seed, {}, again, options, true) == plain, "seed " .. seed)
       local late, where = bits(shadow, params, seed, {}, again, options, true)
       assert(late == plain, "the shadow device differs, " .. where)
+      for _, transient in ipairs { false, true } do
+        local fresh = bits(shadow, params, seed, FRESH, again,
+          { regions = regions.adamw { fresh = transient } }, true)
+        assert(fresh == plain, "fresh gradients differ on the shadow device, " .. where)
+      end
     end
   end)
 

@@ -14,6 +14,7 @@ function graph.params(dtype) end
 ---@field no_inplace? boolean No op writes over its input; for tests. Default: false.
 ---@field no_cheap? boolean Cheap values are kept, not computed twice. Default: false.
 ---@field no_fuse? boolean Every op is a node of its own, also where one row does two. Default: false.
+---@field fresh_gradients? boolean Gradients of parameters begin at zero in each run. Default: false.
 ---@field no_save? boolean What `save` would keep of a block is computed twice too. Default: false.
 ---@field edges? boolean It runs where conv3d reads the nearest place for one outside: exec:edges(). Default: false.
 

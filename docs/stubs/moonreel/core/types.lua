@@ -353,7 +353,7 @@ function Exec:refresh() end
 ---@return boolean
 function Exec:has(region) end
 
---- All regions: name, dtype, role, prefix, start, stop, per, shared, bytes.
+--- All regions: name, dtype, role, prefix, start, stop, per, shared, transient, bytes.
 ---@return table[]
 function Exec:regions() end
 
@@ -999,7 +999,7 @@ function Program:plan() end
 ---@return string
 function Program:schedule() end
 
---- Who lives at the peak of memory, largest first: {bytes, purpose (kept, gradient, workspace or forward), op, node, block, origin}.
+--- Who lives at the peak of memory, largest first: {bytes, purpose (kept, gradient, workspace, forward or region), op, node, block, origin}.
 ---@return table[]
 function Program:live() end
 
