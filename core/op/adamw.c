@@ -14,18 +14,20 @@
  *                           + weight_decay decay master)
  *   ema     = d ema + (1 - d) master
  *   w       = round(master)
- *   grad    = 0
+ *   grad    = 0, but for `keep`
  *
  * A norm that is not finite or above the most, or grad_scale 0, leaves everything but grad, which
- * becomes 0.
+ * becomes 0. `keep` is for gradients that begin at zero by themselves.
  * Betas are rounded to f32 first and powers are taken in double; the rest is f32, as in the
- * reference's kernel. With ema and w, 20 bytes are read and 22 written per element. */
+ * reference's kernel. With ema and w, 20 bytes are read and 22 written per element; `keep` writes
+ * 18. */
 #include "cpu/rows.h"
 #include "op/row.h"
 
 enum { PIECE = 8192 };
 typedef struct attr {
     double decay, lr_factor;
+    bool keep;
 } attr;
 enum {
     LR,
@@ -65,11 +67,12 @@ static mr_status infer(mr_infer *c)
 static void cost(const mr_call *c, mr_cost *cost)
 {
     double n = (double)mr_desc_count(&c->in[0].desc);
-    *cost =
-        (mr_cost){14 * n, n * (32 + (mr_given(&c->in[4]) ? 8 : 0) + (mr_given(&c->in[5]) ? 2 : 0))};
+    int bytes = (((const attr *)c->attr)->keep ? 28 : 32) + (mr_given(&c->in[4]) ? 8 : 0) +
+                (mr_given(&c->in[5]) ? 2 : 0);
+    *cost = (mr_cost){14 * n, n * bytes};
 }
 
-// What all elements share. False where only the gradient is set to zero.
+// What all elements share. False where nothing but the gradient changes.
 typedef struct terms {
     double scale, b1, b2, c1, c2, eps, lr, wd, d;
 } terms;
@@ -92,13 +95,13 @@ static bool prepare(const mr_call *c, terms *t)
 static mr_status naive(const mr_call *c)
 {
     terms t;
-    bool go = prepare(c, &t);
+    bool go = prepare(c, &t), keep = ((const attr *)c->attr)->keep;
     for (int64_t i = 0; i < c->in[0].desc.dim[0]; i++) {
         double x[6] = {0};
         for (int k = 0; k < 6; k++)
             x[k] = mr_given(&c->in[k]) ? ((const double *)c->in[k].data)[i] : 0;
         double g = go ? x[1] * t.scale : 0;
-        x[1] = 0;
+        x[1] = keep ? x[1] : 0;
         if (go) {
             x[2] = t.b1 * x[2] + (1 - t.b1) * g;
             x[3] = t.b2 * x[3] + (1 - t.b2) * g * g;
@@ -119,8 +122,9 @@ typedef struct job {
     bool go;
 } job;
 
-// Elements begin .. end. `ema` and `w`, whether these are given, are constants of each variant.
-VF_INLINE void update(const job *j, int64_t begin, int64_t end, bool ema, bool w)
+// Elements begin .. end. `ema` and `w`, whether these are given, and `keep` are constants of each
+// variant.
+VF_INLINE void update(const job *j, int64_t begin, int64_t end, bool ema, bool w, bool keep)
 {
     const mr_call *c = j->call;
     const terms *t = &j->t;
@@ -142,7 +146,8 @@ VF_INLINE void update(const job *j, int64_t begin, int64_t end, bool ema, bool w
         vf_stx(m, i, 1, mi, n, MR_F32);
         vf_stx(v, i, 1, vi, n, MR_F32);
         vf_stx(p, i, 1, pi, n, MR_F32);
-        vf_stx(g, i, 1, vf_zero(), n, MR_F32);
+        if (!keep)
+            vf_stx(g, i, 1, vf_zero(), n, MR_F32);
         if (ema)
             vf_stx(c->out[4].data, i, 1,
                    formula_average(d, vf_ldx(c->out[4].data, i, 1, n, MR_F32), pi), n, MR_F32);
@@ -151,21 +156,30 @@ VF_INLINE void update(const job *j, int64_t begin, int64_t end, bool ema, bool w
     }
 }
 
+VF_INLINE void update_kept(const job *j, int64_t begin, int64_t end, bool keep)
+{
+    bool ema = mr_given(&j->call->out[4]), w = mr_given(&j->call->out[5]);
+    if (ema && w)
+        update(j, begin, end, true, true, keep);
+    else if (ema)
+        update(j, begin, end, true, false, keep);
+    else if (w)
+        update(j, begin, end, false, true, keep);
+    else
+        update(j, begin, end, false, false, keep);
+}
+
 static void part(void *user, int64_t begin, int64_t end, int worker)
 {
     const job *j = user;
-    bool ema = mr_given(&j->call->out[4]), w = mr_given(&j->call->out[5]);
+    bool keep = ((const attr *)j->call->attr)->keep;
     (void)worker;
-    if (!j->go)
+    if (!j->go && !keep)
         memset((float *)j->call->out[1].data + begin, 0, (size_t)(end - begin) * 4);
-    else if (ema && w)
-        update(j, begin, end, true, true);
-    else if (ema)
-        update(j, begin, end, true, false);
-    else if (w)
-        update(j, begin, end, false, true);
-    else
-        update(j, begin, end, false, false);
+    if (j->go && keep)
+        update_kept(j, begin, end, true);
+    else if (j->go)
+        update_kept(j, begin, end, false);
 }
 
 MR_KERNEL(adamw)
@@ -199,7 +213,8 @@ MR_OP(adamw) = {
     .attr = {{"decay", MR_ATTR_F64, offsetof(attr, decay), .def = 1,
               .doc = "factor on hyper's weight_decay"},
              {"lr_factor", MR_ATTR_F64, offsetof(attr, lr_factor), .def = 1,
-              .doc = "factor on hyper's lr"}},
+              .doc = "factor on hyper's lr"},
+             {"keep", MR_ATTR_BOOL, offsetof(attr, keep), .doc = "leave the gradient as it is"}},
     .infer = infer,
     .cost = cost,
     .naive = naive,
@@ -215,5 +230,9 @@ MR_OP(adamw) = {
                       "master=[65] f32 grad=[65] f32 m=[65] f32 v=[65] f32 0..1 "
                       "hyper=[12] f64 0.2..0.9 sumsq=[1] f64 800..900",
                       "master=[33] f32 grad=[33] f32 m=[33] f32 v=[33] f32 0..1 w=[33] bf16 "
-                      "hyper=[12] f64 0..0 sumsq=[1] f64 1..1"),
+                      "hyper=[12] f64 0..0 sumsq=[1] f64 1..1",
+                      "master=[70] f32 grad=[70] f32 m=[70] f32 v=[70] f32 0..1 ema=[70] f32 "
+                      "w=[70] bf16 hyper=[12] f64 0.2..0.9 sumsq=[1] f64 0..0.1 keep=1",
+                      "master=[33] f32 grad=[33] f32 m=[33] f32 v=[33] f32 0..1 "
+                      "hyper=[12] f64 0..0 sumsq=[1] f64 1..1 keep=1"),
 };

@@ -3,7 +3,8 @@
  *
  *   master, grad, m, v [n] f32   ema [n] f32 and w [n] bf16 may be absent
  *   sumsq [1] f64, hyper [12] f64: in device memory, so that nothing waits for the host
- * With ema and w 20 bytes are read and 22 written per element, each once, 16 at a time. No sums:
+ * With ema and w 20 bytes are read and 22 written per element, with `keep` 18, each once, 16 at a
+ * time. No sums:
  * the bits depend on nothing. What all elements share is formed in double by thread 0 of a block.
  */
 #include "cuda/kernels/formula.cuh"
@@ -14,13 +15,14 @@ enum { THREADS = 256, PER = 4 };
 
 struct attr { // as in core/op/adamw.c
     double decay, lr_factor;
+    bool keep;
 };
 enum { LR, BETA1, BETA2, EPS, WEIGHT_DECAY, MAX_NORM, EMA_DECAY, STEP, GRAD_SCALE, PER_MOST_NORM };
 
 struct Terms {
     formula_adam adam;
     float d;
-    bool go; // false: only the gradient is set to zero
+    bool go, clear; // !go: nothing but the gradient changes; clear: that becomes 0
 };
 
 struct Buffers {
@@ -32,6 +34,7 @@ MR_DEVICE Terms terms_of(const double *h, double sumsq, attr a)
 {
     Terms t = {};
     double norm = sqrt(sumsq) * h[GRAD_SCALE];
+    t.clear = !a.keep;
     t.go = isfinite(norm) && norm * h[PER_MOST_NORM] <= 1 && h[GRAD_SCALE] != 0;
     double q = h[MAX_NORM] > 0 ? (norm + 1e-6) / h[MAX_NORM] : 1;
     t.adam.scale = (float)(q > 1 ? h[GRAD_SCALE] / q : h[GRAD_SCALE]);
@@ -49,10 +52,10 @@ MR_DEVICE Terms terms_of(const double *h, double sumsq, attr a)
 MR_DEVICE void update_piece(const Terms &t, const Buffers &b, int64_t i)
 {
     float p[4], g[4] = {0, 0, 0, 0}, m[4], v[4], ema[4];
-    if (!t.go) {
+    if (t.clear && !t.go)
         mr_store(b.grad + i, g);
+    if (!t.go)
         return;
-    }
     mr_load(b.master + i, p);
     mr_load(b.grad + i, g);
     mr_load(b.m + i, m);
@@ -67,7 +70,8 @@ MR_DEVICE void update_piece(const Terms &t, const Buffers &b, int64_t i)
             ema[e] = formula_average(t.d, ema[e], p[e]);
     }
     mr_store(b.master + i, p);
-    mr_store(b.grad + i, g);
+    if (t.clear)
+        mr_store(b.grad + i, g);
     mr_store(b.m + i, m);
     mr_store(b.v + i, v);
     if (b.ema)
@@ -89,7 +93,8 @@ MR_DEVICE void update_one(const Terms &t, const Buffers &b, int64_t i)
         if (b.w)
             mr_store1(b.w + i, p);
     }
-    b.grad[i] = 0;
+    if (t.clear)
+        b.grad[i] = 0;
 }
 
 // pieces: how many pieces of 4 elements may be taken; the elements after them go one by one
