@@ -29,6 +29,7 @@ step.settings = {{grad_checkpoint = false}, {grad_checkpoint = true}}
 ---@return table<string, mr.Tensor> set
 function step.graph(params, net, shape, settings)
   local options, recompute = program.recomputation(settings)
+  options.fresh_gradients = true -- as where a step has one micro-batch
   local g = G.graph(params, options)
   local set, io = cuts.inputs(shape)
   io.recompute = recompute
@@ -94,7 +95,7 @@ function step.open(device, shape, dtype)
   local params = G.params(dtype)
   local net = cuts.model(params, shape)
   params:seal()
-  local run = E.new(device, params, {regions = regions.gradients()})
+  local run = E.new(device, params, {regions = regions.gradients(true)})
   run:init(1)
   return run, params, net
 end

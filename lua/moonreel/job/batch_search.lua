@@ -17,7 +17,6 @@ local printer = require "moonreel.text.table"
 local program = require "moonreel.trainer.program"
 local programs = require "moonreel.trainer.programs"
 local progress = require "moonreel.trainer.progress"
-local regions = require "moonreel.optim.regions"
 local samples = require "moonreel.trainer.samples"
 local setup = require "moonreel.trainer.setup"
 local solve = require "moonreel.plan.solve"
@@ -239,8 +238,8 @@ local function search_with_models(r, list)
   r.exec:init(s.seed)
   r.update = optim.new(r.exec, r.pipe.params)
   r.shapes = feed.new(s, r.pipe)
-  r.planner = programs.new(r.exec, r:keep(E.plan(r.pipe.params, { regions = regions.of(s),
-    facts = r.facts })), r.pipe, { most_bytes = 0, config = program.config(s) })
+  r.planner = programs.new(r.exec, r:keep(E.plan(r.pipe.params, { regions = r.regions,
+    facts = r.facts })), r.pipe, { most_bytes = 0, config = program.config(s, nil, nil, r.fresh) })
   r:open_index()
   return search_all(r, list)
 end

@@ -124,7 +124,9 @@ local function update(g, kinds, params, from, to, by)
     local weights = rows[1] ~= w and not rows[1].shared and place(g, w, r)
     local master, _, first, second, average = ops.adamw(here[1],
       place(g, row_of(kinds.grad, r), r), here[2], here[3], here[4] or false,
-      weights, by.hyper, by.sumsq, {decay = r.decay, lr_factor = r.lr_factor})
+      weights, by.hyper, by.sumsq, {decay = r.decay, lr_factor = r.lr_factor,
+      -- fresh ones begin at zero by themselves
+      keep = kinds.grad[1].transient})
     local updated, gone = {master, first, second, average}, nil
     for i, row in ipairs(rows) do
       gone = send(g, row, updated[i], places[i]) or gone
@@ -210,7 +212,8 @@ local read_step = options.declare("update:step", {
   { "most_norm", "number", "a gradient above it changes nothing; absent: none is" },
 })
 
---- Begin one update from what the micro-steps added into the gradients, which become zero. The
+--- Begin one update from what the micro-steps added into the gradients, which become zero unless
+-- they are fresh in each micro-step. The
 -- device decides by the norm of the gradient: where it is not finite - nor is it where a loss was
 -- not - or too large, only the gradients change.
 ---@param h table  lr, beta1, beta2, eps, weight_decay, max_norm (0: off), ema_decay, step (from 1);

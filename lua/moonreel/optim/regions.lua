@@ -6,7 +6,8 @@
 -- as the weights; "weights": stands for `w`; else zeros), prefix of its tensors in a checkpoint
 -- (absent: not saved), start and stop (elements of the trained range; absent: all of it), per
 -- (trained elements for each of its own; absent: one), space ("pinned": in the host's memory, from
--- where updates bring it to the device piece by piece; absent: on the device).
+-- where updates bring it to the device piece by piece; absent: on the device), transient (it lies
+-- in the arena, and takes the room that activations leave).
 -- @module moonreel.optim.regions
 local options = require "moonreel.text.options"
 
@@ -27,10 +28,16 @@ regions.prefix = {master = master.prefix, average = ema.prefix}
 --- The rows that hold the first and the second moment.
 regions.moments = {adam_m, adam_v}
 
+-- the row of gradients; fresh ones begin at zero in each micro-step
+local function gradients(fresh)
+  return fresh and {name = grad.name, dtype = grad.dtype, transient = true} or grad
+end
+
 --- For gradients alone: forward and backward without an update.
+---@param fresh boolean|nil  they begin at zero in each micro-step, whose graphs are made so
 ---@return table[] rows
-function regions.gradients()
-  return {grad}
+function regions.gradients(fresh)
+  return {gradients(fresh)}
 end
 
 local read_adamw = options.declare("regions.adamw", {
@@ -39,6 +46,7 @@ local read_adamw = options.declare("regions.adamw", {
     .. "absent: all" },
   { "gradients", "boolean", "of its parts alone (ZeRO 2)" },
   { "weights", "boolean", "of its parts alone (ZeRO 3)" },
+  { "fresh", "boolean", "gradients begin at zero in each micro-step" },
   { "dtype", "text", "of the weights: those of f32 are the masters of an owner's parts",
     default = "bf16" },
   { "space", "text", "pinned: all of it in the host's memory; absent: on the device" },
@@ -71,7 +79,8 @@ end
 --- For AdamW, the update of moonreel.optim.
 ---@param given table|nil  ema: averaged weights as well; parts: the elements of which this rank
 ---   keeps masters, moments and averages, as it owns them; gradients, weights: of these as well;
----   dtype: of the weights; space: where they lie
+---   fresh: gradients begin at zero in each micro-step; dtype: of the weights; space: where they
+---   lie
 ---@return table[] rows
 function regions.adamw(given)
   local o = read_adamw(given)
@@ -83,7 +92,7 @@ function regions.adamw(given)
   if o.parts or o.space then
     kept = rows_in(kept, o.parts, o.space)
   end
-  local rows = o.gradients and rows_in({grad}, o.parts) or {grad}
+  local rows = o.gradients and rows_in({grad}, o.parts) or {gradients(o.fresh)}
   for i, part in ipairs(o.weights and o.parts or {}) do
     rows[#rows + 1] = {name = "w." .. i, dtype = o.dtype, role = "weights", start = part.start,
       stop = part.stop}
@@ -91,13 +100,23 @@ function regions.adamw(given)
   return table.move(kept, 1, #kept, #rows + 1, rows)
 end
 
+--- Do gradients begin at zero in each micro-step? So it is where a rank alone makes a step of one:
+-- nothing is added to them later, nor sent.
+---@param team mr.Ranks|nil
+---@param micros integer  micro-batches of a step
+---@return boolean
+function regions.fresh(team, micros)
+  return not team and micros == 1
+end
+
 --- For the optimizer of settings.
 ---@param settings table   baked
 ---@param team mr.Ranks|nil  which say what this rank keeps; nil: all
 ---@param dtype string|nil of the weights
+---@param fresh boolean|nil  of regions.fresh
 ---@return table[] rows
-function regions.of(settings, team, dtype)
-  return regions.adamw{ema = settings.optim.ema_decay ~= nil, dtype = dtype,
+function regions.of(settings, team, dtype, fresh)
+  return regions.adamw{ema = settings.optim.ema_decay ~= nil, dtype = dtype, fresh = fresh,
     space = settings.optim.offload and "pinned" or nil,
     parts = team and team.stage > 0 and team:owned() or nil,
     gradients = team and team.gradients, weights = team and team.weights}

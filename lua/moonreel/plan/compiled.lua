@@ -43,11 +43,16 @@ end
 -- bytes of a program that a job has no use for
 local NONE = setmetatable({}, { __index = function() return 0 end })
 
+-- a rank alone keeps no gradients of a step of one micro-batch
+local function fresh_of(settings)
+  return regions.fresh(nil, math.max(settings.virtual_ranks, 1) * settings.accumulate)
+end
+
 -- what is compiled, by what decides it
 local function key_of(settings, dtype)
   return json.encode { settings:plain("model"), settings:plain("vae"),
     settings:plain("text_encoder"), settings:plain("clip"), settings.compat or "",
-    settings.optim.ema_decay ~= nil, dtype,
+    settings.optim.ema_decay ~= nil, dtype, fresh_of(settings),
     settings.optim.offload, settings.job, settings.cached, settings.load_video_features,
     settings.load_text_features, settings:plain("condition_config") }
 end
@@ -64,12 +69,13 @@ local function kind_of(row)
     average = "averages" })[row.role]
 end
 
+-- those of a transient one are bytes of the arena
 local function region_bytes(rows)
   local bytes = { weights = 0, frozen = 0, masters = 0, moments = 0, averages = 0, gradients = 0,
     offloaded = 0 }
   for _, row in ipairs(rows) do
     local kind = kind_of(row)
-    if not row.shared then
+    if not (row.shared or row.transient) then
       bytes[kind] = bytes[kind] + row.bytes
     end
   end
@@ -112,9 +118,11 @@ function Compiled:of(settings)
   -- a search for batches trains
   local trains = settings.job == "train" or settings.job == "batch_search"
   local job = not trains and settings.job or nil
-  local exec = E.plan(pipe.params, { regions = not job and regions.of(settings) or nil,
-    facts = device.facts, rates = device.rates })
+  local fresh = not job and fresh_of(settings)
+  local exec = E.plan(pipe.params, { regions = not job and regions.of(settings, nil, nil, fresh)
+    or nil, facts = device.facts, rates = device.rates })
   local models = { key = key, pipe = pipe, exec = exec, dtype = dtype, job = job,
+    fresh = fresh,
     encoders = encoders.new(pipe, { facts = device.facts, rates = device.rates,
       memory_bytes = m.memory_bytes, read_rate = m.host and m.host.read,
       seconds = seconds_of(m, dtype), conditions = conditions.new(settings, pipe, {}),
@@ -212,7 +220,8 @@ function Compiled:step(settings, models, bucket)
     parts.encode, step.encoding, parts.read = models.encoders:batch(bucket)
     return step
   end
-  local shape, config = feed.new(settings, models.pipe):shape(bucket), program.config(settings)
+  local shape = feed.new(settings, models.pipe):shape(bucket)
+  local config = program.config(settings, nil, nil, models.fresh)
   config.forward = models.job == "eval_loss"
   local passes = config.forward and eval_times.passes(settings) or 1
   local key = models.key .. program.key(shape) .. json.encode(config) .. passes

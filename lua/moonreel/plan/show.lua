@@ -43,6 +43,13 @@ function show.bar(share, width)
   return ("█"):rep(n // 8) .. (eighths[n % 8] or "")
 end
 
+-- what the arena holds: of a rank that trains alone, gradients too where activations leave room
+local function title_of(kind, bytes)
+  local trains = bytes.moments + (bytes.offloaded or 0) > 0
+  return kind[1] == "arena" and trains and bytes.gradients == 0
+    and "activations, workspace, gradients" or kind[2]
+end
+
 -- the bytes of one rank, kind by kind, while the largest bucket runs
 local function memory_lines(p, put)
   local row = p.largest
@@ -52,7 +59,7 @@ local function memory_lines(p, put)
   for _, kind in ipairs(plan.kinds) do
     local bytes = row.bytes[kind[1]] or 0
     if bytes > 0 then
-      rows[#rows + 1] = { title = kind[2], bytes = bytes,
+      rows[#rows + 1] = { title = title_of(kind, row.bytes), bytes = bytes,
         where = not one_memory and kind[3] == "host" and "host" or "" }
       most = math.max(most, bytes)
     end
@@ -74,7 +81,8 @@ local function live_lines(p, put)
   local rows, rest = {}, 0
   for i, one in ipairs(p.largest.live) do
     if i <= 6 then
-      rows[i] = { bytes = one.bytes, what = one.purpose, block = one.block ~= "" and one.block
+      rows[i] = { bytes = one.bytes, what = one.purpose == "region" and "gradients of weights"
+        or one.purpose, block = one.block ~= "" and one.block
         or "outside blocks", ranges = one.ranges }
     else
       rest = rest + one.bytes

@@ -23,9 +23,10 @@ end
 ---@param settings table  baked
 ---@param reduce mr.Ranks|nil  to whom the gradients go at the end of every micro-step
 ---@param sequence mr.Sequence|nil  that share the tokens of a batch
+---@param fresh boolean|nil     gradients begin at zero in each micro-step (optim.regions)
 ---@return table config
-function program.config(settings, reduce, sequence)
-  return {reduce = reduce, sequence = sequence,
+function program.config(settings, reduce, sequence, fresh)
+  return {reduce = reduce, sequence = sequence, fresh = fresh,
     -- as the fork of the reference that trains so
     rows = sequence and settings.compat and sequence.size or nil,
     sigma_min = settings.sigma_min, grad_checkpoint = settings.grad_checkpoint,
@@ -67,11 +68,12 @@ end
 ---@param pipe mr.Pipeline
 ---@param shape table    frames, height, width, batch, text, masked
 ---@param config table   grad_checkpoint, grad_ckpt_settings; forward: losses without gradients;
----   ranks, sequence, rows: as program.config says
+---   reduce, sequence, fresh, rows: as program.config says
 ---@return mr.Graph
 function program.graph(pipe, shape, config)
   local B = shape.batch
   local options, recompute = program.recomputation(config)
+  options.fresh_gradients = config.fresh
   if pipe.reconstructs then
     return reconstruction.graph(pipe, shape, options, config.reduce)
   end

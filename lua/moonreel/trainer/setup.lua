@@ -402,7 +402,8 @@ function setup.state(r)
     r.reduced = r.ranks.gradients or r.micros <= r.mesh.data
     r.told = r.reduced or r.ranks.weights
   end
-  r.regions = regions.of(s, r.ranks, r.dtype)
+  r.fresh = regions.fresh(r.ranks, r.micros)
+  r.regions = regions.of(s, r.ranks, r.dtype, r.fresh)
   r.exec = r:keep(executor(r, params))
   r.cached = cached_inputs(r)
   if r.pipe.autoencoder.apart and not r.cached.latents then

@@ -52,10 +52,12 @@ describe("a step compiled without a device", function()
     local cache <close> = compiled.new(m)
     local open = plan.open(s, { mesh = mesh.new(m), compiled = cache })
     local pipe = pipeline.of(s, open.models.dtype)
-    local run <close> = E.new(device, pipe.params, { regions = regions.of(s) })
+    local run <close> = E.new(device, pipe.params, {
+      regions = regions.of(s, nil, nil, open.models.fresh) })
     local inputs, buckets = feed.new(s, pipe), open:buckets()
     for _, b in ipairs(buckets) do
-      local graph <close> = program.graph(pipe, inputs:shape(b), program.config(s))
+      local graph <close> = program.graph(pipe, inputs:shape(b), program.config(s, nil, nil,
+        open.models.fresh))
       local real <close> = run:compile(graph)
       local told = cache:step(s, open.models, b).memory
       local got = real:memory()
