@@ -202,7 +202,7 @@ static mr_program *program_of(mr_exec *e, const mr_graph *g)
 }
 
 /* A transient region holds what a run made until another one takes its place, and says so then. */
-static void in_the_arena(mr_device *dev)
+static void in_the_arena(mr_device *dev, bool poison)
 {
     model m = model_of(MR_F32);
     mr_exec *e = NULL;
@@ -210,7 +210,8 @@ static void in_the_arena(mr_device *dev)
                             {.name = "more", .dtype = MR_F32, .transient = true}};
     CHECK_FAILS(mr_exec_new(dev, m.params, &(mr_exec_options){.regions = rows, .n_regions = 2}, &e),
                 MR_E_USAGE, "'grad' and 'more' are transient");
-    OK(mr_exec_new(dev, m.params, &(mr_exec_options){.regions = rows, .n_regions = 1}, &e));
+    OK(mr_exec_new(dev, m.params,
+                   &(mr_exec_options){.regions = rows, .n_regions = 1, .poison = poison}, &e));
     OK(mr_exec_init_params(e, 3));
     float grad[128];
     OK(mr_exec_read(e, "grad", 0, grad, sizeof grad)); // cleared from the start
@@ -285,7 +286,8 @@ int main(void)
     open_both(both);
     for (int i = 0; i < 2; i++) {
         in_host_memory(both[i]);
-        in_the_arena(both[i]);
+        in_the_arena(both[i], false);
+        in_the_arena(both[i], true);
         ranges(both[i]);
         mr_device_close(both[i]);
     }

@@ -26,7 +26,21 @@ static mr_params *table(void)
     return p;
 }
 
-/* loss = the sums of the squares of those in `uses` */
+/* x w' on a side queue, whose row adds to the gradient of w by itself */
+static mr_ref product(mr_graph *g, mr_ref w)
+{
+    mr_ref x, y;
+    mr_queue before;
+    OK(mr_graph_input(g, "x", MR_F32, 2, (int64_t[]){2, 3}, &x));
+    OK(mr_graph_reshape(g, w, 2, (int64_t[]){1, 3}, &w));
+    OK(mr_graph_set_queue(g, MR_Q_COMM_INTRA, &before));
+    OK(mr_graph_add(g, "linear", MR_NO_ATTRS, (mr_ref[]){x, w}, 2, &y));
+    OK(mr_graph_set_queue(g, before, NULL));
+    OK(mr_graph_reshape(g, y, 1, (int64_t[]){2}, &y));
+    return y;
+}
+
+/* loss = the sums of the squares of those in `uses`, of the last one of a product with it */
 static mr_graph *graph(mr_params *p, bool fresh, int uses)
 {
     mr_graph *g = NULL;
@@ -38,6 +52,7 @@ static mr_graph *graph(mr_params *p, bool fresh, int uses)
             continue;
         mr_ref x, y, sum;
         OK(mr_graph_param(g, id, &x));
+        x = id == END ? product(g, x) : x;
         OK(mr_graph_add(g, "mul", MR_NO_ATTRS, (mr_ref[]){x, x}, 2, &y));
         OK(mr_graph_add(g, "sum", MR_ATTRS({"axes", .ints = &axis}), &y, 1, &sum));
         if (loss == MR_NONE)

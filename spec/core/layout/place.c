@@ -175,30 +175,24 @@ static void fixed(int n, double above)
     enum { FIXED = 32 };
     mr_layout_entry *e = mr_calloc((size_t)n + FIXED, sizeof *e);
     state = 11;
-    size_t region = 0, peak, bound;
+    size_t each = (size_t)n * 8 / 64 * 64, region = FIXED * each, peak, bound;
     for (int i = 0; i < n; i++) {
         int first = i % 1000;
         e[i] = (mr_layout_entry){
             .first = first, .last = 1999 - first, .bytes = (size_t)(1 + draw(20)) * 64};
     }
     // like gradients: made while what was kept for them goes
-    for (int i = 0; i < FIXED; i++) {
-        size_t bytes = (size_t)n * 64 / 8;
-        e[n + i] = (mr_layout_entry){.first = 1000 + (FIXED - 1 - i) * 30,
+    for (int i = 0; i < FIXED; i++)
+        e[n + i] = (mr_layout_entry){.first = 1000 + i * 30,
                                      .last = 1999,
-                                     .bytes = bytes / 64 * 64,
-                                     .offset = region,
+                                     .bytes = each,
+                                     .offset = (size_t)(FIXED - 1 - i) * each,
                                      .fixed = true};
-        region += e[n + i].bytes;
-    }
     CHECK_OK(mr_layout_place(e, n + FIXED, &peak, &bound, NULL));
-    size_t at = 0, top = 0;
+    size_t top = 0;
     for (int i = 0; i < n + FIXED; i++) {
         top = MR_MAX(top, e[i].offset + e[i].bytes);
-        if (i < n)
-            continue;
-        CHECK_INT(e[i].offset, at);
-        at += e[i].bytes;
+        CHECK(i < n || e[i].offset == (size_t)(n + FIXED - 1 - i) * each);
     }
     CHECK_INT(top, peak);
     CHECK_INT(overlaps(e, n + FIXED), 0);
