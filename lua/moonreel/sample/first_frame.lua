@@ -10,6 +10,9 @@ local first_frame = {}
 -- what it is asked for where a recipe says nothing else
 local RESOLUTION <const>, ASPECT <const>, GUIDANCE <const> = "768px", "16:9", 4
 
+--- Records of the image model's settings, and where a recipe has them.
+first_frame.moved = { model = "img_flux", vae = "img_flux_ae" }
+
 --- Pixels of a latent cell of the image model's autoencoder, and cells of a token's side.
 local CELL <const> = 16
 
@@ -36,7 +39,7 @@ function first_frame.settings(s)
   model.from_pretrained = nil
   return require("moonreel.settings").with(s, { "ckpt_path=none", replaced("model", model),
     replaced("vae", auto), "sampling.temporal_reduction=none", "sampling.is_causal_vae=none",
-    "sampling.height=none", "sampling.width=none" }), path
+    "sampling.height=none", "sampling.width=none" }, first_frame.moved), path
 end
 
 -- pixels of img_resolution in the table of training; under compat with cells of 32 pixels those of

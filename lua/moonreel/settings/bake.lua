@@ -226,14 +226,15 @@ local function note_unread(job)
       end
       local when = leaf.row.when
       if when and leaf.value ~= marker.none then
-        local other = job.fold:leaf(registry.split(when[1]))
+        local path = when[1]:gsub("^%.", leaf.path:match("^(.*%.)") or "")
+        local other = job.fold:leaf(registry.split(path))
         local read = false
         for i = 2, #when do
           read = read or other == when[i]
         end
         if not read then
           local text = ("%s: %s is read only when %s is %s, and it is %s"):format(link.at,
-            leaf.path, when[1],
+            leaf.path, path,
             kinds.show(when[2]), kinds.show(other))
           -- an argument for all stages may mean something in another one
           if link.command_line and (not job.stage or stages.split(link.at:gsub("^%-+", ""))) then
@@ -273,20 +274,40 @@ local function note_resolutions(job)
   end
 end
 
+-- Step 11: where the file stands in for settings, values that it has of them keep their origins; an
+-- argument comes behind those that it overrides.
+local function inherit(job)
+  local moved = job.inherits and job.inherits.moved
+  for _, leaf in ipairs(moved and job.leaves or {}) do
+    local record, field = leaf.path:match("^([%w_]+)%.(.*)$")
+    local from = moved[record]
+    local known, chain = pcall(job.inherits.settings.chain, job.inherits.settings,
+      from and from .. "." .. field or leaf.path)
+    local link = leaf.chain[#leaf.chain]
+    if known and link.set then
+      leaf.chain = { table.unpack(chain) }
+      leaf.chain[#leaf.chain + 1] = not from and link.command_line and link or nil
+    end
+  end
+end
+
 -- Step 3: from here on values are worked out on demand.
 local function start_fold(job) job.fold = fold.new(job.layers) end
 
 local steps = { load_files, add_overrides, start_fold, collect, add_environment,
-  check_writes, add_stages, note_unread, check_lengths, note_resolutions }
+  check_writes, add_stages, note_unread, check_lengths, note_resolutions,
+  inherit }
 
 --- Bake in this process.
 ---@param file table      from files.root
 ---@param arguments table[]  {key, text, argument}
 ---@param stage string|nil   bake this stage of the recipe
 ---@param files_so_far table|nil  loader of a bake that has read the same files
+---@param inherits table|nil  the file stands in for settings: those, and moved, as settings.with
+---   takes it
 ---@return table settings
-function bake.bake(file, arguments, stage, files_so_far)
-  local job = { file = file, arguments = arguments, stage = stage,
+function bake.bake(file, arguments, stage, files_so_far, inherits)
+  local job = { file = file, arguments = arguments, stage = stage, inherits = inherits,
     loader = files_so_far or loader.new() }
   -- short-lived tables: collecting them all the time costs a fifth of a bake
   local pause = collectgarbage("setpause", 1000)

@@ -118,6 +118,24 @@ function blame.record(settings, within, f, ...)
   end, f, ...)
 end
 
+--- Call f with settings whose records stand in the place of others; an error names the others, as
+-- recipes and arguments have them.
+---@param settings table
+---@param moved table  as settings.with takes it
+---@param f function
+---@return any ...  results of f
+function blame.renamed(settings, moved, f, ...)
+  return call(function(message)
+    for record, was in pairs(moved) do
+      message = message:gsub("%f[%w_./-]" .. record .. "%.([%w_]+)", function(field)
+        local known = pcall(settings.chain, settings, record .. "." .. field)
+        return known and was .. "." .. field or nil
+      end):gsub("%f[%w_./-]" .. record .. "(:%f[^:])", was .. "%1")
+    end
+    return message
+  end, f, ...)
+end
+
 --- Call f, which compares something else with the values of a record; below an error stands who set
 -- the fields that its text names. Its beginning is left to what f compares them with.
 ---@param settings table

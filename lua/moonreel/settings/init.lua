@@ -39,17 +39,24 @@ function settings.bake(name, overrides, options)
   return require("moonreel.settings.bake").bake(file, arguments, options.stage)
 end
 
---- Settings with fields set over them.
+--- Settings with fields set over them. Values that stay keep their origins.
 ---@param base table        baked
 ---@param overrides table   as for bake
+---@param moved table|nil   records that stand in the place of others: {model = "img_flux"}, whose
+---   fields have the origins of theirs
 ---@return table settings   baked
-function settings.with(base, overrides)
+function settings.with(base, overrides, moved)
   local core = require "moonreel.core.base"
   local path = os.tmpname()
   os.remove(path)
   path = path .. ".lua"
   core.replace_file(path, base:to_recipe())
-  local good, result = pcall(settings.bake, path, overrides, { child = false })
+  local good, result = pcall(function()
+    local file = files.root(path)
+    file.shown = base.recipe
+    return require("moonreel.settings.bake").bake(file, arguments_of(overrides), nil, nil,
+      { settings = base, moved = moved or {} })
+  end)
   os.remove(path)
   if not good then
     error(result, 0)

@@ -38,4 +38,23 @@ describe("a first frame", function()
       own.vae.type, path })
     assert.is_nil(own.ckpt_path)
   end)
+
+  it("has the image model's errors named as a recipe and its arguments name it", function()
+    local blame = require "moonreel.settings.blame"
+    local base = require "moonreel.core.base"
+    local own = first_frame.settings(settings.bake(PLACE .. "t2i2v_256px",
+      { "img_flux.hidden_size=33", "sampling.seed=5" }))
+    assert.equal("img_flux.hidden_size=33", own:origin "model.hidden_size")
+    assert.matches("^recipes/opensora%-2.0/inference/plugins/t2i2v.lua:5$",
+      own:origin "model.guidance_embed")
+    assert.equal("default", own:origin "model.depth")
+    assert.equal("sampling.seed=5", own:origin "sampling.seed")
+    assert.matches("^recipes/opensora%-2.0/inference/.*t2i2v_256px.lua$", own.recipe)
+    fails("MR_E_RECIPE", "^img_flux.hidden_size=33: .-img_flux: hidden_size 33 and img_flux.depth, "
+      .. "img_flux_ae.type, ./model.safetensors\n  img_flux.depth", blame.renamed, own,
+      first_frame.moved, blame.record, own, "model", function()
+        base.raise("MR_E_RECIPE", "model: hidden_size 33 and model.depth, vae.type, "
+          .. "./model.safetensors\n  model.depth")
+      end)
+  end)
 end)
