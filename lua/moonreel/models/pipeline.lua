@@ -34,7 +34,12 @@ end
 
 -- the second text encoder, if the model takes what it gives
 local function vector_of(config, encoder)
-  if not (encoder.apart and encoder.vector) then
+  local folder = config.clip.from_pretrained
+  if not encoder.vector and folder then
+    base.raise("MR_E_RECIPE", ("clip.from_pretrained = %s is no CLIP: it gives no vector of a "
+      .. "caption; try: the folder of a CLIP, and this one for text_encoder"):format(
+      folder))
+  elseif not (encoder.apart and encoder.vector) then
     base.raise("MR_E_RECIPE", ("clip.type = %s gives no vector of a caption from weights of its "
       .. "own; try: text_encoder.type = %s"):format(config.clip.type, config.clip.type))
   elseif not part("model", config.model.type).takes_vector then

@@ -105,6 +105,7 @@ describe("overrides", function()
       ["bucket_config.a.0={1,1}"] = "bucket_config.a: expected integer keys of at least 1, got '0'",
       ["bucket_config.a.1={2, 1}"] = "bucket_config.a.1: expected {keep, batch}",
       ["mask_ratios.rando=1"] = "mask_ratios.rando is not known, did you mean 'random'?",
+      ["grad_ckpt_settings={19}"] = "grad_ckpt_settings: expected a list of 2 integer",
       ["min_lr=1"] = 'min_lr=1: min_lr is read only when lr_schedule is "1cycle", and it is '
         .. '"constant"',
       ["vae.micro_frame_size=17"] = "vae.micro_frame_size",

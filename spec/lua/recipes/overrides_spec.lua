@@ -143,8 +143,9 @@ local function unread(leaf, values)
   if not when or values.stages ~= marker.none then
     return false
   end
+  local other = when[1]:gsub("^%.", leaf.path:match("^(.*%.)") or "")
   for i = 2, #when do
-    if values[when[1]] == when[i] then
+    if values[other] == when[i] then
       return false
     end
   end

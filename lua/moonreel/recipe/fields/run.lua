@@ -73,7 +73,7 @@ return {
   { "grad_checkpoint", "boolean", default = false, reader = "model", affects = "speed",
     resume = "free",
     help = "recompute blocks in the backward pass instead of keeping their inner values" },
-  { "grad_ckpt_settings", { list = "integer" }, none = true,
+  { "grad_ckpt_settings", { list = "integer", count = 2 }, none = true,
     spellings = { "grad_ckpt_setting", "model.grad_ckpt_settings" }, min = 0,
     reader = "model", affects = "speed", resume = "free",
     help = "how many blocks of each kind recompute: {spatial, temporal} or {double, single}; none: "
