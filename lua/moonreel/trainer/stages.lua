@@ -129,9 +129,12 @@ end
 -- say which stage it is, and train it
 local function train(series, i)
   local one, stage = series.list[i], stage_of(series, i)
+  local s = one.settings
+  local follows = s.load == "recipe.previous" or s.ckpt_path == "recipe.previous"
   series.progress:say(("stage %s (%d of %d): %s"):format(one.name, i, #series.list,
     stage.begun and "goes on in " .. stage.dir
-    or stage.previous and "follows " .. stage.previous or "begins in " .. stage.dir))
+    or follows and stage.previous and "follows " .. stage.previous
+    or "begins in " .. stage.dir))
   return named(one.name, trainer.run, one.settings, {write = series.write, stage = stage,
     team = series.team, launch = series.launch})
 end

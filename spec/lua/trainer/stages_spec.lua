@@ -255,6 +255,13 @@ describe("trainer.stages", function()
       "stages.b.steps=1", "stages.c.steps=2")
   end)
 
+  it("say that they begin where they take nothing of the stage before", function()
+    local output = train("apart", "stages.a.steps=1", "stages.b.steps=1", "stages.c.steps=2",
+      "stages.b.ckpt_path=none")
+    assert.matches("stage b %(2 of 3%): begins in .-/stages/b\n", output)
+    assert.matches("stage c %(3 of 3%): follows .-/stages/b/", output)
+  end)
+
   it("with nothing to do hand on what they started from", function()
     local output = train("idle", "stages.a.steps=2", "stages.b.load=recipe.previous",
       "stages.b.ckpt_path=none", "stages.b.steps=2", "stages.c.steps=3")
