@@ -113,6 +113,20 @@ local function apply_preset(o, overrides)
   end
 end
 
+-- a list that is given twice as a field would keep the last of them alone
+local function check_lists(overrides)
+  local seen = {}
+  for _, one in ipairs(overrides) do
+    local name = ({ref = "reference_path"})[one.key] or one.key:gsub("^sampling%.", "")
+    if seen[name] and (name == "reference_path" or name == "neg" or name == "mask_strategy") then
+      usage("%s and %s: a field is given once; try: sampling.%s={\"...\", \"...\"}, a text for "
+        .. "each prompt%s", seen[name], one.argument, name, name ~= "neg"
+        and (", or --%s once per prompt"):format((name:gsub("_", "-"))) or "")
+    end
+    seen[name] = one.argument
+  end
+end
+
 -- options of the command line as render takes them
 local function render_options(o)
   local r = {references = o.reference_path, strategies = o.mask_strategy}
@@ -124,6 +138,10 @@ local function render_options(o)
   end
   if o.size or o.image_size then
     r.height, r.width = size(o.size and "size" or "image-size", o.size or o.image_size)
+  end
+  if o.frames and o.num_frames then
+    usage("--frames %s and --num-frames %s are the same; expected one of them", o.frames,
+      o.num_frames)
   end
   local frames = o.frames or o.num_frames
   r.frames = frames and require("moonreel.sample.names").frames(frames)
@@ -223,6 +241,7 @@ end
 
 -- the pipeline of pictures that clips go on from, in a folder beside them
 local function pictures_of(asked)
+  local blame = require "moonreel.settings.blame"
   local first_frame, names = require "moonreel.sample.first_frame", asked.names
   local s = asked.prepared.defaults
   local settings, path = first_frame.settings(s)
@@ -231,8 +250,8 @@ local function pictures_of(asked)
       .. names:stem(item):match("[^/]+$")
   end }
   return { open = function()
-    return require("moonreel.sample").open(path, { settings = settings, ema = asked.how.ema,
-      threads = asked.how.threads })
+    return blame.renamed(settings, first_frame.moved, require("moonreel.sample").open, path,
+      { settings = settings, ema = asked.how.ema, threads = asked.how.threads })
   end, ask = function()
     return into_files(first_frame.options(s, asked.options, asked.prepared:cell()), asked.folder,
       place)
@@ -248,6 +267,7 @@ local function ask(parsed)
     how.ema = false
   end
   local r = render_options(o)
+  check_lists(parsed.overrides)
   local prepared = prepare(parsed.positional[1], parsed.overrides, how)
   for _, note in ipairs(prepared.notes) do
     io.stderr:write("note: ", note, "\n")

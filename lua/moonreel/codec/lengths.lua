@@ -43,14 +43,24 @@ local function nearest(rule, frames)
   return 1
 end
 
---- Refuse a number of frames that an autoencoder does not take.
+--- Why an autoencoder does not take a number of frames.
 ---@param auto mr.Autoencoder  lengths: its rule; nil: any
 ---@param frames integer
-function lengths.check(auto, frames)
+---@return string|nil  nil: it does
+function lengths.problem(auto, frames)
   local rule = auto.lengths or "any"
-  if not lengths.fits(rule, frames) then
-    base.raise("MR_E_SHAPE", ("a clip of %d frames: this autoencoder takes %s; try: %d frames")
-      :format(frames, rule, nearest(rule, frames)))
+  return not lengths.fits(rule, frames)
+    and ("a clip of %d frames: this autoencoder takes %s; try: %d frames"):format(frames, rule,
+      nearest(rule, frames)) or nil
+end
+
+--- Refuse a number of frames that an autoencoder does not take.
+---@param auto mr.Autoencoder
+---@param frames integer
+function lengths.check(auto, frames)
+  local problem = lengths.problem(auto, frames)
+  if problem then
+    base.raise("MR_E_SHAPE", problem)
   end
 end
 

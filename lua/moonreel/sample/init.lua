@@ -10,6 +10,7 @@ local ckpt = require "moonreel.ckpt"
 local codec = require "moonreel.codec"
 local embed = require "moonreel.embed"
 local fit = require "moonreel.sample.fit"
+local lengths = require "moonreel.codec.lengths"
 local look = require "moonreel.core.look"
 local options = require "moonreel.text.options"
 local output = require "moonreel.sample.output"
@@ -336,6 +337,16 @@ local function render_batch(self, r, items)
   return clips
 end
 
+-- a length that the autoencoder takes
+local function check_frames(self, r, given)
+  local problem = lengths.problem(self.pipe.autoencoder, r.frames)
+  if problem and given then
+    base.raise("MR_E_USAGE", "sample: " .. problem)
+  elseif problem then
+    blame.raise(self.defaults, "sampling.frames", "MR_E_RECIPE", "%s", problem)
+  end
+end
+
 -- refuse sizes that no latent has, and what does not fit into the memory
 local function check_size(self, r)
   local auto = self.pipe.autoencoder
@@ -362,6 +373,7 @@ end
 function Sampler:request(given)
   local r = read_request(self.pipe, self.defaults, given)
   self.along.check(self, r)
+  check_frames(self, r, given.frames)
   check_size(self, r)
   return r
 end

@@ -95,8 +95,28 @@ local read = options.declare("sampler:render", {
 -- a text for each prompt: the last one holds for those behind it
 local function of_prompt(list, i) return list and (list[i] or list[#list]) or nil end
 
+-- No text for a prompt is passed over: those of the command line go with its prompts, those of a
+-- recipe with the recipe's.
+local function check_lists(o, s, along)
+  for name, field in pairs { references = "reference_path", strategies = "mask_strategy",
+      negatives = "neg" } do
+    local chain, instead = s:chain("sampling." .. field), along.not_taken[name]
+    local last = chain[#chain]
+    local list = o[name] or last and last.command_line and s:plain("sampling." .. field)
+    if o[name] and instead then
+      base.raise("MR_E_USAGE", ("sample: %s: renderings with model.type = %s do not take it; try: "
+        .. "%s"):format(field, s.model.type, instead))
+    elseif list and #list > #o.prompts then
+      base.raise("MR_E_USAGE", ("sample: %d texts of %s for %d prompt%s; expected one for each at "
+        .. "most: the last one holds for all behind it"):format(#list, field, #o.prompts,
+        #o.prompts == 1 and "" or "s"))
+    end
+  end
+end
+
 -- one rendering per prompt, seed and number
 local function items_of(r, o, s, along, pipe)
+  check_lists(o, s, along)
   local references = o.references or s:plain("sampling.reference_path")
   local strategies = o.strategies or s:plain("sampling.mask_strategy")
   local negatives = o.negatives or s:plain("sampling.neg")

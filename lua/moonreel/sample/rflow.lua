@@ -58,6 +58,9 @@ function along.seeds(o, s, many)
   return all
 end
 
+--- Lists of the request that it does not take, and what to try.
+along.not_taken = { negatives = "without it, or a model of Open-Sora 2.0" }
+
 --- What it takes beside sizes and rates.
 ---@param o table     options of sampler:render
 ---@param s table     settings: sampling, scheduler

@@ -58,6 +58,9 @@ function along.seeds(o, s, many)
   return all
 end
 
+--- Lists of the request that it does not take, and what to try.
+along.not_taken = { strategies = "--cond-type with --ref for frames that are given" }
+
 --- What it takes beside sizes and rates.
 ---@param o table   options of sampler:render
 ---@param s table   settings: sampling, compat

@@ -55,6 +55,21 @@ describe("a request", function()
     assert.same({"none", "none", "none"}, strategies())
   end)
 
+  it("passes over no text for a prompt: more than prompts, or of another flow", function()
+    local fails = require "spec.support.fails"
+    local function refused(pattern, given, ...)
+      given.prompts = given.prompts or {"a"}
+      fails("MR_E_USAGE", pattern, read, given, {...})
+    end
+    refused("2 texts of mask_strategy for 1 prompt; expected one for each at most",
+      {strategies = {"0", "1"}})
+    refused("3 texts of reference_path for 2 prompts", {references = {"a", "b", "c"},
+      prompts = {"a", "b"}})
+    refused("2 texts of mask_strategy for 1 prompt", {}, "mask_strategy={'0', '1'}")
+    refused("neg: renderings with model.type = STDiT3 do not take it", {negatives = {"b"}})
+    assert.equal(1, #read({prompts = {"a"}, seeds = {1}, strategies = {"0"}}).items)
+  end)
+
   it("cleans captions where the text encoder was trained so, each text of a loop", function()
     local prompt = "|0|A <b>Bird</b> |2| <person> at 10.0.0.1"
     local function words(cleans)

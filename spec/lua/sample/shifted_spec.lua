@@ -95,6 +95,18 @@ describe("a rendering of 2.0", function()
       :request(asked()).items[1].words)
   end)
 
+  it("is refused lists of the other flow, and lengths that no latent frames make", function()
+    local one = video()
+    refused("mask_strategy: renderings with model.type = flux do not take it; try: %-%-cond%-type",
+      one, { strategies = { "0" } })
+    refused("2 texts of neg for 1 prompt", one, { negatives = { "a", "b" } })
+    refused("a clip of 18 frames: this autoencoder takes 4n%+1; try: 17 frames", one,
+      { frames = 18 })
+    one = video "sampling.frames=18"
+    fails("MR_E_RECIPE", "sampling.frames=18: a clip of 18 frames", one.request, one,
+      { prompts = { "a" } })
+  end)
+
   it("has seeds that are counted up; the reference draws them, and keeps 0", function()
     local function seeds(...)
       local list = {}
