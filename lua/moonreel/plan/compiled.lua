@@ -44,15 +44,16 @@ end
 local NONE = setmetatable({}, { __index = function() return 0 end })
 
 -- a rank alone keeps no gradients of a step of one micro-batch
-local function fresh_of(settings)
-  return regions.fresh(nil, math.max(settings.virtual_ranks, 1) * settings.accumulate)
+local function fresh_of(settings, ranks)
+  return ranks == 1
+    and regions.fresh(nil, math.max(settings.virtual_ranks, 1) * settings.accumulate)
 end
 
 -- what is compiled, by what decides it
-local function key_of(settings, dtype)
+local function key_of(settings, dtype, fresh)
   return json.encode { settings:plain("model"), settings:plain("vae"),
     settings:plain("text_encoder"), settings:plain("clip"), settings.compat or "",
-    settings.optim.ema_decay ~= nil, dtype, fresh_of(settings),
+    settings.optim.ema_decay ~= nil, dtype, fresh,
     settings.optim.offload, settings.job, settings.cached, settings.load_video_features,
     settings.load_text_features, settings:plain("condition_config") }
 end
@@ -103,22 +104,23 @@ end
 
 --- The models of settings.
 ---@param settings table  baked
+---@param ranks integer|nil  that train together; nil: one
 ---@return table models  pipe, exec, dtype; trained and all parameters; regions: bytes by kind,
 ---   saved: those that a checkpoint holds; update: memory, seconds of the optimizer's step;
 ---   encoders: moonreel.plan.Encoders; job: what the run does that is no training
-function Compiled:of(settings)
+function Compiled:of(settings, ranks)
   local m = self.machine
   local dtype = (settings.dtype == "fp32" or m.cpu and not m.cpu.bf16) and "f32" or "bf16"
-  local key = key_of(settings, dtype)
+  -- a search for batches trains
+  local trains = settings.job == "train" or settings.job == "batch_search"
+  local job = not trains and settings.job or nil
+  local fresh = not job and fresh_of(settings, ranks or 1)
+  local key = key_of(settings, dtype, fresh)
   if self.models[key] then
     return self.models[key]
   end
   local pipe = pipeline.of(settings, dtype)
   local device = device_of(m)
-  -- a search for batches trains
-  local trains = settings.job == "train" or settings.job == "batch_search"
-  local job = not trains and settings.job or nil
-  local fresh = not job and fresh_of(settings)
   local exec = E.plan(pipe.params, { regions = not job and regions.of(settings, nil, nil, fresh)
     or nil, facts = device.facts, rates = device.rates })
   local models = { key = key, pipe = pipe, exec = exec, dtype = dtype, job = job,

@@ -422,7 +422,8 @@ function plan.open(settings, given)
   if not given.as_is then
     mesh, assumed = mesh:of(settings)
   end
-  local models = blame.record(settings, "model", given.compiled.of, given.compiled, settings)
+  local models = blame.record(settings, "model", given.compiled.of, given.compiled, settings,
+    mesh.ranks)
   lengths.check_buckets(settings, models.pipe.autoencoder)
   conditions.check(settings, models.pipe)
   if models.job == "extract" then

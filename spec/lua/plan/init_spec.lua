@@ -260,7 +260,7 @@ describe("a plan", function()
     -- one alone has its gradients where activations leave room
     assert.equal(0, bytes(one, "gradients"))
     assert.is_true(bytes(one, "arena") >= bytes(eight, "arena") and bytes(one, "arena")
-      < bytes(eight, "arena") + bytes(eight, "gradients") / 2)
+      < bytes(eight, "arena") + bytes(eight, "gradients"))
     assert.same({ 0, 0 }, { one.largest.seconds.exposed, one.largest.seconds.slowest })
     assert.is_true(more.largest.seconds.slowest > eight.largest.seconds.slowest)
     assert.is_true(more.largest.seconds.reduce > eight.largest.seconds.reduce)
