@@ -7,6 +7,8 @@ describe("the shift of times", function()
     assert.near(1, shift.alpha({ 1, 32, 32 }, 4), 1e-12)
     assert.near(3, shift.alpha({ 1, 128, 128 }, 4), 1e-12)
     assert.near(6, shift.alpha({ 4, 64, 64 }, 1), 1e-12)
+    -- tokens are whole: 3 x 3 cells make 2 of 4
+    assert.equal(shift.alpha({ 1, 2, 4 }, 4), shift.alpha({ 1, 3, 3 }, 4))
     -- below and above the line goes on
     assert.is_true(shift.alpha({ 1, 2, 2 }, 4) < 1)
     assert.is_true(shift.alpha({ 1, 256, 256 }, 4) > 3)

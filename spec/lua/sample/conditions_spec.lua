@@ -59,6 +59,17 @@ describe("references", function()
     assert.is_false(latents(path):bytes() == latents(path, true):bytes())
   end)
 
+  it("are bytes for an autoencoder that takes no more, scaled from what is shown", function()
+    local references = require "moonreel.sample.references"
+    local path = write("bytes.mkv", 3, 32, 64)
+    for _, how in ipairs {{compat = true, exact = false}, {compat = false, exact = true}} do
+      local pixels = references.pixels({path}, 1, SIZE, how)
+      assert.same({"u8", 3}, {pixels.dtype, pixels.shape[1]})
+      assert.equal(data.decode(path, {height = 16, width = 24}), pixels:bytes())
+    end
+    assert.equal("f32", references.pixels({path}, 1, SIZE, {compat = true, exact = true}).dtype)
+  end)
+
   it("that cannot be read are named with their number", function()
     local path = dir:write("no.png", "no picture")
     local item = {seed = 3, paths = {path}, strategy = ""}

@@ -32,6 +32,8 @@ describe("a first frame", function()
     assert.same({ 576, 1024 }, size(16))
     assert.same({ 288, 512 }, size(32))
     assert.same({ 576, 1024 }, size(32, "compat=none"))
+    -- rates and motion are told to the model of clips alone
+    assert.is_true(first_frame.options(settings.bake(PLACE .. "t2i2v_256px"), {}, 16).plain)
     local own, path = first_frame.settings(settings.bake(PLACE .. "t2i2v_256px"))
     assert.same({ "flux", true, true, false, "autoencoder_2d", "./ckpts/flux1-dev.safetensors" },
       { own.model.type, own.model.guidance_embed, own.model.fused_qkv, own.model.cond_embed,

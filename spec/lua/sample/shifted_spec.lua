@@ -147,6 +147,8 @@ describe("a rendering of 2.0", function()
     function()
     local along = video().along
     local function copies(r, any) return along.way(r, any).copies end
+    local r = video("sampling.guidance_img=none"):request(asked())
+    assert.same({ 1, 7.5 }, { r.guidance_img, r.guidance })
     assert.equal(3, copies({ kind = "i2v_head", method = "i2v", guidance = 7 }, true))
     assert.equal(2, copies({ kind = "i2v_head", method = "i2v", guidance = 7 }, false))
     assert.equal(3, copies { kind = "i2v_head", method = "i2v", guidance = 1 })
@@ -208,6 +210,15 @@ describe("a rendering of 2.0", function()
     local head, tail = given "v2v_head", given "v2v_tail"
     assert.same({ 16, 11, 2, 2 }, head.shape)
     assert.is_true(off(head, tail) > 1e-3)
+    -- frames of a clip are told to the model, and not put into the latents again
+    local parts = require("moonreel.diffusion.condition").put_back
+    local put = 0
+    require("moonreel.diffusion.condition").put_back = function() put = put + 1 end
+    local good, problem = pcall(given, "v2v_head")
+    pcall(latents, one, { cond_type = "i2v_head", references = { picture }, steps = 1 })
+    require("moonreel.diffusion.condition").put_back = parts
+    assert.is_true(good, problem)
+    assert.equal(1, put)
   end)
 
   it("does not show copies of a picture that an autoencoder makes of one latent frame", function()

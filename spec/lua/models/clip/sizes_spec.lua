@@ -35,6 +35,9 @@ describe("sizes of a CLIP", function()
     os.remove(path .. "/config.json")
     -- no tensor tells: heads of 64 channels, one here
     assert.equal(1, open().sizes.num_attention_heads)
+    local s = { hidden_size = 256 }
+    require("moonreel.models.clip.sizes").complete(s)
+    assert.equal(4, s.num_attention_heads)
   end)
 
   for field, row in pairs {

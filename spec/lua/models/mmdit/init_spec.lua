@@ -77,6 +77,19 @@ describe("MMDiT", function()
     end
   end)
 
+  it("divides queries and keys by their root mean square and 1e-6", function()
+    local seen, build = 0, ops.qk_norm
+    ops.qk_norm = function(x, w, a, b, options)
+      seen = seen + 1
+      assert.equal(1e-6, options.eps)
+      return build(x, w, a, b, options)
+    end
+    local good, problem = pcall(pass)
+    ops.qk_norm = build
+    assert.is_true(good, problem)
+    assert.is_true(seen >= 2 * 2 + 2 * 2)
+  end)
+
   it("has the same bits when all blocks are computed again", function()
     local seen = {}
     local again = pass({}, {}, function(kind, i)

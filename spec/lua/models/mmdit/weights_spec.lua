@@ -107,6 +107,12 @@ describe("files of MMDiT", function()
       :totable(), told.run:param("w", "single_blocks.0.q_proj.weight"):totable())
   end)
 
+  it("of single blocks alone, whose products are fused, turn neighbours too", function()
+    local flux = model { depth = 0, fused_qkv = true, use_liger_rope = false }
+    local path = write(flux, "single.safetensors")
+    near(predicted(flux), predicted((model({ depth = 0 }, path))))
+  end)
+
   -- weights that diffusers wrote, and the same in Flux's names
   describe("in names of diffusers", function()
     local FOLDER = "spec/golden/flux_pipe"
