@@ -313,6 +313,12 @@ static uint32_t draw(placer *p, uint32_t below)
     return (uint32_t)((p->random >> 33) % below);
 }
 
+/* Near enough to the bound: what is left to gain is not worth the search. */
+static bool good(const placer *p)
+{
+    return p->best <= p->bound + p->bound / 400;
+}
+
 /* Move the range that reaches highest, or one of its contemporaries, to an earlier place. An equal
  * peak is taken too: a way out often leads over level ground. */
 static void repair(placer *p)
@@ -320,7 +326,7 @@ static void repair(placer *p)
     int64_t until = MR_MIN(p->work + REPAIR, (int64_t)BUDGET);
     if ((int64_t)p->n * p->n / 4 > REPAIR)
         return;
-    for (int t = 0; t < TRIES && p->work < until && p->best > p->bound + p->bound / 400; t++) {
+    for (int t = 0; t < TRIES && p->work < until && !good(p); t++) {
         int top = 0;
         for (int i = 0; i < p->n; i++)
             if (p->best_offset[i] + p->entry[i].bytes == p->best)
@@ -405,7 +411,7 @@ mr_status mr_layout_place(mr_layout_entry *entry, int n, size_t *peak, size_t *b
         p.best_offset[i] = entry[i].fixed ? entry[i].offset : p.best;
         p.best += entry[i].fixed ? 0 : entry[i].bytes;
     }
-    for (order how = FORWARD; how < ORDERS && p.best > p.bound; how++)
+    for (order how = FORWARD; how < ORDERS && !good(&p); how++)
         try_order(&p, how);
     if (n > p.fixed)
         repair(&p);
