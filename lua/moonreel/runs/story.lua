@@ -1,0 +1,95 @@
+--- What a journal tells of a run: its sessions, and one line for each step of what the run is now.
+-- A session begins with the line "start"; it and the line "rollback" say at which step the run
+-- stands, and what was done beyond that step counts no more.
+-- @module moonreel.runs.story
+local run = require "moonreel.run"
+
+local story = {}
+
+local Story = {}
+Story.__index = Story
+
+---@class mr.Story
+---@field steps table[]     lines "step" and "skip" that count, by their number, which may have gaps
+---@field undone table[]    those that a later session or a rollback took back, in the order of time
+---@field sessions table[]  {start = its line, first, last = numbers of its steps (nil: none), ended
+---   = wall time of its newest line}, oldest first
+---@field events table[]    all other lines, in the order of time
+---@field last table|nil    the newest line
+---@field highest integer   the largest number of a step that counts; 0: none
+
+--- An empty one.
+---@return mr.Story
+function story.new()
+  return setmetatable({ steps = {}, undone = {}, sessions = {}, events = {}, highest = 0 }, Story)
+end
+
+-- the run stands at a step: what lies beyond counts no more
+local function stand_at(self, step)
+  for number = self.highest, step + 1, -1 do
+    local line = self.steps[number]
+    if line then
+      self.undone[#self.undone + 1], self.steps[number] = line, nil
+    end
+  end
+  self.highest = math.min(self.highest, step)
+end
+
+local function add_step(self, line)
+  local session = self.sessions[#self.sessions]
+  stand_at(self, line.step - 1)
+  self.steps[line.step], self.highest = line, line.step
+  if session then
+    session.first, session.last = session.first or line.step, line.step
+  end
+end
+
+--- Take the next line.
+---@param line table  of the journal
+---@return string     "session", "rollback", "step" (lines "step" and "skip") or "event"
+function Story:add(line)
+  local kind, what = line.kind, "event"
+  local whole = math.type(line.step) == "integer"
+  self.last = line
+  if kind == "start" and whole then
+    self.sessions[#self.sessions + 1], what = { start = line }, "session"
+    stand_at(self, line.step)
+  elseif kind == "rollback" and whole then
+    what = "rollback"
+    stand_at(self, line.step)
+  elseif (kind == "step" or kind == "skip") and whole then
+    what = "step"
+    add_step(self, line)
+  end
+  if what ~= "step" then
+    self.events[#self.events + 1] = line
+  end
+  local session = self.sessions[#self.sessions]
+  if session then
+    session.ended = line.wall or session.ended
+  end
+  return what
+end
+
+--- The lines of steps that count, in their order.
+---@return table[]
+function Story:curve()
+  local list = {}
+  for number = 1, self.highest do
+    list[#list + 1] = self.steps[number]
+  end
+  return list
+end
+
+--- The story of a journal so far.
+---@param path string  a run's directory, or the file
+---@return mr.Story
+function story.read(path)
+  local self = story.new()
+  for line in run.entries(path) do
+    self:add(line)
+  end
+  return self
+end
+
+return story

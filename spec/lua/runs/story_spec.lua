@@ -1,0 +1,65 @@
+--- What a journal tells of a run, with steps that were taken back.
+local folder = require "spec.support.folder"
+local json = require "moonreel.core.json"
+local story = require "moonreel.runs.story"
+
+describe("the story of a run", function()
+  local function told(lines)
+    local one, kinds = story.new(), {}
+    for i, line in ipairs(lines) do
+      kinds[i] = one:add(line)
+    end
+    return one, kinds
+  end
+
+  local function step(n, loss) return { kind = "step", step = n, loss = loss, wall = 100 + n } end
+  local function start(n) return { kind = "start", step = n, wall = 50 } end
+
+  local function losses(one)
+    local list = {}
+    for i, line in ipairs(one:curve()) do
+      list[i] = ("%d:%g"):format(line.step, line.loss or -1)
+    end
+    return table.concat(list, " ")
+  end
+
+  it("is one curve: a session that goes on takes back what lies beyond", function()
+    local one, kinds = told { start(0), step(1, 5), step(2, 4), step(3, 3), { kind = "save",
+      step = 2 }, start(2), step(3, 9) }
+    assert.equal("1:5 2:4 3:9", losses(one))
+    assert.same({ "session", "step", "step", "step", "event", "session", "step" }, kinds)
+    assert.equal(1, #one.undone)
+    assert.equal(3, one.undone[1].loss)
+    assert.same({ { 1, 3 }, { 3, 3 } }, { { one.sessions[1].first, one.sessions[1].last },
+      { one.sessions[2].first, one.sessions[2].last } })
+    assert.same({ 3, 103, 103 }, { one.highest, one.sessions[2].ended, one.last.wall })
+    assert.equal(3, #one.events)
+  end)
+
+  it("follows a rollback inside a session, and steps that were skipped", function()
+    local one, kinds = told { start(0), step(1, 5), { kind = "skip", step = 2 }, step(3, 9),
+      { kind = "rollback", step = 1, from = 3 }, step(2, 4) }
+    assert.equal("1:5 2:4", losses(one))
+    assert.equal("rollback", kinds[5])
+    assert.equal(2, #one.undone)
+    one:add(start(0))
+    assert.equal("", losses(one))
+    assert.equal(0, one.highest)
+  end)
+
+  it("is not thrown off by lines of other versions and by gaps", function()
+    local one, kinds = told { { kind = "step", step = "7" }, { kind = "start" }, step(4, 1), {},
+      { kind = "new", step = 9 } }
+    assert.equal("4:1", losses(one))
+    assert.same({ "event", "event", "step", "event", "event" }, kinds)
+    assert.equal(0, #one.sessions)
+  end)
+
+  it("is read from a file, whose cut last line does not count", function()
+    local dir <close> = folder.new()
+    dir:write("journal.jsonl", json.encode(start(0)) .. "\n" .. json.encode(step(1, 2)) .. "\nno\n"
+      .. json.encode(step(2, 1)))
+    local one = story.read(dir.path)
+    assert.equal("1:2", losses(one))
+  end)
+end)
