@@ -2,6 +2,7 @@
 // what they write is told to it.
 #include "plain.h"
 #include "cuda/prim/kernel.cuh"
+#include "moonreel/f8_inline.h"
 #include "device.h"
 #include <math.h>
 #include <string.h>
@@ -11,6 +12,8 @@ enum { THREADS = 128, BLOCKS = 1024 };
 
 MR_DEVICE float value(const void *p, mr_dtype dtype, int64_t i)
 {
+    if (dtype == MR_F8_E4M3 || dtype == MR_F8_E5M2)
+        return mr_f8_value(((const uint8_t *)p)[i], dtype == MR_F8_E4M3 ? 3 : 2);
     return dtype == MR_BF16 ? mr_f32(((const mr_bf16 *)p)[i]) : ((const float *)p)[i];
 }
 
@@ -46,6 +49,10 @@ __global__ void draw(void *at, mr_dtype dtype, int64_t n, uint64_t seed, float l
         }
         if (dtype == MR_F64) {
             ((double *)at)[i] = x;
+            continue;
+        }
+        if (dtype != MR_BF16) {
+            ((uint8_t *)at)[i] = mr_f8_of(x, dtype == MR_F8_E4M3 ? 3 : 2);
             continue;
         }
         // cut off rather than rounded: any value will do
@@ -428,6 +435,250 @@ static void group_norm(const mr_call *call, const int64_t *, float *const *want)
               want[0], want[1]);
 }
 
+// ---- gradients of norms ----
+
+// the sum of both numbers over a block, in every thread of it
+MR_DEVICE void sum_over_block(double *part, double *a, double *b)
+{
+    part[2 * threadIdx.x] = *a;
+    part[2 * threadIdx.x + 1] = *b;
+    __syncthreads();
+    *a = *b = 0;
+    for (int i = 0; i < THREADS; i++) {
+        *a += part[2 * i];
+        *b += part[2 * i + 1];
+    }
+    __syncthreads();
+}
+
+struct Slopes {
+    const void *x, *w, *dy;
+    const float *stats;
+    mr_dtype dtype;
+    int64_t places, channels, wide;
+};
+
+// a block a sample and group of `wide` channels
+__global__ void slopes_of_groups(Slopes s, float *dx)
+{
+    MR_SHARED(memory);
+    const int64_t groups = s.channels / s.wide, from = (int64_t)(blockIdx.x % groups) * s.wide;
+    const int64_t begin = (int64_t)(blockIdx.x / groups) * s.places * s.channels + from;
+    const double mean = s.stats[2 * blockIdx.x], r = s.stats[2 * blockIdx.x + 1];
+    double one = 0, two = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        for (int64_t p = threadIdx.x; p < s.places; p += THREADS)
+            for (int64_t c = 0; c < s.wide; c++) {
+                const int64_t i = begin + p * s.channels + c;
+                const double u = (value(s.x, s.dtype, i) - mean) * r;
+                const double g = (double)value(s.dy, s.dtype, i) * value(s.w, s.dtype, from + c);
+                if (pass) {
+                    dx[i] = (float)(r * (g - one - u * two));
+                    continue;
+                }
+                one += g;
+                two += g * u;
+            }
+        if (pass == 0) {
+            sum_over_block((double *)memory, &one, &two);
+            one /= (double)s.places * s.wide;
+            two /= (double)s.places * s.wide;
+        }
+    }
+}
+
+// a block a channel, over all samples
+__global__ void slopes_of_channels(Slopes s, int64_t samples, const float *dw, const float *db,
+                                   float *want_w, float *want_b)
+{
+    MR_SHARED(memory);
+    const int64_t c = blockIdx.x, groups = s.channels / s.wide;
+    double one = 0, two = 0;
+    for (int64_t row = threadIdx.x; row < samples * s.places; row += THREADS) {
+        const float *stats = s.stats + 2 * (row / s.places * groups + c / s.wide);
+        const double g = value(s.dy, s.dtype, row * s.channels + c);
+        one += g * (value(s.x, s.dtype, row * s.channels + c) - (double)stats[0]) * stats[1];
+        two += g;
+    }
+    sum_over_block((double *)memory, &one, &two);
+    if (threadIdx.x == 0) {
+        want_w[c] = (float)(dw[c] + one);
+        want_b[c] = (float)(db[c] + two);
+    }
+}
+
+static void group_norm_grad(const mr_call *call, const int64_t *, float *const *want)
+{
+    const mr_desc *x = &call->in[0].desc;
+    const int64_t channels = x->dim[x->rank - 1], groups = call->in[3].desc.dim[1],
+                  places = mr_desc_count(x) / (x->dim[0] * channels);
+    const Slopes s = {
+        call->in[0].data, call->in[1].data, call->in[4].data, (const float *)call->in[3].data,
+        x->dtype,         places,           channels,         channels / groups};
+    const size_t shared = 2 * THREADS * sizeof(double);
+    MR_LAUNCH(slopes_of_groups, dim3((unsigned)(x->dim[0] * groups)), dim3(THREADS), shared, NULL,
+              s, want[0]);
+    MR_LAUNCH(slopes_of_channels, dim3((unsigned)channels), dim3(THREADS), shared, NULL, s,
+              x->dim[0], (const float *)call->in[6].data, (const float *)call->in[7].data, want[1],
+              want[2]);
+}
+
+// rows of d numbers, a block each: u = (x - mean) r, where `centred`, and dx of g = dy (add + w)
+struct Rows {
+    const void *x, *w, *dy;
+    mr_dtype dtype;
+    int64_t d, shared_by; // as many rows have one w
+    float add;
+    bool centred;
+};
+
+__global__ void slopes_of_rows(Rows s, float *stats, float *dx)
+{
+    MR_SHARED(memory);
+    const int64_t row = blockIdx.x, begin = row * s.d, w = row / s.shared_by * s.d;
+    double *part = (double *)memory, mean = 0, square = 0, one = 0, two = 0, none = 0;
+    for (int64_t c = threadIdx.x; s.centred && c < s.d; c += THREADS)
+        mean += value(s.x, s.dtype, begin + c);
+    sum_over_block(part, &mean, &none);
+    mean /= (double)s.d;
+    for (int64_t c = threadIdx.x; c < s.d; c += THREADS) {
+        const double v = value(s.x, s.dtype, begin + c) - mean;
+        square += v * v;
+    }
+    sum_over_block(part, &square, &none);
+    const double r = 1 / sqrt(square / (double)s.d + 1e-6);
+    for (int64_t c = threadIdx.x; c < s.d; c += THREADS) {
+        const double g =
+            value(s.dy, s.dtype, begin + c) * (double)(s.add + value(s.w, s.dtype, w + c));
+        one += s.centred ? g : 0;
+        two += g * (value(s.x, s.dtype, begin + c) - mean) * r;
+    }
+    sum_over_block(part, &one, &two);
+    for (int64_t c = threadIdx.x; c < s.d; c += THREADS) {
+        const double g =
+            value(s.dy, s.dtype, begin + c) * (double)(s.add + value(s.w, s.dtype, w + c));
+        const double u = (value(s.x, s.dtype, begin + c) - mean) * r;
+        dx[begin + c] = (float)(r * (g - one / (double)s.d - u * two / (double)s.d));
+    }
+    if (threadIdx.x == 0) {
+        stats[2 * row] = (float)mean;
+        stats[2 * row + 1] = (float)r;
+    }
+}
+
+// the slopes of each w by the rows that share it: a block 128 channels of one w
+__global__ void slopes_of_shares(Rows s, const float *stats, const float *acc, float *dw, float *db)
+{
+    const int64_t parts = (s.d + THREADS - 1) / THREADS, group = blockIdx.x / parts,
+                  c = (int64_t)(blockIdx.x % parts) * THREADS + threadIdx.x;
+    if (c >= s.d)
+        return;
+    double one = acc ? acc[group * s.d + c] : 0, two = 0;
+    for (int64_t row = group * s.shared_by; row < (group + 1) * s.shared_by; row++) {
+        const double g = value(s.dy, s.dtype, row * s.d + c);
+        one +=
+            g * (value(s.x, s.dtype, row * s.d + c) - (double)stats[2 * row]) * stats[2 * row + 1];
+        two += g;
+    }
+    dw[group * s.d + c] = (float)one;
+    if (db)
+        db[group * s.d + c] = (float)two;
+}
+
+static void rows_grad(const Rows &s, int64_t rows, const float *acc, float *dx, float *dw,
+                      float *db)
+{
+    float *stats = (float *)device_alloc((size_t)rows * 2 * sizeof *stats);
+    const int64_t blocks = rows / s.shared_by * ((s.d + THREADS - 1) / THREADS);
+    MR_LAUNCH(slopes_of_rows, dim3((unsigned)rows), dim3(THREADS), 2 * THREADS * sizeof(double),
+              NULL, s, stats, dx);
+    MR_LAUNCH(slopes_of_shares, dim3((unsigned)blocks), dim3(THREADS), 0, NULL, s, stats, acc, dw,
+              db);
+}
+
+static void layer_norm_modulate_grad(const mr_call *call, const int64_t *, float *const *want)
+{
+    const mr_desc *x = &call->in[0].desc; // [B, T, S, C], scale [B, T, C]
+    const Rows s = {call->in[0].data,
+                    call->in[1].data,
+                    call->in[2].data,
+                    x->dtype,
+                    x->dim[3],
+                    x->dim[2],
+                    1,
+                    true};
+    rows_grad(s, x->dim[0] * x->dim[1] * x->dim[2], NULL, want[0], want[2], want[1]);
+}
+
+static void qk_norm_grad(const mr_call *call, const int64_t *, float *const *want)
+{
+    const mr_desc *x = &call->in[0].desc; // [B, G, N, h, d], no rotation
+    const int64_t rows = mr_desc_count(x) / x->dim[4];
+    const Rows s = {
+        call->in[0].data, call->in[1].data, call->in[4].data, x->dtype, x->dim[4], rows, 0, false};
+    rows_grad(s, rows, (const float *)call->in[5].data, want[0], want[1], NULL);
+}
+
+// ---- products of 8 bits: sums over the last dimension of both ----
+
+struct Product {
+    const void *a, *b, *bias;
+    const float *a_scale, *b_scale, *acc;
+    mr_dtype a_dtype, b_dtype;
+    int64_t columns, k;
+};
+
+__global__ void products(Product p, int64_t n, float *want)
+{
+    for (int64_t i = first(); i < n; i += all_threads()) {
+        const int64_t row = i / p.columns, column = i % p.columns;
+        double sum = 0;
+        // a part in f32: no sum of 64 products of 8 bits is rounded much
+        for (int64_t from = 0; from < p.k; from += 64) {
+            float part = 0;
+            for (int64_t c = from; c < p.k && c < from + 64; c++)
+                part +=
+                    value(p.a, p.a_dtype, row * p.k + c) * value(p.b, p.b_dtype, column * p.k + c);
+            sum += part;
+        }
+        sum *= (double)p.a_scale[0] * p.b_scale[0];
+        if (p.bias)
+            sum += value(p.bias, MR_BF16, column);
+        want[i] = (float)(p.acc ? p.acc[i] + sum : sum);
+    }
+}
+
+static Product product_of(const mr_view *a, const mr_view *a_scale, const mr_view *b,
+                          const mr_view *b_scale)
+{
+    Product p = {};
+    p.a = a->data;
+    p.b = b->data;
+    p.a_scale = (const float *)a_scale->data;
+    p.b_scale = (const float *)b_scale->data;
+    p.a_dtype = a->desc.dtype;
+    p.b_dtype = b->desc.dtype;
+    p.columns = b->desc.dim[0];
+    p.k = b->desc.dim[1];
+    return p;
+}
+
+static void linear_f8(const mr_call *call, const int64_t *, float *const *want)
+{
+    Product p = product_of(&call->in[0], &call->in[1], &call->in[2], &call->in[3]);
+    p.bias = call->in[4].desc.rank < 0 ? NULL : call->in[4].data;
+    int64_t n = mr_desc_count(&call->out[0].desc);
+    MR_LAUNCH(products, blocks_of(n), dim3(THREADS), 0, NULL, p, n, want[0]);
+}
+
+static void linear_dw_f8(const mr_call *call, const int64_t *, float *const *want)
+{
+    Product p = product_of(&call->in[0], &call->in[1], &call->in[2], &call->in[3]);
+    p.acc = (const float *)call->in[4].data;
+    int64_t n = mr_desc_count(&call->in[4].desc);
+    MR_LAUNCH(products, blocks_of(n), dim3(THREADS), 0, NULL, p, n, want[0]);
+}
+
 // ---- the update: all of core/op/adamw.c's terms, with the average and the rounded weights ----
 
 struct Masters {
@@ -470,10 +721,19 @@ bool plain_row(const char *name, const mr_call *call, const int64_t *pad, float 
     static const struct {
         const char *name;
         void (*run)(const mr_call *call, const int64_t *pad, float *const *want);
-    } rows[] = {{"attention", attention},   {"attention_grad", attention_grad},
-                {"conv3d", conv3d},         {"conv3d_dx", conv3d_dx},
-                {"conv3d_dw", conv3d_dw},   {"silu", silu},
-                {"group_norm", group_norm}, {"adamw", adamw}};
+    } rows[] = {{"attention", attention},
+                {"attention_grad", attention_grad},
+                {"conv3d", conv3d},
+                {"conv3d_dx", conv3d_dx},
+                {"conv3d_dw", conv3d_dw},
+                {"silu", silu},
+                {"group_norm", group_norm},
+                {"group_norm_grad", group_norm_grad},
+                {"adamw", adamw},
+                {"qk_norm_grad", qk_norm_grad},
+                {"linear_f8", linear_f8},
+                {"linear_dw_f8", linear_dw_f8},
+                {"layer_norm_modulate_grad", layer_norm_modulate_grad}};
     for (const auto &row : rows)
         if (strcmp(row.name, name) == 0) {
             row.run(call, pad, want);

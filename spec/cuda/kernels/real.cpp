@@ -1,7 +1,7 @@
 /* cuda/kernels at the sizes of real work, beside slow, plain kernels (plain.h) on the device:
- * attention forward, heads taken whole and in turns, convolutions and norms of an autoencoder, an
- * update, offsets past 2^16 rows and 2^31 elements. Without an argument the same at sizes for the
- * emulator; `real` is for a GPU.
+ * attention forward, heads taken whole and in turns, convolutions and norms of an autoencoder,
+ * gradients of norms of a transformer, products of 8 bits, an update, offsets past 2^16 rows and
+ * 2^31 elements. Without an argument the same at sizes for the emulator; `real` is for a GPU.
  * Covers: spec/cuda/plain.cu, cuda/attention/forward_sm90a.cuh, backward_whole_sm90a.cuh,
  * backward_turns_sm90a.cuh, cuda/conv/groups_sm90a.cuh */
 #include "contract.h"
@@ -56,6 +56,41 @@ static void norms(int T, int H, int W, int C)
     snprintf(text, sizeof text, "x=[1,%d,%d,%d,%d] bf16 -2..3 w=[%d] bf16 b=[%d] bf16", T, H, W, C,
              C, C);
     contract_real("group_norm", text);
+    snprintf(text, sizeof text,
+             "x=[1,%d,%d,%d,%d] bf16 w=[%d] bf16 b=[%d] bf16 stats=[1,32,2] f32 0.5..2 "
+             "dy=[1,%d,%d,%d,%d] bf16 dw=[%d] f32 db=[%d] f32",
+             T, H, W, C, C, C, T, H, W, C, C, C);
+    contract_real("group_norm_grad", text);
+}
+
+// of T frames of S tokens and h heads of d channels
+static void gradients_of_norms(int T, int S, int h, int d)
+{
+    char text[300];
+    snprintf(text, sizeof text,
+             "x=[1,%d,%d,%d] bf16 -2..3 scale=[1,%d,%d] bf16 dy=[1,%d,%d,%d] bf16", T, S, h * d, T,
+             h * d, T, S, h * d);
+    contract_real("layer_norm_modulate_grad", text);
+    snprintf(text, sizeof text,
+             "x=[1,%d,%d,%d,%d] bf16 -2..3 w=[%d] bf16 0.5..2 dy=[1,%d,%d,%d,%d] bf16 acc=[%d] f32",
+             T, S, h, d, d, T, S, h, d, d);
+    contract_real("qk_norm_grad", text);
+}
+
+// m tokens of k channels to n: forward, and the gradient of the weight
+static void products_of_8_bits(int m, int n, int k)
+{
+    char text[300];
+    snprintf(text, sizeof text,
+             "x=[%d,%d] f8_e4m3 -4..4 x_scale=[1] f32 0.5..2 w=[%d,%d] f8_e4m3 -4..4 w_scale=[1] "
+             "f32 0.5..2 b=[%d] bf16",
+             m, k, n, k, n);
+    contract_real("linear_f8", text);
+    snprintf(text, sizeof text,
+             "dy_t=[%d,%d] f8_e5m2 -4..4 dy_scale=[1] f32 0.5..2 x_t=[%d,%d] f8_e4m3 -4..4 "
+             "x_scale=[1] f32 0.5..2 acc=[%d,%d] f32",
+             n, m, k, m, n, k);
+    contract_real("linear_dw_f8", text);
 }
 
 static void update(int n)
@@ -86,6 +121,10 @@ static void real(void)
     frames(5, 18, 32, 512, 512);
     norms(17, 256, 256, 128);
     norms(5, 32, 32, 512);
+    gradients_of_norms(16, 4096, 16, 72);
+    gradients_of_norms(1, 8192, 24, 128);
+    products_of_8_bits(8192, 4608, 1152);
+    products_of_8_bits(4096, 3072, 12288);
     update(150000007);
     // 65544 rows and 2^31 + 2^18 elements
     contract_real("silu", "x=[65544,32768] bf16 -4..4");
@@ -100,6 +139,8 @@ static void reduced(void)
     backward(1, 130, 4, 64);
     frames(3, 4, 5, 72, 72);
     norms(3, 5, 7, 64);
+    gradients_of_norms(2, 9, 2, 72);
+    products_of_8_bits(48, 32, 160);
     update(9001);
     contract_real("silu", "x=[65544,9] bf16 -4..4");
 }
