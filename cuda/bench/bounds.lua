@@ -89,7 +89,7 @@ local function words_of(op)
   return (op:find("%.128") or op:find("F32x4", 1, true)) and 4 or op:find("%.64") and 2 or 1
 end
 
--- bytes of shared memory that a product of a warp group reads, and its multiply-adds
+-- bytes of shared memory that a product of a warp group reads, its multiply-adds and columns
 local function product(instruction)
   local m, n, k = instruction.op:match("%.(%d+)x(%d+)x(%d+)")
   local from_memory = select(2, instruction.operands:gsub("gdesc", ""))
@@ -97,10 +97,11 @@ local function product(instruction)
   -- register; the one descriptor that is written then stands for both.
   local left = instruction.operands:match("^R%d+, R%d+") == nil
   assert(from_memory == 1, "a product has one descriptor of its operands")
-  return (left and m * k * 2 or 0) + n * k * 2, m * n * k
+  return (left and m * k * 2 or 0) + n * k * 2, m * n * k, math.tointeger(n)
 end
 
--- Adds to `sum` what all warps that work take by one instruction: multiply-adds, exponentials,
+-- Adds to `sum` what all warps that work take by one instruction: multiply-adds, and cycles of
+-- them, which narrow products may take more of (`product16` of a machine file), exponentials,
 -- bytes of shared memory and of the L2, in a block.
 local function add(sum, instruction, times)
   local class = sass.class(instruction)
@@ -111,8 +112,10 @@ local function add(sum, instruction, times)
   sum.slots = sum.slots + times
   local warps = times * WARPS
   if class == "product" then
-    local bytes, work = product(instruction)
+    local bytes, work, columns = product(instruction)
+    local rate = sum.rates["product" .. columns] or sum.rates.product
     sum.shared, sum.work = sum.shared + bytes * warps / 4, sum.work + work * warps / 4
+    sum.tensor = sum.tensor + work * warps / 4 / rate
   elseif class == "special" then
     sum.special = sum.special + 32 * warps
   elseif class == "spill" then
@@ -152,7 +155,7 @@ local function count(kernel, list, cycle)
   if not loop then
     error(("%s: no loop holds %s"):format(kernel.kernel, table.concat(kernel.loop, " and ")), 0)
   end
-  local sum = { work = 0, special = 0, slots = 0, shared = kernel.copied, l2 = kernel.copied,
+  local sum = { rates = cycle, work = 0, tensor = 0, special = 0, slots = 0, shared = kernel.copied, l2 = kernel.copied,
     class = {}, notes = {} }
   function sum:note(text, times)
     self.notes[text] = (self.notes[text] or 0) + times
@@ -166,7 +169,7 @@ local function count(kernel, list, cycle)
       expected), 0)
   end
   local slots = sum.slots * WARPS / SCHEDULERS + copying(kernel, loops)
-  sum.cycles = { sum.work / cycle.product, sum.special / cycle.special,
+  sum.cycles = { sum.tensor, sum.special / cycle.special,
     slots * SCHEDULERS / cycle.issue, sum.shared / cycle.shared, sum.l2 / cycle.l2 }
   return sum
 end
@@ -184,7 +187,7 @@ local function bound_of(kernel, sum)
       most, unit = cycles, UNITS[i]
     end
   end
-  return sum.cycles[1] * kernel.width / kernel.columns / most, unit
+  return sum.work / sum.rates.product * kernel.width / kernel.columns / most, unit
 end
 
 local function row(name, width, values, form, last)

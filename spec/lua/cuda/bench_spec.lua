@@ -115,6 +115,7 @@ describe_built("cuda/bench", function()
       ["libmoonreel_cuda.so"] = beside .. "/libmoonreel_cudaemu.so",
       spec_prim_sm80 = beside .. "/spec_cuda_prim_sm80",
       spec_prim_sm90a = beside .. "/spec_cuda_prim_sm90a",
+      spec_prim_rates = beside .. "/spec_cuda_prim_rates",
       spec_kernels_products = beside .. "/spec_cuda_kernels_products",
       spec_kernels_attention = beside .. "/spec_cuda_kernels_norms" } do
       assert(os.execute(("ln -s '%s' '%s/packed/%s'"):format(program, dir.path, name)))
@@ -151,11 +152,11 @@ case $1 in *name*) echo "Emulated GPU 80" ;; *compute_cap*) echo "$CAPABILITY" ;
   it("goes its way on a GPU that counts nothing, of another architecture or absent", function()
     local dir = folder.new()
     local verify = stand_in(dir)
-    local parts = "--parts 'doctor layouts ops real'"
+    local parts = "--parts 'doctor layouts ops real rates'"
     -- of the newest architecture
     local code, text, rows = verify(parts, "CAPABILITY=9.0 MOONREEL_CUDAEMU=uncounted")
     assert.equal(0, code, text)
-    for _, name in ipairs { "unpack", "doctor", "layouts", "ops", "real" } do
+    for _, name in ipairs { "unpack", "doctor", "layouts", "ops", "real", "rates" } do
       assert.matches("\n?" .. name .. " +%d+ s  passed\n", rows)
     end
     assert.matches("written: cuda/bench/results/EmulatedGPU80.md", text, 1, true)
@@ -191,11 +192,17 @@ echo "$@" >> '%s/asked'
 case "$*" in *"--tool ${FINDS:-nothing} "*) echo "1 hazard"; exit 9 ;; esac
 ]]):format(dir.path))
     assert(os.execute(("chmod +x '%s/bin/compute-sanitizer'"):format(dir.path)))
-    local parts = "--parts 'sanitizer races barriers'"
+    -- the profiler is asked for kernels at real sizes
+    dir:write("bin/ncu", ([[#!/bin/sh
+echo "ncu $@" >> '%s/asked'
+]]):format(dir.path))
+    assert(os.execute(("chmod +x '%s/bin/ncu'"):format(dir.path)))
+    local parts = "--parts 'counters sanitizer races barriers'"
     local code, text = verify(parts, "CAPABILITY=9.0 MOONREEL_CUDAEMU=uncounted")
     assert.equal(0, code, text)
     local file <close> = assert(io.open(dir.path .. "/asked"))
     local asked = file:read "a"
+    assert.matches("ncu %-%-csv [^\n]*spec_kernels_real real\n", asked)
     assert.matches("--tool memcheck [^\n]*kernels.lua cuda small", asked)
     for _, tool in ipairs{"racecheck", "synccheck"} do
       assert.matches("--tool " .. tool .. " [^\n]*spec_kernels_contract linear attention ", asked)

@@ -179,6 +179,17 @@ describe("bounds of loops", function()
       out, 1, true)
   end)
 
+  it("take narrow products at the rate that was measured of them", function()
+    local at <close> = folder.new()
+    local base = require "moonreel.core.base"
+    local text = base.read_file "machines/h100.lua"
+    local mine = at:write("mine.lua", (text:gsub("product = 2048,", "%0 product64 = 1024,")))
+    local out = bounds(FORWARD, forward(), "machine=" .. mine)
+    -- half of the work is in products of 128 columns
+    assert.same({ 512 + 1024, 1024, 158, 896, 1311, 0.67, "tensor" },
+      row(out, "attention forward", 64))
+  end)
+
   it("say what is missing", function()
     local _, err, code = folder.moonreel("cuda/bench/bounds.lua")
     assert.equal(1, code)
