@@ -71,8 +71,8 @@ describe("registry", function()
   it("has conditions on fields that exist, with values that fit", function()
     for _, row in ipairs(all.rows) do
       if row.when then
-        local at = all.root
-        for _, key in ipairs(registry.split(row.when[1])) do
+        local at, path = all.root, row.when[1]:gsub("^%.", row.path:match "^(.*%.)" or "")
+        for _, key in ipairs(registry.split(path)) do
           at = registry.field(at, key)
         end
         for i = 2, #row.when do
