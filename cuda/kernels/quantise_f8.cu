@@ -14,9 +14,9 @@ enum { THREADS = 256, WARPS = THREADS / 32, RANGES_MAX = 1024, ALIGNED = 16 };
 // tiles of a warp are [32, 32]; of a block [TILE_ROWS, TILE_COLUMNS]
 enum { ROW_WARPS = 4, TILE_ROWS = 32 * ROW_WARPS, TILE_COLUMNS = 32 * WARPS / ROW_WARPS };
 
-// what all launches know: x as rows, and the columns of q_t
+// what all launches know: x as rows, in the order that q has them, and the columns of q_t
 struct Matrix {
-    Walk<1> walk;
+    Walk<2> walk; // of q, x
     uint32_t rows, columns_t;
     int C;
 };
@@ -44,9 +44,9 @@ template <typename T> struct Tile {
             piece[i] = {0, 0, 0, 0};
             if (row + i >= m.rows || column >= m.C)
                 continue;
-            int64_t at[1];
+            int64_t at[2];
             m.walk.at(row + i, at);
-            piece[i] = mr_load16(x + at[0] + column);
+            piece[i] = mr_load16(x + at[1] + column);
         }
     }
 };
@@ -109,9 +109,9 @@ __global__ void __launch_bounds__(THREADS)
     const uint64_t count = (uint64_t)m.rows * m.C;
     for (uint64_t i = (uint64_t)blockIdx.x * THREADS + threadIdx.x; i < count;
          i += (uint64_t)gridDim.x * THREADS) {
-        int64_t at[1];
+        int64_t at[2];
         m.walk.at((uint32_t)(i / m.C), at);
-        most = larger(most, size_of(mr_load1(x + at[0] + i % m.C)));
+        most = larger(most, size_of(mr_load1(x + at[1] + i % m.C)));
     }
     most = block_largest(most, (uint32_t *)memory);
     if (threadIdx.x == 0)
@@ -200,9 +200,9 @@ __global__ void __launch_bounds__(THREADS)
     const uint32_t row = i / m.C, column = i % m.C;
     uint8_t code = 0;
     if (row < m.rows) {
-        int64_t at[1];
+        int64_t at[2];
         m.walk.at(row, at);
-        code = (uint8_t)mr_pack8<M>(mr_load1(x + at[0] + column) * *s_at, 0);
+        code = (uint8_t)mr_pack8<M>(mr_load1(x + at[1] + column) * *s_at, 0);
         q[i] = code;
     }
     if (q_t)
@@ -234,7 +234,7 @@ static size_t workspace(const mr_call *call, const mr_facts *)
 template <typename T, int M> static mr_status run(const mr_call *call, cudaStream_t stream)
 {
     const mr_view *x = &call->in[0];
-    const mr_desc *views[1] = {&x->desc};
+    const mr_desc *views[2] = {&call->out[0].desc, &x->desc};
     RowSpan n = {};
     Matrix m = {};
     MR_TRY(rows_of(views, 1, 0, &m.walk, &n));
