@@ -101,6 +101,10 @@ void free(void *p);
 // give all memory back
 void free_all();
 size_t free_bytes();
+/* Memory that nobody touches but in ranges that are opened: larger than there is. Those are
+ * unwritten then, all else is out of bounds. NULL where no address space is left. */
+void *alloc_sparse(size_t bytes);
+void open(void *p, size_t bytes);
 void host_wrote(void *p, size_t bytes);
 bool all_written(const void *p, size_t bytes);
 // memmove between device and host memory; what was unwritten stays so

@@ -9,7 +9,9 @@ namespace emu
 
 unsigned char *shared_memory;
 
-static const size_t ARENA_BYTES = 256 << 20, GUARD_BYTES = 4096;
+// behind the memory that alloc gives lies that of alloc_sparse, where there are addresses for it
+static const size_t ARENA_BYTES = 256 << 20, SPARSE_BYTES = (size_t)512 << 30, GUARD_BYTES = 4096;
+static size_t all_bytes;
 enum { POISON = 0xFF, FEW = 4 };
 enum Byte : unsigned char { OUTSIDE, ALLOCATED, WRITTEN }; // of global memory
 
@@ -41,30 +43,46 @@ static unsigned char *arena, *bytes_of;
 static GlobalCell *global_cells;
 static uint32_t *counted_read, *counted_write; // by byte: the last launch that touched it
 
+// NULL where the system does not promise as many addresses
 static void *reserve(size_t bytes)
 {
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
                    -1, 0);
-    if (p == MAP_FAILED) {
-        perror("emu: address space");
-        abort();
-    }
+    if (p == MAP_FAILED)
+        return NULL;
+    // what is touched of sparse memory lies alone in its pages
+    madvise(p, bytes, MADV_NOHUGEPAGE);
     return p;
+}
+
+static bool reserve_tables(size_t bytes)
+{
+    arena = (unsigned char *)reserve(bytes);
+    bytes_of = (unsigned char *)reserve(bytes);
+    counted_read = (uint32_t *)reserve(bytes * sizeof *counted_read);
+    counted_write = (uint32_t *)reserve(bytes * sizeof *counted_write);
+    global_cells = (GlobalCell *)reserve(bytes / 2 * sizeof *global_cells);
+    all_bytes = bytes;
+    return arena && bytes_of && counted_read && counted_write && global_cells;
 }
 
 static void map_once()
 {
-    if (arena)
+    if (all_bytes)
         return;
-    arena = (unsigned char *)reserve(ARENA_BYTES);
-    bytes_of = (unsigned char *)reserve(ARENA_BYTES);
-    counted_read = (uint32_t *)reserve(ARENA_BYTES * sizeof *counted_read);
-    counted_write = (uint32_t *)reserve(ARENA_BYTES * sizeof *counted_write);
-    global_cells = (GlobalCell *)reserve(ARENA_BYTES / 2 * sizeof *global_cells);
+    if (!reserve_tables(ARENA_BYTES + SPARSE_BYTES) && !reserve_tables(ARENA_BYTES)) {
+        perror("emu: address space");
+        abort();
+    }
     // tiles with the 128-byte swizzle begin at multiples of 1024
     for (unsigned char *&shared : shared_of)
         shared =
             (unsigned char *)(((uintptr_t)reserve(SHARED_MAX + 2048) + 1023) & ~(uintptr_t)1023);
+}
+
+static size_t arena_offset(const void *p)
+{
+    return (uintptr_t)p - (uintptr_t)arena;
 }
 
 static std::map<size_t, size_t> blocks; // offset in the arena -> bytes
@@ -105,12 +123,39 @@ void free(void *p)
     blocks.erase(b);
 }
 
+// ranges of sparse memory that are in bounds, and where it ends
+static std::vector<std::pair<const size_t, size_t>> opened;
+static size_t sparse_end = ARENA_BYTES;
+
+void *alloc_sparse(size_t bytes)
+{
+    map_once();
+    // an offset that wraps is out of bounds on either side
+    const size_t apart = (size_t)9 << 30, at = sparse_end + apart;
+    if (bytes > all_bytes - at || at + bytes + apart > all_bytes)
+        return NULL;
+    sparse_end = (at + bytes + 1023) & ~(size_t)1023;
+    return arena + at;
+}
+
+void open(void *p, size_t bytes)
+{
+    const size_t at = arena_offset(p);
+    opened.push_back({at, bytes});
+    memset(arena + at, POISON, bytes);
+    memset(bytes_of + at, ALLOCATED, bytes);
+}
+
 void free_all()
 {
     map_once();
     for (auto &b : blocks)
         forget_block(b);
     blocks.clear();
+    for (auto &range : opened)
+        forget_block(range);
+    opened.clear();
+    sparse_end = ARENA_BYTES;
 }
 
 size_t free_bytes()
@@ -119,11 +164,6 @@ size_t free_bytes()
     for (auto &b : blocks)
         sum += b.second + GUARD_BYTES;
     return ARENA_BYTES - sum;
-}
-
-static size_t arena_offset(const void *p)
-{
-    return (uintptr_t)p - (uintptr_t)arena;
 }
 
 void host_wrote(void *p, size_t bytes)
@@ -139,7 +179,7 @@ bool all_written(const void *p, size_t bytes)
 
 void copy(void *to, const void *from, size_t bytes)
 {
-    bool into = arena_offset(to) < ARENA_BYTES, out = arena_offset(from) < ARENA_BYTES;
+    bool into = arena_offset(to) < all_bytes, out = arena_offset(from) < all_bytes;
     memmove(to, from, bytes);
     if (into && out)
         memmove(bytes_of + arena_offset(to), bytes_of + arena_offset(from), bytes);
@@ -371,7 +411,7 @@ void watch(const Access &a)
 {
     Fiber *f = self();
     bool shared = a.at - (uintptr_t)shared_memory < SHARED_MAX;
-    if (!shared && arena_offset((void *)a.at) >= ARENA_BYTES) {
+    if (!shared && arena_offset((void *)a.at) >= all_bytes) {
         // arguments, constants, the stack: only accumulators of products in flight matter there
         for (auto &range : f->in_product)
             if (a.at - range.first < range.second)

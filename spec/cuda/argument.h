@@ -11,6 +11,10 @@ typedef struct argument {
     unsigned char *mem, *inside; // the host's copy; inside[i]: byte i belongs to an element
     size_t bytes, lead;          // before the first element
     mr_view view;                // of the host's copy
+    /* Spread: places along `far_axis`, counted from 1, lie `pitch` bytes apart on the device, in
+     * each of them the pieces of that place, those of the host's copy in order. 0: nothing is. */
+    size_t piece, pitch;
+    int far_axis;
 } argument;
 
 static void mark(argument *a, int at, int64_t element)
@@ -37,6 +41,9 @@ typedef struct variant {
      * apart where anything goes (`wide`), all of it `off` elements behind the grid of 16 bytes. */
     bool wide;
     int odd, off, only;
+    /* Counted from 1: the axis along which an argument is spread, so that its last place lies 2^31
+     * elements behind the first, where its layout is free. */
+    int far;
 } variant;
 
 static mr_desc rows_apart(const mr_desc *d, bool wide, int odd, int which)
@@ -50,12 +57,55 @@ static mr_desc rows_apart(const mr_desc *d, bool wide, int odd, int which)
     return l;
 }
 
+// may an argument of this layout be spread along the axis?
+static bool can_spread(const mr_desc *d, lay kind, int axis)
+{
+    return kind != LAY_DENSE && axis < d->rank - 1 && d->dim[axis] > 1 && mr_desc_count(d) > 0;
+}
+
+/* Memory for a dense copy on the host whose places along an axis lie far apart on the device; one
+ * for which there is no room lies dense. */
+static void spread(argument *a, const mr_desc *d, int axis)
+{
+    const size_t w = mr_dtype_bytes(d->dtype), places = (size_t)d->dim[axis],
+                 place = a->bytes / places;
+    const int64_t stride = ((((int64_t)1 << 31) / (d->dim[axis] - 1) + 63) & ~(int64_t)63) + 64;
+    a->pitch = (size_t)stride * w;
+    a->piece = w;
+    for (int i = axis + 1; i < d->rank; i++)
+        a->piece *= (size_t)d->dim[i];
+    a->at = (unsigned char *)device_alloc_far((places - 1) * a->pitch + place);
+    a->far_axis = a->at ? axis + 1 : 0;
+    if (!a->at)
+        a->at = (unsigned char *)device_alloc(a->bytes);
+    for (size_t i = 0; a->far_axis && i < places; i++)
+        device_open(a->at + i * a->pitch, place);
+}
+
+// where a byte of the host's copy lies on the device
+static unsigned char *there(const argument *a, size_t i)
+{
+    if (!a->far_axis)
+        return a->at + i;
+    const size_t places = (size_t)a->view.desc.dim[a->far_axis - 1], piece = i / a->piece;
+    return a->at + piece % places * a->pitch + piece / places * a->piece + i % a->piece;
+}
+
+static void put(argument *a)
+{
+    const size_t piece = a->far_axis ? a->piece : a->bytes;
+    for (size_t i = 0; i < a->bytes; i += piece)
+        device_put(there(a, i), a->mem + i, piece);
+}
+
 /* Elements unwritten, gaps filled. A layout that is not dense begins off the grid of 16 bytes,
  * unless its rows only lie apart. */
 static argument argument_new(const mr_desc *d, lay kind, const variant *v, int which)
 {
     argument a = {0};
-    const bool apart = v->apart && kind != LAY_DENSE, single = v->only == which + 1;
+    const bool far = v->far && can_spread(d, kind, v->far - 1),
+               apart = v->apart && kind != LAY_DENSE, single = v->only == which + 1;
+    kind = v->far ? LAY_DENSE : kind;
     mr_desc l =
         apart ? rows_apart(d, single && v->wide && kind == LAY_ANY, single ? v->odd : 0, which)
               : lay_out(d, kind, which);
@@ -63,7 +113,10 @@ static argument argument_new(const mr_desc *d, lay kind, const variant *v, int w
     size_t lead = (size_t)off * mr_dtype_bytes(d->dtype);
     a.bytes = lead + mr_desc_span_bytes(&l);
     a.lead = lead;
-    a.at = device_alloc(a.bytes);
+    if (far)
+        spread(&a, d, v->far - 1);
+    else
+        a.at = device_alloc(a.bytes);
     a.mem = malloc(a.bytes + 1);
     a.inside = calloc(1, a.bytes + 1);
     a.view = (mr_view){a.mem + lead, l};
@@ -71,7 +124,7 @@ static argument argument_new(const mr_desc *d, lay kind, const variant *v, int w
         mark(&a, 0, 0);
     for (size_t i = 0; i < a.bytes; i++)
         a.mem[i] = a.inside[i] ? UNWRITTEN : GAP;
-    device_put(a.at, a.mem, a.bytes);
+    put(&a);
     return a;
 }
 
@@ -84,23 +137,30 @@ static void argument_free(argument *a)
 // as a kernel takes it
 static mr_view on_device(const argument *a)
 {
-    return (mr_view){a->at + a->lead, a->view.desc};
+    mr_view v = {a->at + a->lead, a->view.desc};
+    const int axis = a->far_axis - 1;
+    for (int i = 0; i < axis; i++)
+        v.desc.stride[i] /= v.desc.dim[axis];
+    if (axis >= 0)
+        v.desc.stride[axis] = (int64_t)(a->pitch / mr_dtype_bytes(v.desc.dtype));
+    return v;
 }
 
 static void argument_set(argument *a, const double *values)
 {
     mr_view from = dense_f64(&a->view.desc, (double *)values);
     mr_view_copy(&a->view, &from);
-    device_put(a->at, a->mem, a->bytes);
+    put(a);
     for (size_t i = 0; i < a->bytes; i++)
         if (a->inside[i])
-            device_wrote(a->at + i, 1);
+            device_wrote(there(a, i), 1);
 }
 
 static void argument_get(argument *a)
 {
-    if (a->at)
-        device_get(a->mem, a->at, a->bytes);
+    const size_t piece = a->far_axis ? a->piece : a->bytes;
+    for (size_t i = 0; a->at && i < a->bytes; i += piece)
+        device_get(a->mem + i, there(a, i), piece);
 }
 
 static bool gaps_intact(const argument *a)
@@ -114,7 +174,7 @@ static bool gaps_intact(const argument *a)
 static bool elements_written(const argument *a)
 {
     for (size_t i = 0; i < a->bytes; i++)
-        if (a->inside[i] && !device_written(a->at + i, 1))
+        if (a->inside[i] && !device_written(there(a, i), 1))
             return false;
     return true;
 }

@@ -328,6 +328,54 @@ static bool check_case(const mr_op *op, const char *text, ask a)
     return served;
 }
 
+// how many arguments of a case can be spread along an axis
+static int spreadable(const truth *t, int axis)
+{
+    const mr_op *op = t->c->op;
+    int n = 0;
+    for (int i = 0; i < mr_op_n_in(op); i++)
+        n += t->c->in[i].given && !is_target(op, i, true) &&
+             can_spread(&t->c->in[i].desc, layout_of(op->in[i].access, LAY_DENSE, true), axis);
+    for (int k = 0; k < mr_op_n_out(op); k++)
+        n += t->out[k] &&
+             can_spread(&t->out_desc[k], layout_of(op->out[k].access, LAY_DENSE, true), axis);
+    return n;
+}
+
+// one case along each axis, in each form; returns how often a kernel took it
+static int check_far(const mr_op *op, const char *text)
+{
+    char line[1024];
+    int served = 0;
+    op_case c;
+    truth t;
+    snprintf(line, sizeof line, "%s \"%s\"", op->name, text);
+    case_seed = mr_name_word(line);
+    if (!case_parse(op, text, &c))
+        return 0;
+    int64_t elements = 0;
+    for (int i = 0; i < mr_op_n_in(op); i++)
+        elements += c.in[i].given ? mr_desc_count(&c.in[i].desc) : 0;
+    // small ones go the same ways
+    if (elements > LARGE / 4 || truth_new(&c, &t) != MR_OK)
+        return 0;
+    double *got[MR_MAX_OUT] = {0};
+    for (int k = 0; k < MR_MAX_OUT; k++)
+        got[k] = t.out[k] ? doubles(&t.out_desc[k]) : NULL;
+    for (int axis = 0; axis < MR_MAX_RANK; axis++)
+        for (int form = 0; spreadable(&t, axis) && form < device_forms(); form++) {
+            const variant v = {
+                .name = "far", .seed = 3, .late = true, .strided = true, .far = axis + 1};
+            if (mr_cuda_row_find(op->name)->kernel.run[form])
+                served += check_variant(&t, form, line, &v, &(ask){0}, got, NULL);
+        }
+    for (int k = 0; k < MR_MAX_OUT; k++)
+        free(got[k]);
+    truth_free(&t);
+    where = "";
+    return served;
+}
+
 static const mr_op *op_of(const char *name)
 {
     const mr_op *op = mr_op_find(name);
@@ -342,6 +390,15 @@ void contract_row(const char *name)
     const mr_op *op = op_of(name);
     for (int i = 0; op && op->cases[i]; i++)
         EXPECT(check_case(op, op->cases[i], (ask){0}), "refuses %s", op->cases[i]);
+}
+
+int contract_far(const char *name)
+{
+    const mr_op *op = op_of(name);
+    int served = 0;
+    for (int i = 0; op && op->cases[i]; i++)
+        served += check_far(op, op->cases[i]);
+    return served;
 }
 
 void contract_case(const char *name, const char *text)

@@ -14,6 +14,11 @@ extern "C" {
 // All cases of the row.
 void contract_row(const char *name);
 
+/* All cases of the row whose arguments may have strides, spread so that their last places lie 2^31
+ * elements behind the first: along each axis. Returns how often a kernel took them; one may leave
+ * such strides to others. */
+int contract_far(const char *name);
+
 // One more case, in the words of MR_CASES; large ones run in one order of blocks.
 void contract_case(const char *name, const char *text);
 

@@ -13,6 +13,16 @@ void *device_alloc(size_t bytes)
     return emu::alloc(bytes);
 }
 
+void *device_alloc_far(size_t bytes)
+{
+    return emu::alloc_sparse(bytes);
+}
+
+void device_open(void *p, size_t bytes)
+{
+    emu::open(p, bytes);
+}
+
 void device_free_all(void)
 {
     emu::free_all();

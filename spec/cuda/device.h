@@ -20,6 +20,10 @@ typedef struct device_counts {
 /* The host touches memory of the device by these two alone: on a GPU it lies where only kernels
  * reach it. device_put does not make bytes count as written, device_wrote does. */
 void *device_alloc(size_t bytes);
+/* Memory for a view whose strides are larger than there is memory: only ranges that are opened
+ * exist on the emulator. NULL where there is no room. */
+void *device_alloc_far(size_t bytes);
+void device_open(void *p, size_t bytes);
 void device_free_all(void);
 void device_put(void *to, const void *from, size_t bytes);
 void device_get(void *to, const void *from, size_t bytes);

@@ -35,6 +35,22 @@ void device_get(void *to, const void *from, size_t bytes)
     must(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost), "a copy from the GPU");
 }
 
+void *device_alloc_far(size_t bytes)
+{
+    void *p = NULL;
+    if (cudaMalloc(&p, bytes)) {
+        cudaGetLastError();
+        return NULL;
+    }
+    blocks.push_back(p);
+    return p;
+}
+
+void device_open(void *p, size_t bytes)
+{
+    must(cudaMemset(p, 0xFF, bytes), "memory of the GPU is filled");
+}
+
 void device_free_all(void)
 {
     for (void *p : blocks)

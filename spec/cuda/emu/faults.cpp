@@ -699,8 +699,35 @@ static void run(const Fault &f, bool bad)
                 f.kernel == shared_end ? 1024 : 2048, NULL, [=] { kernel(a); });
 }
 
+// two places of memory that does not exist between them; bad: an offset in 32 bits wraps
+__global__ void far_apart(float *out, int64_t step, bool bad)
+{
+    out[bad ? (int64_t)(int)(step * threadIdx.x) : step * threadIdx.x] = 1;
+}
+
+static void sparse(void)
+{
+    const int64_t step = ((int64_t)1 << 31) + 64;
+    emu::forget_reports();
+    float *out = (float *)emu::alloc_sparse(step * 4 + 256);
+    if (!out)
+        return; // no addresses for it
+    for (int i = 0; i < 2; i++)
+        emu::open(out + i * step, 256);
+    MR_LAUNCH(far_apart, dim3(1), dim3(2), 0, NULL, out, step, false);
+    CHECK_SILENT();
+    CHECK(out[0] == 1 && out[step] == 1);
+    CHECK(emu::all_written(out + step, 4) && !emu::all_written(out + step, 8));
+    MR_LAUNCH(far_apart, dim3(1), dim3(2), 0, NULL, out, step, true);
+    CHECK(found("out of bounds: byte 0 belongs to no allocation"));
+    emu::forget_reports();
+    emu::free_all();
+    CHECK(emu::alloc_sparse((size_t)1 << 50) == NULL);
+}
+
 int main(void)
 {
+    sparse();
     for (const Fault &f : faults)
         for (unsigned seed = 0; seed < 4; seed++)
             for (emu::Async async : {emu::Async::eager, emu::Async::late}) {

@@ -1,0 +1,28 @@
+/* cuda/kernels on arguments whose places lie 2^31 elements apart: an offset that is formed in 32
+ * bits reads or writes elsewhere. On the emulator memory between the places does not exist.
+ * Covers: cuda/kernels/NAME.cu, cuda/emu/memory.cpp */
+#include "check.h"
+#include "contract.h"
+#include "device.h"
+#include "moonreel/op.h"
+#include <stdio.h>
+#include <string.h>
+
+int main(void)
+{
+    if (!device_alloc_far((size_t)1 << 33)) {
+        printf("left out: the system gives no addresses for memory that does not exist\n");
+        return 0;
+    }
+    device_free_all();
+    int rows = 0, all = 0;
+    for (int i = 0; i < mr_op_count(); i++) {
+        const int served = contract_far(mr_op_at(i)->name);
+        rows += served > 0, all += served;
+        if (served)
+            printf("%s: %d\n", mr_op_at(i)->name, served);
+    }
+    printf("%d rows, %d times\n", rows, all);
+    CHECK(rows >= 20);
+    return contract_done() | check_done();
+}
