@@ -50,17 +50,19 @@ end
 ---@param dtype string
 ---@param world mr.Comm|nil  of ranks that share the step; nil: one does all of it
 ---@param stage integer|nil  of ZeRO, what they keep; nil: by the settings
+---@param micros integer|nil  micro-batches of a step; nil: one
 ---@return table one    pipe, exec, micro, update, owners; run(n) -> loss: with n micro-batches, one
 ---   where it is absent
-function demo.open(device, s, size, dtype, world, stage)
+function demo.open(device, s, size, dtype, world, stage, micros)
   local pipe = pipeline.of(s, dtype, world and ranks.cut(s, world:size()))
   local owners = world and ranks.new(pipe.params, world, {stage = stage or ranks.stage(s)})
-  local exec = E.new(device, pipe.params, {regions = regions.of(s, owners, dtype)})
+  local fresh = regions.fresh(owners, micros or 1)
+  local exec = E.new(device, pipe.params, {regions = regions.of(s, owners, dtype, fresh)})
   exec:init(1)
   local update = optim.new(exec, pipe.params, owners, true)
   local B = size.batch
   local micro = program.new(exec, pipe, {frames = size.frames, height = size.height,
-    width = size.width, batch = B, text = pipe.text.max_length}, {reduce = owners})
+    width = size.width, batch = B, text = pipe.text.max_length}, {reduce = owners, fresh = fresh})
   local pixels = repeated(B * size.frames * 3 * size.height * size.width, function(i)
     return (i * 7919) % 256
   end)

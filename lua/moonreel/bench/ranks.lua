@@ -90,7 +90,9 @@ function ranks.rank(seconds, recipe, dtype)
   local wide <close> = E.device("cpu", size)
   local batch = demo.bucket(s)
   dtype = dtype or pipeline.dtype(s, device)
-  local function open(on, among, stage) return demo.open(on, s, batch, dtype, among, stage) end
+  local function open(on, among, stage)
+    return demo.open(on, s, batch, dtype, among, stage, size)
+  end
   local one, threads = leads and open(device), leads and open(wide)
   local apart, together = open(device, silent(world)), open(device, world)
   local runs = {one = one and function() one.run(size) end, apart = apart.run,

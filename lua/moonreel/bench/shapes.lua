@@ -45,10 +45,10 @@ function shapes.measure(settings, n)
   local device <close> = E.device("cpu", 1)
   local dtype = settings.dtype == "fp32" and "f32" or "bf16"
   local pipe = pipeline.of(settings, dtype)
-  local exec <close> = E.plan(pipe.params, {regions = regions.of(settings),
+  local exec <close> = E.plan(pipe.params, {regions = regions.of(settings, nil, dtype, true),
     facts = device:facts()})
   local cache = programs.new(exec, exec, pipe, {most_bytes = settings.programs_bytes,
-    config = program.config(settings)})
+    config = program.config(settings, nil, nil, true)})
   local of, took, bytes, seen, began = feed.new(settings, pipe), {}, {}, {}, base.now_s()
   for _, bucket in ipairs(shapes.buckets(settings, n)) do
     local from, shape = base.now_s(), of:shape(bucket)
