@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-int main(void)
+int main(int, char **)
 {
     if (!device_alloc_far((size_t)1 << 33)) {
         printf("left out: the system gives no addresses for memory that does not exist\n");
