@@ -3,6 +3,7 @@
 local base = require "moonreel.core.base"
 local bench = require "moonreel.core.bench"
 local cadence = require "moonreel.trainer.cadence"
+local digest = require "moonreel.data.digest"
 local json = require "moonreel.core.json"
 local life = require "moonreel.core.life"
 local micros = require "moonreel.trainer.micros"
@@ -103,6 +104,7 @@ local function line_of(r, sum, seconds)
   local even = not sum.mixed and sum.n == r.micros and r.micros % r.mesh.data == 0
   local line = {kind = done and "step" or "skip", step = r.step, batches = sum.n, even = even,
     epoch = sum.epoch, bucket = sum.bucket, lr = sum.lr, samples = sum.samples,
+    keys = digest.of(sum.taken),
     weight = sum.weight, sources = #r.sources > 1 and sum.by_source or nil,
     data_wait_s = sum.data_wait_s, bytes = sum.bytes, time_s = seconds, wall = base.wall_s()}
   if done then

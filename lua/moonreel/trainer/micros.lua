@@ -223,7 +223,7 @@ function micros.run(r)
     sum.by_source[source] = (sum.by_source[source] or 0) + batch.n
     next.number = sum.n
     sum.taken[sum.n] = {name = ("%s of %d frames"):format(batch.resolution, batch.frames),
-      source = source, ids = batch.ids, n = batch.n}
+      source = source, ids = batch.ids, keys = batch.keys, n = batch.n}
     if batch.other then
       r.loader:release(batch)
     elseif r.told then

@@ -11,6 +11,7 @@ local links = require "moonreel.comm.links"
 local program = require "moonreel.trainer.program"
 local programs = require "moonreel.trainer.programs"
 local progress = require "moonreel.trainer.progress"
+local samples = require "moonreel.trainer.samples"
 local state = require "moonreel.trainer.state"
 local truth = require "moonreel.trainer.truth"
 
@@ -214,7 +215,8 @@ function predict.run(r)
   end
   r.journal:append{kind = "start", step = r.step, updates = r.updates, run = r.lock:id(),
     branch = r.lock:fence(), parent = r.parent, ranks = r.team.size,
-    settings = r.settings.hash, machine = r.machine, buckets = rows, update_s = r.update_s,
+    settings = r.settings.hash, total = r.total_steps, dataset = samples.fingerprint(r),
+    machine = r.machine, buckets = rows, update_s = r.update_s,
     talk_s = r.talk_s,
     rounds = rounds_of(r), shares = shares, began_bytes = r.began_bytes, wall = base.wall_s()}
 end
