@@ -83,7 +83,17 @@ function Run:keep(object)
   return object
 end
 
+-- the error that ends a run stands in its journal
+local function record(r, problem)
+  if problem and r.started and r.journal then
+    local told = type(problem) == "table" and problem or {message = tostring(problem)}
+    pcall(r.journal.append, r.journal, {kind = "error", step = r.step, code = told.code,
+      text = tostring(told.message), wall = base.wall_s()})
+  end
+end
+
 function Run:close(problem)
+  record(self, problem)
   -- a save that is under way waits for its ranks, also for one that is lost
   if type(problem) == "table" and problem.code == "MR_E_NODE" and self.saver then
     self.saver:part(LOST_S)

@@ -131,8 +131,14 @@ describe("trainer.loop", function()
       for _, field in ipairs{"loss", "grad_norm", "lr", "t", "data_wait_s", "bytes", "time_s"} do
         assert.is_true(type(e[field]) == "number", field)
       end
+      assert.matches("^%x+$", e.keys)
     end
     assert.equal(6, entries(dir, "end")[1].step)
+    local start = entries(dir, "start")[1]
+    assert.equal(6, start.total)
+    local index <close> = require("moonreel.data").open(demo_data.path())
+    assert.equal(index.meta.fp_order, start.dataset)
+    assert.same({}, entries(dir, "error"))
     assert.matches("^bucket 32px 6x32x32: batch 8, 250 samples, peak [%d.]+ MiB, about [%d.]+ ms a "
       .. "step$", lines[2])
   end)
@@ -304,6 +310,8 @@ describe("trainer.loop", function()
     end))
     assert.is_false(ok)
     assert.equal("MR_E_NONFINITE", err.code)
+    local told = entries(dir, "error")
+    assert.same({ 1, err.code, err.message }, { #told, told[1].code, told[1].text })
     assert.equal(7, err.exit)
     assert.matches("3 steps in a row without a finite loss", err.message)
     assert.same({5}, require("moonreel.ckpt").steps(dir))
