@@ -138,6 +138,97 @@ function chart.text(c)
   return table.concat(lines, "\n") .. "\n"
 end
 
+--- Marks of curves that stand in one chart, in their order.
+chart.MARKS = { "a", "b", "c", "d", "e", "f", "g", "h" }
+
+-- the means of points in columns of equal width, nil where a column has none
+local function columns_of(points, from, to, width)
+  local sums, counts, values = {}, {}, {}
+  for _, point in ipairs(points) do
+    local x = math.min(width - 1, (point[1] - from) / math.max(to - from, 1e-9) * width // 1 | 0)
+    if point[2] == point[2] and math.abs(point[2]) < math.huge then
+      sums[x], counts[x] = (sums[x] or 0) + point[2], (counts[x] or 0) + 1
+    end
+  end
+  for x, sum in pairs(sums) do
+    values[x] = sum / counts[x]
+  end
+  return values
+end
+
+-- gaps between columns that have a value are closed by straight lines
+local function close_gaps(values, width)
+  local before
+  for x = 0, width - 1 do
+    if values[x] then
+      for i = before and before + 1 or x, x - 1 do
+        values[i] = values[before] + (values[x] - values[before]) * (i - before) / (x - before)
+      end
+      before = x
+    end
+  end
+end
+
+local read_several = options.declare("chart.several", {
+  { "title", "text", "above it", default = "" },
+})
+
+--- Several curves in one chart of letters, each drawn with a mark of its own; "*" where they meet.
+---@param curves table[]  {name, points = list of {x, y}}; at most #chart.MARKS
+---@param given table|nil  title
+---@return string         lines: the chart, then the mark of each curve with its name and last value
+function chart.several(curves, given)
+  local o, height = read_several(given), 16
+  local from, to, all = math.huge, -math.huge, {}
+  for _, curve in ipairs(curves) do
+    for _, point in ipairs(curve.points) do
+      from, to = math.min(from, point[1]), math.max(to, point[1])
+    end
+  end
+  if from > to then
+    from, to = 0, 1
+  end
+  local columns = edit.size()
+  local width = math.max(16, math.min(100, columns - 12))
+  local lists = {}
+  for i, curve in ipairs(curves) do
+    lists[i] = columns_of(curve.points, from, to, width)
+    for _, value in pairs(lists[i]) do
+      all[#all + 1] = value
+    end
+    close_gaps(lists[i], width)
+  end
+  local lo, hi = range(all)
+  local cells = {}
+  for i, list in ipairs(lists) do
+    for x, value in pairs(list) do
+      local at = math.floor((value - lo) / (hi - lo) * (height - 1) + 0.5) * width + x
+      cells[at] = cells[at] and cells[at] ~= chart.MARKS[i] and "*" or chart.MARKS[i]
+    end
+  end
+  local lines = { o.title ~= "" and o.title or nil }
+  local names = { label(hi), label(lo) }
+  local margin = math.max(#names[1], #names[2])
+  for row = height - 1, 0, -1 do
+    local texts = {}
+    for x = 0, width - 1 do
+      texts[x + 1] = cells[row * width + x] or " "
+    end
+    local name = row == height - 1 and names[1] or row == 0 and names[2] or ""
+    lines[#lines + 1] = ((" "):rep(margin - #name) .. name .. " ▏"
+      .. table.concat(texts)):gsub("%s+$", "")
+  end
+  local left, right = label(from), label(to)
+  lines[#lines + 1] = (" "):rep(margin + 2) .. left
+    .. (" "):rep(math.max(1, width - #left - #right)) .. right
+  for i, curve in ipairs(curves) do
+    local last = curve.points[#curve.points]
+    lines[#lines + 1] = ("%s  %s  %s"):format(chart.MARKS[i], curve.name,
+      last and ("%.4f at %s"):format(last[2], label(last[1])) or "no values")
+  end
+  return table.concat(lines, "\n") .. "\n"
+end
+
 --- The chart as a picture of 640 x 360.
 function chart.picture(c)
   local width, height, bottom, edge = 640, 360, 34, 12

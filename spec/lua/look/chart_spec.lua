@@ -10,4 +10,22 @@ describe("a chart", function()
     end
     assert.is_truthy(p.rgb:find("\60\60\60", 1, true))
   end)
+
+  it("has several curves with a mark each, over all that any of them has", function()
+    local text = chart.several({ { name = "down", points = { { 0, 8 }, { 10, 4 } } },
+      { name = "late", points = { { 2, 5 }, { 9, 0 / 0 }, { 20, 4 } } },
+      { name = "none", points = {} } }, { title = "t" })
+    local lines = {}
+    for line in text:gmatch("([^\n]*)\n") do
+      lines[#lines + 1] = line
+    end
+    assert.same({ "t", "8 ▏a", 1 + 16 + 1 + 3 }, { lines[1], lines[2]:match("^8 ▏a"), #lines })
+    -- the first curve ends in the middle, the second one at the right, both at the lower edge
+    local low = lines[17]:match("^4 ▏(.*)$")
+    assert.matches("^ +a+ +b+$", low)
+    assert.matches("^   0 +20$", lines[18])
+    assert.same({ "a  down  4.0000 at 10", "b  late  4.0000 at 20", "c  none  no values" },
+      { lines[19], lines[20], lines[21] })
+    assert.is_truthy(text:find("*", 1, true))
+  end)
 end)
