@@ -3,6 +3,7 @@
 -- stands, and what was done beyond that step counts no more.
 -- @module moonreel.runs.story
 local run = require "moonreel.run"
+local tail = require "moonreel.runs.tail"
 
 local story = {}
 
@@ -90,6 +91,25 @@ function story.read(path)
     self:add(line)
   end
   return self
+end
+
+--- The steps that count of the parts of a run, one part behind the other; `stage` of each line is
+-- the name of its stage, where there are stages.
+---@param parts table[]  of moonreel.runs.find.parts; a part without a journal yet has no steps
+---@return table[]
+function story.steps(parts)
+  local list = {}
+  for _, part in ipairs(parts) do
+    local self = story.new()
+    for entry in tail.open(part.dir .. "/journal.jsonl"):entries() do
+      self:add(entry)
+    end
+    for _, line in ipairs(self:curve()) do
+      line.stage = part.stage
+      list[#list + 1] = line
+    end
+  end
+  return list
 end
 
 return story

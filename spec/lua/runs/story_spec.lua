@@ -62,4 +62,14 @@ describe("the story of a run", function()
     local one = story.read(dir.path)
     assert.equal("1:2", losses(one))
   end)
+
+  it("has the steps that count of all stages, behind each other", function()
+    local dir <close> = folder.new()
+    dir:write("a/journal.jsonl", json.encode(start(0)) .. "\n" .. json.encode(step(1, 5)) .. "\n")
+    dir:write("b/journal.jsonl", json.encode(start(1)) .. "\n" .. json.encode(step(2, 4)) .. "\n")
+    local list = story.steps { { dir = dir.path .. "/a", stage = "a" },
+      { dir = dir.path .. "/b", stage = "b" }, { dir = dir.path .. "/c", stage = "c" } }
+    assert.same({ 2, "a", 5, "b", 4 }, { #list, list[1].stage, list[1].loss, list[2].stage,
+      list[2].loss })
+  end)
 end)

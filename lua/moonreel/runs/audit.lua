@@ -1,0 +1,210 @@
+--- Proof from a journal that a run repeated and skipped no sample: the digest of each step's
+-- samples is compared with that of the micro-batches that the order of the data gives there.
+-- @module moonreel.runs.audit
+local digest = require "moonreel.data.digest"
+local find = require "moonreel.runs.find"
+local lineage = require "moonreel.runs.lineage"
+local story = require "moonreel.runs.story"
+local tail = require "moonreel.runs.tail"
+
+local audit = {}
+
+local PARENTS_MAX <const> = 100 -- runs that continue each other; more is a circle
+
+local function whole(value) return math.type(value) == "integer" and value or nil end
+
+-- leave out what a checkpoint of a step does not know: jumps in the order from that step on
+local function stand_at(self, step)
+  for i = #self.jumps, 1, -1 do
+    if self.jumps[i].at >= step then
+      table.remove(self.jumps, i)
+    end
+  end
+end
+
+-- the line "start": the run goes on from its own checkpoint, or begins anew
+local function start(self, entry)
+  local source = type(entry.parent) == "string" and lineage.source(entry.parent)
+  local own = source and source.part and lineage.same(source.part, self.dir)
+  if not own or entry.step == 0 then
+    self.jumps, self.base, self.first = {}, entry.step > 0 and source or nil, entry.step
+  else
+    stand_at(self, entry.step)
+  end
+  self.launches[#self.launches + 1] = { at = entry.step, settings = entry.settings,
+    dataset = entry.dataset }
+end
+
+-- the line "rollback": batches of so many steps are left out from there on
+local function roll_back(self, entry)
+  local skipped = whole(entry.skipped) or 0
+  stand_at(self, entry.step)
+  if skipped > 0 then
+    table.insert(self.jumps, { at = entry.step, batches = skipped * self.micros })
+  end
+end
+
+--- What a journal says of a run's way through its data.
+---@param dir string  with journal.jsonl: a run, or a stage of it
+---@return table      steps: lines that count, by number; highest; first: the step that the run
+---   began at, mostly 0; base: of lineage.source where it went on in the data of another run;
+---   jumps: {at = step, batches left out behind it}; micros: micro-batches of a whole step;
+---   launches: {at, settings, dataset} of each line "start"; dir
+function audit.read(dir)
+  local told = story.new()
+  local self = { dir = dir, jumps = {}, launches = {}, micros = 1, first = 0, undone = 0 }
+  for entry in tail.open(dir .. "/journal.jsonl"):entries() do
+    local what = told:add(entry)
+    if what == "session" then
+      start(self, entry)
+    elseif what == "rollback" then
+      roll_back(self, entry)
+    elseif what == "step" then
+      self.micros = math.max(self.micros, whole(entry.batches) or 1)
+    end
+  end
+  self.steps, self.highest, self.undone = told.steps, told.highest, #told.undone
+  return self
+end
+
+-- micro-batches left out right behind a step
+local function jump_behind(self, step)
+  local batches = 0
+  for _, jump in ipairs(self.jumps) do
+    batches = batches + (jump.at == step and jump.batches or 0)
+  end
+  return batches
+end
+
+-- where a run that was moved may lie now: next to the one that names it
+local function place_of(source, dir)
+  if find.is_run(source.part or source.dir) then
+    return source.part
+  end
+  local outer = dir:match("^(.*)/stages/[^/]+$") or dir
+  local sibling = (outer:match("^(.*)/[^/]+$") or ".") .. "/" .. find.name(source.dir)
+    .. (source.stage and "/stages/" .. source.stage or "")
+  return find.is_run(sibling) and sibling or nil
+end
+
+--- How many micro-batches a run had drawn from the order when a step was over.
+---@param told table    of audit.read
+---@param step integer  at most told.highest
+---@param depth integer|nil  runs that were asked on the way
+---@return integer|nil  nil: a journal that says it is missing
+---@return string|nil   then why
+function audit.position(told, step, depth)
+  depth = depth or 0
+  local at = 0
+  if told.base then
+    local dir = place_of(told.base, told.dir)
+    if not dir or depth > PARENTS_MAX then
+      return nil, ("the journal of %s is not there, which this run goes on from at step %d"):format(
+        told.base.part or told.base.dir, told.first)
+    end
+    local parent = audit.read(dir)
+    if parent.highest < told.first then
+      return nil, ("the journal of %s ends before step %d, which this run goes on from"):format(dir,
+        told.first)
+    end
+    local drawn, problem = audit.position(parent, told.first, depth + 1)
+    if not drawn then
+      return nil, problem
+    end
+    at = drawn
+  end
+  for number = told.first + 1, step do
+    local line = told.steps[number]
+    at = at + jump_behind(told, number - 1) + (line and whole(line.batches) or told.micros)
+  end
+  return at
+end
+
+-- micro-batches of the order as the journal would describe a step of them
+local function expected(order, batches, list)
+  local draws, samples, by_source, epoch = {}, 0, {}, nil
+  for _ = 1, batches do
+    if order:over() then
+      break
+    end
+    local draw = order:next()
+    local name = list[draw.source].name
+    draws[#draws + 1], epoch = draw, draw.epoch
+    samples, by_source[name] = samples + #draw.keys, (by_source[name] or 0) + #draw.keys
+  end
+  return { keys = digest.of(draws), samples = samples, epoch = epoch, draws = draws,
+    batches = #draws, by_source = by_source }
+end
+
+--- Go through the steps that count, each with what the order gives there.
+---@param told table    of audit.read
+---@param order mr.Order  at its beginning
+---@param list table[]  its sources, {name}
+---@param see fun(number: integer, line: table|nil, want: table)  want: keys = the digest, samples,
+---   epoch, draws, batches; line: of the journal, nil where it is missing
+---@return integer left_out  samples that rollbacks have left out
+---@return string|nil problem  the place to begin at is not known
+function audit.walk(told, order, list, see)
+  local at, problem = audit.position(told, told.first)
+  local left_out = 0
+  if not at then
+    return 0, problem
+  end
+  order:skip(at)
+  for number = told.first + 1, told.highest do
+    left_out = left_out + expected(order, jump_behind(told, number - 1), list).samples
+    local line = told.steps[number]
+    see(number, line, expected(order, line and whole(line.batches) or told.micros, list))
+  end
+  return left_out
+end
+
+-- what is wrong with a line; nil: it has the samples that it should have
+local function fault_of(line, want)
+  if not line then
+    return "missing", "the journal has no line of it"
+  elseif type(line.keys) ~= "string" then
+    return "no digest", "its line has no digest: it was written by an older version"
+  elseif line.keys ~= want.keys then
+    return "other samples", ("its samples are not those of the order: digest %s, expected %s"
+      ):format(line.keys, want.keys)
+  elseif line.samples ~= want.samples then
+    return "samples", ("it says %s samples, the order has %d"):format(line.samples, want.samples)
+  end
+end
+
+-- which other step the samples of a step are those of
+local function name_repeats(problems, step_of)
+  for _, one in ipairs(problems) do
+    local other = one.keys and step_of[one.keys]
+    if other then
+      one.text = ("it has the samples of step %d"):format(other)
+    end
+  end
+end
+
+--- Compare a journal with the order of the data.
+---@param told table      of audit.read
+---@param order mr.Order  at its beginning, with the run's quarantine
+---@param list table[]    its sources, {name}
+---@return table          steps, samples: how many were compared; epochs; left_out: samples that
+---   rollbacks have left out; undone: steps that were taken back and do not count; problems =
+---   {step, what, text}; unknown: why nothing could be compared, or nil
+function audit.compare(told, order, list)
+  local found = { steps = 0, samples = 0, epochs = 0, undone = told.undone, problems = {} }
+  local step_of = {}
+  found.left_out, found.unknown = audit.walk(told, order, list, function(number, line, want)
+    local what, text = fault_of(line, want)
+    found.steps, found.samples = found.steps + 1, found.samples + want.samples
+    found.epochs = math.max(found.epochs, (want.epoch or -1) + 1)
+    step_of[want.keys] = step_of[want.keys] or number
+    if what then
+      table.insert(found.problems, { step = number, what = what, text = text,
+        keys = line and line.keys ~= want.keys and line.keys or nil })
+    end
+  end)
+  name_repeats(found.problems, step_of)
+  return found
+end
+
+return audit

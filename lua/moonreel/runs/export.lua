@@ -1,0 +1,111 @@
+--- The curve of a run as tables for other programs: one row for each step that counts, in order;
+-- columns are the fields of the lines, numbers in as few digits as say which they are.
+-- @module moonreel.runs.export
+local exact = require "moonreel.text.exact"
+local json = require "moonreel.core.json"
+
+local export = {}
+
+-- these come first, in this order; all others follow by name
+local FIRST <const> = { "step", "loss", "grad_norm", "lr", "epoch", "samples", "t", "time_s",
+  "data_wait_s", "wall" }
+
+-- a field that is a record of its own gives columns "gpu.power_w"
+local function flatten(line, into, prefix)
+  for key, value in pairs(line) do
+    local name = prefix .. tostring(key)
+    if type(value) == "table" then
+      flatten(value, into, name .. ".")
+    else
+      into[name] = value
+    end
+  end
+  return into
+end
+
+--- Rows and their columns.
+---@param steps table[]  lines of the journal, of Story:curve
+---@return table[] rows
+---@return string[] columns
+function export.rows(steps)
+  local rows, seen, columns = {}, {}, {}
+  for i, line in ipairs(steps) do
+    rows[i] = flatten(line, {}, "")
+    for name in pairs(rows[i]) do
+      seen[name] = true
+    end
+  end
+  for _, name in ipairs(FIRST) do
+    if seen[name] then
+      columns[#columns + 1], seen[name] = name, nil
+    end
+  end
+  local others = {}
+  for name in pairs(seen) do
+    others[#others + 1] = name
+  end
+  table.sort(others)
+  return rows, table.move(others, 1, #others, #columns + 1, columns)
+end
+
+-- a field of a CSV file: in quotes where commas, quotes or line ends are in it
+local function field(value)
+  if value == nil or value == json.null then
+    return ""
+  elseif type(value) == "number" then
+    return value == value and value ~= math.huge and value ~= -math.huge and exact(value)
+      or tostring(value)
+  end
+  local text = tostring(value)
+  if text:find('[,"\r\n]') then
+    return '"' .. text:gsub('"', '""') .. '"'
+  end
+  return text
+end
+
+--- Write the steps as CSV: a line of names, then a line for each step. Ref: RFC 4180, but lines end
+-- with a line feed alone. A field that a step does not have is empty.
+---@param steps table[]
+---@param write fun(text: string)
+function export.csv(steps, write)
+  local rows, columns = export.rows(steps)
+  local names = {}
+  for i, name in ipairs(columns) do
+    names[i] = field(name)
+  end
+  write(table.concat(names, ",") .. "\n")
+  for _, row in ipairs(rows) do
+    local texts = {}
+    for i, name in ipairs(columns) do
+      texts[i] = field(row[name])
+    end
+    write(table.concat(texts, ",") .. "\n")
+  end
+end
+
+-- a value of JSON: keys of objects by name
+local function value_of(value)
+  if type(value) == "number" then
+    return value == value and value ~= math.huge and value ~= -math.huge and exact(value) or "null"
+  end
+  return json.encode(value)
+end
+
+--- Write the steps as JSON lines: an object for each step, its fields in the order of the columns
+-- of CSV; a field that a step does not have is left out.
+---@param steps table[]
+---@param write fun(text: string)
+function export.json(steps, write)
+  local rows, columns = export.rows(steps)
+  for _, row in ipairs(rows) do
+    local texts = {}
+    for _, name in ipairs(columns) do
+      if row[name] ~= nil then
+        texts[#texts + 1] = json.encode(name) .. ":" .. value_of(row[name])
+      end
+    end
+    write("{" .. table.concat(texts, ",") .. "}\n")
+  end
+end
+
+return export

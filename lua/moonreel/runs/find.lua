@@ -1,0 +1,118 @@
+--- Run directories: which folders are runs, which run a word means, and where a run has its
+-- journals. A run may have been started a moment ago, so none of its files has to be there but one.
+-- @module moonreel.runs.find
+local base = require "moonreel.core.base"
+local nearest = require "moonreel.text.nearest"
+local process = require "moonreel.core.process"
+local run = require "moonreel.run"
+
+local find = {}
+
+-- one of these makes a folder a run
+local MARKS <const> = { "journal.jsonl", "lock", "settings.json" }
+
+--- The folder where runs lie when the command names none.
+find.OUTPUTS = "outputs"
+
+--- Is a folder the directory of a run?
+---@param dir string
+---@return boolean
+function find.is_run(dir)
+  for _, name in ipairs(MARKS) do
+    if base.exists(dir .. "/" .. name) then
+      return true
+    end
+  end
+  return false
+end
+
+--- The last name of a path: "outputs/001-demo/" is "001-demo", "." the name of this folder.
+---@param dir string
+---@return string
+function find.name(dir)
+  local name = dir:gsub("/+$", ""):match("([^/]+)$") or dir
+  if name == "." or name == ".." then
+    name = (process.real_path(dir) or dir):match("([^/]+)$") or name
+  end
+  return name
+end
+
+--- The runs of a folder, or the run that the folder is, in the order of their names.
+---@param folder string
+---@return table[] runs  {name, dir}; raises MR_E_USAGE where there is no such folder
+function find.all(folder)
+  if not base.exists(folder .. "/.") then
+    base.raise("MR_E_USAGE", ("%s: no such folder; try: moonreel runs FOLDER, the folder that "
+      .. "`outputs` names in the recipe"):format(folder))
+  end
+  if find.is_run(folder) then
+    return { { name = find.name(folder), dir = folder } }
+  end
+  local list = {}
+  for _, name in ipairs(base.list_dir(folder)) do
+    local dir = folder .. "/" .. name
+    if find.is_run(dir) then
+      list[#list + 1] = { name = name, dir = dir }
+    end
+  end
+  return list
+end
+
+-- runs below outputs/ whose number or name is the word
+local function in_outputs(word)
+  local list, names = {}, {}
+  if not base.exists(find.OUTPUTS .. "/.") then
+    return list, names
+  end
+  for _, one in ipairs(find.all(find.OUTPUTS)) do
+    local number, rest = one.name:match("^(%d+)%-(.*)$")
+    names[#names + 1] = one.name
+    if one.name == word or number == word or rest == word then
+      list[#list + 1] = one
+    end
+  end
+  return list, names
+end
+
+--- The directory of the run that a word means: a path, or the name, the number or the rest of the
+-- name of a run in outputs/ ("001-demo", "001", "demo").
+---@param word string
+---@param command string  its name, for the error
+---@return string dir     raises MR_E_USAGE where no run or more than one run is meant
+function find.one(word, command)
+  if find.is_run(word) then
+    return (word:gsub("(.)/+$", "%1"))
+  end
+  local list, names = in_outputs(word)
+  if #list == 1 then
+    return list[1].dir
+  elseif #list > 1 then
+    for i, one in ipairs(list) do
+      list[i] = one.name
+    end
+    base.raise("MR_E_USAGE", ("%s: '%s' is the name of several runs: %s; try: one of these"):format(
+      command, word, table.concat(list, ", ")))
+  end
+  local near = nearest(word, names)
+  base.raise("MR_E_USAGE", ("%s: '%s' is not a run directory: it has no %s%s; try: moonreel runs, "
+    .. "which lists the runs in outputs/"):format(command, word, table.concat(MARKS, ", "),
+    near and (", did you mean '" .. near .. "'?") or ""))
+end
+
+--- The parts of a run that have a journal of their own: the run itself, or its stages that have
+-- begun, oldest first.
+---@param dir string
+---@return table[]  {dir, stage = name of the stage or nil}
+function find.parts(dir)
+  local good, stages = pcall(run.stages, dir)
+  if not good or not stages then
+    return { { dir = dir } }
+  end
+  local parts = {}
+  for i, one in ipairs(stages) do
+    parts[i] = { dir = one.path, stage = one.name }
+  end
+  return parts
+end
+
+return find

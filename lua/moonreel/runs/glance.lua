@@ -1,0 +1,177 @@
+--- What a list of runs says of each: who writes it, how far it is, its loss, its recipe. Whole
+-- journals are not read, only their first line and their end, so that hundreds of runs take less
+-- than a second.
+-- @module moonreel.runs.glance
+local base = require "moonreel.core.base"
+local find = require "moonreel.runs.find"
+local json = require "moonreel.core.json"
+local notes = require "moonreel.runs.notes"
+local run = require "moonreel.run"
+local tail = require "moonreel.runs.tail"
+
+local glance = {}
+
+local HEAD_LINES <const> = 20 -- lines before the first "start" that are looked at
+
+-- lines that say at which step the run stands
+local STANDS <const> = { start = true, step = true, skip = true, rollback = true, stop = true,
+  ["end"] = true }
+
+local function number(value) return type(value) == "number" and value or nil end
+local function whole(value) return math.type(value) == "integer" and value or nil end
+
+-- the first line "start" of a journal; it stands at the beginning, perhaps behind some others
+local function first_start(path)
+  local left = HEAD_LINES
+  for entry in tail.open(path):entries() do
+    left = left - 1
+    if entry.kind == "start" then
+      return entry
+    elseif left == 0 then
+      return nil
+    end
+  end
+end
+
+-- what the end of a journal says: step, loss, total, last = kind of the newest line, wall
+local function read_end(path)
+  local seen = {}
+  local bytes = tail.newest(path, function(entry)
+    local kind = entry.kind
+    seen.wall = seen.wall or number(entry.wall)
+    if STANDS[kind] then
+      seen.last = seen.last or kind
+      seen.step = seen.step or whole(entry.step)
+      seen.loss = seen.loss or number(entry.loss)
+    end
+    if kind == "start" then
+      seen.total = whole(entry.total)
+      return true
+    end
+    return seen.step and seen.loss and seen.wall
+  end)
+  seen.bytes = bytes
+  return seen
+end
+
+-- the total of the newest launch, where that of the first one is too small to be it
+local function newest_total(path)
+  local total
+  for line in tail.open(path):lines() do
+    if line:find('"kind":"start"', 1, true) then
+      local entry = tail.decode(line)
+      total = entry and whole(entry.total) or total
+    end
+  end
+  return total
+end
+
+-- who holds the lock; a lock that cannot be read tells nothing
+local function owner_of(dir)
+  if not base.exists(dir .. "/lock") then
+    return nil
+  end
+  local good, owner = pcall(run.owner, dir)
+  return good and owner or nil
+end
+
+--- The state of a run: "running" (its writer lives, or is on another host, where it cannot be
+-- seen), "finished", "stopped" (on request, and saved), "failed" (it ended by an error) or "dead"
+-- (its writer was killed or its host restarted, without an end).
+---@param dir string
+---@param last string|nil  kind of the newest line of its journal
+---@return string state
+---@return table|nil owner  of moonreel.run.owner
+function glance.state(dir, last)
+  local owner = owner_of(dir)
+  if owner and owner.owned then
+    return owner.dead and "dead" or "running", owner
+  elseif last == "end" then
+    return "finished", owner
+  elseif last == "stop" then
+    return "stopped", owner
+  end
+  return owner and owner.fence > 0 and "failed" or "dead", owner
+end
+
+--- Does a process write this run, as far as can be seen?
+---@param dir string
+---@return boolean
+function glance.running(dir)
+  return (glance.state(dir)) == "running"
+end
+
+-- "recipe" stands at the outermost level of settings.json, which is written with two spaces
+local function recipe_of(dir)
+  local path = dir .. "/settings.json"
+  local good, text = pcall(base.read_file, path)
+  local quoted = good and text:match('\n  "recipe": ("[^\n]*"),?\n')
+  local decoded, name = pcall(json.decode, quoted and "[" .. quoted .. "]" or "")
+  return decoded and type(name) == "table" and name[1] or nil, good and text or nil
+end
+
+-- the values of settings.json alone: what set them is the larger part of the file
+local function values_of(text)
+  local part = text and text:match('\n  "settings": (%b{})')
+  local good, tree = pcall(json.decode, part or "")
+  if good and type(tree) == "table" then
+    return tree
+  end
+  -- a brace inside of a text ends that part too early
+  good, tree = pcall(json.decode, text or "")
+  return good and type(tree) == "table" and type(tree.settings) == "table" and tree.settings or nil
+end
+
+--- The values of a run's settings, as settings.json has them: records as tables, keys are text.
+---@param dir string
+---@return table|nil
+function glance.settings(dir)
+  local good, text = pcall(base.read_file, dir .. "/settings.json")
+  return values_of(good and text or nil)
+end
+
+-- is the stage that a run is in its last one?
+local function is_last(text, stage)
+  local tree = values_of(text)
+  local list = tree and tree.stages
+  local last = type(list) == "table" and list[#list]
+  return type(last) == "table" and last.name == stage
+end
+
+--- What can be seen of a run at a glance. Fields are nil where the run does not say.
+---@param one table  {name, dir} of find.all
+---@return table     name, dir, state, step, total, loss, wall: seconds since 1970 of its newest
+---   line; age_s: seconds since then; host: of who writes it; recipe; stage; notes: how many; last
+---   note; launches
+function glance.of(one)
+  local parts = find.parts(one.dir)
+  local part = parts[#parts]
+  local row = { name = one.name, dir = one.dir, stage = part and part.stage }
+  local seen = {}
+  if part then
+    local path = part.dir .. "/journal.jsonl"
+    seen = read_end(path)
+    row.step, row.loss, row.wall, row.total = seen.step, seen.loss, seen.wall, seen.total
+    if seen.bytes > 0 and not row.total then
+      local start = first_start(path)
+      row.total = start and whole(start.total)
+    end
+    if row.total and row.step and row.step > row.total then
+      row.total = newest_total(path)
+    end
+  end
+  local text
+  row.recipe, text = recipe_of(one.dir)
+  row.state, seen.owner = glance.state(one.dir, seen.last)
+  if row.state == "finished" and row.stage and not is_last(text, row.stage) then
+    row.state = "stopped"
+  end
+  local owner = seen.owner
+  row.host = owner and owner.owned and owner.host or nil
+  row.launches = owner and owner.fence > 0 and owner.fence or nil
+  row.age_s = row.wall and math.max(0, base.wall_s() - row.wall) or nil
+  row.notes, row.note = notes.count(one.dir)
+  return row
+end
+
+return glance

@@ -1,0 +1,89 @@
+--- What happened to a run, in the order of time, out of all files that say so: journals of the run
+-- or its stages, notes, samples that could not be read. It may be asked again while the run writes.
+-- @module moonreel.runs.history
+local find = require "moonreel.runs.find"
+local notes = require "moonreel.runs.notes"
+local tail = require "moonreel.runs.tail"
+local words = require "moonreel.runs.words"
+
+local history = {}
+
+local History = {}
+History.__index = History
+
+---@param dir string          of the run
+---@param every integer       one line for so many steps; other lines are all shown
+---@return mr.History
+function history.open(dir, every)
+  return setmetatable({ dir = dir, every = every, files = {}, of_path = {} }, History)
+end
+
+-- begin to follow a file, once
+local function follow(self, path, kind, stage)
+  if not self.of_path[path] then
+    local one = { tail = tail.open(path), kind = kind, context = { stage = stage } }
+    self.of_path[path], self.files[#self.files + 1] = one, one
+  end
+end
+
+-- a stage may have begun since the last look
+local function find_files(self)
+  follow(self, notes.path(self.dir), "notes")
+  for _, part in ipairs(find.parts(self.dir)) do
+    follow(self, part.dir .. "/journal.jsonl", "journal", part.stage)
+    follow(self, part.dir .. "/quarantine.jsonl", "quarantine")
+  end
+end
+
+-- is this line of a journal shown? The first step of each launch is.
+local function is_shown(self, file, entry)
+  if entry.kind ~= "step" then
+    return true
+  end
+  local first = file.began
+  file.began = false
+  return first or type(entry.step) ~= "number" or entry.step % self.every == 0
+end
+
+local function read(self, file, into)
+  for entry in file.tail:entries() do
+    local wall = entry.wall or file.kind == "quarantine" and entry.time
+    -- lines without a time stand at that of the line before them; lines of one file keep their
+    -- order, also where a clock was set back
+    file.wall = type(wall) == "number" and wall or file.wall
+    file.place = math.max(file.place or 0, file.wall or 0)
+    if entry.kind == "start" then
+      file.began, file.context.total = true, entry.total
+    end
+    if file.kind == "quarantine" then
+      into[#into + 1] = { wall = file.wall, place = file.place, kind = "failed",
+        text = words.failed(entry), entry = entry }
+    elseif is_shown(self, file, entry) then
+      into[#into + 1] = { wall = file.wall, place = file.place, kind = tostring(entry.kind),
+        entry = entry, text = words.of(entry, file.context) }
+    end
+  end
+end
+
+--- What has happened since the last call, oldest first.
+---@return table[]  {wall = seconds since 1970 or nil, kind, text, entry}
+function History:more()
+  find_files(self)
+  local list = {}
+  for _, file in ipairs(self.files) do
+    read(self, file, list)
+  end
+  -- a stable order: lines of one file stay as they are
+  for i, one in ipairs(list) do
+    one.at = i
+  end
+  table.sort(list, function(a, b)
+    if a.place ~= b.place then
+      return a.place < b.place
+    end
+    return a.at < b.at
+  end)
+  return list
+end
+
+return history

@@ -1,0 +1,122 @@
+--- Lines of a file that another process appends to, perhaps on another host. Each look opens the
+-- file anew, as network file systems show new lines only then. Only whole lines are given: what a
+-- crash left unfinished is cut off by the next writer, and the place to go on from is never inside
+-- of a line.
+-- @module moonreel.runs.tail
+local json = require "moonreel.core.json"
+
+local tail = {}
+
+local BLOCK <const> = 1 << 16   -- bytes read at once
+local FIRST <const> = 1 << 15   -- bytes of the end that are looked at first
+local MOST <const> = 8 << 20    -- and at most: a line has at most 1 MiB
+
+local Tail = {}
+Tail.__index = Tail
+
+--- Follow a file from its beginning; it need not be there yet.
+---@param path string
+---@return mr.Tail
+function tail.open(path)
+  return setmetatable({ path = path, at = 0 }, Tail)
+end
+
+--- A line as an object; nil: it is not JSON, or not an object.
+---@param line string
+---@return table|nil
+function tail.decode(line)
+  local good, entry = pcall(json.decode, line)
+  if good and type(entry) == "table" and not json.is_array(entry) then
+    return entry
+  end
+end
+
+--- The whole lines that were appended since the last call, one after the other.
+---@return fun(): string|nil
+function Tail:lines()
+  local file = io.open(self.path, "rb")
+  local rest, from = "", 1
+  if file then
+    -- a file that is shorter than before is another one
+    if file:seek("end") < self.at then
+      self.at = 0
+    end
+    file:seek("set", self.at)
+  end
+  return function()
+    while file do
+      local stop = rest:find("\n", from, true)
+      if stop then
+        local line = rest:sub(from, stop - 1)
+        self.at, from = self.at + stop + 1 - from, stop + 1
+        return line
+      end
+      local more = file:read(BLOCK)
+      if not more then
+        file:close()
+        file = nil
+      else
+        rest, from = rest:sub(from) .. more, 1
+      end
+    end
+  end
+end
+
+--- The objects among these lines.
+---@return fun(): table|nil
+function Tail:entries()
+  local lines = self:lines()
+  return function()
+    while true do
+      local line = lines()
+      local entry = line and tail.decode(line)
+      if entry or not line then
+        return entry
+      end
+    end
+  end
+end
+
+--- Look at the newest lines of a file, newest first, until a function has seen enough. Only the end
+-- of the file is read: more of it, up to 8 MiB, while the function wants more.
+---@param path string
+---@param see fun(entry: table): boolean|nil  true: enough
+---@return integer bytes  of the file; 0: it is not there
+function tail.newest(path, see)
+  local file <close> = io.open(path, "rb")
+  if not file then
+    return 0
+  end
+  local size = file:seek("end")
+  local upper, block = size, FIRST
+  local kept = ""
+  local cut = true -- what stands behind the last line break is not a whole line
+  while upper > 0 and size - upper < MOST do
+    local lower = math.max(0, upper - block)
+    file:seek("set", lower)
+    local text = (file:read(upper - lower) or "") .. kept
+    upper, block = lower, block * 4
+    local stop = #text
+    if cut then
+      stop = text:match("^.*()\n") or 0
+      cut = stop == 0
+      stop = stop - 1
+    end
+    -- lines that begin in this text; the first one may begin before it
+    while stop > 0 do
+      local before = text:sub(1, stop):match("^.*()\n")
+      if not before and lower > 0 then
+        break
+      end
+      local entry = tail.decode(text:sub((before or 0) + 1, stop))
+      if entry and see(entry) then
+        return size
+      end
+      stop = (before or 1) - 1
+    end
+    kept = cut and text or text:sub(1, math.max(stop, 0))
+  end
+  return size
+end
+
+return tail

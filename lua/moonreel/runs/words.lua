@@ -1,0 +1,146 @@
+--- Lines of a journal, of its notes and of its quarantine as text for people.
+-- @module moonreel.runs.words
+local clean = require "moonreel.text.clean"
+local json = require "moonreel.core.json"
+
+local words = {}
+
+local MOST <const> = 160 -- characters of the fields of an unknown line
+
+local function number(value) return type(value) == "number" and value or nil end
+
+-- a number as a form says, "-" where there is none
+local function shown(form, value)
+  return number(value) and form:format(value) or "-"
+end
+
+-- a whole number, also where a journal has it as 3.0 or not at all
+local function count(value) return shown("%.0f", value) end
+
+local function size(value)
+  return number(value) and require("moonreel.text.listing").size(value) or "- B"
+end
+
+local function milliseconds(value)
+  return number(value) and ("%.1f ms"):format(value * 1000) or "- ms"
+end
+
+-- the text of each kind of line: function(entry, context)
+local texts = {}
+
+function texts.start(entry, context)
+  local machine = type(entry.machine) == "table" and entry.machine or {}
+  local libraries = type(machine.libraries) == "table" and machine.libraries or {}
+  return ("launch %s starts at step %s%s%s: %s rank%s, %s%s"):format(count(entry.branch),
+    count(entry.step), number(entry.total) and " of " .. count(entry.total) or "",
+    context.stage and (" of stage " .. context.stage) or "", count(entry.ranks),
+    entry.ranks == 1 and "" or "s", tostring(libraries.device or "unknown device"),
+    type(entry.parent) == "string" and ", from " .. entry.parent or "")
+end
+
+function texts.step(entry, context)
+  return ("step %s%s  loss %s  norm %s  lr %s  %s  data wait %s"):format(count(entry.step),
+    context.total and "/" .. count(context.total) or "", shown("%.4f", entry.loss),
+    shown("%.3g", entry.grad_norm), shown("%.3g", entry.lr), milliseconds(entry.time_s),
+    milliseconds(entry.data_wait_s))
+end
+
+function texts.skip(entry)
+  return ("step %s skipped: %s"):format(count(entry.step), tostring(entry.reason or "no reason"))
+end
+
+function texts.spike(entry)
+  return ("step %s is a spike of the %s: %s, limit %s%s; action %s"):format(count(entry.step),
+    entry.cause == "loss" and "loss" or "gradient norm", shown("%.4g", entry.value),
+    shown("%.4g", entry.limit), type(entry.group) == "string" and " of " .. entry.group or "",
+    tostring(entry.action or "-"))
+end
+
+function texts.rollback(entry)
+  local skipped = number(entry.skipped) or 0
+  return ("step %s: back to step %s%s: %s"):format(count(entry.from), count(entry.step),
+    skipped > 0 and (", the batches of %s steps are left out"):format(count(skipped)) or "",
+    tostring(entry.why or "no reason"))
+end
+
+function texts.save(entry)
+  if entry.event == "commit" then
+    return ("checkpoint of step %s: %s, copied in %s, written in %s"):format(count(entry.step),
+      size(entry.bytes), milliseconds(entry.copy_s), milliseconds(entry.write_s))
+  end
+  return ("save of step %s: %s: %s"):format(count(entry.step), tostring(entry.event or "-"),
+    tostring(entry.text or ""))
+end
+
+function texts.stop(entry)
+  return ("stopped on request (signal %s) at step %s"):format(count(entry.signal),
+    count(entry.step))
+end
+
+texts["end"] = function(entry)
+  return ("done: step %s, loss %s"):format(count(entry.step), shown("%.4f", entry.loss))
+end
+
+function texts.error(entry)
+  return ("error at step %s: %s"):format(count(entry.step), tostring(entry.text or entry.code))
+end
+
+function texts.weights(entry)
+  local function length(list) return type(list) == "table" and #list or 0 end
+  return ("weights of %s: %d missing, %d unexpected, %d dropped, %d resized"):format(
+    tostring(entry.path or "-"), length(entry.missing), length(entry.unexpected),
+    length(entry.dropped), length(entry.resized))
+end
+
+function texts.bucket(entry)
+  return ("bucket %s is compiled: about %s a micro-step"):format(
+    tostring(entry.bucket or entry.key or "-"), milliseconds(entry.seconds))
+end
+
+function texts.replicas(entry)
+  return ("step %s: replicas differ: %s"):format(count(entry.step), tostring(entry.text or "-"))
+end
+
+function texts.output(entry) return tostring(entry.text or "the log has lost its reader") end
+
+function texts.gap(entry)
+  return ("%s lines of the journal are missing: the disk did not take them"):format(
+    count(entry.lines))
+end
+
+function texts.note(entry)
+  return "note: " .. tostring(entry.text or "")
+end
+
+--- The text of a line of quarantine.jsonl: a sample that could not be read.
+---@param entry table
+---@return string
+function words.failed(entry)
+  return clean(("sample %s could not be read (%s): %s"):format(
+    tostring(entry.path or entry.key or "-"), tostring(entry.class or "-"),
+    tostring(entry.detail or "no detail")))
+end
+
+-- a line of a kind that this version does not know: its plain fields
+local function other(entry)
+  local fields = {}
+  for key, value in pairs(entry) do
+    if key ~= "kind" and key ~= "wall" and type(value) ~= "table" and value ~= json.null then
+      fields[#fields + 1] = ("%s %s"):format(key, tostring(value))
+    end
+  end
+  table.sort(fields)
+  return ("%s: %s"):format(tostring(entry.kind or "line"),
+    table.concat(fields, ", "):sub(1, MOST))
+end
+
+--- The text of a line of a journal.
+---@param entry table
+---@param context table|nil  total: steps of the launch; stage: name of the stage
+---@return string            without line ends and control characters
+function words.of(entry, context)
+  local text = texts[entry.kind]
+  return clean((text or other)(entry, context or {}))
+end
+
+return words

@@ -1,0 +1,123 @@
+--- Proof from a journal that nothing was repeated or skipped, against an order that is made up.
+local audit = require "moonreel.runs.audit"
+local digest = require "moonreel.data.digest"
+local folder = require "spec.support.folder"
+local told_run = require "spec.support.told_run"
+
+local PER <const> = 3  -- samples of a micro-batch
+
+-- micro-batch n, from 1, has the keys 3n, 3n + 1, 3n + 2
+local function keys(n) return { PER * n, PER * n + 1, PER * n + 2 } end
+
+-- an order that ends behind so many micro-batches
+local function order_of(most)
+  local at = 0
+  return { over = function() return at >= most end,
+    next = function()
+      at = at + 1
+      return { source = 1, epoch = at // 5, keys = keys(at), rows = keys(at) }
+    end,
+    skip = function(_, n) at = math.min(most, at + n) end }
+end
+
+-- the line of a step that took `batches` micro-batches up to number `last`
+local function step(n, last, batches)
+  local list = {}
+  for i = last - (batches or 1) + 1, last do
+    list[#list + 1] = { keys = keys(i) }
+  end
+  return told_run.step(n, 1, { keys = digest.of(list), samples = PER * #list,
+    batches = #list })
+end
+
+describe("an audit of a journal", function()
+  local dir
+  before_each(function() dir = folder.new() end)
+  after_each(function() dir:remove() end)
+
+  local function start(n, parent)
+    return told_run.start(n, { parent = parent and ("%s/%s/ckpt/step-%012d"):format(dir.path,
+      parent, n) })
+  end
+  local function compare(name, lines, most)
+    dir:write(name .. "/journal.jsonl", told_run.text(lines))
+    local told = audit.read(dir.path .. "/" .. name)
+    return audit.compare(told, order_of(most or 1000), { { name = "" } })
+  end
+  local function problems(found)
+    local list = {}
+    for i, one in ipairs(found.problems) do
+      list[i] = one.step .. " " .. one.what
+    end
+    return table.concat(list, ", ")
+  end
+
+  it("proves a run with restarts", function()
+    local found = compare("a", { start(0), step(1, 1), step(2, 2), step(3, 3), start(2, "a"),
+      step(3, 3), { kind = "skip", step = 4, batches = 1, samples = 3, keys = digest.of {
+        { keys = keys(4) } } }, step(5, 5) })
+    assert.same({ 5, 15, 2, 0, 1, {} }, { found.steps, found.samples, found.epochs,
+      found.left_out, found.undone, found.problems })
+    assert.is_nil(found.unknown)
+  end)
+
+  it("proves steps of several micro-batches, the last one short", function()
+    assert.same({}, compare("a", { start(0), step(1, 2, 2), step(2, 4, 2), step(3, 5, 1) }, 5)
+      .problems)
+  end)
+
+  it("follows rollbacks that leave batches out, and forgets those that were taken back",
+    function()
+      -- behind step 2 the batches of 2 steps of 1 are left out
+      local back = { kind = "rollback", step = 2, from = 4, skipped = 2 }
+      local lines = { start(0), step(1, 1), step(2, 2), step(3, 3), step(4, 4), back, step(3, 5),
+        step(4, 6) }
+      local found = compare("a", lines)
+      assert.same({ "", 4, 6 }, { problems(found), found.steps, found.left_out })
+      -- a restart behind the rollback keeps it
+      lines[#lines + 1], lines[#lines + 2] = start(3, "a"), step(4, 6)
+      assert.equal("", problems(compare("a", lines)))
+      -- one from the checkpoint of step 2, which knows nothing of it, does not
+      for _, line in ipairs { start(2, "a"), step(3, 3), step(4, 4) } do
+        lines[#lines + 1] = line
+      end
+      found = compare("a", lines)
+      assert.same({ "", 0 }, { problems(found), found.left_out })
+    end)
+
+  it("finds samples that are repeated, skipped, too few or not told about", function()
+    local found = compare("a", { start(0), step(1, 1), step(2, 2), step(3, 2), step(4, 5),
+      step(5, 5), told_run.step(7, 1), told_run.step(8, 1, { keys = step(8, 8).keys,
+        samples = 2 }) })
+    assert.equal("3 other samples, 4 other samples, 6 missing, 7 no digest, 8 samples",
+      problems(found))
+    assert.equal("it has the samples of step 2", found.problems[1].text)
+    assert.equal("it has the samples of step 5", found.problems[2].text)
+    assert.matches("digest %x+, expected %x+", compare("a", { start(0), step(1, 99) })
+      .problems[1].text)
+  end)
+
+  it("goes on in the data of the run that a run was loaded from", function()
+    compare("a", { start(0), step(1, 2, 2), step(2, 4, 2), step(3, 6, 2) })
+    assert.same({}, compare("b", { start(2, "a"), step(3, 5), step(4, 6) }).problems)
+    assert.same({}, compare("c", { start(4, "b"), step(5, 7) }).problems)
+    -- the whole folder was moved
+    local moved = { start(2, "a"), step(3, 5) }
+    moved[1].parent = "/was/here/a/ckpt/step-000000000002"
+    assert.same({}, compare("d", moved).problems)
+    -- from the beginning of its data
+    assert.same({}, compare("e", { told_run.start(0, { parent = moved[1].parent }), step(1, 1) })
+      .problems)
+  end)
+
+  it("says what it would need to know", function()
+    assert.matches("the journal of /x/y is not there, which this run goes on from at step 2",
+      compare("b", { told_run.start(2, { parent = "/x/y/ckpt/step-2" }), step(3, 3) }).unknown)
+    compare("a", { start(0), step(1, 1) })
+    assert.matches("the journal of .*/a ends before step 2", compare("b", { start(2, "a"),
+      step(3, 3) }).unknown)
+    compare("d", { start(2, "c"), step(3, 3) })
+    assert.matches("the journal of .* is not there", compare("c", { start(2, "d"), step(3, 3) })
+      .unknown)
+  end)
+end)

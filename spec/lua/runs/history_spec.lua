@@ -1,0 +1,57 @@
+--- What happened to a run, out of several files.
+local folder = require "spec.support.folder"
+local history = require "moonreel.runs.history"
+local notes = require "moonreel.runs.notes"
+local told_run = require "spec.support.told_run"
+
+local start, step = told_run.start, told_run.step
+
+describe("the history of a run", function()
+  local dir
+  before_each(function() dir = folder.new() end)
+  after_each(function() dir:remove() end)
+
+  local function texts(list)
+    local out = {}
+    for i, one in ipairs(list) do
+      out[i] = ("%s %s"):format(one.kind, one.entry.step or "-")
+    end
+    return table.concat(out, ", ")
+  end
+  local function append(name, lines)
+    local file <close> = assert(io.open(dir.path .. "/" .. name, "ab"))
+    file:write(told_run.text(lines))
+  end
+
+  it("is in the order of time, and goes on where it stood", function()
+    local one = history.open(dir.path, 2)
+    assert.same({}, one:more())
+    append("journal.jsonl", { start(0), step(1, 5), step(2, 4), step(3, 4), step(4, 4) })
+    append("quarantine.jsonl", { { key = "k", time = 102.5 } })
+    append("notes.jsonl", { { kind = "note", text = "x", step = 1, wall = 101.5 } })
+    assert.equal("start 0, step 1, note 1, step 2, failed -, step 4", texts(one:more()))
+    append("journal.jsonl", { { kind = "gap", lines = 3 },
+      { kind = "skip", step = 5, wall = 105 } })
+    notes.add(dir.path, "later", 5)
+    assert.equal("gap -, skip 5, note 5", texts(one:more()))
+    assert.same({}, one:more())
+  end)
+
+  it("shows the first step of each launch, and steps that were taken back", function()
+    append("journal.jsonl", { start(0), step(1, 5), step(2, 4), step(3, 4), start(1), step(2, 4),
+      step(3, 4) })
+    assert.equal("start 0, step 1, step 3, start 1, step 2, step 3", texts(history.open(dir.path,
+      3):more()))
+  end)
+
+  it("follows stages that begin later, and names them", function()
+    dir:write("settings.json", '{"settings":{"stages":[{"name":"a"},{"name":"b"}]}}')
+    local one = history.open(dir.path, 1)
+    dir:write("stages/a/journal.jsonl", told_run.text { start(0), step(1, 5) })
+    assert.equal("start 0, step 1", texts(one:more()))
+    dir:write("stages/b/journal.jsonl", told_run.text { start(1) })
+    local list = one:more()
+    assert.equal("start 1", texts(list))
+    assert.matches("step 1 of 40 of stage b", list[1].text)
+  end)
+end)
