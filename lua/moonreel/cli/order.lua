@@ -5,8 +5,9 @@ local target = require "moonreel.cli.target"
 
 local command = {
   name = "order",
-  summary = "say which samples a step trains on, or at which steps one sample comes",
-  usage = "order RECIPE|RUN [key=value ...] --step N [--rank R --ranks N] [--id K] [--json]",
+  summary = "say which samples a step trains on, at which steps one sample comes, or audit a run",
+  usage = "order RECIPE|RUN [key=value ...] --step N [--rank R --ranks N] [--id K] [--json]"
+    .. " | --audit",
   overrides = true,
   options = {
     { "--step N", "from 1 (default: 1)", least = 1 },
@@ -19,8 +20,11 @@ local command = {
     { "--source NAME", "of --id, where dataset.sources has several" },
     { "--data NAME.mrx", "the index (default: dataset.data_path, or dataset.sources)" },
     { "--stage NAME", "of a recipe that has stages" },
+    { "--audit", "of a run: prove from its journal that no step repeated or skipped a sample; exit "
+      .. "1 where that cannot be proven" },
     { "--json", "print JSON" },
   },
+  questions = { { "audit", "data stage json" } },
   details = "The order is a function of the index, the bucket rule and the seed; steps are counted "
     .. "from the first one of a\nrun that begins with its data. Of a run its quarantine counts. Of "
     .. "several sources each has epochs of its own.",
@@ -114,6 +118,87 @@ local function find(order, step, together, ranks, wanted, source)
   return found
 end
 
+-- launches that had other settings than those that are compared
+local function notes_of(told, settings, dir)
+  local notes = {}
+  for i, launch in ipairs(told.launches) do
+    if type(launch.settings) == "string" and launch.settings ~= settings.hash then
+      notes[#notes + 1] = ("launch %d, from step %d on, had other settings (%s) than %s/"
+        .. "settings.json (%s)"):format(i, launch.at, launch.settings, dir, settings.hash)
+    end
+  end
+  return notes
+end
+
+-- one run, or one stage
+local function audit_part(part, opts)
+  local trained <close> = target.trained(part, opts.data)
+  local told = trained.told
+  local found = require("moonreel.runs.audit").compare(told, trained.order, trained.list)
+  found.stage, found.run = part.stage, part.dir
+  found.notes = notes_of(told, trained.settings, part.dir)
+  found.proven = not found.unknown and #found.problems == 0
+  return found
+end
+
+local PROBLEMS_SHOWN <const> = 10
+
+local function print_audit(found)
+  local name = found.run
+  if found.unknown then
+    print(("%s: nothing is proven: %s"):format(name, found.unknown))
+    return
+  end
+  for i, one in ipairs(found.problems) do
+    if i > PROBLEMS_SHOWN then
+      print(("  and %d more steps; --json lists all"):format(#found.problems - PROBLEMS_SHOWN))
+      break
+    end
+    print(("  step %d: %s"):format(one.step, one.text))
+  end
+  if found.proven then
+    print(("%s: %d steps, %d samples of %d epoch%s: each step has the samples that the order "
+      .. "gives, none is repeated or skipped"):format(name, found.steps, found.samples,
+      found.epochs, found.epochs == 1 and "" or "s"))
+  else
+    print(("%s: %d of %d steps are not proven"):format(name, #found.problems, found.steps))
+    for _, note in ipairs(found.notes) do
+      print("  " .. note)
+    end
+  end
+  if found.left_out > 0 then
+    print(("  rollbacks left out %d samples, as the recipe says"):format(found.left_out))
+  end
+  if found.undone > 0 then
+    print(("  %d steps were taken back and do not count"):format(found.undone))
+  end
+end
+
+local function run_audit(word, opts)
+  local places = require "moonreel.runs.find"
+  local json = require "moonreel.core.json"
+  local all, proven = json.array(), true
+  for _, part in ipairs(places.parts(places.one(word, "order"))) do
+    if not opts.stage or part.stage == opts.stage then
+      local found = audit_part(part, opts)
+      all[#all + 1], proven = found, proven and found.proven
+      found.problems = json.array(found.problems)
+      found.notes = json.array(found.notes)
+    end
+  end
+  if #all == 0 then
+    base.raise("MR_E_USAGE", ("order: %s has no stage%s that has begun"):format(word,
+      opts.stage and " '" .. opts.stage .. "'" or ""))
+  elseif opts.json then
+    io.write(json.encode(all, { indent = 2 }), "\n")
+  else
+    for _, found in ipairs(all) do
+      print_audit(found)
+    end
+  end
+  return proven and 0 or 1
+end
+
 ---@param args string[]
 ---@return integer exit code
 function command.run(args)
@@ -123,6 +208,8 @@ function command.run(args)
   if #parsed.positional ~= 1 then
     base.raise("MR_E_USAGE", ("order: expected one recipe or run, got %d; usage: moonreel %s")
       :format(#parsed.positional, command.usage))
+  elseif opts.audit then
+    return run_audit(parsed.positional[1], opts)
   elseif opts.rank and opts.rank >= ranks then
     base.raise("MR_E_USAGE", ("order: --rank %d of --ranks %d; expected 0 to %d"):format(opts.rank,
       ranks, ranks - 1))

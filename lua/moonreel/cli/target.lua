@@ -113,6 +113,40 @@ function target.sources(settings, given)
   end })
 end
 
+--- What a run, or a stage of it, has trained on, from its journal, its settings and its index.
+---@param part table     of moonreel.runs.find.parts
+---@param given? string  --data
+---@return table trained {told: of moonreel.runs.audit.read, settings, list: sources, order: at its
+---   beginning}; closes list and order; raises MR_E_DATA where the index holds other samples than
+---   a launch of the run says that it trained on
+function target.trained(part, given)
+  local settings = require("moonreel.settings").load(settings_path(part.dir))
+  local told = require("moonreel.runs.audit").read(part.dir)
+  local list, prints = target.sources(settings, given), {}
+  for i, source in ipairs(list) do
+    prints[i] = source.index.meta.fp_order
+  end
+  local trained = setmetatable({ told = told, settings = settings, list = list },
+    { __close = function(self)
+      getmetatable(list).__close(list)
+      if self.order then
+        self.order:close()
+      end
+    end })
+  local here = table.concat(prints, " ")
+  for i, launch in ipairs(told.launches) do
+    if launch.dataset and launch.dataset ~= here then
+      getmetatable(trained).__close(trained)
+      base.raise("MR_E_DATA", ("%s: launch %d trained on other samples (fingerprint %s) than the "
+        .. "index holds (%s); try: --data NAME.mrx, the index of that time"):format(part.dir, i,
+        tostring(launch.dataset), here))
+    end
+  end
+  trained.order = require("moonreel.data.order").open(settings, list,
+    part.dir .. "/quarantine.jsonl", math.max(1, told.micros // settings.accumulate))
+  return trained
+end
+
 --- One of several sources: the one of a name, or the only one that has a row.
 ---@param list table[]
 ---@param name? string  --source

@@ -1,0 +1,215 @@
+--- moonreel log: what happened to a run, where its time went, its curve for other programs.
+-- @module moonreel.cli.log
+local base = require "moonreel.core.base"
+local find = require "moonreel.runs.find"
+local glance = require "moonreel.runs.glance"
+local signal = require "moonreel.core.signal"
+
+local command = {
+  name = "log",
+  summary = "print what happened to a run, follow it, or export its curve",
+  usage = "log RUN [--follow] [--every N] [--time | --worst | --export csv|json] [--json]",
+  options = {
+    { "-f, --follow", "go on as long as a process writes the run" },
+    { "--every N", "one line for so many steps (default: log_every of the recipe)", least = 1 },
+    { "--time", "where the wall time went: training, waits for data, saves, steps taken back, "
+      .. "restarts" },
+    { "--worst", "samples whose steps had the largest losses, against others of the same bucket "
+      .. "and noise level" },
+    { "--count N", "so many samples of --worst (default: 20)", least = 1 },
+    { "--data NAME.mrx", "with --worst: the index, where it is no longer where the recipe says" },
+    { "--export FORMAT", "csv or json: one row for each step that counts, on standard output" },
+    { "--stage NAME", "of a run that has stages: this one alone, with --time, --worst and "
+      .. "--export" },
+    { "--json", "lines as JSON" },
+  },
+  questions = { { "export", "stage" }, { "time", "stage json" },
+    { "worst", "stage json count data" } },
+  details = "RUN is a folder, or the name or number of a run in outputs/. It may be at work, also "
+    .. "on another host.\nSteps that a rollback or a restart took back are shown where they "
+    .. "happened; --export leaves them out.",
+}
+
+local POLL_S <const> = 0.2
+local EVERY <const> = 50
+local WORST <const> = 20
+
+-- log_every of a run's settings
+local function every_of(dir)
+  local tree = glance.settings(dir)
+  local every = tree and math.tointeger(tree.log_every)
+  return every and every >= 1 and every or EVERY
+end
+
+-- a line for people: local time and text; those of JSON are as the run wrote them
+local function print_lines(list, opts)
+  local output = require "moonreel.text.output"
+  for _, one in ipairs(list) do
+    local text
+    if opts.json then
+      text = require("moonreel.core.json").encode(one.entry)
+    else
+      text = (one.wall and os.date("%Y-%m-%d %H:%M:%S", one.wall // 1 | 0) or (" "):rep(19)) .. "  "
+        .. one.text
+    end
+    if not output.write(io.stdout, text, "\n") then
+      return false
+    end
+  end
+  return true
+end
+
+-- until the run has ended, its reader is gone, or a signal comes
+local function follow(history, dir, opts)
+  signal.catch()
+  local running
+  repeat
+    running = glance.running(dir)
+    -- what was written before the run ended is read after that
+    if not print_lines(history:more(), opts) or signal.pending() then
+      break
+    end
+    if running then
+      base.sleep(POLL_S)
+    end
+  until not running
+  local number = signal.pending()
+  signal.release()
+  return number and 128 + number or 0
+end
+
+-- the parts of a run that are asked for
+local function parts_of(dir, opts)
+  local parts, names = find.parts(dir), {}
+  for i, part in ipairs(parts) do
+    names[i] = part.stage
+    if opts.stage and part.stage == opts.stage then
+      return { part }
+    end
+  end
+  if opts.stage then
+    base.raise("MR_E_USAGE", ("log: --stage %s: %s has no such stage that has begun; %s"):format(
+      opts.stage, dir, #names > 0 and "expected " .. table.concat(names, ", ")
+      or "try: leave --stage out"))
+  end
+  return parts
+end
+
+local function seconds(value)
+  return value < 60 and ("%.1fs"):format(value)
+    or require("moonreel.trainer.progress").duration(value)
+end
+
+local function print_time(dir, opts)
+  local parts = parts_of(dir, opts)
+  local rows = {}
+  for i, account in ipairs(require("moonreel.runs.account").of(parts)) do
+    for _, row in ipairs(account:rows()) do
+      row.stage = parts[i].stage
+      rows[#rows + 1] = (opts.json or row.seconds > 0 or (row.n or 0) > 0) and row or nil
+    end
+  end
+  local columns = { { key = "what" }, { key = "seconds", title = "time", right = true,
+      format = not opts.json and seconds or nil },
+    { key = "share", right = true, format = function(s) return ("%.1f %%"):format(s * 100) end },
+    { key = "n", title = "times", right = true } }
+  if #parts > 1 or opts.json then
+    table.insert(columns, 1, { key = "stage" })
+  end
+  require("moonreel.text.table").print(columns, rows, opts)
+  return 0
+end
+
+-- the worst samples of one part, with what the index says of them
+local function worst_of(part, opts)
+  local trained <close> = require("moonreel.cli.target").trained(part, opts.data)
+  local rows, facts = require("moonreel.runs.worst").of(trained.told, trained.order, trained.list)
+  local out = {}
+  for i = 1, math.min(#rows, opts.count or WORST) do
+    local one = rows[i]
+    local source = trained.list[one.source]
+    local sample = source.index:row(one.row)
+    out[i] = { stage = part.stage, source = source.name ~= "" and source.name or nil,
+      row = one.row, score = one.score, loss = one.loss, times = one.times, step = one.step,
+      path = sample.path, key = sample.key, index = source.index.meta.path,
+      text = opts.json and sample.text or sample.text:sub(1, 40) }
+  end
+  return out, facts
+end
+
+local function say_nothing(dir, facts)
+  io.stderr:write(("moonreel: %s: no step can be judged: %s\n"):format(dir, facts.problem
+    or facts.left > 0 and ("%d steps have no loss or no digest of their samples, or are the first "
+      .. "of their bucket and noise level"):format(facts.left) or "the journal has no steps"))
+  return 1
+end
+
+local function print_worst(dir, opts)
+  local rows, facts
+  for _, part in ipairs(parts_of(dir, opts)) do
+    local more
+    more, facts = worst_of(part, opts)
+    rows = table.move(more, 1, #more, rows and #rows + 1 or 1, rows or {})
+  end
+  if not rows or #rows == 0 then
+    return say_nothing(dir, facts or { left = 0 })
+  end
+  local columns = { { key = "score", right = true, format = function(z)
+      return ("%+.2f"):format(z)
+    end }, { key = "loss", right = true, format = function(z) return ("%.4f"):format(z) end },
+    { key = "times", right = true }, { key = "step", right = true }, { key = "row", right = true },
+    { key = "path" }, { key = "text" } }
+  for _, key in ipairs(opts.json and { "stage", "source", "key", "index" } or {}) do
+    columns[#columns + 1] = { key = key }
+  end
+  require("moonreel.text.table").print(columns, rows, opts)
+  if not opts.json then
+    local ids = {}
+    for i = 1, math.min(#rows, 8) do
+      ids[i] = "--id " .. rows[i].row
+    end
+    print(("score: deviations of its steps above others of the same bucket and noise level, "
+      .. "from %d steps\n"
+      .. "try: moonreel data preview %s %s -o worst.png"):format(facts.steps, rows[1].index,
+      table.concat(ids, " ")))
+  end
+  return 0
+end
+
+local function print_export(dir, opts)
+  local export, format = require "moonreel.runs.export", opts.export
+  if format ~= "csv" and format ~= "json" then
+    base.raise("MR_E_USAGE", ("log: --export: expected csv or json, got '%s'"):format(format))
+  end
+  local steps = require("moonreel.runs.story").steps(parts_of(dir, opts))
+  local output = require "moonreel.text.output"
+  export[format](steps, function(text) output.write(io.stdout, text) end)
+  return 0
+end
+
+---@param args string[]
+---@return integer exit code
+function command.run(args)
+  local parsed = require("moonreel.settings.words").parse(args, command)
+  local opts = parsed.options
+  if #parsed.positional ~= 1 then
+    base.raise("MR_E_USAGE", ("log: expected one run, got %d; usage: moonreel %s"):format(
+      #parsed.positional, command.usage))
+  end
+  local dir = find.one(parsed.positional[1], "log")
+  if opts.export then
+    return print_export(dir, opts)
+  elseif opts.time then
+    return print_time(dir, opts)
+  elseif opts.worst then
+    return print_worst(dir, opts)
+  end
+  local history = require("moonreel.runs.history").open(dir, opts.every or every_of(dir))
+  if opts.follow then
+    return follow(history, dir, opts)
+  end
+  print_lines(history:more(), opts)
+  return 0
+end
+
+return command
