@@ -44,26 +44,14 @@ local function read_end(path)
       seen.step = seen.step or whole(entry.step)
       seen.loss = seen.loss or number(entry.loss)
     end
+    seen.total = seen.total or whole(entry.total)
     if kind == "start" then
-      seen.total = whole(entry.total)
       return true
     end
     return seen.step and seen.loss and seen.wall
   end)
   seen.bytes = bytes
   return seen
-end
-
--- the total of the newest launch, where that of the first one is too small to be it
-local function newest_total(path)
-  local total
-  for line in tail.open(path):lines() do
-    if line:find('"kind":"start"', 1, true) then
-      local entry = tail.decode(line)
-      total = entry and whole(entry.total) or total
-    end
-  end
-  return total
 end
 
 -- who holds the lock; a lock that cannot be read tells nothing
@@ -73,6 +61,18 @@ local function owner_of(dir)
   end
   local good, owner = pcall(run.owner, dir)
   return good and owner or nil
+end
+
+-- Steps of the newest launch. Saves say it, too, so that a long journal need not be searched for
+-- the line "start"; where there was only one launch the first line does.
+local function total_of(dir)
+  local path = dir .. "/journal.jsonl"
+  local start, owner = first_start(path), owner_of(dir)
+  if start and owner and owner.fence == start.branch then
+    return whole(start.total)
+  end
+  local entry = tail.newest_with(path, '"total":')
+  return entry and whole(entry.total)
 end
 
 --- The state of a run: "running" (its writer lives, or is on another host, where it cannot be
@@ -152,13 +152,6 @@ function glance.of(one)
     local path = part.dir .. "/journal.jsonl"
     seen = read_end(path)
     row.step, row.loss, row.wall, row.total = seen.step, seen.loss, seen.wall, seen.total
-    if seen.bytes > 0 and not row.total then
-      local start = first_start(path)
-      row.total = start and whole(start.total)
-    end
-    if row.total and row.step and row.step > row.total then
-      row.total = newest_total(path)
-    end
   end
   local text
   row.recipe, text = recipe_of(one.dir)
@@ -169,6 +162,9 @@ function glance.of(one)
   local owner = seen.owner
   row.host = owner and owner.owned and owner.host or nil
   row.launches = owner and owner.fence > 0 and owner.fence or nil
+  if part and seen.bytes > 0 and not row.total then
+    row.total = total_of(part.dir)
+  end
   row.age_s = row.wall and math.max(0, base.wall_s() - row.wall) or nil
   row.notes, row.note = notes.count(one.dir)
   return row

@@ -9,6 +9,7 @@ local tail = {}
 
 local BLOCK <const> = 1 << 16   -- bytes read at once
 local FIRST <const> = 1 << 15   -- bytes of the end that are looked at first
+local LARGE <const> = 1 << 18   -- bytes of a block that is only searched
 local MOST <const> = 8 << 20    -- and at most: a line has at most 1 MiB
 
 local Tail = {}
@@ -117,6 +118,43 @@ function tail.newest(path, see)
     kept = cut and text or text:sub(1, math.max(stop, 0))
   end
   return size
+end
+
+-- the whole line around a place of a text that ends with a whole line; nil: it begins before it
+local function line_around(text, at, is_whole)
+  local before = text:sub(1, at):match("^.*()\n")
+  if not before and not is_whole then
+    return nil
+  end
+  return text:sub((before or 0) + 1, (text:find("\n", at, true) or #text + 1) - 1)
+end
+
+--- The newest line of a file that holds a text. Lines without it are not decoded.
+---@param path string
+---@param plain string    as it stands in the line
+---@return table|nil      nil: the last 8 MiB have no such line
+function tail.newest_with(path, plain)
+  local file <close> = io.open(path, "rb")
+  if not file then
+    return nil
+  end
+  local size = file:seek("end")
+  local upper, kept = size, ""
+  while upper > 0 and size - upper < MOST do
+    local lower = math.max(0, upper - LARGE)
+    file:seek("set", lower)
+    local text = (file:read(upper - lower) or "") .. kept
+    local at, found = 0, nil
+    while at do
+      found, at = at > 0 and at or found, text:find(plain, at + 1, true)
+    end
+    local entry = found and tail.decode(line_around(text, found, lower == 0) or "")
+    if entry then
+      return entry
+    end
+    -- a line that begins before this block is looked at with the next one
+    upper, kept = lower, text:match("^[^\n]*\n") or text
+  end
 end
 
 return tail

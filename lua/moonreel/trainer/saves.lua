@@ -15,7 +15,7 @@ local PAUSE_S = 1 -- before a last save that failed is tried again
 local function tell(r, saver)
   local event = saver:poll()
   while event do
-    r.journal:append{kind = "save", event = event.kind, step = event.step,
+    r.journal:append{kind = "save", event = event.kind, step = event.step, total = r.total_steps,
       bytes = event.bytes, copy_s = event.copy_s,
       write_s = event.write_s, text = event.text, wall = base.wall_s()}
     if event.kind ~= "commit" then

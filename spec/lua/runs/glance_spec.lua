@@ -36,12 +36,17 @@ describe("a run at a glance", function()
   end)
 
   it("knows the total of the newest launch, also far behind it", function()
-    local lines = { start(0), step(1, 5), start(1, { total = 900 }) }
-    for i = 2, 700 do
+    local lines = { start(0, { branch = 1 }), step(1, 5), start(1, { branch = 2, total = 900 }) }
+    for i = 2, 3000 do
       lines[#lines + 1] = step(i, 1)
     end
-    local row = look(lines)
-    assert.same({ 700, 900 }, { row.step, row.total })
+    local row, path = look(lines)
+    assert.same({ 3000, 40 }, { row.step, row.total })
+    run.lock(path):close()
+    assert.equal(900, glance.of({ name = "a", dir = path }).total)
+    table.insert(lines, 2000, { kind = "save", step = 1990, total = 1000 })
+    row = look(lines)
+    assert.equal(1000, row.total)
   end)
 
   it("is running, stopped, failed, dead or finished", function()

@@ -99,4 +99,18 @@ describe("the newest lines of a file", function()
     append(("cut "):rep(100000))
     assert.same(want, (newest(1000)))
   end)
+
+  it("are found by a text that is in them, across blocks", function()
+    assert.is_nil(tail.newest_with(path, '"k":'))
+    append('{"k":1,"x":"' .. ("y"):rep(400000) .. '"}\n{"n":2}\n')
+    assert.equal(1, tail.newest_with(path, '"k":').k)
+    append('{"k":2}\n')
+    for i = 1, 30000 do
+      append(('{"n":%d,"x":"%s"}\n'):format(i, ("z"):rep(i % 50)))
+    end
+    append('{"n":3')
+    assert.equal(2, tail.newest_with(path, '"k":').k)
+    assert.equal(30000, tail.newest_with(path, '"n":30000').n)
+    assert.is_nil(tail.newest_with(path, '"absent":'))
+  end)
 end)
