@@ -115,7 +115,7 @@ function tail.newest(path, see)
       end
       stop = (before or 1) - 1
     end
-    kept = cut and text or text:sub(1, math.max(stop, 0))
+    kept = text:sub(1, math.max(stop, 0))
   end
   return size
 end

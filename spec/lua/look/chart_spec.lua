@@ -27,5 +27,8 @@ describe("a chart", function()
     assert.same({ "a  down  4.0000 at 10", "b  late  4.0000 at 20", "c  none  no values" },
       { lines[19], lines[20], lines[21] })
     assert.is_truthy(text:find("*", 1, true))
+    -- points of one column have their mean
+    text = chart.several { { name = "x", points = { { 0, 2 }, { 0, 4 }, { 1000, 9 } } } }
+    assert.matches("\n3 ▏a", text)
   end)
 end)

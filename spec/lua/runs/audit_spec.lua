@@ -85,6 +85,12 @@ describe("an audit of a journal", function()
       assert.same({ "", 0 }, { problems(found), found.left_out })
     end)
 
+  it("counts batches that are left out by steps of several micro-batches", function()
+    local found = compare("a", { start(0), step(1, 2, 2), step(2, 4, 2), step(3, 6, 2),
+      { kind = "rollback", step = 1, from = 3, skipped = 2 }, step(2, 8, 2), step(3, 10, 2) })
+    assert.same({ "", 12 }, { problems(found), found.left_out })
+  end)
+
   it("finds samples that are repeated, skipped, too few or not told about", function()
     local found = compare("a", { start(0), step(1, 1), step(2, 2), step(3, 2), step(4, 5),
       step(5, 5), told_run.step(7, 1), told_run.step(8, 1, { keys = step(8, 8).keys,

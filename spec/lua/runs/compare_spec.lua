@@ -20,6 +20,7 @@ describe("runs next to each other", function()
     assert.same({ { field = "optim.lr", ["1"] = "0.25", ["2"] = "0.5" } },
       compare.settings { a, b })
     assert.same({}, compare.settings { a, a })
+    assert.equal(1, #compare.settings { a, b, a })
     local _, problem = pcall(compare.settings, { a, dir.path .. "/c" })
     assert.matches("c/settings.json: no such file", tostring(problem))
   end)

@@ -68,6 +68,13 @@ describe("the descent of runs", function()
     assert.is_nil(node.source)
   end)
 
+  it("knows what a launch took, behind one that began with weights", function()
+    journal("001", { { kind = "weights", path = "/w.safetensors" }, start(0), step(1, 5),
+      start(1, { parent = at("001", 1) }) })
+    local node = lineage.of(find.all(dir.path))[1]
+    assert.same({ "--ckpt-path", "--load" }, { node.how, node.parts[1].inner[1].how })
+  end)
+
   it("has the stages of a run", function()
     dir:write("001/settings.json", '{"settings":{"stages":[{"name":"a"},{"name":"b"}]}}')
     journal("001/stages/a", { start(0), step(1, 5) })
