@@ -10,6 +10,7 @@ local tail = {}
 local BLOCK <const> = 1 << 16   -- bytes read at once
 local FIRST <const> = 1 << 15   -- bytes of the end that are looked at first
 local LARGE <const> = 1 << 18   -- bytes of a block that is only searched
+local SEARCHED <const> = 4 << 20 -- bytes of the end that are searched at most
 local MOST <const> = 8 << 20    -- and at most: a line has at most 1 MiB
 
 local Tail = {}
@@ -132,7 +133,7 @@ end
 --- The newest line of a file that holds a text. Lines without it are not decoded.
 ---@param path string
 ---@param plain string    as it stands in the line
----@return table|nil      nil: the last 8 MiB have no such line
+---@return table|nil      nil: the last 4 MiB have no such line
 function tail.newest_with(path, plain)
   local file <close> = io.open(path, "rb")
   if not file then
@@ -140,7 +141,7 @@ function tail.newest_with(path, plain)
   end
   local size = file:seek("end")
   local upper, kept = size, ""
-  while upper > 0 and size - upper < MOST do
+  while upper > 0 and size - upper < SEARCHED do
     local lower = math.max(0, upper - LARGE)
     file:seek("set", lower)
     local text = (file:read(upper - lower) or "") .. kept
