@@ -27,11 +27,13 @@ local command = {
     { "worst", "stage json count data" } },
   details = "RUN is a folder, or the name or number of a run in outputs/. It may be at work, also "
     .. "on another host.\nSteps that a rollback or a restart took back are shown where they "
-    .. "happened; --export leaves them out.",
+    .. "happened; --export leaves them out.\n--follow ends with the run; where a launcher starts "
+    .. "lost ranks again, it waits a minute for that.",
 }
 
 local POLL_S <const> = 0.2
 local EVERY <const> = 50
+local RESTART_S <const> = 60 -- for a launcher to start the ranks again
 local WORST <const> = 20
 
 -- log_every of a run's settings
@@ -59,12 +61,23 @@ local function print_lines(list, opts)
   return true
 end
 
+-- May the launcher of a run that has just lost a rank start it again?
+local function may_restart(dir)
+  local row = glance.of { name = dir, dir = dir }
+  if row.state ~= "failed" and row.state ~= "dead" or (row.age_s or math.huge) > RESTART_S then
+    return false
+  end
+  local tree = glance.settings(dir) or {}
+  local ranks, restarts = tonumber(tree.nproc_per_node) or 1, tonumber(tree.restarts) or 0
+  return restarts > 0 and (ranks > 1 or type(tree.hostfile) == "string")
+end
+
 -- until the run has ended, its reader is gone, or a signal comes
 local function follow(history, dir, opts)
   signal.catch()
   local running
   repeat
-    running = glance.running(dir)
+    running = glance.running(dir) or may_restart(dir)
     -- what was written before the run ended is read after that
     if not print_lines(history:more(), opts) or signal.pending() then
       break

@@ -6,6 +6,7 @@ local base = require "moonreel.core.base"
 local demo_data = dofile "spec/support/demo_data.lua"
 local folder = require "spec.support.folder"
 local json = require "moonreel.core.json"
+local runs = require "moonreel.run"
 local told_run = require "spec.support.told_run"
 local process = require "moonreel.core.process"
 
@@ -244,8 +245,35 @@ describe("moonreel log --follow", function()
     assert.matches("note: while it is at work\n.*step 7/9 .*step 9/9 ", base.read_file(log))
   end)
 
+  it("waits for a launcher that starts lost ranks again, and for no other", function()
+    local now = base.wall_s()
+    local function lost(name, fields, wall)
+      return told_run.make(place, name, { told_run.start(0, { wall = wall }),
+        told_run.step(1, 5, { wall = wall }), { kind = "error", step = 1, text = "rank 1 was ended",
+          wall = wall } }, fields)
+    end
+    for name, fields in pairs { alone = "", never = "nproc_per_node = 2, restarts = 0" } do
+      assert.matches("rank 1 was ended\n$", (run("log -f " .. lost(name, fields, now))))
+    end
+    assert.matches("rank 1 was ended\n$", (run("log -f " .. lost("old", "nproc_per_node = 2",
+      now - 1000))))
+    local dir, log = lost("again", "nproc_per_node = 2", now), place.path .. "/again.txt"
+    background.start(log, process.program(), "log", "-f", "--every", "1", dir)
+    local function shows(text)
+      background.await(text, log, function() return base.read_file(log):find(text, 1, true) end)
+    end
+    shows "rank 1 was ended"
+    local lock <close> = runs.lock(dir)
+    local journal <close> = runs.journal(dir)
+    journal:append(told_run.start(1, { branch = lock:fence(), wall = now }))
+    shows "launch 2 starts at step 1"
+    journal:append { kind = "end", step = 2, loss = 1, wall = now }
+    shows "done: step 2"
+  end)
+
   it("ends quietly by a signal", function()
     local go = begin "g"
+    base.replace_file(place.path .. "/g.txt", "")
     local done = process.run({ "/bin/sh", "-c", ('"$0" log -f "$1" > "$2" 2>&1 & p=$!; '
       .. 'while ! grep -q "step 5/9" "$2"; do sleep 0.01; done; kill -TERM $p; wait $p; '
       .. "echo $?; cat \"$2\""), process.program(), dir_of "g", place.path .. "/g.txt" }, "",
