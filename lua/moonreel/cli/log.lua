@@ -11,12 +11,12 @@ local command = {
   usage = "log RUN [--follow] [--every N] [--time | --worst | --export csv|json] [--json]",
   options = {
     { "-f, --follow", "go on as long as a process writes the run" },
-    { "--every N", "one line for so many steps (default: log_every of the recipe)", least = 1 },
+    { "--every N", "one line for each N steps (default: log_every of the recipe)", least = 1 },
     { "--time", "where the wall time went: training, waits for data, saves, steps taken back, "
       .. "restarts" },
     { "--worst", "samples whose steps had the largest losses, against others of the same bucket "
       .. "and noise level" },
-    { "--count N", "so many samples of --worst (default: 20)", least = 1 },
+    { "--count N", "number of samples of --worst (default: 20)", least = 1 },
     { "--data NAME.mrx", "with --worst: the index, where it is no longer where the recipe says" },
     { "--export FORMAT", "csv or json: one row for each step that counts, on standard output" },
     { "--stage NAME", "of a run that has stages: this one alone, with --time, --worst and "
@@ -136,7 +136,7 @@ end
 -- the worst samples of one part, with what the index says of them
 local function worst_of(part, opts)
   local trained <close> = require("moonreel.cli.target").trained(part, opts.data)
-  local rows, facts = require("moonreel.runs.worst").of(trained.told, trained.order, trained.list)
+  local rows, facts = require("moonreel.runs.worst").of(trained.record, trained.order, trained.list)
   local out = {}
   for i = 1, math.min(#rows, opts.count or WORST) do
     local one = rows[i]

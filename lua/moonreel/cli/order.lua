@@ -119,9 +119,9 @@ local function find(order, step, together, ranks, wanted, source)
 end
 
 -- launches that had other settings than those that are compared
-local function notes_of(told, settings, dir)
+local function notes_of(record, settings, dir)
   local notes = {}
-  for i, launch in ipairs(told.launches) do
+  for i, launch in ipairs(record.launches) do
     if type(launch.settings) == "string" and launch.settings ~= settings.hash then
       notes[#notes + 1] = ("launch %d, from step %d on, had other settings (%s) than %s/"
         .. "settings.json (%s)"):format(i, launch.at, launch.settings, dir, settings.hash)
@@ -133,10 +133,10 @@ end
 -- one run, or one stage
 local function audit_part(part, opts)
   local trained <close> = target.trained(part, opts.data)
-  local told = trained.told
-  local found = require("moonreel.runs.audit").compare(told, trained.order, trained.list)
+  local record = trained.record
+  local found = require("moonreel.runs.audit").compare(record, trained.order, trained.list)
   found.stage, found.run = part.stage, part.dir
-  found.notes = notes_of(told, trained.settings, part.dir)
+  found.notes = notes_of(record, trained.settings, part.dir)
   found.proven = not found.unknown and #found.problems == 0
   return found
 end

@@ -65,7 +65,7 @@ local function columns_of(rows, json)
   return list
 end
 
--- the runs that all questions choose; one that cannot be read is told about and left out
+-- the runs that all questions choose; one that cannot be read is reported and left out
 local function rows_of(runs, questions)
   local rows = {}
   for _, one in ipairs(runs) do

@@ -116,17 +116,17 @@ end
 --- What a run, or a stage of it, has trained on, from its journal, its settings and its index.
 ---@param part table     of moonreel.runs.find.parts
 ---@param given? string  --data
----@return table trained {told: of moonreel.runs.audit.read, settings, list: sources, order: at its
----   beginning}; closes list and order; raises MR_E_DATA where the index holds other samples than
----   a launch of the run says that it trained on
+---@return table trained {record: of moonreel.runs.audit.read, settings, list: its sources, order:
+---   at its beginning}; closes list and order; raises MR_E_DATA where the index holds other samples
+---   than a launch of the run says that it trained on
 function target.trained(part, given)
   local settings = require("moonreel.settings").load(settings_path(part.dir))
-  local told = require("moonreel.runs.audit").read(part.dir)
+  local record = require("moonreel.runs.audit").read(part.dir)
   local list, prints = target.sources(settings, given), {}
   for i, source in ipairs(list) do
     prints[i] = source.index.meta.fp_order
   end
-  local trained = setmetatable({ told = told, settings = settings, list = list },
+  local trained = setmetatable({ record = record, settings = settings, list = list },
     { __close = function(self)
       getmetatable(list).__close(list)
       if self.order then
@@ -134,7 +134,7 @@ function target.trained(part, given)
       end
     end })
   local here = table.concat(prints, " ")
-  for i, launch in ipairs(told.launches) do
+  for i, launch in ipairs(record.launches) do
     if launch.dataset and launch.dataset ~= here then
       getmetatable(trained).__close(trained)
       base.raise("MR_E_DATA", ("%s: launch %d trained on other samples (fingerprint %s) than the "
@@ -143,7 +143,7 @@ function target.trained(part, given)
     end
   end
   trained.order = require("moonreel.data.order").open(settings, list,
-    part.dir .. "/quarantine.jsonl", math.max(1, told.micros // settings.accumulate))
+    part.dir .. "/quarantine.jsonl", math.max(1, record.micros // settings.accumulate))
   return trained
 end
 

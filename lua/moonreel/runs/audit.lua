@@ -35,7 +35,7 @@ local function start(self, entry)
     dataset = entry.dataset }
 end
 
--- the line "rollback": batches of so many steps are left out from there on
+-- the line "rollback": the batches of some steps are left out from there on
 local function roll_back(self, entry)
   local skipped = whole(entry.skipped) or 0
   stand_at(self, entry.step)
@@ -51,10 +51,10 @@ end
 ---   jumps: {at = step, batches left out behind it}; micros: micro-batches of a whole step;
 ---   launches: {at, settings, dataset} of each line "start"; dir
 function audit.read(dir)
-  local told = story.new()
+  local lines = story.new()
   local self = { dir = dir, jumps = {}, launches = {}, micros = 1, first = 0, undone = 0 }
   for entry in tail.open(dir .. "/journal.jsonl"):entries() do
-    local what = told:add(entry)
+    local what = lines:add(entry)
     if what == "session" then
       start(self, entry)
     elseif what == "rollback" then
@@ -63,7 +63,7 @@ function audit.read(dir)
       self.micros = math.max(self.micros, whole(entry.batches) or 1)
     end
   end
-  self.steps, self.highest, self.undone = told.steps, told.highest, #told.undone
+  self.steps, self.highest, self.undone = lines.steps, lines.highest, #lines.undone
   return self
 end
 
@@ -88,34 +88,34 @@ local function place_of(source, dir)
 end
 
 --- How many micro-batches a run had drawn from the order when a step was over.
----@param told table    of audit.read
----@param step integer  at most told.highest
+---@param record table    of audit.read
+---@param step integer  at most record.highest
 ---@param depth integer|nil  runs that were asked on the way
 ---@return integer|nil  nil: a journal that says it is missing
 ---@return string|nil   then why
-function audit.position(told, step, depth)
+function audit.position(record, step, depth)
   depth = depth or 0
   local at = 0
-  if told.base then
-    local dir = place_of(told.base, told.dir)
+  if record.base then
+    local dir = place_of(record.base, record.dir)
     if not dir or depth > PARENTS_MAX then
       return nil, ("the journal of %s is not there, which this run goes on from at step %d"):format(
-        told.base.part or told.base.dir, told.first)
+        record.base.part or record.base.dir, record.first)
     end
     local parent = audit.read(dir)
-    if parent.highest < told.first then
+    if parent.highest < record.first then
       return nil, ("the journal of %s ends before step %d, which this run goes on from"):format(dir,
-        told.first)
+        record.first)
     end
-    local drawn, problem = audit.position(parent, told.first, depth + 1)
+    local drawn, problem = audit.position(parent, record.first, depth + 1)
     if not drawn then
       return nil, problem
     end
     at = drawn
   end
-  for number = told.first + 1, step do
-    local line = told.steps[number]
-    at = at + jump_behind(told, number - 1) + (line and whole(line.batches) or told.micros)
+  for number = record.first + 1, step do
+    local line = record.steps[number]
+    at = at + jump_behind(record, number - 1) + (line and whole(line.batches) or record.micros)
   end
   return at
 end
@@ -137,24 +137,24 @@ local function expected(order, batches, list)
 end
 
 --- Go through the steps that count, each with what the order gives there.
----@param told table    of audit.read
+---@param record table    of audit.read
 ---@param order mr.Order  at its beginning
 ---@param list table[]  its sources, {name}
 ---@param see fun(number: integer, line: table|nil, want: table)  want: keys = the digest, samples,
 ---   epoch, draws, batches; line: of the journal, nil where it is missing
 ---@return integer left_out  samples that rollbacks have left out
 ---@return string|nil problem  the place to begin at is not known
-function audit.walk(told, order, list, see)
-  local at, problem = audit.position(told, told.first)
+function audit.walk(record, order, list, see)
+  local at, problem = audit.position(record, record.first)
   local left_out = 0
   if not at then
     return 0, problem
   end
   order:skip(at)
-  for number = told.first + 1, told.highest do
-    left_out = left_out + expected(order, jump_behind(told, number - 1), list).samples
-    local line = told.steps[number]
-    see(number, line, expected(order, line and whole(line.batches) or told.micros, list))
+  for number = record.first + 1, record.highest do
+    left_out = left_out + expected(order, jump_behind(record, number - 1), list).samples
+    local line = record.steps[number]
+    see(number, line, expected(order, line and whole(line.batches) or record.micros, list))
   end
   return left_out
 end
@@ -184,16 +184,16 @@ local function name_repeats(problems, step_of)
 end
 
 --- Compare a journal with the order of the data.
----@param told table      of audit.read
+---@param record table      of audit.read
 ---@param order mr.Order  at its beginning, with the run's quarantine
 ---@param list table[]    its sources, {name}
 ---@return table          steps, samples: how many were compared; epochs; left_out: samples that
 ---   rollbacks have left out; undone: steps that were taken back and do not count; problems =
 ---   {step, what, text}; unknown: why nothing could be compared, or nil
-function audit.compare(told, order, list)
-  local found = { steps = 0, samples = 0, epochs = 0, undone = told.undone, problems = {} }
+function audit.compare(record, order, list)
+  local found = { steps = 0, samples = 0, epochs = 0, undone = record.undone, problems = {} }
   local step_of = {}
-  found.left_out, found.unknown = audit.walk(told, order, list, function(number, line, want)
+  found.left_out, found.unknown = audit.walk(record, order, list, function(number, line, want)
     local what, text = fault_of(line, want)
     found.steps, found.samples = found.steps + 1, found.samples + want.samples
     found.epochs = math.max(found.epochs, (want.epoch or -1) + 1)

@@ -12,7 +12,7 @@ local History = {}
 History.__index = History
 
 ---@param dir string          of the run
----@param every integer       one line for so many steps; other lines are all shown
+---@param every integer       one line for this many steps; all other lines are shown
 ---@return mr.History
 function history.open(dir, every)
   return setmetatable({ dir = dir, every = every, files = {}, of_path = {} }, History)
@@ -45,7 +45,7 @@ local function is_shown(self, file, entry)
   return first or type(entry.step) ~= "number" or entry.step % self.every == 0
 end
 
--- Most lines are steps that are not shown. They are told by their text, because decoding all of a
+-- Most lines are steps that are not shown. Their text says so: decoding all lines of a
 -- long journal takes seconds.
 local function is_passed(self, file, line)
   if self.every == 1 or file.kind ~= "journal" or file.began

@@ -50,16 +50,16 @@ local function add(samples, draw, i, line, score)
 end
 
 --- The samples of a run by their losses.
----@param told table      of audit.read
+---@param record table      of audit.read
 ---@param order mr.Order  at its beginning
 ---@param list table[]    its sources, {name}
 ---@return table[] rows   the worst first: {source = number, row = from 1, times, score = mean
 ---   deviations above the group, loss = mean of its steps, step = the newest of them}
 ---@return table facts    steps: how many were judged; left: how many could not be, because their
 ---   lines have no loss or no digest or their group was too young; problem: why nothing could be
-function worst.of(told, order, list)
+function worst.of(record, order, list)
   local samples, groups, facts = {}, {}, { steps = 0, left = 0 }
-  local _, problem = audit.walk(told, order, list, function(_, line, want)
+  local _, problem = audit.walk(record, order, list, function(_, line, want)
     local good = line and type(line.loss) == "number" and line.keys == want.keys
     local score = good and judge(groups, line)
     if not score then

@@ -7,7 +7,7 @@ local demo_data = dofile "spec/support/demo_data.lua"
 local folder = require "spec.support.folder"
 local json = require "moonreel.core.json"
 local runs = require "moonreel.run"
-local told_run = require "spec.support.told_run"
+local made_run = require "spec.support.made_run"
 local process = require "moonreel.core.process"
 
 local place, outputs
@@ -248,8 +248,8 @@ describe("moonreel log --follow", function()
   it("waits for a launcher that starts lost ranks again, and for no other", function()
     local now = base.wall_s()
     local function lost(name, fields, wall)
-      return told_run.make(place, name, { told_run.start(0, { wall = wall }),
-        told_run.step(1, 5, { wall = wall }), { kind = "error", step = 1, text = "rank 1 was ended",
+      return made_run.make(place, name, { made_run.start(0, { wall = wall }),
+        made_run.step(1, 5, { wall = wall }), { kind = "error", step = 1, text = "rank 1 was ended",
           wall = wall } }, fields)
     end
     for name, fields in pairs { alone = "", never = "nproc_per_node = 2, restarts = 0" } do
@@ -265,7 +265,7 @@ describe("moonreel log --follow", function()
     shows "rank 1 was ended"
     local lock <close> = runs.lock(dir)
     local journal <close> = runs.journal(dir)
-    journal:append(told_run.start(1, { branch = lock:fence(), wall = now }))
+    journal:append(made_run.start(1, { branch = lock:fence(), wall = now }))
     shows "launch 2 starts at step 1"
     journal:append { kind = "end", step = 2, loss = 1, wall = now }
     shows "done: step 2"
@@ -289,8 +289,8 @@ describe("moonreel runs", function()
   setup(function()
     small = place.path .. "/small"
     for i, lr in ipairs { "0.25", "0.5", "1e-4" } do
-      told_run.make(place, ("small/00%d-x"):format(i), { told_run.start(0),
-        told_run.step(1, 5 - i / 2), { kind = "end", step = 1, loss = 5 - i / 2 } },
+      made_run.make(place, ("small/00%d-x"):format(i), { made_run.start(0),
+        made_run.step(1, 5 - i / 2), { kind = "end", step = 1, loss = 5 - i / 2 } },
         ("optim = { lr = %s }"):format(lr))
     end
     base.make_dir(small .. "/not-a-run")

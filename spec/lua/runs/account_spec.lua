@@ -1,9 +1,9 @@
 --- Where the time of a run went.
 local account = require "moonreel.runs.account"
 local folder = require "spec.support.folder"
-local told_run = require "spec.support.told_run"
+local made_run = require "spec.support.made_run"
 
-local start, step = told_run.start, told_run.step
+local start, step = made_run.start, made_run.step
 
 describe("the time of a run", function()
   local function rows(lines)
@@ -46,7 +46,7 @@ describe("the time of a run", function()
 
   it("is read for each part of a run", function()
     local dir <close> = folder.new()
-    dir:write("a/journal.jsonl", told_run.text { start(0), step(1, 5) } .. '{"kind"')
+    dir:write("a/journal.jsonl", made_run.text { start(0), step(1, 5) } .. '{"kind"')
     local list = account.of { { dir = dir.path .. "/a" }, { dir = dir.path .. "/b" } }
     assert.same({ 1, 0, 2 }, { list[1]:rows()[1].n, list[2]:rows()[1].n, #list })
   end)

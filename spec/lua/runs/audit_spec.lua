@@ -2,14 +2,14 @@
 local audit = require "moonreel.runs.audit"
 local digest = require "moonreel.data.digest"
 local folder = require "spec.support.folder"
-local told_run = require "spec.support.told_run"
+local made_run = require "spec.support.made_run"
 
 local PER <const> = 3  -- samples of a micro-batch
 
 -- micro-batch n, from 1, has the keys 3n, 3n + 1, 3n + 2
 local function keys(n) return { PER * n, PER * n + 1, PER * n + 2 } end
 
--- an order that ends behind so many micro-batches
+-- an order that ends behind `most` micro-batches
 local function order_of(most)
   local at = 0
   return { over = function() return at >= most end,
@@ -26,7 +26,7 @@ local function step(n, last, batches)
   for i = last - (batches or 1) + 1, last do
     list[#list + 1] = { keys = keys(i) }
   end
-  return told_run.step(n, 1, { keys = digest.of(list), samples = PER * #list,
+  return made_run.step(n, 1, { keys = digest.of(list), samples = PER * #list,
     batches = #list })
 end
 
@@ -36,13 +36,13 @@ describe("an audit of a journal", function()
   after_each(function() dir:remove() end)
 
   local function start(n, parent)
-    return told_run.start(n, { parent = parent and ("%s/%s/ckpt/step-%012d"):format(dir.path,
+    return made_run.start(n, { parent = parent and ("%s/%s/ckpt/step-%012d"):format(dir.path,
       parent, n) })
   end
   local function compare(name, lines, most)
-    dir:write(name .. "/journal.jsonl", told_run.text(lines))
-    local told = audit.read(dir.path .. "/" .. name)
-    return audit.compare(told, order_of(most or 1000), { { name = "" } })
+    dir:write(name .. "/journal.jsonl", made_run.text(lines))
+    local record = audit.read(dir.path .. "/" .. name)
+    return audit.compare(record, order_of(most or 1000), { { name = "" } })
   end
   local function problems(found)
     local list = {}
@@ -91,9 +91,9 @@ describe("an audit of a journal", function()
     assert.same({ "", 12 }, { problems(found), found.left_out })
   end)
 
-  it("finds samples that are repeated, skipped, too few or not told about", function()
+  it("finds samples that are repeated, skipped, too few or not in the journal", function()
     local found = compare("a", { start(0), step(1, 1), step(2, 2), step(3, 2), step(4, 5),
-      step(5, 5), told_run.step(7, 1), told_run.step(8, 1, { keys = step(8, 8).keys,
+      step(5, 5), made_run.step(7, 1), made_run.step(8, 1, { keys = step(8, 8).keys,
         samples = 2 }) })
     assert.equal("3 other samples, 4 other samples, 6 missing, 7 no digest, 8 samples",
       problems(found))
@@ -112,13 +112,13 @@ describe("an audit of a journal", function()
     moved[1].parent = "/was/here/a/ckpt/step-000000000002"
     assert.same({}, compare("d", moved).problems)
     -- from the beginning of its data
-    assert.same({}, compare("e", { told_run.start(0, { parent = moved[1].parent }), step(1, 1) })
+    assert.same({}, compare("e", { made_run.start(0, { parent = moved[1].parent }), step(1, 1) })
       .problems)
   end)
 
   it("says what it would need to know", function()
     assert.matches("the journal of /x/y is not there, which this run goes on from at step 2",
-      compare("b", { told_run.start(2, { parent = "/x/y/ckpt/step-2" }), step(3, 3) }).unknown)
+      compare("b", { made_run.start(2, { parent = "/x/y/ckpt/step-2" }), step(3, 3) }).unknown)
     compare("a", { start(0), step(1, 1) })
     assert.matches("the journal of .*/a ends before step 2", compare("b", { start(2, "a"),
       step(3, 3) }).unknown)

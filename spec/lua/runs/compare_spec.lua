@@ -1,17 +1,17 @@
 --- Runs next to each other.
 local compare = require "moonreel.runs.compare"
 local folder = require "spec.support.folder"
-local told_run = require "spec.support.told_run"
+local made_run = require "spec.support.made_run"
 
-local start, step = told_run.start, told_run.step
+local start, step = made_run.start, made_run.step
 
 describe("runs next to each other", function()
   local dir, a, b
   setup(function()
     dir = folder.new()
-    a = told_run.make(dir, "a", { start(0), step(1, 5), step(2, 9), start(1), step(2, 3) },
+    a = made_run.make(dir, "a", { start(0), step(1, 5), step(2, 9), start(1), step(2, 3) },
       "optim = { lr = 0.25 }, seed = 3")
-    b = told_run.make(dir, "b", { start(0), step(1, 4), { kind = "skip", step = 2 }, step(3, 2) },
+    b = made_run.make(dir, "b", { start(0), step(1, 4), { kind = "skip", step = 2 }, step(3, 2) },
       "optim = { lr = 0.5 }, seed = 3, name = 'b'")
   end)
   teardown(function() dir:remove() end)

@@ -5,9 +5,9 @@ local folder = require "spec.support.folder"
 local glance = require "moonreel.runs.glance"
 local notes = require "moonreel.runs.notes"
 local run = require "moonreel.run"
-local told_run = require "spec.support.told_run"
+local made_run = require "spec.support.made_run"
 
-local start, step = told_run.start, told_run.step
+local start, step = made_run.start, made_run.step
 
 describe("a run at a glance", function()
   local dir
@@ -15,7 +15,7 @@ describe("a run at a glance", function()
   after_each(function() dir:remove() end)
 
   local function look(lines, fields)
-    local path = told_run.make(dir, "001-a", lines, fields)
+    local path = made_run.make(dir, "001-a", lines, fields)
     return glance.of { name = "001-a", dir = path }, path
   end
 
@@ -75,7 +75,7 @@ describe("a run at a glance", function()
     assert.same({ nil, nil, "failed" }, { row.step, row.loss, row.state })
     base.replace_file(path .. "/journal.jsonl", "no journal\n\0\1\n{\"kind\":7,\"step\":\"x\"}\n")
     assert.is_nil(glance.of({ name = "a", dir = path }).step)
-    base.replace_file(path .. "/journal.jsonl", told_run.text { start(0), step(1, 5) }
+    base.replace_file(path .. "/journal.jsonl", made_run.text { start(0), step(1, 5) }
       .. '{"kind":"step","step":2,"lo')
     assert.equal(1, glance.of({ name = "a", dir = path }).step)
     base.replace_file(path .. "/settings.json", "{ torn")
@@ -93,16 +93,16 @@ describe("a run at a glance", function()
 
   it("is that of its newest stage", function()
     dir:write("s/settings.json", '{"settings":{"stages":[{"name":"a"},{"name":"b"}]}}')
-    dir:write("s/stages/a/journal.jsonl", told_run.text { start(0), { kind = "end", step = 4 } })
+    dir:write("s/stages/a/journal.jsonl", made_run.text { start(0), { kind = "end", step = 4 } })
     run.lock(dir.path .. "/s"):close()
     local row = glance.of { name = "s", dir = dir.path .. "/s" }
     assert.same({ "a", 4, "stopped" }, { row.stage, row.step, row.state })
-    dir:write("s/stages/b/journal.jsonl", told_run.text { start(4), { kind = "end", step = 9 } })
+    dir:write("s/stages/b/journal.jsonl", made_run.text { start(4), { kind = "end", step = 9 } })
     row = glance.of { name = "s", dir = dir.path .. "/s" }
     assert.same({ "b", 9, "finished" }, { row.stage, row.step, row.state })
   end)
 
-  it("has notes, which are written beside a writer", function()
+  it("has notes, which are written while the run writes", function()
     local _, path = look { start(0), step(1, 5) }
     local lock <close> = run.lock(path)
     local journal <close> = run.journal(path)

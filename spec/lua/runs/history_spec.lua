@@ -2,9 +2,9 @@
 local folder = require "spec.support.folder"
 local history = require "moonreel.runs.history"
 local notes = require "moonreel.runs.notes"
-local told_run = require "spec.support.told_run"
+local made_run = require "spec.support.made_run"
 
-local start, step = told_run.start, told_run.step
+local start, step = made_run.start, made_run.step
 
 describe("the history of a run", function()
   local dir
@@ -20,7 +20,7 @@ describe("the history of a run", function()
   end
   local function append(name, lines)
     local file <close> = assert(io.open(dir.path .. "/" .. name, "ab"))
-    file:write(told_run.text(lines))
+    file:write(made_run.text(lines))
   end
 
   it("is in the order of time, and goes on where it stood", function()
@@ -47,9 +47,9 @@ describe("the history of a run", function()
   it("follows stages that begin later, and names them", function()
     dir:write("settings.json", '{"settings":{"stages":[{"name":"a"},{"name":"b"}]}}')
     local one = history.open(dir.path, 1)
-    dir:write("stages/a/journal.jsonl", told_run.text { start(0), step(1, 5) })
+    dir:write("stages/a/journal.jsonl", made_run.text { start(0), step(1, 5) })
     assert.equal("start 0, step 1", texts(one:more()))
-    dir:write("stages/b/journal.jsonl", told_run.text { start(1) })
+    dir:write("stages/b/journal.jsonl", made_run.text { start(1) })
     local list = one:more()
     assert.equal("start 1", texts(list))
     assert.matches("step 1 of 40 of stage b", list[1].text)

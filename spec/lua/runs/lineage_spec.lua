@@ -3,9 +3,9 @@ local base = require "moonreel.core.base"
 local folder = require "spec.support.folder"
 local find = require "moonreel.runs.find"
 local lineage = require "moonreel.runs.lineage"
-local told_run = require "spec.support.told_run"
+local made_run = require "spec.support.made_run"
 
-local start, step = told_run.start, told_run.step
+local start, step = made_run.start, made_run.step
 
 describe("the descent of runs", function()
   local dir
@@ -13,7 +13,7 @@ describe("the descent of runs", function()
   after_each(function() dir:remove() end)
 
   local function journal(name, lines)
-    dir:write(name .. "/journal.jsonl", told_run.text(lines))
+    dir:write(name .. "/journal.jsonl", made_run.text(lines))
   end
   local function at(name, n) return ("%s/%s/ckpt/step-%012d"):format(dir.path, name, n) end
 

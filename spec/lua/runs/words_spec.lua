@@ -1,15 +1,15 @@
 --- Lines of a journal as people read them.
-local told_run = require "spec.support.told_run"
+local made_run = require "spec.support.made_run"
 local words = require "moonreel.runs.words"
 
 describe("a line of a journal", function()
   it("says what happened", function()
     for want, line in pairs {
       ["launch 1 starts at step 3 of 40 of stage a: 1 rank, cuda, from x/ckpt/step-3"] =
-        told_run.start(3, { parent = "x/ckpt/step-3",
+        made_run.start(3, { parent = "x/ckpt/step-3",
           machine = { libraries = { device = "cuda" } } }),
       ["step 2/40  loss 1.2500  norm 1  lr 0.5  750.0 ms  data wait 250.0 ms"] =
-        told_run.step(2, 1.25),
+        made_run.step(2, 1.25),
       ["step 4 skipped: no good sample"] = { kind = "skip", step = 4, reason = "no good sample" },
       ["step 4 is a spike of the loss: 9, limit 3 of small; action skip"] = { kind = "spike",
         step = 4, cause = "loss", value = 9, limit = 3, group = "small", action = "skip" },

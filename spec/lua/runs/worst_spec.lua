@@ -2,7 +2,7 @@
 local digest = require "moonreel.data.digest"
 local folder = require "spec.support.folder"
 local audit = require "moonreel.runs.audit"
-local told_run = require "spec.support.told_run"
+local made_run = require "spec.support.made_run"
 local worst = require "moonreel.runs.worst"
 
 local ROWS <const> = 10
@@ -20,12 +20,12 @@ end
 
 -- losses fall; times of 100 have losses ten times as large; rows 3 and 7 are worse than others
 local function lines(with_digest)
-  local list = { told_run.start(0) }
+  local list = { made_run.start(0) }
   for n = 1, 200 do
     local row, t = (n - 1) % ROWS + 1, n % 3 == 0 and 100 or 900
     local loss = (2 + n % 7 * 0.01 + (row == 3 and 0.5 or row == 7 and 0.2 or 0)) / n ^ 0.1
       * (t == 100 and 10 or 1)
-    list[n + 1] = told_run.step(n, loss, { t = t, bucket = "b", samples = 1,
+    list[n + 1] = made_run.step(n, loss, { t = t, bucket = "b", samples = 1,
       keys = with_digest and digest.of { { keys = { row } } } or nil })
   end
   return list
@@ -34,7 +34,7 @@ end
 describe("the worst samples of a run", function()
   local function of(list)
     local dir <close> = folder.new()
-    dir:write("journal.jsonl", told_run.text(list))
+    dir:write("journal.jsonl", made_run.text(list))
     return worst.of(audit.read(dir.path), order(), { { name = "" } })
   end
 

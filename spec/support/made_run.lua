@@ -3,13 +3,13 @@
 local json = require "moonreel.core.json"
 local run = require "moonreel.run"
 
-local told_run = {}
+local made_run = {}
 
 local SETTINGS = [[return recipe { dataset = { data_path = "d.mrx" }, vae = { type = "dct" },
   text_encoder = { type = "bytes" }, steps = 40, log_every = 10, %s }]]
 
 --- Lines of a journal.
-function told_run.start(step, more)
+function made_run.start(step, more)
   local line = { kind = "start", step = step, total = 40, updates = step, wall = 100 + step,
     branch = 1, ranks = 1 }
   for key, value in pairs(more or {}) do
@@ -18,7 +18,7 @@ function told_run.start(step, more)
   return line
 end
 
-function told_run.step(n, loss, more)
+function made_run.step(n, loss, more)
   local line = { kind = "step", step = n, loss = loss, lr = 0.5, grad_norm = 1, time_s = 0.75,
     data_wait_s = 0.25, batches = 1, samples = 2, epoch = 0, wall = 100 + n }
   for key, value in pairs(more or {}) do
@@ -30,7 +30,7 @@ end
 --- Lines as the text of a journal.
 ---@param lines table[]
 ---@return string
-function told_run.text(lines)
+function made_run.text(lines)
   local texts = {}
   for i, line in ipairs(lines) do
     texts[i] = type(line) == "string" and line or json.encode(line)
@@ -44,7 +44,7 @@ end
 ---@param lines table[]|nil of the journal; nil: there is none yet
 ---@param fields string|nil of the recipe, as Lua; false: no settings
 ---@return string path
-function told_run.make(dir, name, lines, fields)
+function made_run.make(dir, name, lines, fields)
   local path = dir:write(name .. "/x", ""):sub(1, -3)
   os.remove(path .. "/x")
   if fields ~= false then
@@ -52,11 +52,11 @@ function told_run.make(dir, name, lines, fields)
     dir:write(name .. "/settings.json", baked:to_json())
   end
   if lines then
-    dir:write(name .. "/journal.jsonl", told_run.text(lines))
+    dir:write(name .. "/journal.jsonl", made_run.text(lines))
   end
   -- taken and given back, as by a launch that has ended
   run.lock(path):close()
   return path
 end
 
-return told_run
+return made_run
