@@ -68,6 +68,38 @@ static int b_hash128(lua_State *L)
     return 1;
 }
 
+static int b_sha256(lua_State *L)
+{
+    size_t n;
+    const char *text = luaL_checklstring(L, 1, &n);
+    uint8_t out[MR_SHA256_BYTES];
+    char hex[2 * MR_SHA256_BYTES + 1];
+    mr_sha256 s;
+    mr_sha256_begin(&s);
+    mr_sha256_add(&s, text, n);
+    mr_sha256_finish(&s, out);
+    for (int i = 0; i < MR_SHA256_BYTES; i++)
+        snprintf(hex + (size_t)2 * i, 3, "%02x", (unsigned)out[i]);
+    lua_pushstring(L, hex);
+    return 1;
+}
+
+static int b_crc32(lua_State *L)
+{
+    size_t n;
+    const char *text = luaL_checklstring(L, 1, &n);
+    lua_pushinteger(L, mr_crc32(0, text, n));
+    return 1;
+}
+
+static int b_crc32c(lua_State *L)
+{
+    size_t n;
+    const char *text = luaL_checklstring(L, 1, &n);
+    lua_pushinteger(L, mr_crc32c(0, text, n));
+    return 1;
+}
+
 static int b_now(lua_State *L)
 {
     lua_pushnumber(L, mr_now_s());
@@ -317,6 +349,10 @@ static const mr_bind_row base_rows[] = {
            "A standard normal number, always the same for the same arguments."),
     MR_ROW("hash128", b_hash128, "(text: string): string",
            "XXH3-128 of a text, 32 hexadecimal digits."),
+    MR_ROW("sha256", b_sha256, "(text: string): string",
+           "SHA-256 of a text, 64 hexadecimal digits."),
+    MR_ROW("crc32", b_crc32, "(text: string): integer", "CRC-32 of a text, as zlib has it."),
+    MR_ROW("crc32c", b_crc32c, "(text: string): integer", "CRC-32C (Castagnoli) of a text."),
     MR_ROW("now_s", b_now, "(): number", "Seconds of a clock that only goes forward."),
     MR_ROW("wall_s", b_wall, "(): number", "Seconds since 1970, by the wall clock."),
     MR_ROW("sleep", b_sleep, "(seconds: number)", "Wait."),

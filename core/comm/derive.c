@@ -1,104 +1,32 @@
-/* comm: keys from a secret. Ref: SHA-256 of FIPS 180-4, HMAC of RFC 2104, HKDF of RFC 5869.
- * Licence: Apache-2.0 */
+/* comm: keys from a secret. Ref: HMAC of RFC 2104, HKDF of RFC 5869. Licence: Apache-2.0 */
 #include "comm/seal.h"
 
 #include <string.h>
 
-enum { BLOCK = 64 };
+enum { BLOCK = MR_SHA256_BLOCK };
 
-typedef struct sha256 {
-    uint32_t h[8];
-    uint8_t block[BLOCK];
-    uint64_t bytes; /* so far */
-} sha256;
-
-// FIPS 180-4 section 4.2.2: of the cube roots of the first 64 primes
-static const uint32_t K[64] = {
-    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
-    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
-    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
-    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
-    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
-    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
-    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
-    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
-
-static uint32_t turn(uint32_t x, int by)
+static void hash_two(const void *a, size_t a_bytes, const void *b, size_t b_bytes,
+                     uint8_t out[SEAL_HASH])
 {
-    return x >> by | x << (32 - by);
-}
-
-static uint32_t big_endian(const uint8_t *p)
-{
-    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
-}
-
-static void mix_block(sha256 *s, const uint8_t *block)
-{
-    uint32_t w[64], v[8];
-    for (int i = 0; i < 16; i++)
-        w[i] = big_endian(block + 4 * i);
-    for (int i = 16; i < 64; i++) {
-        const uint32_t a = w[i - 15], b = w[i - 2];
-        w[i] = w[i - 16] + (turn(a, 7) ^ turn(a, 18) ^ a >> 3) + w[i - 7] +
-               (turn(b, 17) ^ turn(b, 19) ^ b >> 10);
-    }
-    memcpy(v, s->h, sizeof v);
-    for (int i = 0; i < 64; i++) {
-        const uint32_t a = v[0], e = v[4];
-        const uint32_t t1 = v[7] + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) +
-                            ((e & v[5]) ^ (~e & v[6])) + K[i] + w[i];
-        const uint32_t t2 =
-            (turn(a, 2) ^ turn(a, 13) ^ turn(a, 22)) + ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
-        memmove(v + 1, v, 7 * sizeof *v);
-        v[0] = t1 + t2, v[4] += t1;
-    }
-    for (int i = 0; i < 8; i++)
-        s->h[i] += v[i];
-}
-
-static void begin(sha256 *s)
-{
-    *s = (sha256){.h = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c,
-                        0x1f83d9ab, 0x5be0cd19}};
-}
-
-static void add(sha256 *s, const void *data, size_t bytes)
-{
-    const uint8_t *p = data;
-    for (size_t i = 0; i < bytes; i++) {
-        s->block[s->bytes++ % BLOCK] = p[i];
-        if (s->bytes % BLOCK == 0)
-            mix_block(s, s->block);
-    }
-}
-
-static void finish(sha256 *s, uint8_t out[SEAL_HASH])
-{
-    const uint64_t bits = s->bytes * 8;
-    const uint8_t one = 0x80, zero = 0;
-    add(s, &one, 1);
-    while (s->bytes % BLOCK != BLOCK - 8)
-        add(s, &zero, 1);
-    for (int i = 7; i >= 0; i--)
-        add(s, &(uint8_t){(uint8_t)(bits >> 8 * i)}, 1);
-    for (int i = 0; i < SEAL_HASH; i++)
-        out[i] = (uint8_t)(s->h[i / 4] >> (24 - i % 4 * 8));
+    mr_sha256 s;
+    mr_sha256_begin(&s);
+    mr_sha256_add(&s, a, a_bytes);
+    mr_sha256_add(&s, b, b_bytes);
+    mr_sha256_finish(&s, out);
 }
 
 void seal_hmac(const void *key, size_t key_bytes, const void *data, size_t bytes,
                uint8_t out[SEAL_HASH])
 {
     uint8_t pad[2][BLOCK] = {{0}}, inner[SEAL_HASH];
-    sha256 s;
     if (key_bytes > BLOCK)
-        begin(&s), add(&s, key, key_bytes), finish(&s, pad[0]);
+        hash_two(key, key_bytes, NULL, 0, pad[0]);
     else if (key_bytes)
         memcpy(pad[0], key, key_bytes);
     for (int i = 0; i < BLOCK; i++)
         pad[1][i] = pad[0][i] ^ 0x5c, pad[0][i] ^= 0x36;
-    begin(&s), add(&s, pad[0], BLOCK), add(&s, data, bytes), finish(&s, inner);
-    begin(&s), add(&s, pad[1], BLOCK), add(&s, inner, sizeof inner), finish(&s, out);
+    hash_two(pad[0], BLOCK, data, bytes, inner);
+    hash_two(pad[1], BLOCK, inner, sizeof inner, out);
 }
 
 void seal_expand(const uint8_t key[SEAL_HASH], const char *label, uint8_t *out, size_t bytes)

@@ -166,6 +166,24 @@ typedef struct mr_hash128 {
 MR_API uint64_t mr_hash64(const void *data, size_t bytes);       /* XXH3-64 */
 MR_API mr_hash128 mr_hash128_of(const void *data, size_t bytes); /* XXH3-128 */
 MR_API void mr_hash128_hex(mr_hash128 h, char out[33]);
+
+enum { MR_SHA256_BYTES = 32, MR_SHA256_BLOCK = 64 };
+/* SHA-256 of text that comes in parts. Ref: FIPS 180-4. Plain data. */
+typedef struct mr_sha256 {
+    uint32_t h[8];
+    uint8_t block[MR_SHA256_BLOCK];
+    uint64_t bytes; /* so far */
+} mr_sha256;
+MR_API void mr_sha256_begin(mr_sha256 *s);
+MR_API void mr_sha256_add(mr_sha256 *s, const void *data, size_t bytes);
+MR_API void mr_sha256_finish(mr_sha256 *s, uint8_t out[MR_SHA256_BYTES]);
+
+/* Check sums of records in files of others; no protection against intent. Of text in parts: pass
+ * the sum so far, 0 at the beginning.
+ * mr_crc32   IEEE 802.3, as zlib (reflected polynomial 0xEDB88320)
+ * mr_crc32c  Castagnoli, as iSCSI, RFC 3720 B.4 (reflected polynomial 0x82F63B78) */
+MR_API uint32_t mr_crc32(uint32_t so_far, const void *data, size_t bytes);
+MR_API uint32_t mr_crc32c(uint32_t so_far, const void *data, size_t bytes);
 /* Streaming XXH3-128. _new returns NULL when out of memory. */
 typedef struct mr_hasher mr_hasher;
 MR_API mr_hasher *mr_hasher_new(void);

@@ -38,6 +38,21 @@ function base.random_normal(seed, purpose, key, epoch, element) end
 ---@return string
 function base.hash128(text) end
 
+--- SHA-256 of a text, 64 hexadecimal digits.
+---@param text string
+---@return string
+function base.sha256(text) end
+
+--- CRC-32 of a text, as zlib has it.
+---@param text string
+---@return integer
+function base.crc32(text) end
+
+--- CRC-32C (Castagnoli) of a text.
+---@param text string
+---@return integer
+function base.crc32c(text) end
+
 --- Seconds of a clock that only goes forward.
 ---@return number
 function base.now_s() end
