@@ -1,0 +1,182 @@
+--- A run's journal as parts, each of which goes on behind a step of the one before: a session, or
+-- what follows a rollback inside one. The stages of a run are one row: a stage begins where the one
+-- before it ended, whatever number its own steps have.
+-- @module moonreel.trackers.follow
+local base = require "moonreel.core.base"
+local core_journal = require "moonreel.core.journal"
+local json = require "moonreel.core.json"
+local run = require "moonreel.run"
+
+local follow = {}
+
+---@class mr.TrackerPart
+---@field number integer   from 1
+---@field how string       "start": a new run; "resume": behind the newest step; "rewind": behind an
+---   older one, later steps are taken back
+---@field step integer     the step that it goes on behind
+---@field wall number      seconds since 1970 at which it began, at least 1 s after the part before
+---@field first_wall number the same of part 1
+---@field id string        of the run
+---@field name string      of the run, as its folder is called
+---@field dir string       the run's folder, or that of the stage
+---@field root string      the run's folder
+---@field opens boolean    it is the first of its journal
+---@field session table     the line "start" that it belongs to
+---@field whole boolean    its session went on or ended in order, no tracker had trouble in it
+
+---@class mr.TrackerFollower
+---@field parts mr.TrackerPart[]
+---@field writers table[]   each with begin(part), step(line, step), note(line, step), close(line)
+local Follower = {}
+Follower.__index = Follower
+
+--- The time of a line, where it is one: seconds since 1970.
+---@param line table  of the journal
+---@return number|nil
+function follow.wall(line)
+  local wall = line.wall
+  return type(wall) == "number" and wall >= 0 and wall < 1e10 and wall or nil
+end
+
+local function folders_of(root)
+  local list = {}
+  for _, stage in ipairs(run.stages(root) or { { path = root } }) do
+    if base.exists(stage.path .. "/journal.jsonl") then
+      list[#list + 1] = stage.path
+    end
+  end
+  return list
+end
+
+--- Follow a run from its beginning.
+---@param root string       its folder; of a run with stages the outer one
+---@param writers table[]|nil
+---@return mr.TrackerFollower
+function follow.new(root, writers)
+  return setmetatable({ root = root, writers = writers or {}, parts = {},
+    folders = folders_of(root), at = 0, base = 0, highest = 0 }, Follower)
+end
+
+local function each(self, name, ...)
+  for _, writer in ipairs(self.writers) do
+    writer[name](writer, ...)
+  end
+end
+
+--- Close the part that is open; nothing of it comes any more.
+---@param line table|nil  the line that ends it
+function Follower:close_part(line)
+  if self.open then
+    self.open = nil
+    each(self, "close", line)
+  end
+end
+
+local function begin(self, how, step, line)
+  local before = self.parts[#self.parts]
+  self:close_part(line)
+  local wall = follow.wall(line) or 0
+  if before then
+    wall = math.max(wall, before.wall + 1)
+  end
+  local part = { number = #self.parts + 1, how = how, step = step, wall = wall,
+    first_wall = before and before.first_wall or wall, id = self.id or "unnamed",
+    name = self.root:match "([^/]+)/*$", dir = self.folders[self.at], root = self.root,
+    opens = self.opens, session = self.session or {}, whole = true }
+  self.opens, self.ended = false, false
+  self.parts[#self.parts + 1], self.open, self.highest = part, part, step
+  each(self, "begin", part)
+end
+
+local function begin_session(self, line)
+  -- a stage's own count may begin anew
+  if self.opens then
+    self.base = self.highest - (#self.parts > 0 and line.step or self.highest)
+  end
+  local before, step = self.parts[#self.parts], self.base + line.step
+  if before and not self.ended then
+    before.whole = false
+  end
+  -- all stages are one run
+  self.id = self.id or tostring(line.run):match "^[%w_-]+$"
+  self.session = line
+  begin(self, not before and "start" or step < self.highest and "rewind" or "resume", step, line)
+end
+
+--- Take the next line.
+---@param line table  of the journal
+function Follower:take(line)
+  local kind, whole = line.kind, math.type(line.step) == "integer"
+  local step = whole and self.base + line.step
+  if kind == "start" and whole then
+    begin_session(self, line)
+  elseif kind == "rollback" and whole then
+    each(self, "note", line, step)
+    begin(self, "rewind", step, line)
+  elseif (kind == "step" or kind == "skip") and whole then
+    if not self.open or step <= self.highest then
+      begin(self, #self.parts == 0 and "start" or step <= self.highest and "rewind" or "resume",
+        step - 1, line)
+    end
+    self.highest = step
+    each(self, "step", line, step)
+  elseif self.open then
+    local part = self.open
+    if kind == "tracker" or self.ended then
+      part.whole = false
+    end
+    if kind == "end" or kind == "stop" then
+      self.ended = true
+      each(self, "finish", line)
+    else
+      each(self, "note", line, step or self.highest)
+    end
+  end
+end
+
+-- the next line of the journals: a table, or nil
+local function next_line(self)
+  while true do
+    local line = self.reader and self.reader:next()
+    if line then
+      local ok, entry = pcall(json.decode, line)
+      if ok and type(entry) == "table" then
+        return entry
+      end
+    elseif self.at < #self.folders then
+      if self.reader then
+        self.reader:close()
+      end
+      self.at = self.at + 1
+      self.reader = core_journal.read(self.folders[self.at] .. "/journal.jsonl")
+      self.opens = true
+    else
+      return nil
+    end
+  end
+end
+
+--- Take the lines that are there by now, up to one that `stop` names, which is given back.
+---@param stop nil|fun(line: table, dir: string): boolean
+---@return table|nil line
+function Follower:look(stop)
+  while true do
+    local line = next_line(self)
+    if not line or stop and stop(line, self.folders[self.at]) then
+      return line
+    end
+    self:take(line)
+  end
+end
+
+--- Close the journals; harmless twice.
+function Follower:close()
+  if self.reader then
+    self.reader:close()
+    self.reader = nil
+    self.at = #self.folders
+  end
+end
+Follower.__close = Follower.close
+
+return follow

@@ -1,0 +1,188 @@
+--- What other tools show of a run: TensorBoard event files and offline W&B runs. Both follow the
+-- journal and can be made of it again at any time, byte for byte.
+-- @module moonreel.trackers
+local base = require "moonreel.core.base"
+local files = require "moonreel.trackers.files"
+local follow = require "moonreel.trackers.follow"
+local options = require "moonreel.text.options"
+local run = require "moonreel.run"
+
+local trackers = {}
+
+-- by their names: new(store), path(part), whole(text), closed(path)
+local kinds = { tensorboard = "moonreel.trackers.tensorboard", wandb = "moonreel.trackers.wandb" }
+local names = { "tensorboard", "wandb" }
+
+-- a writer that is called for some parts alone: encoding takes longer than reading a journal
+local function only(writer, wanted)
+  local on = false
+  return setmetatable({}, { __index = function(_, name)
+    return function(_, first, ...)
+      if name == "begin" then
+        on = not wanted or wanted(first)
+      end
+      if on then
+        writer[name](writer, first, ...)
+      end
+    end
+  end })
+end
+
+-- write what is missing of some parts, from the journals
+local function make(name, root, wanted, stop)
+  local kind = require(kinds[name])
+  local store = files.whole { folder = root .. "/" .. name, whole = kind.whole,
+    closed = kind.closed }
+  local follower <close> = follow.new(root, { only(kind.new(store), wanted) })
+  local line = follower:look(stop)
+  follower:close_part(line)
+  return store.report, follower
+end
+
+-- does the newest session of a run write for a tracker by itself?
+local function writes(root, name)
+  local follower <close> = follow.new(root)
+  follower:look()
+  local last = follower.parts[#follower.parts]
+  return last and type(last.session.trackers) == "table" and last.session.trackers[name] ~= nil
+end
+
+local read_options = options.declare("trackers.export", {})
+
+--- Make the files of a tracker from a run's journal. Those that are there and complete stay as they
+-- are; a torn one is written again.
+---@param path string   the run's folder; a stage's folder means the run that it is of
+---@param name string   "tensorboard" or "wandb"
+---@param given table|nil  no options so far
+---@return table report  folder: where they are; parts: sessions and rollbacks; written, kept:
+---   number of files; left: paths that hold what this run did not write, or that were uploaded
+---   already. Errors: MR_E_USAGE for another tracker; MR_E_LOCK for a run at work that writes them
+---   by itself; MR_E_DATA for a run without a journal or a session; MR_E_IO
+function trackers.export(path, name, given)
+  read_options(given)
+  if not kinds[name] then
+    base.raise("MR_E_USAGE", ("--export %s: no such tracker; there are %s"):format(tostring(name),
+      table.concat(names, ", ")))
+  end
+  path = #path > 1 and path:gsub("/+$", "") or path
+  local root = run.outer(path) or path
+  if not base.exists(root .. "/journal.jsonl") and not base.exists(root .. "/stages/.") then
+    base.raise("MR_E_DATA", root .. ": no journal.jsonl; try: the folder of a run")
+  end
+  local owner = run.owner(root)
+  if owner.owned and not owner.dead and writes(root, name) then
+    base.raise("MR_E_LOCK", ("%s is at work on %s (pid %s) and writes %s/%s by itself; try: when "
+      .. "it has ended"):format(root, owner.host, owner.pid, root, name))
+  end
+  local report, follower = make(name, root)
+  if #follower.parts == 0 then
+    base.raise("MR_E_DATA", root .. ": its journal has no session yet, there is nothing to show")
+  end
+  report.folder, report.parts = root .. "/" .. name, #follower.parts
+  return report
+end
+
+-- ---- beside a run that trains ----
+
+---@class mr.Trackers
+local Trackers = {}
+Trackers.__index = Trackers
+
+-- a writer whose failures end nothing: the first one is reported, then it is left out
+local function guarded(self, name, writer, store)
+  local function fail(why)
+    self.failed[name] = why
+    self.report(name, why)
+  end
+  return setmetatable({}, { __index = function(_, method)
+    return function(_, ...)
+      if not self.off[name] then
+        local good, why = pcall(writer[method], writer, ...)
+        if not good then
+          self.off[name] = true
+        end
+        why = not good and tostring(type(why) == "table" and why.message or why)
+          or store:trouble()
+        if why and not self.failed[name] then
+          fail(why)
+        end
+      end
+    end
+  end })
+end
+
+-- parts before the session that begins: those that a killed session left, and those that no
+-- tracker wrote, are made whole
+local function mend(self, kind, name, root, stop, parts)
+  local wanted, any = {}, false
+  for _, part in ipairs(parts) do
+    local path = kind.path(part)
+    if not part.whole or not base.exists(path) then
+      wanted[part.number], any = true, true
+    end
+  end
+  if any then
+    local report = make(name, root, function(part) return wanted[part.number] end, stop)
+    for _, path in ipairs(report.left) do
+      if not (kind.closed and kind.closed(path)) then
+        self.say(path .. ": holds what this run did not write; it is left as it is")
+      end
+    end
+  end
+end
+
+--- Begin to write what is asked for, beside a run whose line "start" is in its journal.
+---@param given table  dir: folder of the run or stage; root: of the run; branch: of its lock;
+---   names: list of trackers; say: fun(line) for people; report: fun(name, why), called once for
+---   a tracker that fails
+---@return mr.Trackers
+function trackers.open(given)
+  local self = setmetatable({ failed = {}, off = {}, say = given.say, report = given.report },
+    Trackers)
+  local function is_ours(line, dir)
+    return line.kind == "start" and line.branch == given.branch and dir == given.dir
+  end
+  self.follower = follow.new(given.root)
+  local start = self.follower:look(is_ours)
+  if not start then
+    return self
+  end
+  -- the last part is not whole when its session did not end
+  local last = self.follower.parts[#self.follower.parts]
+  if last and not self.follower.ended then
+    last.whole = false
+  end
+  for _, name in ipairs(given.names) do
+    local kind = require(kinds[name])
+    local good, why = pcall(mend, self, kind, name, given.root, is_ours, self.follower.parts)
+    if not good then
+      self.failed[name] = tostring(type(why) == "table" and why.message or why)
+      self.report(name, self.failed[name])
+    end
+    local store = files.growing(given.root .. "/" .. name)
+    table.insert(self.follower.writers, guarded(self, name, kind.new(store), store))
+  end
+  self.follower.open = nil
+  self.follower:take(start)
+  self:look()
+  return self
+end
+
+--- Write what is new in the journal. Failures are reported, not raised.
+function Trackers:look()
+  local good, why = pcall(self.follower.look, self.follower)
+  if not good and not self.failed.journal then
+    self.failed.journal = true
+    self.report("journal", tostring(type(why) == "table" and why.message or why))
+  end
+end
+
+--- Write what is left and close the files; harmless twice.
+function Trackers:close()
+  self:look()
+  self.follower:close_part()
+  self.follower:close()
+end
+Trackers.__close = Trackers.close
+
+return trackers

@@ -1,0 +1,77 @@
+--- Rendered videos and pictures of a run, as trackers show them. A line of the journal with `files`
+-- names them: {{path = "samples/...", name = ..., caption = ...}, ...} or paths alone, below the
+-- folder of the run or stage; `step` is that of the checkpoint that made them.
+-- @module moonreel.trackers.media
+local base = require "moonreel.core.base"
+
+local media = {}
+
+local pictures = { png = true, jpg = true, jpeg = true, gif = true }
+local clips = { mp4 = true, webm = true, gif = true }
+local PLAYED_MAX <const> = 320 -- pixels of the longer side of a GIF
+
+--- The files that a line names and that are there.
+---@param line table  of the journal
+---@param dir string  the folder of the run or stage
+---@return table[]  {path, name, caption, kind = "png" ..., clip = true for one that moves}
+function media.of(line, dir)
+  local list = {}
+  for _, one in ipairs(type(line.files) == "table" and line.files or {}) do
+    one = type(one) == "table" and one or { path = one }
+    local path = type(one.path) == "string" and one.path or ""
+    local kind = (path:match "%.(%w+)$" or ""):lower()
+    if (pictures[kind] or clips[kind]) and not ("/" .. path):find "/%.%./"
+        and base.exists(dir .. "/" .. path) then
+      list[#list + 1] = { path = dir .. "/" .. path, kind = kind, clip = clips[kind],
+        name = type(one.name) == "string" and one.name or path:match "([^/]+)%.%w+$",
+        caption = type(one.caption) == "string" and one.caption or nil }
+    end
+  end
+  return list
+end
+
+-- a clip as GIF; FFmpeg makes it
+local function to_gif(path)
+  local core = require "moonreel.core.media"
+  local facts = core.scan(path)
+  local scale = math.min(1, PLAYED_MAX / math.max(facts.width, facts.height))
+  local h, w = math.max(8, math.floor(facts.height * scale)),
+    math.max(8, math.floor(facts.width * scale))
+  local pixels = core.decode(path, { height = h, width = w, filter = "area" })
+  local name = os.tmpname()
+  os.remove(name)
+  core.encode(name .. ".gif", pixels, { height = h, width = w, codec = "gif",
+    pixel_format = "rgb8", frames = #pixels // (3 * h * w),
+    fps = facts.fps > 0 and facts.fps or 8 })
+  local data = base.read_file(name .. ".gif")
+  os.remove(name .. ".gif")
+  return data, h, w
+end
+
+-- height and width of a PNG, JPEG or GIF
+local function size_of(data, path)
+  if data:sub(1, 4) == "\x89PNG" and #data >= 24 then
+    local w, h = string.unpack(">I4I4", data, 17)
+    return h, w
+  elseif data:sub(1, 3) == "GIF" and #data >= 10 then
+    local w, h = string.unpack("<I2I2", data, 7)
+    return h, w
+  end
+  local facts = require "moonreel.core.media".scan(path)
+  return facts.height, facts.width
+end
+
+--- A picture or a GIF for a page that shows pictures.
+---@param one table  of media.of
+---@return string data
+---@return integer height
+---@return integer width
+function media.picture(one)
+  if pictures[one.kind] then
+    local data = base.read_file(one.path)
+    return data, size_of(data, one.path)
+  end
+  return to_gif(one.path)
+end
+
+return media

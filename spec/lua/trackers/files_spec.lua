@@ -1,0 +1,137 @@
+--- Files that grow and files made whole. Covers: lua/moonreel/trackers/files.lua
+local base = require "moonreel.core.base"
+local files = require "moonreel.trackers.files"
+local folder = require "spec.support.folder"
+
+describe("a file that grows", function()
+  local dir, store, disk
+
+  -- a disk with room for so many bytes
+  local function open(path, mode)
+    local file, why = io.open(path, mode)
+    return file and setmetatable({}, { __index = function(_, name)
+      return function(_, ...)
+        if name == "write" and #... > disk.room then
+          file:write((...):sub(1, disk.room))
+          disk.room = 0
+          return nil, "No space left on device"
+        end
+        disk.room = disk.room - (name == "write" and #... or 0)
+        return file[name](file, ...)
+      end
+    end }), why
+  end
+
+  before_each(function()
+    dir, disk = folder.new(), { room = math.huge }
+    files.open, store = open, files.growing(dir.path .. "/t")
+  end)
+  after_each(function()
+    files.open = io.open
+    dir:remove()
+  end)
+
+  it("has every write at once", function()
+    local file = store:file(dir.path .. "/t/a")
+    file:write "one "
+    assert.equal("one ", base.read_file(dir.path .. "/t/a"))
+    file:write "two"
+    assert.equal("one two", base.read_file(dir.path .. "/t/a"))
+    file:close()
+    assert.matches('"a".-"bytes": 7', base.read_file(dir.path .. "/t/written.json"))
+  end)
+
+  it("waits for a full disk and leaves no gap", function()
+    local file = store:file(dir.path .. "/t/a")
+    disk.room = 7
+    file:write "12345"
+    file:write "67890"
+    assert.equal(dir.path .. "/t/a: No space left on device", store:trouble())
+    assert.equal("1234567", base.read_file(dir.path .. "/t/a"))
+    file:write "abc"
+    assert.matches("No space left", store:trouble())
+    disk.room = math.huge
+    file:write "def"
+    assert.is_nil(store:trouble())
+    assert.equal("1234567890abcdef", base.read_file(dir.path .. "/t/a"))
+  end)
+
+  it("gives up when too much waits", function()
+    local file = store:file(dir.path .. "/t/a")
+    disk.room = 0
+    for _ = 1, 9 do
+      file:write(("x"):rep(2 << 20))
+    end
+    assert.is_true(file.lost)
+    disk.room = math.huge
+    file:write "more"
+    assert.equal("", base.read_file(dir.path .. "/t/a"))
+  end)
+
+  it("is not written to when something else does", function()
+    local file = store:file(dir.path .. "/t/a")
+    file:write "one"
+    local other <close> = io.open(dir.path .. "/t/a", "a")
+    other:write("theirs"):flush()
+    file:write "two"
+    assert.matches("has 9 bytes, 3 were written here: something else writes to it",
+      store:trouble())
+    file:write "three"
+    file:close()
+    assert.equal("onetheirs", base.read_file(dir.path .. "/t/a"))
+    file = store:file(dir.path .. "/t/a")
+    file:write "anew"
+    assert.matches("something else has made this file", store:trouble())
+    assert.equal("onetheirs", base.read_file(dir.path .. "/t/a"))
+  end)
+end)
+
+describe("a file made whole", function()
+  local dir
+  before_each(function() dir = folder.new() end)
+  after_each(function() dir:remove() end)
+
+  -- what becomes of a file whose records are lines
+  local function made(text, given)
+    local store = files.whole { folder = dir.path, whole = function(there)
+      return #there:match "^.*\n" or 0
+    end, closed = given and given.closed }
+    local file = store:file(dir.path .. "/a")
+    file:write(text)
+    file:close()
+    local report = store.report
+    return ("%d %d %d"):format(report.written, report.kept, #report.left)
+  end
+  local function now() return base.exists(dir.path .. "/a") and base.read_file(dir.path .. "/a") end
+
+  it("is written where there is none, and kept where it is there", function()
+    assert.equal("1 0 0", made "one\n")
+    assert.equal("0 1 0", made "one\n")
+    assert.equal("one\n", now())
+  end)
+
+  it("takes the place of a shorter and of a torn one", function()
+    dir:write("a", "one\n")
+    assert.equal("1 0 0", made "one\ntwo\n")
+    dir:write("a", "one\ntw")
+    assert.equal("1 0 0", made "one\ntwo\n")
+    dir:write("a", "one\n\0\0\0\0\0\0\0\0\0\0")
+    assert.equal("1 0 0", made "one\ntwo\n")
+    assert.equal("one\ntwo\n", now())
+  end)
+
+  it("takes the place of what was written here before", function()
+    assert.equal("1 0 0", made "one\nend\n")
+    assert.equal("1 0 0", made "one\ntwo\nend\n")
+    assert.equal("one\ntwo\nend\n", now())
+  end)
+
+  it("leaves what something else wrote, and what may not change", function()
+    dir:write("a", "one\ntheirs\n")
+    assert.equal("0 0 1", made "one\ntwo\nthree\n")
+    assert.equal("one\ntheirs\n", now())
+    dir:write("a", "one\n")
+    assert.equal("0 0 1", made("one\ntwo\n", { closed = function() return true end }))
+    assert.equal("one\n", now())
+  end)
+end)

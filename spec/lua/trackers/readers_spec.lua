@@ -1,0 +1,109 @@
+--- TensorBoard's and W&B's own readers open what trackers write, where MOONREEL_TRACKERS names a
+-- python that has them (else python3). Covers: lua/moonreel/trackers/tensorboard.lua
+-- lua/moonreel/trackers/wandb.lua
+local folder = require "spec.support.folder"
+local json = require "moonreel.core.json"
+local process = require "moonreel.core.process"
+local story = require "moonreel.runs.story"
+local tracked = require "spec.support.tracked"
+local trackers = require "moonreel.trackers"
+
+local PYTHON = os.getenv "MOONREEL_TRACKERS" or "python3"
+local KEYS = { "loss", "grad_norm", "lr", "t", "epoch", "time/step_s" }
+local OF_LINE = { ["time/step_s"] = "time_s" }
+
+-- a run of some sessions, long enough for many blocks
+local function lines()
+  local list, wall = {}, 1.75e9
+  local function add(line)
+    wall = wall + 0.5
+    line.wall = wall
+    list[#list + 1] = line
+  end
+  local function train(from, to, scale)
+    for n = from, to do
+      local line = tracked.step(n, scale * math.sin(n) + 2)
+      line.t = n % 7 == 0 and 500 or n / 3
+      add(line)
+    end
+  end
+  add(tracked.start(0))
+  train(1, 300, 1)
+  add(tracked.start(250))
+  train(251, 400, 0.1)
+  add { kind = "rollback", step = 380, from = 400, why = "spike" }
+  train(381, 385, 3)
+  add { kind = "skip", step = 386, reason = "loss nan, gradient norm inf", lr = 1e-4 }
+  train(387, 410, 3)
+  add { kind = "end", step = 410 }
+  add(tracked.start(410))
+  train(411, 420, 5)
+  return list
+end
+
+describe("the readers of", function()
+  local dir, run
+  setup(function()
+    dir = folder.new()
+    run = dir.path .. "/001-x"
+    dir:write("001-x/journal.jsonl", tracked.text(lines()))
+  end)
+  teardown(function() dir:remove() end)
+
+  local function read(name)
+    assert.equal(4, trackers.export(run, name).written)
+    local done = process.run({ PYTHON, "spec/support/tracker_readers.py", name,
+      run .. "/" .. name }, "", { deadline_s = 600, output_bytes = 1 << 26, quiet = true })
+    if done.exit == 77 then
+      pending(name .. " is not installed")
+    end
+    assert.equal(0, done.exit, done.output)
+    return json.decode(done.output:match "[^\n]*\n?$")
+  end
+
+  local function want(key)
+    local points = {}
+    for _, line in ipairs(story.read(run):curve()) do
+      local value = line[OF_LINE[key] or key]
+      if line.kind == "skip" and key == "loss" then
+        value = "nan"
+      elseif line.kind == "skip" and key == "grad_norm" then
+        value = "inf"
+      end
+      points[#points + 1] = value and { line.step, value }
+    end
+    return points
+  end
+
+  it("TensorBoard find every number of the journal", function()
+    local found = read "tensorboard"
+    for _, key in ipairs(KEYS) do
+      local points = want(key)
+      for _, point in ipairs(points) do
+        if type(point[2]) == "number" then
+          point[2] = string.unpack("<f", string.pack("<f", point[2]))
+        end
+      end
+      assert.equal(#points, #found.scalars[key], key)
+      for i, point in ipairs(points) do
+        assert.same(point, { found.scalars[key][i][1], found.scalars[key][i][2] }, key)
+      end
+    end
+  end)
+
+  it("W&B find every number of the journal", function()
+    local found = read "wandb"
+    assert.same({ 0, 0 }, { found.exits[1], found.exits[2] })
+    for _, key in ipairs(KEYS) do
+      local points, at = want(key), 0
+      for _, row in ipairs(found.rows) do
+        if row[key] then
+          at = at + 1
+          assert.same(points[at], { row._step, row[key] }, key)
+        end
+      end
+      assert.equal(#points, at, key)
+    end
+    assert.equal(0, #found.missing)
+  end)
+end)

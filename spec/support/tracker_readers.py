@@ -1,0 +1,77 @@
+"""What TensorBoard's and W&B's own readers find in a run, as JSON: tracker_readers.py tensorboard|wandb FOLDER.
+Exit 77: they are not installed. W&B's log is read by its DataStore (up to 0.25), else by its message classes alone."""
+import glob, json, math, os, struct, sys, zlib
+
+
+def plain(x):
+    return x if not isinstance(x, float) or math.isfinite(x) else repr(x)
+
+
+def tensorboard(folder):
+    from tensorboard.backend.event_processing import event_accumulator as ea
+    run = ea.EventAccumulator(folder, size_guidance={ea.SCALARS: 0, ea.IMAGES: 0, ea.TENSORS: 0})
+    run.Reload()
+    tags = run.Tags()
+    images = {k: [[e.step, e.width, e.height, e.encoded_image_string[:3].decode("latin1")] for e in run.Images(k)]
+              for k in tags["images"]}
+    return {"scalars": {k: [[e.step, plain(e.value)] for e in run.Scalars(k)] for k in tags["scalars"]},
+            "texts": tags["tensors"], "images": images}
+
+
+def blocks(path):
+    """Records by the rules of the format, where the SDK has no reader in Python."""
+    data, at, part = open(path, "rb").read(), 7, b""
+    assert struct.unpack("<4sHB", data[:7]) == (b":W&B", 0xBEE1, 0)
+    while at < len(data):
+        left = 32768 - at % 32768
+        if left < 7:
+            at += left
+            continue
+        crc, n, kind = struct.unpack("<IHB", data[at:at + 7])
+        assert zlib.crc32(data[at + 6:at + 7 + n]) == crc and n + 7 <= left
+        part, at = part + data[at + 7:at + 7 + n], at + 7 + n
+        if kind in (1, 4):
+            yield part
+            part = b""
+
+
+def records(path):
+    try:
+        from wandb.sdk.internal.datastore import DataStore
+    except ImportError:
+        yield from blocks(path)
+        return
+    store = DataStore()
+    store.open_for_scan(path)
+    while (data := store.scan_data()) is not None:
+        yield data
+
+
+def wandb(folder):
+    from wandb.proto import wandb_internal_pb2 as pb
+    rows, exits, missing = {}, [], []
+    for path in sorted(glob.glob(os.path.join(glob.escape(folder), "*", "*.wandb"))):
+        last = 0
+        for data in records(path):
+            r = pb.Record()
+            r.ParseFromString(data)
+            kind = r.WhichOneof("record_type")
+            if kind == "run" and r.run.HasField("branch_point"):
+                rows = {k: v for k, v in rows.items() if k <= r.run.branch_point.value}
+            elif kind == "history":
+                row = {i.key: plain(json.loads(i.value_json)) for i in r.history.item}
+                assert row["_step"] == r.history.step.num > last
+                last = row["_step"]
+                rows[last] = row
+            elif kind == "files":
+                missing += [i.path for i in r.files.files
+                            if not os.path.exists(os.path.join(os.path.dirname(path), "files", i.path))]
+            elif kind == "exit":
+                exits.append(r.exit.exit_code)
+    return {"rows": [rows[k] for k in sorted(rows)], "exits": exits, "missing": missing}
+
+
+try:
+    print(json.dumps({"tensorboard": tensorboard, "wandb": wandb}[sys.argv[1]](sys.argv[2])))
+except ImportError:
+    sys.exit(77)
