@@ -11,6 +11,7 @@ local options = require "moonreel.text.options"
 local setup = require "moonreel.trainer.setup"
 local signal = require "moonreel.core.signal"
 local team = require "moonreel.comm.team"
+local tracking = require "moonreel.trainer.tracking"
 
 local trainer = {}
 
@@ -30,6 +31,7 @@ trainer.steps = {
   {"fill the state", setup.fill, "weights"},
   {"prepare for checkpoints", setup.saver, "weights"},
   {"predict the cost of each bucket", predict.run, "compile"},
+  {"open the trackers", tracking.open, "open"},
   {"train", loop.run},
 }
 
@@ -62,6 +64,7 @@ trainer.steps = {
 ---@field recent table[]      samples of the last steps
 ---@field lr_at function      the learning rate of an update
 ---@field total_steps integer steps that the run will make
+---@field trackers mr.Trackers? what the recipe asks for of TensorBoard and W&B
 ---@field saver mr.Saver      writes checkpoints
 ---@field began_bytes integer bytes of the process when the run began
 ---@field team mr.Team        the ranks of the run; the first has lock and journal and speaks

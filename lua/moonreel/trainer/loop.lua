@@ -12,6 +12,7 @@ local replicas = require "moonreel.trainer.replicas"
 local saves = require "moonreel.trainer.saves"
 local signal = require "moonreel.core.signal"
 local spikes = require "moonreel.trainer.spikes"
+local tracking = require "moonreel.trainer.tracking"
 local trouble = require "moonreel.trainer.trouble"
 
 local loop = {}
@@ -200,6 +201,7 @@ function loop.run(r)
     saves.tell(r)
     tell_journal(r)
     tell_output(r)
+    tracking.look(r)
     -- what a run goes back to is not saved between bad steps
     if cadence.due(r) and r.bad == 0 then
       r.team:try(function()

@@ -13,6 +13,7 @@ local programs = require "moonreel.trainer.programs"
 local progress = require "moonreel.trainer.progress"
 local samples = require "moonreel.trainer.samples"
 local state = require "moonreel.trainer.state"
+local tracking = require "moonreel.trainer.tracking"
 local truth = require "moonreel.trainer.truth"
 
 local predict = {}
@@ -218,7 +219,8 @@ function predict.run(r)
     settings = r.settings.hash, total = r.total_steps, dataset = samples.fingerprint(r),
     machine = r.machine, buckets = rows, update_s = r.update_s,
     talk_s = r.talk_s,
-    rounds = rounds_of(r), shares = shares, began_bytes = r.began_bytes, wall = base.wall_s()}
+    rounds = rounds_of(r), shares = shares, began_bytes = r.began_bytes,
+    trackers = tracking.told(r.settings), wall = base.wall_s()}
 end
 
 return predict

@@ -98,7 +98,7 @@ describe("flags of the references' training documents", function()
 
   it("are refused by train when nothing reads them, by name and argument", function()
     local recipe = dir:write("refused.lua", "return recipe {}")
-    for flag, field in pairs { ["--wandb True"] = "wandb",
+    for flag, field in pairs { ["--mixed_image_ratio 0.5"] = "mixed_image_ratio",
       ["--disc_loss_config.disc_start 4"] = "disc_loss_config.disc_start" } do
       local out, err, code = folder.moonreel(("train %s %s"):format(recipe, flag))
       assert.equal(3, code, out)

@@ -207,8 +207,8 @@ describe("a plan", function()
 
   it("tells which fields a run of it would refuse", function()
     local function notes(...) return table.concat(there(bake(...), "H100").notes, "\n") end
-    assert.matches("a run refuses what nothing reads yet: wandb; try: leave them out",
-      notes "wandb=true")
+    assert.matches("a run refuses what nothing reads yet: mixed_image_ratio; try: leave them out",
+      notes "mixed_image_ratio=0.5")
     assert.is_nil(notes():find("nothing reads", 1, true))
   end)
 

@@ -29,6 +29,8 @@ local values = {
     "compat=opensora-1.2", "device=cpu", "threads=1",
   "dataset.frame_interval=2", "num_workers=1", "prefetch=3", "name=log",
     "seed=3", "steps=2", "record_time=true",
+  "tensorboard=true", "wandb=true", "wandb_project=p", "wandb_entity=me", "wandb_tags=['a', 'b']",
+    "wandb_log=next",
   "optim.betas=[0.5, 0.75]", "optim.ema_decay=0.5", "optim.eps=1e-6", "optim.grad_clip=2",
     "optim.lr=1e-3", "optim.weight_decay=0.5",
   "optim.type=HybridAdam",

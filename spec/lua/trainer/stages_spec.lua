@@ -218,7 +218,8 @@ describe("trainer.stages", function()
 
   it("checks all stages before the first one begins, and leaves nothing behind", function()
     for words, want in pairs {
-      ["stages.c.wandb=true"] = { 3, "^moonreel: stage c: .*no reader for wandb" },
+      ["stages.c.mixed_image_ratio=0.5"] = { 3,
+        "^moonreel: stage c: .*no reader for mixed_image_ratio" },
       ["stages.c.data_path=/nowhere.csv"] = { 4, "^moonreel: stage c: "
         .. "stages.c.data_path=/nowhere.csv: no such file or folder, and no index /nowhere.mrx" },
       ["stages.c.data_path=/nowhere.mrx"] = { 4,

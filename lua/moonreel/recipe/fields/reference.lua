@@ -3,10 +3,10 @@
 return {
   records = { disc_lr_scheduler = "discriminator_schedule",
     optim_discriminator = "discriminator_optim" },
-  { "wandb", "boolean", default = false, reader = false, affects = "nothing",
-    help = "keep an offline wandb run beside the journal" },
-  { "wandb_project", "text", none = true, reader = false, affects = "nothing",
-    help = "project of the wandb run" },
+  { "wandb", "boolean", default = false, reader = "trackers", affects = "nothing", resume = "free",
+    help = "keep offline W&B runs in the run's folder wandb/, for `wandb sync`" },
+  { "wandb_project", "text", none = true, reader = "trackers", affects = "nothing",
+    resume = "free", help = "project of the W&B run; none: moonreel" },
   { "keep_n_latest", "integer", none = true, reader = "trainer", affects = "nothing",
     resume = "free",
     help = "newest checkpoints to keep; none: 3; 1: 2, because two that passed a read-back "

@@ -42,6 +42,17 @@ return {
   { "log_every", "integer", default = 1, min = 1, unit = "steps", reader = "trainer",
     affects = "nothing", resume = "free",
     help = "steps between lines of the log" },
+  { "tensorboard", "boolean", default = false, reader = "trackers", affects = "nothing",
+    resume = "free",
+    help = "keep TensorBoard event files in the run's folder tensorboard/" },
+  { "wandb_entity", "text", none = true, reader = "trackers", affects = "nothing", resume = "free",
+    help = "user or team of the W&B run; none: that of whoever syncs it" },
+  { "wandb_tags", { list = "text" }, none = true, reader = "trackers", affects = "nothing",
+    resume = "free", help = "tags of the W&B run" },
+  { "wandb_log", "text", default = "0.31", choices = { "0.31", "next" }, reader = "trackers",
+    affects = "nothing", resume = "free",
+    help = "which W&B SDK reads the log: 0.31: releases up to 0.31; next: those after it, whose "
+      .. "logs have another version byte" },
   { "load", "checkpoint", none = true, reader = "trainer", affects = "nothing", resume = "free",
     help = "continue from RUN[@STEP], a checkpoint folder, a pattern, or latest: weights, EMA, "
       .. "optimizer, schedule, position" },
