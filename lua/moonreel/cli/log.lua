@@ -8,7 +8,7 @@ local signal = require "moonreel.core.signal"
 local command = {
   name = "log",
   summary = "print what happened to a run, follow it, or export its curve",
-  usage = "log RUN [--follow] [--every N] [--time | --worst | --export csv|json] [--json]",
+  usage = "log RUN [--follow] [--every N] [--time | --worst | --export FORMAT] [--json]",
   options = {
     { "-f, --follow", "go on as long as a process writes the run" },
     { "--every N", "one line for each N steps (default: log_every of the recipe)", least = 1 },
@@ -18,7 +18,8 @@ local command = {
       .. "and noise level" },
     { "--count N", "number of samples of --worst (default: 20)", least = 1 },
     { "--data NAME.mrx", "with --worst: the index, where it is no longer where the recipe says" },
-    { "--export FORMAT", "csv or json: one row for each step that counts, on standard output" },
+    { "--export FORMAT", "csv or json: one row for each step that counts, on standard output; "
+      .. "tensorboard or wandb: their files, in the run's folder" },
     { "--stage NAME", "of a run that has stages: this one alone, with --time, --worst and "
       .. "--export" },
     { "--json", "lines as JSON" },
@@ -189,10 +190,27 @@ local function print_worst(dir, opts)
   return 0
 end
 
+-- files of a tracker; what is complete stays as it is
+local function make_files(dir, opts)
+  if opts.stage then
+    base.raise("MR_E_USAGE", ("log: --export %s shows all stages of a run; try: without --stage")
+      :format(opts.export))
+  end
+  local r = require("moonreel.trackers").export(dir, opts.export)
+  print(("%s: %d files written, %d were there"):format(r.folder, r.written, r.kept))
+  for _, path in ipairs(r.left) do
+    print(path .. ": something else wrote it, or it was uploaded; it is left as it is")
+  end
+  return 0
+end
+
 local function print_export(dir, opts)
   local export, format = require "moonreel.runs.export", opts.export
-  if format ~= "csv" and format ~= "json" then
-    base.raise("MR_E_USAGE", ("log: --export: expected csv or json, got '%s'"):format(format))
+  if format == "tensorboard" or format == "wandb" then
+    return make_files(dir, opts)
+  elseif format ~= "csv" and format ~= "json" then
+    base.raise("MR_E_USAGE", ("log: --export: expected csv, json, tensorboard or wandb, got '%s'")
+      :format(format))
   end
   local steps = require("moonreel.runs.story").steps(parts_of(dir, opts))
   local output = require "moonreel.text.output"

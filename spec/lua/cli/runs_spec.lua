@@ -330,7 +330,8 @@ describe("moonreel runs", function()
       ["runs --compare 001"] = "%-%-compare: expected two runs or more, got 1",
       ["runs " .. small .. " lrr=1"] = "lrr is not a field, did you mean 'lr'",
       ["log"] = "expected one run, got 0", ["log nowhere"] = "'nowhere' is not a run directory",
-      ["log --export xml " .. small .. "/001-x"] = "%-%-export: expected csv or json, got 'xml'",
+      ["log --export xml " .. small .. "/001-x"] = "expected csv, json, tensorboard or wandb, "
+        .. "got 'xml'",
       ["log --time --follow " .. small .. "/001-x"] = "%-%-follow does not go with %-%-time",
       ["note " .. small .. "/001-x"] = "expected a run and a text, got 1 word;",
       ["note " .. small .. "/001-x ' '"] = "the text is empty",

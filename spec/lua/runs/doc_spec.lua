@@ -29,7 +29,7 @@ describe("docs/runs.md", function()
       ran = ran + 1
       outputs[line:match("^moonreel (.*)$")] = done.output
     end
-    assert.equal(18, ran)
+    assert.equal(20, ran)
     for words, pattern in pairs { ["runs"] = "\n001%-base +finished +30 of 30 ",
       ["log base --follow"] = "step 30/30 .*done: step 30",
       ["runs 'optim.lr<1e-3'"] = "^name[^\n]*\n002%-low +finished [^\n]*\n$",
