@@ -43,14 +43,6 @@ static mr_status add_grad(walk *w, mr_ref x, mr_ref grad)
     return mr_graph_add(w->g, "add", MR_NO_ATTRS, (mr_ref[]){w->grad[x], grad}, 2, &w->grad[x]);
 }
 
-static mr_status zeros(mr_graph *g, mr_dtype dtype, int rank, const int64_t *dim, mr_ref *out)
-{
-    mr_ints dims = {.n = rank};
-    memcpy(dims.v, dim, sizeof *dim * (size_t)rank);
-    return mr_graph_add(g, "zeros", MR_ATTRS({"dtype", .i = dtype}, {"dims", .ints = &dims}), NULL,
-                        0, out);
-}
-
 /* Join disjoint slices of one parent along one axis, zeros in the gaps. */
 static mr_status join_parts(walk *w, mr_ref x, int axis, part *list, int n)
 {
@@ -66,7 +58,7 @@ static mr_status join_parts(walk *w, mr_ref x, int axis, part *list, int n)
             mr_desc d = whole;
             d.dim[axis] = start - at;
             d.dtype = g->values.at[list[0].grad].pub.desc.dtype;
-            MR_TRY_GOTO(zeros(g, d.dtype, d.rank, d.dim, &gap));
+            MR_TRY_GOTO(graph_zeros(g, d.dtype, d.rank, d.dim, &gap));
             MR_TRY_GOTO(VEC_PUSH(pieces, gap));
         }
         if (i == n)
@@ -252,7 +244,7 @@ mr_status mr_grad_acc(mr_grad *ctx, int i, mr_ref *acc)
     mr_desc desc = v->pub.desc;
     const mr_param *p = v->pub.param >= 0 ? mr_params_at(g->params, v->pub.param) : NULL;
     if (!p || p->frozen || v->asked || !mr_desc_is_dense(&desc))
-        return zeros(g, MR_F32, desc.rank, desc.dim, acc);
+        return graph_zeros(g, MR_F32, desc.rank, desc.dim, acc);
     // the same view, on the parameter's place
     return graph_grad_place(g, v->pub.param, v->pub.param_at, &desc, acc);
 }

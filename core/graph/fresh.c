@@ -21,14 +21,13 @@ static int next_trained(const mr_params *p, int id, int64_t *at)
 static mr_status add_zeros(mr_graph *g, int64_t start, int64_t stop)
 {
     mr_ref place, zeros;
-    mr_ints dims = {.n = 1, .v = {stop - start}};
+    int64_t count = stop - start;
     mr_queue queue = g->queue;
-    if (start == stop)
+    if (count == 0)
         return MR_OK;
-    MR_TRY(mr_graph_region(g, "grad", MR_SPACE_DEVICE, MR_F32, start, 1, dims.v, &place));
+    MR_TRY(mr_graph_region(g, "grad", MR_SPACE_DEVICE, MR_F32, start, 1, &count, &place));
     g->queue = MR_Q_COMPUTE;
-    mr_status st = mr_graph_add(
-        g, "zeros", MR_ATTRS({"dtype", .i = MR_F32}, {"dims", .ints = &dims}), NULL, 0, &zeros);
+    mr_status st = graph_zeros(g, MR_F32, 1, &count, &zeros);
     g->queue = queue;
     MR_TRY(st);
     mr_value *v = &g->values.at[zeros].pub;

@@ -113,6 +113,8 @@ mr_status graph_new_storage(mr_graph *g, mr_class kind, size_t bytes, int *out);
 mr_status graph_new_value(mr_graph *g, const value *v, mr_ref *out);
 /* Append a node with inferred outputs; no copies inserted, no tape entry beyond its own. */
 mr_status graph_append(mr_graph *g, const mr_node *node, mr_ref *outs);
+/* Append node "zeros" on the queue in force: a value of `rank` dimensions `dim`. */
+mr_status graph_zeros(mr_graph *g, mr_dtype dtype, int rank, const int64_t *dim, mr_ref *out);
 /* Does a gradient end here: a value of its own, or a parameter in gathered weights? */
 bool graph_is_leaf(const value *v);
 /* In the backward pass: the value to read instead of forward value x (a repetition where x is not

@@ -114,13 +114,11 @@ static mr_status begin_gradients(mr_graph *g, int i)
 {
     int64_t start, stop;
     mr_params_bucket(g->params, i, &start, &stop);
-    mr_ints dims = {.n = 1, .v = {stop - start}};
+    int64_t count = stop - start;
     mr_queue queue = g->queue;
     int node = g->nodes.n;
     g->queue = g->backward ? MR_Q_COMPUTE : (mr_queue)shares_of(g)->hop[0].queue;
-    mr_status st =
-        mr_graph_add(g, "zeros", MR_ATTRS({"dtype", .i = MR_F32}, {"dims", .ints = &dims}), NULL, 0,
-                     &g->buckets[i].grad);
+    mr_status st = graph_zeros(g, MR_F32, 1, &count, &g->buckets[i].grad);
     if (st == MR_OK)
         g->nodes.at[node].after = g->reduced[g->adding++ == 0];
     g->queue = queue;

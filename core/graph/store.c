@@ -178,3 +178,11 @@ mr_status graph_append(mr_graph *g, const mr_node *node, mr_ref *outs)
         outs[i] = made.out[i];
     return MR_OK;
 }
+
+mr_status graph_zeros(mr_graph *g, mr_dtype dtype, int rank, const int64_t *dim, mr_ref *out)
+{
+    mr_ints dims = {.n = rank};
+    memcpy(dims.v, dim, sizeof *dim * (size_t)rank);
+    return mr_graph_add(g, "zeros", MR_ATTRS({"dtype", .i = dtype}, {"dims", .ints = &dims}), NULL,
+                        0, out);
+}
