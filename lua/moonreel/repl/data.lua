@@ -180,14 +180,14 @@ end
 local Run = { __name = "moonreel.Run" }
 Run.__index = Run
 
---- The losses of its steps, as the journal has them; of steps that were taken twice the last.
+--- The losses of the steps that count, as the journal has them: without steps that a rollback or
+-- a later session took back.
 ---@return table rows  {step, loss}
 function Run:losses()
-  local rows, at = {}, {}
-  for entry in require("moonreel.run").entries(self.path) do
-    if entry.kind == "step" and type(entry.loss) == "number" then
-      local i = at[entry.step] or #rows + 1
-      at[entry.step], rows[i] = i, { step = entry.step, loss = entry.loss }
+  local rows = {}
+  for _, line in ipairs(require("moonreel.runs.story").read(self.path):curve()) do
+    if type(line.loss) == "number" then
+      rows[#rows + 1] = { step = line.step, loss = line.loss }
     end
   end
   return listing.new(rows, { { key = "step", right = true }, { key = "loss", right = true } })

@@ -73,11 +73,12 @@ describe("looking at", function()
       assert.matches("^moonreel.Run\n  losses  name  path  steps$", feed "help(run)")
     end)
 
-    it("tells of steps that were taken twice the last loss", function()
+    it("shows the last loss of a step taken twice, none of one rolled back or skipped", function()
       dir:write("twice/journal.jsonl", table.concat({
         '{"kind":"step","step":1,"loss":5.0}', '{"kind":"step","step":2,"loss":4.0}',
         '{"kind":"note","step":2,"loss":9.0}', '{"kind":"step","step":2,"loss":3.0}',
-        '{"kind":"step","step":3,"loss":2.0}', "" }, "\n"))
+        '{"kind":"step","step":3,"loss":2.0}', '{"kind":"step","step":4,"loss":90.0}',
+        '{"kind":"rollback","step":3,"from":4}', '{"kind":"skip","step":4}', "" }, "\n"))
       feed 'twice = require("moonreel.repl.data").run("DIR/twice")'
       assert.equal("3\t3.0\t2.0",
         feed "l = twice:losses() return #l, l[2].loss, l[3].loss")
