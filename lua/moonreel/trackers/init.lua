@@ -4,7 +4,6 @@
 local base = require "moonreel.core.base"
 local files = require "moonreel.trackers.files"
 local follow = require "moonreel.trackers.follow"
-local options = require "moonreel.text.options"
 local run = require "moonreel.run"
 
 local trackers = {}
@@ -47,19 +46,15 @@ local function writes(root, name)
   return last and type(last.session.trackers) == "table" and last.session.trackers[name] ~= nil
 end
 
-local read_options = options.declare("trackers.export", {})
-
 --- Make the files of a tracker from a run's journal. Those that are there and complete stay as they
 -- are; a torn one is written again.
 ---@param path string   the run's folder; a stage's folder means the run that it is of
 ---@param name string   "tensorboard" or "wandb"
----@param given table|nil  no options so far
 ---@return table report  folder: where they are; parts: sessions and rollbacks; written, kept:
 ---   number of files; left: paths that hold what this run did not write, or that were uploaded
 ---   already. Errors: MR_E_USAGE for another tracker; MR_E_LOCK for a run at work that writes them
 ---   by itself; MR_E_DATA for a run without a journal or a session; MR_E_IO
-function trackers.export(path, name, given)
-  read_options(given)
+function trackers.export(path, name)
   if not kinds[name] then
     base.raise("MR_E_USAGE", ("--export %s: no such tracker; there are %s"):format(tostring(name),
       table.concat(names, ", ")))

@@ -48,8 +48,12 @@ local function to_gif(path)
   return data, h, w
 end
 
--- height and width of a PNG, JPEG or GIF
-local function size_of(data, path)
+--- Height and width of a picture, in pixels.
+---@param data string  PNG, JPEG or GIF
+---@param path string  where it lies
+---@return integer height
+---@return integer width
+function media.size(data, path)
   if data:sub(1, 4) == "\x89PNG" and #data >= 24 then
     local w, h = string.unpack(">I4I4", data, 17)
     return h, w
@@ -69,7 +73,7 @@ end
 function media.picture(one)
   if pictures[one.kind] then
     local data = base.read_file(one.path)
-    return data, size_of(data, one.path)
+    return data, media.size(data, one.path)
   end
   return to_gif(one.path)
 end

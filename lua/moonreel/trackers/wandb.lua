@@ -117,8 +117,7 @@ local function add_media(self, one, step)
   local value = { _type = one.clip and "video-file" or "image-file", path = path, sha256 = sum,
     size = #data, caption = one.caption }
   if not one.clip then
-    local _, height, width = media.picture(one)
-    value.format, value.height, value.width = one.kind, height, width
+    value.format, value.height, value.width = one.kind, media.size(data, one.path)
   end
   add(self, "samples/" .. one.name, value)
 end
