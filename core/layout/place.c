@@ -313,7 +313,7 @@ static uint32_t draw(placer *p, uint32_t below)
     return (uint32_t)((p->random >> 33) % below);
 }
 
-/* Near enough to the bound: what is left to gain is not worth the search. */
+/* Is the plan within 0.25 % of the bound? Then the search ends. */
 static bool good(const placer *p)
 {
     return p->best <= p->bound + p->bound / 400;

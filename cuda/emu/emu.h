@@ -101,8 +101,9 @@ void free(void *p);
 // give all memory back
 void free_all();
 size_t free_bytes();
-/* Memory that nobody touches but in ranges that are opened: larger than there is. Those are
- * unwritten then, all else is out of bounds. NULL where no address space is left. */
+/* Reserve address space, which may be larger than the machine's memory. A kernel may touch only the
+ * ranges that are opened later: they begin unwritten, every other byte is out of bounds. NULL where
+ * no address space is left. */
 void *alloc_sparse(size_t bytes);
 void open(void *p, size_t bytes);
 void host_wrote(void *p, size_t bytes);

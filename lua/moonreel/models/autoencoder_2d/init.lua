@@ -129,10 +129,10 @@ function Autoencoder:latent(frames, height, width)
   return { self.channels, frames, height // self.side, width // self.side }
 end
 
---- The most frames that so many latent frames may stand for.
+--- Largest number of frames that `latent` latent frames encode.
 function Autoencoder.most_frames(_, latent) return latent end
 
---- Frames at the beginning of a clip that so many latent frames stand for.
+--- Number of frames at the beginning of a clip that `latent` latent frames encode.
 function Autoencoder.head(_, latent) return latent end
 
 --- Frames at the end of a clip whose latents hold the last ones.

@@ -133,12 +133,12 @@ function Autoencoder:latent(frames, height, width)
   return { self.channels, (frames - 1) // self.step + 1, height // self.side, width // self.side }
 end
 
---- The most frames that so many latent frames may stand for.
+--- Largest number of frames that `latent` latent frames encode.
 function Autoencoder:most_frames(latent)
   return latent == 1 and self.compat and 1 or self.step * latent
 end
 
---- Frames at the beginning of a clip that so many latent frames stand for.
+--- Number of frames at the beginning of a clip that `latent` latent frames encode.
 function Autoencoder:head(latent) return self:most_frames(latent) end
 
 --- Frames at the end of a clip whose latents hold the last ones.

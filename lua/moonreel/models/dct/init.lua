@@ -84,10 +84,10 @@ function Autoencoder.latent(_, frames, height, width)
   return {CHANNELS, frames, -(-height // BLOCK), -(-width // BLOCK)}
 end
 
---- The most frames that so many latent frames stand for.
+--- Largest number of frames that `latent` latent frames encode.
 function Autoencoder.most_frames(_, latent) return latent end
 
---- Frames at the beginning of a clip that so many latent frames stand for.
+--- Number of frames at the beginning of a clip that `latent` latent frames encode.
 function Autoencoder.head(_, latent) return latent end
 
 --- Frames at the end of a clip whose latents hold the last ones.

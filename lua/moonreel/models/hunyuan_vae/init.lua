@@ -90,10 +90,10 @@ function Autoencoder:latent(frames, height, width)
     (width - 1) // self.side + 1 }
 end
 
---- The most frames that so many latent frames may stand for.
+--- Largest number of frames that `latent` latent frames encode.
 function Autoencoder:most_frames(latent) return self.step * (latent - 1) + 1 end
 
---- Frames at the beginning of a clip that so many latent frames stand for.
+--- Number of frames at the beginning of a clip that `latent` latent frames encode.
 function Autoencoder:head(latent) return self:most_frames(latent) end
 
 --- Frames at the end of a clip whose latents hold the last ones: they begin like a clip.

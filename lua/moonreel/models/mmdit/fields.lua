@@ -29,7 +29,7 @@ return {
     { "guidance_embed", "boolean", default = false, reader = "model", resume = "refuse",
       help = "the model is told the guidance" },
     { "guidance", "number", default = 4, min = 0, reader = "trainer", resume = "warn",
-      when = { ".guidance_embed", true }, help = "guidance that it is told in training" },
+      when = { ".guidance_embed", true }, help = "guidance scale given to the model in training" },
     { "cond_embed", "boolean", default = false, reader = "model", resume = "refuse",
       help = "the model takes a visual condition" },
     { "fused_qkv", "boolean", default = true, reader = "model", resume = "refuse",

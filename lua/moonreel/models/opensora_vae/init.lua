@@ -98,7 +98,7 @@ end
 --- Latent frames of a piece.
 function Autoencoder:latent_frames(frames) return -(-frames // self.step) end
 
---- The most frames that so many latent frames may stand for.
+--- Largest number of frames that `latent` latent frames encode.
 ---@param latent integer
 ---@return integer
 function Autoencoder:most_frames(latent)
@@ -109,7 +109,7 @@ function Autoencoder:most_frames(latent)
   return latent // n * self.frames + latent % n * self.step
 end
 
---- Frames at the beginning of a clip that so many latent frames stand for: whole pieces.
+--- Number of frames at the beginning of a clip that `latent` latent frames encode: whole pieces.
 ---@param latent integer
 ---@return integer
 function Autoencoder:head(latent)
