@@ -58,11 +58,7 @@ local keywords = { "and", "break", "do", "else", "elseif", "end", "false",
 -- words inside quotes: tensors of the checkpoint that is meant, ops and fields for help
 local function texts(session, call, word)
   if call == "help" or call == "why" then
-    local list = call == "help" and help.op_names() or {}
-    for _, row in ipairs(require("moonreel.recipe.describe").fields()) do
-      list[#list + 1] = row.field
-    end
-    return starting_with(list, word, "")
+    return starting_with(call == "help" and help.names() or help.field_names(), word, "")
   end
   local owner = call and call:match("^([%a_][%w_.]*)") or nil
   local value = owner and value_at(session, owner)

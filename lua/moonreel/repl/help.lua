@@ -294,6 +294,27 @@ local function value_of(env, path)
   return value
 end
 
+--- Names of all fields of recipes.
+---@return string[]
+function help.field_names()
+  local out = {}
+  for _, row in ipairs(require("moonreel.recipe.describe").fields()) do
+    out[#out + 1] = row.field
+  end
+  return out
+end
+
+--- What help("NAME") knows: fields of recipes, ops, names of the prompt.
+---@return string[]
+function help.names()
+  local out = help.field_names()
+  table.move(help.op_names(), 1, #help.op_names(), #out + 1, out)
+  for _, row in ipairs(require("moonreel.repl.names").rows) do
+    out[#out + 1] = row[1]
+  end
+  return out
+end
+
 --- The page about a value or a name.
 ---@param env table
 ---@param x any
@@ -318,12 +339,18 @@ function help.text(env, x)
     if value then
       return help.text(env, value)
     end
+    if #found == 0 and package.loaded[x] then
+      return help.text(env, package.loaded[x])
+    end
     if #found == 0 then
-      local near = require("moonreel.text.nearest")(x, help.op_names())
+      local near = require("moonreel.text.nearest")(x, help.names())
       return ("no op, field or name '%s'%s"):format(clean(x),
         near and (", did you mean '" .. near .. "'?") or "")
     end
     return table.concat(found, "\n")
+  end
+  if x == nil then
+    return 'help: got nil; a name stands in quotes: help("linear")'
   end
   if type(x) == "function" then
     return function_text(env, x)

@@ -3,6 +3,7 @@
 local edit = require "moonreel.core.edit"
 local base = require "moonreel.core.base"
 local chunk = require "moonreel.repl.chunk"
+local names = require "moonreel.repl.names"
 local show = require "moonreel.repl.show"
 
 local repl = {}
@@ -14,7 +15,7 @@ Session.__index = Session
 ---@param ranks mr.repl.Ranks|nil  that run what this one does; nil: it is alone
 ---@return table session  {env, chunk}
 function repl.new(ranks)
-  local env = require("moonreel.repl.names").environment()
+  local env = names.environment()
   local session = setmetatable({ env = env, chunk = chunk.new(env), pending = nil, ranks = ranks,
     leads = not ranks or ranks.rank == 0 }, Session)
   env.trace = function() print(session.last_trace or "no failure yet") end
@@ -28,9 +29,54 @@ local function message_of(value)
   return type(value) == "string" and value or "error value: " .. tostring(value)
 end
 
+-- the names that a word may have meant; what an unknown name is answered with
+local function unknown(session, name)
+  local known = session.chunk:locals()
+  for _, place in ipairs { session.env, _G } do
+    for key in pairs(place) do
+      known[#known + 1] = type(key) == "string" and key or nil
+    end
+  end
+  return names.unknown(name, known)
+end
+
+-- What failed, for the person who typed. A name that is not there is reported as such; for an error
+-- of Lua inside a function of ours, how that function is called.
+local function told(session, failure)
+  local text = message_of(failure)
+  local where, name = text:match("^(prompt:%d+: )attempt to .- %(global '([%w_]+)'%)$")
+  if name and session.env[name] == nil then
+    return where .. unknown(session, name)
+  end
+  local inside = text:gsub("^moonreel/[%w_/]+%.lua:%d+: ", "")
+  if not (inside:find("^attempt to ") or inside:find("^bad argument ") and inside ~= text) then
+    return inside
+  end
+  if inside:find("local 'self'", 1, true) then
+    return "a method is called without its object; try a colon: ckpt:ls()"
+  end
+  local usage = session.called and require("moonreel.repl.help").text(session.env, session.called)
+  local head = usage and (usage:match("^[^\n]*function [%w_]*[.:]?([%w_]+%b())")
+    or usage:match("^[^\n]*"))
+  return ("wrong arguments%s; trace() shows where it failed"):format(head and " for " .. head or "")
+end
+
+-- the function that the input called, seen from an error handler
+local function called()
+  local inner
+  for level = 3, math.huge do
+    local info = debug.getinfo(level, "Sf")
+    if not info or info.source == "=prompt" or info.source == "@moonreel/repl/init.lua" then
+      return inner
+    end
+    inner = info.func
+  end
+end
+
 -- keeps the call stack for trace()
 local function handler(session)
   return function(value)
+    session.called = called()
     session.last_trace = debug.traceback(message_of(value), 2):gsub("\n\t%[C%]: in function "
       .. "'moonreel.core.edit.guard'.*", "")
     return value
@@ -39,9 +85,9 @@ end
 
 --- One line of input.
 ---@param line string
----@return string state  "done", "more" (it goes on), "failed" or "stopped" (Ctrl-C)
+---@return string state  "done", "more" (it goes on), "failed", "stopped" (Ctrl-C) or "left"
 function Session:feed(line)
-  local text = self.pending and self.pending .. "\n" .. line or line
+  local text = self.pending and self.pending .. "\n" .. line or names.asked(line) or line
   if text:match("^%s*$") then
     self.pending = nil
     return "done"
@@ -53,7 +99,7 @@ function Session:feed(line)
   end
   self.pending = nil
   if not run then
-    print(problem)
+    print(problem .. names.of_shell(text))
     return "failed"
   end
   -- printing belongs to the guarded part: it may read a large file
@@ -62,6 +108,15 @@ function Session:feed(line)
       self.ranks:tell(text)
     end
     local out = table.pack(run())
+    if out.n == 1 and names.acts(out[1]) then
+      out = table.pack(out[1]())
+    end
+    local bare = text:match("^%s*([%a_][%w_]*)%s*$")
+    if bare and out.n == 1 and out[1] == nil and bare ~= "nil" and bare ~= "_"
+        and not select(2, self.chunk:get(bare)) then
+      print("nil: " .. unknown(self, bare))
+      return
+    end
     if out.n > 0 then
       self.env._ = out[1]
     end
@@ -73,8 +128,11 @@ function Session:feed(line)
     return "done"
   end
   local failure = results[2]
+  if failure == names.left then
+    return "left"
+  end
   print((self.leads and "" or ("rank %d: "):format(self.ranks.rank))
-    .. require "moonreel.text.clean"(message_of(failure)):gsub("\\x0a", "\n"):gsub("\\x09", "  ")
+    .. require "moonreel.text.clean"(told(self, failure)):gsub("\\x0a", "\n"):gsub("\\x09", "  ")
     .. "")
   return type(failure) == "table" and failure.code == "MR_E_STOPPED" and "stopped" or "failed"
 end
@@ -127,17 +185,18 @@ function repl.run(session)
       if terminal and line:find("%S") then
         pcall(edit.remember, path, line)
       end
-      session:feed(line)
-    elseif why == "stopped" then
-      session.pending = nil
-    else
-      if terminal then
+    end
+    if line and session:feed(line) == "left" or not line and why ~= "stopped" then
+      if terminal and not line then
         print()
       end
       if ranks then
         pcall(ranks.tell, ranks)
       end
       return 0
+    end
+    if not line then
+      session.pending = nil
     end
   end
 end

@@ -11,7 +11,8 @@ names.rows = {
     .. 'decoded clip; the first of a kind is also ckpt (and run), r, index or clip' },
   { "help", "help(): this page; help(x), help(\"name\"): an op, a field of recipes, a function, a "
     .. "method, a module" },
-  { "trace", "the call stack of the last failure" },
+  { "trace", "trace(): the call stack of the last failure" },
+  { "exit", "leave the prompt; also quit, Ctrl-D" },
   { "plot", "plot(x, {png =, field =}): numbers as a line" },
   { "hist", "hist(x, {bins =, png =}): how values are spread" },
   { "imshow", "imshow(x, {png =}): [H, W], [3, H, W] or [H, W, 3] as a picture" },
@@ -96,8 +97,65 @@ function names.bind(env, value, name, run)
   return value, name
 end
 
+-- ---- names that are not there
+
+-- what open() gives a name
+local opened = { ckpt = "CKPT|RUN", run = "RUN", r = "RECIPE", index = "NAME.mrx", clip = "CLIP" }
+
+--- What a name that is not there is answered with.
+---@param name string
+---@param known string[]  names that it may have meant
+---@return string
+function names.unknown(name, known)
+  if opened[name] then
+    return ('nothing is open as \'%s\'; try: open("%s")'):format(name, opened[name])
+  end
+  local app = require "moonreel.app"
+  if app.embedded(("lua/moonreel/%s/init.lua"):format(name)) then
+    return ("no name '%s' here; try: %s = require \"moonreel.%s\""):format(name, name, name)
+  end
+  local near = require "moonreel.text.nearest"(name, known)
+  local hint = names.of_shell(name)
+  return ("no name '%s' here%s"):format(name, near and (", did you mean '%s'?"):format(near)
+    or hint ~= "" and hint or "; help() lists the names")
+end
+
+--- What a line that names a command of the program is answered with; "" for any other.
+---@param line string
+---@return string
+function names.of_shell(line)
+  local word = line:gsub("^%s*moonreel%s", ""):match("^%s*([%l]+)")
+  return word and require("moonreel.cli.dispatch").find(word)
+    and ("; '%s' is a command of the shell: moonreel %s"):format(word, word) or ""
+end
+
+--- Lua for a line that asks as people do, `help NAME`; nil: it is Lua already.
+---@param line string
+---@return string|nil
+function names.asked(line)
+  local name = line:match("^%s*help%s+[\"']?([%w_.:]+)[\"']?%s*$")
+  return name and ("help(%q)"):format(name)
+end
+
+-- functions of the prompt that a bare name calls
+local bare = setmetatable({}, { __mode = "k" })
+
+--- Does the bare name of this value call it, as `help` and `exit` do?
+---@param value any
+---@return boolean
+function names.acts(value) return bare[value] or false end
+
+--- What exit() raises.
+names.left = setmetatable({}, { __tostring = function() return "exit" end })
+
+local function leave() error(names.left, 0) end
+
 local function lazily(module, key)
-  return function(...) return require(module)[key](...) end
+  return function(...)
+    -- no tail call: a failure finds this function, and the name that the prompt has for it
+    local out = table.pack(require(module)[key](...))
+    return table.unpack(out, 1, out.n)
+  end
 end
 
 -- the settings that are meant without a name: those of the open recipe, or of the open checkpoint
@@ -150,6 +208,8 @@ function names.environment()
   end
   env.print = show.print
   env.help = function(...) return require("moonreel.repl.help").print(env, ...) end
+  env.exit, env.quit = leave, leave
+  bare[env.help], bare[leave] = true, true
   -- coroutines hear Ctrl-C too: their hook is their own
   local edit = require "moonreel.core.edit"
   env.coroutine = setmetatable({

@@ -75,18 +75,28 @@ local function type_name(value)
   return type(meta) == "table" and rawget(meta, "__name") or nil
 end
 
+-- the name of a module of ours
+local function module_name(value)
+  for name, module in pairs(package.loaded) do
+    if module == value and type(name) == "string" and name:match("^moonreel%.") then
+      return name
+    end
+  end
+end
+
 local function table_text(value, indent, seen)
   if seen[value] then
     return "{...}"
   end
   seen[value] = true
   local parts, keys, n, wide = {}, {}, 0, 0
-  for i, item in ipairs(value) do
+  for i = 1, #value do
     n = i
     if i > 100 then
       break
     end
-    parts[#parts + 1] = text_of(item, indent + 2, seen)
+    -- a module may refuse keys that it does not have
+    parts[#parts + 1] = text_of(rawget(value, i), indent + 2, seen)
   end
   if n > 100 then
     parts[#parts] = ("... %d in all"):format(#value)
@@ -133,6 +143,10 @@ function text_of(value, indent, seen)
       return '"' .. escaped(value) .. '"'
     end
     return ('"%s" ... %d bytes'):format(escaped(value:sub(1, SHOWN_INSIDE)), #value)
+  end
+  local module = type(value) == "table" and module_name(value)
+  if module then
+    return ("module %s; help() about it: help(\"%s\")"):format(module, module)
   end
   if type(value) == "table" and not (debug.getmetatable(value)
       and debug.getmetatable(value).__tostring) then
