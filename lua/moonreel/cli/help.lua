@@ -4,7 +4,7 @@ local help = {}
 
 help.name = "help"
 help.summary = "commands, fields and the recipe language"
-help.usage = "help [COMMAND | fields | recipe | recipes | api | stubs DIR | FIELD] [--json]"
+help.usage = "help [COMMAND | fields | recipe | recipes | names | api | stubs DIR | FIELD] [--json]"
 help.options = {
   { "COMMAND", "one command's page; the same as moonreel COMMAND --help" },
   { "fields", "all fields of recipes" },
@@ -12,6 +12,7 @@ help.options = {
     .. "fields" },
   { "recipe", "the language, and what a recipe can reach" },
   { "recipes", "the recipes that ship with moonreel" },
+  { "names", "the names that the prompt, -e and scripts have: T, ops, open, ..." },
   { "api", "modules and types of the core, for scripts and the prompt" },
   { "stubs DIR", "write what the Lua language server of an editor reads" },
   { "--json", "tables as JSON" },
@@ -207,7 +208,12 @@ local function write_stubs(_, words)
   return 0
 end
 
-local topics = { recipe = show_recipe, recipes = show_recipes, api = show_api,
+local function show_names()
+  print(require("moonreel.repl.help").general())
+  return 0
+end
+
+local topics = { names = show_names, recipe = show_recipe, recipes = show_recipes, api = show_api,
   stubs = write_stubs, fields = function(options) return show_fields(options) end }
 
 function help.run(args)

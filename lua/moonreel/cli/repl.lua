@@ -26,7 +26,8 @@ function command.run(args)
       #parsed.positional)
   end
   local repl = require "moonreel.repl"
-  local session = repl.new(require("moonreel.repl.ranks").find())
+  local session = repl.new(require("moonreel.repl.ranks").find(),
+    require("moonreel.cli.dispatch").find)
   if parsed.positional[1] then
     local opened = require("moonreel.repl.names").open_into(session.env, parsed.positional[1],
       parsed.options.outputs)

@@ -1,5 +1,6 @@
 --- `moonreel FILE.lua ARGS` and `moonreel -e CODE ARGS`: ordinary Lua with the whole runtime.
--- These are the user's own programs: nothing is taken away from them.
+-- These are the user's own programs: nothing is taken away from them. The names of the prompt are
+-- there.
 -- @module moonreel.cli.script
 local failure = require "moonreel.cli.failure"
 
@@ -11,6 +12,15 @@ local function exit_code(value)
     return value & 255
   end
   return value == false and 1 or 0
+end
+
+-- text of a value: tables and what is open as at the prompt
+local function shown(value)
+  if type(value) ~= "table" and type(value) ~= "userdata" then
+    return tostring(value)
+  end
+  require("moonreel.repl.names").printers()
+  return require("moonreel.repl.show").text(value)
 end
 
 ---@param args string[]  {FILE.lua, ...} or {"-e", CODE, ...}
@@ -28,6 +38,7 @@ function script.run(args)
     global_arg[i - count] = args[i]
   end
   _G.arg = global_arg
+  require("moonreel.repl.names").lend()
 
   local chunk, problem
   if is_text then
@@ -52,7 +63,7 @@ function script.run(args)
   -- an expression prints its values
   if results.n > 1 then
     for i = 2, results.n do
-      results[i] = tostring(results[i])
+      results[i] = shown(results[i])
     end
     print(table.concat(results, "\t", 2, results.n))
   end

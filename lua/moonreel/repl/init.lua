@@ -13,11 +13,12 @@ Session.__index = Session
 
 --- A session. It prints and reads nothing by itself.
 ---@param ranks mr.repl.Ranks|nil  that run what this one does; nil: it is alone
+---@param is_command (fun(name: string): any)|nil  is this a command of the shell? nil: none is
 ---@return table session  {env, chunk}
-function repl.new(ranks)
+function repl.new(ranks, is_command)
   local env = names.environment()
   local session = setmetatable({ env = env, chunk = chunk.new(env), pending = nil, ranks = ranks,
-    leads = not ranks or ranks.rank == 0 }, Session)
+    is_command = is_command, leads = not ranks or ranks.rank == 0 }, Session)
   env.trace = function() print(session.last_trace or "no failure yet") end
   return session
 end
@@ -37,7 +38,7 @@ local function unknown(session, name)
       known[#known + 1] = type(key) == "string" and key or nil
     end
   end
-  return names.unknown(name, known)
+  return names.unknown(name, known, session.is_command)
 end
 
 -- What failed, for the person who typed. A name that is not there is reported as such; for an error
@@ -99,7 +100,7 @@ function Session:feed(line)
   end
   self.pending = nil
   if not run then
-    print(problem .. names.of_shell(text))
+    print(problem .. names.of_shell(text, self.is_command))
     return "failed"
   end
   -- printing belongs to the guarded part: it may read a large file

@@ -1,18 +1,18 @@
---- The names that the prompt offers beside Lua's own, and opening what a user names.
+--- The names that the prompt and scripts offer beside Lua's own, and opening what a user names.
 -- @module moonreel.repl.names
 local base = require "moonreel.core.base"
 local clean = require "moonreel.text.clean"
 
 local names = {}
 
---- What the prompt offers: {name, help, module or function}.
+--- What is offered: {name, help, module or function}; `typed`: at the prompt alone.
 names.rows = {
   { "open", 'x = open("CKPT|RUN|RECIPE|NAME.mrx|CLIP"): a checkpoint, settings, an index or a '
     .. 'decoded clip; the first of a kind is also ckpt (and run), r, index or clip' },
   { "help", "help(): this page; help(x), help(\"name\"): an op, a field of recipes, a function, a "
     .. "method, a module" },
-  { "trace", "trace(): the call stack of the last failure" },
-  { "exit", "leave the prompt; also quit, Ctrl-D" },
+  { "trace", "trace(): the call stack of the last failure", typed = true },
+  { "exit", "leave the prompt; also quit, Ctrl-D", typed = true },
   { "plot", "plot(x, {png =, field =}): numbers as a line" },
   { "hist", "hist(x, {bins =, png =}): how values are spread" },
   { "imshow", "imshow(x, {png =}): [H, W], [3, H, W] or [H, W, 3] as a picture" },
@@ -105,8 +105,9 @@ local opened = { ckpt = "CKPT|RUN", run = "RUN", r = "RECIPE", index = "NAME.mrx
 --- What a name that is not there is answered with.
 ---@param name string
 ---@param known string[]  names that it may have meant
+---@param is_command (fun(name: string): any)|nil  of the shell
 ---@return string
-function names.unknown(name, known)
+function names.unknown(name, known, is_command)
   if opened[name] then
     return ('nothing is open as \'%s\'; try: open("%s")'):format(name, opened[name])
   end
@@ -115,17 +116,18 @@ function names.unknown(name, known)
     return ("no name '%s' here; try: %s = require \"moonreel.%s\""):format(name, name, name)
   end
   local near = require "moonreel.text.nearest"(name, known)
-  local hint = names.of_shell(name)
+  local hint = names.of_shell(name, is_command)
   return ("no name '%s' here%s"):format(name, near and (", did you mean '%s'?"):format(near)
     or hint ~= "" and hint or "; help() lists the names")
 end
 
 --- What a line that names a command of the program is answered with; "" for any other.
 ---@param line string
+---@param is_command (fun(name: string): any)|nil
 ---@return string
-function names.of_shell(line)
+function names.of_shell(line, is_command)
   local word = line:gsub("^%s*moonreel%s", ""):match("^%s*([%l]+)")
-  return word and require("moonreel.cli.dispatch").find(word)
+  return word and is_command and is_command(word)
     and ("; '%s' is a command of the shell: moonreel %s"):format(word, word) or ""
 end
 
@@ -168,6 +170,21 @@ local function open_settings(env)
   return named("r", "mr.Settings") or ckpt and ckpt.settings
 end
 
+--- Tensors, checkpoints and settings print as people look at them.
+function names.printers()
+  local show = require "moonreel.repl.show"
+  show.printer("mr.Tensor", require("moonreel.look.tensor").text)
+  show.printer("mr.Checkpoint", function(c) return require("moonreel.ckpt.look").text(c) end)
+  show.printer("mr.Settings", function(s)
+    -- the whole of it has a hash, a part is its values
+    local whole, hash = pcall(function() return s.hash end)
+    if whole and hash then
+      return ("settings of %s, hash %s"):format(clean(s.recipe), hash)
+    end
+    return show.text(require("moonreel.settings.frozen").copy(s))
+  end)
+end
+
 --- A fresh environment: Lua's globals below, the prompt's names on top.
 ---@return table env
 function names.environment()
@@ -178,17 +195,8 @@ function names.environment()
       env[row[1]] = require(row[3])
     end
   end
-  local tensor, show = require "moonreel.look.tensor", require "moonreel.repl.show"
-  show.printer("mr.Tensor", tensor.text)
-  show.printer("mr.Checkpoint", function(c) return require("moonreel.ckpt.look").text(c) end)
-  show.printer("mr.Settings", function(s)
-    -- the whole of it has a hash, a part is its values
-    local whole, hash = pcall(function() return s.hash end)
-    if whole and hash then
-      return ("settings of %s, hash %s"):format(clean(s.recipe), hash)
-    end
-    return show.text(require("moonreel.settings.frozen").copy(s))
-  end)
+  names.printers()
+  local tensor = require "moonreel.look.tensor"
   env.plot, env.hist, env.imshow = tensor.plot, tensor.draw_hist, tensor.imshow
   env.open = function(spec) return (names.bind(env, names.open(spec))) end
   env.decode = lazily("moonreel.repl.data", "decode")
@@ -206,7 +214,7 @@ function names.environment()
     end
     return require("moonreel.repl.data").why(settings, key)
   end
-  env.print = show.print
+  env.print = require("moonreel.repl.show").print
   env.help = function(...) return require("moonreel.repl.help").print(env, ...) end
   env.exit, env.quit = leave, leave
   bare[env.help], bare[leave] = true, true
@@ -231,6 +239,25 @@ function names.environment()
     end,
   }, { __index = coroutine })
   return env
+end
+
+--- Offer the names to a script: what is asked for is made then, and a name that the script sets
+-- itself is the script's.
+function names.lend()
+  local rows, env = {}, nil
+  for _, row in ipairs(names.rows) do
+    rows[row[1]] = not row.typed and row or nil
+  end
+  setmetatable(_G, { __index = function(_, name)
+    if not rows[name] then
+      return nil
+    end
+    local module = rows[name][3]
+    env = env or not module and names.environment()
+    local value = module and require(module) or env[name]
+    rawset(_G, name, value)
+    return value
+  end })
 end
 
 return names

@@ -1,6 +1,6 @@
 --- `moonreel FILE.lua` and `moonreel -e CODE`, run as a user would.
 -- Covers: core/app/main.c core/bind/bind.c core/bind/base.c lua/moonreel/cli/dispatch.lua
--- lua/moonreel/cli/init.lua lua/moonreel/cli/failure.lua
+-- lua/moonreel/cli/script.lua lua/moonreel/cli/init.lua lua/moonreel/cli/failure.lua
 local program = arg[-1] or "build/cpu/moonreel"
 
 local function shell(command)
@@ -22,6 +22,29 @@ describe("moonreel -e", function()
     local out = shell(program .. " -e 'local b = require \"moonreel.core.base\" "
       .. "print(type(b.pid()), ...)' one")
     assert.equal("number\tone\n", out)
+  end)
+
+  it("has the names of the prompt, as a file has", function()
+    local out = shell(program .. " -e 'T.from({2}, {1, 2})'")
+    assert.matches("^tensor %[2%] f32 cpu\n", out)
+    out = shell(program .. [[ -e 'open("tiny/demo")']])
+    assert.matches("^settings of recipes/tiny/demo.lua, hash %x+\n$", out)
+    out = shell(program .. [[ -e 'trace, exit, nosuch, data == require "moonreel.data"']])
+    assert.equal("nil\tnil\tnil\ttrue\n", out)
+    -- a name that the program sets is its own
+    assert.equal("3\n", (shell(program .. " -e 'T = 3 print(T)'")))
+    local dir <close> = require("spec.support.folder").new()
+    out = shell(program .. " " .. dir:write("a.lua", "print(ops.silu(T.from({1}, {0})):item())\n"
+      .. "print(#arg, ...)\n") .. " x")
+    assert.equal("0.0\n1\tx\n", out)
+    -- one list
+    local page = shell(program .. " help names")
+    assert.equal(page, (shell("echo help | " .. program .. " repl")))
+    for _, row in ipairs(require("moonreel.repl.names").rows) do
+      assert.is_truthy(page:find("\n  " .. row[1] .. " ", 1, true), row[1])
+      out = shell(("%s -e 'type(%s)'"):format(program, row[1]))
+      assert.equal(row.typed and "nil\n" or row[3] and "table\n" or "function\n", out, row[1])
+    end
   end)
 
   it("exits 2 on code that does not parse, 1 on an error, with its trace", function()

@@ -10,7 +10,7 @@ local repl = require "moonreel.repl"
 
 describe("the prompt answers", function()
   local session
-  before_each(function() session = repl.new() end)
+  before_each(function() session = repl.new(nil, require("moonreel.cli.dispatch").find) end)
 
   local function feed(line)
     local text, state = printed(session.feed, session, line)
