@@ -1,7 +1,7 @@
-# Write OUT: every lua/**.lua, recipes/**.lua, machines/*.lua and core/bench/*.py below ROOT as rows of mr_embedded[]
+# Write OUT: every .lua below lua, recipes, machines and datasets of ROOT, and core/bench/*.py, as rows of mr_embedded[]
 # (path, bytes). The assembler reads the bytes, so that neither CMake nor the compiler has to.
 file(GLOB_RECURSE files RELATIVE ${ROOT} ${ROOT}/lua/*.lua ${ROOT}/recipes/*.lua ${ROOT}/machines/*.lua
-  ${ROOT}/core/bench/*.py)
+  ${ROOT}/datasets/*.lua ${ROOT}/core/bench/*.py)
 list(SORT files)
 set(text "/* Made from the files it names by cmake/embed.cmake. */\n#include \"app/room.h\"\n")
 set(rows "")

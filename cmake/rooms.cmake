@@ -90,12 +90,12 @@ function(mr_plugin room)
   install(TARGETS moonreel_${room} LIBRARY DESTINATION lib/moonreel)
 endfunction()
 
-# The program: main plus the Lua modules, recipes and machines, embedded.
+# The program: main plus the Lua modules, recipes, machines and scripts of datasets, embedded.
 function(mr_program name dir)
   cmake_parse_arguments(A "" "" "LINK" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${dir}/*.c)
   file(GLOB_RECURSE lua CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/lua/*.lua ${PROJECT_SOURCE_DIR}/recipes/*.lua
-    ${PROJECT_SOURCE_DIR}/machines/*.lua ${PROJECT_SOURCE_DIR}/core/bench/*.py)
+    ${PROJECT_SOURCE_DIR}/machines/*.lua ${PROJECT_SOURCE_DIR}/datasets/*.lua ${PROJECT_SOURCE_DIR}/core/bench/*.py)
   set(embedded ${CMAKE_BINARY_DIR}/embedded.c)
   add_custom_command(OUTPUT ${embedded}
     COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -DOUT=${embedded} -P ${PROJECT_SOURCE_DIR}/cmake/embed.cmake

@@ -51,13 +51,15 @@ static int embedded_list(lua_State *L)
     return 1;
 }
 
-/* package.searchers entry: "moonreel.nn" -> lua/moonreel/nn.lua or lua/moonreel/nn/init.lua. */
+/* package.searchers entry: "moonreel.nn" -> lua/moonreel/nn.lua or lua/moonreel/nn/init.lua;
+ * "datasets.demo.world" -> datasets/demo/world.lua. */
 static int searcher(lua_State *L)
 {
     const char *name = luaL_checkstring(L, 1);
     const char *base = luaL_gsub(L, name, ".", "/");
-    static const char *const forms[] = {"lua/%s.lua", "lua/%s/init.lua"};
-    for (int i = 0; i < 2; i++) {
+    static const char *const forms[] = {"lua/%s.lua", "lua/%s/init.lua", "%s.lua"};
+    bool scripts = strncmp(name, "datasets.", 9) == 0;
+    for (int i = scripts ? 2 : 0; i < (scripts ? 3 : 2); i++) {
         const char *path = lua_pushfstring(L, forms[i], base);
         lua_pushcfunction(L, embedded);
         lua_pushvalue(L, -2);
@@ -69,7 +71,7 @@ static int searcher(lua_State *L)
         size_t n;
         const char *text = lua_tolstring(L, -1, &n);
         // chunk names of own modules start with "@moonreel/": error blame skips them
-        const char *chunk = lua_pushfstring(L, "@%s", path + 4);
+        const char *chunk = lua_pushfstring(L, "@%s", scripts ? path : path + 4);
         if (luaL_loadbufferx(L, text, n, chunk, "t") != LUA_OK)
             return lua_error(L);
         lua_pushstring(L, path);

@@ -14,6 +14,16 @@ local function exit_code(value)
   return value == false and 1 or 0
 end
 
+-- a script of the user, or of datasets/, which ships inside the program
+local function load_file(path)
+  local shipped = path:find("^datasets/") and not require("moonreel.core.base").exists(path)
+    and require("moonreel.app").embedded(path)
+  if shipped then
+    return load(shipped, "@" .. path, "t")
+  end
+  return loadfile(path, "t")
+end
+
 -- text of a value: tables and what is open as at the prompt
 local function shown(value)
   if type(value) ~= "table" and type(value) ~= "userdata" then
@@ -47,7 +57,7 @@ function script.run(args)
       chunk, problem = load(args[2], "=-e", "t")
     end
   else
-    chunk, problem = loadfile(args[1], "t")
+    chunk, problem = load_file(args[1])
   end
   if not chunk then
     return failure.report { code = "MR_E_USAGE", exit = 2, message = problem }

@@ -202,7 +202,11 @@ function names.environment()
   env.decode = lazily("moonreel.repl.data", "decode")
   env.diff, env.norms = lazily("moonreel.ckpt.compare", "diff"),
     lazily("moonreel.ckpt.numbers", "norms")
-  env.trend = lazily("moonreel.ckpt.numbers", "trend")
+  env.trend = function(run, ...)
+    local dir = type(run) == "string" and require("moonreel.runs.find").one(run, "trend") or run
+    local rows = require("moonreel.ckpt.numbers").trend(dir, ...)
+    return rows
+  end
   env.graph, env.block = lazily("moonreel.repl.graph", "new"),
     lazily("moonreel.repl.graph", "block")
   env.why = function(settings, key)

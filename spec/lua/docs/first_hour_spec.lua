@@ -1,0 +1,52 @@
+--- The other pages, followed as a reader does: README's first hour, docs/plan.md, docs/sample.md.
+local page = require "spec.support.page"
+
+describe("README.md", function()
+  it("leads through the first hour", function()
+    -- what `make` and `make demo-data` give is here already
+    local data = "moonreel datasets/demo/build.lua build/demo/clips &&\n"
+      .. "moonreel data ingest build/demo/clips/demo.csv -o build/demo/demo.mrx &&\n"
+    local done = page.follow("README.md", { programs = { "build/cpu/moonreel" },
+      change = function(words)
+        local before = data
+        data = ""
+        -- a hundred steps take a while here
+        return before .. words:gsub("^build/cpu/moonreel", "moonreel"):gsub("steps=100", "steps=8")
+      end })
+    for _, one in ipairs(done) do
+      assert.equal(0, one.exit, one.words .. ": " .. one.output)
+    end
+    assert.equal(10, #done)
+    assert.matches("\ndone: step 8, loss ", done[4].output)
+    assert.matches("by 2 ranks", done[8].output)
+  end)
+end)
+
+describe("docs/plan.md", function()
+  it("has commands that print what stands below them", function()
+    -- spec/lua/plan/doc_spec.lua computes the figures of the others, which take a minute
+    local done, seen = page.follow("docs/plan.md", { change = function(words)
+      return words:find "mlperf/" and words or ":"
+    end }), 0
+    for _, one in ipairs(done) do
+      assert.equal(0, one.exit, one.words .. ": " .. one.output)
+      if one.words:find "mlperf/" then
+        for _, line in ipairs(one.below) do
+          assert.is_truthy(one.output:find(line, 1, true), line .. "\n" .. one.output)
+          seen = seen + 1
+        end
+      end
+    end
+    assert.equal(4, seen)
+  end)
+end)
+
+describe("docs/sample.md", function()
+  it("names commands that lack nothing but the released weights", function()
+    local done = page.follow "docs/sample.md"
+    assert.equal(3, #done)
+    for _, one in ipairs(done) do
+      assert.matches(": %./ckpts/[%w_.]+: no such run", one.output, one.words)
+    end
+  end)
+end)

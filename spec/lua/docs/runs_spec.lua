@@ -1,0 +1,34 @@
+--- docs/runs.md, followed as a reader does.
+local csv = require "moonreel.text.csv"
+local page = require "spec.support.page"
+
+describe("docs/runs.md", function()
+  it("leads through the week of a run, from an empty folder", function()
+    local outputs = {}
+    -- two lines more say what the files hold
+    local done = page.follow("docs/runs.md", { change = function(words)
+      local file = words:match("> (base%.%l+)$")
+      return file and words .. "\ncat " .. file or words
+    end })
+    for _, one in ipairs(done) do
+      assert.equal(0, one.exit, one.words .. ": " .. one.output)
+      outputs[one.words:match("^moonreel (.*)$")] = one.output
+    end
+    assert.equal(22, #done)
+    for words, pattern in pairs { ["runs"] = "\n001%-base +finished +30 of 30 ",
+      ["log base --follow"] = "step 30/30 .*done: step 30",
+      ["runs 'optim.lr<1e-3'"] = "^name[^\n]*\n002%-low +finished [^\n]*\n$",
+      ["runs state=finished name~base"] = "\n001%-base [^\n]*first try, with the rate",
+      ["runs --compare base low"] = "optim.lr +0.002 +0.0005\n.*loss by step\n",
+      ["runs --tree"] = "^001%-base  finished  step 40 of 40 [^\n]*\n├─ launch 2 goes on at "
+        .. "step 30\n└─ 002%-low .*%-%-load 001%-base@20\n$",
+      ["log base --time"] = "\nstopped on request ",
+      ["order base --audit"] = "40 steps, [%d,]+ samples of %d epochs?: each step has the samples",
+      ["log base --worst --count 5"] = "\ntry: moonreel data preview " } do
+      assert.matches(pattern, outputs[words], words)
+    end
+    local rows = csv.rows(outputs["log base --export csv > base.csv"], "csv")
+    assert.same({ 40, "40" }, { #rows, rows[40].step })
+    assert.equal(40, select(2, outputs["log base --export json > base.jsonl"]:gsub("\n", "")))
+  end)
+end)
