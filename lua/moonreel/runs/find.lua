@@ -58,16 +58,18 @@ function find.all(folder)
   return list
 end
 
--- runs below outputs/ whose number or name is the word
-local function in_outputs(word)
+-- runs below a folder whose number or name is the word
+local function in_outputs(word, outputs)
   local list, names = {}, {}
-  if not base.exists(find.OUTPUTS .. "/.") then
+  if not base.exists(outputs .. "/.") then
     return list, names
   end
-  for _, one in ipairs(find.all(find.OUTPUTS)) do
+  local wanted = math.tointeger(tonumber(word))
+  for _, one in ipairs(find.all(outputs)) do
     local number, rest = one.name:match("^(%d+)%-(.*)$")
     names[#names + 1] = one.name
-    if one.name == word or number == word or rest == word then
+    if one.name == word or rest == word
+        or wanted and math.tointeger(tonumber(number)) == wanted then
       list[#list + 1] = one
     end
   end
@@ -75,15 +77,16 @@ local function in_outputs(word)
 end
 
 --- The directory of the run that a word means: a path, or the name, the number or the rest of the
--- name of a run in outputs/ ("001-demo", "001", "demo").
+-- name of a run in outputs/ ("001-demo", "1", "demo").
 ---@param word string
 ---@param command string  its name, for the error
+---@param outputs? string where runs are looked up, other than outputs/
 ---@return string dir     raises MR_E_USAGE where no run or more than one run is meant
-function find.one(word, command)
+function find.one(word, command, outputs)
   if find.is_run(word) then
     return (word:gsub("(.)/+$", "%1"))
   end
-  local list, names = in_outputs(word)
+  local list, names = in_outputs(word, outputs or find.OUTPUTS)
   if #list == 1 then
     return list[1].dir
   elseif #list > 1 then

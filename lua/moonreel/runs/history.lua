@@ -31,7 +31,7 @@ local function find_files(self)
   follow(self, notes.path(self.dir), "notes")
   for _, part in ipairs(find.parts(self.dir)) do
     follow(self, part.dir .. "/journal.jsonl", "journal", part.stage)
-    follow(self, part.dir .. "/quarantine.jsonl", "quarantine")
+    follow(self, part.dir .. "/quarantine.jsonl", "quarantine", part.stage)
   end
 end
 
@@ -82,16 +82,16 @@ local function read(self, file, into)
     end
     if file.kind == "quarantine" then
       into[#into + 1] = { wall = file.wall, place = file.place, kind = "failed",
-        text = words.failed(entry), entry = entry }
+        stage = file.context.stage, text = words.failed(entry), entry = entry }
     elseif is_shown(self, file, entry) then
       into[#into + 1] = { wall = file.wall, place = file.place, kind = tostring(entry.kind),
-        entry = entry, text = words.of(entry, file.context) }
+        stage = file.context.stage, entry = entry, text = words.of(entry, file.context) }
     end
   end
 end
 
 --- What has happened since the last call, oldest first.
----@return table[]  {wall = seconds since 1970 or nil, kind, text, entry}
+---@return table[]  {wall = seconds since 1970 or nil, kind, stage, text, entry}
 function History:more()
   find_files(self)
   local list = {}

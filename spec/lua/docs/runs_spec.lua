@@ -14,7 +14,7 @@ describe("docs/runs.md", function()
       assert.equal(0, one.exit, one.words .. ": " .. one.output)
       outputs[one.words:match("^moonreel (.*)$")] = one.output
     end
-    assert.equal(22, #done)
+    assert.equal(24, #done)
     for words, pattern in pairs { ["runs"] = "\n001%-base +finished +30 of 30 ",
       ["log base --follow"] = "step 30/30 .*done: step 30",
       ["runs 'optim.lr<1e-3'"] = "^name[^\n]*\n002%-low +finished [^\n]*\n$",
@@ -24,6 +24,8 @@ describe("docs/runs.md", function()
         .. "step 30\n└─ 002%-low .*%-%-load 001%-base@20\n$",
       ["log base --time"] = "\nstopped on request ",
       ["order base --audit"] = "40 steps, [%d,]+ samples of %d epochs?: each step has the samples",
+      ["ckpt bisect base -- sh -c 'test \"$MOONREEL_CKPT\" \\< "
+        .. "outputs/001-base/ckpt/step-000000000030'"] = "the first bad one: step 30, ",
       ["log base --worst --count 5"] = "\ntry: moonreel data preview " } do
       assert.matches(pattern, outputs[words], words)
     end

@@ -1,0 +1,156 @@
+--- The first checkpoint of a run that fails a test, by halves, and what the journal has between the
+-- last one that passes and that one. The test is taken to pass up to some checkpoint and to fail
+-- from there on.
+-- @module moonreel.runs.bisect
+local base = require "moonreel.core.base"
+local ckpt = require "moonreel.ckpt"
+local find = require "moonreel.runs.find"
+local history = require "moonreel.runs.history"
+
+local bisect = {}
+
+local JUMP <const> = 2 -- a learning rate that grows or falls more than this in a step is told
+
+--- The checkpoints of a run, of all its stages, oldest first; damaged ones are left out.
+---@param dir string
+---@return table[]  {step, stage = name of the stage or nil, path, hash = of its manifest}
+---@return table[]  those that are left out: {step, stage, path, why}
+function bisect.checkpoints(dir)
+  local good, bad = {}, {}
+  for _, part in ipairs(find.parts(dir)) do
+    local steps = ckpt.steps(part.dir)
+    for i = #steps, 1, -1 do
+      local one = { step = steps[i], stage = part.stage, path = ckpt.dir(part.dir, steps[i]) }
+      local opened, c = pcall(ckpt.open, one.path)
+      if opened then
+        one.hash = base.hash128(base.read_file(one.path .. "/MANIFEST.json"))
+        c:close()
+        good[#good + 1] = one
+      else
+        one.why = tostring(c)
+        bad[#bad + 1] = one
+      end
+    end
+  end
+  return good, bad
+end
+
+-- the one nearest to the middle that was not left aside; nil: there is none
+local function next_of(low, high, aside)
+  local middle, best = (low + high) // 2, nil
+  for i = low + 1, high - 1 do
+    if not aside[i] and (not best or math.abs(i - middle) < math.abs(best - middle)) then
+      best = i
+    end
+  end
+  return best
+end
+
+--- Search. Both ends are judged first; then no more than log2(n) others, but for those that cannot
+-- be judged.
+---@param n integer
+---@param judge fun(i: integer): string  "good", "bad" or "skip": it cannot be judged
+---@return table  {outcome = "found", "all good", "first is bad" or "none judged", good, bad =
+---   numbers or nil, aside = numbers between them, or before the first bad one, that could not be
+---   judged}
+function bisect.search(n, judge)
+  local aside = {}
+  -- the first one from there on, in a direction, that can be judged
+  local function judged_from(i, last, by)
+    for k = i, last, by do
+      local verdict = judge(k)
+      if verdict ~= "skip" then
+        return k, verdict
+      end
+      aside[k] = true
+    end
+  end
+  local function result(outcome, good, bad)
+    local list = {}
+    for i = (good or 0) + 1, (bad or n + 1) - 1 do
+      list[#list + 1] = aside[i] and i or nil
+    end
+    return { outcome = outcome, good = good, bad = bad, aside = list }
+  end
+  local low, verdict = judged_from(1, n, 1)
+  if not low then
+    return result("none judged")
+  elseif verdict == "bad" then
+    return result("first is bad", nil, low)
+  end
+  local high, newest = judged_from(n, low + 1, -1)
+  if not high or newest == "good" then
+    return result("all good", high or low)
+  end
+  local i = next_of(low, high, aside)
+  while i do
+    verdict = judge(i)
+    if verdict == "skip" then
+      aside[i] = true
+    elseif verdict == "good" then
+      low = i
+    else
+      high = i
+    end
+    i = next_of(low, high, aside)
+  end
+  return result("found", low, high)
+end
+
+local function is_step(one) return one.kind == "step" or one.kind == "skip" end
+
+-- the place of the last line of a step in a history; a stage's first checkpoint may be of step 0
+local function place_of(list, one)
+  for i = #list, 1, -1 do
+    local at = list[i]
+    if at.stage == one.stage and at.entry.step == one.step
+        and (is_step(at) or one.step == 0 and at.kind == "start") then
+      return i
+    end
+  end
+end
+
+-- the jump of the learning rate at a step, as a line of its own; nil: there is none
+local function jump_of(one, before)
+  local lr = one.entry.lr
+  if type(lr) ~= "number" or not before or lr <= 0 or before <= 0
+      or math.max(lr / before, before / lr) <= JUMP then
+    return nil
+  end
+  return { wall = one.wall, kind = "lr", stage = one.stage, entry = one.entry,
+    text = ("step %d: the learning rate goes from %.3g to %.3g"):format(one.entry.step, before,
+      lr) }
+end
+
+--- What the journals, notes and quarantine of a run have between two checkpoints, in the order of
+-- time: all lines but those of steps and saves, skipped steps, jumps of the learning rate.
+---@param dir string
+---@param good table  of bisect.checkpoints
+---@param bad table
+---@return table[]    {wall, kind, stage, text, entry}; empty where the journal lacks these steps
+function bisect.events(dir, good, bad)
+  local list, found = history.open(dir, 1):more(), {}
+  local first, last = place_of(list, good), place_of(list, bad)
+  if not first or not last then
+    return found
+  end
+  -- what a step is judged to be stands behind its line
+  while last < #list and not is_step(list[last + 1]) and list[last + 1].kind ~= "start" do
+    last = last + 1
+  end
+  local lr = list[first].entry.lr
+  for i = first + 1, last do
+    local one = list[i]
+    local of_good = one.kind == "spike" and one.stage == good.stage
+      and one.entry.step == good.step
+    if one.kind == "step" then
+      found[#found + 1] = jump_of(one, lr)
+      lr = type(one.entry.lr) == "number" and one.entry.lr or lr
+    elseif one.kind ~= "save" and not of_good then
+      found[#found + 1] = one
+    end
+  end
+  return found
+end
+
+return bisect
