@@ -32,6 +32,7 @@ static const mr_bind_field param_fields[] = {
                  "Made anew from the recipe, not stored in checkpoints."),
     MR_BIND_NUM("decay", mr_param, decay, 1, "Factor of the weight decay."),
     MR_BIND_NUM("lr_factor", mr_param, lr_factor, 1, "Factor of the learning rate."),
+    MR_BIND_BOOL("lookup", mr_param, lookup, "A table of rows that are looked up."),
     MR_BIND_END};
 
 static const mr_bind_field init_fields[] = {
@@ -178,7 +179,7 @@ static int p_list(lua_State *L)
     lua_createtable(L, n, 0);
     for (int i = 0; i < n; i++) {
         const mr_param *row = mr_params_at(p, i);
-        lua_createtable(L, 0, 9);
+        lua_createtable(L, 0, 10);
         lua_pushstring(L, row->name), lua_setfield(L, -2, "name");
         lua_createtable(L, row->desc.rank, 0);
         for (int k = 0; k < row->desc.rank; k++)
@@ -186,6 +187,7 @@ static int p_list(lua_State *L)
         lua_setfield(L, -2, "shape");
         lua_pushboolean(L, row->frozen), lua_setfield(L, -2, "frozen");
         lua_pushboolean(L, row->buffer), lua_setfield(L, -2, "buffer");
+        lua_pushboolean(L, row->lookup), lua_setfield(L, -2, "lookup");
         lua_pushinteger(L, row->offset), lua_setfield(L, -2, "offset");
         lua_pushinteger(L, mr_desc_count(&row->desc)), lua_setfield(L, -2, "count");
         lua_pushnumber(L, row->decay), lua_setfield(L, -2, "decay");
@@ -242,7 +244,7 @@ static const mr_bind_row params_rows[] = {
     MR_ROW("buckets", p_buckets, "(): table[]",
            "Buckets of the trained range {start, stop, chunk}: each rank owns a chunk of each."),
     MR_ROW("list", p_list, "(): table[]",
-           "Rows {name, shape, frozen, buffer, offset, count, decay, lr_factor}."),
+           "Rows {name, shape, frozen, buffer, lookup, offset, count, decay, lr_factor}."),
     MR_ROW("elements", p_elements, "(frozen?: boolean): integer",
            "Length of the range of trained or frozen ones, gaps included."),
     MR_ROW("count", p_count, "(): integer", "How many there are."),

@@ -50,6 +50,7 @@ typedef struct mr_param {
     mr_init init;
     bool frozen, buffer;    /* buffer: saved, never trained, not counted as a parameter */
     float decay, lr_factor; /* weight decay factor and learning-rate factor of its group */
+    bool lookup;            /* rows are looked up: many have no gradient, which is no fault */
     int64_t offset;         /* elements, within its range; valid after seal */
 } mr_param;
 

@@ -101,6 +101,16 @@ runs["demo-step"] = function(o)
   end
 end
 
+function runs.weights(o)
+  local r = require("moonreel.bench.weights").measure(o)
+  return r, function()
+    print(("weights: measured in %.2f ms, %.1f GB/s; a step of the demo takes %.1f ms: %.3f %% of "
+      .. "the time at weights.every = %d, %.1f %% is allowed: %s"):format(r.seconds * 1e3,
+      r.rate * 1e-9, r.step_s * 1e3, r.share * 100, r.every, r.aim * 100,
+      r.share < r.aim and "met" or "MISSED"))
+  end
+end
+
 function runs.kernels(o)
   local rows, machine = require("moonreel.bench.kernels").measure(o)
   return {kernels = rows, machine = machine}, function()

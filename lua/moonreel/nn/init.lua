@@ -55,7 +55,7 @@ end
 ---@param name string
 ---@param shape table
 ---@param init table          {kind = "zeros|ones|normal|uniform|xavier|values", scale =, values =}
----@param extra table|nil     frozen, buffer
+---@param extra table|nil     frozen, buffer, lookup
 function Scope:add(name, shape, init, extra)
   local full = self:name(name)
   local row = {name = full, shape = shape, init = init, frozen = self.group.frozen,
@@ -295,7 +295,7 @@ local Embedding = class()
 --- Rows of a table, summed over the last axis of the ids; id -1 adds nothing.
 function nn.Embedding(scope, name, rows, width, scale)
   return setmetatable({weight = scope:child(name):add("weight", {rows, width},
-    {kind = "normal", scale = scale or 0.02})}, Embedding)
+    {kind = "normal", scale = scale or 0.02}, {lookup = true})}, Embedding)
 end
 
 ---@param ids mr.Value  i32 [..., K]

@@ -7,6 +7,7 @@ local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local ops = require "moonreel.core.op"
 local options = require "moonreel.text.options"
+local places = require "moonreel.optim.places"
 local regions = require "moonreel.optim.regions"
 
 local optim = {}
@@ -55,15 +56,6 @@ local function cut(list)
   return pieces
 end
 
--- Ranges of what lies in host memory come to the device beside the update of the piece before, and
--- leave beside that of the piece after. left: what left last, of each piece.
-local function bring(g, row, place, left)
-  if row.space ~= "pinned" then
-    return place
-  end
-  return g:queue("h2d", function() return g:move(place, "device", left[#left - 1]) end)
-end
-
 local function in_host_memory(rows)
   for _, row in ipairs(rows) do
     if row.space == "pinned" then
@@ -80,56 +72,27 @@ end
 local Update = {}
 Update.__index = Update
 
--- the rows of each kind of region: one over all, or one for each part that this rank owns
-local function rows_of(run)
-  local kinds = {}
-  for _, row in ipairs(run:regions()) do
-    local kind = regions.kind(row.name)
-    kinds[kind] = kinds[kind] or {}
-    table.insert(kinds[kind], row)
-  end
-  -- weights of f32 are their own masters
-  if not kinds.master and kinds.w[1].dtype == "f32" then
-    kinds.master = kinds.w
-  end
-  return kinds
-end
-
--- that of the rows which holds the elements of a range; nil: none does
-local function row_of(rows, r)
-  for _, row in ipairs(rows or {}) do
-    if row.start <= r.start and r.stop <= row.stop then
-      return row
-    end
-  end
-end
-
--- a value over a range of a region, which counts places from where it begins
-local function place(g, row, r)
-  return g:region(row.name, row.dtype, r.start - row.start, {r.stop - r.start}, row.space)
-end
-
 -- rows that update what lies in [from, to)
 local function update(g, kinds, params, from, to, by)
   local m, v = kinds[regions.moments[1].name], kinds[regions.moments[2].name]
   local list = ranges(params, from, to)
   for _, r in ipairs(in_host_memory(m) and cut(list) or list) do
-    local w = row_of(kinds.w, r)
-    local rows, places, here = {row_of(kinds.master, r), row_of(m, r), row_of(v, r),
-      row_of(kinds.ema, r)}, {}, {}
+    local w = places.row(kinds.w, r)
+    local rows, values, here = {places.row(kinds.master, r), places.row(m, r), places.row(v, r),
+      places.row(kinds.ema, r)}, {}, {}
     for i, row in ipairs(rows) do
-      places[i] = place(g, row, r)
-      here[i] = bring(g, row, places[i], by.left)
+      values[i] = places.value(g, row, r)
+      here[i] = places.bring(g, row, values[i], by.left)
     end
-    local weights = rows[1] ~= w and not rows[1].shared and place(g, w, r)
+    local weights = rows[1] ~= w and not rows[1].shared and places.value(g, w, r)
     local master, _, first, second, average = ops.adamw(here[1],
-      place(g, row_of(kinds.grad, r), r), here[2], here[3], here[4] or false,
+      places.value(g, places.row(kinds.grad, r), r), here[2], here[3], here[4] or false,
       weights, by.hyper, by.sumsq, {decay = r.decay, lr_factor = r.lr_factor,
       -- fresh ones begin at zero by themselves
       keep = kinds.grad[1].transient})
     local updated, gone = {master, first, second, average}, nil
     for i, row in ipairs(rows) do
-      gone = send(g, row, updated[i], places[i]) or gone
+      gone = send(g, row, updated[i], values[i]) or gone
     end
     by.left[#by.left + 1] = gone
   end
@@ -150,7 +113,7 @@ local function update_by_ranks(g, kinds, params, team, by, reduced)
     team:reduce(g)
   end
   for i, part in ipairs(parts) do
-    own[i] = place(g, row_of(kinds.grad, part), part)
+    own[i] = places.value(g, places.row(kinds.grad, part), part)
   end
   by.sumsq = team:sum_squares(g, own)
   for i, bucket in ipairs(team.buckets) do
@@ -179,7 +142,7 @@ function optim.new(run, params, team, reduced)
       .. "without model.only_train_temporal, or models that declare some without frozen = true")
       :format(#params:list()))
   end
-  local kinds = rows_of(run)
+  local kinds = places.rows(run)
   if not (kinds.master and kinds[regions.moments[1].name]) then
     base.raise("MR_E_USAGE",
       "optim.new: the executor has no master; try: {regions = regions.adamw()} when it is made")
@@ -191,7 +154,7 @@ function optim.new(run, params, team, reduced)
   else
     local first, last = list[1], list[#list]
     local all = {start = first.start, stop = last.stop}
-    by.sumsq = ops.sum_squares(place(g, kinds.grad[1], all))
+    by.sumsq = ops.sum_squares(places.value(g, kinds.grad[1], all))
     update(g, kinds, params, 0, params:elements(), by)
   end
   g:output("sumsq", by.sumsq)

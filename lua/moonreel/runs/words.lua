@@ -108,6 +108,20 @@ function texts.gap(entry)
     count(entry.lines))
 end
 
+function texts.weight_norms(entry)
+  local all = {}
+  for _, name in ipairs { "norm", "update_ratio", "dead", "ema_drift" } do
+    all[name] = type(entry.scalars) == "table" and entry.scalars["weights/all/" .. name] or nil
+  end
+  return ("step %s: weights have norm %s, an update moves %s of it, %s of their units are dead, "
+    .. "averages are off by %s"):format(count(entry.step), shown("%.4g", all.norm),
+    shown("%.2g", all.update_ratio), shown("%.2g", all.dead), shown("%.2g", all.ema_drift))
+end
+
+function texts.alarm(entry)
+  return ("step %s: alarm: %s"):format(count(entry.step), tostring(entry.text or "-"))
+end
+
 function texts.note(entry)
   return "note: " .. tostring(entry.text or "")
 end

@@ -67,6 +67,7 @@ local words = {
   rollback = function(line)
     return ("back from step %s to step %s: %s"):format(line.from, line.step, line.why)
   end,
+  alarm = function(line) return "alarm: " .. tostring(line.text) end,
   note = function(line) return line.text end,
   ["end"] = function() return "the run has reached its end" end,
   stop = function(line) return ("stopped by signal %s"):format(line.signal) end,

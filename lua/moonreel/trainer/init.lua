@@ -12,6 +12,7 @@ local setup = require "moonreel.trainer.setup"
 local signal = require "moonreel.core.signal"
 local team = require "moonreel.comm.team"
 local tracking = require "moonreel.trainer.tracking"
+local weights = require "moonreel.trainer.weights"
 
 local trainer = {}
 
@@ -31,6 +32,7 @@ trainer.steps = {
   {"fill the state", setup.fill, "weights"},
   {"prepare for checkpoints", setup.saver, "weights"},
   {"predict the cost of each bucket", predict.run, "compile"},
+  {"watch the weights", weights.open, "compile"},
   {"open the trackers", tracking.open, "open"},
   {"train", loop.run},
 }
@@ -62,6 +64,8 @@ trainer.steps = {
 ---@field bad integer         bad steps in a row; `rolled_back_at`: the step that was gone back from
 ---@field spikes mr.Spikes    what is known of norms and losses; `spike`: what the last step was
 ---@field recent table[]      samples of the last steps
+---@field weights mr.WeightWatch? what measures the weights; `alarms`: what it has found
+---@field epoch_ends boolean?  the last step took the last batch of an epoch
 ---@field lr_at function      the learning rate of an update
 ---@field total_steps integer steps that the run will make
 ---@field trackers mr.Trackers? what the recipe asks for of TensorBoard and W&B

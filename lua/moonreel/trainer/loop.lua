@@ -14,6 +14,7 @@ local signal = require "moonreel.core.signal"
 local spikes = require "moonreel.trainer.spikes"
 local tracking = require "moonreel.trainer.tracking"
 local trouble = require "moonreel.trainer.trouble"
+local weights = require "moonreel.trainer.weights"
 
 local loop = {}
 
@@ -150,7 +151,7 @@ function loop.step(r)
     return false
   end
   tell_failed(r, sum.failed)
-  r.sampler = r.loader:state()
+  r.sampler, r.epoch_ends = r.loader:state(), sum.last
   update(r, sum)
   trouble.remember(r, sum.taken)
   r.updates = r.updates + (sum.good and not sum.left_out and 1 or 0)
@@ -196,6 +197,7 @@ function loop.run(r)
     if not loop.step(r) then
       break
     end
+    weights.look(r)
     trouble.check(r)
     replicas.check(r)
     saves.tell(r)

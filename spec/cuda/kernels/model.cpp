@@ -53,6 +53,10 @@ int main(int, char **)
                            "0..9");
     // more ranges than a block has threads
     contract_case("sum_squares", "x=[1052673] f32");
+    // groups of many rows, of long ones, and of more of them than a block has threads
+    contract_case("weight_sums", "w=[70000] f32 ema=[70000] f32 m=[70000] f32 v=[70000] f32 "
+                                 "0..0.3 hyper=[12] f64 0.6..0.9 cols=1152 before=5");
+    contract_case("weight_sums", "w=[4300000] f32 hyper=[12] f64 0.6..0.9");
     contract_fast("linear_db", "dy=[130,1152] bf16 acc=[1152] f32", 0.2);
     contract_case("linear_db", "dy=[3,4608] bf16 acc=[4608] f32");
     contract_fast("sum", "x=[512,64] f32 axes={0}", 0.2);

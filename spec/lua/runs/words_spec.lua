@@ -29,6 +29,12 @@ describe("a line of a journal", function()
       ["bucket small is compiled: about 2.0 ms a micro-step"] = { kind = "bucket",
         bucket = "small", seconds = 0.002 },
       ["step 4: replicas differ: rank 1"] = { kind = "replicas", step = 4, text = "rank 1" },
+      ["step 4: alarm: the norm of a is 3, more than 2"] = { kind = "alarm", step = 4,
+        text = "the norm of a is 3, more than 2" },
+      ["step 4: weights have norm 3.5, an update moves 0.00012 of it, - of their units are dead, "
+        .. "averages are off by 0.25"] = { kind = "weight_norms", step = 4, scalars = {
+        ["weights/all/norm"] = 3.5, ["weights/all/update_ratio"] = 1.2e-4,
+        ["weights/all/ema_drift"] = 0.25 } },
       ["7 lines of the journal are missing: the disk did not take them"] = { kind = "gap",
         lines = 7 },
       ["note: lower lr\\x0anext"] = { kind = "note", text = "lower lr\nnext" },
@@ -42,7 +48,8 @@ describe("a line of a journal", function()
   it("is said in one line, also when it lacks all of its fields or has others in their place",
     function()
       for _, kind in ipairs { "start", "step", "skip", "spike", "rollback", "save", "stop", "end",
-        "error", "weights", "bucket", "replicas", "output", "gap", "note", "new", 7 } do
+        "error", "weights", "bucket", "replicas", "output", "gap", "note",
+        "weight_norms", "alarm", "new", 7 } do
         local odd = { kind = kind, step = "\27[2J", loss = {}, text = "a\27b" }
         for _, line in ipairs { { kind = kind }, odd } do
           assert.is_nil(words.of(line):find("[%c]"), kind)

@@ -1,0 +1,164 @@
+--- What is watched of weights behind an update: their norm, that of the update against it, how many
+-- units are dead, how far the average is off; by block. Formulas: core/op/weight_sums.c.
+-- @module moonreel.optim.weights
+local G = require "moonreel.core.graph"
+local T = require "moonreel.core.tensor"
+local ops = require "moonreel.core.op"
+local optim = require "moonreel.optim"
+local options = require "moonreel.text.options"
+local places = require "moonreel.optim.places"
+local regions = require "moonreel.optim.regions"
+
+local weights = {}
+
+local SUMS <const> = 5 -- of weight_sums, for each range
+
+--- The block that a parameter is of: its name up to the first number in it, which layers of a row
+-- have ("spatial_blocks.3"); else the first word ("final_layer").
+---@param name string
+---@return string
+function weights.block(name)
+  local at, words = {}, 0
+  for word in name:gmatch "[^.]+" do
+    words = words + 1
+    at[words] = word
+    if word:find "^%d+$" then
+      return table.concat(at, ".")
+    end
+  end
+  return at[1]
+end
+
+-- ranges of trained parameters, as far as they lie in one of some parts: {param, start, stop}
+local function ranges(params, parts, most)
+  local list = {}
+  for _, p in ipairs(params:list()) do
+    for _, part in ipairs(not (p.frozen or p.buffer) and parts or {}) do
+      local stop = math.min(p.offset + p.count, part.stop)
+      for start = math.max(p.offset, part.start), stop - 1, most do
+        list[#list + 1] = { param = p, start = start, stop = math.min(start + most, stop) }
+      end
+    end
+  end
+  return list
+end
+
+-- Does a parameter have a unit for each of its rows? A matrix of a layer has. Rows of a table of
+-- tokens or positions have no gradient where no sample asks for them.
+local function has_units(p)
+  return #p.shape > 1 and not p.lookup and p.name:find "%f[%w]weight$" ~= nil
+end
+
+-- the sums of a range; done: those of ranges before
+local function sums_of(g, kinds, range, hyper, done)
+  local p, here = range.param, {}
+  local m, v = regions.moments[1].name, regions.moments[2].name
+  for i, kind in ipairs { "master", "ema", m, v } do
+    local row = places.row(kinds[kind], range)
+    here[i] = row and places.bring(g, row, places.value(g, row, range), done) or false
+  end
+  local cols = has_units(p) and p.count // p.shape[1] or 0
+  return ops.weight_sums(here[1], here[2], here[3], here[4], hyper, { decay = p.decay or 1,
+    lr_factor = p.lr_factor or 1, cols = cols,
+    before = cols > 0 and (range.start - p.offset) % cols or 0 })
+end
+
+---@class mr.WeightWatch
+local Watch = {}
+Watch.__index = Watch
+
+--- Compile what measures the weights of a run. It reads what an update has left and writes
+-- nothing.
+---@param run mr.Exec       as optim.new takes it
+---@param params mr.Params  sealed
+---@param team mr.Ranks|nil ranks that update together: each measures what it owns
+---@return mr.WeightWatch
+function weights.new(run, params, team)
+  local kinds = places.rows(run)
+  local moved = kinds.master[1].space == "pinned"
+  local list = ranges(params, team and team:owned() or { { start = 0, stop = params:elements() } },
+    moved and optim.piece or params:elements())
+  local self, blocks = setmetatable({ blocks = {}, of_range = {} }, Watch), {}
+  for _, p in ipairs(params:list()) do
+    local name = weights.block(p.name)
+    if not (p.frozen or p.buffer or blocks[name]) then
+      self.blocks[#self.blocks + 1] = name
+      blocks[name] = #self.blocks
+    end
+  end
+  if #list == 0 then
+    return self
+  end
+  local g, sums = G.graph(params), {}
+  local hyper = g:input("hyper", "f64", { 12 })
+  for i, range in ipairs(list) do
+    self.of_range[i] = blocks[weights.block(range.param.name)]
+    sums[i] = sums_of(g, kinds, range, hyper, sums)
+  end
+  g:output("sums", #sums > 1 and G.concat(sums, 0) or sums[1])
+  g:finish()
+  self.graph, self.prog = g, run:compile(g)
+  return self
+end
+
+local read = options.declare("weights:sums", {
+  { "lr", "number", "of the last update, as the next; required" },
+  { "beta1", "number", "required" },
+  { "beta2", "number", "required" },
+  { "eps", "number", "required" },
+  { "weight_decay", "number", "required" },
+  { "step", "integer", "its number, from 1; required" },
+})
+
+--- Measure what this rank owns, behind an update that changed something.
+---@param given table  of the last such update: lr, beta1, beta2, eps, weight_decay, step (from 1)
+---@return number[]    five sums for each of self.blocks: of weight_sums
+function Watch:sums(given)
+  local h, by_block = read(given), {}
+  for i = 1, SUMS * #self.blocks do
+    by_block[i] = 0
+  end
+  if not self.prog then
+    return by_block
+  end
+  self.prog:set("hyper", T.from({ 12 }, { h.lr, h.beta1, h.beta2, h.eps, h.weight_decay, 0, 0,
+    h.step, 0, 0, 0, 0 }, "f64"))
+  self.prog:run()
+  local sums = self.prog:get("sums"):totable()
+  for i, block in ipairs(self.of_range) do
+    for k = 1, SUMS do
+      local at = SUMS * (block - 1) + k
+      by_block[at] = by_block[at] + sums[SUMS * (i - 1) + k]
+    end
+  end
+  return by_block
+end
+
+-- a ratio of two numbers; nil where there is none
+local function over(a, b) return b > 0 and a / b or nil end
+
+local function facts(name, w, u, off, rows, dead, averaged)
+  local norm = w ^ 0.5
+  return { name = name, norm = norm, update_ratio = over(u ^ 0.5, norm), dead = over(dead, rows),
+    ema_drift = averaged and over(off ^ 0.5, norm) or nil }
+end
+
+--- What sums of all ranks tell.
+---@param sums number[]     of Watch:sums, added over ranks
+---@param averaged boolean  the run has averaged weights
+---@return table[]          of each block, then of all: {name, norm, update_ratio, dead, ema_drift},
+---   the last three shares, nil where they have no meaning
+function Watch:facts(sums, averaged)
+  local list, all = {}, { 0, 0, 0, 0, 0 }
+  for i, name in ipairs(self.blocks) do
+    local own = table.move(sums, SUMS * (i - 1) + 1, SUMS * i, 1, {})
+    list[i] = facts(name, own[1], own[2], own[3], own[4], own[5], averaged)
+    for k = 1, SUMS do
+      all[k] = all[k] + own[k]
+    end
+  end
+  list[#list + 1] = facts("all", all[1], all[2], all[3], all[4], all[5], averaged)
+  return list
+end
+
+return weights

@@ -1,0 +1,130 @@
+--- The weights of a run under watch: every so many steps, and behind the last one of an epoch, the
+-- journal gets what moonreel.optim.weights measures of each block, and an alarm where it is not as
+-- in runs that train.
+-- @module moonreel.trainer.weights
+local base = require "moonreel.core.base"
+local optim_weights = require "moonreel.optim.weights"
+
+local weights = {}
+
+-- Updates that are not judged: layers that begin at zero grow, and moments have seen few gradients.
+weights.unjudged = 100
+
+local NAMES <const> = { "norm", "update_ratio", "dead", "ema_drift" }
+
+--- Begin to watch where the recipe asks for it.
+---@param r mr.Run
+function weights.open(r)
+  if r.settings.weights.every > 0 then
+    r.weights = optim_weights.new(r.exec, r.pipe.params, r.ranks)
+    r.alarms, r.norms = {}, {}
+  end
+end
+
+local function finite(x) return x and x == x and math.abs(x) ~= math.huge end
+
+-- numbers for charts, in as many digits as f32 has
+local function scalars_of(facts)
+  local scalars = {}
+  for _, block in ipairs(facts) do
+    for _, name in ipairs(NAMES) do
+      scalars[("weights/%s/%s"):format(block.name, name)] = finite(block[name])
+        and tonumber(("%.7g"):format(block[name])) or nil
+    end
+  end
+  return scalars
+end
+
+-- what a block has that is too much, against a limit: value and limit, or nil. A norm that is no
+-- number is above any limit.
+local function above(value, limit)
+  if value and (value > limit or value ~= value) then
+    return value, limit
+  end
+end
+
+-- cause -> fun(settings, block, norm before): value and limit where it is one
+local causes = {
+  norm = function(s, block, before)
+    if before == 0 then
+      return nil
+    end
+    return above(block.norm, before and before * s.norm_factor or math.huge)
+  end,
+  update = function(s, block) return above(block.update_ratio, s.update_most) end,
+  still = function(s, block)
+    if block.update_ratio and block.update_ratio < s.update_least then
+      return block.update_ratio, s.update_least
+    end
+  end,
+  dead = function(s, block) return above(block.dead, s.dead_most) end,
+  ema = function(s, block) return above(block.ema_drift, s.ema_most) end,
+}
+
+local ORDER <const> = { "norm", "update", "still", "dead", "ema" }
+
+-- what is said of the first block with a cause, and of how many others
+local words = {
+  norm = "the norm of %s is %.4g, more than %.4g",
+  update = "an update moves %s by %.3g of its norm, more than %.3g",
+  still = "an update moves %s by %.3g of its norm, less than %.3g",
+  dead = "%s has %.3g of its units dead, more than %.3g",
+  ema = "the average of %s is off by %.3g of its norm, more than %.3g",
+}
+
+local function judge(r, cause, facts)
+  local found, count
+  for _, block in ipairs(facts) do
+    local value, limit = causes[cause](r.settings.weights, block, r.norms[block.name])
+    if value and block.name ~= "all" then
+      count = (count or 0) + 1
+      found = found or { block = block.name, value = value, limit = limit }
+    end
+  end
+  if found then
+    found.text = words[cause]:format(found.block, found.value, found.limit)
+      .. (count > 1 and ("; so it is with %d more blocks"):format(count - 1) or "")
+  end
+  return found
+end
+
+-- say and journal an alarm when it begins and when it is over
+local function tell(r, cause, found)
+  local was = r.alarms[cause]
+  r.alarms[cause] = found and (was or found)
+  if (found ~= nil) == (was ~= nil) then
+    return
+  end
+  local line = { kind = "alarm", step = r.step, cause = cause, block = (found or was).block,
+    over = not found or nil, text = found and found.text or "over: " .. was.text,
+    value = found and finite(found.value) and found.value or nil, wall = base.wall_s(),
+    limit = found and finite(found.limit) and found.limit or nil }
+  r.journal:append(line)
+  r.progress:say(("step %d: alarm %s"):format(r.step, line.text))
+end
+
+--- Measure, journal and judge where it is time; every rank does.
+---@param r mr.Run  behind a step
+function weights.look(r)
+  local s, o = r.settings.weights, r.settings.optim
+  if not r.weights or r.updates == 0 or not (r.epoch_ends or r.step % s.every == 0) then
+    return
+  end
+  local began = base.now_s()
+  local sums = r.team:sum(r.weights:sums { lr = r.lr_at(r.updates - 1), beta1 = o.betas[1],
+    beta2 = o.betas[2], eps = o.eps, weight_decay = o.weight_decay, step = r.updates })
+  if not r.team.leads then
+    return
+  end
+  local facts = r.weights:facts(sums, o.ema_decay ~= nil)
+  r.journal:append { kind = "weight_norms", step = r.step, update = r.updates,
+    scalars = scalars_of(facts), time_s = base.now_s() - began, wall = base.wall_s() }
+  for _, cause in ipairs(r.updates > weights.unjudged and ORDER or {}) do
+    tell(r, cause, judge(r, cause, facts))
+  end
+  for _, block in ipairs(facts) do
+    r.norms[block.name] = block.norm
+  end
+end
+
+return weights
