@@ -5,6 +5,7 @@ max_line_length = 100
 max_string_line_length = false
 cache = false
 files["recipes"] = { read_globals = { "recipe" } }
+files["datasets/demo/metric.lua"] = { read_globals = { "watch" } }
 files["spec"] = { std = "+busted" }
 files["spec/**/fixtures"] = { read_globals = { "recipe" } }
 files["spec/support"] = { globals = { "arg" } }

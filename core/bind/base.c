@@ -166,6 +166,14 @@ static int b_new_dir(lua_State *L)
     return 1;
 }
 
+/* link(from, to): one more name of a file; false where that cannot be: the file has gone, another
+ * file system, or one without such names. */
+static int b_link(lua_State *L)
+{
+    lua_pushboolean(L, link(luaL_checkstring(L, 1), luaL_checkstring(L, 2)) == 0);
+    return 1;
+}
+
 /* remove_dir(path): with everything in it; a missing one is fine. */
 static int b_remove_dir(lua_State *L)
 {
@@ -365,6 +373,9 @@ static const mr_bind_row base_rows[] = {
     MR_ROW("new_dir", b_new_dir, "(path: string): boolean",
            "Make a folder that is not there; false: something has this path. Of two processes one "
            "makes it."),
+    MR_ROW("link", b_link, "(from: string, to: string): boolean",
+           "One more name of a file, which stays when the first one goes; false: the file is gone, "
+           "the other name is taken, or the file system cannot do that."),
     MR_ROW("remove_dir", b_remove_dir, "(path: string)",
            "Remove a folder with everything in it; a missing one is fine."),
     MR_ROW("list_dir", b_list_dir, "(path: string): string[]", "Names in a folder, sorted."),

@@ -34,7 +34,6 @@ local command = {
 
 local POLL_S <const> = 0.2
 local EVERY <const> = 50
-local RESTART_S <const> = 60 -- for a launcher to start the ranks again
 local WORST <const> = 20
 
 -- log_every of a run's settings
@@ -62,23 +61,12 @@ local function print_lines(list, opts)
   return true
 end
 
--- May the launcher of a run that has just lost a rank start it again?
-local function may_restart(dir)
-  local row = glance.of { name = dir, dir = dir }
-  if row.state ~= "failed" and row.state ~= "dead" or (row.age_s or math.huge) > RESTART_S then
-    return false
-  end
-  local tree = glance.settings(dir) or {}
-  local ranks, restarts = tonumber(tree.nproc_per_node) or 1, tonumber(tree.restarts) or 0
-  return restarts > 0 and (ranks > 1 or type(tree.hostfile) == "string")
-end
-
 -- until the run has ended, its reader is gone, or a signal comes
 local function follow(history, dir, opts)
   signal.catch()
   local running
   repeat
-    running = glance.running(dir) or may_restart(dir)
+    running = glance.active(dir)
     -- what was written before the run ended is read after that
     if not print_lines(history:more(), opts) or signal.pending() then
       break

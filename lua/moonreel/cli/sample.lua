@@ -55,12 +55,6 @@ local command = {
     .. "brings.",
 }
 
-local presets = {
-  low4s = { frames = "4s", resolution = "360p", aspect_ratio = "9:16" },
-  high4s = { frames = "4s", resolution = "720p", aspect_ratio = "9:16" },
-  low16s = { frames = "16s", resolution = "360p", aspect_ratio = "9:16" },
-}
-
 local function usage(...) base.raise("MR_E_USAGE", "sample: " .. string.format(...)) end
 
 local function number(name, text, integer, low)
@@ -83,13 +77,6 @@ local function size(name, text)
   return math.tointeger(h), math.tointeger(w)
 end
 
--- a size by name goes over the height and width that a checkpoint or recipe brings
-local function clear_size(overrides, argument)
-  for i, key in ipairs { "height", "width" } do
-    table.insert(overrides, i, { key = "sampling." .. key, text = "none", argument = argument })
-  end
-end
-
 -- the option that names a size, if one does
 local function named_size(overrides)
   for _, one in ipairs(overrides) do
@@ -102,15 +89,10 @@ end
 
 -- a preset as fields under those of the command line
 local function apply_preset(o, overrides)
-  local preset = presets[o.preset]
-  if not preset then
-    usage("--preset: expected low4s, high4s or low16s, got '%s'", o.preset)
-  end
+  local preset = require("moonreel.sample.presets").of(o.preset, "sample")
   o.frames = o.frames or o.num_frames or preset.frames
-  for i, key in ipairs { "resolution", "aspect_ratio" } do
-    table.insert(overrides, i, { key = "sampling." .. key, text = preset[key],
-      argument = "--preset " .. o.preset })
-  end
+  table.move(overrides, 1, #overrides, #preset.overrides + 1)
+  table.move(preset.overrides, 1, #preset.overrides, 1, overrides)
 end
 
 -- a list that is given twice as a field would keep the last of them alone
@@ -347,7 +329,7 @@ function command.run(args)
   end
   local sized = named_size(parsed.overrides)
   if sized then
-    clear_size(parsed.overrides, sized)
+    require("moonreel.sample.presets").clear_size(parsed.overrides, sized)
   end
   local asked = ask(parsed)
   local _ <close> = asked.prepared

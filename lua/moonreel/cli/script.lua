@@ -14,14 +14,18 @@ local function exit_code(value)
   return value == false and 1 or 0
 end
 
--- a script of the user, or of datasets/, which ships inside the program
-local function load_file(path)
+--- Load a script of the user, or of datasets/, which ships inside the program.
+---@param path string
+---@param names table|nil  what its global names mean; nil: as everywhere
+---@return function|nil
+---@return string|nil why
+function script.load(path, names)
   local shipped = path:find("^datasets/") and not require("moonreel.core.base").exists(path)
     and require("moonreel.app").embedded(path)
   if shipped then
-    return load(shipped, "@" .. path, "t")
+    return load(shipped, "@" .. path, "t", names or _G)
   end
-  return loadfile(path, "t")
+  return loadfile(path, "t", names or _G)
 end
 
 -- text of a value: tables and what is open as at the prompt
@@ -57,7 +61,7 @@ function script.run(args)
       chunk, problem = load(args[2], "=-e", "t")
     end
   else
-    chunk, problem = load_file(args[1])
+    chunk, problem = script.load(args[1])
   end
   if not chunk then
     return failure.report { code = "MR_E_USAGE", exit = 2, message = problem }

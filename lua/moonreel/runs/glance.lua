@@ -170,4 +170,22 @@ function glance.of(one)
   return row
 end
 
+local RESTART_S <const> = 60 -- for a launcher to start the ranks again
+
+-- may the launcher of a run that has just lost a rank start it again?
+local function may_restart(dir)
+  local row = glance.of { name = dir, dir = dir }
+  if row.state ~= "failed" and row.state ~= "dead" or (row.age_s or math.huge) > RESTART_S then
+    return false
+  end
+  local tree = glance.settings(dir) or {}
+  local ranks, restarts = tonumber(tree.nproc_per_node) or 1, tonumber(tree.restarts) or 0
+  return restarts > 0 and (ranks > 1 or type(tree.hostfile) == "string")
+end
+
+--- Does a process write this run, or may its launcher start one for a rank that was just lost?
+---@param dir string
+---@return boolean
+function glance.active(dir) return glance.running(dir) or may_restart(dir) end
+
 return glance

@@ -72,6 +72,16 @@ function texts.save(entry)
     tostring(entry.text or ""))
 end
 
+function texts.samples(entry)
+  local at = ("samples of step %s, %s"):format(count(entry.step), tostring(entry.set or "-"))
+  if entry.event == "fail" then
+    return ("%s: not rendered: %s"):format(at, tostring(entry.text or "no reason"))
+  end
+  return ("%s: %d files in %s s, %s%s"):format(at, type(entry.files) == "table" and #entry.files
+    or 0, shown("%.1f", entry.seconds), tostring(entry.path or "-"),
+    type(entry.text) == "string" and "; a metric failed: " .. entry.text or "")
+end
+
 function texts.stop(entry)
   return ("stopped on request (signal %s) at step %s"):format(count(entry.signal),
     count(entry.step))

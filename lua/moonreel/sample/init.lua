@@ -60,6 +60,8 @@ local read_open = options.declare("sample.open", {
   { "defaults", "mr.Settings", "a baked recipe whose sampling and scheduler say how to render" },
   { "overrides", "table", "fields over those of the checkpoint or folder, as settings.bake takes "
     .. "them", default = {} },
+  { "run", "text", "the directory of the run or stage that a checkpoint is of, where its path does "
+    .. "not say it" },
 })
 
 -- the settings that a checkpoint brings, or those of the reference for weights with config.json
@@ -103,12 +105,13 @@ end
 --- Find what a rendering would open: settings are read, no weights are.
 ---@param spec string       a checkpoint, a run, RUN@STEP, a folder of weights with config.json,
 ---   that of Open-Sora 2.0 or its file, or weights when `settings` are given
----@param given table|nil    ema, device, threads, outputs, settings, defaults, overrides
+---@param given table|nil    ema, device, threads, outputs, settings, defaults, overrides, run
 ---@return mr.Prepared      settings, defaults, path, step, notes; read(options), open(); to be
 ---   closed
 function sample.prepare(spec, given)
   local o = read_open(given)
   local found = found_by(spec, o)
+  found.run = found.run or o.run
   local source, notes = ckpt.load(found)
   local self = setmetatable({o = o, found = found, source = source, notes = notes,
     path = source.path, step = source.step}, Prepared)

@@ -10,16 +10,25 @@ local MARK = "^\xEF\xBB\xBF" -- some editors begin a text with it
 
 -- a prompt per line, without the spaces around it
 local function lines_of(path)
-  local rows = {}
-  for line in base.read_file(path):gsub(MARK, ""):gmatch "[^\r\n]+" do
+  local rows, number = {}, 0
+  for line in (base.read_file(path):gsub(MARK, "") .. "\n"):gmatch "([^\n]*)\n" do
+    number = number + 1
     local text = line:match "^%s*(%S.-)%s*$"
+    if not utf8.len(line) then
+      base.raise("MR_E_DATA", ("%s:%d: '%s' is not UTF-8; expected a text per line; try: iconv -f "
+        .. "latin1 -t utf-8"):format(path, number, base.printable(line:sub(1, 80))))
+    end
     rows[#rows + 1] = text and { text = text } or nil
   end
   return rows
 end
 
 local function table_of(path)
-  local rows, columns = csv.rows(base.read_file(path), path)
+  local content = base.read_file(path)
+  if not utf8.len(content) then
+    base.raise("MR_E_DATA", path .. ": is not UTF-8; try: iconv -f latin1 -t utf-8")
+  end
+  local rows, columns = csv.rows(content, path)
   if not columns.text then
     base.raise("MR_E_DATA", ("%s: no column 'text'; expected text and, where there are, ref, neg, "
       .. "name"):format(path))
@@ -30,7 +39,11 @@ end
 -- rows of a file, and what it is called without its ending
 local function of_file(path)
   local stem = path:match "([^/]+)$":gsub("%.[^.]*$", "")
-  return path:find "%.csv$" and table_of(path) or lines_of(path), stem
+  local rows = path:find "%.csv$" and table_of(path) or lines_of(path)
+  if #rows == 0 then
+    base.raise("MR_E_DATA", path .. ": has no prompt; expected a text per line, or a row per text")
+  end
+  return rows, stem
 end
 
 local function of_texts(texts)

@@ -14,7 +14,7 @@ describe("docs/runs.md", function()
       assert.equal(0, one.exit, one.words .. ": " .. one.output)
       outputs[one.words:match("^moonreel (.*)$")] = one.output
     end
-    assert.equal(24, #done)
+    assert.equal(28, #done)
     for words, pattern in pairs { ["runs"] = "\n001%-base +finished +30 of 30 ",
       ["log base --follow"] = "step 30/30 .*done: step 30",
       ["runs 'optim.lr<1e-3'"] = "^name[^\n]*\n002%-low +finished [^\n]*\n$",
@@ -23,6 +23,8 @@ describe("docs/runs.md", function()
       ["runs --tree"] = "^001%-base  finished  step 40 of 40 [^\n]*\n├─ launch 2 goes on at "
         .. "step 30\n└─ 002%-low .*%-%-load 001%-base@20\n$",
       ["log base --time"] = "\nstopped on request ",
+      ['watch base --frames 1 --size 64x64 --raw --last-step 20 --prompt "a green triangle"'] =
+        "^step 30  1x64x64  [%d.]+ s  outputs/001%-base/samples/step30/1x64x64\n[^\n]*step 40",
       ["order base --audit"] = "40 steps, [%d,]+ samples of %d epochs?: each step has the samples",
       ["ckpt bisect base -- sh -c 'test \"$MOONREEL_CKPT\" \\< "
         .. "outputs/001-base/ckpt/step-000000000030'"] = "the first bad one: step 30, ",

@@ -53,6 +53,12 @@ describe("prompts", function()
     fails("MR_E_USAGE", "no prompt from index 4 on and below 4; there are 4, the first is 0", read,
       all, "start_index=4")
     fails("MR_E_USAGE", "no prompt; try: ", read, nil, "sampling.prompts=none")
+    fails("MR_E_DATA", "none.txt: has no prompt; expected a text per line", read, nil,
+      "sampling.prompts=none", "prompt_path=" .. dir:write("none.txt", "\n  \n"))
+    fails("MR_E_DATA", "latin.txt:2: 'caf\\xe9' is not UTF%-8", read, nil,
+      "sampling.prompts=none", "prompt_path=" .. dir:write("latin.txt", "a\ncaf\xE9\n"))
+    fails("MR_E_DATA", "latin.csv: is not UTF%-8", read, nil,
+      "sampling.prompts=none", "prompt_path=" .. dir:write("latin.csv", "text\ncaf\xE9\n"))
     fails("MR_E_DATA", "bare.csv: no column 'text'; expected text and", read, nil,
       "sampling.prompts=none", "prompt_path=" .. dir:write("bare.csv", "prompt\na\n"))
   end)

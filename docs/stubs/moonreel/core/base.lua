@@ -89,6 +89,12 @@ function base.make_dir(path) end
 ---@return boolean
 function base.new_dir(path) end
 
+--- One more name of a file, which stays when the first one goes; false: the file is gone, the other name is taken, or the file system cannot do that.
+---@param from string
+---@param to string
+---@return boolean
+function base.link(from, to) end
+
 --- Remove a folder with everything in it; a missing one is fine.
 ---@param path string
 function base.remove_dir(path) end

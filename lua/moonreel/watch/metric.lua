@@ -1,0 +1,99 @@
+--- Numbers that a user's own function makes of a rendering: `watch.metric(function(frames, prompt)
+-- ... end)` in a Lua file. datasets/demo/metric.lua is an example.
+-- @module moonreel.watch.metric
+local base = require "moonreel.core.base"
+
+local metric = {}
+
+-- a value as {name, number} rows; nil is no number, and no error
+local function rows_of(name, value)
+  if type(value) == "number" then
+    return { { name, value } }
+  elseif value == nil then
+    return {}
+  elseif type(value) ~= "table" then
+    error(("watch.metric '%s' returned %s; expected a number, a table of numbers by name, or nil")
+      :format(name, type(value)), 0)
+  end
+  local rows = {}
+  for key, x in pairs(value) do
+    if type(key) ~= "string" or type(x) ~= "number" then
+      error(("watch.metric '%s' returned %s = %s; expected names and numbers"):format(name,
+        tostring(key), type(x)), 0)
+    end
+    rows[#rows + 1] = { key, x }
+  end
+  table.sort(rows, function(a, b) return a[1] < b[1] end)
+  return rows
+end
+
+--- Load a file of metrics. It is a program of the user, with all that Lua has; `require` finds what
+-- lies in its folder.
+---@param path string
+---@return table[] metrics  {name, f}; raises MR_E_USAGE where the file has none or cannot be read
+function metric.load(path)
+  local list = {}
+  local watch = {}
+  function watch.metric(name, f)
+    if f == nil then
+      name, f = "metric", name
+    end
+    if type(name) ~= "string" or type(f) ~= "function" then
+      error("watch.metric: expected a function(frames, prompt), with a name before it where there "
+        .. "are several", 2)
+    end
+    list[#list + 1] = { name = name, f = f }
+  end
+  local chunk, why = require("moonreel.cli.script").load(path,
+    setmetatable({ watch = watch }, { __index = _G }))
+  local good, searched = chunk ~= nil, package.path
+  if chunk then
+    package.path = (path:match "^(.*/)" or "./") .. "?.lua;" .. searched
+    good, why = pcall(chunk)
+    package.path = searched
+  end
+  if not good then
+    base.raise("MR_E_USAGE", ("watch: --metric %s: %s"):format(path,
+      tostring(type(why) == "table" and why.message or why)))
+  elseif #list == 0 then
+    base.raise("MR_E_USAGE", ("watch: --metric %s: it calls watch.metric nowhere; expected "
+      .. "watch.metric(function(frames, prompt) ... return number end)"):format(path))
+  end
+  return list
+end
+
+--- Measure a rendering.
+---@param list table[]      of metric.load
+---@param frames mr.Tensor  u8 [T, 3, H, W], sRGB
+---@param prompt string
+---@return table[] rows     {name, number}
+---@return string|nil why   the first metric that raised
+function metric.measure(list, frames, prompt)
+  local all, why = {}, nil
+  for _, one in ipairs(list) do
+    local good, rows = pcall(function() return rows_of(one.name, one.f(frames, prompt)) end)
+    if good then
+      table.move(rows, 1, #rows, #all + 1, all)
+    else
+      why = why or tostring(type(rows) == "table" and rows.message or rows)
+    end
+  end
+  return all, why
+end
+
+--- Means of numbers by their names.
+---@param rows table[]  {name, number} of all renderings
+---@return table        name -> mean over the renderings that have it
+function metric.means(rows)
+  local sums, means = {}, {}
+  for _, row in ipairs(rows) do
+    local sum = sums[row[1]] or { 0, 0 }
+    sums[row[1]] = { sum[1] + row[2], sum[2] + 1 }
+  end
+  for name, sum in pairs(sums) do
+    means[name] = sum[1] / sum[2]
+  end
+  return means
+end
+
+return metric

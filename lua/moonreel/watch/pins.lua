@@ -1,0 +1,79 @@
+--- Checkpoints that stay until they are rendered, also when the run removes them: their files get
+-- a second name below samples/.watch/SET/. Where the file system has no such names a pin says its
+-- step alone, and the checkpoint is rendered if it is still there.
+-- @module moonreel.watch.pins
+local base = require "moonreel.core.base"
+local ckpt = require "moonreel.ckpt"
+local shelf = require "moonreel.watch.shelf"
+
+local pins = {}
+
+local function name_of(step) return ("step-%012d"):format(step) end
+
+-- links to all files of a checkpoint, the manifest last; false: it has gone
+local function link_all(path, into)
+  local good, names = pcall(base.list_dir, path)
+  for _, name in ipairs(good and names or {}) do
+    if name ~= "MANIFEST.json" and not base.link(path .. "/" .. name, into .. "/" .. name) then
+      return base.exists(path .. "/" .. name)
+    end
+  end
+  return base.link(path .. "/MANIFEST.json", into .. "/MANIFEST.json")
+    or base.exists(path .. "/MANIFEST.json")
+end
+
+-- what a killed process has begun
+local function sweep(folder)
+  for _, name in ipairs(base.list_dir(folder)) do
+    local pid = name:match "^%.step%-%d+%-(%d+)$"
+    if pid and not base.exists("/proc/" .. pid) then
+      base.remove_dir(folder .. "/" .. name)
+    end
+  end
+end
+
+--- Keep a checkpoint for a set. One that is kept already stays as it is, unless another one has
+-- taken its step.
+---@param dir string     of the run or stage
+---@param set string
+---@param step integer
+---@return boolean       false: it has gone
+function pins.add(dir, set, step)
+  local folder = shelf.own_folder(dir, set)
+  local new = ("%s/.%s-%d"):format(folder, name_of(step), base.pid())
+  sweep(folder)
+  base.remove_dir(new)
+  base.make_dir(new)
+  local there = link_all(ckpt.dir(dir, step), new)
+  if there then
+    base.remove_dir(folder .. "/" .. name_of(step))
+    base.rename(new, folder .. "/" .. name_of(step))
+  else
+    base.remove_dir(new)
+  end
+  return there
+end
+
+--- The checkpoints that are kept for a set.
+---@param dir string
+---@param set string
+---@return table[]  {step, path}, oldest first
+function pins.list(dir, set)
+  local folder, list = ("%s/samples/.watch/%s"):format(dir, set), {}
+  local good, names = pcall(base.list_dir, folder)
+  for _, name in ipairs(good and names or {}) do
+    local step = math.tointeger(tonumber(name:match "^step%-(%d+)$"))
+    local path = folder .. "/" .. name
+    if step then
+      list[#list + 1] = { step = step, pin = path,
+        path = base.exists(path .. "/MANIFEST.json") and path or ckpt.dir(dir, step) }
+    end
+  end
+  return list
+end
+
+--- Let a checkpoint go.
+---@param one table  of pins.list
+function pins.drop(one) base.remove_dir(one.pin) end
+
+return pins

@@ -1,0 +1,100 @@
+--- Sets: what is made of each checkpoint. A set of renderings has one size; the set "loss" is the
+-- evaluation loss.
+-- @module moonreel.watch.sets
+local base = require "moonreel.core.base"
+local json = require "moonreel.core.json"
+local presets = require "moonreel.sample.presets"
+local prompts = require "moonreel.sample.prompts"
+local settings = require "moonreel.settings"
+
+local sets = {}
+
+--- The set that a recipe asks for by itself.
+sets.OWN = "recipe"
+
+local Set = {}
+Set.__index = Set
+
+--- The sets of a watch.
+---@param asked table  presets: names or nil; frames, height, width, seeds, steps, guidance, fps,
+---   batch_size, prompts: as sampler:render takes them; loss: the evaluation loss, too; loss_only:
+---   alone
+---@return mr.WatchSet[]  {name, overrides}; raises MR_E_USAGE for an unknown preset
+function sets.of(asked)
+  local list, options = {}, {}
+  for _, key in ipairs { "frames", "height", "width", "seeds", "steps", "guidance", "fps",
+      "batch_size" } do
+    options[key] = asked[key]
+  end
+  local function add(name, overrides, frames)
+    local own = { frames = frames }
+    for key, value in pairs(options) do
+      own[key] = value
+    end
+    list[#list + 1] = setmetatable({ name = name, overrides = overrides, options = own,
+      prompts = asked.prompts }, Set)
+  end
+  for _, name in ipairs(asked.presets or {}) do
+    local preset, overrides = presets.of(name, "watch"), {}
+    presets.clear_size(overrides, "--preset " .. name)
+    table.move(preset.overrides, 1, #preset.overrides, #overrides + 1, overrides)
+    add(name, overrides, require("moonreel.sample.names").frames(preset.frames))
+  end
+  if not asked.presets and not asked.loss_only then
+    local words = { asked.frames and tostring(asked.frames),
+      asked.height and ("%dx%d"):format(asked.height, asked.width) }
+    local name = table.concat({ words[1] or words[2], words[1] and words[2] or nil }, "x")
+    add(name ~= "" and name or sets.OWN, {})
+  end
+  if asked.loss then
+    list[#list + 1] = setmetatable({ name = "loss", loss = true }, Set)
+  end
+  return list
+end
+
+-- the settings that say how to render, and the prompts
+local function ask(self, own)
+  local s = #self.overrides > 0 and settings.with(own, self.overrides) or own
+  return s, prompts.read(self.prompts, s)
+end
+
+-- options of sampler:render, with the prompts
+local function options_of(self, rows)
+  local options = {}
+  for key, value in pairs(self.options) do
+    options[key] = value
+  end
+  for name, list in pairs(prompts.options(rows)) do
+    options[name] = list
+  end
+  return options
+end
+
+--- By its key a set is known again: what is asked of a checkpoint beside its weights.
+---@param own table   settings of the checkpoint, with the fields of the command line
+---@param ema boolean|nil  nil: as the settings say
+---@return string     32 hexadecimal digits
+function Set:key(own, ema)
+  if self.loss then
+    return base.hash128(json.encode { "loss", own.hash, own:plain "eval_timesteps" or false,
+      own.eval_in_turn, own.dataset.hold_back, own.steps })
+  end
+  local s, found = ask(self, own)
+  if ema == nil then
+    ema = s.sampling.ema
+  end
+  return base.hash128(json.encode { s.hash, s:plain "sampling", s:plain "scheduler", found.first,
+    ema, options_of(self, found.rows) })
+end
+
+--- What a sampler is asked for.
+---@param sampler mr.Sampler
+---@return table options  of sampler:request
+---@return table found    prompts
+---@return table settings that say how to render
+function Set:ask(sampler)
+  local s, found = ask(self, sampler.settings)
+  return options_of(self, found.rows), found, s
+end
+
+return sets

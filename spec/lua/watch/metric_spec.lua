@@ -1,0 +1,43 @@
+--- Numbers by a user's functions. Covers: lua/moonreel/watch/metric.lua
+local T = require "moonreel.core.tensor"
+local fails = require "spec.support.fails"
+local folder = require "spec.support.folder"
+local metric = require "moonreel.watch.metric"
+
+describe("watch.metric", function()
+  local dir = folder.new()
+  teardown(function() dir:remove() end)
+  local frames = T.from({ 2, 3, 1, 1 }, { 1, 2, 3, 4, 5, 6 }, "u8")
+  local function load(text) return metric.load(dir:write("m.lua", text)) end
+
+  it("gives numbers, one or several by name, or none", function()
+    local list = load [[
+      watch.metric(function(frames, prompt) return frames.shape[1] + #prompt end)
+      watch.metric("two", function() return { a = 1, b = 2.5 } end)
+      watch.metric("none", function() return nil end)]]
+    local rows, why = metric.measure(list, frames, "abc")
+    assert.same({ { "metric", 5 }, { "a", 1 }, { "b", 2.5 } }, rows)
+    assert.is_nil(why)
+    assert.same({ metric = 5, a = 2 }, metric.means { { "metric", 5 }, { "a", 1 }, { "a", 3 } })
+  end)
+
+  it("goes on behind one that raises, or returns something else", function()
+    local list = load [[
+      watch.metric("bad", function() error("no shape") end)
+      watch.metric("good", function() return 1 end)]]
+    local rows, why = metric.measure(list, frames, "x")
+    assert.same({ { "good", 1 } }, rows)
+    assert.matches("m.lua:1: no shape", why)
+    assert.matches("'t' returned boolean; expected a number",
+      select(2, metric.measure(load 'watch.metric("t", function() return true end)', frames, "")))
+    assert.matches("returned 1 = number; expected names",
+      select(2, metric.measure(load 'watch.metric(function() return { 3 } end)', frames, "")))
+  end)
+
+  it("refuses files without one", function()
+    fails("MR_E_USAGE", "m.lua: it calls watch.metric nowhere", load, "return 1")
+    fails("MR_E_USAGE", "m.lua:1: ", load, "watch.metric(")
+    fails("MR_E_USAGE", "expected a function", load, "watch.metric('x', 3)")
+    fails("MR_E_USAGE", "nowhere.lua", metric.load, dir.path .. "/nowhere.lua")
+  end)
+end)
