@@ -17,4 +17,29 @@ template <int THREADS> MR_DEVICE double mr_block_sum(double v, double *sums)
     return sums[0];
 }
 
+// N sums over THREADS to out[0] .. out[N - 1], N at most THREADS / 32, a warp for each; sums: N *
+// THREADS doubles of shared memory. All threads of the block call.
+template <int THREADS, int N>
+MR_DEVICE void mr_block_sums(const double (&v)[N], double *sums, double *out)
+{
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    for (int k = 0; k < N; k++)
+        sums[k * THREADS + threadIdx.x] = v[k];
+    __syncthreads();
+    // each lane every 32nd of the threads, then one lane what the lanes have
+    if (warp < N) {
+        double sum = 0;
+        for (int i = lane; i < THREADS; i += 32)
+            sum += sums[warp * THREADS + i];
+        sums[warp * THREADS + lane] = sum;
+    }
+    __syncthreads();
+    if (warp < N && lane == 0) {
+        double total = 0;
+        for (int i = 0; i < 32; i++)
+            total += sums[warp * THREADS + i];
+        out[warp] = total;
+    }
+}
+
 #endif

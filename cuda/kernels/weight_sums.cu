@@ -80,23 +80,7 @@ __global__ void __launch_bounds__(THREADS)
             s[4] += dies ? 1 : 0;
         }
     }
-    for (int k = 0; k < SUMS; k++)
-        shared[k * THREADS + threadIdx.x] = s[k];
-    __syncthreads();
-    // a warp for each of the sums, each lane every 32nd of the threads
-    if (warp < SUMS) {
-        double *of_lanes = shared + warp * THREADS, sum = 0;
-        for (int i = lane; i < THREADS; i += 32)
-            sum += of_lanes[i];
-        of_lanes[lane] = sum;
-    }
-    __syncthreads();
-    if (warp < SUMS && lane == 0) {
-        double total = 0;
-        for (int i = 0; i < 32; i++)
-            total += shared[warp * THREADS + i];
-        sums[blockIdx.x * SUMS + warp] = total;
-    }
+    mr_block_sums<THREADS>(s, shared, sums + blockIdx.x * SUMS);
 }
 
 // a block for each of the sums

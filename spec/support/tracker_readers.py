@@ -7,14 +7,20 @@ def plain(x):
     return x if not isinstance(x, float) or math.isfinite(x) else repr(x)
 
 
+def numbers(h):
+    return h.min, h.max, h.num, h.sum, h.sum_squares, list(h.bucket_limit), list(h.bucket)
+
+
 def tensorboard(folder):
     from tensorboard.backend.event_processing import event_accumulator as ea
-    run = ea.EventAccumulator(folder, size_guidance={ea.SCALARS: 0, ea.IMAGES: 0, ea.TENSORS: 0})
+    run = ea.EventAccumulator(folder, size_guidance={ea.SCALARS: 0, ea.IMAGES: 0, ea.TENSORS: 0, ea.HISTOGRAMS: 0})
     run.Reload()
     tags = run.Tags()
     images = {k: [[e.step, e.width, e.height, e.encoded_image_string[:3].decode("latin1")] for e in run.Images(k)]
               for k in tags["images"]}
     return {"scalars": {k: [[e.step, plain(e.value)] for e in run.Scalars(k)] for k in tags["scalars"]},
+            "histograms": {k: [[e.step, *numbers(e.histogram_value)] for e in run.Histograms(k)]
+                           for k in tags["histograms"]},
             "texts": tags["tensors"], "images": images}
 
 

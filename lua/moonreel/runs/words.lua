@@ -128,6 +128,14 @@ function texts.weight_norms(entry)
     shown("%.2g", all.update_ratio), shown("%.2g", all.dead), shown("%.2g", all.ema_drift))
 end
 
+function texts.histograms(entry)
+  local n = 0
+  for _ in pairs(type(entry.histograms) == "table" and entry.histograms or {}) do
+    n = n + 1
+  end
+  return ("step %s: %d histograms of weights and gradients"):format(count(entry.step), n)
+end
+
 function texts.alarm(entry)
   return ("step %s: alarm: %s"):format(count(entry.step), tostring(entry.text or "-"))
 end

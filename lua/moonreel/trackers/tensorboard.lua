@@ -4,6 +4,7 @@
 -- @module moonreel.trackers.tensorboard
 local facts = require "moonreel.trackers.facts"
 local follow = require "moonreel.trackers.follow"
+local histograms = require "moonreel.trackers.histograms"
 local media = require "moonreel.trackers.media"
 local scalars = require "moonreel.trackers.scalars"
 local tfevents = require "moonreel.trackers.tfevents"
@@ -74,6 +75,9 @@ function Writer:note(line, step)
   end
   local list, words = {}, facts.words(line)
   add_scalars(list, scalars.of_line(line))
+  for _, one in ipairs(histograms.of_line(line)) do
+    list[#list + 1] = tfevents.histogram(one[1], one[2])
+  end
   if words then
     list[#list + 1] = tfevents.text(line.kind == "note" and "notes" or "events", words)
   end

@@ -1,5 +1,6 @@
 --- TensorBoard event files: records and the messages in them. Field numbers: event.proto,
--- summary.proto, tensor.proto and plugins/hparams/plugin_data.proto of TensorBoard 2.21.
+-- summary.proto, histogram.proto, tensor.proto and plugins/hparams/plugin_data.proto of TensorBoard
+-- 2.21.
 -- @module moonreel.trackers.tfevents
 local base = require "moonreel.core.base"
 local proto = require "moonreel.trackers.proto"
@@ -97,6 +98,21 @@ end
 function tfevents.image(tag, data, height, width)
   return bytes(1, bytes(1, tag) .. bytes(4, integer(1, height) .. integer(2, width)
     .. integer(3, 3) .. bytes(4, data)))
+end
+
+-- packed doubles
+local function doubles(field, list)
+  return bytes(field, string.pack("<" .. ("d"):rep(#list), table.unpack(list)))
+end
+
+--- A histogram.
+---@param tag string
+---@param h mr.Histogram
+---@return string
+function tfevents.histogram(tag, h)
+  return bytes(1, bytes(1, tag) .. bytes(5, proto.double(1, h.min)
+    .. proto.double(2, h.limits[#h.limits]) .. proto.double(3, h.num) .. proto.double(4, h.sum)
+    .. proto.double(5, h.sum_squares) .. doubles(6, h.limits) .. doubles(7, h.counts)))
 end
 
 local function plugin_value(tag, content)

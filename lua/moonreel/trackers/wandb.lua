@@ -5,6 +5,8 @@
 local base = require "moonreel.core.base"
 local facts = require "moonreel.trackers.facts"
 local follow = require "moonreel.trackers.follow"
+local histograms = require "moonreel.trackers.histograms"
+local json = require "moonreel.core.json"
 local media = require "moonreel.trackers.media"
 local scalars = require "moonreel.trackers.scalars"
 local wandblog = require "moonreel.trackers.wandblog"
@@ -142,6 +144,11 @@ function Writer:note(line, step)
   end
   for _, one in ipairs(scalars.of_line(line)) do
     add(self, one[1], one[2])
+  end
+  for _, one in ipairs(histograms.of_line(line)) do
+    local h = one[2]
+    add(self, one[1], { _type = "histogram", values = json.array(h.counts),
+      bins = json.array { h.min, table.unpack(h.limits) } })
   end
   local found = media.of(line, self.part.dir)
   for _, one in ipairs(found) do

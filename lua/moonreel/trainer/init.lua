@@ -65,6 +65,7 @@ trainer.steps = {
 ---@field spikes mr.Spikes    what is known of norms and losses; `spike`: what the last step was
 ---@field recent table[]      samples of the last steps
 ---@field weights mr.WeightWatch? what measures the weights; `alarms`: what it has found
+---@field histograms table?   what counts weights and gradients, and the update behind that
 ---@field epoch_ends boolean?  the last step took the last batch of an epoch
 ---@field lr_at function      the learning rate of an update
 ---@field total_steps integer steps that the run will make

@@ -3,7 +3,11 @@
 -- in runs that train.
 -- @module moonreel.trainer.weights
 local base = require "moonreel.core.base"
+local histograms = require "moonreel.optim.histograms"
+local optim = require "moonreel.optim"
 local optim_weights = require "moonreel.optim.weights"
+
+local packed = require "moonreel.trackers.histograms"
 
 local weights = {}
 
@@ -18,6 +22,62 @@ function weights.open(r)
   if r.settings.weights.every > 0 then
     r.weights = optim_weights.new(r.exec, r.pipe.params, r.ranks)
     r.alarms, r.norms = {}, {}
+  end
+  if r.settings.weights.histograms > 0 then
+    local params, reduce = r.pipe.params, r.ranks and not r.reduced
+    r.histograms = { weights = histograms.new(r.exec, params, "master", r.ranks),
+      gradients = histograms.new(r.exec, params, "grad", r.ranks, reduce),
+      -- gradients that were summed for a histogram are not summed once more
+      update = reduce and optim.new(r.exec, params, r.ranks, true) or r.update }
+  end
+end
+
+-- histograms of all ranks, for the journal; a block is of one rank or of several
+local function shared(r, counts)
+  local names, flat, all = {}, {}, {}
+  for _, p in ipairs(r.pipe.params:list()) do
+    local name = optim_weights.block(p.name)
+    if not (p.frozen or p.buffer or names[name]) then
+      names[#names + 1], names[name] = name, true
+    end
+  end
+  for i, name in ipairs(names) do
+    for k = 1, packed.NUMBERS do
+      flat[packed.NUMBERS * (i - 1) + k] = counts[name] and counts[name][k] or 0
+    end
+  end
+  flat = r.team:sum(flat)
+  for i, name in ipairs(names) do
+    all[name] = packed.pack(table.move(flat, packed.NUMBERS * (i - 1) + 1, packed.NUMBERS * i, 1,
+      {}))
+  end
+  return all
+end
+
+--- Count the gradients of a step where it is time, and say which update is to follow.
+---@param r mr.Run
+---@param sum table  of micros.run
+---@return mr.Update
+function weights.before_update(r, sum)
+  local every = r.settings.weights.histograms
+  if not r.histograms or (r.step + 1) % every ~= 0 or sum.weight == 0 then
+    return r.update
+  end
+  r.histograms.of_step = shared(r, r.histograms.gradients:count(1 / sum.weight))
+  return r.histograms.update
+end
+
+-- the histograms of a step whose gradients were counted, for the journal
+local function write_histograms(r)
+  local gradients, list = r.histograms.of_step, {}
+  r.histograms.of_step = nil
+  for name, short in pairs(shared(r, r.histograms.weights:count(1))) do
+    list[("weights/%s/weights"):format(name)] = short
+    list[("weights/%s/gradients"):format(name)] = gradients[name]
+  end
+  if r.team.leads then
+    r.journal:append { kind = "histograms", step = r.step, histograms = list,
+      wall = base.wall_s() }
   end
 end
 
@@ -104,9 +164,12 @@ local function tell(r, cause, found)
 end
 
 --- Measure, journal and judge where it is time; every rank does.
----@param r mr.Run  behind a step
+---@param r mr.Run  behind a step, before the next one
 function weights.look(r)
   local s, o = r.settings.weights, r.settings.optim
+  if r.histograms and r.histograms.of_step then
+    write_histograms(r)
+  end
   if not r.weights or r.updates == 0 or not (r.epoch_ends or r.step % s.every == 0) then
     return
   end

@@ -72,6 +72,10 @@ local elsewhere = {
   ["vae.type"] = "another type lies apart", ["text_encoder.type"] = "one built type",
 }
 
+for _, name in ipairs{"norm_factor", "update_most", "update_least", "dead_most", "ema_most"} do
+  elsewhere["weights." .. name] = "of runs of 100 updates (spec/lua/trainer/weights_spec.lua)"
+end
+
 for _, name in ipairs{"compile", "device", "forward", "index", "load", "open", "optimizer",
   "patience", "persist", "reduce", "snapshot", "start", "weights"} do
   elsewhere["watch." .. name] = "the launcher's, who watches ranks (spec/lua/life/hang_spec.lua)"

@@ -29,6 +29,8 @@ describe("a line of a journal", function()
       ["bucket small is compiled: about 2.0 ms a micro-step"] = { kind = "bucket",
         bucket = "small", seconds = 0.002 },
       ["step 4: replicas differ: rank 1"] = { kind = "replicas", step = 4, text = "rank 1" },
+      ["step 4: 2 histograms of weights and gradients"] = { kind = "histograms", step = 4,
+        histograms = { a = {}, b = {} } },
       ["step 4: alarm: the norm of a is 3, more than 2"] = { kind = "alarm", step = 4,
         text = "the norm of a is 3, more than 2" },
       ["step 4: weights have norm 3.5, an update moves 0.00012 of it, - of their units are dead, "
@@ -49,7 +51,7 @@ describe("a line of a journal", function()
     function()
       for _, kind in ipairs { "start", "step", "skip", "spike", "rollback", "save", "stop", "end",
         "error", "weights", "bucket", "replicas", "output", "gap", "note",
-        "weight_norms", "alarm", "new", 7 } do
+        "weight_norms", "histograms", "alarm", "new", 7 } do
         local odd = { kind = kind, step = "\27[2J", loss = {}, text = "a\27b" }
         for _, line in ipairs { { kind = kind }, odd } do
           assert.is_nil(words.of(line):find("[%c]"), kind)

@@ -2,6 +2,7 @@
 -- python that has them (else python3). Covers: lua/moonreel/trackers/tensorboard.lua
 -- lua/moonreel/trackers/wandb.lua
 local folder = require "spec.support.folder"
+local histograms = require "moonreel.trackers.histograms"
 local json = require "moonreel.core.json"
 local process = require "moonreel.core.process"
 local story = require "moonreel.runs.story"
@@ -11,6 +12,22 @@ local trackers = require "moonreel.trackers"
 local PYTHON = os.getenv "MOONREEL_TRACKERS" or "python3"
 local KEYS = { "loss", "grad_norm", "lr", "t", "epoch", "time/step_s" }
 local OF_LINE = { ["time/step_s"] = "time_s" }
+
+-- counts of some bins, far apart and next to each other
+local function counted(n)
+  local all = {}
+  for i = 1, histograms.NUMBERS do
+    all[i] = 0
+  end
+  all[7], all[8], all[200], all[249], all[300], all[497] = n, 2, 3, 40, 5, 1
+  all[499], all[500] = -0.125, 2.5
+  return histograms.pack(all)
+end
+
+local function histogram(n, step)
+  return { kind = "histograms", step = step, histograms = { ["weights/a.0/weights"] = counted(n),
+    ["weights/a.0/gradients"] = counted(n + 1) } }
+end
 
 -- a run of some sessions, long enough for many blocks
 local function lines()
@@ -29,12 +46,14 @@ local function lines()
   end
   add(tracked.start(0))
   train(1, 300, 1)
+  add(histogram(1, 300))
   add(tracked.start(250))
   train(251, 400, 0.1)
   add { kind = "rollback", step = 380, from = 400, why = "spike" }
   train(381, 385, 3)
   add { kind = "skip", step = 386, reason = "loss nan, gradient norm inf", lr = 1e-4 }
   train(387, 410, 3)
+  add(histogram(9, 410))
   add { kind = "end", step = 410 }
   add(tracked.start(410))
   train(411, 420, 5)
@@ -51,8 +70,9 @@ describe("the readers of", function()
   teardown(function() dir:remove() end)
 
   local function read(name)
-    assert.equal(4, trackers.export(run, name).written)
-    local done = process.run({ PYTHON, "spec/support/tracker_readers.py", name,
+    local done = trackers.export(run, name)
+    assert.equal(4, done.written + done.kept)
+    done = process.run({ PYTHON, "spec/support/tracker_readers.py", name,
       run .. "/" .. name }, "", { deadline_s = 600, output_bytes = 1 << 26, quiet = true })
     if done.exit == 77 then
       pending(name .. " is not installed")
@@ -88,6 +108,31 @@ describe("the readers of", function()
       for i, point in ipairs(points) do
         assert.same(point, { found.scalars[key][i][1], found.scalars[key][i][2] }, key)
       end
+    end
+  end)
+
+  -- the histograms that are left when steps are taken back, as a reader has them
+  local WANT = { ["weights/a.0/weights"] = 9, ["weights/a.0/gradients"] = 10 }
+
+  it("TensorBoard find the histograms of the journal", function()
+    local found = read("tensorboard").histograms
+    for tag, n in pairs(WANT) do
+      local h = histograms.of_line { histograms = { [tag] = counted(n) } }[1][2]
+      assert.same({ { 410, h.min, h.limits[#h.limits], n + 51, -0.125, 2.5, h.limits, h.counts } },
+        found[tag])
+    end
+  end)
+
+  it("W&B find the histograms of the journal", function()
+    local rows = {}
+    for _, row in ipairs(read("wandb").rows) do
+      rows[row._step] = row
+    end
+    for tag, n in pairs(WANT) do
+      local h = histograms.of_line { histograms = { [tag] = counted(n) } }[1][2]
+      assert.same({ _type = "histogram", values = h.counts, bins = { h.min,
+        table.unpack(h.limits) } }, rows[410][tag])
+      assert.is_nil(rows[299][tag])
     end
   end)
 

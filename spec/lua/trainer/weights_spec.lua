@@ -1,8 +1,11 @@
 --- The weights of a run under watch: when they are measured, by whichever ranks, and what raises an
 -- alarm. Covers: lua/moonreel/trainer/weights.lua
+local T = require "moonreel.core.tensor"
 local demo_data = dofile "spec/support/demo_data.lua"
+local histograms = require "moonreel.trackers.histograms"
 local process = require "moonreel.core.process"
 local run = require "moonreel.run"
+local trackers = require "moonreel.trackers"
 local weights = require "moonreel.trainer.weights"
 
 local out = demo_data.scratch()
@@ -83,6 +86,65 @@ describe("the weights of a run", function()
     train("kept", 1, "weights.every=2", "steps=2", "dtype=bf16")
     assert.same(lines("kept", "weight_norms")[1].scalars,
       lines("offloaded", "weight_norms")[1].scalars)
+  end)
+end)
+
+describe("the histograms of a run", function()
+  -- all elements, and the norm of all
+  local function totals(line, what)
+    local num, squares = 0, 0
+    for _, one in ipairs(histograms.of_line(line)) do
+      if one[1]:match "[^/]+$" == what then
+        num, squares = num + one[2].num, squares + one[2].sum_squares
+      end
+    end
+    return num, squares ^ 0.5
+  end
+
+  -- rows of a rank alone are fresh, of two ranks reduced with the micro-step or in the update
+  for _, case in ipairs { { "alone", 1 }, { "micros", 1, "accumulate=2" }, { "two", 2 },
+      { "sums", 2, "accumulate=2", "plugin_config.zero_stage=1" },
+      { "none", 2, "accumulate=2", "plugin_config.zero_stage=0" },
+      { "parts", 2, "accumulate=2", "plugin_config.zero_stage=2", "dtype=bf16" },
+      { "far", 1, "optim.offload=true", "dtype=bf16" } } do
+    it("have each element once, and train as without: " .. case[1], function()
+      local name, ranks = case[1], case[2]
+      train(name .. "_counted", ranks, "weights.histograms=2", "weights.every=2", "steps=3",
+        table.unpack(case, 3))
+      train(name .. "_plain", ranks, "weights.every=0", "steps=3", table.unpack(case, 3))
+      local a <close> = demo_data.newest(out, name .. "_counted")
+      local b <close> = demo_data.newest(out, name .. "_plain")
+      for _, tensor in ipairs(a:names()) do
+        assert.equal(0, a:compare(b, tensor).differing, tensor)
+      end
+      local got = lines(name .. "_counted", "histograms")
+      assert.equal(1, #got)
+      assert.equal(2, got[1].step)
+      local n, norm = totals(got[1], "weights")
+      local measured = lines(name .. "_counted", "weight_norms")[1].scalars["weights/all/norm"]
+      assert.near(1, norm / measured, 1e-6)
+      local n_gradients, grad_norm = totals(got[1], "gradients")
+      assert.equal(n, n_gradients)
+      assert.near(1, grad_norm / lines(name .. "_counted", "step")[2].grad_norm, 1e-5)
+      local elements = 0
+      for _, tensor in ipairs(a:names()) do
+        elements = elements + (tensor:find "^ema%." and T.count(a:info(tensor).shape) or 0)
+      end
+      assert.equal(elements, n)
+    end)
+  end
+
+  it("are the same in files that are made later", function()
+    train("later", 1, "weights.histograms=2", "steps=4", "tensorboard=true", "wandb=true")
+    local dir = demo_data.run_dir(out, "later")
+    for _, name in ipairs { "tensorboard", "wandb" } do
+      assert(os.rename(dir .. "/" .. name, dir .. "/was"))
+      assert.equal(1, trackers.export(dir, name).written)
+      local done = process.run { "/usr/bin/diff", "-r", "-x", "written.json", dir .. "/was",
+        dir .. "/" .. name }
+      assert.equal(0, done.exit, done.output)
+      assert(os.execute("rm -r '" .. dir .. "/was'"))
+    end
   end)
 end)
 

@@ -11,6 +11,10 @@ add("every", "integer", 100, { min = 0, unit = "steps",
   help = "weights are measured behind so many steps, and behind the last one of an epoch: of each "
     .. "block its norm, how far the update moved it, the share of dead units, how far the average "
     .. "is off; 0: never" })
+add("histograms", "integer", 0, { min = 0, unit = "steps",
+  help = "histograms of weights and gradients of each block behind so many steps, for TensorBoard "
+    .. "and W&B; 0: none. The journal has some 1.5 kB for each block, TensorBoard and "
+    .. "W&B have some 5" })
 add("norm_factor", "number", 2, { min = 1,
   help = "alarm: the norm of a block is more than so many times what it was when it was measured "
     .. "before" })
