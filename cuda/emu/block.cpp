@@ -196,7 +196,6 @@ static void begin_block(unsigned at, unsigned number)
         f.open_copies.clear();
         f.copies.clear();
         f.in_product.clear();
-        f.visits.clear();
     }
     memory_begin(shared_bytes);
     collectives_begin();

@@ -8,33 +8,53 @@ namespace emu
 
 struct Lane {
     uintptr_t at;
-    size_t bytes;
-    unsigned number;
+    uint32_t bytes, number;
 };
 struct Request {
     bool shared;
-    unsigned n;
+    unsigned n = 0;
     Lane lanes[32];
+    Request() {} // lanes from n on hold nothing
 };
-// what lanes of a warp have in common that come by one place for the same time
+// A warp at a place of the kernel. Lanes come one after the other, each by its visits in order, so
+// that requests are complete in order, too.
+struct Row {
+    uint32_t visits[32] = {0};     // of each lane
+    uint32_t first = 0;            // visit that requests[0] belongs to
+    size_t closed = 0;             // requests that are counted
+    std::vector<Request> requests; // of visits first, first + 1, ...
+};
 struct Key {
     uintptr_t place;
-    uint32_t warp, visit;
+    uint32_t warp;
     bool operator==(const Key &k) const
     {
-        return place == k.place && warp == k.warp && visit == k.visit;
+        return place == k.place && warp == k.warp;
     }
 };
 struct KeyHash {
     size_t operator()(const Key &k) const
     {
-        return (k.place * 31 + k.warp) * 0x9E3779B97F4A7C15u ^ k.visit * 0xC2B2AE3D27D4EB4Fu;
+        return (k.place * 31 + k.warp) * 0x9E3779B97F4A7C15u >> 32;
     }
 };
-static std::unordered_map<Key, Request, KeyHash> open_requests[SEATS];
+struct Near {
+    Key key;
+    Row *row;
+};
+static std::unordered_map<Key, Row, KeyHash> rows_of[SEATS];
+static Near near_of[SEATS][1024]; // rows found last, by their hash
+
+static Row &row_of(const Key &key)
+{
+    Near &near = near_of[seat][KeyHash()(key) % 1024];
+    if (!near.row || !(near.key == key))
+        near = {key, &rows_of[seat][key]};
+    return *near.row;
+}
 
 // how many pieces of `size` bytes a request touches; its lanes are sorted by address
-static uint64_t pieces(const Request &r, size_t size)
+template <size_t size> static uint64_t pieces(const Request &r)
 {
     uint64_t touched = 0;
     uintptr_t next = 0; // the first piece that is not counted yet
@@ -68,11 +88,17 @@ static uint64_t wavefronts(const Request &r, size_t group)
     return passes;
 }
 
+// most lanes come in order
+template <typename Less> static void sort(Request &r, Less less)
+{
+    if (!std::is_sorted(r.lanes, r.lanes + r.n, less))
+        std::sort(r.lanes, r.lanes + r.n, less);
+}
+
 static void close(Request &r)
 {
     if (r.shared) {
-        std::sort(r.lanes, r.lanes + r.n,
-                  [](const Lane &a, const Lane &b) { return a.number < b.number; });
+        sort(r, [](const Lane &a, const Lane &b) { return a.number < b.number; });
         size_t bytes = r.lanes[0].bytes, group = bytes >= 16 ? 8 : bytes == 8 ? 16 : 32;
         counts.wavefronts += wavefronts(r, group);
         counts.ideal_wavefronts += (r.n + group - 1) / group;
@@ -80,37 +106,45 @@ static void close(Request &r)
     }
     auto idle = [](const Lane &a) { return a.bytes == 0; };
     r.n = (unsigned)(std::remove_if(r.lanes, r.lanes + r.n, idle) - r.lanes);
-    std::sort(r.lanes, r.lanes + r.n, [](const Lane &a, const Lane &b) { return a.at < b.at; });
+    sort(r, [](const Lane &a, const Lane &b) { return a.at < b.at; });
     counts.requests++;
-    counts.sectors += pieces(r, 32);
-    counts.ideal_sectors += (pieces(r, 1) + 31) / 32;
+    counts.sectors += pieces<32>(r);
+    counts.ideal_sectors += (pieces<1>(r) + 31) / 32;
 }
 
 void count_begin()
 {
-    open_requests[seat].clear();
+    rows_of[seat].clear();
+    memset(near_of[seat], 0, sizeof near_of[seat]);
 }
 
 void count(const Access &a, bool shared)
 {
     Fiber *f = self();
-    uintptr_t place = a.place * 2 + a.write;
-    auto at = open_requests[seat].try_emplace({place, f->warp, f->visits[place]++}).first;
-    Request &r = at->second;
+    Row &row = row_of({a.place * 2 + a.write, f->warp});
+    size_t i = row.visits[f->lane]++ - row.first;
+    if (i == row.requests.size())
+        row.requests.emplace_back();
+    Request &r = row.requests[i];
     r.shared = shared;
-    r.lanes[r.n++] = {a.at, a.bytes, f->lane};
-    if (r.n == 32) {
-        close(r);
-        open_requests[seat].erase(at);
+    r.lanes[r.n++] = {a.at, (uint32_t)a.bytes, f->lane};
+    if (r.n < 32)
+        return;
+    close(r);
+    if (++row.closed == row.requests.size()) {
+        row.first += row.closed;
+        row.closed = 0;
+        row.requests.clear();
     }
 }
 
 // requests of fewer than 32 lanes are complete when the block is
 void count_end()
 {
-    for (auto &entry : open_requests[seat])
-        close(entry.second);
-    open_requests[seat].clear();
+    for (auto &entry : rows_of[seat]) {
+        Row &row = entry.second;
+        std::for_each(row.requests.begin() + row.closed, row.requests.end(), close);
+    }
 }
 
 } // namespace emu

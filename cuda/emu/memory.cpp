@@ -209,10 +209,16 @@ static const int NOBODY = -1;
 static int unordered_reader(const SharedCell &c, const Fiber *f)
 {
     if (c.crowd) {
-        for (unsigned i = 0; i < fibers().size(); i++)
-            if (crowds_of[seat][c.crowd][i] && !ordered(f, i, crowds_of[seat][c.crowd][i]))
-                return i;
-        return NOBODY;
+        const uint32_t *read = crowds_of[seat][c.crowd].data(), *known = f->known->data();
+        unsigned n = (unsigned)fibers().size(), late = 0;
+        for (unsigned i = 0; i < n; i++)
+            late += read[i] > known[i];
+        // its own reads are in order
+        if (late == (read[f->linear] > known[f->linear]))
+            return NOBODY;
+        for (unsigned i = 0;; i++)
+            if (!ordered(f, i, read[i]))
+                return (int)i;
     }
     for (int i = 0; i < c.readers; i++)
         if (!ordered(f, c.reader[i], c.read_at[i]))
@@ -314,7 +320,29 @@ void set_landing(void *shared, size_t bytes, bool landing)
 
 // ---- global memory ----
 
-static bool visit_bytes(size_t from, const Access &a)
+// are these bytes, of a size that one instruction moves, all of that kind?
+static bool all_are(const unsigned char *p, size_t bytes, Byte kind)
+{
+    unsigned char of[16];
+    memset(of, kind, sizeof of);
+    switch (bytes) {
+    case 1:
+        return *p == kind;
+    case 2:
+        return memcmp(p, of, 2) == 0;
+    case 4:
+        return memcmp(p, of, 4) == 0;
+    case 8:
+        return memcmp(p, of, 8) == 0;
+    case 16:
+        return memcmp(p, of, 16) == 0;
+    default:
+        return false;
+    }
+}
+
+// False: a byte is outside, or read before it was written, which was reported.
+static bool may_visit(size_t from, const Access &a)
 {
     for (size_t i = from; i < from + a.bytes; i++) {
         if (bytes_of[i] == OUTSIDE) {
@@ -328,44 +356,66 @@ static bool visit_bytes(size_t from, const Access &a)
                          (void *)a.at, a.bytes);
             return false;
         }
-        uint32_t *counted = a.write ? counted_write : counted_read;
-        if (counted[i] != launch_number) {
-            counted[i] = launch_number;
-            (a.write ? counts.distinct_written : counts.distinct_read)++;
-        }
-        if (a.write)
-            bytes_of[i] = WRITTEN;
     }
     return true;
 }
 
-// did the visit, one of this launch, happen before what f does now?
-static bool visit_ordered(const Visit &v, const Fiber *f)
+// count the bytes that this launch touches for the first time
+static void count_distinct(size_t from, const Access &a)
 {
-    if (v.block == MANY)
-        return false;
-    return v.block == block_number ? ordered(f, v.thread, v.when)
-                                   : told(f, v.block, v.thread) >= v.when;
+    uint32_t *launch = (a.write ? counted_write : counted_read) + from;
+    uint64_t &distinct = a.write ? counts.distinct_written : counts.distinct_read;
+    for (size_t i = 0; i < a.bytes; i++) {
+        distinct += launch[i] != launch_number;
+        launch[i] = launch_number;
+    }
 }
 
-// Does the access clash with an earlier one of this launch? The words say which block or thread.
-static bool clashes(const Visit &v, const char *before, const Access &a, const Fiber *f)
+static bool visit_bytes(size_t from, const Access &a)
+{
+    unsigned char *bytes = bytes_of + from;
+    if (!all_are(bytes, a.bytes, WRITTEN) && !(a.write && all_are(bytes, a.bytes, ALLOCATED)) &&
+        !may_visit(from, a))
+        return false;
+    if (options.counting)
+        count_distinct(from, a);
+    if (a.write)
+        memset(bytes, WRITTEN, a.bytes);
+    return true;
+}
+
+// did the visit, one of this launch, happen before what f does now?
+static inline bool visit_ordered(const Visit &v, const Fiber *f)
+{
+    if (v.block == block_number)
+        return ordered(f, v.thread, v.when);
+    return v.block != MANY && told(f, v.block, v.thread) >= v.when;
+}
+
+// The words say with which block or thread the access clashes.
+static void report_clash(const Visit &v, const char *before, const Access &a)
 {
     const char *kind = a.write ? "write" : "read";
-    if (v.launch != launch_number || visit_ordered(v, f))
-        return false;
     if (v.block != block_number) {
         report_place(
             "race between blocks: %s of global memory %p, %s by %s in this launch; expected "
             "one block alone, or a turn that was waited for",
             kind, (void *)a.at, before,
             v.block == MANY ? "several blocks" : ("block " + std::to_string(v.block)).c_str());
-        return true;
+        return;
     }
     report_place(
         "race: %s of global memory %p, %s by thread %u of this block with nothing between; "
         "expected a barrier",
         kind, (void *)a.at, before, v.thread);
+}
+
+// Does the access clash with an earlier one of this launch?
+static inline bool clashes(const Visit &v, const char *before, const Access &a, const Fiber *f)
+{
+    if (v.launch != launch_number || visit_ordered(v, f))
+        return false;
+    report_clash(v, before, a);
     return true;
 }
 

@@ -46,7 +46,6 @@ struct Fiber : Thread {
     std::vector<Action> open_copies;
     std::deque<std::vector<Action>> copies;               // committed groups of cp.async
     std::vector<std::pair<uintptr_t, size_t>> in_product; // accumulators of products in flight
-    std::unordered_map<uintptr_t, uint32_t> visits;       // how often it came by a place
 };
 
 /* Where the running block sits. What a file keeps of a block it keeps by seat: blocks that wait for
