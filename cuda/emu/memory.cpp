@@ -326,18 +326,12 @@ static bool all_are(const unsigned char *p, size_t bytes, Byte kind)
     unsigned char of[16];
     memset(of, kind, sizeof of);
     switch (bytes) {
-    case 1:
-        return *p == kind;
-    case 2:
-        return memcmp(p, of, 2) == 0;
-    case 4:
-        return memcmp(p, of, 4) == 0;
-    case 8:
-        return memcmp(p, of, 8) == 0;
-    case 16:
-        return memcmp(p, of, 16) == 0;
-    default:
-        return false;
+    case 1: return *p == kind;
+    case 2: return memcmp(p, of, 2) == 0;
+    case 4: return memcmp(p, of, 4) == 0;
+    case 8: return memcmp(p, of, 8) == 0;
+    case 16: return memcmp(p, of, 16) == 0;
+    default: return false;
     }
 }
 

@@ -148,15 +148,18 @@ static inline mr_desc lay_out(const mr_desc *d, lay kind, int which)
     return out;
 }
 
-static inline void touch(buf *b, const mr_desc *d, int at, size_t offset)
+/* Mark the elements, of w bytes, from dimension `at` on, and let them hold no number. */
+static inline void touch(buf *b, const mr_desc *d, size_t w, int at, size_t offset)
 {
-    if (at < d->rank) {
-        for (int64_t i = 0; i < d->dim[at]; i++)
-            touch(b, d, at + 1, offset + (size_t)(i * d->stride[at]));
+    bool line = at + 1 == d->rank && d->stride[at] == 1; // they lie side by side
+    for (int64_t i = 0; at < d->rank && !line && i < d->dim[at]; i++)
+        touch(b, d, w, at + 1, offset + (size_t)(i * d->stride[at]));
+    if (at < d->rank && !line)
         return;
-    }
-    size_t w = mr_dtype_bytes(d->dtype), first = (size_t)((unsigned char *)b->view.data - b->mem);
-    memset(b->touched + first + offset * w, 1, w);
+    size_t first = (size_t)((unsigned char *)b->view.data - b->mem) + offset * w;
+    size_t bytes = line ? (size_t)d->dim[at] * w : w;
+    memset(b->touched + first, 1, bytes);
+    memset(b->mem + first, 0xFF, bytes);
 }
 
 /* Elements start off the 64-byte grid unless the layout is dense, and hold no number: whoever reads
@@ -170,10 +173,7 @@ static inline buf buf_new(const mr_desc *d, lay kind, int which)
     b.mem = aligned_alloc(64, b.bytes), b.touched = calloc(1, b.bytes);
     memset(b.mem, CANARY, b.bytes);
     b.view = (mr_view){b.mem + lead, l};
-    touch(&b, &l, 0, 0);
-    for (size_t i = 0; i < b.bytes; i++)
-        if (b.touched[i])
-            b.mem[i] = 0xFF;
+    touch(&b, &l, mr_dtype_bytes(d->dtype), 0, 0);
     return b;
 }
 static inline void buf_free(buf *b)
@@ -183,10 +183,10 @@ static inline void buf_free(buf *b)
 /* No byte outside the elements was written. */
 static inline bool buf_intact(const buf *b)
 {
+    unsigned bad = 0;
     for (size_t i = 0; i < b->bytes; i++)
-        if (!b->touched[i] && b->mem[i] != CANARY)
-            return false;
-    return true;
+        bad |= !b->touched[i] & (b->mem[i] != CANARY);
+    return bad == 0;
 }
 
 /* Random values of an argument, dense f64, rounded to its dtype. */
