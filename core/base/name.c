@@ -39,7 +39,7 @@ int mr_name_distance(const char *a, const char *b, int limit)
 
 const char *mr_name_nearest(const char *name, const char *const *names)
 {
-    int limit = MR_MAX(1, (int)strnlen(name, LONGEST) / 3), least = limit + 1;
+    int limit = MR_MAX(1, (int)strnlen(name, LONGEST) / 4), least = limit + 1;
     const char *found = NULL;
     for (; *names; names++) {
         int d = mr_name_distance(name, *names, limit);

@@ -102,7 +102,7 @@ MR_API void mr_log_set_sink(mr_log_sink *sink, void *user);
  * more than `limit` changes are told as limit + 1. Threads: any. */
 MR_API int mr_name_distance(const char *a, const char *b, int limit);
 /* The name of `names` (ended by NULL) that a mistyped one most likely meant, the first in the
- * alphabet of equally near ones; NULL when more than a third of its letters would have to
+ * alphabet of equally near ones; NULL when more than a quarter of its letters would have to
  * change. Threads: any. */
 MR_API const char *mr_name_nearest(const char *name, const char *const *names);
 

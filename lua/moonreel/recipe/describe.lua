@@ -1,6 +1,7 @@
 --- Fields of recipes in words, for help and completion.
 -- @module moonreel.recipe.describe
 local kinds = require "moonreel.recipe.kinds"
+local peers = require "moonreel.recipe.peers"
 local registry = require "moonreel.recipe.registry"
 
 local describe = {}
@@ -26,6 +27,14 @@ local function default_text(row)
   return #text > 60 and "(a table)" or text
 end
 
+-- other names of a field: of the references, then of other trainers
+local function spellings_text(row)
+  local names = table.move(row.spellings or {}, 1, #(row.spellings or {}), 1, {})
+  local of_peers = peers.same[row.path] or {}
+  table.move(of_peers, 1, #of_peers, #names + 1, names)
+  return #names > 0 and table.concat(names, ", ") or nil
+end
+
 --- All fields by path; one that several types have appears once, unless each is asked for.
 ---@param each boolean|nil
 ---@return table[]  {field, kind, default, spellings, affects, resume, reader, help, unit: texts;
@@ -37,7 +46,7 @@ function describe.fields(each)
       seen[row.path] = true
       rows[#rows + 1] = { field = row.path, kind = kind_text(kinds.schema(row[2], row)),
         default = default_text(row),
-        spellings = row.spellings and table.concat(row.spellings, ", ") or nil,
+        spellings = spellings_text(row),
           affects = row.affects, resume = row.resume,
         reader = row.no_meaning and "no meaning here" or row.reader or "not built yet",
           help = row.help, unit = row.unit, row = row }

@@ -7,6 +7,7 @@ local environment = require "moonreel.recipe.environment"
 local fault = require "moonreel.recipe.fault"
 local kinds = require "moonreel.recipe.kinds"
 local marker = require "moonreel.recipe.marker"
+local peers = require "moonreel.recipe.peers"
 local place = require "moonreel.recipe.place"
 local registry = require "moonreel.recipe.registry"
 
@@ -17,7 +18,9 @@ local write_of
 local function at(p) return place.text(p) end
 
 local function kind_error(p, path, schema, value)
-  fault.at(p, "%s: expected %s, got %s", path, kinds.expected(schema), kinds.came(value))
+  local more = schema.tag == "record" and path and peers.answer(path)
+  fault.at(p, "%s: expected %s, got %s%s", path, kinds.expected(schema), kinds.came(value),
+    more and "; " .. more or "")
 end
 
 -- The write at keys below `node`; tables on the way that nobody wrote are made. Two writes of one

@@ -7,6 +7,7 @@ local kinds = require "moonreel.recipe.kinds"
 local layer = require "moonreel.recipe.layer"
 local literal = require "moonreel.recipe.literal"
 local marker = require "moonreel.recipe.marker"
+local peers = require "moonreel.recipe.peers"
 local registry = require "moonreel.recipe.registry"
 
 local override = {}
@@ -37,9 +38,9 @@ function override.target(key)
         resolved[#resolved + 1] = part
       end
       if not resolved then
-        local shown = table.concat(parts, ".", 1, i)
-        return nil, ("%s is not a field%s"):format(shown, schema.path
-          and registry.hint(schema, part) or "")
+        local hint = schema.path and registry.hint(schema, part, key) or ""
+        return nil, ("%s is not a field%s"):format(hint == "" and table.concat(parts, ".", 1, i)
+          or key, hint)
       end
       if #resolved ~= #keys + 1 or schema.path then
         -- A spelling may lead into another record, so the schema is looked up from the root.
@@ -70,7 +71,8 @@ function override.target(key)
           table.concat(parts, ".", 1, i - 1), part)
       end
     else
-      return nil, ("%s has no fields of its own"):format(table.concat(parts, ".", 1, i - 1))
+      return nil, ("%s has no fields of its own%s"):format(table.concat(parts, ".", 1, i - 1),
+        registry.hint(record, key, key))
     end
   end
   return { keys = keys, schema = schema, indices = #indices > 0 and indices or nil }
@@ -135,7 +137,8 @@ function override.value(schema, text)
     if tag == "free" or tag == "either" then
       return text
     end
-    return nil, problem
+    local more = tag == "record" and peers.answer(schema.path)
+    return nil, more or problem
   end
   return value
 end

@@ -8,6 +8,7 @@ local base = require "moonreel.core.base"
 local families = require "moonreel.recipe.families"
 local kinds = require "moonreel.recipe.kinds"
 local nearest = require "moonreel.text.nearest"
+local peers = require "moonreel.recipe.peers"
 
 local registry = {}
 
@@ -181,6 +182,32 @@ local function add_records(self, one)
   end
 end
 
+-- The field that keys lead to, any type's; nil.
+local function field_at(root, keys)
+  local at = root
+  for _, key in ipairs(keys) do
+    at = at and at.tag == "record" and registry.field(at, key)
+  end
+  return at
+end
+
+-- names that people bring from other trainers: spellings of the fields that are there
+local function add_peers(self)
+  for path, names in pairs(peers.same) do
+    local schema = field_at(self.root, split(path))
+    for _, name in ipairs(schema and names or {}) do
+      must(not self.spellings[name] and not self.root.fields[name], "two fields are spelled %s",
+        name)
+      self.spellings[name] = split(path)
+    end
+  end
+  for name, record in pairs(peers.records) do
+    if self.root.fields[record] then
+      self.spellings[name] = { record }
+    end
+  end
+end
+
 local function build(plain, typed)
   local self = { root = { tag = "record", fields = {}, path = "" }, rows = {}, spellings = {} }
   for _, rows in ipairs(plain) do
@@ -198,6 +225,7 @@ local function build(plain, typed)
       base.raise("MR_E_USAGE", ("%s: %s"):format(one.from, problem))
     end
   end
+  add_peers(self)
   -- a spelling such as lr_scheduler.warmup_steps stands in a record that has no fields of its own
   for spelling in pairs(self.spellings) do
     local keys = split(spelling)
@@ -286,30 +314,80 @@ function registry.resolve(record, name)
   return registry.get().spellings[prefix .. name]
 end
 
---- Nearest known name inside a record, spellings included; as " , did you mean 'x'?" or "".
-function registry.hint(record, name)
-  local names = registry.names(record)
+-- The canonical path of a written one, whose parts may be spellings; nil.
+local function canonical(parts)
+  local keys, at = {}, registry.get().root
+  for _, part in ipairs(parts) do
+    local found = at.tag == "record" and at.path and registry.resolve(at, part)
+    if not found then
+      return nil
+    end
+    keys, at = found, field_at(registry.get().root, found)
+  end
+  return at and at.tag ~= "record" and table.concat(keys, ".") or nil
+end
+
+-- What is said of a name of another trainer: "trainer.max_epochs", "optim.beta1", "outputDir". The
+-- end of a path tells more than its beginning, which is a record there.
+local function of_peers(written)
+  local snake = written:gsub("(%l)(%u)", "%1_%2"):gsub("-", "_"):lower()
+  local parts = split(snake)
+  for first = 1, #parts do
+    local rest = table.move(parts, first, #parts, 1, {})
+    local joined = table.concat(rest, "_")
+    local path = canonical(rest) or canonical { joined }
+    if path then
+      return (", did you mean '%s'?"):format(path)
+    end
+    local answer = peers.answer(joined)
+    if answer then
+      return ": " .. answer
+    end
+  end
+  local answer = parts[2] and not registry.resolve(registry.get().root, parts[1])
+    and peers.answer(parts[1])
+  return answer and ": " .. answer or nil
+end
+
+-- a typing error seldom changes the first letter: 'batch' is no 'watch'
+local function may_mean(name, near)
+  local a, b = name:lower(), near:lower()
+  return a:sub(1, 1) == b:sub(1, 1) or a:sub(1, 1) == b:sub(2, 2) or a:sub(2, 2) == b:sub(1, 1)
+end
+
+-- records whose fields people mean when they leave the record out, in this order
+local MAIN <const> = { "optim", "model", "dataset", "scheduler", "sampling", "vae", "text_encoder" }
+
+--- What an unknown name may have meant: ", did you mean 'x'?", ": " and an answer, or "".
+---@param record table   in which it is written
+---@param name string
+---@param written string|nil  the whole path, where it goes on behind the name
+function registry.hint(record, name, written)
   local prefix = record.path == "" and "" or record.path .. "."
+  local known = of_peers(written or prefix .. name)
+  if known then
+    return known
+  end
+  -- a field of this name may lie in another record
+  for _, other in ipairs(MAIN) do
+    local of = registry.get().root.fields[other]
+    local found = of and registry.resolve(of, name)
+    if found then
+      return (", did you mean '%s'?"):format(table.concat(found, "."))
+    end
+  end
+  local names = registry.names(record)
   for spelling in pairs(registry.get().spellings) do
     if spelling:sub(1, #prefix) == prefix and not spelling:find(".", #prefix + 1, true) then
       names[#names + 1] = spelling:sub(#prefix + 1)
     end
   end
   local near = nearest(name, names)
-  if near then
-    return (", did you mean '%s%s'?"):format(prefix, near)
+  if near and may_mean(name, near) then
+    local theirs = record == registry.get().root and peers.names[near]
+    return (", did you mean '%s'?"):format(theirs and canonical { near } or prefix .. near)
   end
-  -- A field of this name may lie in another record.
-  local elsewhere, all = nil, {}
-  for _, row in ipairs(registry.get().rows) do
-    local last = row.path:match("[^.]*$")
-    if last == name:gsub("-", "_") then
-      elsewhere = row.path
-    end
-    all[#all + 1] = row.path
-  end
-  elsewhere = elsewhere or nearest(prefix .. name, all)
-  return elsewhere and (", did you mean '%s'?"):format(elsewhere) or ""
+  return record == registry.get().root and "; moonreel help fields lists them" or ""
 end
 
 return registry

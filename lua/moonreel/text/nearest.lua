@@ -2,7 +2,7 @@
 -- @module moonreel.text.nearest
 
 --- Nearest of `names` to `name`, or nil when none is near: letters added, dropped, changed or
--- swapped count one each, up to a third of the name.
+-- swapped count one each, up to a quarter of the name.
 ---@param name string
 ---@param names string[]
 ---@return string|nil

@@ -182,7 +182,7 @@ describe("kinds", function()
         .. "or {{keep, try}, batch} with shares from 0 to 1 and a batch of at least 1, got { 0.5 }",
       ["mask_ratios = { randon = 1 }"] = "mask_ratios.randon is not known, did you mean 'random'?",
       ["lrr = 1"] = "lrr is not a field, did you mean 'lr'?",
-      ["learning_rate = 1"] = "learning_rate is not a field",
+      ["nothing_like_it = 1"] = "nothing_like_it is not a field",
       ["model = { dept = 3 }"] = "model.dept is not a field, did you mean 'model.depth'?",
       ["depth = 3"] = "depth is not a field, did you mean 'model.depth'?",
       ['lr = 1, ["optim"] = { lr = 2 }'] = "optim.lr is written twice, here as 'optim', and at "

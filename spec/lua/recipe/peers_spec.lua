@@ -1,0 +1,91 @@
+--- Names of other trainers: taken where they mean the same, else answered with the right field.
+-- Covers: lua/moonreel/recipe/peers.lua lua/moonreel/recipe/registry.lua
+local folder = require "spec.support.folder"
+local override = require "moonreel.recipe.override"
+local peers = require "moonreel.recipe.peers"
+local registry = require "moonreel.recipe.registry"
+
+-- where a name leads, or what is said of it
+local function of(name)
+  local target, problem = override.target(name)
+  return target and "= " .. table.concat(target.keys, ".") or problem
+end
+
+describe("names of other trainers", function()
+  it("are spellings of fields that are there, and hide none", function()
+    local root, seen = registry.get().root, {}
+    for path, names in pairs(peers.same) do
+      assert.equal("= " .. path, of(path))
+      for _, name in ipairs(names) do
+        assert.is_nil(root.fields[name], name)
+        assert.is_nil(seen[name], name)
+        seen[name] = true
+        assert.equal("= " .. path, of(name))
+      end
+    end
+  end)
+
+  it("are answered where they mean something else, by names that are no fields", function()
+    for _, name in ipairs(peers.answered()) do
+      -- records that have the name of a text elsewhere are answered for the text alone
+      if not registry.resolve(registry.get().root, name) then
+        assert.equal(("%s is not a field: %s"):format(name, peers.answer(name)), of(name))
+      end
+    end
+  end)
+
+  it("name fields of ours in their answers", function()
+    local seen = 0
+    for _, name in ipairs(peers.answered()) do
+      for word in peers.answer(name):gmatch("%f[%w_.]([%l_]+%.[%l_]+)%f[^%w_.']") do
+        -- r.lr is a field of a final recipe
+        assert.equal("= ", of((word:gsub("^r%.", ""))):sub(1, 2), word)
+        seen = seen + 1
+      end
+    end
+    assert.is_true(seen > 100, seen)
+  end)
+
+  it("are found as people bring them", function()
+    for name, want in pairs { ["trainer.max_epochs"] = ", did you mean 'epochs'?",
+        ["model.optimizer.lr"] = ", did you mean 'optim.lr'?",
+        ["wandb.project"] = ", did you mean 'wandb_project'?",
+        ["optim.beta1"] = ": optim.betas has both", ["adam-beta1"] = ": optim.betas has both",
+        outputDir = ": outputs is the folder", ["hydra.run.dir"] = ": outputs is the folder",
+        ["trainer.nothing"] = ": fields stand at the top",
+        ["zero_optimization.stage"] = "plugin_config.zero_stage", lora_rank = "there is no LoRA",
+        ["lr_scheduler.name"] = "lr_schedule is constant" } do
+      assert.is_truthy(of(name):find(want, 1, true), of(name))
+    end
+  end)
+
+  it("are never answered with a field of another kind", function()
+    for name, never in pairs { batch = "watch", betas = "discriminator",
+        ["dataset.index"] = "watch", cache_dir = "cached'", data_seed = "dataset'",
+        stride = "strict", crop_size = "cp_size",
+        drop_path = "data_path", train_batch_size = "micro_batch_size", optimiser = "watch" } do
+      assert.is_nil(of(name):find(never, 1, true), of(name))
+    end
+    assert.equal("optimiser is not a field, did you mean 'optimizer'?", of "optimiser")
+    assert.equal("drop_path is not a field, did you mean 'model.drop_path'?", of "drop_path")
+    assert.equal("nothing_like_it is not a field; moonreel help fields lists them",
+      of "nothing_like_it")
+  end)
+
+  it("work in recipes, and two of one field in a layer are an error", function()
+    local dir <close> = folder.new()
+    local s = dir:bake([[return recipe.extend("tiny/demo") { lrate = 3e-4,
+      optimizer = { betas = { 0.9, 0.95 } }, max_train_steps = 7 }]],
+      { "gradient_accumulation_steps=2" })
+    assert.same({ 3e-4, 0.95, 7, 2 }, { s.optim.lr, s.optim.betas[2], s.steps, s.accumulate })
+    for text, want in pairs { ['lr_scheduler = "cosine"'] = 'expected a table of fields, got text '
+        .. '"cosine"; lr_schedule is constant', ['optimizer = "adamw"'] = "; optim.type names",
+        ["lr = 1, learning_rate = 2"] = "is written twice",
+        ["adam_beta1 = 0.9"] = "main.lua:1: adam_beta1 is not a field: optim.betas has both" } do
+      local _, story = dir:fault(('return recipe.extend("tiny/demo") { %s }'):format(text))
+      assert.is_truthy(story:find(want, 1, true), story)
+    end
+    local _, story = dir:fault('return recipe.extend("tiny/demo") {}', { "optimizer=adamw" })
+    assert.is_truthy(story:find("optim.type names the optimizer", 1, true), story)
+  end)
+end)
