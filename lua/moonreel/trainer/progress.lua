@@ -34,9 +34,10 @@ end
 ---@param every integer    steps between plain lines
 ---@param write function|nil takes each line; nil: standard output, where a terminal gets a line
 ---   that is rewritten
-function progress.new(total, every, write)
+---@param now (fun(): number)|nil  a clock in seconds; nil: that of the machine
+function progress.new(total, every, write, now)
   return setmetatable({total = total, every = every, live = not write and base.is_terminal(1),
-    shown = false, write = write}, Progress)
+    shown = false, write = write, now = now or base.now_s, steps = 0}, Progress)
 end
 
 -- Texts to standard output. `lost` says why it takes no more, once its reader is gone.
@@ -61,24 +62,30 @@ local function text(self, s)
   local parts = {("step %d%s"):format(s.step, self.total > 0 and "/" .. self.total or ""),
     ("loss %.4f"):format(s.loss),
     ("norm %.3g"):format(s.grad_norm), ("lr %.3g"):format(s.lr)}
-  if self.rate then
-    parts[#parts + 1] = ("%.2f steps/s"):format(self.rate)
+  if self.mean_s then
+    parts[#parts + 1] = ("%.2f steps/s"):format(1 / self.mean_s)
     if self.total > 0 then
-      parts[#parts + 1] = progress.duration((self.total - s.step) / self.rate) .. " left"
+      parts[#parts + 1] = progress.duration((self.total - s.step) * self.mean_s) .. " left"
     end
   end
   parts[#parts + 1] = ("data wait %.1f ms"):format(s.data_wait_s * 1000)
   return table.concat(parts, "  ")
 end
 
---- Tell of a step: step, loss, grad_norm, lr, time_s, data_wait_s.
+-- Weight of the last step in the mean: long and short steps in turn move it by a few percent.
+local LAST <const> = 0.02
+
+--- Tell of a step: step, loss, grad_norm, lr, data_wait_s.
 function Progress:step(s)
-  -- a smooth rate; the first step pays for warming up
-  if s.time_s > 0 and self.seen then
-    local now = 1 / s.time_s
-    self.rate = self.rate and 0.95 * self.rate + 0.05 * now or now
+  -- the mean wall time from one step to the next: waits, saves and compilations are in it, but for
+  -- what comes before the first step
+  local now = self.now()
+  if self.at and now > self.at then
+    self.steps = self.steps + 1
+    local weight = math.max(1 / self.steps, LAST)
+    self.mean_s = (1 - weight) * (self.mean_s or 0) + weight * (now - self.at)
   end
-  self.seen = true
+  self.at = now
   if self.live then
     put(self, "\r", text(self, s), "\27[K")
     self.shown = true
