@@ -1,11 +1,13 @@
 /* A stand-in for NVML that plays a scene: MOONREEL_NVML names it, NVML_SCENE holds words.
  *   gpus=N      as many GPUs (2)           init=CODE   the driver does not start
+ *   stuck       the driver does not answer
  *   lost=I      GPU I fell off the bus     quiet       power, clocks, errors, processes are not
  * told slow=MASK   reasons, as NVML has them  crowd       more processes than a table takes ecc=N
  * memory errors              alone       no process computes Licence: Apache-2.0 */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define SAID __attribute__((visibility("default")))
 enum { OK = 0, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7, LOST = 15 };
@@ -39,6 +41,8 @@ SAID const char *nvmlErrorString(int code)
 }
 SAID int nvmlInit_v2(void)
 {
+    while (strstr(scene(), "stuck"))
+        pause();
     return (int)word("init=", OK);
 }
 SAID int nvmlShutdown(void)

@@ -2,6 +2,7 @@
 -- or its stages, notes, samples that could not be read. It may be asked again while the run writes.
 -- @module moonreel.runs.history
 local find = require "moonreel.runs.find"
+local json = require "moonreel.core.json"
 local notes = require "moonreel.runs.notes"
 local tail = require "moonreel.runs.tail"
 local words = require "moonreel.runs.words"
@@ -21,7 +22,7 @@ end
 -- begin to follow a file, once
 local function follow(self, path, kind, stage)
   if not self.of_path[path] then
-    local one = { tail = tail.open(path), kind = kind, context = { stage = stage } }
+    local one = { tail = tail.open(path), kind = kind, context = { stage = stage }, hosts = {} }
     self.of_path[path], self.files[#self.files + 1] = one, one
   end
 end
@@ -36,8 +37,16 @@ local function find_files(self)
 end
 
 -- is this line of a journal shown? The first step of each launch is.
+-- What a host says each minute is shown when it is the first of its launch, and when what is wrong
+-- with the host has changed.
 local function is_shown(self, file, entry)
-  if entry.kind ~= "step" then
+  if entry.kind == "node" and self.every > 1 then
+    local told = type(entry.faults) == "table" and json.encode(entry.faults) or ""
+    local host = tostring(entry.host)
+    local changed = file.hosts[host] ~= told
+    file.hosts[host] = told
+    return changed
+  elseif entry.kind ~= "step" then
     return true
   end
   local first = file.began
@@ -78,7 +87,7 @@ local function read(self, file, into)
     file.wall = type(wall) == "number" and wall or file.wall
     file.place = math.max(file.place or 0, file.wall or 0)
     if entry.kind == "start" then
-      file.began, file.context.total = true, entry.total
+      file.began, file.hosts, file.context.total = true, {}, entry.total
     end
     if file.kind == "quarantine" then
       into[#into + 1] = { wall = file.wall, place = file.place, kind = "failed",

@@ -136,6 +136,42 @@ function texts.histograms(entry)
   return ("step %s: %d histograms of weights and gradients"):format(count(entry.step), n)
 end
 
+-- of all GPUs of a host: a number of each
+local function gpus_of(scalars, name)
+  local list = {}
+  for tag, x in pairs(scalars) do
+    if type(tag) == "string" and tag:find("/gpu%d+/" .. name .. "$") and number(x) then
+      list[#list + 1] = x
+    end
+  end
+  return list
+end
+
+function texts.node(entry)
+  local scalars, parts = type(entry.scalars) == "table" and entry.scalars or {}, {}
+  local function own(name) return scalars[("node/%s/%s"):format(tostring(entry.host), name)] end
+  local watts, total = gpus_of(scalars, "power_w"), 0
+  for _, w in ipairs(watts) do
+    total = total + w
+  end
+  if #watts > 0 then
+    parts[1] = ("%d GPUs, %.0f W"):format(#watts, total)
+  end
+  local hot, clocks = gpus_of(scalars, "temperature_c"), gpus_of(scalars, "clock_mhz")
+  if #hot > 0 then
+    parts[#parts + 1] = ("at most %.0f C"):format(math.max(table.unpack(hot)))
+  end
+  if #clocks > 0 then
+    parts[#parts + 1] = ("at least %.0f MHz"):format(math.min(table.unpack(clocks)))
+  end
+  parts[#parts + 1] = ("load %s, %s of memory free"):format(shown("%.2f", own "load"),
+    size(own "free_memory_bytes"))
+  for _, fault in ipairs(type(entry.faults) == "table" and entry.faults or {}) do
+    parts[#parts + 1] = tostring(fault)
+  end
+  return ("host %s: %s"):format(tostring(entry.host or "-"), table.concat(parts, "; "))
+end
+
 function texts.alarm(entry)
   return ("step %s: alarm: %s"):format(count(entry.step), tostring(entry.text or "-"))
 end

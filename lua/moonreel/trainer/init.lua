@@ -66,6 +66,7 @@ trainer.steps = {
 ---@field recent table[]      samples of the last steps
 ---@field weights mr.WeightWatch? what measures the weights; `alarms`: what it has found
 ---@field histograms table?   what counts weights and gradients, and the update behind that
+---@field hosts table?        what is known of hosts: when to look, what was seen and said
 ---@field epoch_ends boolean?  the last step took the last batch of an epoch
 ---@field lr_at function      the learning rate of an update
 ---@field total_steps integer steps that the run will make

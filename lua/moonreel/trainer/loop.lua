@@ -4,6 +4,7 @@ local base = require "moonreel.core.base"
 local bench = require "moonreel.core.bench"
 local cadence = require "moonreel.trainer.cadence"
 local digest = require "moonreel.data.digest"
+local hosts = require "moonreel.trainer.hosts"
 local json = require "moonreel.core.json"
 local life = require "moonreel.core.life"
 local micros = require "moonreel.trainer.micros"
@@ -203,6 +204,7 @@ function loop.run(r)
     saves.tell(r)
     tell_journal(r)
     tell_output(r)
+    hosts.look(r)
     tracking.look(r)
     -- what a run goes back to is not saved between bad steps
     if cadence.due(r) and r.bad == 0 then

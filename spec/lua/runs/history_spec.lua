@@ -44,6 +44,17 @@ describe("the history of a run", function()
       3):more()))
   end)
 
+  it("shows a host once for each launch, and when what is wrong with it changes", function()
+    local function node(n, host, ...)
+      return { kind = "node", step = n, host = host, faults = ... and { ... } or nil }
+    end
+    append("journal.jsonl", { start(0), node(1, "a"), node(2, "b"), node(3, "a"), node(4, "a", "x"),
+      node(5, "a", "x"), node(6, "a", "y"), node(7, "a"), node(8, "b"), start(9), node(10, "a") })
+    assert.equal("start 0, node 1, node 2, node 4, node 6, node 7, start 9, node 10",
+      texts(history.open(dir.path, 3):more()))
+    assert.equal(11, #history.open(dir.path, 1):more())
+  end)
+
   it("follows stages that begin later, and names them", function()
     dir:write("settings.json", '{"settings":{"stages":[{"name":"a"},{"name":"b"}]}}')
     local one = history.open(dir.path, 1)

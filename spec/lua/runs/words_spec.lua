@@ -31,6 +31,12 @@ describe("a line of a journal", function()
       ["step 4: replicas differ: rank 1"] = { kind = "replicas", step = 4, text = "rank 1" },
       ["step 4: 2 histograms of weights and gradients"] = { kind = "histograms", step = 4,
         histograms = { a = {}, b = {} } },
+      ["host a: 2 GPUs, 350 W; at most 70 C; at least 900 MHz; load 1.50, 2.0 GB of memory free; "
+        .. "link eth0: 2 errors"] = { kind = "node", host = "a", faults = { "link eth0: 2 errors" },
+        scalars = { ["node/a/gpu0/power_w"] = 150, ["node/a/gpu1/power_w"] = 200,
+          ["node/a/gpu0/temperature_c"] = 70, ["node/a/gpu1/clock_mhz"] = 900,
+          ["node/a/load"] = 1.5, ["node/a/free_memory_bytes"] = 2e9 } },
+      ["host b: load -, - B of memory free"] = { kind = "node", host = "b" },
       ["step 4: alarm: the norm of a is 3, more than 2"] = { kind = "alarm", step = 4,
         text = "the norm of a is 3, more than 2" },
       ["step 4: weights have norm 3.5, an update moves 0.00012 of it, - of their units are dead, "
@@ -51,7 +57,7 @@ describe("a line of a journal", function()
     function()
       for _, kind in ipairs { "start", "step", "skip", "spike", "rollback", "save", "stop", "end",
         "error", "weights", "bucket", "replicas", "output", "gap", "note",
-        "weight_norms", "histograms", "alarm", "new", 7 } do
+        "weight_norms", "histograms", "alarm", "node", "new", 7 } do
         local odd = { kind = kind, step = "\27[2J", loss = {}, text = "a\27b" }
         for _, line in ipairs { { kind = kind }, odd } do
           assert.is_nil(words.of(line):find("[%c]"), kind)

@@ -31,6 +31,10 @@ for _, limit in ipairs(limits) do
 end
 add("watch.patience", "number", 3, { min = 1,
   help = "a rank that stands still for so many times its limit is ended, and with it the launch" })
+add("hosts.every", "number", 60, { unit = "s",
+  help = "each host of a run says so often how it is, for the journal and trackers: power, clocks, "
+    .. "memory and errors of its GPUs, what its links carry and lose, load, free memory; 0: never. "
+    .. "A process of its own asks, which begins when the run is so old" })
 add("restarts", "integer", 5, {
   help = "of several ranks: how often a run goes on from its newest checkpoint after a rank was "
     .. "lost, without restart_steps new steps in between" })

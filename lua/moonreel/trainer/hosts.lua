@@ -1,0 +1,97 @@
+--- The hosts of a run in its journal: the first rank of each starts a process that writes how the
+-- host is (moonreel.cluster.recorder), the first rank of all takes it into the journal.
+-- @module moonreel.trainer.hosts
+local base = require "moonreel.core.base"
+local comm_place = require "moonreel.comm.place"
+local json = require "moonreel.core.json"
+local process = require "moonreel.core.process"
+
+local hosts = {}
+
+local LOOK_S <const> = 20 -- between two looks for what is new
+
+-- when a process began, as the kernel counts
+local function start_of(pid)
+  local fields = base.read_file(("/proc/%d/stat"):format(pid)):match ".*%) (.*)"
+  local n = 0
+  for field in fields:gmatch "%S+" do
+    n = n + 1
+    if n == 20 then
+      return field
+    end
+  end
+end
+
+-- the process of this host; a host without room for it has none
+local function begin(r)
+  if comm_place.find().local_rank ~= 0 then
+    return
+  end
+  local pid = base.pid()
+  local good, why = pcall(function()
+    process.leave { process.program(), "recorder", r.dir, tostring(r.fence),
+      tostring(r.settings.hosts.every), tostring(pid), start_of(pid) }
+  end)
+  if not good and r.team.leads then
+    r.progress:say("hosts are not recorded: " .. tostring(type(why) == "table" and why.message
+      or why))
+  end
+end
+
+-- what a host has written since; nil: nothing, or another launch has
+local function read(r, name)
+  local good, line = pcall(function()
+    return json.decode(base.read_file(("%s/log/%s"):format(r.dir, name)))
+  end)
+  if good and type(line) == "table" and line.fence == r.fence and type(line.host) == "string"
+      and type(line.scalars) == "table" and r.hosts.seen[name] ~= line.number then
+    r.hosts.seen[name] = line.number
+    return line
+  end
+end
+
+-- say what is wrong with a host when that changes
+local function tell(r, line)
+  local text = type(line.faults) == "table" and table.concat(line.faults, "; ") or nil
+  if text ~= r.hosts.faults[line.host] then
+    r.progress:say(("host %s: %s"):format(line.host, text or "nothing is wrong any more"))
+    r.hosts.faults[line.host] = text
+  end
+end
+
+local function take(r)
+  local good, names = pcall(base.list_dir, r.dir .. "/log")
+  for _, name in ipairs(good and names or {}) do
+    local line = name:find "^node%-.*%.json$" and read(r, name)
+    if line then
+      local scalars = {}
+      for what, x in pairs(line.scalars) do
+        scalars[("node/%s/%s"):format(line.host, what)] = x
+      end
+      r.journal:append { kind = "node", host = line.host, step = r.step, scalars = scalars,
+        faults = line.faults, wall = line.wall }
+      tell(r, line)
+    end
+  end
+end
+
+--- Look whether a host has said something, where it is time. A run that is over within hosts.every
+-- starts nothing.
+---@param r mr.Run
+function hosts.look(r)
+  local every, now = r.settings.hosts.every, base.now_s()
+  r.hosts = r.hosts or { at = now + every, seen = {}, faults = {} }
+  if every == 0 or now < r.hosts.at then
+    return
+  end
+  r.hosts.at = now + math.min(every, LOOK_S)
+  if not r.hosts.begun then
+    r.hosts.begun = true
+    begin(r)
+  end
+  if r.team.leads then
+    take(r)
+  end
+end
+
+return hosts
