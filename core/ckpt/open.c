@@ -108,10 +108,17 @@ static const mr_st_tensor *tensor_of(const part *p, int i)
     return p->torch ? mr_torch_at(p->torch, i) : mr_safetensors_at(p->plain, i);
 }
 
-/* Plain files: every tensor of each, in order. */
-static mr_status take_tensors(mr_ckpt *c)
+static const char *file_name(const part *p)
 {
-    int n = 0, at = 0;
+    const char *slash = strrchr(p->path, '/');
+    return slash ? slash + 1 : p->path;
+}
+
+/* Plain files: every tensor of each, in order, but those that `where`, {tensor: file} of an index
+ * or NULL, has in another file. */
+static mr_status take_tensors(mr_ckpt *c, const json_t *where)
+{
+    int n = 0, at = 0, taken = 0;
     for (int i = 0; i < c->n_parts; i++)
         n += count_of(&c->parts[i]);
     MR_TRY(room_for_tensors(c, n));
@@ -122,9 +129,12 @@ static mr_status take_tensors(mr_ckpt *c)
         for (int k = 0; k < count_of(&c->parts[i]); k++, at++) {
             c->plain[at] = *tensor_of(&c->parts[i], k);
             c->plain[at].file = i;
-            c->tensors[at] = &c->plain[at];
+            const char *file = json_string_value(json_object_get(where, c->plain[at].name));
+            if (!file || strcmp(file, file_name(&c->parts[i])) == 0)
+                c->tensors[taken++] = &c->plain[at];
         }
     }
+    c->n = taken;
     return index_names(c);
 }
 
@@ -141,7 +151,7 @@ static mr_status open_plain(mr_ckpt *c, const char *path)
 {
     MR_TRY(room_for_parts(c, 1));
     MR_TRY(open_part(&c->parts[0], mr_strdup(path)));
-    return take_tensors(c);
+    return take_tensors(c, NULL);
 }
 
 /* ---- index files ---- */
@@ -153,6 +163,7 @@ typedef struct index_file {
     char *text;
     mr_json_part map; // the weight_map; .at is NULL when there is none
     json_t *files;    // an object used as a set
+    json_t *where;    // {tensor: file}
 } index_file;
 
 static mr_status take_map(void *user, const char *key, mr_json_part value)
@@ -181,7 +192,8 @@ static mr_status note_file(void *user, const char *name, mr_json_part value)
     if (!file || !*file || *file == '.' || strchr(file, '/'))
         st = mr_fail(MR_E_FORMAT, "%s: tensor '%.100s': its file is not a plain name", value.path,
                      name);
-    else if (json_object_set_new(x->files, file, json_true()))
+    else if (json_object_set_new(x->files, file, json_true()) ||
+             (!json_object_get(x->where, name) && json_object_set(x->where, name, v)))
         st = mr_fail_memory(64);
     json_decref(v);
     return st;
@@ -193,16 +205,15 @@ static mr_status check_place(void *user, const char *name, mr_json_part value)
     json_t *v;
     MR_TRY(mr_json_parse(value, &v));
     const mr_st_tensor *t = mr_ckpt_find(x->ckpt, name);
-    const char *at = t ? strrchr(x->ckpt->parts[t->file].path, '/') + 1 : NULL;
     mr_status st = MR_OK;
-    if (!t || strcmp(at, json_string_value(v)))
+    if (!t || strcmp(file_name(&x->ckpt->parts[t->file]), json_string_value(v)))
         st = mr_fail(MR_E_FORMAT, "%s: tensor '%.100s' is not in %s", value.path, name,
                      json_string_value(v));
     json_decref(v);
     return st;
 }
 
-static mr_status open_files(mr_ckpt *c, const char *index_path, json_t *files)
+static mr_status open_files(mr_ckpt *c, const char *index_path, json_t *files, const json_t *where)
 {
     char dir[MR_SAVE_PATH];
     mr_save_path(dir, "%s", index_path);
@@ -218,7 +229,7 @@ static mr_status open_files(mr_ckpt *c, const char *index_path, json_t *files)
         v) if (open_part(&c->parts[i++], join(slash ? dir : ".", file)) !=
                MR_OK) return mr_fail_note("%s: a file that it names, %s, does not open", index_path,
                                           file);
-    return take_tensors(c);
+    return take_tensors(c, where);
 }
 
 static mr_status read_index(index_file *x, const char *path)
@@ -229,10 +240,10 @@ static mr_status read_index(index_file *x, const char *path)
                            take_map, x));
     if (!x->map.at)
         return mr_fail(MR_E_FORMAT, "%s: no weight_map in it", path);
-    if (!(x->files = json_object()))
+    if (!(x->files = json_object()) || !(x->where = json_object()))
         return mr_fail_memory(64);
     MR_TRY(mr_json_members(x->map, note_file, x));
-    MR_TRY(open_files(x->ckpt, path, x->files));
+    MR_TRY(open_files(x->ckpt, path, x->files, x->where));
     return mr_json_members(x->map, check_place, x);
 }
 
@@ -241,6 +252,7 @@ static mr_status open_index(mr_ckpt *c, const char *path)
     index_file x = {.ckpt = c};
     mr_status st = read_index(&x, path);
     json_decref(x.files);
+    json_decref(x.where);
     mr_free(x.text);
     return st;
 }

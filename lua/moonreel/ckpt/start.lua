@@ -21,6 +21,7 @@
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local listing = require "moonreel.text.listing"
+local look = require "moonreel.core.look"
 local names = require "moonreel.ckpt.names"
 local json = require "moonreel.core.json"
 local read_config = require "moonreel.text.config"
@@ -32,11 +33,20 @@ start.METADATA = "moonreel.model"
 
 -- words in front of names that say nothing of the model; true: these are averages of weights
 local words = { state_dict = false, state_dict_ema = true, model = false, module = false,
-  vae = false, ema = true, master = false }
+  vae = false, ema = true, master = false, transformer = false, diffusion_model = false,
+  ema_model = true }
+
+-- words that wrappers of modules put anywhere into a name
+local wrappers = { "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module",
+  "_forward_module" }
 
 -- the ways to read a name: as it stands, and without words in front
 local function readings(name)
   local list, at, averaged = { { name = name, prefix = "", averaged = false } }, 1, false
+  for _, word in ipairs(wrappers) do
+    name = name:gsub("%f[%w_]" .. word .. "%.", "")
+  end
+  list[2] = name ~= list[1].name and { name = name, prefix = "", averaged = false } or nil
   while true do
     local word, stop = name:match("^([%w_]+)%.()", at)
     if words[word] == nil then
@@ -153,6 +163,50 @@ end
 
 local function same_shape(a, b) return table.concat(a, ",") == table.concat(b, ",") end
 
+-- How alike two names are: the parts that both end in, and the letters of the part before them.
+local function likeness(a, b)
+  local i, j = #a, #b
+  while i > 0 and j > 0 and a:byte(i) == b:byte(j) do
+    i, j = i - 1, j - 1
+  end
+  return #a - i
+end
+
+--- Names of a file and of a model that are alike, for a file of which nothing fits: each of the
+-- model's names once, the longest common ends first.
+---@param source mr.Checkpoint
+---@param params table[]  list of a parameter table
+---@return string         "'a' of the file is near 'b' of the model", at most three of them
+function start.nearest(source, params)
+  local rows, texts, used, seen = {}, {}, {}, {}
+  for _, name in ipairs(source:names()) do
+    local best
+    for _, p in ipairs(params) do
+      local alike = likeness(name, p.name)
+      if not best or alike > best.alike then
+        best = { alike = alike, file = name, model = p.name }
+      end
+    end
+    rows[#rows + 1] = best
+  end
+  table.sort(rows, function(a, b)
+    if a.alike ~= b.alike then
+      return a.alike > b.alike
+    end
+    return a.file < b.file
+  end)
+  for _, row in ipairs(rows) do
+    -- blocks of one kind are one example
+    local kind = row.model:gsub("%d+", "*")
+    if #texts < 3 and not used[row.model] and not seen[kind] then
+      used[row.model], seen[kind] = true, true
+      texts[#texts + 1] = ("'%s' of the file is nearest to '%s' of the model"):format(row.file,
+        row.model)
+    end
+  end
+  return table.concat(texts, "\n  ")
+end
+
 --- Which tensors of a file stand for which parameters.
 ---@param source mr.Checkpoint
 ---@param params table[]     list of a parameter table
@@ -249,11 +303,21 @@ local function made_tensor(source, made, files, shape)
   return t and same_shape(t.shape, shape) and t or nil
 end
 
+-- Weights that are no numbers would make every loss none: they are named as they come.
+local function refuse_nonfinite(source, name, t)
+  local bad = look.summary(t).nonfinite
+  if bad > 0 then
+    base.raise("MR_E_NONFINITE", ("%s: tensor '%s' %s: %d of %d numbers are not finite; try: "
+      .. "ckpt:find{nonfinite = true} at the prompt, which lists them all, or other weights")
+      :format(source.path, name, listing.shape(t.shape), bad, T.count(t.shape)))
+  end
+end
+
 --- Read start weights one by one.
 ---@param source mr.Checkpoint
 ---@param params table[]   list of a parameter table
 ---@param how table        maps; average, exact: take averages or f32 masters where the file has
----   them beside the weights
+---   them beside the weights; finite: raise MR_E_NONFINITE for one that has other numbers
 ---@param take fun(p: table, t: mr.Tensor)  gets every parameter that is there
 ---@return table report    loaded, missing, unexpected: lists of names; fresh, dropped: {name, why};
 ---   resized: {name, file, model, how}; made: {name, why}; differ: {name, file, model}, also among
@@ -279,6 +343,9 @@ function start.read(source, params, how, take)
       how = changed }
     row.why, row.shown = plan.why_fresh(p.name)
     if t then
+      if how.finite then
+        refuse_nonfinite(source, from, t)
+      end
       take(p, t)
       report.loaded[#report.loaded + 1] = p.name
     end

@@ -497,10 +497,11 @@ end
 local function start_weights(r)
   local path, maps = r.source.path, r.pipe.maps
   blame.beside(r.settings, "model", start.check_sizes, r.source, maps)
-  local report = state.load_weights(r.exec, r.pipe.params, r.source, {maps = maps})
+  local report = state.load_weights(r.exec, r.pipe.params, r.source, {maps = maps, finite = true})
   r.parent = path
   if #report.loaded == 0 then
-    base.raise("MR_E_CKPT", path .. ": no tensor of it fits this model")
+    base.raise("MR_E_CKPT", ("%s: no tensor of it fits this model\n  %s"):format(path,
+      start.nearest(r.source, r.pipe.params:list())))
   end
   if r.settings.strict then
     start.refuse(path, report)

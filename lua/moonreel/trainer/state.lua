@@ -214,7 +214,7 @@ end
 --- Load weights alone, what fits; the averages start from them.
 ---@param source mr.Checkpoint
 ---@param how table|nil   maps of the families (start.lua); average: averaged weights where there
----   are, else the weight itself
+---   are, else the weight itself; finite: as start.read has it
 ---@return table report   of start.read
 function state.load_weights(run, params, source, how)
   local into, exact = {}, false
@@ -227,7 +227,7 @@ function state.load_weights(run, params, source, how)
   end
   how = how or {}
   return start.read(source, params:list(), {maps = how.maps, average = how.average,
-    exact = exact}, function(p, t)
+    exact = exact, finite = how.finite}, function(p, t)
     for _, r in ipairs(into) do
       local has = part(r, p)
       if has then

@@ -256,6 +256,22 @@ static void index_files(void)
     CHECK_INT(mr_ckpt_count(c), 2);
     CHECK_INT(mr_ckpt_find(c, "b")->file, 1);
     mr_ckpt_close(c);
+    // what the index has in one file may lie in another one, too
+    mr_ckpt_item both[] = {{.name = "a", .dtype = MR_ST_F32, .rank = 1, .shape = {2}},
+                           {.name = "b", .dtype = MR_ST_F32, .rank = 1, .shape = {2}}};
+    static const float others[] = {8, 9};
+    both[0].data = both[1].data = others;
+    snprintf(path, sizeof path, "%s/part-0.safetensors", dir);
+    CHECK_OK(mr_safetensors_write(path, both, 2, NULL, 0));
+    CHECK_OK(mr_ckpt_open(index_path, &c));
+    CHECK_INT(mr_ckpt_count(c), 2);
+    float got[2];
+    CHECK_OK(mr_ckpt_read(c, "b", got, 0, sizeof got));
+    CHECK(got[0] == 1 && got[1] == 2);
+    CHECK_OK(mr_ckpt_read(c, "a", got, 0, sizeof got));
+    CHECK(got[0] == 8 && got[1] == 9);
+    mr_ckpt_close(c);
+    CHECK_OK(mr_safetensors_write(path, both, 1, NULL, 0));
     refused_index("{}", "no weight_map");
     refused_index("{\"weight_map\": []}", "weight_map: expected one object");
     refused_index("{\"weight_map\": {}, \"weight_map\": {}}", "weight_map: expected one object");

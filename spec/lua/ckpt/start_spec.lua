@@ -70,6 +70,51 @@ describe("start weights", function()
     assert.same({ "blocks.1.w", "blocks.2.w", "b", "ids" }, report.unexpected)
   end)
 
+  it("are found behind the words of wrappers, trainers and other programs", function()
+    for _, before in ipairs { "_orig_mod.", "transformer.", "model.diffusion_model.", "ema_model.",
+        "state_dict.module._orig_mod.", "model.transformer.", "ema_model.module.",
+        "module._forward_module._orig_mod." } do
+      write(dir.path .. "/wrapped.safetensors", { [before .. "blocks.0.w"] = tensor({ 2 }, 1) })
+      local report, got = read(dir.path .. "/wrapped.safetensors",
+        { { name = "blocks.0.w", shape = { 2 } } })
+      assert.same({ { "blocks.0.w" }, {}, {} }, { report.loaded, report.missing,
+        report.unexpected }, before)
+      assert.same({ 1, 2 }, got["blocks.0.w"]:totable())
+    end
+    -- inside a name, too
+    write(dir.path .. "/wrapped.safetensors",
+      { ["blocks.0._checkpoint_wrapped_module._orig_mod.w"] = tensor({ 2 }, 1) })
+    assert.same({ "blocks.0.w" }, (read(dir.path .. "/wrapped.safetensors",
+      { { name = "blocks.0.w", shape = { 2 } } })).loaded)
+    -- what a model calls so itself stays
+    write(dir.path .. "/wrapped.safetensors", { ["transformer.w"] = tensor({ 2 }, 1) })
+    assert.same({ "transformer.w" }, (read(dir.path .. "/wrapped.safetensors",
+      { { name = "transformer.w", shape = { 2 } } })).loaded)
+  end)
+
+  it("of which nothing fits are named with what is nearest in the model", function()
+    local t = tensor({ 2 }, 1)
+    write(dir.path .. "/far.safetensors", { ["net.0.attn.qkv.weight"] = t,
+      ["net.1.attn.qkv.weight"] = t, ["net.0.mlp.fc1.bias"] = t, stem = t, last = t })
+    local source <close> = ckpt.open(dir.path .. "/far.safetensors")
+    assert.equal("'net.0.attn.qkv.weight' of the file is nearest to 'blocks.0.attn.qkv.weight' of "
+      .. "the model\n  'net.0.mlp.fc1.bias' of the file is nearest to 'blocks.0.mlp.fc1.bias' of "
+      .. "the model", (start.nearest(source, { { name = "blocks.0.attn.qkv.weight" },
+        { name = "blocks.0.mlp.fc1.bias" }, { name = "blocks.1.attn.qkv.weight" } })
+          :gsub("\n  'last'.*", ""):gsub("\n  'stem'.*", "")))
+  end)
+
+  it("that are no numbers are named when they are to be finite", function()
+    write(dir.path .. "/nan.safetensors", { a = tensor({ 2 }, 1), b = tensor({ 3 }, 0 / 0) })
+    local params_of = { { name = "a", shape = { 2 } }, { name = "b", shape = { 3 } } }
+    assert.same({ "a", "b" }, (read(dir.path .. "/nan.safetensors", params_of)).loaded)
+    local good, problem = pcall(read, dir.path .. "/nan.safetensors", params_of, { finite = true })
+    assert.is_false(good)
+    assert.equal(7, problem.exit)
+    assert.matches("nan.safetensors: tensor 'b' %[3%]: 3 of 3 numbers are not finite",
+      problem.message)
+  end)
+
   it("take averages where they are asked for, and of two dictionaries the other is no surprise",
     function()
       local a, b = tensor({ 2 }, 1), tensor({ 2 }, 10)
