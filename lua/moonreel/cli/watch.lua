@@ -149,7 +149,8 @@ function command.run(args)
     last_step = o.last_step, every = o.every, only_first_of_epoch = o.only_first_of_epoch,
     pinned = o.due, once = o.once, save_to = o.save_to, silent = o.compute_only, ema = ema,
     threads = o.threads, overrides = parsed.overrides,
-    metrics = o.metric and require("moonreel.watch.metric").load(o.metric) or nil,
+    metrics = o.metric and require("moonreel.watch.metric").load(o.metric,
+      require("moonreel.cli.script").load) or nil,
     tell = teller(o), progress = function()
       if signal.pending() then
         base.raise("MR_E_STOPPED", "stopped by a signal")

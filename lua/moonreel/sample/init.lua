@@ -422,6 +422,19 @@ function Sampler:render(given)
   return clips
 end
 
+--- Refuse now what no checkpoint of a recipe could render: prompts, sizes, fields.
+---@param settings table     baked
+---@param pipe mr.Pipeline   its models
+---@return table             the request of its own prompts, as moonreel.sample.request reads it
+function sample.rehearse(settings, pipe)
+  local self = {settings = settings, defaults = settings, pipe = pipe}
+  local found = require("moonreel.sample.prompts").read(nil, settings)
+  local r = read_request(pipe, settings, require("moonreel.sample.prompts").options(found.rows))
+  along_of(pipe).check(self, r)
+  check_frames(self, r)
+  return r
+end
+
 --- Write a clip: one frame as PNG, more as MP4.
 ---@param clip table   of Sampler:render
 ---@param stem string  path without extension

@@ -4,16 +4,29 @@ local base = require "moonreel.core.base"
 
 local cadence = {}
 
+--- Is a step one of those that are rendered?
+---@param settings table
+---@param step integer
+---@return boolean
+function cadence.renders(settings, step)
+  local every = settings.sampling.every
+  return every > 0 and step % every == 0
+end
+
 --- Snapshots that a run has in memory from its start: one is written while the next is taken,
 -- unless saves are minutes apart.
 function cadence.buffers(settings)
-  return settings.ckpt_every > 0 and 2 or settings.ckpt_minutes > 0 and 1 or 0
+  local by_steps = settings.ckpt_every > 0 or settings.sampling.every > 0
+  return by_steps and 2 or settings.ckpt_minutes > 0 and 1 or 0
 end
 
 --- The checkpoints that a run of `steps` steps in `hours` hours writes.
 function cadence.count(settings, steps, hours)
   local every, minutes = settings.ckpt_every, settings.ckpt_minutes
-  local by_steps = every > 0 and -(-steps // every) or 1
+  local by_steps, renders = every > 0 and -(-steps // every) or 1, settings.sampling.every
+  if renders > 0 and (every == 0 or renders % every > 0) then
+    by_steps = by_steps + -(-steps // renders) - 1
+  end
   local by_time = minutes > 0 and 1 + hours * 60 // minutes or 1
   return math.tointeger(math.max(by_steps, by_time))
 end
@@ -45,7 +58,7 @@ end
 function cadence.due(r)
   local every = r.settings.ckpt_every
   r.late = r.late or r.team.size == 1 and cadence.late(r)
-  return r.late or every > 0 and r.step % every == 0
+  return r.late or every > 0 and r.step % every == 0 or cadence.renders(r.settings, r.step)
 end
 
 return cadence

@@ -3,6 +3,7 @@
 local base = require "moonreel.core.base"
 local bench = require "moonreel.core.bench"
 local gpu = require "moonreel.trainer.gpu"
+local renderings = require "moonreel.trainer.renderings"
 local samples = require "moonreel.trainer.samples"
 local life = require "moonreel.core.life"
 local loop = require "moonreel.trainer.loop"
@@ -34,6 +35,7 @@ trainer.steps = {
   {"predict the cost of each bucket", predict.run, "compile"},
   {"watch the weights", weights.open, "compile"},
   {"open the trackers", tracking.open, "open"},
+  {"see what is still to be rendered", renderings.open, "open"},
   {"train", loop.run},
 }
 

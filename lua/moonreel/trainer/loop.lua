@@ -9,6 +9,7 @@ local json = require "moonreel.core.json"
 local life = require "moonreel.core.life"
 local micros = require "moonreel.trainer.micros"
 local progress = require "moonreel.trainer.progress"
+local renderings = require "moonreel.trainer.renderings"
 local replicas = require "moonreel.trainer.replicas"
 local saves = require "moonreel.trainer.saves"
 local signal = require "moonreel.core.signal"
@@ -212,12 +213,15 @@ function loop.run(r)
         saves.take(r)
         r.saver:check()
       end)
+      renderings.between(r, saves.commit)
     end
+    renderings.look(r)
     local stop = r.stop or r.team.size == 1 and signal.pending()
     if stop then
       r.progress:say(("stop requested: saving step %d; a second signal stops at once"):format(
         r.step))
       saves.commit(r)
+      renderings.stop(r)
       end_journal(r, {kind = "stop", signal = stop, step = r.step})
       return 128 + stop
     end
@@ -227,6 +231,7 @@ function loop.run(r)
     r.sampler = r.sampler or r.loader:state()
     saves.commit(r)
   end
+  renderings.finish(r)
   if s.record_time and r.team.leads then
     tell_times(r)
   end

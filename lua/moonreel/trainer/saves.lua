@@ -3,6 +3,7 @@
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local life = require "moonreel.core.life"
+local renderings = require "moonreel.trainer.renderings"
 local samples = require "moonreel.trainer.samples"
 local setup = require "moonreel.trainer.setup"
 local state = require "moonreel.trainer.state"
@@ -18,7 +19,9 @@ local function tell(r, saver)
     r.journal:append{kind = "save", event = event.kind, step = event.step, total = r.total_steps,
       bytes = event.bytes, copy_s = event.copy_s,
       write_s = event.write_s, text = event.text, wall = base.wall_s()}
-    if event.kind ~= "commit" then
+    if event.kind == "commit" then
+      renderings.committed(r, event.step)
+    else
       r.progress:say(("save of step %d: %s: %s"):format(event.step, event.kind, event.text))
     end
     event = saver:poll()

@@ -24,6 +24,7 @@ local place = require "moonreel.data.place"
 local process = require "moonreel.core.process"
 local progress = require "moonreel.trainer.progress"
 local ranks = require "moonreel.optim.ranks"
+local renderings = require "moonreel.trainer.renderings"
 local run = require "moonreel.run"
 local schedule = require "moonreel.optim.schedule"
 local sources = require "moonreel.settings.sources"
@@ -311,6 +312,7 @@ local function models_of(s, dtype, cut)
   lengths.check_buckets(s, pipe.autoencoder)
   conditions.check(s, pipe)
   feed.check(s, pipe)
+  renderings.check(s, pipe)
   if not pipe.reconstructs and pipe.flow.check then
     blame.record(s, "scheduler", pipe.flow.check, s)
   end

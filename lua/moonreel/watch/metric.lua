@@ -30,8 +30,9 @@ end
 --- Load a file of metrics. It is a program of the user, with all that Lua has; `require` finds what
 -- lies in its folder.
 ---@param path string
+---@param load fun(path: string, names: table): function|nil, string|nil  gives a file's program
 ---@return table[] metrics  {name, f}; raises MR_E_USAGE where the file has none or cannot be read
-function metric.load(path)
+function metric.load(path, load)
   local list = {}
   local watch = {}
   function watch.metric(name, f)
@@ -44,8 +45,7 @@ function metric.load(path)
     end
     list[#list + 1] = { name = name, f = f }
   end
-  local chunk, why = require("moonreel.cli.script").load(path,
-    setmetatable({ watch = watch }, { __index = _G }))
+  local chunk, why = load(path, setmetatable({ watch = watch }, { __index = _G }))
   local good, searched = chunk ~= nil, package.path
   if chunk then
     package.path = (path:match "^(.*/)" or "./") .. "?.lua;" .. searched

@@ -13,7 +13,8 @@ shelf.ABOUT = "rendering.json"
 
 --- The place of a checkpoint's set below a folder.
 ---@param folder string   that has samples/: of a run, of a stage, or of --save-to
----@param asked table     step, set: its name; id: of the checkpoint; key: of what is asked for
+---@param asked table     step, set: its name; id: of the checkpoint; key: of what is asked for,
+---   nil: whatever that was
 ---@return string path    below the folder
 ---@return table|nil done what its rendering.json says; nil: nothing is there yet
 function shelf.place(folder, asked)
@@ -28,7 +29,8 @@ function shelf.place(folder, asked)
     local good, about = pcall(function()
       return json.decode(base.read_file(at .. "/" .. shelf.ABOUT), at)
     end)
-    if good and type(about) == "table" and about.id == asked.id and about.key == asked.key then
+    if good and type(about) == "table" and about.id == asked.id
+        and (about.key == asked.key or not asked.key) then
       return path, about
     end
     number = number + 1

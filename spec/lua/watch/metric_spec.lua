@@ -8,7 +8,8 @@ describe("watch.metric", function()
   local dir = folder.new()
   teardown(function() dir:remove() end)
   local frames = T.from({ 2, 3, 1, 1 }, { 1, 2, 3, 4, 5, 6 }, "u8")
-  local function load(text) return metric.load(dir:write("m.lua", text)) end
+  local function program(path, names) return loadfile(path, "t", names) end
+  local function load(text) return metric.load(dir:write("m.lua", text), program) end
 
   it("gives numbers, one or several by name, or none", function()
     local list = load [[
@@ -38,6 +39,7 @@ describe("watch.metric", function()
     fails("MR_E_USAGE", "m.lua: it calls watch.metric nowhere", load, "return 1")
     fails("MR_E_USAGE", "m.lua:1: ", load, "watch.metric(")
     fails("MR_E_USAGE", "expected a function", load, "watch.metric('x', 3)")
-    fails("MR_E_USAGE", "nowhere.lua", metric.load, dir.path .. "/nowhere.lua")
+    fails("MR_E_USAGE", "nowhere.lua", metric.load, dir.path .. "/nowhere.lua",
+      program)
   end)
 end)

@@ -1,0 +1,152 @@
+--- What a run renders while it trains. Covers: lua/moonreel/trainer/renderings.lua
+local background = require "spec.support.background"
+local base = require "moonreel.core.base"
+local ckpt = require "moonreel.ckpt"
+local demo_data = dofile "spec/support/demo_data.lua"
+local folder = require "spec.support.folder"
+local process = require "moonreel.core.process"
+local run = require "moonreel.run"
+local signalled = require "spec.support.signalled"
+
+describe("a run with sampling.every", function()
+  local dir = folder.new()
+  local out = dir.path .. "/runs"
+  teardown(function()
+    background.stop()
+    dir:remove()
+    demo_data.remove()
+  end)
+
+  local function words(name, ...)
+    return { "train", "recipes/tiny/demo.lua", "dataset.data_path=" .. demo_data.path(),
+      "outputs=" .. out, "name=" .. name, "dtype=fp32", "threads=1", "num_workers=1",
+      "model.depth=1", "model.hidden_size=32", "model.num_heads=2", "text_encoder.width=32",
+      "model.caption_channels=32", 'bucket_config={["32px"]={[6]={1.0,2}}}', "log_every=100",
+      "scheduler.num_sampling_steps=2", "sampling.every=10", "sampling.seeds={1}",
+      'sampling.prompts={"a", "b"}', ... }
+  end
+  local function train(name, ...)
+    return process.run({ "/bin/sh", "-c", 'exec "$@" 2>&1', "sh", process.program(),
+      table.unpack(words(name, ...)) }, "", { deadline_s = 300, output_bytes = 1 << 20 })
+  end
+  local function run_dir(name) return demo_data.run_dir(out, name) end
+  -- step -> how many lines of a journal say that it was rendered
+  local function told(name, event)
+    local steps = {}
+    for line in run.entries(run_dir(name)) do
+      if line.kind == "samples" and line.event == event then
+        steps[line.step] = (steps[line.step] or 0) + 1
+      end
+    end
+    return steps
+  end
+  -- each of the steps is rendered once and whole, and nothing else is left
+  local function expect_rendered(name, steps)
+    local want = {}
+    for _, step in ipairs(steps) do
+      want[step] = 1
+      local at = ("%s/samples/step%d/recipe"):format(run_dir(name), step)
+      assert.same({ "rendering.json", "sample_0000.mp4", "sample_0001.mp4" }, base.list_dir(at))
+    end
+    assert.same(want, told(name))
+    assert.equal(#steps + 1, #base.list_dir(run_dir(name) .. "/samples"))
+    assert.same({ "lock" }, base.list_dir(run_dir(name) .. "/samples/.watch/recipe"))
+  end
+
+  for _, on in ipairs { "host", "device" } do
+    it("renders its checkpoints on the " .. on .. ", the last one too", function()
+      local done = train(on, "steps=25", "sampling.on=" .. on, "tensorboard=true")
+      assert.equal(0, done.exit, done.output)
+      expect_rendered(on, { 10, 20, 25 })
+      assert.matches("step 20 is rendered: [^\n]*samples/step20/recipe, [%d.]+ s", done.output)
+      -- none of them is new to a launch that has nothing to do, and there is one more behind
+      done = train(on, "steps=30", "load=latest")
+      assert.equal(0, done.exit, done.output)
+      expect_rendered(on, { 10, 20, 25, 30 })
+    end)
+  end
+
+  it("trains the same bits as without", function()
+    assert.equal(0, train("plain", "steps=20", "sampling.every=0", "ckpt_every=10").exit)
+    assert.equal(0, train("every", "steps=20").exit)
+    local a <close> = ckpt.open(ckpt.dir(run_dir "plain", 20))
+    local b <close> = ckpt.open(ckpt.dir(run_dir "every", 20))
+    for _, name in ipairs(a:names()) do
+      assert.equal(0, a:compare(b, name).differing, name)
+    end
+  end)
+
+  it("renders by the first of several ranks", function()
+    for _, on in ipairs { "host", "device" } do
+      local done = train("two" .. on, "steps=20", "-n", "2", "sampling.on=" .. on)
+      assert.equal(0, done.exit, done.output)
+      expect_rendered("two" .. on, { 10, 20 })
+    end
+  end)
+
+  it("goes on when a rendering fails, says so and records it", function()
+    for _, on in ipairs { "host", "device" } do
+      local name = "fails" .. on
+      local done = train(name, "steps=20", "sampling.height=16384", "sampling.width=16384",
+        "sampling.frames=4000", "sampling.on=" .. on)
+      assert.equal(0, done.exit, done.output)
+      assert.matches("step 10 is not rendered: .*take about", done.output)
+      assert.matches("done: step 20", done.output)
+      assert.same({ [10] = 1, [20] = 1 }, told(name, "fail"))
+      assert.same({}, told(name))
+    end
+  end)
+
+  it("leaves to the next launch what a request to stop ends", function()
+    local done = signalled("TERM", [[
+      local look = require("moonreel.trainer.renderings").look
+      require("moonreel.trainer.renderings").look = function(r)
+        look(r)
+        if r.renders and r.renders.child then send() end
+      end]], words("stopped", "steps=100000", "scheduler.num_sampling_steps=2000"))
+    assert.equal(143, done.exit, done.output)
+    assert.same({}, told "stopped")
+    local steps = ckpt.steps(run_dir "stopped")[1]
+    done = train("stopped", "load=latest", "steps=" .. steps, "sampling.every=100000")
+    assert.equal(0, done.exit, done.output)
+    assert.is_true(base.exists(("%s/samples/step10/recipe/sample_0001.mp4"):format(
+      run_dir "stopped")))
+  end)
+
+  it("renders each checkpoint once when it is killed and started again", function()
+    local log, seed = out .. "/log", tonumber(os.getenv "MOONREEL_SEED" or 1)
+    local kills = tonumber(os.getenv "MOONREEL_KILLS" or 5)
+    print(("seed %d"):format(seed))
+    for i = 1, kills do
+      background.start(log, process.program(), table.unpack(words("killed", "steps=100000",
+        "load=latest", "keep_n_latest=0")))
+      background.await("a new step", log, function()
+        return base.read_file(log):find "step %d+/100000" or nil
+      end)
+      base.sleep(base.random_uniform(seed, "pause", i, 0))
+      background.stop()
+    end
+    local steps, last = {}, ckpt.steps(run_dir "killed")[1] + 10
+    local done = train("killed", "load=latest", "steps=" .. last, "keep_n_latest=0")
+    assert.equal(0, done.exit, done.output)
+    for i, step in ipairs(ckpt.steps(run_dir "killed")) do
+      steps[i] = step
+    end
+    expect_rendered("killed", steps)
+  end)
+
+  it("refuses before it begins what could not be rendered", function()
+    local latin, none = dir:write("latin.txt", "caf\xE9\n"), dir:write("none.txt", "\n")
+    local braces = dir:write("braces.txt", "a {b}\n")
+    for word, story in pairs { ["sampling.prompts=none"] = "no prompt; try: ",
+      ["sampling.prompt_path=" .. latin] = "latin.txt:1: 'caf\\xe9' is not UTF-8",
+      ["sampling.prompt_path=" .. none] = "none.txt: has no prompt",
+      ["sampling.prompt_path=" .. braces] = "prompt 'a {b}': its {...} is no JSON object",
+      ["sampling.prompt_path=" .. dir.path .. "/missing.txt"] = "missing.txt" } do
+      local done = train("refused", "steps=20", "sampling.prompts=none", word)
+      assert.is_true(done.exit >= 2 and done.exit <= 8, word .. done.output)
+      assert.matches(story, done.output, 1, true)
+      assert.is_nil(run_dir "refused")
+    end
+  end)
+end)
