@@ -176,7 +176,7 @@ function graph.block(ckpt, name, inputs)
       table.concat(known, ", ")))
   end
   local exec <close> = E.new(device, pipe.params, {})
-  require("moonreel.trainer.state").load_weights(exec, pipe.params, ckpt, { maps = pipe.maps })
+  require("moonreel.ckpt.fill").weights(exec, pipe.params, ckpt, { maps = pipe.maps })
   local D, g, given = chosen.width, G.graph(pipe.params), {}
   local function input(key, shape)
     given[key] = inputs[key] or T.new("f32", shape):fill_normal(0, key)

@@ -9,6 +9,7 @@ local blame = require "moonreel.settings.blame"
 local ckpt = require "moonreel.ckpt"
 local codec = require "moonreel.codec"
 local embed = require "moonreel.embed"
+local fill_regions = require "moonreel.ckpt.fill"
 local fit = require "moonreel.sample.fit"
 local lengths = require "moonreel.codec.lengths"
 local look = require "moonreel.core.look"
@@ -18,7 +19,6 @@ local pipeline = require "moonreel.models.pipeline"
 local released = require "moonreel.sample.released"
 local request = require "moonreel.sample.request"
 local start = require "moonreel.ckpt.start"
-local state = require "moonreel.trainer.state"
 
 local sample = {}
 
@@ -33,7 +33,7 @@ local function fill(self, source, ema)
   local settings, averages <close> = self.settings, ema and ckpt.beside(source, "ema.pt") or nil
   local from = averages or source
   blame.beside(settings, "model", start.check_sizes, source, self.pipe.maps)
-  local report = state.load_weights(self.exec, self.pipe.params, from, {maps = self.pipe.maps,
+  local report = fill_regions.weights(self.exec, self.pipe.params, from, {maps = self.pipe.maps,
     average = ema})
   local fresh = report.fresh[1]
   if fresh then

@@ -23,7 +23,8 @@ end
 --- The checkpoints that a run of `steps` steps in `hours` hours writes.
 function cadence.count(settings, steps, hours)
   local every, minutes = settings.ckpt_every, settings.ckpt_minutes
-  local by_steps, renders = every > 0 and -(-steps // every) or 1, settings.sampling.every
+  local renders = settings.sampling.every
+  local by_steps = every > 0 and -(-steps // every) or 1
   if renders > 0 and (every == 0 or renders % every > 0) then
     by_steps = by_steps + -(-steps // renders) - 1
   end

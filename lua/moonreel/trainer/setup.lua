@@ -11,6 +11,7 @@ local conditions = require "moonreel.trainer.conditions"
 local embed = require "moonreel.embed"
 local data = require "moonreel.data"
 local feed = require "moonreel.trainer.feed"
+local fill = require "moonreel.ckpt.fill"
 local gpu = require "moonreel.trainer.gpu"
 local samples = require "moonreel.trainer.samples"
 local json = require "moonreel.core.json"
@@ -499,7 +500,7 @@ end
 local function start_weights(r)
   local path, maps = r.source.path, r.pipe.maps
   blame.beside(r.settings, "model", start.check_sizes, r.source, maps)
-  local report = state.load_weights(r.exec, r.pipe.params, r.source, {maps = maps, finite = true})
+  local report = fill.weights(r.exec, r.pipe.params, r.source, {maps = maps, finite = true})
   r.parent = path
   if #report.loaded == 0 then
     base.raise("MR_E_CKPT", ("%s: no tensor of it fits this model\n  %s"):format(path,

@@ -4,8 +4,8 @@
 -- @module moonreel.trainer.state
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
+local fill = require "moonreel.ckpt.fill"
 local spikes = require "moonreel.trainer.spikes"
-local start = require "moonreel.ckpt.start"
 
 local state = {}
 
@@ -18,28 +18,6 @@ local function saved(run)
     end
   end
   return list
-end
-
--- What a region holds of a parameter, within elements `mine` where these are given: shape of all
--- of it, elements from and to of its own, which begin at element `at` of the region; range = {from,
--- to} where that is not all. nil: nothing.
-local function part(r, p, mine)
-  local first = math.max(p.offset, r.start, mine and mine.start or 0)
-  local last = math.min(p.offset + p.count, r.stop, mine and mine.stop or math.maxinteger)
-  if p.frozen ~= (r.role == "frozen") or first >= last then
-    return nil
-  end
-  local all = (p.count + r.per - 1) // r.per
-  local from, to = (first - p.offset) // r.per, (last - p.offset + r.per - 1) // r.per
-  return {shape = r.per == 1 and p.shape or {all}, from = from, to = to,
-    at = (first - r.start) // r.per, range = (from > 0 or to < all) and {from, to} or nil}
-end
-
--- the part of a parameter that a region holds, given in any dtype
-local function write(run, r, has, tensor)
-  -- the collector cannot see how large tensors are: each is closed when it is done with
-  local other <close> = tensor.dtype ~= r.dtype and tensor:to(r.dtype) or nil
-  run:write(r.name, has.at, other or tensor)
 end
 
 --- What one of several ranks writes of a checkpoint: of weights that train what it owns, of others
@@ -109,7 +87,7 @@ function state.with_rows(run, params, f, share)
     local mines = written(r, share)
     for _, p in ipairs(params:list()) do
       for _, mine in ipairs(mines) do
-        local has = part(r, p, mine)
+        local has = fill.part(r, p, mine)
         if has then
           local ptr, bytes = all:slice(0, has.at, has.at + has.to - has.from):ptr()
           rows[#rows + 1] = {name = r.prefix .. p.name, dtype = r.dtype, shape = has.shape,
@@ -156,7 +134,7 @@ local function wanted(run, params, source)
   end
   for _, p in ipairs(params:list()) do
     for _, r in ipairs(saved(run)) do
-      local has = part(r, p)
+      local has = fill.part(r, p)
       if has then
         want(r, has, r.prefix .. p.name)
       end
@@ -205,36 +183,10 @@ function state.load(run, params, source)
     source:read_slices(slices)
     for i = first, last do
       local tensor <close> = rows[i].tensor
-      write(run, rows[i].region, rows[i].part, tensor)
+      fill.write(run, rows[i].region, rows[i].part, tensor)
     end
     first = last + 1
   end
-end
-
---- Load weights alone, what fits; the averages start from them.
----@param source mr.Checkpoint
----@param how table|nil   maps of the families (start.lua); average: averaged weights where there
----   are, else the weight itself; finite: as start.read has it
----@return table report   of start.read
-function state.load_weights(run, params, source, how)
-  local into, exact = {}, false
-  for _, r in ipairs(run:regions()) do
-    if r.role ~= "state" and not r.shared then
-      into[#into + 1] = r
-    end
-    -- masters say more than the weights rounded from them, where there is room for it
-    exact = exact or r.role == "master" or (r.role == "weights" and r.dtype == "f32")
-  end
-  how = how or {}
-  return start.read(source, params:list(), {maps = how.maps, average = how.average,
-    exact = exact, finite = how.finite}, function(p, t)
-    for _, r in ipairs(into) do
-      local has = part(r, p)
-      if has then
-        write(run, r, has, t:reshape{-1}:slice(0, has.from, has.to))
-      end
-    end
-  end)
 end
 
 return state

@@ -7,7 +7,7 @@ local base = require "moonreel.core.base"
 local build = require "spec.golden.runner.build"
 local ckpt = require "moonreel.ckpt"
 local map = require "moonreel.models.stdit3.weights"
-local state = require "moonreel.trainer.state"
+local fill = require "moonreel.ckpt.fill"
 local stdit3 = require "moonreel.models.stdit3"
 
 local OUTPUT = 1e-5
@@ -105,7 +105,7 @@ local function pixart_start(f, result)
   params:seal()
   local run, weights <close> = E.new(build.device(), params, {}), weights_of(f)
   run:init(0)
-  local report = state.load_weights(run, params, weights, {maps = {map}})
+  local report = fill.weights(run, params, weights, {maps = {map}})
   result:exact("missing", #report.missing)
   result:exact("unexpected", #report.unexpected)
   compare_tensors(f, run, params, result)

@@ -195,7 +195,8 @@ describe("options and fields", function()
     for _, one in ipairs(require("moonreel.cli.dispatch").commands()) do
       if one.overrides then
         for _, row in ipairs(words_of.rows(one.options)) do
-          local listed = one.name == "sample" and renderings[row.name]
+          local listed = (one.name == "sample" or one.name == "watch")
+            and renderings[row.name]
           assert.is_true(listed or override.target(row.name) == nil,
             one.name .. " --" .. row.name .. " is a field as well")
         end

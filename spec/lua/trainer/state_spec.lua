@@ -1,10 +1,12 @@
 -- What an optimizer declares goes into a checkpoint and back, whatever it keeps.
--- Covers: lua/moonreel/trainer/state.lua lua/moonreel/optim/regions.lua core/bind/exec.c
+-- Covers: lua/moonreel/trainer/state.lua lua/moonreel/ckpt/fill.lua lua/moonreel/optim/regions.lua
+-- core/bind/exec.c
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local core = require "moonreel.core.ckpt"
 local regions = require "moonreel.optim.regions"
+local fill = require "moonreel.ckpt.fill"
 local state = require "moonreel.trainer.state"
 local dir = dofile("spec/support/folder.lua").new()
 local fails = dofile "spec/support/fails.lua"
@@ -125,7 +127,7 @@ describe("the state of a run", function()
     local run <close> = filled(params, regions.adamw{ema = true})
     local _, source = saved(run, params, dir.path .. "/weights.safetensors")
     local other <close> = E.new(E.device(), params, {regions = compact})
-    local report = state.load_weights(other, params, source)
+    local report = fill.weights(other, params, source)
     assert.same({}, report.missing)
     local master = run:param("master", "a")
     assert.same(master:totable(), other:param("exact", "a"):totable())
@@ -137,9 +139,9 @@ describe("the state of a run", function()
     for dtype, weights in pairs{f32 = master, bf16 = run:param("w", "a")} do
       local plain = params_of(dtype)
       local still <close> = E.new(E.device(), plain)
-      state.load_weights(still, plain, source)
+      fill.weights(still, plain, source)
       assert.same(weights:totable(), still:param("w", "a"):totable())
-      state.load_weights(still, plain, source, {average = true})
+      fill.weights(still, plain, source, {average = true})
       assert.same(run:param("ema", "a"):to(dtype):totable(), still:param("w", "a"):totable())
     end
   end)
@@ -212,7 +214,7 @@ describe("the state of a run", function()
     end
     -- weights alone reach an owner's part as well
     local run <close> = E.new(E.device(), params, {regions = owned(64, 128)})
-    state.load_weights(run, params, source)
+    fill.weights(run, params, source)
     assert.same(want["w a"], run:param("w", "a"):totable())
     assert.same({table.unpack(want["w a"], 65)}, run:read("exact", "f32", 0, {56}):totable())
     fails("MR_E_RANGE", "'a' has elements 0 to 120", run.param, run, "exact", "a")

@@ -6,7 +6,7 @@ local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local map = require "moonreel.models.stdit3.weights"
 
-local state = require "moonreel.trainer.state"
+local fill = require "moonreel.ckpt.fill"
 local stdit3 = require "moonreel.models.stdit3"
 
 local layout = map.layouts[1]
@@ -51,7 +51,7 @@ describe("weights of PixArt-Sigma", function()
     local run <close> = E.new(E.device(), params, {})
     run:init(3)
     local before = run:param("w", "temporal_blocks.1.attn.qkv.weight"):totable()
-    local report = state.load_weights(run, params, source, { maps = { map } })
+    local report = fill.weights(run, params, source, { maps = { map } })
     os.remove(path)
     assert.same({ {}, {}, 1 }, { report.missing, report.unexpected, #report.dropped })
     for name, t in pairs(given) do

@@ -1,0 +1,64 @@
+--- Weights of a checkpoint or a file into the regions of an executor.
+-- @module moonreel.ckpt.fill
+local start = require "moonreel.ckpt.start"
+
+local fill = {}
+
+--- What a region holds of a parameter.
+---@param r table       row of exec:regions()
+---@param p table       of params:list()
+---@param mine table|nil  {start, stop}: elements of all parameters that count; nil: all
+---@return table|nil has  shape of all of it; from, to: elements of its own; at: where these begin
+---   in the region; range = {from, to} where that is not all; nil: nothing
+function fill.part(r, p, mine)
+  local first = math.max(p.offset, r.start, mine and mine.start or 0)
+  local last = math.min(p.offset + p.count, r.stop, mine and mine.stop or math.maxinteger)
+  if p.frozen ~= (r.role == "frozen") or first >= last then
+    return nil
+  end
+  local all = (p.count + r.per - 1) // r.per
+  local from, to = (first - p.offset) // r.per, (last - p.offset + r.per - 1) // r.per
+  return {shape = r.per == 1 and p.shape or {all}, from = from, to = to,
+    at = (first - r.start) // r.per, range = (from > 0 or to < all) and {from, to} or nil}
+end
+
+--- Write the part of a parameter that a region holds.
+---@param run mr.Exec
+---@param r table           row of exec:regions()
+---@param has table         of fill.part
+---@param tensor mr.Tensor  its elements, in any dtype
+function fill.write(run, r, has, tensor)
+  -- the collector cannot see how large tensors are: each is closed when it is done with
+  local other <close> = tensor.dtype ~= r.dtype and tensor:to(r.dtype) or nil
+  run:write(r.name, has.at, other or tensor)
+end
+
+--- Load weights alone, what fits; the averages start from them.
+---@param run mr.Exec
+---@param params mr.Params
+---@param source mr.Checkpoint
+---@param how table|nil   maps of the families (start.lua); average: averaged weights where there
+---   are, else the weight itself; finite: as start.read has it
+---@return table report   of start.read
+function fill.weights(run, params, source, how)
+  local into, exact = {}, false
+  for _, r in ipairs(run:regions()) do
+    if r.role ~= "state" and not r.shared then
+      into[#into + 1] = r
+    end
+    -- masters say more than the weights rounded from them, where there is room for it
+    exact = exact or r.role == "master" or (r.role == "weights" and r.dtype == "f32")
+  end
+  how = how or {}
+  return start.read(source, params:list(), {maps = how.maps, average = how.average,
+    exact = exact, finite = how.finite}, function(p, t)
+    for _, r in ipairs(into) do
+      local has = fill.part(r, p)
+      if has then
+        fill.write(run, r, has, t:reshape{-1}:slice(0, has.from, has.to))
+      end
+    end
+  end)
+end
+
+return fill
