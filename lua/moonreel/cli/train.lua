@@ -136,6 +136,17 @@ local function expect_same_recipe(hash)
   end
 end
 
+-- Does any part render while it trains?
+local function renders(list)
+  for _, one in ipairs(list) do
+    local known, every = pcall(one.settings.get, one.settings, "sampling.every")
+    if known and (every or 0) > 0 then
+      return true
+    end
+  end
+  return false
+end
+
 function train.run(args)
   require("moonreel.text.output").outlive()
   local parsed = require("moonreel.settings.words").parse(args, train)
@@ -147,6 +158,9 @@ function train.run(args)
   local launch = require("moonreel.trainer.launch").new(parsed.positional[1], parsed.overrides,
     train)
   local settings, hash = launch.settings, launch.hash
+  if not renders(launch.list) then
+    require("moonreel.settings.readers").refuse_rendering(parsed.overrides, "train")
+  end
   if from and not settings.stages then
     require("moonreel.recipe.fault").usage("--stage %s: the recipe has no stages", from)
   end

@@ -77,7 +77,7 @@ local others = {
   -- data and batches
   { "bucket_config has the batch of each bucket: bucket_config={'256px': {51: (1.0, 4)}}, "
     .. "keep and batch per rank",
-    [[batch train_batch_size micro_batch_size per_device_train_batch_size
+    [[batch batch_size train_batch_size micro_batch_size per_device_train_batch_size
     train_micro_batch_size_per_gpu local_batch_size micro_batch device_batch_size]] },
   { "the batch of a step is bucket_config's, times accumulate, times the ranks",
     "global_batch_size total_batch_size effective_batch_size" },

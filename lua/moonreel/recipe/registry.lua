@@ -324,7 +324,9 @@ local function canonical(parts)
     end
     keys, at = found, field_at(registry.get().root, found)
   end
-  return at and at.tag ~= "record" and table.concat(keys, ".") or nil
+  -- a field that nothing reads is no answer
+  return at and at.tag ~= "record" and not (at.row and at.row.reader == false)
+    and table.concat(keys, ".") or nil
 end
 
 -- What is said of a name of another trainer: "trainer.max_epochs", "optim.beta1", "outputDir". The

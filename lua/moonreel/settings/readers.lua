@@ -3,6 +3,8 @@
 -- @module moonreel.settings.readers
 local fault = require "moonreel.recipe.fault"
 local kinds = require "moonreel.recipe.kinds"
+local override = require "moonreel.recipe.override"
+local peers = require "moonreel.recipe.peers"
 local registry = require "moonreel.recipe.registry"
 
 local readers = {}
@@ -45,8 +47,9 @@ function readers.check(settings, record)
   local lines = {}
   for _, one in ipairs(readers.missing(settings)) do
     if not record or one.path:sub(1, #record + 1) == record .. "." then
-      lines[#lines + 1] = ("%s: %s = %s: this version has no reader for %s"):format(one.at,
-        one.path, kinds.show(one.value), one.what)
+      local instead = peers.answer(one.path)
+      lines[#lines + 1] = ("%s: %s = %s: this version has no reader for %s%s"):format(one.at,
+        one.path, kinds.show(one.value), one.what, instead and "; " .. instead or "")
     end
   end
   if #lines == 0 then
@@ -54,6 +57,23 @@ function readers.check(settings, record)
   end
   lines[#lines + 1] = "  try: moonreel show, which needs no readers; or leave these fields out"
   fault.recipe("%s", table.concat(lines, "\n"))
+end
+
+--- Refuse arguments that say what is rendered, for a command that renders nothing.
+---@param arguments table[]  {key, argument} of words.parse
+---@param command string     its name
+function readers.refuse_rendering(arguments, command)
+  for _, one in ipairs(arguments) do
+    local _, of_stage = require("moonreel.settings.stages").split(one.key)
+    local target = override.target(of_stage or one.key)
+    local row = target and target.schema.row
+    if row and row.reader == "sample" then
+      local path = table.concat(target.keys, ".")
+      fault.usage("%s: %s says what `moonreel sample` renders, and %s would not read it; %s; try: "
+        .. "moonreel sample RUN %s=VALUE, or %s in the recipe", one.argument, path, command,
+        "bucket_config has the sizes and lengths to train on", path, path)
+    end
+  end
 end
 
 return readers

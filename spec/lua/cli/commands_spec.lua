@@ -278,6 +278,21 @@ describe("moonreel why", function()
   end)
 end)
 
+describe("moonreel train", function()
+  it("refuses arguments that only a rendering reads", function()
+    for words, path in pairs { ["resolution=240p"] = "resolution", ["num_frames=3"] = "frames",
+        ["--sampling.seeds=[1]"] = "seeds", ["sampling.height=32"] = "height" } do
+      local _, err, code = moonreel("train tiny/demo data_path=none.mrx " .. words)
+      assert.equal(2, code, err)
+      local story = ("%s: sampling.%s says what `moonreel sample` renders"):format(words, path)
+      assert.is_truthy(err:find(story, 1, true), err)
+    end
+    local _, err, code = moonreel("train tiny/demo batch_size=4 data_path=none.mrx")
+    assert.equal(3, code)
+    assert.is_truthy(err:find("bucket_config has the batch of each bucket", 1, true), err)
+  end)
+end)
+
 describe("moonreel help", function()
   it("lists all fields, also as JSON", function()
     local out = moonreel("help fields")
