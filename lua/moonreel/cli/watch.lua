@@ -34,6 +34,8 @@ local command = {
       .. "nothing" },
     { "--once", "render what is there now, then end" },
     { "--due", "render what the run has put aside for sampling.every, then end" },
+    { "--pull HOST:RUN", "bring the checkpoints of a run on another host, without optimizer state, "
+      .. "to RUN (default: pulled/NAME), and render them there" },
     { "--threads N", "compute threads", least = 1 },
     { "--expnums N", "not here: RUN takes its place" },
     { "--json", "a line of JSON for each set of renderings" },
@@ -126,13 +128,18 @@ local function teller(o)
   end
 end
 
--- where the run lies
+local function note(line) io.stderr:write("note: ", line, "\n") end
+
+-- where the run lies, and what brings its checkpoints there
 local function run_of(parsed)
-  local word = parsed.positional[1]
-  if not word then
+  local o, word = parsed.options, parsed.positional[1]
+  if o.pull then
+    return require("moonreel.watch.pull").open(o.pull, word, { last_step = o.last_step,
+      note = note })
+  elseif not word then
     usage("expected a run; usage: moonreel %s", command.usage)
   end
-  return require("moonreel.runs.find").one(word, "watch")
+  return { dir = require("moonreel.runs.find").one(word, "watch") }
 end
 
 function command.run(args)
@@ -144,27 +151,30 @@ function command.run(args)
     ema = false
   end
   local sets, signal = sets_of(o), require "moonreel.core.signal"
-  local dir = run_of(parsed)
-  local watching <close> = require("moonreel.watch").open(dir, { sets = sets,
+  local place = run_of(parsed)
+  local watching <close> = require("moonreel.watch").open(place.dir, { sets = sets,
     last_step = o.last_step, every = o.every, only_first_of_epoch = o.only_first_of_epoch,
     pinned = o.due, once = o.once, save_to = o.save_to, silent = o.compute_only, ema = ema,
     threads = o.threads, overrides = parsed.overrides,
     metrics = o.metric and require("moonreel.watch.metric").load(o.metric,
       require("moonreel.cli.script").load) or nil,
-    tell = teller(o), progress = function()
+    pull = place.pull, tell = teller(o), progress = function()
       if signal.pending() then
         base.raise("MR_E_STOPPED", "stopped by a signal")
       end
     end,
-    note = function(line) io.stderr:write("note: ", line, "\n") end })
+    note = note })
   local counts, code = require("moonreel.cli.longwork").run(function() return watching:run() end,
     "sets", "what was rendered stays; the same command goes on", true)
+  if place.close then
+    place.close()
+  end
   if not counts then
     return code
   end
   if #counts.left > 0 then
     io.stderr:write(("moonreel: watch: %s: checkpoints that are not whole: %s; try: moonreel ckpt "
-      .. "verify\n"):format(dir, table.concat(counts.left, ", ")))
+      .. "verify\n"):format(place.dir, table.concat(counts.left, ", ")))
   end
   return #counts.left > 0 and 8 or counts.failed > 0 and 1 or 0
 end

@@ -147,4 +147,51 @@ function answers.store(order)
   return { shared = read(order.path) == order.text }
 end
 
+-- the checkpoint that was asked for last stays open: the run may remove it meanwhile
+local held = {}
+
+-- a checkpoint of a run of this host
+local function checkpoint(order)
+  local path = require("moonreel.ckpt").dir(order.dir, math.tointeger(tonumber(order.step)))
+  if held.path ~= path then
+    held.source, held.path = require("moonreel.ckpt").open(path), path
+  end
+  return held.source
+end
+
+--- The checkpoints of a run, and whether it has ended.
+---@param order table  run: a folder, or the name or number of a run in outputs/
+---@return table       {dir, steps, ended}
+function answers.checkpoints(order)
+  local dir = require("moonreel.runs.find").one(order.run, "watch")
+  if base.exists(dir .. "/stages/.") then
+    base.raise("MR_E_USAGE", ("%s has stages; try: %s/stages/NAME"):format(dir, order.run))
+  end
+  local ended = not require("moonreel.runs.glance").active(dir)
+  return { dir = dir, steps = require("moonreel.core.json").array(
+    require("moonreel.ckpt").steps(dir)), ended = ended }
+end
+
+--- What a checkpoint holds beside the state of its optimizer.
+---@param order table  dir: of checkpoints(), step
+---@return table       {manifest, tensors = {{name, dtype, shape, bytes}, ...}}
+function answers.checkpoint(order)
+  held = {}
+  local source, tensors = checkpoint(order), {}
+  for _, name in ipairs(source:names()) do
+    local kind = require("moonreel.ckpt.names").kind(name)
+    tensors[#tensors + 1] = (kind == "weights" or kind == "ema") and source:info(name) or nil
+  end
+  return { manifest = source.manifest, tensors = tensors }
+end
+
+--- Bytes of a tensor of that checkpoint, compared with their hashes as they are read.
+---@param order table  dir, step, name, offset, count
+---@return table       {}
+---@return string      the bytes
+function answers.tensor(order)
+  return {}, checkpoint(order):read(order.name, math.tointeger(tonumber(order.offset)),
+    math.tointeger(tonumber(order.count)))
+end
+
 return answers

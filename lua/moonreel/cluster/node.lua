@@ -88,7 +88,8 @@ end
 function orders.ask(self, order)
   local answer = assert(self.answers[order.what], "no such question")
   self.asked[#self.asked + 1] = coroutine.create(function()
-    return json.encode(answer(order, coroutine.yield))
+    local value, bytes = answer(order, coroutine.yield)
+    return json.encode(value), bytes
   end)
 end
 
@@ -110,11 +111,11 @@ end
 -- go on with what was asked, as far as it goes without waiting
 local function answer(self)
   for i = #self.asked, 1, -1 do
-    local good, result = coroutine.resume(self.asked[i])
+    local good, result, bytes = coroutine.resume(self.asked[i])
     if coroutine.status(self.asked[i]) == "dead" then
       table.remove(self.asked, i)
       if good then
-        self:say { kind = "answer", json = result }
+        self:say { kind = "answer", json = result, bytes = bytes }
       else
         fail(self, result)
       end
