@@ -82,8 +82,9 @@ local function update(r, sum)
     sum.loss, sum.losses = micros.losses(r, sum)
     spike = r.spikes:of_losses(sum.losses)
   end
-  local norm = weights.before_update(r, sum):start{lr = sum.lr, beta1 = o.betas[1],
-    beta2 = o.betas[2], eps = o.eps, weight_decay = o.weight_decay,
+  local change = weights.before_update(r, sum)
+  local norm = change:start{lr = sum.lr, beta1 = o.betas[1], beta2 = o.betas[2],
+    eps = o.eps, weight_decay = o.weight_decay,
     max_norm = o.grad_clip, ema_decay = o.ema_decay or 0, step = r.updates + 1,
     grad_scale = sum.weight > 0 and not spike and 1 / sum.weight or 0,
     most_norm = skips and r.spikes:most_norm() or nil}

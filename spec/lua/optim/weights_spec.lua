@@ -1,9 +1,14 @@
 --- What is measured of weights behind an update, against the weights before and behind it.
 -- Covers: lua/moonreel/optim/weights.lua lua/moonreel/optim/places.lua
+-- lua/moonreel/optim/histograms.lua
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
+local base = require "moonreel.core.base"
+local histograms = require "moonreel.optim.histograms"
 local optim = require "moonreel.optim"
+local packed = require "moonreel.trackers.histograms"
+local process = require "moonreel.core.process"
 local regions = require "moonreel.optim.regions"
 local weights = require "moonreel.optim.weights"
 
@@ -44,14 +49,14 @@ local function gradient(p)
   return T.from(p.shape, values, "f32")
 end
 
-local function new(dtype, space)
+local function new(dtype, space, device)
   local params = G.params(dtype)
   for _, p in ipairs(PARAMS) do
     params:add { name = p.name, shape = p.shape, init = { kind = "normal", scale = 0.5 },
       decay = p.decay, lr_factor = p.lr_factor, frozen = p.frozen, lookup = p.lookup }
   end
   params:seal()
-  local run = E.new(E.device("shadow", 2), params,
+  local run = E.new(E.device(device or "shadow", 2), params,
     { regions = regions.adamw { ema = true, space = space, dtype = dtype } })
   run:init(3)
   for _, p in ipairs(PARAMS) do
@@ -88,17 +93,33 @@ local function expected(block, before, after, average)
     dead = rows > 0 and dead / rows or nil, ema_drift = (off / w) ^ 0.5 }
 end
 
+-- all elements of histograms, and the sum of their squares
+local function counted(by_block)
+  local n, squares = 0, 0
+  for _, all in pairs(by_block) do
+    local short = packed.of_line { histograms = { x = packed.pack(all) } }[1][2]
+    n, squares = n + short.num, squares + short.sum_squares
+  end
+  return n, squares
+end
+
 describe("optim.weights", function()
-  for _, case in ipairs { { "f32" }, { "bf16" }, { "bf16", "pinned" } } do
-    it("measures what an update did, weights of " .. table.concat(case, ", "), function()
+  for _, case in ipairs { { "f32" }, { "bf16" }, { "bf16", "pinned" }, { "f32", nil, "cudaemu" },
+      { "bf16", "pinned", "cudaemu" } } do
+    -- sanitizers build no emulated GPU
+    local there = case[3] and not base.exists((process.program():gsub("[^/]*$",
+      "libmoonreel_cudaemu.so"))) and pending or it
+    there(("measures what an update did, weights of %s, %s, %s"):format(case[1],
+      case[2] or "device", case[3] or "shadow"), function()
       local piece = optim.piece
       optim.piece = case[2] and 64 or piece
-      local run, params = new(case[1], case[2])
+      local run, params = new(case[1], case[2], case[3])
       local masters = run:has "master" and "master" or "w"
       local before = values(run, masters)
       optim.new(run, params):step(H)
       local after, average = values(run, masters), values(run, "ema")
       local watch = weights.new(run, params)
+      local counts = histograms.new(run, params, masters == "w" and "master" or masters)
       optim.piece = piece
       local given = { lr = H.lr, beta1 = H.beta1, beta2 = H.beta2, eps = H.eps,
         weight_decay = H.weight_decay, step = 1 }
@@ -113,6 +134,9 @@ describe("optim.weights", function()
         -- a row that lies in two pieces is judged by what lies in the first of them
         assert.equal(want.dead, got.dead, got.name)
       end
+      local n, squares = counted(counts:count(1))
+      assert.equal(63 + 155 + 5 + 600 + 4200, n)
+      assert.near(1, squares ^ 0.5 / facts[#facts].norm, 1e-6)
       assert.same({ "embedder", "blocks.0", "blocks.1", "final", "all" }, names)
       -- and writes nothing
       assert.same(after, values(run, masters))

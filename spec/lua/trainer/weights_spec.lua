@@ -148,6 +148,26 @@ describe("the histograms of a run", function()
   end)
 end)
 
+describe("alarms of a run", function()
+  it("are in its log, its journal and its charts", function()
+    local said = train("moved", 1, "steps=104", "weights.every=102", "weights.update_most=1e-9",
+      "tensorboard=true")
+    local alarm = lines("moved", "alarm")[1]
+    assert.equal("update", alarm.cause)
+    assert.equal(102, alarm.step)
+    assert.matches("\nstep 102: alarm an update moves [%w._]+ by %S+ of its norm, more than "
+      .. "1e%-09; so it is with %d+ more blocks\n", said)
+    local dir = demo_data.run_dir(out, "moved")
+    assert.matches("step 102: alarm: an update moves", demo_data.moonreel("log", dir))
+    local _, times = demo_data.moonreel("log", dir):gsub("alarm", "")
+    assert.equal(1, times)
+    local folders = require("moonreel.core.base").list_dir(dir .. "/tensorboard")
+    local text = require("moonreel.core.base").read_file(dir .. "/tensorboard/" .. folders[1])
+    assert.truthy(text:find("alarm: an update moves", 1, true))
+    assert.truthy(text:find("weights/final_layer/norm", 1, true))
+  end)
+end)
+
 -- a run whose measurements are given, one after the other; what it journals and says
 local function watched(settings, measured, given)
   local told, said = {}, {}
