@@ -6,6 +6,7 @@ local compiled = require "moonreel.plan.compiled"
 local mesh = require "moonreel.plan.mesh"
 local mmdit = require "moonreel.bench.mmdit"
 local plan = require "moonreel.plan"
+local published = require "moonreel.plan.published"
 local settings = require "moonreel.settings"
 local work = require "moonreel.plan.work"
 
@@ -15,12 +16,12 @@ local NEAR = 0.1  -- of the formula: how far a graph may lie from it
 local SHAPES = "closed forms of the models' shapes (lua/moonreel/plan/closed.lua)"
 local MLPERF = "mlcommons/training text_to_image; results of MLPerf Training 5.1"
 
--- rows as moonreel.plan.published has them: the formula stands where a published number would
--- `within`: {least, most} of what the graph may say, where it is not near the formula
+-- The formula stands where a published number would. `within`: {least, most} of what the graph may
+-- say, where it is not near the formula; `source`: of a number that was published
 local function row(rows, run, what, formula, graph, note, within, source)
   local low, high = table.unpack(within or { formula * (1 - NEAR), formula * (1 + NEAR) })
-  rows[#rows + 1] = { run = run, what = what, published = formula, planned = graph, low = low,
-    high = high, ok = low <= graph and graph <= high, source = source or SHAPES, note = note }
+  published.add(rows, { run = run, what = what, published = formula, planned = graph, low = low,
+    high = high, source = source or SHAPES, note = note, table = not source and "forms" or nil })
 end
 
 -- of a token where no block is recomputed, in so many norms of tokens of this width
@@ -134,7 +135,7 @@ local function stage1(rows)
     b.seconds.slowest + b.seconds.exposed, "the formulas know one rank", { 0.2, 0.5 })
   row(rows, run, "s of 10.2 that were published", 10.2, b.seconds.step, "the rest lies outside the "
     .. "step: waits for clips, evaluation, saving, restarts, or several batches an iteration",
-    { 4.5, 5.5 })
+    { 4.5, 5.5 }, published.OPENSORA_2)
 end
 
 -- The yardstick that others run: what a sample takes, and how long 16 GPUs train to the target.
@@ -151,8 +152,10 @@ local function mlperf(rows)
     20.3 * 1.03 }, MLPERF)
   local fast, s = largest("2x8xB200", "model.linear=f8", "virtual_ranks=16",
     "bucket_config.square.1=(1.0, 32)")
-  row(rows, run, "minutes of 16 GPUs to the target", 135, s.steps * fast.seconds.step / 60,
-    "published of GB300, with evaluations; planned of B200 in 8 bits, without", { 90, 135 }, MLPERF)
+  published.add(rows, { run = run, what = "minutes of 16 GPUs to the target", published = 135,
+    planned = s.steps * fast.seconds.step / 60, low = 90, high = 135, source = MLPERF,
+    note = "published of GB300, with evaluations; planned of B200 in 8 bits, without",
+    says = "no", table = "goals" })
 end
 
 --- Every formula beside its graph.

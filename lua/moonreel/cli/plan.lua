@@ -43,6 +43,12 @@ local command = {
 
 -- ---- published runs ----
 
+local TABLES = {
+  { "runs", "published runs" },
+  { "forms", "graphs beside closed forms of their models" },
+  { "goals", "not reproduced: what the machines could do by our rates" },
+}
+
 local function print_published(options)
   local printer = require "moonreel.text.table"
   local function number(value) return ("%.4g"):format(value) end
@@ -52,27 +58,37 @@ local function print_published(options)
     { key = "planned", right = true, format = number },
     { key = "low", title = "from", right = true, format = number },
     { key = "high", title = "to", right = true, format = number },
-    { key = "ok", title = "within", format = function(ok) return ok and "yes" or "NO" end },
+    { key = "reproduced" },
   }
   local rows, formulas = require("moonreel.plan.published").rows(),
     require("moonreel.bench.formulas").rows()
   table.move(formulas, 1, #formulas, #rows + 1, rows)
-  printer.print(columns, rows, options)
-  local outside, sources = 0, {}
+  local outside, sources, by = 0, {}, {}
   for _, row in ipairs(rows) do
     outside = outside + (row.ok and 0 or 1)
     if not sources[row.source] then
       sources[row.source], sources[#sources + 1] = true, row.source
     end
+    by[row.table] = by[row.table] or {}
+    table.insert(by[row.table], row)
   end
-  if not options.json then
-    for _, row in ipairs(rows) do
-      if row.note then
-        print(("%s, %s: %s"):format(row.run, row.what, row.note))
-      end
+  if options.json then
+    table.move({ { key = "ok" }, { key = "table" }, { key = "source" }, { key = "note" } }, 1, 4,
+      #columns + 1, columns)
+    printer.print(columns, rows, options)
+    return outside > 0 and 5 or 0
+  end
+  for _, one in ipairs(TABLES) do
+    print(one[2] .. ":\n")
+    printer.print(columns, by[one[1]], options)
+    print()
+  end
+  for _, row in ipairs(rows) do
+    if row.note then
+      print(("%s, %s: %s"):format(row.run, row.what, row.note))
     end
-    print("sources: " .. table.concat(sources, "; "))
   end
+  print("sources: " .. table.concat(sources, "; "))
   return outside > 0 and 5 or 0
 end
 

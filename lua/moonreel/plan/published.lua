@@ -10,7 +10,9 @@ local simulate = require "moonreel.plan.simulate"
 
 local published = {}
 
-local OPENSORA_2 = "Open-Sora 2.0 report (arXiv 2503.09642), table of stages"
+--- Where the seconds of Open-Sora 2.0 come from.
+published.OPENSORA_2 = "Open-Sora 2.0 report (arXiv 2503.09642), table of stages"
+
 local TORCHTITAN = "pytorch/torchtitan benchmarks/llama3_h100_202412_torchtitan.md"
 local TORCHTITAN_H200 =
   "pytorch/torchtitan benchmarks/llama3-8b_h200_202506_trainy-whitefiber.md"
@@ -23,12 +25,31 @@ local TORCHTITAN_H200 =
 ---@field planned number
 ---@field low number     planned must lie between these
 ---@field high number
+---@field ok boolean     it does
+---@field reproduced string  "yes"; "no": the published number lies outside of what may be planned;
+---   "off": the planned number does; "fitted": a value of the model was chosen by this row;
+---   "not planned": both come from the publication
+---@field table string   "runs"; "forms": graphs beside closed forms; "goals": what the machine
+---   could do, where the published run did less or another machine ran
 ---@field source string
 ---@field note string|nil
 
-local function row(rows, run, what, given, planned, low, high, source, note)
-  rows[#rows + 1] = { run = run, what = what, published = given, planned = planned, low = low,
-    high = high, ok = planned >= low and planned <= high, source = source, note = note }
+--- One published number beside ours.
+---@param rows moonreel.plan.Published[]  it goes behind them
+---@param one table  run, what, published, planned, low, high, source; note; says: "fitted",
+---   "not planned" or nil; table: nil: "goals" where the published number is not reached, else
+---   "runs"
+function published.add(rows, one)
+  local reached = one.published >= one.low and one.published <= one.high
+  one.ok = one.planned >= one.low and one.planned <= one.high
+  one.reproduced = not one.ok and "off" or one.says or reached and "yes" or "no"
+  one.says, one.table = nil, one.table or reached and "runs" or "goals"
+  rows[#rows + 1] = one
+end
+
+local function row(rows, run, what, given, planned, low, high, source, note, says)
+  published.add(rows, { run = run, what = what, published = given, planned = planned, low = low,
+    high = high, source = source, note = note, says = says })
 end
 
 local function opensora_2(rows)
@@ -43,20 +64,21 @@ local function opensora_2(rows)
     worst = math.max(worst, closed.mmdit_seconds(s, h200).total)
     largest = math.max(largest, closed.mmdit_bytes(s, 224))
   end
-  row(rows, run, "seconds of an iteration", 10.2, worst, 4, 5, OPENSORA_2,
+  row(rows, run, "seconds of an iteration", 10.2, worst, 4, 5, published.OPENSORA_2,
     "2,240 GPU days over 85,000 iterations; half of the wall clock lies outside these parts, or an "
     .. "iteration holds several batches")
-  row(rows, run, "GB at the peak of its largest bucket", 140, largest / 1e9, 90, 140, OPENSORA_2,
-    "an upper bound: the card has 140 GB, and the published batches equalise seconds")
+  row(rows, run, "GB at the peak of its largest bucket", 140, largest / 1e9, 90, 140,
+    published.OPENSORA_2, "an upper bound: the card has 140 GB, and the published batches equalise "
+    .. "seconds")
   local long = shape(129, 3)
   local cached = closed.mmdit_seconds(long, h200, { cached = true }).total
   row(rows, run, "% of the peak, 129 frames", 38.19,
-    100 * closed.mmdit_operations(long) / cached / h200.peak.bf16, 35.2, 41.2, OPENSORA_2,
+    100 * closed.mmdit_operations(long) / cached / h200.peak.bf16, 35.2, 41.2, published.OPENSORA_2,
     "encoders not counted")
   local large = closed.mmdit_shape(768, 129, 2,
     { sequence = 4, recomputed = { double = 19, single = 38 } })
   row(rows, "Open-Sora 2.0 stage 2, SP 4", "seconds of an iteration", 53,
-    closed.mmdit_seconds(large, h200).total, 15, 31, OPENSORA_2,
+    closed.mmdit_seconds(large, h200).total, 15, 31, published.OPENSORA_2,
     "768 px, 129 frames, batch 2; a third of it is video encoding that every rank repeats")
 end
 
@@ -111,9 +133,10 @@ local function kept(m, tokens_s, few, many, bytes)
 end
 
 -- within a point; scalings are published to a tenth of one, and compared so
+-- how far GPUs differ was chosen by all of them
 local function scaling(rows, run, what, given, planned, source, note)
   row(rows, run, "% of the rate kept from " .. what, given, math.floor(planned * 10 + 0.5) / 10,
-    given - 1.01, given + 1.01, source, note)
+    given - 1.01, given + 1.01, source, note, "fitted")
 end
 
 local function torchtitan(rows)
@@ -153,7 +176,8 @@ local function lambda(rows)
   row(rows, run, "GPU hours of stages 1 to 3", 18000,
     (steps.stage1 + steps.stage2 + steps.stage3) * hours, 18000 * 0.85, 18000 * 1.15,
     "Lambda Labs tutorial; " .. published.STEPS_SOURCE,
-    "its bucket tables are made for steps of 12 s")
+    "steps by the names of its checkpoints, of the 12 s that its bucket tables are made for: no "
+    .. "second of ours enters", "not planned")
 end
 
 --- All published runs, each with what is planned for it.

@@ -47,6 +47,23 @@ describe("published runs", function()
     assert.is_true(missed >= 5, missed)
   end)
 
+  it("say which of them are reproduced, fitted, no plan at all, or a goal", function()
+    local by = {}
+    for _, row in ipairs(published.rows()) do
+      by[row.run .. ", " .. row.what] = row.table .. " " .. row.reproduced
+    end
+    assert.equal("runs not planned", by["Lambda's reproduction of Open-Sora 1.2, 192 H100, GPU "
+      .. "hours of stages 1 to 3"])
+    assert.equal("goals no", by["Open-Sora 2.0 stage 1, 224 H200, seconds of an iteration"])
+    assert.equal("goals no", by["Open-Sora 2.0 stage 2, SP 4, seconds of an iteration"])
+    assert.equal("runs yes", by["Open-Sora 2.0 stage 1, 224 H200, % of the peak, 129 frames"])
+    assert.equal("runs fitted", by["torchtitan Llama 8B, H200, % of the rate kept from 32 to 64 "
+      .. "GPUs, FP8"])
+    local one = {}
+    published.add(one, { published = 5, planned = 7, low = 4, high = 6 })
+    assert.same({ "off", false, "runs" }, { one[1].reproduced, one[1].ok, one[1].table })
+  end)
+
   it("are a command, for people and as JSON", function()
     local function run(...)
       local done = process.run({ process.program(), "plan", ... }, "")
@@ -54,10 +71,18 @@ describe("published runs", function()
     end
     local exit, text = run("--published")
     assert.equal(0, exit)
+    assert.matches("^published runs:\n\nrun .* reproduced\n.*\ngraphs beside closed forms of their "
+      .. "models:\n\n.*\nnot reproduced: what the machines could do by our rates:\n\n", text)
     assert.matches("torchtitan Llama 8B, H100 +%% of the rate kept from 8 to 128 GPUs, bf16", text)
     assert.matches("sources: ", text)
     local rows = require("moonreel.core.json").decode(select(2, run("--published", "--json")))
-    assert.equal(#published.rows() + #require("moonreel.bench.formulas").rows(), #rows)
+    local said = 0
+    for _, row in ipairs(rows) do
+      assert.is_true(row.ok and (row.table == "runs" or row.table == "forms"
+        or row.table == "goals"))
+      said = said + (text:find(row.what, 1, true) and 1 or 0)
+    end
+    assert.equal(#rows, said)
     assert.equal(2, (run()))
     assert.equal(2, (run("--published", "recipes/tiny/demo")))
   end)
