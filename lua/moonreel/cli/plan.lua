@@ -208,12 +208,14 @@ end
 
 -- ---- solving ----
 
--- bytes of a text like 80GiB; "all": the machine's
+-- Bytes of a text like 80GiB, at most those of the machine, which has no more; "all": its own.
+-- What was asked for beyond it comes second.
 local function memory_of(text, m)
   local count, unit = (text or "all"):match("^([%d.]+)%s*([GMT]i?)B?$")
   local units = { G = 1e9, Gi = 2 ^ 30, M = 1e6, Mi = 2 ^ 20, T = 1e12, Ti = 2 ^ 40 }
   if (tonumber(count) or 0) > 0 then
-    return tonumber(count) * units[unit]
+    local asked = tonumber(count) * units[unit]
+    return math.min(asked, m.memory_bytes), asked > m.memory_bytes and asked or nil
   elseif text == nil or text == "all" then
     return m.memory_bytes
   end
@@ -257,7 +259,13 @@ local function solve(parsed, list, mesh, compiled)
     return show.mesh(require("moonreel.plan.search").mesh(given, bakes(parsed, list[1])), mesh,
       options)
   end
-  local open, memory = plan.open(settings, given), memory_of(options.fit, mesh.machine)
+  local open = plan.open(settings, given)
+  local memory, asked = memory_of(options.fit, mesh.machine)
+  if asked then
+    local size = require("moonreel.text.listing").size
+    io.stderr:write(("note: %s has %s, not the %s of --fit: solved for what it has\n"):format(
+      mesh.machine.name, size(memory), size(asked)))
+  end
   if options.balance then
     return show.balance(open, memory, options)
   end

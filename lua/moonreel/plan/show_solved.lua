@@ -50,6 +50,12 @@ local function one_fits(rows)
   return 0
 end
 
+-- what of the memory no batch gets
+local function kept_text(m)
+  return m.cpu and "" or ("; %s of it stay free for driver, libraries and communication"):format(
+    size(m.reserve_bytes))
+end
+
 --- The largest batches.
 ---@param open table
 ---@param memory number
@@ -61,8 +67,8 @@ function solved.fit(open, memory, options)
     { key = "batch", right = true }, { key = "total", title = "memory", right = true,
       format = size }, { key = "above", title = "with one more", right = true, format = size } },
     rows, options, nothing_fits(rows, memory, open.mesh)
-      or ("-- the largest batches in %s on %s\n%s"):format(size(memory), open.mesh:text(),
-        solve.table_text(open, rows)))
+      or ("-- the largest batches in %s on %s%s\n%s"):format(size(memory), open.mesh:text(),
+        kept_text(open.mesh.machine), solve.table_text(open, rows)))
   return one_fits(rows)
 end
 

@@ -245,7 +245,15 @@ describe("moonreel plan", function()
     local exit, text = demo("--gpus", "H100", "--fit", "4.5GB")
     assert.equal(0, exit)
     assert.matches("\n32px 6x32x32 +8 +%d+ +4.5 GB +4.5 GB\n", text)
-    assert.matches("%-%- the largest batches in 4.5 GB on 1 H100\nbucket_config = {\n", text)
+    assert.matches("%-%- the largest batches in 4.5 GB on 1 H100; 4.0 GB of it stay free for "
+      .. "driver, libraries and communication\nbucket_config = {\n", text)
+    -- 80 GiB are more than the card has
+    local done = process.run({ "/bin/sh", "-c", 'exec "$0" plan tiny/demo --gpus H100 --fit 80GiB '
+      .. '2>&1', process.program() }, "", { deadline_s = 600 })
+    assert.equal(0, done.exit, done.output)
+    assert.matches("note: H100 has 85.5 GB, not the 85.9 GB of %-%-fit: solved for what it has\n",
+      done.output)
+    assert.matches("the largest batches in 85.5 GB on 1 H100;", done.output)
     for _, how in ipairs { "--json", "--balance" } do
       exit, text = demo("--gpus", "H100", "--fit", "3GB", how)
       assert.equal(5, exit)
