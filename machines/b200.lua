@@ -5,7 +5,8 @@ return {
   peak = { bf16 = 2250e12, fp8 = 4500e12, f32 = 75e12, memory = 7.7e12 },
   node = { gpus = 8, link = 740e9, link_step_s = 3.4e-6 },
   network = { cards = 8, card = 46e9, step_s = 14e-6 },
-  host = { pcie = 55e9, disk = 2e9 },
+  host = { pcie = 55e9, disk = 2e9, store = 20e9 },
+  restart_s = 300,
   decode_rate = 1e8,  -- 48 frames of 1080p a second by a core
   communication_share = 16 / 148,
   source = "NVIDIA data sheet",

@@ -12,7 +12,8 @@ return {
     source = "assumed: peak at 1.83 GHz, CUDA programming guide, 25 bytes of L2" },
   node = { gpus = 8, link = 370e9, link_step_s = 3.4e-6 },
   network = { cards = 8, card = 46e9, step_s = 14e-6 },
-  host = { pcie = 55e9, disk = 2e9 },
+  host = { pcie = 55e9, disk = 2e9, store = 20e9 },
+  restart_s = 300,
   decode_rate = 1e8,  -- 48 frames of 1080p a second by a core
   communication_share = 16 / 132,   -- multiprocessors that a running collective takes
   price_hour = 2.99,                -- USD, Lambda on demand

@@ -9,7 +9,6 @@ local simulate = require "moonreel.plan.simulate"
 
 local course = {}
 
-local RESTART_S = 300        -- from a failure to the next step: found, started, loaded
 local MOST_LOST_S = 600      -- work that a failure may take at most, by default
 
 ---@class moonreel.plan.Course
@@ -25,8 +24,11 @@ local MOST_LOST_S = 600      -- work that a failure may take at most, by default
 ---@field samples_s number   that all ranks take from the store
 ---@field checkpoint_bytes integer
 ---@field disk_bytes integer kept at once
----@field interval_s number  suggested between saves, and in `interval` steps
----@field failures number    expected, and `lost_hours` by them
+---@field save_s number      until a save is in the store
+---@field interval_s number  suggested between saves, and in `interval` steps: sqrt(2 save_s M), M
+---   the time between failures (Young 1974), at most ten minutes and at least one save
+---@field failures number    expected, and `lost_hours` by them: half an interval, what is on its
+---   way to the store, the restart
 ---@field drawn moonreel.plan.Hazards|nil  the run as one draw of chances takes it
 
 -- micro-batches of one epoch by the name of their bucket, and in all
@@ -113,24 +115,28 @@ local function add_failures(c, p, given)
   if m.cpu then
     return
   end
-  local copy_s = course.save(p).snapshot_s
-  local between_s = m.mtbf_gpu_hours * 3600 / ranks
-  c.interval_s = math.min((2 * copy_s * between_s) ^ 0.5, MOST_LOST_S)
-  c.interval = math.max(1, c.interval_s // c.step_s | 0)
+  local save, between_s = course.save(p), m.mtbf_gpu_hours * 3600 / ranks
+  local copy_s = save.snapshot_s
+  c.save_s = copy_s + save.write_s
+  -- one is in the store before the next begins
+  c.interval_s = math.max(c.save_s, math.min((2 * c.save_s * between_s) ^ 0.5, MOST_LOST_S))
+  c.interval = math.max(1, math.ceil(c.interval_s / c.step_s))
   c.failures = c.gpu_hours / m.mtbf_gpu_hours
-  c.lost_hours = c.failures * (c.interval_s / 2 + RESTART_S) / 3600
+  c.lost_hours = c.failures * (c.interval_s / 2 + save.write_s + m.restart_s) / 3600
   c.drawn = hazards.run { steps = c.steps, step_s = c.step_s - c.slowest_s, ranks = ranks,
     sigma = simulate.SIGMA, stall_share = given.stall_share, stall_s = given.stall_s,
-    between_s = m.mtbf_gpu_hours * 3600, restart_s = RESTART_S, interval = c.interval,
+    between_s = m.mtbf_gpu_hours * 3600, restart_s = m.restart_s, interval = c.interval,
     save_s = copy_s }
 end
 
---- What a save takes on a rank: its share of the state to the host, then to the store.
+--- What a save takes: a rank's share of the state to the host, while training waits, then that of
+-- all ranks to the store, as fast as their nodes send it and the store takes it.
 ---@param p table  of plan.of, for GPUs
 ---@return table  snapshot_s, write_s
 function course.save(p)
   local m, bytes = p.mesh.machine, p.saved_bytes / p.mesh.ranks
-  return { snapshot_s = bytes / m.host.pcie, write_s = bytes * p.mesh.gpus / m.host.disk }
+  return { snapshot_s = bytes / m.host.pcie,
+    write_s = math.max(bytes * p.mesh.gpus / m.host.disk, p.saved_bytes / m.host.store) }
 end
 
 --- The course of a run.

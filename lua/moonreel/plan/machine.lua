@@ -66,6 +66,10 @@ machine.fields = {
   { "host.read", "bytes per second at which a rank reads weights out of files that the host's "
     .. "memory holds", optional = true, ranks = true },
   { "host.disk", "bytes per second that a node writes to the store", value = 2e9, ranks = true },
+  { "host.store", "bytes per second that the store takes of all nodes together", value = 20e9,
+    ranks = true },
+  { "restart_s", "seconds from a failure to the next step: found, started, loaded", value = 300,
+    ranks = true },
   { "decode_rate", "source pixels per second that one core of the host decodes and scales",
     value = machine.DECODE_RATE },
   { "communication_share", "share of a GPU that a running collective takes", value = 16 / 132,

@@ -233,8 +233,9 @@ local function course_lines(p, put)
   put("  checkpoints of %s, %s kept; %.4g samples a second from the store",
     size(c.checkpoint_bytes), size(c.disk_bytes), c.samples_s)
   if c.failures then
-    put("  %.2g failures expected, %s lost with a save every %s (%s steps)", c.failures,
-      show.hours(c.lost_hours), show.hours(c.interval_s / 3600), show.count(c.interval))
+    put("  %.2g failures expected, %s lost with a save every %s (%s steps); a save is in the store "
+      .. "after %s", c.failures, show.hours(c.lost_hours), show.hours(c.interval_s / 3600),
+      show.count(c.interval), show.seconds(c.save_s))
   end
   if c.drawn then
     local d = c.drawn

@@ -115,15 +115,27 @@ describe("the course of a run", function()
     -- 2 GB of each rank over 55 GB/s, a failure in 6,375 hours: more than the ten minutes
     assert.equal(600, c.interval_s)
     assert.equal(300, c.interval)
+    near(16e9 / 8 / 55e9 + 16e9 / 2e9, c.save_s)
     assert.is_true(math.abs(c.failures - c.gpu_hours / 5.1e4) < 1e-12)
     local many = course.of(planned "2048x8xH100", settings { steps = 1e6, ckpt_every = 100 })
-    assert.is_true(many.interval_s < 10 and many.interval_s > 0.5, many.interval_s)
+    -- the store takes 16 GB in 0.8 s, and one of 16,384 fails every three hours: 134 s
+    near((2 * many.save_s * 5.1e4 * 3600 / 16384) ^ 0.5, many.interval_s)
+    assert.is_true(many.interval_s > 120 and many.interval_s < 150, many.interval_s)
     assert.is_true(many.failures > 100 and many.lost_hours > 0)
-    -- each failure takes half an interval, and 300 s to start again
-    near(many.failures * (many.interval_s / 2 + 300) / 3600, many.lost_hours)
+    -- each failure takes half an interval, what was on its way, and 300 s to start again
+    near(many.failures * (many.interval_s / 2 + 0.8 + 300) / 3600, many.lost_hours)
+    -- a store that is slower than the interval: one save after the other
+    local slow_store = planned "2048x8xH100"
+    slow_store.mesh.machine.host.store = 1e7
+    local waits = course.of(slow_store, settings { steps = 1e6, ckpt_every = 100 })
+    assert.equal(waits.save_s, waits.interval_s)
+    assert.is_true(waits.save_s > 1600)
     -- a rank's 100 of 400 bytes to the host, those of both ranks of a node to the store
     local save = course.save { saved_bytes = 400, mesh = { ranks = 4, gpus = 2,
-      machine = { host = { pcie = 10, disk = 50 } } } }
+      machine = { host = { pcie = 10, disk = 50, store = 1e3 } } } }
     assert.same({ snapshot_s = 10, write_s = 4 }, save)
+    save = course.save { saved_bytes = 400, mesh = { ranks = 4, gpus = 2,
+      machine = { host = { pcie = 10, disk = 50, store = 40 } } } }
+    assert.same({ snapshot_s = 10, write_s = 10 }, save)
   end)
 end)
