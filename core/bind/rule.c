@@ -285,7 +285,8 @@ static int rule_ask(lua_State *L)
 
 /* What becomes of an index's rows in an epoch, in memory that the caller's frame closes. */
 typedef struct survey {
-    int64_t *samples;                                       /* per bucket */
+    int64_t *samples; /* per bucket */
+    double *pixels;   /* per bucket: of a frame of its sources, their sum, then their mean */
     int64_t dropped[MR_DROP_COUNT], example[MR_DROP_COUNT]; /* rows; one of them, counted from 1 */
 } survey;
 
@@ -303,11 +304,13 @@ static mr_status count_rows(const mr_bucket_rule *rule, mr_index_reader *reader,
             if (!members || mr_subset_has(members, (uint64_t)at))
                 b = mr_bucket_rule_assign(rule, seed, epoch, (uint64_t)at, &hot[i], &why);
             if (b >= 0)
-                s->samples[b]++;
+                s->samples[b]++, s->pixels[b] += (double)hot[i].width * hot[i].height;
             else if (!s->dropped[why]++)
                 s->example[why] = at + 1;
         }
     }
+    for (int32_t b = 0; b < mr_bucket_rule_count(rule); b++)
+        s->pixels[b] /= (double)MR_MAX(s->samples[b], 1);
     return MR_OK;
 }
 
@@ -330,14 +333,16 @@ static mr_status count_left(const mr_bucket_rule *rule, mr_index_reader *reader,
 }
 
 /* survey(index, seed, epoch, members, ranks) -> {buckets = {{resolution, frames, height, width,
- * batch, samples}}, dropped = {{why, rows, example}}} */
+ * batch, samples, pixels}}, dropped = {{why, rows, example}}} */
 static int rule_survey(lua_State *L)
 {
     const mr_bucket_rule *rule = mr_bind_unbox(L, 1, mr_bind_rule_type);
     mr_index_reader *reader = mr_bind_unbox(L, 2, mr_bind_index_type);
     int32_t n = mr_bucket_rule_count(rule), used = 0;
-    survey s = {.samples = mr_bind_scratch(L, sizeof *s.samples * ((size_t)n + 1))};
+    survey s = {.samples = mr_bind_scratch(L, sizeof *s.samples * ((size_t)n + 1)),
+                .pixels = mr_bind_scratch(L, sizeof *s.pixels * ((size_t)n + 1))};
     memset(s.samples, 0, sizeof *s.samples * ((size_t)n + 1));
+    memset(s.pixels, 0, sizeof *s.pixels * ((size_t)n + 1));
     uint64_t seed = (uint64_t)luaL_checkinteger(L, 3), epoch = (uint64_t)luaL_checkinteger(L, 4);
     lua_Integer ranks = luaL_optinteger(L, 6, 1);
     luaL_argcheck(L, ranks >= 1 && ranks <= INT32_MAX, 6, "expected 1 or more ranks");
@@ -350,6 +355,8 @@ static int rule_survey(lua_State *L)
         if (s.samples[i]) {
             mr_bind_push_shape(L, rule, i);
             mr_bind_set_int(L, "samples", s.samples[i]);
+            lua_pushnumber(L, s.pixels[i]);
+            lua_setfield(L, -2, "pixels");
             lua_rawseti(L, -2, ++used);
         }
     lua_setfield(L, -2, "buckets");
@@ -422,8 +429,8 @@ static const mr_bind_row rule_rows[] = {
            "(index: mr.Index, seed: integer, epoch: integer, members?: mr.Subset, ranks?: "
            "integer): table",
            "What becomes of an index's rows in an epoch: buckets that are used, each with its "
-           "samples, and dropped: {why, rows, example (a row from 1)}. What a reference leaves out "
-           "depends on the ranks."),
+           "samples and the mean pixels of a frame of their sources, and dropped: {why, rows, "
+           "example (a row from 1)}. What a reference leaves out depends on the ranks."),
     MR_ROW_OPTIONS("ask", rule_ask, "(options: table): table[]",
                    "What the resolutions and lengths say of a sample, in the order in which they "
                    "are asked: {resolution, frames, says, draws (in 0..1)}; the one that takes it "

@@ -62,12 +62,13 @@ local function largest_aspects(models, list, carries)
     local kept = by[key]
     if not kept then
       by[key], out[#out + 1] = { at = #out + 1, samples = 0, batches = 0, aspects = 0,
-        carried = 0 }, b
+        carried = 0, pixels = 0 }, b
       kept = by[key]
     elseif b.tokens > out[kept.at].tokens then
       out[kept.at] = b
     end
     kept.samples, kept.aspects = kept.samples + (b.samples or 0), kept.aspects + 1
+    kept.pixels = kept.pixels + (b.samples or 0) * (b.pixels or 0)
     -- the last batch of a bucket may be short, or wait for samples of the next epoch
     local whole, rest = (b.samples or 0) // b.batch, (b.samples or 0) % b.batch
     kept.batches = kept.batches + whole + (rest > 0 and not carries and 1 or 0)
@@ -77,6 +78,7 @@ local function largest_aspects(models, list, carries)
     local b = out[kept.at]
     b.samples, b.batches, b.aspects = kept.samples, kept.batches, kept.aspects
     b.carried = kept.carried
+    b.source_pixels = kept.samples > 0 and kept.pixels / kept.samples or nil
   end
   return out
 end
@@ -288,11 +290,11 @@ local function share_of_peak(mesh, models, step, seconds)
     and step.useful / mesh.sequence / seconds.micro / mesh.machine.peak[models.dtype] or 0
 end
 
--- cores that decode what one rank takes, clips as large as the bucket; none where latents come from
--- a cache
+-- cores that decode what one rank takes, sources of the size that the index says, without one as
+-- large as the bucket; none where latents come from a cache
 local function decode_cores(settings, mesh, b, step_s)
   local cached = settings.cached or settings.load_video_features
-  local pixels = b.batch * b.height * b.width * (b.frames > 1
+  local pixels = b.batch * (b.source_pixels or b.height * b.width) * (b.frames > 1
     and b.frames * (settings.dataset.frame_interval or 1) or 1) * mesh:rounds(settings)
   return cached and 0 or step_s > 0
     and pixels / mesh.sequence / mesh.machine.decode_rate / step_s or 0

@@ -304,7 +304,10 @@ function sources.together(list, surveys)
       local key = ("%s %d %d %d"):format(b.resolution, b.frames, b.height, b.width)
       local n = drawn(b.samples)
       if by[key] then
-        by[key].samples = by[key].samples + n
+        local first = by[key]
+        local both = first.samples + n
+        first.pixels = (first.samples * first.pixels + n * b.pixels) / math.max(both, 1)
+        first.samples = both
       elseif n > 0 then
         b.samples, by[key] = n, b
         out.buckets[#out.buckets + 1] = b
