@@ -9,5 +9,9 @@ return {
   restart_s = 300,
   decode_rate = 1e8,
   communication_share = 16 / 108,
+  origin = { memory_bytes = "published: nvidia-smi", peak = "data sheet",
+    node = "assumed: that of an H100 by the links of the data sheet",
+    network = "assumed: its cards by the data sheet", host = "assumed", restart_s = "assumed",
+    decode_rate = "assumed", communication_share = "assumed: as on an H100" },
   source = "NVIDIA data sheet; NCCL 2.30 graph/tuning.cc",
 }

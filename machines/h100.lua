@@ -18,5 +18,17 @@ return {
   communication_share = 16 / 132,   -- multiprocessors that a running collective takes
   price_hour = 2.99,                -- USD, Lambda on demand
   mtbf_gpu_hours = 5.1e4,           -- 16,384 GPUs for 3.1 hours between two stops (Llama 3)
+  origin = { memory_bytes = "published: nvidia-smi", peak = "data sheet",
+    reserve_bytes = "assumed: 3 to 5 GB are seen",
+    rate = "assumed: what kernels of today reach at the sizes of video transformers",
+    ["rate.attention"] = "assumed: FlashAttention-3 is published at 430 to 621 TFLOP/s, by length",
+    node = "published: NCCL tests issue 290",
+    ["node.link_step_s"] = "published: NCCL graph/tuning.cc",
+    network = "published: NCCL tests issue 290",
+    ["network.step_s"] = "published: NCCL graph/tuning.cc",
+    host = "assumed", restart_s = "assumed", decode_rate = "assumed",
+    communication_share = "published: 16 of its multiprocessors by NCCL, Megatron-LM's settings",
+    price_hour = "published: Lambda on demand",
+    mtbf_gpu_hours = "published: Llama 3, 16,384 GPUs" },
   source = "NVIDIA data sheet; NCCL 2.30 graph/tuning.cc; NCCL tests issue 290",
 }

@@ -16,5 +16,16 @@ return {
   decode_rate = 1e8,  -- 48 frames of 1080p a second by a core
   communication_share = 16 / 132,
   mtbf_gpu_hours = 5.1e4,
+  origin = { memory_bytes = "published: nvidia-smi", peak = "data sheet",
+    reserve_bytes = "assumed: 3 to 5 GB are seen",
+    rate = "assumed: what kernels of today reach at the sizes of video transformers",
+    ["rate.attention"] = "assumed: FlashAttention-3 is published at 430 to 621 TFLOP/s, by length",
+    node = "published: NCCL tests issue 290",
+    ["node.link_step_s"] = "published: NCCL graph/tuning.cc",
+    network = "published: NCCL tests issue 290",
+    ["network.step_s"] = "published: NCCL graph/tuning.cc",
+    host = "assumed", restart_s = "assumed", decode_rate = "assumed",
+    communication_share = "published: 16 of its multiprocessors by NCCL, Megatron-LM's settings",
+    mtbf_gpu_hours = "published: Llama 3, 16,384 GPUs" },
   source = "NVIDIA data sheet; NCCL 2.30 graph/tuning.cc; NCCL tests issue 290",
 }

@@ -93,12 +93,16 @@ local function update_of(m, exec, params)
   return out
 end
 
--- seconds of an encoder's program, asked once of each: many buckets run the same
+-- seconds of an encoder's program and the fields that decide them, asked once of each: many buckets
+-- run the same
 local function seconds_of(m, dtype)
   local known = setmetatable({}, { __mode = "k" })
   return function(prog)
-    known[prog] = known[prog] or work.parts(m, prog:times(), dtype).forward
-    return known[prog]
+    if not known[prog] then
+      local parts, _, by = work.parts(m, prog:times(), dtype)
+      known[prog] = { parts.forward, by }
+    end
+    return table.unpack(known[prog])
   end
 end
 
@@ -214,12 +218,14 @@ end
 ---@param bucket table   frames, height, width, batch
 ---@return table step  memory (as mr.Program memory()), live, profile (bytes over the step), parts
 ---   (seconds: forward, recompute, backward, encode), ops, useful: operations that count, encoding:
----   bytes of encoders at work
+---   bytes of encoders at work; by, encode_by: seconds of the pass and of encoders by the field of
+---   the machine that decides them
 function Compiled:step(settings, models, bucket)
   if models.job == "extract" then
     local parts = { forward = 0, recompute = 0, backward = 0 }
-    local step = { memory = NONE, live = {}, useful = 0, profile = {}, parts = parts, ops = {} }
-    parts.encode, step.encoding, parts.read = models.encoders:batch(bucket)
+    local step = { memory = NONE, live = {}, useful = 0, profile = {}, parts = parts, ops = {},
+      by = {} }
+    parts.encode, step.encoding, parts.read, step.encode_by = models.encoders:batch(bucket)
     return step
   end
   local shape = feed.new(settings, models.pipe):shape(bucket)
@@ -235,10 +241,10 @@ function Compiled:step(settings, models, bucket)
   local rows = prog:times()
   local step = { memory = prog:memory(), live = who_lives(prog:live()),
     useful = work.useful(rows), profile = prog:profile(PARTS) }
-  step.parts, step.ops = work.parts(self.machine, rows, models.dtype)
+  step.parts, step.ops, step.by = work.parts(self.machine, rows, models.dtype)
   -- a batch of a job that evaluates is encoded once and held at every time
   step.parts.forward = step.parts.forward * passes
-  step.parts.encode, step.encoding, step.parts.read = models.encoders:batch(bucket)
+  step.parts.encode, step.encoding, step.parts.read, step.encode_by = models.encoders:batch(bucket)
   prog:close()
   graph:close()
   self.steps[key] = step
@@ -280,8 +286,8 @@ function Compiled:rank_step(settings, models, mesh, bucket)
   local step = { memory = prog:memory(), live = who_lives(live), profile = prog:profile(PARTS),
     story = graph:story(), sent = seq and shares.sent(rows, seq) or 0 }
   step.windows, step.buckets = rank:shared(live)
-  step.parts, step.ops = work.parts(self.machine, shares.computed(rows), models.dtype)
-  step.parts.encode, step.encoding, step.parts.read = models.encoders:batch(bucket)
+  step.parts, step.ops, step.by = work.parts(self.machine, shares.computed(rows), models.dtype)
+  step.parts.encode, step.encoding, step.parts.read, step.encode_by = models.encoders:batch(bucket)
   if not seq then
     step.useful = work.useful(rows)
   end

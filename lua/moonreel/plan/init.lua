@@ -6,6 +6,7 @@ local blame = require "moonreel.settings.blame"
 local buckets = require "moonreel.data.buckets"
 local cadence = require "moonreel.trainer.cadence"
 local conditions = require "moonreel.trainer.conditions"
+local figures = require "moonreel.plan.figures"
 local lengths = require "moonreel.codec.lengths"
 local pipeline = require "moonreel.models.pipeline"
 local readers = require "moonreel.settings.readers"
@@ -345,7 +346,9 @@ local function notes_of(mesh, models, aspects, guessed)
   if not m.cpu then
     note("%s: workspace is that of plain kernels on one thread", m.name)
   end
-  note("%s: rates by %s", m.name, m.source)
+  if not m.origin then
+    note("%s: rates by %s", m.name, m.source)
+  end
   for _, row in ipairs(m.assumed) do
     note("%s: %s is assumed: %.4g%s", m.name, row.field, row.value,
       row.of and (" by its %s"):format(row.of) or "")
@@ -503,8 +506,9 @@ end
 --- One bucket planned.
 ---@param b table  resolution, frames, height, width, batch
 ---@return table row  with bytes, total, fits, seconds, share_of_peak, live, ops, useful, workspace;
----   sent: bytes that a rank tells others in a step;
----   decode_cores: of the host for each rank, for clips stored at the bucket's size
+---   sent: bytes that a rank tells others in a step; figures: of the machine, that decide the step;
+---   decode_cores: of the host for each rank, for sources as large as those of the index, without
+---   one as large as the bucket
 function Open:row(b)
   local mesh, models = self.mesh, self.models
   local step = self:step(b)
@@ -514,6 +518,7 @@ function Open:row(b)
     bytes = self:held(b, step).bytes, useful = step.useful,
     workspace = step.memory.workspace }
   row.seconds, row.schedule = self:seconds(b, step)
+  row.figures = figures.of(mesh, mesh:rounds(self.settings), step, row.seconds)
   row.sent = self.shares.sent + mesh:rounds(self.settings) * row.seconds.exchange_bytes
   row.share_of_peak = share_of_peak(mesh, models, step, row.seconds)
   row.decode_cores = decode_cores(self.settings, mesh, b, row.seconds.step)
@@ -572,6 +577,12 @@ function plan.of(settings, given)
   end
   local notes = notes_of(mesh, models, #open.table > #list and not survey, guessed_ops(out))
   table.move(open.assumed, 1, #open.assumed, #notes + 1, notes)
+  local assumed = figures.assumed(slowest.figures)
+  notes[#notes + 1] = assumed and assumed .. "; try: --why, which has all of them"
+  if not survey and slowest.decode_cores > 0 then
+    notes[#notes + 1] = "decode cores: sources are assumed to be as large as their bucket, larger "
+      .. "ones take more; try: --data NAME.mrx, whose sources are counted"
+  end
   notes[#notes + 1] = unread_note(settings)
   local empty = survey and empty_notes(settings, open.table, survey) or {}
   table.move(empty, 1, #empty, #notes + 1, notes)

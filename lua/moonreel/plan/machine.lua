@@ -18,6 +18,8 @@ machine.DECODE_RATE = 1e8
 machine.fields = {
   { "name", "text: how plans call it" },
   { "source", "text: where the numbers come from" },
+  { "origin", "table of texts, by field or group of fields: measured, data sheet, published or "
+    .. "assumed, and by whom", optional = true },
   { "memory_bytes", "memory of one GPU" },
   { "reserve_bytes", "what its driver, libraries and collectives keep", value = 4e9,
     ranks = true },
@@ -142,6 +144,26 @@ local function check_ops(ops, shown)
   end
 end
 
+-- kinds of origins, with which their texts begin
+local ORIGINS = { "measured", "data sheet", "published", "assumed" }
+
+-- refuses origins of what is no field, and those that say none of the kinds
+local function check_origin(origin, shown)
+  for path, text in pairs(origin) do
+    if not (rows[path] or groups[path]) then
+      fault.recipe("%s: origin: no field '%s' in a machine", shown, tostring(path))
+    end
+    local known = false
+    for _, kind in ipairs(ORIGINS) do
+      known = known or type(text) == "string" and text:find(kind, 1, true) == 1
+    end
+    if not known then
+      fault.recipe("%s: origin['%s']: expected a text that begins with one of %s, got '%s'", shown,
+        path, table.concat(ORIGINS, ", "), tostring(text))
+    end
+  end
+end
+
 -- puts what a file leaves out, and notes it; nil where it may be missing
 local function assume(m, field)
   local value = field.value or field.share and field.share * at(m, field.of)
@@ -176,7 +198,25 @@ local function check(m, shown)
     end
   end
   check_ops(m.ops or {}, shown)
+  check_origin(m.origin or {}, shown)
   return m
+end
+
+--- Where a figure of a machine comes from.
+---@param m table       machine
+---@param path string   a field; "here": a probe; others: no figure of a machine
+---@return string|nil   begins with measured, data sheet, published or assumed; nil: nobody says
+function machine.origin(m, path)
+  if path == "here" or path == "ops" then
+    return path == "ops" and "measured by moonreel bench" or "measured by a probe"
+  end
+  for _, row in ipairs(m.assumed) do
+    if row.field == path then
+      return "assumed" .. (row.of and " by its " .. row.of or "")
+    end
+  end
+  local origin = m.origin or {}
+  return origin[path] or origin[path:match("^(.*)%.") or path]
 end
 
 --- Names of the machines that ship, sorted.

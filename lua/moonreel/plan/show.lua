@@ -326,8 +326,13 @@ function show.why(p, row)
       format = function(v) return ("%.3g"):format(v * 1e-12) end },
     { key = "bytes", title = "GB moved", right = true,
       format = function(v) return ("%.3g"):format(v * 1e-9) end } }, ops)
+  lines[#lines + 1] = "\nfigures of the machine that decide the step, and who says so:\n"
+  lines[#lines + 1] = printer.text({ { key = "figure" }, { key = "value", right = true,
+    format = function(v) return ("%.4g"):format(v) end },
+    { key = "seconds", right = true, format = show.seconds },
+    { key = "share", right = true, format = percent }, { key = "origin" } }, row.figures)
   if row.seconds.slowest > 0 then
-    lines[7] = ("\nthe slowest of %s ranks adds %s\n"):format(show.count(p.mesh.ranks),
+    lines[#lines + 1] = ("\nthe slowest of %s ranks adds %s\n"):format(show.count(p.mesh.ranks),
       show.seconds(row.seconds.slowest))
   end
   if p.mesh.ranks > 1 then
@@ -507,7 +512,7 @@ local function plain_bucket(b)
     local value = b[key]
     out[key] = value == nil and json.null or value
   end
-  out.live = json.array(b.live)
+  out.live, out.figures = json.array(b.live), json.array(b.figures)
   return out
 end
 

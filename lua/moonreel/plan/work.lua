@@ -53,20 +53,22 @@ function work.peak(m, op, dtype)
   return f8 or dtype == "f32" and m.peak.f32 or m.peak.bf16
 end
 
+-- seconds, and the field of the machine that decides them
 local function rated(m, row, dtype, others)
   local measured = m.ops and rates.seconds(m, row, others)
   if measured then
-    return measured + m.rate.step_s
+    return measured + m.rate.step_s, "ops"
   elseif m.here then
-    return row.expected
+    return row.expected, "here"
   end
   local class = work.class(row.op)
   local moved = row.bytes / (m.rate.stream * m.peak.memory)
   if class == "stream" then
-    return moved
+    return moved, "rate.stream"
   end
   local rate = m.rate[class] * (work.peak(m, row.op, dtype) / m.peak.bf16)
-  return math.max(row.flop / rate, moved)
+  local computed = row.flop / rate
+  return math.max(computed, moved), computed > moved and "rate." .. class or "rate.stream"
 end
 
 --- Seconds of one step of a program on a machine: by steps that were measured on it; where it has
@@ -78,9 +80,11 @@ end
 ---@param dtype string compute dtype: products in f32 reach the same share of a smaller peak, those
 ---   of 8 bits of a larger one, where the machine has it
 ---@param others boolean|nil  by steps of other sizes alone
----@return number
+---@return number seconds
+---@return string field  of the machine, that decides them; "here": a probe of this moment
 function work.seconds(m, row, dtype, others)
-  return (m.slower or 1) * rated(m, row, dtype, others)
+  local seconds, field = rated(m, row, dtype, others)
+  return (m.slower or 1) * seconds, field
 end
 
 --- Seconds by part of a step.
@@ -90,10 +94,12 @@ end
 ---@return table parts  {forward, recompute, backward}
 ---@return table ops    by op: {op, calls, seconds, flop, bytes, guessed: the machine was measured
 ---   without it}, longest first
+---@return table by  seconds by the field of the machine that decides them
 function work.parts(m, rows, dtype)
-  local parts, by_op, ops = { forward = 0, recompute = 0, backward = 0 }, {}, {}
+  local parts, by_op, ops, by = { forward = 0, recompute = 0, backward = 0 }, {}, {}, {}
   for _, row in ipairs(rows) do
-    local seconds = work.seconds(m, row, dtype)
+    local seconds, field = work.seconds(m, row, dtype)
+    by[field] = (by[field] or 0) + seconds
     local part = row.again and "recompute" or row.backward and "backward" or "forward"
     parts[part] = parts[part] + seconds
     local op = by_op[row.op]
@@ -106,7 +112,7 @@ function work.parts(m, rows, dtype)
     op.flop, op.bytes = op.flop + row.flop, op.bytes + row.bytes
   end
   table.sort(ops, function(a, b) return a.seconds > b.seconds end)
-  return parts, ops
+  return parts, ops, by
 end
 
 return work

@@ -54,9 +54,9 @@ end
 --- The encoders of a pipeline.
 ---@param pipe mr.Pipeline
 ---@param given table  facts, rates as E.plan takes them; memory_bytes: that a text encoder may have
----   half of; seconds: what a program takes; video, captions: true where they come from a cache;
----   conditions: mr.Conditions, nil: nothing is given of clips; read_rate: bytes per second of
----   weights that are read for every batch, absent: READ_RATE
+---   half of; seconds: what a program takes, and by what; video, captions: true where they come
+---   from a cache; conditions: mr.Conditions, nil: nothing is given of clips; read_rate: bytes per
+---   second of weights that are read for every batch, absent: READ_RATE
 ---@return mr.Encoders  weights: bytes of both; notes: what is assumed
 function encoders.new(pipe, given)
   local self = setmetatable({ seconds = given.seconds, weights = 0, read_s = 0,
@@ -75,13 +75,17 @@ function encoders.new(pipe, given)
   return self
 end
 
--- seconds of planned programs, each as often as it runs
-local function seconds_of(self, rows)
-  local seconds = 0
+-- seconds of planned programs, each as often as it runs; `times` of them go into `by`
+local function seconds_of(self, rows, by, times)
+  local sum = 0
   for _, row in ipairs(rows) do
-    seconds = seconds + row.runs * self.seconds(row.prog)
+    local seconds, fields = self.seconds(row.prog)
+    sum = sum + row.runs * seconds
+    for field, part in pairs(by and fields or {}) do
+      by[field] = (by[field] or 0) + times * row.runs * part
+    end
   end
-  return seconds
+  return sum
 end
 
 -- seconds and bytes of a clip through planned programs
@@ -109,11 +113,12 @@ local function compare(self, b)
 end
 
 -- seconds in which what is given of a clip is encoded apart from it, on average
-local function seconds_given(self, b)
+local function seconds_given(self, b, by)
   local seconds = 0
   for frames, share in pairs(self.codec and self.conditions and self.conditions:shares(b.frames)
       or {}) do
-    seconds = seconds + share * seconds_of(self, self.codec:encoders(frames, b.height, b.width))
+    seconds = seconds + share * seconds_of(self, self.codec:encoders(frames, b.height, b.width), by,
+      b.batch * share)
   end
   return seconds
 end
@@ -123,18 +128,20 @@ end
 ---@return number seconds
 ---@return number bytes  of the programs of all parts, on a CPU with what is kept between them
 ---@return number read_s  in which weights are read, by each of the ranks that share the batch
+---@return table by  the seconds by what decides them, where `seconds` of Encoders says so
 function Encoders:batch(b)
-  local seconds, bytes = b.batch * seconds_given(self, b), 0
+  local by = {}
+  local seconds, bytes = b.batch * seconds_given(self, b, by), 0
   compare(self, b)
   local function add(rows, times)
-    seconds = seconds + times * seconds_of(self, rows)
+    seconds = seconds + times * seconds_of(self, rows, by, times)
     bytes = bytes + encoder.working_bytes(rows) + (self.on_cpu and rows.kept or 0)
   end
   add(self.codec and self.codec:encoders(b.frames, b.height, b.width) or {}, b.batch)
   for _, text in ipairs(self.texts) do
     add(text:encoders(b.batch), 1)
   end
-  return seconds, bytes, self.read_s
+  return seconds, bytes, self.read_s, by
 end
 
 --- Give back programs.

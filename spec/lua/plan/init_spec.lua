@@ -315,8 +315,13 @@ describe("a plan", function()
       return table.concat(plan.of(bake(), { mesh = mesh.new(m), compiled = cache }).notes, "\n")
     end
     local plain = told {}
-    assert.matches("H100: rates by NVIDIA data sheet", plain)
-    assert.is_nil(plain:find("assumed", 1, true) or plain:find("measured without", 1, true))
+    -- its file has the origin of each figure
+    assert.matches("%d+ %% of the longest step hang on assumed figures %(.*rate.stream %d+ %%.*%);"
+      .. " try: %-%-why", plain)
+    assert.is_nil(plain:find("is assumed", 1, true) or plain:find("rates by", 1, true)
+      or plain:find("measured without", 1, true))
+    assert.matches("H100: rates by NVIDIA data sheet", told { origin = false })
+    assert.matches("sources are assumed to be as large as their bucket", plain)
     assert.matches("H100: rate.text is assumed: 5e%+14 by its peak.bf16", told { assumed = { {
       field = "rate.text", value = 5e14, of = "peak.bf16" } } })
     -- of a processor, too
@@ -324,6 +329,30 @@ describe("a plan", function()
       value = 1e8 } }, cpu = E.device("cpu", 1):facts(), program_bytes = 1e6 })
     assert.matches("H100 was measured without accumulate, add, .*cast and %d+ others in bf16: "
       .. "rated as others of their kind", told { ops = {} })
+  end)
+
+  it("counts the cores that decode by the sources of an index", function()
+    local function cores(pixels)
+      local of = mesh.parse "H100"
+      local cache <close> = compiled.new(of.machine)
+      local survey = pixels and { rows = 8, index = "x.mrx", dropped = {}, buckets = {
+        { resolution = "32px", frames = 6, height = 32, width = 32, batch = 8, samples = 6,
+          pixels = pixels },
+        { resolution = "32px", frames = 6, height = 40, width = 24, batch = 8, samples = 2,
+          pixels = 2 * pixels } } }
+      local p = plan.of(bake(), { mesh = of, compiled = cache, survey = survey })
+      for _, b in ipairs(p.buckets) do
+        if b.frames == 6 then
+          return b.decode_cores, table.concat(p.notes, "\n")
+        end
+      end
+    end
+    local alike = cores()
+    local sources, notes = cores(1280 * 720)
+    -- a quarter of them twice as large
+    local wanted = alike * 1.25 * 1280 * 720 / (32 * 32)
+    assert.is_true(math.abs(sources / wanted - 1) < 1e-9, sources)
+    assert.is_nil(notes:find("sources are assumed", 1, true))
   end)
 
   it("says what does not fit, and for what is missing what is said in its place", function()

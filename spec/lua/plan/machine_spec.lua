@@ -40,13 +40,17 @@ describe("a machine", function()
       fields[i] = row.field
     end
     assert.same({ "reserve_bytes", "rate.product", "rate.attention", "rate.convolution",
-      "rate.text", "rate.stream", "host.disk", "decode_rate", "communication_share",
+      "rate.text", "rate.stream", "host.disk", "host.store", "restart_s", "decode_rate",
+      "communication_share",
       "mtbf_gpu_hours" }, fields)
     assert.same({ field = "rate.product", value = m.rate.product, of = "peak.bf16" }, m.assumed[2])
   end)
 
   it("that is wrong is refused with its field", function()
     refused("no field 'peak.bf61' in a machine, did you mean 'peak.bf16'?", ", peak = { bf61 = 1 }")
+    refused("origin: no field 'peek' in a machine", ", origin = { peek = 'assumed' }")
+    refused("origin['peak']: expected a text that begins with one of measured, data sheet, "
+      .. "published, assumed, got 'guess'", ", origin = { peak = 'guess' }")
     refused("no field 'prise' in a machine", ", prise = 2")
     refused("mtbf_gpu_hours: expected more than 0, got 0", ", mtbf_gpu_hours = 0")
     refused("mtbf_gpu_hours: expected more than 0, got", ", mtbf_gpu_hours = 0 / 0")

@@ -1,0 +1,80 @@
+--- What the seconds of a step hang on: the figures of the machine that decide them, and where those
+-- come from.
+-- @module moonreel.plan.figures
+local machine = require "moonreel.plan.machine"
+local simulate = require "moonreel.plan.simulate"
+
+local figures = {}
+
+-- what is no field of a machine
+local OTHERS = {
+  slowest = { "how far GPUs differ", ("assumed: %.3g %%, fitted to four published scalings"):format(
+    100 * simulate.SIGMA) },
+  ["host.read"] = { "host.read", "assumed: weights out of files in the host's memory" },
+}
+
+-- seconds by figure of what repeats `seconds` in all; `by` has their proportions
+local function spread(into, by, seconds)
+  local sum = 0
+  for _, part in pairs(by) do
+    sum = sum + part
+  end
+  for figure, part in pairs(sum > 0 and by or {}) do
+    into[figure] = (into[figure] or 0) + seconds * part / sum
+  end
+end
+
+--- The figures behind the seconds of a bucket's optimizer step.
+---@param mesh moonreel.plan.Mesh
+---@param n integer      micro-steps of a rank in it
+---@param step table     of moonreel.plan.compiled, with by and encode_by
+---@param seconds table  of the step, as plan rows have them
+---@return table[] list  {figure, seconds, share: of the step, value: of the machine, origin},
+---   longest first; the seconds sum up to the step's
+function figures.of(mesh, n, step, seconds)
+  local by, m = {}, mesh.machine
+  local far = mesh.nodes > 1 and "network.card" or "node.link"
+  local read = math.min(step.parts.read, seconds.encode)
+  spread(by, step.by, n * (seconds.forward + seconds.recompute + seconds.backward))
+  spread(by, step.encode_by, n * (seconds.encode - read))
+  for figure, s in pairs { ["host.read"] = n * read, slowest = seconds.slowest } do
+    by[figure] = (by[figure] or 0) + s
+  end
+  by["node.link"] = mesh.sequence <= mesh.gpus and n * seconds.exchange or nil
+  by[far] = (by[far] or 0) + seconds.exposed
+    + (mesh.sequence <= mesh.gpus and 0 or n * seconds.exchange)
+  local update = m.here and "here" or m.ops and "ops" or "rate.stream"
+  by[update] = (by[update] or 0) + seconds.update
+  local list = {}
+  for figure, s in pairs(by) do
+    if s > 0 then
+      local other = OTHERS[figure]
+      local group, key = figure:match "^(%w+)%.(%w+)$"
+      local value = group and m[group] and m[group][key]
+      list[#list + 1] = { figure = other and other[1] or figure, seconds = s,
+        share = s / seconds.step, value = value,
+        origin = machine.origin(m, figure) or other and other[2] or "its file does not say" }
+    end
+  end
+  table.sort(list, function(a, b)
+    return a.seconds > b.seconds or a.seconds == b.seconds and a.figure < b.figure
+  end)
+  return list
+end
+
+--- Those that nobody measured or published, in words.
+---@param list table[]  of figures.of
+---@return string|nil   nil: there is none
+function figures.assumed(list)
+  local words, share = {}, 0
+  for _, one in ipairs(list) do
+    if one.origin:find("assumed", 1, true) == 1 and one.share >= 0.005 then
+      share = share + one.share
+      words[#words + 1] = ("%s %.0f %%"):format(one.figure, 100 * one.share)
+    end
+  end
+  return #words > 0 and ("%.0f %% of the longest step hang on assumed figures (%s)"):format(
+    100 * share, table.concat(words, ", ")) or nil
+end
+
+return figures

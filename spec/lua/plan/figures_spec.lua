@@ -1,0 +1,75 @@
+--- The seconds of a step by the figures that decide them: none is left out, each has an origin.
+local E = require "moonreel.core.exec"
+local compiled = require "moonreel.plan.compiled"
+local figures = require "moonreel.plan.figures"
+local machine = require "moonreel.plan.machine"
+local mesh = require "moonreel.plan.mesh"
+local plan = require "moonreel.plan"
+local settings = require "moonreel.settings"
+
+local function planned(of, ...)
+  local s = settings.bake("opensora-1.2/lambda/stage1", { "model.depth=1",
+    "bucket_config=recipe.replace{['144p'] = {[51] = {1.0, 2}}}", ... })
+  local cache <close> = compiled.new(of.machine)
+  return plan.of(s, { mesh = of, compiled = cache })
+end
+
+local function by_name(list)
+  local by = {}
+  for _, one in ipairs(list) do
+    by[one.figure] = one
+  end
+  return by
+end
+
+describe("figures", function()
+  it("decide all seconds of a step, on one GPU, on nodes, of ranks that share tokens", function()
+    for _, case in ipairs { { "H100" }, { "2x8xH100" }, { "8xH100", "plugin_config.sp_size=2" },
+        { "8xA100", "text_encoder.residency=stream" }, { "H100", "job=eval_loss" } } do
+      local row = planned(mesh.parse(case[1]), case[2]).slowest
+      local sum, share = 0, 0
+      for i, one in ipairs(row.figures) do
+        sum, share = sum + one.seconds, share + one.share
+        assert.is_true(#one.origin > 0 and one.seconds > 0)
+        assert.is_true(i == 1 or one.seconds <= row.figures[i - 1].seconds)
+      end
+      assert.is_true(math.abs(sum / row.seconds.step - 1) < 1e-9, case[1])
+      assert.is_true(math.abs(share - 1) < 1e-9)
+    end
+  end)
+
+  it("change the step by their share", function()
+    local of = mesh.parse "8xH100"
+    local before = planned(of).slowest
+    for name, one in pairs(by_name(before.figures)) do
+      local group, key = name:match "^(%w+)%.(%w+)$"
+      if one.share > 0.05 and group then
+        local m = machine.open "H100"
+        m[group][key] = m[group][key] / 1.001
+        local after = planned(mesh.new(m, 8)).slowest.seconds.step
+        local change = (after / before.seconds.step - 1) / 0.001
+        assert.is_true(math.abs(change - one.share) < 0.02 + 0.06 * one.share,
+          ("%s %g %g"):format(name, change, one.share))
+      end
+    end
+  end)
+
+  it("say where they come from, and which nobody measured or published", function()
+    local m = machine.open "H100"
+    assert.matches("^assumed: FlashAttention%-3", machine.origin(m, "rate.attention"))
+    assert.matches("^assumed", machine.origin(m, "rate.product"))
+    assert.equal("data sheet", machine.origin(m, "peak.memory"))
+    assert.matches("^published", machine.origin(m, "network.card"))
+    assert.matches("^measured", machine.origin(m, "here"))
+    assert.is_nil(machine.origin(m, "name"))
+    m.assumed = { { field = "peak.memory", of = "peak.bf16" } }
+    assert.equal("assumed by its peak.bf16", machine.origin(m, "peak.memory"))
+    local told = figures.assumed(planned(mesh.parse "H100").slowest.figures)
+    assert.matches("^%d+ %% of the longest step hang on assumed figures %(rate.%w+ %d+ %%", told)
+    assert.is_nil(figures.assumed { { figure = "ops", share = 1, origin = "measured by" } })
+    -- a probe of this machine assumes nothing of kernels
+    local here = machine.this(E.device("cpu", 1))
+    local row = planned(mesh.new(here)).slowest
+    assert.matches("^measured", by_name(row.figures).here.origin)
+  end)
+end)
