@@ -147,7 +147,9 @@ static void set_libraries(char **argv)
     if (!own[0])
         return;
     setenv("MOONREEL_OWN", own, 1);
-    execv("/proc/self/exe", argv); // where this fails, the defaults serve
+    char file[4096];
+    mr_program_file(file);
+    execv(file, argv); // where this fails, the defaults serve
 }
 
 /* A rank tells of itself on the page that its launcher has made; children that inherit the variable
@@ -157,6 +159,15 @@ static void join_page(void)
     const char *page = getenv("MOONREEL_PAGE"), *seat = getenv("MOONREEL_LOCAL_RANK");
     if (page && seat && mr_life_join(atoi(page), atoi(seat)) != MR_OK)
         mr_error_clear();
+}
+
+/* Ranks carry their number in what ps and top call them. */
+static void name_process(void)
+{
+    const char *rank = getenv("MOONREEL_RANK");
+    char part[16];
+    snprintf(part, sizeof part, "r%.8s", rank ? rank : "");
+    mr_process_name(rank ? part : NULL);
 }
 
 /* What was printed counts once it is written: a full disk behind '>' is no success. */
@@ -189,6 +200,7 @@ int main(int argc, char **argv)
         return end_output(0);
     }
     set_libraries(argv);
+    name_process();
     join_page();
     lua_State *L = luaL_newstate();
     if (!L) {

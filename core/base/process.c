@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 bool mr_process_read(int64_t pid, mr_process *out)
@@ -47,6 +48,21 @@ bool mr_process_gone(int64_t pid)
     if (!mr_process_read(pid, &now))
         return kill((pid_t)pid, 0) && errno == ESRCH;
     return now.state == 'Z' || now.state == 'X';
+}
+
+void mr_program_file(char out[4096])
+{
+    ssize_t n = readlink("/proc/self/exe", out, 4095);
+    out[n < 0 ? 0 : n] = 0;
+    if (access(out, X_OK))
+        strcpy(out, "/proc/self/exe");
+}
+
+void mr_process_name(const char *part)
+{
+    char name[16];
+    snprintf(name, sizeof name, part ? "moonreel-%s" : "moonreel", part);
+    prctl(PR_SET_NAME, name);
 }
 
 void mr_streams_hold(void)

@@ -23,6 +23,7 @@
 #define _GNU_SOURCE
 #include "base/build_id.h"
 #include "base/plugin.h"
+#include "base/process.h"
 #include "bind/room.h"
 
 #include <errno.h>
@@ -199,7 +200,9 @@ static int p_restart(lua_State *L)
                 L, MR_E_USAGE,
                 "restart: cannot set a variable: expected texts, the name without =");
     }
-    execv("/proc/self/exe", argv);
+    char file[4096];
+    mr_program_file(file);
+    execv(file, argv);
     return mr_bind_raise(L, MR_E_IO, "cannot start over: %s", strerror(errno));
 }
 

@@ -1,6 +1,7 @@
 /* comm: ranks of this host as processes of this program: started, watched, ended together.
  * Licence: Apache-2.0 */
 #define _GNU_SOURCE
+#include "base/process.h"
 #include "comm/room.h"
 
 #include <errno.h>
@@ -119,8 +120,10 @@ static void become_rank(const mr_ranks *l, int rank, char *const *argv, pid_t pa
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     sigprocmask(SIG_SETMASK, &before, NULL);
     mr_life_take(l->page, rank);
+    char file[4096];
+    mr_program_file(file);
     if (getppid() == parent)
-        execv("/proc/self/exe", argv);
+        execv(file, argv);
     _exit(127);
 }
 

@@ -2,6 +2,7 @@
  * memory and waits for a byte; a process that dies or does not answer in time costs the clip it was
  * at, and the next clip gets another one. Ref: dataplane 1.2. Licence: Apache-2.0 */
 #define _GNU_SOURCE
+#include "base/process.h"
 #include "index/room.h"
 
 #include <errno.h>
@@ -88,7 +89,9 @@ static int spawn(mr_media_worker *w, int theirs)
     posix_spawn_file_actions_adddup2(&actions, theirs, theirs);
     posix_spawn_file_actions_adddup2(&actions, w->memory.fd, w->memory.fd);
     char name[] = "moonreel: decodes", *argv[] = {name, NULL};
-    int err = posix_spawn(&w->pid, "/proc/self/exe", &actions, &attr, argv, env);
+    char file[4096];
+    mr_program_file(file);
+    int err = posix_spawn(&w->pid, file, &actions, &attr, argv, env);
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attr);
     mr_free(env);

@@ -2,6 +2,7 @@
  * main() it finds the variable that makes it such a process, and never gets there.
  * Licence: Apache-2.0 */
 #define _GNU_SOURCE
+#include "base/process.h"
 #include "index/room.h"
 
 #include <fcntl.h>
@@ -146,6 +147,7 @@ __attribute__((constructor)) static void begin(void)
         return;
     unsetenv(GUARD_VARIABLE);
     guard_memory m = {.fd = fd};
+    mr_process_name("decode");
     settle(sock, fd);
     if (guard_reserve(&m, 0, 0) == MR_OK)
         serve(sock, &m);

@@ -65,5 +65,15 @@ int main(void)
     CHECK_INT(child.parent, getpid());
     waitpid(pid, NULL, 0);
     CHECK(!mr_process_read(pid, &child));
+    // the file of this program, and what the system calls it
+    char file[4096], name[16] = "";
+    mr_program_file(file);
+    CHECK(access(file, X_OK) == 0 && !strstr(file, "/proc/"));
+    mr_process_name(NULL);
+    prctl(PR_GET_NAME, name);
+    CHECK_STR(name, "moonreel");
+    mr_process_name("decode");
+    prctl(PR_GET_NAME, name);
+    CHECK_STR(name, "moonreel-decode");
     return check_done();
 }

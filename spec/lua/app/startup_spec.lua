@@ -42,6 +42,15 @@ describe("the program", function()
     assert.are.equal(4, code)
   end)
 
+  it("is called by its name in ps, top and pgrep, ranks by their number", function()
+    local dir <close> = folder.new()
+    local script = dir:write("name.lua", "io.write(io.open('/proc/self/comm'):read('l') .. '\\n')")
+    assert.equal("moonreel\n", (output("'" .. program .. "' " .. script)))
+    local text = output("'" .. program .. "' -n 2 " .. script)
+    assert.is_truthy(text:find("moonreel-r0\n", 1, true), text)
+    assert.is_truthy(text:find("moonreel-r1\n", 1, true), text)
+  end)
+
   it("has the same small and capital letters everywhere", function()
     local dir = folder.new()
     -- what a Turkish one is made of may not be installed
