@@ -14,7 +14,7 @@ end
 
 local function settings(given)
   return setmetatable(given, { __index = { accumulate = 1, virtual_ranks = 1, steps = 0,
-    epochs = 2, ckpt_every = 0, ckpt_minutes = 0, recipe = "mine" } })
+    epochs = 2, ckpt_every = 0, ckpt_minutes = 0, sampling = { every = 0 }, recipe = "mine" } })
 end
 
 -- 30 batches of the first and 10 of the second bucket, which has two aspects

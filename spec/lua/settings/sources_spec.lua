@@ -145,16 +145,18 @@ describe("settings.sources", function()
   it("counts the samples of several as those of one", function()
     local list = sources.of(bake [[sources = { a = { data_path = "a.mrx" },
       b = { data_path = "b.mrx" } }]])
-    local function bucket(n)
-      return { resolution = "144p", frames = 51, height = 144, width = 144, samples = n }
+    local function bucket(n, pixels)
+      return { resolution = "144p", frames = 51, height = 144, width = 144, samples = n,
+        pixels = pixels }
     end
     local all = sources.together(list, {
-      { rows = 1100, buckets = { bucket(1000) }, dropped = { { why = "small", rows = 100 } } },
-      { rows = 510, buckets = { bucket(500) }, dropped = { { why = "small", rows = 10 } } } })
+      { rows = 1100, buckets = { bucket(1000, 4e4) }, dropped = { { why = "small", rows = 100 } } },
+      { rows = 510, buckets = { bucket(500, 1e5) }, dropped = { { why = "small", rows = 10 } } } })
     -- what was gone through twice counts twice: all rows are taken or left out
     assert.same({ 1, 1 }, { #all.buckets, #all.dropped })
     assert.is_true(math.abs(all.rows - 2120) <= 1 and math.abs(all.dropped[1].rows - 120) <= 1)
     assert.is_true(math.abs(all.buckets[1].samples - 2000) <= 4, all.buckets[1].samples)
+    assert.is_true(math.abs(all.buckets[1].pixels - 7e4) <= 100, all.buckets[1].pixels)
     assert.equal("a (1 times), b (2 times)", all.index)
   end)
 end)
