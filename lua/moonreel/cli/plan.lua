@@ -298,6 +298,9 @@ local function by_run(p, settings, given, dir)
     survey = given.survey })
   calibrate.compare(p, rows)
   p.truth, p.resident_bytes, p.calibrated = rows, facts.resident, factor
+  if p.renders then
+    p.renders.seconds = require("moonreel.plan.renders").measured(dir) or p.renders.seconds
+  end
   return p
 end
 

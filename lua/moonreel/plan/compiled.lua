@@ -40,6 +40,10 @@ function compiled.new(m)
   return setmetatable({ machine = m, models = {}, steps = {}, ranks = {} }, Compiled)
 end
 
+--- What programs of its machine are planned with.
+---@return table  facts, rates: as E.plan takes them
+function Compiled:device() return device_of(self.machine) end
+
 -- bytes of a program that a job has no use for
 local NONE = setmetatable({}, { __index = function() return 0 end })
 

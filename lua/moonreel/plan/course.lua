@@ -139,6 +139,15 @@ function course.save(p)
     write_s = math.max(bytes * p.mesh.gpus / m.host.disk, p.saved_bytes / m.host.store) }
 end
 
+-- renderings: on the run's device they make it longer
+local function add_renderings(c, one)
+  if one then
+    c.renderings = -(-c.steps // one.every)
+    c.rendering_s, c.rendering_on, c.rendering_clips = one.seconds, one.on, one.clips
+    c.rendering_share = one.seconds and c.renderings * one.seconds / (c.hours * 3600)
+  end
+end
+
 --- The course of a run.
 ---@param p table          of plan.of
 ---@param settings table
@@ -167,6 +176,7 @@ function course.of(p, settings, given)
   c.disk_bytes = c.checkpoint_bytes * math.min(ckpt.kept(settings.keep_n_latest),
     cadence.count(settings, steps, c.hours))
   add_failures(c, p, given)
+  add_renderings(c, p.renders)
   return c
 end
 

@@ -10,6 +10,7 @@ local figures = require "moonreel.plan.figures"
 local lengths = require "moonreel.codec.lengths"
 local pipeline = require "moonreel.models.pipeline"
 local readers = require "moonreel.settings.readers"
+local renders = require "moonreel.plan.renders"
 local schedule = require "moonreel.plan.schedule"
 local setup = require "moonreel.trainer.setup"
 local sharing = require "moonreel.optim.ranks"
@@ -592,6 +593,7 @@ function plan.of(settings, given)
   end
   return { name = settings.name or tostring(settings.recipe), hash = settings.hash, mesh = mesh,
     dtype = models.dtype, trained = models.trained, parameters = models.all,
+    renders = renders.of(settings, models, mesh.machine, given.compiled:device()),
     shares = open.shares, saved_bytes = models.saved, buckets = out, largest = largest,
     slowest = slowest, notes = notes, survey = survey, samples = survey and samples,
     batches = survey and batches, carried = survey and carried }

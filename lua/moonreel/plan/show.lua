@@ -232,6 +232,13 @@ local function course_lines(p, put)
   end
   put("  checkpoints of %s, %s kept; %.4g samples a second from the store",
     size(c.checkpoint_bytes), size(c.disk_bytes), c.samples_s)
+  if c.renderings then
+    put("  %s renderings of %s clips (sampling.every), %s", show.count(c.renderings),
+      show.count(c.rendering_clips), c.rendering_s and ("%s each: %.2g %% of the run, %s"):format(
+      show.seconds(c.rendering_s), 100 * c.rendering_share, c.rendering_on == "device"
+      and "which it takes longer" or "on processors that it leaves")
+      or "on processors of the host that this machine does not describe")
+  end
   if c.failures then
     put("  %.2g failures expected, %s lost with a save every %s (%s steps); a save is in the store "
       .. "after %s", c.failures, show.hours(c.lost_hours), show.hours(c.interval_s / 3600),

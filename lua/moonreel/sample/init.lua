@@ -435,6 +435,20 @@ function sample.rehearse(settings, pipe)
   return r
 end
 
+--- The programs that would render a recipe's own prompts, compiled without weights.
+---@param settings table     baked
+---@param pipe mr.Pipeline   its models
+---@param exec mr.Exec       of E.plan
+---@return table step        prog: mr.Program of an Euler step; runs: how often it runs
+---@return table request
+function sample.programs(settings, pipe, exec)
+  local r = sample.rehearse(settings, pipe)
+  local self = setmetatable({settings = settings, defaults = settings, pipe = pipe, exec = exec,
+    along = along_of(pipe), programs = {}}, Sampler)
+  return {prog = self:program(r, self.along.way(r)).step, runs = #batches(self, r) * r.loop
+    * r.steps}, r
+end
+
 --- Write a clip: one frame as PNG, more as MP4.
 ---@param clip table   of Sampler:render
 ---@param stem string  path without extension

@@ -20,13 +20,23 @@ function cadence.buffers(settings)
   return by_steps and 2 or settings.ckpt_minutes > 0 and 1 or 0
 end
 
+-- of the steps up to the last one, which counts in any case, multiples of a, of b or of both
+local function multiples(steps, a, b)
+  local x, y = a, b
+  while y > 0 do
+    x, y = y, x % y
+  end
+  local n = steps // a + steps // b - steps // (a // x * b)
+  return n + ((steps % a > 0 and steps % b > 0) and 1 or 0)
+end
+
 --- The checkpoints that a run of `steps` steps in `hours` hours writes.
 function cadence.count(settings, steps, hours)
   local every, minutes = settings.ckpt_every, settings.ckpt_minutes
   local renders = settings.sampling.every
   local by_steps = every > 0 and -(-steps // every) or 1
-  if renders > 0 and (every == 0 or renders % every > 0) then
-    by_steps = by_steps + -(-steps // renders) - 1
+  if renders > 0 then
+    by_steps = multiples(steps, every > 0 and every or renders, renders)
   end
   local by_time = minutes > 0 and 1 + hours * 60 // minutes or 1
   return math.tointeger(math.max(by_steps, by_time))

@@ -107,6 +107,16 @@ describe("the course of a run", function()
     assert.equal(10 * 16e9, c.disk_bytes)
     c = course.of(planned "8xH100", settings { steps = 1001, ckpt_every = 100, keep_n_latest = 0 })
     assert.equal(11 * 16e9, c.disk_bytes)
+    -- those that are rendered are saved, too, and some of them anyway
+    c = course.of(planned "8xH100", settings { steps = 1000, ckpt_every = 100, keep_n_latest = 0,
+      sampling = { every = 50 } })
+    assert.equal(20 * 16e9, c.disk_bytes)
+    c = course.of(planned "8xH100", settings { steps = 1001, ckpt_every = 100, keep_n_latest = 0,
+      sampling = { every = 40 } })
+    assert.equal((10 + 25 - 5 + 1) * 16e9, c.disk_bytes)
+    c = course.of(planned "8xH100", settings { steps = 1000, keep_n_latest = 0,
+      sampling = { every = 250 } })
+    assert.equal(4 * 16e9, c.disk_bytes)
     -- by time: two an hour, and the last
     local slow = course.of(planned "8xH100", settings { steps = 1000, ckpt_minutes = 30,
       keep_n_latest = 0 })

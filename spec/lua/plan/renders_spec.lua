@@ -1,0 +1,40 @@
+--- What renderings of a run take. Covers: lua/moonreel/plan/renders.lua
+local folder = require "spec.support.folder"
+local json = require "moonreel.core.json"
+local made_run = require "spec.support.made_run"
+local renders = require "moonreel.plan.renders"
+
+describe("plan with sampling.every", function()
+  local dir = folder.new()
+  teardown(function() dir:remove() end)
+
+  local function course(...)
+    local out, err, code = folder.moonreel(table.concat({ "plan recipes/tiny/demo --json "
+      .. "steps=100 sampling.every=30 'sampling.prompts={\"a\", \"b\"}'", ... }, " "))
+    assert.equal(0, code, err)
+    return json.decode(out).course
+  end
+
+  it("tells how often, how long and what share of the run", function()
+    local c = course()
+    assert.same({ 4, 8, "host" }, { c.renderings, c.rendering_clips, c.rendering_on })
+    assert.is_true(c.rendering_s > 0)
+    assert.near(c.renderings * c.rendering_s / (c.hours * 3600), c.rendering_share, 1e-9)
+    -- guidance runs every step twice; so much work is in its steps alone
+    local twice = course("--machine H100", "sampling.on=device")
+    local once = course("--machine H100", "sampling.on=device", "scheduler.num_sampling_steps=10")
+    assert.near(2, twice.rendering_s / once.rendering_s, 1e-6)
+    assert.is_nil(course("sampling.every=0").renderings)
+    assert.is_nil(course("--machine H100").rendering_s)
+  end)
+
+  it("takes what renderings of a run took", function()
+    local lines = { made_run.start(0) }
+    for i, seconds in ipairs { 5, 1, 3 } do
+      lines[i + 1] = { kind = "samples", set = "recipe", seconds = seconds, step = i }
+    end
+    lines[5] = { kind = "samples", set = "low4s", seconds = 100, step = 5 }
+    assert.equal(3, renders.measured(made_run.make(dir, "r", lines, false)))
+    assert.is_nil(renders.measured(made_run.make(dir, "s", { made_run.start(0) }, false)))
+  end)
+end)
