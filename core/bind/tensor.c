@@ -149,6 +149,17 @@ static int t_from(lua_State *L)
 }
 
 /* wrap(pointer, bytes, dtype, dims, owner): memory of somebody else; `owner` is kept alive. */
+static int t_nonfinite(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TLIGHTUSERDATA);
+    lua_Integer bytes = luaL_checkinteger(L, 2);
+    mr_dtype dtype = mr_bind_dtype(L, 3);
+    luaL_argcheck(L, bytes >= 0, 2, "0 or more");
+    int64_t n = bytes / (int64_t)mr_dtype_bytes(dtype);
+    lua_pushinteger(L, mr_nonfinite(lua_touserdata(L, 1), dtype, n));
+    return 1;
+}
+
 static int t_wrap(lua_State *L)
 {
     int64_t dim[MR_MAX_RANK];
@@ -462,6 +473,9 @@ static const mr_bind_row tensor_module_rows[] = {
            "(pointer: lightuserdata, bytes: integer, dtype: mr.Dtype, dims: integer[], owner?: "
            "any): mr.Tensor",
            "A tensor over memory of somebody else; owner is kept alive with it."),
+    MR_ROW("nonfinite", t_nonfinite,
+           "(pointer: lightuserdata, bytes: integer, dtype: mr.Dtype): integer",
+           "How many values of somebody else's memory are infinite or no numbers."),
     MR_ROW("held", t_held, "(): integer",
            "Bytes of all tensors that are there. Those that nothing names any more go in rounds."),
     MR_ROW("count", t_count, "(dims: integer[]): integer", "Elements of a shape."),

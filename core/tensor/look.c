@@ -33,6 +33,26 @@ double mr_summary_rms(const mr_summary *s)
     return finite ? (double)sqrtl(s->squares / (long double)finite) : 0;
 }
 
+/* All bits of the exponent are set in what is not finite. */
+#define COUNT_EXPONENTS(type, mask)                                                                \
+    do {                                                                                           \
+        const type *x = data;                                                                      \
+        for (int64_t i = 0; i < n; i++)                                                            \
+            count += (x[i] & (type)(mask)) == (type)(mask);                                        \
+    } while (0)
+
+int64_t mr_nonfinite(const void *data, mr_dtype dtype, int64_t n)
+{
+    int64_t count = 0;
+    if (dtype == MR_F64)
+        COUNT_EXPONENTS(uint64_t, 0x7ff0000000000000);
+    else if (dtype == MR_F32)
+        COUNT_EXPONENTS(uint32_t, 0x7f800000);
+    else if (dtype == MR_BF16)
+        COUNT_EXPONENTS(uint16_t, 0x7f80);
+    return count;
+}
+
 /* Hand all values of a view to `take` as doubles, row by row in its order. */
 typedef void taker(void *user, const double *x, int64_t n);
 static mr_status walk(const mr_view *v, taker *take, void *user)

@@ -153,6 +153,11 @@ MR_API double mr_summary_mean(const mr_summary *s); /* 0 when no value is finite
 MR_API double mr_summary_rms(const mr_summary *s);
 /* Add every value of a view. Errors: MR_E_MEMORY; MR_E_STOPPED at the prompt. */
 MR_API mr_status mr_view_summary(const mr_view *v, mr_summary *s);
+/* How many of n values in a row are infinite or no numbers; of whole numbers and f8: 0.
+ *
+ * data     [n] of the dtype, aligned as its elements
+ * Threads: any */
+MR_API int64_t mr_nonfinite(const void *data, mr_dtype dtype, int64_t n);
 /* Add to counts[bins] the finite values of a view in [lo, hi]: bin i holds [lo + i w, lo + (i + 1)
  * w), w = (hi - lo) / bins, the last one also hi; with hi <= lo all values equal to lo are in bin
  * 0. Errors as above. */

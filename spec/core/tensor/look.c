@@ -47,6 +47,26 @@ int main(void)
     CHECK_FAILS(mr_view_histogram(&w, 0, INFINITY, 2, halves), MR_E_USAGE, "finite range");
     CHECK_FAILS(mr_view_histogram(&w, 0, 1, 0, halves), MR_E_USAGE, "0 bins");
 
+    // in every dtype, at every place of a row
+    double bad[3] = {INFINITY, -INFINITY, NAN};
+    const mr_dtype floats[3] = {MR_F64, MR_F32, MR_BF16};
+    for (int k = 0; k < 3; k++)
+        for (int64_t at = 0; at < 37; at++) {
+            double x[37] = {0, -0.0, 1, -1, 6e4, -6e4, 6e-8, -6e-8};
+            char row[37 * 8];
+            int64_t n37 = 37;
+            mr_view from = {x, mr_desc_dense(MR_F64, 1, &n37)};
+            mr_view to = {row, mr_desc_dense(floats[k], 1, &n37)};
+            CHECK_OK(mr_view_copy(&to, &from));
+            CHECK_INT(mr_nonfinite(row, floats[k], 37), 0);
+            x[at] = bad[at % 3];
+            CHECK_OK(mr_view_copy(&to, &from));
+            CHECK_INT(mr_nonfinite(row, floats[k], 37), 1);
+            CHECK_INT(mr_nonfinite(row, floats[k], at), 0);
+        }
+    int32_t ones[2] = {-1, 0x7f800000};
+    CHECK_INT(mr_nonfinite(ones, MR_I32, 2), 0);
+
     mr_alloc_fail_at(1);
     CHECK_FAILS(mr_view_summary(&flat, &s), MR_E_MEMORY, "cannot allocate");
     mr_interrupt_set(true);

@@ -28,6 +28,13 @@ function tensor.from(dims, values, dtype) end
 ---@return mr.Tensor
 function tensor.wrap(pointer, bytes, dtype, dims, owner) end
 
+--- How many values of somebody else's memory are infinite or no numbers.
+---@param pointer lightuserdata
+---@param bytes integer
+---@param dtype mr.Dtype
+---@return integer
+function tensor.nonfinite(pointer, bytes, dtype) end
+
 --- Bytes of all tensors that are there. Those that nothing names any more go in rounds.
 ---@return integer
 function tensor.held() end
