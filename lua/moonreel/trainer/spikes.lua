@@ -1,7 +1,7 @@
---- Spikes: a gradient norm far above its running median for some steps on end, or a loss far above
--- those of its own group of (resolution, length, noise). What is known for that belongs to a
--- checkpoint, and every rank knows the same: all decide alike, and a run that goes on decides as
--- one that was never interrupted. Ref: reference reliability, section 5.
+--- Spikes: a gradient norm above its running median for some steps on end, or far above it once; a
+-- loss far above those of its own group of (resolution, length, noise). What is known for that
+-- belongs to a checkpoint, and every rank knows the same: all decide alike, and a run that goes on
+-- decides as one that was never interrupted. Ref: reference reliability, section 5.
 -- @module moonreel.trainer.spikes
 local spikes = {}
 
@@ -12,6 +12,10 @@ spikes.LEVELS = 4
 -- mean, the share of it that a new one has at least
 local NORMS <const>, NORMS_LEAST <const> = 100, 20
 local LOSSES_LEAST <const>, SHARE_LEAST <const> = 30, 1 / 200
+
+-- one norm is enough that is above the limit of several by this power of the factor; one loss of a
+-- group that is not known yet, so many times above the limits of all known ones
+local FAR_POWER <const>, STRANGE <const> = 2, 10
 
 ---@class mr.Spikes
 ---@field policy table    action, norm_factor, norm_steps, loss_sigmas
@@ -59,21 +63,36 @@ local function norm_limit(self)
   return #self.norms >= NORMS_LEAST and self.policy.norm_factor * median(self.norms) or nil
 end
 
+-- the norm above which one step alone counts; nil: too few are known
+local function far_limit(self)
+  local limit = norm_limit(self)
+  return limit and limit * self.policy.norm_factor ^ FAR_POWER
+end
+
+-- the limit of a group that is known
+local function limit_of(self, g)
+  return g.n >= LOSSES_LEAST and g.mean + self.policy.loss_sigmas * g.variance ^ 0.5 or nil
+end
+
 -- the loss above which a micro-batch of a group is a spike; nil: too few are known
 local function loss_limit(self, group)
   local g = self.groups[group]
-  return g and g.n >= LOSSES_LEAST and g.mean + self.policy.loss_sigmas * g.variance ^ 0.5 or nil
+  local limit, most = g and limit_of(self, g), nil
+  for _, other in pairs(not limit and self.groups or {}) do
+    most = math.max(most or 0, limit_of(self, other) or 0)
+  end
+  return limit or most and most > 0 and STRANGE * most or nil
 end
 
 --- Is the update of a step that is a spike left out?
 ---@return boolean
 function Spikes:skips() return self.policy.action == "skip" end
 
---- The norm above which the step to come is a spike, because those before it were too large; nil:
--- none is.
+--- The norm above which the step to come is a spike: a lower one where those before it were too
+-- large; nil: none is.
 ---@return number|nil
 function Spikes:most_norm()
-  return self.above + 1 >= self.policy.norm_steps and norm_limit(self) or nil
+  return self.above + 1 >= self.policy.norm_steps and norm_limit(self) or far_limit(self)
 end
 
 --- The first loss that is a spike; nil: none is.
@@ -106,7 +125,7 @@ end
 ---   norm steps: how many on end were too large}
 function Spikes:add(norm, losses)
   local found = self:of_losses(losses)
-  local limit = norm and norm_limit(self)
+  local limit, far = norm and norm_limit(self), norm and far_limit(self)
   if norm then
     self.above = limit and norm > limit and self.above + 1 or 0
     self.norms[#self.norms + 1] = norm
@@ -117,9 +136,10 @@ function Spikes:add(norm, losses)
   for _, one in ipairs(losses) do
     add_loss(self, one)
   end
-  if not found and self.above >= self.policy.norm_steps and norm then
-    found = { cause = "norm", value = norm, limit = limit, steps = self.above,
-      times = self.policy.norm_factor }
+  local on_end, factor = self.above >= self.policy.norm_steps, self.policy.norm_factor
+  if not found and norm and (on_end or far and norm > far) then
+    found = { cause = "norm", value = norm, limit = on_end and limit or far, steps = self.above,
+      times = on_end and factor or factor ^ (1 + FAR_POWER) }
   end
   return found
 end
@@ -132,8 +152,9 @@ function spikes.text(spike)
     return ("loss %.4g of %s: more than %g sigmas above their mean, %.4g"):format(spike.value,
       spike.group, spike.times, spike.limit)
   end
-  return ("gradient norm %.4g: for %d steps on end above %g times its median, %.4g"):format(
-    spike.value, spike.steps, spike.times, spike.limit)
+  return ("gradient norm %.4g: %sabove %g times its median, %.4g"):format(spike.value,
+    spike.steps > 1 and ("for %d steps on end "):format(spike.steps) or "", spike.times,
+    spike.limit)
 end
 
 return spikes

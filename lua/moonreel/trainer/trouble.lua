@@ -38,9 +38,7 @@ local function check_bad(r)
   if r.bad < BAD_STEPS_MAX then
     return
   end
-  local first_time = r.step > (r.rolled_back_at or 0)
-  r.rolled_back_at = r.step
-  if first_time and saves.go_back(r, { most = r.step, samples = samples_of(r, r.bad),
+  if saves.go_back_once(r, { most = r.step, samples = samples_of(r, r.bad),
       why = ("%d steps in a row without a finite loss and gradient"):format(r.bad) }) then
     return
   end
@@ -57,7 +55,7 @@ local function check_spike(r)
   if not spike or policy.action ~= "skip" and (spike.steps or 0) > policy.norm_steps then
     return
   end
-  local steps, why = spike.steps and policy.norm_steps or 1, spikes.text(spike)
+  local steps, why = math.min(spike.steps or 1, policy.norm_steps), spikes.text(spike)
   r.journal:append { kind = "spike", step = r.step, action = policy.action, cause = spike.cause,
     value = spike.value, limit = spike.limit, group = spike.group, steps = steps,
     samples = samples_of(r, steps), wall = base.wall_s() }

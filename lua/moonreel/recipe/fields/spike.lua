@@ -14,10 +14,11 @@ add("action", "text", "log", { choices = { "log", "skip", "rollback" },
 add("norm_factor", "number", 5, { min = 1,
   help = "a gradient norm above so many times the median of the last 100 is too large" })
 add("norm_steps", "integer", 3, { min = 1, unit = "steps",
-  help = "so many of them on end are a spike" })
+  help = "so many of them on end are a spike; one alone is above norm_factor^3 medians" })
 add("loss_sigmas", "number", 6, { min = 1,
   help = "a loss so many standard deviations above the mean of its group - resolution, length, "
-    .. "quarter of the noise - is a spike" })
+    .. "quarter of the noise - is a spike; of a group with few losses, one 10 times above the "
+    .. "limits of all others" })
 add("back_steps", "integer", 100, { min = 0, unit = "steps", when = { "spike.action", "rollback" },
   help = "a rollback goes to the newest checkpoint that is so old" })
 add("skip_batches", "integer", 300, { min = 0, unit = "steps",
