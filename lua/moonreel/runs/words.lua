@@ -111,6 +111,12 @@ function texts.replicas(entry)
   return ("step %s: replicas differ: %s"):format(count(entry.step), tostring(entry.text or "-"))
 end
 
+function texts.nonfinite(entry)
+  local list = type(entry.tensors) == "table" and entry.tensors or {}
+  return ("step %s: %s values are not finite, in %s%s; it is not saved"):format(count(entry.step),
+    count(entry.values), tostring(list[1] or "-"), #list > 1 and " and others" or "")
+end
+
 function texts.output(entry) return tostring(entry.text or "the log has lost its reader") end
 
 function texts.gap(entry)

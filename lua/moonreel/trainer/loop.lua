@@ -191,14 +191,12 @@ local function tell_times(r)
   end
 end
 
---- Steps until the run's count, the last epoch, or a stop request.
----@return integer exit code: 0, or 128 + signal after a committed checkpoint
-function loop.run(r)
+-- steps until the run's count or the last epoch; a signal where a stop is requested before
+local function steps(r)
   local s = r.settings
-  r.failed, r.started, r.saved_s = 0, true, base.now_s()
   while s.steps == 0 or r.step < s.steps do
     if not loop.step(r) then
-      break
+      return nil
     end
     weights.look(r)
     trouble.check(r)
@@ -219,6 +217,20 @@ function loop.run(r)
     renderings.look(r)
     local stop = r.stop or r.team.size == 1 and signal.pending()
     if stop then
+      return stop
+    end
+  end
+end
+
+--- Steps until the run's count, the last epoch, or a stop request.
+---@return integer exit code: 0, or 128 + signal after a committed checkpoint
+function loop.run(r)
+  local s = r.settings
+  r.failed, r.started, r.saved_s = 0, true, base.now_s()
+  -- the last save may go back instead
+  repeat
+    local stop, reached = steps(r), r.step
+    if stop then
       r.progress:say(("stop requested: saving step %d; a second signal stops at once"):format(
         r.step))
       saves.commit(r)
@@ -226,12 +238,12 @@ function loop.run(r)
       end_journal(r, {kind = "stop", signal = stop, step = r.step})
       return 128 + stop
     end
-  end
-  -- a run that had nothing to do leaves what it started from, so that a stage after it finds that
-  if r.sampler or not r.continues then
-    r.sampler = r.sampler or r.loader:state()
-    saves.commit(r)
-  end
+    -- a run that had nothing to do leaves what it started from, so that a stage after it finds that
+    if r.sampler or not r.continues then
+      r.sampler = r.sampler or r.loader:state()
+      saves.commit(r)
+    end
+  until r.step == reached
   renderings.finish(r)
   if s.record_time and r.team.leads then
     tell_times(r)

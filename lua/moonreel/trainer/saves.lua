@@ -1,7 +1,9 @@
 --- Checkpoints of a run: taken between two steps, written behind those that follow, gone back to.
 -- @module moonreel.trainer.saves
+local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
+local json = require "moonreel.core.json"
 local life = require "moonreel.core.life"
 local renderings = require "moonreel.trainer.renderings"
 local samples = require "moonreel.trainer.samples"
@@ -11,6 +13,7 @@ local state = require "moonreel.trainer.state"
 local saves = {}
 
 local PAUSE_S = 1 -- before a last save that failed is tried again
+local TENSORS_MOST = 8 -- names of those that are not finite, in the journal
 
 -- put what happened to the saves of a saver into journal and log
 local function tell(r, saver)
@@ -32,11 +35,42 @@ end
 ---@param r mr.Run
 function saves.tell(r) tell(r, r.saver) end
 
--- hand everything, or this rank's share of it, to a saver: is there a snapshot?
+-- Values of some tensors that are not finite: {n, names = of their tensors}; nil: all are.
+local function nonfinite(rows)
+  local found = {n = 0, names = {}}
+  for _, row in ipairs(rows) do
+    local n = T.nonfinite(row.ptr, row.bytes, row.dtype)
+    found.n = found.n + n
+    found.names[#found.names + 1] = n > 0 and row.name or nil
+  end
+  return found.n > 0 and found or nil
+end
+
+-- what ranks have found, each in its share; all get the same
+local function of_all(r, found)
+  local n = r.team:sum{found and found.n or 0}[1]
+  if n == 0 then
+    return nil
+  end
+  local names = {}
+  for _, text in ipairs(r.team:texts(found and table.concat(found.names, "\n") or "")) do
+    for name in text:gmatch "[^\n]+" do
+      names[#names + 1] = name
+    end
+  end
+  return {n = n, names = names}
+end
+
+-- Hand everything, or this rank's share of it, to a saver: is there a snapshot? A state that holds
+-- what is not finite is none: then the second result says what it is.
 local function snapshot(r, saver, share, last)
-  local before, taken = life.phase "snapshot", nil
+  local before, taken, bad = life.phase "snapshot", nil, nil
   state.with_rows(r.exec, r.pipe.params, function(rows)
-    taken = saver:save{step = r.step, tensors = rows, wait = last, meta = {
+    bad = nonfinite(rows)
+    if share then
+      bad = of_all(r, bad)
+    end
+    taken = not bad and saver:save{step = r.step, tensors = rows, wait = last, meta = {
       recipe_hash = r.settings.hash, dataset_fingerprint = samples.fingerprint(r),
         sampler = r.sampler, excluded = r.loader:excluded(), seed = r.settings.seed,
       machine = r.machine, settings = r.settings:to_json(), name = r.name,
@@ -44,11 +78,39 @@ local function snapshot(r, saver, share, last)
       run_state = state.counts(r)}}
   end, share)
   life.phase(before)
-  return taken
+  return taken, bad
+end
+
+-- what is not finite, as people read it
+local function told(bad)
+  return ("%d values are not finite, in %s%s"):format(bad.n, bad.names[1],
+    #bad.names > 1 and (" and %d more tensors"):format(#bad.names - 1) or "")
+end
+
+--- Back to the newest checkpoint, unless the run has not come further since it did so last.
+---@param r mr.Run
+---@param o table    of go_back
+---@return boolean
+function saves.go_back_once(r, o)
+  local further = r.step > (r.rolled_back_at or 0)
+  r.rolled_back_at = r.step
+  return further and saves.go_back(r, o)
+end
+
+-- a state that is not finite is not saved: the one before it is gone back to
+local function leave(r, bad)
+  r.journal:append{kind = "nonfinite", step = r.step, values = bad.n,
+    tensors = json.array(table.move(bad.names, 1, TENSORS_MOST, 1, {})), wall = base.wall_s()}
+  if not saves.go_back_once(r, {most = r.step, why = told(bad)}) then
+    r.team:raise("MR_E_NONFINITE", ("step %d: %s; nothing of it is saved\n  try: --load the newest "
+      .. "checkpoint with a smaller lr or grad_clip = 1; where that changes nothing, test the "
+      .. "memory of this host"):format(r.step, told(bad)))
+  end
 end
 
 --- Take a snapshot of everything, unless there is one of this step: the writer commits it while
--- training goes on. A save that is skipped leaves no snapshot.
+-- training goes on. A save that is skipped leaves no snapshot. A state that is not finite is never
+-- saved: the run is back at the checkpoint before then, or raises MR_E_NONFINITE.
 ---@param r mr.Run
 ---@param last boolean|nil  wait for a free buffer instead of skipping
 function saves.take(r, last)
@@ -59,7 +121,12 @@ function saves.take(r, last)
   if r.pipe.reconstructs then
     setup.measure(r)
   end
-  r.saved_step = snapshot(r, r.saver, r.share, last) and r.step or nil
+  local taken, bad = snapshot(r, r.saver, r.share, last)
+  if bad then
+    leave(r, bad)
+  else
+    r.saved_step = taken and r.step or nil
+  end
   r.saved_s, r.late = base.now_s(), nil
   saves.tell(r)
 end
@@ -76,7 +143,10 @@ function saves.alone(r)
   end
   local good, problem = pcall(function()
     local saver <close> = setup.open_saver(r, 1)
-    snapshot(r, saver, nil, true)
+    local _, bad = snapshot(r, saver, nil, true)
+    if bad then
+      base.raise("MR_E_NONFINITE", told(bad))
+    end
     life.phase "persist"
     saver:wait()
     tell(r, saver)
@@ -85,7 +155,8 @@ function saves.alone(r)
     or ("step %d: rank 0 alone could not save it: %s"):format(r.step, tostring(problem)))
 end
 
---- Return when the step that the run stands at is committed. A save that fails is tried again until
+--- Return when the step that the run stands at is committed: an earlier one, where the state is not
+-- finite. A save that fails is tried again until
 -- the saver has counted too many in a row; then, and when a save is stuck, this raises MR_E_CKPT.
 ---@param r mr.Run
 function saves.commit(r)

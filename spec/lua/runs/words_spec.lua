@@ -43,6 +43,8 @@ describe("a line of a journal", function()
         .. "averages are off by 0.25"] = { kind = "weight_norms", step = 4, scalars = {
         ["weights/all/norm"] = 3.5, ["weights/all/update_ratio"] = 1.2e-4,
         ["weights/all/ema_drift"] = 0.25 } },
+      ["step 4: 3 values are not finite, in ema.a and others; it is not saved"] = { step = 4,
+        kind = "nonfinite", values = 3, tensors = { "ema.a", "b" } },
       ["7 lines of the journal are missing: the disk did not take them"] = { kind = "gap",
         lines = 7 },
       ["note: lower lr\\x0anext"] = { kind = "note", text = "lower lr\nnext" },
