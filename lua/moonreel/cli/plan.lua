@@ -117,6 +117,7 @@ end
 local function settings_of(parsed)
   local base, settings = require "moonreel.core.base", require "moonreel.settings"
   local target, stage = parsed.positional[1], parsed.options.stage
+  target = require("moonreel.runs.find").named(target) or target
   if base.exists(target .. "/settings.json") then
     if #parsed.overrides > 0 then
       require("moonreel.recipe.fault").usage("plan: %s is a run, planned as it was set; try: "

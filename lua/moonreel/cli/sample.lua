@@ -137,7 +137,7 @@ end
 -- what to open: a recipe stands for its newest run or its weights
 local function prepare(spec, overrides, options)
   local is_recipe = spec:find("%.lua$") or not (base.exists(spec) or spec:find("[@*?%[]")
-    or spec:find("^%d+$"))
+    or spec:find("^%d+$") or require("moonreel.runs.find").named(spec))
   if not is_recipe then
     options.overrides = overrides
     return require("moonreel.sample").prepare(spec, options)

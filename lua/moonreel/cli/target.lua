@@ -20,6 +20,7 @@ function target.may_be(name) return { what = "recipe or run", path = settings_pa
 ---@return string|nil run  its directory
 function target.settings(parsed, name, stage)
   local settings = require "moonreel.settings"
+  name = require("moonreel.runs.find").named(name) or name
   if base.exists(settings_path(name)) then
     return settings.load(settings_path(name)), name
   end

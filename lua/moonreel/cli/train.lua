@@ -3,7 +3,7 @@
 local train = {
   name = "train",
   summary = "train a recipe, or continue a run",
-  usage = "train RECIPE [key=value ...] [-n RANKS] [--hostfile FILE] "
+  usage = "train RECIPE|RUN [key=value ...] [-n RANKS] [--hostfile FILE] "
     .. "[--load RUN[@STEP]|CKPT|latest]",
   overrides = true,
   short_fields = { n = "nproc_per_node" },
@@ -13,6 +13,8 @@ local train = {
     { "--exclude HOSTS", "with --hostfile: all but these" },
   },
   fields = {
+    { "RUN", "the directory of a run goes on from its newest checkpoint: its recipe.lua with "
+      .. "--load RUN" },
     { "--load RUN", "continue: weights, averages, optimizer, schedule, position; RUN@STEP, a "
       .. "checkpoint, or latest; what its command line had set counts again" },
     { "--start-from-scratch", "with --load: all but epoch, step and data position" },
@@ -136,6 +138,31 @@ local function expect_same_recipe(hash)
   end
 end
 
+-- The words that the directory of a run stands for: its own recipe, and going on from it unless
+-- they say from where; as they are for anything else.
+local function of_run(args)
+  local parsed = require("moonreel.settings.words").parse(args, train)
+  local name = parsed.positional[1] or ""
+  local dir = require("moonreel.runs.find").named(name)
+  if not dir then
+    return args, parsed
+  end
+  local recipe, words, from = dir .. "/recipe.lua", {}, false
+  if not require("moonreel.core.base").exists(recipe) then
+    require("moonreel.recipe.fault").usage("%s is a run without a recipe.lua; try: moonreel train "
+      .. "RECIPE --load %s", dir, dir)
+  end
+  for i, word in ipairs(args) do
+    words[i] = word == name and recipe or word
+  end
+  for _, one in ipairs(parsed.overrides) do
+    local key = one.key:gsub("-", "_")
+    from = from or key == "load" or key == "ckpt_path"
+  end
+  words[#words + 1] = not from and "load=" .. dir or nil
+  return words, require("moonreel.settings.words").parse(words, train)
+end
+
 -- Does any part render while it trains?
 local function renders(list)
   for _, one in ipairs(list) do
@@ -149,7 +176,8 @@ end
 
 function train.run(args)
   require("moonreel.text.output").outlive()
-  local parsed = require("moonreel.settings.words").parse(args, train)
+  local parsed
+  args, parsed = of_run(args)
   if #parsed.positional ~= 1 then
     require("moonreel.core.base").raise("MR_E_USAGE",
       ("train: expected one recipe, got %d; try: moonreel train RECIPE"):format(#parsed.positional))

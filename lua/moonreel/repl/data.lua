@@ -193,6 +193,25 @@ function Run:losses()
   return listing.new(rows, { { key = "step", right = true }, { key = "loss", right = true } })
 end
 
+--- The settings that it was launched with.
+---@return table
+function Run:settings()
+  return require("moonreel.settings").load(self.path .. "/settings.json")
+end
+
+--- Lines of its journal, oldest first.
+---@param kind string|nil  of these alone: "step", "session", "error", ...
+---@return table[]
+function Run:journal(kind)
+  local rows = {}
+  for line in require("moonreel.run").entries(self.path) do
+    if not kind or line.kind == kind then
+      rows[#rows + 1] = line
+    end
+  end
+  return rows
+end
+
 --- Steps of its checkpoints, newest first.
 ---@return integer[]
 function Run:steps() return require("moonreel.ckpt").steps(self.path) end

@@ -45,6 +45,13 @@ local clips = { mp4 = true, mkv = true, webm = true, mov = true, avi = true,
 local weights = { safetensors = true, json = true, pth = true, bin = true, pt = true,
   ckpt = true }
 
+-- the directory of a run that has no checkpoint yet; nil: there is none of this name
+local function run_without(path, outputs)
+  local dir = require("moonreel.runs.find").named(path, outputs)
+  return dir and not require("moonreel.run").stages(dir)
+    and #require("moonreel.ckpt").steps(dir) == 0 and dir or nil
+end
+
 --- Open what a user names.
 ---@param spec string
 ---@param outputs string|nil  directory of the runs
@@ -73,6 +80,10 @@ function names.open(spec, outputs)
       ("%s: no checkpoint, recipe, index or clip; expected .safetensors, .index.json, .pth, .bin, "
         .. ".lua, .mrx or a clip"):format(spec))
   end
+  local bare = run_without(path, outputs)
+  if bare then
+    return require("moonreel.repl.data").run(bare), "run"
+  end
   local c, found = require("moonreel.ckpt").find(path, outputs)
   return c, "ckpt", found.run
 end
@@ -90,6 +101,9 @@ end
 function names.bind(env, value, name, run)
   if rawget(env, name) == nil then
     env[name] = value
+    if name == "run" and base.exists(value.path .. "/settings.json") then
+      names.bind(env, value:settings(), "r")
+    end
     if run then
       env.run = require("moonreel.repl.data").run(run)
     end

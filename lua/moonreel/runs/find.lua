@@ -76,6 +76,19 @@ local function in_outputs(word, outputs)
   return list, names
 end
 
+--- The directory of a run that is named by its path, or by its whole name in a folder of runs; nil
+-- for any other word: what may as well be a recipe is one.
+---@param word string
+---@param outputs string|nil  the folder, default outputs
+---@return string|nil dir
+function find.named(word, outputs)
+  for _, dir in ipairs { word, (outputs or find.OUTPUTS) .. "/" .. word } do
+    if word ~= "" and find.is_run(dir) then
+      return (dir:gsub("(.)/+$", "%1"))
+    end
+  end
+end
+
 --- The directory of the run that a word means: a path, or the name, the number or the rest of the
 -- name of a run in outputs/ ("001-demo", "1", "demo").
 ---@param word string

@@ -4,6 +4,7 @@
 local T = require "moonreel.core.tensor"
 local folder = require "spec.support.folder"
 local help = require "moonreel.repl.help"
+local made_run = require "spec.support.made_run"
 local names = require "moonreel.repl.names"
 local printed = require "spec.support.printed"
 local repl = require "moonreel.repl"
@@ -53,6 +54,19 @@ describe("the prompt answers", function()
     feed "local here = nil"
     assert.equal("", (feed "here"))
     assert.equal("", (feed "nil"))
+  end)
+
+  it("a run without a checkpoint with its journal, curve and settings", function()
+    local dir <close> = folder.new()
+    local path = made_run.make(dir, "001-bare",
+      { made_run.start(0), made_run.step(1, 1.0), made_run.step(2, 0.5) })
+    names.open_into(session.env, path)
+    assert.matches("^run 001%-bare: step 2, loss 0%.5, checkpoints of steps none\nloss",
+      (feed "run"))
+    assert.equal("2", (feed "#run:journal('step')"))
+    assert.equal('"step"', (feed "run:journal()[2].kind"))
+    assert.matches("^settings of .*main%.lua", (feed "r"))
+    assert.matches("nothing is open as 'ckpt'", (feed "ckpt"))
   end)
 
   it("modules as modules", function()
