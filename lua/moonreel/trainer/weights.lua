@@ -14,6 +14,9 @@ local weights = {}
 -- Updates that are not judged: layers that begin at zero grow, and moments have seen few gradients.
 weights.unjudged = 100
 
+-- what every norm that is a finite number is below
+local LARGEST <const> = 0x1.fffffffffffffp+1023
+
 local NAMES <const> = { "norm", "update_ratio", "dead", "ema_drift" }
 
 --- Begin to watch where the recipe asks for it.
@@ -109,7 +112,7 @@ local causes = {
     if before == 0 then
       return nil
     end
-    return above(block.norm, before and before * s.norm_factor or math.huge)
+    return above(block.norm, before and before * s.norm_factor or LARGEST)
   end,
   update = function(s, block) return above(block.update_ratio, s.update_most) end,
   still = function(s, block)
