@@ -361,7 +361,7 @@ function command.run(args)
       p.remedies = require("moonreel.plan.solve").remedies(p, given,
         bakes(parsed, one))
     end
-    p.stage = one.name
+    p.stage = one.name or options.stage
     local share, seconds = stalls_of(options.stalls)
     p.course = require("moonreel.plan.course").of(p, one.settings, { surveys = surveys,
       stage = one.name or options.stage, stall_share = share, stall_s = seconds })

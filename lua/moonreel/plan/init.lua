@@ -550,9 +550,9 @@ end
 ---@param settings table  baked, of one stage
 ---@param given table     as plan.open; survey: of plan.survey, or nil: every bucket of the recipe's
 ---   table
----@return table plan  name, hash, mesh, dtype, trained, parameters, buckets (as Open:row gives
----   them), largest (the bucket with most bytes), slowest (whose step takes longest),
----   shares (of Compiled:share), notes
+---@return table plan  name, recipe, hash, mesh, dtype, trained, parameters, buckets (as Open:row
+---   gives them), largest (the bucket with most bytes), slowest (whose step takes longest), shares
+---   (of Compiled:share), notes
 function plan.of(settings, given)
   local open, survey = plan.open(settings, given), given.survey
   local list = open:buckets(survey and survey.buckets)
@@ -591,7 +591,8 @@ function plan.of(settings, given)
     notes[#notes + 1] = ("programs of all buckets have no room beside the largest; try: "
       .. "programs_bytes = %.0f"):format(programs // 1e6 * 1e6)
   end
-  return { name = settings.name or tostring(settings.recipe), hash = settings.hash, mesh = mesh,
+  return { name = settings.name or tostring(settings.recipe), recipe = tostring(settings.recipe),
+    hash = settings.hash, mesh = mesh,
     dtype = models.dtype, trained = models.trained, parameters = models.all,
     renders = renders.of(settings, models, mesh.machine, given.compiled:device()),
     shares = open.shares, saved_bytes = models.saved, buckets = out, largest = largest,

@@ -14,19 +14,24 @@ h1 { font-size: 1.4em; } h2 { font-size: 1.1em; margin-top: 2em; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 td, th { padding: .1em .6em; text-align: right; } th { font-weight: 600; }
 td, th { white-space: nowrap; } td:first-child, th:first-child { text-align: left; }
-td:has(.bar) { text-align: left; } p, li { overflow-wrap: anywhere; }
+td:has(.bar), th:last-child { text-align: left; } p, li { overflow-wrap: anywhere; }
 .bar { display: flex; height: 1.1em; width: 22em; background: #eee; }
 .bar i { display: block; height: 100%; }
 .row { position: relative; height: 1.4em; background: #f4f4f4; margin: .2em 0; }
 .row i { position: absolute; top: 0; height: 100%; min-width: 1px; }
-.row b { position: absolute; left: .3em; font-weight: 400; color: #555; }
+.row b { position: absolute; left: .3em; padding: 0 .2em; font-weight: 400; background: #fffc; }
+.axis { position: relative; height: 1.6em; color: #555; border-top: 1px solid #999; }
+.axis span { position: absolute; transform: translateX(-50%); white-space: nowrap; }
+.axis span:first-child { transform: none; } .axis span:last-child { transform: translateX(-100%); }
 .no { color: #b00020; } section { border-top: 1px solid #ccc; margin-top: 3em; }
 svg { background: #f4f4f4; }]]
 
--- colours of what runs, and of what lies in memory
-local colours = { encode = "#9467bd", forward = "#1f77b4", recompute = "#aec7e8",
-  backward = "#ff7f0e", exchange = "#8c564b", exposed = "#d62728", slowest = "#7f7f7f",
-  update = "#2ca02c", gather = "#17becf", reduce = "#d62728", input = "#bcbd22" }
+-- Colours of what runs that also the colour-blind tell apart. Ref: Okabe and Ito 2008, Color
+-- Universal Design.
+local colours = { encode = "#cc79a7", forward = "#56b4e9", recompute = "#0072b2",
+  backward = "#e69f00", exchange = "#009e73", exposed = "#d55e00", slowest = "#999999",
+  update = "#000000", gather = "#009e73", reduce = "#d55e00", input = "#f0e442" }
+local MEMORY = "#0072b2"
 
 local function escape(text)
   return (tostring(text):gsub("[&<>\"]",
@@ -51,6 +56,18 @@ local function bar(parts)
   return '<div class="bar">' .. table.concat(out) .. "</div>"
 end
 
+local TICKS = 3
+
+-- an axis from 0 to `most` below what it measures, in words by `format`
+local function axis(most, format)
+  local out = {}
+  for i = 0, TICKS do
+    out[#out + 1] = ('<span style="left:%.0f%%">%s</span>'):format(100 * i / TICKS,
+      i == 0 and "0" or escape(format(most * i / TICKS)))
+  end
+  return '<div class="axis">' .. table.concat(out) .. "</div>"
+end
+
 -- what lies beside the memory of the device has no bar in it
 local function memory_table(p)
   local row, m, out = p.largest, p.mesh.machine, {}
@@ -59,9 +76,10 @@ local function memory_table(p)
     if bytes > 0 then
       local inside = m.cpu or kind[3] == "device"
       out[#out + 1] = cells("td", { escape(kind[2]), listing.size(bytes), inside and "" or kind[3],
-        inside and bar { { bytes / m.memory_bytes, "#1f77b4", kind[2] } } or "" })
+        inside and bar { { bytes / m.memory_bytes, MEMORY, kind[2] } } or "" })
     end
   end
+  out[#out + 1] = cells("td", { "", "", "", axis(m.memory_bytes, listing.size) })
   return "<table>" .. cells("th", { "what", "bytes", "", "of the memory" })
     .. table.concat(out) .. "</table>\n"
 end
@@ -76,9 +94,19 @@ local function profile_picture(row)
     points[i] = ("%.1f,%.1f"):format((i - 1) / (#row.profile - 1) * 800, 160 - 150 * bytes
       / math.max(most, 1))
   end
+  local lines = {}
+  for i = 1, 3 do
+    local y = 160 - 150 * i / 3
+    lines[i] = ('<line x1="0" x2="800" y1="%.1f" y2="%.1f" stroke="#999" stroke-dasharray="4"/>'
+      .. '<text x="4" y="%.1f" font-size="12">%s</text>'):format(y, y, y + 13,
+      escape(listing.size(most * i / 3)))
+  end
   return ('<svg width="100%%" viewBox="0 0 800 160" role="img"><polygon '
-    .. 'points="0,160 %s 800,160" fill="#1f77b4"/></svg>\n<p>at most %s; from the first op of the '
-    .. 'step to its last</p>\n'):format(table.concat(points, " "), listing.size(most))
+    .. 'points="0,160 %s 800,160" fill="%s" fill-opacity="0.6"/>%s</svg>\n%s'
+    .. '<p>bytes, over the ops of the step from its first to its last</p>\n'):format(
+    table.concat(points, " "), MEMORY, table.concat(lines), axis(100, function(v)
+      return ("%.0f %%"):format(v)
+    end))
 end
 
 local PARTS = { "encode", "forward", "recompute", "backward", "exchange", "exposed", "slowest",
@@ -101,6 +129,7 @@ local function bucket_table(p)
     out[#out + 1] = cells("td", { escape(plan.bucket_name(b)), b.batch, memory,
       show.seconds(b.seconds.step), ("%.0f %%"):format(100 * b.share_of_peak), bar(parts) })
   end
+  out[#out + 1] = cells("td", { "", "", "", "", "", axis(longest, show.seconds) })
   local legend = {}
   for i, part in ipairs(PARTS) do
     legend[i] = ('<span style="color:%s">&#9632;</span> %s'):format(colours[part], part)
@@ -126,7 +155,22 @@ local function timeline_rows(row)
     out[#out + 1] = ('<div class="row">%s<b>%s</b></div>\n'):format(table.concat(parts),
       stream.stream)
   end
+  out[#out + 1] = axis(how.seconds, show.seconds)
   return table.concat(out)
+end
+
+-- what the table counts of a step beside its last micro-step and update, which are drawn
+local function beside_text(row)
+  local s, drawn = row.seconds, row.schedule.seconds
+  local before = s.step - s.slowest - drawn
+  local parts = { ("drawn are %s"):format(show.seconds(drawn)) }
+  if before > 1e-6 then
+    parts[#parts + 1] = ("micro-steps before take %s"):format(show.seconds(before))
+  end
+  if s.slowest > 0 then
+    parts[#parts + 1] = ("the slowest rank adds %s"):format(show.seconds(s.slowest))
+  end
+  return table.concat(parts, ", ")
 end
 
 -- how long the whole run takes, and what it costs
@@ -151,8 +195,9 @@ local function section(p)
   put("%s", memory_table(p))
   put("<h2>Activations over its step</h2>\n%s", profile_picture(p.largest))
   put("<h2>Buckets</h2>\n%s", bucket_table(p))
-  put("<h2>The longest step, bucket %s: %s</h2>\n%s", escape(plan.bucket_name(slowest)),
-    show.seconds(slowest.schedule.seconds), timeline_rows(slowest))
+  put("<h2>The longest step, bucket %s: %s</h2>\n<p>%s</p>\n%s",
+    escape(plan.bucket_name(slowest)), show.seconds(slowest.seconds.step), beside_text(slowest),
+    timeline_rows(slowest))
   put("<h2>Notes</h2>\n<ul>\n")
   for _, note in ipairs(p.notes) do
     put("<li>%s</li>\n", escape(note))
@@ -179,6 +224,12 @@ local function stage_table(plans)
   return "<table>" .. cells("th", titles) .. table.concat(out) .. "</table>\n"
 end
 
+-- what was planned: the recipe, the run's name where it has one, the stage
+local function title_of(p, several)
+  local name = p.name == p.recipe and p.recipe or ("%s (%s)"):format(p.name, p.recipe)
+  return name .. (p.stage and not several and ", stage " .. p.stage or "")
+end
+
 --- Plans as a page: one, or the stages of a recipe with their sum.
 ---@param plans table[]  of plan.of, several with stage
 ---@return string html
@@ -186,8 +237,8 @@ function page.html(plans)
   local out, first = {}, plans[1]
   local function put(form, ...) out[#out + 1] = form:format(...) end
   put('<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n<title>%s</title>\n'
-    .. '<style>%s</style></head><body>\n', escape(first.name), STYLE)
-  put("<h1>%s on %s</h1>\n", escape(first.name), escape(first.mesh:text()))
+    .. '<style>%s</style></head><body>\n', escape(title_of(first, #plans > 1)), STYLE)
+  put("<h1>%s on %s</h1>\n", escape(title_of(first, #plans > 1)), escape(first.mesh:text()))
   if #plans == 1 then
     put("%s", section(first))
   else

@@ -469,7 +469,8 @@ end
 function show.text(p)
   local lines = {}
   local function put(form, ...) lines[#lines + 1] = form:format(...) end
-  put("%s on %s: %s%s parameters, of them %s train, in %s", p.name, p.mesh:text(),
+  put("%s%s on %s: %s%s parameters, of them %s train, in %s", p.name,
+    p.stage and ", stage " .. p.stage or "", p.mesh:text(),
     p.mesh.ranks > 1 and ("ZeRO %d, "):format(p.mesh.zero) or "", show.count(p.parameters),
     show.count(p.trained), p.dtype)
   put("")

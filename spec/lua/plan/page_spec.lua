@@ -7,6 +7,7 @@ local page = require "moonreel.plan.page"
 local plan = require "moonreel.plan"
 local process = require "moonreel.core.process"
 local settings = require "moonreel.settings"
+local show = require "moonreel.plan.show"
 
 -- tags that are open and never closed, in order
 local function unbalanced(html)
@@ -52,6 +53,21 @@ describe("the page of a plan", function()
     for _, want in ipairs { "<b>compute</b>", "<b>comm_inter</b>", 'title="backward ',
         "activations and workspace", "<li>H100: workspace" } do
       assert.is_truthy(html:find(want, 1, true), want)
+    end
+  end)
+
+  it("names stage and recipe, and has axes whose ends are what is drawn", function()
+    local one = page.html { setmetatable({ stage = "b", name = p.recipe }, { __index = p }) }
+    assert.matches("<title>recipes/tiny/demo.lua, stage b</title>", one)
+    local longest = show.seconds(p.slowest.seconds.step)
+    local heading, drawn, added = html:match("The longest step, bucket [^:]*: ([^<]*)</h2>\n"
+      .. "<p>drawn are ([^,<]*), the slowest rank adds ([^<]*)</p>")
+    assert.equal(longest, heading)
+    assert.equal(show.seconds(p.slowest.schedule.seconds), drawn)
+    assert.equal(show.seconds(p.slowest.seconds.slowest), added)
+    for _, last in ipairs { longest, drawn, "85.5 GB", "100 %" } do
+      local tick = '<span style="left:100%">' .. last .. "</span></div>"
+      assert.is_truthy(html:find(tick, 1, true), last)
     end
   end)
 
@@ -101,6 +117,7 @@ describe("the page of a plan", function()
 
   it("shows a recipe's text as text", function()
     assert.is_nil(html:find("<b>&\"", 1, true))
-    assert.matches("<h1>&lt;b&gt;&amp;&quot;x&quot; on 4 x 8 H100</h1>", html)
+    assert.matches("<h1>&lt;b&gt;&amp;&quot;x&quot; %(recipes/tiny/demo.lua%) on 4 x 8 H100</h1>",
+      html)
   end)
 end)
