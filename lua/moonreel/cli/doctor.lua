@@ -185,10 +185,30 @@ local function running(report)
   end
 end
 
-local function recipe(report, name)
+-- bytes of a checkpoint of a recipe; nil: its models need files that are not here
+local function checkpoint_bytes(settings)
+  local E = require "moonreel.core.exec"
+  local good, bytes = pcall(function()
+    local device <close> = E.device("cpu")
+    local pipe = require("moonreel.models.pipeline").of(settings, "bf16")
+    return require("moonreel.trainer.state").saved_bytes(E.plan(pipe.params, {
+      regions = require("moonreel.optim.regions").of(settings), facts = device:facts() }))
+  end)
+  return good and bytes or nil
+end
+
+-- does the recipe bake, and have two of its checkpoints room?
+local function recipe(report, name, dir)
   local good, found = pcall(require("moonreel.settings").bake, name)
   report:add("recipe", good and "ok" or "wrong", good and found.hash
     or tostring(found))
+  local bytes = good and not found.stages and found.job == "train" and checkpoint_bytes(found)
+  local free = bytes and base.free_bytes(existing(dir))
+  if free then
+    report:add("checkpoints", free < 2 * bytes and "wrong" or "ok", ("two of %s take %s; %s are "
+      .. "free in %s"):format(size(bytes), size(2 * bytes), size(free), dir),
+      { checkpoint_bytes = bytes })
+  end
 end
 
 --- What the checks of this host find.
@@ -205,7 +225,7 @@ function command.rows(dir, name)
   outputs(report, dir)
   running(report)
   if name then
-    recipe(report, name)
+    recipe(report, name, dir)
   end
   return setmetatable(report, nil)
 end

@@ -623,8 +623,24 @@ function setup.open_saver(r, writers)
     fence = not r.team.leads and r.fence or nil})
 end
 
+-- A disk that cannot hold two checkpoints loses the run at its first or second save: the older one
+-- goes when the newer one is there. Those of this run that are there already make room.
+local function check_disk(r)
+  local bytes = r.team:sum{state.saved_bytes(r.exec, r.share)}[1]
+  r.team:first(function()
+    local free, there = base.free_bytes(r.dir), #ckpt.steps(r.dir)
+    if free and free + there * bytes < 2 * bytes then
+      base.raise("MR_E_IO", ("%s: %s are free, and two checkpoints of %s take %s: the newer one is "
+        .. "written before the older one goes; try: outputs=FOLDER on another disk"):format(r.dir,
+          progress.bytes(free), progress.bytes(bytes), progress.bytes(2 * bytes)))
+    end
+    return {}
+  end)
+end
+
 --- Start the checkpoint writer, with its buffers where it will save on the way.
 function setup.saver(r)
+  check_disk(r)
   r.saver = r:keep(setup.open_saver(r, r.team.size))
   tell_reach(r)
   local buffers = cadence.buffers(r.settings)
