@@ -387,6 +387,10 @@ static const mr_bind_row loader_module_rows[] = {
                    "The samples between two quantiles of a column, and the least and the largest "
                    "value among them.",
                    mr_bind_quantiles_fields),
+    MR_ROW_OPTIONS("hold", mr_bind_hold_back, "(index: mr.Index, options: table): mr.Subset",
+                   "The samples that training never takes, by the hashes of their keys, or all "
+                   "others.",
+                   mr_bind_hold_back_fields),
     MR_ROW_OPTIONS("order", mr_bind_order_new, "(sources: table[], options: table): mr.Order",
                    "The order of the sources' samples by itself, from the first epoch on; "
                    "moonreel.data.order takes settings.",

@@ -359,6 +359,9 @@ void mr_bind_push_shape(lua_State *L, const mr_bucket_rule *rule, int32_t b);
 /* Lua: quantiles(index, options) with its fields */
 int mr_bind_quantiles(lua_State *L);
 extern const mr_bind_field mr_bind_quantiles_fields[];
+/* Lua: hold(index, options) with its fields */
+int mr_bind_hold_back(lua_State *L);
+extern const mr_bind_field mr_bind_hold_back_fields[];
 void mr_bind_subset_type_open(lua_State *L);
 /* The set of samples at `at`, lent; NULL where there is none. */
 mr_subset *mr_bind_subset(lua_State *L, int at);

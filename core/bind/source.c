@@ -11,6 +11,11 @@ static void free_subset(void *set)
     mr_subset_unref(set);
 }
 
+typedef struct hold_options {
+    double hold_back;
+    bool held;
+} hold_options;
+
 const mr_bind_field mr_bind_quantiles_fields[] = {
     MR_BIND_STR("column", mr_quantiles, column, "A column of the index, required."),
     MR_BIND_NUM("from", mr_quantiles, from, 0, "A share of the samples that have a value."),
@@ -33,6 +38,27 @@ int mr_bind_quantiles(lua_State *L)
     mr_bind_push_number(L, bounds[0]);
     mr_bind_push_number(L, bounds[1]);
     return 3;
+}
+
+const mr_bind_field mr_bind_hold_back_fields[] = {
+    MR_BIND_NUM("hold_back", hold_options, hold_back, 0,
+                "A share below 1, or a count; above 0, required."),
+    MR_BIND_BOOL("held", hold_options, held, "Those that are held back, not the others."),
+    MR_BIND_ANY("of", "mr.Subset", "Among these alone; none: all."), MR_BIND_END};
+
+int mr_bind_hold_back(lua_State *L)
+{
+    mr_index_reader *reader = mr_bind_unbox(L, 1, mr_bind_index_type);
+    hold_options o = {0};
+    mr_subset *set;
+    mr_bind_options(L, 2, "loader.hold", mr_bind_hold_back_fields, &o);
+    luaL_argcheck(L, o.hold_back > 0, 2, "hold_back is required, above 0");
+    lua_getfield(L, 2, "of");
+    mr_subset *of = mr_bind_subset(L, lua_gettop(L));
+    void **box = mr_bind_box(L, SUBSET);
+    mr_bind_check(L, mr_subset_hold(mr_index_reader_index(reader), of, o.hold_back, o.held, &set));
+    *box = set;
+    return 1;
 }
 
 static int subset_count(lua_State *L)

@@ -19,7 +19,7 @@ const char *mr_drop_text(mr_drop why)
         "left out by the probabilities of this epoch",
         "in quarantine",
         "trained in this epoch before data or bucket rule changed",
-        "outside the quantiles of the source",
+        "outside the quantiles of the source, or held back (dataset.hold_back)",
         "left over from whole batches, which the reference leaves out"};
     return (unsigned)why < MR_DROP_COUNT ? texts[why] : "?";
 }

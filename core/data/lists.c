@@ -12,8 +12,9 @@ mr_status lists_new(mr_order *o)
         return mr_fail(MR_E_RECIPE, "tail = \"carry\": the order of a reference leaves out what is "
                                     "no whole batch; try: tail = \"short\", or order = \"own\"");
     if (o->members)
-        return mr_fail(MR_E_RECIPE, "quantiles of a column: the order of a reference is that of a "
-                                    "whole index; try: moonreel data split, or order = \"own\"");
+        return mr_fail(MR_E_RECIPE,
+                       "quantiles of a column or hold_back: the order of a reference is "
+                       "that of a whole index; try: moonreel data split, or order = \"own\"");
     if (o->seed > INT64_MAX)
         return mr_fail(MR_E_RECIPE, "seed %lld: the generators of a reference take 0 or more",
                        (long long)o->seed);

@@ -228,6 +228,72 @@ mr_status mr_subset_quantiles(mr_index *index, const mr_quantiles *q, mr_subset 
     return st;
 }
 
+/* ---- held back ---- */
+
+// the hash of each row's key, and the row
+static mr_status hash_keys(mr_index *index, uint64_t rows, ranked *list)
+{
+    mr_index_reader *reader;
+    MR_TRY(mr_index_reader_new(index, &reader));
+    mr_status st = MR_OK;
+    for (uint64_t at = 0; at < rows && st == MR_OK;) {
+        const mr_hot *hot;
+        int32_t n = 0;
+        st = mr_index_hot(reader, at / MR_HOT_ROWS, &hot, &n);
+        for (int32_t i = 0; i < n && st == MR_OK; i++, at++)
+            list[at] = (ranked){MR_MIX(mr_name_word("hold_back"), hot[i].key_lo), at};
+    }
+    mr_index_reader_free(reader);
+    return st;
+}
+
+static mr_status hold(mr_index *index, const mr_subset *of, double hold_back, bool held,
+                      ranked *list, mr_subset *s)
+{
+    MR_TRY(hash_keys(index, s->rows, list));
+    uint64_t least = 0, left = (uint64_t)hold_back;
+    // a share is one of each sample by itself, a count needs the order of all
+    bool count = hold_back >= 1;
+    if (count)
+        qsort(list, s->rows, sizeof *list, compare_ranked);
+    else
+        least = (uint64_t)(hold_back * 0x1p64);
+    uint64_t kept = 0;
+    for (uint64_t i = 0; i < s->rows; i++) {
+        if (of && !mr_subset_has(of, list[i].row))
+            continue;
+        bool is_held = count ? left > 0 : list[i].key < least;
+        left -= count && is_held;
+        if (is_held == held)
+            set_bit(s, list[i].row), kept++;
+    }
+    close_list(s);
+    if (!kept)
+        return mr_fail(MR_E_DATA, "%s: of %llu samples hold_back = %g %s; try: %s",
+                       mr_index_path(index),
+                       (unsigned long long)(of ? mr_subset_count(of) : s->rows), hold_back,
+                       held ? "holds back none" : "leaves none to train",
+                       held ? "a larger share, or a count as 8" : "a smaller one");
+    return MR_OK;
+}
+
+mr_status mr_subset_hold(mr_index *index, const mr_subset *of, double hold_back, bool held,
+                         mr_subset **out)
+{
+    mr_index_facts facts = mr_index_get_facts(index);
+    mr_subset *s;
+    MR_TRY(new_seen(facts.fp_order, facts.rows, &s));
+    ranked *list = mr_alloc(sizeof *list * (facts.rows + 1));
+    mr_status st = list ? hold(index, of, hold_back, held, list, s)
+                        : mr_fail_memory(sizeof *list * (facts.rows + 1));
+    mr_free(list);
+    if (st == MR_OK)
+        *out = s;
+    else
+        mr_subset_unref(s);
+    return st;
+}
+
 /* ---- as a file: a head, the bits, the keys ---- */
 
 typedef struct seen_head {

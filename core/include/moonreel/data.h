@@ -215,6 +215,13 @@ typedef struct mr_quantiles {
 } mr_quantiles;
 MR_API mr_status mr_subset_quantiles(mr_index *index, const mr_quantiles *which, mr_subset **out,
                                      mr_number bounds[2]);
+/* The samples that training never takes, or (`held` false) all others. hold_back > 0: below 1 a
+ * share of the samples, each by the hash of its key, whatever others there are; from 1 on a count:
+ * those with the least hashes. Neither depends on the order of the rows, on epochs or ranks.
+ * of: among these alone; NULL: all. Borrows both.
+ * Errors: MR_E_DATA nobody is in it; MR_E_MEMORY */
+MR_API mr_status mr_subset_hold(mr_index *index, const mr_subset *of, double hold_back, bool held,
+                                mr_subset **out);
 MR_API bool mr_subset_has(const mr_subset *set, uint64_t row);
 MR_API mr_subset *mr_subset_ref(mr_subset *seen);
 MR_API void mr_subset_unref(mr_subset *seen);

@@ -23,6 +23,9 @@ local command = {
     { "--batch-size N", "renderings side by side", least = 1 },
     { "--ema", "the averaged weights (default: sampling.ema)" },
     { "--raw", "the weights themselves" },
+    { "--eval-loss", "the evaluation loss of each checkpoint, by bucket and time, on the samples "
+      .. "that dataset.hold_back holds back; where there are none, on all" },
+    { "--loss-only", "with --eval-loss: nothing is rendered" },
     { "--metric FILE", "a Lua file that calls watch.metric(function(frames, prompt) ... return "
       .. "number end): measured on each rendering" },
     { "--last-step N", "pass over checkpoints up to this step", least = 0 },
@@ -76,6 +79,8 @@ local function refuse(o)
       .. "its journal; try: without it, then moonreel log RUN --export wandb")
   elseif o.raw and o.ema then
     usage("--raw and --ema exclude each other")
+  elseif o.loss_only and not o.eval_loss then
+    usage("--loss-only: expected --eval-loss with it")
   elseif o.preset and (o.size or o.frames) then
     usage("--preset names lengths and sizes; expected it or --%s", o.size and "size" or "frames")
   end
@@ -83,7 +88,7 @@ end
 
 -- the sets that are asked for
 local function sets_of(o)
-  local asked = { prompts = o.prompt, steps = o.steps,
+  local asked = { loss = o.eval_loss, loss_only = o.loss_only, prompts = o.prompt, steps = o.steps,
     batch_size = o.batch_size }
   if o.preset then
     asked.presets = {}
@@ -118,7 +123,10 @@ local function teller(o)
     else
       local numbers = {}
       for name, value in pairs(event.scalars or {}) do
-        numbers[#numbers + 1] = ("  %s %.4g"):format(name, value)
+        -- those of single times are in the files
+        if not name:find "^eval_loss/.*/t" then
+          numbers[#numbers + 1] = ("  %s %.4g"):format(name, value)
+        end
       end
       table.sort(numbers)
       text = ("step %d  %s%s  %.1f s  %s%s"):format(event.step, event.stage and event.stage .. "  "
@@ -158,6 +166,7 @@ function command.run(args)
     threads = o.threads, overrides = parsed.overrides,
     metrics = o.metric and require("moonreel.watch.metric").load(o.metric,
       require("moonreel.cli.script").load) or nil,
+    loss = o.eval_loss and require("moonreel.job.eval_loss").measure or nil,
     pull = place.pull, tell = teller(o), progress = function()
       if signal.pending() then
         base.raise("MR_E_STOPPED", "stopped by a signal")

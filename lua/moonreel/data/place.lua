@@ -49,16 +49,36 @@ function place.join(parts, head)
   return table.concat(out)
 end
 
---- Find the rows of its index that a source is of, where quantiles say so: source.members.
----@param source table  of moonreel.settings.sources, with its index
+-- the samples of an index that a source is of; nil: all of them. Then the least and the largest
+-- value that its quantiles have, where there are any.
+local function members_of(index, source)
+  local members, low, high
+  if source.quantiles then
+    members, low, high = core.quantiles(index, source.quantiles)
+  end
+  if source.hold_back then
+    members = core.hold(index, { hold_back = source.hold_back, held = source.held, of = members })
+  end
+  return members, low, high
+end
+
+--- Find the rows of its index that a source is of, where quantiles or dataset.hold_back say so:
+-- source.members.
+---@param source table  of moonreel.settings.sources, with its index; held: it is of those that are
+---   held back, not of the others
 ---@return string|nil note  for the log
 function place.pick(source)
-  if source.quantiles then
-    local low, high
-    source.members, low, high = core.quantiles(source.index.core, source.quantiles)
-    return ("source %s: %d of %d rows, %s from %s to %s"):format(source.name,
-      source.members:count(), #source.index, source.quantiles.column, exact(low), exact(high))
+  local low, high
+  source.members, low, high = members_of(source.index.core, source)
+  if not source.members then
+    return nil
   end
+  local q, hold = source.quantiles, source.hold_back
+  return ("%s%d of %d rows%s%s"):format(source.name ~= "" and ("source %s: "):format(source.name)
+    or "", source.members:count(), #source.index,
+    q and (", %s from %s to %s"):format(q.column, exact(low), exact(high)) or "",
+    hold and (source.held and ", those that are held back (dataset.hold_back = %g)"
+      or ", others are held back (dataset.hold_back = %g)"):format(hold) or "")
 end
 
 -- what a state of the order says of itself
@@ -126,11 +146,10 @@ local function place_one(given)
     base.raise("MR_E_DATA", differs(given.index.meta.path, old:common(given.index.core)))
   end
   local count
-  local was = given.was.source and given.was.source.quantiles
   options.state, options.seen, count = core.carry(old, buckets.rule(given.was.rule),
     given.index.core, rule, { state = given.state, excluded = given.excluded, seen = options.seen,
       folder = given.folder, seed = given.seed, members = members,
-      was_members = was and core.quantiles(old, was) or nil })
+      was_members = given.was.source and members_of(old, given.was.source) or nil })
   if old ~= given.index.core then
     old:close()
   end

@@ -1,5 +1,6 @@
 --- The loss of given weights at fixed times, bucket by bucket: every sample of the index that a
--- bucket can take, no masks, no dropped captions, at all of the times or at one of them in turn.
+-- bucket can take, or of those that are held back (dataset.hold_back), no masks, no dropped
+-- captions, at all of the times or at one of them in turn.
 -- Ref: opensora-1.2.md 9.2; Esser et al. 2024, arXiv:2403.03206, section 5.1.
 -- @module moonreel.job.eval_loss
 local E = require "moonreel.core.exec"
@@ -168,7 +169,10 @@ end
 -- the rows of all buckets that have samples
 local function measure_all(r)
   open_weights(r)
-  r:open_index()
+  r:open_index(true)
+  for _, note in ipairs(r.notes) do
+    r.progress:say(note)
+  end
   local rows = {}
   for _, resolution in ipairs(plan.resolutions(r.settings)) do
     for _, length in ipairs(resolution.lengths) do
@@ -181,6 +185,30 @@ local function measure_all(r)
   return rows
 end
 
+-- the rows; nil and the exit code where a signal came
+local function rows_of(r)
+  r:refuse { "cached", "load_video_features", "load_text_features", "mask_ratios" }
+  r.times = times_of(r.settings)
+  local rows, stop = r:until_stopped(measure_all)
+  if rows and #rows == 0 then
+    blame.raise(r.settings, "bucket_config", "MR_E_DATA", "no sample of %s enters any bucket",
+      r.index.meta.path)
+  end
+  return rows, stop
+end
+
+--- Measure the loss of ckpt_path's weights, on the samples that dataset.hold_back holds back where
+-- there are some, else on all.
+---@param settings table  as of eval_loss.run
+---@param given table     write
+---@return table[]|nil rows  {resolution, frames, batch, samples, loss, losses}; nil: a signal came
+---@return number[] times    of the losses
+function eval_loss.measure(settings, given)
+  local r <close> = work.new(settings, given)
+  local rows = rows_of(r)
+  return rows, r.times
+end
+
 --- Tell the loss of ckpt_path's weights.
 ---@param settings table  baked; steps: batches of each bucket, 0: all
 ---@param given table     write
@@ -188,15 +216,9 @@ end
 ---@return table facts    rows {resolution, frames, batch, samples, loss, losses}, path of the file
 function eval_loss.run(settings, given)
   local r <close> = work.new(settings, given)
-  r:refuse { "cached", "load_video_features", "load_text_features", "mask_ratios" }
-  r.times = times_of(settings)
-  local rows, stop = r:until_stopped(measure_all)
+  local rows, stop = rows_of(r)
   if stop then
     return stop
-  end
-  if #rows == 0 then
-    blame.raise(settings, "bucket_config", "MR_E_DATA", "no sample of %s enters any bucket",
-      r.index.meta.path)
   end
   tell(r, rows)
   local path = r:save("eval_loss.json", encoded(r, rows) .. "\n")

@@ -48,8 +48,10 @@ function Work:__close()
 end
 
 --- Open the index of dataset.data_path.
-function Work:open_index()
-  self.index = self:keep(blame.field(self.settings, "dataset.data_path", samples.open_index, self))
+---@param held boolean|nil  of the samples that are held back alone, where some are
+function Work:open_index(held)
+  self.index = self:keep(blame.field(self.settings, "dataset.data_path", samples.open_index, self,
+    held))
 end
 
 --- Refuse fields that the job would ignore.

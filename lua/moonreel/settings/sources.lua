@@ -164,6 +164,16 @@ local function quantiles_of(settings, s, field)
     trim_top = s.trim_top or TRIM_TOP } or nil
 end
 
+-- samples that are not trained: a share below 1, or a count; nil: none
+local function hold_back_of(settings)
+  local n = settings.dataset.hold_back
+  if n > 1 and n % 1 > 0 then
+    blame.raise(settings, "dataset.hold_back", "MR_E_RECIPE", "dataset.hold_back = %g; expected a "
+      .. "share below 1, or a whole number of samples; try: %d", n, n // 1)
+  end
+  return n > 0 and n or nil
+end
+
 -- the place of a source's clips
 local function path_of(settings, path, field)
   if path == "" then
@@ -175,8 +185,8 @@ end
 
 --- The sources of settings, by name. One without a name is dataset.data_path.
 ---@param settings table  baked
----@return table[] list   {name, path, field, weights, epochs, quantiles, change}; empty: none is
----   given
+---@return table[] list   {name, path, field, weights, epochs, quantiles, hold_back, change};
+---   empty: none is given
 function sources.of(settings)
   local given, list = settings:plain("dataset.sources"), {}
   local phases = settings:plain("dataset.phases")
@@ -188,7 +198,7 @@ function sources.of(settings)
     end
     local path = path_of(settings, settings.dataset.data_path, "dataset.data_path")
     return path and { { name = "", path = path, field = "dataset.data_path",
-      change = settings.data_change } } or {}
+      hold_back = hold_back_of(settings), change = settings.data_change } } or {}
   elseif settings.dataset.data_path then
     blame.raise(settings, "dataset.data_path", "MR_E_RECIPE", "dataset.data_path is %q, and "
       .. "dataset.sources names %s; expected one of both; try: dataset.data_path=none",
@@ -202,7 +212,8 @@ function sources.of(settings)
     end
     list[i] = { name = name, path = path_of(settings, s.data_path, field .. "data_path"),
       field = field .. "data_path", weight = s.weight or 1.0, epochs = s.epochs,
-      quantiles = quantiles_of(settings, s, field), change = s.data_change or settings.data_change }
+      quantiles = quantiles_of(settings, s, field), hold_back = hold_back_of(settings),
+      change = s.data_change or settings.data_change }
   end
   set_weights(settings, list)
   for _, s in ipairs(list) do

@@ -43,14 +43,19 @@ end
 
 --- The index of a run that reads one.
 ---@param r table     settings, progress
+---@param held boolean|nil  of the samples that are held back alone, where some are; else of all
 ---@return mr.Index
-function samples.open_index(r)
+function samples.open_index(r, held)
   local list = sources.of(r.settings)
   if #list > 1 or list[1].name ~= "" then
     base.raise("MR_E_RECIPE", ("dataset.sources: this reads one index; try: moonreel data merge, "
       .. "dataset.sources=none, and dataset.data_path=%s"):format(list[1].path))
   end
   list[1].index, r.sources = open_path(r, list[1].path), list
+  if held and list[1].hold_back then
+    list[1].held = true
+    r.notes[#r.notes + 1] = place.pick(list[1])
+  end
   return list[1].index
 end
 
@@ -181,7 +186,8 @@ local function place_of(r, manifest)
       was = {rule = buckets.of(was), of = function(name)
         for _, source in ipairs(sources.of(was)) do
           if source.name == name then
-            return {path = (samples.index_of(source.path)), quantiles = source.quantiles}
+            return {path = (samples.index_of(source.path)), quantiles = source.quantiles,
+              hold_back = source.hold_back}
           end
         end
       end}}

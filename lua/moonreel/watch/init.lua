@@ -6,6 +6,7 @@ local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local found = require "moonreel.watch.found"
 local glance = require "moonreel.runs.glance"
+local loss = require "moonreel.watch.loss"
 local options = require "moonreel.text.options"
 local pins = require "moonreel.watch.pins"
 local render = require "moonreel.watch.render"
@@ -39,6 +40,7 @@ local read_options = options.declare("watch.open", {
   { "threads", "integer", "of the device; the settings' where absent" },
   { "overrides", "table", "fields over those of the checkpoints", default = {} },
   { "metrics", "table", "of moonreel.watch.metric", default = {} },
+  { "loss", "function", "moonreel.job.eval_loss.measure, where a set asks for it" },
   { "pull", "function", "brings new checkpoints; called before each look; true: the run there has "
     .. "ended" },
   { "tell", "function", "(event): what has happened to a checkpoint; required" },
@@ -137,6 +139,10 @@ local function keep_new(self)
 end
 
 local function make(self, one, set, folder)
+  if set.loss then
+    self:close()
+    return loss.measure(one, self.o)
+  end
   return render.set(sampler_of(self, one), set, folder, { metrics = self.o.metrics,
     progress = function()
       keep_new(self)

@@ -40,7 +40,7 @@ function sets.of(asked)
     table.move(preset.overrides, 1, #preset.overrides, #overrides + 1, overrides)
     add(name, overrides, require("moonreel.sample.names").frames(preset.frames))
   end
-  if not asked.presets and not asked.loss_only then
+  if not (asked.presets or asked.loss_only) then
     local words = { asked.frames and tostring(asked.frames),
       asked.height and ("%dx%d"):format(asked.height, asked.width) }
     local name = table.concat({ words[1] or words[2], words[1] and words[2] or nil }, "x")

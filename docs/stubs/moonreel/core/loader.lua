@@ -94,6 +94,17 @@ function loader.carry(was, was_rule, now, rule, options) end
 ---@return number
 function loader.quantiles(index, options) end
 
+---@class moonreel.core.loader.hold.options
+---@field hold_back? number A share below 1, or a count; above 0, required. Default: 0.
+---@field held? boolean Those that are held back, not the others. Default: false.
+---@field of? mr.Subset Among these alone; none: all.
+
+--- The samples that training never takes, by the hashes of their keys, or all others.
+---@param index mr.Index
+---@param options moonreel.core.loader.hold.options
+---@return mr.Subset
+function loader.hold(index, options) end
+
 ---@class moonreel.core.loader.order.options
 ---@field buckets? table The bucket rule, required.
 ---@field frame_interval? integer Frames from one to the next. Default: 1.

@@ -23,7 +23,7 @@ local BucketRule = {}
 ---@return string?
 function BucketRule:assign(options) end
 
---- What becomes of an index's rows in an epoch: buckets that are used, each with its samples, and dropped: {why, rows, example (a row from 1)}. What a reference leaves out depends on the ranks.
+--- What becomes of an index's rows in an epoch: buckets that are used, each with its samples and the mean pixels of a frame of their sources, and dropped: {why, rows, example (a row from 1)}. What a reference leaves out depends on the ranks.
 ---@param index mr.Index
 ---@param seed integer
 ---@param epoch integer

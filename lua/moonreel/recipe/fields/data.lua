@@ -31,6 +31,10 @@ return {
       .. "none), column with quantiles (the rows between two of them, from 0 to 1, for data that "
       .. "grow harder; trim_top, 0.0001, of the largest values are left out), data_change (as that "
       .. "field). Each is trained epoch by epoch in an order of its own" },
+  { "dataset.hold_back", "number", default = 0, min = 0, reader = "data", resume = "warn",
+    help = "samples of each source that are never trained, for `watch --eval-loss` and job = "
+      .. "\"eval_loss\": a share below 1, or a count; they are chosen by hashes of their keys, so "
+      .. "they are the same for all ranks and launches" },
   { "dataset.phases", { map = { record = {
       { "samples", "integer", min = 1, unit = "samples" },
       { "weights", { map = "number" }, min = 0, max = 1e12 },

@@ -1,0 +1,57 @@
+--- The evaluation loss of a checkpoint, by bucket and time, as numbers for a journal.
+-- Ref: opensora-1.2.md 9.2.
+-- @module moonreel.watch.loss
+local base = require "moonreel.core.base"
+local json = require "moonreel.core.json"
+local settings = require "moonreel.settings"
+
+local loss = {}
+
+-- settings that evaluate a checkpoint of a run: all of its samples that are held back, encoded anew
+local function settings_of(one, o)
+  local fields = { "job=eval_loss", "ckpt_path=" .. one.path, "load=none", "steps=0",
+    "cached=false", "load_video_features=false", "load_text_features=false", "mask_ratios=none",
+    "tensorboard=false", "wandb=false", "sampling.every=0",
+    o.threads and "threads=" .. o.threads or nil }
+  local overrides = table.move(o.overrides, 1, #o.overrides, 1, {})
+  for _, text in ipairs(fields) do
+    local key, value = text:match "^([^=]+)=(.*)$"
+    overrides[#overrides + 1] = { key = key, text = value, argument = "--eval-loss" }
+  end
+  return settings.with(settings.from_json(one.settings, one.path), overrides)
+end
+
+-- rows and times as {name, number} for charts
+local function scalars_of(rows, times)
+  local scalars, sum, samples = {}, 0, 0
+  for _, row in ipairs(rows) do
+    local name = ("eval_loss/%s_%d"):format(row.resolution, row.frames)
+    scalars[name] = row.loss
+    for i, t in ipairs(times) do
+      scalars[("%s/t%.4g"):format(name, t)] = row.losses[i]
+    end
+    sum, samples = sum + row.loss * row.samples, samples + row.samples
+  end
+  scalars.eval_loss = sum / samples
+  return scalars
+end
+
+--- Measure a checkpoint.
+---@param one table  of moonreel.watch.found
+---@param o table    loss: measure(settings, {write}) of moonreel.job.eval_loss; overrides, threads
+---@return table     scalars: name -> number, eval_loss over all samples; loss: {times, buckets}
+function loss.measure(one, o)
+  local rows, times = o.loss(settings_of(one, o), { write = function() end })
+  if not rows then
+    base.raise("MR_E_STOPPED", "stopped by a signal")
+  end
+  local buckets = json.array {}
+  for i, row in ipairs(rows) do
+    buckets[i] = { resolution = row.resolution, frames = row.frames, samples = row.samples,
+      loss = row.loss, losses = json.array(row.losses) }
+  end
+  return { scalars = scalars_of(rows, times), loss = { times = json.array(times),
+    buckets = buckets } }
+end
+
+return loss
