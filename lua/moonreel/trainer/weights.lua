@@ -6,7 +6,6 @@ local base = require "moonreel.core.base"
 local histograms = require "moonreel.optim.histograms"
 local optim = require "moonreel.optim"
 local optim_weights = require "moonreel.optim.weights"
-
 local packed = require "moonreel.trackers.histograms"
 
 local weights = {}

@@ -102,9 +102,8 @@ describe("the histograms of a run", function()
   end
 
   -- rows of a rank alone are fresh, of two ranks reduced with the micro-step or in the update
-  for _, case in ipairs { { "alone", 1 }, { "micros", 1, "accumulate=2" }, { "two", 2 },
+  for _, case in ipairs { { "alone", 1 }, { "two", 2 },
       { "sums", 2, "accumulate=2", "plugin_config.zero_stage=1" },
-      { "none", 2, "accumulate=2", "plugin_config.zero_stage=0" },
       { "parts", 2, "accumulate=2", "plugin_config.zero_stage=2", "dtype=bf16" },
       { "far", 1, "optim.offload=true", "dtype=bf16" } } do
     it("have each element once, and train as without: " .. case[1], function()
