@@ -362,6 +362,37 @@ static int e_size(lua_State *L)
     return 2;
 }
 
+// what was read and is no answer goes back to the terminal, where the system still allows it
+static void put_back(const char *text, size_t n)
+{
+    for (size_t i = 0; i < n && ioctl(0, TIOCSTI, &text[i]) == 0; i++)
+        ;
+}
+
+/* A control sequence that ends in `last`, out of what comes within so long; other bytes are what a
+ * person types or pastes. The length of the answer, 0: none came. */
+static size_t hear(char answer[256], char last, int left_ms)
+{
+    char other[4096], c;
+    size_t got = 0, n = 0;
+    bool answered = false;
+    struct pollfd p = {.fd = 0, .events = POLLIN};
+    while (!answered && n < sizeof other - 256 && poll(&p, 1, left_ms) > 0 && read(0, &c, 1) == 1) {
+        if (got || c == '\33')
+            answer[got++] = c;
+        else
+            other[n++] = c;
+        bool ends = got > 2 && c >= '@' && c <= '~';
+        answered = ends && c == last;
+        if ((ends && !answered) || got == 256) {
+            memcpy(other + n, answer, got);
+            n += got, got = 0;
+        }
+    }
+    put_back(other, n);
+    return answered ? got : 0;
+}
+
 static int e_ask(lua_State *L)
 {
     size_t n;
@@ -376,14 +407,14 @@ static int e_ask(lua_State *L)
     tcsetattr(0, TCSANOW, &raw);
     char answer[256];
     size_t got = 0;
-    if (write(1, question, n) == (ssize_t)n) {
-        struct pollfd p = {.fd = 0, .events = POLLIN};
-        while (got < sizeof answer && poll(&p, 1, left_ms) > 0 && read(0, answer + got, 1) == 1)
-            if (answer[got++] == last)
-                break;
-    }
+    // pasted lines wait there: what is asked now would be answered behind them
+    bool busy = poll(&(struct pollfd){.fd = 0, .events = POLLIN}, 1, 0) > 0;
+    if (!busy && write(1, question, n) == (ssize_t)n)
+        got = hear(answer, last, left_ms);
     tcsetattr(0, TCSANOW, &before);
-    if (!got || answer[got - 1] != last)
+    if (busy)
+        return lua_pushboolean(L, false), 1;
+    if (!got)
         return 0;
     lua_pushlstring(L, answer, got);
     return 1;
@@ -404,8 +435,9 @@ static const mr_bind_row edit_rows[] = {
     MR_ROW("deaf", e_deaf, "()", "Outside guard Ctrl-C is ignored from now on."),
     MR_ROW("watch", e_watch, "(co: thread)", "A coroutine hears Ctrl-C too."),
     MR_ROW("size", e_size, "(): integer, integer", "Columns and rows of the terminal."),
-    MR_ROW("ask", e_ask, "(question: string, last: string, seconds?: number): string?",
-           "What the terminal answers to a control sequence, up to its last letter."),
+    MR_ROW("ask", e_ask, "(question: string, last: string, seconds?: number): string|false|nil",
+           "What the terminal answers to a control sequence, up to its last letter; false: not "
+           "asked, because input waits; nil: no answer."),
     MR_ROW_END};
 static const mr_bind_face edit_face = {"moonreel.core.edit",
                                        "Lines from a person, and the Ctrl-C that stops what runs.",

@@ -77,6 +77,10 @@ function picture.graphics()
   else
     -- primary device attributes: 4 stands for sixel
     local answer = edit.ask("\27[c", "c", 0.2)
+    if answer == false then
+      found = nil
+      return "blocks"
+    end
     if answer and (answer:match("%[%?([%d;]*)c") or ""):gsub("%d+", ";%0;"):find(";4;",
         1, true) then
       found = "sixel"

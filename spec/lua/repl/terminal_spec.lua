@@ -134,6 +134,22 @@ describe("the prompt in a terminal #terminal", function()
     see "4 values in 3 bins"
   end)
 
+  it("loses no line that is pasted behind a first picture", function()
+    start("", "new-window")
+    local lines = { "imshow(T.from({2, 4}, {0, 1, 1, 0, 1, 0, 1, 1}))" }
+    for i = 1, 9 do
+      lines[#lines + 1] = ("print('pasted ' .. %d * 11)"):format(i)
+    end
+    type_text(table.concat(lines, "\n") .. "\n")
+    see "pasted 99"
+    local shown = screen()
+    for i = 1, 9 do
+      assert.is_truthy(shown:find(("\npasted %d "):format(i * 11), 1, true)
+        or shown:find(("\npasted %d\n"):format(i * 11), 1, true), shown)
+    end
+    tmux "kill-window"
+  end)
+
   it("stops a Lua loop and a scan of 1 GB at Ctrl-C", function()
     for i, code in ipairs { "while true do end", 'for i = 1, 100 do ckpt:stats("big") end' } do
       key "C-l"

@@ -44,11 +44,11 @@ function edit.watch(co) end
 ---@return integer
 function edit.size() end
 
---- What the terminal answers to a control sequence, up to its last letter.
+--- What the terminal answers to a control sequence, up to its last letter; false: not asked, because input waits; nil: no answer.
 ---@param question string
 ---@param last string
 ---@param seconds? number
----@return string?
+---@return string|false|nil
 function edit.ask(question, last, seconds) end
 
 return edit
