@@ -196,7 +196,16 @@ function judge.back(plan, result, seen, place)
   check_skipped(result, { skip = table.move(seen.skip, 1, 1, 1, {}) }, place)
 end
 
+-- a rate that was too large for some steps may leave weights that no loss is finite of
+local function is_diverged(plan, result)
+  return plan.kind == "rate" and result.exit == 7
+end
+
 function judge.spike(plan, result, seen, place)
+  if is_diverged(plan, result) then
+    assert.is_true(#seen.spike + #seen.skip > 0, place)
+    return
+  end
   assert.is_true(#seen.spike > 0, place)
   assert.equal(plan.policy, seen.spike[1].action, place)
   assert.is_true(seen.spike[1].step >= plan.step, place)
@@ -216,7 +225,8 @@ local function check(plans, ranks)
   for i, result in ipairs(results_of(ranks, plans)) do
     local plan = plans[i]
     local place = json.encode(plan):gsub('"words":%b[],?', "")
-    assert.equal(0, result.exit, place .. "\n" .. tostring(result.problem))
+    assert.is_true(result.exit == 0 or is_diverged(plan, result),
+      place .. "\n" .. tostring(result.problem))
     judge[plan.what](plan, result, entries(plan.dir, KNOWN + 1), place)
     check_saved(plan.dir, place)
     os.execute(("rm -r '%s'"):format(plan.dir))
