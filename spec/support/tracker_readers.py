@@ -1,6 +1,6 @@
-"""What TensorBoard's and W&B's own readers find in a run, as JSON: tracker_readers.py tensorboard|wandb FOLDER.
+"""What TensorBoard's and W&B's own readers find in a run, as JSON: tracker_readers.py tensorboard|server|wandb FOLDER.
 Exit 77: they are not installed. W&B's log is read by its DataStore (up to 0.25), else by its message classes alone."""
-import glob, json, math, os, struct, sys, zlib
+import glob, json, math, os, struct, sys, time, urllib.parse, urllib.request, zlib
 
 
 def plain(x):
@@ -22,6 +22,33 @@ def tensorboard(folder):
             "histograms": {k: [[e.step, *numbers(e.histogram_value)] for e in run.Histograms(k)]
                            for k in tags["histograms"]},
             "texts": tags["tensors"], "images": images}
+
+
+def server(folder):
+    """What a browser gets of TensorBoard's server, on loopback."""
+    from tensorboard import program
+    board, all_of = program.TensorBoard(), "scalars={0},images={0},text={0}".format(1 << 20)
+    board.configure(argv=[None, "--logdir", folder, "--host", "127.0.0.1", "--port", "0",
+                          "--load_fast", "false", "--samples_per_plugin", all_of, "--reload_interval", "1"])
+    address = board.launch() + "data/plugin/"
+
+    def ask(what, **words):
+        return json.load(urllib.request.urlopen(address + what + "?" + urllib.parse.urlencode(words)))
+
+    def each(plugin, what):
+        return {tag: ask(f"{plugin}/{what}", run=run, tag=tag)
+                for run, tags in ask(plugin + "/tags").items() for tag in tags}
+
+    # it reads files in a thread of its own
+    found, before = each("scalars", "scalars"), None
+    for _ in range(600):
+        if found and found == before:
+            break
+        time.sleep(0.5)
+        before, found = found, each("scalars", "scalars")
+    return {"scalars": {tag: [[step, plain(float(x))] for _, step, x in points] for tag, points in found.items()},
+            "texts": {tag: [[p["step"], p["text"]] for p in points] for tag, points in each("text", "text").items()},
+            "images": {tag: [p["step"] for p in points] for tag, points in each("images", "images").items()}}
 
 
 def blocks(path):
@@ -78,6 +105,9 @@ def wandb(folder):
 
 
 try:
-    print(json.dumps({"tensorboard": tensorboard, "wandb": wandb}[sys.argv[1]](sys.argv[2])))
+    readers = {"tensorboard": tensorboard, "server": server, "wandb": wandb}
+    print(json.dumps(readers[sys.argv[1]](sys.argv[2])))
+    sys.stdout.flush()
+    os._exit(0)  # the server's threads go on
 except ImportError:
     sys.exit(77)

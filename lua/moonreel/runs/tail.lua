@@ -33,6 +33,16 @@ function tail.decode(line)
   end
 end
 
+--- The step of a line "step", without decoding all of it: decoding all lines of a long journal
+-- takes seconds. nil: another kind of line, or one that has to be decoded.
+---@param line string
+---@return integer|nil
+function tail.step_of(line)
+  return line:find('"kind":"step"', 1, true) and line:sub(-1) == "}"
+    and not line:find('"sources":', 1, true)
+    and math.tointeger(tonumber(line:match('"step":(%d+)'))) or nil
+end
+
 --- The whole lines that were appended since the last call, one after the other.
 ---@return fun(): string|nil
 function Tail:lines()

@@ -1,26 +1,11 @@
---- What trackers say of a run beside its steps: settings, recipe, words for events.
+--- What trackers say of a run beside its steps: what its recipe chose, words for events.
 -- @module moonreel.trackers.facts
 local base = require "moonreel.core.base"
+local glance = require "moonreel.runs.glance"
 local json = require "moonreel.core.json"
+local words = require "moonreel.runs.words"
 
 local facts = {}
-
---- The settings of a run or stage, as values that JSON knows; empty where the file is missing or is
--- none of this version.
----@param dir string
----@return table settings
----@return table origin  path -> chain of {at, set, value}
-function facts.settings(dir)
-  local path = dir .. "/settings.json"
-  if not base.exists(path) then
-    return {}, {}
-  end
-  local good, found = pcall(function() return json.decode(base.read_file(path), path) end)
-  if not good or type(found) ~= "table" or type(found.settings) ~= "table" then
-    return {}, {}
-  end
-  return found.settings, type(found.origin) == "table" and found.origin or {}
-end
 
 --- The text of the flattened recipe; nil where there is none.
 ---@param dir string
@@ -28,6 +13,13 @@ end
 function facts.recipe(dir)
   local path = dir .. "/recipe.lua"
   return base.exists(path) and base.read_file(path) or nil
+end
+
+-- path -> chain of {at, set, value}; empty where settings.json is missing or of another version
+local function origin_of(dir)
+  local path = dir .. "/settings.json"
+  local good, found = pcall(function() return json.decode(base.read_file(path), path) end)
+  return good and type(found) == "table" and type(found.origin) == "table" and found.origin or {}
 end
 
 local function value_at(settings, path)
@@ -42,7 +34,7 @@ end
 ---@param dir string
 ---@return table[]
 function facts.chosen(dir)
-  local settings, origin = facts.settings(dir)
+  local settings, origin = glance.settings(dir) or {}, origin_of(dir)
   local list = {}
   for path, chain in pairs(origin) do
     local last = type(chain) == "table" and chain[#chain]
@@ -59,27 +51,18 @@ function facts.chosen(dir)
   return list
 end
 
--- kind of line -> what a person reads
-local words = {
-  spike = function(line)
-    return ("spike: %s %s, limit %s; %s"):format(line.cause, line.value, line.limit, line.action)
-  end,
-  rollback = function(line)
-    return ("back from step %s to step %s: %s"):format(line.from, line.step, line.why)
-  end,
-  alarm = function(line) return "alarm: " .. tostring(line.text) end,
-  note = function(line) return line.text end,
-  ["end"] = function() return "the run has reached its end" end,
-  stop = function(line) return ("stopped by signal %s"):format(line.signal) end,
-}
+-- kinds of lines that charts show as text
+local TOLD <const> = { spike = true, rollback = true, nonfinite = true, replicas = true,
+  alarm = true, error = true, ["end"] = true, stop = true }
 
 --- What a line says to people; nil: nothing.
 ---@param line table  of the journal
 ---@return string|nil
 function facts.words(line)
-  local f = words[line.kind]
-  local text = f and f(line)
-  return type(text) == "string" and text or nil
+  if line.kind == "note" then
+    return type(line.text) == "string" and line.text or nil
+  end
+  return TOLD[line.kind] and words.of(line) or nil
 end
 
 return facts

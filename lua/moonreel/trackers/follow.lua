@@ -3,9 +3,8 @@
 -- before it ended, whatever number its own steps have.
 -- @module moonreel.trackers.follow
 local base = require "moonreel.core.base"
-local core_journal = require "moonreel.core.journal"
-local json = require "moonreel.core.json"
 local run = require "moonreel.run"
+local tail = require "moonreel.runs.tail"
 
 local follow = {}
 
@@ -26,7 +25,8 @@ local follow = {}
 
 ---@class mr.TrackerFollower
 ---@field parts mr.TrackerPart[]
----@field writers table[]   each with begin(part), step(line, step), note(line, step), close(line)
+---@field writers table[]   each with begin(part), step(line, step), note(line, step),
+---   finish(line, step), close(line)
 local Follower = {}
 Follower.__index = Follower
 
@@ -51,14 +51,15 @@ end
 --- Follow a run from its beginning.
 ---@param root string       its folder; of a run with stages the outer one
 ---@param writers table[]|nil
+---@param wanted nil|fun(part: mr.TrackerPart): boolean  parts that writers get; absent: all
 ---@return mr.TrackerFollower
-function follow.new(root, writers)
-  return setmetatable({ root = root, writers = writers or {}, parts = {},
+function follow.new(root, writers, wanted)
+  return setmetatable({ root = root, writers = writers or {}, wanted = wanted, parts = {},
     folders = folders_of(root), at = 0, base = 0, highest = 0 }, Follower)
 end
 
 local function each(self, name, ...)
-  for _, writer in ipairs(self.writers) do
+  for _, writer in ipairs(self.on and self.writers or {}) do
     writer[name](writer, ...)
   end
 end
@@ -85,6 +86,7 @@ local function begin(self, how, step, line)
     opens = self.opens, session = self.session or {}, whole = true }
   self.opens, self.ended = false, false
   self.parts[#self.parts + 1], self.open, self.highest = part, part, step
+  self.on = not self.wanted or self.wanted(part)
   each(self, "begin", part)
 end
 
@@ -127,30 +129,36 @@ function Follower:take(line)
     end
     if kind == "end" or kind == "stop" then
       self.ended = true
-      each(self, "finish", line)
+      each(self, "finish", line, step or self.highest)
     else
       each(self, "note", line, step or self.highest)
     end
   end
 end
 
+-- A step that no writer gets is not decoded: is this line one, behind the last one?
+local function is_passed(self, line)
+  local step = not (self.on and #self.writers > 0) and self.open and tail.step_of(line)
+  if step and self.base + step > self.highest then
+    self.highest = self.base + step
+    return true
+  end
+end
+
 -- the next line of the journals: a table, or nil
 local function next_line(self)
+  self.lines = self.lines or self.reader and self.reader:lines()
   while true do
-    local line = self.reader and self.reader:next()
-    if line then
-      local ok, entry = pcall(json.decode, line)
-      if ok and type(entry) == "table" then
-        return entry
-      end
-    elseif self.at < #self.folders then
-      if self.reader then
-        self.reader:close()
-      end
+    local line = self.lines and self.lines()
+    local entry = line and not is_passed(self, line) and tail.decode(line)
+    if entry then
+      return entry
+    elseif not line and self.at < #self.folders then
       self.at = self.at + 1
-      self.reader = core_journal.read(self.folders[self.at] .. "/journal.jsonl")
-      self.opens = true
-    else
+      self.reader = tail.open(self.folders[self.at] .. "/journal.jsonl")
+      self.lines, self.opens = self.reader:lines(), true
+    elseif not line then
+      self.lines = nil -- a later look goes on behind the last whole line
       return nil
     end
   end
@@ -168,15 +176,5 @@ function Follower:look(stop)
     self:take(line)
   end
 end
-
---- Close the journals; harmless twice.
-function Follower:close()
-  if self.reader then
-    self.reader:close()
-    self.reader = nil
-    self.at = #self.folders
-  end
-end
-Follower.__close = Follower.close
 
 return follow

@@ -12,27 +12,12 @@ local trackers = {}
 local kinds = { tensorboard = "moonreel.trackers.tensorboard", wandb = "moonreel.trackers.wandb" }
 local names = { "tensorboard", "wandb" }
 
--- a writer that is called for some parts alone: encoding takes longer than reading a journal
-local function only(writer, wanted)
-  local on = false
-  return setmetatable({}, { __index = function(_, name)
-    return function(_, first, ...)
-      if name == "begin" then
-        on = not wanted or wanted(first)
-      end
-      if on then
-        writer[name](writer, first, ...)
-      end
-    end
-  end })
-end
-
 -- write what is missing of some parts, from the journals
 local function make(name, root, wanted, stop)
   local kind = require(kinds[name])
   local store = files.whole { folder = root .. "/" .. name, whole = kind.whole,
     closed = kind.closed }
-  local follower <close> = follow.new(root, { only(kind.new(store), wanted) })
+  local follower = follow.new(root, { kind.new(store) }, wanted)
   local line = follower:look(stop)
   follower:close_part(line)
   return store.report, follower
@@ -40,7 +25,7 @@ end
 
 -- does the newest session of a run write for a tracker by itself?
 local function writes(root, name)
-  local follower <close> = follow.new(root)
+  local follower = follow.new(root)
   follower:look()
   local last = follower.parts[#follower.parts]
   return last and type(last.session.trackers) == "table" and last.session.trackers[name] ~= nil
@@ -176,7 +161,6 @@ end
 function Trackers:close()
   self:look()
   self.follower:close_part()
-  self.follower:close()
 end
 Trackers.__close = Trackers.close
 

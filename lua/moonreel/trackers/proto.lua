@@ -64,10 +64,18 @@ function proto.bytes(number, text)
   return key(number, BYTES) .. proto.varint(#text) .. text
 end
 
+-- of short ones, by number << 7 | size
+local heads = setmetatable({}, { __index = function(all, at)
+  all[at] = key(at >> 7, BYTES) .. proto.varint(at & 127)
+  return all[at]
+end })
+
 --- What stands before `size` bytes of such a field.
 ---@param number integer  of the field
 ---@param size integer    bytes
 ---@return string
-function proto.head(number, size) return key(number, BYTES) .. proto.varint(size) end
+function proto.head(number, size)
+  return size < 128 and heads[number << 7 | size] or key(number, BYTES) .. proto.varint(size)
+end
 
 return proto

@@ -34,10 +34,9 @@ local function event(self, text) self.file:write(tfevents.record(text)) end
 function Writer:begin(part)
   self.part, self.ended = part, nil
   self.file = self.store:file(tensorboard.path(part))
-  local list = { tfevents.record(tfevents.version(part.wall)) }
-  if part.number > 1 then
-    list[2] = tfevents.record(tfevents.start(part.wall, part.step + 1))
-  end
+  -- the server takes the first session start of a run for its beginning, later ones for restarts
+  local list = { tfevents.record(tfevents.version(part.wall)),
+    tfevents.record(tfevents.start(part.wall, part.step + 1)) }
   if part.opens then
     local recipe = facts.recipe(part.dir)
     local values = (recipe and tfevents.text("recipe", "```lua\n" .. recipe .. "\n```") or "")
@@ -90,9 +89,9 @@ function Writer:note(line, step)
   put_values(self, line, step, list)
 end
 
-function Writer:finish(line)
-  self:note(line, self.part.step)
-  event(self, tfevents.values(wall_of(self, line), self.part.step,
+function Writer:finish(line, step)
+  self:note(line, step)
+  event(self, tfevents.values(wall_of(self, line), step,
     tfevents.hparams_end(line.kind == "end")))
 end
 

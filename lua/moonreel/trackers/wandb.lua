@@ -5,6 +5,7 @@
 local base = require "moonreel.core.base"
 local facts = require "moonreel.trackers.facts"
 local follow = require "moonreel.trackers.follow"
+local glance = require "moonreel.runs.glance"
 local histograms = require "moonreel.trackers.histograms"
 local json = require "moonreel.core.json"
 local media = require "moonreel.trackers.media"
@@ -55,7 +56,7 @@ function Writer:begin(part)
   self.part, self.number, self.last, self.ended, self.row = part, 0, {}, nil, nil
   self.pending = {}
   self.file = self.store:file(wandb.path(part))
-  local settings, asked = facts.settings(part.dir), part.session.trackers
+  local settings, asked = glance.settings(part.dir) or {}, part.session.trackers
   asked = type(asked) == "table" and type(asked.wandb) == "table" and asked.wandb or {}
   local head = wandblog.head((asked.log or settings.wandb_log) == "next" and 1 or 0)
   self.bytes = #head
@@ -167,9 +168,9 @@ function Writer:note(line, step)
   end
 end
 
-function Writer:finish(line)
+function Writer:finish(line, step)
   self.ended = line
-  self:note(line, self.part.step)
+  self:note(line, step)
 end
 
 function Writer:close(line)

@@ -112,7 +112,9 @@ end })
 ---@param value any
 ---@return string
 function wandblog.item(field, name, value)
-  return bytes(field, keys[name] .. bytes(16, wandblog.json(value)))
+  local key, text = keys[name], wandblog.json(value)
+  local head = proto.head(16, #text)
+  return proto.head(field, #key + #head + #text) .. key .. head .. text
 end
 
 --- The message of a step's values.

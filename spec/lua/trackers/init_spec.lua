@@ -144,8 +144,8 @@ describe("trackers", function()
     export()
     local first = tracked.events(those("tensorboard", "tfevents")[1])
     assert.equal("brain.Event:2", first[1].version)
-    assert.matches("```lua\nreturn recipe {}\n```", first[2].values["recipe/text_summary"], 1, true)
-    local hparams = first[2].values["_hparams_/session_start_info"]
+    assert.matches("```lua\nreturn recipe {}\n```", first[3].values["recipe/text_summary"], 1, true)
+    local hparams = first[3].values["_hparams_/session_start_info"]
     for _, name in ipairs { "flag", "lr", "model.depth", "name" } do
       assert.matches(name, hparams, 1, true)
     end

@@ -69,10 +69,11 @@ describe("the readers of", function()
   end)
   teardown(function() dir:remove() end)
 
-  local function read(name)
+  -- what a reader finds; how: "server" asks TensorBoard's over HTTP
+  local function read(name, how)
     local done = trackers.export(run, name)
     assert.equal(4, done.written + done.kept)
-    done = process.run({ PYTHON, "spec/support/tracker_readers.py", name,
+    done = process.run({ PYTHON, "spec/support/tracker_readers.py", how or name,
       run .. "/" .. name }, "", { deadline_s = 600, output_bytes = 1 << 26, quiet = true })
     if done.exit == 77 then
       pending(name .. " is not installed")
@@ -95,8 +96,8 @@ describe("the readers of", function()
     return points
   end
 
-  it("TensorBoard find every number of the journal", function()
-    local found = read "tensorboard"
+  -- every number of the journal, as f32, in the order of steps
+  local function check_scalars(found)
     for _, key in ipairs(KEYS) do
       local points = want(key)
       for _, point in ipairs(points) do
@@ -109,6 +110,21 @@ describe("the readers of", function()
         assert.same(point, { found.scalars[key][i][1], found.scalars[key][i][2] }, key)
       end
     end
+  end
+
+  it("TensorBoard find every number of the journal",
+    function() check_scalars(read "tensorboard") end)
+
+  it("TensorBoard give them to a browser, with the words for events", function()
+    local found = read("tensorboard", "server")
+    check_scalars(found)
+    local steps, words = {}, {}
+    for i, point in ipairs(found.texts["events/text_summary"]) do
+      steps[i], words[i] = point[1], point[2]
+    end
+    assert.same({ 380, 410 }, steps)
+    assert.matches("back to step 380: spike", words[1])
+    assert.matches("done: step 410", words[2])
   end)
 
   -- the histograms that are left when steps are taken back, as a reader has them
