@@ -110,8 +110,11 @@ end
 ---@param epoch integer
 ---@return number t        0..1000
 function rflow.draw(settings, pipe, size, seed, key, epoch)
-  local ratio, round = rflow.ratio_of(settings, pipe.dtype, {height = size.height,
-    width = size.width, frames = size.frames, latent_frames = size.latent[2]})
+  local ratio, round = settings.scheduler.train_shift, nil
+  if not ratio then
+    ratio, round = rflow.ratio_of(settings, pipe.dtype, {height = size.height, width = size.width,
+      frames = size.frames, latent_frames = size.latent[2]})
+  end
   local t = rflow.draw_t(settings.scheduler, seed, key, epoch)
   return ratio and rflow.transform(t, ratio, round) or t
 end

@@ -21,6 +21,9 @@ return {
       help = "factor of the timestep transform" },
     { "shift", "number", none = true, min = 0, reader = "diffusion",
       help = "ours: a fixed ratio of the timestep transform instead of the size's" },
+    { "train_shift", "number", none = true, min = 0, reader = "diffusion", resume = "warn",
+      help = "ours: the ratio for times of training alone; above that of renderings, more of them "
+        .. "are near noise; none: that of renderings" },
     { "num_timesteps", "integer", default = 1000, min = 1, affects = "nothing",
       no_meaning = "models are told times from 0 to 1000", help = "scale of t" },
     { "num_sampling_steps", "integer", default = 10, min = 1, spellings = { "num_sampling_steps" },

@@ -206,6 +206,10 @@ describe("trainer.feed", function()
     s.scheduler.shift, s.scheduler.use_timestep_transform = nil, true
     local ratio = (16 * 16 / (512 * 512)) ^ 0.5 * 8 ^ 0.5
     assert.near(1000 * ratio * u / (1 + (ratio - 1) * u), prepare(s, {5}).t[1], 1e-9)
+    -- that of training stands before both, and leaves renderings alone
+    s.scheduler.shift, s.scheduler.train_shift = 2, 4
+    assert.near(1000 * 4 * u / (1 + 3 * u), prepare(s, {5}).t[1], 1e-9)
+    assert.equal(2, require("moonreel.diffusion.rflow").ratio_of(s, "f32", {}))
   end)
 
   it("draws frame masks when the recipe asks for them", function()
