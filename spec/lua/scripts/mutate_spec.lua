@@ -92,7 +92,7 @@ describe("scripts/mutate", function()
   it("tells how it is called, without a build", function()
     local exit, said = mutate "--help"
     assert.same({ 0, "usage: scripts/mutate ROOM [N] | all" }, { exit, said:match "^[^\n]+" })
-    assert.matches("\nrooms with a list: bench bind .* trainer\n$", said)
+    assert.matches("\nrooms with a list: bench bind .* trainer watch\n$", said)
   end)
 
   it("refuses words that it does not know, without a build", function()
