@@ -386,7 +386,7 @@ local function truth_lines(p, put)
   end
   put("%s", (printer.text(columns, p.truth):gsub("\n$", "")))
   if p.calibrated then
-    put("rates by this run: steps take %.2f of what a probe of this machine says", p.calibrated)
+    put("the plan above goes by what the steps of this run took")
   end
   if p.resident_bytes then
     -- the process that was measured is the one that trains

@@ -8,6 +8,7 @@ local hosts = require "moonreel.trainer.hosts"
 local json = require "moonreel.core.json"
 local life = require "moonreel.core.life"
 local micros = require "moonreel.trainer.micros"
+local processors = require "moonreel.trainer.processors"
 local progress = require "moonreel.trainer.progress"
 local renderings = require "moonreel.trainer.renderings"
 local replicas = require "moonreel.trainer.replicas"
@@ -87,7 +88,7 @@ local function update(r, sum)
     eps = o.eps, weight_decay = o.weight_decay,
     max_norm = o.grad_clip, ema_decay = o.ema_decay or 0, step = r.updates + 1,
     grad_scale = sum.weight > 0 and not spike and 1 / sum.weight or 0,
-    most_norm = skips and r.spikes:most_norm() or nil, muon = r.rule and r.rule.of(sum.lr)}
+    most_norm = skips and r.spikes:most_norm() or nil}
   r.step = r.step + 1
   micros.send_ahead(r, sum)
   -- what is waited for is most of all forward and backward of a device that runs behind
@@ -222,6 +223,14 @@ local function steps(r)
   end
 end
 
+-- others beside a run on processors want as much of them as it does
+local function busy(r)
+  local all, wants = processors.count(), processors.wanted()
+  local own = r.facts.device == "cpu" and r.facts.threads * r.team.size or r.team.size
+  return wants > 1.5 * math.max(all, own) and ("%.1f processes wanted the host's %d processors")
+    :format(wants, all) or nil
+end
+
 --- Steps until the run's count, the last epoch, or a stop request.
 ---@return integer exit code: 0, or 128 + signal after a committed checkpoint
 function loop.run(r)
@@ -248,7 +257,7 @@ function loop.run(r)
   if s.record_time and r.team.leads then
     tell_times(r)
   end
-  for _, told in ipairs(r.truth:lines()) do
+  for _, told in ipairs(r.truth:lines(busy(r))) do
     r.progress:say(told)
   end
   local d = r.loader:stats()

@@ -10,6 +10,7 @@ local json = require "moonreel.core.json"
 local life = require "moonreel.core.life"
 local pins = require "moonreel.watch.pins"
 local process = require "moonreel.core.process"
+local processors = require "moonreel.trainer.processors"
 local report = require "moonreel.watch.report"
 local sets = require "moonreel.watch.sets"
 local shelf = require "moonreel.watch.shelf"
@@ -87,12 +88,8 @@ local function spare(r)
   if r.settings.sampling.threads > 0 then
     return r.settings.sampling.threads
   end
-  local all = 0
-  for _ in base.read_file("/proc/cpuinfo"):gmatch "\nprocessor%s*:" do
-    all = all + 1
-  end
   local used = r.facts.device == "cpu" and r.facts.threads * r.team.size or r.team.size
-  return math.max(1, all + 1 - used)
+  return math.max(1, processors.count() - used)
 end
 
 local function start(r)

@@ -48,8 +48,8 @@ function Truth:add(key, seconds, bytes)
 end
 
 --- A row per bucket: {bucket, steps, predicted_s, measured_s (the median), off (measured over
--- predicted, less one), predicted_bytes, measured_bytes}; nil what was not predicted, or
--- where there are too few steps.
+-- predicted, less one), spread (of the middle half of the steps, over the median),
+-- predicted_bytes, measured_bytes}; nil what was not predicted, or where there are too few steps.
 ---@return table[]
 function Truth:rows()
   local rows = {}
@@ -61,6 +61,7 @@ function Truth:rows()
       local times = table.move(one.times, 1, #one.times, 1, {})
       table.sort(times)
       row.measured_s = times[(#times + 1) // 2]
+      row.spread = (times[(3 * #times + 3) // 4] - times[(#times + 3) // 4]) / row.measured_s
       row.off = row.predicted_s and row.measured_s / row.predicted_s - 1
     end
     rows[i], row.key = row, key
@@ -77,10 +78,12 @@ local function most(rows, field)
   return found
 end
 
---- Lines for the log: buckets that took more than a tenth longer, or shorter, than predicted, and
--- the process where it became that much larger, or stayed smaller.
+--- Lines for the log: buckets that took more than a tenth longer, or shorter, than predicted, where
+-- steps of a bucket differ less among each other, and the process where it became that much larger,
+-- or stayed smaller. Of seconds that were taken while others wanted the processors nothing is said.
+---@param busy string|nil  why seconds say nothing here
 ---@return string[]
-function Truth:lines()
+function Truth:lines(busy)
   local lines, rows = {}, self:rows()
   local had, predicted = most(rows, "measured_bytes"), most(rows, "predicted_bytes")
   -- what a GPU has is not of the process: nothing is predicted of that
@@ -90,7 +93,11 @@ function Truth:lines()
       predicted / 1e6, (had / predicted - 1) * 100)
   end
   for _, row in ipairs(rows) do
-    if row.off and math.abs(row.off) > TOLERANCE then
+    local off = row.off and math.abs(row.off) > math.max(TOLERANCE, row.spread)
+    if off and busy then
+      lines[#lines + 1] = ("what steps took is not held against the prediction: %s"):format(busy)
+      break
+    elseif off then
       lines[#lines + 1] = ("bucket %s took %.1f ms a step, %.1f ms were predicted: %+.0f %%")
         :format(row.bucket, row.measured_s * 1000, row.predicted_s * 1000, row.off * 100)
     end

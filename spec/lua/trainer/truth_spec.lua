@@ -23,6 +23,16 @@ describe("the truth", function()
     assert.is_nil(rows[3].measured_s or rows[3].off)
     assert.same({ "bucket second took 1200.0 ms a step, 1000.0 ms were predicted: +20 %" },
       t:lines())
+    assert.same({ "what steps took is not held against the prediction: busy" }, t:lines "busy")
+    -- steps that differ more than that among each other say nothing either
+    local noisy = truth.new()
+    noisy:expect("a", "first", 1)
+    for i = 1, 100 do
+      noisy:add("a", 1.2 + 0.2 * (i % 3 - 1))
+    end
+    local row = noisy:rows()[1]
+    assert.is_true(row.off > 0.19 and row.spread > 0.3, row.spread)
+    assert.same({}, noisy:lines "busy")
   end)
 
   it("of bytes is told where the process became a tenth larger than predicted", function()
@@ -57,8 +67,8 @@ describe("the truth", function()
     end
     local t, facts = truth.of_run(dir.path)
     assert.same({ { key = "6x32x32", bucket = "32px 6x32x32", steps = 5, predicted_s = 1.5,
-      measured_s = 2, off = 2 / 1.5 - 1 }, { key = "1x32x32", bucket = "32px 1x32x32", steps = 0,
-      predicted_s = 2.5 } }, t:rows())
+      measured_s = 2, off = 2 / 1.5 - 1, spread = 0.0 }, { key = "1x32x32",
+      bucket = "32px 1x32x32", steps = 0, predicted_s = 2.5 } }, t:rows())
     assert.same({ began = 12, device = "cpu" }, facts)
     journal:append { kind = "end", resident_bytes = 77,
       buckets = { { key = "1x32x32", measured_bytes = 70 } } }

@@ -1,0 +1,21 @@
+--- Processors of the host: how many there are, and how many are wanted.
+-- @module moonreel.trainer.processors
+local base = require "moonreel.core.base"
+
+local processors = {}
+
+--- Processors of this host.
+---@return integer
+function processors.count()
+  local n = 0
+  for _ in ("\n" .. base.read_file "/proc/cpuinfo"):gmatch "\nprocessor%s*:" do
+    n = n + 1
+  end
+  return math.max(1, n)
+end
+
+--- Processes that want a processor, the mean of the last minute.
+---@return number
+function processors.wanted() return tonumber(base.read_file("/proc/loadavg"):match "^%S+") or 0 end
+
+return processors
