@@ -285,7 +285,7 @@ describe("a run", function()
     assert.equal(0, exit)
     -- planned again with the rates of the run: what was measured is what is planned
     assert.matches("\n32px 6x32x32 +9 +10 ms +15 ms +%+50 %% +15 ms +%- +%- +%d+ MB\n", text)
-    assert.matches("rates by this run: steps take [%d.]+ of what a probe", text)
+    assert.matches("the plan above goes by what the steps of this run took", text)
     assert.matches("200.0 MB resident at most; the plan above says", text)
     assert.matches("the whole run: 9 steps", text)
     exit, text = run(dir.path, "--json")
