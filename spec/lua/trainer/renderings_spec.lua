@@ -11,6 +11,7 @@ local signalled = require "spec.support.signalled"
 describe("a run with sampling.every", function()
   local dir = folder.new()
   local out = dir.path .. "/runs"
+  base.make_dir(out)
   teardown(function()
     background.stop()
     dir:remove()
