@@ -4,6 +4,7 @@ local base = require "moonreel.core.base"
 local find = require "moonreel.runs.find"
 local glance = require "moonreel.runs.glance"
 local signal = require "moonreel.core.signal"
+local words = require "moonreel.runs.words"
 
 local command = {
   name = "log",
@@ -51,8 +52,7 @@ local function print_lines(list, opts)
     if opts.json then
       text = require("moonreel.core.json").encode(one.entry)
     else
-      text = (one.wall and os.date("%Y-%m-%d %H:%M:%S", one.wall // 1 | 0) or (" "):rep(19)) .. "  "
-        .. one.text
+      text = words.time(one.wall) .. "  " .. one.text
     end
     if not output.write(io.stdout, text, "\n") then
       return false

@@ -7,6 +7,8 @@ local tail = require "moonreel.runs.tail"
 
 local story = {}
 
+local LAST_STEP <const> = 100000000 -- a larger number is damage, and no step
+
 local Story = {}
 Story.__index = Story
 
@@ -50,7 +52,7 @@ end
 ---@return string     "session", "rollback", "step" (lines "step" and "skip") or "event"
 function Story:add(line)
   local kind, what = line.kind, "event"
-  local whole = math.type(line.step) == "integer"
+  local whole = math.type(line.step) == "integer" and line.step <= LAST_STEP
   self.last = line
   if kind == "start" and whole then
     self.sessions[#self.sessions + 1], what = { start = line }, "session"

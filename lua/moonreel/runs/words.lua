@@ -6,6 +6,7 @@ local json = require "moonreel.core.json"
 local words = {}
 
 local MOST <const> = 160 -- characters of the fields of an unknown line
+local LAST_WALL <const> = 1e11 -- seconds since 1970 that are still taken for a time
 
 local function number(value) return type(value) == "number" and value or nil end
 
@@ -206,6 +207,14 @@ local function other(entry)
   table.sort(fields)
   return ("%s: %s"):format(tostring(entry.kind or "line"),
     table.concat(fields, ", "):sub(1, MOST))
+end
+
+--- The local time of a line, 19 characters; blanks where it has none that a clock shows.
+---@param wall any  seconds since 1970
+---@return string
+function words.time(wall)
+  local good = number(wall) and wall >= 0 and wall < LAST_WALL
+  return good and os.date("%Y-%m-%d %H:%M:%S", wall // 1 | 0) or (" "):rep(19)
 end
 
 --- The text of a line of a journal.

@@ -5,6 +5,7 @@ local base = require "moonreel.core.base"
 local bisect = require "moonreel.runs.bisect"
 local find = require "moonreel.runs.find"
 local json = require "moonreel.core.json"
+local words_of = require "moonreel.runs.words"
 
 local ASIDE <const>, MOST_EXIT <const> = 125, 127
 
@@ -104,8 +105,7 @@ local function print_result(r, events)
     print(#events > 0 and "between them:"
       or "the journal has nothing between them but steps and saves")
     for _, one in ipairs(events) do
-      print(("  %s  %s"):format(one.wall and os.date("%Y-%m-%d %H:%M:%S", one.wall // 1 | 0)
-        or (" "):rep(19), one.text))
+      print(("  %s  %s"):format(words_of.time(one.wall), one.text))
     end
   end
 end
