@@ -190,7 +190,7 @@ function judge.back(plan, result, seen, place)
   assert.is_true(seen.rollback[1].from <= plan.step + math.max(EVERY, 4), place)
   assert.is_true(seen.rollback[1].step < plan.step, place)
   if at then
-    local prefix = ({ ema = "ema.", master = "master.", adam_m = "", adam_v = "" })[plan.region]
+    local prefix = ({ ema = "ema." })[plan.region]
     assert.matches("^" .. (prefix or ""):gsub("%.", "%%."), at.tensors[1], place)
   end
   check_skipped(result, { skip = table.move(seen.skip, 1, 1, 1, {}) }, place)
