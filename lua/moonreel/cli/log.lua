@@ -36,6 +36,7 @@ local command = {
 local POLL_S <const> = 0.2
 local EVERY <const> = 50
 local WORST <const> = 20
+local LONGEST_S <const> = 1e11
 
 -- log_every of a run's settings
 local function every_of(dir)
@@ -98,6 +99,10 @@ local function parts_of(dir, opts)
 end
 
 local function seconds(value)
+  -- what a damaged journal adds up to is shown as it is
+  if value > LONGEST_S then
+    return ("%.3gs"):format(value)
+  end
   return value < 60 and ("%.1fs"):format(value)
     or require("moonreel.trainer.progress").duration(value)
 end
