@@ -92,7 +92,29 @@ static const mr_bind_field cut_fields[] = {
     MR_BIND_INT("elements", mr_cut, elements, 0, 0, "Of a bucket at most; 0: all in one."),
     MR_BIND_INT("granule", mr_cut, granule, 0, 0,
                 "Bytes that chunks are multiples of, in compute dtype; 0: 64 KiB."),
+    MR_BIND_INT("block", mr_cut, block, 0, 0,
+                "Elements of a block of the matrices, none of which chunks cut; 0: no matrices."),
+    MR_BIND_ANY("matrices", "string[]",
+                "Names of parameters that are updated block by block: laid behind the others."),
     MR_BIND_END};
+
+/* Which parameters cut.matrices names: a list of the caller's, on the stack. */
+static const bool *matrices_of(lua_State *L, const mr_params *p)
+{
+    bool *list = lua_newuserdatauv(L, (size_t)mr_params_count(p) + 1, 0);
+    memset(list, 0, (size_t)mr_params_count(p) + 1);
+    if (lua_getfield(L, 2, "matrices") != LUA_TTABLE)
+        mr_bind_raise(L, MR_E_USAGE, "params:seal: a block, and no list of matrices");
+    for (lua_Integer i = 1; lua_rawgeti(L, -1, i) != LUA_TNIL; i++) {
+        int id = mr_params_find(p, luaL_checkstring(L, -1));
+        if (id < 0)
+            mr_bind_raise(L, MR_E_USAGE, "params:seal: no parameter '%s'", lua_tostring(L, -1));
+        list[id] = true;
+        lua_pop(L, 1);
+    }
+    lua_pop(L, 2);
+    return list;
+}
 
 /* seal(options): without options one bucket that is not padded */
 static int p_seal(lua_State *L)
@@ -101,6 +123,7 @@ static int p_seal(lua_State *L)
     mr_params *p = mr_bind_params(L, 1);
     bool given = !lua_isnoneornil(L, 2);
     mr_bind_options(L, 2, "params:seal", cut_fields, &cut);
+    cut.matrix = given && cut.block ? matrices_of(L, p) : NULL;
     mr_bind_check(L, mr_params_seal(p, given ? &cut : NULL));
     lua_settop(L, 1);
     return 1;
@@ -179,7 +202,7 @@ static int p_list(lua_State *L)
     lua_createtable(L, n, 0);
     for (int i = 0; i < n; i++) {
         const mr_param *row = mr_params_at(p, i);
-        lua_createtable(L, 0, 10);
+        lua_createtable(L, 0, 11);
         lua_pushstring(L, row->name), lua_setfield(L, -2, "name");
         lua_createtable(L, row->desc.rank, 0);
         for (int k = 0; k < row->desc.rank; k++)
@@ -188,6 +211,7 @@ static int p_list(lua_State *L)
         lua_pushboolean(L, row->frozen), lua_setfield(L, -2, "frozen");
         lua_pushboolean(L, row->buffer), lua_setfield(L, -2, "buffer");
         lua_pushboolean(L, row->lookup), lua_setfield(L, -2, "lookup");
+        lua_pushinteger(L, row->block), lua_setfield(L, -2, "block");
         lua_pushinteger(L, row->offset), lua_setfield(L, -2, "offset");
         lua_pushinteger(L, mr_desc_count(&row->desc)), lua_setfield(L, -2, "count");
         lua_pushnumber(L, row->decay), lua_setfield(L, -2, "decay");
@@ -201,6 +225,13 @@ static int p_list(lua_State *L)
 static int p_elements(lua_State *L)
 {
     lua_pushinteger(L, mr_params_elements(mr_bind_params(L, 1), lua_toboolean(L, 2)));
+    return 1;
+}
+
+/* matrices(): where the matrices of the cut begin */
+static int p_matrices(lua_State *L)
+{
+    lua_pushinteger(L, mr_params_matrices(mr_bind_params(L, 1)));
     return 1;
 }
 
@@ -244,9 +275,12 @@ static const mr_bind_row params_rows[] = {
     MR_ROW("buckets", p_buckets, "(): table[]",
            "Buckets of the trained range {start, stop, chunk}: each rank owns a chunk of each."),
     MR_ROW("list", p_list, "(): table[]",
-           "Rows {name, shape, frozen, buffer, lookup, offset, count, decay, lr_factor}."),
+           "Rows {name, shape, frozen, buffer, lookup, block, offset, count, decay, "
+           "lr_factor}."),
     MR_ROW("elements", p_elements, "(frozen?: boolean): integer",
            "Length of the range of trained or frozen ones, gaps included."),
+    MR_ROW("matrices", p_matrices, "(): integer",
+           "The element of the trained range at which the matrices of its cut begin."),
     MR_ROW("count", p_count, "(): integer", "How many there are."),
     MR_ROW("initial", p_initial, "(name: string, seed: integer): mr.Tensor",
            "Initial values, f32."),

@@ -8,14 +8,21 @@
 
 enum { TOGETHER = 1 << 18 }; /* elements: 1 MiB takes as long as some ten nodes */
 
-/* The trained parameter after `id` in the range, and where it begins; their number at the end. */
+/* The trained parameter after `id` in the range, and where it begins; their number at the end.
+ * Matrices lie behind the others. */
 static int next_trained(const mr_params *p, int id, int64_t *at)
 {
-    int next = id + 1;
-    while (next < mr_params_count(p) && mr_params_at(p, next)->frozen)
-        next++;
-    *at = next < mr_params_count(p) ? mr_params_at(p, next)->offset : mr_params_elements(p, false);
-    return next;
+    const int n = mr_params_count(p);
+    for (bool matrix = id >= 0 && mr_params_at(p, id)->block;; matrix = true, id = -1) {
+        int next = id + 1;
+        while (next < n &&
+               (mr_params_at(p, next)->frozen || (mr_params_at(p, next)->block > 0) != matrix))
+            next++;
+        if (next < n || matrix) {
+            *at = next < n ? mr_params_at(p, next)->offset : mr_params_elements(p, false);
+            return next;
+        }
+    }
 }
 
 static mr_status add_zeros(mr_graph *g, int64_t start, int64_t stop)

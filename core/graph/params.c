@@ -12,6 +12,7 @@ struct mr_params {
     int *slots, n_slots; /* hash table of names: row + 1, 0 free */
     bool sealed;
     int64_t elements[2]; /* trainable, frozen */
+    int64_t matrices;    /* where they begin */
     int ranks, buckets;
     int64_t *bucket_end;
     mr_param_shares shares;
@@ -100,6 +101,7 @@ mr_status mr_params_add(mr_params *p, const mr_param *param, int *id)
     MR_TRY(grow(p));
     mr_param row = *param;
     row.desc = mr_desc_dense(p->compute, param->desc.rank, param->desc.dim);
+    row.block = 0;
     if (!(row.name = mr_arena_strdup(&p->arena, param->name)))
         return mr_fail_memory(strlen(param->name));
     if (param->init.kind == MR_INIT_VALUES) {
@@ -131,31 +133,38 @@ static void close_bucket(mr_params *p, int64_t granule)
     p->bucket_end[p->buckets++] = *end;
 }
 
-mr_status mr_params_seal(mr_params *p, const mr_cut *cut)
+static mr_status check_cut(const mr_params *p, const mr_cut *cut)
 {
-    enum { CHUNK_BYTES = 65536 };
-    if (p->sealed)
-        return MR_OK;
-    if (cut && (cut->ranks < 1 || cut->elements < 0))
+    const int64_t width = (int64_t)mr_dtype_bytes(p->compute);
+    char text[128];
+    if (cut->ranks < 1 || cut->elements < 0)
         return mr_fail(MR_E_RANGE,
                        "buckets of %lld elements for %d ranks; expected at least 1 rank",
                        (long long)cut->elements, cut->ranks);
-    const int64_t width = (int64_t)mr_dtype_bytes(p->compute);
-    if (cut && (cut->granule < 0 || cut->granule % (MR_PARAM_ALIGN * width)))
+    if (cut->granule < 0 || cut->granule % (MR_PARAM_ALIGN * width))
         return mr_fail(MR_E_RANGE, "chunks of multiples of %lld bytes; expected a multiple of %lld",
                        (long long)cut->granule, (long long)(MR_PARAM_ALIGN * width));
-    p->bucket_end = mr_alloc(((size_t)p->n + 1) * sizeof *p->bucket_end);
-    if (!p->bucket_end)
-        return mr_fail_memory(((size_t)p->n + 1) * sizeof *p->bucket_end);
-    int64_t granule = MR_PARAM_ALIGN, most = INT64_MAX;
-    p->ranks = 1;
-    if (cut) {
-        granule = cut->ranks * ((cut->granule ? cut->granule : CHUNK_BYTES) / width);
-        most = cut->elements ? cut->elements : most;
-        p->ranks = cut->ranks;
-    }
+    if (cut->block < 0 || cut->block % MR_PARAM_ALIGN)
+        return mr_fail(MR_E_RANGE, "matrices in blocks of %lld elements; expected a multiple of %d",
+                       (long long)cut->block, MR_PARAM_ALIGN);
+    for (int i = 0; cut->block && i < p->n; i++)
+        if (cut->matrix[i] && (p->rows[i].frozen || mr_desc_count(&p->rows[i].desc) % cut->block))
+            return mr_fail(MR_E_RANGE,
+                           "parameter '%s' %s: expected a trained one of whole blocks of %lld "
+                           "elements",
+                           p->rows[i].name, mr_desc_text(&p->rows[i].desc, text, sizeof text),
+                           (long long)cut->block);
+    return MR_OK;
+}
+
+/* Lay what are matrices or are not, in buckets of at most so many elements and multiples of the
+ * granule. */
+static void lay(mr_params *p, bool matrices, int64_t granule, int64_t most)
+{
     for (int i = 0; i < p->n; i++) {
         mr_param *row = &p->rows[i];
+        if ((row->block > 0) != matrices)
+            continue;
         int64_t *end = &p->elements[row->frozen],
                 size = round_up(mr_desc_count(&row->desc), MR_PARAM_ALIGN),
                 start = p->buckets ? p->bucket_end[p->buckets - 1] : 0;
@@ -165,6 +174,34 @@ mr_status mr_params_seal(mr_params *p, const mr_cut *cut)
         *end += size;
     }
     close_bucket(p, granule);
+}
+
+mr_status mr_params_seal(mr_params *p, const mr_cut *cut)
+{
+    enum { CHUNK_BYTES = 65536 };
+    if (p->sealed)
+        return MR_OK;
+    if (cut)
+        MR_TRY(check_cut(p, cut));
+    p->bucket_end = mr_alloc(((size_t)p->n + 1) * sizeof *p->bucket_end);
+    if (!p->bucket_end)
+        return mr_fail_memory(((size_t)p->n + 1) * sizeof *p->bucket_end);
+    int64_t granule = MR_PARAM_ALIGN, most = INT64_MAX;
+    p->ranks = 1;
+    if (cut) {
+        granule = cut->ranks * ((cut->granule ? cut->granule : CHUNK_BYTES) /
+                                (int64_t)mr_dtype_bytes(p->compute));
+        most = cut->elements ? cut->elements : most;
+        p->ranks = cut->ranks;
+    }
+    for (int i = 0; cut && cut->block && i < p->n; i++)
+        p->rows[i].block = cut->matrix[i] ? cut->block : 0;
+    lay(p, false, granule, most);
+    p->matrices = p->elements[false];
+    if (cut && cut->block) {
+        granule = cut->ranks * cut->block;
+        lay(p, true, granule, MR_MAX(most / granule, 1) * granule);
+    }
     p->sealed = true;
     return MR_OK;
 }
@@ -259,6 +296,10 @@ mr_dtype mr_params_compute(const mr_params *p)
 int64_t mr_params_elements(const mr_params *p, bool frozen)
 {
     return p->elements[frozen];
+}
+int64_t mr_params_matrices(const mr_params *p)
+{
+    return p->matrices;
 }
 
 mr_status mr_params_init(const mr_params *p, int id, uint64_t seed, float *out)

@@ -10,14 +10,15 @@
  *   q       = (sqrt(sumsq) grad_scale + 1e-6) / max_norm
  *   m       = beta1 m + (1 - beta1) g
  *   v       = beta2 v + (1 - beta2) g^2
- *   master -= lr lr_factor (m / (1 - beta1^k) / (sqrt(v / (1 - beta2^k)) + eps)
+ *   master -= lr lr_factor (m / (1 - beta1^k) / (sqrt(v / (1 - beta2^(k - since))) + eps)
  *                           + weight_decay decay master)
  *   ema     = d ema + (1 - d) master
  *   w       = round(master)
  *   grad    = 0, but for `keep`
  *
  * A norm that is not finite or above the most, or grad_scale 0, leaves everything but grad, which
- * becomes 0. `keep` is for gradients that begin at zero by themselves.
+ * becomes 0. `keep` is for gradients that begin at zero by themselves, `since` for second moments
+ * that began at zero after so many steps.
  * Betas are rounded to f32 first and powers are taken in double; the rest is f32, as in the
  * reference's kernel. With ema and w, 20 bytes are read and 22 written per element; `keep` writes
  * 18. */
@@ -27,6 +28,7 @@
 enum { PIECE = 8192 };
 typedef struct attr {
     double decay, lr_factor;
+    int64_t since;
     bool keep;
 } attr;
 enum {
@@ -86,7 +88,7 @@ static bool prepare(const mr_call *c, terms *t)
     double q = h[MAX_NORM] > 0 ? (norm + 1e-6) / h[MAX_NORM] : 1;
     t->scale = q > 1 ? h[GRAD_SCALE] / q : h[GRAD_SCALE];
     t->b1 = (float)h[BETA1], t->b2 = (float)h[BETA2];
-    t->c1 = 1 - pow(t->b1, h[STEP]), t->c2 = 1 - pow(t->b2, h[STEP]);
+    t->c1 = 1 - pow(t->b1, h[STEP]), t->c2 = 1 - pow(t->b2, h[STEP] - (double)a->since);
     t->eps = h[EPS], t->lr = h[LR] * a->lr_factor, t->wd = h[WEIGHT_DECAY] * a->decay,
     t->d = h[EMA_DECAY];
     return true;
@@ -214,6 +216,8 @@ MR_OP(adamw) = {
               .doc = "factor on hyper's weight_decay"},
              {"lr_factor", MR_ATTR_F64, offsetof(attr, lr_factor), .def = 1,
               .doc = "factor on hyper's lr"},
+             {"since", MR_ATTR_I64, offsetof(attr, since), .max = 1e15,
+              .doc = "steps before the second moment's first"},
              {"keep", MR_ATTR_BOOL, offsetof(attr, keep), .doc = "leave the gradient as it is"}},
     .infer = infer,
     .cost = cost,
@@ -234,5 +238,7 @@ MR_OP(adamw) = {
                       "master=[70] f32 grad=[70] f32 m=[70] f32 v=[70] f32 0..1 ema=[70] f32 "
                       "w=[70] bf16 hyper=[12] f64 0.2..0.9 sumsq=[1] f64 0..0.1 keep=1",
                       "master=[33] f32 grad=[33] f32 m=[33] f32 v=[33] f32 0..1 "
-                      "hyper=[12] f64 0..0 sumsq=[1] f64 1..1 keep=1"),
+                      "hyper=[12] f64 0..0 sumsq=[1] f64 1..1 keep=1",
+                      "master=[70] f32 grad=[70] f32 m=[70] f32 v=[70] f32 0..1 "
+                      "hyper=[12] f64 2..2.5 sumsq=[1] f64 0..0.1 since=1"),
 };

@@ -15,6 +15,7 @@ enum { THREADS = 256, PER = 4 };
 
 struct attr { // as in core/op/adamw.c
     double decay, lr_factor;
+    int64_t since;
     bool keep;
 };
 enum { LR, BETA1, BETA2, EPS, WEIGHT_DECAY, MAX_NORM, EMA_DECAY, STEP, GRAD_SCALE, PER_MOST_NORM };
@@ -41,7 +42,7 @@ MR_DEVICE Terms terms_of(const double *h, double sumsq, attr a)
     t.adam.b1 = (float)h[BETA1];
     t.adam.b2 = (float)h[BETA2];
     t.adam.c1 = (float)(1 / (1 - pow((double)t.adam.b1, h[STEP])));
-    t.adam.c2 = (float)(1 / (1 - pow((double)t.adam.b2, h[STEP])));
+    t.adam.c2 = (float)(1 / (1 - pow((double)t.adam.b2, h[STEP] - (double)a.since)));
     t.adam.eps = (float)h[EPS];
     t.adam.lr = (float)(h[LR] * a.lr_factor);
     t.adam.wd = (float)(h[WEIGHT_DECAY] * a.decay);

@@ -52,6 +52,7 @@ typedef struct mr_param {
     float decay, lr_factor; /* weight decay factor and learning-rate factor of its group */
     bool lookup;            /* rows are looked up: many have no gradient, which is no fault */
     int64_t offset;         /* elements, within its range; valid after seal */
+    int64_t block;          /* of mr_cut, 0: no matrix of it; valid after seal */
 } mr_param;
 
 /* compute: MR_BF16 or MR_F32. Owns: caller frees, after all graphs over it. Errors: MR_E_MEMORY */
@@ -67,9 +68,14 @@ typedef struct mr_cut {
     int ranks;        /* owners, from 1 */
     int64_t elements; /* of a bucket at most, pads aside; 0: all in one */
     int64_t granule;  /* bytes, a multiple of those of MR_PARAM_ALIGN elements; 0: 64 KiB */
+    /* Parameters whose update takes blocks of so many elements, a multiple of MR_PARAM_ALIGN: they
+     * are laid behind the others, in buckets whose chunks are whole blocks. 0: none. */
+    int64_t block;
+    const bool *matrix; /* which these are, by id; with a block */
 } mr_cut;
 /* Fixes offsets; further adds of new names fail. cut NULL: one bucket without pads, of one owner.
- * Errors: MR_E_RANGE no rank, negative elements, granule; MR_E_MEMORY */
+ * Errors: MR_E_RANGE no rank, negative elements, granule, a block, a matrix that is not of whole
+ * blocks or frozen; MR_E_MEMORY */
 MR_API mr_status mr_params_seal(mr_params *params, const mr_cut *cut);
 /* Buckets in the order of their elements, [start, stop) each, without gaps. */
 MR_API int mr_params_buckets(const mr_params *params);
@@ -88,6 +94,8 @@ MR_API int mr_params_find(const mr_params *params, const char *name); /* -1 when
 MR_API mr_dtype mr_params_compute(const mr_params *params);
 /* of the whole range, pads included */
 MR_API int64_t mr_params_elements(const mr_params *params, bool frozen);
+/* where the matrices of the cut begin in the trainable range; they go to its end */
+MR_API int64_t mr_params_matrices(const mr_params *params);
 /* Ranks that tell each other what each holds of a bucket, on the queue of one hop: of all of them,
  * or first within nodes and then between these. Each hop keeps an equal, contiguous piece of what
  * the one before it kept: the `at`-th of `ranks`. Ref: parallelism 9. */

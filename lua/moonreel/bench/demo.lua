@@ -56,10 +56,11 @@ end
 function demo.open(device, s, size, dtype, world, stage, micros)
   local pipe = pipeline.of(s, dtype, world and ranks.cut(s, world:size()))
   local owners = world and ranks.new(pipe.params, world, {stage = stage or ranks.stage(s)})
-  local fresh = regions.fresh(owners, micros or 1)
-  local exec = E.new(device, pipe.params, {regions = regions.of(s, owners, dtype, fresh)})
+  local fresh, rule = regions.fresh(owners, micros or 1), optim.rule(s)
+  local exec = E.new(device, pipe.params, {regions = regions.of(s, owners, dtype, fresh,
+    pipe.params)})
   exec:init(1)
-  local update = optim.new(exec, pipe.params, owners, true)
+  local update = optim.new(exec, pipe.params, owners, true, {rule = rule})
   local B = size.batch
   local micro = program.new(exec, pipe, {frames = size.frames, height = size.height,
     width = size.width, batch = B, text = pipe.text.max_length}, {reduce = owners, fresh = fresh})
@@ -82,7 +83,7 @@ function demo.open(device, s, size, dtype, world, stage, micros)
       loss = micro:run(batch)
     end
     update:step{lr = 1e-4, beta1 = 0.9, beta2 = 0.99, eps = 1e-8, weight_decay = 0.01, max_norm = 1,
-      ema_decay = 0.99, step = k, grad_scale = 1}
+      ema_decay = 0.99, step = k, grad_scale = 1, muon = rule and rule.of(1e-4)}
     return loss
   end
   return {pipe = pipe, exec = exec, micro = micro, update = update, owners = owners, run = one}

@@ -45,7 +45,8 @@ function shapes.measure(settings, n)
   local device <close> = E.device("cpu", 1)
   local dtype = settings.dtype == "fp32" and "f32" or "bf16"
   local pipe = pipeline.of(settings, dtype)
-  local exec <close> = E.plan(pipe.params, {regions = regions.of(settings, nil, dtype, true),
+  local exec <close> = E.plan(pipe.params, {regions = regions.of(settings, nil, dtype, true,
+    pipe.params),
     facts = device:facts()})
   local cache = programs.new(exec, exec, pipe, {most_bytes = settings.programs_bytes,
     config = program.config(settings, nil, nil, true)})

@@ -236,7 +236,7 @@ local function search_with_models(r, list)
   setup.models(r)
   setup.state(r)
   r.exec:init(s.seed)
-  r.update = optim.new(r.exec, r.pipe.params)
+  r.update = optim.new(r.exec, r.pipe.params, nil, nil, {rule = r.rule})
   r.shapes = feed.new(s, r.pipe)
   r.planner = programs.new(r.exec, r:keep(E.plan(r.pipe.params, { regions = r.regions,
     facts = r.facts })), r.pipe, { most_bytes = 0, config = program.config(s, nil, nil, r.fresh) })

@@ -6,6 +6,7 @@ local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local families = require "moonreel.recipe.families"
 local flow = require "moonreel.diffusion.flow"
+local matrices = require "moonreel.optim.matrices"
 
 local pipeline = {}
 
@@ -72,17 +73,22 @@ end
 ---@param config table  model, vae, text_encoder, clip (nil: no vector of a caption): each its type
 ---   and the fields of that type; compat; kl_weight of an autoencoder that trains
 ---@param dtype string   compute dtype of the run
----@param cut table|nil   how what trains is cut for ranks, as params:seal takes it
----@return mr.Pipeline  flow: of its model (moonreel.diffusion.flow); reconstructs: the model is
----   an autoencoder that trains, and there is no more
+---@param cut table|function|nil   how what trains is cut, as params:seal takes it, or what says it
+---   of the pipeline when all is declared
+---@return mr.Pipeline  flow: of its model (moonreel.diffusion.flow); matrices: patterns of what
+---   Muon updates by default; reconstructs: the model is an autoencoder that trains, and there is
+---   no more
 function pipeline.new(config, dtype, cut)
   local params = G.params(dtype)
   local self = setmetatable({params = params, dtype = dtype, config = config, maps = {}}, Pipeline)
   local trainee, its_map = part("model", config.model.type)
+  local function seal()
+    params:seal(type(cut) == "function" and cut(self) or type(cut) == "table" and cut or nil)
+    return self
+  end
   if trainee.trained then
     autoencoder_alone(self, trainee, its_map)
-    params:seal(cut)
-    return self
+    return seal()
   end
   local function make(record, fields)
     local family, map = part(record, fields.type)
@@ -105,21 +111,22 @@ function pipeline.new(config, dtype, cut)
   self.maps[#self.maps + 1] = self.model.map
   -- a model without a null caption of its own takes the encoding of an empty one
   self.null_encoded = self.model.null_caption == nil
-  params:seal(cut)
-  return self
+  self.matrices = trainee.matrices
+  return seal()
 end
 
 --- The models of settings, as `new`.
 ---@param settings table  baked; its model, vae, text_encoder and compat
 ---@param dtype string    compute dtype of the run, see pipeline.dtype
----@param cut table|nil    as `new` takes it
+---@param cut table|nil    for ranks (moonreel.optim.ranks.cut); the optimizer's is added
 ---@return mr.Pipeline
 function pipeline.of(settings, dtype, cut)
   return pipeline.new({model = settings:plain("model"), vae = settings:plain("vae"),
     text_encoder = settings:plain("text_encoder"),
     clip = settings.clip.type and settings:plain("clip") or nil,
     kl_weight = settings.vae_loss_config.kl_loss_weight,
-    compat = settings.compat ~= nil}, dtype, cut)
+    compat = settings.compat ~= nil}, dtype,
+    function(pipe) return matrices.cut(settings, pipe, cut) end)
 end
 
 --- The dtype that a device computes in where settings ask for theirs.

@@ -21,7 +21,8 @@ local function ranges(params, parts, most)
       if not (p.frozen or p.buffer) and start < stop then
         local block, last = weights.block(p.name), list[#list]
         local gap = last and last.part == part and last.block == block and start - last.stop
-        if gap and gap >= 0 and stop - last.start <= most then
+        -- matrices of a block lie apart from its other parameters
+        if gap and gap >= 0 and gap < 64 and stop - last.start <= most then
           last.stop, last.gaps = stop, last.gaps + gap
         else
           for from = start, stop - 1, most do

@@ -5,6 +5,7 @@
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
+local matrices = require "moonreel.optim.matrices"
 local ops = require "moonreel.core.op"
 local options = require "moonreel.text.options"
 local places = require "moonreel.optim.places"
@@ -18,39 +19,62 @@ local ALIGN = 64
 -- pieces are there at once: one comes, one is updated, one leaves.
 optim.piece = 8 << 20
 
--- contiguous ranges of trainable parameters with equal decay and learning-rate factor, as far as
--- they lie in [from, to)
-local function ranges(params, from, to)
+-- what parameters of one range have in common; matrices lie without gaps, others with pads
+local function group_of(p, since)
+  local matrix = p.block > 0
+  return {start = p.offset, stop = (p.offset + p.count + ALIGN - 1) // ALIGN * ALIGN,
+    decay = p.decay or 1, lr_factor = p.lr_factor or 1, since = since[p.name] or 0,
+    rows = matrix and p.block // p.shape[2] or nil, cols = matrix and p.shape[2] or nil,
+    block = matrix and p.block or nil}
+end
+
+local function goes_on(last, r)
+  for _, key in ipairs{"decay", "lr_factor", "since", "rows", "cols"} do
+    if last[key] ~= r[key] then
+      return false
+    end
+  end
+  return not r.rows or last.stop == r.start
+end
+
+-- contiguous ranges of trainable parameters that are updated alike, as far as they lie in
+-- [from, to)
+local function ranges(params, from, to, since)
   local list = {}
   for _, p in ipairs(params:list()) do
     if not p.frozen and not p.buffer then
-      local decay, factor = p.decay or 1, p.lr_factor or 1
-      local last = list[#list]
-      local stop = (p.offset + p.count + ALIGN - 1) // ALIGN * ALIGN
-      if last and last.decay == decay and last.lr_factor == factor then
-        last.stop = stop
-      else
-        list[#list + 1] = {start = p.offset, stop = stop, decay = decay, lr_factor = factor}
-      end
+      list[#list + 1] = group_of(p, since or {})
     end
   end
-  local inside = {}
+  table.sort(list, function(a, b) return a.start < b.start end)
+  local joined, inside = {}, {}
   for _, r in ipairs(list) do
+    local last = joined[#joined]
+    if last and goes_on(last, r) then
+      last.stop = r.stop
+    else
+      joined[#joined + 1] = r
+    end
+  end
+  for _, r in ipairs(joined) do
     r.start, r.stop = math.max(r.start, from), math.min(r.stop, to)
     if r.start < r.stop then
       inside[#inside + 1] = r
     end
   end
-  return inside, #list
+  return inside, #joined
 end
 
--- ranges of at most optim.piece elements
-local function cut(list)
+-- Ranges of at most optim.piece elements, but whole blocks: matrices always, as they have a copy in
+-- the arena on a GPU; others where they lie in host memory.
+local function cut(list, in_host)
   local pieces = {}
   for _, r in ipairs(list) do
-    for start = r.start, r.stop - 1, optim.piece do
+    local most = r.block and math.max(optim.piece // r.block, 1) * r.block
+      or in_host and optim.piece or math.maxinteger
+    for start = r.start, r.stop - 1, most do
       pieces[#pieces + 1] = setmetatable({start = start,
-        stop = math.min(start + optim.piece, r.stop)}, {__index = r})
+        stop = math.min(r.stop - start, most) + start}, {__index = r})
     end
   end
   return pieces
@@ -72,27 +96,40 @@ end
 local Update = {}
 Update.__index = Update
 
+-- the node that updates a range: `here` holds its master, first moment, average or false, and
+-- second moment; what these become, in the same order
+local function node_of(r, grad, here, weights, by, keep)
+  if r.rows then
+    local master, _, first, average = ops.muon(here[1], grad, here[2], here[3], weights,
+      by.hyper_muon, by.sumsq, {rows = r.rows, cols = r.cols, decay = r.decay,
+      lr_factor = r.lr_factor, keep = keep, nesterov = by.rule.nesterov, bf16 = by.bf16,
+      scale = matrices.scale(by.rule.scale, r.rows, r.cols)})
+    return {master, first, average}
+  end
+  local master, _, first, second, average = ops.adamw(here[1], grad, here[2], here[4], here[3],
+    weights, by.hyper, by.sumsq, {decay = r.decay, lr_factor = r.lr_factor, since = r.since,
+    keep = keep})
+  return {master, first, average, second}
+end
+
 -- rows that update what lies in [from, to)
 local function update(g, kinds, params, from, to, by)
   local m, v = kinds[regions.moments[1].name], kinds[regions.moments[2].name]
-  local list = ranges(params, from, to)
-  for _, r in ipairs(in_host_memory(m) and cut(list) or list) do
+  local list = ranges(params, from, to, by.since)
+  for _, r in ipairs(cut(list, in_host_memory(m))) do
     local w = places.row(kinds.w, r)
-    local rows, values, here = {places.row(kinds.master, r), places.row(m, r), places.row(v, r),
-      places.row(kinds.ema, r)}, {}, {}
+    local rows, values, here = {places.row(kinds.master, r), places.row(m, r),
+      places.row(kinds.ema, r) or false, not r.rows and places.row(v, r) or nil}, {}, {}
     for i, row in ipairs(rows) do
-      values[i] = places.value(g, row, r)
-      here[i] = places.bring(g, row, values[i], by.left)
+      values[i] = row and places.value(g, row, r)
+      here[i] = row and places.bring(g, row, values[i], by.left)
     end
     local weights = rows[1] ~= w and not rows[1].shared and places.value(g, w, r)
-    local master, _, first, second, average = ops.adamw(here[1],
-      places.value(g, places.row(kinds.grad, r), r), here[2], here[3], here[4] or false,
-      weights, by.hyper, by.sumsq, {decay = r.decay, lr_factor = r.lr_factor,
-      -- fresh ones begin at zero by themselves
-      keep = kinds.grad[1].transient})
-    local updated, gone = {master, first, second, average}, nil
+    -- fresh gradients begin at zero by themselves
+    local updated, gone = node_of(r, places.value(g, places.row(kinds.grad, r), r), here, weights,
+      by, kinds.grad[1].transient), nil
     for i, row in ipairs(rows) do
-      gone = send(g, row, updated[i], values[i]) or gone
+      gone = row and send(g, row, updated[i], values[i]) or gone
     end
     by.left[#by.left + 1] = gone
   end
@@ -129,13 +166,36 @@ local function update_by_ranks(g, kinds, params, team, by, reduced)
   end
 end
 
+--- What settings say of the update, as optim.new and update:step take it.
+---@param settings table  baked
+---@return table|nil      scale, nesterov; of(lr): the muon of a step; nil: AdamW for all
+function optim.rule(settings)
+  local o = settings.optim
+  if o.type ~= "muon" then
+    return nil
+  end
+  local muon = o.muon
+  local lr, decay = muon.lr or o.lr, muon.weight_decay or o.weight_decay
+  if o.lr == 0 and lr > 0 then
+    base.raise("MR_E_RECIPE", ("optim.muon.lr = %g beside optim.lr = 0: both follow lr_schedule in "
+      .. "proportion; try: an optim.lr above 0"):format(lr))
+  end
+  return {scale = muon.scale, nesterov = muon.nesterov, of = function(now)
+    return {lr = o.lr > 0 and now * (lr / o.lr) or 0, momentum = muon.momentum,
+      weight_decay = decay}
+  end}
+end
+
 --- Build and compile the update of a run.
 ---@param run mr.Exec       with the regions of regions.adamw: averages are kept where it has them
 ---@param params mr.Params  sealed
 ---@param team mr.Ranks|nil ranks that update together (moonreel.optim.ranks)
 ---@param reduced boolean|nil  every micro-step ends with the reduction
+---@param how table|nil     rule: of optim.rule, where the table has matrices for Muon; since: of
+---   parameters whose second moment began at zero later, the updates made before, by name
 ---@return mr.Update        MR_E_RECIPE when every parameter is frozen
-function optim.new(run, params, team, reduced)
+function optim.new(run, params, team, reduced, how)
+  how = how or {}
   local list, trained = ranges(params, 0, params:elements())
   if trained == 0 then
     base.raise("MR_E_RECIPE", ("nothing trains: all %d tensors of the models are frozen; try: "
@@ -148,7 +208,12 @@ function optim.new(run, params, team, reduced)
       "optim.new: the executor has no master; try: {regions = regions.adamw()} when it is made")
   end
   local g = G.graph(params)
-  local by = {hyper = g:input("hyper", "f64", {12}), left = {}}
+  local by = {hyper = g:input("hyper", "f64", {12}), left = {}, since = how.since,
+    rule = how.rule, bf16 = kinds.w[1].dtype == "bf16"}
+  local muon = params:matrices() < params:elements()
+  if muon then
+    by.hyper_muon = g:input("hyper_muon", "f64", {12})
+  end
   if team then
     update_by_ranks(g, kinds, params, team, by, reduced)
   else
@@ -159,7 +224,7 @@ function optim.new(run, params, team, reduced)
   end
   g:output("sumsq", by.sumsq)
   g:finish()
-  return setmetatable({run = run, graph = g, prog = run:compile(g)}, Update)
+  return setmetatable({run = run, graph = g, prog = run:compile(g), muon = muon}, Update)
 end
 
 local read_step = options.declare("update:step", {
@@ -173,7 +238,11 @@ local read_step = options.declare("update:step", {
   { "step", "integer", "its number, from 1; required" },
   { "grad_scale", "number", "1 / sum of the samples' weights; 0: nothing changes; required" },
   { "most_norm", "number", "a gradient above it changes nothing; absent: none is" },
+  { "muon", "table", "of matrices, where there are any: lr, momentum, weight_decay, eps" },
 })
+
+-- the least norm by which a matrix is divided; ref: torch.optim.Muon of 2.15
+local LEAST_NORM = 1e-7
 
 --- Begin one update from what the micro-steps added into the gradients, which become zero unless
 -- they are fresh in each micro-step. The
@@ -187,9 +256,14 @@ local read_step = options.declare("update:step", {
 function Update:start(h)
   h = read_step(h)
   local per_most = h.most_norm and 1 / h.most_norm or 0
-  self.prog:set("hyper",
-    T.from({12}, {h.lr, h.beta1, h.beta2, h.eps, h.weight_decay, h.max_norm,
-    h.ema_decay, h.step, h.grad_scale, per_most, 0, 0}, "f64"))
+  local function set(name, lr, beta1, beta2, eps, decay)
+    self.prog:set(name, T.from({12}, {lr, beta1, beta2, eps, decay, h.max_norm, h.ema_decay, h.step,
+      h.grad_scale, per_most, 0, 0}, "f64"))
+  end
+  set("hyper", h.lr, h.beta1, h.beta2, h.eps, h.weight_decay)
+  if self.muon then
+    set("hyper_muon", h.muon.lr, h.muon.momentum, 0, h.muon.eps or LEAST_NORM, h.muon.weight_decay)
+  end
   self.prog:run()
   local sumsq = self.prog:fetch("sumsq")
   return function()

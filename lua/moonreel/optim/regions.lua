@@ -50,6 +50,8 @@ local read_adamw = options.declare("regions.adamw", {
   { "dtype", "text", "of the weights: those of f32 are the masters of an owner's parts",
     default = "bf16" },
   { "space", "text", "pinned: all of it in the host's memory; absent: on the device" },
+  { "matrices", "integer", "element from which on there are no second moments; absent: all have "
+    .. "them" },
 })
 
 --- What a region is, whatever part of the trained range it covers.
@@ -57,6 +59,17 @@ local read_adamw = options.declare("regions.adamw", {
 ---@return string      name of its row here
 function regions.kind(name)
   return (name:gsub("%.%d+$", ""))
+end
+
+-- the parts that lie before an element, buckets end there; without parts all that does
+local function parts_before(element, parts)
+  local list = {}
+  for _, part in ipairs(parts or {{start = 0, stop = element}}) do
+    if part.start < element then
+      list[#list + 1] = part
+    end
+  end
+  return list
 end
 
 -- rows over parts of the trained range, the first of a kind by its name, others by a number too; or
@@ -80,18 +93,19 @@ end
 ---@param given table|nil  ema: averaged weights as well; parts: the elements of which this rank
 ---   keeps masters, moments and averages, as it owns them; gradients, weights: of these as well;
 ---   fresh: gradients begin at zero in each micro-step; dtype: of the weights; space: where they
----   lie
+---   lie; matrices: where those begin that Muon updates, which keeps no second moment
 ---@return table[] rows
 function regions.adamw(given)
   local o = read_adamw(given)
   -- checkpoints hold them in this order
-  local kept = o.ema and {master, ema, adam_m, adam_v} or {master, adam_m, adam_v}
+  local kept = o.ema and {master, ema, adam_m} or {master, adam_m}
   if o.parts and o.dtype == "f32" then
     table.remove(kept, 1)
   end
-  if o.parts or o.space then
-    kept = rows_in(kept, o.parts, o.space)
-  end
+  local seconds = o.matrices and parts_before(o.matrices, o.parts) or o.parts
+  kept = rows_in(kept, o.parts, o.space)
+  local second = rows_in({adam_v}, seconds, o.space)
+  table.move(second, 1, #second, #kept + 1, kept)
   local rows = o.gradients and rows_in({grad}, o.parts) or {gradients(o.fresh)}
   for i, part in ipairs(o.weights and o.parts or {}) do
     rows[#rows + 1] = {name = "w." .. i, dtype = o.dtype, role = "weights", start = part.start,
@@ -114,9 +128,13 @@ end
 ---@param team mr.Ranks|nil  which say what this rank keeps; nil: all
 ---@param dtype string|nil of the weights
 ---@param fresh boolean|nil  of regions.fresh
+---@param params mr.Params|nil  sealed as the optimizer wants it (moonreel.optim.matrices); nil:
+---   without matrices
 ---@return table[] rows
-function regions.of(settings, team, dtype, fresh)
-  return regions.adamw{ema = settings.optim.ema_decay ~= nil, dtype = dtype, fresh = fresh,
+function regions.of(settings, team, dtype, fresh, params)
+  local matrices = params and params:matrices() < params:elements() and params:matrices() or nil
+  return regions.adamw{matrices = matrices,
+    ema = settings.optim.ema_decay ~= nil, dtype = dtype, fresh = fresh,
     space = settings.optim.offload and "pinned" or nil,
     parts = team and team.stage > 0 and team:owned() or nil,
     gradients = team and team.gradients, weights = team and team.weights}

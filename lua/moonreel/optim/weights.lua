@@ -51,15 +51,16 @@ local function has_units(p)
   return #p.shape > 1 and not p.lookup and p.name:find "%f[%w]weight$" ~= nil
 end
 
--- the sums of a range; done: those of ranges before
+-- The sums of a range; done: those of ranges before. What an update did to matrices that have no
+-- second moment their first does not tell.
 local function sums_of(g, kinds, range, hyper, done)
   local p, here = range.param, {}
   local m, v = regions.moments[1].name, regions.moments[2].name
   for i, kind in ipairs { "master", "ema", m, v } do
-    local row = places.row(kinds[kind], range)
+    local row = (i < 3 or p.block == 0) and places.row(kinds[kind], range)
     here[i] = row and places.bring(g, row, places.value(g, row, range), done) or false
   end
-  local cols = has_units(p) and p.count // p.shape[1] or 0
+  local cols = has_units(p) and p.block == 0 and p.count // p.shape[1] or 0
   return ops.weight_sums(here[1], here[2], here[3], here[4], hyper, { decay = p.decay or 1,
     lr_factor = p.lr_factor or 1, cols = cols,
     before = cols > 0 and (range.start - p.offset) % cols or 0 })
@@ -80,12 +81,15 @@ function weights.new(run, params, team)
   local moved = kinds.master[1].space == "pinned"
   local list = ranges(params, team and team:owned() or { { start = 0, stop = params:elements() } },
     moved and optim.piece or params:elements())
-  local self, blocks = setmetatable({ blocks = {}, of_range = {} }, Watch), {}
+  local self, blocks = setmetatable({ blocks = {}, of_range = {}, untold = {} }, Watch), {}
   for _, p in ipairs(params:list()) do
     local name = weights.block(p.name)
     if not (p.frozen or p.buffer or blocks[name]) then
       self.blocks[#self.blocks + 1] = name
       blocks[name] = #self.blocks
+    end
+    if p.block > 0 then
+      self.untold[name], self.untold.all = true, true
     end
   end
   if #list == 0 then
@@ -139,9 +143,11 @@ end
 -- a ratio of two numbers; nil where there is none
 local function over(a, b) return b > 0 and a / b or nil end
 
-local function facts(name, w, u, off, rows, dead, averaged)
+-- untold: some of it does not tell its update
+local function facts(name, w, u, off, rows, dead, averaged, untold)
   local norm = w ^ 0.5
-  return { name = name, norm = norm, update_ratio = over(u ^ 0.5, norm), dead = over(dead, rows),
+  return { name = name, norm = norm, dead = over(dead, rows),
+    update_ratio = not untold and over(u ^ 0.5, norm) or nil,
     ema_drift = averaged and over(off ^ 0.5, norm) or nil }
 end
 
@@ -154,12 +160,14 @@ function Watch:facts(sums, averaged)
   local list, all = {}, { 0, 0, 0, 0, 0 }
   for i, name in ipairs(self.blocks) do
     local own = table.move(sums, SUMS * (i - 1) + 1, SUMS * i, 1, {})
-    list[i] = facts(name, own[1], own[2], own[3], own[4], own[5], averaged)
+    list[i] = facts(name, own[1], own[2], own[3], own[4], own[5], averaged,
+      self.untold[name])
     for k = 1, SUMS do
       all[k] = all[k] + own[k]
     end
   end
-  list[#list + 1] = facts("all", all[1], all[2], all[3], all[4], all[5], averaged)
+  list[#list + 1] = facts("all", all[1], all[2], all[3], all[4], all[5], averaged,
+    self.untold.all)
   return list
 end
 

@@ -59,7 +59,8 @@ local function key_of(settings, dtype, fresh)
     settings:plain("text_encoder"), settings:plain("clip"), settings.compat or "",
     settings.optim.ema_decay ~= nil, dtype, fresh,
     settings.optim.offload, settings.job, settings.cached, settings.load_video_features,
-    settings.load_text_features, settings:plain("condition_config") }
+    settings.load_text_features, settings.optim.type, settings:plain("optim").muon or "",
+    settings:plain("condition_config") }
 end
 
 -- what an optimizer keeps of a region's bytes is for
@@ -88,8 +89,8 @@ local function region_bytes(rows)
 end
 
 -- memory and seconds of the optimizer's step
-local function update_of(m, exec, params)
-  local update = optim.new(exec, params)
+local function update_of(m, exec, params, rule)
+  local update = optim.new(exec, params, nil, nil, { rule = rule })
   local out = { memory = update.prog:memory(),
     seconds = work.parts(m, update.prog:times(), "f32").forward }
   update.prog:close()
@@ -129,8 +130,8 @@ function Compiled:of(settings, ranks)
   end
   local pipe = pipeline.of(settings, dtype)
   local device = device_of(m)
-  local exec = E.plan(pipe.params, { regions = not job and regions.of(settings, nil, nil, fresh)
-    or nil, facts = device.facts, rates = device.rates })
+  local exec = E.plan(pipe.params, { regions = not job and regions.of(settings, nil, nil,
+    fresh, pipe.params) or nil, facts = device.facts, rates = device.rates })
   local models = { key = key, pipe = pipe, exec = exec, dtype = dtype, job = job,
     fresh = fresh,
     encoders = encoders.new(pipe, { facts = device.facts, rates = device.rates,
@@ -140,7 +141,8 @@ function Compiled:of(settings, ranks)
       captions = settings.cached or settings.load_text_features }) }
   models.trained, models.all = pipe:counts()
   models.regions, models.saved = region_bytes(exec:regions()), state.saved_bytes(exec)
-  models.update = job and { memory = NONE, seconds = 0 } or update_of(m, exec, pipe.params)
+  models.update = job and { memory = NONE, seconds = 0 }
+    or update_of(m, exec, pipe.params, optim.rule(settings))
   if job == "extract" then
     -- the model itself is not opened
     models.regions.weights, models.regions.frozen = 0, 0

@@ -101,10 +101,11 @@ function shares.rank(settings, mesh, models, given)
   local team = ranks.new(pipe.params, silent(mesh.ranks), { local_ranks = mesh.gpus,
     stage = mesh.zero, whole = mesh:keeps_gradients(settings) })
   local exec = E.plan(pipe.params, { facts = given.facts, rates = given.rates,
-    regions = regions.of(settings, team, models.dtype) })
+    regions = regions.of(settings, team, models.dtype, nil, pipe.params) })
   local self = setmetatable({ pipe = pipe, team = team, exec = exec }, Rank)
   self.reduces = team.gradients or mesh:micros(settings) <= mesh.data
-  local update = optim.new(exec, pipe.params, team, self.reduces)
+  local update = optim.new(exec, pipe.params, team, self.reduces,
+    { rule = optim.rule(settings) })
   self.update = update.prog:memory()
   update.prog:close()
   update.graph:close()

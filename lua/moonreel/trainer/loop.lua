@@ -88,7 +88,7 @@ local function update(r, sum)
     eps = o.eps, weight_decay = o.weight_decay,
     max_norm = o.grad_clip, ema_decay = o.ema_decay or 0, step = r.updates + 1,
     grad_scale = sum.weight > 0 and not spike and 1 / sum.weight or 0,
-    most_norm = skips and r.spikes:most_norm() or nil}
+    most_norm = skips and r.spikes:most_norm() or nil, muon = r.rule and r.rule.of(sum.lr)}
   r.step = r.step + 1
   micros.send_ahead(r, sum)
   -- what is waited for is most of all forward and backward of a device that runs behind

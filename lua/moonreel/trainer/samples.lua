@@ -295,6 +295,12 @@ local function drawn_epochs(r)
   return math.tointeger(repeats > 0 and math.min(repeats, epochs) or epochs)
 end
 
+--- Build the update of a step.
+function samples.open_update(r)
+  r.update = optim.new(r.exec, r.pipe.params, r.ranks, r.reduced,
+    {rule = r.rule, since = r.since})
+end
+
 --- Open the index and start decoding where the run stands.
 function samples.open(r)
   local s = r.settings
@@ -311,7 +317,7 @@ function samples.open(r)
     end
     r.cache = open_cache(r)
   end
-  r.update = optim.new(r.exec, r.pipe.params, r.ranks, r.reduced)
+  samples.open_update(r)
   samples.loader(r, resumed or nil)
   r.plan = r.loader:plan()
   if r.plan.batches < r.micros then

@@ -222,6 +222,11 @@ function saves.go_back(r, o)
   local from, m, rolled_back_at = r.step, source.manifest, r.rolled_back_at
   local skip = o.skip and math.max(o.skip, from - m.run_state.step) or 0
   state.load(r.exec, r.pipe.params, source)
+  r.since = state.second_moments(r.pipe.params, source)
+  if next(r.since) then
+    -- second moments began elsewhere: another bias correction
+    samples.open_update(r)
+  end
   r.ahead = nil
   local left_out = samples.loader(r, m, skip)
   r.sampler = r.loader:state()

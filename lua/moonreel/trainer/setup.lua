@@ -24,6 +24,7 @@ local comm_place = require "moonreel.comm.place"
 local place = require "moonreel.data.place"
 local process = require "moonreel.core.process"
 local progress = require "moonreel.trainer.progress"
+local optim = require "moonreel.optim"
 local ranks = require "moonreel.optim.ranks"
 local renderings = require "moonreel.trainer.renderings"
 local run = require "moonreel.run"
@@ -391,6 +392,20 @@ function setup.models(r)
   r.pipe = models_of(s, r.dtype, ranks.cut(s, r.team.size))
 end
 
+-- when second moments began, and what the optimizer before knew otherwise of them
+local function note_moments(r)
+  local since, counts = state.second_moments(r.pipe.params, r.source)
+  if counts.fresh > 0 then
+    r.notes[#r.notes + 1] = ("%s has no second moments of %d tensors, which Muon updated: they "
+      .. "begin at zero, and their bias correction with them"):format(r.source.path, counts.fresh)
+  end
+  if counts.left > 0 then
+    r.notes[#r.notes + 1] = ("Muon goes on with the first moments of %d matrices of %s and leaves "
+      .. "their second moments"):format(counts.left, r.source.path)
+  end
+  return since
+end
+
 --- Lay out the ranks, allocate the models' state.
 function setup.state(r)
   local s, params, node = r.settings, r.pipe.params, r.team:even(comm_place.find())
@@ -405,8 +420,12 @@ function setup.state(r)
     r.reduced = r.ranks.gradients or r.micros <= r.mesh.data
     r.told = r.reduced or r.ranks.weights
   end
+  if r.found then
+    r.since = note_moments(r)
+  end
+  r.rule = blame.record(s, "optim", optim.rule, s)
   r.fresh = regions.fresh(r.ranks, r.micros)
-  r.regions = regions.of(s, r.ranks, r.dtype, r.fresh)
+  r.regions = regions.of(s, r.ranks, r.dtype, r.fresh, params)
   r.exec = r:keep(executor(r, params))
   r.cached = cached_inputs(r)
   if r.pipe.autoencoder.apart and not r.cached.latents then

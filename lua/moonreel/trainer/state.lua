@@ -5,6 +5,7 @@
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local fill = require "moonreel.ckpt.fill"
+local regions = require "moonreel.optim.regions"
 local spikes = require "moonreel.trainer.spikes"
 
 local state = {}
@@ -111,16 +112,22 @@ local function same_shape(a, b)
   return table.concat(a, ",") == table.concat(b, ",")
 end
 
--- what the run wants of a checkpoint, as rows {region, part, name, info, bytes}, in its order
+local second_moment = regions.moments[2].prefix
+
+-- what the run wants of a checkpoint, as rows {region, part, name, info, bytes}, in its order, and
+-- rows {region, part} of second moments that it has none of
 local function wanted(run, params, source)
-  local place, rows = {}, {}
+  local place, rows, zeros = {}, {}, {}
   for i, name in ipairs(source:names()) do
     place[name] = i
   end
   local function want(region, has, name)
     local shape = has.shape
     local info = source:info(name)
-    if not info then
+    if not info and region.prefix == second_moment then
+      zeros[#zeros + 1] = {region = region, part = has}
+      return
+    elseif not info then
       base.raise("MR_E_CKPT",
         ("%s: no tensor '%s'; try: --ckpt-path for weights alone"):format(source.path, name))
     end
@@ -141,7 +148,29 @@ local function wanted(run, params, source)
     end
   end
   table.sort(rows, function(a, b) return place[a.name] < place[b.name] end)
-  return rows
+  return rows, zeros
+end
+
+--- Which parameters have a second moment that did not begin with the first update: matrices that
+-- Muon updated until a checkpoint, and AdamW from there on. Bias correction counts from there.
+---@param params mr.Params
+---@param source mr.Checkpoint  of a run
+---@return table<string, integer> since  updates made before, by name
+---@return table counts  fresh: those that begin with this checkpoint; left: matrices whose second
+---   moment it has, and Muon does without
+function state.second_moments(params, source)
+  local m, since, counts = source.manifest.run_state, {}, {fresh = 0, left = 0}
+  for _, p in ipairs(params:list()) do
+    local has = source:info(second_moment .. p.name)
+    if p.block > 0 then
+      counts.left = counts.left + (has and 1 or 0)
+    elseif not (p.frozen or p.buffer or has) then
+      since[p.name], counts.fresh = m.updates, counts.fresh + 1
+    else
+      since[p.name] = m.second_moment_since and m.second_moment_since[p.name]
+    end
+  end
+  return since, counts
 end
 
 --- What the loop counts and knows of its steps, for a manifest.
@@ -149,7 +178,8 @@ end
 ---@return table run_state
 function state.counts(r)
   return {step = r.step, updates = r.updates, step_ranks = r.step_ranks, bad = r.bad,
-    rolled_back_at = r.rolled_back_at, spikes = r.spikes:state()}
+    rolled_back_at = r.rolled_back_at, spikes = r.spikes:state(),
+    second_moment_since = r.since and next(r.since) and r.since or nil}
 end
 
 --- The same as it was.
@@ -164,11 +194,15 @@ end
 -- bytes that are read in one go
 local BATCH_BYTES = 64 << 20
 
---- Load all of a checkpoint; everything must be there with the right shape. It is read in its own
+--- Load all of a checkpoint; everything must be there with the right shape, but second moments,
+-- which begin at zero where it has none (state.second_moments). It is read in its own
 -- order, so that no block of it is read for each of the small tensors in it.
 ---@param source mr.Checkpoint
 function state.load(run, params, source)
-  local rows = wanted(run, params, source)
+  local rows, zeros = wanted(run, params, source)
+  for _, row in ipairs(zeros) do
+    fill.write(run, row.region, row.part, T.new(row.region.dtype, {row.part.to - row.part.from}))
+  end
   local first = 1
   while first <= #rows do
     local slices, bytes, last = {}, 0, first - 1

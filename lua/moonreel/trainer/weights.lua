@@ -30,7 +30,8 @@ function weights.open(r)
     r.histograms = { weights = histograms.new(r.exec, params, "master", r.ranks),
       gradients = histograms.new(r.exec, params, "grad", r.ranks, reduce),
       -- gradients that were summed for a histogram are not summed once more
-      update = reduce and optim.new(r.exec, params, r.ranks, true) or r.update }
+      update = reduce and optim.new(r.exec, params, r.ranks, true,
+        { rule = r.rule, since = r.since }) or r.update }
   end
 end
 

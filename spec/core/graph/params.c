@@ -103,19 +103,65 @@ static void buckets(void)
     }
     mr_params *p;
     CHECK_OK(mr_params_new(MR_F32, &p));
-    CHECK_FAILS(mr_params_seal(p, &(mr_cut){0, 5, 0}), MR_E_RANGE, "for 0 ranks");
-    CHECK_FAILS(mr_params_seal(p, &(mr_cut){1, -5, 0}), MR_E_RANGE, "-5 elements");
-    CHECK_FAILS(mr_params_seal(p, &(mr_cut){2, 0, 100}), MR_E_RANGE,
+    CHECK_FAILS(mr_params_seal(p, &(mr_cut){.ranks = 0, .elements = 5}), MR_E_RANGE, "for 0 ranks");
+    CHECK_FAILS(mr_params_seal(p, &(mr_cut){.ranks = 1, .elements = -5}), MR_E_RANGE,
+                "-5 elements");
+    CHECK_FAILS(mr_params_seal(p, &(mr_cut){.ranks = 2, .granule = 100}), MR_E_RANGE,
                 "multiples of 100 bytes; expected a multiple of 256");
     mr_param one = row("one", MR_INIT_ZEROS, 0, 1, (int64_t[]){1300});
     CHECK_OK(mr_params_add(p, &one, &(int){0}));
-    CHECK_OK(mr_params_seal(p, &(mr_cut){2, 0, 512}));
+    CHECK_OK(mr_params_seal(p, &(mr_cut){.ranks = 2, .granule = 512}));
     CHECK_INT(mr_params_elements(p, false), 6 * 256);
     mr_params_free(p);
     CHECK_OK(mr_params_new(MR_F32, &p));
-    CHECK_OK(mr_params_seal(p, &(mr_cut){2, 0, 0}));
+    CHECK_OK(mr_params_seal(p, &(mr_cut){.ranks = 2}));
     CHECK_INT(mr_params_buckets(p), 0);
     CHECK_INT(mr_params_elements(p, false), 0);
+    mr_params_free(p);
+}
+
+// matrices lie behind the others, in buckets whose chunks are whole blocks
+static void matrices(void)
+{
+    enum { BLOCK = 256 };
+    static const int64_t counts[] = {3 * BLOCK, 40, 4 * BLOCK, BLOCK, 7};
+    static const bool matrix[] = {true, false, true, true, false};
+    for (int ranks = 0; ranks <= 8; ranks++) {
+        mr_params *p;
+        CHECK_OK(mr_params_new(MR_F32, &p));
+        for (int i = 0; i < 5; i++) {
+            mr_param one =
+                row((const char *[]){"a", "b", "c", "d", "e"}[i], MR_INIT_ZEROS, 0, 1, &counts[i]);
+            CHECK_OK(mr_params_add(p, &one, &(int){0}));
+        }
+        mr_cut cut = {MR_MAX(ranks, 1), ranks ? 3 * BLOCK : 0, 256, BLOCK, matrix};
+        CHECK_OK(mr_params_seal(p, &cut));
+        int64_t first = mr_params_matrices(p), before = 0;
+        CHECK(mr_params_at(p, 1)->offset == 0 && mr_params_at(p, 4)->offset == 64);
+        CHECK(mr_params_at(p, 0)->offset == first && first >= 128);
+        for (int i = 0; i < 5; i++)
+            CHECK_INT(mr_params_at(p, i)->block, matrix[i] ? BLOCK : 0);
+        for (int i = 0; i < mr_params_buckets(p); i++) {
+            int64_t start, stop;
+            mr_params_bucket(p, i, &start, &stop);
+            CHECK(start == before && (stop <= first || start >= first));
+            if (start >= first)
+                CHECK_INT((stop - start) % (cut.ranks * BLOCK), 0);
+            for (int k = 0; k < 5; k++)
+                if (matrix[k] && mr_params_bucket_of(p, mr_params_at(p, k)->offset) == i)
+                    CHECK_INT((mr_params_at(p, k)->offset - start) % BLOCK, 0);
+            before = stop;
+        }
+        mr_params_free(p);
+    }
+    mr_params *p;
+    CHECK_OK(mr_params_new(MR_F32, &p));
+    mr_param one = row("one", MR_INIT_ZEROS, 0, 1, (int64_t[]){130});
+    CHECK_OK(mr_params_add(p, &one, &(int){0}));
+    CHECK_FAILS(mr_params_seal(p, &(mr_cut){1, 0, 0, 100, matrix}), MR_E_RANGE,
+                "blocks of 100 elements; expected a multiple of 64");
+    CHECK_FAILS(mr_params_seal(p, &(mr_cut){1, 0, 0, 64, matrix}), MR_E_RANGE,
+                "'one' [130] f32: expected a trained one of whole blocks of 64 elements");
     mr_params_free(p);
 }
 
@@ -216,6 +262,7 @@ int main(void)
     impossible_shapes();
     ranges();
     buckets();
+    matrices();
     initial_values();
     many_names();
     failing_memory();

@@ -8,9 +8,14 @@ local build = require "spec.golden.runner.build"
 local flow = require "spec.golden.runner.flow"
 local optim = require "moonreel.optim"
 local regions = require "moonreel.optim.regions"
+local matrices = require "moonreel.optim.matrices"
+local ops = require "moonreel.core.op"
 local schedule = require "moonreel.optim.schedule"
+local T = require "moonreel.core.tensor"
 
 local LR, ADAMW, LOSS, PARAM = 1e-5, 1e-6, 1e-4, 1e-3
+-- of the largest weight; MUON_BF16: where the file's rounds were of bf16
+local MUON, MUON_BF16 = 1e-4, 1.4e-3
 
 local function lr_schedules(f, result)
   for name, c in pairs(f:need("configs")) do
@@ -67,6 +72,54 @@ local function adamw_ema(f, result)
   end
 end
 
+-- torch.optim.Muon, each parameter one block
+local function muon(f, result)
+  local h, params, list = f:need "defaults", G.params "f32", {}
+  if h.ns_steps ~= 5 or table.concat(h.ns_coefficients, " ") ~= "3.4445 -4.775 2.0315" then
+    base.raise("MR_E_DATA", f.path .. ": other rounds of Newton-Schulz than five of the published "
+      .. "coefficients")
+  end
+  local scale = h.adjust_lr_fn == "match_rms_adamw" and "match_rms" or "original"
+  while f.has["in.p" .. #list] do
+    local name = "p" .. #list
+    params:add{name = name, shape = f.has["in." .. name].shape, init = {kind = "zeros"}}
+    list[#list + 1] = name
+  end
+  params:seal()
+  local run = E.new(build.device(), params, {regions = {{name = "grad", dtype = "f32"},
+    {name = "m", dtype = "f32"}}})
+  local g = G.graph(params)
+  local hyper, sumsq = g:input("hyper", "f64", {12}), g:input("sumsq", "f64", {1})
+  for _, p in ipairs(params:list()) do
+    local rows, cols = p.shape[1], p.shape[2]
+    local function region(name) return g:region(name, "f32", p.offset, {p.count}) end
+    ops.muon(region "w", region "grad", region "m", false, false, hyper, sumsq, {rows = rows,
+      cols = cols, scale = matrices.scale(scale, rows, cols), nesterov = h.nesterov})
+    run:set_param("w", p.name, f:tensor("in." .. p.name))
+  end
+  local prog, steps = run:compile(g:finish()), {}
+  for _, n in ipairs(f:need "steps") do
+    steps[n] = true
+  end
+  prog:set("sumsq", T.from({1}, {0}, "f64"))
+  prog:set("hyper", T.from({12}, {h.lr, h.momentum, 0, h.eps, h.weight_decay, 0, 0, 1, 1, 0, 0, 0},
+    "f64"))
+  for step = 1, f.has["in.grad.p0"].shape[1] do
+    for _, name in ipairs(list) do
+      run:set_param("grad", name, f:tensor("in.grad." .. name):slice(0, step - 1, step)
+        :reshape(f.has["in." .. name].shape))
+    end
+    prog:run()
+    for _, name in ipairs(steps[step] and list or {}) do
+      local got = run:param("w", name)
+      for kind, most in pairs {out32 = MUON, out = MUON_BF16} do
+        local full = ("%s.%d.%s"):format(kind, step, name)
+        result:scaled(full, got, f:tensor(full), most)
+      end
+    end
+  end
+end
+
 -- the key half of this bias has an exactly zero gradient: a tiny eps makes full-size steps of
 -- rounding noise
 local function without_key_half(name, tensor)
@@ -113,4 +166,5 @@ local function train_steps(f, result)
   end
 end
 
-return {{"^lr_schedules", lr_schedules}, {"^adamw_ema", adamw_ema}, {"^train_steps", train_steps}}
+return {{"^lr_schedules", lr_schedules}, {"^adamw_ema", adamw_ema}, {"^train_steps", train_steps},
+  {"^muon", muon}}

@@ -159,4 +159,137 @@ describe("optim", function()
     assert.equal("MR_E_RECIPE", problem.code)
     assert.matches("nothing trains: all 1 tensors of the models are frozen; try: ", problem.message)
   end)
+
+  -- a small model: what Muon updates in blocks of 16 x 16 and what it does not
+  local MATRICES = {fused = {48, 16}, wide = {16, 64}, square = {16, 16}}
+  local OTHERS = {table = {5, 16}, bias = {16}}
+  local SHAPES = {{"table", OTHERS.table}, {"fused", MATRICES.fused}, {"bias", OTHERS.bias},
+    {"wide", MATRICES.wide}, {"square", MATRICES.square}}
+  local RULE = {scale = "match_rms", nesterov = true}
+
+  local function new_muon(dtype, space, since, only)
+    local params = G.params(dtype or "f32")
+    for _, row in ipairs(SHAPES) do
+      if not only or only == row[1] then
+        params:add{name = row[1], shape = row[2], init = {kind = "zeros"}}
+      end
+    end
+    local names = {}
+    for name in pairs(MATRICES) do
+      names[#names + 1] = (not only or only == name) and name or nil
+    end
+    if since then
+      params:seal()
+    else
+      params:seal{matrices = names, block = 256}
+    end
+    local run = E.new(E.device("cpu", 2), params, {regions = regions.adamw{ema = true,
+      dtype = dtype, space = space, matrices = params:matrices()}})
+    for _, p in ipairs(params:list()) do
+      run:set_param("master", p.name, values(p.count, "parameter" .. p.name):reshape(p.shape))
+      run:set_param("ema", p.name, values(p.count, "average" .. p.name):reshape(p.shape))
+    end
+    return run, optim.new(run, params, nil, nil, {rule = RULE, since = since}), params
+  end
+
+  local function steps_of(update, run, params, from, to)
+    for step = from, to do
+      for _, p in ipairs(params:list()) do
+        run:set_param("grad", p.name, values(p.count, p.name .. step):reshape(p.shape))
+      end
+      update:step{lr = 0.01, beta1 = 0.9, beta2 = 0.99, eps = 1e-8, weight_decay = 0.1,
+        ema_decay = 0.5, grad_scale = 0.5, step = step,
+        muon = {lr = 0.02, momentum = 0.9, weight_decay = 0.2}}
+    end
+  end
+
+  local function bits(run, region, name) return run:param(region, name):bytes() end
+
+  it("keeps no second moment of matrices, and updates all else as without them", function()
+    local run, update, params = new_muon()
+    steps_of(update, run, params, 1, 3)
+    for _, row in ipairs(run:regions()) do
+      if row.name == "adam_v" then
+        assert.equal(params:matrices(), row.stop - row.start)
+      end
+    end
+    local plain, plain_update, plain_params = new_muon(nil, nil, {})
+    steps_of(plain_update, plain, plain_params, 1, 3)
+    for name in pairs(OTHERS) do
+      for _, region in ipairs{"master", "ema", "adam_m", "adam_v"} do
+        assert.equal(bits(plain, region, name), bits(run, region, name), name)
+      end
+    end
+    for name in pairs(MATRICES) do
+      assert.is_false(bits(plain, "master", name) == bits(run, "master", name))
+    end
+  end)
+
+  it("updates a block alike alone and beside others, q apart from k", function()
+    local run, update, params = new_muon()
+    steps_of(update, run, params, 1, 2)
+    local alone, alone_update, alone_params = new_muon(nil, nil, nil, "wide")
+    steps_of(alone_update, alone, alone_params, 1, 2)
+    assert.equal(bits(alone, "master", "wide"), bits(run, "master", "wide"))
+    -- rows of an orthogonal block have equal lengths: of each of the three, not of all
+    local first, first_update, first_params = new_muon()
+    steps_of(first_update, first, first_params, 1, 1)
+    local before = values(768, "parameterfused"):totable()
+    local after = first:param("master", "fused"):totable()
+    for block = 0, 2 do
+      local sum = 0
+      for i = block * 256 + 1, block * 256 + 256 do
+        -- lr scale X = what is left without the decay
+        sum = sum + ((1 - 0.02 * 0.2) * before[i] - after[i]) ^ 2
+      end
+      -- |X|^2 is about its rank, scale 0.2 sqrt(16)
+      assert.near(1, math.sqrt(sum / 16) / (0.02 * 0.8), 0.25)
+    end
+  end)
+
+  it("gives the same bits where it comes from the host's memory, piece by piece", function()
+    local piece = optim.piece
+    for _, dtype in ipairs{"bf16", "f32"} do
+      local run, update, params = new_muon(dtype)
+      steps_of(update, run, params, 1, 3)
+      optim.piece = 300
+      local other, other_update = new_muon(dtype, "pinned")
+      steps_of(other_update, other, params, 1, 3)
+      optim.piece = piece
+      for _, row in ipairs(SHAPES) do
+        for _, region in ipairs{"master", "ema", "adam_m", "w"} do
+          assert.equal(bits(run, region, row[1]), bits(other, region, row[1]), row[1])
+        end
+      end
+    end
+  end)
+
+  it("corrects the bias of a second moment from where it began", function()
+    local run, update, params = new_muon(nil, nil, {table = 4})
+    steps_of(update, run, params, 5, 5)
+    local g = values(80, "table5"):totable()
+    local v = run:param("adam_v", "table"):totable()
+    local before, after = values(80, "parametertable"):totable(),
+      run:param("master", "table"):totable()
+    for i = 1, 80 do
+      local m = 0.1 * g[i] * 0.5 / (1 - 0.9 ^ 5)
+      assert.near(0.01 * (g[i] * 0.5) ^ 2, v[i], 1e-6)
+      assert.near(before[i] - 0.01 * (m / (math.abs(g[i] * 0.5) + 1e-8) + 0.1 * before[i]),
+        after[i], 1e-5)
+    end
+  end)
+
+  it("takes rate and decay of matrices from settings, in proportion to the schedule", function()
+    local settings = require "moonreel.settings"
+    local function rule(...) return optim.rule(settings.bake("tiny/demo", {...})) end
+    assert.is_nil(rule())
+    local of = rule("optim.type=muon", "optim.lr=0.002", "optim.muon.lr=0.008",
+      "optim.muon.weight_decay=0.3").of(0.001)
+    assert.same({0.004, 0.95, 0.3}, {of.lr, of.momentum, of.weight_decay})
+    of = rule("optim.type=muon", "optim.lr=0.002", "optim.weight_decay=0.05").of(0.001)
+    assert.same({0.001, 0.05}, {of.lr, of.weight_decay})
+    local ok, problem = pcall(rule, "optim.type=muon", "optim.lr=0", "optim.muon.lr=0.1")
+    assert.is_false(ok)
+    assert.matches("optim%.muon%.lr = 0%.1 beside optim%.lr = 0", problem.message)
+  end)
 end)

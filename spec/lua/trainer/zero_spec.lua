@@ -204,6 +204,15 @@ describe("the stages of ZeRO", function()
       "optim.offload=true")
   end)
 
+  it("are one run with Muon, none of whose blocks a chunk cuts", function()
+    compare(2, 0, 0, "optim.type=muon")
+    compare(4, 2, 0, "optim.type=muon", "dtype=bf16")
+    compare(3, 0, 1, "optim.type=muon", "optim.offload=true", "grad_checkpoint=true")
+    for _, case in ipairs(EVERY and { { 8, 0 }, { 8, 2 } } or {}) do
+      compare(case[1], case[2], 0, "optim.type=muon")
+    end
+  end)
+
   it("are one run with linear layers of 8 bits", function()
     compare(2, 0, 1, "grad_checkpoint=true", "model.linear=f8")
   end)

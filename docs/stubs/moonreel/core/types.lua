@@ -839,6 +839,8 @@ function Params:add(options) end
 ---@field ranks? integer Owners of each bucket, in equal chunks. Default: 1.
 ---@field elements? integer Of a bucket at most; 0: all in one. Default: 0.
 ---@field granule? integer Bytes that chunks are multiples of, in compute dtype; 0: 64 KiB. Default: 0.
+---@field block? integer Elements of a block of the matrices, none of which chunks cut; 0: no matrices. Default: 0.
+---@field matrices? string[] Names of parameters that are updated block by block: laid behind the others.
 
 --- No more parameters: places in memory are fixed, cut into buckets for ranks where options say so.
 ---@param options? mr.Params.seal.options
@@ -859,7 +861,7 @@ function Params:share(options) end
 ---@return table[]
 function Params:buckets() end
 
---- Rows {name, shape, frozen, buffer, lookup, offset, count, decay, lr_factor}.
+--- Rows {name, shape, frozen, buffer, lookup, block, offset, count, decay, lr_factor}.
 ---@return table[]
 function Params:list() end
 
@@ -867,6 +869,10 @@ function Params:list() end
 ---@param frozen? boolean
 ---@return integer
 function Params:elements(frozen) end
+
+--- The element of the trained range at which the matrices of its cut begin.
+---@return integer
+function Params:matrices() end
 
 --- How many there are.
 ---@return integer

@@ -268,4 +268,10 @@ function Model:forward(g, io)
     dims = { self.out_channels, frames, H, W } }))
 end
 
+-- what Muon updates of it: matrices of the blocks, but linear2, whose rows of hidden_size and
+-- mlp_ratio times as much do not make up blocks
+mmdit.matrices = { "^double_blocks%..*%.weight$", "^single_blocks%..*modulation%.lin%.weight$",
+  "^single_blocks%..*linear1%.weight$", "^single_blocks%..*_proj%.weight$",
+  "^single_blocks%..*v_mlp%.weight$" }
+
 return mmdit

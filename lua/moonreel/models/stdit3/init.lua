@@ -264,4 +264,7 @@ function Model:finish(g, x, t, t0, io, size)
     {pt = P[1], ph = P[2], pw = P[3], dims = {self.out_channels, size[1], size[2], size[3]}}))
 end
 
+-- what Muon updates of it: matrices of the blocks
+stdit3.matrices = {"^spatial_blocks%..*%.weight$", "^temporal_blocks%..*%.weight$"}
+
 return stdit3

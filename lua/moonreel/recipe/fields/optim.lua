@@ -1,9 +1,31 @@
 --- Optimizer, averaging of weights, learning-rate schedule.
+local muon = { "optim.type", "muon" }
+
 return {
-  { "optim.type", "text", default = "adamw", choices = { "adamw", "HybridAdam" },
+  { "optim.type", "text", default = "adamw", choices = { "adamw", "HybridAdam", "muon" },
     spellings = { "optim.cls" },
-    reader = "optim", resume = "refuse",
-    help = "the optimizer; HybridAdam is the references' name of adamw with adamw_mode" },
+    reader = "optim",
+    help = "the optimizer; HybridAdam is the references' name of adamw with adamw_mode; muon: "
+      .. "orthogonal updates of the blocks' matrices, AdamW for all else" },
+  { "optim.muon.lr", "number", none = true, min = 0, reader = "optim", when = muon,
+    help = "learning rate of matrices at the top of lr_schedule, which it follows in proportion; "
+      .. "none: optim.lr" },
+  { "optim.muon.weight_decay", "number", none = true, min = 0, reader = "optim", when = muon,
+    help = "decoupled decay of matrices; none: optim.weight_decay" },
+  { "optim.muon.momentum", "number", default = 0.95, min = 0, max = 1, reader = "optim",
+    when = muon, help = "decay of the average of gradients that becomes orthogonal" },
+  { "optim.muon.nesterov", "boolean", default = true, reader = "optim", when = muon,
+    help = "look ahead: the newest gradient once more beside that average" },
+  { "optim.muon.scale", "text", default = "match_rms", choices = { "match_rms", "original" },
+    reader = "optim", when = muon,
+    help = "factor of an orthogonal update; match_rms: 0.2 sqrt(longer side of a block), as large "
+      .. "as one of AdamW; original: sqrt(max(1, rows / columns))" },
+  { "optim.muon.parameters", { list = "text" }, none = true, reader = "optim", when = muon,
+    help = "Lua patterns of the names of matrices that Muon updates; none: those of the model's "
+      .. "blocks" },
+  { "optim.muon.block", "integer", none = true, min = 8, reader = "optim", when = muon,
+    help = "matrices are updated in row blocks of so many elements squared; a multiple of 8; none: "
+      .. "the model's hidden_size" },
   { "optim.lr", "number", default = 1e-4, min = 0, spellings = { "lr" }, reader = "optim",
     help = "learning rate; of a 1cycle schedule the final one" },
   { "optim.betas", { list = "number", count = 2 }, default = { 0.9, 0.999 },

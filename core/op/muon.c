@@ -1,0 +1,503 @@
+/* muon: clip, momentum, orthogonal update, average of weights, write-back to the compute dtype and
+ * zeroing of the gradient, for matrices that lie one behind the other.
+ *
+ *   master, grad, m [n] f32    ema [n] f32 and w [n] bf16 may be absent; n = blocks of rows x cols
+ *   sumsq [1] f64, of all gradients
+ *   hyper [12] f64 as in adamw.c: beta1 is the momentum, beta2 is not used, eps is the least norm
+ *
+ *   g       = grad grad_scale, divided by q where q > 1        q as in adamw.c
+ *   m       = beta1 m + (1 - beta1) g
+ *   u       = beta1 m + (1 - beta1) g with nesterov, else m
+ *   X       = u / max(|u|, eps), Frobenius norm of each block
+ *   5 times   A = X X^T,  X = a X + (b A + c A A) X            (a, b, c) = (3.4445, -4.775, 2.0315)
+ *   master  = master (1 - lr lr_factor weight_decay decay) - lr lr_factor scale X
+ *   ema, w, grad as in adamw.c
+ *
+ * A block that is higher than wide is X transposed: A = X^T X, X = a X + X (b A + c A A).
+ * Each block is one thread's work from the gradient to the weight, so that its bits depend neither
+ * on the team nor on the blocks beside it. Products are those of cpu/product.h, with operands of
+ * bf16 where `bf16` is set and else f32; their sums and all else is f32. An update of one block
+ * takes 5 (4 s^2 l + 2 s^3) operations, s the shorter side and l the longer. */
+#include "cpu/product.h"
+#include "cpu/rows.h"
+#include "op/row.h"
+
+#include <stdatomic.h>
+
+enum { ROUNDS = 5 };
+enum { GRAM, SQUARE, NEXT, PRODUCTS };
+static const double A = 3.4445, B = -4.775, C = 2.0315;
+
+typedef struct attr {
+    int64_t rows, cols;
+    double scale, decay, lr_factor;
+    bool nesterov, bf16, keep;
+} attr;
+enum {
+    LR,
+    MOMENTUM,
+    EPS = 3,
+    WEIGHT_DECAY,
+    MAX_NORM,
+    EMA_DECAY,
+    GRAD_SCALE = 8,
+    PER_MOST_NORM,
+    HYPERS = 12
+};
+enum { MASTER, GRAD, M, EMA, W, HYPER, SUMSQ };
+
+static mr_status infer(mr_infer *c)
+{
+    const attr *a = c->attr;
+    const mr_desc *p = c->in[MASTER];
+    if (p->rank != 1 || p->dim[0] % (a->rows * a->cols))
+        return mr_fail(MR_E_SHAPE, "master must be [n], n a multiple of %lld x %lld",
+                       (long long)a->rows, (long long)a->cols);
+    for (int i = GRAD; i <= W; i++)
+        if (c->in[i] && !mr_desc_same_shape(p, c->in[i]))
+            return mr_fail(MR_E_SHAPE, "grad, m, ema and w must be [n] as master");
+    if (c->in[HYPER]->rank != 1 || c->in[HYPER]->dim[0] != HYPERS)
+        return mr_fail(MR_E_SHAPE, "hyper must be [12]");
+    if (c->in[SUMSQ]->rank != 1 || c->in[SUMSQ]->dim[0] != 1)
+        return mr_fail(MR_E_SHAPE, "sumsq must be [1]");
+    for (int i = MASTER; i <= W; i++) {
+        if (c->in[i])
+            c->out[i] = *c->in[i];
+        else
+            c->out[i].rank = -1;
+    }
+    return MR_OK;
+}
+
+/* ---- what a call does ---- */
+
+static int64_t blocks_of(const mr_call *c)
+{
+    const attr *a = c->attr;
+    return c->in[MASTER].desc.dim[0] / (a->rows * a->cols);
+}
+
+static void cost(const mr_call *c, mr_cost *cost)
+{
+    const attr *a = c->attr;
+    double n = (double)mr_desc_count(&c->in[MASTER].desc), s = (double)MR_MIN(a->rows, a->cols),
+           l = (double)MR_MAX(a->rows, a->cols);
+    int bytes =
+        (a->keep ? 20 : 24) + (mr_given(&c->in[EMA]) ? 8 : 0) + (mr_given(&c->in[W]) ? 2 : 0);
+    *cost = (mr_cost){(double)blocks_of(c) * ROUNDS * (4 * s * s * l + 2 * s * s * s), n * bytes};
+}
+
+// What all elements share. False where nothing but the gradient changes.
+typedef struct terms {
+    double scale, momentum, eps, step, keep, d; /* master = keep master - step X */
+} terms;
+static bool prepare_terms(const mr_call *c, terms *t)
+{
+    const attr *a = c->attr;
+    const double *h = c->in[HYPER].data;
+    double norm = sqrt(*(const double *)c->in[SUMSQ].data) * h[GRAD_SCALE];
+    if (!isfinite(norm) || norm * h[PER_MOST_NORM] > 1 || h[GRAD_SCALE] == 0)
+        return false;
+    double q = h[MAX_NORM] > 0 ? (norm + 1e-6) / h[MAX_NORM] : 1, lr = h[LR] * a->lr_factor;
+    t->scale = q > 1 ? h[GRAD_SCALE] / q : h[GRAD_SCALE];
+    t->momentum = (float)h[MOMENTUM], t->eps = h[EPS], t->d = h[EMA_DECAY];
+    t->step = lr * a->scale, t->keep = 1 - lr * h[WEIGHT_DECAY] * a->decay;
+    return true;
+}
+
+/* The products of a block: A, A A, and what X becomes. */
+static void specs_of(const attr *a, mr_product_spec spec[PRODUCTS])
+{
+    const int64_t r = a->rows, c = a->cols, s = MR_MIN(r, c);
+    const mr_dtype t = a->bf16 ? MR_BF16 : MR_F32;
+    const bool high = r > c;
+    spec[GRAM] = (mr_product_spec){.batch = 1,
+                                   .m = s,
+                                   .n = s,
+                                   .k = MR_MAX(r, c),
+                                   .a_row = high ? 1 : c,
+                                   .a_col = high ? c : 1,
+                                   .b_row = high ? c : 1,
+                                   .b_col = high ? 1 : c,
+                                   .c_row = s,
+                                   .in = t,
+                                   .out = t};
+    spec[SQUARE] = (mr_product_spec){.batch = 1,
+                                     .m = s,
+                                     .n = s,
+                                     .k = s,
+                                     .a_row = s,
+                                     .a_col = 1,
+                                     .b_row = s,
+                                     .b_col = 1,
+                                     .c_row = s,
+                                     .in = t,
+                                     .out = MR_F32};
+    spec[NEXT] = (mr_product_spec){.batch = 1,
+                                   .m = r,
+                                   .n = c,
+                                   .k = s,
+                                   .a_row = high ? c : s,
+                                   .a_col = 1,
+                                   .b_row = high ? s : c,
+                                   .b_col = 1,
+                                   .c_row = c,
+                                   .in = t,
+                                   .out = MR_F32};
+}
+
+/* ---- naive ---- */
+
+// y [m, n] = a b; elements by steps
+static void product(double *y, const double *a, int64_t a_row, int64_t a_col, const double *b,
+                    int64_t b_row, int64_t b_col, int64_t m, int64_t n, int64_t k)
+{
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
+            double sum = 0;
+            for (int64_t p = 0; p < k; p++)
+                sum += a[i * a_row + p * a_col] * b[p * b_row + j * b_col];
+            y[i * n + j] = sum;
+        }
+}
+
+// x becomes orthogonal; `work` holds two squares of the shorter side and a block
+static void naive_block(const attr *a, double *x, double eps, double *work)
+{
+    const int64_t r = a->rows, c = a->cols, n = r * c, s = MR_MIN(r, c);
+    const bool high = r > c;
+    double *gram = work, *square = gram + s * s, *next = square + s * s, sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += x[i] * x[i];
+    for (int64_t i = 0; i < n; i++)
+        x[i] /= MR_MAX(sqrt(sum), eps);
+    for (int k = 0; k < ROUNDS; k++) {
+        product(gram, x, high ? 1 : c, high ? c : 1, x, high ? c : 1, high ? 1 : c, s, s,
+                MR_MAX(r, c));
+        product(square, gram, s, 1, gram, s, 1, s, s, s);
+        for (int64_t i = 0; i < s * s; i++)
+            gram[i] = B * gram[i] + C * square[i];
+        if (high)
+            product(next, x, c, 1, gram, s, 1, r, c, s);
+        else
+            product(next, gram, s, 1, x, c, 1, r, c, s);
+        for (int64_t i = 0; i < n; i++)
+            x[i] = A * x[i] + next[i];
+    }
+}
+
+static mr_status naive(const mr_call *call)
+{
+    const attr *a = call->attr;
+    const int64_t n = a->rows * a->cols, s = MR_MIN(a->rows, a->cols);
+    terms t = {0};
+    bool go = prepare_terms(call, &t);
+    double *x = mr_alloc((size_t)(2 * n + 2 * s * s) * sizeof *x), *v[W + 1];
+    if (!x)
+        return mr_fail_memory((size_t)(2 * n + 2 * s * s) * sizeof *x);
+    for (int i = MASTER; i <= W; i++) {
+        v[i] = mr_given(&call->out[i]) ? call->out[i].data : NULL;
+        if (v[i] && v[i] != call->in[i].data)
+            memcpy(v[i], call->in[i].data, (size_t)mr_desc_count(&call->in[i].desc) * sizeof *x);
+    }
+    for (int64_t k = 0; go && k < blocks_of(call) * n; k += n) {
+        for (int64_t i = 0; i < n; i++) {
+            double g = v[GRAD][k + i] * t.scale, *m = &v[M][k + i];
+            *m = t.momentum * *m + (1 - t.momentum) * g;
+            x[i] = a->nesterov ? t.momentum * *m + (1 - t.momentum) * g : *m;
+        }
+        naive_block(a, x, t.eps, x + n);
+        for (int64_t i = k; i < k + n; i++) {
+            v[MASTER][i] = t.keep * v[MASTER][i] - t.step * x[i - k];
+            if (v[EMA])
+                v[EMA][i] = t.d * v[EMA][i] + (1 - t.d) * v[MASTER][i];
+            if (v[W])
+                v[W][i] = v[MASTER][i];
+        }
+    }
+    for (int64_t i = 0; !a->keep && i < blocks_of(call) * n; i++)
+        v[GRAD][i] = 0;
+    mr_free(x);
+    return MR_OK;
+}
+
+/* ---- kernel ---- */
+
+/* Where a worker keeps what it works on, in bytes from the beginning of its part of the workspace:
+ * X, a product of its shape in f32, A, a product of that shape in f32; then the products' own. */
+typedef struct room {
+    size_t next, gram, square, own, bytes;
+} room;
+
+static size_t line(size_t bytes)
+{
+    return (bytes + 63) & ~(size_t)63;
+}
+
+static mr_facts alone(const mr_facts *facts)
+{
+    mr_facts one = *facts;
+    one.threads = 1;
+    return one;
+}
+
+static room room_of(const attr *a, const mr_facts *facts)
+{
+    const size_t n = (size_t)(a->rows * a->cols), s = (size_t)MR_MIN(a->rows, a->cols),
+                 width = a->bf16 ? 2 : 4;
+    const mr_facts one = alone(facts);
+    mr_product_spec spec[PRODUCTS];
+    room r = {.next = line(n * width)};
+    r.gram = r.next + line(n * sizeof(float));
+    r.square = r.gram + line(s * s * width);
+    r.own = r.square + line(s * s * sizeof(float));
+    specs_of(a, spec);
+    size_t most = 0;
+    for (int i = 0; i < PRODUCTS; i++)
+        most = MR_MAX(most, mr_product_workspace(&spec[i], &one));
+    r.bytes = r.own + line(most);
+    return r;
+}
+
+static size_t workspace(const mr_call *call, const mr_facts *facts)
+{
+    return room_of(call->attr, facts).bytes * (size_t)MR_MAX(facts->threads, 1);
+}
+
+typedef struct state {
+    room room;
+    int threads;
+    mr_product *product[]; /* PRODUCTS of each worker */
+} state;
+
+static void release(void *state_of)
+{
+    state *s = state_of;
+    for (int i = 0; s && i < s->threads * PRODUCTS; i++)
+        mr_product_free(s->product[i]);
+    mr_free(s);
+}
+
+static mr_status prepare(const mr_call *call, const mr_facts *facts, void **out)
+{
+    const int n = MR_MAX(facts->threads, 1) * PRODUCTS;
+    const mr_facts one = alone(facts);
+    mr_product_spec spec[PRODUCTS];
+    state *s = mr_calloc(1, sizeof *s + (size_t)n * sizeof *s->product);
+    if (!s)
+        return mr_fail_memory(sizeof *s);
+    s->room = room_of(call->attr, facts), s->threads = n / PRODUCTS;
+    specs_of(call->attr, spec);
+    for (int i = 0; i < n; i++) {
+        mr_status st = mr_product_new(&spec[i % PRODUCTS], &one, &s->product[i]);
+        if (st != MR_OK) {
+            release(s);
+            return st;
+        }
+    }
+    *out = s;
+    return MR_OK;
+}
+
+static const char *way(const mr_call *call, const mr_facts *facts)
+{
+    const mr_facts one = alone(facts);
+    mr_product_spec spec[PRODUCTS];
+    specs_of(call->attr, spec);
+    return mr_product_way(&spec[NEXT], &one);
+}
+
+typedef struct job {
+    const mr_call *call;
+    terms t;
+    atomic_int status;
+} job;
+
+/* Momentum of the block that begins at element `at`, and what becomes orthogonal into u [n] f32;
+ * its norm. */
+VF_INLINE double begin_block(const job *j, int64_t at, float *u)
+{
+    const attr *a = j->call->attr;
+    float *g = (float *)j->call->out[GRAD].data + at, *m = (float *)j->call->out[M].data + at;
+    const vf b = vf_set((float)j->t.momentum), c = vf_set(1.0f) - b, by = vf_set((float)j->t.scale);
+    double sum = 0;
+    for (int64_t row = 0; row < a->rows; row++) {
+        vf squares = vf_zero();
+        for (int64_t i = row * a->cols, end = i + a->cols; i < end; i += VF_LANES) {
+            int64_t n = MR_MIN(end - i, (int64_t)VF_LANES);
+            vf gi = vf_ldx(g, i, 1, n, MR_F32) * by * c,
+               mi = vf_fma(b, vf_ldx(m, i, 1, n, MR_F32), gi),
+               x = a->nesterov ? vf_fma(b, mi, gi) : mi;
+            vf_stx(m, i, 1, mi, n, MR_F32);
+            vf_stx(u, i, 1, x, n, MR_F32);
+            squares = vf_fma(x, x, squares);
+            if (!a->keep)
+                vf_stx(g, i, 1, vf_zero(), n, MR_F32);
+        }
+        sum += vf_sum(squares);
+    }
+    return sqrt(sum);
+}
+
+/* y = by x + add, of n elements; y of dtype t, x too, add of f32 or NULL */
+VF_INLINE void scaled(void *y, const void *x, mr_dtype from, float by, const float *add,
+                      float add_by, int64_t count, mr_dtype t)
+{
+    const vf b = vf_set(by), c = vf_set(add_by);
+    for (int64_t i = 0; i < count; i += VF_LANES) {
+        int64_t n = MR_MIN(count - i, (int64_t)VF_LANES);
+        vf v = b * vf_ldx(x, i, 1, n, from);
+        if (add)
+            v = vf_fma(c, vf_ldx(add, i, 1, n, MR_F32), v);
+        vf_stx(y, i, 1, v, n, t);
+    }
+}
+
+// X becomes orthogonal
+VF_INLINE mr_status orthogonal(const job *j, mr_product *const *product, char *work, mr_dtype t)
+{
+    const attr *a = j->call->attr;
+    const room *r = &((const state *)j->call->state)->room;
+    const int64_t n = a->rows * a->cols, s = MR_MIN(a->rows, a->cols);
+    char *x = work, *gram = work + r->gram, *own = work + r->own;
+    float *next = (float *)(void *)(work + r->next), *square = (float *)(void *)(work + r->square);
+    for (int k = 0; k < ROUNDS; k++) {
+        MR_TRY(mr_product_run(product[GRAM], x, x, NULL, gram, own));
+        MR_TRY(mr_product_run(product[SQUARE], gram, gram, NULL, square, own));
+        scaled(gram, gram, t, (float)B, square, (float)C, s * s, t);
+        bool high = a->rows > a->cols;
+        MR_TRY(mr_product_run(product[NEXT], high ? x : gram, high ? gram : x, NULL, next, own));
+        scaled(x, x, t, (float)A, next, 1, n, t);
+    }
+    return MR_OK;
+}
+
+// weights of a block from x [n] of dtype t
+VF_INLINE void end_block(const job *j, int64_t at, const void *x, mr_dtype t)
+{
+    const attr *a = j->call->attr;
+    const mr_view *out = j->call->out;
+    float *p = (float *)out[MASTER].data + at,
+          *ema = mr_given(&out[EMA]) ? (float *)out[EMA].data + at : NULL;
+    uint16_t *w = mr_given(&out[W]) ? (uint16_t *)out[W].data + at : NULL;
+    const vf keep = vf_set((float)j->t.keep), step = vf_set((float)-j->t.step),
+             d = vf_set((float)j->t.d);
+    for (int64_t i = 0, end = a->rows * a->cols; i < end; i += VF_LANES) {
+        int64_t n = MR_MIN(end - i, (int64_t)VF_LANES);
+        vf pi = vf_fma(step, vf_ldx(x, i, 1, n, t), keep * vf_ldx(p, i, 1, n, MR_F32));
+        vf_stx(p, i, 1, pi, n, MR_F32);
+        if (ema)
+            vf_stx(ema, i, 1, formula_average(d, vf_ldx(ema, i, 1, n, MR_F32), pi), n, MR_F32);
+        if (w)
+            vf_stx(w, i, 1, pi, n, MR_BF16);
+    }
+}
+
+VF_INLINE mr_status update_block(const job *j, int64_t at, int worker, mr_dtype t)
+{
+    const attr *a = j->call->attr;
+    const state *s = j->call->state;
+    char *work = (char *)j->call->workspace + s->room.bytes * (size_t)worker;
+    float *u = (float *)(void *)(work + s->room.next);
+    double norm = begin_block(j, at, u);
+    scaled(work, u, MR_F32, (float)(1 / MR_MAX(norm, j->t.eps)), NULL, 0, a->rows * a->cols, t);
+    MR_TRY(orthogonal(j, s->product + worker * PRODUCTS, work, t));
+    end_block(j, at, work, t);
+    return MR_OK;
+}
+
+static void part(void *user, int64_t begin, int64_t end, int worker)
+{
+    job *j = user;
+    const attr *a = j->call->attr;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t at = i * a->rows * a->cols;
+        mr_status st =
+            a->bf16 ? update_block(j, at, worker, MR_BF16) : update_block(j, at, worker, MR_F32);
+        if (st != MR_OK)
+            atomic_store(&j->status, st);
+    }
+}
+
+MR_KERNEL(muon)
+{
+    job j = {.call = call};
+    const attr *a = call->attr;
+    bool go = prepare_terms(call, &j.t);
+    if (!go && !a->keep)
+        memset(call->out[GRAD].data, 0, (size_t)call->in[GRAD].desc.dim[0] * sizeof(float));
+    if (!go)
+        return MR_OK;
+    mr_cpu_for(blocks_of(call), 1, MR_MIN(call->threads, ((state *)call->state)->threads), part,
+               &j);
+    return (mr_status)atomic_load(&j.status);
+}
+
+MR_OP(muon) = {
+    .name = "muon",
+    .doc = "One optimizer step over matrices: clip, momentum, Newton-Schulz, weight average, "
+           "write-back, zeroed gradient.",
+    .ref = "Jordan et al. 2024, kellerjordan.github.io/posts/muon; scales: Liu et al. 2025, "
+           "arXiv:2502.16982; torch.optim.Muon of 2.15",
+    .in = {{"master", "[n] f32", MR_CONTIG, MR_NO_GRAD},
+           {"grad", "[n] f32", MR_CONTIG, MR_NO_GRAD},
+           {"m", "[n] f32", MR_CONTIG, MR_NO_GRAD},
+           {"ema", "[n] f32", MR_CONTIG, MR_OPTIONAL | MR_NO_GRAD},
+           {"w", "[n] bf16", MR_CONTIG, MR_OPTIONAL | MR_NO_GRAD},
+           {"hyper", "[12] f64", MR_CONTIG, MR_NO_GRAD},
+           {"sumsq", "[1] f64", MR_CONTIG, MR_NO_GRAD}},
+    .out = {{"master", "[n] f32", 1, true, MR_CONTIG},
+            {"grad", "[n] f32", 2, true, MR_CONTIG},
+            {"m", "[n] f32", 3, true, MR_CONTIG},
+            {"ema", "[n] f32", 4, true, MR_CONTIG},
+            {"w", "[n] bf16", 5, true, MR_CONTIG}},
+    .attr = {{"rows", MR_ATTR_I64, offsetof(attr, rows), .min = 1, .max = 1 << 24, .required = true,
+              .doc = "of a block"},
+             {"cols", MR_ATTR_I64, offsetof(attr, cols), .min = 1, .max = 1 << 24, .required = true,
+              .doc = "of a block"},
+             {"scale", MR_ATTR_F64, offsetof(attr, scale), .def = 1,
+              .doc = "factor of the orthogonal update"},
+             {"decay", MR_ATTR_F64, offsetof(attr, decay), .def = 1,
+              .doc = "factor on hyper's weight_decay"},
+             {"lr_factor", MR_ATTR_F64, offsetof(attr, lr_factor), .def = 1,
+              .doc = "factor on hyper's lr"},
+             {"nesterov", MR_ATTR_BOOL, offsetof(attr, nesterov), .doc = "look ahead by momentum"},
+             {"bf16", MR_ATTR_BOOL, offsetof(attr, bf16), .doc = "operands of products are bf16"},
+             {"keep", MR_ATTR_BOOL, offsetof(attr, keep), .doc = "leave the gradient as it is"}},
+    .infer = infer,
+    .cost = cost,
+    .naive = naive,
+    .cpu = {.run = MR_CPU(muon),
+            .prepare = prepare,
+            .release = release,
+            .workspace = workspace,
+            .way = way},
+    .hidden = true,
+    .tol_f32 = 1e-4,
+    .tol_reason = "five rounds enlarge what rounding adds to small singular values; bf16: of "
+                  "operands too",
+    .cases = MR_CASES(
+        // higher than wide, square, wider than high
+        "master=[192] f32 grad=[192] f32 m=[192] f32 hyper=[12] f64 0.2..0.9 sumsq=[1] f64 "
+        "0.5..1.2 rows=24 cols=8",
+        "master=[288] f32 grad=[288] f32 m=[288] f32 ema=[288] f32 hyper=[12] f64 0.2..0.9 "
+        "sumsq=[1] f64 0..0.1 rows=12 cols=12 nesterov=1 scale=0.7 lr_factor=0.5 decay=0.5",
+        "master=[540] f32 grad=[540] f32 m=[540] f32 w=[540] bf16 hyper=[12] f64 0.2..0.9 "
+        "sumsq=[1] f64 0.9..1.2 rows=6 cols=30 scale=1.1",
+        // a row, and one element
+        "master=[27] f32 grad=[27] f32 m=[27] f32 hyper=[12] f64 0.2..0.9 sumsq=[1] f64 0..0.1 "
+        "rows=1 cols=9",
+        "master=[3] f32 grad=[3] f32 m=[3] f32 hyper=[12] f64 0.2..0.9 sumsq=[1] f64 0..0.1 "
+        "rows=1 cols=1",
+        // products of bf16
+        "master=[8192] f32 grad=[8192] f32 m=[8192] f32 ema=[8192] f32 w=[8192] bf16 hyper=[12] "
+        "f64 0.2..0.9 sumsq=[1] f64 0..0.1 rows=32 cols=128 bf16=1 nesterov=1 keep=1 scale=0.1 "
+        "rtol=0.02",
+        // above the most norm; no weight at all
+        "master=[64] f32 grad=[64] f32 m=[64] f32 hyper=[12] f64 0.2..0.9 sumsq=[1] f64 800..900 "
+        "rows=8 cols=8",
+        "master=[64] f32 grad=[64] f32 m=[64] f32 w=[64] bf16 hyper=[12] f64 0..0 sumsq=[1] f64 "
+        "1..1 rows=8 cols=8",
+        "master=[64] f32 grad=[64] f32 m=[64] f32 hyper=[12] f64 0..0 sumsq=[1] f64 1..1 rows=8 "
+        "cols=8 keep=1"),
+};
