@@ -89,10 +89,10 @@ local function region_bytes(rows)
 end
 
 -- memory and seconds of the optimizer's step
-local function update_of(m, exec, params, rule)
+local function update_of(m, exec, params, rule, dtype)
   local update = optim.new(exec, params, nil, nil, { rule = rule })
   local out = { memory = update.prog:memory(),
-    seconds = work.parts(m, update.prog:times(), "f32").forward }
+    seconds = work.parts(m, update.prog:times(), dtype).forward }
   update.prog:close()
   update.graph:close()
   return out
@@ -142,7 +142,7 @@ function Compiled:of(settings, ranks)
   models.trained, models.all = pipe:counts()
   models.regions, models.saved = region_bytes(exec:regions()), state.saved_bytes(exec)
   models.update = job and { memory = NONE, seconds = 0 }
-    or update_of(m, exec, pipe.params, optim.rule(settings))
+    or update_of(m, exec, pipe.params, optim.rule(settings), dtype)
   if job == "extract" then
     -- the model itself is not opened
     models.regions.weights, models.regions.frozen = 0, 0

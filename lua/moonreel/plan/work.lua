@@ -8,7 +8,7 @@ local work = {}
 -- what an op's time goes by: rates of the machine by the beginning of its name
 local CLASSES = {
   { "linear", "product" }, { "matmul", "product" }, { "attention", "attention" },
-  { "conv", "convolution" },
+  { "conv", "convolution" }, { "muon", "product" },
 }
 
 -- of names that were asked for: a plan has thousands of nodes of few ops
