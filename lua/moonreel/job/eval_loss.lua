@@ -35,7 +35,7 @@ local function open_weights(r)
       .. "of weights; try: --ckpt-path RUN")
   end
   r.weights = r:keep(blame.field(s, "ckpt_path", sample.open, s.ckpt_path, { settings = s,
-    ema = false, outputs = s.outputs }))
+    ema = s.eval_ema, outputs = s.outputs }))
   local config = program.config(s)
   config.forward = true
   local pipe, exec = r.weights.pipe, r.weights.exec

@@ -178,6 +178,17 @@ describe("job = eval_loss", function()
     assert.same(facts.rows, again.rows)
   end)
 
+  it("is of the averaged weights where it is asked for", function()
+    local function losses(...)
+      local _, facts = job.run(bake("ckpt_path=" .. dir.path .. "/runs/001-small", ...),
+        { write = silent })
+      return facts.rows[1].losses
+    end
+    local plain = losses()
+    assert.same(plain, losses("eval_ema=false"))
+    assert.is_false(plain[1] == losses("eval_ema=true")[1])
+  end)
+
   it("tells a bucket without a sample, and refuses what it would not use", function()
     local lines = {}
     job.run(bake("ckpt_path=" .. dir.path .. "/runs/001-small", "steps=1",
