@@ -6,9 +6,9 @@ describe("the work of a step", function()
   local h100 = machine.open "H100"
 
   it("goes by its op's class", function()
-    for op, class in pairs { linear = "product", linear_dw = "product", matmul = "product", muon = "product",
-        attention = "attention", attention_grad = "attention", conv3d = "convolution",
-        layer_norm = "stream", copy = "stream" } do
+    for op, class in pairs { linear = "product", linear_dw = "product", matmul = "product",
+        muon = "product", attention = "attention", attention_grad = "attention",
+        conv3d = "convolution", layer_norm = "stream", copy = "stream" } do
       assert.equal(class, work.class(op), op)
     end
   end)
