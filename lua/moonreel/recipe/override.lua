@@ -39,8 +39,10 @@ function override.target(key)
       end
       if not resolved then
         local hint = schema.path and registry.hint(schema, part, key) or ""
-        return nil, ("%s is not a field%s"):format(hint == "" and table.concat(parts, ".", 1, i)
-          or key, hint)
+        -- the whole path is what a hint is of; without one its first part that is not known
+        local whole = hint:match "^[,:]"
+        return nil, ("%s is not a field%s"):format(whole and key
+          or table.concat(parts, ".", 1, i), hint)
       end
       if #resolved ~= #keys + 1 or schema.path then
         -- A spelling may lead into another record, so the schema is looked up from the root.
