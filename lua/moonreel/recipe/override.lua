@@ -40,8 +40,8 @@ function override.target(key)
       if not resolved then
         local hint = schema.path and registry.hint(schema, part, key) or ""
         -- the whole path is what a hint is of; without one its first part that is not known
-        local whole = hint:match "^[,:]"
-        return nil, ("%s is not a field%s"):format(whole and key
+        local hinted = hint:match "^[,:]"
+        return nil, ("%s is not a field%s"):format(hinted and key
           or table.concat(parts, ".", 1, i), hint)
       end
       if #resolved ~= #keys + 1 or schema.path then

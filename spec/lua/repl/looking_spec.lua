@@ -70,7 +70,8 @@ describe("looking at", function()
       assert.matches("[▀▄█]", text)
       assert.equal("4", feed "#run:losses()")
       assert.equal("4\t4", feed "return run:losses()[4].step, run:steps()[1]")
-      assert.matches("^moonreel.Run\n  journal  losses  name  path  settings  steps$", feed "help(run)")
+      assert.matches("^moonreel.Run\n  journal  losses  name  path  settings  steps$",
+        feed "help(run)")
     end)
 
     it("shows the last loss of a step taken twice, none of one rolled back or skipped", function()
