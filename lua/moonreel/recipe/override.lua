@@ -38,11 +38,12 @@ function override.target(key)
         resolved[#resolved + 1] = part
       end
       if not resolved then
-        local hint = schema.path and registry.hint(schema, part, key) or ""
-        -- the whole path is what a hint is of; without one its first part that is not known
-        local hinted = hint:match "^[,:]"
-        return nil, ("%s is not a field%s"):format(hinted and key
-          or table.concat(parts, ".", 1, i), hint)
+        local hint, all = "", false
+        if schema.path then
+          hint, all = registry.hint(schema, part, key)
+        end
+        return nil, ("%s is not a field%s"):format(all and key or table.concat(parts, ".", 1, i),
+          hint)
       end
       if #resolved ~= #keys + 1 or schema.path then
         -- A spelling may lead into another record, so the schema is looked up from the root.
@@ -74,7 +75,7 @@ function override.target(key)
       end
     else
       return nil, ("%s has no fields of its own%s"):format(table.concat(parts, ".", 1, i - 1),
-        registry.hint(record, key, key))
+        (registry.hint(record, key, key)))
     end
   end
   return { keys = keys, schema = schema, indices = #indices > 0 and indices or nil }

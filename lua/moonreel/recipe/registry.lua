@@ -360,22 +360,24 @@ end
 -- records whose fields people mean when they leave the record out, in this order
 local MAIN <const> = { "optim", "model", "dataset", "scheduler", "sampling", "vae", "text_encoder" }
 
---- What an unknown name may have meant: ", did you mean 'x'?", ": " and an answer, or "".
+--- What an unknown name may have meant.
 ---@param record table   in which it is written
 ---@param name string
 ---@param written string|nil  the whole path, where it goes on behind the name
+---@return string hint    ", did you mean 'x'?", ": " and an answer, where fields are listed, or ""
+---@return boolean whole  it is about the whole path, not about the name alone
 function registry.hint(record, name, written)
   local prefix = record.path == "" and "" or record.path .. "."
   local known = of_peers(written or prefix .. name)
   if known then
-    return known
+    return known, true
   end
   -- a field of this name may lie in another record
   for _, other in ipairs(MAIN) do
     local of = registry.get().root.fields[other]
     local found = of and registry.resolve(of, name)
     if found then
-      return (", did you mean '%s'?"):format(table.concat(found, "."))
+      return (", did you mean '%s'?"):format(table.concat(found, ".")), false
     end
   end
   local names = registry.names(record)
@@ -387,9 +389,10 @@ function registry.hint(record, name, written)
   local near = nearest(name, names)
   if near and may_mean(name, near) then
     local theirs = record == registry.get().root and peers.names[near]
-    return (", did you mean '%s'?"):format(theirs and canonical { near } or prefix .. near)
+    return (", did you mean '%s'?"):format(theirs and canonical { near } or prefix .. near),
+      false
   end
-  return record == registry.get().root and "; moonreel help fields lists them" or ""
+  return record == registry.get().root and "; moonreel help fields lists them" or "", false
 end
 
 return registry
