@@ -88,11 +88,11 @@ local function region_bytes(rows)
   return bytes
 end
 
--- memory and seconds of the optimizer's step
+-- memory and seconds of the optimizer's step, and the fields that decide them
 local function update_of(m, exec, params, rule, dtype)
   local update = optim.new(exec, params, nil, nil, { rule = rule })
-  local out = { memory = update.prog:memory(),
-    seconds = work.parts(m, update.prog:times(), dtype).forward }
+  local parts, _, by = work.parts(m, update.prog:times(), dtype)
+  local out = { memory = update.prog:memory(), seconds = parts.forward, by = by }
   update.prog:close()
   update.graph:close()
   return out
@@ -115,8 +115,9 @@ end
 ---@param settings table  baked
 ---@param ranks integer|nil  that train together; nil: one
 ---@return table models  pipe, exec, dtype; trained and all parameters; regions: bytes by kind,
----   saved: those that a checkpoint holds; update: memory, seconds of the optimizer's step;
----   encoders: moonreel.plan.Encoders; job: what the run does that is no training
+---   saved: those that a checkpoint holds; update: of the optimizer's step memory, seconds, by (the
+---   fields that decide them); encoders: moonreel.plan.Encoders; job: what the run does that is no
+---   training
 function Compiled:of(settings, ranks)
   local m = self.machine
   local dtype = (settings.dtype == "fp32" or m.cpu and not m.cpu.bf16) and "f32" or "bf16"
@@ -141,7 +142,7 @@ function Compiled:of(settings, ranks)
       captions = settings.cached or settings.load_text_features }) }
   models.trained, models.all = pipe:counts()
   models.regions, models.saved = region_bytes(exec:regions()), state.saved_bytes(exec)
-  models.update = job and { memory = NONE, seconds = 0 }
+  models.update = job and { memory = NONE, seconds = 0, by = {} }
     or update_of(m, exec, pipe.params, optim.rule(settings), dtype)
   if job == "extract" then
     -- the model itself is not opened

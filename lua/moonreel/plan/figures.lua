@@ -28,23 +28,23 @@ end
 ---@param mesh moonreel.plan.Mesh
 ---@param n integer      micro-steps of a rank in it
 ---@param step table     of moonreel.plan.compiled, with by and encode_by
+---@param update table   of its models, with by
 ---@param seconds table  of the step, as plan rows have them
 ---@return table[] list  {figure, seconds, share: of the step, value: of the machine, origin},
 ---   longest first; the seconds sum up to the step's
-function figures.of(mesh, n, step, seconds)
+function figures.of(mesh, n, step, update, seconds)
   local by, m = {}, mesh.machine
   local far = mesh.nodes > 1 and "network.card" or "node.link"
   local read = math.min(step.parts.read, seconds.encode)
   spread(by, step.by, n * (seconds.forward + seconds.recompute + seconds.backward))
   spread(by, step.encode_by, n * (seconds.encode - read))
+  spread(by, update.by, seconds.update)
   for figure, s in pairs { ["host.read"] = n * read, slowest = seconds.slowest } do
     by[figure] = (by[figure] or 0) + s
   end
   by["node.link"] = mesh.sequence <= mesh.gpus and n * seconds.exchange or nil
   by[far] = (by[far] or 0) + seconds.exposed
     + (mesh.sequence <= mesh.gpus and 0 or n * seconds.exchange)
-  local update = m.here and "here" or m.ops and "ops" or "rate.stream"
-  by[update] = (by[update] or 0) + seconds.update
   local list = {}
   for figure, s in pairs(by) do
     if s > 0 then

@@ -519,7 +519,8 @@ function Open:row(b)
     bytes = self:held(b, step).bytes, useful = step.useful,
     workspace = step.memory.workspace }
   row.seconds, row.schedule = self:seconds(b, step)
-  row.figures = figures.of(mesh, mesh:rounds(self.settings), step, row.seconds)
+  row.figures = figures.of(mesh, mesh:rounds(self.settings), step, models.update,
+    row.seconds)
   row.sent = self.shares.sent + mesh:rounds(self.settings) * row.seconds.exchange_bytes
   row.share_of_peak = share_of_peak(mesh, models, step, row.seconds)
   row.decode_cores = decode_cores(self.settings, mesh, b, row.seconds.step)

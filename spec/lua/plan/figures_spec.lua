@@ -25,7 +25,8 @@ end
 describe("figures", function()
   it("decide all seconds of a step, on one GPU, on nodes, of ranks that share tokens", function()
     for _, case in ipairs { { "H100" }, { "2x8xH100" }, { "8xH100", "plugin_config.sp_size=2" },
-        { "8xA100", "text_encoder.residency=stream" }, { "H100", "job=eval_loss" } } do
+        { "8xA100", "text_encoder.residency=stream" }, { "H100", "job=eval_loss" },
+        { "8xH100", "optim.type=muon" } } do
       local row = planned(mesh.parse(case[1]), case[2]).slowest
       local sum, share = 0, 0
       for i, one in ipairs(row.figures) do
