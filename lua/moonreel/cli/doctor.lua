@@ -192,7 +192,8 @@ local function checkpoint_bytes(settings)
     local device <close> = E.device("cpu")
     local pipe = require("moonreel.models.pipeline").of(settings, "bf16")
     return require("moonreel.trainer.state").saved_bytes(E.plan(pipe.params, {
-      regions = require("moonreel.optim.regions").of(settings), facts = device:facts() }))
+      regions = require("moonreel.optim.regions").of(settings, nil, nil, nil, pipe.params),
+      facts = device:facts() }))
   end)
   return good and bytes or nil
 end
