@@ -213,7 +213,8 @@ local others = {
     .. "// 20 end in the recipe",
     [[warmup_ratio lr_warmup_ratio warmup_epochs lr_warmup_fraction warmup_fraction warmup
     pct_start]] },
-  { "one rate trains all weights; lr is not scaled by ranks or batch",
+  { "lr trains all weights, but matrices under Muon (optim.muon.lr); it is not scaled by ranks or "
+    .. "batch",
     [[scale_lr base_lr text_encoder_lr unet_lr network_lr lr_multiplier learning_rate_te
     backbone_lr]] },
   { "optim.ema_decay averages the weights, and optim.ema_decay=none keeps no average",
@@ -281,7 +282,8 @@ local others = {
     num_sample_steps]] },
   { "scheduler.cfg_scale guides a rendering with STDiT3, sampling.guidance with MMDiT",
     "guidance_scale cfg guidance text_guidance_scale embedded_cfg_scale embedded_guidance_scale" },
-  { "moonreel sample renders a checkpoint; help sampling lists the fields of what is rendered",
+  { "sampling.every=N renders checkpoints while a run trains, moonreel sample one of them; help "
+    .. "sampling lists the fields",
     [[validation_prompt validation_prompts validation_prompts_file sample_prompts
     validation_steps validation_epochs num_validation_images num_validation_videos
     sample_every sample_every_n_steps sample_every_n_epochs sample_at_first validation_every
