@@ -364,7 +364,7 @@ function command.run(args)
     p.stage = one.name or options.stage
     local share, seconds = stalls_of(options.stalls)
     p.course = require("moonreel.plan.course").of(p, one.settings, { surveys = surveys,
-      stage = one.name or options.stage, stall_share = share, stall_s = seconds })
+      stage = p.stage, stall_share = share, stall_s = seconds })
     plans[i], fits = p, fits and p.largest.fits
   end
   if options.html then
