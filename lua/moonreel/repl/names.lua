@@ -218,6 +218,7 @@ function names.environment()
     lazily("moonreel.ckpt.numbers", "norms")
   env.trend = function(run, ...)
     local dir = type(run) == "string" and require("moonreel.runs.find").one(run, "trend") or run
+    -- no tail call, as above
     local rows = require("moonreel.ckpt.numbers").trend(dir, ...)
     return rows
   end
