@@ -149,7 +149,7 @@ local function prepare(spec, overrides, options)
     options.settings = settings
     return require("moonreel.sample").prepare(settings.ckpt_path, options)
   end
-  local name = require("moonreel.trainer.setup").name(settings)
+  local name = require("moonreel.trainer.check").name(settings)
   local found, reason = require("moonreel.ckpt").resolve(settings.load or "latest",
     settings.outputs, name)
   if not found then

@@ -4,7 +4,7 @@ local base = require "moonreel.core.base"
 local blame = require "moonreel.settings.blame"
 local run = require "moonreel.run"
 local samples = require "moonreel.trainer.samples"
-local setup = require "moonreel.trainer.setup"
+local check = require "moonreel.trainer.check"
 local signal = require "moonreel.core.signal"
 local team = require "moonreel.comm.team"
 
@@ -24,7 +24,7 @@ Work.__index = Work
 function work.new(settings, given)
   local self = setmetatable({ settings = settings, write = given.write, kept = {}, notes = {},
     team = team.new(), catches = signal.catch() }, Work)
-  local good, problem = pcall(setup.check, self)
+  local good, problem = pcall(check.run, self)
   if not good then
     self:__close()
     error(problem, 0)

@@ -12,7 +12,7 @@ local pipeline = require "moonreel.models.pipeline"
 local readers = require "moonreel.settings.readers"
 local renders = require "moonreel.plan.renders"
 local schedule = require "moonreel.plan.schedule"
-local setup = require "moonreel.trainer.setup"
+local launched = require "moonreel.trainer.check"
 local sharing = require "moonreel.optim.ranks"
 local simulate = require "moonreel.plan.simulate"
 
@@ -307,7 +307,7 @@ end
 -- what has to be there before anything can be said
 local function check(settings)
   if settings.job == "train" then
-    setup.check_end(settings)
+    launched.has_end(settings)
   end
   if not settings.bucket_config then
     blame.raise(settings, "bucket_config", "MR_E_RECIPE", "bucket_config is none: nothing says "

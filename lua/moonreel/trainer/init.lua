@@ -9,7 +9,11 @@ local life = require "moonreel.core.life"
 local loop = require "moonreel.trainer.loop"
 local predict = require "moonreel.trainer.predict"
 local options = require "moonreel.text.options"
+local check = require "moonreel.trainer.check"
+local directory = require "moonreel.trainer.directory"
+local origin = require "moonreel.trainer.origin"
 local setup = require "moonreel.trainer.setup"
+local writer = require "moonreel.trainer.writer"
 local signal = require "moonreel.core.signal"
 local team = require "moonreel.comm.team"
 local tracking = require "moonreel.trainer.tracking"
@@ -22,16 +26,16 @@ local LOST_S <const> = 10 -- for a save, after ranks have lost each other
 --- The steps of a run, in order: name, function(r), and the phase that others see it in. A program
 -- may insert its own.
 trainer.steps = {
-  {"check the settings", setup.check, "open"},
-  {"find what to start from", setup.find, "open"},
-  {"take the run directory", setup.directory, "open"},
-  {"open what to start from", setup.source, "open"},
-  {"compare the recipe with the checkpoint's", setup.compare, "open"},
+  {"check the settings", check.run, "open"},
+  {"find what to start from", origin.find, "open"},
+  {"take the run directory", directory.take, "open"},
+  {"open what to start from", origin.source, "open"},
+  {"compare the recipe with the checkpoint's", origin.compare, "open"},
   {"declare the models", setup.models, "device"},
   {"allocate their state", setup.state, "device"},
   {"open the data", samples.open, "index"},
   {"fill the state", setup.fill, "weights"},
-  {"prepare for checkpoints", setup.saver, "weights"},
+  {"prepare for checkpoints", writer.open, "weights"},
   {"predict the cost of each bucket", predict.run, "compile"},
   {"watch the weights", weights.open, "compile"},
   {"open the trackers", tracking.open, "open"},

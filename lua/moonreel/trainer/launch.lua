@@ -41,7 +41,7 @@ end
 -- the step that opens it
 local function glance(s)
   local good, source = pcall(function()
-    local found = ckpt.resolve(s.load, s.outputs, require("moonreel.trainer.setup").name(s))
+    local found = ckpt.resolve(s.load, s.outputs, require("moonreel.trainer.check").name(s))
     return found and ckpt.glance(found)
   end)
   return good and source or nil

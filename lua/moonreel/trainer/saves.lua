@@ -9,6 +9,7 @@ local renderings = require "moonreel.trainer.renderings"
 local samples = require "moonreel.trainer.samples"
 local setup = require "moonreel.trainer.setup"
 local state = require "moonreel.trainer.state"
+local writer = require "moonreel.trainer.writer"
 
 local saves = {}
 
@@ -142,7 +143,7 @@ function saves.alone(r)
     return
   end
   local good, problem = pcall(function()
-    local saver <close> = setup.open_saver(r, 1)
+    local saver <close> = writer.new(r, 1)
     local _, bad = snapshot(r, saver, nil, true)
     if bad then
       base.raise("MR_E_NONFINITE", told(bad))

@@ -9,7 +9,8 @@ local ckpt = require "moonreel.ckpt"
 local options = require "moonreel.text.options"
 local progress = require "moonreel.trainer.progress"
 local run = require "moonreel.run"
-local setup = require "moonreel.trainer.setup"
+local check = require "moonreel.trainer.check"
+local rehearse = require "moonreel.trainer.rehearse"
 local signal = require "moonreel.core.signal"
 local team = require "moonreel.comm.team"
 local trainer = require "moonreel.trainer"
@@ -27,7 +28,7 @@ local function find_outer(series)
       .. "--start-step and --start-epoch are for "
       .. "one stage; try: stages.NAME.start_from_scratch=true")
   end
-  local found, reason = blame.field(s, "load", ckpt.resolve, s.load, s.outputs, setup.name(s))
+  local found, reason = blame.field(s, "load", ckpt.resolve, s.load, s.outputs, check.name(s))
   if not found then
     series.progress:say(reason)
     return nil
@@ -166,11 +167,11 @@ local function begin(series)
     if i > first then
       stage.previous, stage.before = true, list[i - 1].settings
     end
-    named(list[i].name, setup.rehearse, list[i].settings, stage)
+    named(list[i].name, rehearse, list[i].settings, stage)
   end
   if not series.outer then
     series.outer, series.made = blame.field(settings, "outputs", run.create, settings.outputs,
-      setup.name(settings), true), true
+      check.name(settings), true), true
     series.lock = run.lock(series.outer)
   end
   base.replace_file(series.outer .. "/settings.json", settings:to_json())

@@ -1,5 +1,5 @@
 --- A disk that cannot hold two checkpoints: doctor and the start of a run say so.
--- Covers: lua/moonreel/trainer/setup.lua lua/moonreel/cli/doctor.lua
+-- Covers: lua/moonreel/trainer/writer.lua lua/moonreel/cli/doctor.lua
 local demo_data = dofile "spec/support/demo_data.lua"
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"

@@ -1,5 +1,7 @@
 -- What the loop does when something goes wrong: bad numbers, a disk that refuses, a signal.
 -- Covers: lua/moonreel/trainer/init.lua lua/moonreel/trainer/progress.lua
+-- Covers: lua/moonreel/trainer/check.lua lua/moonreel/trainer/origin.lua
+-- Covers: lua/moonreel/trainer/directory.lua lua/moonreel/trainer/setup.lua
 -- Covers: lua/moonreel/trainer/saves.lua lua/moonreel/trainer/micros.lua
 -- Covers: lua/moonreel/trainer/predict.lua
 local base = require "moonreel.core.base"

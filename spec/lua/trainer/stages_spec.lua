@@ -1,5 +1,5 @@
 -- Recipes in a row: killed on both sides of each boundary they end with the same bits (recipes.md
--- 8, reliability P3).
+-- 8, reliability P3). Covers: lua/moonreel/trainer/stages.lua lua/moonreel/trainer/rehearse.lua
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local demo_data = dofile "spec/support/demo_data.lua"

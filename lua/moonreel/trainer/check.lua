@@ -1,0 +1,81 @@
+--- Refuses settings that no run could follow, before anything is opened.
+-- @module moonreel.trainer.check
+local base = require "moonreel.core.base"
+local pipeline = require "moonreel.models.pipeline"
+local blame = require "moonreel.settings.blame"
+local sources = require "moonreel.settings.sources"
+local progress = require "moonreel.trainer.progress"
+
+local check = {}
+
+--- The name of a run: its field, else the recipe's file.
+---@param s table  settings
+---@return string
+function check.name(s)
+  local name = s.name or tostring(s.recipe):match("([^/]+)$"):gsub("%.lua$", "")
+  return (name:gsub("[^%w%._%-]", "-"))
+end
+
+-- files that differ on one host, or other words, are found before anything runs
+local function expect_same_recipe(r)
+  r.team:same(r.settings.hash, function(theirs)
+    base.raise("MR_E_RECIPE", ("the recipe has other values here (%s) than on rank 0 (%s); try: "
+      .. "the same files and words on all hosts"):format(r.settings.hash, theirs))
+  end)
+end
+
+--- What ranks other than the first use as a journal.
+check.silent = {append = function() end, sync = function() end, close = function() end,
+  waiting = function() return 0, "", 0 end}
+
+--- Refuse a training that nothing ends.
+---@param s table  settings
+function check.has_end(s)
+  if s.steps == 0 and s.epochs == 0 then
+    blame.raise(s, "epochs", "MR_E_RECIPE", "epochs = 0 and steps = 0: nothing says when to stop; "
+      .. "try: epochs = 1, or steps = 1000")
+  end
+end
+
+--- Refuse settings that nothing reads.
+function check.run(r)
+  local s = r.settings
+  r.progress = progress.new(s.steps, s.log_every, r.team.leads and r.write or not r.team.leads
+    and check.silent.append or nil)
+  r.name = check.name(s)
+  expect_same_recipe(r)
+  s:require_readers()
+  if s.stages then
+    base.raise("MR_E_USAGE", "a recipe of stages trains by moonreel.trainer.stages; try: moonreel "
+      .. "train, or bake one of them")
+  end
+  local function refuse(path, form, ...) blame.raise(s, path, "MR_E_RECIPE", form, ...) end
+  if not pipeline.reconstructs(s) and not (s.vae.type and s.text_encoder.type) then
+    refuse(s.vae.type and "text_encoder.type" or "vae.type",
+      "training needs vae.type and text_encoder.type; "
+      .. "try: vae = { type = \"dct\" }, text_encoder = { type = \"bytes\" }")
+  end
+  if #sources.of(s) == 0 then
+    refuse("dataset.data_path", "dataset.data_path is none; try: --data-path NAME.mrx")
+  end
+  if not s.bucket_config then
+    refuse("bucket_config", "bucket_config is none: nothing says which clips to take; try: "
+      .. "bucket_config = { [\"240p\"] = { [16] = { 1.0, 4 } } }")
+  end
+  local unknown = require "moonreel.settings.resolutions"(s:leaves())[1]
+  if unknown then
+    refuse(unknown.path, "%s", unknown.text)
+  end
+  check.has_end(s)
+  if s.spike.action == "rollback" and s.ckpt_every == 0 then
+    refuse("spike.action", "spike.action = \"rollback\" with ckpt_every = 0: there is nothing to "
+      .. "go back to; try: ckpt_every = %d, or spike.action = \"skip\"",
+      math.max(1, s.spike.back_steps // 2))
+  end
+  if s.lr_schedule == "1cycle" and not (s.min_lr and s.max_lr) then
+    refuse("lr_schedule", "lr_schedule = \"1cycle\" needs min_lr and max_lr, %s is none; "
+      .. "try: min_lr = 1e-5, max_lr = 1e-4", s.min_lr and "max_lr" or "min_lr")
+  end
+end
+
+return check
