@@ -343,7 +343,7 @@ typedef struct part {
     mr_desc desc;
 } part;
 
-/* A frozen parameter has one place for weights of every kind. */
+/* A frozen parameter has its weight in the region of frozen ones, no master and no average. */
 static part check_part(lua_State *L, const mr_exec *exec)
 {
     lua_getiuservalue(L, 1, 2);
@@ -359,7 +359,7 @@ static part check_part(lua_State *L, const mr_exec *exec)
     const mr_region_row *row = mr_exec_region(exec, p.region);
     if (!row)
         mr_bind_check(L, mr_exec_read((mr_exec *)exec, p.region, 0, NULL, 0)); // says what there is
-    if (p.param->frozen && row->role != MR_ROLE_STATE)
+    if (p.param->frozen && row->role == MR_ROLE_WEIGHTS)
         row = mr_exec_region(exec, "frozen");
     int64_t count;
     mr_bind_check(L, mr_region_find(row, p.param, &p.at, &count));
@@ -437,7 +437,8 @@ static const mr_bind_row exec_rows[] = {
     MR_ROW("write", x_write, "(region: string, offset: integer, values: mr.Tensor)",
            "Elements from offset on; a dense tensor of the region's dtype."),
     MR_ROW("param", x_param, "(region: string, name: string): mr.Tensor",
-           "One parameter: its weight, master, gradient, ..."),
+           "One parameter: its weight, master, gradient, ...; an error where the region does not "
+           "hold all of it."),
     MR_ROW("set_param", x_set_param, "(region: string, name: string, values: mr.Tensor)",
            "Write one parameter; converted to the region's dtype."),
     MR_ROW_END};

@@ -378,7 +378,7 @@ function Exec:hash(region, offset, count) end
 ---@param values mr.Tensor
 function Exec:write(region, offset, values) end
 
---- One parameter: its weight, master, gradient, ...
+--- One parameter: its weight, master, gradient, ...; an error where the region does not hold all of it.
 ---@param region string
 ---@param name string
 ---@return mr.Tensor
