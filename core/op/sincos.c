@@ -1,6 +1,9 @@
 /* sincos: the sinusoidal embedding of scalars: [cos(v f_k) | sin(v f_k)], f_k = max_period^(-k /
- * (dim/2)). Position tables put the sine first. Small and run once per shape or step: computed in
- * double, rounded once. Licence: Apache-2.0 */
+ * (dim/2)). Position tables put the sine first. Small and run once per shape or step.
+ *
+ * The kernel forms the exponent, f_k and the angle v f_k in f32, as the reference does, and takes
+ * the functions of that angle in f64, rounded to f32. The naive run does all of it in f64: at
+ * v = 1000 the two are up to 3e-5 apart. Licence: Apache-2.0 */
 #include "op/row.h"
 
 #include <math.h>
