@@ -11,6 +11,9 @@ local train = {
     { "--stage NAME", "of a recipe of stages: begin with this one" },
     { "--include HOSTS", "with --hostfile: these alone, as a,b or with slots a:0,2@b" },
     { "--exclude HOSTS", "with --hostfile: all but these" },
+    { "--dump-steps LIST DIR", "write what these steps see and do: inputs, noise, times, drops, "
+      .. "losses, gradients, state, as safetensors in DIR/step-N/; LIST is 1,50. The run's bits "
+      .. "stay the same", further = 1 },
   },
   fields = {
     { "RUN", "the directory of a run goes on from its newest checkpoint: its recipe.lua with "
@@ -174,6 +177,19 @@ local function renders(list)
   return false
 end
 
+-- what writes the steps that --dump-steps asks for: of the stage of a name, nil: of the whole run
+local function watch_of(asked, team)
+  if not asked then
+    return nil
+  end
+  local dump = require "moonreel.trainer.dump"
+  local list, dir = asked:match "^(%S*) (.*)$"
+  local steps = dump.parse(list)
+  return function(stage)
+    return dump.steps(steps, stage and dir .. "/" .. stage or dir, team)
+  end
+end
+
 function train.run(args)
   require("moonreel.text.output").outlive()
   local parsed
@@ -215,7 +231,7 @@ function train.run(args)
     io.stderr:write(launch.note and launch.note .. "\n" or "")
     tell_notes(launch.list)
   end
-  local o = { team = team, launch = launch }
+  local o = { team = team, launch = launch, watch = watch_of(parsed.options.dump_steps, team) }
   if settings.stages then
     o.from = from
     return require("moonreel.trainer.stages").run(settings, launch.list, o)
@@ -223,6 +239,7 @@ function train.run(args)
   if settings.job ~= "train" then
     return (require("moonreel.job").run(settings))
   end
+  o.watch = o.watch and o.watch()
   return (require("moonreel.trainer").run(settings, o))
 end
 

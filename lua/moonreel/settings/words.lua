@@ -2,7 +2,8 @@
 -- recipes.md 7. A command declares rows {"--name", help}, {"--name FILE", help} or {"-n, --name N",
 -- help}; `many = true` collects values, `least = N` asks for a whole number of at least N, and
 -- `takes = function(word, parsed)` says which further words belong to the value of an option: they
--- are collected, too, or stand behind it with a space; `empty = true` takes '' as a value. A row
+-- are collected, too, or stand behind it with a space; `further = N` asks for N more words;
+-- `empty = true` takes '' as a value. A row
 -- that does not begin with `-` is only help, and so are the rows of `fields`. With `overrides =
 -- true` the command takes a recipe: then every field of the registry is an option as well;
 -- `short_fields` = {n = "path"} gives some a letter. `most` = N refuses further words that are
@@ -17,7 +18,7 @@ local truths = { ["true"] = true, ["1"] = true, ["false"] = false, ["0"] = false
 
 --- The options among a command's rows.
 ---@param rows table[]|nil
----@return table[]  {name, with dashes; short, value, many, least, takes, empty}
+---@return table[]  {name, with dashes; short, value, many, least, takes, further, empty}
 function words.rows(rows)
   local out = {}
   for _, row in ipairs(rows or {}) do
@@ -26,7 +27,7 @@ function words.rows(rows)
     if name then
       out[#out + 1] = { name = name:gsub("_", "-"), short = short,
         value = value ~= "" and value or nil, many = row.many,
-        least = row.least, takes = row.takes, empty = row.empty }
+        least = row.least, takes = row.takes, further = row.further, empty = row.empty }
     end
   end
   return out
@@ -128,6 +129,9 @@ function words.parse(args, command)
       local value = given or next_value("--" .. name, row.value)
       if value == "" and not row.empty then
         fault.usage("%s: --%s: expected %s, got nothing", command.name, name, row.value)
+      end
+      for _ = 1, row.further or 0 do
+        value = value .. " " .. next_value("--" .. name, row.value)
       end
       local function more() return row.takes and args[i + 1] and row.takes(args[i + 1], parsed) end
       while more() do

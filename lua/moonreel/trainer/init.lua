@@ -48,6 +48,7 @@ trainer.steps = {
 ---@field settings table      the baked recipe
 ---@field stage table?        the place of this run in a row of stages, as trainer.run takes it
 ---@field launch mr.Launch?   where the settings come from, as trainer.run takes it
+---@field watch function?     sees each micro-step and each state, as trainer.run takes it
 ---@field notes string[]      lines to say once the run has begun
 ---@field progress table      says what happens
 ---@field found table?        what ckpt.resolve found for `load`
@@ -163,6 +164,7 @@ local read_options = options.declare("trainer.run", {
   { "stage", "table", "of a run with stages: {outer, name, dir, begun, previous}" },
   { "team", "mr.Team", "the ranks of the run; absent: this process alone" },
   { "launch", "mr.Launch", "what the command line of the run that is continued had set" },
+  { "watch", "function", "(step, micro, batch, program): sees each micro-step and each state" },
 })
 
 --- Train a recipe.
@@ -170,13 +172,17 @@ local read_options = options.declare("trainer.run", {
 ---@param given table|nil    write: takes each line of the log instead of standard output; stage:
 ---   the place in a row of stages, {outer, name, dir, begun, previous} (moonreel.trainer.stages);
 ---   team: the ranks of the run, each of which calls this; launch: gives other settings where the
----   checkpoint that is continued was made with others than it looked like
+---   checkpoint that is continued was made with others than it looked like; watch(step, micro,
+---   batch, program): called behind each micro-batch of this rank, with what it took and the
+---   mr.MicroStep that has run it (moonreel.trainer.dump reads both), and with micro = 0 and no
+---   batch before the first step and behind each update. It changes no bit of the run
 ---@return integer exit code
 ---@return table facts     dir, step, loss
 function trainer.run(settings, given)
   local o = read_options(given)
   local r <close> = setmetatable({settings = settings, write = o.write, stage = o.stage,
-    launch = o.launch, team = o.team or team.new(), catches = signal.catch(), notes = {}, kept = {},
+    launch = o.launch, watch = o.watch, team = o.team or team.new(),
+    catches = signal.catch(), notes = {}, kept = {},
     began_bytes = bench.resident()}, Run)
   life.publish(r.team.rank, r.team.size)
   local good, problem = xpcall(set_up, why_not, r)

@@ -10,6 +10,7 @@ local life = require "moonreel.core.life"
 local micros = require "moonreel.trainer.micros"
 local processors = require "moonreel.trainer.processors"
 local progress = require "moonreel.trainer.progress"
+local reconstruction = require "moonreel.trainer.reconstruction"
 local renderings = require "moonreel.trainer.renderings"
 local replicas = require "moonreel.trainer.replicas"
 local saves = require "moonreel.trainer.saves"
@@ -80,7 +81,7 @@ local function update(r, sum)
   local o, skips, spike = r.settings.optim, r.spikes:skips(), nil
   sum.lr = r.lr_at(r.updates)
   if skips then
-    sum.loss, sum.losses = micros.losses(r, sum)
+    sum.loss, sum.losses, sum.terms = micros.losses(r, sum)
     spike = r.spikes:of_losses(sum.losses)
   end
   local change = weights.before_update(r, sum)
@@ -96,7 +97,7 @@ local function update(r, sum)
   local too_large
   sum.norm, too_large = norm()
   if not skips then
-    sum.loss, sum.losses = micros.losses(r, sum)
+    sum.loss, sum.losses, sum.terms = micros.losses(r, sum)
   end
   sum.good = sum.weight > 0 and finite(sum.norm) and finite(sum.loss)
   sum.left_out = spike ~= nil or too_large
@@ -116,6 +117,10 @@ local function line_of(r, sum, seconds)
   if done then
     line.loss, line.grad_norm = sum.loss / sum.weight, sum.norm
     line.t = sum.t and sum.t / sum.weight
+    for k, term in ipairs(sum.terms) do
+      line.scalars = line.scalars or {}
+      line.scalars[reconstruction.terms[k]] = term / sum.weight
+    end
   else
     line.reason = sum.weight == 0 and "no good sample" or r.spike and spikes.text(r.spike)
       or ("loss %s, gradient norm %s"):format(sum.loss, sum.norm)
@@ -144,6 +149,13 @@ local function tell_step(r, line)
   r.journal:append(line)
 end
 
+-- the state between two steps, to who watches the run
+local function show_state(r)
+  if r.watch then
+    r.watch(r.step, 0, nil, r.programs:list()[1])
+  end
+end
+
 --- One optimizer step: micro-batches forward and backward, then the update.
 ---@param r table
 ---@return boolean  false after the last epoch
@@ -161,6 +173,7 @@ function loop.step(r)
   r.updates = r.updates + (sum.good and not sum.left_out and 1 or 0)
   r.bad = (sum.good or sum.weight == 0) and 0 or r.bad + 1
   tell_step(r, line_of(r, sum, base.now_s() - started))
+  show_state(r)
   return true
 end
 
@@ -236,6 +249,7 @@ end
 function loop.run(r)
   local s = r.settings
   r.failed, r.started, r.saved_s = 0, true, base.now_s()
+  show_state(r)
   -- the last save may go back instead
   repeat
     local stop, reached = steps(r), r.step

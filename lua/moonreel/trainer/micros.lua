@@ -5,6 +5,7 @@ local cadence = require "moonreel.trainer.cadence"
 local flow = require "moonreel.diffusion.flow"
 local life = require "moonreel.core.life"
 local predict = require "moonreel.trainer.predict"
+local reconstruction = require "moonreel.trainer.reconstruction"
 local saves = require "moonreel.trainer.saves"
 local signal = require "moonreel.core.signal"
 local spikes = require "moonreel.trainer.spikes"
@@ -56,11 +57,17 @@ end
 -- ranks tell as many numbers in every meeting of a step
 local NOTHING <const> = {0, 0, 0, 0, 0}
 
+-- a loss, and the terms behind it
+local function split(fetched)
+  local values = fetched:reshape{-1}:totable()
+  return values[1], {table.unpack(values, 2)}
+end
+
 -- take the losses that came back, until `left` are on their way
 local function collect(sum, left)
   while #sum.losses > left do
     local one = table.remove(sum.losses, 1)
-    one.told.loss = one.fetched:get():item()
+    one.told.loss, one.told.terms = split(one.fetched:get())
   end
 end
 
@@ -69,20 +76,26 @@ end
 ---@param sum table  of micros.run
 ---@return number total  their sum, added rank by rank so that it is the same everywhere
 ---@return table[] losses  in the order of the step {number, group, loss}: the mean loss of each
+---@return number[] terms  sums of what the losses are made of (reconstruction.terms); else empty
 function micros.losses(r, sum)
   collect(sum, 0)
-  local flat, counts, losses, total = {}, {}, {}, 0
-  for i, one in ipairs(r.mesh.leads and sum.own or {}) do
-    table.move({one.number, one.level, one.weight, one.loss}, 1, 4, 4 * i - 3, flat)
+  local flat, counts, losses, total, terms = {}, {}, {}, 0, {}
+  local width = 4 + (r.pipe.reconstructs and #reconstruction.terms or 0)
+  for _, one in ipairs(r.mesh.leads and sum.own or {}) do
+    table.move({one.number, one.level, one.weight, one.loss, table.unpack(one.terms)}, 1, width,
+      #flat + 1, flat)
   end
   for rank, row in ipairs(sum.all.by_rank) do
     counts[rank] = math.tointeger(row[#row])
   end
-  for _, list in ipairs(r.team:lists(flat, counts, 4)) do
+  for _, list in ipairs(r.team:lists(flat, counts, width)) do
     local own = 0
-    for i = 1, #list, 4 do
+    for i = 1, #list, width do
       local number, level, weight, loss = table.unpack(list, i, i + 3)
       own = own + loss
+      for k = 1, width - 4 do
+        terms[k] = (terms[k] or 0) + list[i + 3 + k]
+      end
       -- one whose samples could not be read has no loss
       if weight > 0 then
         local group = ("%s, noise %d of %d"):format(sum.taken[number].name, level + 1,
@@ -93,7 +106,7 @@ function micros.losses(r, sum)
     total = total + own
   end
   table.sort(losses, function(a, b) return a.number < b.number end)
-  return total, losses
+  return total, losses, terms
 end
 
 -- the next batch of the loader, which may fail: {ok, batch or problem}
@@ -154,6 +167,9 @@ end
 local function start(r, sum, next)
   life.phase "forward"
   sum.losses[#sum.losses + 1] = {fetched = next.micro:start(next.input), told = next.told}
+  if r.watch then
+    r.watch(r.step + 1, next.number, next.input, next.micro)
+  end
   collect(sum, UNREAD_MAX)
   r.loader:release(next[2])
 end

@@ -186,7 +186,8 @@ function predict.run(r)
   r.programs = programs.new(r.exec, plans, r.pipe, {most_bytes = s.programs_bytes,
     timed = s.record_time, say = function(line) r.progress:say(line) end,
     ranks = r.told and r.ranks or nil,
-    config = program.config(s, r.reduced and r.ranks or nil, r.mesh.sequence, r.fresh)})
+    config = program.config(s, r.reduced and r.ranks or nil, r.mesh.sequence, r.fresh,
+      r.watch ~= nil)})
   r.bucket_of, r.unseen = {}, {}
   r.truth, r.update_s = truth.new(), r.update.prog:plan().seconds
   r.apart_bytes, r.encoders, r.talk = apart_bytes(r), plan_encoders(r), talk_of(r)

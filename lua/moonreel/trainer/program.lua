@@ -24,9 +24,10 @@ end
 ---@param reduce mr.Ranks|nil  to whom the gradients go at the end of every micro-step
 ---@param sequence mr.Sequence|nil  that share the tokens of a batch
 ---@param fresh boolean|nil     gradients begin at zero in each micro-step (optim.regions)
+---@param watched boolean|nil   latents and noise are outputs, for those who watch the run
 ---@return table config
-function program.config(settings, reduce, sequence, fresh)
-  return {reduce = reduce, sequence = sequence, fresh = fresh,
+function program.config(settings, reduce, sequence, fresh, watched)
+  return {reduce = reduce, sequence = sequence, fresh = fresh, watched = watched,
     -- as the fork of the reference that trains so
     rows = sequence and settings.compat and sequence.size or nil,
     sigma_min = settings.sigma_min, grad_checkpoint = settings.grad_checkpoint,
@@ -68,14 +69,14 @@ end
 ---@param pipe mr.Pipeline
 ---@param shape table    frames, height, width, batch, text, masked
 ---@param config table   grad_checkpoint, grad_ckpt_settings; forward: losses without gradients;
----   reduce, sequence, fresh, rows: as program.config says
+---   reduce, sequence, fresh, rows, watched: as program.config says
 ---@return mr.Graph
 function program.graph(pipe, shape, config)
   local B = shape.batch
   local options, recompute = program.recomputation(config)
   options.fresh_gradients = config.fresh
   if pipe.reconstructs then
-    return reconstruction.graph(pipe, shape, options, config.reduce)
+    return reconstruction.graph(pipe, shape, options, config)
   end
   local g = G.graph(pipe.params, options)
   local t, fps, weight = g:input("t", "f32", {B}), g:input("fps", "f32", {B}),
@@ -98,6 +99,10 @@ function program.graph(pipe, shape, config)
     end}
   g:output("loss", loss)
   g:output("per_sample", per_sample)
+  if config.watched then
+    g:output("latents", x0)
+    g:output("noise", noise)
+  end
   if not config.forward then
     g:backward(loss, {})
   end
@@ -114,11 +119,11 @@ end
 ---@param shape table      as program.graph takes it
 ---@param config table     likewise
 ---@param g mr.Graph|nil   of these, which goes with the micro-step; nil: made here
----@return mr.MicroStep  with prog, shape, key
+---@return mr.MicroStep  with prog, graph, shape, key, pipe, exec
 function program.new(run, pipe, shape, config, g)
   g = g or program.graph(pipe, shape, config)
   return setmetatable({graph = g, prog = run:compile(g), shape = shape, key = program.key(shape),
-    pipe = pipe}, Step)
+    pipe = pipe, exec = run}, Step)
 end
 
 --- Give back its memory; it cannot run any more.
@@ -170,21 +175,22 @@ end
 ---   what puts them into an input; keys, t, fps, weight, drop: lists, one value per sample;
 ---   mask: flat list of all frames, or nil; tokens: of the text encoder; seed; epoch; given: of
 ---   moonreel.trainer.conditions, and guidance, where the model takes them
----@return mr.Fetched loss  on its way: sum over samples of weight x loss
+---@return mr.Fetched loss  on its way: sum over samples of weight x loss; of an autoencoder that
+---   trains also the sums of its terms (reconstruction.terms)
 function Step:start(batch)
   if self.staged ~= batch then
     self:stage(batch)
   end
   self.staged = nil
   self.prog:run()
-  return self.prog:fetch("loss")
+  return self.prog:fetch(self.pipe.reconstructs and "terms" or "loss")
 end
 
 --- Run on one batch, and wait.
 ---@param batch table   as Step:start takes it
 ---@return number loss  sum over samples of weight x loss
 function Step:run(batch)
-  return self:start(batch):get():item()
+  return self:start(batch):get():reshape{-1}:totable()[1]
 end
 
 return program

@@ -7,6 +7,9 @@ local ops = require "moonreel.core.op"
 
 local reconstruction = {}
 
+--- What the loss is made of, behind it in the output "terms", as the journal names it.
+reconstruction.terms = { "reconstruction", "kl" }
+
 -- ---- batches ----
 
 local Feed = {}
@@ -49,24 +52,29 @@ end
 ---@param pipe mr.Pipeline   whose autoencoder trains
 ---@param shape table        frames, height, width, batch
 ---@param options table      of the graph
----@param reduce mr.Ranks|nil  to whom the gradients go at its end
----@return mr.Graph          with loss, per_sample, and kl: f32 [B], the latent's part before its
----   weight
-function reconstruction.graph(pipe, shape, options, reduce)
+---@param config table       reduce, watched: as program.config says
+---@return mr.Graph          with loss; per_sample, reconstruction and kl, the latent's part before
+---   its weight: f32 [B]; terms: f32 [3], sums of these by the samples' weights
+function reconstruction.graph(pipe, shape, options, config)
   local B, auto = shape.batch, pipe.autoencoder
   local g = G.graph(pipe.params, options)
   local io = { B = B, seed = g:input("seed", "i64", { 1 }), keys = g:input("keys", "i64", { B }),
     epoch = g:input("epoch", "i32", { 1 }), weight = g:input("weight", "f32", { B }),
-    pixels = g:input("pixels", "u8", { B, shape.frames, 3, shape.height, shape.width }) }
+    pixels = g:input("pixels", "u8", { B, shape.frames, 3, shape.height, shape.width }),
+    tap = config.watched and function(name, value) g:output(name, value) end or nil }
   local error, kl = auto:losses(g, io)
   local per_sample = error + kl * pipe.kl_weight
-  local loss = (ops.sum(per_sample * io.weight))
+  local function sum(value) return (ops.sum(value * io.weight)) end
+  local loss = sum(per_sample)
+  local terms = G.concat({ loss:reshape { 1 }, sum(error):reshape { 1 }, sum(kl):reshape { 1 } }, 0)
   g:output("loss", loss)
   g:output("per_sample", per_sample)
+  g:output("reconstruction", error)
   g:output("kl", kl)
+  g:output("terms", terms)
   g:backward(loss, {})
-  if reduce then
-    reduce:reduce(g)
+  if config.reduce then
+    config.reduce:reduce(g)
   end
   g:finish()
   return g

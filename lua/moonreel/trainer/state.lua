@@ -70,17 +70,22 @@ function state.saved_bytes(run, share)
   return bytes
 end
 
---- Call f with rows for the saver: one per tensor or part of one, pointing into the regions, or
--- where the device keeps them elsewhere into host copies that live as long as the call.
+--- Call f with rows of regions: one per tensor or part of one, pointing into them, or where the
+-- device keeps them elsewhere into host copies that live as long as the call.
 ---@param run mr.Exec
+---@param list table[]     of run:regions(); the tensors of one without a prefix begin with its name
 ---@param params mr.Params
 ---@param f fun(rows: table)
 ---@param share table|nil  of state.share, where ranks write a checkpoint together
-function state.with_rows(run, params, f, share)
+function state.with_rows_of(run, list, params, f, share)
   local rows, keep = {}, {}
-  for _, r in ipairs(saved(run)) do
+  for _, r in ipairs(list) do
     local n = (r.stop - r.start) // r.per
-    local host, size = run:host(r.name)
+    local host, size
+    if not r.transient then
+      host, size = run:host(r.name)
+    end
+    local prefix = r.prefix or regions.kind(r.name) .. "."
     local all = host and T.wrap(host, size, r.dtype, {n}, run) or run:read(r.name, r.dtype, 0, {n})
     if not host then
       keep[#keep + 1] = all
@@ -91,7 +96,7 @@ function state.with_rows(run, params, f, share)
         local has = fill.part(r, p, mine)
         if has then
           local ptr, bytes = all:slice(0, has.at, has.at + has.to - has.from):ptr()
-          rows[#rows + 1] = {name = r.prefix .. p.name, dtype = r.dtype, shape = has.shape,
+          rows[#rows + 1] = {name = prefix .. p.name, dtype = r.dtype, shape = has.shape,
             range = has.range, ptr = ptr, bytes = bytes}
         end
       end
@@ -106,6 +111,15 @@ function state.with_rows(run, params, f, share)
     keep[i] = nil
   end
   collectgarbage()
+end
+
+--- The same with rows for the saver, of all regions that a checkpoint holds.
+---@param run mr.Exec
+---@param params mr.Params
+---@param f fun(rows: table)
+---@param share table|nil  of state.share
+function state.with_rows(run, params, f, share)
+  state.with_rows_of(run, saved(run), params, f, share)
 end
 
 local function same_shape(a, b)

@@ -13,6 +13,7 @@ local optim = require "moonreel.optim"
 local pipeline = require "moonreel.models.pipeline"
 local program = require "moonreel.trainer.program"
 local regions = require "moonreel.optim.regions"
+local runs = require "moonreel.run"
 local sample = require "moonreel.sample"
 local settings = require "moonreel.settings"
 local trainer = require "moonreel.trainer"
@@ -165,7 +166,23 @@ describe("stages of an autoencoder and a model on its latents", function()
     assert.matches("run .-/stages/clips:.-done: step 2", demo_data.moonreel(table.unpack(all)))
   end)
 
-  local function newest(run) return ckpt.dir(run, ckpt.steps(run)[1]) end
+  it("have what their losses are made of in the journal", function()
+    for _, stage in ipairs { "pictures", "frames" } do
+      local weight = settings.bake("tiny/vae", {}, { stage = stage }).vae_loss_config.kl_loss_weight
+      local lines = 0
+      for line in runs.entries(demo_data.run_dir(out, "whole") .. "/stages/" .. stage) do
+        if line.kind == "step" then
+          local terms = line.scalars
+          assert.near(line.loss, terms.reconstruction + weight * terms.kl, 1e-5 * line.loss)
+          assert.is_true(terms.kl > 0 and terms.reconstruction > 0)
+          lines = lines + 1
+        end
+      end
+      assert.equal(2, lines)
+    end
+  end)
+
+  local function newest(run_path) return ckpt.dir(run_path, ckpt.steps(run_path)[1]) end
 
   for _, stage in ipairs { "pictures", "frames" } do
     it("go on with the same bits: " .. stage, function()

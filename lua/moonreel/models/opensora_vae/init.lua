@@ -292,7 +292,8 @@ function Autoencoder:decode_pictures(g, x)
 end
 
 --- The losses of a batch, where it trains.
----@param io table   B; pixels u8 [B, T, 3, H, W]; seed, keys, epoch of the draws
+---@param io table   B; pixels u8 [B, T, 3, H, W]; seed, keys, epoch of the draws; tap(name, value):
+---   nil or a function that sees the draws
 ---@return mr.Value  f32 [B]: of what comes back
 ---@return mr.Value  f32 [B]: of the latent, before its weight
 function Autoencoder:losses(g, io)

@@ -21,8 +21,12 @@ end
 
 -- normals for all samples, one for each of `count` frames
 local function draws(io, purpose, count, size)
-  return (ops.random_normal(io.seed, io.keys, io.epoch, { purpose = base.name_word(purpose),
-    dims = { count, table.unpack(size) } })):reshape { io.B * count, table.unpack(size) }
+  local drawn = ops.random_normal(io.seed, io.keys, io.epoch, { purpose = base.name_word(purpose),
+    dims = { count, table.unpack(size) } })
+  if io.tap then
+    io.tap(purpose, drawn)
+  end
+  return drawn:reshape { io.B * count, table.unpack(size) }
 end
 
 -- latents of all pictures, and their normal
