@@ -5,11 +5,12 @@
  *   sums [5] f64 = sum of w^2, of u^2, of (ema - w)^2, rows that begin here, dead ones of these
  *
  *   u = w less what it was before that update; with l = lr lr_factor and d = weight_decay decay
- *     = -(l a + l d w) / (1 - l d), a = m / (1 - beta1^k) / (sqrt(v / (1 - beta2^k)) + eps)
+ *     = -(l a + l d w) / (1 - l d), a = m / (1 - beta1^k) / (sqrt(v / c) + eps),
+ *     c = 1 - beta2^(k - since)
  *
  * adamw makes w = w' - l (a + d w') of w', so u needs no copy of w': solved for w' - w. A row of a
  * weight, `cols` elements long, has a unit's weights; elements before the first one here lie in
- * `before`. It is dead where no element has sqrt(v / (1 - beta2^k)) > eps: then eps outweighs the
+ * `before`. It is dead where no element has sqrt(v / c) > eps: then eps outweighs the
  * gradient and the unit all but stands still. It is counted where it begins, by what lies there.
  *
  * Reads 16 bytes per element where all are given. Elements in f32, sums in double, group by group
@@ -24,7 +25,7 @@ enum { SUMS = 5 };
 
 typedef struct attr {
     double decay, lr_factor;
-    int64_t cols, before;
+    int64_t since, cols, before;
 } attr;
 
 static mr_status infer(mr_infer *c)
@@ -64,7 +65,7 @@ static terms terms_of(const mr_call *c)
     const double *h = c->in[HYPER].data;
     double lr = h[LR] * a->lr_factor, wd = lr * h[WEIGHT_DECAY] * a->decay;
     return (terms){.c1 = 1 / (1 - pow((float)h[BETA1], h[STEP])),
-                   .c2 = 1 / (1 - pow((float)h[BETA2], h[STEP])),
+                   .c2 = 1 / (1 - pow((float)h[BETA2], h[STEP] - (double)a->since)),
                    .eps = h[EPS],
                    .of_a = -lr / (1 - wd),
                    .of_w = -wd / (1 - wd)};
@@ -223,6 +224,8 @@ MR_OP(weight_sums) = {
               .doc = "factor on hyper's weight_decay"},
              {"lr_factor", MR_ATTR_F64, offsetof(attr, lr_factor), .def = 1,
               .doc = "factor on hyper's lr"},
+             {"since", MR_ATTR_I64, offsetof(attr, since), .max = 1e15,
+              .doc = "steps before the second moment's first"},
              {"cols", MR_ATTR_I64, offsetof(attr, cols), 0, 0, INT32_MAX, false,
               "elements of a row; 0: there are no rows"},
              {"before", MR_ATTR_I64, offsetof(attr, before), 0, 0, INT32_MAX, false,
@@ -240,6 +243,7 @@ MR_OP(weight_sums) = {
         "cols=3 lr_factor=0.5 decay=0.25",
         "w=[40000] f32 m=[40000] f32 v=[40000] f32 0..0.01 hyper=[12] f64 0.6..0.9 cols=3001 "
         "before=3000",
+        "w=[70] f32 m=[70] f32 v=[70] f32 0..1 hyper=[12] f64 2..2.5 since=1",
         // rows that no piece begins
         "w=[64] f32 m=[64] f32 v=[64] f32 0..0 hyper=[12] f64 0.6..0.9 cols=100 before=7"),
     .tol_f32 = 1e-5,

@@ -13,7 +13,7 @@ enum { LR, BETA1, BETA2, EPS, WEIGHT_DECAY, STEP = 7 };
 
 struct attr { // as in core/op/weight_sums.c
     double decay, lr_factor;
-    int64_t cols, before;
+    int64_t since, cols, before;
 };
 
 struct Watched {
@@ -31,7 +31,7 @@ MR_DEVICE Terms terms_of(const double *h, attr a)
     Terms t;
     double lr = h[LR] * a.lr_factor, wd = lr * h[WEIGHT_DECAY] * a.decay;
     t.c1 = (float)(1 / (1 - pow((double)(float)h[BETA1], h[STEP])));
-    t.c2 = (float)(1 / (1 - pow((double)(float)h[BETA2], h[STEP])));
+    t.c2 = (float)(1 / (1 - pow((double)(float)h[BETA2], h[STEP] - (double)a.since)));
     t.eps = (float)h[EPS];
     t.of_a = (float)(-lr / (1 - wd));
     t.of_w = (float)(-wd / (1 - wd));

@@ -51,9 +51,9 @@ local function has_units(p)
   return #p.shape > 1 and not p.lookup and p.name:find "%f[%w]weight$" ~= nil
 end
 
--- The sums of a range; done: those of ranges before. What an update did to matrices that have no
--- second moment their first does not tell.
-local function sums_of(g, kinds, range, hyper, done)
+-- The sums of a range; done: those of ranges before; since: as optim.new takes it. What an update
+-- did to matrices that have no second moment their first does not tell.
+local function sums_of(g, kinds, range, hyper, done, since)
   local p, here = range.param, {}
   local m, v = regions.moments[1].name, regions.moments[2].name
   for i, kind in ipairs { "master", "ema", m, v } do
@@ -62,7 +62,7 @@ local function sums_of(g, kinds, range, hyper, done)
   end
   local cols = has_units(p) and p.block == 0 and p.count // p.shape[1] or 0
   return ops.weight_sums(here[1], here[2], here[3], here[4], hyper, { decay = p.decay or 1,
-    lr_factor = p.lr_factor or 1, cols = cols,
+    lr_factor = p.lr_factor or 1, since = since and since[p.name] or 0, cols = cols,
     before = cols > 0 and (range.start - p.offset) % cols or 0 })
 end
 
@@ -75,8 +75,9 @@ Watch.__index = Watch
 ---@param run mr.Exec       as optim.new takes it
 ---@param params mr.Params  sealed
 ---@param team mr.Ranks|nil ranks that update together: each measures what it owns
+---@param since table|nil   of parameters whose second moment began later, as optim.new takes it
 ---@return mr.WeightWatch
-function weights.new(run, params, team)
+function weights.new(run, params, team, since)
   local kinds = places.rows(run)
   local moved = kinds.master[1].space == "pinned"
   local list = ranges(params, team and team:owned() or { { start = 0, stop = params:elements() } },
@@ -99,7 +100,7 @@ function weights.new(run, params, team)
   local hyper = g:input("hyper", "f64", { 12 })
   for i, range in ipairs(list) do
     self.of_range[i] = blocks[weights.block(range.param.name)]
-    sums[i] = sums_of(g, kinds, range, hyper, sums)
+    sums[i] = sums_of(g, kinds, range, hyper, sums, since)
   end
   g:output("sums", #sums > 1 and G.concat(sums, 0) or sums[1])
   g:finish()

@@ -10,6 +10,7 @@ local samples = require "moonreel.trainer.samples"
 local setup = require "moonreel.trainer.setup"
 local state = require "moonreel.trainer.state"
 local writer = require "moonreel.trainer.writer"
+local weights = require "moonreel.trainer.weights"
 
 local saves = {}
 
@@ -227,6 +228,7 @@ function saves.go_back(r, o)
   if next(r.since) then
     -- second moments began elsewhere: another bias correction
     samples.open_update(r)
+    weights.open(r)
   end
   r.ahead = nil
   local left_out = samples.loader(r, m, skip)

@@ -18,12 +18,12 @@ local LARGEST <const> = 0x1.fffffffffffffp+1023
 
 local NAMES <const> = { "norm", "update_ratio", "dead", "ema_drift" }
 
---- Begin to watch where the recipe asks for it.
+--- Begin to watch where the recipe asks for it; once more, where the update is another one.
 ---@param r mr.Run
 function weights.open(r)
   if r.settings.weights.every > 0 then
-    r.weights = optim_weights.new(r.exec, r.pipe.params, r.ranks)
-    r.alarms, r.norms = {}, {}
+    r.weights = optim_weights.new(r.exec, r.pipe.params, r.ranks, r.since)
+    r.alarms, r.norms = r.alarms or {}, r.norms or {}
   end
   if r.settings.weights.histograms > 0 then
     local params, reduce = r.pipe.params, r.ranks and not r.reduced

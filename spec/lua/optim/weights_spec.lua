@@ -144,6 +144,24 @@ describe("optim.weights", function()
     end)
   end
 
+  it("measures updates whose second moments began later than the first", function()
+    local run, params = new "f32"
+    local since, before = { ["final.linear.weight"] = 40, ["blocks.0.mlp.weight"] = 40 },
+      values(run, "w")
+    local step = {}
+    for name, value in pairs(H) do
+      step[name] = value
+    end
+    step.step = 41
+    optim.new(run, params, nil, nil, { since = since }):step(step)
+    local after, watch = values(run, "w"), weights.new(run, params, nil, since)
+    for _, got in ipairs(watch:facts(watch:sums { lr = H.lr, beta1 = H.beta1, beta2 = H.beta2,
+        eps = H.eps, weight_decay = H.weight_decay, step = 41 }, true)) do
+      local want = expected(got.name, before, after, values(run, "ema"))
+      assert.near(1, got.update_ratio / want.update_ratio, 1e-4, got.name)
+    end
+  end)
+
   it("calls blocks as their parameters are called", function()
     assert.equal("spatial_blocks.12", weights.block "spatial_blocks.12.attn.qkv.weight")
     assert.equal("final_layer", weights.block "final_layer.linear.weight")
