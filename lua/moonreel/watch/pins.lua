@@ -72,8 +72,13 @@ function pins.list(dir, set)
   return list
 end
 
---- Let a checkpoint go.
----@param one table  of pins.list
-function pins.drop(one) base.remove_dir(one.pin) end
+--- Let a checkpoint go, but not another one that was kept in its place since, after a rollback.
+---@param one table  of pins.list; id: of its manifest, where it was read
+function pins.drop(one)
+  local good, text = pcall(base.read_file, one.pin .. "/MANIFEST.json")
+  if not (good and one.id and base.hash128(text) ~= one.id) then
+    base.remove_dir(one.pin)
+  end
+end
 
 return pins

@@ -63,6 +63,23 @@ describe("a checkpoint that is kept for a set", function()
     assert.same({}, pins.list(at, "s"))
   end)
 
+  it("is not let go for another one whose step it has taken", function()
+    local function save(text)
+      base.remove_dir(ckpt.dir(at, 6))
+      dir:write("r/ckpt/step-000000000006/MANIFEST.json", text)
+      assert.is_true(pins.add(at, "s", 6))
+    end
+    save "1"
+    local one = pins.list(at, "s")[1]
+    one.id = base.hash128 "1"
+    save "2"
+    pins.drop(one)
+    assert.equal("2", base.read_file(pins.list(at, "s")[1].path .. "/MANIFEST.json"))
+    one.id = base.hash128 "2"
+    pins.drop(one)
+    assert.same({}, pins.list(at, "s"))
+  end)
+
   it("is told when it has gone, and what a killed process began goes", function()
     base.make_dir(at .. "/samples/.watch/s/.step-000000000009-999999999")
     assert.is_false(pins.add(at, "s", 9))
