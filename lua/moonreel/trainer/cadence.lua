@@ -13,11 +13,15 @@ function cadence.renders(settings, step)
   return every > 0 and step % every == 0
 end
 
+--- Steps from one checkpoint to the next one; 0: none is taken by steps.
+function cadence.interval(settings)
+  return settings.ckpt_every > 0 and settings.ckpt_every or settings.sampling.every
+end
+
 --- Snapshots that a run has in memory from its start: one is written while the next is taken,
 -- unless saves are minutes apart.
 function cadence.buffers(settings)
-  local by_steps = settings.ckpt_every > 0 or settings.sampling.every > 0
-  return by_steps and 2 or settings.ckpt_minutes > 0 and 1 or 0
+  return cadence.interval(settings) > 0 and 2 or settings.ckpt_minutes > 0 and 1 or 0
 end
 
 -- of the steps up to the last one, which counts in any case, multiples of a, of b or of both

@@ -1,6 +1,7 @@
 --- Refuses settings that no run could follow, before anything is opened.
 -- @module moonreel.trainer.check
 local base = require "moonreel.core.base"
+local cadence = require "moonreel.trainer.cadence"
 local pipeline = require "moonreel.models.pipeline"
 local blame = require "moonreel.settings.blame"
 local sources = require "moonreel.settings.sources"
@@ -67,7 +68,7 @@ function check.run(r)
     refuse(unknown.path, "%s", unknown.text)
   end
   check.has_end(s)
-  if s.spike.action == "rollback" and s.ckpt_every == 0 then
+  if s.spike.action == "rollback" and cadence.interval(s) == 0 then
     refuse("spike.action", "spike.action = \"rollback\" with ckpt_every = 0: there is nothing to "
       .. "go back to; try: ckpt_every = %d, or spike.action = \"skip\"",
       math.max(1, s.spike.back_steps // 2))

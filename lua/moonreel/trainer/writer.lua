@@ -12,11 +12,12 @@ local writer = {}
 local function tell_reach(r)
   local s = r.settings
   local kept = ckpt.kept(s.keep_n_latest)
-  local reach = (kept - 1) * s.ckpt_every
+  local every = cadence.interval(s)
+  local reach = (kept - 1) * every
   if s.spike.action == "rollback" and reach < s.spike.back_steps then
     r.notes[#r.notes + 1] = ("spike.back_steps = %d: the %d checkpoints that are kept go back at "
       .. "least %d steps; try: keep_n_latest=%d"):format(s.spike.back_steps, kept, reach,
-      -(-s.spike.back_steps // s.ckpt_every) + 1)
+      -(-s.spike.back_steps // every) + 1)
   end
 end
 

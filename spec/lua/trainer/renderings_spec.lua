@@ -4,8 +4,10 @@ local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local demo_data = dofile "spec/support/demo_data.lua"
 local folder = require "spec.support.folder"
+local json = require "moonreel.core.json"
 local process = require "moonreel.core.process"
 local run = require "moonreel.run"
+local shelf = require "moonreel.watch.shelf"
 local signalled = require "spec.support.signalled"
 
 describe("a run with sampling.every", function()
@@ -37,6 +39,13 @@ describe("a run with sampling.every", function()
   end
   local function train(name, ...) return run_words(words(name, ...)) end
   local function run_dir(name) return demo_data.run_dir(out, name) end
+  local function lines_of(name, kind)
+    local list = {}
+    for line in run.entries(run_dir(name)) do
+      list[#list + 1] = line.kind == kind and line or nil
+    end
+    return list
+  end
   -- step -> how many lines of a journal say that it was rendered
   local function told(name, event)
     local steps = {}
@@ -89,6 +98,33 @@ describe("a run with sampling.every", function()
       local done = train("two" .. on, "steps=20", "-n", "2", "sampling.on=" .. on)
       assert.equal(0, done.exit, done.output)
       expect_rendered("two" .. on, { 10, 20 })
+    end
+  end)
+
+  it("renders a step again that it has gone back over, beside what it was", function()
+    for _, on in ipairs { "host", "device" } do
+      local name, list = "back" .. on, { process.program(), "spec/support/spiked_run.lua",
+        json.encode { draws = { ["26"] = 50, ["27"] = 50,
+          ["28"] = 50, ["29"] = 50 } } }
+      local given = words(name, "steps=34", "sampling.every=5", "sampling.on=" .. on,
+        "spike.action=rollback", "spike.back_steps=8", "spike.skip_batches=4",
+        "spike.loss_sigmas=1e9", "lr_schedule=constant", "warmup_steps=2",
+        'bucket_config=recipe.replace{32px: {6: (1, 4)}}')
+      local done = process.run(table.move(given, 2, #given, #list + 1, list), "",
+        { deadline_s = 300, output_bytes = 1 << 20 })
+      assert.equal(0, done.exit, done.output)
+      local back = lines_of(name, "rollback")
+      assert.equal(1, #back)
+      -- 25 was saved twice; beside the run the first one may not have been rendered in time
+      local again = told(name)
+      assert.is_true(again[25] == 2 or on == "host" and again[25] == 1)
+      again[25] = nil
+      assert.same({ [5] = 1, [10] = 1, [15] = 1, [20] = 1, [30] = 1, [34] = 1 }, again)
+      for _, step in ipairs(ckpt.steps(run_dir(name))) do
+        local _, made = shelf.place(run_dir(name), { step = step, set = "recipe", id = base.hash128(
+          base.read_file(ckpt.dir(run_dir(name), step) .. "/MANIFEST.json")) })
+        assert.equal(step, made and made.step)
+      end
     end
   end)
 
