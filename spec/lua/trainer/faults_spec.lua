@@ -115,7 +115,7 @@ describe("a run in trouble", function()
     end
     local disk, kept = out .. "/disk", out .. "/kept"
     base.make_dir(disk)
-    local same = { "ckpt_every=10", "steps=50", "name=full" }
+    local same = { "ckpt_every=10", "steps=50", "name=full", "tensorboard=true", "wandb=true" }
     local trouble = ("{mount = %q, size = '24m', filler = %q, keep = %q, fill = 12, free = 32}")
       :format(disk, disk .. "/filler", kept)
     local result = start({ "/usr/bin/env", table.unpack(apart) }, trouble, "outputs=" .. disk,
@@ -134,6 +134,13 @@ describe("a run in trouble", function()
     assert.equal(50, #entries(dir, "step"))
     assert.equal(50, entries(dir, "end")[1].step)
     assert.same({ 50, 40, 10 }, ckpt.steps(dir))
+    for _, name in ipairs { "tensorboard", "wandb" } do
+      local _, times = result.output:gsub(name .. " cannot be written: ", "")
+      assert.equal(1, times, result.output)
+      -- it has written all of it since
+      local report = require("moonreel.trackers").export(dir, name)
+      assert.same({ 0, 1, {} }, { report.written, report.kept, report.left })
+    end
     result = start({ "/usr/bin/env" }, "{}", "outputs=" .. out, table.unpack(same))
     assert.equal(0, result.exit, result.output)
     assert.matches("equal: %d+ tensors, bit for bit",

@@ -3,6 +3,7 @@ local base = require "moonreel.core.base"
 local demo_data = dofile "spec/support/demo_data.lua"
 local process = require "moonreel.core.process"
 local run = require "moonreel.run"
+local tracked = require "spec.support.tracked"
 local trackers = require "moonreel.trackers"
 
 describe("a run with trackers", function()
@@ -12,14 +13,17 @@ describe("a run with trackers", function()
     demo_data.remove()
   end)
 
-  local function train(name, ...)
-    return process.run({ process.program(), "train", "recipes/tiny/demo.lua",
+  -- `before`: words in front of those of the program
+  local function start(before, name, ...)
+    local words = { process.program(), "train", "recipes/tiny/demo.lua",
       "dataset.data_path=" .. demo_data.path(), "outputs=" .. out, "name=" .. name,
       "warmup_steps=3", "ckpt_every=3", "threads=2", "num_workers=1", "model.depth=1",
       "model.hidden_size=32", "model.num_heads=2", "text_encoder.width=32",
-      "model.caption_channels=32", ... }, "",
+      "model.caption_channels=32", ... }
+    return process.run(table.move(words, 1, #words, #before + 1, before), "",
       { deadline_s = 600, output_bytes = 1 << 20 })
   end
+  local function train(...) return start({}, ...) end
   local function lines(dir, kind)
     local list = {}
     for line in run.entries(dir) do
@@ -69,5 +73,35 @@ describe("a run with trackers", function()
     assert.equal(2, #base.list_dir(dir .. "/wandb") - 1) -- written.json
     os.remove(dir .. "/tensorboard")
     assert.equal(2, trackers.export(dir, "tensorboard").written)
+  end)
+
+  it("goes on when the disk of a tracker is full, and misses nothing later", function()
+    local first = train("c", "steps=3")
+    assert.equal(0, first.exit, first.output)
+    local dir = demo_data.run_dir(out, "c")
+    base.make_dir(dir .. "/tensorboard")
+    -- a disk that is gone with the run
+    local second = start({ "/usr/bin/unshare", "-m", "/bin/sh", "-c", ("mount -t tmpfs -o size=16k "
+      .. "none '%s/tensorboard' || exit 99; exec \"$@\" 2>&1"):format(dir), "sh" }, "c", "steps=40",
+      "load=latest", "tensorboard=true")
+    if second.exit == 99 or second.output:find("unshare", 1, true) then
+      return pending "no file system of its own can be mounted here"
+    end
+    assert.equal(0, second.exit, second.output)
+    local told = lines(dir, "tracker")
+    assert.equal(1, #told)
+    assert.matches("No space left on device", told[1].text)
+    local _, times = second.output:gsub("tensorboard cannot be written: [^\n]*No space left", "")
+    assert.equal(1, times, second.output)
+    assert.equal(40, #lines(dir, "step"))
+    assert.equal(2, trackers.export(dir, "tensorboard").written)
+    local steps = 0
+    for _, name in ipairs(base.list_dir(dir .. "/tensorboard")) do
+      local text = base.read_file(dir .. "/tensorboard/" .. name)
+      for _, event in ipairs(name ~= "written.json" and tracked.events(text) or {}) do
+        steps = steps + (event.values.loss and 1 or 0)
+      end
+    end
+    assert.equal(40, steps)
   end)
 end)
