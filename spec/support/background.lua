@@ -47,14 +47,23 @@ local function session_of(pid)
   return state ~= "Z" and tonumber(session) or nil
 end
 
--- end all processes of a session; false: there were none
-local function kill(session)
+local function pids_of(session)
   local pids = {}
   for _, pid in ipairs(base.list_dir "/proc") do
     if pid:find "^%d+$" and session_of(pid) == session then
       pids[#pids + 1] = pid
     end
   end
+  return pids
+end
+
+--- The processes of the program that was begun last.
+---@return string[] pids
+function background.pids() return pids_of(sessions[#sessions]) end
+
+-- end all processes of a session; false: there were none
+local function kill(session)
+  local pids = pids_of(session)
   if #pids > 0 then
     os.execute("kill -9 " .. table.concat(pids, " ") .. " 2> /dev/null")
   end

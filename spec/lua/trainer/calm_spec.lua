@@ -1,0 +1,98 @@
+--- What is no fault raises no alarm: an overloaded host, and processes that stand still for
+-- seconds. MOONREEL_CALM=7 takes the demo itself with so many seeds, and pauses of 3 s.
+-- Covers: lua/moonreel/trainer/spikes.lua lua/moonreel/trainer/weights.lua
+local background = require "spec.support.background"
+local base = require "moonreel.core.base"
+local demo_data = dofile "spec/support/demo_data.lua"
+local process = require "moonreel.core.process"
+local run = require "moonreel.run"
+
+local SEEDS = math.tointeger(os.getenv "MOONREEL_CALM")
+local SEED = math.tointeger(os.getenv "MOONREEL_SEED") or 1
+local PAUSE_S = SEEDS and 3 or 0.3
+local STEPS, PAUSES = SEEDS and 320 or 130, SEEDS and 4 or 3
+
+local out = demo_data.scratch()
+teardown(function()
+  background.stop()
+  os.execute("rm -r '" .. out .. "'")
+  demo_data.remove()
+end)
+
+local SMALL <const> = { "model.depth=1", "model.hidden_size=32", "model.num_heads=2",
+  "text_encoder.width=32", "model.caption_channels=32",
+  'bucket_config={["32px"]={[1]={1.0,4},[6]={1.0,2}}}' }
+
+local function signal(name, pids)
+  os.execute(("kill -%s %s 2> /dev/null"):format(name, table.concat(pids, " ")))
+end
+
+-- one of the run's processes, or all of them: ranks, decoders and what has started them
+local function victims(i)
+  local pids = background.pids()
+  return i % 2 == 0 and pids or { pids[1 + math.floor(#pids
+    * base.random_uniform(SEED, "process", i, 0))] }
+end
+
+-- let processes of the run stand still now and then, until its log has its end
+local function disturb(log, name)
+  local function ended() return base.read_file(log):find "\ndone: step %d+" end
+  background.await("the first step of " .. name, log, function()
+    return base.read_file(log):find "\nstep %d+/" or ended()
+  end)
+  local paused = 0
+  while paused < PAUSES and not ended() do
+    base.sleep(base.random_uniform(SEED, "pause" .. name, paused, 0) * PAUSE_S)
+    local pids = victims(paused)
+    if #pids > 0 then
+      signal("STOP", pids)
+      base.sleep(PAUSE_S)
+      signal("CONT", pids)
+      paused = paused + 1
+    end
+  end
+  background.await("the end of " .. name, log, function()
+    return ended() or #background.pids() == 0 or nil
+  end)
+  return paused
+end
+
+-- the kinds of lines of a journal, and how often
+local function kinds(name)
+  local found = {}
+  for line in run.entries(demo_data.run_dir(out, name)) do
+    found[line.kind] = (found[line.kind] or 0) + 1
+  end
+  return found
+end
+
+describe("a run that is disturbed", function()
+  for seed = 1, SEEDS or 2 do
+    it("by load and pauses raises nothing, seed " .. seed, function()
+      local name, log, ranks = "calm" .. seed, ("%s/%d.log"):format(out, seed), 1 + seed % 2
+      local words = { process.program(), "train", "recipes/tiny/demo.lua", "-n", tostring(ranks),
+        "dataset.data_path=" .. demo_data.path(), "outputs=" .. out, "name=" .. name,
+        "seed=" .. seed, "steps=" .. STEPS, "log_every=10", "ckpt_every=50", "threads=1",
+        "num_workers=1", "weights.every=20" }
+      local load = out .. "/load.log"
+      background.start(load, "/bin/sh", "-c", "for i in 1 2 3 4; do while :; do :; done & done; "
+        .. "wait")
+      background.start(log, table.unpack(table.move(SEEDS and {} or SMALL, 1,
+        SEEDS and 0 or #SMALL, #words + 1, words)))
+      local paused = disturb(log, name)
+      background.stop()
+      local found = kinds(name)
+      print(("calm_spec: seed %d: %d ranks, %d pauses of %g s, %d steps, %d spikes, %d alarms")
+        :format(seed, ranks, paused, PAUSE_S, found.step or 0, found.spike or 0,
+        found.alarm or 0))
+      assert.matches("\ndone: step " .. STEPS, base.read_file(log))
+      assert.equal(STEPS, found.step)
+      assert.is_true(paused > 0)
+      for _, kind in ipairs { "spike", "alarm", "skip", "rollback", "nonfinite", "replicas",
+          "error", "gap" } do
+        assert.is_nil(found[kind], kind .. "\n" .. base.read_file(log))
+      end
+      assert.equal(1, found.start)
+    end)
+  end
+end)
