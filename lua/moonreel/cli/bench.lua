@@ -7,8 +7,8 @@ local words_of = require "moonreel.settings.words"
 local command = {
   name = "bench",
   summary = "measure steps and kernels against the machine's limits and PyTorch",
-  usage = "bench [step|demo-step|weights|kernels|conv|each|packing|graph|shapes|save|cli|encoders|"
-    .. "comm|ranks|data|order|plan] "
+  usage = "bench [step|demo-step|weights|follow|kernels|conv|each|packing|graph|shapes|save|cli|"
+    .. "encoders|comm|ranks|data|order|plan] "
     .. "[--save NAME] [--model NAME] [--threads N] "
     .. "[--dtype f32|bf16] [--seconds S] [--no-peer] [--python FILE] [--ops] [--json]",
   options = {
@@ -17,6 +17,8 @@ local command = {
       .. "PyTorch's"},
     {"demo-step", "a whole training step of recipes/tiny/demo.lua: tokens per second"},
     {"weights", "what watching the weights takes of the time of the demo, beside its aim"},
+    {"follow", "a step of the demo with both trackers, weights and hosts under watch, in turn with "
+      .. "the same step without, beside its aim"},
     {"kernels", "single ops at the sizes of `step`"},
     {"conv", "convolutions of the Open-Sora 1.2 autoencoder at 144p in f32 and bf16, beside the "
       .. "product peak and PyTorch's, channels last"},
