@@ -13,8 +13,8 @@ local command = {
   options = {
     { "-f, --follow", "go on as long as a process writes the run" },
     { "--every N", "one line for each N steps (default: log_every of the recipe)", least = 1 },
-    { "--time", "where the wall time went: training, waits for data, saves, steps taken back, "
-      .. "restarts" },
+    { "--time", "where the wall time went: training, waits for data and other ranks, saves, steps "
+      .. "taken back, restarts; of several hosts that of each" },
     { "--worst", "samples whose steps had the largest losses, against others of the same bucket "
       .. "and noise level" },
     { "--count N", "number of samples of --worst (default: 20)", least = 1 },
@@ -107,23 +107,68 @@ local function seconds(value)
     or require("moonreel.trainer.progress").duration(value)
 end
 
-local function print_time(dir, opts)
-  local parts = parts_of(dir, opts)
+local function percent(share) return ("%.1f %%"):format(share * 100) end
+
+local function seconds_column(opts)
+  return { key = "seconds", title = "time", right = true,
+    format = not opts.json and seconds or nil }
+end
+
+-- what the time of a host went into, in the words of a wide table
+local SHARES <const> = { { "training", "training" }, { "waiting for data", "data" },
+  { "waiting for other ranks", "other ranks" }, { "saving", "saving" },
+  { "steps taken back", "taken back" }, { "other work of a launch", "other work" },
+  { "restarting after a failure", "restarts" }, { "stopped on request", "stopped" } }
+
+-- a line for each host: lists of the account's rows
+local function print_hosts(hosts, columns)
   local rows = {}
-  for i, account in ipairs(require("moonreel.runs.account").of(parts)) do
-    for _, row in ipairs(account:rows()) do
-      row.stage = parts[i].stage
+  for i, list in ipairs(hosts) do
+    local whole = list[#list]
+    rows[i] = { host = whole.host, seconds = whole.seconds, stage = whole.stage }
+    for _, row in ipairs(list) do
+      rows[i][row.what] = row.share
+    end
+  end
+  table.move({ { key = "host" }, seconds_column {} }, 1, 2, #columns + 1, columns)
+  for _, share in ipairs(SHARES) do
+    columns[#columns + 1] = { key = share[1], title = share[2], right = true, format = percent }
+  end
+  io.write("\n")
+  require("moonreel.text.table").print(columns, rows)
+end
+
+local function print_time(dir, opts)
+  local parts, rows, hosts = parts_of(dir, opts), {}, {}
+  local function take(list, stage)
+    for _, row in ipairs(list) do
+      row.stage = stage
       rows[#rows + 1] = (opts.json or row.seconds > 0 or (row.n or 0) > 0) and row or nil
     end
   end
-  local columns = { { key = "what" }, { key = "seconds", title = "time", right = true,
-      format = not opts.json and seconds or nil },
-    { key = "share", right = true, format = function(s) return ("%.1f %%"):format(s * 100) end },
-    { key = "n", title = "times", right = true } }
-  if #parts > 1 or opts.json then
+  for i, account in ipairs(require("moonreel.runs.account").of(parts)) do
+    take(account:rows(), parts[i].stage)
+    for _, list in ipairs(account:by_host()) do
+      if opts.json then
+        take(list, parts[i].stage)
+      end
+      list[#list].stage, hosts[#hosts + 1] = parts[i].stage, list
+    end
+  end
+  local stage = #parts > 1 and { key = "stage" } or nil
+  local columns = { { key = "what" }, seconds_column(opts),
+    { key = "share", right = true, format = percent }, { key = "n", title = "times",
+      right = true } }
+  if stage or opts.json then
     table.insert(columns, 1, { key = "stage" })
   end
+  if opts.json then
+    table.insert(columns, 2, { key = "host" })
+  end
   require("moonreel.text.table").print(columns, rows, opts)
+  if #hosts > 0 and not opts.json then
+    print_hosts(hosts, { stage })
+  end
   return 0
 end
 

@@ -1,5 +1,5 @@
---- Where the wall time of a run went, from its journal: steps that count, waits for data, saves,
--- steps done twice, what lies between launches.
+--- Where the wall time of a run went, from its journal: steps that count, waits for data and for
+-- other ranks, saves, steps done twice, what lies between launches; of the run and of each host.
 -- @module moonreel.runs.account
 local story = require "moonreel.runs.story"
 local tail = require "moonreel.runs.tail"
@@ -7,15 +7,47 @@ local tail = require "moonreel.runs.tail"
 local account = {}
 
 local function number(value) return type(value) == "number" and value or 0 end
+local function table_of(value) return type(value) == "table" and value or {} end
 
--- seconds of steps, and those in which they waited for data
-local function steps_of(list)
-  local seconds, waits, n = 0, 0, 0
-  for _, line in ipairs(list) do
-    local wait = math.min(number(line.data_wait_s), number(line.time_s))
-    seconds, waits, n = seconds + number(line.time_s) - wait, waits + wait, n + 1
+-- ---- hosts of a launch ----
+
+-- the hosts that a line "start" names: {name, ranks} of each
+local function hosts_of(entry)
+  local list = {}
+  for _, host in ipairs(table_of(entry.hosts)) do
+    host = table_of(host)
+    list[#list + 1] = type(host.name) == "string" and { name = host.name,
+      ranks = math.max(1, number(host.ranks)) } or nil
   end
-  return seconds, waits, n
+  return list
+end
+
+-- Seconds in which a step waited for data and for other ranks, on a host; without one on average of
+-- all ranks. Nil: the host had no part in it. What a line does not tell by host is that of all.
+local function waits_of(line, hosts, name)
+  local told = table_of(line.host_waits)
+  local data, others, ranks = 0, 0, 0
+  for i, host in ipairs(hosts) do
+    if not name or host.name == name then
+      local own = table_of(told.data_s)[i]
+      data = data + host.ranks * number(type(own) == "number" and own or line.data_wait_s)
+      others = others + host.ranks * number(table_of(told.others_s)[i])
+      ranks = ranks + host.ranks
+    end
+  end
+  if ranks == 0 and name then
+    return nil
+  elseif ranks == 0 then
+    return number(line.data_wait_s), 0
+  end
+  return data / ranks, others / ranks
+end
+
+-- ---- the account of the run or of one host ----
+
+local function ledger(name)
+  return { name = name, saves_s = 0, saves = 0, between_s = 0, stopped_s = 0, launches = 0,
+    inside_s = 0 }
 end
 
 --- Follow journals for an account.
@@ -25,8 +57,41 @@ Account.__index = Account
 
 ---@return mr.Account
 function account.new()
-  return setmetatable({ story = story.new(), saves_s = 0, saves = 0, between_s = 0, stopped_s = 0,
-    launches = 0, rollbacks = 0, inside_s = 0 }, Account)
+  local all = ledger()
+  -- `now`: those of the launch that the journal is at; `placed`: the hosts of the line of a step
+  return setmetatable({ story = story.new(), all = all, hosts = {}, now = { all }, here = {},
+    placed = {} }, Account)
+end
+
+-- add to what all have that are in a list
+local function add(list, field, value)
+  for _, one in ipairs(list) do
+    one[field] = one[field] + value
+  end
+end
+
+-- a launch begins: its hosts, and what lies behind the one before of those that were in it, too
+local function begin(self, entry, wall)
+  local before = self.now
+  self.here, self.now = hosts_of(entry), { self.all }
+  for _, host in ipairs(self.here) do
+    if not self.hosts[host.name] then
+      self.hosts[host.name] = ledger(host.name)
+      self.hosts[#self.hosts + 1] = self.hosts[host.name]
+    end
+    self.now[#self.now + 1] = self.hosts[host.name]
+  end
+  if wall and self.newest then
+    local asked, both = self.last == "end" or self.last == "stop", {}
+    for _, one in ipairs(before) do
+      both[one] = true
+    end
+    for _, one in ipairs(self.now) do
+      add({ both[one] and one or nil }, asked and "stopped_s" or "between_s",
+        math.max(0, wall - self.newest))
+    end
+  end
+  add(self.now, "launches", 1)
 end
 
 --- Take the next line of the journal.
@@ -35,52 +100,78 @@ function Account:add(entry)
   local wall = type(entry.wall) == "number" and entry.wall or nil
   local kind = entry.kind
   if kind == "start" then
-    self.launches = self.launches + 1
-    if wall and self.newest then
-      local gap = math.max(0, wall - self.newest)
-      local asked = self.last == "end" or self.last == "stop"
-      local field = asked and "stopped_s" or "between_s"
-      self[field] = self[field] + gap
-    end
+    begin(self, entry, wall)
   elseif kind == "save" and entry.event == "commit" then
-    self.saves_s, self.saves = self.saves_s + number(entry.copy_s), self.saves + 1
-  elseif kind == "rollback" then
-    self.rollbacks = self.rollbacks + 1
+    add(self.now, "saves_s", number(entry.copy_s))
+    add(self.now, "saves", 1)
   end
   if wall then
     -- a launch begins with its line "start"; until then another one's time goes on
     if self.newest and kind ~= "start" then
-      self.inside_s = self.inside_s + math.max(0, wall - self.newest)
+      add(self.now, "inside_s", math.max(0, wall - self.newest))
     end
-    self.first = self.first or kind == "start" and wall or nil
     self.newest = math.max(self.newest or wall, wall)
   end
-  self.last = kind
+  self.last, self.placed[entry] = kind, self.here
   self.story:add(entry)
 end
 
---- The account: rows {what, seconds, share = of the whole, from 0 to 1, n = how often}. The first
--- one is what trained; the last one is the whole, from the first launch to the newest line.
----@return table[] rows
-function Account:rows()
-  local train_s, wait_s, steps = steps_of(self.story:curve())
-  local undone_s, undone_wait_s, undone = steps_of(self.story.undone)
-  local known = train_s + wait_s + undone_s + undone_wait_s + self.saves_s
-  local whole = self.inside_s + self.between_s + self.stopped_s
+-- seconds of steps, and those in which they waited for data and for other ranks
+local function steps_of(self, list, name)
+  local seconds, data_s, others_s, n = 0, 0, 0, 0
+  for _, line in ipairs(list) do
+    local data, others = waits_of(line, self.placed[line], name)
+    if data then
+      local time = number(line.time_s)
+      data = math.min(data, time)
+      others = math.min(others, time - data)
+      seconds, data_s, others_s, n = seconds + time - data - others, data_s + data,
+        others_s + others, n + 1
+    end
+  end
+  return seconds, data_s, others_s, n
+end
+
+-- the rows of the run, or of a host
+local function rows_of(self, one)
+  local train_s, data_s, others_s, steps = steps_of(self, self.story:curve(), one.name)
+  local undone_s, undone_data_s, undone_others_s, undone = steps_of(self, self.story.undone,
+    one.name)
+  undone_s = undone_s + undone_data_s + undone_others_s
+  local known = train_s + data_s + others_s + undone_s + one.saves_s
+  local whole = one.inside_s + one.between_s + one.stopped_s
   local rows = {
     { what = "training", seconds = train_s, n = steps },
-    { what = "waiting for data", seconds = wait_s },
-    { what = "saving", seconds = self.saves_s, n = self.saves },
-    { what = "steps taken back", seconds = undone_s + undone_wait_s, n = undone },
-    { what = "other work of a launch", seconds = math.max(0, self.inside_s - known) },
-    { what = "restarting after a failure", seconds = self.between_s },
-    { what = "stopped on request", seconds = self.stopped_s },
-    { what = "whole run", seconds = whole, n = self.launches },
+    { what = "waiting for data", seconds = data_s },
+    { what = "waiting for other ranks", seconds = others_s },
+    { what = "saving", seconds = one.saves_s, n = one.saves },
+    { what = "steps taken back", seconds = undone_s, n = undone },
+    { what = "other work of a launch", seconds = math.max(0, one.inside_s - known) },
+    { what = "restarting after a failure", seconds = one.between_s },
+    { what = "stopped on request", seconds = one.stopped_s },
+    { what = "whole run", seconds = whole, n = one.launches },
   }
   for _, row in ipairs(rows) do
-    row.share = whole > 0 and row.seconds / whole or nil
+    row.share, row.host = whole > 0 and row.seconds / whole or nil, one.name
   end
   return rows
+end
+
+--- The account of the run: rows {what, seconds, share = of the whole, from 0 to 1, n = how often}.
+-- The first one is what trained, on average of all ranks; the last one is the whole, from the first
+-- launch to the newest line.
+---@return table[] rows
+function Account:rows() return rows_of(self, self.all) end
+
+--- The account of each host of a run that has several, by the launches that it had a part in: lists
+-- of the same rows, which have `host`.
+---@return table[][] lists
+function Account:by_host()
+  local lists = {}
+  for i, one in ipairs(#self.hosts > 1 and self.hosts or {}) do
+    lists[i] = rows_of(self, one)
+  end
+  return lists
 end
 
 --- The account of the parts of a run.

@@ -1,10 +1,10 @@
 --- Refuses settings that no run could follow, before anything is opened.
 -- @module moonreel.trainer.check
 local base = require "moonreel.core.base"
-local cadence = require "moonreel.trainer.cadence"
 local pipeline = require "moonreel.models.pipeline"
 local blame = require "moonreel.settings.blame"
 local sources = require "moonreel.settings.sources"
+local cadence = require "moonreel.trainer.cadence"
 local progress = require "moonreel.trainer.progress"
 
 local check = {}

@@ -18,6 +18,7 @@ local signal = require "moonreel.core.signal"
 local spikes = require "moonreel.trainer.spikes"
 local tracking = require "moonreel.trainer.tracking"
 local trouble = require "moonreel.trainer.trouble"
+local waits = require "moonreel.trainer.waits"
 local weights = require "moonreel.trainer.weights"
 
 local loop = {}
@@ -113,7 +114,8 @@ local function line_of(r, sum, seconds)
     epoch = sum.epoch, bucket = sum.bucket, lr = sum.lr, samples = sum.samples,
     keys = digest.of(sum.taken),
     weight = sum.weight, sources = #r.sources > 1 and sum.by_source or nil,
-    data_wait_s = sum.data_wait_s, bytes = sum.bytes, time_s = seconds, wall = base.wall_s()}
+    data_wait_s = sum.data_wait_s, bytes = sum.bytes, time_s = seconds, wall = base.wall_s(),
+    host_waits = r.team.size > 1 and waits.by_host(r.on_hosts, sum.waits) or nil}
   if done then
     line.loss, line.grad_norm = sum.loss / sum.weight, sum.norm
     line.t = sum.t and sum.t / sum.weight

@@ -9,6 +9,7 @@ local reconstruction = require "moonreel.trainer.reconstruction"
 local saves = require "moonreel.trainer.saves"
 local signal = require "moonreel.core.signal"
 local spikes = require "moonreel.trainer.spikes"
+local waits = require "moonreel.trainer.waits"
 
 local micros = {}
 
@@ -24,23 +25,29 @@ function micros.share_failures(r)
   r.loader:agree(table.concat(texts))
 end
 
+local HEAD <const> = 5 -- numbers that ranks tell beside those of their micro-batches
+
 -- What ranks tell each other in a step, sums of all, and `by_rank` what each has told: `numbers` of
 -- this one, or that its data ended by an error, which is raised on all of them after a checkpoint.
-local function meet(r, numbers, problem)
-  local told = table.move(numbers, 1, #numbers, 4, {problem and 1 or 0, signal.pending() or 0,
-    cadence.late(r) and 1 or 0})
+local function meet(r, sum, numbers, problem)
+  local told = table.move(numbers, 1, #numbers, HEAD + 1, {problem and 1 or 0,
+    signal.pending() or 0, cadence.late(r) and 1 or 0, base.now_s() - sum.met_s, sum.data_wait_s})
   life.phase "reduce"
   local sums = {by_rank = r.team:all(told)}
+  sum.met_s = base.now_s()
+  local busy_s, data_s = {}, {}
   for rank, row in ipairs(sums.by_rank) do
+    busy_s[rank], data_s[rank] = row[4], row[5]
     if row[1] > 0 then
       sums.failed = sums.failed or rank - 1
     end
     r.stop = r.stop or row[2] > 0 and math.tointeger(row[2]) or nil
     r.late = r.late or row[3] > 0
-    for i = 4, #row do
-      sums[i - 3] = (sums[i - 3] or 0) + row[i]
+    for i = HEAD + 1, #row do
+      sums[i - HEAD] = (sums[i - HEAD] or 0) + row[i]
     end
   end
+  waits.count(sum.waits, data_s, busy_s)
   if not sums.failed then
     return sums
   end
@@ -176,7 +183,7 @@ end
 
 -- what all ranks know of a step so far
 local function meet_over(r, sum)
-  sum.all = meet(r, {sum.weight, sum.t or 0, sum.bytes, r.loader:stats().failed,
+  sum.all = meet(r, sum, {sum.weight, sum.t or 0, sum.bytes, r.loader:stats().failed,
     r.mesh.leads and #sum.own or 0})
 end
 
@@ -216,11 +223,11 @@ end
 -- after the last epoch.
 ---@param r table
 ---@return table sum  n, samples, epoch, weight, t, bytes: of all ranks; taken, by_source, bucket,
----   mixed: whether they were of several buckets; data_wait_s; failed: samples that could not be
----   read so far
+---   mixed: whether they were of several buckets; waits: of each rank; data_wait_s: the longest of
+---   them for data; failed: samples that could not be read so far
 function micros.run(r)
   local sum = {losses = {}, weight = 0, bytes = 0, samples = 0, n = 0, own = {}, taken = {},
-    data_wait_s = 0, by_source = {}}
+    data_wait_s = 0, by_source = {}, waits = {}, met_s = base.now_s()}
   local _ <close> = unchanged(r)
   local mine, open = nil, 0
   for _ = 1, r.micros do
@@ -228,7 +235,7 @@ function micros.run(r)
     local batch = next[2]
     r.ahead = nil
     if not next[1] then
-      meet(r, NOTHING, batch)
+      meet(r, sum, NOTHING, batch)
     elseif not batch then
       break
     end
@@ -249,7 +256,7 @@ function micros.run(r)
       start(r, sum, next)
     end
     if batch.last and r.team.size > 1 then
-      meet(r, NOTHING)
+      meet(r, sum, NOTHING)
       micros.share_failures(r)
     end
     if r.told and open == r.mesh.data then
@@ -266,6 +273,7 @@ function micros.run(r)
     local all = sum.all
     sum.weight, sum.t, sum.bytes = all[1], sum.t and all[2], all[3]
     sum.failed = math.tointeger(all[4])
+    sum.data_wait_s = waits.longest(sum.waits)
   end
   return sum
 end

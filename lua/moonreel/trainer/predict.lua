@@ -7,6 +7,7 @@ local blame = require "moonreel.settings.blame"
 local cadence = require "moonreel.trainer.cadence"
 local conditions = require "moonreel.trainer.conditions"
 local encoders = require "moonreel.trainer.encoders"
+local json = require "moonreel.core.json"
 local links = require "moonreel.comm.links"
 local program = require "moonreel.trainer.program"
 local programs = require "moonreel.trainer.programs"
@@ -15,6 +16,7 @@ local samples = require "moonreel.trainer.samples"
 local state = require "moonreel.trainer.state"
 local tracking = require "moonreel.trainer.tracking"
 local truth = require "moonreel.trainer.truth"
+local waits = require "moonreel.trainer.waits"
 
 local predict = {}
 
@@ -46,10 +48,11 @@ local function talk_of(r)
   return slowest / (2 * (size - 1) / size * 4 * TALK_ELEMENTS)
 end
 
--- say which link between hosts is the slowest, where there are several hosts
-local function tell_links(r)
+-- find the hosts of the run, and say which link between several of them is the slowest
+local function find_hosts(r)
   local names = r.team:texts(os.getenv "MOONREEL_HOST"
     or base.read_file("/proc/sys/kernel/hostname"):match "%S*")
+  r.on_hosts = waits.hosts(names)
   local found = r.team.world and links.measure(r.team.world, names)
   if found and #found.hosts > 1 then
     local _, slowest = links.judge(found)
@@ -199,7 +202,7 @@ function predict.run(r)
     end
   end
   local shares = r.ranks and tell_shares(r) or nil
-  tell_links(r)
+  find_hosts(r)
   -- what was read and compiled on the way here is no part of what steps need
   base.trim()
   if #rows < #r.plan.buckets then
@@ -220,6 +223,7 @@ function predict.run(r)
     settings = r.settings.hash, total = r.total_steps, dataset = samples.fingerprint(r),
     machine = r.machine, buckets = rows, update_s = r.update_s,
     talk_s = r.talk_s,
+    hosts = r.team.size > 1 and json.array(table.move(r.on_hosts, 1, #r.on_hosts, 1, {})) or nil,
     rounds = rounds_of(r), shares = shares, began_bytes = r.began_bytes,
     trackers = tracking.told(r.settings), wall = base.wall_s()}
 end

@@ -9,8 +9,8 @@ local renderings = require "moonreel.trainer.renderings"
 local samples = require "moonreel.trainer.samples"
 local setup = require "moonreel.trainer.setup"
 local state = require "moonreel.trainer.state"
-local writer = require "moonreel.trainer.writer"
 local weights = require "moonreel.trainer.weights"
+local writer = require "moonreel.trainer.writer"
 
 local saves = {}
 

@@ -37,6 +37,46 @@ describe("the time of a run", function()
       by["whole run"].n })
   end)
 
+  it("is that of each host, by the launches that it had a part in", function()
+    local a, b, c = { name = "a", ranks = 3 }, { name = "b", ranks = 1 }, { name = "c", ranks = 1 }
+    local function waits(...)
+      return { host_waits = { data_s = { ... }, others_s = { 0, 0.5 } } }
+    end
+    local one = account.new()
+    for _, line in ipairs { start(0, { wall = 100, hosts = { a, b } }),
+      step(1, 5, waits(0.5, 0.25)), step(2, 5, waits(0.5, 9)),
+      start(1, { wall = 112, hosts = { a, c } }), step(2, 5, { wall = 113, data_wait_s = 0.5 }),
+      { kind = "save", event = "commit", copy_s = 0.125, wall = 114 } } do
+      one:add(line)
+    end
+    local function all(list)
+      local by = {}
+      for _, row in ipairs(list) do
+        by[row.what] = row.seconds
+      end
+      return { by.training, by["waiting for data"], by["waiting for other ranks"], by.saving,
+        by["steps taken back"], by["restarting after a failure"], by["whole run"], list[9].n }
+    end
+    local lists = one:by_host()
+    assert.same({ "a", "b", "c" }, { lists[1][1].host, lists[2][1].host, lists[3][1].host })
+    assert.same({ 0.5, 1.0, 0.0, 0.125, 0.75, 10, 14, 2 }, all(lists[1]))
+    assert.same({ 0.0, 0.25, 0.5, 0, 0.75, 0, 2, 1 }, all(lists[2]))
+    assert.same({ 0.25, 0.5, 0.0, 0.125, 0.0, 0, 2, 1 }, all(lists[3]))
+    -- of all ranks, a has three of four
+    assert.same({ 0.1875 + 0.25, 0.4375 + 0.5, 0.125, 0.125, 0.75, 10, 14, 2 }, all(one:rows()))
+  end)
+
+  it("is not split where a line does not tell its hosts, or has other things there", function()
+    for _, hosts in ipairs { { { name = "a" } }, { 1, { name = 2 } }, "a" } do
+      local one = account.new()
+      one:add(start(0, { hosts = hosts }))
+      one:add(step(1, 5, { host_waits = { data_s = { "x" }, others_s = 3 } }))
+      one:add(step(2, 5, { host_waits = 7 }))
+      assert.same({}, one:by_host())
+      assert.same({ 1.0, 0.5 }, { one:rows()[1].seconds, one:rows()[2].seconds })
+    end
+  end)
+
   it("is not known of a run without lines, or with lines of other versions", function()
     assert.is_nil(rows({}).training.share)
     local by = rows { { kind = "start" }, { kind = "step", step = 1, time_s = "x", wall = "y" },
