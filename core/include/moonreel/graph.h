@@ -51,6 +51,7 @@ typedef struct mr_param {
     bool frozen, buffer;    /* buffer: saved, never trained, not counted as a parameter */
     float decay, lr_factor; /* weight decay factor and learning-rate factor of its group */
     bool lookup;            /* rows are looked up: many have no gradient, which is no fault */
+    bool outside;           /* frozen, from a file of its own: in no checkpoint */
     int64_t offset;         /* elements, within its range; valid after seal */
     int64_t block;          /* of mr_cut, 0: no matrix of it; valid after seal */
 } mr_param;

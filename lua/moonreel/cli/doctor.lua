@@ -193,7 +193,7 @@ local function checkpoint_bytes(settings)
     local pipe = require("moonreel.models.pipeline").of(settings, "bf16")
     return require("moonreel.trainer.state").saved_bytes(E.plan(pipe.params, {
       regions = require("moonreel.optim.regions").of(settings, nil, nil, nil, pipe.params),
-      facts = device:facts() }))
+      facts = device:facts() }), pipe.params)
   end)
   return good and bytes or nil
 end

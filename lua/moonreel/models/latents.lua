@@ -1,10 +1,15 @@
 --- An autoencoder that lies apart: what its latents are to the model of a run.
 -- @module moonreel.models.latents
+local base = require "moonreel.core.base"
 local ops = require "moonreel.core.op"
+local volume = require "moonreel.nn.volume"
 
 local latents = {}
 
 local Latents = {}
+
+--- What stands for a transformer's sizes where an autoencoder trains alone: ranks share no tokens.
+latents.ALONE = { depth = 0, hidden_size = 0 }
 
 --- A class of autoencoders; a family adds methods to it.
 ---@return table class  of objects with scale and shift, where scaled and unscaled are used
@@ -16,6 +21,36 @@ end
 
 --- What stands for tokens where work is counted: latent cells.
 function Latents.grid(_, frames, rows, cols) return frames, rows, cols end
+
+-- u8 [B, T, 3, H, W] to [B, T, H, W, 3] of -1..1
+local function pixels_as(pixels, dtype)
+  local B, frames, C, H, W = table.unpack(pixels.shape)
+  return volume.pixels(pixels:reshape { B * frames, C, H, W }, frames, dtype)
+end
+
+--- A batch of clips as the layers take them.
+---@param pixels mr.Value  u8 [B, T, 3, H, W]
+---@return mr.Value        [B, T, H, W, 3] of -1..1, in its dtype
+function Latents:layers_of(pixels) return pixels_as(pixels, self.dtype) end
+
+--- What comes back of a batch of clips at best.
+---@param pixels mr.Value  u8 [B, T, 3, H, W]
+---@return mr.Value        f32 [B, T, H, W, 3] of -1..1
+function Latents.target_of(_, pixels) return pixels_as(pixels, "f32") end
+
+--- The sizes of clips that train: whole cells, as many pixels come back as go in.
+---@param pixels mr.Value  u8 [B, T, 3, H, W]
+---@return integer frames, integer height, integer width
+function Latents:clip_of(pixels)
+  local _, frames, _, H, W = table.unpack(pixels.shape)
+  local side = self.side
+  if H % side ~= 0 or W % side ~= 0 then
+    base.raise("MR_E_SHAPE", ("clips of %d x %d: this autoencoder trains on multiples of %d; try: "
+      .. "a resolution of %d x %d"):format(H, W, side, math.max(H // side, 1) * side,
+      math.max(W // side, 1) * side))
+  end
+  return frames, H, W
+end
 
 --- Latents as a model takes them, of draws: scale (z - shift).
 ---@param z mr.Value  f32

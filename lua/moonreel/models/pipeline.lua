@@ -6,6 +6,7 @@ local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local families = require "moonreel.recipe.families"
 local flow = require "moonreel.diffusion.flow"
+local losses = require "moonreel.losses"
 local matrices = require "moonreel.optim.matrices"
 
 local pipeline = {}
@@ -27,9 +28,11 @@ end
 
 -- an autoencoder that trains has neither text nor diffusion
 local function autoencoder_alone(self, family, map)
-  self.autoencoder = family.trained(self.params, self.config.model)
-  self.model, self.text = self.autoencoder, { max_length = 0 }
-  self.reconstructs, self.kl_weight = true, self.config.kl_weight or 0
+  local config = self.config
+  self.autoencoder = family.trained(self.params, config.model,
+    {dtype = self.dtype, compat = config.compat})
+  self.model, self.text, self.reconstructs = self.autoencoder, { max_length = 0 }, true
+  self.losses = losses.new(self.params, config.losses or {}, family.loss_weights or {})
   self.maps[1] = map
 end
 
@@ -71,13 +74,13 @@ end
 
 --- Declare all parameters.
 ---@param config table  model, vae, text_encoder, clip (nil: no vector of a caption): each its type
----   and the fields of that type; compat; kl_weight of an autoencoder that trains
+---   and the fields of that type; compat; losses of an autoencoder that trains (vae_loss_config)
 ---@param dtype string   compute dtype of the run
 ---@param cut table|function|nil   how what trains is cut, as params:seal takes it, or what says it
 ---   of the pipeline when all is declared
 ---@return mr.Pipeline  flow: of its model (moonreel.diffusion.flow); matrices: patterns of what
----   Muon updates by default; reconstructs: the model is an autoencoder that trains, and there is
----   no more
+---   Muon updates by default; reconstructs: the model is an autoencoder that trains by `losses`,
+---   and there is no more
 function pipeline.new(config, dtype, cut)
   local params = G.params(dtype)
   local self = setmetatable({params = params, dtype = dtype, config = config, maps = {}}, Pipeline)
@@ -124,7 +127,7 @@ function pipeline.of(settings, dtype, cut)
   return pipeline.new({model = settings:plain("model"), vae = settings:plain("vae"),
     text_encoder = settings:plain("text_encoder"),
     clip = settings.clip.type and settings:plain("clip") or nil,
-    kl_weight = settings.vae_loss_config.kl_loss_weight,
+    losses = settings:plain("vae_loss_config"),
     compat = settings.compat ~= nil}, dtype,
     function(pipe) return matrices.cut(settings, pipe, cut) end)
 end

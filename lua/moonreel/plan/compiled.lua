@@ -141,7 +141,7 @@ function Compiled:of(settings, ranks)
       video = settings.cached or settings.load_video_features,
       captions = settings.cached or settings.load_text_features }) }
   models.trained, models.all = pipe:counts()
-  models.regions, models.saved = region_bytes(exec:regions()), state.saved_bytes(exec)
+  models.regions, models.saved = region_bytes(exec:regions()), state.saved_bytes(exec, pipe.params)
   models.update = job and { memory = NONE, seconds = 0, by = {} }
     or update_of(m, exec, pipe.params, optim.rule(settings), dtype)
   if job == "extract" then

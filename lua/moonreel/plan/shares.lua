@@ -109,7 +109,8 @@ function shares.rank(settings, mesh, models, given)
   self.update = update.prog:memory()
   update.prog:close()
   update.graph:close()
-  self.saved = state.saved_bytes(exec, state.share(pipe.params, team:owned(), 0, mesh.ranks))
+  self.saved = state.saved_bytes(exec, pipe.params,
+    state.share(pipe.params, team:owned(), 0, mesh.ranks))
   return self
 end
 

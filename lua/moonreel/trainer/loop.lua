@@ -10,7 +10,6 @@ local life = require "moonreel.core.life"
 local micros = require "moonreel.trainer.micros"
 local processors = require "moonreel.trainer.processors"
 local progress = require "moonreel.trainer.progress"
-local reconstruction = require "moonreel.trainer.reconstruction"
 local renderings = require "moonreel.trainer.renderings"
 local replicas = require "moonreel.trainer.replicas"
 local saves = require "moonreel.trainer.saves"
@@ -121,7 +120,7 @@ local function line_of(r, sum, seconds)
     line.t = sum.t and sum.t / sum.weight
     for k, term in ipairs(sum.terms) do
       line.scalars = line.scalars or {}
-      line.scalars[reconstruction.terms[k]] = term / sum.weight
+      line.scalars[r.pipe.losses.names[k]] = term / sum.weight
     end
   else
     line.reason = sum.weight == 0 and "no good sample" or r.spike and spikes.text(r.spike)

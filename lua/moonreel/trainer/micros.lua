@@ -5,7 +5,6 @@ local cadence = require "moonreel.trainer.cadence"
 local flow = require "moonreel.diffusion.flow"
 local life = require "moonreel.core.life"
 local predict = require "moonreel.trainer.predict"
-local reconstruction = require "moonreel.trainer.reconstruction"
 local saves = require "moonreel.trainer.saves"
 local signal = require "moonreel.core.signal"
 local spikes = require "moonreel.trainer.spikes"
@@ -83,11 +82,11 @@ end
 ---@param sum table  of micros.run
 ---@return number total  their sum, added rank by rank so that it is the same everywhere
 ---@return table[] losses  in the order of the step {number, group, loss}: the mean loss of each
----@return number[] terms  sums of what the losses are made of (reconstruction.terms); else empty
+---@return number[] terms  sums of what the losses are made of (mr.Losses); else empty
 function micros.losses(r, sum)
   collect(sum, 0)
   local flat, counts, losses, total, terms = {}, {}, {}, 0, {}
-  local width = 4 + (r.pipe.reconstructs and #reconstruction.terms or 0)
+  local width = 4 + (r.pipe.losses and #r.pipe.losses.names or 0)
   for _, one in ipairs(r.mesh.leads and sum.own or {}) do
     table.move({one.number, one.level, one.weight, one.loss, table.unpack(one.terms)}, 1, width,
       #flat + 1, flat)

@@ -152,7 +152,7 @@ end
 -- Bytes that no program knows of: the process as it began, snapshots, decoded batches. Without
 -- saves before the last step the only snapshot is made when all steps are over.
 local function apart_bytes(r)
-  local saved = state.saved_bytes(r.exec, r.share)
+  local saved = state.saved_bytes(r.exec, r.pipe.params, r.share)
   return r.began_bytes + saved * cadence.buffers(r.settings)
     + r.plan.slabs * r.plan.slab_bytes
 end

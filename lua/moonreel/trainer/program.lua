@@ -176,7 +176,7 @@ end
 ---   mask: flat list of all frames, or nil; tokens: of the text encoder; seed; epoch; given: of
 ---   moonreel.trainer.conditions, and guidance, where the model takes them
 ---@return mr.Fetched loss  on its way: sum over samples of weight x loss; of an autoencoder that
----   trains also the sums of its terms (reconstruction.terms)
+---   trains also the sums of its terms (mr.Losses)
 function Step:start(batch)
   if self.staged ~= batch then
     self:stage(batch)

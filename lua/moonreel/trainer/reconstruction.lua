@@ -7,9 +7,6 @@ local ops = require "moonreel.core.op"
 
 local reconstruction = {}
 
---- What the loss is made of, behind it in the output "terms", as the journal names it.
-reconstruction.terms = { "reconstruction", "kl" }
-
 -- ---- batches ----
 
 local Feed = {}
@@ -53,8 +50,8 @@ end
 ---@param shape table        frames, height, width, batch
 ---@param options table      of the graph
 ---@param config table       reduce, watched: as program.config says
----@return mr.Graph          with loss; per_sample, reconstruction and kl, the latent's part before
----   its weight: f32 [B]; terms: f32 [3], sums of these by the samples' weights
+---@return mr.Graph          with loss; per_sample and its terms before their weights, by name
+---   (mr.Losses): f32 [B]; terms: f32 [1 + n], sums of these by the samples' weights
 function reconstruction.graph(pipe, shape, options, config)
   local B, auto = shape.batch, pipe.autoencoder
   local g = G.graph(pipe.params, options)
@@ -62,16 +59,17 @@ function reconstruction.graph(pipe, shape, options, config)
     epoch = g:input("epoch", "i32", { 1 }), weight = g:input("weight", "f32", { B }),
     pixels = g:input("pixels", "u8", { B, shape.frames, 3, shape.height, shape.width }),
     tap = config.watched and function(name, value) g:output(name, value) end or nil }
-  local error, kl = auto:losses(g, io)
-  local per_sample = error + kl * pipe.kl_weight
+  local per_sample, terms = pipe.losses:of(g, auto:losses(g, io))
   local function sum(value) return (ops.sum(value * io.weight)) end
   local loss = sum(per_sample)
-  local terms = G.concat({ loss:reshape { 1 }, sum(error):reshape { 1 }, sum(kl):reshape { 1 } }, 0)
+  local sums = { loss:reshape { 1 } }
   g:output("loss", loss)
   g:output("per_sample", per_sample)
-  g:output("reconstruction", error)
-  g:output("kl", kl)
-  g:output("terms", terms)
+  for i, name in ipairs(pipe.losses.names) do
+    g:output(name, terms[name])
+    sums[i + 1] = sum(terms[name]):reshape { 1 }
+  end
+  g:output("terms", (G.concat(sums, 0)))
   g:backward(loss, {})
   if config.reduce then
     config.reduce:reduce(g)

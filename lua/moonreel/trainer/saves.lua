@@ -120,7 +120,7 @@ function saves.take(r, last)
     return
   end
   -- those who train on the latents of a checkpoint find their numbers normal
-  if r.pipe.reconstructs then
+  if r.pipe.reconstructs and r.pipe.autoencoder.moments then
     setup.measure(r)
   end
   local taken, bad = snapshot(r, r.saver, r.share, last)

@@ -45,6 +45,9 @@ function setup.models_of(s, dtype, cut)
   conditions.check(s, pipe)
   feed.check(s, pipe)
   renderings.check(s, pipe)
+  if pipe.losses then
+    blame.record(s, "vae_loss_config", pipe.losses.check, pipe.losses)
+  end
   if not pipe.reconstructs and pipe.flow.check then
     blame.record(s, "scheduler", pipe.flow.check, s)
   end
@@ -258,6 +261,9 @@ function setup.fill(r)
     if r.source then
       blame.field(s, "ckpt_path", start_weights, r)
     end
+  end
+  if r.pipe.losses then
+    blame.record(s, "vae_loss_config", r.pipe.losses.load, r.pipe.losses, r.exec, r.pipe.params)
   end
   if r.source then
     -- it keeps blocks that were read; what its manifest says stays

@@ -10,10 +10,24 @@ local spikes = require "moonreel.trainer.spikes"
 
 local state = {}
 
--- regions that a checkpoint holds
-local function saved(run)
-  local list = {}
+-- elements of the frozen range that a checkpoint holds; what lies in files of its own comes last
+local function frozen_kept(params)
+  for _, p in ipairs(params:list()) do
+    if p.outside then
+      return p.offset
+    end
+  end
+  return params:elements(true)
+end
+
+-- regions that a checkpoint holds, as far as it holds them
+local function saved(run, params)
+  local list, kept = {}, frozen_kept(params)
   for _, r in ipairs(run:regions()) do
+    if r.role == "frozen" and kept < r.stop then
+      r.bytes = r.bytes // (r.stop - r.start) * (kept - r.start)
+      r.stop = kept
+    end
     if r.prefix and not r.shared and r.bytes > 0 then
       list[#list + 1] = r
     end
@@ -29,7 +43,7 @@ end
 ---@param ranks integer
 ---@return table share   as state.with_rows takes it
 function state.share(params, owned, rank, ranks)
-  local frozen = params:elements(true)
+  local frozen = frozen_kept(params)
   return {[false] = owned,
     [true] = {{start = frozen * rank // ranks, stop = frozen * (rank + 1) // ranks}}}
 end
@@ -57,11 +71,12 @@ end
 
 --- Bytes that a rank writes of a checkpoint.
 ---@param run mr.Exec
+---@param params mr.Params
 ---@param share table|nil  as state.with_rows takes it
 ---@return integer
-function state.saved_bytes(run, share)
+function state.saved_bytes(run, params, share)
   local bytes = 0
-  for _, r in ipairs(saved(run)) do
+  for _, r in ipairs(saved(run, params)) do
     for _, mine in ipairs(written(r, share)) do
       local n = math.min(mine.stop, r.stop) - math.max(mine.start, r.start)
       bytes = bytes + scaled(n, r.bytes, r.stop - r.start)
@@ -119,7 +134,7 @@ end
 ---@param f fun(rows: table)
 ---@param share table|nil  of state.share
 function state.with_rows(run, params, f, share)
-  state.with_rows_of(run, saved(run), params, f, share)
+  state.with_rows_of(run, saved(run, params), params, f, share)
 end
 
 local function same_shape(a, b)
@@ -153,8 +168,9 @@ local function wanted(run, params, source)
     rows[#rows + 1] = {region = region, part = has, name = name, info = info,
       bytes = info.bytes // T.count(shape) * (has.to - has.from)}
   end
+  local regions_of = saved(run, params)
   for _, p in ipairs(params:list()) do
-    for _, r in ipairs(saved(run)) do
+    for _, r in ipairs(regions_of) do
       local has = fill.part(r, p)
       if has then
         want(r, has, r.prefix .. p.name)

@@ -35,7 +35,7 @@ end
 -- A disk that cannot hold two checkpoints loses the run at its first or second save: the older one
 -- goes when the newer one is there. Those of this run that are there already make room.
 local function check_disk(r)
-  local bytes = r.team:sum{state.saved_bytes(r.exec, r.share)}[1]
+  local bytes = r.team:sum{state.saved_bytes(r.exec, r.pipe.params, r.share)}[1]
   r.team:first(function()
     local free, there = base.free_bytes(r.dir), #ckpt.steps(r.dir)
     if free and free + there * bytes < 2 * bytes then

@@ -73,6 +73,11 @@ local elsewhere = {
   ["vae.type"] = "another type lies apart", ["text_encoder.type"] = "one built type",
 }
 
+for _, name in ipairs{"kl_loss_weight", "perceptual_loss_weight", "perceptual_network",
+  "perceptual_linear"} do
+  elsewhere["vae_loss_config." .. name] = "of an autoencoder that trains (spec/lua/losses)"
+end
+
 for _, name in ipairs{"norm_factor", "update_most", "update_least", "dead_most", "ema_most"} do
   elsewhere["weights." .. name] = "of runs of 100 updates (spec/lua/trainer/weights_spec.lua)"
 end

@@ -22,7 +22,7 @@ local trainer = require "moonreel.trainer"
 local SHAPE = { frames = 5, height = 9, width = 12, batch = 2, text = 0 }
 
 local function new_pipe(trains, kl_weight)
-  return pipeline.new({ kl_weight = kl_weight or 0.01, model = {
+  return pipeline.new({ losses = { kl_loss_weight = kl_weight or 0.01 }, model = {
     type = "OpenSoraVAE_V1_2", trains = trains,
     micro_frame_size = 3, micro_batch_size = 4,
     vae_2d = { block_out_channels = { 8, 8 }, layers_per_block = 1, norm_num_groups = 2 },

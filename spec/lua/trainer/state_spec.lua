@@ -229,9 +229,10 @@ describe("the state of a run", function()
         {prefix = "m_scale.", start = 0, stop = n, bytes = n // 16, per = 64},
         {role = "state", start = 0, stop = n, bytes = 4 * n, per = 1}}
     end}
-    assert.equal(6 * n + n // 16, state.saved_bytes(run))
+    local params = {list = function() return {} end, elements = function() return 0 end}
+    assert.equal(6 * n + n // 16, state.saved_bytes(run, params))
     local share = {[false] = {{start = 0, stop = n // 2}}, [true] = {}}
-    assert.equal((6 * n + n // 16) // 2, state.saved_bytes(run, share))
+    assert.equal((6 * n + n // 16) // 2, state.saved_bytes(run, params, share))
   end)
 
   it("asks for rows with a name, a dtype and a role that there is", function()

@@ -829,6 +829,7 @@ local Params = {}
 ---@field decay? number Factor of the weight decay. Default: 1.
 ---@field lr_factor? number Factor of the learning rate. Default: 1.
 ---@field lookup? boolean A table of rows that are looked up. Default: false.
+---@field outside? boolean From a file of its own, in no checkpoint. Default: false.
 
 --- Declare one; its place in the list, from 0.
 ---@param options mr.Params.add.options
@@ -861,7 +862,7 @@ function Params:share(options) end
 ---@return table[]
 function Params:buckets() end
 
---- Rows {name, shape, frozen, buffer, lookup, block, offset, count, decay, lr_factor}.
+--- Rows {name, shape, frozen, buffer, lookup, outside, block, offset, count, decay, lr_factor}.
 ---@return table[]
 function Params:list() end
 

@@ -8,8 +8,7 @@ end
 
 return {
   record = { "vae", "model" },
-  types = { dc_ae = { help = "deep compression autoencoder, 128 channels, 32 x 32 x 4",
-    reader = { model = false } } },
+  types = { dc_ae = { help = "deep compression autoencoder, 128 channels, 32 x 32 x 4" } },
   fields = {
     row("model_name", "text", { none = true, choices = { "dc-ae-f32t4c128" },
       help = "a known configuration; its sizes are those of the fields below" }),

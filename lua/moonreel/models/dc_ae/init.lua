@@ -7,6 +7,7 @@ local G = require "moonreel.core.graph"
 local base = require "moonreel.core.base"
 local compare = require("moonreel.models.sizes").compare
 local latents = require "moonreel.models.latents"
+local losses = require "moonreel.losses"
 local network = require "moonreel.models.dc_ae.network"
 local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
@@ -119,6 +120,21 @@ function dc_ae.new(_, fields, run)
   return self
 end
 
+--- Weights of the losses where it trains and a recipe says none, as the reference has them.
+dc_ae.loss_weights = { perceptual = 0.5 }
+
+--- An autoencoder that trains. Its parameters are the run's.
+---@param params mr.Params
+---@param fields table     of the recipe
+---@param run table        as of new
+---@return mr.Autoencoder
+function dc_ae.trained(params, fields, run)
+  local self = dc_ae.new(nil, fields, run)
+  self.apart, self.config = false, latents.ALONE
+  self.network = network.new(nn.scope(params), self.sizes)
+  return self
+end
+
 --- The other way that clips may go, in pieces or as a whole; results are the same.
 ---@return mr.Autoencoder
 ---@return string          what asks for it
@@ -164,6 +180,24 @@ function Autoencoder:parts()
   return { { name = "autoencoder", declare = function(params)
     return network.new(nn.scope(params, "", { frozen = true }), self.sizes)
   end } }
+end
+
+-- ---- training
+
+--- Clips through the network and back, as a batch, without scale.
+---@param x mr.Value  [B, T, H, W, C] of -1..1, in the dtype of the layers
+---@return mr.Value   f32 like x
+function Autoencoder:reconstruct(g, x)
+  local still = x.shape[2] == 1
+  return nn.cast(self.network:decode(g, self.network:encode(g, x), still), "f32")
+end
+
+--- The losses of a batch, where it trains.
+---@param io table   pixels u8 [B, T, 3, H, W]
+---@return table     as moonreel.losses takes it
+function Autoencoder:losses(g, io)
+  self:clip_of(io.pixels)
+  return losses.of_clips(self:target_of(io.pixels), self:reconstruct(g, self:layers_of(io.pixels)))
 end
 
 -- ---- what runs for a clip

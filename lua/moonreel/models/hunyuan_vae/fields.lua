@@ -6,8 +6,7 @@ end
 
 return {
   record = { "vae", "model" },
-  types = { hunyuan_vae = { help = "causal video autoencoder, 16 channels, 8 x 8 x 4",
-    reader = { model = false } } },
+  types = { hunyuan_vae = { help = "causal video autoencoder, 16 channels, 8 x 8 x 4" } },
   fields = {
     row("in_channels", "integer", { default = 3, min = 1, help = "channels of a picture" }),
     row("out_channels", "integer", { default = 3, min = 1, help = "channels of the result" }),

@@ -5,6 +5,7 @@
 local base = require "moonreel.core.base"
 local compare = require("moonreel.models.sizes").compare
 local latents = require "moonreel.models.latents"
+local losses = require "moonreel.losses"
 local network = require "moonreel.models.hunyuan_vae.network"
 local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
@@ -75,6 +76,21 @@ function hunyuan.new(_, fields, run)
     Autoencoder)
 end
 
+--- Weights of the losses where it trains and a recipe says none, as the reference has them.
+hunyuan.loss_weights = { kl = 5e-4, perceptual = 0.5 }
+
+--- An autoencoder that trains. Its parameters are the run's.
+---@param params mr.Params
+---@param fields table     of the recipe
+---@param run table        as of new
+---@return mr.Autoencoder
+function hunyuan.trained(params, fields, run)
+  local self = hunyuan.new(nil, fields, run)
+  self.apart, self.config = false, latents.ALONE
+  self.network = network.new(nn.scope(params), fields)
+  return self
+end
+
 --- The other way that clips may go, in pieces or as a whole; results are the same.
 ---@return mr.Autoencoder
 ---@return string          what asks for it
@@ -121,6 +137,35 @@ function Autoencoder:parts()
   return { { name = "autoencoder", declare = function(params)
     return network.new(nn.scope(params, "", { frozen = true }), self.sizes)
   end } }
+end
+
+-- ---- training
+
+--- Clips through the network and back, as a batch.
+---@param x mr.Value      [B, T, H, W, C] of -1..1, in the dtype of the layers
+---@param noise mr.Value  f32 [B, t, h, w, latent_channels]: of the draws
+---@return mr.Value       f32 like x
+---@return table          mean, logvar of the draws
+function Autoencoder:reconstruct(g, x, noise)
+  local z, normal = volume.draw(self.network:encode(g, x), noise)
+  return nn.cast(self.network:decode(g, nn.cast(z, self.dtype)), "f32"), normal
+end
+
+--- The losses of a batch, where it trains.
+---@param io table   B; pixels u8 [B, T, 3, H, W]; seed, keys, epoch of the draws; tap(name, value):
+---   nil or a function that sees the draws
+---@return table     as moonreel.losses takes it
+function Autoencoder:losses(g, io)
+  local frames, height, width = self:clip_of(io.pixels)
+  local C, t, h, w = table.unpack(self:latent(frames, height, width))
+  local noise = ops.random_normal(io.seed, io.keys, io.epoch,
+    { purpose = base.name_word "latent of clips", dims = { t, C, h, w } })
+  if io.tap then
+    io.tap("latent of clips", noise)
+  end
+  local y, normal = self:reconstruct(g, self:layers_of(io.pixels),
+    volume.channels_last(noise:reshape { io.B * t, C, h, w }, t))
+  return losses.of_clips(self:target_of(io.pixels), y, normal)
 end
 
 -- ---- what runs for a clip

@@ -26,6 +26,9 @@ local FLOOR = 1e-6
 
 local Autoencoder = latents.class()
 
+--- Weights of the losses where it trains and a recipe says none.
+vae.loss_weights = { kl = 0, perceptual = 0 }
+
 --- What is known of the autoencoder without its weights.
 ---@param fields table     of the recipe: micro_frame_size, micro_batch_size, vae_2d, vae_temporal
 ---@return mr.Autoencoder  `channels` per latent cell, `inner` before frames are joined; `side`:
@@ -71,7 +74,7 @@ function vae.trained(params, fields)
   local self = vae.new(nil, fields)
   self.apart, self.trains = false, fields.trains or "pictures"
   -- nothing of it is exchanged between ranks that share the tokens of a batch
-  self.config = {depth = 0, hidden_size = 0}
+  self.config = latents.ALONE
   self:declare(nn.scope(params), sizes.of(fields))
   return self
 end
@@ -294,8 +297,7 @@ end
 --- The losses of a batch, where it trains.
 ---@param io table   B; pixels u8 [B, T, 3, H, W]; seed, keys, epoch of the draws; tap(name, value):
 ---   nil or a function that sees the draws
----@return mr.Value  f32 [B]: of what comes back
----@return mr.Value  f32 [B]: of the latent, before its weight
+---@return table     as moonreel.losses takes it; clips where it trains on pictures
 function Autoencoder:losses(g, io)
   local _, frames, _, H, W = table.unpack(io.pixels.shape)
   return losses[self.trains](g, self, io, self:latent(frames, H, W))

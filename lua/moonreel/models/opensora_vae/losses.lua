@@ -1,10 +1,12 @@
---- Losses of an autoencoder that trains, each f32 [B]: first of pictures, where pixels are
--- compared; then of latents of pictures joined in time, over the half for pictures as it stands.
+--- Losses of an autoencoder that trains, as moonreel.losses takes them: first of pictures, where
+-- pixels are compared; then of latents of pictures joined in time, over the half for pictures as it
+-- stands. Errors are means over a sample.
 -- Ref: Kingma & Welling 2014, arXiv:1312.6114 (the loss of the latent).
 -- @module moonreel.models.opensora_vae.losses
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local ops = require "moonreel.core.op"
+local volume = require "moonreel.nn.volume"
 
 local EDGE = 1e-6  -- squared error at which the root of it turns linear
 
@@ -45,10 +47,12 @@ function losses.pictures(g, auto, io, cells)
   local pixels = io.pixels:reshape { back.shape[1], 3, table.unpack(io.pixels.shape, 4) }
   -- sizes that are no whole cells come back smaller
   pixels = pixels:slice(2, 0, back.shape[3]):slice(3, 0, back.shape[4])
-  local difference = back - ops.normalise_u8(pixels, { dtype = "f32" })
+  local target = ops.normalise_u8(pixels, { dtype = "f32" })
+  local difference = back - target
   local squared = difference * difference
-  return each(squared + ops.sqrt((ops.affine(squared, { shift = EDGE }))), io.B),
-    divergence(normal, io.B)
+  local function clip(v) return volume.channels_last(v, io.pixels.shape[2]) end
+  return { error = each(squared + ops.sqrt((ops.affine(squared, { shift = EDGE }))), io.B),
+    kl = divergence(normal, io.B), x = clip(target), y = clip(back), per_frame = 1 }
 end
 
 -- squared, where each channel of the batch has a variance of one
@@ -79,7 +83,7 @@ function losses.frames(g, auto, io, cells)
     error, kl = error and error + e or e, kl and kl + d or d
     first, at = first + n, at + t
   end
-  return error, kl
+  return { error = error, kl = kl }
 end
 
 return losses

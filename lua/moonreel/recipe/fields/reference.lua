@@ -100,9 +100,17 @@ return {
     help = "each sample at one of the times, in turn; false: at all of them" },
   -- training an autoencoder
   { "vae_loss_config.perceptual_loss_weight", "number", none = true, min = 0,
-    reader = false, help = "weight of the perceptual loss" },
+    reader = "trainer", resume = "warn", help = "weight of the perceptual loss (LPIPS); none: 0.5 "
+      .. "for hunyuan_vae and dc_ae, 0 for OpenSoraVAE_V1_2" },
+  { "vae_loss_config.perceptual_network", "text", none = true, reader = "trainer",
+    resume = "warn", help = "file of VGG-16 as torchvision saves it, for the perceptual loss; "
+      .. "none: ./ckpts/vgg16-397923af.pth" },
+  { "vae_loss_config.perceptual_linear", "text", none = true, reader = "trainer",
+    resume = "warn", help = "file of the linear layers of LPIPS for VGG-16 (vgg.pth of its version "
+      .. "0.1); none: ./ckpts/lpips_vgg.pth" },
   { "vae_loss_config.kl_loss_weight", "number", none = true, min = 0, reader = "trainer",
-    help = "weight of the latent's divergence from a standard normal, per number; none: 0" },
+    help = "weight of the latent's divergence from a standard normal, summed over the latent, of "
+      .. "OpenSoraVAE_V1_2 per number; none: 5e-4 for hunyuan_vae, 0 for the others" },
   { "mixed_strategy", "text", none = true, reader = false, help = "mix stills into clips: "
     .. "mixed_video_image" },
   { "mixed_image_ratio", "number", none = true, min = 0, max = 1, reader = false,

@@ -1,0 +1,130 @@
+--- The losses of an autoencoder that trains, per sample. Ref: opensora-2.0.md 13.
+-- @module moonreel.losses
+local T = require "moonreel.core.tensor"
+local base = require "moonreel.core.base"
+local ops = require "moonreel.core.op"
+local perceptual = require "moonreel.losses.perceptual"
+
+local losses = {}
+
+-- sum over all that belongs to a sample: [B, ...] -> [B]
+local function each(x, B)
+  return (ops.sum(x:reshape { B, T.count(x.shape) // B }, { axes = { 1 } }))
+end
+
+-- |x|, whose gradient at 0 is 0
+local function absolute(x)
+  local function positive(v) return (ops.clamp(v, { low = 0, high = 3e38 })) end
+  return positive(x) + positive(x * -1)
+end
+
+--- Sum of absolute differences over a clip, per frame of it.
+---@param y mr.Value  f32 [B, T, H, W, C]
+---@param x mr.Value  likewise
+---@return mr.Value   f32 [B]
+function losses.absolute(y, x)
+  local B, frames = x.shape[1], x.shape[2]
+  return each(absolute(x - y), B) * (1 / frames)
+end
+
+--- Divergence of a latent's normal from the standard one, summed over the latent.
+---@param normal table  mean, logvar: f32 [B, ...]
+---@return mr.Value     f32 [B]
+function losses.divergence(normal)
+  local terms = normal.mean * normal.mean + ops.exp(normal.logvar) - normal.logvar
+  return each(ops.affine(terms, { scale = 0.5, shift = -0.5 }), normal.mean.shape[1])
+end
+
+--- What of clips that came back counts, as Losses:of takes it.
+---@param x mr.Value         f32 [B, T, H, W, C]
+---@param y mr.Value         likewise: what came back
+---@param normal table|nil   of the latent: mean, logvar
+---@return table
+function losses.of_clips(x, y, normal)
+  local _, _, H, W, C = table.unpack(x.shape)
+  return { error = losses.absolute(y, x), kl = normal and losses.divergence(normal), x = x, y = y,
+    per_frame = H * W * C }
+end
+
+---@class mr.Losses
+---@field names string[]            of the terms, as the journal has them
+---@field kl_weight number
+---@field perceptual_weight number
+---@field network mr.Perceptual?
+local Losses = {}
+Losses.__index = Losses
+
+--- What is added to the error of an autoencoder. Declares the networks that this takes, behind the
+-- autoencoder's own parameters.
+---@param params mr.Params
+---@param config table   of a recipe's vae_loss_config: kl_loss_weight, perceptual_loss_weight,
+---   perceptual_network, perceptual_linear
+---@param defaults table kl, perceptual: weights where config says none; kl nil: there is no draw
+---@return mr.Losses     MR_E_RECIPE: a weight of what there is not
+function losses.new(params, config, defaults)
+  local self = setmetatable({ kl_weight = config.kl_loss_weight or defaults.kl or 0,
+    names = { "reconstruction" },
+    perceptual_weight = config.perceptual_loss_weight or defaults.perceptual or 0 }, Losses)
+  if self.perceptual_weight > 0 then
+    self.names[#self.names + 1] = "perceptual"
+    self.network = perceptual.new(params, { network = config.perceptual_network,
+      linear = config.perceptual_linear })
+  end
+  if defaults.kl then
+    self.names[#self.names + 1] = "kl"
+  elseif self.kl_weight > 0 then
+    base.raise("MR_E_RECIPE", ("kl_loss_weight = %g: this autoencoder draws no latent; try: 0")
+      :format(self.kl_weight))
+  end
+  return self
+end
+
+--- Refuse files that are missing.
+function Losses:check()
+  if self.network then
+    self.network:check()
+  end
+end
+
+--- Fill what comes from files.
+---@param exec mr.Exec
+---@param params mr.Params
+function Losses:load(exec, params)
+  if self.network then
+    self.network:load(exec, params)
+  end
+end
+
+-- the perceptual distance of a batch's frames, in the unit of its error: f32 [B]
+local function perceived(self, g, clip)
+  local B, frames, H, W, C = table.unpack(clip.x.shape)
+  if C ~= 3 then
+    base.raise("MR_E_SHAPE", ("the perceptual loss takes pictures of 3 channels, these have %d")
+      :format(C))
+  end
+  local function pictures(v) return v:reshape { B * frames, 1, H, W, C } end
+  local distance = self.network:distance(g, pictures(clip.x), pictures(clip.y))
+  return each(distance, B) * (clip.per_frame / frames)
+end
+
+--- The terms of a batch.
+---@param g mr.Graph
+---@param clip table   error: f32 [B], of what comes back; kl: f32 [B] or nil, of the latent; x, y:
+---   f32 [B, T, H, W, C], the clips and what comes back of them; per_frame: numbers of a frame that
+---   the error counts, 1 where it is a mean
+---@return mr.Value    f32 [B]: what trains
+---@return table       terms before their weights, f32 [B] each, by name
+function Losses:of(g, clip)
+  local terms = { reconstruction = clip.error, kl = clip.kl }
+  local all = clip.error
+  if self.network then
+    terms.perceptual = perceived(self, g, clip)
+    all = all + terms.perceptual * self.perceptual_weight
+  end
+  if clip.kl then
+    all = all + clip.kl * self.kl_weight
+  end
+  return all, terms
+end
+
+return losses
