@@ -6,6 +6,7 @@
 #include "index/room.h"
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -18,7 +19,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { HEAD = 16384, ALARM_S = 60 };
+enum { HEAD = 16384, ALARM_S = 60, KEPT_BYTES = 16 << 20 };
 _Static_assert(sizeof(guard_crate) <= HEAD, "the crate lies in the head");
 
 /* ---- memory that both processes see ---- */
@@ -149,6 +150,8 @@ __attribute__((constructor)) static void begin(void)
     guard_memory m = {.fd = fd};
     mr_process_name("decode");
     settle(sock, fd);
+    // each clip opens a decoder anew, whose tables of about 1 MiB the next one takes over
+    mallopt(M_MMAP_THRESHOLD, KEPT_BYTES), mallopt(M_TRIM_THRESHOLD, KEPT_BYTES);
     if (guard_reserve(&m, 0, 0) == MR_OK)
         serve(sock, &m);
     _exit(0);
