@@ -1,6 +1,8 @@
 --- TensorBoard's and W&B's own readers open what trackers write, where MOONREEL_TRACKERS names a
 -- python that has them (else python3). Covers: lua/moonreel/trackers/tensorboard.lua
 -- lua/moonreel/trackers/wandb.lua
+local demo_data = dofile "spec/support/demo_data.lua"
+local find = require "moonreel.runs.find"
 local folder = require "spec.support.folder"
 local histograms = require "moonreel.trackers.histograms"
 local json = require "moonreel.core.json"
@@ -60,6 +62,17 @@ local function lines()
   return list
 end
 
+-- what a reader finds in the files of a run; how: "server" asks TensorBoard's over HTTP
+local function found_in(run, name, how)
+  local done = process.run({ PYTHON, "spec/support/tracker_readers.py", how or name,
+    run .. "/" .. name }, "", { deadline_s = 600, output_bytes = 1 << 26, quiet = true })
+  if done.exit == 77 then
+    pending(name .. " is not installed")
+  end
+  assert.equal(0, done.exit, done.output)
+  return json.decode(done.output:match "[^\n]*\n?$")
+end
+
 describe("the readers of", function()
   local dir, run
   setup(function()
@@ -69,17 +82,10 @@ describe("the readers of", function()
   end)
   teardown(function() dir:remove() end)
 
-  -- what a reader finds; how: "server" asks TensorBoard's over HTTP
   local function read(name, how)
     local done = trackers.export(run, name)
     assert.equal(4, done.written + done.kept)
-    done = process.run({ PYTHON, "spec/support/tracker_readers.py", how or name,
-      run .. "/" .. name }, "", { deadline_s = 600, output_bytes = 1 << 26, quiet = true })
-    if done.exit == 77 then
-      pending(name .. " is not installed")
-    end
-    assert.equal(0, done.exit, done.output)
-    return json.decode(done.output:match "[^\n]*\n?$")
+    return found_in(run, name, how)
   end
 
   local function want(key)
@@ -166,5 +172,131 @@ describe("the readers of", function()
       assert.equal(#points, at, key)
     end
     assert.equal(0, #found.missing)
+  end)
+end)
+
+-- Two stages; the first one goes back at its 29th step and is killed at its 32nd.
+local RECIPE = [[return recipe {
+  threads = 1, num_workers = 1, log_every = 1000, ckpt_every = 5, keep_n_latest = 3,
+  tensorboard = true, wandb = true, lr_schedule = "constant", warmup_steps = 2,
+  bucket_config = recipe.replace { ["32px"] = { [6] = { 1.0, 4 } } },
+  spike = { action = "rollback", back_steps = 8, skip_batches = 4, loss_sigmas = 1e9 },
+  sampling = { every = 10, prompts = { "a", "b" }, seeds = { 1 }, on = "device" },
+  scheduler = { num_sampling_steps = 2 }, weights = { every = 5, histograms = 10 },
+  model = { depth = 1, hidden_size = 32, num_heads = 2, caption_channels = 32 },
+  text_encoder = { width = 32 },
+  stages = {
+    { name = "a", recipe = "tiny/demo", steps = 40 },
+    { name = "b", recipe = "tiny/demo", steps = 12, lr = 1e-3, load = recipe.previous,
+      start_from_scratch = true },
+  },
+}]]
+
+describe("the readers of a run that went back, was killed, resumed and has stages", function()
+  local dir, root, points
+  setup(function()
+    if process.run({ PYTHON, "-c", "import tensorboard, wandb" }, "", { quiet = true }).exit ~= 0
+    then
+      return
+    end
+    dir = folder.new()
+    local recipe = dir:write("two.lua", RECIPE)
+    for _, plan in ipairs { { 9, '{"draws":{"26":50,"27":50,"28":50,"29":50},"stop":32}' },
+        { 0, '{"draws":{}}', "load=latest" } } do
+      local done = process.run({ process.program(), "spec/support/spiked_run.lua", plan[2], recipe,
+        "data_path=" .. demo_data.path(), "outputs=" .. dir.path, "name=x", plan[3] }, "",
+        { deadline_s = 600, output_bytes = 1 << 20 })
+      assert.equal(plan[1], done.exit, done.output)
+    end
+    root, points = dir.path .. "/001-x", {}
+    local last, stage = 0, nil
+    for _, line in ipairs(story.steps(find.parts(root))) do
+      last, stage = line.stage ~= stage and #points or last, line.stage
+      points[#points + 1] = line
+      line.at = last + line.step
+    end
+    assert.equal(52, #points)
+  end)
+  teardown(function()
+    if dir then
+      dir:remove()
+      demo_data.remove()
+    end
+  end)
+
+  -- steps 10, 20, 30 and 40 of the first stage, 10 and 12 of the second
+  local RENDERED <const> = { 10, 20, 30, 40, 50, 52 }
+
+  local function each_rendering(found)
+    for i = 0, 1 do
+      local name = ("samples/recipe/sample_%04d"):format(i)
+      local steps = found(name)
+      assert.same(RENDERED, steps, name)
+    end
+  end
+
+  local function check_board(found)
+    for _, key in ipairs(KEYS) do
+      assert.equal(#points, #found.scalars[key], key)
+      for i, line in ipairs(points) do
+        local value = line[OF_LINE[key] or key]
+        assert.same({ line.at, (string.unpack("<f", string.pack("<f", value))) },
+          { found.scalars[key][i][1], found.scalars[key][i][2] }, key)
+      end
+    end
+  end
+
+  it("TensorBoard find one curve, as a browser does, and what was rendered", function()
+    if not dir then
+      return pending "tensorboard is not installed"
+    end
+    local found = found_in(root, "tensorboard")
+    check_board(found)
+    each_rendering(function(name)
+      local steps = {}
+      for i, one in ipairs(found.images[name] or {}) do
+        steps[i] = one[1]
+        assert.equal("GIF", one[4])
+      end
+      return steps
+    end)
+    found = found_in(root, "tensorboard", "server")
+    check_board(found)
+    each_rendering(function(name) return found.images[name] end)
+  end)
+
+  it("W&B find one curve and what was rendered", function()
+    if not dir then
+      return pending "wandb is not installed"
+    end
+    local found = found_in(root, "wandb")
+    assert.same({}, found.missing)
+    assert.equal(#points, #found.rows)
+    local rendered = {}
+    for i, row in ipairs(found.rows) do
+      for _, key in ipairs(KEYS) do
+        assert.same({ points[i].at, points[i][OF_LINE[key] or key] }, { row._step, row[key] }, key)
+      end
+      for name, value in pairs(row) do
+        if type(value) == "table" and value._type == "video-file" then
+          rendered[name] = rendered[name] or {}
+          table.insert(rendered[name], row._step)
+        end
+      end
+    end
+    each_rendering(function(name) return rendered[name] end)
+  end)
+
+  it("find the same in files of the journal alone", function()
+    if not dir then
+      return pending "the readers are not installed"
+    end
+    for _, name in ipairs { "tensorboard", "wandb" } do
+      assert(os.rename(root .. "/" .. name, root .. "/was"))
+      assert.equal(4, trackers.export(root, name).written)
+      local done = process.run { "/usr/bin/diff", "-r", root .. "/was", root .. "/" .. name }
+      assert.equal(0, done.exit, done.output)
+      assert(os.execute("rm -r '" .. root .. "/was'"))
+    end
   end)
 end)
