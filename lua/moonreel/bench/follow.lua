@@ -57,9 +57,18 @@ local function measure(dir, options)
     all()
     none()
   end
-  local rounds = paired.rounds({ all, none }, options.seconds)
-  return { all_s = paired.median(rounds[1]), none_s = paired.median(rounds[2]),
-    rounds = #rounds[1], ratio = paired.ratio(rounds[1], rounds[2]), aim = follow.aim }
+  -- each is the first one of every second pair
+  local rounds = paired.rounds({ all, none, none, all }, options.seconds)
+  local function both(a, b)
+    local list = {}
+    for i, seconds in ipairs(rounds[a]) do
+      list[i] = (seconds + rounds[b][i]) / 2
+    end
+    return list
+  end
+  local with, without = both(1, 4), both(2, 3)
+  return { all_s = paired.median(with), none_s = paired.median(without), rounds = 2 * #with,
+    ratio = paired.ratio(with, without), aim = follow.aim }
 end
 
 --- Measure.
