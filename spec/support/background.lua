@@ -26,14 +26,15 @@ end
 ---@param what string      of what is awaited, for the error
 ---@param log string       file that the error shows
 ---@param find function    returns it, or nil as long as it is not there
-function background.await(what, log, find)
+---@param wait_s number|nil how long it may take to come
+function background.await(what, log, find, wait_s)
   local began = base.now_s()
   while true do
     local found = find()
     if found then
       return found
     end
-    if base.now_s() > began + WAIT_S then
+    if base.now_s() > began + (wait_s or WAIT_S) then
       error(("%s does not come:\n%s"):format(what, base.read_file(log)), 2)
     end
     base.sleep(0.002)

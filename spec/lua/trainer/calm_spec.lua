@@ -11,6 +11,7 @@ local SEEDS = math.tointeger(os.getenv "MOONREEL_CALM")
 local SEED = math.tointeger(os.getenv "MOONREEL_SEED") or 1
 local PAUSE_S = SEEDS and 3 or 0.3
 local STEPS, PAUSES = SEEDS and 320 or 130, SEEDS and 4 or 3
+local WAIT_S <const> = 1200 -- for steps of a run
 
 local out = demo_data.scratch()
 teardown(function()
@@ -34,16 +35,21 @@ local function victims(i)
     * base.random_uniform(SEED, "process", i, 0))] }
 end
 
--- let processes of the run stand still now and then, until its log has its end
+-- let processes of the run stand still, spread over its steps, and await its end
 local function disturb(log, name)
-  local function ended() return base.read_file(log):find "\ndone: step %d+" end
-  background.await("the first step of " .. name, log, function()
-    return base.read_file(log):find "\nstep %d+/" or ended()
+  local function await(what, step)
+    background.await(what .. " of " .. name, log, function()
+      local newest = base.read_file(log):match ".*\nstep (%d+)/"
+      return newest and tonumber(newest) >= step or #background.pids() == 0 or nil
+    end, WAIT_S)
+  end
+  background.await("the start of " .. name, log, function()
+    return #background.pids() > 0 or nil
   end)
   local paused = 0
-  while paused < PAUSES and not ended() do
-    base.sleep(base.random_uniform(SEED, "pause" .. name, paused, 0) * PAUSE_S)
-    local pids = victims(paused)
+  for i = 1, PAUSES do
+    await("a step", STEPS * i // (PAUSES + 1))
+    local pids = victims(i)
     if #pids > 0 then
       signal("STOP", pids)
       base.sleep(PAUSE_S)
@@ -51,9 +57,7 @@ local function disturb(log, name)
       paused = paused + 1
     end
   end
-  background.await("the end of " .. name, log, function()
-    return ended() or #background.pids() == 0 or nil
-  end)
+  await("the end", math.huge)
   return paused
 end
 
