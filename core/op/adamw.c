@@ -17,61 +17,30 @@
  *   grad    = 0, but for `keep`
  *
  * A norm that is not finite or above the most, or grad_scale 0, leaves everything but grad, which
- * becomes 0. `keep` is for gradients that begin at zero by themselves, `since` for second moments
- * that began at zero after so many steps.
+ * becomes 0. `keep` is for gradients that begin at zero by themselves. `since` is the number of
+ * steps that were made before the second moments began at zero.
  * Betas are rounded to f32 first and powers are taken in double; the rest is f32, as in the
  * reference's kernel. With ema and w, 20 bytes are read and 22 written per element; `keep` writes
  * 18. */
 #include "cpu/rows.h"
-#include "op/row.h"
+#include "op/update.h"
 
-enum { PIECE = 8192 };
+enum { PIECE = 8192, BUFFERS = 6 };
 typedef struct attr {
     double decay, lr_factor;
     int64_t since;
     bool keep;
 } attr;
-enum {
-    LR,
-    BETA1,
-    BETA2,
-    EPS,
-    WEIGHT_DECAY,
-    MAX_NORM,
-    EMA_DECAY,
-    STEP,
-    GRAD_SCALE,
-    PER_MOST_NORM,
-    HYPERS = 12
-};
 
 static mr_status infer(mr_infer *c)
 {
-    const mr_desc *p = c->in[0];
-    if (p->rank != 1)
-        return mr_fail(MR_E_SHAPE, "master must be [n]");
-    for (int i = 1; i < 6; i++)
-        if (c->in[i] && !mr_desc_same_shape(p, c->in[i]))
-            return mr_fail(MR_E_SHAPE, "grad, m, v, ema and w must be [n] as master");
-    if (c->in[6]->rank != 1 || c->in[6]->dim[0] != HYPERS)
-        return mr_fail(MR_E_SHAPE, "hyper must be [12]");
-    if (c->in[7]->rank != 1 || c->in[7]->dim[0] != 1)
-        return mr_fail(MR_E_SHAPE, "sumsq must be [1]");
-    for (int i = 0; i < 6; i++) {
-        if (c->in[i])
-            c->out[i] = *c->in[i];
-        else
-            c->out[i].rank = -1;
-    }
-    return MR_OK;
+    return update_infer(c, BUFFERS);
 }
 
 static void cost(const mr_call *c, mr_cost *cost)
 {
-    double n = (double)mr_desc_count(&c->in[0].desc);
-    int bytes = (((const attr *)c->attr)->keep ? 28 : 32) + (mr_given(&c->in[4]) ? 8 : 0) +
-                (mr_given(&c->in[5]) ? 2 : 0);
-    *cost = (mr_cost){14 * n, n * bytes};
+    double n = (double)mr_desc_count(&c->in[MASTER].desc);
+    *cost = (mr_cost){14 * n, n * update_bytes(c, BUFFERS, ((const attr *)c->attr)->keep)};
 }
 
 // What all elements share. False where nothing but the gradient changes.
@@ -81,12 +50,9 @@ typedef struct terms {
 static bool prepare(const mr_call *c, terms *t)
 {
     const attr *a = c->attr;
-    const double *h = c->in[6].data;
-    double norm = sqrt(*(const double *)c->in[7].data) * h[GRAD_SCALE];
-    if (!isfinite(norm) || norm * h[PER_MOST_NORM] > 1 || h[GRAD_SCALE] == 0)
+    const double *h = c->in[BUFFERS].data;
+    if (!update_scale(c, BUFFERS, &t->scale))
         return false;
-    double q = h[MAX_NORM] > 0 ? (norm + 1e-6) / h[MAX_NORM] : 1;
-    t->scale = q > 1 ? h[GRAD_SCALE] / q : h[GRAD_SCALE];
     t->b1 = (float)h[BETA1], t->b2 = (float)h[BETA2];
     t->c1 = 1 - pow(t->b1, h[STEP]), t->c2 = 1 - pow(t->b2, h[STEP] - (double)a->since);
     t->eps = h[EPS], t->lr = h[LR] * a->lr_factor, t->wd = h[WEIGHT_DECAY] * a->decay,
@@ -198,27 +164,11 @@ MR_OP(adamw) = {
            "gradient.",
     .ref = "Loshchilov & Hutter 2017, arXiv:1711.05101; ColossalAI HybridAdam and clipping at "
            "4f9953be",
-    .in = {{"master", "[n] f32", MR_CONTIG, MR_NO_GRAD},
-           {"grad", "[n] f32", MR_CONTIG, MR_NO_GRAD},
-           {"m", "[n] f32", MR_CONTIG, MR_NO_GRAD},
-           {"v", "[n] f32", MR_CONTIG, MR_NO_GRAD},
-           {"ema", "[n] f32", MR_CONTIG, MR_OPTIONAL | MR_NO_GRAD},
-           {"w", "[n] bf16", MR_CONTIG, MR_OPTIONAL | MR_NO_GRAD},
-           {"hyper", "[12] f64", MR_CONTIG, MR_NO_GRAD},
-           {"sumsq", "[1] f64", MR_CONTIG, MR_NO_GRAD}},
-    .out = {{"master", "[n] f32", 1, true, MR_CONTIG},
-            {"grad", "[n] f32", 2, true, MR_CONTIG},
-            {"m", "[n] f32", 3, true, MR_CONTIG},
-            {"v", "[n] f32", 4, true, MR_CONTIG},
-            {"ema", "[n] f32", 5, true, MR_CONTIG},
-            {"w", "[n] bf16", 6, true, MR_CONTIG}},
-    .attr = {{"decay", MR_ATTR_F64, offsetof(attr, decay), .def = 1,
-              .doc = "factor on hyper's weight_decay"},
-             {"lr_factor", MR_ATTR_F64, offsetof(attr, lr_factor), .def = 1,
-              .doc = "factor on hyper's lr"},
+    .in = {UPDATE_IN_FIRST, {"v", "[n] f32", MR_CONTIG, MR_NO_GRAD}, UPDATE_IN_LAST},
+    .out = {UPDATE_OUT_FIRST, {"v", "[n] f32", 4, true, MR_CONTIG}, UPDATE_OUT_LAST(BUFFERS)},
+    .attr = {UPDATE_ATTRS,
              {"since", MR_ATTR_I64, offsetof(attr, since), .max = 1e15,
-              .doc = "steps before the second moment's first"},
-             {"keep", MR_ATTR_BOOL, offsetof(attr, keep), .doc = "leave the gradient as it is"}},
+              .doc = "steps before the second moment's first"}},
     .infer = infer,
     .cost = cost,
     .naive = naive,

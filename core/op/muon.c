@@ -16,56 +16,41 @@
  * A block that is higher than wide is X transposed: A = X^T X, X = a X + X (b A + c A A).
  * Each block is one thread's work from the gradient to the weight, so that its bits depend neither
  * on the team nor on the blocks beside it. Products are those of cpu/product.h, with operands of
- * bf16 where `bf16` is set and else f32; their sums and all else is f32. An update of one block
- * takes 5 (4 s^2 l + 2 s^3) operations, s the shorter side and l the longer. */
+ * bf16 where `bf16` is set and else f32; sums are f32.
+ *
+ * The kernel works on Y = c^(1/4) X, with which a round is three products and two diagonals:
+ *   G = Y Y^T,  P = a I + (b / sqrt(c) I + G) G,  Y = P Y
+ * G and P are symmetric: panels of rows are multiplied from the diagonal on, the rest is mirrored.
+ * One block takes 5 (3 s^2 l + s^3) operations then, s the shorter side and l the longer. */
 #include "cpu/product.h"
 #include "cpu/rows.h"
-#include "op/row.h"
+#include "cpu/transpose.h"
+#include "op/muon.h"
+#include "op/update.h"
 
 #include <stdatomic.h>
 
-enum { ROUNDS = 5 };
-enum { GRAM, SQUARE, NEXT, PRODUCTS };
-static const double A = 3.4445, B = -4.775, C = 2.0315;
+// of fewer rows a panel costs more than symmetry saves
+enum { PANELS = 4, PANEL_ROWS = 128 };
+// the rounds of a block: products of cpu/product.h, or a whole of muon_amx.c, muon_dots.c
+typedef enum form { PRODUCTS_FORM, AMX, DOTS } form;
+enum { GRAM, SQUARE = GRAM + PANELS, NEXT = SQUARE + PANELS, PRODUCTS };
+static const double A = MUON_A, B = MUON_B, C = MUON_C;
 
 typedef struct attr {
     int64_t rows, cols;
     double scale, decay, lr_factor;
     bool nesterov, bf16, keep;
 } attr;
-enum {
-    LR,
-    MOMENTUM,
-    EPS = 3,
-    WEIGHT_DECAY,
-    MAX_NORM,
-    EMA_DECAY,
-    GRAD_SCALE = 8,
-    PER_MOST_NORM,
-    HYPERS = 12
-};
-enum { MASTER, GRAD, M, EMA, W, HYPER, SUMSQ };
+enum { EMA = M + 1, W, BUFFERS };
 
 static mr_status infer(mr_infer *c)
 {
     const attr *a = c->attr;
-    const mr_desc *p = c->in[MASTER];
-    if (p->rank != 1 || p->dim[0] % (a->rows * a->cols))
+    MR_TRY(update_infer(c, BUFFERS));
+    if (c->in[MASTER]->dim[0] % (a->rows * a->cols))
         return mr_fail(MR_E_SHAPE, "master must be [n], n a multiple of %lld x %lld",
                        (long long)a->rows, (long long)a->cols);
-    for (int i = GRAD; i <= W; i++)
-        if (c->in[i] && !mr_desc_same_shape(p, c->in[i]))
-            return mr_fail(MR_E_SHAPE, "grad, m, ema and w must be [n] as master");
-    if (c->in[HYPER]->rank != 1 || c->in[HYPER]->dim[0] != HYPERS)
-        return mr_fail(MR_E_SHAPE, "hyper must be [12]");
-    if (c->in[SUMSQ]->rank != 1 || c->in[SUMSQ]->dim[0] != 1)
-        return mr_fail(MR_E_SHAPE, "sumsq must be [1]");
-    for (int i = MASTER; i <= W; i++) {
-        if (c->in[i])
-            c->out[i] = *c->in[i];
-        else
-            c->out[i].rank = -1;
-    }
     return MR_OK;
 }
 
@@ -77,14 +62,14 @@ static int64_t blocks_of(const mr_call *c)
     return c->in[MASTER].desc.dim[0] / (a->rows * a->cols);
 }
 
+// as a device counts that makes no use of symmetry
 static void cost(const mr_call *c, mr_cost *cost)
 {
     const attr *a = c->attr;
     double n = (double)mr_desc_count(&c->in[MASTER].desc), s = (double)MR_MIN(a->rows, a->cols),
            l = (double)MR_MAX(a->rows, a->cols);
-    int bytes =
-        (a->keep ? 20 : 24) + (mr_given(&c->in[EMA]) ? 8 : 0) + (mr_given(&c->in[W]) ? 2 : 0);
-    *cost = (mr_cost){(double)blocks_of(c) * ROUNDS * (4 * s * s * l + 2 * s * s * s), n * bytes};
+    *cost = (mr_cost){(double)blocks_of(c) * MUON_ROUNDS * (4 * s * s * l + 2 * s * s * s),
+                      n * update_bytes(c, BUFFERS, a->keep)};
 }
 
 // What all elements share. False where nothing but the gradient changes.
@@ -94,56 +79,10 @@ typedef struct terms {
 static bool prepare_terms(const mr_call *c, terms *t)
 {
     const attr *a = c->attr;
-    const double *h = c->in[HYPER].data;
-    double norm = sqrt(*(const double *)c->in[SUMSQ].data) * h[GRAD_SCALE];
-    if (!isfinite(norm) || norm * h[PER_MOST_NORM] > 1 || h[GRAD_SCALE] == 0)
-        return false;
-    double q = h[MAX_NORM] > 0 ? (norm + 1e-6) / h[MAX_NORM] : 1, lr = h[LR] * a->lr_factor;
-    t->scale = q > 1 ? h[GRAD_SCALE] / q : h[GRAD_SCALE];
-    t->momentum = (float)h[MOMENTUM], t->eps = h[EPS], t->d = h[EMA_DECAY];
+    const double *h = c->in[BUFFERS].data, lr = h[LR] * a->lr_factor;
+    t->momentum = (float)h[BETA1], t->eps = h[EPS], t->d = h[EMA_DECAY];
     t->step = lr * a->scale, t->keep = 1 - lr * h[WEIGHT_DECAY] * a->decay;
-    return true;
-}
-
-/* The products of a block: A, A A, and what X becomes. */
-static void specs_of(const attr *a, mr_product_spec spec[PRODUCTS])
-{
-    const int64_t r = a->rows, c = a->cols, s = MR_MIN(r, c);
-    const mr_dtype t = a->bf16 ? MR_BF16 : MR_F32;
-    const bool high = r > c;
-    spec[GRAM] = (mr_product_spec){.batch = 1,
-                                   .m = s,
-                                   .n = s,
-                                   .k = MR_MAX(r, c),
-                                   .a_row = high ? 1 : c,
-                                   .a_col = high ? c : 1,
-                                   .b_row = high ? c : 1,
-                                   .b_col = high ? 1 : c,
-                                   .c_row = s,
-                                   .in = t,
-                                   .out = t};
-    spec[SQUARE] = (mr_product_spec){.batch = 1,
-                                     .m = s,
-                                     .n = s,
-                                     .k = s,
-                                     .a_row = s,
-                                     .a_col = 1,
-                                     .b_row = s,
-                                     .b_col = 1,
-                                     .c_row = s,
-                                     .in = t,
-                                     .out = MR_F32};
-    spec[NEXT] = (mr_product_spec){.batch = 1,
-                                   .m = r,
-                                   .n = c,
-                                   .k = s,
-                                   .a_row = high ? c : s,
-                                   .a_col = 1,
-                                   .b_row = high ? s : c,
-                                   .b_col = 1,
-                                   .c_row = c,
-                                   .in = t,
-                                   .out = MR_F32};
+    return update_scale(c, BUFFERS, &t->scale);
 }
 
 /* ---- naive ---- */
@@ -171,7 +110,7 @@ static void naive_block(const attr *a, double *x, double eps, double *work)
         sum += x[i] * x[i];
     for (int64_t i = 0; i < n; i++)
         x[i] /= MR_MAX(sqrt(sum), eps);
-    for (int k = 0; k < ROUNDS; k++) {
+    for (int k = 0; k < MUON_ROUNDS; k++) {
         product(gram, x, high ? 1 : c, high ? c : 1, x, high ? c : 1, high ? 1 : c, s, s,
                 MR_MAX(r, c));
         product(square, gram, s, 1, gram, s, 1, s, s, s);
@@ -223,10 +162,64 @@ static mr_status naive(const mr_call *call)
 
 /* ---- kernel ---- */
 
+// Y over X
+static double root_of_c(void)
+{
+    return sqrt(sqrt(C));
+}
+
+static int64_t up_to(int64_t x, int64_t unit)
+{
+    return (x + unit - 1) / unit * unit;
+}
+
+// rows of a panel of a symmetric matrix of side s
+static int64_t panel_of(int64_t s)
+{
+    return up_to((s + PANELS - 1) / PANELS, PANEL_ROWS);
+}
+
+// The products of a block, of which those beyond the last panel have no rows. A high block is
+// transposed in the first one.
+static void specs_of(const attr *a, mr_product_spec spec[PRODUCTS])
+{
+    const int64_t r = a->rows, c = a->cols, s = MR_MIN(r, c), panel = panel_of(s);
+    const mr_dtype t = a->bf16 ? MR_BF16 : MR_F32;
+    const bool high = r > c;
+    for (int i = 0; i < PANELS; i++) {
+        const int64_t first = MR_MIN(i * panel, s);
+        mr_product_spec one = {.batch = 1,
+                               .m = MR_MIN(panel, s - first),
+                               .n = s - first,
+                               .k = MR_MAX(r, c),
+                               .a_row = high ? 1 : c,
+                               .a_col = high ? c : 1,
+                               .b_row = high ? c : 1,
+                               .b_col = high ? 1 : c,
+                               .c_row = s,
+                               .in = t,
+                               .out = t};
+        spec[GRAM + i] = one;
+        one.k = one.a_row = one.b_row = s, one.a_col = one.b_col = 1;
+        spec[SQUARE + i] = one;
+    }
+    spec[NEXT] = (mr_product_spec){.batch = 1,
+                                   .m = r,
+                                   .n = c,
+                                   .k = s,
+                                   .a_row = high ? c : s,
+                                   .a_col = 1,
+                                   .b_row = high ? s : c,
+                                   .b_col = 1,
+                                   .c_row = c,
+                                   .in = t,
+                                   .out = t};
+}
+
 /* Where a worker keeps what it works on, in bytes from the beginning of its part of the workspace:
- * X, a product of its shape in f32, A, a product of that shape in f32; then the products' own. */
+ * Y, the next Y or at first f32, G, G with another diagonal, P; then the products' own. */
 typedef struct room {
-    size_t next, gram, square, own, bytes;
+    size_t next, gram, shifted, mixed, own, bytes;
 } room;
 
 static size_t line(size_t bytes)
@@ -241,6 +234,14 @@ static mr_facts alone(const mr_facts *facts)
     return one;
 }
 
+static form form_of(const attr *a, const mr_facts *facts)
+{
+    bool fits = a->bf16 && a->rows % 32 == 0 && a->cols % 32 == 0 && a->rows <= a->cols;
+    if (fits && facts->amx)
+        return AMX;
+    return fits && facts->bf16 && !facts->bf16_by_f32 ? DOTS : PRODUCTS_FORM;
+}
+
 static room room_of(const attr *a, const mr_facts *facts)
 {
     const size_t n = (size_t)(a->rows * a->cols), s = (size_t)MR_MIN(a->rows, a->cols),
@@ -249,13 +250,18 @@ static room room_of(const attr *a, const mr_facts *facts)
     mr_product_spec spec[PRODUCTS];
     room r = {.next = line(n * width)};
     r.gram = r.next + line(n * sizeof(float));
-    r.square = r.gram + line(s * s * width);
-    r.own = r.square + line(s * s * sizeof(float));
-    specs_of(a, spec);
-    size_t most = 0;
-    for (int i = 0; i < PRODUCTS; i++)
-        most = MR_MAX(most, mr_product_workspace(&spec[i], &one));
-    r.bytes = r.own + line(most);
+    r.shifted = r.gram + line(s * s * width);
+    r.mixed = r.shifted + line(s * s * width);
+    r.own = r.mixed + line(s * s * width);
+    size_t own = n * width;
+    if (form_of(a, facts) == PRODUCTS_FORM) {
+        own = 0;
+        specs_of(a, spec);
+        for (int i = 0; i < PRODUCTS; i++)
+            if (spec[i].m)
+                own = MR_MAX(own, mr_product_workspace(&spec[i], &one));
+    }
+    r.bytes = r.own + line(own);
     return r;
 }
 
@@ -266,8 +272,9 @@ static size_t workspace(const mr_call *call, const mr_facts *facts)
 
 typedef struct state {
     room room;
+    form form;
     int threads;
-    mr_product *product[]; /* PRODUCTS of each worker */
+    mr_product *product[]; /* PRODUCTS of each worker, for PRODUCTS_FORM */
 } state;
 
 static void release(void *state_of)
@@ -287,9 +294,11 @@ static mr_status prepare(const mr_call *call, const mr_facts *facts, void **out)
     if (!s)
         return mr_fail_memory(sizeof *s);
     s->room = room_of(call->attr, facts), s->threads = n / PRODUCTS;
+    s->form = form_of(call->attr, facts);
     specs_of(call->attr, spec);
-    for (int i = 0; i < n; i++) {
-        mr_status st = mr_product_new(&spec[i % PRODUCTS], &one, &s->product[i]);
+    for (int i = 0; i < n && s->form == PRODUCTS_FORM; i++) {
+        const mr_product_spec *each = &spec[i % PRODUCTS];
+        mr_status st = each->m ? mr_product_new(each, &one, &s->product[i]) : MR_OK;
         if (st != MR_OK) {
             release(s);
             return st;
@@ -303,8 +312,9 @@ static const char *way(const mr_call *call, const mr_facts *facts)
 {
     const mr_facts one = alone(facts);
     mr_product_spec spec[PRODUCTS];
+    const form form = form_of(call->attr, facts);
     specs_of(call->attr, spec);
-    return mr_product_way(&spec[NEXT], &one);
+    return form == PRODUCTS_FORM ? mr_product_way(&spec[NEXT], &one) : form == AMX ? "tiles" : NULL;
 }
 
 typedef struct job {
@@ -339,52 +349,103 @@ VF_INLINE double begin_block(const job *j, int64_t at, float *u)
     return sqrt(sum);
 }
 
-/* y = by x + add, of n elements; y of dtype t, x too, add of f32 or NULL */
-VF_INLINE void scaled(void *y, const void *x, mr_dtype from, float by, const float *add,
-                      float add_by, int64_t count, mr_dtype t)
+/* y = by x, of `count` elements; y of dtype t */
+VF_INLINE void scaled(void *y, const float *x, float by, int64_t count, mr_dtype t)
 {
-    const vf b = vf_set(by), c = vf_set(add_by);
     for (int64_t i = 0; i < count; i += VF_LANES) {
         int64_t n = MR_MIN(count - i, (int64_t)VF_LANES);
-        vf v = b * vf_ldx(x, i, 1, n, from);
-        if (add)
-            v = vf_fma(c, vf_ldx(add, i, 1, n, MR_F32), v);
-        vf_stx(y, i, 1, v, n, t);
+        vf_stx(y, i, 1, vf_set(by) * vf_ldx(x, i, 1, n, MR_F32), n, t);
     }
 }
 
-// X becomes orthogonal
-VF_INLINE mr_status orthogonal(const job *j, mr_product *const *product, char *work, mr_dtype t)
+// x [s, s]: each element of its diagonal + add
+VF_INLINE void add_to_diagonal(void *x, int64_t s, float add, mr_dtype t)
 {
-    const attr *a = j->call->attr;
-    const room *r = &((const state *)j->call->state)->room;
-    const int64_t n = a->rows * a->cols, s = MR_MIN(a->rows, a->cols);
-    char *x = work, *gram = work + r->gram, *own = work + r->own;
-    float *next = (float *)(void *)(work + r->next), *square = (float *)(void *)(work + r->square);
-    for (int k = 0; k < ROUNDS; k++) {
-        MR_TRY(mr_product_run(product[GRAM], x, x, NULL, gram, own));
-        MR_TRY(mr_product_run(product[SQUARE], gram, gram, NULL, square, own));
-        scaled(gram, gram, t, (float)B, square, (float)C, s * s, t);
-        bool high = a->rows > a->cols;
-        MR_TRY(mr_product_run(product[NEXT], high ? x : gram, high ? gram : x, NULL, next, own));
-        scaled(x, x, t, (float)A, next, 1, n, t);
+    for (int64_t i = 0; i < s; i++)
+        vf_stx(x, i * (s + 1), 1, vf_ldx(x, i * (s + 1), 1, 1, t) + vf_set(add), 1, t);
+}
+
+// rows x cols of x from element `from` on become, transposed, those from element `to` on
+VF_INLINE void mirror(void *x, int64_t ld, int64_t from, int64_t to, int64_t rows, int64_t cols,
+                      mr_dtype t)
+{
+    for (int64_t i = 0; i < rows; i += VF_LANES)
+        for (int64_t j = 0; j < cols; j += VF_LANES) {
+            const int64_t high = MR_MIN(rows - i, (int64_t)VF_LANES),
+                          wide = MR_MIN(cols - j, (int64_t)VF_LANES);
+            vf r[VF_LANES];
+            for (int l = 0; l < VF_LANES; l++)
+                r[l] = l < high ? vf_ldx(x, from + (i + l) * ld + j, 1, wide, t) : vf_zero();
+            vf_transpose(r);
+            for (int l = 0; l < wide; l++)
+                vf_stx(x, to + (j + l) * ld + i, 1, r[l], high, t);
+        }
+}
+
+/* y [s, s] = a b, which is symmetric, panel by panel; elements from the rows of a panel to the next
+ * ones, in a and in b. */
+VF_INLINE mr_status symmetric(mr_product *const *product, const char *a, int64_t a_step,
+                              const char *b, int64_t b_step, char *y, int64_t s, char *own,
+                              mr_dtype t)
+{
+    const int64_t panel = panel_of(s), width = (int64_t)mr_dtype_bytes(t);
+    for (int64_t first = 0; first < s; first += panel) {
+        const int64_t at = first * (s + 1), rest = s - first - panel;
+        MR_TRY(mr_product_run(*product++, a + first * a_step * width, b + first * b_step * width,
+                              NULL, y + at * width, own));
+        if (rest > 0)
+            mirror(y, s, at + panel, at + panel * s, panel, rest, t);
     }
     return MR_OK;
 }
 
-// weights of a block from x [n] of dtype t
-VF_INLINE void end_block(const job *j, int64_t at, const void *x, mr_dtype t)
+// all rounds, by products
+VF_INLINE mr_status rounds(const attr *a, mr_product *const *product, muon_places *at, mr_dtype t)
+{
+    const int64_t s = MR_MIN(a->rows, a->cols);
+    const bool high = a->rows > a->cols;
+    for (int k = 0; k < MUON_ROUNDS; k++) {
+        const int64_t step = high ? 1 : a->cols;
+        MR_TRY(symmetric(product + GRAM, at->y, step, at->y, step, at->gram, s, at->own, t));
+        memcpy(at->shifted, at->gram, (size_t)(s * s) * mr_dtype_bytes(t));
+        add_to_diagonal(at->shifted, s, muon_gram_shift(), t);
+        MR_TRY(symmetric(product + SQUARE, at->shifted, s, at->gram, 1, at->mixed, s, at->own, t));
+        add_to_diagonal(at->mixed, s, (float)A, t);
+        MR_TRY(mr_product_run(product[NEXT], high ? at->y : at->mixed, high ? at->mixed : at->y,
+                              NULL, at->next, at->own));
+        char *was = at->y;
+        at->y = at->next, at->next = was;
+    }
+    return MR_OK;
+}
+
+// Y becomes orthogonal but for its scale
+VF_INLINE mr_status orthogonal(const job *j, int worker, muon_places *at, mr_dtype t)
+{
+    const attr *a = j->call->attr;
+    const state *s = j->call->state;
+#ifdef MUON_AMX
+    if (s->form != PRODUCTS_FORM) {
+        (s->form == AMX ? mr_muon_amx_rounds : mr_muon_dots_rounds)(at, a->rows, a->cols);
+        return MR_OK;
+    }
+#endif
+    return rounds(a, s->product + worker * PRODUCTS, at, t);
+}
+
+// weights of a block from y [n] of dtype t
+VF_INLINE void end_block(const job *j, int64_t at, const void *y, mr_dtype t)
 {
     const attr *a = j->call->attr;
     const mr_view *out = j->call->out;
     float *p = (float *)out[MASTER].data + at,
           *ema = mr_given(&out[EMA]) ? (float *)out[EMA].data + at : NULL;
     uint16_t *w = mr_given(&out[W]) ? (uint16_t *)out[W].data + at : NULL;
-    const vf keep = vf_set((float)j->t.keep), step = vf_set((float)-j->t.step),
+    const vf keep = vf_set((float)j->t.keep), step = vf_set((float)(-j->t.step / root_of_c())),
              d = vf_set((float)j->t.d);
     for (int64_t i = 0, end = a->rows * a->cols; i < end; i += VF_LANES) {
         int64_t n = MR_MIN(end - i, (int64_t)VF_LANES);
-        vf pi = vf_fma(step, vf_ldx(x, i, 1, n, t), keep * vf_ldx(p, i, 1, n, MR_F32));
+        vf pi = vf_fma(step, vf_ldx(y, i, 1, n, t), keep * vf_ldx(p, i, 1, n, MR_F32));
         vf_stx(p, i, 1, pi, n, MR_F32);
         if (ema)
             vf_stx(ema, i, 1, formula_average(d, vf_ldx(ema, i, 1, n, MR_F32), pi), n, MR_F32);
@@ -397,12 +458,15 @@ VF_INLINE mr_status update_block(const job *j, int64_t at, int worker, mr_dtype 
 {
     const attr *a = j->call->attr;
     const state *s = j->call->state;
-    char *work = (char *)j->call->workspace + s->room.bytes * (size_t)worker;
-    float *u = (float *)(void *)(work + s->room.next);
+    const room *r = &s->room;
+    char *work = (char *)j->call->workspace + r->bytes * (size_t)worker;
+    muon_places places = {
+        work, work + r->next, work + r->gram, work + r->shifted, work + r->mixed, work + r->own};
+    float *u = (float *)(void *)places.next;
     double norm = begin_block(j, at, u);
-    scaled(work, u, MR_F32, (float)(1 / MR_MAX(norm, j->t.eps)), NULL, 0, a->rows * a->cols, t);
-    MR_TRY(orthogonal(j, s->product + worker * PRODUCTS, work, t));
-    end_block(j, at, work, t);
+    scaled(work, u, (float)(root_of_c() / MR_MAX(norm, j->t.eps)), a->rows * a->cols, t);
+    MR_TRY(orthogonal(j, worker, &places, t));
+    end_block(j, at, places.y, t);
     return MR_OK;
 }
 
@@ -439,31 +503,17 @@ MR_OP(muon) = {
            "write-back, zeroed gradient.",
     .ref = "Jordan et al. 2024, kellerjordan.github.io/posts/muon; scales: Liu et al. 2025, "
            "arXiv:2502.16982; torch.optim.Muon of 2.15",
-    .in = {{"master", "[n] f32", MR_CONTIG, MR_NO_GRAD},
-           {"grad", "[n] f32", MR_CONTIG, MR_NO_GRAD},
-           {"m", "[n] f32", MR_CONTIG, MR_NO_GRAD},
-           {"ema", "[n] f32", MR_CONTIG, MR_OPTIONAL | MR_NO_GRAD},
-           {"w", "[n] bf16", MR_CONTIG, MR_OPTIONAL | MR_NO_GRAD},
-           {"hyper", "[12] f64", MR_CONTIG, MR_NO_GRAD},
-           {"sumsq", "[1] f64", MR_CONTIG, MR_NO_GRAD}},
-    .out = {{"master", "[n] f32", 1, true, MR_CONTIG},
-            {"grad", "[n] f32", 2, true, MR_CONTIG},
-            {"m", "[n] f32", 3, true, MR_CONTIG},
-            {"ema", "[n] f32", 4, true, MR_CONTIG},
-            {"w", "[n] bf16", 5, true, MR_CONTIG}},
+    .in = {UPDATE_IN_FIRST, UPDATE_IN_LAST},
+    .out = {UPDATE_OUT_FIRST, UPDATE_OUT_LAST(BUFFERS)},
     .attr = {{"rows", MR_ATTR_I64, offsetof(attr, rows), .min = 1, .max = 1 << 24, .required = true,
               .doc = "of a block"},
              {"cols", MR_ATTR_I64, offsetof(attr, cols), .min = 1, .max = 1 << 24, .required = true,
               .doc = "of a block"},
              {"scale", MR_ATTR_F64, offsetof(attr, scale), .def = 1,
               .doc = "factor of the orthogonal update"},
-             {"decay", MR_ATTR_F64, offsetof(attr, decay), .def = 1,
-              .doc = "factor on hyper's weight_decay"},
-             {"lr_factor", MR_ATTR_F64, offsetof(attr, lr_factor), .def = 1,
-              .doc = "factor on hyper's lr"},
              {"nesterov", MR_ATTR_BOOL, offsetof(attr, nesterov), .doc = "look ahead by momentum"},
              {"bf16", MR_ATTR_BOOL, offsetof(attr, bf16), .doc = "operands of products are bf16"},
-             {"keep", MR_ATTR_BOOL, offsetof(attr, keep), .doc = "leave the gradient as it is"}},
+             UPDATE_ATTRS},
     .infer = infer,
     .cost = cost,
     .naive = naive,
@@ -489,7 +539,16 @@ MR_OP(muon) = {
         "rows=1 cols=9",
         "master=[3] f32 grad=[3] f32 m=[3] f32 hyper=[12] f64 0.2..0.9 sumsq=[1] f64 0..0.1 "
         "rows=1 cols=1",
-        // products of bf16
+        // rows of panels that are mirrored
+        "master=[20736] f32 grad=[20736] f32 m=[20736] f32 hyper=[12] f64 0.2..0.9 sumsq=[1] f64 "
+        "0..0.1 rows=144 cols=144",
+        // products of bf16: a block higher than wide, panels, sides that are no multiple of 32
+        "master=[8192] f32 grad=[8192] f32 m=[8192] f32 hyper=[12] f64 0.2..0.9 sumsq=[1] f64 "
+        "0..0.1 rows=128 cols=64 bf16=1 scale=0.1 rtol=0.02",
+        "master=[8192] f32 grad=[8192] f32 m=[8192] f32 hyper=[12] f64 0.2..0.9 sumsq=[1] f64 "
+        "0..0.1 rows=64 cols=128 bf16=1 scale=0.1 rtol=0.02",
+        "master=[1200] f32 grad=[1200] f32 m=[1200] f32 hyper=[12] f64 0.2..0.9 sumsq=[1] f64 "
+        "0..0.1 rows=24 cols=50 bf16=1 scale=0.1 rtol=0.02",
         "master=[8192] f32 grad=[8192] f32 m=[8192] f32 ema=[8192] f32 w=[8192] bf16 hyper=[12] "
         "f64 0.2..0.9 sumsq=[1] f64 0..0.1 rows=32 cols=128 bf16=1 nesterov=1 keep=1 scale=0.1 "
         "rtol=0.02",

@@ -102,7 +102,7 @@ local function node_of(r, grad, here, weights, by, keep)
   if r.rows then
     local master, _, first, average = ops.muon(here[1], grad, here[2], here[3], weights,
       by.hyper_muon, by.sumsq, {rows = r.rows, cols = r.cols, decay = r.decay,
-      lr_factor = r.lr_factor, keep = keep, nesterov = by.rule.nesterov, bf16 = by.bf16,
+      lr_factor = r.lr_factor, keep = keep, nesterov = by.rule.nesterov, bf16 = by.rule.bf16,
       scale = matrices.scale(by.rule.scale, r.rows, r.cols)})
     return {master, first, average}
   end
@@ -168,7 +168,8 @@ end
 
 --- What settings say of the update, as optim.new and update:step take it.
 ---@param settings table  baked
----@return table|nil      scale, nesterov; of(lr): the muon of a step; nil: AdamW for all
+---@return table|nil      scale, nesterov, bf16: products of; of(lr): the muon of a step; nil: AdamW
+---   for all
 function optim.rule(settings)
   local o = settings.optim
   if o.type ~= "muon" then
@@ -180,10 +181,11 @@ function optim.rule(settings)
     base.raise("MR_E_RECIPE", ("optim.muon.lr = %g beside optim.lr = 0: both follow lr_schedule in "
       .. "proportion; try: an optim.lr above 0"):format(lr))
   end
-  return {scale = muon.scale, nesterov = muon.nesterov, of = function(now)
-    return {lr = o.lr > 0 and now * (lr / o.lr) or 0, momentum = muon.momentum,
-      weight_decay = decay}
-  end}
+  return {scale = muon.scale, nesterov = muon.nesterov, bf16 = muon.products == "bf16",
+    of = function(now)
+      return {lr = o.lr > 0 and now * (lr / o.lr) or 0, momentum = muon.momentum,
+        weight_decay = decay}
+    end}
 end
 
 --- Build and compile the update of a run.
@@ -209,7 +211,7 @@ function optim.new(run, params, team, reduced, how)
   end
   local g = G.graph(params)
   local by = {hyper = g:input("hyper", "f64", {12}), left = {}, since = how.since,
-    rule = how.rule, bf16 = kinds.w[1].dtype == "bf16"}
+    rule = how.rule}
   local muon = params:matrices() < params:elements()
   if muon then
     by.hyper_muon = g:input("hyper_muon", "f64", {12})

@@ -20,12 +20,17 @@ return {
     reader = "optim", when = muon,
     help = "factor of an orthogonal update; match_rms: 0.2 sqrt(longer side of a block), as large "
       .. "as one of AdamW; original: sqrt(max(1, rows / columns))" },
+  { "optim.muon.products", "text", default = "bf16", choices = { "bf16", "fp32" },
+    reader = "optim", when = muon,
+    help = "type of the operands of the products that make an update orthogonal, whatever `dtype` "
+      .. "says; bf16: as torch.optim.Muon" },
   { "optim.muon.parameters", { list = "text" }, none = true, reader = "optim", when = muon,
     help = "Lua patterns of the names of matrices that Muon updates; none: those of the model's "
       .. "blocks" },
   { "optim.muon.block", "integer", none = true, min = 8, reader = "optim", when = muon,
-    help = "matrices are updated in row blocks of so many elements squared; a multiple of 8; none: "
-      .. "the model's hidden_size" },
+    help = "side of the square that has as many elements as a block: Muon cuts each matrix into "
+      .. "blocks of whole rows and updates them one by one; a multiple of 8; none: the model's "
+      .. "hidden_size" },
   { "optim.lr", "number", default = 1e-4, min = 0, spellings = { "lr" }, reader = "optim",
     help = "learning rate; of a 1cycle schedule the final one" },
   { "optim.betas", { list = "number", count = 2 }, default = { 0.9, 0.999 },
