@@ -121,6 +121,16 @@ function runs.follow(o)
   end
 end
 
+function runs.muon(o)
+  local r = require("moonreel.bench.muon").measure(o)
+  return r, function()
+    print(("muon: %s, %d threads: a step of the demo takes %.1f ms with AdamW, %.1f ms with Muon: "
+      .. "%.2f times as long, %.2f is allowed: %s; medians of %d in turn"):format(r.dtype,
+      r.threads, r.adamw_s * 1e3, r.muon_s * 1e3, r.ratio, r.aim, r.ratio <= r.aim and "met"
+      or "MISSED", r.rounds))
+  end
+end
+
 function runs.kernels(o)
   local rows, machine = require("moonreel.bench.kernels").measure(o)
   return {kernels = rows, machine = machine}, function()

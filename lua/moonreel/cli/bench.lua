@@ -7,8 +7,8 @@ local words_of = require "moonreel.settings.words"
 local command = {
   name = "bench",
   summary = "measure steps and kernels against the machine's limits and PyTorch",
-  usage = "bench [step|demo-step|weights|follow|kernels|conv|each|packing|graph|shapes|save|cli|"
-    .. "encoders|comm|ranks|data|order|plan] "
+  usage = "bench [step|demo-step|weights|follow|muon|kernels|conv|each|packing|graph|shapes|save|"
+    .. "cli|encoders|comm|ranks|data|order|plan] "
     .. "[--save NAME] [--model NAME] [--threads N] "
     .. "[--dtype f32|bf16] [--seconds S] [--no-peer] [--python FILE] [--ops] [--json]",
   options = {
@@ -19,6 +19,8 @@ local command = {
     {"weights", "what watching the weights takes of the time of the demo, beside its aim"},
     {"follow", "a step of the demo with both trackers, weights and hosts under watch, in turn with "
       .. "the same step without, beside its aim"},
+    {"muon", "a step of the demo with optim.type = muon, in turn with the same by adamw, beside "
+      .. "its aim"},
     {"kernels", "single ops at the sizes of `step`"},
     {"conv", "convolutions of the Open-Sora 1.2 autoencoder at 144p in f32 and bf16, beside the "
       .. "product peak and PyTorch's, channels last"},
@@ -118,8 +120,8 @@ function command.run(args)
   end
   for _, name in ipairs(names) do
     if not runs[name] then
-      fault.usage("bench: '%s': expected step, demo-step, kernels, conv, each, packing, graph, "
-        .. "shapes, save, cli, encoders, comm, ranks, data, order or plan", name)
+      fault.usage("bench: '%s': expected step, demo-step, weights, muon, kernels, conv, each, "
+        .. "packing, graph, shapes, save, cli, encoders, comm, ranks, data, order or plan", name)
     end
   end
   if o.dtype and o.dtype ~= "f32" and o.dtype ~= "bf16" then

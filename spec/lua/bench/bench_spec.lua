@@ -396,6 +396,17 @@ describe("moonreel bench", function()
     assert.equal(1.02, r.aim)
   end)
 
+  it("says what Muon takes of a step beside AdamW", function()
+    local text, exit = run("muon", "--json", "--seconds=0.01", "--threads=1")
+    assert.equal(0, exit)
+    local r = json.decode(text)
+    assert.equal(3, r.rounds)
+    assert.is_true(r.adamw_s > 0 and r.muon_s > r.adamw_s)
+    assert.equal(1.25, r.aim)
+    assert.matches("muon: %a+%d+, 1 threads: .* times as long, 1.25 is allowed: ",
+      (run("muon", "--seconds=0.01", "--threads=1")))
+  end)
+
   it("says what a save takes from training, beside its limit", function()
     local text, exit = run("save", "--json", "--seconds=0.01")
     assert.equal(0, exit)
