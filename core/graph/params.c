@@ -157,8 +157,8 @@ static mr_status check_cut(const mr_params *p, const mr_cut *cut)
     return MR_OK;
 }
 
-/* Lay what are matrices or are not, in buckets of at most so many elements and multiples of the
- * granule. */
+/* Lay out either the matrices or all other parameters. A bucket holds at most `most` elements, and
+ * its size is a multiple of `granule` elements. */
 static void lay(mr_params *p, bool matrices, int64_t granule, int64_t most)
 {
     for (int i = 0; i < p->n; i++) {

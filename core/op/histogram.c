@@ -1,11 +1,12 @@
-/* histogram: how many elements have which magnitude, in bins of fixed edges.
+/* histogram: counts elements by sign and magnitude, in bins with fixed edges.
  *
- *   x [n] f32, scale [1] f64 -> y [500] f64: bins, elements that are no number, sum, sum of squares
+ *   x [n] f32, scale [1] f64 -> y [500] f64: 497 bins, the count of NaNs, sum, sum of squares
  *
- * Bins 0 .. 247 are negative, from -2^16 up, 248 is around zero, 249 .. 496 are positive. Four lie
- * between powers of two, equally wide, which the first bits of an f32 tell: |x scale| = 2^e (1 + f)
- * is in the quarter of f, e from -46 on. What is smaller is in bin 248, what is larger in the
- * outermost ones; sums are of finite elements. An edge belongs to the bin away from zero.
+ * Bins 0 .. 247 hold negative values, bin 248 values near zero, bins 249 .. 496 positive values.
+ * Each interval between two powers of two has four bins of equal width. The sign, the exponent and
+ * two more bits of an f32 give the bin of x scale. Magnitudes below 2^-46 are in bin 248;
+ * magnitudes of 2^16 and above are in the outermost bins. A value on an edge is in the bin farther
+ * from zero. The sums are over finite elements.
  * Reads 4 bytes per element. Counts of pieces are whole numbers, sums are added piece by piece:
  * equal for any number of threads. */
 #include "op/row.h"

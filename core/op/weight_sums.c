@@ -105,7 +105,8 @@ static mr_status naive(const mr_call *c)
 typedef struct job {
     const mr_call *call;
     terms t;
-    int64_t cols, before; // of rows; where there are none, of parts as long as ROW
+    // as in attr; a tensor without rows is counted in parts of ROW elements
+    int64_t cols, before;
     int64_t rows, group;
 } job;
 

@@ -208,18 +208,18 @@ typedef struct mr_position {
 /* The samples between two quantiles of a column, 0 <= from < to <= 1, of those that have a value;
  * of these the share `trim_top` with the largest ones is left out first. Neighbours hold each
  * sample once; equal values come in the order of the rows. bounds: the least and the largest value
- * in it. Errors: MR_E_DATA no such column, nobody has a value, nobody is left; MR_E_MEMORY */
+ * in it. Errors: MR_E_DATA no such column, no sample has a value, no sample is left; MR_E_MEMORY */
 typedef struct mr_quantiles {
     const char *column;
     double from, to, trim_top;
 } mr_quantiles;
 MR_API mr_status mr_subset_quantiles(mr_index *index, const mr_quantiles *which, mr_subset **out,
                                      mr_number bounds[2]);
-/* The samples that training never takes, or (`held` false) all others. hold_back > 0: below 1 a
- * share of the samples, each by the hash of its key, whatever others there are; from 1 on a count:
- * those with the least hashes. Neither depends on the order of the rows, on epochs or ranks.
- * of: among these alone; NULL: all. Borrows both.
- * Errors: MR_E_DATA nobody is in it; MR_E_MEMORY */
+/* held: the samples that training never takes; else all others. hold_back > 0; below 1 it is a
+ * share of the samples, and the hash of a sample's key alone decides; from 1 on it is a count, and
+ * the samples with the least hashes are held back. The order of the rows, epochs and ranks do not
+ * matter. of: only samples of this subset; NULL: of the whole index. Borrows both.
+ * Errors: MR_E_DATA the subset is empty; MR_E_MEMORY */
 MR_API mr_status mr_subset_hold(mr_index *index, const mr_subset *of, double hold_back, bool held,
                                 mr_subset **out);
 MR_API bool mr_subset_has(const mr_subset *set, uint64_t row);

@@ -69,10 +69,11 @@ typedef struct mr_cut {
     int ranks;        /* owners, from 1 */
     int64_t elements; /* of a bucket at most, pads aside; 0: all in one */
     int64_t granule;  /* bytes, a multiple of those of MR_PARAM_ALIGN elements; 0: 64 KiB */
-    /* Parameters whose update takes blocks of so many elements, a multiple of MR_PARAM_ALIGN: they
-     * are laid behind the others, in buckets whose chunks are whole blocks. 0: none. */
+    /* Elements of a block of the matrices, a multiple of MR_PARAM_ALIGN: a matrix is updated block
+     * by block. Matrices lie behind all other parameters, in buckets whose chunks are whole blocks.
+     * 0: no parameter is a matrix. */
     int64_t block;
-    const bool *matrix; /* which these are, by id; with a block */
+    const bool *matrix; /* is the parameter of this id a matrix? used where block > 0 */
 } mr_cut;
 /* Fixes offsets; further adds of new names fail. cut NULL: one bucket without pads, of one owner.
  * Errors: MR_E_RANGE no rank, negative elements, granule, a block, a matrix that is not of whole

@@ -1,4 +1,4 @@
---- How weights are watched while a run trains, and what raises an alarm.
+--- When the weights of a run are measured, and which values raise an alarm.
 local rows = {}
 
 local function add(name, kind, default, rest)
@@ -8,25 +8,25 @@ local function add(name, kind, default, rest)
 end
 
 add("every", "integer", 100, { min = 0, unit = "steps",
-  help = "weights are measured behind so many steps, and behind the last one of an epoch: of each "
-    .. "block its norm, how far the update moved it, the share of dead units, how far the average "
-    .. "is off; 0: never" })
+  help = "steps between measurements of the weights; the last step of an epoch is measured too. "
+    .. "Measured of each block: its norm, the size of the update, the share of dead units, the "
+    .. "distance of the average from the weights. 0: never" })
 add("histograms", "integer", 0, { min = 0, unit = "steps",
-  help = "histograms of weights and gradients of each block behind so many steps, for TensorBoard "
-    .. "and W&B; 0: none. The journal has some 1.5 kB for each block, TensorBoard and "
-    .. "W&B have some 5" })
+  help = "steps between histograms of each block's weights and gradients, for TensorBoard and "
+    .. "W&B; 0: no histograms. A block takes about 1.5 kB in the journal, about 5 kB in "
+    .. "TensorBoard and in W&B" })
 add("norm_factor", "number", 2, { min = 1,
-  help = "alarm: the norm of a block is more than so many times what it was when it was measured "
-    .. "before" })
+  help = "alarm: the norm of a block divided by its norm at the last measurement is above this" })
 add("update_most", "number", 0.1, { min = 0,
-  help = "alarm: the norm of an update is a larger share of that of the block" })
+  help = "alarm: the norm of an update divided by the norm of the block is above this" })
 add("update_least", "number", 0, { min = 0,
-  help = "alarm: it is a smaller share; 0: none is. Schedules that end at lr 0 get below any "
-    .. "other" })
+  help = "alarm: the norm of an update divided by the norm of the block is below this; 0: no "
+    .. "alarm. A schedule that ends at lr 0 gets below any limit above 0" })
 add("dead_most", "number", 0.5, { min = 0, max = 1,
-  help = "alarm: a larger share of the units of a block is dead: no element of a row of a weight "
-    .. "has a second moment whose root is above optim.eps" })
+  help = "alarm: the share of dead units of a block is above this. A unit is a row of a weight; "
+    .. "it is dead when no element has a second moment whose root is above optim.eps" })
 add("ema_most", "number", 1, { min = 0,
-  help = "alarm: the averaged weights of a block are further off than so many times its norm" })
+  help = "alarm: the distance between the averaged weights of a block and its weights, divided by "
+    .. "the block's norm, is above this" })
 
 return rows
