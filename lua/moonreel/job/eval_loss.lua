@@ -45,38 +45,46 @@ local function open_weights(r)
     plain = true })
 end
 
--- add the losses of a batch, each sample at the next of the times
-local function add_in_turn(r, micro, input, row)
-  local turns = {}
-  for b, weight in ipairs(input.weight) do
-    turns[b] = row.samples % #r.times + 1
-    input.t[b] = r.times[turns[b]]
-    row.samples = row.samples + (weight > 0 and 1 or 0)
+-- run a batch whose samples have the times of these numbers, and add the losses of those that could
+-- be read
+local function run_at(r, micro, input, row, numbers)
+  for b, i in ipairs(numbers) do
+    input.t[b] = r.times[i]
   end
-  input.epoch = 1
   micro:run(input)
   for b, loss in ipairs(micro.prog:get("per_sample"):totable()) do
-    local i = input.weight[b] > 0 and turns[b]
-    if i then
-      row.losses[i], row.counts[i] = row.losses[i] + loss, row.counts[i] + 1
+    if input.weight[b] > 0 then
+      local i = numbers[b]
+      row.sums[i], row.squares[i] = row.sums[i] + loss, row.squares[i] + loss * loss
+      row.counts[i] = row.counts[i] + 1
     end
   end
 end
 
--- add the losses of a batch at every time; draws of noise differ from time to time
+-- add a batch, each sample at the next of the times
+local function add_in_turn(r, micro, input, row)
+  local numbers = {}
+  for b, weight in ipairs(input.weight) do
+    numbers[b] = row.samples % #r.times + 1
+    row.samples = row.samples + (weight > 0 and 1 or 0)
+  end
+  input.epoch = 1
+  run_at(r, micro, input, row, numbers)
+end
+
+-- add a batch at every time; draws of noise differ from time to time
 local function add_to_all(r, micro, input, row)
-  local n = 0
-  for _, weight in ipairs(input.weight) do
-    n = n + weight
-  end
-  for i, t in ipairs(r.times) do
-    input.epoch = i
+  for i in ipairs(r.times) do
+    local numbers = {}
     for b = 1, #input.t do
-      input.t[b] = t
+      numbers[b] = i
     end
-    row.losses[i], row.counts[i] = row.losses[i] + micro:run(input), row.counts[i] + n
+    input.epoch = i
+    run_at(r, micro, input, row, numbers)
   end
-  row.samples = row.samples + n
+  for _, weight in ipairs(input.weight) do
+    row.samples = row.samples + (weight > 0 and 1 or 0)
+  end
 end
 
 local function add_batch(r, batch, row)
@@ -87,27 +95,31 @@ local function add_batch(r, batch, row)
   add(r, micro, input, row)
 end
 
--- sums over samples as means, and the mean of these
+-- the mean over samples at each time with its standard error, json.null where there is one sample;
+-- and the mean of all times
 local function finish(r, row)
   local sum = 0
-  for i, count in ipairs(row.counts) do
-    if count == 0 then
+  for i, n in ipairs(row.counts) do
+    if n == 0 then
       blame.raise(r.settings, "eval_in_turn", "MR_E_DATA", "eval_in_turn: %d samples of %s for %d "
         .. "times; try: eval_in_turn = false", row.samples // 1, row.bucket, #r.times)
     end
-    row.losses[i] = row.losses[i] / count
-    sum = sum + row.losses[i]
+    local mean = row.sums[i] / n
+    local variance = math.max(row.squares[i] / n - mean * mean, 0)
+    row.losses[i], row.errors[i] = mean, n > 1 and math.sqrt(variance / (n - 1)) or json.null
+    sum = sum + mean
   end
-  row.loss, row.counts = sum / #r.times, nil
+  row.loss, row.counts, row.sums, row.squares = sum / #r.times, nil, nil, nil
   return row
 end
 
 -- one bucket over the whole index, or over the first `steps` batches; nil: no sample enters it
 local function measure(r, resolution, frames, batch_size)
   local row = { bucket = ("%s, %d frames"):format(resolution, frames), resolution = resolution,
-    frames = frames, batch = batch_size, samples = 0, losses = {}, counts = {} }
+    frames = frames, batch = batch_size, samples = 0, losses = {}, errors = {}, sums = {},
+    squares = {}, counts = {} }
   for i in ipairs(r.times) do
-    row.losses[i], row.counts[i] = 0, 0
+    row.sums[i], row.squares[i], row.counts[i] = 0, 0, 0
   end
   local loader <close> = samples.open_loader(r, { epochs = 1, allow_empty_buckets = true,
     bucket_config = { [resolution] = { [frames] = { 1.0, batch_size } } } }, true)
@@ -133,13 +145,17 @@ local function try(r, resolution, frames, batch_size)
   error(row, 0)
 end
 
+-- a mean and its standard error
+local function shown(loss, error)
+  return ("%.4f%s"):format(loss, error ~= json.null and ("±%.4f"):format(error) or "")
+end
+
 local function columns_of(times)
   local columns = { { key = "bucket" }, { key = "batch", right = true },
     { key = "samples", right = true, format = function(n) return ("%d"):format(n) end },
     { key = "loss", right = true, format = function(x) return ("%.4f"):format(x) end } }
   for i, t in ipairs(times) do
-    columns[#columns + 1] = { key = "t" .. i, title = ("t=%.1f"):format(t), right = true,
-      format = function(x) return ("%.4f"):format(x) end }
+    columns[#columns + 1] = { key = "t" .. i, title = ("t=%.1f"):format(t), right = true }
   end
   return columns
 end
@@ -147,7 +163,7 @@ end
 local function tell(r, rows)
   for _, row in ipairs(rows) do
     for i, loss in ipairs(row.losses) do
-      row["t" .. i] = loss
+      row["t" .. i] = shown(loss, row.errors[i])
     end
   end
   for line in printer.text(columns_of(r.times), rows):gmatch("[^\n]+") do
@@ -160,7 +176,8 @@ local function encoded(r, rows)
   local list = json.array()
   for i, row in ipairs(rows) do
     list[i] = { resolution = row.resolution, frames = row.frames, batch = row.batch,
-      samples = math.tointeger(row.samples), loss = row.loss, losses = json.array(row.losses) }
+      samples = math.tointeger(row.samples), loss = row.loss, losses = json.array(row.losses),
+      errors = json.array(row.errors) }
   end
   return json.encode({ weights = r.weights.path, step = r.weights.step, seed = r.settings.seed,
     index = r.index.meta.fp_set, times = json.array(r.times), buckets = list }, { indent = 2 })
@@ -201,7 +218,8 @@ end
 -- there are some, else on all.
 ---@param settings table  as of eval_loss.run
 ---@param given table     write
----@return table[]|nil rows  {resolution, frames, batch, samples, loss, losses}; nil: a signal came
+---@return table[]|nil rows  {resolution, frames, batch, samples, loss, losses, errors}: losses by
+---   time with their standard errors (json.null: of one sample); nil: a signal came
 ---@return number[] times    of the losses
 function eval_loss.measure(settings, given)
   local r <close> = work.new(settings, given)
@@ -213,7 +231,7 @@ end
 ---@param settings table  baked; steps: batches of each bucket, 0: all
 ---@param given table     write
 ---@return integer exit code
----@return table facts    rows {resolution, frames, batch, samples, loss, losses}, path of the file
+---@return table facts    rows as of eval_loss.measure; path of the file
 function eval_loss.run(settings, given)
   local r <close> = work.new(settings, given)
   local rows, stop = rows_of(r)

@@ -28,7 +28,9 @@ local function scalars_of(rows, times)
     local name = ("eval_loss/%s_%d"):format(row.resolution, row.frames)
     scalars[name] = row.loss
     for i, t in ipairs(times) do
-      scalars[("%s/t%.4g"):format(name, t)] = row.losses[i]
+      local at = ("%s/t%.4g"):format(name, t)
+      scalars[at] = row.losses[i]
+      scalars[at .. "_error"] = row.errors[i] ~= json.null and row.errors[i] or nil
     end
     sum, samples = sum + row.loss * row.samples, samples + row.samples
   end
@@ -48,7 +50,7 @@ function loss.measure(one, o)
   local buckets = json.array {}
   for i, row in ipairs(rows) do
     buckets[i] = { resolution = row.resolution, frames = row.frames, samples = row.samples,
-      loss = row.loss, losses = json.array(row.losses) }
+      loss = row.loss, losses = json.array(row.losses), errors = json.array(row.errors) }
   end
   return { scalars = scalars_of(rows, times), loss = { times = json.array(times),
     buckets = buckets } }

@@ -71,7 +71,7 @@ describe("job = eval_loss", function()
       local loader <close> = data.loader { index = index, seed = s.seed, epochs = 1,
         compat = s.compat, resolutions = s:plain("resolutions"), allow_empty_buckets = true,
         bucket_config = { small = { [frames] = { 1.0, 2 } } } }
-      local sums, n = { 0, 0, 0 }, 0
+      local sums, squares, n = { 0, 0, 0 }, { 0, 0, 0 }, 0
       local batch = loader:next()
       while batch do
         for b = 1, batch.n do
@@ -80,7 +80,8 @@ describe("job = eval_loss", function()
           for i = 1, 3 do
             local noise = T.new("f32", x0.shape):fill_normal(s.seed, "noise", batch.keys[b], i)
             local off = x0:clone() - noise
-            sums[i] = sums[i] + (off * off):mean()
+            local loss = (off * off):mean()
+            sums[i], squares[i] = sums[i] + loss, squares[i] + loss * loss
           end
           n = n + 1
         end
@@ -93,12 +94,16 @@ describe("job = eval_loss", function()
       for i = 1, 3 do
         assert.is_true(math.abs(row.losses[i] - sums[i] / n) < 1e-5 * sums[i] / n,
           ("%s %s %s"):format(frames, row.losses[i], sums[i] / n))
+        -- of a mean over n samples
+        local error = ((squares[i] / n - (sums[i] / n) ^ 2) / (n - 1)) ^ 0.5
+        assert.is_true(n > 1 and error > 0)
+        assert.near(error, row.errors[i], 1e-3 * error)
       end
       assert.is_true(math.abs(row.loss - (row.losses[1] + row.losses[2] + row.losses[3]) / 3)
         < 1e-9)
     end
     assert.matches("bucket +batch +samples +loss +t=250%.0 +t=500%.0 +t=750%.0", lines[1])
-    assert.matches("^small, 9 frames +2 +%d+ +%d%.%d%d%d%d", lines[4])
+    assert.matches("^small, 9 frames +2 +%d+ +%d%.%d%d%d%d +%d%.%d%d%d%d±0%.%d%d%d%d ", lines[4])
     assert.matches("written: .*/%d+%-eval/eval_loss%.json", lines[5])
   end)
 

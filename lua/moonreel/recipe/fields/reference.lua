@@ -87,16 +87,15 @@ return {
     help = "resolution -> frames -> how far the batch may be from the guess in bucket_config; "
       .. "unlisted buckets stay" },
   { "num_eval_timesteps", "integer", none = true, min = 1, affects = "nothing", reader = "job",
-    when = { "job", "eval_loss" },
-    help = "evenly spread times at which a loss is looked at; none: 10" },
+    help = "number of times, evenly spread from clean to noise, at which a loss is measured (job = "
+      .. "\"eval_loss\", eval.every); none: 10" },
   { "eval_timesteps", { list = "number" }, none = true, min = 0, max = 1, affects = "nothing",
-    reader = "job", when = { "job", "eval_loss" },
+    reader = "job",
     help = "these times instead, from 0, clean, to 1, noise" },
   { "eval_ema", "boolean", default = false, affects = "nothing", reader = "job",
-    when = { "job", "eval_loss" },
-    help = "the loss of the averaged weights, where ckpt_path has them; false: of the weights" },
+    help = "the loss of the averaged weights, where the checkpoint has them; false: of the "
+      .. "weights" },
   { "eval_in_turn", "boolean", default = false, affects = "nothing", reader = "job",
-    when = { "job", "eval_loss" },
     help = "each sample at one of the times, in turn; false: at all of them" },
   -- training an autoencoder
   { "vae_loss_config.perceptual_loss_weight", "number", none = true, min = 0,
