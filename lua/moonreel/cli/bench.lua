@@ -120,8 +120,9 @@ function command.run(args)
   end
   for _, name in ipairs(names) do
     if not runs[name] then
-      fault.usage("bench: '%s': expected step, demo-step, weights, muon, kernels, conv, each, "
-        .. "packing, graph, shapes, save, cli, encoders, comm, ranks, data, order or plan", name)
+      fault.usage("bench: '%s': expected step, demo-step, weights, follow, muon, kernels, conv, "
+        .. "each, packing, graph, shapes, save, cli, encoders, comm, ranks, data, order or plan",
+        name)
     end
   end
   if o.dtype and o.dtype ~= "f32" and o.dtype ~= "bf16" then
