@@ -200,8 +200,9 @@ static int g_save(lua_State *L)
     return 1;
 }
 
-/* backward(loss, {x, y}) -> {dx, dy}; an absent gradient is false */
-static int g_backward(lua_State *L)
+/* (loss, {x, y}) -> {dx, dy} by mr_graph_backward or the like; an absent gradient is false */
+static int differentiate(lua_State *L,
+                         mr_status (*by)(mr_graph *, mr_ref, const mr_ref *, int, mr_ref *))
 {
     mr_graph *g = mr_bind_graph(L, 1);
     mr_ref loss = mr_bind_ref_of(L, g, 2);
@@ -214,7 +215,7 @@ static int g_backward(lua_State *L)
         lua_pop(L, 1);
     }
     mr_bind_set_origin(L, g);
-    mr_bind_check(L, mr_graph_backward(g, loss, wrt, n, grad));
+    mr_bind_check(L, by(g, loss, wrt, n, grad));
     lua_createtable(L, n, 0);
     for (int i = 0; i < n; i++) {
         if (grad[i] == MR_NONE)
@@ -223,6 +224,25 @@ static int g_backward(lua_State *L)
             mr_bind_push_value(L, 1, g, grad[i]);
         lua_rawseti(L, -2, i + 1);
     }
+    return 1;
+}
+
+static int g_backward(lua_State *L)
+{
+    return differentiate(L, mr_graph_backward);
+}
+
+static int g_gradients(lua_State *L)
+{
+    return differentiate(L, mr_graph_gradients);
+}
+
+static int g_detach(lua_State *L)
+{
+    mr_graph *g = mr_bind_graph(L, 1);
+    mr_ref out;
+    mr_bind_check(L, mr_graph_detach(g, mr_bind_ref_of(L, g, 2), &out));
+    mr_bind_push_value(L, 1, g, out);
     return 1;
 }
 
@@ -375,6 +395,11 @@ static const mr_bind_row graph_rows[] = {
     MR_ROW("backward", g_backward, "(loss: mr.Value, wrt?: mr.Value[]): (mr.Value|false)[]",
            "Add the gradients of a scalar: into the parameters, and of the values asked for; "
            "false: none."),
+    MR_ROW("gradients", g_gradients, "(loss: mr.Value, wrt: mr.Value[]): (mr.Value|false)[]",
+           "The gradients of a scalar for the values asked for alone, before backward; no "
+           "parameter gets one."),
+    MR_ROW("detach", g_detach, "(value: mr.Value): mr.Value",
+           "The same value as a constant: no gradient goes through it."),
     MR_ROW("echo", g_echo, "(like: mr.Graph): mr.Graph",
            "What `like` tells other ranks, of one that computes nothing meanwhile."),
     MR_ROW("story", g_story, "(): string", "What it tells other ranks, in order."),

@@ -23,11 +23,12 @@ typedef struct walk {
     int *first_part, *last_part; /* per forward value, -1 none */
     /* per parameter its first leaf, per leaf the next one of that parameter; MR_NONE none */
     mr_ref *leaf, *next_leaf;
+    bool apart; /* of wrt alone, before the backward pass: what it adds are forward nodes */
 } walk;
 
 bool graph_is_leaf(const value *v)
 {
-    return v->view == VIEW_NONE || v->view == VIEW_WINDOW;
+    return v->view == VIEW_NONE || v->view == VIEW_WINDOW || v->view == VIEW_DETACHED;
 }
 
 /* ---- gradients ---- */
@@ -156,6 +157,7 @@ static mr_status undo_view(walk *w, mr_ref x)
     }
     case VIEW_SLICE: return add_part(w, v.parent, &(part){grad, v.axis, -1, v.start, v.stop});
     case VIEW_NONE:
+    case VIEW_DETACHED:
     case VIEW_WINDOW: return MR_OK;
     }
     return add_grad(w, v.parent, back);
@@ -202,7 +204,7 @@ static mr_status undo_node(walk *w, int id)
     if (!flows || !wanted)
         return MR_OK;
     g->origin = node.origin;
-    g->open_block = node.block;
+    g->open_block = w->apart ? -1 : node.block;
     g->queue = node.queue;
     mr_status st = node.op->grad
                        ? node.op->grad(&ctx)
@@ -291,15 +293,12 @@ static mr_status begin(walk *w)
     size_t values = (size_t)w->n, words = 4 * values + (size_t)params;
     w->need = mr_calloc(values, 1);
     w->grad = mr_alloc(sizeof *w->grad * words);
-    g->clones = mr_alloc(sizeof *g->clones * (size_t)(g->nodes.n + 1));
-    if (!w->grad || !w->need || !g->clones)
+    if (!w->grad || !w->need)
         return mr_fail_memory(sizeof *w->grad * words);
     w->first_part = w->grad + values, w->last_part = w->first_part + values;
     w->next_leaf = w->last_part + values, w->leaf = w->next_leaf + values;
     for (size_t i = 0; i < words; i++)
         w->grad[i] = MR_NONE;
-    for (int i = 0; i <= g->nodes.n; i++)
-        g->clones[i] = -1;
     for (mr_ref x = w->n - 1; x >= 0; x--) {
         int param = g->values.at[x].pub.param;
         if (param < 0 || !graph_is_leaf(&g->values.at[x]))
@@ -322,8 +321,8 @@ static void mark_need(walk *w, const mr_ref *wrt, int n_wrt)
             const value *v = &g->values.at[e.value];
             if (!graph_is_leaf(v))
                 w->need[e.value] = w->need[e.value] || w->need[v->parent];
-            else if (v->asked ||
-                     (v->pub.param >= 0 && !mr_params_at(g->params, v->pub.param)->frozen))
+            else if (v->asked || (v->pub.param >= 0 && !w->apart &&
+                                  !mr_params_at(g->params, v->pub.param)->frozen))
                 w->need[e.value] = true;
             continue;
         }
@@ -348,65 +347,113 @@ static mr_status seed(mr_graph *g, mr_ref loss, mr_ref *out)
     return mr_graph_add(g, "affine", MR_ATTRS({"shift", .f = 1}), &zero, 1, out);
 }
 
-mr_status mr_graph_backward(mr_graph *g, mr_ref loss, const mr_ref *wrt, int n_wrt, mr_ref *dwrt)
+static mr_status check_call(const mr_graph *g, const char *what, mr_ref loss, const mr_ref *wrt,
+                            int n_wrt)
 {
-    MR_TRY(graph_check_open(g, "backward"));
-    MR_TRY(graph_check_ref(g, loss, "backward"));
+    char text[128];
+    MR_TRY(graph_check_open(g, what));
+    MR_TRY(graph_check_ref(g, loss, what));
     if (g->backward)
         return mr_fail(MR_E_USAGE, "a graph has one backward pass; this one has it already");
     if (g->open_block >= 0)
-        return mr_fail(MR_E_USAGE, "backward inside block '%s'", g->blocks.at[g->open_block].name);
-    char text[128];
+        return mr_fail(MR_E_USAGE, "%s inside block '%s'", what, g->blocks.at[g->open_block].name);
     const mr_desc *d = &g->values.at[loss].pub.desc;
     if (mr_desc_count(d) != 1 || d->dtype != MR_F32)
-        return mr_fail(MR_E_SHAPE,
-                       "backward from %s: expected a scalar f32 loss; try mean() or sum()",
-                       mr_desc_text(d, text, sizeof text));
+        return mr_fail(MR_E_SHAPE, "%s from %s: expected a scalar f32 loss; try mean() or sum()",
+                       what, mr_desc_text(d, text, sizeof text));
     for (int i = 0; i < n_wrt; i++)
-        MR_TRY(graph_check_ref(g, wrt[i], "backward"));
+        MR_TRY(graph_check_ref(g, wrt[i], what));
+    return MR_OK;
+}
 
-    const char *origin = g->origin;
-    mr_queue queue = g->queue;
-    walk w = {.g = g};
-    mr_status st = MR_OK;
-    int last = g->tape.n;
-    MR_TRY_GOTO(begin(&w));
-    mark_asked(&w, wrt, n_wrt);
-    mark_need(&w, wrt, n_wrt);
+/* Around the walk of the backward pass: what is kept, and what is reduced or cleared. */
+static mr_status begin_pass(mr_graph *g)
+{
+    g->clones = mr_alloc(sizeof *g->clones * (size_t)(g->nodes.n + 1));
+    if (!g->clones)
+        return mr_fail_memory(sizeof *g->clones * (size_t)(g->nodes.n + 1));
+    for (int i = 0; i <= g->nodes.n; i++)
+        g->clones[i] = -1;
     graph_save_results(g);
     g->n_forward = g->nodes.n;
     g->backward = true;
-    g->queue = MR_Q_COMPUTE;
     g->fetch_at = g->newest;
+    MR_TRY(graph_count_leaves(g));
+    return graph_begin_fresh(g);
+}
 
-    MR_TRY_GOTO(graph_count_leaves(g));
-    MR_TRY_GOTO(graph_begin_fresh(g));
-    MR_TRY_GOTO(seed(g, loss, &w.grad[loss]));
-    w.need[loss] = true;
-    for (int t = last - 1; t >= 0; t--) {
-        tape_entry e = g->tape.at[t];
-        MR_TRY_GOTO(graph_reduce_complete(g, false));
-        if (e.node >= 0) {
-            for (int i = 0; i < g->nodes.at[e.node].n_out; i++)
-                if (g->nodes.at[e.node].out[i] != MR_NONE)
-                    MR_TRY_GOTO(gather_parts(&w, g->nodes.at[e.node].out[i]));
-            MR_TRY_GOTO(undo_node(&w, e.node));
-            continue;
-        }
-        MR_TRY_GOTO(gather_parts(&w, e.value));
-        if (!graph_is_leaf(&g->values.at[e.value]))
-            MR_TRY_GOTO(undo_view(&w, e.value));
-        else if (g->values.at[e.value].pub.param >= 0) {
-            MR_TRY_GOTO(param_grad(&w, e.value));
-            graph_leaf_over(g, g->values.at[e.value].pub.param);
-        }
-    }
-    MR_TRY_GOTO(graph_reduce_complete(g, true));
-    MR_TRY_GOTO(graph_end_fresh(g));
+static mr_status end_pass(mr_graph *g)
+{
+    MR_TRY(graph_reduce_complete(g, true));
+    return graph_end_fresh(g);
+}
+
+/* Carry the gradient of a leaf or a view on. */
+static mr_status undo_value(walk *w, mr_ref x)
+{
+    mr_graph *g = w->g;
+    MR_TRY(gather_parts(w, x));
+    if (!graph_is_leaf(&g->values.at[x]))
+        return undo_view(w, x);
+    if (g->values.at[x].pub.param < 0 || w->apart)
+        return MR_OK;
+    MR_TRY(param_grad(w, x));
+    graph_leaf_over(g, g->values.at[x].pub.param);
+    return MR_OK;
+}
+
+static mr_status undo_entry(walk *w, tape_entry e)
+{
+    mr_graph *g = w->g;
+    if (!w->apart)
+        MR_TRY(graph_reduce_complete(g, false));
+    if (e.node < 0)
+        return undo_value(w, e.value);
+    for (int i = 0; i < g->nodes.at[e.node].n_out; i++)
+        if (g->nodes.at[e.node].out[i] != MR_NONE)
+            MR_TRY(gather_parts(w, g->nodes.at[e.node].out[i]));
+    return undo_node(w, e.node);
+}
+
+static mr_status go(walk *w, mr_ref loss, const mr_ref *wrt, int n_wrt, mr_ref *dwrt)
+{
+    mr_graph *g = w->g;
+    const char *origin = g->origin;
+    mr_queue queue = g->queue;
+    mr_status st = MR_OK;
+    int last = g->tape.n;
+    MR_TRY_GOTO(begin(w));
+    mark_asked(w, wrt, n_wrt);
+    mark_need(w, wrt, n_wrt);
+    g->queue = MR_Q_COMPUTE;
+    if (!w->apart)
+        MR_TRY_GOTO(begin_pass(g));
+    MR_TRY_GOTO(seed(g, loss, &w->grad[loss]));
+    w->need[loss] = true;
+    for (int t = last - 1; t >= 0; t--)
+        MR_TRY_GOTO(undo_entry(w, g->tape.at[t]));
+    if (!w->apart)
+        MR_TRY_GOTO(end_pass(g));
     for (int i = 0; i < n_wrt; i++)
-        MR_TRY_GOTO(result_of(&w, wrt[i], &dwrt[i]));
+        MR_TRY_GOTO(result_of(w, wrt[i], &dwrt[i]));
 out:
+    for (int x = 0; w->apart && x < w->n; x++)
+        g->values.at[x].asked = false;
     g->origin = origin, g->queue = queue;
-    mr_free(w.grad), mr_free(w.need), mr_free(w.parts.at);
+    mr_free(w->grad), mr_free(w->need), mr_free(w->parts.at);
     return st;
+}
+
+mr_status mr_graph_backward(mr_graph *g, mr_ref loss, const mr_ref *wrt, int n_wrt, mr_ref *dwrt)
+{
+    walk w = {.g = g};
+    MR_TRY(check_call(g, "backward", loss, wrt, n_wrt));
+    return go(&w, loss, wrt, n_wrt, dwrt);
+}
+
+mr_status mr_graph_gradients(mr_graph *g, mr_ref loss, const mr_ref *wrt, int n_wrt, mr_ref *dwrt)
+{
+    walk w = {.g = g, .apart = true};
+    MR_TRY(check_call(g, "gradients", loss, wrt, n_wrt));
+    return go(&w, loss, wrt, n_wrt, dwrt);
 }

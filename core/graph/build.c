@@ -345,6 +345,15 @@ mr_status mr_graph_window(mr_graph *g, mr_ref x, int64_t first, int id, mr_ref *
     return MR_OK;
 }
 
+mr_status mr_graph_detach(mr_graph *g, mr_ref x, mr_ref *out)
+{
+    MR_TRY(view_of(g, "detach", &x));
+    mr_desc desc = g->values.at[x].pub.desc;
+    MR_TRY(add_view(g, x, &desc, 0, (value){.view = VIEW_DETACHED}, out));
+    g->values.at[*out].pub.param = -1;
+    return MR_OK;
+}
+
 /* ---- other memory ---- */
 
 /* x as it is copied to another memory: bytes move as they lie. */

@@ -11,7 +11,8 @@ typedef enum view_kind {
     VIEW_SLICE,
     VIEW_PERMUTE,
     VIEW_EXPAND,
-    VIEW_WINDOW /* a parameter in gathered weights: as a leaf, it hands no gradient on */
+    VIEW_WINDOW,  /* a parameter in gathered weights: as a leaf, it hands no gradient on */
+    VIEW_DETACHED /* a constant as far as gradients go: a leaf, too */
 } view_kind;
 
 /* A value with what only this room needs. */

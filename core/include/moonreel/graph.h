@@ -283,6 +283,13 @@ MR_API mr_status mr_graph_save(mr_graph *g, mr_ref x);
  */
 MR_API mr_status mr_graph_backward(mr_graph *g, mr_ref loss, const mr_ref *wrt, int n_wrt,
                                    mr_ref *dwrt);
+/* Gradients of the scalar f32 `loss` with respect to wrt[] alone, as mr_graph_backward returns
+ * them, at any time before it: no parameter gets one. They are forward values, and have no gradient
+ * themselves where their rows have none: read them through mr_graph_detach. */
+MR_API mr_status mr_graph_gradients(mr_graph *g, mr_ref loss, const mr_ref *wrt, int n_wrt,
+                                    mr_ref *dwrt);
+/* x as a constant, as far as gradients go: a view that hands none on. */
+MR_API mr_status mr_graph_detach(mr_graph *g, mr_ref x, mr_ref *out);
 /* Of a rank that computes nothing while others run `like`, over the same table: the gathers of that
  * graph in its order, and its reductions, of zeros. Errors: MR_E_USAGE other tables */
 MR_API mr_status mr_graph_echo(mr_graph *g, const mr_graph *like);

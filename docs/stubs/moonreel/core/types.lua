@@ -518,6 +518,17 @@ function Graph:offload(value) end
 ---@return (mr.Value|false)[]
 function Graph:backward(loss, wrt) end
 
+--- The gradients of a scalar for the values asked for alone, before backward; no parameter gets one.
+---@param loss mr.Value
+---@param wrt mr.Value[]
+---@return (mr.Value|false)[]
+function Graph:gradients(loss, wrt) end
+
+--- The same value as a constant: no gradient goes through it.
+---@param value mr.Value
+---@return mr.Value
+function Graph:detach(value) end
+
 --- What `like` tells other ranks, of one that computes nothing meanwhile.
 ---@param like mr.Graph
 ---@return mr.Graph
