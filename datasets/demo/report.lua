@@ -62,6 +62,19 @@ function report.table(title, rows)
   return table.concat(lines, "\n")
 end
 
+--- Losses by time with their standard errors.
+---@param loss table  of datasets.demo.held_out
+---@return string
+function report.loss_table(loss)
+  local times, losses = {}, {}
+  for i, t in ipairs(loss.times) do
+    times[i] = ("%12s"):format(("t = %.2f"):format(t / 1000))
+    losses[i] = ("%.3f±%.3f"):format(loss.losses[i], loss.errors[i])
+  end
+  return ("loss of %d fresh clips of the held-out triples, from little noise to much:\n%s\n %s")
+    :format(loss.clips, table.concat(times), table.concat(losses, " "))
+end
+
 --- Mean loss of the first and the last `window` steps.
 ---@param losses number[]
 ---@param window integer

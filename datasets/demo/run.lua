@@ -8,6 +8,7 @@ package.path = (arg[0]:match("^(.*/)") or "./") .. "../../?.lua;" .. package.pat
 local base = require "moonreel.core.base"
 local data = require "moonreel.data"
 local given = require "datasets.demo.given"
+local held_out = require "datasets.demo.held_out"
 local json = require "moonreel.core.json"
 local measure = require "datasets.demo.measure"
 local reconstruct = require "datasets.demo.reconstruct"
@@ -96,7 +97,7 @@ local function train_recipe(d)
 end
 
 local function train(d)
-  local name = require("moonreel.trainer.setup").name(d.settings)
+  local name = require("moonreel.trainer.check").name(d.settings)
   if not d.run then
     local code, dir = train_recipe(d)
     if code ~= 0 then
@@ -195,13 +196,21 @@ local function write_files(d)
   data.png(d.out .. "/sheet.png", pixels, { height = height, width = width })
 end
 
+-- the loss on clips that show what training does not
+local function measure_loss(d)
+  if not is_given(d) then
+    d.held_out_loss = held_out.measure(d.run, d.out .. "/held-out", d.settings)
+    say("\n%s", report.loss_table(d.held_out_loss))
+  end
+end
+
 -- tables, verdict, result.json
 local function conclude(d)
   local sets, result = is_given(d) and given.sets or { "held-out", "seen" },
     { run = d.run, steps = d.steps, loss_first = d.loss_first,
     loss_last = d.loss_last, train_s = d.train_s, render_s = d.render_s,
       measure_on_training = d.measured,
-      reconstructed = d.reconstructed, prompts = {} }
+      reconstructed = d.reconstructed, held_out_loss = d.held_out_loss, prompts = {} }
   for _, set in ipairs(sets) do
     local rows = {}
     for _, row in ipairs(d.rows) do
@@ -243,7 +252,8 @@ local d = read_arguments(arg)
 if d.json then
   say = function() end
 end
-for _, step in ipairs { bake, check_measure, train, render, measure_all, write_files, conclude } do
+for _, step in ipairs { bake, check_measure, train, render, measure_all, write_files,
+    measure_loss, conclude } do
   local code = step(d)
   if code and code ~= 0 then
     return code

@@ -26,6 +26,12 @@ describe("datasets.demo.report", function()
     assert.matches("held%-out: 2 of 4 show the asked colour, 2 of 4 the asked direction$", text)
   end)
 
+  it("prints losses by time with their errors", function()
+    assert.equal("loss of 48 fresh clips of the held-out triples, from little noise to much:\n"
+      .. "    t = 0.09    t = 0.91\n 0.512±0.011 0.431±0.022", report.loss_table { clips = 48,
+      times = { 90.9, 909.1 }, losses = { 0.512, 0.431 }, errors = { 0.011, 0.022 } })
+  end)
+
   it("compares the ends of the loss", function()
     local losses = {}
     for i = 1, 200 do

@@ -35,6 +35,11 @@ describe("datasets.demo.run", function()
     assert.same({ clips = 300, colour = 300, direction = 300 }, result.measure_on_training)
     assert.equal(16, #result.prompts)
     assert.equal(8, result["held-out"].of)
+    local loss = result.held_out_loss
+    assert.same({ 48, 10, 10, 10 }, { loss.clips, #loss.times, #loss.losses, #loss.errors })
+    for i, error in ipairs(loss.errors) do
+      assert.is_true(error > 0 and error < 0.2 * loss.losses[i])
+    end
     local files = {}
     for _, name in ipairs(base.list_dir(here .. "/result")) do
       files[name:match("%w+$")] = (files[name:match("%w+$")] or 0) + 1
