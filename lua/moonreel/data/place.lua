@@ -90,6 +90,18 @@ local function read(state)
     seen = seen and "seen-" .. hash .. ".bits" }
 end
 
+--- The epoch in which the state of a run's order stands.
+---@param state string  of one source
+---@return integer
+function place.epoch(state)
+  local parts = place.split(state)
+  if not parts[""] then
+    base.raise("MR_E_USAGE", "the data of the checkpoint have several sources, each in an epoch of "
+      .. "its own; try: start_epoch")
+  end
+  return read(parts[""]).epoch
+end
+
 -- the list that a state names: in the folder of this run, or brought there from another one's
 local function list_of(at, folder, source)
   local path = at.seen and folder .. "/" .. at.seen

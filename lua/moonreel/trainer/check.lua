@@ -41,8 +41,13 @@ end
 --- Refuse settings that nothing reads.
 function check.run(r)
   local s = r.settings
-  r.progress = progress.new(s.steps, s.log_every, r.team.leads and r.write or not r.team.leads
-    and check.silent.append or nil)
+  -- values of a checkpoint may be taken behind the first look at them
+  r.progress = r.progress or progress.new(s.steps, s.log_every, r.team.leads and r.write
+    or not r.team.leads and check.silent.append or nil)
+  r.progress.total, r.progress.every = s.steps, s.log_every
+  if r.dates then
+    r.progress:date()
+  end
   r.name = check.name(s)
   expect_same_recipe(r)
   s:require_readers()

@@ -1,4 +1,5 @@
---- The directory of a run: made or gone on in, locked, with recipe and settings in it.
+--- The directory of a run: made or gone on in, locked, with recipe and settings in it, and what
+-- each rank says.
 -- @module moonreel.trainer.directory
 local base = require "moonreel.core.base"
 local life = require "moonreel.core.life"
@@ -52,6 +53,7 @@ function directory.take(r)
   r.dir, r.continues, r.fence = taken.dir, taken.continues, taken.fence
   life.set_run(taken.id, process.real_path(taken.dir), taken.fence)
   r.journal = r.journal or check.silent
+  r.progress:keep_in(("%s/log/rank-%d.log"):format(r.dir, r.team.rank))
 end
 
 return directory

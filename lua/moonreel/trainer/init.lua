@@ -56,6 +56,7 @@ trainer.steps = {
 ---@field source mr.Checkpoint? either of them, open
 ---@field continues boolean   the run goes on in the directory of `found`
 ---@field scratch boolean     epoch, step and data position of `found` are left behind
+---@field start table?        epoch and step in it that start_epoch and start_step put there instead
 ---@field dir string          the run's directory; `lock` and `journal` are open in it
 ---@field device mr.Device    what computes; `facts` are its own, `machine` is what manifests say
 ---@field dtype string        compute dtype
@@ -99,10 +100,14 @@ function Run:keep(object)
   return object
 end
 
--- the error that ends a run stands in its journal
+-- the error that ends a run stands in its journal and in its log
 local function record(r, problem)
-  if problem and r.started and r.journal then
-    local told = type(problem) == "table" and problem or {message = tostring(problem)}
+  if not problem or not r.progress then
+    return
+  end
+  local told = type(problem) == "table" and problem or {message = tostring(problem)}
+  r.progress:note(tostring(told.message))
+  if r.started and r.journal then
     pcall(r.journal.append, r.journal, {kind = "error", step = r.step, code = told.code,
       text = tostring(told.message), wall = base.wall_s()})
   end
@@ -119,6 +124,7 @@ function Run:close(problem)
   end
   if self.progress then
     self.progress:finish()
+    self.progress:close()
   end
   for i = #self.kept, 1, -1 do
     self.kept[i]:close()
@@ -181,7 +187,7 @@ local read_options = options.declare("trainer.run", {
 function trainer.run(settings, given)
   local o = read_options(given)
   local r <close> = setmetatable({settings = settings, write = o.write, stage = o.stage,
-    launch = o.launch, watch = o.watch, team = o.team or team.new(),
+    launch = o.launch, watch = o.watch, dates = true, team = o.team or team.new(),
     catches = signal.catch(), notes = {}, kept = {},
     began_bytes = bench.resident()}, Run)
   life.publish(r.team.rank, r.team.size)

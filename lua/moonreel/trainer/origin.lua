@@ -33,7 +33,7 @@ end
 ---@param s table  settings
 ---@return boolean
 function origin.from_scratch(s)
-  return s.start_from_scratch or (s.start_step == 0 and s.start_epoch == 0)
+  return s.start_from_scratch or s.start_step ~= nil or s.start_epoch ~= nil
 end
 
 -- these say what of a whole state is left behind
@@ -65,9 +65,11 @@ function origin.find(r)
     expect_load(s)
   end
   r.scratch = origin.from_scratch(s)
-  if not r.scratch and (s.start_step or s.start_epoch) then
-    base.raise("MR_E_USAGE", "start_step and start_epoch can only both be 0; try: "
-      .. "--start-from-scratch")
+  for _, field in ipairs{"start_step", "start_epoch"} do
+    if s.start_from_scratch and (s[field] or 0) > 0 then
+      blame.raise(s, field, "MR_E_USAGE", "%s = %d and start_from_scratch, which begins with step "
+        .. "0 and epoch 0; try: one of them", field, s[field])
+    end
   end
   if load then
     local found, reason = blame.field(s, "load", ckpt.resolve, load, s.outputs, r.name)

@@ -1,7 +1,9 @@
---- What a run says while it goes: a line that is rewritten on a terminal, plain lines elsewhere.
+--- What a run says while it goes: a line that is rewritten on a terminal, plain lines elsewhere;
+-- and all of it in a file of the run.
 -- @module moonreel.trainer.progress
 local base = require "moonreel.core.base"
 local output = require "moonreel.text.output"
+local words = require "moonreel.runs.words"
 
 local progress = {}
 
@@ -40,6 +42,55 @@ function progress.new(total, every, write, now)
     shown = false, write = write, now = now or base.now_s, steps = 0}, Progress)
 end
 
+-- a line with the clock, where lines begin with it
+local function dated(self, line)
+  return self.dates and words.time(base.wall_s()) .. "  " .. line or line
+end
+
+-- a line for the file; until it is open, lines wait
+local function keep(self, line)
+  if not self.file then
+    table.insert(self.waiting or {}, line)
+    return
+  end
+  local good, why = self.file:write(line, "\n")
+  if good then
+    good, why = self.file:flush()
+  end
+  if not good then
+    self:close()
+    self:say(("%s cannot be written: %s; what follows is not in it"):format(self.path, why))
+  end
+end
+
+--- From now on lines begin with the clock, and are kept for the file of keep_in.
+function Progress:date()
+  self.dates, self.waiting = true, self.waiting or {}
+end
+
+--- Lines go into a file, too: those that wait, and what follows.
+---@param path string  its folder is made; what is in it stays
+function Progress:keep_in(path)
+  local waiting = self.waiting or {}
+  base.make_dir(path:match "^(.*)/")
+  local file, why = io.open(path, "a")
+  self.path, self.file, self.waiting = path, file, nil
+  if not file then
+    return self:say(("%s cannot be written: %s"):format(path, why))
+  end
+  for _, line in ipairs(waiting) do
+    keep(self, line)
+  end
+end
+
+--- Close the file.
+function Progress:close()
+  if self.file then
+    self.file:close()
+    self.file = nil
+  end
+end
+
 -- Texts to standard output. `lost` says why it takes no more, once its reader is gone.
 local function put(self, ...)
   local good, why = output.write(io.stdout, ...)
@@ -50,10 +101,12 @@ end
 
 -- a line to whoever takes it
 local function line_out(self, line)
+  local with_clock = dated(self, line)
+  keep(self, with_clock)
   if self.write then
     self.write(line)
   else
-    put(self, line, "\n")
+    put(self, with_clock, "\n")
   end
 end
 
@@ -86,10 +139,15 @@ function Progress:step(s)
     self.mean_s = (1 - weight) * (self.mean_s or 0) + weight * (now - self.at)
   end
   self.at = now
+  local due = s.step % self.every == 0 or s.step == 1
   if self.live then
-    put(self, "\r", text(self, s), "\27[K")
+    local line = dated(self, text(self, s))
+    put(self, "\r", line, "\27[K")
     self.shown = true
-  elseif s.step % self.every == 0 or s.step == 1 then
+    if due then
+      keep(self, line)
+    end
+  elseif due then
     line_out(self, text(self, s))
   end
 end
@@ -102,6 +160,9 @@ function Progress:say(line)
   end
   line_out(self, line)
 end
+
+--- A line for the file alone: others show it.
+function Progress:note(line) keep(self, dated(self, line)) end
 
 --- Leave the cursor on a fresh line.
 function Progress:finish()

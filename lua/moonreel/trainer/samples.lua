@@ -219,13 +219,39 @@ local function pass_over(r, o, steps)
   end)
 end
 
---- Start decoding where a checkpoint stands, whose manifest this is; nil: the first epoch.
+-- Options of the loader that begins with start_step of start_epoch; without them at the beginning.
+local function start_of(r)
+  local s, o = r.settings, {}
+  if not r.scratch or not (s.start_step or s.start_epoch) then
+    return o
+  end
+  local epoch = s.start_epoch or blame.field(s, "start_step", place.epoch,
+    r.source.manifest.sampler)
+  if s.epochs > 0 and epoch >= s.epochs then
+    blame.raise(s, "start_epoch", "MR_E_USAGE", "start_epoch = %d: the run has epochs 0 to %d; "
+      .. "try: epochs = %d", epoch, s.epochs - 1, epoch + 1)
+  end
+  r.start = {epoch = epoch, step = s.start_step or 0}
+  for _, source in ipairs(r.sources) do
+    source.epoch = epoch
+  end
+  if r.start.step > 0 then
+    o = pass_over(r, o, r.start.step)
+    for _, source in ipairs(r.sources) do
+      source.epoch = nil
+    end
+  end
+  return {state = o.state, excluded = o.excluded}
+end
+
+--- Start decoding where a checkpoint stands, whose manifest this is; nil: where start_epoch and
+-- start_step say, else with the first epoch.
 ---@param r mr.Run
 ---@param manifest table|nil
 ---@param skip integer|nil  behind the batches of so many steps from there on
 ---@return integer left_out  samples of these
 function samples.loader(r, manifest, skip)
-  local o, left_out = manifest and place_of(r, manifest) or {}, 0
+  local o, left_out = manifest and place_of(r, manifest) or start_of(r), 0
   if skip and skip > 0 then
     local place_behind = pass_over(r, o, skip)
     o.state, o.excluded, left_out = place_behind.state, place_behind.excluded,

@@ -242,6 +242,12 @@ local function batches_of_epoch(r)
   return batches
 end
 
+-- the number of the step from which a run goes on that leaves the position of its checkpoint
+local function start_step(r)
+  local at = r.start or {epoch = 0, step = 0}
+  return at.epoch * batches_of_epoch(r) // r.micros + at.step
+end
+
 --- Fill weights, moments and averages: fresh, from weights, or from a whole state.
 function setup.fill(r)
   local s = r.settings
@@ -249,9 +255,10 @@ function setup.fill(r)
   if r.found then
     state.load(r.exec, r.pipe.params, r.source)
     local m = r.source.manifest.run_state
-    state.set_counts(r, r.scratch and {step = 0, updates = m.updates} or m)
+    state.set_counts(r, r.scratch and {step = start_step(r), updates = m.updates} or m)
     r.parent = r.source.path
-    r.notes[#r.notes + 1] = ("continues %s at step %d"):format(r.source.path, r.step)
+    r.notes[#r.notes + 1] = ("continues %s at step %d%s"):format(r.source.path, r.step, r.start
+      and (": step %d of epoch %d"):format(r.start.step, r.start.epoch) or "")
   else
     r.exec:init(s.seed)
     local auto = r.pipe.autoencoder
@@ -272,6 +279,11 @@ function setup.fill(r)
   local total = s.steps
   if total == 0 then
     total = math.ceil(batches_of_epoch(r) * s.epochs / r.micros)
+  end
+  if r.start and r.step >= total then
+    blame.raise(s, s.start_epoch and "start_epoch" or "start_step", "MR_E_USAGE", "step %d of "
+      .. "epoch %d is step %d of the run, which has %d; try: a larger steps or epochs",
+      r.start.step, r.start.epoch, r.step, total)
   end
   r.total_steps = total
   r.progress.total = total

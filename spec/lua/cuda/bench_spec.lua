@@ -223,7 +223,7 @@ echo "ncu $@" >> '%s/asked'
     out, err, code = folder.moonreel(("train %s/made/small.lua outputs=%s device=cpu"):format(
       dir.path, dir.path))
     assert.equal(0, code, out .. err)
-    assert.matches("\ndone: step 4, ", out .. err)
+    assert.matches("  done: step 4, ", out .. err)
     dir:remove()
   end)
 end)

@@ -17,7 +17,7 @@ describe("README.md", function()
       assert.equal(0, one.exit, one.words .. ": " .. one.output)
     end
     assert.equal(10, #done)
-    assert.matches("\ndone: step 8, loss ", done[4].output)
+    assert.matches("  done: step 8, loss ", done[4].output)
     assert.matches("by 2 ranks", done[8].output)
   end)
 end)

@@ -128,7 +128,7 @@ describe("a run whose terminal closes", function()
     -- the launcher is the parent of the rank that trains
     local done = shell([[
       "$@" > "$0" 2>&1 & p=$!
-      until grep -qs '^step 3/' "$0"; do kill -0 $p || exit 99; done
+      until grep -qs '  step 3/' "$0"; do kill -0 $p || exit 99; done
       kill -HUP $p; kill -HUP $p; wait $p]], out .. "/log", process.program(),
       table.unpack(words("ranks", "-n", "2", "steps=100000")))
     local log = base.read_file(out .. "/log")
@@ -174,7 +174,7 @@ describe("a run whose log is read no more", function()
   it("saves and ends soon when its launcher is gone, too", function()
     local done = shell([[mkfifo "$0"
       "$@" > "$0" 2>&1 & p=$!
-      while read -r line; do case $line in "step 3/"*) break ;; esac; done < "$0"
+      while read -r line; do case $line in *"  step 3/"*) break ;; esac; done < "$0"
       ranks=$(cat /proc/$p/task/$p/children); kill -9 $p
       for r in $ranks; do
         case $(cat /proc/$r/comm 2>/dev/null) in moonreel-guard) ;; *) tail --pid=$r -f /dev/null ;; esac
@@ -210,7 +210,7 @@ describe("saves by time", function()
       local done = start('exec "$@" 2>&1', "", words(name, "-n", ranks, "ckpt_minutes=1e-9",
         "steps=12", "keep_n_latest=-1"))
       assert.equal(0, done.exit, done.output)
-      assert.matches("\ncheckpoints: 1e%-09 minutes after the last one %(ckpt_minutes%), at the "
+      assert.matches("  checkpoints: 1e%-09 minutes after the last one %(ckpt_minutes%), at the "
         .. "end\n", done.output)
       local _, steps, lines = run_of(name)
       -- the first is due at once, and while one is written there is no other
@@ -222,7 +222,7 @@ describe("saves by time", function()
   it("do not come with ckpt_minutes = 0", function()
     local done = start('exec "$@" 2>&1', "", words("never", "ckpt_minutes=0", "steps=12"))
     assert.equal(0, done.exit, done.output)
-    assert.matches("\ncheckpoints: only at the end", done.output)
+    assert.matches("  checkpoints: only at the end", done.output)
     assert.same({ 12 }, (select(2, run_of "never")))
   end)
 end)

@@ -154,7 +154,7 @@ describe("alarms of a run", function()
     local alarm = lines("moved", "alarm")[1]
     assert.equal("update", alarm.cause)
     assert.equal(102, alarm.step)
-    assert.matches("\nstep 102: alarm an update moves [%w._]+ by %S+ of its norm, more than "
+    assert.matches("  step 102: alarm an update moves [%w._]+ by %S+ of its norm, more than "
       .. "1e%-09; so it is with %d+ more blocks\n", said)
     local dir = demo_data.run_dir(out, "moved")
     assert.matches("step 102: alarm: an update moves", demo_data.moonreel("log", dir))

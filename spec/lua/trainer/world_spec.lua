@@ -226,7 +226,7 @@ describe("a run by many ranks", function()
     local stopped = process.run({ "/bin/sh", "-c", [[
       : > "$0.log"
       "$@" >> "$0.log" 2>&1 & pid=$!
-      until grep -q "^step 2/" "$0.log" || ! kill -0 $pid; do sleep 0.02; done
+      until grep -q "  step 2/" "$0.log" || ! kill -0 $pid; do sleep 0.02; done
       kill -TERM $pid
       wait $pid
     ]], out .. "/stop", table.unpack(words(2, "stopped", "steps=100000")) }, "",

@@ -38,7 +38,8 @@ return {
       .. "none by time" },
   { "ckpt_deadline", "number", default = 600, min = 1, unit = "s", reader = "trainer",
     affects = "nothing", resume = "free",
-    help = "how long writing one checkpoint may take before the run stops waiting for its disk" },
+    help = "how long writing one checkpoint may take before the run stops waiting for its disk, "
+      .. "and how long one that fails is tried again before the run ends without it" },
   { "log_every", "integer", default = 1, min = 1, unit = "steps", reader = "trainer",
     affects = "nothing", resume = "free",
     help = "steps between lines of the log" },
@@ -67,10 +68,12 @@ return {
     help = "with load: take everything but epoch, step and data position" },
   { "start_step", "integer", none = true, min = 0, reader = "trainer", affects = "nothing",
     resume = "free",
-    help = "with load: begin at this step of the epoch" },
+    help = "with load: begin at this step of the epoch, counted from 0; the epoch is start_epoch "
+      .. "or that of the checkpoint" },
   { "start_epoch", "integer", none = true, min = 0, reader = "trainer", affects = "nothing",
     resume = "free",
-    help = "with load: begin at this epoch" },
+    help = "with load: begin at this epoch, counted from 0, at its first step or that of "
+      .. "start_step" },
   { "device", "text", none = true, choices = { "cpu", "shadow", "cuda" },
     reader = "trainer", affects = "speed", resume = "warn",
     help = "where steps run; none: MOONREEL_DEVICE, else cpu" },
