@@ -223,10 +223,7 @@ local function steps(r)
     tracking.look(r)
     -- what a run goes back to is not saved between bad steps
     if cadence.due(r) and r.bad == 0 then
-      r.team:try(function()
-        saves.take(r)
-        r.saver:check()
-      end)
+      saves.between(r)
       renderings.between(r, saves.commit)
     end
     renderings.look(r)

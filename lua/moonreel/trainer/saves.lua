@@ -14,7 +14,11 @@ local writer = require "moonreel.trainer.writer"
 
 local saves = {}
 
-local PAUSE_S = 1 -- before a last save that failed is tried again
+--- Seconds before a save that failed is tried again; doubled each time, up to the longest.
+saves.pause_s = 1
+
+local LONGEST_PAUSE_S <const> = 30
+local FAILED_MOST <const> = 3 -- saves in a row without a commit, before one is waited for
 local TENSORS_MOST = 8 -- names of those that are not finite, in the journal
 
 -- put what happened to the saves of a saver into journal and log
@@ -157,11 +161,30 @@ function saves.alone(r)
     or ("step %d: rank 0 alone could not save it: %s"):format(r.step, tostring(problem)))
 end
 
+-- Wait before a save that failed is tried again. Where the first rank's clock says that it was
+-- tried for long enough, this raises MR_E_CKPT.
+local function pause(r, began, length, problem)
+  local patience = r.settings.ckpt_deadline
+  r.team:try(function()
+    if r.team.leads and base.now_s() + length >= began + patience then
+      base.raise("MR_E_CKPT", ("no checkpoint of step %d was committed in %.3g s (ckpt_deadline); "
+        .. "the last save: %s"):format(r.step, patience, tostring(problem)))
+    end
+  end)
+  local before, till = life.phase "persist", base.now_s() + length
+  while base.now_s() < till do
+    life.phase "persist"
+    base.sleep(math.min(1, length))
+  end
+  life.phase(before)
+end
+
 --- Return when the step that the run stands at is committed: an earlier one, where the state is not
--- finite. A save that fails is tried again until
--- the saver has counted too many in a row; then, and when a save is stuck, this raises MR_E_CKPT.
+-- finite. A save that fails is tried again for `ckpt_deadline` seconds, so that a disk that is full
+-- for a while costs no step; then, and when a save is stuck, this raises MR_E_CKPT.
 ---@param r mr.Run
 function saves.commit(r)
+  local began, length = base.now_s(), saves.pause_s
   while true do
     r.team:try(saves.take, r, true)
     local before = life.phase "persist"
@@ -179,7 +202,27 @@ function saves.commit(r)
       end
       r.saver:check()
     end)
-    base.sleep(PAUSE_S)
+    r.progress:say(("step %d is not saved; the save is tried again in %.3g s"):format(r.step,
+      length))
+    pause(r, began, length, problem)
+    length = math.min(2 * length, LONGEST_PAUSE_S)
+  end
+end
+
+--- Take a snapshot, as `take` does. Where saves in a row have failed, the run waits for this one as
+-- for the last one, instead of going on without a checkpoint.
+---@param r mr.Run
+function saves.between(r)
+  local failing = r.team:first(function()
+    return {r.saver:status().failures_in_row >= FAILED_MOST}
+  end)[1]
+  if failing then
+    saves.commit(r)
+  else
+    r.team:try(function()
+      saves.take(r)
+      r.saver:check()
+    end)
   end
 end
 

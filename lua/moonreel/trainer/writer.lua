@@ -8,6 +8,8 @@ local state = require "moonreel.trainer.state"
 
 local writer = {}
 
+local NEVER <const> = 0x7fffffff -- saves in a row without a commit, of which none ends the run
+
 -- a rollback may be meant to go further back than checkpoints are kept
 local function tell_reach(r)
   local s = r.settings
@@ -27,7 +29,9 @@ end
 ---@return mr.Saver
 function writer.new(r, writers)
   local kept = ckpt.kept(r.settings.keep_n_latest)
+  -- how often a save may fail is for moonreel.trainer.saves to say
   return ckpt.saver(r.dir, {lock = r.lock, keep = math.tointeger(kept) or -1,
+    intervals_max = NEVER,
     deadline_s = r.settings.ckpt_deadline, rank = r.team.rank, ranks = writers,
     fence = not r.team.leads and r.fence or nil})
 end

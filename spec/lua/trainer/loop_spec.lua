@@ -376,16 +376,19 @@ describe("trainer.loop", function()
     assert.equal(8, require("moonreel.ckpt").steps(dir)[1])
   end)
 
-  it("goes on when a save fails, and stops with exit 8 after three intervals", function()
-    local ok, err, lines, dir = train(bake("steps=400", "ckpt_every=2", "name=full"), function(r)
+  it("goes on when a save fails, waits after three in a row, and stops with exit 8", function()
+    local ok, err, lines, dir = train(bake("steps=400", "ckpt_every=2", "ckpt_deadline=2",
+      "name=full"), function(r)
       -- a file where the directory was: no checkpoint can be begun
       os.execute(("rm -r '%s/ckpt' && touch '%s/ckpt'"):format(r.dir, r.dir))
     end)
     assert.is_false(ok)
     assert.equal("MR_E_CKPT", err.code)
     assert.equal(8, err.exit)
-    assert.is_true(#entries(dir, "step") >= 6)
-    assert.matches("save of step 2", table.concat(lines, "\n"))
+    local taken = #entries(dir, "step")
+    assert.is_true(taken >= 6 and taken < 400, taken)
+    assert.matches("save of step 2.*is not saved; the save is tried again in 1 s",
+      table.concat(lines, "\n"))
   end)
 
   it("saves the last step again when its save was skipped", function()
@@ -414,11 +417,13 @@ describe("trainer.loop", function()
   end
 
   it("ends with exit 8 when the last step cannot be committed", function()
-    local ok, err, lines, dir = train(bake("steps=2", "name=last"), break_saves)
+    local ok, err, lines, dir = train(bake("steps=2", "ckpt_deadline=1", "name=last"),
+      break_saves)
     assert.is_false(ok)
     assert.equal("MR_E_CKPT", err.code)
     assert.equal(8, err.exit)
-    assert.matches("no checkpoint was committed in 3 saves in a row", err.message)
+    assert.matches("no checkpoint of step 2 was committed in 1 s %(ckpt_deadline%); the last save: "
+      .. ".*/ckpt", err.message)
     assert.matches("save of step 2: fail: ", table.concat(lines, "\n"))
     assert.same({}, entries(dir, "end"))
   end)
@@ -439,6 +444,28 @@ describe("trainer.loop", function()
     assert.equal(0, code)
     assert.matches("save of step 2: fail: ", table.concat(lines, "\n"))
     assert.same({2}, require("moonreel.ckpt").steps(dir))
+  end)
+
+  it("waits for a disk that is full for longer than three saves, and loses no step", function()
+    local saves, failed = require "moonreel.trainer.saves", 0
+    local pause_s = saves.pause_s
+    saves.pause_s = 0.01
+    local ok, code, _, dir = train(bake("steps=12", "ckpt_every=2", "name=waits"), function(r)
+      local mend, tell = break_saves(r), r.progress.say
+      r.progress.say = function(self, line)
+        failed = failed + (line:find(": fail: ", 1, true) and 1 or 0)
+        if failed == 5 and mend then
+          mend()
+          mend = nil
+        end
+        tell(self, line)
+      end
+    end)
+    saves.pause_s = pause_s
+    assert.is_true(ok, tostring(code))
+    assert.is_true(failed >= 5)
+    assert.equal(12, #entries(dir, "step"))
+    assert.equal(12, require("moonreel.ckpt").steps(dir)[1])
   end)
 
   it("keeps as many checkpoints as keep_n_latest says, two with 1, all of them with 0", function()
