@@ -135,11 +135,19 @@ local function settings_of(parsed)
   return list
 end
 
+-- what the journal of a run, or of one of its stages, tells: what its steps took, and of the
+-- machine; nil without a journal. A long one takes seconds and is read once.
+local function journal_of(one)
+  local there = one.dir and require("moonreel.core.base").exists(one.dir .. "/journal.jsonl")
+  if there and not one.truth then
+    one.truth, one.facts = require("moonreel.trainer.truth").of_run(one.dir)
+  end
+  return one.truth, one.facts
+end
+
 -- what the journal of a run, or of the first stage of one, tells of the machine
 local function facts_of(list)
-  local dir = list[1].dir
-  return dir and require("moonreel.core.base").exists(dir .. "/journal.jsonl")
-    and select(2, require("moonreel.trainer.truth").of_run(dir)) or {}
+  return select(2, journal_of(list[1])) or {}
 end
 
 -- the GPUs that are asked for, or this machine: as many ranks and threads as a run of it had
@@ -284,9 +292,8 @@ end
 
 -- The plan of a run with rates by what its steps took, where it ran here; for another machine what
 -- it measured stands by itself.
-local function by_run(p, settings, given, dir)
+local function by_run(p, settings, given, truth, facts)
   local calibrate = require "moonreel.plan.calibrate"
-  local truth, facts = require("moonreel.trainer.truth").of_run(dir)
   local rows = truth:rows()
   if not (given.mesh.machine.here and facts.device == "cpu") then
     rows.elsewhere, p.truth = true, rows
@@ -300,7 +307,7 @@ local function by_run(p, settings, given, dir)
   calibrate.compare(p, rows)
   p.truth, p.resident_bytes, p.calibrated = rows, facts.resident, factor
   if p.renders then
-    p.renders.seconds = require("moonreel.plan.renders").measured(dir) or p.renders.seconds
+    p.renders.seconds = require("moonreel.plan.renders").measured(facts) or p.renders.seconds
   end
   return p
 end
@@ -355,8 +362,9 @@ function command.run(args)
     local surveys = one.settings.bucket_config and surveys_of(one.settings, options) or nil
     local given = { mesh = mesh, compiled = compiled, survey = surveys and surveys[1] }
     local p = plan.of(one.settings, given)
-    if one.dir and require("moonreel.core.base").exists(one.dir .. "/journal.jsonl") then
-      p = by_run(p, one.settings, given, one.dir)
+    local truth, facts = journal_of(one)
+    if truth then
+      p = by_run(p, one.settings, given, truth, facts)
     elseif not p.largest.fits then
       p.remedies = require("moonreel.plan.solve").remedies(p, given,
         bakes(parsed, one))

@@ -1,7 +1,6 @@
 --- What a run renders while it trains (sampling.every): seconds of one rendering.
 -- @module moonreel.plan.renders
 local codec = require "moonreel.codec"
-local run = require "moonreel.run"
 local sample = require "moonreel.sample"
 local work = require "moonreel.plan.work"
 
@@ -42,16 +41,11 @@ function renders.of(settings, models, machine, of)
   return out
 end
 
---- What renderings of a run took: the median of its journal.
----@param dir string  of the run
+--- What renderings of a run took: the median.
+---@param facts table  of moonreel.trainer.truth.of_run
 ---@return number|nil seconds
-function renders.measured(dir)
-  local list = {}
-  for line in run.entries(dir) do
-    if line.kind == "samples" and line.set == "recipe" and type(line.seconds) == "number" then
-      list[#list + 1] = line.seconds
-    end
-  end
+function renders.measured(facts)
+  local list = table.move(facts.rendered or {}, 1, #(facts.rendered or {}), 1, {})
   table.sort(list)
   return list[(#list + 1) // 2]
 end

@@ -180,15 +180,28 @@ end
 local Run = { __name = "moonreel.Run" }
 Run.__index = Run
 
+-- numbers of the steps that count, and their losses
+local function curve_of(self)
+  local steps, losses = {}, {}
+  local story = require("moonreel.runs.story").read(self.path, function(line)
+    return type(line.loss) == "number" and line.loss or "none"
+  end)
+  for number = 1, story.highest do
+    if type(story.steps[number]) == "number" then
+      steps[#steps + 1], losses[#losses + 1] = number, story.steps[number]
+    end
+  end
+  return steps, losses
+end
+
 --- The losses of the steps that count, as the journal has them: without steps that a rollback or
 -- a later session took back.
 ---@return table rows  {step, loss}
 function Run:losses()
+  local steps, losses = curve_of(self)
   local rows = {}
-  for _, line in ipairs(require("moonreel.runs.story").read(self.path):curve()) do
-    if type(line.loss) == "number" then
-      rows[#rows + 1] = { step = line.step, loss = line.loss }
-    end
+  for i, step in ipairs(steps) do
+    rows[i] = { step = step, loss = losses[i] }
   end
   return listing.new(rows, { { key = "step", right = true }, { key = "loss", right = true } })
 end
@@ -217,19 +230,16 @@ end
 function Run:steps() return require("moonreel.ckpt").steps(self.path) end
 
 function Run:__tostring()
-  local rows, losses = self:losses(), {}
-  for i, row in ipairs(rows) do
-    losses[i] = row.loss
-  end
-  local last = rows[#rows]
+  local steps, losses = curve_of(self)
+  local last = steps[#steps]
   local head = ("run %s: %s, checkpoints of steps %s"):format(clean(self.name),
-    last and ("step %d, loss %.4g"):format(last.step, last.loss) or "no step yet",
+    last and ("step %d, loss %.4g"):format(last, losses[#losses]) or "no step yet",
     #self:steps() > 0 and table.concat(self:steps(), ", ") or "none")
   if #losses < 2 then
     return head
   end
   return head .. "\n" .. require("moonreel.look.chart").text(require("moonreel.look.chart").new(
-    losses, { title = "loss", from = rows[1].step, to = last.step })):gsub("\n$", "")
+    losses, { title = "loss", from = steps[1], to = last })):gsub("\n$", "")
 end
 
 --- A run by its directory.

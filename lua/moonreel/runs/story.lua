@@ -22,17 +22,21 @@ Story.__index = Story
 ---@field highest integer   the largest number of a step that counts; 0: none
 
 --- An empty one.
+---@param kept (fun(line: table): any)|nil  what is kept of the line of a step, not nil or false, in
+---   place of the line; then no other lines are kept, either. A million lines take 300 MB
 ---@return mr.Story
-function story.new()
-  return setmetatable({ steps = {}, undone = {}, sessions = {}, events = {}, highest = 0 }, Story)
+function story.new(kept)
+  return setmetatable({ steps = {}, undone = {}, sessions = {}, events = {}, highest = 0,
+    kept = kept }, Story)
 end
 
 -- the run stands at a step: what lies beyond counts no more
 local function stand_at(self, step)
   for number = self.highest, step + 1, -1 do
     local line = self.steps[number]
-    if line then
-      self.undone[#self.undone + 1], self.steps[number] = line, nil
+    self.steps[number] = nil
+    if line and not self.kept then
+      self.undone[#self.undone + 1] = line
     end
   end
   self.highest = math.min(self.highest, step)
@@ -41,7 +45,7 @@ end
 local function add_step(self, line)
   local session = self.sessions[#self.sessions]
   stand_at(self, line.step - 1)
-  self.steps[line.step], self.highest = line, line.step
+  self.steps[line.step], self.highest = self.kept and self.kept(line) or line, line.step
   if session then
     session.first, session.last = session.first or line.step, line.step
   end
@@ -64,7 +68,7 @@ function Story:add(line)
     what = "step"
     add_step(self, line)
   end
-  if what ~= "step" then
+  if what ~= "step" and not self.kept then
     self.events[#self.events + 1] = line
   end
   local session = self.sessions[#self.sessions]
@@ -86,9 +90,10 @@ end
 
 --- The story of a journal so far.
 ---@param path string  a run's directory, or the file
+---@param kept function|nil  as story.new takes it
 ---@return mr.Story
-function story.read(path)
-  local self = story.new()
+function story.read(path, kept)
+  local self = story.new(kept)
   for line in run.entries(path) do
     self:add(line)
   end

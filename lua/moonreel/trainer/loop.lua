@@ -59,16 +59,28 @@ end
 
 local function finite(x) return x == x and x ~= math.huge and x ~= -math.huge end
 
--- tell how many samples could not be read so far, on all ranks
-local function tell_failed(r, failed)
+-- count the samples that could not be read so far, on all ranks; the first ones are told at once
+local function count_failed(r, failed)
   if failed <= r.failed then
     return
   end
-  r.progress:say(
-    ("%d samples could not be read, they weigh nothing; see %s/quarantine.jsonl"):format(
-    failed - r.failed, r.dir))
-  r.failed = failed
+  if r.unreadable == 0 then
+    r.progress:say(("%d samples could not be read, they weigh nothing; see %s/quarantine.jsonl; "
+      .. "the end says how many there were"):format(failed, r.dir))
+  end
+  r.unreadable, r.failed = r.unreadable + failed - r.failed, failed
   micros.share_failures(r)
+end
+
+-- what was told once when it came first, in total
+local function tell_totals(r)
+  if r.unreadable > 0 then
+    r.progress:say(("%d samples could not be read since the run began"):format(r.unreadable))
+  end
+  if r.programs.again > 0 then
+    r.progress:say(("%d of %d programs were compiled again, having been closed; try: a larger "
+      .. "programs_bytes"):format(r.programs.again, r.programs.compiled))
+  end
 end
 
 -- Enqueue the update behind the micro-batches and the inputs of the next step behind it; then the
@@ -167,7 +179,7 @@ function loop.step(r)
   if sum.n == 0 then
     return false
   end
-  tell_failed(r, sum.failed)
+  count_failed(r, sum.failed)
   r.sampler, r.epoch_ends = r.loader:state(), sum.last
   update(r, sum)
   trouble.remember(r, sum.taken)
@@ -246,7 +258,7 @@ end
 ---@return integer exit code: 0, or 128 + signal after a committed checkpoint
 function loop.run(r)
   local s = r.settings
-  r.failed, r.started, r.saved_s = 0, true, base.now_s()
+  r.failed, r.unreadable, r.started, r.saved_s = 0, 0, true, base.now_s()
   show_state(r)
   -- the last save may go back instead
   repeat
@@ -255,6 +267,7 @@ function loop.run(r)
       r.progress:say(("stop requested: saving step %d; a second signal stops at once"):format(
         r.step))
       saves.commit(r)
+      tell_totals(r)
       renderings.stop(r)
       end_journal(r, {kind = "stop", signal = stop, step = r.step})
       return 128 + stop
@@ -266,6 +279,7 @@ function loop.run(r)
     end
   until r.step == reached
   renderings.finish(r)
+  tell_totals(r)
   if s.record_time and r.team.leads then
     tell_times(r)
   end

@@ -17,7 +17,7 @@ local read_options = options.declare("programs.new", {
   { "config", "table", "grad_checkpoint, grad_ckpt_settings", default = {} },
   { "ranks", "mr.Ranks", "what they tell each other in micro-steps is the same in all" },
   { "timed", "boolean", "measure every op", default = false },
-  { "say", "function", "takes a line when one is closed and when it is compiled again",
+  { "say", "function", "takes a line when the first one is closed",
     default = function() end },
 })
 
@@ -26,10 +26,11 @@ local read_options = options.declare("programs.new", {
 ---@param plans mr.Exec  plans for the device and regions of exec
 ---@param pipe mr.Pipeline
 ---@param given table  most_bytes, config, ranks, timed, say
----@return mr.Programs  with compiled: how many were, and bytes: of those kept
+---@return mr.Programs  with compiled: how many were, again: how many of these had been closed, and
+---   bytes: of those kept
 function programs.new(exec, plans, pipe, given)
   return setmetatable({exec = exec, plans = plans, pipe = pipe, options = read_options(given),
-    kept = {}, closed = {}, clock = 0, bytes = 0, shared = 0, compiled = 0}, Programs)
+    kept = {}, closed = {}, clock = 0, bytes = 0, shared = 0, compiled = 0, again = 0}, Programs)
 end
 
 -- what a program takes for itself; arena, regions and staging belong to the executor
@@ -57,11 +58,11 @@ end
 
 function Programs:drop(step)
   self.kept[step.key], self.bytes = nil, self.bytes - step.bytes
-  if not self.closed[step.key] then
-    self.options.say(("program of %s closed: programs take more than %d MiB"):format(step.key,
-      self.options.most_bytes // 2^20))
+  if not next(self.closed) then
+    self.options.say(("program of %s closed: programs take more than %d MiB (programs_bytes); the "
+      .. "end says how often that was"):format(step.key, self.options.most_bytes // 2^20))
   end
-  self.closed[step.key] = (self.closed[step.key] or 0) + 1
+  self.closed[step.key] = true
   step:close()
 end
 
@@ -97,9 +98,7 @@ end
 
 -- compile for a shape
 local function add(self, key, shape)
-  if self.closed[key] == 1 then
-    self.options.say(("program of %s is compiled again"):format(key))
-  end
+  self.again = self.again + (self.closed[key] and 1 or 0)
   local config = self.options.config
   local graph = program.graph(self.pipe, shape, config)
   if self.options.ranks then

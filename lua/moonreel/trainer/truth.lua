@@ -137,7 +137,8 @@ end
 ---@param dir string
 ---@return mr.Truth
 ---@return table facts  resident: bytes at most, told at the end of the run; began: bytes of the
----   process when it began; ranks, threads of each; device; nil what the journal does not tell
+---   process when it began; ranks, threads of each; device; rendered: seconds of each rendering of
+---   the run's own prompts; nil what the journal does not tell
 function truth.of_run(dir)
   local self, update_s, rounds, facts = truth.new(), 0, 1, {}
   local function expect(row)
@@ -160,6 +161,10 @@ function truth.of_run(dir)
     elseif entry.kind == "step" and (entry.even or entry.batches == 1) and key and time_s
         and wait_s then
       self:add(key, time_s - wait_s)
+    end
+    if entry.kind == "samples" and entry.set == "recipe" and told(entry, "seconds") then
+      facts.rendered = facts.rendered or {}
+      table.insert(facts.rendered, entry.seconds)
     end
     if entry.kind == "end" or entry.kind == "stop" then
       facts.resident = told(entry, "resident_bytes") or facts.resident

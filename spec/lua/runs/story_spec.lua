@@ -63,6 +63,18 @@ describe("the story of a run", function()
     assert.equal("1:2", losses(one))
   end)
 
+  it("keeps of each line what is asked for, and no others", function()
+    local dir <close> = folder.new()
+    local lines = { start(0), step(1, 3), step(2, 4), { kind = "save", step = 2 },
+      { kind = "rollback", step = 1 }, step(2, 5) }
+    for i, line in ipairs(lines) do
+      lines[i] = json.encode(line)
+    end
+    dir:write("journal.jsonl", table.concat(lines, "\n") .. "\n")
+    local one = story.read(dir.path, function(line) return line.loss end)
+    assert.same({ { 3, 5 }, {}, {}, 2 }, { one.steps, one.undone, one.events, one.highest })
+  end)
+
   it("has the steps that count of all stages, behind each other", function()
     local dir <close> = folder.new()
     dir:write("a/journal.jsonl", json.encode(start(0)) .. "\n" .. json.encode(step(1, 5)) .. "\n")

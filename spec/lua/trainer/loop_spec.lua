@@ -85,6 +85,26 @@ describe("trainer.loop", function()
     assert.same({ false, 1 }, { open, step })
   end)
 
+  it("tells once of samples that cannot be read, and at its end how many there were", function()
+    local ok, code, lines = train(bake("steps=4", "name=unread"), function(r)
+      local stats = r.loader.stats
+      r.loader.stats = function(self)
+        local counted = stats(self)
+        counted.failed = ({2, 2, 5, 6})[r.step + 1] or 6
+        return counted
+      end
+    end)
+    assert.is_true(ok, tostring(code))
+    local said = {}
+    for _, line in ipairs(lines) do
+      said[#said + 1] = line:find("could not be read", 1, true) and line or nil
+    end
+    assert.equal(2, #said)
+    assert.matches("^2 samples could not be read, they weigh nothing; see .*quarantine.jsonl; "
+      .. "the end says how many there were$", said[1])
+    assert.equal("6 samples could not be read since the run began", said[2])
+  end)
+
   it("compiles the largest bucket first, others when their batch comes, with equal losses",
     function()
     local small = "bucket_config=recipe.replace{32px: {6: (1, 4), 1: (1, 2)}}"
@@ -110,7 +130,8 @@ describe("trainer.loop", function()
     assert.equal(1, #first)
     local said = table.concat(lines, "\n")
     assert.is_truthy(said:find(("%d more buckets"):format(#all - 1), 1, true), said)
-    assert.is_truthy(said:find("is compiled again", 1, true), said)
+    assert.matches("%d+ of %d+ programs were compiled again, having been closed; try: a larger "
+      .. "programs_bytes\n", said)
     for _, row in ipairs(all) do
       assert.is_true(row.peak_bytes <= first[1].peak_bytes)
     end
