@@ -166,17 +166,6 @@ local function of_run(args)
   return words, require("moonreel.settings.words").parse(words, train)
 end
 
--- Does any part render while it trains?
-local function renders(list)
-  for _, one in ipairs(list) do
-    local known, every = pcall(one.settings.get, one.settings, "sampling.every")
-    if known and (every or 0) > 0 then
-      return true
-    end
-  end
-  return false
-end
-
 -- what writes the steps that --dump-steps asks for: of the stage of a name, nil: of the whole run
 local function watch_of(asked, team)
   if not asked then
@@ -202,9 +191,7 @@ function train.run(args)
   local launch = require("moonreel.trainer.launch").new(parsed.positional[1], parsed.overrides,
     train)
   local settings, hash = launch.settings, launch.hash
-  if not renders(launch.list) then
-    require("moonreel.settings.readers").refuse_rendering(parsed.overrides, "train")
-  end
+  require("moonreel.settings.readers").refuse_rendering(parsed.overrides, "train", launch.list)
   if from and not settings.stages then
     require("moonreel.recipe.fault").usage("--stage %s: the recipe has no stages", from)
   end

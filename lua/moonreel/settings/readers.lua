@@ -59,11 +59,23 @@ function readers.check(settings, record)
   fault.recipe("%s", table.concat(lines, "\n"))
 end
 
---- Refuse arguments that say what is rendered, for a command that renders nothing.
+-- does any part of a run render while it trains?
+local function renders(parts)
+  for _, one in ipairs(parts) do
+    local known, every = pcall(one.settings.get, one.settings, "sampling.every")
+    if known and (every or 0) > 0 then
+      return true
+    end
+  end
+  return false
+end
+
+--- Refuse arguments that say what is rendered and how, for a run that renders nothing.
 ---@param arguments table[]  {key, argument} of words.parse
 ---@param command string     its name
-function readers.refuse_rendering(arguments, command)
-  for _, one in ipairs(arguments) do
+---@param parts table[]      {settings} of the run, or of each of its stages
+function readers.refuse_rendering(arguments, command, parts)
+  for _, one in ipairs(renders(parts) and {} or arguments) do
     local _, of_stage = require("moonreel.settings.stages").split(one.key)
     local target = override.target(of_stage or one.key)
     local row = target and target.schema.row
@@ -72,6 +84,9 @@ function readers.refuse_rendering(arguments, command)
       fault.usage("%s: %s says what `moonreel sample` renders, and %s would not read it; %s; try: "
         .. "moonreel sample RUN %s=VALUE, or %s in the recipe", one.argument, path, command,
         "bucket_config has the sizes and lengths to train on", path, path)
+    elseif row and row.path:find "^sampling%." and row.path ~= "sampling.every" then
+      fault.usage("%s: %s says how a run renders while it trains, and this one does not; try: "
+        .. "sampling.every=N, too", one.argument, row.path)
     end
   end
 end

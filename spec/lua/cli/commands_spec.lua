@@ -287,6 +287,21 @@ describe("moonreel train", function()
       local story = ("%s: sampling.%s says what `moonreel sample` renders"):format(words, path)
       assert.is_truthy(err:find(story, 1, true), err)
     end
+    for _, command in ipairs { "train", "plan" } do
+      local _, err, code = moonreel(command .. " tiny/demo sampling.on=device sampling.every=0")
+      assert.equal(2, code, err)
+      assert.is_truthy(err:find("sampling.on=device: sampling.on says how a run renders while it "
+        .. "trains, and this one does not; try: sampling.every=N, too", 1, true), err)
+      _, err, code = moonreel(command .. " tiny/demo scheduler.cfg_scale=3")
+      assert.equal(2, code, err)
+      assert.is_truthy(err:find("scheduler.cfg_scale says what `moonreel sample` renders, and "
+        .. command .. " would not read it", 1, true), err)
+    end
+    -- what the model does not read
+    local _, unread, two = moonreel("train tiny/demo sigma_min=0.1")
+    assert.equal(2, two)
+    assert.is_truthy(unread:find("sigma_min is read only when model.type is \"flux\", and it is "
+      .. "\"STDiT3\"", 1, true), unread)
     local _, err, code = moonreel("train tiny/demo batch_size=4 data_path=none.mrx")
     assert.equal(3, code)
     assert.is_truthy(err:find("bucket_config has the batch of each bucket", 1, true), err)

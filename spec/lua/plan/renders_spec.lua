@@ -8,11 +8,14 @@ describe("plan with sampling.every", function()
   local dir = folder.new()
   teardown(function() dir:remove() end)
 
-  local function course(...)
+  local function planned(...)
     local out, err, code = folder.moonreel(table.concat({ "plan recipes/tiny/demo --json "
-      .. "steps=100 sampling.every=30 'sampling.prompts={\"a\", \"b\"}'", ... }, " "))
+      .. "steps=100", ... }, " "))
     assert.equal(0, code, err)
     return json.decode(out).course
+  end
+  local function course(...)
+    return planned("sampling.every=30", "'sampling.prompts={\"a\", \"b\"}'", ...)
   end
 
   it("tells how often, how long and what share of the run", function()
@@ -24,7 +27,7 @@ describe("plan with sampling.every", function()
     local twice = course("--machine H100", "sampling.on=device")
     local once = course("--machine H100", "sampling.on=device", "scheduler.num_sampling_steps=10")
     assert.near(2, twice.rendering_s / once.rendering_s, 1e-6)
-    assert.is_nil(course("sampling.every=0").renderings)
+    assert.is_nil(planned("sampling.every=0").renderings)
     assert.is_nil(course("--machine H100").rendering_s)
   end)
 

@@ -36,6 +36,7 @@ return {
     help = "2.0: given frames at the ends of a clip do not count in the loss; under compat they "
       .. "do, as in the reference, which never fills its masks" },
   { "sigma_min", "number", default = 1e-5, min = 0, max = 1, reader = "diffusion", resume = "warn",
+    when = { "model.type", "flux" },
     help = "2.0: share of the noise that a clean clip keeps" },
   { "train_times", "text", default = "shifted", choices = { "shifted", "uniform" },
     reader = "diffusion", resume = "warn", when = { "model.type", "flux" },
