@@ -397,10 +397,24 @@ mr_status index_source_same(const index_source *s, const char *described)
     return st;
 }
 
-// hands the rows of a table to the list
+typedef struct row_taker {
+    index_source *source;
+    const char *input;
+} row_taker;
+
+// hands the rows of a table to the list; clips are files of this computer
 static mr_status add_row(void *user, const index_input *in)
 {
-    return index_source_add(user, in);
+    const row_taker *t = user;
+    const char *mark = strstr(in->path, "://");
+    size_t scheme = strspn(in->path, "abcdefghijklmnopqrstuvwxyz0123456789+.-");
+    if (mark && (size_t)(mark - in->path) == scheme && scheme)
+        return mr_fail(MR_E_DATA,
+                       "%s:%llu: '%.300s' is an address, and clips are read from files of this "
+                       "computer; try: fetch them first (aws s3 sync, gsutil rsync, curl), and a "
+                       "list with the paths of the files",
+                       t->input, (unsigned long long)in->line, in->path);
+    return index_source_add(t->source, in);
 }
 
 mr_status index_source_read(index_source *s, const char *input, const mr_ingest_options *o)
@@ -428,7 +442,8 @@ mr_status index_source_read(index_source *s, const char *input, const mr_ingest_
     if (folder) {
         MR_TRY(read_folder(s, o->captions));
     } else if (has_ending(input, list_endings)) {
-        MR_TRY(index_table_read(input, &s->scores, add_row, s));
+        row_taker taker = {s, input};
+        MR_TRY(index_table_read(input, &s->scores, add_row, &taker));
     } else {
         return mr_fail(MR_E_DATA, "%s: is no folder, .csv, .tsv, .jsonl, .json or .parquet file",
                        input);

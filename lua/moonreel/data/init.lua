@@ -5,6 +5,7 @@ local base = require "moonreel.core.base"
 local core_index = require "moonreel.core.index"
 local media = require "moonreel.core.media"
 local options = require "moonreel.text.options"
+local foreign = require "moonreel.data.foreign"
 local shards = require "moonreel.data.shards"
 
 local data = {}
@@ -101,6 +102,7 @@ function data.ingest(input, output, given, progress)
   for key, value in pairs(given or {}) do
     o[key] = value
   end
+  foreign.check(input)
   if shards.is(input) then
     if not o.root then
       base.raise("MR_E_USAGE", ("%s: holds shards, whose clips have to be put somewhere; try: "
@@ -117,7 +119,11 @@ function data.ingest(input, output, given, progress)
   local kept = o.kept
   o.kept = nil
   local ingest <close> = core_index.ingest(input, output, o)
-  local p = finish(ingest, progress, kept)
+  local good, p = pcall(finish, ingest, progress, kept)
+  if not good then
+    foreign.explain(input, p)
+    error(p, 0)
+  end
   p.notes = {}
   for line in ingest:notes():gmatch("[^\n]+") do
     p.notes[#p.notes + 1] = line

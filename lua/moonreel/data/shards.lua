@@ -157,7 +157,8 @@ end
 local function target(folder, facts, path, at)
   local inside = facts.path
   if type(inside) ~= "string" or inside == "" then
-    fail(path, at, "facts without 'path'; expected those of data export shards")
+    fail(path, at, "facts without 'path'; expected those of data export shards; try: of shards of "
+      .. "other programs tar xf FILE -C clips, and moonreel data ingest clips")
   end
   inside = inside:gsub("^/+", "")
   if ("/" .. inside .. "/"):find("/%.%.?/") or inside:find "%c" then

@@ -1,0 +1,93 @@
+--- Inputs of other programs that ingest does not read: each is refused by what it is, with the
+-- commands that make of it what ingest reads.
+-- @module moonreel.data.foreign
+local base = require "moonreel.core.base"
+
+local foreign = {}
+
+local CAPTIONS <const> = "moonreel data ingest clips -o NAME.mrx; NAME.txt or NAME.json beside a "
+  .. "clip is its caption"
+local UNPACK <const> = "mkdir clips && %s -C clips && " .. CAPTIONS
+
+-- by ending: what it is, what to try; %s: the file
+local ENDINGS <const> = {
+  { "tar", "a tar shard (WebDataset, img2dataset, video2dataset)", UNPACK:format "tar xf %s" },
+  { "tar.gz", "a tar shard", UNPACK:format "tar xzf %s" },
+  { "tgz", "a tar shard", UNPACK:format "tar xzf %s" },
+  { "zip", "an archive", "unzip %s -d clips && moonreel data ingest clips -o NAME.mrx" },
+  { "gz", "compressed", "gunzip -k %s, and what comes of it" },
+  { "zst", "compressed", "zstd -d %s, and what comes of it" },
+  { "xz", "compressed", "xz -dk %s, and what comes of it" },
+  { "bz2", "compressed", "bunzip2 -k %s, and what comes of it" },
+  { "arrow", "an Arrow table (datasets of Hugging Face)", "python3 -c 'import datasets; "
+    .. "datasets.Dataset.from_file(\"%s\").to_csv(\"list.csv\")', and list.csv" },
+  { "feather", "an Arrow table", "python3 -c 'import pandas; pandas.read_feather(\"%s\")"
+    .. ".to_csv(\"list.csv\")', and list.csv" },
+  { "lance", "a Lance table", "python3 -c 'import lance; lance.dataset(\"%s\").to_table()"
+    .. ".to_pandas().to_csv(\"list.csv\")', and list.csv" },
+  { "xlsx", "a spreadsheet", "save it as CSV, with columns path and text" },
+  { "yaml", "YAML", "write a CSV with columns path and text, or the same as JSON" },
+  { "yml", "YAML", "write a CSV with columns path and text, or the same as JSON" },
+}
+for _, name in ipairs { "h5", "hdf5", "npz", "npy", "pkl", "pickle", "pt", "mdb", "db",
+    "sqlite" } do
+  ENDINGS[#ENDINGS + 1] = { name, "data of another program", "write out the clips, and a CSV with "
+    .. "columns path and text" }
+end
+
+-- by scheme of an address: the command that fetches it
+local SCHEMES <const> = { s3 = "aws s3 sync %s clips", gs = "gsutil -m rsync -r %s clips",
+  az = "azcopy copy %s clips --recursive", hf = "huggingface-cli download --repo-type dataset NAME "
+    .. "--local-dir clips", http = "curl -LO %s", https = "curl -LO %s", ftp = "curl -LO %s" }
+
+local function refuse(input, what, try)
+  base.raise("MR_E_DATA", ("%s: is %s, which ingest does not read; try: %s"):format(input, what,
+    (try:gsub("%%s", (input:gsub("%%", "%%%%"))))))
+end
+
+-- folders by what is in them: the ending, what that is, what to try
+local FOLDERS <const> = {
+  { "arrow", "a dataset of Hugging Face", "python3 -c 'import datasets; "
+    .. "datasets.load_from_disk(\"%s\").to_csv(\"list.csv\")', and list.csv" },
+  { "tar", "a folder of tar shards (WebDataset, img2dataset, video2dataset)", "mkdir clips && for "
+    .. "f in %s/*.tar; do tar xf $f -C clips; done && " .. CAPTIONS },
+  { "parquet", "a folder of Parquet files", "moonreel data ingest FILE.parquet for each, and "
+    .. "moonreel data merge" },
+}
+
+--- Refuse a folder in which there are no clips by what is there instead.
+---@param input string  of data.ingest
+---@param problem any   why it was refused
+function foreign.explain(input, problem)
+  if not tostring(problem):find("no samples in it", 1, true) then
+    return
+  end
+  local found = {}
+  for _, name in ipairs(base.list_dir(input)) do
+    found[name:match "%.(%w+)$" or ""] = true
+  end
+  for _, row in ipairs(FOLDERS) do
+    if found[row[1]] then
+      refuse(input, row[2], row[3])
+    end
+  end
+end
+
+--- Refuse what other programs wrote and ingest does not read: MR_E_DATA.
+---@param input string  of data.ingest
+function foreign.check(input)
+  local scheme = input:match "^(%a[%w+.-]*)://"
+  if scheme then
+    refuse(input, "an address, and clips are read from files of this computer",
+      (SCHEMES[scheme:lower()] or "fetch it") .. ", then moonreel data ingest clips -o NAME.mrx")
+  end
+  for _, row in ipairs(ENDINGS) do
+    local ending, what, try = table.unpack(row)
+    local is_file = base.exists(input) and not base.exists(input .. "/.")
+    if is_file and input:lower():sub(-#ending - 1) == "." .. ending then
+      refuse(input, what, try)
+    end
+  end
+end
+
+return foreign
