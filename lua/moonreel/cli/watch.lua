@@ -36,7 +36,8 @@ local command = {
     { "--save-to FOLDER", "renderings go there in place of the run's folder; the run hears "
       .. "nothing" },
     { "--once", "render what is there now, then end" },
-    { "--due", "render what the run has put aside for sampling.every, then end" },
+    { "--due", "take what the run has put aside for sampling.every and, with --eval-loss, for "
+      .. "eval.every, then end" },
     { "--pull HOST:RUN", "bring the checkpoints of a run on another host, without optimizer state, "
       .. "to RUN (default: pulled/NAME), and render them there" },
     { "--threads N", "compute threads", least = 1 },

@@ -27,6 +27,10 @@ local function times_of(settings)
   return times
 end
 
+--- Refuse times that an evaluation cannot be at.
+---@param settings table  baked
+function eval_loss.check(settings) times_of(settings) end
+
 -- the weights of ckpt_path, ready to run forward
 local function open_weights(r)
   local s = r.settings

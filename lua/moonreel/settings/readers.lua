@@ -59,12 +59,14 @@ function readers.check(settings, record)
   fault.recipe("%s", table.concat(lines, "\n"))
 end
 
--- does any part of a run render while it trains?
+-- does any part of a run render or evaluate its checkpoints while it trains?
 local function renders(parts)
   for _, one in ipairs(parts) do
-    local known, every = pcall(one.settings.get, one.settings, "sampling.every")
-    if known and (every or 0) > 0 then
-      return true
+    for _, field in ipairs { "sampling.every", "eval.every" } do
+      local known, every = pcall(one.settings.get, one.settings, field)
+      if known and (every or 0) > 0 then
+        return true
+      end
     end
   end
   return false

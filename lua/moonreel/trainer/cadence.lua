@@ -1,21 +1,37 @@
 --- When a run saves: by steps (ckpt_every), by time (ckpt_minutes), and at its end.
 -- @module moonreel.trainer.cadence
 local base = require "moonreel.core.base"
+local sets = require "moonreel.watch.sets"
 
 local cadence = {}
 
---- Is a step one of those that are rendered?
+-- steps from one checkpoint to the next one of which a set is made
+local function periods_of(settings)
+  return { [sets.OWN] = settings.sampling.every, [sets.LOSS] = settings.eval.every }
+end
+
+--- What is made of checkpoints while a run trains.
 ---@param settings table
----@param step integer
----@return boolean
-function cadence.renders(settings, step)
-  local every = settings.sampling.every
-  return every > 0 and step % every == 0
+---@param step integer|nil  of the checkpoint of this step; nil: of any
+---@return table<string, boolean>  names of moonreel.watch.sets
+function cadence.sets(settings, step)
+  local due = {}
+  for name, every in pairs(periods_of(settings)) do
+    due[name] = every > 0 and (step == nil or step % every == 0) or nil
+  end
+  return due
 end
 
 --- Steps from one checkpoint to the next one; 0: none is taken by steps.
 function cadence.interval(settings)
-  return settings.ckpt_every > 0 and settings.ckpt_every or settings.sampling.every
+  if settings.ckpt_every > 0 then
+    return settings.ckpt_every
+  end
+  local least = 0
+  for _, every in pairs(periods_of(settings)) do
+    least = (least == 0 or every > 0 and every < least) and every or least
+  end
+  return least
 end
 
 --- Snapshots that a run has in memory from its start: one is written while the next is taken,
@@ -24,24 +40,35 @@ function cadence.buffers(settings)
   return cadence.interval(settings) > 0 and 2 or settings.ckpt_minutes > 0 and 1 or 0
 end
 
--- of the steps up to the last one, which counts in any case, multiples of a, of b or of both
-local function multiples(steps, a, b)
+local function common_multiple(a, b)
   local x, y = a, b
   while y > 0 do
     x, y = y, x % y
   end
-  local n = steps // a + steps // b - steps // (a // x * b)
-  return n + ((steps % a > 0 and steps % b > 0) and 1 or 0)
+  return a // x * b
+end
+
+-- steps up to `steps` that are multiples of at least one of periods[i], periods[i + 1], ..., and of
+-- `of`
+local function multiples(steps, periods, i, of)
+  if i > #periods then
+    return 0
+  end
+  local both = common_multiple(of, periods[i])
+  return steps // both + multiples(steps, periods, i + 1, of) - multiples(steps, periods, i + 1,
+    both)
 end
 
 --- The checkpoints that a run of `steps` steps in `hours` hours writes.
 function cadence.count(settings, steps, hours)
-  local every, minutes = settings.ckpt_every, settings.ckpt_minutes
-  local renders = settings.sampling.every
-  local by_steps = every > 0 and -(-steps // every) or 1
-  if renders > 0 then
-    by_steps = multiples(steps, every > 0 and every or renders, renders)
+  local minutes, periods, last = settings.ckpt_minutes, {}, 1
+  for _, every in ipairs { settings.ckpt_every, settings.sampling.every, settings.eval.every } do
+    periods[#periods + 1] = every > 0 and every or nil
   end
+  for _, every in ipairs(periods) do
+    last = steps % every == 0 and 0 or last
+  end
+  local by_steps = multiples(steps, periods, 1, 1) + last
   local by_time = minutes > 0 and 1 + hours * 60 // minutes or 1
   return math.tointeger(math.max(by_steps, by_time))
 end
@@ -73,7 +100,8 @@ end
 function cadence.due(r)
   local every = r.settings.ckpt_every
   r.late = r.late or r.team.size == 1 and cadence.late(r)
-  return r.late or every > 0 and r.step % every == 0 or cadence.renders(r.settings, r.step)
+  return r.late or every > 0 and r.step % every == 0
+    or next(cadence.sets(r.settings, r.step)) ~= nil
 end
 
 return cadence

@@ -1,6 +1,7 @@
---- What a run renders while it trains (sampling.every): checkpoints are put aside when they are
--- committed, and rendered by `moonreel watch RUN --due` beside the run, or on its device between
--- two steps. No failure of a rendering ends the run.
+--- What is made of a run's checkpoints while it trains: renderings (sampling.every) and evaluation
+-- losses (eval.every). Checkpoints are put aside when they are committed; `moonreel watch RUN
+-- --due` takes them beside the run, or the run itself on its device between two steps. No failure
+-- of that ends the run.
 -- @module moonreel.trainer.renderings
 local base = require "moonreel.core.base"
 local blame = require "moonreel.settings.blame"
@@ -25,6 +26,12 @@ local LOOK_S <const>, ATTEMPTS <const> = 0.5, 3 -- between two looks; of a proce
 ---@param s table            settings
 ---@param pipe mr.Pipeline
 function renderings.check(s, pipe)
+  if pipe.reconstructs and s.eval.every > 0 then
+    blame.raise(s, "eval.every", "MR_E_RECIPE", "eval.every = %d: %s is an autoencoder, whose loss "
+      .. "has no times; try: eval.every = 0", s.eval.every, s.model.type)
+  elseif s.eval.every > 0 then
+    require("moonreel.job.eval_loss").check(s)
+  end
   if s.sampling.every == 0 then
     return
   elseif pipe.reconstructs then
@@ -38,36 +45,48 @@ end
 
 local function say(r, ...) r.progress:say(string.format(...)) end
 
--- is the rendering of a committed checkpoint still to be made?
-local function is_open(r, step)
+-- is a set of a committed checkpoint still to be made?
+local function is_open(r, step, set)
   local good, text = pcall(base.read_file, ckpt.dir(r.dir, step) .. "/MANIFEST.json")
-  return good and not select(2, shelf.place(r.dir, { step = step, set = sets.OWN,
+  return good and not select(2, shelf.place(r.dir, { step = step, set = set,
     id = base.hash128(text) }))
 end
 
--- put a checkpoint aside, which a failure of does not end the run
-local function add(r, step)
-  local good, there = pcall(function()
-    return is_open(r, step) and pins.add(r.dir, sets.OWN, step)
-  end)
-  if not good then
-    say(r, "step %d is not put aside to be rendered: %s", step, tostring(there))
-  elseif there then
-    r.renders.waits = true
+-- put a checkpoint aside for sets, which a failure of does not end the run
+local function add(r, step, due)
+  for set in pairs(due) do
+    local good, there = pcall(function()
+      return is_open(r, step, set) and pins.add(r.dir, set, step)
+    end)
+    if not good then
+      say(r, "step %d is not put aside for the set %s: %s", step, set, tostring(there))
+    elseif there then
+      r.renders.waits = true
+    end
   end
+end
+
+-- what is put aside for any set of the run: {step, set, ...}
+local function waiting(r)
+  local list = {}
+  for set in pairs(cadence.sets(r.settings)) do
+    for _, one in ipairs(pins.list(r.dir, set)) do
+      one.set = set
+      list[#list + 1] = one
+    end
+  end
+  return list
 end
 
 --- Find what a launch before this one has left to be rendered.
 ---@param r mr.Run
 function renderings.open(r)
-  if not r.team.leads or r.settings.sampling.every == 0 then
+  if not r.team.leads or not next(cadence.sets(r.settings)) then
     return
   end
-  r.renders = { looked_s = 0, attempts = 0, waits = #pins.list(r.dir, sets.OWN) > 0 }
+  r.renders = { looked_s = 0, attempts = 0, waits = #waiting(r) > 0 }
   for _, step in ipairs(ckpt.steps(r.dir)) do
-    if cadence.renders(r.settings, step) then
-      add(r, step)
-    end
+    add(r, step, cadence.sets(r.settings, step))
   end
   r:keep { close = function() renderings.stop(r) end }
 end
@@ -76,8 +95,8 @@ end
 ---@param r mr.Run
 ---@param step integer
 function renderings.committed(r, step)
-  if r.renders and cadence.renders(r.settings, step) then
-    add(r, step)
+  if r.renders then
+    add(r, step, cadence.sets(r.settings, step))
   end
 end
 
@@ -93,10 +112,13 @@ local function spare(r)
 end
 
 local function start(r)
-  local x = r.renders
+  local x, due = r.renders, cadence.sets(r.settings)
   x.waits, x.text, x.errors = false, "", ""
-  local good, child = pcall(stream.spawn, { "nice", "-n", "19", process.program(), "watch", r.dir,
-    "--due", "--json", "--threads", tostring(spare(r)), "device=cpu" })
+  local words = { "nice", "-n", "19", process.program(), "watch", r.dir, "--due", "--json",
+    "--threads", tostring(spare(r)), "device=cpu" }
+  words[#words + 1] = due[sets.LOSS] and "--eval-loss" or nil
+  words[#words + 1] = not due[sets.OWN] and "--loss-only" or nil
+  local good, child = pcall(stream.spawn, words)
   if good then
     x.child = child
   else
@@ -104,11 +126,17 @@ local function start(r)
   end
 end
 
+-- what making a set does to a checkpoint
+local function done_to(set) return set == sets.LOSS and "evaluated" or "rendered" end
+
 -- what became of a set, as the process says it
 local function tell(r, line)
   local good, event = pcall(json.decode, line, "a line of watch")
   if good and event.state == "failed" then
-    say(r, "step %d is not rendered: %s", event.step, event.text)
+    say(r, "step %d is not %s: %s", event.step, done_to(event.set), event.text)
+  elseif good and event.scalars and event.scalars.eval_loss then
+    say(r, "step %d is evaluated: loss %.4f, %s, %.1f s", event.step, event.scalars.eval_loss,
+      event.path, event.seconds)
   elseif good then
     say(r, "step %d is rendered: %s, %.1f s", event.step, event.path, event.seconds)
   end
@@ -140,14 +168,14 @@ local function collect(r)
   for line in x.errors:gmatch "[^\n]+" do
     say(r, "watch: %s", base.printable(line))
   end
-  local left = pins.list(r.dir, sets.OWN)
+  local left = waiting(r)
   x.attempts = #left > 0 and code ~= 0 and x.attempts + 1 or 0
   if x.attempts >= ATTEMPTS then
     for _, one in ipairs(left) do
-      say(r, "step %d is not rendered: exit code %d of the process that does so, %d times",
-        one.step, code, ATTEMPTS)
-      report.leave(r.dir, ("step%d-%s-failed"):format(one.step, sets.OWN), { kind = "samples",
-        step = one.step, set = sets.OWN, event = "fail", text = ("exit code %d"):format(code),
+      say(r, "step %d is not %s: exit code %d of the process that does so, %d times", one.step,
+        done_to(one.set), code, ATTEMPTS)
+      report.leave(r.dir, ("step%d-%s-failed"):format(one.step, one.set), { kind = "samples",
+        step = one.step, set = one.set, event = "fail", text = ("exit code %d"):format(code),
         wall = base.wall_s() })
       pins.drop(one)
     end
@@ -197,7 +225,10 @@ end
 -- ---- on the run's device ----
 
 local function render_here(r)
-  local watching <close> = require("moonreel.watch").open(r.dir, { sets = sets.of {}, pinned = true,
+  local due = cadence.sets(r.settings)
+  local watching <close> = require("moonreel.watch").open(r.dir, { pinned = true,
+    sets = sets.of { loss = due[sets.LOSS], loss_only = not due[sets.OWN] },
+    loss = require("moonreel.job.eval_loss").measure,
     device = r.facts.device, threads = r.settings.threads, note = function(line)
       say(r, "watch: %s", line)
     end, tell = function(event) tell(r, json.encode(event)) end })
@@ -210,34 +241,34 @@ local function here(r)
   r.team:first(function()
     local good, why = pcall(render_here, r)
     if not good then
-      say(r, "step %d is not rendered: %s", r.step, tostring(why))
+      say(r, "what is due at step %d is not made: %s", r.step, tostring(why))
     end
     return {}
   end)
   life.phase(before)
 end
 
---- Render the checkpoint of this step on the run's device, where the recipe says so.
+--- Make what is due of the checkpoint of this step on the run's device, where the recipe says so.
 ---@param r mr.Run
 ---@param commit fun(r: mr.Run)  returns when it is committed
 function renderings.between(r, commit)
-  if r.settings.sampling.on == "device" and cadence.renders(r.settings, r.step) then
+  if r.settings.sampling.on == "device" and next(cadence.sets(r.settings, r.step)) then
     commit(r)
     here(r)
     r.looked_s = nil
   end
 end
 
---- The last checkpoint is committed: render it, too, and wait for what is being rendered. A request
--- to stop ends that.
+--- The last checkpoint is committed: make all sets of it, too, and wait for what is being made. A
+-- request to stop ends that.
 ---@param r mr.Run
 function renderings.finish(r)
-  local s = r.settings
-  if s.sampling.every == 0 then
+  local s, due = r.settings, cadence.sets(r.settings)
+  if not next(due) then
     return
   end
   if r.renders then
-    add(r, r.step)
+    add(r, r.step, due)
   end
   if s.sampling.on == "device" then
     here(r)
@@ -246,7 +277,8 @@ function renderings.finish(r)
   while x and (x.child or x.waits and s.sampling.on == "host") and not signal.pending() do
     r.looked_s = nil
     renderings.look(r)
-    told = told or say(r, "waits for what is still being rendered") or true
+    told = told or say(r, "waits for what is still being %s",
+      due[sets.OWN] and "rendered" or "evaluated") or true
     base.sleep(0.05)
   end
   renderings.stop(r)

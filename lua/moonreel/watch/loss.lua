@@ -11,7 +11,7 @@ local loss = {}
 local function settings_of(one, o)
   local fields = { "job=eval_loss", "ckpt_path=" .. one.path, "load=none", "steps=0",
     "cached=false", "load_video_features=false", "load_text_features=false", "mask_ratios=none",
-    "tensorboard=false", "wandb=false", "sampling.every=0",
+    "tensorboard=false", "wandb=false", "sampling.every=0", "eval.every=0",
     o.threads and "threads=" .. o.threads or nil }
   local overrides = table.move(o.overrides, 1, #o.overrides, 1, {})
   for _, text in ipairs(fields) do

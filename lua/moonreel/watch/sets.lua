@@ -9,8 +9,8 @@ local settings = require "moonreel.settings"
 
 local sets = {}
 
---- The set that a recipe asks for by itself.
-sets.OWN = "recipe"
+--- The set that a recipe asks for by itself, and that of the evaluation loss.
+sets.OWN, sets.LOSS = "recipe", "loss"
 
 local Set = {}
 Set.__index = Set
@@ -47,7 +47,7 @@ function sets.of(asked)
     add(name ~= "" and name or sets.OWN, {})
   end
   if asked.loss then
-    list[#list + 1] = setmetatable({ name = "loss", loss = true }, Set)
+    list[#list + 1] = setmetatable({ name = sets.LOSS, loss = true }, Set)
   end
   return list
 end
@@ -77,7 +77,8 @@ end
 function Set:key(own, ema)
   if self.loss then
     return base.hash128(json.encode { "loss", own.hash, own:plain "eval_timesteps" or false,
-      own.eval_in_turn, own.dataset.hold_back, own.steps })
+      own.num_eval_timesteps or false, own.eval_ema, own.eval_in_turn, own.dataset.hold_back,
+      own.steps })
   end
   local s, found = ask(self, own)
   if ema == nil then

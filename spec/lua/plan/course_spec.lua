@@ -14,7 +14,8 @@ end
 
 local function settings(given)
   return setmetatable(given, { __index = { accumulate = 1, virtual_ranks = 1, steps = 0,
-    epochs = 2, ckpt_every = 0, ckpt_minutes = 0, sampling = { every = 0 }, recipe = "mine" } })
+    epochs = 2, ckpt_every = 0, ckpt_minutes = 0, sampling = { every = 0 },
+    eval = { every = 0 }, recipe = "mine" } })
 end
 
 -- 30 batches of the first and 10 of the second bucket, which has two aspects
@@ -117,6 +118,14 @@ describe("the course of a run", function()
     c = course.of(planned "8xH100", settings { steps = 1000, keep_n_latest = 0,
       sampling = { every = 250 } })
     assert.equal(4 * 16e9, c.disk_bytes)
+    -- and those that are evaluated: multiples of 100, 40 or 60
+    c = course.of(planned "8xH100", settings { steps = 1001, ckpt_every = 100, keep_n_latest = 0,
+      sampling = { every = 40 }, eval = { every = 60 } })
+    local n = 1
+    for step = 1, 1001 do
+      n = n + ((step % 100 == 0 or step % 40 == 0 or step % 60 == 0) and 1 or 0)
+    end
+    assert.equal(n * 16e9, c.disk_bytes)
     -- by time: two an hour, and the last
     local slow = course.of(planned "8xH100", settings { steps = 1000, ckpt_minutes = 30,
       keep_n_latest = 0 })

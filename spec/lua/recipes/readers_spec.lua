@@ -99,6 +99,10 @@ for _, record in ipairs{"img_flux", "img_flux_ae"} do
   end
 end
 
+for _, name in ipairs{"eval_ema", "eval_in_turn", "eval_timesteps", "num_eval_timesteps"} do
+  elsewhere[name] = "of evaluation losses (spec/lua/job/eval_loss_spec.lua)"
+end
+
 describe("readers", function()
   local dir, parts, bake = folder.new(), {}, settings.bake
   teardown(function()

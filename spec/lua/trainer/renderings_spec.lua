@@ -82,6 +82,50 @@ describe("a run with sampling.every", function()
     end)
   end
 
+  it("evaluates its checkpoints, the last one too, beside what it renders", function()
+    local EVALUATED = { "eval.every=20", "num_eval_timesteps=2", "dataset.hold_back=6",
+      "eval_ema=true" }
+    local function evaluated(name, ...)
+      return run_words(plain(name, "steps=50", "tensorboard=true", table.unpack(
+        table.move({ ... }, 1, select("#", ...), #EVALUATED + 1, table.move(EVALUATED, 1,
+        #EVALUATED, 1, {})))))
+    end
+    for _, on in ipairs { "host", "device" } do
+      local name, losses = "loss" .. on, {}
+      local done = evaluated(name, "sampling.on=" .. on, "-n", on == "host" and "1" or "2")
+      assert.equal(0, done.exit, done.output)
+      for line in run.entries(run_dir(name)) do
+        if line.kind == "samples" then
+          local at = line.scalars["eval_loss/32px_6/t333.3"]
+          assert.equal("loss", line.set)
+          assert.is_true(at > 0 and line.scalars["eval_loss/32px_6/t333.3_error"] < at)
+          losses[#losses + 1] = { line.step, line.scalars.eval_loss }
+        end
+      end
+      assert.same({ 20, 40, 50 }, { losses[1][1], losses[2][1], losses[3][1] })
+      assert.is_true(losses[3][2] < losses[1][2])
+      assert.equal(3, #losses)
+      assert.matches("step 20 is evaluated: loss %d", done.output)
+      assert.same({ "lock" }, base.list_dir(run_dir(name) .. "/samples/.watch/loss"))
+    end
+    -- both at once, each at its own steps
+    local done = evaluated("both", "sampling.on=device", "scheduler.num_sampling_steps=2",
+      "sampling.every=30", "sampling.seeds={1}", 'sampling.prompts={"a"}')
+    assert.equal(0, done.exit, done.output)
+    local made = {}
+    for line in run.entries(run_dir "both") do
+      if line.kind == "samples" then
+        made[#made + 1] = line.step .. line.set
+      end
+    end
+    table.sort(made)
+    assert.same({ "20loss", "30recipe", "40loss", "50loss", "50recipe" }, made)
+    done = evaluated("refused", "eval_timesteps={}")
+    assert.equal(3, done.exit, done.output)
+    assert.matches("eval_timesteps: expected times from 0 to 1, got none", done.output)
+    assert.is_nil(run_dir "refused")
+  end)
+
   it("trains the same bits as without", function()
     local done = run_words(plain("plain", "steps=20", "ckpt_every=10"))
     assert.equal(0, done.exit, done.output)

@@ -40,6 +40,11 @@ return {
     affects = "nothing", resume = "free",
     help = "how long writing one checkpoint may take before the run stops waiting for its disk, "
       .. "and how long one that fails is tried again before the run ends without it" },
+  { "eval.every", "integer", default = 0, min = 0, unit = "steps", reader = "trainer",
+    affects = "nothing", resume = "free",
+    help = "steps after which a run saves a checkpoint and measures its evaluation loss, as job = "
+      .. "\"eval_loss\" does, on the samples that dataset.hold_back holds back, and at its end; "
+      .. "sampling.on says where; 0: never" },
   { "log_every", "integer", default = 1, min = 1, unit = "steps", reader = "trainer",
     affects = "nothing", resume = "free",
     help = "steps between lines of the log" },

@@ -115,9 +115,9 @@ return {
     help = "steps after which a run saves a checkpoint and renders its prompts with it, into "
       .. "samples/ of the run, and at its end; 0: never" }),
   row("on", "text", { default = "host", choices = { "host", "device" }, reader = "trainer",
-    help = "where the renderings of `sampling.every` are made: host: a process of its own on "
-      .. "processors that the run leaves, at low priority; device: the run's device, between two "
-      .. "steps" }),
+    help = "where what `sampling.every` and `eval.every` ask for is made: host: a process of its "
+      .. "own on processors that the run leaves, at low priority; device: the run's device, "
+      .. "between two steps" }),
   row("threads", "integer", { default = 0, min = 0, max = 4096, reader = "trainer",
     help = "compute threads of that process; 0: as many as the run leaves, one at least" }),
   row("batch_size", "integer", { default = 1, min = 1, help = "renderings side by side" }),
