@@ -67,6 +67,17 @@ static int find_video(AVFormatContext *demux)
     return AVERROR_STREAM_NOT_FOUND;
 }
 
+/* The demuxer of a file that is no other's; NULL: FFmpeg asks each of its 300, which takes longer
+ * than to decode a frame of a small clip. Brands of JPEG's formats begin with j. */
+static const AVInputFormat *certain_demuxer(AVIOContext *io)
+{
+    uint8_t head[9];
+    int n = avio_read(io, head, sizeof head);
+    avio_seek(io, 0, SEEK_SET);
+    bool mp4 = n == sizeof head && memcmp(head + 4, "ftyp", 4) == 0 && head[8] != 'j';
+    return mp4 ? av_find_input_format("mp4") : NULL;
+}
+
 static mr_status open_demuxer(media_clip *c, double deadline_s, mr_fault *fault)
 {
     int64_t began_ns = mr_clock_table()->monotonic_ns();
@@ -85,7 +96,7 @@ static mr_status open_demuxer(media_clip *c, double deadline_s, mr_fault *fault)
     c->demux->interrupt_callback = (AVIOInterruptCB){past_deadline, c};
     // FFmpeg is not told the file's name: it knows formats by their content, and finds no patterns
     // in this one; where it has none, a playlist looks to it like memory that is short
-    int err = avformat_open_input(&c->demux, "clip", NULL, NULL);
+    int err = avformat_open_input(&c->demux, "clip", certain_demuxer(c->io), NULL);
     if (err < 0)
         return media_clip_fail(c, MR_FAULT_OPEN, err, "open", fault);
     int best = find_video(c->demux);
