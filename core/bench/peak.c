@@ -163,16 +163,17 @@ static mr_status choose_dtype(mr_dtype *dtype)
     return MR_OK;
 }
 
-/* Run one shape for `seconds` after a run that warms up: rate of the best run and of all. */
+/* Run one shape for `seconds`, at least once, after a run that warms up: rate of the best run and
+ * of all. */
 static mr_status measure(const shape *s, mr_dtype dtype, int threads, bool own, double seconds,
-                         int least, trial *t, double *best, double *mean)
+                         trial *t, double *best, double *mean)
 {
     double flop = 2.0 * (double)s->m * (double)s->n * (double)s->k;
     *best = *mean = 0;
     MR_TRY(trial_init(t, s, dtype, threads, own));
     MR_TRY(trial_run(t));
     double start = mr_now_s(), now = start;
-    for (int runs = 1; runs <= least || now - start < seconds; runs++) {
+    for (int runs = 1; runs == 1 || now - start < seconds; runs++) {
         double from = now;
         MR_TRY(trial_run(t));
         now = mr_now_s();
@@ -191,7 +192,7 @@ mr_status mr_bench_product_peak(mr_dtype dtype, int threads, double seconds, mr_
         const shape *s = &shapes[i / 2];
         trial t = {0};
         double best, mean;
-        st = measure(s, dtype, threads, i % 2, seconds, 3, &t, &best, &mean);
+        st = measure(s, dtype, threads, i % 2, seconds, &t, &best, &mean);
         if (st == MR_OK && best > out->tflops) {
             out->tflops = best, out->m = s->m, out->n = s->n, out->k = s->k, out->own = i % 2;
             snprintf(out->how, sizeof out->how, "%s", t.how);
@@ -211,7 +212,7 @@ mr_status mr_bench_product_rate(mr_dtype dtype, int threads, int64_t m, int64_t 
     if (m < 1 || n < 1 || k < 1)
         return mr_fail(MR_E_SHAPE, "a product of %lld x %lld x %lld, expected at least 1 each",
                        (long long)m, (long long)n, (long long)k);
-    mr_status st = measure(&(shape){m, n, k}, dtype, threads, own, seconds, 1, &t, &best, tflops);
+    mr_status st = measure(&(shape){m, n, k}, dtype, threads, own, seconds, &t, &best, tflops);
     trial_fini(&t);
     return st;
 }

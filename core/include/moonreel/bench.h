@@ -23,8 +23,9 @@ typedef struct mr_bench_peak {
 
 /* Measure the product peak of `dtype` (MR_F32, MR_BF16): the better of oneDNN with weights packed
  * beforehand in the layout it chooses, and of the own kernels. The peak of a bf16 that is
- * multiplied faster by instructions for f32 is that of f32. `seconds` is spent per shape, at least
- * three runs. Errors: MR_E_MEMORY; MR_E_UNSUPPORTED when the processor has no such products.
+ * multiplied faster by instructions for f32 is that of f32. Each shape runs for `seconds`, at least
+ * once, after a run to warm up. Errors: MR_E_MEMORY; MR_E_UNSUPPORTED when the processor has no
+ * such products.
  * Threads: one call at a time. */
 MR_API mr_status mr_bench_product_peak(mr_dtype dtype, int threads, double seconds,
                                        mr_bench_peak *out);
