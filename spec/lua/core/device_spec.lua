@@ -1,5 +1,6 @@
---- moonreel.core.exec: devices from Lua, what they tell and what is told for them; on the device of
--- MOONREEL_DEVICE. Covers: core/bind/device.c
+--- moonreel.core.exec: devices from Lua, what they tell and what is told for them.
+-- MOONREEL_DEVICE names the device.
+-- Covers: core/bind/device.c
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local ops = require "moonreel.core.op"

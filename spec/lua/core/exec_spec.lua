@@ -1,4 +1,5 @@
---- moonreel.core.exec: executors and programs from Lua; on the device of MOONREEL_DEVICE.
+--- moonreel.core.exec: executors and programs from Lua.
+-- MOONREEL_DEVICE names the device.
 -- Covers: core/bind/exec.c core/bind/params.c core/bind/program.c
 local T = require "moonreel.core.tensor"
 local G = require "moonreel.core.graph"

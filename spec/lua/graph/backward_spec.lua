@@ -1,4 +1,5 @@
 --- Gradients, recomputation, joins and in-place decisions, run on a device.
+-- MOONREEL_DEVICE names the device.
 -- Covers: core/graph/backward.c core/graph/build.c core/graph/finish.c core/graph/read.c
 -- core/graph/recompute.c core/bind/graph.c core/bind/op.c core/bind/value.c
 local T = require "moonreel.core.tensor"

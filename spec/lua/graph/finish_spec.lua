@@ -1,5 +1,6 @@
 --- What finishing a graph does to places: runs never write over what setup computed, joins and
 -- in-place decisions keep every value that somebody still reads.
+-- MOONREEL_DEVICE names the device.
 local T = require "moonreel.core.tensor"
 local G = require "moonreel.core.graph"
 local E = require "moonreel.core.exec"

@@ -1,5 +1,7 @@
 --- One node of two: linear and gelu_tanh, and what is between them going back. What is computed has
--- the same bits as by two nodes, and nothing that somebody reads is lost. Covers: core/graph/fuse.c
+-- the same bits as by two nodes, and nothing that somebody reads is lost.
+-- MOONREEL_DEVICE names the device.
+-- Covers: core/graph/fuse.c
 local T = require "moonreel.core.tensor"
 local G = require "moonreel.core.graph"
 local E = require "moonreel.core.exec"

@@ -1,5 +1,6 @@
 --- Random graphs give the same bits however they are placed, on one queue or five, from run to run,
--- and gradients that agree with finite differences; on the device of MOONREEL_DEVICE.
+-- and gradients that agree with finite differences.
+-- MOONREEL_DEVICE names the device.
 -- Covers: core/graph/finish.c core/graph/recompute.c core/graph/backward.c core/graph/fresh.c
 -- core/layout/region.c
 local T = require "moonreel.core.tensor"

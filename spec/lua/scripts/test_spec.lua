@@ -50,8 +50,7 @@ describe("scripts/test", function()
   it("counts what passes in C and Lua, on devices and in the form of the text", function()
     tree:write("spec/lua/a/x_spec.lua", specs(3, ""))
     tree:write("spec/lua/a/y_spec.lua", specs(2, "pending 'not here'"))
-    -- this file does not ask for it
-    tree:write("spec/lua/b/z_spec.lua", "-- MOONREEL_" .. "DEVICE\n" .. specs(1, ""))
+    tree:write("spec/lua/b/z_spec.lua", "-- MOONREEL_DEVICE names the device.\n" .. specs(1, ""))
     local output, code = run "CI=true"
     assert.equal(0, code, output)
     -- lint, two programs; 3 + 1, 2; 1 + 1 on each of two devices
