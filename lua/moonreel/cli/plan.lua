@@ -151,13 +151,15 @@ local function facts_of(list)
   return select(2, journal_of(list[1])) or {}
 end
 
--- the GPUs that are asked for, or this machine: as many ranks and threads as a run of it had
-local function mesh_of(options, facts)
+-- the GPUs that are asked for, or this machine: as many ranks and threads as a run of it had, or as
+-- the recipe says
+local function mesh_of(options, facts, settings)
   local mesh = require "moonreel.plan.mesh"
   if options.gpus or options.machine then
     return mesh.parse(options.gpus or "1", options.machine)
   end
-  local device = require("moonreel.core.exec").device("cpu", facts.threads)
+  local device = require("moonreel.core.exec").device("cpu", facts.threads
+    or settings.threads)
   return mesh.new(require("moonreel.plan.machine").this(device), facts.ranks)
 end
 
@@ -350,7 +352,7 @@ function command.run(args)
   end
   local plan, show = require "moonreel.plan", require "moonreel.plan.show"
   local list = settings_of(parsed)
-  local mesh = mesh_of(options, facts_of(list))
+  local mesh = mesh_of(options, facts_of(list), list[1].settings)
   local compiled <close> = require("moonreel.plan.compiled").new(mesh.machine)
   if options.fit or options.balance or options.solve then
     return solve(parsed, list, mesh, compiled)

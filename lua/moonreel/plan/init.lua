@@ -595,7 +595,7 @@ function plan.of(settings, given)
   return { name = settings.name or tostring(settings.recipe), recipe = tostring(settings.recipe),
     hash = settings.hash, mesh = mesh,
     dtype = models.dtype, trained = models.trained, parameters = models.all,
-    renders = renders.of(settings, models, mesh.machine, given.compiled:device()),
+    renders = renders.of(settings, models, mesh, given.compiled:device()),
     shares = open.shares, saved_bytes = models.saved, buckets = out, largest = largest,
     slowest = slowest, notes = notes, survey = survey, samples = survey and samples,
     batches = survey and batches, carried = survey and carried }

@@ -14,6 +14,15 @@ function processors.count()
   return math.max(1, n)
 end
 
+--- Threads of what renders beside a run: those of its recipe, or as many as the run leaves.
+---@param settings table
+---@param used integer  processors that the run takes
+---@return integer
+function processors.spare(settings, used)
+  local given = settings.sampling.threads
+  return given > 0 and given or math.max(1, processors.count() - used)
+end
+
 --- Processes that want a processor, the mean of the last minute.
 ---@return number
 function processors.wanted() return tonumber(base.read_file("/proc/loadavg"):match "^%S+") or 0 end
