@@ -75,7 +75,7 @@ end
 
 function texts.samples(entry)
   local at = ("samples of step %s, %s"):format(count(entry.step), tostring(entry.set or "-"))
-  if entry.event == "fail" then
+  if entry.event == "fail" or entry.event == "skip" then
     return ("%s: not rendered: %s"):format(at, tostring(entry.text or "no reason"))
   end
   return ("%s: %d files in %s s, %s%s"):format(at, type(entry.files) == "table" and #entry.files

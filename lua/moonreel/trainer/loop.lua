@@ -269,7 +269,8 @@ function loop.run(r)
       saves.commit(r)
       tell_totals(r)
       renderings.stop(r)
-      end_journal(r, {kind = "stop", signal = stop, step = r.step})
+      end_journal(r, {kind = "stop", signal = stop, step = r.step,
+        renderings = renderings.took(r)})
       return 128 + stop
     end
     -- a run that had nothing to do leaves what it started from, so that a stage after it finds that
@@ -283,8 +284,13 @@ function loop.run(r)
   if s.record_time and r.team.leads then
     tell_times(r)
   end
-  for _, told in ipairs(r.truth:lines(busy(r))) do
+  local why = busy(r)
+  for _, told in ipairs(r.truth:lines(why)) do
     r.progress:say(told)
+  end
+  local rendered, line = renderings.took(r, why)
+  if line then
+    r.progress:say(line)
   end
   local d = r.loader:stats()
   for _, source in ipairs(#r.sources > 1 and d.sources or {}) do
@@ -295,7 +301,8 @@ function loop.run(r)
     .. "in %d slabs of %s"):format(d.hits, d.hits + d.waits, d.wait_s, progress.bytes(d.bytes),
     r.plan.slabs, progress.bytes(r.plan.slab_bytes)))
   end_journal(r, {kind = "end", step = r.step, loss = r.last_loss, data = {hits = d.hits,
-    waits = d.waits, wait_s = d.wait_s, bytes = d.bytes}})
+    waits = d.waits, wait_s = d.wait_s, bytes = d.bytes},
+    renderings = rendered})
   r.progress:say(("done: step %d, loss %s, %s"):format(r.step, r.last_loss
     and ("%.4f"):format(r.last_loss) or "-", r.dir))
   return 0

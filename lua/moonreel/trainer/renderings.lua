@@ -11,7 +11,7 @@ local json = require "moonreel.core.json"
 local life = require "moonreel.core.life"
 local pins = require "moonreel.watch.pins"
 local process = require "moonreel.core.process"
-local processors = require "moonreel.trainer.processors"
+local rendering_cost = require "moonreel.trainer.rendering_cost"
 local report = require "moonreel.watch.report"
 local sets = require "moonreel.watch.sets"
 local shelf = require "moonreel.watch.shelf"
@@ -52,6 +52,21 @@ local function is_open(r, step, set)
     id = base.hash128(text) }))
 end
 
+-- One that would take more of the time than the recipe allows is left to `moonreel watch`, but the
+-- last one of a run is made.
+local function is_left(r, step)
+  local share = step < r.total_steps and r.renders.cost:excess()
+  if share then
+    local text = ("renderings would take %.1f %% of the time, sampling.most_share = %g"):format(
+      share * 100, r.settings.sampling.most_share)
+    say(r, "step %d is not rendered: %s; try: moonreel watch %s --every %d", step, text, r.dir,
+      r.settings.sampling.every)
+    r.journal:append { kind = "samples", step = step, set = sets.OWN, event = "skip", text = text,
+      wall = base.wall_s() }
+  end
+  return share
+end
+
 -- put a checkpoint aside for sets, which a failure of does not end the run
 local function add(r, step, due)
   for set in pairs(due) do
@@ -84,9 +99,17 @@ function renderings.open(r)
   if not r.team.leads or not next(cadence.sets(r.settings)) then
     return
   end
-  r.renders = { looked_s = 0, attempts = 0, waits = #waiting(r) > 0 }
+  local s = r.settings.sampling
+  r.renders = { looked_s = 0, attempts = 0, waits = #waiting(r) > 0,
+    cost = rendering_cost.new(s.most_share) }
+  if s.every > 0 then
+    r.renders.cost:predict(r)
+  end
   for _, step in ipairs(ckpt.steps(r.dir)) do
-    add(r, step, cadence.sets(r.settings, step))
+    local due = cadence.sets(r.settings, step)
+    -- where there is a limit, those that are not put aside were left for it
+    due[sets.OWN] = s.most_share == 0 and due[sets.OWN] or nil
+    add(r, step, due)
   end
   r:keep { close = function() renderings.stop(r) end }
 end
@@ -95,27 +118,20 @@ end
 ---@param r mr.Run
 ---@param step integer
 function renderings.committed(r, step)
+  local due = cadence.sets(r.settings, step)
   if r.renders then
-    add(r, step, cadence.sets(r.settings, step))
+    due[sets.OWN] = due[sets.OWN] and not is_left(r, step) or nil
+    add(r, step, due)
   end
 end
 
 -- ---- beside the run ----
 
--- processors that the run leaves
-local function spare(r)
-  if r.settings.sampling.threads > 0 then
-    return r.settings.sampling.threads
-  end
-  local used = r.facts.device == "cpu" and r.facts.threads * r.team.size or r.team.size
-  return math.max(1, processors.count() - used)
-end
-
 local function start(r)
   local x, due = r.renders, cadence.sets(r.settings)
   x.waits, x.text, x.errors = false, "", ""
   local words = { "nice", "-n", "19", process.program(), "watch", r.dir, "--due", "--json",
-    "--threads", tostring(spare(r)), "device=cpu" }
+    "--threads", tostring(rendering_cost.threads(r)), "device=cpu" }
   words[#words + 1] = due[sets.LOSS] and "--eval-loss" or nil
   words[#words + 1] = not due[sets.OWN] and "--loss-only" or nil
   local good, child = pcall(stream.spawn, words)
@@ -138,6 +154,7 @@ local function tell(r, line)
     say(r, "step %d is evaluated: loss %.4f, %s, %.1f s", event.step, event.scalars.eval_loss,
       event.path, event.seconds)
   elseif good then
+    r.renders.cost:took(event.seconds)
     say(r, "step %d is rendered: %s, %.1f s", event.step, event.path, event.seconds)
   end
 end
@@ -256,6 +273,17 @@ function renderings.between(r, commit)
     commit(r)
     here(r)
     r.looked_s = nil
+  end
+end
+
+--- What renderings took: for the journal, and as a line for the log; nil: none was made.
+---@param r mr.Run
+---@param busy string|nil  why seconds are not held against what was predicted
+---@return table|nil facts
+---@return string|nil line
+function renderings.took(r, busy)
+  if r.renders then
+    return r.renders.cost:facts(), r.renders.cost:line(busy)
   end
 end
 

@@ -1,0 +1,140 @@
+--- What the renderings of a run take: predicted before the first step, held against what they took,
+-- and no more than sampling.most_share of the time.
+-- @module moonreel.trainer.rendering_cost
+local E = require "moonreel.core.exec"
+local base = require "moonreel.core.base"
+local pipeline = require "moonreel.models.pipeline"
+local process = require "moonreel.core.process"
+local processors = require "moonreel.trainer.processors"
+local sample_cost = require "moonreel.sample.cost"
+
+local rendering_cost = {}
+
+local TOLERANCE <const> = 0.1 -- of the prediction: more is said in the log
+local ASK_S <const> = 60      -- for a prediction
+
+---@class mr.RenderingCost
+---@field most_share number      of the time; 0: no limit
+---@field predicted_s number|nil of one rendering
+---@field times number[]         seconds that renderings took
+---@field spent_s number         all of them
+---@field began number           when the run began to train
+local Cost = {}
+Cost.__index = Cost
+
+--- Nothing predicted, nothing rendered.
+---@param most_share number
+---@return mr.RenderingCost
+function rendering_cost.new(most_share)
+  return setmetatable({ most_share = most_share, times = {}, spent_s = 0, began = base.now_s() },
+    Cost)
+end
+
+--- What a rendering takes on a device.
+---@param s table  settings
+---@param device mr.Device
+---@return number seconds
+---@return integer clips
+function rendering_cost.on(s, device)
+  local dtype = pipeline.dtype(s, device)
+  local pipe = pipeline.of(s, dtype)
+  local planned = { facts = device:facts(), rates = {} }
+  for _, name in ipairs { "f32", "bf16" } do
+    planned.rates[name] = device:rates(name)
+  end
+  local exec <close> = E.plan(pipe.params, planned)
+  return sample_cost.of(s, pipe, exec, { planned = planned, here = true,
+    seconds = function(prog) return prog:plan().seconds end })
+end
+
+local ASK <const> = [[
+local s = require("moonreel.settings").from_json(io.read "a", "the run's settings")
+local device <close> = require("moonreel.core.exec").device("cpu", %d)
+print(require("moonreel.trainer.rendering_cost").on(s, device))]]
+
+-- The same by a process of its own, on processors: what it takes of memory is none of the run's.
+local function ask(s, threads)
+  local done = process.run({ process.program(), "-e", ASK:format(threads) }, s:to_json(),
+    { deadline_s = ASK_S })
+  local seconds, clips = done.output:match "^([%d.e+-]+)\t(%d+)\n$"
+  if done.exit ~= 0 or not seconds then
+    base.raise("MR_E_FAIL", done.output)
+  end
+  return tonumber(seconds), math.tointeger(clips)
+end
+
+--- Predict what one takes, and say it.
+---@param r mr.Run
+function Cost:predict(r)
+  local s = r.settings
+  local threads, here = rendering_cost.threads(r), s.sampling.on == "device"
+  local good, seconds, clips = pcall(function()
+    if here and r.facts.device ~= "cpu" then
+      return rendering_cost.on(s, r.device)
+    end
+    return ask(s, here and r.facts.threads or threads)
+  end)
+  if not good then
+    r.progress:say(("what a rendering takes is not known: %s"):format(tostring(
+      type(seconds) == "table" and seconds.message or seconds)))
+    return
+  end
+  self.predicted_s = seconds
+  r.progress:say(("renderings: every %d steps (sampling.every) %d clips, about %.1f s each, %s")
+    :format(s.sampling.every, clips, seconds, here and "between two steps"
+    or ("beside the run, by %d thread%s"):format(threads, threads == 1 and "" or "s")))
+end
+
+--- Threads of the process that renders beside a run.
+---@param r mr.Run
+---@return integer
+function rendering_cost.threads(r)
+  local used = r.facts.device == "cpu" and r.facts.threads * r.team.size or r.team.size
+  return processors.spare(r.settings, used)
+end
+
+--- One is made.
+---@param seconds number
+function Cost:took(seconds)
+  self.times[#self.times + 1], self.spent_s = seconds, self.spent_s + seconds
+end
+
+-- what one took in the middle
+local function median(times)
+  local sorted = table.move(times, 1, #times, 1, {})
+  table.sort(sorted)
+  return sorted[(#sorted + 1) // 2]
+end
+
+--- The share of the time that renderings would have with one more, where that is too much.
+---@return number|nil share
+function Cost:excess()
+  local seconds = median(self.times) or self.predicted_s or 0
+  local share = (self.spent_s + seconds) / (base.now_s() - self.began + seconds)
+  return self.most_share > 0 and share > self.most_share and share or nil
+end
+
+--- For the journal: how many, what they took in the middle and in all, what was predicted.
+---@return table|nil
+function Cost:facts()
+  return #self.times > 0 and { n = #self.times, measured_s = median(self.times),
+    predicted_s = self.predicted_s, spent_s = self.spent_s,
+    share = self.spent_s / (base.now_s() - self.began) } or nil
+end
+
+--- A line for the log: what they took, beside the prediction where that is off.
+---@param busy string|nil  why seconds say nothing about it
+---@return string|nil
+function Cost:line(busy)
+  local facts = self:facts()
+  if not facts then
+    return nil
+  end
+  local off = facts.predicted_s and facts.measured_s / facts.predicted_s - 1 or 0
+  return ("renderings: %d, %.1f s each, %.1f %% of the time%s"):format(facts.n, facts.measured_s,
+    facts.share * 100, math.abs(off) <= TOLERANCE and "" or busy
+    and ("; not held against the prediction: " .. busy)
+    or ("; %.1f s were predicted: %+.0f %%"):format(facts.predicted_s, off * 100))
+end
+
+return rendering_cost

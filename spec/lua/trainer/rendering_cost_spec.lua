@@ -1,0 +1,97 @@
+--- What renderings of a run take: predicted, measured, and no more than the recipe allows.
+-- Covers: lua/moonreel/trainer/rendering_cost.lua lua/moonreel/trainer/renderings.lua
+-- lua/moonreel/sample/cost.lua
+local base = require "moonreel.core.base"
+local demo_data = dofile "spec/support/demo_data.lua"
+local folder = require "spec.support.folder"
+local rendering_cost = require "moonreel.trainer.rendering_cost"
+local run = require "moonreel.run"
+
+describe("what renderings take", function()
+  -- a run that trains since so many seconds
+  local function cost(most_share, seconds, predicted_s, ...)
+    local one = rendering_cost.new(most_share)
+    one.began, one.predicted_s = base.now_s() - seconds, predicted_s
+    for _, took in ipairs { ... } do
+      one:took(took)
+    end
+    return one
+  end
+
+  it("is too much where one more would have a larger share of the time", function()
+    -- 10 of 90 + 10 seconds
+    assert.near(0.1, cost(0.09, 90, 10):excess(), 1e-3)
+    assert.is_nil(cost(0.11, 90, 10):excess())
+    -- what they took counts before what was predicted: 20 + 20 of 180 + 20
+    assert.near(0.2, cost(0.19, 180, 1, 20):excess(), 1e-3)
+    assert.is_nil(cost(0.21, 180, 1, 20):excess())
+    assert.is_nil(cost(0, 1, 1e9, 1e9):excess())
+  end)
+
+  it("is the middle of them, and held against the prediction", function()
+    local one = cost(0, 100, 4, 5, 3, 9)
+    local facts = one:facts()
+    assert.same({ 3, 5, 4, 17 }, { facts.n, facts.measured_s, facts.predicted_s, facts.spent_s })
+    assert.near(0.17, facts.share, 1e-3)
+    assert.equal("renderings: 3, 5.0 s each, 17.0 % of the time; 4.0 s were predicted: +25 %",
+      one:line())
+    assert.equal("renderings: 3, 5.0 s each, 17.0 % of the time; not held against the prediction: "
+      .. "it was busy", one:line "it was busy")
+    assert.equal("renderings: 1, 4.3 s each, 4.3 % of the time", cost(0, 100, 4, 4.3):line())
+    assert.equal("renderings: 1, 4.0 s each, 4.0 % of the time", cost(0, 100, nil, 4):line())
+    assert.is_nil(cost(0, 100, 4):line())
+    assert.is_nil(cost(0, 100, 4):facts())
+  end)
+end)
+
+describe("a run that may render little of its time", function()
+  local dir = folder.new()
+  teardown(function()
+    dir:remove()
+    demo_data.remove()
+  end)
+
+  local function train(name, ...)
+    return demo_data.moonreel("train", "recipes/tiny/demo.lua", "dataset.data_path="
+      .. demo_data.path(), "outputs=" .. dir.path, "name=" .. name, "threads=1", "num_workers=1",
+      "model.depth=1", "model.hidden_size=32", "model.num_heads=2", "text_encoder.width=32",
+      "model.caption_channels=32", 'bucket_config={["32px"]={[6]={1.0,2}}}', "log_every=100",
+      "scheduler.num_sampling_steps=2", "sampling.every=5", "sampling.seeds={1}",
+      'sampling.prompts={"a", "b"}', ...)
+  end
+  local function lines(name)
+    local told, last = {}, nil
+    for line in run.entries(demo_data.run_dir(dir.path, name)) do
+      if line.kind == "samples" then
+        told[#told + 1] = ("%d %s"):format(line.step, line.event or "rendered")
+      end
+      last = line
+    end
+    return told, last
+  end
+
+  for _, on in ipairs { "host", "device" } do
+    it("leaves out all but the last one, on the " .. on, function()
+      local said = train(on, "steps=15", "sampling.on=" .. on, "sampling.most_share=0.00001")
+      local told, last = lines(on)
+      assert.same({ "10 skip", "15 rendered", "5 skip" }, (function()
+        table.sort(told)
+        return told
+      end)())
+      assert.matches("renderings: every 5 steps %(sampling.every%) 2 clips, about [%d.]+ s each, "
+        .. (on == "host" and "beside the run, by %d+ thread" or "between two steps"), said)
+      assert.matches("step 5 is not rendered: renderings would take [%d.]+ %% of the time, "
+        .. "sampling.most_share = 1e%-05; try: moonreel watch %S+ %-%-every 5\n", said)
+      assert.matches("renderings: 1, [%d.]+ s each, [%d.]+ %% of the time", said)
+      assert.equal("end", last.kind)
+      assert.equal(1, last.renderings.n)
+      assert.is_true(last.renderings.predicted_s > 0 and last.renderings.measured_s > 0
+        and last.renderings.share > 0)
+      -- a launch that goes on does not make them later
+      train(on, "steps=15", "load=latest")
+      assert.equal(3, #lines(on))
+      assert.matches("samples of step 10, recipe: not rendered: renderings would take",
+        demo_data.moonreel("log", demo_data.run_dir(dir.path, on)))
+    end)
+  end
+end)
