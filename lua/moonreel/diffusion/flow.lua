@@ -3,7 +3,8 @@
 --
 -- A flow has, of one sample or one batch, with times t of 0 (clean) to flow.T (noise):
 --
---     draw(settings, pipe, size, seed, key, epoch) -> t     a time of training
+--     draw(settings, pipe, size, seed, key, epoch, step)    a time of training; the ratio that
+--                                                           moves it, where steps change that
 --     loss{x0, noise, t, weight, mask, predict, sigma_min}  nodes: loss f32 [], per_sample f32 [B],
 --                                                           {x_t, pred}
 --     check(settings)                                       where it has one: raises MR_E_RECIPE

@@ -101,6 +101,28 @@ function rflow.draw_t(config, seed, key, epoch)
   return rflow.uniform_t(base.random_uniform(seed, "t", key, epoch), config.use_discrete_timesteps)
 end
 
+--- Refuse a schedule of ratios that is not whole.
+---@param settings table  scheduler
+function rflow.check(settings)
+  local c = settings.scheduler
+  local from, to, steps = c.train_shift_from, c.train_shift, c.train_shift_steps
+  if (from == nil) ~= (steps == nil) then
+    base.raise("MR_E_RECIPE", ("scheduler.%s = %g: a ratio that moves needs both of "
+      .. "train_shift_from and train_shift_steps; try: train_shift_from = 4, train_shift_steps = "
+      .. "function(r) return r.steps // 2 end"):format(from and "train_shift_from"
+      or "train_shift_steps", from or steps))
+  elseif from and (from == 0 or to == 0) then
+    base.raise("MR_E_RECIPE", ("scheduler.%s = 0: a ratio that moves goes from one above 0 to "
+      .. "another; try: 0.5"):format(from == 0 and "train_shift_from" or "train_shift"))
+  end
+end
+
+-- the ratio for times of the step behind `step` others; `to`: at the end of its schedule
+local function ratio_at(c, step, to)
+  local part = c.train_shift_from and math.min(step / c.train_shift_steps, 1) or 1
+  return part < 1 and c.train_shift_from ^ (1 - part) * (to or 1) ^ part or to
+end
+
 --- Draw the training time of one sample, moved as settings ask for it.
 ---@param settings table  scheduler, compat
 ---@param pipe mr.Pipeline
@@ -108,15 +130,19 @@ end
 ---@param seed integer
 ---@param key integer      sample key
 ---@param epoch integer
+---@param step integer     steps that the run has made
 ---@return number t        0..1000
-function rflow.draw(settings, pipe, size, seed, key, epoch)
-  local ratio, round = settings.scheduler.train_shift, nil
+---@return number|nil ratio  by which it is moved, where that changes with the steps
+function rflow.draw(settings, pipe, size, seed, key, epoch, step)
+  local c = settings.scheduler
+  local ratio, round = c.train_shift, nil
   if not ratio then
     ratio, round = rflow.ratio_of(settings, pipe.dtype, {height = size.height, width = size.width,
       frames = size.frames, latent_frames = size.latent[2]})
   end
-  local t = rflow.draw_t(settings.scheduler, seed, key, epoch)
-  return ratio and rflow.transform(t, ratio, round) or t
+  ratio = ratio_at(c, step, ratio)
+  local t = rflow.draw_t(c, seed, key, epoch)
+  return ratio and rflow.transform(t, ratio, round) or t, c.train_shift_from and (ratio or 1) or nil
 end
 
 --- Times of a sampling run, from noise down: n values of 0 < t <= 1000.

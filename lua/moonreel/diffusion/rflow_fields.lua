@@ -24,6 +24,12 @@ return {
     { "train_shift", "number", none = true, min = 0, reader = "diffusion", resume = "warn",
       help = "ours: the ratio for times of training alone; above that of renderings, more of them "
         .. "are near noise; none: that of renderings" },
+    { "train_shift_from", "number", none = true, min = 0, reader = "diffusion", resume = "warn",
+      help = "ours: the ratio for times of the first step; it moves to train_shift over "
+        .. "train_shift_steps, evenly in its logarithm; none: it does not move" },
+    { "train_shift_steps", "integer", none = true, min = 1, unit = "steps", reader = "diffusion",
+      resume = "warn",
+      help = "ours: steps until the ratio for times of training is train_shift" },
     { "num_timesteps", "integer", default = 1000, min = 1, affects = "nothing",
       no_meaning = "models are told times from 0 to 1000", help = "scale of t" },
     { "num_sampling_steps", "integer", default = 10, min = 1, spellings = { "num_sampling_steps" },

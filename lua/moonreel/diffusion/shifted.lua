@@ -38,8 +38,10 @@ function shifted.check(settings)
       refuse(name)
     end
   end
-  if c.shift then
-    refuse "shift"
+  for _, name in ipairs {"shift", "train_shift", "train_shift_from", "train_shift_steps"} do
+    if c[name] then
+      refuse(name)
+    end
   end
 end
 

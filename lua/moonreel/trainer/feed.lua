@@ -163,8 +163,10 @@ end
 --- Everything a micro-step needs for one decoded batch. The pixels stay the loader's.
 ---@param batch table  of the loader
 ---@param shape table  of Feed:shape
----@return table       as moonreel.trainer.program Step:start takes it
-function Feed:prepare(batch, shape)
+---@param step integer|nil  steps that the run has made; nil: its times are given later
+---@return table       as moonreel.trainer.program Step:start takes it; train_shift: the ratio that
+---   moves its times, where that changes with the steps
+function Feed:prepare(batch, shape, step)
   local B, seed, epoch = shape.batch, self.seed, batch.epoch
   local latent = self.pipe.autoencoder:latent(shape.frames, shape.height, shape.width)
   local size = {frames = shape.frames, height = shape.height, width = shape.width, latent = latent}
@@ -178,7 +180,8 @@ function Feed:prepare(batch, shape)
   local len = out.tokens.len:totable()
   for b = 1, B do
     local key = batch.keys[b]
-    out.t[b] = self.pipe.flow.draw(self.settings, self.pipe, size, seed, key, epoch)
+    out.t[b], out.train_shift = self.pipe.flow.draw(self.settings, self.pipe, size, seed, key,
+      epoch, step or 0)
     -- the null caption has all its tokens; the reference cuts it to the caption's
     if out.drop[b] and not (self.compat or self.pipe.null_encoded) then
       len[b] = shape.text

@@ -125,7 +125,9 @@ local function line_of(r, sum, seconds)
     epoch = sum.epoch, bucket = sum.bucket, lr = sum.lr, samples = sum.samples,
     keys = digest.of(sum.taken),
     weight = sum.weight, sources = #r.sources > 1 and sum.by_source or nil,
-    data_wait_s = sum.data_wait_s, bytes = sum.bytes, time_s = seconds, wall = base.wall_s(),
+    data_wait_s = sum.data_wait_s, bytes = sum.bytes,
+    scalars = sum.train_shift and {train_shift = sum.train_shift} or nil, time_s = seconds,
+    wall = base.wall_s(),
     host_waits = r.team.size > 1 and waits.by_host(r.on_hosts, sum.waits) or nil}
   if done then
     line.loss, line.grad_norm = sum.loss / sum.weight, sum.norm

@@ -130,7 +130,7 @@ local function send(r, next)
   local shape = r.feed:shape{frames = batch.frames, height = batch.height,
     width = batch.width, batch = batch.size}
   local micro = predict.micro_step(r, shape)
-  local input = r.feed:prepare(batch, shape)
+  local input = r.feed:prepare(batch, shape, r.step)
   micro:stage(input)
   next.micro, next.input = micro, input
 end
@@ -163,6 +163,7 @@ local function count(r, sum, next)
     sum.t = input.t and (sum.t or 0) + counts * w * input.t[b]
     t = t + w * (input.t and input.t[b] or 0)
   end
+  sum.train_shift = input.train_shift
   sum.bytes = sum.bytes + counts * select(2, next[2]:pixels())
   next.told = {number = next.number, weight = weight,
     level = spikes.level(weight > 0 and t / weight or 0, flow.T)}

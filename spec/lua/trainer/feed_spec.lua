@@ -29,9 +29,9 @@ local function batch(keys)
   return list
 end
 
-local function prepare(s, keys)
+local function prepare(s, keys, step)
   return feed.new(s, pipe):prepare(batch(keys),
-    {frames = 8, height = 16, width = 16, batch = #keys, text = 24})
+    {frames = 8, height = 16, width = 16, batch = #keys, text = 24}, step)
 end
 
 describe("trainer.feed", function()
@@ -210,6 +210,43 @@ describe("trainer.feed", function()
     s.scheduler.shift, s.scheduler.train_shift = 2, 4
     assert.near(1000 * 4 * u / (1 + 3 * u), prepare(s, {5}).t[1], 1e-9)
     assert.equal(2, require("moonreel.diffusion.rflow").ratio_of(s, "f32", {}))
+  end)
+
+  it("moves the shift of times from step to step, evenly in its logarithm", function()
+    local plain = prepare(settings(), {5}).t[1] / 1000
+    local s = settings()
+    s.scheduler.train_shift, s.scheduler.train_shift_from, s.scheduler.train_shift_steps = 1, 16, 4
+    for step, ratio in pairs{[0] = 16, [1] = 8, [2] = 4, [3] = 2, [4] = 1, [9] = 1} do
+      local made = prepare(s, {5}, step)
+      assert.near(ratio, made.train_shift, 1e-12)
+      assert.near(1000 * ratio * plain / (1 + (ratio - 1) * plain), made.t[1], 1e-9)
+    end
+    -- towards that of renderings, where training has none of its own
+    s.scheduler.train_shift, s.scheduler.shift = nil, 4
+    assert.near(8, prepare(s, {5}, 2).train_shift, 1e-12)
+    s.scheduler.shift = nil
+    assert.near(4, prepare(s, {5}, 2).train_shift, 1e-12)
+    assert.equal(prepare(settings(), {5}).t[1], prepare(s, {5}, 4).t[1])
+    assert.is_nil(prepare(settings(), {5}, 2).train_shift)
+  end)
+
+  it("refuses a shift that moves from nowhere or for no steps", function()
+    local check = require("moonreel.diffusion.rflow").check
+    for _, case in ipairs{{{train_shift_from = 4}, "train_shift_from = 4: .* needs both"},
+      {{train_shift_steps = 9}, "train_shift_steps = 9: .* needs both"},
+      {{train_shift_from = 0, train_shift_steps = 9}, "train_shift_from = 0: .* above 0"},
+      {{train_shift_from = 4, train_shift = 0, train_shift_steps = 9}, "train_shift = 0: "}} do
+      local ok, problem = pcall(check, {scheduler = case[1]})
+      assert.is_false(ok)
+      assert.equal("MR_E_RECIPE", problem.code)
+      assert.matches(case[2], problem.message)
+    end
+    check{scheduler = {train_shift_from = 4, train_shift_steps = 9}}
+    local ok, problem = pcall(require("moonreel.diffusion.shifted").check,
+      {scheduler = {train_shift_from = 4}, model = {type = "flux"}})
+    assert.is_false(ok)
+    assert.matches("scheduler.train_shift_from is 4: model.type = flux trains along times of its "
+      .. "own", problem.message)
   end)
 
   it("draws frame masks when the recipe asks for them", function()

@@ -85,6 +85,26 @@ describe("trainer.loop", function()
     assert.same({ false, 1 }, { open, step })
   end)
 
+  it("moves the shift of times with its steps, also where it goes on", function()
+    local words = { "scheduler.train_shift_from=8", "scheduler.train_shift=1",
+      "scheduler.train_shift_steps=3", "log_every=100" }
+    local function told(name, ...)
+      local ok, result, _, dir = train(bake("name=" .. name, table.unpack({...}, 1)), nil)
+      assert.is_true(ok, tostring(result))
+      local list = {}
+      for i, line in ipairs(entries(dir, "step")) do
+        list[i] = {line.scalars.train_shift, line.t, line.loss}
+      end
+      return list, dir
+    end
+    local whole = told("moves", "steps=5", table.unpack(words))
+    for i, ratio in ipairs{8, 4, 2, 1, 1} do
+      assert.near(ratio, whole[i][1], 1e-12)
+    end
+    local _, dir = told("resumed", "steps=2", table.unpack(words))
+    assert.same(whole, told("resumed", "steps=5", "load=" .. dir, table.unpack(words)))
+  end)
+
   it("tells once of samples that cannot be read, and at its end how many there were", function()
     local ok, code, lines = train(bake("steps=4", "name=unread"), function(r)
       local stats = r.loader.stats
