@@ -137,6 +137,10 @@ static void unfinished_write(mr_device *dev)
         memset(ones, 0xff, sizeof ones);
         CHECK_OK(dev->ops->copy_in(dev, x, ones, bytes));
         CHECK_OK(run(dev, &good, 1));
+        // nor are both poisons in one value
+        memset(ones + bytes - mr_dtype_bytes(dtypes[i]), 0x5a, mr_dtype_bytes(dtypes[i]));
+        CHECK_OK(dev->ops->copy_in(dev, x, ones, bytes));
+        CHECK_OK(run(dev, &good, 1));
         mr_step over = step_of(dev, "spec_overrun", dtypes[i], x, y);
         CHECK_FAILS(run(dev, &over, 1), MR_E_INTERNAL, "writes beyond the end of 'y'");
         dev->ops->free(dev, x, bytes, MR_SPACE_DEVICE);
