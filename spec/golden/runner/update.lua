@@ -14,6 +14,9 @@ local schedule = require "moonreel.optim.schedule"
 local T = require "moonreel.core.tensor"
 
 local LR, ADAMW, LOSS, PARAM = 1e-5, 1e-6, 1e-4, 1e-3
+-- of the learning rate; codes that are off by one; of a scale: 1 - beta2 is of a beta2 in f32,
+-- which alone is 1.3e-5
+local ADAM8, CODES8, SCALE8 = 0.01, 1e-3, 2e-5
 -- of the largest weight; MUON_BF16: where the file's rounds were of bf16
 local MUON, MUON_BF16 = 1e-4, 1.4e-3
 
@@ -120,6 +123,79 @@ local function muon(f, result)
   end
 end
 
+-- gradient of a step, as the file's metadata says it
+local function gradient(scale, step)
+  local list = {}
+  for i = 0, #scale - 1 do
+    local at = (7919 * i + 104729 * step + 31 * i * step) % 1010
+    list[i + 1] = scale[i + 1] * string.unpack("<f", string.pack("<f", (at + 0.5) / 505 - 1))
+  end
+  return T.from({#list}, list)
+end
+
+-- codes off by one share of `most`, none by more
+local function same_codes(result, name, got, want, most)
+  local other, n = 0, #want
+  for i, code in ipairs(want) do
+    if math.abs(code - got[i]) > 1 then
+      result:exact(name, 1)
+    end
+    other = other + (code ~= got[i] and 1 or 0)
+  end
+  result:add(name, other / n, most)
+end
+
+-- AdamW with moments of 8 bits; the tensors of the file lie in blocks of their own
+local function adam8(f, result)
+  local h = f:need "config"
+  local function map(has_sign)
+    local codes = {}
+    for i = 1, 256 do
+      codes[i] = i - 1
+    end
+    return ops.decode_dynamic8(T.from({256}, codes, "u8"), T.from({1}, {1}),
+      {signed = has_sign, block = 256}):totable()
+  end
+  result:absolute("map.signed", map(true), f:list "map.signed", 1e-6)
+  result:absolute("map.unsigned", map(false), f:list "map.unsigned", 1e-6)
+  local sumsq, n = T.from({1}, {0}, "f64"), 0
+  while f.has[("in.%d.param"):format(n)] do
+    local start = f:tensor(("in.%d.param"):format(n))
+    local count, scale = T.count(start.shape), f:list(("in.%d.scale"):format(n))
+    local blocks, p = (count + h.block - 1) // h.block, start:reshape{count}
+    local states = {}
+    for i = 1, 2 do
+      states[i] = {how = {signed = i == 1, block = h.block}, codes = T.new("u8", {count}),
+        scale = T.new("f32", {blocks}), numbers = T.new("f32", {count})}
+    end
+    for step = 1, h.steps do
+      local _, m, v
+      p, _, m, v = ops.adamw(p, gradient(scale, step), states[1].numbers, states[2].numbers, false,
+        false, T.from({12}, {h.lr, h.betas[1], h.betas[2], h.eps, h.weight_decay, 0, 0, step, 1, 0,
+        0, 0}, "f64"), sumsq, {})
+      for i, numbers in ipairs{m, v} do
+        local s = states[i]
+        s.numbers = numbers
+        if count >= h.min_8bit_size then
+          s.codes, s.scale = ops.encode_dynamic8(numbers, s.codes, s.scale, s.how)
+          s.numbers = ops.decode_dynamic8(s.codes, s.scale, s.how)
+        end
+      end
+      local at = ("out.%d.%d."):format(step, n)
+      if f.has[at .. "param"] then
+        result:absolute(at .. "param", p:totable(), f:list(at .. "param"), ADAM8 * h.lr)
+      end
+      for i, s in ipairs(f.has[at .. "state1"] and states or {}) do
+        same_codes(result, at .. "state" .. i, s.codes:totable(),
+          f:list(at .. "state" .. i), CODES8)
+        result:relative(at .. "absmax" .. i, s.scale:totable(),
+          f:list(at .. "absmax" .. i), SCALE8)
+      end
+    end
+    n = n + 1
+  end
+end
+
 -- the key half of this bias has an exactly zero gradient: a tiny eps makes full-size steps of
 -- rounding noise
 local function without_key_half(name, tensor)
@@ -167,4 +243,4 @@ local function train_steps(f, result)
 end
 
 return {{"^lr_schedules", lr_schedules}, {"^adamw_ema", adamw_ema}, {"^train_steps", train_steps},
-  {"^muon", muon}}
+  {"^muon", muon}, {"^adam8", adam8}}

@@ -1,0 +1,70 @@
+/* dynamic8: the 256 values that codes of 8 bits stand for, as shares of the largest magnitude of a
+ * block: seven decades, each cut into twice as many equal parts as the one below it, then 1. With
+ * signs code 127 is zero and either side has half of the parts; without, code 0 is.
+ *
+ * Ref: Dettmers 2015, arXiv:1511.04561; Dettmers et al. 2021, arXiv:2110.02861. For C and CUDA,
+ * which define FORMULA. Licence: Apache-2.0 */
+#ifndef MR_DYNAMIC8_H
+#define MR_DYNAMIC8_H
+
+enum { DYNAMIC8_CODES = 256, DYNAMIC8_DECADES = 7 };
+
+/* The value of a code, 0 to 255: the middle of its part. Values rise with codes. */
+FORMULA float dynamic8_value(bool has_sign, int code)
+{
+    const int zero = has_sign ? 127 : 0;
+    if (code == 255)
+        return 1;
+    // decades have 1, 2, 4 ... parts with signs, twice as many without
+    int distance = code < zero ? zero - code : code - zero, parts = has_sign ? 1 : 2, decade = 0;
+    if (distance == 0)
+        return 0;
+    for (; distance > parts; decade++) {
+        distance -= parts;
+        parts *= 2;
+    }
+    float top = 1;
+    for (int i = decade + 1; i < DYNAMIC8_DECADES; i++)
+        top *= 0.1f;
+    float middle = ((float)distance - 0.5f) / (float)parts, value = top * (0.1f + 0.9f * middle);
+    return code < zero ? -value : value;
+}
+
+/* The border between a code and the next one: that of the last code is above all numbers. */
+FORMULA float dynamic8_border(bool has_sign, int code)
+{
+    if (code == DYNAMIC8_CODES - 1)
+        return INFINITY;
+    return 0.5f * (dynamic8_value(has_sign, code) + dynamic8_value(has_sign, code + 1));
+}
+
+/* The code whose value is nearest to a share from -1 to 1: how many borders lie below it. */
+FORMULA int dynamic8_code(bool has_sign, float share)
+{
+    float size = fabsf(share), top = 1;
+    int parts = (has_sign ? 1 : 2) << (DYNAMIC8_DECADES - 1);
+    for (int i = 1; i < DYNAMIC8_DECADES && size < 0.1f * top; i++) {
+        top *= 0.1f;
+        parts /= 2;
+    }
+    // its part of a decade, one off at most where two decades meet and where a quotient is rounded
+    float part = (size - 0.1f * top) / (0.9f * top) * (float)parts;
+    int at = part < 0 ? 0 : part < (float)parts ? (int)part : parts - 1;
+    int distance = has_sign ? parts + at : parts + at - 1;
+    int code = !has_sign ? distance : share < 0 ? 127 - distance : 127 + distance;
+    if (code > 0 && !(dynamic8_border(has_sign, code - 1) < share))
+        return code - 1;
+    return dynamic8_border(has_sign, code) < share ? code + 1 : code;
+}
+
+/* What codes stand for of a number, its root or itself, and the number of it. */
+FORMULA float dynamic8_kept(bool root, float x)
+{
+    return root ? sqrtf(x) : x;
+}
+FORMULA float dynamic8_number(bool root, float kept)
+{
+    return root ? kept * kept : kept;
+}
+
+#endif
