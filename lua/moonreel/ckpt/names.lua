@@ -1,8 +1,14 @@
 --- Names of tensors: natural order, patterns, kinds and layers; the norm their numbers tell.
 -- @module moonreel.ckpt.names
-local saved = require("moonreel.optim.regions").saved
+local regions = require "moonreel.optim.regions"
 
 local names = {}
+
+local saved = regions.saved
+local of_codes = {}
+for _, of in pairs(regions.coded) do
+  of_codes[of.codes.name], of_codes[of.scale.name] = true, true
+end
 
 --- Kinds of tensors, in the order of lists: weights, then what optimizers keep beside them.
 names.kinds = { "weights" }
@@ -59,6 +65,11 @@ function names.kind(name)
   end
   return "weights", name
 end
+
+--- Are tensors of a kind codes or their scales, whose norms say nothing?
+---@param kind string  of names.kind
+---@return boolean
+function names.is_coded(kind) return of_codes[kind] or false end
 
 --- The norm that the statistics of a tensor tell, over its finite values.
 ---@param s table  {n, nonfinite, rms}

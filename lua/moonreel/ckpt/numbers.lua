@@ -3,6 +3,7 @@
 -- @module moonreel.ckpt.numbers
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
+local coded = require "moonreel.ckpt.coded"
 local names = require "moonreel.ckpt.names"
 local listing = require "moonreel.text.listing"
 local options = require "moonreel.text.options"
@@ -21,7 +22,7 @@ function numbers.norms(ckpt, pattern)
   local by_layer, rows, used = {}, {}, {}
   for _, name in ipairs(names.sort(ckpt:names())) do
     local kind, parameter = names.kind(name)
-    if #names.matching({ parameter }, pattern) == 1 then
+    if not names.is_coded(kind) and #names.matching({ parameter }, pattern) == 1 then
       local layer = names.layer(parameter)
       local row = by_layer[layer]
       if not row then
@@ -89,6 +90,18 @@ function numbers.ema_gap(ckpt, pattern)
     #rows == 0 and "no averaged weights in it" or nil)
 end
 
+-- the numbers of a moment, in whatever bits a checkpoint has it
+local function moment_stats(ckpt, moment, parameter)
+  local info = ckpt:info(moment.prefix .. parameter)
+  if info then
+    return ckpt:stats(moment.prefix .. parameter)
+  end
+  local codes = regions.coded[moment.name].codes
+  local count = T.count(ckpt:info(codes.prefix .. parameter).shape)
+  local numbers_of <close> = coded.decode(ckpt, moment, parameter, 0, count)
+  return summary(numbers_of)
+end
+
 --- The optimizer's moments by parameter: rms of m, of v, and the size of a step m / sqrt(v).
 ---@param ckpt mr.Checkpoint
 ---@param pattern string|nil
@@ -97,9 +110,10 @@ function numbers.moments(ckpt, pattern)
   local first, second = table.unpack(regions.moments)
   for _, name in ipairs(names.sort(ckpt:names())) do
     local kind, parameter = names.kind(name)
-    if kind == first.name and ckpt:info(second.prefix .. parameter)
+    local begins = kind == first.name or kind == regions.coded[first.name].codes.name
+    if begins and coded.has(ckpt, second, parameter)
         and #names.matching({ parameter }, pattern) == 1 then
-      local m, v = ckpt:stats(name), ckpt:stats(second.prefix .. parameter)
+      local m, v = moment_stats(ckpt, first, parameter), moment_stats(ckpt, second, parameter)
       rows[#rows + 1] = { name = parameter, m = m.rms, v = v.mean,
         step = v.mean > 0 and m.rms / math.sqrt(v.mean) or 0 }
     end

@@ -66,31 +66,18 @@ local function ranges(params, from, to, since)
 end
 
 -- Ranges of at most optim.piece elements, but whole blocks: matrices always, as they have a copy in
--- the arena on a GPU; others where they lie in host memory.
-local function cut(list, in_host)
+-- the arena on a GPU; others where they lie in host memory or have moments of 8 bits.
+local function cut(list, moves)
   local pieces = {}
   for _, r in ipairs(list) do
     local most = r.block and math.max(optim.piece // r.block, 1) * r.block
-      or in_host and optim.piece or math.maxinteger
+      or moves and optim.piece or math.maxinteger
     for start = r.start, r.stop - 1, most do
       pieces[#pieces + 1] = setmetatable({start = start,
         stop = math.min(r.stop - start, most) + start}, {__index = r})
     end
   end
   return pieces
-end
-
-local function in_host_memory(rows)
-  for _, row in ipairs(rows) do
-    if row.space == "pinned" then
-      return true
-    end
-  end
-  return false
-end
-
-local function send(g, row, value, place)
-  return row.space == "pinned" and g:queue("d2h", function() return g:put(value, place) end) or nil
 end
 
 local Update = {}
@@ -114,22 +101,21 @@ end
 
 -- rows that update what lies in [from, to)
 local function update(g, kinds, params, from, to, by)
-  local m, v = kinds[regions.moments[1].name], kinds[regions.moments[2].name]
+  local first, second = regions.moments[1], regions.moments[2]
   local list = ranges(params, from, to, by.since)
-  for _, r in ipairs(cut(list, in_host_memory(m))) do
-    local w = places.row(kinds.w, r)
-    local rows, values, here = {places.row(kinds.master, r), places.row(m, r),
-      places.row(kinds.ema, r) or false, not r.rows and places.row(v, r) or nil}, {}, {}
-    for i, row in ipairs(rows) do
-      values[i] = row and places.value(g, row, r)
-      here[i] = row and places.bring(g, row, values[i], by.left)
+  for _, r in ipairs(cut(list, places.moves(kinds))) do
+    local master, w = places.row(kinds.master, r), places.row(kinds.w, r)
+    local states, here = {}, {}
+    for i, kind in ipairs{"master", first.name, "ema", not r.rows and second.name or nil} do
+      states[i] = places.state(g, kinds, kind, r, by.left) or false
+      here[i] = states[i] and states[i].here
     end
-    local weights = rows[1] ~= w and not rows[1].shared and places.value(g, w, r)
+    local weights = master ~= w and not master.shared and places.value(g, w, r)
     -- fresh gradients begin at zero by themselves
     local updated, gone = node_of(r, places.value(g, places.row(kinds.grad, r), r), here, weights,
       by, kinds.grad[1].transient), nil
-    for i, row in ipairs(rows) do
-      gone = row and send(g, row, updated[i], values[i]) or gone
+    for i, state in ipairs(states) do
+      gone = state and state.put(updated[i]) or gone
     end
     by.left[#by.left + 1] = gone
   end
@@ -137,7 +123,7 @@ end
 
 -- the nodes of an update by ranks
 local function update_by_ranks(g, kinds, params, team, by, reduced)
-  local moments, w = kinds[regions.moments[1].name], kinds.w[1]
+  local moments, w = places.moments(kinds, regions.moments[1]), kinds.w[1]
   local parts, own = team:owned(), {}
   local sharded = moments[1].start == parts[1].start and moments[1].stop == parts[1].stop
   if sharded and #moments ~= #parts or not sharded and (moments[1].start ~= 0
@@ -205,7 +191,7 @@ function optim.new(run, params, team, reduced, how)
       :format(#params:list()))
   end
   local kinds = places.rows(run)
-  if not (kinds.master and kinds[regions.moments[1].name]) then
+  if not (kinds.master and places.moments(kinds, regions.moments[1])) then
     base.raise("MR_E_USAGE",
       "optim.new: the executor has no master; try: {regions = regions.adamw()} when it is made")
   end

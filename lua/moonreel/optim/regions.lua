@@ -19,14 +19,34 @@ local ema = {name = "ema", dtype = "f32", role = "average", prefix = "ema."}
 local adam_m = {name = "adam_m", dtype = "f32", prefix = "adam_m."}
 local adam_v = {name = "adam_v", dtype = "f32", prefix = "adam_v."}
 
+-- elements that share the scale of a moment of 8 bits: no two parameters do
+local BLOCK <const> = 64
+
+-- a moment as codes of 8 bits, an element each, and the scales of blocks of them
+local function coded(row)
+  local name = row.name .. "8"
+  return {name = name, dtype = "u8", prefix = name .. "."},
+    {name = name .. "_scale", dtype = "f32", prefix = name .. "_scale.", per = BLOCK}
+end
+
+local adam_m8, adam_m8_scale = coded(adam_m)
+local adam_v8, adam_v8_scale = coded(adam_v)
+
 --- Every row that may be found in a checkpoint, in the order in which lists show them.
-regions.saved = {master, ema, adam_m, adam_v}
+regions.saved = {master, ema, adam_m, adam_v, adam_m8, adam_m8_scale, adam_v8, adam_v8_scale}
 
 --- Prefixes by role, for readers of checkpoints that no optimizer is at hand for.
 regions.prefix = {master = master.prefix, average = ema.prefix}
 
---- The rows that hold the first and the second moment.
+--- The rows that hold the first and the second moment in 32 bits.
 regions.moments = {adam_m, adam_v}
+
+--- The same in 8 bits, by the name of the moment: rows of codes and of scales; how ops take them.
+regions.coded = {
+  [adam_m.name] = {codes = adam_m8, scale = adam_m8_scale, how = {signed = true, block = BLOCK}},
+  [adam_v.name] = {codes = adam_v8, scale = adam_v8_scale,
+    how = {signed = false, root = true, block = BLOCK}},
+}
 
 -- the row of gradients; fresh ones begin at zero in each micro-step
 local function gradients(fresh)
@@ -49,6 +69,7 @@ local read_adamw = options.declare("regions.adamw", {
   { "fresh", "boolean", "gradients begin at zero in each micro-step" },
   { "dtype", "text", "of the weights: those of f32 are the masters of an owner's parts",
     default = "bf16" },
+  { "bits", "integer", "of moments, 8 or 32", default = 32 },
   { "space", "text", "pinned: all of it in the host's memory; absent: on the device" },
   { "matrices", "integer", "element from which on there are no second moments; absent: all have "
     .. "them" },
@@ -89,22 +110,30 @@ local function rows_in(rows, parts, space)
   return out
 end
 
+-- the rows of a moment
+local function moment(row, bits)
+  local in_8 = regions.coded[row.name]
+  return bits == 8 and {in_8.codes, in_8.scale} or {row}
+end
+
 --- For AdamW, the update of moonreel.optim.
 ---@param given table|nil  ema: averaged weights as well; parts: the elements of which this rank
 ---   keeps masters, moments and averages, as it owns them; gradients, weights: of these as well;
----   fresh: gradients begin at zero in each micro-step; dtype: of the weights; space: where they
----   lie; matrices: where those begin that Muon updates, which keeps no second moment
+---   fresh: gradients begin at zero in each micro-step; dtype: of the weights; bits: of moments, 8
+---   or 32; space: where they lie; matrices: where those begin that Muon updates, which keeps no
+---   second moment
 ---@return table[] rows
 function regions.adamw(given)
   local o = read_adamw(given)
   -- checkpoints hold them in this order
-  local kept = o.ema and {master, ema, adam_m} or {master, adam_m}
+  local kept = o.ema and {master, ema} or {master}
   if o.parts and o.dtype == "f32" then
     table.remove(kept, 1)
   end
   local seconds = o.matrices and parts_before(o.matrices, o.parts) or o.parts
+  table.move(moment(adam_m, o.bits), 1, 2, #kept + 1, kept)
   kept = rows_in(kept, o.parts, o.space)
-  local second = rows_in({adam_v}, seconds, o.space)
+  local second = rows_in(moment(adam_v, o.bits), seconds, o.space)
   table.move(second, 1, #second, #kept + 1, kept)
   local rows = o.gradients and rows_in({grad}, o.parts) or {gradients(o.fresh)}
   for i, part in ipairs(o.weights and o.parts or {}) do
@@ -135,6 +164,7 @@ function regions.of(settings, team, dtype, fresh, params)
   local matrices = params and params:matrices() < params:elements() and params:matrices() or nil
   return regions.adamw{matrices = matrices,
     ema = settings.optim.ema_decay ~= nil, dtype = dtype, fresh = fresh,
+    bits = settings.optim.moment_bits,
     space = settings.optim.offload and "pinned" or nil,
     parts = team and team.stage > 0 and team:owned() or nil,
     gradients = team and team.gradients, weights = team and team.weights}

@@ -52,7 +52,8 @@ local function has_units(p)
 end
 
 -- The sums of a range; done: those of ranges before; since: as optim.new takes it. What an update
--- did to matrices that have no second moment their first does not tell.
+-- did to matrices that have no second moment their first does not tell; nor do moments of 8 bits,
+-- whose small ones are rounded by as much as they are.
 local function sums_of(g, kinds, range, hyper, done, since)
   local p, here = range.param, {}
   local m, v = regions.moments[1].name, regions.moments[2].name
@@ -60,7 +61,7 @@ local function sums_of(g, kinds, range, hyper, done, since)
     local row = (i < 3 or p.block == 0) and places.row(kinds[kind], range)
     here[i] = row and places.bring(g, row, places.value(g, row, range), done) or false
   end
-  local cols = has_units(p) and p.block == 0 and p.count // p.shape[1] or 0
+  local cols = here[4] and has_units(p) and p.count // p.shape[1] or 0
   return ops.weight_sums(here[1], here[2], here[3], here[4], hyper, { decay = p.decay or 1,
     lr_factor = p.lr_factor or 1, since = since and since[p.name] or 0, cols = cols,
     before = cols > 0 and (range.start - p.offset) % cols or 0 })
@@ -79,9 +80,9 @@ Watch.__index = Watch
 ---@return mr.WeightWatch
 function weights.new(run, params, team, since)
   local kinds = places.rows(run)
-  local moved = kinds.master[1].space == "pinned"
   local list = ranges(params, team and team:owned() or { { start = 0, stop = params:elements() } },
-    moved and optim.piece or params:elements())
+    places.moves(kinds) and optim.piece or params:elements())
+  local told = kinds[regions.moments[1].name] ~= nil
   local self, blocks = setmetatable({ blocks = {}, of_range = {}, untold = {} }, Watch), {}
   for _, p in ipairs(params:list()) do
     local name = weights.block(p.name)
@@ -89,7 +90,7 @@ function weights.new(run, params, team, since)
       self.blocks[#self.blocks + 1] = name
       blocks[name] = #self.blocks
     end
-    if p.block > 0 then
+    if p.block > 0 or not told then
       self.untold[name], self.untold.all = true, true
     end
   end

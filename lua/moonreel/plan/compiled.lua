@@ -58,7 +58,8 @@ local function key_of(settings, dtype, fresh)
   return json.encode { settings:plain("model"), settings:plain("vae"),
     settings:plain("text_encoder"), settings:plain("clip"), settings.compat or "",
     settings.optim.ema_decay ~= nil, dtype, fresh,
-    settings.optim.offload, settings.job, settings.cached, settings.load_video_features,
+    settings.optim.offload, settings.optim.moment_bits,
+    settings.job, settings.cached, settings.load_video_features,
     settings.load_text_features, settings.optim.type, settings:plain("optim").muon or "",
     settings:plain("condition_config") }
 end

@@ -198,8 +198,10 @@ local others = {
     "decay decay_rate" },
   { "optim.betas are the factors of the moments: optim.betas={0.9,0.999}",
     "momentum nesterov momenta" },
-  { "moments are f32; optim.offload keeps them on the host",
-    "use_8bit_adam use_8bit adam_8bit adamw_8bit use_adafactor" },
+  { "optim.moment_bits = 8 keeps moments in 8 bits",
+    "use_8bit_adam use_8bit adam_8bit adamw_8bit" },
+  { "no optimizer here factors its second moment; optim.moment_bits = 8 keeps moments small, "
+    .. "optim.offload on the host", "use_adafactor" },
   { "lr_schedule is constant, cosine or 1cycle, with warmup_steps, min_lr and steps",
     [[lr_scheduler lr_scheduler_type lr_scheduler_name scheduler_type schedule lr_decay_style
     lr_policy lr_decay lr_scheduler_num_cycles lr_num_cycles num_cycles lr_scheduler_power

@@ -2,6 +2,7 @@
 -- Each function is one named step of the trainer and takes the run `r`.
 -- @module moonreel.trainer.setup
 local ckpt = require "moonreel.ckpt"
+local coded = require "moonreel.ckpt.coded"
 local fill = require "moonreel.ckpt.fill"
 local start = require "moonreel.ckpt.start"
 local codec = require "moonreel.codec"
@@ -136,6 +137,7 @@ local function note_moments(r)
     r.notes[#r.notes + 1] = ("Muon goes on with the first moments of %d matrices of %s and leaves "
       .. "their second moments"):format(counts.left, r.source.path)
   end
+  r.notes[#r.notes + 1] = coded.note(r.source, r.pipe.params, r.settings.optim.moment_bits)
   return since
 end
 

@@ -4,6 +4,7 @@
 -- @module moonreel.trainer.state
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
+local coded = require "moonreel.ckpt.coded"
 local fill = require "moonreel.ckpt.fill"
 local regions = require "moonreel.optim.regions"
 local spikes = require "moonreel.trainer.spikes"
@@ -141,19 +142,25 @@ local function same_shape(a, b)
   return table.concat(a, ",") == table.concat(b, ",")
 end
 
-local second_moment = regions.moments[2].prefix
+local second = regions.moments[2]
+local second_rows = {[second.prefix] = true, [regions.coded[second.name].codes.prefix] = true,
+  [regions.coded[second.name].scale.prefix] = true}
 
--- what the run wants of a checkpoint, as rows {region, part, name, info, bytes}, in its order, and
--- rows {region, part} of second moments that it has none of
+-- what the run wants of a checkpoint, as rows {region, part, name, info, bytes}, in its order, rows
+-- {region, part} of second moments that it has none of, and {region, part, param} of moments that
+-- it has in other bits
 local function wanted(run, params, source)
-  local place, rows, zeros = {}, {}, {}
+  local place, rows, zeros, others = {}, {}, {}, {}
   for i, name in ipairs(source:names()) do
     place[name] = i
   end
-  local function want(region, has, name)
-    local shape = has.shape
+  local function want(region, has, p)
+    local shape, name = has.shape, region.prefix .. p.name
     local info = source:info(name)
-    if not info and region.prefix == second_moment then
+    if coded.other(source, region, p.name) then
+      others[#others + 1] = {region = region, part = has, param = p}
+      return
+    elseif not info and second_rows[region.prefix] then
       zeros[#zeros + 1] = {region = region, part = has}
       return
     elseif not info then
@@ -173,12 +180,12 @@ local function wanted(run, params, source)
     for _, r in ipairs(regions_of) do
       local has = fill.part(r, p)
       if has then
-        want(r, has, r.prefix .. p.name)
+        want(r, has, p)
       end
     end
   end
   table.sort(rows, function(a, b) return place[a.name] < place[b.name] end)
-  return rows, zeros
+  return rows, zeros, others
 end
 
 --- Which parameters have a second moment that did not begin with the first update: matrices that
@@ -191,7 +198,7 @@ end
 function state.second_moments(params, source)
   local m, since, counts = source.manifest.run_state, {}, {fresh = 0, left = 0}
   for _, p in ipairs(params:list()) do
-    local has = source:info(second_moment .. p.name)
+    local has = coded.has(source, second, p.name)
     if p.block > 0 then
       counts.left = counts.left + (has and 1 or 0)
     elseif not (p.frozen or p.buffer or has) then
@@ -225,13 +232,18 @@ end
 local BATCH_BYTES = 64 << 20
 
 --- Load all of a checkpoint; everything must be there with the right shape, but second moments,
--- which begin at zero where it has none (state.second_moments). It is read in its own
+-- which begin at zero where it has none (state.second_moments); moments of other bits become those
+-- of the run. It is read in its own
 -- order, so that no block of it is read for each of the small tensors in it.
 ---@param source mr.Checkpoint
 function state.load(run, params, source)
-  local rows, zeros = wanted(run, params, source)
+  local rows, zeros, others = wanted(run, params, source)
   for _, row in ipairs(zeros) do
     fill.write(run, row.region, row.part, T.new(row.region.dtype, {row.part.to - row.part.from}))
+  end
+  for _, row in ipairs(others) do
+    local made <close> = coded.made(source, row.region, row.param, row.part)
+    fill.write(run, row.region, row.part, made)
   end
   local first = 1
   while first <= #rows do

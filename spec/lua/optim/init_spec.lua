@@ -3,8 +3,10 @@
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
+local base = require "moonreel.core.base"
 local nn = require "moonreel.nn"
 local optim = require "moonreel.optim"
+local process = require "moonreel.core.process"
 local regions = require "moonreel.optim.regions"
 
 -- sizes that are no multiple of the alignment of ranges, groups that change between neighbours
@@ -22,7 +24,7 @@ local function values(count, stream)
   return T.new("f32", {count}):fill_normal(4, stream, count)
 end
 
-local function new_update(device, dtype, space)
+local function new_update(device, dtype, space, bits)
   local params = G.params(dtype or "f32")
   for _, row in ipairs(GROUPS) do
     local scope = nn.scope(params, nil,
@@ -31,7 +33,7 @@ local function new_update(device, dtype, space)
   end
   params:seal()
   local run = E.new(E.device(device or "cpu", 1), params,
-    {regions = regions.adamw{ema = true, space = space}})
+    {regions = regions.adamw{ema = true, space = space, bits = bits}})
   for _, row in ipairs(GROUPS) do
     run:set_param(row.frozen and "frozen" or "master", row.name, values(row.count, "parameter"))
     if not row.frozen then
@@ -102,8 +104,8 @@ describe("optim", function()
     function()
     local piece = optim.piece
     optim.piece = 64
-    local function after_three(device, dtype, space)
-      local run, update = new_update(device, dtype, space)
+    local function after_three(bits, device, dtype, space)
+      local run, update = new_update(device, dtype, space, bits)
       local norms = {}
       for step = 1, 3 do
         for _, row in ipairs(GROUPS) do
@@ -116,15 +118,16 @@ describe("optim", function()
       end
       local bytes = {}
       for _, row in ipairs(run:regions()) do
-        bytes[row.name] = run:read(row.name, row.dtype, 0, {row.stop - row.start}):bytes()
+        bytes[row.name] = run:read(row.name, row.dtype, 0, {(row.stop - row.start) // row.per})
+          :bytes()
       end
       return {norms, bytes}, run, update
     end
-    for _, dtype in ipairs{"bf16", "f32"} do
-      local wanted, _, plain = after_three("cpu", dtype)
+    for _, case in ipairs{{32, "bf16"}, {32, "f32"}, {8, "bf16"}, {8, "f32"}} do
+      local wanted, _, plain = after_three(case[1], "cpu", case[2])
       assert.equal(0, plain.prog:memory().offloaded)
       for _, device in ipairs{"cpu", "shadow"} do
-        local got, run, update = after_three(device, dtype, "pinned")
+        local got, run, update = after_three(case[1], device, case[2], "pinned")
         assert.same(wanted, got)
         local there = 0
         for _, row in ipairs(run:regions()) do
@@ -140,13 +143,65 @@ describe("optim", function()
         local memory, schedule = update.prog:memory(), update.prog:schedule()
         assert.equal(there, memory.offloaded)
         assert.equal(plain.prog:memory().state, memory.state + there)
-        -- three pieces of nine, in granules
-        assert.is_true(memory.arena < there / 2, memory.arena .. " of " .. there)
+        -- three pieces of nine, in granules; numbers of codes too
+        local elements = run:regions()[1].stop
+        assert.is_true(memory.arena < 8 * elements, memory.arena .. " of " .. there)
         assert.matches("h2d +copy", schedule)
         assert.matches("d2h +copy", schedule)
       end
     end
     optim.piece = piece
+  end)
+
+  it("keeps moments in 8 bits: near those of 32, untouched where nothing changes", function()
+    local devices = {"cpu"}
+    if base.exists((process.program():gsub("[^/]*$", "libmoonreel_cudaemu.so"))) then
+      devices[2] = "cudaemu"
+    end
+    local h = {lr = 0.01, beta1 = 0.9, beta2 = 0.99, eps = 1e-8, weight_decay = 0.3,
+      ema_decay = 0.6, grad_scale = 0.5}
+    local function stepped(run, update, step, scale)
+      for _, row in ipairs(GROUPS) do
+        if not row.frozen then
+          run:set_param("grad", row.name, values(row.count, "gradient" .. step))
+        end
+      end
+      h.step, h.grad_scale = step, scale
+      update:step(h)
+    end
+    for _, device in ipairs(devices) do
+      local exact, exact_update = new_update(device, "f32")
+      local run, update = new_update(device, "f32", nil, 8)
+      for step = 1, 4 do
+        stepped(exact, exact_update, step, 0.5)
+        stepped(run, update, step, 0.5)
+      end
+      local moved
+      for _, row in ipairs(GROUPS) do
+        local before = values(row.count, "parameter"):totable()
+        local want = row.frozen and before or exact:param("master", row.name):totable()
+        local got = run:param(row.frozen and "frozen" or "master", row.name):totable()
+        for i, w in ipairs(want) do
+          -- of four steps, each as long as the rate and the decay at most
+          local most = 4 * h.lr * (row.lr_factor or 1) * (1 + 0.3 * math.abs(before[i]))
+          assert.near(w, got[i], 0.25 * most, row.name)
+          moved = moved or w ~= got[i]
+        end
+      end
+      assert.is_true(moved)
+      local bytes = 0
+      for _, row in ipairs(run:regions()) do
+        bytes = bytes + (row.name:find("^adam") and row.bytes or 0)
+      end
+      -- a byte for each of both moments, four for each 64
+      local elements = exact:regions()[1].stop
+      assert.equal(2 * elements + 2 * 4 * elements // 64, bytes)
+      local codes = run:param("adam_m8", "no_decay"):bytes()
+      local scale = run:param("adam_m8_scale", "no_decay"):bytes()
+      stepped(run, update, 5, 0)
+      assert.equal(codes, run:param("adam_m8", "no_decay"):bytes())
+      assert.equal(scale, run:param("adam_m8_scale", "no_decay"):bytes())
+    end
   end)
 
   it("says what to do when nothing trains", function()
@@ -167,7 +222,7 @@ describe("optim", function()
     {"wide", MATRICES.wide}, {"square", MATRICES.square}}
   local RULE = {scale = "match_rms", nesterov = true}
 
-  local function new_muon(dtype, space, since, only)
+  local function new_muon(dtype, space, since, only, moment_bits)
     local params = G.params(dtype or "f32")
     for _, row in ipairs(SHAPES) do
       if not only or only == row[1] then
@@ -184,7 +239,7 @@ describe("optim", function()
       params:seal{matrices = names, block = 256}
     end
     local run = E.new(E.device("cpu", 2), params, {regions = regions.adamw{ema = true,
-      dtype = dtype, space = space, matrices = params:matrices()}})
+      dtype = dtype, space = space, bits = moment_bits, matrices = params:matrices()}})
     for _, p in ipairs(params:list()) do
       run:set_param("master", p.name, values(p.count, "parameter" .. p.name):reshape(p.shape))
       run:set_param("ema", p.name, values(p.count, "average" .. p.name):reshape(p.shape))
@@ -262,6 +317,28 @@ describe("optim", function()
         end
       end
     end
+  end)
+
+  it("keeps the first moments of matrices in 8 bits as well, and no second ones", function()
+    local run, update, params = new_muon()
+    steps_of(update, run, params, 1, 2)
+    local small, small_update, small_params = new_muon(nil, nil, nil, nil, 8)
+    steps_of(small_update, small, small_params, 1, 2)
+    for _, row in ipairs(small:regions()) do
+      if row.name == "adam_v8" then
+        assert.equal(params:matrices(), row.stop - row.start)
+      end
+      assert.is_false(row.name == "adam_m" or row.name == "adam_v")
+    end
+    -- a step is about 0.02 x 0.8 long, whatever codes do to its direction
+    local want, got = run:param("master", "fused"):totable(),
+      small:param("master", "fused"):totable()
+    local squares = 0
+    for i, w in ipairs(want) do
+      squares = squares + (w - got[i]) ^ 2
+    end
+    local off = (squares / #want) ^ 0.5
+    assert.is_true(off > 0 and off < 0.001, off)
   end)
 
   it("corrects the bias of a second moment from where it began", function()

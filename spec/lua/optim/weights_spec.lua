@@ -49,7 +49,7 @@ local function gradient(p)
   return T.from(p.shape, values, "f32")
 end
 
-local function new(dtype, space, device)
+local function new(dtype, space, device, bits)
   local params = G.params(dtype)
   for _, p in ipairs(PARAMS) do
     params:add { name = p.name, shape = p.shape, init = { kind = "normal", scale = 0.5 },
@@ -57,7 +57,7 @@ local function new(dtype, space, device)
   end
   params:seal()
   local run = E.new(E.device(device or "shadow", 2), params,
-    { regions = regions.adamw { ema = true, space = space, dtype = dtype } })
+    { regions = regions.adamw { ema = true, space = space, dtype = dtype, bits = bits } })
   run:init(3)
   for _, p in ipairs(PARAMS) do
     if not p.frozen then
@@ -159,6 +159,19 @@ describe("optim.weights", function()
         eps = H.eps, weight_decay = H.weight_decay, step = 41 }, true)) do
       local want = expected(got.name, before, after, values(run, "ema"))
       assert.near(1, got.update_ratio / want.update_ratio, 1e-4, got.name)
+    end
+  end)
+
+  it("says norms and drift of weights whose moments have 8 bits, which tell no update", function()
+    local run, params = new("bf16", nil, nil, 8)
+    local watch = weights.new(run, params)
+    optim.new(run, params):step(H)
+    local sums = watch:sums { lr = H.lr, beta1 = H.beta1, beta2 = H.beta2, eps = H.eps,
+      weight_decay = H.weight_decay, step = 1 }
+    for _, got in ipairs(watch:facts(sums, true)) do
+      assert.is_nil(got.update_ratio)
+      assert.is_nil(got.dead)
+      assert.is_true(got.norm > 0 and got.ema_drift > 0)
     end
   end)
 

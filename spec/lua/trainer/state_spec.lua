@@ -1,12 +1,15 @@
 -- What an optimizer declares goes into a checkpoint and back, whatever it keeps.
--- Covers: lua/moonreel/trainer/state.lua lua/moonreel/ckpt/fill.lua lua/moonreel/optim/regions.lua
+-- Covers: lua/moonreel/trainer/state.lua lua/moonreel/ckpt/fill.lua lua/moonreel/ckpt/coded.lua
+-- lua/moonreel/optim/regions.lua lua/moonreel/ckpt/numbers.lua
 -- core/bind/exec.c
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local core = require "moonreel.core.ckpt"
 local regions = require "moonreel.optim.regions"
+local coded = require "moonreel.ckpt.coded"
 local fill = require "moonreel.ckpt.fill"
+local numbers = require "moonreel.ckpt.numbers"
 local state = require "moonreel.trainer.state"
 local dir = dofile("spec/support/folder.lua").new()
 local fails = dofile "spec/support/fails.lua"
@@ -120,6 +123,55 @@ describe("the state of a run", function()
       names[prefix .. "a"], names[prefix .. "b"] = nil, nil
     end
     assert.same({a = "bf16 [3, 40]", b = "bf16 [2]", still = "bf16 [5]"}, names)
+  end)
+
+  it("of moments in 8 bits goes on in 32, and back, as near as codes are", function()
+    local params = params_of "bf16"
+    local in_8, in_32 = regions.adamw{ema = true, bits = 8}, regions.adamw{ema = true}
+    local run <close> = filled(params, in_32)
+    local _, source = saved(run, params, dir.path .. "/in_32.safetensors")
+    local small <close> = E.new(E.device(), params, {regions = in_8})
+    state.load(small, params, source)
+    local names, coded_source = saved(small, params, dir.path .. "/in_8.safetensors")
+    assert.equal("u8 [3, 40]", names["adam_m8.a"])
+    assert.equal("f32 [2]", names["adam_v8_scale.a"])
+    assert.is_nil(names["adam_m.a"])
+    local back <close> = E.new(E.device(), params, {regions = in_32})
+    state.load(back, params, coded_source)
+    for name, distance in pairs{adam_m = 0.9 / 128, adam_v = 2 * 0.9 / 256, master = 0} do
+      local want, got = run:param(name, "a"):totable(), back:param(name, "a"):totable()
+      for from = 0, 64, 64 do
+        -- half a part of the upper decade, of the largest number of a block; roots: twice that
+        local last = math.min(from + 64, #want)
+        local most = math.max(table.unpack(want, from + 1, last))
+        for i = from + 1, last do
+          assert.near(want[i], got[i], most * distance * 1.001, name .. i)
+        end
+      end
+    end
+    -- the same codes once more, and a rank that owns a part makes its part of them
+    local again <close> = E.new(E.device(), params, {regions = in_8})
+    state.load(again, params, coded_source)
+    assert.same(everything(small, params), everything(again, params))
+    local part = regions.adamw{bits = 8, parts = {{start = 64, stop = 128}}}
+    local owner <close> = E.new(E.device(), params, {regions = part})
+    state.load(owner, params, source)
+    assert.same(small:read("adam_m8", "u8", 64, {64}):totable(),
+      owner:read("adam_m8", "u8", 0, {64}):totable())
+    assert.same(small:read("adam_v8_scale", "f32", 1, {1}):totable(),
+      owner:read("adam_v8_scale", "f32", 0, {1}):totable())
+    -- it is said in either direction
+    assert.matches("in_32.safetensors has moments of 32 bits: they are rounded to 8",
+      coded.note(source, params, 8))
+    assert.matches("in_8.safetensors has moments of 8 bits: they go on in 32",
+      coded.note(coded_source, params, 32))
+    assert.is_nil(coded.note(source, params, 32))
+    assert.is_nil(coded.note(coded_source, params, 8))
+    -- their numbers are those of the moments
+    local first, second = numbers.moments(source, "a")[1], numbers.moments(coded_source, "a")[1]
+    assert.near(first.m, second.m, first.m * 0.01)
+    assert.near(first.v, second.v, first.v * 0.01)
+    assert.is_nil(numbers.norms(coded_source)[1].adam_m8)
   end)
 
   it("gives weights to every place for weights: the exact ones, averages begin there", function()

@@ -213,6 +213,13 @@ describe("the stages of ZeRO", function()
     end
   end)
 
+  it("are one run with moments of 8 bits, none of whose blocks a chunk cuts", function()
+    compare(3, 0, 0, "optim.moment_bits=8", "optim.offload=true", "dtype=bf16")
+    for _, case in ipairs(EVERY and { { 2, 0 }, { 4, 2 }, { 8, 0 } } or {}) do
+      compare(case[1], case[2], 0, "optim.moment_bits=8", "optim.type=muon")
+    end
+  end)
+
   it("are one run with linear layers of 8 bits", function()
     compare(2, 0, 1, "grad_checkpoint=true", "model.linear=f8")
   end)

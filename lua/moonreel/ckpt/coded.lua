@@ -1,0 +1,104 @@
+--- Moments of 8 bits in checkpoints: numbers of their codes, codes of numbers that a checkpoint has
+-- in 32 bits.
+-- @module moonreel.ckpt.coded
+local T = require "moonreel.core.tensor"
+local ops = require "moonreel.core.op"
+local regions = require "moonreel.optim.regions"
+
+local coded = {}
+
+-- by the prefix of a row: its moment, and which of the results of encode it is; nil: the numbers
+local parts = {}
+for _, moment in ipairs(regions.moments) do
+  local of = regions.coded[moment.name]
+  parts[moment.prefix] = {moment = moment, of = of}
+  parts[of.codes.prefix] = {moment = moment, of = of, result = 1}
+  parts[of.scale.prefix] = {moment = moment, of = of, result = 2}
+end
+
+-- elements [from, to) of a tensor, where each stands for `per`
+local function slice(source, name, dtype, from, to, per)
+  from, to = from // per, (to + per - 1) // per
+  local t = T.new(dtype, {to - from})
+  local ptr, bytes = t:ptr()
+  source:read_slices{{name = name, range = {from, to}, ptr = ptr, bytes = bytes}}
+  return t
+end
+
+--- Does a checkpoint have a moment of a parameter, in whatever bits?
+---@param source mr.Checkpoint
+---@param moment table   of regions.moments
+---@param parameter string
+---@return boolean
+function coded.has(source, moment, parameter)
+  return (source:info(moment.prefix .. parameter)
+    or source:info(regions.coded[moment.name].codes.prefix .. parameter)) ~= nil
+end
+
+--- Numbers of a moment that a checkpoint has in 8 bits.
+---@param source mr.Checkpoint
+---@param moment table   of regions.moments
+---@param parameter string
+---@param from integer   element, a multiple of the block
+---@param to integer     behind the last
+---@return mr.Tensor     [to - from] f32
+function coded.decode(source, moment, parameter, from, to)
+  local of = regions.coded[moment.name]
+  local codes <close> = slice(source, of.codes.prefix .. parameter, "u8", from, to, 1)
+  local scale <close> = slice(source, of.scale.prefix .. parameter, "f32", from, to, of.how.block)
+  return (ops.decode_dynamic8(codes, scale, of.how))
+end
+
+local function encode(source, moment, parameter, from, to)
+  local how = regions.coded[moment.name].how
+  local numbers <close> = slice(source, moment.prefix .. parameter, "f32", from, to, 1)
+  local codes <close> = T.new("u8", {to - from})
+  local scale <close> = T.new("f32", {(to - from + how.block - 1) // how.block})
+  return ops.encode_dynamic8(numbers, codes, scale, how)
+end
+
+--- Does a checkpoint have in other bits what a region holds of a parameter?
+---@param source mr.Checkpoint
+---@param region table   row of exec:regions()
+---@param parameter string
+---@return boolean
+function coded.other(source, region, parameter)
+  local part = parts[region.prefix]
+  return part ~= nil and not source:info(region.prefix .. parameter)
+    and coded.has(source, part.moment, parameter)
+end
+
+--- What a region holds of a parameter, made of what a checkpoint has in other bits.
+---@param source mr.Checkpoint
+---@param region table   row of exec:regions(), for which coded.other is true
+---@param p table        of params:list()
+---@param has table      of fill.part
+---@return mr.Tensor
+function coded.made(source, region, p, has)
+  local part, from = parts[region.prefix], has.from * region.per
+  local to = math.min(has.to * region.per, p.count)
+  if not part.result then
+    return coded.decode(source, part.moment, p.name, from, to)
+  end
+  local made = {encode(source, part.moment, p.name, from, to)}
+  made[3 - part.result]:close()
+  return made[part.result]
+end
+
+--- What a moment in other bits means to a run.
+---@param source mr.Checkpoint
+---@param params mr.Params
+---@param bits integer     of the run's moments
+---@return string|nil      nil: the checkpoint has them as the run keeps them
+function coded.note(source, params, bits)
+  local first = regions.moments[1]
+  for _, p in ipairs(params:list()) do
+    local plain = source:info(first.prefix .. p.name)
+    if coded.has(source, first, p.name) and not plain == (bits == 32) then
+      return bits == 8 and ("%s has moments of 32 bits: they are rounded to 8"):format(source.path)
+        or ("%s has moments of 8 bits: they go on in 32, from these numbers"):format(source.path)
+    end
+  end
+end
+
+return coded
