@@ -3,6 +3,17 @@ local csv = require "moonreel.text.csv"
 local page = require "spec.support.page"
 
 describe("docs/runs.md", function()
+  it("has every option of its commands", function()
+    local text = require("moonreel.core.base").read_file "docs/runs.md"
+    for _, name in ipairs { "note", "runs", "log", "watch" } do
+      for _, option in ipairs(require("moonreel.cli." .. name).options or {}) do
+        local word = option[1]:match "%-%-[%w-]+" or option[1]
+        -- it says what else to use
+        assert.is_true(word == "--expnums" or text:find(word, 1, true) ~= nil, name .. " " .. word)
+      end
+    end
+  end)
+
   it("leads through the week of a run, from an empty folder", function()
     local outputs = {}
     -- two lines more say what the files hold
