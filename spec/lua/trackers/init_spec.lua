@@ -278,6 +278,28 @@ describe("trackers", function()
     assert.same(both(), again())
   end)
 
+  it("take as long for a step behind many as behind few", function()
+    -- processor seconds of 200 steps behind so many
+    local function seconds_behind(n)
+      local lines = { start(0) }
+      for i = 1, n do
+        lines[i + 1] = step(i)
+      end
+      lines[#lines + 1] = start(n, { branch = 2, wall = 1.75e9 + n })
+      journal(lines)
+      base.remove_dir(run .. "/tensorboard")
+      base.remove_dir(run .. "/wandb")
+      local session <close> = open(2)
+      local began = os.clock()
+      for i = n + 1, n + 200 do
+        append(step(i))
+        session:look()
+      end
+      return os.clock() - began
+    end
+    assert.is_true(seconds_behind(20000) < 3 * seconds_behind(20) + 0.05)
+  end)
+
   it("make whole what a killed session left: torn, cut, missing", function()
     local lines = { start(0), step(1), step(2), step(3) }
     journal(lines)
