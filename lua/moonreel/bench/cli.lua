@@ -109,6 +109,42 @@ local function plan_large(seconds)
   return rows
 end
 
+local RUNS <const>, SHORT <const>, LONG <const> = 200, 500, 100000
+
+-- a run of so many steps as its folder has it
+local function make_run(path, s, steps)
+  base.make_dir(path)
+  base.replace_file(path .. "/settings.json", s:to_json())
+  local file <close> = assert(io.open(path .. "/journal.jsonl", "w"))
+  file:write('{"branch":1,"kind":"start","ranks":1,"run":"bench","step":0,"total":', steps,
+    ',"wall":1e9}\n')
+  for i = 1, steps do
+    file:write(('{"batches":1,"bucket":"6x32x32 b8 l56","bytes":147456,"data_wait_s":4.2e-05,'
+      .. '"epoch":%d,"even":true,"grad_norm":0.41,"keys":"%016x","kind":"step","loss":%.12f,'
+      .. '"lr":0.002,"samples":8,"step":%d,"t":501.25,"time_s":0.0125,"wall":%.6f,"weight":8}\n')
+      :format(i // 64, i, 1 + 1 / i, i, 1e9 + i / 64))
+  end
+  file:write('{"kind":"end","step":', steps, ',"wall":', 1e9 + steps, "}\n")
+  require("moonreel.run").lock(path):close()
+end
+
+-- what is read of runs: a list of many, and all of a long one
+local function read_runs(dir, seconds)
+  local s, rows = settings.bake "tiny/demo", {}
+  for i = 1, RUNS do
+    make_run(("%s/runs/%03d-x"):format(dir, i), s, i == RUNS and LONG or SHORT)
+  end
+  local long = ("%s/runs/%03d-x"):format(dir, RUNS)
+  for _, row in ipairs { { "list %d runs, one of %d steps", 1, "runs", dir .. "/runs" },
+      { "log --export csv of the latter", 5, "log", long, "--export", "csv" },
+      { "log --time of it", 5, "log", long, "--time" } } do
+    local took, cpu_s = best(seconds, function() return start { table.unpack(row, 3) } end)
+    rows[#rows + 1] = { what = row[1]:format(RUNS, LONG), aim_s = row[2], seconds = took,
+      cpu_s = cpu_s }
+  end
+  return rows
+end
+
 --- Measure.
 ---@param options table  seconds: time to spend per figure
 ---@return table[] rows  {what, seconds, cpu_s, aim_s, private_bytes, aim_bytes}
@@ -130,12 +166,16 @@ function cli.measure(options)
   local dir = os.tmpname()
   os.remove(dir)
   base.make_dir(dir)
-  local ok, large = pcall(open_large, dir, options.seconds)
+  local ok, problem = pcall(function()
+    for _, more in ipairs { open_large, read_runs } do
+      local list = more(dir, options.seconds)
+      table.move(list, 1, #list, #rows + 1, rows)
+    end
+  end)
   base.remove_dir(dir)
   if not ok then
-    error(large, 0)
+    error(problem, 0)
   end
-  table.move(large, 1, #large, #rows + 1, rows)
   local plans = plan_large(options.seconds)
   return table.move(plans, 1, #plans, #rows + 1, rows)
 end
