@@ -1,4 +1,4 @@
--- The demo's video autoencoder: its sizes, and the two stages that train it. Pictures come first:
+--- The demo's video autoencoder: its sizes, and the two stages that train it. Pictures come first:
 -- 32 x 32 pixels to 4 channels of 8 x 8 cells; then frames, two to one of 8 channels. Trained
 -- together from the start the shapes are lost, and groups of fewer channels lose the colours.
 local parts = {

@@ -1,4 +1,4 @@
--- A 1cycle bump; everything follows lr and warmup_steps of the final recipe.
+--- A 1cycle bump; everything follows lr and warmup_steps of the final recipe.
 return recipe {
   lr_schedule = "1cycle",
   cooldown_steps = function(r) return r.warmup_steps or recipe.none end,

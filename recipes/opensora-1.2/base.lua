@@ -1,4 +1,4 @@
--- What the training recipes of Open-Sora 1.2 share. Ref: hpcaitech/Open-Sora v1.2 (bde3c42),
+--- What the training recipes of Open-Sora 1.2 share. Ref: hpcaitech/Open-Sora v1.2 (bde3c42),
 -- configs/opensora-v1-2/train.
 return recipe {
   compat = "opensora-1.2",

@@ -4,14 +4,16 @@ local help = {}
 
 help.name = "help"
 help.summary = "commands, fields and the recipe language"
-help.usage = "help [COMMAND | fields | recipe | recipes | names | api | stubs DIR | FIELD] [--json]"
+help.usage = "help [COMMAND | fields | recipe | recipes | names | api | stubs DIR | FIELD [TYPE]] "
+  .. "[--json]"
 help.options = {
   { "COMMAND", "one command's page; the same as moonreel COMMAND --help" },
   { "fields", "all fields of recipes" },
   { "FIELD", "one field: kind, default, range, help, spellings; of a record, as optim, all its "
     .. "fields" },
+  { "FIELD TYPE", "of a record with types, as model flux: the fields of one, with its defaults" },
   { "recipe", "the language, and what a recipe can reach" },
-  { "recipes", "the recipes that ship with moonreel" },
+  { "recipes", "the recipes that ship with moonreel, and what each is" },
   { "names", "the names that the prompt, -e and scripts have: T, ops, open, ..." },
   { "api", "modules and types of the core, for scripts and the prompt" },
   { "stubs DIR", "write what the Lua language server of an editor reads" },
@@ -55,25 +57,46 @@ function help.show_command(command)
   return 0
 end
 
--- all fields, or those of a record
-local function show_fields(options, record)
-  if options.markdown then
-    io.write(require("moonreel.recipe.describe").markdown())
-    return 0
-  end
+-- rows of fields as a table
+local function print_fields(rows, options)
   local columns = { { key = "field" }, { key = "kind" }, { key = "default" }, { key = "help" } }
   if options.json then
     for _, key in ipairs { "spellings", "affects", "resume", "reader", "unit" } do
       columns[#columns + 1] = { key = key }
     end
   end
-  local rows = {}
-  for _, row in ipairs(require("moonreel.recipe.describe").fields()) do
-    if not record or row.field:sub(1, #record + 1) == record .. "." then
-      rows[#rows + 1] = row
-    end
-  end
   require("moonreel.text.table").print(columns, rows, options)
+  return 0
+end
+
+-- all fields
+local function show_fields(options)
+  local describe = require "moonreel.recipe.describe"
+  if options.markdown then
+    io.write(describe.markdown())
+    return 0
+  end
+  return print_fields(describe.fields(), options)
+end
+
+-- the fields of a record, or of one of its types
+local function show_record(options, record, of_type)
+  local rows, types = require("moonreel.recipe.describe").record(record, of_type)
+  local names = {}
+  for i, one in ipairs(types) do
+    names[i] = one.type
+  end
+  if of_type and not (" " .. table.concat(names, " ") .. " "):find(" " .. of_type .. " ", 1, true)
+  then
+    require("moonreel.recipe.fault").usage("help %s: there is no %s.type '%s'; %s", record, record,
+      of_type, #names > 0 and "there are " .. table.concat(names, ", ") or "it has no types")
+  end
+  print_fields(rows, options)
+  if #types > 0 and not of_type and not options.json then
+    print(("\nmoonreel help %s TYPE: the fields of one type, with the defaults that it gives\n")
+      :format(record))
+    require("moonreel.text.table").print({ { key = "type" }, { key = "help" } }, types)
+  end
   return 0
 end
 
@@ -156,10 +179,13 @@ A recipe reaches only:]]
   return 0
 end
 
-local function show_recipes()
-  for _, name in ipairs(require("moonreel.recipe.files").shipped_names()) do
-    print(name)
+local function show_recipes(options)
+  local files, rows = require "moonreel.recipe.files", {}
+  for _, name in ipairs(files.shipped_names()) do
+    local about, helper = files.about(name)
+    rows[#rows + 1] = not helper and { name = name, about = about } or nil
   end
+  require("moonreel.text.table").print({ { key = "name" }, { key = "about" } }, rows, options)
   return 0
 end
 
@@ -214,7 +240,7 @@ local function show_names()
 end
 
 local topics = { names = show_names, recipe = show_recipe, recipes = show_recipes, api = show_api,
-  stubs = write_stubs, fields = function(options) return show_fields(options) end }
+  stubs = write_stubs, fields = show_fields }
 
 function help.run(args)
   local parsed = require("moonreel.settings.words").parse(args, help)
@@ -235,7 +261,7 @@ function help.run(args)
     return shown
   end
   if target and target.schema.tag == "record" then
-    return show_fields(parsed.options, table.concat(target.keys, "."))
+    return show_record(parsed.options, table.concat(target.keys, "."), parsed.positional[2])
   end
   require("moonreel.recipe.fault").usage("help: '%s' is no command, topic or field%s; try: "
     .. "moonreel help", word,

@@ -19,12 +19,13 @@ local function kind_text(schema)
   return schema.tag
 end
 
-local function default_text(row)
-  if type(row.default) == "function" then
-    return "computed"
-  end
-  local text = kinds.show(row.default)
+local function value_text(value)
+  local text = kinds.show(value)
   return #text > 60 and "(a table)" or text
+end
+
+local function default_text(row)
+  return type(row.default) == "function" and "computed" or value_text(row.default)
 end
 
 -- other names of a field: of the references, then of other trainers
@@ -59,6 +60,40 @@ function describe.fields(each)
     return table.concat(a.row.types or {}, " ") < table.concat(b.row.types or {}, " ")
   end)
   return rows
+end
+
+--- The fields of a record, as `fields` has them. Of a record whose fields depend on its type those
+-- of one, with the defaults that it gives; or those of all types, where defaults differ "by type".
+---@param record string
+---@param of_type string|nil
+---@return table[] rows
+---@return table types   those of the record: {type, help}, by name; empty: it has none
+function describe.record(record, of_type)
+  local known = registry.get().root
+  for key in record:gmatch "[^.]+" do
+    known = known.fields[key]
+  end
+  local rows, at, types = {}, {}, {}
+  for _, one in ipairs(describe.fields(true)) do
+    local key = one.field:sub(1, #record + 1) == record .. "." and one.field:sub(#record + 2)
+    local belongs = not of_type or not one.row.types
+    for _, name in ipairs(key and of_type and one.row.types or {}) do
+      belongs = belongs or name == of_type
+      local preset = name == of_type and known.types[name].preset[key]
+      one.default = preset ~= nil and preset ~= false and value_text(preset) or one.default
+    end
+    local twin = key and at[key]
+    if key and belongs and not twin then
+      rows[#rows + 1], at[key] = one, one
+    elseif key and belongs and twin.default ~= one.default then
+      twin.default = "by type"
+    end
+  end
+  for name, type_row in pairs(known.types or {}) do
+    types[#types + 1] = { type = name, help = type_row.help }
+  end
+  table.sort(types, function(a, b) return a.type < b.type end)
+  return rows, types
 end
 
 -- what a cell says about values: choices and ranges where there are any

@@ -66,6 +66,25 @@ local function shipped_names()
 end
 files.shipped_names = shipped_names
 
+--- What a shipped recipe says of itself: the first sentence of its head. A head of three dashes is
+-- that of a file for others to extend or to require.
+---@param name string
+---@return string sentence
+---@return boolean helper
+function files.about(name)
+  local words, helper = {}, nil
+  for line in shipped("recipes/" .. name).text:gmatch "[^\n]*" do
+    local dashes, text = line:match "^(%-%-+)%s*(.*)$"
+    if not dashes then
+      break
+    end
+    helper = helper or (dashes == "---" and "yes" or "no")
+    words[#words + 1] = text
+  end
+  local head = table.concat(words, " ")
+  return head:match "^(.-%.)%s+%u" or head, helper == "yes"
+end
+
 -- what to try where a name is that of a folder with a recipe in it, as runs have
 local function within(name)
   local inner = name:gsub("/+$", "") .. "/recipe"

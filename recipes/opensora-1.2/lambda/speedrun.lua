@@ -1,5 +1,5 @@
--- What the 28,000 GPU-hour reproduction changes in every stage. Ref: LambdaLabsML fork of Open-Sora
--- v1.2.
+--- What the 28,000 GPU-hour reproduction changes in every stage. Ref: LambdaLabsML fork of
+-- Open-Sora v1.2.
 return recipe.extend("../base") {
   vae = { from_pretrained = "hpcai-tech/OpenSora-VAE-v1.2" },
   text_encoder = { local_files_only = recipe.remove },

@@ -348,7 +348,29 @@ describe("moonreel help", function()
 
   it("prints what a recipe can reach and which recipes ship", function()
     assert.matches("recipe%.replace{}.*math%.abs, .*string%.upper", (moonreel("help recipe")))
-    assert.matches("\n?tiny/demo\n", (moonreel("help recipes")))
+    local recipes = moonreel("help recipes")
+    assert.matches("\nopensora%-2%.0/train/stage2 +Stage 2: clips at 768px, tokens shared by 4 "
+      .. "ranks%. *\n", recipes)
+    -- what recipes share is none
+    for _, helper in ipairs { "lib/masks", "lib/tiny_vae", "mixins/bump", "opensora-1.2/base",
+        "opensora-1.2/buckets", "opensora-2.0/parts", "opensora-2.0/inference/plugins/tp" } do
+      assert.is_nil(recipes:find("\n" .. helper .. " ", 1, true), helper)
+    end
+    for _, row in ipairs(json.decode((moonreel("help recipes --json")))) do
+      assert.is_true(#row.about > 10, row.name)
+    end
+  end)
+
+  it("has the fields of a record by type, with the defaults that each gives", function()
+    assert.matches("\nmodel%.depth +integer +by type .*\nmoonreel help model TYPE: .*\n"
+      .. "STDiT3%-3B/2 +3B parameters", (moonreel("help model")))
+    local large = moonreel("help model STDiT3-3B/2")
+    assert.matches("\nmodel%.hidden_size +integer +1872 ", large)
+    assert.is_nil(large:find("model.depth_single_blocks", 1, true))
+    assert.matches("\nmodel%.hidden_size +integer +3072 ", (moonreel("help model flux")))
+    local _, err, code = moonreel("help model foo")
+    assert.equal(2, code)
+    assert.matches("help model: there is no model.type 'foo'; there are .*STDiT3%-XL/2, ", err)
   end)
 
   it("answers an unknown word with exit 2", function()

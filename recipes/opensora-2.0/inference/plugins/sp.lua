@@ -1,4 +1,4 @@
--- Tokens shared by 8 ranks, the autoencoder's layers too.
+--- Tokens shared by 8 ranks, the autoencoder's layers too.
 return recipe.extend("./tp") {
   plugin_config = {
     tp_size = 1, sp_size = 8,

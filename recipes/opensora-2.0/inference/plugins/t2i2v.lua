@@ -1,4 +1,4 @@
--- An image model makes the first frame.
+--- An image model makes the first frame.
 return recipe {
   use_t2i2v = true, img_resolution = "768px",
   img_flux = { type = "flux", from_pretrained = "./ckpts/flux1-dev.safetensors",

@@ -1,4 +1,4 @@
--- Layers shared by 8 ranks.
+--- Layers shared by 8 ranks.
 return recipe {
   plugin = "hybrid",
   plugin_config = { tp_size = 8, pp_size = 1, sp_size = 1, zero_stage = 2,
