@@ -204,7 +204,7 @@ local function write_sheet(path, clips)
   local rows = {}
   for i, clip in ipairs(clips) do
     rows[i] = {file = clip.path, start = 0, frames = clip.frames, height = clip.height,
-      width = clip.width}
+      width = clip.width, text = clip.prompt}
   end
   require("moonreel.data.sheet").write(path, rows)
   return path

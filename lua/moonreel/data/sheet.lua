@@ -1,6 +1,7 @@
 --- Frames of clips on one picture: a line per clip, its frames from the first to the last.
 -- @module moonreel.data.sheet
 local data = require "moonreel.data"
+local letters = require "moonreel.look.letters"
 
 local sheet = {}
 
@@ -55,9 +56,26 @@ local function tiles_of(row, wanted, tile)
   return out
 end
 
---- Write a PNG with frames of some rows.
+-- lines of a text above the frames of a clip, white on black, cut to the width
+local function text_lines(text, width)
+  local most = (width - 2 * GAP) // letters.width
+  local cut = utf8.len(text) and utf8.len(text) > most and text:sub(1, utf8.offset(text, most - 2)
+    - 1) .. "..." or text
+  local ink, lines = {}, {}
+  letters.write(cut:gsub("%c", " "), function(x, y) ink[(y + 1) * width + x + GAP] = true end)
+  for y = 0, letters.height + 1 do
+    local bytes = {}
+    for x = 0, width - 1 do
+      bytes[x + 1] = ink[y * width + x] and "\255" or "\0"
+    end
+    lines[y + 1] = table.concat(bytes)
+  end
+  return lines
+end
+
+--- Write a PNG with frames of some rows, each below its text.
 ---@param path string
----@param rows table[]     of an index
+---@param rows table[]     of an index; one without a text, or with an empty one, has no line of it
 ---@param given? table     frames: of each clip (6); height, width: of a tile (96, 160)
 ---@return table[] failed  {row, why}: clips that cannot be read have an empty line
 ---@return integer height  of the picture
@@ -66,7 +84,7 @@ function sheet.write(path, rows, given)
   local o = given or {}
   local wanted, tile = o.frames or 6, { height = o.height or 96, width = o.width or 160 }
   local width, failed = wanted * (tile.width + GAP) + GAP, {}
-  local gap, empty = GREY:rep(GAP), GREY:rep(tile.width)
+  local gap, empty, height = GREY:rep(GAP), GREY:rep(tile.width), GAP
   local planes = { {}, {}, {} }
   local function put(c, line) table.insert(planes[c], line) end
   for _, row in ipairs(rows) do
@@ -74,8 +92,11 @@ function sheet.write(path, rows, given)
     if not tiles then
       failed[#failed + 1] = { row = row, why = why }
     end
+    local text = (row.text or "") ~= "" and text_lines(row.text, width) or {}
+    height = height + #text + tile.height + GAP
     for c = 1, 3 do
       put(c, GREY:rep(width * GAP))
+      put(c, table.concat(text))
       for y = 1, tile.height do
         local line = {}
         for i = 1, wanted do
@@ -89,7 +110,6 @@ function sheet.write(path, rows, given)
     put(c, GREY:rep(width * GAP))
     planes[c] = table.concat(planes[c])
   end
-  local height = #rows * (tile.height + GAP) + GAP
   data.png(path, table.concat(planes), { height = height, width = width })
   return failed, height, width
 end

@@ -1,19 +1,11 @@
 --- Charts of numbers: lines and bars, as letters for a terminal and as a picture for files.
 -- @module moonreel.look.chart
+local letters = require "moonreel.look.letters"
 local picture = require "moonreel.look.picture"
 local edit = require "moonreel.core.edit"
 local options = require "moonreel.text.options"
 
 local chart = {}
-
--- digits of tick labels, 3 x 5, rows from the top as bits
-local glyphs = { ["0"] = { 7, 5, 5, 5, 7 }, ["1"] = { 2, 6, 2, 2, 7 }, ["2"] = { 7, 1, 7, 4, 7 },
-  ["3"] = { 7, 1, 7, 1, 7 },
-  ["4"] = { 5, 5, 7, 1, 1 }, ["5"] = { 7, 4, 7, 1, 7 }, ["6"] = { 7, 4, 7, 5, 7 },
-    ["7"] = { 7, 1, 1, 1, 1 },
-  ["8"] = { 7, 5, 7, 5, 7 }, ["9"] = { 7, 5, 7, 1, 7 }, ["-"] = { 0, 0, 7, 0, 0 },
-    ["."] = { 0, 0, 0, 0, 2 },
-  ["+"] = { 0, 2, 7, 2, 0 }, ["e"] = { 0, 7, 7, 4, 7 } }
 
 local function label(x) return ("%.4g"):format(x) end
 
@@ -33,6 +25,30 @@ local function range(values)
     return lo - room, hi + room
   end
   return lo, hi
+end
+
+local INTERVALS <const> = 4 -- of an axis, about
+
+-- the distance of round ticks that cut a span into about so many intervals: 1, 2 or 5 times a power
+-- of ten
+local function round_step(span)
+  local rough = span / INTERVALS
+  local power = 10 ^ math.floor(math.log(rough, 10))
+  for _, m in ipairs { 1, 2, 5 } do
+    if rough <= m * power * 1.0001 then
+      return m * power
+    end
+  end
+  return 10 * power
+end
+
+-- round numbers from the first one that is not below lo to the last one that is not above hi
+local function ticks_of(lo, hi)
+  local step, list = round_step(hi - lo), {}
+  for k = math.ceil(lo / step - 1e-9), math.floor(hi / step + 1e-9) do
+    list[#list + 1] = k * step
+  end
+  return list
 end
 
 -- dots of a chart on a grid: set(column, row from the bottom)
@@ -109,6 +125,10 @@ function chart.new(values, given)
   if c.bars then
     c.lo = 0
   end
+  -- the axis begins and ends with a round number
+  local step = round_step(c.hi - c.lo)
+  c.lo = math.floor(c.lo / step + 1e-9) * step
+  c.hi = math.ceil(c.hi / step - 1e-9) * step
   return c
 end
 
@@ -232,11 +252,11 @@ end
 --- The chart as a picture of 640 x 360.
 function chart.picture(c)
   local width, height, bottom, edge = 640, 360, 34, 12
+  local top = edge + (c.title ~= "" and letters.height + 8 or 0)
+  local y_ticks, x_ticks, left = ticks_of(c.lo, c.hi), ticks_of(c.from, c.to), 0
   -- room for the longest label at the left
-  local labels, left = {}, 0
-  for k = 0, 4 do
-    labels[k] = label(c.hi + (c.lo - c.hi) * k / 4)
-    left = math.max(left, 16 + 8 * #labels[k])
+  for _, tick in ipairs(y_ticks) do
+    left = math.max(left, 16 + letters.width * #label(tick))
   end
   local ink = {}
   local function put(x, y, what)
@@ -245,36 +265,30 @@ function chart.picture(c)
     end
   end
   local function write(text, x, y)
-    for k = 1, #text do
-      local rows = glyphs[text:sub(k, k)]
-      for r = 1, rows and 5 or 0 do
-        for b = 0, 2 do
-          if rows[r] >> (2 - b) & 1 == 1 then
-            for d = 0, 3 do
-              put(x + (k - 1) * 8 + b * 2 + d % 2, y + (r - 1) * 2 + d // 2, "text")
-            end
-          end
-        end
-      end
-    end
+    letters.write(text, function(dx, dy) put(x + dx, y + dy, "text") end)
   end
-  local inner_w, inner_h = width - left - edge, height - bottom - edge
-  for k = 0, 4 do
-    local y = edge + (inner_h - 1) * k // 4
+  local inner_w, inner_h = width - left - edge, height - bottom - top
+  write(c.title, left, edge - 4)
+  for _, tick in ipairs(y_ticks) do
+    local y = top + math.floor((inner_h - 1) * (c.hi - tick) / (c.hi - c.lo) + 0.5)
     for x = left, width - edge - 1 do
       put(x, y, "grid")
     end
-    write(labels[k], left - 8 - #labels[k] * 8, math.max(0, y - 5))
-    local x_text = label(c.from + (c.to - c.from) * k / 4)
-    local x = left + (inner_w - 1) * k // 4
-    for gy = edge, height - bottom - 1 do
-      put(x, gy, "grid")
+    local text = label(tick)
+    write(text, left - 8 - #text * letters.width, math.max(0, y - 5))
+  end
+  for _, tick in ipairs(x_ticks) do
+    local text = label(tick)
+    local x = left + math.floor((inner_w - 1) * (tick - c.from) / (c.to - c.from) + 0.5)
+    for y = top, height - bottom - 1 do
+      put(x, y, "grid")
     end
-    write(x_text, math.min(x - #x_text * 4, width - #x_text * 8), height - bottom + 12)
+    write(text, math.min(x - #text * letters.width // 2, width - #text * letters.width),
+      height - bottom + 12)
   end
   draw(c, inner_w, inner_h, function(x, y)
     for d = 0, c.bars and 0 or 1 do
-      put(left + x, edge + inner_h - 1 - y - d, "line")
+      put(left + x, top + inner_h - 1 - y - d, "line")
     end
   end)
   local colours = { text = { 60, 60, 60 }, grid = { 225, 225, 225 }, line = { 31, 90, 180 } }

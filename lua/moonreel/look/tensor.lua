@@ -280,7 +280,7 @@ end
 
 local png_field = { "png", "text", "a path: save it there instead of drawing" }
 local read_plot = options.declare("plot", { png_field,
-  { "field", "text", "of rows: the number to draw", default = "value" },
+  { "field", "text", "of rows: the number to draw; value, or the only number, where absent" },
   { "title", "text", "above it" },
   { "from", "number", "what the x axis begins with" },
   { "to", "number", "what it ends with" },
@@ -289,13 +289,40 @@ local read_hist = options.declare("hist", { png_field,
   { "bins", "integer", "how many bars", default = 32 } })
 local read_imshow = options.declare("imshow", { png_field })
 
+-- fields of rows that say where or when a number was
+local AXES <const> = { "step", "time_s", "wall" }
+
+-- What rows say of their numbers: the field, "value" or the only number besides an axis, and the
+-- axis with its first and last value. Nothing of other data.
+local function facts_of(x, field)
+  local first = type(x) == "table" and not tensor_of(x) and x[1]
+  if type(first) ~= "table" then
+    return { field = field or "value" }
+  end
+  local facts, others = { field = field }, {}
+  for _, axis in ipairs(AXES) do
+    local last = x[#x][axis]
+    if not facts.axis and type(first[axis]) == "number" and type(last) == "number" then
+      facts.axis, facts.from, facts.to = axis, first[axis], last
+    end
+  end
+  for key, value in pairs(first) do
+    others[#others + 1] = type(value) == "number" and key ~= facts.axis and key or nil
+  end
+  facts.field = field or first.value and "value" or #others == 1 and others[1] or "value"
+  return facts
+end
+
 --- Draw numbers as a line: a tensor, a list of numbers, or rows ({field = "rms"} names the number).
+-- Rows with a step or a time have it below the chart.
 ---@param x any
 ---@param given table|nil  png = "f.png" saves instead of drawing; field, title, from, to
 function tensor.plot(x, given)
   local o = read_plot(given)
-  draw_chart(require("moonreel.look.chart").new(tensor.numbers(x, o.field),
-    { title = o.title, from = o.from, to = o.to }), o.png)
+  local facts = facts_of(x, o.field)
+  draw_chart(require("moonreel.look.chart").new(tensor.numbers(x, facts.field),
+    { title = o.title or facts.axis and ("%s by %s"):format(facts.field, facts.axis),
+      from = o.from or facts.from, to = o.to or facts.to }), o.png)
 end
 
 --- Draw how values are spread.

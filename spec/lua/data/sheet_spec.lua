@@ -31,12 +31,13 @@ describe("data.sheet", function()
     local failed, height, width = sheet.write(path, { index:row(1), index:row(2), index:row(3) },
       { frames = 3, height = 32, width = 48 })
     assert.same({}, failed)
-    assert.same({ 3 * 36 + 4, 3 * 52 + 4 }, { height, width })
+    -- above each line of frames one of letters, 12 pixels high
+    assert.same({ 3 * 48 + 4, 3 * 52 + 4 }, { height, width })
     local pixels = data.decode(path)
     assert.equal(3 * height * width, #pixels)
     -- brightness in the middle of tile `column` of line `row`, and off its middle
     local function at(row, column, y, x)
-      y, x = 4 + (row - 1) * 36 + 16 + (y or 0), 4 + (column - 1) * 52 + 24 + (x or 0)
+      y, x = 4 + 12 + (row - 1) * 48 + 16 + (y or 0), 4 + (column - 1) * 52 + 24 + (x or 0)
       return pixels:byte(y * width + x + 1)
     end
     for row = 1, 3 do
@@ -58,7 +59,7 @@ describe("moonreel data preview", function()
     local out, err, code = folder.moonreel(words .. "--count 2")
     assert.equal(0, code, err)
     assert.matches("\n +1 +4 +32 +64 +24 +1.mkv +clip 1\n +3 +12 +48 +80 +24 +3.mkv +clip 3\n", out)
-    assert.matches("p.png: 988 x 204 pixels", out)
+    assert.matches("p.png: 988 x 228 pixels", out)
     os.rename(place.path .. "/clips/2.mkv", place.path .. "/clips/gone")
     out, err, code = folder.moonreel(words .. "--id 2.mkv --id 1 --frames 1 --json")
     os.rename(place.path .. "/clips/gone", place.path .. "/clips/2.mkv")

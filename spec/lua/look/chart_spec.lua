@@ -11,6 +11,33 @@ describe("a chart", function()
     assert.is_truthy(p.rgb:find("\60\60\60", 1, true))
   end)
 
+  it("has round ticks, between which all values lie, and a title", function()
+    for _, case in ipairs { { { 0.137, 0.93 }, "1", "0" }, { { 3, 17.2 }, "20", "0" },
+        { { -0.0031, 0.0047 }, "0.006", "-0.004" }, { { 100, 100 }, "110", "90" } } do
+      local text = chart.text(chart.new(case[1], { title = "loss" }))
+      assert.matches("^loss\n *" .. case[2]:gsub("%p", "%%%0") .. " ▏", text)
+      assert.matches("\n *" .. case[3]:gsub("%p", "%%%0") .. " ▏[^\n]*\n[^\n]*\n$", text)
+    end
+    local function ink(title)
+      local p = chart.picture(chart.new({ 1, 2 }, { title = title }))
+      return select(2, p.rgb:sub(1, 20 * p.width * 3):gsub("\60\60\60", ""))
+    end
+    assert.is_true(ink "a title" > ink "" + 50)
+  end)
+
+  it("of rows has the axis that they have: steps, or time", function()
+    local printed = require "spec.support.printed"
+    local tensor = require "moonreel.look.tensor"
+    local text = printed(tensor.plot, { { step = 50, loss = 3 }, { step = 60, loss = 2 },
+      { step = 90, loss = 1 } })
+    assert.matches("^loss by step\n", text)
+    assert.matches("\n +50 +90\n$", text)
+    text = printed(tensor.plot, { { wall = 7, a = 1, b = 5 }, { wall = 9, a = 1, b = 6 } },
+      { field = "b", title = "mine" })
+    assert.matches("^mine\n", text)
+    assert.matches("\n +7 +9\n$", text)
+  end)
+
   it("has several curves with a mark each, over all that any of them has", function()
     local text = chart.several({ { name = "down", points = { { 0, 8 }, { 10, 4 } } },
       { name = "late", points = { { 2, 5 }, { 9, 0 / 0 }, { 20, 4 } } },

@@ -1,0 +1,32 @@
+--- Letters of pictures.
+local letters = require "moonreel.look.letters"
+
+describe("look.letters", function()
+  -- the dots of a text, two pixels each, as lines
+  local function drawn(text)
+    local dots, width = {}, 0
+    letters.write(text, function(x, y)
+      dots[y // 2 * 100 + x // 2] = true
+      width = math.max(width, x // 2)
+    end)
+    local lines = {}
+    for y = 0, 4 do
+      local line = {}
+      for x = 0, width do
+        line[x + 1] = dots[y * 100 + x] and "#" or "."
+      end
+      lines[y + 1] = table.concat(line)
+    end
+    return table.concat(lines, "\n")
+  end
+
+  it("are three dots wide and five high, small ones as capitals", function()
+    assert.equal(".#....#\n#.#...#\n###..#.\n#.#.#..\n#.#.#..", drawn "a/")
+    assert.equal(drawn "HELLO 12.", drawn "hello 12.")
+  end)
+
+  it("have a box for what they lack, one for each character", function()
+    assert.equal("...\n###\n#.#\n###\n...", drawn "\u{e4}")
+    assert.equal(drawn "\u{e4}\u{4f60}", drawn "~~")
+  end)
+end)
