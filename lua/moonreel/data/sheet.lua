@@ -1,7 +1,7 @@
 --- Frames of clips on one picture: a line per clip, its frames from the first to the last.
 -- @module moonreel.data.sheet
 local data = require "moonreel.data"
-local letters = require "moonreel.look.letters"
+local letters = require "moonreel.text.letters"
 
 local sheet = {}
 

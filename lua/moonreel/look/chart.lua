@@ -1,6 +1,6 @@
 --- Charts of numbers: lines and bars, as letters for a terminal and as a picture for files.
 -- @module moonreel.look.chart
-local letters = require "moonreel.look.letters"
+local letters = require "moonreel.text.letters"
 local picture = require "moonreel.look.picture"
 local edit = require "moonreel.core.edit"
 local options = require "moonreel.text.options"

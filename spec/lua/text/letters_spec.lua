@@ -1,7 +1,7 @@
 --- Letters of pictures.
-local letters = require "moonreel.look.letters"
+local letters = require "moonreel.text.letters"
 
-describe("look.letters", function()
+describe("text.letters", function()
   -- the dots of a text, two pixels each, as lines
   local function drawn(text)
     local dots, width = {}, 0

@@ -1,5 +1,5 @@
 --- Letters of pictures: capitals, digits and signs, 3 x 5 dots each.
--- @module moonreel.look.letters
+-- @module moonreel.text.letters
 local letters = {}
 
 -- rows from the top as bits
