@@ -9,6 +9,7 @@ files["datasets/demo/metric.lua"] = { read_globals = { "watch" } }
 files["spec"] = { std = "+busted" }
 files["spec/**/fixtures"] = { read_globals = { "recipe" } }
 files["spec/support"] = { globals = { "arg" } }
+files["spec/twin"] = { read_globals = { "recipe" } }
 -- recipe texts, JSON and command lines that are clearer in one piece
 for _, name in ipairs {
   "bench/bench", "cli/reference_flags", "core/process", "recipe/fold", "recipe/sandbox",
