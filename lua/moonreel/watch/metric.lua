@@ -5,10 +5,16 @@ local base = require "moonreel.core.base"
 
 local metric = {}
 
+local function is_name(text)
+  return type(text) == "string" and text ~= "" and utf8.len(text) and not text:find "%c"
+end
+
+local function is_finite(x) return x == x and x ~= math.huge and x ~= -math.huge end
+
 -- a value as {name, number} rows; nil is no number, and no error
 local function rows_of(name, value)
   if type(value) == "number" then
-    return { { name, value } }
+    return rows_of(name, { [name] = value })
   elseif value == nil then
     return {}
   elseif type(value) ~= "table" then
@@ -17,9 +23,12 @@ local function rows_of(name, value)
   end
   local rows = {}
   for key, x in pairs(value) do
-    if type(key) ~= "string" or type(x) ~= "number" then
+    if not is_name(key) or type(x) ~= "number" then
       error(("watch.metric '%s' returned %s = %s; expected names and numbers"):format(name,
-        tostring(key), type(x)), 0)
+        base.printable(tostring(key)), type(x)), 0)
+    elseif not is_finite(x) then
+      error(("watch.metric '%s' returned %s = %s; expected a finite number, or nil"):format(name,
+        key, x), 0)
     end
     rows[#rows + 1] = { key, x }
   end
@@ -39,7 +48,7 @@ function metric.load(path, load)
     if f == nil then
       name, f = "metric", name
     end
-    if type(name) ~= "string" or type(f) ~= "function" then
+    if not is_name(name) or type(f) ~= "function" then
       error("watch.metric: expected a function(frames, prompt), with a name before it where there "
         .. "are several", 2)
     end
@@ -85,13 +94,11 @@ end
 ---@param rows table[]  {name, number} of all renderings
 ---@return table        name -> mean over the renderings that have it
 function metric.means(rows)
-  local sums, means = {}, {}
+  local counts, means = {}, {}
   for _, row in ipairs(rows) do
-    local sum = sums[row[1]] or { 0, 0 }
-    sums[row[1]] = { sum[1] + row[2], sum[2] + 1 }
-  end
-  for name, sum in pairs(sums) do
-    means[name] = sum[1] / sum[2]
+    local name, n = row[1], (counts[row[1]] or 0) + 1
+    -- which stays finite where a sum would not
+    counts[name], means[name] = n, (means[name] or 0) * ((n - 1) / n) + row[2] / n
   end
   return means
 end

@@ -33,6 +33,17 @@ describe("watch.metric", function()
       select(2, metric.measure(load 'watch.metric("t", function() return true end)', frames, "")))
     assert.matches("returned 1 = number; expected names",
       select(2, metric.measure(load 'watch.metric(function() return { 3 } end)', frames, "")))
+    for value, text in pairs { ["0 / 0"] = "metric = %-?nan; expected a finite",
+        ["{ a = math.huge }"] = "a = inf; expected a finite",
+        ['{ ["a\\n"] = 1 }'] = "a\\x0a = number; expected names",
+        ['{ [""] = 1 }'] = " = number" } do
+      rows, why = metric.measure(load(('watch.metric(function() return %s end)'):format(value)),
+        frames, "")
+      assert.same({}, rows)
+      assert.matches("'metric' returned " .. text, why)
+    end
+    -- a sum of these is infinite
+    assert.near(1, metric.means { { "a", 1.5e308 }, { "a", 1.5e308 } }.a / 1.5e308, 1e-9)
   end)
 
   it("refuses files without one", function()
