@@ -3,6 +3,7 @@
 -- @module moonreel.sample.prompts
 local base = require "moonreel.core.base"
 local csv = require "moonreel.text.csv"
+local grammar = require "moonreel.caption.prompt"
 
 local prompts = {}
 
@@ -46,9 +47,20 @@ local function of_file(path)
   return rows, stem
 end
 
+--- Refuse a text that is no prompt: not UTF-8, or with braces that hold no JSON.
+---@param text string
+function prompts.check(text)
+  if not utf8.len(text) then
+    base.raise("MR_E_USAGE", ("prompt '%s' is not UTF-8; try: a terminal with a UTF-8 locale")
+      :format(base.printable(text:sub(1, 80))))
+  end
+  grammar.extract(text)
+end
+
 local function of_texts(texts)
   local rows = {}
   for i, text in ipairs(texts) do
+    prompts.check(text)
     rows[i] = { text = text }
   end
   return rows, "prompt"

@@ -19,9 +19,13 @@ Set.__index = Set
 ---@param asked table  presets: names or nil; frames, height, width, seeds, steps, guidance, fps,
 ---   batch_size, prompts: as sampler:render takes them; loss: the evaluation loss, too; loss_only:
 ---   alone
----@return mr.WatchSet[]  {name, overrides}; raises MR_E_USAGE for an unknown preset
+---@return mr.WatchSet[]  {name, overrides}; raises MR_E_USAGE for an unknown preset and for prompts
+---   that no checkpoint could render
 function sets.of(asked)
   local list, options = {}, {}
+  for _, text in ipairs(asked.prompts or {}) do
+    prompts.check(text)
+  end
   for _, key in ipairs { "frames", "height", "width", "seeds", "steps", "guidance", "fps",
       "batch_size" } do
     options[key] = asked[key]

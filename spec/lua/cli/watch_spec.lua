@@ -128,7 +128,9 @@ describe("moonreel watch", function()
       ["a --save-to new"] = "try: without it, then moonreel log RUN --export wandb",
       ["a --raw --ema"] = "exclude each other", ["a --size 3"] = "expected HxW",
       ["a --preset low4s --size 8x8"] = "expected it or --size",
-      ["a --metric none.lua"] = "none.lua" } do
+      ["a --metric none.lua"] = "none.lua",
+      ["a --once --prompt 'a {b}'"] = "prompt 'a {b}': its {...} is no JSON object",
+      ["a --once --prompt \xFF"] = "prompt '\\xff' is not UTF-8" } do
       local out, err, code = watch(words)
       assert.same({ "", 2 }, { out, code }, words)
       assert.matches(story, err, 1, true)
