@@ -182,7 +182,9 @@ local function collect(r)
   x.child.output:close()
   x.child.errors:close()
   x.child = nil
+  local last = ""
   for line in x.errors:gmatch "[^\n]+" do
+    last = line
     say(r, "watch: %s", base.printable(line))
   end
   local left = waiting(r)
@@ -192,8 +194,8 @@ local function collect(r)
       say(r, "step %d is not %s: exit code %d of the process that does so, %d times", one.step,
         done_to(one.set), code, ATTEMPTS)
       report.leave(r.dir, ("step%d-%s-failed"):format(one.step, one.set), { kind = "samples",
-        step = one.step, set = one.set, event = "fail", text = ("exit code %d"):format(code),
-        wall = base.wall_s() })
+        step = one.step, set = one.set, event = "fail", wall = base.wall_s(),
+        text = ("exit code %d: %s"):format(code, base.printable(last)) })
       pins.drop(one)
     end
     x.attempts, left = 0, {}

@@ -185,6 +185,33 @@ describe("a run with sampling.every", function()
     end
   end)
 
+  it("goes on when its prompt file is damaged while it trains, and says what is wrong", function()
+    for _, on in ipairs { "host", "device" } do
+      local file = dir:write("prompts.txt", "a\n")
+      local script = dir:write("damage.lua", ([[
+        local loop, step = require "moonreel.trainer.loop", nil
+        step = loop.step
+        function loop.step(r)
+          if r.step == 5 then
+            io.open(%q, "w"):write "caf\xE9\n":close()
+          end
+          return step(r)
+        end
+        os.exit(require("moonreel.cli.train").run { ... }, true)]]):format(file))
+      local given = words("damaged" .. on, "steps=20", "sampling.prompts=none",
+        "sampling.on=" .. on, "sampling.prompt_path=" .. file)
+      given[1] = script
+      local done = run_words(given)
+      assert.equal(0, done.exit, done.output)
+      assert.matches("prompts.txt:1: 'caf\\xe9' is not UTF-8", done.output, 1, true)
+      assert.matches("done: step 20", done.output)
+      assert.same({}, told("damaged" .. on))
+      for _, line in ipairs(lines_of("damaged" .. on, "samples")) do
+        assert.matches("exit code 4: .*is not UTF%-8", line.text)
+      end
+    end
+  end)
+
   it("leaves to the next launch what a request to stop ends", function()
     local done = signalled("TERM", [[
       local look = require("moonreel.trainer.renderings").look
