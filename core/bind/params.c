@@ -34,6 +34,8 @@ static const mr_bind_field param_fields[] = {
     MR_BIND_NUM("lr_factor", mr_param, lr_factor, 1, "Factor of the learning rate."),
     MR_BIND_BOOL("lookup", mr_param, lookup, "A table of rows that are looked up."),
     MR_BIND_BOOL("outside", mr_param, outside, "From a file of its own, in no checkpoint."),
+    MR_BIND_INT("model", mr_param, model, 0, 0,
+                "Number of the model among several that are updated apart."),
     MR_BIND_END};
 
 static const mr_bind_field init_fields[] = {
@@ -203,7 +205,7 @@ static int p_list(lua_State *L)
     lua_createtable(L, n, 0);
     for (int i = 0; i < n; i++) {
         const mr_param *row = mr_params_at(p, i);
-        lua_createtable(L, 0, 12);
+        lua_createtable(L, 0, 13);
         lua_pushstring(L, row->name), lua_setfield(L, -2, "name");
         lua_createtable(L, row->desc.rank, 0);
         for (int k = 0; k < row->desc.rank; k++)
@@ -213,6 +215,7 @@ static int p_list(lua_State *L)
         lua_pushboolean(L, row->buffer), lua_setfield(L, -2, "buffer");
         lua_pushboolean(L, row->lookup), lua_setfield(L, -2, "lookup");
         lua_pushboolean(L, row->outside), lua_setfield(L, -2, "outside");
+        lua_pushinteger(L, row->model), lua_setfield(L, -2, "model");
         lua_pushinteger(L, row->block), lua_setfield(L, -2, "block");
         lua_pushinteger(L, row->offset), lua_setfield(L, -2, "offset");
         lua_pushinteger(L, mr_desc_count(&row->desc)), lua_setfield(L, -2, "count");
@@ -276,9 +279,10 @@ static const mr_bind_row params_rows[] = {
                    shares_fields),
     MR_ROW("buckets", p_buckets, "(): table[]",
            "Buckets of the trained range {start, stop, chunk}: each rank owns a chunk of each."),
-    MR_ROW("list", p_list, "(): table[]",
-           "Rows {name, shape, frozen, buffer, lookup, outside, block, offset, count, decay, "
-           "lr_factor}."),
+    MR_ROW(
+        "list", p_list, "(): table[]",
+        "Rows {name, shape, frozen, buffer, lookup, outside, model, block, offset, count, decay, "
+        "lr_factor}."),
     MR_ROW("elements", p_elements, "(frozen?: boolean): integer",
            "Length of the range of trained or frozen ones, gaps included."),
     MR_ROW("matrices", p_matrices, "(): integer",

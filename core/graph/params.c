@@ -158,9 +158,10 @@ static mr_status check_cut(const mr_params *p, const mr_cut *cut)
 }
 
 /* Lay out either the matrices or all other parameters. A bucket holds at most `most` elements, and
- * its size is a multiple of `granule` elements. */
+ * its size is a multiple of `granule` elements. No two models share one. */
 static void lay(mr_params *p, bool matrices, int64_t granule, int64_t most)
 {
+    int model = 0;
     for (int i = 0; i < p->n; i++) {
         mr_param *row = &p->rows[i];
         if ((row->block > 0) != matrices)
@@ -168,8 +169,9 @@ static void lay(mr_params *p, bool matrices, int64_t granule, int64_t most)
         int64_t *end = &p->elements[row->frozen],
                 size = round_up(mr_desc_count(&row->desc), MR_PARAM_ALIGN),
                 start = p->buckets ? p->bucket_end[p->buckets - 1] : 0;
-        if (!row->frozen && *end - start > most - size)
+        if (!row->frozen && (*end - start > most - size || row->model != model))
             close_bucket(p, granule);
+        model = row->frozen ? model : row->model;
         row->offset = *end;
         *end += size;
     }

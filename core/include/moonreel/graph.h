@@ -52,6 +52,7 @@ typedef struct mr_param {
     float decay, lr_factor; /* weight decay factor and learning-rate factor of its group */
     bool lookup;            /* rows are looked up: many have no gradient, which is no fault */
     bool outside;           /* frozen, from a file of its own: in no checkpoint */
+    int model;              /* of several that are updated apart: each in buckets of its own */
     int64_t offset;         /* elements, within its range; valid after seal */
     int64_t block;          /* of mr_cut, 0: no matrix of it; valid after seal */
 } mr_param;

@@ -4,6 +4,7 @@ local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local ops = require "moonreel.core.op"
 local perceptual = require "moonreel.losses.perceptual"
+local adversarial = require "moonreel.losses.adversarial"
 
 local losses = {}
 
@@ -38,11 +39,12 @@ end
 --- What of clips that came back counts, as Losses:of takes it.
 ---@param x mr.Value         f32 [B, T, H, W, C]
 ---@param y mr.Value         likewise: what came back
+---@param last string        the parameter of the layer that makes y
 ---@param normal table|nil   of the latent: mean, logvar
 ---@return table
-function losses.of_clips(x, y, normal)
+function losses.of_clips(x, y, last, normal)
   local _, _, H, W, C = table.unpack(x.shape)
-  return { error = losses.absolute(y, x), kl = normal and losses.divergence(normal), x = x, y = y,
+  return { kl = normal and losses.divergence(normal), x = x, y = y, last = last,
     per_frame = H * W * C }
 end
 
@@ -51,6 +53,7 @@ end
 ---@field kl_weight number
 ---@field perceptual_weight number
 ---@field network mr.Perceptual?
+---@field adversary mr.Adversary?
 local Losses = {}
 Losses.__index = Losses
 
@@ -58,13 +61,20 @@ Losses.__index = Losses
 -- autoencoder's own parameters.
 ---@param params mr.Params
 ---@param config table   of a recipe's vae_loss_config: kl_loss_weight, perceptual_loss_weight,
----   perceptual_network, perceptual_linear
----@param defaults table kl, perceptual: weights where config says none; kl nil: there is no draw
+---   perceptual_network, perceptual_linear; adversary: as adversarial.new takes it, or nil
+---@param defaults table kl, perceptual: weights where config says none; kl nil: there is no draw;
+---   adversary: whether there may be one
 ---@return mr.Losses     MR_E_RECIPE: a weight of what there is not
 function losses.new(params, config, defaults)
   local self = setmetatable({ kl_weight = config.kl_loss_weight or defaults.kl or 0,
     names = { "reconstruction" },
     perceptual_weight = config.perceptual_loss_weight or defaults.perceptual or 0 }, Losses)
+  if config.adversary and not defaults.adversary then
+    base.raise("MR_E_RECIPE", "discriminator.type: a discriminator looks at clips of model.type = "
+      .. "hunyuan_vae or dc_ae; try: discriminator = recipe.none")
+  elseif config.adversary then
+    self.adversary = adversarial.new(params, config.adversary)
+  end
   if self.perceptual_weight > 0 then
     self.names[#self.names + 1] = "perceptual"
     self.network = perceptual.new(params, { network = config.perceptual_network,
@@ -75,6 +85,9 @@ function losses.new(params, config, defaults)
   elseif self.kl_weight > 0 then
     base.raise("MR_E_RECIPE", ("kl_loss_weight = %g: this autoencoder draws no latent; try: 0")
       :format(self.kl_weight))
+  end
+  if self.adversary then
+    table.move(adversarial.names, 1, #adversarial.names, #self.names + 1, self.names)
   end
   return self
 end
@@ -89,11 +102,19 @@ end
 --- Fill what comes from files.
 ---@param exec mr.Exec
 ---@param params mr.Params
-function Losses:load(exec, params)
+---@param fresh boolean|nil  nothing else fills what trains
+function Losses:load(exec, params, fresh)
   if self.network then
     self.network:load(exec, params)
   end
+  if self.adversary and fresh then
+    self.adversary.network:load(exec, params)
+  end
 end
+
+--- Numbers of the moments that `of` gives.
+---@return integer
+function Losses:moments() return self.adversary and 9 * self.adversary.network:channels() or 0 end
 
 -- the perceptual distance of a batch's frames, in the unit of its error: f32 [B]
 local function perceived(self, g, clip)
@@ -103,28 +124,43 @@ local function perceived(self, g, clip)
       :format(C))
   end
   local function pictures(v) return v:reshape { B * frames, 1, H, W, C } end
-  local distance = self.network:distance(g, pictures(clip.x), pictures(clip.y))
+  local distance = self.network:distance(g, pictures(clip.x), pictures(clip.still))
   return each(distance, B) * (clip.per_frame / frames)
 end
 
---- The terms of a batch.
+-- a loss over the samples of a batch
+local function weighed(value, io) return (ops.sum(value * io.weight)) end
+
+--- The losses of a batch.
 ---@param g mr.Graph
----@param clip table   error: f32 [B], of what comes back; kl: f32 [B] or nil, of the latent; x, y:
----   f32 [B, T, H, W, C], the clips and what comes back of them; per_frame: numbers of a frame that
----   the error counts, 1 where it is a mean
----@return mr.Value    f32 [B]: what trains
----@return table       terms before their weights, f32 [B] each, by name
-function Losses:of(g, clip)
-  local terms = { reconstruction = clip.error, kl = clip.kl }
-  local all = clip.error
+---@param clip table   error: f32 [B], of what comes back, nil: absolute differences; kl: f32 [B] or
+---   nil, of the latent; x, y: f32 [B, T, H, W, C], the clips and what comes back of them;
+---   per_frame: numbers of a frame that the error counts, 1 where it is a mean; last: of of_clips
+---@param io table     weight: f32 [B]; with an adversary seed, keys, epoch of its draws
+---@return table       train: f32 scalar, whose gradients train; per_sample: f32 [B]; terms before
+---   their weights by name, f32 [B] each; moments: f32 [n, 3] of an adversary
+function Losses:of(g, clip, io)
+  -- with an adversary the losses meet at what came back, not before
+  clip.still = self.adversary and g:detach(clip.y) or clip.y
+  local terms = { kl = clip.kl }
+  terms.reconstruction = clip.error or losses.absolute(clip.still, clip.x)
+  local all = terms.reconstruction
   if self.network then
     terms.perceptual = perceived(self, g, clip)
     all = all + terms.perceptual * self.perceptual_weight
   end
-  if clip.kl then
-    all = all + clip.kl * self.kl_weight
+  local latent = clip.kl and clip.kl * self.kl_weight
+  if not self.adversary then
+    all = latent and all + latent or all
+    return { train = weighed(all, io), per_sample = all, terms = terms }
   end
-  return all, terms
+  local train, more = self.adversary:of(g, clip, all, io)
+  for _, name in ipairs(adversarial.names) do
+    terms[name] = more[name]
+  end
+  all = all + more.generator
+  return { train = latent and train + weighed(latent, io) or train,
+    per_sample = latent and all + latent or all, terms = terms, moments = more.moments }
 end
 
 return losses

@@ -118,6 +118,16 @@ function pipeline.new(config, dtype, cut)
   return seal()
 end
 
+-- what an autoencoder that trains is judged by
+local function losses_of(settings)
+  local config = settings:plain("vae_loss_config")
+  if settings.discriminator.type then
+    config.adversary = {discriminator = settings:plain("discriminator"),
+      gen = settings:plain("gen_loss_config"), disc = settings:plain("disc_loss_config")}
+  end
+  return config
+end
+
 --- The models of settings, as `new`.
 ---@param settings table  baked; its model, vae, text_encoder and compat
 ---@param dtype string    compute dtype of the run, see pipeline.dtype
@@ -127,7 +137,7 @@ function pipeline.of(settings, dtype, cut)
   return pipeline.new({model = settings:plain("model"), vae = settings:plain("vae"),
     text_encoder = settings:plain("text_encoder"),
     clip = settings.clip.type and settings:plain("clip") or nil,
-    losses = settings:plain("vae_loss_config"),
+    losses = losses_of(settings),
     compat = settings.compat ~= nil}, dtype,
     function(pipe) return matrices.cut(settings, pipe, cut) end)
 end

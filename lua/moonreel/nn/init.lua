@@ -27,6 +27,7 @@ local read_group = options.declare("nn.scope", {
   { "lr_factor", "number", "factor of the learning rate" },
   { "linear", "text", "dtype of the operands of linear layers, f8 for 8 bits; none: the layer's" },
   { "outside", "boolean", "frozen, from a file of its own: in no checkpoint" },
+  { "model", "integer", "of several that are updated apart; absent: 0" },
 })
 
 --- Where a layer's parameters go: a parameter table, a name prefix and the group they join.
@@ -60,7 +61,7 @@ end
 function Scope:add(name, shape, init, extra)
   local full = self:name(name)
   local row = {name = full, shape = shape, init = init, frozen = self.group.frozen,
-    outside = self.group.outside,
+    outside = self.group.outside, model = self.group.model,
     decay = self.group.decay, lr_factor = self.group.lr_factor}
   for k, v in pairs(extra or {}) do
     row[k] = v

@@ -23,13 +23,13 @@ optim.piece = 8 << 20
 local function group_of(p, since)
   local matrix = p.block > 0
   return {start = p.offset, stop = (p.offset + p.count + ALIGN - 1) // ALIGN * ALIGN,
-    decay = p.decay or 1, lr_factor = p.lr_factor or 1, since = since[p.name] or 0,
+    model = p.model, decay = p.decay or 1, lr_factor = p.lr_factor or 1, since = since[p.name] or 0,
     rows = matrix and p.block // p.shape[2] or nil, cols = matrix and p.shape[2] or nil,
     block = matrix and p.block or nil}
 end
 
 local function goes_on(last, r)
-  for _, key in ipairs{"decay", "lr_factor", "since", "rows", "cols"} do
+  for _, key in ipairs{"model", "decay", "lr_factor", "since", "rows", "cols"} do
     if last[key] ~= r[key] then
       return false
     end
@@ -86,15 +86,16 @@ Update.__index = Update
 -- the node that updates a range: `here` holds its master, first moment, average or false, and
 -- second moment; what these become, in the same order
 local function node_of(r, grad, here, weights, by, keep)
+  local own = by.models[r.model]
   if r.rows then
     local master, _, first, average = ops.muon(here[1], grad, here[2], here[3], weights,
-      by.hyper_muon, by.sumsq, {rows = r.rows, cols = r.cols, decay = r.decay,
+      own.hyper_muon, own.sumsq, {rows = r.rows, cols = r.cols, decay = r.decay,
       lr_factor = r.lr_factor, keep = keep, nesterov = by.rule.nesterov, bf16 = by.rule.bf16,
       scale = matrices.scale(by.rule.scale, r.rows, r.cols)})
     return {master, first, average}
   end
   local master, _, first, second, average = ops.adamw(here[1], grad, here[2], here[4], here[3],
-    weights, by.hyper, by.sumsq, {decay = r.decay, lr_factor = r.lr_factor, since = r.since,
+    weights, own.hyper, own.sumsq, {decay = r.decay, lr_factor = r.lr_factor, since = r.since,
     keep = keep})
   return {master, first, average, second}
 end
@@ -124,7 +125,7 @@ end
 -- the nodes of an update by ranks
 local function update_by_ranks(g, kinds, params, team, by, reduced)
   local moments, w = places.moments(kinds, regions.moments[1]), kinds.w[1]
-  local parts, own = team:owned(), {}
+  local parts = team:owned()
   local sharded = moments[1].start == parts[1].start and moments[1].stop == parts[1].stop
   if sharded and #moments ~= #parts or not sharded and (moments[1].start ~= 0
       or moments[1].stop ~= params:elements()) then
@@ -135,10 +136,15 @@ local function update_by_ranks(g, kinds, params, team, by, reduced)
   if not reduced then
     team:reduce(g)
   end
-  for i, part in ipairs(parts) do
-    own[i] = places.value(g, places.row(kinds.grad, part), part)
+  for _, model in ipairs(by.order) do
+    local own = {}
+    for i, part in ipairs(parts) do
+      local bucket = team.buckets[i]
+      own[#own + 1] = model.start < bucket.stop and bucket.start < model.stop
+        and places.value(g, places.row(kinds.grad, part), part) or nil
+    end
+    model.sumsq = team:sum_squares(g, own)
   end
-  by.sumsq = team:sum_squares(g, own)
   for i, bucket in ipairs(team.buckets) do
     if sharded then
       update(g, kinds, params, parts[i].start, parts[i].stop, by)
@@ -174,6 +180,26 @@ function optim.rule(settings)
     end}
 end
 
+-- The models of a table that are updated apart, in its order: {number, start, stop} of their
+-- ranges.
+local function models_of(list)
+  local order, by_number = {}, {}
+  for _, r in ipairs(list) do
+    local model = by_number[r.model]
+    if not model then
+      model = {number = r.model, start = r.start}
+      by_number[r.model], order[#order + 1] = model, model
+    end
+    model.stop = r.stop
+  end
+  return order, by_number
+end
+
+-- name of an input or an output of a model
+local function named(what, model)
+  return model.number == 0 and what or what .. "." .. model.number
+end
+
 --- Build and compile the update of a run.
 ---@param run mr.Exec       with the regions of regions.adamw: averages are kept where it has them
 ---@param params mr.Params  sealed
@@ -196,23 +222,29 @@ function optim.new(run, params, team, reduced, how)
       "optim.new: the executor has no master; try: {regions = regions.adamw()} when it is made")
   end
   local g = G.graph(params)
-  local by = {hyper = g:input("hyper", "f64", {12}), left = {}, since = how.since,
-    rule = how.rule}
+  local by = {left = {}, since = how.since, rule = how.rule}
   local muon = params:matrices() < params:elements()
+  by.order, by.models = models_of(list)
+  for _, model in ipairs(by.order) do
+    model.hyper = g:input(named("hyper", model), "f64", {12})
+  end
   if muon then
-    by.hyper_muon = g:input("hyper_muon", "f64", {12})
+    by.models[0].hyper_muon = g:input("hyper_muon", "f64", {12})
   end
   if team then
     update_by_ranks(g, kinds, params, team, by, reduced)
   else
-    local first, last = list[1], list[#list]
-    local all = {start = first.start, stop = last.stop}
-    by.sumsq = ops.sum_squares(places.value(g, kinds.grad[1], all))
+    for _, model in ipairs(by.order) do
+      model.sumsq = ops.sum_squares(places.value(g, kinds.grad[1], model))
+    end
     update(g, kinds, params, 0, params:elements(), by)
   end
-  g:output("sumsq", by.sumsq)
+  for _, model in ipairs(by.order) do
+    g:output(named("sumsq", model), model.sumsq)
+  end
   g:finish()
-  return setmetatable({run = run, graph = g, prog = run:compile(g), muon = muon}, Update)
+  return setmetatable({run = run, graph = g, prog = run:compile(g), muon = muon,
+    models = by.order}, Update)
 end
 
 local read_step = options.declare("update:step", {
@@ -227,6 +259,8 @@ local read_step = options.declare("update:step", {
   { "grad_scale", "number", "1 / sum of the samples' weights; 0: nothing changes; required" },
   { "most_norm", "number", "a gradient above it changes nothing; absent: none is" },
   { "muon", "table", "of matrices, where there are any: lr, momentum, weight_decay, eps" },
+  { "others", "table", "of further models by their numbers: lr, beta1, beta2, eps, weight_decay",
+    default = {} },
 })
 
 -- the least norm by which a matrix is divided; ref: torch.optim.Muon of 2.15
@@ -240,7 +274,7 @@ local LEAST_NORM = 1e-7
 --   grad_scale: 1 / (sum of the weights of the samples, of all ranks), 0 makes this a step that
 --   changes nothing; most_norm: above it nothing changes either
 ---@return function  waits for the gradient norm before the clip, and returns it, and whether it is
----   above most_norm
+---   above most_norm; and norms of further models by their numbers
 function Update:start(h)
   h = read_step(h)
   local per_most = h.most_norm and 1 / h.most_norm or 0
@@ -248,15 +282,24 @@ function Update:start(h)
     self.prog:set(name, T.from({12}, {lr, beta1, beta2, eps, decay, h.max_norm, h.ema_decay, h.step,
       h.grad_scale, per_most, 0, 0}, "f64"))
   end
-  set("hyper", h.lr, h.beta1, h.beta2, h.eps, h.weight_decay)
+  for _, model in ipairs(self.models) do
+    local own = h.others[model.number] or h
+    set(named("hyper", model), own.lr, own.beta1, own.beta2, own.eps, own.weight_decay)
+  end
   if self.muon then
     set("hyper_muon", h.muon.lr, h.muon.momentum, 0, h.muon.eps or LEAST_NORM, h.muon.weight_decay)
   end
   self.prog:run()
-  local sumsq = self.prog:fetch("sumsq")
+  local sumsq = {}
+  for i, model in ipairs(self.models) do
+    sumsq[i] = self.prog:fetch(named("sumsq", model))
+  end
   return function()
-    local norm = math.sqrt(sumsq:get():totable()[1]) * h.grad_scale
-    return norm, norm * per_most > 1
+    local norms = {}
+    for i, model in ipairs(self.models) do
+      norms[model.number] = math.sqrt(sumsq[i]:get():totable()[1]) * h.grad_scale
+    end
+    return norms[0], norms[0] * per_most > 1, norms
   end
 end
 

@@ -73,6 +73,7 @@ local read_adamw = options.declare("regions.adamw", {
   { "space", "text", "pinned: all of it in the host's memory; absent: on the device" },
   { "matrices", "integer", "element from which on there are no second moments; absent: all have "
     .. "them" },
+  { "averaged", "integer", "element from which on there are no averages; absent: all have them" },
 })
 
 --- What a region is, whatever part of the trained range it covers.
@@ -121,7 +122,7 @@ end
 ---   keeps masters, moments and averages, as it owns them; gradients, weights: of these as well;
 ---   fresh: gradients begin at zero in each micro-step; dtype: of the weights; bits: of moments, 8
 ---   or 32; space: where they lie; matrices: where those begin that Muon updates, which keeps no
----   second moment
+---   second moment; averaged: where parameters end that have averages
 ---@return table[] rows
 function regions.adamw(given)
   local o = read_adamw(given)
@@ -131,16 +132,21 @@ function regions.adamw(given)
     table.remove(kept, 1)
   end
   local seconds = o.matrices and parts_before(o.matrices, o.parts) or o.parts
+  local averaged = o.averaged and parts_before(o.averaged, o.parts) or o.parts
   table.move(moment(adam_m, o.bits), 1, 2, #kept + 1, kept)
-  kept = rows_in(kept, o.parts, o.space)
+  local all = {}
+  for _, row in ipairs(kept) do
+    local of_row = rows_in({row}, row == ema and averaged or o.parts, o.space)
+    table.move(of_row, 1, #of_row, #all + 1, all)
+  end
   local second = rows_in(moment(adam_v, o.bits), seconds, o.space)
-  table.move(second, 1, #second, #kept + 1, kept)
+  table.move(second, 1, #second, #all + 1, all)
   local rows = o.gradients and rows_in({grad}, o.parts) or {gradients(o.fresh)}
   for i, part in ipairs(o.weights and o.parts or {}) do
     rows[#rows + 1] = {name = "w." .. i, dtype = o.dtype, role = "weights", start = part.start,
       stop = part.stop}
   end
-  return table.move(kept, 1, #kept, #rows + 1, rows)
+  return table.move(all, 1, #all, #rows + 1, rows)
 end
 
 --- Do gradients begin at zero in each micro-step? So it is where a rank alone makes a step of one:
@@ -150,6 +156,15 @@ end
 ---@return boolean
 function regions.fresh(team, micros)
   return not team and micros == 1
+end
+
+-- where the parameters of further models begin, which have no averages; nil: there are none
+local function first_other(params)
+  for _, p in ipairs(params:list()) do
+    if p.model > 0 and not p.frozen then
+      return p.offset
+    end
+  end
 end
 
 --- For the optimizer of settings.
@@ -162,7 +177,7 @@ end
 ---@return table[] rows
 function regions.of(settings, team, dtype, fresh, params)
   local matrices = params and params:matrices() < params:elements() and params:matrices() or nil
-  return regions.adamw{matrices = matrices,
+  return regions.adamw{matrices = matrices, averaged = params and first_other(params) or nil,
     ema = settings.optim.ema_decay ~= nil, dtype = dtype, fresh = fresh,
     bits = settings.optim.moment_bits,
     space = settings.optim.offload and "pinned" or nil,

@@ -101,13 +101,14 @@ local function update(r, sum)
     eps = o.eps, weight_decay = o.weight_decay,
     max_norm = o.grad_clip, ema_decay = o.ema_decay or 0, step = r.updates + 1,
     grad_scale = sum.weight > 0 and not spike and 1 / sum.weight or 0,
-    most_norm = skips and r.spikes:most_norm() or nil, muon = r.rule and r.rule.of(sum.lr)}
+    most_norm = skips and r.spikes:most_norm() or nil, muon = r.rule and r.rule.of(sum.lr),
+    others = r.others and r.others(r.updates)}
   r.step = r.step + 1
   micros.send_ahead(r, sum)
   -- what is waited for is most of all forward and backward of a device that runs behind
   life.phase "forward"
   local too_large
-  sum.norm, too_large = norm()
+  sum.norm, too_large, sum.norms = norm()
   if not skips then
     sum.loss, sum.losses, sum.terms = micros.losses(r, sum)
   end
@@ -135,6 +136,9 @@ local function line_of(r, sum, seconds)
     for k, term in ipairs(sum.terms) do
       line.scalars = line.scalars or {}
       line.scalars[r.pipe.losses.names[k]] = term / sum.weight
+    end
+    if r.others then
+      line.scalars.discriminator_grad_norm = sum.norms[1]
     end
   else
     line.reason = sum.weight == 0 and "no good sample" or r.spike and spikes.text(r.spike)

@@ -86,32 +86,39 @@ end
 function micros.losses(r, sum)
   collect(sum, 0)
   local flat, counts, losses, total, terms = {}, {}, {}, 0, {}
-  local width = 4 + (r.pipe.losses and #r.pipe.losses.names or 0)
+  local own = r.pipe.losses
+  local names, moments = own and #own.names or 0, own and own:moments() or 0
+  local width = 4 + names + moments
   for _, one in ipairs(r.mesh.leads and sum.own or {}) do
-    table.move({one.number, one.level, one.weight, one.loss, table.unpack(one.terms)}, 1, width,
-      #flat + 1, flat)
+    local row = {one.number, one.level, one.weight, one.loss, table.unpack(one.terms)}
+    table.move(one.moments or {}, 1, moments, #row + 1, row)
+    table.move(row, 1, width, #flat + 1, flat)
   end
   for rank, row in ipairs(sum.all.by_rank) do
     counts[rank] = math.tointeger(row[#row])
   end
   for _, list in ipairs(r.team:lists(flat, counts, width)) do
-    local own = 0
+    local mine = 0
     for i = 1, #list, width do
       local number, level, weight, loss = table.unpack(list, i, i + 3)
-      own = own + loss
-      for k = 1, width - 4 do
+      mine = mine + loss
+      for k = 1, names do
         terms[k] = (terms[k] or 0) + list[i + 3 + k]
       end
       -- one whose samples could not be read has no loss
       if weight > 0 then
         local group = ("%s, noise %d of %d"):format(sum.taken[number].name, level + 1,
           spikes.LEVELS)
-        losses[#losses + 1] = {number = number, group = group, loss = loss / weight}
+        losses[#losses + 1] = {number = number, group = group, loss = loss / weight,
+          moments = moments > 0 and table.move(list, i + 4 + names, i + width - 1, 1, {}) or nil}
       end
     end
-    total = total + own
+    total = total + mine
   end
   table.sort(losses, function(a, b) return a.number < b.number end)
+  for _, one in ipairs(moments > 0 and losses or {}) do
+    own.adversary.network:remember(r.exec, one.moments)
+  end
   return total, losses, terms
 end
 
@@ -173,7 +180,10 @@ end
 -- begin its forward and backward, added into the gradients; its batch is the loader's again
 local function start(r, sum, next)
   life.phase "forward"
+  next.input.update = r.updates + 1
   sum.losses[#sum.losses + 1] = {fetched = next.micro:start(next.input), told = next.told}
+  -- results that are many are not kept until the step is over
+  next.told.moments = next.micro:moments()
   if r.watch then
     r.watch(r.step + 1, next.number, next.input, next.micro)
   end

@@ -182,8 +182,19 @@ function Step:start(batch)
     self:stage(batch)
   end
   self.staged = nil
+  local adversary = self.pipe.losses and self.pipe.losses.adversary
+  if adversary then
+    adversary:set(self.prog, batch.update or 1)
+  end
   self.prog:run()
   return self.prog:fetch(self.pipe.reconstructs and "terms" or "loss")
+end
+
+--- The moments of an adversary's batches in the run before, which is waited for.
+---@return number[]|nil  nil: there is no adversary
+function Step:moments()
+  local own = self.pipe.losses
+  return own and own.adversary and self.prog:get("moments"):reshape{-1}:totable() or nil
 end
 
 --- Run on one batch, and wait.

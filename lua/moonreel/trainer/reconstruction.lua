@@ -51,7 +51,8 @@ end
 ---@param options table      of the graph
 ---@param config table       reduce, watched: as program.config says
 ---@return mr.Graph          with loss; per_sample and its terms before their weights, by name
----   (mr.Losses): f32 [B]; terms: f32 [1 + n], sums of these by the samples' weights
+---   (mr.Losses): f32 [B]; terms: f32 [1 + n], sums of these by the samples' weights;
+---   moments: f32 [n, 3], of an adversary's batches
 function reconstruction.graph(pipe, shape, options, config)
   local B, auto = shape.batch, pipe.autoencoder
   local g = G.graph(pipe.params, options)
@@ -59,18 +60,21 @@ function reconstruction.graph(pipe, shape, options, config)
     epoch = g:input("epoch", "i32", { 1 }), weight = g:input("weight", "f32", { B }),
     pixels = g:input("pixels", "u8", { B, shape.frames, 3, shape.height, shape.width }),
     tap = config.watched and function(name, value) g:output(name, value) end or nil }
-  local per_sample, terms = pipe.losses:of(g, auto:losses(g, io))
+  local all = pipe.losses:of(g, auto:losses(g, io), io)
   local function sum(value) return (ops.sum(value * io.weight)) end
-  local loss = sum(per_sample)
+  local loss = all.moments and sum(all.per_sample) or all.train
   local sums = { loss:reshape { 1 } }
   g:output("loss", loss)
-  g:output("per_sample", per_sample)
+  g:output("per_sample", all.per_sample)
   for i, name in ipairs(pipe.losses.names) do
-    g:output(name, terms[name])
-    sums[i + 1] = sum(terms[name]):reshape { 1 }
+    g:output(name, all.terms[name])
+    sums[i + 1] = sum(all.terms[name]):reshape { 1 }
   end
   g:output("terms", (G.concat(sums, 0)))
-  g:backward(loss, {})
+  if all.moments then
+    g:output("moments", (G.concat(all.moments, 0)))
+  end
+  g:backward(all.train, {})
   if config.reduce then
     config.reduce:reduce(g)
   end

@@ -34,6 +34,7 @@ local setup = {}
 
 -- the rate from which Open-Sora 2.0 warms up
 local FIRST_LR_20 <const> = 1e-6
+local DISCRIMINATOR_LR <const> = 1e-4
 
 --- Declare the models; what they refuse is told with the lines of the fields.
 ---@param s table          settings
@@ -250,6 +251,28 @@ local function start_step(r)
   return at.epoch * batches_of_epoch(r) // r.micros + at.step
 end
 
+-- How the models beside the first are updated: by number, of an update; nil: there are none.
+local function others_of(r, total)
+  local s = r.settings
+  if not (r.pipe.losses and r.pipe.losses.adversary) then
+    return nil
+  end
+  local o, first = s.discriminator_optim, s.optim
+  if first.type == "muon" then
+    blame.raise(s, "optim.type", "MR_E_RECIPE", "optim.type = muon with a discriminator, which has "
+      .. "no matrices for it; try: optim.type = adamw")
+  end
+  local betas = o.betas or first.betas
+  local lr_at = schedule.new{kind = "constant", lr = o.lr or DISCRIMINATOR_LR,
+    warmup_steps = s.discriminator_schedule.warmup_steps or 0, cooldown_steps = 0,
+    total_steps = total, micro_steps = 1, compat = s.compat ~= nil,
+    initial_lr = s.compat == "opensora-2.0" and FIRST_LR_20 or nil}
+  return function(updates)
+    return {{lr = lr_at(updates), beta1 = betas[1], beta2 = betas[2], eps = o.eps or first.eps,
+      weight_decay = o.weight_decay or 0}}
+  end
+end
+
 --- Fill weights, moments and averages: fresh, from weights, or from a whole state.
 function setup.fill(r)
   local s = r.settings
@@ -272,7 +295,8 @@ function setup.fill(r)
     end
   end
   if r.pipe.losses then
-    blame.record(s, "vae_loss_config", r.pipe.losses.load, r.pipe.losses, r.exec, r.pipe.params)
+    blame.record(s, "vae_loss_config", r.pipe.losses.load, r.pipe.losses, r.exec, r.pipe.params,
+      not r.found)
   end
   if r.source then
     -- it keeps blocks that were read; what its manifest says stays
@@ -296,6 +320,7 @@ function setup.fill(r)
     cooldown_steps = s.cooldown_steps, initial_lr = theirs and FIRST_LR_20 or nil,
     min_lr = s.min_lr, max_lr = s.max_lr, anneal_strategy = s.anneal_strategy,
     total_steps = total * micro_steps, micro_steps = micro_steps, compat = s.compat ~= nil}
+  r.others = others_of(r, total)
 end
 
 return setup

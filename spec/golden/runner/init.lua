@@ -18,8 +18,8 @@ for _, stem in ipairs{"_weights$", "^ae$", "^flux$", "^hunyuan_vae$", "^video$"}
   kind(stem, "weights for other files")
 end
 for _, room in ipairs{"ranks", "model", "start", "flow", "update", "masks", "rounding", "data",
-    "transforms", "autoencoder", "losses", "hunyuan", "dc_ae", "mmdit", "shifted", "train20",
-    "guided", "pipes", "t5", "clip"} do
+    "transforms", "autoencoder", "losses", "adversary", "hunyuan", "dc_ae", "mmdit", "shifted",
+    "train20", "guided", "pipes", "t5", "clip"} do
   for _, row in ipairs(require("spec.golden.runner." .. room)) do
     kind(row[1], row[2])
   end

@@ -9,6 +9,8 @@ local ckpt = require "moonreel.ckpt"
 local clips = require "spec.golden.runner.clips"
 local losses = require "moonreel.losses"
 local ops = require "moonreel.core.op"
+local adversarial = require "moonreel.losses.adversarial"
+local discriminator = require "moonreel.losses.discriminator"
 local perceptual = require "moonreel.losses.perceptual"
 
 local DISTANCE, VALUES = 1e-5, 1e-5
@@ -79,10 +81,10 @@ local function sums(f, result)
     end }
     local clip = losses.of_clips(clips.last(io.x), clips.last(io.y))
     clip.kl = io.kl
-    local all, terms = own:of(g, clip)
-    terms.kl = (ops.affine(io.kl, { scale = own.kl_weight }))
-    terms.nll = all - terms.kl
-    for name, term in pairs(terms) do
+    local all = own:of(g, clip, { weight = ops.affine(io.kl, { scale = 0, shift = 1 }) })
+    all.terms.kl = (ops.affine(io.kl, { scale = own.kl_weight }))
+    all.terms.nll = all.per_sample - all.terms.kl
+    for name, term in pairs(all.terms) do
       g:output(name, clips.mean(term))
     end
   end)
@@ -92,4 +94,78 @@ local function sums(f, result)
   end
 end
 
-return { { "^lpips_", distance }, { "^vae_train_losses", sums }, released = released }
+-- ---- a discriminator ----
+
+-- the running numbers of the discriminator against those of a file
+local function running(f, result, run, params, prefix, tolerance)
+  for _, p in ipairs(params:list()) do
+    local own = p.name:match "^discriminator%.(.*running_.*)"
+    if own then
+      result:scaled(prefix .. own, run:param("frozen", p.name), f:tensor(prefix .. own), tolerance)
+    end
+  end
+end
+
+local function judged(f, result)
+  local c = f:need "discriminator"
+  local params = G.params "f32"
+  local net = discriminator.new(params, c)
+  params:seal()
+  local m = { params = params, run = E.new(build.device(), params, {}) }
+  for _, p in ipairs(params:list()) do
+    local own = p.name:sub(#"discriminator." + 1)
+    m.run:set_param(p.frozen and "frozen" or "w", p.name,
+      f:tensor((p.frozen and "buffer." or "param.") .. own))
+  end
+  local x, y = f:tensor "x", f:tensor "y"
+  local prog = clips.evaluate(m, { x = x, y = y }, function(g, io)
+    local real, of_real = net:forward(g, clips.last(io.x), {}, "real")
+    local fake, of_fake = net:forward(g, clips.last(io.y), {}, "fake")
+    g:output("real", real)
+    g:output("fake", fake)
+    g:output("moments", (G.concat({ of_real, of_fake }, 0)))
+    g:output("judged", net:judge(g, clips.last(io.x)))
+    for _, kind in ipairs { "hinge", "vanilla", "wgan-gp" } do
+      g:output(kind, clips.mean(adversarial.loss(kind, real, fake)))
+    end
+  end)
+  result:scaled("train.out_x", prog:get "real", f:tensor "train.out_x", VALUES)
+  result:scaled("train.out_y", prog:get "fake", f:tensor "train.out_y", VALUES)
+  for _, kind in ipairs { "hinge", "vanilla", "wgan-gp" } do
+    local name = "disc_loss." .. kind
+    result:scaled(name, prog:get(kind), f:tensor(name), VALUES, 1)
+  end
+  -- by the running numbers that the file begins with
+  result:scaled("eval.out", prog:get "judged", f:tensor "eval.out", VALUES)
+  net:remember(m.run, prog:get("moments"):totable())
+  running(f, result, m.run, params, "buffer_after.", VALUES)
+end
+
+-- the weight of a layer of one product, where the losses are a square and a tanh
+local function weighed(f, result)
+  local params = G.params "f32"
+  params:seal()
+  local x, w = f:tensor "gen.x", f:tensor "gen.w"
+  local prog = clips.evaluate({ params = params, run = E.new(build.device(), params, {}) },
+    { x = x, w = w }, function(g, io)
+      local y = ops.matmul(io.x, io.w, { tb = true })
+      local squares = ops.affine(ops.sum(y * y), { scale = 1 / 7 })
+      -- tanh y = 2 / (1 + exp(-2 y)) - 1
+      local one = ops.affine(ops.exp((ops.affine(y, { scale = -2 }))), { scale = 1, shift = 1 })
+      local tanh = ops.affine(ops.affine(one, { scale = 0, shift = 2 }) / one, { shift = -1 })
+      local loss = ops.affine(ops.mean(tanh), { scale = -1 })
+      local weight = adversarial.weight(g:gradients(squares, { io.w })[1],
+        g:gradients(loss, { io.w })[1], tonumber(f:need "note":match "disc_weight ([%d.]+)"))
+      g:output("weighted", weight * loss:reshape { 1 })
+    end)
+  result:scaled("gen.weighted", prog:get "weighted", f:tensor "gen.weighted", VALUES)
+end
+
+local function all_losses(f, result)
+  sums(f, result)
+  judged(f, result)
+  weighed(f, result)
+end
+
+return { { "^lpips_", distance }, { "^vae_train_losses", all_losses }, released = released,
+  running = running }

@@ -98,8 +98,8 @@ describe("flags of the references' training documents", function()
 
   it("are refused by train when nothing reads them, by name and argument", function()
     local recipe = dir:write("refused.lua", "return recipe {}")
-    for flag, field in pairs { ["--mixed_image_ratio 0.5"] = "mixed_image_ratio",
-      ["--disc_loss_config.disc_start 4"] = "disc_loss_config.disc_start" } do
+    for flag, field in pairs { ["--model.drop_path 0.5"] = "model.drop_path",
+      ["--batch_size 4"] = "batch_size" } do
       local out, err, code = folder.moonreel(("train %s %s"):format(recipe, flag))
       assert.equal(3, code, out)
       assert.matches("moonreel: " .. flag:gsub("%p", "%%%0") .. ": " .. field:gsub("%p", "%%%0")
@@ -108,11 +108,11 @@ describe("flags of the references' training documents", function()
     end
     -- of one record, too
     local s = dir:bake("return recipe {}",
-      { { key = "disc_loss_config.disc_start", text = "4", argument = "--disc-start 4" } })
-    local ok, problem = pcall(s.require_readers, s, "disc_loss_config")
+      { { key = "model.drop_path", text = "0.5", argument = "--drop-path 0.5" } })
+    local ok, problem = pcall(s.require_readers, s, "model")
     assert.is_false(ok)
-    assert.matches("^%-%-disc%-start 4: disc_loss_config%.disc_start = 4: this version has no "
-      .. "reader for disc_loss_config%.disc_start", problem.message)
+    assert.matches("^%-%-drop%-path 0%.5: model%.drop_path = 0%.5: this version has no "
+      .. "reader for model%.drop_path", problem.message)
     assert.is_true((pcall(s.require_readers, s, "scheduler")))
   end)
 end)

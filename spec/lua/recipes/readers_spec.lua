@@ -79,6 +79,15 @@ for _, name in ipairs{"kl_loss_weight", "perceptual_loss_weight", "perceptual_ne
   elsewhere["vae_loss_config." .. name] = "of an autoencoder that trains (spec/lua/losses)"
 end
 
+for record, names in pairs{gen_loss_config = {"gen_start", "disc_weight"},
+  disc_loss_config = {"disc_start", "disc_loss_type"}, discriminator_schedule = {"warmup_steps"},
+  discriminator = {"type", "from_pretrained", "input_nc", "ndf", "n_layers", "dropout"},
+  discriminator_optim = {"lr", "betas", "eps", "weight_decay"}} do
+  for _, name in ipairs(names) do
+    elsewhere[record .. "." .. name] = "of a discriminator (spec/lua/losses/adversarial_spec.lua)"
+  end
+end
+
 for _, name in ipairs{"norm_factor", "update_most", "update_least", "dead_most", "ema_most"} do
   elsewhere["weights." .. name] = "of runs of 100 updates (spec/lua/trainer/weights_spec.lua)"
 end

@@ -841,6 +841,7 @@ local Params = {}
 ---@field lr_factor? number Factor of the learning rate. Default: 1.
 ---@field lookup? boolean A table of rows that are looked up. Default: false.
 ---@field outside? boolean From a file of its own, in no checkpoint. Default: false.
+---@field model? integer Number of the model among several that are updated apart. Default: 0.
 
 --- Declare one; its place in the list, from 0.
 ---@param options mr.Params.add.options
@@ -873,7 +874,7 @@ function Params:share(options) end
 ---@return table[]
 function Params:buckets() end
 
---- Rows {name, shape, frozen, buffer, lookup, outside, block, offset, count, decay, lr_factor}.
+--- Rows {name, shape, frozen, buffer, lookup, outside, model, block, offset, count, decay, lr_factor}.
 ---@return table[]
 function Params:list() end
 

@@ -43,7 +43,8 @@ return {
       help = "length of a tile" }),
     row("tile_overlap_factor", "number", { default = 0.25, min = 0, max = 0.5,
       help = "share that tiles overlap" }),
-    { "disc_off_grad_ckpt", "boolean", default = false, reader = false, affects = "speed",
+    { "disc_off_grad_ckpt", "boolean", default = false, affects = "nothing",
+      no_meaning = "the last layer is never computed again",
       help = "no recomputation under the discriminator" },
   },
 }

@@ -120,8 +120,9 @@ function dc_ae.new(_, fields, run)
   return self
 end
 
---- Weights of the losses where it trains and a recipe says none, as the reference has them.
-dc_ae.loss_weights = { perceptual = 0.5 }
+--- Weights of the losses where it trains and a recipe says none, as the reference has them; a
+-- discriminator may look at what comes back.
+dc_ae.loss_weights = { perceptual = 0.5, adversary = true }
 
 --- An autoencoder that trains. Its parameters are the run's.
 ---@param params mr.Params
@@ -197,7 +198,8 @@ end
 ---@return table     as moonreel.losses takes it
 function Autoencoder:losses(g, io)
   self:clip_of(io.pixels)
-  return losses.of_clips(self:target_of(io.pixels), self:reconstruct(g, self:layers_of(io.pixels)))
+  return losses.of_clips(self:target_of(io.pixels), self:reconstruct(g, self:layers_of(io.pixels)),
+    "decoder.project_out.op_list.2.conv.weight")
 end
 
 -- ---- what runs for a clip

@@ -76,8 +76,9 @@ function hunyuan.new(_, fields, run)
     Autoencoder)
 end
 
---- Weights of the losses where it trains and a recipe says none, as the reference has them.
-hunyuan.loss_weights = { kl = 5e-4, perceptual = 0.5 }
+--- Weights of the losses where it trains and a recipe says none, as the reference has them; a
+-- discriminator may look at what comes back.
+hunyuan.loss_weights = { kl = 5e-4, perceptual = 0.5, adversary = true }
 
 --- An autoencoder that trains. Its parameters are the run's.
 ---@param params mr.Params
@@ -165,7 +166,7 @@ function Autoencoder:losses(g, io)
   end
   local y, normal = self:reconstruct(g, self:layers_of(io.pixels),
     volume.channels_last(noise:reshape { io.B * t, C, h, w }, t))
-  return losses.of_clips(self:target_of(io.pixels), y, normal)
+  return losses.of_clips(self:target_of(io.pixels), y, "decoder.conv_out.conv.weight", normal)
 end
 
 -- ---- what runs for a clip
