@@ -86,7 +86,7 @@ function readers.refuse_rendering(arguments, command, parts)
       fault.usage("%s: %s says what `moonreel sample` renders, and %s would not read it; %s; try: "
         .. "moonreel sample RUN %s=VALUE, or %s in the recipe", one.argument, path, command,
         "bucket_config has the sizes and lengths to train on", path, path)
-    elseif row and row.path:find "^sampling%." and row.path ~= "sampling.every" then
+    elseif row and (row.path or ""):find "^sampling%." and row.path ~= "sampling.every" then
       fault.usage("%s: %s says how a run renders while it trains, and this one does not; try: "
         .. "sampling.every=N, too", one.argument, row.path)
     end
