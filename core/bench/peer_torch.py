@@ -2,16 +2,17 @@
 
 Use: python3 peer_torch.py step|demo-step|vae|t5-block|conv REQUEST, REQUEST being JSON made by lua/moonreel/bench. Nothing here
 is part of moonreel; it runs only when PyTorch is installed. The models are those of moonreel.models.stdit3 and mmdit,
-written in the usual PyTorch way (fused attention where this PyTorch has it). Licence: Apache-2.0
+written in the usual PyTorch way (attention and AdamW fused where this PyTorch has them). A request names the dtype, the
+seconds after which no further run begins (`end_s`) and, of a step, the ways to run it: as it is, by torch.compile, or both,
+of which the faster is answered. Licence: Apache-2.0
 """
 import json
 import os
-import resource
 import sys
 import time
 
-END = time.perf_counter() + 60  # no further run begins that would end after this
 WHAT, ASK = sys.argv[1], json.loads(sys.argv[2])
+END = time.perf_counter() + ASK["end_s"]  # no further run begins that would end after this
 if ASK["isa"] == "avx2":  # held to the instruction set moonreel was held to
     for name, value in (("ATEN_CPU_CAPABILITY", "avx2"), ("ONEDNN_MAX_CPU_ISA", "AVX2"),
                         ("DNNL_MAX_CPU_ISA", "AVX2"), ("MKL_ENABLE_INSTRUCTIONS", "AVX2")):
@@ -23,11 +24,25 @@ import torch.nn as nn  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
+
+
+def peak_bytes():
+    """Most memory that was resident in this program; getrusage() begins with the size of the one that started it."""
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
+
+
+IMPORTED = peak_bytes()
+COMPILE = False  # are models run by torch.compile?
 torch.set_num_threads(ASK["threads"])
 GPU = ASK.get("device") == "cuda"
 if GPU:
     torch.set_default_device("cuda")
 torch.manual_seed(1)
+
+
+def ready(net):
+    return torch.compile(net) if COMPILE else net
 
 
 def attend(q, k, v, mask=None):
@@ -273,22 +288,22 @@ def stdit3_step(dtype):
     B, C, T, H, W = ASK["latent"]
     m = ASK["model"]
     net = STDiT3(m["hidden_size"], m["num_heads"], m["depth"], 4 * C, 8 * C, m["caption_channels"]).to(dtype)
-    S = H * W // 4
+    run, S = ready(net), H * W // 4
     x = torch.randn(B, T, S, 4 * C)
     y = torch.randn(B, m["model_max_length"], m["caption_channels"]).to(dtype)
     position = torch.randn(1, 1, S, m["hidden_size"]).to(dtype)
     t, fps = torch.full((B,), 500.0), torch.full((B,), 24.0)
-    return net, x, lambda: net(x.to(dtype), t, fps, y, position).float()[..., :4 * C]
+    return net, x, lambda: run(x.to(dtype), t, fps, y, position).float()[..., :4 * C]
 
 
 def mmdit_step(dtype):
     B, C, T, H, W = ASK["latent"]
     m = ASK["model"]
     net, grid = MMDiT(m).to(dtype), (T, H // m["patch_size"], W // m["patch_size"])
-    x = torch.randn(B, grid[0] * grid[1] * grid[2], m["in_channels"])
+    run, x = ready(net), torch.randn(B, grid[0] * grid[1] * grid[2], m["in_channels"])
     y, vector = torch.randn(B, ASK["text"], m["context_in_dim"]).to(dtype), torch.randn(B, m["vec_in_dim"]).to(dtype)
     t = torch.full((B,), 500.0)
-    return net, x, lambda: net(x.to(dtype), t, y, vector, grid).float()
+    return net, x, lambda: run(x.to(dtype), t, y, vector, grid).float()
 
 
 def fixed_step(dtype):
@@ -306,14 +321,24 @@ def fixed_step(dtype):
     return step
 
 
+def adamw(parameters):
+    """In one kernel where this PyTorch has it for this device."""
+    given = {"lr": 1e-4, "betas": (0.9, 0.99), "weight_decay": 0.01}
+    try:
+        return torch.optim.AdamW(parameters, fused=True, **given)
+    except (RuntimeError, TypeError):
+        return torch.optim.AdamW(parameters, foreach=True, **given)
+
+
 def demo_step(dtype):
     s = ASK["shape"]
     B, T, S, C, D = s["batch"], s["frames"], s["rows"] * s["cols"], s["channels"], s["width"]
     net = STDiT3(D, s["heads"], s["depth"], C, C * (2 if s["sigma"] else 1), s["text_width"])
     text = TextEncoder(s)
     both = nn.ModuleList([net, text]).to(dtype)
+    run_net, run_text = ready(net), ready(text)
     masters = [p.detach().float().clone().requires_grad_() for p in both.parameters()] if dtype != torch.float32 else list(both.parameters())
-    optimizer = torch.optim.AdamW(masters, lr=1e-4, betas=(0.9, 0.99), weight_decay=0.01, foreach=True)
+    optimizer = adamw(masters)
     ema = [p.detach().clone() for p in masters]
     transform = torch.randn(3 * s["block"] ** 2, C) * 0.05
     pixels = torch.randint(0, 256, (B, T, 3, s["height"], s["pixel_width"]), dtype=torch.uint8)
@@ -331,8 +356,8 @@ def demo_step(dtype):
             noise = torch.randn_like(x0)
             u = (t / 1000).view(B, 1, 1, 1)
             xt = ((1 - u) * x0 + u * noise).to(dtype)
-        y = text(ids, grams, mask)
-        loss = (net(xt, t, fps, y, position, mask).float()[..., :C] - (x0 - noise)).square().mean()
+        y = run_text(ids, grams, mask)
+        loss = (run_net(xt, t, fps, y, position, mask).float()[..., :C] - (x0 - noise)).square().mean()
         loss.backward()
         parameters = list(both.parameters())
         if masters[0] is not parameters[0]:
@@ -522,8 +547,8 @@ def without_gradient(make_step):
     return make
 
 
-def rate(dtype, n=512):
-    """TFLOP/s of a product, to choose the faster dtype and to show a slow BLAS; 0 where there is none."""
+def rate(dtype, n):
+    """TFLOP/s of a product, to show a slow BLAS; 0 where there is none."""
     a, b = torch.randn(n, n).to(dtype), torch.randn(n, n).to(dtype)
     best = 0.0
     for _ in range(4):
@@ -557,21 +582,23 @@ def say(result):
 
 make = {"step": fixed_step, "demo-step": demo_step, "vae": without_gradient(vae_part),
         "t5-block": without_gradient(text_block), "conv": without_gradient(convolution)}[WHAT]
-kinds = [torch.float32]
-if ASK.get("dtype"):  # what it is compared with
-    kinds = [{"f32": torch.float32, "bf16": torch.bfloat16}[ASK["dtype"]]]
-elif rate(torch.bfloat16) > rate(torch.float32):
-    kinds.insert(0, torch.bfloat16)
-least = ASK.get("flop", 0) * 1e-12 / max(rate(kinds[0], 1024), 1e-6)  # seconds, from its products alone
+kind = {"f32": torch.float32, "bf16": torch.bfloat16}[ASK["dtype"]]
+least = ASK.get("flop", 0) * 1e-12 / max(rate(kind, 1024), 1e-6)  # seconds, from its products alone
 if time.perf_counter() + least > END:
     say({"least_seconds": least})
     sys.exit()
 results = []
-for kind in kinds if WHAT == "demo-step" else kinds[:1]:
-    if not results or time.perf_counter() + 4 * results[0][0] < END:
-        results.append(best_time(make(kind), ASK["seconds"]) + (kind,))
-seconds, runs, kind = min(results, key=lambda r: r[0])
-say({"dtype": str(kind).replace("torch.", ""), "threads": ASK["threads"], "seconds": seconds, "runs": runs,
+for COMPILE in {"plain": [False], "compiled": [True], "both": [False, True]}[ASK.get("way", "plain")]:
+    try:
+        step = make(kind)
+        if COMPILE:
+            step()
+        results.append(best_time(step, ASK["seconds"]) + (COMPILE,))
+    except Exception:  # what this PyTorch, or the compiler that it finds, cannot compile
+        if not COMPILE or not results:
+            raise
+seconds, runs, compiled = min(results, key=lambda r: r[0])
+say({"dtype": str(kind).replace("torch.", ""), "threads": ASK["threads"], "seconds": seconds, "runs": runs, "compiled": compiled,
      "isa": torch.backends.cpu.get_cpu_capability() if hasattr(torch.backends, "cpu") else "",
      "product_tflops": rate(kind, 1024), "tflops": ASK.get("flop", 0) / seconds * 1e-12,
-     "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024})
+     "peak_bytes": peak_bytes(), "import_bytes": IMPORTED})

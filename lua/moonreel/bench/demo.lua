@@ -90,10 +90,12 @@ function demo.open(device, s, size, dtype, world, stage, micros)
 end
 
 --- Measure.
----@param options table  threads, dtype, seconds, recipe
+---@param options table    threads, dtype, seconds, recipe
+---@param ask function|nil  ask(result): the same step by another program, as step.in_turn takes it
+---@param say function|nil  say(result): what is measured before the other program runs
 ---@return table  isa, dtype, threads, tokens_per_s, tokens, seconds, tflops, ops; shape: what a
----   peer needs to do the same
-function demo.measure(options)
+---   peer needs to do the same; what step.in_turn adds
+function demo.measure(options, ask, say)
   local s = require("moonreel.settings").bake(options.recipe)
   local device <close> = E.device("cpu", options.threads or 0)
   local dtype = options.dtype or pipeline.dtype(s, device)
@@ -106,7 +108,7 @@ function demo.measure(options)
   local model = s:plain("model")
   local frames, rows_n, cols = pipe.model:grid(latent[2], latent[3], latent[4])
   local tokens, encoder = B * frames * rows_n * cols, pipe.text.config
-  return {isa = device:facts().isa, dtype = dtype, threads = device:facts().threads,
+  local r = {isa = device:facts().isa, dtype = dtype, threads = device:facts().threads,
     tokens = tokens, tokens_per_s = tokens / seconds,
     seconds = seconds, tflops = work.useful(rows) / seconds * 1e-12,
       ops = step.by_op(rows), loss = one(),
@@ -117,6 +119,13 @@ function demo.measure(options)
         text_width = pipe.text.width, text_heads = encoder.num_heads,
       text_rows = encoder.rows, ngram = encoder.ngrams, block = size.height // latent[3],
       height = size.height, pixel_width = size.width}}
+  if say then
+    say(r)
+  end
+  if ask then
+    step.in_turn(r, one, opened.micro.prog, ask(r), options.seconds)
+  end
+  return r
 end
 
 return demo

@@ -2,14 +2,18 @@
 -- the interpreter named.
 -- @module moonreel.bench.peer
 local json = require "moonreel.core.json"
+local nn = require "moonreel.nn"
 local process = require "moonreel.core.process"
 
 local peer = {}
 
 local PYTHONS = {"python3", "/usr/bin/python3"}
 
--- for one step, PyTorch's start included; peer_torch.py ends on its own before
+-- for one answer, PyTorch's start included; it begins no further run after END_SHARE of that
 peer.deadline_s = 90
+-- for the answer that chooses between a step as it is and by torch.compile, which compiles it first
+peer.choice_s = 400
+local END_SHARE = 2 / 3
 
 --- An interpreter that can import torch, or nil.
 ---@param named string|nil  the only one to try
@@ -23,15 +27,14 @@ function peer.python(named)
 end
 
 -- a script of core/bench, which says one line of JSON at its end; libraries are as it finds them
-local function start(python, script, what, request)
+local function start(python, script, what, request, deadline_s)
   local text = require("moonreel.app").embedded("core/bench/" .. script)
   local words = {"/usr/bin/env"}
   for name in (process.variable("MOONREEL_OWN") or ""):gmatch("%S+") do
     table.move({"-u", name}, 1, 2, #words + 1, words)
   end
   table.move({python, "-", what, json.encode(request)}, 1, 4, #words + 1, words)
-  return process.run(words, text,
-    {deadline_s = peer.deadline_s})
+  return process.run(words, text, {deadline_s = deadline_s})
 end
 
 --- Run the peers of data (core/bench/peer_data.py).
@@ -41,7 +44,8 @@ end
 ---@return table|nil result
 ---@return string|nil reason  why there is none
 function peer.data(python, what, request)
-  local started, result = pcall(start, python, "peer_data.py", what, request)
+  local started, result = pcall(start, python, "peer_data.py", what, request,
+    peer.deadline_s)
   if not started then
     return nil, result.message
   end
@@ -57,19 +61,22 @@ function peer.data(python, what, request)
 end
 
 --- Run the peer.
----@param python string|nil  of `peer.python`
----@param what string        "step" or "demo-step"
----@param request table      threads, flop, seconds, isa and the sizes; passed as JSON
----@return table|nil result  name, version, dtype, seconds, runs, tflops, product_tflops (of its
----   BLAS), peak_bytes
----@return string|nil reason  why there is none
+---@param python string|nil    of `peer.python`
+---@param what string          "step", "demo-step", "vae", "t5-block" or "conv"
+---@param request table        threads, flop, seconds, isa, dtype and the sizes; way: of a step
+---   "plain" (nil), "compiled" by torch.compile or "both", of which the faster is answered
+---@return table|nil result    name, version, dtype, seconds, runs, compiled, tflops, product_tflops
+---   (of its BLAS), peak_bytes, import_bytes: of that what `import torch` took
+---@return string|nil reason   why there is none
 function peer.run(python, what, request)
   if not python then
     return nil, "PyTorch is not installed"
   end
-  local result = start(python, "peer_torch.py", what, request)
+  local deadline_s = request.way == "both" and peer.choice_s or peer.deadline_s
+  local result = start(python, "peer_torch.py", what,
+    nn.merged({end_s = deadline_s * END_SHARE}, request), deadline_s)
   if result.timed_out then
-    return nil, ("PyTorch did not finish in %g s"):format(peer.deadline_s)
+    return nil, ("PyTorch did not finish in %g s"):format(deadline_s)
   end
   local line = result.output:match("({[^\n]*})%s*$")
   if result.exit ~= 0 or not line then
@@ -81,6 +88,23 @@ function peer.run(python, what, request)
   end
   return nil, ("%s %s would need at least %.0f s for one step (its BLAS is slow)"):format(
     answer.name, answer.version, answer.least_seconds)
+end
+
+--- The peer of a step, asked turn by turn: first in both ways, then in the faster.
+---@param python string|nil
+---@param what string
+---@param request table  as for `run`, but for seconds and way
+---@return fun(seconds: number): table|nil, string|nil  what `run` returns
+function peer.by_turns(python, what, request)
+  local way = "both"
+  return function(seconds)
+    local answer, reason = peer.run(python, what,
+      nn.merged(request, {seconds = seconds, way = way}))
+    if answer and way == "both" then
+      way = answer.compiled and "compiled" or "plain"
+    end
+    return answer, reason
+  end
 end
 
 return peer

@@ -5,17 +5,23 @@ local printer = require "moonreel.text.table"
 
 local runs = {}
 
--- adds peer, speedup and memory share to a result
-local function compare(what, result, request, python)
-  local peer, reason = require("moonreel.bench.peer").run(python, what, request)
-  if not peer then
-    result.peer_missing = reason
-    return
+-- prints a line at once, before what comes next is measured; JSON is one object, at the end
+local function say(o, text)
+  if not o.json then
+    print(text)
+    io.stdout:flush()
   end
-  result.peer = peer
-  result.speedup = peer.seconds / result.seconds
-  if result.peak_bytes and peer.peak_bytes then
-    result.memory_share = result.peak_bytes / peer.peak_bytes
+end
+
+-- what is asked of PyTorch turn by turn, where it is; `request` makes it of a measurement
+local function asker(o, what, request)
+  local peer = require "moonreel.bench.peer"
+  return o.peer and function(r)
+    if o.python then
+      say(o, ("  now in turn with PyTorch's: at most %g s to choose between the step as it is and "
+        .. "by torch.compile, then %g s a turn"):format(peer.choice_s, peer.deadline_s))
+    end
+    return peer.by_turns(o.python, what, request(r))
   end
 end
 
@@ -40,62 +46,56 @@ local function print_ops(result, show)
 end
 
 local function say_peer(result, text)
+  local p = result.peer
   if result.peer_missing then
     print("  peer: " .. result.peer_missing)
-  elseif result.peer then
-    print(("  %s %s, %s (its products: %.3f TFLOP/s)%s: %s"):format(result.peer.name,
-      result.peer.version, result.peer.dtype,
-      result.peer.product_tflops, result.peer.runs == 1 and ", one run" or "", text(result.peer)))
+  elseif p then
+    print(("  %s %s, %s (its products: %.3f TFLOP/s)%s%s: %s"):format(p.name, p.version, p.dtype,
+      p.product_tflops, p.compiled and ", by torch.compile" or "",
+      p.runs == 1 and ", one run" or "", text(p)))
   end
 end
 
 function runs.step(o)
   local cut = require("moonreel.bench.cuts").all[o.model or "stdit3"]
-  local function ask(r, seconds)
-    return require("moonreel.bench.peer").run(o.python, "step", {threads = r.threads,
-      flop = r.flop, seconds = seconds, isa = r.isa, dtype = o.dtype, family = cut.family,
-      latent = cut.latent, model = cut.model, text = cut.text,
-      grad_checkpoint = o.grad_checkpoint})
+  local function request(r)
+    return {threads = r.threads, flop = r.flop, isa = r.isa, dtype = r.dtype, family = cut.family,
+      latent = cut.latent, model = cut.model, text = cut.text, grad_checkpoint = o.grad_checkpoint}
   end
-  local r = require("moonreel.bench.step").measure(o, o.peer and ask or nil)
-  return r, function()
-    print(("step of %s: %s, %s, %d threads: %.3f s, %.3f TFLOP/s of %.3f (%s)"):format(
+  local r = require("moonreel.bench.step").measure(o, asker(o, "step", request), function(r)
+    say(o, ("step of %s: %s, %s, %d threads: %.3f s, %.3f TFLOP/s of %.3f (%s)"):format(
       cut.family, r.isa, r.dtype, r.threads, r.seconds, r.tflops, r.peak_tflops, r.peak_shape))
-    print(("  resident %.0f MB at most, %.0f planned (%+.1f %%); medians of %d rounds of peak and "
+    say(o, ("  resident %.0f MB at most, %.0f planned (%+.1f %%); medians of %d rounds of peak and "
       .. "steps in turn"):format(r.peak_bytes * 1e-6, r.planned_bytes * 1e-6,
       100 * (r.planned_bytes / r.peak_bytes - 1), r.rounds))
     for _, one in ipairs(r.by_settings) do
-      print(("  grad_checkpoint = %-5s  %.3f s, ratio %.2f, arena %.0f MB"):format(
+      say(o, ("  grad_checkpoint = %-5s  %.3f s, ratio %.2f, arena %.0f MB"):format(
         one.settings.grad_checkpoint, one.seconds, one.ratio, one.arena_bytes * 1e-6))
     end
+  end)
+  return r, function()
     say_peer(r, function(p)
-      return (
-        "%.3f s, %.3f TFLOP/s, %.0f MB; moonreel: %.2f x the speed, %.2f x the memory"):format(
-        p.seconds, p.tflops,
-        p.peak_bytes * 1e-6, r.speedup, r.memory_share)
+      return ("%.3f s, %.3f TFLOP/s, %.0f MB, of which `import torch` %.0f MB; moonreel: %.2f x "
+        .. "the speed, %.2f x the memory (%.2f x without the import)"):format(p.seconds, p.tflops,
+        p.peak_bytes * 1e-6, p.import_bytes * 1e-6, r.speedup, r.memory_share, r.memory_share_net)
     end)
     print_ops(r, o.ops)
   end
 end
 
 runs["demo-step"] = function(o)
-  local r = require("moonreel.bench.demo").measure(setmetatable({recipe = "recipes/tiny/demo.lua"},
-    {__index = o}))
-  if o.peer then
-    local request = {threads = r.threads, seconds = o.seconds, isa = r.isa, dtype = o.dtype,
-      shape = r.shape}
-    compare("demo-step", r, request, o.python)
-    if r.peer then
-      r.peer.tokens_per_s = r.tokens / r.peer.seconds
-    end
+  local function request(r)
+    return {threads = r.threads, isa = r.isa, dtype = r.dtype, shape = r.shape}
   end
+  local r = require("moonreel.bench.demo").measure(setmetatable({recipe = "recipes/tiny/demo.lua"},
+    {__index = o}), asker(o, "demo-step", request), function(r)
+    say(o, ("demo-step: %s, %s, %d threads: %.4f s, %.0f tokens/s, %.3f TFLOP/s"):format(r.isa,
+      r.dtype, r.threads, r.seconds, r.tokens_per_s, r.tflops))
+  end)
   return r, function()
-    print(("demo-step: %s, %s, %d threads: %.4f s, %.0f tokens/s, %.3f TFLOP/s"):format(r.isa,
-      r.dtype, r.threads, r.seconds,
-      r.tokens_per_s, r.tflops))
     say_peer(r, function(p)
       return ("%.4f s, %.0f tokens/s; moonreel: %.2f x the speed"):format(p.seconds,
-        p.tokens_per_s, r.speedup)
+        r.tokens / p.seconds, r.speedup)
     end)
     print_ops(r, o.ops)
   end
@@ -342,10 +342,7 @@ end
 
 function runs.encoders(o)
   local r = require("moonreel.bench.encoders").measure(o, function(what, row)
-    if not o.json then
-      print(encoder_lines[what](row))
-      io.stdout:flush()
-    end
+    say(o, encoder_lines[what](row))
   end)
   return r, function() end
 end

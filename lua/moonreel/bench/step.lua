@@ -15,7 +15,7 @@ local work = require "moonreel.plan.work"
 local step = {}
 
 local SAMPLE_S = 0.25 -- of the peak, beside a step
-local TURNS = 3 -- of a step and of another program's
+local TURNS = 5 -- of a step and of another program's
 
 -- the settings of a recipe that decide what a step keeps and what it does twice
 step.settings = {{grad_checkpoint = false}, {grad_checkpoint = true}}
@@ -156,26 +156,40 @@ local function of_peak(one, flop, took, before, behind)
     ratio = paired.ratio(rates, around(before, behind)), arena_bytes = one.prog:memory().arena}
 end
 
---- A step in turn with the same step by another program: of each the best runs of a turn.
----@param one table       of step.compile
----@param ask function    ask(seconds): the other's answer, with seconds and peak_bytes, or nil and
----   why there is none
----@param seconds number  to spend on each of both
----@return table|nil peer    the answer of the turn in the middle
----@return number|string     the median of how many times as fast ours is; or why there is none
-function step.in_turn(one, ask, seconds)
+--- A step in turn with the same step by another program, which is asked once before, to choose how
+-- it runs the step: of each the best runs of a turn.
+---@param result table      of a measurement: takes peer, the answer of the turn in the middle;
+---   speedup, the median of how many times as fast ours is; of the largest resident size,
+---   memory_share and memory_share_net, of the peer's without its import; or peer_missing, why
+---   there is none
+---@param run function      the step, complete when it returns
+---@param prog mr.Program   of it; it is not timed any more
+---@param ask function      ask(seconds): the other's answer, with seconds, peak_bytes and
+---   import_bytes, or nil and why there is none
+---@param seconds number    to spend on each of both
+function step.in_turn(result, run, prog, ask, seconds)
   local ours, theirs, answers = {}, {}, {}
-  one.prog:time(false)
-  for turn = 1, TURNS do
-    ours[turn] = step.best(one.run, seconds / TURNS)
+  prog:time(false)
+  for turn = 0, TURNS do
+    if turn > 0 then
+      ours[turn] = step.best(run, seconds / TURNS)
+    end
     local answer, reason = ask(seconds / TURNS)
     if not answer then
-      return nil, reason
+      result.peer_missing = reason
+      return
     end
-    theirs[turn], answers[turn] = answer.seconds, answer
+    if turn > 0 then
+      theirs[turn], answers[turn] = answer.seconds, answer
+    end
   end
   table.sort(answers, function(a, b) return a.seconds < b.seconds end)
-  return answers[(TURNS + 1) // 2], paired.ratio(theirs, ours)
+  local middle = answers[(TURNS + 1) // 2]
+  result.peer, result.speedup = middle, paired.ratio(theirs, ours)
+  if result.peak_bytes then
+    result.memory_share = result.peak_bytes / middle.peak_bytes
+    result.memory_share_net = result.peak_bytes / (middle.peak_bytes - middle.import_bytes)
+  end
 end
 
 -- Rounds of the peak and both steps: each step stands between two short samples of the peak, so
@@ -199,13 +213,13 @@ end
 -- then the step in turn with another program's.
 ---@param options table  model: of moonreel.bench.cuts ("stdit3"); threads, dtype (nil: the
 ---   device's best), seconds, grad_checkpoint: of the settings that come first
----@param ask function|nil  ask(result, seconds): the same step by another program, as
----   step.in_turn takes it
+---@param ask function|nil  ask(result): the same step by another program, as step.in_turn takes it
+---@param say function|nil  say(result): what is measured before the other program runs
 ---@return table         isa, dtype, threads, flop (useful, of one step), rounds, peak_tflops,
 ---   peak_shape; of the first settings tflops, seconds, ratio, peak_bytes (resident), planned_bytes
 ---   (the same by its plan), arena_bytes, ops, loss; by_settings: of each settings, seconds,
----   ratio, arena_bytes; peer, speedup, memory_share, or peer_missing
-function step.measure(options, ask)
+---   ratio, arena_bytes; what step.in_turn adds
+function step.measure(options, ask, say)
   local began, device <close> = core.resident(), E.device("cpu", options.threads or 0)
   local facts = device:facts()
   local dtype = options.dtype or (facts.bf16 and "bf16" or "f32")
@@ -229,12 +243,11 @@ function step.measure(options, ask)
     peak_bytes = resident, planned_bytes = planned,
     arena_bytes = one.arena_bytes, ops = step.by_op(rows), loss = kept.prog:get("loss"):item(),
     by_settings = {one, of_peak(again, flop, got[4], got[3], got[5])}}
+  if say then
+    say(r)
+  end
   if ask then
-    local peer, times = step.in_turn(kept, function(seconds) return ask(r, seconds) end,
-      options.seconds)
-    r.peer, r.peer_missing = peer, not peer and times or nil
-    r.speedup = peer and times
-    r.memory_share = peer and resident / peer.peak_bytes
+    step.in_turn(r, kept.run, kept.prog, ask(r), options.seconds)
   end
   return r
 end

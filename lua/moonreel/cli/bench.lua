@@ -65,8 +65,8 @@ local command = {
       .. "recipe's)"},
     {"--seconds S", "time to spend per measurement (default 5); cli: at most 7 starts"},
     {"--peer", "run the same in PyTorch when it is installed (default; --no-peer leaves it out)"},
-    {"--python FILE", "interpreter whose PyTorch is the peer (default: python3); it gets 90 s, a "
-      .. "slow step is measured once"},
+    {"--python FILE", "interpreter whose PyTorch is the peer (default: python3); a step is "
+      .. "tried as it is and by torch.compile first, in 400 s, then five turns get 90 s each"},
     {"--grad-checkpoint", "step: PyTorch is compared where both do blocks twice to keep less, as "
       .. "Open-Sora 1.2 trains; without it where both keep everything"},
     {"--model NAME", "step: of stdit3, two pairs of blocks of width 1152 (default), or of mmdit, "

@@ -235,39 +235,52 @@ describe("moonreel bench", function()
     end)
 
     it("runs in turn with another program's: the median of the ratios counts", function()
-      local asked, seconds, best = {}, {40, 1000, 70}, step.best
+      local asked, said, seconds, best = {}, 0, {1, 40, 1000, 70, 30, 80}, step.best
       finally(function() step.best = best end)
       step.best = function() return 10 end
-      local r = step.measure({model = "mmdit", threads = 1, dtype = "f32", seconds = 0.03},
-        function(result, budget)
-          asked[#asked + 1] = {result.dtype, budget}
-          return {seconds = seconds[#asked], peak_bytes = 4 * result.peak_bytes}
-        end)
-      assert.same({{"f32", 0.01}, {"f32", 0.01}, {"f32", 0.01}}, asked)
-      assert.same({70, 7, 0.25}, {r.peer.seconds, r.speedup, r.memory_share})
+      local function say() said = said + 1 end
+      local r = step.measure({model = "mmdit", threads = 1, dtype = "f32", seconds = 0.05},
+        function(result)
+          assert.equal(1, said)
+          return function(budget)
+            asked[#asked + 1] = {result.dtype, budget}
+            return {seconds = seconds[#asked], peak_bytes = 4 * result.peak_bytes,
+              import_bytes = 2 * result.peak_bytes}
+          end
+        end, say)
+      -- the first answer chooses the way and does not count
+      assert.same({{"f32", 0.01}, {"f32", 0.01}, {"f32", 0.01}, {"f32", 0.01}, {"f32", 0.01},
+        {"f32", 0.01}}, asked)
+      assert.same({70, 7, 0.25, 0.5}, {r.peer.seconds, r.speedup, r.memory_share,
+        r.memory_share_net})
       r = step.measure({model = "mmdit", threads = 1, dtype = "f32", seconds = 0.01}, function()
-        return nil, "it is not there"
+        return function() return nil, "it is not there" end
       end)
       assert.same({nil, nil, "it is not there"}, {r.peer, r.speedup, r.peer_missing})
     end)
 
-    it("is asked of PyTorch at its sizes", function()
-      local asked
+    it("is asked of PyTorch at its sizes, in the way that was faster", function()
+      local asked, ways = nil, {}
       local peer = require "moonreel.bench.peer"
       local run_peer = peer.run
       finally(function() peer.run = run_peer end)
       peer.run = function(_, what, request)
-        asked = {what, request}
+        asked, ways[#ways + 1] = {what, request}, request.way
         return {name = "PyTorch", version = "9.9", dtype = "float32", seconds = 1000, runs = 3,
-          product_tflops = 1, tflops = 1, peak_bytes = 1e12}
+          compiled = true, product_tflops = 1, tflops = 1, peak_bytes = 1e12, import_bytes = 5e11}
       end
-      local _, show = require("moonreel.bench.show").step{model = "mmdit", threads = 1,
-        dtype = "f32", seconds = 0.01, peer = true, python = "python"}
+      local text = require("spec.support.printed")(function()
+        local _, show = require("moonreel.bench.show").step{model = "mmdit", threads = 1,
+          dtype = "f32", seconds = 0.01, peer = true, python = "python"}
+        show()
+      end)
       assert.equal("step", asked[1])
-      assert.same({"mmdit", {2, 3, 2, 8, 8}, 5, 2, 3}, {asked[2].family, asked[2].latent,
-        asked[2].text, asked[2].model.depth, asked[2].model.depth_single_blocks})
-      assert.matches("step of mmdit: .+ x the speed, 0.%d%d x the memory",
-        require("spec.support.printed")(show))
+      assert.same({"both", "compiled", "compiled", "compiled", "compiled", "compiled"}, ways)
+      assert.same({"f32", "mmdit", {2, 3, 2, 8, 8}, 5, 2, 3}, {asked[2].dtype, asked[2].family,
+        asked[2].latent, asked[2].text, asked[2].model.depth, asked[2].model.depth_single_blocks})
+      assert.matches("^step of mmdit: .+\n  now in turn with PyTorch's: at most 400 s .+\n"
+        .. "  PyTorch 9.9, float32 %(its products: 1.000 TFLOP/s%), by torch.compile: .+ x the "
+        .. "speed, 0.%d%d x the memory %(0.%d%d x without the import%)", text)
     end)
 
     it("is refused by another name", function()
@@ -303,7 +316,7 @@ describe("moonreel bench", function()
 
     it("compares with the PyTorch of that interpreter", function()
       answers(
-        [[echo '{"name": "PyTorch", "version": "9.9", "dtype": "float32", "seconds": 1000, "runs": 1, "product_tflops": 1, "peak_bytes": 1}']])
+        [[echo '{"name": "PyTorch", "version": "9.9", "dtype": "float32", "seconds": 1000, "runs": 1, "product_tflops": 1, "peak_bytes": 1, "import_bytes": 0}']])
       local text, exit = run("demo-step", "--python", python, "--seconds=0.01", "--threads=1")
       assert.equal(0, exit)
       assert.matches("PyTorch 9.9, float32 %(its products: 1.000 TFLOP/s%), one run: 1000.0000 s",
