@@ -21,13 +21,14 @@ peers.records = { optimizer = "optim" }
 peers.same = {
   ["optim.lr"] = list "learning_rate lrate",
   ["optim.betas"] = list "betas adam_betas",
-  ["optim.eps"] = list "adam_epsilon",
+  ["optim.eps"] = list "adam_epsilon epsilon",
   ["optim.weight_decay"] = list "adam_weight_decay wd",
   ["optim.grad_clip"] = list [[max_grad_norm gradient_clip_val gradient_clipping clip_grad
     clip_grad_norm grad_clip_norm grad_norm_clip max_norm]],
   ["optim.ema_decay"] = list "ema_rate",
   steps = list [[max_train_steps max_steps train_steps num_train_steps total_steps training_steps
-    num_training_steps max_iters max_iterations train_iters num_iterations iterations n_steps]],
+    num_training_steps max_iters max_iterations train_iters num_iterations iterations n_steps
+    iters num_iters]],
   epochs = list "num_train_epochs max_train_epochs max_epochs num_epochs n_epochs",
   accumulate = list [[gradient_accumulation_steps accumulate_grad_batches grad_accum_steps
     grad_accumulation_steps gradient_accumulation grad_accum accum_iter]],
@@ -46,7 +47,7 @@ peers.same = {
     use_gradient_checkpointing activation_checkpointing]],
   warmup_steps = list [[lr_warmup_steps num_warmup_steps warmup_num_steps lr_warmup_iters
     warmup_iters]],
-  load = list "resume_from_checkpoint resume_from resume",
+  load = list "resume_from_checkpoint resume_from resume resume_ckpt resume_path",
   name = list "run_name experiment_name exp_name job_name wandb_run_name",
   wandb_project = list "tracker_project_name wandb_tracker_name log_tracker_name tracker_name",
   wandb_tags = list "tags",
@@ -78,7 +79,8 @@ local others = {
   { "bucket_config has the batch of each bucket: bucket_config={'256px': {51: (1.0, 4)}}, "
     .. "keep and batch per rank",
     [[batch batch_size train_batch_size micro_batch_size per_device_train_batch_size
-    train_micro_batch_size_per_gpu local_batch_size micro_batch device_batch_size]] },
+    train_micro_batch_size_per_gpu local_batch_size micro_batch device_batch_size
+    per_gpu_batch_size batch_size_per_gpu batch_size_per_device per_gpu_train_batch_size]] },
   { "the batch of a step is bucket_config's, times accumulate, times the ranks",
     "global_batch_size total_batch_size effective_batch_size" },
   { "evaluations take eval_in_turn and the buckets of bucket_config",
@@ -89,7 +91,7 @@ local others = {
     data_root data_folder data_config index index_path train_data train_data_dir
     train_data_path train_dir train_file instance_data_dir instance_data_root video_dir
     video_folder video_root image_dir image_folder meta_path csv_path annotation_path
-    data_files]] },
+    data_files meta_files json_path jsonl_path metadata_path manifest train_manifest]] },
   { "columns are named when the index is made: moonreel data ingest --columns "
     .. "path=VIDEO,text=TEXT",
     "caption_column text_column video_column image_column prompt_column caption_extension" },
@@ -100,10 +102,13 @@ local others = {
     video_length video_resolution max_train_resolution resolution_list aspect_ratios
     enable_bucket min_bucket_reso max_bucket_reso bucket_reso_steps bucket_no_upscale
     height_buckets width_buckets frame_buckets max_frames min_frames frames group_by_length
-    crop_size]] },
+    crop_size aspect_ratio_buckets aspect_ratio_bucketing dataset_num_frames dataset_resolution
+    dataset_height dataset_width dataset_frames data_num_frames data_resolution data_height
+    data_width data_frames train_num_frames train_resolution train_height train_width]] },
   { "rates of clips are bounded by dataset.fps_max, and frames are taken every "
     .. "dataset.frame_interval",
-    "target_fps sample_fps video_fps source_fps max_fps train_fps frame_rate" },
+    "target_fps sample_fps video_fps source_fps max_fps train_fps frame_rate sample_rate "
+    .. "frame_sample_rate stride dataset_fps data_fps" },
   { "the order is drawn from seed and epoch; a fixed one is no option",
     "shuffle shuffle_data shuffle_buffer_size shuffle_dataset" },
   { "a part of the data is an index of its own: moonreel data filter, moonreel data split",
@@ -121,7 +126,7 @@ local others = {
     .. "dropout_ratio (MMDiT)",
     [[caption_dropout_rate caption_dropout caption_dropout_p text_dropout cfg_dropout
     uncond_prob proportion_empty_prompts unconditional_prob conditioning_dropout_prob
-    text_drop_prob text_drop]] },
+    text_drop_prob text_drop caption_dropout_prob caption_drop_rate cond_drop_prob null_prob]] },
   { "clips are cut and turned when the index is made; training does not flip them",
     [[random_flip horizontal_flip center_crop random_crop flip_aug color_aug augmentation
     augment]] },
@@ -134,7 +139,7 @@ local others = {
     [[report_to log_with logger loggers trackers tracker use_wandb enable_wandb
     enable_tensorboard use_tensorboard]] },
   { "wandb_project and wandb_entity, with wandb=true",
-    "project project_name wandb_name" },
+    "project project_name wandb_name wandb_entity_name entity" },
   { "spread checkpoints over steps: ckpt_every counts steps, and ckpt_minutes saves by time",
     [[save_every_n_epochs save_epochs checkpointing_epochs every_n_epochs save_strategy
     save_every_epoch epoch_save_interval save_every_n_hours]] },
@@ -144,7 +149,7 @@ local others = {
   { "-n N starts ranks on each host, one per GPU, and --hostfile FILE names hosts",
     [[num_gpus n_gpus gpus ngpus num_processes world_size devices num_nodes nnodes n_nodes
     num_machines num_devices gpu_ids device_ids local_rank master_port main_process_port nodes
-    main_process_ip node_rank machine_rank nproc]] },
+    main_process_ip node_rank machine_rank nproc master_addr rdzv_endpoint rdzv_backend rdzv_id]] },
   { "device is cpu or cuda, and -n N starts a rank per GPU",
     "accelerator gpu cuda use_cuda use_gpu use_cpu no_cuda" },
   { "plugin_config.zero_stage shares state over ranks, 0 to 3, and plugin_config.sp_size "
@@ -154,23 +159,25 @@ local others = {
     sharding_strategy data_parallel_shard_degree offload_optimizer cpu_offload
     offload_optimizer_device zero_optimization_offload_optimizer fsdp_cpu_offload use_fsdp
     fsdp_sharding_strategy fsdp_offload_params deepspeed_config_file use_distributed_optimizer
-    sequence_parallel ddp_backend]] },
+    sequence_parallel ddp_backend ddp_find_unused_parameters find_unused_parameters
+    zero_allow_untested_optimizer reduce_bucket_size allgather_bucket_size overlap_comm
+    contiguous_gradients sp]] },
   { "load=RUN@STEP goes on from that step's checkpoint",
     "resume_step resume_epoch start_iter start_iteration resume_iter" },
   { "seed draws everything: order, crops, noise, times, first weights",
-    "data_seed seed_everything noise_seed init_seed" },
+    "data_seed seed_everything noise_seed init_seed set_seed" },
   { "every run is the same bit for bit",
     "deterministic full_determinism deterministic_algorithms use_deterministic_algorithms" },
   { "a checkpoint has all that a run needs, as safetensors",
     [[save_state save_model_as save_safetensors save_optimizer save_only_model save_weights_only
-    no_load_optim async_mode]] },
+    no_load_optim async_mode save_on_each_node]] },
   { "steps and epochs end a run; moonreel stop ends one early, after a save",
     [[early_stopping patience exit_interval exit_duration_in_mins max_time max_hours stop_after
     train_limit]] },
   { "sources draw by weights: dataset.sources={a={data_path='a.mrx', weight=3}}",
     "num_repeats repeats dataset_weights sampling_weights mixture_weights dataset_repeat" },
   { "tensorboard=true writes event files into the run's folder",
-    "tensorboard_dir tensorboard_log tensorboard_log_dir tb_dir" },
+    "tensorboard_dir tensorboard_log tensorboard_log_dir tb_dir tb_log_dir tb_log" },
   { "moonreel plan RUN and moonreel log RUN --time say where the time goes",
     "profile profiler profiling enable_profiling wall_clock_breakdown" },
   { "watch says how long each phase of a rank may take",
@@ -178,6 +185,17 @@ local others = {
     train_timeout_seconds]] },
   { "moonreel plan RECIPE --fit all solves the batch table",
     "auto_find_batch_size auto_scale_batch_size" },
+  { "moonreel train trains, moonreel sample renders, job = \"eval_loss\" evaluates",
+    "do_train do_predict" },
+  { "moonreel plan RECIPE and moonreel doctor RECIPE say what a run would do, without running it",
+    "dry_run debug fast_dev_run sanity_check num_sanity_val_steps" },
+  { "log_every says how often a line comes, and log/rank-N.log in the run's folder keeps them",
+    "verbose log_level logging_level verbosity disable_tqdm enable_progress_bar" },
+  { "condition_config gives MMDiT frames, and mask_ratios leaves frames of STDiT3 clean",
+    [[i2v first_frame_conditioning image_drop_ratio random_mask image_conditioning
+    conditioning_frames cond_ratio i2v_ratio]] },
+  { "a list's columns path and text are read, and its numbers; others are left out by themselves",
+    "remove_unused_columns include_inputs_for_metrics" },
   { "it counts in steps: ckpt_every, log_every",
     "steps_per_epoch interval_type" },
   -- numbers
@@ -186,14 +204,14 @@ local others = {
     [[mixed_precision precision fp16 bf16 amp use_amp autocast weight_dtype torch_dtype
     param_dtype full_bf16 full_fp16 save_precision loss_scale compute_dtype tf32 allow_tf32
     mixed_precision_param data_type dit_dtype vae_dtype text_encoder_dtype
-    half_precision_backend downcast_bf16]] },
+    half_precision_backend downcast_bf16 half_precision half bfloat16]] },
   { "model.linear=f8 computes linear layers of the blocks in 8 bits",
     "fp8 fp8_base float8 enable_fp8 fp8_scaled fp8_format enable_float8 use_fp8" },
   { "optim.betas has both: optim.betas={0.9,0.999}",
     "adam_beta1 adam_beta2 beta1 beta2 beta_1 beta_2 adam_beta_1 adam_beta_2" },
   { "optim.type names the optimizer: moonreel help optim.type",
     [[optim optimizer optimizer_type optimizer_name optimizer_class optim_name optim_type opt
-    optimizer_args optimizer_target]] },
+    optimizer_args optimizer_target amsgrad foreach fused capturable decoupled_weight_decay]] },
   { "optim.weight_decay shrinks the weights, optim.ema_decay averages them",
     "decay decay_rate" },
   { "optim.betas are the factors of the moments: optim.betas={0.9,0.999}",
@@ -206,11 +224,12 @@ local others = {
     [[lr_scheduler lr_scheduler_type lr_scheduler_name scheduler_type schedule lr_decay_style
     lr_policy lr_decay lr_scheduler_num_cycles lr_num_cycles num_cycles lr_scheduler_power
     lr_power lr_decay_steps lr_decay_iters decay_steps lr_scheduler_args decay_type
-    lr_scheduler_kwargs lr_scheduler_target scheduler_target]] },
+    lr_scheduler_kwargs lr_scheduler_target scheduler_target sched_name sched_type scheduler_name
+    step_size gamma milestones t_max num_restarts cosine_annealing cycle_momentum]] },
   { "min_lr is a rate: min_lr = function(r) return r.lr / 10 end",
     "lr_min_ratio min_lr_ratio lr_scheduler_min_lr_ratio min_lr_factor" },
   { "min_lr is where cosine and 1cycle end",
-    "eta_min end_lr final_lr lr_end lr_min" },
+    "eta_min end_lr final_lr lr_end lr_min min_learning_rate minimum_lr" },
   { "warmup_steps counts steps; a share of them is warmup_steps = function(r) return r.steps "
     .. "// 20 end in the recipe",
     [[warmup_ratio lr_warmup_ratio warmup_epochs lr_warmup_fraction warmup_fraction warmup
@@ -218,10 +237,12 @@ local others = {
   { "lr trains all weights, but matrices under Muon (optim.muon.lr); it is not scaled by ranks or "
     .. "batch",
     [[scale_lr base_lr text_encoder_lr unet_lr network_lr lr_multiplier learning_rate_te
-    backbone_lr]] },
+    backbone_lr blr lr_text_encoder lr_scale lr_mult layer_decay layerwise_lr_decay
+    param_groups]] },
   { "optim.ema_decay averages the weights, and optim.ema_decay=none keeps no average",
     [[use_ema ema enable_ema ema_model ema_decay_rate ema_update_after_step ema_update_interval
-    ema_start_step update_ema_every ema_max_decay ema_power ema_inv_gamma offload_ema]] },
+    ema_start_step update_ema_every ema_max_decay ema_power ema_inv_gamma offload_ema ema_beta
+    ema_update_every ema_momentum]] },
   -- memory
   { "grad_checkpoint recomputes every block, grad_ckpt_settings as many as it says, "
     .. "grad_ckpt_keep_attention what of them stays",
@@ -246,7 +267,8 @@ local others = {
     pretrained_weights pretrained model_path model_name_or_path model_id base_model init_from
     init_weights finetune_from finetune load_from load_weights initial_load_path
     transformer_path dit unet_path network_weights load_checkpoint checkpoint checkpoint_path
-    ckpt pretrained_checkpoint restore_from revision variant weights]] },
+    ckpt pretrained_checkpoint restore_from revision variant weights dit_path dit_weights
+    non_ema_revision local_files_only trust_remote_code resume_if_exists]] },
   { "vae.from_pretrained and text_encoder.from_pretrained name files or folders of this "
     .. "machine",
     [[vae_path vae_name pretrained_vae_model_name_or_path vae_ckpt text_encoder_path t5_path
@@ -277,13 +299,15 @@ local others = {
     [[snr_gamma min_snr_gamma noise_offset prediction_type loss_type loss_weighting
     ip_noise_gamma v_parameterization v_prediction zero_terminal_snr rescale_betas_zero_snr
     input_perturbation huber_c num_train_timesteps diffusion_steps beta_schedule
-    noise_schedule loss_fn]] },
+    noise_schedule loss_fn label_smoothing_factor label_smoothing neftune_noise_alpha sigma_max
+    sigma_data p_mean p_std rho v_pred clip_sample sampler_name sampler_type]] },
   { "scheduler.num_sampling_steps are the steps of a rendering with STDiT3, "
     .. "sampling.num_steps with MMDiT",
     [[num_inference_steps inference_steps sample_steps infer_steps sampling_steps
-    num_sample_steps]] },
+    num_sample_steps sampler_steps sampler_num_steps generation_steps]] },
   { "scheduler.cfg_scale guides a rendering with STDiT3, sampling.guidance with MMDiT",
-    "guidance_scale cfg guidance text_guidance_scale embedded_cfg_scale embedded_guidance_scale" },
+    "guidance_scale cfg guidance text_guidance_scale embedded_cfg_scale embedded_guidance_scale "
+    .. "rescale_cfg guidance_rescale" },
   { "sampling.every=N renders checkpoints while a run trains, moonreel sample one of them; help "
     .. "sampling lists the fields",
     [[validation_prompt validation_prompts validation_prompts_file sample_prompts
@@ -295,7 +319,7 @@ local others = {
   -- models
   { "text_encoder.model_max_length is the number of text tokens",
     [[max_token_length max_text_len max_text_length tokenizer_max_length text_encoder_max_length
-    max_sequence_length seq_length seq_len max_length]] },
+    max_sequence_length seq_length seq_len max_length text_len text_length]] },
   { "model.in_channels are the channels of the latent, model.patch_size cells of a token's "
     .. "side",
     "num_channels latent_dim latent_channels patch in_channels" },

@@ -53,6 +53,13 @@ describe("names of other trainers", function()
         ["optim.beta1"] = ": optim.betas has both", ["adam-beta1"] = ": optim.betas has both",
         outputDir = ": outputs is the folder", ["hydra.run.dir"] = ": outputs is the folder",
         ["trainer.nothing"] = ": fields stand at the top",
+        ["dataset.num_frames"] = ": bucket_config says",
+        ["data.resolution"] = ": bucket_config says",
+        ["sampler.steps"] = ": scheduler.num_sampling_steps", step_size = ": lr_schedule is",
+        ["model.optim.sched.name"] = ": lr_schedule is", sample_rate = ": rates of clips",
+        dit_path = ": ckpt_path starts from weights", sigma_max = ": models are trained as",
+        per_gpu_batch_size = ": bucket_config has the batch", iters = "= steps",
+        resume_ckpt = "= load", epsilon = "= optim.eps", dry_run = ": moonreel plan RECIPE",
         ["zero_optimization.stage"] = "plugin_config.zero_stage", lora_rank = "there is no LoRA",
         ["lr_scheduler.name"] = "lr_schedule is constant" } do
       assert.is_truthy(of(name):find(want, 1, true), of(name))
