@@ -71,7 +71,7 @@ function losses.new(params, config, defaults)
     perceptual_weight = config.perceptual_loss_weight or defaults.perceptual or 0 }, Losses)
   if config.adversary and not defaults.adversary then
     base.raise("MR_E_RECIPE", "discriminator.type: a discriminator looks at clips of model.type = "
-      .. "hunyuan_vae or dc_ae; try: discriminator = recipe.none")
+      .. "hunyuan_vae or dc_ae; try: discriminator.type = recipe.none")
   elseif config.adversary then
     self.adversary = adversarial.new(params, config.adversary)
   end

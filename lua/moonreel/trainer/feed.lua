@@ -60,7 +60,7 @@ end
 ---@return mr.Feed
 function feed.new(settings, pipe, from)
   if pipe.reconstructs then
-    return reconstruction.feed(settings)
+    return reconstruction.feed(settings, pipe)
   end
   from = from or {}
   local masked = settings.mask_ratios and not from.plain

@@ -134,9 +134,14 @@ end
 -- a batch of this rank with its micro-step, whose inputs are on their way to the device
 local function send(r, next)
   local batch = next[2]
-  local shape = r.feed:shape{frames = batch.frames, height = batch.height,
-    width = batch.width, batch = batch.size}
-  local micro = predict.micro_step(r, shape)
+  local function shape_of(frames)
+    return r.feed:shape{frames = frames, height = batch.height, width = batch.width,
+      batch = batch.size}
+  end
+  local frames = r.feed.frames and r.feed:frames(batch) or batch.frames
+  local shape = shape_of(frames)
+  local micro = predict.micro_step(r, shape, shape_of(batch.frames))
+  next.shorter = frames < batch.frames
   local input = r.feed:prepare(batch, shape, r.step)
   micro:stage(input)
   next.micro, next.input = micro, input
@@ -175,6 +180,7 @@ local function count(r, sum, next)
   next.told = {number = next.number, weight = weight,
     level = spikes.level(weight > 0 and t / weight or 0, flow.T)}
   sum.own[#sum.own + 1], sum.bucket = next.told, next.micro.key
+  sum.mixed = sum.mixed or next.shorter
 end
 
 -- begin its forward and backward, added into the gradients; its batch is the loader's again

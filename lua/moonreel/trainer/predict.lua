@@ -138,9 +138,10 @@ end
 --- The micro-step of a shape; of a bucket that comes for the first time this says what it takes.
 ---@param r table      the run
 ---@param shape table  of feed:shape
+---@param whole table  that of its bucket, whose clips may be longer
 ---@return table  of moonreel.trainer.programs
-function predict.micro_step(r, shape)
-  local bucket = r.bucket_of[program.key(shape)]
+function predict.micro_step(r, shape, whole)
+  local bucket = r.bucket_of[program.key(whole)]
   if r.unseen[bucket] then
     local row = predict_bucket(r, bucket)
     row.kind, row.wall = "bucket", base.wall_s()

@@ -3,6 +3,8 @@
 -- @module moonreel.trainer.reconstruction
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
+local base = require "moonreel.core.base"
+local lengths = require "moonreel.codec.lengths"
 local ops = require "moonreel.core.op"
 
 local reconstruction = {}
@@ -14,9 +16,31 @@ Feed.__index = Feed
 
 --- What stays the same over a run.
 ---@param settings table  baked recipe
+---@param pipe mr.Pipeline
 ---@return mr.Feed
-function reconstruction.feed(settings)
-  return setmetatable({ seed = settings.seed }, Feed)
+function reconstruction.feed(settings, pipe)
+  return setmetatable({ seed = settings.seed, strategy = settings.mixed_strategy,
+    ratio = settings.mixed_image_ratio or 0, auto = pipe.autoencoder }, Feed)
+end
+
+--- Frames of a batch's clips that train, from the first on: all, or by mixed_strategy fewer. Drawn
+-- for the batch, by its first sample. The reference draws on all ranks but the first, and more often
+-- there; here every batch has its turn, in the same share.
+---@param batch table  of the loader: frames, keys, epoch
+---@return integer
+function Feed:frames(batch)
+  if not self.strategy then
+    return batch.frames
+  end
+  local draw = base.random_uniform(self.seed, "mixed frames", batch.keys[1], batch.epoch)
+  if self.strategy == "mixed_video_image" then
+    return draw < self.ratio and 1 or batch.frames
+  end
+  local list = {}
+  for frames = 1, batch.frames do
+    list[#list + 1] = lengths.fits(self.auto.lengths, frames) and frames or nil
+  end
+  return list[math.ceil(draw * #list)]
 end
 
 --- The graph shape of a bucket.
@@ -28,10 +52,15 @@ end
 
 --- What a micro-step needs of a decoded batch. The pixels stay the loader's.
 ---@param batch table  of the loader
+---@param shape table  that the batch is trained in: frames, of all its clips or fewer
 ---@return table       as moonreel.trainer.program Step:start takes it
-function Feed:prepare(batch)
+function Feed:prepare(batch, shape)
+  local pixels = batch:tensor()
+  if shape.frames < batch.frames then
+    pixels = pixels:slice(1, 0, shape.frames):clone()
+  end
   return { seed = self.seed, epoch = batch.epoch, keys = batch.keys, weight = batch.weights,
-    pixels = batch:tensor() }
+    pixels = pixels }
 end
 
 --- Fill a program's inputs.

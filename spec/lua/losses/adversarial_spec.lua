@@ -228,7 +228,7 @@ describe("a run of an autoencoder with a discriminator", function()
 
   local function train(recipe, model, name, ...)
     local s = settings.bake("opensora-2.0/vae/" .. recipe, words(model, files, out.path, "name="
-      .. name, "mixed_strategy=none", "mixed_image_ratio=none", ...))
+      .. name, ...))
     return trainer.run(s, { write = function() end })
   end
 
@@ -248,6 +248,42 @@ describe("a run of an autoencoder with a discriminator", function()
       assert.same({ 8 }, variance.shape)
     end)
   end
+
+  -- frames of the micro-batches of a run, from its journal, and how many there were of each
+  local function frames_of(name)
+    local seen = {}
+    local text = base.read_file(demo_data.run_dir(out.path, name) .. "/journal.jsonl")
+    for frames in text:gmatch '"bucket":"(%d+)x%d+x%d+ b%d+ l0","bytes"' do
+      seen[math.tointeger(frames)] = (seen[math.tointeger(frames)] or 0) + 1
+    end
+    return seen
+  end
+
+  it("leaves no field of the reference's recipes unread", function()
+    for _, recipe in ipairs { "train_dc_ae", "train_dc_ae_disc" } do
+      settings.bake("opensora-2.0/vae/" .. recipe):require_readers()
+    end
+  end)
+
+  it("mixes first frames into clips, drawn by sample", function()
+    local alone = { "discriminator.type=none", "vae_loss_config.perceptual_loss_weight=0",
+      "steps=40" }
+    train("train_dc_ae", "dc_ae", "mixed", "mixed_image_ratio=0.3", table.unpack(alone))
+    local seen = frames_of "mixed"
+    assert.equal(40, seen[1] + seen[4])
+    assert.is_true(seen[1] > 4 and seen[1] < 22, seen[1])
+    train("train_dc_ae", "hunyuan_vae", "random", "mixed_strategy=mixed_video_random",
+      table.unpack(alone))
+    seen = frames_of "random"
+    assert.equal(40, seen[1] + seen[5])
+    assert.is_true(seen[1] > 10 and seen[1] < 30)
+    -- the same again in two parts
+    train("train_dc_ae", "dc_ae", "parts", "mixed_image_ratio=0.3", alone[1], alone[2], "steps=7")
+    train("train_dc_ae", "dc_ae", "parts", "mixed_image_ratio=0.3", "load=latest",
+      table.unpack(alone))
+    assert.matches("equal: %d+ tensors, bit for bit", demo_data.moonreel("ckpt", "diff",
+      demo_data.run_dir(out.path, "mixed"), demo_data.run_dir(out.path, "parts")))
+  end)
 
   it("does not go on from one without", function()
     train("train_dc_ae", "dc_ae", "alone", "discriminator.n_layers=none", "discriminator.ndf=none",

@@ -79,6 +79,10 @@ for _, name in ipairs{"kl_loss_weight", "perceptual_loss_weight", "perceptual_ne
   elsewhere["vae_loss_config." .. name] = "of an autoencoder that trains (spec/lua/losses)"
 end
 
+for _, name in ipairs{"mixed_strategy", "mixed_image_ratio"} do
+  elsewhere[name] = "of an autoencoder that trains (spec/lua/losses/adversarial_spec.lua)"
+end
+
 for record, names in pairs{gen_loss_config = {"gen_start", "disc_weight"},
   disc_loss_config = {"disc_start", "disc_loss_type"}, discriminator_schedule = {"warmup_steps"},
   discriminator = {"type", "from_pretrained", "input_nc", "ndf", "n_layers", "dropout"},

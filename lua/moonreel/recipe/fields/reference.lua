@@ -111,10 +111,12 @@ return {
   { "vae_loss_config.kl_loss_weight", "number", none = true, min = 0, reader = "trainer",
     help = "weight of the latent's divergence from a standard normal, summed over the latent, of "
       .. "OpenSoraVAE_V1_2 per number; none: 5e-4 for hunyuan_vae, 0 for the others" },
-  { "mixed_strategy", "text", none = true, reader = false, help = "mix stills into clips: "
-    .. "mixed_video_image" },
-  { "mixed_image_ratio", "number", none = true, min = 0, max = 1, reader = false,
-    help = "share of stills" },
+  { "mixed_strategy", "text", none = true, choices = { "mixed_video_image", "mixed_video_random" },
+    reader = "trainer", resume = "warn", help = "of an autoencoder that trains: the clips of some "
+      .. "batches become their first frame (mixed_video_image, mixed_image_ratio of them), or of "
+      .. "all as many first frames as are drawn (mixed_video_random); by sample" },
+  { "mixed_image_ratio", "number", none = true, min = 0, max = 1, reader = "trainer",
+    resume = "warn", help = "share of the batches of stills; none: 0" },
   { "gen_loss_config.gen_start", "integer", none = true, min = 0, reader = "trainer",
     resume = "warn", help = "first update, from 1 on, in which the adversarial loss counts for the "
       .. "autoencoder; none: 2001" },
