@@ -24,8 +24,8 @@ function reconstruction.feed(settings, pipe)
 end
 
 --- Frames of a batch's clips that train, from the first on: all, or by mixed_strategy fewer. Drawn
--- for the batch, by its first sample. The reference draws on all ranks but the first, and more often
--- there; here every batch has its turn, in the same share.
+-- for the batch, by its first sample. The reference draws on all ranks but the first, and more
+-- often there; here every batch has its turn, in the same share.
 ---@param batch table  of the loader: frames, keys, epoch
 ---@return integer
 function Feed:frames(batch)
