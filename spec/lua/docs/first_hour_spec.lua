@@ -1,4 +1,6 @@
---- The other pages, followed as a reader does: README's first hour, docs/plan.md, docs/sample.md.
+--- The other pages, followed as a reader does: README's first hour, docs/plan.md, docs/sample.md,
+-- docs/steps.md. MOONREEL_EVERY=1 runs all commands of docs/plan.md, some of which take a minute.
+local base = require "moonreel.core.base"
 local page = require "spec.support.page"
 
 describe("README.md", function()
@@ -24,9 +26,10 @@ end)
 
 describe("docs/plan.md", function()
   it("has commands that print what stands below them", function()
-    -- spec/lua/plan/doc_spec.lua computes the figures of the others, which take a minute
+    -- spec/lua/plan/doc_spec.lua computes the figures of the others
+    local every = os.getenv "MOONREEL_EVERY"
     local done, seen = page.follow("docs/plan.md", { change = function(words)
-      return words:find "mlperf/" and words or ":"
+      return (every or words:find "mlperf/" or words:find "opensora%-2") and words or ":"
     end }), 0
     for _, one in ipairs(done) do
       assert.equal(0, one.exit, one.words .. ": " .. one.output)
@@ -38,6 +41,37 @@ describe("docs/plan.md", function()
       end
     end
     assert.equal(4, seen)
+  end)
+end)
+
+describe("docs/steps.md", function()
+  it("prints a row from an empty folder #slow", function()
+    local done = page.follow("docs/steps.md", { change = function(words)
+      return (words:gsub("steps=%d+", "steps=2"))
+    end })
+    assert.equal(3, #done)
+    for i = 1, 2 do
+      assert.equal(0, done[i].exit, done[i].output)
+    end
+    -- two steps teach nothing, so what the demo promises is broken
+    assert.equal(1, done[3].exit, done[3].output)
+    assert.matches("held%-out direction %d+ of 32.*result.json are in build/demo/muon%-7",
+      done[3].output)
+  end)
+end)
+
+describe("pages of docs/ with commands", function()
+  it("are each followed by a spec", function()
+    local specs = ""
+    for _, name in ipairs(base.list_dir "spec/lua/docs") do
+      specs = specs .. base.read_file("spec/lua/docs/" .. name)
+    end
+    for _, name in ipairs(base.list_dir "docs") do
+      local text = name:find "%.md$" and base.read_file("docs/" .. name) or ""
+      if ("\n" .. text):find "\n    moonreel " then
+        assert.is_truthy(specs:find("docs/" .. name, 1, true), name)
+      end
+    end
   end)
 end)
 
