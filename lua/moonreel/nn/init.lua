@@ -72,6 +72,20 @@ end
 
 -- ---- layers ----
 
+--- Call f, which adds the nodes of a block.
+---@param g mr.Graph
+---@param name string
+---@param recompute boolean  the backward pass repeats what f adds
+---@param away mr.Value[]    what f begins with that waits in host memory for that
+---@param f function
+---@return any ...           results of f
+function nn.block(g, name, recompute, away, f)
+  for _, value in ipairs(recompute and away or {}) do
+    g:offload(value)
+  end
+  return g:block(name, recompute, f)
+end
+
 local Linear = class()
 
 local read_linear = options.declare("nn.Linear", {

@@ -144,10 +144,17 @@ local function fixed_bytes(settings, mesh, models, shares)
   return bytes
 end
 
+-- bytes of host memory that a step keeps inputs of blocks in, where the recipe allows fewer: both
+local function above_buffer(settings, step)
+  local most = settings.grad_ckpt_buffer_size or 0
+  local needs = step.memory.pinned
+  return most > 0 and needs > most and { needs = needs, has = most } or nil
+end
+
 -- the total of a row and whether it fits: where the device is the host, both are one memory
 local function settle(row, m)
   row.total = row.bytes.device + (m.cpu and row.bytes.host or 0)
-  row.fits = row.total <= m.memory_bytes
+  row.fits = row.total <= m.memory_bytes and not row.above_buffer
 end
 
 local function sum(bytes, where)
@@ -493,7 +500,8 @@ function Open:held(b, step)
   -- batches of this bucket may be larger than the table's, where a larger one is looked for
   self.fixed.slabs = math.max(slab_bytes(self.settings, self.table),
     slab_bytes(self.settings, { b }))
-  local held = { bytes = bytes_of(self.fixed, step, self.update) }
+  local held = { bytes = bytes_of(self.fixed, step, self.update),
+    above_buffer = above_buffer(self.settings, step) }
   settle(held, self.mesh.machine)
   return held
 end
@@ -517,7 +525,7 @@ function Open:row(b)
     batch = b.batch, tokens = tokens_of(models, b), live = step.live, ops = step.ops,
     profile = step.profile,
     bytes = self:held(b, step).bytes, useful = step.useful,
-    workspace = step.memory.workspace }
+    workspace = step.memory.workspace, above_buffer = above_buffer(self.settings, step) }
   row.seconds, row.schedule = self:seconds(b, step)
   row.figures = figures.of(mesh, mesh:rounds(self.settings), step, models.update,
     row.seconds)

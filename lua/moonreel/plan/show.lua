@@ -176,9 +176,15 @@ end
 ---@param p table  of plan.of; remedies: of moonreel.plan.solve
 ---@return string|nil  lines; nil where all fits
 function show.too_large(p)
-  local lines, m = {}, p.mesh.machine
+  local lines, m, large = {}, p.mesh.machine, false
   for _, b in ipairs(p.buckets) do
-    if not b.fits then
+    large = large or b.total > m.memory_bytes
+    if b.above_buffer then
+      lines[#lines + 1] = ("bucket %s of %d keeps %s of inputs of blocks in host memory, "
+        .. "grad_ckpt_buffer_size is %d; try: grad_ckpt_buffer_size = %d"):format(
+        plan.bucket_name(b), b.batch, size(b.above_buffer.needs), b.above_buffer.has,
+        b.above_buffer.needs)
+    elseif not b.fits then
       lines[#lines + 1] = ("bucket %s of %d needs %s, %s has %s: %s too many (%s)"):format(
         plan.bucket_name(b), b.batch, size(b.total), m.name, size(m.memory_bytes),
         size(b.total - m.memory_bytes), mostly(b, m.cpu))
@@ -191,7 +197,7 @@ function show.too_large(p)
   for i, one in ipairs(p.remedies or {}) do
     ways[i] = one.text .. (one.total and " (" .. size(one.total) .. ")" or "")
   end
-  if p.remedies then
+  if p.remedies and large then
     lines[#lines + 1] = "  " .. (#ways > 0 and "fits with any of: " .. table.concat(ways, ", ")
       or "nothing that was tried fits; try: smaller buckets, a machine with more memory")
   end

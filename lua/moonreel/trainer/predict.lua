@@ -175,6 +175,37 @@ local function tell_shares(r)
   return bytes
 end
 
+-- buckets that have more samples in a batch, or more cells, than any other that has as many of both
+local function widest(r)
+  local list, kept = {}, {}
+  for i, b in ipairs(r.plan.buckets) do
+    local size = r.pipe.autoencoder:latent(b.frames, b.height, b.width)
+    list[i] = {bucket = b, cells = b.batch * size[1] * size[2] * size[3]}
+  end
+  table.sort(list, function(a, b)
+    if a.cells ~= b.cells then
+      return a.cells > b.cells
+    end
+    return a.bucket.batch > b.bucket.batch
+  end)
+  local most = 0
+  for _, one in ipairs(list) do
+    if one.bucket.batch > most then
+      kept[#kept + 1], most = one.bucket, one.bucket.batch
+    end
+  end
+  return kept
+end
+
+-- Inputs of blocks of every bucket fit the host memory that they may have: they grow with the
+-- samples and with the cells of a batch, so that others take no more than these.
+local function check_buffers(r)
+  for _, b in ipairs(r.programs.options.config.offload and widest(r) or {}) do
+    program.check_buffer(r.settings, ("%s %dx%dx%d of %d"):format(b.resolution, b.frames, b.height,
+      b.width, b.batch), r.programs:planned(r.feed:shape(b)))
+  end
+end
+
 --- Say what each bucket will cost, and what the run is.
 function predict.run(r)
   local trained, all = r.pipe:counts()
@@ -195,6 +226,7 @@ function predict.run(r)
   r.bucket_of, r.unseen = {}, {}
   r.truth, r.update_s = truth.new(), r.update.prog:plan().seconds
   r.apart_bytes, r.encoders, r.talk = apart_bytes(r), plan_encoders(r), talk_of(r)
+  check_buffers(r)
   local largest = largest_of(r.plan.buckets)
   for i, bucket in ipairs(r.plan.buckets) do
     r.bucket_of[program.key(r.feed:shape(bucket))], r.unseen[bucket] = bucket, true

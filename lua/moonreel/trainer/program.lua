@@ -5,6 +5,7 @@
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
+local blame = require "moonreel.settings.blame"
 local conditions = require "moonreel.trainer.conditions"
 local ops = require "moonreel.core.op"
 local reconstruction = require "moonreel.trainer.reconstruction"
@@ -32,7 +33,22 @@ function program.config(settings, reduce, sequence, fresh, watched)
     rows = sequence and settings.compat and sequence.size or nil,
     sigma_min = settings.sigma_min, grad_checkpoint = settings.grad_checkpoint,
     grad_ckpt_settings = settings:plain("grad_ckpt_settings"),
-    grad_ckpt_keep_attention = settings.grad_ckpt_keep_attention}
+    grad_ckpt_keep_attention = settings.grad_ckpt_keep_attention,
+    offload = (settings.grad_ckpt_buffer_size or 0) > 0 or nil}
+end
+
+--- Raise where blocks of a bucket keep more in host memory than the recipe lets them.
+---@param settings table
+---@param bucket string   its name
+---@param memory table    of its micro-step, as mr.Program memory()
+function program.check_buffer(settings, bucket, memory)
+  local most = settings.grad_ckpt_buffer_size or 0
+  if most > 0 and memory.pinned > most then
+    blame.raise(settings, "grad_ckpt_buffer_size", "MR_E_RECIPE", "grad_ckpt_buffer_size = %d: "
+      .. "blocks of bucket %s that recompute keep %d bytes of inputs in host memory; try: "
+      .. "grad_ckpt_buffer_size = %d, or none, with which they stay on the device", most, bucket,
+      memory.pinned, memory.pinned)
+  end
 end
 
 --- What a step does twice under the settings of a recipe, to keep less meanwhile.
@@ -69,7 +85,8 @@ end
 ---@param pipe mr.Pipeline
 ---@param shape table    frames, height, width, batch, text, masked
 ---@param config table   grad_checkpoint, grad_ckpt_settings; forward: losses without gradients;
----   reduce, sequence, fresh, rows, watched: as program.config says
+---   offload: inputs of blocks that recompute wait in host memory; reduce, sequence, fresh, rows,
+---   watched: as program.config says
 ---@return mr.Graph
 function program.graph(pipe, shape, config)
   local B = shape.batch
@@ -94,7 +111,8 @@ function program.graph(pipe, shape, config)
     mask = mask, sigma_min = config.sigma_min, predict = function(x_t)
       return pipe:predict(g, {x = x_t, t = t, fps = fps, x_mask = mask, text = text, drop = drop,
         height = shape.height, width = shape.width, recompute = recompute,
-        sequence = config.sequence, rows = config.rows, cond = cond,
+        offload = config.offload and not config.forward, sequence = config.sequence,
+        rows = config.rows, cond = cond,
         guidance = guidance})
     end}
   g:output("loss", loss)

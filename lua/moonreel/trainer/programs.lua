@@ -126,6 +126,15 @@ function Programs:get(shape)
   return step
 end
 
+--- Memory of the micro-step of a shape. Nothing is compiled for the device.
+---@param shape table
+---@return table  as mr.Program memory()
+function Programs:planned(shape)
+  local graph <close> = program.graph(self.pipe, shape, self.options.config)
+  local planned <close> = self.plans:compile(graph)
+  return planned:memory()
+end
+
 --- Bytes that the micro-step of a shape takes beside parameters and their state. Nothing is
 -- compiled for the device.
 ---@param shape table

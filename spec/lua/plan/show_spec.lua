@@ -115,6 +115,22 @@ describe("moonreel plan", function()
       .. "%(activations and workspace %S+ GB, .-%)\n  fits with any of: .*a batch of %d+", text)
   end)
 
+  it("ends with 5 where a buffer for inputs of blocks is too small, and says what one takes",
+    function()
+    local exit, text = demo("--gpus", "H100", "grad_checkpoint=true",
+      "grad_ckpt_buffer_size=1000")
+    assert.equal(5, exit)
+    local needs = 0
+    for one in text:gmatch("bucket 32px %dx32x32 of %d+ keeps %S+ [kM]B of inputs of blocks in "
+        .. "host memory, grad_ckpt_buffer_size is 1000; try: grad_ckpt_buffer_size = (%d+)") do
+      needs = math.max(needs, math.tointeger(one))
+    end
+    assert.not_matches("too many", text)
+    exit, text = demo("--gpus", "H100", "grad_checkpoint=true", "grad_ckpt_buffer_size=" .. needs)
+    assert.equal(0, exit)
+    assert.matches("activations moved to the host, inputs on their way +%S+ [kM]B +host", text)
+  end)
+
   it("refuses what it cannot read", function()
     for words, exit in pairs { ["--stalls 2"] = 2, ["--gpus 12"] = 2, ["--machine ./none.lua"] = 2,
         ["--html /nowhere/x.html"] = 8 } do

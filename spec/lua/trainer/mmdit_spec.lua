@@ -1,6 +1,7 @@
 --- MMDiT in the training loop: the run is the same after a resume, from a cache, and by ranks that
--- share a step or its tokens.
--- Covers: lua/moonreel/trainer/conditions.lua lua/moonreel/diffusion/shifted.lua
+-- share a step or its tokens, from inputs of blocks that waited in host memory.
+-- Covers: lua/moonreel/trainer/predict.lua
+-- lua/moonreel/trainer/conditions.lua lua/moonreel/diffusion/shifted.lua
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local job = require "moonreel.job"
@@ -117,5 +118,25 @@ describe("a run of MMDiT", function()
     local again = train("again", "steps=6", "grad_checkpoint=true", "grad_ckpt_settings=(1, 1)")
     assert.same(losses(run_whole()), losses(again))
     same_weights(run_whole(), again)
+  end)
+
+  it("keeps inputs of blocks in host memory with the same bits, in a buffer that is large enough",
+    function()
+    local recomputed = { "steps=6", "grad_checkpoint=true" }
+    -- the first bucket to need more than a byte says how much it takes
+    local function refused(bytes)
+      local ok, problem = pcall(train, "small" .. bytes, "grad_ckpt_buffer_size=" .. bytes,
+        table.unpack(recomputed))
+      assert.is_false(ok)
+      assert.equal("MR_E_RECIPE", problem.code)
+      assert.is_nil(folder_of("small" .. bytes))
+      return problem.message
+    end
+    local needs = math.tointeger(refused(1):match "keep (%d+) bytes of inputs in host memory")
+    assert.matches("grad_ckpt_buffer_size=" .. needs - 1 .. ": grad_ckpt_buffer_size = "
+      .. needs - 1, refused(needs - 1))
+    local away = train("away", "grad_ckpt_buffer_size=" .. needs, table.unpack(recomputed))
+    assert.same(losses(run_whole()), losses(away))
+    same_weights(run_whole(), away)
   end)
 end)

@@ -5,9 +5,12 @@ local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local optim = require "moonreel.optim"
 local pipeline = require "moonreel.models.pipeline"
+local process = require "moonreel.core.process"
 local regions = require "moonreel.optim.regions"
 local program = require "moonreel.trainer.program"
 local settings = require "moonreel.settings"
+
+local fails = dofile "spec/support/fails.lua"
 
 local SHAPE = {frames = 3, height = 16, width = 16, batch = 4, text = 24, masked = true}
 
@@ -98,6 +101,62 @@ describe("trainer.program", function()
     assert.equal(loss, loss_all)
     assert.is_true(plain == all)
     assert.is_true(plain == gradient(device, {grad_ckpt_settings = {1, 0}}))
+  end)
+
+  it("keeps inputs of blocks in host memory with the same bits, and less on the device", function()
+    local function run(device, pipe, shape, config)
+      local exec <close> = E.new(device, pipe.params, {regions = regions.gradients()})
+      local step = program.new(exec, pipe, shape, config)
+      local memory, schedule = step.prog:memory(), step.prog:schedule()
+      step:close()
+      return memory, schedule
+    end
+    local config = {grad_checkpoint = true, offload = true}
+    for _, name in ipairs{"cpu", "shadow"} do
+      assert.is_true(gradient(E.device(name, 1), {}) == gradient(E.device(name, 1), config), name)
+    end
+    if base.exists((process.program():gsub("[^/]*$", "libmoonreel_cudaemu.so"))) then
+      local there = E.device("cudaemu", 1)
+      assert.is_true(gradient(there, {grad_checkpoint = true}) == gradient(there, config))
+    end
+    -- a model of many blocks: two inputs are on the device at a time, all others away
+    local s = settings.bake("recipes/tiny/demo.lua", {"model.depth=6"})
+    local pipe = pipeline.of(s, "f32")
+    local shape = {frames = 6, height = 32, width = 32, batch = 4, text = 56}
+    local plain = run(E.device("cpu", 1), pipe, shape, {grad_checkpoint = true})
+    local memory, schedule = run(E.device("cpu", 1), pipe, shape, config)
+    local input = 4 * 6 * 16 * 128 * 4
+    assert.equal(0, plain.pinned)
+    assert.equal(12 * input, memory.pinned)
+    -- attention's results stay
+    assert.is_true(plain.arena - memory.arena > 7 * input, plain.arena .. " " .. memory.arena)
+    assert.matches("d2h +copy", schedule)
+    assert.matches("h2d +copy", schedule)
+    -- blocks that do not recompute keep their inputs where they are, as do forward passes
+    memory = run(E.device("cpu", 1), pipe, shape, {grad_ckpt_settings = {2, 1}, offload = true})
+    assert.equal(3 * input, memory.pinned)
+    memory = run(E.device("cpu", 1), pipe, shape,
+      {grad_checkpoint = true, offload = true, forward = true})
+    assert.equal(0, memory.pinned)
+    -- a plan counts the same
+    local plans <close> = E.plan(pipe.params, {regions = regions.gradients(),
+      facts = E.device("cpu", 1):facts()})
+    local planned <close> = plans:compile(program.graph(pipe, shape, config))
+    assert.equal(12 * input, planned:memory().pinned)
+  end)
+
+  it("refuses a buffer of one byte less than inputs of blocks take", function()
+    local function check(bytes)
+      return program.check_buffer, settings.bake("recipes/tiny/demo.lua",
+        {"grad_checkpoint=true", "grad_ckpt_buffer_size=" .. bytes}), "32px 6x32x32 of 8",
+        {pinned = 5000}
+    end
+    fails("MR_E_RECIPE", "grad_ckpt_buffer_size = 4999: blocks of bucket 32px 6x32x32 of 8 that "
+      .. "recompute keep 5000 bytes of inputs in host memory; try: grad_ckpt_buffer_size = 5000",
+      check(4999))
+    local f, s, bucket, memory = check(5000)
+    f(s, bucket, memory)
+    f(settings.bake "recipes/tiny/demo.lua", bucket, memory)
   end)
 
   it("does the first blocks of each kind twice", function()

@@ -228,6 +228,7 @@ end
 --   guidance  f32 [B]; where guidance_embed
 --   recompute(kind, i)  nil or a function: is block i (from 0) of a kind (1 double, 2 single)
 --             recomputed in the backward pass
+--   offload   nil or true: what such blocks begin with waits in host memory meanwhile
 --   tap(name, value)    nil or a function that sees intermediate values
 --   sequence  nil or the ranks that share text and cells, as one sequence (moonreel.nn.sequence):
 --             every rank has all that comes in and gives all of the result
@@ -250,17 +251,18 @@ function Model:forward(g, io)
   if io.sequence then
     txt, img = share(io.sequence, txt, img, inner)
   end
-  local function block(one, kind, i, f)
-    return g:block(one.name, io.recompute and io.recompute(kind, i - 1) or false, f)
+  local function block(one, kind, i, inputs, f)
+    return nn.block(g, one.name, io.recompute and io.recompute(kind, i - 1) or false,
+      io.offload and inputs or {}, f)
   end
   for i, one in ipairs(self.double) do
-    img, txt = block(one, 1, i, function() return one:forward(g, img, txt, inner) end)
+    img, txt = block(one, 1, i, { img, txt }, function() return one:forward(g, img, txt, inner) end)
     tap(("double_%d.img"):format(i - 1), img)
     tap(("double_%d.txt"):format(i - 1), txt)
   end
   local x = G.concat({ txt, img }, 2)
   for i, one in ipairs(self.single) do
-    x = block(one, 2, i, function() return one:forward(g, x, inner) end)
+    x = block(one, 2, i, { x }, function() return one:forward(g, x, inner) end)
     tap(("single_%d.x"):format(i - 1), x)
   end
   return (ops.unpatchify(last(self, g, x, vec, L, inner):reshape { B, frames, grid[2] * grid[3],

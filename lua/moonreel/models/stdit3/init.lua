@@ -173,6 +173,7 @@ end
 --   height, width  pixels, numbers: the position scale
 --   recompute(kind, i)  nil or a function: is block i (from 0) of a kind (1 spatial, 2 temporal)
 --             recomputed in the backward pass
+--   offload   nil or true: what such blocks begin with waits in host memory meanwhile
 --   tap(name, value)    nil or a function that sees intermediate values
 --   sequence  nil or the ranks that share the cells of a frame (moonreel.nn.sequence): every rank
 --             has all of x and gives all of the result
@@ -232,7 +233,9 @@ function Model:forward(g, io)
 
   for i, block in ipairs(self.blocks) do
     local recompute = io.recompute and io.recompute((i - 1) % 2 + 1, (i - 1) // 2) or false
-    x = g:block(block.name, recompute, function() return block:forward(g, x, inner) end)
+    x = nn.block(g, block.name, recompute, io.offload and {x} or {}, function()
+      return block:forward(g, x, inner)
+    end)
   end
   local out = self:finish(g, x, t, t0, io, {frames_in, H, W})
   return height and out:slice(3, 0, height) or out

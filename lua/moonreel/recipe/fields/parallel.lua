@@ -59,9 +59,9 @@ for record, whose in pairs { plugin_config = "", plugin_config_ae = " of the aut
     no_meaning = not top and "an autoencoder is not reduced" or nil,
     help = "2^20 elements of a communication bucket; none: 128, of more than 256 ranks 512" })
 end
-add("grad_ckpt_buffer_size", "integer", { min = 0, unit = "bytes",
-  no_meaning = "inputs of blocks that are recomputed stay on the device, and moonreel plan --fit "
-  .. "counts them", help = "host memory that kept activations may move to" })
+add("grad_ckpt_buffer_size", "integer", { min = 0, unit = "bytes", reader = "trainer",
+  resume = "free", help = "inputs of blocks that recompute wait for the backward pass in so much "
+    .. "pinned host memory at most, which every bucket has to fit; none or 0: on the device" })
 add("pin_memory_cache_pre_alloc_numels", { list = "integer" },
   { min = 0, no_meaning = "slots are allocated once, before the first step",
   help = "sizes of pinned buffers" })
