@@ -218,7 +218,8 @@ function train.run(args)
     io.stderr:write(launch.note and launch.note .. "\n" or "")
     tell_notes(launch.list)
   end
-  local o = { team = team, launch = launch, watch = watch_of(parsed.options.dump_steps, team) }
+  local o = { team = team, launch = launch, watch = watch_of(parsed.options.dump_steps, team),
+    evaluate = function(...) return require("moonreel.job.eval_loss").measure(...) end }
   if settings.stages then
     o.from = from
     return require("moonreel.trainer.stages").run(settings, launch.list, o)

@@ -6,7 +6,7 @@
 local E = require "moonreel.core.exec"
 local blame = require "moonreel.settings.blame"
 local feed = require "moonreel.trainer.feed"
-local eval_times = require "moonreel.diffusion.eval_times"
+local eval_times = require "moonreel.settings.eval_times"
 local json = require "moonreel.core.json"
 local plan = require "moonreel.plan"
 local printer = require "moonreel.text.table"
@@ -17,19 +17,6 @@ local samples = require "moonreel.trainer.samples"
 local work = require "moonreel.job.work"
 
 local eval_loss = {}
-
-local function times_of(settings)
-  local times = eval_times.of(settings)
-  if #times == 0 then
-    blame.raise(settings, "eval_timesteps", "MR_E_RECIPE", "eval_timesteps: expected times from 0 "
-      .. "to 1, got none; try: eval_timesteps = { 0.25, 0.5, 0.75 }")
-  end
-  return times
-end
-
---- Refuse times that an evaluation cannot be at.
----@param settings table  baked
-function eval_loss.check(settings) times_of(settings) end
 
 -- the weights of ckpt_path, ready to run forward
 local function open_weights(r)
@@ -209,7 +196,7 @@ end
 -- the rows; nil and the exit code where a signal came
 local function rows_of(r)
   r:refuse { "cached", "load_video_features", "load_text_features", "mask_ratios" }
-  r.times = times_of(r.settings)
+  r.times = eval_times(r.settings)
   local rows, stop = r:until_stopped(measure_all)
   if rows and #rows == 0 then
     blame.raise(r.settings, "bucket_config", "MR_E_DATA", "no sample of %s enters any bucket",

@@ -49,6 +49,7 @@ trainer.steps = {
 ---@field stage table?        the place of this run in a row of stages, as trainer.run takes it
 ---@field launch mr.Launch?   where the settings come from, as trainer.run takes it
 ---@field watch function?     sees each micro-step and each state, as trainer.run takes it
+---@field evaluate function?  measures the evaluation loss of a checkpoint, likewise
 ---@field notes string[]      lines to say once the run has begun
 ---@field progress table      says what happens
 ---@field found table?        what ckpt.resolve found for `load`
@@ -171,6 +172,7 @@ local read_options = options.declare("trainer.run", {
   { "team", "mr.Team", "the ranks of the run; absent: this process alone" },
   { "launch", "mr.Launch", "what the command line of the run that is continued had set" },
   { "watch", "function", "(step, micro, batch, program): sees each micro-step and each state" },
+  { "evaluate", "function", "moonreel.job.eval_loss.measure, for eval.every on the run's device" },
 })
 
 --- Train a recipe.
@@ -187,8 +189,8 @@ local read_options = options.declare("trainer.run", {
 function trainer.run(settings, given)
   local o = read_options(given)
   local r <close> = setmetatable({settings = settings, write = o.write, stage = o.stage,
-    launch = o.launch, watch = o.watch, dates = true, team = o.team or team.new(),
-    catches = signal.catch(), notes = {}, kept = {},
+    launch = o.launch, watch = o.watch, evaluate = o.evaluate,
+    dates = true, team = o.team or team.new(), catches = signal.catch(), notes = {}, kept = {},
     began_bytes = bench.resident()}, Run)
   life.publish(r.team.rank, r.team.size)
   local good, problem = xpcall(set_up, why_not, r)

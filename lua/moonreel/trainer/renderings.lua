@@ -30,7 +30,7 @@ function renderings.check(s, pipe)
     blame.raise(s, "eval.every", "MR_E_RECIPE", "eval.every = %d: %s is an autoencoder, whose loss "
       .. "has no times; try: eval.every = 0", s.eval.every, s.model.type)
   elseif s.eval.every > 0 then
-    require("moonreel.job.eval_loss").check(s)
+    require "moonreel.settings.eval_times"(s)
   end
   if s.sampling.every == 0 then
     return
@@ -100,6 +100,10 @@ function renderings.open(r)
     return
   end
   local s = r.settings.sampling
+  if r.settings.eval.every > 0 and s.on == "device" and not r.evaluate then
+    base.raise("MR_E_USAGE", "trainer.run: eval.every on the run's device wants what evaluates; "
+      .. "try: evaluate = require('moonreel.job.eval_loss').measure")
+  end
   r.renders = { looked_s = 0, attempts = 0, waits = #waiting(r) > 0,
     cost = rendering_cost.new(s.most_share) }
   if s.every > 0 then
@@ -247,7 +251,7 @@ local function render_here(r)
   local due = cadence.sets(r.settings)
   local watching <close> = require("moonreel.watch").open(r.dir, { pinned = true,
     sets = sets.of { loss = due[sets.LOSS], loss_only = not due[sets.OWN] },
-    loss = require("moonreel.job.eval_loss").measure,
+    loss = r.evaluate,
     device = r.facts.device, threads = r.settings.threads, note = function(line)
       say(r, "watch: %s", line)
     end, tell = function(event) tell(r, json.encode(event)) end })

@@ -137,7 +137,7 @@ local function train(series, i)
     or follows and stage.previous and "follows " .. stage.previous
     or "begins in " .. stage.dir))
   return named(one.name, trainer.run, one.settings, {write = series.write, stage = stage,
-    team = series.team, launch = series.launch,
+    team = series.team, launch = series.launch, evaluate = series.evaluate,
     watch = series.watch and series.watch(one.name) or nil})
 end
 
@@ -185,6 +185,7 @@ local read_options = options.declare("stages.run", {
   { "team", "mr.Team", "the ranks of the run; absent: this process alone" },
   { "launch", "mr.Launch", "of whose parts this is the list, as trainer.run takes it" },
   { "watch", "function", "(name of a stage): what trainer.run takes as watch" },
+  { "evaluate", "function", "as trainer.run takes it" },
 })
 
 --- Train stages one after the other.
@@ -197,7 +198,8 @@ local read_options = options.declare("stages.run", {
 function stages.run(settings, list, given)
   local o = read_options(given)
   local series <close> = setmetatable({settings = settings, list = list, from = o.from,
-    write = o.write, launch = o.launch, watch = o.watch, team = o.team or team.new(),
+    write = o.write, launch = o.launch, watch = o.watch, evaluate = o.evaluate,
+    team = o.team or team.new(),
     progress = progress.new(0, 1, o.write), catches = signal.catch()}, Series)
   -- the first rank decides and makes the directory, which it alone locks
   local begun = series.team:first(function() return begin(series) end)

@@ -1,0 +1,15 @@
+--- The times of an evaluation, refused where there are none.
+-- @module moonreel.settings.eval_times
+local blame = require "moonreel.settings.blame"
+local times = require "moonreel.diffusion.eval_times"
+
+---@param settings table  baked
+---@return number[]       0..1000, at least one
+return function(settings)
+  local list = times.of(settings)
+  if #list == 0 then
+    blame.raise(settings, "eval_timesteps", "MR_E_RECIPE", "eval_timesteps: expected times from 0 "
+      .. "to 1, got none; try: eval_timesteps = { 0.25, 0.5, 0.75 }")
+  end
+  return list
+end
