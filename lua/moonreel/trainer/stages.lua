@@ -147,6 +147,7 @@ function Series:__close()
   if self.catches then
     signal.release()
   end
+  self.progress:close()
   if self.lock then
     self.lock:close()
   end
@@ -201,11 +202,14 @@ function stages.run(settings, list, given)
     write = o.write, launch = o.launch, watch = o.watch, evaluate = o.evaluate,
     team = o.team or team.new(),
     progress = progress.new(0, 1, o.write), catches = signal.catch()}, Series)
+  series.progress:date()
   -- the first rank decides and makes the directory, which it alone locks
   local begun = series.team:first(function() return begin(series) end)
   series.outer = begun.outer
   if not series.team.leads then
     series.progress = progress.new(0, 1, function() end)
+  else
+    series.progress:keep_in(series.outer .. "/log/rank-0.log")
   end
   for i = begun.first, #list do
     local code = train(series, i)

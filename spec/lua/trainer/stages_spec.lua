@@ -115,6 +115,7 @@ describe("trainer.stages", function()
         "stage b %(2 of 3%): follows .-/stages/a/ckpt/step%-%d+\n",
       "stage c %(3 of 3%): follows .-/stages/b/ckpt/step%-000000000006\n" } do
       assert.matches(line, output)
+      assert.matches("%d%d:%d%d:%d%d  " .. line, base.read_file(outer .. "/log/rank-0.log"))
     end
     local settings = require "moonreel.settings"
     local whole = settings.load(outer .. "/settings.json")
@@ -218,8 +219,8 @@ describe("trainer.stages", function()
 
   it("checks all stages before the first one begins, and leaves nothing behind", function()
     for words, want in pairs {
-      ["stages.c.mixed_image_ratio=0.5"] = { 3,
-        "^moonreel: stage c: .*no reader for mixed_image_ratio" },
+      ["stages.c.model.drop_path=0.5"] = { 3,
+        "^moonreel: stage c: .*no reader for model.drop_path" },
       ["stages.c.data_path=/nowhere.csv"] = { 4, "^moonreel: stage c: "
         .. "stages.c.data_path=/nowhere.csv: no such file or folder, and no index /nowhere.mrx" },
       ["stages.c.data_path=/nowhere.mrx"] = { 4,
