@@ -33,14 +33,15 @@ local function open(dir, options, words)
   return coroutine.create(function() trainer.run(s, { write = function() end }) end)
 end
 
--- seconds of a step and of what is done behind it
-local function step(run)
+-- seconds of a step and of what is done behind it; spent.s: those of processors, in all
+local function step(run, spent)
   return function()
-    local began = base.now_s()
+    local began, cpu_s = base.now_s(), os.clock()
     local good, problem = coroutine.resume(run)
     if not good then
       error(problem, 0)
     end
+    spent.s = spent.s + os.clock() - cpu_s
     return base.now_s() - began
   end
 end
@@ -52,11 +53,13 @@ local function measure(dir, options)
       coroutine.close(run)
     end
   end })
-  local all, none = step(runs[1]), step(runs[2])
+  local spent = { { s = 0 }, { s = 0 } }
+  local all, none = step(runs[1], spent[1]), step(runs[2], spent[2])
   for _ = 1, WARM do
     all()
     none()
   end
+  spent[1].s, spent[2].s = 0, 0
   -- each is the first one of every second pair
   local rounds = paired.rounds({ all, none, none, all }, options.seconds)
   local function both(a, b)
@@ -68,13 +71,15 @@ local function measure(dir, options)
   end
   local with, without = both(1, 4), both(2, 3)
   return { all_s = paired.median(with), none_s = paired.median(without), rounds = 2 * #with,
-    ratio = paired.ratio(with, without), aim = follow.aim }
+    ratio = paired.ratio(with, without), cpu_ratio = spent[1].s / spent[2].s,
+    aim = follow.aim }
 end
 
 --- Measure.
 ---@param options table  threads, dtype, seconds
----@return table  all_s, none_s: of a step; ratio: of both, the median over rounds; rounds; aim: the
----   most of the ratio
+---@return table  all_s, none_s: of a step; ratio: of both, the median over rounds; cpu_ratio: of
+---   the seconds of processors, which others on the machine hardly change; rounds; aim: the most
+---   of it
 function follow.measure(options)
   local dir, real = os.tmpname(), loop.step
   os.remove(dir)

@@ -405,7 +405,8 @@ describe("moonreel bench", function()
     local text, exit = run("follow", "--json", "--seconds=0.01", "--threads=1")
     assert.equal(0, exit)
     local r = json.decode(text)
-    assert.is_true(r.rounds >= 3 and r.all_s > 0 and r.none_s > 0 and r.ratio > 0.2)
+    assert.is_true(r.rounds >= 3 and r.all_s > 0 and r.none_s > 0 and r.ratio > 0.2
+      and r.cpu_ratio > 0.5)
     assert.equal(1.02, r.aim)
   end)
 
