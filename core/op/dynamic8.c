@@ -22,7 +22,7 @@
 
 #include <float.h>
 
-enum { PIECE = 8192 };
+enum { CHUNK = 64, PIECE = 8192 };
 typedef struct attr {
     bool has_sign, root;
     int64_t block;
@@ -55,13 +55,13 @@ typedef struct job {
     const mr_call *call;
     float value[DYNAMIC8_CODES], border[DYNAMIC8_CODES];
     int64_t block;
-    bool root;
+    bool has_sign, root;
 } job;
 
 static job job_of(const mr_call *c)
 {
     const attr *a = c->attr;
-    job j = {.call = c, .block = a->block, .root = a->root};
+    job j = {.call = c, .block = a->block, .has_sign = a->has_sign, .root = a->root};
     for (int k = 0; k < DYNAMIC8_CODES; k++) {
         j.value[k] = dynamic8_value(a->has_sign, k);
         j.border[k] = dynamic8_border(a->has_sign, k);
@@ -69,22 +69,30 @@ static job job_of(const mr_call *c)
     return j;
 }
 
-/* How many borders lie below a share: eight steps without a branch, of which a processor has
- * several numbers under way at once. */
-VF_INLINE int nearest(const job *j, float share)
+/* dynamic8_code of n numbers, n <= CHUNK, with borders from the table. */
+VF_INLINE void nearest(const job *j, const float *x, int64_t n, float scale, uint8_t *codes,
+                       bool has_sign)
 {
-    int at = 0;
-    for (int step = DYNAMIC8_CODES / 2; step; step /= 2)
-        at += step * (j->border[at + step - 1] < share);
-    return at;
+    const float by = scale > 0 ? scale : 1;
+    float share[CHUNK];
+    int32_t at[CHUNK];
+    for (int64_t k = 0; k < n; k++)
+        share[k] = dynamic8_kept(j->root, x[k]) / by;
+    for (int64_t k = 0; k < n; k++)
+        at[k] = dynamic8_part(has_sign, share[k]);
+    for (int64_t k = 0; k < n; k++) {
+        int down = at[k] > 0 && !(j->border[MR_MAX(at[k] - 1, 0)] < share[k]);
+        int up = j->border[at[k]] < share[k];
+        codes[k] = (uint8_t)(at[k] - down + up);
+    }
 }
 
 VF_INLINE bool stands(const job *j, const float *x, int64_t n, float scale, const uint8_t *codes)
 {
-    int other = 0;
     for (int64_t k = 0; k < n; k++)
-        other |= dynamic8_number(j->root, j->value[codes[k]] * scale) != x[k];
-    return !other;
+        if (dynamic8_number(j->root, j->value[codes[k]] * scale) != x[k])
+            return false;
+    return true;
 }
 
 VF_INLINE float largest(const float *x, int64_t n)
@@ -108,9 +116,13 @@ static void encode_part(void *user, int64_t begin, int64_t end, int worker)
         if (stands(j, x, n, *scale, codes))
             continue;
         *scale = dynamic8_kept(j->root, largest(x, n));
-        float by = *scale > 0 ? *scale : 1;
-        for (int64_t k = 0; k < n; k++)
-            codes[k] = (uint8_t)nearest(j, dynamic8_kept(j->root, x[k]) / by);
+        for (int64_t k = 0; k < n; k += CHUNK) {
+            int64_t m = MR_MIN(n - k, (int64_t)CHUNK);
+            if (j->has_sign)
+                nearest(j, x + k, m, *scale, codes + k, true);
+            else
+                nearest(j, x + k, m, *scale, codes + k, false);
+        }
     }
 }
 

@@ -38,20 +38,32 @@ FORMULA float dynamic8_border(bool has_sign, int code)
     return 0.5f * (dynamic8_value(has_sign, code) + dynamic8_value(has_sign, code + 1));
 }
 
-/* The code whose value is nearest to a share from -1 to 1: how many borders lie below it. */
+/* The code of the part that a share from -1 to 1 lies in: of the nearest value, or one beside it
+ * where two decades meet and where a product is rounded. Without a branch, so that loops over it
+ * become vectors. */
+FORMULA int dynamic8_part(bool has_sign, float share)
+{
+    float size = fabsf(share) < 1 ? fabsf(share) : 1;
+    float top = 1, parts = has_sign ? 64 : 128;
+    float low = 0.1f, first = parts, per = parts / 0.9f;
+    for (int i = 1; i < DYNAMIC8_DECADES; i++) {
+        top *= 0.1f;
+        parts *= 0.5f;
+        bool below = size < top;
+        low = below ? 0.1f * top : low;
+        first = below ? parts : first;
+        per = below ? parts / (0.9f * top) : per;
+    }
+    float part = (size - low) * per;
+    int distance = (int)(first + (part > 0 ? part : 0)) - (has_sign ? 0 : 1);
+    int code = !has_sign ? distance : share < 0 ? 127 - distance : 127 + distance;
+    return code < 0 ? 0 : code > 255 ? 255 : code;
+}
+
+/* The code whose value is nearest to a share: how many borders lie below it. */
 FORMULA int dynamic8_code(bool has_sign, float share)
 {
-    float size = fabsf(share), top = 1;
-    int parts = (has_sign ? 1 : 2) << (DYNAMIC8_DECADES - 1);
-    for (int i = 1; i < DYNAMIC8_DECADES && size < 0.1f * top; i++) {
-        top *= 0.1f;
-        parts /= 2;
-    }
-    // its part of a decade, one off at most where two decades meet and where a quotient is rounded
-    float part = (size - 0.1f * top) / (0.9f * top) * (float)parts;
-    int at = part < 0 ? 0 : part < (float)parts ? (int)part : parts - 1;
-    int distance = has_sign ? parts + at : parts + at - 1;
-    int code = !has_sign ? distance : share < 0 ? 127 - distance : 127 + distance;
+    int code = dynamic8_part(has_sign, share);
     if (code > 0 && !(dynamic8_border(has_sign, code - 1) < share))
         return code - 1;
     return dynamic8_border(has_sign, code) < share ? code + 1 : code;
