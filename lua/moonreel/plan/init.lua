@@ -250,14 +250,17 @@ local function exchange_of(settings, mesh, models, b, step)
     + (far > 0 and far * mesh.gpus / m.network.cards / m.network.card or 0) }
 end
 
--- parts of a micro-step
-local function micro_of(mesh, models, parts, exchange)
-  local share, s = mesh.sequence, {}
+-- parts of a micro-step; inputs of blocks that wait in host memory go there beside the forward
+-- pass and come back beside the backward pass, which last as long as that takes at the least
+local function micro_of(mesh, models, step, exchange)
+  local share, parts, s = mesh.sequence, step.parts, {}
   -- ranks that share a batch encode a part of it each, and read all that encodes it
   s.encode = parts.encode / share + parts.read
   for _, part in ipairs { "forward", "recompute", "backward" } do
     s[part] = parts[part] / (models.job and share or 1)
   end
+  s.away = mesh.machine.cpu and 0 or step.memory.pinned / mesh.machine.host.pcie
+  s.forward, s.backward = math.max(s.forward, s.away), math.max(s.backward, s.away - s.recompute)
   s.exchange, s.exchange_bytes = exchange.seconds, exchange.bytes
   s.micro = s.encode + s.forward + (s.backward + s.recompute) + s.exchange
   return s
@@ -266,7 +269,7 @@ end
 -- an optimizer step over all ranks: micro-steps, what communication adds, update
 local function seconds_of(settings, mesh, models, step, exchange)
   local m, n = mesh.machine, mesh:rounds(settings)
-  local s = micro_of(mesh, models, step.parts, exchange)
+  local s = micro_of(mesh, models, step, exchange)
   -- ranks of a job tell each other nothing
   if models.job then
     mesh = mesh:alone()
@@ -472,7 +475,7 @@ end
 ---@param step table  of Open:step, of these settings or of others
 ---@return table      seconds: encode, forward, recompute, backward, exchange, micro: all of them
 function Open:micro(b, step)
-  return micro_of(self.mesh, self.models, step.parts, exchange_of(self.settings, self.mesh,
+  return micro_of(self.mesh, self.models, step, exchange_of(self.settings, self.mesh,
     self.models, b, step))
 end
 

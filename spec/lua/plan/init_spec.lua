@@ -112,6 +112,30 @@ describe("a plan", function()
     assert.equal(6, seen)
   end)
 
+  it("waits for inputs of blocks that go to host memory where the way there is slow", function()
+    local s = bake("dataset.data_path=none", "grad_checkpoint=true",
+      "grad_ckpt_buffer_size=100000000")
+    local function seconds(rate)
+      local m = setmetatable({ host = setmetatable({ pcie = rate },
+        { __index = machine.open("H100").host }) }, { __index = machine.open "H100" })
+      local c <close> = compiled.new(m)
+      local p = plan.of(s, { mesh = mesh.new(m), compiled = c })
+      local away = p.largest.bytes.pinned
+      return p.largest.seconds, c:step(s, plan.open(s, { mesh = mesh.new(m), compiled = c }).models,
+        p.largest).memory.pinned, away
+    end
+    local fast, pinned = seconds(1e15)
+    assert.is_true(pinned > 0 and fast.away < fast.forward)
+    local slow = seconds(pinned) -- a second in each direction
+    assert.near(1, slow.away, 1e-9)
+    assert.near(1, slow.forward, 1e-9)
+    assert.near(1, slow.backward + slow.recompute, 1e-9)
+    assert.near(slow.step - fast.step, slow.micro - fast.micro, 1e-6)
+    -- without a buffer nothing is on its way
+    local plain = bake("dataset.data_path=none", "grad_checkpoint=true")
+    assert.equal(0, there(plain, "1xH100").largest.seconds.away)
+  end)
+
   it("of four ranks has the bytes of state that a run's ranks hold, by every stage", function()
     local pipeline = require "moonreel.models.pipeline"
     local ranks, regions = require "moonreel.optim.ranks", require "moonreel.optim.regions"
