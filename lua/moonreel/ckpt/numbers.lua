@@ -102,7 +102,8 @@ local function moment_stats(ckpt, moment, parameter)
   return summary(numbers_of)
 end
 
---- The optimizer's moments by parameter: rms of m, of v, and the size of a step m / sqrt(v).
+--- The optimizer's moments by parameter: rms of m, mean of v, and the size of a step m / sqrt(v).
+-- Matrices that Muon updates have m alone.
 ---@param ckpt mr.Checkpoint
 ---@param pattern string|nil
 function numbers.moments(ckpt, pattern)
@@ -111,11 +112,13 @@ function numbers.moments(ckpt, pattern)
   for _, name in ipairs(names.sort(ckpt:names())) do
     local kind, parameter = names.kind(name)
     local begins = kind == first.name or kind == regions.coded[first.name].codes.name
-    if begins and coded.has(ckpt, second, parameter)
-        and #names.matching({ parameter }, pattern) == 1 then
-      local m, v = moment_stats(ckpt, first, parameter), moment_stats(ckpt, second, parameter)
-      rows[#rows + 1] = { name = parameter, m = m.rms, v = v.mean,
-        step = v.mean > 0 and m.rms / math.sqrt(v.mean) or 0 }
+    if begins and #names.matching({ parameter }, pattern) == 1 then
+      local row = { name = parameter, m = moment_stats(ckpt, first, parameter).rms }
+      if coded.has(ckpt, second, parameter) then
+        row.v = moment_stats(ckpt, second, parameter).mean
+        row.step = row.v > 0 and row.m / math.sqrt(row.v) or 0
+      end
+      rows[#rows + 1] = row
     end
   end
   return listing.new(rows, { { key = "name" }, { key = "m", title = "rms m", right = true },
