@@ -1,0 +1,86 @@
+--- A run that changes its optimizer: what it knows of moments goes on, what it does not begins at
+-- zero with a bias correction of its own, and both are said.
+-- Covers: lua/moonreel/trainer/state.lua lua/moonreel/trainer/setup.lua
+local ckpt = require "moonreel.ckpt"
+local demo_data = dofile "spec/support/demo_data.lua"
+local settings = require "moonreel.settings"
+local trainer = require "moonreel.trainer"
+
+local MATRICES <const> = 14 -- of the blocks of a pair
+
+describe("a run with another optimizer than before", function()
+  local out = demo_data.scratch()
+  teardown(function()
+    os.execute("rm -r '" .. out .. "'")
+    demo_data.remove()
+  end)
+
+  -- train; the run directory and what was said
+  local function train(name, ...)
+    local lines = {}
+    local code, facts = trainer.run(settings.bake("recipes/tiny/demo.lua", {
+      "dataset.data_path=" .. demo_data.path(), "outputs=" .. out, "name=" .. name, "threads=1",
+      "num_workers=1", "warmup_steps=2", "model.depth=1", "model.hidden_size=32",
+      "model.num_heads=2", "text_encoder.width=32", "model.caption_channels=32", "dtype=fp32",
+      'bucket_config={["32px"]={[6]={1.0,2}}}', "log_every=100", "lr_schedule=constant", ... }),
+      { write = function(line) lines[#lines + 1] = line end })
+    assert.equal(0, code)
+    return facts.dir, table.concat(lines, "\n")
+  end
+
+  -- a run goes on in its own folder: each change begins with a copy
+  local function copy(dir, name)
+    local to = ("%s/%s"):format(out, name)
+    assert(os.execute(("cp -r '%s' '%s'"):format(dir, to)))
+    return to
+  end
+
+  local function moments(dir)
+    local n = 0
+    local source <close> = ckpt.newest(dir)
+    for _, name in ipairs(source:names()) do
+      n = n + (name:find "^adam_v%." and 1 or 0)
+    end
+    return n
+  end
+
+  it("goes from Muon to AdamW, and goes on from there with the same bits", function()
+    local muon = train("muon", "optim.type=muon", "steps=4")
+    local whole, said = train("whole", "optim.type=adamw", "steps=8", "load=" .. copy(muon, "1"))
+    assert.matches(("has no second moments of %d tensors, which Muon updated: they begin at zero, "
+      .. "and their bias correction with them"):format(MATRICES), said)
+    assert.equal(moments(muon) + MATRICES, moments(whole))
+    -- stopped between, and started anew: where they began is in the checkpoint
+    local parts, again = train("parts", "optim.type=adamw", "steps=6", "load=" .. copy(muon, "2"))
+    assert.matches("second moments", again)
+    parts, again = train("parts", "optim.type=adamw", "steps=8", "load=" .. parts)
+    assert.is_nil(again:find("second moments", 1, true))
+    local a <close> = ckpt.newest(whole)
+    local b <close> = ckpt.newest(parts)
+    for _, name in ipairs(a:names()) do
+      assert.equal(0, a:compare(b, name).differing, name)
+    end
+  end)
+
+  it("goes from AdamW to Muon, which leaves second moments", function()
+    local adamw = train("adamw", "optim.type=adamw", "steps=4")
+    local muon, said = train("back", "optim.type=muon", "steps=6", "load=" .. copy(adamw, "3"))
+    assert.matches(("Muon goes on with the first moments of %d matrices of .* and leaves their "
+      .. "second moments"):format(MATRICES), said)
+    assert.equal(moments(adamw) - MATRICES, moments(muon))
+  end)
+
+  it("refuses before its first step a pattern without a matrix, and one that fits no block",
+    function()
+      for word, story in pairs {
+        ['optim.muon.parameters=["nowhere"]'] = "'nowhere' names no matrix that trains",
+        ["optim.muon.block=64"] = "is smaller than a block of 4096 elements",
+      } do
+        local ok, problem = pcall(train, "refused", "optim.type=muon", "steps=1", word)
+        assert.is_false(ok)
+        assert.equal("MR_E_RECIPE", problem.code)
+        assert.matches(story, problem.message, 1, true)
+        assert.is_nil(demo_data.run_dir(out, "refused"))
+      end
+    end)
+end)
