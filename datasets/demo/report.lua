@@ -3,7 +3,7 @@
 local report = {}
 
 --- What the demo promises, per set of 8 prompts x 4 sampling seeds.
-report.promise = { colour = 28, direction = 22, loss_ratio = 0.5 }
+report.promise = { colour = 28, direction = 22, loss_ratio = 0.5, near_noise = 0.47 }
 
 --- What it promises in a latent that is learned, of 48 fresh clips that went through it too.
 report.promise_latent = { colour = 28, direction = 24, loss_ratio = 0.5, psnr = 26, right = 46 }
@@ -125,10 +125,11 @@ end
 ---@param first number     mean loss of the first steps
 ---@param last number      of the last steps
 ---@param held_out table   count of the held-out prompts
+---@param loss table       of datasets.demo.held_out
 ---@param back table|nil   of reconstruct.measure; nil: nothing of the autoencoder was learned
 ---@return boolean ok
 ---@return string[] sentences
-function report.verdict(first, last, held_out, back)
+function report.verdict(first, last, held_out, loss, back)
   local p = back and report.promise_latent or report.promise
   local checks = {
     loss_check(first, last, p.loss_ratio),
@@ -137,6 +138,12 @@ function report.verdict(first, last, held_out, back)
     { held_out.direction >= p.direction, ("held-out direction %d of %d, promised %d")
       :format(held_out.direction, held_out.of, p.direction) },
   }
+  -- losses of different latents do not compare
+  if not back then
+    local near, n = loss.losses[#loss.losses], #loss.times
+    checks[#checks + 1] = { near <= p.near_noise, ("held-out loss at t = %.2f is %.3f±%.3f, "
+      .. "promised %.2f"):format(loss.times[n] / 1000, near, loss.errors[n], p.near_noise) }
+  end
   if back then
     table.insert(checks, 1, { back.psnr >= p.psnr and math.min(back.colour, back.direction)
       >= p.right, ("fresh clips come back with %.1f dB (lowest %.1f), promised %d, with colour %d "

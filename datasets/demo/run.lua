@@ -234,7 +234,8 @@ local function conclude(d)
   if is_given(d) then
     ok, sentences = report.verdict_given(d.loss_first, d.loss_last, result)
   else
-    ok, sentences = report.verdict(d.loss_first, d.loss_last, result["held-out"], d.reconstructed)
+    ok, sentences = report.verdict(d.loss_first, d.loss_last, result["held-out"],
+      d.held_out_loss, d.reconstructed)
   end
   result.ok = ok
   base.replace_file(d.out .. "/result.json", json.encode(result) .. "\n")

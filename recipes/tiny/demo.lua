@@ -20,10 +20,10 @@ return recipe {
     cfg_scale = 1.5 },
 
   seed = 7,
-  optim = { lr = 2e-3, betas = { 0.9, 0.99 }, weight_decay = 0.01, grad_clip = 1.0,
-    ema_decay = 0.99 },
+  optim = { type = "muon", lr = 1e-3, muon = { lr = 8e-3 }, betas = { 0.9, 0.99 },
+    weight_decay = 0.01, grad_clip = 1.0, ema_decay = 0.99 },
   lr_schedule = "cosine", warmup_steps = function(r) return r.steps // 20 end,
-  steps = 2028, log_every = 50,
+  steps = 1014, log_every = 50,
 
   sampling = { frames = 6, height = 32, width = 32, fps = 8, batch_size = 32,
     seeds = { 1, 2, 3, 4 } },

@@ -6,7 +6,7 @@ describe("recipes/tiny/demo", function()
   local s = settings.bake("tiny/demo")
 
   it("bakes with a fixed number of steps and a warm-up of one twentieth", function()
-    assert.equal(2028, s.steps)
+    assert.equal(1014, s.steps)
     assert.equal(s.steps // 20, s.warmup_steps)
     assert.equal(10, settings.bake("tiny/demo", { "steps=200" }).warmup_steps)
   end)

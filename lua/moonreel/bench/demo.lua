@@ -96,7 +96,8 @@ end
 ---@return table  isa, dtype, threads, tokens_per_s, tokens, seconds, tflops, ops; shape: what a
 ---   peer needs to do the same; what step.in_turn adds
 function demo.measure(options, ask, say)
-  local s = require("moonreel.settings").bake(options.recipe)
+  -- PyTorch's step beside it has AdamW
+  local s = require("moonreel.settings").bake(options.recipe, {"optim.type=adamw"})
   local device <close> = E.device("cpu", options.threads or 0)
   local dtype = options.dtype or pipeline.dtype(s, device)
   local size = demo.bucket(s)

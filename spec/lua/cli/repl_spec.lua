@@ -12,7 +12,7 @@ describe("moonreel repl", function()
   end
 
   it("opens a recipe as r, weights as ckpt, an index as index", function()
-    assert.matches("^r = settings of recipes/tiny/demo%.lua, hash %x+\n0%.002\n$",
+    assert.matches("^r = settings of recipes/tiny/demo%.lua, hash %x+\n0%.001\n$",
       (typed("tiny/demo", "r.optim.lr")))
     local file = dir.path .. "/w.safetensors"
     ckpt.write(file, { { name = "x", dtype = "f32", shape = { 2 },

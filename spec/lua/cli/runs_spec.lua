@@ -76,7 +76,7 @@ describe("a run that was killed and goes on", function()
       "note: the host was restarted", "launch 2 starts at step 10 of 24", "step 11", "step 15",
       "step 20", "done: step 24" }, events)
     assert.matches("checkpoint of step 5: [%d.]+ MB, copied in [%d.]+ ms, written in", log)
-    assert.matches("\n[%d-]+ [%d:]+  step 20/24  loss [%d.]+  norm [%d.]+  lr 0.002  [%d.]+ ms  "
+    assert.matches("\n[%d-]+ [%d:]+  step 20/24  loss [%d.]+  norm [%d.]+  lr 0.001  [%d.]+ ms  "
       .. "data wait [%d.]+ ms\n", log)
     assert.equal(24, select(2, run("log --every 1 " .. dir_of("a")):gsub("  step %d+/24 ", ""))
       + 10)

@@ -42,11 +42,17 @@ describe("datasets.demo.report", function()
 
   it("holds the promise only when every part of it is kept", function()
     local good = { colour = 28, direction = 22, of = 32 }
-    assert.is_true((report.verdict(2, 0.9, good)))
-    assert.is_false((report.verdict(2, 1.0, good)))
-    assert.is_false((report.verdict(2, 0 / 0, good)))
-    assert.is_false((report.verdict(2, 0.9, { colour = 27, direction = 32, of = 32 })))
-    local ok, sentences = report.verdict(2, 0.9, { colour = 32, direction = 21, of = 32 })
+    local function loss(near)
+      return { times = { 90.9, 909.1 }, losses = { 3, near }, errors = { 0.1, 0.1 } }
+    end
+    assert.is_true((report.verdict(2, 0.9, good, loss(0.47))))
+    assert.is_false((report.verdict(2, 1.0, good, loss(0.4))))
+    assert.is_false((report.verdict(2, 0 / 0, good, loss(0.4))))
+    assert.is_false((report.verdict(2, 0.9, { colour = 27, direction = 32, of = 32 }, loss(0.4))))
+    assert.matches("^BROKEN  held%-out loss at t = 0.91 is 0.480±0.100, promised 0.47$",
+      select(2, report.verdict(2, 0.9, good, loss(0.48)))[4])
+    local ok, sentences = report.verdict(2, 0.9, { colour = 32, direction = 21, of = 32 },
+      loss(0.4))
     assert.is_false(ok)
     assert.matches("^BROKEN  held%-out direction 21 of 32, promised 22$", sentences[3])
     assert.matches("^kept", sentences[1])
@@ -74,7 +80,7 @@ describe("datasets.demo.report", function()
       for field, value in pairs(change) do
         back[field] = value
       end
-      return report.verdict(2, 0.9, held_out, back)
+      return report.verdict(2, 0.9, held_out, nil, back)
     end
     assert.is_true((verdict {}))
     for field, value in pairs { psnr = 25.9, colour = 45, direction = 45 } do

@@ -58,6 +58,8 @@ describe("families from outside", function()
 
   local function train(name, ...)
     local text, exit = run { "train", out .. "/toys.lua", "name=" .. name, "steps=4",
+      -- a family from outside says no matrices
+      "optim.type=adamw",
       "dataset.data_path=" .. demo_data.path(), ... }
     assert.equal(0, exit, text)
     return demo_data.run_dir(out, name), text

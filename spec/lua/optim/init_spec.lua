@@ -359,11 +359,12 @@ describe("optim", function()
   it("takes rate and decay of matrices from settings, in proportion to the schedule", function()
     local settings = require "moonreel.settings"
     local function rule(...) return optim.rule(settings.bake("tiny/demo", {...})) end
-    assert.is_nil(rule())
+    assert.is_nil(rule "optim.type=adamw")
     local of = rule("optim.type=muon", "optim.lr=0.002", "optim.muon.lr=0.008",
       "optim.muon.weight_decay=0.3").of(0.001)
     assert.same({0.004, 0.95, 0.3}, {of.lr, of.momentum, of.weight_decay})
-    of = rule("optim.type=muon", "optim.lr=0.002", "optim.weight_decay=0.05").of(0.001)
+    of = rule("optim.type=muon", "optim.lr=0.002", "optim.muon.lr=none",
+      "optim.weight_decay=0.05").of(0.001)
     assert.same({0.001, 0.05}, {of.lr, of.weight_decay})
     local ok, problem = pcall(rule, "optim.type=muon", "optim.lr=0", "optim.muon.lr=0.1")
     assert.is_false(ok)

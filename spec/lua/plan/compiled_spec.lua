@@ -53,7 +53,7 @@ describe("a step compiled without a device", function()
     local open = plan.open(s, { mesh = mesh.new(m), compiled = cache })
     local pipe = pipeline.of(s, open.models.dtype)
     local run <close> = E.new(device, pipe.params, {
-      regions = regions.of(s, nil, nil, open.models.fresh) })
+      regions = regions.of(s, nil, nil, open.models.fresh, pipe.params) })
     local inputs, buckets = feed.new(s, pipe), open:buckets()
     for _, b in ipairs(buckets) do
       local graph <close> = program.graph(pipe, inputs:shape(b), program.config(s, nil, nil,

@@ -143,7 +143,8 @@ describe("a plan", function()
     local world = { rank = function() return 0 end, size = function() return 4 end,
       rows = function() return 0 end }
     for stage = 0, 3 do
-      local s = bake("plugin_config.zero_stage=" .. stage, "optim.ema_decay=0.9", "model.depth=2")
+      local s = bake("plugin_config.zero_stage=" .. stage, "optim.ema_decay=0.9", "model.depth=2",
+        "optim.type=adamw")
       local pipe = pipeline.of(s, "bf16", ranks.cut(s, 4))
       local team = ranks.new(pipe.params, world, { stage = ranks.stage(s) })
       local exec <close> = E.plan(pipe.params, { regions = regions.of(s, team, "bf16"),

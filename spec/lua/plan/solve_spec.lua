@@ -151,7 +151,7 @@ describe("buckets of ranks that are too large", function()
   it("are told with the largest that fits, planned", function()
     local function with(values)
       return bake("model.hidden_size=512", "model.depth=2", "model.num_heads=8",
-        "bucket_config=recipe.replace{['32px'] = {[1] = {1.0, 1}}}",
+        "bucket_config=recipe.replace{['32px'] = {[1] = {1.0, 1}}}", "optim.type=adamw",
         "plugin_config.zero_stage=2", table.unpack(values))
     end
     local function total_of(m, size)

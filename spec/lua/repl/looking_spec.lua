@@ -143,7 +143,10 @@ describe("looking at", function()
       assert.matches("\nspatial_blocks%.10 +%d+ +%d+ +.-\n", feed "norms(ckpt)")
       assert.matches("^name +gap +relative\nspatial_blocks%.0%.attn%.qkv%.weight +[%d.e-]+ "
         .. "+[%d.e-]+$", feed 'ckpt:ema_gap("spatial_blocks.0.attn.qkv.weight")')
-      assert.matches("spatial_blocks%.0%.attn%.qkv%.weight +%S+ +%S+ +%S+",
+      assert.matches("final_layer%.linear%.weight +[%d.e-]+ +[%d.e-]+ +[%d.e-]+",
+        feed 'ckpt:moments("final_layer.linear.weight")')
+      -- Muon keeps one of them
+      assert.matches("spatial_blocks%.0%.attn%.qkv%.weight +[%d.e-]+ +%- +%-",
         feed 'ckpt:moments("spatial_blocks.0.attn.qkv.weight")')
       assert.equal("true", feed 'ckpt:ema_gap("final_layer.linear.weight")[1].gap > 0')
       assert.matches("^ *step +norm +tensors\n *2 +%S+ +%d+\n *4 +%S+ +%d+$",

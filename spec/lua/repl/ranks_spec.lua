@@ -57,6 +57,6 @@ if w:rank() == 0 then w:barrier() end
       "recipes/tiny/demo")
     assert.equal(0, done.exit)
     assert.matches("^r = settings of recipes/tiny/demo.lua, hash %x+\n"
-      .. "tensor %[1%] i64 cpu\n  4056\n$", done.output)
+      .. "tensor %[1%] i64 cpu\n  2028\n$", done.output)
   end)
 end)

@@ -19,6 +19,8 @@ local out = demo_data.scratch()
 local function words(...)
   local list = { "recipes/tiny/demo.lua", "dataset.data_path=" .. demo_data.path(), "threads=1",
     "num_workers=1", "outputs=" .. out, "warmup_steps=2", "lr_schedule=constant", "model.depth=1",
+    -- second moments of all weights, also of those that each step changes
+    "optim.type=adamw",
     "model.hidden_size=32", "model.num_heads=2", "text_encoder.width=32",
     "text_encoder.rows=1024", "model.caption_channels=32", "log_every=1000",
     'bucket_config=recipe.replace{32px: {6: (1, 4)}}', "ckpt_every=" .. EVERY }

@@ -43,7 +43,7 @@ describe("a restart", function()
   for change, line in pairs {
     ["num_workers=1"] = false, ["prefetch=5"] = false, ["log_every=3"] = false,
     ["steps=4"] = "steps: 2 when the checkpoint was made, 4 now by steps=4: free",
-    ["optim.lr=1e-3"] = "optim.lr: 0.002 when the checkpoint was made, 0.001 now by optim.lr=1e-3: "
+    ["optim.lr=2e-3"] = "optim.lr: 0.001 when the checkpoint was made, 0.002 now by optim.lr=2e-3: "
       .. "warn",
     ["accumulate=2"] = "accumulate: 1 when the checkpoint was made, 2 now by accumulate=2: warn",
     ["bucket_config.32px.6.2=4"] = "bucket_config.32px.6: { 1.0, 8 } when the checkpoint was made, "

@@ -1,4 +1,5 @@
--- A resumed run is the same run: design promise 3, reliability P3.
+-- A resumed run is the same run: design promise 3, reliability P3. MOONREEL_OPTIMIZER=adamw makes
+-- it one of AdamW; the recipe's is Muon.
 -- Covers: lua/moonreel/trainer/state.lua lua/moonreel/trainer/statistics.lua
 local base = require "moonreel.core.base"
 local demo_data = dofile "spec/support/demo_data.lua"
@@ -6,13 +7,15 @@ local process = require "moonreel.core.process"
 
 local KILLS, STEPS = 20, 60
 local SEED = math.tointeger(os.getenv("MOONREEL_SEED")) or 20
+local OPTIMIZER = os.getenv("MOONREEL_OPTIMIZER") or "muon"
 
 -- a busy disk takes longer than two steps for a save, and three skipped in a row stop a run
 local function arguments(out, name, ...)
   return {process.program(), "train", "recipes/tiny/demo.lua",
     "dataset.data_path=" .. demo_data.path(), "outputs=" .. out,
-    "name=" .. name, "steps=" .. STEPS, "warmup_steps=3", "ckpt_every=5",
-      "threads=2", "num_workers=1", "log_every=60", "model.depth=1", "model.hidden_size=32",
+    "name=" .. name, "optim.type=" .. OPTIMIZER, "steps=" .. STEPS, "warmup_steps=3",
+      "ckpt_every=5", "threads=2", "num_workers=1", "log_every=60", "model.depth=1",
+      "model.hidden_size=32",
       "model.num_heads=2", "text_encoder.width=32", "model.caption_channels=32", ...}
 end
 

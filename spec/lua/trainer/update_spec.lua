@@ -17,7 +17,7 @@ local out = demo_data.scratch()
 
 local function bake(dtype)
   return settings.bake("recipes/tiny/demo.lua", {"dataset.data_path=" .. demo_data.path(),
-    "outputs=" .. out, "dtype=" .. dtype, "threads=1", "num_workers=1",
+    "outputs=" .. out, "dtype=" .. dtype, "threads=1", "num_workers=1", "optim.type=adamw",
     "steps=" .. STEPS, "lr_schedule=constant",
     "warmup_steps=" .. WARMUP, "accumulate=" .. ACCUMULATE, "optim.lr=" .. LR,
     "optim.eps=" .. EPS, ("optim.betas=[%g, %g]"):format(BETA1, BETA2),

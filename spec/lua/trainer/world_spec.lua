@@ -23,7 +23,9 @@ local SMALL = { "steps=4", "dtype=fp32", "virtual_ranks=3", "warmup_steps=2", "t
 -- words of a run by so many ranks
 local function words(ranks, name, ...)
   local list = { process.program(), "train", "recipes/tiny/demo.lua",
-    "dataset.data_path=" .. demo_data.path(), "name=" .. name, "-n", tostring(ranks) }
+    "dataset.data_path=" .. demo_data.path(), "name=" .. name, "-n", tostring(ranks),
+    -- rounds of Muon enlarge the rounding of sums over ranks
+    "optim.type=adamw", "optim.muon.lr=none" }
   table.move(SMALL, 1, #SMALL, #list + 1, list)
   return table.move({ ... }, 1, select("#", ...), #list + 1, list)
 end
