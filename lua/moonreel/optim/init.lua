@@ -299,7 +299,8 @@ function Update:start(h)
     for i, model in ipairs(self.models) do
       norms[model.number] = math.sqrt(sumsq[i]:get():totable()[1]) * h.grad_scale
     end
-    return norms[0], norms[0] * per_most > 1, norms
+    local first = norms[self.models[1].number]
+    return first, first * per_most > 1, norms
   end
 end
 
