@@ -232,8 +232,8 @@ describe("a plan", function()
 
   it("tells which fields a run of it would refuse", function()
     local function notes(...) return table.concat(there(bake(...), "H100").notes, "\n") end
-    assert.matches("a run refuses what nothing reads yet: mixed_image_ratio; try: leave them out",
-      notes "mixed_image_ratio=0.5")
+    assert.matches("a run refuses what nothing reads yet: batch_size; try: leave them out",
+      notes "batch_size=4")
     assert.is_nil(notes():find("nothing reads", 1, true))
   end)
 

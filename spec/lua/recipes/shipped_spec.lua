@@ -3,6 +3,7 @@
 local app = require "moonreel.app"
 local base = require "moonreel.core.base"
 local files = require "moonreel.recipe.files"
+local readers = require "moonreel.settings.readers"
 local settings = require "moonreel.settings"
 
 -- files that return a recipe; the others are helpers
@@ -27,6 +28,23 @@ describe("shipped recipes", function()
       count = count + 1
     end
     assert.is_true(count >= 40)
+  end)
+
+  it("ask for nothing that nothing reads", function()
+    -- features in files of the reference: a run keeps its own (job = "extract"); batches of the
+    -- reference's loaders of prompts and of clips: renderings side by side are sampling.batch_size
+    local known = { ["recipes/opensora-1.2/stage1_feat.lua"] = "dataset BatchFeatureDataset",
+      ["recipes/opensora-2.0/inference/256px.lua"] = "batch_size",
+      ["recipes/opensora-2.0/vae/dc_ae.lua"] = "batch_size" }
+    local asked = {}
+    for _, name in ipairs(recipes()) do
+      for _, one in ipairs(readers.missing(settings.bake(name))) do
+        asked[one.at:match "^[^:]+"] = one.what
+      end
+    end
+    assert.same(known, asked)
+    -- the check sees one where there is one
+    assert.equal(1, #readers.missing(settings.bake("tiny/demo", { "batch_size=4" })))
   end)
 
   -- a mixin's value may equal what one of its users inherits already
