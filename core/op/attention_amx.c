@@ -120,10 +120,12 @@ AMX_FN void amx_turn(const uint16_t *src, int64_t src_ld, int64_t dp, uint16_t *
         }
 }
 
-/* 2^x, error below 3e-6, for x <= 128; below -126 it stays at 2^-126. */
+/* 2^x, error below 3e-6; below -126 it stays at 2^-126, above 64 at 2^64. So large is what a key
+ * that does not exist has beside scores far below zero: it meets zeros, and has to be finite. */
 VF_INLINE vf amx_exp2(vf x)
 {
     x = _mm512_max_ps(vf_set(-126.0f), x); // x where it is no number
+    x = _mm512_min_ps(vf_set(64.0f), x);
     vf n = _mm512_roundscale_ps(x, 8), f = x - n;
     vf p = vf_fma(f, vf_set(0.00133336f), vf_set(0.00961813f));
     p = vf_fma(f, p, vf_set(0.05550411f));
