@@ -87,15 +87,14 @@ static void add_to_diagonal(uint16_t *x, int64_t s, float add)
 AMX_ENTRY void mr_muon_amx_rounds(muon_places *at, int64_t s, int64_t l)
 {
     uint16_t *y = (void *)at->y, *next = (void *)at->next, *gram = (void *)at->gram,
-             *shifted = (void *)at->shifted, *mixed = (void *)at->mixed, *right = (void *)at->own;
+             *mixed = (void *)at->mixed, *right = (void *)at->own;
     amx_begin();
     for (int k = 0; k < MUON_ROUNDS; k++) {
         pack_turned(y, s, l, right);
         product(y, right, gram, s, s, l, true);
-        memcpy(shifted, gram, (size_t)(s * s) * sizeof *gram);
-        add_to_diagonal(shifted, s, muon_gram_shift());
         pack_turned(gram, s, s, right);
-        product(shifted, right, mixed, s, s, s, true);
+        add_to_diagonal(gram, s, muon_gram_shift());
+        product(gram, right, mixed, s, s, s, true);
         add_to_diagonal(mixed, s, (float)MUON_A);
         pack_rows(y, s, l, right);
         product(mixed, right, next, s, l, s, false);
