@@ -93,7 +93,7 @@ function program.graph(pipe, shape, config)
   local options, recompute = program.recomputation(config)
   options.fresh_gradients = config.fresh
   if pipe.reconstructs then
-    return reconstruction.graph(pipe, shape, options, config)
+    return reconstruction.graph(pipe, shape, options, config, recompute)
   end
   local g = G.graph(pipe.params, options)
   local t, fps, weight = g:input("t", "f32", {B}), g:input("fps", "f32", {B}),

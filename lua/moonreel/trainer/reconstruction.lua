@@ -79,15 +79,18 @@ end
 ---@param shape table        frames, height, width, batch
 ---@param options table      of the graph
 ---@param config table       reduce, watched: as program.config says
+---@param recompute function of a layer: whether it is computed again in the backward pass, as
+---   program.recomputation says
 ---@return mr.Graph          with loss; per_sample and its terms before their weights, by name
 ---   (mr.Losses): f32 [B]; terms: f32 [1 + n], sums of these by the samples' weights;
 ---   moments: f32 [n, 3], of an adversary's batches
-function reconstruction.graph(pipe, shape, options, config)
+function reconstruction.graph(pipe, shape, options, config, recompute)
   local B, auto = shape.batch, pipe.autoencoder
   local g = G.graph(pipe.params, options)
   local io = { B = B, seed = g:input("seed", "i64", { 1 }), keys = g:input("keys", "i64", { B }),
     epoch = g:input("epoch", "i32", { 1 }), weight = g:input("weight", "f32", { B }),
     pixels = g:input("pixels", "u8", { B, shape.frames, 3, shape.height, shape.width }),
+    recompute = recompute,
     tap = config.watched and function(name, value) g:output(name, value) end or nil }
   local all = pipe.losses:of(g, auto:losses(g, io), io)
   local function sum(value) return (ops.sum(value * io.weight)) end

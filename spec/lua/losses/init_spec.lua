@@ -90,6 +90,22 @@ describe("an autoencoder that trains", function()
       assert.is_true(last < 0.9 * first, ("%g after %g"):format(last, first))
     end)
 
+    it("has the same gradient where layers are computed again: " .. type, function()
+      local pipe, run = opened(type, regions.gradients(true))
+      local function gradient(config)
+        local step = program.new(run, pipe, { frames = FRAMES[type], height = 16, width = 16,
+          batch = 2, text = 0 }, config)
+        step:run(batch_of(FRAMES[type], 16, 16))
+        return run:read("grad", "f32", 0, { pipe.params:elements(false) }), step.graph:print()
+      end
+      local plain, kept = gradient { fresh = true }
+      local again, text = gradient { fresh = true, grad_checkpoint = true }
+      local all = math.max(plain:max(), -plain:min())
+      assert.near(0, math.max((plain - again):max(), (again - plain):max()), 1e-6 * all)
+      local function convolutions(graph) return select(2, graph:gsub("conv3d ", "")) end
+      assert.is_true(convolutions(text) > convolutions(kept) + 1)
+    end)
+
     it("weighs its terms: " .. type, function()
       local function of(weights)
         local _, _, step = opened(type, regions.gradients(), weights)

@@ -187,18 +187,21 @@ end
 
 --- Clips through the network and back, as a batch, without scale.
 ---@param x mr.Value  [B, T, H, W, C] of -1..1, in the dtype of the layers
+---@param recompute function|nil  of a layer: computed again in the backward pass
 ---@return mr.Value   f32 like x
-function Autoencoder:reconstruct(g, x)
+function Autoencoder:reconstruct(g, x, recompute)
   local still = x.shape[2] == 1
-  return nn.cast(self.network:decode(g, self.network:encode(g, x), still), "f32")
+  local z = self.network:encode(g, x, recompute)
+  return nn.cast(self.network:decode(g, z, still, recompute), "f32")
 end
 
 --- The losses of a batch, where it trains.
----@param io table   pixels u8 [B, T, 3, H, W]
+---@param io table   pixels u8 [B, T, 3, H, W]; recompute: of reconstruct, or nil
 ---@return table     as moonreel.losses takes it
 function Autoencoder:losses(g, io)
   self:clip_of(io.pixels)
-  return losses.of_clips(self:target_of(io.pixels), self:reconstruct(g, self:layers_of(io.pixels)),
+  local y = self:reconstruct(g, self:layers_of(io.pixels), io.recompute)
+  return losses.of_clips(self:target_of(io.pixels), y,
     "decoder.project_out.op_list.2.conv.weight")
 end
 

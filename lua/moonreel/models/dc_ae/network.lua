@@ -339,23 +339,32 @@ function network.through(list, e, x, first, last)
   return x
 end
 
-local function whole(list, g, v, still)
+-- all layers over a clip; those that are computed again are blocks, the last one stays
+local function whole(list, g, v, still, recompute)
   local e = pieces.whole(g)
   e.still = still
-  return network.through(list, e, e:source(v), 1, #list).v
+  local x = e:source(v)
+  for i = 1, recompute and #list - 1 or 0 do
+    x = g:block("layers." .. i, recompute(1, i - 1), function() return list[i](e, x) end)
+  end
+  return network.through(list, e, x, recompute and #list or 1, #list).v
 end
 
 --- Latents of clips.
 ---@param x mr.Value  [B, T, H, W, in_channels], T 1 or a multiple of 4, H and W multiples of 32
+---@param recompute function|nil  of a layer (1, number): computed again in the backward pass
 ---@return mr.Value   [B, T / 4, H / 32, W / 32, latent_channels]
-function Network:encode(g, x) return whole(self.encoder, g, x, x.shape[2] == 1) end
+function Network:encode(g, x, recompute)
+  return whole(self.encoder, g, x, x.shape[2] == 1, recompute)
+end
 
 --- Clips of latents.
 ---@param z mr.Value          [B, t, h, w, latent_channels]
 ---@param still boolean|nil   one latent frame is one frame; false: it is four
+---@param recompute function|nil  likewise
 ---@return mr.Value           [B, 4 t, 32 h, 32 w, out_channels]
-function Network:decode(g, z, still)
-  return whole(self.decoder, g, z, z.shape[2] == 1 and still ~= false)
+function Network:decode(g, z, still, recompute)
+  return whole(self.decoder, g, z, z.shape[2] == 1 and still ~= false, recompute)
 end
 
 return network

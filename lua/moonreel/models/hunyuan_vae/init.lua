@@ -145,16 +145,17 @@ end
 --- Clips through the network and back, as a batch.
 ---@param x mr.Value      [B, T, H, W, C] of -1..1, in the dtype of the layers
 ---@param noise mr.Value  f32 [B, t, h, w, latent_channels]: of the draws
+---@param recompute function|nil  of a layer: computed again in the backward pass
 ---@return mr.Value       f32 like x
 ---@return table          mean, logvar of the draws
-function Autoencoder:reconstruct(g, x, noise)
-  local z, normal = volume.draw(self.network:encode(g, x), noise)
-  return nn.cast(self.network:decode(g, nn.cast(z, self.dtype)), "f32"), normal
+function Autoencoder:reconstruct(g, x, noise, recompute)
+  local z, normal = volume.draw(self.network:encode(g, x, nil, recompute), noise)
+  return nn.cast(self.network:decode(g, nn.cast(z, self.dtype), nil, recompute), "f32"), normal
 end
 
 --- The losses of a batch, where it trains.
 ---@param io table   B; pixels u8 [B, T, 3, H, W]; seed, keys, epoch of the draws; tap(name, value):
----   nil or a function that sees the draws
+---   nil or a function that sees the draws; recompute: of reconstruct, or nil
 ---@return table     as moonreel.losses takes it
 function Autoencoder:losses(g, io)
   local frames, height, width = self:clip_of(io.pixels)
@@ -165,7 +166,7 @@ function Autoencoder:losses(g, io)
     io.tap("latent of clips", noise)
   end
   local y, normal = self:reconstruct(g, self:layers_of(io.pixels),
-    volume.channels_last(noise:reshape { io.B * t, C, h, w }, t))
+    volume.channels_last(noise:reshape { io.B * t, C, h, w }, t), io.recompute)
   return losses.of_clips(self:target_of(io.pixels), y, "decoder.conv_out.conv.weight", normal)
 end
 

@@ -195,10 +195,12 @@ local function decoder_of(parent, c)
 end
 
 -- the layers over a clip that falls into pieces of at most so many elements of `width` channels
-local function through(layers, g, x, most, width)
+local function through(layers, g, x, most, width, recompute)
   local list = spans.regrouped({ x }, spans.frames(most, x.shape[3], x.shape[4], width))
-  for _, layer in ipairs(layers) do
-    list = layer(g, list, most)
+  for i, layer in ipairs(layers) do
+    -- layers that are computed again are blocks, the last one stays
+    list = recompute and i < #layers and g:block("layers." .. i, recompute(1, i - 1),
+      function() return layer(g, list, most) end) or layer(g, list, most)
   end
   return spans.joined(list)
 end
@@ -224,17 +226,19 @@ end
 --- Mean and log-variance of the latent, side by side.
 ---@param x mr.Value  [B, T, H, W, in_channels], about -1..1
 ---@param most integer|nil  elements of a piece; nil: the clip at once
+---@param recompute function|nil  of a layer (1, number): computed again in the backward pass
 ---@return mr.Value   [B, (T - 1) / 4 + 1, (H - 1) / 8 + 1, (W - 1) / 8 + 1, 2 latent_channels]
-function Network:encode(g, x, most)
-  return self.quant(g, through(self.encoder, g, x, most, self.first))
+function Network:encode(g, x, most, recompute)
+  return self.quant(g, through(self.encoder, g, x, most, self.first, recompute))
 end
 
 --- Clips of latents.
 ---@param z mr.Value  [B, t, h, w, latent_channels]
 ---@param most integer|nil  elements of a piece; nil: the clip at once
+---@param recompute function|nil  of a layer (1, number): computed again in the backward pass
 ---@return mr.Value   [B, 4 (t - 1) + 1, 8 h, 8 w, out_channels]
-function Network:decode(g, z, most)
-  return through(self.decoder, g, self.post_quant(g, z), most, self.middle)
+function Network:decode(g, z, most, recompute)
+  return through(self.decoder, g, self.post_quant(g, z), most, self.middle, recompute)
 end
 
 return network
