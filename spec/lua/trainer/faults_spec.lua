@@ -136,7 +136,8 @@ describe("a run in trouble", function()
     assert.same({ 50, 40, 10 }, ckpt.steps(dir))
     for _, name in ipairs { "tensorboard", "wandb" } do
       local _, times = result.output:gsub(name .. " cannot be written: ", "")
-      assert.equal(1, times, result.output)
+      -- one whose last page has room for what the journal still got hears nothing of it
+      assert.is_true(times <= 1, result.output)
       -- it has written all of it since
       local report = require("moonreel.trackers").export(dir, name)
       assert.same({ 0, 1, {} }, { report.written, report.kept, report.left })
