@@ -245,7 +245,7 @@ describe("exec regions", function()
     assert.same(master, run:param("ema", "w"):totable())
     assert.equal("bf16", run:param("w", "w").dtype)
     assert.same(params:initial("w", 11):to("bf16"):totable(), run:param("w", "w"):totable())
-    assert.same({ 1, 1, 1, 1, 1 }, run:param("master", "null"):totable())
+    assert.same({ 1, 1, 1, 1, 1 }, run:param("frozen", "null"):totable())
     for _, v in ipairs(run:param("adam_v", "w"):totable()) do
       assert.equal(0, v)
     end
