@@ -243,6 +243,7 @@ function start.plan(source, params, maps)
       end
     end
     local why = layout.dropped[last(readings(name)).name]
+      or parameter:find("^discriminator%.") and "trained beside the model" or nil
     if why and not taken then
       plan.dropped[#plan.dropped + 1] = { name = name, why = why }
     elseif not taken and not used[name]

@@ -8,6 +8,7 @@ local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
+local codec = require "moonreel.codec"
 local demo_data = dofile "spec/support/demo_data.lua"
 local discriminator = require "moonreel.losses.discriminator"
 local fails = require "spec.support.fails"
@@ -278,6 +279,16 @@ describe("a run of an autoencoder with a discriminator", function()
       -- f32, summed in another order
       assert.near(0, a:compare(b, name).max_abs, 1e-5 * math.max(size.max, -size.min) + 1e-7, name)
     end
+  end)
+
+  it("leaves an autoencoder that others use", function()
+    train("train_dc_ae_disc", "dc_ae", "used", "steps=1")
+    local run = demo_data.run_dir(out.path, "used")
+    local coder <close> = codec.open(ckpt.dir(run, 1), { device = E.device("cpu", 1), fields = {
+      latent_channels = 8, widths = { 8, 8, 32 }, encoder_blocks = { 1, 0, 1 },
+      decoder_blocks = { 1, 0, 1 }, attention_levels = 1, temporal_levels = { 0, 1 } } })
+    local z = coder:encode(T.new("u8", { 4, 3, 8, 8 }))
+    assert.same({ 8, 1, 2, 2 }, z.shape)
   end)
 
   it("leaves no field of the reference's recipes unread", function()
