@@ -116,11 +116,21 @@ local function in_range(schema, value)
   return (not schema.min or value >= schema.min) and (not schema.max or value <= schema.max)
 end
 
+-- is it one of the values that a field has, where it lists them?
+local function chosen(schema, value)
+  for _, choice in ipairs(schema.choices or { value }) do
+    if choice == value then
+      return true
+    end
+  end
+  return false
+end
+
 local check = {}
 
 function check.integer(schema, value)
   local whole = type(value) == "number" and math.tointeger(value)
-  if whole and in_range(schema, whole) then
+  if whole and in_range(schema, whole) and chosen(schema, whole) then
     return whole
   end
 end
@@ -142,18 +152,7 @@ function check.boolean(_, value)
 end
 
 function check.text(schema, value)
-  if type(value) ~= "string" or not utf8.len(value) then
-    return nil
-  end
-  if schema.choices then
-    for _, choice in ipairs(schema.choices) do
-      if choice == value then
-        return value
-      end
-    end
-    return nil
-  end
-  return value
+  return type(value) == "string" and utf8.len(value) and chosen(schema, value) and value or nil
 end
 
 -- A checkpoint is a path, or recipe.previous for the last one of the stage before.
@@ -297,20 +296,19 @@ function check.aspect(_, value)
   return out
 end
 
+local function choices_text(s)
+  local shown = {}
+  for i, choice in ipairs(s.choices) do
+    shown[i] = kinds.show(choice)
+  end
+  return "one of " .. table.concat(shown, ", ") .. (s.more or "")
+end
+
 local expected = {
-  integer = function(s) return "integer" .. range_text(s) end,
+  integer = function(s) return s.choices and choices_text(s) or "integer" .. range_text(s) end,
   number = function(s) return "number" .. range_text(s) end,
   boolean = function() return "true or false" end,
-  text = function(s)
-    if not s.choices then
-      return "text"
-    end
-    local shown = {}
-    for i, choice in ipairs(s.choices) do
-      shown[i] = kinds.show(choice)
-    end
-    return "one of " .. table.concat(shown, ", ") .. (s.more or "")
-  end,
+  text = function(s) return s.choices and choices_text(s) or "text" end,
   checkpoint = function() return "a file, folder or pattern" end,
   list = function(s)
     return (s.count and "a list of " .. s.count or "a list, each") .. " "
