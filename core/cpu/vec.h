@@ -19,8 +19,11 @@
 
 #include <math.h>
 #include <string.h>
-#if defined(__SSE2__)
+// all intrinsics take longer to read than a kernel takes to compile
+#if defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(__SSE2__)
+#include <emmintrin.h>
 #endif
 
 #define VF_INLINE static inline __attribute__((always_inline, unused))
