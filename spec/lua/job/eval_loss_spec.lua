@@ -1,6 +1,6 @@
 --- The loss of weights by bucket and time, against what a model that predicts nothing must have.
 -- Covers: lua/moonreel/job/eval_loss.lua lua/moonreel/job/work.lua
--- Covers: lua/moonreel/diffusion/eval_times.lua
+-- Covers: lua/moonreel/diffusion/eval_times.lua lua/moonreel/settings/eval_times.lua
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"

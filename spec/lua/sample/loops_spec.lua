@@ -252,8 +252,8 @@ describe("sample with conditions", function()
       local facts = data.scan(out .. "/lists/sample_0001.mp4")
       assert.same({16, 8, 8.0}, {facts.height, facts.width, facts.fps})
       local sheet = data.scan(out .. "/lists/sheet.png")
-      -- a line of tiles for each rendering
-      assert.equal(2 * 100 + 4, sheet.height)
+      -- a line of tiles for each rendering, its prompt in letters of 12 pixels above
+      assert.equal(2 * (100 + 12) + 4, sheet.height)
       -- the sheet is a file of an earlier rendering, too
       fails("/lists/sheet%.png is there already", trained(), "--prompt", "a", "--frames", "1",
         "--sheet", "--out", out .. "/lists")

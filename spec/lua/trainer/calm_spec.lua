@@ -39,7 +39,7 @@ end
 local function disturb(log, name)
   local function await(what, step)
     background.await(what .. " of " .. name, log, function()
-      local newest = base.read_file(log):match ".*\nstep (%d+)/"
+      local newest = base.read_file(log):match ".*  step (%d+)/"
       return newest and tonumber(newest) >= step or #background.pids() == 0 or nil
     end, WAIT_S)
   end
@@ -89,7 +89,7 @@ describe("a run that is disturbed", function()
       print(("calm_spec: seed %d: %d ranks, %d pauses of %g s, %d steps, %d spikes, %d alarms")
         :format(seed, ranks, paused, PAUSE_S, found.step or 0, found.spike or 0,
         found.alarm or 0))
-      assert.matches("\ndone: step " .. STEPS, base.read_file(log))
+      assert.matches("  done: step " .. STEPS .. ",", base.read_file(log))
       assert.equal(STEPS, found.step)
       assert.is_true(paused > 0)
       for _, kind in ipairs { "spike", "alarm", "skip", "rollback", "nonfinite", "replicas",
