@@ -19,18 +19,19 @@ local ema = {name = "ema", dtype = "f32", role = "average", prefix = "ema."}
 local adam_m = {name = "adam_m", dtype = "f32", prefix = "adam_m."}
 local adam_v = {name = "adam_v", dtype = "f32", prefix = "adam_v."}
 
--- elements that share the scale of a moment of 8 bits: no two parameters do
-local BLOCK <const> = 64
+-- elements that share the scale of a moment of 8 bits, no two parameters do: first moments are the
+-- ones whose rounding shows in the loss (docs/plan.md)
+local FIRST_BLOCK <const>, SECOND_BLOCK <const> = 16, 64
 
 -- a moment as codes of 8 bits, an element each, and the scales of blocks of them
-local function coded(row)
+local function coded(row, block)
   local name = row.name .. "8"
   return {name = name, dtype = "u8", prefix = name .. "."},
-    {name = name .. "_scale", dtype = "f32", prefix = name .. "_scale.", per = BLOCK}
+    {name = name .. "_scale", dtype = "f32", prefix = name .. "_scale.", per = block}
 end
 
-local adam_m8, adam_m8_scale = coded(adam_m)
-local adam_v8, adam_v8_scale = coded(adam_v)
+local adam_m8, adam_m8_scale = coded(adam_m, FIRST_BLOCK)
+local adam_v8, adam_v8_scale = coded(adam_v, SECOND_BLOCK)
 
 --- Every row that may be found in a checkpoint, in the order in which lists show them.
 regions.saved = {master, ema, adam_m, adam_v, adam_m8, adam_m8_scale, adam_v8, adam_v8_scale}
@@ -43,9 +44,10 @@ regions.moments = {adam_m, adam_v}
 
 --- The same in 8 bits, by the name of the moment: rows of codes and of scales; how ops take them.
 regions.coded = {
-  [adam_m.name] = {codes = adam_m8, scale = adam_m8_scale, how = {signed = true, block = BLOCK}},
+  [adam_m.name] = {codes = adam_m8, scale = adam_m8_scale,
+    how = {signed = true, block = FIRST_BLOCK}},
   [adam_v.name] = {codes = adam_v8, scale = adam_v8_scale,
-    how = {signed = false, root = true, block = BLOCK}},
+    how = {signed = false, root = true, block = SECOND_BLOCK}},
 }
 
 -- the row of gradients; fresh ones begin at zero in each micro-step

@@ -193,9 +193,9 @@ describe("optim", function()
       for _, row in ipairs(run:regions()) do
         bytes = bytes + (row.name:find("^adam") and row.bytes or 0)
       end
-      -- a byte for each of both moments, four for each 64
+      -- a byte for each of both moments, four for each 16 and for each 64
       local elements = exact:regions()[1].stop
-      assert.equal(2 * elements + 2 * 4 * elements // 64, bytes)
+      assert.equal(2 * elements + 4 * elements // 16 + 4 * elements // 64, bytes)
       local codes = run:param("adam_m8", "no_decay"):bytes()
       local scale = run:param("adam_m8_scale", "no_decay"):bytes()
       stepped(run, update, 5, 0)

@@ -51,8 +51,8 @@ return {
       .. "is kept. Open-Sora 2.0 averages in bf16 and after every micro-step, which is not "
       .. "repeated: its diffusion recipes keep none" },
   { "optim.moment_bits", "integer", default = 32, choices = { 8, 32 }, reader = "optim",
-    help = "of the optimizer's moments; 8: codes of a dynamic map and a scale for each 64 of them, "
-      .. "2.1 bytes per parameter in place of 8, first moments of Muon too" },
+    help = "of the optimizer's moments; 8: codes of a dynamic map with scales of blocks, "
+      .. "2.3 bytes per parameter in place of 8, first moments of Muon too" },
   { "optim.offload", "boolean", default = false, reader = "optim", affects = "speed",
     help = "keep masters, moments and averages in the host's memory: an update brings them to the "
       .. "device piece by piece, with the same numbers" },
