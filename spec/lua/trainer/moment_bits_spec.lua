@@ -9,7 +9,7 @@ local settings = require "moonreel.settings"
 local LONG = math.tointeger(os.getenv "MOONREEL_STEPS")
 local STEPS, LAST = LONG or 24, LONG and 100 or 6
 -- of the loss; docs/plan.md has what 1,000 steps came to
-local MOST = LONG and 0.04 or 0.02
+local MOST = 0.02
 
 local out = demo_data.scratch()
 teardown(function()
