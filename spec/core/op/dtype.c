@@ -109,7 +109,8 @@ static void kernels(const op_case *c)
         call.n_out = 1;
         for (int i = 0; i < call.n_in; i++)
             call.in[i].desc = c->in[i].given ? c->in[i].desc : (mr_desc){.rank = -1};
-        call.out[0].desc = mr_desc_dense(MR_U8, 0, NULL);
+        call.out[0].desc =
+            mr_desc_dense(strstr(named(c->op, first), "u8") ? MR_I64 : MR_U8, 0, NULL);
         CHECK(!mr_op_kernel_fits(c->op, &call));
     }
 }
