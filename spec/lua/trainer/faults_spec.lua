@@ -82,7 +82,7 @@ describe("a run in trouble", function()
         "FAULTY_PATH=/001-bad/",
         "FAULTY_SEED=" .. SEED * 1000 + round, "FAULTY_PER_1000=" .. draw("rate", 12),
         "FAULTY_SLOW_MS=" .. draw("slow", 60) }, ("{term = %s}"):format(stop),
-        "outputs=" .. outputs, "name=bad", "ckpt_every=1", "steps=" .. steps)
+        "outputs=" .. outputs, "name=bad", "ckpt_every=1", "ckpt_deadline=5", "steps=" .. steps)
       local dir, exit = outputs .. "/001-bad", result.exit
       local place = ("round %d: exit %s\n%s"):format(round, exit, result.output)
       ended[exit] = (ended[exit] or 0) + 1
