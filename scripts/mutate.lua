@@ -2,6 +2,7 @@
 -- use it.
 local base = require "moonreel.core.base"
 local breakages = dofile "spec/support/breakages.lua"
+local mutants = dofile "spec/support/mutants.lua"
 local process = require "moonreel.core.process"
 
 local COPY, BUILD = "build/mutate", "build/mutate/build/cpu"
@@ -188,29 +189,91 @@ local function judge(breakage)
   return verdict, output
 end
 
-local function run(rooms, only)
+-- ---- random breakages ----
+
+-- specs of a source: first the one of its name, then those of its folder
+local function specs_of(file)
+  local folder, name = file:match "^(.*)/([%w_]+)%.%w+$"
+  local room = folder:gsub("^lua/moonreel/?", "lua/"):gsub("/$", "")
+  local specs = {}
+  for _, path in ipairs { ("spec/%s/%s_spec.lua"):format(room, name), "spec/" .. room } do
+    if room:find "^lua" and base.exists(path) then
+      specs[#specs + 1] = { kind = "lua", words = path }
+    end
+  end
+  if room:find "^core" and base.exists("spec/" .. room) then
+    if base.exists(("spec/%s/%s.c"):format(room, name)) then
+      specs[1] = { kind = "ctest", words = ("^%s/%s$"):format(room, name) }
+    end
+    specs[#specs + 1] = { kind = "ctest", words = ("^%s/"):format(room) }
+  end
+  return specs
+end
+
+-- breakages of the sources of a folder, picked by a seed; they have the form of breakages.read
+local function random_breakages(folder, count, seed)
+  local all = {}
+  for _, file in ipairs(lines(need(("git ls-files '%s'"):format(folder)))) do
+    local language = file:match "%.(%w+)$"
+    local specs = (language == "c" or language == "lua") and specs_of(file) or {}
+    if #specs > 0 then
+      for _, mutant in ipairs(mutants.of(base.read_file(file), language)) do
+        mutant.file, mutant.specs = file, specs
+        mutant.name = ("%s:%d\n    - %s\n    + %s"):format(file, mutant.line, mutant.was, mutant.now)
+        all[#all + 1] = mutant
+      end
+    end
+  end
+  print(("%s: %d mutants, %d of them tried (seed %d)"):format(folder, #all, math.min(count, #all),
+    seed))
+  return mutants.pick(all, count, seed)
+end
+
+-- ---- the run ----
+
+local function prepare()
   synchronise()
   local launcher = os.getenv "CMAKE_C_COMPILER_LAUNCHER"
     or shell("command -v ccache").exit == 0 and "ccache" or ""
   need(("cd %s && CMAKE_C_COMPILER_LAUNCHER=%s make"):format(COPY, launcher))
+end
+
+-- judge breakages in turn; each has its name. Whether all were killed; those that are no valid
+-- program count only where a list is at fault for them.
+local function run(list, fixed, verbose)
   local total, killed = 0, 0
-  for _, room in ipairs(rooms) do
-    for i, breakage in ipairs(breakages.read(room)) do
-      if not only or i == only then
-        local verdict, output = judge(breakage)
-        total, killed = total + 1, killed + (verdict == "killed" and 1 or 0)
-        print(("%-14s %s %d: %s"):format(verdict, room, i, breakage.title))
-        if only or verdict:find("^does") then
-          print(output)
-        end
-        io.stdout:flush()
-      end
+  for _, breakage in ipairs(list) do
+    local verdict, output = judge(breakage)
+    local counts = fixed or not verdict:find "^does"
+    total, killed = total + (counts and 1 or 0), killed + (verdict == "killed" and 1 or 0)
+    print(("%-14s %s"):format(verdict, breakage.name))
+    if verbose or fixed and verdict:find "^does" then
+      print(output)
     end
+    io.stdout:flush()
   end
   print(("%d of %d killed"):format(killed, total))
   return total > 0 and killed == total
 end
 
+local function listed(rooms, only)
+  local list = {}
+  for _, room in ipairs(rooms) do
+    for i, breakage in ipairs(breakages.read(room)) do
+      breakage.name = ("%s %d: %s"):format(room, i, breakage.title)
+      if not only or i == only then
+        list[#list + 1] = breakage
+      end
+    end
+  end
+  return list
+end
+
 -- scripts/mutate has looked at the words
-local room, only = arg[1], tonumber(arg[2])
-os.exit(run(room == "all" and breakages.rooms() or { room }, only) and 0 or 1)
+prepare()
+if arg[1] == "random" then
+  os.exit(run(random_breakages(arg[2], tonumber(arg[3] or 20), tonumber(arg[4] or 1))) and 0 or 1)
+end
+local only = tonumber(arg[2])
+os.exit(run(listed(arg[1] == "all" and breakages.rooms() or { arg[1] }, only), true, only)
+  and 0 or 1)

@@ -76,12 +76,15 @@ end
 
 --- A text with a breakage in it.
 ---@param text string
----@param breakage table  of breakages.parse
+---@param breakage table  of breakages.parse, or a mutant of spec/support/mutants.lua
 ---@return string|nil  nil when the text to replace does not stand exactly once
 ---@return integer     how often it stands
 function breakages.apply(text, breakage)
-  local count, from, start, stop = 0, 1, nil, nil
-  while true do
+  local count, from, start, stop = 0, 1, breakage.first, breakage.last
+  if start then
+    count = 1
+  end
+  while not breakage.first do
     local first, last = text:find(breakage.old, from, true)
     if not first then
       break

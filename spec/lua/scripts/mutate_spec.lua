@@ -2,6 +2,7 @@
 local base = require "moonreel.core.base"
 local breakages = dofile "spec/support/breakages.lua"
 local folder = require "spec.support.folder"
+local mutants = dofile "spec/support/mutants.lua"
 local process = require "moonreel.core.process"
 
 local LIST = [[
@@ -77,6 +78,65 @@ describe("a list of breakages", function()
   end
 end)
 
+describe("mutants of a source", function()
+  local function all(text, language)
+    local list = {}
+    for _, mutant in ipairs(mutants.of(text, language)) do
+      list[#list + 1] = ("%d %s"):format(mutant.line, mutant.now)
+      assert.equal(breakages.apply(text, mutant):match(("[^\n]*\n?"):rep(mutant.line - 1)
+        .. "([^\n]*)"), mutant.now)
+    end
+    return list
+  end
+
+  it("change an operator, a number, a condition or a statement of Lua", function()
+    assert.same({ "2   if not (a < 3) then", "2   if a <= 3 then", "2   if a < 4 then",
+      "3     ", "3     b = f(a) - -1", "3     b = f(a) + -2" }, all([[
+-- 1 + 2
+  if a < 3 then
+    b = f(a) + -1
+  end
+  local text = "1 < 2" .. [=[3 and
+4]=]
+]], "lua"))
+  end)
+
+  it("change the same of C, and leave declarations and pointers", function()
+    assert.same({ "4   if (!(a && *b))", "4   if (a || *b)", "5     ;", "5     c->d -= 7;",
+      "5     c->d += 8;" }, all([[
+#define N 3
+/* 1 + 2
+   3 */
+  if (a && *b)
+    c->d += 7;
+  return f("1 < 2", '+', &c);
+  struct x *y = z;
+]], "c"))
+  end)
+
+  it("load where they are of Lua", function()
+    local path = "lua/moonreel/plan/search.lua"
+    local text = base.read_file(path)
+    local list = mutants.of(text, "lua")
+    assert.is_true(#list > 100)
+    for _, mutant in ipairs(list) do
+      assert(load(breakages.apply(text, mutant)))
+    end
+  end)
+
+  it("are picked by a seed, each once", function()
+    local list, seen = mutants.of("return 1 + 2 + 3 + 4 + 5 + 6 + 7 + 8", "lua"), {}
+    local picked = mutants.pick(list, 10, 3)
+    assert.same(picked, mutants.pick(list, 10, 3))
+    assert.not_same(picked, mutants.pick(list, 10, 4))
+    for _, mutant in ipairs(mutants.pick(list, 99, 3)) do
+      seen[#seen + 1] = not seen[mutant] or nil
+      seen[mutant] = true
+    end
+    assert.equal(#list, #seen)
+  end)
+end)
+
 describe("scripts/mutate", function()
   local dir = folder.new()
   teardown(function() dir:remove() end)
@@ -91,7 +151,8 @@ describe("scripts/mutate", function()
 
   it("tells how it is called, without a build", function()
     local exit, said = mutate "--help"
-    assert.same({ 0, "usage: scripts/mutate ROOM [N] | all" }, { exit, said:match "^[^\n]+" })
+    assert.same({ 0, "usage: scripts/mutate ROOM [N] | all | random FOLDER [COUNT [SEED]]" },
+      { exit, said:match "^[^\n]+" })
     assert.matches("\nrooms with a list: bench bind .* trainer watch\n$", said)
   end)
 
@@ -103,6 +164,10 @@ describe("scripts/mutate", function()
       ["run 999"] = "mutate: 999: expected the number of a breakage of scripts/mutate.d/run.txt, ",
       ["run 0"] = "mutate: 0: expected the number",
       ["run x"] = "mutate: x: expected the number",
+      random = "mutate: random: expected a room with a list\n",
+      ["random lua/nothing"] = "mutate: lua/nothing: expected a folder of sources",
+      ["random lua/moonreel/plan x"] = "mutate: x: expected a number of breakages, and a seed\n",
+      ["random lua/moonreel/plan 3 1.5"] = "mutate: 1.5: expected a number of breakages, and a",
       ["run 1 2"] = "mutate: run 1 2: expected a room, and the number of a breakage at most\n",
     } do
       local exit, said = mutate(words)
@@ -113,7 +178,7 @@ describe("scripts/mutate", function()
   end)
 
   it("builds for a room, and for all", function()
-    for _, words in ipairs { "run", "run 1", "all" } do
+    for _, words in ipairs { "run", "run 1", "all", "random lua/moonreel/plan 3 7" } do
       local exit = mutate(words)
       assert.equal(1, exit, words)
     end
