@@ -12,6 +12,7 @@ local lengths = require "moonreel.codec.lengths"
 local listing = require "moonreel.text.listing"
 local options = require "moonreel.text.options"
 local ops = require "moonreel.core.op"
+local shared = require "moonreel.nn.shared"
 local start = require "moonreel.ckpt.start"
 
 local codec = {}
@@ -20,6 +21,18 @@ local codec = {}
 local Codec = {}
 Codec.__name = "mr.Codec"
 Codec.__index = Codec
+
+--- Share the work on each clip over ranks, all of which have its pixels and get all of its latents.
+---@param auto mr.Autoencoder
+---@param share mr.Shared
+function codec.share(auto, share)
+  if not auto.shares then
+    base.raise("MR_E_RECIPE", ("%d ranks cannot share clips: this autoencoder has no rows that it "
+      .. "could cut, those of type hunyuan_vae and dc_ae have; try: %s = 1"):format(share.ranks,
+      share.field))
+  end
+  auto:share_over(share)
+end
 
 -- ---- weights
 
@@ -129,6 +142,7 @@ local read_open = options.declare("codec.open", {
   { "micro_frame_size", "integer", "frames per piece in time", default = 17 },
   { "micro_batch_size", "integer", "pictures at once", default = 4 },
   { "fields", "table", "others of its record, as a recipe sets them", default = {} },
+  { "comm", "mr.Comm", "ranks that share each clip: all open, encode and decode alike" },
 })
 
 -- an autoencoder by the names of its tensors, with fields of its record
@@ -153,7 +167,7 @@ end
 -- config.json and weights of a whole one, or of a half for pictures alone, whose latents are
 -- [C, T, h, w].
 ---@param path string
----@param given table|nil  device, dtype, micro_frame_size, micro_batch_size, fields
+---@param given table|nil  device, dtype, micro_frame_size, micro_batch_size, fields, comm
 ---@return mr.Codec        vae:encode(clip), vae:decode(z); close it
 function codec.open(path, given)
   local o = read_open(given)
@@ -161,7 +175,11 @@ function codec.open(path, given)
     base.raise("MR_E_USAGE", ("codec.open: dtype is '%s'; expected f32 or bf16"):format(o.dtype))
   end
   local source <close>, folder = open(path)
-  local self = apart(of_file(source, folder, o), o.device or E.device(), o.dtype, source, folder)
+  local auto = of_file(source, folder, o)
+  if o.comm and o.comm:size() > 1 then
+    codec.share(auto, shared.new { comm = o.comm, field = "ranks" })
+  end
+  local self = apart(auto, o.device or E.device(), o.dtype, source, folder)
   self.path = path
   return self
 end

@@ -2,6 +2,7 @@
 -- @module moonreel.models.latents
 local base = require "moonreel.core.base"
 local ops = require "moonreel.core.op"
+local shared = require "moonreel.nn.shared"
 local volume = require "moonreel.nn.volume"
 
 local latents = {}
@@ -17,6 +18,31 @@ function latents.class()
   local class = setmetatable({}, { __index = Latents })
   class.__index = class
   return class
+end
+
+--- Share each clip over ranks.
+---@param share mr.Shared|nil  nil: this rank has all
+function Latents:share_over(share)
+  self.share = share
+  if share then
+    share.pixels = self.side
+  end
+end
+
+--- Layers from pixels to latents, over the rows that this rank has.
+---@param x mr.Value  [B, T, H, W, C]
+---@param layers fun(x: mr.Value): mr.Value
+---@return mr.Value   of all ranks
+function Latents:down(g, x, layers)
+  return shared.through(g, self.share, x, self.side, layers, next(self.tiles.encode) ~= nil)
+end
+
+--- The same from latents to pixels.
+---@param x mr.Value
+---@param layers fun(x: mr.Value): mr.Value
+---@return mr.Value
+function Latents:up(g, x, layers)
+  return shared.through(g, self.share, x, 1, layers, next(self.tiles.decode) ~= nil)
 end
 
 --- What stands for tokens where work is counted: latent cells.

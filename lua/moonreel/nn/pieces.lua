@@ -9,6 +9,7 @@ local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
+local shared = require "moonreel.nn.shared"
 
 local pieces = {}
 
@@ -34,7 +35,10 @@ function Whole.window(_, x, _, _, layer) return { v = layer(x.v, 0) } end
 
 function Whole.rows(_, x, _, _, layer) return { v = layer(x.v) } end
 
-function Whole.total(_, x, _, _, sums) return sums(x.v) end
+function Whole.total(self, x, _, _, sums)
+  local part = shared.of(self.g)
+  return part and part:total(self.g, sums(x.v)) or sums(x.v)
+end
 
 -- ---- pieces of it ----
 

@@ -6,6 +6,7 @@ local G = require "moonreel.core.graph"
 local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
 local options = require "moonreel.text.options"
+local shared = require "moonreel.nn.shared"
 local tensor = require "moonreel.core.tensor"
 
 local volume = {}
@@ -90,6 +91,10 @@ function Conv:forward(g, x, before, behind)
   end
   if before then
     pad = table.move(pad, 3, 6, 3, {pad[1] + before, pad[2] + (behind or 0)})
+  end
+  local part = shared.of(g)
+  if part then
+    x, pad = part:window(g, x, w.shape[4], self.stride[#self.stride - 1], pad)
   end
   if edge and not g:edges() then
     x, pad, edge = framed(x, pad), {0, 0, 0, 0, 0, 0}, false
@@ -183,25 +188,33 @@ end
 
 ---@param silu boolean|nil  followed by SiLU
 function GroupNorm:forward(g, x, silu)
+  if shared.of(g) then
+    return self:by(g, {x}, silu)(x)
+  end
   return (ops.group_norm(x, g:param(self.weight), g:param(self.bias),
     silu and self.with_silu or self.how))
 end
 
---- The same over a clip in pieces: their moments are taken first.
+--- The same over a clip in pieces: their moments are taken first, and those of other ranks.
 ---@param list mr.Value[]    of nn/spans.lua
 ---@param silu boolean|nil
 ---@return fun(x: mr.Value): mr.Value  of one piece
 function GroupNorm:by(g, list, silu)
-  if #list == 1 then
+  local part, how = shared.of(g), silu and self.with_silu or self.how
+  if #list == 1 and not part then
     return function(x) return self(g, x, silu) end
+  elseif part and part.share.trains then
+    return function(x)
+      return part:group_norm(g, x, g:param(self.weight), g:param(self.bias), how)
+    end
   end
   local moments = false
   for _, x in ipairs(list) do
     moments = ops.group_moments(x, moments, {groups = self.how.groups})
   end
+  moments = part and part:moments(g, moments) or moments
   return function(x)
-    return (ops.group_norm_by(x, g:param(self.weight), g:param(self.bias), moments,
-      silu and self.with_silu or self.how))
+    return (ops.group_norm_by(x, g:param(self.weight), g:param(self.bias), moments, how))
   end
 end
 

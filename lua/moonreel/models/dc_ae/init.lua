@@ -25,6 +25,7 @@ local WORTH <const> = 6 -- pieces below which a whole clip takes less: as much i
 local AT_ONCE <const> = 8 -- frames of a piece, where no recipe says so
 
 local Autoencoder = latents.class()
+Autoencoder.shares = true
 
 -- the recipe's fields as those of the layers
 local function sizes_of(fields)
@@ -141,8 +142,9 @@ end
 ---@return string          what asks for it
 function Autoencoder:other()
   local frames = self.at_once > 0 and 0 or AT_ONCE
-  return dc_ae.new(nil, nn.merged(self.fields, { frames_at_once = frames }), self.run),
-    ("frames_at_once = %d"):format(frames)
+  local other = dc_ae.new(nil, nn.merged(self.fields, { frames_at_once = frames }), self.run)
+  other:share_over(self.share)
+  return other, ("frames_at_once = %d"):format(frames)
 end
 
 --- Latent size {C, T, H, W} of a clip.
@@ -191,8 +193,9 @@ end
 ---@return mr.Value   f32 like x
 function Autoencoder:reconstruct(g, x, recompute)
   local still = x.shape[2] == 1
-  local z = self.network:encode(g, x, recompute)
-  return nn.cast(self.network:decode(g, z, still, recompute), "f32")
+  local z = self:down(g, x, function(own) return self.network:encode(g, own, recompute) end)
+  return nn.cast(self:up(g, z,
+    function(own) return self.network:decode(g, own, still, recompute) end), "f32")
 end
 
 --- The losses of a batch, where it trains.
@@ -248,7 +251,9 @@ function whole.encode(self, s)
     gives = { out = { "z", 0, s.size[2] } },
     nodes = function(g, net, io)
       return ends.encode.out(self, tiles.through(g, ends.encode.into(self, io.pixels),
-        self.tiles.encode, function(x) return net:encode(g, x) end))
+        self.tiles.encode, function(tile)
+          return self:down(g, tile, function(own) return net:encode(g, own) end)
+        end))
     end }
 end
 
@@ -260,7 +265,9 @@ function whole.decode(self, s)
     gives = { out = { "pixels", 0, s.frames == 1 and 1 or self:most_frames(s.size[2]) } },
     nodes = function(g, net, io)
       return ends.decode.out(self, tiles.through(g, ends.decode.into(self, io.z),
-        self.tiles.decode, function(z) return net:decode(g, z, still) end))
+        self.tiles.decode, function(tile)
+          return self:up(g, tile, function(own) return net:decode(g, own, still) end)
+        end))
     end }
 end
 
@@ -335,7 +342,8 @@ function Autoencoder:calls(job, s)
   if job == "encode" then
     check_sides(self, s)
   end
-  local n = not next(self.tiles[job]) and piece_of(self, s.frames)
+  -- ranks that share a clip have a part of it each, as a piece is
+  local n = not next(self.tiles[job]) and not self.share and piece_of(self, s.frames)
   return n and in_pieces(self, job, s, n) or { whole[job](self, s) }
 end
 

@@ -22,6 +22,7 @@ local BYTES = { f32 = 4, bf16 = 2 } -- of an element
 local PIECE = 128                    -- MiB, where no recipe says so
 
 local Autoencoder = latents.class()
+Autoencoder.shares = true
 
 -- what the layers cannot be
 local function check_fields(fields)
@@ -97,8 +98,9 @@ end
 ---@return string          what asks for it
 function Autoencoder:other()
   local size = self.most and 0 or PIECE
-  return hunyuan.new(nil, nn.merged(self.sizes, { piece_size = size }), self.run),
-    ("piece_size = %d"):format(size)
+  local other = hunyuan.new(nil, nn.merged(self.sizes, { piece_size = size }), self.run)
+  other:share_over(self.share)
+  return other, ("piece_size = %d"):format(size)
 end
 
 --- Latent size {C, T, H, W} of a clip: what is no whole cell counts as one.
@@ -149,8 +151,10 @@ end
 ---@return mr.Value       f32 like x
 ---@return table          mean, logvar of the draws
 function Autoencoder:reconstruct(g, x, noise, recompute)
-  local z, normal = volume.draw(self.network:encode(g, x, nil, recompute), noise)
-  return nn.cast(self.network:decode(g, nn.cast(z, self.dtype), nil, recompute), "f32"), normal
+  local z, normal = volume.draw(self:down(g, x,
+    function(own) return self.network:encode(g, own, nil, recompute) end), noise)
+  return nn.cast(self:up(g, nn.cast(z, self.dtype),
+    function(own) return self.network:decode(g, own, nil, recompute) end), "f32"), normal
 end
 
 --- The losses of a batch, where it trains.
@@ -184,8 +188,9 @@ function calls.encode(self, s)
     gives = { out = { "z", 0, s.size[2] } },
     nodes = function(g, net, io)
       local x = volume.pixels(io.pixels, s.frames, self.dtype)
-      local moments = tiles.through(g, x, self.tiles.encode,
-        function(tile) return net:encode(g, tile, self.most) end)
+      local moments = tiles.through(g, x, self.tiles.encode, function(tile)
+        return self:down(g, tile, function(own) return net:encode(g, own, self.most) end)
+      end)
       local z = volume.draw(moments, volume.channels_last(io.noise, s.size[2]))
       return (ops.copy(volume.channels_first(self:scaled(z))))
     end }
@@ -198,8 +203,9 @@ function calls.decode(self, s)
     gives = { out = { "pixels", 0, self:most_frames(s.size[2]) } },
     nodes = function(g, net, io)
       local z = nn.cast(self:unscaled(volume.channels_last(io.z, s.size[2])), self.dtype)
-      local x = tiles.through(g, z, self.tiles.decode,
-        function(tile) return net:decode(g, tile, self.most) end)
+      local x = tiles.through(g, z, self.tiles.decode, function(tile)
+        return self:up(g, tile, function(own) return net:decode(g, own, self.most) end)
+      end)
       return nn.cast(volume.channels_first(x), "f32")
     end }
 end

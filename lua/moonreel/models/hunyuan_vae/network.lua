@@ -7,6 +7,7 @@
 local G = require "moonreel.core.graph"
 local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
+local shared = require "moonreel.nn.shared"
 local spans = require "moonreel.nn.spans"
 local volume = require "moonreel.nn.volume"
 
@@ -54,7 +55,21 @@ local function residual(parent, name, inputs, outputs, c)
   end
 end
 
--- every cell sees those of its own and of earlier frames, with one head
+-- of [B, T, H, W, C], with one head
+local function over_frames(g, q, k, v)
+  local part = shared.of(g)
+  if part then
+    return part:frames(g, q, k, v)
+  end
+  local B, T, H, W, C = table.unpack(q.shape)
+  local function tokens(x) return x:reshape { B, 1, T * H * W, 1, C } end
+  local o, lse = ops.attention(tokens(q), tokens(k), tokens(v), { frame = H * W })
+  g:save(o)
+  g:save(lse)
+  return o:reshape(q.shape)
+end
+
+-- every cell sees those of its own and of earlier frames
 local function attention(parent, name, channels, c)
   local s = parent:child(name)
   local normed, part = norm(s, "group_norm", channels, c), {}
@@ -63,15 +78,9 @@ local function attention(parent, name, channels, c)
   end
   return function(g, list)
     local x = spans.joined(list)
-    local B, T, H, W, C = table.unpack(x.shape)
-    local y, qkv = normed(g, x), {}
-    for i = 1, 3 do
-      qkv[i] = part[i](g, y):reshape { B, 1, T * H * W, 1, C }
-    end
-    local o, lse = ops.attention(qkv[1], qkv[2], qkv[3], { frame = H * W })
-    g:save(o)
-    g:save(lse)
-    return spans.regrouped({ x + part[4](g, o:reshape { B, T, H, W, C }) }, list[1].shape[2])
+    local y = normed(g, x)
+    local o = over_frames(g, part[1](g, y), part[2](g, y), part[3](g, y))
+    return spans.regrouped({ x + part[4](g, o) }, list[1].shape[2])
   end
 end
 
@@ -102,12 +111,18 @@ local function larger(x, by, begins)
   return G.concat({ spread(x:slice(1, 0, 1), 1), spread(x:slice(1, 1, T), by[1]) }, 1)
 end
 
+-- rows by which pieces are counted: ranks that share a clip have the same pieces
+local function rows_of(g, x)
+  local part = shared.of(g)
+  return part and part:most(x) or x.shape[3]
+end
+
 -- a convolution of larger pictures, in pieces that they fit into
 local function upsampler(level, width, by)
   local after = conv(level, "upsamplers.0.conv", width, width)
   return function(g, list, most)
-    local s = list[1].shape
-    local n = spans.frames(most, by[1] * by[2] * s[3], by[3] * s[4], width)
+    local s, H = list[1].shape, rows_of(g, list[1])
+    local n = spans.frames(most, by[1] * by[2] * H, by[3] * s[4], width)
     list = spans.regrouped(list, n)
     return spans.all(after:each(g, list, function(x) return larger(x, by, x == list[1]) end))
   end
@@ -118,8 +133,8 @@ local function downsampler(level, width, by)
   local layer = conv(level, "downsamplers.0.conv", width, width, by)
   return function(g, list, most)
     list = spans.all(layer:each(g, list))
-    local s = list[1].shape
-    return spans.regrouped(list, spans.frames(most, s[3], s[4], width))
+    local x = list[1]
+    return spans.regrouped(list, spans.frames(most, rows_of(g, x), x.shape[4], width))
   end
 end
 
@@ -196,7 +211,7 @@ end
 
 -- the layers over a clip that falls into pieces of at most so many elements of `width` channels
 local function through(layers, g, x, most, width, recompute)
-  local list = spans.regrouped({ x }, spans.frames(most, x.shape[3], x.shape[4], width))
+  local list = spans.regrouped({ x }, spans.frames(most, rows_of(g, x), x.shape[4], width))
   for i, layer in ipairs(layers) do
     -- layers that are computed again are blocks, the last one stays
     list = recompute and i < #layers and g:block("layers." .. i, recompute(1, i - 1),

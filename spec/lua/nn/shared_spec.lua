@@ -1,0 +1,387 @@
+--- Clips that ranks share go through autoencoders as through one rank: latents, pictures, and
+-- gradients summed over the ranks.
+-- MOONREEL_DEVICE names the device.
+-- Covers: lua/moonreel/nn/shared.lua
+local G = require "moonreel.core.graph"
+local base = require "moonreel.core.base"
+local fails = dofile "spec/support/fails.lua"
+local folder = require "spec.support.folder"
+local process = require "moonreel.core.process"
+local shared = require "moonreel.nn.shared"
+
+-- Four ranks go through cases of four ranks and fewer. A case is a name, a job, a family with its
+-- variant, ranks, frames, height and width.
+local CASES = [[
+local E, G, T = require "moonreel.core.exec", require "moonreel.core.graph",
+  require "moonreel.core.tensor"
+local codec, nn, ops = require "moonreel.codec", require "moonreel.nn", require "moonreel.core.op"
+local regions = require "moonreel.optim.regions"
+local shared = require "moonreel.nn.shared"
+local world = require("moonreel.comm").world { deadline_s = 100, check = true }
+local device
+
+local function norm(t) return ops.sum_squares(t:to("f32"):reshape { -1 }):item() ^ 0.5 end
+local function filled(name, shape) return T.new("f32", shape):fill_normal(1, name) end
+
+local hunyuan = { in_channels = 3, out_channels = 3, latent_channels = 4,
+  block_out_channels = { 4, 4, 8, 8 }, layers_per_block = 1, norm_num_groups = 2,
+  time_compression_ratio = 4, spatial_compression_ratio = 8, mid_block_add_attention = true,
+  scale_factor = 0.5, shift_factor = 0.1, piece_size = 0 }
+local dc = { in_channels = 3, out_channels = 3, latent_channels = 8, widths = { 8, 16, 32 },
+  encoder_blocks = { 1, 0, 1 }, decoder_blocks = { 1, 1, 1 }, attention_levels = 1,
+  temporal_levels = { 1 }, frames_at_once = 64 }
+local variants = {
+  hunyuan = { "hunyuan_vae", hunyuan },
+  -- piece_size counts MiB, of which these clips have a fraction
+  pieces = { "hunyuan_vae", hunyuan, function(auto) auto.most = 4 * 18 * 34 end },
+  tiles = { "hunyuan_vae", nn.merged(hunyuan, { use_spatial_tiling = true, sample_size = 32,
+    tile_overlap_factor = 0.25 }) },
+  dc = { "dc_ae", dc },
+}
+
+local function made(variant, dtype)
+  local family, fields, change = table.unpack(variants[variant])
+  local auto = require("moonreel.models." .. family).new(nil, fields,
+    { dtype = dtype, compat = true })
+  if change then
+    change(auto)
+  end
+  return auto, require("moonreel.models." .. family), fields
+end
+
+-- weights that keep values about as large as they are
+local function weight_of(p)
+  local scale = #p.shape > 1 and (T.count(p.shape) / p.shape[1]) ^ -0.5 or 0.3
+  return filled(p.name, p.shape) * scale
+end
+
+local function coder(variant, dtype, share)
+  local auto = made(variant, dtype)
+  auto:share_over(share)
+  local params = G.params(dtype)
+  local row = auto:parts()[1]
+  local layers = row.declare(params)
+  params:seal()
+  local exec = E.new(device, params, {})
+  for _, p in ipairs(params:list()) do
+    exec:set_param("frozen", p.name, weight_of(p):to(dtype))
+  end
+  local enc = require("moonreel.encoder").over(setmetatable({ parts = function()
+    return { { name = row.name } } end }, { __index = auto }), params, exec)
+  enc.parts[row.name].layers = layers
+  return auto, enc, exec
+end
+
+-- pictures of a size, and what they are for one rank or for many
+local jobs = {}
+
+local function run(job, variant, share, frames, h, w, dtype)
+  local auto, enc, exec <close> = coder(variant, dtype, share)
+  local size = auto:latent(frames, h, w)
+  local shape = { frames = frames, height = h, width = w, dtype = "f32", size = size }
+  local values = { pixels = filled("pixels", { frames, 3, h, w }),
+    z = filled("z", { size[2], size[1], size[3], size[4] }) }
+  for name, draw in pairs(auto.draws and auto:draws(frames, h, w) or {}) do
+    values[name] = filled(name, draw[2])
+  end
+  local out
+  enc:run(auto:calls(job, shape), values, { [job == "encode" and "z" or "pixels"] = true },
+    function(prog, output) out = prog:get(output) end)
+  enc:close()
+  return out, {}
+end
+
+function jobs.encode(...) return run("encode", ...) end
+function jobs.decode(...) return run("decode", ...) end
+
+-- what comes back of two clips, and the gradients of their sum by weights
+function jobs.train(variant, share, frames, h, w, dtype, recompute)
+  local params = G.params(dtype)
+  local _, family, fields = made(variant, dtype)
+  local auto = family.trained(params, fields, { dtype = dtype })
+  auto:share_over(share)
+  params:seal()
+  local size = auto:latent(frames, h, w)
+  local g, given = G.graph(params), { x = filled("x", { 2, frames, h, w, 3 }),
+    noise = filled("noise", { 2, size[2], size[3], size[4], size[1] }) }
+  local x, noise = g:input("x", "f32", given.x.shape), g:input("noise", "f32", given.noise.shape)
+  local again = recompute and function() return true end or nil
+  local out, normal
+  if auto.draws then
+    out, normal = auto:reconstruct(g, x, noise, again)
+  else
+    out = auto:reconstruct(g, x, again)
+  end
+  given.weight = filled("weight", out.shape)
+  local loss = ops.sum(out * g:input("weight", "f32", out.shape), { axes = { 0, 1, 2, 3, 4 } })
+  if normal then
+    loss = loss + ops.sum(normal.mean * normal.mean * noise, { axes = { 0, 1, 2, 3, 4 } })
+  else
+    given.noise = nil
+  end
+  g:output("out", out)
+  g:backward(loss, {})
+  g:finish()
+  local exec <close> = E.new(device, params, { regions = regions.gradients() })
+  for _, p in ipairs(params:list()) do
+    exec:set_param(p.frozen and "frozen" or "w", p.name, weight_of(p))
+  end
+  local prog = exec:compile(g)
+  for name, value in pairs(given) do
+    prog:set(name, value)
+  end
+  prog:run()
+  local grads = {}
+  for _, p in ipairs(params:list()) do
+    grads[#grads + 1] = not p.frozen and exec:param("grad", p.name):clone() or nil
+  end
+  return prog:get "out", grads
+end
+
+-- The worst relative error of a parameter's gradient, and that of all together. What is next to
+-- nothing counts against all of them, as that of the keys' biases, which is zero.
+local function worst(got, want)
+  local squares, errors, n, most = 0, 0, 0, 0
+  for i, w in ipairs(want) do
+    squares, n = squares + norm(w) ^ 2, n + T.count(w.shape)
+    errors = errors + norm(got[i] - w) ^ 2
+  end
+  for i, w in ipairs(want) do
+    local floor = 1e-2 * (squares / n) ^ 0.5 * T.count(w.shape) ^ 0.5
+    most = math.max(most, norm(got[i] - w) / math.max(norm(w), floor))
+  end
+  return most, n > 0 and (errors / squares) ^ 0.5 or 0
+end
+
+for line in io.lines(arg[1]) do
+  local name, job, variant, size, frames, h, w, more = line:match(
+    "^(.-): (%a+) (%a+) (%d) (%d+) (%d+) (%d+) ?(%S*)$")
+  size, frames, h, w = size // 1 | 0, frames // 1 | 0, h // 1 | 0, w // 1 | 0
+  local group <close> = world:split(world:rank() < size and 0 or nil)
+  if group then
+    local own <close> = E.device(os.getenv "MOONREEL_DEVICE" or "cpu", 1)
+    device = own
+    local dtype = more == "bf16" and more or "f32"
+    local want, want_grads = jobs[job](variant, nil, frames, h, w, dtype)
+    world:reset_counts()
+    local share = shared.new { comm = group, trains = job == "train" }
+    local got, grads = jobs[job](variant, share, frames, h, w, dtype, more == "recompute")
+    local sent = world:counts()
+    for _, p in ipairs(grads) do
+      group:all_reduce(p)
+    end
+    local function bytes(op) return sent[op] and sent[op].bytes or 0 end
+    local one, all_grads = worst(grads, want_grads)
+    local told = T.from({ 1, 6 }, { norm(got - want) / norm(want), one, all_grads, bytes "shift",
+      bytes "all_to_all", bytes "all_gather" }, "f64")
+    local all = group:all_gather(told):totable()
+    if group:rank() == 0 then
+      print(name .. ": " .. table.concat(all, " "))
+      io.stdout:flush()
+    end
+  end
+  world:barrier()
+end
+]]
+
+local LIST = [[
+encode by 2: encode hunyuan 2 5 32 16
+encode by 4, uneven rows: encode hunyuan 4 5 34 18
+encode a picture by 2: encode hunyuan 2 1 16 8
+encode pieces by 3: encode pieces 3 9 34 18
+encode tiles by 2: encode tiles 2 1 56 40
+encode by 2, bf16: encode hunyuan 2 5 32 16 bf16
+decode by 2: decode hunyuan 2 5 32 16
+decode by 4, uneven rows: decode hunyuan 4 5 40 18
+decode pieces by 2: decode pieces 2 9 34 18
+decode tiles by 4: decode tiles 4 1 64 40
+train by 2: train hunyuan 2 5 32 16
+train by 4, uneven rows: train hunyuan 4 5 40 16
+train by 3, layers again: train hunyuan 3 5 24 16 recompute
+DC-AE, encode by 2: encode dc 2 6 16 12
+DC-AE, encode by 4, uneven rows: encode dc 4 6 36 12
+DC-AE, decode by 2: decode dc 2 6 16 12
+DC-AE, decode by 4: decode dc 4 6 32 12
+DC-AE, decode a picture by 2: decode dc 2 1 16 8
+DC-AE, train by 2: train dc 2 6 16 8
+DC-AE, train by 4: train dc 4 6 32 8
+DC-AE, train by 3, layers again: train dc 3 6 28 8 recompute
+]]
+
+local EACH = 6 -- numbers of a rank
+
+-- bytes that a rank sent: rows of neighbours; sums, keys and values; results
+local function sent(row, rank)
+  return { table.unpack(row, rank * EACH + 4, rank * EACH + EACH) }
+end
+
+-- what a run printed: numbers by the name of the case
+local function rows_of(output)
+  local rows = {}
+  for name, rest in output:gmatch "([^\n]+): ([^\n]+)\n" do
+    rows[name] = {}
+    for number in rest:gmatch "%S+" do
+      table.insert(rows[name], tonumber(number))
+    end
+  end
+  return rows
+end
+
+describe("nn.shared", function()
+  local dir, done, errors
+  setup(function()
+    dir = folder.new()
+    local script, list = dir:write("cases.lua", CASES), dir:write("cases", LIST)
+    done = process.run({ process.program(), "-n", "4", script, list }, "", { deadline_s = 600 })
+    errors = rows_of(done.output)
+  end)
+  teardown(function() dir:remove() end)
+
+  for name, how in LIST:gmatch "([^\n]+): ([^\n]*)\n" do
+    it("gives what one rank gives: " .. name, function()
+      assert.equal(0, done.exit, done.output)
+      local row, half = errors[name], how:find "bf16" ~= nil
+      assert.is_table(row, done.output)
+      for at = 1, #row, EACH do
+        assert.is_true(row[at] <= (half and 2e-2 or 1e-5), "off by " .. row[at])
+        assert.is_true(row[at + 1] <= 1e-4, "a gradient off by " .. row[at + 1])
+        assert.is_true(row[at + 2] <= 1e-5, "gradients off by " .. row[at + 2])
+      end
+    end)
+  end
+
+  it("sends the bytes of the formulas", function()
+    assert.equal(0, done.exit, done.output)
+    -- of each convolution the row next to the other rank, {frames, columns, channels}: those that
+    -- keep sizes one each way, those that halve them one downwards
+    local both = 4 * (5 * 16 * (3 + 4 + 4) + 5 * 8 * (4 + 4) + 3 * 4 * (4 + 8)
+      + 2 * 2 * (8 + 8 + 4 * 8 + 8))
+    local down = 4 * (5 * 16 * 4 + 5 * 8 * 4 + 3 * 4 * 8)
+    -- 14 norms of 2 groups, of which three numbers each; keys and values of a rank's cells
+    local small = 14 * 2 * 3 * 4 + 4 * 2 * 2 * 2 * 2 * 8
+    local moments = 4 * 2 * 2 * 2 * 8
+    local all = errors["encode by 2"]
+    assert.same({ both + down, small, moments }, sent(all, 0))
+    assert.same({ both, small, moments }, sent(all, 1))
+    -- ranks in the middle send both ways
+    all = errors["DC-AE, encode by 4, uneven rows"]
+    assert.equal(sent(all, 0)[1] + sent(all, 3)[1], sent(all, 1)[1])
+    assert.equal(sent(all, 1)[1], sent(all, 2)[1])
+    -- gradients go back where rows came from, of two clips; pixels have none. What is decoded is
+    -- 2, 2, 3, 5 frames of 2, 4, 8, 16 columns, where levels begin with the upsampled ones
+    local decoded = 4 * (2 * 2 * (4 + 8 * 8) + 2 * 4 * (8 + 4 * 8) + 3 * 8 * (8 + 8 + 3 * 4)
+      + 5 * 16 * (4 + 4 * 4 + 4))
+    all = errors["decode by 2"]
+    assert.same({ decoded, decoded }, { sent(all, 0)[1], sent(all, 1)[1] })
+    all = errors["train by 2"]
+    assert.equal(2 * (2 * both + down - 4 * 5 * 16 * 3 + 2 * decoded), sent(all, 0)[1])
+  end)
+
+  -- the results of some cases on another device
+  local function elsewhere(device, wanted)
+    local list = {}
+    for line in LIST:gmatch "[^\n]+" do
+      for _, name in ipairs(wanted) do
+        list[#list + 1] = line:find(name .. ":", 1, true) == 1 and line or nil
+      end
+    end
+    assert.equal(#wanted, #list)
+    local done_there = process.run({ "/usr/bin/env", "MOONREEL_DEVICE=" .. device,
+      "MOONREEL_CUDAEMU=seed=2", process.program(), "-n", "4", dir.path .. "/cases.lua",
+      dir:write(device, table.concat(list, "\n") .. "\n") }, "", { deadline_s = 600 })
+    assert.equal(0, done_there.exit, done_there.output)
+    return rows_of(done_there.output)
+  end
+
+  it("gives it in whatever order queues run", function()
+    local names = { "encode pieces by 3", "decode by 4, uneven rows", "train by 3, layers again",
+      "DC-AE, train by 4" }
+    local late = elsewhere("shadow", names)
+    for _, name in ipairs(names) do
+      assert.same(errors[name], late[name])
+    end
+  end)
+
+  -- sanitizers build no emulated GPU; it is the same one when MOONREEL_DEVICE names another device
+  local on_gpus = not os.getenv "MOONREEL_DEVICE"
+    and base.exists((process.program():gsub("[^/]*$", "libmoonreel_cudaemu.so"))) and it or pending
+  on_gpus("gives it between emulated GPUs, and sends as much", function()
+    local names = { "encode a picture by 2", "DC-AE, decode a picture by 2" }
+    local there = elsewhere("cudaemu", names)
+    for _, name in ipairs(names) do
+      local want, row = errors[name], there[name]
+      for rank = 0, #want // EACH - 1 do
+        assert.is_true(row[rank * EACH + 1] <= 1e-5, "off by " .. row[rank * EACH + 1])
+        assert.same(sent(want, rank), sent(row, rank))
+      end
+    end
+  end)
+
+  -- what a rank says of a clip that it shares, though it is alone
+  local function refused(auto, job, ranks, frames, height, width, text)
+    auto:share_over(shared.new { ranks = ranks })
+    local shape = { frames = frames, height = height, width = width, dtype = "f32",
+      size = auto:latent(frames, height, width) }
+    local params = G.params "f32"
+    local net = auto:parts()[1].declare(params)
+    params:seal()
+    local g, call = G.graph(params), auto:calls(job, shape)[1]
+    local io = {}
+    for name, row in pairs(call.takes) do
+      io[name] = g:input(name, row.dtype, row.shape)
+    end
+    fails("MR_E_SHAPE", text, call.nodes, g, net, io)
+  end
+
+  it("is asked for as a codec is opened, which not every autoencoder can do", function()
+    local params = G.params "f32"
+    local fields = { in_channels = 3, out_channels = 3, latent_channels = 4,
+      block_out_channels = { 4, 4, 8, 8 }, layers_per_block = 1, norm_num_groups = 2,
+      time_compression_ratio = 4, spatial_compression_ratio = 8, mid_block_add_attention = true,
+      scale_factor = 0.5, shift_factor = 0.1, piece_size = 0 }
+    require("moonreel.models.hunyuan_vae.network").new(require("moonreel.nn").scope(params), fields)
+    local file = dir:random_weights("vae.safetensors", params:seal(), 0.1)
+    require("datasets.demo.weights").vae(dir.path .. "/other", 5)
+    local script = dir:write("open.lua", ([[
+      local T, codec = require "moonreel.core.tensor", require "moonreel.codec"
+      local world = require("moonreel.comm").world()
+      local function open(path, fields, comm)
+        return codec.open(path, { comm = comm, fields = fields })
+      end
+      local fields = { latent_channels = 4, block_out_channels = { 4, 4, 8, 8 },
+        layers_per_block = 1, norm_num_groups = 2 }
+      local alone, ours = open("%s", fields), open("%s", fields, world)
+      local x = T.new("f32", { 5, 3, 16, 16 }):fill_normal(1, "x")
+      local z = alone:encode(x)
+      local off, most = (ours:encode(x) - z):max(), z:max()
+      local _, problem = pcall(open, "%s", nil, world)
+      if world:rank() == 0 then
+        print(off < 1e-5 * most, problem)
+      end]]):format(file, file, dir.path .. "/other"))
+    local shown = process.run({ process.program(), "-n", "2", script }, "", { deadline_s = 100 })
+    assert.equal(0, shown.exit, shown.output)
+    assert.matches("^true\t.*2 ranks cannot share clips: .*hunyuan_vae and dc_ae.*; try: ranks = 1",
+      shown.output)
+  end)
+
+  it("refuses stripes that kernels reach over, and says what goes", function()
+    local hunyuan = require("moonreel.models.hunyuan_vae").new(nil, { in_channels = 3,
+      out_channels = 3, latent_channels = 4, block_out_channels = { 4, 4, 8, 8 },
+      layers_per_block = 1, norm_num_groups = 2, time_compression_ratio = 4,
+      spatial_compression_ratio = 8, mid_block_add_attention = true, piece_size = 0 },
+      { dtype = "f32" })
+    refused(hunyuan, "encode", 4, 1, 24, 16, "4 ranks share 3 rows of cells, 8 pixels each: a "
+      .. "convolution reads 1 of its neighbour's rows, which has 0; try: plugin_config_ae%.sp_size "
+      .. "= 3, or clips 32 pixels high")
+    local dc = require("moonreel.models.dc_ae").new(nil, { in_channels = 3, out_channels = 3,
+      latent_channels = 8, widths = { 8, 16, 32 }, encoder_blocks = { 1, 0, 1 },
+      decoder_blocks = { 1, 1, 1 }, attention_levels = 1, temporal_levels = { 1 },
+      frames_at_once = 0 }, { dtype = "f32" })
+    -- the neighbours of queries, keys and values are 5 x 5 x 5 cells
+    for _, job in ipairs { "encode", "decode" } do
+      refused(dc, job, 4, 2, 20, 8, "4 ranks share 5 rows of cells, 4 pixels each: a convolution "
+        .. "reads 2 of its neighbour's rows, which has 1; try: plugin_config_ae%.sp_size = 2, or "
+        .. "clips 32 pixels high")
+    end
+  end)
+end)
