@@ -27,6 +27,9 @@ static const mr_bind_field param_fields[] = {
     MR_BIND_STR("name", mr_param, name, "Its name, required."),
     MR_BIND_ANY("shape", "integer[]", "Its dimensions, required."),
     MR_BIND_ANY("init", "table", "How it begins, required: {kind =, scale =, values =}."),
+    MR_BIND_ANY("cut", "table",
+                "This rank has a share of each part of an axis: {ranks =, at =, axis = (from 0), "
+                "parts = positions of each}; absent: all of it."),
     MR_BIND_BOOL("frozen", mr_param, frozen, "No gradient and no update."),
     MR_BIND_BOOL("buffer", mr_param, buffer,
                  "Made anew from the recipe, not stored in checkpoints."),
@@ -45,6 +48,52 @@ static const mr_bind_field init_fields[] = {
     MR_BIND_ANY("values", "mr.Tensor", "Of kind values: a dense f32 tensor of its size."),
     MR_BIND_END};
 
+typedef struct split_options {
+    int64_t ranks, at, axis;
+} split_options;
+
+static const mr_bind_field split_fields[] = {
+    MR_BIND_INT("ranks", split_options, ranks, 1, 1, "That share it."),
+    MR_BIND_INT("at", split_options, at, 0, 0, "The place of this one among them, from 0."),
+    MR_BIND_INT("axis", split_options, axis, 0, 0, "That is cut."),
+    MR_BIND_ANY("parts", "integer[]", "Positions of each part of the axis."), MR_BIND_END};
+
+/* How the parameter of the options at 2 is cut. */
+static void read_split(lua_State *L, mr_split *s)
+{
+    if (lua_getfield(L, 2, "cut") == LUA_TNIL) {
+        lua_pop(L, 1);
+        return;
+    }
+    split_options o;
+    luaL_checktype(L, -1, LUA_TTABLE);
+    mr_bind_options(L, lua_gettop(L), "params:add, cut", split_fields, &o);
+    *s = (mr_split){.ranks = (int)o.ranks, .at = (int)o.at, .axis = (int)o.axis};
+    if (lua_getfield(L, -1, "parts") != LUA_TTABLE || luaL_len(L, -1) > MR_SPLIT_PARTS)
+        mr_bind_raise(L, MR_E_USAGE, "params:add, cut: parts: expected a list of at most %d",
+                      (int)MR_SPLIT_PARTS);
+    s->parts = (int)luaL_len(L, -1);
+    for (int i = 0; i < s->parts; i++) {
+        lua_rawgeti(L, -1, i + 1);
+        s->part[i] = luaL_checkinteger(L, -1);
+        lua_pop(L, 1);
+    }
+    lua_pop(L, 2);
+}
+
+/* The cut of a listed parameter. */
+static void push_split(lua_State *L, const mr_split *s)
+{
+    lua_createtable(L, 0, 4);
+    mr_bind_set_int(L, "ranks", s->ranks);
+    mr_bind_set_int(L, "at", s->at);
+    mr_bind_set_int(L, "axis", s->axis);
+    lua_createtable(L, s->parts, 0);
+    for (int i = 0; i < s->parts; i++)
+        lua_pushinteger(L, s->part[i]), lua_rawseti(L, -2, i + 1);
+    lua_setfield(L, -2, "parts");
+}
+
 static int p_add(lua_State *L)
 {
     static const char *const kinds[] = {"zeros",  "ones",   "normal", "uniform",
@@ -58,6 +107,7 @@ static int p_add(lua_State *L)
     int64_t dim[MR_MAX_RANK];
     lua_getfield(L, 2, "shape");
     row.desc = mr_desc_dense(mr_params_compute(p), mr_bind_dims(L, -1, dim), dim);
+    read_split(L, &row.split);
     lua_getfield(L, 2, "init");
     if (!lua_istable(L, -1))
         return mr_bind_raise(L, MR_E_USAGE, "parameter '%s': init = {kind = ...} is missing",
@@ -205,12 +255,14 @@ static int p_list(lua_State *L)
     lua_createtable(L, n, 0);
     for (int i = 0; i < n; i++) {
         const mr_param *row = mr_params_at(p, i);
-        lua_createtable(L, 0, 13);
+        lua_createtable(L, 0, 14);
         lua_pushstring(L, row->name), lua_setfield(L, -2, "name");
-        lua_createtable(L, row->desc.rank, 0);
-        for (int k = 0; k < row->desc.rank; k++)
-            lua_pushinteger(L, row->desc.dim[k]), lua_rawseti(L, -2, k + 1);
+        lua_createtable(L, row->whole.rank, 0);
+        for (int k = 0; k < row->whole.rank; k++)
+            lua_pushinteger(L, row->whole.dim[k]), lua_rawseti(L, -2, k + 1);
         lua_setfield(L, -2, "shape");
+        if (row->split.ranks)
+            push_split(L, &row->split), lua_setfield(L, -2, "cut");
         lua_pushboolean(L, row->frozen), lua_setfield(L, -2, "frozen");
         lua_pushboolean(L, row->buffer), lua_setfield(L, -2, "buffer");
         lua_pushboolean(L, row->lookup), lua_setfield(L, -2, "lookup");
@@ -230,6 +282,13 @@ static int p_list(lua_State *L)
 static int p_elements(lua_State *L)
 {
     lua_pushinteger(L, mr_params_elements(mr_bind_params(L, 1), lua_toboolean(L, 2)));
+    return 1;
+}
+
+/* split(): where the parameters begin of which ranks have shares */
+static int p_split(lua_State *L)
+{
+    lua_pushinteger(L, mr_params_split(mr_bind_params(L, 1)));
     return 1;
 }
 
@@ -279,12 +338,13 @@ static const mr_bind_row params_rows[] = {
                    shares_fields),
     MR_ROW("buckets", p_buckets, "(): table[]",
            "Buckets of the trained range {start, stop, chunk}: each rank owns a chunk of each."),
-    MR_ROW(
-        "list", p_list, "(): table[]",
-        "Rows {name, shape, frozen, buffer, lookup, outside, model, block, offset, count, decay, "
-        "lr_factor}."),
+    MR_ROW("list", p_list, "(): table[]",
+           "Rows {name, shape, cut, frozen, buffer, lookup, outside, model, block, offset, count, "
+           "decay, lr_factor}: shape of all ranks, count of what this one has."),
     MR_ROW("elements", p_elements, "(frozen?: boolean): integer",
            "Length of the range of trained or frozen ones, gaps included."),
+    MR_ROW("split", p_split, "(): integer",
+           "The element of the trained range from which on parameters are cut for ranks."),
     MR_ROW("matrices", p_matrices, "(): integer",
            "The element of the trained range at which the matrices of its cut begin."),
     MR_ROW("count", p_count, "(): integer", "How many there are."),

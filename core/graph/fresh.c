@@ -9,16 +9,17 @@
 enum { TOGETHER = 1 << 18 }; /* elements: 1 MiB takes as long as some ten nodes */
 
 /* The trained parameter after `id` in the range, and where it begins; their number at the end.
- * Matrices lie behind the others. */
+ * Those of a class lie behind those of the one before. */
 static int next_trained(const mr_params *p, int id, int64_t *at)
 {
+    enum { LAST = 2 };
     const int n = mr_params_count(p);
-    for (bool matrix = id >= 0 && mr_params_at(p, id)->block;; matrix = true, id = -1) {
+    for (int class = id < 0 ? 0 : mr_param_class(mr_params_at(p, id));; class ++, id = -1) {
         int next = id + 1;
         while (next < n &&
-               (mr_params_at(p, next)->frozen || (mr_params_at(p, next)->block > 0) != matrix))
+               (mr_params_at(p, next)->frozen || mr_param_class(mr_params_at(p, next)) != class))
             next++;
-        if (next < n || matrix) {
+        if (next < n || class == LAST) {
             *at = next < n ? mr_params_at(p, next)->offset : mr_params_elements(p, false);
             return next;
         }

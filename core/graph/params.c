@@ -11,8 +11,8 @@ struct mr_params {
     int n, cap;
     int *slots, n_slots; /* hash table of names: row + 1, 0 free */
     bool sealed;
-    int64_t elements[2]; /* trainable, frozen */
-    int64_t matrices;    /* where they begin */
+    int64_t elements[2];     /* trainable, frozen */
+    int64_t split, matrices; /* where they begin */
     int ranks, buckets;
     int64_t *bucket_end;
     mr_param_shares shares;
@@ -79,14 +79,48 @@ static mr_status grow(mr_params *p)
     return MR_OK;
 }
 
+/* What a rank has of `row`, whose whole and split are given. */
+static mr_status take_share(mr_param *row)
+{
+    const mr_split *s = &row->split;
+    char text[128];
+    int64_t sum = 0, dim[MR_MAX_RANK];
+    row->desc = row->whole;
+    if (s->ranks == 0)
+        return MR_OK;
+    mr_desc_text(&row->whole, text, sizeof text);
+    if (s->axis >= row->whole.rank || s->at >= s->ranks || row->init.kind == MR_INIT_VALUES)
+        return mr_fail(MR_E_SHAPE, "parameter '%s' %s: rank %d of %d ranks has no share of axis %d",
+                       row->name, text, s->at, s->ranks, s->axis);
+    for (int i = 0; i < s->parts; i++) {
+        sum += s->part[i];
+        if (s->part[i] % s->ranks)
+            return mr_fail(MR_E_SHAPE,
+                           "parameter '%s' %s: %d ranks cannot share %lld positions of "
+                           "axis %d",
+                           row->name, text, s->ranks, (long long)s->part[i], s->axis);
+    }
+    if (sum != row->whole.dim[s->axis])
+        return mr_fail(MR_E_SHAPE, "parameter '%s' %s: parts of %lld positions of axis %d",
+                       row->name, text, (long long)sum, s->axis);
+    memcpy(dim, row->whole.dim, sizeof dim);
+    dim[s->axis] /= s->ranks;
+    row->desc = mr_desc_dense(row->whole.dtype, row->whole.rank, dim);
+    if (s->axis > 0 && s->parts > 1) {
+        const int64_t count = mr_desc_count(&row->desc);
+        row->desc = mr_desc_dense(row->whole.dtype, 1, &count);
+    }
+    return MR_OK;
+}
+
 mr_status mr_params_add(mr_params *p, const mr_param *param, int *id)
 {
     char a[128], b[128];
     int have = mr_params_find(p, param->name);
     if (have >= 0) {
-        if (!mr_desc_same_shape(&p->rows[have].desc, &param->desc))
+        if (!mr_desc_same_shape(&p->rows[have].whole, &param->desc))
             return mr_fail(MR_E_SHAPE, "parameter '%s' is declared twice: %s and %s", param->name,
-                           mr_desc_text(&p->rows[have].desc, a, sizeof a),
+                           mr_desc_text(&p->rows[have].whole, a, sizeof a),
                            mr_desc_text(&param->desc, b, sizeof b));
         *id = have;
         return MR_OK;
@@ -100,8 +134,9 @@ mr_status mr_params_add(mr_params *p, const mr_param *param, int *id)
         return mr_fail_note("parameter '%s'", param->name);
     MR_TRY(grow(p));
     mr_param row = *param;
-    row.desc = mr_desc_dense(p->compute, param->desc.rank, param->desc.dim);
+    row.whole = mr_desc_dense(p->compute, param->desc.rank, param->desc.dim);
     row.block = 0;
+    MR_TRY(take_share(&row));
     if (!(row.name = mr_arena_strdup(&p->arena, param->name)))
         return mr_fail_memory(strlen(param->name));
     if (param->init.kind == MR_INIT_VALUES) {
@@ -157,14 +192,14 @@ static mr_status check_cut(const mr_params *p, const mr_cut *cut)
     return MR_OK;
 }
 
-/* Lay out either the matrices or all other parameters. A bucket holds at most `most` elements, and
- * its size is a multiple of `granule` elements. No two models share one. */
-static void lay(mr_params *p, bool matrices, int64_t granule, int64_t most)
+/* Lay out the parameters of a class. A bucket holds at most `most` elements, and its size is a
+ * multiple of `granule` elements. No two models share one. */
+static void lay(mr_params *p, int class, int64_t granule, int64_t most)
 {
     int model = 0;
     for (int i = 0; i < p->n; i++) {
         mr_param *row = &p->rows[i];
-        if ((row->block > 0) != matrices)
+        if (mr_param_class(row) != class)
             continue;
         int64_t *end = &p->elements[row->frozen],
                 size = round_up(mr_desc_count(&row->desc), MR_PARAM_ALIGN),
@@ -198,14 +233,21 @@ mr_status mr_params_seal(mr_params *p, const mr_cut *cut)
     }
     for (int i = 0; cut && cut->block && i < p->n; i++)
         p->rows[i].block = cut->matrix[i] ? cut->block : 0;
-    lay(p, false, granule, most);
+    lay(p, 0, granule, most);
+    p->split = p->elements[false];
+    lay(p, 1, granule, most);
     p->matrices = p->elements[false];
     if (cut && cut->block) {
         granule = cut->ranks * cut->block;
-        lay(p, true, granule, MR_MAX(most / granule, 1) * granule);
+        lay(p, 2, granule, MR_MAX(most / granule, 1) * granule);
     }
     p->sealed = true;
     return MR_OK;
+}
+
+int mr_param_class(const mr_param *row)
+{
+    return row->block ? 2 : row->split.ranks ? 1 : 0;
 }
 
 int mr_params_buckets(const mr_params *p)
@@ -304,11 +346,51 @@ int64_t mr_params_matrices(const mr_params *p)
     return p->matrices;
 }
 
+int64_t mr_params_split(const mr_params *p)
+{
+    return p->split;
+}
+
+/* n consecutive initial values of a parameter, from element `first` of all of it. */
+static void draw(const mr_param *row, uint64_t seed, double bound, int64_t first, int64_t n,
+                 float *out)
+{
+    const uint64_t purpose = mr_name_word("init"), key = mr_name_word(row->name);
+    if (row->init.kind == MR_INIT_NORMAL) {
+        mr_random_fill_normal(out, n, seed, purpose, key, 0, (uint64_t)first);
+        for (int64_t i = 0; i < n; i++)
+            out[i] *= (float)row->init.scale;
+        return;
+    }
+    mr_random_fill_uniform(out, n, seed, purpose, key, 0, (uint64_t)first);
+    for (int64_t i = 0; i < n; i++)
+        out[i] = (2 * out[i] - 1) * (float)bound;
+}
+
+/* The same of all that this rank has, run by run. */
+static void draw_share(const mr_param *row, uint64_t seed, double bound, float *out)
+{
+    const mr_split *s = &row->split;
+    const mr_desc *whole = &row->whole;
+    if (!s->ranks) {
+        draw(row, seed, bound, 0, mr_desc_count(whole), out);
+        return;
+    }
+    int64_t outer = 1, inner = 1, before = 0;
+    for (int d = 0; d < whole->rank; d++)
+        *(d < s->axis ? &outer : &inner) *= d == s->axis ? 1 : whole->dim[d];
+    for (int i = 0; i < s->parts; before += s->part[i++]) {
+        const int64_t share = s->part[i] / s->ranks;
+        for (int64_t k = 0; k < outer; k++, out += share * inner)
+            draw(row, seed, bound, (k * whole->dim[s->axis] + before + s->at * share) * inner,
+                 share * inner, out);
+    }
+}
+
 mr_status mr_params_init(const mr_params *p, int id, uint64_t seed, float *out)
 {
     const mr_param *row = &p->rows[id];
     int64_t n = mr_desc_count(&row->desc);
-    uint64_t purpose = mr_name_word("init"), key = mr_name_word(row->name);
     double bound = row->init.scale;
     switch (row->init.kind) {
     case MR_INIT_ZEROS: memset(out, 0, (size_t)n * 4); break;
@@ -317,24 +399,17 @@ mr_status mr_params_init(const mr_params *p, int id, uint64_t seed, float *out)
             out[i] = 1;
         break;
     case MR_INIT_VALUES: memcpy(out, row->init.values, (size_t)n * 4); break;
-    case MR_INIT_NORMAL:
-        mr_random_fill_normal(out, n, seed, purpose, key, 0, 0);
-        for (int64_t i = 0; i < n; i++)
-            out[i] *= (float)row->init.scale;
-        break;
     case MR_INIT_XAVIER:
         // Glorot & Bengio 2010: fan out is the first dimension, fan in the product of the others
-        if (row->desc.rank < 2)
+        if (row->whole.rank < 2)
             return mr_fail(MR_E_USAGE, "parameter '%s': xavier init needs two dimensions",
                            row->name);
         bound = sqrt(
-            6.0 / ((double)row->desc.dim[0] + (double)(n / MR_MAX(row->desc.dim[0], (int64_t)1))));
+            6.0 / ((double)row->whole.dim[0] +
+                   (double)(mr_desc_count(&row->whole) / MR_MAX(row->whole.dim[0], (int64_t)1))));
         // fall through
-    case MR_INIT_UNIFORM:
-        mr_random_fill_uniform(out, n, seed, purpose, key, 0, 0);
-        for (int64_t i = 0; i < n; i++)
-            out[i] = (2 * out[i] - 1) * (float)bound;
-        break;
+    case MR_INIT_NORMAL:
+    case MR_INIT_UNIFORM: draw_share(row, seed, bound, out); break;
     }
     return MR_OK;
 }

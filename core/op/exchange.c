@@ -1,14 +1,17 @@
-/* all_to_all, gather_shares, shift: parts of a tensor that change hands between ranks.
+/* all_to_all, gather_shares, shift: parts of a tensor that change hands between ranks; shared: one
+ * that all of them have.
  *
  *   all_to_all      x [.., n, .., own m, ..]: all of axis `split`, this rank's share of `join`
  *                   y [.., own n, .., m, ..]: its share of `split`, all of axis `join`
  *   gather_shares   x: this rank's share of axis `axis`      y: all of it
  *   shift           x [.., own, ..]   y [.., length, ..]: x of the rank `hops` before in the circle
+ *   shared          y = x, equal on all ranks, which go on from it in ways of their own
  *
  * A share is as share.h says, uneven where it must be, and may be empty. An all_to_all is undone by
  * the one with its axes changed, a shift by that the other way round. What reads gathered shares
  * has to be computed by all ranks alike: the gradient of x is this rank's share of that of y, and
- * nothing is sent for it.
+ * nothing is sent for it. That of a shared x is the sum of what ranks found for their y, rounded
+ * once: each sums its share of `axis`, then shares are gathered.
  *
  * `group` is a number of moonreel/collective.h; 0: this rank alone, which exchanges with nobody and
  * whose share is everything. Every rank of the group runs the node, also where it has nothing to
@@ -16,6 +19,8 @@
  * Ref: parallelism 5, 6. */
 #include "moonreel/collective.h"
 #include "op/share.h"
+
+#include <string.h>
 
 typedef struct attr {
     int64_t group, ranks, at, split, join, length;
@@ -239,6 +244,44 @@ MR_KERNEL(shift)
         a->group, &(mr_exchange){x->desc.dtype, (int)a->hops, x->data, &send, y->data, &receive});
 }
 
+/* ---- shared ---- */
+
+static mr_status infer_shared(mr_infer *c)
+{
+    const one_attr *a = c->attr;
+    MR_TRY(check_axis(c->in[0], a->axis));
+    mr_row_like(c, 0, c->in[0]);
+    return MR_OK;
+}
+
+/* [1, ..., n, ...] -> [ranks, ..., own n, ...] -> [..., own n, ...] -> [..., n, ...] */
+static mr_status grad_shared(mr_grad *g)
+{
+    const one_attr *a = g->attr;
+    const mr_desc x = *mr_grad_desc(g, g->in[0]);
+    const mr_ints first = {.n = 1, .v = {0}};
+    int64_t dim[MR_MAX_RANK] = {1};
+    mr_ref part;
+    memcpy(dim + 1, x.dim, sizeof *dim * (size_t)x.rank);
+    MR_TRY(mr_graph_reshape(g->graph, g->dout[0], x.rank + 1, dim, &part));
+    MR_TRY(mr_grad_op(g, "all_to_all",
+                      MR_ATTRS({"group", .i = a->group}, {"ranks", .i = a->ranks},
+                               {"at", .i = a->at}, {"split", .i = a->axis + 1}, {"join", .i = 0},
+                               {"length", .i = a->ranks}),
+                      &part, 1, &part));
+    MR_TRY(mr_grad_op(g, "sum", MR_ATTRS({"axes", .ints = &first}), &part, 1, &part));
+    return mr_grad_op(g, "gather_shares",
+                      MR_ATTRS({"group", .i = a->group}, {"ranks", .i = a->ranks},
+                               {"at", .i = a->at}, {"axis", .i = a->axis},
+                               {"length", .i = x.dim[a->axis]}),
+                      &part, 1, &g->din[0]);
+}
+
+MR_KERNEL(shared)
+{
+    return mr_view_copy(&call->out[0], &call->in[0]);
+}
+
 /* ---- rows ---- */
 
 #define WHOLE(type, field, low, text)                                                              \
@@ -304,4 +347,19 @@ MR_OP(shift) = {
     .cpu = {.run = MR_CPU(shift)},
     .hidden = true,
     .cases = MR_CASES("x=[2,3,4] f32 axis=1 length=3", "x=[5] bf16 axis=0 length=5"),
+};
+MR_OP(shared) = {
+    .name = "shared",
+    .doc = "The same: what all ranks have, whose gradients they add up.",
+    .ref = "Shoeybi et al. 2019, arXiv:1909.08053, section 3",
+    .in = {{"x", "[...] f32|bf16", MR_CONTIG, 0}},
+    .out = {{"y", "[...] like x", 0, false, MR_CONTIG}},
+    .attr = {GROUP(one_attr), WHOLE(one_attr, axis, 0, "axis of which ranks add up shares")},
+    .infer = infer_shared,
+    .grad = grad_shared,
+    .cost = cost_shift,
+    .naive = naive,
+    .cpu = {.run = MR_CPU(shared)},
+    .hidden = true,
+    .cases = MR_CASES("x=[2,3,4] f32 axis=1", "x=[5,2] bf16 axis=0"),
 };

@@ -1,4 +1,4 @@
-/* all_to_all, gather_shares, shift: as core/op/exchange.c says, between the GPUs of ranks.
+/* all_to_all, gather_shares, shift, shared: as core/op/exchange.c says, between the GPUs of ranks.
  *
  * Parts that lie dense in x or y are sent from there and arrive there; others are packed into the
  * workspace and unpacked from it. Every byte is moved as it is: read and written once each time.
@@ -204,4 +204,11 @@ MR_CUDA_KERNEL(shift, NULL, shift_prepare, mr_cuda_talk_free)
         MR_TRY(copy_view(y, x, stream));
     }
     return mr_cuda_talk_ends(t, stream);
+}
+
+// ---- shared ----
+
+MR_CUDA_KERNEL(shared)
+{
+    return copy_view(&call->out[0], &call->in[0], stream);
 }

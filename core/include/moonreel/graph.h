@@ -38,15 +38,27 @@ typedef enum mr_init_kind {
     MR_INIT_XAVIER,
     MR_INIT_VALUES
 } mr_init_kind;
+enum { MR_SPLIT_PARTS = 8 };
+
 typedef struct mr_init {
     mr_init_kind kind;
     double scale;        /* NORMAL: deviation; UNIFORM: bound */
     const float *values; /* VALUES: copied by mr_params_add */
 } mr_init;
 
+/* Which part of a parameter this rank has: an axis is cut into parts, and of each part it has the
+ * `at`-th of `ranks` equal shares. */
+typedef struct mr_split {
+    int ranks, at; /* 0 ranks: all of it */
+    int axis, parts;
+    int64_t part[MR_SPLIT_PARTS]; /* positions of the axis, of all ranks */
+} mr_split;
+
 typedef struct mr_param {
     const char *name; /* released name */
-    mr_desc desc;     /* dense, compute dtype */
+    mr_desc desc;     /* dense, compute dtype; of what this rank has, valid after add */
+    mr_split split;
+    mr_desc whole; /* of all ranks; valid after add */
     mr_init init;
     bool frozen, buffer;    /* buffer: saved, never trained, not counted as a parameter */
     float decay, lr_factor; /* weight decay factor and learning-rate factor of its group */
@@ -60,8 +72,11 @@ typedef struct mr_param {
 /* compute: MR_BF16 or MR_F32. Owns: caller frees, after all graphs over it. Errors: MR_E_MEMORY */
 MR_API mr_status mr_params_new(mr_dtype compute, mr_params **out);
 MR_API void mr_params_free(mr_params *params);
-/* Declare the next parameter; name and init values are copied. Errors: MR_E_USAGE on a second use
- * of a name with another shape (the same shape returns the first id: weights may be shared). */
+/* Declare the next parameter, its desc that of all ranks; name and init values are copied. What a
+ * rank has of one with a split are dense shares of its parts, one behind the other: it has the
+ * whole's rank where they make up a tensor of that rank, else one axis. Errors: MR_E_USAGE on a
+ * second use of a name with another shape (the same shape returns the first id: weights may be
+ * shared); MR_E_SHAPE a split that does not make up the axis, or whose ranks do not divide it */
 MR_API mr_status mr_params_add(mr_params *params, const mr_param *param, int *id);
 /* How the trainable range is cut for ranks: into buckets of whole parameters, each of equal chunks,
  * one per rank, that are multiples of some bytes in compute dtype. A parameter with more elements
@@ -99,6 +114,11 @@ MR_API mr_dtype mr_params_compute(const mr_params *params);
 MR_API int64_t mr_params_elements(const mr_params *params, bool frozen);
 /* where the matrices of the cut begin in the trainable range; they go to its end */
 MR_API int64_t mr_params_matrices(const mr_params *params);
+/* where the parameters with a split begin in it: behind those without, and before the matrices, in
+ * buckets of their own */
+MR_API int64_t mr_params_split(const mr_params *params);
+/* Of which of these three is a parameter: 0 without a split, 1 with one, 2 a matrix. */
+MR_API int mr_param_class(const mr_param *param);
 /* Ranks that tell each other what each holds of a bucket, on the queue of one hop: of all of them,
  * or first within nodes and then between these. Each hop keeps an equal, contiguous piece of what
  * the one before it kept: the `at`-th of `ranks`. Ref: parallelism 9. */
@@ -128,7 +148,7 @@ MR_API const mr_param_shares *mr_params_shares(const mr_params *params); /* lent
 /* This rank's chunk of bucket i. Without shares: all of it. */
 MR_API void mr_params_chunk(const mr_params *params, int i, int64_t *start, int64_t *stop);
 /* The initial values of one parameter, drawn with its name's hash as sample key: out [its shape]
- * f32, dense. */
+ * f32, dense; of one with a split this rank's part of those of all of it. */
 MR_API mr_status mr_params_init(const mr_params *params, int id, uint64_t seed, float *out);
 
 /* ---- building ---- */

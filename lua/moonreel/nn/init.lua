@@ -3,8 +3,10 @@
 -- Names and initialisation follow the released models (reference opensora-1.2, sections 1.2 and
 -- 1.3).
 -- @module moonreel.nn
+local G = require "moonreel.core.graph"
 local ops = require "moonreel.core.op"
 local options = require "moonreel.text.options"
+local split = require "moonreel.nn.split"
 
 local nn = {}
 
@@ -28,6 +30,7 @@ local read_group = options.declare("nn.scope", {
   { "linear", "text", "dtype of the operands of linear layers, f8 for 8 bits; none: the layer's" },
   { "outside", "boolean", "frozen, from a file of its own: in no checkpoint" },
   { "model", "integer", "of several that are updated apart; absent: 0" },
+  { "split", "mr.Split", "ranks that share layers (moonreel.nn.split); absent: this one alone" },
 })
 
 --- Where a layer's parameters go: a parameter table, a name prefix and the group they join.
@@ -53,11 +56,15 @@ function Scope:name(name)
   return self.prefix == "" and name or self.prefix .. "." .. name
 end
 
+--- The ranks that share its layers.
+---@return mr.Split
+function Scope:split() return self.group.split or split.none end
+
 --- Declare a parameter; returns its full name.
 ---@param name string
 ---@param shape table
 ---@param init table          {kind = "zeros|ones|normal|uniform|xavier|values", scale =, values =}
----@param extra table|nil     frozen, buffer, lookup
+---@param extra table|nil     frozen, buffer, lookup, cut
 function Scope:add(name, shape, init, extra)
   local full = self:name(name)
   local row = {name = full, shape = shape, init = init, frozen = self.group.frozen,
@@ -94,6 +101,9 @@ local read_linear = options.declare("nn.Linear", {
   { "bias_init", "table", "of the bias; zeros where absent", default = { kind = "zeros" } },
   { "bias", "boolean", "false: none", default = true },
   { "shape", "table", "of the stored weight, where it is not [outputs, inputs]" },
+  { "columns", "table", "parts of the outputs, of each of which ranks that share layers have a "
+    .. "share" },
+  { "rows", "table", "parts of the inputs, likewise" },
 })
 
 --- y = x w' + b over the last axis. Xavier uniform weight, zero bias.
@@ -102,29 +112,59 @@ local read_linear = options.declare("nn.Linear", {
 ---@param inputs integer
 ---@param outputs integer
 ---@param given table|nil     init (of the weight), bias_init, bias = false, shape (of the stored
----   weight)
+---   weight); columns, rows: how ranks that share layers cut it. By columns it takes tokens of all
+---   and gives this rank's outputs, by rows it takes this rank's inputs, of several parts a list
+---   of values, and gives this rank's tokens
 function nn.Linear(scope, name, inputs, outputs, given)
   local o = read_linear(given)
   local s = scope:child(name)
-  local self = setmetatable({inputs = inputs, outputs = outputs, f8 = s.group.linear == "f8"},
-    Linear)
-  self.weight = s:add("weight", o.shape or {outputs, inputs}, o.init)
+  local ranks = s:split()
+  local self = setmetatable({outputs = o.columns and ranks:share(outputs) or outputs,
+    inputs = o.rows and ranks:share(inputs) or inputs, f8 = s.group.linear == "f8", ranks = ranks,
+    parts = o.rows}, Linear)
+  local by_columns, by_rows = o.columns and ranks:cut(0, o.columns),
+    o.rows and ranks:cut(1, o.rows)
+  self.weight = s:add("weight", o.shape or {outputs, inputs}, o.init,
+    {cut = by_columns or by_rows})
   if o.bias then
-    self.bias = s:add("bias", {outputs}, o.bias_init)
+    self.bias = s:add("bias", {outputs}, o.bias_init, {cut = by_columns})
   end
   return self
 end
 
-function Linear:forward(g, x)
-  local w = g:param(self.weight)
-  if #w.shape ~= 2 then
-    w = w:reshape{self.outputs, self.inputs}
-  end
-  local bias = self.bias and g:param(self.bias) or false
+local function product(self, x, w, bias)
   if self.f8 then
     return nn.linear_f8(x, w, bias)
   end
   return (ops.linear(x, w, bias))
+end
+
+-- the sum over all ranks' inputs, of this rank's tokens; of a weight with several parts these lie
+-- one behind the other
+local function by_rows(self, g, list)
+  local w, at, y = g:param(self.weight), 0, nil
+  for i, x in ipairs(list) do
+    local n = self.ranks:share(self.parts[i])
+    local part = #list == 1 and w or w:slice(0, at, at + self.outputs * n):reshape{self.outputs, n}
+    local of_part = product(self, x, part, false)
+    y, at = y and y + of_part or of_part, at + self.outputs * n
+  end
+  y = self.ranks:reduce(g, y)
+  local bias = self.bias and self.ranks:shared(g, g:param(self.bias))
+  return bias and y + nn.spread(bias, {#y.shape - 1}, y.shape) or y
+end
+
+function Linear:forward(g, x)
+  local list = type(x) == "table" and x or nil
+  if self.parts and self.ranks.ranks > 1 then
+    return by_rows(self, g, list or {x})
+  end
+  local w = g:param(self.weight)
+  if #w.shape ~= 2 then
+    w = w:reshape{self.outputs, self.inputs}
+  end
+  return product(self, list and G.concat(list, #list[1].shape - 1) or x, w,
+    self.bias and g:param(self.bias) or false)
 end
 
 local LayerNorm = class()
@@ -158,15 +198,20 @@ local read_mlp = options.declare("nn.Mlp", {
   { "fc2_init", "table", "of the second weight: {kind =, scale =}" },
 })
 
---- Linear, GELU (tanh form), Linear; parameters fc1 and fc2.
+--- Linear, GELU (tanh form), Linear; parameters fc1 and fc2. Ranks that share layers share its
+-- hidden layer.
 ---@param given table|nil     fc2_init: initialisation of the second weight
 function nn.Mlp(scope, name, inputs, hidden, outputs, given)
   local s, o = scope:child(name), read_mlp(given)
-  return setmetatable({fc1 = nn.Linear(s, "fc1", inputs, hidden),
-    fc2 = nn.Linear(s, "fc2", hidden, outputs, {init = o.fc2_init})}, Mlp)
+  return setmetatable({split = s:split(), fc1 = nn.Linear(s, "fc1", inputs, hidden,
+    {columns = {hidden}}), fc2 = nn.Linear(s, "fc2", hidden, outputs, {init = o.fc2_init,
+    rows = {hidden}})}, Mlp)
 end
 
-function Mlp:forward(g, x)
+---@param x mr.Value
+---@param tokens integer|nil  of all ranks that share layers; nil: x has all of them
+function Mlp:forward(g, x, tokens)
+  x = self.split:gather(g, x, tokens)
   return self.fc2(g, (ops.gelu_tanh(self.fc1(g, x))))
 end
 
@@ -188,24 +233,26 @@ local read_self_attention = options.declare("nn.SelfAttention", {
 function nn.SelfAttention(scope, name, width, given)
   local s, o = scope:child(name), read_self_attention(given)
   local d = width // heads_of("nn.SelfAttention", o)
-  local self = setmetatable({width = width, heads = o.heads, d = d}, SelfAttention)
-  self.qkv = nn.Linear(s, "qkv", width, 3 * width)
+  local ranks = s:split()
+  local self = setmetatable({width = ranks:share(width), heads = ranks:share(o.heads), d = d,
+    split = ranks}, SelfAttention)
+  self.qkv = nn.Linear(s, "qkv", width, 3 * width, {columns = {width, width, width}})
   if o.qk_norm then
     self.q_norm = s:add("q_norm.weight", {d}, {kind = "ones"})
     self.k_norm = s:add("k_norm.weight", {d}, {kind = "ones"})
   end
-  self.proj = nn.Linear(s, "proj", width, width, {init = o.proj_init})
+  self.proj = nn.Linear(s, "proj", width, width, {init = o.proj_init, rows = {width}})
   return self
 end
 
 -- norm and rotation of queries or keys; either may be absent
-local function prepare(g, x, norm, rope)
+local function prepare(self, g, x, norm, rope)
   local cos, sin = false, false
   if rope then
     cos, sin = rope.cos, rope.sin
   end
   if norm then
-    return (ops.qk_norm(x, g:param(norm), cos, sin, {eps = 1e-6}))
+    return (ops.qk_norm(x, self.split:shared(g, g:param(norm)), cos, sin, {eps = 1e-6}))
   end
   if rope then
     return (ops.rotary(x, cos, sin))
@@ -219,15 +266,18 @@ local read_attend = options.declare("SelfAttention:forward", {
   { "len", "mr.Value", "i32 [B]: keys in use" },
   { "sequence", "mr.Sequence", "ranks that share the axis S (moonreel.nn.sequence)" },
   { "tokens", "integer", "of that axis, over these ranks" },
+  { "here", "integer", "tokens of that axis that ranks which share layers have together" },
 })
 
 --- Attend along S ("spatial") or along T ("temporal": permuted views, no copies).
 ---@param x mr.Value          [B, T, S, D]
 ---@param given table|nil     temporal; rope {cos, sin} f32 [N, d/2]; len i32 [B]: keys in use;
----   sequence: of ranks that share S, tokens of it over all of them
----@return mr.Value           [B, T, S, D]
+---   sequence: of ranks that share S, tokens of it over all of them; here: tokens of S, where
+---   ranks share layers and x has some of these
+---@return mr.Value           like x
 function SelfAttention:forward(g, x, given)
   local how = read_attend(given)
+  x = self.split:gather(g, x, how.here)
   local B, T, S = x.shape[1], x.shape[2], x.shape[3]
   local qkv = self.qkv(g, x):reshape{B, T, S, 3, self.heads, self.d}
   local part = {}
@@ -235,8 +285,8 @@ function SelfAttention:forward(g, x, given)
     value = value:reshape{B, T, S, self.heads, self.d}
     part[i] = how.temporal and value:permute{0, 2, 1, 3, 4} or value
   end
-  local q = prepare(g, part[1], self.q_norm, how.rope)
-  local k = prepare(g, part[2], self.k_norm, how.rope)
+  local q = prepare(self, g, part[1], self.q_norm, how.rope)
+  local k = prepare(self, g, part[2], self.k_norm, how.rope)
   local o, lse
   if how.sequence and not how.temporal then
     o = how.sequence:attend(g, q, k, part[3], how.tokens)
@@ -262,18 +312,22 @@ local read_cross_attention = options.declare("nn.CrossAttention", {
 ---@param given table  heads, proj_init
 function nn.CrossAttention(scope, name, width, given)
   local s, o = scope:child(name), read_cross_attention(given)
-  local self = setmetatable({width = width, heads = o.heads,
-    d = width // heads_of("nn.CrossAttention", o)}, CrossAttention)
-  self.q_linear = nn.Linear(s, "q_linear", width, width)
-  self.kv_linear = nn.Linear(s, "kv_linear", width, 2 * width)
-  self.proj = nn.Linear(s, "proj", width, width, {init = o.proj_init})
+  local ranks, heads = s:split(), heads_of("nn.CrossAttention", o)
+  local self = setmetatable({width = ranks:share(width), heads = ranks:share(heads),
+    d = width // heads, split = ranks}, CrossAttention)
+  self.q_linear = nn.Linear(s, "q_linear", width, width, {columns = {width}})
+  self.kv_linear = nn.Linear(s, "kv_linear", width, 2 * width, {columns = {width, width}})
+  self.proj = nn.Linear(s, "proj", width, width, {init = o.proj_init, rows = {width}})
   return self
 end
 
 ---@param x mr.Value          [B, T, S, D]
 ---@param y mr.Value          [B, L, D]
 ---@param len mr.Value|nil    i32 [B]: text tokens in use; nil: all
-function CrossAttention:forward(g, x, y, len)
+---@param here integer|nil    tokens of S, where ranks share layers and x has some of these
+---@return mr.Value           like x
+function CrossAttention:forward(g, x, y, len, here)
+  x = self.split:gather(g, x, here)
   local B, T, S = x.shape[1], x.shape[2], x.shape[3]
   local L = y.shape[2]
   local q = self.q_linear(g, x):reshape{B, 1, T * S, self.heads, self.d}

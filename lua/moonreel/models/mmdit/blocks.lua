@@ -14,11 +14,11 @@ local EPS = 1e-6
 ---@param name string
 ---@param inputs integer
 ---@param outputs integer
----@param bias boolean|nil  false: none
-function blocks.linear(scope, name, inputs, outputs, bias)
+---@param how table|nil  bias = false: none; columns, rows: as nn.Linear takes them
+function blocks.linear(scope, name, inputs, outputs, how)
   local uniform = { kind = "uniform", scale = inputs ^ -0.5 }
-  return nn.Linear(scope, name, inputs, outputs, { init = uniform, bias = bias ~= false,
-    bias_init = uniform })
+  return nn.Linear(scope, name, inputs, outputs, nn.merged({ init = uniform, bias_init = uniform },
+    how))
 end
 
 local linear = blocks.linear
@@ -31,9 +31,18 @@ function blocks.mlp_width(c) return math.floor(c.hidden_size * c.mlp_ratio) end
 -- shift, scale, gate of time and text, n values [B, 1, D]; a row per sample is no work, and moves
 -- all tokens: it never has 8 bits
 local function modulation(scope, name, D, n)
-  local lin = linear(scope:child(name, { linear = "none" }), "lin", D, n * D)
+  local parts, ranks = {}, scope:split()
+  for i = 1, n do
+    parts[i] = D
+  end
+  local lin = linear(scope:child(name, { linear = "none" }), "lin", D, n * D, { columns = parts })
   return function(g, vec)
-    return { lin(g, (ops.silu(vec))):split(2, n) }
+    local all = lin(g, (ops.silu(vec)))
+    if ranks.ranks > 1 then
+      local B = all.shape[1]
+      all = ranks:gather(g, all:reshape { B, 1, n, ranks:share(D) }, D, 3):reshape { B, 1, n * D }
+    end
+    return { all:split(2, n) }
   end
 end
 
@@ -41,11 +50,12 @@ end
 
 -- norms of queries and keys over a head
 local function head_norms(scope, d)
+  local ranks = scope:split()
   local query = scope:add("query_norm.scale", { d }, { kind = "ones" })
   local key = scope:add("key_norm.scale", { d }, { kind = "ones" })
   return function(g, q, k)
-    return (ops.qk_norm(q, g:param(query), false, false, { eps = EPS })),
-      (ops.qk_norm(k, g:param(key), false, false, { eps = EPS }))
+    return (ops.qk_norm(q, ranks:shared(g, g:param(query)), false, false, { eps = EPS })),
+      (ops.qk_norm(k, ranks:shared(g, g:param(key)), false, false, { eps = EPS }))
   end
 end
 
@@ -55,22 +65,22 @@ local function by_heads(x, first, h, d)
   return x:slice(3, first, first + h * d):reshape { B, 1, N, h, d }
 end
 
--- the heads of one stream of a double block
+-- the heads of one stream of a double block: those that this rank has
 local function stream_heads(scope, c)
-  local D, h = c.hidden_size, c.num_heads
-  local d = D // h
+  local D, d = c.hidden_size, c.hidden_size // c.num_heads
+  local h = scope:split():share(c.num_heads)
   local norms = head_norms(scope:child "norm", d)
   local part
   if c.fused_qkv then
-    local all = linear(scope, "qkv", D, 3 * D, c.qkv_bias)
+    local all = linear(scope, "qkv", D, 3 * D, { bias = c.qkv_bias, columns = { D, D, D } })
     part = function(g, x)
       local y = all(g, x)
-      return by_heads(y, 0, h, d), by_heads(y, D, h, d), by_heads(y, 2 * D, h, d)
+      return by_heads(y, 0, h, d), by_heads(y, h * d, h, d), by_heads(y, 2 * h * d, h, d)
     end
   else
-    local q, k = linear(scope, "q_proj", D, D, c.qkv_bias), linear(scope, "k_proj", D, D,
-      c.qkv_bias)
-    local v = linear(scope, "v_proj", D, D, c.qkv_bias)
+    local how = { bias = c.qkv_bias, columns = { D } }
+    local q, k, v = linear(scope, "q_proj", D, D, how), linear(scope, "k_proj", D, D, how),
+      linear(scope, "v_proj", D, D, how)
     part = function(g, x)
       return by_heads(q(g, x), 0, h, d), by_heads(k(g, x), 0, h, d), by_heads(v(g, x), 0, h, d)
     end
@@ -108,8 +118,10 @@ local function stream(scope, side, c)
   local D, M = c.hidden_size, blocks.mlp_width(c)
   local attention = scope:child(side .. "_attn")
   return { modulation = modulation(scope, side .. "_mod", D, 6),
-    heads = stream_heads(attention, c), proj = linear(attention, "proj", D, D),
-    first = linear(scope, side .. "_mlp.0", D, M), second = linear(scope, side .. "_mlp.2", M, D) }
+    heads = stream_heads(attention, c), split = scope:split(),
+    proj = linear(attention, "proj", D, D, { rows = { D } }),
+    first = linear(scope, side .. "_mlp.0", D, M, { columns = { M } }),
+    second = linear(scope, side .. "_mlp.2", M, D, { rows = { M } }) }
 end
 
 --- Declare a block of two streams.
@@ -120,10 +132,10 @@ function blocks.double(scope, c)
     txt = stream(scope, "txt", c) }, Double)
 end
 
--- a stream behind the attention
-local function finish(g, s, x, m, o)
+-- a stream of n tokens behind the attention
+local function finish(g, s, x, m, o, n)
   x = (ops.gated_residual(x, m[3], s.proj(g, o)))
-  local y = s.first(g, (ops.layer_norm_modulate(x, m[4], m[5])))
+  local y = s.first(g, s.split:gather(g, (ops.layer_norm_modulate(x, m[4], m[5])), n))
   return (ops.gated_residual(x, m[6], s.second(g, (ops.gelu_tanh(y)))))
 end
 
@@ -131,19 +143,21 @@ end
 ---@param img mr.Value  [B, 1, N, D]
 ---@param txt mr.Value  [B, 1, L, D]
 ---@param io table      vec [B, 1, D]; cos, sin f32 [L + N, d / 2], halves: the rotation; sequence:
----   ranks that share the tokens, of which there are `tokens`
+---   ranks that share the tokens, of which there are `tokens`; text, cells: L and N, of which ranks
+---   that share layers have shares
 ---@return mr.Value img, mr.Value txt
 function Double:forward(g, img, txt, io)
   local q, k, v, m = {}, {}, {}, {}
-  for i, row in ipairs { { self.txt, txt }, { self.img, img } } do
-    local s, x = row[1], row[2]
+  for i, row in ipairs { { self.txt, txt, io.text }, { self.img, img, io.cells } } do
+    local s, x, n = table.unpack(row)
     m[i] = s.modulation(g, io.vec)
-    q[i], k[i], v[i] = s.heads(g, (ops.layer_norm_modulate(x, m[i][1], m[i][2])))
+    q[i], k[i], v[i] = s.heads(g, s.split:gather(g, (ops.layer_norm_modulate(x, m[i][1],
+      m[i][2])), n))
   end
   local o = attend(g, G.concat(q, 2), G.concat(k, 2), G.concat(v, 2), io)
-  local L, all = txt.shape[3], o.shape[3]
-  txt = finish(g, self.txt, txt, m[1], o:slice(2, 0, L))
-  img = finish(g, self.img, img, m[2], o:slice(2, L, all))
+  local L, N = io.text, io.cells
+  txt = finish(g, self.txt, txt, m[1], o:slice(2, 0, L), L)
+  img = finish(g, self.img, img, m[2], o:slice(2, L, L + N), N)
   return img, txt
 end
 
@@ -157,15 +171,18 @@ Single.__index = Single
 ---@param c table  config of the model
 function blocks.single(scope, c)
   local D, M = c.hidden_size, blocks.mlp_width(c)
-  local self = setmetatable({ name = scope.prefix, width = D, mlp = M, heads = c.num_heads,
+  local ranks = scope:split()
+  local self = setmetatable({ name = scope.prefix, split = ranks, width = ranks:share(D),
+    mlp = ranks:share(M), heads = ranks:share(c.num_heads),
     modulation = modulation(scope, "modulation", D, 3),
     norms = head_norms(scope:child "norm", D // c.num_heads),
-    last = linear(scope, "linear2", D + M, D) }, Single)
+    last = linear(scope, "linear2", D + M, D, { rows = { D, M } }) }, Single)
   if c.fused_qkv then
-    self.all = linear(scope, "linear1", D, 3 * D + M)
+    self.all = linear(scope, "linear1", D, 3 * D + M, { columns = { D, D, D, M } })
   else
-    self.q, self.k = linear(scope, "q_proj", D, D), linear(scope, "k_proj", D, D)
-    self.v_mlp = linear(scope, "v_mlp", D, D + M)
+    self.q = linear(scope, "q_proj", D, D, { columns = { D } })
+    self.k = linear(scope, "k_proj", D, D, { columns = { D } })
+    self.v_mlp = linear(scope, "v_mlp", D, D + M, { columns = { D, M } })
   end
   return self
 end
@@ -189,9 +206,10 @@ end
 ---@return mr.Value   like x
 function Single:forward(g, x, io)
   local m = self.modulation(g, io.vec)
-  local q, k, v, hidden = parts_of(self, g, (ops.layer_norm_modulate(x, m[1], m[2])))
+  local all = self.split:gather(g, (ops.layer_norm_modulate(x, m[1], m[2])), io.text + io.cells)
+  local q, k, v, hidden = parts_of(self, g, all)
   q, k = self.norms(g, q, k)
-  local both = G.concat({ attend(g, q, k, v, io), (ops.gelu_tanh(hidden)) }, 3)
+  local both = { attend(g, q, k, v, io), (ops.gelu_tanh(hidden)) }
   return (ops.gated_residual(x, m[3], self.last(g, both)))
 end
 

@@ -8,6 +8,7 @@ local base = require "moonreel.core.base"
 local blocks = require "moonreel.models.mmdit.blocks"
 local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
+local split = require "moonreel.nn.split"
 local weights = require "moonreel.models.mmdit.weights"
 
 local mmdit = {}
@@ -85,12 +86,14 @@ end
 --- Declare the parameters of a model.
 ---@param params mr.Params
 ---@param c table     fields of fields.lua
+---@param run table|nil  split: ranks that share layers
 ---@return mr.MMDiT   map: how files of other forms become its parameters
-function mmdit.new(params, c)
+function mmdit.new(params, c, run)
   check(c)
   local scope, D, p = nn.scope(params), c.hidden_size, c.patch_size
   local self = setmetatable({ config = c, double = {}, single = {},
-    out_channels = c.in_channels // (p * p), map = weights.map(c) }, Model)
+    out_channels = c.in_channels // (p * p), map = weights.map(c),
+    split = run and run.split or split.none }, Model)
   self.img_in = blocks.linear(scope, "img_in", c.in_channels, D)
   if c.cond_embed then
     self.cond_in = nn.Linear(scope, "cond_in", c.in_channels + p * p, D,
@@ -100,7 +103,7 @@ function mmdit.new(params, c)
   self.time_in = embedder(scope, "time_in", WAVES, D)
   self.vector_in = embedder(scope, "vector_in", c.vec_in_dim, D)
   self.guidance_in = c.guidance_embed and embedder(scope, "guidance_in", WAVES, D)
-  local group = { linear = c.linear }
+  local group = { linear = c.linear, split = self.split }
   for i = 0, c.depth - 1 do
     self.double[i + 1] = blocks.double(scope:child("double_blocks." .. i, group), c)
   end
@@ -251,6 +254,9 @@ function Model:forward(g, io)
   if io.sequence then
     txt, img = share(io.sequence, txt, img, inner)
   end
+  inner.text, inner.cells = txt.shape[3], img.shape[3]
+  inner.vec = self.split:shared(g, vec)
+  txt, img = self.split:begin(g, txt), self.split:begin(g, img)
   local function block(one, kind, i, inputs, f)
     return nn.block(g, one.name, io.recompute and io.recompute(kind, i - 1) or false,
       io.offload and inputs or {}, f)
@@ -260,11 +266,13 @@ function Model:forward(g, io)
     tap(("double_%d.img"):format(i - 1), img)
     tap(("double_%d.txt"):format(i - 1), txt)
   end
-  local x = G.concat({ txt, img }, 2)
+  txt, img = self.split:finish(g, txt, inner.text), self.split:finish(g, img, inner.cells)
+  local x = self.split:begin(g, G.concat({ txt, img }, 2))
   for i, one in ipairs(self.single) do
     x = block(one, 2, i, { x }, function() return one:forward(g, x, inner) end)
     tap(("single_%d.x"):format(i - 1), x)
   end
+  x = self.split:finish(g, x, inner.text + inner.cells)
   return (ops.unpatchify(last(self, g, x, vec, L, inner):reshape { B, frames, grid[2] * grid[3],
     self.config.in_channels }, { pt = 1, ph = p, pw = p, channel_last = false,
     dims = { self.out_channels, frames, H, W } }))

@@ -23,7 +23,7 @@ function blocks.new(scope, c, temporal)
   local out = temporal and {kind = "zeros"} or nil
   local D = c.hidden_size
   return setmetatable({
-    temporal = temporal, name = scope.prefix, width = D,
+    temporal = temporal, name = scope.prefix, width = D, split = scope:split(),
     table = scope:add("scale_shift_table", {6, D}, {kind = "normal", scale = D ^ -0.5}),
     attn = nn.SelfAttention(scope, "attn", D,
       {heads = c.num_heads, qk_norm = c.qk_norm, proj_init = out}),
@@ -38,9 +38,12 @@ end
 ---@param rows mr.Value    [B, n, D]
 ---@param rows0 mr.Value|nil   the rows of time 0, which frames take whose mask is false
 ---@param x_mask mr.Value|nil  bool [B, T]
+---@param ranks mr.Split       each goes on from them with tokens of its own
 ---@return mr.Value[]
-function blocks.modulation(g, name, n, rows, rows0, x_mask, B, frames, D)
-  local function per_frame(r) return nn.spread(g:param(name) + r, {0, 2, 3}, {B, frames, n, D}) end
+function blocks.modulation(g, name, n, rows, rows0, x_mask, B, frames, D, ranks)
+  local function per_frame(r)
+    return nn.spread(ranks:shared(g, g:param(name) + r), {0, 2, 3}, {B, frames, n, D})
+  end
   local all = per_frame(rows)
   if x_mask then
     all = (ops.where(nn.spread(x_mask, {0, 1}, {B, frames, n, D}), all, per_frame(rows0)))
@@ -55,21 +58,22 @@ end
 --- Add the nodes of a block.
 ---@param x mr.Value  [B, T, S, D]
 ---@param io table    t_mlp, t0_mlp, x_mask: of modulations; rope: rotation of frames; y, text_len;
---   tap(name, value); sequence: ranks that share S, tokens of it over all of them
+--   tap(name, value); sequence: ranks that share S, tokens of it over all of them; here: tokens of
+--   S of which ranks that share layers have shares
 ---@return mr.Value   like x
 function Block:forward(g, x, io)
   local B, frames = x.shape[1], x.shape[2]
   local m = blocks.modulation(g, self.table, 6, io.t_mlp, io.t0_mlp, io.x_mask, B, frames,
-    self.width)
+    self.width, self.split)
   local a = self.attn(g, (ops.layer_norm_modulate(x, m[1], m[2])),
     {temporal = self.temporal, rope = self.temporal and io.rope or nil, sequence = io.sequence,
-      tokens = io.tokens})
+      tokens = io.tokens, here = io.here})
   io.tap(self.name .. ".attn", a)
   x = (ops.gated_residual(x, m[3], a))
-  local c = self.cross_attn(g, x, io.y, io.text_len)
+  local c = self.cross_attn(g, x, io.y, io.text_len, io.here)
   io.tap(self.name .. ".cross_attn", c)
   x = x + c
-  x = (ops.gated_residual(x, m[6], self.mlp(g, (ops.layer_norm_modulate(x, m[4], m[5])))))
+  x = (ops.gated_residual(x, m[6], self.mlp(g, (ops.layer_norm_modulate(x, m[4], m[5])), io.here)))
   io.tap(self.name, x)
   return x
 end

@@ -9,6 +9,7 @@ local blocks = require "moonreel.models.stdit3.blocks"
 local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
 local positions = require "moonreel.models.stdit3.positions"
+local split = require "moonreel.nn.split"
 
 local stdit3 = {}
 
@@ -52,13 +53,15 @@ end
 --- Declare the parameters of a model.
 ---@param params mr.Params
 ---@param config table      fields of stdit3.defaults; missing ones take the default
+---@param run table|nil     split: ranks that share layers
 ---@return mr.STDiT3
-function stdit3.new(params, config)
+function stdit3.new(params, config, run)
   local c = nn.merged(stdit3.defaults, stdit3.sizes[config.type], config)
   check(c)
   local D, P = c.hidden_size, c.patch_size
   local scope = nn.scope(params, nil, {frozen = c.only_train_temporal})
-  local self = setmetatable({config = c, blocks = {}}, Model)
+  local self = setmetatable({config = c, blocks = {}, split = run and run.split or split.none},
+    Model)
   self.out_channels = c.pred_sigma and 2 * c.in_channels or c.in_channels
   local volume = P[1] * P[2] * P[3]
   local fan_in = c.in_channels * volume
@@ -79,9 +82,10 @@ function stdit3.new(params, config)
     values = T.from({pairs_of_head}, positions.frequencies(pairs_of_head))}, {frozen = true})
   for i = 0, c.depth - 1 do
     self.blocks[2 * i + 1] = blocks.new(
-      scope:child("spatial_blocks." .. i, {linear = c.linear}), c, false)
+      scope:child("spatial_blocks." .. i, {linear = c.linear, split = self.split}), c, false)
     self.blocks[2 * i + 2] = blocks.new(
-      scope:child("temporal_blocks." .. i, {frozen = false, linear = c.linear}), c, true)
+      scope:child("temporal_blocks." .. i, {frozen = false, linear = c.linear,
+        split = self.split}), c, true)
   end
   local final = scope:child("final_layer")
   self.final_table = final:add("scale_shift_table", {2, D}, {kind = "normal", scale = D ^ -0.5})
@@ -227,16 +231,19 @@ function Model:forward(g, io)
   end
 
   -- text
-  inner.y = self.y_proj(g, nn.cast(io.y, dtype))
+  inner.y = self.split:shared(g, self.y_proj(g, nn.cast(io.y, dtype)))
   tap("y_embedder", inner.y)
   inner.rope = self:rope(g, frames)
 
+  inner.here = x.shape[3]
+  x = self.split:begin(g, x)
   for i, block in ipairs(self.blocks) do
     local recompute = io.recompute and io.recompute((i - 1) % 2 + 1, (i - 1) // 2) or false
     x = nn.block(g, block.name, recompute, io.offload and {x} or {}, function()
       return block:forward(g, x, inner)
     end)
   end
+  x = self.split:finish(g, x, inner.here)
   local out = self:finish(g, x, t, t0, io, {frames_in, H, W})
   return height and out:slice(3, 0, height) or out
 end
@@ -249,13 +256,14 @@ function Model:finish(g, x, t, t0, io, size)
   local name, a = self.final_table
   if x_mask and self.config.compat then
     -- the reference normalises the modulated tensor a second time for clean frames
-    local m = blocks.modulation(g, name, 2, rows(t), nil, nil, B, frames, D)
-    local m0 = blocks.modulation(g, name, 2, rows(t0), nil, nil, B, frames, D)
+    local m = blocks.modulation(g, name, 2, rows(t), nil, nil, B, frames, D, split.none)
+    local m0 = blocks.modulation(g, name, 2, rows(t0), nil, nil, B, frames, D, split.none)
     a = (ops.layer_norm_modulate(x, m[1], m[2]))
     local twice = (ops.layer_norm_modulate(a, m0[1], m0[2]))
     a = (ops.where(nn.spread(x_mask, {0, 1}, a.shape), a, twice))
   else
-    local m = blocks.modulation(g, name, 2, rows(t), t0 and rows(t0), x_mask, B, frames, D)
+    local m = blocks.modulation(g, name, 2, rows(t), t0 and rows(t0), x_mask, B, frames, D,
+      split.none)
     a = (ops.layer_norm_modulate(x, m[1], m[2]))
   end
   local cells = self.final_linear(g, a)

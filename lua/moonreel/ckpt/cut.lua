@@ -1,0 +1,83 @@
+--- Parameters that ranks share (moonreel.nn.split) as files have them, which hold whole ones: which
+-- boxes of a whole parameter this rank has, in what order. A rank has a share of each part of an
+-- axis, one behind the other.
+-- @module moonreel.ckpt.cut
+local T = require "moonreel.core.tensor"
+
+local cut = {}
+
+-- the part of an axis that this rank has of each part: {from, to}
+local function shares(p)
+  local list, before = {}, 0
+  for i, n in ipairs(p.cut.parts) do
+    local share = n // p.cut.ranks
+    list[i] = { before + p.cut.at * share, before + (p.cut.at + 1) * share }
+    before = before + n
+  end
+  return list
+end
+
+--- This rank's share of a whole parameter.
+---@param p table          of params:list()
+---@param whole mr.Tensor  of shape p.shape
+---@return mr.Tensor       [p.count]
+function cut.take(p, whole)
+  if not p.cut then
+    return whole:reshape { -1 }
+  end
+  local own, at = T.new(whole.dtype, { p.count }), 0
+  for _, share in ipairs(shares(p)) do
+    local part = whole:slice(p.cut.axis, share[1], share[2])
+    local n = T.count(part.shape)
+    own:slice(0, at, at + n):reshape(part.shape):copy_from(part)
+    at = at + n
+  end
+  return own
+end
+
+-- Elements [from, to) of a matrix of `cols` columns as at most three boxes of rows and columns: the
+-- rest of a row, rows, the beginning of one.
+local function boxes_of(cols, from, to)
+  local list = {}
+  while from < to do
+    local row, col = from // cols, from % cols
+    local rows = col == 0 and math.max((to - from) // cols, 1) or 1
+    local last = math.min(to, (row + rows) * cols)
+    list[#list + 1] = { row = row, rows = rows, from = col, to = last - (row + rows - 1) * cols,
+      n = last - from }
+    from = last
+  end
+  return list
+end
+
+--- Which boxes of the whole parameter some of this rank's elements are, in their order.
+---@param p table       of params:list(), of one or two axes, with a cut
+---@param from integer  element of its own
+---@param to integer
+---@param per integer|nil  numbers stand for so many elements each, along the last axis, and all of
+---   this counts numbers; absent: 1
+---@return table[]      {box = {{from, to} of each axis}, n = how many}
+function cut.boxes(p, from, to, per)
+  per = per or 1
+  local list, at, rank = {}, 0, #p.shape
+  for _, share in ipairs(shares(p)) do
+    -- a matrix; one axis is its only row
+    local rows, cols = { 0, rank > 1 and p.shape[1] or 1 }, { 0, p.shape[rank] // per }
+    if p.cut.axis == rank - 1 then
+      cols = { share[1] // per, share[2] // per }
+    else
+      rows = share
+    end
+    local high, wide = rows[2] - rows[1], cols[2] - cols[1]
+    local first, last = math.max(from - at, 0), math.min(to - at, high * wide)
+    for _, one in ipairs(boxes_of(wide, first, last)) do
+      local columns = { cols[1] + one.from, cols[1] + one.to }
+      local of_rows = { rows[1] + one.row, rows[1] + one.row + one.rows }
+      list[#list + 1] = { n = one.n, box = rank > 1 and { of_rows, columns } or { columns } }
+    end
+    at = at + high * wide
+  end
+  return list
+end
+
+return cut

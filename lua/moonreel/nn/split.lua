@@ -1,0 +1,149 @@
+--- Layers that several ranks share (tensor parallel; reference parallelism, section 7). A product
+-- cut by columns gives each rank some of the outputs, one cut by rows takes some of the inputs and
+-- gives each rank a summand. Between a product by rows and the next one by columns each rank has a
+-- share of the tokens: summands are added up share by share, norms and residuals go over shares,
+-- and the next product gathers them. That sends as many bytes as a sum over ranks, and what lies
+-- between is computed and kept once, not by every rank.
+--
+-- Parameters that are not cut are equal on all ranks, and so are their gradients: where ranks go on
+-- from such a value in ways of their own, `shared` adds up what each of them finds for it.
+-- @module moonreel.nn.split
+local base = require "moonreel.core.base"
+local ops = require "moonreel.core.op"
+local options = require "moonreel.text.options"
+
+local split = {}
+
+---@class mr.Split
+---@field ranks integer  1: this rank alone, which has all and sends nothing
+---@field at integer     place of this one, from 0
+---@field group integer  of these ranks, as rows of ops take it
+local Split = {}
+Split.__index = Split
+
+--- The axis of tokens in [B, G, N, D].
+split.TOKENS = 2
+
+local QUEUE <const> = "comm_intra"
+
+local read = options.declare("split.new", {
+  { "ranks", "integer", "that share each layer", default = 1 },
+  { "at", "integer", "this one, from 0", default = 0 },
+  { "comm", "mr.Comm", "the ranks, in this order; absent: nothing is run" },
+})
+
+--- Ranks that share each layer.
+---@param given table|nil  ranks, at, comm
+---@return mr.Split
+function split.new(given)
+  local o = read(given)
+  if o.at < 0 or o.at >= o.ranks or o.comm and o.comm:size() ~= o.ranks then
+    base.raise("MR_E_USAGE", ("split.new: rank %d of %d ranks: expected one of %d"):format(o.at,
+      o.ranks, o.comm and o.comm:size() or o.ranks))
+  end
+  return setmetatable({ ranks = o.ranks, at = o.at, comm = o.comm,
+    group = o.comm and o.comm:rows() or 0 }, Split)
+end
+
+--- This rank alone.
+split.none = split.new()
+
+--- How much of n equal things this rank has.
+---@param n integer  a multiple of the ranks
+---@return integer
+function Split:share(n) return n // self.ranks end
+
+--- How a parameter is cut, as params:add takes it.
+---@param axis integer     from 0
+---@param parts integer[]  positions of the axis that are cut each by itself
+---@return table|nil       nil: it is not
+function Split:cut(axis, parts)
+  return self.ranks > 1 and { ranks = self.ranks, at = self.at, axis = axis, parts = parts } or nil
+end
+
+local function with_first(n, shape)
+  return { n, table.unpack(shape) }
+end
+
+-- all_to_all between a first axis of ranks and another one
+local function exchange(self, g, x, from, to, length)
+  return g:queue(QUEUE, function()
+    return (ops.all_to_all(x, { group = self.group, ranks = self.ranks, at = self.at, split = from,
+      join = to, length = length }))
+  end)
+end
+
+--- What all ranks have, from which each goes on in its own way.
+---@param g mr.Graph
+---@param x mr.Value
+---@param axis integer|nil  along which they add up gradients; absent: the last one
+---@return mr.Value
+function Split:shared(g, x, axis)
+  if self.ranks == 1 then
+    return x
+  end
+  return g:queue(QUEUE, function()
+    return (ops.shared(x, { group = self.group, ranks = self.ranks, at = self.at,
+      axis = axis or #x.shape - 1 }))
+  end)
+end
+
+--- This rank's tokens of what all ranks have.
+---@param g mr.Graph
+---@param x mr.Value  [B, G, N, D]
+---@return mr.Value
+function Split:begin(g, x)
+  if self.ranks == 1 then
+    return x
+  end
+  local n, axis = x.shape[split.TOKENS + 1], split.TOKENS
+  local start = self.at * (n // self.ranks) + math.min(self.at, n % self.ranks)
+  return self:shared(g, x, axis):slice(axis, start, start + n // self.ranks
+    + (self.at < n % self.ranks and 1 or 0))
+end
+
+--- What each rank has of an axis, for all of them, which go on from it in their own ways.
+---@param g mr.Graph
+---@param x mr.Value
+---@param n integer         positions of the axis over all ranks
+---@param axis integer|nil  absent: of tokens
+---@return mr.Value
+function Split:gather(g, x, n, axis)
+  if self.ranks == 1 then
+    return x
+  end
+  axis = axis or split.TOKENS
+  local each = x:reshape(with_first(1, x.shape)):expand(with_first(self.ranks, x.shape))
+  local all = exchange(self, g, each, 0, axis + 1, n)
+  return all:reshape { table.unpack(all.shape, 2) }
+end
+
+--- This rank's tokens of a sum of which each rank has a summand.
+---@param g mr.Graph
+---@param x mr.Value  [B, G, N, D]
+---@return mr.Value
+function Split:reduce(g, x)
+  if self.ranks == 1 then
+    return x
+  end
+  local mine = exchange(self, g, x:reshape(with_first(1, x.shape)), split.TOKENS + 1, 0,
+    self.ranks)
+  return (ops.sum(mine, { axes = { 0 } }))
+end
+
+--- The tokens of all ranks, which go on from them alike.
+---@param g mr.Graph
+---@param x mr.Value  [B, G, own N, D]
+---@param n integer   tokens of all
+---@return mr.Value
+function Split:finish(g, x, n)
+  if self.ranks == 1 then
+    return x
+  end
+  return g:queue(QUEUE, function()
+    return (ops.gather_shares(x, { group = self.group, ranks = self.ranks, at = self.at,
+      axis = split.TOKENS, length = n }))
+  end)
+end
+
+return split
