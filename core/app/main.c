@@ -1,11 +1,12 @@
 /* app: start Lua, hand over to moonreel.cli. Licence: Apache-2.0 */
 #include "app/room.h"
 #include "base/process.h"
-#include "bind/room.h"
+#include "moonreel/bind.h"
 #include "commit.h"
 #include "moonreel/life.h"
 
 #include <langinfo.h>
+#include <lauxlib.h>
 #include <lualib.h>
 #include <locale.h>
 #include <signal.h>

@@ -2,6 +2,7 @@
  * would cost forty times its size if jansson built the whole of it; here jansson sees one small
  * value at a time. Licence: Apache-2.0 */
 #include "base/members.h"
+#include "base/text.h"
 
 #include <string.h>
 
@@ -190,4 +191,27 @@ mr_status mr_json_fail(mr_status code, const char *path, const json_error_t *err
 {
     MR_TRY(mr_json_check_memory(err));
     return mr_fail(code, "%s: line %d, column %d: %s", path, err->line, err->column, err->text);
+}
+
+json_t *mr_json_text(const char *text)
+{
+    json_t *whole = json_string(text);
+    if (whole)
+        return whole;
+    // each byte that is not UTF-8 is written as \xHH
+    mr_text out = {0};
+    for (size_t left = strlen(text); left;) {
+        uint32_t code;
+        size_t n = mr_utf8(text, left, &code);
+        if (n)
+            mr_text_put(&out, text, n);
+        else
+            mr_text_add(&out, "\\x%02X", (unsigned char)*text);
+        n = n ? n : 1;
+        text += n, left -= n;
+    }
+    if (!out.failed)
+        whole = json_stringn(out.data, out.used);
+    mr_free(out.data);
+    return whole;
 }

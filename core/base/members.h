@@ -34,5 +34,8 @@ mr_status mr_json_items(mr_json_part array, mr_json_item *each, void *user);
 /* Parse one value: a text of any length, or 64 KiB of anything else. Owns: caller drops *out.
  * Errors: MR_E_FORMAT, MR_E_MEMORY */
 mr_status mr_json_parse(mr_json_part part, json_t **out);
+/* Any bytes as a JSON text, each byte that is not UTF-8 as \xHH. Owns: the caller; NULL: no memory.
+ */
+json_t *mr_json_text(const char *text);
 
 #endif

@@ -3,6 +3,7 @@
 #define MR_BIND_ROOM_H
 
 #include "moonreel/base.h"
+#include "moonreel/bind.h"
 #include "moonreel/ckpt.h"
 #include "moonreel/data.h"
 #include "moonreel/exec.h"
@@ -159,9 +160,6 @@ typedef struct mr_bind_room {
     static const mr_bind_room *const room_ptr_##room __attribute__((used, section("mr_rooms"))) =  \
         &room_##room;                                                                              \
     static int open_##room(lua_State *L)
-
-/* Preload every room as "moonreel.core.<room>". */
-void mr_bind_open_all(lua_State *L);
 
 /* Tensors, values, graphs and parameter tables as other binding files see them. */
 

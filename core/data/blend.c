@@ -265,45 +265,35 @@ void blend_position_advance(blend_position *p, const mr_draw *d)
     p->shares = d->shares;
 }
 
-void blend_put_name(index_pack *out, const char *name)
+void blend_put_name(mr_text *out, const char *name)
 {
-    char line[80];
     if (*name)
-        index_put(out, line, (size_t)snprintf(line, sizeof line, "source %s\n", name));
+        mr_text_add(out, "source %s\n", name);
 }
 
 /* The text of one source without a name is that of its order. Else a head tells the shares, and
  * behind it each source has its part. */
 mr_status blend_position_text(const blend_position *p, const mr_blend *m, bool brief, char **text)
 {
-    index_pack out = {0};
-    char line[160];
+    mr_text out = {0};
     mr_status st = MR_OK;
     if (*m->sources[0].name) {
-        index_put(&out, line,
-                  (size_t)snprintf(line, sizeof line, "moonreel blend 1\nsamples %" PRIu64 "\n",
-                                   p->shares.samples));
+        mr_text_add(&out, "moonreel blend 1\nsamples %" PRIu64 "\n", p->shares.samples);
         for (int32_t i = 0; i < p->n; i++)
-            index_put(&out, line,
-                      (size_t)snprintf(line, sizeof line, "share %s %" PRIu64 " %" PRId64 "\n",
-                                       m->sources[i].name, p->shares.taken[i],
-                                       p->shares.deficit[i]));
+            mr_text_add(&out, "share %s %" PRIu64 " %" PRId64 "\n", m->sources[i].name,
+                        p->shares.taken[i], p->shares.deficit[i]);
     }
     for (int32_t i = 0; i < p->n && st == MR_OK; i++) {
         char *part;
         blend_put_name(&out, m->sources[i].name);
         if ((st = mr_position_text(&p->at[i], m->sources[i].order, brief, &part)) != MR_OK)
             break;
-        index_put(&out, part, strlen(part));
+        mr_text_put(&out, part, strlen(part));
         mr_free(part);
     }
-    index_put(&out, "", 1);
-    if (st == MR_OK && out.failed)
-        st = mr_fail_memory(out.cap * 2);
     if (st == MR_OK)
-        *text = (char *)out.bytes;
-    else
-        mr_free(out.bytes);
+        return mr_text_end(&out, text);
+    mr_free(out.data);
     return st;
 }
 
@@ -324,19 +314,16 @@ static bool names(const char *line, const char *name)
 
 mr_status blend_part(const char *text, const char *name, char **out)
 {
-    index_pack part = {0};
+    mr_text part = {0};
     bool mine = !*name, any = mine;
     for (const char *p = text; *p; p = next_line(p)) {
         if (names(p, NULL))
             mine = names(p, name), any |= mine;
         else if (mine)
-            index_put(&part, p, (size_t)(next_line(p) - p));
+            mr_text_put(&part, p, (size_t)(next_line(p) - p));
     }
-    index_put(&part, "", 1);
-    *out = any ? (char *)part.bytes : NULL;
-    if (!any || part.failed)
-        mr_free(part.bytes);
-    return part.failed ? mr_fail_memory(part.cap * 2) : MR_OK;
+    *out = NULL;
+    return any ? mr_text_end(&part, out) : MR_OK;
 }
 
 mr_status mr_blend_state_of(const char *text, const char *name, char **out)

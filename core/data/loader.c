@@ -6,6 +6,7 @@
  * comes from its key and the draw, so neither the number of threads nor their speed shows in the
  * result. Where ranks share an order, draws of others pass through the ring without pixels.
  * Ref: dataplane 4.6, 5, 6. Licence: Apache-2.0 */
+#include "base/wait.h"
 #include "data/room.h"
 
 #include <string.h>
@@ -277,7 +278,7 @@ mr_status mr_loader_next(mr_loader *l, const mr_batch **out)
     mr_status st = MR_OK;
     while (st == MR_OK && l->failed == MR_OK && s->state != READY &&
            !(l->all_planned && l->delivered == l->planned)) {
-        index_wait(&l->ready, &l->lock);
+        mr_wait_briefly(&l->ready, &l->lock);
         st = mr_interrupt_check();
     }
     if (st != MR_OK) {
@@ -322,7 +323,7 @@ void mr_loader_release(mr_loader *l, const mr_batch *batch)
 static mr_status gather(mr_loader *l, mr_status (*tell)(mr_loader *l, int32_t source, char **text),
                         char **text)
 {
-    index_pack all = {0};
+    mr_text all = {0};
     mr_status st = MR_OK;
     for (int32_t i = 0; i < l->blend->n && st == MR_OK; i++) {
         char *part;
@@ -331,18 +332,14 @@ static mr_status gather(mr_loader *l, mr_status (*tell)(mr_loader *l, int32_t so
         size_t n = strlen(part);
         if (n)
             blend_put_name(&all, l->blend->sources[i].name);
-        index_put(&all, part, n);
+        mr_text_put(&all, part, n);
         if (n && i + 1 < l->blend->n && part[n - 1] != '\n')
-            index_put(&all, "\n", 1);
+            mr_text_put(&all, "\n", 1);
         mr_free(part);
     }
-    index_put(&all, "", 1);
-    if (st == MR_OK && all.failed)
-        st = mr_fail_memory(all.cap * 2);
     if (st == MR_OK)
-        *text = (char *)all.bytes;
-    else
-        mr_free(all.bytes);
+        return mr_text_end(&all, text);
+    mr_free(all.data);
     return st;
 }
 
@@ -353,18 +350,13 @@ static mr_status tell_failures(mr_loader *l, int32_t source, char **text)
 
 static mr_status tell_excluded(mr_loader *l, int32_t source, char **text)
 {
-    index_pack all = {0};
+    mr_text all = {0};
     char *keys;
     MR_TRY(quarantine_text(l->sources[source].bad, l->position.at[source].epoch, &keys));
-    index_put(&all, keys, strlen(keys));
+    mr_text_put(&all, keys, strlen(keys));
     tail_put_beside(l->sources[source].told, &all);
-    index_put(&all, "", 1);
     mr_free(keys);
-    *text = (char *)all.bytes;
-    if (!all.failed)
-        return MR_OK;
-    mr_free(all.bytes);
-    return mr_fail_memory(all.cap * 2);
+    return mr_text_end(&all, text);
 }
 
 mr_status mr_loader_failures(mr_loader *l, char **text)

@@ -55,40 +55,27 @@ mr_status mr_position_text(const mr_position *p, const mr_order *o, bool brief, 
 mr_status position_text(const mr_position *p, const mr_index_facts *facts, uint64_t rule,
                         uint64_t seed, bool brief, char **text)
 {
-    char order[33], set[33], line[256];
-    index_pack out = {0};
+    char order[33], set[33];
+    mr_text out = {0};
     mr_hash128_hex(facts->fp_order, order);
     mr_hash128_hex(facts->fp_set, set);
-    int n =
-        snprintf(line, sizeof line, "moonreel order 1\nrows %" PRIu64 "\nfp_order %s\nfp_set %s\n",
-                 facts->rows, order, set);
-    index_put(&out, line, (size_t)n);
-    n = snprintf(line, sizeof line,
-                 "rule %016" PRIx64 "\nseed %" PRIu64 "\nepoch %" PRIu64 "\ndraw %" PRIu64
-                 "\ndigest %016" PRIx64 "\nexcluded %" PRIu64 " %016" PRIx64 "\n",
-                 rule, seed, p->epoch, p->number, p->digest, p->excluded_n, p->excluded_hash);
-    index_put(&out, line, (size_t)n);
+    mr_text_add(&out, "moonreel order 1\nrows %" PRIu64 "\nfp_order %s\nfp_set %s\n", facts->rows,
+                order, set);
+    mr_text_add(&out,
+                "rule %016" PRIx64 "\nseed %" PRIu64 "\nepoch %" PRIu64 "\ndraw %" PRIu64
+                "\ndigest %016" PRIx64 "\nexcluded %" PRIu64 " %016" PRIx64 "\n",
+                rule, seed, p->epoch, p->number, p->digest, p->excluded_n, p->excluded_hash);
     if (p->seen_n)
-        index_put(&out, line,
-                  (size_t)snprintf(line, sizeof line, "seen %" PRIu64 " %016" PRIx64 "\n",
-                                   p->seen_n, p->seen_hash));
+        mr_text_add(&out, "seen %" PRIu64 " %016" PRIx64 "\n", p->seen_n, p->seen_hash);
     if (p->slot.left)
-        index_put(&out, line,
-                  (size_t)snprintf(line, sizeof line, "slot %d %d %d\n", p->slot.left,
-                                   p->slot.class, p->slot.first));
+        mr_text_add(&out, "slot %d %d %d\n", p->slot.left, p->slot.class, p->slot.first);
     tail_put(p->tail, brief, &out);
-    index_put(&out, "taken", 5);
+    mr_text_add(&out, "taken");
     for (int32_t b = 0; b < p->n_buckets; b++)
         if (p->taken[b])
-            index_put(&out, line,
-                      (size_t)snprintf(line, sizeof line, " %d:%" PRIu64, b, p->taken[b]));
-    index_put(&out, "\n", 2);
-    if (out.failed) {
-        mr_free(out.bytes);
-        return mr_fail_memory(out.cap * 2);
-    }
-    *text = (char *)out.bytes;
-    return MR_OK;
+            mr_text_add(&out, " %d:%" PRIu64, b, p->taken[b]);
+    mr_text_add(&out, "\n");
+    return mr_text_end(&out, text);
 }
 
 // finds the value of a line "name value"; *n is its length

@@ -1,5 +1,6 @@
 /* data: quarantine.jsonl. Ref: dataplane 5. An event is told apart by key, epoch and attempt: a run
  * that repeats a part of an epoch after a restart adds nothing new. Licence: Apache-2.0 */
+#include "base/members.h"
 #include "data/room.h"
 
 #include <errno.h>
@@ -191,10 +192,10 @@ mr_status quarantine_add(quarantine *q, const quarantine_event *e, const mr_row 
                           (json_int_t)row->id, "class", mr_fault_name(e->fault), "time",
                           (double)mr_clock_table()->wall_ns() * 1e-9, "host", q->host, "attempt",
                           e->attempt, "epoch", (json_int_t)e->epoch, "fp_order", q->order);
-    json_object_set_new(o, "path", index_text_json(row->path));
+    json_object_set_new(o, "path", mr_json_text(row->path));
     if (*q->source)
         json_object_set_new(o, "source", json_string(q->source));
-    json_object_set_new(o, "detail", index_text_json(detail));
+    json_object_set_new(o, "detail", mr_json_text(detail));
     char *line = o ? json_dumps(o, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
     json_decref(o);
     if (!line)

@@ -2,9 +2,10 @@
 #ifndef MR_DATA_ROOM_H
 #define MR_DATA_ROOM_H
 
-#include "index/room.h"
+#include "base/text.h"
 #include "moonreel/data.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 
@@ -191,8 +192,8 @@ void tail_unref(mr_tail *t);
 mr_status tail_of(mr_order *o, mr_tail **out);
 /* As a line of a state, none when it is empty; and back, from behind the line's name. A brief one
  * names a long list by its hash, and the list stands in a line of the text beside the state. */
-void tail_put(const mr_tail *t, bool brief, index_pack *out);
-void tail_put_beside(const mr_tail *t, index_pack *out);
+void tail_put(const mr_tail *t, bool brief, mr_text *out);
+void tail_put_beside(const mr_tail *t, mr_text *out);
 mr_status tail_read(mr_order *o, const char *line, mr_tail **out);
 /* What an order has not drawn yet of its tail, for another index, rule or members: as rows of
  * those, in a bucket of the same shape, or in the one that its key leads to. Who has none is given
@@ -265,7 +266,7 @@ mr_status blend_restore(mr_blend *blend, const char *text);
  * NULL: there is none. */
 mr_status blend_part(const char *text, const char *name, char **out);
 /* Lines for a source are begun by that line where it has a name. */
-void blend_put_name(index_pack *out, const char *name);
+void blend_put_name(mr_text *out, const char *name);
 
 /* MR_E_DATA when a length of the rule can get no sample of any source, whatever the draws; cover.c.
  */

@@ -78,39 +78,36 @@ static bool is_beside(const mr_tail *t)
     return t && t->n > BRIEF;
 }
 
-static void put_all(const mr_tail *t, index_pack *out)
+static void put_all(const mr_tail *t, mr_text *out)
 {
-    char line[48];
-    index_put(out, "tail", 4);
+    mr_text_add(out, "tail");
     for (int32_t b = 0; b < t->n_buckets; b++)
         for (uint64_t i = t->first[b]; i < t->first[b + 1]; i++)
-            index_put(out, line, (size_t)snprintf(line, sizeof line, " %d:%" PRIu64, b, t->ids[i]));
-    index_put(out, "\n", 1);
+            mr_text_add(out, " %d:%" PRIu64, b, t->ids[i]);
+    mr_text_add(out, "\n");
 }
 
-void tail_put(const mr_tail *t, bool brief, index_pack *out)
+void tail_put(const mr_tail *t, bool brief, mr_text *out)
 {
     if (!t || !t->n)
         return;
-    index_pack all = {0};
-    put_all(t, &all);
-    if (brief && is_beside(t)) {
-        char line[64];
-        index_put(out, line,
-                  (size_t)snprintf(line, sizeof line, "tail @%016" PRIx64 " %" PRIu64 "\n",
-                                   all.failed ? 0 : mr_hash64(all.bytes, all.n), t->n));
-    } else if (!all.failed) {
-        index_put(out, all.bytes, all.n);
+    if (!brief || !is_beside(t)) {
+        put_all(t, out);
+        return;
     }
+    mr_text all = {0};
+    put_all(t, &all);
+    if (!all.failed)
+        mr_text_add(out, "tail @%016" PRIx64 " %" PRIu64 "\n", mr_hash64(all.data, all.used), t->n);
     out->failed |= all.failed;
-    mr_free(all.bytes);
+    mr_free(all.data);
 }
 
-void tail_put_beside(const mr_tail *t, index_pack *out)
+void tail_put_beside(const mr_tail *t, mr_text *out)
 {
     if (!is_beside(t))
         return;
-    index_put(out, "\n", 1);
+    mr_text_add(out, "\n");
     put_all(t, out);
 }
 
@@ -131,22 +128,22 @@ mr_status mr_position_whole(const char *text, const char *beside, char **out)
     uint64_t hash, count;
     const char *brief = line_of(text, "\ntail @", &n), *all = NULL;
     *out = NULL;
-    index_pack whole = {0};
+    mr_text whole = {0};
     if (brief) {
         all = beside ? line_of(beside, "\ntail ", &n_all) : NULL;
         // the list may have lost the end of its line, which is the end of its text
-        index_pack list = {0};
-        index_put(&list, all ? all : "", n_all ? n_all - 1 : 0);
-        index_put(&list, "\n", 1);
+        mr_text list = {0};
+        mr_text_put(&list, all ? all : "", n_all ? n_all - 1 : 0);
+        mr_text_put(&list, "\n", 1);
         bool good = !list.failed && all &&
                     sscanf(brief, "tail @%16" SCNx64 " %" SCNu64, &hash, &count) == 2 &&
-                    mr_hash64(list.bytes, list.n) == hash;
+                    mr_hash64(list.data, list.used) == hash;
         if (good) {
-            index_put(&whole, text, (size_t)(brief - text));
-            index_put(&whole, list.bytes, list.n);
-            index_put(&whole, brief + n, strlen(brief + n));
+            mr_text_put(&whole, text, (size_t)(brief - text));
+            mr_text_put(&whole, list.data, list.used);
+            mr_text_put(&whole, brief + n, strlen(brief + n));
         }
-        mr_free(list.bytes);
+        mr_free(list.data);
         if (!good)
             return mr_fail(MR_E_DATA,
                            "the sampler state names samples that its last epoch left "
@@ -154,15 +151,9 @@ mr_status mr_position_whole(const char *text, const char *beside, char **out)
                            "or --start-from-scratch",
                            all ? "another one" : "not there");
     } else {
-        index_put(&whole, text, strlen(text));
+        mr_text_put(&whole, text, strlen(text));
     }
-    index_put(&whole, "", 1);
-    if (whole.failed) {
-        mr_free(whole.bytes);
-        return mr_fail_memory(whole.cap * 2);
-    }
-    *out = (char *)whole.bytes;
-    return MR_OK;
+    return mr_text_end(&whole, out);
 }
 
 mr_status tail_read(mr_order *o, const char *p, mr_tail **out)

@@ -312,14 +312,14 @@ mr_status mr_subset_write(const mr_subset *s, const char *path)
                       .count = s->count,
                       .hash = s->hash};
     memcpy(head.magic, magic, sizeof magic);
-    index_pack all = {0};
-    index_put(&all, &head, sizeof head);
-    index_put(&all, s->bits, bits);
+    mr_text all = {0};
+    mr_text_put(&all, &head, sizeof head);
+    mr_text_put(&all, s->bits, bits);
     if (keys)
-        index_put(&all, s->gone, keys);
+        mr_text_put(&all, s->gone, keys);
     mr_status st = all.failed ? mr_fail_memory(sizeof head + bits + keys)
-                              : mr_file_replace(path, all.bytes, all.n);
-    mr_free(all.bytes);
+                              : mr_file_replace(path, all.data, all.used);
+    mr_free(all.data);
     return st;
 }
 

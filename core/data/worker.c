@@ -25,7 +25,7 @@ static float fps_of(const mr_clip_info *info, int32_t interval)
 
 static int32_t interval_of(const mr_loader *l, const mr_clip_info *info)
 {
-    return mr_bucket_rule_interval(l->rule, index_fps_milli(info));
+    return mr_bucket_rule_interval(l->rule, mr_fps_milli(info));
 }
 
 static mr_status set_facts(const mr_loader *l, slab *s, int32_t slot, const mr_row *row)

@@ -1,6 +1,5 @@
 /* exec: addresses of a program's steps, and the order between queues. Licence: Apache-2.0 */
 #include "exec/room.h"
-#include "layout/room.h"
 
 #include <string.h>
 
@@ -68,7 +67,8 @@ static int add_value(const mr_program *p, mr_ref x, int *list, int n)
 {
     if (x == MR_NONE)
         return n;
-    return add_entry(p->layout->of_storage[mr_graph_value(p->graph, x)->storage], list, n);
+    return add_entry(mr_layout_storage_entry(p->layout, mr_graph_value(p->graph, x)->storage), list,
+                     n);
 }
 
 static int entries_of(const mr_program *p, int step, int list[USES])
@@ -76,7 +76,7 @@ static int entries_of(const mr_program *p, int step, int list[USES])
     if (step >= p->n_setup + p->n_run)
         return add_value(p, p->outputs[p->step_node[step]].value, list, 0);
     const mr_node *node = mr_graph_node(p->graph, p->step_node[step]);
-    int n = add_entry(p->layout->of_node[p->step_node[step]], list, 0);
+    int n = add_entry(mr_layout_workspace_entry(p->layout, p->step_node[step]), list, 0);
     for (int k = 0; k < node->n_in; k++)
         n = add_value(p, node->in[k], list, n);
     for (int k = 0; k < node->n_out; k++)

@@ -2,8 +2,6 @@
  * allocated beyond the plan itself and no device is asked; program.c binds what is planned here.
  * Licence: Apache-2.0 */
 #include "exec/room.h"
-#include "graph/room.h"
-#include "layout/room.h"
 
 enum { OUTPUT_ALIGN = 64 };
 
@@ -36,7 +34,7 @@ static mr_status make_steps(mr_program *p, size_t *workspace)
                 arg++->desc = desc_of(p->graph, node->in[k]);
             for (int k = 0; k < node->n_out; k++)
                 arg++->desc = desc_of(p->graph, node->out[k]);
-            if (graph_crosses(p->graph, node))
+            if (mr_graph_crosses(p->graph, node))
                 s->kind = MR_STEP_COPY, s->bytes = mr_desc_span_bytes(s->arg[0].desc);
             else
                 MR_TRY(mr_step_choose(s, &p->exec->facts));
@@ -224,7 +222,7 @@ mr_status mr_program_plan(mr_program *p)
         (size_t)p->n_library * PREPARED_BYTES +
         (size_t)mr_layout_entries(p->layout) * sizeof(mr_layout_entry) +
         (size_t)mr_schedule_steps(mr_layout_schedule(p->layout)) * sizeof(mr_schedule_step) +
-        graph_bytes(p->graph);
+        mr_graph_bytes(p->graph);
     MR_TRY(place_storages(p));
     require_inputs(p);
     place_results(p);

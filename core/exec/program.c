@@ -1,7 +1,6 @@
 /* exec: a planned program on a device - its blocks, the arena, kernels' states, setup. Licence:
  * Apache-2.0 */
 #include "exec/room.h"
-#include "layout/room.h"
 
 #include <string.h>
 

@@ -188,7 +188,7 @@ static bool covers(const mr_desc *d, size_t storage_bytes)
 /* As a row says, but for copies between spaces, which move bytes as they lie. */
 static bool fits(const mr_graph *g, const mr_node *node, mr_access access, const mr_desc *d)
 {
-    return graph_strides_fit(graph_crosses(g, node) ? MR_CONTIG : access, d);
+    return graph_strides_fit(mr_graph_crosses(g, node) ? MR_CONTIG : access, d);
 }
 
 /* May value x have these strides: can its producer write them, and all its readers read them? */

@@ -84,7 +84,7 @@ mr_ref mr_graph_input_find(const mr_graph *g, const char *name)
     return MR_NONE;
 }
 
-size_t graph_bytes(const mr_graph *g)
+size_t mr_graph_bytes(const mr_graph *g)
 {
     size_t bytes = (size_t)g->nodes.cap * sizeof *g->nodes.at +
                    (size_t)g->values.cap * sizeof *g->values.at +

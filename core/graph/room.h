@@ -108,8 +108,6 @@ struct mr_graph {
 
 mr_status vec_room(void **at, int *cap, int n, size_t size);
 
-/* of its tables and constants */
-size_t graph_bytes(const mr_graph *g);
 mr_status graph_new_storage(mr_graph *g, mr_class kind, size_t bytes, int *out);
 mr_status graph_new_value(mr_graph *g, const value *v, mr_ref *out);
 /* Append a node with inferred outputs; no copies inserted, no tape entry beyond its own. */
@@ -156,8 +154,6 @@ mr_status graph_fresh_place(mr_graph *g, int param);
  * no longer. Before joins and places in memory are decided. */
 mr_status graph_fuse(mr_graph *g, bool *live);
 
-/* Is this node a copy between two spaces? Such a one moves bytes as they lie. */
-bool graph_crosses(const mr_graph *g, const mr_node *node);
 /* May a row with this access read or write these strides? */
 bool graph_strides_fit(mr_access access, const mr_desc *d);
 mr_status graph_check_open(const mr_graph *g, const char *what);

@@ -21,7 +21,7 @@ bool graph_strides_fit(mr_access access, const mr_desc *d)
     return access == MR_ANY || (access == MR_ROWS ? mr_desc_is_rows(d) : mr_desc_is_dense(d));
 }
 
-bool graph_crosses(const mr_graph *g, const mr_node *node)
+bool mr_graph_crosses(const mr_graph *g, const mr_node *node)
 {
     if (node->n_in != 1 || node->n_out != 1 || node->in[0] == MR_NONE || node->out[0] == MR_NONE)
         return false;

@@ -1,5 +1,7 @@
 /* index: ingest: one thread reads the list of the input, then several scan its files, and the
  * caller writes rows in the order of the input. Licence: Apache-2.0 */
+#include "base/members.h"
+#include "base/wait.h"
 #include "index/room.h"
 
 #include <math.h>
@@ -237,7 +239,7 @@ static mr_status refuse(mr_ingest *g, const index_input *in, const scanned *s)
 {
     json_t *o =
         json_pack("{s:I, s:o, s:s, s:o}", "row", (json_int_t)in->line, "path",
-                  index_text_json(in->path), "class", s->class, "detail", index_text_json(s->why));
+                  mr_json_text(in->path), "class", s->class, "detail", mr_json_text(s->why));
     char *line = o ? json_dumps(o, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
     json_decref(o);
     if (!line)
@@ -313,21 +315,12 @@ static mr_status finish(mr_ingest *g)
     return MR_OK;
 }
 
-void index_wait(pthread_cond_t *cond, pthread_mutex_t *lock)
-{
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += 50000000;
-    until.tv_sec += until.tv_nsec / 1000000000, until.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(cond, lock, &until);
-}
-
 // waits for the list until `end`, and begins the index once it is there
 static mr_status wait_for_list(mr_ingest *g, double end)
 {
     pthread_mutex_lock(&g->lock);
     while (!g->listed && mr_now_s() < end)
-        index_wait(&g->can_write, &g->lock);
+        mr_wait_briefly(&g->can_write, &g->lock);
     bool listed = g->listed;
     pthread_mutex_unlock(&g->lock);
     if (!listed)
@@ -355,7 +348,7 @@ mr_status mr_ingest_step(mr_ingest *g, double seconds, mr_ingest_progress *progr
         pthread_mutex_lock(&g->lock);
         scanned *slot = &g->ring[g->written % AHEAD];
         if (!slot->ready && g->worker_status == MR_OK)
-            index_wait(&g->can_write, &g->lock);
+            mr_wait_briefly(&g->can_write, &g->lock);
         scanned s = *slot;
         bool failed = g->worker_status != MR_OK;
         *slot = (scanned){0};

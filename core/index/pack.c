@@ -298,7 +298,7 @@ mr_status index_unpack_row(MDB_val value, mr_arena *arena, mr_row *r, const inde
     return v.failed ? mr_fail(MR_E_DATA, "a row that ends too early") : MR_OK;
 }
 
-uint32_t index_fps_milli(const mr_clip_info *i)
+uint32_t mr_fps_milli(const mr_clip_info *i)
 {
     return i->rate_num
                ? (uint32_t)MR_MIN((double)i->rate_num * 1000 / i->rate_den + 0.5, UINT32_MAX)
@@ -310,7 +310,7 @@ mr_hot index_hot_of(const mr_row *r)
     const mr_clip_info *i = &r->info;
     return (mr_hot){.key_lo = r->key.lo,
                     .frames = (uint32_t)MR_MIN(i->frames, UINT32_MAX),
-                    .fps_milli = index_fps_milli(i),
+                    .fps_milli = mr_fps_milli(i),
                     .duration_ms = (uint32_t)MR_MIN(i->duration_ms, UINT32_MAX),
                     .width = (uint16_t)i->width,
                     .height = (uint16_t)i->height,

@@ -245,7 +245,6 @@ mr_status index_unpack_row(MDB_val v, mr_arena *arena, mr_row *row, const index_
 /* The same without key frames and captions. */
 mr_status index_unpack_facts(MDB_val v, mr_arena *arena, mr_row *row);
 mr_hot index_hot_of(const mr_row *row);
-uint32_t index_fps_milli(const mr_clip_info *info); /* to the nearest; 0: not known */
 /* Hash of key, hot fields, file size and captions. */
 mr_hash128 index_row_hash(const mr_row *row);
 
@@ -391,8 +390,6 @@ enum { INDEX_CAPTION_MAX = 64 << 10, INDEX_WHY = 160 };
 /* Nothing should be trained on this caption, for the reason put into `why`: too long, not UTF-8, or
  * with control characters other than tabs and line breaks. */
 bool index_caption_bad(const char *text, char why[INDEX_WHY]);
-/* Any bytes as a JSON text, those that are not UTF-8 as \xHH. Owns: the caller; NULL: no memory */
-json_t *index_text_json(const char *text);
 /* Set the fault of a row with a bad caption, which it loses, or with an impossible path; its text
  * goes to `why`. *key is that of the sample. Answers false when it has none. */
 enum { INDEX_FAULT = 4400 };
@@ -523,12 +520,6 @@ mr_status index_path_absolute(const char *path, char out[4096]);
  * the root, or to the whole one. Errors: MR_E_IO too long */
 mr_status index_source_path(const index_source *s, const char *path, char full[4096],
                             const char **relative);
-
-/* ---- ingest.c ---- */
-
-/* Wait for a condition, but no longer than 50 ms: an interruption or the end of the caller's time
- * signals nothing and is looked for afterwards. */
-void index_wait(pthread_cond_t *cond, pthread_mutex_t *lock);
 
 /* ---- a builder as its files see it ---- */
 

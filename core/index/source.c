@@ -1,4 +1,5 @@
 /* index: what to ingest: a folder of clips, or rows of CSV or JSON lines. Licence: Apache-2.0 */
+#include "base/members.h"
 #include "index/room.h"
 
 #include <ctype.h>
@@ -350,8 +351,8 @@ static mr_status describe(index_source *s, const char *input, const struct stat 
 {
     char hex[33];
     mr_hash128_hex(mr_hasher_digest(s->hash), hex);
-    json_t *d = json_pack("[{s:o, s:o, s:o, s:I, s:s}]", "path", index_text_json(input), "root",
-                          index_text_json(s->root), "source", index_text_json(s->name), "rows",
+    json_t *d = json_pack("[{s:o, s:o, s:o, s:I, s:s}]", "path", mr_json_text(input), "root",
+                          mr_json_text(s->root), "source", mr_json_text(s->name), "rows",
                           (json_int_t)s->n, "hash", hex);
     if (d && s->parts) {
         json_t *of = json_array_get(d, 0);

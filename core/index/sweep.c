@@ -1,5 +1,6 @@
 /* index: several threads look at the files of rows; what came of them is handed out in the order
  * in which the rows were named. Licence: Apache-2.0 */
+#include "base/wait.h"
 #include "index/room.h"
 
 #include <stdio.h>
@@ -227,7 +228,7 @@ mr_status mr_sweep_next(mr_sweep *s, double seconds, mr_seen *seen, bool *got)
     give_back(s);
     const look *l = &s->ring[s->taken % AHEAD];
     while (!l->ready && s->taken < s->n && s->failed == MR_OK && mr_now_s() < end)
-        index_wait(&s->can_take, &s->lock);
+        mr_wait_briefly(&s->can_take, &s->lock);
     // what was looked at before the failure is handed out first
     if (l->ready) {
         s->lent = *got = true;

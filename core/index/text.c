@@ -38,25 +38,3 @@ bool index_caption_bad(const char *text, char why[INDEX_WHY])
     }
     return false;
 }
-
-json_t *index_text_json(const char *text)
-{
-    json_t *whole = json_string(text);
-    if (whole)
-        return whole;
-    // what is not UTF-8 is told byte by byte
-    index_pack out = {0};
-    for (size_t left = strlen(text); left;) {
-        uint32_t code;
-        char hex[8];
-        size_t n = mr_utf8(text, left, &code);
-        snprintf(hex, sizeof hex, "\\x%02X", (unsigned char)*text);
-        index_put(&out, n ? text : hex, n ? n : 4);
-        n = n ? n : 1;
-        text += n, left -= n;
-    }
-    if (!out.failed)
-        whole = json_stringn((const char *)out.bytes, out.n);
-    mr_free(out.bytes);
-    return whole;
-}

@@ -171,6 +171,16 @@ size_t mr_layout_offset(const mr_layout *l, int storage)
     return l->of_storage[storage] < 0 ? 0 : l->entry[l->of_storage[storage]].offset;
 }
 
+int mr_layout_storage_entry(const mr_layout *l, int storage)
+{
+    return l->of_storage[storage];
+}
+
+int mr_layout_workspace_entry(const mr_layout *l, int node)
+{
+    return l->of_node[node];
+}
+
 size_t mr_layout_workspace(const mr_layout *l, int node)
 {
     return l->of_node[node] < 0 ? l->transient : l->entry[l->of_node[node]].offset;

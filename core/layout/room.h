@@ -4,12 +4,6 @@
 
 #include "moonreel/layout.h"
 
-#define MR_GRANULE ((size_t)64)
-static inline size_t mr_granules(size_t bytes)
-{
-    return (bytes + MR_GRANULE - 1) & ~(MR_GRANULE - 1);
-}
-
 struct mr_layout {
     const mr_graph *graph;
     mr_schedule *schedule;

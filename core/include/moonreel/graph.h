@@ -338,8 +338,12 @@ MR_API const mr_desc *mr_grad_desc(const mr_grad *ctx, mr_ref x);
  * is none. */
 
 MR_API bool mr_graph_finished(const mr_graph *g);
+/* Host memory of its tables and constants. */
+MR_API size_t mr_graph_bytes(const mr_graph *g);
 MR_API int mr_graph_nodes(const mr_graph *g);
 MR_API const mr_node *mr_graph_node(const mr_graph *g, int i); /* in running order */
+/* Is this node a copy between two spaces? Such a copy moves bytes as they lie. */
+MR_API bool mr_graph_crosses(const mr_graph *g, const mr_node *node);
 MR_API const mr_value *mr_graph_value(const mr_graph *g, mr_ref x);
 MR_API int mr_graph_storages(const mr_graph *g);
 MR_API const mr_storage *mr_graph_storage(const mr_graph *g, int i);

@@ -31,6 +31,8 @@ typedef struct mr_hot {
     uint16_t text_tokens;   /* 0: not counted */
     uint16_t spare;
 } mr_hot;
+/* Frames per 1,000 seconds, to the nearest: fps_milli of a clip; 0: not known, or an image. */
+MR_API uint32_t mr_fps_milli(const mr_clip_info *info);
 enum { MR_HOT_ROWS = 4096 };
 enum { MR_INDEX_COLUMNS = 32 }; /* at most */
 

@@ -57,6 +57,12 @@ MR_API mr_status mr_layout_place(mr_layout_entry *entries, int n, size_t *peak, 
 MR_API mr_status mr_layout_new(const mr_graph *g, const mr_layout_options *options,
                                mr_layout **out);
 MR_API void mr_layout_free(mr_layout *layout);
+/* Every tensor begins at a multiple of MR_GRANULE bytes of its space, and takes whole granules. */
+#define MR_GRANULE ((size_t)64)
+static inline size_t mr_granules(size_t bytes)
+{
+    return (bytes + MR_GRANULE - 1) & ~(MR_GRANULE - 1);
+}
 /* Arena bytes needed: on the device, in any space. */
 MR_API size_t mr_layout_peak(const mr_layout *layout);
 MR_API size_t mr_layout_peak_in(const mr_layout *layout, mr_space space);
@@ -72,6 +78,9 @@ MR_API const mr_schedule *mr_layout_schedule(const mr_layout *layout);
 /* Entries in order of `node`, then those of the transient region; lent. */
 MR_API int mr_layout_entries(const mr_layout *layout);
 MR_API const mr_layout_entry *mr_layout_at(const mr_layout *layout, int i);
+/* The entry of a storage, of a node's workspace; -1 when the arena does not hold it. */
+MR_API int mr_layout_storage_entry(const mr_layout *layout, int storage);
+MR_API int mr_layout_workspace_entry(const mr_layout *layout, int node);
 /* The entries of the device's arena that live at the node where the bound is reached, largest
  * first. out: room for mr_layout_entries; lent. Returns their number. */
 MR_API int mr_layout_live(const mr_layout *layout, const mr_layout_entry **out);

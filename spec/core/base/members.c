@@ -99,10 +99,21 @@ static void values(void)
                 "the value at byte 0 has 100000 bytes; at most 65536");
 }
 
+static void text_of_bytes(void)
+{
+    json_t *text = mr_json_text("caf\xc3\xa9");
+    CHECK_STR(json_string_value(text), "caf\xc3\xa9");
+    json_decref(text);
+    text = mr_json_text("\xff/a\xc3\xa9\xc3.mp4");
+    CHECK_STR(json_string_value(text), "\\xFF/a\xc3\xa9\\xC3.mp4");
+    json_decref(text);
+}
+
 int main(void)
 {
     good();
     refused();
     values();
+    text_of_bytes();
     return check_done();
 }

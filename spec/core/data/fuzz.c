@@ -5,6 +5,7 @@
 #include "base/process.h"
 #include "check.h"
 #include "data/room.h"
+#include "index/room.h"
 #include "mutator.h"
 #include "rows.h"
 #define XXH_STATIC_LINKING_ONLY

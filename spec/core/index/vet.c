@@ -42,16 +42,6 @@ static void captions(void)
     CHECK_STR(why, "a caption of 65537 bytes; expected at most 65536");
 }
 
-static void json_of_bytes(void)
-{
-    json_t *text = index_text_json("caf\xc3\xa9");
-    CHECK_STR(json_string_value(text), "caf\xc3\xa9");
-    json_decref(text);
-    text = index_text_json("\xff/a\xc3\xa9\xc3.mp4");
-    CHECK_STR(json_string_value(text), "\\xFF/a\xc3\xa9\\xC3.mp4");
-    json_decref(text);
-}
-
 static void rows_of_one_sample(void)
 {
     static const struct {
@@ -116,7 +106,6 @@ static void rows_of_one_sample(void)
 int main(void)
 {
     captions();
-    json_of_bytes();
     rows_of_one_sample();
     return check_done();
 }

@@ -109,7 +109,7 @@ describe("C rooms", function()
   -- plug-in of MPI gives out
   local owner = { op = "cpu", collective = "cpu",
     wire = "mpi", random_inline = "base", f8_inline = "tensor", status = "base" }
-  local arrows, unlinked = {}, {}
+  local arrows, unlinked, foreign = {}, {}, {}
   for _, path in ipairs(files("core", "%.[ch]$")) do
     local room = path:match("^core/(%l+)/")
     local header = path:match("^core/include/moonreel/([%w_]+)")
@@ -122,6 +122,9 @@ describe("C rooms", function()
       local other = folder == "moonreel" and (owner[name] or name) or folder
       if other and other ~= room then
         arrows[room][other] = arrows[room][other] or path .. ":" .. at
+        if name == "room" then
+          foreign[#foreign + 1] = ("%s:%d: the inside of core/%s"):format(path, at, other)
+        end
         if links[room] and not plugins[other] and not reaches(links, room, other) then
           unlinked[#unlinked + 1] = ("%s:%d: mr_%s does not link mr_%s"):format(path,
             at, room, other)
@@ -140,6 +143,9 @@ describe("C rooms", function()
     assert.equal("", circles(links))
   end)
   it("include only what they link", function() assert.equal("", table.concat(unlinked, "\n")) end)
+  it("leave the inside of others alone", function()
+    assert.equal("", table.concat(foreign, "\n"))
+  end)
 end)
 
 describe("CUDA rooms", function()

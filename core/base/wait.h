@@ -1,0 +1,19 @@
+/* base, for rooms: a wait that looks up now and then. Licence: Apache-2.0 */
+#ifndef MR_BASE_WAIT_H
+#define MR_BASE_WAIT_H
+
+#include <pthread.h>
+#include <time.h>
+
+/* Wait for a condition, but no longer than 50 ms: an interruption or the end of the caller's time
+ * signals nothing and is looked for afterwards. The caller holds `lock`. */
+static inline void mr_wait_briefly(pthread_cond_t *cond, pthread_mutex_t *lock)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += 50000000;
+    until.tv_sec += until.tv_nsec / 1000000000, until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(cond, lock, &until);
+}
+
+#endif
