@@ -37,7 +37,7 @@ end
 ---@param m table  machine; `here` is the open device when it is this one
 ---@return moonreel.plan.Compiled
 function compiled.new(m)
-  return setmetatable({ machine = m, models = {}, steps = {}, ranks = {} }, Compiled)
+  return setmetatable({ machine = m, models = {}, graphs = {}, steps = {}, ranks = {} }, Compiled)
 end
 
 --- What programs of its machine are planned with.
@@ -53,15 +53,34 @@ local function fresh_of(settings, ranks)
     and regions.fresh(nil, math.max(settings.virtual_ranks, 1) * settings.accumulate)
 end
 
--- what is compiled, by what decides it
-local function key_of(settings, dtype, fresh)
-  return json.encode { settings:plain("model"), settings:plain("vae"),
-    settings:plain("text_encoder"), settings:plain("clip"), settings.compat or "",
+local RECORDS = { model = true, vae = true, text_encoder = true, clip = true,
+  vae_loss_config = true, discriminator = true, gen_loss_config = true, disc_loss_config = true,
+  condition_config = true }
+
+-- fields that the graphs of models and losses are built by: where weights of an autoencoder lie is
+-- none, nor is what has no meaning here
+local function shapes_of(settings)
+  local fields = {}
+  for _, leaf in ipairs(settings:leaves()) do
+    if RECORDS[leaf.keys[1]] and not leaf.row.no_meaning and leaf.path ~= "vae.from_pretrained" then
+      fields[leaf.path] = leaf.value
+    end
+  end
+  return fields
+end
+
+-- graphs, by what decides them
+local function key_of_graphs(settings, dtype, fresh)
+  return json.encode { shapes_of(settings), settings.compat or "",
     settings.optim.ema_decay ~= nil, dtype, fresh,
     settings.optim.offload, settings.optim.moment_bits,
-    settings.job, settings.cached, settings.load_video_features,
-    settings.load_text_features, settings.optim.type, settings:plain("optim").muon or "",
-    settings:plain("condition_config") }
+    settings.job, settings.optim.type, settings:plain("optim").muon or "" }
+end
+
+-- the same with their encoders
+local function key_of(settings, graphs)
+  return graphs .. json.encode { settings.vae.from_pretrained or "", settings.cached,
+    settings.load_video_features, settings.load_text_features }
 end
 
 -- what an optimizer keeps of a region's bytes is for
@@ -126,7 +145,8 @@ function Compiled:of(settings, ranks)
   local trains = settings.job == "train" or settings.job == "batch_search"
   local job = not trains and settings.job or nil
   local fresh = not job and fresh_of(settings, ranks or 1)
-  local key = key_of(settings, dtype, fresh)
+  local graphs = key_of_graphs(settings, dtype, fresh)
+  local key = key_of(settings, graphs)
   if self.models[key] then
     return self.models[key]
   end
@@ -134,7 +154,7 @@ function Compiled:of(settings, ranks)
   local device = device_of(m)
   local exec = E.plan(pipe.params, { regions = not job and regions.of(settings, nil, nil,
     fresh, pipe.params) or nil, facts = device.facts, rates = device.rates })
-  local models = { key = key, pipe = pipe, exec = exec, dtype = dtype, job = job,
+  local models = { key = key, graphs = graphs, pipe = pipe, exec = exec, dtype = dtype, job = job,
     fresh = fresh,
     encoders = encoders.new(pipe, { facts = device.facts, rates = device.rates,
       memory_bytes = m.memory_bytes, read_rate = m.host and m.host.read,
@@ -155,7 +175,7 @@ end
 
 -- what decides how a rank's graphs are built
 local function key_of_rank(settings, models, mesh)
-  return table.concat({ models.key, mesh.ranks, mesh.gpus, mesh.zero,
+  return table.concat({ models.graphs, mesh.ranks, mesh.gpus, mesh.zero,
     tostring(mesh:keeps_gradients(settings)), tostring(mesh:micros(settings) <= mesh.data),
     settings.plugin_config.reduce_bucket_size_in_m or "" }, " ")
 end
@@ -220,6 +240,32 @@ local function who_lives(live)
   return list
 end
 
+-- A step of its graph alone, which settings of other encoders share, with what encodes its batch.
+local function encoded(graph, models, bucket)
+  local step, parts = setmetatable({}, { __index = graph }), {}
+  for part, seconds in pairs(graph.parts) do
+    parts[part] = seconds
+  end
+  parts.encode, step.encoding, parts.read, step.encode_by = models.encoders:batch(bucket)
+  step.parts = parts
+  return step
+end
+
+-- A step, made once: its graph by `build` where no other settings have asked for this one.
+local function known(self, models, bucket, key, build)
+  local whole = models.key .. key
+  if not self.steps[whole] then
+    self.graphs[key] = self.graphs[key] or build()
+    self.steps[whole] = encoded(self.graphs[key], models, bucket)
+  end
+  return self.steps[whole]
+end
+
+-- what both kinds of steps say of their program
+local function facts_of(prog, live)
+  return { memory = prog:memory(), live = who_lives(live), profile = prog:profile(PARTS) }
+end
+
 --- The micro-step of a bucket.
 ---@param settings table
 ---@param models table   of `of`
@@ -231,32 +277,24 @@ end
 function Compiled:step(settings, models, bucket)
   if models.job == "extract" then
     local parts = { forward = 0, recompute = 0, backward = 0 }
-    local step = { memory = NONE, live = {}, useful = 0, profile = {}, parts = parts, ops = {},
-      by = {} }
-    parts.encode, step.encoding, parts.read, step.encode_by = models.encoders:batch(bucket)
-    return step
+    return encoded({ memory = NONE, live = {}, useful = 0, profile = {}, parts = parts, ops = {},
+      by = {} }, models, bucket)
   end
   local shape = feed.new(settings, models.pipe):shape(bucket)
   local config = program.config(settings, nil, nil, models.fresh)
   config.forward = models.job == "eval_loss"
   local passes = config.forward and eval_times.passes(settings) or 1
-  local key = models.key .. program.key(shape) .. json.encode(config) .. passes
-  if self.steps[key] then
-    return self.steps[key]
-  end
-  local graph = program.graph(models.pipe, shape, config)
-  local prog <close> = models.exec:compile(graph)
-  local rows = prog:times()
-  local step = { memory = prog:memory(), live = who_lives(prog:live()),
-    useful = work.useful(rows), profile = prog:profile(PARTS) }
-  step.parts, step.ops, step.by = work.parts(self.machine, rows, models.dtype)
-  -- a batch of a job that evaluates is encoded once and held at every time
-  step.parts.forward = step.parts.forward * passes
-  step.parts.encode, step.encoding, step.parts.read, step.encode_by = models.encoders:batch(bucket)
-  prog:close()
-  graph:close()
-  self.steps[key] = step
-  return step
+  local key = models.graphs .. program.key(shape) .. json.encode(config) .. passes
+  return known(self, models, bucket, key, function()
+    local graph <close> = program.graph(models.pipe, shape, config)
+    local prog <close> = models.exec:compile(graph)
+    local rows, step = prog:times(), facts_of(prog, prog:live())
+    step.useful = work.useful(rows)
+    step.parts, step.ops, step.by = work.parts(self.machine, rows, models.dtype)
+    -- a batch of a job that evaluates is encoded once and held at every time
+    step.parts.forward = step.parts.forward * passes
+    return step
+  end)
 end
 
 -- how ranks share tokens, and what else decides the graph of a rank
@@ -284,26 +322,21 @@ function Compiled:rank_step(settings, models, mesh, bucket)
   local seq, shape = shares.sequence(settings, mesh, heads), feed.new(settings, rank.pipe)
     :shape(bucket)
   local key = key_of_step(rank, shape, seq, program.config(settings))
-  if self.steps[key] then
-    return self.steps[key]
-  end
-  local graph <close> = program.graph(rank.pipe, shape, program.config(settings,
-    rank.reduces and rank.team or nil, seq))
-  local prog <close> = rank.exec:compile(graph)
-  local rows, live = prog:times(), prog:live()
-  local step = { memory = prog:memory(), live = who_lives(live), profile = prog:profile(PARTS),
-    story = graph:story(), sent = seq and shares.sent(rows, seq) or 0 }
-  step.windows, step.buckets = rank:shared(live)
-  step.parts, step.ops, step.by = work.parts(self.machine, shares.computed(rows), models.dtype)
-  step.parts.encode, step.encoding, step.parts.read, step.encode_by = models.encoders:batch(bucket)
-  if not seq then
-    step.useful = work.useful(rows)
-  end
-  -- ranks that share tokens do a part of it, and some of it all of them
-  self.steps[key] = setmetatable(step, { __index = function(_, name)
-    return name == "useful" and self:step(settings, models, bucket).useful or nil
-  end })
-  return step
+  return known(self, models, bucket, key, function()
+    local graph <close> = program.graph(rank.pipe, shape, program.config(settings,
+      rank.reduces and rank.team or nil, seq))
+    local prog <close> = rank.exec:compile(graph)
+    local rows, live = prog:times(), prog:live()
+    local step = facts_of(prog, live)
+    step.story, step.sent = graph:story(), seq and shares.sent(rows, seq) or 0
+    step.windows, step.buckets = rank:shared(live)
+    step.parts, step.ops, step.by = work.parts(self.machine, shares.computed(rows), models.dtype)
+    step.useful = not seq and work.useful(rows) or nil
+    -- ranks that share tokens do a part of it, and some of it all of them
+    return setmetatable(step, { __index = function(_, name)
+      return name == "useful" and self:step(settings, models, bucket).useful or nil
+    end })
+  end)
 end
 
 --- Give everything back.

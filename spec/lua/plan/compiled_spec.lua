@@ -150,3 +150,35 @@ describe("programs of the encoders", function()
     assert.is_true(encode[3] > encode[1])
   end)
 end)
+
+describe("graphs", function()
+  it("are built once for settings whose encoders alone differ, and each has its own", function()
+    local graph, built = program.graph, 0
+    finally(function() program.graph = graph end)
+    program.graph = function(...)
+      built = built + 1
+      return graph(...)
+    end
+    local cache <close> = compiled.new(machine.open "H100")
+    local b = { resolution = "144p", frames = 51, height = 144, width = 256, batch = 1 }
+    local function planned(name, ...)
+      local s = settings.bake(name, { "model.depth=1", ... })
+      return cache:step(s, cache:of(s), b)
+    end
+    local one = planned "opensora-1.2/stage1"
+    local other = planned("opensora-1.2/lambda/stage1", "load_text_features=true")
+    assert.equal(1, built)
+    assert.equal(one.parts.backward, other.parts.backward)
+    assert.equal(0, other.parts.read)
+    assert.is_true(one.parts.read + one.parts.encode > other.parts.read + other.parts.encode)
+    planned("opensora-1.2/stage1", "model.qk_norm=false")
+    assert.equal(2, built)
+  end)
+
+  it("of an adversary are not those without one", function()
+    local cache <close> = compiled.new(machine.open "H100")
+    local alone = cache:of(settings.bake "opensora-2.0/vae/train_dc_ae")
+    local judged = cache:of(settings.bake "opensora-2.0/vae/train_dc_ae_disc")
+    assert.is_true(judged.trained > alone.trained)
+  end)
+end)
