@@ -143,6 +143,7 @@ local read_open = options.declare("codec.open", {
   { "micro_batch_size", "integer", "pictures at once", default = 4 },
   { "fields", "table", "others of its record, as a recipe sets them", default = {} },
   { "comm", "mr.Comm", "ranks that share each clip: all open, encode and decode alike" },
+  { "by", "text", "what these share: rows, or channels", default = "rows" },
 })
 
 -- an autoencoder by the names of its tensors, with fields of its record
@@ -177,7 +178,7 @@ function codec.open(path, given)
   local source <close>, folder = open(path)
   local auto = of_file(source, folder, o)
   if o.comm and o.comm:size() > 1 then
-    codec.share(auto, shared.new { comm = o.comm, field = "ranks" })
+    codec.share(auto, shared.new { comm = o.comm, by = o.by, field = "ranks" })
   end
   local self = apart(auto, o.device or E.device(), o.dtype, source, folder)
   self.path = path

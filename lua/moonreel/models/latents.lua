@@ -1,6 +1,7 @@
 --- An autoencoder that lies apart: what its latents are to the model of a run.
 -- @module moonreel.models.latents
 local base = require "moonreel.core.base"
+local channels = require "moonreel.nn.channels"
 local ops = require "moonreel.core.op"
 local shared = require "moonreel.nn.shared"
 local volume = require "moonreel.nn.volume"
@@ -23,10 +24,12 @@ end
 --- Share each clip over ranks.
 ---@param share mr.Shared|nil  nil: this rank has all
 function Latents:share_over(share)
-  self.share = share
-  if share then
+  if share and share.by == "channels" then
+    channels.check(share, self:channel_counts())
+  elseif share then
     share.pixels = self.side
   end
+  self.share = share
 end
 
 --- Layers from pixels to latents, over the rows that this rank has.

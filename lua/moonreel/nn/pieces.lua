@@ -36,7 +36,7 @@ function Whole.window(_, x, _, _, layer) return { v = layer(x.v, 0) } end
 function Whole.rows(_, x, _, _, layer) return { v = layer(x.v) } end
 
 function Whole.total(self, x, _, _, sums)
-  local part = shared.of(self.g)
+  local part = shared.rows(self.g)
   return part and part:total(self.g, sums(x.v)) or sums(x.v)
 end
 

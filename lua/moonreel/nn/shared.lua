@@ -1,80 +1,73 @@
---- Layers of pictures and clips over which ranks share the work, channels last: [B, T, H, W, C].
--- Each rank has some rows of cells of every clip. A layer that reads no neighbours knows nothing of
--- it; a convolution takes the rows that it reads of the rank before and of the one behind
--- (`window`), sums over positions are those of all ranks (`total`, `moments`). Results are those of
--- one rank up to the order of sums.
+--- Ranks that share the work on clips, channels last: [B, T, H, W, C]. Each has some rows of every
+-- clip (nn/rows.lua), or some channels inside of blocks (nn/channels.lua). Results are those of one
+-- rank up to the order of sums.
 --
 -- What is on every rank alike is a constant, or made of all shares. The gradient of each rank is
--- that of its own rows, and their sum over the ranks is the gradient: what is computed from the
+-- that of its own part, and their sum over the ranks is the gradient: what is computed from the
 -- gathered result has to be computed by all ranks alike. Ref: parallelism 8.
 -- @module moonreel.nn.shared
-local G = require "moonreel.core.graph"
-local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
-local nn = require "moonreel.nn"
+local channels = require "moonreel.nn.channels"
 local ops = require "moonreel.core.op"
 local options = require "moonreel.text.options"
-local sequence = require "moonreel.nn.sequence"
+local rows = require "moonreel.nn.rows"
 
 local shared = {}
 
-local ROWS <const> = 2 -- the axis that is cut
 local QUEUE <const> = "comm_intra"
+local WAYS <const> = { rows = rows, channels = channels }
 
 ---@class mr.Shared
+---@field by string        "rows" or "channels"
 ---@field ranks integer
 ---@field at integer       this one, from 0
 ---@field group integer    a number of moonreel/collective.h
 ---@field trains boolean   graphs have gradients
+---@field field string     of a recipe that says so
 ---@field pixels integer   rows of pixels of a cell, for messages
 local Shared = {}
 Shared.__index = Shared
 
 local read = options.declare("shared.new", {
+  { "by", "text", "what is cut: rows or channels", default = "rows" },
   { "ranks", "integer", "that share each clip; those of comm where absent", default = 1 },
   { "rank", "integer", "this one, from 0", default = 0 },
   { "comm", "mr.Comm", "the ranks, in this order; absent: nothing is run" },
   { "trains", "boolean", "graphs have gradients", default = false },
-  { "field", "text", "what a message says to change", default = "plugin_config_ae.sp_size" },
+  { "field", "text", "what a message says to change; the recipe's where absent" },
 })
 
---- Ranks that share rows.
----@param given table  ranks, rank, comm, trains, field
+local FIELDS <const> = { rows = "plugin_config_ae.sp_size", channels = "plugin_config_ae.tp_size" }
+
+--- Ranks that share clips.
+---@param given table  by, ranks, rank, comm, trains, field
 ---@return mr.Shared
 function shared.new(given)
   local o = read(given)
   local comm = o.comm
-  return setmetatable({ ranks = comm and comm:size() or o.ranks, at = comm and comm:rank()
-    or o.rank, group = comm and comm:rows() or 0, trains = o.trains, field = o.field,
-    comm = comm, pixels = 1 }, Shared)
+  if not WAYS[o.by] then
+    base.raise("MR_E_USAGE", ("shared.new: by = %q; expected rows or channels"):format(o.by))
+  end
+  return setmetatable({ by = o.by, ranks = comm and comm:size() or o.ranks, at = comm
+    and comm:rank() or o.rank, group = comm and comm:rows() or 0, trains = o.trains,
+    field = o.field or FIELDS[o.by], comm = comm, pixels = 1 }, Shared)
 end
 
--- what ranks share of the clips that a graph has at work
-local at_work = setmetatable({}, { __mode = "k" })
+-- what a rank has of the clip that layers of a graph are at, by the way it is cut
+local at_work = { rows = setmetatable({}, { __mode = "k" }),
+  channels = setmetatable({}, { __mode = "k" }) }
 
----@class mr.Rows  what a rank has of a clip
----@field cells integer  rows of cells of all ranks
----@field own integer    of these this rank has
-local Rows = {}
-Rows.__index = Rows
-
---- What is shared of the clip that layers of a graph are at; nil: it is whole.
+--- The rows that this rank has of the clip that layers of a graph are at; nil: all.
 ---@param g mr.Graph
 ---@return mr.Rows|nil
-function shared.of(g) return at_work[g] end
+function shared.rows(g) return at_work.rows[g] end
 
--- Where a rank has fewer rows than a convolution reads of it: which numbers of ranks and which
--- heights go. `rows` are those of a cell.
-local function refuse(self, reach, have, rows)
-  local share = self.share
-  local least = -(-reach // rows)
-  base.raise("MR_E_SHAPE", ("%d ranks share %d rows of cells, %d pixels each: a convolution reads "
-    .. "%d of its neighbour's rows, which has %d; try: %s = %d, or clips %d pixels high"):format(
-    share.ranks, self.cells, share.pixels, reach, have, share.field,
-    math.max(self.cells // least, 1), least * share.ranks * share.pixels))
-end
+--- The channels that it has inside of blocks; nil: all.
+---@param g mr.Graph
+---@return mr.Channels|nil
+function shared.channels(g) return at_work.channels[g] end
 
---- Layers over this rank's rows of a clip; their results of all ranks.
+--- Layers over what this rank has of a clip; their results of all ranks.
 ---@param g mr.Graph
 ---@param share mr.Shared|nil  nil: this rank has all
 ---@param x mr.Value      [B, T, H, W, C]
@@ -83,199 +76,67 @@ end
 ---@param tile boolean|nil  one of several: all ranks have it whole where it has too few rows
 ---@return mr.Value
 function shared.through(g, share, x, side, layers, tile)
-  local height = x.shape[ROWS + 1]
-  local cells = -(-height // side)
-  if not share or tile and cells < share.ranks then
+  if not share or tile and share.by == "rows" and x.shape[3] <= (share.ranks - 1) * side then
     return layers(x)
   end
-  local first, last = sequence.part(cells, share.ranks, share.at)
-  local self = setmetatable({ share = share, cells = cells, own = last - first, side = side,
-    width = x.shape[ROWS + 2] }, Rows)
-  if cells < share.ranks then
-    refuse(self, 1, 0, 1)
-  end
-  at_work[g] = self
-  local y = layers(x:slice(ROWS, first * side, math.min(last * side, height)))
-  at_work[g] = nil
-  return self:gather(g, y)
+  return WAYS[share.by].through(g, share, x, side, function(part, own)
+    at_work[share.by][g] = part
+    local y = layers(own)
+    at_work[share.by][g] = nil
+    return y
+  end)
 end
 
--- Rows of a cell at the level of x, the same number on all ranks: their last one may have less of
--- one than a whole cell, but all have the whole width.
-local function per_cell(self, x) return -(-self.side * x.shape[ROWS + 2] // self.width) end
-
---- Rows of x that the rank with most of them has.
----@param x mr.Value
----@return integer
-function Rows:most(x) return -(-self.cells // self.share.ranks) * per_cell(self, x) end
+-- ---- what goes between ranks
 
 local function on_queue(g, op, x, given)
   return g:queue(QUEUE, function() return (op(x, given)) end)
 end
 
--- rows of a value as cells of so many, and back
-local function in_cells(self, x)
-  local B, frames, rows, W, C = table.unpack(x.shape)
-  return x:reshape { B, frames, self.own, rows // self.own * W, C }, rows // self.own
-end
-
-local function in_rows(x, rows)
-  local B, frames, cells, W, C = table.unpack(x.shape)
-  return x:reshape { B, frames, cells * rows, W // rows, C }
-end
-
---- The rows of all ranks. What reads them has to be computed by all ranks alike.
----@param x mr.Value  this rank's, whole cells
+--- All of an axis of which ranks have shares. What reads it has to be computed by all ranks alike.
+---@param x mr.Value      this rank's share
+---@param axis integer    from 0
+---@param length integer  of all shares
 ---@return mr.Value
-function Rows:gather(g, x)
-  local share, own, rows = self.share, in_cells(self, x)
-  return in_rows(on_queue(g, ops.gather_shares, own, { group = share.group, ranks = share.ranks,
-    at = share.at, axis = ROWS, length = self.cells }), rows)
+function Shared:gather(g, x, axis, length)
+  return on_queue(g, ops.gather_shares, x, { group = self.group, ranks = self.ranks, at = self.at,
+    axis = axis, length = length })
 end
 
---- The rows of all ranks, of which each rank computes something else.
----@param x mr.Value  this rank's, whole cells
----@return mr.Value
-function Rows:all(g, x)
-  local share, own, rows = self.share, in_cells(self, x)
-  local copies = own:reshape { 1, table.unpack(own.shape) }
-    :expand { share.ranks, table.unpack(own.shape) }
-  -- its gradient comes back from all ranks, and is summed in their order
-  local all = on_queue(g, ops.all_to_all, copies, { group = share.group, ranks = share.ranks,
-    at = share.at, split = 0, join = ROWS + 1, length = self.cells })
-  return in_rows(all:reshape { table.unpack(all.shape, 2) }, rows)
+--- Shares of all ranks for what this rank has of a value of which each has all.
+---@param x mr.Value      all of axis `split`, this rank's share of `join`
+---@param length integer  of axis `join`, of all shares
+---@return mr.Value       this rank's share of `split`, all of `join`
+function Shared:swap(g, x, split, join, length)
+  return on_queue(g, ops.all_to_all, x, { group = self.group, ranks = self.ranks, at = self.at,
+    split = split, join = join, length = length })
 end
 
---- What each rank has of a small value, in their order.
+--- As gather, where each rank computes something else of it: gradients come back from all ranks,
+-- and are summed in their order.
+function Shared:all(g, x, axis, length)
+  local copies = x:reshape { 1, table.unpack(x.shape) }:expand { self.ranks,
+    table.unpack(x.shape) }
+  local y = self:swap(g, copies, 0, axis + 1, length)
+  return y:reshape { table.unpack(y.shape, 2) }
+end
+
+--- What each rank has of a value, in their order.
 ---@param x mr.Value
 ---@return mr.Value  [ranks, ...]
-function Rows:each(g, x)
-  local share, shape = self.share, x.shape
-  local copies = x:reshape { 1, 1, table.unpack(shape) }:expand { share.ranks, 1,
-    table.unpack(shape) }
-  return on_queue(g, ops.all_to_all, copies, { group = share.group, ranks = share.ranks,
-    at = share.at, split = 0, join = 1, length = share.ranks }):reshape { share.ranks,
-    table.unpack(shape) }
+function Shared:each(g, x)
+  return self:all(g, x:reshape { 1, table.unpack(x.shape) }, 0, self.ranks)
 end
 
-local function sum(x) return (ops.sum(x, { axes = { 0 } })) end
-
---- A sum over positions, of those of all ranks.
----@param x mr.Value  of this rank's
----@return mr.Value   likewise
-function Rows:total(g, x) return sum(self:each(g, x)) end
-
--- ---- convolutions
-
--- rows of a neighbour: x is what goes to the other side, of which there are n here
-local function pass(self, g, x, first, last, n, hops)
-  return on_queue(g, ops.shift, x:slice(ROWS, first, last), { group = self.share.group,
-    axis = ROWS, length = n, hops = hops })
-end
-
---- What a convolution reads, with the rows of neighbours, and what lies outside of it.
----@param x mr.Value        this rank's rows
----@param kernel integer    rows
----@param stride integer
----@param pad integer[]     places {before, behind} time, height and width
----@return mr.Value, integer[]
-function Rows:window(g, x, kernel, stride, pad)
-  local share, n = self.share, x.shape[ROWS + 1]
-  local before = pad[2 * ROWS - 1]
-  local behind = math.max(kernel - stride - before, 0)
-  local top, bottom = share.at == 0, share.at == share.ranks - 1
-  local least = self.cells // share.ranks * per_cell(self, x)
-  if math.max(before, behind) > least then
-    refuse(self, math.max(before, behind), least, per_cell(self, x))
-  end
-  pad = { table.unpack(pad) }
-  pad[2 * ROWS - 1], pad[2 * ROWS] = top and before or 0, bottom and pad[2 * ROWS] or 0
-  local list = { x }
-  if before > 0 then
-    table.insert(list, 1, pass(self, g, x, n - (bottom and 0 or before), n, top and 0 or before, 1))
-  end
-  if behind > 0 then
-    list[#list + 1] = pass(self, g, x, 0, top and 0 or behind, bottom and 0 or behind, -1)
-  end
-  return #list > 1 and G.concat(list, ROWS) or x, pad
-end
-
--- ---- norms
-
--- of each rank's mean, sum of squares around it, and number of elements, [ranks, B, groups, 1]
--- each, those of all
-local function joined(mean, squares, count)
-  local function all(x) return (ops.sum(x, { axes = { 0 }, keep = true })) end
-  local n = all(count)
-  local middle = all(mean * count) / n
-  local off = mean - middle
-  return middle, all(squares + off * off * count), n
-end
-
-local function split(x)
-  return x:slice(3, 0, 1), x:slice(3, 1, 2), x:slice(3, 2, 3)
-end
-
---- Moments of all ranks.
----@param x mr.Value  f32 [B, groups, 3]: mean, sum of squares around it, elements of this rank
----@return mr.Value   likewise
-function Rows:moments(g, x)
-  local mean, squares, n = joined(split(self:each(g, x)))
-  return G.concat({ mean, squares, n }, 3):reshape(x.shape)
-end
-
---- Group norm by the moments of all ranks, with gradients: this rank's own norm, moved from its
--- moments to those.
----@param x mr.Value
----@param weight mr.Value
----@param bias mr.Value
----@param how table   groups, eps, silu
+--- What another rank has.
+---@param x mr.Value      what another one gets of this rank
+---@param axis integer
+---@param length integer  of the axis, of what comes
+---@param hops integer    from how far before in the circle
 ---@return mr.Value
-function Rows:group_norm(g, x, weight, bias, how)
-  local shape, groups = x.shape, how.groups
-  local B, C = shape[1], shape[5]
-  local places = T.count(shape) // (B * C)
-  local function filled(dtype, dims, value)
-    return g:const((ops.affine(T.new(dtype, dims), { scale = 0, shift = value })))
-  end
-  local own, stats = ops.group_norm(x, filled(x.dtype, { C }, 1), filled(x.dtype, { C }, 0),
-    { groups = groups, eps = how.eps })
-  local mean, rate = stats:slice(2, 0, 1), stats:slice(2, 1, 2)
-  local count = filled("f32", { B, groups, 1 }, places * C // groups)
-  -- squares with eps for each element, as one over rate has them
-  local middle, squares, n = joined(split(self:each(g, G.concat({ mean, count / (rate * rate),
-    count }, 2))))
-  local scale = filled("f32", { 1, 1, 1, 1 }, 1) / ops.sqrt(squares / n)
-  local function row(v) return nn.cast(v, x.dtype):reshape { B, 1, groups, 1 } end
-  local function of_channel(v) return v:reshape { 1, 1, groups, C // groups } end
-  local mine = { B, groups, 1 }
-  middle, scale = middle:reshape(mine), scale:reshape(mine)
-  local y = own:reshape { B, places, groups, C // groups } * row(scale / rate)
-    + row((mean - middle) * scale)
-  y = (y * of_channel(weight) + of_channel(bias)):reshape(shape)
-  return how.silu and ops.silu(y) or y
-end
-
--- ---- attention
-
---- Attention of one head whose queries see the cells of their own and of earlier frames.
----@param q mr.Value  [B, T, H, W, C] of this rank; k and v likewise
----@return mr.Value   likewise
-function Rows:frames(g, q, k, v)
-  local B, frames, H, W, C = table.unpack(q.shape)
-  local all, out = self:all(g, G.concat({ k, v }, 4)), {}
-  local cells = all.shape[ROWS + 1] * W
-  local function heads(x, n) return x:reshape { B, 1, n, 1, C } end
-  -- frame by frame: its queries are fewer than its keys
-  for t = 1, frames do
-    local seen = all:slice(1, 0, t)
-    local o, lse = ops.attention(heads(q:slice(1, t - 1, t), H * W),
-      heads(seen:slice(4, 0, C), t * cells), heads(seen:slice(4, C, 2 * C), t * cells), {})
-    g:save(o)
-    g:save(lse)
-    out[t] = o:reshape { B, 1, H, W, C }
-  end
-  return G.concat(out, 1)
+function Shared:shift(g, x, axis, length, hops)
+  return on_queue(g, ops.shift, x, { group = self.group, axis = axis, length = length,
+    hops = hops })
 end
 
 return shared

@@ -32,6 +32,9 @@ local read_conv = options.declare("volume.Conv", {
   { "groups", "integer", "parts that channels fall into; inputs are those of one part",
     default = 1 },
   { "gain", "number", "factor of the first weights", default = 1 },
+  { "split", "text", "ranks that share channels have some of these: outputs; inputs: some of "
+    .. "theirs, and what they make is added up" },
+  { "parts", "integer", "outputs that lie side by side, each split", default = 1 },
 })
 
 -- Outputs of first weights vary as much as inputs do. The reference's are uniform within the same
@@ -45,7 +48,7 @@ end
 ---@param name string
 ---@param inputs integer  channels that an output reads
 ---@param outputs integer
----@param given table     kernel, stride, pad, edge, bias, groups, gain
+---@param given table     kernel, stride, pad, edge, bias, groups, gain, split, parts
 function volume.Conv(scope, name, inputs, outputs, given)
   local o, s = read_conv(given), scope:child(name)
   local shape, fan_in = {outputs, inputs}, inputs
@@ -53,6 +56,7 @@ function volume.Conv(scope, name, inputs, outputs, given)
     shape[#shape + 1], fan_in = length, fan_in * length
   end
   local self = setmetatable({stride = o.stride, pad = o.pad, edge = o.edge, groups = o.groups,
+    split = o.split, parts = o.parts,
     weight = s:add("weight", shape, first_weights(fan_in, o.gain))}, Conv)
   self.bias = o.bias and s:add("bias", {outputs}, {kind = "zeros"})
   return self
@@ -81,10 +85,26 @@ local function framed(x, pad)
   return x
 end
 
+-- What a rank reads and makes of a layer whose channels ranks share: x, of which it may have all,
+-- weight, bias and groups; and, where ranks add up what they make, the sum of it.
+local function split(self, g, x, w, bias, groups)
+  local part, parts = self.split and shared.channels(g), self.parts
+  if not part then
+    return x, w, bias, groups
+  elseif self.split == "outputs" then
+    return x, part:own(w, 0, parts), bias and part:own(bias, 0, parts),
+      math.max(part:count(groups), 1)
+  end
+  x = x.shape[#x.shape] == w.shape[2] and part:own(x, #x.shape - 1, parts) or x
+  return x, part:own(w, 1, parts), false, groups, function(y) return part:total(g, y, bias) end
+end
+
 ---@param before integer|nil  frames more than the layer's own before the first one, or fewer
 ---@param behind integer|nil  likewise behind the last
 function Conv:forward(g, x, before, behind)
-  local w, pad, edge = g:param(self.weight), self.pad, self.edge
+  local pad, edge = self.pad, self.edge
+  local v, w, bias, groups, sum = split(self, g, x, g:param(self.weight),
+    self.bias and g:param(self.bias), self.groups)
   local shape = w.shape
   if #shape == 4 then
     w = w:reshape{shape[1], shape[2], 1, shape[3], shape[4]}
@@ -92,15 +112,16 @@ function Conv:forward(g, x, before, behind)
   if before then
     pad = table.move(pad, 3, 6, 3, {pad[1] + before, pad[2] + (behind or 0)})
   end
-  local part = shared.of(g)
+  local part = shared.rows(g)
   if part then
-    x, pad = part:window(g, x, w.shape[4], self.stride[#self.stride - 1], pad)
+    v, pad = part:window(g, v, w.shape[4], self.stride[#self.stride - 1], pad)
   end
   if edge and not g:edges() then
-    x, pad, edge = framed(x, pad), {0, 0, 0, 0, 0, 0}, false
+    v, pad, edge = framed(v, pad), {0, 0, 0, 0, 0, 0}, false
   end
-  return (ops.conv3d(x, w, self.bias and g:param(self.bias) or false, {stride = self.stride,
-    pad = pad, groups = self.groups, edge = edge}))
+  local y = ops.conv3d(v, w, bias, {stride = self.stride, pad = pad, groups = groups,
+    edge = edge})
+  return sum and sum(y) or y
 end
 
 local Causal = {}
@@ -110,15 +131,17 @@ Causal.__call = function(self, ...) return self:forward(...) end
 local read_causal = options.declare("volume.Causal", {
   { "stride", "table", "steps over {time, height, width}", default = { 1, 1, 1 } },
   { "gain", "number", "factor of the first weights", default = 1 },
+  { "split", "text", "as of Conv" },
 })
 
 --- Convolution of 3 x 3 x 3 over this frame and the two before it; rows at the border and the first
 -- frame stand for what lies outside.
----@param given table|nil  stride, gain
+---@param given table|nil  stride, gain, split
 function volume.Causal(scope, name, inputs, outputs, given)
   local o = read_causal(given)
   return setmetatable({conv = volume.Conv(scope, name, inputs, outputs, {kernel = {3, 3, 3},
-    stride = o.stride, gain = o.gain, pad = {0, 0, 1, 1, 1, 1}, edge = true})}, Causal)
+    stride = o.stride, gain = o.gain, split = o.split, pad = {0, 0, 1, 1, 1, 1}, edge = true})},
+    Causal)
 end
 
 function Causal:forward(g, x) return (self:each(g, {x})()) end
@@ -148,15 +171,33 @@ function Causal:each(g, list, with)
   end
 end
 
+local Split = {}
+Split.__index = Split
+
+-- a product whose channels ranks may share
+function Split:__call(g, x)
+  local linear = self.linear
+  if not shared.channels(g) then
+    return linear(g, x)
+  end
+  local own, w, bias, _, sum = split(self, g, x, g:param(linear.weight):reshape{linear.outputs,
+    linear.inputs}, linear.bias and g:param(linear.bias), 1)
+  local y = ops.linear(own, w, bias or false)
+  return sum and sum(y) or y
+end
+
 --- A convolution of one position.
 ---@param kernel table    {1, 1, 1}, or {1, 1} of pictures: of the stored weight
 ---@param bias boolean|table|nil  false: none; or its first values
-function volume.Point(scope, name, inputs, outputs, kernel, bias)
+---@param how table|nil     split, parts: as of Conv
+function volume.Point(scope, name, inputs, outputs, kernel, bias, how)
   local shape = table.move(kernel, 1, #kernel, 3, {outputs, inputs})
   local bias_init = type(bias) == "table"
     and {kind = "values", values = tensor.from({outputs}, bias)} or {kind = "zeros"}
-  return nn.Linear(scope, name, inputs, outputs, {shape = shape, bias = bias ~= false,
+  local linear = nn.Linear(scope, name, inputs, outputs, {shape = shape, bias = bias ~= false,
     init = first_weights(inputs, 1), bias_init = bias_init})
+  return how and setmetatable({linear = linear, split = how.split, parts = how.parts}, Split)
+    or linear
 end
 
 --- The last convolution of an encoder: mean and log-variance of a latent, side by side. Draws are
@@ -178,44 +219,45 @@ GroupNorm.__call = function(self, ...) return self:forward(...) end
 --- Group norm over all positions of a sample, with weight and bias.
 ---@param groups integer  they divide the channels
 ---@param eps number
-function volume.GroupNorm(scope, name, channels, groups, eps)
+---@param inside boolean|nil  of a block whose channels ranks may share: each has whole groups
+function volume.GroupNorm(scope, name, channels, groups, eps, inside)
   local s = scope:child(name)
-  return setmetatable({how = {groups = groups, eps = eps},
-    with_silu = {groups = groups, eps = eps, silu = true},
+  return setmetatable({groups = groups, eps = eps, inside = inside,
     weight = s:add("weight", {channels}, {kind = "ones"}),
     bias = s:add("bias", {channels}, {kind = "zeros"})}, GroupNorm)
 end
 
----@param silu boolean|nil  followed by SiLU
-function GroupNorm:forward(g, x, silu)
-  if shared.of(g) then
-    return self:by(g, {x}, silu)(x)
+-- weight, bias and how of what this rank has of the channels
+local function parts_of(self, g, silu)
+  local part = self.inside and shared.channels(g)
+  local weight, bias, groups = g:param(self.weight), g:param(self.bias), self.groups
+  if part then
+    weight, bias, groups = part:own(weight, 0), part:own(bias, 0), part:count(groups)
   end
-  return (ops.group_norm(x, g:param(self.weight), g:param(self.bias),
-    silu and self.with_silu or self.how))
+  return weight, bias, {groups = groups, eps = self.eps, silu = silu or false}
 end
+
+---@param silu boolean|nil  followed by SiLU
+function GroupNorm:forward(g, x, silu) return self:by(g, {x}, silu)(x) end
 
 --- The same over a clip in pieces: their moments are taken first, and those of other ranks.
 ---@param list mr.Value[]    of nn/spans.lua
 ---@param silu boolean|nil
 ---@return fun(x: mr.Value): mr.Value  of one piece
 function GroupNorm:by(g, list, silu)
-  local part, how = shared.of(g), silu and self.with_silu or self.how
+  local part = shared.rows(g)
+  local weight, bias, how = parts_of(self, g, silu)
   if #list == 1 and not part then
-    return function(x) return self(g, x, silu) end
+    return function(x) return (ops.group_norm(x, weight, bias, how)) end
   elseif part and part.share.trains then
-    return function(x)
-      return part:group_norm(g, x, g:param(self.weight), g:param(self.bias), how)
-    end
+    return function(x) return part:group_norm(g, x, weight, bias, how) end
   end
   local moments = false
   for _, x in ipairs(list) do
-    moments = ops.group_moments(x, moments, {groups = self.how.groups})
+    moments = ops.group_moments(x, moments, {groups = how.groups})
   end
   moments = part and part:moments(g, moments) or moments
-  return function(x)
-    return (ops.group_norm_by(x, g:param(self.weight), g:param(self.bias), moments, how))
-  end
+  return function(x) return (ops.group_norm_by(x, weight, bias, moments, how)) end
 end
 
 --- Draws from the normal whose mean and log-variance lie side by side in the channels.

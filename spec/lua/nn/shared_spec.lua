@@ -1,7 +1,7 @@
 --- Clips that ranks share go through autoencoders as through one rank: latents, pictures, and
 -- gradients summed over the ranks.
 -- MOONREEL_DEVICE names the device.
--- Covers: lua/moonreel/nn/shared.lua
+-- Covers: lua/moonreel/nn/shared.lua lua/moonreel/nn/rows.lua lua/moonreel/nn/channels.lua
 local G = require "moonreel.core.graph"
 local base = require "moonreel.core.base"
 local fails = dofile "spec/support/fails.lua"
@@ -10,7 +10,7 @@ local process = require "moonreel.core.process"
 local shared = require "moonreel.nn.shared"
 
 -- Four ranks go through cases of four ranks and fewer. A case is a name, a job, a family with its
--- variant, ranks, frames, height and width.
+-- variant, ranks, what they share, frames, height and width.
 local CASES = [[
 local E, G, T = require "moonreel.core.exec", require "moonreel.core.graph",
   require "moonreel.core.tensor"
@@ -36,7 +36,10 @@ local variants = {
   pieces = { "hunyuan_vae", hunyuan, function(auto) auto.most = 4 * 18 * 34 end },
   tiles = { "hunyuan_vae", nn.merged(hunyuan, { use_spatial_tiling = true, sample_size = 32,
     tile_overlap_factor = 0.25 }) },
+  wide = { "hunyuan_vae", nn.merged(hunyuan, { norm_num_groups = 4,
+    block_out_channels = { 8, 8, 16, 16 } }) },
   dc = { "dc_ae", dc },
+  deep = { "dc_ae", nn.merged(dc, { widths = { 32, 64, 128 } }) },
 }
 
 local function made(variant, dtype)
@@ -154,8 +157,8 @@ local function worst(got, want)
 end
 
 for line in io.lines(arg[1]) do
-  local name, job, variant, size, frames, h, w, more = line:match(
-    "^(.-): (%a+) (%a+) (%d) (%d+) (%d+) (%d+) ?(%S*)$")
+  local name, job, variant, size, by, frames, h, w, more = line:match(
+    "^(.-): (%a+) (%a+) (%d) (%a+) (%d+) (%d+) (%d+) ?(%S*)$")
   size, frames, h, w = size // 1 | 0, frames // 1 | 0, h // 1 | 0, w // 1 | 0
   local group <close> = world:split(world:rank() < size and 0 or nil)
   if group then
@@ -164,7 +167,7 @@ for line in io.lines(arg[1]) do
     local dtype = more == "bf16" and more or "f32"
     local want, want_grads = jobs[job](variant, nil, frames, h, w, dtype)
     world:reset_counts()
-    local share = shared.new { comm = group, trains = job == "train" }
+    local share = shared.new { by = by, comm = group, trains = job == "train" }
     local got, grads = jobs[job](variant, share, frames, h, w, dtype, more == "recompute")
     local sent = world:counts()
     for _, p in ipairs(grads) do
@@ -185,27 +188,41 @@ end
 ]]
 
 local LIST = [[
-encode by 2: encode hunyuan 2 5 32 16
-encode by 4, uneven rows: encode hunyuan 4 5 34 18
-encode a picture by 2: encode hunyuan 2 1 16 8
-encode pieces by 3: encode pieces 3 9 34 18
-encode tiles by 2: encode tiles 2 1 56 40
-encode by 2, bf16: encode hunyuan 2 5 32 16 bf16
-decode by 2: decode hunyuan 2 5 32 16
-decode by 4, uneven rows: decode hunyuan 4 5 40 18
-decode pieces by 2: decode pieces 2 9 34 18
-decode tiles by 4: decode tiles 4 1 64 40
-train by 2: train hunyuan 2 5 32 16
-train by 4, uneven rows: train hunyuan 4 5 40 16
-train by 3, layers again: train hunyuan 3 5 24 16 recompute
-DC-AE, encode by 2: encode dc 2 6 16 12
-DC-AE, encode by 4, uneven rows: encode dc 4 6 36 12
-DC-AE, decode by 2: decode dc 2 6 16 12
-DC-AE, decode by 4: decode dc 4 6 32 12
-DC-AE, decode a picture by 2: decode dc 2 1 16 8
-DC-AE, train by 2: train dc 2 6 16 8
-DC-AE, train by 4: train dc 4 6 32 8
-DC-AE, train by 3, layers again: train dc 3 6 28 8 recompute
+encode by 2: encode hunyuan 2 rows 5 32 16
+encode by 4, uneven rows: encode hunyuan 4 rows 5 34 18
+encode a picture by 2: encode hunyuan 2 rows 1 16 8
+encode pieces by 3: encode pieces 3 rows 9 34 18
+encode tiles by 2: encode tiles 2 rows 1 56 40
+encode by 2, bf16: encode hunyuan 2 rows 5 32 16 bf16
+decode by 2: decode hunyuan 2 rows 5 32 16
+decode by 4, uneven rows: decode hunyuan 4 rows 5 40 18
+decode pieces by 2: decode pieces 2 rows 9 34 18
+decode tiles by 4: decode tiles 4 rows 1 64 40
+train by 2: train hunyuan 2 rows 5 32 16
+train by 4, uneven rows: train hunyuan 4 rows 5 40 16
+train by 3, layers again: train hunyuan 3 rows 5 24 16 recompute
+DC-AE, encode by 2: encode dc 2 rows 6 16 12
+DC-AE, encode by 4, uneven rows: encode dc 4 rows 6 36 12
+DC-AE, decode by 2: decode dc 2 rows 6 16 12
+DC-AE, decode by 4: decode dc 4 rows 6 32 12
+DC-AE, decode a picture by 2: decode dc 2 rows 1 16 8
+DC-AE, train by 2: train dc 2 rows 6 16 8
+DC-AE, train by 4: train dc 4 rows 6 32 8
+DC-AE, train by 3, layers again: train dc 3 rows 6 28 8 recompute
+channels, encode by 2: encode hunyuan 2 channels 5 32 16
+channels, encode a picture by 2: encode hunyuan 2 channels 1 16 8
+channels, encode pieces by 2: encode pieces 2 channels 9 34 18
+channels, encode tiles by 2: encode tiles 2 channels 1 56 40
+channels, decode by 2: decode hunyuan 2 channels 5 32 16
+channels, decode by 4: decode wide 4 channels 5 16 10
+channels, decode by 2, bf16: decode hunyuan 2 channels 5 32 16 bf16
+channels, train by 2: train hunyuan 2 channels 5 32 16
+channels, train by 4, layers again: train wide 4 channels 5 32 8 recompute
+DC-AE, channels, encode by 2: encode deep 2 channels 6 16 12
+DC-AE, channels, encode by 4: encode deep 4 channels 6 8 12
+DC-AE, channels, decode by 4: decode deep 4 channels 6 8 12
+DC-AE, channels, train by 2: train deep 2 channels 6 8 8
+DC-AE, channels, train by 4, layers again: train deep 4 channels 6 8 8 recompute
 ]]
 
 local EACH = 6 -- numbers of a rank
@@ -267,6 +284,10 @@ describe("nn.shared", function()
     all = errors["DC-AE, encode by 4, uneven rows"]
     assert.equal(sent(all, 0)[1] + sent(all, 3)[1], sent(all, 1)[1])
     assert.equal(sent(all, 1)[1], sent(all, 2)[1])
+    -- of channels: what ends a block, added up by halves and gathered
+    local ends = 5 * 32 * 16 * 4 + 5 * 16 * 8 * (4 + 4) + 3 * 8 * 4 * (4 + 8)
+      + 2 * 4 * 2 * (8 + 8 + 2 * 8)
+    assert.same({ 0, 2 * ends * 4 // 2, 0 }, sent(errors["channels, encode by 2"], 0))
     -- gradients go back where rows came from, of two clips; pixels have none. What is decoded is
     -- 2, 2, 3, 5 frames of 2, 4, 8, 16 columns, where levels begin with the upsampled ones
     local decoded = 4 * (2 * 2 * (4 + 8 * 8) + 2 * 4 * (8 + 4 * 8) + 3 * 8 * (8 + 8 + 3 * 4)
@@ -295,7 +316,7 @@ describe("nn.shared", function()
 
   it("gives it in whatever order queues run", function()
     local names = { "encode pieces by 3", "decode by 4, uneven rows", "train by 3, layers again",
-      "DC-AE, train by 4" }
+      "DC-AE, train by 4", "channels, train by 2", "DC-AE, channels, decode by 4" }
     local late = elsewhere("shadow", names)
     for _, name in ipairs(names) do
       assert.same(errors[name], late[name])
@@ -306,7 +327,8 @@ describe("nn.shared", function()
   local on_gpus = not os.getenv "MOONREEL_DEVICE"
     and base.exists((process.program():gsub("[^/]*$", "libmoonreel_cudaemu.so"))) and it or pending
   on_gpus("gives it between emulated GPUs, and sends as much", function()
-    local names = { "encode a picture by 2", "DC-AE, decode a picture by 2" }
+    local names = { "encode a picture by 2", "DC-AE, decode a picture by 2",
+      "channels, encode a picture by 2" }
     local there = elsewhere("cudaemu", names)
     for _, name in ipairs(names) do
       local want, row = errors[name], there[name]
@@ -315,6 +337,23 @@ describe("nn.shared", function()
         assert.same(sent(want, rank), sent(row, rank))
       end
     end
+  end)
+
+  it("refuses ranks among which channels do not fall, and says which go", function()
+    local function refused(family, fields, ranks, text)
+      local auto = require("moonreel.models." .. family).new(nil, fields, { dtype = "f32" })
+      fails("MR_E_RECIPE", text, auto.share_over, auto, shared.new { by = "channels",
+        ranks = ranks })
+    end
+    refused("hunyuan_vae", { block_out_channels = { 12, 12, 12, 12 }, norm_num_groups = 12,
+      time_compression_ratio = 4, spatial_compression_ratio = 8, piece_size = 0 }, 5,
+      "plugin_config_ae%.tp_size = 5: norm_num_groups is 12, which does not fall into 5 equal "
+      .. "parts; try: plugin_config_ae%.tp_size = 4 or 6$")
+    refused("dc_ae", { in_channels = 3, out_channels = 3, latent_channels = 8,
+      widths = { 32, 64, 64 }, encoder_blocks = { 1, 1, 1 }, decoder_blocks = { 1, 1, 1 },
+      attention_levels = 1, temporal_levels = {}, frames_at_once = 0 }, 4,
+      "tp_size = 4: the number of heads of widths%[2%] is 2, which does not fall into 4 equal "
+      .. "parts; try: plugin_config_ae%.tp_size = 2$")
   end)
 
   -- what a rank says of a clip that it shares, though it is alone

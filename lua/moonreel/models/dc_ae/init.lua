@@ -152,6 +152,18 @@ function Autoencoder:latent(frames, height, width)
   return { self.channels, (frames - 1) // self.step + 1, height // self.side, width // self.side }
 end
 
+--- What has to fall into equal parts where ranks share channels: a rank has whole heads.
+---@return table[]  {what, n}
+function Autoencoder:channel_counts()
+  local counts, c = {}, self.sizes
+  for i, width in ipairs(c.widths) do
+    local heads = c.types[i] == "EViTS5_GLU"
+    counts[i] = heads and { ("the number of heads of widths[%d]"):format(i - 1),
+      width // network.HEAD } or { ("widths[%d]"):format(i - 1), width }
+  end
+  return counts
+end
+
 --- Largest number of frames that `latent` latent frames encode.
 function Autoencoder:most_frames(latent)
   return latent == 1 and self.compat and 1 or self.step * latent

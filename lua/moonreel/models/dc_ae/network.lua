@@ -58,11 +58,11 @@ local function with(size, channels) return size and { size[1], size[2], channels
 
 -- ---- blocks: of each the parts {v, rows, late, size} before and after ----
 
--- convolutions beside the input
+-- convolutions beside the input; ranks may share the channels between them
 local function residual(parent, name, C)
   local s = parent:child(name .. ".main")
-  local conv1 = conv(s, "conv1", C, C)
-  local conv2 = conv(s, "conv2", C, C, { bias = false })
+  local conv1 = conv(s, "conv1", C, C, { split = "outputs" })
+  local conv2 = conv(s, "conv2", C, C, { bias = false, split = "inputs" })
   local normed = norm(s, "conv2.norm", C)
   return function(e, x)
     local kept = e:keep(x)
@@ -74,22 +74,24 @@ local function residual(parent, name, C)
   end
 end
 
--- queries, keys and values of 2 C / 32 heads: those of a product, and those of their neighbours
+-- queries, keys and values of 2 C / 32 heads: those of a product, and those of their neighbours;
+-- ranks may share the heads of each kind
 local function heads_of(scope, C)
-  local qkv = volume.Point(scope, "qkv.conv", C, 3 * C, POINT, false)
+  local own = { split = "outputs" }
+  local qkv = volume.Point(scope, "qkv.conv", C, 3 * C, POINT, false, own)
   local s = scope:child "aggreg.0"
   local near = volume.Conv(s, "0", 1, 3 * C, { kernel = { 5, 5, 5 }, groups = 3 * C,
-    pad = { 2, 2, 2, 2, 2, 2 }, bias = false })
+    pad = { 2, 2, 2, 2, 2, 2 }, bias = false, split = "outputs" })
   local mixed = volume.Conv(s, "1", HEAD, 3 * C, { kernel = POINT, groups = 3 * C // HEAD,
-    bias = false })
+    bias = false, split = "outputs" })
   return function(e, x)
     local size = with(x.size, 3 * C)
-    local own = e:keep(e:map(x, size, function(v) return qkv(e.g, v) end))
-    local others = over(e, own, size,
+    local first = e:keep(e:map(x, size, function(v) return qkv(e.g, v) end))
+    local others = over(e, first, size,
       function(g, v, more) return mixed(g, near(g, v, more, more)) end, 5)
-    local first = e:rows(own, others, size, same)
+    local before = e:rows(first, others, size, same)
     return e:map(others, with(x.size, 6 * C),
-      function(v) return G.concat({ first.v, v }, 4) end)
+      function(v) return G.concat({ before.v, v }, 4) end)
   end
 end
 
@@ -125,7 +127,7 @@ Attention.__index = Attention
 local function attention(parent, name, C)
   local s = parent:child(name .. ".context_module.main")
   return setmetatable({ name = s.prefix, width = C, heads = heads_of(s, C),
-    last = volume.Point(s, "proj.conv", 2 * C, C, POINT, false),
+    last = volume.Point(s, "proj.conv", 2 * C, C, POINT, false, { split = "inputs", parts = 2 }),
     normed = norm(s, "proj.norm", C) }, Attention)
 end
 
@@ -153,9 +155,10 @@ end
 -- a gated product of neighbours, beside the input
 local function neighbours(parent, name, C)
   local s, inner = parent:child(name .. ".local_module.main"), WIDER * C
-  local wide = volume.Point(s, "inverted_conv.conv", C, 2 * inner, POINT)
-  local near = conv(s, "depth_conv", 1, 2 * inner, { groups = 2 * inner })
-  local last = volume.Point(s, "point_conv.conv", inner, C, POINT, false)
+  local halves = { split = "outputs", parts = 2 }
+  local wide = volume.Point(s, "inverted_conv.conv", C, 2 * inner, POINT, nil, halves)
+  local near = conv(s, "depth_conv", 1, 2 * inner, nn.merged({ groups = 2 * inner }, halves))
+  local last = volume.Point(s, "point_conv.conv", inner, C, POINT, false, { split = "inputs" })
   local normed = norm(s, "point_conv.norm", C)
   return function(e, x)
     local kept = e:keep(x)
@@ -211,7 +214,8 @@ end
 -- a level to a coarser one; one frame stays one, though the convolution would halve it
 local function down(parent, name, inputs, outputs, temporal)
   local step = temporal and 2 or 1
-  local made = conv(parent, name .. ".main", inputs, outputs, { stride = { step, 2, 2 } })
+  local made = conv(parent, name .. ".main", inputs, outputs,
+    { stride = { step, 2, 2 }, split = "inputs" })
   return function(e, x)
     local t = not e.still and step or 1
     local size = x.size and { x.size[1] // 2, x.size[2] // 2, outputs }
@@ -229,7 +233,7 @@ end
 
 -- a level to a finer one
 local function up(parent, name, inputs, outputs, temporal)
-  local made = conv(parent, name .. ".main.conv", inputs, outputs)
+  local made = conv(parent, name .. ".main.conv", inputs, outputs, { split = "inputs" })
   return function(e, x)
     local t = temporal and not e.still and 2 or 1
     local size = x.size and { x.size[1] * 2, x.size[2] * 2, outputs }

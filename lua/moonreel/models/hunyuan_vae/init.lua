@@ -109,6 +109,12 @@ function Autoencoder:latent(frames, height, width)
     (width - 1) // self.side + 1 }
 end
 
+--- What has to fall into equal parts where ranks share channels: a rank has whole groups.
+---@return table[]  {field, n}
+function Autoencoder:channel_counts()
+  return { { "norm_num_groups", self.sizes.norm_num_groups } }
+end
+
 --- Largest number of frames that `latent` latent frames encode.
 function Autoencoder:most_frames(latent) return self.step * (latent - 1) + 1 end
 

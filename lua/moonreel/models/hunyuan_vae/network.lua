@@ -18,12 +18,12 @@ local POINT = { 1, 1, 1 }
 
 -- ---- layers ----
 
-local function conv(scope, name, inputs, outputs, stride, gain)
-  return volume.Causal(scope, name .. ".conv", inputs, outputs, { stride = stride, gain = gain })
+local function conv(scope, name, inputs, outputs, given)
+  return volume.Causal(scope, name .. ".conv", inputs, outputs, given)
 end
 
-local function norm(scope, name, channels, c)
-  return volume.GroupNorm(scope, name, channels, c.norm_num_groups, EPS)
+local function norm(scope, name, channels, c, inside)
+  return volume.GroupNorm(scope, name, channels, c.norm_num_groups, EPS, inside)
 end
 
 -- a convolution of all pieces, behind a norm where there is one
@@ -34,12 +34,14 @@ local function through_conv(layer, before)
 end
 
 -- Two convolutions beside the input, which at first add little to it. What stands beside them is
--- taken with the first one, so that a piece of the input is needed no longer than that.
+-- taken with the first one, so that a piece of the input is needed no longer than that. Ranks may
+-- share the channels between them.
 local function residual(parent, name, inputs, outputs, c)
   local s = parent:child(name)
-  local norm1, conv1 = norm(s, "norm1", inputs, c), conv(s, "conv1", inputs, outputs)
-  local norm2 = norm(s, "norm2", outputs, c)
-  local conv2 = conv(s, "conv2", outputs, outputs, nil, volume.QUIET)
+  local norm1 = norm(s, "norm1", inputs, c)
+  local conv1 = conv(s, "conv1", inputs, outputs, { split = "outputs" })
+  local norm2 = norm(s, "norm2", outputs, c, true)
+  local conv2 = conv(s, "conv2", outputs, outputs, { gain = volume.QUIET, split = "inputs" })
   local short = inputs ~= outputs
     and volume.Point(s, "conv_shortcut.conv", inputs, outputs, POINT)
   return function(g, list)
@@ -57,7 +59,7 @@ end
 
 -- of [B, T, H, W, C], with one head
 local function over_frames(g, q, k, v)
-  local part = shared.of(g)
+  local part = shared.rows(g)
   if part then
     return part:frames(g, q, k, v)
   end
@@ -113,13 +115,13 @@ end
 
 -- rows by which pieces are counted: ranks that share a clip have the same pieces
 local function rows_of(g, x)
-  local part = shared.of(g)
+  local part = shared.rows(g)
   return part and part:most(x) or x.shape[3]
 end
 
 -- a convolution of larger pictures, in pieces that they fit into
 local function upsampler(level, width, by)
-  local after = conv(level, "upsamplers.0.conv", width, width)
+  local after = conv(level, "upsamplers.0.conv", width, width, { split = "inputs" })
   return function(g, list, most)
     local s, H = list[1].shape, rows_of(g, list[1])
     local n = spans.frames(most, by[1] * by[2] * H, by[3] * s[4], width)
@@ -130,7 +132,8 @@ end
 
 -- a convolution of fewer cells, whose pieces are joined again
 local function downsampler(level, width, by)
-  local layer = conv(level, "downsamplers.0.conv", width, width, by)
+  local layer = conv(level, "downsamplers.0.conv", width, width,
+    { stride = by, split = "inputs" })
   return function(g, list, most)
     list = spans.all(layer:each(g, list))
     local x = list[1]

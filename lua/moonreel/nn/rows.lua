@@ -1,0 +1,201 @@
+--- A clip of which each rank has some rows of cells, channels last: [B, T, H, W, C]. A layer that
+-- reads no neighbours knows nothing of it; a convolution takes the rows that it reads of the rank
+-- above and of the one below (`window`), sums over positions are those of all ranks (`total`,
+-- `moments`). Ref: parallelism 8.
+-- @module moonreel.nn.rows
+local G = require "moonreel.core.graph"
+local T = require "moonreel.core.tensor"
+local base = require "moonreel.core.base"
+local nn = require "moonreel.nn"
+local ops = require "moonreel.core.op"
+local sequence = require "moonreel.nn.sequence"
+
+local rows = {}
+
+local ROWS <const> = 2 -- the axis that is cut
+
+---@class mr.Rows  what a rank has of a clip
+---@field share mr.Shared
+---@field cells integer  rows of cells of all ranks
+---@field own integer    of these this rank has
+local Rows = {}
+Rows.__index = Rows
+
+-- Where a rank has fewer rows than a convolution reads of it: which numbers of ranks and which
+-- heights go. `of_cell` is how many rows a cell has.
+local function refuse(self, reach, have, of_cell)
+  local share = self.share
+  local least = -(-reach // of_cell)
+  base.raise("MR_E_SHAPE", ("%d ranks share %d rows of cells, %d pixels each: a convolution reads "
+    .. "%d of its neighbour's rows, which has %d; try: %s = %d, or clips %d pixels high"):format(
+    share.ranks, self.cells, share.pixels, reach, have, share.field,
+    math.max(self.cells // least, 1), least * share.ranks * share.pixels))
+end
+
+--- Layers over this rank's rows of a clip; their results of all ranks.
+---@param share mr.Shared
+---@param x mr.Value      [B, T, H, W, C]
+---@param side integer    rows of x for one of cells, which ranks have whole
+---@param layers fun(part: mr.Rows, x: mr.Value): mr.Value
+---@return mr.Value
+function rows.through(g, share, x, side, layers)
+  local height = x.shape[ROWS + 1]
+  local cells = -(-height // side)
+  local first, last = sequence.part(cells, share.ranks, share.at)
+  local self = setmetatable({ share = share, cells = cells, own = last - first, side = side,
+    width = x.shape[ROWS + 2] }, Rows)
+  if cells < share.ranks then
+    refuse(self, 1, 0, 1)
+  end
+  return self:gather(g, layers(self, x:slice(ROWS, first * side, math.min(last * side, height))))
+end
+
+-- Rows of a cell at the level of x, the same number on all ranks: their last one may have less of
+-- one than a whole cell, but all have the whole width.
+local function per_cell(self, x) return -(-self.side * x.shape[ROWS + 2] // self.width) end
+
+--- Rows of x that the rank with most of them has.
+---@param x mr.Value
+---@return integer
+function Rows:most(x) return -(-self.cells // self.share.ranks) * per_cell(self, x) end
+
+-- rows of whole cells as cells, through f, and back
+local function by_cells(self, x, f)
+  local B, frames, height, W, C = table.unpack(x.shape)
+  local some = height // self.own
+  local y = f(x:reshape { B, frames, self.own, some * W, C })
+  return y:reshape { B, frames, self.cells * some, W, C }
+end
+
+--- The rows of all ranks. What reads them has to be computed by all ranks alike.
+---@param x mr.Value  this rank's, whole cells
+---@return mr.Value
+function Rows:gather(g, x)
+  return by_cells(self, x, function(v) return self.share:gather(g, v, ROWS, self.cells) end)
+end
+
+--- The rows of all ranks, of which each rank computes something else.
+---@param x mr.Value  this rank's, whole cells
+---@return mr.Value
+function Rows:all(g, x)
+  return by_cells(self, x, function(v) return self.share:all(g, v, ROWS, self.cells) end)
+end
+
+--- A sum over positions, of those of all ranks.
+---@param x mr.Value  of this rank's
+---@return mr.Value   likewise
+function Rows:total(g, x) return (ops.sum(self.share:each(g, x), { axes = { 0 } })) end
+
+-- ---- convolutions
+
+-- rows of a neighbour: x is what goes to the other side, of which there are n here
+local function pass(self, g, x, first, last, n, hops)
+  return self.share:shift(g, x:slice(ROWS, first, last), ROWS, n, hops)
+end
+
+--- What a convolution reads, with the rows of neighbours, and what lies outside of it.
+---@param x mr.Value        this rank's rows
+---@param kernel integer    rows
+---@param stride integer
+---@param pad integer[]     places {before, behind} time, height and width
+---@return mr.Value, integer[]
+function Rows:window(g, x, kernel, stride, pad)
+  local share, n = self.share, x.shape[ROWS + 1]
+  local before = pad[2 * ROWS - 1]
+  local behind = math.max(kernel - stride - before, 0)
+  local top, bottom = share.at == 0, share.at == share.ranks - 1
+  local least = self.cells // share.ranks * per_cell(self, x)
+  if math.max(before, behind) > least then
+    refuse(self, math.max(before, behind), least, per_cell(self, x))
+  end
+  pad = { table.unpack(pad) }
+  pad[2 * ROWS - 1], pad[2 * ROWS] = top and before or 0, bottom and pad[2 * ROWS] or 0
+  local list = { x }
+  if before > 0 then
+    table.insert(list, 1, pass(self, g, x, n - (bottom and 0 or before), n, top and 0 or before, 1))
+  end
+  if behind > 0 then
+    list[#list + 1] = pass(self, g, x, 0, top and 0 or behind, bottom and 0 or behind, -1)
+  end
+  return #list > 1 and G.concat(list, ROWS) or x, pad
+end
+
+-- ---- norms
+
+-- of each rank's mean, sum of squares around it, and number of elements, [ranks, B, groups, 1]
+-- each, those of all
+local function joined(mean, squares, count)
+  local function all(x) return (ops.sum(x, { axes = { 0 }, keep = true })) end
+  local n = all(count)
+  local middle = all(mean * count) / n
+  local off = mean - middle
+  return middle, all(squares + off * off * count), n
+end
+
+local function split(x)
+  return x:slice(3, 0, 1), x:slice(3, 1, 2), x:slice(3, 2, 3)
+end
+
+--- Moments of all ranks.
+---@param x mr.Value  f32 [B, groups, 3]: mean, sum of squares around it, elements of this rank
+---@return mr.Value   likewise
+function Rows:moments(g, x)
+  local mean, squares, n = joined(split(self.share:each(g, x)))
+  return G.concat({ mean, squares, n }, 3):reshape(x.shape)
+end
+
+--- Group norm by the moments of all ranks, with gradients: this rank's own norm, moved from its
+-- moments to those.
+---@param x mr.Value
+---@param weight mr.Value
+---@param bias mr.Value
+---@param how table   groups, eps, silu
+---@return mr.Value
+function Rows:group_norm(g, x, weight, bias, how)
+  local shape, groups = x.shape, how.groups
+  local B, C = shape[1], shape[5]
+  local places = T.count(shape) // (B * C)
+  local function filled(dtype, dims, value)
+    return g:const((ops.affine(T.new(dtype, dims), { scale = 0, shift = value })))
+  end
+  local own, stats = ops.group_norm(x, filled(x.dtype, { C }, 1), filled(x.dtype, { C }, 0),
+    { groups = groups, eps = how.eps })
+  local mean, rate = stats:slice(2, 0, 1), stats:slice(2, 1, 2)
+  local count = filled("f32", { B, groups, 1 }, places * C // groups)
+  -- squares with eps for each element, as one over rate has them
+  local middle, squares, n = joined(split(self.share:each(g, G.concat({ mean, count / (rate * rate),
+    count }, 2))))
+  local scale = filled("f32", { 1, 1, 1, 1 }, 1) / ops.sqrt(squares / n)
+  local function row(v) return nn.cast(v, x.dtype):reshape { B, 1, groups, 1 } end
+  local function of_channel(v) return v:reshape { 1, 1, groups, C // groups } end
+  local mine = { B, groups, 1 }
+  middle, scale = middle:reshape(mine), scale:reshape(mine)
+  local y = own:reshape { B, places, groups, C // groups } * row(scale / rate)
+    + row((mean - middle) * scale)
+  y = (y * of_channel(weight) + of_channel(bias)):reshape(shape)
+  return how.silu and ops.silu(y) or y
+end
+
+-- ---- attention
+
+--- Attention of one head whose queries see the cells of their own and of earlier frames.
+---@param q mr.Value  [B, T, H, W, C] of this rank; k and v likewise
+---@return mr.Value   likewise
+function Rows:frames(g, q, k, v)
+  local B, frames, H, W, C = table.unpack(q.shape)
+  local all, out = self:all(g, G.concat({ k, v }, 4)), {}
+  local cells = all.shape[ROWS + 1] * W
+  local function heads(x, n) return x:reshape { B, 1, n, 1, C } end
+  -- frame by frame: its queries are fewer than its keys
+  for t = 1, frames do
+    local seen = all:slice(1, 0, t)
+    local o, lse = ops.attention(heads(q:slice(1, t - 1, t), H * W),
+      heads(seen:slice(4, 0, C), t * cells), heads(seen:slice(4, C, 2 * C), t * cells), {})
+    g:save(o)
+    g:save(lse)
+    out[t] = o:reshape { B, 1, H, W, C }
+  end
+  return G.concat(out, 1)
+end
+
+return rows
