@@ -131,8 +131,7 @@ local function show_field(keys)
       print("  affects    " .. one.affects .. "; a resume with another value: " .. one.resume
         .. (row.position and ", but with --start-from-scratch free" or ""))
       if row.when then
-        local other = row.when[1]:gsub("^%.", path:match("^(.*%.)") or "")
-        print(("  only when  %s is %s"):format(other, kinds.show(row.when[2])))
+        print("  only when  " .. require("moonreel.recipe.when").text(row, path))
       end
       if row.no_meaning then
         print("  note       " .. row.no_meaning)

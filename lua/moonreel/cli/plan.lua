@@ -132,7 +132,7 @@ local function settings_of(parsed)
     list[i] = { name = one.name,
       settings = settings.bake(target, parsed.overrides, { stage = one.name }) }
   end
-  require("moonreel.settings.readers").refuse_rendering(parsed.overrides, "plan", list)
+  require("moonreel.settings.uses").refuse(parsed.overrides, "plan", list)
   return list
 end
 

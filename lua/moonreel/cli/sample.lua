@@ -255,6 +255,7 @@ local function ask(parsed)
     io.stderr:write("note: ", note, "\n")
   end
   local s, prompts = prepared.defaults, require "moonreel.sample.prompts"
+  require("moonreel.settings.uses").refuse_in_rendering(parsed.overrides, s)
   s:require_readers("model")
   s:require_readers("sampling")
   local found = prompts.read(o.prompt, s)

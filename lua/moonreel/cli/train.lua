@@ -191,7 +191,7 @@ function train.run(args)
   local launch = require("moonreel.trainer.launch").new(parsed.positional[1], parsed.overrides,
     train)
   local settings, hash = launch.settings, launch.hash
-  require("moonreel.settings.readers").refuse_rendering(parsed.overrides, "train", launch.list)
+  require("moonreel.settings.uses").refuse(parsed.overrides, "train", launch.list)
   if from and not settings.stages then
     require("moonreel.recipe.fault").usage("--stage %s: the recipe has no stages", from)
   end

@@ -16,6 +16,7 @@ local process = require "moonreel.core.process"
 local registry = require "moonreel.recipe.registry"
 local stages = require "moonreel.settings.stages"
 local unknown_resolutions = require "moonreel.settings.resolutions"
+local when = require "moonreel.recipe.when"
 
 local bake = {}
 
@@ -211,6 +212,32 @@ local function add_stages(job)
   end
 end
 
+-- the value at a path; of a map true where it has an entry
+local function value_at(job, path)
+  for _, leaf in ipairs(job.leaves) do
+    if leaf.path == path then
+      return leaf.value
+    elseif leaf.path:sub(1, #path + 1) == path .. "." then
+      return true
+    end
+  end
+  return marker.none
+end
+
+-- is a value of the command line itself? An argument for all stages may mean something in another
+-- one, and one that an earlier launch had may have meant something there
+local function is_own(job, link)
+  if not link.command_line or job.stage and not stages.split(link.at:gsub("^%-+", "")) then
+    return false
+  end
+  for _, argument in ipairs(job.arguments) do
+    if argument.argument == link.at and argument.taken then
+      return false
+    end
+  end
+  return true
+end
+
 -- Step 8: notes about fields that mean nothing here, or that nothing reads under these settings.
 local function note_unread(job)
   job.notes = {}
@@ -220,29 +247,19 @@ local function note_unread(job)
   for _, leaf in ipairs(job.leaves) do
     local link = leaf.chain[#leaf.chain]
     if link.set then
-      if leaf.row.no_meaning and kinds.show(leaf.value) ~= kinds.show(leaf.row.default) then
+      local asks = kinds.show(leaf.value) ~= kinds.show(leaf.row.default)
+      if leaf.row.no_meaning and asks then
         job.notes[#job.notes + 1] = ("%s: %s has no meaning here: %s"):format(link.at,
           leaf.path, leaf.row.no_meaning)
       end
-      local when = leaf.row.when
-      if when and leaf.value ~= marker.none then
-        local path = when[1]:gsub("^%.", leaf.path:match("^(.*%.)") or "")
-        local other = job.fold:leaf(registry.split(path))
-        local read = false
-        for i = 2, #when do
-          read = read or other == when[i]
-        end
-        if not read then
-          local text = ("%s: %s is read only when %s is %s, and it is %s"):format(link.at,
-            leaf.path, path,
-            kinds.show(when[2]), kinds.show(other))
-          -- an argument for all stages may mean something in another one
-          if link.command_line and (not job.stage or stages.split(link.at:gsub("^%-+", ""))) then
-            fault.usage("%s", text)
-          end
-          job.notes[#job.notes + 1] = text
-        end
+      local text = leaf.value ~= marker.none and when.unread(leaf.row, leaf.path, function(path)
+        return value_at(job, path)
+      end)
+      -- what is off or as by default asks for nothing
+      if text and asks and is_own(job, link) then
+        fault.usage("%s: %s", link.at, text)
       end
+      job.notes[#job.notes + 1] = text and asks and link.at .. ": " .. text or nil
     end
   end
 end

@@ -3,7 +3,6 @@
 -- @module moonreel.settings.readers
 local fault = require "moonreel.recipe.fault"
 local kinds = require "moonreel.recipe.kinds"
-local override = require "moonreel.recipe.override"
 local peers = require "moonreel.recipe.peers"
 local registry = require "moonreel.recipe.registry"
 
@@ -57,40 +56,6 @@ function readers.check(settings, record)
   end
   lines[#lines + 1] = "  try: moonreel show, which needs no readers; or leave these fields out"
   fault.recipe("%s", table.concat(lines, "\n"))
-end
-
--- does any part of a run render or evaluate its checkpoints while it trains?
-local function renders(parts)
-  for _, one in ipairs(parts) do
-    for _, field in ipairs { "sampling.every", "eval.every" } do
-      local known, every = pcall(one.settings.get, one.settings, field)
-      if known and (every or 0) > 0 then
-        return true
-      end
-    end
-  end
-  return false
-end
-
---- Refuse arguments that say what is rendered and how, for a run that renders nothing.
----@param arguments table[]  {key, argument} of words.parse
----@param command string     its name
----@param parts table[]      {settings} of the run, or of each of its stages
-function readers.refuse_rendering(arguments, command, parts)
-  for _, one in ipairs(renders(parts) and {} or arguments) do
-    local _, of_stage = require("moonreel.settings.stages").split(one.key)
-    local target = override.target(of_stage or one.key)
-    local row = target and target.schema.row
-    if row and row.reader == "sample" then
-      local path = table.concat(target.keys, ".")
-      fault.usage("%s: %s says what `moonreel sample` renders, and %s would not read it; %s; try: "
-        .. "moonreel sample RUN %s=VALUE, or %s in the recipe", one.argument, path, command,
-        "bucket_config has the sizes and lengths to train on", path, path)
-    elseif row and (row.path or ""):find "^sampling%." and row.path ~= "sampling.every" then
-      fault.usage("%s: %s says how a run renders while it trains, and this one does not; try: "
-        .. "sampling.every=N, too", one.argument, row.path)
-    end
-  end
 end
 
 return readers

@@ -28,7 +28,7 @@ end
 ---@param now table        settings of the present launch; from another recipe nothing is taken
 ---@param arguments table[]  {key, text, argument} of the present launch
 ---@param command table    the command that both were given to
----@return table[] taken   {key, text, argument}, weakest first
+---@return table[] taken   {key, text, argument, taken = true}, weakest first
 function resume.taken(earlier, now, arguments, command)
   local given, taken = {}, {}
   local function note(argument)
@@ -58,6 +58,7 @@ function resume.taken(earlier, now, arguments, command)
     local flag, value = typed:match("^(%-[^%s=]*) (.*)$")
     for _, one in ipairs(words.parse(flag and { flag, value } or { typed }, command).overrides) do
       if not is_given(one) then
+        one.taken = true
         table.insert(taken, 1, one)
         note(one)
       end

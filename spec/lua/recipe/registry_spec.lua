@@ -4,6 +4,7 @@
 -- lua/moonreel/recipe/kinds.lua
 local kinds = require "moonreel.recipe.kinds"
 local registry = require "moonreel.recipe.registry"
+local when = require "moonreel.recipe.when"
 
 describe("registry", function()
   local all = registry.get()
@@ -71,12 +72,14 @@ describe("registry", function()
   it("has conditions on fields that exist, with values that fit", function()
     for _, row in ipairs(all.rows) do
       if row.when then
-        local at, path = all.root, row.when[1]:gsub("^%.", row.path:match "^(.*%.)" or "")
-        for _, key in ipairs(registry.split(path)) do
-          at = registry.field(at, key)
-        end
-        for i = 2, #row.when do
-          assert.is_not_nil(kinds.check(at, row.when[i]), row.path)
+        for _, condition in ipairs(when.conditions(row)) do
+          local at, path = all.root, condition[1]:gsub("^%.", row.path:match "^(.*%.)" or "")
+          for _, key in ipairs(registry.split(path)) do
+            at = registry.field(at, key)
+          end
+          for i = 2, #condition do
+            assert.is_not_nil(kinds.check(at, condition[i]), row.path)
+          end
         end
       end
     end

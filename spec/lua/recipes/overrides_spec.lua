@@ -11,6 +11,7 @@ local kinds = require "moonreel.recipe.kinds"
 local loader = require "moonreel.recipe.loader"
 local override = require "moonreel.recipe.override"
 local marker = require "moonreel.recipe.marker"
+local when = require "moonreel.recipe.when"
 
 -- texts that no field takes: a list that does not end, bytes that are no UTF-8
 local OPEN_LIST, NO_TEXT = "[1", "\xff"
@@ -137,19 +138,16 @@ local function chain_text(leaf)
   return table.concat(parts, "|")
 end
 
--- is it read only under another field's value? One of several stages may have that
+-- is it read only under other values? One of several stages may have them
 local function unread(leaf, values)
-  local when = leaf.row.when
-  if not when or values.stages ~= marker.none then
-    return false
-  end
-  local other = when[1]:gsub("^%.", leaf.path:match("^(.*%.)") or "")
-  for i = 2, #when do
-    if values[other] == when[i] then
-      return false
+  return values.stages == marker.none and when.unread(leaf.row, leaf.path, function(path)
+    for other in pairs(values[path] == nil and values or {}) do
+      if within(other, path) then
+        return true
+      end
     end
-  end
-  return true
+    return values[path]
+  end) ~= nil
 end
 
 describe("overrides of shipped recipes", function()

@@ -6,7 +6,9 @@ local demo_data = dofile "spec/support/demo_data.lua"
 local folder = require "spec.support.folder"
 local kinds = require "moonreel.recipe.kinds"
 local readlog = require "spec.support.readlog"
+local marker = require "moonreel.recipe.marker"
 local settings = require "moonreel.settings"
+local when = require "moonreel.recipe.when"
 
 -- the text of a model family, without its fields
 local function family_text(name)
@@ -159,7 +161,10 @@ describe("readers", function()
       local row = leaf.row
       local read_here = row.reader and row.reader ~= "user" and row.reader ~= "cli"
         and not row.no_meaning and leaf.path ~= "stages"
-      if row.when and baked:get(row.when[1]) ~= row.when[2] then
+      if when.unread(row, leaf.path, function(path)
+        local known, value = pcall(baked.get, baked, path)
+        return known and value == nil and marker.none or value
+      end) then
         read_here = false
       end
       if read_here and not elsewhere[leaf.path] and log[leaf.path] ~= kinds.show(leaf.raw) then

@@ -4,6 +4,7 @@ local rows = {}
 local function add(name, kind, default, rest)
   rest[1], rest[2], rest.default = "weights." .. name, kind, default
   rest.reader, rest.affects, rest.resume = "trainer", "nothing", "free"
+  rest.when = name ~= "every" and name ~= "histograms" and { "weights.every", set = true } or nil
   rows[#rows + 1] = rest
 end
 

@@ -1,0 +1,176 @@
+--- Refuses arguments of the command line that the run which they are for would not read. What
+-- depends on other fields alone stands in the registry (`when` of a row); here is what depends on
+-- the command, its job, and the parts of a run.
+-- @module moonreel.settings.uses
+local aspects = require "moonreel.data.aspects"
+local families = require "moonreel.recipe.families"
+local fault = require "moonreel.recipe.fault"
+local place = require "moonreel.comm.place"
+local registry = require "moonreel.recipe.registry"
+
+local uses = {}
+
+-- ---- what a run is ----
+
+local function is_diffusion(s) return not registry.get().root.fields.vae.types[s.model.type] end
+
+-- is a checkpoint rendered, or evaluated, while the run trains?
+local function renders(s) return s.sampling.every > 0 or s.eval.every > 0 end
+
+local function evaluates(s) return s.job == "eval_loss" or s.eval.every > 0 end
+
+-- several ranks that a launcher of ours starts again
+local function is_launched(s)
+  return s.nproc_per_node > 1 or s.hostfile ~= nil or place.find().by == "moonreel -n"
+end
+
+local function has_weights(s)
+  return s.vae.type and families.of("vae", s.vae.type):open("init").apart
+end
+
+-- is there a resolution whose sizes are computed, not listed?
+local function computes_sizes(s)
+  local names, listed = { s.sampling.resolution }, s:plain("resolutions") or {}
+  for name in pairs(s:plain("bucket_config") or {}) do
+    names[#names + 1] = name
+  end
+  for _, name in ipairs(names) do
+    local known = s.compat == "opensora-2.0" or not listed[name]
+    if known and aspects.resolution(name) then
+      return true
+    end
+  end
+  return false
+end
+
+local function weighs_perception(s)
+  local weights = families.of("model", s.model.type):open("init").loss_weights or {}
+  return (s.vae_loss_config.perceptual_loss_weight or weights.perceptual or 0) > 0
+end
+
+local function never() return false end
+
+-- ---- rules ----
+
+-- {paths, holds: is it read?, why not, what to try}; patterns are of whole paths
+local training = {
+  { "sampling%..*", renders, "says how a run renders while it trains, and this one does not",
+    "sampling.every=N, too", except = "sampling.every" },
+  { "eval_.* num_eval_timesteps", evaluates, "is of evaluation losses, and this run measures none",
+    "eval.every=N, too, or job=eval_loss" },
+  { "restart.*", is_launched, "is the launcher's of several ranks, and this run is one process",
+    "-n N or --hostfile FILE, too" },
+  { "scheduler%..* vae%..* text_encoder%..* clip%..*", is_diffusion,
+    "is of diffusion models, and this run trains an autoencoder alone",
+    "without it; the autoencoder's own fields stand under model" },
+  { "vae%.from_pretrained", has_weights, "names weights, and an autoencoder of this type has none",
+    "without it, or another vae.type" },
+  { "vae%.trains", never, "says which half of an autoencoder under model trains", "model.trains" },
+  { "vae_loss_config%.perceptual_network vae_loss_config%.perceptual_linear", weighs_perception,
+    "is of the perceptual loss, whose weight is 0",
+    "vae_loss_config.perceptual_loss_weight=X, too" },
+  { "ae_spatial_compression", computes_sizes,
+    "is of resolutions whose sizes are computed, as 256px, and this run has none",
+    "without it: `resolutions` lists the sizes" },
+}
+
+-- fields that a job other than training reads, beside those of its data and models
+-- and where runs lie
+local MODELS <const> = "job name outputs seed compat dtype device threads log_every model%..* "
+  .. "vae%..* text_encoder%..* clip%..* env%..* user%..* "
+local jobs = {
+  extract = MODELS .. "part save_text_features cache epochs condition_config%..* is_causal_vae",
+  eval_loss = MODELS .. "steps ckpt_path strict eval_.* num_eval_timesteps scheduler%..* "
+    .. "sigma_min train_times no_i2v_ref_loss programs_bytes grad_.*",
+  batch_search = MODELS .. "batch_search%..* optim%..* scheduler%..* grad_.* accumulate "
+    .. "condition_config%..* is_causal_vae dropout_ratio%..* mask_ratios%..* sigma_min train_times "
+    .. "no_i2v_ref_loss host_steps plugin.* programs_bytes vae_loss_config%..* mixed_.* "
+    .. "discriminator.* gen_loss_config%..* disc_loss_config%..*",
+}
+
+-- fields that a rendering reads, beside those of `sampling` and of models
+local RENDERED <const> = "name outputs load ckpt_path strict compat dtype device threads "
+  .. "resolutions.* ae_spatial_compression scheduler%..* model%..* vae%..* text_encoder%..* "
+  .. "clip%..* img_flux.* env%..* user%..*"
+
+-- does a path match one of several patterns?
+local function matches(path, patterns)
+  for pattern in patterns:gmatch "%S+" do
+    if path:match("^" .. pattern .. "$") or (path .. "."):match("^" .. pattern .. "$") then
+      return true
+    end
+  end
+  return false
+end
+
+-- why `moonreel train` would not read a field of these settings, and what to try; nil: it does
+local function unread_in_training(s, path, row, command)
+  if row.reader == "sample" then
+    return ("says what `moonreel sample` renders, and %s would not read it; bucket_config has the "
+      .. "sizes and lengths to train on"):format(command), ("moonreel sample RUN %s=VALUE, or %s "
+      .. "in the recipe"):format(path, path)
+  end
+  local known = jobs[s.job]
+  if known and row.reader ~= "data" and not matches(path, known) then
+    return ("has no meaning for job = %s"):format(s.job), "without it"
+  end
+  for _, rule in ipairs(training) do
+    local patterns, reads, why, try = table.unpack(rule)
+    if path ~= rule.except and matches(path, patterns) and not reads(s) then
+      return why, try
+    end
+  end
+end
+
+-- ---- refusals ----
+
+-- call f(argument, leaf) for each value that these arguments gave
+local function each(arguments, settings, f)
+  local own = {}
+  for _, one in ipairs(arguments) do
+    own[one.argument] = true
+  end
+  for _, leaf in ipairs(settings:leaves()) do
+    local link, row = leaf.chain[#leaf.chain], leaf.row
+    if link and link.command_line and own[link.at] and row.reader and not row.no_meaning
+        and row.reader ~= "cli" and row.reader ~= "user" then
+      f(link.at, leaf)
+    end
+  end
+end
+
+--- Refuse arguments that no part of a run would read.
+---@param arguments table[]  {key, argument} of words.parse
+---@param command string     "train" or "plan"
+---@param parts table[]      {settings} of the run, or of each of its stages
+function uses.refuse(arguments, command, parts)
+  local read, unread = {}, {}
+  for _, part in ipairs(parts) do
+    each(arguments, part.settings, function(argument, leaf)
+      local why, try = unread_in_training(part.settings, leaf.path, leaf.row, command)
+      local key = argument .. "\n" .. leaf.path
+      read[key] = read[key] or not why
+      unread[#unread + 1] = why and { key = key, text = ("%s: %s %s; try: %s"):format(argument,
+        leaf.path, why, try) }
+    end)
+  end
+  for _, one in ipairs(unread) do
+    if not read[one.key] then
+      fault.usage("%s", one.text)
+    end
+  end
+end
+
+--- Refuse arguments that no rendering reads.
+---@param arguments table[]  {key, argument} of words.parse
+---@param settings table     of the rendering
+function uses.refuse_in_rendering(arguments, settings)
+  each(arguments, settings, function(argument, leaf)
+    if leaf.row.reader ~= "sample" and not matches(leaf.path, RENDERED) then
+      fault.usage("%s: %s is of training, and a rendering does not read it; try: %s", argument,
+        leaf.path, leaf.path == "seed" and "--seed N" or "without it")
+    end
+  end)
+end
+
+return uses
