@@ -193,7 +193,7 @@ static void take_characters(void)
 int main(int argc, char **argv)
 {
     mr_streams_hold();
-    signal(SIGXFSZ, SIG_IGN); // a file that may not grow is told by write
+    signal(SIGXFSZ, SIG_IGN); // write reports a file that may not grow
     take_characters();
     // the cheapest questions need no Lua
     if (argc == 2 && strcmp(argv[1], "--version") == 0) {

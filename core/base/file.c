@@ -274,7 +274,7 @@ mr_status mr_file_replace(const char *path, const void *data, size_t bytes)
 {
     char tmp[4096], dir[4096];
     MR_TRY(mr_beside(path, tmp, sizeof tmp));
-    // what fails is told of the file that was wanted
+    // a failure names the file that was wanted
     int fd = io->open(tmp, O_WRONLY | O_CREAT | O_TRUNC, 0644);
     if (fd < 0)
         return fail_io("create", path);

@@ -232,7 +232,7 @@ static const mr_bind_row builder_rows[] = {
         "Append row i, from 1, of an index. Changes: captions, a list of texts; columns, numbers "
         "by name; keys, the times of its key frames; part, {first frame, frames}."),
     MR_ROW_OPTIONS("add", builder_add, "(options: table)",
-                   "Append a row as it is told, without looking at its file: for orders that are "
+                   "Append a row as given, without looking at its file: for orders that are "
                    "only looked at.",
                    bare_fields),
     MR_ROW("finish", builder_finish, "()",

@@ -1,9 +1,9 @@
 /* bind: moonreel.core.ckpt - checkpoints: open, read, compare, convert; saver.c writes them.
  * lua/moonreel/ckpt puts the manners on top. Licence: Apache-2.0
  *
- * open(path) -> ckpt; open_newest(run_dir, lock or nil, told or nil) -> ckpt, lines; steps(run_dir)
- * -> list; write(path, tensors, meta); dtypes -> list of {name, bytes}; saver(owner, options) ->
- * saver. */
+ * open(path) -> ckpt; open_newest(run_dir, lock or nil, report or nil) -> ckpt, lines;
+ * steps(run_dir) -> list; write(path, tensors, meta); dtypes -> list of {name, bytes}; saver(owner,
+ * options) -> saver. */
 #include "bind/room.h"
 #include "moonreel/ckpt.h"
 
@@ -26,7 +26,8 @@ static int c_open(lua_State *L)
     return 1;
 }
 
-/* Lines told while the newest is searched; a fixed room, so that no Lua error crosses C frames. */
+/* Lines reported while the newest is searched; a fixed room, so that no Lua error crosses C
+ * frames. */
 typedef struct lines {
     int n;
     char text[16][1024];
@@ -46,14 +47,14 @@ static int c_open_newest(lua_State *L)
 {
     const char *dir = luaL_checkstring(L, 1);
     mr_run_lock *lock = lua_isnoneornil(L, 2) ? NULL : mr_bind_unbox(L, 2, mr_bind_lock_type);
-    lines *told = mr_bind_scratch(L, sizeof *told);
+    lines *report = mr_bind_scratch(L, sizeof *report);
     void **box = mr_bind_box(L, ckpt_type);
     mr_ckpt *ckpt;
-    mr_bind_check(L, mr_ckpt_open_newest(dir, lock, keep_line, told, &ckpt));
+    mr_bind_check(L, mr_ckpt_open_newest(dir, lock, keep_line, report, &ckpt));
     *box = ckpt;
-    lua_createtable(L, told->n, 0);
-    for (int i = 0; i < told->n; i++) {
-        lua_pushstring(L, told->text[i]);
+    lua_createtable(L, report->n, 0);
+    for (int i = 0; i < report->n; i++) {
+        lua_pushstring(L, report->text[i]);
         lua_rawseti(L, -2, i + 1);
     }
     return 2;

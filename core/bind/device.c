@@ -1,5 +1,5 @@
 /* bind: mr.Device of moonreel.core.exec - a place that computes, what it says of itself, and the
- * same told by others to executors that plan. Licence: Apache-2.0 */
+ * same, reported by others to executors that plan. Licence: Apache-2.0 */
 #include "bind/room.h"
 #include "cpu/cpu.h"
 
@@ -112,7 +112,7 @@ static int d_compute(lua_State *L)
     return 1;
 }
 
-/* ---- the same, told by others ---- */
+/* ---- the same, reported by others ---- */
 
 typedef struct facts_table {
     const char *device, *isa;

@@ -28,7 +28,7 @@ typedef struct start_options {
 } start_options;
 
 static const mr_bind_field start_fields[] = {
-    MR_BIND_NUM("grace_s", start_options, grace_s, 2, "Between being told, SIGTERM and SIGKILL."),
+    MR_BIND_NUM("grace_s", start_options, grace_s, 2, "Between the message, SIGTERM and SIGKILL."),
     MR_BIND_INT("first", start_options, first, 0, 0, "Their first number in the run."),
     MR_BIND_INT("world", start_options, world, 0, 0, "Ranks of the run; 0: these are all."),
     MR_BIND_END};
@@ -144,10 +144,10 @@ static const mr_bind_row methods[] = {
            "Wait at most so long for what happens; how many run. When one has failed the others "
            "are ended."),
     MR_ROW("fail", r_fail, "(rank: integer, text: string)",
-           "End a rank that does not go on, and the others, which are told why."),
+           "End a rank that does not go on, and the others, which hear why."),
     MR_ROW("signal", r_signal, "(number: integer)",
            "Hand a signal on, 2 or 15; the second one ends them."),
-    MR_ROW("stop", r_stop, "(text: string)", "End all of them, which are told why."),
+    MR_ROW("stop", r_stop, "(text: string)", "End all of them, which hear why."),
     MR_ROW("page", r_page, "(): mr.Life", "What they tell of themselves."),
     MR_ROW("ended", r_ended, "(): table",
            "How it ended: {exit, rank and text of the one that failed first, asked: a signal}."),

@@ -39,12 +39,12 @@ static void tell_frames(lua_State *L)
     size_t n = 0;
     lua_Debug ar;
     text[0] = 0;
-    for (int level = 0, told = 0; told < MOST && lua_getstack(L, level, &ar); level++) {
+    for (int level = 0, printed = 0; printed < MOST && lua_getstack(L, level, &ar); level++) {
         lua_getinfo(L, "Sln", &ar);
         if (ar.currentline <= 0)
             continue;
         int more =
-            snprintf(text + n, sizeof text - n, "%s%s:%d%s%s", told++ ? "\n" : "", ar.short_src,
+            snprintf(text + n, sizeof text - n, "%s%s:%d%s%s", printed++ ? "\n" : "", ar.short_src,
                      ar.currentline, ar.name ? " in " : "", ar.name ? ar.name : "");
         if (more < 0 || (size_t)more >= sizeof text - n) {
             text[n] = 0;

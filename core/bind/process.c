@@ -411,7 +411,7 @@ static const mr_bind_row process_rows[] = {
            "The absolute path without links; nil: there is none."),
     MR_ROW("program", p_program, "(): string", "Path of the running program."),
     MR_ROW("build_id", p_build_id, "(): string",
-           "32 digits by which another build of the program is told apart."),
+           "32 digits that differ from build to build of the program."),
     MR_ROW_OPTIONS("limit", p_limit, "(options: table)",
                    "Lower this process's memory and processor time for good.", limit_fields),
     MR_ROW("plugin", p_plugin, "(name: string): string?, string?",

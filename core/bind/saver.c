@@ -260,7 +260,7 @@ static const mr_bind_row saver_rows[] = {
     MR_ROW("status", s_status, "(): table",
            "{commits, failures, failures_in_row, pending, last_commit}."),
     MR_ROW("poll", s_poll, "(): table?",
-           "The next event not yet told: {kind, step, bytes, copy_s, write_s, text}."),
+           "The next event not yet returned: {kind, step, bytes, copy_s, write_s, text}."),
     MR_ROW_END};
 static const mr_bind_face saver_face = {
     "mr.Saver", "Takes snapshots of a run and commits them in a thread of its own.", saver_rows,

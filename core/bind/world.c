@@ -1,5 +1,5 @@
 /* bind: comm.world of moonreel.core.comm - the wire that a process has to the other ranks of its
- * run, by what its launcher has told it. Licence: Apache-2.0 */
+ * run, by what its launcher has sent it. Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/build_id.h"
 #include "bind/room.h"

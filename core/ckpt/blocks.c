@@ -274,7 +274,7 @@ int mr_ckpt_helpers(int most, void *(*work)(void *), void *arg, pthread_t *threa
 }
 
 /* Threads draw the numbers of blocks, counted through all files. Of several failures the first is
- * told, so that the same damage is always told alike. */
+ * reported, so that the same damage is always reported alike. */
 typedef struct task {
     mr_blocks *blocks;
     bool compare;

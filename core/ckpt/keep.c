@@ -142,9 +142,9 @@ mr_status mr_ckpt_drop_after(const mr_run_lock *lock, int64_t step)
 }
 
 /* Is the checkpoint good? One that is known to be is not read again; a damaged one is set aside,
- * and `told` hears of it. */
+ * and `report` hears of it. */
 static bool is_good(const mr_run_lock *lock, int64_t step, const int64_t *verified, int n_verified,
-                    mr_ckpt_told *told, void *user)
+                    mr_ckpt_report *report, void *user)
 {
     for (int i = 0; i < n_verified; i++)
         if (verified[i] == step)
@@ -158,14 +158,15 @@ static bool is_good(const mr_run_lock *lock, int64_t step, const int64_t *verifi
                                     "set aside as .bad-step-%012lld: ", (long long)step);
         mr_error_format(err, line + n, sizeof line - n);
         mr_save_condemn(mr_run_lock_dir(lock), step);
-        if (told)
-            told(user, line);
+        if (report)
+            report(user, line);
     }
     return false;
 }
 
 mr_status mr_save_retain(const mr_run_lock *lock, int keep, int64_t keep_every,
-                         const int64_t *verified, int n_verified, mr_ckpt_told *told, void *user)
+                         const int64_t *verified, int n_verified, mr_ckpt_report *report,
+                         void *user)
 {
     int64_t *steps;
     int n, good = 0;
@@ -177,8 +178,8 @@ mr_status mr_save_retain(const mr_run_lock *lock, int keep, int64_t keep_every,
             bool stays = i < keep || (keep_every > 0 && steps[i] % keep_every == 0);
             if (stays != (pass == 0))
                 continue;
-            bool kept =
-                good < VERIFIED_LEAST && is_good(lock, steps[i], verified, n_verified, told, user);
+            bool kept = good < VERIFIED_LEAST &&
+                        is_good(lock, steps[i], verified, n_verified, report, user);
             if (kept)
                 good++;
             else if (pass == 1 && good >= VERIFIED_LEAST)

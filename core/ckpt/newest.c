@@ -4,15 +4,15 @@
 
 #include <stdio.h>
 
-static void tell(mr_ckpt_told *told, void *user, int64_t step, bool set_aside)
+static void announce(mr_ckpt_report *report, void *user, int64_t step, bool set_aside)
 {
     char line[1500];
     size_t n =
         (size_t)snprintf(line, sizeof line, "checkpoint step %lld passed over%s: ", (long long)step,
                          set_aside ? " and set aside as .bad-" : "");
     mr_error_format(mr_error_last(), line + n, sizeof line - n);
-    if (told)
-        told(user, line);
+    if (report)
+        report(user, line);
 }
 
 // lack of memory, a newer format and a request to stop say nothing against a checkpoint
@@ -21,7 +21,7 @@ static bool says_nothing(mr_status st)
     return st == MR_E_MEMORY || st == MR_E_UNSUPPORTED || st == MR_E_STOPPED;
 }
 
-mr_status mr_ckpt_open_newest(const char *run_dir, const mr_run_lock *lock, mr_ckpt_told *told,
+mr_status mr_ckpt_open_newest(const char *run_dir, const mr_run_lock *lock, mr_ckpt_report *report,
                               void *user, mr_ckpt **out)
 {
     char dir[MR_SAVE_PATH];
@@ -53,7 +53,7 @@ mr_status mr_ckpt_open_newest(const char *run_dir, const mr_run_lock *lock, mr_c
         // what is absent or cannot be read may be back next time: only bytes that were read and do
         // not fit prove damage
         bool damaged = st == MR_E_FORMAT && lock;
-        tell(told, user, steps[i], damaged);
+        announce(report, user, steps[i], damaged);
         if (damaged)
             mr_save_condemn(run_dir, steps[i]);
     }

@@ -137,7 +137,7 @@ void mr_save_tell_outcome(const mr_save_job *job, mr_status st)
     mr_error *why = st == MR_OK ? NULL : mr_error_copy(mr_error_last());
     if (st != MR_OK)
         mr_error_format(mr_error_last(), text, sizeof text);
-    // who is not told waits until the next save or the deadline
+    // a rank that does not hear it waits until the next save or the deadline
     outcome_path(path, job->owner, job->save);
     if (mr_file_replace(path, text, strlen(text)) != MR_OK)
         mr_error_clear();

@@ -209,7 +209,7 @@ typedef struct mr_save_job {
 mr_status mr_save_attempt(const mr_save_job *job, int attempt, bool *final);
 /* Another rank: write the shard and the part of the manifest into the directory of an attempt. */
 mr_status mr_save_part(const mr_save_job *job, int attempt, const char *dir);
-/* Another rank: a whole save, attempt after attempt, until rank 0 has told its outcome. Errors: as
+/* Another rank: a whole save, attempt after attempt, until rank 0 has sent its outcome. Errors: as
  * mr_save_attempt */
 mr_status mr_save_follow(const mr_save_job *job);
 
@@ -235,9 +235,10 @@ mr_status mr_save_sweep(const mr_run_lock *lock);
 
 /* Apply retention: keep the newest `keep`, multiples of keep_every (0 = none) and always two whose
  * files match their hashes. verified: steps known to match (this saver's own commits), n_verified
- * of them. `told` receives a line per checkpoint found damaged. */
+ * of them. `report` receives a line per checkpoint found damaged. */
 mr_status mr_save_retain(const mr_run_lock *lock, int keep, int64_t keep_every,
-                         const int64_t *verified, int n_verified, mr_ckpt_told *told, void *user);
+                         const int64_t *verified, int n_verified, mr_ckpt_report *report,
+                         void *user);
 
 /* Rename a damaged checkpoint directory to .bad-<name>[-k] and keep it. Best effort. */
 void mr_save_condemn(const char *run_dir, int64_t step);

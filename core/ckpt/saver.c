@@ -168,7 +168,7 @@ static mr_status fail_stuck(const mr_saver *s)
 
 /* ---- writer thread ---- */
 
-static void told(void *user, const char *line)
+static void report(void *user, const char *line)
 {
     mr_saver *s = user;
     pthread_mutex_lock(&s->mutex);
@@ -184,11 +184,11 @@ static void tend(mr_saver *s, int64_t step)
         memmove(s->verified, s->verified + 1, sizeof s->verified[0] * (size_t)--s->n_verified);
     s->verified[s->n_verified++] = step;
     if (mr_save_retain(s->opt.lock, s->opt.keep, s->opt.keep_every, s->verified, s->n_verified,
-                       told, s) == MR_OK)
+                       report, s) == MR_OK)
         return;
     char line[480];
     mr_error_format(mr_error_last(), line, sizeof line);
-    told(s, line);
+    report(s, line);
 }
 
 /* The same for the writer's loop, which holds the mutex: it is free meanwhile. */
@@ -252,7 +252,7 @@ static mr_status write_one(mr_saver *s, buffer *b)
 {
     mr_save_job job = {.owner = &s->owner,
                        .save = b->save,
-                       // so that a rank which does not answer is told before the save counts as
+                       // so that a rank which does not answer is reported before the save counts as
                        // stuck
                        .patience_s = s->opt.deadline_s / 2,
                        .parted_s = &s->parted_s,

@@ -154,7 +154,7 @@ mr_status mr_ckpt_slice_item(const mr_ckpt_item *item, char *name, size_t cap, m
     out->slice = (mr_ckpt_slice){0};
     out->name = name;
     size_t at = (size_t)snprintf(name, cap, "%s", item->name);
-    // all of a tensor has its own name and shape; bad ones are told by whoever lays out the file
+    // all of a tensor has its own name and shape; whoever lays out the file reports bad ones
     if (s->cut == MR_CKPT_ALL)
         return MR_OK;
     MR_TRY(item_span(item, &span));

@@ -34,10 +34,10 @@ struct mr_ranks {
     int last;               /* the last one, and when it came */
     double last_s;
     double grace_s;
-    double told_at; /* when ranks were told of a failure; 0: nothing has failed */
-    double stop_at; /* when they get the next signal */
-    int next;       /* that signal */
-    int failed;     /* rank that mr_ranks_fail named, or -1 */
+    double failed_at; /* when ranks heard of a failure; 0: nothing has failed */
+    double stop_at;   /* when they get the next signal */
+    int next;         /* that signal */
+    int failed;       /* rank that mr_ranks_fail named, or -1 */
     char why[512];
     sigset_t heard;
     bool hears;
@@ -101,7 +101,7 @@ static void stand_guard(const mr_ranks *l, pid_t launcher)
     prctl(PR_SET_PDEATHSIG, SIGUSR1);
     while (getppid() == launcher)
         sigwaitinfo(&lost, NULL);
-    // ranks have been told by the system; a stopped one does not hear it
+    // the system has sent the signal to all ranks; a stopped one does not hear it
     const double end = mr_now_s() + SAVE_S;
     mr_life_process one;
     while (mr_life_processes(l->about.token, l->about.uid, &one, 1) > 0 && mr_now_s() < end)
@@ -237,8 +237,8 @@ static void say_how(const mr_ranks *l, int rank, char *text, size_t cap)
 static void tell_others(mr_ranks *l, const char *text)
 {
     mr_meeting_abort(l->meeting, text);
-    if (l->told_at == 0)
-        l->told_at = mr_now_s(), l->stop_at = l->told_at + l->grace_s, l->next = SIGTERM;
+    if (l->failed_at == 0)
+        l->failed_at = mr_now_s(), l->stop_at = l->failed_at + l->grace_s, l->next = SIGTERM;
 }
 
 static void note_ends(mr_ranks *l)
@@ -251,7 +251,7 @@ static void note_ends(mr_ranks *l)
         l->hit[r] = !WIFEXITED(how);
         l->code[r] = l->hit[r] ? 128 + WTERMSIG(how) : WEXITSTATUS(how);
         // the others learn how it ended before they see that it is not there
-        if (l->code[r] && l->told_at == 0) {
+        if (l->code[r] && l->failed_at == 0) {
             char text[128];
             say_how(l, r, text, sizeof text);
             tell_others(l, text);
@@ -290,7 +290,7 @@ static bool reaches_all(const mr_ranks *l, const siginfo_t *info)
  * before we see it. */
 static bool one_saves(const mr_ranks *l)
 {
-    const double since = l->told_at - l->grace_s;
+    const double since = l->failed_at - l->grace_s;
     for (int r = 0; r < l->ranks; r++) {
         mr_life_rank now;
         mr_life_look(l->page, r, &now);
@@ -306,7 +306,7 @@ static bool one_saves(const mr_ranks *l)
 static void press(mr_ranks *l)
 {
     const double now = mr_now_s();
-    if (now < l->stop_at || (one_saves(l) && now < l->told_at + SAVE_S))
+    if (now < l->stop_at || (one_saves(l) && now < l->failed_at + SAVE_S))
         return;
     signal_all(l, l->next);
     l->stop_at = now + l->grace_s, l->next = SIGKILL;
@@ -324,14 +324,14 @@ int mr_ranks_look(mr_ranks *l, int ms)
         l->last = number, l->last_s = now;
     }
     note_ends(l);
-    if (l->running && l->told_at > 0)
+    if (l->running && l->failed_at > 0)
         press(l);
     return l->running;
 }
 
 void mr_ranks_fail(mr_ranks *l, int rank, const char *text)
 {
-    if (l->told_at > 0 || !l->pid[rank])
+    if (l->failed_at > 0 || !l->pid[rank])
         return;
     l->failed = rank;
     snprintf(l->why, sizeof l->why, "%s", text);
@@ -363,12 +363,12 @@ void mr_ranks_ended(const mr_ranks *l, mr_ranks_end *end)
         return;
     }
     // the failed rank that left first: others fail because it did, and say so by their exit code
-    const int told = mr_status_exit(MR_E_NODE);
+    const int heard = mr_status_exit(MR_E_NODE);
     int first = 0;
     for (int r = 0; r < l->ranks; r++) {
         int left = mr_meeting_left(l->meeting, r);
-        bool sooner = end->rank < 0 || (end->exit == told) > (l->code[r] == told) ||
-                      ((end->exit == told) == (l->code[r] == told) && left < first);
+        bool sooner = end->rank < 0 || (end->exit == heard) > (l->code[r] == heard) ||
+                      ((end->exit == heard) == (l->code[r] == heard) && left < first);
         if (l->code[r] && sooner)
             first = left, end->rank = r, end->exit = l->code[r];
     }

@@ -229,8 +229,8 @@ static bool let_in(meeting *m, guest *g)
     if (a->verdict != OTHER_RUN && a->verdict != NO_SECRET)
         prove_answer(m->p->secret, &g->talk, a->proof);
     // it has said little, so there is room for this
-    bool told = send(g->fd, a, sizeof *a, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof *a;
-    if (a->verdict != WELCOME || !told) {
+    bool sent = send(g->fd, a, sizeof *a, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof *a;
+    if (a->verdict != WELCOME || !sent) {
         refuse(m, g, verdict_text[a->verdict]);
         m->relayed = m->relayed || a->verdict == RELAYED;
         if (a->verdict == NO_SECRET)

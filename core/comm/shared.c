@@ -18,9 +18,10 @@ enum {
     RINGS_BYTES = 64 << 20, /* of all rings, as far as their least and largest sizes let it be */
     RING_LEAST = 512,
     RING_MOST = 1 << 20,
-    TELLERS = 16,           /* ranks that give up at a time, each with its text */
-    PIECE_BYTES = 64 << 10, /* copied before the other side is told, so that both copy at a time */
-    SLEEP_MS = 20           /* at most, so that deadlines and losses are seen */
+    TELLERS = 16, /* ranks that give up at a time, each with its text */
+    PIECE_BYTES =
+        64 << 10, /* copied before the other side hears of it, so that both copy at a time */
+    SLEEP_MS = 20 /* at most, so that deadlines and losses are seen */
 };
 static const uint64_t MAGIC = 0x32676e697465656d; /* "meeting2" */
 
@@ -294,10 +295,10 @@ static void abort_all(mr_wire *w, const char *text)
 static bool is_aborted(mr_wire *w, char *text, size_t cap)
 {
     board *b = ((shared_wire *)w)->at;
-    const uint32_t told = atomic_load(&b->aborted);
-    if (told)
-        snprintf(text, cap, "%s", b->why[told - 1]);
-    return told != 0;
+    const uint32_t reason = atomic_load(&b->aborted);
+    if (reason)
+        snprintf(text, cap, "%s", b->why[reason - 1]);
+    return reason != 0;
 }
 
 static void close_wire(mr_wire *w, bool clean)

@@ -81,7 +81,7 @@ typedef struct tcp_wire {
     pthread_t listener;
     bool listens;
     pthread_mutex_t hearing; /* what others say, by the listener or by who misses one of them */
-    _Atomic bool told;       /* this rank has said why the world is over */
+    _Atomic bool sent_why;   /* this rank has said why the world is over */
 } tcp_wire;
 
 static tcp_wire *tcp_of(mr_wire *w)
@@ -306,8 +306,9 @@ static void abort_all(mr_wire *w, const char *text)
 {
     tcp_wire *t = tcp_of(w);
     t->shared->ops->abort(t->shared, text);
-    // also who has heard it from another one: that one may not have told all when this one leaves
-    if (!atomic_exchange(&t->told, true))
+    // also who has heard it from another one: that one may not have reached all when this one
+    // leaves
+    if (!atomic_exchange(&t->sent_why, true))
         tell_all(t, TCP_GIVES_UP, text);
 }
 

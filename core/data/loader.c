@@ -211,7 +211,7 @@ void mr_loader_free(mr_loader *l)
     mr_free(l->ahead_ids);
     for (int32_t i = 0; l->sources && i < l->blend->n; i++) {
         mr_subset_unref(l->sources[i].carried);
-        tail_unref(l->sources[i].told);
+        tail_unref(l->sources[i].saved);
         quarantine_close(l->sources[i].bad);
         mr_index_unref(l->sources[i].index);
     }
@@ -269,7 +269,7 @@ mr_status mr_loader_next(mr_loader *l, const mr_batch **out)
     if (loader_must_agree(l) && l->delivered == l->planned) {
         pthread_mutex_unlock(&l->lock);
         return mr_fail(MR_E_USAGE,
-                       "epoch %llu is over: the loader waits to be told what failed on "
+                       "epoch %llu is over: the loader waits to hear what failed on "
                        "other ranks; try: loader:agree",
                        (unsigned long long)l->position.at[l->ended].epoch);
     }
@@ -354,7 +354,7 @@ static mr_status tell_excluded(mr_loader *l, int32_t source, char **text)
     char *keys;
     MR_TRY(quarantine_text(l->sources[source].bad, l->position.at[source].epoch, &keys));
     mr_text_put(&all, keys, strlen(keys));
-    tail_put_beside(l->sources[source].told, &all);
+    tail_put_beside(l->sources[source].saved, &all);
     mr_free(keys);
     return mr_text_end(&all, text);
 }
@@ -391,8 +391,8 @@ mr_status mr_loader_state(mr_loader *l, char **text)
     pthread_mutex_lock(&l->lock);
     mr_status st = blend_position_text(&l->position, l->blend, true, text);
     for (int32_t i = 0; i < l->blend->n && st == MR_OK; i++) {
-        mr_tail *before = l->sources[i].told;
-        l->sources[i].told = tail_ref(l->position.at[i].tail);
+        mr_tail *before = l->sources[i].saved;
+        l->sources[i].saved = tail_ref(l->position.at[i].tail);
         tail_unref(before);
     }
     pthread_mutex_unlock(&l->lock);

@@ -1,4 +1,4 @@
-/* data: quarantine.jsonl. Ref: dataplane 5. An event is told apart by key, epoch and attempt: a run
+/* data: quarantine.jsonl. Ref: dataplane 5. Events differ by key, epoch and attempt: a run
  * that repeats a part of an epoch after a restart adds nothing new. Licence: Apache-2.0 */
 #include "base/members.h"
 #include "data/room.h"
@@ -87,7 +87,7 @@ static mr_status read_line(quarantine *q, const char *line, size_t n)
         quarantine_event e = {.key_lo = strtoull(key + 16, NULL, 16),
                               .epoch = (uint64_t)json_integer_value(epoch),
                               .attempt = (int32_t)json_integer_value(attempt),
-                              .told = true};
+                              .sent = true};
         while (e.fault < MR_FAULT_COUNT && strcmp(mr_fault_name(e.fault), class))
             e.fault++;
         if (e.fault < MR_FAULT_COUNT)
@@ -250,17 +250,17 @@ mr_status quarantine_tell(quarantine *q, char **text)
     enum { LINE_MAX_BYTES = 96 };
     uint64_t n = 0;
     for (uint64_t i = 0; i < q->n; i++)
-        n += !q->events[i].told;
+        n += !q->events[i].sent;
     char *out = *text = mr_calloc(n + 1, LINE_MAX_BYTES);
     if (!out)
         return mr_fail_memory(n * LINE_MAX_BYTES);
     for (uint64_t i = 0; i < q->n; i++) {
         quarantine_event *e = &q->events[i];
-        if (!e->told)
+        if (!e->sent)
             out +=
                 snprintf(out, LINE_MAX_BYTES, "%016llx %llu %d %s\n", (unsigned long long)e->key_lo,
                          (unsigned long long)e->epoch, e->attempt, mr_fault_name(e->fault));
-        e->told = true;
+        e->sent = true;
     }
     return MR_OK;
 }
@@ -272,7 +272,7 @@ mr_status quarantine_hear(quarantine *q, const char *text)
         int attempt, n = 0;
         char class[32];
         bool added;
-        quarantine_event e = {.told = true};
+        quarantine_event e = {.sent = true};
         if (sscanf(p, "%16llx %llu %d %31s%n", &key, &epoch, &attempt, class, &n) == 4)
             while (e.fault < MR_FAULT_COUNT && strcmp(mr_fault_name(e.fault), class) != 0)
                 e.fault++;

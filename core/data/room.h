@@ -296,7 +296,7 @@ typedef struct quarantine_event {
     uint64_t key_lo, epoch;
     int32_t attempt;
     mr_fault fault;
-    bool told; /* other ranks know of it */
+    bool sent; /* other ranks know of it */
 } quarantine_event;
 
 /* path NULL: in memory only. Reads the events of this index from an existing file, those of the
@@ -313,8 +313,8 @@ void quarantine_close(quarantine *q);
 /* One line, one write. */
 mr_status quarantine_add(quarantine *q, const quarantine_event *e, const mr_row *row,
                          const char *detail);
-/* Events not yet told, a line each, which are told from now on; caller frees. And those of another
- * rank, which its own list remembers; they are not told again. Errors: MR_E_FORMAT */
+/* Events not yet sent, a line each, which count as sent from now on; caller frees. And those of
+ * another rank, which its own list remembers; they are not sent again. Errors: MR_E_FORMAT */
 mr_status quarantine_tell(quarantine *q, char **text);
 mr_status quarantine_hear(quarantine *q, const char *text);
 /* Keys left out in `epoch`, ascending: two failed attempts of permanent classes in epochs before
@@ -367,7 +367,7 @@ typedef struct loader_source {
     mr_index *index;
     mr_subset *carried; /* of the state it began with, in its epoch */
     uint64_t carried_epoch;
-    mr_tail *told; /* of the state that was told last */
+    mr_tail *saved; /* of the state that was saved last */
     quarantine *bad;
     uint64_t samples, batches, epoch, delivered; /* of the epoch it began in; samples given out */
 } loader_source;

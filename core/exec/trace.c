@@ -55,7 +55,7 @@ mr_status mr_program_schedule(const mr_program *p, char **text)
     return mr_text_end(&t, text);
 }
 
-/* Origins are paths, which may hold any bytes: what is not UTF-8 is told byte by byte. */
+/* Origins are paths, which may hold any bytes: each byte that is not UTF-8 is written as \\xHH. */
 static void put_text(mr_text *t, const char *s)
 {
     mr_text_add(t, "\"");

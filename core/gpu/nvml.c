@@ -34,7 +34,7 @@ typedef struct pci_info {
 } pci_info;
 typedef struct process_info {
     unsigned pid;
-    u64 bytes; // all ones: not told
+    u64 bytes; // all ones: not reported
     unsigned instance, compute_instance;
 } process_info;
 
@@ -175,20 +175,21 @@ static unsigned reasons_of(u64 mask)
 }
 
 // a number that the driver may not tell: -1 then
-#define TOLD(field, type, ...) (g->field && g->field(d, __VA_ARGS__) == OK ? (type)value : (type)-1)
+#define REPORTED(field, type, ...)                                                                 \
+    (g->field && g->field(d, __VA_ARGS__) == OK ? (type)value : (type)-1)
 
 static void read_numbers(const mr_gpus *g, device d, mr_gpu_state *out)
 {
     unsigned value;
-    out->power_w = TOLD(power, double, &value);
-    out->limit_w = TOLD(limit, double, &value);
+    out->power_w = REPORTED(power, double, &value);
+    out->limit_w = REPORTED(limit, double, &value);
     if (out->power_w >= 0)
         out->power_w /= 1000; // milliwatts
     if (out->limit_w >= 0)
         out->limit_w /= 1000;
-    out->clock_mhz = TOLD(clock, int, CLOCK_SM, &value);
-    out->most_mhz = TOLD(most_clock, int, CLOCK_SM, &value);
-    out->temperature_c = TOLD(temperature, int, SENSOR_GPU, &value);
+    out->clock_mhz = REPORTED(clock, int, CLOCK_SM, &value);
+    out->most_mhz = REPORTED(most_clock, int, CLOCK_SM, &value);
+    out->temperature_c = REPORTED(temperature, int, SENSOR_GPU, &value);
     rates busy;
     out->busy_percent = g->busy && g->busy(d, &busy) == OK ? (int)busy.gpu : -1;
     u64 mask, errors;

@@ -26,7 +26,7 @@ void mr_graph_free(mr_graph *g)
     mr_arena_fini(&g->arena);
     mr_free(g->nodes.at), mr_free(g->values.at), mr_free(g->storages.at), mr_free(g->tape.at);
     mr_free(g->blocks.at), mr_free(g->outputs.at), mr_free(g->clones), mr_free(g->buckets);
-    mr_free(g->story.at), mr_free(g->begun);
+    mr_free(g->rank_ops.at), mr_free(g->begun);
     mr_free(g);
 }
 

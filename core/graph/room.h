@@ -58,11 +58,11 @@ typedef struct bucket {
     int gather;     /* the node that begins to gather it, -1 none */
     bool again;     /* gathered in the backward pass */
 } bucket;
-/* What a graph tells other ranks, in its order. */
-typedef struct told {
+/* An operation between ranks that a graph starts, in its order. */
+typedef struct rank_op {
     bool reduces; /* else gathers */
     int bucket;
-} told;
+} rank_op;
 
 /* A growing array; elements move, so hold indices across calls. */
 #define VEC(T)                                                                                     \
@@ -94,7 +94,7 @@ struct mr_graph {
     mr_ref fetch_at; /* what compute makes before it needs the newest that came back */
     bool *begun;     /* per parameter: its place in "grad" holds zeros; NULL: no place has to */
     bucket *buckets; /* of a shared table; NULL before it is needed */
-    VEC(told) story;
+    VEC(rank_op) rank_ops;
     mr_ref gather_at;  /* what compute makes before it needs the newest that was gathered */
     int to_reduce;     /* bucket that is reduced next, -1 none */
     int adding;        /* buckets whose gradients are begun and not reduced so far */

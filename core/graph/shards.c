@@ -3,9 +3,9 @@
  *
  * A bucket of gradients is zeroed when the first row adds to it and reduced when the last leaf of
  * its parameters is over in the backward walk. Buckets go from the last to the first, whatever
- * order they are complete in, so that graphs of all shapes tell other ranks the same story. A
- * gather is told before the reduction that would hold it up on its queue. Ref: parallelism 1 to 3,
- * 9. Licence: Apache-2.0 */
+ * order they are complete in, so that graphs of all shapes start the same operations between ranks.
+ * A gather is started before the reduction that would hold it up on its queue. Ref: parallelism 1
+ * to 3, 9. Licence: Apache-2.0 */
 #include "graph/room.h"
 
 #include "base/text.h"
@@ -62,7 +62,7 @@ static mr_status add_gather(mr_graph *g, int i, mr_ref *x)
         if (k == s->hops - 1)
             g->buckets[i].gather = node, g->nodes.at[node].after = next_gather(g);
     }
-    return VEC_PUSH(g->story, ((told){.bucket = i}));
+    return VEC_PUSH(g->rank_ops, ((rank_op){.bucket = i}));
 }
 
 /* All weights of bucket i, whatever block is open: a pass needs them in others too. */
@@ -101,7 +101,7 @@ mr_status graph_gather_again(mr_graph *g, int node, mr_ref *after)
         if (g->buckets[i].gather != node)
             continue;
         g->buckets[i].again = true, *after = next_gather(g);
-        return VEC_PUSH(g->story, ((told){.bucket = i}));
+        return VEC_PUSH(g->rank_ops, ((rank_op){.bucket = i}));
     }
     return MR_OK;
 }
@@ -173,7 +173,7 @@ static mr_status add_reduction(mr_graph *g, int i, mr_ref x)
     own[1] = x;
     MR_TRY(mr_graph_add(g, "accumulate", MR_NO_ATTRS, own, 2, &x));
     g->adding--, g->reduced[1] = g->reduced[0], g->reduced[0] = x;
-    return VEC_PUSH(g->story, ((told){.reduces = true, .bucket = i}));
+    return VEC_PUSH(g->rank_ops, ((rank_op){.reduces = true, .bucket = i}));
 }
 
 static mr_status reduce(mr_graph *g, int i)
@@ -234,7 +234,7 @@ mr_status graph_reduce_complete(mr_graph *g, bool all)
     return MR_OK;
 }
 
-/* ---- what is told ---- */
+/* ---- operations between ranks ---- */
 
 mr_status mr_graph_echo(mr_graph *g, const mr_graph *like)
 {
@@ -243,8 +243,8 @@ mr_status mr_graph_echo(mr_graph *g, const mr_graph *like)
     if (!g->params || g->params != like->params)
         return mr_fail(MR_E_USAGE, "echo: a graph over another table of parameters");
     MR_TRY(open_buckets(g));
-    for (int i = 0; i < like->story.n; i++) {
-        told t = like->story.at[i];
+    for (int i = 0; i < like->rank_ops.n; i++) {
+        rank_op t = like->rank_ops.at[i];
         MR_TRY(t.reduces ? reduce(g, t.bucket) : gather(g, t.bucket, &x));
     }
     return MR_OK;
@@ -253,8 +253,8 @@ mr_status mr_graph_echo(mr_graph *g, const mr_graph *like)
 mr_status mr_graph_story(const mr_graph *g, char **text)
 {
     mr_text t = {0};
-    for (int i = 0; i < g->story.n; i++)
-        mr_text_add(&t, "%s%s %d", i ? ", " : "", g->story.at[i].reduces ? "reduce" : "gather",
-                    g->story.at[i].bucket + 1);
+    for (int i = 0; i < g->rank_ops.n; i++)
+        mr_text_add(&t, "%s%s %d", i ? ", " : "", g->rank_ops.at[i].reduces ? "reduce" : "gather",
+                    g->rank_ops.at[i].bucket + 1);
     return mr_text_end(&t, text);
 }

@@ -99,7 +99,7 @@ mr_status mr_index_builder_dictionary(mr_index_builder *b, const void *dict, siz
     return index_squeeze_new(dict, n, &b->squeeze);
 }
 
-// Makes the folder that the index is built in. What fails is told of the one that was asked for.
+// Makes the folder that the index is built in. A failure names the one that was asked for.
 static mr_status make_folder(mr_index_builder *b)
 {
     char dir[sizeof b->path];

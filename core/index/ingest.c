@@ -253,7 +253,8 @@ static mr_status refuse(mr_ingest *g, const index_input *in, const scanned *s)
     return st;
 }
 
-// the frames between the times of a list; a file of one length told in several ways ends at its end
+// the frames between the times of a list; a file of one length given in several ways ends at its
+// end
 static mr_status cut(mr_row *row, const index_input *in)
 {
     const mr_clip_info *i = &row->info;

@@ -60,7 +60,7 @@ static mr_status name(near *n)
     mr_hash128_hex(mr_hash128_of(text, bytes), hex);
     n->bytes = index_sum_bytes(text, bytes);
     mr_free(text);
-    // what is cut off is told so before anything is copied
+    // a file that is cut off is refused before anything is copied
     snprintf(file, sizeof file, "%.4000s/" INDEX_DATA, n->dir);
     struct stat s;
     if (stat(file, &s) || (uint64_t)s.st_size != n->bytes)

@@ -110,7 +110,7 @@ static mr_status get_codec(index_view *v, mr_arena *arena, char out[24])
     uint64_t code = index_get_int(v, 1);
     const char *name = code >= MR_COUNT(codecs) ? NULL : code ? codecs[code] : get_name(v, arena);
     if (v->failed)
-        return MR_OK; // told at the end
+        return MR_OK; // reported at the end
     if (!name)
         return code ? mr_fail(MR_E_DATA, "a codec of number %d", (int)code) : mr_fail_memory(0);
     snprintf(out, 24, "%s", name);

@@ -17,7 +17,7 @@
 
 enum { NO_PYARROW = 77, SAID = 400, PAUSE_MIN_NS = 1000000, PAUSE_MAX_NS = 50000000 };
 
-/* How long a child may take to end when its output has, and once more when it was told to: a
+/* How long a child may take to end when its output has, and once more when it was asked to: a
  * process that ends closes its output last of all. */
 static const double GRACE_S = 5;
 

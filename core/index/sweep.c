@@ -113,7 +113,7 @@ static mr_status look_once(looker *k, const mr_row *row, const char *file, look 
     return note_keys(&found, i, file, l);
 }
 
-// what is wrong with the file is told in `l`; what is no fault of it is the status
+// `l` receives what is wrong with the file; what is no fault of it is the status
 static mr_status look_at(looker *k, uint64_t id, look *l)
 {
     mr_row row;

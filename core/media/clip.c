@@ -94,7 +94,7 @@ static mr_status open_demuxer(media_clip *c, double deadline_s, mr_fault *fault)
     if (!(c->demux->protocol_whitelist = av_strdup("none")))
         return mr_fail_memory(0);
     c->demux->interrupt_callback = (AVIOInterruptCB){past_deadline, c};
-    // FFmpeg is not told the file's name: it knows formats by their content, and finds no patterns
+    // FFmpeg does not get the file's name: it knows formats by their content, and finds no patterns
     // in this one; where it has none, a playlist looks to it like memory that is short
     int err = avformat_open_input(&c->demux, "clip", certain_demuxer(c->io), NULL);
     if (err < 0)

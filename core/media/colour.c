@@ -1,4 +1,4 @@
-/* media: which YUV matrix and range a frame has, told to the scaler. Ref: dataplane 1.4.
+/* media: which YUV matrix and range a frame has, for the scaler. Ref: dataplane 1.4.
  * Licence: Apache-2.0 */
 #include "media/room.h"
 

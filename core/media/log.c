@@ -40,7 +40,7 @@ static void keep(void *object, int level, const char *fmt, va_list ap)
 static void install(void)
 {
     av_log_set_callback(keep);
-    // SVT-AV1 prints its settings unless told otherwise; a value the user set wins
+    // SVT-AV1 prints its settings by default; a value the user set wins
     setenv("SVT_LOG", "1", 0);
 }
 

@@ -403,7 +403,7 @@ static mr_status check_fresh(mr_media_worker *w, const mr_clip_request *q, mr_fa
     if (same && about.st_mtim.tv_sec != info->mtime_ns / 1000000000) {
         mr_clip_info now;
         mr_status st = media_scan(w, q->path, q->deadline_s, &now, fault);
-        // what it cannot read any more is not the file it was; other failures are told
+        // what it cannot read any more is not the file it was; other failures are reported
         if (st != MR_OK && st != MR_E_DECODE)
             return st;
         same = st == MR_OK && same_clip(info, &now);

@@ -103,7 +103,7 @@ enum { KNOWN_RATES = 2 + MR_COUNT(common_rates), RATE_MAX = 1000 };
 
 // Frames without times of their own have the rate that the file tells: the mean one, or where that
 // is missing the one of its stream.
-static AVRational told_rate(const media_clip *c)
+static AVRational stated_rate(const media_clip *c)
 {
     for (size_t i = 0; i < 2; i++) {
         AVRational r = known_rate(c, i);
@@ -120,7 +120,7 @@ static bool find_rate(const media_clip *c, const stamps *s, int64_t n, AVRationa
 {
     AVRational tb = c->stream->time_base;
     if (n < 2) {
-        *rate = told_rate(c);
+        *rate = stated_rate(c);
         return true;
     }
     // a tick of rounding on both ends, and jitter of a tenth of a frame, still are even spacing
@@ -170,7 +170,7 @@ static mr_status set_timing(media_clip *c, stamps *s, mr_clip_info *info, mr_fau
     }
     if (counted) {
         info->flags |= MR_CLIP_NO_PTS;
-        rate = told_rate(c);
+        rate = stated_rate(c);
         info->first_pts = 0, info->frames = s->n;
     } else {
         int64_t n = s->n, whole = without_torn_end(s);
@@ -239,7 +239,7 @@ static void set_picture(media_clip *c, const AVPacket *first, AVFrame *f, mr_cli
     }
 }
 
-// The first packet alone shows the first frame, when the decoder is told that nothing follows.
+// The first packet alone shows the first frame, when the decoder hears that nothing follows.
 // Where little of the packet suffices for the facts, that little is decoded: it comes out as a
 // damaged frame, of which only the facts are true.
 static bool decode_first(media_clip *c, mr_media_worker *w, AVPacket *packet, mr_clip_info *info)

@@ -21,7 +21,7 @@ enum {
 
 typedef struct mpi_wire {
     mr_wire wire;
-    char sent[WHY], why[WHY]; /* what this rank told the others; what it was told */
+    char sent[WHY], why[WHY]; /* what this rank sent the others; what it received */
     bool aborted;
 } mpi_wire;
 

@@ -20,7 +20,7 @@ VF_INLINE vf inside(const limits *a, vf x)
     return one - vf_min(one, vf_max(d, vf_set(0.0f) - d) * far * far);
 }
 
-// the same in f64, told apart by comparisons, which a NaN passes
+// the same in f64, by comparisons, which a NaN passes
 static double held(const limits *a, double x)
 {
     if (x < a->low)

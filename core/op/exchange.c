@@ -83,7 +83,7 @@ static size_t dense_bytes(const mr_desc *d)
 }
 
 /* Copy between `line`, where the shares of all ranks along an axis of v lie one behind the other,
- * each dense, and v; counts[rank] of their elements are told. */
+ * each dense, and v; counts[rank] of their elements are given. */
 static mr_status repack(const mr_view *v, int64_t axis, int64_t ranks, char *line, bool pack,
                         int64_t *counts)
 {

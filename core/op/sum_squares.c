@@ -3,7 +3,7 @@
  *   x [n] f32 -> sum [1] f64
  * Reads 4 bytes per element. Pieces of PIECE elements are summed in double and added in order:
  * equal for any number of threads. The conversions leave the processor little room to look ahead,
- * so it is told what comes: large arrays are read half as fast again. */
+ * so it is asked to fetch what comes: large arrays are read half as fast again. */
 #include "cpu/rows.h"
 #include "op/row.h"
 

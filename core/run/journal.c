@@ -17,7 +17,7 @@ struct mr_journal {
     char *waiting;
     size_t bytes, cap;
     int64_t lines;    // in `waiting`, a partly written one included
-    int64_t gap;      // lines left out since the buffer was full, not yet told in the journal
+    int64_t gap;      // lines left out since the buffer was full, not yet written to the journal
     int64_t left_out; // lines left out, of all time
     int why;          // errno of the last write that failed
 };
@@ -147,7 +147,7 @@ mr_status mr_journal_append(mr_journal *j, const char *line, size_t n)
         return mr_fail(MR_E_USAGE, "%s: a line break inside a line", j->path);
     if (j->bytes)
         MR_TRY(flush(j));
-    // to keep the order, lines after a gap stay out until the gap is told
+    // to keep the order, lines after a gap stay out until the gap is written
     if (j->gap || j->bytes + n + 1 > MR_JOURNAL_WAIT_MAX) {
         j->gap++, j->left_out++;
         return MR_OK;

@@ -62,7 +62,8 @@ bool mr_cuda_ranks_open(void);
 unsigned mr_cuda_ranks_left(void);
 /* How are they? Returns at once. Errors: MR_E_NODE, and then all are over, on all ranks */
 mr_status mr_cuda_ranks_look(void);
-/* All are over because of this thread's error, whose code is returned; the other ranks are told. */
+/* All are over because of this thread's error, whose code is returned; the other ranks hear of
+ * it. */
 mr_status mr_cuda_ranks_give_up(mr_status st);
 /* The device closes; with the last one communicators are left. */
 void mr_cuda_ranks_close(mr_cuda_speaker *device);

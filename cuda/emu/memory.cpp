@@ -383,7 +383,7 @@ static inline bool visit_ordered(const Visit &v, const Fiber *f)
 {
     if (v.block == block_number)
         return ordered(f, v.thread, v.when);
-    return v.block != MANY && told(f, v.block, v.thread) >= v.when;
+    return v.block != MANY && heard_of(f, v.block, v.thread) >= v.when;
 }
 
 // The words say with which block or thread the access clashes.

@@ -21,7 +21,7 @@ enum {
     SEATS = 3 // blocks that are there at once, at most
 };
 
-// moments of the threads of other blocks, by block, as turns told of them
+// moments of the threads of other blocks, by block, as turns reported them
 typedef std::map<uint32_t, std::vector<uint32_t>> Others;
 typedef std::shared_ptr<const Others> OthersRef;
 // for each thread of a block, the last of its moments that is known to have passed
@@ -69,7 +69,7 @@ static inline bool ordered(const Fiber *f, unsigned who, uint32_t when)
 }
 
 // the last moment of that thread of another block that f knows of, or 0
-static inline uint32_t told(const Fiber *f, uint32_t block, unsigned who)
+static inline uint32_t heard_of(const Fiber *f, uint32_t block, unsigned who)
 {
     if (!f->known->others)
         return 0;

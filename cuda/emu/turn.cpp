@@ -6,11 +6,11 @@ namespace emu
 {
 
 // by word: what its last writer knew of all blocks
-static std::map<const uint32_t *, OthersRef> told_by;
+static std::map<const uint32_t *, OthersRef> reported_by;
 
 void turns_begin()
 {
-    told_by.clear();
+    reported_by.clear();
 }
 
 // a ticket orders nobody: only the number comes of it
@@ -29,7 +29,7 @@ void turn_wait(const uint32_t *at, uint32_t turn)
         wait_in("a turn of another block", State::turning);
     Fiber *f = self();
     auto known = std::make_shared<Clock>(*f->known);
-    learn_others(known->others, told_by[at]);
+    learn_others(known->others, reported_by[at]);
     f->known = known;
 }
 
@@ -41,7 +41,7 @@ void turn_pass(uint32_t *at, uint32_t turn)
         *all = *f->known->others;
     std::vector<uint32_t> &own = (*all)[block_number] = *f->known;
     own[f->linear] = f->now++;
-    told_by[at] = all;
+    reported_by[at] = all;
     if (uint32_t *word = word_of_blocks(at, true))
         *word = turn;
     turn_passed();

@@ -70,8 +70,8 @@ static int64_t alignment(const mr_cuda_product *p, const void *a, const void *b,
 }
 
 /* The library's tanh is good to five digits, too few for f32. It asks for rows of aux that are
- * multiples of 8 elements, and what it takes off the grid of 16 bytes is not told. The gradient of
- * a bias is of the dtype of the result, to which nothing else is added. */
+ * multiples of 8 elements, and what it takes off the grid of 16 bytes is not documented. The
+ * gradient of a bias is of the dtype of the result, to which nothing else is added. */
 static bool ends(const mr_cuda_product *p, const mr_product_ending *ending)
 {
     bool gradient = ending->kind == MR_CUDA_BIAS_GRADIENT;

@@ -31,7 +31,7 @@ static const mr_view *sums_of(const mr_call *call)
     return &call->out[call->out[1].desc.rank >= 0];
 }
 
-// at once where the library does that; told by *done
+// at once where the library does that; *done says so
 static mr_status at_once(const mr_call *first, const mr_view *out, mr_cuda_ending kind,
                          const mr_view *aux, bool transposed, cudaStream_t stream, bool *done)
 {

@@ -74,7 +74,7 @@ static inline mr_status run_plan(const Plan &p, const mr_call *call,
     return p.copy[2].desc.rank >= 0 ? copy_view(&call->out[0], &p.copy[2], stream) : MR_OK;
 }
 
-// the same with an ending, where the library has it; told by *done
+// the same with an ending, where the library has it; *done says so
 static inline mr_status run_ended(const Plan &p, const mr_call *call,
                                   const mr_product_ending *ending, cudaStream_t stream, bool *done)
 {

@@ -7,7 +7,7 @@
 #include "cuda/kernels/kernel_call.h"
 #include "cuda/rt/driver.h"
 
-// zeros; the error number of the driver is told
+// zeros; returns the driver's error number
 static inline mr_status talk_fill(void *to, size_t bytes, cudaStream_t stream)
 {
     int error = bytes ? mr_cuda.fill(to, 0, bytes, stream) : 0;

@@ -11,9 +11,9 @@
 namespace
 {
 
-/* The runtime keeps an error that it returned until it is asked for the last one: what was told
+/* The runtime keeps an error that it returned until it is asked for the last one: what was returned
  * here is no launch's. */
-int told(cudaError_t error)
+int taken(cudaError_t error)
 {
     if (error)
         cudaGetLastError();
@@ -27,7 +27,7 @@ int facts(int ordinal, mr_cuda_facts *out)
     memset(out, 0, sizeof *out);
     // the runtime inside takes any driver of its own number before the point
     out->need = CUDART_VERSION < 13000 ? 12040 : CUDART_VERSION / 1000 * 1000;
-    int error = told(cudaDriverGetVersion(&out->driver));
+    int error = taken(cudaDriverGetVersion(&out->driver));
     if (error)
         return error;
     // no driver at all says version 0
@@ -35,81 +35,82 @@ int facts(int ordinal, mr_cuda_facts *out)
         return cudaErrorNoDevice;
     if (out->driver < out->need)
         return cudaErrorInsufficientDriver;
-    error = told(cudaGetDeviceCount(&out->devices));
+    error = taken(cudaGetDeviceCount(&out->devices));
     if (error)
         return error;
     if (ordinal >= out->devices)
         return cudaErrorInvalidDevice;
     cudaDeviceProp p;
-    error = told(cudaGetDeviceProperties(&p, ordinal));
+    error = taken(cudaGetDeviceProperties(&p, ordinal));
     snprintf(out->name, sizeof out->name, "%.95s", p.name);
     out->major = p.major;
     out->minor = p.minor;
-    return error ? error : told(cudaDeviceGetPCIBusId(out->bus, sizeof out->bus, ordinal));
+    return error ? error : taken(cudaDeviceGetPCIBusId(out->bus, sizeof out->bus, ordinal));
 }
 
 int use(int ordinal)
 {
-    return told(cudaSetDevice(ordinal));
+    return taken(cudaSetDevice(ordinal));
 }
 
 int memory(size_t *free_bytes, size_t *total_bytes)
 {
-    return told(cudaMemGetInfo(free_bytes, total_bytes));
+    return taken(cudaMemGetInfo(free_bytes, total_bytes));
 }
 
 int alloc(size_t bytes, bool pinned, void **out)
 {
-    return told(pinned ? cudaHostAlloc(out, bytes, cudaHostAllocPortable) : cudaMalloc(out, bytes));
+    return taken(pinned ? cudaHostAlloc(out, bytes, cudaHostAllocPortable)
+                        : cudaMalloc(out, bytes));
 }
 
 int release(void *p, bool pinned)
 {
-    return told(pinned ? cudaFreeHost(p) : cudaFree(p));
+    return taken(pinned ? cudaFreeHost(p) : cudaFree(p));
 }
 
 // ---- streams, events ----
 
 int stream_new(void **out)
 {
-    return told(cudaStreamCreateWithFlags((cudaStream_t *)out, cudaStreamNonBlocking));
+    return taken(cudaStreamCreateWithFlags((cudaStream_t *)out, cudaStreamNonBlocking));
 }
 
 int stream_free(void *stream)
 {
-    return told(cudaStreamDestroy((cudaStream_t)stream));
+    return taken(cudaStreamDestroy((cudaStream_t)stream));
 }
 
 int stream_sync(void *stream)
 {
-    return told(cudaStreamSynchronize((cudaStream_t)stream));
+    return taken(cudaStreamSynchronize((cudaStream_t)stream));
 }
 
 int event_new(bool timed, void **out)
 {
-    return told(cudaEventCreateWithFlags((cudaEvent_t *)out,
-                                         timed ? cudaEventDefault : cudaEventDisableTiming));
+    return taken(cudaEventCreateWithFlags((cudaEvent_t *)out,
+                                          timed ? cudaEventDefault : cudaEventDisableTiming));
 }
 
 int event_free(void *event)
 {
-    return told(cudaEventDestroy((cudaEvent_t)event));
+    return taken(cudaEventDestroy((cudaEvent_t)event));
 }
 
 int event_record(void *event, void *stream)
 {
-    return told(cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream));
+    return taken(cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream));
 }
 
 int event_wait(void *event, void *stream)
 {
-    return told(cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0));
+    return taken(cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0));
 }
 
 int event_reached(void *event, bool block, bool *out)
 {
-    int error =
-        told(block ? cudaEventSynchronize((cudaEvent_t)event) : cudaEventQuery((cudaEvent_t)event));
+    int error = taken(block ? cudaEventSynchronize((cudaEvent_t)event)
+                            : cudaEventQuery((cudaEvent_t)event));
     *out = error == cudaSuccess;
     return error == cudaErrorNotReady ? 0 : error;
 }
@@ -117,7 +118,7 @@ int event_reached(void *event, bool block, bool *out)
 int event_seconds(void *from, void *to, double *seconds)
 {
     float ms = 0;
-    int error = told(cudaEventElapsedTime(&ms, (cudaEvent_t)from, (cudaEvent_t)to));
+    int error = taken(cudaEventElapsedTime(&ms, (cudaEvent_t)from, (cudaEvent_t)to));
     *seconds = ms / 1e3;
     return error;
 }
@@ -126,17 +127,17 @@ int event_seconds(void *from, void *to, double *seconds)
 
 int copy(void *to, const void *from, size_t bytes, void *stream)
 {
-    return told(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, (cudaStream_t)stream));
+    return taken(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, (cudaStream_t)stream));
 }
 
 int fill(void *to, int byte, size_t bytes, void *stream)
 {
-    return told(cudaMemsetAsync(to, byte, bytes, (cudaStream_t)stream));
+    return taken(cudaMemsetAsync(to, byte, bytes, (cudaStream_t)stream));
 }
 
 int call(void (*fn)(void *), void *user, void *stream)
 {
-    return told(cudaLaunchHostFunc((cudaStream_t)stream, fn, user));
+    return taken(cudaLaunchHostFunc((cudaStream_t)stream, fn, user));
 }
 
 int launched()
@@ -146,16 +147,16 @@ int launched()
 
 int capture_begin(void *stream)
 {
-    return told(cudaStreamBeginCapture((cudaStream_t)stream, cudaStreamCaptureModeThreadLocal));
+    return taken(cudaStreamBeginCapture((cudaStream_t)stream, cudaStreamCaptureModeThreadLocal));
 }
 
 int capture_end(void *stream, void **graph)
 {
     cudaGraph_t captured = NULL;
     *graph = NULL;
-    int error = told(cudaStreamEndCapture((cudaStream_t)stream, &captured));
+    int error = taken(cudaStreamEndCapture((cudaStream_t)stream, &captured));
     if (!error)
-        error = told(cudaGraphInstantiate((cudaGraphExec_t *)graph, captured, 0));
+        error = taken(cudaGraphInstantiate((cudaGraphExec_t *)graph, captured, 0));
     if (captured)
         cudaGraphDestroy(captured);
     return error;
@@ -163,12 +164,12 @@ int capture_end(void *stream, void **graph)
 
 int graph_run(void *graph, void *stream)
 {
-    return told(cudaGraphLaunch((cudaGraphExec_t)graph, (cudaStream_t)stream));
+    return taken(cudaGraphLaunch((cudaGraphExec_t)graph, (cudaStream_t)stream));
 }
 
 int graph_free(void *graph)
 {
-    return told(cudaGraphExecDestroy((cudaGraphExec_t)graph));
+    return taken(cudaGraphExecDestroy((cudaGraphExec_t)graph));
 }
 
 // ---- products ----
@@ -369,8 +370,8 @@ int encoder(Encode *out)
     cudaDriverEntryPointQueryResult result;
     int error = 0;
     if (!found)
-        error = told(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&found,
-                                                      12000, cudaEnableDefault, &result));
+        error = taken(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&found,
+                                                       12000, cudaEnableDefault, &result));
     *out = found;
     return error ? error : found ? 0 : (int)cudaErrorSymbolNotFound;
 }

@@ -99,7 +99,7 @@ MR_API void mr_log_set_sink(mr_log_sink *sink, void *user);
 
 /* How many letters to add, drop, change or swap with their neighbour to make b of a: what "did you
  * mean" goes by. Capitals count as small letters, `-` as `_`. Names count up to their 63rd byte;
- * more than `limit` changes are told as limit + 1. Threads: any. */
+ * more than `limit` changes count as limit + 1. Threads: any. */
 MR_API int mr_name_distance(const char *a, const char *b, int limit);
 /* The name of `names` (ended by NULL) that a mistyped one most likely meant, the first in the
  * alphabet of equally near ones; NULL when more than a quarter of its letters would have to

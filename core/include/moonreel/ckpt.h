@@ -168,7 +168,7 @@ typedef struct mr_saver_options {
     /* Several ranks write one checkpoint: each has a saver with its rank and how many there are (0:
      * one), and saves its own parts of the tensors. All ranks call mr_saver_save in the same order.
      * Ranks from 1 on have no lock: they name the directory of the run, and the fencing number of
-     * rank 0's lock as rank 0 told them, 0: the one in force. They open after rank 0. */
+     * rank 0's lock as rank 0 sent them, 0: the one in force. They open after rank 0. */
     int rank, ranks;
     const char *run_dir;
     int64_t fence;
@@ -191,7 +191,7 @@ typedef enum mr_saver_kind {
     MR_SAVER_NOTE
 } mr_saver_kind;
 
-/* What happened to a save, told once. */
+/* What happened to a save; each is returned once. */
 typedef struct mr_saver_event {
     mr_saver_kind kind;     /* committed; attempt failed and is tried again; not tried (both buffers
                                busy, no memory for one); given up (a full disk at once, other
@@ -257,7 +257,7 @@ MR_API mr_status mr_saver_wait(mr_saver *saver, double timeout_s);
  * tells the others: their savers still take the same saves then. Cheap: call it each step. */
 MR_API mr_status mr_saver_check(mr_saver *saver);
 MR_API void mr_saver_get_status(mr_saver *saver, mr_saver_status *out);
-/* The next event not yet told; false when there is none. The oldest are dropped beyond 64. */
+/* The next event not yet returned; false when there is none. The oldest are dropped beyond 64. */
 MR_API bool mr_saver_poll(mr_saver *saver, mr_saver_event *out);
 /* Some of its ranks are lost: wait at most `seconds` for the parts of the others. */
 MR_API void mr_saver_part(mr_saver *saver, double seconds);
@@ -366,14 +366,14 @@ MR_API const char *mr_ckpt_dir(const char *run_dir, int64_t step, char *buf, siz
  *
  * - lock: the run's lock: a checkpoint that made way for a replacement which never came is put back
  *   first, a damaged directory is renamed .bad-<name> and kept; NULL: nothing is renamed
- * - told: called once per checkpoint passed over, with the reason; may be NULL
+ * - report: called once per checkpoint passed over, with the reason; may be NULL
  *
  * Errors: MR_E_CKPT none is valid (*out NULL); MR_E_USAGE there is none at all; MR_E_MEMORY,
  * MR_E_STOPPED
  */
-typedef void mr_ckpt_told(void *user, const char *line);
+typedef void mr_ckpt_report(void *user, const char *line);
 MR_API mr_status mr_ckpt_open_newest(const char *run_dir, const mr_run_lock *lock,
-                                     mr_ckpt_told *told, void *user, mr_ckpt **out);
+                                     mr_ckpt_report *report, void *user, mr_ckpt **out);
 
 /* Remove the checkpoints of all steps above `step`, which the run leaves behind, the newest first.
  * Errors: MR_E_LOCK, MR_E_IO; what is left then are whole checkpoints */

@@ -8,8 +8,9 @@
  * once: equal worlds give equal bits.
  *
  * Every message carries which call it belongs to (group, number, op, dtype, elements). Ranks that
- * make different calls are told so, by rank and call; nothing waits past its deadline. After a
- * failed call the world is over: every rank's present and further calls fail with the reason.
+ * make different calls fail with an error that names rank and call; nothing waits past its
+ * deadline. After a failed call the world is over: every rank's present and further calls fail with
+ * the reason.
  *
  * Counts are in elements, arrays are dense host memory.
  *
@@ -103,7 +104,7 @@ typedef struct mr_ranks mr_ranks;
  * From then on SIGINT, SIGTERM and SIGHUP wait for mr_ranks_look. Nothing outlives this process: a
  * guard ends what is left when it is lost, and orphans of ranks become its children.
  *
- * grace_s  between being told, SIGTERM and SIGKILL; who saves a checkpoint has 25 s before these
+ * grace_s  between the message, SIGTERM and SIGKILL; who saves a checkpoint has 25 s before these
  * Owns:    caller owns *out
  * Errors:  MR_E_USAGE number of ranks; MR_E_IO one cannot be started; MR_E_MEMORY
  * Threads: the main one, which has started no others, for all calls */
@@ -112,12 +113,12 @@ MR_API mr_status mr_ranks_start(char *const *argv, int ranks, int first, int wor
 /* Hand signals on, a second one ends; see who has ended, and end the others when one has failed.
  * Returns how many run, after at most `ms` or earlier when something happens. */
 MR_API int mr_ranks_look(mr_ranks *l, int ms);
-/* A rank that will not end by itself: the others are told `text`, which says how it all ended, and
+/* A rank that will not end by itself: the others receive `text`, which says how it all ended, and
  * it is killed. The first failure counts. */
 MR_API void mr_ranks_fail(mr_ranks *l, int rank, const char *text);
 /* Hand SIGINT, SIGTERM or SIGHUP on, as if this process had got it. */
 MR_API void mr_ranks_signal(mr_ranks *l, int number);
-/* End all of them because of what happened elsewhere, which they are told. */
+/* End all of them because of what happened elsewhere, which they receive. */
 MR_API void mr_ranks_stop(mr_ranks *l, const char *text);
 MR_API const mr_life *mr_ranks_page(const mr_ranks *l); /* lent */
 /* The signal that was handed on; 0: none. */

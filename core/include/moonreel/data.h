@@ -463,7 +463,7 @@ MR_API void mr_loader_free(mr_loader *loader);
  * of other ranks come as batches without pixels, so that every rank stands where all of them do.
  * Errors: MR_E_DATA too many failed samples (dataplane 5), damaged index; MR_E_MEMORY. A failed
  * loader keeps failing. MR_E_STOPPED a person interrupted the wait: the next call goes on.
- * MR_E_USAGE one of several ranks was not told yet what failed on the others in the epoch before.
+ * MR_E_USAGE one of several ranks has not received what failed on the others in the epoch before.
  * Threads: one caller at a time */
 MR_API mr_status mr_loader_next(mr_loader *loader, const mr_batch **out);
 MR_API void mr_loader_release(mr_loader *loader, const mr_batch *batch);
@@ -477,10 +477,10 @@ MR_API mr_status mr_loader_agree(mr_loader *loader, const char *others);
  * mr_free. */
 MR_API mr_status mr_loader_state(mr_loader *loader, char **text);
 /* The samples that the quarantine leaves out where that state stands, and of the epoch after it;
- * and those that an epoch left over for that of the state which was told last, where they are many.
- * Belongs to the checkpoint beside the state, which knows only number and hash of both: with it a
- * damaged or lost quarantine file does no harm. 17 bytes a sample; usually empty. Caller frees with
- * mr_free. */
+ * and those that an epoch left over for that of the state which was saved last, where they are
+ * many. Belongs to the checkpoint beside the state, which knows only number and hash of both: with
+ * it a damaged or lost quarantine file does no harm. 17 bytes a sample; usually empty. Caller frees
+ * with mr_free. */
 MR_API mr_status mr_loader_excluded(mr_loader *loader, char **text);
 /* Row ids of the samples to come, each in its source, without decoding; fewer than n only at the
  * end of the last epoch. */

@@ -22,7 +22,7 @@ typedef enum mr_gpu_slow {
     MR_GPU_SLOW_POWER = 1,   /* its limit of power */
     MR_GPU_SLOW_HEAT = 2,    /* too hot */
     MR_GPU_SLOW_BRAKE = 4,   /* the machine's supply asks for less */
-    MR_GPU_SLOW_HARDWARE = 8 /* one of the last two, not told which */
+    MR_GPU_SLOW_HARDWARE = 8 /* one of the last two; the driver does not say which */
 } mr_gpu_slow;
 
 enum { MR_GPU_PROCESSES = 64 };

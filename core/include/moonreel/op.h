@@ -249,7 +249,7 @@ MR_API mr_kernel_fn *mr_kernel_run(const mr_kernel *kernel, int isa);
 /* The CPU function for an instruction set index (0 base, 1 avx2, 2 avx512); NULL when none. */
 MR_API mr_kernel_fn *mr_op_cpu(const mr_op *op, int isa);
 /* Best instruction set of this processor, or MOONREEL_ISA=base|avx2|avx512 (a missing one is an
- * error at first use, told once by mr_log and lowered). */
+ * error at first use, logged once by mr_log and lowered). */
 MR_API int mr_isa(void);
 MR_API const char *mr_isa_name(int isa);
 /* Run the naive row on arguments of any dtype: floats are widened to f64 in `workspace`

@@ -6,7 +6,7 @@
 local launch = {}
 
 ---@class moonreel.core.launch.start.options
----@field grace_s? number Between being told, SIGTERM and SIGKILL. Default: 2.
+---@field grace_s? number Between the message, SIGTERM and SIGKILL. Default: 2.
 ---@field first? integer Their first number in the run. Default: 0.
 ---@field world? integer Ranks of the run; 0: these are all. Default: 0.
 

@@ -14,7 +14,7 @@ function process.real_path(path) end
 ---@return string
 function process.program() end
 
---- 32 digits by which another build of the program is told apart.
+--- 32 digits that differ from build to build of the program.
 ---@return string
 function process.build_id() end
 

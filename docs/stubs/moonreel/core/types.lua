@@ -626,7 +626,7 @@ function IndexBuilder:copy(index, i, changes) end
 ---@field width? integer As shown. Default: 1.
 ---@field fps? number Kept to a thousandth; 0: not known. Default: 0.
 
---- Append a row as it is told, without looking at its file: for orders that are only looked at.
+--- Append a row as given, without looking at its file: for orders that are only looked at.
 ---@param options mr.IndexBuilder.add.options
 function IndexBuilder:add(options) end
 
@@ -697,7 +697,7 @@ local Launch = {}
 ---@return integer
 function Launch:look(ms) end
 
---- End a rank that does not go on, and the others, which are told why.
+--- End a rank that does not go on, and the others, which hear why.
 ---@param rank integer
 ---@param text string
 function Launch:fail(rank, text) end
@@ -706,7 +706,7 @@ function Launch:fail(rank, text) end
 ---@param number integer
 function Launch:signal(number) end
 
---- End all of them, which are told why.
+--- End all of them, which hear why.
 ---@param text string
 function Launch:stop(text) end
 
@@ -835,6 +835,7 @@ local Params = {}
 ---@field name? string Its name, required.
 ---@field shape? integer[] Its dimensions, required.
 ---@field init? table How it begins, required: {kind =, scale =, values =}.
+---@field cut? table This rank has a share of each part of an axis: {ranks =, at =, axis = (from 0), parts = positions of each}; absent: all of it.
 ---@field frozen? boolean No gradient and no update. Default: false.
 ---@field buffer? boolean Made anew from the recipe, not stored in checkpoints. Default: false.
 ---@field decay? number Factor of the weight decay. Default: 1.
@@ -874,7 +875,7 @@ function Params:share(options) end
 ---@return table[]
 function Params:buckets() end
 
---- Rows {name, shape, frozen, buffer, lookup, outside, model, block, offset, count, decay, lr_factor}.
+--- Rows {name, shape, cut, frozen, buffer, lookup, outside, model, block, offset, count, decay, lr_factor}: shape of all ranks, count of what this one has.
 ---@return table[]
 function Params:list() end
 
@@ -882,6 +883,10 @@ function Params:list() end
 ---@param frozen? boolean
 ---@return integer
 function Params:elements(frozen) end
+
+--- The element of the trained range from which on parameters are cut for ranks.
+---@return integer
+function Params:split() end
 
 --- The element of the trained range at which the matrices of its cut begin.
 ---@return integer
@@ -1093,7 +1098,7 @@ function Saver:part(seconds) end
 ---@return table
 function Saver:status() end
 
---- The next event not yet told: {kind, step, bytes, copy_s, write_s, text}.
+--- The next event not yet returned: {kind, step, bytes, copy_s, write_s, text}.
 ---@return table?
 function Saver:poll() end
 
