@@ -34,6 +34,8 @@ typedef struct variant {
     const char *name;
     unsigned seed;
     bool late, strided, alias;
+    // its elements lie as those of one before, whose accesses were counted
+    bool counted;
     // dense rows that lie apart, each at a multiple of 16 elements
     bool apart;
     /* Beside that the argument `only`, counted from 1 with inputs first, lies so that pieces of 16

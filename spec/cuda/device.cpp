@@ -48,10 +48,11 @@ bool device_written(const void *p, size_t bytes)
     return emu::all_written(p, bytes);
 }
 
-void device_begin(unsigned seed, bool late)
+void device_begin(unsigned seed, bool late, bool counts)
 {
     emu::options.seed = seed;
     emu::options.async = late ? emu::Async::late : emu::Async::eager;
+    emu::options.counting = counts && device_counts_work();
     emu::forget_reports();
     emu::counts = {};
 }

@@ -30,8 +30,9 @@ void device_get(void *to, const void *from, size_t bytes);
 void device_wrote(void *p, size_t bytes);
 bool device_written(const void *p, size_t bytes);
 
-// before a launch: the order of blocks and threads, whether copies land late; forgets the counts
-void device_begin(unsigned seed, bool late);
+/* Before a launch: the order of blocks and threads, whether copies land late, whether accesses are
+ * counted; forgets the counts. */
+void device_begin(unsigned seed, bool late, bool counts);
 device_counts device_counted(void);
 // whether it counts: the emulator does, a GPU does not
 bool device_counts_work(void);

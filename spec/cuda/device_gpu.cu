@@ -65,7 +65,7 @@ bool device_written(const void *, size_t)
     return true;
 }
 
-void device_begin(unsigned, bool) {}
+void device_begin(unsigned, bool, bool) {}
 
 device_counts device_counted(void)
 {
