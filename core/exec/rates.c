@@ -46,6 +46,7 @@ enum { ELEMENTWISE };
 static const probe probes[] = {
     [ELEMENTWISE] = {"elementwise", {"gelu_tanh 32*,512", "add 256*,1024 256*,1024"}},
     {"linear", {"linear 64*,256 256,256", "linear 16,1024 512*,1024"}, true},
+    {"linear_gelu", {"linear_gelu 64*,512 256,512", "linear_gelu 64*,32 256,32"}},
     {"linear_dx", {"linear_dx 64*,256 256,256", "linear_dx 16,512* 512*,1024"}, true},
     {"linear_dw",
      {"linear_dw 64*,256 64*,256 f256,256", "linear_dw 16,512* 16,1024 f512*,1024"},

@@ -136,7 +136,7 @@ typedef struct mr_rate {
 } mr_rate;
 /* Measured once per device: kinds of steps (core/exec/rates.c), of which the first is everything
  * else, and seconds that every step takes. */
-enum { MR_RATED = 28 };
+enum { MR_RATED = 29 };
 typedef struct mr_rates {
     mr_rate of[MR_RATED];
     double step_s;

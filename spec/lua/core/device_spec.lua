@@ -65,6 +65,8 @@ describe("exec.plan", function()
     local dev = E.device()
     local mine, lanes = dev:rates("f32"), "attention by lanes"
     assert.is_true(mine.elementwise[1] > 0 and mine.attention[2] > 0 and mine.step > 0)
+    -- what the function behind a product takes is in the rate of both
+    assert.is_true(mine.linear_gelu[1] > 0 and mine.linear_gelu[2] > 0)
     -- a form of processors alone
     local is_cpu = dev:facts().device ~= "cudaemu"
     assert.equal(is_cpu, mine[lanes] ~= nil and mine[lanes][2] > 0)
