@@ -23,6 +23,21 @@ local function flatten(line, into, prefix)
   return into
 end
 
+-- a line without such fields is its own row
+local function row_of(line, seen)
+  for key, value in pairs(line) do
+    if type(value) == "table" then
+      line = flatten(line, {}, "")
+      for name in pairs(line) do
+        seen[name] = true
+      end
+      return line
+    end
+    seen[key] = true
+  end
+  return line
+end
+
 --- Rows and their columns.
 ---@param steps table[]  lines of the journal, of Story:curve
 ---@return table[] rows
@@ -30,10 +45,7 @@ end
 function export.rows(steps)
   local rows, seen, columns = {}, {}, {}
   for i, line in ipairs(steps) do
-    rows[i] = flatten(line, {}, "")
-    for name in pairs(rows[i]) do
-      seen[name] = true
-    end
+    rows[i] = row_of(line, seen)
   end
   for _, name in ipairs(FIRST) do
     if seen[name] then
@@ -50,7 +62,7 @@ end
 
 -- a field of a CSV file: in quotes where commas, quotes or line ends are in it
 local function field(value)
-  if value == nil or value == json.null then
+  if value == json.null then
     return ""
   elseif type(value) == "number" then
     return value == value and value ~= math.huge and value ~= -math.huge and exact(value)
@@ -74,12 +86,18 @@ function export.csv(steps, write)
     names[i] = field(name)
   end
   write(table.concat(names, ",") .. "\n")
+  -- most fields are those of the line before
+  local last, texts, n = {}, {}, #columns
   for _, row in ipairs(rows) do
-    local texts = {}
-    for i, name in ipairs(columns) do
-      texts[i] = field(row[name])
+    for i = 1, n do
+      local value = row[columns[i]]
+      if value == nil then
+        last[i], texts[i] = nil, ""
+      elseif value ~= last[i] or value == 0 or math.type(value) ~= math.type(last[i]) then
+        last[i], texts[i] = value, field(value)
+      end
     end
-    write(table.concat(texts, ",") .. "\n")
+    write(table.concat(texts, ",", 1, n) .. "\n")
   end
 end
 

@@ -1,18 +1,11 @@
 --- Numbers as text that says exactly which number it is, in as few digits as do.
 -- @module moonreel.text.exact
+local json = require "moonreel.core.json"
 
 ---@param x number  finite
 ---@return string
 return function(x)
-  if math.type(x) == "integer" then
-    return ("%d"):format(x)
-  end
-  local text
-  for digits = 15, 17 do
-    text = ("%." .. digits .. "g"):format(x)
-    if tonumber(text) == x then
-      break
-    end
-  end
-  return text
+  local text = json.encode(x)
+  -- JSON of ours tells 8.0 from 8
+  return text:sub(-2) == ".0" and text:sub(1, -3) or text
 end

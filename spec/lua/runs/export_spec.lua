@@ -38,6 +38,13 @@ describe("the curve of a run as a table", function()
     assert.is_nil(lines[2].loss)
   end)
 
+  it("says what a field is in each row, also where it is what it was before", function()
+    assert.equal("step,loss,even\n1,0.5,8\n2,0.5,8\n3,,8.25\n4,0.5,true\n5,0,true\n6,-0,\n",
+      written(export.csv, { { step = 1, loss = 0.5, even = 8 },
+        { step = 2, loss = 0.5, even = 8.0 }, { step = 3, even = 8.25 }, { step = 4, loss = 0.5, even = true },
+        { step = 5, loss = 0.0, even = true }, { step = 6, loss = -0.0 } }))
+  end)
+
   it("has numbers that JSON lacks as null, and no rows of no steps", function()
     local odd = { { step = 1, loss = 0 / 0, lr = math.huge } }
     assert.equal('{"step":1,"loss":null,"lr":null}\n', written(export.json, odd))
