@@ -30,7 +30,8 @@ function renders.of(settings, models, mesh, planned)
     slower = own / rendering
   end
   local seconds, clips = cost.of(settings, models.pipe, models.exec, { planned = planned,
-    here = machine.here ~= nil, seconds = function(prog)
+    here = machine.here and { saved_bytes = models.saved, fresh = s.on == "host" },
+    seconds = function(prog)
       return slower * work.parts(machine, prog:times(), models.dtype).forward
     end })
   return { every = s.every, on = s.on, clips = clips,

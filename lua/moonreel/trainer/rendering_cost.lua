@@ -13,6 +13,13 @@ local rendering_cost = {}
 local TOLERANCE <const> = 0.1 -- of the prediction: more is said in the log
 local ASK_S <const> = 60      -- for a prediction
 
+--- Seconds as people read them.
+---@param seconds number
+---@return string
+function rendering_cost.text(seconds)
+  return (seconds < 10 and "%.2f s" or "%.1f s"):format(seconds)
+end
+
 ---@class mr.RenderingCost
 ---@field most_share number      of the time; 0: no limit
 ---@field predicted_s number|nil of one rendering
@@ -33,9 +40,10 @@ end
 --- What a rendering takes on a device.
 ---@param s table  settings
 ---@param device mr.Device
+---@param here table  saved_bytes, fresh: as of moonreel.sample.cost
 ---@return number seconds
 ---@return integer clips
-function rendering_cost.on(s, device)
+function rendering_cost.on(s, device, here)
   local dtype = pipeline.dtype(s, device)
   local pipe = pipeline.of(s, dtype)
   local planned = { facts = device:facts(), rates = {} }
@@ -43,19 +51,20 @@ function rendering_cost.on(s, device)
     planned.rates[name] = device:rates(name)
   end
   local exec <close> = E.plan(pipe.params, planned)
-  return sample_cost.of(s, pipe, exec, { planned = planned, here = true,
+  return sample_cost.of(s, pipe, exec, { planned = planned, here = here,
     seconds = function(prog) return prog:plan().seconds end })
 end
 
 local ASK <const> = [[
 local s = require("moonreel.settings").from_json(io.read "a", "the run's settings")
 local device <close> = require("moonreel.core.exec").device("cpu", %d)
-print(require("moonreel.trainer.rendering_cost").on(s, device))]]
+print(require("moonreel.trainer.rendering_cost").on(s, device,
+  { saved_bytes = %d, fresh = %s }))]]
 
 -- The same by a process of its own, on processors: what it takes of memory is none of the run's.
-local function ask(s, threads)
-  local done = process.run({ process.program(), "-e", ASK:format(threads) }, s:to_json(),
-    { deadline_s = ASK_S })
+local function ask(s, threads, here)
+  local code = ASK:format(threads, here.saved_bytes, here.fresh)
+  local done = process.run({ process.program(), "-e", code }, s:to_json(), { deadline_s = ASK_S })
   local seconds, clips = done.output:match "^([%d.e+-]+)\t(%d+)\n$"
   if done.exit ~= 0 or not seconds then
     base.raise("MR_E_FAIL", done.output)
@@ -69,10 +78,11 @@ function Cost:predict(r)
   local s = r.settings
   local threads, here = rendering_cost.threads(r), s.sampling.on == "device"
   local good, seconds, clips = pcall(function()
+    local known = { saved_bytes = r.saved_bytes, fresh = not here }
     if here and r.facts.device ~= "cpu" then
-      return rendering_cost.on(s, r.device)
+      return rendering_cost.on(s, r.device, known)
     end
-    return ask(s, here and r.facts.threads or threads)
+    return ask(s, here and r.facts.threads or threads, known)
   end)
   if not good then
     r.progress:say(("what a rendering takes is not known: %s"):format(tostring(
@@ -80,8 +90,8 @@ function Cost:predict(r)
     return
   end
   self.predicted_s = seconds
-  r.progress:say(("renderings: every %d steps (sampling.every) %d clips, about %.1f s each, %s")
-    :format(s.sampling.every, clips, seconds, here and "between two steps"
+  r.progress:say(("renderings: every %d steps (sampling.every) %d clips, about %s each, %s")
+    :format(s.sampling.every, clips, rendering_cost.text(seconds), here and "between two steps"
     or ("beside the run, by %d thread%s"):format(threads, threads == 1 and "" or "s")))
 end
 
@@ -131,10 +141,11 @@ function Cost:line(busy)
     return nil
   end
   local off = facts.predicted_s and facts.measured_s / facts.predicted_s - 1 or 0
-  return ("renderings: %d, %.1f s each, %.1f %% of the time%s"):format(facts.n, facts.measured_s,
-    facts.share * 100, math.abs(off) <= TOLERANCE and "" or busy
+  return ("renderings: %d, %s each, %.1f %% of the time%s"):format(facts.n,
+    rendering_cost.text(facts.measured_s), facts.share * 100,
+    math.abs(off) <= TOLERANCE and "" or busy
     and ("; not held against the prediction: " .. busy)
-    or ("; %.1f s were predicted: %+.0f %%"):format(facts.predicted_s, off * 100))
+    or ("; %s were predicted: %+.0f %%"):format(rendering_cost.text(facts.predicted_s), off * 100))
 end
 
 return rendering_cost

@@ -155,11 +155,12 @@ local function tell(r, line)
   if good and event.state == "failed" then
     say(r, "step %d is not %s: %s", event.step, done_to(event.set), event.text)
   elseif good and event.scalars and event.scalars.eval_loss then
-    say(r, "step %d is evaluated: loss %.4f, %s, %.1f s", event.step, event.scalars.eval_loss,
-      event.path, event.seconds)
+    say(r, "step %d is evaluated: loss %.4f, %s, %s", event.step, event.scalars.eval_loss,
+      event.path, rendering_cost.text(event.seconds))
   elseif good then
     r.renders.cost:took(event.seconds)
-    say(r, "step %d is rendered: %s, %.1f s", event.step, event.path, event.seconds)
+    say(r, "step %d is rendered: %s, %s", event.step, event.path,
+      rendering_cost.text(event.seconds))
   end
 end
 

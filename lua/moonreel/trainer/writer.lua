@@ -40,6 +40,7 @@ end
 -- goes when the newer one is there. Those of this run that are there already make room.
 local function check_disk(r)
   local bytes = r.team:sum{state.saved_bytes(r.exec, r.pipe.params, r.share)}[1]
+  r.saved_bytes = bytes
   r.team:first(function()
     local free, there = base.free_bytes(r.dir), #ckpt.steps(r.dir)
     if free and free + there * bytes < 2 * bytes then

@@ -33,14 +33,29 @@ describe("what renderings take", function()
     local facts = one:facts()
     assert.same({ 3, 5, 4, 17 }, { facts.n, facts.measured_s, facts.predicted_s, facts.spent_s })
     assert.near(0.17, facts.share, 1e-3)
-    assert.equal("renderings: 3, 5.0 s each, 17.0 % of the time; 4.0 s were predicted: +25 %",
+    assert.equal("renderings: 3, 5.00 s each, 17.0 % of the time; 4.00 s were predicted: +25 %",
       one:line())
-    assert.equal("renderings: 3, 5.0 s each, 17.0 % of the time; not held against the prediction: "
+    assert.equal("renderings: 3, 5.00 s each, 17.0 % of the time; not held against the prediction: "
       .. "it was busy", one:line "it was busy")
-    assert.equal("renderings: 1, 4.3 s each, 4.3 % of the time", cost(0, 100, 4, 4.3):line())
-    assert.equal("renderings: 1, 4.0 s each, 4.0 % of the time", cost(0, 100, nil, 4):line())
+    assert.equal("renderings: 1, 4.30 s each, 4.3 % of the time", cost(0, 100, 4, 4.3):line())
+    assert.equal("renderings: 1, 4.00 s each, 4.0 % of the time", cost(0, 100, nil, 4):line())
     assert.is_nil(cost(0, 100, 4):line())
     assert.is_nil(cost(0, 100, 4):facts())
+    assert.same({ "0.27 s", "12.3 s" }, { rendering_cost.text(0.274), rendering_cost.text(12.34) })
+  end)
+
+  it("has a checkpoint that is opened in it, all of whose bytes are read", function()
+    local settings = require("moonreel.settings").bake("tiny/demo", { "model.depth=1",
+      "scheduler.num_sampling_steps=1", 'sampling.prompts={"a"}' })
+    local device <close> = require("moonreel.core.exec").device("cpu", 1)
+    local function seconds(bytes)
+      return (rendering_cost.on(settings, device, { saved_bytes = bytes, fresh = false }))
+    end
+    seconds(0)
+    local least = seconds(0)
+    assert.is_true(least > 0.005 and least < 5, least)
+    -- no disk and no hash is quicker than 1 TB/s
+    assert.is_true(seconds(1e13) > 10 + least)
   end)
 end)
 
