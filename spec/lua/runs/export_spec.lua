@@ -41,7 +41,8 @@ describe("the curve of a run as a table", function()
   it("says what a field is in each row, also where it is what it was before", function()
     assert.equal("step,loss,even\n1,0.5,8\n2,0.5,8\n3,,8.25\n4,0.5,true\n5,0,true\n6,-0,\n",
       written(export.csv, { { step = 1, loss = 0.5, even = 8 },
-        { step = 2, loss = 0.5, even = 8.0 }, { step = 3, even = 8.25 }, { step = 4, loss = 0.5, even = true },
+        { step = 2, loss = 0.5, even = 8.0 }, { step = 3, even = 8.25 },
+        { step = 4, loss = 0.5, even = true },
         { step = 5, loss = 0.0, even = true }, { step = 6, loss = -0.0 } }))
   end)
 
