@@ -41,9 +41,32 @@ void mr_bind_slice(lua_State *L, int t, const char *name, int rank, mr_ckpt_slic
     lua_settop(L, top);
 }
 
-/* One {name=, dtype=, shape=, range= or box=, ptr= lightuserdata or text, bytes=} at the top of the
- * stack. Texts stay alive in the caller's table. */
-static void read_item(lua_State *L, int row, mr_ckpt_item *item)
+/* Where an executor keeps an item that is not in host memory. */
+typedef struct place {
+    mr_exec *exec;
+    const char *region;
+    size_t at; // bytes
+} place;
+
+static mr_status copy_place(void *user, void *dst, int64_t offset, int64_t n)
+{
+    const place *p = user;
+    return mr_exec_read(p->exec, p->region, p->at + (size_t)offset, dst, (size_t)n);
+}
+
+/* The executor at the top of the stack, and region= and at= of its row. */
+static void read_place(lua_State *L, int row, mr_ckpt_item *item, place *out)
+{
+    out->exec = mr_bind_exec(L, -1);
+    lua_getfield(L, row, "region"), lua_getfield(L, row, "at");
+    out->region = luaL_checkstring(L, -2);
+    out->at = (size_t)luaL_checkinteger(L, -1);
+    item->copy = copy_place, item->user = out;
+}
+
+/* One {name=, dtype=, shape=, range= or box=, ptr= lightuserdata or text, or exec=, region=, at=,
+ * bytes=} at the top of the stack. Texts and executors stay alive in the caller's table. */
+static void read_item(lua_State *L, int row, mr_ckpt_item *item, place *where)
 {
     int t = lua_gettop(L);
     if (!lua_istable(L, t))
@@ -76,15 +99,18 @@ static void read_item(lua_State *L, int row, mr_ckpt_item *item)
     int64_t want, have;
     mr_bind_slice(L, t, item->name, item->rank, &item->slice);
     mr_bind_check(L, mr_ckpt_item_bytes(item, &want));
+    lua_getfield(L, t, "bytes");
+    have = lua_tointeger(L, -1);
     int kind = lua_getfield(L, t, "ptr");
     if (kind == LUA_TSTRING) {
         size_t n;
         item->data = lua_tolstring(L, -1, &n), have = (int64_t)n;
     } else if (kind == LUA_TLIGHTUSERDATA) {
         item->data = lua_touserdata(L, -1);
-        lua_getfield(L, t, "bytes");
-        have = lua_tointeger(L, -1);
+    } else if (lua_getfield(L, t, "exec") == LUA_TUSERDATA) {
+        read_place(L, t, item, where);
     } else {
+        lua_pop(L, 1);
         mr_bind_raise(L, MR_E_USAGE, "tensor '%s': ptr: expected a pointer or text, got %s",
                       item->name, luaL_typename(L, -1));
         return;
@@ -100,10 +126,11 @@ static mr_ckpt_item *read_items(lua_State *L, int arg, int *n)
     luaL_checktype(L, arg, LUA_TTABLE);
     *n = (int)lua_rawlen(L, arg);
     mr_ckpt_item *items = mr_bind_scratch(L, sizeof *items * (size_t)(*n + 1));
+    place *places = mr_bind_scratch(L, sizeof *places * (size_t)(*n + 1));
     luaL_checkstack(L, 16, NULL);
     for (int i = 0; i < *n; i++) {
         lua_rawgeti(L, arg, i + 1);
-        read_item(L, i + 1, &items[i]);
+        read_item(L, i + 1, &items[i], &places[i]);
         lua_pop(L, 1);
     }
     return items;
@@ -151,6 +178,8 @@ const mr_bind_field mr_bind_saver_fields[] = {
                 "Saves in a row without a commit before check() raises; 0: 3."),
     MR_BIND_NUM("deadline_s", mr_saver_options, deadline_s, 0,
                 "Seconds of one save before it counts as stuck; 0: 600."),
+    MR_BIND_INT("buffer_bytes", mr_saver_options, buffer_bytes, 0, 0,
+                "Save through a host buffer of so many bytes while save() waits; 0: copy all."),
     MR_BIND_END};
 
 int mr_bind_saver_new(lua_State *L)
@@ -248,7 +277,8 @@ static void free_saver(void *object)
 static const mr_bind_row saver_rows[] = {
     MR_ROW("save", s_save,
            "(step: integer, tensors: table[], meta: string, wait?: boolean): boolean",
-           "Take a snapshot; the thread commits it. False: it was skipped, poll() tells why."),
+           "Take a snapshot; the thread commits it. False: it was skipped or, with buffer_bytes, "
+           "not committed; poll() tells why."),
     MR_ROW("prepare", s_prepare, "(tensors: table[], buffers?: integer)",
            "Allocate 1 or 2 buffers now (default 2), so that no save does."),
     MR_ROW("wait", s_wait, "(timeout_s?: number)",

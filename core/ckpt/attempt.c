@@ -53,6 +53,24 @@ static mr_status read_back(int fd, const char *path, const mr_save_job *job)
     return st;
 }
 
+/* All bytes of the shard. *final: there is no room for them, or no more come. */
+static mr_status write_bytes(const mr_save_job *job, int fd, const char *path, bool *final)
+{
+    const char *bytes = job->image;
+    int64_t n = job->bytes;
+    if (job->window)
+        mr_window_begin(job->window);
+    for (int64_t at = 0; at < job->bytes; at += n) {
+        mr_status st = job->window ? mr_window_next(job->window, &bytes, &n) : MR_OK;
+        *final = st != MR_OK;
+        MR_TRY(st);
+        st = mr_file_write_full(fd, bytes, (size_t)n, path);
+        *final = st != MR_OK && (errno == ENOSPC || errno == EDQUOT);
+        MR_TRY(st);
+    }
+    return MR_OK;
+}
+
 static mr_status write_shard(const mr_save_job *job, const char *dir, const char *path, bool *final)
 {
     const mr_io *io = mr_io_table();
@@ -70,8 +88,8 @@ static mr_status write_shard(const mr_save_job *job, const char *dir, const char
         *final = errno != EFBIG;
         st = fail_io("reserve room", part);
     }
-    if (st == MR_OK && (st = mr_file_write_full(fd, job->image, (size_t)job->bytes, part)) != MR_OK)
-        *final = errno == ENOSPC || errno == EDQUOT;
+    if (st == MR_OK)
+        st = write_bytes(job, fd, part, final);
     if (st == MR_OK && io->fsync(fd))
         st = fail_io("sync", part);
     // what is read back shall come from the disk and not from the page cache

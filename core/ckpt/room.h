@@ -184,6 +184,46 @@ typedef struct mr_save_owner {
 /* Errors: MR_E_USAGE, MR_E_LOCK, MR_E_IO */
 mr_status mr_save_owner_take(const mr_saver_options *options, mr_save_owner *out);
 
+/* A shard that passes through a small buffer while its owner waits (window.c). Two threads meet in
+ * it: the owner's copies pieces into free halves, the writer's takes them. */
+typedef struct mr_window {
+    pthread_mutex_t mutex; // guards what follows, but not the bytes of a half
+    pthread_cond_t changed;
+    char *buffer; // two halves; lent
+    int64_t half, total;
+    int attempt;           // which attempt to write it this is
+    bool asked;            // the writer wants bytes
+    bool closed, ended;    // no more bytes come; the save is over
+    int64_t copied, taken; // bytes in order that were copied; that the writer is done with
+    int64_t lent;          // bytes behind those, which the writer uses
+    mr_error *why;         // of closed
+} mr_window;
+
+/* A piece for the owner to copy: bytes [at, at + n) of the shard, to `place`. */
+typedef struct mr_window_piece {
+    int64_t at, n;
+    char *place;
+    int attempt;
+} mr_window_piece;
+
+typedef enum mr_window_state { MR_WINDOW_NOTHING, MR_WINDOW_ROOM, MR_WINDOW_ENDED } mr_window_state;
+
+void mr_window_init(mr_window *w);
+void mr_window_fini(mr_window *w);
+/* Owner: begin with a shard of `total` bytes; `half` is a multiple of a block, and `buffer` has
+ * room for two of them or for the shard. */
+void mr_window_open(mr_window *w, char *buffer, int64_t half, int64_t total);
+/* Owner: the next piece, waiting a moment for room; is there one, or is the save over? */
+mr_window_state mr_window_wait(mr_window *w, mr_window_piece *out);
+void mr_window_filled(mr_window *w, const mr_window_piece *piece); /* Owner: it is copied */
+/* Owner: no more pieces come, because of this thread's error, which is what the writer gets. */
+void mr_window_close(mr_window *w);
+/* Writer: from the first byte on, also anew. */
+void mr_window_begin(mr_window *w);
+/* Writer: the next piece, in order; the one before it is done with. Errors: that of the close */
+mr_status mr_window_next(mr_window *w, const char **bytes, int64_t *n);
+void mr_window_end(mr_window *w); /* Writer: the save is over */
+
 /* A finished snapshot: the bytes of the shard with their block hashes, and what the manifest
  * says. */
 typedef struct mr_save_job {
@@ -192,8 +232,9 @@ typedef struct mr_save_job {
     double patience_s; /* how long ranks wait for each other */
     const _Atomic double *parted_s; /* from when on they do not: some are lost */
     int64_t step, bytes;
-    const char *image;
-    const mr_hash128 *blocks;
+    const char *image;         /* NULL: */
+    mr_window *window;         /* the bytes come through this one */
+    const mr_hash128 *blocks;  /* of the bytes that are there */
     const mr_ckpt_item *items; /* names and shapes; no data */
     const int64_t *offsets;
     int n;
@@ -246,7 +287,7 @@ void mr_save_condemn(const char *run_dir, int64_t step);
 /* Read all of a checkpoint directory and compare. */
 mr_status mr_save_verify(const char *dir);
 
-/* The image of a shard in a host buffer. Inside the room. */
+/* The image of a shard, or of a part of it, in a host buffer. Inside the room. */
 
 /* Names, shapes and places of the tensors; the same for every save of a run. */
 typedef struct mr_snapshot_layout {
@@ -263,11 +304,13 @@ void mr_snapshot_drop(mr_snapshot_layout *l);
 bool mr_snapshot_fits(const mr_snapshot_layout *l, const mr_ckpt_item *items, int n);
 mr_status mr_snapshot_make(mr_snapshot_layout *l, const mr_ckpt_item *items, int n);
 
-/* Copy header and tensors to `image` (l->total bytes) and hash each block into `blocks`. Copy
- * functions of items are called from this thread only, in file order; helper threads do the rest
- * beside it and end before this returns. Errors: what an item's copy function returns. */
-mr_status mr_snapshot_copy(const mr_snapshot_layout *l, const mr_ckpt_item *items, char *image,
-                           mr_hash128 *blocks);
+/* Copy bytes [at, at + n) of header and tensors to `image`, and hash each block into `blocks`,
+ * which has one for each of all l->total bytes; `at` is a multiple of a block, and so is n, unless
+ * it reaches to the end. Copy functions of items are called from this thread only, in file order;
+ * helper threads do the rest beside it and end before this returns. Errors: what an item's copy
+ * function returns. */
+mr_status mr_snapshot_copy(const mr_snapshot_layout *l, const mr_ckpt_item *items, int64_t at,
+                           int64_t n, char *image, mr_hash128 *blocks);
 
 /* ---- weights saved by torch, read as data ---- */
 

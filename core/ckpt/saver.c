@@ -1,6 +1,8 @@
 /* ckpt: saving while training goes on: the caller's step stops only for a copy into one of two host
  * buffers, hashed block by block on the way; a writer thread does the rest (reference: reliability
- * 3.2). A buffer is used again only when its save has ended. Licence: Apache-2.0
+ * 3.2). A buffer is used again only when its save has ended. With a window the caller waits for the
+ * whole save and copies piece after piece into it, so that the host needs no more than this one.
+ * Licence: Apache-2.0
  *
  * Whoever waits for the writer thread waits until a save has run for longer than its deadline: such
  * a save is stuck, its disk does not answer, and nobody can take the thread out of the system call
@@ -38,6 +40,8 @@ struct mr_saver {
     mr_saver_options opt;
     mr_save_owner owner;
     mr_snapshot_layout layout;
+    mr_window window;
+    int64_t half; // of the window; 0: a save is copied whole
     pthread_t thread;
     bool started;
     pthread_mutex_t mutex; // guards all below
@@ -126,7 +130,7 @@ static bool settled(const mr_saver *s)
 
 static bool has_room(const mr_saver *s)
 {
-    return s->queued < BUFFERS;
+    return s->queued < (s->half ? 1 : BUFFERS);
 }
 
 static bool stuck(const mr_saver *s)
@@ -258,7 +262,8 @@ static mr_status write_one(mr_saver *s, buffer *b)
                        .parted_s = &s->parted_s,
                        .step = b->step,
                        .bytes = s->layout.total,
-                       .image = b->image,
+                       .image = s->half ? NULL : b->image,
+                       .window = s->half ? &s->window : NULL,
                        .blocks = b->blocks,
                        .items = s->layout.items,
                        .offsets = s->layout.offsets,
@@ -269,7 +274,9 @@ static mr_status write_one(mr_saver *s, buffer *b)
     if (st == MR_OK) {
         mr_saver_event *e = add_event(s, MR_SAVER_COMMIT, b->step);
         mr_ckpt_dir(s->owner.dir, b->step, e->text, sizeof e->text);
-        e->copy_s = b->copy_s, e->write_s = mr_now_s() - b->copied_at;
+        // of a save that the caller waits for, all is copy
+        e->write_s = s->half ? 0 : mr_now_s() - b->copied_at;
+        e->copy_s = s->half ? mr_now_s() - b->copied_at : b->copy_s;
         s->status.commits++, s->status.failures_in_row = 0, s->status.last_commit = b->step;
     } else {
         add_failure(s, MR_SAVER_FAIL, b->step, b->number);
@@ -288,6 +295,7 @@ static void destroy(mr_saver *s)
         mr_free(s->buffers[i].blocks);
     }
     mr_snapshot_drop(&s->layout);
+    mr_window_fini(&s->window);
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->mutex);
     mr_free(s);
@@ -309,6 +317,7 @@ static void *writer(void *arg)
         json_decref(b->meta);
         b->meta = NULL;
         pthread_mutex_lock(&s->mutex);
+        mr_window_end(&s->window);
         s->queue[0] = s->queue[1];
         s->queued--;
         b->busy = false;
@@ -332,6 +341,10 @@ mr_status mr_saver_open(const mr_saver_options *options, mr_saver **out)
 {
     mr_save_owner owner;
     *out = NULL;
+    const int64_t half = options->buffer_bytes / 2 / MR_CKPT_BLOCK * MR_CKPT_BLOCK;
+    if (options->buffer_bytes && half < MR_CKPT_BLOCK)
+        return mr_fail(MR_E_USAGE, "a buffer of %lld bytes, expected 0 or at least %d",
+                       (long long)options->buffer_bytes, 2 * MR_CKPT_BLOCK);
     MR_TRY(mr_save_owner_take(options, &owner));
     if (owner.lock)
         MR_TRY(mr_save_sweep(owner.lock));
@@ -340,7 +353,7 @@ mr_status mr_saver_open(const mr_saver_options *options, mr_saver **out)
     mr_saver *s;
     if (!MR_NEW(s))
         return mr_fail_memory(sizeof *s);
-    s->opt = *options, s->owner = owner;
+    s->opt = *options, s->owner = owner, s->half = half;
     s->opt.run_dir = s->owner.dir;
     if (s->opt.lock)
         mr_run_lock_ref(s->opt.lock);
@@ -357,6 +370,7 @@ mr_status mr_saver_open(const mr_saver_options *options, mr_saver **out)
     s->status.last_commit = -1;
     atomic_store(&s->parted_s, INFINITY);
     mr_snapshot_init(&s->layout);
+    mr_window_init(&s->window);
     pthread_mutex_init(&s->mutex, NULL);
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
@@ -405,16 +419,23 @@ void mr_saver_close(mr_saver *s)
 
 /* ---- layout and buffers ---- */
 
-static bool fit(buffer *b, int64_t bytes)
+/* Bytes of a host buffer. */
+static int64_t image_bytes(const mr_saver *s)
 {
+    return s->half ? MR_MIN(s->layout.total, 2 * s->half) : s->layout.total;
+}
+
+static bool fit(const mr_saver *s, buffer *b)
+{
+    int64_t bytes = image_bytes(s), blocks = mr_ckpt_blocks(s->layout.total);
     if (b->cap < bytes) {
         mr_free(b->image);
         b->image = mr_alloc((size_t)bytes), b->cap = b->image ? bytes : 0;
     }
-    if (b->cap_blocks < mr_ckpt_blocks(bytes)) {
+    if (b->cap_blocks < blocks) {
         mr_free(b->blocks);
-        b->blocks = mr_alloc(sizeof *b->blocks * (size_t)mr_ckpt_blocks(bytes)),
-        b->cap_blocks = b->blocks ? mr_ckpt_blocks(bytes) : 0;
+        b->blocks = mr_alloc(sizeof *b->blocks * (size_t)blocks),
+        b->cap_blocks = b->blocks ? blocks : 0;
     }
     return b->image && b->blocks;
 }
@@ -437,22 +458,23 @@ mr_status mr_saver_prepare(mr_saver *s, const mr_ckpt_item *items, int n, int bu
     if (buffers < 1 || buffers > BUFFERS)
         return mr_fail(MR_E_USAGE, "%d snapshot buffers, expected 1 to %d", buffers, BUFFERS);
     MR_TRY(take_layout(s, items, n));
+    buffers = s->half ? 1 : buffers;
     pthread_mutex_lock(&s->mutex);
     bool ready = wait_until(s, idle, INFINITY), good = ready;
     if (!ready)
         fail_stuck(s);
     for (int i = 0; i < buffers && good; i++) {
-        good = fit(&s->buffers[i], s->layout.total);
+        good = fit(s, &s->buffers[i]);
         // the system hands out pages when they are written first: let that be now
         if (good)
-            memset(s->buffers[i].image, 0, (size_t)s->layout.total);
+            memset(s->buffers[i].image, 0, (size_t)image_bytes(s));
     }
     pthread_mutex_unlock(&s->mutex);
     if (!ready)
         return MR_E_CKPT;
     return good ? MR_OK
                 : mr_fail(MR_E_MEMORY, "cannot allocate %d snapshot buffers of %.1f MB each",
-                          buffers, (double)s->layout.total * 1e-6);
+                          buffers, (double)image_bytes(s) * 1e-6);
 }
 
 /* ---- save ---- */
@@ -465,18 +487,20 @@ static buffer *take_buffer(mr_saver *s, bool wait)
     buffer *b = NULL;
     pthread_mutex_lock(&s->mutex);
     bool last_chance = s->status.failures_in_row + 1 >= s->opt.intervals_max;
-    if (wait || last_chance)
+    if (wait || last_chance || s->half)
         wait_until(s, has_room, INFINITY);
-    for (int i = 0; i < BUFFERS && !b; i++)
+    for (int i = 0; i < BUFFERS && has_room(s) && !b; i++)
         if (!s->buffers[i].busy)
             b = &s->buffers[i];
     pthread_mutex_unlock(&s->mutex);
     if (!b)
-        mr_fail(MR_E_CKPT, "the two saves before this one are still being written; try: a larger "
-                           "ckpt_every or a faster disk");
-    else if (!fit(b, s->layout.total)) {
+        mr_fail(MR_E_CKPT,
+                "%s before this one %s still being written; try: a larger "
+                "ckpt_every or a faster disk",
+                s->half ? "the save" : "the two saves", s->half ? "is" : "are");
+    else if (!fit(s, b)) {
         mr_fail(MR_E_MEMORY, "cannot allocate a snapshot buffer of %.1f MB",
-                (double)s->layout.total * 1e-6);
+                (double)image_bytes(s) * 1e-6);
         b = NULL;
     }
     return b;
@@ -512,6 +536,40 @@ static mr_status parse_meta(const char *text, json_t **out)
     return st;
 }
 
+/* Copy pieces into the window as the writer asks for them, until the save has ended. */
+static mr_status serve(mr_saver *s, const mr_ckpt_item *items, const buffer *b)
+{
+    mr_window_piece piece;
+    mr_window_state state;
+    mr_status st = MR_OK;
+    while (st == MR_OK && (state = mr_window_wait(&s->window, &piece)) != MR_WINDOW_ENDED) {
+        if (state == MR_WINDOW_ROOM) {
+            st = mr_snapshot_copy(&s->layout, items, piece.at, piece.n, piece.place, b->blocks);
+            if (st == MR_OK)
+                mr_window_filled(&s->window, &piece);
+            continue;
+        }
+        pthread_mutex_lock(&s->mutex);
+        st = stuck(s) ? fail_stuck(s) : MR_OK;
+        pthread_mutex_unlock(&s->mutex);
+    }
+    if (st != MR_OK)
+        mr_window_close(&s->window);
+    return st;
+}
+
+/* Hand a buffer to the writer thread. */
+static void queue(mr_saver *s, buffer *b, int64_t step, int64_t save, json_t *meta)
+{
+    pthread_mutex_lock(&s->mutex);
+    b->busy = true, b->step = step, b->meta = meta;
+    b->number = number_save(s), b->save = save;
+    b->began = mr_now_s();
+    s->queue[s->queued++] = b;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->mutex);
+}
+
 mr_status mr_saver_save(mr_saver *s, int64_t step, const mr_ckpt_item *items, int n,
                         const char *meta_json, bool wait, bool *taken)
 {
@@ -534,18 +592,23 @@ mr_status mr_saver_save(mr_saver *s, int64_t step, const mr_ckpt_item *items, in
         json_decref(meta);
         return st != MR_OK ? st : skip(s, step);
     }
-    st = mr_snapshot_copy(&s->layout, items, b->image, b->blocks);
+    b->copied_at = start;
+    if (s->half) {
+        mr_window_open(&s->window, b->image, s->half, s->layout.total);
+        queue(s, b, step, save, meta);
+        MR_TRY(serve(s, items, b));
+        pthread_mutex_lock(&s->mutex);
+        *taken = !s->newest_failed;
+        pthread_mutex_unlock(&s->mutex);
+        return MR_OK;
+    }
+    st = mr_snapshot_copy(&s->layout, items, 0, s->layout.total, b->image, b->blocks);
     if (st != MR_OK) {
         json_decref(meta);
         return st;
     }
-    pthread_mutex_lock(&s->mutex);
-    b->busy = true, b->step = step, b->meta = meta;
-    b->number = number_save(s), b->save = save;
-    b->copied_at = b->began = mr_now_s(), b->copy_s = b->copied_at - start;
-    s->queue[s->queued++] = b;
-    pthread_cond_broadcast(&s->changed);
-    pthread_mutex_unlock(&s->mutex);
+    b->copied_at = mr_now_s(), b->copy_s = b->copied_at - start;
+    queue(s, b, step, save, meta);
     *taken = true;
     return MR_OK;
 }

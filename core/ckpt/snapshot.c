@@ -84,15 +84,15 @@ mr_status mr_snapshot_make(mr_snapshot_layout *l, const mr_ckpt_item *items, int
 
 /* Threads draw the numbers of blocks and work on what they have drawn. When all tensors are in host
  * memory, that means to copy the block and to hash it. A copy function is called by the caller's
- * thread alone, which copies block after block; the others hash blocks [0, copied). */
+ * thread alone, which copies block after block; the others hash blocks [first, copied). */
 typedef struct work {
     const mr_snapshot_layout *l;
     const mr_ckpt_item *items;
-    char *image;
+    char *image; // from block `first` on
     mr_hash128 *blocks;
-    int64_t n_blocks;
+    int64_t first, end; // blocks
     bool host;
-    _Atomic int64_t copied, drawn;
+    _Atomic int64_t copied, drawn; // blocks before these
     _Atomic bool given_up;
 } work;
 
@@ -111,14 +111,20 @@ static int item_at(const mr_snapshot_layout *l, int64_t at)
     return lo;
 }
 
+static char *place_of(const work *w, int64_t block)
+{
+    return w->image + (block - w->first) * MR_CKPT_BLOCK;
+}
+
 static mr_status copy_block(const work *w, int64_t block)
 {
     const mr_snapshot_layout *l = w->l;
     int64_t at = block * MR_CKPT_BLOCK, end = MR_MIN(at + MR_CKPT_BLOCK, l->total);
+    char *out = place_of(w, block);
     if (at < l->header_bytes) {
         int64_t stop = MR_MIN(l->header_bytes, end);
-        memcpy(w->image + at, l->header + at, (size_t)(stop - at));
-        at = stop;
+        memcpy(out, l->header + at, (size_t)(stop - at));
+        out += stop - at, at = stop;
     }
     for (int i = item_at(l, at); at < end; i++) {
         const mr_ckpt_item *item = &w->items[i];
@@ -127,10 +133,10 @@ static mr_status copy_block(const work *w, int64_t block)
         if (stop == at)
             continue;
         if (item->copy)
-            MR_TRY(item->copy(item->user, w->image + at, from, stop - at));
+            MR_TRY(item->copy(item->user, out, from, stop - at));
         else
-            memcpy(w->image + at, (const char *)item->data + from, (size_t)(stop - at));
-        at = stop;
+            memcpy(out, (const char *)item->data + from, (size_t)(stop - at));
+        out += stop - at, at = stop;
     }
     return MR_OK;
 }
@@ -138,7 +144,7 @@ static mr_status copy_block(const work *w, int64_t block)
 static void *take_blocks(void *arg)
 {
     work *w = arg;
-    for (int64_t i; (i = w->drawn++) < w->n_blocks;) {
+    for (int64_t i; (i = w->drawn++) < w->end;) {
         if (w->host)
             (void)copy_block(w, i); // a copy in host memory cannot fail
         // the copy is at most a few blocks behind, and a copy that fails ends this wait too
@@ -148,30 +154,33 @@ static void *take_blocks(void *arg)
                     return NULL;
                 sched_yield();
             }
-        int64_t at = i * MR_CKPT_BLOCK;
-        w->blocks[i] =
-            mr_hash128_of(w->image + at, (size_t)MR_MIN(w->l->total - at, (int64_t)MR_CKPT_BLOCK));
+        int64_t n = MR_MIN(w->l->total - i * MR_CKPT_BLOCK, (int64_t)MR_CKPT_BLOCK);
+        w->blocks[i] = mr_hash128_of(place_of(w, i), (size_t)n);
     }
     return NULL;
 }
 
-mr_status mr_snapshot_copy(const mr_snapshot_layout *l, const mr_ckpt_item *items, char *image,
-                           mr_hash128 *blocks)
+mr_status mr_snapshot_copy(const mr_snapshot_layout *l, const mr_ckpt_item *items, int64_t at,
+                           int64_t bytes, char *image, mr_hash128 *blocks)
 {
+    const int64_t first = at / MR_CKPT_BLOCK;
     work w = {.l = l,
               .items = items,
               .image = image,
               .blocks = blocks,
-              .n_blocks = mr_ckpt_blocks(l->total),
-              .host = true};
+              .first = first,
+              .end = first + mr_ckpt_blocks(bytes),
+              .host = true,
+              .copied = first,
+              .drawn = first};
     for (int i = 0; i < l->n; i++)
         w.host = w.host && !items[i].copy;
     pthread_t helpers[HELPERS_MAX];
-    int n = w.n_blocks < HELPERS_FROM_BLOCKS
+    int n = w.end - w.first < HELPERS_FROM_BLOCKS
                 ? 0
                 : mr_ckpt_helpers(HELPERS_MAX, take_blocks, &w, helpers);
     mr_status st = MR_OK;
-    for (int64_t i = 0; !w.host && i < w.n_blocks && st == MR_OK; i++)
+    for (int64_t i = first; !w.host && i < w.end && st == MR_OK; i++)
         if ((st = copy_block(&w, i)) == MR_OK)
             w.copied = i + 1;
     if (st != MR_OK)

@@ -181,6 +181,9 @@ typedef struct mr_saver_options {
      * waits no longer than that. Ranks wait for each other half as long: then the save is given up,
      * and nothing is committed. */
     double deadline_s;
+    /* 0: a save is copied whole and written while the caller goes on. Else at least 2 MiB: it goes
+     * through a host buffer of so many bytes, and mr_saver_save returns when it has ended */
+    int64_t buffer_bytes;
 } mr_saver_options;
 
 typedef enum mr_saver_kind {
@@ -220,30 +223,32 @@ MR_API const char *mr_saver_kind_name(
  *          longer ours, or not taken yet */
 MR_API mr_status mr_saver_open(const mr_saver_options *options, mr_saver **out);
 
-/* Allocate `buffers` host buffers, 1 or 2, for items of these names and shapes (no data is read):
- * later saves of the same layout allocate nothing while no more are written at a time. Errors:
- * MR_E_USAGE, MR_E_MEMORY. */
+/* Allocate `buffers` host buffers, 1 or 2 (with buffer_bytes always one), for items of these names
+ * and shapes (no data is read): later saves of the same layout allocate nothing while no more are
+ * written at a time. Errors: MR_E_USAGE, MR_E_MEMORY. */
 MR_API mr_status mr_saver_prepare(mr_saver *saver, const mr_ckpt_item *items, int n, int buffers);
 
 /* Take a snapshot of all items (copied and hashed before return) and let the writer thread commit
- * it as ckpt/step-<step>/. A save that cannot be done now (both buffers still being written) is
- * skipped and reported by mr_saver_poll; where skipping it would be the last of intervals_max saves
- * in a row, it waits for a buffer first. The disk is the writer's alone: no call of the saver but
- * mr_saver_open asks it for anything. Every commit has been read back and
- * compared with the hashes of the snapshot. A directory that exists for this step is replaced. What
- * the run's journal.jsonl, where there is one, holds before the snapshot is durable before the
- * checkpoint is.
+ * it as ckpt/step-<step>/. With buffer_bytes the items are copied piece by piece while it writes,
+ * and the call returns at the end of the save, or when it is stuck. A save that cannot be done now
+ * (both buffers still being written) is skipped and reported by mr_saver_poll; where skipping it
+ * would be the last of intervals_max saves in a row, it waits for a buffer first. The disk is the
+ * writer's alone: no call of the saver but mr_saver_open asks it for anything. Every commit has
+ * been read back and compared with the hashes of the snapshot. A directory that exists for this
+ * step is replaced. What the run's journal.jsonl, where there is one, holds before the snapshot
+ * is durable before the checkpoint is.
  *
  * meta_json    object; members `recipe_hash`, `dataset_fingerprint`, `sampler` (texts), `seed`
  *              (integer) and `machine` (object) are required, all are kept in the manifest
  *              NULL from rank 1 on
  * wait         true: wait for a free buffer instead of skipping (the last save of a run); several
  *              ranks always wait, because a save that one of them skips is lost for all
- * taken        receives whether there is a snapshot that the writer will try to commit; false after
- *              a failure and where the save was skipped
+ * taken        receives whether there is a snapshot that the writer will try to commit, with
+ *              buffer_bytes whether it is committed; false after a failure and where the save was
+ *              skipped
  * Owns:    borrows everything during the call
  * Errors:  MR_E_USAGE bad items or meta; what `copy` of an item returns; MR_E_LOCK and, of one rank
- *          alone, MR_E_CKPT as mr_saver_check
+ *          alone, MR_E_CKPT as mr_saver_check; with buffer_bytes MR_E_CKPT a save that is stuck
  * Threads: one caller */
 MR_API mr_status mr_saver_save(mr_saver *saver, int64_t step, const mr_ckpt_item *items, int n,
                                const char *meta_json, bool wait, bool *taken);

@@ -196,7 +196,8 @@ Saver.__name = "mr.Saver"
 ---@param run_dir string
 ---@param opts table|nil  lock (of moonreel.run; else rank 0 takes one itself), rank, ranks (0 of
 ---   1), fence (from rank 1 on: of rank 0's lock; that in force), keep (newest to keep, 3; -1:
----   all), keep_every (steps that are multiples stay for good), attempts (per save, 3),
+---   all), buffer_bytes (save() goes through a buffer of so many and waits; 0: it copies all and
+---   returns), keep_every (steps that are multiples stay for good), attempts (per save, 3),
 ---   intervals_max (saves in a row without a commit before check() raises, 3), deadline_s (how
 ---   long one save may take before it counts as stuck and nobody waits for it any more, 600)
 ---@return mr.Saver
@@ -211,7 +212,8 @@ end
 local read_request = options.declare("saver:save", {
   { "step", "integer", "that is saved; required" },
   { "tensors", "table", "rows {name =, dtype =, shape =, ptr = pointer or raw bytes, bytes =}; of "
-    .. "a part also range = {from, to} or box = {{from, to}, ...}" },
+    .. "a part also range = {from, to} or box = {{from, to}, ...}; of what a device keeps exec =, "
+    .. "region =, at = bytes instead of ptr" },
   { "meta", "table", "recipe_hash, dataset_fingerprint, sampler (texts), seed (integer), machine "
     .. "{isa, threads, libraries}, and whatever else the manifest shall keep; of rank 0" },
   { "wait", "boolean", "for a free buffer: the last save of a run", default = false },
@@ -219,7 +221,8 @@ local read_request = options.declare("saver:save", {
 
 --- Take a snapshot and let the writer thread commit it. Memory is free again when this returns.
 ---@param req table  step, tensors, meta, wait
----@return boolean taken  false: the save was skipped, poll() tells why
+---@return boolean taken  false: the save was skipped, or with buffer_bytes not committed; poll()
+---   tells why
 function Saver:save(req)
   req = read_request(req)
   return self.handle:save(req.step, req.tensors, req.meta and json.encode(req.meta), req.wait)

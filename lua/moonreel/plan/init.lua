@@ -137,8 +137,7 @@ local function fixed_bytes(settings, mesh, models, shares)
   end
   bytes.encoders = models.encoders.weights
   bytes.reserve = m.reserve_bytes
-  -- the last save has one in any case
-  bytes.snapshots = models.job and 0 or shares.saved * math.max(1, cadence.buffers(settings))
+  bytes.snapshots = models.job and 0 or cadence.buffer_bytes(settings, shares.saved)
   bytes.program = m.cpu and m.program_bytes or 0
   bytes.decoders = settings.num_workers * DECODER_BYTES
   return bytes

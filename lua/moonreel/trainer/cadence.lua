@@ -1,9 +1,13 @@
 --- When a run saves: by steps (ckpt_every), by time (ckpt_minutes), and at its end.
 -- @module moonreel.trainer.cadence
 local base = require "moonreel.core.base"
+local progress = require "moonreel.trainer.progress"
 local sets = require "moonreel.watch.sets"
 
 local cadence = {}
+
+--- The buffer through which a checkpoint passes that is not copied whole.
+cadence.WINDOW_BYTES = 64 << 20
 
 -- steps from one checkpoint to the next one of which a set is made
 local function periods_of(settings)
@@ -35,9 +39,20 @@ function cadence.interval(settings)
 end
 
 --- Snapshots that a run has in memory from its start: one is written while the next is taken,
--- unless saves are minutes apart.
+-- unless saves are minutes apart. None where steps wait for saves (async_io = false), or none
+-- follows a save: then a checkpoint passes through a buffer (cadence.WINDOW_BYTES).
 function cadence.buffers(settings)
-  return cadence.interval(settings) > 0 and 2 or settings.ckpt_minutes > 0 and 1 or 0
+  return not settings.async_io and 0 or cadence.interval(settings) > 0 and 2
+    or settings.ckpt_minutes > 0 and 1 or 0
+end
+
+--- Host memory that saves take.
+---@param settings table
+---@param saved integer  bytes of a checkpoint, or of a rank's share of it
+---@return integer
+function cadence.buffer_bytes(settings, saved)
+  local buffers = cadence.buffers(settings)
+  return buffers > 0 and buffers * saved or math.min(saved, cadence.WINDOW_BYTES)
 end
 
 local function common_multiple(a, b)
@@ -73,8 +88,11 @@ function cadence.count(settings, steps, hours)
   return math.tointeger(math.max(by_steps, by_time))
 end
 
---- When a run saves, for people.
-function cadence.words(settings)
+--- When a run saves, for people, and what of the host's memory that takes.
+---@param settings table
+---@param saved integer  bytes of a checkpoint, or of a rank's share of it
+---@return string
+function cadence.words(settings, saved)
   local by = {}
   if settings.ckpt_every > 0 then
     by[1] = ("every %d steps (ckpt_every)"):format(settings.ckpt_every)
@@ -83,7 +101,10 @@ function cadence.words(settings)
     by[#by + 1] = ("%g minutes after the last one (ckpt_minutes)"):format(settings.ckpt_minutes)
   end
   by[#by + 1] = #by == 0 and "only at the end (ckpt_every, ckpt_minutes)" or "at the end"
-  return "checkpoints: " .. table.concat(by, ", ")
+  local buffers, bytes = cadence.buffers(settings), cadence.buffer_bytes(settings, saved)
+  return ("checkpoints: %s; %s"):format(table.concat(by, ", "), buffers > 0
+    and ("%d of %s in host memory"):format(buffers, progress.bytes(saved))
+    or ("steps wait for a save, which goes through %s"):format(progress.bytes(bytes)))
 end
 
 --- Is a save due by the clock of the first rank? The others hear of it with the losses of a step.

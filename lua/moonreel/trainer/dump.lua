@@ -86,15 +86,14 @@ end
 ---@param gradients boolean|nil
 function dump.state(path, program, gradients)
   local list = regions_of(program.exec, not gradients)
-  state.with_rows_of(program.exec, list, program.pipe.params, function(rows)
-    for _, row in ipairs(rows) do
-      if row.range then
-        local from, to = table.unpack(row.range)
-        row.name, row.shape, row.range = ("%s[%d:%d]"):format(row.name, from, to), {to - from}, nil
-      end
+  local rows = state.rows_of(program.exec, list, program.pipe.params)
+  for _, row in ipairs(rows) do
+    if row.range then
+      local from, to = table.unpack(row.range)
+      row.name, row.shape, row.range = ("%s[%d:%d]"):format(row.name, from, to), {to - from}, nil
     end
-    core.write(path, rows)
-  end)
+  end
+  core.write(path, rows)
 end
 
 --- The steps that a list names: 1,50.

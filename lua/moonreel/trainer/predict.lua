@@ -150,12 +150,10 @@ function predict.micro_step(r, shape, whole)
   return compiled(r, shape, bucket)
 end
 
--- Bytes that no program knows of: the process as it began, snapshots, decoded batches. Without
--- saves before the last step the only snapshot is made when all steps are over.
+-- Bytes that no program knows of: the process as it began, what saves need, decoded batches.
 local function apart_bytes(r)
-  local saved = state.saved_bytes(r.exec, r.pipe.params, r.share)
-  return r.began_bytes + saved * cadence.buffers(r.settings)
-    + r.plan.slabs * r.plan.slab_bytes
+  return r.began_bytes + cadence.buffer_bytes(r.settings,
+    state.saved_bytes(r.exec, r.pipe.params, r.share)) + r.plan.slabs * r.plan.slab_bytes
 end
 
 -- say what a rank holds and sends of the state that ranks share; returns it for the journal
@@ -247,7 +245,7 @@ function predict.run(r)
       r.progress:say(("left out: %d samples, %s"):format(rows_out, rule))
     end
   end
-  r.progress:say(cadence.words(r.settings))
+  r.progress:say(cadence.words(r.settings, state.saved_bytes(r.exec, r.pipe.params, r.share)))
   if not r.team.leads then
     return
   end

@@ -1,7 +1,7 @@
 --- Checkpoints of a run: taken between two steps, written behind those that follow, gone back to.
 -- @module moonreel.trainer.saves
-local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
+local cadence = require "moonreel.trainer.cadence"
 local ckpt = require "moonreel.ckpt"
 local json = require "moonreel.core.json"
 local life = require "moonreel.core.life"
@@ -45,7 +45,7 @@ function saves.tell(r) tell(r, r.saver) end
 local function nonfinite(rows)
   local found = {n = 0, names = {}}
   for _, row in ipairs(rows) do
-    local n = T.nonfinite(row.ptr, row.bytes, row.dtype)
+    local n = state.nonfinite(row)
     found.n = found.n + n
     found.names[#found.names + 1] = n > 0 and row.name or nil
   end
@@ -70,19 +70,19 @@ end
 -- Hand everything, or this rank's share of it, to a saver: is there a snapshot? A state that holds
 -- what is not finite is none: then the second result says what it is.
 local function snapshot(r, saver, share, last)
-  local before, taken, bad = life.phase "snapshot", nil, nil
-  state.with_rows(r.exec, r.pipe.params, function(rows)
-    bad = nonfinite(rows)
-    if share then
-      bad = of_all(r, bad)
-    end
-    taken = not bad and saver:save{step = r.step, tensors = rows, wait = last, meta = {
-      recipe_hash = r.settings.hash, dataset_fingerprint = samples.fingerprint(r),
-        sampler = r.sampler, excluded = r.loader:excluded(), seed = r.settings.seed,
-      machine = r.machine, settings = r.settings:to_json(), name = r.name,
-        dtype = r.dtype, parent = r.parent,
-      run_state = state.counts(r)}}
-  end, share)
+  local behind = saver == r.saver and cadence.buffers(r.settings) > 0
+  local before = life.phase(behind and "snapshot" or "persist")
+  local rows = state.rows(r.exec, r.pipe.params, share)
+  local bad = nonfinite(rows)
+  if share then
+    bad = of_all(r, bad)
+  end
+  local taken = not bad and saver:save{step = r.step, tensors = rows, wait = last, meta = {
+    recipe_hash = r.settings.hash, dataset_fingerprint = samples.fingerprint(r),
+      sampler = r.sampler, excluded = r.loader:excluded(), seed = r.settings.seed,
+    machine = r.machine, settings = r.settings:to_json(), name = r.name,
+      dtype = r.dtype, parent = r.parent,
+    run_state = state.counts(r)}}
   life.phase(before)
   return taken, bad
 end

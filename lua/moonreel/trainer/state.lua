@@ -11,6 +11,9 @@ local spikes = require "moonreel.trainer.spikes"
 
 local state = {}
 
+-- bytes that are read in one go, of a checkpoint or from a device
+local BATCH_BYTES <const> = 64 << 20
+
 -- elements of the frozen range that a checkpoint holds; what lies in files of its own comes last
 local function frozen_kept(params)
   for _, p in ipairs(params:list()) do
@@ -86,56 +89,70 @@ function state.saved_bytes(run, params, share)
   return bytes
 end
 
---- Call f with rows of regions: one per tensor or part of one, pointing into them, or where the
--- device keeps them elsewhere into host copies that live as long as the call.
+--- Rows of regions for the saver: one per tensor or part of one, which points into them, or where
+-- the device keeps them elsewhere names their place there.
 ---@param run mr.Exec
 ---@param list table[]     of run:regions(); the tensors of one without a prefix begin with its name
 ---@param params mr.Params
----@param f fun(rows: table)
 ---@param share table|nil  of state.share, where ranks write a checkpoint together
-function state.with_rows_of(run, list, params, f, share)
-  local rows, keep = {}, {}
+---@return table[] rows
+function state.rows_of(run, list, params, share)
+  local rows = {}
   for _, r in ipairs(list) do
     local n = (r.stop - r.start) // r.per
+    local bytes = r.bytes // n -- of an element
     local host, size
     if not r.transient then
       host, size = run:host(r.name)
     end
     local prefix = r.prefix or regions.kind(r.name) .. "."
-    local all = host and T.wrap(host, size, r.dtype, {n}, run) or run:read(r.name, r.dtype, 0, {n})
-    if not host then
-      keep[#keep + 1] = all
-    end
+    local all = host and T.wrap(host, size, r.dtype, {n}, run)
     local mines = written(r, share)
     for _, p in ipairs(params:list()) do
       for _, mine in ipairs(mines) do
         local has = fill.part(r, p, mine)
         if has then
-          local ptr, bytes = all:slice(0, has.at, has.at + has.to - has.from):ptr()
-          rows[#rows + 1] = {name = prefix .. p.name, dtype = r.dtype, shape = has.shape,
-            range = has.range, ptr = ptr, bytes = bytes}
+          local own = has.to - has.from
+          local row = {name = prefix .. p.name, dtype = r.dtype, shape = has.shape,
+            range = has.range, bytes = own * bytes, n = own}
+          if all then
+            row.ptr = all:slice(0, has.at, has.at + own):ptr()
+          else
+            row.exec, row.region, row.at = run, r.name, has.at * bytes
+          end
+          rows[#rows + 1] = row
         end
       end
     end
   end
-  f(rows)
-  if #keep == 0 then
-    return
-  end
-  -- the collector cannot see how large they are
-  for i = #keep, 1, -1 do
-    keep[i] = nil
-  end
-  collectgarbage()
+  return rows
 end
 
---- The same with rows for the saver, of all regions that a checkpoint holds.
+--- The same of all regions that a checkpoint holds.
 ---@param run mr.Exec
 ---@param params mr.Params
----@param f fun(rows: table)
 ---@param share table|nil  of state.share
-function state.with_rows(run, params, f, share)
-  state.with_rows_of(run, saved(run, params), params, f, share)
+---@return table[] rows
+function state.rows(run, params, share)
+  return state.rows_of(run, saved(run, params), params, share)
+end
+
+--- How many values of a row are not finite.
+---@param row table  of state.rows
+---@return integer
+function state.nonfinite(row)
+  if row.ptr then
+    return T.nonfinite(row.ptr, row.bytes, row.dtype)
+  end
+  local found, size = 0, row.bytes // row.n
+  local most = BATCH_BYTES // size
+  for from = 0, row.n - 1, most do
+    local piece <close> = row.exec:read(row.region, row.dtype, row.at // size + from,
+      {math.min(most, row.n - from)})
+    local ptr, bytes = piece:ptr()
+    found = found + T.nonfinite(ptr, bytes, row.dtype)
+  end
+  return found
 end
 
 local function same_shape(a, b)
@@ -227,9 +244,6 @@ function state.set_counts(r, was)
   r.rolled_back_at, r.spikes = was.rolled_back_at, spikes.new(r.settings.spike, was.spikes)
   r.recent = {}
 end
-
--- bytes that are read in one go
-local BATCH_BYTES = 64 << 20
 
 --- Load all of a checkpoint; everything must be there with the right shape, but second moments,
 -- which begin at zero where it has none (state.second_moments); moments of other bits become those

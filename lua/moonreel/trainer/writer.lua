@@ -1,7 +1,9 @@
 --- The checkpoint writer of a run, and whether the disk has room for what it writes.
 -- @module moonreel.trainer.writer
-local ckpt = require "moonreel.ckpt"
+local E = require "moonreel.core.exec"
 local base = require "moonreel.core.base"
+local blame = require "moonreel.settings.blame"
+local ckpt = require "moonreel.ckpt"
 local cadence = require "moonreel.trainer.cadence"
 local progress = require "moonreel.trainer.progress"
 local state = require "moonreel.trainer.state"
@@ -29,9 +31,10 @@ end
 ---@return mr.Saver
 function writer.new(r, writers)
   local kept = ckpt.kept(r.settings.keep_n_latest)
+  local behind = writers == r.team.size and cadence.buffers(r.settings) > 0
   -- how often a save may fail is for moonreel.trainer.saves to say
   return ckpt.saver(r.dir, {lock = r.lock, keep = math.tointeger(kept) or -1,
-    intervals_max = NEVER,
+    intervals_max = NEVER, buffer_bytes = behind and 0 or cadence.WINDOW_BYTES,
     deadline_s = r.settings.ckpt_deadline, rank = r.team.rank, ranks = writers,
     fence = not r.team.leads and r.fence or nil})
 end
@@ -52,6 +55,26 @@ local function check_disk(r)
   end)
 end
 
+-- Snapshots that the ranks of a host take have room in its memory.
+local function check_memory(r, buffers)
+  local names, need = r.team:texts(os.getenv "MOONREEL_HOST"
+    or base.read_file("/proc/sys/kernel/hostname"):match "%S*"), 0
+  for i, row in ipairs(r.team:all{state.saved_bytes(r.exec, r.pipe.params, r.share)}) do
+    need = need + (names[i] == names[r.team.rank + 1] and buffers * row[1] or 0)
+  end
+  r.team:try(function()
+    local host <close> = E.device("cpu", 1)
+    local free = host:memory()
+    if need > free then
+      blame.raise(r.settings, "async_io", "MR_E_MEMORY", "async_io = true: %d checkpoint%s in host "
+        .. "memory, from which they are written while training goes on, take %s of %s; %s are "
+        .. "free\n  try: async_io=false, and steps wait while a checkpoint goes through %s",
+        buffers, buffers > 1 and "s" or "", progress.bytes(need), names[r.team.rank + 1],
+        progress.bytes(free), progress.bytes(cadence.WINDOW_BYTES))
+    end
+  end)
+end
+
 --- Start the checkpoint writer, with its buffers where it will save on the way.
 function writer.open(r)
   check_disk(r)
@@ -59,8 +82,8 @@ function writer.open(r)
   tell_reach(r)
   local buffers = cadence.buffers(r.settings)
   if buffers > 0 then
-    state.with_rows(r.exec, r.pipe.params, function(rows) r.saver:prepare(rows, buffers) end,
-      r.share)
+    check_memory(r, buffers)
+    r.saver:prepare(state.rows(r.exec, r.pipe.params, r.share), buffers)
   end
 end
 

@@ -23,7 +23,7 @@ static void check_image(const mr_ckpt_item *items, int n)
     CHECK(mr_snapshot_fits(&l, items, n));
     char *image = mr_alloc((size_t)l.total), path[600], *file;
     mr_hash128 *blocks = mr_calloc((size_t)mr_ckpt_blocks(l.total), sizeof *blocks);
-    CHECK_OK(mr_snapshot_copy(&l, items, image, blocks));
+    CHECK_OK(mr_snapshot_copy(&l, items, 0, l.total, image, blocks));
     for (int64_t b = 0; b < mr_ckpt_blocks(l.total); b++) {
         mr_hash128 h =
             mr_hash128_of(image + b * MR_CKPT_BLOCK,
@@ -71,7 +71,8 @@ int main(void)
     CHECK_OK(mr_snapshot_make(&l, many, 5));
     char *image = mr_alloc((size_t)l.total);
     mr_hash128 *blocks = mr_calloc((size_t)mr_ckpt_blocks(l.total), sizeof *blocks);
-    CHECK_FAILS(mr_snapshot_copy(&l, many, image, blocks), MR_E_NODE, "the device is gone");
+    CHECK_FAILS(mr_snapshot_copy(&l, many, 0, l.total, image, blocks), MR_E_NODE,
+                "the device is gone");
     mr_free(image);
     mr_free(blocks);
 

@@ -325,8 +325,8 @@ describe("moonreel help", function()
     assert.matches("\n| `optim%.lr` | number of at least 0 | `0%.0001` | lr, learning_rate, lrate "
       .. "| warn | learning rate", out)
     assert.matches("\n## vae, also `ae`, `autoencoder`\n", out)
-    assert.matches("\n| `async_io` | true or false | `false` |  | free | .-; no meaning here: "
-      .. "checkpoints are always written", out)
+    assert.matches("\n| `load_master_weights` | true or false | `true` |  | free | .-; no meaning "
+      .. "here: masters are always loaded", out)
     -- the page in the tree is this one
     assert.is_true(out == require("moonreel.core.base").read_file("docs/fields.md"),
       "fields have changed: moonreel help fields --markdown > docs/fields.md")

@@ -120,11 +120,9 @@ describe("the perceptual loss", function()
     local names, bytes
     for _, share in ipairs { false, state.share(params, { { start = 0, stop = 64 } }, 0, 1) } do
       names, bytes = {}, 0
-      state.with_rows(run, params, function(rows)
-        for i, row in ipairs(rows) do
-          names[i], bytes = row.name, bytes + row.bytes
-        end
-      end, share or nil)
+      for i, row in ipairs(state.rows(run, params, share or nil)) do
+        names[i], bytes = row.name, bytes + row.bytes
+      end
       assert.same({ "w", "scale" }, names)
     end
     assert.equal(32, bytes)

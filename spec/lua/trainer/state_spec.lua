@@ -64,12 +64,11 @@ end
 
 local function saved(run, params, path)
   local names = {}
-  state.with_rows(run, params, function(rows)
-    for _, row in ipairs(rows) do
-      names[row.name] = ("%s [%s]"):format(row.dtype, table.concat(row.shape, ", "))
-    end
-    core.write(path, rows)
-  end)
+  local rows = state.rows(run, params)
+  for _, row in ipairs(rows) do
+    names[row.name] = ("%s [%s]"):format(row.dtype, table.concat(row.shape, ", "))
+  end
+  core.write(path, rows)
   return names, require("moonreel.ckpt").open(path)
 end
 
@@ -222,14 +221,12 @@ describe("the state of a run", function()
           run:write(r.name, 0, whole:read(r.name, r.dtype, r.start // r.per, {n}))
         end
       end
-      state.with_rows(run, params, function(rows)
-        for _, row in ipairs(rows) do
-          -- of weights that all have, one saves
-          if i == 1 or row.name:find(".", 1, true) then
-            tensors[#tensors + 1] = row
-          end
+      for _, row in ipairs(state.rows(run, params)) do
+        -- of weights that all have, one saves
+        if i == 1 or row.name:find(".", 1, true) then
+          tensors[#tensors + 1] = row
         end
-      end)
+      end
       runs[i] = run  -- what is saved lies in it
     end
     local names = {}

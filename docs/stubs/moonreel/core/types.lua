@@ -1070,7 +1070,7 @@ function RunLock:close() end
 ---@class mr.Saver
 local Saver = {}
 
---- Take a snapshot; the thread commits it. False: it was skipped, poll() tells why.
+--- Take a snapshot; the thread commits it. False: it was skipped or, with buffer_bytes, not committed; poll() tells why.
 ---@param step integer
 ---@param tensors table[]
 ---@param meta string

@@ -13,9 +13,10 @@ return {
     resume = "free",
     help = "newest checkpoints to keep; none: 3; 1: 2, because two that passed a read-back "
       .. "always stay; 0 or less: all" },
-  { "async_io", "boolean", default = false, affects = "nothing", no_meaning = "checkpoints are "
-    .. "always written while training goes on",
-    help = "write checkpoints in the background" },
+  { "async_io", "boolean", default = true, reader = "trainer", affects = "nothing",
+    resume = "free", help = "write checkpoints while training goes on, from copies of the whole "
+      .. "state in host memory (one, two where steps say when: ckpt_every); false: steps wait for "
+      .. "each save, which goes through a buffer of 64 MiB" },
   { "save_master_weights", "boolean", default = true, affects = "nothing",
     no_meaning = "masters are always saved",
     help = "save fp32 weights" },
