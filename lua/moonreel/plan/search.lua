@@ -93,13 +93,13 @@ local function with_arena(step, arena)
   return setmetatable({ memory = memory }, { __index = step })
 end
 
--- the least total of a bucket over all stages of ZeRO
-local function least_total(way, b, step)
-  local bound, least, at = with_arena(step, step.memory.bound), math.huge, nil
+-- the least that a rank holds of a bucket over all stages of ZeRO, and the stage
+local function least_held(way, b, step)
+  local bound, least, at = with_arena(step, step.memory.bound), nil, nil
   for _, open in ipairs(way.opens) do
-    local total = open:held(b, open.mesh.zero >= 2 and bound or step).total
-    if total < least then
-      least, at = total, open.mesh.zero
+    local held = open:held(b, open.mesh.zero >= 2 and bound or step)
+    if not least or held.total < least.total then
+      least, at = held, open.mesh.zero
     end
   end
   return least, at
@@ -134,11 +134,13 @@ local function ruled_out(self, way)
     local micro = open:micro(b, step)
     remember(self, way, b, micro)
     way.steps[name_of(b)] = step
-    local total, zero = least_total(way, b, step)
-    if total > self.memory then
+    local held, zero = least_held(way, b, step)
+    -- inputs of blocks on the host are as many in all stages
+    if held.total > self.memory or held.above_buffer then
       -- what rules one way out is asked first of the next
       table.insert(self.buckets, 1, table.remove(self.buckets, i))
-      return { fits = false, zero = zero, memory = total, bucket = b }
+      return { fits = false, zero = zero, memory = held.total, bucket = b,
+        above_buffer = held.total <= self.memory and held.above_buffer or nil }
     end
     seconds[name_of(b)] = open:least(micro.micro)
   end
@@ -299,7 +301,8 @@ end
 ---@param bake fun(values: string[]): table  settings of the recipe with further values
 ---@return table[] rows  {sequence, recompute, pairs, attention, values: what it takes; fits, zero,
 ---   rate (samples a second), memory, bucket: the largest; bucket_size: in 2^20 elements, where it
----   is not the recipe's own}. Of what does not fit in any stage one row stands, without a rate; of
+---   is not the recipe's own; above_buffer: {needs, has} of grad_ckpt_buffer_size, where only that
+---   is too small}. Of what does not fit in any stage one row stands, without a rate; of
 ---   what cannot be faster than the first one, with below: a rate that it does not reach, and fits
 ---   unknown
 function search.mesh(given, bake)

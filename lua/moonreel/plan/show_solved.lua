@@ -102,6 +102,16 @@ function solved.balance(open, memory, options)
   return one_fits(rows)
 end
 
+-- what no way does, and what to try
+local function none_fits(best)
+  local above = best.above_buffer
+  return above and ("none fits: bucket %s keeps %s of inputs of blocks in host memory, "
+    .. "grad_ckpt_buffer_size is %d; try: grad_ckpt_buffer_size = %d or more\n"):format(best.bucket,
+    size(above.needs), above.has, above.needs)
+    or ("none fits: the smallest needs %s for bucket %s; try: smaller batches (--fit all)\n")
+      :format(size(best.memory), best.bucket)
+end
+
 --- Ways to shard and recompute, the fastest that fits first.
 ---@param rows table[]
 ---@param mesh table
@@ -112,12 +122,13 @@ function solved.mesh(rows, mesh, options)
   for _, row in ipairs(rows) do
     row.bucket = row.bucket and plan.bucket_name(row.bucket)
     row.speed = row.rate and ("%.4g"):format(row.rate) or row.below and ("< %.4g"):format(row.below)
-    row.says = row.fits and "yes" or row.fits == false and "NO" or "not asked: slower"
+    row.says = row.fits and "yes" or row.fits == nil and "not asked: slower"
+      or row.above_buffer and ("NO: grad_ckpt_buffer_size >= %d"):format(row.above_buffer.needs)
+      or "NO"
   end
   local text = best.fits and ("-- the fastest that fits on %s: %.4g samples a second\n%s"):format(
     mesh:text(), best.rate, solve.mesh_text(best))
-    or ("none fits: the smallest needs %s for bucket %s; try: smaller batches (--fit all)\n")
-      :format(size(best.memory), best.bucket)
+    or none_fits(best)
   print_all({ { key = "zero", title = "ZeRO", right = true },
     { key = "sequence", title = "share tokens", right = true },
     { key = "recompute", title = "recomputes" },

@@ -109,6 +109,41 @@ describe("the mesh", function()
     assert.is_true(left > 0)
   end)
 
+  it("keeps no more on the host than grad_ckpt_buffer_size says", function()
+    local function bounded(bytes)
+      return function(values)
+        return bake("grad_ckpt_buffer_size=" .. bytes, table.unpack(values))
+      end
+    end
+    local function found(bytes, memory)
+      return search.mesh({ mesh = mesh.new(small(memory), 8), compiled = cache }, bounded(bytes))
+    end
+    -- inputs of blocks are kept where blocks recompute
+    local free = math.huge
+    for zero = 0, 3 do
+      for sequence = 1, 2 do
+        local _, total = planned(bounded(1000000000)(RECOMPUTED["nothing"]),
+          mesh.new(small(1e9), 8):with { zero = zero, sequence = sequence })
+        free = math.min(free, total)
+      end
+    end
+    local first = found(1000000000, free - 1)[1]
+    assert.is_true(first.fits and first.recompute ~= "nothing")
+    local least, most = math.huge, 0
+    for _, row in ipairs(found(1, free - 1)) do
+      assert.is_false(row.fits)
+      if row.above_buffer then
+        assert.is_true(row.recompute ~= "nothing" and row.above_buffer.has == 1)
+        least = math.min(least, row.above_buffer.needs)
+        most = math.max(most, row.above_buffer.needs)
+      end
+    end
+    assert.is_true(least < math.huge)
+    assert.equal("nothing", found(1, 1e9)[1].recompute)
+    assert.is_true(found(most, free - 1)[1].fits)
+    assert.is_false(found(least - 1, free - 1)[1].fits)
+  end)
+
   it("is planned as it was promised by the fields that it prints", function()
     local best, values = solved(1e9)[1], {}
     assert.matches("^grad_checkpoint = %l+,\ngrad_ckpt_settings = .*,\n"
