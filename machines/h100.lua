@@ -4,9 +4,15 @@ return {
   memory_bytes = 81559 * 2 ^ 20,
   reserve_bytes = 4e9,  -- driver, cuBLAS, NCCL: 3 to 5 GB are seen
   peak = { bf16 = 989e12, fp8 = 1979e12, f32 = 67e12, memory = 3.35e12 },
-  -- products and attention at the sizes of video transformers: starting values for kernels of today
-  rate = { product = 600e12, attention = 550e12, convolution = 250e12, text = 500e12,
+  -- products and long attention at the sizes of video transformers: starting values for kernels of
+  -- today
+  rate = { product = 600e12, attention = 621e12, convolution = 250e12, text = 500e12,
     stream = 0.8 },
+  -- by the keys that a query sees: 430, 517, 566, 590, 614 and 621 TFLOP/s with heads of 128
+  attention = { length = { { 512, 430 / 621 }, { 1024, 517 / 621 }, { 2048, 566 / 621 },
+      { 4096, 590 / 621 }, { 8192, 614 / 621 }, { 16384, 1 } },
+    head = { { 64, 0.75 }, { 128, 1 } }, backward = 549 / 613 },
+  launch_s = 3e-6,
   -- cuda/bench/bounds.lua counts with it; nothing here was measured
   cycle = { product = 2048, special = 16, issue = 4, shared = 128, l2 = 25,
     source = "assumed: peak at 1.83 GHz, CUDA programming guide, 25 bytes of L2" },
@@ -22,6 +28,10 @@ return {
     reserve_bytes = "assumed: 3 to 5 GB are seen",
     rate = "assumed: what kernels of today reach at the sizes of video transformers",
     ["rate.attention"] = "assumed: FlashAttention-3 is published at 430 to 621 TFLOP/s, by length",
+    attention = "published: FlashAttention-3 on an H100, pytorch/benchmark issue 2391",
+    ["attention.head"] = "assumed: heads of 64 reach three quarters",
+    ["attention.backward"] = "published: MagiAttention, 613 and 549 TFLOP/s of 8,192 keys",
+    launch_s = "assumed: kernels of a captured graph begin some microseconds one behind the other",
     node = "published: NCCL tests issue 290",
     ["node.link_step_s"] = "published: NCCL graph/tuning.cc",
     network = "published: NCCL tests issue 290",

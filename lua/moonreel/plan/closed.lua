@@ -24,6 +24,7 @@ local ENCODE_256 = { [1] = 0.81e12, [33] = 20.0e12, [65] = 39.5e12, [97] = 59.2e
   [129] = 79.2e12 }
 local TILES_768 = 1.78          -- 16 overlapping tiles do this times the work of the whole
 local CAPTION = 2 * 4.76e9 * 512
+local ATTENTION = 550 / 621      -- of a machine's rate, both ways, in rows of these lengths
 
 --- A bucket of the MMDiT.
 ---@param side integer    of the square in pixels: 256, 768, 1024
@@ -82,7 +83,8 @@ function closed.mmdit_seconds(s, m, options)
   local again = (s.recomputed.double + s.recomputed.single) / s.model.blocks
   local pixels = (s.side / 256) ^ 2 * (s.side >= 768 and TILES_768 or 1)
   local encode = s.batch * ENCODE_256[s.frames] * pixels / (options.shared and s.ranks or 1)
-  local t = { products = products / m.rate.product, attention = attention / m.rate.attention,
+  local t = { products = products / m.rate.product,
+    attention = attention / (ATTENTION * m.rate.attention),
     encode = options.cached and 0 or encode / m.rate.convolution,
     text = options.cached and 0 or s.batch * CAPTION / m.rate.text,
     stream = 40 * s.model.width * s.batch * s.tokens / s.ranks * s.model.blocks * (3 + again)

@@ -50,7 +50,7 @@ function figures.of(mesh, n, step, update, seconds)
     if s > 0 then
       local other = OTHERS[figure]
       local group, key = figure:match "^(%w+)%.(%w+)$"
-      local value = group and m[group] and m[group][key]
+      local value = group and m[group] and m[group][key] or tonumber(m[figure])
       list[#list + 1] = { figure = other and other[1] or figure, seconds = s,
         share = s / seconds.step, value = value,
         origin = machine.origin(m, figure) or other and other[2] or "its file does not say" }
@@ -59,6 +59,38 @@ function figures.of(mesh, n, step, update, seconds)
   table.sort(list, function(a, b)
     return a.seconds > b.seconds or a.seconds == b.seconds and a.figure < b.figure
   end)
+  return list
+end
+
+-- fields of a machine on which a run hangs beside the seconds of its steps, and what by
+local BESIDE = {
+  { "node.link", "links inside a node" }, { "node.link_step_s", "links inside a node" },
+  { "network.card", "links between nodes" }, { "network.step_s", "links between nodes" },
+  { "communication_share", "links: what a GPU gives to them" },
+  { "host.disk", "saves: a node writes" }, { "host.store", "saves: the store takes of all nodes" },
+  { "mtbf_gpu_hours", "failures: GPU hours between two" },
+  { "restart_s", "failures: from one to the next step" },
+  { "decode_rate", "decode cores" },
+}
+
+--- The figures behind what a run takes beside its steps: links, jitter, saves, failures, restarts.
+---@param mesh moonreel.plan.Mesh
+---@return table[] list  {figure, what, value, origin}; of several ranks alone those that need them
+function figures.beside(mesh)
+  local list, m = {}, mesh.machine
+  for _, row in ipairs(BESIDE) do
+    local field, what = table.unpack(row)
+    local group, key = field:match "^(%w+)%.([%w_]+)$"
+    local value = group and (m[group] or {})[key] or m[field]
+    if value then
+      list[#list + 1] = { figure = field, what = what, value = value,
+        origin = machine.origin(m, field) or "its file does not say" }
+    end
+  end
+  if mesh.ranks > 1 then
+    local name, origin = table.unpack(OTHERS.slowest)
+    list[#list + 1] = { figure = name, what = "jitter", value = simulate.SIGMA, origin = origin }
+  end
   return list
 end
 

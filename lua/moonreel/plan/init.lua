@@ -360,7 +360,8 @@ local function notes_of(mesh, models, aspects, guessed)
     note("%s: rates by %s", m.name, m.source)
   end
   for _, row in ipairs(m.assumed) do
-    note("%s: %s is assumed: %.4g%s", m.name, row.field, row.value,
+    local value = type(row.value) == "table" and "shares by size" or ("%.4g"):format(row.value)
+    note("%s: %s is assumed: %s%s", m.name, row.field, value,
       row.of and (" by its %s"):format(row.of) or "")
   end
   if m.here and not m.slower then

@@ -30,7 +30,18 @@ machine.fields = {
   { "peak.memory", "bytes per second of its memory" },
   { "rate.product", "operations per second that large products reach",
     of = "peak.bf16", share = 600 / 989 },
-  { "rate.attention", "the same of attention", of = "peak.bf16", share = 550 / 989 },
+  { "rate.attention", "the same of attention, of long rows of heads of 128; attention.* says how "
+    .. "it falls", of = "peak.bf16", share = 621 / 989 },
+  { "attention.length", "table of {keys, share of rate.attention}, ...: between them by the "
+    .. "logarithm of the keys, below the first in proportion to them",
+    value = { { 512, 430 / 621 }, { 1024, 517 / 621 }, { 2048, 566 / 621 }, { 4096, 590 / 621 },
+      { 8192, 614 / 621 }, { 16384, 1 } }, ranks = true },
+  { "attention.head", "table of {width of a head, share of rate.attention}, ...: between them "
+    .. "evenly", value = { { 64, 0.75 }, { 128, 1 } }, ranks = true },
+  { "attention.backward", "share of rate.attention that its gradient reaches", value = 549 / 613,
+    ranks = true },
+  { "launch_s", "seconds from the end of a kernel to the work of the next one", value = 3e-6,
+    ranks = true },
   { "rate.convolution", "the same of a video autoencoder", of = "peak.bf16", share = 250 / 989 },
   { "rate.text", "the same of a text encoder", of = "peak.bf16", share = 500 / 989 },
   { "rate.stream", "share of the memory's bandwidth that elementwise kernels reach", value = 0.8 },
@@ -144,6 +155,22 @@ local function check_ops(ops, shown)
   end
 end
 
+-- refuses lists that are not pairs of numbers above 0, from small to large
+local function check_points(points, path, shown)
+  local last = 0
+  for i, point in ipairs(points) do
+    local x, share = table.unpack(type(point) == "table" and point or {})
+    if type(x) ~= "number" or type(share) ~= "number" or x <= last or share <= 0 then
+      fault.recipe("%s: %s[%d]: expected {number, share}, each number larger than the one before",
+        shown, path, i)
+    end
+    last = x
+  end
+  if last == 0 then
+    fault.recipe("%s: %s: expected {{number, share}, ...}, got none", shown, path)
+  end
+end
+
 -- kinds of origins, with which their texts begin
 local ORIGINS = { "measured", "data sheet", "published", "assumed" }
 
@@ -198,8 +225,43 @@ local function check(m, shown)
     end
   end
   check_ops(m.ops or {}, shown)
+  for _, name in ipairs(m.cpu and {} or { "length", "head" }) do
+    check_points(m.attention[name], "attention." .. name, shown)
+  end
   check_origin(m.origin or {}, shown)
   return m
+end
+
+-- the value at x of {{x, value}, ...}, sorted, on lines between them; the last one beyond the end
+local function on_lines(points, x, scale)
+  local before
+  for _, point in ipairs(points) do
+    if x <= point[1] then
+      if not before then
+        return point[2]
+      end
+      local from, to = scale(before[1]), scale(point[1])
+      return before[2] + (point[2] - before[2]) * (scale(x) - from) / (to - from)
+    end
+    before = point
+  end
+  return before[2]
+end
+
+--- Operations per second of attention.
+---@param m table            machine
+---@param keys integer       that a query sees
+---@param head integer       width of a head
+---@param backward boolean   of its gradient
+---@return number
+function machine.attention(m, keys, head, backward)
+  if m.cpu then
+    return m.rate.attention
+  end
+  local a = m.attention
+  local short = math.min(1, keys / a.length[1][1])
+  return m.rate.attention * short * on_lines(a.length, keys, math.log)
+    * on_lines(a.head, head, function(x) return x end) * (backward and a.backward or 1)
 end
 
 --- Where a figure of a machine comes from.

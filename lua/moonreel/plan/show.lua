@@ -1,5 +1,6 @@
 --- A plan as people read it: tables, bars and sentences.
 -- @module moonreel.plan.show
+local figures = require "moonreel.plan.figures"
 local listing = require "moonreel.text.listing"
 local plan = require "moonreel.plan"
 local printer = require "moonreel.text.table"
@@ -344,6 +345,10 @@ function show.why(p, row)
     format = function(v) return ("%.4g"):format(v) end },
     { key = "seconds", right = true, format = show.seconds },
     { key = "share", right = true, format = percent }, { key = "origin" } }, row.figures)
+  lines[#lines + 1] = "\nfigures on which the run hangs beside its steps:\n"
+  lines[#lines + 1] = printer.text({ { key = "what" }, { key = "figure" }, { key = "value",
+    right = true, format = function(v) return ("%.4g"):format(v) end }, { key = "origin" } },
+    figures.beside(p.mesh))
   if row.seconds.slowest > 0 then
     lines[#lines + 1] = ("\nthe slowest of %s ranks adds %s\n"):format(show.count(p.mesh.ranks),
       show.seconds(row.seconds.slowest))
@@ -544,6 +549,7 @@ function show.plain(p)
     gpus = mesh.gpus, ranks = mesh.ranks, zero = mesh.zero, sequence = mesh.sequence,
     memory_bytes = mesh.machine.memory_bytes, dtype = p.dtype, parameters = p.parameters,
     trained = p.trained, shares = p.shares, buckets = list, notes = json.array(p.notes),
+    beside = json.array(figures.beside(mesh)),
     stage = p.stage,
     course = p.course, truth = p.truth and json.array(p.truth),
     calibrated = p.calibrated, resident_bytes = p.resident_bytes,

@@ -1,6 +1,7 @@
 --- The work of a program's steps, and the seconds it takes.
 -- A row is one of mr.Program times(): op, flop, bytes, expected, backward, again.
 -- @module moonreel.plan.work
+local machine = require "moonreel.plan.machine"
 local rates = require "moonreel.plan.rates"
 
 local work = {}
@@ -53,6 +54,22 @@ function work.peak(m, op, dtype)
   return f8 or dtype == "f32" and m.peak.f32 or m.peak.bf16
 end
 
+-- keys that a query sees and width of a head: of [B, groups, N, heads, D] of queries, then keys;
+-- nil: of what joins results of parts
+local function attention_of(row)
+  local keys, head = row.shapes:match "^%b[] %w+, %[%d+, %d+, (%d+), %d+, (%d+)%]"
+  return math.tointeger(tonumber(keys)), math.tointeger(tonumber(head))
+end
+
+-- operations a second that a class of a machine's kernels reaches in bf16
+local function rate_of(m, row, class)
+  if class ~= "attention" then
+    return m.rate[class]
+  end
+  local keys, head = attention_of(row)
+  return keys and machine.attention(m, keys, head, row.op == "attention_grad") or m.rate.attention
+end
+
 -- seconds, and the field of the machine that decides them
 local function rated(m, row, dtype, others)
   local measured = m.ops and rates.seconds(m, row, others)
@@ -66,7 +83,7 @@ local function rated(m, row, dtype, others)
   if class == "stream" then
     return moved, "rate.stream"
   end
-  local rate = m.rate[class] * (work.peak(m, row.op, dtype) / m.peak.bf16)
+  local rate = rate_of(m, row, class) * (work.peak(m, row.op, dtype) / m.peak.bf16)
   local computed = row.flop / rate
   return math.max(computed, moved), computed > moved and "rate." .. class or "rate.stream"
 end
@@ -81,10 +98,13 @@ end
 ---   of 8 bits of a larger one, where the machine has it
 ---@param others boolean|nil  by steps of other sizes alone
 ---@return number seconds
----@return string field  of the machine, that decides them; "here": a probe of this moment
+---@return string field   of the machine, that decides them; "here": a probe of this moment
+---@return number launch  of the seconds those of the launch, where they are a figure of their own
 function work.seconds(m, row, dtype, others)
   local seconds, field = rated(m, row, dtype, others)
-  return (m.slower or 1) * seconds, field
+  -- what was measured or probed has it already
+  local launch = not (field == "ops" or field == "here") and m.launch_s or 0
+  return (m.slower or 1) * (seconds + launch), field, (m.slower or 1) * launch
 end
 
 --- Seconds by part of a step.
@@ -98,8 +118,9 @@ end
 function work.parts(m, rows, dtype)
   local parts, by_op, ops, by = { forward = 0, recompute = 0, backward = 0 }, {}, {}, {}
   for _, row in ipairs(rows) do
-    local seconds, field = work.seconds(m, row, dtype)
-    by[field] = (by[field] or 0) + seconds
+    local seconds, field, launch = work.seconds(m, row, dtype)
+    by[field] = (by[field] or 0) + seconds - launch
+    by.launch_s = (by.launch_s or 0) + launch
     local part = row.again and "recompute" or row.backward and "backward" or "forward"
     parts[part] = parts[part] + seconds
     local op = by_op[row.op]

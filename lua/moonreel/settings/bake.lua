@@ -230,8 +230,8 @@ local function is_own(job, link)
   if not link.command_line or job.stage and not stages.split(link.at:gsub("^%-+", "")) then
     return false
   end
-  for _, argument in ipairs(job.arguments) do
-    if argument.argument == link.at and argument.taken then
+  for _, one in ipairs(job.arguments) do
+    if one.argument == link.at and one.taken then
       return false
     end
   end

@@ -4,6 +4,7 @@ local compiled = require "moonreel.plan.compiled"
 local figures = require "moonreel.plan.figures"
 local machine = require "moonreel.plan.machine"
 local mesh = require "moonreel.plan.mesh"
+local work = require "moonreel.plan.work"
 local plan = require "moonreel.plan"
 local settings = require "moonreel.settings"
 
@@ -52,6 +53,39 @@ describe("figures", function()
         assert.is_true(math.abs(change - one.share) < 0.02 + 0.06 * one.share,
           ("%s %g %g"):format(name, change, one.share))
       end
+    end
+  end)
+
+  it("rate attention by its keys and heads, and count a launch of each kernel", function()
+    local m = machine.open "H100"
+    for _, row in ipairs { { 512, 128, 430 }, { 1024, 128, 517 }, { 16384, 128, 621 },
+        { 1 << 20, 512, 621 }, { 256, 128, 215 }, { 512, 64, 0.75 * 430 },
+        { 16384, 72, 621 * (0.75 + 0.25 / 8) } } do
+      assert.is_true(math.abs(machine.attention(m, row[1], row[2]) / 1e12 - row[3]) < 1e-6)
+    end
+    assert.is_true(math.abs(machine.attention(m, 8192, 128, true) / 1e12 - 549 * 614 / 613) < 1e-6)
+    local row = { op = "attention", flop = 614e12, bytes = 1,
+      shapes = "[1, 1, 9, 24, 128] bf16, [1, 1, 8192, 24, 128] bf16, -" }
+    local seconds, field, launch = work.seconds(m, row, "bf16")
+    assert.is_true(math.abs(seconds - 1 - m.launch_s) < 1e-9)
+    assert.same({ "rate.attention", m.launch_s }, { field, launch })
+    local step = planned(mesh.parse "8xH100").slowest
+    local one = by_name(step.figures).launch_s
+    assert.matches("^assumed", one.origin)
+    m.launch_s = 2 * m.launch_s
+    local after = planned(mesh.new(m, 8)).slowest.seconds.step
+    assert.is_true(math.abs(after / step.seconds.step - 1 - one.share) < 0.02 * one.share + 1e-3)
+  end)
+
+  it("name those that a run hangs on beside its steps", function()
+    local all = {}
+    for _, one in ipairs(figures.beside(mesh.parse "2x8xH100")) do
+      assert.is_truthy(one.value > 0 and one.origin ~= "its file does not say", one.figure)
+      all[one.what:match "^[%w ]+"] = true
+    end
+    for _, what in ipairs { "links inside a node", "links between nodes", "jitter", "saves",
+        "failures" } do
+      assert.is_true(all[what], what)
     end
   end)
 

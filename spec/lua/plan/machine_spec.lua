@@ -39,8 +39,9 @@ describe("a machine", function()
     for i, row in ipairs(m.assumed) do
       fields[i] = row.field
     end
-    assert.same({ "reserve_bytes", "rate.product", "rate.attention", "rate.convolution",
-      "rate.text", "rate.stream", "host.disk", "host.store", "restart_s", "decode_rate",
+    assert.same({ "reserve_bytes", "rate.product", "rate.attention", "attention.length",
+      "attention.head", "attention.backward", "launch_s", "rate.convolution", "rate.text",
+      "rate.stream", "host.disk", "host.store", "restart_s", "decode_rate",
       "communication_share",
       "mtbf_gpu_hours" }, fields)
     assert.same({ field = "rate.product", value = m.rate.product, of = "peak.bf16" }, m.assumed[2])
