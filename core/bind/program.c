@@ -2,6 +2,8 @@
  * Apache-2.0 */
 #include "bind/room.h"
 
+#include <string.h>
+
 static void free_program(void *object)
 {
     program *p = object;
@@ -227,8 +229,22 @@ static void push_shapes(lua_State *L, const mr_graph *g, const mr_node *node)
     luaL_pushresult(&text);
 }
 
+/* How many ranks a node speaks to, where its op says it; else nil. */
+static void push_ranks(lua_State *L, const mr_node *node)
+{
+    for (int i = 0; i < MR_MAX_ATTR && node->op->attr[i].name; i++) {
+        const mr_attr_row *row = &node->op->attr[i];
+        if (strcmp(row->name, "ranks") == 0) {
+            lua_pushinteger(L, *(const int64_t *)((const char *)node->attr + row->at));
+            return;
+        }
+    }
+    lua_pushnil(L);
+}
+
 /* times() -> a row per step: {op, node, shapes, block, origin, seconds, expected, flop, bytes,
- * naive, backward, again, way (of its kernel, where that has several; nil: the usual one)} */
+ * naive, backward, again, ranks (that it speaks to), way (of its kernel, where that has several;
+ * nil: the usual one)} */
 static int p_times(lua_State *L)
 {
     mr_program *p = check_program(L, 1);
@@ -239,10 +255,11 @@ static int p_times(lua_State *L)
     lua_createtable(L, n, 0);
     for (int i = 0; i < n; i++) {
         const mr_node *node = rows[i].node;
-        lua_createtable(L, 0, 12);
+        lua_createtable(L, 0, 13);
         lua_pushstring(L, node->op->name), lua_setfield(L, -2, "op");
         push_shapes(L, g, node), lua_setfield(L, -2, "shapes");
         lua_pushstring(L, node->name), lua_setfield(L, -2, "node");
+        push_ranks(L, node), lua_setfield(L, -2, "ranks");
         lua_pushstring(L, mr_graph_block_name(g, node->block)), lua_setfield(L, -2, "block");
         lua_pushstring(L, node->origin), lua_setfield(L, -2, "origin");
         lua_pushboolean(L, node->backward), lua_setfield(L, -2, "backward");

@@ -2,6 +2,7 @@
 -- in 32 bits.
 -- @module moonreel.ckpt.coded
 local T = require "moonreel.core.tensor"
+local cut = require "moonreel.ckpt.cut"
 local ops = require "moonreel.core.op"
 local regions = require "moonreel.optim.regions"
 
@@ -49,9 +50,20 @@ function coded.decode(source, moment, parameter, from, to)
   return (ops.decode_dynamic8(codes, scale, of.how))
 end
 
-local function encode(source, moment, parameter, from, to)
+-- numbers [from, to) of what this rank has of a parameter, given those of all of it
+local function own(p, from, to, numbers)
+  if not p.cut then
+    return numbers(from, to)
+  end
+  local whole <close> = numbers(0, T.count(p.shape))
+  return cut.take(p, whole:reshape(p.shape)):slice(0, from, to)
+end
+
+local function encode(source, moment, p, from, to)
   local how = regions.coded[moment.name].how
-  local numbers <close> = slice(source, moment.prefix .. parameter, "f32", from, to, 1)
+  local numbers = own(p, from, to, function(first, last)
+    return slice(source, moment.prefix .. p.name, "f32", first, last, 1)
+  end)
   local codes <close> = T.new("u8", {to - from})
   local scale <close> = T.new("f32", {(to - from + how.block - 1) // how.block})
   return ops.encode_dynamic8(numbers, codes, scale, how)
@@ -78,9 +90,11 @@ function coded.made(source, region, p, has)
   local part, from = parts[region.prefix], has.from * region.per
   local to = math.min(has.to * region.per, p.count)
   if not part.result then
-    return coded.decode(source, part.moment, p.name, from, to)
+    return own(p, from, to, function(first, last)
+      return coded.decode(source, part.moment, p.name, first, last)
+    end)
   end
-  local made = {encode(source, part.moment, p.name, from, to)}
+  local made = {encode(source, part.moment, p, from, to)}
   made[3 - part.result]:close()
   return made[part.result]
 end

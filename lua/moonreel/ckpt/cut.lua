@@ -50,6 +50,16 @@ local function boxes_of(cols, from, to)
   return list
 end
 
+--- The shape of the whole in a checkpoint.
+---@param p table      of params:list()
+---@param per integer  elements along the last axis for each number
+---@return integer[]
+function cut.shape(p, per)
+  local shape = table.move(p.shape, 1, #p.shape, 1, {})
+  shape[#shape] = shape[#shape] // per
+  return shape
+end
+
 --- Which boxes of the whole parameter some of this rank's elements are, in their order.
 ---@param p table       of params:list(), of one or two axes, with a cut
 ---@param from integer  element of its own
@@ -76,6 +86,24 @@ function cut.boxes(p, from, to, per)
       list[#list + 1] = { n = one.n, box = rank > 1 and { of_rows, columns } or { columns } }
     end
     at = at + high * wide
+  end
+  return list
+end
+
+--- Boxes of a matrix as ranges of its elements, in their order.
+---@param pieces table[]    of cut.boxes
+---@param shape integer[]   of the matrix
+---@return table[]          {range = {from, to}, n}
+function cut.ranges(pieces, shape)
+  local list, cols = {}, shape[2]
+  for _, piece in ipairs(pieces) do
+    local rows, columns = table.unpack(piece.box)
+    local wide = columns[2] - columns[1]
+    local high = wide == cols and rows[2] - rows[1] or 1
+    for row = rows[1], rows[2] - 1, high do
+      local from = row * cols + columns[1]
+      list[#list + 1] = { range = { from, from + high * wide }, n = high * wide }
+    end
   end
   return list
 end

@@ -1,5 +1,6 @@
 --- Weights of a checkpoint or a file into the regions of an executor.
 -- @module moonreel.ckpt.fill
+local cut = require "moonreel.ckpt.cut"
 local start = require "moonreel.ckpt.start"
 
 local fill = {}
@@ -8,8 +9,9 @@ local fill = {}
 ---@param r table       row of exec:regions()
 ---@param p table       of params:list()
 ---@param mine table|nil  {start, stop}: elements of all parameters that count; nil: all
----@return table|nil has  shape of all of it; from, to: elements of its own; at: where these begin
----   in the region; range = {from, to} where that is not all; nil: nothing
+---@return table|nil has  shape of all of it, of all ranks; from, to: elements of its own; at: where
+---   these begin in the region; pieces: what of all of it these are, in their order, {n = elements,
+---   range = {from, to}, or box = {{from, to} of each axis}, or all}; nil: nothing
 function fill.part(r, p, mine)
   local first = math.max(p.offset, r.start, mine and mine.start or 0)
   local last = math.min(p.offset + p.count, r.stop, mine and mine.stop or math.maxinteger)
@@ -18,8 +20,14 @@ function fill.part(r, p, mine)
   end
   local all = (p.count + r.per - 1) // r.per
   local from, to = (first - p.offset) // r.per, (last - p.offset + r.per - 1) // r.per
-  return {shape = r.per == 1 and p.shape or {all}, from = from, to = to,
-    at = (first - r.start) // r.per, range = (from > 0 or to < all) and {from, to} or nil}
+  local has = {shape = r.per == 1 and p.shape or {all}, from = from, to = to,
+    at = (first - r.start) // r.per}
+  if p.cut then
+    has.shape, has.pieces = cut.shape(p, r.per), cut.boxes(p, from, to, r.per)
+  else
+    has.pieces = {{n = to - from, range = (from > 0 or to < all) and {from, to} or nil}}
+  end
+  return has
 end
 
 --- Write the part of a parameter that a region holds.
@@ -52,10 +60,11 @@ function fill.weights(run, params, source, how)
   how = how or {}
   return start.read(source, params:list(), {maps = how.maps, average = how.average,
     exact = exact, finite = how.finite}, function(p, t)
+    local own = cut.take(p, t)
     for _, r in ipairs(into) do
       local has = fill.part(r, p)
       if has then
-        fill.write(run, r, has, t:reshape{-1}:slice(0, has.from, has.to))
+        fill.write(run, r, has, own:slice(0, has.from, has.to))
       end
     end
   end)

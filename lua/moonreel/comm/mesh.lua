@@ -1,9 +1,12 @@
---- How the ranks of a run are laid out: fastest those that share the tokens of a batch, then
--- those that have batches of their own (reference parallelism, section 4). Gradients are summed
--- over all of them, since each of those that share tokens has its part, and divided by the weights
--- of the batches, which one rank of each group counts.
+--- How the ranks of a run are laid out: fastest those that share each layer, then those that share
+-- the tokens of a batch, then those that have batches of their own (reference parallelism, section
+-- 4). Gradients are summed over all that hold the same weights, since each of those that share
+-- tokens has its part, and divided by the weights of the batches, which one rank of each group
+-- counts.
 -- @module moonreel.comm.mesh
 local blame = require "moonreel.settings.blame"
+local families = require "moonreel.recipe.families"
+local nn_split = require "moonreel.nn.split"
 local sequence = require "moonreel.nn.sequence"
 
 local mesh = {}
@@ -13,7 +16,9 @@ local mesh = {}
 ---@field at integer             the number of this rank's group, from 0
 ---@field leads boolean          the first of its group, which counts and decodes for it
 ---@field sequence mr.Sequence|nil  that share tokens with this rank, itself among them; nil: none
----@field group mr.Comm|nil      the same as a communicator; nil: none
+---@field group mr.Comm|nil      that share its batch, by tokens or by layers; nil: none
+---@field split mr.Split         that share layers with this rank
+---@field alike mr.Comm|nil      that hold the same slices of layers; nil: one rank alone
 ---@field crosses string|nil     what should lie within a host and does not, for people
 
 -- numbers that divide `whole` nearest to `wanted`, below and above it
@@ -58,19 +63,66 @@ function mesh.shared(settings)
   return config.enable_sequence_parallelism ~= false and config.sp_size or 1
 end
 
--- fields by which references share more than tokens and state, and what they share
-local OTHERS = { { "tp_size", "each layer" }, { "pp_size", "the depth" } }
+--- How many ranks share each layer, by the settings of a run.
+---@param settings table
+---@return integer
+function mesh.layers(settings) return settings.plugin_config.tp_size or 1 end
 
-local function refuse_others(settings, ranks, heads)
-  for _, row in ipairs(OTHERS) do
-    local field, what = table.unpack(row)
-    local n = settings.plugin_config[field] or 1
-    local near = n > 1 and legal(common(ranks, heads or ranks), n)
-    if near then
-      refuse(settings, "plugin_config." .. field, "%s = %d: no ranks share %s, they share tokens "
-        .. "and state; try: %s = 1%s", field, n, what, field, near ~= "1"
-        and (", with plugin_config.sp_size = %s, or zero_stage = 3"):format(near) or "")
+-- types of models whose layers ranks can share
+local function that_share()
+  local list = {}
+  for _, family in ipairs(families.all()) do
+    if family:has "init" and family:open "init".shares then
+      for type in pairs(family.fields.types) do
+        list[#list + 1] = type
+      end
     end
+  end
+  table.sort(list)
+  return table.concat(list, ", ")
+end
+
+--- The ranks that share layers with one, who say nothing to each other yet. Raises where the model
+-- of a run cannot be cut so.
+---@param settings table
+---@param rank integer   of the run
+---@param n integer|nil  that share each layer; nil: by the settings
+---@return mr.Split
+function mesh.split(settings, rank, n)
+  local model = settings.model
+  n = n or mesh.layers(settings)
+  if n == 1 then
+    return nn_split.none
+  end
+  local shares = families.of("model", model.type):open "init".shares
+  if not shares then
+    refuse(settings, "plugin_config.tp_size", "tp_size = %d: ranks cannot share layers of "
+      .. "model.type = %s, only those of %s; try: tp_size = 1, with plugin_config.zero_stage = 3",
+      n, model.type, that_share())
+  elseif settings.optim.type == "muon" then
+    refuse(settings, "plugin_config.tp_size", "tp_size = %d: optim.type = muon updates whole "
+      .. "matrices, of which ranks would have slices; try: tp_size = 1 with "
+      .. "plugin_config.zero_stage = 3, or optim.type = adamw", n)
+  end
+  local all = 0
+  for _, row in ipairs(shares(settings:plain "model")) do
+    all = common(row[2], all)
+  end
+  for _, row in ipairs(shares(settings:plain "model")) do
+    if row[2] % n ~= 0 then
+      refuse(settings, "plugin_config.tp_size", "tp_size = %d: %d ranks cannot share %d %s of "
+        .. "model.type = %s; try: tp_size = %s", n, n, row[2], row[1], model.type, legal(all, n))
+    end
+  end
+  return nn_split.new { ranks = n, at = rank % n }
+end
+
+local function refuse_depth(settings)
+  local n = settings.plugin_config.pp_size or 1
+  if n > 1 then
+    refuse(settings, "plugin_config.pp_size", "pp_size = %d: no ranks share the depth; they share "
+      .. "layers (tp_size), tokens (sp_size) and state (zero_stage); try: pp_size = 1, with "
+      .. "plugin_config.zero_stage = 3, or plugin_config.tp_size within a host", n)
   end
 end
 
@@ -81,20 +133,28 @@ end
 ---@param heads integer|nil of attention; nil: not known here
 ---@param here integer|nil  ranks of a host; nil: all
 ---@param shared integer|nil  of these that share tokens; nil: by the settings
+---@param layers integer|nil  that share each layer; nil: by the settings
 ---@return table  heads, inner, outer as sequence.new takes them
-function mesh.shape(settings, ranks, heads, here, shared)
+function mesh.shape(settings, ranks, heads, here, shared, layers)
   local config = settings.plugin_config
-  shared = shared or mesh.shared(settings)
+  shared, layers = shared or mesh.shared(settings), layers or mesh.layers(settings)
   local path, mode = "plugin_config.sp_size", config.sequence_parallelism_mode
   local ring = mode == "ring_attn"
-  refuse_others(settings, ranks, heads)
+  refuse_depth(settings)
+  if ranks % layers ~= 0 then
+    refuse(settings, "plugin_config.tp_size", "%d ranks are no whole number of groups of tp_size = "
+      .. "%d that share their layers; try: tp_size = %s", ranks, layers, legal(ranks, layers))
+  end
+  -- what follows is of those that have the same slices
+  ranks, heads, here = ranks // layers, heads and heads // layers, here and here // layers
   if shared > 1 and mode and not ring and mode ~= "all_to_all" then
     refuse(settings, "plugin_config.sequence_parallelism_mode", "sequence_parallelism_mode = %q: "
       .. "expected all_to_all or ring_attn", mode)
   elseif ranks % shared ~= 0 then
     local whole = ring and ranks or common(ranks, heads or ranks)
-    refuse(settings, path, "%d ranks are no whole number of groups of %d that share their tokens; "
-      .. "try: sp_size = %s", ranks, shared, legal(whole, shared))
+    refuse(settings, path, "%d ranks%s are no whole number of groups of %d that share their "
+      .. "tokens; try: sp_size = %s", ranks, layers > 1 and " for each of tp_size = " .. layers
+      or "", shared, legal(whole, shared))
   end
   local exchange = shared > 1 and config.ulysses_size or ring and 1 or shared
   if shared % exchange ~= 0 then
@@ -140,21 +200,39 @@ function mesh.bytes(shape, tokens, width)
   return 2 * 8 * here * (heads - 1) / heads + circle(inner, outer), circle(outer, 1)
 end
 
+-- ranks that share layers lie on several hosts
+local function torn(layers, here)
+  return layers > 1 and here and here % layers ~= 0
+    and ("%d ranks share each layer, and a host has %d: every layer waits for the network; try: "
+    .. "plugin_config.tp_size = %d"):format(layers, here, common(here, layers)) or nil
+end
+
 --- The ranks of a team, laid out as settings say. Collective.
 ---@param settings table
 ---@param team mr.Team
 ---@param heads integer|nil  of attention
 ---@param here integer|nil   ranks of a host
 ---@param beside boolean|nil  the device exchanges beside what it computes: heads in two groups
+---@param split mr.Split|nil  that share layers, of mesh.split; from then on they are connected
 ---@return mr.Mesh
-function mesh.new(settings, team, heads, here, beside)
-  local shared = mesh.shared(settings)
+function mesh.new(settings, team, heads, here, beside, split)
+  local shared, layers = mesh.shared(settings), mesh.layers(settings)
   local shape = mesh.shape(settings, team.size, heads, here)
-  local self = { data = team.size // shared, at = team.rank // shared,
-    leads = team.rank % shared == 0, crosses = crossing(shape, shared, here) }
+  local batch, rank, world = shared * layers, team.rank, team.world
+  local self = { data = team.size // batch, at = rank // batch, leads = rank % batch == 0,
+    split = split or nn_split.none, alike = world, crosses = torn(layers, here)
+    or crossing(shape, shared, here and here // layers) }
+  if batch > 1 then
+    self.group = world:split(self.at, { key = rank })
+  end
+  if layers > 1 then
+    self.alike = world:split(rank % layers, { key = rank })
+    self.split:connect(world:split(rank // layers, { key = rank }))
+  end
   if shared > 1 then
-    self.group = team.world:split(self.at, { key = team.rank })
-    shape.rank, shape.comm, shape.groups = team.rank % shared, self.group, beside and 2 or 1
+    shape.rank, shape.groups = rank // layers % shared, beside and 2 or 1
+    shape.comm = layers == 1 and self.group
+      or world:split(self.at * layers + rank % layers, { key = rank })
     self.sequence = sequence.new(shape)
   end
   return self

@@ -78,10 +78,11 @@ end
 ---@param dtype string   compute dtype of the run
 ---@param cut table|function|nil   how what trains is cut, as params:seal takes it, or what says it
 ---   of the pipeline when all is declared
+---@param split mr.Split|nil  ranks that share the layers of the model
 ---@return mr.Pipeline  flow: of its model (moonreel.diffusion.flow); matrices: patterns of what
 ---   Muon updates by default; reconstructs: the model is an autoencoder that trains by `losses`,
 ---   and there is no more
-function pipeline.new(config, dtype, cut)
+function pipeline.new(config, dtype, cut, split)
   local params = G.params(dtype)
   local self = setmetatable({params = params, dtype = dtype, config = config, maps = {}}, Pipeline)
   local trainee, its_map = part("model", config.model.type)
@@ -93,11 +94,11 @@ function pipeline.new(config, dtype, cut)
     autoencoder_alone(self, trainee, its_map)
     return seal()
   end
-  local function make(record, fields)
+  local function make(record, fields, by)
     local family, map = part(record, fields.type)
     -- weights that lie apart are nobody's start weights
     self.maps[#self.maps + 1] = not family.apart and map or nil
-    return family.new(params, fields, {dtype = dtype, compat = config.compat})
+    return family.new(params, fields, {dtype = dtype, compat = config.compat, split = by})
   end
   self.autoencoder = make("vae", config.vae)
   self.text = make("text_encoder", config.text_encoder)
@@ -110,7 +111,7 @@ function pipeline.new(config, dtype, cut)
     max_length = self.text.max_length, vector = self.vector and self.vector.width}
   local agree = trainee.agree or agreed
   agree(model, parts)
-  self.model, self.flow = make("model", model), flow.of(trainee.flow)
+  self.model, self.flow = make("model", model, split), flow.of(trainee.flow)
   self.maps[#self.maps + 1] = self.model.map
   -- a model without a null caption of its own takes the encoding of an empty one
   self.null_encoded = self.model.null_caption == nil
@@ -132,14 +133,15 @@ end
 ---@param settings table  baked; its model, vae, text_encoder and compat
 ---@param dtype string    compute dtype of the run, see pipeline.dtype
 ---@param cut table|nil    for ranks (moonreel.optim.ranks.cut); the optimizer's is added
+---@param split mr.Split|nil  of moonreel.comm.mesh
 ---@return mr.Pipeline
-function pipeline.of(settings, dtype, cut)
+function pipeline.of(settings, dtype, cut, split)
   return pipeline.new({model = settings:plain("model"), vae = settings:plain("vae"),
     text_encoder = settings:plain("text_encoder"),
     clip = settings.clip.type and settings:plain("clip") or nil,
     losses = losses_of(settings),
     compat = settings.compat ~= nil}, dtype,
-    function(pipe) return matrices.cut(settings, pipe, cut) end)
+    function(pipe) return matrices.cut(settings, pipe, cut) end, split)
 end
 
 --- The dtype that a device computes in where settings ask for theirs.
@@ -150,14 +152,15 @@ function pipeline.dtype(settings, device)
   return device:compute(settings.dtype == "fp32" and "f32" or "bf16")
 end
 
---- Number of trained and of all parameters.
+--- Number of trained and of all parameters, of all ranks that share layers.
 function Pipeline:counts()
   local trained, all = 0, 0
   for _, p in ipairs(self.params:list()) do
     if not p.buffer then
-      all = all + p.count
+      local count = T.count(p.shape)
+      all = all + count
       if not p.frozen then
-        trained = trained + p.count
+        trained = trained + count
       end
     end
   end

@@ -41,8 +41,17 @@ function split.new(given)
     base.raise("MR_E_USAGE", ("split.new: rank %d of %d ranks: expected one of %d"):format(o.at,
       o.ranks, o.comm and o.comm:size() or o.ranks))
   end
-  return setmetatable({ ranks = o.ranks, at = o.at, comm = o.comm,
-    group = o.comm and o.comm:rows() or 0 }, Split)
+  local self = setmetatable({ ranks = o.ranks, at = o.at, group = 0 }, Split)
+  if o.comm then
+    self:connect(o.comm)
+  end
+  return self
+end
+
+--- Graphs that are built from now on speak to these ranks.
+---@param comm mr.Comm
+function Split:connect(comm)
+  self.comm, self.group = comm, comm:rows()
 end
 
 --- This rank alone.

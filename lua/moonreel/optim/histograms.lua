@@ -49,7 +49,7 @@ Histograms.__index = Histograms
 ---@return mr.Histograms
 function histograms.new(run, params, kind, team, reduce)
   local rows = places.rows(run)[kind]
-  local parts = team and team:owned() or { { start = 0, stop = params:elements() } }
+  local parts = team and team:counted() or { { start = 0, stop = params:elements() } }
   local list = ranges(params, parts, rows[1].space == "pinned" and optim.piece
     or params:elements())
   local g, all = G.graph(params), {}

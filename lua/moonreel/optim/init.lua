@@ -138,10 +138,8 @@ local function update_by_ranks(g, kinds, params, team, by, reduced)
   end
   for _, model in ipairs(by.order) do
     local own = {}
-    for i, part in ipairs(parts) do
-      local bucket = team.buckets[i]
-      own[#own + 1] = model.start < bucket.stop and bucket.start < model.stop
-        and places.value(g, places.row(kinds.grad, part), part) or nil
+    for i, part in ipairs(team:counted(model)) do
+      own[i] = places.value(g, places.row(kinds.grad, part), part)
     end
     model.sumsq = team:sum_squares(g, own)
   end

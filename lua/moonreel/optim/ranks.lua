@@ -11,6 +11,9 @@
 --
 -- Over nodes there are two hops, within each and then between them; rank (node n, place l) owns
 -- chunk l * nodes + n, so that each hop works on what lies together.
+--
+-- Where ranks share layers (moonreel.nn.split), these are those that hold the same slices. What is
+-- not cut is then with several such groups, and one of them counts it.
 -- @module moonreel.optim.ranks
 local G = require "moonreel.core.graph"
 local base = require "moonreel.core.base"
@@ -28,6 +31,7 @@ local ranks = {}
 ---@field owner integer    number of the chunk of each bucket that this rank owns, from 0
 ---@field hops table[]     {queue, group, parts, at}: first within nodes
 ---@field buckets table[]  {start, stop, chunk} of the table
+---@field counts boolean   of ranks that hold the same of what is not cut, the one that counts it
 local Ranks = {}
 Ranks.__index = Ranks
 
@@ -42,24 +46,28 @@ end
 
 --- How the trained range is cut for ranks, as params:seal takes it; nil: one rank alone.
 ---@param settings table
----@param size integer
+---@param size integer   of the run
+---@param layers integer|nil  of these that share each layer; nil: by the settings
 ---@return table|nil
-function ranks.cut(settings, size)
+function ranks.cut(settings, size, layers)
   -- ref: parallelism 2, starting points
   local millions = settings.plugin_config.reduce_bucket_size_in_m or size <= 256 and 128 or 512
-  return size > 1 and { ranks = size, elements = millions << 20 } or nil
+  local alike = size // (layers or settings.plugin_config.tp_size or 1)
+  return size > 1 and { ranks = math.max(alike, 1), elements = millions << 20 } or nil
 end
 
 local read = options.declare("ranks.new", {
   { "local_ranks", "integer", "consecutive ranks of one node; absent, or all: one hop" },
   { "stage", "integer", "of ZeRO, 0 to 3", default = 1 },
   { "whole", "boolean", "from stage 2 on: gradients are kept whole, and reduced once a step" },
+  { "all", "mr.Comm", "all ranks of the run, where some hold other slices of layers" },
+  { "counts", "boolean", "this one counts what all of these hold alike", default = true },
 })
 
 --- The ranks of a world over a table of parameters.
 ---@param params mr.Params  sealed for as many ranks as the world has
 ---@param world mr.Comm
----@param given table|nil   local_ranks, stage, whole
+---@param given table|nil   local_ranks, stage, whole, all, counts
 ---@return mr.Ranks
 function ranks.new(params, world, given)
   local o = read(given)
@@ -75,9 +83,11 @@ function ranks.new(params, world, given)
     base.raise("MR_E_USAGE", ("ranks: nodes of %d ranks among %d: expected a divisor of %d"):format(
       here, size, size))
   end
+  -- a rank whose slices no other one holds owns all of them
+  local stage = size > 1 and o.stage or 0
   local self = setmetatable({ rank = rank, size = size, world = world, buckets = buckets,
-    owner = rank, stage = o.stage, gradients = o.stage >= 2 and not o.whole,
-    weights = o.stage >= 3 }, Ranks)
+    owner = rank, stage = stage, gradients = stage >= 2 and not o.whole, weights = stage >= 3,
+    all = o.all or world, counts = o.counts, split = params:split() }, Ranks)
   if here == size then
     self.hops = { { queue = "comm_intra", comm = world, parts = size, at = rank } }
   else
@@ -111,6 +121,19 @@ function Ranks:owned()
   for i, b in ipairs(self.buckets) do
     local start = b.start + self.owner * b.chunk
     list[i] = { start = start, stop = start + b.chunk }
+  end
+  return list
+end
+
+--- The same but for what other ranks count, which hold it, too.
+---@param model table|nil  {start, stop}: of buckets that reach into these elements alone
+---@return table[]
+function Ranks:counted(model)
+  local list = {}
+  for i, part in ipairs(self:owned()) do
+    local bucket = self.buckets[i]
+    local inside = not model or model.start < bucket.stop and bucket.start < model.stop
+    list[#list + 1] = inside and (self.counts or part.start >= self.split) and part or nil
   end
   return list
 end
@@ -162,7 +185,7 @@ function Ranks:gather(g, region, dtype, i)
 end
 
 --- Add nodes: the sum of all gradients' squares, of sums that are with their owners.
----@param own mr.Value[]  the gradients that this rank owns, of each bucket
+---@param own mr.Value[]  the gradients that this rank counts, of each bucket
 ---@return mr.Value       [1] f64, equal on all ranks
 function Ranks:sum_squares(g, own)
   local sums = {}
@@ -171,7 +194,7 @@ function Ranks:sum_squares(g, own)
   end
   local all = #sums > 1 and G.concat(sums, 0) or sums[1]
   return g:queue("comm_intra", function()
-    return (ops.total(all, { group = self.world:rows() }))
+    return (ops.total(all, { group = self.all:rows() }))
   end)
 end
 

@@ -61,7 +61,9 @@ local function sums_of(g, kinds, range, hyper, done, since)
     local row = (i < 3 or p.block == 0) and places.row(kinds[kind], range)
     here[i] = row and places.bring(g, row, places.value(g, row, range), done) or false
   end
-  local cols = here[4] and has_units(p) and p.count // p.shape[1] or 0
+  -- rows of which other ranks have a part do not tell
+  local whole = not p.cut or p.cut.axis == 0
+  local cols = here[4] and whole and has_units(p) and T.count(p.shape) // p.shape[1] or 0
   return ops.weight_sums(here[1], here[2], here[3], here[4], hyper, { decay = p.decay or 1,
     lr_factor = p.lr_factor or 1, since = since and since[p.name] or 0, cols = cols,
     before = cols > 0 and (range.start - p.offset) % cols or 0 })
@@ -80,7 +82,8 @@ Watch.__index = Watch
 ---@return mr.WeightWatch
 function weights.new(run, params, team, since)
   local kinds = places.rows(run)
-  local list = ranges(params, team and team:owned() or { { start = 0, stop = params:elements() } },
+  local all = { { start = 0, stop = params:elements() } }
+  local list = ranges(params, team and team:counted() or all,
     places.moves(kinds) and optim.piece or params:elements())
   local told = kinds[regions.moments[1].name] ~= nil
   local self, blocks = setmetatable({ blocks = {}, of_range = {}, untold = {} }, Watch), {}

@@ -175,7 +175,7 @@ end
 
 -- what decides how a rank's graphs are built
 local function key_of_rank(settings, models, mesh)
-  return table.concat({ models.graphs, mesh.ranks, mesh.gpus, mesh.zero,
+  return table.concat({ models.graphs, mesh.ranks, mesh.gpus, mesh.zero, mesh.layers,
     tostring(mesh:keeps_gradients(settings)), tostring(mesh:micros(settings) <= mesh.data),
     settings.plugin_config.reduce_bucket_size_in_m or "" }, " ")
 end
@@ -328,11 +328,11 @@ function Compiled:rank_step(settings, models, mesh, bucket)
     local prog <close> = rank.exec:compile(graph)
     local rows, live = prog:times(), prog:live()
     local step = facts_of(prog, live)
-    step.story, step.sent = graph:story(), seq and shares.sent(rows, seq) or 0
+    step.story, step.sent = graph:story(), shares.sent(rows)
     step.windows, step.buckets = rank:shared(live)
     step.parts, step.ops, step.by = work.parts(self.machine, shares.computed(rows), models.dtype)
-    step.useful = not seq and work.useful(rows) or nil
-    -- ranks that share tokens do a part of it, and some of it all of them
+    step.useful = not seq and mesh.layers == 1 and work.useful(rows) or nil
+    -- ranks that share tokens or layers do a part of it, and some of it all of them
     return setmetatable(step, { __index = function(_, name)
       return name == "useful" and self:step(settings, models, bucket).useful or nil
     end })

@@ -234,16 +234,19 @@ local function slowest_of(ranks)
   return known_slowest[ranks]
 end
 
--- What ranks which share tokens tell each other in a micro-step: seconds, and the bytes that one
--- sends. What the graph of a rank says is parted into near and far as attention is by formula.
--- Ref: reference parallelism 5 and 6.
+-- What ranks which share tokens or layers tell each other in a micro-step: seconds, and the bytes
+-- that one sends. What the graph of a rank says is parted into near and far as attention is by
+-- formula; ranks that share layers lie within a node.
+-- Ref: reference parallelism 5 to 7.
 local function exchange_of(settings, mesh, models, b, step)
-  if mesh.sequence == 1 or models.job then
+  if mesh.sequence * mesh.layers == 1 or models.job then
     return { seconds = 0, bytes = 0 }
   end
   local m, config = mesh.machine, models.pipe.model.config
-  local near, far = mesh:exchange(settings, config.num_heads, tokens_of(models, b),
-    config.hidden_size)
+  local near, far = 1, 0
+  if mesh.sequence > 1 then
+    near, far = mesh:exchange(settings, config.num_heads, tokens_of(models, b), config.hidden_size)
+  end
   near, far = step.sent * near / (near + far), step.sent * far / (near + far)
   return { bytes = near + far, seconds = (near > 0 and near / m.node.link or 0)
     + (far > 0 and far * mesh.gpus / m.network.cards / m.network.card or 0) }
@@ -252,7 +255,7 @@ end
 -- parts of a micro-step; inputs of blocks that wait in host memory go there beside the forward
 -- pass and come back beside the backward pass, which last as long as that takes at the least
 local function micro_of(mesh, models, step, exchange)
-  local share, parts, s = mesh.sequence, step.parts, {}
+  local share, parts, s = mesh.sequence * mesh.layers, step.parts, {}
   -- ranks that share a batch encode a part of it each, and read all that encodes it
   s.encode = parts.encode / share + parts.read
   for _, part in ipairs { "forward", "recompute", "backward" } do
@@ -298,7 +301,8 @@ end
 -- share of the peak rate that the useful operations reach
 local function share_of_peak(mesh, models, step, seconds)
   return seconds.micro > 0
-    and step.useful / mesh.sequence / seconds.micro / mesh.machine.peak[models.dtype] or 0
+    and step.useful / (mesh.sequence * mesh.layers) / seconds.micro
+      / mesh.machine.peak[models.dtype] or 0
 end
 
 -- cores that decode what one rank takes, sources of the size that the index says, without one as
@@ -308,7 +312,7 @@ local function decode_cores(settings, mesh, b, step_s)
   local pixels = b.batch * (b.source_pixels or b.height * b.width) * (b.frames > 1
     and b.frames * (settings.dataset.frame_interval or 1) or 1) * mesh:rounds(settings)
   return cached and 0 or step_s > 0
-    and pixels / mesh.sequence / mesh.machine.decode_rate / step_s or 0
+    and pixels / (mesh.sequence * mesh.layers) / mesh.machine.decode_rate / step_s or 0
 end
 
 -- ---- a recipe ----
@@ -344,6 +348,9 @@ local function notes_of(mesh, models, aspects, guessed)
   if mesh.sequence > 1 then
     note("%d ranks share the tokens of a batch and what is encoded; text is with all of them",
       mesh.sequence)
+  end
+  if mesh.layers > 1 then
+    note("%d ranks share each layer, and a batch", mesh.layers)
   end
   if aspects then
     note("of each resolution and length the aspect ratio with most tokens is planned")

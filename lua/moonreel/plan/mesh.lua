@@ -75,7 +75,7 @@ end
 function mesh.new(m, gpus, nodes)
   gpus, nodes = gpus or 1, nodes or 1
   return setmetatable({ machine = m, gpus = gpus, nodes = nodes, ranks = gpus * nodes, zero = 0,
-    sequence = 1, data = gpus * nodes }, Mesh)
+    sequence = 1, layers = 1, data = gpus * nodes }, Mesh)
 end
 
 --- The same GPUs with what a recipe says of sharding.
@@ -88,16 +88,18 @@ function Mesh:of(settings)
     notes[1] = ("the recipe says nothing of sharding: it runs with ZeRO %d"):format(stage)
   end
   return self:with { zero = self.ranks > 1 and stage or 0,
-    sequence = self.ranks > 1 and layout.shared(settings) or 1 }, notes
+    sequence = self.ranks > 1 and layout.shared(settings) or 1,
+    layers = self.ranks > 1 and layout.layers(settings) or 1 }, notes
 end
 
 --- The same GPUs, used otherwise.
----@param given table  zero, sequence
+---@param given table  zero, sequence, layers
 ---@return moonreel.plan.Mesh
 function Mesh:with(given)
   local copy = mesh.new(self.machine, self.gpus, self.nodes)
   copy.zero, copy.sequence = given.zero or self.zero, given.sequence or self.sequence
-  copy.data = self.ranks // copy.sequence
+  copy.layers = given.layers or self.layers
+  copy.data = self.ranks // (copy.sequence * copy.layers)
   return copy
 end
 
@@ -138,7 +140,8 @@ function Mesh:larger(times)
     gpus, nodes = node, -(-self.ranks * times // node)
   end
   local copy = mesh.new(self.machine, gpus, nodes)
-  return copy:with { zero = self.ranks > 1 and self.zero or 1, sequence = self.sequence }
+  return copy:with { zero = self.ranks > 1 and self.zero or 1, sequence = self.sequence,
+    layers = self.layers }
 end
 
 --- One of its ranks.
@@ -151,7 +154,7 @@ end
 ---@param settings table  to say who decided
 ---@param heads integer|nil
 function Mesh:check(settings, heads)
-  layout.shape(settings, self.ranks, heads, self.gpus, self.sequence)
+  layout.shape(settings, self.ranks, heads, self.gpus, self.sequence, self.layers)
 end
 
 --- Bytes that a rank sends in one attention over tokens that ranks share, forward and backward.
@@ -161,14 +164,14 @@ end
 ---@param width integer
 ---@return number near, number far  as moonreel.comm.mesh tells them
 function Mesh:exchange(settings, heads, tokens, width)
-  return layout.bytes(layout.shape(settings, self.ranks, heads, self.gpus, self.sequence), tokens,
-    width)
+  return layout.bytes(layout.shape(settings, self.ranks, heads, self.gpus, self.sequence,
+    self.layers), tokens, width // self.layers)
 end
 
 --- The share of the parameters that one rank updates.
 ---@return number
 function Mesh:share()
-  return self.zero >= 1 and 1 / self.ranks or 1
+  return 1 / (self.zero >= 1 and self.ranks or self.layers)
 end
 
 --- How people read it: 24 x 8 H100.

@@ -32,7 +32,7 @@ function shares.sequence(settings, mesh, heads)
   if mesh.sequence == 1 then
     return nil
   end
-  local shape = layout.shape(settings, mesh.ranks, heads, mesh.gpus, mesh.sequence)
+  local shape = layout.shape(settings, mesh.ranks, heads, mesh.gpus, mesh.sequence, mesh.layers)
   -- a GPU exchanges heads beside what it computes, as moonreel.comm.mesh has it
   shape.groups = mesh.machine.cpu and 1 or 2
   return sequence.new(shape)
@@ -63,23 +63,18 @@ function shares.computed(rows)
   return list
 end
 
---- Bytes that a rank sends in a micro-step to those that share its tokens.
----@param rows table[]   of mr.Program times(), of a graph over the sequence
----@param seq mr.Sequence
+--- Bytes that a rank sends in a micro-step to those that share its tokens or its layers.
+---@param rows table[]   of mr.Program times(), of its own graph
 ---@return number
-function shares.sent(rows, seq)
-  local sent, levels, gathers = 0, {}, 0
-  for _, name in ipairs { "heads", "inner", "outer" } do
-    levels[#levels + 1] = seq[name].ranks > 1 and seq[name].ranks or nil
-  end
+function shares.sent(rows)
+  local sent = 0
   for _, row in ipairs(rows) do
     if row.op == "all_to_all" then
-      sent = sent + bytes_of(row) * (seq.heads.ranks - 1) / seq.heads.ranks
+      sent = sent + bytes_of(row) * (row.ranks - 1) / row.ranks
     elseif row.op == "shift" then
       sent = sent + bytes_of(row)
     elseif row.op == "gather_shares" then
-      -- one behind the other: ranks that exchange heads first, circles last
-      sent, gathers = sent + bytes_of(row) * (levels[gathers % #levels + 1] - 1), gathers + 1
+      sent = sent + bytes_of(row) * (row.ranks - 1)
     end
   end
   return sent
@@ -97,9 +92,11 @@ Rank.__index = Rank
 ---   micro-step ends with the reduction; update: memory of its optimizer's step; saved: bytes that
 ---   it writes of a checkpoint
 function shares.rank(settings, mesh, models, given)
-  local pipe = pipeline.of(settings, models.dtype, ranks.cut(settings, mesh.ranks))
-  local team = ranks.new(pipe.params, silent(mesh.ranks), { local_ranks = mesh.gpus,
-    stage = mesh.zero, whole = mesh:keeps_gradients(settings) })
+  local pipe = pipeline.of(settings, models.dtype, ranks.cut(settings, mesh.ranks, mesh.layers),
+    layout.split(settings, 0, mesh.layers))
+  local team = ranks.new(pipe.params, silent(mesh.ranks // mesh.layers), {
+    local_ranks = mesh.gpus // mesh.layers, stage = mesh.zero, all = silent(mesh.ranks),
+    whole = mesh:keeps_gradients(settings) })
   local exec = E.plan(pipe.params, { facts = given.facts, rates = given.rates,
     regions = regions.of(settings, team, models.dtype, nil, pipe.params) })
   local self = setmetatable({ pipe = pipe, team = team, exec = exec }, Rank)
@@ -110,7 +107,7 @@ function shares.rank(settings, mesh, models, given)
   update.prog:close()
   update.graph:close()
   self.saved = state.saved_bytes(exec, pipe.params,
-    state.share(pipe.params, team:owned(), 0, mesh.ranks))
+    state.share(pipe.params, team))
   return self
 end
 

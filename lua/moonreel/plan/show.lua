@@ -547,6 +547,7 @@ function show.plain(p)
   local mesh = p.mesh
   return { name = p.name, hash = p.hash, machine = mesh.machine.name, nodes = mesh.nodes,
     gpus = mesh.gpus, ranks = mesh.ranks, zero = mesh.zero, sequence = mesh.sequence,
+    layers = mesh.layers,
     memory_bytes = mesh.machine.memory_bytes, dtype = p.dtype, parameters = p.parameters,
     trained = p.trained, shares = p.shares, buckets = list, notes = json.array(p.notes),
     beside = json.array(figures.beside(mesh)),

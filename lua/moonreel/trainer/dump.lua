@@ -79,8 +79,21 @@ local function regions_of(exec, saved)
   return list
 end
 
+-- a box of a tensor that ranks share becomes a tensor
+local function box_as_tensor(row)
+  local parts, shape = {}, {}
+  for axis, bounds in ipairs(row.box or {}) do
+    parts[axis], shape[axis] = ("%d:%d"):format(bounds[1], bounds[2]), bounds[2] - bounds[1]
+  end
+  if row.box then
+    row.name = ("%s[%s]"):format(row.name, table.concat(parts, ","))
+    row.shape, row.box = shape, nil
+  end
+end
+
 --- Write the state of a run as it stands: under the names of a checkpoint, a part of a tensor that
--- ranks share as NAME[from:to]; or the gradients, as grad.NAME.
+-- ranks share as NAME[from:to], or NAME[from:to,from:to] of rows and columns; or the
+-- gradients, as grad.NAME.
 ---@param path string
 ---@param program mr.MicroStep  of the run
 ---@param gradients boolean|nil
@@ -92,6 +105,7 @@ function dump.state(path, program, gradients)
       local from, to = table.unpack(row.range)
       row.name, row.shape, row.range = ("%s[%d:%d]"):format(row.name, from, to), {to - from}, nil
     end
+    box_as_tensor(row)
   end
   core.write(path, rows)
 end

@@ -6,20 +6,23 @@ local replicas = {}
 --- Updates between two comparisons.
 replicas.every = 100
 
--- the ranges of a run's state that every rank holds, as {region, start, stop, owner}: chunks of
--- buckets, and all that does not train, which nobody owns
+-- the ranges of a run's state that several ranks hold, as {region, start, stop, owner, sliced}:
+-- chunks of buckets, and all that does not train, which no rank owns; sliced: only those hold it
+-- that have the same slices of layers
 local function ranges(r)
-  local list, all = {}, r.pipe.params:elements()
+  local list, all, split = {}, r.pipe.params:elements(), r.pipe.params:split()
+  local sliced = r.split.ranks > 1
   for _, row in ipairs(r.exec:regions()) do
     local whole = row.start == 0 and row.stop == all and row.name ~= "grad" and not row.shared
     if row.role == "frozen" and row.bytes > 0 then
-      list[#list + 1] = { region = row.name, per = 1, start = 0, stop = row.stop }
+      list[#list + 1] = { region = row.name, per = 1, start = 0, stop = row.stop, sliced = sliced }
     elseif whole then
       for i, bucket in ipairs(r.ranks.buckets) do
-        for chunk = 0, r.team.size - 1 do
+        for chunk = 0, r.ranks.size - 1 do
           local start = bucket.start + chunk * bucket.chunk
           list[#list + 1] = { region = row.name, bucket = i, per = row.per, start = start,
-            stop = start + bucket.chunk, owner = r.ranks:owner_of(chunk) }
+            stop = start + bucket.chunk, owner = r.ranks:owner_of(chunk) * r.split.ranks,
+            sliced = sliced and start >= split }
         end
       end
     end
@@ -64,18 +67,26 @@ function replicas.differences(r)
       (range.stop - range.start) // range.per))
   end
   local texts, found, seen = r.team:texts(table.concat(own)), {}, {}
-  for i, range in ipairs(list) do
+  -- every `step`-th rank from the one at `first`
+  local function compare(i, range, first, step)
     local hashes = {}
-    for rank, text in ipairs(texts) do
-      hashes[rank] = text:sub(8 * i - 7, 8 * i)
+    for rank = first, #texts, step do
+      hashes[#hashes + 1] = texts[rank]:sub(8 * i - 7, 8 * i)
     end
-    local wanted, sure = right(hashes, range.owner)
-    for rank, hash in ipairs(hashes) do
+    local wanted, sure = right(hashes, range.owner and range.owner // step)
+    for k, hash in ipairs(hashes) do
+      local rank = first + (k - 1) * step
       if hash ~= wanted and not seen[rank] then
         seen[rank] = true
         found[#found + 1] = { rank = rank - 1, region = range.region, bucket = range.bucket,
           sure = sure, names = names_in(r, range) }
       end
+    end
+  end
+  for i, range in ipairs(list) do
+    local groups = range.sliced and r.split.ranks or 1
+    for first = 1, groups do
+      compare(i, range, first, groups)
     end
   end
   return found

@@ -40,9 +40,10 @@ local DISCRIMINATOR_LR <const> = 1e-4
 ---@param s table          settings
 ---@param dtype string
 ---@param cut table|nil    for ranks (moonreel.optim.ranks.cut)
+---@param split mr.Split|nil  of moonreel.comm.mesh
 ---@return mr.Pipeline
-function setup.models_of(s, dtype, cut)
-  local pipe = blame.record(s, "model", pipeline.of, s, dtype, cut)
+function setup.models_of(s, dtype, cut, split)
+  local pipe = blame.record(s, "model", pipeline.of, s, dtype, cut, split)
   lengths.check_buckets(s, pipe.autoencoder)
   conditions.check(s, pipe)
   feed.check(s, pipe)
@@ -82,7 +83,7 @@ local function mesh_of(r, here)
       .. "ranks could share; try: sp_size = 1", mesh.shared(s), s.model.type)
   end
   return mesh.new(s, r.team, not r.pipe.reconstructs and r.pipe.model.config.num_heads or nil, here,
-    r.facts.device ~= "cpu")
+    r.facts.device ~= "cpu", r.split)
 end
 
 -- each rank of a host has a GPU of its own: the one that its launcher lets it see, or the next one
@@ -124,7 +125,26 @@ function setup.models(r)
   local watch = gpu.watch(r.device)
   r.gpu = watch and r:keep(watch)
   r.dtype = pipeline.dtype(s, r.device)
-  r.pipe = setup.models_of(s, r.dtype, ranks.cut(s, r.team.size))
+  r.split = mesh.split(s, r.team.rank)
+  r.pipe = setup.models_of(s, r.dtype, ranks.cut(s, r.team.size), r.split)
+end
+
+-- no two ranks have numbers under one scale
+local function check_scales(r)
+  local bits, ranks_of, block = r.settings.optim.moment_bits, r.split.ranks, 0
+  for _, moment in ipairs(bits == 8 and ranks_of > 1 and regions.moments or {}) do
+    block = math.max(block, regions.coded[moment.name].how.block)
+  end
+  for _, p in ipairs(block > 0 and r.pipe.params:list() or {}) do
+    for _, part in ipairs(p.cut and not p.frozen and p.cut.parts or {}) do
+      local wide = p.cut.axis == #p.shape - 1 and part // ranks_of or p.shape[#p.shape]
+      if wide % block ~= 0 then
+        blame.raise(r.settings, "optim.moment_bits", "MR_E_RECIPE", "optim.moment_bits = 8: %d "
+          .. "numbers in a row have a scale, and with plugin_config.tp_size = %d a rank has %d of "
+          .. "'%s'; try: optim.moment_bits = 32, or another tp_size", block, ranks_of, wide, p.name)
+      end
+    end
+  end
 end
 
 -- when second moments began, and what the optimizer before knew otherwise of them
@@ -146,12 +166,15 @@ end
 function setup.state(r)
   local s, params, node = r.settings, r.pipe.params, r.team:even(comm_place.find())
   r.mesh = mesh_of(r, node)
+  check_scales(r)
   r.notes[#r.notes + 1] = r.mesh.crosses
   samples.count_micros(r)
   if r.team.world then
-    r.ranks = ranks.new(params, r.team.world, {local_ranks = node, stage = ranks.stage(s),
+    r.ranks = ranks.new(params, r.mesh.alike, {stage = ranks.stage(s), all = r.team.world,
+      counts = r.split.at == 0, local_ranks = r.split.ranks == 1 and node
+        or node and node % r.split.ranks == 0 and node // r.split.ranks or nil,
       whole = not s.plugin_config.reduce_each and r.micros > r.mesh.data})
-    r.share = state.share(params, r.ranks:owned(), r.team.rank, r.team.size)
+    r.share = state.share(params, r.ranks)
     -- where a rank has one micro-batch of a step, it ends with the reduction, beside backward
     r.reduced = r.ranks.gradients or r.micros <= r.mesh.data
     r.told = r.reduced or r.ranks.weights

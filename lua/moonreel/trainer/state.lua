@@ -5,6 +5,7 @@
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local coded = require "moonreel.ckpt.coded"
+local cut = require "moonreel.ckpt.cut"
 local fill = require "moonreel.ckpt.fill"
 local regions = require "moonreel.optim.regions"
 local spikes = require "moonreel.trainer.spikes"
@@ -42,13 +43,11 @@ end
 --- What one of several ranks writes of a checkpoint: of weights that train what it owns, of others
 -- as much as the others do.
 ---@param params mr.Params
----@param owned table[]  {start, stop} of the trained elements that it owns
----@param rank integer
----@param ranks integer
+---@param team mr.Ranks
 ---@return table share   as state.with_rows takes it
-function state.share(params, owned, rank, ranks)
-  local frozen = frozen_kept(params)
-  return {[false] = owned,
+function state.share(params, team)
+  local frozen, rank, ranks = frozen_kept(params), team.rank, team.size
+  return {[false] = team:owned(), slices = not team.counts,
     [true] = {{start = frozen * rank // ranks, stop = frozen * (rank + 1) // ranks}}}
 end
 
@@ -62,6 +61,20 @@ local function written(r, share)
     end
   end
   return list
+end
+
+-- Call f with a parameter and what a rank writes of it, of a region: {shape, from, to, at, pieces}.
+-- What is not cut another rank writes, where this one holds the same.
+local function each_written(r, params, share, f)
+  local mines = written(r, share)
+  for _, p in ipairs(params:list()) do
+    for _, mine in ipairs((p.cut or not (share and share.slices)) and mines or {}) do
+      local has = fill.part(r, p, mine)
+      if has then
+        f(p, has)
+      end
+    end
+  end
 end
 
 -- n a / b, rounded down: n a itself is too large for an integer where a model has G parameters
@@ -81,7 +94,12 @@ end
 function state.saved_bytes(run, params, share)
   local bytes = 0
   for _, r in ipairs(saved(run, params)) do
-    for _, mine in ipairs(written(r, share)) do
+    if share and share.slices then
+      each_written(r, params, share, function(_, has)
+        bytes = bytes + scaled(has.to - has.from, r.bytes, (r.stop - r.start) // r.per)
+      end)
+    end
+    for _, mine in ipairs(share and share.slices and {} or written(r, share)) do
       local n = math.min(mine.stop, r.stop) - math.max(mine.start, r.start)
       bytes = bytes + scaled(n, r.bytes, r.stop - r.start)
     end
@@ -107,23 +125,19 @@ function state.rows_of(run, list, params, share)
     end
     local prefix = r.prefix or regions.kind(r.name) .. "."
     local all = host and T.wrap(host, size, r.dtype, {n}, run)
-    local mines = written(r, share)
-    for _, p in ipairs(params:list()) do
-      for _, mine in ipairs(mines) do
-        local has = fill.part(r, p, mine)
-        if has then
-          local own = has.to - has.from
-          local row = {name = prefix .. p.name, dtype = r.dtype, shape = has.shape,
-            range = has.range, bytes = own * bytes, n = own}
-          if all then
-            row.ptr = all:slice(0, has.at, has.at + own):ptr()
-          else
-            row.exec, row.region, row.at = run, r.name, has.at * bytes
-          end
-          rows[#rows + 1] = row
+    each_written(r, params, share, function(p, has)
+      local at = has.at
+      for _, piece in ipairs(has.pieces) do
+        local row = {name = prefix .. p.name, dtype = r.dtype, shape = has.shape,
+          range = piece.range, box = piece.box, bytes = piece.n * bytes, n = piece.n}
+        if all then
+          row.ptr = all:slice(0, at, at + piece.n):ptr()
+        else
+          row.exec, row.region, row.at = run, r.name, at * bytes
         end
+        rows[#rows + 1], at = row, at + piece.n
       end
-    end
+    end)
   end
   return rows
 end
@@ -184,7 +198,9 @@ local function wanted(run, params, source)
       base.raise("MR_E_CKPT",
         ("%s: no tensor '%s'; try: --ckpt-path for weights alone"):format(source.path, name))
     end
-    if not same_shape(info.shape, shape) then
+    -- scales of a matrix have one axis or two
+    if not same_shape(info.shape, shape) and (region.per == 1
+        or T.count(info.shape) ~= T.count(shape)) then
       base.raise("MR_E_CKPT",
         ("%s: '%s' is [%s], the model of this recipe wants [%s]"):format(source.path, name,
         table.concat(info.shape, ", "), table.concat(shape, ", ")))
@@ -245,6 +261,21 @@ function state.set_counts(r, was)
   r.recent = {}
 end
 
+-- what is read of a tensor into the places of a row's own
+local function add_slices(slices, row)
+  local at = 0
+  local pieces = row.part.pieces
+  if #row.info.shape < #row.part.shape then
+    pieces = cut.ranges(pieces, row.part.shape)
+  end
+  for _, piece in ipairs(pieces) do
+    local ptr, bytes = row.tensor:slice(0, at, at + piece.n):ptr()
+    slices[#slices + 1] = {name = row.name, range = piece.range, box = piece.box, ptr = ptr,
+      bytes = bytes}
+    at = at + piece.n
+  end
+end
+
 --- Load all of a checkpoint; everything must be there with the right shape, but second moments,
 -- which begin at zero where it has none (state.second_moments); moments of other bits become those
 -- of the run. It is read in its own
@@ -266,8 +297,7 @@ function state.load(run, params, source)
       last = last + 1
       local row = rows[last]
       row.tensor = T.new(row.info.dtype, {row.part.to - row.part.from})
-      slices[#slices + 1] = {name = row.name, range = row.part.range, ptr = row.tensor:ptr(),
-        bytes = row.bytes}
+      add_slices(slices, row)
       bytes = bytes + row.bytes
     end
     source:read_slices(slices)

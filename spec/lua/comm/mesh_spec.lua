@@ -56,10 +56,31 @@ describe("a mesh", function()
     refused("of 8 ranks that share tokens 3 cannot exchange heads; try: ulysses_size = 2 or 4", 8,
       4, "plugin_config.sp_size=8", "plugin_config.ulysses_size=3")
     -- what references share besides
-    refused("tp_size = 3: no ranks share each layer, [^\n]*try: tp_size = 1, with "
-      .. "plugin_config.sp_size = 2 or 4, or zero_stage = 3$", 8, 4, "plugin_config.tp_size=3")
-    refused("pp_size = 2: no ranks share the depth, [^\n]*try: pp_size = 1$", 1, 4,
-      "plugin_config.pp_size=2")
+    refused("plugin_config%.tp_size=3: 8 ranks are no whole number of groups of tp_size = 3 that "
+      .. "share their layers; try: tp_size = 2 or 4$", 8, 4, "plugin_config.tp_size=3")
+    refused("4 ranks for each of tp_size = 2 are no whole number of groups of 8 that share their "
+      .. "tokens; try: sp_size = 2$", 8, 4, "plugin_config.tp_size=2", "plugin_config.sp_size=8")
+    refused("pp_size = 2: no ranks share the depth; they share layers %(tp_size%), tokens "
+      .. "%(sp_size%) and state %(zero_stage%); try: pp_size = 1, with plugin_config.zero_stage = "
+      .. "3, or plugin_config.tp_size within a host$", 1, 4, "plugin_config.pp_size=2")
+  end)
+
+  it("refuses layers that ranks cannot share, with what divides and who can", function()
+    local function refused(text, ...)
+      local settings = require("moonreel.settings").bake(...)
+      fails("MR_E_USAGE", text, mesh.split, settings, 0)
+    end
+    refused("plugin_config%.tp_size=8: tp_size = 8: 8 ranks cannot share 4 attention heads "
+      .. "%(num_heads%) of model%.type = flux; try: tp_size = 4$", "opensora-2.0/train/stage1", {
+        "plugin_config.tp_size=8", "model.num_heads=4" })
+    refused("tp_size = 5: 5 ranks cannot share 16 attention heads [^\n]* try: tp_size = 4 or 8$",
+      "opensora-1.2/stage1", { "plugin_config.tp_size=5" })
+    refused("tp_size = 2: ranks cannot share layers of model%.type = dc_ae, only those of STDiT3, "
+      .. "STDiT3%-3B/2, STDiT3%-XL/2, flux; try: tp_size = 1, with plugin_config.zero_stage = 3$",
+      "opensora-2.0/vae/train_dc_ae", { "plugin_config.tp_size=2" })
+    refused("tp_size = 2: optim%.type = muon updates whole matrices, [^\n]*; try: tp_size = 1 with "
+      .. "plugin_config.zero_stage = 3, or optim.type = adamw$", "opensora-1.2/stage1", {
+        "plugin_config.tp_size=2", "optim.type=muon" })
   end)
 
   it("gives ways that two queues take at once a lane each", function()

@@ -16,6 +16,14 @@ local mmdit = {}
 --- It takes one vector of a caption, and trains along a flow of its own.
 mmdit.takes_vector, mmdit.flow = true, "moonreel.diffusion.shifted"
 
+--- What ranks that share layers share equally: {name, how many}.
+---@param c table  fields of fields.lua
+---@return table[]
+function mmdit.shares(c)
+  return { { "attention heads (num_heads)", c.num_heads },
+    { "channels of the MLP (hidden_size x mlp_ratio)", blocks.mlp_width(c) } }
+end
+
 local WAVES <const> = 256 -- values of the sinusoid of a number
 
 local Model = {}

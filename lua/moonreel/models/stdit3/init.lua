@@ -50,13 +50,27 @@ local function check(c)
   end
 end
 
+-- a configuration with all of its fields
+local function complete(config)
+  return nn.merged(stdit3.defaults, stdit3.sizes[config.type], config)
+end
+
+--- What ranks that share layers share equally: {name, how many}.
+---@param config table  as stdit3.new takes it
+---@return table[]
+function stdit3.shares(config)
+  local c = complete(config)
+  return {{"attention heads (num_heads)", c.num_heads},
+    {"channels of the MLP (hidden_size x mlp_ratio)", blocks.mlp_width(c)}}
+end
+
 --- Declare the parameters of a model.
 ---@param params mr.Params
 ---@param config table      fields of stdit3.defaults; missing ones take the default
 ---@param run table|nil     split: ranks that share layers
 ---@return mr.STDiT3
 function stdit3.new(params, config, run)
-  local c = nn.merged(stdit3.defaults, stdit3.sizes[config.type], config)
+  local c = complete(config)
   check(c)
   local D, P = c.hidden_size, c.patch_size
   local scope = nn.scope(params, nil, {frozen = c.only_train_temporal})

@@ -20,11 +20,12 @@ for record, whose in pairs { plugin_config = "", plugin_config_ae = " of the aut
   local alone = not top and ALONE or nil
   add(record .. ".tp_size", "integer", { min = 1, no_meaning = alone,
     reader = top and "trainer" or nil,
-    help = "ranks that share each layer" .. whose .. (top and "; only 1: ranks share tokens "
-      .. "(sp_size) and state (zero_stage)" or "") })
+    help = "ranks that share each layer" .. whose .. (top and ", within a host; they divide "
+      .. "the heads and the MLP" or "") })
   add(record .. ".pp_size", "integer", { min = 1, no_meaning = alone,
     reader = top and "trainer" or nil,
-    help = "ranks that share the depth" .. whose .. (top and "; only 1, as tp_size" or "") })
+    help = "ranks that share the depth" .. whose .. (top and "; only 1: use tp_size, sp_size "
+      .. "or zero_stage = 3" or "") })
   add(record .. ".sp_size", "integer", { min = 1, spellings = top and { "sp_size" } or nil,
     reader = top and "trainer" or nil, no_meaning = alone,
     help = "ranks that share the tokens" .. whose })
