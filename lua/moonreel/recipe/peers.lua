@@ -51,6 +51,7 @@ peers.same = {
   name = list "run_name experiment_name exp_name job_name wandb_run_name",
   wandb_project = list "tracker_project_name wandb_tracker_name log_tracker_name tracker_name",
   wandb_tags = list "tags",
+  restarts = list "max_restarts",
   nproc_per_node = list "gpus_per_node devices_per_node procs_per_node",
   ["scheduler.loc"] = list "logit_mean",
   ["scheduler.scale"] = list "logit_std",
@@ -91,7 +92,9 @@ local others = {
     data_root data_folder data_config index index_path train_data train_data_dir
     train_data_path train_dir train_file instance_data_dir instance_data_root video_dir
     video_folder video_root image_dir image_folder meta_path csv_path annotation_path
-    data_files meta_files json_path jsonl_path metadata_path manifest train_manifest]] },
+    data_files meta_files json_path
+    instance_dir train_data_config class_data_dir validation_dataset_file
+    jsonl_path metadata_path manifest train_manifest]] },
   { "columns are named when the index is made: moonreel data ingest --columns "
     .. "path=VIDEO,text=TEXT",
     "caption_column text_column video_column image_column prompt_column caption_extension" },
@@ -119,7 +122,9 @@ local others = {
     "drop_last dataloader_drop_last" },
   { "latents and features are made once by a recipe with job=extract, and used with "
     .. "cached=true; cache names the folder",
-    [[cache_latents cache_latents_to_disk cache_text_encoder_outputs
+    [[cache_latents
+    precompute_conditions precomputation_items
+    cache_latents_to_disk cache_text_encoder_outputs
     cache_text_encoder_outputs_to_disk precompute_latents latent_cache latents_dir latents
     cache_latent cache_dir]] },
   { "captions are replaced by the empty one in the share model.class_dropout_prob (STDiT3) or "
@@ -128,8 +133,17 @@ local others = {
     uncond_prob proportion_empty_prompts unconditional_prob conditioning_dropout_prob
     text_drop_prob text_drop caption_dropout_prob caption_drop_rate cond_drop_prob null_prob]] },
   { "clips are cut and turned when the index is made; training does not flip them",
-    [[random_flip horizontal_flip center_crop random_crop flip_aug color_aug augmentation
+    [[random_flip horizontal_flip center_crop random_crop flip_aug
+    skip_frames_start skip_frames_end random_hflip
+    color_aug augmentation
     augment]] },
+  { "a caption is a column of the list that the index is made of: write what each clip shows there",
+    [[instance_prompt class_prompt id_token shuffle_caption keep_tokens caption_prefix
+    caption_suffix caption_tag_dropout_rate trigger_word token_string]] },
+  { "there is no training with pictures of a class beside the data; another source of "
+    .. "dataset.sources, with its weight, draws them",
+    [[with_prior_preservation prior_loss_weight num_class_images class_images_dir
+    prior_generation_precision]] },
   -- run
   { "outputs is the folder in which each run makes its own, NNN-name; name=NAME names the run",
     [[output_dir output_path output_folder out_dir save_path work_dir workdir logging_dir
@@ -156,7 +170,9 @@ local others = {
     .. "tokens; optim.offload keeps the optimizer's state on the host",
     [[strategy fsdp fsdp_config deepspeed deepspeed_config zero zero_optimization
     zero_optimization_stage deepspeed_stage ddp distributed_backend parallelism
-    sharding_strategy data_parallel_shard_degree offload_optimizer cpu_offload
+    sharding_strategy
+    parallel_backend dp_degree dp_shards pp_degree tp_degree cp_degree ep_size
+    data_parallel_shard_degree offload_optimizer cpu_offload
     offload_optimizer_device zero_optimization_offload_optimizer fsdp_cpu_offload use_fsdp
     fsdp_sharding_strategy fsdp_offload_params deepspeed_config_file use_distributed_optimizer
     sequence_parallel ddp_backend ddp_find_unused_parameters find_unused_parameters
@@ -182,7 +198,8 @@ local others = {
     "profile profiler profiling enable_profiling wall_clock_breakdown" },
   { "watch says how long each phase of a rank may take",
     [[ddp_timeout timeout nccl_timeout distributed_timeout_minutes init_timeout_seconds
-    train_timeout_seconds]] },
+    train_timeout_seconds
+    init_timeout]] },
   { "moonreel plan RECIPE --fit all solves the batch table",
     "auto_find_batch_size auto_scale_batch_size" },
   { "moonreel train trains, moonreel sample renders, job = \"eval_loss\" evaluates",
@@ -190,12 +207,16 @@ local others = {
   { "moonreel plan RECIPE and moonreel doctor RECIPE say what a run would do, without running it",
     "dry_run debug fast_dev_run sanity_check num_sanity_val_steps" },
   { "log_every says how often a line comes, and log/rank-N.log in the run's folder keeps them",
-    "verbose log_level logging_level verbosity disable_tqdm enable_progress_bar" },
+    [[verbose log_level
+    logging_first_step logging_nan_inf_filter log_prefix log_config
+    logging_level verbosity disable_tqdm enable_progress_bar]] },
   { "condition_config gives MMDiT frames, and mask_ratios leaves frames of STDiT3 clean",
     [[i2v first_frame_conditioning image_drop_ratio random_mask image_conditioning
     conditioning_frames cond_ratio i2v_ratio]] },
   { "a list's columns path and text are read, and its numbers; others are left out by themselves",
-    "remove_unused_columns include_inputs_for_metrics" },
+    [[remove_unused_columns
+    include_num_input_tokens_seen include_tokens_per_second
+    include_inputs_for_metrics]] },
   { "it counts in steps: ckpt_every, log_every",
     "steps_per_epoch interval_type" },
   -- numbers
@@ -206,11 +227,15 @@ local others = {
     mixed_precision_param data_type dit_dtype vae_dtype text_encoder_dtype
     half_precision_backend downcast_bf16 half_precision half bfloat16]] },
   { "model.linear=f8 computes linear layers of the blocks in 8 bits",
-    "fp8 fp8_base float8 enable_fp8 fp8_scaled fp8_format enable_float8 use_fp8" },
+    [[fp8 fp8_base
+    fp8_llm fp8_vl fp8_t5 fp8_text_encoder layerwise_upcasting_modules
+    float8 enable_fp8 fp8_scaled fp8_format enable_float8 use_fp8]] },
   { "optim.betas has both: optim.betas={0.9,0.999}",
     "adam_beta1 adam_beta2 beta1 beta2 beta_1 beta_2 adam_beta_1 adam_beta_2" },
   { "optim.type names the optimizer: moonreel help optim.type",
-    [[optim optimizer optimizer_type optimizer_name optimizer_class optim_name optim_type opt
+    [[optim optimizer optimizer_type
+    prodigy_beta3 prodigy_decouple prodigy_use_bias_correction beta3 d_coef
+    optimizer_name optimizer_class optim_name optim_type opt
     optimizer_args optimizer_target amsgrad foreach fused capturable decoupled_weight_decay]] },
   { "optim.weight_decay shrinks the weights, optim.ema_decay averages them",
     "decay decay_rate" },
@@ -246,7 +271,9 @@ local others = {
   -- memory
   { "grad_checkpoint recomputes every block, grad_ckpt_settings as many as it says, "
     .. "grad_ckpt_keep_attention what of them stays",
-    [[activation_checkpoint activation_checkpoint_mode recompute_granularity recompute_method
+    [[activation_checkpoint activation_checkpoint_mode recompute_granularity
+    vae_cache_cpu img_in_txt_in_offloading enable_model_cpu_offload
+    recompute_method
     recompute_num_layers gradient_checkpointing_kwargs selective_ac_option use_checkpoint
     checkpoint_activations ac_mode blocks_to_swap block_swap
     gradient_checkpointing_cpu_offload partition_activations]] },
@@ -254,7 +281,9 @@ local others = {
     [[torch_compile compile use_compile dynamo_backend dynamo cudnn_benchmark benchmark
     compile_mode]] },
   { "attention is always computed in tiles; nothing has to be switched on",
-    [[sdpa xformers use_flash_attn flash_attention enable_xformers_memory_efficient_attention
+    [[sdpa
+    enable_flashattn flash_attn use_flashattn
+    xformers use_flash_attn flash_attention enable_xformers_memory_efficient_attention
     use_xformers attn_implementation attention_backend attn_mode use_flash_attention flash3
     split_attn mem_eff_attn]] },
   { "moonreel plan RECIPE says what fits; an autoencoder's pieces are vae.piece_size",
@@ -276,7 +305,9 @@ local others = {
     tokenizer_name tokenizer tokenizer_path vae_pretrained]] },
   { "all weights of the model train; there is no LoRA",
     [[lora lora_rank lora_alpha lora_dropout lora_r alpha lora_target_modules lora_layers
-    use_lora train_lora rank network_dim network_alpha network_module network_args
+    use_lora
+    training_type
+    train_lora rank network_dim network_alpha network_module network_args
     network_dropout lora_weights peft peft_config use_peft target_modules lora_config use_dora]] },
   { "autoencoder and text encoders stay as they are; model.freeze_y_embedder and "
     .. "model.only_train_temporal train less of a model",
@@ -296,7 +327,9 @@ local others = {
     [[discrete_flow_shift flow_shift time_shift timestep_shift shift flow_matching_shift
     scheduler_shift]] },
   { "models are trained as rectified flows: no weights of the loss by noise, no offsets of it",
-    [[snr_gamma min_snr_gamma noise_offset prediction_type loss_type loss_weighting
+    [[snr_gamma min_snr_gamma
+    multires_noise_iterations multires_noise_discount adaptive_noise_scale
+    noise_offset prediction_type loss_type loss_weighting
     ip_noise_gamma v_parameterization v_prediction zero_terminal_snr rescale_betas_zero_snr
     input_perturbation huber_c num_train_timesteps diffusion_steps beta_schedule
     noise_schedule loss_fn label_smoothing_factor label_smoothing neftune_noise_alpha sigma_max
@@ -318,7 +351,9 @@ local others = {
     limit_val_batches val_split]] },
   -- models
   { "text_encoder.model_max_length is the number of text tokens",
-    [[max_token_length max_text_len max_text_length tokenizer_max_length text_encoder_max_length
+    [[max_token_length max_text_len max_text_length tokenizer_max_length
+    clip_skip
+    text_encoder_max_length
     max_sequence_length seq_length seq_len max_length text_len text_length]] },
   { "model.in_channels are the channels of the latent, model.patch_size cells of a token's "
     .. "side",
