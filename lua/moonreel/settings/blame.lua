@@ -4,6 +4,7 @@
 -- @module moonreel.settings.blame
 local base = require "moonreel.core.base"
 local kinds = require "moonreel.recipe.kinds"
+local registry = require "moonreel.recipe.registry"
 
 local blame = {}
 
@@ -93,6 +94,12 @@ local function set_in(settings, text, within)
   return named
 end
 
+-- who chose a record: its type, where it has one
+local function chosen(settings, within)
+  local typed = registry.get().root.fields[within].types
+  return typed and blame.place(settings, within .. ".type") or tostring(settings.recipe)
+end
+
 -- lines that tell who set fields
 local function setters(named, first)
   local lines = {}
@@ -105,7 +112,7 @@ local function setters(named, first)
 end
 
 --- Call f with the values of a record; an error gets the places of the fields that its text names,
--- arguments before recipes, or the place of the record's type when it names none.
+-- arguments before recipes, or the place of the record's type, or the recipe, when it names none.
 ---@param settings table
 ---@param within string  the record
 ---@param f function
@@ -113,7 +120,7 @@ end
 function blame.record(settings, within, f, ...)
   return call(function(message)
     local named = set_in(settings, message, within)
-    local at = named[1] and named[1].at or blame.place(settings, within .. ".type")
+    local at = named[1] and named[1].at or chosen(settings, within)
     return at_place(at, message) .. setters(named, 2)
   end, f, ...)
 end
