@@ -8,6 +8,7 @@ local blame = require "moonreel.settings.blame"
 local feed = require "moonreel.trainer.feed"
 local eval_times = require "moonreel.settings.eval_times"
 local json = require "moonreel.core.json"
+local pipeline = require "moonreel.models.pipeline"
 local plan = require "moonreel.plan"
 local printer = require "moonreel.text.table"
 local program = require "moonreel.trainer.program"
@@ -21,7 +22,10 @@ local eval_loss = {}
 -- the weights of ckpt_path, ready to run forward
 local function open_weights(r)
   local s = r.settings
-  if not s.ckpt_path then
+  if pipeline.reconstructs(s) then
+    blame.raise(s, "model.type", "MR_E_RECIPE", "model.type = %s is an autoencoder, whose loss has "
+      .. "no times; try: job = reconstruct", s.model.type)
+  elseif not s.ckpt_path then
     blame.raise(s, "ckpt_path", "MR_E_USAGE", "ckpt_path is none: job = eval_loss tells the loss "
       .. "of weights; try: --ckpt-path RUN")
   end

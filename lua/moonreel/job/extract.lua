@@ -38,6 +38,11 @@ end
 
 local function check(r)
   local s = r.settings
+  if pipeline.reconstructs(s) then
+    blame.raise(s, "model.type", "MR_E_RECIPE", "model.type = %s is an autoencoder alone, and job "
+      .. "= extract makes latents for a model that trains on them; try: the recipe of that model "
+      .. "with vae.type = %s, or job = reconstruct", s.model.type, s.model.type)
+  end
   if s.epochs == 0 then
     blame.raise(s, "epochs", "MR_E_RECIPE", "epochs = 0: latents are drawn anew in every epoch; "
       .. "expected how many are to be made")

@@ -82,6 +82,7 @@ local jobs = {
   extract = MODELS .. "part save_text_features cache epochs condition_config%..* is_causal_vae",
   eval_loss = MODELS .. "steps ckpt_path strict eval_.* num_eval_timesteps scheduler%..* "
     .. "sigma_min train_times no_i2v_ref_loss programs_bytes grad_.*",
+  reconstruct = MODELS .. "steps ckpt_path",
   batch_search = MODELS .. "batch_search%..* optim%..* scheduler%..* grad_.* accumulate "
     .. "condition_config%..* is_causal_vae dropout_ratio%..* mask_ratios%..* sigma_min train_times "
     .. "no_i2v_ref_loss host_steps plugin.* programs_bytes vae_loss_config%..* mixed_.* "
@@ -105,6 +106,9 @@ end
 
 -- why `moonreel train` would not read a field of these settings, and what to try; nil: it does
 local function unread_in_training(s, path, row, command)
+  if s.job == "reconstruct" and path == "sampling.save_dir" then
+    return nil -- where its clips go
+  end
   if row.reader == "sample" then
     return ("says what `moonreel sample` renders, and %s would not read it; bucket_config has the "
       .. "sizes and lengths to train on"):format(command), ("moonreel sample RUN %s=VALUE, or %s "

@@ -1,6 +1,6 @@
 -- Clips through the deep compression autoencoder and back.
 return recipe {
-  compat = "opensora-2.0",
+  job = "reconstruct", compat = "opensora-2.0",
   model = { type = "dc_ae", model_name = "dc-ae-f32t4c128",
     from_pretrained = "./ckpts/F32T4C128_AE.safetensors", from_scratch = true,
     use_spatial_tiling = true, use_temporal_tiling = true },

@@ -32,10 +32,9 @@ describe("shipped recipes", function()
 
   it("ask for nothing that nothing reads", function()
     -- features in files of the reference: a run keeps its own (job = "extract"); batches of the
-    -- reference's loaders of prompts and of clips: renderings side by side are sampling.batch_size
+    -- reference's loader of prompts: renderings side by side are sampling.batch_size
     local known = { ["recipes/opensora-1.2/stage1_feat.lua"] = "dataset BatchFeatureDataset",
-      ["recipes/opensora-2.0/inference/256px.lua"] = "batch_size",
-      ["recipes/opensora-2.0/vae/dc_ae.lua"] = "batch_size" }
+      ["recipes/opensora-2.0/inference/256px.lua"] = "batch_size" }
     local asked = {}
     for _, name in ipairs(recipes()) do
       for _, one in ipairs(readers.missing(settings.bake(name))) do

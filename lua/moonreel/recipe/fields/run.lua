@@ -3,11 +3,12 @@ return {
   { "name", "text", none = true, reader = "trainer", affects = "nothing", resume = "free",
     help = "name of the run; its directory is outputs/NNN-name; none: the recipe's file name" },
   { "job", "text", default = "train", choices = { "train", "extract", "eval_loss",
-      "batch_search" },
+      "batch_search", "reconstruct" },
     reader = "trainer", affects = "nothing", resume = "free",
     help = "what `moonreel train` does: train; extract: write latents and text features of all "
       .. "samples to the cache; eval_loss: tell the loss of ckpt_path's weights by bucket and "
-      .. "time; batch_search: look for batches whose steps take as long as that of one bucket" },
+      .. "time; batch_search: look for batches whose steps take as long as that of one bucket; "
+      .. "reconstruct: take clips through the autoencoder of ckpt_path and back" },
   { "compat", "text", none = true, choices = { "opensora-1.2", "opensora-2.0" },
     reader = "trainer", resume = "refuse",
     help = "repeat the quirks of a reference system; none: the right behaviour" },
