@@ -304,8 +304,12 @@ local function made_tensor(source, made, files, shape)
   return t and same_shape(t.shape, shape) and t or nil
 end
 
--- Weights that are no numbers would make every loss none: they are named as they come.
-local function refuse_nonfinite(source, name, t)
+--- Refuse a tensor that has other values than numbers, which would make every loss and every
+-- picture none: MR_E_NONFINITE.
+---@param source mr.Checkpoint
+---@param name string  of the tensor
+---@param t mr.Tensor
+function start.refuse_nonfinite(source, name, t)
   local bad = look.summary(t).nonfinite
   if bad > 0 then
     base.raise("MR_E_NONFINITE", ("%s: tensor '%s' %s: %d of %d numbers are not finite; try: "
@@ -345,7 +349,7 @@ function start.read(source, params, how, take)
     row.why, row.shown = plan.why_fresh(p.name)
     if t then
       if how.finite then
-        refuse_nonfinite(source, from, t)
+        start.refuse_nonfinite(source, from, t)
       end
       take(p, t)
       report.loaded[#report.loaded + 1] = p.name

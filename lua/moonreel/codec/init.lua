@@ -85,7 +85,7 @@ local function fill(auto, part, source)
     end, source.path)
   end
   exec:init(0)
-  refuse(source.path, start.read(source, list, { maps = auto.maps }, function(p, t)
+  refuse(source.path, start.read(source, list, { maps = auto.maps, finite = true }, function(p, t)
     exec:set_param(p.frozen and "frozen" or "w", p.name, t)
   end), list)
 end

@@ -19,7 +19,8 @@ Source.__index = Source
 ---@return mr.TextSource
 function source.open(path, enc)
   local file = ckpt.open(path)
-  local self = setmetatable({ file = file, path = path, bytes_read = 0, at = {} }, Source)
+  local self = setmetatable({ file = file, path = path, bytes_read = 0, at = {}, seen = {} },
+    Source)
   local good, problem = pcall(function()
     local plan = start.plan(file, enc:tensors(file:names(), path), enc.maps)
     for name, found in pairs(plan.found) do
@@ -36,10 +37,17 @@ end
 
 --- Read a tensor.
 ---@param name string  its released name
----@return mr.Tensor   in the dtype of the file where tensors have it, else f32; close it
+---@return mr.Tensor   in the dtype of the file where tensors have it, else f32; close it.
+---   MR_E_NONFINITE, the first time: it has other values than numbers
 function Source:read(name)
   self.bytes_read = self.bytes_read + self.file:info(self.at[name]).bytes
-  return start.tensor(self.file, self.at[name])
+  local t = start.tensor(self.file, self.at[name])
+  -- where blocks stream, each comes again for every batch
+  if not self.seen[name] then
+    start.refuse_nonfinite(self.file, self.at[name], t)
+    self.seen[name] = true
+  end
+  return t
 end
 
 --- A row of a matrix.

@@ -51,6 +51,18 @@ end
 describe("codec", function()
   teardown(function() dir:remove() end)
 
+  it("of weights that are no numbers is refused by the name of the tensor", function()
+    weights.vae(dir.path .. "/nan", 5)
+    for _, entry in ipairs(base.list_dir(dir.path .. "/nan")) do
+      if entry:find "%.safetensors$" then
+        local file = dir.path .. "/nan/" .. entry
+        base.replace_file(file, base.read_file(file):sub(1, -5) .. "\xc0\x7f\xc0\x7f")
+      end
+    end
+    require("spec.support.fails")("MR_E_NONFINITE", "numbers are not finite", open,
+      dir.path .. "/nan")
+  end)
+
   it("encodes and decodes a clip in pieces that know nothing of each other", function()
     local c <close> = open(dir.path .. "/vae")
     local pixels = clip(12, 16, 24)

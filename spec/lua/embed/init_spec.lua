@@ -43,6 +43,20 @@ describe("a T5 encoder", function()
     assert.equal(0, differ)
   end)
 
+  it("whose weights are no numbers is refused by the name of the tensor", function()
+    weights.t5(dir.path .. "/nan", 1)
+    for _, entry in ipairs(base.list_dir(dir.path .. "/nan")) do
+      if entry:find "%.safetensors$" then
+        local file = dir.path .. "/nan/" .. entry
+        base.replace_file(file, base.read_file(file):sub(1, -5) .. "\xc0\x7f\xc0\x7f")
+      end
+    end
+    fails("MR_E_NONFINITE", "numbers are not finite", function()
+      local one <close> = embed.open(dir.path .. "/nan", { residency = "all" })
+      return one(SHORT)
+    end)
+  end)
+
   it("gives features of as many tokens as a caption has, the same in a batch", function()
     local one <close> = open()
     local features = one(SHORT)
