@@ -132,7 +132,8 @@ local function whole_run(run, spec)
   run = newest_stage(run)
   local steps = core.steps(run)
   if #steps == 0 then
-    base.raise("MR_E_USAGE", ("%s: run %s has no checkpoint yet"):format(spec, run))
+    base.raise("MR_E_USAGE", ("%s: run %s has no checkpoint yet; try: its recipe.lua, "
+      .. "which begins a new run: moonreel train %s/recipe.lua"):format(spec, run, run))
   end
   return { spec = spec, run = run, step = steps[1], continues = true, fallback = true,
     candidates = { step_dir(run, steps[1]) } }

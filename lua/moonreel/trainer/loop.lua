@@ -309,8 +309,9 @@ function loop.run(r)
   end_journal(r, {kind = "end", step = r.step, loss = r.last_loss, data = {hits = d.hits,
     waits = d.waits, wait_s = d.wait_s, bytes = d.bytes},
     renderings = rendered})
-  r.progress:say(("done: step %d, loss %s, %s"):format(r.step, r.last_loss
-    and ("%.4f"):format(r.last_loss) or "-", r.dir))
+  r.progress:say(("done: step %d, %s, %s"):format(r.step, r.last_loss
+    and ("loss %.4f"):format(r.last_loss) or ("where steps = %d and epochs = %d end this run; "
+      .. "try: more of them to go on"):format(s.steps, s.epochs), r.dir))
   return 0
 end
 

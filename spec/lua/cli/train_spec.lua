@@ -36,6 +36,25 @@ describe("train", function()
       .. 'trains both', errors)
   end)
 
+  it("goes on with a run by its folder, wherever that lies, and says what ends it", function()
+    assert.equal(0, select(3, train 'return recipe.extend("tiny/demo") { name = "folder" }'))
+    local home = demo_data.run_dir(dir.path .. "/out", "folder")
+    local output, errors, code = folder.moonreel("train " .. home)
+    assert.equal(0, code, errors)
+    assert.matches("done: step 1, where steps = 1 and epochs = 1000 end this run; try: more of "
+      .. "them to go on", output)
+    assert.is_true(os.rename(home, dir.path .. "/moved"))
+    output, errors, code = folder.moonreel("train ./moved steps=2", ("cd '%s' &&"):format(dir.path))
+    assert.equal(0, code, errors)
+    assert.matches("done: step 2, loss [%d.]+, %./moved\n", output)
+    -- killed before its first checkpoint
+    os.execute(("rm -rf '%s/moved/ckpt'"):format(dir.path))
+    errors, code = select(2, folder.moonreel("train moved", ("cd '%s' &&"):format(dir.path)))
+    assert.equal(2, code)
+    assert.matches("run moved has no checkpoint yet; try: its recipe.lua, which begins a new run: "
+      .. "moonreel train moved/recipe.lua", errors)
+  end)
+
   it("takes the command line of a run that it continues, and says so", function()
     dir:write("mine.lua", 'return recipe.extend("tiny/demo") { model = { depth = 1 } }')
     local function launch(words)
