@@ -52,7 +52,7 @@ local command = {
   details = "A RECIPE means its newest run under `outputs`, or the weights of --ckpt-path. A "
     .. "checkpoint needs nothing beside it; a FOLDER has config.json beside its weights. Fields "
     .. "(--loop 4, --resolution 720p, --aes 6.5; `moonreel help fields`) go over what any of them "
-    .. "brings.",
+    .. "brings. Ranks (moonreel -n 8 sample ...) render together as plugin_config says.",
 }
 
 local function usage(...) base.raise("MR_E_USAGE", "sample: " .. string.format(...)) end
@@ -210,8 +210,17 @@ local function write_sheet(path, clips)
   return path
 end
 
+-- of ranks that render together the first one has files; the others know what they would be
+local function nowhere(item)
+  return { write = function() end, finish = function() return item end }
+end
+
 -- frames of a request go to files that are named by it
 local function into_files(r, folder, names)
+  if not folder then
+    r.sink = nowhere
+    return r
+  end
   local output = require "moonreel.sample.output"
   function r.sink(item, asked)
     local stem = folder:path() .. "/" .. names:stem(item)
@@ -241,9 +250,9 @@ local function pictures_of(asked)
 end
 
 -- what is asked for: settings that would be opened, options of a rendering, names of its files
-local function ask(parsed)
+local function ask(parsed, team)
   local o = parsed.options
-  local how = { threads = o.threads and number("threads", o.threads, true, 1) }
+  local how = { threads = o.threads and number("threads", o.threads, true, 1), team = team }
   how.ema = o.ema
   if o.raw then
     how.ema = false
@@ -251,7 +260,7 @@ local function ask(parsed)
   local r = render_options(o)
   check_lists(parsed.overrides)
   local prepared = prepare(parsed.positional[1], parsed.overrides, how)
-  for _, note in ipairs(prepared.notes) do
+  for _, note in ipairs(team.leads and prepared.notes or {}) do
     io.stderr:write("note: ", note, "\n")
   end
   local s, prompts = prepared.defaults, require "moonreel.sample.prompts"
@@ -262,8 +271,12 @@ local function ask(parsed)
   for name, list in pairs(prompts.options(found.rows)) do
     r[name] = r[name] or list
   end
-  r.progress = o.verbose ~= 0 and show_progress() or nil
-  if s.sampling.use_t2i2v then
+  r.progress = team.leads and o.verbose ~= 0 and show_progress() or nil
+  if s.sampling.use_t2i2v and team.size > 1 then
+    require("moonreel.settings.blame").raise(s, "sampling.use_t2i2v", "MR_E_RECIPE", "use_t2i2v = "
+      .. "true: %d ranks render from a caption alone; try: one rank, or use_t2i2v = false",
+      team.size)
+  elseif s.sampling.use_t2i2v then
     require("moonreel.sample.first_frame").check(s, s.sampling.cond_type or "t2v",
       next(r.references or {}) ~= nil)
   end
@@ -271,7 +284,8 @@ local function ask(parsed)
   return { prepared = prepared, how = how, options = r, request = request,
     names = require("moonreel.sample.naming").new(found, s, request),
     first_frame = s.sampling.use_t2i2v,
-    folder = require("moonreel.sample.folder").new(o.out or s.sampling.save_dir) }
+    folder = team.leads and require("moonreel.sample.folder").new(o.out or s.sampling.save_dir)
+      or nil }
 end
 
 -- clips of all that is asked for, in files; nil and the exit code where a signal ends it
@@ -332,10 +346,11 @@ function command.run(args)
   if sized then
     require("moonreel.sample.presets").clear_size(parsed.overrides, sized)
   end
-  local asked = ask(parsed)
+  local team = require("moonreel.comm.team").new(require("moonreel.comm").world())
+  local asked = ask(parsed, team)
   local _ <close> = asked.prepared
   local folder <close> = asked.folder
-  if not o.overwrite then
+  if folder and not o.overwrite then
     local files = asked.names:files()
     files[#files + 1] = o.sheet and "sheet.png" or nil
     folder:keep(files)
@@ -344,7 +359,9 @@ function command.run(args)
   if not clips then
     return code
   end
-  report(asked, clips, o)
+  if team.leads then
+    report(asked, clips, o)
+  end
   return 0
 end
 

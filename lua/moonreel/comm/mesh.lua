@@ -87,8 +87,9 @@ end
 ---@param settings table
 ---@param rank integer   of the run
 ---@param n integer|nil  that share each layer; nil: by the settings
+---@param renders boolean|nil  nothing is updated
 ---@return mr.Split
-function mesh.split(settings, rank, n)
+function mesh.split(settings, rank, n, renders)
   local model = settings.model
   n = n or mesh.layers(settings)
   if n == 1 then
@@ -99,7 +100,7 @@ function mesh.split(settings, rank, n)
     refuse(settings, "plugin_config.tp_size", "tp_size = %d: ranks cannot share layers of "
       .. "model.type = %s, only those of %s; try: tp_size = 1, with plugin_config.zero_stage = 3",
       n, model.type, that_share())
-  elseif settings.optim.type == "muon" then
+  elseif settings.optim.type == "muon" and not renders then
     refuse(settings, "plugin_config.tp_size", "tp_size = %d: optim.type = muon updates whole "
       .. "matrices, of which ranks would have slices; try: tp_size = 1 with "
       .. "plugin_config.zero_stage = 3, or optim.type = adamw", n)
@@ -214,10 +215,12 @@ end
 ---@param here integer|nil   ranks of a host
 ---@param beside boolean|nil  the device exchanges beside what it computes: heads in two groups
 ---@param split mr.Split|nil  that share layers, of mesh.split; from then on they are connected
+---@param shared integer|nil  that share tokens; nil: by the settings
 ---@return mr.Mesh
-function mesh.new(settings, team, heads, here, beside, split)
-  local shared, layers = mesh.shared(settings), mesh.layers(settings)
-  local shape = mesh.shape(settings, team.size, heads, here)
+function mesh.new(settings, team, heads, here, beside, split, shared)
+  local layers = split and split.ranks or mesh.layers(settings)
+  shared = shared or mesh.shared(settings)
+  local shape = mesh.shape(settings, team.size, heads, here, shared, layers)
   local batch, rank, world = shared * layers, team.rank, team.world
   local self = { data = team.size // batch, at = rank // batch, leads = rank % batch == 0,
     split = split or nn_split.none, alike = world, crosses = torn(layers, here)

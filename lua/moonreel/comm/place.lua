@@ -256,4 +256,14 @@ function place.label()
   return good and here.size > 1 and ("rank %d: "):format(here.rank) or ""
 end
 
+--- The device of this rank: each rank of a host has a GPU of its own, the one that its launcher
+-- lets it see, or the next one.
+---@param name string  as a recipe has it
+---@return string
+function place.device(name)
+  local seen = os.getenv "CUDA_VISIBLE_DEVICES"
+  local only = seen and seen ~= "" and not seen:find(",", 1, true)
+  return name == "cuda" and not only and "cuda:" .. place.find().local_rank or name
+end
+
 return place

@@ -141,7 +141,10 @@ function pipeline.of(settings, dtype, cut, split)
     clip = settings.clip.type and settings:plain("clip") or nil,
     losses = losses_of(settings),
     compat = settings.compat ~= nil}, dtype,
-    function(pipe) return matrices.cut(settings, pipe, cut) end, split)
+    function(pipe)
+      -- slices of matrices are no matrices
+      return split and split.ranks > 1 and cut or matrices.cut(settings, pipe, cut)
+    end, split)
 end
 
 --- The dtype that a device computes in where settings ask for theirs.

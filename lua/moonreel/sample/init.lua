@@ -15,6 +15,9 @@ local lengths = require "moonreel.codec.lengths"
 local look = require "moonreel.core.look"
 local options = require "moonreel.text.options"
 local output = require "moonreel.sample.output"
+local place = require "moonreel.comm.place"
+local ranks = require "moonreel.sample.ranks"
+local team = require "moonreel.comm.team"
 local pipeline = require "moonreel.models.pipeline"
 local released = require "moonreel.sample.released"
 local request = require "moonreel.sample.request"
@@ -62,6 +65,7 @@ local read_open = options.declare("sample.open", {
     .. "them", default = {} },
   { "run", "text", "the directory of the run or stage that a checkpoint is of, where its path does "
     .. "not say it" },
+  { "team", "mr.Team", "ranks that render together, all of which do the same; absent: this one" },
 })
 
 -- the settings that a checkpoint brings, or those of the reference for weights with config.json
@@ -86,7 +90,8 @@ end
 
 -- where computing happens, which only open() asks for
 local function device_of(self)
-  return E.device(self.o.device or self.settings.device, self.o.threads or self.settings.threads)
+  return E.device(place.device(self.o.device or self.settings.device),
+    self.o.threads or self.settings.threads)
 end
 
 local Prepared = {}
@@ -131,8 +136,8 @@ function sample.prepare(spec, given)
 end
 
 -- the models of settings without their weights
-local function pipe_of(settings, dtype)
-  return blame.record(settings, "model", pipeline.of, settings, dtype)
+local function pipe_of(settings, dtype, split)
+  return blame.record(settings, "model", pipeline.of, settings, dtype, nil, split)
 end
 
 -- those that only tell sizes, made once
@@ -160,8 +165,12 @@ function Prepared:open()
   local sampler = setmetatable({settings = settings, defaults = self.defaults, path = self.path,
     step = self.step, notes = self.notes, programs = {}, device = device_of(self)}, Sampler)
   local good, err = pcall(function()
-    local pipe = pipe_of(settings, pipeline.dtype(settings, sampler.device))
+    local by = o.team or team.new()
+    local pipe = pipe_of(settings, pipeline.dtype(settings, sampler.device),
+      ranks.split(self.defaults, by))
     sampler.pipe, sampler.along = pipe, along_of(pipe)
+    sampler.sequence = ranks.connect(self.defaults, by, pipe.model,
+      sampler.device:facts().device ~= "cpu")
     if settings.vae.from_pretrained == "recipe.previous" then
       pipe.config.vae.from_pretrained = ckpt.before(self.found.run)
     end

@@ -134,7 +134,8 @@ function along.nodes(self, g, shape)
   rflow.step(g, { dims = shape.dims, guidance = way.guidance, masked = way.masked,
     predict = function(x, t, x_mask)
       return pipe:predict_guided(g, { x = x, t = t, x_mask = x_mask, fps = fps, text = text,
-        text_len = len, copies = copies, height = shape.height, width = shape.width })
+        text_len = len, copies = copies, height = shape.height, width = shape.width,
+        sequence = self.sequence })
     end })
 end
 

@@ -187,7 +187,7 @@ function along.nodes(self, g, shape)
   local told = pipe:conditions(g, { copies * dims[1], table.unpack(dims, 2) })
   shifted.step(g, { dims = dims, copies = copies, predict = function(x, t)
     return pipe:predict_guided(g, { x = x, t = t, text = text, text_len = text.len,
-      copies = copies, cond = told.cond, guidance = told.guidance })
+      copies = copies, cond = told.cond, guidance = told.guidance, sequence = self.sequence })
   end })
 end
 

@@ -86,13 +86,6 @@ local function mesh_of(r, here)
     r.facts.device ~= "cpu", r.split)
 end
 
--- each rank of a host has a GPU of its own: the one that its launcher lets it see, or the next one
-local function device_of(s, here)
-  local seen = os.getenv "CUDA_VISIBLE_DEVICES"
-  local only = seen and seen ~= "" and not seen:find(",", 1, true)
-  return s.device == "cuda" and not only and "cuda:" .. here.local_rank or s.device
-end
-
 -- the state of a model on its device; one without room for it is told with the bytes of both
 local function executor(r, params)
   local good, exec = pcall(E.new, r.device, params, {regions = r.regions})
@@ -117,7 +110,7 @@ end
 -- others.
 function setup.models(r)
   local s = r.settings
-  r.device = r:keep(blame.field(s, "device", E.device, device_of(s, comm_place.find()), s.threads))
+  r.device = r:keep(blame.field(s, "device", E.device, comm_place.device(s.device), s.threads))
   if s.host_steps == "refuse" then
     r.device:refuse_host()
   end
