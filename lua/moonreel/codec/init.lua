@@ -22,18 +22,6 @@ local Codec = {}
 Codec.__name = "mr.Codec"
 Codec.__index = Codec
 
---- Share the work on each clip over ranks, all of which have its pixels and get all of its latents.
----@param auto mr.Autoencoder
----@param share mr.Shared
-function codec.share(auto, share)
-  if not auto.shares then
-    base.raise("MR_E_RECIPE", ("%d ranks cannot share clips: this autoencoder has no rows that it "
-      .. "could cut, those of type hunyuan_vae and dc_ae have; try: %s = 1"):format(share.ranks,
-      share.field))
-  end
-  auto:share_over(share)
-end
-
 -- ---- weights
 
 -- what the file lacks, or has no place for; buffers begin with numbers of their own
@@ -178,7 +166,7 @@ function codec.open(path, given)
   local source <close>, folder = open(path)
   local auto = of_file(source, folder, o)
   if o.comm and o.comm:size() > 1 then
-    codec.share(auto, shared.new { comm = o.comm, by = o.by, field = "ranks" })
+    shared.over(auto, shared.new { comm = o.comm, by = o.by, field = "ranks" })
   end
   local self = apart(auto, o.device or E.device(), o.dtype, source, folder)
   self.path = path
@@ -207,6 +195,10 @@ function Codec:close()
   end
 end
 Codec.__close = Codec.close
+
+--- Do ranks share each clip? Then all of them encode and decode it.
+---@return boolean
+function Codec:shared() return self.auto.share ~= nil end
 
 --- Bytes of its weights.
 ---@return integer

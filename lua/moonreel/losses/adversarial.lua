@@ -105,16 +105,18 @@ local function average(value, io)
   return ops.sum(value * io.weight) / all
 end
 
--- the gradient of a loss at a weight, from that at the clips that it makes
+-- the gradient of a loss at a weight, from that at the clips that it makes; each of the ranks that
+-- share them finds a part
 local function at_last(g, clip, gradient)
   local moved = ops.sum(clip.y * g:detach(gradient))
-  return g:gradients(moved, { g:param(clip.last) })[1]
+  local found = g:gradients(moved, { g:param(clip.last) })[1]
+  return clip.share and (ops.sum(clip.share:each(g, found), { axes = { 0 } })) or found
 end
 
 --- Both losses of a batch.
 ---@param g mr.Graph
 ---@param clip table       x: clips, y: what came back, f32 [B, T, H, W, C]; last: the parameter
----   that makes y; still: y as a constant
+---   that makes y; still: y as a constant; share: of ranks that share them
 ---@param error mr.Value   f32 [B]: the other loss, of `still`
 ---@param io table         weight; seed, keys, epoch of the draws
 ---@return mr.Value        f32 scalar, whose gradients are those of all: what trains
@@ -141,7 +143,9 @@ function Adversary:of(g, clip, error, io)
     * all:reshape { 1, 1, 1, 1, 1 })
   local judged = adversarial.loss(self.kind, real, fake)
     * g:input("discriminator counts", "f32", { 1 })
-  local train = ops.sum(clip.y * toward) + ops.sum(judged * io.weight)
+  -- all ranks that share the clips find the discriminator's gradient, which is summed over them
+  local found = 1 / (clip.share and clip.share.ranks or 1)
+  local train = ops.sum(clip.y * toward) + ops.sum(judged * io.weight) * found
   return train, { generator = generator * own, discriminator = judged,
     generator_weight = weight:expand { B } * 1, moments = { of_fake, of_real, of_fake } }
 end

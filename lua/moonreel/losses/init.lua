@@ -41,11 +41,12 @@ end
 ---@param y mr.Value         likewise: what came back
 ---@param last string        the parameter of the layer that makes y
 ---@param normal table|nil   of the latent: mean, logvar
+---@param share mr.Shared|nil ranks that share the clips
 ---@return table
-function losses.of_clips(x, y, last, normal)
+function losses.of_clips(x, y, last, normal, share)
   local _, _, H, W, C = table.unpack(x.shape)
   return { kl = normal and losses.divergence(normal), x = x, y = y, last = last,
-    per_frame = H * W * C }
+    share = share, per_frame = H * W * C }
 end
 
 ---@class mr.Losses

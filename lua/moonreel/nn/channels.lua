@@ -20,8 +20,11 @@ local ROWS <const> = 2 -- the axis by which a result is gathered
 local Channels = {}
 Channels.__index = Channels
 
--- what divides n, next below and next above a number that does not
-local function divisors(n, wanted)
+--- What divides n next below and next above a number, for people.
+---@param n integer
+---@param wanted integer
+---@return string
+function channels.nearest(n, wanted)
   local below, above = 1, nil
   for d = 1, n do
     if n % d == 0 then
@@ -46,7 +49,7 @@ function channels.check(share, counts)
   if refused then
     base.raise("MR_E_RECIPE", ("%s = %d: %s is %d, which does not fall into %d equal parts; try: "
       .. "%s = %s"):format(share.field, share.ranks, refused[1], refused[2], share.ranks,
-      share.field, divisors(all, share.ranks)))
+      share.field, channels.nearest(all, share.ranks)))
   end
 end
 

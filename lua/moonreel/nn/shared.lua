@@ -53,6 +53,18 @@ function shared.new(given)
     field = o.field or FIELDS[o.by], comm = comm, pixels = 1 }, Shared)
 end
 
+--- Share the clips of an autoencoder: all ranks have their pixels and get all of their latents.
+---@param auto mr.Autoencoder
+---@param share mr.Shared
+function shared.over(auto, share)
+  if not auto.shares then
+    base.raise("MR_E_RECIPE", ("%s = %d: ranks cannot share the clips of this autoencoder, as they "
+      .. "can with types hunyuan_vae and dc_ae; try: %s = 1"):format(share.field, share.ranks,
+      share.field))
+  end
+  auto:share_over(share)
+end
+
 -- what a rank has of the clip that layers of a graph are at, by the way it is cut
 local at_work = { rows = setmetatable({}, { __mode = "k" }),
   channels = setmetatable({}, { __mode = "k" }) }

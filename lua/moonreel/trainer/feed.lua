@@ -60,7 +60,7 @@ end
 ---@return mr.Feed
 function feed.new(settings, pipe, from)
   if pipe.reconstructs then
-    return reconstruction.feed(settings, pipe)
+    return reconstruction.feed(settings, pipe, from and from.mesh)
   end
   from = from or {}
   local masked = settings.mask_ratios and not from.plain
@@ -97,11 +97,11 @@ local function encoder(self, batch, shape, pixels)
 end
 
 -- clean latents of a batch, clip by clip, each with the draws of its sample; ranks that share it
--- encode a part each
+-- encode a part each, or share each clip
 local function latents_of(self, batch, shape, pixels)
   local size = self.pipe.autoencoder:latent(shape.frames, shape.height, shape.width)
   local x0 = T.new("f32", {shape.batch, table.unpack(size)})
-  local first, last, rows = share.of(self.group, shape.batch)
+  local first, last, rows = share.of(not self.from.codec:shared() and self.group, shape.batch)
   for b = first, last do
     local clip = pixels:slice(0, b - 1, b):reshape{shape.frames, 3, shape.height, shape.width}
     local noise = self.from.codec:noise(shape.frames, shape.height, shape.width, self.seed,
@@ -136,19 +136,6 @@ local function tokens_of(self, captions, dropped, vectorless)
     mine[name] = self.group:all_gather(mine[name], {rows = rows})
   end
   return mine
-end
-
--- pixels and weights of a batch that one of the ranks which share it has decoded
-local function decoded(self, batch, shape)
-  local size = {shape.batch, shape.frames, 3, shape.height, shape.width}
-  local pointer, bytes = batch:pixels()
-  local pixels = T.wrap(pointer, bytes, "u8", size, batch)
-  if not self.group then
-    return pixels, batch.weights
-  end
-  -- others were given memory that means nothing
-  local weights = self.group:broadcast(T.from({shape.batch}, batch.weights, "f64"))
-  return self.group:broadcast(pixels), weights:totable()
 end
 
 -- captions of a batch that are dropped
@@ -199,7 +186,7 @@ function Feed:prepare(batch, shape, step)
     return out
   end
   local pixels
-  pixels, out.weight = decoded(self, batch, shape)
+  pixels, out.weight = share.decoded(self.group, batch, shape)
   out.given = self.conditions and self.conditions:prepare(batch, shape, latent, pixels)
   out.mask = self.bare and conditions.counted(out.given) or out.mask
   if self.from.codec then

@@ -6,6 +6,7 @@ local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local lengths = require "moonreel.codec.lengths"
 local ops = require "moonreel.core.op"
+local share = require "moonreel.trainer.share"
 
 local reconstruction = {}
 
@@ -17,9 +18,11 @@ Feed.__index = Feed
 --- What stays the same over a run.
 ---@param settings table  baked recipe
 ---@param pipe mr.Pipeline
+---@param mesh mr.Mesh|nil  of ranks that share batches, one of which decodes them
 ---@return mr.Feed
-function reconstruction.feed(settings, pipe)
-  return setmetatable({ seed = settings.seed, strategy = settings.mixed_strategy,
+function reconstruction.feed(settings, pipe, mesh)
+  return setmetatable({ group = mesh and mesh.group or nil,
+    seed = settings.seed, strategy = settings.mixed_strategy,
     ratio = settings.mixed_image_ratio or 0, auto = pipe.autoencoder }, Feed)
 end
 
@@ -55,11 +58,12 @@ end
 ---@param shape table  that the batch is trained in: frames, of all its clips or fewer
 ---@return table       as moonreel.trainer.program Step:start takes it
 function Feed:prepare(batch, shape)
-  local pixels = batch:tensor()
+  local pixels, weights = share.decoded(self.group, batch, { batch = shape.batch,
+    frames = batch.frames, height = shape.height, width = shape.width })
   if shape.frames < batch.frames then
     pixels = pixels:slice(1, 0, shape.frames):clone()
   end
-  return { seed = self.seed, epoch = batch.epoch, keys = batch.keys, weight = batch.weights,
+  return { seed = self.seed, epoch = batch.epoch, keys = batch.keys, weight = weights,
     pixels = pixels }
 end
 

@@ -8,6 +8,7 @@ local start = require "moonreel.ckpt.start"
 local codec = require "moonreel.codec"
 local lengths = require "moonreel.codec.lengths"
 local mesh = require "moonreel.comm.mesh"
+local clips = require "moonreel.comm.clips"
 local comm_place = require "moonreel.comm.place"
 local base = require "moonreel.core.base"
 local E = require "moonreel.core.exec"
@@ -75,15 +76,18 @@ local function cached_inputs(r)
   return kinds
 end
 
--- how the ranks are laid out; only tokens of a transformer are shared
+-- how the ranks are laid out: they share tokens of a transformer, or clips of an autoencoder
 local function mesh_of(r, here)
   local s = r.settings
   if r.pipe.reconstructs and mesh.shared(s) > 1 then
     blame.raise(s, "plugin_config.sp_size", "MR_E_RECIPE", "sp_size = %d: %s has no tokens that "
-      .. "ranks could share; try: sp_size = 1", mesh.shared(s), s.model.type)
+      .. "ranks could share; try: plugin_config_ae.sp_size = %d, which shares rows of clips",
+      mesh.shared(s), s.model.type, mesh.shared(s))
+  elseif r.pipe.reconstructs then
+    return clips.mesh(s, r.team, r.pipe.autoencoder)
   end
-  return mesh.new(s, r.team, not r.pipe.reconstructs and r.pipe.model.config.num_heads or nil, here,
-    r.facts.device ~= "cpu", r.split)
+  return mesh.new(s, r.team, r.pipe.model.config.num_heads, here, r.facts.device ~= "cpu",
+    r.split)
 end
 
 -- the state of a model on its device; one without room for it is told with the bytes of both
@@ -182,6 +186,7 @@ function setup.state(r)
   r.cached = cached_inputs(r)
   if r.pipe.autoencoder.apart and not r.cached.latents then
     r.pipe.config.vae.from_pretrained = origin.of(r, "vae.from_pretrained")
+    clips.join(s, r.mesh, r.pipe.autoencoder)
     r.codec = r:keep(blame.field(s, "vae.from_pretrained", codec.new, r.pipe, r.exec, r.device))
   end
   if not r.cached.text then

@@ -1,11 +1,12 @@
 --- What each of the ranks that share a batch does of it.
 -- @module moonreel.trainer.share
+local T = require "moonreel.core.tensor"
 local sequence = require "moonreel.nn.sequence"
 
 local share = {}
 
 --- The samples [first, last] of B that this rank encodes for those that share the batch.
----@param group mr.Group|nil  nil: it is alone
+---@param group mr.Group|false|nil  not there: it is alone
 ---@param B integer
 ---@return integer first       from 1
 ---@return integer last
@@ -21,6 +22,24 @@ function share.of(group, B)
   end
   local start, stop = sequence.part(B, group:size(), group:rank())
   return start + 1, stop, rows
+end
+
+--- Pixels and weights of a batch that one of the ranks which share it has decoded.
+---@param group mr.Group|nil  nil: this one
+---@param batch table         of the loader
+---@param shape table         batch, frames, height, width
+---@return mr.Tensor          u8 [B, T, 3, H, W]
+---@return number[]
+function share.decoded(group, batch, shape)
+  local size = {shape.batch, shape.frames, 3, shape.height, shape.width}
+  local pointer, bytes = batch:pixels()
+  local pixels = T.wrap(pointer, bytes, "u8", size, batch)
+  if not group then
+    return pixels, batch.weights
+  end
+  -- others were given memory that means nothing
+  local weights = group:broadcast(T.from({shape.batch}, batch.weights, "f64"))
+  return group:broadcast(pixels), weights:totable()
 end
 
 return share

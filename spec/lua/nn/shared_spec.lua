@@ -399,8 +399,8 @@ describe("nn.shared", function()
       end]]):format(file, file, dir.path .. "/other"))
     local shown = process.run({ process.program(), "-n", "2", script }, "", { deadline_s = 100 })
     assert.equal(0, shown.exit, shown.output)
-    assert.matches("^true\t.*2 ranks cannot share clips: .*hunyuan_vae and dc_ae.*; try: ranks = 1",
-      shown.output)
+    assert.matches("^true\t.*ranks = 2: ranks cannot share the clips of .*hunyuan_vae and dc_ae; "
+      .. "try: ranks = 1", shown.output)
   end)
 
   it("refuses stripes that kernels reach over, and says what goes", function()

@@ -39,6 +39,7 @@ describe("trainer.feed", function()
     local apart = setmetatable({autoencoder = {latent = function() return {2, 1, 1, 1} end}},
       {__index = pipe})
     local codec = {}
+    function codec.shared() return false end
     function codec.noise(_, ...) return {...} end
     local came = {}
     function codec.encode_into(_, clip, noise, prog, input, b)
@@ -72,6 +73,7 @@ describe("trainer.feed", function()
         one.weights[1] = rank == 0 and 0 or 1
         local pixels = (T.new("f32", {B, 8, 3, 16, 16}) + (rank + 1)):to("u8")
         local codec, calls = {}, 0
+        function codec.shared() return false end
         function one.pixels() return pixels:ptr() end
         function codec.noise(_, _, _, _, _, key) return key end
         function codec.encode(_, clip, key)

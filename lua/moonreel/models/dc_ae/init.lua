@@ -217,7 +217,7 @@ function Autoencoder:losses(g, io)
   self:clip_of(io.pixels)
   local y = self:reconstruct(g, self:layers_of(io.pixels), io.recompute)
   return losses.of_clips(self:target_of(io.pixels), y,
-    "decoder.project_out.op_list.2.conv.weight")
+    "decoder.project_out.op_list.2.conv.weight", nil, self.share)
 end
 
 -- ---- what runs for a clip

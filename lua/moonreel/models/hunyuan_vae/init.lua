@@ -177,7 +177,8 @@ function Autoencoder:losses(g, io)
   end
   local y, normal = self:reconstruct(g, self:layers_of(io.pixels),
     volume.channels_last(noise:reshape { io.B * t, C, h, w }, t), io.recompute)
-  return losses.of_clips(self:target_of(io.pixels), y, "decoder.conv_out.conv.weight", normal)
+  return losses.of_clips(self:target_of(io.pixels), y, "decoder.conv_out.conv.weight", normal,
+    self.share)
 end
 
 -- ---- what runs for a clip

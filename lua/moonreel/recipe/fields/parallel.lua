@@ -11,24 +11,27 @@ end
 
 add("plugin", "text", { reader = "trainer",
   help = "the references' name of a way to run: zero2, zero2-seq, hybrid" })
--- what the references set for the autoencoder of a rendering
-local ALONE = "a rendering runs on one device"
-add("plugin_ae", "text", { no_meaning = ALONE,
-  help = "the same for the autoencoder at sampling" })
+-- what the references set for an autoencoder, whose ranks share clips
+local ALONE = "ranks share the clips of an autoencoder, and nothing else of it"
+add("plugin_ae", "text", { no_meaning = "plugin_config_ae says what ranks share",
+  help = "the same for the autoencoder" })
+add("plugin_config_ae.tp_size", "integer", { min = 1, reader = "comm",
+  help = "ranks that share the channels of the autoencoder's blocks, each clip in turn" })
+add("plugin_config_ae.sp_size", "integer", { min = 1, reader = "comm",
+  help = "ranks that share the rows of the clips in the autoencoder; either this or tp_size" })
 for record, whose in pairs { plugin_config = "", plugin_config_ae = " of the autoencoder" } do
   local top = record == "plugin_config"
   local alone = not top and ALONE or nil
-  add(record .. ".tp_size", "integer", { min = 1, no_meaning = alone,
-    reader = top and "trainer" or nil,
-    help = "ranks that share each layer" .. whose .. (top and ", within a host; they divide "
-      .. "the heads and the MLP" or "") })
+  if top then
+    add(record .. ".tp_size", "integer", { min = 1, reader = "trainer",
+      help = "ranks that share each layer, within a host; they divide the heads and the MLP" })
+    add(record .. ".sp_size", "integer", { min = 1, spellings = { "sp_size" }, reader = "trainer",
+      help = "ranks that share the tokens" })
+  end
   add(record .. ".pp_size", "integer", { min = 1, no_meaning = alone,
     reader = top and "trainer" or nil,
     help = "ranks that share the depth" .. whose .. (top and "; only 1: use tp_size, sp_size "
       .. "or zero_stage = 3" or "") })
-  add(record .. ".sp_size", "integer", { min = 1, spellings = top and { "sp_size" } or nil,
-    reader = top and "trainer" or nil, no_meaning = alone,
-    help = "ranks that share the tokens" .. whose })
   add(record .. ".zero_stage", "integer", { min = 0, max = 3, reader = top and "trainer" or nil,
     no_meaning = alone,
     help = "what is sharded over ranks" .. whose .. ": 0 nothing, from 1 on masters, moments and "
@@ -39,9 +42,9 @@ for record, whose in pairs { plugin_config = "", plugin_config_ae = " of the aut
         .. "each, so that no rank holds all of them; false: whole gradients are reduced once a "
         .. "step, as by ZeRO 0 and 1, with its bits" })
   end
-  add(record .. ".enable_sequence_parallelism", "boolean", { reader = top and "trainer" or nil,
-    no_meaning = alone,
-    help = "share tokens over ranks" .. whose .. "; false: not even with sp_size" })
+  add(record .. ".enable_sequence_parallelism", "boolean", { reader = top and "trainer" or "comm",
+    help = "share " .. (top and "tokens" or "rows of clips") .. " over ranks" .. whose
+      .. "; false: not even with sp_size" })
   add(record .. ".sequence_parallelism_mode", "text", { reader = top and "trainer" or nil,
     no_meaning = alone,
     help = "how attention is shared: all_to_all exchanges heads, ring_attn passes keys around" })

@@ -1,0 +1,95 @@
+--- An autoencoder that trains by ranks which share its clips is the one that one rank trains, with
+-- perceptual loss and discriminator. Numbers of ranks that do not go are refused.
+-- Covers: lua/moonreel/comm/clips.lua lua/moonreel/trainer/share.lua
+-- lua/moonreel/losses/adversarial.lua
+local ckpt = require "moonreel.ckpt"
+local clips = require "moonreel.comm.clips"
+local demo_data = dofile "spec/support/demo_data.lua"
+local fails = dofile "spec/support/fails.lua"
+local folder = require "spec.support.folder"
+local process = require "moonreel.core.process"
+local settings = require "moonreel.settings"
+local vgg = require "spec.support.vgg"
+local words = require "spec.support.adversarial"
+
+describe("ranks that share the clips of an autoencoder", function()
+  local out, files
+  setup(function()
+    out = folder.new()
+    files = vgg.write(out.path, 4)
+  end)
+  teardown(function()
+    out:remove()
+    demo_data.remove()
+  end)
+
+  -- updates are as small as gradients are, so that rounding in these stays small
+  local function launch(model, name, ...)
+    local all = words(model, files, out.path, "name=" .. name, "steps=2",
+      "plugin_config.zero_stage=0", "optim.eps=1", "discriminator_optim.eps=1",
+      "optim.grad_clip=1e9", ...)
+    demo_data.moonreel("train", "opensora-2.0/vae/train_dc_ae_disc", table.unpack(all))
+    return demo_data.run_dir(out.path, name)
+  end
+
+  local function same(one, other)
+    local a <close> = ckpt.open(ckpt.dir(one, 2))
+    local b <close> = ckpt.open(ckpt.dir(other, 2))
+    local function most_of(name)
+      local size = a:stats(name)
+      return math.max(size.max, -size.min)
+    end
+    -- the largest first and second moments: gradients that are zero are roundings of others
+    local largest = {}
+    for _, name in ipairs(a:names()) do
+      local kind = name:match "^adam_."
+      largest[kind or ""] = math.max(largest[kind or ""] or 0, most_of(name))
+    end
+    for _, name in ipairs(a:names()) do
+      -- f32, summed in another order: where that moves an activation over zero in the networks of
+      -- the losses, a gradient moves; parts that are missing or twice there are half of it
+      local kind = name:match "^adam_."
+      local most = kind and 3e-2 * most_of(name) + 1e-5 * largest[kind]
+        or 1e-3 * most_of(name) + 1e-6
+      assert.near(0, a:compare(b, name).max_abs, most, name)
+    end
+  end
+
+  for _, case in ipairs {
+    { "dc_ae", "rows by 2", "nproc_per_node=2", "plugin_config_ae.sp_size=2" },
+    { "hunyuan_vae", "channels by 2", "nproc_per_node=2", "plugin_config_ae.tp_size=2" },
+    { "hunyuan_vae", "rows by 2 of 4", "nproc_per_node=4", "plugin_config_ae.sp_size=2" },
+  } do
+    local model, what = case[1], case[2]
+    local name = model .. "-" .. what:gsub(" ", "-")
+    it("trains what one rank trains: " .. model .. ", " .. what, function()
+      local alone = case[3]:find "4" and "accumulate=2" or "accumulate=1"
+      local one = launch(model, name .. "-one", alone)
+      same(one, launch(model, name, case[3], case[4]))
+    end)
+  end
+
+  local function refused(code, text, ranks, ...)
+    local s = settings.bake("opensora-2.0/vae/train_dc_ae", { ... })
+    fails(code, text, clips.check, s, ranks)
+  end
+
+  it("fall into groups, and share one thing", function()
+    refused("MR_E_USAGE", "4 ranks are no whole number of groups of 3 that share their clips; try: "
+      .. "plugin_config_ae%.sp_size = 2 or 4", 4, "plugin_config_ae.sp_size=3")
+    refused("MR_E_RECIPE", "tp_size = 2 with sp_size = 2: ranks share rows of clips or channels; "
+      .. "try: tp_size = 1", 4, "plugin_config_ae.sp_size=2", "plugin_config_ae.tp_size=2")
+    local s = settings.bake("opensora-2.0/vae/train_dc_ae", { "plugin_config_ae.sp_size=2",
+      "plugin_config_ae.enable_sequence_parallelism=false" })
+    assert.same({ by = "rows", ranks = 1, field = "plugin_config_ae.sp_size" }, clips.check(s, 3))
+  end)
+
+  it("are sent to the autoencoder's field by that of tokens", function()
+    local said = process.run({ "/bin/sh", "-c", 'exec "$@" 2>&1', "sh", process.program(), "train",
+      "opensora-2.0/vae/train_dc_ae_disc", table.unpack(words("dc_ae", files, out.path,
+      "nproc_per_node=2", "plugin_config.sp_size=2")) }, "", { deadline_s = 100 })
+    assert.equal(3, said.exit)
+    assert.matches("dc_ae has no tokens that ranks could share; try: plugin_config_ae%.sp_size = 2",
+      said.output)
+  end)
+end)
