@@ -497,15 +497,18 @@ def vae_part(dtype):
 
 def convolution(dtype):
     B, T, H, W, C = ASK["x"]
-    O, g = ASK["filters"], {"dtype": dtype}
+    O, g, groups = ASK["filters"], {"dtype": dtype}, ASK.get("groups", 1)
+    (t, h, w), stride, pad = ASK["kernel"], ASK.get("stride", [1, 1, 1]), ASK["pad"]
     b = torch.randn(O, **g)
-    if ASK["pictures"]:
+    if T == 1 and t == 1:
         x = torch.randn(B, C, H, W, **g).to(memory_format=torch.channels_last)
-        w = torch.randn(O, C, 3, 3, **g).to(memory_format=torch.channels_last)
-        return lambda: F.conv2d(x, w, b, padding=1)
-    x = torch.randn(B, C, T + 2, H, W, **g).to(memory_format=torch.channels_last_3d)
-    w = torch.randn(O, C, 3, 3, 3, **g).to(memory_format=torch.channels_last_3d)
-    return lambda: F.conv3d(x, w, b, padding=(0, 1, 1))
+        k = torch.randn(O, C // groups, h, w, **g).to(memory_format=torch.channels_last)
+        return lambda: F.conv2d(x, k, b, stride=stride[1:], padding=(pad[2], pad[4]), groups=groups)
+    # frames that stand before the first are there already
+    front, beside = (0, pad[0]) if pad[0] == pad[1] else (pad[0], 0)
+    x = torch.randn(B, C, T + front, H, W, **g).to(memory_format=torch.channels_last_3d)
+    k = torch.randn(O, C // groups, t, h, w, **g).to(memory_format=torch.channels_last_3d)
+    return lambda: F.conv3d(x, k, b, stride=stride, padding=(beside, pad[2], pad[4]), groups=groups)
 
 
 # ---- a block of T5 v1.1 XXL

@@ -1,5 +1,5 @@
---- Convolutions at the sizes of the Open-Sora 1.2 autoencoder (144p), against the product peak and
--- beside PyTorch's, channels last in both.
+--- Convolutions of the video autoencoders, at 144p and near it, against the product peak and beside
+-- PyTorch's, channels last in both.
 -- @module moonreel.bench.conv
 local E = require "moonreel.core.exec"
 local core = require "moonreel.core.bench"
@@ -8,32 +8,65 @@ local paired = require "moonreel.bench.paired"
 
 local conv = {}
 
-local SAME, CAUSAL = {0, 0, 1, 1, 1, 1}, {2, 0, 1, 1, 1, 1}
+local PICTURE, CUBE, POINT = {1, 3, 3}, {3, 3, 3}, {1, 1, 1}
+local FLAT, CAUSAL, SAME = {0, 0, 1, 1, 1, 1}, {2, 0, 1, 1, 1, 1}, {1, 1, 1, 1, 1, 1}
+local NONE = {0, 0, 0, 0, 0, 0}
 
---- What is measured: x {B, T, H, W, C}, filters; pictures have a kernel of 1 x 3 x 3, frames a
--- causal one of 3 x 3 x 3.
+local function pictures(x, filters)
+  return {what = "pictures", x = x, filters = filters, kernel = PICTURE, pad = FLAT}
+end
+local function frames(x, filters)
+  return {what = "frames", x = x, filters = filters, kernel = CUBE, pad = CAUSAL}
+end
+local function hunyuan(x, filters, stride)
+  return {what = "hunyuan", x = x, filters = filters, kernel = CUBE, pad = CAUSAL, stride = stride}
+end
+local function dc_ae(x, filters, given)
+  local row = {what = "dc_ae", x = x, filters = filters, kernel = CUBE, pad = SAME}
+  for name, value in pairs(given or {}) do
+    row[name] = value
+  end
+  return row
+end
+
+--- What is measured: x {B, T, H, W, C}, filters, kernel, stride, pad, groups. Pictures and frames
+-- are of the Open-Sora 1.2 autoencoder; of the Hunyuan one five of 17 frames, of DC-AE four.
 conv.rows = {
-  {what = "pictures", x = {4, 1, 144, 256, 3}, filters = 128},
-  {what = "pictures", x = {4, 1, 144, 256, 128}, filters = 3},
-  {what = "pictures", x = {4, 1, 144, 256, 128}, filters = 128},
-  {what = "pictures", x = {4, 1, 72, 128, 256}, filters = 256},
-  {what = "pictures", x = {4, 1, 18, 32, 512}, filters = 512},
-  {what = "frames", x = {1, 20, 18, 32, 128}, filters = 128},
-  {what = "frames", x = {1, 10, 18, 32, 256}, filters = 256},
-  {what = "frames", x = {1, 5, 18, 32, 512}, filters = 512},
+  pictures({4, 1, 144, 256, 3}, 128), pictures({4, 1, 144, 256, 128}, 3),
+  pictures({4, 1, 144, 256, 128}, 128), pictures({4, 1, 72, 128, 256}, 256),
+  pictures({4, 1, 18, 32, 512}, 512),
+  frames({1, 20, 18, 32, 128}, 128), frames({1, 10, 18, 32, 256}, 256),
+  frames({1, 5, 18, 32, 512}, 512),
+  hunyuan({1, 5, 144, 256, 3}, 128), hunyuan({1, 5, 144, 256, 128}, 3),
+  hunyuan({1, 5, 144, 256, 128}, 128), hunyuan({1, 5, 144, 256, 128}, 128, {1, 2, 2}),
+  hunyuan({1, 5, 72, 128, 256}, 256), hunyuan({1, 5, 72, 128, 256}, 256, {2, 2, 2}),
+  hunyuan({1, 5, 36, 64, 512}, 512), hunyuan({1, 5, 18, 32, 512}, 32),
+  dc_ae({1, 4, 128, 256, 3}, 128), dc_ae({1, 4, 128, 256, 128}, 128),
+  dc_ae({1, 4, 64, 128, 256}, 256), dc_ae({1, 4, 64, 128, 256}, 512, {stride = {1, 2, 2}}),
+  dc_ae({1, 4, 32, 64, 512}, 512),
+  -- of a level with attention: neighbours of queries, keys and values, their heads, the wide branch
+  dc_ae({1, 4, 16, 32, 1536}, 1536, {groups = 1536, kernel = {5, 5, 5},
+    pad = {2, 2, 2, 2, 2, 2}}),
+  dc_ae({1, 4, 16, 32, 1536}, 1536, {groups = 48, kernel = POINT, pad = NONE}),
+  dc_ae({1, 4, 16, 32, 4096}, 4096, {groups = 4096}),
 }
 
 local function kernel_row(row)
-  local pictures, C = row.what == "pictures", row.x[5]
-  return {op = "conv3d", attributes = {pad = pictures and SAME or CAUSAL},
-    inputs = {{"", table.unpack(row.x)}, {"", row.filters, C, pictures and 1 or 3, 3, 3},
-      {"", row.filters}}}
+  local C, groups = row.x[5], row.groups or 1
+  return {op = "conv3d", attributes = {pad = row.pad, stride = row.stride or POINT,
+      groups = groups},
+    inputs = {{"", table.unpack(row.x)}, {"", row.filters, C // groups,
+      table.unpack(row.kernel)}, {"", row.filters}}}
 end
+
+-- of rates, what a machine that does nothing else would give
+local function best(rates) return math.max(table.unpack(rates)) end
 
 --- Measure every row.
 ---@param options table  threads, dtype, seconds
 ---@param ask function|nil  ask(row, dtype, machine) -> seconds of PyTorch or nil, called after each
----@return table rows    what, x, filters, dtype, seconds, tflops, of_peak; peer_seconds, ratio
+---@return table rows    what, x, filters, dtype, flop, bytes, seconds, tflops, of_peak;
+---   peer_seconds, and ratio: of the best windows before and behind PyTorch's to its best run
 ---@return table machine isa, threads
 function conv.measure(options, ask)
   local device <close> = E.device("cpu", options.threads or 0)
@@ -52,12 +85,19 @@ function conv.measure(options, ask)
           function() return paired.rate(run, window) end,
         }, options.seconds / 10)
         local runs_per_s = paired.median(got[2])
-        return {what = row.what, x = row.x, filters = row.filters, dtype = dtype,
-          seconds = 1 / runs_per_s, tflops = cost.flop * runs_per_s * 1e-12,
+        local measured = {what = row.what, x = row.x, filters = row.filters, kernel = row.kernel,
+          pad = row.pad, stride = row.stride, groups = row.groups, dtype = dtype,
+          flop = cost.flop, bytes = cost.bytes, seconds = 1 / runs_per_s,
+          tflops = cost.flop * runs_per_s * 1e-12,
           of_peak = cost.flop * 1e-12 * paired.ratio(got[2], got[1])}
+        measured.peer_seconds = ask and ask(measured, machine)
+        if measured.peer_seconds then
+          local again = paired.rounds({function() return paired.rate(run, window) end},
+            options.seconds / 20)
+          measured.ratio = measured.peer_seconds * math.max(best(got[2]), best(again[1]))
+        end
+        return measured
       end)
-      one.peer_seconds = ask and ask(one, machine)
-      one.ratio = one.peer_seconds and one.peer_seconds / one.seconds
       out[#out + 1] = one
     end
   end

@@ -156,8 +156,9 @@ function runs.conv(o)
   local missing
   local function ask(row, machine)
     local answer, reason = require("moonreel.bench.peer").run(o.python, "conv", {x = row.x,
-      filters = row.filters, pictures = row.what == "pictures", dtype = row.dtype,
-      threads = machine.threads, isa = machine.isa, seconds = o.seconds / 10})
+      filters = row.filters, kernel = row.kernel, pad = row.pad, stride = row.stride,
+      groups = row.groups, dtype = row.dtype, threads = machine.threads,
+      isa = machine.isa, seconds = o.seconds / 10})
     missing = reason
     return answer and answer.seconds
   end
@@ -168,6 +169,8 @@ function runs.conv(o)
     local function digits(f) return function(v) return v and (f):format(v) or "-" end end
     printer.print({{key = "what"}, {key = "dtype"}, {key = "x", format = function(v)
       return "[" .. table.concat(v, ",") .. "]" end}, {key = "filters", right = true},
+      {key = "flop", title = "FLOP", right = true, format = digits("%.2g")},
+      {key = "bytes", right = true, format = digits("%.2g")},
       {key = "seconds", right = true, format = digits("%.5f")},
       {key = "tflops", title = "TFLOP/s", right = true, format = digits("%.3f")},
       {key = "of_peak", title = "of product peak", right = true, format = digits("%.2f")},

@@ -22,8 +22,8 @@ local command = {
     {"muon", "a step of the demo with optim.type = muon, in turn with the same by adamw, beside "
       .. "its aim"},
     {"kernels", "single ops at the sizes of `step`"},
-    {"conv", "convolutions of the Open-Sora 1.2 autoencoder at 144p in f32 and bf16, beside the "
-      .. "product peak and PyTorch's, channels last"},
+    {"conv", "convolutions of the video autoencoders in f32 and bf16, with the operations and "
+      .. "bytes of each, beside the product peak and PyTorch's, channels last"},
     {"each", "step and demo-step on every instruction set from AVX2 on and in every dtype that is "
       .. "fast there, each in a program of its own, beside PyTorch held to the same: seconds, "
       .. "share of the peak, memory, and what each aims at"},
