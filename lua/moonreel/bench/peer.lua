@@ -11,8 +11,8 @@ local PYTHONS = {"python3", "/usr/bin/python3"}
 
 -- for one answer, PyTorch's start included; it begins no further run after END_SHARE of that
 peer.deadline_s = 90
--- for the answer that chooses between a step as it is and by torch.compile, which compiles it first
-peer.choice_s = 400
+-- for one in which torch.compile compiles first, in each turn anew: it takes minutes on a busy host
+peer.compile_s = 600
 local END_SHARE = 2 / 3
 
 --- An interpreter that can import torch, or nil.
@@ -72,7 +72,8 @@ function peer.run(python, what, request)
   if not python then
     return nil, "PyTorch is not installed"
   end
-  local deadline_s = request.way == "both" and peer.choice_s or peer.deadline_s
+  local compiles = request.way == "both" or request.way == "compiled"
+  local deadline_s = compiles and peer.compile_s or peer.deadline_s
   local result = start(python, "peer_torch.py", what,
     nn.merged({end_s = deadline_s * END_SHARE}, request), deadline_s)
   if result.timed_out then

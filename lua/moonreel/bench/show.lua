@@ -19,7 +19,7 @@ local function asker(o, what, request)
   return o.peer and function(r)
     if o.python then
       say(o, ("  now in turn with PyTorch's: at most %g s to choose between the step as it is and "
-        .. "by torch.compile, then %g s a turn"):format(peer.choice_s, peer.deadline_s))
+        .. "by torch.compile, %g s a turn as it is"):format(peer.compile_s, peer.deadline_s))
     end
     return peer.by_turns(o.python, what, request(r))
   end
