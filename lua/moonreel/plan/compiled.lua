@@ -322,6 +322,8 @@ function Compiled:rank_step(settings, models, mesh, bucket)
   local seq, shape = shares.sequence(settings, mesh, heads), feed.new(settings, rank.pipe)
     :shape(bucket)
   local key = key_of_step(rank, shape, seq, program.config(settings))
+    .. (mesh.clips and (" %s by %d"):format(mesh.clips, mesh.sequence) or "")
+  shares.clips(settings, mesh, rank.pipe.autoencoder)
   return known(self, models, bucket, key, function()
     local graph <close> = program.graph(rank.pipe, shape, program.config(settings,
       rank.reduces and rank.team or nil, seq))
@@ -331,7 +333,7 @@ function Compiled:rank_step(settings, models, mesh, bucket)
     step.story, step.sent = graph:story(), shares.sent(rows)
     step.windows, step.buckets = rank:shared(live)
     step.parts, step.ops, step.by = work.parts(self.machine, shares.computed(rows), models.dtype)
-    step.useful = not seq and mesh.layers == 1 and work.useful(rows) or nil
+    step.useful = mesh.sequence * mesh.layers == 1 and work.useful(rows) or nil
     -- ranks that share tokens or layers do a part of it, and some of it all of them
     return setmetatable(step, { __index = function(_, name)
       return name == "useful" and self:step(settings, models, bucket).useful or nil

@@ -244,7 +244,9 @@ local function exchange_of(settings, mesh, models, b, step)
   end
   local m, config = mesh.machine, models.pipe.model.config
   local near, far = 1, 0
-  if mesh.sequence > 1 then
+  if mesh.clips then
+    near, far = mesh.sequence <= mesh.gpus and 1 or 0, mesh.sequence <= mesh.gpus and 0 or 1
+  elseif mesh.sequence > 1 then
     near, far = mesh:exchange(settings, config.num_heads, tokens_of(models, b), config.hidden_size)
   end
   near, far = step.sent * near / (near + far), step.sent * far / (near + far)
@@ -345,7 +347,9 @@ local function notes_of(mesh, models, aspects, guessed)
   for _, line in ipairs(models.encoders.notes) do
     note("%s", line)
   end
-  if mesh.sequence > 1 then
+  if mesh.sequence > 1 and mesh.clips then
+    note("%d ranks share the %s of a clip", mesh.sequence, mesh.clips)
+  elseif mesh.sequence > 1 then
     note("%d ranks share the tokens of a batch and what is encoded; text is with all of them",
       mesh.sequence)
   end

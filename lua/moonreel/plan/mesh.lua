@@ -1,9 +1,11 @@
 --- How many GPUs of which machine, and how they share a step.
 -- Ref: reference parallelism 1 and 4.
 -- @module moonreel.plan.mesh
+local clips = require "moonreel.comm.clips"
 local fault = require "moonreel.recipe.fault"
 local layout = require "moonreel.comm.mesh"
 local machine = require "moonreel.plan.machine"
+local pipeline = require "moonreel.models.pipeline"
 local ranks = require "moonreel.optim.ranks"
 
 local mesh = {}
@@ -16,6 +18,7 @@ local mesh = {}
 ---@field zero integer    what is sharded over ranks: 0 nothing, 1 master weights, moments and
 ---   averages, 2 gradients too, 3 weights too
 ---@field sequence integer  ranks that share the tokens of a batch
+---@field clips string|nil  what these share of clips where an autoencoder trains: rows or channels
 ---@field data integer    batches in one step: ranks / sequence
 local Mesh = {}
 Mesh.__index = Mesh
@@ -87,18 +90,19 @@ function Mesh:of(settings)
   if self.ranks > 1 and not settings.plugin_config.zero_stage and not settings.plugin then
     notes[1] = ("the recipe says nothing of sharding: it runs with ZeRO %d"):format(stage)
   end
-  return self:with { zero = self.ranks > 1 and stage or 0,
-    sequence = self.ranks > 1 and layout.shared(settings) or 1,
+  local how = pipeline.reconstructs(settings) and clips.of(settings) or nil
+  return self:with { zero = self.ranks > 1 and stage or 0, clips = how and how.by,
+    sequence = self.ranks > 1 and (how and how.ranks or layout.shared(settings)) or 1,
     layers = self.ranks > 1 and layout.layers(settings) or 1 }, notes
 end
 
 --- The same GPUs, used otherwise.
----@param given table  zero, sequence, layers
+---@param given table  zero, sequence, layers, clips
 ---@return moonreel.plan.Mesh
 function Mesh:with(given)
   local copy = mesh.new(self.machine, self.gpus, self.nodes)
   copy.zero, copy.sequence = given.zero or self.zero, given.sequence or self.sequence
-  copy.layers = given.layers or self.layers
+  copy.layers, copy.clips = given.layers or self.layers, given.clips or self.clips
   copy.data = self.ranks // (copy.sequence * copy.layers)
   return copy
 end
@@ -154,7 +158,11 @@ end
 ---@param settings table  to say who decided
 ---@param heads integer|nil
 function Mesh:check(settings, heads)
-  layout.shape(settings, self.ranks, heads, self.gpus, self.sequence, self.layers)
+  if self.clips then
+    clips.check(settings, self.ranks)
+  else
+    layout.shape(settings, self.ranks, heads, self.gpus, self.sequence, self.layers)
+  end
 end
 
 --- Bytes that a rank sends in one attention over tokens that ranks share, forward and backward.

@@ -3,6 +3,7 @@
 -- Ref: reference parallelism 1.
 -- @module moonreel.plan.shares
 local E = require "moonreel.core.exec"
+local clips = require "moonreel.comm.clips"
 local layout = require "moonreel.comm.mesh"
 local optim = require "moonreel.optim"
 local pipeline = require "moonreel.models.pipeline"
@@ -29,13 +30,25 @@ end
 ---@param heads integer|nil
 ---@return mr.Sequence|nil  nil: no tokens are shared
 function shares.sequence(settings, mesh, heads)
-  if mesh.sequence == 1 then
+  if mesh.sequence == 1 or mesh.clips then
     return nil
   end
   local shape = layout.shape(settings, mesh.ranks, heads, mesh.gpus, mesh.sequence, mesh.layers)
   -- a GPU exchanges heads beside what it computes, as moonreel.comm.mesh has it
   shape.groups = mesh.machine.cpu and 1 or 2
   return sequence.new(shape)
+end
+
+--- Share the clips of an autoencoder that trains, as one of the ranks does that have neighbours on
+-- both sides, where there are such.
+---@param settings table
+---@param mesh moonreel.plan.Mesh
+---@param auto mr.Autoencoder
+function shares.clips(settings, mesh, auto)
+  if mesh.clips and mesh.sequence > 1 then
+    clips.share(settings, auto, clips.of(settings), { ranks = mesh.sequence,
+      rank = mesh.sequence > 2 and 1 or 0, trains = true })
+  end
 end
 
 -- bytes of the first value that goes into a step

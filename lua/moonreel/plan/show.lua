@@ -121,7 +121,8 @@ local function bucket_columns(p)
     end
   end
   if p.mesh.sequence > 1 then
-    columns[#columns + 1] = { key = "exchange_bytes", title = "sent for attention", right = true,
+    columns[#columns + 1] = { key = "exchange_bytes", title = p.mesh.clips and "sent for clips"
+      or "sent for attention", right = true,
       format = size }
   end
   columns[#columns + 1] = { key = "decode_cores", title = "decode cores", right = true,
@@ -140,8 +141,8 @@ local function share_lines(p, put)
   put("a rank keeps %s of the state%s%s; it sends %s a step%s", size(s.state),
     s.buckets > 0 and (", %s of gradients for a while"):format(size(s.buckets)) or "",
     s.windows > 0 and (", %s of weights"):format(size(s.windows)) or "", size(largest.sent),
-    largest.sent > s.sent and (", %s of it for attention over shared tokens"):format(
-      size(largest.sent - s.sent)) or "")
+    largest.sent > s.sent and (", %s of it for %s"):format(size(largest.sent - s.sent),
+      p.mesh.clips and "shared clips" or "attention over shared tokens") or "")
   put("")
 end
 

@@ -138,7 +138,7 @@ function jobs.train(variant, share, frames, h, w, dtype, recompute)
   for _, p in ipairs(params:list()) do
     grads[#grads + 1] = not p.frozen and exec:param("grad", p.name):clone() or nil
   end
-  return prog:get "out", grads
+  return prog:get "out", grads, require("moonreel.plan.shares").sent(prog:times())
 end
 
 -- The worst relative error of a parameter's gradient, and that of all together. What is next to
@@ -168,15 +168,15 @@ for line in io.lines(arg[1]) do
     local want, want_grads = jobs[job](variant, nil, frames, h, w, dtype)
     world:reset_counts()
     local share = shared.new { by = by, comm = group, trains = job == "train" }
-    local got, grads = jobs[job](variant, share, frames, h, w, dtype, more == "recompute")
+    local got, grads, planned = jobs[job](variant, share, frames, h, w, dtype, more == "recompute")
     local sent = world:counts()
     for _, p in ipairs(grads) do
       group:all_reduce(p)
     end
     local function bytes(op) return sent[op] and sent[op].bytes or 0 end
     local one, all_grads = worst(grads, want_grads)
-    local told = T.from({ 1, 6 }, { norm(got - want) / norm(want), one, all_grads, bytes "shift",
-      bytes "all_to_all", bytes "all_gather" }, "f64")
+    local told = T.from({ 1, 7 }, { norm(got - want) / norm(want), one, all_grads, bytes "shift",
+      bytes "all_to_all", bytes "all_gather", planned or -1 }, "f64")
     local all = group:all_gather(told):totable()
     if group:rank() == 0 then
       print(name .. ": " .. table.concat(all, " "))
@@ -225,11 +225,11 @@ DC-AE, channels, train by 2: train deep 2 channels 6 8 8
 DC-AE, channels, train by 4, layers again: train deep 4 channels 6 8 8 recompute
 ]]
 
-local EACH = 6 -- numbers of a rank
+local EACH = 7 -- numbers of a rank
 
 -- bytes that a rank sent: rows of neighbours; sums, keys and values; results
 local function sent(row, rank)
-  return { table.unpack(row, rank * EACH + 4, rank * EACH + EACH) }
+  return { table.unpack(row, rank * EACH + 4, rank * EACH + 6) }
 end
 
 -- what a run printed: numbers by the name of the case
@@ -296,6 +296,20 @@ describe("nn.shared", function()
     assert.same({ decoded, decoded }, { sent(all, 0)[1], sent(all, 1)[1] })
     all = errors["train by 2"]
     assert.equal(2 * (2 * both + down - 4 * 5 * 16 * 3 + 2 * decoded), sent(all, 0)[1])
+  end)
+
+  it("sends what plans count of the graph", function()
+    local n = 0
+    for name, row in pairs(errors) do
+      for rank = 0, name:find "train" and #row // EACH - 1 or -1 do
+        local shift, swap, gather = table.unpack(sent(row, rank))
+        -- a plan takes shares for even ones
+        local all = shift + swap + gather
+        assert.near(all, row[rank * EACH + EACH], (name:find "by 2" and 0 or 1e-2) * all, name)
+        n = n + 1
+      end
+    end
+    assert.is_true(n > 20)
   end)
 
   -- the results of some cases on another device

@@ -84,6 +84,28 @@ describe("ranks that share the clips of an autoencoder", function()
     assert.same({ by = "rows", ranks = 1, field = "plugin_config_ae.sp_size" }, clips.check(s, 3))
   end)
 
+  it("plan the memory of their part, and what they send", function()
+    local plan, shape = require "moonreel.plan", require "moonreel.plan.mesh"
+    local compiled = require "moonreel.plan.compiled"
+    local function planned(...)
+      local s = settings.bake("opensora-2.0/vae/train_dc_ae_disc", words("dc_ae", files, out.path,
+        ...))
+      local mesh = shape.parse "4xH100"
+      local graphs <close> = compiled.new(mesh.machine)
+      local p = plan.open(s, { mesh = mesh, compiled = graphs })
+      local b = { frames = 4, height = 32, width = 32, batch = 2 }
+      local step = p:step(b)
+      return step.memory.arena, p:seconds(b, step)
+    end
+    local whole, alone = planned()
+    for _, how in ipairs { "plugin_config_ae.sp_size=2", "plugin_config_ae.sp_size=4" } do
+      local arena, s = planned(how)
+      assert.is_true(arena < whole, how)
+      assert.is_true(s.exchange > 0 and s.exchange_bytes > 0)
+      assert.equal(0, alone.exchange)
+    end
+  end)
+
   it("are sent to the autoencoder's field by that of tokens", function()
     local said = process.run({ "/bin/sh", "-c", 'exec "$@" 2>&1', "sh", process.program(), "train",
       "opensora-2.0/vae/train_dc_ae_disc", table.unpack(words("dc_ae", files, out.path,
