@@ -110,13 +110,15 @@ local function sums_of(v)
     (ops.sum(k, { axes = { 2 }, keep = true })) }, 2)
 end
 
--- values that a position's query finds in the sums
+-- Values that a position's query finds in the sums, in f32: what is found does not depend on the
+-- length of a query, and near zero rounding alone would make its gradient large.
 local function found_in(v, sums)
   local B, T, H, W, C = table.unpack(v.shape)
   local heads = C // (3 * HEAD)
-  local found = ops.matmul(relu(one_of(v, 1)), sums, { tb = true })
+  local found = ops.matmul(nn.cast(relu(one_of(v, 1)), "f32"), nn.cast(sums, "f32"),
+    { tb = true })
   local whole = ops.affine(found:slice(3, HEAD, HEAD + 1), { scale = 1, shift = LEAST })
-  return (found:slice(3, 0, HEAD) / whole:expand { B, heads, T * H * W, HEAD })
+  return nn.cast(found:slice(3, 0, HEAD) / whole:expand { B, heads, T * H * W, HEAD }, v.dtype)
     :permute { 0, 2, 1, 3 }:reshape { B, T, H, W, heads * HEAD }
 end
 

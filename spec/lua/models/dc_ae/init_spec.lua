@@ -14,6 +14,9 @@ local fails = require "spec.support.fails"
 local folder = require "spec.support.folder"
 local network = require "moonreel.models.dc_ae.network"
 local nn = require "moonreel.nn"
+local pipeline = require "moonreel.models.pipeline"
+local program = require "moonreel.trainer.program"
+local regions = require "moonreel.optim.regions"
 
 local FIELDS = { in_channels = 3, out_channels = 3, latent_channels = 8, widths = { 8, 16, 32 },
   encoder_blocks = { 1, 0, 1 }, decoder_blocks = { 1, 1, 1 }, attention_levels = 1,
@@ -205,5 +208,38 @@ describe("the video DC-AE", function()
     } do
       fails("MR_E_RECIPE", text, made, change)
     end
+  end)
+
+  it("keeps gradients of queries near zero as small in bf16 as they are", function()
+    local function largest(dtype)
+      local pipe = pipeline.new({ losses = { perceptual_loss_weight = 0 }, model = { type = "dc_ae",
+        in_channels = 3, out_channels = 3, latent_channels = 32, widths = { 32 },
+        encoder_blocks = { 1 }, decoder_blocks = { 0 }, attention_levels = 1,
+        temporal_levels = {}, frames_at_once = 0 } }, dtype)
+      local run = E.new(E.device("cpu", 1), pipe.params, { regions = regions.gradients() })
+      run:init(3)
+      -- one query of a head is next to nothing where all others are below zero
+      local name = "encoder.stages.0.op_list.0.context_module.main.qkv.conv.weight"
+      local rows = run:param("w", name):reshape { 96, 32 }:totable()
+      local row = table.move(rows, 1, 32, 1, {})
+      for i = 1, 32 do
+        for k = 1, 32 do
+          rows[(i - 1) * 32 + k] = row[k] * (i == 1 and 1e-7 or -1)
+        end
+      end
+      run:set_param("w", name, T.from({ 96, 32, 1, 1, 1 }, rows))
+      local step = program.new(run, pipe, { frames = 1, height = 8, width = 8, batch = 1,
+        text = 0 }, { fresh = true })
+      local pixels = {}
+      for i = 1, 3 * 64 do
+        pixels[i] = i * 37 % 256
+      end
+      step:run { pixels = T.from({ 1, 1, 3, 8, 8 }, pixels, "u8"), keys = { 1 }, seed = 5,
+        epoch = 0, weight = { 1 } }
+      local grad = run:param("grad", name):reshape { 96, 32 }:slice(0, 0, 1)
+      return math.max(grad:max(), -grad:min())
+    end
+    local exact = largest "f32"
+    assert.is_true(exact > 1 and largest "bf16" < 2 * exact, largest "bf16")
   end)
 end)
