@@ -298,8 +298,8 @@ describe("a run of an autoencoder with a discriminator", function()
   end)
 
   it("mixes first frames into clips, drawn by sample", function()
-    local alone = { "discriminator.type=none", "vae_loss_config.perceptual_loss_weight=0",
-      "steps=40" }
+    local alone = { "discriminator.n_layers=none", "discriminator.ndf=none",
+      "vae_loss_config.perceptual_loss_weight=0", "steps=40" }
     train("train_dc_ae", "dc_ae", "mixed", "mixed_image_ratio=0.3", table.unpack(alone))
     local seen = frames_of "mixed"
     assert.equal(40, seen[1] + seen[4])
@@ -310,7 +310,8 @@ describe("a run of an autoencoder with a discriminator", function()
     assert.equal(40, seen[1] + seen[5])
     assert.is_true(seen[1] > 10 and seen[1] < 30)
     -- the same again in two parts
-    train("train_dc_ae", "dc_ae", "parts", "mixed_image_ratio=0.3", alone[1], alone[2], "steps=7")
+    train("train_dc_ae", "dc_ae", "parts", "mixed_image_ratio=0.3", alone[1],
+      alone[2], alone[3], "steps=7")
     train("train_dc_ae", "dc_ae", "parts", "mixed_image_ratio=0.3", "load=latest",
       table.unpack(alone))
     assert.matches("equal: %d+ tensors, bit for bit", demo_data.moonreel("ckpt", "diff",
