@@ -75,7 +75,7 @@ local function model(kind, by, seq, H, W, recompute)
   for _, p in ipairs(params:list()) do
     grads[p.name] = not p.frozen and run:param("grad", p.name):clone():reshape { -1 } or nil
   end
-  return prog:get "out", grads, params:list()
+  return prog:get "out", grads, params:list(), require("moonreel.plan.shares").sent(prog:times())
 end
 
 -- the worst relative error of gradients; what is next to nothing counts against all of them
@@ -115,7 +115,7 @@ for line in io.lines(arg[1]) do
     end
     local want, want_grads = build(split.none, nil)
     world:reset_counts()
-    local got, grads, list = build(by, seq)
+    local got, grads, list, planned = build(by, seq)
     local sent, equal = world:counts(), 1
     for _, p in ipairs(list) do
       local grad = grads[p.name]
@@ -127,9 +127,10 @@ for line in io.lines(arg[1]) do
         end
       end
     end
-    local told = T.from({ 1, 5 }, { norm(got - want) / norm(want), worst(grads, want_grads, list),
+    local told = T.from({ 1, 6 }, { norm(got - want) / norm(want), worst(grads, want_grads, list),
       equal, sent.all_to_all and sent.all_to_all.bytes or 0,
-      sent.all_gather and sent.all_gather.bytes or 0 }, "f64")
+      (sent.all_gather and sent.all_gather.bytes or 0)
+        + (sent.shift and sent.shift.bytes or 0), planned }, "f64")
     local all = group:all_gather(told):totable()
     if rank == 0 then
       print(name .. ": " .. table.concat(all, " "))
@@ -153,7 +154,7 @@ STDiT3 by 4, uneven: stdit 4 1 1 5 7
 STDiT3 by 2, heads by 2: stdit 2 2 1 5 7 recompute
 STDiT3 by 2, ring of 2: stdit 2 1 2 6 6
 ]]
-local WIDTH <const> = 5
+local WIDTH <const> = 6
 
 -- what a run printed: numbers by the name of the case
 local function rows_of(output)
@@ -189,4 +190,30 @@ describe("nn.split", function()
       end
     end)
   end
+
+  it("sends the bytes of the table, and what a plan says", function()
+    -- 12 cells and 6 tokens of text of 2 samples, 32 wide, in 2 double and 2 single blocks; of two
+    -- ranks each sends as much in a sum over ranks as it has: half to add up, half to gather
+    local token, blocks = 2 * 32 * 4, 2
+    local sums = blocks * (2 * 12 + 2 * 6) + blocks * 18
+    -- modulations are gathered, their gradients added up
+    local modulations = blocks * 2 * 6 + blocks * 3
+    -- tokens are shared out and gathered before blocks of a kind and behind them, the former in the
+    -- backward pass alone
+    local ends = 18 + 18
+    -- gradients of biases behind products by rows, of norms of a head, and of the vector
+    local small = (blocks * 4 + blocks) * 32 * 4 + (blocks * 4 + blocks * 2) * 8 * 4 + token
+    local all = rows["MMDiT by 2"]
+    for at = 1, #all, WIDTH do
+      assert.equal((2 * sums + modulations + ends * 3 // 2) * token + small,
+        all[at + 3] + all[at + 4])
+    end
+    for name, row in pairs(rows) do
+      for at = 1, #row, WIDTH do
+        -- the plan is that of even shares, the first rank's are the largest
+        local even = name == "MMDiT by 2"
+        assert.near(1, row[at + 5] / (row[at + 3] + row[at + 4]), even and 0 or 0.25, name)
+      end
+    end
+  end)
 end)
