@@ -32,14 +32,22 @@ end
 --- Refuse numbers of ranks that do not fall into groups of those that share a clip.
 ---@param settings table
 ---@param ranks integer
----@return mr.Clips
-function clips.check(settings, ranks)
-  local how = clips.of(settings)
+---@param how mr.Clips
+function clips.divide(settings, ranks, how)
   if ranks % how.ranks ~= 0 then
     blame.raise(settings, how.field, "MR_E_USAGE", "%d ranks are no whole number of groups of %d "
       .. "that share their clips; try: %s = %s", ranks, how.ranks, how.field,
       channels.nearest(ranks, how.ranks))
   end
+end
+
+--- How settings share clips over so many ranks, which fall into groups.
+---@param settings table
+---@param ranks integer
+---@return mr.Clips
+function clips.check(settings, ranks)
+  local how = clips.of(settings)
+  clips.divide(settings, ranks, how)
   return how
 end
 

@@ -174,6 +174,9 @@ function Prepared:open()
     if settings.vae.from_pretrained == "recipe.previous" then
       pipe.config.vae.from_pretrained = ckpt.before(self.found.run)
     end
+    if pipe.autoencoder.apart then
+      ranks.clips(self.defaults, by, pipe.autoencoder)
+    end
     sampler.exec = E.new(sampler.device, pipe.params, {})
     local ema = o.ema
     if ema == nil then

@@ -1,7 +1,9 @@
 --- Ranks that render together: they share layers (plugin_config.tp_size) and tokens (sp_size) of
--- the model that denoises. Every rank encodes captions and decodes, the first one writes.
+-- the model that denoises, and the clips of its autoencoder (plugin_config_ae). Every rank encodes
+-- captions, the first one writes.
 -- @module moonreel.sample.ranks
 local base = require "moonreel.core.base"
+local clips = require "moonreel.comm.clips"
 local mesh = require "moonreel.comm.mesh"
 
 local ranks = {}
@@ -45,6 +47,20 @@ function ranks.connect(settings, team, model, beside)
   local _, tokens = ranks.sizes(settings, team.size)
   return mesh.new(settings, team, model.config.num_heads, here, beside, model.split, tokens)
     .sequence
+end
+
+--- Share the clips of the autoencoder. Fewer ranks than its recipe has share them all. Collective.
+---@param settings table      with plugin_config_ae
+---@param team mr.Team
+---@param auto mr.Autoencoder that lies apart
+function ranks.clips(settings, team, auto)
+  local how = clips.of(settings)
+  how.ranks = math.min(how.ranks, team.size)
+  if how.ranks > 1 then
+    clips.divide(settings, team.size, how)
+    clips.share(settings, auto, how, { comm = team.world:split(team.rank // how.ranks,
+      { key = team.rank }) })
+  end
 end
 
 return ranks

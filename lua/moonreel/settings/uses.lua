@@ -92,7 +92,7 @@ local jobs = {
 -- fields that a rendering reads, beside those of `sampling` and of models
 local RENDERED <const> = "name outputs load ckpt_path strict compat dtype device threads "
   .. "resolutions.* ae_spatial_compression scheduler%..* model%..* vae%..* text_encoder%..* "
-  .. "clip%..* img_flux.* plugin_config%..* env%..* user%..*"
+  .. "clip%..* img_flux.* plugin_config%..* plugin_config_ae%..* env%..* user%..*"
 
 -- does a path match one of several patterns?
 local function matches(path, patterns)

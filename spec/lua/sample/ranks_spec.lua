@@ -1,5 +1,6 @@
 --- Ranks that render together give the frames of one, and one file: `256px_tp` of Open-Sora 2.0 at
--- a small size with its own plugin settings, by 4 ranks and by 8. MOONREEL_EVERY: with tokens
+-- a small size with its own plugin settings, by 4 ranks and by 8, which share the channels of its
+-- autoencoder or the rows. MOONREEL_EVERY: with tokens
 -- shared, too.
 -- Covers: lua/moonreel/sample/ranks.lua lua/moonreel/sample/init.lua lua/moonreel/cli/sample.lua
 local base = require "moonreel.core.base"
@@ -44,12 +45,24 @@ describe("ranks that render together", function()
   it("give the file of one rank", function()
     local want = render(1)
     -- frames are whole numbers of 0 to 255, which sums in another order do not move here
-    for _, n in ipairs { 4, 8 } do
-      assert.is_true(want == render(n), n .. " ranks")
+    for _, row in ipairs { { 4 }, { 8, "plugin_config_ae.tp_size=2" },
+        { 4, "plugin_config_ae.tp_size=1", "plugin_config_ae.sp_size=4" } } do
+      assert.is_true(want == render(table.unpack(row)), table.concat(row, " "))
     end
     if os.getenv "MOONREEL_EVERY" then
       assert.is_true(want == render(4, "plugin_config.tp_size=2", "plugin_config.sp_size=2"))
     end
+  end)
+
+  it("are as many groups that share clips as there may be", function()
+    local function share(n, ...)
+      local world = { size = n, rank = 0, world = { split = function() return nil end } }
+      ranks.clips(settings.bake(RECIPE, { ... }), world, { apart = true })
+    end
+    fails("MR_E_RECIPE", "plugin_config_ae%.tp_size = 1: ranks cannot share the clips of this "
+      .. "autoencoder", share, 2)
+    fails("MR_E_USAGE", "8 ranks are no whole number of groups of 3 that share their clips; try: "
+      .. "plugin_config_ae%.tp_size = 2 or 4", share, 8, "plugin_config_ae.tp_size=3")
   end)
 
   it("are as many as the recipe has, or all of fewer; others have nothing to do", function()
