@@ -40,6 +40,16 @@ local function smaller(auto, height, width)
   return list
 end
 
+-- the smallest of these numbers of ranks of which each has room for its rows
+local function ranks_for(codec, free, ...)
+  for _, n in ipairs { 2, 4, 8 } do
+    local bytes = codec:bytes_by(n, ...)
+    if bytes and bytes <= free then
+      return n
+    end
+  end
+end
+
 --- Where a job has failed for want of memory raise an error that says what fits.
 ---@param codec mr.Codec
 ---@param job string      "encode" or "decode"
@@ -65,6 +75,8 @@ function fits.explain(codec, job, s, problem)
   local tries = {}
   tries[1] = frames and ("%d frames"):format(frames)
   tries[#tries + 1] = sides and ("%d x %d pixels"):format(sides[1], sides[2])
+  local ranks = ranks_for(codec, free, job, s.frames, height, width)
+  tries[#tries + 1] = ranks and ("%d ranks with plugin_config_ae.sp_size = %d"):format(ranks, ranks)
   tries[1] = tries[1] or "more memory"
   base.raise("MR_E_MEMORY", ("%s: %d frames of %d x %d take about %s beside the weights; %s are "
     .. "free; try: %s"):format(job, s.frames, height, width, listing.size(all),

@@ -265,6 +265,28 @@ function Codec:bytes(job, frames, height, width)
   return encoder.working_bytes(rows) + (self.on_cpu and rows.kept or 0)
 end
 
+--- The same of one of several ranks that share the rows of a clip.
+---@param ranks integer
+---@param job string      as of Codec:bytes
+---@return integer|nil    nil: this autoencoder has no rows to share, or too few for them
+function Codec:bytes_by(ranks, job, ...)
+  if not self.auto.shares or self.auto.share then
+    return nil
+  end
+  -- one with neighbours on both sides, where there is one
+  local share = shared.new { ranks = ranks, rank = ranks > 2 and 1 or 0 }
+  local one = setmetatable({ device = self.device, dtype = self.dtype,
+    auto = setmetatable({ share = share }, { __index = self.auto }) }, Codec)
+  local good, bytes = pcall(one.bytes, one, job, ...)
+  if one.planned then
+    one.planned:close()
+  end
+  if not good and bytes.code ~= "MR_E_SHAPE" then
+    error(bytes, 0)
+  end
+  return good and bytes or nil
+end
+
 -- run calls; where they do not fit say what does
 local function run_calls(self, job, shape, values, wanted, take)
   local good, problem = pcall(function()

@@ -15,7 +15,8 @@ local NONE = { code = "MR_E_MEMORY" }
 local function stub(lengths, free)
   return { auto = { lengths = lengths, side = 8 },
     device = { memory = function() return free end },
-    bytes = function(_, _, frames, height, width) return frames * height * width end }
+    bytes = function(_, _, frames, height, width) return frames * height * width end,
+    bytes_by = function() end }
 end
 
 describe("a clip that does not fit", function()
@@ -49,10 +50,15 @@ describe("a clip that does not fit", function()
       config = { vae = {} } }, { facts = E.device("cpu", 1):facts() })
     local z <close> = T.new("f32", { 16, 9, 8, 8 })
     coder.planned = setmetatable({ close = function() end }, { __index = coder })
-    coder.device = { memory = function() return 8e6 end }
+    coder.device = setmetatable({ facts = E.device("cpu", 1):facts() },
+      { __index = { memory = function() return 8e6 end } })
     coder.encoder.run = function() error(NONE, 0) end
     fails("MR_E_MEMORY", "decode: 33 frames of 64 x 64 take about 1%d%.%d MB beside the weights; "
-      .. "8%.0 MB are free; try: %d frames, or %d+ x %d+ pixels", coder.decode, coder, z,
-      { frames = 33 }, function() end)
+      .. "8%.0 MB are free; try: %d frames, or %d+ x %d+ pixels, or 8 ranks with "
+      .. "plugin_config_ae%.sp_size = 8$", coder.decode, coder, z, { frames = 33 }, function() end)
+    -- half of the rows takes more than half: those of neighbours, and results of all
+    local whole, half = coder:bytes("decode", 33, 64, 64), coder:bytes_by(2, "decode", 33, 64, 64)
+    assert.is_true(half > whole / 2 and half < 0.9 * whole, half .. " of " .. whole)
+    assert.is_nil(coder:bytes_by(16, "decode", 33, 64, 64))
   end)
 end)
