@@ -283,7 +283,8 @@ local function seconds_of(settings, mesh, models, step, exchange)
   s.input = m.cpu and 0 or step.memory.inputs / m.host.pcie
   local each = mesh:reduces_each(settings)
   local work = { input_s = s.input, encode_s = s.encode, forward_s = s.forward + s.exchange / 2,
-    backward_s = backward + s.exchange / 2, update_s = s.update, parameters = models.trained,
+    backward_s = backward + s.exchange / 2, update_s = s.update,
+    parameters = models.trained // mesh.layers,
     weight_bytes = models.dtype == "f32" and 4 or 2, reduce = (each or n == 1) and "each" or "last",
     bucket = bucket_elements(settings, mesh, models) }
   -- the last micro-step and the update, with what they wait for; those before it tell less

@@ -7,6 +7,7 @@
 -- at any time. n ranks that share tokens compute no less than an n-th each, and what is computed
 -- twice comes on top. The answer itself is planned as any recipe is.
 -- @module moonreel.plan.search
+local layout = require "moonreel.comm.mesh"
 local plan = require "moonreel.plan"
 
 local search = {}
@@ -35,14 +36,24 @@ local function recomputations(settings)
   return list
 end
 
--- every way to recompute and to share tokens: {level, recompute, sequence, settings}
+-- can ranks of a node share tokens and layers so?
+local function divides(settings, gpus, sequence, layers)
+  local heads = settings.model.num_heads or 1
+  return gpus % (sequence * layers) == 0 and heads % (sequence * layers) == 0
+    and (layers == 1 or pcall(layout.split, settings, 0, layers))
+end
+
+-- every way to recompute and to share tokens and layers: {level, recompute, sequence, layers,
+-- settings}; layers are shared where the recipe shares them: that sends more than tokens do
 local function ways_of(given, bake)
-  local list, heads = {}, bake({}).model.num_heads or 1
-  for _, sequence in ipairs(SHARED) do
-    for level, recompute in ipairs(recomputations(bake {})) do
-      if given.mesh.gpus % sequence == 0 and heads % sequence == 0 then
-        list[#list + 1] = { level = level, recompute = recompute, sequence = sequence,
-          settings = bake(recompute.values) }
+  local list, own = {}, bake {}
+  for _, layers in ipairs(layout.layers(own) > 1 and SHARED or { 1 }) do
+    for _, sequence in ipairs(SHARED) do
+      for level, recompute in ipairs(recomputations(own)) do
+        if divides(own, given.mesh.gpus, sequence, layers) then
+          list[#list + 1] = { level = level, recompute = recompute, sequence = sequence,
+            layers = layers, settings = bake(recompute.values) }
+        end
       end
     end
   end
@@ -62,16 +73,19 @@ local function open_way(self, way, zero, size)
   values[#values + 1] = size and ("plugin_config.reduce_bucket_size_in_m=%d"):format(size)
   return plan.open(size and self.bake(values) or way.settings, { as_is = true, unsent = true,
     compiled = self.given.compiled, mesh = self.given.mesh:with { zero = zero,
-      sequence = way.sequence } })
+      sequence = way.sequence, layers = way.layers } })
 end
+
+-- a name of who shares what
+local function sharing(way) return way.sequence .. "x" .. way.layers end
 
 -- what is known of a bucket's micro-step: seconds of what is computed once and of what is computed
 -- again, by the ranks that share its tokens, and of what they tell each other for a token
 local function remember(self, way, b, micro)
   local list, told = self.known[name_of(b)], self.told
-  list[#list + 1] = { sequence = way.sequence, level = way.level, again = micro.recompute,
-    once = micro.encode + micro.forward + micro.backward }
-  told[way.sequence] = math.min(told[way.sequence] or math.huge, micro.exchange / b.tokens)
+  list[#list + 1] = { sequence = way.sequence, layers = way.layers, level = way.level,
+    again = micro.recompute, once = micro.encode + micro.forward + micro.backward }
+  told[sharing(way)] = math.min(told[sharing(way)] or math.huge, micro.exchange / b.tokens)
 end
 
 -- Least seconds of a bucket's micro-step. What was measured on the machine follows no formula that
@@ -79,12 +93,13 @@ end
 local function least_seconds(self, way, b)
   local least, measured = 0, self.given.mesh.machine.ops
   for _, one in ipairs(self.known[name_of(b)]) do
-    if one.sequence == way.sequence or one.sequence < way.sequence and not measured then
+    local fewer = one.sequence <= way.sequence and one.layers <= way.layers
+    if sharing(one) == sharing(way) or fewer and not measured then
       local seconds = one.once + (one.level <= way.level and one.again or 0)
-      least = math.max(least, seconds * one.sequence / way.sequence)
+      least = math.max(least, seconds * one.sequence * one.layers / (way.sequence * way.layers))
     end
   end
-  return least + (self.told[way.sequence] or 0) * b.tokens
+  return least + (self.told[sharing(way)] or 0) * b.tokens
 end
 
 -- a micro-step of ZeRO 1 with other bytes in its arena: of other stages the most, or the least
@@ -234,7 +249,8 @@ local function rows_of(self, way)
     local found
     for _, one in ipairs(variants_of(self, way, open)) do
       local memory, bucket = largest_of(self, way, one.open)
-      local row = { zero = open.mesh.zero, sequence = way.sequence, way = way, open = one.open,
+      local row = { zero = open.mesh.zero, sequence = way.sequence, layers = way.layers, way = way,
+        open = one.open,
         bucket_size = one.size, rate = one.rate, memory = memory, bucket = bucket,
         fits = memory <= self.memory }
       found = (not found or row.fits or row.memory < found.memory) and row or found
@@ -275,6 +291,8 @@ local function sort(rows)
       return (a.memory or 0) < (b.memory or 0)
     elseif a.sequence ~= b.sequence then
       return a.sequence < b.sequence
+    elseif a.layers ~= b.layers then
+      return a.layers < b.layers
     end
     return (a.zero or 0) < (b.zero or 0)
   end)
@@ -289,7 +307,7 @@ local function try(self, way)
   end
   local out = ruled_out(self, way)
   if out then
-    out.sequence, out.way = way.sequence, way
+    out.sequence, out.layers, out.way = way.sequence, way.layers, way
     self.rows[#self.rows + 1] = out
   else
     rows_of(self, way)
@@ -299,7 +317,8 @@ end
 --- Every way to shard, share tokens and recompute, the fastest that fits first.
 ---@param given table   mesh, compiled as plan.open
 ---@param bake fun(values: string[]): table  settings of the recipe with further values
----@return table[] rows  {sequence, recompute, pairs, attention, values: what it takes; fits, zero,
+---@return table[] rows  {sequence, layers, tp_size (where the recipe has it), recompute, pairs,
+---   attention, values: what it takes; fits, zero,
 ---   rate (samples a second), memory, bucket: the largest; bucket_size: in 2^20 elements, where it
 ---   is not the recipe's own; above_buffer: {needs, has} of grad_ckpt_buffer_size, where only that
 ---   is too small}. Of what does not fit in any stage one row stands, without a rate; of
@@ -329,6 +348,7 @@ function search.mesh(given, bake)
     local how = row.way.recompute
     row.recompute, row.pairs, row.attention, row.values = how.text, how.pairs, how.attention,
       how.values
+    row.tp_size = layout.layers(bake {}) > 1 and row.layers or nil
     row.way, row.open, row.settled = nil, nil, nil
   end
   return self.rows

@@ -129,13 +129,17 @@ function solved.mesh(rows, mesh, options)
   local text = best.fits and ("-- the fastest that fits on %s: %.4g samples a second\n%s"):format(
     mesh:text(), best.rate, solve.mesh_text(best))
     or none_fits(best)
-  print_all({ { key = "zero", title = "ZeRO", right = true },
-    { key = "sequence", title = "share tokens", right = true },
-    { key = "recompute", title = "recomputes" },
+  local columns = { { key = "zero", title = "ZeRO", right = true },
+    { key = "sequence", title = "share tokens", right = true } }
+  columns[3] = best.tp_size and { key = "tp_size", title = "share layers", right = true } or nil
+  for _, column in ipairs { { key = "recompute", title = "recomputes" },
     { key = "bucket_size", title = "2^20 elements", right = true },
     { key = "speed", title = "samples/s", right = true },
     { key = "memory", right = true, format = size }, { key = "bucket", title = "in bucket" },
-    { key = "says", title = "fits" } }, rows, options, text)
+    { key = "says", title = "fits" } } do
+    columns[#columns + 1] = column
+  end
+  print_all(columns, rows, options, text)
   return best.fits and 0 or 5
 end
 

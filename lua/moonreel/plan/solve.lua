@@ -231,8 +231,9 @@ function solve.mesh_text(row)
   lines[2] = ("grad_ckpt_settings = %s,"):format(row.pairs
     and ("{ %d, %d }"):format(row.pairs, row.pairs) or "recipe.none")
   lines[3] = ("grad_ckpt_keep_attention = %s,"):format(not row.attention)
-  lines[4] = ("plugin_config = { zero_stage = %d, sp_size = %d%s },"):format(row.zero, row.sequence,
-    row.bucket_size and (", reduce_bucket_size_in_m = %d"):format(row.bucket_size) or "")
+  lines[4] = ("plugin_config = { zero_stage = %d, sp_size = %d%s%s },"):format(row.zero,
+    row.sequence, row.tp_size and (", tp_size = %d"):format(row.tp_size) or "", row.bucket_size
+    and (", reduce_bucket_size_in_m = %d"):format(row.bucket_size) or "")
   return table.concat(lines, "\n") .. "\n"
 end
 

@@ -144,6 +144,26 @@ describe("the mesh", function()
     assert.is_false(found(least - 1, free - 1)[1].fits)
   end)
 
+  it("shares layers where the recipe does", function()
+    local function cut(values)
+      local own = { "plugin_config.tp_size=2", "optim.type=adamw" }
+      return bake(table.unpack(table.move(values, 1, #values, #own + 1, own)))
+    end
+    local rows = search.mesh({ mesh = mesh.new(small(1e9), 8), compiled = cache }, cut)
+    local best, layers = rows[1], {}
+    for _, row in ipairs(rows) do
+      layers[row.layers] = true
+    end
+    -- the heads of the demo are two
+    assert.same({ true, true }, { layers[1], layers[2] })
+    assert.matches(("tp_size = %d"):format(best.tp_size), solve.mesh_text(best))
+    -- half of every layer, and of what is kept between
+    local one = mesh.new(small(1e9), 8):with { zero = 1 }
+    local _, whole = planned(cut {}, one)
+    local _, half = planned(cut {}, one:with { layers = 2 })
+    assert.is_true(half < whole)
+  end)
+
   it("is planned as it was promised by the fields that it prints", function()
     local best, values = solved(1e9)[1], {}
     assert.matches("^grad_checkpoint = %l+,\ngrad_ckpt_settings = .*,\n"
