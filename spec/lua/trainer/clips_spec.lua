@@ -84,6 +84,24 @@ describe("ranks that share the clips of an autoencoder", function()
     assert.same({ by = "rows", ranks = 1, field = "plugin_config_ae.sp_size" }, clips.check(s, 3))
   end)
 
+  it("encode clips together where they share a batch", function()
+    local auto = require("moonreel.models.dc_ae").new(nil, settings.bake(
+      "opensora-2.0/vae/train_dc_ae"):plain "model", { dtype = "f32" })
+    local function join(size, ...)
+      local s = settings.bake("opensora-2.0/train/stage2", { ... })
+      clips.join(s, { group = size > 1 and { size = function() return size end,
+        rank = function() return 1 end, rows = function() return 7 end } or nil }, auto)
+      return auto.share
+    end
+    assert.is_nil(join(2))
+    fails("MR_E_RECIPE", "plugin_config_ae%.sp_size = 4: ranks share the clips of a batch that "
+      .. "they share, 2 share one here; try: plugin_config_ae%.sp_size = 2", join, 2,
+      "plugin_config_ae.sp_size=4")
+    local share = join(2, "plugin_config_ae.tp_size=2")
+    assert.same({ "channels", 2, 1, 7, false }, { share.by, share.ranks, share.at, share.group,
+      share.trains })
+  end)
+
   it("plan the memory of their part, and what they send", function()
     local plan, shape = require "moonreel.plan", require "moonreel.plan.mesh"
     local compiled = require "moonreel.plan.compiled"

@@ -109,6 +109,26 @@ describe("trainer.feed", function()
     end
   end)
 
+  it("encodes all of a batch on ranks that share its clips", function()
+    local apart = setmetatable({autoencoder = {latent = function() return {1, 1, 1, 1} end}},
+      {__index = pipe})
+    local one, encoded = batch{5, 6, 7}, {}
+    local pixels = T.new("u8", {3, 8, 3, 16, 16})
+    function one.pixels() return pixels:ptr() end
+    local codec = {shared = function() return true end}
+    function codec.noise(_, _, _, _, _, key) return key end
+    function codec.encode(_, _, key)
+      encoded[#encoded + 1] = key
+      return T.from({1, 1, 1, 1}, {key})
+    end
+    local group = {size = function() return 2 end, rank = function() return 1 end,
+      broadcast = function(_, x) return x end}
+    local made = feed.new(settings(), apart, {codec = codec, mesh = {group = group}}):prepare(one,
+      {frames = 8, height = 16, width = 16, batch = 3, text = 24})
+    assert.same({5, 6, 7}, encoded)
+    assert.same({5, 6, 7}, made.x0:reshape{3}:totable())
+  end)
+
   it("refuses fields that the models of a run do not take", function()
     local function check(change, of)
       local s = setmetatable(change, {__index = {model = {type = "M"}, recipe = "r.lua"}})
