@@ -12,16 +12,16 @@ local world = require "datasets.demo.world"
 local CLIPS, STILLS = 250, 50
 local out, seed = arg[1], math.tointeger(tonumber(arg[2] or 1))
 local length = math.tointeger(tonumber(arg[3] or 6))
-local told = arg[4] == "motion"
-if not out or not seed or not length or length < 2 or arg[4] and not told then
+local moves = arg[4] == "motion"
+if not out or not seed or not length or length < 2 or arg[4] and not moves then
   base.raise("MR_E_USAGE", "build.lua: expected OUT [SEED [FRAMES [motion]]], a folder, an "
     .. "integer, a number of frames from 2 on and the word")
 end
 
 local scenes = world.scenes(seed, CLIPS, STILLS)
 for _, scene in ipairs(scenes) do
-  scene.outwards = told
-  scene.text = told and scene.direction and world.motion(scene, scene.id) or scene.text
+  scene.outwards = moves
+  scene.text = moves and scene.direction and world.motion(scene, scene.id) or scene.text
 end
 clips.write(out, scenes, seed, length)
 print(("%s: %d clips and %d stills, seed %d"):format(out, CLIPS, STILLS, seed))

@@ -157,7 +157,7 @@ local function render(d)
     d.reconstructed = reconstruct.measure(sampler.codec,
       { frames = s.frames, height = s.height, width = s.width })
   end
-  -- training has told captions neither rate nor motion
+  -- captions of the training had neither rate nor motion
   local clips = sampler:render { prompts = prompts, references = references,
     plain = references and true or nil }
   local per_prompt = #clips // #prompts

@@ -24,7 +24,7 @@ ranks.recipe = "recipes/tiny/demo.lua"
 
 local DEADLINE_S = 300
 
--- a world of as many ranks in which nobody is told anything
+-- a world of as many ranks in which no rank sends anything
 local function silent(world)
   return {rank = function() return world:rank() end, size = function() return world:size() end,
     rows = function() return 0 end}
@@ -60,7 +60,7 @@ local function sent_in_step(world, opened)
   return sent
 end
 
--- what each stage of ZeRO keeps and sends: counted, and as it is told before a run
+-- what each stage of ZeRO keeps and sends: counted, and as predicted before a run
 local function stages(world, open)
   local rows = {}
   for stage = 0, 3 do
@@ -138,7 +138,7 @@ ranks.parts = {"one", "threads", "apart", "told", "together"}
 --- Of seconds by part, `part .. "_cpu"` those of processors, round by round.
 ---@param rounds table[]
 ---@param size integer  ranks
----@return table  the median of each part; ratio: of together without what is told, against a
+---@return table  the median of each part; ratio: of together without what is sent, against a
 ---   rank's part of one; beside: of apart likewise; ratio_cpu, beside_cpu: of processors' seconds;
 ---   of_threads: together against threads
 function ranks.judge(rounds, size)

@@ -300,7 +300,7 @@ end
 
 local function verdict(met) return met and "met" or "MISSED" end
 
--- what is told of encoders, each as soon as it is measured
+-- lines about encoders, each as soon as it is measured
 local encoder_lines = {}
 
 function encoder_lines.machine(r)
@@ -382,7 +382,7 @@ function runs.ranks(o)
     local s, rows = r.seconds, {}
     local says = {one = "one rank, one thread: all of the step",
       threads = ("one rank, %d threads: likewise"):format(r.ranks),
-      apart = ("%d ranks at once, each its part, nothing told"):format(r.ranks),
+      apart = ("%d ranks at once, each its part, nothing sent"):format(r.ranks),
       told = ("what they tell each other, without the work: %.1f MB each"):format(r.sent * 1e-6),
       together = ("%d ranks, one thread each: the step"):format(r.ranks)}
     for i, name in ipairs(ranks.parts) do
@@ -393,7 +393,7 @@ function runs.ranks(o)
     local function ms(v) return ("%.1f ms"):format(v * 1e3) end
     printer.print({{key = "what"}, {key = "seconds", title = "takes", right = true, format = ms},
       {key = "cpu", title = "of a processor", right = true, format = ms}}, rows)
-    print(("  the step without what is told, against 1/%d of one rank's: %.2f, at most %.2f: %s "
+    print(("  the step without what is sent, against 1/%d of one rank's: %.2f, at most %.2f: %s "
       .. "(of processors %.2f)"):format(r.ranks, s.ratio, ranks.most, verdict(r.met), s.ratio_cpu))
     print(("  of that, ranks that tell nothing: %.2f (of processors %.2f); all against %d threads: "
       .. "%.2f"):format(s.beside, s.beside_cpu, r.ranks, s.of_threads))

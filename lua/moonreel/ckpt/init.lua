@@ -66,7 +66,7 @@ function Checkpoint:bytes_read() return self.handle:bytes_read() end
 function Checkpoint:stats(name) return self.handle:stats(name) end
 
 --- {n, differing, first, max_abs, distance} between a tensor and one of another checkpoint (of the
--- same name unless told), bit for bit.
+-- same name unless given), bit for bit.
 function Checkpoint:compare(other, name, name_there)
   return self.handle:compare(other.handle, name, name_there)
 end
@@ -247,7 +247,7 @@ function Saver:check() self.handle:check() end
 --- {commits, failures, failures_in_row, pending, last_commit}
 function Saver:status() return self.handle:status() end
 
---- The next event not yet told, or nil: {kind = "commit" | "retry" | "skip" | "fail" | "note",
+--- The next event not yet returned, or nil: {kind = "commit" | "retry" | "skip" | "fail" | "note",
 -- step, bytes, copy_s, write_s, text}.
 function Saver:poll() return self.handle:poll() end
 

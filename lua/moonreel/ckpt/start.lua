@@ -440,7 +440,7 @@ end
 ---@param path string
 ---@param report table  of start.read
 function start.refuse(path, report)
-  local function told(what, list, why)
+  local function report_names(what, list, why)
     if #list > 0 then
       base.raise("MR_E_CKPT", ("%s: %d tensors are %s, the first is '%s'%s; try: without --strict")
         :format(path, #list, what, list[1], why or ""))
@@ -448,11 +448,12 @@ function start.refuse(path, report)
   end
   local first = report.differ[1]
   if first then
-    told("of another shape", names_of(report.differ), (", %s in the file, %s in the model"):format(
-      listing.shape(first.file), listing.shape(first.model)))
+    report_names("of another shape", names_of(report.differ),
+      (", %s in the file, %s in the model"):format(listing.shape(first.file),
+        listing.shape(first.model)))
   end
-  told("missing", report.missing)
-  told("unexpected", report.unexpected)
+  report_names("missing", report.missing)
+  report_names("unexpected", report.unexpected)
 end
 
 -- ---- config.json

@@ -30,7 +30,7 @@ local command = {
     { "--steps N", "Euler steps (default: scheduler.num_sampling_steps, of 2.0 "
       .. "sampling.num_steps)" },
     { "--guidance X", "1: none (default: scheduler.cfg_scale, of 2.0 sampling.guidance)" },
-    { "--fps X", "rate the model is told, and of the file" },
+    { "--fps X", "frames/s that the model reads, and of the file" },
     { "--batch-size N", "renderings side by side (default: sampling.batch_size)" },
     { "--reference-path FILE;FILE", "images and clips that a prompt is given; once per prompt",
       many = true, takes = of_list, empty = true },

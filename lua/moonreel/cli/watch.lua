@@ -19,7 +19,7 @@ local command = {
     { "--frames N", "frames, or a length such as 4s or 2x; 1: a picture" },
     { "--steps N", "Euler steps", least = 1 },
     { "--guidance X", "1: none" },
-    { "--fps X", "rate the model is told, and of the file" },
+    { "--fps X", "frames/s that the model reads, and of the file" },
     { "--batch-size N", "renderings side by side", least = 1 },
     { "--ema", "the averaged weights (default: sampling.ema)" },
     { "--raw", "the weights themselves" },

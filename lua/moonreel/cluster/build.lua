@@ -32,7 +32,7 @@ local function plugins_of(text)
   return by
 end
 
---- What is told of a host that has another build than this one; nil where it has the same. A
+--- The line about a host that has another build than this one; nil where it has the same. A
 -- plug-in that lies on one of them alone is no other build: hosts without GPUs may do without one.
 ---@param there table      version, program, plugins, as its helper says
 ---@param here table|nil   (default: this host's)

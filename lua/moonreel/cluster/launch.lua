@@ -150,7 +150,7 @@ function Watch:pass_on(event, file)
   if not output.write(file, lines or "") then
     self.cluster:tell { kind = "drop", what = event.kind }
   end
-  -- errors of ranks are told again at the end
+  -- errors of ranks are printed again at the end
   for line in (lines or ""):gmatch("[^\n]+") do
     self.said[line:match("^moonreel: rank (%d+): ") or ""] = line
   end

@@ -15,7 +15,7 @@ local watch = require "moonreel.life.watch"
 local node = {}
 
 -- seconds: between two signs of life; without one; for a last checkpoint when the launcher is lost;
--- between being told, SIGTERM and SIGKILL
+-- between the message, SIGTERM and SIGKILL
 local BEAT_S, SILENT_S, SAVE_S, GRACE_S = 2, 30, 15, 5
 local TERM <const> = 15
 
@@ -165,7 +165,7 @@ local function open_streams(self)
   return list
 end
 
--- ranks of this host that stand still are told, and ended when they do so for too long
+-- ranks of this host that stand still are reported, and ended when they do so for too long
 local function look_at_ranks(self)
   for _, event in ipairs(self.eye:look()) do
     self:say { kind = "err", text = ("moonreel: host %s: %s\n"):format(

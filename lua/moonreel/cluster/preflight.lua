@@ -28,7 +28,7 @@ local function same_program(report, hosts)
   end
 end
 
--- answers of the hosts that are there; the others have been told of
+-- answers of the hosts that are there; the others have been reported
 local function ask(hosts, what, more)
   local rows = {}
   for i, row in ipairs(hosts:ask(what, more)) do

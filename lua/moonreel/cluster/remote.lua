@@ -27,7 +27,7 @@ local SAYS = { hello = { "program", "version" }, beat = {}, port = { "port" }, o
 ---@field hello table       what the helper said first
 ---@field said string[]     last lines of its remote shell
 
---- What is told of a host whose helper is another program than this one; nil where it is not.
+--- The line about a host whose helper is another program than this one; nil where it is not.
 ---@param link moonreel.cluster.Link
 ---@return string|nil
 function remote.other_build(link) return link.hello and build.other(link.hello) end

@@ -64,7 +64,7 @@ local function once(words, ranks, o)
     named = named or eye and look(running, page, eye, o)
   end
   local ended = running:ended()
-  -- one that failed outside of a call with others has told why itself
+  -- one that failed outside of a call with others has said why itself
   local found = ended.exit == NODE and not named and page:rank(ended.rank).open and difference(page)
   if found then
     ended.text = ("%s; %s"):format(ended.text, rings.story(found))
@@ -88,7 +88,7 @@ local read_options = options.declare("comm.launch", {
   { "again", "function", "words that go on with a run directory, which may be nil" },
   { "say", "function", "takes each line about the launch" },
   { "without", "function", "the command that goes on without hosts: of their names and a run "
-    .. "directory, which may be nil; absent: the option alone is told" },
+    .. "directory, which may be nil; absent: the option alone is passed" },
 })
 
 -- hosts at which launches have failed again and again, and what goes on without them; nil: there is

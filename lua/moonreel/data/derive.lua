@@ -21,7 +21,7 @@ local read_options = options.declare("data.derive", {
   { "by", "text", "and how, for people" },
   { "columns", "table", "names of columns that changes add" },
   { "kinds", "table", "what those hold, by name: \"whole\" or \"real\" (default)" },
-  { "look", "table", "at the files first, as examine.sweep is told; choose gets what was seen" },
+  { "look", "table", "at the files first, as examine.sweep takes it; choose gets what was seen" },
   { "choose", "function", "(row, index, i, seen) -> keep? or changes {captions, columns, keys}, or "
     .. "{parts = {{first, frames}, ...}}, a row each; why not; none: every row" },
   { "part", "integer", "rows of this part alone, from 1" },

@@ -2,7 +2,7 @@
 -- @module moonreel.data.opensora20
 local opensora20 = {}
 
---- The rate that a model is told, and every how many-th frame is taken.
+--- The rate that a model reads, and every how many-th frame is taken.
 ---@param fps number|nil      of the clip; nil or NaN: not known
 ---@param fps_max number|nil  nil: no limit
 ---@return number new_fps  an integer when frames are left out
@@ -36,7 +36,7 @@ end
 ---@param row table             {fps, score_vmafmotion}
 ---@param fps_max number|nil
 ---@param vmaf boolean          tell the motion score
----@param compat boolean|nil    a rate that stays is told as the reference reads it, "24.0"
+---@param compat boolean|nil    a rate that stays is written as the reference reads it, "24.0"
 ---@return string
 function opensora20.suffix(row, fps_max, vmaf, compat)
   local said, fps = {}, opensora20.rate(row.fps, fps_max)

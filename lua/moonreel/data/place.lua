@@ -127,7 +127,7 @@ local function old_index(at, given)
   local good, old = pcall(core_index.open, path or "")
   if not good or old:facts().fp_order ~= at.fp_order then
     base.raise("MR_E_DATA", ("%s: is not the index of the checkpoint any more, and %s is another "
-      .. "one: which samples this epoch has trained cannot be told; try: that index at its place, "
+      .. "one: the samples that this epoch has trained are unknown; try: that index at its place, "
       .. "or data_change = \"next\""):format(path or "none", given.index.meta.path))
   end
   return old

@@ -55,9 +55,9 @@ local function parse(path, header, at)
   if header == tar.close:sub(1, BLOCK) then
     return nil
   end
-  local told = tonumber(header:match("^%s*([0-7]+)", SUM_AT) or "", 8)
-  if told ~= sum_of(header) then
-    fail(path, at, "a header whose sum is %d, and it says %s", sum_of(header), told or "none")
+  local stated = tonumber(header:match("^%s*([0-7]+)", SUM_AT) or "", 8)
+  if stated ~= sum_of(header) then
+    fail(path, at, "a header whose sum is %d, and it says %s", sum_of(header), stated or "none")
   end
   local bytes = tonumber(header:match("^[0-7]+", SIZE_AT) or "", 8)
   if not bytes then

@@ -33,7 +33,7 @@ return {
       resume = "warn",
       help = "ours: steps until the ratio for times of training is train_shift" },
     { "num_timesteps", "integer", default = 1000, min = 1, affects = "nothing",
-      no_meaning = "models are told times from 0 to 1000", help = "scale of t" },
+      no_meaning = "models read times from 0 to 1000", help = "scale of t" },
     { "num_sampling_steps", "integer", default = 10, min = 1, spellings = { "num_sampling_steps" },
       reader = "sample", affects = "nothing",
       help = "Euler steps of a rendering" },

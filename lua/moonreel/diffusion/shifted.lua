@@ -132,9 +132,9 @@ end
 --- Run the steps of a compiled sampling graph.
 ---@param prog mr.Program  of a graph made with shifted.step, its other inputs already set
 ---@param io table         z: tensor [B, ...]; times: of shifted.times; copies: of the step;
----   guided: scales as moonreel.diffusion.guide takes them; kind: the condition; told: the model
----   is told the guidance of text, as its input `guidance`; watch(step, prog): called after each
----   step
+---   guided: scales as moonreel.diffusion.guide takes them; kind: the condition; takes_guidance:
+---   the model reads the guidance of text, as its input `guidance`; watch(step, prog): called
+---   after each step
 ---@return mr.Tensor z
 function shifted.run(prog, io)
   local z, steps, copies = io.z, #io.times - 1, io.copies
@@ -144,7 +144,7 @@ function shifted.run(prog, io)
     prog:set("z", z)
     prog:set("t", T.new("f32", {B}) + t)
     prog:set("dt", T.from({1}, {(io.times[i + 2] - t) / flow.T}))
-    if io.told then
+    if io.takes_guidance then
       prog:set("guidance", T.new("f32", {copies * B}) + text)
     end
     if copies > 1 then

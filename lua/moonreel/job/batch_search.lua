@@ -178,7 +178,7 @@ local function base_of(s, list)
     .. "batch_search.step_time = 12", wanted and wanted[1], wanted and wanted[2])
 end
 
--- a bucket of which the index has no sample is told as 0, 0
+-- a bucket of which the index has no sample is printed as 0, 0
 local function without_data(r, bucket, f)
   local good, problem = pcall(f)
   if good then

@@ -128,7 +128,7 @@ local function measure(r, resolution, frames, batch_size)
   return row.samples > 0 and finish(r, row) or row
 end
 
--- a bucket of which the index has no sample is told and left out
+-- a bucket of which the index has no sample is reported and left out
 local function try(r, resolution, frames, batch_size)
   local good, row = pcall(measure, r, resolution, frames, batch_size)
   if good then

@@ -3,7 +3,7 @@
 -- @module moonreel.life.rings
 local rings = {}
 
--- what all ranks of a group must have alike of a call; counts that differ by rank are told as 0
+-- what all ranks of a group must have alike of a call; counts that differ by rank are given as 0
 local function signature(op)
   return ("%s %d %s"):format(op.kind, op.count, op.dtype or "")
 end

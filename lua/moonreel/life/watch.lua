@@ -278,7 +278,7 @@ local function stragglers(self, ranks, events)
       if all then
         local beside = beside_usual(self, rank, all[rank], self.page:own_s(rank, step))
         count_slow(self, "others", rank, step, all[rank], events)
-        -- what the others show already is told once
+        -- what the others show already is reported once
         count_slow(self, "before", rank, step, self.slow.others[rank] == 0 and beside or nil,
           events)
       end
@@ -310,7 +310,7 @@ function Watch:look()
   return events
 end
 
---- The rank that still stands still, of those that were told: the event, and for how many times
+--- The rank that still stands still, of those that were reported: the event, and for how many times
 -- its limit.
 ---@return table|nil event
 ---@return number|nil times

@@ -105,7 +105,7 @@ function ranks.new(params, world, given)
   return self
 end
 
---- How a table is told what graphs over it share, as params:share takes it.
+--- What graphs over a table share, as params:share takes it.
 function Ranks:shares()
   local hops = {}
   for i, hop in ipairs(self.hops) do

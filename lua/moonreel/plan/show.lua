@@ -271,7 +271,7 @@ local advice = {
     .. "allows (--solve mesh)",
   reduce = "fewer, larger steps: a larger batch or accumulate",
   gather = "larger batches hide it; a faster network, or ranks that share weights inside nodes",
-  norm = "a larger batch: it is told once a step",
+  norm = "a larger batch: it is sent once a step",
   update = "more ranks share it",
   input = "train on stored latents, which are smaller; a faster bus",
 }

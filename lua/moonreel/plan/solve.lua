@@ -7,7 +7,7 @@ local plan = require "moonreel.plan"
 local solve = {}
 
 local MOST = 65536      -- samples of a batch: nobody asks for more
-local MOST_BATCHES = 3  -- of buckets that are too large, told one by one
+local MOST_BATCHES = 3  -- of buckets that are too large, printed one by one
 local MOST_DOUBLED = 8  -- how often a number of GPUs is doubled in search of one that has room
 
 -- a bucket with another batch

@@ -43,7 +43,7 @@ end
 
 -- What failed, for the person who typed. A name that is not there is reported as such; for an error
 -- of Lua inside a function of ours, how that function is called.
-local function told(session, failure)
+local function text_of(session, failure)
   local text = message_of(failure)
   local where, name = text:match("^(prompt:%d+: )attempt to .- %(global '([%w_]+)'%)$")
   if name and session.env[name] == nil then
@@ -133,7 +133,7 @@ function Session:feed(line)
     return "left"
   end
   print((self.leads and "" or ("rank %d: "):format(self.ranks.rank))
-    .. require "moonreel.text.clean"(told(self, failure)):gsub("\\x0a", "\n"):gsub("\\x09", "  ")
+    .. require "moonreel.text.clean"(text_of(self, failure)):gsub("\\x0a", "\n"):gsub("\\x09", "  ")
     .. "")
   return type(failure) == "table" and failure.code == "MR_E_STOPPED" and "stopped" or "failed"
 end

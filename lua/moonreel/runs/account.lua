@@ -25,13 +25,13 @@ end
 -- Seconds in which a step waited for data and for other ranks, on a host; without one on average of
 -- all ranks. Nil: the host had no part in it. What a line does not tell by host is that of all.
 local function waits_of(line, hosts, name)
-  local told = table_of(line.host_waits)
+  local waits = table_of(line.host_waits)
   local data, others, ranks = 0, 0, 0
   for i, host in ipairs(hosts) do
     if not name or host.name == name then
-      local own = table_of(told.data_s)[i]
+      local own = table_of(waits.data_s)[i]
       data = data + host.ranks * number(type(own) == "number" and own or line.data_wait_s)
-      others = others + host.ranks * number(table_of(told.others_s)[i])
+      others = others + host.ranks * number(table_of(waits.others_s)[i])
       ranks = ranks + host.ranks
     end
   end

@@ -9,7 +9,7 @@ local history = require "moonreel.runs.history"
 
 local bisect = {}
 
-local JUMP <const> = 2 -- a learning rate that grows or falls more than this in a step is told
+local JUMP <const> = 2 -- a learning rate that grows or falls more than this in a step is reported
 
 --- The checkpoints of a run, of all its stages, oldest first; damaged ones are left out.
 ---@param dir string

@@ -41,10 +41,10 @@ end
 -- with the host has changed.
 local function is_shown(self, file, entry)
   if entry.kind == "node" and self.every > 1 then
-    local told = type(entry.faults) == "table" and json.encode(entry.faults) or ""
+    local faults = type(entry.faults) == "table" and json.encode(entry.faults) or ""
     local host = tostring(entry.host)
-    local changed = file.hosts[host] ~= told
-    file.hosts[host] = told
+    local changed = file.hosts[host] ~= faults
+    file.hosts[host] = faults
     return changed
   elseif entry.kind ~= "step" then
     return true

@@ -1,4 +1,4 @@
---- Does a rendering fit into the memory? What it will take is told by the same programs at a size
+--- Does a rendering fit into the memory? What it will take follows from the same programs at a size
 -- of few latent cells: work memory grows with their number.
 -- @module moonreel.sample.fit
 local base = require "moonreel.core.base"

@@ -66,7 +66,7 @@ local read = options.declare("sampler:render", {
   { "frames", "integer", "sampling.frames where absent" },
   { "height", "integer", "sampling.height, or that of sampling.resolution, where absent" },
   { "width", "integer", "as height" },
-  { "fps", "number", "what the model is told; sampling.fps where absent" },
+  { "fps", "number", "frames/s that the model reads; sampling.fps where absent" },
   { "save_fps", "number", "of the file; sampling.save_fps where absent, else fps over "
     .. "sampling.frame_interval" },
   { "steps", "integer", "of Euler; scheduler.num_sampling_steps where absent, of 2.0 "
@@ -74,7 +74,7 @@ local read = options.declare("sampler:render", {
   { "guidance", "number", "scheduler.cfg_scale where absent, of 2.0 sampling.guidance; 1: none" },
   { "method", "text", "of 2.0: how guidance is applied; sampling.method where absent" },
   { "cond_type", "text", "of 2.0: the visual condition; sampling.cond_type where absent" },
-  { "plain", "boolean", "of 2.0: rate and motion are not told behind the texts" },
+  { "plain", "boolean", "of 2.0: rate and motion do not stand behind the texts" },
   { "batch_size", "integer", "renderings at once; sampling.batch_size where absent" },
   { "loop", "integer", "pieces, each going on from the one before; sampling.loop where absent" },
   { "num_sample", "integer", "renderings of each prompt and seed; sampling.num_sample where "

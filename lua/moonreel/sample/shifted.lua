@@ -1,5 +1,5 @@
 --- Renderings along the flow of Open-Sora 2.0: prompts with rate and motion score, frames given at
--- the ends of a clip, guidance by text and by condition apart, or told to the model. Ref:
+-- the ends of a clip, guidance by text and by condition apart, or as an input of the model. Ref:
 -- opensora-2.0.md 16.
 -- @module moonreel.sample.shifted
 local blame = require "moonreel.settings.blame"
@@ -184,10 +184,11 @@ end
 function along.nodes(self, g, shape)
   local pipe, dims, copies = self.pipe, shape.dims, shape.way.copies
   local text = pipe:inputs(g, dims[1], copies)
-  local told = pipe:conditions(g, { copies * dims[1], table.unpack(dims, 2) })
+  local conditions = pipe:conditions(g, { copies * dims[1], table.unpack(dims, 2) })
   shifted.step(g, { dims = dims, copies = copies, predict = function(x, t)
     return pipe:predict_guided(g, { x = x, t = t, text = text, text_len = text.len,
-      copies = copies, cond = told.cond, guidance = told.guidance, sequence = self.sequence })
+      copies = copies, cond = conditions.cond, guidance = conditions.guidance,
+      sequence = self.sequence })
   end })
 end
 
@@ -247,7 +248,7 @@ function along.latents(self, r, items)
   end
   local z = shifted.run(p.step, { z = self:noise(r, items, "sample_noise", 0, 0), copies = copies,
     times = shifted.times(self.settings, self.pipe, self:size(r), r), guided = r, kind = r.kind,
-    told = self.pipe:takes "guidance", watch = self:watch(r) })
+    takes_guidance = self.pipe:takes "guidance", watch = self:watch(r) })
   put_back(z, r, items)
   return z
 end

@@ -1,4 +1,4 @@
---- Errors of other rooms told with the line of the recipe, or the argument, that led to them. A
+--- Errors of other rooms with the line of the recipe, or the argument, that led to them. A
 -- room that opens a file or builds a model knows nothing of recipes; who calls it with values of
 -- settings adds the place here.
 -- @module moonreel.settings.blame

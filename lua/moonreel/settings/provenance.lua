@@ -26,7 +26,7 @@ local function readers_of(settings, path)
   return out
 end
 
--- The leaf of a key, or all leaves below it; entries that were taken out are told where nothing is
+-- The leaf of a key, or all leaves below it; entries that were taken out are named where nothing is
 -- left.
 local function leaves_at(settings, key)
   local target, problem = override.target(key)

@@ -67,7 +67,7 @@ function gpu.watch(device)
 end
 
 --- Its state for the journal, at most once a second, and a line for people when it begins or ends
--- to run slower than its clocks. What is not told is absent; nil: not asked now.
+-- to run slower than its clocks. What the driver does not report is absent; nil: not asked now.
 ---@param now number|nil  seconds, of base.now_s()
 ---@return table|nil state  {power_w, clock_mhz, temperature_c, free_bytes, slow}
 ---@return string|nil line

@@ -59,7 +59,7 @@ end
 
 local function finite(x) return x == x and x ~= math.huge and x ~= -math.huge end
 
--- count the samples that could not be read so far, on all ranks; the first ones are told at once
+-- count the samples that could not be read so far, on all ranks; the first ones are printed at once
 local function count_failed(r, failed)
   if failed <= r.failed then
     return
@@ -72,7 +72,7 @@ local function count_failed(r, failed)
   micros.share_failures(r)
 end
 
--- what was told once when it came first, in total
+-- what was printed once when it came first, in total
 local function tell_totals(r)
   if r.unreadable > 0 then
     r.progress:say(("%d samples could not be read since the run began"):format(r.unreadable))

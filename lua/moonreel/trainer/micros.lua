@@ -26,7 +26,7 @@ end
 
 local HEAD <const> = 5 -- numbers that ranks tell beside those of their micro-batches
 
--- What ranks tell each other in a step, sums of all, and `by_rank` what each has told: `numbers` of
+-- What ranks tell each other in a step, sums of all, and `by_rank` what each has sent: `numbers` of
 -- this one, or that its data ended by an error, which is raised on all of them after a checkpoint.
 local function meet(r, sum, numbers, problem)
   local told = table.move(numbers, 1, #numbers, HEAD + 1, {problem and 1 or 0,

@@ -63,7 +63,7 @@ end
 -- micro-steps of the busiest rank in a step
 local function rounds_of(r) return -(-r.micros // r.mesh.data) end
 
--- the micro-step of a bucket; one that does not fit is told with what would
+-- the micro-step of a bucket; one that does not fit is refused with what would
 local function compiled(r, shape, bucket)
   local good, step = pcall(r.programs.get, r.programs, shape)
   if good then

@@ -88,7 +88,7 @@ local function snapshot(r, saver, share, last)
 end
 
 -- what is not finite, as people read it
-local function told(bad)
+local function text_of(bad)
   return ("%d values are not finite, in %s%s"):format(bad.n, bad.names[1],
     #bad.names > 1 and (" and %d more tensors"):format(#bad.names - 1) or "")
 end
@@ -107,10 +107,10 @@ end
 local function leave(r, bad)
   r.journal:append{kind = "nonfinite", step = r.step, values = bad.n,
     tensors = json.array(table.move(bad.names, 1, TENSORS_MOST, 1, {})), wall = base.wall_s()}
-  if not saves.go_back_once(r, {most = r.step, why = told(bad)}) then
+  if not saves.go_back_once(r, {most = r.step, why = text_of(bad)}) then
     r.team:raise("MR_E_NONFINITE", ("step %d: %s; nothing of it is saved\n  try: --load the newest "
       .. "checkpoint with a smaller lr or grad_clip = 1; where that changes nothing, test the "
-      .. "memory of this host"):format(r.step, told(bad)))
+      .. "memory of this host"):format(r.step, text_of(bad)))
   end
 end
 
@@ -151,7 +151,7 @@ function saves.alone(r)
     local saver <close> = writer.new(r, 1)
     local _, bad = snapshot(r, saver, nil, true)
     if bad then
-      base.raise("MR_E_NONFINITE", told(bad))
+      base.raise("MR_E_NONFINITE", text_of(bad))
     end
     life.phase "persist"
     saver:wait()

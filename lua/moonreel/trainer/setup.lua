@@ -37,7 +37,7 @@ local setup = {}
 local FIRST_LR_20 <const> = 1e-6
 local DISCRIMINATOR_LR <const> = 1e-4
 
---- Declare the models; what they refuse is told with the lines of the fields.
+--- Declare the models; their errors name the lines of the fields.
 ---@param s table          settings
 ---@param dtype string
 ---@param cut table|nil    for ranks (moonreel.optim.ranks.cut)
@@ -90,7 +90,7 @@ local function mesh_of(r, here)
     r.split)
 end
 
--- the state of a model on its device; one without room for it is told with the bytes of both
+-- the state of a model on its device; one without room for it is refused with the bytes of both
 local function executor(r, params)
   local good, exec = pcall(E.new, r.device, params, {regions = r.regions})
   if good then

@@ -5,7 +5,7 @@
 -- @module moonreel.trainer.spikes
 local spikes = {}
 
---- Noise levels that losses are told apart by.
+--- Noise levels by which losses are judged.
 spikes.LEVELS = 4
 
 -- norms that the median is of, the least of them that make one; losses of a group that make its

@@ -107,7 +107,7 @@ end
 
 -- a field that is a number, a text or a table; nil where a line of the journal has none such, being
 -- damaged or of another version
-local function told(entry, name, kind)
+local function stated(entry, name, kind)
   local value = entry[name]
   return type(value) == (kind or "number") and value or nil
 end
@@ -115,42 +115,43 @@ end
 -- rows of an entry that are of buckets
 local function buckets_of(entry)
   local rows = {}
-  for _, row in ipairs(told(entry, "buckets", "table") or {}) do
-    rows[#rows + 1] = type(row) == "table" and told(row, "key", "string") and row or nil
+  for _, row in ipairs(stated(entry, "buckets", "table") or {}) do
+    rows[#rows + 1] = type(row) == "table" and stated(row, "key", "string") and row or nil
   end
   return rows
 end
 
--- what a run told at its start, as truth.of_run gives it; and seconds of a step beside its
+-- what a run predicted at its start, as truth.of_run gives it; and seconds of a step beside its
 -- micro-steps, and how many these are
 local function read_start(facts, entry)
-  local machine = told(entry, "machine", "table") or {}
-  local libraries = told(machine, "libraries", "table") or {}
-  facts.began, facts.ranks = told(entry, "began_bytes"), told(entry, "ranks")
-  facts.threads, facts.device = told(machine, "threads"), told(libraries, "device", "string")
+  local machine = stated(entry, "machine", "table") or {}
+  local libraries = stated(machine, "libraries", "table") or {}
+  facts.began, facts.ranks = stated(entry, "began_bytes"), stated(entry, "ranks")
+  facts.threads, facts.device = stated(machine, "threads"), stated(libraries, "device", "string")
     or "cpu"
-  return (told(entry, "update_s") or 0) + (told(entry, "talk_s") or 0), told(entry, "rounds") or 1
+  return (stated(entry, "update_s") or 0) + (stated(entry, "talk_s") or 0),
+    stated(entry, "rounds") or 1
 end
 
 --- The same out of a run's journal. Steps whose batches were of several buckets count for none, and
 -- neither does what a line lacks.
 ---@param dir string
 ---@return mr.Truth
----@return table facts  resident: bytes at most, told at the end of the run; began: bytes of the
+---@return table facts  resident: bytes at most, printed at the end of the run; began: bytes of the
 ---   process when it began; ranks, threads of each; device; rendered: seconds of each rendering of
 ---   the run's own prompts; nil what the journal does not tell
 function truth.of_run(dir)
   local self, update_s, rounds, facts = truth.new(), 0, 1, {}
   local function expect(row)
-    local seconds = told(row, "seconds")
-    if told(row, "key", "string") and seconds then
-      self:expect(row.key, told(row, "bucket", "string") or row.key, rounds * seconds + update_s,
-        told(row, "resident_bytes"))
+    local seconds = stated(row, "seconds")
+    if stated(row, "key", "string") and seconds then
+      self:expect(row.key, stated(row, "bucket", "string") or row.key, rounds * seconds + update_s,
+        stated(row, "resident_bytes"))
     end
   end
   for entry in run.entries(dir) do
-    local key, time_s = told(entry, "bucket", "string"), told(entry, "time_s")
-    local wait_s = told(entry, "data_wait_s")
+    local key, time_s = stated(entry, "bucket", "string"), stated(entry, "time_s")
+    local wait_s = stated(entry, "data_wait_s")
     if entry.kind == "start" then
       update_s, rounds = read_start(facts, entry)
       for _, row in ipairs(buckets_of(entry)) do
@@ -162,14 +163,14 @@ function truth.of_run(dir)
         and wait_s then
       self:add(key, time_s - wait_s)
     end
-    if entry.kind == "samples" and entry.set == "recipe" and told(entry, "seconds") then
+    if entry.kind == "samples" and entry.set == "recipe" and stated(entry, "seconds") then
       facts.rendered = facts.rendered or {}
       table.insert(facts.rendered, entry.seconds)
     end
     if entry.kind == "end" or entry.kind == "stop" then
-      facts.resident = told(entry, "resident_bytes") or facts.resident
+      facts.resident = stated(entry, "resident_bytes") or facts.resident
       for _, row in ipairs(buckets_of(entry)) do
-        bucket_of(self, row.key).measured_bytes = told(row, "measured_bytes")
+        bucket_of(self, row.key).measured_bytes = stated(row, "measured_bytes")
       end
     end
   end

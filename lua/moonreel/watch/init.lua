@@ -178,7 +178,7 @@ local function try(self, one, set, path)
     path = folder .. "/" .. path, seconds = made.seconds, scalars = made.scalars }
 end
 
--- a rendering that failed is shown, told to the run, and not tried again by this process
+-- a rendering that failed is shown, reported to the run, and not tried again by this process
 local function fail(self, one, set, why)
   self.failed[one.id .. set.name] = true
   self.counts.failed = self.counts.failed + 1

@@ -85,7 +85,7 @@ local function sample(m, c)
   end
   c.watch(0, c.noise)
   local z = shifted.run(prog, { z = c.noise, times = c.times, copies = copies, guided = o,
-    kind = c.kind, told = config.guidance_embed, watch = function(i, ran)
+    kind = c.kind, takes_guidance = config.guidance_embed, watch = function(i, ran)
       c.said(i - 1, ran:get "pred", copies)
       c.watch(i, ran:get "z")
     end })

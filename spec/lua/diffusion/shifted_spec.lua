@@ -116,7 +116,7 @@ describe("the flow of 2.0", function()
   end)
 
   -- the last z of steps with a model that says what it is asked; seen: rows of its inputs
-  local function steps(copies, guided, told)
+  local function steps(copies, guided, takes_guidance)
     local g, seen = G.graph(), {}
     shifted.step(g, { dims = { 1, 1, 2, 1, 1 }, copies = copies, predict = function(z, t)
       assert.same({ copies, 1, 2, 1, 1 }, z.shape)
@@ -124,13 +124,14 @@ describe("the flow of 2.0", function()
       local v = z * 0 + g:const(T.from({ copies, 1, 2, 1, 1 }, table.move(say, 1, 2 * copies, 1,
         {})))
       g:output("asked", t)
-      return told and v + g:input("guidance", "f32", { copies }):reshape { copies, 1, 1, 1, 1 }
+      return takes_guidance
+        and v + g:input("guidance", "f32", { copies }):reshape { copies, 1, 1, 1, 1 }
         :expand(z.shape) or v
     end })
     g:finish()
     local z = shifted.run(E.new(E.device("cpu", 1), nil, {}):compile(g), { z = T.from({ 1, 1, 2, 1,
       1 }, { 0, 10 }), times = { 1000, 600, 0 }, copies = copies, guided = guided,
-      kind = "i2v_head", told = told, watch = function(i, prog)
+      kind = "i2v_head", takes_guidance = takes_guidance, watch = function(i, prog)
         seen[i] = prog:get("asked"):totable()
       end })
     return z:totable(), seen
@@ -150,7 +151,7 @@ describe("the flow of 2.0", function()
     assert.near(-7, z[1], 1e-5)
     z = steps(1, { guidance = 5 })
     assert.near(-3, z[1], 1e-5)
-    -- a model that is told the guidance
+    -- a model that takes the guidance
     z = steps(1, { guidance = 5 }, true)
     assert.near(-8, z[1], 1e-5)
   end)

@@ -27,7 +27,7 @@ return {
     { "qkv_bias", "boolean", default = true, reader = "model", resume = "refuse",
       help = "bias of queries, keys, values" },
     { "guidance_embed", "boolean", default = false, reader = "model", resume = "refuse",
-      help = "the model is told the guidance" },
+      help = "the model takes the guidance as an input" },
     { "guidance", "number", default = 4, min = 0, reader = "trainer", resume = "warn",
       when = { ".guidance_embed", true }, help = "guidance scale given to the model in training" },
     { "cond_embed", "boolean", default = false, reader = "model", resume = "refuse",

@@ -8,8 +8,8 @@ local function add(name, kind, default, rest)
 end
 
 add("action", "text", "log", { choices = { "log", "skip", "rollback" },
-  help = "what happens at a spike: log: it is told; skip: the update is left out, for which each "
-    .. "step waits for its losses first; rollback: the run goes back to a checkpoint and leaves "
+  help = "what happens at a spike: log: it is reported; skip: the update is left out, for which "
+    .. "each step waits for its losses first; rollback: the run goes back to a checkpoint and leaves "
     .. "out the batches from there on. The journal has the samples in any case" })
 add("norm_factor", "number", 5, { min = 1,
   help = "a gradient norm above so many times the median of the last 100 is too large" })
