@@ -109,7 +109,7 @@ local function unread_in_training(s, path, row, command)
   if s.job == "reconstruct" and path == "sampling.save_dir" then
     return nil -- where its clips go
   end
-  if row.reader == "sample" then
+  if row.reader == "sample" and not renders(s) then
     return ("says what `moonreel sample` renders, and %s would not read it; bucket_config has the "
       .. "sizes and lengths to train on"):format(command), ("moonreel sample RUN %s=VALUE, or %s "
       .. "in the recipe"):format(path, path)

@@ -9,8 +9,8 @@ end
 
 add("action", "text", "log", { choices = { "log", "skip", "rollback" },
   help = "what happens at a spike: log: it is reported; skip: the update is left out, for which "
-    .. "each step waits for its losses first; rollback: the run goes back to a checkpoint and leaves "
-    .. "out the batches from there on. The journal has the samples in any case" })
+    .. "each step waits for its losses first; rollback: the run goes back to a checkpoint and "
+    .. "leaves out the batches from there on. The journal has the samples in any case" })
 add("norm_factor", "number", 5, { min = 1,
   help = "a gradient norm above so many times the median of the last 100 is too large" })
 add("norm_steps", "integer", 3, { min = 1, unit = "steps",
