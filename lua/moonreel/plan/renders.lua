@@ -6,10 +6,15 @@ local work = require "moonreel.plan.work"
 
 local renders = {}
 
--- threads that a run on this machine computes with, and those of what renders
+-- threads of what renders on this machine, as a share of those that a run computes with, and how
+-- much longer it takes beside the run than alone
 local function threads_of(settings, machine, ranks)
   local own = machine.cpu.threads
-  return own, settings.sampling.on == "device" and own or processors.spare(settings, own * ranks)
+  if settings.sampling.on == "device" then
+    return 1, 1
+  end
+  local threads = processors.spare(settings, own * ranks)
+  return threads / own, processors.stretch(own * ranks, threads)
 end
 
 --- What rendering the prompts of a recipe takes, on the machine of a plan.
@@ -24,18 +29,17 @@ function renders.of(settings, models, mesh, planned)
   if s.every == 0 or models.job then
     return nil
   end
-  local slower = 1
+  local share, stretch = 1, 1
   if machine.here then
-    local own, rendering = threads_of(settings, machine, mesh.ranks)
-    slower = own / rendering
+    share, stretch = threads_of(settings, machine, mesh.ranks)
   end
   local seconds, clips = cost.of(settings, models.pipe, models.exec, { planned = planned,
     here = machine.here and { saved_bytes = models.saved, fresh = s.on == "host" },
     seconds = function(prog)
-      return slower * work.parts(machine, prog:times(), models.dtype).forward
+      return work.parts(machine, prog:times(), models.dtype).forward / share
     end })
   return { every = s.every, on = s.on, clips = clips,
-    seconds = (machine.cpu or s.on == "device") and seconds or nil }
+    seconds = (machine.cpu or s.on == "device") and seconds * stretch or nil }
 end
 
 --- What renderings of a run took: the median.

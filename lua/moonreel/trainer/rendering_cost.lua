@@ -72,6 +72,16 @@ local function ask(s, threads, here)
   return tonumber(seconds), math.tointeger(clips)
 end
 
+-- processors that a run's threads take
+local function used_by(r)
+  return r.facts.device == "cpu" and r.facts.threads * r.team.size or r.team.size
+end
+
+--- Threads of the process that renders beside a run.
+---@param r mr.Run
+---@return integer
+function rendering_cost.threads(r) return processors.spare(r.settings, used_by(r)) end
+
 --- Predict what one takes, and say it.
 ---@param r mr.Run
 function Cost:predict(r)
@@ -89,18 +99,13 @@ function Cost:predict(r)
       type(seconds) == "table" and seconds.message or seconds)))
     return
   end
+  if not here then
+    seconds = seconds * processors.stretch(used_by(r), threads)
+  end
   self.predicted_s = seconds
   r.progress:say(("renderings: every %d steps (sampling.every) %d clips, about %s each, %s")
     :format(s.sampling.every, clips, rendering_cost.text(seconds), here and "between two steps"
     or ("beside the run, by %d thread%s"):format(threads, threads == 1 and "" or "s")))
-end
-
---- Threads of the process that renders beside a run.
----@param r mr.Run
----@return integer
-function rendering_cost.threads(r)
-  local used = r.facts.device == "cpu" and r.facts.threads * r.team.size or r.team.size
-  return processors.spare(r.settings, used)
 end
 
 --- One is made.

@@ -44,6 +44,20 @@ describe("what renderings take", function()
     assert.same({ "0.27 s", "12.3 s" }, { rendering_cost.text(0.274), rendering_cost.text(12.34) })
   end)
 
+  it("is longer beside a run by the processors that both want", function()
+    local settings = require("moonreel.settings").bake("tiny/demo", { "model.depth=1",
+      "sampling.every=5", "sampling.threads=1", "scheduler.num_sampling_steps=1",
+      'sampling.prompts={"a"}' })
+    local function predicted(threads)
+      local one = cost(0, 1)
+      one:predict { settings = settings, facts = { device = "cpu", threads = threads },
+        team = { size = 1 }, saved_bytes = 0, progress = { say = function() end } }
+      return one.predicted_s
+    end
+    local few, many = predicted(1), predicted(999 * require("moonreel.trainer.processors").count())
+    assert.is_true(many > 100 * few, ("%g %g"):format(few, many))
+  end)
+
   it("has a checkpoint that is opened in it, all of whose bytes are read", function()
     local settings = require("moonreel.settings").bake("tiny/demo", { "model.depth=1",
       "scheduler.num_sampling_steps=1", 'sampling.prompts={"a"}' })
