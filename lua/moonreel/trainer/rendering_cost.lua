@@ -43,6 +43,7 @@ end
 ---@param here table  saved_bytes, fresh: as of moonreel.sample.cost
 ---@return number seconds
 ---@return integer clips
+---@return integer bytes of the process that renders
 function rendering_cost.on(s, device, here)
   local dtype = pipeline.dtype(s, device)
   local pipe = pipeline.of(s, dtype)
@@ -51,8 +52,10 @@ function rendering_cost.on(s, device, here)
     planned.rates[name] = device:rates(name)
   end
   local exec <close> = E.plan(pipe.params, planned)
-  return sample_cost.of(s, pipe, exec, { planned = planned, here = here,
+  local seconds, clips, bytes = sample_cost.of(s, pipe, exec, { planned = planned, here = here,
     seconds = function(prog) return prog:plan().seconds end })
+  -- a file whose hashes are compared is in memory as a whole
+  return seconds, clips, bytes + here.saved_bytes
 end
 
 local ASK <const> = [[
@@ -65,11 +68,11 @@ print(require("moonreel.trainer.rendering_cost").on(s, device,
 local function ask(s, threads, here)
   local code = ASK:format(threads, here.saved_bytes, here.fresh)
   local done = process.run({ process.program(), "-e", code }, s:to_json(), { deadline_s = ASK_S })
-  local seconds, clips = done.output:match "^([%d.e+-]+)\t(%d+)\n$"
+  local seconds, clips, bytes = done.output:match "^([%d.e+-]+)\t(%d+)\t(%d+)\n$"
   if done.exit ~= 0 or not seconds then
     base.raise("MR_E_FAIL", done.output)
   end
-  return tonumber(seconds), math.tointeger(clips)
+  return tonumber(seconds), math.tointeger(clips), math.tointeger(bytes)
 end
 
 -- processors that a run's threads take
@@ -87,7 +90,7 @@ function rendering_cost.threads(r) return processors.spare(r.settings, used_by(r
 function Cost:predict(r)
   local s = r.settings
   local threads, here = rendering_cost.threads(r), s.sampling.on == "device"
-  local good, seconds, clips = pcall(function()
+  local good, seconds, clips, bytes = pcall(function()
     local known = { saved_bytes = r.saved_bytes, fresh = not here }
     if here and r.facts.device ~= "cpu" then
       return rendering_cost.on(s, r.device, known)
@@ -99,7 +102,9 @@ function Cost:predict(r)
       type(seconds) == "table" and seconds.message or seconds)))
     return
   end
-  if not here then
+  if here and r.facts.device == "cpu" then
+    r.truth:beside(bytes)
+  elseif not here then
     seconds = seconds * processors.stretch(used_by(r), threads)
   end
   self.predicted_s = seconds

@@ -15,8 +15,12 @@ Truth.__index = Truth
 --- Nothing predicted and nothing measured.
 ---@return mr.Truth
 function truth.new()
-  return setmetatable({ by = {}, names = {} }, Truth)
+  return setmetatable({ by = {}, names = {}, beside_bytes = 0 }, Truth)
 end
+
+--- What renders in the process of a run has bytes beside those of every bucket.
+---@param bytes integer
+function Truth:beside(bytes) self.beside_bytes = bytes end
 
 local function bucket_of(self, key)
   local one = self.by[key]
@@ -56,7 +60,8 @@ function Truth:rows()
   for i, key in ipairs(self.names) do
     local one = self.by[key]
     local row = { bucket = one.bucket, steps = one.steps, predicted_s = one.predicted_s,
-      predicted_bytes = one.predicted_bytes, measured_bytes = one.measured_bytes }
+      predicted_bytes = one.predicted_bytes and one.predicted_bytes + self.beside_bytes,
+      measured_bytes = one.measured_bytes }
     if one.steps >= LEAST then
       local times = table.move(one.times, 1, #one.times, 1, {})
       table.sort(times)

@@ -44,6 +44,22 @@ describe("what renderings take", function()
     assert.same({ "0.27 s", "12.3 s" }, { rendering_cost.text(0.274), rendering_cost.text(12.34) })
   end)
 
+  it("has bytes in the process of a run on processors: weights, programs, a checkpoint", function()
+    local settings = require("moonreel.settings").bake("tiny/demo", { "model.depth=1",
+      "sampling.every=5", "sampling.on=device", "scheduler.num_sampling_steps=1",
+      'sampling.prompts={"a"}' })
+    local function bytes(saved)
+      local found
+      cost(0, 1):predict { settings = settings, facts = { device = "cpu", threads = 1 },
+        team = { size = 1 }, saved_bytes = saved, progress = { say = function() end },
+        truth = { beside = function(_, n) found = n end } }
+      return found
+    end
+    local least = bytes(0)
+    assert.is_true(least > 1e6 and least < 1e8, least)
+    assert.equal(least + 5e6, bytes(5000000))
+  end)
+
   it("is longer beside a run by the processors that both want", function()
     local settings = require("moonreel.settings").bake("tiny/demo", { "model.depth=1",
       "sampling.every=5", "sampling.threads=1", "scheduler.num_sampling_steps=1",

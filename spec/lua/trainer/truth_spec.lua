@@ -36,14 +36,16 @@ describe("the truth", function()
   end)
 
   it("of bytes is told where the process became a tenth larger than predicted", function()
-    local function told(had)
+    local function told(had, beside)
       local t = truth.new()
+      t:beside(beside or 0)
       t:expect("a", "first", 1, 400e6)
       t:expect("b", "second", 1, 500e6)
       t:add("a", 1, had)
       return t:lines()
     end
     assert.same({ "600 MB were resident, 500 MB were predicted: +20 %" }, told(600e6))
+    assert.same({}, told(600e6, 90e6))
     assert.same({ "400 MB were resident, 500 MB were predicted: -20 %" }, told(400e6))
     assert.same({}, told(540e6))
     -- on a GPU nothing is predicted of the process
