@@ -124,7 +124,6 @@ end
 ---   done once in a process, where it is `fresh`
 ---@return number seconds
 ---@return integer clips
----@return integer bytes  of weights and what a step computes in
 function cost.of(settings, pipe, exec, how)
   local began, here = base.now_s(), how.here
   local step, r = sample.programs(settings, pipe, exec)
@@ -134,9 +133,8 @@ function cost.of(settings, pipe, exec, how)
     seconds = seconds + base.now_s() - began + step.runs // r.steps * timed(collectgarbage)
       + open_s(settings, pipe, here.saved_bytes) + files_s(r, here.fresh)
   end
-  local bytes = step.prog:plan().total
   step.prog:close()
-  return seconds, #r.items, bytes
+  return seconds, #r.items
 end
 
 return cost

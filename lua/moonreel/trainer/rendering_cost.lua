@@ -52,8 +52,13 @@ function rendering_cost.on(s, device, here)
     planned.rates[name] = device:rates(name)
   end
   local exec <close> = E.plan(pipe.params, planned)
-  local seconds, clips, bytes = sample_cost.of(s, pipe, exec, { planned = planned, here = here,
-    seconds = function(prog) return prog:plan().seconds end })
+  local bytes = 0
+  local seconds, clips = sample_cost.of(s, pipe, exec, { planned = planned, here = here,
+    seconds = function(prog)
+      local plan = prog:plan()
+      bytes = math.max(bytes, plan.total)
+      return plan.seconds
+    end })
   -- a file whose hashes are compared is in memory as a whole
   return seconds, clips, bytes + here.saved_bytes
 end
