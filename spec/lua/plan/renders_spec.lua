@@ -23,11 +23,11 @@ describe("plan with sampling.every", function()
     assert.same({ 4, 8, "host" }, { c.renderings, c.rendering_clips, c.rendering_on })
     assert.is_true(c.rendering_s > 0)
     assert.near(c.renderings * c.rendering_s / (c.hours * 3600), c.rendering_share, 1e-9)
-    -- most work is in the steps, the rest in what makes frames of latents
+    -- most work is in the steps, the rest in opening the checkpoint and making frames of latents
     local twice = course("--machine H100", "sampling.on=device")
     local once = course("--machine H100", "sampling.on=device", "scheduler.num_sampling_steps=10")
     local ratio = twice.rendering_s / once.rendering_s
-    assert.is_true(ratio > 1.98 and ratio < 2, ratio)
+    assert.is_true(ratio > 1.95 and ratio < 2, ratio)
     assert.is_nil(planned("sampling.every=0").renderings)
     assert.is_nil(course("--machine H100").rendering_s)
   end)
