@@ -20,5 +20,6 @@ return recipe {
   pin_memory_cache_pre_alloc_numels = parts.pinned({ 24, 280 * 1024 ^ 2 }, { 4, 54 * 1024 ^ 2 }),
   plugin = "zero2", plugin_config = { reduce_bucket_size_in_m = 128, overlap_allgather = false },
   seed = 42,
-  log_every = 10, ckpt_every = 100, keep_n_latest = 20, wandb_project = "mmdit",
+  log_every = 10, ckpt_every = 100, async_io = false, keep_n_latest = 20,
+  wandb_project = "mmdit",
 }
