@@ -5,7 +5,6 @@
 local aspects = require "moonreel.data.aspects"
 local families = require "moonreel.recipe.families"
 local fault = require "moonreel.recipe.fault"
-local place = require "moonreel.comm.place"
 local registry = require "moonreel.recipe.registry"
 
 local uses = {}
@@ -19,9 +18,9 @@ local function renders(s) return s.sampling.every > 0 or s.eval.every > 0 end
 
 local function evaluates(s) return s.job == "eval_loss" or s.eval.every > 0 end
 
--- several ranks that a launcher of ours starts again
+-- several ranks that a launcher of ours starts again; it gives each a number
 local function is_launched(s)
-  return s.nproc_per_node > 1 or s.hostfile ~= nil or place.find().by == "moonreel -n"
+  return s.nproc_per_node > 1 or s.hostfile ~= nil or os.getenv "MOONREEL_RANK" ~= nil
 end
 
 local function has_weights(s)
@@ -128,7 +127,8 @@ end
 
 -- ---- refusals ----
 
--- call f(argument, leaf) for each value that these arguments gave
+-- call f(argument, leaf) for each value that these arguments gave; none takes a recipe's value away,
+-- which a run that does not read the field may need
 local function each(arguments, settings, f)
   local own = {}
   for _, one in ipairs(arguments) do
@@ -136,8 +136,8 @@ local function each(arguments, settings, f)
   end
   for _, leaf in ipairs(settings:leaves()) do
     local link, row = leaf.chain[#leaf.chain], leaf.row
-    if link and link.command_line and own[link.at] and row.reader and not row.no_meaning
-        and row.reader ~= "cli" and row.reader ~= "user" then
+    if link and link.command_line and own[link.at] and leaf.value ~= nil and row.reader
+        and not row.no_meaning and row.reader ~= "cli" and row.reader ~= "user" then
       f(link.at, leaf)
     end
   end

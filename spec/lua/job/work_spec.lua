@@ -54,7 +54,7 @@ describe("a job", function()
           pcall(function() send() while true do end end)
           return real(...)
         end]]):format(case[2], case[3], i % 2 == 0 and "pcall" or "function(f) f() end"), case[1],
-        "cache=" .. dir.path .. "/none")
+        i == 1 and "cache=" .. dir.path .. "/none" or "threads=1")
       assert.equal(exit, r.exit, r.output)
       assert.matches("stop requested: nothing is written\n$", r.output)
     end

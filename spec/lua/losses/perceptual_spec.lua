@@ -118,7 +118,8 @@ describe("the perceptual loss", function()
     local run <close> = E.new(E.device("cpu", 1), params:seal(), {})
     run:init(0)
     local names, bytes
-    for _, share in ipairs { false, state.share(params, { { start = 0, stop = 64 } }, 0, 1) } do
+    for _, share in ipairs { false, state.share(params, { rank = 0, size = 1, counts = true,
+      owned = function() return { { start = 0, stop = 64 } } end }) } do
       names, bytes = {}, 0
       for i, row in ipairs(state.rows(run, params, share or nil)) do
         names[i], bytes = row.name, bytes + row.bytes

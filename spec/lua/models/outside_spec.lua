@@ -18,7 +18,9 @@ return recipe.extend("tiny/demo") {
   model = { depth = 1, hidden_size = 32, num_heads = 2, in_channels = 8, caption_channels = 16,
     model_max_length = 1 },
   bucket_config = recipe.replace { ["32px"] = { [1] = { 1.0, 8 }, [5] = { 1.0, 4 } } },
-  num_workers = 0, threads = 1, ckpt_every = 2, keep_n_latest = -1, outputs = "OUT",
+  -- a family from outside says no matrices
+  optim = { type = "adamw" },
+  steps = 4, num_workers = 0, threads = 1, ckpt_every = 2, keep_n_latest = -1, outputs = "OUT",
 }
 ]]
 
@@ -57,9 +59,7 @@ describe("families from outside", function()
   end
 
   local function train(name, ...)
-    local text, exit = run { "train", out .. "/toys.lua", "name=" .. name, "steps=4",
-      -- a family from outside says no matrices
-      "optim.type=adamw",
+    local text, exit = run { "train", out .. "/toys.lua", "name=" .. name,
       "dataset.data_path=" .. demo_data.path(), ... }
     assert.equal(0, exit, text)
     return demo_data.run_dir(out, name), text

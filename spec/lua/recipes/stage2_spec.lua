@@ -1,6 +1,5 @@
 --- Stage 2 of Open-Sora 2.0, and its form with frames given, train at a small size by 4 ranks and
 -- by 8 with their own plugin settings: tokens shared by 4, ZeRO 2, inputs of blocks in host memory.
--- Covers: recipes/opensora-2.0/train/stage2.lua recipes/opensora-2.0/train/stage2_i2v.lua
 local demo_data = require "spec.support.demo_data"
 local json = require "moonreel.core.json"
 local process = require "moonreel.core.process"

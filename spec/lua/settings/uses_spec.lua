@@ -104,7 +104,7 @@ describe("fields on the command line", function()
     local given = setmetatable({}, { __index = function(_, key)
       return key == "leaves" and function()
         local link = { at = "x", command_line = true }
-        return { { path = leaf.path, row = leaf.row, chain = { link } } }
+        return { { path = leaf.path, row = leaf.row, value = true, chain = { link } } }
       end or type(s[key]) == "function" and function(_, ...) return s[key](s, ...) end or s[key]
     end })
     return not pcall(refuse, { { key = leaf.path, argument = "x" } }, given)

@@ -61,11 +61,11 @@ describe("encoders", function()
       end
       local with, most = batch(17, 4, true)
       local bare, clips = batch(17, 4)
-      -- by formula: two operations for each weight and token; what is no product takes longer
+      -- by formula: two operations for each weight and token; what is no product, and each launch, takes longer
       local formula = 4 * 300 * 2 * (closed.t5.parameters - 32128 * 4096)
       local flop = text_flop({ texts = { text } }, 4)
       assert.is_true(math.abs(flop / formula - 1) < 0.1, flop / formula)
-      assert.is_true(with - bare > formula / 600e12 and with - bare < 1.3 * formula / 600e12)
+      assert.is_true(with - bare > formula / 600e12 and with - bare < 1.5 * formula / 600e12)
       assert.is_true(most > clips and text:encoders(4)[1].prog:memory().arena < most)
       -- sample by sample; three pieces of 17 frames
       assert.is_true(math.abs(batch(17, 8) / bare - 2) < 1e-9)
