@@ -127,8 +127,8 @@ end
 
 -- ---- refusals ----
 
--- call f(argument, leaf) for each value that these arguments gave; none takes a recipe's value away,
--- which a run that does not read the field may need
+-- call f(argument, leaf) for each value that these arguments gave; none takes a recipe's value
+-- away, which a run that does not read the field may need
 local function each(arguments, settings, f)
   local own = {}
   for _, one in ipairs(arguments) do

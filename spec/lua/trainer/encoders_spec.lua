@@ -61,7 +61,8 @@ describe("encoders", function()
       end
       local with, most = batch(17, 4, true)
       local bare, clips = batch(17, 4)
-      -- by formula: two operations for each weight and token; what is no product, and each launch, takes longer
+      -- by formula: two operations for each weight and token; what is no product takes longer, and
+      -- so does each launch
       local formula = 4 * 300 * 2 * (closed.t5.parameters - 32128 * 4096)
       local flop = text_flop({ texts = { text } }, 4)
       assert.is_true(math.abs(flop / formula - 1) < 0.1, flop / formula)
