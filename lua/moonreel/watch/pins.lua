@@ -22,11 +22,17 @@ local function link_all(path, into)
     or base.exists(path .. "/MANIFEST.json")
 end
 
+-- does a process go on? One that has ended is listed until its parent has read its exit status
+local function goes_on(pid)
+  local good, text = pcall(base.read_file, ("/proc/%s/stat"):format(pid))
+  return good and not text:find "%) [ZX] "
+end
+
 -- what a killed process has begun
 local function sweep(folder)
   for _, name in ipairs(base.list_dir(folder)) do
     local pid = name:match "^%.step%-%d+%-(%d+)$"
-    if pid and not base.exists("/proc/" .. pid) then
+    if pid and not goes_on(pid) then
       base.remove_dir(folder .. "/" .. name)
     end
   end

@@ -1,5 +1,6 @@
 --- Folders of renderings, checkpoints that stay for them, lines that wait for a journal.
 -- Covers: lua/moonreel/watch/shelf.lua lua/moonreel/watch/pins.lua lua/moonreel/watch/report.lua
+local background = require "spec.support.background"
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local folder = require "spec.support.folder"
@@ -84,6 +85,22 @@ describe("a checkpoint that is kept for a set", function()
     base.make_dir(at .. "/samples/.watch/s/.step-000000000009-999999999")
     assert.is_false(pins.add(at, "s", 9))
     assert.same({}, base.list_dir(at .. "/samples/.watch/s"))
+  end)
+
+  it("is swept when its process has ended but its parent has not asked how", function()
+    -- the shell's child ends at once; the program in the shell's place never asks for it
+    local log = at .. "/log"
+    background.start(log, "/bin/sh", "-c", "sleep 0 & echo $!; exec sleep 60")
+    local pid = background.await("the child", log, function()
+      return base.read_file(log):match "%d+"
+    end)
+    background.await("its end", log, function()
+      return base.read_file("/proc/" .. pid .. "/stat"):find "%) Z " or nil
+    end)
+    base.make_dir(at .. "/samples/.watch/s/.step-000000000009-" .. pid)
+    pins.add(at, "s", 9)
+    assert.same({}, base.list_dir(at .. "/samples/.watch/s"))
+    background.stop()
   end)
 end)
 
