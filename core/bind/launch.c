@@ -158,7 +158,7 @@ static const mr_bind_face type = {LAUNCH, "Ranks of this host that this process 
 static const mr_bind_row rows[] = {
     MR_ROW_OPTIONS("start", b_start,
                    "(words: string[], ranks: integer, options?: table): mr.Launch",
-                   "Start this program so many times on this host.", start_fields),
+                   "Start this program as `ranks` processes on this host.", start_fields),
     MR_ROW("listen", b_listen, "(where?: string): integer, integer",
            "A socket at a free port of an interface or address (default: all), for a rank 0 that "
            "this process starts: descriptor, port."),

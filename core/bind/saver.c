@@ -179,7 +179,7 @@ const mr_bind_field mr_bind_saver_fields[] = {
     MR_BIND_NUM("deadline_s", mr_saver_options, deadline_s, 0,
                 "Seconds of one save before it counts as stuck; 0: 600."),
     MR_BIND_INT("buffer_bytes", mr_saver_options, buffer_bytes, 0, 0,
-                "Save through a host buffer of so many bytes while save() waits; 0: copy all."),
+                "Bytes of the host buffer of a save while save() waits; 0: copy all."),
     MR_BIND_END};
 
 int mr_bind_saver_new(lua_State *L)

@@ -182,7 +182,7 @@ typedef struct mr_saver_options {
      * and nothing is committed. */
     double deadline_s;
     /* 0: a save is copied whole and written while the caller goes on. Else at least 2 MiB: it goes
-     * through a host buffer of so many bytes, and mr_saver_save returns when it has ended */
+     * through a host buffer of this size, and mr_saver_save returns when it has ended */
     int64_t buffer_bytes;
 } mr_saver_options;
 
@@ -262,7 +262,7 @@ MR_API mr_status mr_saver_wait(mr_saver *saver, double timeout_s);
  * tells the others: their savers still take the same saves then. Cheap: call it each step. */
 MR_API mr_status mr_saver_check(mr_saver *saver);
 MR_API void mr_saver_get_status(mr_saver *saver, mr_saver_status *out);
-/* The next event not yet returned; false when there is none. The oldest are dropped beyond 64. */
+/* The next event not yet returned; false: no event waits. The oldest are dropped beyond 64. */
 MR_API bool mr_saver_poll(mr_saver *saver, mr_saver_event *out);
 /* Some of its ranks are lost: wait at most `seconds` for the parts of the others. */
 MR_API void mr_saver_part(mr_saver *saver, double seconds);

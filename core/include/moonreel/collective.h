@@ -68,7 +68,7 @@ typedef struct mr_group {
 /* Give a group, which is copied, a number, from 1. Errors: MR_E_MEMORY */
 MR_API mr_status mr_collective_add(const mr_group *group, int64_t *number);
 /* The number names no group any more; 0 is fine. Who watches is called before, and may still use
- * the group: one device at a time; NULL: nobody. */
+ * the group: one device at a time; NULL: no one watches. */
 MR_API void mr_collective_remove(int64_t number);
 typedef void mr_collective_watcher(int64_t number);
 MR_API void mr_collective_watch(mr_collective_watcher *watcher);

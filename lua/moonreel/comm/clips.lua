@@ -41,7 +41,7 @@ function clips.divide(settings, ranks, how)
   end
 end
 
---- How settings share clips over so many ranks, which fall into groups.
+--- How settings share clips over all ranks of a run, which fall into groups.
 ---@param settings table
 ---@param ranks integer
 ---@return mr.Clips

@@ -43,7 +43,7 @@ function ckpt.write(path, tensors, metadata) end
 ---@field attempts? integer Tries per save; 0: 3. Default: 0.
 ---@field intervals_max? integer Saves in a row without a commit before check() raises; 0: 3. Default: 0.
 ---@field deadline_s? number Seconds of one save before it counts as stuck; 0: 600. Default: 0.
----@field buffer_bytes? integer Save through a host buffer of so many bytes while save() waits; 0: copy all. Default: 0.
+---@field buffer_bytes? integer Bytes of the host buffer of a save while save() waits; 0: copy all. Default: 0.
 
 --- A thread that writes the checkpoints of a run: of rank 0 with the lock of the run, of other ranks with its directory.
 ---@param owner mr.RunLock|string

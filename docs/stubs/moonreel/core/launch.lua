@@ -10,7 +10,7 @@ local launch = {}
 ---@field first? integer Their first number in the run. Default: 0.
 ---@field world? integer Ranks of the run; 0: these are all. Default: 0.
 
---- Start this program so many times on this host.
+--- Start this program as `ranks` processes on this host.
 ---@param words string[]
 ---@param ranks integer
 ---@param options? moonreel.core.launch.start.options
