@@ -11,6 +11,7 @@ local json = require "moonreel.core.json"
 local optim = require "moonreel.optim"
 local pipeline = require "moonreel.models.pipeline"
 local program = require "moonreel.trainer.program"
+local recompute = require "moonreel.trainer.recompute"
 local regions = require "moonreel.optim.regions"
 local shares = require "moonreel.plan.shares"
 local state = require "moonreel.trainer.state"
@@ -240,6 +241,12 @@ local function who_lives(live)
   return list
 end
 
+-- what decides a graph; what recomputes is as a choice has it where the settings leave that open
+local function config_of(settings, choice, ...)
+  local config = program.config(settings, ...)
+  return config.grad_ckpt_settings == "auto" and program.chosen(config, choice or false) or config
+end
+
 -- A step of its graph alone, which settings of other encoders share, with what encodes its batch.
 local function encoded(graph, models, bucket)
   local step, parts = setmetatable({}, { __index = graph }), {}
@@ -270,18 +277,19 @@ end
 ---@param settings table
 ---@param models table   of `of`
 ---@param bucket table   frames, height, width, batch
+---@param choice integer[]|boolean|nil  of moonreel.trainer.recompute, where it is left open
 ---@return table step  memory (as mr.Program memory()), live, profile (bytes over the step), parts
 ---   (seconds: forward, recompute, backward, encode), ops, useful: operations that count, encoding:
 ---   bytes of encoders at work; by, encode_by: seconds of the pass and of encoders by the field of
 ---   the machine that decides them
-function Compiled:step(settings, models, bucket)
+function Compiled:step(settings, models, bucket, choice)
   if models.job == "extract" then
     local parts = { forward = 0, recompute = 0, backward = 0 }
     return encoded({ memory = NONE, live = {}, useful = 0, profile = {}, parts = parts, ops = {},
       by = {} }, models, bucket)
   end
   local shape = feed.new(settings, models.pipe):shape(bucket)
-  local config = program.config(settings, nil, nil, models.fresh)
+  local config = config_of(settings, choice, nil, nil, models.fresh)
   config.forward = models.job == "eval_loss"
   local passes = config.forward and eval_times.passes(settings) or 1
   local key = models.graphs .. program.key(shape) .. json.encode(config) .. passes
@@ -289,12 +297,22 @@ function Compiled:step(settings, models, bucket)
     local graph <close> = program.graph(models.pipe, shape, config)
     local prog <close> = models.exec:compile(graph)
     local rows, step = prog:times(), facts_of(prog, prog:live())
-    step.useful = work.useful(rows)
+    step.useful, step.again = work.useful(rows), recompute.operations(rows)
     step.parts, step.ops, step.by = work.parts(self.machine, rows, models.dtype)
     -- a batch of a job that evaluates is encoded once and held at every time
     step.parts.forward = step.parts.forward * passes
     return step
   end)
+end
+
+--- Blocks of each kind in the micro-step of a bucket, whose ranks have as many.
+---@param settings table
+---@param models table   of `of`
+---@param bucket table
+---@return integer[]
+function compiled.blocks(settings, models, bucket)
+  return program.blocks(models.pipe, feed.new(settings, models.pipe):shape(bucket),
+    program.config(settings))
 end
 
 -- how ranks share tokens, and what else decides the graph of a rank
@@ -309,34 +327,36 @@ end
 ---@param models table   of `of`
 ---@param mesh moonreel.plan.Mesh
 ---@param bucket table
+---@param choice integer[]|boolean|nil  likewise
 ---@return table step  of `step`, where one rank is alone; else memory, live, profile, parts and ops
 ---   of the rank's own graph, windows and buckets: bytes at its peak of weights that were gathered
 ---   and of gradients that will be reduced; story: what it tells others; sent: bytes of tokens that
 ---   it sends; what counts, and the encoders, are those of the whole
-function Compiled:rank_step(settings, models, mesh, bucket)
+function Compiled:rank_step(settings, models, mesh, bucket, choice)
   if mesh.ranks == 1 or models.job then
-    return self:step(settings, models, bucket)
+    return self:step(settings, models, bucket, choice)
   end
   local rank = self:rank(settings, models, mesh)
   local heads = not rank.pipe.reconstructs and models.pipe.model.config.num_heads or nil
   local seq, shape = shares.sequence(settings, mesh, heads), feed.new(settings, rank.pipe)
     :shape(bucket)
-  local key = key_of_step(rank, shape, seq, program.config(settings))
+  local key = key_of_step(rank, shape, seq, config_of(settings, choice))
     .. (mesh.clips and (" %s by %d"):format(mesh.clips, mesh.sequence) or "")
   shares.clips(settings, mesh, rank.pipe.autoencoder)
   return known(self, models, bucket, key, function()
-    local graph <close> = program.graph(rank.pipe, shape, program.config(settings,
+    local graph <close> = program.graph(rank.pipe, shape, config_of(settings, choice,
       rank.reduces and rank.team or nil, seq))
     local prog <close> = rank.exec:compile(graph)
     local rows, live = prog:times(), prog:live()
     local step = facts_of(prog, live)
+    step.again = recompute.operations(rows)
     step.story, step.sent = graph:story(), shares.sent(rows)
     step.windows, step.buckets = rank:shared(live)
     step.parts, step.ops, step.by = work.parts(self.machine, shares.computed(rows), models.dtype)
     step.useful = mesh.sequence * mesh.layers == 1 and work.useful(rows) or nil
     -- ranks that share tokens or layers do a part of it, and some of it all of them
     return setmetatable(step, { __index = function(_, name)
-      return name == "useful" and self:step(settings, models, bucket).useful or nil
+      return name == "useful" and self:step(settings, models, bucket, choice).useful or nil
     end })
   end)
 end

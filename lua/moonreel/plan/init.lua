@@ -5,11 +5,13 @@ local about = require "moonreel.cache.about"
 local blame = require "moonreel.settings.blame"
 local buckets = require "moonreel.data.buckets"
 local cadence = require "moonreel.trainer.cadence"
+local compiled = require "moonreel.plan.compiled"
 local conditions = require "moonreel.trainer.conditions"
 local figures = require "moonreel.plan.figures"
 local lengths = require "moonreel.codec.lengths"
 local pipeline = require "moonreel.models.pipeline"
 local readers = require "moonreel.settings.readers"
+local recompute = require "moonreel.trainer.recompute"
 local renders = require "moonreel.plan.renders"
 local schedule = require "moonreel.plan.schedule"
 local launched = require "moonreel.trainer.check"
@@ -463,7 +465,7 @@ function plan.open(settings, given)
     not given.unsent and buckets_here[1] or nil)
   return setmetatable({ settings = settings, mesh = mesh, models = models, assumed = assumed,
     compiled = given.compiled, table = buckets_here, shares = shares,
-    update = update,
+    update = update, choices = {},
     fixed = fixed_bytes(settings, mesh, models, shares) }, Open)
 end
 
@@ -475,11 +477,55 @@ function Open:buckets(list)
   return largest_aspects(self.models, list or self.table, s.tail == "carry" and s.epochs ~= 1)
 end
 
+-- what recomputes in one bucket, where the settings leave that open
+local function choose(self, b)
+  local function step_of(choice)
+    return self.compiled:rank_step(self.settings, self.models, self.mesh, b, choice)
+  end
+  local choices = recompute.new(compiled.blocks(self.settings, self.models, b),
+    function(choice)
+      local step = step_of(choice)
+      return step.memory.arena, step.again
+    end)
+  return choices:first(function(choice)
+    return self:held(b, step_of(choice)).total <= self.mesh.machine.memory_bytes
+  end)
+end
+
+-- the same in all buckets: what the one that needs most does
+local function choose_for_all(self)
+  local most, choice = -1, nil
+  for _, b in ipairs(self:buckets()) do
+    local one, n = choose(self, b)
+    if n > most then
+      most, choice = n, one
+    end
+  end
+  return choice
+end
+
+--- What recomputes in a bucket where the settings leave that open: the fewest blocks with which it
+-- fits; of ranks that share weights in all buckets alike, as in a run.
+---@param b table  resolution, frames, height, width, batch
+---@return integer[]|boolean|nil choice  of moonreel.trainer.recompute; nil: the settings say it
+function Open:choice(b)
+  local s = self.settings
+  if s:plain "grad_ckpt_settings" ~= "auto" or self.models.job then
+    return nil
+  end
+  local alike = self.mesh.zero >= 3
+  local key = alike and "all" or ("%s %d"):format(plan.bucket_name(b), b.batch)
+  if self.choices[key] == nil then
+    self.choices[key] = alike and choose_for_all(self) or choose(self, b)
+  end
+  return self.choices[key]
+end
+
 --- The micro-step of a bucket, as a rank of the mesh runs it.
 ---@param b table  resolution, frames, height, width, batch
 ---@return table step  of moonreel.plan.compiled rank_step
 function Open:step(b)
-  return self.compiled:rank_step(self.settings, self.models, self.mesh, b)
+  return self.compiled:rank_step(self.settings, self.models, self.mesh, b, self:choice(b))
 end
 
 --- Parts of a bucket's micro-step.
@@ -532,13 +578,13 @@ end
 ---@return table row  with bytes, total, fits, seconds, share_of_peak, live, ops, useful, workspace;
 ---   sent: bytes that a rank tells others in a step; figures: of the machine, that decide the step;
 ---   decode_cores: of the host for each rank, for sources as large as those of the index, without
----   one as large as the bucket
+---   one as large as the bucket; recomputes: of Open:choice
 function Open:row(b)
   local mesh, models = self.mesh, self.models
   local step = self:step(b)
   local row = { resolution = b.resolution, frames = b.frames, height = b.height, width = b.width,
     batch = b.batch, tokens = tokens_of(models, b), live = step.live, ops = step.ops,
-    profile = step.profile,
+    profile = step.profile, recomputes = self:choice(b),
     bytes = self:held(b, step).bytes, useful = step.useful,
     workspace = step.memory.workspace, above_buffer = above_buffer(self.settings, step) }
   row.seconds, row.schedule = self:seconds(b, step)

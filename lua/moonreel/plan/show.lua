@@ -4,6 +4,7 @@ local figures = require "moonreel.plan.figures"
 local listing = require "moonreel.text.listing"
 local plan = require "moonreel.plan"
 local printer = require "moonreel.text.table"
+local recompute = require "moonreel.trainer.recompute"
 
 local show = {}
 
@@ -107,6 +108,9 @@ local function bucket_columns(p)
     { key = "total", title = "memory", right = true, format = function(v, row)
       return size(v) .. (row.fits and "" or " !")
     end } }
+  if p.buckets[1].recomputes ~= nil then
+    columns[#columns + 1] = { key = "recomputes", format = recompute.text }
+  end
   for _, part in ipairs { { "encode" }, { "forward" }, { "recompute" }, { "backward" },
       { "exchange" },
       { "exposed", "communication" }, { "hidden", "hidden" }, { "slowest", "slowest rank" },
@@ -528,7 +532,7 @@ local function plain_bucket(b)
   local out = {}
   for _, key in ipairs { "resolution", "frames", "height", "width", "batch", "tokens", "samples",
       "batches", "bytes", "seconds", "share_of_peak", "decode_cores", "total", "fits", "useful",
-      "workspace", "sent" } do
+      "workspace", "sent", "recomputes" } do
     local value = b[key]
     out[key] = value == nil and json.null or value
   end

@@ -7,7 +7,9 @@ local registry = require "moonreel.recipe.registry"
 local describe = {}
 
 local function kind_text(schema)
-  if schema.tag == "list" then
+  if schema.word then
+    return kind_text(setmetatable({ word = false }, { __index = schema })) .. ", or " .. schema.word
+  elseif schema.tag == "list" then
     return "list of " .. kind_text(schema.element)
   end
   if schema.tag == "map" then
@@ -107,7 +109,8 @@ local function values_text(row)
     return table.concat(choices, " ")
   end
   return type(row[2]) == "string"
-    and kinds.expected(kinds.schema(row[2], { min = row.min, max = row.max })) or kind_text(schema)
+    and kinds.expected(kinds.schema(row[2], { min = row.min, max = row.max, word = row.word }))
+    or kind_text(schema)
 end
 
 -- other names of a whole record

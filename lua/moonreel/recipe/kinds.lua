@@ -1,7 +1,7 @@
 --- Kinds of values: how each is checked, compared, written. The registry's rows name them.
 -- A leaf schema is {tag = integer|number|boolean|text|list|free|<own kind>, min, max, choices,
--- none, element, count}. `check(schema, value)` gives the value in normal form or nil and what was
--- expected.
+-- none, word, element, count}; `word` is a text that may stand there instead.
+-- `check(schema, value)` gives the value in normal form or nil and what was expected.
 -- @module moonreel.recipe.kinds
 local marker = require "moonreel.recipe.marker"
 
@@ -346,7 +346,8 @@ end
 
 --- What a schema wants, in words.
 function kinds.expected(schema)
-  return expected[schema.tag](schema) .. (schema.none and ", or none" or "")
+  return expected[schema.tag](schema) .. (schema.word and (", or %q"):format(schema.word) or "")
+    .. (schema.none and ", or none" or "")
 end
 
 --- Check a value that is neither a function nor a merge marker.
@@ -354,6 +355,9 @@ end
 ---@param value any
 ---@return any|nil value  in normal form; nil when it does not fit
 function kinds.check(schema, value)
+  if schema.word and value == schema.word then
+    return value
+  end
   return check[schema.tag](schema, value)
 end
 
@@ -366,9 +370,9 @@ function kinds.schema(kind, row)
   if type(kind) == "string" then
     assert(check[kind], "unknown kind " .. kind)
     return { tag = kind, min = row.min, max = row.max, choices = row.choices,
-      none = row.none, row = row }
+      word = row.word, none = row.none, row = row }
   elseif kind.list then
-    return { tag = "list", count = kind.count, none = row.none, row = row,
+    return { tag = "list", count = kind.count, word = row.word, none = row.none, row = row,
       element = kinds.schema(kind.list, { min = row.min, max = row.max, choices = row.choices,
         none = kind.holes }) }
   elseif kind.map then

@@ -106,6 +106,8 @@ function override.value(schema, text)
   end
   if text:lower() == "none" and schema.none then
     return marker.none
+  elseif text == schema.word then
+    return text
   end
   if tag == "text" or tag == "checkpoint" then
     return text

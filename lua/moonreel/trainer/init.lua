@@ -88,6 +88,7 @@ trainer.steps = {
 ---@field micros integer      micro-batches of a step, of all ranks: step_ranks x accumulate
 ---@field ranks mr.Ranks?     what they share of parameters and state
 ---@field reduced boolean?    every micro-step ends with the reduction of gradients
+---@field choices table?      what recomputes, of the run that goes on (moonreel.trainer.programs)
 ---@field told boolean?       ranks speak within micro-steps: they begin them together
 ---@field programs mr.Programs compiled micro-steps by shape
 ---@field bucket_of table     buckets by the keys of their shapes; `unseen`: without one so far

@@ -12,6 +12,7 @@ local links = require "moonreel.comm.links"
 local program = require "moonreel.trainer.program"
 local programs = require "moonreel.trainer.programs"
 local progress = require "moonreel.trainer.progress"
+local recompute = require "moonreel.trainer.recompute"
 local samples = require "moonreel.trainer.samples"
 local state = require "moonreel.trainer.state"
 local tracking = require "moonreel.trainer.tracking"
@@ -75,16 +76,29 @@ local function compiled(r, shape, bucket)
   local takes, there, batch = r.programs:shortage(shape, (r.device:memory()))
   local field = ("bucket_config.%s.%d"):format(bucket.resolution, bucket.frames)
   blame.raise(r.settings, field, "MR_E_MEMORY", "%s: a batch of %d at %dx%d takes %s beside "
-    .. "parameters and their state, %s are free for it; %s\n  try: %sgrad_checkpoint = true, a "
+    .. "parameters and their state, %s are free for it; %s\n  try: %s%sa "
     .. "device with more memory; moonreel plan --fit solves all batches", field, shape.batch,
     shape.height, shape.width, progress.bytes(takes), progress.bytes(there),
     batch > 0 and "the largest that fits is " .. batch or "not even one sample fits",
-    batch > 0 and "that batch, " or "")
+    batch > 0 and "that batch, " or "",
+    r.programs:choice(shape) == nil and "grad_checkpoint = true, " or "")
 end
 
 -- bytes that a rank holds and sends of the state that ranks share
 local function shares_of(r)
   return r.ranks:bytes(r.exec:regions(), r.programs.story or "", rounds_of(r))
+end
+
+-- bytes of the host that a save needs
+local function saving_bytes(r)
+  return cadence.buffer_bytes(r.settings, state.saved_bytes(r.exec, r.pipe.params, r.share))
+end
+
+-- bytes that there are for the micro-step of a shape: beside what encodes its batch, and where the
+-- device is the host beside what a save needs
+local function room_of(r, shape)
+  local _, encode_bytes = r.encoders:batch(shape)
+  return (r.device:memory()) - encode_bytes - (r.facts.device == "cpu" and saving_bytes(r) or 0)
 end
 
 -- say what a bucket takes; returns a row for the journal
@@ -93,7 +107,7 @@ local function predict_bucket(r, bucket)
     bucket.height, bucket.width), batch = bucket.batch, samples = bucket.samples}
   local shape = r.feed:shape(bucket)
   row.key = program.key(shape)
-  r.unseen[bucket] = nil
+  r.unseen[bucket], row.recompute = nil, r.programs:choice(shape)
   local plan, encode_s, encode_bytes, read_s = compiled(r, shape, bucket).prog:plan(),
     r.encoders:batch(bucket)
   -- ranks that share a batch encode a part of it each, and read all that encodes it
@@ -105,8 +119,9 @@ local function predict_bucket(r, bucket)
   r.talk_s = r.ranks and r.talk * shares_of(r).sent or 0
   local step_s = rounds_of(r) * row.seconds + r.update_s + r.talk_s
   r.truth:expect(row.key, row.bucket, step_s, row.resident_bytes)
-  r.progress:say(("bucket %s: batch %d, %d samples, peak %s, about %.1f ms a step"):format(
-    row.bucket, row.batch, row.samples, progress.bytes(row.peak_bytes), step_s * 1000))
+  r.progress:say(("bucket %s: batch %d, %d samples, peak %s, about %.1f ms a step%s"):format(
+    row.bucket, row.batch, row.samples, progress.bytes(row.peak_bytes), step_s * 1000,
+    row.recompute ~= nil and ", recomputes " .. recompute.text(row.recompute) or ""))
   return row
 end
 
@@ -152,8 +167,7 @@ end
 
 -- Bytes that no program knows of: the process as it began, what saves need, decoded batches.
 local function apart_bytes(r)
-  return r.began_bytes + cadence.buffer_bytes(r.settings,
-    state.saved_bytes(r.exec, r.pipe.params, r.share)) + r.plan.slabs * r.plan.slab_bytes
+  return r.began_bytes + saving_bytes(r) + r.plan.slabs * r.plan.slab_bytes
 end
 
 -- say what a rank holds and sends of the state that ranks share; returns it for the journal
@@ -218,12 +232,20 @@ function predict.run(r)
   local plans = r:keep(E.plan(r.pipe.params, {regions = r.regions, facts = r.facts}))
   r.programs = programs.new(r.exec, plans, r.pipe, {most_bytes = s.programs_bytes,
     timed = s.record_time, say = function(line) r.progress:say(line) end,
-    ranks = r.told and r.ranks or nil,
+    ranks = r.told and r.ranks or nil, room = function(shape) return room_of(r, shape) end,
+    choices = r.choices,
     config = program.config(s, r.reduced and r.ranks or nil, r.mesh.sequence, r.fresh,
       r.watch ~= nil)})
   r.bucket_of, r.unseen = {}, {}
   r.truth, r.update_s = truth.new(), r.update.prog:plan().seconds
   r.apart_bytes, r.encoders, r.talk = apart_bytes(r), plan_encoders(r), talk_of(r)
+  if r.ranks and r.ranks.weights then
+    local shapes = {}
+    for i, bucket in ipairs(widest(r)) do
+      shapes[i] = r.feed:shape(bucket)
+    end
+    r.programs:agree(shapes, r.team)
+  end
   check_buffers(r)
   local largest = largest_of(r.plan.buckets)
   for i, bucket in ipairs(r.plan.buckets) do

@@ -51,8 +51,35 @@ function program.check_buffer(settings, bucket, memory)
   end
 end
 
+--- The same, but for what is recomputed.
+---@param config table
+---@param choice integer[]|boolean  of moonreel.trainer.recompute
+---@return table config
+function program.chosen(config, choice)
+  local out = {}
+  for name, value in pairs(config) do
+    out[name] = value
+  end
+  out.grad_checkpoint, out.grad_ckpt_settings = false, choice or nil
+  return out
+end
+
+--- Blocks of each kind in the graph of a shape.
+---@param pipe mr.Pipeline
+---@param shape table   as program.graph takes it
+---@param config table  likewise
+---@return integer[]
+function program.blocks(pipe, shape, config)
+  local counted = program.chosen(config, false)
+  counted.counts = {0, 0}
+  program.graph(pipe, shape, counted):close()
+  return counted.counts
+end
+
 --- What a step does twice under the settings of a recipe, to keep less meanwhile.
----@param config table       grad_checkpoint, grad_ckpt_settings, grad_ckpt_keep_attention
+---@param config table       grad_checkpoint, grad_ckpt_settings (not "auto", whose choice `chosen`
+---   puts there), grad_ckpt_keep_attention; counts: of blocks of each kind, raised by what a graph
+---   asks for
 ---@return table options     of the graph: without checkpointing nothing is done twice
 ---@return function recompute  of a block's kind, 1 or 2, and its number of that kind from 0:
 ---   whether all of it is
@@ -60,7 +87,13 @@ function program.recomputation(config)
   local wanted, all = config.grad_ckpt_settings, config.grad_checkpoint or false
   local options = {no_cheap = not (all or wanted),
     no_save = config.grad_ckpt_keep_attention == false}
-  if wanted then
+  assert(wanted ~= "auto", "grad_ckpt_settings = \"auto\": no choice was made")
+  if config.counts then
+    return options, function(kind, i)
+      config.counts[kind] = math.max(config.counts[kind], i + 1)
+      return all
+    end
+  elseif wanted then
     -- the first ones of each kind
     return options, function(kind, i) return i < (wanted[kind] or 0) end
   end

@@ -6,6 +6,7 @@ local base = require "moonreel.core.base"
 local largest = require "moonreel.trainer.largest"
 local options = require "moonreel.text.options"
 local program = require "moonreel.trainer.program"
+local recompute = require "moonreel.trainer.recompute"
 
 local programs = {}
 
@@ -15,6 +16,9 @@ Programs.__index = Programs
 local read_options = options.declare("programs.new", {
   { "most_bytes", "integer", "of all kept micro-steps; the newest is kept in any case" },
   { "config", "table", "grad_checkpoint, grad_ckpt_settings", default = {} },
+  { "room", "function", "of a shape: bytes that there are for it, beside programs; absent: what is "
+    .. "left to the run recomputes nothing" },
+  { "choices", "table", "what recomputes where that is left to the run, of a run that goes on" },
   { "ranks", "mr.Ranks", "what they tell each other in micro-steps is the same in all" },
   { "timed", "boolean", "measure every op", default = false },
   { "say", "function", "takes a line when the first one is closed",
@@ -30,7 +34,8 @@ local read_options = options.declare("programs.new", {
 ---   bytes: of those kept
 function programs.new(exec, plans, pipe, given)
   return setmetatable({exec = exec, plans = plans, pipe = pipe, options = read_options(given),
-    kept = {}, closed = {}, clock = 0, bytes = 0, shared = 0, compiled = 0, again = 0}, Programs)
+    kept = {}, closed = {}, clock = 0, bytes = 0, shared = 0, compiled = 0, again = 0,
+    choices = {}}, Programs)
 end
 
 -- what a program takes for itself; arena, regions and staging belong to the executor
@@ -44,6 +49,114 @@ local function shared_of(prog)
   local m = prog:memory()
   return m.arena + m.landing
 end
+
+-- ---- what recomputes ----
+
+-- is that left to the run?
+local function open_choice(self) return self.options.config.grad_ckpt_settings == "auto" end
+
+-- a graph planned with a choice: f gets the program
+local function probe(self, shape, choice, f)
+  local graph <close> = program.graph(self.pipe, shape, program.chosen(self.options.config, choice))
+  local planned <close> = self.plans:compile(graph)
+  return f(planned)
+end
+
+local function takes_of(planned) return shared_of(planned) + bytes_of(planned) end
+
+-- bytes, and operations that are done again
+local function measured(planned)
+  return takes_of(planned), recompute.operations(planned:times())
+end
+
+-- does a shape fit with a choice?
+local function fits(self, shape, choice)
+  return probe(self, shape, choice, takes_of) <= self.options.room(shape) + self.shared
+end
+
+-- the first choice that fits, and its number
+local function choose(self, shape)
+  local choices = recompute.new(program.blocks(self.pipe, shape, self.options.config),
+    function(choice) return probe(self, shape, choice, measured) end)
+  return choices:first(function(choice) return fits(self, shape, choice) end)
+end
+
+--- What recomputes in the micro-step of a shape, where that is left to the run: chosen when it is
+-- first asked for. A run that goes on takes what it took before, as long as that fits.
+---@param shape table
+---@return integer[]|boolean|nil choice  of moonreel.trainer.recompute; nil: the recipe says it
+function Programs:choice(shape)
+  if not open_choice(self) then
+    return nil
+  end
+  local key = self.choices.all == nil and program.key(shape) or "all"
+  if self.choices[key] == nil then
+    local before = (self.options.choices or {})[key]
+    if not self.options.room then
+      self.choices[key] = false
+    elseif before ~= nil and fits(self, shape, before) then
+      self.choices[key] = before
+    else
+      self.choices[key] = choose(self, shape)
+    end
+  end
+  return self.choices[key]
+end
+
+--- What recomputes in which shape, for the record of a run; nil: nothing is left to it.
+---@return table<string, integer[]|boolean>|nil
+function Programs:record()
+  local record = {}
+  for _, choices in ipairs { self.options.choices or {}, self.choices } do
+    for key, choice in pairs(choices) do
+      record[key] = choice
+    end
+  end
+  return open_choice(self) and next(record) and record or nil
+end
+
+-- does any number that ranks tell each other differ from zero?
+local function any(team, number)
+  for _, row in ipairs(team:all { number }) do
+    number = math.max(number, row[1])
+  end
+  return number ~= 0
+end
+
+--- One choice for all shapes, where ranks run different ones at a time and have to use weights in
+-- the same order: that of the shape and the rank that need most.
+---@param shapes table[]  of which one takes most
+---@param team mr.Team
+function Programs:agree(shapes, team)
+  if not open_choice(self) then
+    return
+  end
+  local before, short = (self.options.choices or {}).all, 0
+  for _, shape in ipairs(before ~= nil and shapes or {}) do
+    short = fits(self, shape, before) and short or 1
+  end
+  if before ~= nil and not any(team, short) then
+    self.choices.all = before
+    return
+  end
+  local most = {0, 0, 0}
+  for _, shape in ipairs(shapes) do
+    local choice, n = choose(self, shape)
+    most = n > most[1] and {n, choice[1], choice[2]} or most
+  end
+  for _, row in ipairs(team:all(most)) do
+    most = row[1] > most[1] and row or most
+  end
+  self.choices.all = most[1] > 0 and {math.tointeger(most[2]), math.tointeger(most[3])}
+end
+
+-- what graphs of a shape are built by
+local function config_of(self, shape)
+  local choice = self:choice(shape)
+  return choice == nil and self.options.config or program.chosen(self.options.config, choice)
+end
+
+-- ---- programs that are kept ----
 
 -- the kept micro-step whose last use is longest ago
 local function oldest(self)
@@ -99,7 +212,7 @@ end
 -- compile for a shape
 local function add(self, key, shape)
   self.again = self.again + (self.closed[key] and 1 or 0)
-  local config = self.options.config
+  local config = config_of(self, shape)
   local graph = program.graph(self.pipe, shape, config)
   if self.options.ranks then
     listen(self, key, graph)
@@ -130,18 +243,23 @@ end
 ---@param shape table
 ---@return table  as mr.Program memory()
 function Programs:planned(shape)
-  local graph <close> = program.graph(self.pipe, shape, self.options.config)
+  local graph <close> = program.graph(self.pipe, shape, config_of(self, shape))
   local planned <close> = self.plans:compile(graph)
   return planned:memory()
 end
 
---- Bytes that the micro-step of a shape takes beside parameters and their state. Nothing is
--- compiled for the device.
+--- Bytes that the micro-step of a shape takes beside parameters and their state; what recomputes is
+-- left to the run: the fewest. Nothing is compiled for the device.
 ---@param shape table
 ---@return integer
 function Programs:takes(shape)
-  local planned <close> = self.plans:compile(program.graph(self.pipe, shape, self.options.config))
-  return shared_of(planned) + bytes_of(planned)
+  local config = self.options.config
+  if open_choice(self) then
+    config = program.chosen(config, program.blocks(self.pipe, shape, config))
+  end
+  local graph <close> = program.graph(self.pipe, shape, config)
+  local planned <close> = self.plans:compile(graph)
+  return takes_of(planned)
 end
 
 --- Of a shape that does not fit: bytes that it takes beside parameters and their state, bytes that

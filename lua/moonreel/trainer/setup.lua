@@ -302,6 +302,7 @@ function setup.fill(r)
     state.load(r.exec, r.pipe.params, r.source)
     local m = r.source.manifest.run_state
     state.set_counts(r, r.scratch and {step = start_step(r), updates = m.updates} or m)
+    r.choices = m.recompute
     r.parent = r.source.path
     r.notes[#r.notes + 1] = ("continues %s at step %d%s"):format(r.source.path, r.step, r.start
       and (": step %d of epoch %d"):format(r.start.step, r.start.epoch) or "")

@@ -98,11 +98,12 @@ return {
   { "grad_checkpoint", "boolean", default = false, reader = "model", affects = "speed",
     resume = "free",
     help = "recompute blocks in the backward pass instead of keeping their inner values" },
-  { "grad_ckpt_settings", { list = "integer", count = 2 }, none = true,
+  { "grad_ckpt_settings", { list = "integer", count = 2 }, none = true, word = "auto",
     spellings = { "grad_ckpt_setting", "model.grad_ckpt_settings" }, min = 0,
     reader = "model", affects = "speed", resume = "free",
     help = "how many blocks of each kind recompute: {spatial, temporal} or {double, single}; none: "
-      .. "all when grad_checkpoint" },
+      .. "all when grad_checkpoint; auto: in each bucket the fewest with which it fits the device, "
+      .. "which a run that goes on takes again" },
   { "grad_ckpt_keep_attention", "boolean", default = true, reader = "model", affects = "speed",
     resume = "free",
     help = "blocks that recompute keep what attention gave: its quadratic part is not done twice, "
