@@ -23,6 +23,7 @@ local SHIFT <const>, SCALE <const> = { -0.030, -0.088, -0.188 }, { 0.458, 0.448,
 local EPS <const> = 1e-10    -- added to the length of a feature
 local LEAST <const> = 1e-30  -- added to its square, so that one of zeros has a gradient
 local MOST <const> = 3e38    -- no limit
+local WEIGHTS <const> = { f16 = true, bf16 = true, f32 = true, f64 = true } -- dtypes in files
 local SIDE <const> = 1 << #STAGES - 1 -- pixels of the shortest side
 
 -- ---- files ----
@@ -37,6 +38,12 @@ local FILES <const> = {
 
 local function features_name(i) return ("features.%d.weight"):format(i) end
 
+-- a refusal that says what a file should hold; `here`: of one of its tensors
+local function refuse(which, problem, here)
+  local field, _, form = table.unpack(FILES[which])
+  base.raise("MR_E_CKPT", ("%s: %s; expected %s%s"):format(field, problem, form, here or ""))
+end
+
 -- an open file of weights, or a refusal that says where it belongs
 local function open(which, path)
   local field, _, form = table.unpack(FILES[which])
@@ -45,15 +52,18 @@ local function open(which, path)
       .. "it there, %s = \"FILE\", or vae_loss_config.perceptual_loss_weight = 0 without this loss")
       :format(field, path, form, field))
   end
-  return ckpt.open(path)
+  local good, source = pcall(ckpt.open, path)
+  if not good then
+    refuse(which, source.message or tostring(source))
+  end
+  return source
 end
 
 -- a tensor that is not there, or of another shape
-local function refuse(which, source, name, expected)
-  local field, _, form = table.unpack(FILES[which])
+local function refuse_shape(which, source, name, expected)
   local info = source:info(name)
-  base.raise("MR_E_CKPT", ("%s: %s: tensor '%s' is %s; expected %s, here %s"):format(field,
-    source:path(), name, info and listing.shape(info.shape) or "missing", form, expected))
+  refuse(which, ("%s: tensor '%s' is %s"):format(source:path(), name,
+    info and listing.shape(info.shape) or "missing"), ", here " .. expected)
 end
 
 -- channels of the stages, as the network's file has them
@@ -64,8 +74,8 @@ local function widths_of(source)
       local info = source:info(features_name(i))
       local shape = info and info.shape or {}
       if #shape ~= 4 or shape[2] ~= inputs or k > 1 and shape[1] ~= inputs then
-        refuse(1, source, features_name(i), ("[%s,%d,3,3]"):format(k > 1 and inputs or "outputs",
-          inputs))
+        refuse_shape(1, source, features_name(i), ("[%s,%d,3,3]"):format(
+          k > 1 and inputs or "outputs", inputs))
       end
       inputs = shape[1]
     end
@@ -120,19 +130,32 @@ function Network:check()
   end
 end
 
+-- What numbers of a tensor cannot be. Weights of the linear layers below zero would make a distance
+-- that falls the further pictures are from each other.
+local function problem_of(which, info, t)
+  local ptr, bytes = t:ptr()
+  if not WEIGHTS[info.dtype] then
+    return "is " .. info.dtype .. ", not numbers of floating point"
+  elseif T.nonfinite(ptr, bytes, "f32") > 0 then
+    return "has numbers that are not finite"
+  elseif which == 2 and t:min() < 0 then
+    return "has numbers below zero"
+  end
+end
+
 -- a parameter out of its file
 local function fill(which, source, exec, p)
   local name = p.name:sub(#perceptual.PREFIX + 2)
   local info = source:info(name)
   if not info or table.concat(info.shape, ",") ~= table.concat(p.shape, ",") then
-    refuse(which, source, name, listing.shape(p.shape))
+    refuse_shape(which, source, name, listing.shape(p.shape))
   end
   local t <close> = T.new("f32", p.shape)
   source:read_f32(name, t)
-  local ptr, bytes = t:ptr()
-  if T.nonfinite(ptr, bytes, "f32") > 0 then
-    base.raise("MR_E_NONFINITE", ("%s: tensor '%s' has numbers that are not finite; try: another "
-      .. "copy of the file"):format(source:path(), name))
+  local problem = problem_of(which, info, t)
+  if problem then
+    refuse(which, ("%s: tensor '%s' %s"):format(source:path(), name, problem),
+      "; try: another copy of the file")
   end
   exec:set_param("frozen", p.name, t)
 end

@@ -101,6 +101,39 @@ describe("the perceptual loss", function()
       .. "the linear layers of LPIPS.-here %[1,8,1,1%]", opened, linear)
   end)
 
+  it("refuses files that cannot be read, or hold other numbers", function()
+    local given = files "cut"
+    local text = assert(io.open(given.network, "rb")):read "a"
+    given.network = dir:write("cut.safetensors", text:sub(1, 5000))
+    fails("MR_E_CKPT", "vae_loss_config%.perceptual_network: .-cut%.safetensors: the tensors "
+      .. "hold .-; expected the features of VGG%-16", perceptual.new, G.params "f32", given)
+    given = files "empty"
+    given.linear = dir:write("lpips.pth", "")
+    local net = perceptual.new(G.params "f32", given)
+    fails("MR_E_CKPT", "vae_loss_config%.perceptual_linear: .-lpips%.pth: 0 bytes.-; expected "
+      .. "the linear layers of LPIPS", net.check, net)
+    for _, case in ipairs { { "features.2.weight", 0 / 0, "_network: .-'features%.2%.weight' has "
+        .. "numbers that are not finite" }, { "lin3.model.1.weight", -1, "_linear: .-'lin3%.model"
+        .. "%.1%.weight' has numbers below zero" } } do
+      local name, number, refusal = table.unpack(case)
+      local other = files(name, function(rows)
+        for _, row in ipairs(rows) do
+          row.ptr = row.name == name and string.pack("<f", number) .. row.ptr:sub(5) or row.ptr
+        end
+      end)
+      fails("MR_E_CKPT", "vae_loss_config%.perceptual" .. refusal .. "; expected .-; try: another "
+        .. "copy of the file", opened, other)
+    end
+    local bytes = files("bytes", function(rows, which)
+      for _, row in ipairs(which == "network" and rows or {}) do
+        row.dtype, row.bytes = "u8", row.bytes // 4
+        row.ptr = row.ptr:sub(1, row.bytes)
+      end
+    end)
+    fails("MR_E_CKPT", "perceptual_network: .-'features%.0%.weight' is u8, not numbers of floating "
+      .. "point", opened, bytes)
+  end)
+
   it("refuses pictures that are too small for it", function()
     local params = G.params "f32"
     local net = perceptual.new(params, files "small")
