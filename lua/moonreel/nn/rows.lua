@@ -22,14 +22,19 @@ local Rows = {}
 Rows.__index = Rows
 
 -- Where a rank has fewer rows than a convolution reads of it: which numbers of ranks and which
--- heights go. `of_cell` is how many rows a cell has.
+-- heights go. `of_cell` is how many rows a cell has. A number that divides that of the ranks leaves
+-- a run its others.
 local function refuse(self, reach, have, of_cell)
   local share = self.share
   local least = -(-reach // of_cell)
+  local ranks = math.max(math.min(self.cells // least, share.ranks), 1)
+  while share.ranks % ranks ~= 0 do
+    ranks = ranks - 1
+  end
   base.raise("MR_E_SHAPE", ("%d ranks share %d rows of cells, %d pixels each: a convolution reads "
     .. "%d of its neighbour's rows, which has %d; try: %s = %d, or clips %d pixels high"):format(
-    share.ranks, self.cells, share.pixels, reach, have, share.field,
-    math.max(self.cells // least, 1), least * share.ranks * share.pixels))
+    share.ranks, self.cells, share.pixels, reach, have, share.field, ranks,
+    least * share.ranks * share.pixels))
 end
 
 --- Layers over this rank's rows of a clip; their results of all ranks.

@@ -425,7 +425,7 @@ describe("nn.shared", function()
       { dtype = "f32" })
     refused(hunyuan, "encode", 4, 1, 24, 16, "4 ranks share 3 rows of cells, 8 pixels each: a "
       .. "convolution reads 1 of its neighbour's rows, which has 0; try: plugin_config_ae%.sp_size "
-      .. "= 3, or clips 32 pixels high")
+      .. "= 2, or clips 32 pixels high")
     local dc = require("moonreel.models.dc_ae").new(nil, { in_channels = 3, out_channels = 3,
       latent_channels = 8, widths = { 8, 16, 32 }, encoder_blocks = { 1, 0, 1 },
       decoder_blocks = { 1, 1, 1 }, attention_levels = 1, temporal_levels = { 1 },
