@@ -9,6 +9,7 @@
 -- @module moonreel.plan.search
 local layout = require "moonreel.comm.mesh"
 local plan = require "moonreel.plan"
+local shares = require "moonreel.plan.shares"
 
 local search = {}
 
@@ -40,7 +41,7 @@ end
 local function divides(settings, gpus, sequence, layers)
   local heads = settings.model.num_heads or 1
   return gpus % (sequence * layers) == 0 and heads % (sequence * layers) == 0
-    and (layers == 1 or pcall(layout.split, settings, 0, layers))
+    and shares.layers(settings, layers)
 end
 
 -- every way to recompute and to share tokens and layers: {level, recompute, sequence, layers,

@@ -51,6 +51,17 @@ function shares.clips(settings, mesh, auto)
   end
 end
 
+--- Can ranks share the layers of a run's model?
+---@param settings table
+---@param layers integer  ranks that share each of them
+---@return boolean
+function shares.layers(settings, layers)
+  return layers == 1 or (pcall(function()
+    local split = layout.split(settings, 0, layers)
+    state.check_scales(settings, pipeline.of(settings, "bf16", nil, split).params, layers)
+  end))
+end
+
 -- bytes of the first value that goes into a step
 local function bytes_of(row)
   local dims, dtype = row.shapes:match "^%[(.-)%] (%w+)"
@@ -107,6 +118,7 @@ Rank.__index = Rank
 function shares.rank(settings, mesh, models, given)
   local pipe = pipeline.of(settings, models.dtype, ranks.cut(settings, mesh.ranks, mesh.layers),
     layout.split(settings, 0, mesh.layers))
+  state.check_scales(settings, pipe.params, mesh.layers)
   local team = ranks.new(pipe.params, silent(mesh.ranks // mesh.layers), {
     local_ranks = mesh.gpus // mesh.layers, stage = mesh.zero, all = silent(mesh.ranks),
     whole = mesh:keeps_gradients(settings) })

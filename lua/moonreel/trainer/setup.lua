@@ -126,24 +126,6 @@ function setup.models(r)
   r.pipe = setup.models_of(s, r.dtype, ranks.cut(s, r.team.size), r.split)
 end
 
--- no two ranks have numbers under one scale
-local function check_scales(r)
-  local bits, ranks_of, block = r.settings.optim.moment_bits, r.split.ranks, 0
-  for _, moment in ipairs(bits == 8 and ranks_of > 1 and regions.moments or {}) do
-    block = math.max(block, regions.coded[moment.name].how.block)
-  end
-  for _, p in ipairs(block > 0 and r.pipe.params:list() or {}) do
-    for _, part in ipairs(p.cut and not p.frozen and p.cut.parts or {}) do
-      local wide = p.cut.axis == #p.shape - 1 and part // ranks_of or p.shape[#p.shape]
-      if wide % block ~= 0 then
-        blame.raise(r.settings, "optim.moment_bits", "MR_E_RECIPE", "optim.moment_bits = 8: %d "
-          .. "numbers in a row have a scale, and with plugin_config.tp_size = %d a rank has %d of "
-          .. "'%s'; try: optim.moment_bits = 32, or another tp_size", block, ranks_of, wide, p.name)
-      end
-    end
-  end
-end
-
 -- when second moments began, and what the optimizer before knew otherwise of them
 local function note_moments(r)
   local since, counts = state.second_moments(r.pipe.params, r.source)
@@ -163,7 +145,7 @@ end
 function setup.state(r)
   local s, params, node = r.settings, r.pipe.params, r.team:even(comm_place.find())
   r.mesh = mesh_of(r, node)
-  check_scales(r)
+  state.check_scales(s, params, r.split.ranks)
   r.notes[#r.notes + 1] = r.mesh.crosses
   samples.count_micros(r)
   if r.team.world then

@@ -4,6 +4,7 @@
 -- @module moonreel.trainer.state
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
+local blame = require "moonreel.settings.blame"
 local coded = require "moonreel.ckpt.coded"
 local cut = require "moonreel.ckpt.cut"
 local fill = require "moonreel.ckpt.fill"
@@ -23,6 +24,51 @@ local function frozen_kept(params)
     end
   end
   return params:elements(true)
+end
+
+-- the most numbers that a scale of moments stands for, nil: each number has 32 bits
+local function block_of(settings)
+  local most
+  for _, moment in ipairs(settings.optim.moment_bits == 8 and regions.moments or {}) do
+    most = math.max(most or 0, regions.coded[moment.name].how.block)
+  end
+  return most
+end
+
+-- the first parameter of which n ranks would have parts of blocks, with the numbers in its rows
+local function torn(params, n, block)
+  for _, p in ipairs(n > 1 and params:list() or {}) do
+    local last = #p.shape
+    for _, part in ipairs(p.cut and not p.frozen and p.cut.parts or {}) do
+      local wide = p.cut.axis == last - 1 and part // n or p.shape[last]
+      if wide % block ~= 0 then
+        return p, wide
+      end
+    end
+  end
+end
+
+--- Refuse ranks that would have parts of a block of numbers under one scale: blocks are those of
+-- whole parameters, so that moments of 8 bits are the same numbers whoever shares them.
+---@param settings table
+---@param params mr.Params
+---@param n integer  ranks that share each layer, as params are cut for
+function state.check_scales(settings, params, n)
+  local block = block_of(settings)
+  local p, wide
+  if block then
+    p, wide = torn(params, n, block)
+  end
+  if p then
+    local fewer = n - 1
+    while n % fewer ~= 0 or torn(params, fewer, block) do
+      fewer = fewer - 1
+    end
+    blame.raise(settings, "optim.moment_bits", "MR_E_RECIPE", "optim.moment_bits = 8: %d numbers "
+      .. "of a row have one scale, and with plugin_config.tp_size = %d a rank has rows of %d of "
+      .. "'%s'; try: plugin_config.tp_size = %d, or optim.moment_bits = 32", block, n, wide, p.name,
+      fewer)
+  end
 end
 
 -- regions that a checkpoint holds, as far as it holds them

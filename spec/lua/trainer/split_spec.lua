@@ -3,11 +3,21 @@
 -- and over 50 steps.
 -- Covers: lua/moonreel/comm/mesh.lua lua/moonreel/ckpt/cut.lua lua/moonreel/optim/ranks.lua
 --   lua/moonreel/trainer/setup.lua lua/moonreel/trainer/state.lua
+local E = require "moonreel.core.exec"
 local ckpt = require "moonreel.ckpt"
+local coded = require "moonreel.ckpt.coded"
+local cut = require "moonreel.ckpt.cut"
 local demo_data = require "spec.support.demo_data"
 local json = require "moonreel.core.json"
+local nn_split = require "moonreel.nn.split"
+local ops = require "moonreel.core.op"
+local pipeline = require "moonreel.models.pipeline"
 local process = require "moonreel.core.process"
+local regions = require "moonreel.optim.regions"
+local settings = require "moonreel.settings"
 local small_mmdit_run = require "spec.support.small_mmdit_run"
+local state = require "moonreel.trainer.state"
+local tensor = require "moonreel.core.tensor"
 
 local EVERY <const> = os.getenv "MOONREEL_EVERY" ~= nil
 -- f32 sums in another order, over few steps
@@ -118,6 +128,65 @@ describe("ranks that share layers", function()
     small(1, "stdit")
     small(4, "stdit4", "plugin_config.tp_size=2", "plugin_config.zero_stage=2")
     near(steps "stdit", steps "stdit4", 1, 3)
+  end)
+
+  -- 64 numbers in the rows of each rank, which is what a scale of second moments stands for
+  local function in_8(n, name, ...)
+    local done = start(n, name, "mmdit", words, "model.hidden_size=128",
+      "model.axes_dim={16,24,24}", "model.depth_single_blocks=1", "optim.moment_bits=8",
+      "ckpt_every=1000", ...)
+    assert.equal(0, done.exit, done.output)
+  end
+
+  -- second moments of 8 bits as a rank of two holds them, and as one rank would cut them
+  local function moments_of(rank, source)
+    local split = nn_split.new { ranks = 2, at = rank }
+    local s = settings.from_json(source.manifest.settings)
+    local pipe = pipeline.of(s, "f32", nil, split)
+    local run <close> = E.new(E.device("cpu", 1), pipe.params,
+      { regions = regions.of(s, nil, "f32", nil, pipe.params) })
+    state.load(run, pipe.params, source)
+    local moment, count = regions.moments[2], 0
+    local of = regions.coded[moment.name]
+    for _, p in ipairs(pipe.params:list()) do
+      if p.cut and not p.frozen then
+        count = count + 1
+        local block = of.how.block
+        local codes = run:read(of.codes.name, "u8", p.offset, { p.count })
+        local scale = run:read(of.scale.name, "f32", p.offset // block, { p.count // block })
+        local whole = coded.decode(source, moment, p.name, 0, tensor.count(p.shape))
+        assert.equal(cut.take(p, whole:reshape(p.shape)):bytes(),
+          ops.decode_dynamic8(codes, scale, of.how):bytes(), p.name)
+      end
+    end
+    return count
+  end
+
+  it("keep moments in 8 bits, the same numbers whoever shares them", function()
+    in_8(1, "in8")
+    in_8(4, "in8by4", "plugin_config.tp_size=2", "plugin_config.zero_stage=1")
+    near(steps "in8", steps "in8by4", 1, 3)
+    for rank = 0, 1 do
+      for _, name in ipairs { "in8", "in8by4" } do
+        local source <close> = ckpt.newest(demo_data.run_dir(runs, name))
+        assert.is_true(moments_of(rank, source) > 20)
+      end
+    end
+    in_8(1, "in8parts", "steps=1")
+    local load = "load=" .. demo_data.run_dir(runs, "in8parts")
+    in_8(2, "in8parts", load, "steps=2", "plugin_config.tp_size=2")
+    in_8(1, "in8parts", load, "plugin_config.tp_size=1")
+    near(steps "in8", steps "in8parts", 1, 3)
+  end)
+
+  it("are refused where moments of 8 bits would share a scale with another rank's", function()
+    local done = start(4, "odd8", "mmdit", words, "model.hidden_size=128", "model.num_heads=4",
+      "model.axes_dim={8,12,12}", "optim.moment_bits=8", "plugin_config.tp_size=4")
+    assert.equal(3, done.exit, done.output)
+    local form = "optim.moment_bits = 8: 64 numbers of a row have one scale, and with "
+      .. "plugin_config.tp_size = 4 a rank has rows of 32 of 'double_blocks.0.img_attn.proj.weight'"
+      .. "; try: plugin_config.tp_size = 2, or optim.moment_bits = 32"
+    assert.is_truthy(done.output:find(form, 1, true), done.output)
   end)
 
   it("are refused where they do not divide the heads", function()
