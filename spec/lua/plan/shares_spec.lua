@@ -1,6 +1,8 @@
 --- What ranks are planned to send is what they do send. State and ZeRO: spec/lua/trainer/zero_spec.
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"
+local settings = require "moonreel.settings"
+local shares = require "moonreel.plan.shares"
 
 -- attention over tokens that four ranks share, forward, backward and gathered: bytes that the plan
 -- counts in the graph of the first rank, and those that it sent
@@ -64,5 +66,17 @@ describe("bytes of ranks that share tokens", function()
       { op = "gather_shares" } }
     assert.same({ { op = "linear" }, { op = "attention" } },
       require("moonreel.plan.shares").computed(rows))
+  end)
+end)
+
+describe("ranks that share layers", function()
+  it("divide heads, and rows within no block of moments of 8 bits", function()
+    local plain = settings.bake("recipes/opensora-1.2/stage3.lua", {})
+    local in_8 = settings.bake("recipes/opensora-1.2/stage3.lua", { "optim.moment_bits=8" })
+    -- 16 heads; 1152 columns are 18 times 64
+    for ranks, may in pairs { [1] = { true, true }, [2] = { true, true }, [3] = { false, false },
+      [4] = { true, false } } do
+      assert.same(may, { shares.layers(plain, ranks), shares.layers(in_8, ranks) })
+    end
   end)
 end)
