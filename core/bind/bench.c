@@ -139,9 +139,9 @@ static const mr_bind_row bench_rows[] = {
            "runs it, and packing the weights alone: {seconds, packing_s, how}."),
     MR_ROW("memory_rate", b_memory_rate,
            "(bytes: integer, threads: integer, seconds?: number): number",
-           "Bytes per second of a pass over buffers of so many bytes, the mean over the time."),
+           "Bytes per second of a pass over buffers of this many bytes, the mean over the time."),
     MR_ROW("touch", b_touch, "(bytes: integer, threads?: integer): number",
-           "Seconds that so many threads (none: one for each processor, 8 at most) take to write "
+           "Seconds that this many threads (none: one for each processor, 8 at most) take to write "
            "so much fresh memory once."),
     MR_ROW("resident", b_resident, "(): integer", "The memory that this process has, in bytes."),
     MR_ROW("max_resident", b_max_resident, "(): integer",

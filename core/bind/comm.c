@@ -123,7 +123,7 @@ static int64_t sum_of(const int64_t *rows, int n)
     return sum;
 }
 
-/* The elements in so many rows like those of d, of each rank. */
+/* The elements of each rank in `rows` rows of d's width. */
 static int64_t *elements_of(lua_State *L, const mr_comm *c, const int64_t *rows, const mr_desc *d)
 {
     int64_t *counts = mr_bind_scratch(L, (size_t)mr_comm_size(c) * sizeof *counts);
@@ -499,7 +499,7 @@ static const mr_bind_row comm_methods[] = {
     MR_ROW("rows", c_rows, "(): integer",
            "Its number for rows that speak with other ranks, as long as it lives."),
     MR_ROW("torus", c_torus, "(local_ranks: integer): mr.Torus",
-           "Reductions in two hops, first within nodes of so many consecutive ranks."),
+           "Reductions in two hops, first within nodes of `size` consecutive ranks."),
     MR_ROW("__tostring", c_tostring, "(): string", "Rank and size."),
     MR_ROW_END};
 static const mr_bind_face comm_type = {mr_bind_comm_type, "Ranks that call collectives together.",

@@ -292,7 +292,7 @@ static const mr_bind_field ingest_fields[] = {
     MR_BIND_NUM("deadline_s", mr_ingest_options, deadline_s, 0, "Seconds for one clip; 0: 60."),
     TABLE_FIELDS(mr_ingest_options, table),
     MR_BIND_INT("part", mr_ingest_options, part, 0, 0, "This part of the input, from 1."),
-    MR_BIND_INT("parts", mr_ingest_options, parts, 0, 0, "Of so many; 0: all of it."),
+    MR_BIND_INT("parts", mr_ingest_options, parts, 0, 0, "How many parts there are; 0: all of it."),
     MR_BIND_BOOL("isolated", mr_ingest_options, isolated,
                  "Each thread scans in a process of its own."),
     MR_BIND_BOOL("resume", mr_ingest_options, resume,

@@ -163,7 +163,7 @@ static const mr_bind_row rows[] = {
            "A socket at a free port of an interface or address (default: all), for a rank 0 that "
            "this process starts: descriptor, port."),
     MR_ROW("allow_files", b_allow_files, "(count: integer, who: string)",
-           "This process may open so many files; raises where the system lets it have fewer, with "
+           "Lets this process open this many files; raises where the system allows fewer, with "
            "who needs them."),
     MR_ROW("hide", b_hide, "(text: string): integer",
            "A descriptor that ranks inherit, with a text that nobody else reads."),

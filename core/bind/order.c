@@ -46,7 +46,7 @@ const mr_bind_field mr_bind_order_fields[] = {
     MR_BIND_INT("slot", order_options, slot, 1, 1, "Micro-batches of equal cost drawn together."),
     MR_BIND_BOOL("carry", order_options, carry,
                  "What is no whole micro-batch at an epoch's end comes first in the next."),
-    MR_BIND_INT("epochs", order_options, epochs, 0, 0, "The last of so many carries nothing."),
+    MR_BIND_INT("epochs", order_options, epochs, 0, 0, "How many; the last carries nothing."),
     MR_BIND_BOOL("fill", order_options, fill,
                  "A reference's order, not as it trains: what is no whole batch is filled up from "
                  "the front."),

@@ -381,7 +381,7 @@ static const mr_bind_row program_rows[] = {
            "Who lives at the peak of memory, largest first: {bytes, purpose (kept, gradient, "
            "workspace, forward or region), op, node, block, origin}."),
     MR_ROW("profile", p_profile, "(parts: integer): integer[]",
-           "Bytes of the arena over a run: of each of so many equal parts the most that lives."),
+           "Bytes of the arena over a run in equal parts: the most that lives in each part."),
     MR_ROW("report", p_report, "(): string", "Who lives at the peak of memory, and what to do."),
     MR_ROW("measured", p_measured, "(): integer", "Bytes of the arena that a run really touched."),
     MR_ROW_END};

@@ -345,7 +345,7 @@ typedef struct mr_bind_rule_options {
         MR_BIND_STR("reference", of, at.reference,                                                 \
                     "Buckets and order are those of \"opensora-1.2\" or \"opensora-2.0\"."),       \
         MR_BIND_NUM("fps_max", of, at.fps_max, 0,                                                  \
-                    "Of 2.0: faster clips are thinned to so many frames a second; 0: none.")
+                    "Of 2.0: faster clips are thinned to this many frames a second; 0: none.")
 /* The rule of the options at `options`, which the caller owns. What it leaves on the stack goes
  * with the caller's frame. */
 mr_bucket_rule *mr_bind_rule(lua_State *L, int options, const mr_bind_rule_options *o);

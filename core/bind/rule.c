@@ -234,7 +234,7 @@ static int rule_assign(lua_State *L)
     return 1;
 }
 
-// what a length says of a clip with so many frames
+// what a length says of a clip with this many frames
 static void push_said(lua_State *L, const mr_bucket_rule *rule, const mr_asked *a, int64_t have)
 {
     bool skip = mr_bucket_rule_follows(rule) == MR_REFERENCE_20;
@@ -314,7 +314,7 @@ static mr_status count_rows(const mr_bucket_rule *rule, mr_index_reader *reader,
     return MR_OK;
 }
 
-/* And what a reference leaves out of those that enter a bucket, for so many ranks. */
+/* What a reference drops of the rows that enter a bucket, with `ranks` ranks. */
 static mr_status count_left(const mr_bucket_rule *rule, mr_index_reader *reader, uint64_t seed,
                             uint64_t epoch, int32_t ranks, survey *s)
 {
@@ -437,13 +437,13 @@ static const mr_bind_row rule_rows[] = {
                    "is the last one.",
                    sample_fields),
     MR_ROW("measure", rule_measure, "(rows: integer): table",
-           "What planning so many made-up rows takes: {plan_s, select_s (of a sample), bytes, "
+           "What planning this many made-up rows takes: {plan_s, select_s (of a sample), bytes, "
            "state_bytes, buckets, used}."),
     MR_ROW("hash", rule_hash, "(members?: mr.Subset): string",
            "Of all but batch sizes and costs: 16 hexadecimal digits, as in a state of the order."),
     MR_ROW("crop", rule_crop,
            "(frames: integer, have: integer, start?: integer, fps?: number): integer[], integer",
-           "The frames that a sample of so many takes from a clip, from 0; and how many starts "
+           "The frames that a sample of this many takes from a clip, from 0; and how many starts "
            "there are."),
     MR_ROW_END};
 static const mr_bind_face rule_face = {mr_bind_rule_type, "Which bucket a sample enters.",

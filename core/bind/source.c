@@ -94,7 +94,7 @@ static const mr_bind_field source_fields[] = {
     MR_BIND_ANY("members", "mr.Subset", "Samples that it is of; none: all."),
     MR_BIND_STR("name", source_row, name, "Of a source among others."),
     MR_BIND_INT("epochs", source_row, epochs, 0, 0,
-                "After so many its share goes to the others; 0: never."),
+                "After this many epochs its share goes to the others; 0: never."),
     MR_BIND_STR("seen", source_row, seen, "The list that loader.carry wrote, of its state."),
     MR_BIND_INT("epoch", source_row, epoch, 0, 0, "Without a state: begin at this one."),
     MR_BIND_END};

@@ -521,7 +521,7 @@ static const mr_bind_row tensor_rows[] = {
            "Fill a dense f32 tensor with standard normal numbers; returns itself."),
     MR_ROW("fill_torch_normal", t_fill_torch_normal, "(seed: integer, draws?: integer): mr.Tensor",
            "Fill a dense f32 tensor of 16 values or more as torch.randn does on a processor, after "
-           "so many draws of this size; returns itself."),
+           "n draws of this size; returns itself."),
     MR_ROW("__index", t_index, "(key: integer|string): any",
            "A view t[0], t[\"0, :, 3:16\"], a field or a method."),
     MR_ROW("__len", t_len, "(): integer", "Length of the first axis."),

@@ -23,7 +23,7 @@ const mr_bind_field mr_bind_world_fields[] = {
                 "Descriptor of the memory that ranks of this host share; -1: none, MPI or TCP."),
     MR_BIND_STR("host", world_options, host, "Where rank 0 is, for TCP; nil: no TCP."),
     MR_BIND_INT("port", world_options, port, 0, 0, "Where rank 0 listens."),
-    MR_BIND_INT("ports", world_options, ports, 1, 1, "So many from there on are tried."),
+    MR_BIND_INT("ports", world_options, ports, 1, 1, "The number of ports tried, from `port` on."),
     MR_BIND_INT("listener", world_options, listener, -1, -1,
                 "Descriptor of a socket that listens there, of rank 0."),
     MR_BIND_STR("listen", world_options, listen,

@@ -59,7 +59,7 @@ mr_status comm_look(mr_wire *w, int gone, const char *call);
 /* Bring in[bytes] of every rank to every rank: c->scratch then begins with [size][bytes] in the
  * order of ranks. For little: as few rounds as doublings make the size. */
 mr_status comm_everyone(mr_comm *c, mr_comm_head *call, const void *in, size_t bytes);
-/* c->scratch has at least so many bytes. */
+/* c->scratch has at least `bytes` bytes. */
 mr_status comm_scratch(mr_comm *c, size_t bytes);
 
 /* Reduce parts[n] of `count` elements, in their order, into out; out may be one of them when the
@@ -100,7 +100,7 @@ typedef struct tcp_word {
     char text[1004];
 } tcp_word;
 enum { TCP_GIVES_UP = 1, TCP_LEAVES };
-/* How long a record of so many bytes is on its way. */
+/* How long a record of `bytes` bytes is on its way. */
 static inline size_t tcp_sealed(const seal_way *w, size_t bytes)
 {
     return bytes + (w->on ? SEAL_TAG : 0);

@@ -4,7 +4,7 @@
  * when they see it, and each takes what others have left when its own share is done. The caller
  * closes the loop when no chunk is left and waits for those that are in it alone: a member that
  * sleeps, or whose processor does other work, delays nobody. Shares are the same parts of every
- * loop of so many chunks: a member finds in its cache what it wrote in the loop before.
+ * loop of as many chunks: a member finds in its cache what it wrote in the loop before.
  *
  * A member that waits for work spins, then offers its processor to whoever wants it, then sleeps:
  * waking takes longer than most loops. Licence: Apache-2.0 */

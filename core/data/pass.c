@@ -81,7 +81,7 @@ mr_status mr_blend_pass(mr_blend *m, uint64_t most, uint64_t epochs, bool settle
     return MR_OK;
 }
 
-/* A source has been drawn `epochs` times when so many of its samples are drawn, and behind the last
+/* A source was drawn `epochs` times when that many of its samples are drawn, and behind the last
  * place of a weight it has at least its share of all. Some micro-batches more are due to it. */
 uint64_t mr_blend_most(const mr_blend *m, uint64_t epochs)
 {

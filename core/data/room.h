@@ -107,7 +107,7 @@ bool bucket_may_take(const mr_bucket_rule *rule, bucket_sizes sizes, const mr_ho
 /* ---- the inside of an order ---- */
 
 enum { ORDER_STRIDE = 64, ORDER_SIZES_LOG = 10 };
-/* So many rows at most keep their buckets in memory; of more a chunk is looked through for each
+/* Up to this many rows keep their buckets in memory; of more a chunk is looked through for each
  * sample. Specs change it. */
 extern uint64_t order_kept_rows;
 
@@ -141,7 +141,7 @@ struct mr_subset {
 
 /* An epoch of a reference, which is made of lists; lists.c. */
 typedef struct order_lists {
-    uint32_t *rows; /* each bucket's one behind the other, in their order; room for so many */
+    uint32_t *rows; /* each bucket's one behind the other, in their order; room for all rows */
     uint64_t room;
     uint64_t *first; /* [bucket] where its rows begin */
     uint16_t *turns; /* [n] bucket of each micro-batch */
@@ -156,7 +156,7 @@ struct mr_order {
     uint64_t seed;
     int32_t slot;
     bool carry;
-    uint64_t epochs; /* the last of so many carries nothing */
+    uint64_t epochs; /* the number of epochs; the last carries nothing */
     uint64_t chunks, strides;
     uint8_t *counts;   /* [bucket][chunk] what a byte of the count holds */
     uint8_t **above;   /* [bucket][chunk] the byte above it; NULL: none has any */
@@ -284,7 +284,7 @@ mr_status order_go_on(mr_order *o);
 /* Pass over the rest of the epoch and over those behind it while `most` micro-batches hold them
  * whole and there are `epochs` of them (0: no end): as if they were drawn, and none is. It stands
  * at an end or a beginning then. One at most, where not `settled`: who is left out is asked anew.
- * *n micro-batches were passed over, of so many samples.
+ * *n micro-batches were passed over, of *samples samples.
  * Errors: those of mr_order_next; MR_E_STOPPED */
 mr_status order_pass(mr_order *o, uint64_t most, uint64_t epochs, bool settled, uint64_t *n,
                      uint64_t *samples);

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WHOLE_DIGITS = 19 }; // from so many on a number may be beyond 64 bits
+enum { WHOLE_DIGITS = 19 }; // from this many digits on a number may be beyond 64 bits
 
 static mr_status fail_object(const index_making *w, const index_pieces *t, json_t *o,
                              const char *lacks)

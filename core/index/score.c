@@ -16,7 +16,7 @@ static const char *const measured[] = {
     "fps",        "seconds",    "bytes",  "codec", "text_bytes",   "image",
     "vfr",        "interlaced", "file",   "id",    "key"};
 
-enum { TEXTS = 100 }; // so many cells of text for each number make a column of text
+enum { TEXTS = 100 }; // a column with this many texts for each number is a column of text
 
 // text, text2, text_3
 static bool is_caption(const char *name)

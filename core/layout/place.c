@@ -13,7 +13,7 @@
 #include <string.h>
 
 enum { BUDGET = 200 * 1000 * 1000 }; /* comparisons, under half a second */
-/* of which repair may use so many; graphs are compiled often */
+/* of which repair may use this many; graphs are compiled often */
 enum { REPAIR = 40 * 1000 * 1000, TRIES = 2000 };
 
 enum { BLOCK = 64 }; /* placed ranges that are asked at once whether they are of the same time */

@@ -437,7 +437,7 @@ uint64_t mr_life_op_begin(const mr_life_op *op)
     return number;
 }
 
-/* NULL: so many others have begun meanwhile that its place is another's. */
+/* NULL: its place is another's, since many others have begun. */
 static slot *slot_of(uint64_t number)
 {
     slot *s = mine && number ? &mine->ring[number % MR_LIFE_OPS] : NULL;

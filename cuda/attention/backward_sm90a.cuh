@@ -74,7 +74,7 @@ template <int D> struct GroupStages {
     uint64_t *held, *full, *empty, *released, *landed, *turn, *added;
     int looked; // copies whose keys were looked through (group_copy_keys)
 
-    // all threads; so many say that what was held is read
+    // all threads; this many arrivals say that the tile was read
     MR_MEMBER void begin(unsigned char *at, int readers)
     {
         memory = at;

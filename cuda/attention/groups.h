@@ -39,7 +39,7 @@ enum { GROUP_PROCESSORS = 132 };
 enum { GROUP_PROCESSORS = 2 };
 #endif
 
-/* The gradient keeps dq in slices of memory while it is summed over tiles of keys, so many bytes a
+/* The gradient keeps dq in slices of memory while it is summed over tiles of keys, so these bytes a
  * head: none where all keys are one tile. */
 static inline size_t mr_attention_slice_bytes(const Attention &p)
 {
@@ -56,7 +56,7 @@ static inline bool mr_attention_whole_fit(const Attention &p)
            mr_attention_slice_bytes(p) <= 320 << 10;
 }
 
-/* All others go by turns (backward_turns_sm90a.cuh), so many heads at a time: that at most 8 blocks
+/* All others go by turns (backward_turns_sm90a.cuh), a few heads at a time: that at most 8 blocks
  * of a head run at once, and fewer than it has words. */
 static inline int mr_attention_turn_slots(const Attention &p)
 {

@@ -35,7 +35,7 @@ template <int E, class T> MR_DEVICE void plain_load(const T *p, float (&x)[E])
         mr_load(p, x);
 }
 
-// the product of two rows of so many columns
+// the product of two rows of `columns` columns
 template <int E, class T>
 MR_DEVICE float plain_dot(const T *x, int64_t step_x, const T *y, int64_t step_y, int columns)
 {

@@ -30,7 +30,7 @@ struct Attention {
     float scale;
     int frame;          // tokens of a frame; 0: every query sees every key
     bool part;          // backward: o and lse are of more keys than these
-    int counted;        // len counts among so many keys; those after them exist
+    int counted;        // len counts within this many keys; keys after them exist
     int before;         // keys in front of these, which len counts
     const int32_t *len; // NULL: all exist
     const void *bias;   // [h, N, M] f32 or bf16, or NULL

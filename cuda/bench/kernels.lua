@@ -127,7 +127,7 @@ local function of_row(row)
   end, set
 end
 
--- The inputs of a row as {dtype, dims}, with a batch so many times as large that they hold
+-- The inputs of a row as {dtype, dims}, with a batch so much larger that they hold
 -- READ_BYTES. A batch is the first extent of the first input, and of all that begin with it.
 local function large(row)
   local batch, bytes = row.inputs[1][2], 0
@@ -170,7 +170,7 @@ local function ceiling(op, inputs, what)
   return cost[what] / cost.seconds
 end
 
--- seconds of the optimizer's two passes over so many parameters, averages too, and their bytes
+-- seconds of the optimizer's two passes over n parameters, averages too, and their bytes
 local function optimizer(count)
   local params = G.params("bf16")
   nn.scope(params):add("all", {count}, {kind = "normal", scale = 1})

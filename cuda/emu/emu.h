@@ -114,7 +114,7 @@ void copy(void *to, const void *from, size_t bytes);
 // without a stream at once, else when the stream comes to it (stream.cpp); entry: the kernel
 void launch(const char *kernel, const void *entry, dim3 grid, dim3 block, size_t shared_bytes,
             cudaStream_t stream, const std::function<void()> &body);
-// from now on launches of this kernel may take so many bytes of shared memory, not just 48 KB
+// from now on launches of this kernel may take `bytes` bytes of shared memory, not just 48 KB
 void allow_shared(const void *entry, size_t bytes);
 
 // a call of f with copies of these arguments

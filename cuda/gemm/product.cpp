@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <string.h>
 
-/* Partial sums of so many pieces, at most. The library asks for workspaces on a grid of 256 bytes,
+/* The most pieces whose partial sums are kept. The library wants workspaces aligned to 256 bytes,
  * those of calls lie on one of 64: what may lie between comes on top. Ref: cuBLAS,
  * cublasLtMatmul(), "workspace". */
 enum { PIECES = 16, WORKSPACE_MOST = 32 << 20, GRID = 256, BETWEEN = GRID - 64 };

@@ -137,7 +137,7 @@ static void with_pieces(const Attention &p, const mr_view *const *views, int n, 
         launch(float(), std::integral_constant<int, 1>());
 }
 
-// a warp each of so many rows, columns in chunks
+// each warp has this many rows; columns go in chunks
 static dim3 plain_grid(const Attention &p, int rows)
 {
     return dim3((unsigned)mr_cuda_ceil((int64_t)p.B * p.G * p.h * rows, PLAIN_WARPS),

@@ -50,7 +50,7 @@ MR_INSTRUCTION void mr_mbarrier_arrive(uint64_t *barrier)
                   emu::mbarrier_arrive(barrier));
 }
 
-// arrives, and the phase waits for so many bytes more
+// arrives, and the phase waits for `bytes` bytes more
 MR_INSTRUCTION void mr_mbarrier_expect(uint64_t *barrier, int bytes)
 {
     MR_TWO_BODIES(
@@ -297,7 +297,7 @@ template <int PENDING> MR_INSTRUCTION void mr_group_wait()
 }
 
 /* Registers of each thread of a warp group, a multiple of 8. What a block was launched with is all
- * there is: a group that asks for more waits until others gave so many back. */
+ * there is: a group that asks for more waits until others gave that many back. */
 template <int REGISTERS> MR_INSTRUCTION void mr_registers_more()
 {
     MR_TWO_BODIES(("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS)),

@@ -1,5 +1,5 @@
 --- Renders the demo's clips into real files: `moonreel datasets/demo/build.lua OUT [SEED [FRAMES
--- [motion]]]`: clips of 6 frames, or of so many, in which shapes go as far; with `motion` they
+-- [motion]]]`: clips of 6 frames, or of FRAMES, in which shapes go as far; with `motion` they
 -- begin in the middle, and their captions are of their motion alone.
 -- OUT/demo.csv lists them (path from OUT, text, num_frames, height, width, aspect_ratio, fps) and
 -- is written last. Half of the clips are MP4 (libx264), half WebM (libvpx), stills are PNG. Same

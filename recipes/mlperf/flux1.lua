@@ -11,7 +11,7 @@ return recipe {
     square = { pixels = SIDE ^ 2, aspects = { { 1.0, SIDE, SIDE } } },
   },
   bucket_config = { square = { [1] = { 1.0, MICRO } } },
-  -- so many micro-batches a step, on 1 to 64 ranks
+  -- micro-batches a step, on 1 to 64 ranks
   virtual_ranks = BATCH // MICRO,
   dataset = { draw_epochs = 1 },
   cached = true,

@@ -105,7 +105,7 @@ template <typename T> static T *device_room(size_t n)
     return (T *)emu::alloc(n * sizeof(T));
 }
 
-// says whether `what` passed since so many had failed, and which kernels depend on it
+// says whether `what` passed since `failed_before` was read, and which kernels depend on it
 static inline void depends(int failed_before, const char *what, const char *kernels)
 {
     const bool passed = check_failed == failed_before;

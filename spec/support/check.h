@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* So many failures tell what is wrong; a broken loop would otherwise print without end. */
+/* This many failures show what is wrong; a broken loop would print without end. */
 enum { CHECK_MOST_FAILED = 1000 };
 
 /* Counted by all threads of a spec. The emulator of GPUs has no atomics of the thread sanitizer,

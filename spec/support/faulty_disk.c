@@ -4,7 +4,7 @@
  * FAULTY_PATH      calls on paths that contain this are counted: write, fsync, close, fallocate,
  *                  rename, mkdir, unlink, rmdir; without it nothing happens
  * FAULTY_SEED      the draw
- * FAULTY_PER_1000  of so many calls one begins a phase of 1 to 60 calls, half of which fail with
+ * FAULTY_PER_1000  one in this many calls begins a phase of 1 to 60 calls, half of which fail with
  * EIO or ENOSPC, or write only a part
  * FAULTY_FULL      every counted call fails with ENOSPC, or writes only a part
  * FAULTY_SLOW_MS   a sync takes up to this long */

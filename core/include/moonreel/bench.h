@@ -58,7 +58,7 @@ MR_API mr_status mr_bench_linear_of(mr_bench_form form, mr_dtype dtype, int thre
 MR_API mr_status mr_bench_memory_rate(int64_t bytes, int threads, double seconds,
                                       double *bytes_per_s);
 
-/* Seconds that so many threads (1 to 256; 0: one for each processor, 8 at most, as a loader touches
+/* Seconds that n threads (1 to 256; 0: one for each processor, 8 at most, as a loader touches
  * its slabs) take to write `bytes` of fresh memory once.
  * Errors: MR_E_MEMORY. */
 MR_API mr_status mr_bench_touch(int64_t bytes, int threads, double *seconds);

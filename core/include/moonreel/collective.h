@@ -55,7 +55,7 @@ typedef struct mr_group {
     mr_status (*exchange)(void *user, const mr_exchange *what);
     /* The first rank's bytes for all: how ranks meet elsewhere. Collective. */
     mr_status (*meet)(void *user, void *data, size_t bytes);
-    /* Nothing came from the others in so many seconds: are they still there? Returns at once.
+    /* Nothing came from the others in `waited_s` seconds: are they still there? Returns at once.
      * Errors: MR_E_NODE a rank gave up or has left, and with it the world is over */
     mr_status (*look)(void *user, double waited_s);
     /* The world is over because of this thread's error, whose code is returned. */

@@ -113,7 +113,7 @@ MR_API int32_t mr_bucket_rule_assign(const mr_bucket_rule *rule, uint64_t seed, 
  * that make no whole batch of their bucket, and batches that not every rank has one of, are left
  * out. Before the rule is used.
  *
- * fps_max  2.0: faster clips are thinned to at most so many frames a second; 0: none are
+ * fps_max  2.0: faster clips are thinned to at most this many frames a second; 0: none are
  * Errors: MR_E_RECIPE a pair of probabilities for pictures */
 typedef enum mr_reference { MR_REFERENCE_NONE, MR_REFERENCE_12, MR_REFERENCE_20 } mr_reference;
 MR_API mr_status mr_bucket_rule_follow(mr_bucket_rule *rule, mr_reference reference,
@@ -325,7 +325,7 @@ MR_API mr_status mr_order_carry(const mr_carry *from, mr_index *index, const mr_
 /* The epoch a state text stands in, to find the exclusions in force. */
 MR_API mr_status mr_position_epoch(const char *text, uint64_t *epoch);
 
-/* What planning takes: an order over so many made-up rows, and its first some thousand samples.
+/* What planning takes: an order over `rows` made-up rows, and its first some thousand samples.
  * Errors: those of mr_order_new */
 typedef struct mr_order_times {
     double plan_s, select_s; /* of a processor: all rows; one sample */
@@ -350,7 +350,7 @@ typedef struct mr_source {
     const mr_weight *weights; /* ascending */
     int32_t n_weights;        /* 0: 1 all the time */
     mr_subset *members;       /* samples that it is of; NULL: all */
-    uint64_t epochs;          /* after so many its share goes to the others; 0: never */
+    uint64_t epochs;          /* after this many epochs its share goes to the others; 0: never */
     const char *seen; /* file of mr_subset_write, where its state is one of mr_order_carry */
     uint64_t epoch;   /* where a state says nothing of it: begin at this one */
 } mr_source;
@@ -377,7 +377,7 @@ MR_API bool mr_blend_over(const mr_blend *blend, uint64_t epochs);
  * Errors: those of mr_order_next; MR_E_STOPPED */
 MR_API mr_status mr_blend_pass(mr_blend *blend, uint64_t most, uint64_t epochs, bool settled,
                                uint64_t *n, uint64_t *epoch);
-/* So many micro-batches at most come before mr_blend_over; UINT64_MAX: no bound is known. */
+/* The most micro-batches that come before mr_blend_over; UINT64_MAX: no bound is known. */
 MR_API uint64_t mr_blend_most(const mr_blend *blend, uint64_t epochs);
 /* What a text of mr_loader_state says of one source, as mr_order_restore takes it; the caller frees
  * it with mr_free; NULL: nothing. Errors: MR_E_FORMAT, MR_E_MEMORY */
@@ -410,7 +410,7 @@ typedef struct mr_loader_options {
     bool lpt;
     /* nothing is decoded: pixels mean nothing, no sample fails */
     bool blind;
-    /* only samples of this part, from 1, of so many are decoded: those for which
+    /* only samples of this part, from 1, of sample_parts are decoded: those for which
      * mr_sample_in_part holds; sample_parts 0: all */
     int32_t sample_part, sample_parts;
     int32_t node;        /* of memory (NUMA) that slabs shall lie on, from 1; 0: any */

@@ -101,7 +101,7 @@ typedef struct mr_life_op {
 } mr_life_op;
 /* `number`, began_s and where are filled in. Returns its number; 0: nobody publishes. */
 MR_API uint64_t mr_life_op_begin(const mr_life_op *op);
-/* It waits for others; it has what it waited for, and sent so many bytes. Again and again. */
+/* It waits for others; it has what it waited for, and sent `bytes` bytes. Again and again. */
 MR_API void mr_life_op_wait(uint64_t number);
 MR_API void mr_life_op_end(uint64_t number, uint64_t bytes);
 

@@ -111,7 +111,7 @@ end
 
 local RUNS <const>, SHORT <const>, LONG <const> = 200, 500, 100000
 
--- a run of so many steps as its folder has it
+-- the folder of a run of `steps` steps
 local function make_run(path, s, steps)
   base.make_dir(path)
   base.replace_file(path .. "/settings.json", s:to_json())

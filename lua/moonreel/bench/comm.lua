@@ -9,7 +9,7 @@ local process = require "moonreel.core.process"
 
 local comm = {}
 
---- What is measured, with a large message of so many bytes.
+--- What is measured, with a large message of `bytes` bytes.
 ---@return table[] rows  {op, bytes}
 function comm.rows(large)
   local middle = math.min(1 << 20, large)
@@ -38,7 +38,7 @@ local function ours(world, op, x)
   end
 end
 
--- seconds of one of so many calls, of which all ranks make the same number
+-- mean seconds of a call; all ranks make the same number of calls
 local function seconds_of(world, calls, call)
   world:barrier()
   local from = base.now_s()

@@ -24,7 +24,7 @@ local function row(rows, run, what, formula, graph, note, within, source)
     high = high, source = source or SHAPES, note = note, table = not source and "forms" or nil })
 end
 
--- of a token where no block is recomputed, in so many norms of tokens of this width
+-- of a token where no block is recomputed, in `norms` norms of tokens of this width
 local function row_of_token(rows, run, width, eager, norms, graph)
   row(rows, run, "kB of a token, no block recomputed", closed.kept(width, eager, norms) / 1e3,
     graph / 1e3, ("eager kernels keep %.0f; here norm and modulation are one kernel, which keeps "

@@ -48,7 +48,7 @@ local function clip(frames, height, width, wide)
       { filters = math.tointeger(temporal.defaults.filters * wide), num_res_blocks = 1 }) } }
 end
 
--- a block of a released T5 over captions of so many tokens
+-- a block of a released T5 over captions of `tokens` tokens
 local function block(name, captions, tokens) return { block = { name, captions, tokens } } end
 
 --- What is predicted: whole steps of the demo, passes of STDiT3 with the fixed step among them,

@@ -64,7 +64,7 @@ end
 ---@param p table       of params:list(), of one or two axes, with a cut
 ---@param from integer  element of its own
 ---@param to integer
----@param per integer|nil  numbers stand for so many elements each, along the last axis, and all of
+---@param per integer|nil  each number stands for `per` elements, along the last axis, and all of
 ---   this counts numbers; absent: 1
 ---@return table[]      {box = {{from, to} of each axis}, n = how many}
 function cut.boxes(p, from, to, per)

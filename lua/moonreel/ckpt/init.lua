@@ -196,7 +196,7 @@ Saver.__name = "mr.Saver"
 ---@param run_dir string
 ---@param opts table|nil  lock (of moonreel.run; else rank 0 takes one itself), rank, ranks (0 of
 ---   1), fence (from rank 1 on: of rank 0's lock; that in force), keep (newest to keep, 3; -1:
----   all), buffer_bytes (save() goes through a buffer of so many and waits; 0: it copies all and
+---   all), buffer_bytes (save() goes through a buffer of this size and waits; 0: it copies all and
 ---   returns), keep_every (steps that are multiples stay for good), attempts (per save, 3),
 ---   intervals_max (saves in a row without a commit before check() raises, 3), deadline_s (how
 ---   long one save may take before it counts as stuck and nobody waits for it any more, 600)

@@ -11,9 +11,9 @@ local command = {
   overrides = true,
   options = {
     { "--step N", "from 1 (default: 1)", least = 1 },
-    { "--count N", "so many steps, from there on (default: 1)", least = 1 },
+    { "--count N", "N steps, from --step on (default: 1)", least = 1 },
     { "--rank R", "what this one of --ranks takes, from 0", least = 0 },
-    { "--ranks N", "that share the order (default: 1): a step is so many times `accumulate` "
+    { "--ranks N", "that share the order (default: 1): a step is N times `accumulate` "
       .. "micro-batches, where virtual_ranks does not say how many", least = 1 },
     { "--id K", "at which steps this sample comes: its row from 1, key or path; from --step to the "
       .. "end of that epoch" },
@@ -92,7 +92,7 @@ local function print_draws(draws, list, opts)
   require("moonreel.text.table").print(columns, rows, opts)
 end
 
--- the steps of the epoch of `step` in which a row of a source comes; at most so many steps are
+-- the steps of the epoch of `step` in which a row of a source comes; at most MOST_STEPS are
 -- looked at where that source has no share
 local MOST_STEPS = 100000
 local function find(order, step, together, ranks, wanted, source)

@@ -23,7 +23,7 @@ local command = {
     { "--schedule", "what that step does when, and what waits for what: gathers, reductions" },
     { "--trace FILE", "the steps of all buckets as a Chrome trace, a row per stream" },
     { "--html FILE", "a page for a browser: memory over the step, buckets, time line" },
-    { "--stalls SHARExS", "data that come late: of a rank's steps this share, by so many seconds: "
+    { "--stalls SHARExS", "data that come late: this share of a rank's steps, each by s seconds: "
       .. "0.001x2" },
     { "--check", "do the recipes, or all that ship, fit on each of --gpus 1,8,192? exit 5 when "
       .. "not" },

@@ -6,7 +6,7 @@ local place = require "moonreel.comm.place"
 
 local ranks = {}
 
---- Run words by so many ranks of this host.
+--- Runs words with `count` ranks on this host.
 ---@param words string[]
 ---@param count integer
 ---@param options table|nil  as of moonreel.comm.launch

@@ -81,7 +81,7 @@ end
 
 local read_options = options.declare("comm.launch", {
   { "watch", "table", "seconds by phase that a rank may stand still; absent: nobody watches" },
-  { "patience", "number", "a rank is ended after so many times that (default 3)" },
+  { "patience", "number", "a rank is ended after this many times its limit (default 3)" },
   { "restarts", "integer", "how often it goes on after a loss (default 0)" },
   { "restart_steps", "integer", "new steps after which restarts count anew (default 200)" },
   { "restart_pause", "number", "seconds before the first restart (default 1)" },
@@ -153,7 +153,7 @@ function launch.insist(start, words, o)
   end
 end
 
---- This program so many times on this host, with these words after its name.
+--- This program `ranks` times on this host, with these words after its name.
 ---@param words string[]
 ---@param ranks integer
 ---@param given table|nil  watch, patience, restarts, restart_steps, restart_pause, again, say

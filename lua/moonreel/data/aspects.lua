@@ -15,7 +15,7 @@ end
 
 local function swapped(name) return (name:gsub("^(.*):(.*)$", "%2:%1")) end
 
--- of sizes a grid step away the one that is strictly closer to so many pixels
+-- of sizes a grid step away the one that is strictly closer to `pixels` pixels
 local function nearest_size(h, w, pixels, grid)
   local best = { h, w }
   for _, c in ipairs { { h - grid, w }, { h + grid, w }, { h, w - grid }, { h, w + grid } } do
@@ -46,7 +46,7 @@ local function holds(list, h, w)
   return false
 end
 
---- Sizes of about so many pixels.
+--- Sizes of about `pixels` pixels.
 ---@param pixels integer
 ---@param grid integer      sides are multiples of it: 16, 32 with the high compression
 ---@param training boolean  sizes are brought closer to the pixels, and none stands twice

@@ -182,7 +182,7 @@ local read_options = options.declare("buckets.rule", {
   { "sizes", "text", "whose sizes 144p to 1080p have: \"opensora-1.2\" or \"opensora-2.0\"; "
     .. "absent: as reference" },
   { "grid", "integer", "sides of 2.0 are multiples of it; 16 where absent" },
-  { "fps_max", "number", "of 2.0: faster clips are thinned to so many frames a second; 0: none",
+  { "fps_max", "number", "of 2.0: faster clips are thinned to this many frames a second; 0: none",
     default = 0 },
 })
 

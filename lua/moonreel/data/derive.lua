@@ -11,7 +11,7 @@ local options = require "moonreel.text.options"
 local derive = {}
 
 local TICK = 1000
--- parts take blocks of so many rows in turn, as those of an ingest do
+-- parts take blocks of this many rows in turn, as those of an ingest do
 local PART_ROWS = 64
 
 local read_options = options.declare("data.derive", {
@@ -25,7 +25,7 @@ local read_options = options.declare("data.derive", {
   { "choose", "function", "(row, index, i, seen) -> keep? or changes {captions, columns, keys}, or "
     .. "{parts = {{first, frames}, ...}}, a row each; why not; none: every row" },
   { "part", "integer", "rows of this part alone, from 1" },
-  { "parts", "integer", "of so many" },
+  { "parts", "integer", "how many parts there are" },
   { "tick", "function", "(done, total), now and then" },
 })
 

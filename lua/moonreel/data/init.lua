@@ -90,7 +90,7 @@ end
 ---   "-=views" leaves one out; escape: of CSV, what takes the meaning from a quote, "\\"; part and
 ---   parts: this part of the input alone; resume: go on where an ingest of the same input was
 ---   killed or stopped, if there is one; kept(rows, total, problem): called when progress raises
----   problem, or a disk does: so many rows of the input are done and stay for resume;
+---   problem, or a disk does: the rows of the input that are done stay for resume;
 ---   commit_rows: what a kill costs at most; isolated (true): scan in processes, a decoder that
 ---   crashes costs one file
 ---@param progress? fun(p: table)  called some times a second with {listed, total, done, written,
@@ -172,13 +172,13 @@ local read_loader = options.declare("data.loader", {
   { "reference", "text", "buckets and order are those of \"opensora-1.2\" or \"opensora-2.0\"" },
   { "sizes", "text", "whose sizes 144p to 1080p have, if not those of reference" },
   { "grid", "integer", "sides of 2.0 are multiples of it; 16 where absent" },
-  { "fps_max", "number", "of 2.0: faster clips are thinned to so many frames a second; 0: none",
+  { "fps_max", "number", "of 2.0: faster clips are thinned to this many frames a second; 0: none",
     default = 0 },
   { "says", "function", "(source, id): what captions of a sample tell beside their texts" },
   { "seed", "integer", "of the order", default = 0 },
   { "threads", "integer", "of decoding; 0: one per processor", default = 0 },
   { "prefetch", "integer", "batches decoded ahead", default = 2 },
-  { "epochs", "integer", "end after so many in all; 0: never", default = 0 },
+  { "epochs", "integer", "the number of epochs; 0: no end", default = 0 },
   { "state", "text", "go on from this loader:state()" },
   { "excluded", "text", "left out where that state stands: loader:excluded()" },
   { "quarantine", "text", "path of quarantine.jsonl: read, and appended to" },
@@ -203,7 +203,7 @@ local read_loader = options.declare("data.loader", {
   { "blind", "boolean", "nothing is decoded: batches say which samples, their pixels mean nothing",
     default = false },
   { "sample_part", "integer", "decode the samples of this part alone, from 1", default = 0 },
-  { "sample_parts", "integer", "of so many; 0: all", default = 0 },
+  { "sample_parts", "integer", "the number of parts; 0: all", default = 0 },
   { "node", "integer", "of memory (NUMA) that batches shall lie on, from 1; 0: any", default = 0 },
   { "local_ranks", "integer", "that share this machine's memory, a quarter of which batches may "
     .. "take", default = 1 },

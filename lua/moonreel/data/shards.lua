@@ -167,7 +167,7 @@ local function target(folder, facts, path, at)
   return inside, folder .. "/" .. inside
 end
 
--- the hash of a file of so many bytes; nil: it has others
+-- the hash of a file of `bytes` bytes; nil: its size is another
 local function hash_of(path, bytes)
   local file = io.open(path, "rb")
   local _ <close> = setmetatable({}, { __close = function() return file and file:close() end })

@@ -15,7 +15,7 @@ local bounds = {
   bytes = { 1e5, 1e6, 5e6, 1e7, 5e7, 1e8, 1e9 },
   text_bytes = { 0, 50, 100, 200, 400, 800, 1600 },
 }
--- a column is cut into so many classes of equal width
+-- a column is cut into this many classes of equal width
 local CLASSES = 10
 
 -- one pass: counts by class, sum, extremes

@@ -24,7 +24,7 @@ return {
         .. "score\")" },
     { "draw_epochs", "integer", default = 0, min = 0, unit = "epochs", reader = "data",
       resume = "refuse", position = true,
-      help = "after so many epochs what is drawn of a sample repeats: bucket, start, caption and "
+      help = "after this many epochs what is drawn of a sample repeats: bucket, start, caption and "
         .. "latents, so that a cache of as many epochs lasts; 0: drawn anew in every epoch" },
     { "memory_efficient", "boolean", default = false, affects = "nothing",
       no_meaning = "the index is never loaded into memory",

@@ -12,7 +12,7 @@ local function named(settings)
   return list and #list or settings.num_eval_timesteps or TIMES, list
 end
 
---- The times that settings name, or so many between clean and noise, the ends left out.
+--- The times that settings name, or num_eval_timesteps between clean and noise, without the ends.
 ---@param settings table  eval_timesteps, num_eval_timesteps
 ---@return number[]       0..1000
 function eval_times.of(settings)

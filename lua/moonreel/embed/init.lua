@@ -38,7 +38,7 @@ local read_options = options.declare("embed.open", {
   { "residency", "text", "all: weights stay in memory; stream: each block is read from the files "
     .. "for every batch; auto: all where they take at most half of the free memory",
     default = "auto" },
-  { "places", "integer", "texts of one length are computed so many places at a time, filled up "
+  { "places", "integer", "texts of one length are computed this many at a time, filled up "
     .. "where they are fewer: then features of a text do not depend on those beside it, which "
     .. "products of other sizes round in other ways; 0: all texts of one length at once",
     default = 0 },
@@ -105,7 +105,7 @@ function embed.open(path, given)
   return opened(path, o)
 end
 
--- texts of a length that are computed together, of so many places; 0: any number
+-- texts of a length that are computed together, `places` of them; 0: any number
 local function capacity(places, L) return places > 0 and math.max(1, places // L) or math.huge end
 
 -- tokens of a text, which an encoder of one vector has more of than features

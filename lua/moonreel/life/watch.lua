@@ -12,20 +12,20 @@ local watch = {}
 watch.phases = { "start", "meet", "open", "device", "index", "weights", "compile", "load",
   "forward", "reduce", "optimizer", "snapshot", "persist" }
 
---- A phase of each step may take so many times what 99 of 100 take, or its floor, whichever is
+--- A phase of each step may take this many times what 99 of 100 take, or its floor, whichever is
 -- more. Until each rank has gone through it KNOWN times its floor counts UNKNOWN times, and once
 -- where the rank does no work.
 watch.TIMES = 3
 local KNOWN <const>, UNKNOWN <const> = 20, 6
 
--- A rank that is stopped is named after so many seconds in whatever phase.
+-- A rank that is stopped is named after this many seconds, whatever its phase.
 local STOPPED_S <const> = 5
 
 -- What counts as work of a rank: a share of the time of one processor, and at least two of the
--- ticks by which the system counts; bytes. It is looked for so many times within the floor.
+-- ticks by which the system counts; bytes. This many looks fall within the floor.
 local SHARE <const>, TICKS_S <const>, BYTES <const>, LOOKS <const> = 0.005, 0.02, 1 << 16, 8
 
---- A rank whose part of a step takes others less than this share, so many steps on end, is slow; so
+--- A rank is slow whose own part of a step stays below this share for this many steps in a row; so
 -- is one that is that much slower beside the others than it was before.
 watch.SLOW = 0.75
 watch.SLOW_STEPS = 50

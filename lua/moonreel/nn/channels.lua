@@ -71,7 +71,7 @@ function channels.through(g, share, x, _, layers)
   return share.trains and share:gather(g, own(y), ROWS, y.shape[ROWS + 1]) or y
 end
 
---- How many this rank has of so many channels, or groups of them, which ranks divide.
+--- How many of `n` channels, or groups of channels, this rank has; ranks divide n.
 ---@param n integer
 ---@return integer
 function Channels:count(n) return n // self.share.ranks end

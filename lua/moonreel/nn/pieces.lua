@@ -2,7 +2,7 @@
 -- piece is carried to the next: the last rows of what a convolution reads, and sums over all rows.
 -- A convolution that reads later rows gives those that it can, so its result is late by some rows.
 -- Layers are written once, over parts {v, rows, late, size}: v [B, rows, H, W, C]; all of a clip,
--- or the rows of a piece, late by so many behind those that came; size {H, W, C}. Rows before the
+-- or the rows of a piece, late by this many behind those that came; size {H, W, C}. Rows before the
 -- first and behind the last are zeros to every convolution, as the whole has them.
 -- @module moonreel.nn.pieces
 local G = require "moonreel.core.graph"

@@ -17,7 +17,7 @@ local function frames(x) return x.shape[TIME + 1] end
 ---@return mr.Value
 function spans.joined(list) return #list == 1 and list[1] or G.concat(list, TIME) end
 
---- The same clip in pieces of so many frames, the last of the rest.
+--- The same clip in pieces of `frames` frames; the last has the rest.
 ---@param list mr.Value[]
 ---@param n integer       frames, 1 or more
 ---@return mr.Value[]
@@ -44,7 +44,7 @@ function spans.regrouped(list, n)
   return out
 end
 
---- Frames of a piece of so many elements; at least one.
+--- Frames of a piece of `elements` elements; at least one.
 ---@param most integer|nil  elements; nil: no end
 ---@return integer
 function spans.frames(most, height, width, channels)

@@ -198,7 +198,7 @@ function Ranks:sum_squares(g, own)
   end)
 end
 
--- what this rank sends by one collective over a bucket of so many bytes
+-- what this rank sends by one collective over a bucket of `bytes` bytes
 local function sent_by(self, bytes)
   local sum = 0
   for _, hop in ipairs(self.hops) do

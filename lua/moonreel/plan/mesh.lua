@@ -135,7 +135,7 @@ function Mesh:reduces_each(settings)
   return self.zero >= 2 and not self:keeps_gradients(settings)
 end
 
---- So many times the GPUs, used in the same way: nodes are filled first.
+--- `times` times the GPUs, used in the same way: nodes are filled first.
 ---@param times integer
 ---@return moonreel.plan.Mesh
 function Mesh:larger(times)

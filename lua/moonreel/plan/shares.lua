@@ -14,7 +14,7 @@ local state = require "moonreel.trainer.state"
 
 local shares = {}
 
--- a communicator of so many ranks, of which this is the first: it knows its size and never speaks
+-- a communicator of `size` ranks, of which this is the first; it knows its size and sends nothing
 local function silent(size)
   local comm = {}
   function comm.rank() return 0 end

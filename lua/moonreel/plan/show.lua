@@ -280,7 +280,7 @@ local advice = {
   input = "train on stored latents, which are smaller; a faster bus",
 }
 
--- bytes of a rank's buckets and gathered weights, where they have so many elements
+-- bytes of a rank's buckets and gathered weights, where they have these elements
 local function there_at(p, elements, trained)
   local each = (p.shares.buckets > 0 and 4 or 0)
     + (p.shares.windows > 0 and (p.dtype == "f32" and 4 or 2) or 0)

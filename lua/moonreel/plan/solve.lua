@@ -120,7 +120,7 @@ local function ways(settings, of, elements)
     add("sequence", ("plugin_config.sp_size = %d"):format(sequence),
       { mesh = of:with { sequence = sequence } })
   end
-  -- the same nodes, so many of them, all GPUs of each
+  -- more of the same nodes, all GPUs of each
   for power = 1, of.machine.cpu and 0 or MOST_DOUBLED do
     local larger = of:larger(1 << power)
     add("gpus", ("%s GPUs"):format(larger.ranks), { mesh = larger })

@@ -49,7 +49,7 @@ function clip_methods:save(path) return self.pixels:save(path) end
 function clip_methods:tensor() return self.pixels end
 
 local read_decode = options.declare("decode", {
-  { "frames", "integer", "at most so many; all of them where absent" },
+  { "frames", "integer", "the most frames; absent: all of them" },
   { "height", "integer", "rows; as the clip is shown where absent" },
   { "width", "integer", "columns; as height" },
   { "start", "integer", "the first frame, counted from 0", default = 0 },
@@ -126,7 +126,7 @@ end
 --- Samples for which a condition holds: "num_frames > 50 and width >= 512", with the fields of a
 -- sample.
 ---@param condition string|function
----@param most integer|nil  stop after so many
+---@param most integer|nil  stop after this many
 function index_methods:where(condition, most)
   local test = condition
   if type(condition) == "string" then

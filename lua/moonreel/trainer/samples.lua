@@ -199,7 +199,7 @@ local function place_of(r, manifest)
   return {state = found.state, excluded = found.excluded}
 end
 
--- The place of the loader behind the batches of so many steps, and how many samples are left out on
+-- The place of the loader after the batches of `steps` steps, and how many samples are left out on
 -- the way. One rank draws them for all, and decodes none.
 local function pass_over(r, o, steps)
   return r.team:first(function()
@@ -248,7 +248,7 @@ end
 -- start_step say, else with the first epoch.
 ---@param r mr.Run
 ---@param manifest table|nil
----@param skip integer|nil  behind the batches of so many steps from there on
+---@param skip integer|nil  after the batches of this many steps from there on
 ---@return integer left_out  samples of these
 function samples.loader(r, manifest, skip)
   local o, left_out = manifest and place_of(r, manifest) or start_of(r), 0

@@ -14,7 +14,7 @@ local NORMS <const>, NORMS_LEAST <const> = 100, 20
 local LOSSES_LEAST <const>, SHARE_LEAST <const> = 30, 1 / 200
 
 -- one norm is enough that is above the limit of several by this power of the factor; one loss of a
--- group that is not known yet, so many times above the limits of all known ones
+-- group that is not known yet, this many times above the limits of all known ones
 local FAR_POWER <const>, STRANGE <const> = 2, 10
 
 ---@class mr.Spikes

@@ -1,4 +1,4 @@
---- The weights of a run under watch: every so many steps, and behind the last one of an epoch, the
+--- The weights of a run under watch: every few steps, and after the last one of an epoch, the
 -- journal gets what moonreel.optim.weights measures of each block, and an alarm where it is not as
 -- in runs that train.
 -- @module moonreel.trainer.weights

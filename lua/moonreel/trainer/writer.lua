@@ -25,7 +25,7 @@ local function tell_reach(r)
   end
 end
 
---- A checkpoint writer of the run, one of so many that write each checkpoint together.
+--- A checkpoint writer of the run, one of those that write each checkpoint together.
 ---@param r mr.Run
 ---@param writers integer
 ---@return mr.Saver

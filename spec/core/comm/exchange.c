@@ -105,7 +105,7 @@ static mr_status shares_for_another(mr_comm *c)
     return mr_comm_reduce_scatter(c, MR_COMM_SUM, MR_F32, x, counts, MR_F32, own);
 }
 
-/* So many ranks fail at least; some one of them says `part`. */
+/* At least `least` ranks fail; one of them says `part`. */
 static void fail(odd o, int least, bool check, mr_status code, const char *part)
 {
     mr_comm_options options[N] = {{.deadline_s = 120, .check = check},

@@ -252,7 +252,7 @@ static void ends(void)
     mr_bucket_rule_free(rule);
 }
 
-// draws until the stream of so many epochs is over; at most `most`
+// draws until the stream of `epochs` epochs is over; at most `most`
 static uint64_t draws_until_over(mr_blend *m, uint64_t epochs, uint64_t most)
 {
     uint64_t ids[BATCH_MAX], keys[BATCH_MAX], n = 0;

@@ -67,7 +67,7 @@ static void forget(record *r)
         mr_free(r->text[i]), r->text[i] = NULL;
 }
 
-// draws to the end of the epoch; `from` behind so many samples of it
+// draws to the end of the epoch; `from` after this many samples of it
 static bool draw_epoch(opened *o, record *r)
 {
     memset(r, 0, sizeof *r);

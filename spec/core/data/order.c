@@ -562,7 +562,7 @@ int main(void)
         once_each(seed);
     same_after_restart();
     said_again(3000, 2500, 11);
-    // buckets of so many rows are not kept
+    // the buckets of this many rows are not kept
     order_kept_rows = 2000;
     said_again(3000, 2500, 13);
     said_again(300000, 40, 12);

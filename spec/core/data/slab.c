@@ -61,7 +61,7 @@ static void shares(void)
 {
     enum { CLIP = 3 * 512 * 512, SLABS = 4 };
     double all = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    // so many ranks that some ten clips, or none, are a quarter of a slab's share
+    // enough ranks that some ten clips, or none, are a quarter of a slab's share
     int few = (int)(all / 4 / SLABS / CLIP / 10), many = few * 100;
     mr_loader l;
     mr_loader_options o = {.local_ranks = few};

@@ -217,7 +217,7 @@ int main(void)
     large(500, 50, 4, 1.025); // 50,000 nodes
     for (int i = 0; i < 300; i++)
         crowded(1 + draw(60));
-    // so many that repair ends because it has worked enough
+    // enough of them that repair reaches its limit
     for (int i = 0; i < 4; i++)
         crowded(640);
     // what is not looked at again is where it would be: this number is that of a routine that asks

@@ -255,7 +255,7 @@ static size_t clip_with_cover(uint8_t *to, const char *mp4, size_t bytes, const 
     return n;
 }
 
-// a clip of so many frames with the picture of a cover in front of them
+// a clip of `frames` frames with the picture of a cover in front of them
 static void covered(int frames, const char *png, size_t pic)
 {
     static uint8_t file[1 << 18], rgb[BAR_BYTES];

@@ -50,7 +50,7 @@ static void decode(int isa, bool has_sign, state *s, float *x)
 }
 
 /* Half of the widest gap of a decade, as a share of the block's largest magnitude: 0.9 of the
- * decade's top in so many parts. Numbers between a decade and the next lie in that gap. */
+ * decade's top in equal parts. Numbers between a decade and the next lie in that gap. */
 static double bound(bool has_sign, double share)
 {
     int decade = DYNAMIC8_DECADES - 1;

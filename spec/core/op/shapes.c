@@ -35,7 +35,7 @@ static mr_status shapes_of(const char *name, const char *text, shapes *s)
     return MR_OK;
 }
 
-/* Operands of 8 bits, with so many scales. */
+/* Operands of 8 bits, with their scales. */
 #define X_W_SCALED(x, w)                                                                           \
     "x=[3,32] f8_e4m3 x_scale=[" #x "] f32 w=[48,32] f8_e4m3 w_scale=[" #w "] f32 "
 #define DY_X_SCALED(dy, x)                                                                         \

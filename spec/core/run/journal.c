@@ -100,7 +100,7 @@ static void long_lines(void)
     mr_journal_read_close(r);
 }
 
-/* A disk with so many bytes left; the last write may be a part of what was asked for. */
+/* A disk with `room` bytes left; the last write may be a part of what was asked for. */
 static const mr_io *honest;
 static int64_t room;
 static ssize_t small_disk_write(int fd, const void *data, size_t n)

@@ -133,7 +133,7 @@ local function compare_ranks(f, result, index, o, set, from)
 end
 
 -- Sets drop1.epoch0.world2 are whole epochs with or without drop_last, and sets
--- resume.epoch1.step3.world2to4 are what comes behind so many steps. Those that begin with "cached"
+-- resume.epoch1.step3.world2to4 are what comes after these steps. Those that begin with "cached"
 -- are of a bucket table of another epoch: what the reference does when it goes on in a later one,
 -- which an uninterrupted run differs from.
 local function batch_sampler(f, result)

@@ -65,7 +65,7 @@ local function open(index, o, rank, state)
   return core.new({ { index = index, epoch = o.epoch } }, given)
 end
 
--- the state of a loader that has given so many batches
+-- the state of a loader that has given this many batches
 local function state_at(index, o, draws)
   local loader <close> = open(index, o, 0)
   for _ = 1, draws do
@@ -78,7 +78,7 @@ end
 ---@param index mr.Index
 ---@param o table       as of_order takes it
 ---@param rank integer  from 0
----@param from integer|nil  behind so many batches of all ranks: it goes on from a state
+---@param from integer|nil  after this many batches of all ranks: it goes on from a state
 ---@return table[] batches
 function epochs.of_loader(index, o, rank, from)
   local batches = {}

@@ -75,7 +75,7 @@ local function parallel(f, result)
   cuts(f, result)
 end
 
--- the model over the inputs of another file, with rows of tokens filled up for so many ranks
+-- the model over the inputs of another file, with rows of tokens filled up for this many ranks
 local function padded(f, result)
   local other = f:need("what"):match("inputs of ([%w_]+)")
   if not other then

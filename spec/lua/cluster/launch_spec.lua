@@ -430,7 +430,7 @@ describe("a host's helper", function()
     ]] }, table.concat(bytes), { deadline_s = 600 })
   end
 
-  -- what it says when its launcher falls silent, with so many signs of life, one every two seconds,
+  -- what it says when its launcher falls silent, after some signs of life, one every two seconds,
   -- until the pattern; `code` is what its ranks do before they wait for each other
   local function expect_end(code, pattern, least, most)
     local rank = dir:write("waits.lua", code .. [[

@@ -9,7 +9,7 @@ local T = require "moonreel.core.tensor"
 local dir = folder.new()
 teardown(function() dir:remove() end)
 
--- run code by so many ranks; what they print and say, the exit code
+-- run code with `n` ranks; returns their output and exit code
 local function launch(ranks, code)
   dir:write("ranks.lua", "local comm, T = require 'moonreel.comm', require 'moonreel.core.tensor'\n"
     .. code)

@@ -8,7 +8,7 @@ local team = require "moonreel.comm.team"
 local dir = folder.new()
 teardown(function() dir:remove() end)
 
--- run code by so many ranks; what they print and say, the exit code
+-- run code with `n` ranks; returns their output and exit code
 local function launch(ranks, code)
   dir:write("team.lua", "local comm, base = require 'moonreel.comm', require 'moonreel.core.base'\n"
     .. "local t = require('moonreel.comm.team').new(comm.world { deadline_s = 60 })\n" .. code)

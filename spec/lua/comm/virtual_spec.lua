@@ -1,7 +1,7 @@
 --- Random models on random meshes by many ranks, which really tell each other everything: a step of
 -- training ends, its weights are those of one rank with all samples, every rank has the same bits,
 -- and what each tells the others is what its schedule says, in that order.
--- MOONREEL_VIRTUAL=1024 goes on to so many ranks.
+-- MOONREEL_VIRTUAL=1024 goes on to that many ranks.
 -- Covers: core/comm/collective.c core/graph/shards.c lua/moonreel/comm/mesh.lua
 local E, G, T = require "moonreel.core.exec", require "moonreel.core.graph",
   require "moonreel.core.tensor"
@@ -33,7 +33,7 @@ local function divisor(draw, n)
 end
 
 --- A model and its ranks: data groups of outer x inner x heads that share tokens, in nodes of
--- `node`, layers of so many heads with two numbers each.
+-- `node`, layers of this many heads with two numbers each.
 local function random_case(draw, size)
   local shared = divisor(draw, math.min(size, 32))
   local heads = divisor(draw, shared)

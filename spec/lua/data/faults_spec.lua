@@ -97,7 +97,7 @@ local function events_of(list)
   return events
 end
 
--- Two epochs by so many ranks. `within` is a command that rank 0 runs after a few batches.
+-- Two epochs with `n` ranks. `within` is a command that rank 0 runs after a few batches.
 local function run(ranks, from, list, disk, within)
   local file = place:write("epochs.lua", script:format(ranks, from, list, within or "true"))
   return folder.moonreel((ranks > 1 and ("-n %d "):format(ranks) or "") .. file, FAULTY .. disk)

@@ -1,7 +1,7 @@
 --- The stream of samples of a run is one, whoever reads it: real processes of 1, 2, 3, 4 or 8 ranks
 -- read their shares of it, are killed, and others go on from what was saved last. What they read,
 -- put together, is what one process reads at a stretch, and each epoch has every sample once.
--- MOONREEL_EPOCHS=300 reads so many epochs, MOONREEL_SEED others.
+-- MOONREEL_EPOCHS=300 reads that many epochs, MOONREEL_SEED others.
 -- Covers: core/data/loader.c lua/moonreel/data/loader.lua
 local base = require "moonreel.core.base"
 local folder = require "spec.support.folder"

@@ -1,6 +1,6 @@
 --- The death of a rank is known to all others at once: in whichever phase it dies, by what it
 -- leaves behind and not because it stays silent, on its host and on others. MOONREEL_DEATHS=5 makes
--- so many rounds of all phases and tells how long it took: a second at most.
+-- that many rounds of all phases and says how long each took: a second at most.
 -- Covers: core/comm/shared.c core/comm/tcp.c core/comm/launch.c
 local base = require "moonreel.core.base"
 local cluster = require "spec.support.cluster"

@@ -83,7 +83,7 @@ describe("a rank stands still", function()
     }, { load = 9, reduce = 9 })
   end
 
-  -- look so many times, after so many seconds each; the events
+  -- look `times` times, `seconds` apart; returns the events
   local function look(eye, times, seconds)
     local found = {}
     for _ = 1, times do

@@ -8,7 +8,7 @@ local nn = require "moonreel.nn"
 local spans = require "moonreel.nn.spans"
 local volume = require "moonreel.nn.volume"
 
--- frames 0, 1, ... of one cell with so many channels
+-- frames 0, 1, ... of one cell with this many channels
 local function clip(frames, channels)
   local values = {}
   for i = 0, frames * channels - 1 do
@@ -37,7 +37,7 @@ end
 local function none() end
 
 describe("pieces of a clip", function()
-  it("have so many frames, the last of the rest, however they lay before", function()
+  it("have the frames asked for, the last the rest, however they lay before", function()
     for _, lengths in ipairs { { 7 }, { 1, 1, 4, 1 }, { 5, 2 } } do
       local seen
       local all = result(clip(7, 1), none, function(_, x)

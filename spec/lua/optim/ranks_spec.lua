@@ -10,7 +10,7 @@ local process = require "moonreel.core.process"
 -- a model of two layers in one dtype, of 54,320 weights, so that chunks of 64 KiB belong to several
 -- ranks, or one has nothing but the pad; trained by each stage of ZeRO on points that the ranks
 -- share out; prints a hash of the weights, the last norm, bytes of state, bytes sent per step, what
--- micro-steps tell. In so many buckets, over nodes of so many ranks; the gradients are reduced
+-- micro-steps tell. With some buckets, over nodes of some ranks; the gradients are reduced
 -- behind backward or by the update.
 local TRAIN = [[
 local E, G, T = require "moonreel.core.exec", require "moonreel.core.graph",

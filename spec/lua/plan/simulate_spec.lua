@@ -48,7 +48,7 @@ describe("events", function()
 end)
 
 describe("the slowest of many", function()
-  it("is the expected largest of so many draws", function()
+  it("is the expected largest of n draws", function()
     -- expected largest of n standard normal draws, tables of order statistics
     for n, want in pairs { [2] = 0.5642, [8] = 1.4236, [100] = 2.5076, [1000] = 3.2414 } do
       local sigma = 1e-4

@@ -6,7 +6,7 @@ local folder = require "spec.support.folder"
 describe("a file that grows", function()
   local dir, store, disk
 
-  -- a disk with room for so many bytes
+  -- a disk with room for this many bytes
   local function open(path, mode)
     local file, why = io.open(path, mode)
     return file and setmetatable({}, { __index = function(_, name)

@@ -279,7 +279,7 @@ describe("trackers", function()
   end)
 
   it("take as long for a step behind many as behind few", function()
-    -- processor seconds of 200 steps behind so many
+    -- processor seconds of 200 steps after this many
     local function seconds_behind(n)
       local lines = { start(0) }
       for i = 1, n do

@@ -1,5 +1,5 @@
 --- What is no fault raises no alarm: an overloaded host, and processes that stand still for
--- seconds. MOONREEL_CALM=7 takes the demo itself with so many seeds, and pauses of 3 s.
+-- seconds. MOONREEL_CALM=7 takes the demo itself with that many seeds, and pauses of 3 s.
 -- Covers: lua/moonreel/trainer/spikes.lua lua/moonreel/trainer/weights.lua
 local background = require "spec.support.background"
 local base = require "moonreel.core.base"

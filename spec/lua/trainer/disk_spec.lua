@@ -4,7 +4,7 @@ local demo_data = dofile "spec/support/demo_data.lua"
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"
 
--- run a command in a file system of its own of so many MB, mounted at `disk` of a folder; nil: such
+-- run a command in a file system of its own of some MB, mounted at `disk` of a folder; nil: such
 -- a thing cannot be made here
 local function on_disk(dir, megabytes, words)
   local done = process.run({ "/bin/sh", "-c", ("cd '%s' && mkdir -p disk && exec unshare -m sh -c "

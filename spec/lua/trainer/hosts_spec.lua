@@ -17,7 +17,7 @@ teardown(function()
   dir:remove()
 end)
 
--- a run that goes on until its journal has what is looked for, or for so many steps
+-- a run that goes on until its journal has what is looked for, or for this many steps
 local function train(name, scene, ranks, ...)
   local words = { "/usr/bin/env", "MOONREEL_NVML=" .. process.program():gsub("[^/]*$", "")
     .. "nvml_scene.so", "NVML_SCENE=" .. scene, "/bin/sh", "-c", 'exec "$0" "$@" 2>&1',

@@ -27,7 +27,7 @@ local function words(...)
   return table.move({ ... }, 1, select("#", ...), #list + 1, list)
 end
 
--- what runs with these plans came to, by so many ranks
+-- what runs with these plans came to, with `n` ranks
 local function results_of(ranks, plans)
   local given, taken = out .. "/plans.json", out .. "/results.json"
   base.replace_file(given, json.encode(json.array(plans)))

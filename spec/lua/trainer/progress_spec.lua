@@ -2,7 +2,7 @@
 -- Covers: lua/moonreel/trainer/progress.lua
 local progress = require "moonreel.trainer.progress"
 
--- the lines of steps that end after so many seconds each
+-- the lines of steps that take these seconds each
 local function lines(total, seconds)
   local at, out = 0, {}
   local p = progress.new(total, 1, function(line) out[#out + 1] = line end,

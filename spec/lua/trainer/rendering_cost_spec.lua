@@ -8,7 +8,7 @@ local rendering_cost = require "moonreel.trainer.rendering_cost"
 local run = require "moonreel.run"
 
 describe("what renderings take", function()
-  -- a run that trains since so many seconds
+  -- a run that has trained for this many seconds
   local function cost(most_share, seconds, predicted_s, ...)
     local one = rendering_cost.new(most_share)
     one.began, one.predicted_s = base.now_s() - seconds, predicted_s

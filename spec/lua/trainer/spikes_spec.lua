@@ -13,7 +13,7 @@ local function add_norms(s, ...)
   return found
 end
 
--- so many norms around one, of which the median is 1
+-- `n` norms around one whose median is 1
 local function calm(s, n)
   for i = 1, n do
     assert.is_nil(s:add(1 + (i % 3 - 1) / 10, {}))

@@ -14,7 +14,7 @@ teardown(function()
   demo_data.remove()
 end)
 
--- a run of an instant; epochs of 15 steps, or of so many micro-batches
+-- a run of an instant; epochs of 15 steps, or of this many micro-batches
 local function train(name, ranks, ...)
   local words = { "/bin/sh", "-c", 'exec "$0" "$@" 2>&1', process.program() }
   for _, word in ipairs { "train", "recipes/tiny/demo.lua", "-n", tostring(ranks),
@@ -49,7 +49,7 @@ local function steps_of(name)
 end
 
 describe("the weights of a run", function()
-  it("are measured every so many steps and at the end of each epoch, and train as without",
+  it("are measured every N steps and at the end of each epoch, and train as without",
     function()
       train("watched", 1, "weights.every=4", "steps=13")
       train("never", 1, "weights.every=0", "steps=13")

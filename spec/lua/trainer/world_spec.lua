@@ -20,7 +20,7 @@ local SMALL = { "steps=4", "dtype=fp32", "virtual_ranks=3", "warmup_steps=2", "t
   "text_encoder.width=32", "model.caption_channels=32", "log_every=1", "outputs=" .. out,
   'bucket_config={["32px"]={[1]={1.0,4},[6]={1.0,2}}}' }
 
--- words of a run by so many ranks
+-- the words of a run with `n` ranks
 local function words(ranks, name, ...)
   local list = { process.program(), "train", "recipes/tiny/demo.lua",
     "dataset.data_path=" .. demo_data.path(), "name=" .. name, "-n", tostring(ranks),

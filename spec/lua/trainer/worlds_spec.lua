@@ -33,7 +33,7 @@ describe("a run by 1, 2, 3, 4 or 8 ranks", function()
     demo_data.remove()
   end)
 
-  -- runs of these words by so many ranks: four micro-batches a step, whatever the ranks
+  -- runs of these words with `n` ranks: four micro-batches a step, whatever the ranks
   local function train(size, runs)
     local list = { process.program(), "-n", tostring(size), script }
     for _, words in ipairs(runs) do
@@ -96,7 +96,7 @@ describe("a run by 1, 2, 3, 4 or 8 ranks", function()
 end)
 
 describe("the micro-batches of a step", function()
-  -- of a run by so many ranks; `before`: of the checkpoint it goes on from
+  -- of a run with these ranks; `before`: of the checkpoint it goes on from
   local function counted(ranks, settings, before, scratch)
     local r = { settings = settings, mesh = { data = ranks }, notes = {}, found = before and {},
       scratch = scratch, source = { manifest = { run_state = before } } }

@@ -18,7 +18,7 @@ teardown(function()
   demo_data.remove()
 end)
 
--- runs one behind the other by the same ranks, in nodes of so many, with small buckets
+-- runs one behind the other by the same ranks, in nodes of `node` ranks, with small buckets
 local TRAIN = [[
 local place, ranks = require "moonreel.comm.place", require "moonreel.optim.ranks"
 local find, cut, node = place.find, ranks.cut, tonumber(arg[1])
@@ -51,7 +51,7 @@ local SMALL = { "recipes/tiny/demo.lua", "dtype=fp32", "warmup_steps=2", "thread
   "model.caption_channels=16", "log_every=1000", "outputs=" .. out,
   'bucket_config={["32px"]={[1]={1.0,2},[6]={1.0,1}}}' }
 
--- train by so many ranks with each of these lists of words, which are named; returns what was said
+-- train with `n` ranks and each of these lists of words, which are named; returns what was said
 local function train(size, node, runs)
   require("moonreel.core.base").replace_file(script, TRAIN)
   local list = { process.program(), "-n", tostring(size), script, tostring(node) }

@@ -7,7 +7,7 @@ return {
   summary = "keep the rows for which an expression is true: 'fps >= 23 and #text > 0'",
   output = true,
   options = { derived.output,
-    { "--limit N", "end after so many rows", least = 1 } },
+    { "--limit N", "end after N rows", least = 1 } },
   details = "An expression is one of Lua, over the columns of the index and:\n  "
     .. table.concat(require("moonreel.data.row").names({}), ", ") .. ";\nand over "
     .. require("moonreel.data.expression").functions() .. ", string.*, math.*.\n"

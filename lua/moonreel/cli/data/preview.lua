@@ -2,7 +2,7 @@
 -- @module moonreel.cli.data.preview
 local target = require "moonreel.cli.target"
 
--- rows by name, or so many evenly spread ones
+-- rows by name, or `count` rows evenly spread over the index
 local function chosen(index, opts)
   local rows = {}
   for i, name in ipairs(opts.id or {}) do
@@ -21,7 +21,7 @@ return {
   output = true,
   options = {
     { "-o, --output SHEET.png", "the picture" },
-    { "--count N", "so many samples, evenly spread over the index (default: 8)", least = 1 },
+    { "--count N", "N samples, evenly spread over the index (default: 8)", least = 1 },
     { "--id K", "this one: its row from 1, key or path; may be given several times", many = true },
     { "--frames N", "of each, from the first to the last (default: 6)", least = 1 },
   },

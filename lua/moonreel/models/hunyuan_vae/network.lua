@@ -212,7 +212,7 @@ local function decoder_of(parent, c)
   return list
 end
 
--- the layers over a clip that falls into pieces of at most so many elements of `width` channels
+-- the layers over a clip that falls into pieces of at most `most` elements of `width` channels
 local function through(layers, g, x, most, width, recompute)
   local list = spans.regrouped({ x }, spans.frames(most, rows_of(g, x), x.shape[4], width))
   for i, layer in ipairs(layers) do

@@ -153,7 +153,7 @@ local function check_groups(config, field, groups, of, widths)
   for i, width in ipairs(widths) do
     if width % groups ~= 0 then
       base.raise("MR_E_CKPT", ("%s: %s is %d, but %s[%d] gives %d channels, which do not fall into "
-        .. "so many groups"):format(config.where, field, groups, of, i - 1, width))
+        .. "as many groups"):format(config.where, field, groups, of, i - 1, width))
     end
   end
 end

@@ -27,8 +27,8 @@ return {
       { "data_change", "text", choices = { "refuse", "carry", "next", "restart" } } } } },
     none = true, reader = "data", resume = "free",
     help = "several data sets in one run, instead of data_path: name -> data_path, weight (1, "
-      .. "against the others', in samples), epochs (after so many its share goes to the others; 0: "
-      .. "none), column with quantiles (the rows between two of them, from 0 to 1, for data that "
+      .. "against the others', in samples), epochs (after this many its share goes to the others; "
+      .. "0: none), column with quantiles (the rows between two of them, from 0 to 1, for data that "
       .. "grow harder; trim_top, 0.0001, of the largest values are left out), data_change (as that "
       .. "field). Each is trained epoch by epoch in an order of its own" },
   { "dataset.hold_back", "number", default = 0, min = 0, reader = "data", resume = "warn",
@@ -42,7 +42,7 @@ return {
     reader = "data", resume = "free",
     help = "weights of the sources that change as samples are drawn: one behind the other, each "
       .. "with samples (how many it lasts; the last one needs none), weights (source -> weight; "
-      .. "others keep theirs), blend (over so many it takes the place of the one before; 0: at "
+      .. "others keep theirs), blend (over this many it takes the place of the one before; 0: at "
       .. "once; none: a 20th of it, and at least 200 steps of virtual_ranks)" },
   { "bucket_config", { map = { map = "bucket", key = "integer", least = 1 } }, none = true,
     reader = "data", resume = "warn",
@@ -52,8 +52,8 @@ return {
     help = "resolution -> frames -> what a micro-batch costs, in any unit; none: its pixels" },
   { "virtual_ranks", "integer", default = 1, min = 1, unit = "micro-batches", reader = "data",
     resume = "warn",
-    help = "so many micro-batches in a row cost nearly the same, for ranks that share them; "
-      .. "best a multiple of their number. A step takes so many for each of accumulate, whatever "
+    help = "this many micro-batches in a row cost nearly the same, for ranks that share them; "
+      .. "best a multiple of their number. A step takes this many for each of accumulate, whatever "
       .. "ranks there are; 1: as many as there are ranks when the run begins" },
   { "share_out", "text", default = "turns", choices = { "turns", "lpt" }, reader = "data",
     resume = "free",

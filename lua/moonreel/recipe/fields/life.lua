@@ -30,7 +30,7 @@ for _, limit in ipairs(limits) do
         or limit[2] == 9 and "; or for 3 times what 99 of 100 take" or "") })
 end
 add("watch.patience", "number", 3, { min = 1,
-  help = "a rank that stands still for so many times its limit is ended, and with it the launch" })
+  help = "a rank that stands still for this many times its limit is ended with the launch" })
 add("hosts.every", "number", 60, { unit = "s",
   help = "each host of a run says so often how it is, for the journal and trackers: power, clocks, "
     .. "memory and errors of its GPUs, what its links carry and lose, load, free memory; 0: never. "
@@ -39,7 +39,7 @@ add("restarts", "integer", 5, {
   help = "of several ranks: how often a run goes on from its newest checkpoint after a rank was "
     .. "lost, without restart_steps new steps in between" })
 add("restart_steps", "integer", 200, { unit = "steps",
-  help = "so many new steps, and restarts count from 0 again" })
+  help = "after this many new steps restarts count from 0 again" })
 add("restart_pause", "number", 1, { unit = "s",
   help = "pause before the first restart; each further one takes twice as long" })
 

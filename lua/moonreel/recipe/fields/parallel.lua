@@ -50,8 +50,8 @@ for record, whose in pairs { plugin_config = "", plugin_config_ae = " of the aut
     help = "how attention is shared: all_to_all exchanges heads, ring_attn passes keys around" })
   if top then
     add(record .. ".ulysses_size", "integer", { min = 1, reader = "trainer",
-      help = "ours: of the ranks that share the tokens, so many exchange heads, and keys go around "
-        .. "the others; none: all, with ring_attn 1" })
+      help = "ours: of the ranks that share the tokens, this many exchange heads, and keys go "
+        .. "around the others; none: all, with ring_attn 1" })
   end
   add(record .. ".overlap_allgather", "boolean",
     { no_meaning = "overlap is always scheduled", help = "overlap gathers with the update" })

@@ -12,18 +12,18 @@ add("action", "text", "log", { choices = { "log", "skip", "rollback" },
     .. "each step waits for its losses first; rollback: the run goes back to a checkpoint and "
     .. "leaves out the batches from there on. The journal has the samples in any case" })
 add("norm_factor", "number", 5, { min = 1,
-  help = "a gradient norm above so many times the median of the last 100 is too large" })
+  help = "a gradient norm above this many times the median of the last 100 is too large" })
 add("norm_steps", "integer", 3, { min = 1, unit = "steps",
-  help = "so many of them on end are a spike; one alone is above norm_factor^3 medians" })
+  help = "this many of them in a row are a spike; one alone is above norm_factor^3 medians" })
 add("loss_sigmas", "number", 6, { min = 1,
-  help = "a loss so many standard deviations above the mean of its group - resolution, length, "
+  help = "a loss this many standard deviations above the mean of its group - resolution, length, "
     .. "quarter of the noise - is a spike; of a group with few losses, one 10 times above the "
     .. "limits of all others" })
 add("back_steps", "integer", 100, { min = 0, unit = "steps", when = { "spike.action", "rollback" },
   help = "a rollback goes to the newest checkpoint that is so old" })
 add("skip_batches", "integer", 300, { min = 0, unit = "steps",
   when = { "spike.action", "rollback" },
-  help = "a rollback leaves out the batches of so many steps from there on, and at least those up "
-    .. "to the spike" })
+  help = "a rollback leaves out the batches of this many steps from there on, and at least those "
+    .. "up to the spike" })
 
 return rows

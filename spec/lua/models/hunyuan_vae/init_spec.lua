@@ -129,7 +129,7 @@ describe("the Hunyuan video autoencoder", function()
       nn.merged(FIELDS, fields, { sample_size = 24 }), { dtype = "f32", compat = true })
   end)
 
-  -- of a network in pieces of so many elements: its result, and bytes at work
+  -- of a network in pieces of this many elements: its result, and bytes at work
   local function run_of(params, run, shape, layers, options)
     local g <close> = G.graph(params, options)
     g:output("y", layers(g, g:input("x", "f32", shape)))
