@@ -29,8 +29,8 @@ void mr_beside_hold(int fd)
     fcntl(fd, F_OFD_SETLK, &f);
 }
 
-// Does nobody hold it? Another host has processes of its own, and so has a container. Where there
-// are no such locks nobody knows.
+// Is it free? Another host has processes of its own, and so has a container. Where there
+// are no such locks the answer is unknown.
 static bool is_free(int dir, const char *name)
 {
     struct flock f = whole_file();

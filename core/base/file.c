@@ -237,7 +237,7 @@ mr_status mr_file_read_all(const char *path, char **data, size_t *bytes)
 
 mr_status mr_file_read_small(const char *path, size_t most, char **data, size_t *bytes)
 {
-    // opening a pipe that nobody writes to would wait for ever
+    // opening a pipe without a writer would wait for ever
     int fd = io->open(path, O_RDONLY | O_NONBLOCK, 0);
     if (fd < 0)
         return fail_io("open", path);

@@ -1,4 +1,4 @@
-/* bench: files as a program finds them that nobody has read yet. Licence: Apache-2.0 */
+/* bench: files as a program finds them before their first read. Licence: Apache-2.0 */
 #define _XOPEN_SOURCE 700
 #include "moonreel/bench.h"
 

@@ -190,7 +190,7 @@ static mr_dtype result_dtype(lua_State *L, const char *name, mr_dtype x)
         return x;
     mr_dtype to = mr_dtype_from_name(name);
     if (to == MR_DTYPE_COUNT)
-        mr_bind_raise(L, MR_E_USAGE, "reduce_scatter: dtype '%s' is none", name);
+        mr_bind_raise(L, MR_E_USAGE, "reduce_scatter: there is no dtype '%s'", name);
     return to;
 }
 

@@ -166,7 +166,7 @@ static const mr_bind_row rows[] = {
            "Lets this process open this many files; raises where the system allows fewer, with "
            "who needs them."),
     MR_ROW("hide", b_hide, "(text: string): integer",
-           "A descriptor that ranks inherit, with a text that nobody else reads."),
+           "A descriptor that ranks inherit, with a text that no other process reads."),
     MR_ROW_END};
 static const mr_bind_face face = {"moonreel.core.launch",
                                   "Ranks of this host, as processes of this program.", rows, NULL};

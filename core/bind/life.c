@@ -83,7 +83,7 @@ static int l_phase(lua_State *L)
     const char *name = luaL_checkstring(L, 1);
     mr_phase phase = mr_phase_from_name(name);
     if (phase == MR_PHASE_COUNT)
-        return mr_bind_raise(L, MR_E_USAGE, "phase: '%s' is none", name);
+        return mr_bind_raise(L, MR_E_USAGE, "phase: there is no phase '%s'", name);
     if (mr_life_publishes())
         tell_frames(L);
     lua_pushstring(L, mr_phase_name(mr_life_phase(phase)));

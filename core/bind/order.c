@@ -209,7 +209,7 @@ static const mr_bind_row order_rows[] = {
            "Pass over the next n micro-batches; how many of them were no more before the end."),
     MR_ROW("over", order_over, "(): boolean", "Has every source been drawn `epochs` times?"),
     MR_ROW("most", order_most, "(): integer",
-           "More micro-batches than these never come; math.maxinteger: nobody knows."),
+           "More micro-batches than these never come; math.maxinteger: unknown."),
     MR_ROW("begin", order_begin, "(epoch: integer)", "Go on with this epoch of every source."),
     MR_ROW("batches", order_batches, "(): integer",
            "The micro-batches of the epochs in which the sources stand, or have just ended."),

@@ -207,7 +207,7 @@ int mr_bind_unm(lua_State *L);
  * length. */
 int mr_bind_dims(lua_State *L, int arg, int64_t *dim);
 /* The order of axes that swaps those at `arg` and arg + 1, the last two where both are absent;
- * negative ones count from the end. Raises when there are none such. */
+ * negative ones count from the end. Raises when they do not exist. */
 void mr_bind_swap(lua_State *L, int arg, int rank, int *order);
 /* "0, :, 3:16" or an integer at `arg` into ranges[MR_MAX_RANK], of the first dimensions of `d`;
  * returns their number. */

@@ -410,7 +410,7 @@ static int rule_crop(lua_State *L)
     luaL_argcheck(L, fps >= 0 && fps < 4e6, 5, "is no rate");
     int32_t interval = mr_bucket_rule_interval(rule, (uint32_t)(fps * 1000 + 0.5));
     mr_crop crop = mr_bucket_rule_crop(rule, (int32_t)frames, have, interval);
-    luaL_argcheck(L, start >= 0 && start < crop.starts, 4, "is none of the possible starts");
+    luaL_argcheck(L, start >= 0 && start < crop.starts, 4, "is not a possible start");
     lua_createtable(L, (int)frames, 0);
     for (int32_t i = 0; i < frames; i++) {
         lua_pushinteger(L, mr_crop_frame(&crop, start, i));

@@ -214,7 +214,7 @@ static int s_standard(lua_State *L)
 static const mr_bind_row stream_methods[] = {
     MR_ROW("read", s_read, "(): string?", "What is there, perhaps nothing; nil: it has ended."),
     MR_ROW("write", s_write, "(text: string): boolean",
-           "Now or, what does not go at once, in wait; false: nobody reads any more."),
+           "Now or, what does not go at once, in wait; false: the reader is gone."),
     MR_ROW_END};
 static const mr_bind_face stream_type = {STREAM, "One end of a pipe, which never waits.",
                                          stream_methods, free_stream};

@@ -34,7 +34,7 @@ const mr_bind_field mr_bind_world_fields[] = {
     MR_BIND_INT("secret_fd", world_options, secret_fd, -1, -1,
                 "Descriptor of a file with it, in its place."),
     MR_BIND_BOOL("encrypt", world_options, encrypt,
-                 "Nobody between the ranks can read what they send; only with a secret."),
+                 "Messages between ranks are encrypted; needs a secret."),
     MR_BIND_INT("first", world_options, first, 0, 0, "Of the ranks of this host."),
     MR_BIND_INT("near", world_options, near, 0, 0, "Ranks that `meeting` is for, with TCP."),
     MR_BIND_NUM("lost_after_s", world_options, lost_after_s, 10,

@@ -194,7 +194,7 @@ static mr_status commit_new(const char *ckpt, const char *tmp, const char *dir)
     if (io->rename(tmp, dir))
         return fail_io("commit as", dir);
     mr_status st = mr_dir_sync(ckpt);
-    // the name may not last through a power cut, so nobody may rely on it: take it back
+    // the name may not last through a power cut, so it is not reliable: take it back
     if (st != MR_OK && io->rename(dir, tmp))
         return mr_fail_note("%s: not acknowledged, though the directory is there", dir);
     return st;

@@ -346,7 +346,7 @@ static mr_status check_some(mr_blocks *b, int64_t from, int64_t to, bool compare
     mr_status st = MR_OK;
     if (t.failed >= 0)
         st = t.why ? mr_error_adopt(t.why) : mr_fail_memory(sizeof *t.why);
-    // drawn by nobody: every thread lacked memory
+    // no thread drew it: all lacked memory
     else if (!worked && t.drawn < to)
         st = mr_fail_memory(MR_CKPT_BLOCK);
     mr_error_free(t.why);

@@ -111,7 +111,7 @@ mr_status mr_save_verify(const char *dir)
 
 /* ---- retention ---- */
 
-/* Remove a checkpoint so that what is left at any moment is none: one rename takes it out of sight,
+/* Remove a checkpoint so that no half of one can be opened: one rename takes it out of sight,
  * then its manifest goes before all else. */
 static mr_status discard(const mr_run_lock *lock, int64_t step)
 {

@@ -68,7 +68,7 @@ mr_status mr_save_owner_take(const mr_saver_options *o, mr_save_owner *out)
     snprintf(out->run, sizeof out->run, "%s", owner.run);
     out->fence = o->fence ? o->fence : owner.fence;
     if (!owner.owned)
-        return mr_fail(MR_E_LOCK, "%s: rank %d: nobody holds its lock; rank 0 takes it first", dir,
+        return mr_fail(MR_E_LOCK, "%s: rank %d: its lock is free; rank 0 takes it first", dir,
                        out->rank);
     return check_owner(out);
 }

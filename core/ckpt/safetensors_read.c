@@ -76,7 +76,7 @@ static mr_status read_dtype(const char *path, const char *name, const json_t *v,
 {
     const char *text = json_string_value(v);
     t->dtype = mr_st_dtype_from_name(text);
-    // our own spelling, "f32", is none of the file's
+    // our own spelling, "f32", is not one of the file's
     if (t->dtype == MR_ST_DTYPE_COUNT || strcmp(mr_st_dtype_file_name(t->dtype), text))
         return mr_fail(MR_E_FORMAT, "%s: tensor '%s': unknown dtype '%.40s'", path, name, text);
     return MR_OK;

@@ -5,7 +5,7 @@
  * Licence: Apache-2.0
  *
  * Whoever waits for the writer thread waits until a save has run for longer than its deadline: such
- * a save is stuck, its disk does not answer, and nobody can take the thread out of the system call
+ * a save is stuck, its disk does not answer, and the thread cannot leave the system call
  * it is in. A saver that is closed then is left to that thread, which frees it if it comes back.
  * The caller's thread asks the disk for nothing, so that one that does not answer stops no step. */
 #include "ckpt/room.h"
@@ -47,7 +47,7 @@ struct mr_saver {
     pthread_mutex_t mutex; // guards all below
     pthread_cond_t changed;
     bool stop, fenced;
-    _Atomic double parted_s; // from when on nobody waits for parts of other ranks
+    _Atomic double parted_s; // when waiting for parts of other ranks ends
     bool left_behind;        // closed while a save was stuck: the writer thread frees the saver
     buffer buffers[BUFFERS];
     buffer *queue[BUFFERS]; // oldest first; [0] is being written, unless the saver tends
@@ -479,7 +479,7 @@ mr_status mr_saver_prepare(mr_saver *s, const mr_ckpt_item *items, int n, int bu
 
 /* ---- save ---- */
 
-/* Returns a free buffer with room for the image, or NULL when there is none now; the reason is this
+/* Returns a free buffer with room for the image, or NULL when none is free; the reason is this
  * thread's error. A slow disk shall slow the run and not end it, so the save whose skipping would
  * stop the run waits for a buffer. */
 static buffer *take_buffer(mr_saver *s, bool wait)

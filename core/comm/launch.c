@@ -131,7 +131,7 @@ static mr_status start(mr_ranks *l, char *const *argv)
 {
     const pid_t self = getpid();
     const bool shares = !getenv("OMP_NUM_THREADS");
-    // each its share of the processors, where nobody says otherwise
+    // each has its share of the processors, unless the environment says otherwise
     if (shares)
         set_number("OMP_NUM_THREADS", MR_MAX(1, (int)sysconf(_SC_NPROCESSORS_ONLN) / l->ranks));
     set_number("MOONREEL_WORLD_SIZE", l->world), set_number("MOONREEL_LOCAL_SIZE", l->ranks);

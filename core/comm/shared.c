@@ -268,18 +268,18 @@ int mr_meeting_left(const mr_meeting *m, int rank)
     return (int)atomic_load(&m->at->seats[rank].left);
 }
 
-/* Each writes a text of its own and the first that is whole counts, so that nobody returns from
+/* Each writes a text of its own and the first that is whole counts, so that no rank returns from
  * here before there is one, also where another one is held up or ends in between. */
 static void give_up(board *b, const char *text)
 {
-    uint32_t nobody = 0;
+    uint32_t none = 0;
     if (atomic_load(&b->aborted))
         return;
     const uint32_t mine = atomic_fetch_add(&b->tellers, 1);
     if (mine >= TELLERS)
         return;
     snprintf(b->why[mine], sizeof b->why[mine], "%s", text);
-    atomic_compare_exchange_strong(&b->aborted, &nobody, mine + 1);
+    atomic_compare_exchange_strong(&b->aborted, &none, mine + 1);
 }
 
 void mr_meeting_abort(mr_meeting *m, const char *text)

@@ -4,7 +4,7 @@
 #include <pthread.h>
 
 static pthread_mutex_t looking = PTHREAD_MUTEX_INITIALIZER;
-static mr_group *groups; /* without `run`: nobody's */
+static mr_group *groups; /* without `run`: free */
 static int64_t n_groups;
 static mr_collective_watcher *watching;
 
@@ -77,7 +77,7 @@ mr_status mr_collective_exchange(int64_t number, const mr_exchange *what)
 {
     mr_group g;
     if (number == 0)
-        return mr_fail(MR_E_USAGE, "group 0 is this rank alone: it has nobody to exchange with");
+        return mr_fail(MR_E_USAGE, "group 0 is this rank alone: it has no rank to exchange with");
     MR_TRY(mr_collective_group(number, &g));
     return g.exchange(g.user, what);
 }

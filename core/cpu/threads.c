@@ -3,7 +3,7 @@
  * A loop is open to whoever comes: the caller starts with its own share of the chunks, members join
  * when they see it, and each takes what others have left when its own share is done. The caller
  * closes the loop when no chunk is left and waits for those that are in it alone: a member that
- * sleeps, or whose processor does other work, delays nobody. Shares are the same parts of every
+ * sleeps, or whose processor does other work, delays no other. Shares are the same parts of every
  * loop of as many chunks: a member finds in its cache what it wrote in the loop before.
  *
  * A member that waits for work spins, then offers its processor to whoever wants it, then sleeps:

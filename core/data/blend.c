@@ -49,7 +49,7 @@ static bool has_ended(const blend_source *s)
     return s->epochs && drawn_epochs(s) >= s->epochs;
 }
 
-// Shares of a micro-batch that is drawn now, in 32.32 bits, 1 in sum; false when nobody has one.
+// Shares of a micro-batch that is drawn now, in 32.32 bits, 1 in sum; false when no source has one.
 // What rounding leaves goes to the largest.
 static bool shares_now(const mr_blend *m, int64_t share[MR_SOURCES_MAX])
 {
@@ -330,7 +330,7 @@ mr_status mr_blend_state_of(const char *text, const char *name, char **out)
 {
     bool blended = strncmp(text, "moonreel blend 1\n", 17) == 0;
     *out = NULL;
-    // a state of one source alone is nobody's among several, and the other way round
+    // the state of a single source belongs to none of several, and the other way round
     return blended == (*name != 0) ? blend_part(text, name, out) : MR_OK;
 }
 
@@ -350,7 +350,7 @@ mr_status blend_restore(mr_blend *m, const char *text)
             if (strcmp(m->sources[i].name, name) == 0)
                 m->at.taken[i] = taken, m->at.deficit[i] = deficit, sum += deficit;
     }
-    // what was due to sources that are gone is nobody's: shares begin anew
+    // what was due to sources that are gone is dropped: shares begin anew
     if (sum)
         memset(m->at.deficit, 0, sizeof m->at.deficit);
     return good ? MR_OK

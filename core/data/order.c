@@ -412,7 +412,7 @@ bool order_carries(const mr_order *o)
     return o->carry && o->at.epoch + 1 != o->epochs;
 }
 
-// counts the micro-batches that are left in a bucket; what is carried to the next epoch is none
+// counts the micro-batches that are left in a bucket; those carried to the next epoch do not count
 static uint64_t remaining(const mr_order *o, int32_t b)
 {
     uint64_t left = order_total(o, b) - o->at.taken[b];

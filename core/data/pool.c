@@ -21,12 +21,12 @@ static const double grace_s = 0.1, most_s_per_byte = 2 * 0.34 / (1 << 30);
 
 typedef struct toucher {
     slab_pool *pool;
-    atomic_size_t next; // piece that nobody has begun
+    atomic_size_t next; // first piece not begun
     atomic_bool late;
     int64_t began_ns;
 } toucher;
 
-// Where the memory so far took too long, all that nobody has begun becomes small; said once.
+// Where the memory so far took too long, all pieces not begun become small; said once.
 static void give_up_huge(toucher *t, size_t from)
 {
     bool before = false;

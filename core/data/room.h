@@ -358,7 +358,7 @@ typedef struct slab_pool {
 } slab_pool;
 
 /* Map `bytes`, on memory of a node (-1: any) where the kernel can, and touch them, so that no page
- * is looked for later; not `touched`: memory that nobody is going to write.
+ * is looked for later; not `touched`: memory that will not be written.
  * Call pool_close after failures too. Errors: MR_E_MEMORY */
 mr_status pool_open(slab_pool *p, size_t bytes, int32_t node, bool touched);
 void pool_close(slab_pool *p);
@@ -384,7 +384,7 @@ struct mr_loader {
     slab *slabs;
     int32_t n_slabs, batch_max;
     /* Pixels of the batches that are decoded here, one after the other; every slab is such a batch
-     * where nobody shares the order. */
+     * where the order is not shared. */
     int32_t n_buffers;
     bool *in_use; /* [buffer] */
     uint64_t own; /* batches planned that are decoded here */

@@ -38,7 +38,7 @@ void tail_unref(mr_tail *t)
     mr_free(t);
 }
 
-// one more of a bucket, which is none before that of the last one
+// another micro-batch of a bucket; it does not come before the bucket's last one
 static mr_status add(mr_tail *t, int32_t bucket, uint64_t id, uint64_t key)
 {
     if (t->n == t->cap) {
@@ -171,10 +171,11 @@ mr_status tail_read(mr_order *o, const char *p, mr_tail **out)
         MR_TRY(add(*out, last = (int32_t)b, id, rows[id % MR_HOT_ROWS].key_lo));
         p = end;
     }
-    return *p == '\n' ? MR_OK
-                      : mr_fail(MR_E_FORMAT,
-                                "the sampler state names samples of its last epoch that are none; "
-                                "try: an older checkpoint, or --start-from-scratch");
+    return *p == '\n'
+               ? MR_OK
+               : mr_fail(MR_E_FORMAT,
+                         "the sampler state names samples of its last epoch that do not exist; "
+                         "try: an older checkpoint, or --start-from-scratch");
 }
 
 /* ---- for another plan ---- */

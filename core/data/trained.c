@@ -174,7 +174,7 @@ static mr_status pick(mr_index *index, const mr_quantiles *q, int32_t column, ra
     if (from >= to)
         return mr_fail(
             MR_E_DATA,
-            "%s: nobody is between the quantiles %g and %g of %s: %llu of %llu rows have "
+            "%s: no row is between the quantiles %g and %g of %s: %llu of %llu rows have "
             "a value, %llu of them are trimmed; try: a wider range, a smaller trim_top",
             mr_index_path(index), q->from, q->to, q->column, (unsigned long long)n,
             (unsigned long long)s->rows, (unsigned long long)(n - kept));

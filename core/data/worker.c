@@ -228,7 +228,8 @@ bool loader_must_agree(const mr_loader *l)
 }
 
 // One worker at a time plans. The next draw may be planned when its slab is free, and between
-// epochs when nobody is at work any more, because who fails in one epoch is left out of the next.
+// epochs when all workers are idle, because a sample that fails in one epoch is left out of the
+// next.
 static bool can_plan(const mr_loader *l)
 {
     if (l->all_planned || l->planning || has_work_ahead(l) ||

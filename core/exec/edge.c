@@ -93,7 +93,7 @@ mr_step_clock *mr_edge_clock_out(const mr_program *p, int i)
 
 /* ---- inputs ---- */
 
-// half of a value is none
+// half of a value does not count
 static void take_value(mr_program *p, slot *s)
 {
     p->n_unset += s->set, s->set = s->fresh = false, s->passed = 0;

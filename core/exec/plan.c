@@ -85,7 +85,7 @@ static void require(mr_program *p, int storage)
             p->slots[i].set = false;
 }
 
-/* An input nobody reads need not be set. */
+/* An unread input need not be set. */
 static void require_inputs(mr_program *p)
 {
     for (int i = 0; i < mr_graph_nodes(p->graph); i++) {

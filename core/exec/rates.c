@@ -159,7 +159,7 @@ static mr_step_time step_of(const mr_program *p, const char *call)
     return rows[i];
 }
 
-/* Every input, so that it is written: memory that nobody has written is one page over and over,
+/* Every input, so that it is written: unwritten memory is one page over and over,
  * which every cache holds. */
 static mr_status set_zeros(mr_program *p)
 {
@@ -179,7 +179,7 @@ out:
 }
 
 /* The quickest of some runs of a call of that size. On an emulated GPU one takes as long as all of
- * them elsewhere; what other processes take of the clock's time is none of ours. */
+ * them elsewhere; what other processes take of the clock's time does not count. */
 static mr_status time_call(mr_exec *e, const char *call, mr_dtype dtype, int64_t size, int runs,
                            mr_step_time *best)
 {

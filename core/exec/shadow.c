@@ -118,7 +118,7 @@ static void settle(shadow *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* The same, and report a failure that nobody heard of. */
+/* The same, and report a failure that was not reported yet. */
 static mr_status drain(shadow *s)
 {
     settle(s);

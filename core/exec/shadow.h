@@ -46,7 +46,7 @@ mr_status shadow_step(const shadow_memory *m, const mr_step *step);
 /* When a copy is enqueued: what it will write in pinned memory is poisoned, for a host that reads
  * it too early; of what it will read there the hash is taken. */
 mr_status shadow_copy_begin(const shadow_memory *m, const mr_copy *copy, uint64_t *hash);
-/* Do it: bytes nobody wrote, and bytes that the host changed meanwhile, are reported. */
+/* Do it: unwritten bytes, and bytes that the host changed meanwhile, are reported. */
 mr_status shadow_copy(const shadow_memory *m, const mr_copy *copy, uint64_t hash);
 
 /* ---- what is enqueued (shadow_lane.c) ---- */

@@ -1,4 +1,4 @@
-/* exec: copies between runs on the shadow device, with checks: of bytes that nobody wrote, and of a
+/* exec: copies between runs on the shadow device, with checks: of unwritten bytes, and of a
  * host that touches pinned memory while a copy is under way. Licence: Apache-2.0 */
 #include "exec/shadow.h"
 
@@ -33,7 +33,7 @@ mr_status shadow_copy(const shadow_memory *m, const mr_copy *c, uint64_t hash)
     MR_TRY(ends_of(m, c, &to, &from));
     size_t written = shadow_unwritten(from, c->from, c->bytes);
     if (written < c->bytes)
-        return mr_fail(MR_E_INTERNAL, "copy of '%s': reads its byte %zu, which nobody wrote",
+        return mr_fail(MR_E_INTERNAL, "copy of '%s': reads its byte %zu, which was not written",
                        c->name, written);
     if (from->pinned && mr_hash64(bytes_at(from, c->from), c->bytes) != hash)
         return mr_fail(MR_E_INTERNAL,

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { DELAY_MS = 20 }; /* work nobody asks for starts this late */
+enum { DELAY_MS = 20 }; /* work not waited for starts this late */
 
 static int draw(uint64_t *random, int below)
 {

@@ -91,7 +91,7 @@ static mr_status check_written(const arg *a)
     if (!a->view || each_run(&a->runs, 0, a->block, (mr_dptr)a->view->data, is_written, &at))
         return MR_OK;
     char shape[128];
-    return mr_fail(MR_E_INTERNAL, "reads '%s' %s, whose byte %zu nobody wrote", a->name,
+    return mr_fail(MR_E_INTERNAL, "reads '%s' %s, whose byte %zu was not written", a->name,
                    mr_desc_text(&a->view->desc, shape, sizeof shape),
                    (size_t)(at - (mr_dptr)a->view->data));
 }

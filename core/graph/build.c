@@ -327,8 +327,8 @@ mr_status mr_graph_window(mr_graph *g, mr_ref x, int64_t first, int id, mr_ref *
     MR_TRY(view_of(g, "window", &x));
     const mr_param *p = g->params ? mr_params_at(g->params, id) : NULL;
     if (!p || p->frozen || !mr_params_sealed(g->params))
-        return mr_fail(MR_E_USAGE, "window: parameter %d is none that trains, of a sealed table",
-                       id);
+        return mr_fail(MR_E_USAGE,
+                       "window: parameter %d does not train, or its table is not sealed", id);
     const mr_desc *d = &g->values.at[x].pub.desc;
     if (d->rank != 1 || d->dtype != p->desc.dtype || !mr_desc_is_dense(d))
         return mr_fail(MR_E_SHAPE, "window: parameter '%s' in %s; expected a dense [n] of %s",
@@ -395,7 +395,7 @@ mr_status mr_graph_put(mr_graph *g, mr_ref x, mr_ref to, mr_ref *out)
     if (!region || space_of(g, x) == space_of(g, to))
         return mr_fail(MR_E_USAGE,
                        "put: the place %s; expected a range of a region in the other memory",
-                       region ? "lies in the value's own memory" : "is none of a region");
+                       region ? "lies in the value's own memory" : "is not in a region");
     if (from->desc.dtype != into->desc.dtype || !mr_desc_same_shape(&from->desc, &into->desc) ||
         !mr_desc_is_dense(&into->desc)) {
         char a[128], b[128];

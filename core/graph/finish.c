@@ -365,7 +365,7 @@ static void take_places(pass *p)
             if (!mr_desc_same_shape(&x->pub.desc, &y->pub.desc) ||
                 !mr_desc_is_dense(&x->pub.desc) || !mr_desc_is_dense(&y->pub.desc))
                 continue;
-            // another queue may read late: writing elsewhere waits for nobody
+            // another queue may read late: writing elsewhere waits for no reader
             if (p->read_on[x->pub.storage] & ~(1u << node->queue))
                 continue;
             // no other input of this node may lie on that storage

@@ -135,7 +135,7 @@ mr_status graph_fuse(mr_graph *g, bool *live)
         if (first < 0)
             continue;
         const mr_op *to = mr_op_find(g->nodes.at[i].op->fusion.to);
-        // somebody else reads what the first makes: nobody does so before the second
+        // another node reads what the first makes, but not before the second
         bool keep = p.last_read[g->values.at[g->nodes.at[first].out[0]].pub.storage] > i;
         if (keep && mr_op_n_out(to) == 1)
             continue;

@@ -126,7 +126,7 @@ static mr_status builder_open(mr_index_builder *b)
         err = mdb_env_set_maxdbs(b->env, 64);
     if (!err)
         err = mdb_env_set_mapsize(b->env, b->map_bytes);
-    // nobody else knows this directory, so it needs no lock file
+    // no other process knows this directory, so it needs no lock file
     if (!err)
         err = mdb_env_open(b->env, b->tmp, MDB_NOLOCK, 0644);
     // one that is taken up is damaged where it lies

@@ -195,7 +195,7 @@ static mr_status worker_new(mr_media_worker **out)
         return mr_fail_memory(sizeof *w);
     w->memory.fd = memfd_create("moonreel clip", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     mr_status st = w->memory.fd >= 0 ? guard_reserve(&w->memory, 0, 0) : mr_fail_memory(0);
-    // nobody takes away what the other one has mapped
+    // neither unmaps what the other one has mapped
     if (st == MR_OK && fcntl(w->memory.fd, F_ADD_SEALS, F_SEAL_SHRINK))
         st = fail_start(strerror(errno));
     if (st == MR_OK)

@@ -107,7 +107,7 @@ static void remove_unheld(const char *path)
     mr_io_table()->close(fd);
 }
 
-// what dead processes left of copies that nobody wants any more, and with `copies` finished ones
+// what dead processes left of copies that are not needed any more, and with `copies` finished ones
 // too
 static void sweep(const near *n, bool copies)
 {
@@ -149,7 +149,7 @@ static mr_status fill(const near *n, int fd)
     return MR_OK;
 }
 
-// Opens the file of a copy that is being made; *mine: by nobody else.
+// Opens the file of a copy that is being made; *mine: by this process alone.
 static mr_status open_part(const near *n, int *fd, bool *mine)
 {
     *fd = mr_io_table()->open(n->part, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);

@@ -99,7 +99,7 @@ static mr_status fail_tools(const char *file)
 static mr_status open_input(const char *file, int *fd)
 {
     struct stat about;
-    // opening a pipe that nobody writes to would wait for ever
+    // opening a pipe without a writer would wait for ever
     *fd = open(file, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (*fd < 0)
         return mr_fail(MR_E_DATA, "%s: cannot open: %s", file, strerror(errno));
@@ -167,7 +167,7 @@ static bool ends(const index_child *c, bool may, int *status)
     return true;
 }
 
-// nobody wants more of the child
+// the child is not needed any more
 static void end(const index_child *c)
 {
     int status;

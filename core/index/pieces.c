@@ -13,7 +13,7 @@ static mr_status open_file(const char *file, index_pieces *t)
 {
     struct stat about;
     *t = (index_pieces){.file = file, .line = 1};
-    // opening a pipe that nobody writes to would wait for ever
+    // opening a pipe without a writer would wait for ever
     t->fd = mr_io_table()->open(file, O_RDONLY | O_NONBLOCK, 0);
     if (t->fd < 0)
         return mr_fail(MR_E_DATA, "%s: cannot open: %s; expected a .csv or .jsonl file", file,

@@ -114,7 +114,7 @@ typedef struct index_scores {
     uint64_t cut;    /* samples that are parts of their files */
     index_score of[INDEX_SCORES];
 } index_scores;
-/* The scores of a list that is read so. Errors: MR_E_USAGE options that are none */
+/* The scores of a list that is read so. Errors: MR_E_USAGE unknown options */
 mr_status index_scores_begin(index_scores *s, const mr_table_options *o);
 /* What a column of that name is; INDEX_SCORE + i: number i of the rows. */
 typedef enum index_meaning {
@@ -127,7 +127,8 @@ typedef enum index_meaning {
     INDEX_SCORE
 } index_meaning;
 index_meaning index_scores_meaning(index_scores *s, const char *name);
-/* The same without a place for what is none yet: INDEX_SCORE. *times: its lists are ranges. */
+/* The same without a place for values that are missing: INDEX_SCORE. *times: its lists are
+ * ranges. */
 index_meaning index_scores_look(index_scores *s, const char *name, bool *times);
 /* The column that `names` calls `name`, or `name` itself; of NULL the first one that `names` asks
  * for and that has not come, or NULL. */
@@ -147,11 +148,12 @@ static inline bool index_whole_is_real(int64_t i)
 mr_number index_scores_count(index_scores *s, int32_t score, mr_number value, uint64_t line);
 /* Count a list or an object that means nothing. */
 void index_scores_unread(index_scores *s, int32_t score, const char *what, uint64_t line);
-/* Once the list is read: is it a column of the index, and of which kind? One of text is none, also
+/* Once the list is read: is it a column of the index, and of which kind? One of text is not, nor
  * where a few of its cells read as numbers. */
 bool index_score_is_column(const index_score *s);
 mr_column_kind index_score_kind(const index_score *s);
-/* Refuse columns of numbers with cells that are none. Errors: MR_E_DATA (names row and cell) */
+/* Refuse columns of numbers with cells that are no numbers. Errors: MR_E_DATA (names row and
+ * cell) */
 mr_status index_scores_end(const index_scores *s);
 /* What is passed over, a line each. Errors: MR_E_MEMORY */
 mr_status index_scores_notes(const index_scores *s, index_pack *out);
@@ -267,7 +269,7 @@ enum { DATA_KEYMAP_ROWS = 65536 };
 extern const char *const index_table_names[]; /* a builder's too */
 unsigned index_table_flags(int table);
 mr_status index_fail_mdb(const char *path, const char *verb, int err);
-/* The hash that 32 hexadecimal digits say; false: they are none, or NULL. */
+/* The hash that 32 hexadecimal digits say; false: they are not, or NULL. */
 bool index_get_hash(const char *hex, mr_hash128 *out);
 
 /* ---- column.c: numbers of rows ---- */
@@ -492,9 +494,9 @@ mr_status index_json_read(index_pieces *t, index_making *w);
 /* ---- literal.c, ranges.c: lists inside a row ---- */
 
 /* A list as Python or JSON writes it, with nothing but blanks around it; owns: the caller. *out is
- * NULL when it is none. Errors: MR_E_MEMORY */
+ * NULL when it is not. Errors: MR_E_MEMORY */
 mr_status index_literal(const char *text, json_t **out);
-/* "1:02:03.5", "02:03.5", seconds as a number: microseconds from 0 on. false: it is none */
+/* "1:02:03.5", "02:03.5", seconds as a number: microseconds from 0 on. false: it is no time */
 bool index_time(const char *text, int64_t *us);
 /* Hand on one sample for each of the ranges that the row's lists hold. *done stays false where they
  * hold none, or something is wrong with them, which is noted. Errors: as of index_making_end */

@@ -37,7 +37,7 @@ static size_t trimmed(const char **name, size_t n)
     return n;
 }
 
-// Entry "to=from" at *p: moves on to the next; false at the end, or when it is none.
+// Entry "to=from" at *p: moves on to the next; false at the end, or when it is no entry.
 static bool next_name(const char **p, const char **to, size_t *n_to, const char **from,
                       size_t *n_from)
 {
@@ -212,7 +212,7 @@ static bool holds(const char *text, size_t n, const char *letters)
     return n > 0;
 }
 
-// A whole number within 64 bits but the smallest, which stands for none; false: it is none.
+// A whole number within 64 bits but the smallest, which stands for none; false: it is not.
 static bool take_whole(const char *text, size_t n, int64_t *value, bool *beyond)
 {
     size_t sign = *text == '-' || *text == '+';
@@ -315,7 +315,8 @@ mr_status index_scores_end(const index_scores *s)
         clean(&of->others, first);
         return mr_fail(
             MR_E_DATA,
-            "%s:%llu: column '%s' holds '%s', which is no number; %llu of its cells are none, %llu "
+            "%s:%llu: column '%s' holds '%s', which is no number; %llu of its cells are no "
+            "numbers, %llu "
             "are; expected numbers, and where there is no value an empty cell, NA, NaN, null or "
             "their like; try: --columns -=%s to leave it out, --columns text_2=%s to keep its text "
             "as a caption",

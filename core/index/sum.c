@@ -218,7 +218,7 @@ static void on_bus(int sig, siginfo_t *info, void *context)
         say(": it was cut off while in use, or its disk failed; try: copy or build it again\n");
         _exit(mr_status_exit(MR_E_DATA));
     }
-    // the address is not ours: the signal does what it does when nobody listens
+    // the address is not ours: the signal does what it does without a handler
     signal(sig, SIG_DFL);
     raise(sig);
 }

@@ -81,7 +81,8 @@ static mr_status note_keys(const mr_clip_info *found, const mr_clip_info *i, con
         memcpy(l->keys, found->key_pts, sizeof *l->keys * (size_t)found->n_keys);
     l->n_keys = found->n_keys, l->class = "keys";
     snprintf(l->why, sizeof l->why,
-             "%.800s: %d of %d key frames of the index are none: decoding that begins there gives "
+             "%.800s: %d of %d key frames in the index are not key frames: decoding that begins "
+             "there gives "
              "other frames; try: --output NEW.mrx, which keeps the others",
              file, none, i->n_keys);
     return MR_OK;

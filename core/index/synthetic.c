@@ -90,7 +90,7 @@ static mr_status train(uint64_t seed, uint64_t rows, index_pack *dict)
     return st;
 }
 
-// rows for a builder, or for nobody
+// rows for a builder, or only counted
 static mr_status fill(mr_index_builder *b, uint64_t seed, uint64_t rows)
 {
     for (uint64_t i = 0; i < rows; i++) {

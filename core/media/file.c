@@ -73,7 +73,7 @@ static int64_t file_seek(void *user, int64_t offset, int whence)
 
 mr_status media_file_open(media_file *f, const char *path, bool writes, AVIOContext **io)
 {
-    // opening a pipe that nobody writes to would wait for ever
+    // opening a pipe without a writer would wait for ever
     int flags = writes ? O_RDWR | O_CREAT | O_TRUNC : O_RDONLY | O_NONBLOCK;
     *f = (media_file){.fd = mr_io_table()->open(path, flags, 0644), .writes = writes};
     if (f->fd < 0) {

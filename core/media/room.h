@@ -17,7 +17,7 @@ typedef struct media_file {
     int64_t at, size;
     int err;             /* errno of a failed system call, 0 when none */
     int64_t deadline_ns; /* reads fail after this moment of the monotonic clock; 0: never */
-    bool stopped;        /* a person interrupted it: what came of it is nobody's fault */
+    bool stopped;        /* a person interrupted it: its outcome is no error of the file */
     bool writes;
 } media_file;
 

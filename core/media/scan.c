@@ -244,7 +244,7 @@ static void set_picture(media_clip *c, const AVPacket *first, AVFrame *f, mr_cli
 // damaged frame, of which only the facts are true.
 static bool decode_first(media_clip *c, mr_media_worker *w, AVPacket *packet, mr_clip_info *info)
 {
-    // nobody sees these pixels
+    // these pixels are not used
     c->codec->skip_loop_filter = AVDISCARD_ALL;
     bool shortened = packet && media_packet_shorten(c->stream->codecpar, packet);
     if (shortened) {

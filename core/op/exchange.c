@@ -13,7 +13,7 @@
  * nothing is sent for it. That of a shared x is the sum of what ranks found for their y, rounded
  * once: each sums its share of `axis`, then shares are gathered.
  *
- * `group` is a number of moonreel/collective.h; 0: this rank alone, which exchanges with nobody and
+ * `group` is a number of moonreel/collective.h; 0: this rank alone, which exchanges nothing and
  * whose share is everything. Every rank of the group runs the node, also where it has nothing to
  * give. Parts are packed and unpacked here: 2 reads and 2 writes beside what is sent.
  * Ref: parallelism 5, 6. */

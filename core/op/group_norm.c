@@ -119,7 +119,7 @@ static mr_status grad(mr_grad *g)
     const attr *a = g->attr;
     mr_ref acc[2] = {MR_NONE, MR_NONE}, out[3], dy = g->dout[0];
     const mr_desc *x = mr_grad_desc(g, g->in[0]);
-    // nobody reads y: the statistics alone have a gradient
+    // y is not read: the statistics alone have a gradient
     if (dy == MR_NONE) {
         mr_ints dims = {.n = x->rank};
         memcpy(dims.v, x->dim, sizeof dims.v);

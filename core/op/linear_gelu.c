@@ -3,7 +3,7 @@
  * What a finished graph has instead of linear and gelu_tanh, and of linear_dx and gelu_tanh_grad
  * (mr_fusion): libraries of GPUs do both at once, and h passes through memory only where somebody
  * reads it. On a CPU the two kernels run one after the other, with the bits that they have alone:
- * sums that nobody keeps lie in the place of the output, or, as they lay then, dense in the
+ * sums that are not kept lie in the place of the output, or, as they lay then, dense in the
  * workspace. Licence: Apache-2.0 */
 #include "op/linear.h"
 

@@ -13,7 +13,7 @@ MR_ROW_FN mr_cost mr_norm_cost(const mr_call *c, double flop, double moved)
 }
 
 /* infer of the gradients of rms rows: dx like x in x's order, acc [d] f32 like the given one,
- * absent where nobody wants the gradient of w. */
+ * absent where the gradient of w is not wanted. */
 MR_ROW_FN mr_status mr_norm_grad_infer(mr_infer *c, const mr_desc *dy, const mr_desc *acc)
 {
     const mr_desc *x = c->in[0];

@@ -83,8 +83,8 @@ static bool process_gone(const mr_run_owner *o, const mr_run_owner *me)
     return now.state == 'Z' || now.state == 'X' || (o->start && now.start != o->start);
 }
 
-/* True when nobody holds `byte` of an open lock file; false also where the file system has no such
- * locks. */
+/* True when no process holds `byte` of an open lock file; false also where the file system has no
+ * such locks. */
 static bool is_free(int fd, int byte)
 {
     struct flock f = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
@@ -255,7 +255,7 @@ static mr_status take_claim(void *user, const char *key, mr_json_part value)
     return MR_OK;
 }
 
-/* What a manifest claims; nothing where it is none, whatever stands in its place. Errors:
+/* What a manifest claims; nothing where it is no manifest, whatever it holds. Errors:
  * MR_E_MEMORY */
 static mr_status read_claim(const char *path, mr_run_owner *claim)
 {

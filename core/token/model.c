@@ -68,7 +68,7 @@ static mr_status add_piece(mr_tokenizer *t, mr_lent rest)
     return MR_OK;
 }
 
-/* The byte that a piece such as <0x0A> stands for; -1: it is none. */
+/* The byte that a piece such as <0x0A> stands for; -1: it stands for no byte. */
 static int byte_of(const mr_piece *p)
 {
     static const char digits[] = "0123456789ABCDEF";

@@ -225,7 +225,7 @@ template <int D> struct GroupKeys {
             s[i] *= weight[column] * dp[i] - dot[column];
         }
         group_pack(ds, s);
-        // stored first: nobody may touch what a product in flight reads
+        // stored first: no thread may touch what a product in flight reads
         store(buffer, me, nth);
         mr_group_fence();
         group_values<D>(dk, ds, tile_q);
@@ -246,7 +246,7 @@ template <int D> struct GroupKeys {
     }
     /* The queries of this half of a tile and, where it exists, of the next, from the t-th tile that
      * is walked on. Both groups' ds is in the buffer that comes back, and the other one is read by
-     * nobody any more. */
+     * no thread any more. */
     MR_MEMBER unsigned char *walk(const GroupStages<D> &stages, int &t, int half, int halves,
                                   int me, unsigned seen, float scale2)
     {

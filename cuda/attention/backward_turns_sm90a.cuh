@@ -9,8 +9,8 @@
  * slot is tile i % n of its head i / n, for n tiles of keys. A block takes a ticket when it begins
  * work: ticket i is turn i / slots of slot i % slots. It waits for the ticket before its own in the
  * slot alone: somebody took that one earlier and works on it, and the lowest ticket at work waits
- * for nobody. So no order of blocks, and no number of them that run at once, can stop all. With one
- * tile of keys there is nothing to wait for.
+ * for no other. So no order of blocks, and no number of them that run at once, can stop all. With
+ * one tile of keys there is nothing to wait for.
  *
  * The second and third warp of group 0 keep the turns of a group each: they wait for a turn, tell
  * the group, wait until its sums are on their way, and pass the turn on, while the groups form the

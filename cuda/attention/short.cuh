@@ -1,7 +1,7 @@
 /* attention over at most 16 queries and keys, sm_80: the temporal attention of a video model.
  *
  * A warp takes one sequence of one head whole: q, k, v (and do) lie in tiles of 16 rows of its own,
- * scores are one product, nothing is walked and warps wait for nobody. Neighbouring warps take
+ * scores are one product, nothing is walked and no warp waits for another. Neighbouring warps take
  * neighbouring heads, which lie beside each other in memory. Formulas, statistics and rounding as
  * in forward.cuh and backward.cuh; every tensor is read once and written once. Licence: Apache-2.0
  */

@@ -58,7 +58,7 @@ typedef struct mr_cuda_speaker {
 void mr_cuda_ranks_start(mr_cuda_speaker *device);
 /* Are there communicators? */
 bool mr_cuda_ranks_open(void);
-/* How many were left so far: what was captured before speaks with nobody. */
+/* How many were left so far: what was captured before exchanges nothing. */
 unsigned mr_cuda_ranks_left(void);
 /* How are they? Returns at once. Errors: MR_E_NODE, and then all are over, on all ranks */
 mr_status mr_cuda_ranks_look(void);

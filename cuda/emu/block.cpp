@@ -18,10 +18,10 @@ size_t shared_bytes;
 uint32_t launch_number, block_number;
 
 static const size_t STACK_BYTES = 256 << 10;
-// a thread may look in vain at a barrier this often while nobody else moves
+// a thread may look in vain at a barrier this often while no other thread moves
 static const int PATIENCE = 1000;
 
-// looks at a turn that is not there, with nobody else moving: late copies may land meanwhile
+// looks at a turn that is not there, with no other thread moving: late copies may land meanwhile
 static const int LOOKS = 4;
 
 struct Seated {

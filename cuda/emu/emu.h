@@ -133,9 +133,9 @@ void enqueue(cudaStream_t stream, const Task &task);
  * is as new: a captured one begins again with each run of its graph. */
 typedef std::function<bool()> Attempt;
 void enqueue_attempts(cudaStream_t stream, const Attempt &attempt);
-// Around every task that a stream comes to; `before` false: it is left out. NULL: nobody asks.
+// Around every task that a stream comes to; `before` false: it is left out. NULL: not asked.
 void stream_watch(bool (*before)(), void (*after)());
-// Run until the stream is empty. False: it waits for an event that nobody will record.
+// Run until the stream is empty. False: it waits for an event that will never be recorded.
 bool stream_sync(cudaStream_t stream);
 struct Event;
 Event *event_new();

@@ -22,7 +22,7 @@ struct SharedCell {
     uint16_t writer, reader[FEW];
     uint8_t readers;
     bool written;
-    bool landing; // the target of an asynchronous copy that nobody has waited for
+    bool landing; // the target of an asynchronous copy that was not waited for
     bool plain;   // written by an ordinary store, which the async proxy sees only after a fence
 };
 
@@ -203,7 +203,7 @@ void memory_begin(size_t shared)
 
 // ---- shared memory ----
 
-static const int NOBODY = -1;
+static const int NO_THREAD = -1;
 
 // a thread that has read the cell with no order towards f
 static int unordered_reader(const SharedCell &c, const Fiber *f)
@@ -215,7 +215,7 @@ static int unordered_reader(const SharedCell &c, const Fiber *f)
             late += read[i] > known[i];
         // its own reads are in order
         if (late == (read[f->linear] > known[f->linear]))
-            return NOBODY;
+            return NO_THREAD;
         for (unsigned i = 0;; i++)
             if (!ordered(f, i, read[i]))
                 return (int)i;
@@ -223,7 +223,7 @@ static int unordered_reader(const SharedCell &c, const Fiber *f)
     for (int i = 0; i < c.readers; i++)
         if (!ordered(f, c.reader[i], c.read_at[i]))
             return c.reader[i];
-    return NOBODY;
+    return NO_THREAD;
 }
 
 static void remember_read(SharedCell &c, const Fiber *f)
@@ -289,12 +289,12 @@ static bool visit_shared(SharedCell &c, const Access &a, const Fiber *f)
     c.crowd = 0;
     c.written = true;
     c.plain = !a.proxy;
-    if (reader != NOBODY)
+    if (reader != NO_THREAD)
         report_place(
             "race: write of shared memory [%u, %u), read by thread %d with nothing between; "
             "expected a barrier",
             from, to, reader);
-    return reader == NOBODY;
+    return reader == NO_THREAD;
 }
 
 static void watch_shared(const Access &a, const Fiber *f)
@@ -436,7 +436,7 @@ static void watch_global(const Access &a, const Fiber *f)
 
 uint32_t atomic_add(uint32_t *p, uint32_t (*add)(uint32_t, uint32_t), uint32_t value)
 {
-    // atomic accesses race with nobody: only bounds and first write are checked
+    // atomic accesses never race: only bounds and first write are checked
     Access a = {0, (uintptr_t)p, 4, false, false};
     uint32_t old = *p;
     bool shared = (uintptr_t)p - (uintptr_t)shared_memory < shared_bytes;

@@ -13,7 +13,7 @@ void turns_begin()
     reported_by.clear();
 }
 
-// a ticket orders nobody: only the number comes of it
+// a ticket orders no blocks: it only gives a number
 uint32_t take_ticket(uint32_t *next)
 {
     uint32_t *word = word_of_blocks(next, false);

@@ -5,7 +5,7 @@
  *
  * Every element is read and written once. Where the innermost elements lie dense in all views a
  * thread takes pieces of 16 bytes (of the widest type), PER of them; else one element. In place is
- * fine: a thread reads before it writes, and nobody else touches its elements. No sums, so the
+ * fine: a thread reads before it writes, and no other thread touches its elements. No sums, so the
  * bits depend on nothing.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_KERNELS_ELEMENTWISE_CUH

@@ -9,7 +9,7 @@
 mr_status mr_cuda_rms(const mr_view *x, const mr_view *w, const mr_view *cos, const mr_view *sin,
                       const mr_view *y, double eps, cudaStream_t stream);
 
-// acc with data NULL: nobody wants the gradient of w. workspace as mr_cuda_rms_workspace says.
+// acc with data NULL: the gradient of w is not wanted. workspace as mr_cuda_rms_workspace says.
 mr_status mr_cuda_rms_grad(const mr_view *x, const mr_view *w, const mr_view *cos,
                            const mr_view *sin, const mr_view *dy, const mr_view *dx,
                            const mr_view *acc, double eps, void *workspace, cudaStream_t stream);

@@ -173,7 +173,7 @@ static mr_status alloc(mr_device *dev, size_t bytes, mr_space space, mr_dptr *ou
     st = cuda_fail(mr_cuda.fill((void *)b->at, 0, bytes, r->stream[0]), "memory is cleared");
     if (st == MR_OK)
         st = drain(r);
-    // nobody has the address yet
+    // no one has the address yet
     if (st != MR_OK) {
         mr_cuda.release(b->base, b->pinned);
         mr_free(b);

@@ -34,7 +34,7 @@ int lost;   // the error that stays
 long works; // that have run
 char said[1024];
 size_t used; // bytes that were given out
-int handles; // streams, events, graphs and plans that nobody freed yet
+int handles; // streams, events, graphs and plans that were not freed yet
 long gifts;  // handles and blocks that were asked for
 long asked;  // how often launches were
 long calls;  // of neither kind
@@ -83,7 +83,7 @@ void read_environment()
     }
     emu::options.seed = (unsigned)wrong.seed;
     emu::options.async = wrong.eager ? emu::Async::eager : emu::Async::late;
-    emu::options.counting = false; // nobody asks here
+    emu::options.counting = false; // not asked here
     emu::stream_order((unsigned)wrong.seed);
 }
 
@@ -640,7 +640,7 @@ extern "C" int mr_cudaemu_ranges(const char *name)
     return std::count(inside.begin(), inside.end(), name) ? -1 : ranges_left[name];
 }
 
-// for specs: blocks of memory, streams, events, graphs and plans that nobody gave back yet
+// for specs: blocks of memory, streams, events, graphs and plans that were not given back yet
 extern "C" int mr_cudaemu_open(void)
 {
     return (int)blocks.size() + handles;

@@ -37,11 +37,11 @@ typedef struct rt {
     void *zero, *later;
     double zero_s;
     bool moves;           /* it has not yet */
-    struct timed *copies; /* whose clocks nobody has read yet */
+    struct timed *copies; /* whose clocks were not read yet */
     block *blocks;
     mr_cuda_speaker speaker;
     bool each; /* MOONREEL_SYNC: wait after each step, so that blame lands on the right one */
-    struct prepared *waiting; /* runs whose values nobody has checked yet */
+    struct prepared *waiting; /* runs whose values were not checked yet */
     mr_status failed;         /* of the first that failed and was not reported */
     mr_error *story;
 } rt;
@@ -84,7 +84,7 @@ void host_step_free(host_step *h);
 mr_status host_step_enqueue(host_step *h, void *stream);
 
 mr_status prepared_new(rt *rt, mr_step *steps, int n, prepared **out);
-/* Nothing of it is under way, and nobody waits for its values. */
+/* Nothing of it is under way, and no one waits for its values. */
 void prepared_free(prepared *p, mr_step *steps);
 /* Addresses are new: what was captured with the old ones goes. */
 void prepared_moved(prepared *p);

@@ -229,7 +229,7 @@ static void check_values(runner *run, int isa, const char *name, int64_t N, int6
     set_free(&s);
 }
 
-/* A number that is none is seen in what it reaches: a query in its row, a key in all rows, a value
+/* A NaN is seen in what it reaches: a query in its row, a key in all rows, a value
  * in its element of all rows, a bias in one row; also where a query sees that key alone. */
 static void check_broken(runner *run, int isa, const char *name, int64_t N, int64_t M, mr_dtype t,
                          bool alone)

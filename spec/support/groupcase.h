@@ -51,7 +51,7 @@ static inline mr_status group_case_run(void *user, mr_collective what, mr_dtype 
                                        int64_t count)
 {
     (void)user, (void)what, (void)dtype, (void)x, (void)count;
-    return mr_fail(MR_E_UNSUPPORTED, "nobody is there");
+    return mr_fail(MR_E_UNSUPPORTED, "no rank is there");
 }
 
 /* Its number; `c` outlives it. */

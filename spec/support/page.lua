@@ -53,7 +53,7 @@ end
 --- Follow a page.
 ---@param path string
 ---@param given table|nil  programs: first words of commands besides moonreel; env: assignments for
----   the shell; change: function(words) -> words, where this computer is none of the page's
+---   the shell; change: function(words) -> words, where this computer is not one of the page's
 ---@return table[] done  {words, below, output, exit, inputs = {line, want, output, failed}}
 function page.follow(path, given)
   given = given or {}

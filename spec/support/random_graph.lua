@@ -63,7 +63,7 @@ local kinds = {
     local m = ops.silu(d.pick()):slice(0, 0, 2)
     return G.concat({ m, m, ops.exp(ops.affine(d.pick():slice(0, 4, 6), { scale = 0.1 })) }, 0)
   end,
-  -- overlapping slices of one value, some of it read by nobody
+  -- overlapping slices of one value, some of it unread
   function(d)
     local x = d.pick()
     return G.concat({ x:slice(0, 0, 3), x:slice(0, 2, 5) }, 0)

@@ -52,7 +52,7 @@ static void tile_dot(int c, int a, int b)
 #define AMX_CLEAR(t)            memset(&tiles[t], 0, sizeof tiles[t])
 #define AMX_DOT(c, a, b)        tile_dot(c, a, b)
 
-/* A kernel that uses tiles outside of begin and end works on what nobody wrote. */
+/* A kernel that uses tiles outside of begin and end works on unwritten memory. */
 AMX_FN void amx_begin(void)
 {
     memset(tiles, 0xff, sizeof tiles);

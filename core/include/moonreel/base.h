@@ -276,7 +276,7 @@ MR_API mr_status mr_file_read_at(int fd, void *data, size_t bytes, int64_t at, c
  * the directory. */
 MR_API mr_status mr_file_replace(const char *path, const void *data, size_t bytes);
 /* The name PATH.tmp-PID under which a file is written until it is whole. What others left under
- * such names of the same path is removed: files that nobody holds, of processes that are gone.
+ * such names of the same path is removed: files without a holder, of processes that are gone.
  * Errors: MR_E_IO the path is too long. Threads: any */
 MR_API mr_status mr_beside(const char *path, char *out, size_t size);
 /* Hold an open file of such a name, so that another host or container, which does not see this

@@ -81,7 +81,7 @@ MR_API mr_status mr_collective_ranks(int64_t number, int64_t ranks, int64_t at);
 MR_API mr_status mr_collective_run(int64_t group, mr_collective what, mr_dtype dtype, void *x,
                                    int64_t count);
 
-/* Errors: MR_E_USAGE no such group, or 0, which has nobody to exchange with; those of its
+/* Errors: MR_E_USAGE no such group, or 0, which is one rank alone; those of its
  * function */
 MR_API mr_status mr_collective_exchange(int64_t group, const mr_exchange *what);
 

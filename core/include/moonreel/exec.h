@@ -29,9 +29,9 @@ typedef struct mr_arg {
 /* One step of a program as a device sees it, kept small: a program has thousands, a run many
  * programs. OP runs a kernel; COPY moves `bytes` from its input to its output (equal strides). */
 typedef enum mr_step_kind { MR_STEP_OP, MR_STEP_COPY } mr_step_kind;
-/* A range of the arena that `users` steps of a run use, for checking devices: nobody reads what was
- * there before the first of them or is left after the last, in whatever order they come. `seen`, at
- * first 0, is the device's: how many of them have come. */
+/* A range of the arena that `users` steps of a run use, for checking devices: no step reads what
+ * was there before the first of them or is left after the last, in whatever order they come.
+ * `seen`, at first 0, is the device's: how many of them have come. */
 typedef struct mr_span {
     mr_dptr at;
     size_t bytes;
@@ -74,7 +74,7 @@ typedef enum mr_guard { MR_GUARD_NONE, MR_GUARD_NAMED, MR_GUARD_ALL } mr_guard;
  * the device. IN and OUT: copies of inputs to it and of results from it, which cross the borders
  * between runs. (Queues are inside a run: what its steps may do side by side.) */
 typedef enum mr_lane { MR_LANE_RUN, MR_LANE_IN, MR_LANE_OUT, MR_LANE_COUNT } mr_lane;
-/* A point in the order of a lane: of a device, and reached as long as nobody marked it. */
+/* A point in the order of a lane of a device; an unmarked one counts as reached. */
 typedef struct mr_event mr_event;
 typedef struct mr_copy {
     mr_dptr to, from; /* two ranges that do not overlap, each in memory of `alloc` */
@@ -98,7 +98,7 @@ typedef struct mr_device_ops {
     void *(*host)(mr_device *dev, mr_dptr p);
     mr_status (*copy_in)(mr_device *dev, mr_dptr dst, const void *src, size_t bytes);
     mr_status (*copy_out)(mr_device *dev, void *dst, mr_dptr src, size_t bytes);
-    /* Set bytes whose old contents nobody needs; a checking device takes them as unwritten. */
+    /* Set bytes whose old contents are not needed; a checking device takes them as unwritten. */
     mr_status (*fill)(mr_device *dev, mr_dptr dst, int byte, size_t bytes);
     /* Make the states of planned steps that will run together, and what else the device keeps for
      * them (a captured launch); arguments have shapes, no addresses yet. Nothing is left behind
@@ -163,7 +163,7 @@ typedef struct mr_device_plugin {
 
 /* Open "cpu", "shadow" or one that a plug-in brings: "cuda", "cuda:1" for the second of several.
  * threads 0 = all cores of this process. Owns: caller closes. Errors: MR_E_USAGE an unknown name,
- * threads that are none or too many; MR_E_UNSUPPORTED its plug-in is missing. */
+ * no threads, or too many; MR_E_UNSUPPORTED its plug-in is missing. */
 MR_API mr_status mr_device_open(const char *name, int threads, mr_device **out);
 MR_API void mr_device_close(mr_device *dev);
 /* Bytes that are free on the device and all that it has. */

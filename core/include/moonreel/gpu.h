@@ -42,8 +42,8 @@ typedef struct mr_gpu_state {
     int64_t pid_bytes[MR_GPU_PROCESSES];
 } mr_gpu_state;
 
-/* Owns: caller closes. Errors: MR_E_UNSUPPORTED no library, or one that is none; MR_E_NODE the
- * driver does not answer. */
+/* Owns: caller closes. Errors: MR_E_UNSUPPORTED no library, or a file that is not one; MR_E_NODE
+ * the driver does not answer. */
 MR_API mr_status mr_gpus_open(mr_gpus **out);
 MR_API void mr_gpus_close(mr_gpus *gpus);
 MR_API int mr_gpus_count(const mr_gpus *gpus);

@@ -276,7 +276,7 @@ MR_API mr_status mr_graph_concat(mr_graph *g, const mr_ref *parts, int n, int ax
 MR_API mr_status mr_graph_move(mr_graph *g, mr_ref x, mr_space space, mr_ref after, mr_ref *out);
 /* Copy x, in one memory, over `to`, a value of mr_graph_region in the other: a `copy` node on the
  * queue in force. *out: what lies in the region then.
- * Errors also: MR_E_USAGE where `to` is none, or lies in the memory of x. */
+ * Errors also: MR_E_USAGE where `to` is no value of g, or lies in the memory of x. */
 MR_API mr_status mr_graph_put(mr_graph *g, mr_ref x, mr_ref to, mr_ref *out);
 /* Keep x for the backward pass in host memory: copied there now on d2h, and back on h2d for the
  * first node that reads it or a view of it then. Two copies are on their way at a time: compute

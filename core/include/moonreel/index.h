@@ -307,9 +307,9 @@ typedef struct mr_ingest_progress {
     bool finished;
 } mr_ingest_progress;
 /* Start to read the list of samples of a folder or of a list (.csv, .tsv, .jsonl, .json, .parquet)
- * on its own thread; scanning threads follow once it is there. Rows with a caption nobody should
- * train on, and all but the first of rows that are one sample, are refused before their file is
- * looked at. The list is not held in memory: it is put aside in the folder of `output`, in files
+ * on its own thread; scanning threads follow once it is there. Rows with a caption that no one
+ * should train on, and all but the first of rows that are one sample, are refused before their file
+ * is looked at. The list is not held in memory: it is put aside in the folder of `output`, in files
  * without names, which need about the room of the input. Copies all texts. Errors: MR_E_MEMORY,
  * MR_E_UNSUPPORTED no media plug-in */
 MR_API mr_status mr_ingest_new(const char *input, const char *output,

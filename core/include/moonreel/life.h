@@ -99,7 +99,8 @@ typedef struct mr_life_op {
     uint64_t count, bytes;   /* elements of the call, 0: they differ by rank; bytes of this rank */
     double began_s, ended_s; /* ended 0: it is under way */
 } mr_life_op;
-/* `number`, began_s and where are filled in. Returns its number; 0: nobody publishes. */
+/* `number`, began_s and where are filled in. Returns its number; 0: this process publishes
+ * nothing. */
 MR_API uint64_t mr_life_op_begin(const mr_life_op *op);
 /* It waits for others; it has what it waited for, and sent `bytes` bytes. Again and again. */
 MR_API void mr_life_op_wait(uint64_t number);
@@ -121,7 +122,7 @@ MR_API void mr_life_about(const mr_life *page, mr_life_launch *out);
 
 typedef struct mr_life_rank {
     int rank;
-    int64_t pid, start;  /* pid 0: nobody has taken the seat */
+    int64_t pid, start;  /* pid 0: the seat is free */
     int64_t step, steps; /* steps: begun since the start */
     mr_phase phase;
     double phase_s, beat_s; /* when the phase began; last beat */

@@ -40,7 +40,7 @@ enum { MR_RUN_DIR_MAX = 3500 };
 typedef struct mr_run_owner {
     char run[40];  /* run id: 16 hex digits, made with the first lock */
     int64_t fence; /* grows with every launch */
-    bool owned;    /* false: nobody holds it; the fields below are empty */
+    bool owned;    /* false: it is free; the fields below are empty */
     /* the owner is provably gone: same boot, and no such process or the byte of the lock file that
      * it held is free; or same machine, older boot */
     bool dead;

@@ -42,7 +42,7 @@ end
 ---@param what string    "pyav", "open-sora", "pandas"
 ---@param request table  passed as JSON
 ---@return table|nil result
----@return string|nil reason  why there is none
+---@return string|nil reason  why it is nil
 function peer.data(python, what, request)
   local started, result = pcall(start, python, "peer_data.py", what, request,
     peer.deadline_s)

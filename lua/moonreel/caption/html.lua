@@ -1,5 +1,5 @@
 --- Text without HTML: tags and comments go, names of characters become these. As Python's parser
--- reads pages that are none: what is cut or astray stays as text.
+-- reads text that is no page: tags that are cut or unknown stay as text.
 -- @module moonreel.caption.html
 local unicode = require "moonreel.caption.unicode"
 
@@ -25,7 +25,7 @@ local function end_of_tag(text, at)
   end
 end
 
--- elements whose text is none of the page's
+-- elements whose text is not part of the page's
 local silent = { script = true, style = true, template = true, rt = true, rp = true }
 
 -- the last byte of an element that is silent, of which the tag at `at` ends at `last`

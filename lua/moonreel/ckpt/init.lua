@@ -168,7 +168,7 @@ function ckpt.dir(run_dir, step) return ("%s/ckpt/step-%012d"):format(run_dir, s
 --- The newest checkpoint of the stage before the one of a run directory: recipe.previous of its
 -- recipe.
 ---@param run_dir string|nil
----@return string|nil path  nil: it is no stage, the first one, or there is none
+---@return string|nil path  nil: it is no stage, it is the first, or there is no such file
 function ckpt.before(run_dir)
   local outer, before = run.outer(run_dir or ""), nil
   for _, stage in ipairs(outer and run.stages(outer) or {}) do
@@ -199,7 +199,7 @@ Saver.__name = "mr.Saver"
 ---   all), buffer_bytes (save() goes through a buffer of this size and waits; 0: it copies all and
 ---   returns), keep_every (steps that are multiples stay for good), attempts (per save, 3),
 ---   intervals_max (saves in a row without a commit before check() raises, 3), deadline_s (how
----   long one save may take before it counts as stuck and nobody waits for it any more, 600)
+---   long one save may take before it counts as stuck and is not waited for any more, 600)
 ---@return mr.Saver
 function ckpt.saver(run_dir, opts)
   opts = opts or {}

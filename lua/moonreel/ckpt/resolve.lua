@@ -173,7 +173,7 @@ local function newest_of(paths, spec)
 end
 
 -- a folder that is neither a checkpoint nor weights: the checkpoints of a run, or runs; nil when it
--- is none of them
+-- is not one of them
 local function folder_of_checkpoints(path)
   local dir, name = split(path)
   if name == "ckpt" and #core.steps(dir) > 0 then

@@ -46,7 +46,7 @@ end
 function longwork.run(work, unit, left, calls)
   local began, write = base.now_s(), longwork.line()
   local function tick(done, total, text)
-    -- of no total nobody knows the end yet
+    -- without a total the end is not known yet
     local finished = done == total and total > 0
     write(text or function() return longwork.words(done, total, unit, base.now_s() - began) end,
       finished)

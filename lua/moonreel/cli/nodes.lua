@@ -32,7 +32,7 @@ local function hindrance(gpu)
   elseif #(gpu.processes or {}) > 0 then
     return "in use"
   elseif gpu.memory_bytes and gpu.memory_bytes - gpu.free_bytes > IDLE_BYTES then
-    return "memory in use by nobody that is seen"
+    return "memory in use by no process that can be seen"
   end
 end
 

@@ -103,7 +103,7 @@ local function without(words, settings, excluded, hosts, dir)
 end
 
 -- The ranks of a run that this process starts on its host, where the recipe wants several and
--- nobody else (mpirun, srun, torchrun) has started them: each is this command again. `hash` is that
+-- no launcher (mpirun, srun, torchrun) has started them: each is this command again. `hash` is that
 -- of the settings by these words alone, whatever a checkpoint adds to them.
 local function launch_ranks(settings, hash, args, options)
   local place = require("moonreel.comm.place").find()

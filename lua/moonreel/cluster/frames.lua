@@ -52,7 +52,7 @@ function frames.reader(greeted)
   return setmetatable({ rest = "", greeted = greeted or false }, Reader)
 end
 
---- The next messages; raises a text where they are none.
+--- The next messages; raises a text where the bytes are no message.
 ---@param bytes string
 ---@return table[]
 function Reader:feed(bytes)
@@ -77,7 +77,7 @@ function Reader:feed(bytes)
     end
     local good, message = pcall(decode, self.rest:sub(5, 4 + n))
     if not good or type(message.kind) ~= "string" then
-      error("a message that is none", 0)
+      error("bytes that are no message", 0)
     end
     list[#list + 1], self.rest = message, self.rest:sub(5 + n)
   end

@@ -77,7 +77,7 @@ end
 -- Where the streams of ranks go: what they print as "out", the rest as "err".
 local STREAMS <const> = { out = "lines", err = "errors" }
 
--- nobody reads one of them any more
+-- no one reads them any more
 function orders.drop(self, order)
   local name = STREAMS[order.what]
   self.io[name]:close()

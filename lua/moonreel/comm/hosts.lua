@@ -18,7 +18,7 @@ local PASSED_OVER = { binding = true, ifname = true }
 ---@class moonreel.comm.Host
 ---@field name string          as it is written, without brackets and user
 ---@field user string|nil       of its remote shell
----@field slots integer|nil    ranks that it takes; nil: nobody says
+---@field slots integer|nil    ranks that it takes; nil: unknown
 ---@field max_slots integer|nil
 ---@field port integer|nil     of its remote shell
 ---@field addr string|nil      where other hosts reach it, when the name is another network's

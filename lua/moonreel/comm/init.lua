@@ -22,7 +22,7 @@ local read = options.declare("comm.world", {
 })
 
 --- All ranks of this run; the first call meets them, later ones give the same world. Alone it has
--- one rank and needs nobody.
+-- one rank and needs no other.
 ---@param given table|nil  of the first call: deadline_s, check, lost_after_s
 ---@return mr.Comm
 function comm.world(given)

@@ -80,7 +80,7 @@ local function was_lost(ended)
 end
 
 local read_options = options.declare("comm.launch", {
-  { "watch", "table", "seconds by phase that a rank may stand still; absent: nobody watches" },
+  { "watch", "table", "seconds by phase that a rank may stand still; absent: no watch" },
   { "patience", "number", "a rank is ended after this many times its limit (default 3)" },
   { "restarts", "integer", "how often it goes on after a loss (default 0)" },
   { "restart_steps", "integer", "new steps after which restarts count anew (default 200)" },

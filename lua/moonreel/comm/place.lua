@@ -35,7 +35,7 @@ local function address(text, name)
   return host, math.tointeger(tonumber(port))
 end
 
--- is what ranks send hidden from whoever stands between their hosts? nil: nobody says
+-- is what ranks send hidden from whoever stands between their hosts? nil: unknown
 local function encrypts(get)
   local given = number(get, "MOONREEL_ENCRYPT", 0, 1)
   return given and given == 1
@@ -131,8 +131,8 @@ end
 ---@field rank integer        from 0
 ---@field size integer        ranks of the run
 ---@field local_rank integer  on this host, from 0
----@field local_size integer|nil  ranks of this host; nil: nobody says, or hosts differ
----@field by string|nil       who said so; nil: nobody, this process is alone
+---@field local_size integer|nil  ranks of this host; nil: unknown, or hosts differ
+---@field by string|nil       who said so; nil: this process is alone
 ---@field meeting integer|nil descriptor of the memory that ranks of this host share
 ---@field tcp table|nil       how ranks of several hosts meet: options of core.world
 
@@ -235,7 +235,7 @@ function place.job(here, get)
   return ("%s %s"):format(here.by, base.read_file("/proc/self/status"):match("PPid:%s*(%d+)"))
 end
 
---- Who has started this process as one of several ranks, whatever they mean; nil: nobody.
+--- Who has started this process as one of several ranks, whatever they mean; nil: no one.
 ---@param get (fun(name: string): string|nil)|nil  variables (default: the environment's)
 ---@return string|nil by
 ---@return integer|nil rank

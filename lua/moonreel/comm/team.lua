@@ -1,5 +1,5 @@
 --- Ranks that decide together: what one rank alone must not decide for a run, because the others
--- would wait for it or go another way. A team of one asks nobody.
+-- would wait for it or go another way. A team of one asks no other.
 -- @module moonreel.comm.team
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
@@ -181,7 +181,7 @@ function Team:same(own, differs)
 end
 
 --- Ranks of a host, where all hosts have as many of them, one behind the other; nil: they have not,
--- or nobody says.
+-- or it is unknown.
 ---@param here moonreel.comm.Place
 ---@return integer|nil
 function Team:even(here)

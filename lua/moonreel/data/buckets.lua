@@ -49,7 +49,7 @@ local function aspect_list(name, aspects)
   return list
 end
 
--- a resolution of Open-Sora 2.0 by its name, as a recipe would write it; nil: it is none
+-- a resolution of Open-Sora 2.0 by its name, as a recipe would write it; nil: it is not
 local function computed(name, grid)
   local found = require("moonreel.data.aspects").resolution(name, grid)
   if not found then

@@ -58,7 +58,7 @@ local habits = {
 
 -- The first habit in a text, as "; try: ...".
 local function advice(text)
-  -- what is quoted and what compares is none
+  -- quoted text and comparisons are not
   local bare = " " .. text:gsub("'[^']*'", "''"):gsub('"[^"]*"', '""'):gsub("[=~<>]=", "  "):gsub(
     "%s+", " ") .. " "
   for _, habit in ipairs(habits) do

@@ -195,7 +195,7 @@ local function parts_of(given)
   return parts, head, excluded, from
 end
 
--- sources of the checkpoint that are none any more
+-- sources of the checkpoint that the recipe does not have any more
 local function check_gone(given, parts)
   local there = {}
   for _, source in ipairs(given.sources) do

@@ -100,7 +100,7 @@ end
 --- Stop launches of this host, those of one run.
 ---@param launches table[]  of moonreel.life, which are closed
 ---@param o table        save_s: to save and end by themselves, end_s: after each further signal;
----   pause: a function that waits between two looks, base.sleep where nobody else has to go on
+---   pause: a function that waits between two looks, base.sleep where no other task has to go on
 ---@param newest function(dir) -> the newest step that is committed, or nil
 ---@return table row     {host, ranks, saved, terminated, killed, left, free_bytes, time_s}
 function stop.run(launches, o, newest)

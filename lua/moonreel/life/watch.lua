@@ -33,7 +33,7 @@ watch.SLOW_STEPS = 50
 local HISTORY <const>, NEW_SHARE <const> = 50, 1 / 200
 
 -- Seconds that count between two looks at most. What is longer the watch has stood still itself, as
--- all do on a machine that sleeps, is paused or has too much to do, and nobody is to blame.
+-- all do on a machine that sleeps, is paused or has too much to do, and no rank is to blame.
 local GAP_S <const> = 0.25
 
 local of_steps = { load = true, forward = true, reduce = true, optimizer = true }

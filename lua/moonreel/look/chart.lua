@@ -29,8 +29,8 @@ end
 
 local INTERVALS <const> = 4 -- of an axis, about
 
--- the distance of round ticks that cut a span into about INTERVALS parts: 1, 2 or 5 times a power of
--- ten
+-- the distance of round ticks that cut a span into about INTERVALS parts: 1, 2 or 5 times a power
+-- of ten
 local function round_step(span)
   local rough = span / INTERVALS
   local power = 10 ^ math.floor(math.log(rough, 10))

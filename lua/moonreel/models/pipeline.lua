@@ -96,7 +96,7 @@ function pipeline.new(config, dtype, cut, split)
   end
   local function make(record, fields, by)
     local family, map = part(record, fields.type)
-    -- weights that lie apart are nobody's start weights
+    -- weights that lie apart are no start weights
     self.maps[#self.maps + 1] = not family.apart and map or nil
     return family.new(params, fields, {dtype = dtype, compat = config.compat, split = by})
   end

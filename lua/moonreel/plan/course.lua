@@ -153,7 +153,7 @@ end
 ---@param settings table
 ---@param given table|nil  surveys: plan.survey of the first epochs; stage: name of the stage;
 ---   stall_share, stall_s: of a rank's steps, whose data come late by so much
----@return moonreel.plan.Course|nil course  nil where nobody knows how many steps there are
+---@return moonreel.plan.Course|nil course  nil where the number of steps is unknown
 function course.of(p, settings, given)
   given = given or {}
   local steps, epochs, from = steps_of(p, settings, given.surveys, given.stage)

@@ -94,7 +94,7 @@ function figures.beside(mesh)
   return list
 end
 
---- Those that nobody measured or published, in words.
+--- Those that were neither measured nor published, in words.
 ---@param list table[]  of figures.of
 ---@return string|nil   nil: there is none
 function figures.assumed(list)

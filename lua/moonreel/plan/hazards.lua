@@ -54,7 +54,7 @@ end
 ---   restarting; failures
 function hazards.run(of)
   local function draw(purpose, k) return base.random_uniform(of.seed or 1, purpose, k, 0) end
-  -- one alone waits for nobody
+  -- one alone waits for no other
   local factors = slowest_of(of.ranks, of.ranks > 1 and of.sigma or 0)
   local any_stall = 1 - (1 - (of.stall_share or 0)) ^ of.ranks
   local together_s = of.between_s and of.between_s / of.ranks or math.huge

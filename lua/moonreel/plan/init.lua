@@ -444,7 +444,7 @@ Open.__index = Open
 ---@param settings table  baked, of one stage
 ---@param given table     mesh: moonreel.plan.Mesh; compiled: moonreel.plan.Compiled of its machine,
 ---   which other plans may share; as_is: true where the mesh already says what is sharded; unsent:
----   true where nobody asks what ranks send of the state, which takes a graph
+---   true where it is not asked what ranks send of the state, which takes a graph
 ---@return table open     settings, mesh, models, table (all buckets of the recipe's), assumed
 function plan.open(settings, given)
   check(settings)

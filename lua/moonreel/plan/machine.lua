@@ -267,7 +267,7 @@ end
 --- Where a figure of a machine comes from.
 ---@param m table       machine
 ---@param path string   a field; "here": a probe; others: no figure of a machine
----@return string|nil   begins with measured, data sheet, published or assumed; nil: nobody says
+---@return string|nil   begins with measured, data sheet, published or assumed; nil: unknown
 function machine.origin(m, path)
   if path == "here" or path == "ops" then
     return path == "ops" and "measured by moonreel bench" or "measured by a probe"

@@ -462,7 +462,7 @@ function show.stages(plans)
       lines[#lines + 1] = ("stage %s: %s\n"):format(p.stage, bad)
     end
     if not p.course then
-      lines[#lines + 1] = ("note: stage %s: without an index nobody knows its steps; try: --data "
+      lines[#lines + 1] = ("note: stage %s: its number of steps needs an index; try: --data "
         .. "NAME.mrx\n"):format(p.stage)
     end
     for _, note in ipairs(p.notes) do
@@ -500,7 +500,7 @@ function show.text(p)
   if p.course then
     course_lines(p, put)
   else
-    put("without an index nobody knows how many steps there are; try: --data NAME.mrx")
+    put("the number of steps needs an index; try: --data NAME.mrx")
   end
   if p.truth and #p.truth > 0 then
     put("")

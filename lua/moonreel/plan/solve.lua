@@ -6,7 +6,7 @@ local plan = require "moonreel.plan"
 
 local solve = {}
 
-local MOST = 65536      -- samples of a batch: nobody asks for more
+local MOST = 65536      -- samples of a batch: the largest that is tried
 local MOST_BATCHES = 3  -- of buckets that are too large, printed one by one
 local MOST_DOUBLED = 8  -- how often a number of GPUs is doubled in search of one that has room
 
@@ -175,7 +175,7 @@ function solve.remedies(p, given, bake)
     return plan.open(way.values and bake(way.values) or settings, { compiled = given.compiled,
       as_is = true, unsent = true, mesh = way.mesh or p.mesh })
   end
-  -- what takes most tells soonest that a way is none
+  -- the largest is tried first: it shows soonest that a way does not fit
   local hardest = table.move(large, 1, #large, 1, {})
   table.sort(hardest, function(a, b) return a.total > b.total end)
   local as_it_is = opened {}

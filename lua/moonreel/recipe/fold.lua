@@ -59,7 +59,7 @@ function Fold:schema(keys, count)
   return schema
 end
 
---- Final value of `type` of the typed record at keys[1..count]; false when it is none.
+--- Final value of `type` of the typed record at keys[1..count]; false when it is no typed record.
 function Fold:type_name(keys, count)
   local path = first_keys(keys, count)
   path[count + 1] = "type"
@@ -307,7 +307,7 @@ function Fold:with_entries(present, write, index, path, count)
   return present
 end
 
---- Keys of an open map after layers 1..upto, in order; nil when the map is none.
+--- Keys of an open map after layers 1..upto, in order; nil when the map is recipe.none.
 ---@return any[]|nil keys
 ---@return any[] removed  keys that were there after some layer and are no more
 function Fold:map_keys(keys, count, upto)

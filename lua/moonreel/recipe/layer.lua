@@ -23,7 +23,7 @@ local function kind_error(p, path, schema, value)
     more and "; " .. more or "")
 end
 
--- The write at keys below `node`; tables on the way that nobody wrote are made. Two writes of one
+-- The write at keys below `node`; missing tables on the way are made. Two writes of one
 -- field in one layer are an error, and so are a field and a part of it. `spelled` and `prefix` are
 -- for messages: what the recipe wrote, and the path of `node` with a dot behind it.
 local function put(node, keys, write, spelled, prefix)

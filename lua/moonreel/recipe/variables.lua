@@ -1,4 +1,5 @@
---- Variables that a recipe's `env` may set: name -> help. Nobody else's: some make a library load
+--- Variables that a recipe's `env` may set: name -> help. No other may be set: some make a library
+-- load
 -- other code or write files.
 local variables = {
   OMP_NUM_THREADS = "compute threads of a rank, where `threads` is 0",

@@ -175,7 +175,7 @@ function repl.run(session)
     return require("moonreel.repl.complete").words(session, line, from, to)
   end)
   if terminal then
-    -- asked now, while nobody types: a question at the first picture would eat pasted lines
+    -- asked now, before anything is typed: a question at the first picture would eat pasted lines
     pcall(require("moonreel.look.picture").graphics)
     print(("moonreel %s   help() for help, Ctrl-D to leave%s"):format(
       require("moonreel.app").version,

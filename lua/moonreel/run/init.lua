@@ -40,7 +40,7 @@ function run.stages(path)
   return begun
 end
 
---- The run that a directory is a stage of, and the stage's name; nil when it is none.
+--- The run that a directory is a stage of, and the stage's name; nil when it is no stage.
 function run.outer(path)
   local outer, name = path:match("^(.*)/stages/([^/]+)$")
   if outer and base.exists(outer .. "/settings.json") then

@@ -81,7 +81,7 @@ function filter.read(word)
     .. "place of ="):format(word, table.concat(SIGNS, " ")))
 end
 
--- the value of a field in settings; nil: it is none, or the settings do not have it
+-- the value of a field in settings; nil: it is recipe.none, or the settings do not have it
 local function value_in(tree, keys)
   local at = tree
   for _, key in ipairs(keys) do

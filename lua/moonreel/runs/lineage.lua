@@ -9,7 +9,7 @@ local lineage = {}
 
 --- What the path of a checkpoint says: RUN/ckpt/step-N or RUN/stages/NAME/ckpt/step-N.
 ---@param path string
----@return table  dir: of the run, or the path itself where it is none of a run; stage; step; part:
+---@return table  dir: of the run, or the path itself outside of runs; stage; step; part:
 ---   the folder with the journal of what made it, nil of other paths
 function lineage.source(path)
   local dir, step = path:match("^(.*)/ckpt/step%-(%d+)/?$")

@@ -16,7 +16,8 @@ local FASTEST = 1000
 -- sides of a resolution of 2.0 are multiples of this where a model asks for nothing else
 local CELL = 16
 
--- the size of a resolution of Open-Sora 2.0, which counts width to height; nil: it is none
+-- the size of a resolution of Open-Sora 2.0, which counts width to height; nil: it is no such
+-- resolution
 local function computed_size(s, name, aspect, cell)
   local known = aspects.resolution(name, cell)
   if not known then

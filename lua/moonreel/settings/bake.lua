@@ -115,7 +115,7 @@ end
 -- Is this the recipe around stages? What only holds for something that trains is left to them.
 local function is_outer(job) return job.stages and not job.stage end
 
--- Step 6: every write has a field under the final types, and no record is none. That a leaf's
+-- Step 6: every write has a field under the final types, and each record is set. That a leaf's
 -- value fits, collecting has checked, also for what a stronger layer hides.
 local function check_writes(job)
   if is_outer(job) then
@@ -277,7 +277,7 @@ local function check_lengths(job)
   end
 end
 
--- Step 10: notes about resolutions that nobody has declared.
+-- Step 10: notes about resolutions that are not declared.
 local function note_resolutions(job)
   if is_outer(job) then
     return

@@ -8,7 +8,7 @@ local registry = require "moonreel.recipe.registry"
 
 local blame = {}
 
---- Who set a field; the recipe as a whole where nobody did.
+--- Who set a field; the recipe as a whole where it was not set.
 ---@param settings table
 ---@param path string
 ---@return string

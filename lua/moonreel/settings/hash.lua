@@ -1,6 +1,6 @@
 --- The hash of settings: every leaf with affects = "run" in canonical form.
 -- Equal over processes, key orders, splits into parents, spellings, 4 and 4.0. Ref: recipes.md 5. A
--- leaf that is none is left out, so that a version with one more optional field gives old recipes
+-- leaf without a value is left out, so that a version with a new optional field gives old recipes
 -- their old hashes.
 -- @module moonreel.settings.hash
 local base = require "moonreel.core.base"

@@ -46,7 +46,7 @@ local function check_share(settings, phase, i, name, weight, sum)
     sum - weight, 1.01 * (sum - weight) / UNITS)
 end
 
--- what a source weighs in a phase, as shares of 1; raises for names that are none, or all zero
+-- what a source weighs in a phase, as shares of 1; raises for unknown names, or where all are zero
 local function shares_of(settings, list, phase, i)
   local weights, sum, names = {}, 0, {}
   for _, s in ipairs(list) do

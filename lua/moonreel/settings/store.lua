@@ -124,7 +124,7 @@ local function check_family(record, name, where)
 end
 
 -- The leaves of a decoded tree, checked against the registry. A field that this version lacks is
--- left out where nobody has set it.
+-- left out where it was not set.
 local function leaves_of(tree, origin, where)
   local leaves = {}
   local function leaf(keys, schema, value, row)

@@ -33,7 +33,7 @@ end
 -- the directory, locked, with recipe and settings in it
 local function take_directory(r)
   local found = r.found
-  -- a stage goes on in its own directory alone, and nobody else does
+  -- only a stage itself goes on in its directory
   r.continues = found ~= nil and found.continues and not r.scratch and found.run ~= nil
     and (r.stage and found.run == r.stage.dir or not r.stage and not run.outer(found.run))
   if r.continues then

@@ -69,7 +69,7 @@ local device <close> = require("moonreel.core.exec").device("cpu", %d)
 print(require("moonreel.trainer.rendering_cost").on(s, device,
   { saved_bytes = %d, fresh = %s }))]]
 
--- The same by a process of its own, on processors: what it takes of memory is none of the run's.
+-- The same by a process of its own, on processors: its memory does not count as the run's.
 local function ask(s, threads, here)
   local code = ASK:format(threads, here.saved_bytes, here.fresh)
   local done = process.run({ process.program(), "-e", code }, s:to_json(), { deadline_s = ASK_S })

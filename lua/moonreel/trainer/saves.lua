@@ -68,7 +68,7 @@ local function of_all(r, found)
 end
 
 -- Hand everything, or this rank's share of it, to a saver: is there a snapshot? A state that holds
--- what is not finite is none: then the second result says what it is.
+-- only finite values count: else the second result says what it is.
 local function snapshot(r, saver, share, last)
   local behind = saver == r.saver and cadence.buffers(r.settings) > 0
   local before = life.phase(behind and "snapshot" or "persist")
@@ -240,7 +240,7 @@ local function candidates(r, most, above)
 end
 
 --- Back to a checkpoint of this run, in place; those of later steps are removed. False when there
--- is none. Samples that are left out count as taken: their epoch has had them.
+-- does not count. Samples that are left out count as taken: their epoch has had them.
 ---@param r mr.Run
 ---@param o table  most: step that it should have at most; above: it has to be newer; skip: steps
 ---   whose batches are left out from there on, at least those taken since, nil: none; why: a text;

@@ -48,7 +48,7 @@ shelf.own_folder = own_folder
 local Work = {}
 Work.__index = Work
 
---- Begin a set: a folder that nobody takes for a finished one.
+--- Begin a set: a folder that is not taken for a finished one.
 ---@param folder string
 ---@param set string
 ---@return mr.WatchWork  path; finish(path, about), to be closed

@@ -59,7 +59,7 @@ static void leftovers(void)
     CHECK(!mr_path_exists(at("b.mp4", dead)));
 }
 
-// as from another host: a file of a number that is nobody's here, which somebody holds
+// as from another host: a held file of a number that is no process here
 static void held(void)
 {
     long dead = gone();

@@ -134,7 +134,7 @@ static void small_files(const char *dir)
     CHECK_FAILS(mr_file_read_small(path, 7, &data, &n), MR_E_FORMAT,
                 "f: has more than the expected 7 bytes");
     mr_io_replace(NULL);
-    // a pipe that nobody writes to is refused, not waited for
+    // a pipe without a writer is refused, not waited for
     CHECK_OK(mr_dir_remove(path));
     CHECK_INT(mkfifo(path, 0600), 0);
     CHECK_FAILS(mr_file_read_small(path, 7, &data, &n), MR_E_IO, "f: is no regular file");

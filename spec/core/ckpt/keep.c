@@ -171,7 +171,7 @@ static void sweep(void)
     touch_dir("step-000000000007.tmp-%s-%lld.1", "ffff", fence);
     touch_dir(".trash-step-000000000002%.0s%.0lld", "", 0);
     touch_dir(".replaced-step-000000000001%.0s-%lld.1", "", fence); // its replacement is there
-    // outcomes: nobody waits for those of earlier launches, somebody may for those of this one
+    // outcomes: those of earlier launches are not waited for, those of this one may be
     touch_dir(".ended-%s-%lld.1", run, fence - 1);
     touch_dir(".ended-%s-%lld.1", run, fence);
     touch_dir(".ended-%s-%lld.1", "ffff", fence - 1);

@@ -95,7 +95,7 @@ static void wrong_parts(void)
     wrong_part(item, "tensor 'all' has another dtype, shape or kind of cut");
 }
 
-/* Parts without anything in them are in nobody's way. */
+/* Empty parts do no harm. */
 static void empty_pieces(void)
 {
     mr_manifest m;

@@ -397,14 +397,14 @@ static void wrong_use(void)
     o.rank = 0;
     CHECK_FAILS(mr_saver_open(&o, &s), MR_E_USAGE, "rank 0 of 4");
     o.rank = 1;
-    CHECK_FAILS(mr_saver_open(&o, &s), MR_E_LOCK, "rank 1: nobody holds its lock");
+    CHECK_FAILS(mr_saver_open(&o, &s), MR_E_LOCK, "rank 1: its lock is free");
     CHECK_OK(mr_run_lock_take(dir, &lock));
     o.fence = 7;
     CHECK_FAILS(mr_saver_open(&o, &s), MR_E_LOCK, "launch 1 has taken the run over");
     mr_run_lock_release(lock);
 }
 
-/* Nobody waits for a rank that does not answer beyond the deadline, and nothing is committed. */
+/* No one waits beyond the deadline for a rank that does not answer, and nothing is committed. */
 static void silent_ranks(void)
 {
     fresh();

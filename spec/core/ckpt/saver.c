@@ -218,7 +218,7 @@ static void journal_first(void)
     end();
 }
 
-/* A disk that does not answer: nobody waits longer than the deadline, the lock stays taken, and the
+/* A disk that does not answer: no one waits longer than the deadline, the lock stays taken, and the
  * thread frees everything when the disk answers again. */
 static void dead_disk(void)
 {
@@ -281,7 +281,7 @@ static void dead_disk_is_not_asked(void)
     end();
 }
 
-/* Old checkpoints that are slow to go hold no buffer, and nobody waits for them beyond the
+/* Old checkpoints that are slow to go hold no buffer, and no one waits for them beyond the
  * deadline. */
 static int gated_unlink(const char *path)
 {

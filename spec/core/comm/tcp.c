@@ -353,7 +353,7 @@ static void lost_connection(void)
     good[0].place.listener = listener;
     pthread_create(&threads[0], NULL, run_good_rank, &good[0]);
     pthread_create(&threads[1], NULL, run_good_rank, &good[1]);
-    // rank 1 listens, and lets nobody in before rank 2 has come to rank 0
+    // rank 1 listens, and lets no rank in before rank 2 has come to rank 0
     int other = find_listener(listener), stranger;
     CHECK_INT(getsockname(other, (struct sockaddr *)&at, &n), 0);
     CHECK_INT(shutdown(other, SHUT_RD), 0);
@@ -581,7 +581,7 @@ static void away(mr_tcp_place *p)
 {
     p->deadline_s = p->rank ? 60 : 0.2;
     if (p->rank == 2)
-        p->rank = N; // it is none and fails before it calls
+        p->rank = N; // there is no such rank, so it fails before it calls
 }
 
 /* Rank 2 is told `reason`, the others that it has not come. */
@@ -717,7 +717,7 @@ static void listening(void)
     close(held);
 }
 
-static void nobody(void)
+static void no_partner(void)
 {
     mr_wire *wire;
     int listener, port;
@@ -819,7 +819,7 @@ int main(void)
     ways();
     addresses();
     listening();
-    nobody();
+    no_partner();
     far_away();
     return check_done();
 }

@@ -306,7 +306,7 @@ static void over_with_phases(void)
     mr_bucket_rule_free(rule);
 }
 
-// Of equal dues the larger share comes first, and what rounding leaves goes to nobody without one.
+// Of equal dues the larger share comes first, and what rounding leaves goes to none without a due.
 static void who_comes_first(void)
 {
     mr_weight none[] = {{100000, 0}, {100000, 1}}, one = {0, 1}, three = {0, 3};
@@ -367,7 +367,8 @@ static void without_a_source(void)
 }
 
 // A weight of which nothing is left when shares are counted is refused; the one that is offered
-// instead is drawn. What is small for a moment, on a ramp or before a jump, is none.
+// instead is drawn. A weight that is small for a moment, on a ramp or before a jump, does not
+// count.
 static void tiny_weights(void)
 {
     mr_weight tiny = {0, 1e-12}, ramp[] = {{0, 0}, {(uint64_t)1 << 40, 1}},

@@ -461,7 +461,7 @@ static mr_status watching_draw(mr_blend *blend, mr_draw *draw)
 }
 
 // A worker plans with the lock free, and as soon as the newest batch is begun.
-static void planning_waits_for_nobody(void)
+static void planning_needs_no_lock(void)
 {
     opened o;
     sem_init(&may_draw, 0, 0);
@@ -471,7 +471,7 @@ static void planning_waits_for_nobody(void)
             start(&o, clips_path("set.mrx"), &(mr_loader_options){.seed = 3, .threads = 1}, 1))) {
         watched = o.l;
         sem_post(&may_draw);
-        // nobody else asks for the lock meanwhile
+        // no other thread asks for the lock meanwhile
         sem_wait(&second_draw);
         CHECK_INT(held, 0);
         CHECK_INT(begun_at_second, 1);
@@ -532,7 +532,7 @@ int main(void)
     any_number_of_threads();
     restarts();
     ends_at_any_moment();
-    planning_waits_for_nobody();
+    planning_needs_no_lock();
     planning_that_fails();
     failing_memory();
     interruptions();

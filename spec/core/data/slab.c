@@ -73,7 +73,7 @@ static void shares(void)
     CHECK(advice && sscanf(advice, "a batch of at most %d", &said) == 1);
     CHECK_INT(said, most);
     CHECK(!strstr(mr_error_last()->text, "a smaller prefetch"));
-    // memory that nobody writes to is not counted
+    // unwritten memory is not counted
     l.options.blind = true;
     CHECK_OK(slabs_open(&l));
     end(&l);

@@ -109,7 +109,7 @@ static bool trains_each_once(mr_index *index, uint64_t seed, uint64_t rows)
     return good;
 }
 
-// names of samples that are none end in words, whatever stands there
+// names of samples that do not exist end in an error, whatever stands there
 // 210 buckets of batches that leave many samples over: a brief state is short, and with the list
 // beside it as good as the whole one
 static void brief_states(void)
@@ -197,7 +197,7 @@ static void damaged_texts(mr_index *index)
         CHECK_OK(mr_order_new(index, rule, &o, &other));
         memcpy(tail + 6, "99999", 5);
         CHECK_FAILS(mr_order_restore(other, text, NULL, 0, NULL), MR_E_FORMAT,
-                    "names samples of its last epoch that are none");
+                    "names samples of its last epoch that do not exist");
         mr_order_free(other);
     }
     mr_free(text);

@@ -234,7 +234,7 @@ static void slots(mr_index *index)
     forget(&one);
 }
 
-// shared by their cost the draws are the same, and nobody has more to do than others by more than
+// shared by their cost the draws are the same, and no rank has more to do than others by more than
 // one of them
 static void longest_first(mr_index *index)
 {

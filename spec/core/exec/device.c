@@ -74,7 +74,7 @@ static int open_meminfo(const char *path, int flags, int mode)
     return open(strcmp(path, "/proc/meminfo") ? path : meminfo, flags, mode);
 }
 
-/* Memory that files could give back is free; without such a line what nobody has is. */
+/* Memory that files could give back is free; without such a line unused memory is. */
 static void free_memory(void)
 {
     char path[] = "/tmp/mr_meminfo_XXXXXX";

@@ -102,7 +102,7 @@ static void stream(mr_device *dev, uint64_t order)
 
 /* ---- from run to run ---- */
 
-/* What two runs of one program leave becomes the halves of another's input; nobody waits. */
+/* What two runs of one program leave becomes the halves of another's input; no run waits. */
 static void passing(mr_device *dev, uint64_t order)
 {
     enum { HALF = N / 2 };
@@ -301,7 +301,7 @@ static void failing(mr_device *dev, uint64_t order)
     CHECK(take(s.exec, ticket[0], 15) == 510);
     if (late)
         CHECK_FAILS(mr_exec_take(s.exec, late, &v), MR_E_USAGE, "was lost when a step failed");
-    // a failure that nobody asked about is not lost with the program
+    // a failure that was not asked for is not lost with the program
     if (!dev->host) {
         atomic_store(&spec_gate_open, false);
         OK(mr_program_run(fails));

@@ -130,7 +130,7 @@ static void in_host_memory(mr_device *dev)
         here = there;
         if (right) {
             OK(mr_graph_move(g, there, MR_SPACE_DEVICE, MR_NONE, &here));
-            CHECK_FAILS(mr_graph_put(g, here, here, &put), MR_E_USAGE, "is none of a region");
+            CHECK_FAILS(mr_graph_put(g, here, here, &put), MR_E_USAGE, "is not in a region");
             CHECK_FAILS(mr_graph_put(g, there, there, &put), MR_E_USAGE, "own memory");
             OK(mr_graph_add(g, "add", MR_NO_ATTRS, (mr_ref[]){here, here}, 2, &twice));
             mr_ref two;

@@ -87,12 +87,12 @@ static void ranges(mr_device *dev, mr_dptr x, mr_dptr y)
     steps[0].spans = steps[1].spans = steps[2].spans = &used;
     CHECK_OK(dev->ops->copy_in(dev, y, values, sizeof values));
     steps[1].n_spans = 1;
-    CHECK_FAILS(run(dev, steps + 1, 1), MR_E_INTERNAL, "byte 0 nobody wrote");
+    CHECK_FAILS(run(dev, steps + 1, 1), MR_E_INTERNAL, "byte 0 was not written");
     steps[0].n_spans = 1;
     CHECK_OK(run(dev, steps, 2)); // the run that failed does not count
     CHECK_OK(run(dev, steps, 2));
     CHECK_INT(span.seen, 0);
-    CHECK_FAILS(run(dev, steps, 3), MR_E_INTERNAL, "byte 0 nobody wrote");
+    CHECK_FAILS(run(dev, steps, 3), MR_E_INTERNAL, "byte 0 was not written");
     span.users = 3, steps[2].n_spans = 1;
     CHECK_OK(run(dev, steps, 3));
     CHECK_OK(dev->ops->copy_in(dev, x, values, sizeof values));
@@ -106,7 +106,7 @@ static void unwritten_read(mr_device *dev)
     CHECK_OK(dev->ops->fill(dev, x + 16, 0, 4));
     CHECK_FAILS(
         run(dev, &s, 1), MR_E_INTERNAL,
-        "model.lua:7: spec_move 'blocks.3/odd': reads 'x' [24] f32, whose byte 16 nobody wrote");
+        "model.lua:7: spec_move 'blocks.3/odd': reads 'x' [24] f32, whose byte 16 was not written");
     float one = 1;
     CHECK_OK(dev->ops->copy_in(dev, x + 16, &one, 4));
     CHECK_OK(run(dev, &s, 1));
@@ -201,7 +201,7 @@ static void queues(mr_device *dev)
         CHECK_OK(dev->ops->copy_in(dev, x, values, sizeof values));
         CHECK_OK(dev->ops->fill(dev, y, 0xff, N * 4));
         mr_shadow_order(dev, 0);
-        CHECK_FAILS(run(dev, s, 2), MR_E_INTERNAL, "nobody wrote");
+        CHECK_FAILS(run(dev, s, 2), MR_E_INTERNAL, "was not written");
         s[1].wait_n = 1, s[1].wait[0] = 0;
         CHECK_OK(run(dev, s, 2));
         CHECK_OK(dev->ops->copy_out(dev, got, z, sizeof got));

@@ -160,7 +160,7 @@ static void events(mr_device *dev)
     const mr_device_ops *o = r.ops;
     bool is = false;
     CHECK_OK(o->reached(dev, r.sent, false, &is));
-    CHECK(is); // nobody marked it
+    CHECK(is); // it was not marked
     mr_step gate = step_of(dev, "spec_gate", r.slot, r.takeoff);
     atomic_store(&spec_gate_open, false);
     CHECK_OK(o->run(dev, &gate, 1, NULL));
@@ -186,7 +186,7 @@ static void events(mr_device *dev)
     close_road(&r);
 }
 
-/* A run that fails takes along what stands behind it on any lane; nobody waits for ever, and it is
+/* A run that fails takes along what stands behind it on any lane; no one waits for ever, and it is
  * told once. */
 static void failures(mr_device *dev)
 {
@@ -243,7 +243,7 @@ static void addresses(mr_device *dev)
         CHECK_OK(dev->ops->fill(dev, r.takeoff, 0, BYTES));
         CHECK_OK(copy(&r, MR_LANE_OUT, r.ring, r.takeoff));
         CHECK_FAILS(dev->ops->sync(dev), MR_E_INTERNAL,
-                    "copy of 'road': reads its byte 0, which nobody wrote");
+                    "copy of 'road': reads its byte 0, which was not written");
     }
     close_road(&r);
 }

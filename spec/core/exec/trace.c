@@ -23,7 +23,7 @@ static void event(const char *text, int tid, double *start, double *end)
     event_of(text, 2, tid, start, end);
 }
 
-/* A copy that nobody waits for begins with the run, though it ran after an op. (On a device with
+/* A copy that is not waited for begins with the run, though it ran after an op. (On a device with
  * edges the run takes its inputs in first.) */
 static void beside(mr_device *dev)
 {

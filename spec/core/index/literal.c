@@ -1,4 +1,4 @@
-/* index/literal: lists as Python and JSON write them, and what is none. */
+/* index/literal: lists as Python and JSON write them, and what is no list. */
 #include "check.h"
 #include "index/room.h"
 

@@ -224,7 +224,7 @@ static void failing_disks(void)
     CHECK_INT(copies_that("b"), 0);
 }
 
-// where there is no room, copies that nobody uses go; one that is in use stays
+// where there is no room, unused copies go; one that is in use stays
 static void makes_room(void)
 {
     char used[500], unused[500];

@@ -125,7 +125,7 @@ static void outlast(void)
     CHECK_FAILS(read_file(), MR_E_STOPPED, "stopped");
     mr_interrupt_set(interrupts = false);
     CHECK_INT(jumps, 0);
-    // nor is one that nobody reads on waited for
+    // nor is a child waited for whose output is not read on
     program("duckdb", "trap '' TERM PIPE; " ROW("stop", "one") ON);
     jumps = 1;
     CHECK_FAILS(read_file(), MR_E_RANGE, "a row to stop at");

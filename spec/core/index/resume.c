@@ -166,7 +166,7 @@ static void killed_at_rows(const char *whole)
     CHECK_INT(began, 0);
     CHECK(same(path, whole));
     mr_dir_remove(path);
-    // nobody trains from an unsealed one; a torn one is not taken up
+    // an unsealed one is not trained from; a torn one is not taken up
     CHECK(killed(path, false, 5000));
     mr_index *ix;
     leftover(torn, "");

@@ -173,7 +173,7 @@ static void meanings(void)
     CHECK(real(0, 0, 2.5) && whole(1, 2, 1) && none(1, 0));
     CHECK_FAILS(read_table("t.jsonl", "{\"path\":\"1\",\"text\":[1]}", 23), MR_E_DATA,
                 "t.jsonl:1: text[0] is no text");
-    // nothing for a caption is none, as an empty field is
+    // a missing caption counts as none, as an empty field does
     static const char none[] = "\xef\xbb\xbf{\"path\":\"1\",\"text\":[]}\n"
                                "{\"path\":\"2\",\"text\":null}\n"
                                "{\"path\":\"3\",\"text\":[null,\"NaN\"]}\n";
@@ -276,7 +276,8 @@ static void missing(void)
         int n = snprintf(text, sizeof text, "path,text,A s\n1,a,5\n2,b,\"%s\"\n3,c,6\n4,d,\"%s\"\n",
                          texts[i], texts[i]);
         snprintf(want, sizeof want,
-                 "t.csv:3: column 'A s' holds '%s', which is no number; 2 of its cells are none, 2 "
+                 "t.csv:3: column 'A s' holds '%s', which is no number; 2 of its cells are no "
+                 "numbers, 2 "
                  "are; expected numbers, and where there is no value an empty cell, NA, NaN, null "
                  "or their like; try: --columns -=A s to leave it out, --columns text_2=A s to "
                  "keep its text as a caption",
@@ -292,7 +293,7 @@ static void missing(void)
         CHECK_INT(st, others == 99 ? MR_E_DATA : MR_OK);
     }
     CHECK(!index_score_is_column(&scores.of[0]));
-    // a column that is left out may hold what it likes, and one of texts alone is none
+    // a column that is left out may hold what it likes, and one of texts alone has no numbers
     static const char csv[] = "path,text,views,who\n1,a,5,x\n2,b,\"1,234.5\",y\n";
     char file[300];
     snprintf(file, sizeof file, "%s", clips_path("t.csv"));
@@ -399,7 +400,7 @@ static void json_list(void)
     mr_io_replace(NULL);
 }
 
-// a mark of the byte order may stand before quotes, and names the encodings that are none of ours
+// a mark of the byte order may stand before quotes, and names the encodings that are not read
 static void marks(void)
 {
     static const size_t pieces[] = {1, 2, 3, 1000};
@@ -457,7 +458,7 @@ static void renamed(void)
     CHECK_INT(scores.n, 2);
     CHECK_STR(scores.of[1].name, "good");
     CHECK(whole(0, 0, 7) && whole(0, 1, 2));
-    // a column that nobody has is a slip of the fingers, also where it is none that must be there
+    // an unknown column is an error, also where it is optional
     scores = (index_scores){.names = "path=video,text=captoin,old=path"};
     CHECK_FAILS(index_table_read(file, &scores, note_row, got), MR_E_DATA,
                 "named.csv:1: no column 'captoin', which --columns asks for; columns found: video, "
@@ -534,7 +535,7 @@ static void odd_tables(void)
     CHECK_INT(beside[0].end_us, 12345678913);
 }
 
-// what is no file is refused, and nobody waits for it; files are closed whatever becomes of them
+// what is no file is refused without waiting; files are closed in every case
 static void no_files(void)
 {
     char path[300];

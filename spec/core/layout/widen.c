@@ -99,7 +99,7 @@ static void offload(bool waited)
     mr_graph_free(g);
 }
 
-/* A copy from the host that waits for nobody may be written before the list comes to it. */
+/* A copy from the host that waits for no node may be written before the list comes to it. */
 static void prefetch(void)
 {
     mr_graph *g = NULL;

@@ -1,5 +1,5 @@
-/* media/begin: containers that call frames key frames which are none. Each frame that is read alone
- * equals that of a decode from the start, whatever container, index or codec.
+/* media/begin: containers that mark frames as key frames that are not. Each frame that is read
+ * alone equals that of a decode from the start, whatever container, index or codec.
  * Covers: core/media/read.c core/media/prints.c core/media/scan.c */
 #include "media/begin.c"
 #include "media/units.c"

@@ -146,7 +146,7 @@ static void refusals(void)
     CHECK_FAILS(m->scan(w, clips_path("text.mp4"), 0, &info, &fault), MR_E_DECODE, "open");
     CHECK_OK(mr_file_replace(clips_path("empty.mp4"), "", 0));
     CHECK_FAILS(m->scan(w, clips_path("empty.mp4"), 0, &info, &fault), MR_E_DECODE, "open");
-    // neither a folder nor a pipe that nobody writes to
+    // neither a folder nor a pipe without a writer
     CHECK_FAILS(m->scan(w, clips_dir(), 0, &info, &fault), MR_E_IO, "no regular file");
     CHECK_INT(mkfifo(clips_path("pipe.mp4"), 0600), 0);
     CHECK_FAILS(m->scan(w, clips_path("pipe.mp4"), 0, &info, &fault), MR_E_IO, "no regular file");
@@ -228,7 +228,7 @@ static size_t song_with_cover(uint8_t *to, const char *png, size_t bytes)
 }
 
 // The atom moov of an MP4 is its last one: what holds a cover comes first in it, and the track of
-// the clip is none that plays by itself, so that nothing but its kind speaks against the cover.
+// the clip does not play by itself, so that nothing but its kind speaks against the cover.
 static size_t clip_with_cover(uint8_t *to, const char *mp4, size_t bytes, const char *png,
                               size_t pic)
 {
@@ -451,7 +451,7 @@ static void changed_files(void)
         CHECK_INT(fault, MR_FAULT_STALE);
         info = true_info, info.mtime_ns -= 5000000000;
     }
-    // an index may lack key frames, or have some that are none, but not both
+    // an index may lack key frames, or have some that are no key frames, but not both
     int64_t more[64];
     CHECK(info.n_keys > 3 && info.n_keys < 63);
     info.n_keys--;

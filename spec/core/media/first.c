@@ -32,7 +32,7 @@ static mr_status write_grain(const char *path, mr_encode_options o)
     return st;
 }
 
-// The first packet and the first frame, all of it, of a decoder that nobody has told anything.
+// The first packet and the first frame, all of it, of a decoder without settings.
 typedef struct truth {
     AVFormatContext *demux;
     AVStream *stream;

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-enum { NONE = 0xff }; // bytes of memory that nobody has written: no number in any float
+enum { NONE = 0xff }; // unwritten bytes of memory: no number in any float
 
 /* The lengths of y are those of stride 1 with `after` such that the kernel fits. */
 static mr_conv_spec shape(mr_conv_kind kind, mr_dtype type, const int64_t *in,
@@ -46,7 +46,7 @@ static int64_t read_by(const mr_conv_spec *s, int64_t p, int64_t tap)
     return ((p / positions * s->in[0] + at[0]) * s->in[1] + at[1]) * s->in[2] + at[2];
 }
 
-/* Run in a workspace that nobody has written, between bytes that stay. */
+/* Run in an unwritten workspace, between bytes that stay. */
 static void run(const mr_conv_spec *s, const void *x, const void *w, const void *y, void *out)
 {
     mr_facts facts = mr_cpu_facts("cpu", mr_isa(), 2);

@@ -40,7 +40,7 @@ int main(void)
                          "; expected 2 and 0, as group"))
             printf("%s \"%s\"\n", of[i][0], of[i][1]);
     // its own ranks are asked
-    CHECK_FAILS(run("gather", "x=[4] f32 ranks=2 at=0", number), MR_E_UNSUPPORTED, "nobody is");
+    CHECK_FAILS(run("gather", "x=[4] f32 ranks=2 at=0", number), MR_E_UNSUPPORTED, "no rank is");
     mr_collective_remove(number);
     CHECK_FAILS(run("gather", "x=[4] f32 ranks=2 at=0", number), MR_E_USAGE, "is not there");
     return check_done();

@@ -152,7 +152,7 @@ static void race(bool apart)
     close(told[1]);
 }
 
-/* While somebody else reads and writes the record, nobody takes the lock; that wait has an end. */
+/* While somebody else reads and writes the record, no one takes the lock; that wait has an end. */
 static int64_t guard_clock;
 static int64_t clock_now(void)
 {
@@ -498,7 +498,8 @@ static void failing_files(void)
             CHECK_OK(mr_run_lock_check(lock));
         else
             CHECK(!lock);
-        // whatever failed, the run is not lost: the owner on record is this process, or nobody
+        // whatever failed, the run is not lost: the owner on record is this process, or there is
+        // none
         if (st == MR_OK)
             mr_run_lock_release(lock);
         else

@@ -25,7 +25,7 @@ template <class Word> static void exchanged(Word (*value)(size_t))
 
 int main(void)
 {
-    // more bits than a float has, and numbers that are none as one
+    // more bits than a float has, and values that are not numbers
     exchanged<uint32_t>([](size_t i) { return 0xFF800001u + (uint32_t)i; });
     exchanged<int>([](size_t i) { return -16777217 - (int)i; });
     exchanged<float>([](size_t i) { return 1.0f / (float)(i + 1); });

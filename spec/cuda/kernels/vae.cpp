@@ -148,7 +148,7 @@ int main(int argc, char **argv)
                                 "rtol=2e-4");
     contract_case("group_moments", "x=[1,700,32] f32 1000..1001 before=[1,4,3] f32 1000..1001 "
                                    "groups=4 rtol=2e-4");
-    // of channels or places there are none
+    // without channels or places
     contract_case("conv3d", "x=[1,1,2,2,0] bf16 w=[8,0,1,1,1] bf16 bias=[8] bf16");
     contract_case("conv3d", "x=[1,0,2,2,8] bf16 w=[8,8,1,1,1] bf16 pad={1,0,0,0,0,0}");
     contract_case("conv3d_dx", "dy=[1,1,2,2,0] bf16 w=[0,8,1,1,1] bf16 dims={1,2,2}");

@@ -62,7 +62,7 @@ static void memory(void)
     dev->ops->free(dev, at, BYTES, MR_SPACE_DEVICE);
     at = block(dev, MR_SPACE_PINNED, 3);
     dev->ops->free(dev, at, BYTES, MR_SPACE_PINNED);
-    // a run of no steps is none
+    // a run of no steps does nothing
     OK(dev->ops->run(dev, NULL, 0, NULL));
     mr_device_close(dev);
     CHECK_INT(mr_cudaemu_open(), 0);
@@ -207,7 +207,7 @@ static void first_failure(int call)
     OK(dev->ops->mark(dev, MR_LANE_IN, event));
     for (int i = 0; i < 2; i++)
         OK(dev->ops->run(dev, &steps[i], 1, prepared[i]));
-    // waits, and has nobody to tell
+    // waits, and cannot report it
     dev->ops->free(dev, spare, BYTES, MR_SPACE_DEVICE);
     const int before = mr_cudaemu_ranges("next_by_hand");
     const uint64_t lost = dev->lost;

@@ -36,7 +36,7 @@ local function is_one_quoted(text)
   return inner ~= nil and #inner + 2 == #text
 end
 
--- the text that stands in quotes, or nil where an escape is none of Lua, Python and JSON alike
+-- the text that stands in quotes, or nil where Lua, Python and JSON do not share an escape
 local function unescaped(inner)
   local known = { n = "\n", t = "\t", r = "\r", ["\\"] = "\\", ["'"] = "'", ['"'] = '"' }
   local good = true
@@ -131,7 +131,7 @@ local function as_json(text)
       put("[")
       open[#open + 1] = #out
     elseif c:find "[%])}]" and #open > 0 then
-      -- a comma before it is none
+      -- a comma before it does not count
       if out[#out] == "," and #out - 1 > open[#open] then
         out[#out] = ""
       end

@@ -98,7 +98,7 @@ function configs.differences(name, reference)
     local same = cases.same(s:get(path), want)
     local listed = other_value[name .. " " .. path]
     if listed and same then
-      differ("%s: the exception is none any more: %s", path, listed)
+      differ("%s: the exception is not needed any more: %s", path, listed)
     end
     if not listed and not same then
       differ("%s = %s, the reference has %s", path, kinds.show(s:get(path)), kinds.show(want))

@@ -2,7 +2,7 @@
 -- A file becomes {bases, fields = {{name, node}}}. A node is {op, ...}: value, list, dict, name
 -- (a dotted path), binary, negative. Functions, imports and names with two underscores are dropped,
 -- as the reference drops them. What else Python computes (a comprehension, a call, a condition) is
--- read by nobody here: `known` gives the value of its field. Ref: opensora-2.0.md 7.1.
+-- not read here: `known` gives the value of its field. Ref: opensora-2.0.md 7.1.
 -- @module spec.golden.runner.python
 local marker = require "moonreel.recipe.marker"
 local literal = require "moonreel.recipe.literal"

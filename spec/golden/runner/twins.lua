@@ -193,7 +193,7 @@ local function merged(base, child, why, path)
       out[key] = merged(below, value, why, shown .. ".")
     else
       if is_dict(value) and below == marker.none then
-        why.free = "a field that is none by default takes any data"
+        why.free = "a field whose default is none takes any data"
       end
       out[key] = without_marks(value, why)
     end

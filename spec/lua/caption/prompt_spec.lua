@@ -39,7 +39,7 @@ describe("a prompt with a text per loop", function()
     assert.same({ { "|1| x" } }, { prompt.split "|1| x" })
   end)
 
-  it("says which segment is none", function()
+  it("says which segment does not exist", function()
     assert.matches("segment 2: expected |LOOP|TEXT, got 'b'", message(prompt.split, "|0|a|b|c"))
     assert.matches("segment 2: expected |LOOP|TEXT, got '3'", message(prompt.split, "|0|a|3"))
     assert.matches("segment 3 begins at loop 1, the one before at 2",
@@ -73,7 +73,7 @@ describe("reference_path", function()
     assert.same({ "README.md", "Makefile" }, prompt.references "README.md; Makefile")
   end)
 
-  it("says which reference is none", function()
+  it("says which reference does not exist", function()
     assert.matches("reference 1, no/such.png: no such file",
       message(prompt.references, "README.md;no/such.png"))
     assert.matches("reference 1 has no path; expected FILE;FILE",

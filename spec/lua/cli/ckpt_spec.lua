@@ -185,7 +185,7 @@ ema.blocks.2.w  [2]    bf16    4 B
       tostring(fails("prune", "1", "--keep", "--json")))
   end)
 
-  it("verifies all hashes, and says when there are none", function()
+  it("verifies all hashes, and says when there are no hashes", function()
     local code, text = call("verify", dir)
     assert.equal(0, code)
     assert.matches("4 tensors, .*all hashes match", text)

@@ -351,7 +351,7 @@ describe("moonreel help", function()
     local recipes = moonreel("help recipes")
     assert.matches("\nopensora%-2%.0/train/stage2 +Stage 2: clips at 768px, tokens shared by 4 "
       .. "ranks%. *\n", recipes)
-    -- what recipes share is none
+    -- what recipes share is no recipe
     for _, helper in ipairs { "lib/masks", "lib/tiny_vae", "mixins/bump", "opensora-1.2/base",
         "opensora-1.2/buckets", "opensora-2.0/parts", "opensora-2.0/inference/plugins/tp" } do
       assert.is_nil(recipes:find("\n" .. helper .. " ", 1, true), helper)

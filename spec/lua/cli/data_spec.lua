@@ -155,7 +155,7 @@ describe("moonreel data ingest", function()
     local code, out = run("ingest @/m.csv -o @/m.mrx")
     assert.equal(4, code)
     assert.matches("m%.csv:3: column 'views' holds '1,234%.5', which is no number; 1 of its cells "
-      .. "are none, 1 are; .*try: %-%-columns %-=views to leave it out", out)
+      .. "are no numbers, 1 are; .*try: %-%-columns %-=views to leave it out", out)
     assert.is_false(base.exists(folder .. "/m.mrx"))
     code, out = run("ingest @/m.csv -o @/m.mrx --columns -=views")
     assert.equal(0, code, out)

@@ -27,7 +27,7 @@ describe("moonreel repl", function()
       (typed(dir.path .. "/clips.mrx", "index[0].frames")))
   end)
 
-  it("refuses with exit 2 what is none of them, and two things at once", function()
+  it("refuses with exit 2 what is not one of them, and two things at once", function()
     local _, err, code = typed("nosuch", "1")
     assert.equal(2, code)
     assert.matches("^moonreel: nosuch: no such run", err)

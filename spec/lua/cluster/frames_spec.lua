@@ -1,4 +1,4 @@
---- Messages between launcher and hosts: any bytes, in any pieces; what is none is refused.
+--- Messages between launcher and hosts: any bytes, in any pieces; other bytes are refused.
 local base = require "moonreel.core.base"
 local frames = require "moonreel.cluster.frames"
 
@@ -21,7 +21,7 @@ describe("frames", function()
     end
   end)
 
-  it("are refused where they are none", function()
+  it("are refused where the bytes are no message", function()
     local function refused(pattern, bytes, greeted)
       local reader = frames.reader(greeted)
       local good, problem = pcall(reader.feed, reader, bytes)
@@ -31,10 +31,10 @@ describe("frames", function()
     refused("prints other things than the helper", ("motd\n"):rep(20000))
     refused("a message of 16777216 bytes; expected at most 1048576", string.pack("<I4", 1 << 24),
       true)
-    refused("a message that is none", string.pack("<s4", "garbage"), true)
-    refused("a message that is none", string.pack("<s4", ""), true)
-    refused("a message that is none", string.pack("<s4", string.pack("<s4BI4", "kind", 1, 1 << 31)),
-      true)
+    refused("bytes that are no message", string.pack("<s4", "garbage"), true)
+    refused("bytes that are no message", string.pack("<s4", ""), true)
+    refused("bytes that are no message",
+      string.pack("<s4", string.pack("<s4BI4", "kind", 1, 1 << 31)), true)
   end)
 
   it("give messages or a reason, whatever comes", function()

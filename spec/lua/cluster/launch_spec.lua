@@ -14,7 +14,7 @@ local dir
 setup(function() dir = cluster.new("one slots=2\nchatty-two slots=2 addr=127.0.0.1\n") end)
 teardown(function() dir:remove() end)
 
--- the first host is reached by an address: its name is nobody's
+-- the first host is reached by an address: its name is no host's
 local function hosts(text) dir:write("hosts", text) end
 local TWO = "one slots=2 addr=127.0.0.1\nchatty-two slots=2\n"
 

@@ -126,7 +126,7 @@ describe("the process of a host", function()
     assert.is_false(base.exists(file))
   end)
 
-  it("says what it takes when its words are none", function()
+  it("says what it takes when its words are wrong", function()
     local done = process.run({ process.program(), "recorder", path, "x" }, "", { quiet = true })
     assert.equal(2, done.exit)
   end)

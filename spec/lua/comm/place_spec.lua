@@ -7,9 +7,9 @@ local function find(variables)
 end
 
 describe("the place of a process", function()
-  it("is that of the only rank where nobody says otherwise", function()
+  it("is that of the only rank unless the environment says otherwise", function()
     assert.same({ rank = 0, size = 1, local_rank = 0 }, find {})
-    -- one rank is nobody, and a job of Slurm sets its variables in shells, too
+    -- one rank counts as none, and a job of Slurm sets its variables in shells, too
     assert.same({ rank = 0, size = 1, local_rank = 0 }, find { WORLD_SIZE = "1", RANK = "" })
     assert.same({ rank = 0, size = 1, local_rank = 0 }, find { SLURM_NTASKS = "4" })
     assert.same({ rank = 0, size = 1, local_rank = 0 }, find { SLURM_PROCID = "0" })

@@ -20,7 +20,7 @@ end
 describe("a team of one", function()
   local alone = team.new()
 
-  it("asks nobody", function()
+  it("asks no other", function()
     assert.same({ 0, 1, true }, { alone.rank, alone.size, alone.leads })
     assert.is_nil(team.new(require("moonreel.comm").world()).world)
     assert.same({ 2, 3 }, alone:sum { 2, 3 })
@@ -116,7 +116,7 @@ describe("a team of ranks", function()
         return t:even { local_size = sizes[t.rank + 1], local_rank = places[t.rank + 1] }
       end
       local got = { even({ 2, 2, 2, 2 }, { 0, 1, 0, 1 }), even({ 4, 4, 4, 4 }, { 0, 1, 2, 3 }),
-        -- another number on the last host, as torchrun tells each; by turns; nobody says
+        -- another number on the last host, as torchrun gives each; by turns; unknown
         even({ 3, 3, 3, 1 }, { 0, 1, 2, 0 }) or 0, even({ 2, 2, 2, 2 }, { 0, 0, 1, 1 }) or 0,
         even({ 2, 2, 2 }, { 0, 1, 0, 1 }) or 0, even({ 2, 2, 1, 1 }, { 0, 1, 0, 0 }) or 0 }
       for r = 0, 3 do

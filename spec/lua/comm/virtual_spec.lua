@@ -173,7 +173,7 @@ local function step(case, world, together, told, break_it)
     told = told and told(), printed = calls }
 end
 
--- hops of one rank have nobody to tell anything, and shares of nothing are not sent
+-- hops of one rank send nothing, and empty shares are not sent
 local function heard(case, calls)
   local list, nodes = {}, case.size // case.node
   for _, call in ipairs(calls) do
@@ -229,7 +229,7 @@ describe("a step by many ranks", function()
     cases(9, sizes)
   end)
 
-  it("is none where a chunk has another owner, a message is lost, or one rank goes its own way",
+  it("fails where a chunk has another owner, a message is lost, or one rank goes its own way",
     function()
       local case = { size = 6, shared = 2, exchange = 2, node = 3, stage = 1, heads = 2, depth = 1,
         tokens = 7, elements = 16 }

@@ -19,7 +19,7 @@ describe("base.read_file", function()
 end)
 
 describe("base.trim", function()
-  it("gives back what nobody holds, also beneath what is held", function()
+  it("gives back unused values, also beneath used ones", function()
     if process.program():find("/asan/", 1, true) then
       return pending("sanitizers keep what is freed")
     end

@@ -47,7 +47,7 @@ describe("exec.device", function()
 end)
 
 describe("exec.plan", function()
-  it("takes rates by kinds of steps, and refuses what is none", function()
+  it("takes rates by kinds of steps, and refuses other values", function()
     local function plan(rates) return E.plan(nil, { rates = { f32 = rates } }) end
     local slow = plan { elementwise = { 1e3, 1e6 }, step = 0.5 }
     local prog = slow:compile(silu_graph(1000))

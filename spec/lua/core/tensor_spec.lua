@@ -27,7 +27,7 @@ describe("a tensor's views", function()
     assert.same({ 2, 0, 4 }, t[":, 1:1"].shape)
   end)
 
-  it("refuse positions outside and texts that are none", function()
+  it("refuse positions outside and texts that are no positions", function()
     fails("MR_E_RANGE", "position 2 is not inside 0:2", function() return t[2] end)
     fails("MR_E_RANGE", "part 2 is not inside 0:3", function() return t["0, 3"] end)
     fails("MR_E_RANGE", "part 1 is not inside 0:2", function() return t["2:1"] end)
@@ -37,7 +37,7 @@ describe("a tensor's views", function()
     end
   end)
 
-  it("name what there is where a name is none of theirs", function()
+  it("name what there is where a name is unknown", function()
     fails("MR_E_USAGE", "mr%.Tensor has no field 'banana'; expected one of: bytes, clone, close, "
       .. ".*, dtype, .*, shape, slice, stats, .*, transpose$", function() return t["banana"] end)
     fails("MR_E_USAGE", "tensor_spec.lua:%d+: mr%.Tensor has no field 'shpae', did you mean "

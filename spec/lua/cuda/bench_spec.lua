@@ -81,7 +81,7 @@ describe_built("cuda/bench", function()
     assert.equal(3, select(2, out:gsub("72, 72 +[yd][xw ] +[%d.]+ +[%d.]+ +0%.00\n", "")))
   end)
 
-  it("is not begun for a device that is none of its two", function()
+  it("is not begun for a device other than its two", function()
     local result = process.run({ "/bin/sh", "-c", "cuda/bench/verify tpu 2>&1" }, "",
       { deadline_s = 600 })
     assert.equal(2, result.exit)

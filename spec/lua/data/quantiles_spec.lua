@@ -87,7 +87,7 @@ describe("quantiles of a column", function()
   it("name the column and what to try", function()
     for given, pattern in pairs {
       [{ column = "aesthetic" }] = "no column 'aesthetic'; it has: motion",
-      [{ column = "motion", from = 0.999 }] = "nobody is between the quantiles 0.999 and 1 of",
+      [{ column = "motion", from = 0.999 }] = "no row is between the quantiles 0.999 and 1 of",
       [{ column = "motion", from = 0.5, to = 0.5 }] = "quantiles 0.5 to 0.5, trim_top 0: expected",
       [{ column = "motion", trim_top = 1 }] = "trim_top 1: expected" } do
       given.trim_top = given.trim_top or given.from == 0.999 and 0.01 or nil

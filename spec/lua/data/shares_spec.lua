@@ -58,13 +58,13 @@ while not over do
       lines[at // 1 | 0] = line
     end
   end
-  assert(#lines == n, "nobody has a micro-batch")
+  assert(#lines == n, "no rank has a micro-batch")
   log = log .. table.concat(lines)
   if t.leads and (over or step % (saves // 1 | 0) == 0) then
     base.replace_file(dir .. "/log", log)
     base.replace_file(dir .. "/state", loader:state())
   end
-  -- a kill finds both files of one step: nobody is killed before all are here
+  -- a kill finds both files of one step: no rank is killed before all are here
   t:try(function() end)
 end
 ]]

@@ -15,7 +15,7 @@ describe("diffusion.lengths", function()
       .. "frames as none, .* expected 1 frame, or 17 and more; try: ", lengths.lost(given, 16))
   end)
 
-  it("are none without compat, without the transform, and with a fixed shift", function()
+  it("are empty without compat, without the transform, and with a fixed shift", function()
     for _, given in ipairs { { use_timestep_transform = true }, { compat = "opensora-1.2" },
         { compat = "opensora-1.2", use_timestep_transform = true, shift = 2 } } do
       assert.is_nil(lengths.lost(given, 5))

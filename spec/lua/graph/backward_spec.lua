@@ -328,7 +328,7 @@ describe("graph.backward", function()
       -60, "w")
     fails("MR_E_SHAPE", "'w' in %[7, 10%] f32; expected a dense %[n%] of f32", g.window, g,
       flat:reshape { 7, 10 }, 0, "w")
-    fails("MR_E_USAGE", "parameter 2 is none that trains", g.window, g, flat, 0, "still")
+    fails("MR_E_USAGE", "parameter 2 does not train", g.window, g, flat, 0, "still")
     fails("MR_E_USAGE", "no parameter 'u'", g.window, g, flat, 0, "u")
   end)
 
@@ -527,7 +527,7 @@ describe("graph.backward with respect to a parameter", function()
       return select(2, out.text:gsub(" " .. op .. " ", ""))
     end
     assert.are.equal(1, count "linear_dw") -- of w; turn is frozen
-    assert.are.equal(1, count "zeros") -- of the row that nobody reads
+    assert.are.equal(1, count "zeros") -- of the row that is not read
   end)
 
   it("reads what comes back once for a weight and its bias, and for a bias alone", function()

@@ -44,7 +44,7 @@ describe("g:queue", function()
     assert.has_error(function() gone:block("b", false, function() gone:close() end) end)
   end)
 
-  it("names the queues when there is none of that name", function()
+  it("names the queues when the name is unknown", function()
     local g <close> = G.graph()
     local ok, err = pcall(g.queue, g, "comm", function() end)
     assert.is_false(ok)

@@ -73,8 +73,8 @@ describe("a page", function()
     assert.same({}, base.list_dir(registry))
   end)
 
-  it("refuses what is none of its phases, ranks or files", function()
-    fails("MR_E_USAGE", "phase: 'nap' is none", core.phase, "nap")
+  it("refuses unknown phases, ranks and files", function()
+    fails("MR_E_USAGE", "phase: there is no phase 'nap'", core.phase, "nap")
     fails("MR_E_FORMAT", "no page of a launch", core.open, dir:write("none", "nothing"))
     assert.is_nil(core.state(1, 1))
     assert.same({ false, "process 1 is gone, another one has its number" },

@@ -1,4 +1,4 @@
---- Steps that take now long, now short, on a machine with other work, alarm nobody: pauses stay
+--- Steps that take now long, now short, on a machine with other work, raise no alarm: pauses stay
 -- below the floor of the limits, as in a real run they are some seconds of nine.
 -- Covers: lua/moonreel/life/watch.lua
 local launch = require "moonreel.core.launch"

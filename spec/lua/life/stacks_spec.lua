@@ -14,7 +14,7 @@ local WAIT_S <const> = 60
 local dir = folder.new()
 teardown(function() dir:remove() end)
 
--- four ranks: two wait for the others in a barrier, one opens what nobody writes to, one sleeps
+-- four ranks: two wait for the others in a barrier, one opens a pipe without a writer, one sleeps
 local RUN = [[
   local core, base = require "moonreel.core.life", require "moonreel.core.base"
   local world = require("moonreel.comm").world()

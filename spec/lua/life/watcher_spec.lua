@@ -105,7 +105,7 @@ describe("a job's text", function()
     assert.matches("^PMI %d+$", job { PMI_RANK = "1", PMI_SIZE = "2" })
   end)
 
-  it("is none of our own launcher, and of one rank alone", function()
+  it("is not started by our own launcher, nor by one rank alone", function()
     assert.is_nil(job {})
     assert.is_nil(job { RANK = "0", WORLD_SIZE = "1", MASTER_ADDR = "a" })
     assert.is_nil(job { MOONREEL_RANK = "0", MOONREEL_WORLD_SIZE = "2" })

@@ -1,5 +1,6 @@
 --- What ranks that share tokens tell each other, for random meshes up to 1,024 ranks: the graphs of
--- all of them are walked together, call by call, without running them. Nobody waits for a call that
+-- all of them are walked together, call by call, without running them. No rank waits for a call
+-- that
 -- does not come, what comes has the size that is expected, every block of keys is seen once by
 -- every rank of its ring, and its gradients come home.
 -- Covers: lua/moonreel/nn/sequence.lua core/op/ring_attention.c

@@ -89,7 +89,7 @@ describe("figures", function()
     end
   end)
 
-  it("say where they come from, and which nobody measured or published", function()
+  it("say where they come from, and which were neither measured nor published", function()
     local m = machine.open "H100"
     assert.matches("^assumed: FlashAttention%-3", machine.origin(m, "rate.attention"))
     assert.matches("^assumed", machine.origin(m, "rate.product"))

@@ -292,7 +292,7 @@ describe("a plan", function()
     assert.is_true(eight.largest.seconds.reduce > 0 and eight.largest.seconds.gather > 0)
   end)
 
-  it("of a job that does not train has no gradients and no update, and nobody talks", function()
+  it("of a job that does not train has no gradients and no update, and sends nothing", function()
     local trained, told = there(bake(), "H100"), there(bake("job=eval_loss"), "8xH100")
     local made = there(settings.bake("opensora-1.2/stage1", { "model.depth=1", "job=extract",
       "bucket_config=recipe.replace{['144p'] = {[1] = {1.0, 2}}}" }), "8xH100")

@@ -89,7 +89,7 @@ describe("a machine", function()
     assert.is_false(pcall(require("moonreel.plan.mesh").parse, "2", dir.path .. "/m.lua"))
   end)
 
-  it("that nobody knows is answered with the nearest name and the known ones", function()
+  it("that is unknown is answered with the nearest name and the known ones", function()
     local ok, problem = pcall(machine.open, "H10")
     assert.is_false(ok)
     assert.is_truthy(tostring(problem):find("no machine 'H10', did you mean 'H100'?; known: A100, "

@@ -13,7 +13,7 @@ local simulate = require "moonreel.plan.simulate"
 local timeline = require "moonreel.plan.timeline"
 
 local MI = 2 ^ 20
--- collectives that slow nobody, as in the closed forms
+-- collectives that slow no compute, as in the closed forms
 local function quiet(name)
   return setmetatable({ communication_share = 0 }, { __index = machine.open(name) })
 end

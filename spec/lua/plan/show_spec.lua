@@ -217,7 +217,7 @@ describe("stages", function()
     assert.matches("\nstage3 +1 +[%d.]+ GB  144p 51x%d+x%d+ +14,778 ", text)
     assert.matches("\nstage7 +1 +[%d.]+ GB  144p 51x%d+x%d+ +- ", text)
     assert.matches("\ntotal of those known .* 32,387 ", text)
-    assert.matches("stage stage7: without an index nobody knows its steps", text)
+    assert.matches("stage stage7: its number of steps needs an index", text)
     exit, text = run("opensora-1.2/lambda/tutorial", "--gpus", "24x8xH100", "--stage", "stage4",
       "bucket_config=recipe.replace{['144p'] = {[51] = {1.0, 8}}}", "model.depth=1")
     assert.equal(0, exit)
@@ -225,7 +225,7 @@ describe("stages", function()
     exit, text = run("opensora-1.2/lambda/stage1", "--gpus", "24x8xH100",
       "bucket_config=recipe.replace{['144p'] = {[51] = {1.0, 8}}}", "model.depth=1")
     assert.equal(0, exit)
-    assert.matches("\nwithout an index nobody knows how many steps there are; try: %-%-data", text)
+    assert.matches("\nthe number of steps needs an index; try: %-%-data", text)
   end)
 end)
 

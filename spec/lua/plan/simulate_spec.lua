@@ -33,7 +33,7 @@ describe("events", function()
     local t = simulate.run({ event("compute", 10), event("comm_inter", 4) }, 0.25)
     assert.is_true(math.abs(t.seconds - 10.8) < 1e-12, t.seconds)
     assert.equal(4, t.finish[2])
-    -- copies slow nobody
+    -- copies slow no compute
     assert.equal(10, simulate.run({ event("compute", 10), event("d2h", 4) }, 0.25).seconds)
   end)
 

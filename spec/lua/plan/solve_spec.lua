@@ -131,7 +131,7 @@ describe("what is too large", function()
     assert.is_nil(seen["plugin_config.zero_stage = N"])
     assert.is_not_nil(seen["plugin_config.sp_size = N"])
     assert.is_not_nil(seen["4 GPUs"])
-    -- these ranks have no more of gradients at a time than of all: smaller buckets help nobody
+    -- these ranks have no more of gradients at a time than of all: smaller buckets do not help
     assert.is_nil(seen["plugin_config.reduce_bucket_size_in_m = N"])
     -- the batch is the largest: one more has no room
     local text = seen["a batch of N"].text

@@ -38,7 +38,7 @@ describe("recipe files", function()
     assert.equal(3, #s:chain("seed"))
   end)
 
-  it("have what they require for themselves: nobody sees what another one changes", function()
+  it("have what they require for themselves: none sees what another one changes", function()
     dir:write("lib.lua", "local t = { lr = 1, betas = { 0.5, 0.5 } }\n"
       .. "return { optim = t, change = function(x) t.lr = x end }")
     dir:write("base.lua", 'local lib = require("./lib")\nlib.optim.betas[1] = 0.25\nlib.change(2)\n'

@@ -1,4 +1,4 @@
---- The file of what was typed: several sessions write it, nobody else reads it.
+--- The file of what was typed: several sessions write it, no other user reads it.
 local base = require "moonreel.core.base"
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"

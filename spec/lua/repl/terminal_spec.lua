@@ -93,7 +93,7 @@ describe("the prompt in a terminal #terminal", function()
     key "C-u"
   end)
 
-  it("recalls history, also of an earlier session, from a file nobody else reads", function()
+  it("recalls history, also of an earlier session, from a file no other user reads", function()
     enter "111 + 222"
     see "333"
     key "Up"

@@ -10,7 +10,7 @@ describe("sample.folder", function()
 
   local function numbered() return folder.new(nil, dir.path .. "/samples") end
 
-  it("numbers what nobody names, behind the largest number, when it is needed", function()
+  it("numbers what has no name, after the largest number, when it is needed", function()
     local unused = numbered()
     assert.is_false(base.exists(dir.path .. "/samples"))
     local one = numbered()

@@ -141,7 +141,7 @@ describe("settings", function()
     local other = fields()
     other[2].affects, other[2][2] = "nothing", "number"
     assert.equal(hash, reads(other, text).hash)
-    -- fewer: one that nobody has set is left out
+    -- fewer: one that was not set is left out
     assert.equal(2.0, reads({ fields()[1], fields()[3] }, text).lr)
     assert.equal(2.0, reads({ fields()[1], fields()[2] }, text).lr)
     local ok, problem = pcall(reads, { fields()[2], fields()[3] }, text)

@@ -26,7 +26,7 @@ describe("provenance of settings", function()
     end
   end)
 
-  it("names the nearest field for one that is none", function()
+  it("names the nearest field for an unknown one", function()
     local ok, problem = pcall(provenance.rows, baked, "optim.lrr")
     assert.is_false(ok)
     assert.matches("optim%.lr", tostring(problem))

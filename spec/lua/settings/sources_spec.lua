@@ -104,7 +104,7 @@ describe("settings.sources", function()
     end
   end)
 
-  it("leaves numbers that are none to the fields", function()
+  it("leaves wrong numbers to the fields", function()
     for text, pattern in pairs { ["weight = -1"] = "number from 0",
       ["weight = 0/0"] = "expected number", ["weight = 'much'"] = "expected number",
       ["epochs = 1.5"] = "expected integer", ["wieght = 1"] = "did you mean .*weight" } do

@@ -45,7 +45,7 @@ describe("a model of pieces", function()
     assert.equal("spec/golden/token/bytes.model", pieces:path())
   end)
 
-  it("says which id is none of its own", function()
+  it("says which id is unknown", function()
     local pieces <close> = core.open "spec/golden/token/t5.model"
     local function fails(id) return (select(2, pcall(pieces.decode, pieces, { 3, id }))).message end
     assert.matches("t5%.model: id 2 is 346; expected 0 to 345", fails(346))
@@ -134,7 +134,7 @@ describe("a tokenizer", function()
     base.remove_dir(dir)
   end)
 
-  it("names the file that is none", function()
+  it("names the file that is not one", function()
     local function fails(path, code)
       local good, err = pcall(token.open, path)
       assert.is_false(good)

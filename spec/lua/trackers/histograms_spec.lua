@@ -54,7 +54,7 @@ describe("a histogram of the journal", function()
     assert.equal(497, #read(histograms.pack(all)).counts)
   end)
 
-  it("tells what is no number apart, and is none where all are such", function()
+  it("counts what is no number apart, and is absent where all are such", function()
     local short = packed { 0 / 0, 1 / 0, 2 }
     assert.equal(1, short.nan)
     assert.equal(2, read(short).num)

@@ -48,7 +48,7 @@ describe("the numbers of a step", function()
       reason = "no good sample" }))
   end)
 
-  it("are none where a line of another version has something else", function()
+  it("are absent where a line of another version has something else", function()
     assert.same({}, scalars.of_step { kind = "step", step = 1, loss = "x", lr = {}, gpu = 5,
       bucket = 7, scalars = "y", time_s = {}, samples = "z" })
     assert.same({ { "a", 1 } }, scalars.of_line { scalars = { a = 1, b = "x" } })

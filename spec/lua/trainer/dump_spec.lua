@@ -122,7 +122,7 @@ describe("a run that is watched", function()
     assert.matches("^1%.2 %d+$", calls[3])
   end)
 
-  it("is refused with steps that are none", function()
+  it("is refused with steps that do not exist", function()
     for _, list in ipairs { "0", "1,x", "", "1-5", "2.5" } do
       fails("MR_E_USAGE", ("expected steps from 1 on, as 1,50, got '%s'"):format(list):gsub("%p",
         "%%%0"), dump.parse, list)

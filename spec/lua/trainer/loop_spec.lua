@@ -530,7 +530,7 @@ describe("trainer.loop", function()
     local ok, err = train(bake("steps=2", "name=dead"), function(r)
       r.saver:close()
       r.saver = r:keep(require("moonreel.ckpt").saver(r.dir, {lock = r.lock, deadline_s = 0.1}))
-      -- the writer opens the journal to sync it, and a pipe lets nobody in whom no one answers
+      -- the writer opens the journal to sync it, and opening a pipe without a reader waits
       journal = r.dir .. "/journal.jsonl"
       os.execute(("mv '%s' '%s.away' && mkfifo '%s'"):format(journal, journal, journal))
     end)

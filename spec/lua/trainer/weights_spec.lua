@@ -231,7 +231,7 @@ describe("an alarm of weights", function()
     assert.equal("still", cause_of({ update_least = 1e-8 }, 1, 1e-9))
   end)
 
-  it("is none in the first updates, of a block without weights, and of a step without updates",
+  it("is absent in the first updates, of a block without weights, and of a step without updates",
     function()
       local zero, large = { block("a", 0) }, { block("a", 9, 0.5, 1, 3) }
       assert.same({}, (watched({}, { large, large }, { updates = 99 })))

@@ -203,7 +203,7 @@ describe("a run by many ranks", function()
     end
   end)
 
-  it("keeps the steps of the ranks that began, where nobody says what they are made of", function()
+  it("keeps the steps of the ranks that began, where their make-up is unknown", function()
     train(2, "two", "virtual_ranks=1", "steps=2")
     local told = train(3, "two", "virtual_ranks=1", "steps=3", "load=latest", "plugin=zero2")
     assert.matches("1 of 3 ranks have nothing to do: a step is made of 2 micro%-batches", told)

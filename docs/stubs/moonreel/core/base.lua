@@ -109,7 +109,7 @@ function base.list_dir(path) end
 ---@return integer?
 function base.free_bytes(path) end
 
---- Collect what nobody holds, and give free memory back to the system.
+--- Collect unused values, and give free memory back to the system.
 function base.trim() end
 
 --- Is there something with this path?

@@ -34,14 +34,14 @@ function bench.product_rate(dtype, threads, m, n, k, own, seconds) end
 ---@return table
 function bench.linear(form, dtype, threads, m, n, k, seconds) end
 
---- Bytes per second of a pass over buffers of so many bytes, the mean over the time.
+--- Bytes per second of a pass over buffers of this many bytes, the mean over the time.
 ---@param bytes integer
 ---@param threads integer
 ---@param seconds? number
 ---@return number
 function bench.memory_rate(bytes, threads, seconds) end
 
---- Seconds that so many threads (none: one for each processor, 8 at most) take to write so much fresh memory once.
+--- Seconds that this many threads (none: one for each processor, 8 at most) take to write so much fresh memory once.
 ---@param bytes integer
 ---@param threads? integer
 ---@return number

@@ -11,14 +11,14 @@ local comm = {}
 ---@field meeting? integer Descriptor of the memory that ranks of this host share; -1: none, MPI or TCP. Default: -1.
 ---@field host? string Where rank 0 is, for TCP; nil: no TCP.
 ---@field port? integer Where rank 0 listens. Default: 0.
----@field ports? integer So many from there on are tried. Default: 1.
+---@field ports? integer The number of ports tried, from `port` on. Default: 1.
 ---@field listener? integer Descriptor of a socket that listens there, of rank 0. Default: -1.
 ---@field listen? string Interface or address at which this rank listens; nil: rank 0 at all.
 ---@field run? string The run; the same on all ranks.
 ---@field fence? integer The launch of the run, from 0. Default: 0.
 ---@field secret? string What only ranks of the run know.
 ---@field secret_fd? integer Descriptor of a file with it, in its place. Default: -1.
----@field encrypt? boolean Nobody between the ranks can read what they send; only with a secret. Default: false.
+---@field encrypt? boolean Messages between ranks are encrypted; needs a secret. Default: false.
 ---@field first? integer Of the ranks of this host. Default: 0.
 ---@field near? integer Ranks that `meeting` is for, with TCP. Default: 0.
 ---@field lost_after_s? number Seconds without an answer after which a host is lost, with TCP. Default: 10.

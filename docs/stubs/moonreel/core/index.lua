@@ -23,7 +23,7 @@ function index.open(path, options) end
 ---@field columns? string What columns of a list stand for: "path=video,text=caption"; those called '-' are left out.
 ---@field escape? string Of CSV: the character that takes the meaning from a quote; none: quotes are doubled.
 ---@field part? integer This part of the input, from 1. Default: 0.
----@field parts? integer Of so many; 0: all of it. Default: 0.
+---@field parts? integer How many parts there are; 0: all of it. Default: 0.
 ---@field isolated? boolean Each thread scans in a process of its own. Default: false.
 ---@field resume? boolean Go on where an ingest of this input was killed or stopped. Default: false.
 ---@field commit_rows? integer What a kill costs at most; 0: a default. Default: 0.

@@ -23,12 +23,12 @@ function launch.start(words, ranks, options) end
 ---@return integer
 function launch.listen(where) end
 
---- This process may open so many files; raises where the system lets it have fewer, with who needs them.
+--- Lets this process open this many files; raises where the system allows fewer, with who needs them.
 ---@param count integer
 ---@param who string
 function launch.allow_files(count, who) end
 
---- A descriptor that ranks inherit, with a text that nobody else reads.
+--- A descriptor that ranks inherit, with a text that no other process reads.
 ---@param text string
 ---@return integer
 function launch.hide(text) end

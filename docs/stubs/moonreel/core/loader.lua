@@ -11,11 +11,11 @@ local loader = {}
 ---@field compat? boolean Lengths and frames as in Open-Sora 1.2. Default: false.
 ---@field draw_epochs? integer Epochs after which draws of samples repeat; 0: never. Default: 0.
 ---@field reference? string Buckets and order are those of "opensora-1.2" or "opensora-2.0".
----@field fps_max? number Of 2.0: faster clips are thinned to so many frames a second; 0: none. Default: 0.
+---@field fps_max? number Of 2.0: faster clips are thinned to this many frames a second; 0: none. Default: 0.
 ---@field seed? integer Of the order. Default: 0.
 ---@field threads? integer Of decoding; 0: one per processor. Default: 0.
 ---@field prefetch? integer Batches decoded ahead; 0: 2. Default: 0.
----@field epochs? integer End after so many in all; 0: never. Default: 0.
+---@field epochs? integer The number of epochs; 0: no end. Default: 0.
 ---@field state? string Go on from this loader:state().
 ---@field excluded? string Left out there: loader:excluded().
 ---@field quarantine? string The run's quarantine.jsonl.
@@ -26,11 +26,11 @@ local loader = {}
 ---@field allow_empty? boolean Lengths that no sample can enter are left out, not refused. Default: false.
 ---@field part? integer Which of the ranks that share the order. Default: 0.
 ---@field parts? integer How many share it. Default: 1.
----@field group? integer Of so many draws each rank has every parts-th; 0: of parts. Default: 0.
+---@field group? integer Each rank has every parts-th of this many draws; 0: of parts. Default: 0.
 ---@field lpt? boolean The costliest draw of a group goes to the rank with least to do. Default: false.
 ---@field blind? boolean Nothing is decoded. Default: false.
 ---@field sample_part? integer Decode the samples of this part alone, from 1. Default: 0.
----@field sample_parts? integer Of so many; 0: all. Default: 0.
+---@field sample_parts? integer How many parts; 0: all. Default: 0.
 ---@field node? integer Of memory (NUMA) that slabs shall lie on, from 1; 0: any. Default: 0.
 ---@field local_ranks? integer That share this machine's memory. Default: 1.
 
@@ -46,7 +46,7 @@ function loader.new(sources, options) end
 ---@field compat? boolean Lengths and frames as in Open-Sora 1.2. Default: false.
 ---@field draw_epochs? integer Epochs after which draws of samples repeat; 0: never. Default: 0.
 ---@field reference? string Buckets and order are those of "opensora-1.2" or "opensora-2.0".
----@field fps_max? number Of 2.0: faster clips are thinned to so many frames a second; 0: none. Default: 0.
+---@field fps_max? number Of 2.0: faster clips are thinned to this many frames a second; 0: none. Default: 0.
 
 --- A bucket rule by itself; moonreel.data.buckets.rule takes a recipe's tables.
 ---@param options moonreel.core.loader.rule.options
@@ -111,11 +111,11 @@ function loader.hold(index, options) end
 ---@field compat? boolean Lengths and frames as in Open-Sora 1.2. Default: false.
 ---@field draw_epochs? integer Epochs after which draws of samples repeat; 0: never. Default: 0.
 ---@field reference? string Buckets and order are those of "opensora-1.2" or "opensora-2.0".
----@field fps_max? number Of 2.0: faster clips are thinned to so many frames a second; 0: none. Default: 0.
+---@field fps_max? number Of 2.0: faster clips are thinned to this many frames a second; 0: none. Default: 0.
 ---@field seed? integer Of the order. Default: 0.
 ---@field slot? integer Micro-batches of equal cost drawn together. Default: 1.
 ---@field carry? boolean What is no whole micro-batch at an epoch's end comes first in the next. Default: false.
----@field epochs? integer The last of so many carries nothing. Default: 0.
+---@field epochs? integer How many; the last carries nothing. Default: 0.
 ---@field fill? boolean A reference's order, not as it trains: what is no whole batch is filled up from the front. Default: false.
 ---@field unshuffled? boolean A reference's order without shuffling. Default: false.
 ---@field quarantine? string A quarantine.jsonl that leaves samples out of later epochs.

@@ -47,7 +47,7 @@ function BucketRule:survey(index, seed, epoch, members, ranks) end
 ---@return table[]
 function BucketRule:ask(options) end
 
---- What planning so many made-up rows takes: {plan_s, select_s (of a sample), bytes, state_bytes, buckets, used}.
+--- What planning this many made-up rows takes: {plan_s, select_s (of a sample), bytes, state_bytes, buckets, used}.
 ---@param rows integer
 ---@return table
 function BucketRule:measure(rows) end
@@ -57,7 +57,7 @@ function BucketRule:measure(rows) end
 ---@return string
 function BucketRule:hash(members) end
 
---- The frames that a sample of so many takes from a clip, from 0; and how many starts there are.
+--- The frames that a sample of this many takes from a clip, from 0; and how many starts there are.
 ---@param frames integer
 ---@param have integer
 ---@param start? integer
@@ -259,7 +259,7 @@ function Comm:reset_counts() end
 ---@return integer
 function Comm:rows() end
 
---- Reductions in two hops, first within nodes of so many consecutive ranks.
+--- Reductions in two hops, first within nodes of `size` consecutive ranks.
 ---@param local_ranks integer
 ---@return mr.Torus
 function Comm:torus(local_ranks) end
@@ -812,7 +812,7 @@ function Order:skip(n) end
 ---@return boolean
 function Order:over() end
 
---- More micro-batches than these never come; math.maxinteger: nobody knows.
+--- More micro-batches than these never come; math.maxinteger: unknown.
 ---@return integer
 function Order:most() end
 
@@ -1028,7 +1028,7 @@ function Program:schedule() end
 ---@return table[]
 function Program:live() end
 
---- Bytes of the arena over a run: of each of so many equal parts the most that lives.
+--- Bytes of the arena over a run in equal parts: the most that lives in each part.
 ---@param parts integer
 ---@return integer[]
 function Program:profile(parts) end
@@ -1181,7 +1181,7 @@ local Stream = {}
 ---@return string?
 function Stream:read() end
 
---- Now or, what does not go at once, in wait; false: nobody reads any more.
+--- Now or, what does not go at once, in wait; false: the reader is gone.
 ---@param text string
 ---@return boolean
 function Stream:write(text) end
@@ -1327,7 +1327,7 @@ function Tensor:copy_from(values) end
 ---@return mr.Tensor
 function Tensor:fill_normal(seed, purpose, key, epoch) end
 
---- Fill a dense f32 tensor of 16 values or more as torch.randn does on a processor, after so many draws of this size; returns itself.
+--- Fill a dense f32 tensor of 16 values or more as torch.randn does on a processor, after n draws of this size; returns itself.
 ---@param seed integer
 ---@param draws? integer
 ---@return mr.Tensor

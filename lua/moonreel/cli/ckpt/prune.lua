@@ -14,7 +14,7 @@ return function(opts, spec)
     base.raise("MR_E_USAGE", ("ckpt prune: %s is no run"):format(spec))
   end
   local removed, kept, bytes = json.array(), json.array(), 0
-  -- nobody else may write to the run meanwhile
+  -- no other process may write to the run meanwhile
   local _ <close> = require("moonreel.core.run").lock(run)
   for i, step in ipairs(ckpt.steps(run)) do
     local stays = i <= opts.keep or (opts.every and step % opts.every == 0)

@@ -48,7 +48,7 @@ return {
     { "--part I/N", "every N-th block of rows, for N processes or machines; data merge --parts "
       .. "puts what they write together" } },
   details = "A cut is a frame that changes at least so much, and three times as much as the frames "
-    .. "around it;\na flash is none. Pictures and clips without times stay whole.",
+    .. "around it;\na flash is no cut. Pictures and clips without times stay whole.",
   run = function(opts, _, path)
     local given = { threshold = positive(opts, "threshold", defaults.threshold),
       least_s = positive(opts, "least_seconds", defaults.least_s) }

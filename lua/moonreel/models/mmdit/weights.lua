@@ -57,7 +57,7 @@ local function product_of(name)
   end
 end
 
--- what a product of a model stands for; nil: it is none of queries, keys and values
+-- what a product of a model stands for; nil: it makes no queries, keys or values
 local function parts_of(forms, product)
   for _, form in ipairs(forms) do
     if form[product] then

@@ -78,7 +78,7 @@ local function channels_of(path, field, value, default)
   return value
 end
 
--- the buffers' numbers where nobody says others: those of the reference for its four channels
+-- the buffers' numbers where no others are given: those of the reference for its four channels
 local function normal_of(channels)
   if channels == #SCALE then
     return SCALE, SHIFT

@@ -27,10 +27,10 @@ return {
       { "data_change", "text", choices = { "refuse", "carry", "next", "restart" } } } } },
     none = true, reader = "data", resume = "free",
     help = "several data sets in one run, instead of data_path: name -> data_path, weight (1, "
-      .. "against the others', in samples), epochs (after this many its share goes to the others; "
-      .. "0: none), column with quantiles (the rows between two of them, from 0 to 1, for data that "
-      .. "grow harder; trim_top, 0.0001, of the largest values are left out), data_change (as that "
-      .. "field). Each is trained epoch by epoch in an order of its own" },
+      .. "against the others', in samples), epochs (after this many its share goes to the "
+      .. "others; 0: none), column with quantiles (the rows between two of them, from 0 to 1, "
+      .. "for data that grow harder; trim_top, 0.0001, of the largest values are left out), "
+      .. "data_change (as that field). Each is trained epoch by epoch in an order of its own" },
   { "dataset.hold_back", "number", default = 0, min = 0, reader = "data", resume = "warn",
     help = "samples of each source that are never trained, for `watch --eval-loss` and job = "
       .. "\"eval_loss\": a share below 1, or a count; they are chosen by hashes of their keys, so "

@@ -68,7 +68,7 @@ describe("moonreel data scan", function()
     end)
   end)
 
-  it("finds key frames of an index that are none, and keeps the others", function()
+  it("finds wrong key frames of an index, and keeps the others", function()
     local core = require "moonreel.core.index"
     local pixels = {}
     for n = 1, 20 * 3 * 32 * 32 do
@@ -92,8 +92,8 @@ describe("moonreel data scan", function()
       builder:finish()
     end
     local out = run("scan --decode @/believed.mrx", 1)
-    assert.matches("0 good, 1 bad\n  1 keys, the first: .*a.mp4: 16 of 20 key frames of the index "
-      .. "are none: decoding that begins there gives other frames; try: %-%-output", out)
+    assert.matches("0 good, 1 bad\n  1 keys, the first: .*a.mp4: 16 of 20 key frames in the index "
+      .. "are not key frames: decoding that begins there gives other frames; try: %-%-output", out)
     out = run "scan --decode @/believed.mrx -o @/mended.mrx"
     assert.matches("1 good, 0 bad\n  1 keep the key frames that are some; others were none", out)
     assert.matches("1 good, 0 bad\n", (run "scan --decode @/mended.mrx"))
@@ -144,7 +144,7 @@ describe("parts", function()
     end
   end)
 
-  it("are refused when they are none", function()
+  it("are refused when they are wrong", function()
     for _, text in ipairs { "0/2", "3/2", "x", "1" } do
       local _, err = run("ingest @/clips/list.csv -o @/no.mrx --part " .. text, 2)
       assert.matches("%-%-part: expected I/N", err)

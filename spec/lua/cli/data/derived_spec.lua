@@ -88,7 +88,7 @@ describe("moonreel data filter", function()
 end)
 
 describe("moonreel data join", function()
-  it("stops while its table is read, of which nobody knows the end", function()
+  it("stops while it reads a table of unknown length", function()
     base.replace_file(dir .. "/long.csv", "path,text\n" .. ("01.mkv,one\n"):rep(3000))
     local done = signalled("INT", [[
       local core = require "moonreel.core.index"
