@@ -57,6 +57,21 @@ end
 --- This rank alone.
 split.none = split.new()
 
+--- What ranks that share the layers of a transformer share equally: {name, how many}.
+---@param c table      num_heads, hidden_size, linear
+---@param mlp integer  channels of the MLP
+---@return table[]
+function split.of_transformer(c, mlp)
+  local rows = { { "attention heads (num_heads)", c.num_heads },
+    { "channels of the MLP (hidden_size x mlp_ratio)", mlp } }
+  -- products of 8 bits take widths that are multiples of 16
+  if c.linear == "f8" then
+    rows[3] = { "groups of 16 channels (hidden_size, linear = f8)", c.hidden_size // 16 }
+    rows[4] = { "groups of 16 channels of the MLP (linear = f8)", mlp // 16 }
+  end
+  return rows
+end
+
 --- How much of n equal things this rank has.
 ---@param n integer  a multiple of the ranks
 ---@return integer

@@ -75,6 +75,10 @@ describe("a mesh", function()
         "plugin_config.tp_size=8", "model.num_heads=4" })
     refused("tp_size = 5: 5 ranks cannot share 16 attention heads [^\n]* try: tp_size = 4 or 8$",
       "opensora-1.2/stage1", { "plugin_config.tp_size=5" })
+    -- 1152 channels are 72 times 16
+    refused("tp_size = 16: 16 ranks cannot share 72 groups of 16 channels %(hidden_size, linear = "
+      .. "f8%) of model%.type = STDiT3%-XL/2; try: tp_size = 8$", "opensora-1.2/stage1", {
+        "plugin_config.tp_size=16", "model.linear=f8" })
     refused("tp_size = 2: ranks cannot share layers of model%.type = dc_ae, only those of STDiT3, "
       .. "STDiT3%-3B/2, STDiT3%-XL/2, flux; try: tp_size = 1, with plugin_config.zero_stage = 3$",
       "opensora-2.0/vae/train_dc_ae", { "plugin_config.tp_size=2" })

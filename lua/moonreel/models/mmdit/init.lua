@@ -20,8 +20,7 @@ mmdit.takes_vector, mmdit.flow = true, "moonreel.diffusion.shifted"
 ---@param c table  fields of fields.lua
 ---@return table[]
 function mmdit.shares(c)
-  return { { "attention heads (num_heads)", c.num_heads },
-    { "channels of the MLP (hidden_size x mlp_ratio)", blocks.mlp_width(c) } }
+  return split.of_transformer(c, blocks.mlp_width(c))
 end
 
 local WAVES <const> = 256 -- values of the sinusoid of a number

@@ -60,8 +60,7 @@ end
 ---@return table[]
 function stdit3.shares(config)
   local c = complete(config)
-  return {{"attention heads (num_heads)", c.num_heads},
-    {"channels of the MLP (hidden_size x mlp_ratio)", blocks.mlp_width(c)}}
+  return split.of_transformer(c, blocks.mlp_width(c))
 end
 
 --- Declare the parameters of a model.
