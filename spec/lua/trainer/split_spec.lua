@@ -184,7 +184,7 @@ describe("ranks that share layers", function()
       "model.axes_dim={8,12,12}", "optim.moment_bits=8", "plugin_config.tp_size=4")
     assert.equal(3, done.exit, done.output)
     local form = "optim.moment_bits = 8: 64 numbers of a row have one scale, and with "
-      .. "plugin_config.tp_size = 4 a rank has rows of 32 of 'double_blocks.0.img_attn.proj.weight'"
+      .. "plugin_config.tp_size = 4 a rank has rows of 32 of 'double_blocks.0.img_mod.lin.bias'"
       .. "; try: plugin_config.tp_size = 2, or optim.moment_bits = 32"
     assert.is_truthy(done.output:find(form, 1, true), done.output)
   end)
