@@ -12,6 +12,7 @@ local lengths = require "moonreel.codec.lengths"
 local listing = require "moonreel.text.listing"
 local options = require "moonreel.text.options"
 local ops = require "moonreel.core.op"
+local share_clips = require("moonreel.models.latents").share
 local shared = require "moonreel.nn.shared"
 local start = require "moonreel.ckpt.start"
 
@@ -166,7 +167,7 @@ function codec.open(path, given)
   local source <close>, folder = open(path)
   local auto = of_file(source, folder, o)
   if o.comm and o.comm:size() > 1 then
-    shared.over(auto, shared.new { comm = o.comm, by = o.by, field = "ranks" })
+    share_clips(auto, shared.new { comm = o.comm, by = o.by, field = "ranks" })
   end
   local self = apart(auto, o.device or E.device(), o.dtype, source, folder)
   self.path = path
@@ -270,7 +271,7 @@ end
 ---@param job string      as of Codec:bytes
 ---@return integer|nil    nil: this autoencoder has no rows to share, or too few for them
 function Codec:bytes_by(ranks, job, ...)
-  if not self.auto.shares or self.auto.share then
+  if not (self.auto.cuts and self.auto.cuts.rows) or self.auto.share then
     return nil
   end
   -- one with neighbours on both sides, where there is one

@@ -3,6 +3,7 @@
 -- @module moonreel.comm.clips
 local blame = require "moonreel.settings.blame"
 local channels = require "moonreel.nn.channels"
+local latents = require "moonreel.models.latents"
 local shared = require "moonreel.nn.shared"
 local split = require "moonreel.nn.split"
 
@@ -58,7 +59,7 @@ end
 ---@param given table          of shared.new: comm, or ranks and rank; trains
 function clips.share(settings, auto, how, given)
   given.by, given.field = how.by, how.field
-  blame.field(settings, how.field, shared.over, auto, shared.new(given))
+  blame.field(settings, how.field, latents.share, auto, shared.new(given))
 end
 
 --- How ranks are laid out where an autoencoder trains: those that share clips, then those that have

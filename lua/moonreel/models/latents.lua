@@ -2,6 +2,7 @@
 -- @module moonreel.models.latents
 local base = require "moonreel.core.base"
 local channels = require "moonreel.nn.channels"
+local families = require "moonreel.recipe.families"
 local ops = require "moonreel.core.op"
 local shared = require "moonreel.nn.shared"
 local volume = require "moonreel.nn.volume"
@@ -14,11 +15,38 @@ local Latents = {}
 latents.ALONE = { depth = 0, hidden_size = 0 }
 
 --- A class of autoencoders; a family adds methods to it.
----@return table class  of objects with scale and shift, where scaled and unscaled are used
-function latents.class()
-  local class = setmetatable({}, { __index = Latents })
+---@param cuts table|nil  what ranks can share of its clips: rows, channels; true where they can. A
+---   family's module has it as `cuts`, too
+---@return table class     of objects with scale and shift, where scaled and unscaled are used
+function latents.class(cuts)
+  local class = setmetatable({ cuts = cuts or {} }, { __index = Latents })
   class.__index = class
   return class
+end
+
+-- types of autoencoders of whose clips ranks can share something
+local function that_share(what)
+  local list = {}
+  for _, family in ipairs(families.all()) do
+    local cuts = family:stands "vae" and family:has "init" and family:open "init".cuts
+    for type in pairs(cuts and cuts[what] and family.fields.types or {}) do
+      list[#list + 1] = type
+    end
+  end
+  table.sort(list)
+  return table.concat(list, ", ")
+end
+
+--- Share the clips of an autoencoder: all ranks have their pixels and get all of their latents.
+---@param auto mr.Autoencoder
+---@param share mr.Shared
+function latents.share(auto, share)
+  if not (auto.cuts and auto.cuts[share.by]) then
+    base.raise("MR_E_RECIPE", ("%s = %d: ranks cannot share the %s of this autoencoder's clips, "
+      .. "only with types %s; try: %s = 1"):format(share.field, share.ranks, share.by,
+      that_share(share.by), share.field))
+  end
+  auto:share_over(share)
 end
 
 --- Share each clip over ranks.

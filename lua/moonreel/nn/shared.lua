@@ -11,6 +11,7 @@ local channels = require "moonreel.nn.channels"
 local ops = require "moonreel.core.op"
 local options = require "moonreel.text.options"
 local rows = require "moonreel.nn.rows"
+local sequence = require "moonreel.nn.sequence"
 
 local shared = {}
 
@@ -53,18 +54,6 @@ function shared.new(given)
     field = o.field or FIELDS[o.by], comm = comm, pixels = 1 }, Shared)
 end
 
---- Share the clips of an autoencoder: all ranks have their pixels and get all of their latents.
----@param auto mr.Autoencoder
----@param share mr.Shared
-function shared.over(auto, share)
-  if not auto.shares then
-    base.raise("MR_E_RECIPE", ("%s = %d: ranks cannot share the clips of this autoencoder, as they "
-      .. "can with types hunyuan_vae and dc_ae; try: %s = 1"):format(share.field, share.ranks,
-      share.field))
-  end
-  auto:share_over(share)
-end
-
 -- what a rank has of the clip that layers of a graph are at, by the way it is cut
 local at_work = { rows = setmetatable({}, { __mode = "k" }),
   channels = setmetatable({}, { __mode = "k" }) }
@@ -97,6 +86,19 @@ function shared.through(g, share, x, side, layers, tile)
     at_work[share.by][g] = nil
     return y
   end)
+end
+
+--- The same of layers that take each picture by itself: where ranks divide the pictures each has
+-- some of them, and nothing but results goes between ranks.
+---@param x mr.Value      [N, 1, H, W, C]
+---@param layers fun(x: mr.Value): mr.Value
+---@return mr.Value
+function shared.pictures(g, share, x, side, layers)
+  local N = x.shape[1]
+  if not share or share.by ~= "rows" or N % share.ranks ~= 0 then
+    return shared.through(g, share, x, side, layers)
+  end
+  return share:gather(g, layers(x:slice(0, sequence.part(N, share.ranks, share.at))), 0, N)
 end
 
 -- ---- what goes between ranks

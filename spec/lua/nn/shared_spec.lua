@@ -22,6 +22,13 @@ local device
 
 local function norm(t) return ops.sum_squares(t:to("f32"):reshape { -1 }):item() ^ 0.5 end
 local function filled(name, shape) return T.new("f32", shape):fill_normal(1, name) end
+local function bytes(name, shape)
+  local values = filled(name, shape):reshape { T.count(shape) }:totable()
+  for i, v in ipairs(values) do
+    values[i] = math.floor(128 + 60 * math.max(math.min(v, 2), -2))
+  end
+  return T.from(shape, values, "u8")
+end
 
 local hunyuan = { in_channels = 3, out_channels = 3, latent_channels = 4,
   block_out_channels = { 4, 4, 8, 8 }, layers_per_block = 1, norm_num_groups = 2,
@@ -30,6 +37,11 @@ local hunyuan = { in_channels = 3, out_channels = 3, latent_channels = 4,
 local dc = { in_channels = 3, out_channels = 3, latent_channels = 8, widths = { 8, 16, 32 },
   encoder_blocks = { 1, 0, 1 }, decoder_blocks = { 1, 1, 1 }, attention_levels = 1,
   temporal_levels = { 1 }, frames_at_once = 64 }
+-- pictures at once are two: of them two ranks have one each, four share their rows
+local opensora = { micro_frame_size = 5, micro_batch_size = 2,
+  vae_2d = { block_out_channels = { 4, 8, 8 }, layers_per_block = 1, norm_num_groups = 2 },
+  vae_temporal = { filters = 4, num_res_blocks = 1, channel_multipliers = { 1, 2 },
+    temporal_downsample = { true, false }, num_groups = 2 } }
 local variants = {
   hunyuan = { "hunyuan_vae", hunyuan },
   -- piece_size counts MiB, of which these clips have a fraction
@@ -39,6 +51,9 @@ local variants = {
   wide = { "hunyuan_vae", nn.merged(hunyuan, { norm_num_groups = 4,
     block_out_channels = { 8, 8, 16, 16 } }) },
   dc = { "dc_ae", dc },
+  opensora = { "opensora_vae", opensora, function(auto) auto:read "nowhere" end },
+  pictures = { "opensora_vae", nn.merged(opensora, { trains = "pictures" }) },
+  joined = { "opensora_vae", nn.merged(opensora, { trains = "frames" }) },
   deep = { "dc_ae", nn.merged(dc, { widths = { 32, 64, 128 } }) },
 }
 
@@ -97,6 +112,27 @@ end
 function jobs.encode(...) return run("encode", ...) end
 function jobs.decode(...) return run("decode", ...) end
 
+-- what a graph gives, the gradients of a loss by weights, and bytes that a plan counts of it
+local function gradients(g, params, given, out, loss)
+  g:output("out", out)
+  g:backward(loss, {})
+  g:finish()
+  local exec <close> = E.new(device, params, { regions = regions.gradients() })
+  for _, p in ipairs(params:list()) do
+    exec:set_param(p.frozen and "frozen" or "w", p.name, weight_of(p))
+  end
+  local prog = exec:compile(g)
+  for name, value in pairs(given) do
+    prog:set(name, value)
+  end
+  prog:run()
+  local grads = {}
+  for _, p in ipairs(params:list()) do
+    grads[#grads + 1] = not p.frozen and exec:param("grad", p.name):clone() or nil
+  end
+  return prog:get "out", grads, require("moonreel.plan.shares").sent(prog:times())
+end
+
 -- what comes back of two clips, and the gradients of their sum by weights
 function jobs.train(variant, share, frames, h, w, dtype, recompute)
   local params = G.params(dtype)
@@ -122,23 +158,26 @@ function jobs.train(variant, share, frames, h, w, dtype, recompute)
   else
     given.noise = nil
   end
-  g:output("out", out)
-  g:backward(loss, {})
-  g:finish()
-  local exec <close> = E.new(device, params, { regions = regions.gradients() })
-  for _, p in ipairs(params:list()) do
-    exec:set_param(p.frozen and "frozen" or "w", p.name, weight_of(p))
-  end
-  local prog = exec:compile(g)
+  return gradients(g, params, given, out, loss)
+end
+
+-- the losses of two clips where a family has them by itself, and the gradients of their sum
+function jobs.lose(variant, share, frames, h, w, dtype)
+  local params = G.params(dtype)
+  local _, family, fields = made(variant, dtype)
+  local auto = family.trained(params, fields, { dtype = dtype })
+  auto:share_over(share)
+  params:seal()
+  local given, io = { pixels = bytes("x", { 2, frames, 3, h, w }),
+    seed = T.from({ 1 }, { 5 }, "i64"), keys = T.from({ 2 }, { 11, 12 }, "i64"),
+    epoch = T.from({ 1 }, { 0 }, "i32") }, { B = 2 }
+  local g = G.graph(params)
   for name, value in pairs(given) do
-    prog:set(name, value)
+    io[name] = g:input(name, value.dtype, value.shape)
   end
-  prog:run()
-  local grads = {}
-  for _, p in ipairs(params:list()) do
-    grads[#grads + 1] = not p.frozen and exec:param("grad", p.name):clone() or nil
-  end
-  return prog:get "out", grads, require("moonreel.plan.shares").sent(prog:times())
+  local terms = auto:losses(g, io)
+  local all = terms.error + terms.kl
+  return gradients(g, params, given, all, (ops.sum(all, { axes = { 0 } })))
 end
 
 -- The worst relative error of a parameter's gradient, and that of all together. What is next to
@@ -167,7 +206,7 @@ for line in io.lines(arg[1]) do
     local dtype = more == "bf16" and more or "f32"
     local want, want_grads = jobs[job](variant, nil, frames, h, w, dtype)
     world:reset_counts()
-    local share = shared.new { by = by, comm = group, trains = job == "train" }
+    local share = shared.new { by = by, comm = group, trains = job == "train" or job == "lose" }
     local got, grads, planned = jobs[job](variant, share, frames, h, w, dtype, more == "recompute")
     local sent = world:counts()
     for _, p in ipairs(grads) do
@@ -209,6 +248,15 @@ DC-AE, decode a picture by 2: decode dc 2 rows 1 16 8
 DC-AE, train by 2: train dc 2 rows 6 16 8
 DC-AE, train by 4: train dc 4 rows 6 32 8
 DC-AE, train by 3, layers again: train dc 3 rows 6 28 8 recompute
+OpenSora, encode by 2: encode opensora 2 rows 7 16 12
+OpenSora, encode by 4, uneven rows: encode opensora 4 rows 7 24 12
+OpenSora, encode by 2, bf16: encode opensora 2 rows 7 16 12 bf16
+OpenSora, decode by 2: decode opensora 2 rows 7 16 12
+OpenSora, decode by 4, uneven rows: decode opensora 4 rows 7 24 12
+OpenSora, train pictures by 2: lose pictures 2 rows 3 16 8
+OpenSora, train pictures by 4: lose pictures 4 rows 3 16 8
+OpenSora, train frames by 2: lose joined 2 rows 7 16 8
+OpenSora, train frames by 4, uneven rows: lose joined 4 rows 7 24 8
 channels, encode by 2: encode hunyuan 2 channels 5 32 16
 channels, encode a picture by 2: encode hunyuan 2 channels 1 16 8
 channels, encode pieces by 2: encode pieces 2 channels 9 34 18
@@ -294,6 +342,12 @@ describe("nn.shared", function()
       + 5 * 16 * (4 + 4 * 4 + 4))
     all = errors["decode by 2"]
     assert.same({ decoded, decoded }, { sent(all, 0)[1], sent(all, 1)[1] })
+    -- of pictures that ranks divide moments and what comes back alone, of two clips of 3 pictures
+    all = errors["OpenSora, train pictures by 2"]
+    assert.same({ 0, 0, 4 * 3 * (4 * 2 * 8 + 16 * 8 * 3) }, sent(all, 0))
+    -- three times one of two pictures and half of the last one; half of the rows of latent frames
+    all = errors["OpenSora, encode by 2"]
+    assert.equal(4 * (4 * 3 * 8 * 7 // 2 + (3 + 1) * 2 * 3 * 8), sent(all, 0)[3])
     all = errors["train by 2"]
     assert.equal(2 * (2 * both + down - 4 * 5 * 16 * 3 + 2 * decoded), sent(all, 0)[1])
   end)
@@ -386,7 +440,7 @@ describe("nn.shared", function()
     fails("MR_E_SHAPE", text, call.nodes, g, net, io)
   end
 
-  it("is asked for as a codec is opened, which not every autoencoder can do", function()
+  it("is asked for as a codec is opened, which not every family can do", function()
     local params = G.params "f32"
     local fields = { in_channels = 3, out_channels = 3, latent_channels = 4,
       block_out_channels = { 4, 4, 8, 8 }, layers_per_block = 1, norm_num_groups = 2,
@@ -398,8 +452,8 @@ describe("nn.shared", function()
     local script = dir:write("open.lua", ([[
       local T, codec = require "moonreel.core.tensor", require "moonreel.codec"
       local world = require("moonreel.comm").world()
-      local function open(path, fields, comm)
-        return codec.open(path, { comm = comm, fields = fields })
+      local function open(path, fields, comm, by)
+        return codec.open(path, { comm = comm, fields = fields, by = by })
       end
       local fields = { latent_channels = 4, block_out_channels = { 4, 4, 8, 8 },
         layers_per_block = 1, norm_num_groups = 2 }
@@ -407,14 +461,23 @@ describe("nn.shared", function()
       local x = T.new("f32", { 5, 3, 16, 16 }):fill_normal(1, "x")
       local z = alone:encode(x)
       local off, most = (ours:encode(x) - z):max(), z:max()
-      local _, problem = pcall(open, "%s", nil, world)
+      local _, problem = pcall(open, "%s", nil, world, "channels")
       if world:rank() == 0 then
         print(off < 1e-5 * most, problem)
       end]]):format(file, file, dir.path .. "/other"))
     local shown = process.run({ process.program(), "-n", "2", script }, "", { deadline_s = 100 })
     assert.equal(0, shown.exit, shown.output)
-    assert.matches("^true\t.*ranks = 2: ranks cannot share the clips of .*hunyuan_vae and dc_ae; "
-      .. "try: ranks = 1", shown.output)
+    assert.matches("^true\t.*ranks = 2: ranks cannot share the channels of this "
+      .. "autoencoder's clips, only with types dc_ae, hunyuan_vae; try: ranks = 1", shown.output)
+  end)
+
+  it("refuses rows that are less than a cell, where no picture is whole", function()
+    local auto = require("moonreel.models.opensora_vae").new(nil, { micro_batch_size = 1,
+      micro_frame_size = 17, vae_2d = { block_out_channels = { 4, 8, 8 }, norm_num_groups = 2 },
+      vae_temporal = { filters = 4, channel_multipliers = { 1, 1, 1, 1 }, num_groups = 2 } })
+    auto:read "nowhere"
+    refused(auto, "encode", 2, 1, 22, 16, "plugin_config_ae%.sp_size = 2: pictures are 22 pixels "
+      .. "high, and ranks share rows of cells of 4; try: a height of 20 or 24$")
   end)
 
   it("refuses stripes that kernels reach over, and says what goes", function()

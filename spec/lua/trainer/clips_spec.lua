@@ -69,6 +69,27 @@ describe("ranks that share the clips of an autoencoder", function()
     end)
   end
 
+  it("train one of pictures, of whose latents one rank alone finds the scale", function()
+    local file = out:write("pictures.lua", [[return recipe {
+      model = { type = "OpenSoraVAE_V1_2", trains = "frames",
+        vae_2d = { block_out_channels = { 8, 8 }, layers_per_block = 1, norm_num_groups = 2 },
+        vae_temporal = { filters = 4, num_res_blocks = 1, channel_multipliers = { 1, 1 },
+          temporal_downsample = { true, false }, num_groups = 2 } },
+      bucket_config = { ["32px"] = { [6] = { 1.0, 3 } } }, dtype = "fp32", steps = 2,
+      resolutions = { ["32px"] = { pixels = 1024, aspects = { { 1.0, 32, 32 } } } },
+      optim = { lr = 1e-3, eps = 1, grad_clip = 1e9 }, log_every = 1, ckpt_every = 0 }]])
+    local function run(name, ...)
+      demo_data.moonreel("train", file, "data_path=" .. demo_data.path(), "outputs=" .. out.path,
+        "threads=1", "num_workers=1", "name=" .. name, ...)
+      return demo_data.run_dir(out.path, name)
+    end
+    local one = run "pictures-one"
+    for _, ranks in ipairs { 2, 4 } do
+      same(one, run("pictures-by-" .. ranks, "nproc_per_node=" .. ranks,
+        "plugin_config_ae.sp_size=" .. ranks))
+    end
+  end)
+
   local function refused(code, text, ranks, ...)
     local s = settings.bake("opensora-2.0/vae/train_dc_ae", { ... })
     fails(code, text, clips.check, s, ranks)

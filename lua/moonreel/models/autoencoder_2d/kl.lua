@@ -5,6 +5,7 @@
 -- @module moonreel.models.autoencoder_2d.kl
 local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
+local shared = require "moonreel.nn.shared"
 local volume = require "moonreel.nn.volume"
 
 local kl = {}
@@ -67,9 +68,15 @@ local function attention(parent, name, channels, c)
   end
   return function(g, x)
     local N, H, W = x.shape[1], x.shape[3], x.shape[4]
-    local y, qkv = normed(g, x), {}
+    local y, qkv, rows = normed(g, x), {}, shared.rows(g)
     for i = 1, 3 do
-      qkv[i] = part[i](g, y):reshape{N, 1, H * W, 1, channels}
+      qkv[i] = part[i](g, y)
+    end
+    if rows then
+      return x + part[4](g, rows:frames(g, table.unpack(qkv)))
+    end
+    for i = 1, 3 do
+      qkv[i] = qkv[i]:reshape{N, 1, H * W, 1, channels}
     end
     local o, lse = ops.attention(table.unpack(qkv))
     g:save(o)

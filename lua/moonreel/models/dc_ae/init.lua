@@ -24,8 +24,10 @@ dc_ae.apart = true
 local WORTH <const> = 6 -- pieces below which a whole clip takes less: as much is kept of a piece
 local AT_ONCE <const> = 8 -- frames of a piece, where no recipe says so
 
-local Autoencoder = latents.class()
-Autoencoder.shares = true
+--- What ranks can share of its clips.
+dc_ae.cuts = { rows = true, channels = true }
+
+local Autoencoder = latents.class(dc_ae.cuts)
 
 -- the recipe's fields as those of the layers
 local function sizes_of(fields)

@@ -21,8 +21,10 @@ hunyuan.apart = true
 local BYTES = { f32 = 4, bf16 = 2 } -- of an element
 local PIECE = 128                    -- MiB, where no recipe says so
 
-local Autoencoder = latents.class()
-Autoencoder.shares = true
+--- What ranks can share of its clips.
+hunyuan.cuts = { rows = true, channels = true }
+
+local Autoencoder = latents.class(hunyuan.cuts)
 
 -- what the layers cannot be
 local function check_fields(fields)

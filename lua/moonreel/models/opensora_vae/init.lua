@@ -9,6 +9,7 @@ local kl = require "moonreel.models.autoencoder_2d.kl"
 local losses = require "moonreel.models.opensora_vae.losses"
 local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
+local shared = require "moonreel.nn.shared"
 local sizes = require "moonreel.models.opensora_vae.sizes"
 local temporal = require "moonreel.models.opensora_vae.temporal"
 local volume = require "moonreel.nn.volume"
@@ -24,7 +25,10 @@ local FACTOR = 0.18215
 -- least variance of a latent's channel
 local FLOOR = 1e-6
 
-local Autoencoder = latents.class()
+--- What ranks can share of its clips: of pictures some each, where ranks divide those at once.
+vae.cuts = { rows = true }
+
+local Autoencoder = latents.class(vae.cuts)
 
 --- Weights of the losses where it trains and a recipe says none.
 vae.loss_weights = { kl = 0, perceptual = 0 }
@@ -156,6 +160,17 @@ function Autoencoder:parts()
   end}}
 end
 
+-- where ranks share rows of pictures they have whole cells: what is less of one is lost level by
+-- level, and not at the end
+local function check_rows(self, g, height)
+  local share, side = self.share, self.side
+  if shared.rows(g) and height % side ~= 0 then
+    base.raise("MR_E_SHAPE", ("%s = %d: pictures are %d pixels high, and ranks share rows of cells "
+      .. "of %d; try: a height of %d or %d"):format(share.field, share.ranks, height, side,
+      math.max(height // side, 1) * side, (height // side + 1) * side))
+  end
+end
+
 -- a buffer of a number per channel
 local function buffer(scope, name, values)
   return scope:add(name, {1, #values, 1, 1, 1}, {kind = "values",
@@ -206,7 +221,11 @@ local function dtype_of(self, g) return g:param(self.scale).dtype end
 ---@return table           mean, logvar of the draws: f32, channels last, before their factor
 function Autoencoder:encode_pictures(g, pixels, noise)
   local x = volume.pixels(pixels, 1, dtype_of(self, g))
-  local z, normal = draw(self.spatial:encode(g, x), channels_last(noise, 1))
+  local moments = shared.pictures(g, self.share, x, self.side, function(own)
+    check_rows(self, g, pixels.shape[3])
+    return self.spatial:encode(g, own)
+  end)
+  local z, normal = draw(moments, channels_last(noise, 1))
   return channels_first(ops.affine(z, {scale = FACTOR})), normal
 end
 
@@ -218,6 +237,8 @@ local function per_channel(g, name, C) return nn.cast(g:param(name), "f32"):resh
 ---@param pixels mr.Value  u8 [B, T, 3, H, W]
 ---@return mr.Value sum, mr.Value squares   f32 [C]
 function Autoencoder:moments(g, pixels)
+  -- one rank alone measures them
+  self = setmetatable({share = false}, {__index = self})
   local B, frames, _, H, W = table.unpack(pixels.shape)
   local cells = self:latent(frames, H, W)
   local function still(...) return (g:const(T.new("f32", {...}))) end
@@ -247,8 +268,10 @@ end
 ---@return mr.Value       f32 [B, latent frames, h, w, C]
 ---@return table          mean, logvar of the draws, likewise
 function Autoencoder:join(g, x, noise, frames)
-  return draw(self.temporal:encode(g, nn.cast(channels_last(x, frames), dtype_of(self, g))),
-    channels_last(noise, self:latent_frames(frames)))
+  x = nn.cast(channels_last(x, frames), dtype_of(self, g))
+  local moments = shared.through(g, self.share, x, 1,
+    function(own) return self.temporal:encode(g, own) end)
+  return draw(moments, channels_last(noise, self:latent_frames(frames)))
 end
 
 --- Latents of pictures of a piece in time of clips: what `join` joined.
@@ -256,8 +279,9 @@ end
 ---@param frames integer
 ---@return mr.Value       f32 [B frames, 4, h, w]
 function Autoencoder:part(g, z, frames)
-  return nn.cast(channels_first(self.temporal:decode(g, nn.cast(z, dtype_of(self, g)), frames)),
-    "f32")
+  local x = shared.through(g, self.share, nn.cast(z, dtype_of(self, g)), 1,
+    function(own) return self.temporal:decode(g, own, frames) end)
+  return nn.cast(channels_first(x), "f32")
 end
 
 --- Latents of a piece in time.
@@ -290,8 +314,10 @@ end
 ---@param x mr.Value  f32 [N, 4, h, w], of decode_piece
 ---@return mr.Value   f32 [N, 3, 8 h, 8 w], about -1..1, not clamped
 function Autoencoder:decode_pictures(g, x)
-  x = ops.affine(channels_last(x, 1), {scale = 1 / FACTOR})
-  return nn.cast(channels_first(self.spatial:decode(g, nn.cast(x, dtype_of(self, g)))), "f32")
+  x = nn.cast(ops.affine(channels_last(x, 1), {scale = 1 / FACTOR}), dtype_of(self, g))
+  local y = shared.pictures(g, self.share, x, 1,
+    function(own) return self.spatial:decode(g, own) end)
+  return nn.cast(channels_first(y), "f32")
 end
 
 --- The losses of a batch, where it trains.
