@@ -306,6 +306,20 @@ size_t mr_winograd_workspace(const mr_winograd_plan *p)
 
 /* ---- every channel by itself ---- */
 
+enum { BLOCK_MIN = 16, RING_BYTES = 2 << 20, BLOCKS_EACH = 4 };
+
+/* Channels of a block. As many neighbours in memory as there is room for, since each place of the
+ * input lies on a page of its own where channels are many; fewer where the team had too few blocks.
+ */
+static int64_t depthwise_block(const mr_depthwise_plan *p)
+{
+    int64_t ring = p->kernel[0] * p->height * p->width * (int64_t)sizeof(float),
+            most = p->batch * p->channels / (BLOCKS_EACH * p->threads), n = MR_DEPTHWISE_BLOCK;
+    while (n > BLOCK_MIN && (n * ring > RING_BYTES || n > most))
+        n /= 2;
+    return n;
+}
+
 bool mr_depthwise_fits(const mr_conv_spec *s, const mr_facts *facts, mr_depthwise_plan *p)
 {
     bool data = s->kind == MR_CONV_DATA, weights = s->kind == MR_CONV_WEIGHTS;
@@ -325,11 +339,14 @@ bool mr_depthwise_fits(const mr_conv_spec *s, const mr_facts *facts, mr_depthwis
     }
     p->height = (MR_MAX(p->out[1], 1) - 1) * p->stride[1] + p->kernel[1];
     p->width = (MR_MAX(p->out[2], 1) - 1) * p->stride[2] + p->kernel[2];
-    int64_t blocks = (p->channels + MR_DEPTHWISE_BLOCK - 1) / MR_DEPTHWISE_BLOCK;
-    p->weight_floats = weights ? 0 : blocks * taps_of(s) * MR_DEPTHWISE_BLOCK;
-    p->own_floats = p->kernel[0] * p->height * p->width * MR_DEPTHWISE_BLOCK;
+    p->block = depthwise_block(p);
+    int64_t blocks = (p->channels + p->block - 1) / p->block;
+    p->weight_floats = weights ? 0 : blocks * taps_of(s) * p->block;
+    p->own_floats = p->kernel[0] * p->height * p->width * p->block;
     if (weights)
-        p->own_floats += (p->out[2] + taps_of(s)) * MR_DEPTHWISE_BLOCK;
+        p->own_floats += p->out[2] * 16 + taps_of(s) * p->block;
+    else
+        p->own_floats += (p->out[1] * p->out[2] + 1) * p->block;
     return true;
 }
 

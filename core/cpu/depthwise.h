@@ -5,12 +5,13 @@
 
 #include "cpu/conv.h"
 
-enum { MR_DEPTHWISE_BLOCK = 16 }; // channels that a worker has in its memory
+enum { MR_DEPTHWISE_BLOCK = 128 }; // channels that a worker has in its memory, at most
 
 /* A convolution of what is read into what is written, and the memory of its run: x into y, for the
  * gradient of x the other way round; the gradient of the weights reads x, and y at each place. */
 typedef struct mr_depthwise_plan {
     int64_t batch, in[3], out[3], before[3], kernel[3], stride[3], channels;
+    int64_t block;         /* channels that a worker has in its memory */
     int64_t height, width; /* of a frame with the zeros around it that taps read */
     bool weights;          /* this is the gradient of the weights */
     bool turned;           /* filters are read from their last tap to the first */

@@ -1,0 +1,134 @@
+/* op/conv_ways: convolutions and both gradients by the ways that conv.c chooses for a shape, over
+ * strides, padding and rests of every size: f64 sums, the same bits by any team, memory within what
+ * was planned. Covers: core/cpu/isa/depthwise.c */
+#include "productcase.h"
+#include "cpu/conv.h"
+
+enum { NONE = 0xff }; // bytes of memory that nobody has written: no number in any float
+
+typedef struct row {
+    const char *way;
+    int64_t in[3], kernel[3], stride[3], before[3], after[3], channels, filters, groups;
+} row;
+
+static mr_conv_spec spec_of(const row *r, mr_conv_kind kind, mr_dtype type)
+{
+    mr_conv_spec s = {.kind = kind,
+                      .batch = 2,
+                      .channels = r->channels,
+                      .filters = r->filters,
+                      .groups = r->groups,
+                      .type = type,
+                      .bias = kind == MR_CONV_FORWARD};
+    for (int i = 0; i < 3; i++) {
+        s.in[i] = r->in[i], s.kernel[i] = r->kernel[i], s.stride[i] = r->stride[i];
+        s.before[i] = r->before[i], s.after[i] = r->after[i];
+        s.out[i] = (s.in[i] + s.before[i] + s.after[i] - s.kernel[i]) / s.stride[i] + 1;
+    }
+    return s;
+}
+
+static int64_t volume(const int64_t *n)
+{
+    return n[0] * n[1] * n[2];
+}
+
+/* Sums in f64 of what is written. */
+static void sums(const mr_conv_spec *s, const void *x, const void *w, const void *y, double *out)
+{
+    int64_t taps = volume(s->kernel), places = volume(s->out), C = s->channels / s->groups,
+            O = s->filters / s->groups;
+    for (int64_t i = 0; i < s->batch * places * taps; i++) {
+        int64_t place = i / taps, tap = i % taps, rest = place % places, k = tap, at[3];
+        bool inside = true;
+        for (int a = 2; a >= 0; a--) {
+            at[a] = rest % s->out[a] * s->stride[a] - s->before[a] + k % s->kernel[a];
+            rest /= s->out[a], k /= s->kernel[a];
+            inside &= at[a] >= 0 && at[a] < s->in[a];
+        }
+        int64_t cell = ((place / places * s->in[0] + at[0]) * s->in[1] + at[1]) * s->in[2] + at[2];
+        for (int64_t n = 0; inside && n < s->filters * C; n++) {
+            int64_t o = n / C, xi = cell * s->channels + o / O * C + n % C, wi = n * taps + tap,
+                    yi = place * s->filters + o;
+            if (s->kind == MR_CONV_FORWARD)
+                out[yi] += get(x, xi, s->type) * get(w, wi, s->type);
+            else if (s->kind == MR_CONV_DATA)
+                out[xi] += get(y, yi, s->type) * get(w, wi, s->type);
+            else
+                out[wi] += get(x, xi, s->type) * get(y, yi, s->type);
+        }
+    }
+}
+
+static void run(const mr_conv_spec *s, const char *expected, const char *isa, int team,
+                const void *x, const void *w, const void *bias, const void *y, void *out)
+{
+    mr_facts facts = mr_cpu_facts("cpu", mr_isa_index(isa), team);
+    const char *way = mr_conv_way(s, &facts);
+    CHECK(s->kind != MR_CONV_FORWARD || (way && strcmp(way, expected) == 0));
+    mr_conv *c = NULL;
+    CHECK_OK(mr_conv_new(s, &facts, &c));
+    size_t bytes = mr_conv_workspace(s, &facts);
+    unsigned char *work = aligned_alloc(64, (bytes + 127) & ~(size_t)63);
+    memset(work, NONE, bytes + 64);
+    CHECK_OK(mr_conv_run(c, x, w, bias, y, out, work));
+    for (int i = 0; i < 64; i++)
+        CHECK_INT(work[bytes + (size_t)i], NONE);
+    mr_conv_free(c);
+    free(work);
+}
+
+static void check(const row *r, mr_conv_kind kind, mr_dtype type, const char *isa)
+{
+    mr_conv_spec s = spec_of(r, kind, type);
+    bool forward = kind == MR_CONV_FORWARD, data = kind == MR_CONV_DATA;
+    int64_t nx = s.batch * volume(s.in) * s.channels, ny = s.batch * volume(s.out) * s.filters,
+            nw = s.filters * s.channels / s.groups * volume(s.kernel),
+            n = forward ? ny
+                : data  ? nx
+                        : nw;
+    mr_dtype to = forward || data ? type : MR_F32;
+    size_t bytes = (size_t)n * mr_dtype_bytes(to);
+    void *x = fill(nx, type, 1), *w = fill(nw, type, 2), *bias = fill(s.filters, type, 3),
+         *y = fill(ny, type, 4), *out[] = {fill(n, to, 5), fill(n, to, 5)};
+    double *want = calloc((size_t)n, sizeof *want), off = 0, norm = 0;
+    for (int64_t i = 0; !data && i < n; i++)
+        want[i] = forward ? get(bias, i % s.filters, type) : get(out[0], i, to);
+    sums(&s, x, w, y, want);
+    for (int i = 0; i < 2; i++)
+        run(&s, r->way, isa, i ? 3 : 1, data ? NULL : x, forward || data ? w : NULL,
+            forward ? bias : NULL, forward ? NULL : y, out[i]);
+    for (int64_t i = 0; i < n; i++)
+        off += pow(get(out[0], i, to) - want[i], 2), norm += want[i] * want[i];
+    double e = sqrt(off / norm), tol = to == MR_BF16 ? 3e-3 : 1e-6;
+    if (!check_note(e <= tol && memcmp(out[0], out[1], bytes) == 0))
+        printf(
+            "%s, %s, kind %d, %s, x %lld x %lld x %lld x %lld, kernel %lld x %lld x %lld: off by "
+            "%.3g, allowed %.3g\n",
+            isa, mr_dtype_name(type), (int)kind, r->way, (long long)s.in[0], (long long)s.in[1],
+            (long long)s.in[2], (long long)s.channels, (long long)s.kernel[0],
+            (long long)s.kernel[1], (long long)s.kernel[2], e, tol);
+    free(x), free(w), free(bias), free(y), free(out[0]), free(out[1]), free(want);
+}
+
+static const row rows[] = {
+    // every channel by itself: lines of sixteen, of four and of single places, rests of channels,
+    // kernels that reach past both ends, more zeros than the kernel reads, strides beyond it
+    {"channels", {4, 3, 21}, {5, 5, 5}, {1, 1, 1}, {2, 2, 2}, {2, 2, 2}, 33, 33, 33},
+    {"channels", {2, 6, 39}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, 300, 300, 300},
+    {"channels", {3, 2, 5}, {3, 1, 3}, {1, 1, 1}, {4, 3, 3}, {0, 1, 5}, 150, 150, 150},
+    {"channels", {1, 4, 18}, {1, 2, 4}, {1, 1, 1}, {0, 1, 2}, {0, 0, 1}, 20, 20, 20},
+    {"channels", {7, 9, 23}, {2, 3, 5}, {3, 2, 2}, {1, 1, 2}, {0, 1, 2}, 17, 17, 17},
+    {"channels", {5, 8, 9}, {1, 2, 3}, {2, 3, 1}, {0, 1, 1}, {1, 0, 1}, 144, 144, 144},
+};
+
+int main(void)
+{
+    for (size_t i = 0; i < MR_COUNT(rows); i++)
+        for (int isa = 0; isa <= mr_isa(); isa++)
+            for (int kind = MR_CONV_FORWARD; kind <= MR_CONV_WEIGHTS; kind++) {
+                check(&rows[i], kind, MR_F32, mr_isa_name(isa));
+                check(&rows[i], kind, MR_BF16, mr_isa_name(isa));
+            }
+    return check_done();
+}
