@@ -40,6 +40,7 @@ local command = {
       .. "eval.every, then end" },
     { "--pull HOST:RUN", "bring the checkpoints of a run on another host, without optimizer state, "
       .. "to RUN (default: pulled/NAME), and render them there" },
+    { "--device NAME", "where to compute (default: the recipe's)" },
     { "--threads N", "compute threads", least = 1 },
     { "--expnums N", "not here: RUN takes its place" },
     { "--json", "a line of JSON for each set of renderings" },
@@ -164,7 +165,7 @@ function command.run(args)
   local watching <close> = require("moonreel.watch").open(place.dir, { sets = sets,
     last_step = o.last_step, every = o.every, only_first_of_epoch = o.only_first_of_epoch,
     pinned = o.due, once = o.once, save_to = o.save_to, silent = o.compute_only, ema = ema,
-    threads = o.threads, overrides = parsed.overrides,
+    device = o.device, threads = o.threads, overrides = parsed.overrides,
     metrics = o.metric and require("moonreel.watch.metric").load(o.metric,
       require("moonreel.cli.script").load) or nil,
     loss = o.eval_loss and require("moonreel.job.eval_loss").measure or nil,

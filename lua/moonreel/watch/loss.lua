@@ -11,8 +11,10 @@ local loss = {}
 local function settings_of(one, o)
   local fields = { "job=eval_loss", "ckpt_path=" .. one.path, "load=none", "steps=0",
     "cached=false", "load_video_features=false", "load_text_features=false", "mask_ratios=none",
-    "tensorboard=false", "wandb=false", "sampling.every=0", "eval.every=0",
-    o.threads and "threads=" .. o.threads or nil }
+    "tensorboard=false", "wandb=false", "sampling.every=0", "eval.every=0" }
+  for _, name in ipairs { "device", "threads" } do
+    fields[#fields + 1] = o[name] and ("%s=%s"):format(name, o[name])
+  end
   local overrides = table.move(o.overrides, 1, #o.overrides, 1, {})
   for _, text in ipairs(fields) do
     local key, value = text:match "^([^=]+)=(.*)$"
@@ -40,7 +42,8 @@ end
 
 --- Measure a checkpoint.
 ---@param one table  of moonreel.watch.found
----@param o table    loss: measure(settings, {write}) of moonreel.job.eval_loss; overrides, threads
+---@param o table    loss: measure(settings, {write}) of moonreel.job.eval_loss; overrides, device,
+---   threads
 ---@return table     scalars: name -> number, eval_loss over all samples; loss: {times, buckets}
 function loss.measure(one, o)
   local rows, times = o.loss(settings_of(one, o), { write = function() end })
