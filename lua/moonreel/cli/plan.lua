@@ -310,7 +310,8 @@ local function by_run(p, settings, given, truth, facts)
   calibrate.compare(p, rows)
   p.truth, p.resident_bytes, p.calibrated = rows, facts.resident, factor
   if p.renders then
-    p.renders.seconds = require("moonreel.plan.renders").measured(facts) or p.renders.seconds
+    p.renders.seconds = require("moonreel.plan.renders").measured(facts, p.renders.on)
+      or p.renders.seconds
   end
   return p
 end

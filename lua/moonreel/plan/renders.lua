@@ -1,20 +1,32 @@
---- What a run renders while it trains (sampling.every): seconds of one rendering.
+--- What a run renders while it trains (sampling.every): seconds of one rendering, beside the run
+-- those of a processor.
 -- @module moonreel.plan.renders
+local base = require "moonreel.core.base"
 local cost = require "moonreel.sample.cost"
 local processors = require "moonreel.trainer.processors"
+local rendering_cost = require "moonreel.trainer.rendering_cost"
 local work = require "moonreel.plan.work"
 
 local renders = {}
 
--- threads of what renders on this machine, as a share of those that a run computes with, and how
--- much longer it takes beside the run than alone
-local function threads_of(settings, machine, ranks)
-  local own = machine.cpu.threads
-  if settings.sampling.on == "device" then
-    return 1, 1
-  end
-  local threads = processors.spare(settings, own * ranks)
-  return threads / own, processors.stretch(own * ranks, threads)
+-- seconds and clips on processors of this host, as a run asks for them
+local function here_s(settings, models, mesh)
+  local cpu, beside = mesh.machine.cpu, settings.sampling.on == "host"
+  local threads = beside and processors.spare(settings, (cpu and cpu.threads or 1) * mesh.ranks)
+    or cpu.threads
+  return rendering_cost.ask(settings, threads, { saved_bytes = models.saved, fresh = beside })
+end
+
+-- the same by the rates of a machine; on the GPU of this host with what is done around programs
+local function by_rates_s(settings, models, mesh, planned)
+  local machine = mesh.machine
+  local threads = settings.sampling.on == "host" and machine.cpu and machine.cpu.threads or 1
+  local seconds, clips = cost.programs(settings, models.pipe, models.exec, { planned = planned,
+    seconds = function(prog)
+      return work.parts(machine, prog:times(), models.dtype).forward * threads
+    end })
+  return machine.here and seconds + cost.around(settings, models.pipe, models.exec,
+    { saved_bytes = models.saved, clock = base.now_s }) or seconds, clips
 end
 
 --- What rendering the prompts of a recipe takes, on the machine of a plan.
@@ -29,24 +41,23 @@ function renders.of(settings, models, mesh, planned)
   if s.every == 0 or models.job then
     return nil
   end
-  local share, stretch = 1, 1
-  if machine.here then
-    share, stretch = threads_of(settings, machine, mesh.ranks)
+  local known, by = machine.cpu or s.on == "device", by_rates_s
+  if machine.here and (machine.cpu or s.on == "host") then
+    known, by = true, here_s
   end
-  local seconds, clips = cost.of(settings, models.pipe, models.exec, { planned = planned,
-    here = machine.here and { saved_bytes = models.saved, fresh = s.on == "host" },
-    seconds = function(prog)
-      return work.parts(machine, prog:times(), models.dtype).forward / share
-    end })
-  return { every = s.every, on = s.on, clips = clips,
-    seconds = (machine.cpu or s.on == "device") and seconds * stretch or nil }
+  local seconds, clips = by(settings, models, mesh, planned)
+  return { every = s.every, on = s.on, clips = clips, seconds = known and seconds or nil }
 end
 
 --- What renderings of a run took: the median.
 ---@param facts table  of moonreel.trainer.truth.of_run
+---@param on string    sampling.on
 ---@return number|nil seconds
-function renders.measured(facts)
-  local list = table.move(facts.rendered or {}, 1, #(facts.rendered or {}), 1, {})
+function renders.measured(facts, on)
+  local list = {}
+  for i, row in ipairs(facts.rendered or {}) do
+    list[i] = on == "host" and row.cpu_s or row.seconds
+  end
   table.sort(list)
   return list[(#list + 1) // 2]
 end

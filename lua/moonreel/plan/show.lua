@@ -246,9 +246,10 @@ local function course_lines(p, put)
     size(c.checkpoint_bytes), size(c.disk_bytes), c.samples_s)
   if c.renderings then
     put("  %s renderings of %s clips (sampling.every), %s", show.count(c.renderings),
-      show.count(c.rendering_clips), c.rendering_s and ("%s each: %.2g %% of the run, %s"):format(
-      show.seconds(c.rendering_s), 100 * c.rendering_share, c.rendering_on == "device"
-      and "which it takes longer" or "on processors that it leaves")
+      show.count(c.rendering_clips), c.rendering_s and ("%s each%s: %.2g %% of the run, %s"
+      ):format(show.seconds(c.rendering_s), c.rendering_on == "host" and " of a processor" or "",
+      100 * c.rendering_share, c.rendering_on == "device" and "which it takes longer"
+      or "on processors that it leaves")
       or "on processors of the host that this machine does not describe")
   end
   if c.failures then

@@ -1,27 +1,40 @@
 --- What rendering the prompts of a recipe takes: a checkpoint that is opened, Euler steps, frames
 -- of latents, files.
 -- @module moonreel.sample.cost
+local E = require "moonreel.core.exec"
+local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local codec = require "moonreel.codec"
+local fill = require "moonreel.ckpt.fill"
 local output = require "moonreel.sample.output"
 local pipeline = require "moonreel.models.pipeline"
+local prompts = require "moonreel.sample.prompts"
 local sample = require "moonreel.sample"
 local start = require "moonreel.ckpt.start"
 
 local cost = {}
 
-local PIECE <const> = 1 << 22 -- weights of a file that is written to see how long reading takes
+-- weights of a checkpoint that is made to see what opening one takes, and of what it has each
+local PIECE <const> = 1 << 21
+local KINDS <const> = { "", "master.", "ema.", "adam_m.", "adam_v." }
 
 -- frames and pixels that are written to see how long files take; sides of frames are even
 local FRAMES_MOST <const>, PIXELS_MOST <const>, SIDE_LEAST <const> = 8, 1 << 21, 16
 
--- what a function takes
-local function timed(f)
-  local began = base.now_s()
+-- what a function takes, by the clock that counts here
+local function timed(here, f)
+  local began = here.clock()
   f()
-  return base.now_s() - began
+  return here.clock() - began
+end
+
+-- what it takes a process that renders: one of its own does everything for the first time, which
+-- takes longer
+local function timed_as(here, f)
+  local first = timed(here, f)
+  return here.fresh and first or timed(here, f)
 end
 
 -- seconds in which the autoencoder makes frames of the latents of all renderings
@@ -36,44 +49,60 @@ local function decode_s(pipe, exec, r, how)
   return seconds * #r.items * r.loop
 end
 
--- parameters of a pipeline, cut to PIECE elements in all, and the share that these are
+-- Parameters as those of a pipeline, cut to PIECE elements in all, what a checkpoint has of them,
+-- and the share of all that they are.
 local function piece_of(pipe)
-  local list, rows, taken, all = {}, {}, 0, 0
+  local params, rows, taken, all = G.params(pipe.dtype), {}, 0, 0
   for _, p in ipairs(pipe.params:list()) do
     local n = math.min(p.count, PIECE - taken)
     taken, all = taken + n, all + p.count
     if n > 0 then
-      list[#list + 1] = { name = p.name, shape = { n }, frozen = p.frozen }
-      rows[#rows + 1] = { name = p.name, dtype = "f32", shape = { n }, ptr = ("\0"):rep(4 * n),
-        bytes = 4 * n }
+      params:add { name = p.name, shape = { n }, init = { kind = "zeros" }, frozen = p.frozen }
+      local zeros = ("\0"):rep(4 * n)
+      for _, prefix in ipairs(p.frozen and { "" } or KINDS) do
+        rows[#rows + 1] = { name = prefix .. p.name, dtype = "f32", shape = { n }, ptr = zeros,
+          bytes = 4 * n }
+      end
     end
   end
-  return list, rows, taken / all
+  return params:seal(), rows, taken / all
+end
+
+-- an empty folder, which goes when it is closed
+local function new_folder()
+  local path = os.tmpname()
+  os.remove(path)
+  base.make_dir(path)
+  return setmetatable({ path = path }, { __close = function() base.remove_dir(path) end })
+end
+
+-- a checkpoint of these rows
+local function save(dir, rows)
+  local saver <close> = ckpt.saver(dir)
+  saver:save { step = 1, tensors = rows, wait = true, meta = { recipe_hash = "",
+    dataset_fingerprint = "", sampler = "", seed = 0, machine = { isa = "", threads = 1,
+    libraries = {} } } }
+  saver:wait()
+  return ckpt.dir(dir, 1)
 end
 
 -- Seconds in which this host opens a checkpoint: its settings, all of its bytes for their hashes,
--- its weights. Bytes take as long as those of a small file.
-local function open_s(settings, pipe, saved_bytes)
-  local text = settings:to_json()
-  local seconds = timed(function()
+-- its weights. Bytes take as long as those of a small one.
+local function open_s(settings, pipe, here)
+  local text, params, rows, share = settings:to_json(), piece_of(pipe)
+  local dir <close> = new_folder()
+  local path = save(dir.path, rows)
+  local source <close> = ckpt.open(path)
+  local device <close> = E.device("cpu", 1)
+  return timed_as(here, function()
     pipeline.of(require("moonreel.settings").from_json(text), pipe.dtype)
-  end)
-  local list, rows, share = piece_of(pipe)
-  local file <close> = setmetatable({ path = os.tmpname() }, { __close = function(self)
-    os.remove(self.path)
-  end })
-  ckpt.write(file.path, rows)
-  local bytes
-  local hash_s = timed(function()
-    bytes = base.read_file(file.path)
-    base.hash128(bytes)
-  end)
-  return seconds + hash_s / #bytes * saved_bytes + timed(function()
-    local source <close> = ckpt.open(file.path)
-    start.check_sizes(source, pipe.maps)
-    start.read(source, list, { maps = pipe.maps }, function(_, t)
-      t:to(pipe.dtype):close()
-    end)
+  end) + timed_as(here, function()
+    source:verify()
+  end) / source.bytes * here.saved_bytes + timed_as(here, function()
+    local again <close> = ckpt.open(path)
+    start.check_sizes(again, pipe.maps)
+    local exec <close> = E.new(device, params, {})
+    fill.weights(exec, params, again, { maps = pipe.maps, average = true })
   end) / share
 end
 
@@ -93,7 +122,7 @@ end
 
 -- Seconds in which this host writes the files of all renderings: by some frames, or strips of them.
 -- The first file of a process finds the encoder, too.
-local function files_s(r, fresh)
+local function files_s(r, here)
   local stem, n = os.tmpname(), math.min(r.frames, FRAMES_MOST)
   local strip = math.max(SIDE_LEAST, PIXELS_MOST // (n * r.width) // 2 * 2)
   local height = math.min(r.height, strip)
@@ -109,32 +138,62 @@ local function files_s(r, fresh)
     file.writer:write(pixels)
     file.writer:finish()
   end
-  local first, each = timed(write), timed(write)
+  local first, each = timed(here, write), timed(here, write)
   return each * (r.frames / n) * (r.height / height) * #r.items * r.loop
-    + (fresh and math.max(0, first - each) or 0)
+    + (here.fresh and math.max(0, first - each) or 0)
 end
 
---- What a recipe's own renderings take.
+--- What the programs of a recipe's own renderings take.
 ---@param settings table    baked
 ---@param pipe mr.Pipeline  its models
 ---@param exec mr.Exec      of E.plan
 ---@param how table         seconds: fun(prog) of one run of a program; planned: facts and rates as
----   E.plan takes them; here: this host renders, so that what only it can tell counts, too: opening
----   a checkpoint of `saved_bytes`, files, the time in which the programs are made, and what is
----   done once in a process, where it is `fresh`
+---   E.plan takes them
 ---@return number seconds
 ---@return integer clips
-function cost.of(settings, pipe, exec, how)
-  local began, here = base.now_s(), how.here
+function cost.programs(settings, pipe, exec, how)
   local step, r = sample.programs(settings, pipe, exec)
   local seconds = step.runs * how.seconds(step.prog) + decode_s(pipe, exec, r, how)
-  if here then
-    -- memory is collected behind each batch
-    seconds = seconds + base.now_s() - began + step.runs // r.steps * timed(collectgarbage)
-      + open_s(settings, pipe, here.saved_bytes) + files_s(r, here.fresh)
-  end
   step.prog:close()
   return seconds, #r.items
+end
+
+--- What is done around the programs, which only the host that renders can tell: a checkpoint is
+-- opened, programs are made, memory is collected behind each batch, files are written.
+---@param settings table    baked
+---@param pipe mr.Pipeline  its models
+---@param exec mr.Exec      of E.plan
+---@param here table        saved_bytes; clock: fun(), of the time that counts; fresh: a process of
+---   its own does it
+---@return number seconds
+function cost.around(settings, pipe, exec, here)
+  local step, r
+  local made_s = timed_as(here, function() step, r = sample.programs(settings, pipe, exec) end)
+  return made_s + step.runs // r.steps * timed_as(here, collectgarbage)
+    + open_s(settings, pipe, here) + files_s(r, here)
+end
+
+--- Do all networks of a recipe lie in its checkpoints?
+---@param pipe mr.Pipeline
+---@return boolean
+function cost.is_whole(pipe) return not pipe.autoencoder.apart and #pipe:texts_apart() == 0 end
+
+--- What renderings take with everything around them: they are made, by models without weights.
+---@param settings table    baked
+---@param pipe mr.Pipeline  its models, whole
+---@param device mr.Device
+---@param here table        as for around
+---@return number seconds
+function cost.whole(settings, pipe, device, here)
+  local options = prompts.options(prompts.read(nil, settings).rows)
+  local exec <close> = E.new(device, pipe.params, {})
+  local dir <close> = new_folder()
+  function options.sink(item, asked)
+    return output.file(("%s/%d-%d"):format(dir.path, item.index, item.number), item, asked.save_fps)
+  end
+  return open_s(settings, pipe, here) + timed_as(here, function()
+    sample.bare(settings, pipe, exec, device):render(options)
+  end)
 end
 
 return cost

@@ -461,6 +461,18 @@ function sample.programs(settings, pipe, exec)
     * r.steps}, r
 end
 
+--- A sampler of models without weights: what rendering takes does not depend on these.
+---@param settings table     baked
+---@param pipe mr.Pipeline   its models, of which none lies apart
+---@param exec mr.Exec
+---@param device mr.Device   of exec; both are left open
+---@return mr.Sampler
+function sample.bare(settings, pipe, exec, device)
+  return setmetatable({settings = settings, defaults = settings, path = "no checkpoint",
+    pipe = pipe, along = along_of(pipe), programs = {}, exec = exec, device = device,
+    codec = codec.new(pipe, exec, device)}, Sampler)
+end
+
 --- Write a clip: one frame as PNG, more as MP4.
 ---@param clip table   of Sampler:render
 ---@param stem string  path without extension

@@ -23,15 +23,6 @@ function processors.spare(settings, used)
   return given > 0 and given or math.max(1, processors.count() - used)
 end
 
---- How much longer what renders beside a run takes than alone: where both have more threads than
--- there are processors, each thread has an equal share of these.
----@param used integer     threads of the run
----@param threads integer  of what renders
----@return number  1 at least
-function processors.stretch(used, threads)
-  return math.max(1, (used + threads) / processors.count())
-end
-
 --- Processes that want a processor, the mean of the last minute.
 ---@return number
 function processors.wanted() return tonumber(base.read_file("/proc/loadavg"):match "^%S+") or 0 end

@@ -1,5 +1,6 @@
---- What the renderings of a run take: predicted before the first step, held against what they took,
--- and no more than sampling.most_share of the time.
+--- What the renderings of a run take: predicted before the first step, held against what they
+-- took, and no more than sampling.most_share of the time. On the run's device these are seconds.
+-- Beside the run they are seconds of a processor: how soon it gets them is up to the run.
 -- @module moonreel.trainer.rendering_cost
 local E = require "moonreel.core.exec"
 local base = require "moonreel.core.base"
@@ -12,6 +13,7 @@ local rendering_cost = {}
 
 local TOLERANCE <const> = 0.1 -- of the prediction: more is said in the log
 local ASK_S <const> = 60      -- for a prediction
+local SHORT_S <const> = 5     -- of all programs of a rendering
 
 --- Seconds as people read them.
 ---@param seconds number
@@ -25,26 +27,29 @@ end
 ---@field predicted_s number|nil of one rendering
 ---@field times number[]         seconds that renderings took
 ---@field spent_s number         all of them
+---@field beside boolean         seconds are those of a processor
 ---@field began number           when the run began to train
 local Cost = {}
 Cost.__index = Cost
 
 --- Nothing predicted, nothing rendered.
----@param most_share number
+---@param sampling table  of the settings
 ---@return mr.RenderingCost
-function rendering_cost.new(most_share)
-  return setmetatable({ most_share = most_share, times = {}, spent_s = 0, began = base.now_s() },
-    Cost)
+function rendering_cost.new(sampling)
+  return setmetatable({ most_share = sampling.most_share, beside = sampling.on == "host",
+    times = {}, spent_s = 0, began = base.now_s() }, Cost)
 end
 
---- What a rendering takes on a device.
+--- What a rendering takes on a device. One that is short on processors is made. Of another one the
+-- programs take what the device's rates say.
 ---@param s table  settings
 ---@param device mr.Device
----@param here table  saved_bytes, fresh: as of moonreel.sample.cost
----@return number seconds
+---@param here table  saved_bytes; fresh: a process of its own renders
+---@return number seconds  where it is fresh, of a processor
 ---@return integer clips
 ---@return integer bytes of the process that renders
 function rendering_cost.on(s, device, here)
+  here.clock = here.fresh and os.clock or base.now_s
   local dtype = pipeline.dtype(s, device)
   local pipe = pipeline.of(s, dtype)
   local planned = { facts = device:facts(), rates = {} }
@@ -52,13 +57,18 @@ function rendering_cost.on(s, device, here)
     planned.rates[name] = device:rates(name)
   end
   local exec <close> = E.plan(pipe.params, planned)
-  local bytes = 0
-  local seconds, clips = sample_cost.of(s, pipe, exec, { planned = planned, here = here,
+  local bytes, threads = 0, here.fresh and planned.facts.threads or 1
+  local seconds, clips = sample_cost.programs(s, pipe, exec, { planned = planned,
     seconds = function(prog)
       local plan = prog:plan()
       bytes = math.max(bytes, plan.total)
-      return plan.seconds
+      return plan.seconds * threads
     end })
+  if planned.facts.device == "cpu" and seconds < SHORT_S and sample_cost.is_whole(pipe) then
+    seconds = sample_cost.whole(s, pipe, device, here)
+  else
+    seconds = seconds + sample_cost.around(s, pipe, exec, here)
+  end
   -- a file whose hashes are compared is in memory as a whole
   return seconds, clips, bytes + here.saved_bytes
 end
@@ -69,10 +79,17 @@ local device <close> = require("moonreel.core.exec").device("cpu", %d)
 print(require("moonreel.trainer.rendering_cost").on(s, device,
   { saved_bytes = %d, fresh = %s }))]]
 
--- The same by a process of its own, on processors: its memory does not count as the run's.
-local function ask(s, threads, here)
+--- The same by a process of its own, on processors: its memory does not count as the run's.
+---@param s table  settings
+---@param threads integer
+---@param here table
+---@return number seconds
+---@return integer clips
+---@return integer bytes
+function rendering_cost.ask(s, threads, here)
   local code = ASK:format(threads, here.saved_bytes, here.fresh)
-  local done = process.run({ process.program(), "-e", code }, s:to_json(), { deadline_s = ASK_S })
+  local done = process.run({ "/bin/sh", "-c", 'exec "$@" 2>&1', "sh", process.program(), "-e",
+    code }, s:to_json(), { deadline_s = ASK_S })
   local seconds, clips, bytes = done.output:match "^([%d.e+-]+)\t(%d+)\t(%d+)\n$"
   if done.exit ~= 0 or not seconds then
     base.raise("MR_E_FAIL", done.output)
@@ -100,7 +117,7 @@ function Cost:predict(r)
     if here and r.facts.device ~= "cpu" then
       return rendering_cost.on(s, r.device, known)
     end
-    return ask(s, here and r.facts.threads or threads, known)
+    return rendering_cost.ask(s, here and r.facts.threads or threads, known)
   end)
   if not good then
     r.progress:say(("what a rendering takes is not known: %s"):format(tostring(
@@ -109,18 +126,21 @@ function Cost:predict(r)
   end
   if here and r.facts.device == "cpu" then
     r.truth:beside(bytes)
-  elseif not here then
-    seconds = seconds * processors.stretch(used_by(r), threads)
   end
   self.predicted_s = seconds
-  r.progress:say(("renderings: every %d steps (sampling.every) %d clips, about %s each, %s")
-    :format(s.sampling.every, clips, rendering_cost.text(seconds), here and "between two steps"
+  r.progress:say(("renderings: every %d steps (sampling.every) %d clips, about %s each%s, %s")
+    :format(s.sampling.every, clips, rendering_cost.text(seconds), self:of(),
+    here and "between two steps"
     or ("beside the run, by %d thread%s"):format(threads, threads == 1 and "" or "s")))
 end
 
+-- whose seconds they are
+function Cost:of() return self.beside and " of a processor" or "" end
+
 --- One is made.
----@param seconds number
-function Cost:took(seconds)
+---@param event table  of moonreel.watch
+function Cost:took(event)
+  local seconds = self.beside and event.cpu_s or event.seconds
   self.times[#self.times + 1], self.spent_s = seconds, self.spent_s + seconds
 end
 
@@ -156,8 +176,8 @@ function Cost:line(busy)
     return nil
   end
   local off = facts.predicted_s and facts.measured_s / facts.predicted_s - 1 or 0
-  return ("renderings: %d, %s each, %.1f %% of the time%s"):format(facts.n,
-    rendering_cost.text(facts.measured_s), facts.share * 100,
+  return ("renderings: %d, %s each%s, %.1f %% of the time%s"):format(facts.n,
+    rendering_cost.text(facts.measured_s), self:of(), facts.share * 100,
     math.abs(off) <= TOLERANCE and "" or busy
     and ("; not held against the prediction: " .. busy)
     or ("; %s were predicted: %+.0f %%"):format(rendering_cost.text(facts.predicted_s), off * 100))

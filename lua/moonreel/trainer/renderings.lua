@@ -105,7 +105,7 @@ function renderings.open(r)
       .. "try: evaluate = require('moonreel.job.eval_loss').measure")
   end
   r.renders = { looked_s = 0, attempts = 0, waits = #waiting(r) > 0,
-    cost = rendering_cost.new(s.most_share) }
+    cost = rendering_cost.new(s) }
   if s.every > 0 then
     r.renders.cost:predict(r)
   end
@@ -135,7 +135,7 @@ local function start(r)
   local x, due = r.renders, cadence.sets(r.settings)
   x.waits, x.text, x.errors = false, "", ""
   local words = { "nice", "-n", "19", process.program(), "watch", r.dir, "--due", "--json",
-    "--threads", tostring(rendering_cost.threads(r)), "device=cpu" }
+    "--threads", tostring(rendering_cost.threads(r)), "--device", "cpu" }
   words[#words + 1] = due[sets.LOSS] and "--eval-loss" or nil
   words[#words + 1] = not due[sets.OWN] and "--loss-only" or nil
   local good, child = pcall(stream.spawn, words)
@@ -158,7 +158,7 @@ local function tell(r, line)
     say(r, "step %d is evaluated: loss %.4f, %s, %s", event.step, event.scalars.eval_loss,
       event.path, rendering_cost.text(event.seconds))
   elseif good then
-    r.renders.cost:took(event.seconds)
+    r.renders.cost:took(event)
     say(r, "step %d is rendered: %s, %s", event.step, event.path,
       rendering_cost.text(event.seconds))
   end

@@ -143,8 +143,8 @@ end
 ---@param dir string
 ---@return mr.Truth
 ---@return table facts  resident: bytes at most, printed at the end of the run; began: bytes of the
----   process when it began; ranks, threads of each; device; rendered: seconds of each rendering of
----   the run's own prompts; nil what the journal does not tell
+---   process when it began; ranks, threads of each; device; rendered: {seconds, cpu_s} of each
+---   rendering of the run's own prompts; nil what the journal does not tell
 function truth.of_run(dir)
   local self, update_s, rounds, facts = truth.new(), 0, 1, {}
   local function expect(row)
@@ -170,7 +170,7 @@ function truth.of_run(dir)
     end
     if entry.kind == "samples" and entry.set == "recipe" and stated(entry, "seconds") then
       facts.rendered = facts.rendered or {}
-      table.insert(facts.rendered, entry.seconds)
+      table.insert(facts.rendered, { seconds = entry.seconds, cpu_s = stated(entry, "cpu_s") })
     end
     if entry.kind == "end" or entry.kind == "stop" then
       facts.resident = stated(entry, "resident_bytes") or facts.resident

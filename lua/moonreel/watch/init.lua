@@ -96,7 +96,7 @@ local function line_of(one, set, path, made)
   end
   return { kind = "samples", step = one.step, set = set.name, path = path, files = files,
     scalars = next(made.scalars) and made.scalars or nil, seconds = made.seconds,
-    text = made.trouble, wall = base.wall_s() }
+    cpu_s = made.cpu_s, text = made.trouble, wall = base.wall_s() }
 end
 
 local function reports(self) return not (self.o.silent or self.o.save_to) end
@@ -165,17 +165,18 @@ end
 
 -- render a set of a checkpoint into its place
 local function try(self, one, set, path)
-  local began, folder = base.now_s(), folder_of(self, one)
+  local began, clock, folder = base.now_s(), os.clock(), folder_of(self, one)
   local work <close> = shelf.begin(folder, set.name)
   local made = make(self, one, set, work.path)
-  made.seconds = base.now_s() - began
+  made.seconds, made.cpu_s = base.now_s() - began, os.clock() - clock
   finish(self, one, set, path, work, made)
   if made.trouble then
     self.o.note(("step %d: a metric failed: %s"):format(one.step, made.trouble))
   end
   self.counts.rendered = self.counts.rendered + 1
   self.o.tell { step = one.step, stage = one.stage, set = set.name, state = "rendered",
-    path = folder .. "/" .. path, seconds = made.seconds, scalars = made.scalars }
+    path = folder .. "/" .. path, seconds = made.seconds, cpu_s = made.cpu_s,
+    scalars = made.scalars }
 end
 
 -- a rendering that failed is shown, reported to the run, and not tried again by this process

@@ -35,14 +35,16 @@ describe("plan with sampling.every", function()
   it("takes what renderings of a run took", function()
     local lines = { made_run.start(0) }
     for i, seconds in ipairs { 5, 1, 3 } do
-      lines[i + 1] = { kind = "samples", set = "recipe", seconds = seconds, step = i }
+      lines[i + 1] = { kind = "samples", set = "recipe", seconds = 2 * seconds,
+        cpu_s = seconds, step = i }
     end
     lines[5] = { kind = "samples", set = "low4s", seconds = 100, step = 5 }
     local truth = require "moonreel.trainer.truth"
-    local function measured(name, list)
-      return renders.measured((select(2, truth.of_run(made_run.make(dir, name, list, false)))))
+    local function measured(name, list, on)
+      return renders.measured(select(2, truth.of_run(made_run.make(dir, name, list, false))), on)
     end
-    assert.equal(3, measured("r", lines))
-    assert.is_nil(measured("s", { made_run.start(0) }))
+    assert.equal(3, measured("r", lines, "host"))
+    assert.equal(6, measured("d", lines, "device"))
+    assert.is_nil(measured("s", { made_run.start(0) }, "host"))
   end)
 end)

@@ -10,10 +10,10 @@ local run = require "moonreel.run"
 describe("what renderings take", function()
   -- a run that has trained for this many seconds
   local function cost(most_share, seconds, predicted_s, ...)
-    local one = rendering_cost.new(most_share)
+    local one = rendering_cost.new { most_share = most_share, on = "device" }
     one.began, one.predicted_s = base.now_s() - seconds, predicted_s
     for _, took in ipairs { ... } do
-      one:took(took)
+      one:took { seconds = took, cpu_s = 3 * took }
     end
     return one
   end
@@ -60,27 +60,49 @@ describe("what renderings take", function()
     assert.equal(least + 5e6, bytes(5000000))
   end)
 
-  it("is longer beside a run by the processors that both want", function()
-    local settings = require("moonreel.settings").bake("tiny/demo", { "model.depth=1",
-      "sampling.every=5", "sampling.threads=1", "scheduler.num_sampling_steps=1",
-      'sampling.prompts={"a"}' })
-    local function predicted(threads)
-      local one = cost(0, 1)
-      one:predict { settings = settings, facts = { device = "cpu", threads = threads },
-        team = { size = 1 }, saved_bytes = 0, progress = { say = function() end } }
-      return one.predicted_s
+  it("is what a processor does for it beside a run, however long the run lets it wait", function()
+    local one = rendering_cost.new { most_share = 0, on = "host" }
+    one.predicted_s = 4
+    one:took { seconds = 60, cpu_s = 5 }
+    assert.same({ 5, 5 }, { one:facts().measured_s, one:facts().spent_s })
+    assert.matches("^renderings: 1, 5.00 s each of a processor, .*; 4.00 s were predicted: %+25 %%"
+      .. "$", one:line())
+  end)
+
+  -- a recipe of one small block
+  local function small(...)
+    return require("moonreel.settings").bake("tiny/demo", { "model.depth=1",
+      "scheduler.num_sampling_steps=1", 'sampling.prompts={"a"}', ... })
+  end
+  local function on(settings, threads, here)
+    local device <close> = require("moonreel.core.exec").device("cpu", threads)
+    return (rendering_cost.on(settings, device, here))
+  end
+
+  it("counts all threads of a process of its own", function()
+    -- by rates, since the autoencoder lies apart: they scale with the threads
+    local settings = small("vae.type=autoencoder_2d", "model.in_channels=16",
+      "vae.from_pretrained=none.safetensors")
+    local alone = on(settings, 1, { saved_bytes = 0, fresh = true })
+    assert.is_true(on(settings, 8, { saved_bytes = 0, fresh = true }) > alone / 2)
+    assert.is_true(on(settings, 8, { saved_bytes = 0, fresh = false }) < alone / 2)
+  end)
+
+  it("is what one takes that is made, where that is short", function()
+    local cost_of = require "moonreel.sample.cost"
+    local whole, seen = cost_of.whole, 0
+    function cost_of.whole(...)
+      seen = seen + 1
+      return whole(...)
     end
-    local few, many = predicted(1), predicted(999 * require("moonreel.trainer.processors").count())
-    assert.is_true(many > 100 * few, ("%g %g"):format(few, many))
+    local took = on(small(), 1, { saved_bytes = 0, fresh = true })
+    cost_of.whole = whole
+    assert.is_true(seen == 1 and took > 0.005 and took < 5, took)
   end)
 
   it("has a checkpoint that is opened in it, all of whose bytes are read", function()
-    local settings = require("moonreel.settings").bake("tiny/demo", { "model.depth=1",
-      "scheduler.num_sampling_steps=1", 'sampling.prompts={"a"}' })
-    local device <close> = require("moonreel.core.exec").device("cpu", 1)
-    local function seconds(bytes)
-      return (rendering_cost.on(settings, device, { saved_bytes = bytes, fresh = false }))
-    end
+    local settings = small()
+    local function seconds(bytes) return on(settings, 1, { saved_bytes = bytes, fresh = false }) end
     seconds(0)
     local least = seconds(0)
     assert.is_true(least > 0.005 and least < 5, least)
@@ -123,11 +145,13 @@ describe("a run that may render little of its time", function()
         table.sort(told)
         return told
       end)())
-      assert.matches("renderings: every 5 steps %(sampling.every%) 2 clips, about [%d.]+ s each, "
-        .. (on == "host" and "beside the run, by %d+ thread" or "between two steps"), said)
+      assert.matches("renderings: every 5 steps %(sampling.every%) 2 clips, about [%d.]+ s each"
+        .. (on == "host" and " of a processor, beside the run, by %d+ thread"
+        or ", between two steps"), said)
       assert.matches("step 5 is not rendered: renderings would take [%d.]+ %% of the time, "
         .. "sampling.most_share = 1e%-05; try: moonreel watch %S+ %-%-every 5\n", said)
-      assert.matches("renderings: 1, [%d.]+ s each, [%d.]+ %% of the time", said)
+      assert.matches("renderings: 1, [%d.]+ s each" .. (on == "host" and " of a processor" or "")
+        .. ", [%d.]+ %% of the time", said)
       assert.equal("end", last.kind)
       assert.equal(1, last.renderings.n)
       assert.is_true(last.renderings.predicted_s > 0 and last.renderings.measured_s > 0

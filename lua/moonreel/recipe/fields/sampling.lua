@@ -121,7 +121,8 @@ return {
   row("threads", "integer", { default = 0, min = 0, max = 4096, reader = "trainer",
     help = "compute threads of that process; 0: as many as the run leaves, one at least" }),
   row("most_share", "number", { default = 0, min = 0, max = 1, reader = "trainer",
-    help = "share of the time of a run that renderings of `sampling.every` may take; one that "
-      .. "would take more is left out, but for the last one; 0: no limit" }),
+    help = "share of the time of a run that renderings of `sampling.every` may take, "
+      .. "beside the run of that of a processor; one that would take more is left out, but for the "
+      .. "last one; 0: no limit" }),
   row("batch_size", "integer", { default = 1, min = 1, help = "renderings side by side" }),
 }
