@@ -309,6 +309,20 @@ static int g_outputs(lua_State *L)
     return 1;
 }
 
+static int g_inputs(lua_State *L)
+{
+    mr_graph *g = mr_bind_graph(L, 1);
+    lua_newtable(L);
+    for (int i = 0; i < mr_graph_storages(g); i++) {
+        const mr_storage *s = mr_graph_storage(g, i);
+        if (s->kind != MR_INPUT)
+            continue;
+        mr_bind_push_value(L, 1, g, mr_graph_input_find(g, s->name));
+        lua_setfield(L, -2, s->name);
+    }
+    return 1;
+}
+
 /* concat({v1, v2, ...}, axis): values, or eager tensors. */
 static int g_concat(lua_State *L)
 {
@@ -410,6 +424,7 @@ static const mr_bind_row graph_rows[] = {
            "The steps of a run of the finished graph: queue, op, node, the steps waited for, and "
            "what they may run beside. exec: knows which of its regions are one; absent: regions "
            "of two names are two."),
+    MR_ROW("inputs", g_inputs, "(): table<string, mr.Value>", "Its inputs by name."),
     MR_ROW("outputs", g_outputs, "(): string[]", "Names of the outputs."),
     MR_ROW("edges", g_edges, "(): boolean",
            "Does conv3d read the nearest place for one outside, where this runs?"),

@@ -17,6 +17,7 @@
 -- @module moonreel.optim.ranks
 local G = require "moonreel.core.graph"
 local base = require "moonreel.core.base"
+local bucket_size = require "moonreel.optim.bucket_size"
 local ops = require "moonreel.core.op"
 local options = require "moonreel.text.options"
 
@@ -48,12 +49,13 @@ end
 ---@param settings table
 ---@param size integer   of the run
 ---@param layers integer|nil  of these that share each layer; nil: by the settings
+---@param elements integer|nil  of a bucket, found by trial; nil: by the settings
 ---@return table|nil
-function ranks.cut(settings, size, layers)
-  -- ref: parallelism 2, starting points
-  local millions = settings.plugin_config.reduce_bucket_size_in_m or size <= 256 and 128 or 512
+function ranks.cut(settings, size, layers, elements)
+  local millions = math.tointeger(settings.plugin_config.reduce_bucket_size_in_m)
   local alike = size // (layers or settings.plugin_config.tp_size or 1)
-  return size > 1 and { ranks = math.max(alike, 1), elements = millions << 20 } or nil
+  return size > 1 and { ranks = math.max(alike, 1), elements = elements
+    or millions and millions << 20 or bucket_size.start(size) } or nil
 end
 
 local read = options.declare("ranks.new", {

@@ -2,6 +2,7 @@
 -- @module moonreel.trainer
 local base = require "moonreel.core.base"
 local bench = require "moonreel.core.bench"
+local bucket_trial = require "moonreel.trainer.bucket_trial"
 local gpu = require "moonreel.trainer.gpu"
 local renderings = require "moonreel.trainer.renderings"
 local samples = require "moonreel.trainer.samples"
@@ -32,6 +33,7 @@ trainer.steps = {
   {"open what to start from", origin.source, "open"},
   {"compare the recipe with the checkpoint's", origin.compare, "open"},
   {"declare the models", setup.models, "device"},
+  {"find the size of communication buckets", bucket_trial.run, "device"},
   {"allocate their state", setup.state, "device"},
   {"open the data", samples.open, "index"},
   {"fill the state", setup.fill, "weights"},
@@ -88,6 +90,8 @@ trainer.steps = {
 ---@field micros integer      micro-batches of a step, of all ranks: step_ranks x accumulate
 ---@field ranks mr.Ranks?     what they share of parameters and state
 ---@field reduced boolean?    every micro-step ends with the reduction of gradients
+---@field bucket_size table?  of communication buckets, found by trial: elements, ranks; tried,
+---   formula, or kept from a run before
 ---@field choices table?      what recomputes, of the run that goes on (moonreel.trainer.programs)
 ---@field told boolean?       ranks speak within micro-steps: they begin them together
 ---@field programs mr.Programs compiled micro-steps by shape

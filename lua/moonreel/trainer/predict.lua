@@ -277,7 +277,8 @@ function predict.run(r)
     machine = r.machine, buckets = rows, update_s = r.update_s,
     talk_s = r.talk_s,
     hosts = r.team.size > 1 and json.array(table.move(r.on_hosts, 1, #r.on_hosts, 1, {})) or nil,
-    rounds = rounds_of(r), shares = shares, began_bytes = r.began_bytes,
+    rounds = rounds_of(r), shares = shares, bucket_size = r.bucket_size,
+    began_bytes = r.began_bytes,
     trackers = tracking.told(r.settings), wall = base.wall_s()}
 end
 

@@ -141,8 +141,9 @@ local function note_moments(r)
   return since
 end
 
---- Lay out the ranks, allocate the models' state.
-function setup.state(r)
+--- Lay out the ranks over the parameters of r.pipe, and allocate what this one keeps of the state:
+-- mesh, ranks, regions, exec.
+function setup.layout(r)
   local s, params, node = r.settings, r.pipe.params, r.team:even(comm_place.find())
   r.mesh = mesh_of(r, node)
   state.check_scales(s, params, r.split.ranks)
@@ -158,13 +159,19 @@ function setup.state(r)
     r.reduced = r.ranks.gradients or r.micros <= r.mesh.data
     r.told = r.reduced or r.ranks.weights
   end
-  if r.found then
-    r.since = note_moments(r)
-  end
   r.rule = blame.record(s, "optim", optim.rule, s)
   r.fresh = regions.fresh(r.ranks, r.micros)
   r.regions = regions.of(s, r.ranks, r.dtype, r.fresh, params)
   r.exec = r:keep(executor(r, params))
+end
+
+--- Allocate the models' state, and open what encodes their inputs.
+function setup.state(r)
+  local s = r.settings
+  setup.layout(r)
+  if r.found then
+    r.since = note_moments(r)
+  end
   r.cached = cached_inputs(r)
   if r.pipe.autoencoder.apart and not r.cached.latents then
     r.pipe.config.vae.from_pretrained = origin.of(r, "vae.from_pretrained")

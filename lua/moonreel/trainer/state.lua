@@ -295,7 +295,8 @@ end
 function state.counts(r)
   return {step = r.step, updates = r.updates, step_ranks = r.step_ranks, bad = r.bad,
     rolled_back_at = r.rolled_back_at, spikes = r.spikes:state(),
-    recompute = r.programs:record(),
+    recompute = r.programs:record(), bucket_size = r.bucket_size
+      and {elements = r.bucket_size.elements, ranks = r.bucket_size.ranks},
     second_moment_since = r.since and next(r.since) and r.since or nil}
 end
 

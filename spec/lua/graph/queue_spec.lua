@@ -1,4 +1,4 @@
---- Queues of nodes: which one a node runs on, and what is said of a wrong one.
+--- Queues of nodes: which one a node runs on, and what is said of a wrong one; inputs of a graph.
 -- Covers: core/bind/graph.c
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
@@ -91,5 +91,20 @@ schedule: 8 steps on 4 queues
     g:finish()
     assert.no.matches("silu 'silu#1'  waits", g:schedule())
     assert.matches("silu 'silu#1'  waits for 0", g:schedule(run))
+  end)
+end)
+
+describe("g:inputs", function()
+  it("are those that a program is given, by name", function()
+    local g <close> = G.graph()
+    local x, n = g:input("x", "f32", { 4, 2 }), g:input("n", "i64", { 3 })
+    g:output("y", ops.silu(x:permute { 1, 0 }))
+    g:output("m", ops.copy(n))
+    g:finish()
+    local found = {}
+    for name, value in pairs(g:inputs()) do
+      found[name] = value.dtype .. " " .. table.concat(value.shape, "x")
+    end
+    assert.same({ x = "f32 4x2", n = "i64 3" }, found)
   end)
 end)

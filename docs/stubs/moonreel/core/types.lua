@@ -551,6 +551,10 @@ function Graph:print() end
 ---@return string
 function Graph:schedule(exec) end
 
+--- Its inputs by name.
+---@return table<string, mr.Value>
+function Graph:inputs() end
+
 --- Names of the outputs.
 ---@return string[]
 function Graph:outputs() end

@@ -58,10 +58,13 @@ for record, whose in pairs { plugin_config = "", plugin_config_ae = " of the aut
   add(record .. ".static_graph", "boolean",
     { no_meaning = "every graph is static", help = "the graph never changes" })
   add(record .. ".reduce_bucket_size_in_m", "integer",
-    { min = 1, spellings = top and { "reduce_bucket_size_in_m" } or nil,
+    { min = 1, word = top and "auto" or nil,
+    spellings = top and { "reduce_bucket_size_in_m" } or nil,
     reader = top and "trainer" or nil,
     no_meaning = not top and "an autoencoder is not reduced" or nil,
-    help = "2^20 elements of a communication bucket; none: 128, of more than 256 ranks 512" })
+    help = "2^20 elements of a communication bucket; none: 128, of more than 256 ranks 512"
+      .. (top and "; auto: the quickest of some that are tried before the first step, which a run "
+      .. "that goes on by as many ranks keeps" or "") })
 end
 add("grad_ckpt_buffer_size", "integer", { min = 0, unit = "bytes", reader = "trainer",
   resume = "free", help = "inputs of blocks that recompute wait for the backward pass in so much "
