@@ -500,6 +500,13 @@ static mr_status open_streams(rt *r)
     return MR_OK;
 }
 
+// rates by which every step takes that long
+static mr_rates rates_of_tasks(double seconds)
+{
+    const double any = 1e18;
+    return (mr_rates){.of = {{any, any}}, .step_s = seconds};
+}
+
 static mr_status open_taken(int ordinal, mr_device **out)
 {
     rt *r;
@@ -516,6 +523,8 @@ static mr_status open_taken(int ordinal, mr_device **out)
     snprintf(r->dev.facts.device, sizeof r->dev.facts.device, "%s", mr_cuda.device);
     snprintf(r->dev.bus, sizeof r->dev.bus, "%s", facts.bus);
     snprintf(r->dev.facts.isa, sizeof r->dev.facts.isa, "%d.%d", facts.major, facts.minor);
+    for (size_t i = 0; i < MR_COUNT(r->dev.rates); i++)
+        r->dev.rates[i] = rates_of_tasks(facts.task_s);
     mr_status st = open_streams(r);
     if (st == MR_OK) {
         r->speaker = (mr_cuda_speaker){.settle = settle_for_ranks, .user = r};

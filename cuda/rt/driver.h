@@ -38,6 +38,7 @@ typedef struct mr_cuda_facts {
     int major, minor; /* compute capability */
     int driver, need; /* versions as 12040: the driver's, and the least that the runtime takes */
     int devices;
+    double task_s; /* that each work takes, whatever it is; 0: that has to be measured */
 } mr_cuda_facts;
 
 /* What becomes of sums before they are stored: nothing; gelu_tanh of them; the same, and `aux` is

@@ -7,8 +7,8 @@
  * (719), full=N (the N-th handle or block is not given), refuse=N (nor the N-th launch taken),
  * once=N (the N-th call of another kind does nothing but fail, with error=E, and no other does),
  * seed=S (of all orders), eager (copies inside kernels land at once), task=MS (that each work
- * takes: 2, with which probes of rates in core/exec/rates.c are soon content). Licence: Apache-2.0
- */
+ * takes: 2, with which probes of rates in core/exec/rates.c are soon content), rated (that is said
+ * beforehand, and nothing is probed). Licence: Apache-2.0 */
 #include "cuda/emu/emu.h"
 #include "cuda/rt/driver.h"
 #include <algorithm>
@@ -22,7 +22,7 @@ namespace
 // ---- what is wrong ----
 
 struct Wrong {
-    bool absent, none, old, eager;
+    bool absent, none, old, eager, rated;
     long arch = 90, fail = -1, error = MR_CUDA_LAUNCH_FAILURE, seed = 1, devices = 1;
     long full = -1, refuse = -1, once = -1;
     size_t memory = (size_t)200 << 20;
@@ -58,6 +58,7 @@ void read_environment()
         wrong.none |= word == "none";
         wrong.old |= word == "old";
         wrong.eager |= word == "eager";
+        wrong.rated |= word == "rated";
         if (const char *v = value_of(word.c_str(), "arch="))
             wrong.arch = atol(v);
         if (const char *v = value_of(word.c_str(), "devices="))
@@ -135,6 +136,7 @@ int facts(int ordinal, mr_cuda_facts *out)
     out->need = 12040;
     out->driver = wrong.absent ? 0 : wrong.old ? 11080 : 13000;
     out->devices = wrong.none ? 0 : (int)wrong.devices;
+    out->task_s = wrong.rated ? wrong.task_ms / 1000 : 0;
     if (wrong.absent || wrong.none)
         return MR_CUDA_NO_DEVICE;
     if (wrong.old)

@@ -87,6 +87,19 @@ static void clocks(void)
     mr_device_close(dev);
 }
 
+// where it is known what each work takes nothing is probed, for either dtype
+static void rates(void)
+{
+    mr_device *dev = open_with("rated,task=5");
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        mr_rates known = {.step_s = 0};
+        OK(mr_device_rates(dev, bf16 ? MR_BF16 : MR_F32, &known));
+        CHECK_NEAR(known.step_s, 5e-3, 1e-12);
+        CHECK(known.of[0].flop_s > 1e15 && known.of[0].bytes_s > 1e15);
+    }
+    mr_device_close(dev);
+}
+
 // copies on all lanes, some behind others: what waits for them returns when they came by
 static void lanes(int seed)
 {
@@ -303,6 +316,7 @@ int main(void)
 {
     memory();
     clocks();
+    rates();
     for (int seed = 0; seed < 6; seed++)
         lanes(seed);
     moved();
