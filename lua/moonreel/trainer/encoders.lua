@@ -51,6 +51,17 @@ local function add_other(self, pipe, of)
   end
 end
 
+--- Rates of a device in the dtypes that steps of a pipeline have: a probe of one takes as long as
+-- some steps of a small run.
+---@param device mr.Device
+---@param pipe mr.Pipeline
+---@return table  as E.plan takes them
+function encoders.rates(device, pipe)
+  local rates = { f32 = device:rates "f32" }
+  rates[pipe.dtype] = rates[pipe.dtype] or device:rates(pipe.dtype)
+  return rates
+end
+
 --- The encoders of a pipeline.
 ---@param pipe mr.Pipeline
 ---@param given table  facts, rates as E.plan takes them; memory_bytes: that a text encoder may have

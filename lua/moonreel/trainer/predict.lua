@@ -128,11 +128,9 @@ end
 -- what encodes a batch beside the step, planned on the run's device, which is probed where there is
 -- such a thing
 local function plan_encoders(r)
-  local rates, apart = {}, r.codec or #r.pipe:texts_apart() > 0 and not r.cached.text
-  for _, dtype in ipairs(apart and {"f32", "bf16"} or {}) do
-    rates[dtype] = r.device:rates(dtype)
-  end
-  return r:keep(encoders.new(r.pipe, {facts = r.facts, rates = rates,
+  local apart = r.codec or #r.pipe:texts_apart() > 0 and not r.cached.text
+  return r:keep(encoders.new(r.pipe, {facts = r.facts,
+    rates = apart and encoders.rates(r.device, r.pipe) or {},
     memory_bytes = (r.device:memory()), video = r.cached.latents, captions = r.cached.text,
     conditions = conditions.new(r.settings, r.pipe, {}),
     seconds = function(prog) return prog:plan().seconds end}))
