@@ -218,7 +218,7 @@ describe("a run with sampling.every", function()
       require("moonreel.trainer.renderings").look = function(r)
         look(r)
         if r.renders and r.renders.child then send() end
-      end]], words("stopped", "steps=100000", "scheduler.num_sampling_steps=2000"))
+      end]], words("stopped", "steps=100000", "scheduler.num_sampling_steps=200"))
     assert.equal(143, done.exit, done.output)
     assert.same({}, told "stopped")
     local steps = ckpt.steps(run_dir "stopped")[1]
@@ -230,7 +230,7 @@ describe("a run with sampling.every", function()
 
   it("renders each checkpoint once when it is killed and started again", function()
     local log, seed = out .. "/log", tonumber(os.getenv "MOONREEL_SEED" or 1)
-    local kills = tonumber(os.getenv "MOONREEL_KILLS" or 5)
+    local kills = tonumber(os.getenv "MOONREEL_KILLS" or 3)
     print(("seed %d"):format(seed))
     for i = 1, kills do
       background.start(log, process.program(), table.unpack(words("killed", "steps=100000",
