@@ -47,7 +47,7 @@ end)
 describe("docs/steps.md", function()
   it("prints a row from an empty folder #slow", function()
     local done = page.follow("docs/steps.md", { change = function(words)
-      return (words:gsub("steps=%d+", "steps=2"))
+      return (words:gsub("steps=%d+", "steps=2 num_sampling_steps=2"))
     end })
     assert.equal(3, #done)
     for i = 1, 2 do
