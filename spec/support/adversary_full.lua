@@ -1,7 +1,8 @@
 --- A discriminator that learns from the demo's clips and from the same clips blurred (means of 3 x
 -- 3 pixels): how many held-out clips it takes for more real than their blurred copies. Measures; no
--- spec runs it. Use: moonreel spec/support/adversary_full.lua [STEPS [DROPOUT [train]]]; with
--- `train` the blurred clips are what comes back of an autoencoder that trains against it.
+-- spec runs it. Use: moonreel spec/support/adversary_full.lua [STEPS [DROPOUT [SEED|train]]]; SEED:
+-- of first weights, order and dropout; with `train` the blurred clips are what comes back of an
+-- autoencoder that trains against it.
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
@@ -24,6 +25,7 @@ local words = require "spec.support.adversarial"
 
 local DROPOUT <const> = tonumber(arg[2] or 0.1)
 local STEPS <const>, BATCH <const>, FRAMES <const>, SIDE <const> = tonumber(arg[1] or 300), 8, 4, 32
+local SEED <const> = math.tointeger(tonumber(arg[3])) or 1
 local SETTLE <const> = 60 -- batches behind the last update
 local SHAPE <const> = { BATCH, FRAMES, 3, SIDE, SIDE }
 local SIZES <const> = { ["32px"] = { pixels = SIDE * SIDE, aspects = { { 1.0, SIDE, SIDE } } } }
@@ -39,7 +41,7 @@ end
 -- call f with every whole batch of clips
 local function each_batch(path, epochs, f)
   local index <close> = data.open(path)
-  local loader <close> = data.loader { index = index, epochs = epochs, seed = 1,
+  local loader <close> = data.loader { index = index, epochs = epochs, seed = SEED,
     bucket_config = { ["32px"] = { [FRAMES] = { 1.0, BATCH } } }, resolutions = SIZES }
   for batch in function() return loader:next() end do
     if batch.n == BATCH and f(batch) == false then
@@ -101,7 +103,7 @@ local function alone(path, held)
   local params = G.params "f32"
   local net = discriminator.new(params, { ndf = 32, n_layers = 3, dropout = DROPOUT })
   local run = E.new(E.device("cpu"), params:seal(), { regions = regions.adamw() })
-  run:init(1)
+  run:init(SEED)
   local g = G.graph(params)
   local io = { seed = g:input("seed", "i64", { 1 }), keys = g:input("keys", "i64", { BATCH }),
     epoch = g:input("epoch", "i32", { 1 }) }
@@ -113,7 +115,7 @@ local function alone(path, held)
   g:output("moments", (G.concat({ of_real, of_fake }, 0)))
   g:backward(loss, {})
   local prog, update, step = run:compile(g:finish()), optim.new(run, params), 0
-  prog:set("seed", T.from({ 1 }, { 1 }, "i64"))
+  prog:set("seed", T.from({ 1 }, { SEED }, "i64"))
   each_batch(path, 100, function(batch)
     step = step + 1
     prog:set("pixels", batch:tensor())

@@ -76,6 +76,18 @@ function Latents:up(g, x, layers)
   return shared.through(g, self.share, x, 1, layers, next(self.tiles.decode) ~= nil)
 end
 
+--- Where ranks share rows of pictures these are whole cells: what is less of one is lost level by
+-- level, and not at the end.
+---@param height integer  pixels
+function Latents:check_rows(g, height)
+  local share, side = self.share, self.side
+  if shared.rows(g) and height % side ~= 0 then
+    base.raise("MR_E_SHAPE", ("%s = %d: pictures are %d pixels high, and ranks share rows of cells "
+      .. "of %d; try: a height of %d or %d"):format(share.field, share.ranks, height, side,
+      math.max(height // side, 1) * side, (height // side + 1) * side))
+  end
+end
+
 --- What stands for tokens where work is counted: latent cells.
 function Latents.grid(_, frames, rows, cols) return frames, rows, cols end
 

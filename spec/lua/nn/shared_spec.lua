@@ -54,6 +54,8 @@ local variants = {
   opensora = { "opensora_vae", opensora, function(auto) auto:read "nowhere" end },
   pictures = { "opensora_vae", nn.merged(opensora, { trains = "pictures" }) },
   joined = { "opensora_vae", nn.merged(opensora, { trains = "frames" }) },
+  flux = { "autoencoder_2d", { ch = 4, ch_mult = { 1, 2, 2 }, num_res_blocks = 1, z_channels = 4,
+    norm_groups = 2, in_channels = 3, out_ch = 3, scale_factor = 0.4, shift_factor = 0.1 } },
   deep = { "dc_ae", nn.merged(dc, { widths = { 32, 64, 128 } }) },
 }
 
@@ -257,6 +259,8 @@ OpenSora, train pictures by 2: lose pictures 2 rows 3 16 8
 OpenSora, train pictures by 4: lose pictures 4 rows 3 16 8
 OpenSora, train frames by 2: lose joined 2 rows 7 16 8
 OpenSora, train frames by 4, uneven rows: lose joined 4 rows 7 24 8
+Flux, encode by 2: encode flux 2 rows 2 16 12
+Flux, decode by 4, uneven rows: decode flux 4 rows 2 24 12
 channels, encode by 2: encode hunyuan 2 channels 5 32 16
 channels, encode a picture by 2: encode hunyuan 2 channels 1 16 8
 channels, encode pieces by 2: encode pieces 2 channels 9 34 18

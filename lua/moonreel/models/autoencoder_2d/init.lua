@@ -8,6 +8,7 @@ local kl = require "moonreel.models.autoencoder_2d.kl"
 local latents = require "moonreel.models.latents"
 local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
+local shared = require "moonreel.nn.shared"
 local read_config = require "moonreel.text.config"
 local volume = require "moonreel.nn.volume"
 local weights = require "moonreel.models.autoencoder_2d.weights"
@@ -17,7 +18,10 @@ local pictures = {}
 --- Its weights lie in a file of their own, train no further and are in no checkpoint of a run.
 pictures.apart = true
 
-local Autoencoder = latents.class()
+--- What ranks can share of its clips.
+pictures.cuts = { rows = true }
+
+local Autoencoder = latents.class(pictures.cuts)
 
 -- the recipe's fields as those of the layers
 local function sizes_of(fields)
@@ -172,7 +176,11 @@ function calls.encode(self, s, at)
     gives = { out = { "z", at, 1 } },
     nodes = function(g, net, io)
       local x = volume.pixels(io.pixels, 1, self.dtype)
-      local z = volume.draw(net:encode(g, x), volume.channels_last(io.noise, 1))
+      local moments = shared.through(g, self.share, x, self.side, function(own)
+        self:check_rows(g, s.height)
+        return net:encode(g, own)
+      end)
+      local z = volume.draw(moments, volume.channels_last(io.noise, 1))
       return (ops.copy(volume.channels_first(self:scaled(z))))
     end }
 end
@@ -183,8 +191,9 @@ function calls.decode(self, s, at)
     takes = { z = { "z", at, dtype = "f32", shape = cells } },
     gives = { out = { "pixels", at, 1 } },
     nodes = function(g, net, io)
-      local z = self:unscaled(volume.channels_last(io.z, 1))
-      return nn.cast(volume.channels_first(net:decode(g, nn.cast(z, self.dtype))), "f32")
+      local z = nn.cast(self:unscaled(volume.channels_last(io.z, 1)), self.dtype)
+      local x = shared.through(g, self.share, z, 1, function(own) return net:decode(g, own) end)
+      return nn.cast(volume.channels_first(x), "f32")
     end }
 end
 

@@ -160,17 +160,6 @@ function Autoencoder:parts()
   end}}
 end
 
--- where ranks share rows of pictures they have whole cells: what is less of one is lost level by
--- level, and not at the end
-local function check_rows(self, g, height)
-  local share, side = self.share, self.side
-  if shared.rows(g) and height % side ~= 0 then
-    base.raise("MR_E_SHAPE", ("%s = %d: pictures are %d pixels high, and ranks share rows of cells "
-      .. "of %d; try: a height of %d or %d"):format(share.field, share.ranks, height, side,
-      math.max(height // side, 1) * side, (height // side + 1) * side))
-  end
-end
-
 -- a buffer of a number per channel
 local function buffer(scope, name, values)
   return scope:add(name, {1, #values, 1, 1, 1}, {kind = "values",
@@ -222,7 +211,7 @@ local function dtype_of(self, g) return g:param(self.scale).dtype end
 function Autoencoder:encode_pictures(g, pixels, noise)
   local x = volume.pixels(pixels, 1, dtype_of(self, g))
   local moments = shared.pictures(g, self.share, x, self.side, function(own)
-    check_rows(self, g, pixels.shape[3])
+    self:check_rows(g, pixels.shape[3])
     return self.spatial:encode(g, own)
   end)
   local z, normal = draw(moments, channels_last(noise, 1))
