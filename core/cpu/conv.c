@@ -11,6 +11,7 @@
 #include "cpu/conv.h"
 #include "cpu/cpu.h"
 #include "cpu/depthwise.h"
+#include "cpu/points.h"
 #include "cpu/product.h"
 #include "cpu/winograd.h"
 
@@ -28,6 +29,8 @@ struct mr_conv {
     mr_winograd_plan fewer;
     mr_depthwise_fn *depthwise; /* NULL: another way */
     mr_depthwise_plan apart;
+    mr_points_fn *points; /* NULL: another way */
+    mr_points_plan grouped;
 };
 
 static int64_t taps_of(const mr_conv_spec *s)
@@ -355,6 +358,40 @@ size_t mr_depthwise_workspace(const mr_depthwise_plan *p)
     return (size_t)(p->weight_floats + p->threads * p->own_floats) * sizeof(float);
 }
 
+/* ---- single places by groups ---- */
+
+bool mr_points_fits(const mr_conv_spec *s, const mr_facts *facts, mr_points_plan *p)
+{
+    enum { WIDEST_COLUMNS = 32, STEP = 32 };
+    bool data = s->kind == MR_CONV_DATA, alone = true;
+    for (int i = 0; i < 3; i++)
+        alone &= s->kernel[i] == 1 && s->stride[i] == 1 && s->before[i] == 0 && s->after[i] == 0;
+    if (s->kind == MR_CONV_WEIGHTS || s->groups < 2 || !alone)
+        return false;
+    int64_t C = s->channels / s->groups, O = s->filters / s->groups;
+    *p = (mr_points_plan){.places = s->batch * s->in[0] * s->in[1] * s->in[2],
+                          .groups = s->groups,
+                          .channels = data ? O : C,
+                          .filters = data ? C : O,
+                          .w_filter = data ? 1 : C,
+                          .w_channel = data ? C : 1,
+                          .type = s->type,
+                          .pairs = s->type == MR_BF16 && facts->bf16 && !facts->bf16_by_f32,
+                          .threads = facts->threads};
+    int64_t columns = (p->filters + WIDEST_COLUMNS - 1) / WIDEST_COLUMNS * WIDEST_COLUMNS;
+    size_t width = p->pairs ? sizeof(uint16_t) : sizeof(float);
+    p->wide = p->pairs ? (p->channels + STEP - 1) / STEP * STEP : p->channels;
+    p->weight_bytes = padded((size_t)(p->groups * columns * p->wide) * width);
+    // a vector may be written behind the last row
+    p->own_bytes = padded((size_t)(MR_POINTS_ROWS * p->groups * p->wide) * width) + 64;
+    return true;
+}
+
+size_t mr_points_workspace(const mr_points_plan *p)
+{
+    return p->weight_bytes + (size_t)p->threads * p->own_bytes;
+}
+
 /* ---- all ways ---- */
 
 /* oneDNN 2.6 leaves positions out of bf16 gradients of weights where strided frames have zeros
@@ -387,6 +424,7 @@ mr_status mr_conv_new(const mr_conv_spec *spec, const mr_facts *facts, mr_conv *
     static mr_winograd_fn *const fewer[] = {mr_winograd_base, mr_winograd_avx2, mr_winograd_avx512};
     static mr_depthwise_fn *const apart[] = {mr_depthwise_base, mr_depthwise_avx2,
                                              mr_depthwise_avx512};
+    static mr_points_fn *const grouped[] = {mr_points_base, mr_points_avx2, mr_points_avx512};
     mr_conv *c;
     if (!MR_NEW(c))
         return mr_fail_memory(sizeof *c);
@@ -400,6 +438,10 @@ mr_status mr_conv_new(const mr_conv_spec *spec, const mr_facts *facts, mr_conv *
     }
     if (mr_depthwise_fits(spec, facts, &c->apart)) {
         c->depthwise = apart[isa];
+        return MR_OK;
+    }
+    if (mr_points_fits(spec, facts, &c->grouped)) {
+        c->points = grouped[isa];
         return MR_OK;
     }
     if (library_serves(spec, facts))
@@ -422,6 +464,9 @@ size_t mr_conv_workspace(const mr_conv_spec *spec, const mr_facts *facts)
     mr_depthwise_plan apart;
     if (mr_depthwise_fits(spec, facts, &apart))
         return mr_depthwise_workspace(&apart);
+    mr_points_plan grouped;
+    if (mr_points_fits(spec, facts, &grouped))
+        return mr_points_workspace(&grouped);
     plan p = plan_of(spec, facts->threads);
     // the library pads channels of its weights to blocks and may keep sums of them per worker
     size_t blocks = (size_t)(taps_of(spec) * spec->groups) *
@@ -435,9 +480,12 @@ const char *mr_conv_way(const mr_conv_spec *spec, const mr_facts *facts)
 {
     mr_winograd_plan fewer;
     mr_depthwise_plan apart;
+    mr_points_plan grouped;
     if (mr_winograd_fits(spec, facts, &fewer))
         return "fewer products";
-    return mr_depthwise_fits(spec, facts, &apart) ? "channels" : NULL;
+    if (mr_depthwise_fits(spec, facts, &apart))
+        return "channels";
+    return mr_points_fits(spec, facts, &grouped) ? "places" : NULL;
 }
 
 mr_status mr_conv_run(mr_conv *c, const void *x, const void *w, const void *bias, const void *y,
@@ -458,6 +506,14 @@ mr_status mr_conv_run(mr_conv *c, const void *x, const void *w, const void *bias
                                                      .bias = bias,
                                                      .to = out,
                                                      .workspace = workspace});
+        return MR_OK;
+    }
+    if (c->points) {
+        c->points(&c->grouped, &(mr_points_call){.from = c->spec.kind == MR_CONV_DATA ? y : x,
+                                                 .w = w,
+                                                 .bias = bias,
+                                                 .to = out,
+                                                 .workspace = workspace});
         return MR_OK;
     }
     if (c->library)

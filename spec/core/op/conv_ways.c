@@ -1,6 +1,7 @@
 /* op/conv_ways: convolutions and both gradients by the ways that conv.c chooses for a shape, over
  * strides, padding and rests of every size: f64 sums, the same bits by any team, memory within what
- * was planned. Covers: core/cpu/isa/depthwise.c */
+ * was planned. Covers: core/cpu/isa/depthwise.c,
+ * core/cpu/isa/points.c */
 #include "productcase.h"
 #include "cpu/conv.h"
 
@@ -120,6 +121,11 @@ static const row rows[] = {
     {"channels", {1, 4, 18}, {1, 2, 4}, {1, 1, 1}, {0, 1, 2}, {0, 0, 1}, 20, 20, 20},
     {"channels", {7, 9, 23}, {2, 3, 5}, {3, 2, 2}, {1, 1, 2}, {0, 1, 2}, 17, 17, 17},
     {"channels", {5, 8, 9}, {1, 2, 3}, {2, 3, 1}, {0, 1, 1}, {1, 0, 1}, 144, 144, 144},
+    // single places by groups: rests of places, of channels and of filters
+    {"places", {2, 7, 9}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}, 96, 96, 3},
+    {"places", {1, 5, 10}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}, 35, 205, 5},
+    {"places", {3, 4, 4}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}, 128, 6, 2},
+    {"places", {1, 2, 3}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}, 66, 34, 2},
 };
 
 int main(void)
