@@ -263,7 +263,7 @@ static void run_group(mr_conv *c, int64_t group, const char *x, const char *w, c
 
 /* ---- fewer products ---- */
 
-enum { WEIGHTS_MANY = 2 << 20, CHANNELS_MIN = 64, WIDEST_TILE_ROWS = 12 };
+enum { WEIGHTS_MANY = 2 << 20, CHANNELS_MIN = 32, WIDEST_TILE_ROWS = 12 };
 
 bool mr_winograd_fits(const mr_conv_spec *s, const mr_facts *facts, mr_winograd_plan *p)
 {

@@ -99,7 +99,7 @@ static void ways(void)
     facts.bf16_by_f32 = true;
     CHECK(mr_winograd_fits(&s, &facts, &plan));
     mr_conv_spec other[] = {s, s, s, s, s};
-    other[0].channels = 48;
+    other[0].channels = 24;
     other[1].stride[1] = 2;
     other[2].kernel[2] = 1;
     other[3].groups = 2;
