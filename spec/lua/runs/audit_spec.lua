@@ -111,6 +111,11 @@ describe("an audit of a journal", function()
     local moved = { start(2, "a"), step(3, 5) }
     moved[1].parent = "/was/here/a/ckpt/step-000000000002"
     assert.same({}, compare("d", moved).problems)
+    -- a run that goes on from its own checkpoint, and was copied
+    local copied = { start(0), step(1, 2, 2), made_run.start(1, { run = "1f",
+      parent = "outputs/001-a/ckpt/step-000000000001" }), step(2, 4, 2) }
+    copied[1].run = "1f"
+    assert.equal(2, compare("f", copied).steps)
     -- from the beginning of its data
     assert.same({}, compare("e", { made_run.start(0, { parent = moved[1].parent }), step(1, 1) })
       .problems)
