@@ -266,6 +266,9 @@ function command.run(args)
       #parsed.positional, command.usage))
   end
   local dir = find.one(parsed.positional[1], "log")
+  if not opts.follow then
+    require("moonreel.runs.damage").say(find.parts(dir))
+  end
   if opts.export then
     return print_export(dir, opts)
   elseif opts.time then

@@ -178,7 +178,9 @@ local function run_audit(word, opts)
   local places = require "moonreel.runs.find"
   local json = require "moonreel.core.json"
   local all, proven = json.array(), true
-  for _, part in ipairs(places.parts(places.one(word, "order"))) do
+  local parts = places.parts(places.one(word, "order"))
+  require("moonreel.runs.damage").say(parts)
+  for _, part in ipairs(parts) do
     if not opts.stage or part.stage == opts.stage then
       local found = audit_part(part, opts)
       all[#all + 1], proven = found, proven and found.proven

@@ -227,6 +227,7 @@ local function print_compare(words, opts)
   end
   local curves = {}
   for i, dir in ipairs(dirs) do
+    require("moonreel.runs.damage").say(require("moonreel.runs.find").parts(dir))
     curves[i] = { name = names[i], points = compare.curve(dir) }
   end
   print()
