@@ -184,11 +184,12 @@ end
 ---@param script string       text of what they run
 ---@param list string         of cases
 ---@param device string|nil   that they run on; absent: as MOONREEL_DEVICE says
+---@param more string|nil     what the script is given besides
 ---@return table done         of process.run
 ---@return table<string, number[]> rows  of all ranks, one behind the other, by the name of a case
-function rank_cases.start(dir, script, list, device)
+function rank_cases.start(dir, script, list, device, more)
   local words = { process.program(), "-n", "4", dir:write("cases.lua", script),
-    dir:write("cases", list) }
+    dir:write("cases", list), more }
   if device then
     table.move({ "/usr/bin/env", "MOONREEL_DEVICE=" .. device, "MOONREEL_CUDAEMU=seed=2" }, 1, 3, 1,
       table.move(words, 1, #words, 4))

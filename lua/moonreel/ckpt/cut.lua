@@ -17,6 +17,15 @@ local function shares(p)
   return list
 end
 
+--- The shape of this rank's share of a parameter.
+---@param p table  of params:list(), with a cut
+---@return integer[]
+function cut.own_shape(p)
+  local shape = table.move(p.shape, 1, #p.shape, 1, {})
+  shape[p.cut.axis + 1] = shape[p.cut.axis + 1] // p.cut.ranks
+  return shape
+end
+
 --- This rank's share of a whole parameter.
 ---@param p table          of params:list()
 ---@param whole mr.Tensor  of shape p.shape

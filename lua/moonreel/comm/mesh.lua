@@ -17,6 +17,7 @@ local mesh = {}
 ---@field leads boolean          the first of its group, which counts and decodes for it
 ---@field sequence mr.Sequence|nil  that share tokens with this rank, itself among them; nil: none
 ---@field group mr.Comm|nil      that share its batch, by tokens or by layers; nil: none
+---@field tokens mr.Comm|nil     that share its batch by tokens; nil: none
 ---@field split mr.Split         that share layers with this rank
 ---@field alike mr.Comm|nil      that hold the same slices of layers; nil: one rank alone
 ---@field crosses string|nil     what should lie within a host and does not, for people
@@ -236,7 +237,7 @@ function mesh.new(settings, team, heads, here, beside, split, shared)
     shape.rank, shape.groups = rank // layers % shared, beside and 2 or 1
     shape.comm = layers == 1 and self.group
       or world:split(self.at * layers + rank % layers, { key = rank })
-    self.sequence = sequence.new(shape)
+    self.tokens, self.sequence = shape.comm, sequence.new(shape)
   end
   return self
 end

@@ -165,13 +165,14 @@ Plan.__index = Plan
 ---@param text mr.Text      lies apart
 ---@param given table       options of E.plan
 ---@param free integer      bytes that residency = "auto" may have half of
----@return mr.EmbedPlan     residency; weight_bytes: of all weights; encoder; close it
+---@return mr.EmbedPlan     residency; weight_bytes: of all weights; ranks: that share each layer;
+---   encoder; close it
 function embed.plan(text, given, free)
   local way, bytes = residency.fitting(text, free, text.dtype)
   -- one that is open has decided
   local wish = text.embedder and text.embedder.residency or text.residency
   local self = setmetatable({ weight_bytes = bytes, text = text,
-    residency = residency.of(text, wish, way) }, Plan)
+    ranks = text.split and text.split.ranks or 1, residency = residency.of(text, wish, way) }, Plan)
   self.encoder = encoder.new(text, { device = given, dtype = text.dtype, way = self.residency })
   return self
 end

@@ -3,6 +3,7 @@
 -- @module moonreel.embed.source
 local T = require "moonreel.core.tensor"
 local ckpt = require "moonreel.ckpt"
+local cut = require "moonreel.ckpt.cut"
 local start = require "moonreel.ckpt.start"
 
 local source = {}
@@ -69,7 +70,9 @@ function Source:load(part, i)
   local name_of = part.row.tensor
   for _, p in ipairs(part.params:list()) do
     local tensor <close> = self:read(name_of and name_of(p.name, i) or p.name)
-    part.exec:set_param(p.frozen and "frozen" or "w", p.name, tensor)
+    local own <close> = p.cut and cut.take(p, tensor) or nil
+    part.exec:set_param(p.frozen and "frozen" or "w", p.name,
+      own and own:reshape(cut.own_shape(p)) or tensor)
   end
 end
 

@@ -3,11 +3,13 @@
 -- @module moonreel.models.features
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
+local split = require "moonreel.nn.split"
 local token = require "moonreel.token"
 
 local features = {}
 
-local Features = {}
+-- split: ranks that share its layers
+local Features = { split = split.none }
 
 --- A class of text encoders; a family adds methods to it.
 ---@param sizes mr.Sizes  of the family
@@ -16,6 +18,18 @@ function features.class(sizes)
   local class = setmetatable({ family = sizes }, { __index = Features })
   class.__index = class
   return class
+end
+
+--- Let ranks share the layers, where they divide what these share (`shares` of the family); else
+-- each has all of them. Before weights are declared.
+---@param by mr.Split  connected before anything runs
+function Features:share_layers(by)
+  for _, row in ipairs(self.shares and self:shares() or { { "all", 1 } }) do
+    if row[2] % by.ranks ~= 0 then
+      return
+    end
+  end
+  self.split = by
 end
 
 --- Features of captions as the graph of a run takes them.

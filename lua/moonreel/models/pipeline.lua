@@ -103,6 +103,9 @@ function pipeline.new(config, dtype, cut, split)
   self.autoencoder = make("vae", config.vae)
   self.text = make("text_encoder", config.text_encoder)
   self.vector = config.clip and vector_of(config, make("clip", config.clip)) or nil
+  if split then
+    self:share_texts(split)
+  end
   local model = {compat = config.compat}
   for k, v in pairs(config.model) do
     model[k] = v
@@ -178,6 +181,16 @@ function Pipeline:texts_apart()
   local list = { self.text.apart and { "text_encoder", self.text } or nil }
   list[#list + 1] = self.vector and { "clip", self.vector } or nil
   return list
+end
+
+--- Let ranks share the layers of text encoders that lie apart and can be cut so.
+---@param split mr.Split
+function Pipeline:share_texts(split)
+  for _, row in ipairs(self:texts_apart()) do
+    if row[2].share_layers then
+      row[2]:share_layers(split)
+    end
+  end
 end
 
 -- what a batch's captions and null captions, all of them behind the captions or in their places,

@@ -364,9 +364,11 @@ end
 local Embedding = class()
 
 --- Rows of a table, summed over the last axis of the ids; id -1 adds nothing.
-function nn.Embedding(scope, name, rows, width, scale)
+---@param columns table|nil  parts of a row, of each of which ranks that share layers have a share
+function nn.Embedding(scope, name, rows, width, scale, columns)
   return setmetatable({weight = scope:child(name):add("weight", {rows, width},
-    {kind = "normal", scale = scale or 0.02}, {lookup = true})}, Embedding)
+    {kind = "normal", scale = scale or 0.02},
+    {lookup = true, cut = columns and scope:split():cut(1, columns) or nil})}, Embedding)
 end
 
 ---@param ids mr.Value  i32 [..., K]

@@ -112,6 +112,14 @@ function Split:shared(g, x, axis)
   end)
 end
 
+--- How many of n tokens this rank has, and the first of them.
+---@param n integer
+---@return integer count, integer first
+function Split:tokens(n)
+  local each, more = n // self.ranks, n % self.ranks
+  return each + (self.at < more and 1 or 0), self.at * each + math.min(self.at, more)
+end
+
 --- This rank's tokens of what all ranks have.
 ---@param g mr.Graph
 ---@param x mr.Value  [B, G, N, D]
@@ -120,10 +128,9 @@ function Split:begin(g, x)
   if self.ranks == 1 then
     return x
   end
-  local n, axis = x.shape[split.TOKENS + 1], split.TOKENS
-  local start = self.at * (n // self.ranks) + math.min(self.at, n % self.ranks)
-  return self:shared(g, x, axis):slice(axis, start, start + n // self.ranks
-    + (self.at < n % self.ranks and 1 or 0))
+  local axis = split.TOKENS
+  local count, first = self:tokens(x.shape[axis + 1])
+  return self:shared(g, x, axis):slice(axis, first, first + count)
 end
 
 --- What each rank has of an axis, for all of them, which go on from it in their own ways.

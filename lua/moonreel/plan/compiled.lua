@@ -8,6 +8,7 @@ local encoders = require "moonreel.trainer.encoders"
 local eval_times = require "moonreel.diffusion.eval_times"
 local feed = require "moonreel.trainer.feed"
 local json = require "moonreel.core.json"
+local layout = require "moonreel.comm.mesh"
 local optim = require "moonreel.optim"
 local pipeline = require "moonreel.models.pipeline"
 local program = require "moonreel.trainer.program"
@@ -125,21 +126,25 @@ local function seconds_of(m, dtype)
   local known = setmetatable({}, { __mode = "k" })
   return function(prog)
     if not known[prog] then
-      local parts, _, by = work.parts(m, prog:times(), dtype)
+      local parts, _, by = work.parts(m, shares.computed(prog:times()), dtype)
       known[prog] = { parts.forward, by }
     end
     return table.unpack(known[prog])
   end
 end
 
+-- bytes that a rank sends in an encoder's program
+local function sent_by(prog) return shares.sent(prog:times()) end
+
 --- The models of settings.
 ---@param settings table  baked
 ---@param ranks integer|nil  that train together; nil: one
+---@param layers integer|nil  of these that share each layer, of text encoders too; nil: one
 ---@return table models  pipe, exec, dtype; trained and all parameters; regions: bytes by kind,
 ---   saved: those that a checkpoint holds; update: of the optimizer's step memory, seconds, by (the
 ---   fields that decide them); encoders: moonreel.plan.Encoders; job: what the run does that is no
 ---   training
-function Compiled:of(settings, ranks)
+function Compiled:of(settings, ranks, layers)
   local m = self.machine
   local dtype = (settings.dtype == "fp32" or m.cpu and not m.cpu.bf16) and "f32" or "bf16"
   -- a search for batches trains
@@ -147,11 +152,13 @@ function Compiled:of(settings, ranks)
   local job = not trains and settings.job or nil
   local fresh = not job and fresh_of(settings, ranks or 1)
   local graphs = key_of_graphs(settings, dtype, fresh)
-  local key = key_of(settings, graphs)
+  local split = layout.split(settings, 0, job and 1 or layers or 1)
+  local key = key_of(settings, graphs) .. split.ranks
   if self.models[key] then
     return self.models[key]
   end
   local pipe = pipeline.of(settings, dtype)
+  pipe:share_texts(split)
   local device = device_of(m)
   local exec = E.plan(pipe.params, { regions = not job and regions.of(settings, nil, nil,
     fresh, pipe.params) or nil, facts = device.facts, rates = device.rates })
@@ -159,7 +166,8 @@ function Compiled:of(settings, ranks)
     fresh = fresh,
     encoders = encoders.new(pipe, { facts = device.facts, rates = device.rates,
       memory_bytes = m.memory_bytes, read_rate = m.host and m.host.read,
-      seconds = seconds_of(m, dtype), conditions = conditions.new(settings, pipe, {}),
+      seconds = seconds_of(m, dtype), sent = sent_by,
+      conditions = conditions.new(settings, pipe, {}),
       video = settings.cached or settings.load_video_features,
       captions = settings.cached or settings.load_text_features }) }
   models.trained, models.all = pipe:counts()
@@ -253,7 +261,8 @@ local function encoded(graph, models, bucket)
   for part, seconds in pairs(graph.parts) do
     parts[part] = seconds
   end
-  parts.encode, step.encoding, parts.read, step.encode_by = models.encoders:batch(bucket)
+  parts.encode, step.encoding, parts.read, step.encode_by, step.text_sent =
+    models.encoders:batch(bucket)
   step.parts = parts
   return step
 end

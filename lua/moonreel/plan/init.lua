@@ -252,6 +252,8 @@ local function exchange_of(settings, mesh, models, b, step)
     near, far = mesh:exchange(settings, config.num_heads, tokens_of(models, b), config.hidden_size)
   end
   near, far = step.sent * near / (near + far), step.sent * far / (near + far)
+  -- ranks that share tokens encode a part of the captions each
+  near = near + step.text_sent / mesh.sequence
   return { bytes = near + far, seconds = (near > 0 and near / m.node.link or 0)
     + (far > 0 and far * mesh.gpus / m.network.cards / m.network.card or 0) }
 end
@@ -453,7 +455,7 @@ function plan.open(settings, given)
     mesh, assumed = mesh:of(settings)
   end
   local models = blame.record(settings, "model", given.compiled.of, given.compiled, settings,
-    mesh.ranks)
+    mesh.ranks, mesh.layers)
   lengths.check_buckets(settings, models.pipe.autoencoder)
   conditions.check(settings, models.pipe)
   if models.job == "extract" then

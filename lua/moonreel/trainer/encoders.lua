@@ -17,7 +17,8 @@ local Encoders = {}
 Encoders.__index = Encoders
 
 -- what a reader must know of how captions are counted
-local function text_notes(text, streams, weights, rate)
+local function text_notes(planned, streams, rate)
+  local text, weights = planned.text, planned.weight_bytes
   local notes = { ("captions are planned with all of their %d tokens"):format(text.max_tokens
     or text.max_length) }
   if streams then
@@ -25,18 +26,19 @@ local function text_notes(text, streams, weights, rate)
       .. "files stay in the host's memory: %.3g s; try: text_encoder.residency = \"all\", or "
       .. "cached text"):format(weights / 1e9, rate / 1e9, weights / rate)
   else
-    notes[1] = notes[1] .. ", and all weights of their encoder in memory"
+    notes[1] = notes[1] .. (planned.ranks > 1 and (", and weights of their encoder in memory that "
+      .. "%d ranks share"):format(planned.ranks) or ", and all weights of their encoder in memory")
   end
   return notes
 end
 
 -- one more text encoder; the first is the one of features
-local function add_text(self, text, planned, given)
+local function add_text(self, planned, given)
   local streams, rate = planned.residency == "stream", given.read_rate or encoders.READ_RATE
   self.texts[#self.texts + 1] = planned
   self.weights = self.weights + planned.encoder:weight_bytes()
   self.read_s = self.read_s + (streams and planned.weight_bytes / rate or 0)
-  for _, note in ipairs(text_notes(text, streams, planned.weight_bytes, rate)) do
+  for _, note in ipairs(text_notes(planned, streams, rate)) do
     self.notes[#self.notes + 1] = note
   end
 end
@@ -65,12 +67,13 @@ end
 --- The encoders of a pipeline.
 ---@param pipe mr.Pipeline
 ---@param given table  facts, rates as E.plan takes them; memory_bytes: that a text encoder may have
----   half of; seconds: what a program takes, and by what; video, captions: true where they come
+---   half of; seconds: what a program takes, and by what; sent: bytes that a rank sends in one,
+---   absent: they are not counted; video, captions: true where they come
 ---   from a cache; conditions: mr.Conditions, nil: nothing is given of clips; read_rate: bytes per
 ---   second of weights that are read for every batch, absent: READ_RATE
 ---@return mr.Encoders  weights: bytes of both; notes: what is assumed
 function encoders.new(pipe, given)
-  local self = setmetatable({ seconds = given.seconds, weights = 0, read_s = 0,
+  local self = setmetatable({ seconds = given.seconds, sent = given.sent, weights = 0, read_s = 0,
     notes = {}, texts = {}, conditions = given.conditions }, Encoders)
   local of = { facts = given.facts, rates = given.rates }
   -- what programs leave in the host's memory is the device's there
@@ -81,7 +84,7 @@ function encoders.new(pipe, given)
     add_other(self, pipe, of)
   end
   for _, row in ipairs(not given.captions and pipe:texts_apart() or {}) do
-    add_text(self, row[2], embed.plan(row[2], of, given.memory_bytes), given)
+    add_text(self, embed.plan(row[2], of, given.memory_bytes), given)
   end
   return self
 end
@@ -136,13 +139,14 @@ end
 
 --- What encoding a batch takes.
 ---@param b table  frames, height, width, batch
----@return number seconds
+---@return number seconds  of all ranks that share it
 ---@return number bytes  of the programs of all parts, on a CPU with what is kept between them
 ---@return number read_s  in which weights are read, by each of the ranks that share the batch
 ---@return table by  the seconds by what decides them, where `seconds` of Encoders says so
+---@return number sent  bytes that a rank sends where ranks share layers of text encoders
 function Encoders:batch(b)
   local by = {}
-  local seconds, bytes = b.batch * seconds_given(self, b, by), 0
+  local seconds, bytes, sent = b.batch * seconds_given(self, b, by), 0, 0
   compare(self, b)
   local function add(rows, times)
     seconds = seconds + times * seconds_of(self, rows, by, times)
@@ -150,9 +154,13 @@ function Encoders:batch(b)
   end
   add(self.codec and self.codec:encoders(b.frames, b.height, b.width) or {}, b.batch)
   for _, text in ipairs(self.texts) do
-    add(text:encoders(b.batch), 1)
+    local rows = text:encoders(b.batch)
+    add(rows, text.ranks)
+    for _, row in ipairs(self.sent and rows or {}) do
+      sent = sent + row.runs * self.sent(row.prog)
+    end
   end
-  return seconds, bytes, self.read_s, by
+  return seconds, bytes, self.read_s, by, sent
 end
 
 --- Give back programs.

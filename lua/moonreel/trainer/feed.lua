@@ -112,11 +112,21 @@ local function latents_of(self, batch, shape, pixels)
   return rows and self.group:all_gather(x0:slice(0, first - 1, last):clone(), {rows = rows}) or x0
 end
 
+-- the ranks that encode a part of a batch's captions each; those that share the layers of the
+-- encoder do so together
+local function readers_of(self)
+  local text = self.pipe.text
+  if text.split and text.split.ranks > 1 then
+    return self.from.mesh.tokens
+  end
+  return text.apart and self.group
+end
+
 -- what the text encoder takes or gives; where its weights lie apart, ranks that share a batch
 -- encode a part of the captions each
 local function tokens_of(self, captions, dropped, vectorless)
-  local pipe = self.pipe
-  local first, last, rows = share.of(pipe.text.apart and self.group, #captions)
+  local pipe, group = self.pipe, readers_of(self)
+  local first, last, rows = share.of(group, #captions)
   if not rows then
     return pipe:tokens(captions, dropped, vectorless)
   end
@@ -133,7 +143,7 @@ local function tokens_of(self, captions, dropped, vectorless)
   end
   table.sort(names)
   for _, name in ipairs(names) do
-    mine[name] = self.group:all_gather(mine[name], {rows = rows})
+    mine[name] = group:all_gather(mine[name], {rows = rows})
   end
   return mine
 end

@@ -111,7 +111,7 @@ local function predict_bucket(r, bucket)
   local plan, encode_s, encode_bytes, read_s = compiled(r, shape, bucket).prog:plan(),
     r.encoders:batch(bucket)
   -- ranks that share a batch encode a part of it each, and read all that encodes it
-  row.encode_s = encode_s / (r.mesh.sequence and r.mesh.sequence.size or 1) + read_s
+  row.encode_s = encode_s / (r.mesh.group and r.mesh.group:size() or 1) + read_s
   row.peak_bytes = plan.total + r.encoders.weights + encode_bytes
   row.seconds = plan.seconds + row.encode_s
   -- the memory of a GPU is not that of the process

@@ -1,5 +1,7 @@
 --- What ranks are planned to send is what they do send. State and ZeRO: spec/lua/trainer/zero_spec.
+local compiled = require "moonreel.plan.compiled"
 local folder = require "spec.support.folder"
+local machine = require "moonreel.plan.machine"
 local process = require "moonreel.core.process"
 local settings = require "moonreel.settings"
 local shares = require "moonreel.plan.shares"
@@ -70,6 +72,24 @@ describe("bytes of ranks that share tokens", function()
 end)
 
 describe("ranks that share layers", function()
+  it("share those of a T5 that encodes captions: its weights, two sums a layer", function()
+    local compiled_plans <close> = compiled.new(machine.open "H200")
+    local s = settings.bake("recipes/opensora-2.0/train/stage1.lua", { "model.depth=1",
+      "model.depth_single_blocks=1" })
+    local bucket = { frames = 1, height = 256, width = 256, batch = 4 }
+    local one, two = compiled_plans:of(s, 8, 1), compiled_plans:of(s, 8, 2)
+    local norms = (24 * 2 + 1) * 4096
+    assert.equal((one.pipe.text:elements() - norms) * 2 // 2,
+      one.encoders.weights - two.encoders.weights)
+    local seconds, _, _, _, sent = one.encoders:batch(bucket)
+    assert.equal(0, sent)
+    local of_two
+    of_two, _, _, _, sent = two.encoders:batch(bucket)
+    assert.near(1, of_two / seconds, 0.2)
+    -- half of 512 places, to add up and to gather, and once more what ends the last layer
+    assert.equal(4 * (24 * 2 * 2 + 1) * 256 * 4096 * 2, sent)
+  end)
+
   it("divide heads, and rows within no block of moments of 8 bits", function()
     local plain = settings.bake("recipes/opensora-1.2/stage3.lua", {})
     local in_8 = settings.bake("recipes/opensora-1.2/stage3.lua", { "optim.moment_bits=8" })

@@ -69,22 +69,29 @@ function Text:about() return ("%d blocks of %d"):format(self.sizes.num_layers, s
 
 -- ---- what runs
 
+--- What ranks that share its layers share equally: {name, how many}.
+---@return table[]
+function Text:shares()
+  return { { "attention heads (num_heads)", self.sizes.num_heads },
+    { "channels of the MLP (d_ff)", self.sizes.d_ff } }
+end
+
 --- What has weights of its own: all of it, or what comes before all blocks, one block, and what
 -- comes behind them.
 ---@param way string  "all" or "stream"
 function Text:parts(way)
-  local s = self.sizes
+  local s, group = self.sizes, { split = self.split }
   local function in_encoder(name, layer)
     return { name = name, kept = KEPT, declare = function(params)
-      return layer(nn.scope(params, "encoder"), s)
+      return layer(nn.scope(params, "encoder", group), s)
     end }
   end
   if way == "all" then
     return { { name = "whole", kept = KEPT,
-      declare = function(params) return network.new(params, s) end } }
+      declare = function(params) return network.new(params, s, self.split) end } }
   end
   return { in_encoder("bias", network.bias), { name = "block", kept = KEPT, repeats = s.num_layers,
-    declare = function(params) return network.block(nn.scope(params, "block"), s) end,
+    declare = function(params) return network.block(nn.scope(params, "block", group), s) end,
     tensor = function(name, i) return (name:gsub("^block", "encoder.block." .. i)) end },
     in_encoder("final", network.final) }
 end
@@ -94,7 +101,8 @@ end
 ---@param s table     n texts of L places in dtype; lengths: whether padding is skipped
 ---@param way string  as of parts
 function Text:calls(_, s, way)
-  local of, heads, list = self.sizes, self.sizes.num_heads, {}
+  local of, split, list = self.sizes, self.split, {}
+  local heads, own = split:share(of.num_heads), (split:tokens(s.L))
   local x = { "x", 0, dtype = s.dtype, shape = { s.n, 1, s.L, of.d_model } }
   local len = s.lengths and { "len", 0, dtype = "i32", shape = { s.n } } or nil
   local key = ("%dx%d%s"):format(s.n, s.L, len and " len" or "")
@@ -111,12 +119,19 @@ function Text:calls(_, s, way)
   add("bias", {}, { "bias", 0, heads }, function(g, bias) return bias:forward(g, s.L) end).key
     = tostring(s.L)
   local bias = { "bias", 0, dtype = s.dtype, shape = { heads, s.L, s.L } }
+  -- of ranks that share layers each has some tokens between blocks
+  local mine = { "own", 0, dtype = s.dtype, shape = { s.n, 1, own, of.d_model } }
   for i = 0, of.num_layers - 1 do
-    add("block", { x = x, bias = bias, len = len }, { "x", 0, s.n }, function(g, block, io)
-      return block:forward(g, io.x, io.bias, io.len)
-    end).index = i
+    local first = i == 0 and own < s.L
+    local call = add("block", { x = i == 0 and x or mine, bias = bias, len = len },
+      { "own", 0, s.n }, function(g, block, io)
+        return block:forward(g, first and split:begin(g, io.x) or io.x, io.bias, io.len)
+      end)
+    call.index, call.key = i, first and key .. " first" or key
   end
-  add("final", { x = x }, { "y", 0, s.n }, function(g, final, io) return final(g, io.x) end)
+  add("final", { x = mine }, { "y", 0, s.n }, function(g, final, io)
+    return split:finish(g, final(g, io.x), s.L)
+  end)
   return list
 end
 

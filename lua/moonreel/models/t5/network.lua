@@ -37,35 +37,39 @@ Block.__index = Block
 ---@param scope mr.Scope  "encoder.block.3"
 ---@param sizes table     of moonreel.models.t5.sizes
 function network.block(scope, sizes)
-  local D, inner, plain = sizes.d_model, sizes.num_heads * sizes.d_kv, { bias = false }
+  local D, inner, split = sizes.d_model, sizes.num_heads * sizes.d_kv, scope:split()
+  local by_heads, by_hidden = { bias = false, columns = { inner } },
+    { bias = false, columns = { sizes.d_ff } }
   local attention, mlp = scope:child "layer.0", scope:child "layer.1"
-  local self = setmetatable({ heads = sizes.num_heads, d = sizes.d_kv,
+  local self = setmetatable({ split = split, heads = split:share(sizes.num_heads),
+    d = sizes.d_kv,
     norm1 = nn.RMSNorm(attention, "layer_norm", D, sizes.layer_norm_epsilon),
     norm2 = nn.RMSNorm(mlp, "layer_norm", D, sizes.layer_norm_epsilon) }, Block)
   for _, name in ipairs { "q", "k", "v" } do
-    self[name] = nn.Linear(attention, "SelfAttention." .. name, D, inner, plain)
+    self[name] = nn.Linear(attention, "SelfAttention." .. name, D, inner, by_heads)
   end
-  self.o = nn.Linear(attention, "SelfAttention.o", inner, D, plain)
-  self.wi_0 = nn.Linear(mlp, "DenseReluDense.wi_0", D, sizes.d_ff, plain)
-  self.wi_1 = nn.Linear(mlp, "DenseReluDense.wi_1", D, sizes.d_ff, plain)
-  self.wo = nn.Linear(mlp, "DenseReluDense.wo", sizes.d_ff, D, plain)
+  self.o = nn.Linear(attention, "SelfAttention.o", inner, D, { bias = false, rows = { inner } })
+  self.wi_0 = nn.Linear(mlp, "DenseReluDense.wi_0", D, sizes.d_ff, by_hidden)
+  self.wi_1 = nn.Linear(mlp, "DenseReluDense.wi_1", D, sizes.d_ff, by_hidden)
+  self.wo = nn.Linear(mlp, "DenseReluDense.wo", sizes.d_ff, D,
+    { bias = false, rows = { sizes.d_ff } })
   return self
 end
 
 --- Add the nodes of a block.
----@param x mr.Value         [B, 1, L, D]
----@param bias mr.Value      [heads, L, L], added to the scores
+---@param x mr.Value         [B, 1, own L, D]: of ranks that share it each has some tokens
+---@param bias mr.Value      [own heads, L, L], added to the scores
 ---@param len mr.Value|nil   i32 [B]: tokens in use; nil: all
 ---@return mr.Value          like x
 function Block:forward(g, x, bias, len)
-  local B, L = x.shape[1], x.shape[3]
-  local h, heads = self.norm1(g, x), {}
+  local B, L = x.shape[1], bias.shape[2]
+  local h, heads = self.split:gather(g, self.norm1(g, x), L), {}
   for i, name in ipairs { "q", "k", "v" } do
     heads[i] = self[name](g, h):reshape { B, 1, L, self.heads, self.d }
   end
   local o = ops.attention(heads[1], heads[2], heads[3], len or false, bias, { scale = 1 })
   x = x + self.o(g, o:reshape { B, 1, L, self.heads * self.d })
-  h = self.norm2(g, x)
+  h = self.split:gather(g, self.norm2(g, x), L)
   return x + self.wo(g, (ops.gelu_tanh(self.wi_0(g, h))) * self.wi_1(g, h))
 end
 
@@ -76,14 +80,15 @@ Bias.__index = Bias
 ---@param scope mr.Scope  "encoder"
 function network.bias(scope, sizes)
   local rows, heads = sizes.relative_attention_num_buckets, sizes.num_heads
-  return setmetatable({ heads = heads, furthest = sizes.relative_attention_max_distance,
-    rows = rows, table = nn.Embedding(scope,
-      "block.0.layer.0.SelfAttention.relative_attention_bias", rows, heads) }, Bias)
+  return setmetatable({ heads = scope:split():share(heads), rows = rows,
+    furthest = sizes.relative_attention_max_distance, table = nn.Embedding(scope,
+      "block.0.layer.0.SelfAttention.relative_attention_bias", rows, heads,
+      nil, { heads }) }, Bias)
 end
 
 --- The biases of every query and key.
 ---@param L integer   tokens
----@return mr.Value   [heads, L, L]
+---@return mr.Value   [own heads, L, L]
 function Bias:forward(g, L)
   local bucket, of, ids = network.bucket(self.rows, self.furthest), {}, {}
   for rel = 1 - L, L - 1 do
@@ -109,9 +114,10 @@ end
 
 --- Declare all of the encoder but its words.
 ---@param params mr.Params
-function network.new(params, sizes)
-  local scope = nn.scope(params, "encoder")
-  local self = setmetatable({ bias = network.bias(scope, sizes), blocks = {},
+---@param split mr.Split|nil  ranks that share its layers
+function network.new(params, sizes, split)
+  local scope = nn.scope(params, "encoder", { split = split })
+  local self = setmetatable({ split = scope:split(), bias = network.bias(scope, sizes), blocks = {},
     final = network.final(scope, sizes) }, Encoder)
   for i = 1, sizes.num_layers do
     self.blocks[i] = network.block(scope:child("block." .. i - 1), sizes)
@@ -126,17 +132,19 @@ end
 ---@return mr.Value          [B, 1, L, D]
 function Encoder:forward(g, x, len, io)
   io = io or {}
-  local bias = self.bias:forward(g, x.shape[3])
+  local L = x.shape[3]
+  local bias = self.bias:forward(g, L)
   if io.mask then
     bias = bias + io.mask
   end
+  x = self.split:begin(g, x)
   for i, block in ipairs(self.blocks) do
     x = block:forward(g, x, bias, len)
     if io.tap then
       io.tap("block" .. i - 1, x)
     end
   end
-  return self.final(g, x)
+  return self.split:finish(g, self.final(g, x), L)
 end
 
 return network
