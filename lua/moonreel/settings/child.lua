@@ -10,7 +10,7 @@ local child = {}
 -- The address space beyond what the program maps; with it the peak stays below 256 MiB.
 child.memory_bytes = 240 * 1024 * 1024
 child.cpu_s = 0.9
-child.deadline_s = 20                   -- wall clock, for a machine that is busy with other things
+child.deadline_s = 120                  -- wall clock, for a machine that is busy with other things
 
 --- Bake in a child.
 ---@param name string
@@ -22,9 +22,12 @@ function child.bake(name, arguments, stage)
   local done = process.run({ process.program(), "-e",
     'require("moonreel.settings.child").serve()' }, request,
     { deadline_s = child.deadline_s, output_bytes = 64 * 1024 * 1024 })
-  if done.timed_out or done.signal then
+  if done.timed_out then
+    fault.recipe("%s: stopped: no settings after %g s; this machine is busy, or a file that the "
+      .. "recipe extends is slow to read; try: again", name, child.deadline_s)
+  elseif done.signal then
     -- SIGPROF and SIGXCPU are the limits of processor time
-    local too_long = done.timed_out or done.signal == 27 or done.signal == 24
+    local too_long = done.signal == 27 or done.signal == 24
     fault.recipe("%s: stopped: %s; a recipe is data, not a program; try: look for a loop without "
       .. "end", name,
       too_long and ("more than %.1f s of work"):format(child.cpu_s) or "signal " .. done.signal)

@@ -2,6 +2,7 @@
 -- limits. It ends with the recipe's error (exit 3), within a second of processor time and 256 MiB,
 -- and no canary file is read.
 -- Covers: lua/moonreel/settings/child.lua
+local fails = require "spec.support.fails"
 local folder = require "spec.support.folder"
 local json = require "moonreel.core.json"
 local process = require "moonreel.core.process"
@@ -166,6 +167,16 @@ describe("a recipe's attempt on", function()
       end
     end)
   end
+
+  it("a busy machine is not blamed on the recipe", function()
+    local child = require "moonreel.settings.child"
+    local allowed = child.deadline_s
+    finally(function() child.deadline_s = allowed end)
+    child.deadline_s = 0.001
+    local path = dir:write("slow.lua", "return recipe {}")
+    fails("MR_E_RECIPE", "slow%.lua: stopped: no settings after 0.001 s; this machine is busy",
+      require("moonreel.settings").bake, path, {})
+  end)
 
   it("nothing passes: 30 legal recipes of real size stay far below the limits", function()
     -- 10 resolutions x 20 lengths, helpers, loops, late-bound values, 4 ancestors
