@@ -279,10 +279,8 @@ local function solve(parsed, list, mesh, compiled)
     io.stderr:write(("note: %s has %s, not the %s of --fit: solved for what it has\n"):format(
       mesh.machine.name, size(memory), size(asked)))
   end
-  if options.balance then
-    return show.balance(open, memory, options)
-  end
-  return show.fit(open, memory, options)
+  return show[options.balance and "balance" or "fit"](open, memory, options,
+    bakes(parsed, list[1]))
 end
 
 -- meshes of --gpus 1,8,192

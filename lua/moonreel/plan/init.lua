@@ -202,18 +202,22 @@ local function bytes_of(fixed, step, update)
   return bytes
 end
 
+-- what programs of all buckets take beside that of one, within the recipe's bound: slots, graphs
+local function beside(kept, all, settings)
+  local share = math.min(1, settings.programs_bytes / (all.slots + all.graphs))
+  return math.max(0, share * all.slots - kept.slots), math.max(0, share * all.graphs - kept.graphs)
+end
+
 -- Programs of all buckets stay, within the recipe's bound: each row counts those of the others, as
 -- far as there is room for them. Returns bytes that programs may have, where that is less.
 local function keep_others(rows, settings, m)
-  local slots, graphs, least = 0, 0, nil
+  local all, least = { slots = 0, graphs = 0 }, nil
   for _, row in ipairs(rows) do
-    slots, graphs = slots + row.kept.slots, graphs + row.kept.graphs
+    all.slots, all.graphs = all.slots + row.kept.slots, all.graphs + row.kept.graphs
   end
-  local share = math.min(1, settings.programs_bytes / (slots + graphs))
   for _, row in ipairs(rows) do
     local bytes, kept = row.bytes, row.kept
-    local more_slots, more_graphs = math.max(0, share * slots - kept.slots),
-      math.max(0, share * graphs - kept.graphs)
+    local more_slots, more_graphs = beside(kept, all, settings)
     local wanted, room = more_slots + (m.cpu and more_graphs or 0), m.memory_bytes - row.total
     if wanted > room and room >= 0 then
       more_slots, more_graphs = more_slots * room / wanted, more_graphs * room / wanted
@@ -558,13 +562,21 @@ end
 --- What one rank holds while a bucket runs.
 ---@param b table
 ---@param step table   as Open:micro takes it
----@return table held  bytes by kind, total, fits
-function Open:held(b, step)
+---@param all? table   of the buckets of another table, that stand in for the recipe's: slots and
+---   graphs (bytes of their programs), slabs (bytes for the largest batch)
+---@return table held  bytes by kind, total, fits; kept: slots and graphs of its program; slabs
+function Open:held(b, step, all)
+  local own = slab_bytes(self.settings, { b })
   -- batches of this bucket may be larger than the table's, where a larger one is looked for
-  self.fixed.slabs = math.max(slab_bytes(self.settings, self.table),
-    slab_bytes(self.settings, { b }))
-  local held = { bytes = bytes_of(self.fixed, step, self.update),
-    above_buffer = above_buffer(self.settings, step) }
+  self.fixed.slabs = math.max(all and all.slabs or slab_bytes(self.settings, self.table), own)
+  local held = { bytes = bytes_of(self.fixed, step, self.update), slabs = own,
+    above_buffer = above_buffer(self.settings, step),
+    kept = { slots = slots_of(step.memory), graphs = graphs_of(step.memory) } }
+  if all then
+    local bytes, slots, graphs = held.bytes, beside(held.kept, all, self.settings)
+    bytes.slots, bytes.graphs = bytes.slots + math.ceil(slots), bytes.graphs + math.ceil(graphs)
+    bytes.device, bytes.host = sum(bytes, "device"), sum(bytes, "host")
+  end
   settle(held, self.mesh.machine)
   return held
 end
@@ -584,18 +596,18 @@ end
 function Open:row(b)
   local mesh, models = self.mesh, self.models
   local step = self:step(b)
+  local held = self:held(b, step)
   local row = { resolution = b.resolution, frames = b.frames, height = b.height, width = b.width,
     batch = b.batch, tokens = tokens_of(models, b), live = step.live, ops = step.ops,
     profile = step.profile, recomputes = self:choice(b),
-    bytes = self:held(b, step).bytes, useful = step.useful,
-    workspace = step.memory.workspace, above_buffer = above_buffer(self.settings, step) }
+    bytes = held.bytes, kept = held.kept, useful = step.useful,
+    workspace = step.memory.workspace, above_buffer = held.above_buffer }
   row.seconds, row.schedule = self:seconds(b, step)
   row.figures = figures.of(mesh, mesh:rounds(self.settings), step, models.update,
     row.seconds)
   row.sent = self.shares.sent + mesh:rounds(self.settings) * row.seconds.exchange_bytes
   row.share_of_peak = share_of_peak(mesh, models, step, row.seconds)
   row.decode_cores = decode_cores(self.settings, mesh, b, row.seconds.step)
-  row.kept = { slots = slots_of(step.memory), graphs = graphs_of(step.memory) }
   settle(row, mesh.machine)
   return row
 end

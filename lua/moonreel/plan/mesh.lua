@@ -100,7 +100,7 @@ end
 ---@param given table  zero, sequence, layers, clips
 ---@return moonreel.plan.Mesh
 function Mesh:with(given)
-  local copy = mesh.new(self.machine, self.gpus, self.nodes)
+  local copy = mesh.new(given.machine or self.machine, self.gpus, self.nodes)
   copy.zero, copy.sequence = given.zero or self.zero, given.sequence or self.sequence
   copy.layers, copy.clips = given.layers or self.layers, given.clips or self.clips
   copy.data = self.ranks // (copy.sequence * copy.layers)

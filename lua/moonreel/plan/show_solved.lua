@@ -22,7 +22,7 @@ local function print_all(columns, rows, options, text)
   if options.json then
     printer.print(columns, rows, options)
   else
-    io.write(printer.text(columns, rows), "\n", text)
+    io.write(printer.text(columns, rows), "\n", text())
   end
 end
 
@@ -40,6 +40,29 @@ local function nothing_fits(rows, memory, of)
       and ("--fit %dMB"):format(math.ceil(least.above / 1e6))
       or "without --fit, which says what would need less")
 end
+
+-- buckets without room for a sample, and what would give them some; "" where all have it
+local function left_out(rows, open, memory, bake)
+  local names = {}
+  for _, row in ipairs(rows) do
+    names[#names + 1] = row.batch == 0 and ("%s (%s)"):format(row.name, size(row.above)) or nil
+  end
+  if #names == 0 then
+    return ""
+  end
+  local ways, enough = solve.room(open, memory, rows, bake)
+  for i, one in ipairs(ways) do
+    ways[i] = ("%s (%s)"):format(one.text, size(one.total))
+  end
+  ways[#ways + 1] = enough and ("--fit %.0fMB"):format(enough / 1e6)
+  return ("no room for one sample in %d of %d buckets, which the table leaves out: %s\n  %s\n")
+    :format(#names, #rows, table.concat(names, ", "), #ways > 0
+      and "one sample of each fits with any of: " .. table.concat(ways, ", ")
+      or "nothing that was tried gives all of them room; try: a machine with more memory")
+end
+
+-- bytes of a bucket, none where it has no room
+local function bytes_text(bytes) return bytes > 0 and size(bytes) or "none" end
 
 local function one_fits(rows)
   for _, row in ipairs(rows) do
@@ -60,15 +83,19 @@ end
 ---@param open table
 ---@param memory number
 ---@param options table  json
+---@param bake function  as moonreel.plan.solve remedies takes it
 ---@return integer exit code: 5 when not even one sample of a bucket fits
-function solved.fit(open, memory, options)
+function solved.fit(open, memory, options, bake)
   local rows = named(solve.fit(open, memory))
   print_all({ { key = "name", title = "bucket" }, { key = "was", right = true },
     { key = "batch", right = true }, { key = "total", title = "memory", right = true,
-      format = size }, { key = "above", title = "with one more", right = true, format = size } },
-    rows, options, nothing_fits(rows, memory, open.mesh)
-      or ("-- the largest batches in %s on %s%s\n%s"):format(size(memory), open.mesh:text(),
-        kept_text(open.mesh.machine), solve.table_text(open, rows)))
+      format = bytes_text }, { key = "above", title = "with one more", right = true,
+      format = size } }, rows, options, function()
+        return nothing_fits(rows, memory, open.mesh)
+          or ("%s-- the largest batches in %s on %s%s\n%s"):format(left_out(rows, open, memory,
+            bake), size(memory), open.mesh:text(), kept_text(open.mesh.machine),
+            solve.table_text(open, rows))
+      end)
   return one_fits(rows)
 end
 
@@ -76,8 +103,9 @@ end
 ---@param open table
 ---@param memory number
 ---@param options table
+---@param bake function
 ---@return integer exit code
-function solved.balance(open, memory, options)
+function solved.balance(open, memory, options, bake)
   local rows, target, p = solve.balance(open, memory)
   named(rows)
   local function spread(key)
@@ -91,14 +119,17 @@ function solved.balance(open, memory, options)
     { key = "before", title = "took", right = true, format = show.seconds },
     { key = "batch", right = true },
     { key = "seconds", title = "takes", right = true, format = show.seconds },
-    { key = "total", title = "memory", right = true, format = size },
+    { key = "total", title = "memory", right = true, format = bytes_text },
     { key = "rule", title = "by B x S^p", right = true },
     { key = "rule_s", title = "would take", right = true, format = show.seconds } }, rows, options,
-    nothing_fits(rows, memory, open.mesh)
-      or ("-- %s a step at most; the longest over the shortest: %.2f, it was %.2f%s\n%s"):format(
-      show.seconds(target), spread "seconds", spread "before", p
-        and ("; by B x S^%.2f (seconds of a sample over its tokens S) it would be %.2f"):format(p,
-          spread "rule_s") or "", solve.table_text(open, rows)))
+    function()
+      return nothing_fits(rows, memory, open.mesh)
+        or ("%s-- %s a step at most; the longest over the shortest: %.2f, it was %.2f%s\n%s")
+        :format(left_out(rows, open, memory, bake), show.seconds(target), spread "seconds",
+        spread "before",
+        p and ("; by B x S^%.2f (seconds of a sample over its tokens S) it would be %.2f"):format(p,
+          spread "rule_s") or "", solve.table_text(open, rows))
+    end)
   return one_fits(rows)
 end
 
@@ -139,7 +170,7 @@ function solved.mesh(rows, mesh, options)
     { key = "says", title = "fits" } } do
     columns[#columns + 1] = column
   end
-  print_all(columns, rows, options, text)
+  print_all(columns, rows, options, function() return text end)
   return best.fits and 0 or 5
 end
 

@@ -16,25 +16,60 @@ local function with_batch(b, batch)
     batch = batch }
 end
 
--- bytes while a bucket runs with another batch
-local function total_of(open, b, batch)
+-- what one rank holds while a bucket runs with another batch; all: as Open:held takes it
+local function held_of(open, b, batch, all)
   local other = with_batch(b, batch)
-  return open:held(other, open:step(other)).total
+  return open:held(other, open:step(other), all)
 end
 
---- The largest batch of each bucket that fits.
+-- The largest batch of each bucket within a memory that also holds what all take; and what these
+-- take, buckets without room for a sample left out.
+local function largest_beside(open, list, memory, all)
+  local rows, taken = {}, { slots = 0, graphs = 0, slabs = 0 }
+  for i, b in ipairs(list) do
+    local function total(batch) return held_of(open, b, batch, all).total end
+    local batch = largest_below(total, memory, b.batch, MOST)
+    local held = batch > 0 and held_of(open, b, batch, all)
+    rows[i] = { bucket = b, was = b.batch, batch = batch, total = held and held.total or 0,
+      above = batch < MOST and total(batch + 1) or nil }
+    if held then
+      taken.slots, taken.graphs = taken.slots + held.kept.slots, taken.graphs + held.kept.graphs
+      taken.slabs = math.max(taken.slabs, held.slabs)
+    end
+  end
+  return rows, taken
+end
+
+-- Write totals of rows with what all of them take; the most of these.
+local function settle_totals(open, rows, all)
+  local most = 0
+  for _, row in ipairs(rows) do
+    row.total = row.batch > 0 and held_of(open, row.bucket, row.batch, all).total or 0
+    most = math.max(most, row.total)
+  end
+  return most
+end
+
+--- The largest batch of each bucket that fits, with the programs of the others in memory. Where no
+-- bucket fits so, each has the memory to itself: a run closes the programs of the others.
 ---@param open table      of plan.open
 ---@param memory number   bytes of one rank
 ---@return table[] rows   {bucket, batch (0: not even one), was, total, above: bytes of one more}
+---@return table all      what all buckets take, as Open:held takes it
 function solve.fit(open, memory)
-  local rows = {}
-  for i, b in ipairs(open:buckets()) do
-    local function total(batch) return total_of(open, b, batch) end
-    local batch = largest_below(total, memory, b.batch, MOST)
-    rows[i] = { bucket = b, was = b.batch, batch = batch, total = batch > 0 and total(batch) or 0,
-      above = batch < MOST and total(batch + 1) or nil }
+  local list, none = open:buckets(), { slots = 0, graphs = 0, slabs = 0 }
+  local alone, all = largest_beside(open, list, memory, none)
+  -- batches that are larger than fit take enough for the next; what differs is taken off
+  local room, rows, taken, most = memory
+  repeat
+    rows, taken = largest_beside(open, list, room, all)
+    most = settle_totals(open, rows, taken)
+    room = room - (most - memory)
+  until most <= memory
+  if most > 0 then
+    return rows, taken
   end
-  return rows
+  return alone, none
 end
 
 -- p and c of seconds of a sample = c x S^p over tokens of a sample, by least squares of logarithms
@@ -59,7 +94,8 @@ end
 ---@return number seconds  that no bucket passes
 ---@return number|nil p    seconds of a sample grow as its tokens to the power of p
 function solve.balance(open, memory)
-  local rows, target, least, points = solve.fit(open, memory), math.huge, 0, {}
+  local rows, all = solve.fit(open, memory)
+  local target, least, points = math.huge, 0, {}
   local function seconds(b, batch) return open:row(with_batch(b, batch)).seconds.step end
   for _, row in ipairs(rows) do
     if row.batch > 0 then
@@ -74,7 +110,8 @@ function solve.balance(open, memory)
       row.batch = largest_below(function(batch) return seconds(row.bucket, batch) end, target,
         row.was, row.batch)
       local planned = open:row(with_batch(row.bucket, row.batch))
-      row.total, row.seconds, row.tokens = planned.total, planned.seconds.step, planned.tokens
+      row.total = held_of(open, row.bucket, row.batch, all).total
+      row.seconds, row.tokens = planned.seconds.step, planned.tokens
       points[#points + 1] = { tokens = planned.tokens / row.batch,
         seconds = row.seconds / row.batch }
     end
@@ -143,12 +180,17 @@ end
 
 -- batches with which all of these buckets fit; nil where one has no room for a single sample
 local function smaller_batches(open, buckets, memory)
+  for _, b in ipairs(buckets) do
+    if b.batch == 1 then
+      return nil
+    end
+  end
   if #buckets > MOST_BATCHES then
     return { text = "smaller batches in all of these (--fit all)" }
   end
   local parts, most = {}, 0
   for i, b in ipairs(buckets) do
-    local function total(batch) return total_of(open, b, batch) end
+    local function total(batch) return held_of(open, b, batch).total end
     local batch = largest_below(total, memory, b.batch // 2, b.batch - 1)
     if batch == 0 then
       return nil
@@ -189,6 +231,45 @@ function solve.remedies(p, given, bake)
   end
   rows[#rows + 1] = smaller_batches(as_it_is, large, m.memory_bytes)
   return rows
+end
+
+-- the least memory in which each bucket has room for a sample; nil where the machine has less
+local function enough_for(open, rows)
+  local memory = 0
+  for _, row in ipairs(rows) do
+    memory = math.max(memory, row.batch == 0 and math.ceil(row.above / 1e6) * 1e6 or 0)
+  end
+  if memory == 0 or memory > open.mesh.machine.memory_bytes then
+    return nil
+  end
+  -- with more memory the programs of larger batches take more
+  local larger = solve.fit(open, memory)
+  for _, row in ipairs(larger) do
+    if row.batch == 0 then
+      return enough_for(open, larger)
+    end
+  end
+  return memory
+end
+
+--- What gives buckets room for a sample that have none.
+---@param open table
+---@param memory number
+---@param rows table[]    of fit or balance
+---@param bake function   as solve.remedies takes it
+---@return table[] rows     as solve.remedies gives them
+---@return number|nil memory  the least that is enough, where the machine has it
+function solve.room(open, memory, rows, bake)
+  local buckets, m = {}, open.mesh.machine
+  for _, row in ipairs(rows) do
+    local b = with_batch(row.bucket, 1)
+    b.total, b.fits = row.above, false
+    buckets[#buckets + 1] = row.batch == 0 and b or nil
+  end
+  local mesh = open.mesh:with { machine = setmetatable({ memory_bytes = memory },
+    { __index = m }) }
+  return solve.remedies({ buckets = buckets, mesh = mesh }, { mesh = mesh,
+    compiled = open.compiled }, bake), enough_for(open, rows)
 end
 
 -- ---- what a recipe can take over ----

@@ -1,11 +1,15 @@
 --- What is solved is right at its edge. Covers: lua/moonreel/plan/show_solved.lua
+-- MOONREEL_FITS=RECIPE has 30 memories of five machines solved for it, which takes minutes.
+local E = require "moonreel.core.exec"
 local base = require "moonreel.core.base"
 local compiled = require "moonreel.plan.compiled"
 local fails = require "spec.support.fails"
 local json = require "moonreel.core.json"
+local machine = require "moonreel.plan.machine"
 local mesh = require "moonreel.plan.mesh"
 local plan = require "moonreel.plan"
 local process = require "moonreel.core.process"
+local settings = require "moonreel.settings"
 local small_plan = require "spec.support.small_plan"
 local solve = require "moonreel.plan.solve"
 
@@ -62,6 +66,76 @@ describe("the largest batch", function()
       assert.matches('%["32px"%] = { %[1%] = { { 0.5, 0.25 }, %d+ }, %[6%] = { 0.0, recipe.none } '
         .. '}', solve.table_text(open, solve.fit(open, 60e6)))
     end, "bucket_config={['32px'] = {[1] = {{0.5, 0.25}, 3}, [6] = {0.0, none}}}")
+  end)
+end)
+
+-- four kinds of GPUs and a processor, with another memory
+local MACHINES <const> = { "A100", "B200", "H100", "H200", "processor" }
+local function of_machine(name, memory)
+  local more = { memory_bytes = memory }
+  if name == "processor" then
+    name, more.cpu = "H100", E.device("cpu", 1):facts()
+    more.program_bytes, more.reserve_bytes = 1e6, 0
+  end
+  return setmetatable(more, { __index = machine.open(name) })
+end
+
+-- a table that was solved, planned in place of the recipe's
+local function planned(recipe, open, rows, given, words)
+  local body = solve.table_text(open, rows):match "^bucket_config = (.*),\n$"
+  local all = table.move(words, 1, #words, 1, { [#words + 1] = "bucket_config=" .. body })
+  return plan.of(settings.bake(recipe, all), given)
+end
+
+-- solve for memories of a machine and plan what comes out; how many tables that was
+local function solve_and_plan(name, recipe, words, ranks, memories)
+  local cache <close>, count = compiled.new(of_machine(name, 1)), 0
+  for _, memory in ipairs(memories) do
+    local m = of_machine(name, memory)
+    local given = { mesh = mesh.new(m, m.cpu and 1 or ranks), compiled = cache }
+    local open = plan.open(settings.bake(recipe, words), given)
+    local kept, rows, all = {}, solve.fit(open, memory)
+    for _, row in ipairs(rows) do
+      kept[#kept + 1] = row.batch > 0 and row or nil
+    end
+    local p = #kept > 0 and planned(recipe, open, rows, given, words)
+      or { buckets = {}, notes = {} }
+    assert.equal(#kept, #p.buckets)
+    for i, b in ipairs(p.buckets) do
+      assert.equal(kept[i].batch, b.batch)
+      assert.is_true(b.fits and (b.total <= kept[i].total or all.slots == 0),
+        ("%s in %d of %s"):format(plan.bucket_name(b), memory, name))
+    end
+    -- and no program has to go for another, where there is room for two
+    assert.is_nil(all.slots > 0
+      and table.concat(p.notes, "\n"):match "programs of all buckets[^\n]*" or nil)
+    count = count + math.min(1, #kept)
+  end
+  return count
+end
+
+describe("tables of the largest batches", function()
+  -- the least has room for one bucket, the most for hundreds of samples
+  it("fit when planned, with the programs of all their buckets", function()
+    local words = table.move(small_plan.words, 1, #small_plan.words, 1, {})
+    for _, name in ipairs(MACHINES) do
+      local least = name == "processor" and 6.3e7 or 4.01e9
+      assert.is_true(solve_and_plan(name, "recipes/tiny/demo.lua", words, 2,
+        { least + 1e6, least + 4e6, least + 3e7, least + 2e8 }) >= 3, name)
+    end
+  end)
+
+  it("fit for a shipped recipe, thirty memories of each machine #slow", function()
+    local recipe, memories = os.getenv "MOONREEL_FITS", {}
+    if not recipe then
+      return pending "MOONREEL_FITS names no recipe"
+    end
+    for k = 0, 29 do
+      memories[#memories + 1] = (16 * (300 / 16) ^ (k / 29) * 2 ^ 30) // 1
+    end
+    for _, name in ipairs(MACHINES) do
+      assert.is_true(solve_and_plan(name, recipe, {}, 8, memories) > 0)
+    end
   end)
 end)
 
@@ -281,6 +355,24 @@ describe("moonreel plan", function()
     assert.equal(0, exit)
     assert.matches("the fastest that fits on 2 H100: [%d.e+]+ samples a second\ngrad_checkpoint",
       text)
+  end)
+
+  it("--fit says which buckets have no room for a sample, and what gives them some", function()
+    local two = "bucket_config=recipe.replace{['32px']={[1]={1.0,1}},['256']={[51]={1.0,1}}}"
+    local exit, text = demo("--gpus", "H100", "--fit", "4.1GB", two)
+    assert.equal(5, exit)
+    assert.matches("\n256 51x128x512 +1 +0 +none +4.2 GB\n", text)
+    local memory = text:match("\nno room for one sample in 1 of 2 buckets, which the table leaves "
+      .. "out: 256 51x128x512 %(4.2 GB%)\n  one sample of each fits with any of: %-%-fit (%d+MB)\n")
+    assert.is_string(memory, text)
+    exit, text = demo("--gpus", "H100", "--fit", memory, two)
+    assert.equal(0, exit)
+    assert.matches("\n256 51x128x512 +1 +1 +4.2 GB", text)
+    assert.is_nil(text:find("no room", 1, true))
+    exit, text = run("recipes/tiny/demo", "--gpus", "H100", "--fit", "4.3GB", "--balance",
+      "grad_checkpoint=false", two, "model.depth=4", table.unpack(small_plan.words, 2))
+    assert.equal(5, exit)
+    assert.matches("fits with any of: grad_checkpoint = true %(4.2 GB%), %-%-fit", text)
   end)
 
   it("refuses sizes, solutions and series that it does not know", function()
