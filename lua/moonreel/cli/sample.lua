@@ -31,7 +31,7 @@ local command = {
       .. "sampling.num_steps)" },
     { "--guidance X", "1: none (default: scheduler.cfg_scale, of 2.0 sampling.guidance)" },
     { "--fps X", "frames/s that the model reads, and of the file" },
-    { "--batch-size N", "renderings side by side (default: sampling.batch_size)" },
+    { "--batch-size N", "renderings side by side (default: sampling.batch_size, else batch_size)" },
     { "--reference-path FILE;FILE", "images and clips that a prompt is given; once per prompt",
       many = true, takes = of_list, empty = true },
     { "--mask-strategy TEXT", "what a prompt takes from them: LOOP,REFERENCE,FROM,TO,LENGTH,EDIT;"

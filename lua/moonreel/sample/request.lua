@@ -76,7 +76,7 @@ local read = options.declare("sampler:render", {
   { "method", "text", "of 2.0: how guidance is applied; sampling.method where absent" },
   { "cond_type", "text", "of 2.0: the visual condition; sampling.cond_type where absent" },
   { "plain", "boolean", "of 2.0: rate and motion do not stand behind the texts" },
-  { "batch_size", "integer", "renderings at once; sampling.batch_size where absent" },
+  { "batch_size", "integer", "renderings at once; absent: sampling.batch_size, batch_size or 1" },
   { "loop", "integer", "pieces, each going on from the one before; sampling.loop where absent" },
   { "num_sample", "integer", "renderings of each prompt and seed; sampling.num_sample where "
     .. "absent" },
@@ -204,7 +204,8 @@ function request.read(given, settings, along, pipe)
   if o.after then
     take_after(r.items, o.after)
   end
-  r.batch = math.min(pick("batch_size", s.sampling.batch_size), math.max(#r.items, 1))
+  r.batch = math.min(pick("batch_size", s.sampling.batch_size or s.batch_size or 1),
+    math.max(#r.items, 1))
   return r
 end
 

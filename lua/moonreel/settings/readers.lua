@@ -18,7 +18,7 @@ end
 ---@param settings table
 ---@return table[]
 function readers.missing(settings)
-  local missing, job = {}, settings:get "job"
+  local missing = {}
   for _, leaf in ipairs(settings:leaves()) do
     local what
     local row, link = leaf.row, leaf.chain[#leaf.chain]
@@ -28,7 +28,7 @@ function readers.missing(settings)
       if of_type and (of_type.reader == false or of_type.reader == "plan") then
         what = ("%s %s"):format(leaf.path:match("^(.*)%.type$"), leaf.value)
       end
-    elseif row.reader == false and row.job ~= job and link and link.set and not row.no_meaning
+    elseif row.reader == false and link and link.set and not row.no_meaning
         and asks(leaf.value, row.default) then
       what = leaf.path
     end

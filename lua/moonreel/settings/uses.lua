@@ -105,8 +105,8 @@ end
 
 -- why `moonreel train` would not read a field of these settings, and what to try; nil: it does
 local function unread_in_training(s, path, row, command)
-  if s.job == "reconstruct" and path == "sampling.save_dir" then
-    return nil -- where its clips go
+  if s.job == "reconstruct" and (path == "sampling.save_dir" or path == "batch_size") then
+    return nil -- where its clips go, and how many are read at once
   end
   if row.reader == "sample" and not renders(s) then
     return ("says what `moonreel sample` renders, and %s would not read it; bucket_config has the "

@@ -38,6 +38,29 @@ function check.has_end(s)
   end
 end
 
+-- batch_size is that of renderings: buckets have batches of their own
+local function check_batches(s)
+  for _, leaf in ipairs(s.batch_size and s:leaves() or {}) do
+    local batch = leaf.keys[1] == "bucket_config" and leaf.value and leaf.value[2]
+    if batch and batch ~= s.batch_size then
+      blame.raise(s, "batch_size", "MR_E_RECIPE", "batch_size = %d: bucket_config has the batch of "
+        .. "each bucket, %d in %s; try: no batch_size; of renderings it is sampling.batch_size",
+        s.batch_size, batch, leaf.path)
+    end
+  end
+end
+
+-- features that were made before are those of a cache
+local function check_features(s)
+  if s.dataset.type == "BatchFeatureDataset" and not s.cached
+      and not (s.load_video_features and s.load_text_features) then
+    blame.raise(s, "dataset.type", "MR_E_RECIPE", "dataset.type = BatchFeatureDataset: features "
+      .. "are those of a cache, and %s = false; try: cached = true, or dataset.type = "
+      .. "VariableVideoTextDataset", s.load_video_features and "load_text_features"
+      or "load_video_features")
+  end
+end
+
 --- Refuse settings that nothing reads.
 function check.run(r)
   local s = r.settings
@@ -56,10 +79,14 @@ function check.run(r)
       .. "train, or bake one of them")
   end
   local function refuse(path, form, ...) blame.raise(s, path, "MR_E_RECIPE", form, ...) end
+  check_batches(s)
+  check_features(s)
   if not pipeline.reconstructs(s) and not (s.vae.type and s.text_encoder.type) then
     refuse(s.vae.type and "text_encoder.type" or "vae.type",
-      "training needs vae.type and text_encoder.type; "
-      .. "try: vae = { type = \"dct\" }, text_encoder = { type = \"bytes\" }")
+      "training needs vae.type and text_encoder.type%s; "
+      .. "try: vae = { type = \"dct\" }, text_encoder = { type = \"bytes\" }",
+      (s.load_video_features or s.load_text_features) and ", also with features from a cache, "
+      .. "which is made by them (job = \"extract\"); files of another program are not read" or "")
   end
   if #sources.of(s) == 0 then
     refuse("dataset.data_path", "dataset.data_path is none; try: --data-path NAME.mrx")

@@ -177,9 +177,9 @@ describe("fields on the command line", function()
     end
     table.sort(names)
     -- what a rendering reads: of the demo one field of each record is enough
-    assert.equal("ae_spatial_compression ckpt_path clip compat device dtype img_flux img_flux_ae "
-      .. "load model name outputs plugin_config plugin_config_ae resolutions sampling scheduler "
-      .. "strict text_encoder threads user vae", table.concat(names, " "))
+    assert.equal("ae_spatial_compression batch_size ckpt_path clip compat device dtype img_flux "
+      .. "img_flux_ae load model name outputs plugin_config plugin_config_ae resolutions sampling "
+      .. "scheduler strict text_encoder threads user vae", table.concat(names, " "))
     local bad, story = refused("demo.lua", demo, "seed=3", uses.refuse_in_rendering)
     assert.is_true(bad)
     assert.is_truthy(story:find("seed=3: seed is of training, and a rendering does not read it; "

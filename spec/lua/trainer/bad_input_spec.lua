@@ -53,6 +53,33 @@ describe("moonreel train", function()
     assert.is_false(base.exists(dir.path .. "/out/001-much"))
   end)
 
+  it("refuses a batch_size that is not that of its buckets", function()
+    dir:write("batch.lua", 'return recipe.extend("./small") {\n  batch_size = 4,\n  '
+      .. 'bucket_config = recipe.replace { ["32px"] = { [6] = { 1.0, 2 } } } }')
+    local text, code = train("batch")
+    assert.equal(3, code, text)
+    assert.matches("batch%.lua:2: batch_size = 4: bucket_config has the batch of each bucket, 2 in "
+      .. "bucket_config%.32px%.6; try: no batch_size", text)
+  end)
+
+  it("takes features that were made before from a cache alone", function()
+    dir:write("made.lua", 'return recipe.extend("./small") {\n'
+      .. '  dataset = { type = "BatchFeatureDataset" },\n  load_video_features = true }')
+    local text, code = train("made")
+    assert.equal(3, code, text)
+    assert.matches("made%.lua:2: dataset%.type = BatchFeatureDataset: features are those of a "
+      .. "cache, and load_text_features = false; try: cached = true", text)
+    text, code = train("made", "vae.type=none")
+    assert.equal(3, code, text)
+    text, code = train("made", "load_text_features=true vae.type=none")
+    assert.equal(3, code, text)
+    assert.matches("vae%.type=none: training needs vae%.type and text_encoder%.type, also with "
+      .. "features from a cache, which is made by them", text)
+    text, code = train("made", "model.drop_path=0.5 cached=true")
+    assert.equal(3, code, text)
+    assert.matches("drop_path = 0%.5: no recipe known trains with stochastic depth", text)
+  end)
+
   it("says which line or argument led to what it cannot open or build", function()
     dir:write("wrong.lua", 'return recipe.extend("./small") {\n  dataset = { data_path = '
       .. '"missing.mrx" },\n  outputs = "/proc/nope",\n  bucket_config = recipe.replace {\n'

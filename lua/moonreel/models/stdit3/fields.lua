@@ -39,8 +39,8 @@ return {
       help = "ours: operands of the blocks' linear layers; f8: floats of 8 bits, e4m3 and for "
         .. "gradients e5m2, a scale per tensor and step (widths are multiples of 16; slow where no "
         .. "GPU multiplies them); none: the compute type" },
-    { "drop_path", "number", default = 0, min = 0, max = 1, reader = false,
-      help = "stochastic depth; 0 in all known recipes" },
+    { "drop_path", "number", default = 0, min = 0, max = 1, reader = "model", resume = "refuse",
+      help = "stochastic depth; only 0, as in all known recipes" },
     { "temporal_pos", "text", none = true, choices = { "sincos" }, reader = "model",
       resume = "refuse",
       help = "ours: an absolute frame index added to the tokens; none: rotary only" },

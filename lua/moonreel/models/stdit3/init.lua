@@ -45,6 +45,10 @@ local function check(c)
     refuse("linear = f8 multiplies widths that are multiples of 16; hidden_size is %d, times "
       .. "mlp_ratio %d; try: linear = none", c.hidden_size, blocks.mlp_width(c))
   end
+  if c.drop_path and c.drop_path ~= 0 then
+    refuse("drop_path = %g: no recipe known trains with stochastic depth, and blocks here have "
+      .. "none; try: drop_path = 0", c.drop_path)
+  end
   if c.temporal_pos and c.temporal_pos ~= "sincos" then
     refuse("temporal_pos is '%s', expected sincos or none", tostring(c.temporal_pos))
   end

@@ -99,8 +99,10 @@ return {
     when = { "job", "extract" },
     help = "I/N: this part of the samples alone, for N processes or machines; the cache holds them "
       .. "all once every part is made" },
-  { "batch_size", "integer", none = true, min = 1, reader = false, job = "reconstruct",
-    help = "clips that job = \"reconstruct\" reads at once; others take those of bucket_config" },
+  { "batch_size", "integer", none = true, min = 1, reader = "sample", resume = "free",
+    help = "renderings side by side, where sampling.batch_size does not say; clips that job = "
+      .. "\"reconstruct\" reads at once; a step takes the batches of bucket_config, and training "
+      .. "refuses another number here" },
   { "num_workers", "integer", default = 4, min = 0, reader = "data", affects = "speed",
     help = "decoder threads" },
   { "prefetch", "integer", default = 2, min = 1, spellings = { "prefetch_factor" },

@@ -124,5 +124,6 @@ return {
     help = "share of the time of a run that renderings of `sampling.every` may take, "
       .. "beside the run of that of a processor; one that would take more is left out, but for the "
       .. "last one; 0: no limit" }),
-  row("batch_size", "integer", { default = 1, min = 1, help = "renderings side by side" }),
+  row("batch_size", "integer", { none = true, min = 1,
+    help = "renderings side by side; none: batch_size, where that is none 1" }),
 }
