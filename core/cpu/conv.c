@@ -11,6 +11,7 @@
 #include "cpu/conv.h"
 #include "cpu/cpu.h"
 #include "cpu/depthwise.h"
+#include "cpu/narrow.h"
 #include "cpu/points.h"
 #include "cpu/product.h"
 #include "cpu/winograd.h"
@@ -31,6 +32,8 @@ struct mr_conv {
     mr_depthwise_plan apart;
     mr_points_fn *points; /* NULL: another way */
     mr_points_plan grouped;
+    mr_narrow_fn *narrow; /* NULL: another way */
+    mr_narrow_plan few;
 };
 
 static int64_t taps_of(const mr_conv_spec *s)
@@ -392,6 +395,35 @@ size_t mr_points_workspace(const mr_points_plan *p)
     return p->weight_bytes + (size_t)p->threads * p->own_bytes;
 }
 
+/* ---- few channels written ---- */
+
+bool mr_narrow_fits(const mr_conv_spec *s, const mr_facts *facts, mr_narrow_plan *p)
+{
+    enum { LEAST_READ = 32 };
+    bool data = s->kind == MR_CONV_DATA;
+    int64_t read = data ? s->filters : s->channels, written = data ? s->channels : s->filters,
+            taps = taps_of(s);
+    if (s->kind == MR_CONV_WEIGHTS || s->groups > 1 || read < LEAST_READ || written < 1 ||
+        written > MR_NARROW_MOST || (s->type == MR_BF16 && facts->amx) ||
+        (data && s->stride[0] * s->stride[1] * s->stride[2] != 1))
+        return false;
+    *p = (mr_narrow_plan){.batch = s->batch,
+                          .channels = read,
+                          .filters = written,
+                          .w_filter = data ? taps : s->channels * taps,
+                          .w_channel = data ? s->channels * taps : taps,
+                          .turned = data,
+                          .type = s->type,
+                          .threads = facts->threads,
+                          .weight_floats = taps * written * ((read + 15) / 16 * 16)};
+    for (int i = 0; i < 3; i++) {
+        p->in[i] = data ? s->out[i] : s->in[i], p->out[i] = data ? s->in[i] : s->out[i];
+        p->kernel[i] = s->kernel[i], p->stride[i] = s->stride[i];
+        p->before[i] = data ? s->kernel[i] - 1 - s->before[i] : s->before[i];
+    }
+    return true;
+}
+
 /* ---- all ways ---- */
 
 /* oneDNN 2.6 leaves positions out of bf16 gradients of weights where strided frames have zeros
@@ -425,6 +457,7 @@ mr_status mr_conv_new(const mr_conv_spec *spec, const mr_facts *facts, mr_conv *
     static mr_depthwise_fn *const apart[] = {mr_depthwise_base, mr_depthwise_avx2,
                                              mr_depthwise_avx512};
     static mr_points_fn *const grouped[] = {mr_points_base, mr_points_avx2, mr_points_avx512};
+    static mr_narrow_fn *const narrow[] = {mr_narrow_base, mr_narrow_avx2, mr_narrow_avx512};
     mr_conv *c;
     if (!MR_NEW(c))
         return mr_fail_memory(sizeof *c);
@@ -442,6 +475,10 @@ mr_status mr_conv_new(const mr_conv_spec *spec, const mr_facts *facts, mr_conv *
     }
     if (mr_points_fits(spec, facts, &c->grouped)) {
         c->points = grouped[isa];
+        return MR_OK;
+    }
+    if (mr_narrow_fits(spec, facts, &c->few)) {
+        c->narrow = narrow[isa];
         return MR_OK;
     }
     if (library_serves(spec, facts))
@@ -467,6 +504,9 @@ size_t mr_conv_workspace(const mr_conv_spec *spec, const mr_facts *facts)
     mr_points_plan grouped;
     if (mr_points_fits(spec, facts, &grouped))
         return mr_points_workspace(&grouped);
+    mr_narrow_plan few;
+    if (mr_narrow_fits(spec, facts, &few))
+        return (size_t)few.weight_floats * sizeof(float);
     plan p = plan_of(spec, facts->threads);
     // the library pads channels of its weights to blocks and may keep sums of them per worker
     size_t blocks = (size_t)(taps_of(spec) * spec->groups) *
@@ -481,11 +521,14 @@ const char *mr_conv_way(const mr_conv_spec *spec, const mr_facts *facts)
     mr_winograd_plan fewer;
     mr_depthwise_plan apart;
     mr_points_plan grouped;
+    mr_narrow_plan few;
     if (mr_winograd_fits(spec, facts, &fewer))
         return "fewer products";
     if (mr_depthwise_fits(spec, facts, &apart))
         return "channels";
-    return mr_points_fits(spec, facts, &grouped) ? "places" : NULL;
+    if (mr_points_fits(spec, facts, &grouped))
+        return "places";
+    return mr_narrow_fits(spec, facts, &few) ? "few channels" : NULL;
 }
 
 mr_status mr_conv_run(mr_conv *c, const void *x, const void *w, const void *bias, const void *y,
@@ -514,6 +557,14 @@ mr_status mr_conv_run(mr_conv *c, const void *x, const void *w, const void *bias
                                                  .bias = bias,
                                                  .to = out,
                                                  .workspace = workspace});
+        return MR_OK;
+    }
+    if (c->narrow) {
+        c->narrow(&c->few, &(mr_narrow_call){.from = c->spec.kind == MR_CONV_DATA ? y : x,
+                                             .w = w,
+                                             .bias = bias,
+                                             .to = out,
+                                             .workspace = workspace});
         return MR_OK;
     }
     if (c->library)

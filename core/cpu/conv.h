@@ -1,9 +1,10 @@
 /* conv: convolutions of channels-last volumes and their two gradients: with fewer products where
  * the shape allows it and they are computed in f32 (winograd.h), every channel by itself where each
  * has a filter of its own (depthwise.h), place by place where groups have kernels of one place
- * (points.h), else by oneDNN where it is built in and serves the types,
- * else as own products over gathered rows. One object per node: made once from shapes, then run. No
- * way holds the whole of the gathered input. Licence: Apache-2.0 */
+ * (points.h), by sums over lanes where few channels are written (narrow.h), else by oneDNN where it
+ * is built in and serves the types, else as own products over gathered rows. One object per node:
+ * made once from shapes, then run. No way holds the whole of the gathered input.
+ * Licence: Apache-2.0 */
 #ifndef MR_CONV_H
 #define MR_CONV_H
 
@@ -29,8 +30,9 @@ mr_status mr_conv_new(const mr_conv_spec *spec, const mr_facts *facts, mr_conv *
 void mr_conv_free(mr_conv *c);
 /* Bytes that a run takes at most; a function of shapes and facts alone. */
 size_t mr_conv_workspace(const mr_conv_spec *spec, const mr_facts *facts);
-/* "fewer products", "channels" (every channel by itself), "places" (single places by groups), or
- * NULL, the usual way; a function of shapes and facts alone, too. */
+/* "fewer products", "channels" (every channel by itself), "places" (single places by groups),
+ * "few channels" (that are written), or NULL, the usual way; a function of shapes and facts alone,
+ * too. */
 const char *mr_conv_way(const mr_conv_spec *spec, const mr_facts *facts);
 /* One run; one at a time per object.
  *   FORWARD   y = conv(x, w) + bias      DATA      x = adjoint of it, from y and w

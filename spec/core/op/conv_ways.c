@@ -1,7 +1,7 @@
 /* op/conv_ways: convolutions and both gradients by the ways that conv.c chooses for a shape, over
  * strides, padding and rests of every size: f64 sums, the same bits by any team, memory within what
  * was planned. Covers: core/cpu/isa/depthwise.c,
- * core/cpu/isa/points.c */
+ * core/cpu/isa/points.c, core/cpu/isa/narrow.c */
 #include "productcase.h"
 #include "cpu/conv.h"
 
@@ -101,8 +101,11 @@ static void check(const row *r, mr_conv_kind kind, mr_dtype type, const char *is
             forward ? bias : NULL, forward ? NULL : y, out[i]);
     for (int64_t i = 0; i < n; i++)
         off += pow(get(out[0], i, to) - want[i], 2), norm += want[i] * want[i];
+    mr_facts facts = mr_cpu_facts("cpu", mr_isa_index(isa), 1);
+    // the library's sums may depend on the team
+    bool own = mr_conv_way(&s, &facts) != NULL;
     double e = sqrt(off / norm), tol = to == MR_BF16 ? 3e-3 : 1e-6;
-    if (!check_note(e <= tol && memcmp(out[0], out[1], bytes) == 0))
+    if (!check_note(e <= tol && (!own || memcmp(out[0], out[1], bytes) == 0)))
         printf(
             "%s, %s, kind %d, %s, x %lld x %lld x %lld x %lld, kernel %lld x %lld x %lld: off by "
             "%.3g, allowed %.3g\n",
@@ -126,6 +129,11 @@ static const row rows[] = {
     {"places", {1, 5, 10}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}, 35, 205, 5},
     {"places", {3, 4, 4}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}, 128, 6, 2},
     {"places", {1, 2, 3}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}, 66, 34, 2},
+    // few channels written: places by fours and one by one, rests of channels, strides
+    {"few channels", {3, 10, 70}, {3, 3, 3}, {1, 1, 1}, {2, 1, 1}, {0, 1, 1}, 40, 3, 1},
+    {"few channels", {2, 3, 9}, {1, 2, 5}, {1, 1, 1}, {0, 1, 3}, {1, 0, 4}, 64, 4, 1},
+    {"few channels", {5, 6, 21}, {2, 3, 3}, {2, 1, 2}, {1, 1, 1}, {0, 1, 1}, 33, 2, 1},
+    {"few channels", {2, 9, 6}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}, 50, 1, 1},
 };
 
 int main(void)
