@@ -1,5 +1,5 @@
 --- The lists of breakages in scripts/mutate.d: read one, apply a breakage to a text. The form of a
--- list is told in scripts/README.md.
+-- list is reported in scripts/README.md.
 local base = require "moonreel.core.base"
 
 local breakages = {}

@@ -84,12 +84,12 @@ static inline void case_flip_last_byte(const char *dir, int64_t step)
 static inline bool case_exact(mr_ckpt *c)
 {
     static float a[CASE_A], b[CASE_B];
-    int64_t step = mr_ckpt_step(c), told = -1;
+    int64_t step = mr_ckpt_step(c), report = -1;
     if (mr_ckpt_read(c, "x.weight", a, 0, sizeof a) ||
         mr_ckpt_read(c, "master.x.weight", b, 0, sizeof b) ||
-        mr_ckpt_read(c, "step", &told, 0, 8) || mr_ckpt_read(c, "empty", a, 0, 0))
+        mr_ckpt_read(c, "step", &report, 0, 8) || mr_ckpt_read(c, "empty", a, 0, 0))
         return false;
-    bool same = told == step;
+    bool same = report == step;
     for (int64_t i = 0; i < CASE_A; i++)
         same = same && a[i] == case_value(step, 0, i);
     for (int64_t i = 0; i < CASE_B; i++)

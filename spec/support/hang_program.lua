@@ -59,7 +59,7 @@ local function run_step(case)
 end
 
 -- has it been seen? Rank 0 asks for all, which make as many steps
-local function told(case)
+local function report(case)
   local seen = rank == 0 and base.exists(case.release) and 1 or 0
   return world:all_reduce(T.from({ 1 }, { seen })):item() > 0
 end
@@ -71,7 +71,7 @@ local function run_case(i, case)
   end
   repeat
     run_step(case)
-  until case.kind ~= "slow" or told(case)
+  until case.kind ~= "slow" or report(case)
 end
 
 -- the last one ends the launch, on all ranks and without a word

@@ -1,9 +1,10 @@
 /* A stand-in for NVML that plays a scene: MOONREEL_NVML names it, NVML_SCENE holds words.
  *   gpus=N      as many GPUs (2)           init=CODE   the driver does not start
  *   stuck       the driver does not answer
- *   lost=I      GPU I fell off the bus     quiet       power, clocks, errors, processes are not
- * told slow=MASK   reasons, as NVML has them  crowd       more processes than a table takes ecc=N
- * memory errors              alone       no process computes Licence: Apache-2.0 */
+ *   lost=I      GPU I fell off the bus     quiet       reports no power, clocks, errors, processes
+ *   slow=MASK   reasons, as NVML has them  crowd       more processes than a table takes
+ *   ecc=N       memory errors              alone       no process computes
+ * Licence: Apache-2.0 */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,7 @@ static long word(const char *name, long otherwise)
     return at ? strtol(at + strlen(name), NULL, 0) : otherwise;
 }
 
-static int told(void)
+static int report(void)
 {
     return strstr(scene(), "quiet") ? NOT_SUPPORTED : OK;
 }
@@ -85,49 +86,49 @@ SAID int nvmlDeviceGetMemoryInfo(void *d, unsigned long long *out)
 SAID int nvmlDeviceGetPowerUsage(void *d, unsigned *out)
 {
     *out = 123456u + (unsigned)number(d) * 1000;
-    return told();
+    return report();
 }
 SAID int nvmlDeviceGetEnforcedPowerLimit(void *d, unsigned *out)
 {
     (void)d;
     *out = 700000;
-    return told();
+    return report();
 }
 SAID int nvmlDeviceGetClockInfo(void *d, int clock, unsigned *out)
 {
     (void)d;
     *out = clock == 1 ? 1755 : 2619;
-    return told();
+    return report();
 }
 SAID int nvmlDeviceGetMaxClockInfo(void *d, int clock, unsigned *out)
 {
     (void)d;
     *out = clock == 1 ? 1980 : 2619;
-    return told();
+    return report();
 }
 SAID int nvmlDeviceGetTemperature(void *d, int sensor, unsigned *out)
 {
     (void)d, (void)sensor;
     *out = 61;
-    return told();
+    return report();
 }
 SAID int nvmlDeviceGetUtilizationRates(void *d, unsigned *out)
 {
     (void)d;
     out[0] = 97, out[1] = 40;
-    return told();
+    return report();
 }
 SAID int nvmlDeviceGetCurrentClocksThrottleReasons(void *d, unsigned long long *out)
 {
     (void)d;
     *out = (unsigned long long)word("slow=", 0x1);
-    return told();
+    return report();
 }
 SAID int nvmlDeviceGetTotalEccErrors(void *d, int kind, int counter, unsigned long long *out)
 {
     (void)d;
     *out = kind == 1 && counter == 0 ? (unsigned long long)word("ecc=", 0) : 99;
-    return told();
+    return report();
 }
 SAID int nvmlDeviceGetComputeRunningProcesses_v3(void *d, unsigned *n, void *out)
 {
@@ -142,5 +143,5 @@ SAID int nvmlDeviceGetComputeRunningProcesses_v3(void *d, unsigned *n, void *out
     memcpy(out, &one, sizeof one);
     if (*n > room)
         return INSUFFICIENT_SIZE; // what is in the table then means nothing
-    return told();
+    return report();
 }

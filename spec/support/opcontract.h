@@ -1,5 +1,5 @@
-/* What the contracts of the CPU's kernels and of CUDA's share: how a failure is told, how near is
- * near. */
+/* What the contracts of the CPU's kernels and of CUDA's share: how a failure is reported, how near
+ * is near. */
 #ifndef MR_OPCONTRACT_H
 #define MR_OPCONTRACT_H
 #include "opcase.h"

@@ -33,7 +33,7 @@ local function complete(text)
   return load("return " .. text) or not (problem and problem:match("near '?<eof>'?$"))
 end
 
--- Input for the prompt: after each complete one a mark, so that outputs can be told apart, and the
+-- Input for the prompt: after each complete one a mark, so that outputs can be kept apart, and the
 -- stack of the last failure, which is another one when the input has failed.
 local function with_marks(lines)
   local out, inputs, pending = {}, {}, nil

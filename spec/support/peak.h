@@ -37,7 +37,7 @@ static inline int64_t peak_of(bool (*call)(void *user), void *user, bool *ok)
     struct {
         long kib;
         bool ok;
-    } told = {-1, false};
+    } report = {-1, false};
     int ends[2], status;
     *ok = false;
     if (pipe(ends))
@@ -46,15 +46,15 @@ static inline int64_t peak_of(bool (*call)(void *user), void *user, bool *ok)
     pid_t child = fork();
     if (child == 0) {
         long before = peak_status("VmRSS:");
-        told.ok = call(user);
-        told.kib = peak_status("VmHWM:") - before;
-        _exit(write(ends[1], &told, sizeof told) != sizeof told);
+        report.ok = call(user);
+        report.kib = peak_status("VmHWM:") - before;
+        _exit(write(ends[1], &report, sizeof report) != sizeof report);
     }
     close(ends[1]);
-    bool heard = read(ends[0], &told, sizeof told) == sizeof told;
+    bool heard = read(ends[0], &report, sizeof report) == sizeof report;
     close(ends[0]);
     waitpid(child, &status, 0);
-    *ok = heard && told.ok;
-    return heard ? (int64_t)told.kib * 1024 : -1;
+    *ok = heard && report.ok;
+    return heard ? (int64_t)report.kib * 1024 : -1;
 }
 #endif

@@ -61,7 +61,7 @@ function trouble.check(r)
 end
 
 local good, problem = pcall(require("moonreel.cli.train").run, words)
-if not good and not (type(problem) == "table" and problem.told) then
+if not good and not (type(problem) == "table" and problem.reported) then
   io.stderr:write(type(problem) == "table" and problem.message or problem, "\n")
 end
 os.exit(good and 0 or type(problem) == "table" and problem.exit or 1)

@@ -1,7 +1,7 @@
 --- Many ranks in one process: each is a coroutine over a world of its own, and where they speak
 -- with each other - a group is split, a program runs - all go on together, each by a thread.
 --
---     local told = virtual.run(64, function(world, ranks)
+--     local reported = virtual.run(64, function(world, ranks)
 --       local half = world:split(world:rank() % 2)
 --       ...
 --       ranks.run(program)
@@ -47,9 +47,9 @@ end
 
 --- Run `f` as each of `n` ranks. It gets its world, as moonreel.comm.world() gives one, a function
 -- that makes an executor's programs run together with those of all others, and what the rank tells
--- others: told() -> {"lane op count", ...} since the call before, and bytes.
+-- others: reported() -> {"lane op count", ...} since the call before, and bytes.
 ---@param n integer
----@param f fun(world: table, together: fun(exec: mr.Exec): mr.Exec, told: fun(): string[], integer)
+---@param f fun(world: table, together: fun(exec: mr.Exec): mr.Exec, reported: fun())
 ---@param lose table|nil  {rank, message}: from 0, the message of the rank that is not sent, counted
 ---   from when all have met
 ---@return table[]  what f returned, by rank from 1
@@ -61,7 +61,7 @@ function virtual.run(n, f, lose)
   local threads, asked, results = {}, {}, {}
   for i = 1, n do
     threads[i] = coroutine.create(function()
-      return nil, f(group(all, i), together, function() return all:told(i - 1) end)
+      return nil, f(group(all, i), together, function() return all:report(i - 1) end)
     end)
   end
   local answers = {}

@@ -14,11 +14,11 @@
 enum { STACK_BYTES = 512 << 10, DEADLINE_S = 300 };
 
 /* A call that a rank took part in: what its messages say. */
-typedef struct told {
+typedef struct report {
     int lane;
     mr_comm_head head;
     uint64_t bytes; /* that it sent */
-} told;
+} report;
 
 typedef struct ranks ranks;
 
@@ -30,7 +30,7 @@ typedef struct noting {
     uint64_t seen; /* moves of all ranks when it last paused */
     /* Moves of all ranks since which it has found nothing to do; OVER: its thread has ended. */
     _Atomic uint64_t stuck;
-    told *list;
+    report *list;
     int n, cap;
     int64_t until_lost; /* messages before the one that is not sent; below 0: all are */
 } noting;
@@ -64,14 +64,14 @@ struct ranks {
 
 static void note(noting *w, const mr_parcel *p, uint64_t bytes)
 {
-    told *last = w->n ? &w->list[w->n - 1] : NULL;
+    report *last = w->n ? &w->list[w->n - 1] : NULL;
     if (!last || last->head.group != p->head.group || last->head.seq != p->head.seq) {
         if (w->n == w->cap) {
             w->cap = w->cap ? 2 * w->cap : 64;
             w->list = realloc(w->list, (size_t)w->cap * sizeof *w->list);
         }
         last = &w->list[w->n++];
-        *last = (told){.lane = p->lane, .head = p->head};
+        *last = (report){.lane = p->lane, .head = p->head};
     }
     last->bytes += bytes;
 }
@@ -356,14 +356,15 @@ static int r_rows(lua_State *L)
     return 1;
 }
 
-/* told(rank) -> {"lane op count", ...} since the last call of it, and the bytes that were sent */
-static int r_told(lua_State *L)
+/* reported(rank) -> {"lane op count", ...} since the last call of it, and the bytes that were
+ * sent */
+static int r_reported(lua_State *L)
 {
     noting *w = &ranks_at(L)->list[luaL_checkinteger(L, 2)].wire;
     uint64_t bytes = 0;
     lua_createtable(L, w->n, 0);
     for (int i = 0; i < w->n; i++) {
-        const told *t = &w->list[i];
+        const report *t = &w->list[i];
         lua_pushfstring(L, "%d %s %I", t->lane, mr_comm_op_name((mr_comm_op)t->head.op),
                         (LUAI_UACINT)t->head.count);
         lua_rawseti(L, -2, i + 1);
@@ -381,10 +382,10 @@ static int r_lose(lua_State *L)
     return 0;
 }
 
-static const luaL_Reg methods[] = {{"split", r_split}, {"run", r_run},    {"group", r_group},
-                                   {"rows", r_rows},   {"told", r_told},  {"lose", r_lose},
-                                   {"close", r_close}, {"__gc", r_close}, {"__close", r_close},
-                                   {NULL, NULL}};
+static const luaL_Reg methods[] = {
+    {"split", r_split},       {"run", r_run},   {"group", r_group}, {"rows", r_rows},
+    {"reported", r_reported}, {"lose", r_lose}, {"close", r_close}, {"__gc", r_close},
+    {"__close", r_close},     {NULL, NULL}};
 
 MR_API int luaopen_virtual_ranks(lua_State *L);
 MR_API int luaopen_virtual_ranks(lua_State *L)

@@ -5,10 +5,10 @@
 --     one        rank 0 makes the whole step by one thread, the others sleep
 --     threads    the same by as many threads as there are ranks
 --     apart      all ranks make their parts of the step at once and tell each other nothing
---     told       all ranks tell each other what they do in a step, and compute nothing
+--     reported       all ranks tell each other what they do in a step, and compute nothing
 --     together   the step by all ranks
 --
--- What ranks cost is (together - told) against one / ranks; of that, apart against one / ranks is
+-- What ranks cost is (together - reported) against one / ranks; of it, apart against one / ranks is
 -- what processors that work side by side take from each other.
 -- @module moonreel.bench.ranks
 local base = require "moonreel.core.base"
@@ -65,12 +65,12 @@ local function stages(world, open)
   local rows = {}
   for stage = 0, 3 do
     local opened = open(stage)
-    local told = opened.owners:bytes(opened.exec:regions(), opened.micro.graph:story(), 1)
+    local reported = opened.owners:bytes(opened.exec:regions(), opened.micro.graph:story(), 1)
     local elements = opened.pipe.params:elements()
     local sent = sent_in_step(world, opened)
-    rows[stage + 1] = {stage = stage, parameters = elements, state = told.state,
-      a_while = told.buckets + told.windows, told = told.sent, sent = sent,
-      norm = sent - told.sent}
+    rows[stage + 1] = {stage = stage, parameters = elements, state = reported.state,
+      a_while = reported.buckets + reported.windows, reported = reported.sent, sent = sent,
+      norm = sent - reported.sent}
     opened.exec:close()
   end
   return rows
@@ -97,7 +97,7 @@ function ranks.rank(seconds, recipe, dtype)
   local apart, together = open(device, silent(world)), open(device, world)
   local runs = {one = one and function() one.run(size) end, apart = apart.run,
     threads = threads and function() threads.run(size) end, together = together.run,
-    told = told_alone(together, dtype)}
+    reported = told_alone(together, dtype)}
   local sent = sent_in_step(world, together)
   local kept = stages(world, function(stage) return open(device, world, stage) end)
   -- seconds of the rank that takes longest, from when all begin: by the clock, of processors
@@ -133,7 +133,7 @@ function ranks.rank(seconds, recipe, dtype)
 end
 
 --- In the order in which a round takes them.
-ranks.parts = {"one", "threads", "apart", "told", "together"}
+ranks.parts = {"one", "threads", "apart", "reported", "together"}
 
 --- Of seconds by part, `part .. "_cpu"` those of processors, round by round.
 ---@param rounds table[]
@@ -156,7 +156,7 @@ function ranks.judge(rounds, size)
     end
     out["beside" .. by] = middle(function(r) return r["apart" .. by] / (r["one" .. by] / size) end)
     out["ratio" .. by] = middle(function(r)
-      return (r["together" .. by] - r["told" .. by]) / (r["one" .. by] / size)
+      return (r["together" .. by] - r["reported" .. by]) / (r["one" .. by] / size)
     end)
   end
   return out
@@ -165,7 +165,7 @@ end
 --- Measure.
 ---@param options table  seconds: to spend; ranks (2); dtype
 ---@return table  ranks, dtype, rounds, sent: bytes of a rank in a step; seconds: as judge gives it;
----   stages: of ZeRO {stage, parameters, state, a_while, told, sent, norm}, in bytes of a rank
+---   stages: of ZeRO {stage, parameters, state, a_while, reported, sent, norm}, in bytes of a rank
 function ranks.measure(options)
   local n = options.ranks or 2
   local done = process.run({process.program(), "-n", tostring(n), "-e",

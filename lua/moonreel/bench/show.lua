@@ -383,7 +383,7 @@ function runs.ranks(o)
     local says = {one = "one rank, one thread: all of the step",
       threads = ("one rank, %d threads: likewise"):format(r.ranks),
       apart = ("%d ranks at once, each its part, nothing sent"):format(r.ranks),
-      told = ("what they tell each other, without the work: %.1f MB each"):format(r.sent * 1e-6),
+      reported = ("what they send, without the work: %.1f MB each"):format(r.sent * 1e-6),
       together = ("%d ranks, one thread each: the step"):format(r.ranks)}
     for i, name in ipairs(ranks.parts) do
       rows[i] = {what = says[name], seconds = s[name], cpu = s[name .. "_cpu"]}
@@ -406,7 +406,7 @@ function runs.ranks(o)
     printer.print({{key = "stage", title = "ZeRO"}, {key = "state", right = true,
       format = function(v, row) return ("%s, %.1f P"):format(mb(v), v / row.parameters) end},
       {key = "a_while", title = "for a while", right = true, format = mb},
-      {key = "told", title = "sends, as a run says", right = true, format = share},
+      {key = "reported", title = "sends, as a run says", right = true, format = share},
       {key = "sent", title = "counted", right = true, format = share},
       {key = "norm", title = "more, for the norm", right = true, format = function(v)
         return ("%d bytes"):format(v)

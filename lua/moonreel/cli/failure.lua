@@ -15,14 +15,14 @@ end
 
 --- Print a failure as `moonreel: story` and give its exit code.
 -- What another rank tells for all (moonreel.comm.team) is not printed again.
----@param value table|string  {code, message, exit, told} or text
+---@param value table|string  {code, message, exit, reported} or text
 ---@return integer exit code
 function failure.report(value)
   if type(value) ~= "table" then
     value = { message = tostring(value), exit = 1 }
   end
   io.stdout:flush()
-  if value.told then
+  if value.reported then
     require("moonreel.comm").let_go(5)
     return value.exit
   end

@@ -57,13 +57,13 @@ end
 
 -- Prints the notes of baking, each once even when several stages have it.
 local function tell_notes(list)
-  local told = {}
+  local reported = {}
   for _, one in ipairs(list) do
     for _, note in ipairs(one.settings.notes) do
-      if not told[note] then
+      if not reported[note] then
         io.stderr:write("note: ", note, "\n")
       end
-      told[note] = true
+      reported[note] = true
     end
   end
 end

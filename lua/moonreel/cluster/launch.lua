@@ -134,8 +134,8 @@ function Watch:note(event, text, exit)
     self.cause = { host = event.link.host.name, text = text, exit = exit, rank = event.rank,
       own = own }
   end
-  if exit ~= 0 and not self.told then
-    self.told = true
+  if exit ~= 0 and not self.reported then
+    self.reported = true
     self.cluster:tell { kind = "stop", text = ("host %s: %s"):format(event.link.host.name, text) }
   end
 end
@@ -256,12 +256,12 @@ local function origin(watch, list, shares)
   if not line or cause.own then
     return line
   end
-  local silent, told = silent_rank(watch)
+  local silent, reported = silent_rank(watch)
   local first = silent or line:match ".*rank (%d+) gave up: "
   local host = first and host_of(tonumber(first), list, shares)
   if host then
     cause.host, cause.text = host, ("rank %s ended with exit code %d"):format(first, cause.exit)
-    line = told or watch.said[first] or line
+    line = reported or watch.said[first] or line
   end
   return line
 end

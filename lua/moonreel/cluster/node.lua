@@ -69,7 +69,7 @@ end
 -- another host has failed
 function orders.stop(self, order)
   if self.running then
-    self.told = true
+    self.reported = true
     self.running:stop(order.text)
   end
 end
@@ -207,7 +207,7 @@ local function let_end(self, now)
       self.running:signal(TERM)
     end
   elseif now - self.lost > SAVE_S then
-    self.told = true
+    self.reported = true
     self.running:stop(("the launcher of host %s is lost"):format(self.host))
   end
 end
@@ -221,7 +221,7 @@ local function beat(self)
   if self.there and now - self.heard > SILENT_S then
     self.there = false
   end
-  if not self.there and self.running and not self.told then
+  if not self.there and self.running and not self.reported then
     let_end(self, now)
   end
 end

@@ -102,8 +102,8 @@ function Team:texts(text)
 end
 
 -- an error of another rank, which tells it: this one ends with the same code
-local function told(rank, failure)
-  error({ code = failure.code, exit = failure.exit, told = true,
+local function reported(rank, failure)
+  error({ code = failure.code, exit = failure.exit, reported = true,
     message = ("rank %d: %s"):format(rank, failure.message) }, 0)
 end
 
@@ -111,7 +111,7 @@ end
 local function story(problem)
   if type(problem) == "table" and problem.exit then
     return { code = problem.code, exit = problem.exit, message = problem.message,
-      told = problem.told }
+      reported = problem.reported }
   end
   return { code = "MR_E_FAIL", exit = 1, message = tostring(problem) }
 end
@@ -141,13 +141,13 @@ function Team:try(f, ...)
   end
   for rank, text in ipairs(texts) do
     local failed = text ~= "" and json.decode(text)
-    -- what was told within f is the story of whoever told it
-    if failed and not failed.told then
+    -- what was reported within f is the story of whoever reported it
+    if failed and not failed.reported then
       gather_once_more(self)
       if rank - 1 == self.rank then
         error(result, 0)
       end
-      told(rank - 1, failed)
+      reported(rank - 1, failed)
     end
   end
   if not good then
@@ -206,7 +206,7 @@ function Team:raise(code, text)
   if self.leads then
     error(problem, 0)
   end
-  told(0, story(problem))
+  reported(0, story(problem))
 end
 
 return team

@@ -59,8 +59,8 @@ function watch.new(page, floors, given)
     list[#list + 1] = rank
   end
   return setmetatable({ page = page, floors = floors, list = given or list,
-    told = {}, slow = { others = {}, before = {} }, usual = {}, judged = 0, seen = {}, clock_s = 0,
-    looked_s = base.now_s() }, Watch)
+    reported = {}, slow = { others = {}, before = {} }, usual = {}, judged = 0, seen = {},
+    clock_s = 0,    looked_s = base.now_s() }, Watch)
 end
 
 --- How long a rank may stay in a phase now. A phase without a floor, of waiting for others, has no
@@ -154,7 +154,7 @@ local function stuck(self, ranks)
     local waits = r.open and r.state ~= "T"
     local seconds = self.clock_s - r.since_s
     all_wait = all_wait and waits and self.clock_s - r.sign_s > patience
-    if not waits and not self.told[r.rank] and seconds > r.limit and seconds > worst_s then
+    if not waits and not self.reported[r.rank] and seconds > r.limit and seconds > worst_s then
       worst, worst_s = r, seconds
     end
   end
@@ -294,16 +294,17 @@ function Watch:look()
   local events, ranks = {}, living(self)
   local hang = verdict(self, ranks)
   for _, r in ipairs(ranks) do
-    local told = self.told[r.rank]
+    local reported = self.reported[r.rank]
     -- one that was stopped or idle gives no other sign than that it is so no longer
-    if told and (r.sign_s > told.since_s or told.how ~= "long" and told.how ~= r.how) then
-      self.told[r.rank] = nil
+    if reported and (r.sign_s > reported.since_s
+      or reported.how ~= "long" and reported.how ~= r.how) then
+      self.reported[r.rank] = nil
       events[#events + 1] = { kind = "on", rank = r.rank,
         text = ("rank %d goes on"):format(r.rank) }
     end
   end
-  if hang and not self.told[hang.rank] then
-    self.told[hang.rank] = hang
+  if hang and not self.reported[hang.rank] then
+    self.reported[hang.rank] = hang
     events[#events + 1] = hang
   end
   stragglers(self, ranks, events)
@@ -316,10 +317,10 @@ end
 ---@return number|nil times
 function Watch:standing()
   local worst, most
-  for _, told in pairs(self.told) do
-    local times = (self.clock_s - told.since_s) / told.limit
+  for _, reported in pairs(self.reported) do
+    local times = (self.clock_s - reported.since_s) / reported.limit
     if not most or times > most then
-      worst, most = told, times
+      worst, most = reported, times
     end
   end
   return worst, most

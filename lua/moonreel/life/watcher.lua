@@ -75,7 +75,7 @@ function watcher.run(job, rank, limits, say)
     if standing and times > limits.patience then
       say(("host %s: %s; it is ended"):format(host, standing.text))
       kill(page, standing)
-      eye.told[standing.rank] = nil
+      eye.reported[standing.rank] = nil
     end
     base.sleep(LOOK_S)
   end

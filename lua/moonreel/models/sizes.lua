@@ -41,7 +41,7 @@ end
 ---@field record fun(config: table): table          the part of config.json that speaks of it
 ---@field other fun(config: table, said: table, refuse: function)  fields that are no sizes
 ---@field complete fun(s: table)                     computes fields of others
----@field told fun(axis: function): table            fields that tensors tell; axis(name, at)
+---@field reported fun(axis: function): table            fields that tensors tell; axis(name, at)
 local Sizes = {}
 Sizes.__index = Sizes
 
@@ -188,7 +188,7 @@ function Sizes:read(path, shape_of, blocks)
     return shape_of(name) or base.raise("MR_E_CKPT", ("%s: no tensor '%s'; expected the encoder "
       .. "of %s"):format(path, name, self.what))
   end
-  local s = self.told(function(name, at) return shape(name)[at] end)
+  local s = self.reported(function(name, at) return shape(name)[at] end)
   s[self.blocks] = blocks
   for field, value in pairs(said) do
     s[field] = value

@@ -85,7 +85,7 @@ function weights.new(run, params, team, since)
   local all = { { start = 0, stop = params:elements() } }
   local list = ranges(params, team and team:counted() or all,
     places.moves(kinds) and optim.piece or params:elements())
-  local told = kinds[regions.moments[1].name] ~= nil
+  local reported = kinds[regions.moments[1].name] ~= nil
   local self, blocks = setmetatable({ blocks = {}, of_range = {}, untold = {} }, Watch), {}
   for _, p in ipairs(params:list()) do
     local name = weights.block(p.name)
@@ -93,7 +93,7 @@ function weights.new(run, params, team, since)
       self.blocks[#self.blocks + 1] = name
       blocks[name] = #self.blocks
     end
-    if p.block > 0 or not told then
+    if p.block > 0 or not reported then
       self.untold[name], self.untold.all = true, true
     end
   end

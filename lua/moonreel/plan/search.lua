@@ -83,10 +83,10 @@ local function sharing(way) return way.sequence .. "x" .. way.layers end
 -- what is known of a bucket's micro-step: seconds of what is computed once and of what is computed
 -- again, by the ranks that share its tokens, and of what they tell each other for a token
 local function remember(self, way, b, micro)
-  local list, told = self.known[name_of(b)], self.told
+  local list, reported = self.known[name_of(b)], self.reported
   list[#list + 1] = { sequence = way.sequence, layers = way.layers, level = way.level,
     again = micro.recompute, once = micro.encode + micro.forward + micro.backward }
-  told[sharing(way)] = math.min(told[sharing(way)] or math.huge, micro.exchange / b.tokens)
+  reported[sharing(way)] = math.min(reported[sharing(way)] or math.huge, micro.exchange / b.tokens)
 end
 
 -- Least seconds of a bucket's micro-step. What was measured on the machine follows no formula that
@@ -100,7 +100,7 @@ local function least_seconds(self, way, b)
       least = math.max(least, seconds * one.sequence * one.layers / (way.sequence * way.layers))
     end
   end
-  return least + (self.told[sharing(way)] or 0) * b.tokens
+  return least + (self.reported[sharing(way)] or 0) * b.tokens
 end
 
 -- a micro-step of ZeRO 1 with other bytes in its arena: of other stages the most, or the least
@@ -326,7 +326,7 @@ end
 ---   what cannot be faster than the first one, with below: a rate that it does not reach, and fits
 ---   unknown
 function search.mesh(given, bake)
-  local self = setmetatable({ given = given, bake = bake, known = {}, told = {}, rows = {},
+  local self = setmetatable({ given = given, bake = bake, known = {}, reported = {}, rows = {},
     besides = {}, memory = given.mesh.machine.memory_bytes }, Search)
   local ways = ways_of(given, bake)
   self.buckets = plan.open(ways[1].settings, { compiled = given.compiled, as_is = true,

@@ -456,7 +456,7 @@ function show.stages(plans)
   local mesh = plans[1].mesh
   local lines = { ("%s on %s, stage by stage:\n"):format(plans[1].name, mesh:text()),
     printer.text(show.stage_table(plans)) }
-  local told = {}
+  local reported = {}
   for _, p in ipairs(plans) do
     local bad = show.too_large(p)
     if bad then
@@ -467,8 +467,8 @@ function show.stages(plans)
         .. "NAME.mrx\n"):format(p.stage)
     end
     for _, note in ipairs(p.notes) do
-      if not told[note] then
-        told[note] = true
+      if not reported[note] then
+        reported[note] = true
         lines[#lines + 1] = ("note: %s\n"):format(note)
       end
     end

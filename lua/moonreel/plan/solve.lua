@@ -208,7 +208,7 @@ end
 ---@return table[] rows    {text, total}: of each kind the first that fits; batches of these buckets
 ---   come last, without a total where there are many
 function solve.remedies(p, given, bake)
-  local settings, rows, large, told = bake {}, {}, {}, {}
+  local settings, rows, large, reported = bake {}, {}, {}, {}
   local m = given.mesh.machine
   for _, b in ipairs(p.buckets) do
     large[#large + 1] = not b.fits and b or nil
@@ -222,10 +222,10 @@ function solve.remedies(p, given, bake)
   table.sort(hardest, function(a, b) return a.total > b.total end)
   local as_it_is = opened {}
   for _, way in ipairs(ways(settings, p.mesh, as_it_is:bucket_elements())) do
-    if not told[way.kind] then
+    if not reported[way.kind] then
       local total = most_of(opened(way), hardest, m.memory_bytes)
       if total <= m.memory_bytes then
-        rows[#rows + 1], told[way.kind] = { text = way.text, total = total }, true
+        rows[#rows + 1], reported[way.kind] = { text = way.text, total = total }, true
       end
     end
   end

@@ -36,8 +36,8 @@ function Ranks:tell(text)
   if self.lost then
     return
   end
-  local told, problem = pcall(pass, self, text or "")
-  if not told then
+  local reported, problem = pcall(pass, self, text or "")
+  if not reported then
     self.lost = true
     require("moonreel.core.base").raise("MR_E_NODE",
       ("%s; rank 0 alone runs what is typed from now on"):format(problem.message))

@@ -36,9 +36,9 @@ function blame.raise(settings, path, code, form, ...)
   base.raise(code, at_place(blame.place(settings, path), form:format(...)))
 end
 
--- Call f; `told` makes the text of what it raises. Requests to stop and lack of memory pass as they
--- are: no line of a recipe is at fault.
-local function call(told, f, ...)
+-- Call f; `words` makes the text of what it raises. Requests to stop and lack of memory pass as
+-- they are: no line of a recipe is at fault.
+local function call(words, f, ...)
   local results = table.pack(pcall(f, ...))
   if results[1] then
     return table.unpack(results, 2, results.n)
@@ -46,7 +46,7 @@ local function call(told, f, ...)
   local problem = results[2]
   if type(problem) == "table" and problem.message and problem.code ~= "MR_E_STOPPED"
       and problem.code ~= "MR_E_MEMORY" then
-    problem.message = told(problem.message)
+    problem.message = words(problem.message)
   end
   error(problem, 0)
 end

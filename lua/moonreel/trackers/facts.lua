@@ -52,7 +52,7 @@ function facts.chosen(dir)
 end
 
 -- kinds of lines that charts show as text
-local TOLD <const> = { spike = true, rollback = true, nonfinite = true, replicas = true,
+local SHOWN <const> = { spike = true, rollback = true, nonfinite = true, replicas = true,
   alarm = true, error = true, ["end"] = true, stop = true }
 
 --- What a line says to people; nil: nothing.
@@ -62,7 +62,7 @@ function facts.words(line)
   if line.kind == "note" then
     return type(line.text) == "string" and line.text or nil
   end
-  return TOLD[line.kind] and words.of(line) or nil
+  return SHOWN[line.kind] and words.of(line) or nil
 end
 
 return facts

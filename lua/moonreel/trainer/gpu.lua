@@ -28,7 +28,7 @@ end
 ---@param r mr.Run
 ---@param f function  of r
 ---@return any  result of f
-function gpu.told(r, f)
+function gpu.reported(r, f)
   local good, result = xpcall(f, team.traced, r)
   if good then
     return result
@@ -77,8 +77,8 @@ function Watch:look(now)
     return nil
   end
   self.at = now
-  local told, s = pcall(self.gpus.read, self.gpus, self.number)
-  if not told then
+  local reported, s = pcall(self.gpus.read, self.gpus, self.number)
+  if not reported then
     return nil
   end
   local why = table.concat(s.slow, ", ")

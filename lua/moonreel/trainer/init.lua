@@ -93,7 +93,7 @@ trainer.steps = {
 ---@field bucket_size table?  of communication buckets, found by trial: elements, ranks; tried,
 ---   formula, or kept from a run before
 ---@field choices table?      what recomputes, of the run that goes on (moonreel.trainer.programs)
----@field told boolean?       ranks speak within micro-steps: they begin them together
+---@field reported boolean?       ranks speak within micro-steps: they begin them together
 ---@field programs mr.Programs compiled micro-steps by shape
 ---@field bucket_of table     buckets by the keys of their shapes; `unseen`: without one so far
 ---@field kept table          what closes with the run
@@ -111,11 +111,11 @@ local function record(r, problem)
   if not problem or not r.progress then
     return
   end
-  local told = type(problem) == "table" and problem or {message = tostring(problem)}
-  r.progress:note(tostring(told.message))
+  local reported = type(problem) == "table" and problem or {message = tostring(problem)}
+  r.progress:note(tostring(reported.message))
   if r.started and r.journal then
-    pcall(r.journal.append, r.journal, {kind = "error", step = r.step, code = told.code,
-      text = tostring(told.message), wall = base.wall_s()})
+    pcall(r.journal.append, r.journal, {kind = "error", step = r.step, code = reported.code,
+      text = tostring(reported.message), wall = base.wall_s()})
   end
 end
 
@@ -202,7 +202,7 @@ function trainer.run(settings, given)
   if not good then
     error(problem, 0)
   end
-  local result = gpu.told(r, trainer.steps[#trainer.steps][2])
+  local result = gpu.reported(r, trainer.steps[#trainer.steps][2])
   return result, {dir = r.dir, step = r.step, loss = r.last_loss}
 end
 

@@ -159,10 +159,10 @@ local function tell_step(r, line)
     r.progress:step(line)
   end
   if r.gpu then
-    local told
-    line.gpu, told = r.gpu:look()
-    if told then
-      r.progress:say(told)
+    local reported
+    line.gpu, reported = r.gpu:look()
+    if reported then
+      r.progress:say(reported)
     end
   end
   r.journal:append(line)
@@ -291,8 +291,8 @@ function loop.run(r)
     tell_times(r)
   end
   local why = busy(r)
-  for _, told in ipairs(r.truth:lines(why)) do
-    r.progress:say(told)
+  for _, reported in ipairs(r.truth:lines(why)) do
+    r.progress:say(reported)
   end
   local rendered, line = renderings.took(r, why)
   if line then

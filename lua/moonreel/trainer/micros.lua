@@ -29,10 +29,10 @@ local HEAD <const> = 5 -- numbers that ranks tell beside those of their micro-ba
 -- What ranks tell each other in a step, sums of all, and `by_rank` what each has sent: `numbers` of
 -- this one, or that its data ended by an error, which is raised on all of them after a checkpoint.
 local function meet(r, sum, numbers, problem)
-  local told = table.move(numbers, 1, #numbers, HEAD + 1, {problem and 1 or 0,
+  local reported = table.move(numbers, 1, #numbers, HEAD + 1, {problem and 1 or 0,
     signal.pending() or 0, cadence.late(r) and 1 or 0, base.now_s() - sum.met_s, sum.data_wait_s})
   life.phase "reduce"
-  local sums = {by_rank = r.team:all(told)}
+  local sums = {by_rank = r.team:all(reported)}
   sum.met_s = base.now_s()
   local busy_s, data_s = {}, {}
   for rank, row in ipairs(sums.by_rank) do
@@ -73,7 +73,7 @@ end
 local function collect(sum, left)
   while #sum.losses > left do
     local one = table.remove(sum.losses, 1)
-    one.told.loss, one.told.terms = split(one.fetched:get())
+    one.reported.loss, one.reported.terms = split(one.fetched:get())
   end
 end
 
@@ -177,9 +177,9 @@ local function count(r, sum, next)
   end
   sum.train_shift = input.train_shift
   sum.bytes = sum.bytes + counts * select(2, next[2]:pixels())
-  next.told = {number = next.number, weight = weight,
+  next.reported = {number = next.number, weight = weight,
     level = spikes.level(weight > 0 and t / weight or 0, flow.T)}
-  sum.own[#sum.own + 1], sum.bucket = next.told, next.micro.key
+  sum.own[#sum.own + 1], sum.bucket = next.reported, next.micro.key
   sum.mixed = sum.mixed or next.shorter
 end
 
@@ -187,9 +187,9 @@ end
 local function start(r, sum, next)
   life.phase "forward"
   next.input.update = r.updates + 1
-  sum.losses[#sum.losses + 1] = {fetched = next.micro:start(next.input), told = next.told}
+  sum.losses[#sum.losses + 1] = {fetched = next.micro:start(next.input), reported = next.reported}
   -- results that are many are not kept until the step is over
-  next.told.moments = next.micro:moments()
+  next.reported.moments = next.micro:moments()
   if r.watch then
     r.watch(r.step + 1, next.number, next.input, next.micro)
   end
@@ -265,7 +265,7 @@ function micros.run(r)
       source = source, ids = batch.ids, keys = batch.keys, n = batch.n}
     if batch.other then
       r.loader:release(batch)
-    elseif r.told then
+    elseif r.reported then
       mine = next
     else
       count(r, sum, next)
@@ -275,14 +275,14 @@ function micros.run(r)
       meet(r, sum, NOTHING)
       micros.share_failures(r)
     end
-    if r.told and open == r.mesh.data then
+    if r.reported and open == r.mesh.data then
       micro_batches_told(r, sum, mine)
       mine, open = nil, 0
     end
   end
-  if r.told and open > 0 then
+  if r.reported and open > 0 then
     micro_batches_told(r, sum, mine)
-  elseif not r.told and sum.n > 0 then
+  elseif not r.reported and sum.n > 0 then
     meet_over(r, sum)
   end
   if sum.n > 0 then

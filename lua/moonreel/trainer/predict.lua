@@ -277,7 +277,7 @@ function predict.run(r)
     hosts = r.team.size > 1 and json.array(table.move(r.on_hosts, 1, #r.on_hosts, 1, {})) or nil,
     rounds = rounds_of(r), shares = shares, bucket_size = r.bucket_size,
     began_bytes = r.began_bytes,
-    trackers = tracking.told(r.settings), wall = base.wall_s()}
+    trackers = tracking.reported(r.settings), wall = base.wall_s()}
 end
 
 return predict

@@ -308,11 +308,11 @@ function renderings.finish(r)
   if s.sampling.on == "device" then
     here(r)
   end
-  local x, told = r.renders, false
+  local x, reported = r.renders, false
   while x and (x.child or x.waits and s.sampling.on == "host") and not signal.pending() do
     r.looked_s = nil
     renderings.look(r)
-    told = told or say(r, "waits for what is still being %s",
+    reported = reported or say(r, "waits for what is still being %s",
       due[sets.OWN] and "rendered" or "evaluated") or true
     base.sleep(0.05)
   end

@@ -264,7 +264,7 @@ function samples.loader(r, manifest, skip)
     r.loader:close()
   end
   -- ranks that begin micro-steps together have one of each round, so they take turns
-  if r.told and r.micros > r.mesh.data then
+  if r.reported and r.micros > r.mesh.data then
     o.lpt = false
   end
   o.part, o.parts, o.group = r.mesh.at, r.mesh.data, r.micros

@@ -157,7 +157,7 @@ function setup.layout(r)
     r.share = state.share(params, r.ranks)
     -- where a rank has one micro-batch of a step, it ends with the reduction, beside backward
     r.reduced = r.ranks.gradients or r.micros <= r.mesh.data
-    r.told = r.reduced or r.ranks.weights
+    r.reported = r.reduced or r.ranks.weights
   end
   r.rule = blame.record(s, "optim", optim.rule, s)
   r.fresh = regions.fresh(r.ranks, r.micros)
@@ -204,9 +204,9 @@ local function start_weights(r)
     start.refuse(path, report)
   end
   r.notes[#r.notes + 1] = path .. ": " .. start.summary(report)
-  local told = start.table(report)
-  if #told > 0 then
-    for line in tostring(told):gmatch("[^\n]+") do
+  local reported = start.table(report)
+  if #reported > 0 then
+    for line in tostring(reported):gmatch("[^\n]+") do
       r.notes[#r.notes + 1] = line
     end
   end

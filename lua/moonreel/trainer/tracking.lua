@@ -13,7 +13,7 @@ local kinds = { "tensorboard", "wandb" }
 -- them now; that of the run's folder may be of an earlier session.
 ---@param s table  settings
 ---@return table|nil
-function tracking.told(s)
+function tracking.reported(s)
   local wandb = s.wandb and { project = s.wandb_project, entity = s.wandb_entity,
     log = s.wandb_log } or nil
   if wandb and s.wandb_tags then

@@ -54,7 +54,7 @@ local read_options = options.declare("watch.open", {
 ---@return mr.RunWatch
 function watch.open(dir, given)
   local o = read_options(given)
-  local self = setmetatable({ dir = dir, o = o, keys = {}, failed = {}, told = {}, settled = {},
+  local self = setmetatable({ dir = dir, o = o, keys = {}, failed = {}, reported = {}, settled = {},
     counts = { rendered = 0, failed = 0 }, looked_s = 0 }, Watch)
   self.found = found.new(dir, { sets = o.sets, last_step = o.last_step, every = o.every,
     only_first_of_epoch = o.only_first_of_epoch, pinned = o.pinned })
@@ -63,8 +63,8 @@ end
 
 -- say something once
 local function once(self, key, line)
-  if self.told[key] ~= line then
-    self.told[key] = line
+  if self.reported[key] ~= line then
+    self.reported[key] = line
     self.o.note(line)
   end
 end
@@ -130,9 +130,9 @@ local function keep_new(self)
   for _, one in ipairs(self.keeps and self.found:list(false) or {}) do
     for _, set in ipairs(one.id and not one.pin and self.o.sets or {}) do
       local pinned = ("%s %s %s"):format(one.id, set.name, one.dir)
-      if not self.failed[one.id .. set.name] and not self.told[pinned]
+      if not self.failed[one.id .. set.name] and not self.reported[pinned]
           and not select(2, place_of(self, one, set)) then
-        self.told[pinned] = pins.add(one.dir, set.name, one.step)
+        self.reported[pinned] = pins.add(one.dir, set.name, one.step)
       end
     end
   end
@@ -284,7 +284,7 @@ end
 local function left(self)
   local list = {}
   for _, one in ipairs(self.found:list(true)) do
-    if not one.pin and (not one.id or self.told[one.path]) then
+    if not one.pin and (not one.id or self.reported[one.path]) then
       list[#list + 1] = one.step
     end
   end

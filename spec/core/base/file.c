@@ -63,7 +63,7 @@ static void replace_under_faults(const char *dir)
         CHECK_INT(count, 1);
         mr_dir_list_free(names, count);
     }
-    // and it is the file that was wanted which is told of
+    // and it is the file that was wanted which is named
     budget = 1;
     CHECK_FAILS(mr_file_replace(path, "x", 1), MR_E_IO, "/f: cannot write: No space left");
     // an interrupted write is repeated, short counts are continued

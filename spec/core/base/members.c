@@ -1,15 +1,15 @@
-/* base/members: objects are told member by member, and whatever is no JSON is refused with its
+/* base/members: objects are reported member by member, and whatever is no JSON is refused with its
  * place. */
 #include "base/members.h"
 #include "check.h"
 
-static char told[400];
+static char report[400];
 
 static mr_status note(void *user, const char *key, mr_json_part value)
 {
     (void)user;
-    size_t n = strlen(told);
-    snprintf(told + n, sizeof told - n, "%s=%.*s;", key, (int)(value.end - value.at), value.at);
+    size_t n = strlen(report);
+    snprintf(report + n, sizeof report - n, "%s=%.*s;", key, (int)(value.end - value.at), value.at);
     return MR_OK;
 }
 
@@ -30,7 +30,7 @@ static mr_status walk(const char *text)
     size_t n = strlen(text);
     char *exact = mr_alloc(n + !n);
     memcpy(exact, text, n);
-    told[0] = 0;
+    report[0] = 0;
     mr_status st =
         mr_json_members((mr_json_part){"f", exact, exact, exact + n, MR_JSON_DEPTH}, note, NULL);
     mr_free(exact);
@@ -40,12 +40,12 @@ static mr_status walk(const char *text)
 static void good(void)
 {
     CHECK_OK(walk("{}"));
-    CHECK_STR(told, "");
+    CHECK_STR(report, "");
     CHECK_OK(walk(" { \"a\" : 1 ,\n\"b\":[1, 2],\"c\":{\"d\":\"}\\\"\"}, \"\\u00e4\":\"x\" } "));
-    CHECK_STR(told, "a=1;b=[1, 2];c={\"d\":\"}\\\"\"};\xc3\xa4=\"x\";");
+    CHECK_STR(report, "a=1;b=[1, 2];c={\"d\":\"}\\\"\"};\xc3\xa4=\"x\";");
     // the same name twice is for the caller to judge
     CHECK_OK(walk("{\"a\":1,\"a\":2}"));
-    CHECK_STR(told, "a=1;a=2;");
+    CHECK_STR(report, "a=1;a=2;");
     CHECK_OK(walk("{\"a\":[[[]]]}"));
     CHECK_FAILS(mr_json_members(part("{\"x\":1}"), stop, NULL), MR_E_DATA, "stopped at x");
 }

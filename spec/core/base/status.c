@@ -32,7 +32,7 @@ static void chain(void)
     // a fresh failure starts a new story
     mr_fail(MR_E_USAGE, "no such option");
     CHECK(mr_error_last()->cause == NULL);
-    // a small buffer is cut, and the whole length told
+    // a small buffer is cut, and the whole length reported
     CHECK_INT(mr_error_format(mr_error_last(), text, 5), 14);
     CHECK_STR(text, "no s");
     // many notes: the newest survive, the chain ends

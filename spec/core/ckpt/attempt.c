@@ -91,7 +91,7 @@ static void sweep(long n, fault_kind kind, int err, const char *what)
         mr_status st = case_save(saver, 2);
         mr_saver_get_status(saver, &status);
         fault_clear();
-        // success is told only for a commit, and a commit is always told
+        // success is reported only for a commit, and a commit is always reported
         CHECK_INT(status.commits, (again ? 2 : 1) + (st == MR_OK));
         acknowledged += st == MR_OK;
         mr_saver_close(saver);
@@ -151,19 +151,19 @@ static void kill_sweep(unsigned seed, int rounds)
             }
         }
         close(tell[1]);
-        int64_t told = 0, step;
+        int64_t report = 0, step;
         if (read(tell[0], &step, sizeof step) == sizeof step)
-            told = step;
+            report = step;
         seed = seed * 1664525u + 1013904223u;
         struct timespec pause = {0, (long)(seed >> 8) % 40000000};
         nanosleep(&pause, NULL);
         kill(child, SIGKILL);
         waitpid(child, NULL, 0);
         while (read(tell[0], &step, sizeof step) == sizeof step)
-            told = step;
+            report = step;
         close(tell[0]);
-        CHECK(told >= 1);
-        judge(told, "SIGKILL", round);
+        CHECK(report >= 1);
+        judge(report, "SIGKILL", round);
     }
 }
 

@@ -1,5 +1,5 @@
 /* ckpt/blocks: only blocks that match their hash are handed out, each is read once, and what does
- * not match is told with file, block and tensor. */
+ * not match is reported with file, block and tensor. */
 #include "ckpt/room.h"
 #include "ckptcase.h"
 
@@ -152,7 +152,7 @@ static void damaged(void)
         mr_blocks_close(b);
         *h = right;
     }
-    // of several the first is told, whichever thread finds it
+    // of several the first is reported, whichever thread finds it
     for (int64_t block = 19; block >= 5; block -= 7)
         flip(SMALL, block * MR_CKPT_BLOCK + 9);
     for (int round = 0; round < 20; round++) {

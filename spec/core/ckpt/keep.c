@@ -31,7 +31,7 @@ static void fresh(int n)
 }
 
 static int lines;
-static void told(void *user, const char *line)
+static void report(void *user, const char *line)
 {
     (void)user, (void)line;
     lines++;
@@ -40,9 +40,9 @@ static void told(void *user, const char *line)
 static void retention(void)
 {
     fresh(7);
-    CHECK_OK(mr_save_retain(lock, 3, 2, (int64_t[]){7, 6}, 2, told, NULL));
+    CHECK_OK(mr_save_retain(lock, 3, 2, (int64_t[]){7, 6}, 2, report, NULL));
     check_steps(5, (int64_t[]){7, 6, 5, 4, 2});
-    CHECK_OK(mr_save_retain(lock, 3, 0, NULL, 0, told, NULL));
+    CHECK_OK(mr_save_retain(lock, 3, 0, NULL, 0, report, NULL));
     check_steps(3, (int64_t[]){7, 6, 5});
     CHECK_INT(lines, 0);
     CHECK_INT(case_count(dir, ".trash-"), 0);
@@ -53,7 +53,7 @@ static void retention(void)
     case_flip_last_byte(dir, 5);
     case_flip_last_byte(dir, 3);
     lines = 0;
-    CHECK_OK(mr_save_retain(lock, 2, 0, NULL, 0, told, NULL));
+    CHECK_OK(mr_save_retain(lock, 2, 0, NULL, 0, report, NULL));
     check_steps(2, (int64_t[]){4, 2});
     CHECK_INT(lines, 3);
     CHECK_INT(case_count(dir, ".bad-"), 3);
@@ -87,7 +87,7 @@ static void stray(void)
     FILE *f = fopen(mr_ckpt_dir(dir, 8, at, sizeof at), "wb");
     fclose(f);
     check_steps(4, (int64_t[]){4, 3, 2, 1});
-    CHECK_OK(mr_save_retain(lock, 2, 0, (int64_t[]){4, 3}, 2, told, NULL));
+    CHECK_OK(mr_save_retain(lock, 2, 0, (int64_t[]){4, 3}, 2, report, NULL));
     check_steps(2, (int64_t[]){4, 3});
     CHECK_OK(mr_save_verify(to));
     CHECK_INT(case_count(dir, "step-000000000000"), 1);
@@ -99,7 +99,7 @@ static void stray(void)
     snprintf(hidden, sizeof hidden, "%s/hidden", dir);
     CHECK_INT(rename(shard, hidden), 0);
     case_clock();
-    CHECK_OK(mr_save_retain(lock, 1, 0, NULL, 0, told, NULL));
+    CHECK_OK(mr_save_retain(lock, 1, 0, NULL, 0, report, NULL));
     mr_clock_replace(NULL);
     // two others are good, and nothing says that the newest is not
     check_steps(3, (int64_t[]){4, 3, 2});
@@ -112,7 +112,7 @@ static void stray(void)
     CHECK_INT(rename(gone, hidden_manifest), 0);
     case_clock();
     case_meanwhile = come_back;
-    CHECK_OK(mr_save_retain(lock, 1, 0, NULL, 0, told, NULL));
+    CHECK_OK(mr_save_retain(lock, 1, 0, NULL, 0, report, NULL));
     case_meanwhile = NULL;
     mr_clock_replace(NULL);
     check_steps(2, (int64_t[]){4, 3});
@@ -242,12 +242,12 @@ static void stopped_retention(void)
     fault_install();
     fresh(5);
     fault_clear();
-    CHECK_OK(mr_save_retain(lock, 3, 0, (int64_t[]){5, 4}, 2, told, NULL));
+    CHECK_OK(mr_save_retain(lock, 3, 0, (int64_t[]){5, 4}, 2, report, NULL));
     long n = fault_operations();
     for (long i = 1; i <= n; i++) {
         fresh(5);
         fault_at(i, FAULT_ERRNO, EIO);
-        mr_save_retain(lock, 3, 0, (int64_t[]){5, 4}, 2, told, NULL);
+        mr_save_retain(lock, 3, 0, (int64_t[]){5, 4}, 2, report, NULL);
         fault_clear();
         CHECK_OK(mr_save_sweep(lock));
         int64_t *steps;

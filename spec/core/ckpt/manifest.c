@@ -1,4 +1,4 @@
-/* ckpt/manifest: the parts of ranks become one whole; what does not fit together is told. */
+/* ckpt/manifest: the parts of ranks become one whole; what does not fit together is reported. */
 #include "manifestcase.h"
 
 enum { RANKS = 3 };
@@ -58,7 +58,7 @@ static void merged(void)
     mr_manifest_fini(&m);
 }
 
-/* With another item in rank 1's part: what is told. */
+/* With another item in rank 1's part: what is reported. */
 static void wrong_part(mr_ckpt_item item, const char *why)
 {
     mr_manifest m;

@@ -38,7 +38,7 @@ static void round_trip(void)
     CHECK_INT(y->n, 2);
     CHECK_INT(m.pieces[y->first + 1].offset, 3000);
     CHECK_INT(m.pieces[y->first + 1].bounds[2], 2);
-    // what is told beside files and tensors is JSON and all there is
+    // what is reported beside files and tensors is JSON and all there is
     json_t *facts = meta_of(m.facts);
     CHECK_INT(json_integer_value(json_object_get(facts, "seed")), 1);
     CHECK_STR(json_string_value(json_object_get(json_object_get(facts, "machine"), "isa")), "x");

@@ -7,7 +7,7 @@
 static char dir[600];
 
 static int lines;
-static void told(void *user, const char *line)
+static void report(void *user, const char *line)
 {
     lines++;
     snprintf(user, 1500, "%s", line);
@@ -35,7 +35,7 @@ static void absent(mr_run_lock *lock, const char *name)
     for (int after = 3; after < 100; after += 90) {
         CHECK_INT(rename(part, hidden), 0);
         pauses_left = after, case_slept_ns = 0, lines = 0;
-        CHECK_OK(mr_ckpt_open_newest(dir, lock, told, text, &c));
+        CHECK_OK(mr_ckpt_open_newest(dir, lock, report, text, &c));
         CHECK_INT(mr_ckpt_step(c), after == 3 ? 3 : 2);
         CHECK_INT(lines, after == 3 ? 0 : 1);
         CHECK(after == 3 || (case_slept_ns >= 2000000000 && case_slept_ns <= 10000000000));
@@ -91,10 +91,10 @@ int main(void)
     case_flip_last_byte(dir, 3);
     // a request to stop passes none over, and takes no older one
     mr_interrupt_set(true);
-    CHECK_FAILS(mr_ckpt_open_newest(dir, NULL, told, text, &c), MR_E_STOPPED, "");
+    CHECK_FAILS(mr_ckpt_open_newest(dir, NULL, report, text, &c), MR_E_STOPPED, "");
     mr_interrupt_set(false);
     CHECK_STR(text, "");
-    CHECK_OK(mr_ckpt_open_newest(dir, NULL, told, text, &c));
+    CHECK_OK(mr_ckpt_open_newest(dir, NULL, report, text, &c));
     CHECK_INT(mr_ckpt_step(c), 2);
     CHECK(case_exact(c));
     mr_ckpt_close(c);
@@ -103,7 +103,7 @@ int main(void)
     CHECK_INT(case_count(dir, ".bad-"), 0);
 
     // the owner sets it aside and keeps it
-    CHECK_OK(mr_ckpt_open_newest(dir, lock, told, text, &c));
+    CHECK_OK(mr_ckpt_open_newest(dir, lock, report, text, &c));
     CHECK_INT(mr_ckpt_step(c), 2);
     mr_ckpt_close(c);
     CHECK(strstr(text, "step 3 passed over and set aside as .bad-"));

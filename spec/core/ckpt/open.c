@@ -35,7 +35,7 @@ static void put_file(const char *path, const char *data, size_t n)
 
 static int told_lines;
 static char told_text[1500];
-static void told(void *user, const char *line)
+static void report(void *user, const char *line)
 {
     (void)user;
     told_lines++;
@@ -47,7 +47,7 @@ static bool older_taken(const char *what)
 {
     mr_ckpt *c;
     told_lines = 0;
-    CHECK_OK(mr_ckpt_open_newest(dir, NULL, told, NULL, &c));
+    CHECK_OK(mr_ckpt_open_newest(dir, NULL, report, NULL, &c));
     bool exact = c && case_exact(c), older = c && mr_ckpt_step(c) == 1;
     if (!exact || told_lines != older)
         printf("%s: step %lld\n", what, c ? (long long)mr_ckpt_step(c) : -1);
@@ -118,7 +118,7 @@ static void files_gone(void)
     snprintf(other, sizeof other, "%s/ckpt/step-000000000001/r00000-of-00001.safetensors", dir);
     CHECK(rename(shard, aside) == 0 && rename(other, shard) == 0 && rename(aside, other) == 0);
     mr_ckpt *c;
-    CHECK_FAILS(mr_ckpt_open_newest(dir, NULL, told, NULL, &c), MR_E_CKPT,
+    CHECK_FAILS(mr_ckpt_open_newest(dir, NULL, report, NULL, &c), MR_E_CKPT,
                 "none of its 2 checkpoints is valid");
     CHECK(!c);
     CHECK(rename(shard, aside) == 0 && rename(other, shard) == 0 && rename(aside, other) == 0);
@@ -128,7 +128,7 @@ static void files_gone(void)
     snprintf(nine, sizeof nine, "%s/ckpt/step-000000000009", dir);
     CHECK(rename(one, nine) == 0);
     told_lines = 0;
-    CHECK_OK(mr_ckpt_open_newest(dir, NULL, told, NULL, &c));
+    CHECK_OK(mr_ckpt_open_newest(dir, NULL, report, NULL, &c));
     CHECK_INT(mr_ckpt_step(c), 2);
     CHECK(strstr(told_text, "its manifest says step 1"));
     mr_ckpt_close(c);

@@ -6,16 +6,16 @@
 #include "peak.h"
 #include "torchcase.h"
 
-static char told[2000];
+static char report[2000];
 static int tensors;
 
 static mr_status note(void *user, const char *name, const mr_torch_tensor *x)
 {
     (void)user;
-    size_t n = strlen(told);
+    size_t n = strlen(report);
     tensors++;
-    if (n < sizeof told - 100)
-        snprintf(told + n, sizeof told - n, "%s%s%s;", name, x->why ? ": " : "",
+    if (n < sizeof report - 100)
+        snprintf(report + n, sizeof report - n, "%s%s%s;", name, x->why ? ": " : "",
                  x->why ? x->why : "");
     return MR_OK;
 }
@@ -27,7 +27,7 @@ static mr_status walk(const blob *b)
     mr_pickled *root = NULL;
     char *exact = malloc(b->n + 1);
     memcpy(exact, b->data, b->n);
-    told[0] = 0, tensors = 0;
+    report[0] = 0, tensors = 0;
     mr_status st = mr_pickle_open(&p, "f", exact, b->n);
     if (st == MR_OK)
         st = mr_pickle_next(&p, &root);
@@ -120,7 +120,7 @@ static void tensor_value(const tensor_case *t, mr_status code, const char *part)
     dict_end(&b);
     if (code == MR_OK) {
         CHECK_OK(walk(&b));
-        CHECK_STR(told, part);
+        CHECK_STR(report, part);
     } else {
         CHECK_FAILS(walk(&b), code, part);
     }
@@ -198,7 +198,7 @@ static void modules(void)
     members(&b, "_modules", "n", false);
     puts_to(&b, "ubsub.");
     CHECK_OK(walk(&b));
-    CHECK_STR(told, "w;b;m.v;");
+    CHECK_STR(report, "w;b;m.v;");
     blob_free(&b);
 }
 
@@ -218,7 +218,7 @@ static void module_with_source(void)
     members(&b, "_modules", "", true);
     puts_to(&b, "ub.");
     CHECK_OK(walk(&b));
-    CHECK_STR(told, "w;");
+    CHECK_STR(report, "w;");
     blob_free(&b);
 }
 

@@ -459,7 +459,7 @@ static void cut_everywhere(mr_run_lock *lock, int64_t step, int random_disks)
     mr_saver_close(saver);
     mr_io_replace(NULL);
     printf("%d operations, seed %u\n", n_ops, seed);
-    // the commit is told after the sync that follows the rename to the final name, not before
+    // the commit is reported after the sync that follows the rename to the final name, not before
     bool renamed = false;
     int64_t least = replaced ? step : step - 1;
     for (int i = 0; i < n_ops; i++) {

@@ -134,11 +134,11 @@ static void fresh(void)
 static bool exact(mr_ckpt *c)
 {
     static float x[X_MOST], y[Y];
-    int64_t step = mr_ckpt_step(c), told = -1;
+    int64_t step = mr_ckpt_step(c), report = -1;
     if (mr_ckpt_read(c, "x", x, 0, n_x * 4) || mr_ckpt_read(c, "y", y, 0, ROWS * n_y * 4) ||
-        mr_ckpt_read(c, "step", &told, 0, 8) || mr_ckpt_read(c, "empty", x, 0, 0))
+        mr_ckpt_read(c, "step", &report, 0, 8) || mr_ckpt_read(c, "empty", x, 0, 0))
         return false;
-    bool same = told == step;
+    bool same = report == step;
     for (int64_t i = 0; i < n_x; i++)
         same = same && x[i] == case_value(step, 0, i);
     for (int64_t i = 0; i < ROWS * n_y; i++)
@@ -303,7 +303,8 @@ static void one_has_nothing(void)
     lock = NULL;
 }
 
-/* A file that is not there or damaged is told with its name, and the others' tensors still read. */
+/* A file that is not there or damaged is reported with its name, and the others' tensors still
+ * read. */
 static void damaged_files(void)
 {
     char path[800], step[700], aside[900];
@@ -632,9 +633,9 @@ static bool die_alone(int rank, long at)
 
 int main(void)
 {
-    const char *told = getenv("MOONREEL_EVERY");
-    if (told)
-        every = MR_MAX(strtol(told, NULL, 10), 1L);
+    const char *report = getenv("MOONREEL_EVERY");
+    if (report)
+        every = MR_MAX(strtol(report, NULL, 10), 1L);
     clock_table = *mr_clock_table();
     clock_table.sleep_ns = short_sleep;
     mr_clock_replace(&clock_table);

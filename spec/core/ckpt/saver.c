@@ -89,7 +89,7 @@ static void two_buffers(void)
     mr_saver_get_status(saver, &s);
     CHECK_INT(s.pending, 2);
     CHECK_INT(s.commits, 0);
-    // a third one finds no buffer: skipped and told, not waited for
+    // a third one finds no buffer: skipped and reported, not waited for
     CHECK(taken);
     CHECK_OK(start_save(3, false));
     CHECK(!taken);
@@ -169,8 +169,8 @@ static void the_newest_counts(void)
     end();
 }
 
-/* The journal is synced before the rename that commits; one that cannot be synced is told and stops
- * no save. */
+/* The journal is synced before the rename that commits; one that cannot be synced is reported and
+ * stops no save. */
 static ino_t journal_inode;
 static bool journal_synced, journal_broken, synced_at_commit;
 static int watched_fsync(int fd)
@@ -440,7 +440,7 @@ static void fenced_off(void)
     end();
 }
 
-/* A damaged older checkpoint that retention comes across is told, with the step that was just
+/* A damaged older checkpoint that retention comes across is reported, with the step that was just
  * saved. */
 static void damage_is_told(void)
 {
@@ -504,8 +504,8 @@ static void retention_runs(void)
     CHECK_INT(case_count(dir, "step-"), 6);
 }
 
-/* The i-th allocation fails, in whichever thread: no crash, no leak, and a success that is told is
- * true. */
+/* The i-th allocation fails, in whichever thread: no crash, no leak, and a success that is reported
+ * is true. */
 static void no_memory(void)
 {
     int i = 1, failed = 0;

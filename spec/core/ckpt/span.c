@@ -61,7 +61,7 @@ static int64_t places(const mr_st_tensor *t, const mr_ckpt_slice *s, int64_t pla
     return n;
 }
 
-/* What mr_span_meet told, by place in the first span. */
+/* What mr_span_meet reported, by place in the first span. */
 static int64_t met[MOST];
 static int64_t n_met, last_met;
 static mr_status note(void *user, int64_t at_a, int64_t at_b, int64_t n)

@@ -180,7 +180,7 @@ static mr_status gone(void *user, void *dst, int64_t offset, int64_t n)
     return offset < 1000000 ? MR_OK : mr_fail(MR_E_NODE, "the device is gone");
 }
 
-/* A copy function that fails ends the save, whose reason is told. */
+/* A copy function that fails ends the save, whose reason is reported. */
 static void dead_device(void)
 {
     mr_ckpt_item items[CASE_ITEMS];
@@ -212,21 +212,21 @@ static void kill_sweep(unsigned seed, int rounds)
                     _exit(1);
         }
         close(tell[1]);
-        int64_t told = 0, step;
+        int64_t report = 0, step;
         if (read(tell[0], &step, sizeof step) == sizeof step)
-            told = step;
+            report = step;
         seed = seed * 1664525u + 1013904223u;
         nanosleep(&(struct timespec){0, (long)(seed >> 8) % 90000000}, NULL);
         kill(child, SIGKILL);
         waitpid(child, NULL, 0);
         while (read(tell[0], &step, sizeof step) == sizeof step)
-            told = step;
+            report = step;
         close(tell[0]);
         mr_ckpt *c = NULL;
         CHECK_OK(mr_run_lock_take(dir, &lock));
         CHECK_OK(mr_saver_open(&(mr_saver_options){.lock = lock}, &saver));
         CHECK_OK(mr_ckpt_open_newest(dir, lock, NULL, NULL, &c));
-        CHECK(told >= 1 && c && mr_ckpt_step(c) >= told && case_exact(c));
+        CHECK(report >= 1 && c && mr_ckpt_step(c) >= report && case_exact(c));
         CHECK_INT(case_count(dir, ".bad-") + case_count(dir, ".tmp-"), 0);
         mr_ckpt_close(c);
         end();

@@ -1,4 +1,4 @@
-/* comm/carried: calls that a device carries are counted and told as the group's own, a first
+/* comm/carried: calls that a device carries are counted and reported as the group's own, a first
  * meeting goes through the group, and who is lost is seen without waiting for it. */
 #include "moonreel/collective.h"
 #include "rankcase.h"
@@ -89,12 +89,12 @@ static void ends(mr_status (*run)(rank_case *c), int spared, const char *text)
     free(cases);
 }
 
-static int told;
+static int report;
 static void gone(int64_t number)
 {
     mr_group g;
     // it can be used until then
-    told += mr_collective_group(number, &g) == MR_OK;
+    report += mr_collective_group(number, &g) == MR_OK;
 }
 
 // one who watches hears of a group that goes, while it is still there
@@ -106,11 +106,11 @@ static void watched(void)
     mr_collective_watch(gone);
     CHECK_OK(mr_comm_world(NULL, NULL, &alone));
     mr_comm_free(alone);
-    CHECK_INT(told, 0);
+    CHECK_INT(report, 0);
     CHECK_OK(mr_comm_world(NULL, NULL, &alone));
     CHECK_OK(mr_comm_rows(alone, &number));
     mr_comm_free(alone);
-    CHECK_INT(told, 1);
+    CHECK_INT(report, 1);
     CHECK_FAILS(mr_collective_group(number, &g), MR_E_USAGE, "is not there (any more)");
     mr_collective_watch(NULL);
 }

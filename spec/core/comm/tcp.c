@@ -477,10 +477,10 @@ static void half_a_rank(void)
 }
 
 /* What the host of rank 0 tells it while it looks whether a rank is still there. */
-static _Atomic(mr_meeting *) told;
+static _Atomic(mr_meeting *) report;
 ssize_t recv(int fd, void *data, size_t n, int flags)
 {
-    mr_meeting *host = flags & MSG_PEEK ? atomic_exchange(&told, NULL) : NULL;
+    mr_meeting *host = flags & MSG_PEEK ? atomic_exchange(&report, NULL) : NULL;
     if (host)
         mr_meeting_abort(host, "rank 1 was ended by signal 9");
     return (ssize_t)syscall(SYS_recvfrom, fd, data, n, flags, NULL, NULL);
@@ -511,7 +511,7 @@ static void causes_come_first(void)
     CHECK_OK(mr_tcp_listen(NULL, 0, 1, &zero.listener, &port));
     CHECK_OK(mr_meeting_new(2, &host));
     CHECK_OK(mr_meeting_wire(host, 0, &shared));
-    atomic_store(&told, host);
+    atomic_store(&report, host);
     pthread_create(&thread, NULL, come_and_go_as_2, &port);
     CHECK_FAILS(mr_tcp_wire(&zero, shared, &wire), MR_E_NODE, "rank 1 was ended by signal 9");
     pthread_join(thread, NULL);

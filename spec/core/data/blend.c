@@ -330,7 +330,7 @@ static void who_comes_first(void)
     mr_bucket_rule_free(rule);
 }
 
-// A source that is gone takes what was due to it along, and names are told apart to their ends.
+// A source that is gone takes what was due to it along, and names are kept apart to their ends.
 static void without_a_source(void)
 {
     mr_source three[] = {{.name = "a", .index = indexes[0]},

@@ -471,7 +471,7 @@ static void accounts(void)
     for (int i = 0; i < 20; i++)
         CHECK_OK(mr_order_next(a.order, &a.d));
     CHECK_OK(mr_position_init(&p, a.order));
-    // one sample is told to be of another bucket, or the samples are others
+    // one sample is reported to be of another bucket, or the samples are others
     int32_t from = 0, to = mr_bucket_rule_count(a.rule) - 1;
     while (!p.taken[from])
         from++;

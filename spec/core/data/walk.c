@@ -1,5 +1,5 @@
-/* data/walk: lengths asked one by one say what many rows at once are told; references draw as they
- * do. */
+/* data/walk: lengths asked one by one say what many rows at once are reported; references draw as
+ * they do. */
 #include "check.h"
 #include "data/room.h"
 
@@ -45,7 +45,7 @@ static void ours(void)
         if (!CHECK_INT(why, drop) ||
             !CHECK_INT(len ? len->frames : -1, b < 0 ? -1 : mr_bucket_rule_get(r, b).frames))
             return;
-        // the one that takes it is told last, with the draws that led there
+        // the one that takes it is reported last, with the draws that led there
         mr_bucket_rule_ask(r, 3, i % 3, i, &hot, asked);
         for (int k = 0; k < 7; k++)
             if (asked[k].said == MR_SAID_TAKES)

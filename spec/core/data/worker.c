@@ -43,7 +43,7 @@ static mr_status open_rank(mr_index *index, const mr_loader_options *options, mr
 }
 
 /* What a run of some epochs gave, in the order of the draws. */
-typedef struct told {
+typedef struct report {
     int n;
     uint64_t ids[DRAWS][2], epoch[DRAWS];
     int count[DRAWS];
@@ -51,12 +51,12 @@ typedef struct told {
     char *state[DRAWS], *excluded[DRAWS]; // after this draw
     int owner[DRAWS];                     // the rank that decoded it
     double cost[DRAWS];
-} told;
+} report;
 
 // draws of a step that ranks share by their cost; 0: they take turns
 static int shared_by_cost;
 
-static void forget(told *t)
+static void forget(report *t)
 {
     for (int i = 0; i < t->n; i++) {
         mr_free(t->state[i]);
@@ -84,7 +84,7 @@ static bool agree(mr_loader **l, int ranks)
 }
 
 static bool play(mr_index *index, int ranks, int slot, const char *list, const char *state,
-                 const char *excluded, told *t)
+                 const char *excluded, report *t)
 {
     mr_loader *l[MOST] = {NULL};
     const mr_batch *b;
@@ -139,12 +139,12 @@ static bool play(mr_index *index, int ranks, int slot, const char *list, const c
     return good;
 }
 
-static void same(const told *a, int from, const told *b)
+static void same(const report *a, int from, const report *b)
 {
     if (!CHECK_INT(a->n - from, b->n))
         return;
     for (int i = 0; i < b->n; i++) {
-        const told *x = a;
+        const report *x = a;
         CHECK_INT(b->epoch[i], x->epoch[from + i]);
         CHECK_INT(b->count[i], x->count[from + i]);
         CHECK(memcmp(b->ids[i], x->ids[from + i], sizeof b->ids[i]) == 0);
@@ -167,7 +167,7 @@ static int lines_of(const char *path)
 
 static void ranks_share(mr_index *index)
 {
-    static told one, many, rest;
+    static report one, many, rest;
     char name[64], list[300];
     snprintf(list, sizeof list, "%s", clips_path("one.jsonl"));
     if (!play(index, 1, 1, list, NULL, NULL, &one))
@@ -209,7 +209,7 @@ static void ranks_share(mr_index *index)
 // slots of equal cost: their order is that of the recipe's number, whoever shares them
 static void slots(mr_index *index)
 {
-    static told one, many, rest;
+    static report one, many, rest;
     if (!play(index, 1, 4, NULL, NULL, NULL, &one))
         return;
     int seen[CLIPS] = {0};
@@ -238,7 +238,7 @@ static void slots(mr_index *index)
 // one of them
 static void longest_first(mr_index *index)
 {
-    static told one, many;
+    static report one, many;
     enum { RANKS = 3, GROUP = 8 };
     if (!play(index, 1, 1, NULL, NULL, NULL, &one))
         return;

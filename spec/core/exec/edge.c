@@ -239,8 +239,8 @@ static void ring(mr_device *dev)
 
 /* ---- failures ---- */
 
-/* A run that fails behind others takes along what is on its way. It is told once; afterwards inputs
- * are there as they were set, and what was fetched is not to be had. */
+/* A run that fails behind others takes along what is on its way. It is reported once; afterwards
+ * inputs are there as they were set, and what was fetched is not to be had. */
 static void failing(mr_device *dev, uint64_t order)
 {
     pair s = pair_on(dev);

@@ -268,7 +268,7 @@ static void running_out(mr_device *dev)
     OK(mr_exec_new(dev, NULL, NULL, &e));
     OK(mr_exec_compile(e, gs, &small));
     OK(mr_program_set(small, "x", &vx));
-    bool told = false;
+    bool report = false;
     for (int64_t n = 1; n < 100; n++) {
         mr_alloc_fail_at(n);
         mr_status st = mr_exec_compile(e, gl, &large);
@@ -277,13 +277,13 @@ static void running_out(mr_device *dev)
         if (st == MR_OK)
             break;
         mr_error_format(mr_error_last(), text, sizeof text);
-        told |= strstr(text, "arena of ") != NULL;
+        report |= strstr(text, "arena of ") != NULL;
         OK(mr_program_run(small));
         OK(mr_program_get(small, "y", &vx));
         CHECK(x[3] == 12);
         x[0] = 1, x[1] = 2, x[2] = 3, x[3] = 4;
     }
-    CHECK(told);
+    CHECK(report);
     mr_exec_free(e);
     mr_graph_free(gs), mr_graph_free(gl), mr_graph_free(g);
     mr_params_free(m.params);
@@ -318,7 +318,7 @@ static void places(mr_device *shadow)
     mr_dptr right = written->at;
     const struct {
         mr_dptr at;
-        const char *told;
+        const char *report;
     } wrong[] = {{p->consts, "into constants"},
                  {p->inputs, "into an input or a region"},
                  {mr_exec_need(e, "w")->at, "into an input or a region"},
@@ -326,7 +326,7 @@ static void places(mr_device *shadow)
     for (size_t i = 0; i < MR_COUNT(wrong); i++) {
         written->at = wrong[i].at;
         OK(mr_program_run(p));
-        CHECK_FAILS(mr_exec_sync(e), MR_E_INTERNAL, wrong[i].told);
+        CHECK_FAILS(mr_exec_sync(e), MR_E_INTERNAL, wrong[i].report);
     }
     written->at = right;
     OK(mr_program_run(p));

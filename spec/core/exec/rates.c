@@ -92,7 +92,8 @@ static const step steps[] = {
     {"exp", 1, {1}, {{100}}},
 };
 
-/* Is a step rated as that kind? Rates of it are told from those of all others by a thousand. */
+/* Is a step rated as that kind? Rates of it are set apart from those of all others by a
+ * thousand. */
 static bool rated_as(const mr_facts *facts, const step *s, mr_rates rates, int which)
 {
     mr_exec *e = NULL;

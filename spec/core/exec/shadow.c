@@ -256,7 +256,7 @@ static void orders(mr_device *dev)
     dev->ops->free(dev, x, N * 4, MR_SPACE_DEVICE);
 }
 
-/* Enqueued work starts late, but starts; a failure is told once, by the next call. */
+/* Enqueued work starts late, but starts; a failure is reported once, by the next call. */
 static void late(mr_device *dev)
 {
     mr_dptr x = block(dev, N * 4), y = block(dev, N * 4);

@@ -187,7 +187,7 @@ static void events(mr_device *dev)
 }
 
 /* A run that fails takes along what stands behind it on any lane; no one waits for ever, and it is
- * told once. */
+ * reported once. */
 static void failures(mr_device *dev)
 {
     road r = road_on(dev);
@@ -218,7 +218,7 @@ static void failures(mr_device *dev)
     atomic_store(&spec_gate_open, true);
     CHECK_FAILS(o->sync(dev), MR_E_INTERNAL, "copy of 'road': the host changed its bytes");
     lost = dev->lost - 1;
-    // whoever asks next is told, not who only gives back
+    // whoever asks next is reported, not who only gives back
     bad = step_of(dev, "spec_fail", r.slot, r.takeoff);
     mr_dptr more = block(dev, MR_SPACE_PINNED), none = 0;
     CHECK_OK(o->run(dev, &bad, 1, NULL));

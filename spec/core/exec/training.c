@@ -244,7 +244,7 @@ int main(void)
 {
     mr_device *cpu, *shadow;
 #if HOOKED
-    // the hook itself: an allocation of this program is seen and told
+    // the hook itself: an allocation of this program is seen and reported
     watching = 1;
     void *volatile seen_by_hook = malloc(1000);
     watching = 0;

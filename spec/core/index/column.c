@@ -1,4 +1,4 @@
-/* index/column: numbers of rows come back, in any chunk; damage and wrong use are told. */
+/* index/column: numbers of rows come back, in any chunk; damage and wrong use are reported. */
 #include "check.h"
 #include "clips.h"
 #include "index/room.h"

@@ -109,7 +109,7 @@ static void outlast(void)
     real = quick = *mr_clock_table();
     quick.monotonic_ns = quick_ns, quick.sleep_ns = quick_sleep;
     mr_clock_replace(&quick);
-    // it closed its output: it is told to end, and its words are told
+    // it closed its output: it is reported to end, and its words are reported
     program("duckdb", ROW("1.mp4", "one") "trap 'echo as you say >&2; exit 0' TERM; exec >&-; " ON);
     jumps = 1;
     CHECK_FAILS(read_file(), MR_E_DATA,
@@ -159,13 +159,13 @@ int main(void)
     CHECK_OK(read_file());
     CHECK_STR(last, "COPY (SELECT * FROM read_parquet('/dev/stdin')) TO '/dev/stdout' "
                     "(FORMAT JSON): two");
-    // its failure counts, also behind rows, and its own words are told
+    // its failure counts, also behind rows, and its own words are reported
     program("duckdb", ROW("1.mp4", "one") "echo 'no such' >&2; echo column >&2; exit 3");
     CHECK_FAILS(read_file(), MR_E_DATA, "the child that reads Parquet failed: no such column");
     CHECK_INT(rows, 1);
     program("duckdb", "kill -9 $$");
     CHECK_FAILS(read_file(), MR_E_DATA, "failed: it said nothing");
-    // what is wrong with a row is told, and the child ends though it has more to say
+    // what is wrong with a row is reported, and the child ends though it has more to say
     program("duckdb", ROW("stop", "one") "while :; do " ROW("a.mp4", "more") "done");
     CHECK_FAILS(read_file(), MR_E_RANGE, "a row to stop at");
     CHECK_INT(rows, 1);

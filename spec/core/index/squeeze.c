@@ -84,7 +84,7 @@ int main(void)
     // how captions are stored is no part of what they are
     CHECK(memcmp(&facts[0], &facts[1], sizeof facts[0]) == 0);
 
-    // a value on its own: smaller, and damage inside its checksum is told
+    // a value on its own: smaller, and damage inside its checksum is reported
     index_squeeze *squeeze;
     index_unsqueeze *u;
     void *context = index_unsqueeze_context();

@@ -1,4 +1,4 @@
-/* index/store: values come back; what a killed writer committed is taken up; damage is told. */
+/* index/store: values come back; what a killed writer committed is taken up; damage is reported. */
 #include "check.h"
 #include "clips.h"
 #include "index/room.h"

@@ -180,7 +180,7 @@ static void operations(mr_life *page)
     CHECK_INT(r.open.number, 0), CHECK_INT(r.last.bytes, 128);
     CHECK_INT(r.last.group, 7), CHECK_INT(r.last.seq, 3), CHECK_INT(r.last.count, 64);
     CHECK_STR(r.last.dtype, "f32");
-    // the ring keeps the newest; what ends after its place was taken is not told
+    // the ring keeps the newest; what ends after its place was taken is not reported
     for (int i = 0; i < MR_LIFE_OPS; i++)
         op.seq = (unsigned)i, mr_life_op_begin(&op);
     mr_life_op_end(first, 1);

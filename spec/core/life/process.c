@@ -14,25 +14,25 @@
 static pid_t sleeper(const char *entry, bool detached)
 {
     char *const env[] = {"A=1", (char *)(uintptr_t)entry, NULL};
-    int ready[2], told[2];
+    int ready[2], report[2];
     pid_t inner = 0;
     CHECK_INT(pipe2(ready, O_CLOEXEC), 0);
-    CHECK_INT(pipe2(told, O_CLOEXEC), 0);
+    CHECK_INT(pipe2(report, O_CLOEXEC), 0);
     pid_t pid = fork();
     if (pid == 0) {
         if (detached && (setsid() < 0 || (inner = fork()) > 0))
-            _exit(write(told[1], &inner, sizeof inner) < 0);
+            _exit(write(report[1], &inner, sizeof inner) < 0);
         execle("/bin/sleep", "sleep", "100", (char *)NULL, env);
         _exit(127);
     }
-    close(ready[1]), close(told[1]);
+    close(ready[1]), close(report[1]);
     if (detached) {
-        CHECK_INT(read(told[0], &inner, sizeof inner), sizeof inner);
+        CHECK_INT(read(report[0], &inner, sizeof inner), sizeof inner);
         waitpid(pid, NULL, 0);
     }
     // the pipe closes when the program begins
     CHECK_INT(read(ready[0], &(char){0}, 1), 0);
-    close(ready[0]), close(told[0]);
+    close(ready[0]), close(report[0]);
     return detached ? inner : pid;
 }
 
@@ -58,7 +58,7 @@ static int end_of(pid_t pid)
     return WIFSIGNALED(how) ? WTERMSIG(how) : -1;
 }
 
-/* A child that does nothing until it is told, whose own child then computes and reads. */
+/* A child that does nothing until it is reported, whose own child then computes and reads. */
 static void work(void)
 {
     int go[2], done[2];

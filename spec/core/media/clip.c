@@ -314,7 +314,7 @@ static void covers(void)
     mr_free(png);
 }
 
-// sides that no frame may have are told before one is decoded
+// sides that no frame may have are reported before one is decoded
 static void large_sides(void)
 {
     enum { LONG = 8193, SHORT = 8 };

@@ -5,7 +5,8 @@
 #include "attentioncase.h"
 #include "cpu/cpu.h"
 
-/* What planning is not told of the processor, so that every form for bf16 that it has is judged. */
+/* What planning does not know of the processor, so that every form for bf16 that it has is
+ * judged. */
 static enum { NOTHING, TILES_OF_AMX, ALL_BF16 } withheld;
 
 static mr_facts facts_of(int isa, int threads)

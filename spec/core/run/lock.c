@@ -120,9 +120,9 @@ static void two_processes(void)
 static void race(bool apart)
 {
     enum { N = 8 };
-    int go[2], told[2], winners = 0;
+    int go[2], report[2], winners = 0;
     pid_t child[N];
-    CHECK(pipe(go) == 0 && pipe(told) == 0);
+    CHECK(pipe(go) == 0 && pipe(report) == 0);
     for (int i = 0; i < N; i++) {
         child[i] = fork();
         if (child[i] == 0) {
@@ -134,13 +134,13 @@ static void race(bool apart)
                     pause();
             if (read(go[0], &c, 1) < 0)
                 _exit(1);
-            take_and_stay(told[1]);
+            take_and_stay(report[1]);
         }
     }
     close(go[1]);
     for (int i = 0; i < N; i++) {
         char c = 0;
-        CHECK(read(told[0], &c, 1) == 1);
+        CHECK(read(report[0], &c, 1) == 1);
         winners += c == 'y';
     }
     CHECK_INT(winners, 1);
@@ -148,8 +148,8 @@ static void race(bool apart)
         kill(child[i], SIGKILL);
     while (wait(NULL) > 0) {}
     close(go[0]);
-    close(told[0]);
-    close(told[1]);
+    close(report[0]);
+    close(report[1]);
 }
 
 /* While somebody else reads and writes the record, no one takes the lock; that wait has an end. */

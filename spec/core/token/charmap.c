@@ -35,8 +35,8 @@ static const char forms[] = "A\0XY\0"; // and a last zero: the empty form
 static const char *open_map(size_t trie_bytes, size_t form_bytes, mr_charmap *map)
 {
     static char blob[4 + sizeof units + sizeof forms];
-    uint32_t told = (uint32_t)trie_bytes;
-    memcpy(blob, &told, 4);
+    uint32_t report = (uint32_t)trie_bytes;
+    memcpy(blob, &report, 4);
     memcpy(blob + 4, units, sizeof units);
     memcpy(blob + 4 + sizeof units, forms, sizeof forms);
     return mr_charmap_open((mr_lent){blob, 4 + sizeof units + form_bytes}, map);
@@ -62,7 +62,7 @@ int main(void)
     check(&map, "abc", 2, "XY"); // goes on, ends nowhere
     check(&map, "abcde", 4, "");
     mr_lent out;
-    CHECK_INT(mr_charmap_longest(&map, "ab", 1, &out), 1);  // no further than told
+    CHECK_INT(mr_charmap_longest(&map, "ab", 1, &out), 1);  // no further than reported
     CHECK_INT(mr_charmap_longest(&map, "a\0", 2, &out), 1); // the place of a form is no child
 
     // none at all

@@ -174,7 +174,7 @@ static void opened_twice(bool newest_first)
     CHECK_STR(asked(), "finalize\ndestroy\n");
 }
 
-// any of several groups ends all, and each is told once
+// any of several groups ends all, and each is reported once
 static void lost_beside_others(void)
 {
     mr_cuda_talk *t = NULL;

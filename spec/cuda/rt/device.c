@@ -181,8 +181,8 @@ static void moved(void)
 
 enum { RUN, COPY, COPY_IN, FILL, ALLOC, MARK, WAIT, REACHED, CALLS };
 
-/* Two runs that fail on the host, timed: the first is told, once, before anything else is begun, by
- * whatever call comes next. */
+/* Two runs that fail on the host, timed: the first is reported, once, before anything else is
+ * begun, by whatever call comes next. */
 static void first_failure(int call)
 {
     mr_device *dev = open_with("");

@@ -48,7 +48,7 @@ static mr_dptr block(mr_device *dev, mr_space space)
     return at;
 }
 
-// what one that fails leaves is nothing, and steps are told by their names
+// what one that fails leaves is nothing, and steps are reported by their names
 static void prepare(mr_device *dev, mr_step *steps, void **prepared, bool named)
 {
     const int before = mr_cudaemu_open();

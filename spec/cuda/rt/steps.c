@@ -125,8 +125,8 @@ static void gaps_stay(bool own)
     mr_device_close(dev);
 }
 
-/* What fails on the host is told with the step's name, at the next wait; `each`: steps are waited
- * for one by one, and none is enqueued behind it. */
+/* What fails on the host is reported with the step's name, at the next wait; `each`: steps are
+ * waited for one by one, and none is enqueued behind it. */
 static void failure_on_the_host(bool each)
 {
     setenv("MOONREEL_SYNC", each ? "1" : "0", 1);
@@ -161,9 +161,9 @@ static void failure_on_the_host(bool each)
     CHECK_STR(mr_error_last()->node, "ids_by_hand");
     CHECK_STR(mr_error_last()->origin, "model.lua:7");
     CHECK_INT(dev->lost, lost + 1);
-    // told once, and the device goes on
+    // reported once, and the device goes on
     OK(dev->ops->sync(dev));
-    // where memory for the story is short, the code is told all the same
+    // where memory for the story is short, the code is reported all the same
     if (!each) {
         OK(dev->ops->run(dev, steps, 2, prepared));
         mr_alloc_fail_at(1);

@@ -36,13 +36,13 @@ local function stepper(m, dims, copies, o)
   local g, many, config = G.graph(m.params), copies * dims[1], m.net.config
   local text = { y = g:input("y", "f32", { many, o.text, o.context }),
     vector = g:input("vector", "f32", { many, 1, o.vector }) }
-  local told = {}
+  local report = {}
   for name, shape in pairs(m.net:conditions { many, table.unpack(dims, 2) }) do
-    told[name] = g:input(name, "f32", shape)
+    report[name] = g:input(name, "f32", shape)
   end
   shifted.step(g, { dims = dims, copies = copies, predict = function(x, t)
-    return m.net:forward(g, { x = x, t = t, y = text.y, vector = text.vector, cond = told.cond,
-      guidance = told.guidance })
+    return m.net:forward(g, { x = x, t = t, y = text.y, vector = text.vector, cond = report.cond,
+      guidance = report.guidance })
   end })
   g:finish()
   return m.run:compile(g), config

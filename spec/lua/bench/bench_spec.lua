@@ -619,16 +619,16 @@ describe("moonreel bench", function()
     -- f32 gradients reduced, f32 weights gathered: half of each goes to the other rank, and a sum
     assert.equal(0, (r.sent - 8) % (2 * 4 * 16384))
     for i, row in ipairs(r.stages) do
-      assert.same({ i - 1, row.told + 8 }, { row.stage, row.sent })
+      assert.same({ i - 1, row.reported + 8 }, { row.stage, row.sent })
     end
     for _, name in ipairs(require("moonreel.bench.ranks").parts) do
       assert.is_true(r.seconds[name] > 0 and r.seconds[name .. "_cpu"] >= 0)
     end
   end)
 
-  it("takes what is told from the step, and sets the rest beside a rank's part", function()
+  it("takes what is set apart from the step, and sets the rest beside a rank's part", function()
     local got = require("moonreel.bench.ranks").judge({
-      { one = 8, threads = 5, apart = 4.4, told = 1, together = 6, one_cpu = 8, threads_cpu = 8,
+      { one = 8, threads = 5, apart = 4.4, reported = 1, together = 6, one_cpu = 8, threads_cpu = 8,
         apart_cpu = 4, told_cpu = 1, together_cpu = 5 } }, 2)
     assert.same({ 1.25, 1.1, 1.2 }, { got.ratio, got.beside, got.of_threads })
     assert.same({ 1, 1 }, { got.ratio_cpu, got.beside_cpu })

@@ -128,7 +128,7 @@ describe("checkpoints", function()
       c, { { name = "w", range = { 2, 6 }, ptr = range:ptr(), bytes = 24 } })))
     assert.matches("a box of 2 times {from, to}", tostring(fails(c.read_slices, c,
       { { name = "w", box = { { 2, 6 } }, ptr = range:ptr(), bytes = 24 } })))
-    -- what is left out is told, and not saved
+    -- what is left out is reported, and not saved
     saver:save { step = 2, meta = meta(), tensors = {
       { name = "w", dtype = "f32", shape = { 3, 4 }, range = { 5, 12 }, ptr = floats(5, 11) } } }
     assert.matches("tensor 'w': elements 0 to 5 lie in no file",

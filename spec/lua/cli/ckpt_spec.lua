@@ -243,11 +243,11 @@ ema.blocks.2.w  [2]    bf16    4 B
     for _, parts in ipairs { 1, 2, 3 } do
       local sum = 0
       for part = 1, parts do
-        local told = json.decode((select(2,
+        local report = json.decode((select(2,
           call("verify", four, ("--part=%d/%d"):format(part, parts), "--json"))))
-        assert.same({ part, parts, true }, { told.part, told.parts, told.hashes })
-        assert.is_true(told.bytes > 0 and told.bytes < c.bytes / parts + (1 << 21))
-        sum = sum + told.bytes
+        assert.same({ part, parts, true }, { report.part, report.parts, report.hashes })
+        assert.is_true(report.bytes > 0 and report.bytes < c.bytes / parts + (1 << 21))
+        sum = sum + report.bytes
       end
       assert.equal(c.bytes, sum)
     end
@@ -315,8 +315,8 @@ ema.blocks.2.w  [2]    bf16    4 B
     local c <close> = ckpt.open(file)
     assert.same({ "blocks.2.w", "blocks.10.w", "scale" }, c:names())
     assert.equal(f32(1.5, 2, 3, 4), c:read("blocks.10.w"))
-    local told = json.decode((select(2, call("convert", dir, file, "--ema", "--json"))))
-    assert.same({ file, 3 }, { told.path, told.tensors })
+    local report = json.decode((select(2, call("convert", dir, file, "--ema", "--json"))))
+    assert.same({ file, 3 }, { report.path, report.tensors })
     local averaged <close> = ckpt.open(file)
     assert.equal("abcd", averaged:read("blocks.2.w"))
     assert.matches("ends in .safetensors", tostring(fails("convert", dir, "x.doc")))
@@ -327,8 +327,8 @@ ema.blocks.2.w  [2]    bf16    4 B
     assert.matches("1 checkpoints stay, 2 would go",
       (select(2, call("prune", dir, "--keep", "1", "--dry-run"))))
     assert.same({ 3, 2, 1 }, ckpt.steps(dir))
-    local told = json.decode((select(2, call("prune", dir, "--keep=1", "--every=2", "--json"))))
-    assert.same({ 1, 2, false }, { #told.removed, #told.kept, told.dry_run })
+    local report = json.decode((select(2, call("prune", dir, "--keep=1", "--every=2", "--json"))))
+    assert.same({ 1, 2, false }, { #report.removed, #report.kept, report.dry_run })
     assert.same({ 3, 2 }, ckpt.steps(dir))
     assert.matches("needs %-%-keep", tostring(fails("prune", dir)))
     assert.matches("whole number", tostring(fails("prune", dir, "--keep", "0")))

@@ -87,9 +87,9 @@ describe("moonreel data explain", function()
     local out = run("data explain " .. recipe)
     assert.matches("\n32px +4 +32 +32 +5 +250 +50\nepoch 0: 250 of 300 rows in 50 batches\n"
       .. "  50 rows: pictures, and no length is 1; row %d+ is one: .*still", out)
-    local told = json.decode((run("data explain --json " .. recipe
+    local report = json.decode((run("data explain --json " .. recipe
       .. " 'bucket_config.32px.4={0.5, 5}' --epoch 2")))
-    assert.equal(300, told.samples + told.dropped[1].rows + told.dropped[2].rows)
+    assert.equal(300, report.samples + report.dropped[1].rows + report.dropped[2].rows)
   end)
 
   it("counts what the order of a reference leaves out, for its ranks", function()

@@ -65,7 +65,7 @@ describe("a run that was killed and goes on", function()
     log = run("log " .. dir_of("a"))
   end)
 
-  it("is told in the order of time, with what was done twice", function()
+  it("is reported in the order of time, with what was done twice", function()
     local events = {}
     for event in log:gmatch("\n?[%d-]+ [%d:]+  ([^\n]*)") do
       events[#events + 1] = event:match("^launch %d starts at step %d+ of %d+")
@@ -93,8 +93,9 @@ describe("a run that was killed and goes on", function()
       .. '"samples":%d+,"step":20)', "%1" .. first .. "%2"))
     assert.matches("step 20: it has the samples of step 1\n.*1 of 24 steps are not proven",
       (audit("a", 1)))
-    local told = json.decode((run("order --json --audit " .. dir_of("a"), 1)))
-    assert.same({ false, 24, 20 }, { told[1].proven, told[1].steps, told[1].problems[1].step })
+    local report = json.decode((run("order --json --audit " .. dir_of("a"), 1)))
+    assert.same({ false, 24, 20 },
+      { report[1].proven, report[1].steps, report[1].problems[1].step })
     base.replace_file(path, text)
   end)
 

@@ -53,16 +53,16 @@ describe("moonreel watch", function()
     local list = rows "a"
     assert.same({ 6, 12, 18, 24, 30 }, steps(list))
     assert.same({}, rows "001")
-    local told = {}
+    local report = {}
     for line in run.entries(RUN) do
       if line.kind == "samples" then
-        told[#told + 1] = line
+        report[#report + 1] = line
       end
     end
-    assert.equal(5, #told)
+    assert.equal(5, #report)
     assert.same({ 6, "recipe", { caption = "a", name = "recipe/sample_0000",
-      path = "samples/step6/recipe/sample_0000.mp4" } }, { told[1].step, told[1].set,
-      told[1].files[1] })
+      path = "samples/step6/recipe/sample_0000.mp4" } }, { report[1].step, report[1].set,
+      report[1].files[1] })
     local out = folder.moonreel("log " .. RUN)
     assert.matches("samples of step 6, recipe: 2 files in [%d.]+ s, samples/step6/recipe\n", out)
     -- other prompts are another set of the same name

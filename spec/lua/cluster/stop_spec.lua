@@ -66,35 +66,35 @@ describe("a run on several hosts", function()
 
   it("shows where its ranks are, and is stopped, on all that answer", function()
     start()
-    local code, told = ask "stacks @/run --hostfile @/hosts --json"
-    assert.equal(0, code, told)
+    local code, report = ask "stacks @/run --hostfile @/hosts --json"
+    assert.equal(0, code, report)
     local ranks = {}
-    for _, group in ipairs(json.decode(told)) do
+    for _, group in ipairs(json.decode(report)) do
       assert.equal("forward", group.phase)
       table.move(group.ranks, 1, #group.ranks, #ranks + 1, ranks)
     end
     table.sort(ranks)
     assert.same({ 0, 1, 2, 3 }, ranks)
-    code, told = ask "stacks @/run --hostfile @/three"
+    code, report = ask "stacks @/run --hostfile @/three"
     assert.equal(6, code)
     assert.matches("\nhost down%-c: it cannot be reached, exit code 255: [^\n]*No route to host\n$",
-      told)
+      report)
 
     -- this host's own registry has no rank of it
-    code, told = ask "stop @/run"
-    assert.equal(0, code, told)
-    assert.matches("\n%S+ +0 +0 +0 +0 +0 ", told)
-    code, told = ask "stop @/run --hostfile @/three --wait 1 --json"
-    assert.equal(6, code, told)
-    local rows = json.decode(told)
+    code, report = ask "stop @/run"
+    assert.equal(0, code, report)
+    assert.matches("\n%S+ +0 +0 +0 +0 +0 ", report)
+    code, report = ask "stop @/run --hostfile @/three --wait 1 --json"
+    assert.equal(6, code, report)
+    local rows = json.decode(report)
     assert.same({ "one", "two", "down-c" }, { rows[1].host, rows[2].host, rows[3].host })
     for i = 1, 2 do
       assert.same({ 2, 0 }, { rows[i].ranks, rows[i].left })
     end
     assert.is_true(rows[2].terminated + rows[2].killed >= 2)
     assert.matches("No route to host", rows[3].reason)
-    code, told = ask "stop @/run --hostfile @/hosts"
-    assert.equal(0, code, told)
-    assert.matches("\none +0 .*\ntwo +0 ", told)
+    code, report = ask "stop @/run --hostfile @/hosts"
+    assert.equal(0, code, report)
+    assert.matches("\none +0 .*\ntwo +0 ", report)
   end)
 end)

@@ -1,4 +1,4 @@
---- Lists of hosts: the four grammars, lists of Slurm, filters; a mistake is told with its line.
+--- Lists of hosts: the four grammars, lists of Slurm, filters; a mistake is reported with its line.
 local base = require "moonreel.core.base"
 local fails = dofile "spec/support/fails.lua"
 local hosts = require "moonreel.comm.hosts"

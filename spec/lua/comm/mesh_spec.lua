@@ -16,9 +16,9 @@ end
 
 describe("a mesh", function()
   it("says when heads are exchanged between hosts, and what keeps them within", function()
-    local told = crosses({ sp_size = 4 }, 8, 4, 2)
+    local report = crosses({ sp_size = 4 }, 8, 4, 2)
     assert.equal("4 ranks exchange heads, and a host has 2: tokens cross the network in every "
-      .. "attention; try: plugin_config.ulysses_size = 2, and the rest of 4 passes keys on", told)
+      .. "attention; try: plugin_config.ulysses_size = 2, and the rest of 4 passes keys on", report)
     assert.is_nil(crosses({ sp_size = 4 }, 8, 4, 4))
     assert.is_nil(crosses({ sp_size = 4 }, 8, 4, 8))
     assert.is_nil(crosses({ sp_size = 4 }, 8, 4, nil))

@@ -20,7 +20,7 @@ describe("the place of a process", function()
       SLURM_LOCALID = "0", SLURM_JOB_NODELIST = "n[1-2]" }.size)
   end)
 
-  it("is told by moonreel, torchrun, Open MPI, PMI and Slurm", function()
+  it("is reported by moonreel, torchrun, Open MPI, PMI and Slurm", function()
     assert.same({ rank = 3, size = 4, local_rank = 1, local_size = 4, by = "moonreel -n",
       meeting = 5 },
       find { MOONREEL_RANK = "3", MOONREEL_WORLD_SIZE = "4", MOONREEL_LOCAL_RANK = "1",
@@ -92,7 +92,7 @@ describe("the place of a process", function()
       SLURM_PROCID = "1", SLURM_STEP_NUM_TASKS = "2" }.by)
   end)
 
-  it("is told by two launchers only where they mean the same or one stands below the other",
+  it("is reported by two launchers only where they mean the same or one stands below the other",
     function()
       local mpi = { OMPI_COMM_WORLD_RANK = "1", OMPI_COMM_WORLD_SIZE = "2" }
       local function with(more)

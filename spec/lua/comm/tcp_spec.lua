@@ -6,7 +6,7 @@ local process = require "moonreel.core.process"
 local dir = folder.new()
 teardown(function() dir:remove() end)
 
--- Ranks of these specs alone: the same ones may run beside them. Others who use a port are told by
+-- Ranks of these specs alone: the same ones may run beside them. Other users of a port are named by
 -- their run, and the next port is tried.
 local NUMBER = require("moonreel.core.base").pid()
 local TORCHRUN = ("TORCHELASTIC_RUN_ID=%d MASTER_PORT=%d"):format(NUMBER, 20000 + NUMBER % 12000)

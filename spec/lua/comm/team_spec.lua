@@ -76,7 +76,7 @@ describe("a team of ranks", function()
     assert.equal("once\n" .. line:rep(3), output)
   end)
 
-  it("fails as one, told once by the first that fails", function()
+  it("fails as one, reported once by the first that fails", function()
     for _, case in ipairs {
       { "t:try(function() if t.rank > 0 then base.raise('MR_E_DATA', 'rank '..t.rank) end end)",
         "rank 1: [^\n]*: rank 1\n", "rank 1", 4 },
@@ -88,9 +88,9 @@ describe("a team of ranks", function()
         "rank 2", 1 } } do
       local output, exit = launch(3, case[1])
       assert.equal(case[4], exit, output)
-      local told, ends = output:match("^(moonreel: .*)moonreel: (.-); all 3 ranks have ended\n$")
-      assert.matches("^moonreel: [^\n]*" .. case[2], told, output)
-      assert.is_nil(told:find("\nmoonreel", 1, true), output)
+      local report, ends = output:match("^(moonreel: .*)moonreel: (.-); all 3 ranks have ended\n$")
+      assert.matches("^moonreel: [^\n]*" .. case[2], report, output)
+      assert.is_nil(report:find("\nmoonreel", 1, true), output)
       assert.equal(("%s ended with exit code %d"):format(case[3], case[4]), ends)
     end
   end)

@@ -103,7 +103,7 @@ local function printed(g)
 end
 
 -- a step of one rank; without a world, of one that has all samples
-local function step(case, world, together, told, break_it)
+local function step(case, world, together, report, break_it)
   local one = world == nil
   local laid, owners
   local params = G.params "f32"
@@ -150,8 +150,8 @@ local function step(case, world, together, told, break_it)
     see:output(p.name, ops.copy(see:param(p.name)))
   end
   local seen = run:compile(see:finish())
-  if told then
-    told()
+  if report then
+    report()
   end
   prog:run()
   -- a first step of Adam with so large an epsilon is a smooth function of the gradient
@@ -170,7 +170,7 @@ local function step(case, world, together, told, break_it)
     end
   end
   return { norm = norm, weights = weights, hash = base.hash128(table.concat(bytes)),
-    told = told and told(), printed = calls }
+    reported = report and report(), printed = calls }
 end
 
 -- hops of one rank send nothing, and empty shares are not sent
@@ -190,12 +190,12 @@ local function squares(x) return ops.sum_squares(x:reshape { -1 }):item() end
 -- run a case and hold it against one rank
 local function try(case, break_it, lose)
   local want = step(case)
-  local got = virtual.run(case.size, function(world, together, told)
-    return step(case, world, together, told, break_it)
+  local got = virtual.run(case.size, function(world, together, report)
+    return step(case, world, together, report, break_it)
   end, lose)
   for rank, one in ipairs(got) do
     assert.equal(got[1].hash, one.hash, "weights of rank " .. rank - 1)
-    assert.same(heard(case, one.printed), one.told, "calls of rank " .. rank - 1)
+    assert.same(heard(case, one.printed), one.reported, "calls of rank " .. rank - 1)
   end
   assert.near(1, got[1].norm / want.norm, 1e-5, "norm")
   local off, all = 0, 0

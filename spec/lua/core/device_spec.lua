@@ -1,4 +1,4 @@
---- moonreel.core.exec: devices from Lua, what they tell and what is told for them.
+--- moonreel.core.exec: devices from Lua, what they tell and what is reported for them.
 -- MOONREEL_DEVICE names the device.
 -- Covers: core/bind/device.c
 local E = require "moonreel.core.exec"

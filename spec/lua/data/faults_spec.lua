@@ -108,23 +108,23 @@ local function epochs(ranks, from, disk)
     disk and "-full" or "")
   local out, err, code = run(ranks, from, list, disk or "")
   assert.equal(0, code, err)
-  local told = {}
+  local report = {}
   for line in out:gmatch("{[^\n]*}") do
-    told[#told + 1] = json.decode(line)
+    report[#report + 1] = json.decode(line)
   end
-  assert.equal(ranks, #told, out)
-  return told, not disk and events_of(list), err
+  assert.equal(ranks, #report, out)
+  return report, not disk and events_of(list), err
 end
 
 -- four ranks draw, decide and write what one did
 local function expect_of_four(one, lines, from)
   local four, by_four = epochs(4, from)
   local weights = { 0, 0 }
-  for _, told in ipairs(four) do
-    assert.same(one.ids, told.ids)
-    assert.equal(one.state, told.state)
+  for _, report in ipairs(four) do
+    assert.same(one.ids, report.ids)
+    assert.equal(one.state, report.state)
     for e = 1, 2 do
-      weights[e] = weights[e] + told.weights[e]
+      weights[e] = weights[e] + report.weights[e]
     end
   end
   assert.same(one.weights, weights)
@@ -173,10 +173,10 @@ describe("faults of every kind", function()
     for _, ranks in ipairs { 1, 4 } do
       local all, _, err = epochs(ranks, whole(), FULL)
       local weights = { 0, 0 }
-      for _, told in ipairs(all) do
-        assert.same(one.ids, told.ids)
-        assert.equal(one.state, told.state)
-        weights[1], weights[2] = weights[1] + told.weights[1], weights[2] + told.weights[2]
+      for _, report in ipairs(all) do
+        assert.same(one.ids, report.ids)
+        assert.equal(one.state, report.state)
+        weights[1], weights[2] = weights[1] + report.weights[1], weights[2] + report.weights[2]
       end
       assert.same(one.weights, weights)
       assert.matches("full%.jsonl: cannot write: No space left on device", err)
@@ -204,7 +204,7 @@ describe("faults of every kind", function()
     end, "true", "damaged between bytes %d+ and %d+; try: copy or build it again")
   end)
 
-  it("are told apart by source, each with epochs of its own, on one rank and on four", function()
+  it("are kept apart by source, each with epochs of its own, on one rank and on four", function()
     local all <close> = data.open(place.path .. "/all.mrx")
     local words = {}
     for name, keep in pairs { few = function(i) return i <= 10 end,

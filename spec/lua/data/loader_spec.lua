@@ -239,7 +239,7 @@ describe("loader", function()
       rest[i] = ids_of(batch)
       first:release(batch)
     end
-    -- what is told beside a state belongs to it, wherever the loader is by then
+    -- what is reported beside a state belongs to it, wherever the loader is by then
     repeat
       local batch = first:next()
       local epoch = batch.epoch

@@ -26,7 +26,7 @@ describe("captions of 2.0", function()
     return opensora20.teller({ dataset = dataset, compat = compat }, { false, index })
   end
 
-  it("are told for samples of an index as a recipe asks for it", function()
+  it("are reported for samples of an index as a recipe asks for it", function()
     local tell = of({ type = "video_text", fps_max = 24, vmaf = true })
     assert.same({ " 8 FPS.", " 2 motion score." }, { tell(2, 0), tell(2, 1) })
     tell = of({ type = "video_text", fps_max = 24, vmaf = false }, "opensora-2.0")

@@ -24,12 +24,12 @@ describe("datasets.demo.run", function()
     base.make_dir(here)
     script("build.lua", here .. "/clips")
     require("moonreel.data").ingest(here .. "/clips/demo.csv", here .. "/demo.mrx")
-    local code, told = script("run.lua", "--json", "--out", here .. "/result",
+    local code, report = script("run.lua", "--json", "--out", here .. "/result",
       "outputs=" .. here .. "/outputs",
       "data_path=" .. here .. "/demo.mrx", "steps=8", "threads=1", "num_workers=1",
         "num_sampling_steps=2", "cfg_scale=1", "sampling.seeds=[5]")
     assert.equal(1, code)
-    local result = json.decode(told)
+    local result = json.decode(report)
     assert.is_false(result.ok)
     assert.equal(8, result.steps)
     assert.same({ clips = 300, colour = 300, direction = 300 }, result.measure_on_training)
@@ -62,9 +62,9 @@ describe("datasets.demo.run", function()
       words[#words + 1] = ("stages.%s.bucket_config.32px=recipe.replace{[1] = {1.0, 8}, "
         .. "[6] = {1.0, 2}}"):format(stage)
     end
-    local code, told = script("run.lua", table.unpack(words))
+    local code, report = script("run.lua", table.unpack(words))
     assert.equal(1, code)
-    local result = json.decode(told:match("[^\n]+\n?$"))
+    local result = json.decode(report:match("[^\n]+\n?$"))
     assert.equal(48, result.reconstructed.of)
     assert.is_true(result.reconstructed.psnr > 0 and result.reconstructed.psnr < 26)
     assert.is_true(result.reconstructed.lowest <= result.reconstructed.psnr)
@@ -76,13 +76,13 @@ describe("datasets.demo.run", function()
     script("build.lua", here .. "/i2v", "1", "6", "motion")
     require("moonreel.data").ingest(here .. "/i2v/demo.csv", here .. "/i2v.mrx")
     script("build_weights.lua", here .. "/weights")
-    local code, told = script("run.lua", "--json", "--recipe", "tiny/i2v", "--out",
+    local code, report = script("run.lua", "--json", "--recipe", "tiny/i2v", "--out",
       here .. "/given", "outputs=" .. here .. "/outputs", "data_path=" .. here .. "/i2v.mrx",
       "clip.from_pretrained=" .. here .. "/weights/clip", "steps=2", "threads=1", "num_workers=1",
       "model.depth=1", "model.depth_single_blocks=0", "sampling.num_steps=1",
       "sampling.seeds=[5]")
     assert.equal(1, code)
-    local result = json.decode(told:match("[^\n]+\n?$"))
+    local result = json.decode(report:match("[^\n]+\n?$"))
     assert.equal(24, #result.prompts)
     assert.same({ 8, 8, 8 }, { result["held-out"].of, result["other frame"].of,
       result["other text"].of })

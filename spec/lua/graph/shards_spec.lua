@@ -106,15 +106,15 @@ describe("a table that ranks share", function()
 
   it("lets the next gather run beside the layer before it", function()
     local g = build { gradients = true, weights = true }
-    local told = {}
+    local report = {}
     for line in g:schedule():gmatch "[^\n]+" do
-      told[#told + 1] = line:match "(gather.* beside compute.*)" or line:match "(gather.*)$"
+      report[#report + 1] = line:match "(gather.* beside compute.*)" or line:match "(gather.*)$"
     end
-    assert.equal(2 * LAYERS - 1, #told)
-    assert.matches("beside compute", told[2])
+    assert.equal(2 * LAYERS - 1, #report)
+    assert.matches("beside compute", report[2])
   end)
 
-  it("is told of hops that make its ranks", function()
+  it("is named hops that make its ranks", function()
     local _, params = build()
     fails("MR_E_RANGE", "hops of 2 ranks over a table that is cut for 1", params.share, params,
       { hops = { { queue = "comm_intra", ranks = 2 } } })

@@ -1,5 +1,5 @@
 --- A cache of latents and text features: training from it is training with the encoders bit for
--- bit; killed extractions end with the same values; what does not suit a run is told.
+-- bit; killed extractions end with the same values; what does not suit a run is reported.
 -- Covers: lua/moonreel/job/extract.lua lua/moonreel/job/init.lua lua/moonreel/cache/init.lua
 -- lua/moonreel/cache/about.lua lua/moonreel/trainer/feed.lua lua/moonreel/trainer/setup.lua
 local base = require "moonreel.core.base"

@@ -85,17 +85,17 @@ describe("a job", function()
         .. dir.path .. "/" .. path)
       return r.exit, math.tointeger(r.output:match("made (%d+)")), r.output
     end
-    local code, whole, told = extract(-1, "whole")
-    assert.equal(0, code, told)
+    local code, whole, report = extract(-1, "whole")
+    assert.equal(0, code, report)
     -- batches of 2 and 3: within one, behind one
     local made = 0
     for _, most in ipairs { 0, 1, 4, 5, -1 } do
       local n
       -- with no commit before the stop, and with one behind each batch
-      code, n, told = extract(most, "stopped", most > 4 and 1 or nil)
-      assert.equal(most < 0 and 0 or 143, code, told)
+      code, n, report = extract(most, "stopped", most > 4 and 1 or nil)
+      assert.equal(most < 0 and 0 or 143, code, report)
       assert.matches(most < 0 and "done: " or ("stop requested: %s samples are kept; the same "
-        .. "command goes on"):format(most > 4 and "[1-9]%d*" or "%d+"), told)
+        .. "command goes on"):format(most > 4 and "[1-9]%d*" or "%d+"), report)
       made = made + n
     end
     assert.equal(whole, made)

@@ -69,7 +69,7 @@ local function in_time(one)
     longest = math.max(longest, idle)
   end
   assert.is_true(one.watch.clock_s < one.since + LOST_AFTER_S + longest,
-    ("%s in %s is not told: rank %d is in %s"):format(one.cases[one.at].kind,
+    ("%s in %s is not reported: rank %d is in %s"):format(one.cases[one.at].kind,
       one.cases[one.at].phase, r.rank, r.phase))
 end
 
@@ -85,20 +85,20 @@ local function look(one)
   end
   for _, event in ipairs(one.watch:look()) do
     if event.kind ~= "on" then
-      local told = ("%s in %s: %s"):format(case.kind, case.phase, event.text)
-      assert.equal(case.kind == "slow" and "slow" or "hang", event.kind, told)
-      assert.equal(case.rank, event.rank, told)
+      local report = ("%s in %s: %s"):format(case.kind, case.phase, event.text)
+      assert.equal(case.kind == "slow" and "slow" or "hang", event.kind, report)
+      assert.equal(case.rank, event.rank, report)
       if case.kind == "skip" then
         -- it has gone on to its next collective, and the launch ends by itself
-        assert.is_truthy(event.difference, told)
+        assert.is_truthy(event.difference, report)
         return true
       end
       if event.kind == "hang" then
-        assert.equal(case.phase, event.phase, told)
-        assert.equal(case.kind == "stop", event.stopped, told)
+        assert.equal(case.phase, event.phase, report)
+        assert.equal(case.kind == "stop", event.stopped, report)
         -- unless the machine stood still, which makes longer steps usual
-        assert.is_true(event.seconds < KNOWN_WITHIN_S or event.limit > KNOWN_WITHIN_S - 1, told)
-        assert.equal(case.kind == "sleep", told:find("clip 12", 1, true) ~= nil, told)
+        assert.is_true(event.seconds < KNOWN_WITHIN_S or event.limit > KNOWN_WITHIN_S - 1, report)
+        assert.equal(case.kind == "sleep", report:find("clip 12", 1, true) ~= nil, report)
       end
       release[case.kind](one, case)
       one.at, one.since = one.at + 1, one.watch.clock_s
@@ -110,7 +110,7 @@ end
 
 -- the last case ends the launch: who left a call out stands in the rings
 local function autopsy(one)
-  assert.equal(#one.cases, one.at, "cases that were told")
+  assert.equal(#one.cases, one.at, "cases that were reported")
   local case, logs = one.cases[one.at], {}
   for rank = 0, RANKS - 1 do
     logs[rank] = one.page:ops(rank)

@@ -40,10 +40,10 @@ describe("a page", function()
       assert(#life.launches() == 1)
       print(json.encode { about = one.about, rank = rank })
     ]]
-    local told = json.decode(output)
-    assert.same({ 1, 3, 8, "0123456789abcdef", "/", 5 }, { told.about.ranks, told.about.first,
-      told.about.world, told.about.run, told.about.dir, told.about.fence })
-    local rank = told.rank
+    local report = json.decode(output)
+    assert.same({ 1, 3, 8, "0123456789abcdef", "/", 5 }, { report.about.ranks, report.about.first,
+      report.about.world, report.about.run, report.about.dir, report.about.fence })
+    local rank = report.rank
     assert.same({ 3, 7, "load", "clip 12", "R" },
       { rank.rank, rank.step, rank.phase, rank.clip, rank.state })
     assert.matches("say%.lua:6 in inner\n[^\n]*say%.lua:7\n", rank.frames)

@@ -25,7 +25,7 @@ local function slow_events(seconds, steps)
   return found
 end
 
-describe("a rank is told as slow", function()
+describe("a rank is reported as slow", function()
   it("once, after 50 steps on end in which others took less than 0.75 of its time", function()
     local found = slow_events(function(rank) return rank == 5 and 1.4 or 1 end, 300)
     assert.equal(1, #found)

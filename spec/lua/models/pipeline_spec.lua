@@ -19,9 +19,9 @@ describe("a pipeline", function()
   it("tells what its model takes besides text and time", function()
     local plain = parts("dct", "bytes")
     assert.same({ false, false }, { plain:takes "cond", plain:takes "guidance" })
-    local told = setmetatable({ model = { conditions = function() return { cond = {} } end } },
+    local report = setmetatable({ model = { conditions = function() return { cond = {} } end } },
       { __index = plain })
-    assert.same({ true, false }, { told:takes "cond", told:takes "guidance" })
+    assert.same({ true, false }, { report:takes "cond", report:takes "guidance" })
   end)
 
   it("says which types are built where one is not", function()

@@ -21,7 +21,7 @@ end
 local CALLS <const> = { shift = true, all_to_all = true, gather_shares = true }
 local FOLLOWED <const> = { attention = true, attention_grad = true, add = true }
 
--- the nodes of a graph that tell others something or make what is told: op, queue, and of outputs
+-- the nodes of a graph that send to others, or make what is sent: op, queue, and of outputs
 -- and inputs the storage, of calls also the sizes
 local function nodes_of(g)
   local list = {}

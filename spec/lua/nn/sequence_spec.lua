@@ -164,9 +164,9 @@ for line in io.lines(arg[1]) do
       end
     end
     local out, grad = norm(got:to "f32" - want:to "f32") / norm(want), worst(grads, want_grads)
-    local told = T.from({ 1, 4 }, { out, grad, sent.all_to_all and sent.all_to_all.bytes or 0,
+    local reported = T.from({ 1, 4 }, { out, grad, sent.all_to_all and sent.all_to_all.bytes or 0,
       sent.shift and sent.shift.bytes or 0 }, "f64")
-    local all = group:all_gather(told):totable()
+    local all = group:all_gather(reported):totable()
     if group:rank() == 0 then
       print(name .. ": " .. table.concat(all, " "))
       io.stdout:flush()

@@ -216,9 +216,9 @@ for line in io.lines(arg[1]) do
     end
     local function bytes(op) return sent[op] and sent[op].bytes or 0 end
     local one, all_grads = worst(grads, want_grads)
-    local told = T.from({ 1, 7 }, { norm(got - want) / norm(want), one, all_grads, bytes "shift",
+    local reported = T.from({ 1, 7 }, { norm(got - want) / norm(want), one, all_grads, bytes "shift",
       bytes "all_to_all", bytes "all_gather", planned or -1 }, "f64")
-    local all = group:all_gather(told):totable()
+    local all = group:all_gather(reported):totable()
     if group:rank() == 0 then
       print(name .. ": " .. table.concat(all, " "))
       io.stdout:flush()

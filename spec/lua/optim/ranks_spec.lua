@@ -124,10 +124,10 @@ describe("an update by ranks", function()
       small and "4096" or nil }, "", { deadline_s = 600 })
     assert.equal(0, done.exit, done.output)
     local out = { [0] = {}, {}, {}, {} }
-    for stage, hash, norm, state, sent, chunk, bias, told, story in done.output:gmatch(
+    for stage, hash, norm, state, sent, chunk, bias, report, story in done.output:gmatch(
         "(%d)\t(%S+)\t(%S+)\t(%S+)\t(%S+)\t(%S+)\t(%S+)\t(%S+)\t([^\n]*)\n") do
       table.insert(out[tonumber(stage)], { hash = hash, norm = norm, state = tonumber(state),
-        sent = tonumber(sent), told = tonumber(told), chunk = tonumber(chunk),
+        sent = tonumber(sent), reported = tonumber(report), chunk = tonumber(chunk),
         bias = tonumber(bias), story = story })
     end
     made[key] = out
@@ -160,7 +160,7 @@ describe("an update by ranks", function()
       local runs = train(4, "bf16", how)
       assert_same(runs, 0, 3)
       for stage = 0, 3 do
-        assert.equal(runs[stage][1].sent, runs[stage][1].told + 8 * 3, "ZeRO " .. stage)
+        assert.equal(runs[stage][1].sent, runs[stage][1].reported + 8 * 3, "ZeRO " .. stage)
       end
       assert.near(tonumber(train(4, "bf16", { behind = true })[1][1].norm),
         tonumber(runs[3][1].norm), 1e-2)
@@ -202,7 +202,7 @@ describe("an update by ranks", function()
             assert.equal(whole[stage] * elements + (22 - whole[stage]) * elements // size,
               one.state)
             assert.equal(sent[stage] * elements * (size - 1) // size + 8 * (size - 1), one.sent)
-            assert.equal(one.sent, one.told + 8 * (size - 1))
+            assert.equal(one.sent, one.reported + 8 * (size - 1))
           end
         end
       end

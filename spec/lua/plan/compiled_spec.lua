@@ -39,8 +39,8 @@ describe("a step compiled without a device", function()
     for i, config in ipairs(step.settings) do
       local graph <close> = step.graph(params, net, shape, config)
       local real <close> = run:compile(graph)
-      local told <close> = planned:compile(graph)
-      assert.same(layout(real), layout(told))
+      local report <close> = planned:compile(graph)
+      assert.same(layout(real), layout(report))
       arenas[i] = real:memory().arena
     end
     assert.is_true(arenas[2] < 0.8 * arenas[1])
@@ -59,11 +59,11 @@ describe("a step compiled without a device", function()
       local graph <close> = program.graph(pipe, inputs:shape(b), program.config(s, nil, nil,
         open.models.fresh))
       local real <close> = run:compile(graph)
-      local told = cache:step(s, open.models, b).memory
+      local report = cache:step(s, open.models, b).memory
       local got = real:memory()
       for _, kind in ipairs { "arena", "workspace", "inputs", "results", "consts", "params",
           "state" } do
-        assert.equal(got[kind], told[kind], kind .. " of " .. plan.bucket_name(b))
+        assert.equal(got[kind], report[kind], kind .. " of " .. plan.bucket_name(b))
       end
     end
     return #buckets

@@ -71,22 +71,22 @@ describe("docs/plan.md", function()
     for i = 1, 3 do
       steps, hours = steps + plans[i].course.steps, hours + plans[i].course.gpu_hours
     end
-    local function told(form, ...)
+    local function report(form, ...)
       assert.is_truthy(doc:find(form:format(...), 1, true), form:format(...))
     end
-    told("%s steps of the first three", show.count(steps))
-    told("are %s hours, %.0f %% below the 18,000", show.count(steps * 12 * 192 / 3600),
+    report("%s steps of the first three", show.count(steps))
+    report("are %s hours, %.0f %% below the 18,000", show.count(steps * 12 * 192 / 3600),
       100 * (1 - steps * 12 * 192 / 3600 / 18000))
-    told("need %s GPU hours for the first three stages", show.count(hours))
+    report("need %s GPU hours for the first three stages", show.count(hours))
     local b, kept = third.largest.bytes, 0
     for _, one in ipairs(third.largest.live) do
       kept = kept + (one.purpose == "kept" and one.block ~= "" and one.bytes or 0)
     end
-    told("%.1f GB of weights, %.0f GB of encoders and %.1f GB while they work, %.0f GB for",
+    report("%.1f GB of weights, %.0f GB of encoders and %.1f GB while they work, %.0f GB for",
       b.weights / 1e9, b.encoders / 1e9, b.encoding / 1e9, b.reserve / 1e9)
-    told("and %.0f GB of activations, of which %.0f GB are what blocks keep", b.arena / 1e9,
+    report("and %.0f GB of activations, of which %.0f GB are what blocks keep", b.arena / 1e9,
       kept / 1e9)
-    told("Another %.0f GB are inputs", b.slots / 1e9)
+    report("Another %.0f GB are inputs", b.slots / 1e9)
   end)
 
   it("has the parts of the published step as --published has them", function()

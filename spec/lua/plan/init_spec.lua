@@ -296,20 +296,20 @@ describe("a plan", function()
   end)
 
   it("of a job that does not train has no gradients and no update, and sends nothing", function()
-    local trained, told = there(bake(), "H100"), there(bake("job=eval_loss"), "8xH100")
+    local trained, report = there(bake(), "H100"), there(bake("job=eval_loss"), "8xH100")
     local made = there(settings.bake("opensora-1.2/stage1", { "model.depth=1", "job=extract",
       "bucket_config=recipe.replace{['144p'] = {[1] = {1.0, 2}}}" }), "8xH100")
-    for _, p in ipairs { told, made } do
+    for _, p in ipairs { report, made } do
       for _, kind in ipairs { "gradients", "masters", "moments", "averages", "snapshots" } do
         assert.equal(0, p.largest.bytes[kind], kind)
       end
       local s = p.largest.seconds
       assert.same({ 0, 0, 0, 0 }, { s.backward, s.update, s.exposed, s.reduce })
     end
-    assert.equal(trained.largest.bytes.weights, told.largest.bytes.weights)
-    assert.is_true(told.largest.bytes.arena < trained.largest.bytes.arena / 2)
+    assert.equal(trained.largest.bytes.weights, report.largest.bytes.weights)
+    assert.is_true(report.largest.bytes.arena < trained.largest.bytes.arena / 2)
     -- a batch is held at ten times
-    for i, b in ipairs(told.buckets) do
+    for i, b in ipairs(report.buckets) do
       local ratio = b.seconds.forward / trained.buckets[i].seconds.forward
       assert.is_true(ratio > 5 and ratio < 10.5, ratio)
     end
@@ -317,7 +317,7 @@ describe("a plan", function()
     for passes, words in pairs { [3] = { "eval_timesteps={0, 0.5, 1}" },
         [1] = { "eval_timesteps={0, 0.5, 1}", "eval_in_turn=true" } } do
       local other = there(bake("job=eval_loss", table.unpack(words)), "8xH100")
-      assert.near(told.largest.seconds.forward * passes / 10, other.largest.seconds.forward, 1e-9)
+      assert.near(report.largest.seconds.forward * passes / 10, other.largest.seconds.forward, 1e-9)
     end
     assert.same({ 0, 0, 0 }, { made.largest.bytes.weights, made.largest.bytes.arena,
       made.largest.seconds.forward })
@@ -337,26 +337,26 @@ describe("a plan", function()
   end)
 
   it("says whose rates it goes by, what was assumed, and what was not measured", function()
-    local function told(given)
+    local function report(given)
       local m = setmetatable(given, { __index = machine.open "H100" })
       local cache <close> = compiled.new(m)
       return table.concat(plan.of(bake(), { mesh = mesh.new(m), compiled = cache }).notes, "\n")
     end
-    local plain = told {}
+    local plain = report {}
     -- its file has the origin of each figure
     assert.matches("%d+ %% of the longest step hang on assumed figures %(.*rate.stream %d+ %%.*%);"
       .. " try: %-%-why", plain)
     assert.is_nil(plain:find("is assumed", 1, true) or plain:find("rates by", 1, true)
       or plain:find("measured without", 1, true))
-    assert.matches("H100: rates by NVIDIA data sheet", told { origin = false })
+    assert.matches("H100: rates by NVIDIA data sheet", report { origin = false })
     assert.matches("sources are assumed to be as large as their bucket", plain)
-    assert.matches("H100: rate.text is assumed: 5e%+14 by its peak.bf16", told { assumed = { {
+    assert.matches("H100: rate.text is assumed: 5e%+14 by its peak.bf16", report { assumed = { {
       field = "rate.text", value = 5e14, of = "peak.bf16" } } })
     -- of a processor, too
-    assert.matches("decode_rate is assumed", told { assumed = { { field = "decode_rate",
+    assert.matches("decode_rate is assumed", report { assumed = { { field = "decode_rate",
       value = 1e8 } }, cpu = E.device("cpu", 1):facts(), program_bytes = 1e6 })
     assert.matches("H100 was measured without accumulate, add, .*cast and %d+ others in bf16: "
-      .. "rated as others of their kind", told { ops = {} })
+      .. "rated as others of their kind", report { ops = {} })
   end)
 
   it("counts the cores that decode by the sources of an index", function()

@@ -149,20 +149,20 @@ for stage = 0, 3 do
   prog:run()
   update:step { lr = 1e-3, beta1 = 0.9, beta2 = 0.99, eps = 1e-8, weight_decay = 0, step = 1,
     grad_scale = 1 }
-  -- what has run: what ranks told each other, and what they computed meanwhile
-  local told, computed = {}, {}
+  -- what has run: what ranks reported each other, and what they computed meanwhile
+  local reported, computed = {}, {}
   for _, rows in ipairs { prog:times(), update.prog:times() } do
     for _, row in ipairs(rows) do
       local name = row.op:find "^linear" and (row.backward and "backward" or "forward")
         or row.op == "adamw" and "update"
       if not name then
-        told[#told + 1] = named[row.op]
+        reported[#reported + 1] = named[row.op]
       elseif computed[#computed] ~= name then
         computed[#computed + 1] = name
       end
     end
   end
-  print(stage, table.concat(told, " "), table.concat(computed, " "), g:story())
+  print(stage, table.concat(reported, " "), table.concat(computed, " "), g:story())
 end
 ]])
     local done = process.run({ process.program(), "-n", "4", script }, "", { deadline_s = 600 })
@@ -170,17 +170,17 @@ end
     for stage = 0, 3 do
       local how = schedule.of({ machine = quiet "H100", gpus = 4, nodes = 1, zero = stage },
         { forward_s = 1, backward_s = 2, update_s = 1, parameters = 3 << 16, bucket = 1 << 16 })
-      local told, computed, story = {}, {}, {}
+      local report, computed, story = {}, {}, {}
       for _, row in ipairs(timeline.rows(how)) do
         local name = row.what:match "%a+"
         if row.stream ~= "compute" then
-          told[#told + 1], story[#story + 1] = name, row.what:match "^%a+ %d$"
+          report[#report + 1], story[#story + 1] = name, row.what:match "^%a+ %d$"
         elseif computed[#computed] ~= name then
           computed[#computed + 1] = name
         end
       end
       -- graphs tell by themselves where their gradients or weights are shared
-      lines[#lines + 1] = table.concat({ stage, table.concat(told, " "),
+      lines[#lines + 1] = table.concat({ stage, table.concat(report, " "),
         table.concat(computed, " "), stage < 2 and ""
           or table.concat(story, ", ", 1, stage == 2 and 3 or #story) }, "\t") .. "\n"
     end

@@ -71,7 +71,7 @@ describe("the mesh", function()
   end
 
   it("is the fastest of all that fit, for memories from the least to plenty", function()
-    local tried, told, left = all_of(), {}, 0
+    local tried, report, left = all_of(), {}, 0
     assert.equal(6 * 2 * 4, #tried)
     table.sort(tried, function(a, b) return a.total < b.total end)
     for k = 0, 4 do
@@ -88,7 +88,7 @@ describe("the mesh", function()
       assert.equal(best ~= nil, first.fits)
       if best then
         assert.equal(best, first.rate)
-        told[first.recompute] = true
+        report[first.recompute] = true
       end
       for _, row in ipairs(rows) do
         local way = row.recompute .. " " .. row.sequence
@@ -105,7 +105,7 @@ describe("the mesh", function()
       end
     end
     -- more than one answer was right, and some ways were not followed to their end
-    assert.is_true(next(told, next(told)) ~= nil)
+    assert.is_true(next(report, next(report)) ~= nil)
     assert.is_true(left > 0)
   end)
 
@@ -204,7 +204,7 @@ describe("the mesh", function()
       best.bucket_size), solve.mesh_text(best))
   end)
 
-  it("is found where it fits in ZeRO 3 alone, and told as it is planned", function()
+  it("is found where it fits in ZeRO 3 alone, and reported as it is planned", function()
     local of = mesh.new(quick(1e9), 8)
     local other <close> = compiled.new(of.machine)
     -- the least that any way takes in each stage

@@ -170,7 +170,7 @@ describe("balanced batches", function()
 end)
 
 describe("what is too large", function()
-  it("is told with ways that fit, each planned, and the nearest of each kind", function()
+  it("is reported with ways that fit, each planned, and the nearest of each kind", function()
     local function with(values)
       return bake("model.depth=4", "grad_checkpoint=true",
         "bucket_config=recipe.replace{['32px'] = {[6] = {1.0, 8}}}", table.unpack(values))
@@ -222,7 +222,7 @@ describe("what is too large", function()
 end)
 
 describe("buckets of ranks that are too large", function()
-  it("are told with the largest that fits, planned", function()
+  it("are reported with the largest that fits, planned", function()
     local function with(values)
       return bake("model.hidden_size=512", "model.depth=2", "model.num_heads=8",
         "bucket_config=recipe.replace{['32px'] = {[1] = {1.0, 1}}}", "optim.type=adamw",

@@ -42,13 +42,13 @@ describe("a timeline", function()
     }
     local ran = simulate.run(numbered)
     local rows = timeline.rows { events = numbered, times = ran, seconds = ran.seconds }
-    local told = {}
+    local report = {}
     for i, row in ipairs(rows) do
-      told[i] = { row.what, row.begins, row.ends, row.stream, row.after, row.decides }
+      report[i] = { row.what, row.begins, row.ends, row.stream, row.after, row.decides }
     end
     assert.same({ { "backward 2", 0, 3, "compute", "", true }, { "input", 0, 2, "h2d", "", false },
       { "reduce 2", 3, 4, "comm_intra", "backward 2", false },
-      { "backward 1", 3, 6, "compute", "", true } }, told)
+      { "backward 1", 3, 6, "compute", "", true } }, report)
   end)
 
   it("is a trace with a row per stream, where an event knows if it decides", function()

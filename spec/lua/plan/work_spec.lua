@@ -38,7 +38,7 @@ describe("the work of a step", function()
     assert.is_true(work.seconds(m, row, "f32", true) < 1e-6)
   end)
 
-  it("is told by part, and by op with the longest first", function()
+  it("is reported by part, and by op with the longest first", function()
     local rows = { { op = "linear", flop = 600e12, bytes = 0 },
       { op = "linear", flop = 600e12, bytes = 0, again = true, backward = true },
       { op = "linear_dx", flop = 1200e12, bytes = 0, backward = true } }

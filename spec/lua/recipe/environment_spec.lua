@@ -53,7 +53,7 @@ describe("a recipe", function()
     assert.equal("1 3 k014 k07 k11 k1", s.name:sub(1, 19))
   end)
 
-  it("is told the line of what is refused", function()
+  it("is reported the line of what is refused", function()
     for text, want in pairs {
       ["local n = 0\nwhile true do n = n + 1 end"] = "attack.lua:2: more than 20000000 ",
       ["return recipe { lr =\nfunction() while true do end end }"] = "attack.lua:2: more than",

@@ -154,11 +154,11 @@ describe("readers", function()
     assert.equal(0, (require("moonreel.trainer").run(watched, { write = function() end })))
     -- the command itself, with what it bakes under watch
     settings.bake = function() return watched end
-    local told, real = {}, print
-    _G.print = function(path) told[#told + 1] = path end
+    local report, real = {}, print
+    _G.print = function(path) report[#report + 1] = path end
     local ok, code = pcall(require("moonreel.cli.sample").run, { recipe })
     _G.print = real
-    assert.same({ true, 0, 2 }, { ok, code, #told })
+    assert.same({ true, 0, 2 }, { ok, code, #report })
     local missed = {}
     for _, leaf in ipairs(baked:leaves()) do
       local row = leaf.row

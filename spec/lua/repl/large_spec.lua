@@ -47,7 +47,7 @@ describe("11.89 billion weights", function()
       assert.equal("9437184", elements)
       assert.equal("11891390528", all)
       assert.is_true(tonumber(private_kb) < 100e3, private_kb)
-      -- the tensor has 19 MB, its file or files 24 GB; how long it takes is told by `bench cli`
+      -- the tensor has 19 MB, its file or files 24 GB; how long it takes is reported by `bench cli`
       assert.is_true(tonumber(mapped_kb) < 200e3, mapped_kb)
       assert.is_true(tonumber(read_bytes) < 64e6, read_bytes)
     end)

@@ -29,7 +29,7 @@ describe("a long text", function()
     assert.equal(want, text:sub(1, #want))
   end)
 
-  it("inside a table is cut, and its length told", function()
+  it("inside a table is cut, and its length reported", function()
     local text = shown { ("x"):rep(1e6) }
     assert.is_true(#text < 5000)
     assert.matches("x\" ... 1000000 bytes", text)

@@ -105,13 +105,13 @@ describe("moonreel ckpt bisect", function()
     assert.equal(0, code, text)
     assert.matches("^step 2: good, exit 0\nstep 6: bad, exit 1\nstep 4: bad, exit 1\n"
       .. "the first bad one: step 4, [^\n]*/step%-000000000004\nthe last good one:  step 2, ", text)
-    local told = {}
+    local report = {}
     for line in text:match("\nbetween them:\n(.*)$"):gmatch "[^\n]+" do
-      told[#told + 1] = line:sub(24)
+      report[#report + 1] = line:sub(24)
     end
     assert.same({ "step 4 skipped: no good sample", "step 5: back to step 2: a spike",
       "step 4: the learning rate goes from 0.5 to 0.05",
-      "step 4 is a spike of the gradient norm: 9, limit 8; action -" }, told)
+      "step 4 is a spike of the gradient norm: 9, limit 8; action -" }, report)
     local r = json.decode((select(2, call("test $n -lt 6 || exit 7", "--json"))))
     assert.same({ "found", 4, 6, { 0, 7, 0 } }, { r.outcome, r.good.step, r.bad.step,
       { r.judged[1].exit, r.judged[2].exit, r.judged[3].exit } })

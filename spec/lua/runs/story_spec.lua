@@ -4,7 +4,7 @@ local json = require "moonreel.core.json"
 local story = require "moonreel.runs.story"
 
 describe("the story of a run", function()
-  local function told(lines)
+  local function report(lines)
     local one, kinds = story.new(), {}
     for i, line in ipairs(lines) do
       kinds[i] = one:add(line)
@@ -24,7 +24,7 @@ describe("the story of a run", function()
   end
 
   it("is one curve: a session that goes on takes back what lies beyond", function()
-    local one, kinds = told { start(0), step(1, 5), step(2, 4), step(3, 3), { kind = "save",
+    local one, kinds = report { start(0), step(1, 5), step(2, 4), step(3, 3), { kind = "save",
       step = 2 }, start(2), step(3, 9) }
     assert.equal("1:5 2:4 3:9", losses(one))
     assert.same({ "session", "step", "step", "step", "event", "session", "step" }, kinds)
@@ -37,7 +37,7 @@ describe("the story of a run", function()
   end)
 
   it("follows a rollback inside a session, and steps that were skipped", function()
-    local one, kinds = told { start(0), step(1, 5), { kind = "skip", step = 2 }, step(3, 9),
+    local one, kinds = report { start(0), step(1, 5), { kind = "skip", step = 2 }, step(3, 9),
       { kind = "rollback", step = 1, from = 3 }, step(2, 4) }
     assert.equal("1:5 2:4", losses(one))
     assert.equal("rollback", kinds[5])
@@ -48,7 +48,7 @@ describe("the story of a run", function()
   end)
 
   it("is not thrown off by lines of other versions and by gaps", function()
-    local one, kinds = told { { kind = "step", step = "7" }, { kind = "start" }, step(4, 1), {},
+    local one, kinds = report { { kind = "step", step = "7" }, { kind = "start" }, step(4, 1), {},
       { kind = "new", step = 9 } }
     assert.equal("4:1", losses(one))
     assert.same({ "event", "event", "step", "event", "event" }, kinds)

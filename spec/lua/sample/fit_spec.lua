@@ -1,4 +1,4 @@
---- What a rendering will take, told at few cells, beside what it takes; what does not fit is
+--- What a rendering will take, reported at few cells, beside what it takes; what does not fit is
 -- refused with what does.
 -- Covers: lua/moonreel/sample/fit.lua
 local E = require "moonreel.core.exec"
@@ -36,7 +36,7 @@ describe("a rendering", function()
     return run:compile(g), size
   end
 
-  it("is told what it will take from a size of few cells", function()
+  it("is reported what it will take from a size of few cells", function()
     local asked
     local function counted(r)
       local prog, size = step(r)
@@ -47,7 +47,7 @@ describe("a rendering", function()
       return fit.bytes(coder.auto, coder, {frames = frames, height = height, width = width,
         batch = 400}, counted)
     end
-    -- what is small is told exactly
+    -- what is small is reported exactly
     local exact = predicted(5, 128, 128)
     assert.equal(2 * 16 * 16, asked)
     local m = step{frames = 5, height = 128, width = 128, batch = 400}:memory()

@@ -66,12 +66,12 @@ describe("sample", function()
   end)
 
   it("says how long many steps will take before the first, and counts each", function()
-    local told = {}
+    local report = {}
     render(nil, { progress = function(done, total, expected_s)
-      told[#told + 1] = { done, total, expected_s }
+      report[#report + 1] = { done, total, expected_s }
     end })
     -- few operations are over before their time is known
-    assert.same({ { 0, 6 }, { 1, 6 }, { 2, 6 }, { 3, 6 }, { 4, 6 }, { 5, 6 }, { 6, 6 } }, told)
+    assert.same({ { 0, 6 }, { 1, 6 }, { 2, 6 }, { 3, 6 }, { 4, 6 }, { 5, 6 }, { 6, 6 } }, report)
     local total, expected
     local ok = pcall(render, nil, { steps = 1000000, progress = function(done, all, seconds)
       assert(done == 0)

@@ -35,7 +35,7 @@ describe("provenance of settings", function()
   local folder = require "spec.support.folder"
 
   -- set by, value and computed from of every row about a key; the folder's path left out
-  local function told(text, key, files)
+  local function report(text, key, files)
     local dir = folder.new()
     for name, content in pairs(files or {}) do
       dir:write(name, content)
@@ -58,31 +58,31 @@ describe("provenance of settings", function()
     local text = "return recipe { epochs = 4, optim = function(r) return { lr = 10 * r.epochs, "
       .. "eps = 1 } end }"
     assert.same({ "default optim.lr 0.0001", "main.lua:1 optim.lr 40.0 from epochs" },
-      told(text, "lr"))
-    assert.equal("main.lua:1 optim.eps 1.0 from epochs", told(text, "optim.eps")[2])
+      report(text, "lr"))
+    assert.equal("main.lua:1 optim.eps 1.0 from epochs", report(text, "optim.eps")[2])
     -- also inside a map, and of a function inside a list
     assert.same({ "main.lua:1 bucket_config.a.1 { 1.0, 4 } from epochs" },
-      told("return recipe { epochs = 4, bucket_config = { a = function(r) return { [1] = { 1, "
+      report("return recipe { epochs = 4, bucket_config = { a = function(r) return { [1] = { 1, "
         .. "r.epochs } } end } }", "bucket_config"))
     assert.equal("main.lua:1 optim.betas { 0.5, 0.75 } from seed",
-      told("return recipe { seed = 2, optim = { betas = { function(r) return 1 / r.seed end, 0.75 "
-        .. "} } }", "optim.betas")[2])
+      report("return recipe { seed = 2, optim = { betas = { function(r) return 1 / r.seed end, "
+        .. "0.75 } } }", "optim.betas")[2])
   end)
 
   it("tells who took an entry out, also of a default map", function()
     local base = { ["base.lua"] = "return recipe {\n mask_ratios = { random = 0.5, identity = 0.5 "
       .. "} }" }
     assert.same({ "base.lua:2 mask_ratios.random 0.5", "main.lua:2 mask_ratios.random removed" },
-      told('return recipe.extend("./base") {\n mask_ratios = { random = recipe.remove } }',
+      report('return recipe.extend("./base") {\n mask_ratios = { random = recipe.remove } }',
         "mask_ratios.random", base))
     assert.same({ "base.lua:2 mask_ratios.random 0.5", "main.lua:3 mask_ratios.random removed" },
-      told('return recipe.extend("./base") {\n\n mask_ratios = recipe.replace { identity = 1 } }',
+      report('return recipe.extend("./base") {\n\n mask_ratios = recipe.replace { identity = 1 } }',
         "mask_ratios.random", base))
-    local gone = told('return recipe { resolutions = { ["144p"] = recipe.remove } }',
+    local gone = report('return recipe { resolutions = { ["144p"] = recipe.remove } }',
       "resolutions.144p.pixels")
     assert.same({ "default resolutions.144p.pixels 36864",
       "main.lua:1 resolutions.144p.pixels removed" }, gone)
     -- one that was never there is no entry
-    assert.is_false(pcall(told, "return recipe {}", "mask_ratios.random"))
+    assert.is_false(pcall(report, "return recipe {}", "mask_ratios.random"))
   end)
 end)

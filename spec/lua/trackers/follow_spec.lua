@@ -17,7 +17,7 @@ local function recorder()
     close = function() put "." end }
 end
 
-local function told(lines)
+local function report(lines)
   local dir <close> = folder.new()
   dir:write("journal.jsonl", tracked.text(lines))
   local writer = recorder()
@@ -29,7 +29,7 @@ end
 
 describe("a journal", function()
   it("goes on in a new part with each session", function()
-    local text, parts = told { { kind = "weights" }, start(0), step(1), step(2),
+    local text, parts = report { { kind = "weights" }, start(0), step(1), step(2),
       { kind = "end", step = 2 }, start(2), step(3) }
     assert.equal("start behind 0 1 2 end . resume behind 2 3 .", text)
     assert.is_true(parts[1].whole)
@@ -38,7 +38,7 @@ describe("a journal", function()
   end)
 
   it("goes back with a session that begins at an older step, and with a rollback", function()
-    local text, parts = told { start(0), step(1), step(2), step(3), start(2), step(3), step(4),
+    local text, parts = report { start(0), step(1), step(2), step(3), start(2), step(3), step(4),
       { kind = "rollback", step = 3, from = 4 }, step(4) }
     assert.equal("start behind 0 1 2 3 . rewind behind 2 3 4 rollback at 3 . rewind behind 3 4 .",
       text)
@@ -47,7 +47,7 @@ describe("a journal", function()
   end)
 
   it("has parts at least a second apart, whatever the clock does", function()
-    local _, parts = told { start(0, { wall = 100 }), step(1), { kind = "rollback", step = 0,
+    local _, parts = report { start(0, { wall = 100 }), step(1), { kind = "rollback", step = 0,
       wall = 100.2 }, start(0, { wall = 7 }), start(0, { wall = 1e300 }) }
     assert.same({ 100, 101, 102, 103 }, { parts[1].wall, parts[2].wall, parts[3].wall,
       parts[4].wall })
@@ -55,12 +55,12 @@ describe("a journal", function()
   end)
 
   it("never has a step twice in one part, nor a part without a session", function()
-    assert.equal("start behind 4 5 . rewind behind 4 5 .", (told { step(5), step(5) }))
-    assert.equal("", (told { { kind = "end", step = 1 }, { kind = "note" }, { step = 4 } }))
+    assert.equal("start behind 4 5 . rewind behind 4 5 .", (report { step(5), step(5) }))
+    assert.equal("", (report { { kind = "end", step = 1 }, { kind = "note" }, { step = 4 } }))
   end)
 
   it("is not whole where a tracker had trouble or a note came late", function()
-    local _, parts = told { start(0), { kind = "tracker", step = 0 }, { kind = "end", step = 0 },
+    local _, parts = report { start(0), { kind = "tracker", step = 0 }, { kind = "end", step = 0 },
       start(0), { kind = "end", step = 0 }, { kind = "note", text = "x" }, start(0) }
     assert.same({ false, false, true }, { parts[1].whole, parts[2].whole, parts[3].whole })
   end)
@@ -99,7 +99,7 @@ describe("a journal", function()
   end)
 
   it("takes no id that could leave the folder", function()
-    local _, parts = told { start(0, { run = "../../x" }) }
+    local _, parts = report { start(0, { run = "../../x" }) }
     assert.equal("unnamed", parts[1].id)
   end)
 end)

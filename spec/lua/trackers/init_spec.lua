@@ -151,12 +151,12 @@ describe("trackers", function()
     end
     assert.is_nil(hparams:find("seed", 1, true))
     local records = tracked.records(those("wandb", "%.wandb$")[1])
-    local told = records[2][2]
-    local config = tracked.items(tracked.get(told, 4), 1)
+    local reported = records[2][2]
+    local config = tracked.items(tracked.get(reported, 4), 1)
     assert.same({ lr = 0.5, name = "x", flag = true, model = { depth = 2 }, seed = 7,
       wandb_project = "p", wandb_tags = { "a", "b" } }, config)
-    assert.same({ "abc123", "p", "001-x", "a" }, { tracked.get(told, 1), tracked.get(told, 3),
-      tracked.get(told, 8), tracked.get(told, 10) })
+    assert.same({ "abc123", "p", "001-x", "a" }, { tracked.get(reported, 1),
+      tracked.get(reported, 3), tracked.get(reported, 8), tracked.get(reported, 10) })
     assert.equal("0.31.0", tracked.get(records[1][2], 1, 1))
   end)
 
@@ -166,9 +166,9 @@ describe("trackers", function()
     export()
     local text = those("wandb", "%.wandb$")[1]
     assert.equal(1, text:byte(7))
-    local told = tracked.records(text)[2][2]
-    assert.same({ "me", "q", "z" }, { tracked.get(told, 2), tracked.get(told, 3),
-      tracked.get(told, 10) })
+    local reported = tracked.records(text)[2][2]
+    assert.same({ "me", "q", "z" }, { tracked.get(reported, 2), tracked.get(reported, 3),
+      tracked.get(reported, 10) })
   end)
 
   it("name each folder and file by the journal alone", function()

@@ -49,7 +49,7 @@ local function train(size, name, steps, ...)
 end
 
 -- losses of its steps, and what its starts say of buckets
-local function told(name)
+local function reported(name)
   local losses, starts = {}, {}
   for entry in run.entries(demo_data.run_dir(out, name)) do
     losses[#losses + 1] = entry.kind == "step" and ("%.17g %.17g"):format(entry.loss,
@@ -73,7 +73,7 @@ describe("a run that tries sizes of buckets", function()
     it(("takes the quickest, says what it tried, and keeps it (ZeRO %d)"):format(zero), function()
       local stage, name = "plugin_config.zero_stage=" .. zero, "tried" .. zero
       local text = train(2, name, 2, AUTO, stage)
-      local _, starts = told(name)
+      local _, starts = reported(name)
       local size, seen = starts[1], {}
       assert.is_true(#size.tried >= 2)
       assert.equal(size.formula, size.tried[1].elements)
@@ -87,10 +87,10 @@ describe("a run that tries sizes of buckets", function()
         "%g"):format(size.elements / (1 << 20)):gsub("%p", "%%%0")), text)
       text = train(2, name, 3, AUTO, stage, "load=" .. demo_data.run_dir(out, name))
       assert.matches("reduce_bucket_size_in_m = [%d.]+, as before\n", text)
-      local losses, again = told(name)
+      local losses, again = reported(name)
       assert.same({ size.elements, true }, { again[2].elements, again[2].kept })
       train(2, "plain" .. zero, 3, stage)
-      assert_near((told("plain" .. zero)), losses)
+      assert_near((reported("plain" .. zero)), losses)
     end)
   end
 
@@ -99,18 +99,18 @@ describe("a run that tries sizes of buckets", function()
     for _, elements in ipairs { 65536, 1 << 27 } do
       train(2, "fixed" .. elements, 3, AUTO, clip)
     end
-    local many, starts = told "fixed65536"
+    local many, starts = reported "fixed65536"
     assert.equal(65536, starts[1].elements)
-    assert_near((told("fixed" .. (1 << 27))), many)
+    assert_near((reported("fixed" .. (1 << 27))), many)
     train(2, "stopped65536", 2, AUTO, clip)
     -- what is taken on the way back is not what a trial would take
     train(2, "stopped", 3, AUTO, clip, "load=" .. demo_data.run_dir(out, "stopped65536"))
-    assert.same(many, (told "stopped65536"))
+    assert.same(many, (reported "stopped65536"))
   end)
 
   it("tries again with another number of ranks, and nothing alone", function()
     train(3, "tried1", 4, AUTO, "load=" .. demo_data.run_dir(out, "tried1"))
-    local _, starts = told "tried1"
+    local _, starts = reported "tried1"
     assert.equal(3, starts[#starts].ranks)
     assert.is_truthy(starts[#starts].tried)
     assert.not_matches("reduce_bucket_size_in_m", train(1, "alone", 1, AUTO))

@@ -30,7 +30,7 @@ describe("a disk that cannot hold two checkpoints", function()
 
   local train = ("train ./small data_path=%s steps=1 outputs=disk"):format(demo_data.path())
 
-  it("is told when the run begins, before its first step", function()
+  it("is reported when the run begins, before its first step", function()
     local out, code = on_disk(dir, 30, train)
     if not out then
       return pending("no file system of its own can be mounted here")
@@ -44,7 +44,7 @@ describe("a disk that cannot hold two checkpoints", function()
     assert.equal(0, code, out)
   end)
 
-  it("is told by doctor", function()
+  it("is reported by doctor", function()
     local out, code = on_disk(dir, 30, "doctor ./small --outputs disk")
     if not out then
       return pending("no file system of its own can be mounted here")

@@ -179,15 +179,15 @@ describe("a run in trouble", function()
     end
     local part = "rank 1 could not write its part: host [^:\n]+: %S+r00001%-of%-00002"
       .. "%.safetensors[^\n]*: [^\n]*File too large\n"
-    local exit, told, steps = train(8, 12)
-    assert.equal(0, exit, told)
-    assert.matches("save of step 6: retry: " .. part, told)
+    local exit, reported, steps = train(8, 12)
+    assert.equal(0, exit, reported)
+    assert.matches("save of step 6: retry: " .. part, reported)
     -- what was written of it is gone
     assert.same({ 12, 9, 3 }, steps)
-    exit, told, steps = train(1000, 200)
-    assert.equal(8, exit, told)
+    exit, reported, steps = train(1000, 200)
+    assert.equal(8, exit, reported)
     local refusal = "no checkpoint of step %d+ was committed in 5 s .*; the last save: .*" .. part
-    assert.matches(refusal, told)
+    assert.matches(refusal, reported)
     assert.same({ 3 }, steps)
   end)
 

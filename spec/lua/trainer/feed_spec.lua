@@ -66,7 +66,7 @@ describe("trainer.feed", function()
     local apart = setmetatable({autoencoder = {latent = function() return {1, 1, 1, 1} end},
       text = text}, {__index = pipe})
     for _, keys in ipairs{{5, 6, 7}, {5}} do
-      local B, told, encoded = #keys, {}, {}
+      local B, report, encoded = #keys, {}, {}
       -- ranks one after the other: what they tell is joined, the first one has decoded
       for rank = 0, 1 do
         local one = batch(keys)
@@ -84,16 +84,16 @@ describe("trainer.feed", function()
         local group = {size = function() return 2 end, rank = function() return rank end}
         function group.broadcast(_, x)
           local kept = x.dtype
-          told[kept] = told[kept] or x:clone()
-          return told[kept]
+          report[kept] = report[kept] or x:clone()
+          return report[kept]
         end
         function group.all_gather(_, x, how)
           calls = calls + 1
           assert.equal(how.rows[rank + 1], x.shape[1])
           assert.equal(B, how.rows[1] + how.rows[2])
           local name = "gathered" .. calls
-          told[name] = told[name] or {}
-          table.move(x:totable(), 1, x.shape[1], #told[name] + 1, told[name])
+          report[name] = report[name] or {}
+          table.move(x:totable(), 1, x.shape[1], #report[name] + 1, report[name])
           return x.shape[1] == B and x or T.new(x.dtype, {B, table.unpack(x.shape, 2)})
         end
         local made = feed.new(settings{model = {class_dropout_prob = 0}}, apart,
@@ -104,7 +104,7 @@ describe("trainer.feed", function()
       end
       assert.same(keys, encoded)
       for call = 1, 3 do
-        assert.same(keys, told["gathered" .. call])
+        assert.same(keys, report["gathered" .. call])
       end
     end
   end)

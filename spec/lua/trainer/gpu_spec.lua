@@ -51,7 +51,7 @@ describe("watch", function()
       print(w:look(101).power_w)]], ""):gsub("\t", " "), nil)
   end)
 
-  it("says once that the GPU runs slower, and what is not told is absent", function()
+  it("says once that the GPU runs slower, and what is not reported is absent", function()
     assert.equal("heat|the GPU runs slower (heat): 1755 MHz of 1980, 61 C\nheat|nil\n",
       looks([[
         local w <close> = watch(device)

@@ -80,13 +80,13 @@ describe("the hosts of a run", function()
 end)
 
 describe("what a host has written", function()
-  local told, said, r
+  local report, said, r
   before_each(function()
-    told, said = {}, {}
+    report, said = {}, {}
     base.make_dir(dir.path .. "/x/log")
     r = { dir = dir.path .. "/x", fence = 3, step = 5, settings = { hosts = { every = 1e-9 } },
       team = { leads = true }, hosts = { at = 0, seen = {}, faults = {}, begun = true },
-      journal = { append = function(_, line) told[#told + 1] = line end },
+      journal = { append = function(_, line) report[#report + 1] = line end },
       progress = { say = function(_, line) said[#said + 1] = line end } }
   end)
   after_each(function() os.execute("rm -r '" .. dir.path .. "/x'") end)
@@ -106,9 +106,9 @@ describe("what a host has written", function()
     look("node-a.json", state(2, { "x" }))
     look("node-a.json", state(3))
     look("node-a.json", state(4))
-    assert.equal(4, #told)
+    assert.equal(4, #report)
     assert.same({ kind = "node", host = "a", step = 5, wall = 7, scalars = { ["node/a/load"] = 1 },
-      faults = { "x" } }, told[1])
+      faults = { "x" } }, report[1])
     assert.same({ "host a: x", "host a: nothing is wrong any more" }, said)
   end)
 
@@ -119,10 +119,10 @@ describe("what a host has written", function()
     look("node-b.json", '{"fence":3,')
     look("node-c.json", { fence = 3, host = "c" })
     look("nodes.json", state(1))
-    assert.same({}, told)
+    assert.same({}, report)
     -- another rank takes none
     r.team.leads = false
     look("node-a.json", state(1))
-    assert.same({}, told)
+    assert.same({}, report)
   end)
 end)

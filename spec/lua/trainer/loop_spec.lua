@@ -88,7 +88,7 @@ describe("trainer.loop", function()
   it("moves the shift of times with its steps, also where it goes on", function()
     local words = { "scheduler.train_shift_from=8", "scheduler.train_shift=1",
       "scheduler.train_shift_steps=3", "log_every=100" }
-    local function told(name, ...)
+    local function report(name, ...)
       local ok, result, _, dir = train(bake("name=" .. name, table.unpack({...}, 1)), nil)
       assert.is_true(ok, tostring(result))
       local list = {}
@@ -97,12 +97,12 @@ describe("trainer.loop", function()
       end
       return list, dir
     end
-    local whole = told("moves", "steps=5", table.unpack(words))
+    local whole = report("moves", "steps=5", table.unpack(words))
     for i, ratio in ipairs{8, 4, 2, 1, 1} do
       assert.near(ratio, whole[i][1], 1e-12)
     end
-    local _, dir = told("resumed", "steps=2", table.unpack(words))
-    assert.same(whole, told("resumed", "steps=5", "load=" .. dir, table.unpack(words)))
+    local _, dir = report("resumed", "steps=2", table.unpack(words))
+    assert.same(whole, report("resumed", "steps=5", "load=" .. dir, table.unpack(words)))
   end)
 
   it("tells once of samples that cannot be read, and at its end how many there were", function()
@@ -353,8 +353,8 @@ describe("trainer.loop", function()
     end))
     assert.is_false(ok)
     assert.equal("MR_E_NONFINITE", err.code)
-    local told = entries(dir, "error")
-    assert.same({ 1, err.code, err.message }, { #told, told[1].code, told[1].text })
+    local report = entries(dir, "error")
+    assert.same({ 1, err.code, err.message }, { #report, report[1].code, report[1].text })
     assert.equal(7, err.exit)
     assert.matches("3 steps in a row without a finite loss", err.message)
     assert.same({5}, require("moonreel.ckpt").steps(dir))

@@ -165,8 +165,8 @@ end
 local function check_skipped(result, seen, place)
   for _, skip in ipairs(seen.skip) do
     for _, row in ipairs(result.steps) do
-      if row.step == skip.step and not row.told then
-        row.told = true
+      if row.step == skip.step and not row.reported then
+        row.reported = true
         assert.equal(row.before, row.after, place .. ": a skipped step has changed the state")
         break
       end
@@ -298,9 +298,9 @@ describe("a planted fault", function()
     end
     for i, result in ipairs(results_of(2, plans)) do
       assert.equal(6, result.exit, result.problem)
-      local told = entries(plans[i].dir, KNOWN + 1).replicas[1]
-      assert.equal(KNOWN + 2, told.step)
-      assert.matches("rank 1 holds other bits of", told.text)
+      local report = entries(plans[i].dir, KNOWN + 1).replicas[1]
+      assert.equal(KNOWN + 2, report.step)
+      assert.matches("rank 1 holds other bits of", report.text)
     end
   end)
 

@@ -21,9 +21,9 @@ end)
 
 describe("trainer.recompute", function()
   -- blocks that free 10 and 30 bytes for 20 and 30 operations
-  local function choices(told)
+  local function choices(report)
     return recompute.new({ 2, 3 }, function(choice)
-      told[#told + 1] = recompute.text(choice)
+      report[#report + 1] = recompute.text(choice)
       return 1000 - 10 * choice[1] - 30 * choice[2], 5 + 20 * choice[1] + 30 * choice[2]
     end)
   end
@@ -52,9 +52,9 @@ describe("trainer.recompute", function()
       assert.equal(n, known[recompute.text(choice)])
       assert.is_true(asked <= 4, asked)
     end
-    local told = {}
-    assert.is_false(choices(told):first(function() return true end))
-    assert.same({}, told) -- nothing is measured where everything fits
+    local report = {}
+    assert.is_false(choices(report):first(function() return true end))
+    assert.same({}, report) -- nothing is measured where everything fits
   end)
 end)
 
@@ -180,7 +180,7 @@ describe("a run with grad_ckpt_settings = auto", function()
   end
 
   -- losses of its steps; the choices of its first buckets; the record of its newest checkpoint
-  local function told(name)
+  local function report(name)
     local losses, choices, dir = {}, {}, demo_data.run_dir(out, name)
     for entry in run.entries(dir) do
       losses[#losses + 1] = entry.kind == "step" and ("%.17g"):format(entry.loss) or nil
@@ -197,26 +197,26 @@ describe("a run with grad_ckpt_settings = auto", function()
     local text = train(1, { { "1e12", "name=plain" }, { "1e12", "name=room", auto },
       { "8e6", "name=tight", auto } })
     assert.matches("bucket 32px 6x32x32: [^\n]* a step, recomputes nothing\n", text)
-    local plain, _, none = told "plain"
+    local plain, _, none = report "plain"
     assert.is_nil(none)
-    local room, choices = told "room"
+    local room, choices = report "room"
     assert.same(plain, room)
     for _, choice in pairs(choices) do
       assert.equal("nothing", choice)
     end
-    local tight, fewer, record = told "tight"
+    local tight, fewer, record = report "tight"
     assert.same(plain, tight)
     assert.equal("nothing", fewer["1x32x32 b8 l56"])
     assert.matches("^{[012], 0}$", fewer["6x32x32 b8 l56"])
     assert.equal(fewer["6x32x32 b8 l56"], recompute.text(record["6x32x32 b8 l56"]))
     local dir = demo_data.run_dir(out, "tight")
     train(1, { { "1e12", "name=tight", "load=" .. dir, auto, "steps=3" } })
-    local _, again, same = told "tight"
+    local _, again, same = report "tight"
     assert.same(fewer, again)
     assert.same(record, same)
     -- what was taken before has no room any more
     train(1, { { "1e6", "name=tight", "load=" .. dir, auto, "steps=4" } })
-    for _, choice in pairs(select(3, told "tight")) do
+    for _, choice in pairs(select(3, report "tight")) do
       assert.same({ 3, 3 }, choice)
     end
   end)
@@ -225,8 +225,8 @@ describe("a run with grad_ckpt_settings = auto", function()
     local words = { "1e12,8e6", "name=zero", "plugin_config.zero_stage=3",
       "grad_ckpt_settings=auto" }
     train(2, { words, { "1e12", "name=zero_plain", "plugin_config.zero_stage=3" } })
-    local losses, _, record = told "zero"
-    assert.same(losses, (told "zero_plain"))
+    local losses, _, record = report "zero"
+    assert.same(losses, (report "zero_plain"))
     assert.equal("all", next(record))
     assert.is_nil(next(record, "all"))
   end)

@@ -127,23 +127,23 @@ describe("a run that may render little of its time", function()
       'sampling.prompts={"a", "b"}', ...)
   end
   local function lines(name)
-    local told, last = {}, nil
+    local report, last = {}, nil
     for line in run.entries(demo_data.run_dir(dir.path, name)) do
       if line.kind == "samples" then
-        told[#told + 1] = ("%d %s"):format(line.step, line.event or "rendered")
+        report[#report + 1] = ("%d %s"):format(line.step, line.event or "rendered")
       end
       last = line
     end
-    return told, last
+    return report, last
   end
 
   for _, on in ipairs { "host", "device" } do
     it("leaves out all but the last one, on the " .. on, function()
       local said = train(on, "steps=15", "sampling.on=" .. on, "sampling.most_share=0.00001")
-      local told, last = lines(on)
+      local report, last = lines(on)
       assert.same({ "10 skip", "15 rendered", "5 skip" }, (function()
-        table.sort(told)
-        return told
+        table.sort(report)
+        return report
       end)())
       assert.matches("renderings: every 5 steps %(sampling.every%) 2 clips, about [%d.]+ s each"
         .. (on == "host" and " of a processor, beside the run, by %d+ thread"

@@ -47,7 +47,7 @@ describe("a run with sampling.every", function()
     return list
   end
   -- step -> how many lines of a journal say that it was rendered
-  local function told(name, event)
+  local function report(name, event)
     local steps = {}
     for line in run.entries(run_dir(name)) do
       if line.kind == "samples" and line.event == event then
@@ -64,7 +64,7 @@ describe("a run with sampling.every", function()
       local at = ("%s/samples/step%d/recipe"):format(run_dir(name), step)
       assert.same({ "rendering.json", "sample_0000.mp4", "sample_0001.mp4" }, base.list_dir(at))
     end
-    assert.same(want, told(name))
+    assert.same(want, report(name))
     assert.equal(#steps + 1, #base.list_dir(run_dir(name) .. "/samples"))
     assert.same({ "lock" }, base.list_dir(run_dir(name) .. "/samples/.watch/recipe"))
   end
@@ -160,7 +160,7 @@ describe("a run with sampling.every", function()
       local back = lines_of(name, "rollback")
       assert.equal(1, #back)
       -- 25 was saved twice; beside the run the first one may not have been rendered in time
-      local again = told(name)
+      local again = report(name)
       assert.is_true(again[25] == 2 or on == "host" and again[25] == 1)
       again[25] = nil
       assert.same({ [5] = 1, [10] = 1, [15] = 1, [20] = 1, [30] = 1, [34] = 1 }, again)
@@ -180,8 +180,8 @@ describe("a run with sampling.every", function()
       assert.equal(0, done.exit, done.output)
       assert.matches("step 10 is not rendered: .*take about", done.output)
       assert.matches("done: step 20", done.output)
-      assert.same({ [10] = 1, [20] = 1 }, told(name, "fail"))
-      assert.same({}, told(name))
+      assert.same({ [10] = 1, [20] = 1 }, report(name, "fail"))
+      assert.same({}, report(name))
     end
   end)
 
@@ -205,7 +205,7 @@ describe("a run with sampling.every", function()
       assert.equal(0, done.exit, done.output)
       assert.matches("prompts.txt:1: 'caf\\xe9' is not UTF-8", done.output, 1, true)
       assert.matches("done: step 20", done.output)
-      assert.same({}, told("damaged" .. on))
+      assert.same({}, report("damaged" .. on))
       for _, line in ipairs(lines_of("damaged" .. on, "samples")) do
         assert.matches("exit code 4: .*is not UTF%-8", line.text)
       end
@@ -220,7 +220,7 @@ describe("a run with sampling.every", function()
         if r.renders and r.renders.child then send() end
       end]], words("stopped", "steps=100000", "scheduler.num_sampling_steps=200"))
     assert.equal(143, done.exit, done.output)
-    assert.same({}, told "stopped")
+    assert.same({}, report "stopped")
     local steps = ckpt.steps(run_dir "stopped")[1]
     done = train("stopped", "load=latest", "steps=" .. steps, "sampling.every=100000")
     assert.equal(0, done.exit, done.output)

@@ -23,7 +23,7 @@ function loop.step(r)
 end
 table.move(arg, 4, #arg, 1, words)
 local good, problem = pcall(require("moonreel.cli.train").run, words)
-io.stderr:write(good and "" or (problem.told and "" or problem.message) .. "\n")
+io.stderr:write(good and "" or (problem.reported and "" or problem.message) .. "\n")
 os.exit(good and 0 or problem.exit)
 ]]
 
@@ -52,10 +52,10 @@ describe("replicas", function()
 
   it("name the one of three that differs, and leave nothing of it", function()
     -- in the chunk that it owns: two others are believed
-    local exit, told = train(3, 1, "w", 50000, "plugin_config.zero_stage=0")
-    assert.equal(6, exit, told)
+    local exit, report = train(3, 1, "w", 50000, "plugin_config.zero_stage=0")
+    assert.equal(6, exit, report)
     assert.matches("step 2: rank 1 holds other bits of 'w' in bucket 1 than the others: [%w_. ]+\n"
-      .. "  they were last equal after update 1; try: load a checkpoint from before", told)
+      .. "  they were last equal after update 1; try: load a checkpoint from before", report)
     local found = demo_data.run_dir(dir.path, "run")
     assert.same({ 1 }, require("moonreel.ckpt").steps(found))
     local seen, last
@@ -69,14 +69,14 @@ describe("replicas", function()
   end)
 
   it("believe the owner of two, look at all that is held twice, and pass what is equal", function()
-    local exit, told = train(2, 1, "adam_m", 100, "plugin_config.zero_stage=0")
-    assert.equal(6, exit, told)
-    assert.matches("rank 1 holds other bits of 'adam_m'", told)
-    exit, told = train(2, 0, "frozen", 3, "plugin_config.zero_stage=3")
-    assert.equal(6, exit, told)
-    assert.matches("rank 1 holds other bits of 'frozen' than rank 0, one of which is right", told)
+    local exit, report = train(2, 1, "adam_m", 100, "plugin_config.zero_stage=0")
+    assert.equal(6, exit, report)
+    assert.matches("rank 1 holds other bits of 'adam_m'", report)
+    exit, report = train(2, 0, "frozen", 3, "plugin_config.zero_stage=3")
+    assert.equal(6, exit, report)
+    assert.matches("rank 1 holds other bits of 'frozen' than rank 0, one of which is right", report)
     -- of its own part there is no other
-    exit, told = train(2, 0, "w.1", 3, "plugin_config.zero_stage=3")
-    assert.equal(0, exit, told)
+    exit, report = train(2, 0, "w.1", 3, "plugin_config.zero_stage=3")
+    assert.equal(0, exit, report)
   end)
 end)

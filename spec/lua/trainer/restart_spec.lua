@@ -166,15 +166,15 @@ describe("a restart", function()
     local log
     ok, problem, log = restart(fewer, "data_change=carry")
     assert.is_true(ok, tostring(problem))
-    local told = "the data set changed: %d+ samples that epoch 0 has trained are left out"
-    assert.matches(told, log)
+    local report = "the data set changed: %d+ samples that epoch 0 has trained are left out"
+    assert.matches(report, log)
     ok, problem, log = restart(fewer, "data_change=next")
     assert.is_true(ok, tostring(problem))
     assert.matches("the data begin anew with epoch 1\n", log)
     -- the same samples in another order are no other data
     ok, problem, log = restart(turned)
     assert.is_true(ok, tostring(problem))
-    assert.matches(told, log)
+    assert.matches(report, log)
     -- the same index under another name is the same data set
     local other = demo_data.path():gsub("demo%.mrx$", "other.mrx")
     os.execute(("cp -r '%s' '%s'"):format(demo_data.path(), other))

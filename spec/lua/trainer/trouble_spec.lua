@@ -68,12 +68,12 @@ describe("a run with spikes", function()
     local said = trained(1, { draws = LARGE }, "log", 32, NO_LOSSES)
     assert.matches("step 29 is a spike: gradient norm [%d.]+: for 3 steps on end above 5 times its "
       .. "median, [%d.]+\n", said)
-    local told = lines("log", "spike")
-    assert.equal(1, #told)
-    assert.same({ "log", "norm", 29, 3 }, { told[1].action, told[1].cause, told[1].step,
-      told[1].steps })
+    local report = lines("log", "spike")
+    assert.equal(1, #report)
+    assert.same({ "log", "norm", 29, 3 }, { report[1].action, report[1].cause, report[1].step,
+      report[1].steps })
     local steps = {}
-    for i, row in ipairs(told[1].samples) do
+    for i, row in ipairs(report[1].samples) do
       steps[i] = row.step
       assert.equal(4, #row.ids)
     end
@@ -105,10 +105,10 @@ describe("a run with spikes", function()
     trained(1, { draws = { ["11"] = 10 }, known = { 50, 3, 0.04 } }, "loss", 12,
       "spike.action=skip", "ckpt_every=1")
     assert.same({ 12 }, steps_of("loss", "skip"))
-    local told = lines("loss", "spike")[1]
-    assert.same({ "loss", 12 }, { told.cause, told.step })
-    assert.matches("^32px of 6 frames, noise [1-4] of 4$", told.group)
-    assert.equal(1, #told.samples)
+    local report = lines("loss", "spike")[1]
+    assert.same({ "loss", 12 }, { report.cause, report.step })
+    assert.matches("^32px of 6 frames, noise [1-4] of 4$", report.group)
+    assert.equal(1, #report.samples)
     local dir = demo_data.run_dir(out, "loss")
     local a <close> = ckpt.open(ckpt.dir(dir, 11))
     local b <close> = ckpt.open(ckpt.dir(dir, 12))

@@ -79,10 +79,10 @@ describe("a run of several hosts", function()
       hosts = line.kind == "start" and line.hosts or hosts
       if line.kind == "step" then
         n = (n or 0) + 1
-        local told = line.host_waits
-        assert.is_true(told.data_s[2] >= 0.03, json.encode(line))
-        assert.is_true(math.abs(line.data_wait_s - math.max(table.unpack(told.data_s))) < 1e-3)
-        assert.is_true(told.others_s[2] > 0 or told.others_s[1] > 0)
+        local report = line.host_waits
+        assert.is_true(report.data_s[2] >= 0.03, json.encode(line))
+        assert.is_true(math.abs(line.data_wait_s - math.max(table.unpack(report.data_s))) < 1e-3)
+        assert.is_true(report.others_s[2] > 0 or report.others_s[1] > 0)
       end
     end
     assert.same({ { name = "one", ranks = 1 }, { name = "two", ranks = 1 } }, hosts)

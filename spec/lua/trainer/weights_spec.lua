@@ -171,7 +171,7 @@ end)
 
 -- a run whose measurements are given, one after the other; what it journals and says
 local function watched(settings, measured, given)
-  local told, said = {}, {}
+  local report, said = {}, {}
   local s = { every = 1, norm_factor = 2, update_most = 0.1, update_least = 0, dead_most = 0.5,
     ema_most = 1 }
   for name, value in pairs(settings) do
@@ -181,7 +181,7 @@ local function watched(settings, measured, given)
     settings = { weights = s, optim = { betas = { 0.9, 0.99 }, eps = 1e-8, weight_decay = 0,
       ema_decay = 0.9 } },
     team = { leads = true, sum = function(_, x) return x end },
-    journal = { append = function(_, line) told[#told + 1] = line end },
+    journal = { append = function(_, line) report[#report + 1] = line end },
     progress = { say = function(_, line) said[#said + 1] = line end } }
   for name, value in pairs(given or {}) do
     r[name] = value
@@ -192,10 +192,10 @@ local function watched(settings, measured, given)
     r.step, r.updates = r.step + 1, r.updates + 1
   end
   local alarms = {}
-  for _, line in ipairs(told) do
+  for _, line in ipairs(report) do
     alarms[#alarms + 1] = line.kind == "alarm" and line or nil
   end
-  return alarms, said, told
+  return alarms, said, report
 end
 
 local function block(name, norm, update, dead, ema)
@@ -204,7 +204,7 @@ local function block(name, norm, update, dead, ema)
 end
 
 describe("an alarm of weights", function()
-  it("is told once when it begins and once when it is over", function()
+  it("is reported once when it begins and once when it is over", function()
     local high = { block("a", 1, 0.2), block("b", 1, 0.3), block("all", 1, 0.3) }
     local alarms, said = watched({}, { { block("a", 1) }, high, high, { block("a", 1) } })
     assert.equal(2, #alarms)
@@ -240,12 +240,12 @@ describe("an alarm of weights", function()
     end)
 
   it("leaves no number in the journal that JSON has not", function()
-    local alarms, _, told = watched({}, { { block("a", 0 / 0, math.huge) } })
+    local alarms, _, report = watched({}, { { block("a", 0 / 0, math.huge) } })
     assert.equal("the norm of a is -nan, more than 1.798e+308",
       (alarms[1].text:gsub(" nan", " -nan")))
     assert.equal("norm", watched({}, { { block("a", math.huge) } })[1].cause)
     assert.is_nil(alarms[1].value)
-    assert.is_nil(told[1].scalars["weights/a/norm"])
-    assert.equal(0.1, told[1].scalars["weights/a/ema_drift"])
+    assert.is_nil(report[1].scalars["weights/a/norm"])
+    assert.equal(0.1, report[1].scalars["weights/a/ema_drift"])
   end)
 end)

@@ -129,14 +129,14 @@ describe("a run by many ranks", function()
   end)
 
   it("refuses ranks that cannot share tokens, with what can", function()
-    for how, told in pairs {
+    for how, report in pairs {
         ["sp_size=3"] = "sp_size=3: 4 ranks are no whole number of groups of 3 that "
           .. "share their tokens; try: sp_size = 2\n",
         ["sp_size=4"] = "4 ranks cannot share 2 attention heads; try: sp_size = 2, or "
           .. "sequence_parallelism_mode = \"ring_attn\"\n" } do
       local done = start(words(4, "refused", how))
       assert.equal(2, done.exit, done.output)
-      assert.matches(told, done.output)
+      assert.matches(report, done.output)
     end
   end)
 
@@ -157,7 +157,7 @@ describe("a run by many ranks", function()
       words[#words + 1] = arg[1] == "recipe" and rank == "1" and "optim.lr=0.5" or nil
       require("moonreel.cli.train").run(words)
     ]])
-    for what, told in pairs {
+    for what, report in pairs {
         recipe = { 3, "the recipe has other values here %(%x+%) than on rank 0 %(%x+%); try: the "
           .. "same files" },
         index = { 4, "demo%.mrx: the index holds other samples here %(others%) than on rank 0 %(" },
@@ -165,8 +165,8 @@ describe("a run by many ranks", function()
       local list = words(1, "other")
       table.remove(list, 2)
       local done = start { list[1], "-n", "2", script, what, table.unpack(list, 2) }
-      assert.equal(told[1], done.exit, done.output)
-      assert.matches("moonreel: rank 1: [^\n]*" .. told[2], done.output)
+      assert.equal(report[1], done.exit, done.output)
+      assert.matches("moonreel: rank 1: [^\n]*" .. report[2], done.output)
       assert.is_nil(demo_data.run_dir(out, "other"))
     end
   end)
@@ -191,9 +191,9 @@ describe("a run by many ranks", function()
 
   it("resumes by other ranks in step, and says who has nothing to do", function()
     local want = run_alone()
-    local told = train(4, "then4", "load=" .. demo_data.run_dir(out, "by2") .. "@2")
+    local report = train(4, "then4", "load=" .. demo_data.run_dir(out, "by2") .. "@2")
     assert.matches("1 of 4 ranks have nothing to do: a step is made of 3 micro%-batches "
-      .. "%(made for 3 ranks, accumulate = 1%); try: virtual_ranks=4", told)
+      .. "%(made for 3 ranks, accumulate = 1%); try: virtual_ranks=4", report)
     local got = lines("then4", "step")
     assert.equal(2, #got)
     for i = 3, 4 do
@@ -205,8 +205,8 @@ describe("a run by many ranks", function()
 
   it("keeps the steps of the ranks that began, where their make-up is unknown", function()
     train(2, "two", "virtual_ranks=1", "steps=2")
-    local told = train(3, "two", "virtual_ranks=1", "steps=3", "load=latest", "plugin=zero2")
-    assert.matches("1 of 3 ranks have nothing to do: a step is made of 2 micro%-batches", told)
+    local report = train(3, "two", "virtual_ranks=1", "steps=3", "load=latest", "plugin=zero2")
+    assert.matches("1 of 3 ranks have nothing to do: a step is made of 2 micro%-batches", report)
     assert.equal(2, lines("two", "step")[3].batches)
   end)
 
@@ -233,9 +233,9 @@ describe("a run by many ranks", function()
       wait $pid
     ]], out .. "/stop", table.unpack(words(2, "stopped", "steps=100000")) }, "",
       { deadline_s = 600 })
-    local told = base.read_file(out .. "/stop.log")
-    assert.equal(143, stopped.exit, told)
-    assert.matches("stop requested: saving step %d+", told)
+    local report = base.read_file(out .. "/stop.log")
+    assert.equal(143, stopped.exit, report)
+    assert.matches("stop requested: saving step %d+", report)
     local stop = lines("stopped", "stop")[1]
     local c <close> = newest "stopped"
     assert.equal(stop.step, c.step)

@@ -57,9 +57,9 @@ describe("a run that writes checkpoints", function()
           assert.is_true(bytes == got[file], file .. " of step " .. step)
         end
       end
-      local told = saves("wait" .. suffix)
-      assert.equal(2, #told)
-      for _, one in ipairs(told) do
+      local report = saves("wait" .. suffix)
+      assert.equal(2, #report)
+      for _, one in ipairs(report) do
         assert.equal("commit", one.event)
         assert.is_true(one.copy_s > 0 and one.write_s == 0)
       end

@@ -128,17 +128,17 @@ local function assert_planned(name, size, node)
   local plan, s = require "moonreel.plan", require("moonreel.settings").load(dir
     .. "/settings.json")
   local given = { mesh = mesh.new(m, here, size // here), compiled = cache }
-  local p, open, told = plan.of(s, given), plan.open(s, given), {}
+  local p, open, report = plan.of(s, given), plan.open(s, given), {}
   for _, b in ipairs(p.buckets) do
     local memory = cache:rank_step(s, open.models, open.mesh, b).memory
-    told[plan.bucket_name(b)] = total_of(memory)
-    -- the parts of the arena that are told apart are all of it
+    report[plan.bucket_name(b)] = total_of(memory)
+    -- the parts of the arena that are kept apart are all of it
     local update, bytes = open.update.arena, b.bytes
     assert.equal(math.max(memory.arena, update), bytes.arena + bytes.windows + bytes.gradients
       - open.shares.regions.gradients, name)
   end
   ranks.cut = cut
-  assert.same(peaks, told, name)
+  assert.same(peaks, report, name)
   assert.equal(said.stage, p.mesh.zero)
   for _, key in ipairs { "state", "sent", "buckets", "windows" } do
     assert.equal(said[key], p.shares[key], ("%s, %s"):format(name, key))
@@ -166,8 +166,8 @@ end
 
 describe("a run by ranks", function()
   it("is planned as what it was, beside what its steps took", function()
-    local said = train(2, 0, { told = { "plugin_config.zero_stage=2", "steps=6" } })
-    local dir, even = demo_data.run_dir(out, "told"), 0
+    local said = train(2, 0, { report = { "plugin_config.zero_stage=2", "steps=6" } })
+    local dir, even = demo_data.run_dir(out, "reported"), 0
     local start
     for entry in run.entries(dir) do
       even, start = even + (entry.even and 1 or 0), entry.kind == "start" and entry or start

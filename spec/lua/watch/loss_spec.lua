@@ -86,13 +86,13 @@ describe("dataset.hold_back", function()
     end
     -- an epoch of 260 samples does not hold one of these
     assert.equal(40, samples)
-    local told = {}
+    local report = {}
     for line in run.entries(dir.path .. "/001-a") do
       if line.kind == "samples" then
-        told[#told + 1] = line.scalars.eval_loss
+        report[#report + 1] = line.scalars.eval_loss
       end
     end
-    assert.is_true(#told >= 3 and told[#told] < told[1])
+    assert.is_true(#report >= 3 and report[#report] < report[1])
     out = folder.moonreel("watch " .. dir.path .. "/001-a --eval-loss --loss-only")
     assert.equal("", out)
   end)

@@ -81,7 +81,7 @@ describe("a checkpoint that is kept for a set", function()
     assert.same({}, pins.list(at, "s"))
   end)
 
-  it("is told when it has gone, and what a killed process began goes", function()
+  it("is reported when it has gone, and what a killed process began goes", function()
     base.make_dir(at .. "/samples/.watch/s/.step-000000000009-999999999")
     assert.is_false(pins.add(at, "s", 9))
     assert.same({}, base.list_dir(at .. "/samples/.watch/s"))

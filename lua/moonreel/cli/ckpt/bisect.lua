@@ -33,8 +33,8 @@ local function remember(record, one, exit, say)
   record.exits[one.hash] = exit
   local good, problem = pcall(base.replace_file, record.path,
     json.encode({ command = record.command, exits = record.exits }, { indent = 2 }) .. "\n")
-  if not good and not record.told then
-    record.told = true
+  if not good and not record.reported then
+    record.reported = true
     say(("%s; an interrupted bisect begins anew"):format(tostring(problem)))
   end
 end

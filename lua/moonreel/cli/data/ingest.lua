@@ -54,7 +54,7 @@ local function again(args)
 end
 
 local function ingest(input, opts, tick, kept)
-  local began_s, told = base.now_s(), not opts.continue
+  local began_s, reported = base.now_s(), not opts.continue
   local options = { captions = opts.captions, root = opts.root, source = opts.source,
     threads = opts.threads, resume = opts.continue, commit_rows = opts.commit,
     columns = opts.columns, escape = opts.escape, kept = kept }
@@ -62,11 +62,11 @@ local function ingest(input, opts, tick, kept)
   return require("moonreel.data").ingest(input, opts.output, options, function(p)
     if p.total == 0 then
       began_s = base.now_s()
-    elseif not told then
+    elseif not reported then
       io.stderr:write(p.resumed > 0 and ("continues after %d of %d files\n"):format(p.resumed,
         p.total)
         or "nothing to continue, begins with the first file\n")
-      told = true
+      reported = true
     end
     tick(p.finished and 1 or 0, 1, function() return words(p, began_s) end)
   end)

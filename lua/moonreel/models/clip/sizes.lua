@@ -60,7 +60,7 @@ local clip = sizes.new {
   complete = function(s)
     s.num_attention_heads = s.num_attention_heads or math.max(s.hidden_size // 64, 1)
   end,
-  told = function(axis)
+  reported = function(axis)
     return { hidden_size = axis(WORDS, 2), vocab_size = axis(WORDS, 1),
       max_position_embeddings = axis(PLACES, 1),
       intermediate_size = axis("text_model.encoder.layers.0.mlp.fc1.weight", 1) }

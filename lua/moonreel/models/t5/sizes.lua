@@ -44,7 +44,7 @@ local t5 = sizes.new {
     end
   end,
   complete = function(s) s.inner = s.num_heads * s.d_kv end,
-  told = function(axis)
+  reported = function(axis)
     local s = { d_model = axis("shared.weight", 2), vocab_size = axis("shared.weight", 1),
       d_ff = axis("encoder.block.0.layer.1.DenseReluDense.wi_0.weight", 1),
       num_heads = axis(BIAS, 2), relative_attention_num_buckets = axis(BIAS, 1) }

@@ -111,9 +111,9 @@ describe("moonreel data scan", function()
       return text:sub(1, at) .. ("\255"):rep(300) .. text:sub(at + 301)
     end, function()
       assert.matches("200 good, 0 bad", (run "scan @/all.mrx"))
-      local told = json.decode((run("scan @/all.mrx --decode --part 1/3 --json", 1)))
-      assert.same({ good = 71, bad = 1 }, { good = told.good, bad = told.bad })
-      assert.equal(1, told.classes.corrupt)
+      local report = json.decode((run("scan @/all.mrx --decode --part 1/3 --json", 1)))
+      assert.same({ good = 71, bad = 1 }, { good = report.good, bad = report.bad })
+      assert.equal(1, report.classes.corrupt)
     end)
   end)
 end)
@@ -122,9 +122,9 @@ describe("parts", function()
   it("are disjoint, cover everything, and are put together when all are there", function()
     local rows = 0
     for i = 1, 3 do
-      local told = json.decode((run(("ingest @/clips/list.csv --part %d/3 -o @/p%d.mrx --json")
+      local report = json.decode((run(("ingest @/clips/list.csv --part %d/3 -o @/p%d.mrx --json")
         :format(i, i))))
-      rows = rows + told.rows
+      rows = rows + report.rows
     end
     assert.equal(200, rows)
     run "merge @/p1.mrx @/p3.mrx @/p2.mrx --parts -o @/w.mrx"

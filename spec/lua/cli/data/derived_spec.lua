@@ -40,11 +40,11 @@ describe("moonreel data filter", function()
     assert.matches("f%.mrx: 4 of 8 rows, fp_order %x+\n  4 rows: #text > 0 and num_frames > 2 is "
       .. "false\n", out)
     assert.equal("3 5 6 7", frames "f.mrx")
-    local told = json.decode(run "filter @/f.mrx true --limit 3 -o @/f.mrx --json")
+    local report = json.decode(run "filter @/f.mrx true --limit 3 -o @/f.mrx --json")
     assert.equal("3 5 6", frames "f.mrx")
-    assert.same({ 4, 3, { ["beyond the limit"] = 1 } }, { told.rows_in, told.rows_out,
-      told.left_out })
-    assert.equal(data.open(dir .. "/f.mrx").meta.fp_set, told.fp_set)
+    assert.same({ 4, 3, { ["beyond the limit"] = 1 } }, { report.rows_in, report.rows_out,
+      report.left_out })
+    assert.equal(data.open(dir .. "/f.mrx").meta.fp_set, report.fp_set)
   end)
 
   it("refuses wrong use, and leaves nothing", function()
@@ -155,12 +155,12 @@ describe("moonreel data split", function()
   end)
 
   it("trims the top, and does without rows that have no value", function()
-    local told = json.decode(run("split @/a.mrx --by bytes --quantiles 2 --trim-top 0.25 "
+    local report = json.decode(run("split @/a.mrx --by bytes --quantiles 2 --trim-top 0.25 "
       .. "-o @/r --json"))
-    assert.equal(2, #told.indexes)
-    assert.equal(2, told.indexes[1].left_out.trimmed)
-    assert.equal(3, told.indexes[1].rows_out)
-    assert.is_true(told.indexes[1].to <= told.indexes[2].from)
+    assert.equal(2, #report.indexes)
+    assert.equal(2, report.indexes[1].left_out.trimmed)
+    assert.equal(3, report.indexes[1].rows_out)
+    assert.is_true(report.indexes[1].to <= report.indexes[2].from)
   end)
 
   it("refuses what has no order", function()
@@ -196,10 +196,10 @@ describe("moonreel data join", function()
   end)
 
   it("appends captions, keeps them, or leaves rows out that are not named", function()
-    local told = json.decode((run("join @/a.mrx @/scores.csv -o @/k.mrx --inner --json "
+    local report = json.decode((run("join @/a.mrx @/scores.csv -o @/k.mrx --inner --json "
       .. "--captions append")))
-    assert.same({ 2, 6, { "aesthetic" } }, { told.joined, told.left_out["not in the table"],
-      told.columns })
+    assert.same({ 2, 6, { "aesthetic" } }, { report.joined, report.left_out["not in the table"],
+      report.columns })
     assert.same({ "clip 1", "one", "the first" }, data.open(dir .. "/k.mrx"):row(1).captions)
     run "join @/a.mrx @/scores.csv -o @/k.mrx --captions keep"
     assert.same({ "clip 1" }, data.open(dir .. "/k.mrx"):row(1).captions)
@@ -208,8 +208,8 @@ describe("moonreel data join", function()
   it("takes tables without captions, and no file name that two paths share", function()
     base.replace_file(dir .. "/numbers.csv", "path,flow\n01.mkv,3\n/x/02.mkv,4\n/y/02.mkv,5\n"
       .. "/x/03.mkv,6\n")
-    local told = json.decode((run "join @/a.mrx @/numbers.csv -o @/k.mrx --inner --json"))
-    assert.equal(2, told.joined)
+    local report = json.decode((run "join @/a.mrx @/numbers.csv -o @/k.mrx --inner --json"))
+    assert.equal(2, report.joined)
     local joined = data.open(dir .. "/k.mrx")
     assert.same({ 3, 6 }, { joined:row(1).columns.flow, joined:row(2).columns.flow })
     assert.same({ "clip 1" }, joined:row(1).captions)

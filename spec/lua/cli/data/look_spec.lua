@@ -40,14 +40,16 @@ describe("moonreel data stats", function()
     base.replace_file(dir .. "/clips/u.csv", ("path,text,uid\n1.mkv,a,%d\n2.mkv,b,%d\n"
       .. "3.mkv,c,5\n"):format(math.maxinteger, -math.maxinteger))
     run "ingest @/clips/u.csv -o @/u.mrx"
-    local told = json.decode((run "stats @/u.mrx --field uid --json")).spreads[1]
-    assert.same({ -math.maxinteger, math.maxinteger, 3 }, { told.least, told.most, told.rows })
-    assert.same({ 1, 1, 1 }, { told.classes[1].rows, told.classes[2].rows, told.classes[3].rows })
+    local report = json.decode((run "stats @/u.mrx --field uid --json")).spreads[1]
+    assert.same({ -math.maxinteger, math.maxinteger, 3 },
+      { report.least, report.most, report.rows })
+    assert.same({ 1, 1, 1 },
+      { report.classes[1].rows, report.classes[2].rows, report.classes[3].rows })
   end)
 
   it("counts every row in one class, as JSON", function()
-    local told = json.decode((run "stats @/i.mrx --json"))
-    for _, s in ipairs(told.spreads) do
+    local report = json.decode((run "stats @/i.mrx --json"))
+    for _, s in ipairs(report.spreads) do
       local rows = 0
       for _, c in ipairs(s.classes) do
         rows = rows + c.rows
@@ -56,7 +58,7 @@ describe("moonreel data stats", function()
       assert.equal(s.rows, rows, s.field)
       assert.equal(6, s.rows + s.missing)
     end
-    assert.equal(0, told.images)
+    assert.equal(0, report.images)
   end)
 
   it("shows one field alone, and knows no other", function()

@@ -102,9 +102,9 @@ describe("files of MMDiT", function()
     assert.matches("rotation of pairs as of halves, a part of a fused product", text)
     assert.matches("left fresh +cond_in%.%*", text)
     -- told that they turn halves, they are taken as they are
-    local told = model({ rope_of_weights = "halves" }, path)
+    local reported = model({ rope_of_weights = "halves" }, path)
     assert.same(flux.run:param("w", "single_blocks.0.linear1.weight"):slice(0, 0, 32):clone()
-      :totable(), told.run:param("w", "single_blocks.0.q_proj.weight"):totable())
+      :totable(), reported.run:param("w", "single_blocks.0.q_proj.weight"):totable())
   end)
 
   it("of single blocks alone, whose products are fused, turn neighbours too", function()
@@ -160,7 +160,7 @@ describe("files of MMDiT", function()
       assert.matches("0 missing, 0 unexpected, names of diffusers$", text)
     end)
 
-    it("are told by the names of their tensors", function()
+    it("are reported by the names of their tensors", function()
       local file <close> = ckpt.open(FOLDER .. "/diffusion_pytorch_model.safetensors")
       assert.equal("MMDiT in names of diffusers: depth 1, depth_single_blocks 1, hidden_size 32, "
         .. "in_channels 64", model_of.text(model_of.of(file)))

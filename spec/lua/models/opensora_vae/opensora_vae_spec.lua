@@ -178,7 +178,7 @@ describe("models.opensora_vae", function()
     end)
 
     it("are refused where they are no sizes", function()
-      for text, told in pairs{
+      for text, report in pairs{
         ['{"vae_2d": {"layers_per_block": "two"}}'] = "vae_2d%.layers_per_block is two; expected "
           .. "what is like 2$",
         ['{"vae_temporal": {"filters": 0}}'] = "vae_temporal%.filters is 0; expected",
@@ -191,7 +191,7 @@ describe("models.opensora_vae", function()
         local ok, problem = pcall(read, text)
         assert.is_false(ok)
         assert.equal("MR_E_CKPT", problem.code)
-        assert.matches("config%.json: " .. told, tostring(problem))
+        assert.matches("config%.json: " .. report, tostring(problem))
       end
     end)
 

@@ -1,5 +1,5 @@
 --- Sizes of T5 encoders: config.json and tensors agree, or the field, the tensor and both values
--- are told.
+-- are reported.
 -- Covers: lua/moonreel/models/t5/sizes.lua lua/moonreel/models/t5/weights.lua
 -- lua/moonreel/embed/source.lua
 local base = require "moonreel.core.base"
