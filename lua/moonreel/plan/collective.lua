@@ -11,6 +11,7 @@ local RING_S, PAT_S, PAT_NODE_S, PAT_STEP_SHARE = 8.4e-6, 8e-6, 2.8e-6, 1 / 3.5
 ---@class moonreel.plan.Group
 ---@field gpus integer   ranks on one node
 ---@field nodes integer
+---@field beside number|nil  groups that tell each other at once and share the cards of a node; 1
 
 --- Seconds until the first byte of a ring has gone round.
 ---@param m table  machine
@@ -25,8 +26,8 @@ end
 
 -- bytes per second of a ring: the link inside a node, or all of its cards together
 local function ring_rate(m, group)
-  return group.nodes > 1 and math.min(m.node.link, m.network.cards * m.network.card)
-    or m.node.link
+  return group.nodes > 1
+    and math.min(m.node.link, m.network.cards * m.network.card / (group.beside or 1)) or m.node.link
 end
 
 --- Reduce-scatter or all-gather over one flat ring.
@@ -53,7 +54,8 @@ function collective.two_hops(m, group, bytes)
   if group.nodes == 1 then
     return intra, 0
   end
-  local piece, per_gpu = bytes / group.gpus, m.network.card * m.network.cards / group.gpus
+  local piece, per_gpu = bytes / group.gpus,
+    m.network.card * m.network.cards / (group.gpus * (group.beside or 1))
   local inter = PAT_S + math.log(group.nodes, 2) * m.network.step_s * PAT_STEP_SHARE
     + PAT_NODE_S * group.nodes + piece * (group.nodes - 1) / group.nodes / per_gpu
   return intra, inter

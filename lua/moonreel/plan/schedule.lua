@@ -180,7 +180,9 @@ local gathers = { [0] = "sums", "updated", "updated", "twice" }
 ---@param each boolean|nil
 ---@return table how  {step, seconds, events, times; reduce, gather: seconds of all of these}
 function schedule.of(mesh, work, each)
-  local step = setmetatable({ group = { gpus = mesh.gpus, nodes = mesh.nodes },
+  -- ranks that have the same slices of layers, next to those of the others
+  local step = setmetatable({ group = { gpus = mesh.gpus // mesh.layers, nodes = mesh.nodes,
+      beside = mesh.layers },
     two_hops = mesh.nodes > 1, reduce_bytes = 4, gather = gathers[mesh.zero],
     gather_bytes = mesh.zero == 0 and 4 or work.weight_bytes }, { __index = work })
   if each ~= nil then

@@ -13,7 +13,7 @@ local shares = require "moonreel.plan.shares"
 
 local search = {}
 
-local SHARED = { 1, 2, 4, 8 }  -- ranks that share tokens
+local SHARED = { 1, 2, 4, 8 }  -- ranks that share tokens, or layers
 
 -- ---- ways ----
 
@@ -45,10 +45,10 @@ local function divides(settings, gpus, sequence, layers)
 end
 
 -- every way to recompute and to share tokens and layers: {level, recompute, sequence, layers,
--- settings}; layers are shared where the recipe shares them: that sends more than tokens do
+-- settings}; those that share layers come last, as that sends more than tokens do
 local function ways_of(given, bake)
   local list, own = {}, bake {}
-  for _, layers in ipairs(layout.layers(own) > 1 and SHARED or { 1 }) do
+  for _, layers in ipairs(SHARED) do
     for _, sequence in ipairs(SHARED) do
       for level, recompute in ipairs(recomputations(own)) do
         if divides(own, given.mesh.gpus, sequence, layers) then
@@ -318,7 +318,7 @@ end
 --- Every way to shard, share tokens and recompute, the fastest that fits first.
 ---@param given table   mesh, compiled as plan.open
 ---@param bake fun(values: string[]): table  settings of the recipe with further values
----@return table[] rows  {sequence, layers, tp_size (where the recipe has it), recompute, pairs,
+---@return table[] rows  {sequence, layers, tp_size (1 where the recipe has it), recompute, pairs,
 ---   attention, values: what it takes; fits, zero,
 ---   rate (samples a second), memory, bucket: the largest; bucket_size: in 2^20 elements, where it
 ---   is not the recipe's own; above_buffer: {needs, has} of grad_ckpt_buffer_size, where only that
@@ -345,11 +345,12 @@ function search.mesh(given, bake)
     row.settled = true
     sort(self.rows)
   end
+  local layers = layout.layers(bake {})
   for _, row in ipairs(self.rows) do
     local how = row.way.recompute
     row.recompute, row.pairs, row.attention, row.values = how.text, how.pairs, how.attention,
       how.values
-    row.tp_size = layout.layers(bake {}) > 1 and row.layers or nil
+    row.tp_size = (row.layers > 1 or layers > 1) and row.layers or nil
     row.way, row.open, row.settled = nil, nil, nil
   end
   return self.rows

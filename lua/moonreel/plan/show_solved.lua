@@ -162,7 +162,10 @@ function solved.mesh(rows, mesh, options)
     or none_fits(best)
   local columns = { { key = "zero", title = "ZeRO", right = true },
     { key = "sequence", title = "share tokens", right = true } }
-  columns[3] = best.tp_size and { key = "tp_size", title = "share layers", right = true } or nil
+  for _, row in ipairs(rows) do
+    columns[3] = row.tp_size and { key = "tp_size", title = "share layers", right = true }
+      or columns[3]
+  end
   for _, column in ipairs { { key = "recompute", title = "recomputes" },
     { key = "bucket_size", title = "2^20 elements", right = true },
     { key = "speed", title = "samples/s", right = true },

@@ -3,6 +3,7 @@ local collective = require "moonreel.plan.collective"
 local feed = require "moonreel.trainer.feed"
 local folder = require "spec.support.folder"
 local machine = require "moonreel.plan.machine"
+local mesh = require "moonreel.plan.mesh"
 local pipeline = require "moonreel.models.pipeline"
 local process = require "moonreel.core.process"
 local program = require "moonreel.trainer.program"
@@ -43,7 +44,8 @@ describe("a step", function()
   end)
 
   it("of more ranks updates when the norm of all is known, weights go out behind it", function()
-    local mesh_of = { machine = quiet "H100", gpus = 8, nodes = 4, ranks = 32, zero = 2 }
+    local mesh_of = { machine = quiet "H100", gpus = 8, nodes = 4, layers = 1, ranks = 32,
+      zero = 2 }
     local how = schedule.of(mesh_of, { forward_s = 1e-4, backward_s = 1e-4, update_s = 1,
       encode_s = 1, parameters = 8e9, bucket = 4e9 })
     assert.is_true(how.gather > 0.03 and how.reduce > 0.03)
@@ -92,7 +94,7 @@ describe("the step of a mesh", function()
       bucket = 1e9, weight_bytes = 2 }
     local link = 370e9
     for zero, gathered in pairs { [0] = 4, 2, 2, 4 } do
-      local how = schedule.of({ machine = quiet "H100", gpus = 8, nodes = 1, ranks = 8,
+      local how = schedule.of({ machine = quiet "H100", gpus = 8, nodes = 1, layers = 1, ranks = 8,
         zero = zero }, work)
       local function near(seconds, bytes)
         assert.is_true(math.abs(seconds / (bytes * 1e9 * 7 / 8 / link) - 1) < 0.02, zero)
@@ -168,7 +170,8 @@ end
     local done = process.run({ process.program(), "-n", "4", script }, "", { deadline_s = 600 })
     local lines = {}
     for stage = 0, 3 do
-      local how = schedule.of({ machine = quiet "H100", gpus = 4, nodes = 1, zero = stage },
+      local how = schedule.of({ machine = quiet "H100", gpus = 4, nodes = 1, layers = 1,
+          zero = stage },
         { forward_s = 1, backward_s = 2, update_s = 1, parameters = 3 << 16, bucket = 1 << 16 })
       local report, computed, story = {}, {}, {}
       for _, row in ipairs(timeline.rows(how)) do
@@ -205,7 +208,7 @@ end
     local shape = feed.new(s, pipe):shape { frames = 51, height = 144, width = 256, batch = 1 }
     local graph <close> = program.graph(pipe, shape, program.config(s, team))
     local n, last = #pipe.params:buckets(), pipe.params:buckets()[1]
-    local how = schedule.of({ machine = quiet "H100", gpus = 8, nodes = 1, zero = 3 },
+    local how = schedule.of({ machine = quiet "H100", gpus = 8, nodes = 1, zero = 3, layers = 1 },
       { forward_s = 1, backward_s = 2, bucket = last.stop - last.start,
         parameters = n * (last.stop - last.start) })
     local story = {}
@@ -214,6 +217,26 @@ end
     end
     assert.is_true(n >= 4)
     assert.equal(table.concat(story, ", "), graph:story())
+  end)
+
+  it("tells those alone that have the same slices of layers, beside those of the others", function()
+    local m = quiet "H100"
+    local work = { forward_s = 1, backward_s = 2, parameters = 4e9, bucket = 1e9 }
+    local function reduced(nodes, layers)
+      return schedule.of(mesh.new(m, 8, nodes):with { zero = 1, layers = layers }, work).reduce
+    end
+    local bytes = 4 * work.bucket
+    for layers = 1, 4, 3 do
+      local group = { gpus = 8 // layers, nodes = 1 }
+      assert.near(4 * collective.flat(m, group, bytes), reduced(1, layers), 1e-9)
+      -- the cards of a node are for all of them
+      local _, inter = collective.two_hops(m, { gpus = group.gpus, nodes = 2, beside = layers },
+        bytes)
+      assert.near(4 * (collective.flat(m, group, bytes) + inter), reduced(2, layers), 1e-9)
+      assert.near(bytes / group.gpus / 2 / (m.network.card * m.network.cards / 8), inter,
+        0.01 * inter)
+    end
+    assert.is_true(reduced(1, 4) < reduced(1, 1))
   end)
 
   it("keeps the shares of its speed that are modelled for 11.9 G parameters", function()

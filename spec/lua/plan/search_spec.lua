@@ -164,6 +164,23 @@ describe("the mesh", function()
     assert.is_true(half < whole)
   end)
 
+  it("tries to share layers where the recipe does not, and writes tp_size where it does", function()
+    local function plain(values) return bake("optim.type=adamw", table.unpack(values)) end
+    local rows, seen = search.mesh({ mesh = mesh.new(small(1e9), 2), compiled = cache }, plain), {}
+    for _, row in ipairs(rows) do
+      seen[row.layers] = true
+      assert.equal(row.layers > 1 and row.layers or nil, row.tp_size)
+      row.zero = row.zero or 0
+      assert.equal(row.layers > 1, solve.mesh_text(row):find("tp_size", 1, true) ~= nil)
+    end
+    assert.same({ true, true }, seen)
+    for zero = 0, 3 do
+      local rate, total = planned(plain {}, mesh.new(small(1e9), 2):with { zero = zero,
+        layers = 2 })
+      assert.is_true(total <= 1e9 and rate <= rows[1].rate)
+    end
+  end)
+
   it("is planned as it was promised by the fields that it prints", function()
     local best, values = solved(1e9)[1], {}
     assert.matches("^grad_checkpoint = %l+,\ngrad_ckpt_settings = .*,\n"
