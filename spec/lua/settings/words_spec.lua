@@ -188,7 +188,7 @@ describe("options and fields", function()
   -- a rendering has a seed, steps and so on of its own: there the short name means the rendering's
   local renderings = { prompt = true, seed = true, ["num-frames"] = true, steps = true, fps = true,
     ["batch-size"] = true, ["reference-path"] = true, ["mask-strategy"] = true, neg = true,
-    threads = true }
+    threads = true, device = true }
 
   it("share one name space without a clash", function()
     local override = require "moonreel.recipe.override"
