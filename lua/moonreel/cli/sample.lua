@@ -136,8 +136,9 @@ end
 
 -- what to open: a recipe stands for its newest run or its weights
 local function prepare(spec, overrides, options)
-  local is_recipe = spec:find("%.lua$") or not (base.exists(spec) or spec:find("[@*?%[]")
-    or spec:find("^%d+$") or require("moonreel.runs.find").named(spec))
+  spec = require("moonreel.runs.find").named(spec) or spec
+  local is_recipe = spec:find("%.lua$")
+    or not (base.exists(spec) or spec:find("[@*?%[]") or spec:find("^%d+$"))
   if not is_recipe then
     options.overrides = overrides
     return require("moonreel.sample").prepare(spec, options)

@@ -47,18 +47,17 @@ function target.run(parsed, command)
     base.raise("MR_E_USAGE", ("%s: expected one run, got %d; usage: moonreel %s"):format(
       command.name, #parsed.positional, command.usage))
   end
-  for _, dir in ipairs { name, "outputs/" .. name } do
-    if base.exists(dir .. "/lock") then
-      return { dir = dir }
-    end
-  end
   local launch = math.tointeger(tonumber(name))
   if launch and #require("moonreel.life").of_launch(launch) > 0 then
     return { launch = launch }
   end
-  base.raise("MR_E_USAGE", ("%s: %s is no run directory and no launch of this host; try: "
-    .. "outputs/NNN-name, or moonreel %s, which lists what runs here"):format(command.name, name,
-    command.name))
+  local dir = require("moonreel.runs.find").named(name)
+  if dir and base.exists(dir .. "/lock") then
+    return { dir = dir }
+  end
+  base.raise("MR_E_USAGE", ("%s: %s is no run in outputs/ and no launch of this host; "
+    .. "try: the folder of a run, or moonreel %s, which lists what runs here"):format(command.name,
+    name, command.name))
 end
 
 --- Print what runs on this host, for a command that is about one of them.

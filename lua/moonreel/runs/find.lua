@@ -76,17 +76,32 @@ local function in_outputs(word, outputs)
   return list, names
 end
 
---- The directory of a run that is named by its path, or by its whole name in a folder of runs; nil
--- for any other word: what may as well be a recipe is one.
+-- the one run of a list; raises where there are several
+local function only(list, word, who)
+  if #list > 1 then
+    for i, one in ipairs(list) do
+      list[i] = one.name
+    end
+    base.raise("MR_E_USAGE", ("%s'%s' is the name of several runs: %s; try: one of these"):format(
+      who, word, table.concat(list, ", ")))
+  end
+  return list[1] and list[1].dir
+end
+
+--- The directory of a run that is named by its path, by its whole name in a folder of runs, or,
+-- where no recipe has the name, by its number or the rest of its name there; nil for other words.
 ---@param word string
 ---@param outputs string|nil  the folder, default outputs
----@return string|nil dir
+---@return string|nil dir     raises MR_E_USAGE where several runs are meant
 function find.named(word, outputs)
   for _, dir in ipairs { word, (outputs or find.OUTPUTS) .. "/" .. word } do
     if word ~= "" and find.is_run(dir) then
       return (dir:gsub("(.)/+$", "%1"))
     end
   end
+  local list = in_outputs(word, outputs or find.OUTPUTS)
+  local is_recipe = #list > 0 and pcall(require("moonreel.recipe.files").root, word)
+  return not is_recipe and only(list, word, "") or nil
 end
 
 --- The directory of the run that a word means: a path, or the name, the number or the rest of the
@@ -100,14 +115,8 @@ function find.one(word, command, outputs)
     return (word:gsub("(.)/+$", "%1"))
   end
   local list, names = in_outputs(word, outputs or find.OUTPUTS)
-  if #list == 1 then
-    return list[1].dir
-  elseif #list > 1 then
-    for i, one in ipairs(list) do
-      list[i] = one.name
-    end
-    base.raise("MR_E_USAGE", ("%s: '%s' is the name of several runs: %s; try: one of these"):format(
-      command, word, table.concat(list, ", ")))
+  if #list > 0 then
+    return only(list, word, command .. ": ")
   end
   local near = nearest(word, names)
   base.raise("MR_E_USAGE", ("%s: '%s' is not a run directory: it has no %s%s; try: moonreel runs, "

@@ -41,6 +41,19 @@ describe("runs are found", function()
     end
   end)
 
+  it("for commands that take recipes, too, but where a recipe has the name", function()
+    for _, word in ipairs { "outputs/001-demo", "001-demo", "001", "1", "demo" } do
+      assert.equal("outputs/001-demo", find.named(word))
+    end
+    dir:write("demo.lua", "return recipe {}")
+    assert.is_nil(find.named "demo")
+    assert.equal("outputs/001-demo", find.named "001-demo")
+    assert.is_nil(find.named "004")
+    local _, problem = pcall(find.named, "other")
+    assert.matches("'other' is the name of several runs: 002%-other, 003%-other; try: one",
+      problem.message)
+  end)
+
   it("and others are refused, with what to try", function()
     local _, problem = pcall(find.one, "other", "log")
     assert.matches("log: 'other' is the name of several runs: 002%-other, 003%-other; try: one",
