@@ -138,7 +138,7 @@ local others = {
     color_aug augmentation
     augment]] },
   { "a caption is a column of the list that the index is made of: write what each clip shows there",
-    [[instance_prompt class_prompt id_token shuffle_caption keep_tokens caption_prefix
+    [[instance_prompt caption captions class_prompt id_token shuffle_caption keep_tokens caption_prefix
     caption_suffix caption_tag_dropout_rate trigger_word token_string]] },
   { "there is no training with pictures of a class beside the data; another source of "
     .. "dataset.sources, with its weight, draws them",
@@ -366,6 +366,28 @@ local others = {
     [[num_layers n_layers num_hidden_layers n_layer num_blocks layers dim n_heads n_head
     heads hidden_dim embed_dim d_model num_attention_heads model_type
     model_name ffn_hidden_size ff_dim model_config attention_head_dim flavor arch architecture]] },
+  { "model has the fields of its type, vae those of the autoencoder's: moonreel help model, "
+    .. "moonreel help vae", "pos_embed" },
+  { "the journal has losses, norms, rates and times of steps, weights.every those of blocks: "
+    .. "moonreel log RUN", "log_metrics log_grad_norm" },
+  { "optim.type = \"muon\" trains the matrices of blocks by Muon; its fields are optim.muon.lr, "
+    .. "optim.muon.momentum and others: moonreel help optim.muon",
+    "use_muon muon newton_schulz_steps ns_steps" },
+  { "vae_loss_config.kl_loss_weight and vae_loss_config.perceptual_loss_weight weigh the terms of "
+    .. "an autoencoder that trains; moonreel help vae_loss_config lists all",
+    "kl_weight lpips_weight perceptual_weight recon_loss_weight" },
+  { "disc_loss_config.disc_start and gen_loss_config.disc_weight are of a discriminator beside an "
+    .. "autoencoder; discriminator.type chooses it", "gan_weight use_gan disc_start disc_weight" },
+  { "spike.action says what becomes of a step that is no number or stands out; moonreel help spike",
+    "skip_nan nan_check detect_anomaly" },
+  { "clips are decoded by FFmpeg in processes of their own, num_workers of them",
+    "video_backend video_decoder decord" },
+  { "threads is the number of threads of a rank on a processor", "torch_threads omp_num_threads" },
+  { "job says what a recipe does: train, extract, eval_loss, reconstruct, batch_search; a model is "
+    .. "chosen by model.type", "mode task task_type train_mode phase" },
+  { "--stage NAME runs one part of a recipe that has stages", "stage stage_name" },
+  { "a recipe extends others by their names, and overrides what they say: recipes/README.md",
+    "defaults _target_ _self_ _base_ base_config" },
   { "fields stand at the top or in their record: steps, epochs, optim.lr, model.depth",
     [[trainer training train args train_args training_args training_arguments config
     hyperparameters params experiment hydra dataloader data datamodule callbacks]] },

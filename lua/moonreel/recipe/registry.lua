@@ -9,6 +9,7 @@ local families = require "moonreel.recipe.families"
 local kinds = require "moonreel.recipe.kinds"
 local nearest = require "moonreel.text.nearest"
 local peers = require "moonreel.recipe.peers"
+local words = require "moonreel.recipe.words"
 
 local registry = {}
 
@@ -329,10 +330,19 @@ local function canonical(parts)
     and table.concat(keys, ".") or nil
 end
 
+-- what is said of a name whose words tell what it is about
+local function of_words(name)
+  local alike = words.alike((name:gsub("(%l)(%u)", "%1_%2"):gsub("[-.]", "_"):lower()))
+  local path = alike and canonical(split(alike))
+  return path and (", did you mean '%s'?"):format(path)
+    or alike and ": " .. peers.answer(alike) or nil
+end
+
 -- What is said of a name of another trainer: "trainer.max_epochs", "optim.beta1", "outputDir". The
 -- end of a path tells more than its beginning, which is a record there.
 local function of_peers(written)
   local snake = written:gsub("(%l)(%u)", "%1_%2"):gsub("-", "_"):lower()
+  snake = snake:gsub("^datasets%.", "dataset.")
   local parts = split(snake)
   for first = 1, #parts do
     local rest = table.move(parts, first, #parts, 1, {})
@@ -348,7 +358,7 @@ local function of_peers(written)
   end
   local answer = parts[2] and not registry.resolve(registry.get().root, parts[1])
     and peers.answer(parts[1])
-  return answer and ": " .. answer or nil
+  return answer and (of_words(table.concat(parts, "_", 2)) or ": " .. answer) or nil
 end
 
 -- a typing error seldom changes the first letter: 'batch' is no 'watch'
@@ -360,6 +370,16 @@ end
 -- records whose fields people mean when they leave the record out, in this order
 local MAIN <const> = { "optim", "model", "dataset", "scheduler", "sampling", "vae", "text_encoder" }
 
+-- the field that a name means which joins record and field: sampling_method; nil
+local function of_joined(name)
+  for at in name:gmatch("()_") do
+    local path = canonical { name:sub(1, at - 1), name:sub(at + 1) }
+    if path then
+      return (", did you mean '%s'?"):format(path)
+    end
+  end
+end
+
 --- What an unknown name may have meant.
 ---@param record table   in which it is written
 ---@param name string
@@ -368,7 +388,7 @@ local MAIN <const> = { "optim", "model", "dataset", "scheduler", "sampling", "va
 ---@return boolean whole  it is about the whole path, not about the name alone
 function registry.hint(record, name, written)
   local prefix = record.path == "" and "" or record.path .. "."
-  local known = of_peers(written or prefix .. name)
+  local known = of_peers(written or prefix .. name) or of_joined(written or prefix .. name)
   if known then
     return known, true
   end
@@ -379,6 +399,11 @@ function registry.hint(record, name, written)
     if found then
       return (", did you mean '%s'?"):format(table.concat(found, ".")), false
     end
+  end
+  -- a typing error seldom makes words that tell what a name is about
+  local about = of_words(written or prefix .. name)
+  if about then
+    return about, true
   end
   local names = registry.names(record)
   for spelling in pairs(registry.get().spellings) do

@@ -1,9 +1,11 @@
 --- Names of other trainers: taken where they mean the same, else answered with the right field.
 -- Covers: lua/moonreel/recipe/peers.lua lua/moonreel/recipe/registry.lua
+-- lua/moonreel/recipe/words.lua
 local folder = require "spec.support.folder"
 local override = require "moonreel.recipe.override"
 local peers = require "moonreel.recipe.peers"
 local registry = require "moonreel.recipe.registry"
+local words = require "moonreel.recipe.words"
 
 -- where a name leads, or what is said of it
 local function of(name)
@@ -69,11 +71,37 @@ describe("names of other trainers", function()
     end
   end)
 
+  it("are answered by their words where no list has them", function()
+    for _, name in ipairs(words.models()) do
+      local path = registry.resolve(registry.get().root, name) or name:find(".", 1, true)
+      assert.is_truthy(path or peers.answer(name), name)
+    end
+    for name, want in pairs { save_ckpt_freq = "'ckpt_every'",
+        num_ckpts_to_keep = "'keep_n_latest'",
+        wandb_run_id = ": wandb_project and", ema_halflife = ": optim.ema_decay averages",
+        dp_shard = ": plugin_config.zero_stage shares", worker_seed = ": seed draws",
+        workers_per_gpu = "'num_workers'", samples_per_gpu = ": bucket_config has the batch",
+        sampling_method = "'sampling.method'", vae_scaling_factor = "'vae.scaling_factor'",
+        max_train_time = ": steps and epochs end", train_layers = ": autoencoder and text",
+        weight_decay_rate = "'optim.weight_decay'", lr_decay_rate = ": lr_schedule is",
+        validation_guidance_scale = ": sampling.every=N", clip_stride = ": rates of clips",
+        log_grad_norm = ": the journal has", dist_backend = ": -n N starts", qlora = "no LoRA",
+        ["datasets.resolution"] = ": bucket_config says", saveEveryIters = "'ckpt_every'",
+        ["trainer.gradient_clip_norm"] = "'optim.grad_clip'", print_steps = "'log_every'",
+        caption_dropout_ratio = ": captions are replaced", n_checkpoints = "'keep_n_latest'",
+        logit_normal_std = "'scheduler.scale'", muon_lr = ": optim.type = \"muon\"" } do
+      assert.is_truthy(of(name):find(want, 1, true), of(name))
+    end
+  end)
+
   it("are never answered with a field of another kind", function()
     for name, never in pairs { batch = "watch", betas = "discriminator",
         ["dataset.index"] = "watch", cache_dir = "cached'", data_seed = "dataset'",
         stride = "strict", crop_size = "cp_size",
-        drop_path = "data_path", train_batch_size = "micro_batch_size", optimiser = "watch" } do
+        drop_path = "data_path", train_batch_size = "micro_batch_size", optimiser = "watch",
+        resume_lr = "optim.lr",
+        ns_steps = "'steps'", train_iter_layers = "'steps'", eval_num_steps = "eval_timesteps",
+        buffer_size = "bucket_config" } do
       assert.is_nil(of(name):find(never, 1, true), of(name))
     end
     assert.equal("optimiser is not a field, did you mean 'optimizer'?", of "optimiser")
