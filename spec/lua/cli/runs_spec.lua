@@ -51,8 +51,10 @@ describe("a run that was killed and goes on", function()
       local step = loop.step
       function loop.step(r)
         local more = step(r)
-        if r.step == 13 then
+        if r.step == 7 or r.step == 13 then
           r.saver:wait()
+        end
+        if r.step == 13 then
           os.execute("kill -9 $PPID; sleep 9")
         end
         return more
