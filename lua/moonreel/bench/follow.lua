@@ -1,11 +1,13 @@
 --- What following a run takes of its time: steps of the demo with all that people look at - both
--- trackers, weights and hosts under watch - in turn with the same steps without any of it.
+-- trackers, weights and hosts under watch - in turn with the same steps without any of it, or with
+-- those of a run that goes on behind a long journal.
 -- @module moonreel.bench.follow
 local base = require "moonreel.core.base"
 local loop = require "moonreel.trainer.loop"
 local paired = require "moonreel.bench.paired"
 local process = require "moonreel.core.process"
 local settings = require "moonreel.settings"
+local tail = require "moonreel.runs.tail"
 local trainer = require "moonreel.trainer"
 
 local follow = {}
@@ -16,6 +18,7 @@ local WARM <const> = 8 -- steps before the first that counts: each bucket is com
 
 local NONE <const> = { "name=none", "weights.every=0", "hosts.every=0" }
 local ALL <const> = { "name=all", "tensorboard=true", "wandb=true" }
+local LONG <const> = { "name=long", "tensorboard=true", "wandb=true", "load=latest" }
 
 local function made(...)
   local done = process.run({ process.program(), ... }, "", { deadline_s = 600 })
@@ -46,8 +49,33 @@ local function step(run, spent)
   end
 end
 
-local function measure(dir, options)
-  local runs = { open(dir, options, ALL), open(dir, options, NONE) }
+-- A run of `steps` lines in its journal, few of them of trained steps, saved behind the last one.
+local function write_long(dir, options, steps, real)
+  local line
+  function loop.step(r)
+    if r.step < WARM then
+      return real(r)
+    elseif not line then
+      tail.newest(r.dir .. "/journal.jsonl", function(entry)
+        line = entry.kind == "step" and entry or nil
+        return line ~= nil
+      end)
+    end
+    r.step = r.step + 1
+    line.step, line.wall = r.step, base.wall_s()
+    r.journal:append(line)
+    return r.step < steps
+  end
+  local run = open(dir, options, { LONG[1], LONG[2], LONG[3] })
+  local good, problem = coroutine.resume(run)
+  if not good then
+    error(problem, 0)
+  end
+end
+
+-- two runs in turn
+local function measure(dir, options, first, second)
+  local runs = { open(dir, options, first), open(dir, options, second) }
   local closing <close> = setmetatable({}, { __close = function() -- luacheck: ignore 211
     for _, run in ipairs(runs) do
       coroutine.close(run)
@@ -70,28 +98,32 @@ local function measure(dir, options)
     return list
   end
   local with, without = both(1, 4), both(2, 3)
-  return { all_s = paired.median(with), none_s = paired.median(without), rounds = 2 * #with,
+  return { first_s = paired.median(with), second_s = paired.median(without), rounds = 2 * #with,
     ratio = paired.ratio(with, without), cpu_ratio = spent[1].s / spent[2].s,
-    aim = follow.aim }
+    journal = options.journal, aim = follow.aim }
 end
 
 --- Measure.
----@param options table  threads, dtype, seconds
----@return table  all_s, none_s: of a step; ratio: of both, the median over rounds; cpu_ratio: of
----   the seconds of processors, which others on the machine hardly change; rounds; aim: the most
----   of it
+---@param options table  threads, dtype, seconds; journal: steps that a run goes on behind, in turn
+---   with one that begins; absent: one with all that people look at, in turn with one without
+---@return table  first_s, second_s: of a step of both runs; ratio: of these, the median of rounds;
+---   cpu_ratio: of the seconds of processors, which others on the machine hardly change; rounds;
+---   journal; aim: the most of it
 function follow.measure(options)
   local dir, real = os.tmpname(), loop.step
   os.remove(dir)
   base.make_dir(dir)
-  function loop.step(r)
-    coroutine.yield()
-    return real(r)
-  end
   local good, result = pcall(function()
     made("datasets/demo/build.lua", dir .. "/clips", "1", "6")
     made("data", "ingest", dir .. "/clips/demo.csv", "-o", dir .. "/demo.mrx")
-    return measure(dir, options)
+    if options.journal then
+      write_long(dir, options, options.journal, real)
+    end
+    function loop.step(r)
+      coroutine.yield()
+      return real(r)
+    end
+    return measure(dir, options, options.journal and LONG or ALL, options.journal and ALL or NONE)
   end)
   loop.step = real
   base.remove_dir(dir)

@@ -58,6 +58,8 @@ local command = {
     {"shapes", "buckets of Open-Sora 1.2, planned one after the other as a run compiles them: how "
       .. "many are kept within programs_bytes, and the time of each"},
     {"--shapes N", "shapes: how many (default 200)", least = 1},
+    {"--journal N", "follow: a run that goes on behind a journal of so many steps, in turn with a "
+      .. "new one", least = 20},
     {"--ranks N", "comm, ranks: how many (default 2)", least = 2},
     {"--bytes N", "comm: of a large message (default 16 MiB)", least = 4},
     {"--threads N", "team size (default: all cores)", least = 1},
@@ -138,6 +140,7 @@ function command.run(args)
   local settings = {threads = o.threads or 0, dtype = o.dtype, seconds = seconds,
     shapes = o.shapes or 200,
     peer = o.peer ~= false, ops = o.ops, dir = o.dir, ranks = o.ranks, bytes = o.bytes,
+    journal = o.journal,
     rows = o.rows, clips = o.clips, ffmpeg = o.ffmpeg, python = o.python, json = o.json,
     model = o.model,
     grad_checkpoint = o.grad_checkpoint}

@@ -410,9 +410,13 @@ describe("moonreel bench", function()
     local text, exit = run("follow", "--json", "--seconds=0.01", "--threads=1")
     assert.equal(0, exit)
     local r = json.decode(text)
-    assert.is_true(r.rounds >= 3 and r.all_s > 0 and r.none_s > 0 and r.ratio > 0.2
+    assert.is_true(r.rounds >= 3 and r.first_s > 0 and r.second_s > 0 and r.ratio > 0.2
       and r.cpu_ratio > 0.5)
     assert.equal(1.02, r.aim)
+    text, exit = run("follow", "--journal=40", "--seconds=0.01", "--threads=1")
+    assert.equal(0, exit)
+    assert.matches("follow: a step of the demo takes [%d.]+ ms behind a journal of 40 steps, [%d.]+ "
+      .. "ms in a new run: [%d.]+ times as long", text)
   end)
 
   it("says what Muon takes of a step beside AdamW", function()
