@@ -67,7 +67,7 @@ describe("recipes/tiny/opensora12", function()
     weights.vae(out .. "/vae", 3)
     weights.t5(out .. "/t5", 4)
     local dir = folder.new()
-    local words = { "train", "recipes/tiny/opensora12.lua", vae, t5, "steps=2",
+    local words = { "train", "tiny/opensora12", vae, t5, "steps=2",
       "dataset.data_path=" .. demo_data.long_path(), "outputs=" .. out .. "/runs", "threads=1" }
     local stopped = process.run({ process.program(), dir:write("stopper.lua", STOPPER),
       table.unpack(words) }, "", { deadline_s = 600, output_bytes = 1 << 20 })
@@ -124,7 +124,7 @@ describe("recipes/tiny/opensora12", function()
   end)
 
   it("leaves nothing behind where the autoencoder's weights are missing", function()
-    local ok, err = pcall(demo_data.moonreel, "train", "recipes/tiny/opensora12.lua",
+    local ok, err = pcall(demo_data.moonreel, "train", "tiny/opensora12",
       "vae.from_pretrained=" .. out .. "/none", t5, "dataset.data_path=" .. demo_data.long_path(),
       "outputs=" .. out .. "/refused")
     assert.is_false(ok)

@@ -36,7 +36,7 @@ describe("recipes/tiny/opensora20", function()
   it("trains its stages one after the other, each from the weights of the one before", function()
     weights.opensora20(out .. "/weights", 3)
     local at = out .. "/weights/"
-    local text = demo_data.moonreel("train", "recipes/tiny/opensora20.lua", "steps=2", "threads=1",
+    local text = demo_data.moonreel("train", "tiny/opensora20", "steps=2", "threads=1",
       "dataset.data_path=" .. demo_data.long_path(), "outputs=" .. out .. "/runs",
       "vae.from_pretrained=" .. at .. "hunyuan.safetensors",
       "text_encoder.from_pretrained=" .. at .. "t5", "clip.from_pretrained=" .. at .. "clip",

@@ -11,7 +11,7 @@ small.words = { "model.depth=1", "model.hidden_size=32", "model.num_heads=2",
 --- Settings of it, with further words behind.
 function small.bake(...)
   local words = { ... }
-  return settings.bake("recipes/tiny/demo.lua", table.move(words, 1, #words, #small.words + 1,
+  return settings.bake("tiny/demo", table.move(words, 1, #words, #small.words + 1,
     table.move(small.words, 1, #small.words, 1, {})))
 end
 

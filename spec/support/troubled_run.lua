@@ -61,7 +61,7 @@ if trouble.mount then
   shell("mount -t tmpfs -o size=%s moonreel '%s'", trouble.size, trouble.mount)
 end
 local overrides = table.move(arg, 2, #arg, 1, {})
-local ok, result = pcall(trainer.run, settings.bake("recipes/tiny/demo.lua", overrides))
+local ok, result = pcall(trainer.run, settings.bake("tiny/demo", overrides))
 if not ok then
   print(type(result) == "table" and result.message or result)
 end

@@ -376,7 +376,7 @@ describe("moonreel bench", function()
     function()
     local shapes = require "moonreel.bench.shapes"
     local function measure(most_bytes)
-      return shapes.measure(require("moonreel.settings").bake("recipes/tiny/demo.lua",
+      return shapes.measure(require("moonreel.settings").bake("tiny/demo",
         {"model.depth=1", "model.hidden_size=16", "model.num_heads=2", "text_encoder.width=16",
         "model.caption_channels=16", "programs_bytes=" .. most_bytes}), 2)
     end

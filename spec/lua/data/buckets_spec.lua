@@ -96,7 +96,7 @@ describe("names that both references have", function()
   end)
 
   it("are multiples of ae_spatial_compression, as high compression asks", function()
-    local s = settings.bake("recipes/opensora-2.0/train/high_compression.lua")
+    local s = settings.bake("opensora-2.0/train/high_compression")
     local rule = buckets.rule(buckets.of(s))
     local found = sizes(require("moonreel.plan").resolutions(s))["768px"]
     -- reference opensora-2.0, 10.1: training at 768px on a grid of 32

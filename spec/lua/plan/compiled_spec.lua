@@ -71,14 +71,14 @@ describe("a step compiled without a device", function()
 
   it("has the bytes of the demo at its full size, recomputed or not", function()
     for _, value in ipairs { "false", "true" } do
-      assert.equal(2, check(settings.bake("recipes/tiny/demo.lua", { "threads=2",
+      assert.equal(2, check(settings.bake("tiny/demo", { "threads=2",
         "grad_checkpoint=" .. value })))
     end
   end)
 
   it("has the bytes of a video autoencoder that trains", function()
     for _, stage in ipairs { "pictures", "frames" } do
-      assert.equal(2, check(settings.bake("recipes/tiny/vae.lua", {}, { stage = stage })), stage)
+      assert.equal(2, check(settings.bake("tiny/vae", {}, { stage = stage })), stage)
     end
   end)
 
@@ -87,9 +87,9 @@ describe("a step compiled without a device", function()
     finally(function() dir:remove() end)
     local weights = dir.path .. "/weights"
     demo_data.moonreel("datasets/demo/build_weights.lua", weights)
-    local outer = settings.bake("recipes/tiny/opensora12.lua", {})
+    local outer = settings.bake("tiny/opensora12", {})
     for _, stage in ipairs(outer.stages) do
-      assert.equal(2, check(settings.bake("recipes/tiny/opensora12.lua", {
+      assert.equal(2, check(settings.bake("tiny/opensora12", {
         "vae.from_pretrained=" .. weights .. "/vae",
         "text_encoder.from_pretrained=" .. weights .. "/t5" }, { stage = stage.name })), stage.name)
     end

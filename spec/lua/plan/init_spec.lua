@@ -14,7 +14,7 @@ local unread = require "spec.support.unread"
 local out = demo_data.scratch()
 
 local function bake(...)
-  return settings.bake("recipes/tiny/demo.lua", { "outputs=" .. out, "threads=1",
+  return settings.bake("tiny/demo", { "outputs=" .. out, "threads=1",
     "num_workers=1", "warmup_steps=2",
     "model.depth=1", "model.hidden_size=32", "model.num_heads=2", "text_encoder.width=32",
     "model.caption_channels=32", "steps=1", ... })

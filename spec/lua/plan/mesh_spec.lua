@@ -4,7 +4,7 @@ local mesh = require "moonreel.plan.mesh"
 local settings = require "moonreel.settings"
 
 local function demo(...)
-  return settings.bake("recipes/tiny/demo.lua", { ... })
+  return settings.bake("tiny/demo", { ... })
 end
 
 describe("a mesh", function()

@@ -31,7 +31,7 @@ describe("the page of a plan", function()
   setup(function()
     local of = mesh.parse "4x8xH100"
     local cache <close> = compiled.new(of.machine)
-    p = plan.of(settings.bake("recipes/tiny/demo.lua", { "name=<b>&\"x\"", "model.depth=1" }),
+    p = plan.of(settings.bake("tiny/demo", { "name=<b>&\"x\"", "model.depth=1" }),
       { mesh = of, compiled = cache })
     html = page.html { p }
   end)

@@ -74,7 +74,7 @@ end)
 describe("ranks that share layers", function()
   it("share those of a T5 that encodes captions: its weights, two sums a layer", function()
     local compiled_plans <close> = compiled.new(machine.open "H200")
-    local s = settings.bake("recipes/opensora-2.0/train/stage1.lua", { "model.depth=1",
+    local s = settings.bake("opensora-2.0/train/stage1", { "model.depth=1",
       "model.depth_single_blocks=1" })
     local bucket = { frames = 1, height = 256, width = 256, batch = 4 }
     local one, two = compiled_plans:of(s, 8, 1), compiled_plans:of(s, 8, 2)
@@ -91,8 +91,8 @@ describe("ranks that share layers", function()
   end)
 
   it("divide heads, and rows within no block of moments of 8 bits", function()
-    local plain = settings.bake("recipes/opensora-1.2/stage3.lua", {})
-    local in_8 = settings.bake("recipes/opensora-1.2/stage3.lua", { "optim.moment_bits=8" })
+    local plain = settings.bake("opensora-1.2/stage3", {})
+    local in_8 = settings.bake("opensora-1.2/stage3", { "optim.moment_bits=8" })
     -- 16 heads; 1152 columns are 18 times 64
     for ranks, may in pairs { [1] = { true, true }, [2] = { true, true }, [3] = { false, false },
       [4] = { true, false } } do

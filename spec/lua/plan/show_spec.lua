@@ -153,7 +153,7 @@ describe("the buckets of ranks that --why advises", function()
   local function why(memory, ...)
     local m = small_plan.machine(memory)
     local cache <close> = require("moonreel.plan.compiled").new(m)
-    local p = plan.of(settings.bake("recipes/tiny/demo.lua", { "model.hidden_size=512",
+    local p = plan.of(settings.bake("tiny/demo", { "model.hidden_size=512",
       "model.depth=2", "model.num_heads=8", "plugin_config.zero_stage=2",
       "bucket_config=recipe.replace{['32px'] = {[1] = {1.0, 2}}}", ... }),
       { mesh = require("moonreel.plan.mesh").new(m, 8), compiled = cache })
@@ -296,7 +296,7 @@ describe("a run", function()
     local dir = folder.new()
     local words = { "steps=9", "dataset.data_path=nowhere.mrx" }
     table.move(SMALL, 1, #SMALL, #words + 1, words)
-    dir:write("settings.json", settings.bake("recipes/tiny/demo.lua", words):to_json())
+    dir:write("settings.json", settings.bake("tiny/demo", words):to_json())
     dir:write("journal.jsonl", "")
     local journal <close> = require("moonreel.run").journal(dir.path)
     journal:append { kind = "start", update_s = 0.001,

@@ -120,7 +120,7 @@ describe("tables of the largest batches", function()
     local words = table.move(small_plan.words, 1, #small_plan.words, 1, {})
     for _, name in ipairs(MACHINES) do
       local least = name == "processor" and 6.3e7 or 4.01e9
-      assert.is_true(solve_and_plan(name, "recipes/tiny/demo.lua", words, 2,
+      assert.is_true(solve_and_plan(name, "tiny/demo", words, 2,
         { least + 1e6, least + 4e6, least + 3e7, least + 2e8 }) >= 3, name)
     end
   end)

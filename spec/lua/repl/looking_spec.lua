@@ -36,7 +36,7 @@ describe("looking at", function()
       "dtype=fp32", "model.depth=11", "model.hidden_size=32", "model.num_heads=2",
       "text_encoder.width=32", "model.caption_channels=32", "text_encoder.rows=64" }
     setup(function()
-      demo_data.moonreel("train", "recipes/tiny/demo.lua", "dataset.data_path=" .. demo_data.path(),
+      demo_data.moonreel("train", "tiny/demo", "dataset.data_path=" .. demo_data.path(),
         "outputs=" .. dir.path .. "/runs",
         table.unpack(small))
       feed('ckpt = open("DIR/runs/001-demo")')

@@ -20,7 +20,7 @@ describe("pipelines in turn", function()
 
   setup(function()
     for i, name in ipairs { "picture", "clip" } do
-      assert.equal(0, trainer.run(settings.bake("recipes/tiny/demo.lua", { "dataset.data_path="
+      assert.equal(0, trainer.run(settings.bake("tiny/demo", { "dataset.data_path="
         .. demo_data.path(), "outputs=" .. out, "threads=1", "num_workers=1", "steps=2",
         "model.depth=1", "model.hidden_size=32", "model.num_heads=2", "name=" .. name,
         "seed=" .. i }), { write = function() end }))

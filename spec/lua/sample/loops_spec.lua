@@ -18,7 +18,7 @@ local run
 
 local function trained()
   if not run then
-    demo_data.moonreel("train", "recipes/tiny/demo.lua", "dataset.data_path=" .. demo_data.path(),
+    demo_data.moonreel("train", "tiny/demo", "dataset.data_path=" .. demo_data.path(),
       "outputs=" .. out .. "/runs", "threads=1", "num_workers=1", "steps=1",
       "warmup_steps=0", "model.depth=1", "model.hidden_size=32",
       "model.num_heads=2", "text_encoder.width=32",

@@ -14,7 +14,7 @@ local runs = {}
 local function train(folder, ...)
   local place = out .. "/" .. (folder or "runs")
   if not runs[place] then
-    demo_data.moonreel("train", "recipes/tiny/demo.lua", "dataset.data_path=" .. demo_data.path(),
+    demo_data.moonreel("train", "tiny/demo", "dataset.data_path=" .. demo_data.path(),
       "outputs=" .. place, "threads=1", "num_workers=1",
       "steps=4", "warmup_steps=0", "model.depth=1", "model.hidden_size=32",
         "model.num_heads=2", "text_encoder.width=32",
@@ -324,7 +324,7 @@ describe("sample", function()
   it("takes a recipe for its newest run, and refuses odd values by name", function()
     local there = base.exists "samples" -- of whoever works in this folder
     train()
-    demo_data.moonreel("sample", "recipes/tiny/demo.lua", "outputs=" .. out .. "/runs",
+    demo_data.moonreel("sample", "tiny/demo", "outputs=" .. out .. "/runs",
       "--prompt", "x", "--seed", "1", "--steps", "1",
       "--out", out .. "/recipe")
     local function fails(pattern, ...)
@@ -339,7 +339,7 @@ describe("sample", function()
       "--prompt", "x", "--steps", "0")
     fails("no prompt", train())
     fails("%-%-raw and %-%-ema exclude each other", train(), "--prompt", "x", "--raw", "--ema")
-    fails("no checkpoint of 'demo'", "recipes/tiny/demo.lua", "outputs=" .. out .. "/none",
+    fails("no checkpoint of 'demo'", "tiny/demo", "outputs=" .. out .. "/none",
       "--prompt", "x")
     assert.same(there, base.exists("samples"))
   end)

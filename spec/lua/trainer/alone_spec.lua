@@ -29,7 +29,7 @@ os.exit(require("moonreel.cli.train").run { %s })
 ]]
 
 local function train(name, dies_in, ...)
-  local words = { "recipes/tiny/demo.lua", "dataset.data_path=" .. demo_data.path(),
+  local words = { "tiny/demo", "dataset.data_path=" .. demo_data.path(),
     "outputs=" .. out, "name=" .. name, "steps=" .. DIES, "ckpt_every=100", "dtype=fp32",
     "warmup_steps=2", "threads=1", "num_workers=1", "model.depth=1", "model.hidden_size=32",
     "model.num_heads=2", "text_encoder.width=32", "model.caption_channels=32", "log_every=100",

@@ -16,7 +16,7 @@ teardown(function()
   demo_data.remove()
 end)
 
-local WORDS = "train recipes/tiny/demo.lua dtype=fp32 warmup_steps=2 threads=1 num_workers=1 "
+local WORDS = "train tiny/demo dtype=fp32 warmup_steps=2 threads=1 num_workers=1 "
   .. "model.depth=2 model.hidden_size=64 model.num_heads=2 text_encoder.width=16 "
   .. "text_encoder.num_heads=1 text_encoder.rows=64 model.caption_channels=16 log_every=1000 "
   .. "bucket_config={['32px']:{1:[1.0,2]}}"
@@ -118,7 +118,7 @@ describe("a run that tries sizes of buckets", function()
 
   it("has no size where the recipe leaves it to the run, and one that was found instead", function()
     local function cut(word, elements)
-      return ranks.cut(settings.bake("recipes/tiny/demo.lua",
+      return ranks.cut(settings.bake("tiny/demo",
         { "plugin_config.reduce_bucket_size_in_m=" .. word }), 4, 1, elements).elements
     end
     assert.same({ 128 << 20, 3 << 20, 77 }, { cut "auto", cut "3", cut("auto", 77) })

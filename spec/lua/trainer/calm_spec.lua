@@ -74,7 +74,7 @@ describe("a run that is disturbed", function()
   for seed = 1, SEEDS or 2 do
     it("by load and pauses raises nothing, seed " .. seed, function()
       local name, log, ranks = "calm" .. seed, ("%s/%d.log"):format(out, seed), 1 + seed % 2
-      local words = { process.program(), "train", "recipes/tiny/demo.lua", "-n", tostring(ranks),
+      local words = { process.program(), "train", "tiny/demo", "-n", tostring(ranks),
         "dataset.data_path=" .. demo_data.path(), "outputs=" .. out, "name=" .. name,
         "seed=" .. seed, "steps=" .. STEPS, "log_every=10", "ckpt_every=50", "threads=1",
         "num_workers=1", "weights.every=20" }

@@ -170,7 +170,7 @@ describe("a run in trouble", function()
     local function train(free, steps)
       local dir = ("%s/one-%d"):format(out, free)
       local done = process.run({ "/bin/sh", "-c", "trap '' XFSZ; exec \"$0\" \"$@\" 2>&1",
-        process.program(), "-n", "2", script, "4", tostring(free), "recipes/tiny/demo.lua",
+        process.program(), "-n", "2", script, "4", tostring(free), "tiny/demo",
         "dataset.data_path=" .. demo_data.path(), "threads=1", "num_workers=1", "warmup_steps=2",
         "model.depth=1", "model.hidden_size=32", "model.num_heads=2", "text_encoder.width=32",
         "model.caption_channels=32", "log_every=1000", "outputs=" .. dir, "ckpt_every=3",
@@ -196,7 +196,7 @@ describe("a run in trouble", function()
     local dir = out .. "/none"
     local done = process.run({ "/usr/bin/env", "LD_PRELOAD=" .. disk, SANITIZER,
       "FAULTY_PATH=/r00001-of", "FAULTY_FULL=1", "/bin/sh", "-c", 'exec "$0" "$@" 2>&1',
-      process.program(), "train", "recipes/tiny/demo.lua", "-n", "2",
+      process.program(), "train", "tiny/demo", "-n", "2",
       "dataset.data_path=" .. demo_data.path(), "threads=1", "num_workers=1", "warmup_steps=2",
       "model.depth=1", "model.hidden_size=32", "model.num_heads=2", "text_encoder.width=32",
       "model.caption_channels=32", "outputs=" .. dir, "ckpt_every=3", "steps=12", "restarts=0",

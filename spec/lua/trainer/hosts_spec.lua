@@ -22,7 +22,7 @@ local function train(name, scene, ranks, ...)
   local words = { "/usr/bin/env", "MOONREEL_NVML=" .. process.program():gsub("[^/]*$", "")
     .. "nvml_scene.so", "NVML_SCENE=" .. scene, "/bin/sh", "-c", 'exec "$0" "$@" 2>&1',
     process.program() }
-  for _, word in ipairs { "train", "recipes/tiny/demo.lua", "-n", ranks, "dataset.data_path="
+  for _, word in ipairs { "train", "tiny/demo", "-n", ranks, "dataset.data_path="
     .. demo_data.path(), "outputs=" .. out, "name=" .. name, "threads=1", "num_workers=1",
     "model.depth=1", "model.hidden_size=16", "model.num_heads=1", "text_encoder.width=16",
     "text_encoder.num_heads=1", "text_encoder.rows=64", "model.caption_channels=16",

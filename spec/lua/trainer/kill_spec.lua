@@ -23,7 +23,7 @@ teardown(function()
 end)
 
 local function words(name, ...)
-  return { "train", "recipes/tiny/demo.lua", "-n", "2", "dataset.data_path=" .. demo_data.path(),
+  return { "train", "tiny/demo", "-n", "2", "dataset.data_path=" .. demo_data.path(),
     "outputs=" .. out, "name=" .. name, "steps=" .. STEPS, "ckpt_every=" .. EVERY, "dtype=fp32",
     "warmup_steps=2", "threads=1", "num_workers=1", "model.depth=1", "model.hidden_size=32",
     "model.num_heads=2", "text_encoder.width=32", "model.caption_channels=32", "log_every=100",

@@ -14,7 +14,7 @@ local trainer = require "moonreel.trainer"
 local out = demo_data.scratch()
 
 local function bake(...)
-  return settings.bake("recipes/tiny/demo.lua",
+  return settings.bake("tiny/demo",
     {"dataset.data_path=" .. demo_data.path(), "outputs=" .. out, "threads=1", "num_workers=1",
     "warmup_steps=2",
     "model.depth=1", "model.hidden_size=32", "model.num_heads=2", "text_encoder.width=32",
@@ -549,7 +549,7 @@ describe("trainer.loop", function()
           local more = step(r)
           if r.step == 3 then send() end
           return more
-        end]], {"train", "recipes/tiny/demo.lua", "dataset.data_path=" .. demo_data.path(),
+        end]], {"train", "tiny/demo", "dataset.data_path=" .. demo_data.path(),
         "outputs=" .. out, "name=" .. signal, "threads=1", "num_workers=1", "model.depth=1",
         "model.hidden_size=32", "model.num_heads=2", "text_encoder.width=32",
         "model.caption_channels=32"})
@@ -572,7 +572,7 @@ describe("trainer.loop", function()
             local models = one[2]
             one[2] = function(r) %s end
           end
-        end]]):format(code), {"train", "recipes/tiny/demo.lua", "dataset.data_path="
+        end]]):format(code), {"train", "tiny/demo", "dataset.data_path="
         .. demo_data.path(), "outputs=" .. out .. "/early", "threads=1", "num_workers=1"})
       assert.equal(i == 2 and 130 or 143, r.exit, r.output)
       assert.matches("moonreel: stopped by a signal before the first step; nothing was saved\n$",

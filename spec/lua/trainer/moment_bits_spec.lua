@@ -22,7 +22,7 @@ local SMALL = LONG and {} or { "model.depth=1", "model.hidden_size=32", "model.n
   "model.caption_channels=16", 'bucket_config={["32px"]={[1]={1.0,8},[6]={1.0,2}}}' }
 
 local function train(name, steps, ...)
-  local words = { "train", "recipes/tiny/demo.lua", "dataset.data_path=" .. demo_data.path(),
+  local words = { "train", "tiny/demo", "dataset.data_path=" .. demo_data.path(),
     "outputs=" .. out, "name=" .. name, "steps=" .. steps, "threads=1", "num_workers=1" }
   table.move(SMALL, 1, #SMALL, #words + 1, words)
   table.move({ ... }, 1, select("#", ...), #words + 1, words)
@@ -44,7 +44,7 @@ end
 describe("moments in 8 bits", function()
   it("are one of two widths", function()
     fails("MR_E_USAGE", "optim.moment_bits: expected one of 8, 32, got number 16",
-      settings.bake, "recipes/tiny/demo.lua", { "optim.moment_bits=16" })
+      settings.bake, "tiny/demo", { "optim.moment_bits=16" })
   end)
 
   it("end with the loss of those in 32", function()

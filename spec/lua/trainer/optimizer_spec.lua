@@ -18,7 +18,7 @@ describe("a run with another optimizer than before", function()
   -- train; the run directory and what was said
   local function train(name, ...)
     local lines = {}
-    local code, facts = trainer.run(settings.bake("recipes/tiny/demo.lua", {
+    local code, facts = trainer.run(settings.bake("tiny/demo", {
       "dataset.data_path=" .. demo_data.path(), "outputs=" .. out, "name=" .. name, "threads=1",
       "num_workers=1", "warmup_steps=2", "model.depth=1", "model.hidden_size=32",
       "model.num_heads=2", "text_encoder.width=32", "model.caption_channels=32", "dtype=fp32",

@@ -17,7 +17,7 @@ local KNOWN <const>, LAST <const>, EVERY <const> = 150, 172, 5
 local out = demo_data.scratch()
 
 local function words(...)
-  local list = { "recipes/tiny/demo.lua", "dataset.data_path=" .. demo_data.path(), "threads=1",
+  local list = { "tiny/demo", "dataset.data_path=" .. demo_data.path(), "threads=1",
     "num_workers=1", "outputs=" .. out, "warmup_steps=2", "lr_schedule=constant", "model.depth=1",
     -- second moments of all weights, also of those that each step changes
     "optim.type=adamw",

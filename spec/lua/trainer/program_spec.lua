@@ -120,7 +120,7 @@ describe("trainer.program", function()
       assert.is_true(gradient(there, {grad_checkpoint = true}) == gradient(there, config))
     end
     -- a model of many blocks: two inputs are on the device at a time, all others away
-    local s = settings.bake("recipes/tiny/demo.lua", {"model.depth=6"})
+    local s = settings.bake("tiny/demo", {"model.depth=6"})
     local pipe = pipeline.of(s, "f32")
     local shape = {frames = 6, height = 32, width = 32, batch = 4, text = 56}
     local plain = run(E.device("cpu", 1), pipe, shape, {grad_checkpoint = true})
@@ -147,7 +147,7 @@ describe("trainer.program", function()
 
   it("refuses a buffer of one byte less than inputs of blocks take", function()
     local function check(bytes)
-      return program.check_buffer, settings.bake("recipes/tiny/demo.lua",
+      return program.check_buffer, settings.bake("tiny/demo",
         {"grad_checkpoint=true", "grad_ckpt_buffer_size=" .. bytes}), "32px 6x32x32 of 8",
         {pinned = 5000}
     end
@@ -156,7 +156,7 @@ describe("trainer.program", function()
       check(4999))
     local f, s, bucket, memory = check(5000)
     f(s, bucket, memory)
-    f(settings.bake "recipes/tiny/demo.lua", bucket, memory)
+    f(settings.bake "tiny/demo", bucket, memory)
   end)
 
   it("does the first blocks of each kind twice", function()
@@ -177,7 +177,7 @@ describe("trainer.program", function()
   it(
     "makes a demo step whose weights, moments and averages have the same bits on the shadow device",
     function()
-    local s = settings.bake("recipes/tiny/demo.lua")
+    local s = settings.bake("tiny/demo")
     local function step_on(name)
       local pipe = pipeline.new({model = s:plain("model"), vae = s:plain("vae"),
         text_encoder = s:plain("text_encoder")}, "f32")

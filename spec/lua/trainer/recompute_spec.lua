@@ -133,7 +133,7 @@ describe("a plan with grad_ckpt_settings = auto", function()
     for _, value in ipairs { "all", "{1}", "3" } do
       fails("MR_E_USAGE", "grad_ckpt_settings=" .. value .. ": grad_ckpt_settings: expected a list "
         .. "of 2 integer of at least 0, or \"auto\", or none", settings.bake,
-        "recipes/tiny/demo.lua", { "grad_ckpt_settings=" .. value })
+        "tiny/demo", { "grad_ckpt_settings=" .. value })
     end
   end)
 end)
@@ -166,7 +166,7 @@ describe("a run with grad_ckpt_settings = auto", function()
     require("moonreel.core.base").replace_file(script, TRAIN)
     local list = { process.program(), "-n", tostring(size), script }
     for _, words in ipairs(runs) do
-      list[#list + 1] = table.concat(words, "\t", 1, 1) .. "\trecipes/tiny/demo.lua\tdtype=fp32\t"
+      list[#list + 1] = table.concat(words, "\t", 1, 1) .. "\ttiny/demo\tdtype=fp32\t"
         .. "threads=1\tnum_workers=1\tmodel.depth=3\tmodel.hidden_size=16\tmodel.num_heads=1\t"
         .. "text_encoder.width=16\ttext_encoder.num_heads=1\ttext_encoder.rows=64\tsteps=2\t"
         .. "model.caption_channels=16\toutputs=" .. out .. "\tdataset.data_path="

@@ -16,7 +16,7 @@ describe("a run in the order of a reference", function()
   end)
 
   local function bake(name, steps, ...)
-    return settings.bake("recipes/tiny/demo.lua", { "dataset.data_path=" .. demo_data.path(),
+    return settings.bake("tiny/demo", { "dataset.data_path=" .. demo_data.path(),
       "outputs=" .. out, "threads=1", "num_workers=1", "warmup_steps=2",
       "name=" .. name, "steps=" .. steps,
       "model.depth=1", "model.hidden_size=32", "model.num_heads=2", "text_encoder.width=32",

@@ -119,7 +119,7 @@ describe("a run that may render little of its time", function()
   end)
 
   local function train(name, ...)
-    return demo_data.moonreel("train", "recipes/tiny/demo.lua", "dataset.data_path="
+    return demo_data.moonreel("train", "tiny/demo", "dataset.data_path="
       .. demo_data.path(), "outputs=" .. dir.path, "name=" .. name, "threads=1", "num_workers=1",
       "model.depth=1", "model.hidden_size=32", "model.num_heads=2", "text_encoder.width=32",
       "model.caption_channels=32", 'bucket_config={["32px"]={[6]={1.0,2}}}', "log_every=100",

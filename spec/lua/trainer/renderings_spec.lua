@@ -23,7 +23,7 @@ describe("a run with sampling.every", function()
   local RENDERED = { "scheduler.num_sampling_steps=2", "sampling.every=10", "sampling.seeds={1}",
     'sampling.prompts={"a", "b"}' }
   local function plain(name, ...)
-    return { "train", "recipes/tiny/demo.lua", "dataset.data_path=" .. demo_data.path(),
+    return { "train", "tiny/demo", "dataset.data_path=" .. demo_data.path(),
       "outputs=" .. out, "name=" .. name, "dtype=fp32", "threads=1", "num_workers=1",
       "model.depth=1", "model.hidden_size=32", "model.num_heads=2", "text_encoder.width=32",
       "model.caption_channels=32", 'bucket_config={["32px"]={[6]={1.0,2}}}', "log_every=100",

@@ -41,7 +41,7 @@ describe("replicas", function()
   -- exit code and output of three steps, with a bit turned over on a rank
   local function train(size, rank, region, at, ...)
     local done = process.run({ "/bin/sh", "-c", 'exec "$0" "$@" 2>&1', process.program(), "-n",
-      tostring(size), script, tostring(rank), region, tostring(at), "recipes/tiny/demo.lua",
+      tostring(size), script, tostring(rank), region, tostring(at), "tiny/demo",
       "dataset.data_path=" .. demo_data.path(), "outputs=" .. dir.path, "steps=3", "dtype=fp32",
       "warmup_steps=2", "threads=1", "num_workers=1", "model.depth=1", "model.hidden_size=32",
       "model.num_heads=2", "text_encoder.width=32", "text_encoder.rows=1024", "ckpt_every=1",

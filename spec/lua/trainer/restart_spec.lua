@@ -16,7 +16,7 @@ describe("a restart", function()
 
   -- train to a step; returns ok, code or error, lines of the log
   local function train(steps, ...)
-    local s = settings.bake("recipes/tiny/demo.lua",
+    local s = settings.bake("tiny/demo",
       { "dataset.data_path=" .. demo_data.path(), "outputs=" .. out, "threads=1", "warmup_steps=2",
       "name=run", "steps=" .. steps, "model.depth=1", "model.hidden_size=32",
         "model.num_heads=2", "text_encoder.width=32",

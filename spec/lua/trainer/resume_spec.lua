@@ -11,7 +11,7 @@ local OPTIMIZER = os.getenv("MOONREEL_OPTIMIZER") or "muon"
 
 -- a busy disk takes longer than two steps for a save, and three skipped in a row stop a run
 local function arguments(out, name, ...)
-  return {process.program(), "train", "recipes/tiny/demo.lua",
+  return {process.program(), "train", "tiny/demo",
     "dataset.data_path=" .. demo_data.path(), "outputs=" .. out,
     "name=" .. name, "optim.type=" .. OPTIMIZER, "steps=" .. STEPS, "warmup_steps=3",
       "ckpt_every=5", "threads=2", "num_workers=1", "log_every=60", "model.depth=1",

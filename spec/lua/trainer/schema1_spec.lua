@@ -12,7 +12,7 @@ local trainer = require "moonreel.trainer"
 local out = demo_data.scratch()
 
 local function train(...)
-  local s = settings.bake("recipes/tiny/demo.lua", { "dataset.data_path=" .. demo_data.path(),
+  local s = settings.bake("tiny/demo", { "dataset.data_path=" .. demo_data.path(),
     "outputs=" .. out, "threads=1", "num_workers=1", "warmup_steps=2",
     "model.depth=1", "model.hidden_size=32",
     "model.num_heads=2", "text_encoder.width=32", "model.caption_channels=32", "name=state", ... })

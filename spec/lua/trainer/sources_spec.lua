@@ -29,7 +29,7 @@ describe("a run of several sources", function()
     "dataset.sources.b.data_path=" .. out .. "/b.mrx"
 
   local function train(name, steps, ...)
-    local s = settings.bake("recipes/tiny/demo.lua", { "dataset.data_path=none", "outputs=" .. out,
+    local s = settings.bake("tiny/demo", { "dataset.data_path=none", "outputs=" .. out,
       "threads=1", "num_workers=1", "warmup_steps=2", "name=" .. name,
       "steps=" .. steps, "model.depth=1", "model.hidden_size=32",
       "model.num_heads=2", "text_encoder.width=32",

@@ -15,7 +15,7 @@ describe("a run with trackers", function()
 
   -- `before`: words in front of those of the program
   local function start(before, name, ...)
-    local words = { process.program(), "train", "recipes/tiny/demo.lua",
+    local words = { process.program(), "train", "tiny/demo",
       "dataset.data_path=" .. demo_data.path(), "outputs=" .. out, "name=" .. name,
       "warmup_steps=3", "ckpt_every=3", "threads=2", "num_workers=1", "model.depth=1",
       "model.hidden_size=32", "model.num_heads=2", "text_encoder.width=32",

@@ -21,7 +21,7 @@ local function train(ranks, plan, name, steps, ...)
     table.move({ "-n", tostring(ranks) }, 1, 2, #words + 1, words)
   end
   for _, word in ipairs { "spec/support/spiked_run.lua", json.encode(plan),
-    "recipes/tiny/demo.lua", "dataset.data_path=" .. demo_data.path(), "outputs=" .. out,
+    "tiny/demo", "dataset.data_path=" .. demo_data.path(), "outputs=" .. out,
     "name=" .. name, "steps=" .. steps, "dtype=fp32", "warmup_steps=2", "lr_schedule=constant",
     "threads=1", "num_workers=1", "model.depth=1", "model.hidden_size=32", "model.num_heads=2",
     "text_encoder.width=32", "text_encoder.rows=1024", "model.caption_channels=32",

@@ -16,7 +16,7 @@ local SAMPLE_WEIGHTS = {1, 0, 0.5, 2}
 local out = demo_data.scratch()
 
 local function bake(dtype)
-  return settings.bake("recipes/tiny/demo.lua", {"dataset.data_path=" .. demo_data.path(),
+  return settings.bake("tiny/demo", {"dataset.data_path=" .. demo_data.path(),
     "outputs=" .. out, "dtype=" .. dtype, "threads=1", "num_workers=1", "optim.type=adamw",
     "steps=" .. STEPS, "lr_schedule=constant",
     "warmup_steps=" .. WARMUP, "accumulate=" .. ACCUMULATE, "optim.lr=" .. LR,

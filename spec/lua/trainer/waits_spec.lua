@@ -59,7 +59,7 @@ describe("a run of several hosts", function()
     local script = dir:write("train.lua", TRAIN)
     local done = process.run({ "/bin/sh", "-c", 'exec "$@" 2>&1', "sh", "/usr/bin/env",
       "MOONREEL_RSH=" .. dir.path .. "/rsh", process.program(), "--hostfile", dir.path .. "/hosts",
-      script, "recipes/tiny/demo.lua", "dataset.data_path=" .. demo_data.path(),
+      script, "tiny/demo", "dataset.data_path=" .. demo_data.path(),
       "outputs=" .. out, "name=x", "steps=" .. STEPS, "threads=1", "num_workers=1",
       "model.depth=1", "model.hidden_size=16", "model.num_heads=1", "text_encoder.width=16",
       "text_encoder.num_heads=1", "text_encoder.rows=64", "model.caption_channels=16",

@@ -17,7 +17,7 @@ end)
 -- a run of an instant; epochs of 15 steps, or of this many micro-batches
 local function train(name, ranks, ...)
   local words = { "/bin/sh", "-c", 'exec "$0" "$@" 2>&1', process.program() }
-  for _, word in ipairs { "train", "recipes/tiny/demo.lua", "-n", tostring(ranks),
+  for _, word in ipairs { "train", "tiny/demo", "-n", tostring(ranks),
     "dataset.data_path=" .. demo_data.path(), "outputs=" .. out, "name=" .. name,
     -- an update of Muon is not known from what it leaves
     "optim.type=adamw",

@@ -22,7 +22,7 @@ local SMALL = { "steps=4", "dtype=fp32", "virtual_ranks=3", "warmup_steps=2", "t
 
 -- the words of a run with `n` ranks
 local function words(ranks, name, ...)
-  local list = { process.program(), "train", "recipes/tiny/demo.lua",
+  local list = { process.program(), "train", "tiny/demo",
     "dataset.data_path=" .. demo_data.path(), "name=" .. name, "-n", tostring(ranks),
     -- rounds of Muon enlarge the rounding of sums over ranks
     "optim.type=adamw", "optim.muon.lr=none" }

@@ -40,7 +40,7 @@ describe("a run by 1, 2, 3, 4 or 8 ranks", function()
   local function train(size, runs)
     local list = { process.program(), "-n", tostring(size), script }
     for _, words in ipairs(runs) do
-      list[#list + 1] = table.concat({ "recipes/tiny/demo.lua", "dtype=fp32", "threads=1",
+      list[#list + 1] = table.concat({ "tiny/demo", "dtype=fp32", "threads=1",
         "dataset.data_path=" .. demo_data.path(), "warmup_steps=1", "num_workers=1",
         "model.depth=1", "model.hidden_size=16", "model.num_heads=1", "text_encoder.width=16",
         "text_encoder.num_heads=1", "text_encoder.rows=64", "model.caption_channels=16",

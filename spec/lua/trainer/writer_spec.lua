@@ -18,7 +18,7 @@ teardown(function()
 end)
 
 local function train(name, ...)
-  return demo_data.moonreel("train", "recipes/tiny/demo.lua", "name=" .. name, "outputs=" .. out,
+  return demo_data.moonreel("train", "tiny/demo", "name=" .. name, "outputs=" .. out,
     "dataset.data_path=" .. demo_data.path(), "steps=4", "ckpt_every=2", "ckpt_minutes=0",
     "threads=1", "num_workers=1", "warmup_steps=2", "dtype=bf16", "model.depth=1",
     "model.hidden_size=32", "model.num_heads=2", "text_encoder.width=32",
@@ -69,14 +69,14 @@ describe("a run that writes checkpoints", function()
 
   it("needs host memory for copies, or for one buffer", function()
     local function bytes(...)
-      return cadence.buffer_bytes(settings.bake("recipes/tiny/demo.lua", { ... }), 1e9)
+      return cadence.buffer_bytes(settings.bake("tiny/demo", { ... }), 1e9)
     end
     assert.equal(2e9, bytes "ckpt_every=2")
     assert.equal(1e9, bytes "ckpt_minutes=10")
     -- nothing follows the only save of this one
     assert.equal(64 << 20, bytes "ckpt_minutes=0")
     assert.equal(64 << 20, bytes("ckpt_every=2", "async_io=false"))
-    assert.equal(1000, cadence.buffer_bytes(settings.bake("recipes/tiny/demo.lua",
+    assert.equal(1000, cadence.buffer_bytes(settings.bake("tiny/demo",
       { "async_io=false" }), 1000))
   end)
 
@@ -85,7 +85,7 @@ describe("a run that writes checkpoints", function()
     finally(function() state.saved_bytes, base.free_bytes = saved_bytes, free_bytes end)
     state.saved_bytes = function() return 1 << 50 end
     base.free_bytes = function() return 1 << 60 end
-    local r = { settings = settings.bake("recipes/tiny/demo.lua", { "ckpt_every=2" }),
+    local r = { settings = settings.bake("tiny/demo", { "ckpt_every=2" }),
       team = team.new(), dir = run.create(out, "refused"), notes = {}, pipe = {},
       keep = function(_, kept) return kept end }
     r.lock = run.lock(r.dir)

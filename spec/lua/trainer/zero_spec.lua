@@ -45,7 +45,7 @@ end
 local script = out .. "/train.lua"
 
 -- a model of an instant, in several buckets
-local SMALL = { "recipes/tiny/demo.lua", "dtype=fp32", "warmup_steps=2", "threads=1",
+local SMALL = { "tiny/demo", "dtype=fp32", "warmup_steps=2", "threads=1",
   "num_workers=1", "model.depth=1", "model.hidden_size=16", "model.num_heads=1",
   "text_encoder.width=16", "text_encoder.num_heads=1", "text_encoder.rows=64",
   "model.caption_channels=16", "log_every=1000", "outputs=" .. out,

@@ -35,7 +35,7 @@ describe("a run that is watched, either side killed", function()
   end
   local function train()
     os.remove(out .. "/train")
-    return start("train", "train", "recipes/tiny/demo.lua", "name=a", "outputs=" .. out .. "/runs",
+    return start("train", "train", "tiny/demo", "name=a", "outputs=" .. out .. "/runs",
       "dataset.data_path=" .. demo_data.path(), "steps=" .. STEPS, "ckpt_every=" .. EVERY,
       "keep_n_latest=0", "threads=1", "num_workers=1", "model.depth=1", "model.hidden_size=32",
       "model.num_heads=2", "text_encoder.width=32", "model.caption_channels=32", "dtype=fp32",

@@ -60,7 +60,7 @@ describe("dataset.hold_back", function()
   end)
 
   it("is never trained, and tells the loss of each checkpoint", function()
-    local words = ("train recipes/tiny/demo.lua name=a outputs=%s dataset.data_path=%s "
+    local words = ("train tiny/demo name=a outputs=%s dataset.data_path=%s "
       .. "model.depth=1 model.hidden_size=32 model.num_heads=2 text_encoder.width=32 "
       .. "model.caption_channels=32 'bucket_config={[\"32px\"]={[6]={1,10},[1]={1,10}}}' "
       .. "threads=1 num_workers=1 dataset.hold_back=40 "):format(

@@ -8,7 +8,7 @@ local folder = require "spec.support.folder"
 describe("moonreel watch --pull", function()
   local dir = cluster.new ""
   setup(function()
-    demo_data.moonreel("train", "recipes/tiny/demo.lua", "name=a", "outputs=" .. dir.path .. "/far",
+    demo_data.moonreel("train", "tiny/demo", "name=a", "outputs=" .. dir.path .. "/far",
       "dataset.data_path=" .. demo_data.path(), "steps=8", "ckpt_every=4", "threads=1",
       "num_workers=1", "model.depth=1", "model.hidden_size=32", "model.num_heads=2",
       "text_encoder.width=32", "model.caption_channels=32", 'bucket_config={["32px"]={[6]={1,2}}}')
