@@ -18,6 +18,19 @@ local function csv_field(text)
   return text:find '[",\n]' and '"' .. text:gsub('"', '""') .. '"' or text
 end
 
+--- Store a clip as the demo's are.
+---@param path string    without its extension
+---@param pixels string  u8 [T][3][H][W]
+---@param frames integer
+---@param id integer     of its scene: which encoder
+---@return string extension
+function clips.store(path, pixels, frames, id)
+  local encoder = encoders[id % #encoders + 1]
+  data.encode(path .. "." .. encoder.extension, pixels, { frames = frames, height = SIDE,
+    width = SIDE, fps = FPS, codec = encoder.codec, quality = encoder.quality })
+  return encoder.extension
+end
+
 -- the file of a scene; its name
 local function write_scene(folder, scene, seed, frames)
   local pixels = render.frames(scene, seed, frames, SIDE, SIDE)
@@ -26,11 +39,8 @@ local function write_scene(folder, scene, seed, frames)
     data.png(folder .. "/" .. name, pixels, { height = SIDE, width = SIDE })
     return name
   end
-  local encoder = encoders[scene.id % #encoders + 1]
-  local name = ("clip-%03d.%s"):format(scene.id, encoder.extension)
-  data.encode(folder .. "/" .. name, pixels, { frames = frames, height = SIDE, width = SIDE,
-    fps = FPS, codec = encoder.codec, quality = encoder.quality })
-  return name
+  local name = ("clip-%03d"):format(scene.id)
+  return name .. "." .. clips.store(folder .. "/" .. name, pixels, frames, scene.id)
 end
 
 --- Write scenes into a folder, and demo.csv of them, last.

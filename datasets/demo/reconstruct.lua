@@ -2,7 +2,9 @@
 -- and whether the measuring program still finds the colour and the direction.
 -- @module datasets.demo.reconstruct
 local T = require "moonreel.core.tensor"
+local clips = require "datasets.demo.clips"
 local codec_room = require "moonreel.codec"
+local data = require "moonreel.data"
 local measure = require "datasets.demo.measure"
 local render = require "datasets.demo.render"
 local world = require "datasets.demo.world"
@@ -31,27 +33,43 @@ local function through(codec, pixels, size, key)
   return table.concat(parts)
 end
 
---- Encode and decode fresh clips of the held-out triples.
+-- what a file keeps of a clip: half of the rows and columns of colours
+local function stored(pixels, size, id)
+  local name = os.tmpname()
+  local path = name .. "." .. clips.store(name, pixels, size.frames, id)
+  local kept = data.decode(path, size)
+  os.remove(path)
+  os.remove(name)
+  return kept
+end
+
+local function decibels(pixels, back)
+  return 10 * math.log(255 ^ 2 / squared_error(pixels, back), 10)
+end
+
+--- Encode and decode fresh clips of the held-out triples: stored as those of the training are, and
+-- as they are drawn, with colours that no file has.
 ---@param codec mr.Codec
 ---@param size table   frames, height, width
----@return table result  of (how many), colour, direction (how many are right), psnr (dB, mean over
----   clips), lowest (of one clip)
+---@return table result  of (how many), colour, direction (how many are right, of drawn ones), psnr
+---   (dB, mean over stored clips), lowest (of one), drawn (dB, mean over drawn ones)
 function reconstruct.measure(codec, size)
-  local result = { of = 0, colour = 0, direction = 0, psnr = 0, lowest = math.huge }
+  local result = { of = 0, colour = 0, direction = 0, psnr = 0, lowest = math.huge, drawn = 0 }
   for i = 0, EACH * #world.held_out - 1 do
     local triple = world.held_out[i % #world.held_out + 1]
     local scene = { id = i + 1, colour = triple[1], shape = triple[2], direction = triple[3],
       background = world.backgrounds[i % #world.backgrounds + 1][1] }
     local pixels = render.frames(scene, SEED, size.frames, size.height, size.width)
-    local back = through(codec, pixels, size, i)
-    local psnr = 10 * math.log(255 ^ 2 / squared_error(pixels, back), 10)
+    local back, kept = through(codec, pixels, size, i), stored(pixels, size, scene.id)
+    local psnr = decibels(kept, through(codec, kept, size, i))
     local found = measure.find(back, size.frames, size.height, size.width) or {}
     result.of, result.psnr = result.of + 1, result.psnr + psnr
+    result.drawn = result.drawn + decibels(pixels, back)
     result.lowest = math.min(result.lowest, psnr)
     result.colour = result.colour + (found.colour == scene.colour and 1 or 0)
     result.direction = result.direction + (found.direction == scene.direction and 1 or 0)
   end
-  result.psnr = result.psnr / result.of
+  result.psnr, result.drawn = result.psnr / result.of, result.drawn / result.of
   return result
 end
 

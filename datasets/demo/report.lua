@@ -6,7 +6,8 @@ local report = {}
 report.promise = { colour = 28, direction = 22, loss_ratio = 0.5, near_noise = 0.47 }
 
 --- What it promises in a latent that is learned, of 48 fresh clips that went through it too.
-report.promise_latent = { colour = 28, direction = 24, loss_ratio = 0.5, psnr = 26, right = 46 }
+report.promise_latent = { colour = 28, direction = 24, loss_ratio = 0.5, psnr = 28, drawn = 26,
+  right = 46 }
 
 --- What it promises where a first frame is given, of 8 frames x 4 sampling seeds in each set.
 report.promise_given = { right = 26, loss_ratio = 0.5 }
@@ -145,9 +146,11 @@ function report.verdict(first, last, held_out, loss, back)
       .. "promised %.2f"):format(loss.times[n] / 1000, near, loss.errors[n], p.near_noise) }
   end
   if back then
-    table.insert(checks, 1, { back.psnr >= p.psnr and math.min(back.colour, back.direction)
-      >= p.right, ("fresh clips come back with %.1f dB (lowest %.1f), promised %d, with colour %d "
-      .. "and direction %d of %d right, promised %d"):format(back.psnr, back.lowest, p.psnr,
+    table.insert(checks, 1, { back.psnr >= p.psnr, ("fresh clips come back with %.1f dB (lowest "
+      .. "%.1f), promised %d"):format(back.psnr, back.lowest, p.psnr) })
+    table.insert(checks, 2, { back.drawn >= p.drawn and math.min(back.colour, back.direction)
+      >= p.right, ("as drawn, with sharper colours than in files, with %.1f dB, promised %d, with "
+      .. "colour %d and direction %d of %d right, promised %d"):format(back.drawn, p.drawn,
       back.colour, back.direction, back.of, p.right) })
   end
   return judged(checks)

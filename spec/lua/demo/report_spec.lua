@@ -76,17 +76,18 @@ describe("datasets.demo.report", function()
   it("promises more where the latent is learned, and that clips come back", function()
     local held_out = { colour = 28, direction = 24, of = 32 }
     local function verdict(change)
-      local back = { psnr = 26, lowest = 20, colour = 46, direction = 46, of = 48 }
+      local back = { psnr = 28, drawn = 26, lowest = 20, colour = 46, direction = 46, of = 48 }
       for field, value in pairs(change) do
         back[field] = value
       end
       return report.verdict(2, 0.9, held_out, nil, back)
     end
     assert.is_true((verdict {}))
-    for field, value in pairs { psnr = 25.9, colour = 45, direction = 45 } do
+    for field, value in pairs { psnr = 27.9, drawn = 25.9, colour = 45, direction = 45 } do
       local ok, sentences = verdict { [field] = value }
       assert.is_false(ok, field)
-      assert.matches("^BROKEN  fresh clips come back with", sentences[1])
+      assert.matches("^BROKEN  " .. (field == "psnr" and "fresh clips come back with"
+        or "as drawn, "), sentences[field == "psnr" and 1 or 2])
     end
     held_out.direction = 23
     assert.is_false((verdict {}))
