@@ -5,6 +5,7 @@
 local base = require "moonreel.core.base"
 local fails = dofile "spec/support/fails.lua"
 local folder = require "spec.support.folder"
+local layout = require "moonreel.comm.mesh"
 local process = require "moonreel.core.process"
 local sequence = require "moonreel.nn.sequence"
 
@@ -321,6 +322,78 @@ describe("nn.sequence", function()
     -- of each group there and back: the second one comes, the first one's results go
     assert.equal(4, #beside)
     assert.same(attention, { beside[2], beside[3] }, schedule)
+  end)
+
+  -- a circle lies within a host, so what goes from circle to circle crosses the network
+  it("passes keys around within circles while those of the next one are on their way", function()
+    local g = require("moonreel.core.graph").graph()
+    local x = g:input("x", "f32", { 1, 1, 5, 4, 8 })
+    g:output("o", (sequence.new { inner = 3, outer = 2 }:attend(g, x, x, x, 30)))
+    local schedule, hops, attention = g:finish():schedule(), {}, {}
+    for step, queue, op, rest in schedule:gmatch "(%d+) (%S+) +(%S+) ([^\n]*)" do
+      if op == "shift" then
+        local from, to = rest:match "beside compute (%d+) to (%d+)"
+        hops[queue] = hops[queue] or {}
+        table.insert(hops[queue], { tonumber(from), tonumber(to) })
+      elseif op == "attention" then
+        attention[#attention + 1] = tonumber(step)
+      end
+    end
+    -- six blocks: two hops in each of two circles, and one between these
+    assert.same({ 6, 4, 1 }, { #attention, #hops.comm_intra, #hops.comm_inter }, schedule)
+    -- each is beside the attention before the block that it brings, the one between circles beside
+    -- all of the first circle
+    local function beside(hop, step) return hop[1] <= step and step <= hop[2] end
+    for i, before in ipairs { 1, 2, 4, 5 } do
+      assert.is_true(beside(hops.comm_intra[i], attention[before]), schedule)
+    end
+    for i = 1, 3 do
+      assert.is_true(beside(hops.comm_inter[1], attention[i]), schedule)
+    end
+    assert.is_false(beside(hops.comm_inter[1], attention[4]), schedule)
+  end)
+
+  it("sends the bytes of the formula within circles and between them", function()
+    local script = dir:write("levels.lua", [[
+      local E, G = require "moonreel.core.exec", require "moonreel.core.graph"
+      local T, ops = require "moonreel.core.tensor", require "moonreel.core.op"
+      local world = require("moonreel.comm").world()
+      for i = 1, #arg, 2 do
+        local seq = require("moonreel.nn.sequence").new { rank = world:rank(),
+          inner = math.tointeger(arg[i]), outer = math.tointeger(arg[i + 1]), comm = world }
+        local g, x = G.graph(), {}
+        for k, name in ipairs { "q", "k", "v" } do
+          x[k] = g:input(name, "bf16", { 2, 1, 10, 4, 8 })
+        end
+        local o = ops.cast(seq:attend(g, x[1], x[2], x[3], 40, { scale = 0.5 }), { dtype = "f32" })
+        for k, d in ipairs(g:backward((ops.sum(o, { axes = { 0, 1, 2, 3, 4 } })), x)) do
+          g:output("d" .. k, d)
+        end
+        local run <close> = E.new(E.device("cpu", 1), nil, {})
+        local prog = run:compile(g:finish())
+        for _, name in ipairs { "q", "k", "v" } do
+          prog:set(name, T.new("bf16", { 2, 1, 10, 4, 8 }))
+        end
+        world:reset_counts()
+        prog:run()
+        prog:get "d1"
+        io.write(("%d "):format(world:counts().shift.bytes))
+      end
+    ]])
+    local shapes, want = { { 4, 1 }, { 2, 2 }, { 1, 4 } }, ""
+    local list = { process.program(), "-n", "4", script }
+    for _, shape in ipairs(shapes) do
+      local near, far = layout.bytes({ heads = 1, inner = shape[1], outer = shape[2] }, 80, 32)
+      want = want .. ("%d "):format(near + far)
+      list[#list + 1], list[#list + 2] = tostring(shape[1]), tostring(shape[2])
+    end
+    local ran = process.run(list, "", { deadline_s = 600 })
+    assert.equal(0, ran.exit, ran.output)
+    assert.equal(want:rep(4), ran.output)
+    -- a circle within each of two hosts sends half as much between them as one circle over both
+    local _, far = layout.bytes({ heads = 1, inner = 2, outer = 2 }, 80, 32)
+    local _, flat = layout.bytes({ heads = 1, inner = 1, outer = 4 }, 80, 32)
+    assert.is_true(far < flat / 2)
   end)
 
   it("cuts tokens without gaps, nested and even", function()
