@@ -242,9 +242,19 @@ static void push_ranks(lua_State *L, const mr_node *node)
     lua_pushnil(L);
 }
 
+/* its queue, and the rows of other queues that it waits for */
+static void push_place(lua_State *L, const mr_schedule_step *step)
+{
+    lua_pushstring(L, mr_queue_name(step->queue)), lua_setfield(L, -2, "queue");
+    lua_createtable(L, step->wait_n, 0);
+    for (int k = 0; k < step->wait_n; k++)
+        lua_pushinteger(L, step->wait[k] + 1), lua_rawseti(L, -2, k + 1);
+    lua_setfield(L, -2, "after");
+}
+
 /* times() -> a row per step: {op, node, shapes, block, origin, seconds, expected, flop, bytes,
  * naive, backward, again, ranks (that it speaks to), way (of its kernel, where that has several;
- * nil: the usual one)} */
+ * nil: the usual one), queue, after} */
 static int p_times(lua_State *L)
 {
     mr_program *p = check_program(L, 1);
@@ -252,10 +262,11 @@ static int p_times(lua_State *L)
     int n = mr_program_times(p, NULL, 0);
     mr_step_time *rows = mr_bind_scratch(L, (size_t)n * sizeof *rows);
     mr_program_times(p, rows, n);
+    const mr_schedule *schedule = mr_layout_schedule(mr_program_layout(p));
     lua_createtable(L, n, 0);
     for (int i = 0; i < n; i++) {
         const mr_node *node = rows[i].node;
-        lua_createtable(L, 0, 13);
+        lua_createtable(L, 0, 16);
         lua_pushstring(L, node->op->name), lua_setfield(L, -2, "op");
         push_shapes(L, g, node), lua_setfield(L, -2, "shapes");
         lua_pushstring(L, node->name), lua_setfield(L, -2, "node");
@@ -269,6 +280,7 @@ static int p_times(lua_State *L)
         lua_pushnumber(L, rows[i].seconds), lua_setfield(L, -2, "seconds");
         lua_pushnumber(L, rows[i].expected), lua_setfield(L, -2, "expected");
         push_cost(L, rows[i].cost);
+        push_place(L, mr_schedule_at(schedule, i));
         lua_rawseti(L, -2, i + 1);
     }
     return 1;
@@ -367,7 +379,7 @@ static const mr_bind_row program_rows[] = {
     MR_ROW("times", p_times, "(): table[]",
            "A row per step: {op, node, shapes (of what goes in), block, origin, backward, again "
            "(recomputed), naive, flop, bytes, seconds (of the last timed run), expected (by the "
-           "rates that are known)}."),
+           "rates that are known), queue, after (rows of other queues that it waits for)}."),
     MR_ROW("trace", p_trace, "(path: string)",
            "Write the last timed run as a trace that browsers show, a row per queue; with side "
            "queues, or inputs on their way, also as it would be if all went on as soon as they "

@@ -377,7 +377,7 @@ static mr_status begin_pass(mr_graph *g)
     graph_save_results(g);
     g->n_forward = g->nodes.n;
     g->backward = true;
-    g->fetch_at = g->newest;
+    g->fetch_at = MR_NONE;
     MR_TRY(graph_count_leaves(g));
     return graph_begin_fresh(g);
 }

@@ -425,7 +425,10 @@ mr_status mr_graph_offload(mr_graph *g, mr_ref x)
     g->queue = before;
     MR_TRY(st);
     g->values.at[root].away = away;
-    g->sent_due = g->sent, g->sent = away;
+    // what a block begins with goes together: compute waits for what one before it began with
+    if (!g->sending)
+        g->sent_due = g->sent;
+    g->sent = away, g->sending = true;
     return MR_OK;
 }
 

@@ -90,7 +90,8 @@ struct mr_graph {
     int open_block;
     mr_ref newest;   /* made last on compute; MR_NONE none */
     mr_ref sent;     /* the newest copy of an offload */
-    mr_ref sent_due; /* the one before it, until a node of compute waits for it */
+    mr_ref sent_due; /* the newest before those that go together with it, until compute waits */
+    bool sending;    /* no node of compute came since the newest offload */
     mr_ref fetch_at; /* what compute makes before it needs the newest that came back */
     bool *begun;     /* per parameter: its place in "grad" holds zeros; NULL: no place has to */
     bucket *buckets; /* of a shared table; NULL before it is needed */

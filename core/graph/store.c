@@ -98,12 +98,12 @@ static mr_status check_overwrites(const mr_graph *g, const mr_node *node)
     return MR_OK;
 }
 
-/* The next node of compute waits for the copy of an offload that another one followed. */
+/* The next node of compute waits for the copies of offloads that others followed. */
 static void plan_wait(mr_graph *g, mr_node *made)
 {
     if (made->setup || made->queue != MR_Q_COMPUTE)
         return;
-    made->after = g->sent_due, g->sent_due = MR_NONE;
+    made->after = g->sent_due, g->sent_due = MR_NONE, g->sending = false;
     for (int i = 0; i < made->n_out; i++)
         if (made->out[i] != MR_NONE)
             g->newest = made->out[i];

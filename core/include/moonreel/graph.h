@@ -279,9 +279,10 @@ MR_API mr_status mr_graph_move(mr_graph *g, mr_ref x, mr_space space, mr_ref aft
  * Errors also: MR_E_USAGE where `to` is no value of g, or lies in the memory of x. */
 MR_API mr_status mr_graph_put(mr_graph *g, mr_ref x, mr_ref to, mr_ref *out);
 /* Keep x for the backward pass in host memory: copied there now on d2h, and back on h2d for the
- * first node that reads it or a view of it then. Two copies are on their way at a time: compute
- * goes on behind the next offload when this one's copy is over, and what comes back next sets out
- * when compute begins to need what came before it. Errors as of mr_graph_move. */
+ * first node that reads it or a view of it then. Those of two blocks are on their way at a time:
+ * compute goes on behind offloads when the copies of earlier ones are over, with no node of compute
+ * between them they go together. The first that comes back sets out when it is there, the others
+ * when compute begins to need what came before. Errors as of mr_graph_move. */
 MR_API mr_status mr_graph_offload(mr_graph *g, mr_ref x);
 /* Name a result the host reads after a run; copied where x is no dense value of its own. */
 MR_API mr_status mr_graph_output(mr_graph *g, const char *name, mr_ref x);

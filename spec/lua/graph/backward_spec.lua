@@ -238,11 +238,30 @@ describe("graph.backward", function()
       -- compute goes on when the copy before the newest is over
       "compute  waits for 1", "d2h  waits for 4", "compute  waits for 3", "compute  waits for 5",
       "compute", "compute", -- the gradient of the loss
-      -- each comes back beside the gradient that needs the one before it
-      "h2d  waits for 7", "compute  waits for 10", "h2d  waits for 9", "compute  waits for 12",
+      -- the first comes back at once, others beside the gradient that needs the one before
+      "h2d  waits for 5", "compute  waits for 10", "h2d  waits for 9", "compute  waits for 12",
       "h2d  waits for 11", "compute  waits for 14", "compute",
       "d2h  waits for 7", "d2h  waits for 16", -- the outputs
     }, steps)
+  end)
+
+  it("lets what a block begins with go to host memory together", function()
+    local g <close> = G.graph(nil, { no_cheap = true })
+    local x = g:input("x", "f32", { 64 })
+    local a, b = x, x
+    for _ = 1, 2 do
+      a, b = ops.silu(a), ops.silu(b)
+      g:offload(a)
+      g:offload(b)
+    end
+    g:output("dx", g:backward((ops.sum(ops.silu(a) + ops.silu(b), { axes = { 0 } })), { x })[1])
+    local waits = {}
+    for step, queue, rest in g:finish():schedule():gmatch "\n +(%d+) (%S+)([^\n]*)" do
+      waits[#waits + 1] = queue == "compute" and rest:match "waits for %d+" and #waits < 2
+        and step .. rest:match "  waits for %d+" or nil
+    end
+    -- 0, 1; copies 2, 3; 4, 5; copies 6, 7: 8 goes on when both of the first are over
+    assert.equal("8  waits for 3", waits[1])
   end)
 
   it("moves values between memories, whole and dense, and lets only copies see them", function()
