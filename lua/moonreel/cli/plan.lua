@@ -5,7 +5,7 @@ local command = {
   summary = "say what a run takes before it runs: bytes by kind, seconds by part, steps and cost",
   usage = "plan RECIPE|RUN [key=value ...] [--gpus 24x8xH100] [--machine NAME] [--data NAME.mrx] "
     .. "[--stage NAME] [--fit MEMORY] [--balance] [--solve mesh] [--why] "
-    .. "[--schedule] [--trace FILE] [--html FILE] [--stalls SHARExS] [--json] "
+    .. "[--schedule] [--copies] [--trace FILE] [--html FILE] [--stalls SHARExS] [--json] "
     .. "| plan --check [RECIPE ...] | plan --published",
   overrides = true,
   options = {
@@ -21,6 +21,8 @@ local command = {
     { "--solve WHAT", "mesh: the fastest way to shard, share tokens and recompute that fits" },
     { "--why", "what the step of the slowest bucket waits for, and how busy its streams are" },
     { "--schedule", "what that step does when, and what waits for what: gathers, reductions" },
+    { "--copies", "which inputs of blocks that step keeps in host memory, when they go and come "
+      .. "back, and which block waits for one" },
     { "--trace FILE", "the steps of all buckets as a Chrome trace, a row per stream" },
     { "--html FILE", "a page for a browser: memory over the step, buckets, time line" },
     { "--stalls SHARExS", "data that come late: this share of a rank's steps, each by s seconds: "
@@ -357,7 +359,7 @@ function command.run(args)
   if options.fit or options.balance or options.solve then
     return solve(parsed, list, mesh, compiled)
   end
-  if options.why or options.schedule or options.trace then
+  if options.why or options.schedule or options.copies or options.trace then
     one_of(parsed, list)
   end
   local plans, fits = {}, true
@@ -387,6 +389,8 @@ function command.run(args)
   end
   if options.schedule then
     show.schedule(plans[1], plans[1].slowest, options)
+  elseif options.copies then
+    show.copies(plans[1], plans[1].slowest, options)
   elseif options.json then
     local json = require "moonreel.core.json"
     local out = json.array()

@@ -4,6 +4,7 @@
 -- @module moonreel.plan.compiled
 local E = require "moonreel.core.exec"
 local conditions = require "moonreel.trainer.conditions"
+local copies = require "moonreel.plan.copies"
 local encoders = require "moonreel.trainer.encoders"
 local eval_times = require "moonreel.diffusion.eval_times"
 local feed = require "moonreel.trainer.feed"
@@ -277,9 +278,15 @@ local function known(self, models, bucket, key, build)
   return self.steps[whole]
 end
 
--- what both kinds of steps say of their program
-local function facts_of(prog, live)
-  return { memory = prog:memory(), live = who_lives(live), profile = prog:profile(PARTS) }
+-- what both kinds of steps say of their program; where the device is the host no copies are on
+-- their way
+local function facts_of(self, models, prog, rows, live)
+  local step, m = { memory = prog:memory(), live = who_lives(live), profile = prog:profile(PARTS) },
+    self.machine
+  if step.memory.pinned > 0 and not m.cpu then
+    step.copies, step.copies_wait = copies.of(m, rows, models.dtype)
+  end
+  return step
 end
 
 --- The micro-step of a bucket.
@@ -287,10 +294,11 @@ end
 ---@param models table   of `of`
 ---@param bucket table   frames, height, width, batch
 ---@param choice integer[]|boolean|nil  of moonreel.trainer.recompute, where it is left open
----@return table step  memory (as mr.Program memory()), live, profile (bytes over the step), parts
----   (seconds: forward, recompute, backward, encode), ops, useful: operations that count, encoding:
----   bytes of encoders at work; by, encode_by: seconds of the pass and of encoders by the field of
----   the machine that decides them
+---@return table step  memory (as mr.Program memory()), copies and copies_wait (of
+---   moonreel.plan.copies, where inputs of blocks wait in host memory), live, profile (bytes over
+---   the step), parts (seconds: forward, recompute, backward, encode), ops, useful: operations that
+---   count, encoding: bytes of encoders at work; by, encode_by: seconds of the pass and of encoders
+---   by the field of the machine that decides them
 function Compiled:step(settings, models, bucket, choice)
   if models.job == "extract" then
     local parts = { forward = 0, recompute = 0, backward = 0 }
@@ -305,7 +313,8 @@ function Compiled:step(settings, models, bucket, choice)
   return known(self, models, bucket, key, function()
     local graph <close> = program.graph(models.pipe, shape, config)
     local prog <close> = models.exec:compile(graph)
-    local rows, step = prog:times(), facts_of(prog, prog:live())
+    local rows = prog:times()
+    local step = facts_of(self, models, prog, rows, prog:live())
     step.useful, step.again = work.useful(rows), recompute.operations(rows)
     step.parts, step.ops, step.by = work.parts(self.machine, rows, models.dtype)
     -- a batch of a job that evaluates is encoded once and held at every time
@@ -357,7 +366,7 @@ function Compiled:rank_step(settings, models, mesh, bucket, choice)
       rank.reduces and rank.team or nil, seq))
     local prog <close> = rank.exec:compile(graph)
     local rows, live = prog:times(), prog:live()
-    local step = facts_of(prog, live)
+    local step = facts_of(self, models, prog, rows, live)
     step.again = recompute.operations(rows)
     step.story, step.sent = graph:story(), shares.sent(rows)
     step.windows, step.buckets = rank:shared(live)

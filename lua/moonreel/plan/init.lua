@@ -592,15 +592,16 @@ end
 ---@return table row  with bytes, total, fits, seconds, share_of_peak, live, ops, useful, workspace;
 ---   sent: bytes that a rank tells others in a step; figures: of the machine, that decide the step;
 ---   decode_cores: of the host for each rank, for sources as large as those of the index, without
----   one as large as the bucket; recomputes: of Open:choice
+---   one as large as the bucket; recomputes: of Open:choice; copies, copies_wait: of
+---   moonreel.plan.copies
 function Open:row(b)
   local mesh, models = self.mesh, self.models
   local step = self:step(b)
   local held = self:held(b, step)
   local row = { resolution = b.resolution, frames = b.frames, height = b.height, width = b.width,
     batch = b.batch, tokens = tokens_of(models, b), live = step.live, ops = step.ops,
-    profile = step.profile, recomputes = self:choice(b),
-    bytes = held.bytes, kept = held.kept, useful = step.useful,
+    profile = step.profile, copies = step.copies, copies_wait = step.copies_wait,
+    recomputes = self:choice(b), bytes = held.bytes, kept = held.kept, useful = step.useful,
     workspace = step.memory.workspace, above_buffer = held.above_buffer }
   row.seconds, row.schedule = self:seconds(b, step)
   row.figures = figures.of(mesh, mesh:rounds(self.settings), step, models.update,
@@ -676,7 +677,7 @@ function plan.of(settings, given)
       .. "programs_bytes = %.0f"):format(programs // 1e6 * 1e6)
   end
   return { name = settings.name or tostring(settings.recipe), recipe = tostring(settings.recipe),
-    hash = settings.hash, mesh = mesh,
+    hash = settings.hash, buffer_size = settings.grad_ckpt_buffer_size, mesh = mesh,
     dtype = models.dtype, trained = models.trained, parameters = models.all,
     renders = renders.of(settings, models, mesh, given.compiled:device()),
     shares = open.shares, saved_bytes = models.saved, buckets = out, largest = largest,

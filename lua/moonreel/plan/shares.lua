@@ -62,8 +62,10 @@ function shares.layers(settings, layers)
   end))
 end
 
--- bytes of the first value that goes into a step
-local function bytes_of(row)
+--- Bytes of the first value that goes into a step.
+---@param row table  of mr.Program times()
+---@return integer
+function shares.bytes_of(row)
   local dims, dtype = row.shapes:match "^%[(.-)%] (%w+)"
   local bytes = dtype == "bf16" and 2 or 4
   for n in dims:gmatch "%d+" do
@@ -75,6 +77,10 @@ end
 -- by which ranks exchange tokens, gradients and weights
 local EXCHANGES = { all_to_all = true, shift = true, gather_shares = true, reduce_scatter = true,
   gather = true }
+
+--- Do ranks exchange something in a step?
+---@param row table  of mr.Program times()
+function shares.exchanges(row) return EXCHANGES[row.op] == true end
 
 --- What a rank computes in a micro-step, beside what it sends to others.
 ---@param rows table[]   of mr.Program times(), of a rank's own graph
@@ -94,11 +100,11 @@ function shares.sent(rows)
   local sent = 0
   for _, row in ipairs(rows) do
     if row.op == "all_to_all" then
-      sent = sent + bytes_of(row) * (row.ranks - 1) / row.ranks
+      sent = sent + shares.bytes_of(row) * (row.ranks - 1) / row.ranks
     elseif row.op == "shift" then
-      sent = sent + bytes_of(row)
+      sent = sent + shares.bytes_of(row)
     elseif row.op == "gather_shares" then
-      sent = sent + bytes_of(row) * (row.ranks - 1)
+      sent = sent + shares.bytes_of(row) * (row.ranks - 1)
     end
   end
   return sent

@@ -1,5 +1,6 @@
 --- A plan as people read it: tables, bars and sentences.
 -- @module moonreel.plan.show
+local copies = require "moonreel.plan.copies"
 local figures = require "moonreel.plan.figures"
 local listing = require "moonreel.text.listing"
 local plan = require "moonreel.plan"
@@ -380,6 +381,30 @@ function show.schedule(p, row, options)
     { key = "decides", title = "", format = function(yes) return yes and "*" or "" end },
     { key = "what" }, { key = "after" } }, require("moonreel.plan.timeline").rows(row.schedule),
     options)
+end
+
+--- Which inputs of blocks a step keeps in host memory, and when they go and come back.
+---@param p table    of plan.of
+---@param row table  one of its buckets
+---@param options table  json: rows as JSON
+function show.copies(p, row, options)
+  if not row.copies then
+    print(p.mesh.machine.cpu and ("no copies: the memory of %s is the host's; try: --gpus H100")
+      :format(p.mesh:text()) or "no inputs of blocks go to host memory; try: "
+      .. "grad_checkpoint=true grad_ckpt_buffer_size=40000000000")
+    return
+  elseif not options.json then
+    print(("copies of a step of bucket %s, batch %d on %s, from its beginning:\n"):format(
+      plan.bucket_name(row), row.batch, p.mesh:text()))
+  end
+  printer.print({ { key = "begins", right = true, format = show.seconds },
+    { key = "ends", right = true, format = show.seconds }, { key = "stream" },
+    { key = "bytes", right = true }, { key = "block" }, { key = "beside" },
+    { key = "waits", right = true, format = function(s) return s > 0 and show.seconds(s) or "" end }
+  }, row.copies, options)
+  if not options.json then
+    print("\n" .. copies.summary(row.copies, row.copies_wait, p.buffer_size, show.seconds))
+  end
 end
 
 -- what the run predicted when it began, beside what it measured; the plan above may be of a machine

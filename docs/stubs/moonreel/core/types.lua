@@ -1012,7 +1012,7 @@ function Program:cost() end
 ---@param on? boolean
 function Program:time(on) end
 
---- A row per step: {op, node, shapes (of what goes in), block, origin, backward, again (recomputed), naive, flop, bytes, seconds (of the last timed run), expected (by the rates that are known)}.
+--- A row per step: {op, node, shapes (of what goes in), block, origin, backward, again (recomputed), naive, flop, bytes, seconds (of the last timed run), expected (by the rates that are known), queue, after (rows of other queues that it waits for)}.
 ---@return table[]
 function Program:times() end
 

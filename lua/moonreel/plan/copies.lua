@@ -1,0 +1,115 @@
+--- Which inputs of blocks go to host memory and come back when: the steps of a program, begun as
+-- soon as its schedule lets them on a machine, and which of them a copy is late for.
+-- Ref: reference parallelism 13.
+-- @module moonreel.plan.copies
+local listing = require "moonreel.text.listing"
+local shares = require "moonreel.plan.shares"
+local work = require "moonreel.plan.work"
+
+local copies = {}
+
+local AWAY <const> = { d2h = true, h2d = true }
+
+local function is_copy(row) return row.op == "copy" and AWAY[row.queue] ~= nil end
+
+-- seconds of a step: of a copy by the link to the host, of an exchange by that of the ranks
+local function seconds_of(m, row, dtype)
+  if is_copy(row) then
+    return shares.bytes_of(row) / m.host.pcie
+  elseif shares.exchanges(row) then
+    return shares.sent { row } / m.node.link
+  end
+  return (work.seconds(m, row, dtype))
+end
+
+-- begin and end of each step, and for those of other queues that a copy is late for how long
+local function played(m, rows, dtype)
+  local idle, times = {}, {}
+  for i, row in ipairs(rows) do
+    local begins, late = idle[row.queue] or 0, nil
+    for _, k in ipairs(row.after) do
+      begins = not is_copy(rows[k]) and math.max(begins, times[k].ends) or begins
+    end
+    local wait = 0
+    for _, k in ipairs(row.after) do
+      local more = is_copy(rows[k]) and times[k].ends - begins or 0
+      if more > wait then
+        wait, late = more, k
+      end
+    end
+    times[i] = { begins = begins + wait, wait = wait, late = late }
+    times[i].ends = times[i].begins + seconds_of(m, row, dtype)
+    idle[row.queue] = times[i].ends
+  end
+  return times
+end
+
+-- what a copy to the host is the input of: of copies back, the last of this shape that none else
+-- brings back
+local function blocks_of(rows)
+  local out, blocks = {}, {}
+  for i, row in ipairs(rows) do
+    if is_copy(row) and row.queue == "d2h" then
+      out[row.shapes] = out[row.shapes] or {}
+      table.insert(out[row.shapes], i)
+    elseif is_copy(row) then
+      blocks[i] = row.block
+      blocks[table.remove(out[row.shapes])] = row.block
+    end
+  end
+  return blocks
+end
+
+-- the block that is at work on the device when a step begins
+local function at_work(rows, times, at)
+  local block = ""
+  for i, row in ipairs(rows) do
+    if row.queue == "compute" and times[i].begins <= at and times[i].ends > at then
+      block = row.block
+    end
+  end
+  return block ~= "" and block or "what is in no block"
+end
+
+--- The copies of a micro-step.
+---@param m table        machine
+---@param rows table[]   of mr.Program times()
+---@param dtype string   compute dtype
+---@return table[] list  {begins, ends (seconds from the beginning of the step), stream: d2h or h2d,
+---   bytes, block: whose input it is, beside: the block that is computed when it begins, waits:
+---   seconds that a step is late for it}
+---@return number waits  seconds of all
+function copies.of(m, rows, dtype)
+  local times, blocks, list, at, sum = played(m, rows, dtype), blocks_of(rows), {}, {}, 0
+  for i, row in ipairs(rows) do
+    if is_copy(row) then
+      list[#list + 1] = { begins = times[i].begins, ends = times[i].ends, stream = row.queue,
+        bytes = shares.bytes_of(row), block = blocks[i],
+        beside = at_work(rows, times, times[i].begins), waits = 0 }
+      at[i] = list[#list]
+    elseif times[i].late then
+      at[times[i].late].waits = at[times[i].late].waits + times[i].wait
+      sum = sum + times[i].wait
+    end
+  end
+  return list, sum
+end
+
+--- What people read below the list.
+---@param list table[]   of copies.of
+---@param waits number
+---@param most integer|nil  bytes that grad_ckpt_buffer_size allows
+---@param seconds fun(s: number): string
+---@return string
+function copies.summary(list, waits, most, seconds)
+  local bytes, late = 0, {}
+  for _, row in ipairs(list) do
+    bytes = bytes + (row.stream == "d2h" and row.bytes or 0)
+    late[#late + 1] = row.waits > 0 and ("%s %s"):format(row.block, seconds(row.waits)) or nil
+  end
+  return ("%s go to host memory and come back, grad_ckpt_buffer_size is %s; %s"):format(
+    listing.size(bytes), listing.size(most), #late == 0 and "no block waits for a copy"
+    or ("blocks wait %s for copies: %s"):format(seconds(waits), table.concat(late, ", ")))
+end
+
+return copies
