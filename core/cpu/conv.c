@@ -266,16 +266,18 @@ static void run_group(mr_conv *c, int64_t group, const char *x, const char *w, c
 
 /* ---- fewer products ---- */
 
-enum { WEIGHTS_MANY = 2 << 20, CHANNELS_MIN = 32, WIDEST_TILE_ROWS = 12 };
+enum { WEIGHTS_MANY = 2 << 20, CHANNELS_MIN = 32, STRIDED_MIN = 64, WIDEST_TILE_ROWS = 12 };
 
 bool mr_winograd_fits(const mr_conv_spec *s, const mr_facts *facts, mr_winograd_plan *p)
 {
     bool data = s->kind == MR_CONV_DATA,
          in_f32 = s->type == MR_F32 || !facts->bf16 || facts->bf16_by_f32;
+    bool strided = s->kind == MR_CONV_FORWARD && s->stride[1] == 2 && s->stride[2] == 2;
     int64_t taps = taps_of(s);
     if (s->kind == MR_CONV_WEIGHTS || !in_f32 || s->groups > 1 || s->kernel[1] != 3 ||
-        s->kernel[2] != 3 || s->stride[0] * s->stride[1] * s->stride[2] != 1 || s->channels % 16 ||
-        s->filters % 16 || MR_MIN(s->channels, s->filters) < CHANNELS_MIN)
+        s->kernel[2] != 3 || s->channels % 16 || s->filters % 16 ||
+        MR_MIN(s->channels, s->filters) < (strided ? STRIDED_MIN : CHANNELS_MIN) ||
+        !(strided || s->stride[0] * s->stride[1] * s->stride[2] == 1))
         return false;
     *p = (mr_winograd_plan){.batch = s->batch,
                             .taps = s->kernel[0],
@@ -283,6 +285,8 @@ bool mr_winograd_fits(const mr_conv_spec *s, const mr_facts *facts, mr_winograd_
                             .filters = data ? s->channels : s->filters,
                             .w_filter = data ? taps : s->channels * taps,
                             .w_channel = data ? s->channels * taps : taps,
+                            .step = s->stride[0],
+                            .strided = strided,
                             .turned = data,
                             .type = s->type,
                             .threads = facts->threads};
@@ -291,17 +295,20 @@ bool mr_winograd_fits(const mr_conv_spec *s, const mr_facts *facts, mr_winograd_
         p->before[i] = data ? s->kernel[i] - 1 - s->before[i] : s->before[i];
     }
     // sizes of the widest instruction set, whose columns are filled up to 32
-    int64_t columns = (p->filters + 31) / 32 * 32;
-    p->weight_floats = 16 * p->taps * p->channels * columns;
+    int64_t columns = (p->filters + 31) / 32 * 32, points = strided ? 49 : 16,
+            outs = strided ? 3 : 2;
+    p->weight_floats = (strided ? 25 : 16) * p->taps * p->channels * columns;
     // all of them are read for each worker's squares, from memory where they are many
-    int64_t most = p->weight_floats > WEIGHTS_MANY ? MR_WINOGRAD_MORE : MR_WINOGRAD_SQUARES;
+    int64_t most = strided                           ? MR_WINOGRAD_SQUARES / 2
+                   : p->weight_floats > WEIGHTS_MANY ? MR_WINOGRAD_MORE
+                                                     : MR_WINOGRAD_SQUARES;
     // squares of whole frames, or even parts of one: what lies outside in time is then left out
-    int64_t frame = MR_MAX((p->out[1] + 1) / 2 * ((p->out[2] + 1) / 2), 1);
+    int64_t frame = MR_MAX((p->out[1] + outs - 1) / outs * ((p->out[2] + outs - 1) / outs), 1);
     int64_t parts = (frame + most - 1) / most;
     p->tiles = frame > most ? (frame + parts - 1) / parts : most / frame * frame;
     p->rows = (p->tiles + WIDEST_TILE_ROWS - 1) / WIDEST_TILE_ROWS * WIDEST_TILE_ROWS;
     p->own_floats =
-        16 * (p->rows * (p->channels + columns + 2 * MR_WINOGRAD_GAP) + 10 * MR_WINOGRAD_GAP);
+        points * (p->rows * (p->channels + columns + 2 * MR_WINOGRAD_GAP) + 10 * MR_WINOGRAD_GAP);
     return true;
 }
 

@@ -100,7 +100,7 @@ static void ways(void)
     CHECK(mr_winograd_fits(&s, &facts, &plan));
     mr_conv_spec other[] = {s, s, s, s, s};
     other[0].channels = 24;
-    other[1].stride[1] = 2;
+    other[1].stride[1] = 2; // of height alone
     other[2].kernel[2] = 1;
     other[3].groups = 2;
     other[4].kind = MR_CONV_WEIGHTS;

@@ -1,7 +1,7 @@
 /* op/conv_ways: convolutions and both gradients by the ways that conv.c chooses for a shape, over
  * strides, padding and rests of every size: f64 sums, the same bits by any team, memory within what
  * was planned. Covers: core/cpu/isa/depthwise.c,
- * core/cpu/isa/points.c, core/cpu/isa/narrow.c */
+ * core/cpu/isa/points.c, core/cpu/isa/narrow.c, core/cpu/isa/winograd.c */
 #include "productcase.h"
 #include "cpu/conv.h"
 
@@ -61,10 +61,18 @@ static void sums(const mr_conv_spec *s, const void *x, const void *w, const void
     }
 }
 
+/* A team as the way finds it: fewer products are taken where bf16 has none of its own. */
+static mr_facts facts_of(const char *way, const char *isa, int team)
+{
+    mr_facts facts = mr_cpu_facts("cpu", mr_isa_index(isa), team);
+    facts.bf16 &= strcmp(way, "fewer products") != 0;
+    return facts;
+}
+
 static void run(const mr_conv_spec *s, const char *expected, const char *isa, int team,
                 const void *x, const void *w, const void *bias, const void *y, void *out)
 {
-    mr_facts facts = mr_cpu_facts("cpu", mr_isa_index(isa), team);
+    mr_facts facts = facts_of(expected, isa, team);
     const char *way = mr_conv_way(s, &facts);
     CHECK(s->kind != MR_CONV_FORWARD || (way && strcmp(way, expected) == 0));
     mr_conv *c = NULL;
@@ -101,7 +109,7 @@ static void check(const row *r, mr_conv_kind kind, mr_dtype type, const char *is
             forward ? bias : NULL, forward ? NULL : y, out[i]);
     for (int64_t i = 0; i < n; i++)
         off += pow(get(out[0], i, to) - want[i], 2), norm += want[i] * want[i];
-    mr_facts facts = mr_cpu_facts("cpu", mr_isa_index(isa), 1);
+    mr_facts facts = facts_of(r->way, isa, 1);
     // the library's sums may depend on the team
     bool own = mr_conv_way(&s, &facts) != NULL;
     double e = sqrt(off / norm), tol = to == MR_BF16 ? 3e-3 : 1e-6;
@@ -134,6 +142,9 @@ static const row rows[] = {
     {"few channels", {2, 3, 9}, {1, 2, 5}, {1, 1, 1}, {0, 1, 3}, {1, 0, 4}, 64, 4, 1},
     {"few channels", {5, 6, 21}, {2, 3, 3}, {2, 1, 2}, {1, 1, 1}, {0, 1, 1}, 33, 2, 1},
     {"few channels", {2, 9, 6}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}, 50, 1, 1},
+    // steps of 2 x 2: squares that reach past every edge, frames outside, more zeros than are read
+    {"fewer products", {5, 20, 17}, {3, 3, 3}, {1, 2, 2}, {2, 1, 1}, {0, 1, 1}, 64, 80, 1},
+    {"fewer products", {4, 9, 32}, {2, 3, 3}, {2, 2, 2}, {1, 0, 3}, {2, 4, 0}, 80, 64, 1},
 };
 
 int main(void)
