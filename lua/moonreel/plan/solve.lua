@@ -128,12 +128,17 @@ end
 
 -- ---- what does not fit ----
 
--- ways to need less, nearest of each kind first: {kind, text, values: of the recipe, mesh}
+-- Ways to need less by their kinds, nearest of each first: {text, values: of the recipe, mesh}.
+-- A kind falls where each of its ways needs no more than those before it.
 local function ways(settings, of, elements)
-  local list = {}
+  local kinds, by = {}, {}
   local function add(kind, text, way)
-    way.kind, way.text = kind, text
-    list[#list + 1] = way
+    if not by[kind] then
+      by[kind] = { falls = kind == "gpus" or kind == "buckets" }
+      kinds[#kinds + 1] = by[kind]
+    end
+    way.text = text
+    table.insert(by[kind], way)
   end
   for i = of.zero >= 2 and #plan.bucket_sizes or 0, 1, -1 do
     local size = plan.bucket_sizes[i]
@@ -162,7 +167,7 @@ local function ways(settings, of, elements)
     local larger = of:larger(1 << power)
     add("gpus", ("%s GPUs"):format(larger.ranks), { mesh = larger })
   end
-  return list
+  return kinds
 end
 
 -- the most that any of these buckets takes; where one takes more than the memory, the others are
@@ -176,6 +181,19 @@ local function most_of(open, buckets, memory)
     end
   end
   return most
+end
+
+-- The first of a kind's ways that has room, and what it takes; where a kind falls and its last way
+-- has no room, none has.
+local function first_that_fits(list, needs, memory)
+  for i, way in ipairs(list) do
+    local total = needs(way)
+    if total <= memory then
+      return { text = way.text, total = total }
+    elseif i == 1 and list.falls and needs(list[#list]) > memory then
+      return nil
+    end
+  end
 end
 
 -- batches with which all of these buckets fit; nil where one has no room for a single sample
@@ -208,7 +226,7 @@ end
 ---@return table[] rows    {text, total}: of each kind the first that fits; batches of these buckets
 ---   come last, without a total where there are many
 function solve.remedies(p, given, bake)
-  local settings, rows, large, reported = bake {}, {}, {}, {}
+  local settings, rows, large = bake {}, {}, {}
   local m = given.mesh.machine
   for _, b in ipairs(p.buckets) do
     large[#large + 1] = not b.fits and b or nil
@@ -221,13 +239,10 @@ function solve.remedies(p, given, bake)
   local hardest = table.move(large, 1, #large, 1, {})
   table.sort(hardest, function(a, b) return a.total > b.total end)
   local as_it_is = opened {}
-  for _, way in ipairs(ways(settings, p.mesh, as_it_is:bucket_elements())) do
-    if not reported[way.kind] then
-      local total = most_of(opened(way), hardest, m.memory_bytes)
-      if total <= m.memory_bytes then
-        rows[#rows + 1], reported[way.kind] = { text = way.text, total = total }, true
-      end
-    end
+  for _, list in ipairs(ways(settings, p.mesh, as_it_is:bucket_elements())) do
+    rows[#rows + 1] = first_that_fits(list, function(way)
+      return most_of(opened(way), hardest, m.memory_bytes)
+    end, m.memory_bytes)
   end
   rows[#rows + 1] = smaller_batches(as_it_is, large, m.memory_bytes)
   return rows

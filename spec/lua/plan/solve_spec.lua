@@ -279,6 +279,30 @@ describe("several buckets that are too large", function()
     assert.same({ nil, "c" }, { answer(70, 90, 101) })
   end)
 
+  it("are asked of the most GPUs where twice as many have no room", function()
+    local open = plan.open
+    finally(function() plan.open = open end)
+    -- GPUs that are asked, and the fewest that have room
+    local function answer(room)
+      local asked, m = {}, { memory_bytes = 100 }
+      plan.open = function(_, given)
+        asked[#asked + 1] = given.mesh.ranks
+        return { bucket_elements = function() return 0 end, step = function() end,
+          held = function() return { total = given.mesh.ranks < room and 101 or 90 } end }
+      end
+      local of = { zero = 3, ranks = 8, sequence = 8, gpus = 8, machine = m,
+        larger = function(_, times) return { ranks = 8 * times } end }
+      local rows = solve.remedies({ buckets = { { batch = 1, fits = false, total = 200 } },
+        mesh = of }, { mesh = { machine = m } }, function()
+        return { model = { num_heads = 8 }, grad_checkpoint = true }
+      end)
+      return rows[1] and rows[1].text, table.concat(asked, " ")
+    end
+    assert.same({ "16 GPUs", "8 16" }, { answer(16) })
+    assert.same({ "64 GPUs", "8 16 2048 32 64" }, { answer(64) })
+    assert.same({ nil, "8 16 2048" }, { answer(4096) })
+  end)
+
   it("are answered with a batch for each, or with what solves them", function()
     local function remedies(...)
       local words = { ... }
