@@ -352,6 +352,7 @@ function command.run(args)
     fault.usage("plan: expected one recipe or run, got %d; try: moonreel plan RECIPE",
       #parsed.positional)
   end
+  local _ <close> = require("moonreel.plan.compiled").by_generations()
   local plan, show = require "moonreel.plan", require "moonreel.plan.show"
   local list = settings_of(parsed)
   local mesh = mesh_of(options, facts_of(list), list[1].settings)

@@ -39,6 +39,7 @@ end
 ---@return table[] rows  {recipe, stage, gpus, fits, total, memory, bucket, why}: fits is nil where
 ---   nothing could be planned; `why` says what is wrong, and what would fit
 function check.rows(names, meshes, overrides)
+  local _ <close> = compiled.by_generations()
   local rows, shared <close> = {}, setmetatable({}, { __close = function(all)
     for _, one in pairs(all) do
       one:close()

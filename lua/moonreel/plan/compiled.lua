@@ -36,6 +36,13 @@ local function device_of(m)
     rates = m.here and { f32 = m.here:rates("f32"), bf16 = m.here:rates("bf16") } or nil }
 end
 
+--- Collect garbage by generations: graphs live for a short time, what is learned of them stays.
+---@return table  to be closed: then it is collected as before
+function compiled.by_generations()
+  local before = collectgarbage("generational")
+  return setmetatable({}, { __close = function() collectgarbage(before) end })
+end
+
 --- Nothing compiled yet.
 ---@param m table  machine; `here` is the open device when it is this one
 ---@return moonreel.plan.Compiled

@@ -2,6 +2,7 @@
 local check = require "moonreel.plan.check"
 local files = require "moonreel.recipe.files"
 local mesh = require "moonreel.plan.mesh"
+local plan = require "moonreel.plan"
 local process = require "moonreel.core.process"
 
 local ONE = { "bucket_config=recipe.replace{['144p'] = {[51] = {1.0, 8}}}", "model.depth=1" }
@@ -25,6 +26,18 @@ describe("a check", function()
     assert.is_true(rows[1].total > rows[2].total)
     assert.matches("no recipe 'no/such'", rows[#rows].why)
     assert.is_nil(rows[#rows].fits)
+  end)
+
+  it("collects by generations, and as before afterwards", function()
+    local open, during = plan.open, nil
+    finally(function() plan.open = open end)
+    plan.open = function(...)
+      during = collectgarbage("generational")
+      return open(...)
+    end
+    check.rows({ "opensora-1.2/lambda/stage1" }, { mesh.parse "H100" }, ONE)
+    assert.equal("generational", during)
+    assert.equal("incremental", collectgarbage("incremental"))
   end)
 
   it("is a command that ends with 5 when one does not fit", function()
