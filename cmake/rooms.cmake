@@ -30,6 +30,14 @@ function(mr_optional room target definition)
   endif()
 endfunction()
 
+# mr_precompile(target HEADER): what takes as long to read as a source to compile is read once for all sources.
+# Not where ccache compiles: it keeps no object that this went into.
+function(mr_precompile target header)
+  if(NOT "${CMAKE_C_COMPILER_LAUNCHER} ${CMAKE_C_COMPILER}" MATCHES "ccache")
+    target_precompile_headers(${target} PRIVATE ${header})
+  endif()
+endfunction()
+
 # mr_isa_objects(op core/op): core/op/*.c once per instruction set, as object libraries; rows come from the base
 # build. `objects` names what they compile to.
 function(mr_isa_objects room dir)
@@ -47,6 +55,9 @@ function(mr_isa_objects room dir)
     # no trapping, no errno: without these gcc leaves square roots and comparisons scalar; no numbers change
     target_compile_options(mr_${room}_${isa} PRIVATE -O3 -fno-math-errno -fno-trapping-math ${flags_${isa}})
     target_link_libraries(mr_${room}_${isa} PUBLIC ${A_LINK})
+    if(flags_${isa})
+      mr_precompile(mr_${room}_${isa} <immintrin.h>)
+    endif()
     list(APPEND found $<TARGET_OBJECTS:mr_${room}_${isa}>)
   endforeach()
   set(objects ${found} PARENT_SCOPE)
@@ -125,6 +136,10 @@ function(mr_test room source)
   endif()
   add_dependencies(specs_${room} spec_${room}_${stem})
   mr_target(spec_${room}_${stem})
+  # to compile these takes longer than to run them, but for those of ops, which compute
+  if(NOT room STREQUAL "op")
+    target_compile_options(spec_${room}_${stem} PRIVATE -O0)
+  endif()
   target_include_directories(spec_${room}_${stem} PRIVATE ${PROJECT_SOURCE_DIR}/spec/support)
   if(room MATCHES "^(media|index|data)$")
     # the plug-in takes moonreel's own symbols from the program that opens it
