@@ -51,6 +51,31 @@ conv.rows = {
   dc_ae({1, 4, 16, 32, 4096}, 4096, {groups = 4096}),
 }
 
+--- A layer in words: "hunyuan 3x3x3 / 1x2x2 128 to 128", groups behind it where there are several.
+---@param row table  of `conv.rows`
+---@return string
+function conv.name(row)
+  local by = table.concat(row.kernel, "x")
+  if row.stride then
+    by = by .. " / " .. table.concat(row.stride, "x")
+  end
+  return ("%s %s %d to %d"):format(row.what, by, row.x[5], row.filters)
+    .. (row.groups and (" in %d groups"):format(row.groups) or "")
+end
+
+--- The layers whose names have a text.
+---@param text string|nil  all where absent
+---@return table rows
+function conv.named(text)
+  local found = {}
+  for _, row in ipairs(conv.rows) do
+    if not text or conv.name(row):find(text, 1, true) then
+      found[#found + 1] = row
+    end
+  end
+  return found
+end
+
 local function kernel_row(row)
   local C, groups = row.x[5], row.groups or 1
   return {op = "conv3d", attributes = {pad = row.pad, stride = row.stride or POINT,
@@ -63,18 +88,19 @@ end
 local function best(rates) return math.max(table.unpack(rates)) end
 
 --- Measure every row.
----@param options table  threads, dtype, seconds
+---@param options table  threads, dtype, seconds, layer: of `conv.named`
 ---@param ask function|nil  ask(row, dtype, machine) -> seconds of PyTorch or nil, called after each
----@return table rows    what, x, filters, dtype, flop, bytes, seconds, tflops, of_peak;
----   peer_seconds, and ratio: of the best windows before and behind PyTorch's to its best run
+---@return table rows    name, what, x, filters, dtype, flop, bytes, seconds, tflops, of_peak;
+---   peer_seconds, and ratio: of the best windows before and behind PyTorch's to its best run;
+---   of bf16 f32_ratio, too: to PyTorch's run in f32, where that was measured
 ---@return table machine isa, threads
 function conv.measure(options, ask)
   local device <close> = E.device("cpu", options.threads or 0)
-  local facts, out = device:facts(), {}
+  local facts, out, f32_seconds = device:facts(), {}, {}
   local machine = {isa = facts.isa, threads = facts.threads}
   for _, dtype in ipairs(options.dtype and {options.dtype} or {"f32", "bf16"}) do
     local peak = core.product_peak(dtype, facts.threads, options.seconds / 50)
-    for _, row in ipairs(conv.rows) do
+    for _, row in ipairs(conv.named(options.layer)) do
       local one = kernels.with_program(device, kernel_row(row), dtype, function(run, cost)
         local window = options.seconds / 100
         run()
@@ -85,7 +111,8 @@ function conv.measure(options, ask)
           function() return paired.rate(run, window) end,
         }, options.seconds / 10)
         local runs_per_s = paired.median(got[2])
-        local measured = {what = row.what, x = row.x, filters = row.filters, kernel = row.kernel,
+        local measured = {name = conv.name(row), what = row.what,
+          x = row.x, filters = row.filters, kernel = row.kernel,
           pad = row.pad, stride = row.stride, groups = row.groups, dtype = dtype,
           flop = cost.flop, bytes = cost.bytes, seconds = 1 / runs_per_s,
           tflops = cost.flop * runs_per_s * 1e-12,
@@ -94,7 +121,13 @@ function conv.measure(options, ask)
         if measured.peer_seconds then
           local again = paired.rounds({function() return paired.rate(run, window) end},
             options.seconds / 20)
-          measured.ratio = measured.peer_seconds * math.max(best(got[2]), best(again[1]))
+          local fastest = math.max(best(got[2]), best(again[1]))
+          measured.ratio = measured.peer_seconds * fastest
+          if dtype == "f32" then
+            f32_seconds[row] = measured.peer_seconds
+          elseif f32_seconds[row] then
+            measured.f32_ratio = f32_seconds[row] * fastest
+          end
         end
         return measured
       end)

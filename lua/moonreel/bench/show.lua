@@ -166,18 +166,19 @@ function runs.conv(o)
   end
   local rows, machine = require("moonreel.bench.conv").measure(o, o.peer and ask or nil)
   return {conv = rows, machine = machine, peer_missing = missing}, function()
-    print(("conv: %s, %d threads; ratio: PyTorch's seconds to ours, channels last in both"):format(
-      machine.isa, machine.threads))
+    print(("conv: %s, %d threads; ratio: PyTorch's seconds to ours, channels last in both; to f32: "
+      .. "of PyTorch in f32 to ours in bf16"):format(machine.isa, machine.threads))
     local function digits(f) return function(v) return v and (f):format(v) or "-" end end
-    printer.print({{key = "what"}, {key = "dtype"}, {key = "x", format = function(v)
-      return "[" .. table.concat(v, ",") .. "]" end}, {key = "filters", right = true},
+    printer.print({{key = "name"}, {key = "dtype"}, {key = "x", format = function(v)
+      return "[" .. table.concat(v, ",") .. "]" end},
       {key = "flop", title = "FLOP", right = true, format = digits("%.2g")},
       {key = "bytes", right = true, format = digits("%.2g")},
       {key = "seconds", right = true, format = digits("%.5f")},
       {key = "tflops", title = "TFLOP/s", right = true, format = digits("%.3f")},
       {key = "of_peak", title = "of product peak", right = true, format = digits("%.2f")},
       {key = "peer_seconds", title = "PyTorch", right = true, format = digits("%.5f")},
-      {key = "ratio", right = true, format = digits("%.2f")}}, rows)
+      {key = "ratio", right = true, format = digits("%.2f")},
+      {key = "f32_ratio", title = "to f32", right = true, format = digits("%.2f")}}, rows)
     say_peer({peer_missing = missing})
   end
 end

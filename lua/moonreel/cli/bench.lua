@@ -24,6 +24,7 @@ local command = {
     {"kernels", "single ops at the sizes of `step`"},
     {"conv", "convolutions of the video autoencoders in f32 and bf16, with the operations and "
       .. "bytes of each, beside the product peak and PyTorch's, channels last"},
+    {"--layer TEXT", "conv: only layers whose name, as it is printed, has TEXT"},
     {"each", "step and demo-step on every instruction set from AVX2 on and in every dtype that is "
       .. "fast there, each in a program of its own, beside PyTorch held to the same: seconds, "
       .. "share of the peak, memory, and what each aims at"},
@@ -142,10 +143,14 @@ function command.run(args)
     peer = o.peer ~= false, ops = o.ops, dir = o.dir, ranks = o.ranks, bytes = o.bytes,
     journal = o.journal,
     rows = o.rows, clips = o.clips, ffmpeg = o.ffmpeg, python = o.python, json = o.json,
-    model = o.model,
+    model = o.model, layer = o.layer,
     grad_checkpoint = o.grad_checkpoint}
   if o.dir and require("moonreel.core.base").exists(o.dir) then
     fault.usage("bench: --dir: %s is there already; expected a folder to make and remove", o.dir)
+  end
+  if o.layer and #require("moonreel.bench.conv").named(o.layer) == 0 then
+    fault.usage("bench: --layer: no layer of conv has '%s' in its name; they are as in "
+      .. "'hunyuan 3x3x3 / 1x2x2 128 to 128'", o.layer)
   end
   if o.save then
     if #parsed.positional > 0 or not o.save:match("[^/]+$") then

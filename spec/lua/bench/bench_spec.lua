@@ -583,6 +583,12 @@ describe("moonreel bench", function()
     -- taps of all channels, twice, at each position
     assert.near(2 * 6 * 5 * 9 * 8 * 8, found[1].tflops * 1e12 * found[1].seconds, 1)
     assert.equal(2 * 3 * 2 * 3 * 27 * 2 * 16, found[2].flop)
+    assert.equal("pictures 1x3x3 8 to 8", found[1].name)
+    assert.equal("dc_ae 3x3x3 / 1x2x2 8 to 16 in 4 groups", found[2].name)
+    assert.same({conv.rows[2]}, conv.named "/ 1x2x2")
+    assert.has_error(function()
+      require("moonreel.cli.bench").run{"conv", "--layer", "hunyuen"}
+    end)
   end)
 
   it("tells what packing weights takes of models' products", function()
