@@ -471,8 +471,15 @@ function plan.open(settings, given)
     not given.unsent and buckets_here[1] or nil)
   return setmetatable({ settings = settings, mesh = mesh, models = models, assumed = assumed,
     compiled = given.compiled, table = buckets_here, shares = shares,
-    update = update, choices = {},
+    update = update, choices = {}, memory = mesh.machine.memory_bytes,
     fixed = fixed_bytes(settings, mesh, models, shares) }, Open)
+end
+
+--- The same in a part of the machine's memory: what recomputes is chosen for that.
+---@param memory number  bytes of one rank
+---@return table open
+function Open:within(memory)
+  return setmetatable({ memory = memory, choices = {} }, { __index = self })
 end
 
 --- The recipe's buckets, of each resolution and length that with most tokens.
@@ -494,7 +501,7 @@ local function choose(self, b)
       return step.memory.arena, step.again
     end)
   return choices:first(function(choice)
-    return self:held(b, step_of(choice)).total <= self.mesh.machine.memory_bytes
+    return self:held(b, step_of(choice)).total <= self.memory
   end)
 end
 

@@ -57,6 +57,7 @@ end
 ---@return table[] rows   {bucket, batch (0: not even one), was, total, above: bytes of one more}
 ---@return table all      what all buckets take, as Open:held takes it
 function solve.fit(open, memory)
+  open = open:within(memory)
   local list, none = open:buckets(), { slots = 0, graphs = 0, slabs = 0 }
   local alone, all = largest_beside(open, list, memory, none)
   -- batches that are larger than fit take enough for the next; what differs is taken off
@@ -94,6 +95,7 @@ end
 ---@return number seconds  that no bucket passes
 ---@return number|nil p    seconds of a sample grow as its tokens to the power of p
 function solve.balance(open, memory)
+  open = open:within(memory)
   local rows, all = solve.fit(open, memory)
   local target, least, points = math.huge, 0, {}
   local function seconds(b, batch) return open:row(with_batch(b, batch)).seconds.step end

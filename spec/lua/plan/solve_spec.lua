@@ -50,6 +50,24 @@ describe("the largest batch", function()
       "text_encoder.width=16", "model.caption_channels=16")
   end)
 
+  it("of a part of the memory recomputes as much as a machine of that size would", function()
+    with_open(function(open)
+      local b = open:buckets()[2]
+      assert.is_false(open:choice(b))
+      local memory = total(open, b, b.batch) - 1
+      assert.is_truthy(open:within(memory):choice(b))
+      local cache <close> = compiled.new(small(memory))
+      local there = plan.open(open.settings, { mesh = mesh.new(small(memory)), compiled = cache })
+      for _, solved in ipairs { solve.fit, solve.balance } do
+        local want = solved(there, memory)
+        for i, row in ipairs(solved(open, memory)) do
+          assert.same({ want[i].batch, want[i].total, want[i].seconds },
+            { row.batch, row.total, row.seconds })
+        end
+      end
+    end, "model.depth=2", "grad_ckpt_settings=auto", "grad_checkpoint=true")
+  end)
+
   it("is a table that a recipe can take over; where not one sample fits the bucket goes", function()
     with_open(function(open)
       local rows = solve.fit(open, 60e6)
