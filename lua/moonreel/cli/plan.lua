@@ -299,6 +299,7 @@ end
 local function by_run(p, settings, given, truth, facts)
   local calibrate = require "moonreel.plan.calibrate"
   local rows = truth:rows()
+  p.busy = facts.busy
   if not (given.mesh.machine.here and facts.device == "cpu") then
     rows.elsewhere, p.truth = true, rows
     return p
@@ -309,7 +310,7 @@ local function by_run(p, settings, given, truth, facts)
   p = require("moonreel.plan").of(settings, { compiled = compiled, mesh = mesh,
     survey = given.survey })
   calibrate.compare(p, rows)
-  p.truth, p.resident_bytes, p.calibrated = rows, facts.resident, factor
+  p.truth, p.resident_bytes, p.calibrated, p.busy = rows, facts.resident, factor, facts.busy
   if p.renders then
     p.renders.seconds = require("moonreel.plan.renders").measured(facts, p.renders.on)
       or p.renders.seconds

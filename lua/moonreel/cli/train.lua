@@ -185,7 +185,8 @@ function train.run(args)
   args, parsed = of_run(args)
   if #parsed.positional ~= 1 then
     require("moonreel.core.base").raise("MR_E_USAGE",
-      ("train: expected one recipe, got %d; try: moonreel train RECIPE"):format(#parsed.positional))
+      ("train: expected one recipe or run, got %d; try: moonreel train tiny/demo; "
+      .. "moonreel help recipes lists the recipes"):format(#parsed.positional))
   end
   local from = parsed.options.stage
   local launch = require("moonreel.trainer.launch").new(parsed.positional[1], parsed.overrides,

@@ -6,6 +6,7 @@ local listing = require "moonreel.text.listing"
 local plan = require "moonreel.plan"
 local printer = require "moonreel.text.table"
 local recompute = require "moonreel.trainer.recompute"
+local truth = require "moonreel.trainer.truth"
 
 local show = {}
 
@@ -417,7 +418,9 @@ local function truth_lines(p, put)
     { key = "predicted_s", title = "predicted", right = true, format = show.seconds },
     { key = "measured_s", title = "measured", right = true, format = show.seconds },
     { key = "off", title = "", right = true,
-      format = function(v) return ("%+.0f %%"):format(100 * v) end },
+      format = function(v, row)
+        return p.busy and truth.is_off(row) and "-" or ("%+.0f %%"):format(100 * v)
+      end },
     { key = "planned_s", title = "above", right = true, format = show.seconds },
     { key = "predicted_bytes", title = "bytes predicted", right = true, format = megabytes },
     { key = "measured_bytes", title = "measured", right = true, format = megabytes },
@@ -427,6 +430,10 @@ local function truth_lines(p, put)
     table.remove(columns, 6)
   end
   put("%s", (printer.text(columns, p.truth):gsub("\n$", "")))
+  local not_held = truth.not_held(p.truth, p.busy)
+  if not_held then
+    put("%s", not_held)
+  end
   if p.calibrated then
     put("the plan above goes by what the steps of this run took")
   end
@@ -584,7 +591,7 @@ function show.plain(p)
     beside = json.array(figures.beside(mesh)),
     stage = p.stage,
     course = p.course, truth = p.truth and json.array(p.truth),
-    calibrated = p.calibrated, resident_bytes = p.resident_bytes,
+    calibrated = p.calibrated, resident_bytes = p.resident_bytes, busy = p.busy,
     price_hour = mesh.machine.price_hour, remedies = p.remedies and json.array(p.remedies),
     survey = p.survey and { index = p.survey.index, rows = p.survey.rows, samples = p.samples,
       batches = p.batches, carried = p.carried },

@@ -88,7 +88,27 @@ function texts.stop(entry)
     count(entry.step))
 end
 
-texts["end"] = function(entry)
+--- What to say where a launch found no step to do.
+---@param step any    the last one
+---@param name string  what the command line calls the run
+---@param stage string|nil
+---@return string
+function words.complete(step, name, stage)
+  local at = stage and ("stages.%s."):format(stage) or ""
+  return ("done: step %s, all steps were done before; to go on: moonreel train %s %ssteps=N, "
+    .. "with N above %s, or more epochs"):format(count(step), name, at, count(step))
+end
+
+-- the launch asked for no batch
+local function asked_none(entry)
+  local data = type(entry.data) == "table" and entry.data or {}
+  return data.hits == 0 and data.waits == 0
+end
+
+texts["end"] = function(entry, context)
+  if not entry.loss and asked_none(entry) then
+    return words.complete(entry.step, "RUN", context.stage)
+  end
   return ("done: step %s, loss %s"):format(count(entry.step), shown("%.4f", entry.loss))
 end
 

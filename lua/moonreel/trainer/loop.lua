@@ -19,6 +19,7 @@ local tracking = require "moonreel.trainer.tracking"
 local trouble = require "moonreel.trainer.trouble"
 local waits = require "moonreel.trainer.waits"
 local weights = require "moonreel.trainer.weights"
+local words = require "moonreel.runs.words"
 
 local loop = {}
 
@@ -45,10 +46,18 @@ local function tell_output(r)
   end
 end
 
+-- others beside a run on processors want as much of them as it does
+local function busy(r)
+  local all, wants = processors.count(), processors.wanted()
+  local own = r.facts.device == "cpu" and r.facts.threads * r.team.size or r.team.size
+  return wants > 1.5 * math.max(all, own) and ("%.1f processes wanted the host's %d processors")
+    :format(wants, all) or nil
+end
+
 -- the last line of the journal, with what was predicted and measured, and all before it, on the
 -- disk; a run whose checkpoint is committed does not fail by it
 local function end_journal(r, line)
-  line.wall, line.resident_bytes = base.wall_s(), bench.max_resident()
+  line.wall, line.resident_bytes, line.busy = base.wall_s(), bench.max_resident(), busy(r)
   line.buckets = json.array(r.truth:rows())
   r.journal:append(line)
   local good, problem = pcall(r.journal.sync, r.journal)
@@ -252,14 +261,6 @@ local function steps(r)
   end
 end
 
--- others beside a run on processors want as much of them as it does
-local function busy(r)
-  local all, wants = processors.count(), processors.wanted()
-  local own = r.facts.device == "cpu" and r.facts.threads * r.team.size or r.team.size
-  return wants > 1.5 * math.max(all, own) and ("%.1f processes wanted the host's %d processors")
-    :format(wants, all) or nil
-end
-
 --- Steps until the run's count, the last epoch, or a stop request.
 ---@return integer exit code: 0, or 128 + signal after a committed checkpoint
 function loop.run(r)
@@ -309,9 +310,10 @@ function loop.run(r)
   end_journal(r, {kind = "end", step = r.step, loss = r.last_loss, data = {hits = d.hits,
     waits = d.waits, wait_s = d.wait_s, bytes = d.bytes},
     renderings = rendered})
-  r.progress:say(("done: step %d, %s, %s"):format(r.step, r.last_loss
-    and ("loss %.4f"):format(r.last_loss) or ("where steps = %d and epochs = %d end this run; "
-      .. "try: more of them to go on"):format(s.steps, s.epochs), r.dir))
+  r.progress:say(d.hits + d.waits == 0 and words.complete(r.step, r.stage
+    and r.stage.outer or r.dir, r.stage and r.stage.name)
+    or ("done: step %d, %s, %s"):format(r.step, r.last_loss
+      and ("loss %.4f"):format(r.last_loss) or "no step had a loss", r.dir))
   return 0
 end
 

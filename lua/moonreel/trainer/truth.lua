@@ -83,6 +83,26 @@ local function most(rows, field)
   return found
 end
 
+--- Did the steps of a bucket take a tenth longer, or shorter, than predicted, and more than they
+-- differ among each other?
+---@param row table  of Truth:rows
+---@return boolean
+function truth.is_off(row)
+  return row.off ~= nil and math.abs(row.off) > math.max(TOLERANCE, row.spread)
+end
+
+--- What to say of steps that took another time than predicted while others wanted the processors.
+---@param rows table[]      of Truth:rows
+---@param busy string|nil   who wanted them; nil: they were free
+---@return string|nil       nil where the seconds count
+function truth.not_held(rows, busy)
+  for _, row in ipairs(busy and rows or {}) do
+    if truth.is_off(row) then
+      return "what steps took is not held against the prediction: " .. busy
+    end
+  end
+end
+
 --- Lines for the log: buckets that took more than a tenth longer, or shorter, than predicted, where
 -- steps of a bucket differ less among each other, and the process where it became that much larger,
 -- or stayed smaller. Of seconds that were taken while others wanted the processors nothing is said.
@@ -97,12 +117,10 @@ function Truth:lines(busy)
     lines[1] = ("%.0f MB were resident, %.0f MB were predicted: %+.0f %%"):format(had / 1e6,
       predicted / 1e6, (had / predicted - 1) * 100)
   end
-  for _, row in ipairs(rows) do
-    local off = row.off and math.abs(row.off) > math.max(TOLERANCE, row.spread)
-    if off and busy then
-      lines[#lines + 1] = ("what steps took is not held against the prediction: %s"):format(busy)
-      break
-    elseif off then
+  local not_held = truth.not_held(rows, busy)
+  lines[#lines + 1] = not_held
+  for _, row in ipairs(not_held and {} or rows) do
+    if truth.is_off(row) then
       lines[#lines + 1] = ("bucket %s took %.1f ms a step, %.1f ms were predicted: %+.0f %%")
         :format(row.bucket, row.measured_s * 1000, row.predicted_s * 1000, row.off * 100)
     end
@@ -143,8 +161,9 @@ end
 ---@param dir string
 ---@return mr.Truth
 ---@return table facts  resident: bytes at most, printed at the end of the run; began: bytes of the
----   process when it began; ranks, threads of each; device; rendered: {seconds, cpu_s} of each
----   rendering of the run's own prompts; nil what the journal does not tell
+---   process when it began; busy: who else wanted the processors, in the last launch where someone
+---   did; ranks, threads of each; device; rendered: {seconds, cpu_s} of each rendering of the
+---   run's own prompts; nil what the journal does not tell
 function truth.of_run(dir)
   local self, update_s, rounds, facts = truth.new(), 0, 1, {}
   local function expect(row)
@@ -173,6 +192,7 @@ function truth.of_run(dir)
       table.insert(facts.rendered, { seconds = entry.seconds, cpu_s = stated(entry, "cpu_s") })
     end
     if entry.kind == "end" or entry.kind == "stop" then
+      facts.busy = stated(entry, "busy", "string") or facts.busy
       facts.resident = stated(entry, "resident_bytes") or facts.resident
       for _, row in ipairs(buckets_of(entry)) do
         bucket_of(self, row.key).measured_bytes = stated(row, "measured_bytes")

@@ -318,6 +318,14 @@ describe("a run", function()
     local report = json.decode(text)
     expect_documented(report)
     assert.same({ 0.015, 200000000 }, { report.truth[1].measured_s, report.resident_bytes })
+    assert.is_nil(report.busy)
+    -- on a busy host it says what `train` says, and no percentage
+    journal:append { kind = "end", busy = "9.0 processes wanted the host's 2 processors" }
+    journal:sync()
+    exit, text = run(dir.path)
+    assert.equal(0, exit)
+    assert.matches("\n32px 6x32x32 +9 +10 ms +15 ms +%- +15 ms [^\n]*\nwhat steps took is not held "
+      .. "against the prediction: 9.0 processes wanted the host's 2 processors\n", text)
     dir:remove()
   end)
 end)

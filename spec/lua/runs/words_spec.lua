@@ -23,6 +23,10 @@ describe("a line of a journal", function()
         text = "no space" },
       ["stopped on request (signal 2) at step 4"] = { kind = "stop", step = 4, signal = 2 },
       ["done: step 4, loss 0.5000"] = { kind = "end", step = 4, loss = 0.5 },
+      ["done: step 4, all steps were done before; to go on: moonreel train RUN stages.a.steps=N, "
+        .. "with N above 4, or more epochs"] = { kind = "end", step = 4,
+        data = { hits = 0, waits = 0 } },
+      ["done: step 5, loss -"] = { kind = "end", step = 5, data = { hits = 1, waits = 0 } },
       ["error at step 4: out of memory"] = { kind = "error", step = 4, text = "out of memory" },
       ["weights of a.pth: 1 missing, 0 unexpected, 0 dropped, 2 resized"] = { kind = "weights",
         path = "a.pth", missing = { "x" }, unexpected = {}, resized = { 1, 2 } },
