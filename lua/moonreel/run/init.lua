@@ -84,6 +84,14 @@ function Journal:sync() self.handle:sync() end
 function Journal:close() self.handle:close() end
 Journal.__close = Journal.close
 
+--- The directory in which a run was started first: relative paths of its recipe count from there.
+---@param dir string  of the run
+---@return string|nil  absolute; nil where its journal does not begin with it
+function run.began_in(dir)
+  local first = base.exists(dir .. "/journal.jsonl") and run.entries(dir)()
+  return first and type(first.directory) == "string" and first.directory or nil
+end
+
 --- Iterate over the entries of a journal file or run directory, oldest first. A cut last line is
 -- not given; a line that is no object of JSON is skipped.
 ---@param path string  run directory or file

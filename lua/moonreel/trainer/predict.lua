@@ -9,6 +9,7 @@ local conditions = require "moonreel.trainer.conditions"
 local encoders = require "moonreel.trainer.encoders"
 local json = require "moonreel.core.json"
 local links = require "moonreel.comm.links"
+local process = require "moonreel.core.process"
 local program = require "moonreel.trainer.program"
 local programs = require "moonreel.trainer.programs"
 local progress = require "moonreel.trainer.progress"
@@ -269,7 +270,8 @@ function predict.run(r)
   if not r.team.leads then
     return
   end
-  r.journal:append{kind = "start", step = r.step, updates = r.updates, run = r.lock:id(),
+  r.journal:append{kind = "start", directory = process.real_path ".",
+    step = r.step, updates = r.updates, run = r.lock:id(),
     branch = r.lock:fence(), parent = r.parent, ranks = r.team.size,
     settings = r.settings.hash, total = r.total_steps, dataset = samples.fingerprint(r),
     machine = r.machine, buckets = rows, update_s = r.update_s,

@@ -13,6 +13,8 @@ local feed = require "moonreel.trainer.feed"
 local gpu = require "moonreel.trainer.gpu"
 local opensora20 = require "moonreel.data.opensora20"
 local optim = require "moonreel.optim"
+local process = require "moonreel.core.process"
+local run = require "moonreel.run"
 
 local samples = {}
 
@@ -31,9 +33,31 @@ function samples.index_of(path)
   return beside, path
 end
 
+-- is there an index of a path, or a table?
+local function is_there(path)
+  local index, input = samples.index_of(path)
+  return base.exists(input or index)
+end
+
+-- A path from here, else from the directory where the run that is continued began: a run may be
+-- moved, and go on from anywhere.
+local function find(r, path)
+  local began = r.found and r.found.run and not is_there(path) and run.began_in(r.found.run)
+  if not began or path:sub(1, 1) == "/" then
+    return path
+  end
+  local there = began .. "/" .. path
+  if not is_there(there) then
+    base.raise("MR_E_DATA", ("'%s' is neither here, in %s, nor where the run began, in %s; try: "
+      .. "data_path=PATH with the place of the index now"):format(path, process.real_path ".",
+      began))
+  end
+  return there
+end
+
 -- the index of a path, built first where there is only its table
 local function open_path(r, path)
-  local index, input = samples.index_of(path)
+  local index, input = samples.index_of(find(r, path))
   if input then
     r.progress:say(("building the index %s"):format(index))
     data.ingest(input, index)

@@ -55,6 +55,25 @@ describe("train", function()
       .. "moonreel train moved/recipe.lua", errors)
   end)
 
+  it("finds a relative data_path of a run that is continued elsewhere, or names both", function()
+    local data = demo_data.path():match "^(.*)/"
+    local function from(place, words)
+      return folder.moonreel("train " .. words, ("cd '%s' &&"):format(place))
+    end
+    local _, errors, code = from(data, ("tiny/demo name=far data_path=demo.mrx outputs='%s/out' "
+      .. "model.depth=1 steps=1"):format(dir.path))
+    assert.equal(0, code, errors)
+    assert.is_true(os.rename(demo_data.run_dir(dir.path .. "/out", "far"), dir.path .. "/far"))
+    for step = 2, 3 do
+      errors, code = select(2, from(dir.path, "./far steps=" .. step))
+      assert.equal(0, code, errors)
+    end
+    errors, code = select(2, from(dir.path, "./far steps=4 data_path=none.mrx"))
+    assert.equal(4, code, errors)
+    assert.is_truthy(errors:find(("'none.mrx' is neither here, in %s, nor where the run began, in "
+      .. "%s; try: data_path=PATH"):format(dir.path, data), 1, true), errors)
+  end)
+
   it("takes the command line of a run that it continues, and says so", function()
     dir:write("mine.lua", 'return recipe.extend("tiny/demo") { model = { depth = 1 } }')
     local function launch(words)
