@@ -264,7 +264,7 @@ end
 --- Run the steps of a compiled sampling graph.
 ---@param prog mr.Program     of a graph made with rflow.step, other inputs already set
 ---@param io table            z: tensor [B, ...]; times: list of steps, each a list [B]; mask: rows
----   or nil; noise(step): a tensor of fresh noise, only with a mask; watch(step, prog): called
+---   or nil; noise(step): a tensor of fresh noise, only with a mask; watch(step, prog, z): called
 ---   after each step
 ---@return mr.Tensor z
 function rflow.run(prog, io)
@@ -289,7 +289,7 @@ function rflow.run(prog, io)
     prog:run()
     z = prog:get("z")
     if io.watch then
-      io.watch(i, prog)
+      io.watch(i, prog, z)
     end
   end
   return z

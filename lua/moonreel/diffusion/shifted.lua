@@ -133,8 +133,8 @@ end
 ---@param prog mr.Program  of a graph made with shifted.step, its other inputs already set
 ---@param io table         z: tensor [B, ...]; times: of shifted.times; copies: of the step;
 ---   guided: scales as moonreel.diffusion.guide takes them; kind: the condition; takes_guidance:
----   the model reads the guidance of text, as its input `guidance`; watch(step, prog): called
----   after each step
+---   the model reads the guidance of text, as its input `guidance`; watch(step, prog, z):
+---   called after each step
 ---@return mr.Tensor z
 function shifted.run(prog, io)
   local z, steps, copies = io.z, #io.times - 1, io.copies
@@ -156,7 +156,7 @@ function shifted.run(prog, io)
     prog:run()
     z = prog:get("z")
     if io.watch then
-      io.watch(i + 1, prog)
+      io.watch(i + 1, prog, z)
     end
   end
   return z

@@ -12,7 +12,7 @@ local embed = require "moonreel.embed"
 local fill_regions = require "moonreel.ckpt.fill"
 local fit = require "moonreel.sample.fit"
 local lengths = require "moonreel.codec.lengths"
-local look = require "moonreel.core.look"
+local nonfinite = require "moonreel.sample.nonfinite"
 local options = require "moonreel.text.options"
 local output = require "moonreel.sample.output"
 local place = require "moonreel.comm.place"
@@ -269,29 +269,18 @@ function Sampler:noise(r, items, purpose, key, loop)
 end
 
 --- What is called after each Euler step of a request.
----@param r table  the request
----@return fun(i: integer, prog: mr.Program)
-function Sampler.watch(_, r)
-  return function(i, prog)
+---@param r table         the request
+---@param items table[]   that are rendered
+---@return fun(i: integer, prog: mr.Program, z: mr.Tensor)
+function Sampler:watch(r, items)
+  return function(i, prog, z)
+    nonfinite.refuse(self, z, items, i)
     r.done = r.done + 1
     if r.watch then
       r.watch(i, prog)
     end
     if r.progress then
       r.progress(r.done, r.total)
-    end
-  end
-end
-
--- latents that are no numbers would be shown as black
-local function check_finite(self, z, items, size)
-  for b, item in ipairs(items) do
-    local found = look.summary(z:slice(0, b - 1, b):reshape(size))
-    if found.nonfinite > 0 then
-      base.raise("MR_E_NONFINITE", ("sample: prompt '%s', seed %d: %d of %d numbers of its latents "
-        .. "are not finite; expected all to be; the weights are those of %s; try: an earlier "
-        .. "checkpoint, dtype=fp32, or a smaller --guidance"):format(item.prompt, item.seed,
-        found.nonfinite, found.n, self.path))
     end
   end
 end
@@ -337,7 +326,6 @@ local function render_batch(self, r, items)
   end
   for loop = 0, r.loop - 1 do
     local z = along.latents(self, r, items, loop, before)
-    check_finite(self, z, items, self:size(r).latent)
     local skip, hidden = along.hidden(self, r, loop)
     for b, item in ipairs(items) do
       before[b] = show(self, r, z:slice(0, b - 1, b):reshape{table.unpack(z.shape, 2)}, open[b],

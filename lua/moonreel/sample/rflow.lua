@@ -213,7 +213,7 @@ function along.latents(self, r, items, loop, before)
       times[i][b] = t
     end
   end
-  return rflow.run(p.step, { z = z, times = times, mask = masks, watch = self:watch(r),
+  return rflow.run(p.step, { z = z, times = times, mask = masks, watch = self:watch(r, items),
     noise = function(step) return self:noise(r, items, "edit_noise", step, loop) end })
 end
 

@@ -248,7 +248,7 @@ function along.latents(self, r, items)
   end
   local z = shifted.run(p.step, { z = self:noise(r, items, "sample_noise", 0, 0), copies = copies,
     times = shifted.times(self.settings, self.pipe, self:size(r), r), guided = r, kind = r.kind,
-    takes_guidance = self.pipe:takes "guidance", watch = self:watch(r) })
+    takes_guidance = self.pipe:takes "guidance", watch = self:watch(r, items) })
   put_back(z, r, items)
   return z
 end

@@ -1,5 +1,6 @@
 -- Rendering from a checkpoint alone.
 -- Covers: lua/moonreel/sample/init.lua lua/moonreel/sample/rflow.lua
+-- Covers: lua/moonreel/sample/nonfinite.lua
 local base = require "moonreel.core.base"
 local demo_data = dofile "spec/support/demo_data.lua"
 local json = require "moonreel.core.json"
@@ -61,8 +62,21 @@ describe("sample", function()
     assert.is_false(good)
     assert.same({ "MR_E_NONFINITE", 7 }, { problem.code, problem.exit })
     assert.matches("sample: prompt 'a red circle moving left', seed 3: %d+ of %d+ numbers of its "
-      .. "latents are not finite; expected all to be; the weights are those of .*step%-000000000001"
-      .. "; try: ", problem.message)
+      .. "latents are not finite after step 1; expected all to be; of .*step%-000000000001 all "
+      .. "weights are, so what the model computes of them is not; the largest is %d.*e%+%d+, of "
+      .. "'[%w_.]+'; try: ", problem.message)
+    -- weights that are no numbers have a name; the first step is the last
+    local sampler <close> = sample.open(train())
+    local name = sampler.pipe.params:list()[5].name
+    local region = sampler.exec:has "weights" and "weights" or sampler.exec:regions()[1].name
+    local values = sampler.exec:param(region, name)
+    sampler.exec:set_param(region, name, values * (0 / 0))
+    local seen = 0
+    good, problem = pcall(sampler.render, sampler, { prompts = PROMPTS, seeds = { 3 }, steps = 3,
+      watch = function() seen = seen + 1 end })
+    assert.same({ false, 7, 0 }, { good, problem.exit, seen })
+    assert.matches("not finite after step 1; .* the first weights that are not are those of '"
+      .. name:gsub("%p", "%%%0") .. "', (%d+) of %1; try: ", problem.message)
   end)
 
   it("says how long many steps will take before the first, and counts each", function()
