@@ -273,12 +273,12 @@ static void parent_of(const char *path, char out[4096])
 mr_status mr_file_replace(const char *path, const void *data, size_t bytes)
 {
     char tmp[4096], dir[4096];
-    MR_TRY(mr_beside(path, tmp, sizeof tmp));
+    MR_TRY(mr_temporary_path(path, tmp, sizeof tmp));
     // a failure names the file that was wanted
     int fd = io->open(tmp, O_WRONLY | O_CREAT | O_TRUNC, 0644);
     if (fd < 0)
         return fail_io("create", path);
-    mr_beside_hold(fd);
+    mr_temporary_hold(fd);
     mr_status st = mr_file_write_full(fd, data, bytes, path);
     if (st == MR_OK && io->fsync(fd))
         st = fail_io("sync", path);

@@ -317,10 +317,10 @@ static int b_pid(lua_State *L)
     return 1;
 }
 
-static int b_beside(lua_State *L)
+static int b_temporary_path(lua_State *L)
 {
     char out[4200];
-    mr_bind_check(L, mr_beside(luaL_checkstring(L, 1), out, sizeof out));
+    mr_bind_check(L, mr_temporary_path(luaL_checkstring(L, 1), out, sizeof out));
     lua_pushstring(L, out);
     return 1;
 }
@@ -329,7 +329,7 @@ static int b_hold(lua_State *L)
 {
     luaL_Stream *stream = luaL_checkudata(L, 1, LUA_FILEHANDLE);
     luaL_argcheck(L, stream->closef, 1, "expected an open file");
-    mr_beside_hold(fileno(stream->f));
+    mr_temporary_hold(fileno(stream->f));
     return 0;
 }
 
@@ -392,7 +392,7 @@ static const mr_bind_row base_rows[] = {
            "The one of a list that a mistyped name most likely means."),
     MR_ROW("is_terminal", b_is_terminal, "(fd?: integer): boolean",
            "Is a file descriptor (1, standard output) a terminal?"),
-    MR_ROW("beside", b_beside, "(path: string): string",
+    MR_ROW("temporary_path", b_temporary_path, "(path: string): string",
            "The name under which a file is written until it is whole; what killed writers of the "
            "same path left under such names is removed."),
     MR_ROW("hold", b_hold, "(file: any)",

@@ -253,10 +253,10 @@ static int g_echo(lua_State *L)
     return 1;
 }
 
-static int g_story(lua_State *L)
+static int g_op_log(lua_State *L)
 {
     char **text = (char **)mr_bind_hold(L);
-    mr_bind_check(L, mr_graph_story(mr_bind_graph(L, 1), text));
+    mr_bind_check(L, mr_graph_op_log(mr_bind_graph(L, 1), text));
     lua_pushstring(L, *text);
     return 1;
 }
@@ -416,7 +416,7 @@ static const mr_bind_row graph_rows[] = {
            "The same value as a constant: no gradient goes through it."),
     MR_ROW("echo", g_echo, "(like: mr.Graph): mr.Graph",
            "What `like` tells other ranks, of one that computes nothing meanwhile."),
-    MR_ROW("story", g_story, "(): string", "What it tells other ranks, in order."),
+    MR_ROW("op_log", g_op_log, "(): string", "What it tells other ranks, in order."),
     MR_ROW("finish", g_finish, "(): mr.Graph",
            "No more nodes: check it and choose what is done in place."),
     MR_ROW("print", g_print, "(): string", "The graph as text."),

@@ -132,7 +132,7 @@ static mr_status take_entry(reader *r, mr_json_part value, mr_json_member *membe
                             mr_status (*read)(entry *))
 {
     entry e = {.r = r, .rest = json_object()};
-    mr_status st = e.rest ? mr_json_members(value, member, &e) : mr_fail_memory(64);
+    mr_status st = e.rest ? mr_json_fields(value, member, &e) : mr_fail_memory(64);
     if (st == MR_OK)
         st = read(&e);
     json_decref(e.rest);
@@ -331,7 +331,7 @@ static mr_status read_all(reader *r, const char *text, size_t n)
 {
     mr_manifest *m = r->m;
     m->schema = m->step = m->fence = m->rank = m->ranks = -1;
-    MR_TRY(mr_json_members((mr_json_part){r->path, text, text, text + n, DEPTH}, take_member, r));
+    MR_TRY(mr_json_fields((mr_json_part){r->path, text, text, text + n, DEPTH}, take_member, r));
     if (m->schema < 0)
         return mr_fail(MR_E_CKPT, "%s: no schema version", r->path);
     if (m->schema < 1 || m->schema > MR_CKPT_SCHEMA)

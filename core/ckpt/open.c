@@ -236,15 +236,15 @@ static mr_status read_index(index_file *x, const char *path)
 {
     size_t bytes;
     MR_TRY(mr_file_read_small(path, MR_ST_HEADER_MAX, &x->text, &bytes));
-    MR_TRY(mr_json_members((mr_json_part){path, x->text, x->text, x->text + bytes, MR_JSON_DEPTH},
-                           take_map, x));
+    MR_TRY(mr_json_fields((mr_json_part){path, x->text, x->text, x->text + bytes, MR_JSON_DEPTH},
+                          take_map, x));
     if (!x->map.at)
         return mr_fail(MR_E_FORMAT, "%s: no weight_map in it", path);
     if (!(x->files = json_object()) || !(x->where = json_object()))
         return mr_fail_memory(64);
-    MR_TRY(mr_json_members(x->map, note_file, x));
+    MR_TRY(mr_json_fields(x->map, note_file, x));
     MR_TRY(open_files(x->ckpt, path, x->files, x->where));
-    return mr_json_members(x->map, check_place, x);
+    return mr_json_fields(x->map, check_place, x);
 }
 
 static mr_status open_index(mr_ckpt *c, const char *path)

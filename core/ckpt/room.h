@@ -3,7 +3,7 @@
 #define MR_CKPT_ROOM_H
 
 #include "moonreel/ckpt.h"
-#include "base/members.h"
+#include "base/json_fields.h"
 #include "moonreel/base.h"
 
 #include <jansson.h>

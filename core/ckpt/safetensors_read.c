@@ -188,7 +188,7 @@ static mr_status add_member(void *user, const char *key, mr_json_part value)
     if (*value.at != '{')
         return mr_fail(MR_E_FORMAT, "%s: __metadata__ is not an object", st->path);
     st->has_meta = true;
-    return mr_json_members(value, add_pair, st);
+    return mr_json_fields(value, add_pair, st);
 }
 
 /* ---- the header as a whole ---- */
@@ -247,8 +247,8 @@ static mr_status read_header(mr_safetensors *st, const char *text, int64_t lengt
 {
     if (length < 2 || text[0] != '{')
         return mr_fail(MR_E_FORMAT, "%s: the header is not a JSON object", st->path);
-    MR_TRY(mr_json_members((mr_json_part){st->path, text, text, text + length, MR_JSON_DEPTH},
-                           add_member, st));
+    MR_TRY(mr_json_fields((mr_json_part){st->path, text, text, text + length, MR_JSON_DEPTH},
+                          add_member, st));
     MR_TRY(sort_meta(st));
     if (st->n)
         qsort(st->tensors, (size_t)st->n, sizeof *st->tensors, by_offset);

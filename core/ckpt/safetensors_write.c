@@ -175,12 +175,12 @@ mr_status mr_safetensors_write(const char *path, const mr_ckpt_item *items, int 
     char *slash = strrchr(dir, '/');
     snprintf(slash ? slash + (slash == dir) : dir, 2, "%s", slash ? "" : ".");
     int fd = -1;
-    st = mr_beside(path, tmp, sizeof tmp);
+    st = mr_temporary_path(path, tmp, sizeof tmp);
     // a failure names the file that was wanted
     if (st == MR_OK && (fd = io->open(tmp, O_WRONLY | O_CREAT | O_TRUNC, 0644)) < 0)
         st = mr_fail(MR_E_IO, "%s: cannot create: %s", path, strerror(errno));
     if (st == MR_OK) {
-        mr_beside_hold(fd);
+        mr_temporary_hold(fd);
         st = mr_file_write_full(fd, header, (size_t)header_bytes, path);
         for (int i = 0; i < n && st == MR_OK; i++)
             st = write_item(fd, path, &items[i], scratch, SCRATCH);

@@ -356,11 +356,6 @@ bool bucket_is_certain(const mr_bucket_rule *r)
     return true;
 }
 
-uint64_t mr_bucket_rule_hash(const mr_bucket_rule *r)
-{
-    return r->hash;
-}
-
 uint64_t mr_bucket_rule_hash_of(const mr_bucket_rule *r, const mr_subset *members)
 {
     return members ? MR_MIX(r->hash, members->hash) : r->hash;

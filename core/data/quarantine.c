@@ -1,6 +1,6 @@
 /* data: quarantine.jsonl. Ref: dataplane 5. Events differ by key, epoch and attempt: a run
  * that repeats a part of an epoch after a restart adds nothing new. Licence: Apache-2.0 */
-#include "base/members.h"
+#include "base/json_fields.h"
 #include "data/room.h"
 
 #include <errno.h>

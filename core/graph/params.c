@@ -281,13 +281,6 @@ int mr_params_bucket_of(const mr_params *p, int64_t element)
     return low;
 }
 
-int mr_params_owner(const mr_params *p, int64_t element)
-{
-    int64_t start, stop;
-    mr_params_bucket(p, mr_params_bucket_of(p, element), &start, &stop);
-    return (int)((element - start) / ((stop - start) / p->ranks));
-}
-
 mr_status mr_params_share(mr_params *p, const mr_param_shares *shares)
 {
     int ranks = 1;

@@ -250,7 +250,7 @@ mr_status mr_graph_echo(mr_graph *g, const mr_graph *like)
     return MR_OK;
 }
 
-mr_status mr_graph_story(const mr_graph *g, char **text)
+mr_status mr_graph_op_log(const mr_graph *g, char **text)
 {
     mr_text t = {0};
     for (int i = 0; i < g->rank_ops.n; i++)

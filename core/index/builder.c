@@ -89,14 +89,14 @@ mr_status mr_index_builder_meta(mr_index_builder *b, const char *name, const cha
 
 mr_status mr_index_builder_dictionary(mr_index_builder *b, const void *dict, size_t n)
 {
-    if (!n || b->built.rows || b->squeeze)
+    if (!n || b->built.rows || b->compress)
         return mr_fail(
             MR_E_USAGE,
             "%s: a dictionary of %zu bytes after %llu rows; expected one before the first", b->path,
             n, (unsigned long long)b->built.rows);
     MR_TRY(reserve(b, n));
     MR_TRY(put(b, DATA_META, "dict", 4, dict, n, 0));
-    return index_squeeze_new(dict, n, &b->squeeze);
+    return index_compress_new(dict, n, &b->compress);
 }
 
 // Makes the folder that the index is built in. A failure names the one that was asked for.
@@ -279,7 +279,7 @@ mr_status mr_index_builder_add(mr_index_builder *b, const mr_row *given)
     size_t of_row = sizeof(mr_hot) + (size_t)b->columns.n * sizeof *b->values;
     MR_TRY(reserve(b, texts * 2 + MR_HOT_ROWS * of_row));
     MR_TRY(index_builder_note_values(b, &row, row.id));
-    MR_TRY(index_pack_row(&b->pack, &row, b->squeeze));
+    MR_TRY(index_pack_row(&b->pack, &row, b->compress));
     MR_TRY(put(b, DATA_ROW, &row.id, sizeof row.id, b->pack.bytes, b->pack.n, MDB_APPEND));
     MR_TRY(index_builder_note(b, &row));
     return b->built.rows % MR_HOT_ROWS
@@ -501,7 +501,7 @@ void mr_index_builder_free(mr_index_builder *b)
             mr_error_adopt(kept);
         mr_error_free(kept);
     }
-    index_squeeze_free(b->squeeze);
+    index_compress_free(b->compress);
     mr_free(b->chunk);
     mr_free(b->values);
     index_sorter_free(b->keys);

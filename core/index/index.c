@@ -51,7 +51,7 @@ struct mr_index {
         size_t n;
     } * meta;
     int n_meta;
-    index_unsqueeze *unsqueeze; // NULL: captions are plain
+    index_decompress *decompress; // NULL: captions are plain
     index_columns columns;
     index_spot spot; // its copy is kept open, for that keeps the copy
     bool watched;
@@ -116,7 +116,7 @@ static mr_status read_meta(mr_index *ix)
         memcpy(text, value.mv_data, value.mv_size);
         ix->meta[n].name = name, ix->meta[n].text = text, ix->meta[n++].n = value.mv_size;
         if (strcmp(name, "dict") == 0 &&
-            (st = index_unsqueeze_new(value.mv_data, value.mv_size, &ix->unsqueeze)) != MR_OK)
+            (st = index_decompress_new(value.mv_data, value.mv_size, &ix->decompress)) != MR_OK)
             break;
         if (!ix->watched) {
             index_bus_watch(value.mv_data, ix->file);
@@ -268,7 +268,7 @@ void mr_index_unref(mr_index *ix)
         mdb_env_close(ix->env);
     if (ix->spot.copy >= 0)
         close(ix->spot.copy);
-    index_unsqueeze_free(ix->unsqueeze);
+    index_decompress_free(ix->decompress);
     mr_arena_fini(&ix->arena);
     mr_free(ix->path);
     mr_free(ix->file);
@@ -302,7 +302,7 @@ mr_status mr_index_reader_new(mr_index *ix, mr_index_reader **out)
     mr_arena_init(&r->arena);
     bool good = mr_arena_alloc(&r->arena, 1) != NULL;
     r->fresh = mr_arena_get_mark(&r->arena);
-    if (!good || (ix->unsqueeze && !(r->zstd = index_unsqueeze_context()))) {
+    if (!good || (ix->decompress && !(r->zstd = index_decompress_context()))) {
         mr_index_reader_free(r);
         return mr_fail_memory(0);
     }
@@ -319,7 +319,7 @@ void mr_index_reader_free(mr_index_reader *r)
     mr_free(r->aligned);
     for (int i = 0; i < INDEX_COLUMNS; i++)
         mr_free(r->checked[i]);
-    index_unsqueeze_context_free(r->zstd);
+    index_decompress_context_free(r->zstd);
     mr_index_unref(r->index);
     mr_free(r);
 }
@@ -330,7 +330,7 @@ mr_index *mr_index_reader_index(const mr_index_reader *r)
 }
 
 mr_status index_read_row(MDB_txn *txn, const MDB_dbi *tables, uint64_t id, mr_arena *arena,
-                         const index_unsqueeze *u, void *context, mr_row *out)
+                         const index_decompress *u, void *context, mr_row *out)
 {
     MDB_val k = {sizeof id, &id}, v;
     memset(out, 0, sizeof *out);
@@ -434,7 +434,7 @@ mr_status mr_index_row(mr_index_reader *r, uint64_t id, mr_row *out)
     // the texts of the last row are freed, and one block stays for those of the next
     mr_arena_release(&r->arena, r->fresh);
     mr_status st =
-        index_read_row(r->txn, r->index->tables, id, &r->arena, r->index->unsqueeze, r->zstd, out);
+        index_read_row(r->txn, r->index->tables, id, &r->arena, r->index->decompress, r->zstd, out);
     if (st == MR_E_DATA)
         mr_fail_note("%s: row %llu is damaged; try: copy or build the index again", r->index->file,
                      (unsigned long long)id);

@@ -118,7 +118,7 @@ mr_status index_source_add(index_source *s, const index_input *given)
         mr_hasher_add(s->hash, &in.end_us, sizeof in.end_us);
     }
     MR_TRY(index_source_check(s));
-    bool has_key = index_vet_row(s, &in, why, &key);
+    bool has_key = index_validate_row(s, &in, why, &key);
     s->text_bytes += in.text ? strlen(in.text) : 0;
     index_input_pack(&s->record, &in);
     if (s->record.failed)
@@ -134,7 +134,7 @@ mr_status index_source_end(index_source *s)
 {
     s->at = index_spill_read(s->rows, 0, UINT64_MAX);
     s->first = index_spill_read(s->rows, 0, UINT64_MAX);
-    return index_vet_keys(s);
+    return index_validate_keys(s);
 }
 
 mr_status index_source_take(index_source *s, index_pack *room, index_input *in)
@@ -150,7 +150,7 @@ mr_status index_source_take(index_source *s, index_pack *room, index_input *in)
     if (room->failed)
         return mr_fail_memory(n);
     *in = index_input_of(room->bytes);
-    return index_vet_double(s, place, room, in);
+    return index_validate_double(s, place, room, in);
 }
 
 void index_source_fini(index_source *s)

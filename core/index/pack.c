@@ -226,20 +226,20 @@ static mr_status get_keys(index_view *v, mr_arena *arena, mr_clip_info *i)
     return MR_OK;
 }
 
-static mr_status put_captions(index_pack *p, const mr_row *r, index_squeeze *squeeze)
+static mr_status put_captions(index_pack *p, const mr_row *r, index_compress *compress)
 {
     bool tags = unusual(r) & HAS_TAGS;
     index_put_varint(p, (uint64_t)r->n_captions);
     for (int32_t c = 0; c < r->n_captions; c++) {
         if (tags)
             put_name(p, r->captions[c].tag);
-        MR_TRY(index_squeeze_put(squeeze, p, r->captions[c].text));
+        MR_TRY(index_compress_put(compress, p, r->captions[c].text));
     }
     return MR_OK;
 }
 
 static mr_status get_captions(index_view *v, mr_arena *arena, mr_row *r, bool tags,
-                              const index_unsqueeze *u, void *context)
+                              const index_decompress *u, void *context)
 {
     uint64_t n = index_get_varint(v);
     if (v->failed || n > (size_t)(v->end - v->at))
@@ -251,7 +251,7 @@ static mr_status get_captions(index_view *v, mr_arena *arena, mr_row *r, bool ta
         list[c] = (mr_caption){"", NULL};
         if (tags)
             list[c].tag = get_name(v, arena);
-        MR_TRY(index_unsqueeze_get(u, context, v, arena, &list[c].text));
+        MR_TRY(index_decompress_get(u, context, v, arena, &list[c].text));
         if (v->failed)
             return mr_fail(MR_E_DATA, "captions that end too early");
         if (!list[c].tag)
@@ -261,13 +261,13 @@ static mr_status get_captions(index_view *v, mr_arena *arena, mr_row *r, bool ta
     return MR_OK;
 }
 
-mr_status index_pack_row(index_pack *p, const mr_row *r, index_squeeze *squeeze)
+mr_status index_pack_row(index_pack *p, const mr_row *r, index_compress *compress)
 {
     p->n = 0, p->failed = false;
     index_put_int(p, VERSION, 1);
     put_facts(p, r);
     put_keys(p, &r->info);
-    MR_TRY(put_captions(p, r, squeeze));
+    MR_TRY(put_captions(p, r, compress));
     return close_value(p);
 }
 
@@ -287,7 +287,7 @@ mr_status index_unpack_facts(MDB_val value, mr_arena *arena, mr_row *r)
     return unpack(value, arena, r, &v, &mask);
 }
 
-mr_status index_unpack_row(MDB_val value, mr_arena *arena, mr_row *r, const index_unsqueeze *u,
+mr_status index_unpack_row(MDB_val value, mr_arena *arena, mr_row *r, const index_decompress *u,
                            void *context)
 {
     index_view v;

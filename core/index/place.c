@@ -68,7 +68,7 @@ mr_status index_place(const char *dir, const char *file, bool verify, index_spot
     } else if (network && stat(file, &about) == 0) {
         if (verify)
             MR_TRY(index_sum_check(dir, true, -1, NULL));
-        mr_status st = index_near(dir, &out->copy);
+        mr_status st = index_local_copy(dir, &out->copy);
         return st == MR_E_UNSUPPORTED
                    ? in_memory(dir, file, (uint64_t)about.st_size, network, &out->copy)
                    : st;

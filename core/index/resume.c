@@ -80,24 +80,24 @@ static mr_status fail_torn(const mr_index_builder *b, const char *what)
 }
 
 // takes up the dictionary that the captions were written with
-static mr_status reload_dictionary(mr_index_builder *b, index_unsqueeze **unsqueeze)
+static mr_status reload_dictionary(mr_index_builder *b, index_decompress **decompress)
 {
     MDB_val k = {4, "dict"}, v;
     int err = mdb_get(b->txn, b->tables[DATA_META], &k, &v);
     if (err)
         return err == MDB_NOTFOUND ? MR_OK : index_fail_mdb(b->tmp, "read", err);
-    MR_TRY(index_squeeze_new(v.mv_data, v.mv_size, &b->squeeze));
-    return index_unsqueeze_new(v.mv_data, v.mv_size, unsqueeze);
+    MR_TRY(index_compress_new(v.mv_data, v.mv_size, &b->compress));
+    return index_decompress_new(v.mv_data, v.mv_size, decompress);
 }
 
 static mr_status reload_rows(mr_index_builder *b, uint64_t rows)
 {
-    index_unsqueeze *unsqueeze = NULL;
+    index_decompress *decompress = NULL;
     mr_arena arena;
     mr_arena_init(&arena);
     void *context = NULL;
-    mr_status st = reload_dictionary(b, &unsqueeze);
-    if (st == MR_OK && unsqueeze && !(context = index_unsqueeze_context()))
+    mr_status st = reload_dictionary(b, &decompress);
+    if (st == MR_OK && decompress && !(context = index_decompress_context()))
         st = mr_fail_memory(0);
     // one block serves all rows
     if (st == MR_OK && !mr_arena_alloc(&arena, 1))
@@ -106,14 +106,14 @@ static mr_status reload_rows(mr_index_builder *b, uint64_t rows)
     for (uint64_t id = 0; st == MR_OK && id < rows; id++) {
         mr_row row;
         mr_arena_release(&arena, fresh);
-        st = index_read_row(b->txn, b->tables, id, &arena, unsqueeze, context, &row);
+        st = index_read_row(b->txn, b->tables, id, &arena, decompress, context, &row);
         if (st == MR_OK)
             st = index_builder_note(b, &row);
     }
     if (st == MR_E_DATA)
         mr_fail_note("%s: try: without --continue, from the start", b->tmp);
-    index_unsqueeze_context_free(context);
-    index_unsqueeze_free(unsqueeze);
+    index_decompress_context_free(context);
+    index_decompress_free(decompress);
     mr_arena_fini(&arena);
     return st;
 }

@@ -216,33 +216,33 @@ mr_status index_source_end(index_source *s);
 mr_status index_source_take(index_source *s, index_pack *room, index_input *in);
 void index_source_fini(index_source *s);
 
-/* ---- squeeze.c: captions compressed against a dictionary of the index ---- */
+/* ---- compress.c: captions compressed against a dictionary of the index ---- */
 
-typedef struct index_squeeze index_squeeze;     /* a builder's */
-typedef struct index_unsqueeze index_unsqueeze; /* an index's, shared by its readers */
+typedef struct index_compress index_compress;     /* a builder's */
+typedef struct index_decompress index_decompress; /* an index's, shared by its readers */
 /* A dictionary for the captions of a list that is complete; empty for small lists. */
 mr_status index_dict_train(const index_source *s, index_pack *dict);
 /* The same of texts that lie behind each other, with their sizes, size_t each. */
 mr_status index_dict_make(const index_pack *samples, const index_pack *sizes, index_pack *dict);
-mr_status index_squeeze_new(const void *dict, size_t n, index_squeeze **out);
-void index_squeeze_free(index_squeeze *s);
+mr_status index_compress_new(const void *dict, size_t n, index_compress **out);
+void index_compress_free(index_compress *s);
 /* Append a text with its length; s NULL: plain. */
-mr_status index_squeeze_put(index_squeeze *s, index_pack *p, const char *text);
-mr_status index_unsqueeze_new(const void *dict, size_t n, index_unsqueeze **out);
-void index_unsqueeze_free(index_unsqueeze *u);
+mr_status index_compress_put(index_compress *s, index_pack *p, const char *text);
+mr_status index_decompress_new(const void *dict, size_t n, index_decompress **out);
+void index_decompress_free(index_decompress *u);
 /* u NULL: the index has no dictionary. `context` is the reader's. */
-mr_status index_unsqueeze_get(const index_unsqueeze *u, void *context, index_view *v,
-                              mr_arena *arena, const char **text);
-void *index_unsqueeze_context(void);
-void index_unsqueeze_context_free(void *context);
+mr_status index_decompress_get(const index_decompress *u, void *context, index_view *v,
+                               mr_arena *arena, const char **text);
+void *index_decompress_context(void);
+void index_decompress_context_free(void *context);
 
 /* ---- pack.c: rows as bytes ---- */
 
-/* A value of table row; `p` is emptied first, squeeze NULL: captions stay plain. The last 4 bytes
+/* A value of table row; `p` is emptied first, compress NULL: captions stay plain. The last 4 bytes
  * are a checksum. */
-mr_status index_pack_row(index_pack *p, const mr_row *row, index_squeeze *squeeze);
+mr_status index_pack_row(index_pack *p, const mr_row *row, index_compress *compress);
 /* The reverse; texts and lists are put in `arena`. MR_E_DATA when damaged. */
-mr_status index_unpack_row(MDB_val v, mr_arena *arena, mr_row *row, const index_unsqueeze *u,
+mr_status index_unpack_row(MDB_val v, mr_arena *arena, mr_row *row, const index_decompress *u,
                            void *context);
 /* The same without key frames and captions. */
 mr_status index_unpack_facts(MDB_val v, mr_arena *arena, mr_row *row);
@@ -296,7 +296,7 @@ mr_status index_column_read(const index_columns *c, int32_t column, MDB_txn *txn
                             int32_t n, bool check, const void **values, const char *file);
 /* A whole row; texts and lists are put in `arena`. Errors: MR_E_DATA damaged */
 mr_status index_read_row(MDB_txn *txn, const MDB_dbi *tables, uint64_t id, mr_arena *arena,
-                         const index_unsqueeze *u, void *context, mr_row *out);
+                         const index_decompress *u, void *context, mr_row *out);
 
 int index_keymap_compare(const index_keymap_entry *x, const index_keymap_entry *y);
 /* Entries of a chunk of the key map, as they lie in the file; none behind the last chunk. */
@@ -322,18 +322,18 @@ typedef struct index_spot {
 } index_spot;
 /* Check an index, and copy it where it must not be mapped where it lies: to a local disk, where
  * that cannot be to memory. The caller closes `copy`. verify  read every block where it lies
- * Errors: those of index_sum_check and index_near; MR_E_DATA no place for it */
+ * Errors: those of index_sum_check and index_local_copy; MR_E_DATA no place for it */
 mr_status index_place(const char *dir, const char *file, bool verify, index_spot *out);
 /* The network file system that holds `path`, or NULL; lent. Specs replace it. */
 extern const char *(*index_network)(const char *path);
 
-/* ---- near.c: copies on this host ---- */
+/* ---- local_copy.c: copies on this host ---- */
 
 /* Open the copy of an index's file; one process of the host makes it, others wait.
  * $MOONREEL_COPIES, else $TMPDIR, else /var/tmp holds the folder of them.
  * Errors: MR_E_UNSUPPORTED no copy can lie there; MR_E_DATA damaged, with the block; MR_E_IO; the
  * process that copies does not come further; MR_E_STOPPED */
-mr_status index_near(const char *dir, int *fd);
+mr_status index_local_copy(const char *dir, int *fd);
 
 /* ---- parquet.c ---- */
 
@@ -386,7 +386,7 @@ extern double guard_grace_s;
 int64_t *guard_keys(const guard_memory *m);
 uint8_t *guard_out(const guard_memory *m, int64_t n_keys);
 
-/* ---- text.c, vet.c: what is refused before any file is looked at ---- */
+/* ---- text.c, validate.c: what is refused before any file is looked at ---- */
 
 enum { INDEX_CAPTION_MAX = 64 << 10, INDEX_WHY = 160 };
 /* Nothing should be trained on this caption, for the reason put into `why`: too long, not UTF-8, or
@@ -395,13 +395,14 @@ bool index_caption_bad(const char *text, char why[INDEX_WHY]);
 /* Set the fault of a row with a bad caption, which it loses, or with an impossible path; its text
  * goes to `why`. *key is that of the sample. Answers false when it has none. */
 enum { INDEX_FAULT = 4400 };
-bool index_vet_row(const index_source *s, index_input *in, char why[INDEX_FAULT], mr_hash128 *key);
+bool index_validate_row(const index_source *s, index_input *in, char why[INDEX_FAULT],
+                        mr_hash128 *key);
 /* From the keys of all rows: all but the first of rows that are one sample, in the order of the
  * rows. Errors: of a spill */
-mr_status index_vet_keys(index_source *s);
+mr_status index_validate_keys(index_source *s);
 /* Set the fault of the row at `place` when it is such a one; its text goes behind those in `room`.
  */
-mr_status index_vet_double(index_source *s, uint64_t place, index_pack *room, index_input *in);
+mr_status index_validate_double(index_source *s, uint64_t place, index_pack *room, index_input *in);
 
 /* ---- pieces.c: text of others ---- */
 
@@ -543,12 +544,12 @@ struct mr_index_builder {
     mr_index_built built;
     mr_hot *chunk; // the unfinished one
     index_columns columns;
-    uint64_t *values;       // [column][MR_HOT_ROWS] of the unfinished chunk, as they are written
-    index_sorter *keys;     // of all rows, with their ids
-    mr_hasher *order;       // of the row hashes in id order
-    index_pack pack;        // scratch
-    index_pack value_pack;  // of columns: a commit writes them while `pack` waits
-    index_squeeze *squeeze; // NULL: captions stay plain
+    uint64_t *values;         // [column][MR_HOT_ROWS] of the unfinished chunk, as they are written
+    index_sorter *keys;       // of all rows, with their ids
+    mr_hasher *order;         // of the row hashes in id order
+    index_pack pack;          // scratch
+    index_pack value_pack;    // of columns: a commit writes them while `pack` waits
+    index_compress *compress; // NULL: captions stay plain
     mr_hash128 set;
     char roots[16][4096];
     int n_roots;

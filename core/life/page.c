@@ -279,11 +279,6 @@ int mr_life_fd(const mr_life *page)
     return page->fd;
 }
 
-const char *mr_life_path(const mr_life *page)
-{
-    return page->path;
-}
-
 void mr_life_free(mr_life *page)
 {
     if (!page)
@@ -397,12 +392,6 @@ void mr_life_step(int64_t step)
     atomic_store(&mine->step_s, now);
     atomic_store(&mine->step, step);
     atomic_store(&mine->beat_s, now);
-}
-
-void mr_life_beat(void)
-{
-    if (mine)
-        atomic_store(&mine->beat_s, mr_now_s());
 }
 
 void mr_life_clip(const char *name)

@@ -266,7 +266,7 @@ static mr_status encoder_start(mr_encoder *e, const mr_encode_options *o)
     if (st != MR_OK)
         return e->file.err ? mr_fail(st, "%s: cannot create: %s", e->path, strerror(e->file.err))
                            : st;
-    mr_beside_hold(e->file.fd);
+    mr_temporary_hold(e->file.fd);
     if (format) {
         int err = avformat_alloc_output_context2(&e->mux, format, NULL, NULL);
         if (err < 0)
@@ -285,7 +285,7 @@ mr_status media_encoder_open(const char *path, const mr_encode_options *options,
     if (!MR_NEW(e))
         return mr_fail_memory(sizeof *e);
     e->file.fd = -1;
-    mr_status st = mr_beside(path, e->tmp, sizeof e->tmp);
+    mr_status st = mr_temporary_path(path, e->tmp, sizeof e->tmp);
     if (st != MR_OK) {
         mr_free(e);
         return st;

@@ -9,7 +9,7 @@
  * forked may live longer. */
 #define _GNU_SOURCE
 #include "moonreel/run.h"
-#include "base/members.h"
+#include "base/json_fields.h"
 #include "base/process.h"
 
 #include <errno.h>
@@ -265,7 +265,7 @@ static mr_status read_claim(const char *path, mr_run_owner *claim)
     *claim = (mr_run_owner){0};
     mr_status st = mr_file_read_small(path, MANIFEST_MAX, &text, &n);
     if (st == MR_OK)
-        st = mr_json_members((mr_json_part){path, text, text, text + n, DEPTH}, take_claim, claim);
+        st = mr_json_fields((mr_json_part){path, text, text, text + n, DEPTH}, take_claim, claim);
     mr_free(text);
     if (st == MR_OK || st == MR_E_MEMORY)
         return st;

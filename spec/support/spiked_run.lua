@@ -4,7 +4,7 @@
 -- with, stop = the step behind which the process is killed once the run has gone back}
 local json = require "moonreel.core.json"
 local loop = require "moonreel.trainer.loop"
-local trouble = require "moonreel.trainer.trouble"
+local trouble = require "moonreel.trainer.anomalies"
 
 local plan, words = json.decode(arg[1]), table.move(arg, 2, #arg, 1, {})
 

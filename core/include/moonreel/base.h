@@ -278,11 +278,11 @@ MR_API mr_status mr_file_replace(const char *path, const void *data, size_t byte
 /* The name PATH.tmp-PID under which a file is written until it is whole. What others left under
  * such names of the same path is removed: files without a holder, of processes that are gone.
  * Errors: MR_E_IO the path is too long. Threads: any */
-MR_API mr_status mr_beside(const char *path, char *out, size_t size);
+MR_API mr_status mr_temporary_path(const char *path, char *out, size_t size);
 /* Hold an open file of such a name, so that another host or container, which does not see this
  * process, leaves it alone. Closing it ends that. Where a file system has no such locks nothing is
  * held, and nothing is removed either. Threads: any */
-MR_API void mr_beside_hold(int fd);
+MR_API void mr_temporary_hold(int fd);
 MR_API mr_status mr_dir_sync(const char *path);
 MR_API mr_status mr_dir_make(const char *path);   /* with parents; existing is fine */
 MR_API mr_status mr_dir_remove(const char *path); /* recursive; missing is fine */

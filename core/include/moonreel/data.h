@@ -98,9 +98,7 @@ MR_API mr_bucket mr_bucket_rule_get(const mr_bucket_rule *rule, int32_t bucket);
  * Before the rule is used. */
 MR_API void mr_bucket_rule_repeat(mr_bucket_rule *rule, uint64_t epochs);
 MR_API uint64_t mr_bucket_rule_draws(const mr_bucket_rule *rule, uint64_t epoch);
-MR_API uint64_t
-mr_bucket_rule_hash(const mr_bucket_rule *rule); /* of all but batch sizes and costs */
-/* The same for some samples alone, as states of their order say it. */
+/* Of all but batch sizes and costs; members, NULL: all samples, those that an order takes. */
 typedef struct mr_subset mr_subset;
 MR_API uint64_t mr_bucket_rule_hash_of(const mr_bucket_rule *rule, const mr_subset *members);
 /* The bucket of a sample in an epoch, or -1 and why. `row` is its number in the index, which counts

@@ -101,8 +101,7 @@ MR_API void mr_params_bucket(const mr_params *params, int i, int64_t *start, int
 /* The part of bucket i that a rank owns: by position, whatever parameters lie there. */
 MR_API void mr_params_owned(const mr_params *params, int i, int rank, int64_t *start,
                             int64_t *stop);
-/* The rank that owns an element of the trainable range; the bucket it lies in. */
-MR_API int mr_params_owner(const mr_params *params, int64_t element);
+/* The bucket in which an element of the trainable range lies. */
 MR_API int mr_params_bucket_of(const mr_params *params, int64_t element);
 MR_API bool mr_params_sealed(const mr_params *params);
 MR_API int mr_params_count(const mr_params *params);
@@ -317,7 +316,7 @@ MR_API mr_status mr_graph_detach(mr_graph *g, mr_ref x, mr_ref *out);
 MR_API mr_status mr_graph_echo(mr_graph *g, const mr_graph *like);
 /* What a graph over a shared table tells other ranks, in order: "gather 1", "reduce 1". All ranks
  * run graphs of one story at a time. Owns: caller frees with mr_free. Errors: MR_E_MEMORY */
-MR_API mr_status mr_graph_story(const mr_graph *g, char **text);
+MR_API mr_status mr_graph_op_log(const mr_graph *g, char **text);
 /* No more nodes: drops what nothing needs, makes one node of two where a row does both (mr_fusion),
  * decides in-place, fixes order. Nothing is done in place
  * of a value that another queue reads. */

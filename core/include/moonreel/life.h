@@ -59,8 +59,7 @@ MR_API mr_status mr_life_new(int ranks, int first, int world, mr_life **out);
 MR_API mr_status mr_life_open(const char *path, mr_life **out);
 /* One more view of a page, to read. Owns: caller. Errors: MR_E_IO, MR_E_MEMORY */
 MR_API mr_status mr_life_view(const mr_life *page, mr_life **out);
-MR_API int mr_life_fd(const mr_life *page);           /* for children; lent */
-MR_API const char *mr_life_path(const mr_life *page); /* "" without a name; lent */
+MR_API int mr_life_fd(const mr_life *page); /* for children; lent */
 /* The file goes with the page that mr_life_new made. NULL is fine. */
 MR_API void mr_life_free(mr_life *page);
 
@@ -82,8 +81,6 @@ MR_API void mr_life_set_job(const char *job);
 MR_API mr_phase mr_life_phase(mr_phase phase);
 /* A step begins. */
 MR_API void mr_life_step(int64_t step);
-/* This rank is not stuck. */
-MR_API void mr_life_beat(void);
 /* The clip that a batch waits for; "" none. */
 MR_API void mr_life_clip(const char *name);
 /* Where Lua is: nearest frame first, one per line. */

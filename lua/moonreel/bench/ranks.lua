@@ -65,7 +65,7 @@ local function stages(world, open)
   local rows = {}
   for stage = 0, 3 do
     local opened = open(stage)
-    local reported = opened.owners:bytes(opened.exec:regions(), opened.micro.graph:story(), 1)
+    local reported = opened.owners:bytes(opened.exec:regions(), opened.micro.graph:op_log(), 1)
     local elements = opened.pipe.params:elements()
     local sent = sent_in_step(world, opened)
     rows[stage + 1] = {stage = stage, parameters = elements, state = reported.state,

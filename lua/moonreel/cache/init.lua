@@ -243,16 +243,6 @@ function Cache:text(key, caption, into, vector)
   return bytes // row
 end
 
---- The same for the same values.
----@return string[]  of each piece
-function Cache:fingerprints()
-  local list = {}
-  for i, held in ipairs(self.stores) do
-    list[i] = held:fingerprint()
-  end
-  return list
-end
-
 --- Samples that could not be read when the cache was made, as the lines of quarantine.jsonl.
 ---@return string
 function Cache:quarantine()

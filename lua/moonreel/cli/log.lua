@@ -250,7 +250,7 @@ local function print_export(dir, opts)
     base.raise("MR_E_USAGE", ("log: --export: expected csv, json, tensorboard or wandb, got '%s'")
       :format(format))
   end
-  local steps = require("moonreel.runs.story").steps(parts_of(dir, opts))
+  local steps = require("moonreel.runs.events").steps(parts_of(dir, opts))
   local output = require "moonreel.text.output"
   export[format](steps, function(text) output.write(io.stdout, text) end)
   return 0

@@ -144,7 +144,7 @@ local function journal_of(one)
   local there = one.dir and require("moonreel.core.base").exists(one.dir .. "/journal.jsonl")
   if there and not one.truth then
     require("moonreel.runs.damage").say { one }
-    one.truth, one.facts = require("moonreel.trainer.truth").of_run(one.dir)
+    one.truth, one.facts = require("moonreel.trainer.measured").of_run(one.dir)
   end
   return one.truth, one.facts
 end

@@ -13,7 +13,7 @@ function whole.reason(problem) return (problem:gsub("^.*: ", "")) end
 ---@param path string
 ---@return table out  out.write(text, ...), out.finish()
 function whole.open(path)
-  local tmp = base.beside(path)
+  local tmp = base.temporary_path(path)
   local function fail(problem)
     base.raise("MR_E_IO", ("%s: cannot write: %s"):format(path, whole.reason(problem)))
   end

@@ -375,7 +375,7 @@ function Compiled:rank_step(settings, models, mesh, bucket, choice)
     local rows, live = prog:times(), prog:live()
     local step = facts_of(self, models, prog, rows, live)
     step.again = recompute.operations(rows)
-    step.story, step.sent = graph:story(), shares.sent(rows)
+    step.story, step.sent = graph:op_log(), shares.sent(rows)
     step.windows, step.buckets = rank:shared(live)
     step.parts, step.ops, step.by = work.parts(self.machine, shares.computed(rows), models.dtype)
     step.useful = mesh.sequence * mesh.layers == 1 and work.useful(rows) or nil

@@ -50,7 +50,7 @@ function renders.of(settings, models, mesh, planned)
 end
 
 --- What renderings of a run took: the median.
----@param facts table  of moonreel.trainer.truth.of_run
+---@param facts table  of moonreel.trainer.measured.of_run
 ---@param on string    sampling.on
 ---@return number|nil seconds
 function renders.measured(facts, on)

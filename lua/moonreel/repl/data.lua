@@ -183,7 +183,7 @@ Run.__index = Run
 -- numbers of the steps that count, and their losses
 local function curve_of(self)
   local steps, losses = {}, {}
-  local story = require("moonreel.runs.story").read(self.path, function(line)
+  local story = require("moonreel.runs.events").read(self.path, function(line)
     return type(line.loss) == "number" and line.loss or "none"
   end)
   for number = 1, story.highest do

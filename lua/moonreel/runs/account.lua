@@ -1,7 +1,7 @@
 --- Where the wall time of a run went, from its journal: steps that count, waits for data and for
 -- other ranks, saves, steps done twice, what lies between launches; of the run and of each host.
 -- @module moonreel.runs.account
-local story = require "moonreel.runs.story"
+local story = require "moonreel.runs.events"
 local tail = require "moonreel.runs.tail"
 
 local account = {}

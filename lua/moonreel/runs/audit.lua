@@ -4,7 +4,7 @@
 local digest = require "moonreel.data.digest"
 local find = require "moonreel.runs.find"
 local lineage = require "moonreel.runs.lineage"
-local story = require "moonreel.runs.story"
+local story = require "moonreel.runs.events"
 local tail = require "moonreel.runs.tail"
 
 local audit = {}

@@ -5,7 +5,7 @@ local chart = require "moonreel.look.chart"
 local find = require "moonreel.runs.find"
 local kinds = require "moonreel.recipe.kinds"
 local settings = require "moonreel.settings"
-local story = require "moonreel.runs.story"
+local story = require "moonreel.runs.events"
 
 local compare = {}
 

@@ -17,7 +17,7 @@ local recompute = require "moonreel.trainer.recompute"
 local samples = require "moonreel.trainer.samples"
 local state = require "moonreel.trainer.state"
 local tracking = require "moonreel.trainer.tracking"
-local truth = require "moonreel.trainer.truth"
+local truth = require "moonreel.trainer.measured"
 local waits = require "moonreel.trainer.waits"
 
 local predict = {}
@@ -231,7 +231,7 @@ function predict.run(r)
   local plans = r:keep(E.plan(r.pipe.params, {regions = r.regions, facts = r.facts}))
   r.programs = programs.new(r.exec, plans, r.pipe, {most_bytes = s.programs_bytes,
     timed = s.record_time, say = function(line) r.progress:say(line) end,
-    ranks = r.told and r.ranks or nil, room = function(shape) return room_of(r, shape) end,
+    ranks = r.reported and r.ranks or nil, room = function(shape) return room_of(r, shape) end,
     choices = r.choices,
     config = program.config(s, r.reduced and r.ranks or nil, r.mesh.sequence, r.fresh,
       r.watch ~= nil)})

@@ -194,7 +194,7 @@ end
 -- Ranks run micro-steps of different shapes at a time, and one that has no batch none: all of them
 -- tell each other the same, in the same order.
 local function listen(self, key, graph)
-  local story, team = graph:story(), self.options.ranks
+  local story, team = graph:op_log(), self.options.ranks
   if not self.story then
     local echo = team:echo(self.pipe.params, graph, self.options.config.reduce ~= nil)
     self.story, self.first, self.echo = story, key, self.exec:compile(echo)

@@ -134,9 +134,9 @@ static void repeats(void)
         !CHECK_OK(rule_of(low, 1, high, 1, 1, false, &plain)))
         return;
     mr_bucket_rule_repeat(plain, 0);
-    CHECK(mr_bucket_rule_hash(r) == mr_bucket_rule_hash(plain));
+    CHECK(mr_bucket_rule_hash_of(r, NULL) == mr_bucket_rule_hash_of(plain, NULL));
     mr_bucket_rule_repeat(r, 2);
-    CHECK(mr_bucket_rule_hash(r) != mr_bucket_rule_hash(plain));
+    CHECK(mr_bucket_rule_hash_of(r, NULL) != mr_bucket_rule_hash_of(plain, NULL));
     CHECK_INT(mr_bucket_rule_draws(r, 5), 1);
     CHECK_INT(mr_bucket_rule_draws(plain, 5), 5);
     int differ = 0;
@@ -163,9 +163,9 @@ static void hashes(void)
     CHECK_OK(rule_of(batch, 1, a, 1, 1, false, &r[1]));
     CHECK_OK(rule_of(keep, 1, a, 1, 1, false, &r[2]));
     CHECK_OK(rule_of(a, 1, a, 1, 2, false, &r[3]));
-    CHECK(mr_bucket_rule_hash(r[0]) == mr_bucket_rule_hash(r[1]));
-    CHECK(mr_bucket_rule_hash(r[0]) != mr_bucket_rule_hash(r[2]));
-    CHECK(mr_bucket_rule_hash(r[0]) != mr_bucket_rule_hash(r[3]));
+    CHECK(mr_bucket_rule_hash_of(r[0], NULL) == mr_bucket_rule_hash_of(r[1], NULL));
+    CHECK(mr_bucket_rule_hash_of(r[0], NULL) != mr_bucket_rule_hash_of(r[2], NULL));
+    CHECK(mr_bucket_rule_hash_of(r[0], NULL) != mr_bucket_rule_hash_of(r[3], NULL));
     for (int i = 0; i < 4; i++)
         mr_bucket_rule_free(r[i]);
 }

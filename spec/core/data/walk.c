@@ -156,15 +156,15 @@ static void refusals(void)
     mr_bucket_rule_free(rule);
     if (!CHECK_OK(make_rule(1, MR_REFERENCE_NONE, &rule)))
         return;
-    uint64_t hash = mr_bucket_rule_hash(rule);
+    uint64_t hash = mr_bucket_rule_hash_of(rule, NULL);
     mr_bucket_rule_free(rule);
     // states of each order are their own
     mr_bucket_rule *old, *new;
     if (!CHECK_OK(make_rule(1, MR_REFERENCE_12, &old)) ||
         !CHECK_OK(make_rule(1, MR_REFERENCE_20, &new)))
         return;
-    CHECK(mr_bucket_rule_hash(old) != hash && mr_bucket_rule_hash(new) != hash &&
-          mr_bucket_rule_hash(old) != mr_bucket_rule_hash(new));
+    CHECK(mr_bucket_rule_hash_of(old, NULL) != hash && mr_bucket_rule_hash_of(new, NULL) != hash &&
+          mr_bucket_rule_hash_of(old, NULL) != mr_bucket_rule_hash_of(new, NULL));
     mr_bucket_rule_free(old);
     mr_bucket_rule_free(new);
 }

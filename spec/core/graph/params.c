@@ -94,7 +94,7 @@ static void buckets(void)
                 int64_t from, to;
                 mr_params_owned(p, k, r, &from, &to);
                 CHECK(from == before && to - from == (stop - start) / ranks);
-                CHECK(mr_params_owner(p, from) == r && mr_params_owner(p, to - 1) == r);
+                CHECK(mr_params_bucket_of(p, from) == k && mr_params_bucket_of(p, to - 1) == k);
                 before = to;
             }
         }

@@ -639,7 +639,7 @@ describe("moonreel bench", function()
   it("takes what is set apart from the step, and sets the rest beside a rank's part", function()
     local got = require("moonreel.bench.ranks").judge({
       { one = 8, threads = 5, apart = 4.4, reported = 1, together = 6, one_cpu = 8, threads_cpu = 8,
-        apart_cpu = 4, told_cpu = 1, together_cpu = 5 } }, 2)
+        apart_cpu = 4, reported_cpu = 1, together_cpu = 5 } }, 2)
     assert.same({ 1.25, 1.1, 1.2 }, { got.ratio, got.beside, got.of_threads })
     assert.same({ 1, 1 }, { got.ratio_cpu, got.beside_cpu })
   end)

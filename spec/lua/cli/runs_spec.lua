@@ -120,7 +120,7 @@ describe("a run that was killed and goes on", function()
     for line in run("log --export json " .. dir_of("a")):gmatch("[^\n]+") do
       lines[#lines + 1] = json.decode(line)
     end
-    local curve = require("moonreel.runs.story").read(dir_of("a")):curve()
+    local curve = require("moonreel.runs.events").read(dir_of("a")):curve()
     assert.same({ 24, 24 }, { #rows, #lines })
     for i, line in ipairs(curve) do
       assert.same(line, lines[i])

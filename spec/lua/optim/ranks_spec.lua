@@ -87,7 +87,7 @@ local function train(stage, behind)
       print(stage, require("moonreel.core.base").hash128(bytes), ("%.17g"):format(norm), state,
         sent // steps, params:elements() // size,
         ("%.9g"):format(seen:get("second.bias"):totable()[1]),
-        team:bytes(exec:regions(), g:story(), 1).sent, g:story())
+        team:bytes(exec:regions(), g:op_log(), 1).sent, g:op_log())
       io.stdout:flush()
     end
     world:barrier()

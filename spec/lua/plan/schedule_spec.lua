@@ -164,7 +164,7 @@ for stage = 0, 3 do
       end
     end
   end
-  print(stage, table.concat(reported, " "), table.concat(computed, " "), g:story())
+  print(stage, table.concat(reported, " "), table.concat(computed, " "), g:op_log())
 end
 ]])
     local done = process.run({ process.program(), "-n", "4", script }, "", { deadline_s = 600 })
@@ -216,7 +216,7 @@ end
       story[#story + 1] = event.stream ~= "compute" and event.name .. " " .. event.bucket or nil
     end
     assert.is_true(n >= 4)
-    assert.equal(table.concat(story, ", "), graph:story())
+    assert.equal(table.concat(story, ", "), graph:op_log())
   end)
 
   it("tells those alone that have the same slices of layers, beside those of the others", function()

@@ -7,7 +7,7 @@ local folder = require "spec.support.folder"
 local histograms = require "moonreel.trackers.histograms"
 local json = require "moonreel.core.json"
 local process = require "moonreel.core.process"
-local story = require "moonreel.runs.story"
+local story = require "moonreel.runs.events"
 local tracked = require "spec.support.tracked"
 local trackers = require "moonreel.trackers"
 

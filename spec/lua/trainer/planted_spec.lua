@@ -1,7 +1,7 @@
 --- Planted faults: values that are not finite in loss, gradient, weights, moments, averages and
 -- frozen weights, flipped bits, learning rates, batches and norms far too large. Each is seen,
 -- called what it is, and treated as the recipe says. MOONREEL_PLANTED=120 makes the long form.
--- Covers: lua/moonreel/trainer/saves.lua lua/moonreel/trainer/trouble.lua
+-- Covers: lua/moonreel/trainer/saves.lua lua/moonreel/trainer/anomalies.lua
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local demo_data = dofile "spec/support/demo_data.lua"

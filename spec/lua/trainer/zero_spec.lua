@@ -167,7 +167,7 @@ end
 describe("a run by ranks", function()
   it("is planned as what it was, beside what its steps took", function()
     local said = train(2, 0, { report = { "plugin_config.zero_stage=2", "steps=6" } })
-    local dir, even = demo_data.run_dir(out, "reported"), 0
+    local dir, even = demo_data.run_dir(out, "report"), 0
     local start
     for entry in run.entries(dir) do
       even, start = even + (entry.even and 1 or 0), entry.kind == "start" and entry or start

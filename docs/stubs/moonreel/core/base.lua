@@ -141,7 +141,7 @@ function base.is_terminal(fd) end
 --- The name under which a file is written until it is whole; what killed writers of the same path left under such names is removed.
 ---@param path string
 ---@return string
-function base.beside(path) end
+function base.temporary_path(path) end
 
 --- Hold an open file of such a name, so that no other host takes it for left behind.
 ---@param file any

@@ -536,7 +536,7 @@ function Graph:echo(like) end
 
 --- What it tells other ranks, in order.
 ---@return string
-function Graph:story() end
+function Graph:op_log() end
 
 --- No more nodes: check it and choose what is done in place.
 ---@return mr.Graph

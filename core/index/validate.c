@@ -12,7 +12,8 @@ static void refuse(index_input *in, const char *class, const char *why)
         in->class = class, in->fault = why;
 }
 
-bool index_vet_row(const index_source *s, index_input *in, char why[INDEX_FAULT], mr_hash128 *key)
+bool index_validate_row(const index_source *s, index_input *in, char why[INDEX_FAULT],
+                        mr_hash128 *key)
 {
     char full[4096];
     const char *relative;
@@ -33,7 +34,7 @@ bool index_vet_row(const index_source *s, index_input *in, char why[INDEX_FAULT]
 }
 
 // In the sorted keys of all rows those of one sample lie together, the first of the list in front.
-mr_status index_vet_keys(index_source *s)
+mr_status index_validate_keys(index_source *s)
 {
     index_keymap_entry e, first = {0};
     bool more, any = false;
@@ -55,7 +56,7 @@ mr_status index_vet_keys(index_source *s)
     return index_sorter_next_key(s->doubles, &s->next, &s->has_next);
 }
 
-mr_status index_vet_double(index_source *s, uint64_t place, index_pack *room, index_input *in)
+mr_status index_validate_double(index_source *s, uint64_t place, index_pack *room, index_input *in)
 {
     char why[INDEX_FAULT];
     const uint8_t *record;

@@ -23,7 +23,7 @@ static struct flock whole_file(void)
     return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET};
 }
 
-void mr_beside_hold(int fd)
+void mr_temporary_hold(int fd)
 {
     struct flock f = whole_file();
     fcntl(fd, F_OFD_SETLK, &f);
@@ -75,7 +75,7 @@ static bool sweep(DIR *dir, const char *folder, const char *name)
     return !others;
 }
 
-mr_status mr_beside(const char *path, char *out, size_t size)
+mr_status mr_temporary_path(const char *path, char *out, size_t size)
 {
     char folder[4096];
     if ((size_t)snprintf(out, size, "%s" BETWEEN "%ld", path, (long)getpid()) >= size ||

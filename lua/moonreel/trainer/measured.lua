@@ -1,6 +1,6 @@
 --- What the steps of each bucket took, beside what was predicted before the first one: seconds, and
 -- bytes of the process.
--- @module moonreel.trainer.truth
+-- @module moonreel.trainer.measured
 local run = require "moonreel.run"
 
 local truth = {}

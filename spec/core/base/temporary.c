@@ -1,5 +1,5 @@
-/* base/beside: what killed writers of a file left goes when it is written again; what somebody may
- * be writing stays. */
+/* base/temporary: what killed writers of a file left goes when it is written again; what somebody
+ * may be writing stays. */
 #include "base/process.h"
 #include "check.h"
 
@@ -64,7 +64,7 @@ static void held(void)
 {
     long dead = gone();
     int fd = open(at("c", dead), O_WRONLY | O_CREAT, 0644);
-    mr_beside_hold(fd);
+    mr_temporary_hold(fd);
     CHECK_OK(mr_file_replace(at("c", 0), "x", 1));
     CHECK(mr_path_exists(at("c", dead)));
     close(fd);
@@ -101,8 +101,8 @@ int main(void)
     char longest[4096], out[5000];
     memset(longest, 'x', sizeof longest - 1);
     longest[sizeof longest - 1] = 0;
-    CHECK_OK(mr_beside(longest, out, sizeof out));
-    CHECK_FAILS(mr_beside("a/b", out, 8), MR_E_IO, "a/b: path is too long");
+    CHECK_OK(mr_temporary_path(longest, out, sizeof out));
+    CHECK_FAILS(mr_temporary_path("a/b", out, 8), MR_E_IO, "a/b: path is too long");
     CHECK_OK(mr_dir_remove(dir));
     return check_done();
 }

@@ -180,7 +180,7 @@ static mr_status wait(const near *n, int fd)
     return MR_OK;
 }
 
-mr_status index_near(const char *dir, int *out)
+mr_status index_local_copy(const char *dir, int *out)
 {
     near n = {.dir = dir};
     *out = -1;

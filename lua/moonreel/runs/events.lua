@@ -1,7 +1,7 @@
 --- What a journal tells of a run: its sessions, and one line for each step of what the run is now.
 -- A session begins with the line "start"; it and the line "rollback" say at which step the run
 -- stands, and what was done beyond that step counts no more.
--- @module moonreel.runs.story
+-- @module moonreel.runs.events
 local run = require "moonreel.run"
 local tail = require "moonreel.runs.tail"
 

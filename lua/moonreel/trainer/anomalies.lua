@@ -1,6 +1,6 @@
 --- What a run does about steps that went wrong: no finite loss and gradient, or a spike. All ranks
 -- know the same of a step - its sums over ranks - so they decide alike without asking.
--- @module moonreel.trainer.trouble
+-- @module moonreel.trainer.anomalies
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"
 local saves = require "moonreel.trainer.saves"

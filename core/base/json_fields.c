@@ -1,7 +1,7 @@
 /* base: JSON objects and lists of untrusted files, read member by member. A header of many MiB
  * would cost forty times its size if jansson built the whole of it; here jansson sees one small
  * value at a time. Licence: Apache-2.0 */
-#include "base/members.h"
+#include "base/json_fields.h"
 #include "base/text.h"
 
 #include <string.h>
@@ -142,7 +142,7 @@ static mr_status read_member(reader *r, void *list)
     return st;
 }
 
-mr_status mr_json_members(mr_json_part object, mr_json_member *each, void *user)
+mr_status mr_json_fields(mr_json_part object, mr_json_member *each, void *user)
 {
     return read_list(object, "{}", "an object", read_member, &(members){each, user});
 }

@@ -1,4 +1,4 @@
-/* index/vet, text: captions and rows that are refused before any file is looked at.
+/* index/validate, text: captions and rows that are refused before any file is looked at.
  * Covers: core/index/text.c core/index/list.c */
 #include "check.h"
 #include "clips.h"

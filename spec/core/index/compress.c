@@ -1,4 +1,4 @@
-/* data/squeeze: captions through a dictionary, in an index, and damaged. */
+/* data/compress: captions through a dictionary, in an index, and damaged. */
 #include "check.h"
 #include "index/room.h"
 #include "rows.h"
@@ -42,13 +42,13 @@ int main(void)
         return check_done();
 
     mr_index_facts facts[2];
-    for (int squeezed = 0; squeezed < 2; squeezed++) {
+    for (int compressed = 0; compressed < 2; compressed++) {
         mr_index_builder *b;
         uint16_t root;
         if (!CHECK_OK(mr_index_builder_new(clips_path("s.mrx"), NULL, &b)))
             return check_done();
         CHECK_OK(mr_index_builder_root(b, "/nowhere", &root));
-        if (squeezed)
+        if (compressed)
             CHECK_OK(mr_index_builder_dictionary(b, dict.bytes, dict.n));
         for (uint64_t i = 0; i < N; i++) {
             char path[64], short_text[64];
@@ -58,7 +58,7 @@ int main(void)
             caption[0].text = texts[i], caption[1] = (mr_caption){"short", ""}, row.n_captions = 2;
             CHECK_OK(mr_index_builder_add(b, &row));
         }
-        if (squeezed)
+        if (compressed)
             CHECK_FAILS(mr_index_builder_dictionary(b, dict.bytes, dict.n), MR_E_USAGE,
                         "before the first");
         CHECK_OK(mr_index_builder_finish(b));
@@ -69,7 +69,7 @@ int main(void)
         if (!CHECK_OK(mr_index_open(clips_path("s.mrx"), true, &ix)) ||
             !CHECK_OK(mr_index_reader_new(ix, &reader)))
             return check_done();
-        facts[squeezed] = mr_index_get_facts(ix);
+        facts[compressed] = mr_index_get_facts(ix);
         for (uint64_t i = 0; i < N; i += 13) {
             if (!CHECK_OK(mr_index_row(reader, i, &row)))
                 break;
@@ -85,36 +85,36 @@ int main(void)
     CHECK(memcmp(&facts[0], &facts[1], sizeof facts[0]) == 0);
 
     // a value on its own: smaller, and damage inside its checksum is reported
-    index_squeeze *squeeze;
-    index_unsqueeze *u;
-    void *context = index_unsqueeze_context();
-    CHECK_OK(index_squeeze_new(dict.bytes, dict.n, &squeeze));
-    CHECK_OK(index_unsqueeze_new(dict.bytes, dict.n, &u));
+    index_compress *compress;
+    index_decompress *u;
+    void *context = index_decompress_context();
+    CHECK_OK(index_compress_new(dict.bytes, dict.n, &compress));
+    CHECK_OK(index_decompress_new(dict.bytes, dict.n, &u));
     size_t packed = 0;
     mr_arena arena;
     mr_arena_init(&arena);
     for (uint64_t i = 0; i < 200; i++) {
         index_pack p = {0};
-        CHECK_OK(index_squeeze_put(squeeze, &p, texts[i]));
+        CHECK_OK(index_compress_put(compress, &p, texts[i]));
         packed += p.n;
         const char *text = NULL;
         index_view v = {p.bytes, p.bytes + p.n, false};
-        CHECK_OK(index_unsqueeze_get(u, context, &v, &arena, &text));
+        CHECK_OK(index_decompress_get(u, context, &v, &arena, &text));
         CHECK_STR(text, texts[i]);
         v = (index_view){p.bytes, p.bytes + p.n, false};
-        CHECK_FAILS(index_unsqueeze_get(NULL, context, &v, &arena, &text), MR_E_DATA,
+        CHECK_FAILS(index_decompress_get(NULL, context, &v, &arena, &text), MR_E_DATA,
                     "no dictionary");
         memset(p.bytes + 4, 0xff, p.n - 4);
         v = (index_view){p.bytes, p.bytes + p.n, false};
-        CHECK_INT(index_unsqueeze_get(u, context, &v, &arena, &text), MR_E_DATA);
+        CHECK_INT(index_decompress_get(u, context, &v, &arena, &text), MR_E_DATA);
         mr_free(p.bytes);
     }
     printf("captions: %zu bytes plain, %zu packed\n", plain * 200 / N, packed);
     CHECK(packed * 2 < plain * 200 / N);
     mr_arena_fini(&arena);
-    index_squeeze_free(squeeze);
-    index_unsqueeze_free(u);
-    index_unsqueeze_context_free(context);
+    index_compress_free(compress);
+    index_decompress_free(u);
+    index_decompress_context_free(context);
     mr_free(dict.bytes);
     return check_done();
 }

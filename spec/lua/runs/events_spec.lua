@@ -1,7 +1,7 @@
 --- What a journal tells of a run, with steps that were taken back.
 local folder = require "spec.support.folder"
 local json = require "moonreel.core.json"
-local story = require "moonreel.runs.story"
+local story = require "moonreel.runs.events"
 
 describe("the story of a run", function()
   local function report(lines)

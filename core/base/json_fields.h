@@ -27,7 +27,7 @@ typedef mr_status mr_json_member(void *user, const char *key, mr_json_part value
 /* Tell the members of the object that `object` is, in the order of the file. The same name may come
  * twice: the caller decides. Errors: MR_E_FORMAT damaged, nested too deep; MR_E_MEMORY; those of
  * `each` */
-mr_status mr_json_members(mr_json_part object, mr_json_member *each, void *user);
+mr_status mr_json_fields(mr_json_part object, mr_json_member *each, void *user);
 /* The same for the values of the list that `array` is. */
 typedef mr_status mr_json_item(void *user, mr_json_part value);
 mr_status mr_json_items(mr_json_part array, mr_json_item *each, void *user);

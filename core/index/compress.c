@@ -8,13 +8,13 @@
 
 enum { DICT_BYTES = 64 << 10, SAMPLE_BYTES = 3 << 20, TEXT_MAX = 16 << 20, LEVEL = 3 };
 
-struct index_squeeze {
+struct index_compress {
     ZSTD_CCtx *out;
     ZSTD_CDict *out_dict;
     index_pack buffer;
 };
 
-struct index_unsqueeze {
+struct index_decompress {
     ZSTD_DDict *dict;
 };
 
@@ -70,9 +70,9 @@ mr_status index_dict_train(const index_source *s, index_pack *dict)
     return st;
 }
 
-mr_status index_squeeze_new(const void *dict, size_t n, index_squeeze **out)
+mr_status index_compress_new(const void *dict, size_t n, index_compress **out)
 {
-    index_squeeze *s;
+    index_compress *s;
     if (!MR_NEW(s))
         return mr_fail_memory(sizeof *s);
     s->out = ZSTD_createCCtx();
@@ -81,14 +81,14 @@ mr_status index_squeeze_new(const void *dict, size_t n, index_squeeze **out)
     if (!s->out || !s->out_dict ||
         ZSTD_isError(ZSTD_CCtx_setParameter(s->out, ZSTD_c_dictIDFlag, 0)) ||
         ZSTD_isError(ZSTD_CCtx_refCDict(s->out, s->out_dict))) {
-        index_squeeze_free(s);
+        index_compress_free(s);
         return mr_fail_memory(n);
     }
     *out = s;
     return MR_OK;
 }
 
-void index_squeeze_free(index_squeeze *s)
+void index_compress_free(index_compress *s)
 {
     if (!s)
         return;
@@ -101,7 +101,7 @@ void index_squeeze_free(index_squeeze *s)
 // every frame begins with the same bytes, which are left out
 static const uint8_t magic[4] = {0x28, 0xb5, 0x2f, 0xfd};
 
-mr_status index_squeeze_put(index_squeeze *s, index_pack *p, const char *text)
+mr_status index_compress_put(index_compress *s, index_pack *p, const char *text)
 {
     size_t n = strlen(text), made = n;
     if (n > TEXT_MAX)
@@ -120,16 +120,16 @@ mr_status index_squeeze_put(index_squeeze *s, index_pack *p, const char *text)
         made = got - sizeof magic;
     }
     // what does not get shorter stays plain
-    bool squeezed = made < n;
-    made = squeezed ? made : n;
-    index_put_varint(p, (uint64_t)made << 1 | squeezed);
-    index_put(p, squeezed ? (const char *)s->buffer.bytes + sizeof magic : text, made);
+    bool compressed = made < n;
+    made = compressed ? made : n;
+    index_put_varint(p, (uint64_t)made << 1 | compressed);
+    index_put(p, compressed ? (const char *)s->buffer.bytes + sizeof magic : text, made);
     return MR_OK;
 }
 
-mr_status index_unsqueeze_new(const void *dict, size_t n, index_unsqueeze **out)
+mr_status index_decompress_new(const void *dict, size_t n, index_decompress **out)
 {
-    index_unsqueeze *u;
+    index_decompress *u;
     if (!MR_NEW(u))
         return mr_fail_memory(sizeof *u);
     if (!(u->dict = ZSTD_createDDict(dict, n))) {
@@ -140,7 +140,7 @@ mr_status index_unsqueeze_new(const void *dict, size_t n, index_unsqueeze **out)
     return MR_OK;
 }
 
-void index_unsqueeze_free(index_unsqueeze *u)
+void index_decompress_free(index_decompress *u)
 {
     if (!u)
         return;
@@ -148,8 +148,8 @@ void index_unsqueeze_free(index_unsqueeze *u)
     mr_free(u);
 }
 
-static mr_status unsqueeze(const index_unsqueeze *u, void *context, const uint8_t *bytes, size_t n,
-                           mr_arena *arena, char **text)
+static mr_status decompress(const index_decompress *u, void *context, const uint8_t *bytes,
+                            size_t n, mr_arena *arena, char **text)
 {
     if (!u)
         return mr_fail(MR_E_DATA, "compressed captions, and no dictionary in the index");
@@ -171,8 +171,8 @@ static mr_status unsqueeze(const index_unsqueeze *u, void *context, const uint8_
     return MR_OK;
 }
 
-mr_status index_unsqueeze_get(const index_unsqueeze *u, void *context, index_view *v,
-                              mr_arena *arena, const char **text)
+mr_status index_decompress_get(const index_decompress *u, void *context, index_view *v,
+                               mr_arena *arena, const char **text)
 {
     uint64_t head = index_get_varint(v);
     size_t n = (size_t)(head >> 1);
@@ -181,7 +181,7 @@ mr_status index_unsqueeze_get(const index_unsqueeze *u, void *context, index_vie
     if (!bytes)
         return MR_OK; // the view has failed; its owner tells
     if (head & 1) {
-        MR_TRY(unsqueeze(u, context, bytes, n, arena, &copy));
+        MR_TRY(decompress(u, context, bytes, n, arena, &copy));
     } else {
         if (!(copy = mr_arena_alloc(arena, n + 1)))
             return mr_fail_memory(n);
@@ -192,11 +192,11 @@ mr_status index_unsqueeze_get(const index_unsqueeze *u, void *context, index_vie
     return MR_OK;
 }
 
-void *index_unsqueeze_context(void)
+void *index_decompress_context(void)
 {
     return ZSTD_createDCtx();
 }
-void index_unsqueeze_context_free(void *context)
+void index_decompress_context_free(void *context)
 {
     ZSTD_freeDCtx(context);
 }

@@ -1,6 +1,6 @@
-/* base/members: objects are reported member by member, and whatever is no JSON is refused with its
- * place. */
-#include "base/members.h"
+/* base/json_fields: objects are reported member by member, and whatever is no JSON is refused with
+ * its place. */
+#include "base/json_fields.h"
 #include "check.h"
 
 static char report[400];
@@ -32,7 +32,7 @@ static mr_status walk(const char *text)
     memcpy(exact, text, n);
     report[0] = 0;
     mr_status st =
-        mr_json_members((mr_json_part){"f", exact, exact, exact + n, MR_JSON_DEPTH}, note, NULL);
+        mr_json_fields((mr_json_part){"f", exact, exact, exact + n, MR_JSON_DEPTH}, note, NULL);
     mr_free(exact);
     return st;
 }
@@ -47,7 +47,7 @@ static void good(void)
     CHECK_OK(walk("{\"a\":1,\"a\":2}"));
     CHECK_STR(report, "a=1;a=2;");
     CHECK_OK(walk("{\"a\":[[[]]]}"));
-    CHECK_FAILS(mr_json_members(part("{\"x\":1}"), stop, NULL), MR_E_DATA, "stopped at x");
+    CHECK_FAILS(mr_json_fields(part("{\"x\":1}"), stop, NULL), MR_E_DATA, "stopped at x");
 }
 
 static void refused(void)

@@ -1,5 +1,6 @@
-/* index/near: of an index on a network file system one process makes a copy on this host, others
- * wait for it; a copy is whole or not there, whatever ends its maker. Covers: core/index/near.c */
+/* index/local_copy: of an index on a network file system one process makes a copy on this host,
+ * others wait for it; a copy is whole or not there, whatever ends its maker.
+ * Covers: core/index/local_copy.c */
 #define _GNU_SOURCE
 #include "check.h"
 #include "index/room.h"

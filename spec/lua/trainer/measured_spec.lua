@@ -1,7 +1,7 @@
 --- What was predicted beside what was measured.
 local folder = require "spec.support.folder"
 local run = require "moonreel.run"
-local truth = require "moonreel.trainer.truth"
+local truth = require "moonreel.trainer.measured"
 
 describe("the truth", function()
   it("is the median of the newest steps, reported where it is a tenth off", function()
