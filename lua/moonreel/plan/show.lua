@@ -6,7 +6,7 @@ local listing = require "moonreel.text.listing"
 local plan = require "moonreel.plan"
 local printer = require "moonreel.text.table"
 local recompute = require "moonreel.trainer.recompute"
-local truth = require "moonreel.trainer.truth"
+local truth = require "moonreel.trainer.measured"
 
 local show = {}
 
