@@ -367,7 +367,7 @@ static const mr_bind_row program_rows[] = {
     MR_ROW("run", p_run, "()", "Run it once."),
     MR_ROW("get", p_get, "(name: string): mr.Tensor", "A copy of an output of the last run."),
     MR_ROW("fetch", p_fetch, "(name: string): mr.Fetched",
-           "An output of at most 512 bytes as it is now, brought beside the runs to come: nobody "
+           "An output of at most 512 bytes as it is now, copied beside the runs to come: no run "
            "waits until it is taken."),
     MR_ROW("memory", p_memory, "(): table",
            "Bytes: {arena, bound, pinned, workspace, params, state, offloaded, inputs, landing, "

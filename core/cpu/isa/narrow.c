@@ -1,5 +1,5 @@
 /* narrow: convolutions that write at most four channels, as the last layer of a decoder does. A
- * product of matrices would fill a vector with columns that nobody asked for: here the lanes are
+ * product of matrices would fill a vector with unwanted columns: here the lanes are
  * channels that are read, and each output is the sum over the lanes at the end.
  *
  * A member of the team takes a part of a frame at a time, ROWS x COLUMNS places whose inputs stay

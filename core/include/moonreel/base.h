@@ -24,7 +24,7 @@ extern "C" {
 #define MR_COUNT(a)          (sizeof(a) / sizeof((a)[0]))
 #define MR_MIN(a, b)         ((a) < (b) ? (a) : (b))
 #define MR_MAX(a, b)         ((a) > (b) ? (a) : (b))
-#define MR_VERSION           "0.3.0"
+#define MR_VERSION           "0.5.0"
 
 /* ---- status and error record ---- */
 

@@ -44,7 +44,7 @@ MR_API mr_status mr_meeting_new(int ranks, mr_meeting **out);
 MR_API int mr_meeting_fd(const mr_meeting *m); /* lent */
 /* Tell the others that a rank has ended, for one that could not say so itself. */
 MR_API void mr_meeting_mark_left(mr_meeting *m, int rank);
-/* The how manieth rank to leave it was, from 1; 0: it has not left. */
+/* Its place among the ranks that left, from 1; 0: it has not left. */
 MR_API int mr_meeting_left(const mr_meeting *m, int rank);
 MR_API void mr_meeting_abort(mr_meeting *m, const char *text);
 /* Wires of it are closed before; NULL is fine. */

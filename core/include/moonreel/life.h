@@ -91,7 +91,7 @@ MR_API void mr_life_set_where(const char *where);
 /* One operation with other ranks. */
 typedef struct mr_life_op {
     uint64_t number;     /* of this rank, from 1 */
-    uint32_t group, seq; /* of the group the how manieth call */
+    uint32_t group, seq; /* the group, and the number of the call in it */
     char kind[16], dtype[8], where[56];
     uint64_t count, bytes;   /* elements of the call, 0: they differ by rank; bytes of this rank */
     double began_s, ended_s; /* ended 0: it is under way */

@@ -35,7 +35,7 @@ typedef enum mr_comm_op {
 typedef struct mr_comm_head {
     uint64_t bytes;      /* that follow */
     uint64_t count;      /* elements of the call over all ranks; 0: they differ by rank */
-    uint32_t group, seq; /* of the group the how manieth call */
+    uint32_t group, seq; /* the group, and the number of the call in it */
     uint32_t part;       /* of the call */
     uint8_t op, dtype;
     uint16_t detail; /* kind of a reduction, root of a broadcast */

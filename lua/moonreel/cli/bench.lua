@@ -59,7 +59,7 @@ local command = {
     {"shapes", "buckets of Open-Sora 1.2, planned one after the other as a run compiles them: how "
       .. "many are kept within programs_bytes, and the time of each"},
     {"--shapes N", "shapes: how many (default 200)", least = 1},
-    {"--journal N", "follow: a run that goes on behind a journal of so many steps, in turn with a "
+    {"--journal N", "follow: a run that goes on behind a journal of N steps, in turn with a "
       .. "new one", least = 20},
     {"--ranks N", "comm, ranks: how many (default 2)", least = 2},
     {"--bytes N", "comm: of a large message (default 16 MiB)", least = 4},

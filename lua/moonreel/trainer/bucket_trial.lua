@@ -56,7 +56,7 @@ local function slowest(r, seconds)
   return seconds
 end
 
--- seconds of a sum of so many elements over all ranks, the quickest of some
+-- seconds of a sum of `elements` elements over all ranks, the quickest of some
 local function sum_s(r, elements)
   local x <close>, least = T.new("f32", { elements }), math.huge
   for _ = 1, SUMS do
@@ -89,7 +89,7 @@ local function micro_step(t)
   return step
 end
 
--- seconds of a step, and of its micro-step, with buckets of so many elements; the median of all
+-- seconds of a step, and of its micro-step, with buckets of `elements` elements; the median of all
 local function try(r, elements)
   local s = r.settings
   local t <close> = setmetatable({ kept = {}, notes = {}, split = mesh.split(s, r.team.rank) },

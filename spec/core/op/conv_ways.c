@@ -5,7 +5,7 @@
 #include "productcase.h"
 #include "cpu/conv.h"
 
-enum { NONE = 0xff }; // bytes of memory that nobody has written: no number in any float
+enum { NONE = 0xff }; // unwritten bytes of memory: no number in any float
 
 typedef struct row {
     const char *way;

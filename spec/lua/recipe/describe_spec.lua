@@ -10,7 +10,7 @@ describe("fields in words", function()
       end, help = "two", reader = false },
       { "a", "number", default = 0.5, help = "one", spellings = { "first", "uno" },
         reader = "spec" },
-      { "c", { map = "text" }, no_meaning = "nobody asks", help = "three" },
+      { "c", { map = "text" }, no_meaning = "no one asks", help = "three" },
     }
     registry.with(rows, function()
       local texts = {}

@@ -23,7 +23,7 @@ local WORDS = "train tiny/demo dtype=fp32 warmup_steps=2 threads=1 num_workers=1
 
 local AUTO = "plugin_config.reduce_bucket_size_in_m=auto"
 
--- smaller buckets than those of recipes; of so many elements, whatever was tried, where that is
+-- smaller buckets than those of recipes; of `elements` elements, whatever was tried, where that is
 -- said
 local TRAIN = [[
 local bucket_size = require "moonreel.optim.bucket_size"

@@ -14,7 +14,7 @@ local SIZES = { 1, 2, 3, 4, 8 }
 -- what each number of ranks keeps of the state: when a run begins, and when it goes on
 local BEGUN = { 0, 1, 2, 3, [8] = 3 }
 local RESUMED = { 3, 2, 3, 0, [8] = 1 }
--- which runs go on by so many ranks
+-- which runs go on with that many ranks
 local FROM = { { 2 }, { 2, 4 }, { 8 }, { 4, 3 }, [8] = { 1 } }
 
 -- runs one behind the other by the same ranks

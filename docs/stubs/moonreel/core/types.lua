@@ -995,7 +995,7 @@ function Program:run() end
 ---@return mr.Tensor
 function Program:get(name) end
 
---- An output of at most 512 bytes as it is now, brought beside the runs to come: nobody waits until it is taken.
+--- An output of at most 512 bytes as it is now, copied beside the runs to come: no run waits until it is taken.
 ---@param name string
 ---@return mr.Fetched
 function Program:fetch(name) end

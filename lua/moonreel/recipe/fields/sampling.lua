@@ -125,5 +125,5 @@ return {
       .. "beside the run of that of a processor; one that would take more is left out, but for the "
       .. "last one; 0: no limit" }),
   row("batch_size", "integer", { none = true, min = 1,
-    help = "renderings side by side; none: batch_size, where that is none 1" }),
+    help = "renderings side by side; none: batch_size, or 1 without it" }),
 }
