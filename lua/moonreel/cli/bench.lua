@@ -24,7 +24,6 @@ local command = {
     {"kernels", "single ops at the sizes of `step`"},
     {"conv", "convolutions of the video autoencoders in f32 and bf16, with the operations and "
       .. "bytes of each, beside the product peak and PyTorch's, channels last"},
-    {"--layer TEXT", "conv: only layers whose name, as it is printed, has TEXT"},
     {"each", "step and demo-step on every instruction set from AVX2 on and in every dtype that is "
       .. "fast there, each in a program of its own, beside PyTorch held to the same: seconds, "
       .. "share of the peak, memory, and what each aims at"},
@@ -50,14 +49,15 @@ local command = {
       .. "found, rows looked up, each line beside its aim"},
     {"plan", "seconds that are predicted from rates measured on other shapes, beside what the same "
       .. "run measures: the demo's steps, the fixed step and three sizes of STDiT3"},
+    {"shapes", "buckets of Open-Sora 1.2, planned one after the other as a run compiles them: how "
+      .. "many are kept within programs_bytes, and the time of each"},
     {"--save NAME", "write rates of this machine, by op and size, to NAME.lua, a machine for "
       .. "`moonreel plan --machine ./NAME.lua`; nothing else is measured"},
     {"--rows N", "data, order: of the index that is built (default 1000000); order plans a "
       .. "hundred times as many", least = 1000},
     {"--clips N", "data: decoded by one worker for its memory (default 1500)", least = 30},
     {"--ffmpeg FILE", "data: the ffmpeg tool to compare with (default: ffmpeg)"},
-    {"shapes", "buckets of Open-Sora 1.2, planned one after the other as a run compiles them: how "
-      .. "many are kept within programs_bytes, and the time of each"},
+    {"--layer TEXT", "conv: only layers whose name, as it is printed, has TEXT"},
     {"--shapes N", "shapes: how many (default 200)", least = 1},
     {"--journal N", "follow: a run that goes on behind a journal of N steps, in turn with a "
       .. "new one", least = 20},

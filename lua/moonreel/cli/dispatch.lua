@@ -5,6 +5,14 @@ local nearest = require "moonreel.text.nearest"
 
 local dispatch = {}
 
+-- what does the work of commands that other programs have
+local ELSEWHERE <const> = { resume = "moonreel train RUN, which goes on with it",
+  continue = "moonreel train RUN, which goes on with it",
+  export = "moonreel log RUN --export csv for the curve, moonreel ckpt convert for the weights",
+  generate = "moonreel sample RUN --prompt TEXT", infer = "moonreel sample RUN --prompt TEXT",
+  inference = "moonreel sample RUN --prompt TEXT", status = "moonreel runs", ls = "moonreel runs",
+  config = "moonreel show RECIPE", kill = "moonreel stop RUN" }
+
 -- frame files of this room that are no commands are the ones whose module has no `run` and
 -- `summary`
 local function load_command(name)
@@ -58,9 +66,9 @@ function dispatch.run(args)
     for _, other in ipairs(dispatch.commands()) do
       names[#names + 1] = other.name
     end
-    local hint = nearest(name, names)
-    return usage_error(("'%s' is no command%s; try: moonreel help"):format(name,
-      hint and (", did you mean '" .. hint .. "'?") or ""))
+    local hint = not ELSEWHERE[name] and nearest(name, names)
+    return usage_error(("'%s' is no command%s; try: %s"):format(name,
+      hint and (", did you mean '" .. hint .. "'?") or "", ELSEWHERE[name] or "moonreel help"))
   end
   local rest = {}
   for i = 2, #args do

@@ -118,7 +118,8 @@ end
 local SHARES <const> = { { "training", "training" }, { "waiting for data", "data" },
   { "waiting for other ranks", "other ranks" }, { "saving", "saving" },
   { "steps taken back", "taken back" }, { "other work of a launch", "other work" },
-  { "restarting after a failure", "restarts" }, { "stopped on request", "stopped" } }
+  { "restarting after a failure", "restarts" },
+  { "ended or stopped, until the next launch", "at rest" } }
 
 -- a line for each host: lists of the account's rows
 local function print_hosts(hosts, columns)

@@ -135,8 +135,16 @@ local function bucket_table(p)
     legend[i] = ('<span style="color:%s">&#9632;</span> %s'):format(colours[part], part)
   end
   return "<table>" .. cells("th", { "bucket", "batch", "memory", "step", "of peak", "seconds" })
-    .. table.concat(out) .. "</table>\n<p>" .. table.concat(legend, " &nbsp; ") .. "</p>\n"
+    .. table.concat(out) .. "</table>\n<p>" .. table.concat(legend, " &nbsp; ")
+    .. "</p>\n<p>exchange: what ranks that share tokens, clips or layers send within a micro-step; "
+    .. "exposed: communication of weights and gradients that nothing hides; slowest: the wait for "
+    .. "the slowest rank</p>\n"
 end
+
+-- what runs on each stream
+local STREAMS <const> = { compute = "computing", comm_intra = "exchange within nodes",
+  comm_inter = "exchange between nodes", h2d = "copies to the device",
+  d2h = "copies to the host", disk = "disk" }
 
 -- a row per stream with what runs on it
 local function timeline_rows(row)
@@ -153,7 +161,7 @@ local function timeline_rows(row)
       end
     end
     out[#out + 1] = ('<div class="row">%s<b>%s</b></div>\n'):format(table.concat(parts),
-      stream.stream)
+      STREAMS[stream.stream])
   end
   out[#out + 1] = axis(how.seconds, show.seconds)
   return table.concat(out)
@@ -178,7 +186,8 @@ local function course_text(p)
   local c, gpus = p.course, not p.mesh.machine.cpu
   return ("<p>%s steps (%s): %s%s%s</p>\n"):format(show.count(c.steps), escape(c.from),
     show.hours(c.hours), gpus and (", %s GPU hours"):format(show.count(c.gpu_hours)) or "",
-    c.cost and (", cost %s"):format(show.count(c.cost)) or "")
+    c.cost and (", cost %s at %s for a GPU's hour"):format(show.count(c.cost),
+      p.mesh.machine.price_hour) or "")
 end
 
 -- all of one plan

@@ -148,7 +148,7 @@ local function rows_of(self, one)
     { what = "steps taken back", seconds = undone_s, n = undone },
     { what = "other work of a launch", seconds = math.max(0, one.inside_s - known) },
     { what = "restarting after a failure", seconds = one.between_s },
-    { what = "stopped on request", seconds = one.stopped_s },
+    { what = "ended or stopped, until the next launch", seconds = one.stopped_s },
     { what = "whole run", seconds = whole, n = one.launches },
   }
   for _, row in ipairs(rows) do

@@ -150,9 +150,14 @@ function texts.weight_norms(entry)
   for _, name in ipairs { "norm", "update_ratio", "dead", "ema_drift" } do
     all[name] = type(entry.scalars) == "table" and entry.scalars["weights/all/" .. name] or nil
   end
-  return ("step %s: weights have norm %s, an update moves %s of it, %s of their units are dead, "
-    .. "averages are off by %s"):format(count(entry.step), shown("%.4g", all.norm),
-    shown("%.2g", all.update_ratio), shown("%.2g", all.dead), shown("%.2g", all.ema_drift))
+  local parts = {}
+  for _, part in ipairs { { "norm", "weights have norm %.4g" },
+    { "update_ratio", "an update moves %.2g of it" }, { "dead", "%.2g of their units are dead" },
+    { "ema_drift", "averages are off by %.2g of it" } } do
+    parts[#parts + 1] = number(all[part[1]]) and part[2]:format(all[part[1]])
+  end
+  return ("step %s: %s"):format(count(entry.step), #parts > 0 and table.concat(parts, ", ")
+    or "weights without a norm")
 end
 
 function texts.histograms(entry)

@@ -84,7 +84,7 @@ function prompts.read(given, s)
   local stop = s.sampling.end_index or many and first + many or #all
   local rows = table.move(all, first + 1, math.min(stop, #all), 1, {})
   if #rows == 0 then
-    base.raise("MR_E_USAGE", "sample: " .. (#all == 0
+    base.raise("MR_E_USAGE", (#all == 0
       and 'no prompt; try: --prompt "a red circle going up"'
       or ("no prompt from index %d on and below %d; there are %d, the first is 0"):format(first,
         stop, #all)))

@@ -131,6 +131,10 @@ function origin.source(r)
   take_values(r)
 end
 
+-- what a run does about a value that differs
+local EFFECTS <const> = { free = "the run goes on with it",
+  warn = "the run goes on with it, and differs from here on", refuse = "refused" }
+
 -- tell what differs from the settings that made a checkpoint; refuse what cannot go on
 local function compare_settings(r, text)
   local then_settings = require("moonreel.settings").from_json(text, r.source.path)
@@ -140,7 +144,7 @@ local function compare_settings(r, text)
     local leaves = r.scratch or change == "next" or change == "restart"
     local resume = row.position and leaves and "free" or row.resume
     local effect = resume == "refuse" and row.position and "the position in the data counts by it"
-      or resume
+      or EFFECTS[resume]
     local line = ("%s: %s when the checkpoint was made, %s now by %s: %s"):format(row.path,
       row.was or "absent", row.now or "absent",
       row.at, effect)

@@ -34,7 +34,7 @@ describe("docs/runs.md", function()
       ["runs --compare base low"] = "optim.lr +0.001 +0.0005\n.*loss by step\n",
       ["runs --tree"] = "^001%-base  finished  step 40 of 40 [^\n]*\n├─ launch 2 goes on at "
         .. "step 30\n└─ 002%-low .*%-%-load 001%-base@20\n$",
-      ["log base --time"] = "\nstopped on request ",
+      ["log base --time"] = "\nended or stopped, until the next launch ",
       ['watch base --frames 1 --size 64x64 --raw --last-step 20 --prompt "a green triangle"'] =
         "^step 30  1x64x64  [%d.]+ s  outputs/001%-base/samples/step30/1x64x64\n[^\n]*step 40",
       ["order base --audit"] = "40 steps, [%d,]+ samples of %d epochs?: each step has the samples",

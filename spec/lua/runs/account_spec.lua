@@ -27,7 +27,7 @@ describe("the time of a run", function()
       { kind = "end", step = 3, wall = 147 } }
     local want = { training = 2.0, ["waiting for data"] = 0.25, saving = 0.125,
       ["steps taken back"] = 0.75, ["restarting after a failure"] = 10,
-      ["stopped on request"] = 30, ["whole run"] = 47,
+      ["ended or stopped, until the next launch"] = 30, ["whole run"] = 47,
       ["other work of a launch"] = 7 - 2.0 - 0.25 - 0.125 - 0.75 }
     for what, seconds in pairs(want) do
       assert.equal(seconds, by[what].seconds, what)

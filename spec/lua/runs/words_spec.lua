@@ -43,8 +43,8 @@ describe("a line of a journal", function()
       ["host b: load -, - B of memory free"] = { kind = "node", host = "b" },
       ["step 4: alarm: the norm of a is 3, more than 2"] = { kind = "alarm", step = 4,
         text = "the norm of a is 3, more than 2" },
-      ["step 4: weights have norm 3.5, an update moves 0.00012 of it, - of their units are dead, "
-        .. "averages are off by 0.25"] = { kind = "weight_norms", step = 4, scalars = {
+      ["step 4: weights have norm 3.5, an update moves 0.00012 of it, averages are off by 0.25 of "
+        .. "it"] = { kind = "weight_norms", step = 4, scalars = {
         ["weights/all/norm"] = 3.5, ["weights/all/update_ratio"] = 1.2e-4,
         ["weights/all/ema_drift"] = 0.25 } },
       ["step 4: 3 values are not finite, in ema.a and others; it is not saved"] = { step = 4,
