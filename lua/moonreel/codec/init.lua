@@ -197,9 +197,9 @@ function Codec:close()
 end
 Codec.__close = Codec.close
 
---- Do ranks share each clip? Then all of them encode and decode it.
----@return boolean
-function Codec:shared() return self.auto.share ~= nil end
+--- The ranks that share each clip: all of them encode and decode it.
+---@return mr.Shared|nil  nil: this rank has all of it
+function Codec:shared() return self.auto.share end
 
 --- Bytes of its weights.
 ---@return integer

@@ -80,17 +80,27 @@ function clips.mesh(settings, team, auto)
   return self
 end
 
+--- How ranks share what encodes the clips of a batch that they share. Raises where others do.
+---@param settings table
+---@param ranks integer  that share a batch
+---@return mr.Clips
+function clips.of_batch(settings, ranks)
+  local how = clips.of(settings)
+  if how.ranks > 1 and how.ranks ~= ranks then
+    blame.raise(settings, how.field, "MR_E_RECIPE", "%s = %d: ranks share the clips of a batch "
+      .. "that they share, %d share one here; try: %s = %d", how.field, how.ranks, ranks, how.field,
+      ranks)
+  end
+  return how
+end
+
 --- Share what encodes the clips of a batch that ranks share.
 ---@param settings table
 ---@param mesh mr.Mesh         of a run
 ---@param auto mr.Autoencoder  that lies apart
 function clips.join(settings, mesh, auto)
-  local how, ranks = clips.of(settings), mesh.group and mesh.group:size() or 1
-  if how.ranks > 1 and how.ranks ~= ranks then
-    blame.raise(settings, how.field, "MR_E_RECIPE", "%s = %d: ranks share the clips of a batch "
-      .. "that they share, %d share one here; try: %s = %d", how.field, how.ranks, ranks, how.field,
-      ranks)
-  elseif how.ranks > 1 then
+  local how = clips.of_batch(settings, mesh.group and mesh.group:size() or 1)
+  if how.ranks > 1 then
     clips.share(settings, auto, how, { comm = mesh.group })
   end
 end

@@ -7,6 +7,14 @@ local collective = {}
 -- nodes (PAT), which adds a step per doubling and a little per node
 local RING_S, PAT_S, PAT_NODE_S, PAT_STEP_SHARE = 8.4e-6, 8e-6, 2.8e-6, 1 / 3.5
 
+--- Seconds until something of what one rank tells another is there, however little it is.
+---@param m table       machine
+---@param near boolean  on the same node
+---@return number
+function collective.call(m, near)
+  return RING_S + (near and m.node.link_step_s or m.network.step_s)
+end
+
 --- How many ranks, and how they lie on nodes.
 ---@class moonreel.plan.Group
 ---@field gpus integer   ranks on one node

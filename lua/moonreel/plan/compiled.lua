@@ -3,6 +3,7 @@
 -- stays are numbers.
 -- @module moonreel.plan.compiled
 local E = require "moonreel.core.exec"
+local clips = require "moonreel.comm.clips"
 local conditions = require "moonreel.trainer.conditions"
 local copies = require "moonreel.plan.copies"
 local encoders = require "moonreel.trainer.encoders"
@@ -141,18 +142,22 @@ local function seconds_of(m, dtype)
   end
 end
 
--- bytes that a rank sends in an encoder's program
-local function sent_by(prog) return shares.sent(prog:times()) end
+-- bytes that a rank sends in a program of an encoder, and its calls
+local function talk_of(prog)
+  local rows = prog:times()
+  return shares.sent(rows), shares.calls(rows)
+end
 
 --- The models of settings.
 ---@param settings table  baked
 ---@param ranks integer|nil  that train together; nil: one
 ---@param layers integer|nil  of these that share each layer, of text encoders too; nil: one
+---@param shared integer|nil  that share a batch, and its clips where settings say so; nil: one
 ---@return table models  pipe, exec, dtype; trained and all parameters; regions: bytes by kind,
 ---   saved: those that a checkpoint holds; update: of the optimizer's step memory, seconds, by (the
 ---   fields that decide them); encoders: moonreel.plan.Encoders; job: what the run does that is no
 ---   training
-function Compiled:of(settings, ranks, layers)
+function Compiled:of(settings, ranks, layers, shared)
   local m = self.machine
   local dtype = (settings.dtype == "fp32" or m.cpu and not m.cpu.bf16) and "f32" or "bf16"
   -- a search for batches trains
@@ -161,12 +166,18 @@ function Compiled:of(settings, ranks, layers)
   local fresh = not job and fresh_of(settings, ranks or 1)
   local graphs = key_of_graphs(settings, dtype, fresh)
   local split = layout.split(settings, 0, job and 1 or layers or 1)
-  local key = key_of(settings, graphs) .. split.ranks
+  local how = not job and (ranks or 1) > 1 and not pipeline.reconstructs(settings)
+    and clips.of_batch(settings, shared or 1) or { ranks = 1, by = "" }
+  local key = key_of(settings, graphs) .. split.ranks .. how.by .. how.ranks
   if self.models[key] then
     return self.models[key]
   end
   local pipe = pipeline.of(settings, dtype)
   pipe:share_texts(split)
+  if how.ranks > 1 and pipe.autoencoder.apart then
+    clips.share(settings, pipe.autoencoder, how, { ranks = how.ranks,
+      rank = how.ranks > 2 and 1 or 0 })
+  end
   local device = device_of(m)
   local exec = E.plan(pipe.params, { regions = not job and regions.of(settings, nil, nil,
     fresh, pipe.params) or nil, facts = device.facts, rates = device.rates })
@@ -174,7 +185,7 @@ function Compiled:of(settings, ranks, layers)
     fresh = fresh,
     encoders = encoders.new(pipe, { facts = device.facts, rates = device.rates,
       memory_bytes = m.memory_bytes, read_rate = m.host and m.host.read,
-      seconds = seconds_of(m, dtype), sent = sent_by,
+      seconds = seconds_of(m, dtype), talks = talk_of,
       conditions = conditions.new(settings, pipe, {}),
       video = settings.cached or settings.load_video_features,
       captions = settings.cached or settings.load_text_features }) }
@@ -269,7 +280,7 @@ local function encoded(graph, models, bucket)
   for part, seconds in pairs(graph.parts) do
     parts[part] = seconds
   end
-  parts.encode, step.encoding, parts.read, step.encode_by, step.text_sent =
+  parts.encode, step.encoding, parts.read, step.encode_by, step.encode_talk =
     models.encoders:batch(bucket)
   step.parts = parts
   return step
@@ -356,7 +367,7 @@ end
 ---@return table step  of `step`, where one rank is alone; else memory, live, profile, parts and ops
 ---   of the rank's own graph, windows and buckets: bytes at its peak of weights that were gathered
 ---   and of gradients that will be reduced; story: what it tells others; sent: bytes of tokens that
----   it sends; what counts, and the encoders, are those of the whole
+---   it sends, in `calls`; what counts, and the encoders, are those of the whole
 function Compiled:rank_step(settings, models, mesh, bucket, choice)
   if mesh.ranks == 1 or models.job then
     return self:step(settings, models, bucket, choice)
@@ -375,7 +386,7 @@ function Compiled:rank_step(settings, models, mesh, bucket, choice)
     local rows, live = prog:times(), prog:live()
     local step = facts_of(self, models, prog, rows, live)
     step.again = recompute.operations(rows)
-    step.story, step.sent = graph:op_log(), shares.sent(rows)
+    step.story, step.sent, step.calls = graph:op_log(), shares.sent(rows), shares.calls(rows)
     step.windows, step.buckets = rank:shared(live)
     step.parts, step.ops, step.by = work.parts(self.machine, shares.computed(rows), models.dtype)
     step.useful = mesh.sequence * mesh.layers == 1 and work.useful(rows) or nil

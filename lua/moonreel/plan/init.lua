@@ -5,6 +5,7 @@ local about = require "moonreel.cache.about"
 local blame = require "moonreel.settings.blame"
 local buckets = require "moonreel.data.buckets"
 local cadence = require "moonreel.trainer.cadence"
+local collective = require "moonreel.plan.collective"
 local compiled = require "moonreel.plan.compiled"
 local conditions = require "moonreel.trainer.conditions"
 local figures = require "moonreel.plan.figures"
@@ -242,7 +243,8 @@ end
 
 -- What ranks which share tokens or layers tell each other in a micro-step: seconds, and the bytes
 -- that one sends. What the graph of a rank says is parted into near and far as attention is by
--- formula; ranks that share layers lie within a node.
+-- formula; ranks that share layers lie within a node. Layers of an autoencoder wait for each of
+-- their many small messages.
 -- Ref: reference parallelism 5 to 7.
 local function exchange_of(settings, mesh, models, b, step)
   if mesh.sequence * mesh.layers == 1 or models.job then
@@ -250,16 +252,20 @@ local function exchange_of(settings, mesh, models, b, step)
   end
   local m, config = mesh.machine, models.pipe.model.config
   local near, far = 1, 0
+  local together, clips = mesh.sequence * mesh.layers <= mesh.gpus, step.encode_talk.clips
   if mesh.clips then
-    near, far = mesh.sequence <= mesh.gpus and 1 or 0, mesh.sequence <= mesh.gpus and 0 or 1
+    near, far = together and 1 or 0, together and 0 or 1
   elseif mesh.sequence > 1 then
     near, far = mesh:exchange(settings, config.num_heads, tokens_of(models, b), config.hidden_size)
   end
   near, far = step.sent * near / (near + far), step.sent * far / (near + far)
   -- ranks that share tokens encode a part of the captions each
-  near = near + step.text_sent / mesh.sequence
+  near = near + step.encode_talk.text.bytes / mesh.sequence + (together and clips.bytes or 0)
+  far = far + (together and 0 or clips.bytes)
+  local calls = clips.calls + (mesh.clips and step.calls or 0)
   return { bytes = near + far, seconds = (near > 0 and near / m.node.link or 0)
-    + (far > 0 and far * mesh.gpus / m.network.cards / m.network.card or 0) }
+    + (far > 0 and far * mesh.gpus / m.network.cards / m.network.card or 0)
+    + (calls > 0 and calls * collective.call(m, together) or 0) }
 end
 
 -- parts of a micro-step; inputs of blocks that wait in host memory go there beside the forward
@@ -459,7 +465,7 @@ function plan.open(settings, given)
     mesh, assumed = mesh:of(settings)
   end
   local models = blame.record(settings, "model", given.compiled.of, given.compiled, settings,
-    mesh.ranks, mesh.layers)
+    mesh.ranks, mesh.layers, mesh.sequence * mesh.layers)
   lengths.check_buckets(settings, models.pipe.autoencoder)
   conditions.check(settings, models.pipe)
   if models.job == "extract" then

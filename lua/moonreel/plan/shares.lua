@@ -110,6 +110,11 @@ function shares.sent(rows)
   return sent
 end
 
+--- How often a rank exchanges something in a step or in a program of an encoder.
+---@param rows table[]   of mr.Program times(), of its own graph
+---@return integer
+function shares.calls(rows) return #rows - #shares.computed(rows) end
+
 local Rank = {}
 Rank.__index = Rank
 

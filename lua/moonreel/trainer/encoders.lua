@@ -67,13 +67,13 @@ end
 --- The encoders of a pipeline.
 ---@param pipe mr.Pipeline
 ---@param given table  facts, rates as E.plan takes them; memory_bytes: that a text encoder may have
----   half of; seconds: what a program takes, and by what; sent: bytes that a rank sends in one,
----   absent: they are not counted; video, captions: true where they come
+---   half of; seconds: what a program takes, and by what; talks: bytes that a rank sends in
+---   one and its calls, absent: they are not counted; video, captions: true where they come
 ---   from a cache; conditions: mr.Conditions, nil: nothing is given of clips; read_rate: bytes per
 ---   second of weights that are read for every batch, absent: READ_RATE
 ---@return mr.Encoders  weights: bytes of both; notes: what is assumed
 function encoders.new(pipe, given)
-  local self = setmetatable({ seconds = given.seconds, sent = given.sent, weights = 0, read_s = 0,
+  local self = setmetatable({ seconds = given.seconds, talks = given.talks, weights = 0, read_s = 0,
     notes = {}, texts = {}, conditions = given.conditions }, Encoders)
   local of = { facts = given.facts, rates = given.rates }
   -- what programs leave in the host's memory is the device's there
@@ -126,13 +126,24 @@ local function compare(self, b)
     b.frames, b.height, b.width, words[1], self.other.said, words[2])
 end
 
--- seconds in which what is given of a clip is encoded apart from it, on average
-local function seconds_given(self, b, by)
+-- What planned programs tell other ranks, each as often as it runs, `times` over; nothing where
+-- that is not counted.
+local function add_talk(self, talk, rows, times)
+  for _, row in ipairs(self.talks and rows or {}) do
+    local bytes, calls = self.talks(row.prog)
+    talk.bytes, talk.calls = talk.bytes + times * row.runs * bytes,
+      talk.calls + times * row.runs * calls
+  end
+end
+
+-- seconds in which what is given of clips is encoded apart from them, on average
+local function seconds_given(self, b, by, clips, talk)
   local seconds = 0
   for frames, share in pairs(self.codec and self.conditions and self.conditions:shares(b.frames)
       or {}) do
-    seconds = seconds + share * seconds_of(self, self.codec:encoders(frames, b.height, b.width), by,
-      b.batch * share)
+    local rows = self.codec:encoders(frames, b.height, b.width)
+    seconds = seconds + clips * share * seconds_of(self, rows, by, clips * share)
+    add_talk(self, talk, rows, b.batch * share)
   end
   return seconds
 end
@@ -143,24 +154,28 @@ end
 ---@return number bytes  of the programs of all parts, on a CPU with what is kept between them
 ---@return number read_s  in which weights are read, by each of the ranks that share the batch
 ---@return table by  the seconds by what decides them, where `seconds` of Encoders says so
----@return number sent  bytes that a rank sends where ranks share layers of text encoders
+---@return table talk  bytes that a rank sends, and calls: of text where ranks share layers of its
+---   encoders, of clips where they share these
 function Encoders:batch(b)
-  local by = {}
-  local seconds, bytes, sent = b.batch * seconds_given(self, b, by), 0, 0
+  local by, share = {}, self.codec and self.codec:shared()
+  local talk = { text = { bytes = 0, calls = 0 }, clips = { bytes = 0, calls = 0 } }
+  -- ranks that share clips take part in all of them
+  local clips = b.batch * (share and share.ranks or 1)
+  local seconds, bytes = seconds_given(self, b, by, clips, talk.clips), 0
   compare(self, b)
   local function add(rows, times)
     seconds = seconds + times * seconds_of(self, rows, by, times)
     bytes = bytes + encoder.working_bytes(rows) + (self.on_cpu and rows.kept or 0)
   end
-  add(self.codec and self.codec:encoders(b.frames, b.height, b.width) or {}, b.batch)
+  local pictures = self.codec and self.codec:encoders(b.frames, b.height, b.width) or {}
+  add(pictures, clips)
+  add_talk(self, talk.clips, pictures, b.batch)
   for _, text in ipairs(self.texts) do
     local rows = text:encoders(b.batch)
     add(rows, text.ranks)
-    for _, row in ipairs(self.sent and rows or {}) do
-      sent = sent + row.runs * self.sent(row.prog)
-    end
+    add_talk(self, talk.text, rows, 1)
   end
-  return seconds, bytes, self.read_s, by, sent
+  return seconds, bytes, self.read_s, by, talk
 end
 
 --- Give back programs.

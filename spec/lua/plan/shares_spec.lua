@@ -71,6 +71,58 @@ describe("bytes of ranks that share tokens", function()
   end)
 end)
 
+describe("ranks that share clips", function()
+  -- what a batch of pictures takes, and its programs
+  local function planned(ranks, batch)
+    local graphs <close> = compiled.new(machine.open "H200")
+    local s = settings.bake("opensora-2.0/train/stage2", { "model.depth=1",
+      "model.depth_single_blocks=1", "load_text_features=true",
+      "plugin_config_ae.sp_size=" .. ranks })
+    local models, b = graphs:of(s, 8, 1, 4), { frames = 1, height = 544, width = 1088,
+      batch = batch }
+    local sent, calls = 0, 0
+    for _, row in ipairs(models.encoders.codec:encoders(1, 544, 1088)) do
+      local rows = row.prog:times()
+      sent, calls = sent + row.runs * shares.sent(rows), calls + row.runs * shares.calls(rows)
+    end
+    local seconds, bytes, _, by, talk = models.encoders:batch(b)
+    return { seconds = seconds / 4, bytes = bytes, by = by, talk = talk.clips, sent = sent,
+      calls = calls }
+  end
+
+  it("compute a part of each, launch all of its kernels, and tell each other all of it", function()
+    local one, four = planned(1, 4), planned(4, 4)
+    assert.same({ bytes = 0, calls = 0 }, one.talk)
+    assert.same({ bytes = 4 * four.sent, calls = 4 * four.calls }, four.talk)
+    assert.is_true(four.calls > 1000 and four.bytes < one.bytes)
+    -- the same convolutions, each rank a quarter of all of them
+    assert.near(1, four.by["rate.convolution"] / one.by["rate.convolution"], 0.1)
+    -- each rank launches what one does for all, and the small kernels that join moments: that and
+    -- nothing else is what it takes longer
+    assert.is_true(four.by.launch_s > 4 * one.by.launch_s)
+    local launches = (four.by.launch_s - one.by.launch_s) / 4
+    assert.near(one.seconds + launches, four.seconds, 0.05 * one.seconds)
+  end)
+
+  it("exchange it beside tokens, each message in its time", function()
+    local mesh, b = require("moonreel.plan.mesh").parse "8xH200", { frames = 1, height = 544,
+      width = 1088, batch = 4, resolution = "768px" }
+    local function seconds(ranks)
+      local graphs <close> = compiled.new(mesh.machine)
+      local p = require("moonreel.plan").open(settings.bake("opensora-2.0/train/stage2", {
+        "model.depth=1", "model.depth_single_blocks=1", "load_text_features=true",
+        "plugin_config_ae.sp_size=" .. ranks }), { mesh = mesh, compiled = graphs })
+      local step = p:step(b)
+      return p:seconds(b, step), step.encode_talk.clips
+    end
+    local one, four, talk = seconds(1), seconds(4)
+    assert.equal(one.exchange_bytes + talk.bytes, four.exchange_bytes)
+    local node = mesh.machine.node
+    assert.near(talk.calls * (8.4e-6 + node.link_step_s) + talk.bytes / node.link,
+      four.exchange - one.exchange, 1e-9)
+  end)
+end)
+
 describe("ranks that share layers", function()
   it("share those of a T5 that encodes captions: its weights, two sums a layer", function()
     local compiled_plans <close> = compiled.new(machine.open "H200")
@@ -81,13 +133,13 @@ describe("ranks that share layers", function()
     local norms = (24 * 2 + 1) * 4096
     assert.equal((one.pipe.text:elements() - norms) * 2 // 2,
       one.encoders.weights - two.encoders.weights)
-    local seconds, _, _, _, sent = one.encoders:batch(bucket)
-    assert.equal(0, sent)
+    local seconds, _, _, _, talk = one.encoders:batch(bucket)
+    assert.equal(0, talk.text.bytes)
     local of_two
-    of_two, _, _, _, sent = two.encoders:batch(bucket)
+    of_two, _, _, _, talk = two.encoders:batch(bucket)
     assert.near(1, of_two / seconds, 0.2)
     -- half of 512 places, to add up and to gather, and once more what ends the last layer
-    assert.equal(4 * (24 * 2 * 2 + 1) * 256 * 4096 * 2, sent)
+    assert.equal(4 * (24 * 2 * 2 + 1) * 256 * 4096 * 2, talk.text.bytes)
   end)
 
   it("divide heads, and rows within no block of moments of 8 bits", function()
