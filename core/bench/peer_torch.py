@@ -1,6 +1,6 @@
 """The peer of `moonreel bench`: the same steps in plain PyTorch, one JSON line on stdout.
 
-Use: python3 peer_torch.py step|demo-step|vae|t5-block|conv REQUEST, REQUEST being JSON made by lua/moonreel/bench. Nothing here
+Use: python3 peer_torch.py step|demo-step|vae|t5-block|conv|clip REQUEST, REQUEST being JSON made by lua/moonreel/bench. Nothing here
 is part of moonreel; it runs only when PyTorch is installed. The models are those of moonreel.models.stdit3 and mmdit,
 written in the usual PyTorch way (attention and AdamW fused where this PyTorch has them). A request names the dtype, the
 seconds after which no further run begins (`end_s`) and, of a step, the ways to run it: as it is, by torch.compile, or both,
@@ -32,7 +32,7 @@ def peak_bytes():
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
 
 
-IMPORTED = peak_bytes()
+SAYS = {"name": "PyTorch", "version": torch.__version__, "import_bytes": peak_bytes()}
 COMPILE = False  # are models run by torch.compile?
 torch.set_num_threads(ASK["threads"])
 GPU = ASK.get("device") == "cuda"
@@ -493,6 +493,28 @@ def vae_part(dtype):
     return lambda: net(x)
 
 
+# ---- the released Hunyuan autoencoder by diffusers, a clip as a whole
+
+def released_clip(dtype):
+    import diffusers
+    SAYS.update(name="diffusers", version=f"{diffusers.__version__} with PyTorch {torch.__version__}", import_bytes=peak_bytes())
+    diffusers.utils.logging.set_verbosity_error()
+    clip, fields = ASK["clip"], ASK["fields"]
+    names = ("in_channels", "out_channels", "latent_channels", "block_out_channels", "layers_per_block", "norm_num_groups",
+             "mid_block_add_attention")
+    net = diffusers.AutoencoderKLHunyuanVideo(
+        **{name: fields[name] for name in names}, spatial_compression_ratio=fields["spatial_compression_ratio"],
+        temporal_compression_ratio=fields["time_compression_ratio"]).to(dtype).eval()
+    net.use_framewise_encoding = net.use_framewise_decoding = False
+    if ASK["job"] == "encode":
+        x = torch.randn(1, fields["in_channels"], clip["frames"], clip["height"], clip["width"]).to(dtype)
+        return lambda: net.encode(x).latent_dist.sample()
+    space, time = fields["spatial_compression_ratio"], fields["time_compression_ratio"]
+    z = torch.randn(1, fields["latent_channels"], (clip["frames"] - 1) // time + 1, clip["height"] // space,
+                    clip["width"] // space).to(dtype)
+    return lambda: net.decode(z).sample
+
+
 # ---- one convolution, of pictures or causal over frames
 
 def convolution(dtype):
@@ -565,9 +587,10 @@ def rate(dtype, n):
 
 
 def best_time(step, seconds):
-    """The best of at least three runs after one to warm up; of fewer where the step is so slow, and how many counted."""
+    """The best of at least three runs after one to warm up; of fewer where the step is so slow, and how many counted.
+    A request may ask for another number of `turns`."""
     times, start = [], time.perf_counter()
-    while len(times) < 4 or time.perf_counter() - start < seconds:
+    while len(times) < ASK.get("turns", 4) or time.perf_counter() - start < seconds:
         begin = time.perf_counter()
         step()
         if GPU:
@@ -580,11 +603,12 @@ def best_time(step, seconds):
 
 
 def say(result):
-    print(json.dumps({"name": "PyTorch", "version": torch.__version__, **result}))
+    print(json.dumps({**result, **SAYS}))
 
 
 make = {"step": fixed_step, "demo-step": demo_step, "vae": without_gradient(vae_part),
-        "t5-block": without_gradient(text_block), "conv": without_gradient(convolution)}[WHAT]
+        "t5-block": without_gradient(text_block), "conv": without_gradient(convolution),
+        "clip": without_gradient(released_clip)}[WHAT]
 kind = {"f32": torch.float32, "bf16": torch.bfloat16}[ASK["dtype"]]
 least = ASK.get("flop", 0) * 1e-12 / max(rate(kind, 1024), 1e-6)  # seconds, from its products alone
 if time.perf_counter() + least > END:
@@ -604,4 +628,4 @@ seconds, runs, compiled = min(results, key=lambda r: r[0])
 say({"dtype": str(kind).replace("torch.", ""), "threads": ASK["threads"], "seconds": seconds, "runs": runs, "compiled": compiled,
      "isa": torch.backends.cpu.get_cpu_capability() if hasattr(torch.backends, "cpu") else "",
      "product_tflops": rate(kind, 1024), "tflops": ASK.get("flop", 0) / seconds * 1e-12,
-     "peak_bytes": peak_bytes(), "import_bytes": IMPORTED})
+     "peak_bytes": peak_bytes()})

@@ -6,6 +6,7 @@
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
+local apart = require "moonreel.bench.apart"
 local base = require "moonreel.core.base"
 local codec = require "moonreel.codec"
 local encoder = require "moonreel.encoder"
@@ -16,7 +17,6 @@ local network = require "moonreel.models.t5.network"
 local nn = require "moonreel.nn"
 local opensora_vae = require "moonreel.models.opensora_vae"
 local paired = require "moonreel.bench.paired"
-local process = require "moonreel.core.process"
 local sizes = require "moonreel.models.t5.sizes"
 local source = require "moonreel.embed.source"
 local step = require "moonreel.bench.step"
@@ -208,23 +208,6 @@ end
 
 -- ---- all of it
 
--- call a function of this module in a fresh process
-local function apart(name, ...)
-  local code = ('print(require("moonreel.core.json").encode('
-    .. 'require("moonreel.bench.encoders").%s(%s)))')
-  local words = {}
-  for i, word in ipairs {...} do
-    words[i] = ("%q"):format(word)
-  end
-  local done = process.run({process.program(), "-e", code:format(name, table.concat(words, ", "))},
-    "", {deadline_s = 3600})
-  if done.exit ~= 0 then
-    base.raise("MR_E_INTERNAL", ("bench: %s ended with %s\n%s"):format(name,
-      done.exit or done.signal, done.output))
-  end
-  return json.decode(done.output)
-end
-
 -- a folder that lives as long as f runs: config.json and names over a hole
 local function with_xxl(dir, f)
   local s, list = sizes.of_name(XXL), {}
@@ -261,7 +244,7 @@ end
 
 -- the autoencoder in one dtype
 local function clips(dtype, o, tell)
-  local one = apart("autoencoder", dtype, o.threads, o.seconds)
+  local one = apart("encoders", "autoencoder", dtype, o.threads, o.seconds)
   one.dtype = dtype
   for _, name in ipairs {"encode", "decode"} do
     local row = one[name]
@@ -294,7 +277,7 @@ function encoders.measure(options, tell)
     answer.clips[i] = clips(dtype, o, tell)
   end
   answer.caption = with_xxl(options.dir, function(folder)
-    return apart("caption", folder, dtypes[#dtypes], facts.threads)
+    return apart("encoders", "caption", folder, dtypes[#dtypes], facts.threads)
   end)
   answer.caption.dtype, answer.caption.limit_bytes = dtypes[#dtypes], CAPTION_BYTES
   tell("caption", answer.caption)

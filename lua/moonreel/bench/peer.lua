@@ -13,13 +13,17 @@ local PYTHONS = {"python3", "/usr/bin/python3"}
 peer.deadline_s = 90
 -- for one in which torch.compile compiles first, in each turn anew: it takes minutes on a busy host
 peer.compile_s = 600
+-- for one clip through a released autoencoder
+peer.clip_s = 600
 local END_SHARE = 2 / 3
 
---- An interpreter that can import torch, or nil.
----@param named string|nil  the only one to try
-function peer.python(named)
+--- An interpreter that can import a module, or nil.
+---@param named string|nil   the only one to try
+---@param module string|nil  torch where absent
+function peer.python(named, module)
   for _, name in ipairs(named and {named} or PYTHONS) do
-    local ok, result = pcall(process.run, {name, "-c", "import torch"}, "", {deadline_s = 60})
+    local ok, result = pcall(process.run, {name, "-c", "import " .. (module or "torch")}, "",
+      {deadline_s = 60})
     if ok and result.exit == 0 then
       return name
     end
@@ -62,7 +66,7 @@ end
 
 --- Run the peer.
 ---@param python string|nil    of `peer.python`
----@param what string          "step", "demo-step", "vae", "t5-block" or "conv"
+---@param what string          "step", "demo-step", "vae", "t5-block", "conv" or "clip"
 ---@param request table        threads, flop, seconds, isa, dtype and the sizes; way: of a step
 ---   "plain" (nil), "compiled" by torch.compile or "both", of which the faster is answered
 ---@return table|nil result    name, version, dtype, seconds, runs, compiled, tflops, product_tflops
@@ -73,7 +77,8 @@ function peer.run(python, what, request)
     return nil, "PyTorch is not installed"
   end
   local compiles = request.way == "both" or request.way == "compiled"
-  local deadline_s = compiles and peer.compile_s or peer.deadline_s
+  local deadline_s = compiles and peer.compile_s or what == "clip" and peer.clip_s
+    or peer.deadline_s
   local result = start(python, "peer_torch.py", what,
     nn.merged({end_s = deadline_s * END_SHARE}, request), deadline_s)
   if result.timed_out then

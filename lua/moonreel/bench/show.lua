@@ -353,6 +353,44 @@ function runs.encoders(o)
   return r, function() end
 end
 
+-- lines about a clip through an autoencoder, each as soon as it is measured
+local vae_lines = {}
+
+function vae_lines.machine(r)
+  return ("vae: hunyuan_vae of random weights, widths %s, clips of %d frames of %d x %d: %s, %d "
+    .. "threads"):format(table.concat(r.widths, " "), r.clip.frames, r.clip.width, r.clip.height,
+    r.isa, r.threads)
+end
+
+function vae_lines.job(row)
+  local p = row.peer
+  local line = ("  %s, %s: %.2f s, peak %.0f MB"):format(row.job, row.dtype, row.seconds,
+    row.peak_bytes * 1e-6)
+  if p then
+    line = line .. ("; %s %s: %.2f s, peak %.0f MB, of which imports %.0f MB; moonreel: %.2f x the "
+      .. "speed, %.2f x the memory (%.2f x without the imports)"):format(p.name, p.version,
+      p.seconds, p.peak_bytes * 1e-6, p.import_bytes * 1e-6, row.speedup, row.memory_share,
+      row.memory_share_net)
+  elseif row.peer_missing then
+    line = line .. "; the peer: " .. row.peer_missing
+  end
+  return line .. ("; medians of %d turns"):format(row.rounds)
+end
+
+function runs.vae(o)
+  local peer = require "moonreel.bench.peer"
+  local python = o.peer and peer.python(o.python, "diffusers, torch")
+  if o.peer and not python then
+    say(o, ("vae: %s cannot import diffusers and torch: moonreel alone; try: --python FILE"):format(
+      o.python or "python3"))
+  end
+  local r = require("moonreel.bench.vae").measure(o, python and function(request)
+    return peer.run(python, "clip", request)
+  end, function(what, row) say(o, vae_lines[what](row)) end)
+  r.peer_missing = o.peer and not python and "no diffusers" or nil
+  return r, function() end
+end
+
 function runs.comm(o)
   local r = require("moonreel.bench.comm").measure(o)
   return r, function()

@@ -8,7 +8,7 @@ local command = {
   name = "bench",
   summary = "measure steps and kernels against the machine's limits and PyTorch",
   usage = "bench [step|demo-step|weights|follow|muon|kernels|conv|each|packing|graph|shapes|save|"
-    .. "cli|encoders|comm|ranks|data|order|plan] "
+    .. "cli|encoders|vae|comm|ranks|data|order|plan] "
     .. "[--save NAME] [--model NAME] [--threads N] "
     .. "[--dtype f32|bf16] [--seconds S] [--no-peer] [--python FILE] [--ops] [--json]",
   options = {
@@ -37,6 +37,10 @@ local command = {
       .. "plans of large runs; each beside its aim"},
     {"encoders", "the video autoencoder and T5 XXL of Open-Sora 1.2 at their released sizes: 17 "
       .. "frames of 144p and a caption, seconds and peak of memory beside PyTorch's; minutes"},
+    {"vae", "the Hunyuan video autoencoder at its released sizes: 17 frames of 144p encoded and "
+      .. "decoded, seconds and peaks of memory in turn with diffusers (which has no class for "
+      .. "clips through DC-AE), three pairs at least; minutes"},
+    {"--narrow N", "vae: widths of all levels divided by N, on both sides (default 1)", least = 1},
     {"comm", "what ranks tell each other: microseconds and GB/s by size, over memory that they "
       .. "share, over TCP as it is, sealed and encrypted, and over MPI, beside MPI's own calls"},
     {"ranks", "a step of the demo by ranks of one thread each, beside the same work by one: what "
@@ -124,7 +128,8 @@ function command.run(args)
   for _, name in ipairs(names) do
     if not runs[name] then
       fault.usage("bench: '%s': expected step, demo-step, weights, follow, muon, kernels, conv, "
-        .. "each, packing, graph, shapes, save, cli, encoders, comm, ranks, data, order or plan",
+        .. "each, packing, graph, shapes, save, cli, encoders, vae, comm, ranks, data, order or "
+        .. "plan",
         name)
     end
   end
@@ -143,7 +148,7 @@ function command.run(args)
     peer = o.peer ~= false, ops = o.ops, dir = o.dir, ranks = o.ranks, bytes = o.bytes,
     journal = o.journal,
     rows = o.rows, clips = o.clips, ffmpeg = o.ffmpeg, python = o.python, json = o.json,
-    model = o.model, layer = o.layer,
+    model = o.model, layer = o.layer, narrow = o.narrow,
     grad_checkpoint = o.grad_checkpoint}
   if o.dir and require("moonreel.core.base").exists(o.dir) then
     fault.usage("bench: --dir: %s is there already; expected a folder to make and remove", o.dir)

@@ -1,0 +1,27 @@
+--- A function of a measurement in a process of its own, so that its peak of memory is its own.
+-- @module moonreel.bench.apart
+local base = require "moonreel.core.base"
+local json = require "moonreel.core.json"
+local process = require "moonreel.core.process"
+
+local DEADLINE_S <const> = 3600
+
+--- Call a function of lua/moonreel/bench in a fresh process.
+---@param module string  its name there
+---@param name string    of the function
+---@param ... any        strings and numbers
+---@return table         what it returns
+return function(module, name, ...)
+  local words = {}
+  for i, word in ipairs { ... } do
+    words[i] = ("%q"):format(word)
+  end
+  local code = ('print(require("moonreel.core.json").encode(require("moonreel.bench.%s").%s(%s)))')
+    :format(module, name, table.concat(words, ", "))
+  local done = process.run({ process.program(), "-e", code }, "", { deadline_s = DEADLINE_S })
+  if done.exit ~= 0 then
+    base.raise("MR_E_INTERNAL", ("bench: %s ended with %s\n%s"):format(name,
+      done.exit or done.signal, done.output))
+  end
+  return json.decode(done.output)
+end

@@ -1,0 +1,136 @@
+--- The released Hunyuan video autoencoder: a clip of 17 frames of 144p encoded and decoded, in turn
+-- with AutoencoderKLHunyuanVideo of diffusers. Weights are random, and clips go as a whole in
+-- diffusers, too, which by itself cuts them into blended pieces. Each turn is a process of its own:
+-- one run behind a fresh start, and a peak of memory of all that the process has.
+-- @module moonreel.bench.vae
+local E = require "moonreel.core.exec"
+local T = require "moonreel.core.tensor"
+local apart = require "moonreel.bench.apart"
+local base = require "moonreel.core.base"
+local codec = require "moonreel.codec"
+local core = require "moonreel.core.bench"
+local families = require "moonreel.recipe.families"
+local hunyuan = require "moonreel.models.hunyuan_vae"
+local paired = require "moonreel.bench.paired"
+
+local vae = {}
+
+--- The clip that is timed.
+vae.clip = { frames = 17, height = 144, width = 256 }
+
+vae.jobs = { "encode", "decode" }
+
+--- Fields of the released autoencoder.
+---@param narrow integer  widths of all levels are divided by this
+---@return table
+function vae.fields(narrow)
+  local fields, widths = families.of("vae", "hunyuan_vae"):defaults(), {}
+  for i, channels in ipairs(fields.block_out_channels) do
+    widths[i] = channels // narrow
+  end
+  fields.block_out_channels = widths
+  return fields
+end
+
+--- One turn: a job once, after its program is compiled.
+---@param job string       of `vae.jobs`
+---@param dtype string
+---@param threads integer
+---@param narrow integer
+---@return table  seconds; peak_bytes of this process
+function vae.turn(job, dtype, threads, narrow)
+  local auto = hunyuan.new(nil, vae.fields(narrow), { dtype = dtype })
+  local coder <close> = codec.plan({ autoencoder = auto, dtype = dtype, config = { vae = {} } },
+    E.device("cpu", threads))
+  coder.part.exec:init(1)
+  local frames, height, width = vae.clip.frames, vae.clip.height, vae.clip.width
+  local run
+  if job == "encode" then
+    local x = codec.pixels(T.new("f32", { frames, 3, height, width }):fill_normal(1, "x"))
+    coder:encoders(frames, height, width)
+    run = function() coder:encode(x) end
+  else
+    local z = T.new("f32", auto:latent(frames, height, width)):fill_normal(1, "z")
+    coder:decoders(frames, height, width)
+    run = function() coder:decode(z, vae.clip, function() end) end
+  end
+  local began = base.now_s()
+  run()
+  return { seconds = base.now_s() - began, peak_bytes = core.max_resident() }
+end
+
+-- a measure for paired.rounds: `answers` gets all that turn() returns
+local function measure(turn, answers)
+  return function()
+    answers[#answers + 1] = turn()
+    return answers[#answers].seconds
+  end
+end
+
+local function most(answers, key)
+  local found = 0
+  for _, answer in ipairs(answers) do
+    found = math.max(found, answer[key])
+  end
+  return found
+end
+
+-- a job of both sides in turn; where the peer fails, ours alone and why
+local function job_of(job, dtype, o)
+  local ours, theirs, missing = {}, {}, nil
+  local function ask()
+    if missing then
+      return { seconds = math.huge }
+    end
+    local answer, reason = o.ask { job = job, dtype = dtype, threads = o.threads, isa = o.isa,
+      turns = 1, seconds = 0, clip = vae.clip, fields = vae.fields(o.narrow) }
+    missing = reason
+    return answer or { seconds = math.huge }
+  end
+  local measures = { measure(function() return apart("vae", "turn", job, dtype, o.threads,
+    o.narrow) end, ours) }
+  measures[2] = o.ask and measure(ask, theirs)
+  local got = paired.rounds(measures, o.seconds)
+  local row = { job = job, dtype = dtype, seconds = paired.median(got[1]), rounds = #got[1],
+    peak_bytes = most(ours, "peak_bytes"), peer_missing = missing }
+  if o.ask and not missing then
+    local peak, import = most(theirs, "peak_bytes"), most(theirs, "import_bytes")
+    row.peer = { name = theirs[1].name, version = theirs[1].version,
+      seconds = paired.median(got[2]), peak_bytes = peak, import_bytes = import }
+    row.speedup = paired.ratio(got[2], got[1])
+    row.memory_share, row.memory_share_net = row.peak_bytes / peak,
+      row.peak_bytes / (peak - import)
+  end
+  return row
+end
+
+--- Measure.
+---@param options table  threads, dtype (nil: f32, and bf16 where it is fast), seconds: to spend on
+---   a job, at least three pairs; narrow: widths are divided by this (nil: as released)
+---@param ask function|nil  ask(request) -> a turn of the peer, or nil and why
+---@param tell fun(what: string, row: table)  "machine", "job", each as it is measured
+---@return table  isa, threads, widths, clip; jobs: {job, dtype, seconds, peak_bytes, rounds, peer
+---   or peer_missing, speedup, memory_share, memory_share_net: without the peer's imports}
+function vae.measure(options, ask, tell)
+  local narrow = options.narrow or 1
+  local widths = vae.fields(narrow).block_out_channels
+  hunyuan.new(nil, vae.fields(narrow), { dtype = "f32" })  -- refuses widths before it measures
+  local device <close> = E.device("cpu", options.threads or 0)
+  local facts = device:facts()
+  local answer = { isa = facts.isa, threads = facts.threads, widths = widths, clip = vae.clip,
+    jobs = {} }
+  tell("machine", answer)
+  local o = { ask = ask, threads = facts.threads, isa = facts.isa, narrow = narrow,
+    seconds = options.seconds }
+  for _, dtype in ipairs { options.dtype or "f32", not options.dtype and facts.bf16 and "bf16"
+      or nil } do
+    for _, job in ipairs(vae.jobs) do
+      local row = job_of(job, dtype, o)
+      answer.jobs[#answer.jobs + 1] = row
+      tell("job", row)
+    end
+  end
+  return answer
+end
+
+return vae
