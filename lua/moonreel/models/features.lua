@@ -21,11 +21,15 @@ function features.class(sizes)
 end
 
 --- Let ranks share the layers, where they divide what these share (`shares` of the family); else
--- each has all of them. Before weights are declared.
+-- each has all of them, and `whole` says why. Before weights are declared.
 ---@param by mr.Split  connected before anything runs
 function Features:share_layers(by)
   for _, row in ipairs(self.shares and self:shares() or { { "all", 1 } }) do
     if row[2] % by.ranks ~= 0 then
+      self.whole = self.shares and ("the text encoder has %d %s, which %d ranks do not divide: "
+        .. "each rank has all of its layers; "
+        .. "try: a plugin_config.tp_size that divides them"):format(
+        row[2], row[1], by.ranks) or nil
       return
     end
   end

@@ -29,6 +29,7 @@ local function text_notes(planned, streams, rate)
     notes[1] = notes[1] .. (planned.ranks > 1 and (", and weights of their encoder in memory that "
       .. "%d ranks share"):format(planned.ranks) or ", and all weights of their encoder in memory")
   end
+  notes[#notes + 1] = text.whole
   return notes
 end
 

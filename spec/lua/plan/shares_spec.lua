@@ -142,6 +142,18 @@ describe("ranks that share layers", function()
     assert.equal(4 * (24 * 2 * 2 + 1) * 256 * 4096 * 2, talk.text.bytes)
   end)
 
+  it("say in a plan where a T5 does not divide among them, and stays whole", function()
+    local graphs <close> = compiled.new(machine.open "H200")
+    local s = settings.bake("opensora-2.0/train/stage1", { "model.depth=1",
+      "model.depth_single_blocks=1" })
+    local function notes(ranks)
+      return table.concat(graphs:of(s, 6, ranks).encoders.notes, "\n")
+    end
+    assert.matches("the text encoder has 64 attention heads %(num_heads%), which 3 ranks do not "
+      .. "divide: each rank has all of its layers; try: a plugin_config.tp_size", notes(3))
+    assert.is_nil(notes(2):find("do not divide", 1, true))
+  end)
+
   it("divide heads, and rows within no block of moments of 8 bits", function()
     local plain = settings.bake("opensora-1.2/stage3", {})
     local in_8 = settings.bake("opensora-1.2/stage3", { "optim.moment_bits=8" })
