@@ -159,6 +159,8 @@ describe("trainer.stages", function()
     local output = train("killed", "load=latest")
     assert.is_nil(output:match("stage a"), "a finished stage is not repeated")
     assert_same("whole", "killed")
+    local again = launch("killed", {}, "load=latest")
+    assert.is_nil(again.output:match("stage b"), again.output)
   end)
 
   it("ends with the same bits after kills at random moments", function()
