@@ -61,7 +61,7 @@ function virtual.run(n, f, lose)
   local threads, asked, results = {}, {}, {}
   for i = 1, n do
     threads[i] = coroutine.create(function()
-      return nil, f(group(all, i), together, function() return all:report(i - 1) end)
+      return nil, f(group(all, i), together, function() return all:reported(i - 1) end)
     end)
   end
   local answers = {}

@@ -38,9 +38,9 @@ function check.has_end(s)
   end
 end
 
--- batch_size is that of renderings: buckets have batches of their own
+-- batch_size is that of renderings and of job = "reconstruct": buckets of a training have their own
 local function check_batches(s)
-  for _, leaf in ipairs(s.batch_size and s:leaves() or {}) do
+  for _, leaf in ipairs(s.batch_size and s.job ~= "reconstruct" and s:leaves() or {}) do
     local batch = leaf.keys[1] == "bucket_config" and leaf.value and leaf.value[2]
     if batch and batch ~= s.batch_size then
       blame.raise(s, "batch_size", "MR_E_RECIPE", "batch_size = %d: bucket_config has the batch of "

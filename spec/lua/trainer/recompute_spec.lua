@@ -114,7 +114,7 @@ describe("a plan with grad_ckpt_settings = auto", function()
         most = math.max(most, open:row(b).total)
         rows[i] = b
       end
-      open.mesh.machine.memory_bytes, open.choices = most - 1, {}
+      open.memory, open.choices = most - 1, {}
       local texts, list = {}, {}
       for _, b in ipairs(rows) do
         local text = recompute.text(open:choice(b))
