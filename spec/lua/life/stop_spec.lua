@@ -127,7 +127,7 @@ describe("moonreel stop", function()
     local _, err, code = folder.moonreel "stop a b"
     assert.equal(2, code)
     assert.matches("expected one run, got 2", err)
-    for _, name in ipairs { "nowhere", "1" } do
+    for _, name in ipairs { "nowhere", "987654321" } do
       _, err, code = folder.moonreel("stop " .. name)
       assert.equal(2, code)
       assert.matches(name .. " is no run in outputs/ and no launch of this host; .* which lists "
