@@ -52,7 +52,7 @@ static bool header_suffices(const AVFormatContext *demux, const AVStream *st)
     }
 }
 
-// The best video stream, which is not a cover picture; negative: there is none.
+// The best video stream, which is not a cover picture; negative: no such stream.
 static int find_video(AVFormatContext *demux)
 {
     int best = av_find_best_stream(demux, AVMEDIA_TYPE_VIDEO, -1, -1, NULL, 0);

@@ -212,7 +212,7 @@ MR_DEVICE void add_product(float (&acc)[D / 8][4], const float (&s)[COLUMNS / 8]
 }
 
 /* Store the strip's rows, the thread's two times factor[0] and factor[1]; row r goes to to(r), NULL
- * where there is none. `strip` is the warp's own 16 rows of a tile that is not needed any more:
+ * where r has no place. `strip` is the warp's own 16 rows of a tile that is not needed any more:
  * whole pieces go out of there. */
 template <int D, class To>
 MR_DEVICE void store_strip_rows(const float (&acc)[D / 8][4], const float (&factor)[2],

@@ -369,7 +369,7 @@ MR_API mr_status mr_blend_next(mr_blend *blend, mr_draw *draw);
  * `epochs` times (0: never), or as often as it is allowed to be? */
 MR_API bool mr_blend_over(const mr_blend *blend, uint64_t epochs);
 /* Pass over whole epochs of at most `most` micro-batches, none drawn, up to the end of epoch number
- * `epochs` (0: there is none); settled: a later epoch leaves out the same samples as this one,
+ * `epochs` (0: no end); settled: a later epoch leaves out the same samples as this one,
  * else one epoch at most. *n micro-batches were passed over, up to *epoch; 0: the next epoch ends
  * behind `most`, or shares of several sources decide, which follow from draws alone.
  * Errors: those of mr_order_next; MR_E_STOPPED */
