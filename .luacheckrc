@@ -12,7 +12,7 @@ files["spec/support"] = { globals = { "arg" } }
 files["spec/twin"] = { read_globals = { "recipe" } }
 -- recipe texts, JSON and command lines that are clearer in one piece
 for _, name in ipairs {
-  "bench/bench", "cli/reference_flags", "core/process", "recipe/fold", "recipe/sandbox",
+  "cli/reference_flags", "core/process", "recipe/fold", "recipe/sandbox",
   "recipes/reference", "repl/large", "repl/terminal", "settings/stages", "text/table",
 } do
   files["spec/lua/" .. name .. "_spec.lua"] = { max_line_length = false }

@@ -1,4 +1,5 @@
 --- Closed forms and the graphs that train say the same; a formula that is off does not pass.
+-- Covers: lua/moonreel/bench/formulas.lua lua/moonreel/bench/mmdit.lua
 local closed = require "moonreel.plan.closed"
 local formulas = require "moonreel.bench.formulas"
 

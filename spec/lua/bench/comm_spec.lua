@@ -1,0 +1,17 @@
+local json = require "moonreel.core.json"
+local run = require "spec.support.bench_run"
+
+describe("ranks that exchange bytes", function()
+  it("tells what ranks tell each other, beside MPI's own calls where there is MPI", function()
+    local text, exit = run("comm", "--seconds", "0.01", "--bytes", "200000", "--json")
+    assert.equal(0, exit)
+    local r = json.decode(text)
+    assert.equal(2, r.ranks)
+    assert.equal(#require("moonreel.bench.comm").rows(4), #r.rows)
+    for _, row in ipairs(r.rows) do
+      assert.is_true(row.shared > 0 and row.plain > 0 and row.sealed > 0 and row.hidden > 0)
+      assert.is_true(row.sealed_ratio > 0 and row.hidden_ratio > 0)
+      assert.is_true(r.mpi_missing ~= nil or row.mpi > 0 and row.raw > 0 and row.ratio > 0)
+    end
+  end)
+end)

@@ -1,0 +1,98 @@
+-- Covers: lua/moonreel/bench/vae.lua lua/moonreel/bench/apart.lua
+
+describe("a clip through the Hunyuan autoencoder", function()
+  local vae, asked, lines, real
+  local modules = {"moonreel.bench.apart", "moonreel.bench.vae"}
+
+  -- turns of ours take 1, 2, 4 s, those of the peer 3, 8, 8 s
+  before_each(function()
+    local seconds = {1, 2, 4}
+    real, asked, lines = {}, {}, {}
+    for i, name in ipairs(modules) do
+      real[i], package.loaded[name] = package.loaded[name], nil
+    end
+    local turns = 0
+    package.loaded["moonreel.bench.apart"] = function(...)
+      asked[#asked + 1] = table.concat({...}, " ")
+      turns = turns + 1
+      return {seconds = seconds[(turns - 1) % 3 + 1], peak_bytes = 50 + turns}
+    end
+    vae = require "moonreel.bench.vae"
+  end)
+
+  after_each(function()
+    for i, name in ipairs(modules) do
+      package.loaded[name] = real[i]
+    end
+  end)
+
+  local function measured(ask)
+    return vae.measure({threads = 1, seconds = 0, dtype = "f32", narrow = 2}, ask,
+      function(what) lines[#lines + 1] = what end)
+  end
+
+  it("asks the peer in turn at the same sizes: the median of the ratios counts", function()
+    local seconds, turns = {3, 8, 8}, 0
+    local r = measured(function(request)
+      turns = turns + 1
+      asked[#asked + 1] = ("%s %s %d %d of %s"):format(request.job, request.dtype,
+        request.turns, request.seconds, table.concat(request.fields.block_out_channels, " "))
+      assert.same({frames = 17, height = 144, width = 256}, request.clip)
+      return {name = "diffusers", version = "1", seconds = seconds[(turns - 1) % 3 + 1],
+        peak_bytes = 220, import_bytes = 108}
+    end)
+    assert.same({"machine", "job", "job"}, lines)
+    assert.same({"vae turn encode f32 1 2", "encode f32 1 0 of 64 128 256 256"},
+      table.move(asked, 3, 4, 1, {}))
+    assert.same({12, "vae turn decode f32 1 2"}, {#asked, asked[7]})
+    local encode, decode = table.unpack(r.jobs)
+    assert.same({2, 8, 3, 3}, {encode.seconds, encode.peer.seconds, encode.speedup,
+      encode.rounds})
+    -- the most of all turns, the peer's with and without what its imports take
+    assert.same({56, 56 / 220, 0.5}, {decode.peak_bytes, decode.memory_share,
+      decode.memory_share_net})
+  end)
+
+  it("stands alone where the peer fails, with the reason", function()
+    local times = 0
+    local r = measured(function()
+      times = times + 1
+      return nil, "it is not there"
+    end)
+    assert.equal(2, times)  -- once a job
+    assert.same({2, "it is not there"}, {r.jobs[1].seconds, r.jobs[1].peer_missing})
+    assert.is_nil(r.jobs[1].peer or r.jobs[1].speedup)
+    assert.is_nil(measured().jobs[2].peer_missing)
+  end)
+
+  it("refuses widths without whole groups before it measures", function()
+    assert.has_error(function()
+      vae.measure({threads = 1, seconds = 0, narrow = 3}, nil, function() end)
+    end)
+    assert.same({}, asked)
+  end)
+
+  it("is encoded and decoded once a turn", function()
+    vae.clip = {frames = 1, height = 16, width = 8}
+    for _, job in ipairs(vae.jobs) do
+      local turn = vae.turn(job, "f32", 1, 4)
+      assert.is_true(turn.seconds > 0 and turn.peak_bytes > 60e6)
+    end
+    assert.same({128, 256, 512, 512}, vae.fields(1).block_out_channels)
+  end)
+
+  it("says that there is no peer before it measures", function()
+    local print_before = print
+    _G.print = function(line) lines[#lines + 1] = line end
+    finally(function() _G.print = print_before end)
+    vae.measure = function(_, ask, tell)
+      assert.is_nil(ask)
+      tell("job", {job = "encode", dtype = "f32", seconds = 2, peak_bytes = 7e6, rounds = 3})
+      return {}
+    end
+    require("moonreel.cli.bench").run{"vae", "--python=/no/python"}
+    _G.print = print_before
+    assert.matches("^vae: /no/python cannot import diffusers and torch: moonreel alone", lines[1])
+    assert.equal("  encode, f32: 2.00 s, peak 7 MB; medians of 3 turns", lines[2])
+  end)
+end)
