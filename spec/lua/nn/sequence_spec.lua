@@ -7,6 +7,7 @@ local fails = dofile "spec/support/fails.lua"
 local folder = require "spec.support.folder"
 local layout = require "moonreel.comm.mesh"
 local process = require "moonreel.core.process"
+local rank_cases = require "spec.support.rank_cases"
 local sequence = require "moonreel.nn.sequence"
 
 -- Four ranks go through cases of four ranks and fewer. A case is a name, ranks that exchange heads,
@@ -14,77 +15,23 @@ local sequence = require "moonreel.nn.sequence"
 local CASES = [[
 local E, G, T = require "moonreel.core.exec", require "moonreel.core.graph",
   require "moonreel.core.tensor"
-local ops, sequence = require "moonreel.core.op", require "moonreel.nn.sequence"
-local regions = require "moonreel.optim.regions"
-local world = require("moonreel.comm").world { deadline_s = 100, check = true }
-local device
+local cases, ops, sequence = require "spec.support.rank_cases", require "moonreel.core.op",
+  require "moonreel.nn.sequence"
+local models = { stdit = cases.stdit(), mmdit = cases.mmdit { depth = 1, fused_qkv = false } }
+local names = { "q", "k", "v" }
 
-local function norm(t) return ops.sum_squares(t:to("f32"):reshape { -1 }):item() ^ 0.5 end
-local function filled(name, shape) return T.new("f32", shape):fill_normal(1, name) end
-
--- small models: what declares one, and what it is given besides latents, time and text
-local models = {
-  stdit = function(params, H, W)
-    return require("moonreel.models.stdit3").new(params, { depth = 1, hidden_size = 32,
-      num_heads = 4, in_channels = 4, caption_channels = 8, model_max_length = 6 }),
-      { fps = T.from({ 2 }, { 24, 8 }), text_len = T.from({ 2 }, { 3, 6 }, "i32"),
-        x_mask = T.from({ 2, 3 }, { 1, 0, 1, 1, 1, 0 }, "bool") }, { height = H * 8, width = W * 8 }
-  end,
-  mmdit = function(params, H, W)
-    return require("moonreel.models.mmdit").new(params, { in_channels = 16, vec_in_dim = 6,
-      context_in_dim = 8, hidden_size = 32, mlp_ratio = 2, num_heads = 4, depth = 1,
-      depth_single_blocks = 2, axes_dim = { 2, 2, 4 }, theta = 10000, qkv_bias = true,
-      guidance_embed = true, cond_embed = true, fused_qkv = false, use_liger_rope = true,
-      patch_size = 2 }), { vector = filled("vector", { 2, 1, 6 }), guidance = T.from({ 2 }, { 4,
-        1 }), cond = filled("cond", { 2, 5, 3, H, W }) }, {}
-  end,
-}
-
--- output and gradients by name of a small model, by ranks or by this one alone
-local function model(kind, seq, H, W, recompute)
-  local params = G.params "f32"
-  local net, given, io = models[kind](params, H, W)
-  params:seal()
-  local g, shape = G.graph(params), { 2, 4, 3, H, W }
-  given.x, given.y, given.t = filled("x", shape), filled("y", { 2, 6, 8 }),
-    T.from({ 2 }, { 700, 30.5 })
-  io.sequence, io.recompute = seq, recompute and function() return true end or nil
-  for name, value in pairs(given) do
-    io[name] = g:input(name, value.dtype, value.shape)
-  end
-  local out = net:forward(g, io)
-  given.weight = filled("weight", out.shape)
-  g:output("out", out)
-  g:backward((ops.sum(out * g:input("weight", "f32", out.shape), { axes = { 0, 1, 2, 3, 4 } })), {})
-  g:finish()
-  local run <close> = E.new(device, params, { regions = regions.gradients() })
-  for _, p in ipairs(params:list()) do
-    run:set_param(p.frozen and "frozen" or "w", p.name,
-      filled(p.name, p.shape) * 0.2 + (p.name:find "norm" and 1 or 0))
-  end
-  local prog = run:compile(g)
-  for name, value in pairs(given) do
-    prog:set(name, value)
-  end
-  prog:run()
-  local grads = {}
-  for _, p in ipairs(params:list()) do
-    grads[#grads + 1] = not p.frozen and run:param("grad", p.name):clone() or nil
-  end
-  return prog:get "out", grads
-end
-
--- the same of attention alone over n tokens, text and image in one sequence; where keys are hidden
+-- output and gradients of attention alone over n tokens, text and image in one sequence; where keys are hidden
 -- one sample sees few of them, the other none or, of text before an image, no text
-local function attention(seq, n, dtype, masked)
+local function attention(device, seq, n, dtype, masked)
   local g, shape = G.graph(), { 2, 1, n, 4, 8 }
   local a, b = 0, n
   if seq then
     a, b = seq:share(n)
   end
-  local x = {}
-  for i, name in ipairs { "q", "k", "v" } do
+  local x, list, grads = {}, {}, {}
+  for i, name in ipairs(names) do
     x[i] = g:input(name, dtype, { 2, 1, b - a, 4, 8 })
+    list[i] = { name = name, shape = shape }
   end
   local hidden = masked == "len" or masked == "text"
   local how = { scale = 0.5, len = hidden and g:input("len", "i32", { 2 }) or nil,
@@ -103,78 +50,53 @@ local function attention(seq, n, dtype, masked)
   local run <close> = E.new(device, nil, {})
   local prog = run:compile(g)
   for _, name in ipairs { "q", "k", "v", "weight" } do
-    local t = filled(name, shape):slice(2, a, b):clone()
+    local t = cases.filled(name, shape):slice(2, a, b):clone()
     prog:set(name, name == "weight" and t or t:to(dtype))
   end
   if hidden then
     prog:set("len", T.from({ 2 }, { masked == "text" and n // 3 or 2 * n // 3, 0 }, "i32"))
   end
   prog:run()
-  local grads = {}
-  for i = 1, 3 do
-    grads[i] = prog:get("out" .. i + 1)
+  for i, name in ipairs(names) do
+    grads[name] = prog:get("out" .. i + 1)
   end
-  return prog:get "out1", grads
+  return prog:get "out1", grads, list
 end
 
--- the worst relative error of gradients; what is next to nothing counts against all of them
-local function worst(got, want)
-  local squares, n, most = 0, 0, 0
-  for _, w in ipairs(want) do
-    squares, n = squares + norm(w) ^ 2, n + T.count(w.shape)
-  end
-  for i, w in ipairs(want) do
-    local floor = 1e-4 * (squares / n) ^ 0.5 * T.count(w.shape) ^ 0.5
-    most = math.max(most, norm(got[i]:to "f32" - w:to "f32") / math.max(norm(w), floor))
-  end
-  return most
-end
-
-for line in io.lines(arg[1]) do
-  local name, kind, heads, inner, outer, a, b, more = line:match(
-    "^(.-): (%a+) (%d) (%d) (%d) (%d+) (%S+) ?(%S*)$")
-  local size = heads * inner * outer // 1 | 0
-  local group <close> = world:split(world:rank() < size and 0 or nil)
-  if group then
-    -- one of its own: the shadow device's runs are in the order of their numbers, on all ranks
-    local own <close> = E.device(os.getenv "MOONREEL_DEVICE" or "cpu", 1)
-    device = own
+cases.run(function(_, heads, inner, outer) return heads * inner * outer end,
+  function(at, kind, heads, inner, outer, a, b, more)
     local function ranks(groups)
-      return sequence.new { rank = group:rank(), heads = heads // 1 | 0, inner = inner // 1 | 0,
-        outer = outer // 1 | 0, comm = group, groups = groups }
+      return sequence.new { rank = at.group:rank(), heads = heads, inner = inner, outer = outer,
+        comm = at.group, groups = groups }
     end
-    local seq = ranks(more == "groups" and 2 or 1)
-    local build = models[kind] and function(by)
-      return model(kind, by, tonumber(a), tonumber(b), more == "recompute")
-    end or function(by) return attention(by, tonumber(a), b, more) end
+    local function build(seq)
+      if kind == "attention" then
+        return attention(at.device, seq, a, b, more)
+      end
+      return cases.model(at.device, models[kind], { sequence = seq, height = a, width = b,
+        recompute = more == "recompute" })
+    end
     local want, want_grads = build(nil)
-    world:reset_counts()
-    local got, grads = build(seq)
-    local sent = world:counts()
-    if models[kind] then
-      for _, p in ipairs(grads) do
-        group:all_reduce(p)
+    at.world:reset_counts()
+    local got, grads, list = build(ranks(more == "groups" and 2 or 1))
+    local counts = at.world:counts()
+    for _, p in ipairs(kind == "attention" and {} or list) do
+      if grads[p.name] then
+        at.group:all_reduce(grads[p.name])
       end
     end
     if more == "groups" then
       -- bit for bit what all heads together give
       local whole, whole_grads = build(ranks(1))
-      assert(whole:bytes() == got:bytes(), name)
-      for i, x in ipairs(whole_grads) do
-        assert(x:bytes() == grads[i]:bytes(), name)
+      assert(whole:bytes() == got:bytes(), at.name)
+      for name, x in pairs(whole_grads) do
+        assert(x:bytes() == grads[name]:bytes(), at.name)
       end
     end
-    local out, grad = norm(got:to "f32" - want:to "f32") / norm(want), worst(grads, want_grads)
-    local reported = T.from({ 1, 4 }, { out, grad, sent.all_to_all and sent.all_to_all.bytes or 0,
-      sent.shift and sent.shift.bytes or 0 }, "f64")
-    local all = group:all_gather(reported):totable()
-    if group:rank() == 0 then
-      print(name .. ": " .. table.concat(all, " "))
-      io.stdout:flush()
-    end
-  end
-  world:barrier()
-end
+    return { cases.norm(got:to "f32" - want:to "f32") / cases.norm(want),
+      (cases.errors(grads, want_grads, list)), cases.sent(counts, "all_to_all"),
+      cases.sent(counts, "shift") }
+  end)
 ]]
 
 local LIST = [[
@@ -215,25 +137,11 @@ hidden text, long: attention 1 2 1 150 f32 text
 hidden text, bf16: attention 1 3 1 40 bf16 text
 ]]
 
--- what a run printed: numbers by the name of the case
-local function rows_of(output)
-  local rows = {}
-  for name, rest in output:gmatch "([^\n]+): ([^\n]+)\n" do
-    rows[name] = {}
-    for number in rest:gmatch "%S+" do
-      table.insert(rows[name], tonumber(number))
-    end
-  end
-  return rows
-end
-
 describe("nn.sequence", function()
   local dir, done, errors
   setup(function()
     dir = folder.new()
-    local script, list = dir:write("cases.lua", CASES), dir:write("cases", LIST)
-    done = process.run({ process.program(), "-n", "4", script, list }, "", { deadline_s = 600 })
-    errors = rows_of(done.output)
+    done, errors = rank_cases.start(dir, CASES, LIST)
   end)
   teardown(function() dir:remove() end)
 
@@ -264,38 +172,30 @@ describe("nn.sequence", function()
   end)
 
   it("gives it in whatever order queues run", function()
-    local list = {}
-    for line in LIST:gmatch "[^\n]+" do
-      list[#list + 1] = (line:find "empty" or line:find "joint, circles" or line:find "both")
-        and line or nil
-    end
-    local late = process.run({ "/usr/bin/env", "MOONREEL_DEVICE=shadow", process.program(), "-n",
-      "4", dir.path .. "/cases.lua", dir:write("late", table.concat(list, "\n") .. "\n") }, "",
-      { deadline_s = 600 })
+    local list, most = rank_cases.some(LIST, function(line)
+      return line:find "empty" or line:find "joint, circles" or line:find "both"
+    end)
+    local late, rows = rank_cases.start(dir, CASES, list, "shadow")
     assert.equal(0, late.exit, late.output)
     local n = 0
-    for name, row in pairs(rows_of(late.output)) do
+    for name, row in pairs(rows) do
       n = n + 1
       assert.same(errors[name], row)
     end
-    assert.equal(#list, n)
+    assert.equal(most, n)
   end)
 
   -- sanitizers build no emulated GPU; it is the same one when MOONREEL_DEVICE names another device
   local on_gpus = not os.getenv "MOONREEL_DEVICE"
     and base.exists((process.program():gsub("[^/]*$", "libmoonreel_cudaemu.so"))) and it or pending
   on_gpus("gives it between emulated GPUs, and sends as much", function()
-    local list = {}
-    for line in LIST:gmatch "[^\n]+" do
-      list[#list + 1] = (line:find "a token" or line:find "one key" or line:find "both") and line
-        or nil
-    end
-    local gpus = process.run({ "/usr/bin/env", "MOONREEL_DEVICE=cudaemu", "MOONREEL_CUDAEMU=seed=2",
-      process.program(), "-n", "4", dir.path .. "/cases.lua",
-      dir:write("gpus", table.concat(list, "\n") .. "\n") }, "", { deadline_s = 600 })
+    local list, most = rank_cases.some(LIST, function(line)
+      return line:find "a token" or line:find "one key" or line:find "both"
+    end)
+    local gpus, rows = rank_cases.start(dir, CASES, list, "cudaemu")
     assert.equal(0, gpus.exit, gpus.output)
     local n = 0
-    for name, row in pairs(rows_of(gpus.output)) do
+    for name, row in pairs(rows) do
       n = n + 1
       for at = 1, #row, 4 do
         assert.is_true(row[at] <= 1e-5, "forward off by " .. row[at])
@@ -303,7 +203,7 @@ describe("nn.sequence", function()
         assert.same({ errors[name][at + 2], errors[name][at + 3] }, { row[at + 2], row[at + 3] })
       end
     end
-    assert.equal(#list, n)
+    assert.equal(most, n)
   end)
 
   it("exchanges a group of heads behind the attention of the one before", function()

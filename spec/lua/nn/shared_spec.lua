@@ -7,6 +7,7 @@ local base = require "moonreel.core.base"
 local fails = dofile "spec/support/fails.lua"
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"
+local rank_cases = require "spec.support.rank_cases"
 local shared = require "moonreel.nn.shared"
 
 -- Four ranks go through cases of four ranks and fewer. A case is a name, a job, a family with its
@@ -14,14 +15,11 @@ local shared = require "moonreel.nn.shared"
 local CASES = [[
 local E, G, T = require "moonreel.core.exec", require "moonreel.core.graph",
   require "moonreel.core.tensor"
-local codec, nn, ops = require "moonreel.codec", require "moonreel.nn", require "moonreel.core.op"
-local regions = require "moonreel.optim.regions"
-local shared = require "moonreel.nn.shared"
-local world = require("moonreel.comm").world { deadline_s = 100, check = true }
-local device
+local cases, nn, ops = require "spec.support.rank_cases", require "moonreel.nn",
+  require "moonreel.core.op"
+local shared, shares = require "moonreel.nn.shared", require "moonreel.plan.shares"
+local filled = cases.filled
 
-local function norm(t) return ops.sum_squares(t:to("f32"):reshape { -1 }):item() ^ 0.5 end
-local function filled(name, shape) return T.new("f32", shape):fill_normal(1, name) end
 local function bytes(name, shape)
   local values = filled(name, shape):reshape { T.count(shape) }:totable()
   for i, v in ipairs(values) do
@@ -75,7 +73,7 @@ local function weight_of(p)
   return filled(p.name, p.shape) * scale
 end
 
-local function coder(variant, dtype, share)
+local function coder(device, variant, dtype, share)
   local auto = made(variant, dtype)
   auto:share_over(share)
   local params = G.params(dtype)
@@ -92,11 +90,12 @@ local function coder(variant, dtype, share)
   return auto, enc, exec
 end
 
--- pictures of a size, and what they are for one rank or for many
+-- pictures of a size, and what they are for one rank or for many: results, gradients by name, bytes
+-- that a plan counts, parameters
 local jobs = {}
 
-local function run(job, variant, share, frames, h, w, dtype)
-  local auto, enc, exec <close> = coder(variant, dtype, share)
+local function run(job, device, variant, share, frames, h, w, dtype)
+  local auto, enc, exec <close> = coder(device, variant, dtype, share)
   local size = auto:latent(frames, h, w)
   local shape = { frames = frames, height = h, width = w, dtype = "f32", size = size }
   local values = { pixels = filled("pixels", { frames, 3, h, w }),
@@ -106,47 +105,37 @@ local function run(job, variant, share, frames, h, w, dtype)
   end
   local out, planned = nil, 0
   for _, row in ipairs(enc:plan(job, shape)) do
-    planned = planned + row.runs * require("moonreel.plan.shares").sent(row.prog:times())
+    planned = planned + row.runs * shares.sent(row.prog:times())
   end
   enc:run(auto:calls(job, shape), values, { [job == "encode" and "z" or "pixels"] = true },
     function(prog, output) out = prog:get(output) end)
   enc:close()
-  return out, {}, planned
+  return out, {}, planned, {}
 end
 
 function jobs.encode(...) return run("encode", ...) end
 function jobs.decode(...) return run("decode", ...) end
 
--- what a graph gives, the gradients of a loss by weights, and bytes that a plan counts of it
-local function gradients(g, params, given, out, loss)
-  g:output("out", out)
-  g:backward(loss, {})
-  g:finish()
-  local exec <close> = E.new(device, params, { regions = regions.gradients() })
-  for _, p in ipairs(params:list()) do
-    exec:set_param(p.frozen and "frozen" or "w", p.name, weight_of(p))
-  end
-  local prog = exec:compile(g)
-  for name, value in pairs(given) do
-    prog:set(name, value)
-  end
-  prog:run()
-  local grads = {}
-  for _, p in ipairs(params:list()) do
-    grads[#grads + 1] = not p.frozen and exec:param("grad", p.name):clone() or nil
-  end
-  return prog:get "out", grads, require("moonreel.plan.shares").sent(prog:times())
-end
-
--- what comes back of two clips, and the gradients of their sum by weights
-function jobs.train(variant, share, frames, h, w, dtype, recompute)
+-- one that trains, its parameters, a graph
+local function trained(variant, share, dtype)
   local params = G.params(dtype)
   local _, family, fields = made(variant, dtype)
   local auto = family.trained(params, fields, { dtype = dtype })
   auto:share_over(share)
   params:seal()
+  return auto, params, G.graph(params)
+end
+
+local function gradients(device, params, ...)
+  local out, grads, planned = cases.pass(device, params, ...)
+  return out, grads, planned, params:list()
+end
+
+-- what comes back of two clips, and the gradients of their sum by weights
+function jobs.train(device, variant, share, frames, h, w, dtype, recompute)
+  local auto, params, g = trained(variant, share, dtype)
   local size = auto:latent(frames, h, w)
-  local g, given = G.graph(params), { x = filled("x", { 2, frames, h, w, 3 }),
+  local given = { x = filled("x", { 2, frames, h, w, 3 }),
     noise = filled("noise", { 2, size[2], size[3], size[4], size[1] }) }
   local x, noise = g:input("x", "f32", given.x.shape), g:input("noise", "f32", given.noise.shape)
   local again = recompute and function() return true end or nil
@@ -156,79 +145,48 @@ function jobs.train(variant, share, frames, h, w, dtype, recompute)
   else
     out = auto:reconstruct(g, x, again)
   end
-  given.weight = filled("weight", out.shape)
-  local loss = ops.sum(out * g:input("weight", "f32", out.shape), { axes = { 0, 1, 2, 3, 4 } })
+  local loss = cases.weighted(g, given, out)
   if normal then
     loss = loss + ops.sum(normal.mean * normal.mean * noise, { axes = { 0, 1, 2, 3, 4 } })
   else
     given.noise = nil
   end
-  return gradients(g, params, given, out, loss)
+  return gradients(device, params, g, out, loss, given, weight_of)
 end
 
 -- the losses of two clips where a family has them by itself, and the gradients of their sum
-function jobs.lose(variant, share, frames, h, w, dtype)
-  local params = G.params(dtype)
-  local _, family, fields = made(variant, dtype)
-  local auto = family.trained(params, fields, { dtype = dtype })
-  auto:share_over(share)
-  params:seal()
+function jobs.lose(device, variant, share, frames, h, w, dtype)
+  local auto, params, g = trained(variant, share, dtype)
   local given, io = { pixels = bytes("x", { 2, frames, 3, h, w }),
     seed = T.from({ 1 }, { 5 }, "i64"), keys = T.from({ 2 }, { 11, 12 }, "i64"),
     epoch = T.from({ 1 }, { 0 }, "i32") }, { B = 2 }
-  local g = G.graph(params)
   for name, value in pairs(given) do
     io[name] = g:input(name, value.dtype, value.shape)
   end
   local terms = auto:losses(g, io)
   local all = terms.error + terms.kl
-  return gradients(g, params, given, all, (ops.sum(all, { axes = { 0 } })))
+  return gradients(device, params, g, all, (ops.sum(all, { axes = { 0 } })), given, weight_of)
 end
 
--- The worst relative error of a parameter's gradient, and that of all together. What is next to
--- nothing counts against all of them, as that of the keys' biases, which is zero.
-local function worst(got, want)
-  local squares, errors, n, most = 0, 0, 0, 0
-  for i, w in ipairs(want) do
-    squares, n = squares + norm(w) ^ 2, n + T.count(w.shape)
-    errors = errors + norm(got[i] - w) ^ 2
-  end
-  for i, w in ipairs(want) do
-    local floor = 1e-2 * (squares / n) ^ 0.5 * T.count(w.shape) ^ 0.5
-    most = math.max(most, norm(got[i] - w) / math.max(norm(w), floor))
-  end
-  return most, n > 0 and (errors / squares) ^ 0.5 or 0
-end
-
-for line in io.lines(arg[1]) do
-  local name, job, variant, size, by, frames, h, w, more = line:match(
-    "^(.-): (%a+) (%a+) (%d) (%a+) (%d+) (%d+) (%d+) ?(%S*)$")
-  size, frames, h, w = size // 1 | 0, frames // 1 | 0, h // 1 | 0, w // 1 | 0
-  local group <close> = world:split(world:rank() < size and 0 or nil)
-  if group then
-    local own <close> = E.device(os.getenv "MOONREEL_DEVICE" or "cpu", 1)
-    device = own
+cases.run(function(_, _, size) return size end,
+  function(at, job, variant, size, by, frames, h, w, more)
     local dtype = more == "bf16" and more or "f32"
-    local want, want_grads = jobs[job](variant, nil, frames, h, w, dtype)
-    world:reset_counts()
-    local share = shared.new { by = by, comm = group, trains = job == "train" or job == "lose" }
-    local got, grads, planned = jobs[job](variant, share, frames, h, w, dtype, more == "recompute")
-    local sent = world:counts()
-    for _, p in ipairs(grads) do
-      group:all_reduce(p)
+    local want, want_grads = jobs[job](at.device, variant, nil, frames, h, w, dtype)
+    at.world:reset_counts()
+    local share = shared.new { by = by, comm = at.group, trains = job == "train" or job == "lose" }
+    local got, grads, planned, list = jobs[job](at.device, variant, share, frames, h, w, dtype,
+      more == "recompute")
+    local counts = at.world:counts()
+    for _, p in ipairs(list) do
+      if grads[p.name] then
+        at.group:all_reduce(grads[p.name])
+      end
     end
-    local function bytes(op) return sent[op] and sent[op].bytes or 0 end
-    local one, all_grads = worst(grads, want_grads)
-    local reported = T.from({ 1, 7 }, { norm(got - want) / norm(want), one, all_grads, bytes "shift",
-      bytes "all_to_all", bytes "all_gather", planned or -1 }, "f64")
-    local all = group:all_gather(reported):totable()
-    if group:rank() == 0 then
-      print(name .. ": " .. table.concat(all, " "))
-      io.stdout:flush()
-    end
-  end
-  world:barrier()
-end
+    -- next to nothing is the gradient of the keys' biases, which is zero
+    local one, all = cases.errors(grads, want_grads, list, 1e-2)
+    return { cases.norm(got - want) / cases.norm(want), one, all, cases.sent(counts, "shift"),
+      cases.sent(counts, "all_to_all"), cases.sent(counts, "all_gather"), planned }
+  end)
 ]]
 
 local LIST = [[
@@ -287,25 +245,11 @@ local function sent(row, rank)
   return { table.unpack(row, rank * EACH + 4, rank * EACH + 6) }
 end
 
--- what a run printed: numbers by the name of the case
-local function rows_of(output)
-  local rows = {}
-  for name, rest in output:gmatch "([^\n]+): ([^\n]+)\n" do
-    rows[name] = {}
-    for number in rest:gmatch "%S+" do
-      table.insert(rows[name], tonumber(number))
-    end
-  end
-  return rows
-end
-
 describe("nn.shared", function()
   local dir, done, errors
   setup(function()
     dir = folder.new()
-    local script, list = dir:write("cases.lua", CASES), dir:write("cases", LIST)
-    done = process.run({ process.program(), "-n", "4", script, list }, "", { deadline_s = 600 })
-    errors = rows_of(done.output)
+    done, errors = rank_cases.start(dir, CASES, LIST)
   end)
   teardown(function() dir:remove() end)
 
@@ -375,18 +319,17 @@ describe("nn.shared", function()
 
   -- the results of some cases on another device
   local function elsewhere(device, wanted)
-    local list = {}
-    for line in LIST:gmatch "[^\n]+" do
+    local list, n = rank_cases.some(LIST, function(line)
       for _, name in ipairs(wanted) do
-        list[#list + 1] = line:find(name .. ":", 1, true) == 1 and line or nil
+        if line:find(name .. ":", 1, true) == 1 then
+          return true
+        end
       end
-    end
-    assert.equal(#wanted, #list)
-    local done_there = process.run({ "/usr/bin/env", "MOONREEL_DEVICE=" .. device,
-      "MOONREEL_CUDAEMU=seed=2", process.program(), "-n", "4", dir.path .. "/cases.lua",
-      dir:write(device, table.concat(list, "\n") .. "\n") }, "", { deadline_s = 600 })
-    assert.equal(0, done_there.exit, done_there.output)
-    return rows_of(done_there.output)
+    end)
+    assert.equal(#wanted, n)
+    local there, rows = rank_cases.start(dir, CASES, list, device)
+    assert.equal(0, there.exit, there.output)
+    return rows
   end
 
   it("gives it in whatever order queues run", function()
