@@ -22,6 +22,13 @@ static mr_dptr address(const mr_program *p, mr_ref x)
     return mr_program_address(p, v->storage) + (size_t)v->offset;
 }
 
+mr_dptr mr_program_result_at(const mr_program *p, const result *r)
+{
+    const mr_value *v = mr_graph_value(p->graph, r->value);
+    bool arena = mr_graph_storage(p->graph, v->storage)->kind == MR_ARENA;
+    return arena ? p->results + r->offset : mr_program_address(p, v->storage) + (size_t)v->offset;
+}
+
 void mr_program_bind(mr_program *p)
 {
     mr_device *dev = p->exec->dev;

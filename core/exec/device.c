@@ -73,14 +73,6 @@ bool mr_device_at_once(const char *device)
     return false;
 }
 
-void mr_device_close(mr_device *dev)
-{
-    if (!dev)
-        return;
-    mr_eager_drop(dev);
-    dev->ops->close(dev);
-}
-
 mr_status mr_device_memory(mr_device *dev, size_t *free_bytes, size_t *total_bytes)
 {
     return dev->ops->memory(dev, free_bytes, total_bytes);

@@ -46,7 +46,7 @@ static void drop(entry *e)
     mr_free(e);
 }
 
-void mr_eager_drop(mr_device *dev)
+static void drop_cache(mr_device *dev)
 {
     cache *c = dev->eager;
     if (!c)
@@ -56,6 +56,14 @@ void mr_eager_drop(mr_device *dev)
     mr_exec_free(c->exec);
     mr_free(c);
     dev->eager = NULL;
+}
+
+void mr_device_close(mr_device *dev)
+{
+    if (!dev)
+        return;
+    drop_cache(dev);
+    dev->ops->close(dev);
 }
 
 static mr_status open_cache(mr_device *dev)
@@ -68,7 +76,7 @@ static mr_status open_cache(mr_device *dev)
     dev->eager = c;
     mr_status st = mr_exec_new(dev, NULL, NULL, &c->exec);
     if (st != MR_OK)
-        mr_eager_drop(dev);
+        drop_cache(dev);
     return st;
 }
 

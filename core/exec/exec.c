@@ -2,7 +2,6 @@
 #include "exec/room.h"
 #include "cpu/cpu.h"
 
-#include <stdio.h>
 #include <string.h>
 
 static mr_status add_region(mr_exec *e, const mr_region_row *row)
@@ -146,83 +145,11 @@ void mr_exec_free(mr_exec *e)
     mr_free(e);
 }
 
-mr_status mr_exec_works(const mr_exec *e)
-{
-    return e->dev ? MR_OK
-                  : mr_fail(MR_E_USAGE, "this executor plans and has no device; try: an executor "
-                                        "on a device, for what runs");
-}
-
 mr_status mr_exec_sync(mr_exec *e)
 {
     MR_TRY(mr_exec_works(e));
     e->waits.all++;
     return e->dev->ops->sync(e->dev);
-}
-
-mr_status mr_exec_staging(mr_exec *e, size_t bytes)
-{
-    if (bytes <= e->staging_bytes)
-        return MR_OK;
-    void *more = mr_alloc(bytes);
-    if (!more)
-        return mr_fail_memory(bytes);
-    mr_free(e->staging);
-    e->staging = more, e->staging_bytes = bytes;
-    return MR_OK;
-}
-
-static const region *find(const mr_exec *e, const char *name)
-{
-    for (int i = 0; i < e->n_regions; i++)
-        if (strcmp(e->regions[i].row.name, name) == 0)
-            return &e->regions[i];
-    return NULL;
-}
-
-int mr_exec_regions(const mr_exec *e)
-{
-    return e->n_regions;
-}
-const mr_region_row *mr_exec_region_at(const mr_exec *e, int i)
-{
-    return &e->regions[i].row;
-}
-const mr_region_row *mr_exec_region(const mr_exec *e, const char *name)
-{
-    const region *r = find(e, name);
-    return r ? &r->row : NULL;
-}
-
-const region *mr_exec_need(const mr_exec *e, const char *name)
-{
-    const region *r = find(e, name);
-    char list[256] = "none";
-    for (size_t i = 0, n = 0; !r && i < (size_t)e->n_regions && n < sizeof list; i++)
-        n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "",
-                              e->regions[i].row.name);
-    if (!r)
-        mr_fail(MR_E_USAGE, "this executor has no region '%s', it has %s; try: a row for it", name,
-                list);
-    return r;
-}
-
-const void *mr_exec_host(const mr_exec *e, const char *name)
-{
-    const region *r = find(e, name);
-    if (r && e->dev && r->row.space == MR_SPACE_PINNED)
-        return e->dev->ops->host(e->dev, r->at);
-    return r && e->dev && e->dev->host ? (const void *)r->at : NULL;
-}
-
-mr_status mr_exec_transient(const mr_exec *e)
-{
-    return !e->lost ? MR_OK
-                    : mr_fail(MR_E_USAGE,
-                              "region '%s' lies in the arena, and a run that does not name it, or "
-                              "a program compiled since, took its place; try: read it behind the "
-                              "run that makes it, compile first",
-                              e->transient->row.name);
 }
 
 static mr_status place(mr_exec *e, const char *name, size_t at, size_t bytes, mr_dptr *out)

@@ -1,4 +1,5 @@
-/* exec: how fast a device is, measured in some milliseconds, and what a run will take by it.
+/* exec: how fast a device is, measured in some milliseconds, what a run will take by it, and what
+ * it took.
  *
  * A step takes flop / rate + bytes / bandwidth plus a fixed part. Both rates are those of its kind,
  * which is probed by one shape, where bytes follow from operations, or by two, of which the first
@@ -351,7 +352,8 @@ static const mr_rates *rates_of(const mr_exec *e, mr_dtype dtype)
     return &(e->dev ? e->dev->rates : e->rates)[dtype == MR_BF16];
 }
 
-double mr_step_expected(const mr_exec *e, const mr_step *s)
+/* Seconds by rates that are there already; 0 without them. */
+static double expected(const mr_exec *e, const mr_step *s)
 {
     const mr_rates *r = rates_of(e, dtype_of(s));
     if (!(r->step_s > 0))
@@ -385,11 +387,42 @@ mr_status mr_program_seconds(const mr_program *p, double *seconds)
     for (int i = 0; i < p->n_run; i++) {
         const mr_step *step = &p->steps[p->n_setup + i];
         MR_TRY_GOTO(need_rates(p->exec, dtype_of(step)));
-        took[i] = mr_step_expected(p->exec, step);
+        took[i] = expected(p->exec, step);
         sum += took[i];
     }
     *seconds = p->exec->at_once ? sum : mr_schedule_play(s, took, took + mr_schedule_steps(s));
 out:
     mr_free(took);
     return st;
+}
+
+/* ---- times of a program ---- */
+
+mr_status mr_program_time(mr_program *p, bool on)
+{
+    MR_TRY(mr_exec_sync(p->exec));
+    int n = p->n_run + p->n_copies;
+    size_t all = (size_t)(n + 2 * p->n_slots + p->n_outputs);
+    if (!p->clocks)
+        p->clocks = mr_alloc(all * sizeof *p->clocks);
+    if (!p->clocks)
+        return mr_fail_memory(all * sizeof *p->clocks);
+    memset(p->clocks, 0, all * sizeof *p->clocks);
+    for (int i = 0; i < n; i++)
+        p->steps[p->n_setup + i].clock = on ? &p->clocks[i] : NULL;
+    p->timed = on;
+    return MR_OK;
+}
+
+int mr_program_times(const mr_program *p, mr_step_time *out, int cap)
+{
+    if (p->exec->dev)
+        p->exec->dev->ops->sync(p->exec->dev);
+    for (int i = 0; i < p->n_run && i < cap; i++) {
+        const mr_step *s = &p->steps[p->n_setup + i];
+        out[i] = (mr_step_time){
+            s->node,  p->clocks ? p->clocks[i].seconds : 0, expected(p->exec, s), mr_step_cost(s),
+            s->naive, mr_step_way(s, &p->exec->facts)};
+    }
+    return p->n_run;
 }

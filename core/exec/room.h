@@ -20,8 +20,6 @@ mr_status mr_step_run(const mr_step *step, const mr_call *call);
 mr_cost mr_step_cost(const mr_step *step);
 /* The way its kernel goes, as mr_kernel says; NULL: the usual one. */
 const char *mr_step_way(const mr_step *step, const mr_facts *facts);
-/* Seconds by rates that are there already; 0 without them. */
-double mr_step_expected(const mr_exec *exec, const mr_step *step);
 
 /* `memory` of devices that live in the host's. */
 mr_status mr_host_memory(mr_device *dev, size_t *free_bytes, size_t *total_bytes);
@@ -30,7 +28,6 @@ mr_status mr_shadow_open(int threads, mr_device **out);
 /* How the queues of the next run are ordered, by number (shadow.c); those after it take the numbers
  * that follow. Opened, the device begins with 0. */
 void mr_shadow_order(mr_device *dev, uint64_t number);
-void mr_eager_drop(mr_device *dev);
 /* Tell a checking device; 0 is no block. */
 void mr_device_guard(mr_device *dev, mr_dptr p, mr_guard guard);
 
@@ -131,8 +128,8 @@ struct mr_program {
     bool timed;
 };
 
-/* Lay out the graph of an empty program and choose its steps (plan.c). */
-mr_status mr_program_plan(mr_program *p);
+/* ---- what is held (held.c) ---- */
+
 /* Refuses for an executor that plans. */
 mr_status mr_exec_works(const mr_exec *exec);
 mr_status mr_exec_staging(mr_exec *exec, size_t bytes);
@@ -140,12 +137,17 @@ mr_status mr_exec_staging(mr_exec *exec, size_t bytes);
 mr_status mr_exec_transient(const mr_exec *exec);
 /* NULL and an error that lists those there are. */
 const region *mr_exec_need(const mr_exec *exec, const char *name);
-mr_dptr mr_program_address(const mr_program *p, int storage);
 const result *mr_program_result(const mr_program *p, const char *name);
-mr_dptr mr_program_result_at(const mr_program *p, const result *r);
 /* "`what` 'name' is [4] f32, the tensor given is [3] f32": MR_E_SHAPE. */
 mr_status mr_shapes_differ(const char *what, const char *name, const mr_desc *came,
                            const mr_desc *expected);
+
+/* ---- programs ---- */
+
+/* Lay out the graph of an empty program and choose its steps (plan.c). */
+mr_status mr_program_plan(mr_program *p);
+mr_dptr mr_program_address(const mr_program *p, int storage);
+mr_dptr mr_program_result_at(const mr_program *p, const result *r);
 /* Fill data pointers, workspaces and spans from the blocks' present addresses (bind.c). */
 void mr_program_bind(mr_program *p);
 /* Say of each step what it uses of the arena, and for whom it waits. */

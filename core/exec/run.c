@@ -1,32 +1,6 @@
 /* exec: a program at work - runs, outputs, facts. Licence: Apache-2.0 */
 #include "exec/room.h"
 
-#include <string.h>
-
-mr_status mr_shapes_differ(const char *what, const char *name, const mr_desc *came,
-                           const mr_desc *expected)
-{
-    char a[128], b[128];
-    return mr_fail(MR_E_SHAPE, "%s '%s' is %s, the tensor given is %s", what, name,
-                   mr_desc_text(expected, b, sizeof b), mr_desc_text(came, a, sizeof a));
-}
-
-const result *mr_program_result(const mr_program *p, const char *name)
-{
-    for (int i = 0; i < p->n_outputs; i++)
-        if (strcmp(p->outputs[i].name, name) == 0)
-            return &p->outputs[i];
-    mr_fail(MR_E_USAGE, "the graph has no output '%s'", name);
-    return NULL;
-}
-
-mr_dptr mr_program_result_at(const mr_program *p, const result *r)
-{
-    const mr_value *v = mr_graph_value(p->graph, r->value);
-    bool arena = mr_graph_storage(p->graph, v->storage)->kind == MR_ARENA;
-    return arena ? p->results + r->offset : mr_program_address(p, v->storage) + (size_t)v->offset;
-}
-
 mr_status mr_program_get(mr_program *p, const char *output, const mr_view *out)
 {
     MR_TRY(mr_exec_works(p->exec));

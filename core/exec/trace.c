@@ -1,40 +1,8 @@
-/* exec: where the time of a run goes - a table and a Chrome trace file. Licence: Apache-2.0 */
+/* exec: where the time of a run goes - the schedule and a Chrome trace file. Licence: Apache-2.0 */
 #include "exec/room.h"
 #include "base/text.h"
 
 #include <string.h>
-
-mr_status mr_program_time(mr_program *p, bool on)
-{
-    MR_TRY(mr_exec_sync(p->exec));
-    int n = p->n_run + p->n_copies;
-    size_t all = (size_t)(n + 2 * p->n_slots + p->n_outputs);
-    if (!p->clocks)
-        p->clocks = mr_alloc(all * sizeof *p->clocks);
-    if (!p->clocks)
-        return mr_fail_memory(all * sizeof *p->clocks);
-    memset(p->clocks, 0, all * sizeof *p->clocks);
-    for (int i = 0; i < n; i++)
-        p->steps[p->n_setup + i].clock = on ? &p->clocks[i] : NULL;
-    p->timed = on;
-    return MR_OK;
-}
-
-int mr_program_times(const mr_program *p, mr_step_time *out, int cap)
-{
-    if (p->exec->dev)
-        p->exec->dev->ops->sync(p->exec->dev);
-    for (int i = 0; i < p->n_run && i < cap; i++) {
-        const mr_step *s = &p->steps[p->n_setup + i];
-        out[i] = (mr_step_time){s->node,
-                                p->clocks ? p->clocks[i].seconds : 0,
-                                mr_step_expected(p->exec, s),
-                                mr_step_cost(s),
-                                s->naive,
-                                mr_step_way(s, &p->exec->facts)};
-    }
-    return p->n_run;
-}
 
 mr_status mr_program_schedule(const mr_program *p, char **text)
 {

@@ -1,6 +1,6 @@
 /* exec/region: rows of an optimizer become regions: whole or a range, of any dtype, several weights
  * to one element; a master that needs no memory of its own takes none.
- * Covers: core/exec/region.c core/exec/exec.c */
+ * Covers: core/exec/region.c core/exec/exec.c core/exec/held.c */
 #include "execcase.h"
 
 /* what another optimizer could keep: the second half of the weights, moments in bytes with a scale

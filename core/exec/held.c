@@ -1,0 +1,97 @@
+/* exec: what an executor and its programs hold, by name, and errors where it is not there. Licence:
+ * Apache-2.0 */
+#include "exec/room.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const region *find(const mr_exec *e, const char *name)
+{
+    for (int i = 0; i < e->n_regions; i++)
+        if (strcmp(e->regions[i].row.name, name) == 0)
+            return &e->regions[i];
+    return NULL;
+}
+
+mr_status mr_exec_works(const mr_exec *e)
+{
+    return e->dev ? MR_OK
+                  : mr_fail(MR_E_USAGE, "this executor plans and has no device; try: an executor "
+                                        "on a device, for what runs");
+}
+
+mr_status mr_exec_transient(const mr_exec *e)
+{
+    return !e->lost ? MR_OK
+                    : mr_fail(MR_E_USAGE,
+                              "region '%s' lies in the arena, and a run that does not name it, or "
+                              "a program compiled since, took its place; try: read it behind the "
+                              "run that makes it, compile first",
+                              e->transient->row.name);
+}
+
+int mr_exec_regions(const mr_exec *e)
+{
+    return e->n_regions;
+}
+
+const mr_region_row *mr_exec_region_at(const mr_exec *e, int i)
+{
+    return &e->regions[i].row;
+}
+
+const mr_region_row *mr_exec_region(const mr_exec *e, const char *name)
+{
+    const region *r = find(e, name);
+    return r ? &r->row : NULL;
+}
+
+const region *mr_exec_need(const mr_exec *e, const char *name)
+{
+    const region *r = find(e, name);
+    char list[256] = "none";
+    for (size_t i = 0, n = 0; !r && i < (size_t)e->n_regions && n < sizeof list; i++)
+        n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "",
+                              e->regions[i].row.name);
+    if (!r)
+        mr_fail(MR_E_USAGE, "this executor has no region '%s', it has %s; try: a row for it", name,
+                list);
+    return r;
+}
+
+const void *mr_exec_host(const mr_exec *e, const char *name)
+{
+    const region *r = find(e, name);
+    if (r && e->dev && r->row.space == MR_SPACE_PINNED)
+        return e->dev->ops->host(e->dev, r->at);
+    return r && e->dev && e->dev->host ? (const void *)r->at : NULL;
+}
+
+mr_status mr_exec_staging(mr_exec *e, size_t bytes)
+{
+    if (bytes <= e->staging_bytes)
+        return MR_OK;
+    void *more = mr_alloc(bytes);
+    if (!more)
+        return mr_fail_memory(bytes);
+    mr_free(e->staging);
+    e->staging = more, e->staging_bytes = bytes;
+    return MR_OK;
+}
+
+const result *mr_program_result(const mr_program *p, const char *name)
+{
+    for (int i = 0; i < p->n_outputs; i++)
+        if (strcmp(p->outputs[i].name, name) == 0)
+            return &p->outputs[i];
+    mr_fail(MR_E_USAGE, "the graph has no output '%s'", name);
+    return NULL;
+}
+
+mr_status mr_shapes_differ(const char *what, const char *name, const mr_desc *came,
+                           const mr_desc *expected)
+{
+    char a[128], b[128];
+    return mr_fail(MR_E_SHAPE, "%s '%s' is %s, the tensor given is %s", what, name,
+                   mr_desc_text(expected, b, sizeof b), mr_desc_text(came, a, sizeof a));
+}
