@@ -1,20 +1,7 @@
 --- Rooms know their left neighbours alone: no circle between them, and nothing named that is not
 -- there.
 local base = require "moonreel.core.base"
-
--- files below a folder with an ending, as paths
-local function files(folder, ending, into)
-  into = into or {}
-  for _, name in ipairs(base.list_dir(folder)) do
-    local path = folder .. "/" .. name
-    if base.exists(path .. "/.") then
-      files(path, ending, into)
-    elseif name:match(ending) then
-      into[#into + 1] = path
-    end
-  end
-  return into
-end
+local files = require("spec.support.sources").files
 
 -- lines of a file, numbered
 local function lines(path)

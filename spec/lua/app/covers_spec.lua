@@ -3,20 +3,7 @@
 -- names it. A star stands for any name, and so does NAME: a star behind a slash would open a
 -- comment in C.
 local base = require "moonreel.core.base"
-
--- files below a folder with an ending, as paths
-local function files(folder, ending, into)
-  into = into or {}
-  for _, name in ipairs(base.list_dir(folder)) do
-    local path = folder .. "/" .. name
-    if base.exists(path .. "/.") then
-      files(path, ending, into)
-    elseif name:match(ending) then
-      into[#into + 1] = path
-    end
-  end
-  return into
-end
+local files = require("spec.support.sources").files
 
 -- paths that a spec's head comment names after `Covers:`
 local function named(path)
