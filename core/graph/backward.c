@@ -26,11 +26,6 @@ typedef struct walk {
     bool apart; /* of wrt alone, before the backward pass: what it adds are forward nodes */
 } walk;
 
-bool graph_is_leaf(const value *v)
-{
-    return v->view == VIEW_NONE || v->view == VIEW_WINDOW || v->view == VIEW_DETACHED;
-}
-
 /* ---- gradients ---- */
 
 static mr_status add_grad(walk *w, mr_ref x, mr_ref grad)

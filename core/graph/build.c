@@ -1,7 +1,6 @@
 /* graph: adding inputs, constants, nodes and views. Licence: Apache-2.0 */
 #include "graph/room.h"
 
-#include <stdio.h>
 #include <string.h>
 
 mr_status mr_graph_new(mr_params *params, const mr_graph_options *options, mr_graph **out)
@@ -56,18 +55,6 @@ mr_status mr_graph_set_queue(mr_graph *g, mr_queue queue, mr_queue *before)
     return MR_OK;
 }
 
-/* A leaf: a value without producer on a storage of its own. */
-static mr_status leaf(mr_graph *g, const mr_storage *storage, const mr_desc *desc, int param,
-                      mr_ref *out)
-{
-    MR_TRY(VEC_PUSH(g->storages, *storage));
-    value v = {.pub = {.storage = g->storages.n - 1, .desc = *desc, .node = -1, .param = param},
-               .parent = MR_NONE,
-               .setup = storage->kind == MR_CONST};
-    MR_TRY(graph_new_value(g, &v, out));
-    return VEC_PUSH(g->tape, ((tape_entry){-1, *out}));
-}
-
 static mr_status check_shape(const char *kind, const char *name, mr_dtype dtype, int rank,
                              const int64_t *dim)
 {
@@ -86,7 +73,7 @@ mr_status mr_graph_input(mr_graph *g, const char *name, mr_dtype dtype, int rank
         .kind = MR_INPUT, .bytes = mr_desc_span_bytes(&desc), .name = keep_text(g, name)};
     if (!s.name)
         return mr_fail_memory(strlen(name));
-    return leaf(g, &s, &desc, -1, out);
+    return graph_new_leaf(g, &s, &desc, -1, out);
 }
 
 mr_status mr_graph_const(mr_graph *g, const mr_view *data, mr_ref *out)
@@ -99,7 +86,7 @@ mr_status mr_graph_const(mr_graph *g, const mr_view *data, mr_ref *out)
         return mr_fail_memory(bytes);
     MR_TRY(mr_view_copy(&(mr_view){copy, desc}, data));
     mr_storage s = {.kind = MR_CONST, .bytes = bytes, .data = copy};
-    return leaf(g, &s, &desc, -1, out);
+    return graph_new_leaf(g, &s, &desc, -1, out);
 }
 
 mr_status mr_graph_region(mr_graph *g, const char *region, mr_space space, mr_dtype dtype,
@@ -118,75 +105,10 @@ mr_status mr_graph_region(mr_graph *g, const char *region, mr_space space, mr_dt
                     .region_offset = offset * (int64_t)mr_dtype_bytes(dtype)};
     if (!s.region)
         return mr_fail_memory(strlen(region));
-    return leaf(g, &s, &desc, -1, out);
-}
-
-mr_status mr_graph_param(mr_graph *g, int id, mr_ref *out)
-{
-    MR_TRY(graph_check_open(g, "parameter"));
-    const mr_param *p = g->params ? mr_params_at(g->params, id) : NULL;
-    if (!p)
-        return mr_fail(MR_E_USAGE, "parameter %d is not in the graph's table of %d", id,
-                       g->params ? mr_params_count(g->params) : 0);
-    if (!mr_params_sealed(g->params))
-        return mr_fail(MR_E_USAGE, "parameter '%s': seal the table before building graphs",
-                       p->name);
-    if (!p->frozen && mr_params_shares(g->params)->weights)
-        return graph_gathered(g, id, out);
-    mr_storage s = {.kind = MR_REGION,
-                    .bytes = mr_desc_span_bytes(&p->desc),
-                    .region = p->frozen ? "frozen" : "w",
-                    .region_offset = p->offset * (int64_t)mr_dtype_bytes(p->desc.dtype),
-                    .name = p->name};
-    return leaf(g, &s, &p->desc, id, out);
+    return graph_new_leaf(g, &s, &desc, -1, out);
 }
 
 /* ---- nodes ---- */
-
-static const char *node_name(mr_graph *g, const char *op)
-{
-    char text[256];
-    const char *in = g->open_block >= 0 ? g->blocks.at[g->open_block].name : "";
-    snprintf(text, sizeof text, "%s%s%s#%d", in, *in ? "/" : "", op, g->nodes.n);
-    return keep_text(g, text);
-}
-
-static mr_status append_op(mr_graph *g, const mr_op *op, const mr_attr *attrs, int n_attrs,
-                           const mr_ref *in, int n_in, mr_ref *outs)
-{
-    mr_node node = {.op = op,
-                    .n_in = n_in,
-                    .origin = g->origin,
-                    .block = g->open_block,
-                    .queue = g->queue,
-                    .recompute_of = -1,
-                    .after = MR_NONE,
-                    .backward = g->backward,
-                    .name = node_name(g, op->name)};
-    if (!node.name)
-        return mr_fail_memory(64);
-    for (int i = 0; i < MR_MAX_IN; i++)
-        node.in[i] = i < n_in ? in[i] : MR_NONE;
-    mr_status st = mr_op_attrs(op, attrs, n_attrs, node.attr);
-    if (st != MR_OK) {
-        mr_fail_where(op->name, node.name, node.origin);
-        return st;
-    }
-    return graph_append(g, &node, outs);
-}
-
-static mr_status dense_copy(mr_graph *g, mr_ref x, mr_ref *out)
-{
-    const mr_op *copy = mr_op_find("copy");
-    if (!copy)
-        return mr_fail(MR_E_INTERNAL, "the op table has no row 'copy'");
-    return append_op(g, copy, MR_NO_ATTRS, &x, 1, out);
-}
-
-static mr_space space_of(const mr_graph *g, mr_ref x)
-{
-    return g->storages.at[g->values.at[x].pub.storage].space;
-}
 
 mr_status mr_graph_add(mr_graph *g, const char *name, const mr_attr *attrs, int n_attrs,
                        const mr_ref *in, int n_in, mr_ref *outs)
@@ -208,7 +130,7 @@ mr_status mr_graph_add(mr_graph *g, const char *name, const mr_attr *attrs, int 
             continue;
         }
         MR_TRY(graph_check_ref(g, args[i], name));
-        if (space_of(g, args[i]) != MR_SPACE_DEVICE)
+        if (graph_space_of(g, args[i]) != MR_SPACE_DEVICE)
             return mr_fail(MR_E_USAGE, "op '%s': input '%s' lies in host memory; try: move it back",
                            name, op->in[i].name);
         if (g->backward)
@@ -218,9 +140,17 @@ mr_status mr_graph_add(mr_graph *g, const char *name, const mr_attr *attrs, int 
         for (int o = 0; o < mr_op_n_out(op); o++)
             written = written || (op->out[o].must && op->out[o].inplace == i + 1);
         if (!written && !graph_strides_fit(op->in[i].access, &g->values.at[args[i]].pub.desc))
-            MR_TRY(dense_copy(g, args[i], &args[i]));
+            MR_TRY(graph_dense_copy(g, args[i], &args[i]));
     }
-    return append_op(g, op, attrs, n_attrs, args, want, outs);
+    return graph_append_op(g, op, attrs, n_attrs, args, want, outs);
+}
+
+mr_status graph_zeros(mr_graph *g, mr_dtype dtype, int rank, const int64_t *dim, mr_ref *out)
+{
+    mr_ints dims = {.n = rank};
+    memcpy(dims.v, dim, sizeof *dim * (size_t)rank);
+    return mr_graph_add(g, "zeros", MR_ATTRS({"dtype", .i = dtype}, {"dims", .ints = &dims}), NULL,
+                        0, out);
 }
 
 /* ---- views ---- */
@@ -261,7 +191,7 @@ mr_status mr_graph_reshape(mr_graph *g, mr_ref x, int rank, const int64_t *dim, 
         // does it fail for the shape, or only for the strides?
         flat = mr_desc_dense(from->dtype, from->rank, from->dim);
         MR_TRY(blame(g, mr_desc_reshape(&flat, rank, dim, &desc), "reshape"));
-        MR_TRY(dense_copy(g, x, &x));
+        MR_TRY(graph_dense_copy(g, x, &x));
     }
     return add_view(g, x, &desc, 0, (value){.view = VIEW_RESHAPE}, out);
 }
@@ -354,84 +284,6 @@ mr_status mr_graph_detach(mr_graph *g, mr_ref x, mr_ref *out)
     return MR_OK;
 }
 
-/* ---- other memory ---- */
-
-/* x as it is copied to another memory: bytes move as they lie. */
-static mr_status as_bytes(mr_graph *g, mr_ref *x)
-{
-    if (mr_desc_is_dense(&g->values.at[*x].pub.desc))
-        return MR_OK;
-    if (space_of(g, *x) != MR_SPACE_DEVICE)
-        return mr_fail(MR_E_USAGE, "move: a strided view in host memory; try: move all of it");
-    return dense_copy(g, *x, x);
-}
-
-mr_status mr_graph_move(mr_graph *g, mr_ref x, mr_space space, mr_ref after, mr_ref *out)
-{
-    MR_TRY(graph_check_open(g, "move"));
-    MR_TRY(graph_check_ref(g, x, "move"));
-    if (after != MR_NONE)
-        MR_TRY(graph_check_ref(g, after, "move"));
-    const value *v = &g->values.at[x];
-    mr_class kind = g->storages.at[v->pub.storage].kind;
-    if (space_of(g, x) == space || v->setup || kind == MR_CONST)
-        return mr_fail(MR_E_USAGE, "move: the value %s",
-                       space_of(g, x) == space ? "lies there already" : "is constant");
-    MR_TRY(as_bytes(g, &x));
-    MR_TRY(dense_copy(g, x, out));
-    g->storages.at[g->values.at[*out].pub.storage].space = space;
-    g->values.at[*out].pub.save = true;
-    g->nodes.at[g->values.at[*out].pub.node].after = after;
-    return MR_OK;
-}
-
-mr_status mr_graph_put(mr_graph *g, mr_ref x, mr_ref to, mr_ref *out)
-{
-    MR_TRY(graph_check_open(g, "put"));
-    MR_TRY(graph_check_ref(g, x, "put"));
-    MR_TRY(graph_check_ref(g, to, "put"));
-    const mr_value *into = &g->values.at[to].pub, *from = &g->values.at[x].pub;
-    bool region = g->storages.at[into->storage].kind == MR_REGION;
-    if (!region || space_of(g, x) == space_of(g, to))
-        return mr_fail(MR_E_USAGE,
-                       "put: the place %s; expected a range of a region in the other memory",
-                       region ? "lies in the value's own memory" : "is not in a region");
-    if (from->desc.dtype != into->desc.dtype || !mr_desc_same_shape(&from->desc, &into->desc) ||
-        !mr_desc_is_dense(&into->desc)) {
-        char a[128], b[128];
-        return mr_fail(MR_E_SHAPE, "put: the value is %s, its place %s",
-                       mr_desc_text(&from->desc, a, sizeof a),
-                       mr_desc_text(&into->desc, b, sizeof b));
-    }
-    int storage = into->storage;
-    int64_t offset = into->offset;
-    MR_TRY(as_bytes(g, &x));
-    MR_TRY(dense_copy(g, x, out));
-    mr_value *v = &g->values.at[*out].pub;
-    v->storage = storage, v->offset = offset, v->alias = v->save = true;
-    return MR_OK;
-}
-
-mr_status mr_graph_offload(mr_graph *g, mr_ref x)
-{
-    MR_TRY(graph_check_open(g, "offload"));
-    MR_TRY(graph_check_ref(g, x, "offload"));
-    mr_ref root = g->values.at[x].root, away;
-    if (g->values.at[root].away != MR_NONE)
-        return MR_OK;
-    mr_queue before = g->queue;
-    g->queue = MR_Q_D2H;
-    mr_status st = mr_graph_move(g, root, MR_SPACE_PINNED, MR_NONE, &away);
-    g->queue = before;
-    MR_TRY(st);
-    g->values.at[root].away = away;
-    // what a block begins with goes together: compute waits for what one before it began with
-    if (!g->sending)
-        g->sent_due = g->sent;
-    g->sent = away, g->sending = true;
-    return MR_OK;
-}
-
 /* ---- outputs and blocks ---- */
 
 mr_status mr_graph_output(mr_graph *g, const char *name, mr_ref x)
@@ -443,10 +295,10 @@ mr_status mr_graph_output(mr_graph *g, const char *name, mr_ref x)
     // the host reads whole, dense, kept tensors
     const value *v = &g->values.at[x];
     mr_class kind = g->storages.at[v->pub.storage].kind;
-    if (space_of(g, x) != MR_SPACE_DEVICE)
+    if (graph_space_of(g, x) != MR_SPACE_DEVICE)
         return mr_fail(MR_E_USAGE, "output '%s' lies in host memory; try: move it back", name);
     if (!mr_desc_is_dense(&v->pub.desc) || kind == MR_INPUT || kind == MR_CONST || v->setup)
-        MR_TRY(dense_copy(g, x, &x));
+        MR_TRY(graph_dense_copy(g, x, &x));
     output o = {keep_text(g, name), x};
     if (!o.name)
         return mr_fail_memory(strlen(name));

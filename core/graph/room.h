@@ -111,8 +111,20 @@ mr_status vec_room(void **at, int *cap, int n, size_t size);
 
 mr_status graph_new_storage(mr_graph *g, mr_class kind, size_t bytes, int *out);
 mr_status graph_new_value(mr_graph *g, const value *v, mr_ref *out);
+/* A leaf: a value without producer on a storage of its own. */
+mr_status graph_new_leaf(mr_graph *g, const mr_storage *storage, const mr_desc *desc, int param,
+                         mr_ref *out);
 /* Append a node with inferred outputs; no copies inserted, no tape entry beyond its own. */
 mr_status graph_append(mr_graph *g, const mr_node *node, mr_ref *outs);
+/* The same of an op, under the origin, block and queue in force; and of a copy of x that is dense.
+ */
+mr_status graph_append_op(mr_graph *g, const mr_op *op, const mr_attr *attrs, int n_attrs,
+                          const mr_ref *in, int n_in, mr_ref *outs);
+mr_status graph_dense_copy(mr_graph *g, mr_ref x, mr_ref *out);
+static inline mr_space graph_space_of(const mr_graph *g, mr_ref x)
+{
+    return g->storages.at[g->values.at[x].pub.storage].space;
+}
 /* Append node "zeros" on the queue in force: a value of `rank` dimensions `dim`. */
 mr_status graph_zeros(mr_graph *g, mr_dtype dtype, int rank, const int64_t *dim, mr_ref *out);
 /* Does a gradient end here: a value of its own, or a parameter in gathered weights? */
@@ -122,10 +134,18 @@ bool graph_is_leaf(const value *v);
 mr_status graph_available(mr_graph *g, mr_ref x, mr_ref *out);
 /* Before a backward pass: mark what leaves its recompute block, and the outputs, as kept. */
 void graph_save_results(mr_graph *g);
+
+/* ---- rank_ops.c: operations between ranks, in their order ---- */
+
+/* What the gather that comes waits for: compute begins with what was gathered last. */
+mr_ref graph_next_gather(mr_graph *g);
+/* Before a node is repeated that may be of a gather: what the repetition waits for. */
+mr_status graph_gather_again(mr_graph *g, int node, mr_ref *after);
+/* Does a node tell other ranks what they wait for? */
+bool graph_tells(const mr_node *node);
+
 /* ---- shards.c: what ranks share of the table ---- */
 
-/* The parameter `id` in weights that are gathered for it. */
-mr_status graph_gathered(mr_graph *g, int id, mr_ref *out);
 /* Where the gradient of `desc` elements of a parameter, from its element `at` on, is added up. */
 mr_status graph_grad_place(mr_graph *g, int param, int64_t at, const mr_desc *desc, mr_ref *out);
 /* Is that such a place? Then the row that made it has added it there. */
@@ -135,10 +155,6 @@ bool graph_in_grad(const mr_graph *g, mr_ref grad);
 mr_status graph_count_leaves(mr_graph *g);
 void graph_leaf_over(mr_graph *g, int param);
 mr_status graph_reduce_complete(mr_graph *g, bool all);
-/* Before a node is repeated that may be of a gather: what the repetition waits for. */
-mr_status graph_gather_again(mr_graph *g, int node, mr_ref *after);
-/* Does a node tell other ranks what they wait for? */
-bool graph_tells(const mr_node *node);
 
 /* ---- fresh.c: gradients that begin at zero ---- */
 

@@ -1,5 +1,5 @@
-/* graph: what ranks share of a parameter table - weights gathered for each pass, gradients reduced
- * bucket by bucket.
+/* graph: parameters as values, and what ranks share of their table - weights gathered for each
+ * pass, gradients reduced bucket by bucket.
  *
  * A bucket of gradients is zeroed when the first row adds to it and reduced when the last leaf of
  * its parameters is over in the backward walk. Buckets go from the last to the first, whatever
@@ -8,10 +8,7 @@
  * to 3, 9. Licence: Apache-2.0 */
 #include "graph/room.h"
 
-#include "base/text.h"
-
 #include <stdio.h>
-#include <string.h>
 
 static const mr_param_shares *shares_of(const mr_graph *g)
 {
@@ -32,20 +29,7 @@ static mr_status open_buckets(mr_graph *g)
     return MR_OK;
 }
 
-bool graph_tells(const mr_node *node)
-{
-    return strcmp(node->op->name, "gather") == 0 || strcmp(node->op->name, "reduce_scatter") == 0;
-}
-
 /* ---- weights ---- */
-
-/* What the gather that comes waits for: compute begins with what was gathered last. */
-static mr_ref next_gather(mr_graph *g)
-{
-    mr_ref after = g->gather_at;
-    g->gather_at = g->newest;
-    return after;
-}
 
 static mr_status add_gather(mr_graph *g, int i, mr_ref *x)
 {
@@ -60,7 +44,7 @@ static mr_status add_gather(mr_graph *g, int i, mr_ref *x)
             x, 1, x));
         g->values.at[*x].gathered = true;
         if (k == s->hops - 1)
-            g->buckets[i].gather = node, g->nodes.at[node].after = next_gather(g);
+            g->buckets[i].gather = node, g->nodes.at[node].after = graph_next_gather(g);
     }
     return VEC_PUSH(g->rank_ops, ((rank_op){.bucket = i}));
 }
@@ -82,7 +66,8 @@ static mr_status gather(mr_graph *g, int i, mr_ref *out)
     return st;
 }
 
-mr_status graph_gathered(mr_graph *g, int id, mr_ref *out)
+/* The parameter `id` in weights that are gathered for it. */
+static mr_status gathered(mr_graph *g, int id, mr_ref *out)
 {
     int64_t start, stop;
     int i = mr_params_bucket_of(g->params, mr_params_at(g->params, id)->offset);
@@ -94,16 +79,24 @@ mr_status graph_gathered(mr_graph *g, int id, mr_ref *out)
     return mr_graph_window(g, b->weights, start, id, out);
 }
 
-mr_status graph_gather_again(mr_graph *g, int node, mr_ref *after)
+mr_status mr_graph_param(mr_graph *g, int id, mr_ref *out)
 {
-    *after = MR_NONE;
-    for (int i = 0; g->buckets && i < mr_params_buckets(g->params); i++) {
-        if (g->buckets[i].gather != node)
-            continue;
-        g->buckets[i].again = true, *after = next_gather(g);
-        return VEC_PUSH(g->rank_ops, ((rank_op){.bucket = i}));
-    }
-    return MR_OK;
+    MR_TRY(graph_check_open(g, "parameter"));
+    const mr_param *p = g->params ? mr_params_at(g->params, id) : NULL;
+    if (!p)
+        return mr_fail(MR_E_USAGE, "parameter %d is not in the graph's table of %d", id,
+                       g->params ? mr_params_count(g->params) : 0);
+    if (!mr_params_sealed(g->params))
+        return mr_fail(MR_E_USAGE, "parameter '%s': seal the table before building graphs",
+                       p->name);
+    if (!p->frozen && mr_params_shares(g->params)->weights)
+        return gathered(g, id, out);
+    mr_storage s = {.kind = MR_REGION,
+                    .bytes = mr_desc_span_bytes(&p->desc),
+                    .region = p->frozen ? "frozen" : "w",
+                    .region_offset = p->offset * (int64_t)mr_dtype_bytes(p->desc.dtype),
+                    .name = p->name};
+    return graph_new_leaf(g, &s, &p->desc, id, out);
 }
 
 /* ---- gradients ---- */
@@ -248,13 +241,4 @@ mr_status mr_graph_echo(mr_graph *g, const mr_graph *like)
         MR_TRY(t.reduces ? reduce(g, t.bucket) : gather(g, t.bucket, &x));
     }
     return MR_OK;
-}
-
-mr_status mr_graph_op_log(const mr_graph *g, char **text)
-{
-    mr_text t = {0};
-    for (int i = 0; i < g->rank_ops.n; i++)
-        mr_text_add(&t, "%s%s %d", i ? ", " : "", g->rank_ops.at[i].reduces ? "reduce" : "gather",
-                    g->rank_ops.at[i].bucket + 1);
-    return mr_text_end(&t, text);
 }

@@ -1,4 +1,5 @@
-/* graph: growing the lists of a graph - storages, values, inferred nodes. Licence: Apache-2.0 */
+/* graph: growing the lists of a graph - storages, values, leaves, inferred nodes.
+ * Licence: Apache-2.0 */
 #include "graph/room.h"
 
 #include <stdio.h>
@@ -27,6 +28,11 @@ bool mr_graph_crosses(const mr_graph *g, const mr_node *node)
         return false;
     return g->storages.at[g->values.at[node->in[0]].pub.storage].space !=
            g->storages.at[g->values.at[node->out[0]].pub.storage].space;
+}
+
+bool graph_is_leaf(const value *v)
+{
+    return v->view == VIEW_NONE || v->view == VIEW_WINDOW || v->view == VIEW_DETACHED;
 }
 
 mr_status graph_check_open(const mr_graph *g, const char *what)
@@ -59,6 +65,17 @@ mr_status graph_new_value(mr_graph *g, const value *v, mr_ref *out)
     if (added->view == VIEW_NONE)
         added->root = *out;
     return MR_OK;
+}
+
+mr_status graph_new_leaf(mr_graph *g, const mr_storage *storage, const mr_desc *desc, int param,
+                         mr_ref *out)
+{
+    MR_TRY(VEC_PUSH(g->storages, *storage));
+    value v = {.pub = {.storage = g->storages.n - 1, .desc = *desc, .node = -1, .param = param},
+               .parent = MR_NONE,
+               .setup = storage->kind == MR_CONST};
+    MR_TRY(graph_new_value(g, &v, out));
+    return VEC_PUSH(g->tape, ((tape_entry){-1, *out}));
 }
 
 // a refusal names the inputs' shapes, also those that its own text leaves out
@@ -179,10 +196,42 @@ mr_status graph_append(mr_graph *g, const mr_node *node, mr_ref *outs)
     return MR_OK;
 }
 
-mr_status graph_zeros(mr_graph *g, mr_dtype dtype, int rank, const int64_t *dim, mr_ref *out)
+static const char *node_name(mr_graph *g, const char *op)
 {
-    mr_ints dims = {.n = rank};
-    memcpy(dims.v, dim, sizeof *dim * (size_t)rank);
-    return mr_graph_add(g, "zeros", MR_ATTRS({"dtype", .i = dtype}, {"dims", .ints = &dims}), NULL,
-                        0, out);
+    char text[256];
+    const char *in = g->open_block >= 0 ? g->blocks.at[g->open_block].name : "";
+    snprintf(text, sizeof text, "%s%s%s#%d", in, *in ? "/" : "", op, g->nodes.n);
+    return mr_arena_strdup(&g->arena, text);
+}
+
+mr_status graph_append_op(mr_graph *g, const mr_op *op, const mr_attr *attrs, int n_attrs,
+                          const mr_ref *in, int n_in, mr_ref *outs)
+{
+    mr_node node = {.op = op,
+                    .n_in = n_in,
+                    .origin = g->origin,
+                    .block = g->open_block,
+                    .queue = g->queue,
+                    .recompute_of = -1,
+                    .after = MR_NONE,
+                    .backward = g->backward,
+                    .name = node_name(g, op->name)};
+    if (!node.name)
+        return mr_fail_memory(64);
+    for (int i = 0; i < MR_MAX_IN; i++)
+        node.in[i] = i < n_in ? in[i] : MR_NONE;
+    mr_status st = mr_op_attrs(op, attrs, n_attrs, node.attr);
+    if (st != MR_OK) {
+        mr_fail_where(op->name, node.name, node.origin);
+        return st;
+    }
+    return graph_append(g, &node, outs);
+}
+
+mr_status graph_dense_copy(mr_graph *g, mr_ref x, mr_ref *out)
+{
+    const mr_op *copy = mr_op_find("copy");
+    if (!copy)
+        return mr_fail(MR_E_INTERNAL, "the op table has no row 'copy'");
+    return graph_append_op(g, copy, MR_NO_ATTRS, &x, 1, out);
 }

@@ -33,9 +33,6 @@ local KNOWN = {
     "bucket.c walk.c",
     "lists.c order.c position.c tail.c trained.c",
   },
-  ["core/graph"] = {
-    "backward.c build.c fresh.c recompute.c shards.c store.c",
-  },
   ["core/index"] = {
     "builder.c column.c compress.c csv.c index.c join.c json_lines.c list.c note.c"
       .. " pack.c ranges.c resume.c score.c sort.c source.c spill.c table.c validate.c",

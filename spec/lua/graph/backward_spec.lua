@@ -1,7 +1,7 @@
 --- Gradients, recomputation, joins and in-place decisions, run on a device.
 -- MOONREEL_DEVICE names the device.
 -- Covers: core/graph/backward.c core/graph/build.c core/graph/finish.c core/graph/read.c
--- core/graph/recompute.c core/bind/graph.c core/bind/op.c core/bind/value.c
+-- core/graph/move.c core/graph/recompute.c core/bind/graph.c core/bind/op.c core/bind/value.c
 local T = require "moonreel.core.tensor"
 local G = require "moonreel.core.graph"
 local E = require "moonreel.core.exec"

@@ -1,6 +1,6 @@
 --- Graphs over a table that ranks share: weights gathered for each pass, two buckets at a time,
 -- gradients reduced bucket by bucket. Here one rank shares with itself; with others:
--- spec/lua/optim/ranks_spec.lua. Covers: core/graph/shards.c
+-- spec/lua/optim/ranks_spec.lua. Covers: core/graph/shards.c core/graph/rank_ops.c
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
