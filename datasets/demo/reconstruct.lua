@@ -7,6 +7,7 @@ local codec_room = require "moonreel.codec"
 local data = require "moonreel.data"
 local measure = require "datasets.demo.measure"
 local render = require "datasets.demo.render"
+local temporary = require "moonreel.data.temporary"
 local world = require "datasets.demo.world"
 
 local reconstruct = {}
@@ -35,12 +36,9 @@ end
 
 -- what a file keeps of a clip: half of the rows and columns of colours
 local function stored(pixels, size, id)
-  local name = os.tmpname()
-  local path = name .. "." .. clips.store(name, pixels, size.frames, id)
-  local kept = data.decode(path, size)
-  os.remove(path)
-  os.remove(name)
-  return kept
+  local dir <close> = temporary.folder()
+  local name = dir.path .. "/clip"
+  return data.decode(name .. "." .. clips.store(name, pixels, size.frames, id), size)
 end
 
 local function decibels(pixels, back)

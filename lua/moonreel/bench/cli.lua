@@ -6,6 +6,7 @@ local core = require "moonreel.core.bench"
 local graph = require "moonreel.bench.graph"
 local process = require "moonreel.core.process"
 local settings = require "moonreel.settings"
+local temporary = require "moonreel.data.temporary"
 
 local cli = {}
 
@@ -95,7 +96,7 @@ local function open_large(dir, seconds)
 end
 
 -- what plans of large runs take: seven stages on 192 GPUs, and the shapes of Open-Sora 2.0
-local function plan_large(seconds)
+local function plan_large(_, seconds)
   local rows = {}
   local function add(what, aim_s, words)
     local took, cpu_s, _, peak = best(seconds, function() return start(words) end)
@@ -163,21 +164,12 @@ function cli.measure(options)
     row("start to the prompt, and leave", 0.050, function() return start{"repl"} end),
     row(("show %s, in all"):format(name), 0.100, function() return start{"show", name} end),
   }
-  local dir = os.tmpname()
-  os.remove(dir)
-  base.make_dir(dir)
-  local ok, problem = pcall(function()
-    for _, more in ipairs { open_large, read_runs } do
-      local list = more(dir, options.seconds)
-      table.move(list, 1, #list, #rows + 1, rows)
-    end
-  end)
-  base.remove_dir(dir)
-  if not ok then
-    error(problem, 0)
+  local dir <close> = temporary.folder()
+  for _, more in ipairs { open_large, read_runs, plan_large } do
+    local list = more(dir.path, options.seconds)
+    table.move(list, 1, #list, #rows + 1, rows)
   end
-  local plans = plan_large(options.seconds)
-  return table.move(plans, 1, #plans, #rows + 1, rows)
+  return rows
 end
 
 return cli

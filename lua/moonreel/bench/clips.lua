@@ -9,6 +9,7 @@ local index_core = require "moonreel.core.index"
 local media = require "moonreel.core.media"
 local paired = require "moonreel.bench.paired"
 local process = require "moonreel.core.process"
+local temporary = require "moonreel.data.temporary"
 
 local clips = {}
 
@@ -242,20 +243,12 @@ local measures = {
 function clips.measure(o)
   local given = setmetatable({ rows = o.rows or 1000000, clips = o.clips or 1500,
     pool_bytes = o.pool_bytes or POOL_BYTES }, { __index = o })
-  local dir, lines = os.tmpname(), {}
-  os.remove(dir)
-  base.make_dir(dir)
-  local ok, problem = pcall(function()
-    for _, one in ipairs(measures) do
-      if not o.only or o.only[one[1]] then
-        local more = one[2](given, dir)
-        table.move(more, 1, #more, #lines + 1, lines)
-      end
+  local dir <close>, lines = temporary.folder(), {}
+  for _, one in ipairs(measures) do
+    if not o.only or o.only[one[1]] then
+      local more = one[2](given, dir.path)
+      table.move(more, 1, #more, #lines + 1, lines)
     end
-  end)
-  base.remove_dir(dir)
-  if not ok then
-    error(problem, 0)
   end
   return lines
 end

@@ -22,6 +22,7 @@ local source = require "moonreel.embed.source"
 local step = require "moonreel.bench.step"
 local t5 = require "moonreel.models.t5"
 local temporal = require "moonreel.models.opensora_vae.temporal"
+local temporary = require "moonreel.data.temporary"
 local work = require "moonreel.plan.work"
 
 local encoders = {}
@@ -214,18 +215,9 @@ local function with_xxl(dir, f)
   for i, row in ipairs(sizes:tensors(s)) do
     list[i] = {name = row.name, shape = row.shape, n = T.count(row.shape)}
   end
-  local folder = dir or os.tmpname()
-  if not dir then
-    os.remove(folder)
-  end
-  base.make_dir(folder)
-  require("moonreel.bench.large").hole(folder .. "/model.safetensors", list)
-  local good, answer = pcall(f, folder)
-  base.remove_dir(folder)
-  if not good then
-    error(answer, 0)
-  end
-  return answer
+  local folder <close> = temporary.folder(dir)
+  require("moonreel.bench.large").hole(folder.path .. "/model.safetensors", list)
+  return f(folder.path)
 end
 
 -- a measurement beside PyTorch's and what is asked of the ratio

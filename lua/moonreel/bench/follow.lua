@@ -8,6 +8,7 @@ local paired = require "moonreel.bench.paired"
 local process = require "moonreel.core.process"
 local settings = require "moonreel.settings"
 local tail = require "moonreel.runs.tail"
+local temporary = require "moonreel.data.temporary"
 local trainer = require "moonreel.trainer"
 
 local follow = {}
@@ -110,27 +111,19 @@ end
 ---   cpu_ratio: of the seconds of processors, which others on the machine hardly change; rounds;
 ---   journal; aim: the most of it
 function follow.measure(options)
-  local dir, real = os.tmpname(), loop.step
-  os.remove(dir)
-  base.make_dir(dir)
-  local good, result = pcall(function()
-    made("datasets/demo/build.lua", dir .. "/clips", "1", "6")
-    made("data", "ingest", dir .. "/clips/demo.csv", "-o", dir .. "/demo.mrx")
-    if options.journal then
-      write_long(dir, options, options.journal, real)
-    end
-    function loop.step(r)
-      coroutine.yield()
-      return real(r)
-    end
-    return measure(dir, options, options.journal and LONG or ALL, options.journal and ALL or NONE)
-  end)
-  loop.step = real
-  base.remove_dir(dir)
-  if not good then
-    error(result, 0)
+  local folder <close>, real = temporary.folder(), loop.step
+  local dir = folder.path
+  local _ <close> = setmetatable({}, { __close = function() loop.step = real end })
+  made("datasets/demo/build.lua", dir .. "/clips", "1", "6")
+  made("data", "ingest", dir .. "/clips/demo.csv", "-o", dir .. "/demo.mrx")
+  if options.journal then
+    write_long(dir, options, options.journal, real)
   end
-  return result
+  function loop.step(r)
+    coroutine.yield()
+    return real(r)
+  end
+  return measure(dir, options, options.journal and LONG or ALL, options.journal and ALL or NONE)
 end
 
 return follow

@@ -1,10 +1,10 @@
 --- What planning an epoch takes, on made-up rows, and an index looked into. Seconds are those of a
 -- processor, so that what else the machine does is not counted. Ref: dataplane.md, section 8.
 -- @module moonreel.bench.order
-local base = require "moonreel.core.base"
 local bench = require "moonreel.core.bench"
 local buckets = require "moonreel.data.buckets"
 local core_index = require "moonreel.core.index"
+local temporary = require "moonreel.data.temporary"
 
 local order = {}
 
@@ -57,15 +57,8 @@ end
 ---@param o table  rows (1000000): of an index to look into; a hundred times as many are planned
 ---@return table[] lines  {what, value, unit, aim, most, story}
 function order.measure(o)
-  local rows, dir = o.rows or 1000000, os.tmpname()
-  local lines = plan(PLANNED * rows)
-  os.remove(dir)
-  base.make_dir(dir)
-  local ok, more = pcall(look_up, rows, dir)
-  base.remove_dir(dir)
-  if not ok then
-    error(more, 0)
-  end
+  local rows, dir <close> = o.rows or 1000000, temporary.folder()
+  local lines, more = plan(PLANNED * rows), look_up(rows, dir.path)
   return table.move(more, 1, #more, #lines + 1, lines)
 end
 

@@ -8,6 +8,7 @@ local data = require "moonreel.data"
 local index_core = require "moonreel.core.index"
 local paired = require "moonreel.bench.paired"
 local peer = require "moonreel.bench.peer"
+local temporary = require "moonreel.data.temporary"
 
 local readers = {}
 
@@ -90,22 +91,14 @@ end
 ---@param o table  seconds, python (default python3), rows
 ---@return table[] peers  {name, story, ...}
 function readers.measure(o)
-  local dir, files, out = os.tmpname(), {}, {}
-  os.remove(dir)
-  base.make_dir(dir)
+  local dir <close>, files, out = temporary.folder(), {}, {}
   local python = o.python or "python3"
-  local ok, problem = pcall(function()
-    for i = 1, FILES do
-      files[i] = ("%s/%d.mp4"):format(dir, i)
-      clips.write(files[i], 10)
-    end
-    decode(python, files, o.seconds, out)
-    tables(python, o.rows or 1000000, dir, out)
-  end)
-  base.remove_dir(dir)
-  if not ok then
-    error(problem, 0)
+  for i = 1, FILES do
+    files[i] = ("%s/%d.mp4"):format(dir.path, i)
+    clips.write(files[i], 10)
   end
+  decode(python, files, o.seconds, out)
+  tables(python, o.rows or 1000000, dir.path, out)
   return out
 end
 

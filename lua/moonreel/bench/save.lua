@@ -10,6 +10,7 @@ local core = require "moonreel.core.bench"
 local paired = require "moonreel.bench.paired"
 local regions = require "moonreel.optim.regions"
 local state = require "moonreel.trainer.state"
+local temporary = require "moonreel.data.temporary"
 
 local save = {}
 
@@ -84,24 +85,13 @@ function save.measure(options)
   local run <close> = E.new(device, params, {regions = regions.adamw{ema = true}})
   run:init(1)
   local copy_s = copies(TENSORS * ELEMENTS * 16)
-  local dir = options.dir
-  if not dir then
-    dir = os.tmpname()
-    os.remove(dir)
-  end
-  base.make_dir(dir)
-  local ok, stall_s, read = pcall(function()
-    local saver <close> = ckpt.saver(dir)
-    local best = stalls(saver, run, params, options.seconds)
-    local c <close> = ckpt.newest(dir)
-    return best, {readings(c, false, options.seconds), readings(c, true, options.seconds)}
-  end)
-  base.remove_dir(dir)
-  if not ok then
-    error(stall_s, 0)
-  end
+  local dir <close> = temporary.folder(options.dir)
+  local saver <close> = ckpt.saver(dir.path)
+  local stall_s = stalls(saver, run, params, options.seconds)
+  local c <close> = ckpt.newest(dir.path)
   return {bytes = TENSORS * ELEMENTS * 16, copy_s = copy_s, stall_s = stall_s,
-    limit_s = 1.3 * copy_s + 0.005, readings = read}
+    limit_s = 1.3 * copy_s + 0.005,
+    readings = {readings(c, false, options.seconds), readings(c, true, options.seconds)}}
 end
 
 return save

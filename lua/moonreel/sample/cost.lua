@@ -4,7 +4,6 @@
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
-local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local codec = require "moonreel.codec"
 local fill = require "moonreel.ckpt.fill"
@@ -13,6 +12,7 @@ local pipeline = require "moonreel.models.pipeline"
 local prompts = require "moonreel.sample.prompts"
 local sample = require "moonreel.sample"
 local start = require "moonreel.ckpt.start"
+local temporary = require "moonreel.data.temporary"
 
 local cost = {}
 
@@ -68,14 +68,6 @@ local function piece_of(pipe)
   return params:seal(), rows, taken / all
 end
 
--- an empty folder, which goes when it is closed
-local function new_folder()
-  local path = os.tmpname()
-  os.remove(path)
-  base.make_dir(path)
-  return setmetatable({ path = path }, { __close = function() base.remove_dir(path) end })
-end
-
 -- a checkpoint of these rows
 local function save(dir, rows)
   local saver <close> = ckpt.saver(dir)
@@ -90,7 +82,7 @@ end
 -- its weights. Bytes take as long as those of a small one.
 local function open_s(settings, pipe, here)
   local text, params, rows, share = settings:to_json(), piece_of(pipe)
-  local dir <close> = new_folder()
+  local dir <close> = temporary.folder()
   local path = save(dir.path, rows)
   local source <close> = ckpt.open(path)
   local device <close> = E.device("cpu", 1)
@@ -123,20 +115,14 @@ end
 -- Seconds in which this host writes the files of all renderings: by some frames, or strips of them.
 -- The first file of a process finds the encoder, too.
 local function files_s(r, here)
-  local stem, n = os.tmpname(), math.min(r.frames, FRAMES_MOST)
+  local dir <close>, n = temporary.folder(), math.min(r.frames, FRAMES_MOST)
   local strip = math.max(SIDE_LEAST, PIXELS_MOST // (n * r.width) // 2 * 2)
   local height = math.min(r.height, strip)
   local pixels <close> = moving(n, height, r.width)
   local function write()
-    local file <close> = setmetatable({ writer = output.file(stem, { prompt = "", seed = 0 }, 8) },
-      { __close = function(self)
-        self.writer:close()
-        for _, ending in ipairs { "", ".png", ".mp4" } do
-          os.remove(stem .. ending)
-        end
-      end })
-    file.writer:write(pixels)
-    file.writer:finish()
+    local file <close> = output.file(dir.path .. "/clip", { prompt = "", seed = 0 }, 8)
+    file:write(pixels)
+    file:finish()
   end
   local first, each = timed(here, write), timed(here, write)
   return each * (r.frames / n) * (r.height / height) * #r.items * r.loop
@@ -187,7 +173,7 @@ function cost.is_whole(pipe) return not pipe.autoencoder.apart and #pipe:texts_a
 function cost.whole(settings, pipe, device, here)
   local options = prompts.options(prompts.read(nil, settings).rows)
   local exec <close> = E.new(device, pipe.params, {})
-  local dir <close> = new_folder()
+  local dir <close> = temporary.folder()
   function options.sink(item, asked)
     return output.file(("%s/%d-%d"):format(dir.path, item.index, item.number), item, asked.save_fps)
   end

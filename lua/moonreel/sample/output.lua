@@ -102,4 +102,6 @@ function File:close()
   end
 end
 
+File.__close = File.close
+
 return output

@@ -3,6 +3,7 @@
 -- folder of the run or stage; `step` is that of the checkpoint that made them.
 -- @module moonreel.trackers.media
 local base = require "moonreel.core.base"
+local temporary = require "moonreel.data.temporary"
 
 local media = {}
 
@@ -38,14 +39,12 @@ local function to_gif(path)
   local h, w = math.max(8, math.floor(facts.height * scale)),
     math.max(8, math.floor(facts.width * scale))
   local pixels = core.decode(path, { height = h, width = w, filter = "area" })
-  local name = os.tmpname()
-  os.remove(name)
-  core.encode(name .. ".gif", pixels, { height = h, width = w, codec = "gif",
+  local dir <close> = temporary.folder()
+  local name = dir.path .. "/clip.gif"
+  core.encode(name, pixels, { height = h, width = w, codec = "gif",
     pixel_format = "rgb8", frames = #pixels // (3 * h * w),
     fps = facts.fps > 0 and facts.fps or 8 })
-  local data = base.read_file(name .. ".gif")
-  os.remove(name .. ".gif")
-  return data, h, w
+  return base.read_file(name), h, w
 end
 
 --- Height and width of a picture, in pixels.

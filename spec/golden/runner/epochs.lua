@@ -1,9 +1,9 @@
 --- Epochs in the order of a reference, as our orders and the loaders of all ranks give them, over
 -- an index made of the samples of a reference file.
 -- @module spec.golden.runner.epochs
-local base = require "moonreel.core.base"
 local core = require "moonreel.core.loader"
 local core_index = require "moonreel.core.index"
+local temporary = require "moonreel.data.temporary"
 
 local epochs = {}
 
@@ -11,23 +11,16 @@ local epochs = {}
 ---@param samples table[]  {frames, height, width, fps}
 ---@param fn fun(index: mr.Index)
 function epochs.with(samples, fn)
-  local folder = os.tmpname()
-  os.remove(folder)
-  base.make_dir(folder)
-  local good, problem = pcall(function()
-    local builder <close> = core_index.builder(folder .. "/samples.mrx")
-    for i, s in ipairs(samples) do
-      builder:add { path = ("%d.mp4"):format(i), frames = s.frames, height = s.height,
-        width = s.width, fps = s.fps }
-    end
-    builder:finish()
-    local index <close> = core_index.open(folder .. "/samples.mrx")
-    fn(index)
-  end)
-  base.remove_dir(folder)
-  if not good then
-    error(problem, 0)
+  local dir <close> = temporary.folder()
+  local path = dir.path .. "/samples.mrx"
+  local builder <close> = core_index.builder(path)
+  for i, s in ipairs(samples) do
+    builder:add { path = ("%d.mp4"):format(i), frames = s.frames, height = s.height,
+      width = s.width, fps = s.fps }
   end
+  builder:finish()
+  local index <close> = core_index.open(path)
+  fn(index)
 end
 
 local function options(o)

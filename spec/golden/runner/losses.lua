@@ -3,7 +3,6 @@
 -- @module spec.golden.runner.losses
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
-local base = require "moonreel.core.base"
 local build = require "spec.golden.runner.build"
 local ckpt = require "moonreel.ckpt"
 local clips = require "spec.golden.runner.clips"
@@ -12,6 +11,7 @@ local ops = require "moonreel.core.op"
 local adversarial = require "moonreel.losses.adversarial"
 local discriminator = require "moonreel.losses.discriminator"
 local perceptual = require "moonreel.losses.perceptual"
+local temporary = require "moonreel.data.temporary"
 
 local DISTANCE, VALUES = 1e-5, 1e-5
 
@@ -20,9 +20,7 @@ local DISTANCE, VALUES = 1e-5, 1e-5
 ---@param change nil|fun(name: string, t: mr.Tensor): mr.Tensor
 ---@return table files  network, linear: paths; closes with the folder
 local function released(f, change)
-  local dir = os.tmpname()
-  os.remove(dir)
-  base.make_dir(dir)
+  local files = temporary.folder()
   local rows = { network = {}, linear = {} }
   for _, name in ipairs(f.names) do
     local own = name:match "^weight%.(.*)"
@@ -35,10 +33,10 @@ local function released(f, change)
         bytes = #values }
     end
   end
-  local files = { network = dir .. "/vgg.safetensors", linear = dir .. "/lpips.safetensors" }
+  files.network, files.linear = files.path .. "/vgg.safetensors", files.path .. "/lpips.safetensors"
   ckpt.write(files.network, rows.network)
   ckpt.write(files.linear, rows.linear)
-  return setmetatable(files, { __close = function() os.execute("rm -r '" .. dir .. "'") end })
+  return files
 end
 
 -- [B, C, H, W] to [B, 1, H, W, C]

@@ -1,0 +1,19 @@
+--- A folder that is gone, with everything in it, when it is closed.
+-- @module moonreel.data.temporary
+local base = require "moonreel.core.base"
+
+local temporary = {}
+
+--- Make it; to be closed.
+---@param path string|nil  its path, a new one; absent: one in the system's folder for such files
+---@return table folder    path
+function temporary.folder(path)
+  if not path then
+    path = os.tmpname()
+    os.remove(path)
+  end
+  base.make_dir(path)
+  return setmetatable({ path = path }, { __close = function() base.remove_dir(path) end })
+end
+
+return temporary
