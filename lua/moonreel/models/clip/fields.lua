@@ -6,6 +6,6 @@ return {
     { "from_pretrained", "text", none = true, reader = "model", resume = "refuse",
       help = "a folder: config.json, weights, vocab.json, merges.txt" },
     { "model_max_length", "integer", default = 77, min = 2, reader = "model", resume = "refuse",
-      help = "text tokens, start and end among them" },
+      help = "text tokens, including start and end" },
   },
 }

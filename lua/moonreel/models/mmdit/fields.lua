@@ -12,7 +12,7 @@ return {
     { "hidden_size", "integer", default = 3072, min = 1, reader = "model",
       resume = "refuse", help = "width of a token" },
     { "mlp_ratio", "number", default = 4, min = 0, reader = "model", resume = "refuse",
-      help = "hidden width of the MLP over hidden_size" },
+      help = "hidden width of the MLP relative to hidden_size" },
     { "num_heads", "integer", default = 24, min = 1, reader = "model", resume = "refuse",
       help = "attention heads" },
     { "depth", "integer", default = 19, min = 0, reader = "model", resume = "refuse",
@@ -31,21 +31,23 @@ return {
     { "guidance", "number", default = 4, min = 0, reader = "trainer", resume = "warn",
       when = { ".guidance_embed", true }, help = "guidance scale given to the model in training" },
     { "cond_embed", "boolean", default = false, reader = "model", resume = "refuse",
-      help = "the model takes a visual condition" },
+      help = "the model takes a visual condition as an input" },
     { "fused_qkv", "boolean", default = true, reader = "model", resume = "refuse",
       help = "one product for queries, keys, values" },
     { "use_liger_rope", "boolean", default = false, reader = "model", resume = "refuse",
       help = "rotary halves instead of pairs" },
     { "patch_size", "integer", default = 2, min = 1, reader = "model", resume = "refuse",
-      help = "latent cells of a token's side" },
+      help = "latent cells along a token's side" },
     { "linear", "text", none = true, choices = { "f8" }, reader = "model", resume = "refuse",
-      help = "operands of products of tokens in blocks; f8: 8 bits" },
+      help = "operand type of the blocks' token products; f8: 8 bits" },
     { "rope_of_weights", "text", none = true, choices = { "pairs", "halves" }, reader = "model",
-      affects = "nothing", help = "rotation of the files to start from; none: a checkpoint of ours "
-      .. "says its own; of others pairs where products are fused, as in files of Flux, and in "
-      .. "those of diffusers, else halves" },
+      affects = "nothing",
+      help = "rotation used by the files to start from; none: a checkpoint of ours records it; for "
+        .. "others pairs if products are fused, as in files of Flux, and for files of diffusers, "
+        .. "otherwise halves" },
     { "class_dropout_prob", "number", default = 0, min = 0, max = 1, reader = "trainer",
-      resume = "warn", help = "share of captions that are the empty one for all encoders at once; "
-      .. "dropout_ratio drops of each its own" },
+      resume = "warn",
+      help = "share of captions that are replaced by the empty caption for all encoders together; "
+        .. "dropout_ratio drops captions for each encoder separately" },
   },
 }

@@ -19,13 +19,13 @@ return {
     help = "2-D autoencoder of images, then a temporal one; 4 channels, 8 x 8 x 4" } },
   fields = {
     { "micro_frame_size", "integer", none = true, default = 17, min = 1,
-      reader = "model", resume = "refuse", help = "frames per piece in time" },
+      reader = "model", resume = "refuse", help = "frames per piece of time" },
     { "micro_batch_size", "integer", default = 4, min = 1, reader = "model", affects = "speed",
-      help = "frames at once in the 2-D part" },
+      help = "frames that the 2-D part processes at a time" },
     half("vae_2d", kl.defaults, "sizes of the 2-D part"),
     half("vae_temporal", temporal.defaults, "sizes of the temporal part"),
     { "trains", "text", none = true, choices = { "pictures", "frames" },
       reader = "model", resume = "refuse",
-      help = "under model: the half that trains, first pictures, then frames; none: pictures" },
+      help = "under model: the half that is trained; first pictures, then frames; none: pictures" },
   },
 }

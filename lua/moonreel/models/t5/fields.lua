@@ -9,8 +9,8 @@ return {
       resume = "refuse", help = "text tokens" },
     { "residency", "text", default = "auto", choices = { "auto", "all", "stream" },
       reader = "model", affects = "speed",
-      help = "weights in memory, or read block by block for every batch; auto: all where they take "
-        .. "at most half of the free memory" },
+      help = "keep weights in memory (all), or read them block by block for every batch (stream); "
+        .. "auto: all if they take at most half of the free memory" },
     { "shardformer", "boolean", default = false, affects = "nothing", no_meaning = "kernels are "
       .. "always fused",
       help = "fused kernels" },

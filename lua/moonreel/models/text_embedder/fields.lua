@@ -6,7 +6,7 @@ return {
     { "from_pretrained", "text", none = true, reader = "model", resume = "refuse",
       help = "a folder: config.json, weights, tokenizer" },
     { "max_length", "integer", default = 512, min = 2, reader = "model", resume = "refuse",
-      help = "text tokens; of a CLIP at most the places that it has" },
+      help = "text tokens; for CLIP at most its number of positions" },
     { "shardformer", "boolean", default = false, affects = "nothing", no_meaning = "kernels are "
       .. "always fused", help = "fused kernels" },
     { "cache_dir", "text", none = true, affects = "nothing", no_meaning = "nothing is ever "

@@ -10,15 +10,15 @@ local function add(path, kind, rest)
 end
 
 add("plugin", "text", { reader = "trainer",
-  help = "the references' name of a way to run: zero2, zero2-seq, hybrid" })
--- what the references set for an autoencoder, whose ranks share clips
-local ALONE = "ranks share the clips of an autoencoder, and nothing else of it"
+  help = "the references' name of a parallel mode: zero2, zero2-seq, hybrid" })
+-- the references set these for an autoencoder, whose ranks share only clips
+local ALONE = "ranks of an autoencoder share only clips"
 add("plugin_ae", "text", { no_meaning = "plugin_config_ae says what ranks share",
   help = "the same for the autoencoder" })
 add("plugin_config_ae.tp_size", "integer", { min = 1, reader = "comm",
-  help = "ranks that share the channels of the autoencoder's blocks, each clip in turn" })
+  help = "ranks that share the channels of the autoencoder's blocks, one clip after another" })
 add("plugin_config_ae.sp_size", "integer", { min = 1, reader = "comm",
-  help = "ranks that share the rows of the clips in the autoencoder; either this or tp_size" })
+  help = "ranks that share the rows of the clips in the autoencoder; excludes tp_size" })
 for record, whose in pairs { plugin_config = "", plugin_config_ae = " of the autoencoder" } do
   local top = record == "plugin_config"
   local alone = not top and ALONE or nil
@@ -34,24 +34,24 @@ for record, whose in pairs { plugin_config = "", plugin_config_ae = " of the aut
       .. "or zero_stage = 3" or "") })
   add(record .. ".zero_stage", "integer", { min = 0, max = 3, reader = top and "trainer" or nil,
     no_meaning = alone,
-    help = "what is sharded over ranks" .. whose .. ": 0 nothing, from 1 on masters, moments and "
-      .. "averages, from 2 on gradients, 3 weights as well" })
+    help = "state that is sharded over ranks" .. whose .. ": 0 none, from 1 on masters, moments "
+      .. "and averages, from 2 on gradients, 3 also weights" })
   if top then
     add(record .. ".reduce_each", "boolean", { none = false, default = true, reader = "trainer",
-      help = "ranks with several micro-batches a step: ZeRO 2 and 3 reduce the gradients of "
-        .. "each, so that no rank holds all of them; false: whole gradients are reduced once a "
-        .. "step, as by ZeRO 0 and 1, with its bits" })
+      help = "with several micro-batches a step: ZeRO 2 and 3 reduce the gradients of each, so "
+        .. "that no rank stores all gradients; false: whole gradients are reduced once a step, as "
+        .. "in ZeRO 0 and 1, with the same bits" })
   end
   add(record .. ".enable_sequence_parallelism", "boolean", { reader = top and "trainer" or "comm",
     help = "share " .. (top and "tokens" or "rows of clips") .. " over ranks" .. whose
       .. "; false: not even with sp_size" })
   add(record .. ".sequence_parallelism_mode", "text", { reader = top and "trainer" or nil,
     no_meaning = alone,
-    help = "how attention is shared: all_to_all exchanges heads, ring_attn passes keys around" })
+    help = "how ranks share attention: all_to_all exchanges heads, ring_attn circulates keys" })
   if top then
     add(record .. ".ulysses_size", "integer", { min = 1, reader = "trainer",
-      help = "ours: of the ranks that share the tokens, this many exchange heads, and keys go "
-        .. "around the others; none: all, with ring_attn 1" })
+      help = "ours: of the ranks that share the tokens, this many exchange heads, and keys "
+        .. "circulate between such groups; none: all, with ring_attn 1" })
   end
   add(record .. ".overlap_allgather", "boolean",
     { no_meaning = "overlap is always scheduled", help = "overlap gathers with the update" })
@@ -62,13 +62,14 @@ for record, whose in pairs { plugin_config = "", plugin_config_ae = " of the aut
     spellings = top and { "reduce_bucket_size_in_m" } or nil,
     reader = top and "trainer" or nil,
     no_meaning = not top and "an autoencoder is not reduced" or nil,
-    help = "2^20 elements of a communication bucket; none: 128, of more than 256 ranks 512"
-      .. (top and "; auto: the quickest of some that are tried before the first step, which a run "
-      .. "that goes on by as many ranks keeps" or "") })
+    help = "size of a communication bucket in 2^20 elements; none: 128, above 256 ranks 512"
+      .. (top and "; auto: the fastest of several sizes that are tried before the first step; a "
+      .. "resumed run with the same number of ranks keeps it" or "") })
 end
 add("grad_ckpt_buffer_size", "integer", { min = 0, unit = "bytes", reader = "trainer",
-  resume = "free", help = "inputs of blocks that recompute wait for the backward pass in so much "
-    .. "pinned host memory at most, which every bucket has to fit; none or 0: on the device" })
+  resume = "free",
+  help = "the most pinned host memory for inputs of recomputed blocks, which wait there for the "
+    .. "backward pass; every bucket has to fit; none or 0: they stay on the device" })
 add("pin_memory_cache_pre_alloc_numels", { list = "integer" },
   { min = 0, no_meaning = "slots are allocated once, before the first step",
   help = "sizes of pinned buffers" })

@@ -6,18 +6,18 @@ return {
       "batch_search", "reconstruct" },
     reader = "trainer", affects = "nothing", resume = "free",
     help = "what `moonreel train` does: train; extract: write latents and text features of all "
-      .. "samples to the cache; eval_loss: tell the loss of ckpt_path's weights by bucket and "
-      .. "time; batch_search: look for batches whose steps take as long as that of one bucket; "
-      .. "reconstruct: take clips through the autoencoder of ckpt_path and back" },
+      .. "samples to the cache; eval_loss: measure the loss of ckpt_path's weights by bucket and "
+      .. "time; batch_search: search for batches whose steps take as long as those of one bucket; "
+      .. "reconstruct: encode and decode clips with the autoencoder of ckpt_path" },
   { "compat", "text", none = true, choices = { "opensora-1.2", "opensora-2.0" },
     reader = "trainer", resume = "refuse",
-    help = "repeat the quirks of a reference system; none: the right behaviour" },
+    help = "reproduce the quirks of a reference system; none: correct behaviour" },
   { "dtype", "text", default = "bf16", choices = { "bf16", "fp32" }, reader = "trainer",
     resume = "refuse",
-    help = "compute type; master weights, moments and EMA are fp32 in any case" },
+    help = "compute type; master weights, moments and averages are always fp32" },
   { "seed", "integer", default = 1024, min = 0, reader = "trainer", resume = "refuse",
     position = true,
-    help = "seed of initialisation, order, crops, noise, timesteps and caption drop" },
+    help = "seed of initialization, order, crops, noise, timesteps and caption drop" },
   { "outputs", "text", default = "outputs", reader = "trainer", affects = "nothing",
     resume = "free",
     help = "folder in which run directories are made" },
@@ -25,36 +25,35 @@ return {
     resume = "free",
     help = "passes over the data" },
   { "steps", "integer", default = 0, min = 0, unit = "steps", reader = "trainer", resume = "free",
-    help = "stop when the run's step count, resumes included, reaches this; 0: all epochs" },
+    help = "stop when the run's step count, including resumes, reaches this; 0: after all epochs" },
   { "accumulate", "integer", default = 1, min = 1, unit = "batches",
     spellings = { "accumulation_steps" },
     reader = "trainer", resume = "warn",
-    help = "batches whose gradients are added up for one optimizer step" },
+    help = "batches whose gradients are summed for one optimizer step" },
   { "ckpt_every", "integer", default = 0, min = 0, unit = "steps", reader = "trainer",
     affects = "nothing", resume = "free",
-    help = "steps between checkpoints; 0: none by steps. The last step is saved in any case" },
+    help = "steps between checkpoints; 0: no checkpoints by steps. The last step is always saved" },
   { "ckpt_minutes", "number", default = 10, min = 0, unit = "min", reader = "trainer",
     affects = "nothing", resume = "free",
-    help = "minutes after the last checkpoint at which the next is due, next to ckpt_every; 0: "
-      .. "none by time" },
+    help = "minutes between checkpoints, in addition to ckpt_every; 0: no checkpoints by time" },
   { "ckpt_deadline", "number", default = 600, min = 1, unit = "s", reader = "trainer",
     affects = "nothing", resume = "free",
-    help = "how long writing one checkpoint may take before the run stops waiting for its disk, "
-      .. "and how long one that fails is tried again before the run ends without it" },
+    help = "longest time to write one checkpoint before the run stops waiting for its disk, and "
+      .. "longest time to retry a failed one before the run ends without it" },
   { "eval.every", "integer", default = 0, min = 0, unit = "steps", reader = "trainer",
     affects = "nothing", resume = "free",
-    help = "steps after which a run saves a checkpoint and measures its evaluation loss, as job = "
-      .. "\"eval_loss\" does, on the samples that dataset.hold_back holds back, and at its end; "
-      .. "sampling.on says where; 0: never" },
+    help = "steps between evaluations: the run saves a checkpoint and measures the loss of the "
+      .. "samples that dataset.hold_back excludes, like job = \"eval_loss\"; also at the end of "
+      .. "the run. sampling.on selects where; 0: never" },
   { "log_every", "integer", default = 1, min = 1, unit = "steps", reader = "trainer",
     affects = "nothing", resume = "free",
     help = "steps between lines of the log" },
   { "tensorboard", "boolean", default = false, reader = "trackers", affects = "nothing",
     resume = "free",
-    help = "keep TensorBoard event files in the run's folder tensorboard/" },
+    help = "write TensorBoard event files to tensorboard/ in the run's folder" },
   { "wandb_entity", "text", none = true, reader = "trackers", affects = "nothing", resume = "free",
     when = { "wandb", true },
-    help = "user or team of the W&B run; none: that of whoever syncs it" },
+    help = "user or team of the W&B run; none: that of the user who syncs it" },
   { "wandb_tags", { list = "text" }, none = true, reader = "trackers", affects = "nothing",
     resume = "free",
     when = { "wandb", true },
@@ -62,18 +61,19 @@ return {
   { "wandb_log", "text", default = "0.31", choices = { "0.31", "next" }, reader = "trackers",
     affects = "nothing", resume = "free",
     when = { "wandb", true },
-    help = "which W&B SDK reads the log: 0.31: releases up to 0.31; next: those after it, whose "
-      .. "logs have another version byte" },
+    help = "format of the W&B log: 0.31: for SDK releases up to 0.31; next: for later releases, "
+      .. "which expect another version byte" },
   { "load", "checkpoint", none = true, reader = "trainer", affects = "nothing", resume = "free",
     help = "continue from RUN[@STEP], a checkpoint folder, a pattern, or latest: weights, EMA, "
       .. "optimizer, schedule, position" },
   { "ckpt_path", "checkpoint", none = true, spellings = { "model.from_pretrained" },
     reader = "trainer", resume = "free",
-    help = "start from the weights of a file, folder or pattern, everything else fresh" },
+    help = "start from the weights of a file, folder or pattern; everything else is new" },
   { "strict", "boolean", default = false, reader = "trainer", affects = "nothing",
     spellings = { "model.strict_load" }, resume = "free",
     when = { "ckpt_path", set = true },
-    help = "with ckpt_path: refuse weights that lack a tensor of the model or bring another" },
+    help = "with ckpt_path: refuse weights that lack a tensor of the model or contain an unknown "
+      .. "one" },
   { "start_from_scratch", "boolean", default = false, reader = "trainer",
     affects = "nothing", resume = "free",
     help = "with load: take everything but epoch, step and data position" },
@@ -83,52 +83,51 @@ return {
       .. "or that of the checkpoint" },
   { "start_epoch", "integer", none = true, min = 0, reader = "trainer", affects = "nothing",
     resume = "free",
-    help = "with load: begin at this epoch, counted from 0, at its first step or that of "
-      .. "start_step" },
+    help = "with load: begin at this epoch, counted from 0, at its first step or at start_step" },
   { "device", "text", none = true, choices = { "cpu", "shadow", "cuda" },
     reader = "trainer", affects = "speed", resume = "warn",
-    help = "where steps run; none: MOONREEL_DEVICE, else cpu" },
+    help = "device that runs the steps; none: MOONREEL_DEVICE, otherwise cpu" },
   { "host_steps", "text", default = "refuse", choices = { "refuse", "allow" }, reader = "trainer",
     affects = "speed", resume = "free",
-    help = "on a GPU, a step whose shapes no kernel takes: refuse names it before the first step, "
-      .. "allow runs it on the host, correct and thousands of times slower" },
+    help = "on a GPU, for a step whose shapes no kernel supports: refuse: report it before the "
+      .. "first step; allow: run it on the host, with correct results, thousands of times slower" },
   { "threads", "integer", default = 0, min = 0, max = 4096, reader = "trainer", affects = "speed",
     resume = "warn",
-    help = "compute threads; 0: all processors. Bit for bit resumes need equal numbers" },
+    help = "compute threads; 0: all processors. A resume with the same bits needs the same value" },
   { "grad_checkpoint", "boolean", default = false, reader = "model", affects = "speed",
     resume = "free",
-    help = "recompute blocks in the backward pass instead of keeping their inner values" },
+    help = "recompute blocks in the backward pass instead of keeping their activations" },
   { "grad_ckpt_settings", { list = "integer", count = 2 }, none = true, word = "auto",
     spellings = { "grad_ckpt_setting", "model.grad_ckpt_settings" }, min = 0,
     reader = "model", affects = "speed", resume = "free",
-    help = "how many blocks of each kind recompute: {spatial, temporal} or {double, single}; none: "
-      .. "all when grad_checkpoint; auto: in each bucket the fewest with which it fits the device, "
-      .. "which a run that goes on takes again" },
+    help = "number of blocks of each kind that recompute: {spatial, temporal} or {double, single}; "
+      .. "none: all with grad_checkpoint; auto: in each bucket the fewest with which it fits the "
+      .. "device; a resumed run keeps them" },
   { "grad_ckpt_keep_attention", "boolean", default = true, reader = "model", affects = "speed",
     resume = "free",
-    help = "blocks that recompute keep what attention gave: its quadratic part is not done twice, "
-      .. "but it is two thirds of what STDiT3 keeps then" },
+    help = "recomputed blocks keep the result of attention, so that its quadratic part is not "
+      .. "computed twice; for STDiT3 this is two thirds of the kept bytes" },
   { "record_time", "boolean", default = false, reader = "trainer", affects = "nothing",
     resume = "free",
-    help = "time every op of a step and print a table" },
+    help = "measure the time of every op of a step and print a table" },
   { "programs_bytes", "integer", default = 4 << 30, min = 0, unit = "bytes", reader = "trainer",
     affects = "speed", resume = "free",
-    help = "most memory of compiled steps; beyond it the shape used longest ago is compiled again "
-      .. "when it comes back" },
+    help = "memory limit for compiled steps; beyond it the shape that was not used for the longest "
+      .. "time is dropped, and compiled again when it is needed" },
   { "nproc_per_node", "integer", default = 1, min = 1, max = 1024, reader = "cli",
     affects = "speed", resume = "free",
     help = "ranks per host; -n N is the same" },
   { "hostfile", "text", none = true, reader = "cli", affects = "speed", resume = "free",
-    help = "file with a host per line, each of which gets ranks" },
+    help = "file with one host per line; each host gets ranks" },
   { "standalone", "boolean", default = false, affects = "nothing", resume = "free",
     no_meaning = "one host needs no rendezvous",
     help = "run on this host alone" },
   { "stages", "stages", none = true, reader = "trainer", affects = "run", resume = "warn",
-    help = "recipes that follow one another, each starting from what the one before left: {name, "
-      .. "recipe, fields}" },
+    help = "recipes trained one after another, each starting from the result of the one before: "
+      .. "{name, recipe, fields}" },
   { "env", { map = "text", keys = require "moonreel.recipe.variables" },
     none = true, reader = "cli", affects = "nothing", resume = "free",
-    help = "variables for the libraries of a rank; those already in the environment win" },
+    help = "environment variables for a rank's libraries; variables that are already set win" },
   { "user", { map = "free" }, none = true, reader = "user", affects = "nothing", resume = "free",
-    help = "free for the user, never read by moonreel" },
+    help = "free for the user; moonreel never reads it" },
 }
