@@ -199,11 +199,6 @@ static mr_status sort_needs(mr_bucket_rule *r, int32_t n_lengths)
     return MR_OK;
 }
 
-uint64_t bucket_word(const char *purpose, const bucket_resolution *res, int32_t frames)
-{
-    return MR_MIX(mr_name_word(purpose), mr_name_word(res->name), (uint64_t)frames);
-}
-
 // The steps of a length, before those that lie at *at: who is not tried goes on to a shorter length
 // of the resolution, who is tried and not kept to the next resolution. Draws are named by what they
 // are for, so that other entries of the table do not change them.
@@ -339,11 +334,6 @@ mr_reference mr_bucket_rule_follows(const mr_bucket_rule *r)
     return r->follows;
 }
 
-uint64_t mr_bucket_rule_draws(const mr_bucket_rule *r, uint64_t epoch)
-{
-    return r->repeat ? epoch % r->repeat : epoch;
-}
-
 bool bucket_is_certain(const mr_bucket_rule *r)
 {
     for (int32_t i = 0; i < r->n; i++)
@@ -359,11 +349,6 @@ bool bucket_is_certain(const mr_bucket_rule *r)
 uint64_t mr_bucket_rule_hash_of(const mr_bucket_rule *r, const mr_subset *members)
 {
     return members ? MR_MIX(r->hash, members->hash) : r->hash;
-}
-
-bool bucket_fits(const bucket_length *l, int64_t have)
-{
-    return have == 1 || l->frames == 1 ? have == l->frames : have >= l->needs;
 }
 
 // the first one of the table among those that are equally near

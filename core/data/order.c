@@ -56,26 +56,6 @@ uint64_t order_unpermute(uint64_t key, uint64_t n, uint64_t p)
     return p;
 }
 
-static int compare_u64(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
-void order_buckets_of(const mr_order *o, uint64_t id, const mr_hot *rows, int32_t n, int32_t *out)
-{
-    bucket_assign(o->rule, o->sizes, o->seed, o->at.epoch, id, rows, n, out);
-    for (int32_t i = 0; i < n && o->n_excluded; i++)
-        if (bsearch(&rows[i].key_lo, o->excluded, o->n_excluded, sizeof *o->excluded, compare_u64))
-            out[i] = -MR_DROP_QUARANTINE;
-    for (int32_t i = 0; i < n && o->seen; i++)
-        if (mr_subset_has(o->seen, id + (uint64_t)i))
-            out[i] = -MR_DROP_SEEN;
-    for (int32_t i = 0; i < n && o->members; i++)
-        if (!mr_subset_has(o->members, id + (uint64_t)i))
-            out[i] = -MR_DROP_OUTSIDE;
-}
-
 static mr_status fail_empty(const mr_order *o)
 {
     char text[600];
@@ -365,22 +345,6 @@ bool mr_order_left_row(const mr_order *o, uint64_t *row)
     return *row != UINT64_MAX;
 }
 
-mr_status mr_order_exclude(mr_order *o, const uint64_t *keys, uint64_t n)
-{
-    // a reference draws what it cannot read like all else; it fails again, of weight 0
-    if (o->lists)
-        n = 0;
-    uint64_t *copy = mr_alloc(sizeof *copy * MR_MAX(n, 1));
-    if (!copy)
-        return mr_fail_memory(sizeof *copy * n);
-    if (n)
-        memcpy(copy, keys, sizeof *copy * n);
-    qsort(copy, n, sizeof *copy, compare_u64);
-    mr_free(o->next_excluded);
-    o->next_excluded = copy, o->n_next_excluded = n, o->has_next = true;
-    return MR_OK;
-}
-
 bool order_is_alike(const mr_order *o)
 {
     return bucket_is_certain(o->rule) && !o->has_next && !o->seen && !o->next_seen;
@@ -535,21 +499,6 @@ bool order_is_used_up(const mr_order *o)
     return order_rest(o) == 0;
 }
 
-mr_status order_go_on(mr_order *o)
-{
-    mr_tail *left = NULL;
-    mr_status st = o->carry ? tail_of(o, &left) : MR_OK;
-    if (st == MR_OK)
-        st = check_accounts(o, left);
-    if (st != MR_OK) {
-        tail_unref(left);
-        return st;
-    }
-    tail_unref(o->at.tail);
-    o->at.tail = left;
-    return mr_order_begin(o, o->at.epoch + 1);
-}
-
 static mr_status listed_row(mr_order *o, uint64_t row, uint64_t *id, uint64_t *key)
 {
     const mr_hot *rows;
@@ -559,7 +508,8 @@ static mr_status listed_row(mr_order *o, uint64_t row, uint64_t *id, uint64_t *k
     return MR_OK;
 }
 
-mr_status order_sample(mr_order *o, int32_t b, uint64_t j, uint64_t *id, uint64_t *key)
+// sample j of those that this epoch draws of bucket b
+static mr_status sample_of(mr_order *o, int32_t b, uint64_t j, uint64_t *id, uint64_t *key)
 {
     if (o->lists)
         return listed_row(o, o->lists->rows[o->lists->first[b] + j], id, key);
@@ -573,6 +523,33 @@ mr_status order_sample(mr_order *o, int32_t b, uint64_t j, uint64_t *id, uint64_
                       key);
 }
 
+mr_status order_left_over(mr_order *o, mr_tail **out)
+{
+    MR_TRY(tail_new(o->at.n_buckets, out));
+    for (int32_t b = 0; b < o->at.n_buckets; b++)
+        for (uint64_t j = o->at.taken[b]; j < order_total(o, b); j++) {
+            uint64_t id, key;
+            MR_TRY(sample_of(o, b, j, &id, &key));
+            MR_TRY(tail_add(*out, b, id, key));
+        }
+    return MR_OK;
+}
+
+mr_status order_go_on(mr_order *o)
+{
+    mr_tail *left = NULL;
+    mr_status st = o->carry ? order_left_over(o, &left) : MR_OK;
+    if (st == MR_OK)
+        st = check_accounts(o, left);
+    if (st != MR_OK) {
+        tail_unref(left);
+        return st;
+    }
+    tail_unref(o->at.tail);
+    o->at.tail = left;
+    return mr_order_begin(o, o->at.epoch + 1);
+}
+
 mr_status mr_order_next(mr_order *o, mr_draw *d)
 {
     // an epoch may be too small for a micro-batch, and be carried whole
@@ -583,7 +560,7 @@ mr_status mr_order_next(mr_order *o, mr_draw *d)
     d->n = (int32_t)MR_MIN((uint64_t)mr_bucket_rule_get(o->rule, b).batch,
                            order_total(o, b) - o->at.taken[b]);
     for (int32_t i = 0; i < d->n; i++) {
-        MR_TRY(order_sample(o, b, o->at.taken[b] + (uint64_t)i, &d->ids[i], &d->keys[i]));
+        MR_TRY(sample_of(o, b, o->at.taken[b] + (uint64_t)i, &d->ids[i], &d->keys[i]));
         d->digest += MR_MIX(d->keys[i]);
     }
     o->at.taken[b] += (uint64_t)d->n, o->at.number++, o->at.digest += d->digest;

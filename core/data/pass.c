@@ -18,7 +18,7 @@ static mr_status finish(mr_order *o, uint64_t rest, uint64_t *samples)
         o->at.taken[b] += n;
         *samples += n;
     }
-    mr_status st = carry ? tail_of(o, &left) : MR_OK;
+    mr_status st = carry ? order_left_over(o, &left) : MR_OK;
     if (st == MR_OK) {
         o->at.digest = o->expected + (had ? had->digest : 0) - (left ? left->digest : 0);
         o->at.number += rest, o->at.slot.left = 0;

@@ -138,6 +138,12 @@ struct mr_subset {
     mr_hash128 *gone; /* keys of trained samples that the index lacks, ascending */
     uint64_t n_gone, cap_gone;
 };
+/* An empty one. Then samples and keys without a row are added, and it is closed: count and hash
+ * follow bits and keys. */
+mr_status subset_new(mr_hash128 fp_order, uint64_t rows, mr_subset **out);
+void subset_add(mr_subset *s, uint64_t row);
+mr_status subset_add_gone(mr_subset *s, mr_hash128 key);
+void subset_close(mr_subset *s);
 
 /* An epoch of a reference, which is made of lists; lists.c. */
 typedef struct order_lists {
@@ -188,8 +194,10 @@ struct mr_tail {
 };
 mr_tail *tail_ref(mr_tail *t); /* NULL is fine */
 void tail_unref(mr_tail *t);
-/* What is left of an order's epoch. *out is the caller's, also after a failure. */
-mr_status tail_of(mr_order *o, mr_tail **out);
+/* An empty one, and one more sample of a bucket, which does not come before the bucket of the last
+ * one. */
+mr_status tail_new(int32_t n_buckets, mr_tail **out);
+mr_status tail_add(mr_tail *t, int32_t bucket, uint64_t id, uint64_t key);
 /* As a line of a state, none when it is empty; and back, from behind the line's name. A brief one
  * names a long list by its hash, and the list stands in a line of the text beside the state. */
 void tail_put(const mr_tail *t, bool brief, mr_text *out);
@@ -205,13 +213,13 @@ static inline uint64_t tail_count(const mr_tail *t, int32_t bucket)
     return t ? t->first[bucket + 1] - t->first[bucket] : 0;
 }
 
-/* Samples of bucket b that this epoch is to draw, those left over by the last one first; number j
- * of them. */
+/* Samples of bucket b that this epoch is to draw, those left over by the last one first. */
 static inline uint64_t order_total(const mr_order *o, int32_t b)
 {
     return o->samples[b] + tail_count(o->at.tail, b);
 }
-mr_status order_sample(mr_order *o, int32_t b, uint64_t j, uint64_t *id, uint64_t *key);
+/* What is left of an order's epoch. *out is the caller's, also after a failure. */
+mr_status order_left_over(mr_order *o, mr_tail **out);
 
 /* mr_order_new over any rows; what `rows` reads stays the caller's. */
 mr_status order_new_of(order_rows rows, const mr_bucket_rule *rule, const mr_order_options *options,

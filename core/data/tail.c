@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static mr_status new_tail(int32_t n_buckets, mr_tail **out)
+mr_status tail_new(int32_t n_buckets, mr_tail **out)
 {
     mr_tail *t;
     if (!MR_NEW(t))
@@ -38,8 +38,7 @@ void tail_unref(mr_tail *t)
     mr_free(t);
 }
 
-// another micro-batch of a bucket; it does not come before the bucket's last one
-static mr_status add(mr_tail *t, int32_t bucket, uint64_t id, uint64_t key)
+mr_status tail_add(mr_tail *t, int32_t bucket, uint64_t id, uint64_t key)
 {
     if (t->n == t->cap) {
         uint64_t cap = MR_MAX(2 * t->cap, 64);
@@ -55,18 +54,6 @@ static mr_status add(mr_tail *t, int32_t bucket, uint64_t id, uint64_t key)
     t->digest += MR_MIX(key);
     for (int32_t b = bucket + 1; b <= t->n_buckets; b++)
         t->first[b] = t->n;
-    return MR_OK;
-}
-
-mr_status tail_of(mr_order *o, mr_tail **out)
-{
-    MR_TRY(new_tail(o->at.n_buckets, out));
-    for (int32_t b = 0; b < o->at.n_buckets; b++)
-        for (uint64_t j = o->at.taken[b]; j < order_total(o, b); j++) {
-            uint64_t id, key;
-            MR_TRY(order_sample(o, b, j, &id, &key));
-            MR_TRY(add(*out, b, id, key));
-        }
     return MR_OK;
 }
 
@@ -159,7 +146,7 @@ mr_status mr_position_whole(const char *text, const char *beside, char **out)
 mr_status tail_read(mr_order *o, const char *p, mr_tail **out)
 {
     int32_t last = 0;
-    MR_TRY(new_tail(o->at.n_buckets, out));
+    MR_TRY(tail_new(o->at.n_buckets, out));
     while (*p == ' ') {
         const mr_hot *rows;
         char *end;
@@ -168,7 +155,7 @@ mr_status tail_read(mr_order *o, const char *p, mr_tail **out)
         if (b >= (uint64_t)o->at.n_buckets || (int32_t)b < last || id >= o->rows.facts.rows)
             break;
         MR_TRY(o->rows.read(o->rows.user, id / MR_HOT_ROWS, &rows, &n));
-        MR_TRY(add(*out, last = (int32_t)b, id, rows[id % MR_HOT_ROWS].key_lo));
+        MR_TRY(tail_add(*out, last = (int32_t)b, id, rows[id % MR_HOT_ROWS].key_lo));
         p = end;
     }
     return *p == '\n'
@@ -239,12 +226,12 @@ static mr_status move_all(const mover *m, mr_tail **out)
             n += st == MR_OK && buckets[n] >= 0;
         }
     if (st == MR_OK)
-        st = new_tail(mr_bucket_rule_count(m->rule), out);
+        st = tail_new(mr_bucket_rule_count(m->rule), out);
     // keys are read again with the rows
     for (int32_t b = 0; st == MR_OK && b < mr_bucket_rule_count(m->rule); b++)
         for (uint64_t i = 0; i < n && st == MR_OK; i++)
             if (buckets[i] == b)
-                st = add(*out, b, ids[i], 0);
+                st = tail_add(*out, b, ids[i], 0);
     mr_free(ids);
     mr_free(buckets);
     return st;

@@ -33,6 +33,21 @@ int64_t bucket_frames(const mr_bucket_rule *r, const mr_hot *hot)
                                          : hot->frames;
 }
 
+uint64_t bucket_word(const char *purpose, const bucket_resolution *res, int32_t frames)
+{
+    return MR_MIX(mr_name_word(purpose), mr_name_word(res->name), (uint64_t)frames);
+}
+
+bool bucket_fits(const bucket_length *l, int64_t have)
+{
+    return have == 1 || l->frames == 1 ? have == l->frames : have >= l->needs;
+}
+
+uint64_t mr_bucket_rule_draws(const mr_bucket_rule *r, uint64_t epoch)
+{
+    return r->repeat ? epoch % r->repeat : epoch;
+}
+
 static double draw(walk *w, const bucket_length *len, const char *purpose)
 {
     double u;

@@ -1,5 +1,5 @@
 /* data/order: every sample exactly once an epoch, whatever the restarts and micro-batch sizes.
- * Covers: core/data/position.c core/data/measure.c */
+ * Covers: core/data/enter.c core/data/position.c core/data/measure.c */
 #include "check.h"
 #include "data/room.h"
 #include "rows.h"

@@ -1,7 +1,7 @@
 /* data/trained: the property of a whole epoch. Whatever happens between its micro-batches - other
  * ranks, slots, batch sizes, bucket rules, data sets, kills - every sample that the rule takes is
  * trained exactly once in it. MOONREEL_EPOCHS: how many random epochs, MOONREEL_SEED: of which.
- * Covers: core/index/match.c */
+ * Covers: core/data/subset.c core/index/match.c */
 #include "check.h"
 #include "data/room.h"
 #include "rows.h"

@@ -29,10 +29,6 @@ local KNOWN = {
     "amx.c isa.c",
     "product.c product_onednn.c",
   },
-  ["core/data"] = {
-    "bucket.c walk.c",
-    "lists.c order.c position.c tail.c trained.c",
-  },
   ["core/index"] = {
     "builder.c column.c compress.c csv.c index.c join.c json_lines.c list.c note.c"
       .. " pack.c ranges.c resume.c score.c sort.c source.c spill.c table.c validate.c",
