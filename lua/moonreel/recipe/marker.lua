@@ -13,6 +13,24 @@ marker.none = named "recipe.none"          -- the value none
 marker.remove = named "recipe.remove"      -- back to the default
 marker.previous = named "recipe.previous"  -- the last checkpoint of the stage before
 
+--- A value as data, a copy: `none` stands for none, its name for the last checkpoint.
+---@param value any
+---@param none any  absent: nil
+function marker.plain(value, none)
+  if value == nil or value == marker.none then
+    return none
+  elseif value == marker.previous then
+    return "recipe.previous"
+  elseif type(value) ~= "table" then
+    return value
+  end
+  local out = {}
+  for key, item in pairs(value) do
+    out[key] = marker.plain(item, none)
+  end
+  return out
+end
+
 -- an entry that an open map does not have; recipes never see it
 marker.absent = named "absent"
 

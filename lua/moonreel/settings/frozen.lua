@@ -6,23 +6,7 @@ local marker = require "moonreel.recipe.marker"
 
 local frozen = {}
 local methods = {}
-
-local function plain(value)
-  if value == marker.none then
-    return nil
-  end
-  if value == marker.previous then
-    return "recipe.previous"
-  end
-  if type(value) ~= "table" then
-    return value
-  end
-  local out = {}
-  for key, item in pairs(value) do
-    out[key] = plain(item)
-  end
-  return out
-end
+local plain = marker.plain
 
 local store = setmetatable({}, { __mode = "k" })  -- proxy -> its table
 

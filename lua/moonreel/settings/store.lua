@@ -15,24 +15,9 @@ local registry = require "moonreel.recipe.registry"
 local store = {}
 
 -- A value as JSON has it. An empty list stays a list.
-local function to_value(value, schema)
-  if value == nil or value == marker.none then
-    return json.null
-  end
-  if value == marker.previous then
-    return "recipe.previous"
-  end
-  if type(value) ~= "table" then
-    return value
-  end
-  local out = {}
-  for key, item in pairs(value) do
-    out[key] = to_value(item)
-  end
-  if schema and schema.tag == "list" then
-    return json.array(out)
-  end
-  return out
+local function to_value(raw, schema)
+  local value = marker.plain(raw, json.null)
+  return schema and schema.tag == "list" and type(value) == "table" and json.array(value) or value
 end
 
 --- The nested form of JSON: none is null, integer keys are text.
