@@ -93,6 +93,20 @@ function nn.block(g, name, recompute, away, f)
   return g:block(name, recompute, f)
 end
 
+--- Layers one after the other.
+---@param list fun(g: mr.Graph, x: any): any[]
+---@param g mr.Graph
+---@param x any                what the first one takes, mostly a value
+---@param first integer|nil    the first and the last one of them; absent: all
+---@param last integer|nil
+---@return any                 of the last one
+function nn.chain(list, g, x, first, last)
+  for i = first or 1, last or #list do
+    x = list[i](g, x)
+  end
+  return x
+end
+
 local Linear = class()
 
 local read_linear = options.declare("nn.Linear", {

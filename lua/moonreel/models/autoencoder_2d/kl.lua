@@ -152,13 +152,6 @@ local function decoder_of(parent, c)
   return list
 end
 
-local function through(list, g, x)
-  for _, layer in ipairs(list) do
-    x = layer(g, x)
-  end
-  return x
-end
-
 local Autoencoder = {}
 Autoencoder.__index = Autoencoder
 
@@ -190,7 +183,7 @@ end
 ---   at each level
 ---@return mr.Value   [N, 1, H / factor, W / factor, 2 latent_channels]
 function Autoencoder:encode(g, x)
-  x = through(self.encoder, g, x)
+  x = nn.chain(self.encoder, g, x)
   return self.quant and self.quant(g, x) or x
 end
 
@@ -198,7 +191,7 @@ end
 ---@param z mr.Value  [N, 1, h, w, latent_channels]
 ---@return mr.Value   [N, 1, h factor, w factor, out_channels]
 function Autoencoder:decode(g, z)
-  return through(self.decoder, g, self.post_quant and self.post_quant(g, z) or z)
+  return nn.chain(self.decoder, g, self.post_quant and self.post_quant(g, z) or z)
 end
 
 return kl

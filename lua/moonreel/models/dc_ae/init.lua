@@ -326,7 +326,7 @@ local function in_pieces(self, job, s, n)
         local layers = net and net[job .. "r"] or list
         local x = e:source(comes[1], comes[2], comes[3],
           comes[4] and function(v) return ends[job].into(self, v) end, comes[4])
-        x = network.through(layers, e, x, from, upto - 1)
+        x = nn.chain(layers, e, x, from, upto - 1)
         if not adds then
           e:give(x, job == "encode" and "z" or "pixels",
             function(v) return ends[job].out(self, v) end)

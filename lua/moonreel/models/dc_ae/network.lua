@@ -333,18 +333,6 @@ function network.attentions(list)
   return places
 end
 
---- Layers first to last over a part.
----@param list table   encoder or decoder
----@param e table      of nn/pieces.lua; still: one frame stays one
----@param x table
----@return table
-function network.through(list, e, x, first, last)
-  for i = first, last do
-    x = list[i](e, x)
-  end
-  return x
-end
-
 -- all layers over a clip; those that are computed again are blocks, the last one stays
 local function whole(list, g, v, still, recompute)
   local e = pieces.whole(g)
@@ -353,7 +341,7 @@ local function whole(list, g, v, still, recompute)
   for i = 1, recompute and #list - 1 or 0 do
     x = g:block("layers." .. i, recompute(1, i - 1), function() return list[i](e, x) end)
   end
-  return network.through(list, e, x, recompute and #list or 1, #list).v
+  return nn.chain(list, e, x, recompute and #list).v
 end
 
 --- Latents of clips.

@@ -92,13 +92,6 @@ local function decoder_of(scope, c)
   return list
 end
 
-local function through(list, g, x)
-  for _, layer in ipairs(list) do
-    x = layer(g, x)
-  end
-  return x
-end
-
 local Autoencoder = {}
 Autoencoder.__index = Autoencoder
 
@@ -129,7 +122,7 @@ end
 ---@param x mr.Value  [B, T, H, W, in_out_channels]
 ---@return mr.Value   [B, ceil(T / factor), H, W, 2 latent_channels]
 function Autoencoder:encode(g, x)
-  return self.quant(g, through(self.encoder, g, x))
+  return self.quant(g, nn.chain(self.encoder, g, x))
 end
 
 --- The last `frames` frames of a latent.
@@ -137,7 +130,7 @@ end
 ---@param frames integer  at most factor t, more than factor (t - 1)
 ---@return mr.Value       [B, frames, H, W, in_out_channels]
 function Autoencoder:decode(g, z, frames)
-  local x = through(self.decoder, g, self.post_quant(g, z))
+  local x = nn.chain(self.decoder, g, self.post_quant(g, z))
   local all = x.shape[2]
   return x:slice(1, all - frames, all)
 end
