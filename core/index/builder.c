@@ -12,16 +12,6 @@
 
 enum { COMMIT_ROWS = 262144, COMMIT_S = 60, COMMIT_BYTES = 1 << 29, REFUSED_BYTES = 1 << 20 };
 
-mr_status index_builder_put(mr_index_builder *b, MDB_dbi table, const void *key, size_t key_bytes,
-                            const void *value, size_t bytes, unsigned flags)
-{
-    MDB_val k = {key_bytes, (void *)(uintptr_t)key}, v = {bytes, (void *)(uintptr_t)value};
-    int err = mdb_put(b->txn, table, &k, &v, flags);
-    // a page holds the value with its header; large ones take whole pages
-    b->used_bytes += bytes > 1024 ? (bytes + 8191) / 4096 * 4096 : bytes * 2 + 64;
-    return err ? index_fail_mdb(b->path, "write", err) : MR_OK;
-}
-
 static mr_status put(mr_index_builder *b, int table, const void *key, size_t key_bytes,
                      const void *value, size_t bytes, unsigned flags)
 {
@@ -80,11 +70,6 @@ static mr_status reserve(mr_index_builder *b, size_t more)
     if (err)
         return index_fail_mdb(b->path, "enlarge", err);
     return begin(b);
-}
-
-mr_status mr_index_builder_meta(mr_index_builder *b, const char *name, const char *text)
-{
-    return put(b, DATA_META, name, strlen(name), text, strlen(text), 0);
 }
 
 mr_status mr_index_builder_dictionary(mr_index_builder *b, const void *dict, size_t n)

@@ -67,3 +67,9 @@ uint64_t index_get_varint(index_view *v)
     v->failed = true;
     return 0;
 }
+
+void index_note(index_pack *notes, const char *line)
+{
+    index_put(notes, line, strlen(line));
+    index_put(notes, "\n", 1);
+}

@@ -3,39 +3,11 @@
 #define _GNU_SOURCE
 #include "index/room.h"
 
-#include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-const char *const index_table_names[] = {"meta", "hot", "row", "keymap", "refused"};
-
-unsigned index_table_flags(int table)
-{
-    return table == DATA_META ? 0 : MDB_INTEGERKEY;
-}
-
-mr_status index_fail_mdb(const char *path, const char *verb, int err)
-{
-    if (err == ENOMEM)
-        return mr_fail_memory(0);
-    // a write that the end of the disk cut short is EIO to LMDB
-    bool full = err == ENOSPC || err == EDQUOT || err == EFBIG || err == EIO;
-    return mr_fail(full || err == EACCES || err == EROFS ? MR_E_IO : MR_E_DATA,
-                   "%s: cannot %s: %s%s", path, verb, mdb_strerror(err),
-                   full ? "; try: make room on the disk, or take another" : "");
-}
-
-int index_keymap_compare(const index_keymap_entry *x, const index_keymap_entry *y)
-{
-    if (x->hi != y->hi)
-        return x->hi < y->hi ? -1 : 1;
-    if (x->lo != y->lo)
-        return x->lo < y->lo ? -1 : 1;
-    return (x->id > y->id) - (x->id < y->id);
-}
 
 struct mr_index {
     atomic_int refs;
@@ -327,18 +299,6 @@ void mr_index_reader_free(mr_index_reader *r)
 mr_index *mr_index_reader_index(const mr_index_reader *r)
 {
     return r->index;
-}
-
-mr_status index_read_row(MDB_txn *txn, const MDB_dbi *tables, uint64_t id, mr_arena *arena,
-                         const index_decompress *u, void *context, mr_row *out)
-{
-    MDB_val k = {sizeof id, &id}, v;
-    memset(out, 0, sizeof *out);
-    out->id = id;
-    int err = mdb_get(txn, tables[DATA_ROW], &k, &v);
-    if (err)
-        return index_fail_mdb(index_table_names[DATA_ROW], "read", err);
-    return index_unpack_row(v, arena, out, u, context);
 }
 
 // looks up a value by its integer key

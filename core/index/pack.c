@@ -298,6 +298,18 @@ mr_status index_unpack_row(MDB_val value, mr_arena *arena, mr_row *r, const inde
     return v.failed ? mr_fail(MR_E_DATA, "a row that ends too early") : MR_OK;
 }
 
+mr_status index_read_row(MDB_txn *txn, const MDB_dbi *tables, uint64_t id, mr_arena *arena,
+                         const index_decompress *u, void *context, mr_row *out)
+{
+    MDB_val k = {sizeof id, &id}, v;
+    memset(out, 0, sizeof *out);
+    out->id = id;
+    int err = mdb_get(txn, tables[DATA_ROW], &k, &v);
+    if (err)
+        return index_fail_mdb(index_table_names[DATA_ROW], "read", err);
+    return index_unpack_row(v, arena, out, u, context);
+}
+
 uint32_t mr_fps_milli(const mr_clip_info *i)
 {
     return i->rate_num

@@ -14,102 +14,6 @@ static const char *name_of(const index_making *w, index_meaning is)
     return is < INDEX_SCORE ? names[is] : w->scores->of[is - INDEX_SCORE].column;
 }
 
-static bool is_container(const json_t *value)
-{
-    return json_is_array(value) || json_is_object(value);
-}
-
-// a pair of times, be they nothing
-static bool is_pair(const json_t *value)
-{
-    return json_array_size(value) == 2 && !is_container(json_array_get(value, 0)) &&
-           !is_container(json_array_get(value, 1));
-}
-
-static bool has_times(const index_making *w, index_meaning is)
-{
-    return is >= INDEX_SCORE && w->scores->of[is - INDEX_SCORE].times;
-}
-
-// what the keys of an object, or of the first one of a list, say
-static bool first_has(const index_making *w, const json_t *value, bool times)
-{
-    const char *name;
-    json_t *item, *first = json_is_array(value) ? json_array_get(value, 0) : (json_t *)value;
-    json_object_foreach(first, name, item)
-    {
-        bool ranges;
-        index_meaning is = index_scores_look(w->scores, name, &ranges);
-        if (times ? is == INDEX_START || is == INDEX_END || ranges : is == INDEX_TEXT)
-            return true;
-    }
-    return false;
-}
-
-bool index_ranges_captioned(const index_making *w, const json_t *value)
-{
-    return first_has(w, value, true) && first_has(w, value, false);
-}
-
-bool index_ranges_timed(const index_making *w, index_meaning is, const json_t *value)
-{
-    return has_times(w, is) || first_has(w, value, true);
-}
-
-// the place of the first item that is neither a text nor nothing; the length: there is none
-static size_t first_no_text(const json_t *list)
-{
-    size_t i = 0;
-    while (i < json_array_size(list) &&
-           (json_is_string(json_array_get(list, i)) || json_is_null(json_array_get(list, i))))
-        i++;
-    return i;
-}
-
-static bool is_texts(const json_t *value)
-{
-    return json_is_array(value) && first_no_text(value) == json_array_size(value);
-}
-
-bool index_ranges_texts(const json_t *value)
-{
-    size_t n = json_array_size(value);
-    for (size_t i = 0; i < n; i++) {
-        const json_t *one = json_array_get(value, i);
-        if (!json_is_string(one) && !json_is_null(one) && !is_texts(one))
-            return false;
-    }
-    return json_is_array(value);
-}
-
-// numbers, with words among them
-static bool is_numbers(const json_t *value)
-{
-    bool any = false;
-    for (size_t i = 0; i < json_array_size(value); i++) {
-        const json_t *one = json_array_get(value, i);
-        if (is_container(one))
-            return false;
-        any |= json_is_number(one) || json_is_boolean(one);
-    }
-    return any;
-}
-
-static index_use use_of(const index_making *w, const index_list *list)
-{
-    if (!json_is_array(list->value))
-        return INDEX_UNREAD;
-    if (list->is == INDEX_START || list->is == INDEX_END)
-        return INDEX_LEADS;
-    if (list->is == INDEX_TEXT || list->is == INDEX_MORE)
-        return INDEX_FOLLOWS;
-    if (has_times(w, list->is))
-        return is_pair(list->value) ? INDEX_PAIR : INDEX_LEADS;
-    if (first_has(w, list->value, true))
-        return INDEX_LEADS;
-    return is_numbers(list->value) ? INDEX_FOLLOWS : INDEX_UNREAD;
-}
-
 // The list that says how many samples there are; NULL: there is one. What is wrong with the lists
 // together is noted.
 static const index_list *find_leader(index_making *w)
@@ -117,7 +21,7 @@ static const index_list *find_leader(index_making *w)
     const index_list *leader = NULL, *pair = NULL;
     for (int32_t i = 0; i < w->n_lists; i++) {
         index_list *list = &w->lists[i];
-        list->use = use_of(w, list);
+        list->use = index_shape_use(w, list);
         if (list->use == INDEX_PAIR && pair)
             index_making_wrong(w, "both %s and %s are ranges", name_of(w, pair->is),
                                name_of(w, list->is));
@@ -185,19 +89,19 @@ static mr_status take_pair(index_making *w, const index_pieces *t, const json_t 
 static mr_status take_item(index_making *w, const index_pieces *t, index_meaning is, json_t *item)
 {
     bool text = is == INDEX_TEXT || is == INDEX_MORE;
-    if (text && is_texts(item))
+    if (text && index_shape_is_texts(item))
         return take_texts(w, t, is, item);
     if (text && json_is_string(item))
         return index_making_caption(is == INDEX_TEXT ? &w->first : &w->more, t,
                                     json_string_value(item));
-    if (has_times(w, is) && is_pair(item))
+    if (index_shape_has_times(w, is) && index_shape_is_pair(item))
         return take_pair(w, t, item);
     if (text && !json_is_null(item))
         index_making_wrong(w, "%s is no text in one of its items", name_of(w, is));
-    else if (has_times(w, is) || (is < INDEX_SCORE && is_container(item)))
+    else if (index_shape_has_times(w, is) || (is < INDEX_SCORE && index_shape_is_container(item)))
         index_making_wrong(w, "%s is no range in one of its items; expected [from, to]",
                            name_of(w, is));
-    else if (is_container(item))
+    else if (index_shape_is_container(item))
         index_scores_unread(w->scores, (int32_t)is - INDEX_SCORE, "inside a list", w->line);
     else if (!text)
         return index_making_json(w, t, is, item);
@@ -212,7 +116,7 @@ static mr_status take_object(index_making *w, const index_pieces *t, json_t *obj
     json_object_foreach(object, name, item)
     {
         index_meaning is = index_scores_meaning(w->scores, name);
-        timed |= is == INDEX_START || is == INDEX_END || has_times(w, is);
+        timed |= is == INDEX_START || is == INDEX_END || index_shape_has_times(w, is);
         if (is >= INDEX_TEXT)
             MR_TRY(take_item(w, t, is, item));
     }
@@ -273,10 +177,10 @@ static mr_status take_single(index_making *w, const index_pieces *t)
             MR_TRY(take_pair(w, t, list->value));
         if (list->use != INDEX_FOLLOWS || list->is >= INDEX_SCORE)
             continue;
-        if (!is_texts(list->value))
+        if (!index_shape_is_texts(list->value))
             return mr_fail(MR_E_DATA, "%s:%llu: %s[%zu] is no text; expected a list of captions",
                            t->file, (unsigned long long)w->line, name_of(w, list->is),
-                           first_no_text(list->value));
+                           index_shape_first_no_text(list->value));
         MR_TRY(take_texts(w, t, list->is, list->value));
     }
     return MR_OK;
@@ -297,7 +201,9 @@ static void count_unread(index_making *w, bool single)
     }
 }
 
-mr_status index_ranges_end(index_making *w, const index_pieces *t, const char *path, bool *done)
+// Hands on one sample for each range in the lists of a row. *done stays false where they hold no
+// range, or something is wrong with them, which is noted.
+static mr_status end_ranges(index_making *w, const index_pieces *t, const char *path, bool *done)
 {
     const index_list *leader = find_leader(w);
     count_unread(w, !leader);
@@ -308,4 +214,12 @@ mr_status index_ranges_end(index_making *w, const index_pieces *t, const char *p
         return MR_OK;
     *done = true;
     return take_all(w, t, path, json_array_size(leader->value));
+}
+
+mr_status index_making_end(index_making *w, const index_pieces *t, const char *path)
+{
+    bool done = false;
+    if (w->n_lists)
+        MR_TRY(end_ranges(w, t, path, &done));
+    return done ? MR_OK : index_making_sample(w, path);
 }

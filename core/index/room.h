@@ -27,6 +27,8 @@ void index_put_varint(index_pack *p, uint64_t value);
 uint64_t index_get_int(index_view *v, int bytes);
 uint64_t index_get_varint(index_view *v);
 const uint8_t *index_get(index_view *v, size_t n);
+/* Append a line to notes. */
+void index_note(index_pack *notes, const char *line);
 static inline uint64_t index_zigzag(int64_t v)
 {
     return ((uint64_t)v << 1) ^ (uint64_t)(v >> 63);
@@ -35,6 +37,11 @@ static inline int64_t index_unzigzag(uint64_t v)
 {
     return (int64_t)(v >> 1) ^ -(int64_t)(v & 1);
 }
+
+/* ---- path.c: "." and ".." resolved by name ---- */
+
+/* Errors: MR_E_IO too long, no working directory */
+mr_status index_path_absolute(const char *path, char out[4096]);
 
 /* ---- spill.c: records put aside on the disk ---- */
 
@@ -82,6 +89,7 @@ mr_status index_sorter_next(index_sorter *s, const uint8_t **record, size_t *n);
 typedef struct index_keymap_entry {
     uint64_t hi, lo, id;
 } index_keymap_entry;
+int index_keymap_compare(const index_keymap_entry *x, const index_keymap_entry *y);
 mr_status index_sorter_add_key(index_sorter *s, index_keymap_entry e);
 mr_status index_sorter_next_key(index_sorter *s, index_keymap_entry *e, bool *more);
 
@@ -157,10 +165,8 @@ mr_column_kind index_score_kind(const index_score *s);
 mr_status index_scores_end(const index_scores *s);
 /* What is passed over, a line each. Errors: MR_E_MEMORY */
 mr_status index_scores_notes(const index_scores *s, index_pack *out);
-/* Append a line to notes. */
-void index_note(index_pack *notes, const char *line);
 
-/* ---- list.c: samples to be ---- */
+/* ---- input.c: a sample to be ---- */
 
 /* text NULL: no caption; fault: why the row is refused before its file is looked at, or NULL, and
  * the class of that */
@@ -180,6 +186,8 @@ size_t index_input_text_bytes(const index_input *in);
 /* As bytes that begin with the path and its zero, and back: then the texts lie in the record. */
 void index_input_pack(index_pack *p, const index_input *in);
 index_input index_input_of(const uint8_t *record);
+
+/* ---- list.c: the samples to be ---- */
 
 /* The samples of an input in their order. They are put aside, not held in memory: 24 bytes of each
  * are sorted to find those that are one sample. */
@@ -246,11 +254,14 @@ mr_status index_unpack_row(MDB_val v, mr_arena *arena, mr_row *row, const index_
                            void *context);
 /* The same without key frames and captions. */
 mr_status index_unpack_facts(MDB_val v, mr_arena *arena, mr_row *row);
+/* A row of the table, by its id; texts and lists are put in `arena`. Errors: MR_E_DATA damaged */
+mr_status index_read_row(MDB_txn *txn, const MDB_dbi *tables, uint64_t id, mr_arena *arena,
+                         const index_decompress *u, void *context, mr_row *out);
 mr_hot index_hot_of(const mr_row *row);
 /* Hash of key, hot fields, file size and captions. */
 mr_hash128 index_row_hash(const mr_row *row);
 
-/* ---- files and tables ---- */
+/* ---- tables.c: files and tables ---- */
 
 /* What an index directory holds; a store of store.c has the first three. */
 #define INDEX_DATA    "data.mdb"
@@ -274,7 +285,11 @@ bool index_get_hash(const char *hex, mr_hash128 *out);
 
 /* ---- column.c: numbers of rows ---- */
 
-enum { INDEX_COLUMNS = MR_INDEX_COLUMNS, INDEX_COLUMN_NAME = 64 };
+enum {
+    INDEX_COLUMNS = MR_INDEX_COLUMNS,
+    INDEX_COLUMN_NAME = 64,
+    INDEX_COLUMNS_TEXT = INDEX_COLUMNS * 80
+};
 typedef struct index_columns {
     int32_t n;
     char names[INDEX_COLUMNS][INDEX_COLUMN_NAME];
@@ -290,15 +305,12 @@ mr_status index_columns_append(index_columns *c, const char *name, mr_column_kin
                                MDB_txn *txn, bool create, const char *file);
 /* All of the meta text "columns", NAME or NAME KIND a line; NULL: none. */
 mr_status index_columns_open(index_columns *c, const char *names, MDB_txn *txn, const char *file);
+void index_columns_text(const index_columns *c, char text[INDEX_COLUMNS_TEXT]);
 /* The n values of a chunk, lent by the transaction. `check`: compare their hash. Errors: MR_E_DATA
  * damaged */
 mr_status index_column_read(const index_columns *c, int32_t column, MDB_txn *txn, uint64_t chunk,
                             int32_t n, bool check, const void **values, const char *file);
-/* A whole row; texts and lists are put in `arena`. Errors: MR_E_DATA damaged */
-mr_status index_read_row(MDB_txn *txn, const MDB_dbi *tables, uint64_t id, mr_arena *arena,
-                         const index_decompress *u, void *context, mr_row *out);
 
-int index_keymap_compare(const index_keymap_entry *x, const index_keymap_entry *y);
 /* Entries of a chunk of the key map, as they lie in the file; none behind the last chunk. */
 mr_status index_keys(mr_index_reader *r, uint32_t chunk, const char **entries, size_t *n);
 
@@ -314,8 +326,10 @@ uint64_t index_sum_bytes(const void *sum, size_t n);
 void index_bus_watch(const void *inside, const char *file);
 void index_bus_forget(const char *file);
 
-/* ---- place.c: where an index is mapped ---- */
+/* ---- network.c, place.c: where an index is mapped ---- */
 
+/* The network file system that holds `path`, or NULL; lent. Specs replace it. */
+extern const char *(*index_network)(const char *path);
 typedef struct index_spot {
     int copy;   /* descriptor of the file to map instead, locked while it is open; -1: none */
     bool ahead; /* pages are read ahead */
@@ -324,8 +338,6 @@ typedef struct index_spot {
  * that cannot be to memory. The caller closes `copy`. verify  read every block where it lies
  * Errors: those of index_sum_check and index_local_copy; MR_E_DATA no place for it */
 mr_status index_place(const char *dir, const char *file, bool verify, index_spot *out);
-/* The network file system that holds `path`, or NULL; lent. Specs replace it. */
-extern const char *(*index_network)(const char *path);
 
 /* ---- local_copy.c: copies on this host ---- */
 
@@ -428,13 +440,16 @@ mr_status index_pieces_need(index_pieces *t);
  * long, MR_E_MEMORY */
 mr_status index_pieces_take(index_pieces *t, index_pack *to, size_t n, uint64_t began);
 
-/* ---- table.c, csv.c, json_lines.c: rows of tables ---- */
+/* ---- literal.c: lists in a cell ---- */
 
-/* Hand on the rows of a CSV or JSON lines file one by one; a missing text column is an error. Other
- * columns go into `scores`, their values into the rows. */
+/* A list as Python or JSON writes it, with nothing but blanks around it; owns: the caller. *out is
+ * NULL when it is not. Errors: MR_E_MEMORY */
+mr_status index_literal(const char *text, json_t **out);
+
+/* ---- rows of tables ---- */
+
+/* Takes a row; its texts are lent. */
 typedef mr_status index_table_row(void *user, const index_input *in);
-mr_status index_table_read(const char *file, index_scores *scores, index_table_row *row,
-                           void *user);
 
 /* Captions that are not empty, each with a zero. */
 typedef struct index_captions {
@@ -471,7 +486,32 @@ typedef struct index_making {
     void *user;
     bool any; /* it is no list of samples: captions may be missing */
 } index_making;
+
+/* ---- shape.c: what lists and objects of a row hold ---- */
+
+/* Is it a list or an object? */
+bool index_shape_is_container(const json_t *value);
+/* Is it a list of two values, neither a list nor an object? */
+bool index_shape_is_pair(const json_t *value);
+/* Is it a list of texts, null among them, and where does its first other item lie? */
+bool index_shape_is_texts(const json_t *value);
+size_t index_shape_first_no_text(const json_t *list);
+/* Are the lists of such a column ranges of time? */
+bool index_shape_has_times(const index_making *w, index_meaning is);
+/* Does a list of objects say what the captions are? */
+bool index_shape_captioned(const index_making *w, const json_t *value);
+/* Is the object a range, be it one that lacks its times? */
+bool index_shape_timed(const index_making *w, index_meaning is, const json_t *value);
+/* Does a list hold captions: texts, or lists of them? */
+bool index_shape_are_captions(const json_t *value);
+index_use index_shape_use(const index_making *w, const index_list *list);
+
+/* ---- making.c, ranges.c: a row, value by value ---- */
+
+/* "1:02:03.5", "02:03.5", seconds as a number: microseconds from 0 on. false: it is no time */
+bool index_time(const char *text, int64_t *us);
 void index_making_begin(index_making *w, uint64_t line);
+void index_making_fini(index_making *w);
 /* Errors: MR_E_DATA too many captions; MR_E_MEMORY */
 mr_status index_making_caption(index_captions *c, const index_pieces *t, const char *caption);
 /* A value as text; one that reads as a list is one. */
@@ -483,31 +523,21 @@ mr_status index_making_json(index_making *w, const index_pieces *t, index_meanin
 void index_making_number(index_making *w, int32_t score, mr_number value);
 /* Hand on what was made: one sample. */
 mr_status index_making_sample(index_making *w, const char *path);
+/* Write down what is wrong with the row, unless something is already. */
+void index_making_wrong(index_making *w, const char *form, ...) MR_PRINTF(2, 3);
 /* The end of the row: one sample, or one for each of its lists of ranges. Errors: MR_E_DATA,
  * MR_E_MEMORY, those of `row` */
 mr_status index_making_end(index_making *w, const index_pieces *t, const char *path);
-/* Write down what is wrong with the row, unless something is already. */
-void index_making_wrong(index_making *w, const char *form, ...) MR_PRINTF(2, 3);
+
+/* ---- csv.c, json_lines.c, table.c: files of rows ---- */
+
 /* All rows of a file. Errors: MR_E_DATA with its line; those of index_pieces and of `row` */
 mr_status index_csv_read(index_pieces *t, char separator, index_making *w);
 mr_status index_json_read(index_pieces *t, index_making *w);
-
-/* ---- literal.c, ranges.c: lists inside a row ---- */
-
-/* A list as Python or JSON writes it, with nothing but blanks around it; owns: the caller. *out is
- * NULL when it is not. Errors: MR_E_MEMORY */
-mr_status index_literal(const char *text, json_t **out);
-/* "1:02:03.5", "02:03.5", seconds as a number: microseconds from 0 on. false: it is no time */
-bool index_time(const char *text, int64_t *us);
-/* Hand on one sample for each of the ranges that the row's lists hold. *done stays false where they
- * hold none, or something is wrong with them, which is noted. Errors: as of index_making_end */
-mr_status index_ranges_end(index_making *w, const index_pieces *t, const char *path, bool *done);
-/* Does a list of objects say what the captions are? */
-bool index_ranges_captioned(const index_making *w, const json_t *value);
-/* Is the object a range, be it one that lacks its times? */
-bool index_ranges_timed(const index_making *w, index_meaning is, const json_t *value);
-/* Does a list hold captions: texts, or lists of them? */
-bool index_ranges_texts(const json_t *value);
+/* Hand on the rows of a CSV or JSON lines file one by one; a missing text column is an error. Other
+ * columns go into `scores`, their values into the rows. */
+mr_status index_table_read(const char *file, index_scores *scores, index_table_row *row,
+                           void *user);
 
 /* ---- source.c, join.c: folders and lists of samples ---- */
 
@@ -518,7 +548,6 @@ mr_status index_source_read(index_source *s, const char *input, const mr_ingest_
 /* Append the clips of a sorted list, packed inputs, with captions from a table: those of a clip's
  * path, or of its file name. */
 mr_status index_join_captions(index_source *s, index_sorter *clips, const char *table);
-mr_status index_path_absolute(const char *path, char out[4096]);
 /* Where the file of a row lies, "." and ".." resolved by name; *relative points to its path below
  * the root, or to the whole one. Errors: MR_E_IO too long */
 mr_status index_source_path(const index_source *s, const char *path, char full[4096],
@@ -560,7 +589,7 @@ struct mr_index_builder {
 /* Write a value and count its bytes. */
 mr_status index_builder_put(mr_index_builder *b, MDB_dbi table, const void *key, size_t key_bytes,
                             const void *value, size_t bytes, unsigned flags);
-/* Of row `id`; of the first n rows of a chunk; those of the first `rows` rows back. In column.c
+/* Of row `id`; of the first n rows of a chunk; those of the first `rows` rows back. In values.c
  * Errors: MR_E_DATA a value that its column cannot hold */
 mr_status index_builder_note_values(mr_index_builder *b, const mr_row *row, uint64_t id);
 mr_status index_builder_put_values(mr_index_builder *b, uint32_t chunk, size_t n);

@@ -217,3 +217,12 @@ mr_status index_sorter_next_key(index_sorter *s, index_keymap_entry *e, bool *mo
     }
     return MR_OK;
 }
+
+int index_keymap_compare(const index_keymap_entry *x, const index_keymap_entry *y)
+{
+    if (x->hi != y->hi)
+        return x->hi < y->hi ? -1 : 1;
+    if (x->lo != y->lo)
+        return x->lo < y->lo ? -1 : 1;
+    return (x->id > y->id) - (x->id < y->id);
+}

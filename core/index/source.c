@@ -12,46 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-mr_status index_path_absolute(const char *path, char out[4096])
-{
-    char cwd[4096] = "";
-    if (path[0] != '/' && !getcwd(cwd, sizeof cwd))
-        return mr_fail(MR_E_IO, "%s: the working directory is gone", path);
-    // the path is taken part by part: "." is dropped and ".." resolved by name
-    size_t n = 0;
-    for (int round = path[0] == '/'; round < 2; round++)
-        for (const char *p = round ? path : cwd; *p;) {
-            size_t len = strcspn(p, "/");
-            if (len == 2 && p[0] == '.' && p[1] == '.') {
-                while (n && out[--n] != '/') {}
-            } else if (len && !(len == 1 && p[0] == '.')) {
-                if (n + len + 2 > 4096)
-                    return mr_fail(MR_E_IO, "%.200s...: path is too long", path);
-                out[n++] = '/';
-                memcpy(out + n, p, len);
-                n += len;
-            }
-            p += len + (p[len] == '/');
-        }
-    if (!n)
-        out[n++] = '/';
-    out[n] = 0;
-    return MR_OK;
-}
-
-mr_status index_source_path(const index_source *s, const char *path, char full[4096],
-                            const char **relative)
-{
-    char file[8300];
-    if (path[0] != '/' && snprintf(file, sizeof file, "%s/%s", s->root, path) >= (int)sizeof file)
-        return mr_fail(MR_E_IO, "%.200s...: path is too long", path);
-    MR_TRY(index_path_absolute(path[0] == '/' ? path : file, full));
-    size_t n = strlen(s->root);
-    bool below = strncmp(full, s->root, n) == 0 && full[n] == '/';
-    *relative = below ? full + n + 1 : full;
-    return MR_OK;
-}
-
 /* ---- folders ---- */
 
 enum { CAPTION_JSON_MAX = 16 << 20, PASSED = 64, DEPTH_MAX = 64 };
@@ -274,12 +234,6 @@ static mr_status walk(walker *w, const char *relative, int depth)
     }
     mr_dir_list_free(names, n);
     return st;
-}
-
-void index_note(index_pack *notes, const char *line)
-{
-    index_put(notes, line, strlen(line));
-    index_put(notes, "\n", 1);
 }
 
 // adds the notes to those there are

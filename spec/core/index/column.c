@@ -1,4 +1,5 @@
-/* index/column: numbers of rows come back, in any chunk; damage and wrong use are reported. */
+/* index/column: numbers of rows come back, in any chunk; damage and wrong use are reported.
+ * Covers: core/index/values.c */
 #include "check.h"
 #include "clips.h"
 #include "index/room.h"

@@ -1,6 +1,7 @@
 /* data/index, builder, sum, pack: what goes in comes out; kills, cuts and flipped bits are
  * found.
- * Covers: core/index/builder.c core/index/note.c core/index/pack.c core/index/sum.c */
+ * Covers: core/index/builder.c core/index/note.c core/index/pack.c core/index/sum.c
+ * core/index/tables.c */
 #include "check.h"
 #include "rows.h"
 

@@ -1,5 +1,5 @@
 /* data/place: an index on a network file system is read into memory, or refused when it is
- * large. */
+ * large. Covers: core/index/network.c */
 #include "check.h"
 #include "index/room.h"
 #include "rows.h"

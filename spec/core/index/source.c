@@ -1,4 +1,5 @@
-/* index/source: what is read of folders and lists, and what is passed over. */
+/* index/source: what is read of folders and lists, and what is passed over.
+ * Covers: core/index/path.c */
 #include "check.h"
 #include "clips.h"
 #include "inputs.h"

@@ -1,6 +1,6 @@
 /* index/table: rows of tables, whatever the pieces they are read in.
  * Covers: core/index/score.c core/index/pieces.c core/index/csv.c core/index/json_lines.c
- * Covers: core/index/ranges.c */
+ * core/index/making.c core/index/shape.c core/index/ranges.c */
 #include "check.h"
 #include "clips.h"
 #include "index/room.h"

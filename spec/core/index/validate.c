@@ -1,5 +1,5 @@
 /* index/validate, text: captions and rows that are refused before any file is looked at.
- * Covers: core/index/text.c core/index/list.c */
+ * Covers: core/index/text.c core/index/list.c core/index/input.c */
 #include "check.h"
 #include "clips.h"
 #include "inputs.h"

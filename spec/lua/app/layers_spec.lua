@@ -29,11 +29,6 @@ local KNOWN = {
     "amx.c isa.c",
     "product.c product_onednn.c",
   },
-  ["core/index"] = {
-    "builder.c column.c compress.c csv.c index.c join.c json_lines.c list.c note.c"
-      .. " pack.c ranges.c resume.c score.c sort.c source.c spill.c table.c validate.c",
-    "local_copy.c place.c",
-  },
   ["core/media"] = {
     "read.c scan.c",
   },
