@@ -1,4 +1,4 @@
---- `moonreel bench`: speed and memory of this machine, beside its own limits and PyTorch.
+--- `moonreel bench`: speed and memory of this machine, compared with its own limits and PyTorch.
 -- @module moonreel.cli.bench
 local json = require "moonreel.core.json"
 local runs = require "moonreel.bench.show"
@@ -12,80 +12,82 @@ local command = {
     .. "[--save NAME] [--model NAME] [--threads N] "
     .. "[--dtype f32|bf16] [--seconds S] [--no-peer] [--python FILE] [--ops] [--json]",
   options = {
-    {"step", "forward and backward of a cut of a released model, as the trainer builds it with "
-      .. "and without grad_checkpoint: TFLOP/s, share of the product peak, memory; in turn with "
-      .. "PyTorch's"},
+    {"step", "forward and backward pass of a few blocks of a released model, with and without "
+      .. "grad_checkpoint, as the trainer builds it: TFLOP/s, share of the product peak, memory; "
+      .. "PyTorch's in turn"},
     {"demo-step", "a whole training step of recipes/tiny/demo.lua: tokens per second"},
-    {"weights", "what watching the weights takes of the time of the demo, beside its aim"},
-    {"follow", "a step of the demo with both trackers, weights and hosts under watch, in turn with "
-      .. "the same step without, beside its aim"},
-    {"muon", "a step of the demo with optim.type = muon, in turn with the same by adamw, beside "
-      .. "its aim"},
+    {"weights", "share of the demo's time that weights.every takes, with its target"},
+    {"follow", "a step of the demo with both trackers, weights.every and hosts.every, in turn with "
+      .. "the same step without them, with its target"},
+    {"muon", "a step of the demo with optim.type = muon, in turn with adamw, with its target"},
     {"kernels", "single ops at the sizes of `step`"},
     {"conv", "convolutions of the video autoencoders in f32 and bf16, with the operations and "
-      .. "bytes of each, beside the product peak and PyTorch's, channels last"},
+      .. "bytes of each, compared with the product peak and PyTorch, channels last"},
     {"each", "step and demo-step on every instruction set from AVX2 on and in every dtype that is "
-      .. "fast there, each in a program of its own, beside PyTorch held to the same: seconds, "
-      .. "share of the peak, memory, and what each aims at"},
-    {"packing", "what packing weights takes of the products of models: what a step or a rendering "
-      .. "would gain at most if weights were kept packed"},
-    {"graph", "what building a step takes before it runs: milliseconds and microseconds per node "
-      .. "of forward, backward, finish and compile at three depths"},
-    {"save", "what a checkpoint takes: the stall of a save beside a plain copy of the state, and "
-      .. "verifying one beside reading it"},
-    {"cli", "what a user waits for: bake, prompt, show, a large checkpoint from a cold cache, "
-      .. "plans of large runs; each beside its aim"},
+      .. "fast there, each in a separate process, compared with PyTorch under the same limits: "
+      .. "seconds, share of the peak, memory, and the target of each"},
+    {"packing", "time for packing weights in the products of models: the most that a step or a "
+      .. "rendering would gain if weights were kept packed"},
+    {"graph", "time to build a step before it runs: milliseconds and microseconds per node of "
+      .. "forward, backward, finish and compile at three depths"},
+    {"save", "cost of a checkpoint: the stall of a save compared with a plain copy of the state, "
+      .. "and verifying one compared with reading it"},
+    {"cli", "time until a command answers: bake, prompt, show, a large checkpoint from a cold "
+      .. "cache, plans of large runs; each with its target"},
     {"encoders", "the video autoencoder and T5 XXL of Open-Sora 1.2 at their released sizes: 17 "
-      .. "frames of 144p and a caption, seconds and peak of memory beside PyTorch's; minutes"},
+      .. "frames of 144p and a caption, seconds and peak memory compared with PyTorch; takes "
+      .. "minutes"},
     {"vae", "the Hunyuan video autoencoder at its released sizes: 17 frames of 144p encoded and "
-      .. "decoded, seconds and peaks of memory in turn with diffusers (which has no class for "
-      .. "clips through DC-AE), three pairs at least; minutes"},
-    {"--narrow N", "vae: widths of all levels divided by N, on both sides (default 1)", least = 1},
-    {"comm", "what ranks tell each other: microseconds and GB/s by size, over memory that they "
-      .. "share, over TCP as it is, sealed and encrypted, and over MPI, beside MPI's own calls"},
-    {"ranks", "a step of the demo by ranks of one thread each, beside the same work by one: what "
-      .. "they cost beyond their parts of it and what they tell each other, by the clock and in "
-      .. "seconds of processors"},
-    {"data", "what data takes before it is trained on, each line beside its aim: an index built, "
-      .. "decoding and scanning, memory, torn samples, and what `order` "
-      .. "says; the same clips through other readers"},
-    {"order", "planning an epoch of made-up rows by opensora-1.2/stage2, its samples "
-      .. "found, rows looked up, each line beside its aim"},
-    {"plan", "seconds that are predicted from rates measured on other shapes, beside what the same "
-      .. "run measures: the demo's steps, the fixed step and three sizes of STDiT3"},
-    {"shapes", "buckets of Open-Sora 1.2, planned one after the other as a run compiles them: how "
-      .. "many are kept within programs_bytes, and the time of each"},
+      .. "decoded, seconds and peak memory in turn with diffusers (which has no class for clips "
+      .. "through DC-AE), three pairs at least; takes minutes"},
+    {"--narrow N", "vae: divide the widths of all levels by N, on both sides (default "
+      .. "1)", least = 1},
+    {"comm", "communication between ranks: microseconds and GB/s by size, over shared memory, over "
+      .. "TCP (plain, sealed and encrypted) and over MPI, compared with MPI's own calls"},
+    {"ranks", "a step of the demo by ranks of one thread each, compared with the same work by one "
+      .. "rank: the overhead of ranks and of their communication, in wall time and in processor "
+      .. "seconds"},
+    {"data", "cost of data before it is trained on, each line with its target: building an index, "
+      .. "decoding and scanning, memory, torn samples, and `order`; the same clips through other "
+      .. "readers"},
+    {"order", "planning an epoch of synthetic rows with opensora-1.2/stage2, finding its samples, "
+      .. "looking up rows, each line with its target"},
+    {"plan", "seconds predicted from rates of other shapes, compared with measurements of the same "
+      .. "run: the demo's steps, the fixed step and three sizes of STDiT3"},
+    {"shapes", "buckets of Open-Sora 1.2, planned one after another as a run compiles them: the "
+      .. "number that fits into programs_bytes, and the time of each"},
     {"--save NAME", "write rates of this machine, by op and size, to NAME.lua, a machine for "
       .. "`moonreel plan --machine ./NAME.lua`; nothing else is measured"},
-    {"--rows N", "data, order: of the index that is built (default 1000000); order plans a "
+    {"--rows N", "data, order: rows of the index that is built (default 1000000); order plans a "
       .. "hundred times as many", least = 1000},
-    {"--clips N", "data: decoded by one worker for its memory (default 1500)", least = 30},
+    {"--clips N", "data: clips that one worker decodes to measure its memory (default "
+      .. "1500)", least = 30},
     {"--ffmpeg FILE", "data: the ffmpeg tool to compare with (default: ffmpeg)"},
-    {"--layer TEXT", "conv: only layers whose name, as it is printed, has TEXT"},
-    {"--shapes N", "shapes: how many (default 200)", least = 1},
-    {"--journal N", "follow: a run that goes on behind a journal of N steps, in turn with a "
-      .. "new one", least = 20},
-    {"--ranks N", "comm, ranks: how many (default 2)", least = 2},
-    {"--bytes N", "comm: of a large message (default 16 MiB)", least = 4},
+    {"--layer TEXT", "conv: only layers whose printed name contains TEXT"},
+    {"--shapes N", "shapes: number of shapes (default 200)", least = 1},
+    {"--journal N", "follow: a resumed run with a journal of N steps, in turn with a new "
+      .. "one", least = 20},
+    {"--ranks N", "comm, ranks: number of ranks (default 2)", least = 2},
+    {"--bytes N", "comm: size of a large message (default 16 MiB)", least = 4},
     {"--threads N", "team size (default: all cores)", least = 1},
-    {"--dtype TYPE", "f32 or bf16 (default: bf16 where the processor has it; demo-step: the "
+    {"--dtype TYPE", "f32 or bf16 (default: bf16 if the processor supports it; demo-step: the "
       .. "recipe's)"},
     {"--seconds S", "time to spend per measurement (default 5); cli: at most 7 starts"},
-    {"--peer", "run the same in PyTorch when it is installed (default; --no-peer leaves it out)"},
-    {"--python FILE", "interpreter whose PyTorch is the peer (default: python3); a step is "
-      .. "tried as it is and by torch.compile first, in 400 s, then five turns get 90 s each"},
-    {"--grad-checkpoint", "step: PyTorch is compared where both do blocks twice to keep less, as "
-      .. "Open-Sora 1.2 trains; without it where both keep everything"},
-    {"--model NAME", "step: of stdit3, two pairs of blocks of width 1152 (default), or of mmdit, "
-      .. "two double and four single blocks of width 1024"},
+    {"--peer", "run the same in PyTorch if it is installed (default; --no-peer skips it)"},
+    {"--python FILE", "interpreter whose PyTorch is the peer (default: python3); each step first "
+      .. "runs as it is and with torch.compile, in 400 s, then five rounds get 90 s each"},
+    {"--grad-checkpoint", "step: compare with PyTorch where both recompute blocks, as Open-Sora "
+      .. "1.2 trains; without it both keep all activations"},
+    {"--model NAME", "step: stdit3, two pairs of blocks of width 1152 (default), or mmdit, two "
+      .. "double and four single blocks of width 1024"},
     {"--ops", "time per op of the step"},
     {"--dir DIR", "save, encoders: a new folder for files (default: one in /tmp)"},
     {"--json", "one JSON object"},
   },
-  details = "Without a name the first three run, one after the other. `step` and "
-    .. "`kernels` measure a limit and what is held against it in turn and give medians; the other "
-    .. "rates are of the best run. The product peak is the best packed product of a fixed list of "
-    .. "shapes, same dtype and threads.",
+  details = "Without a name the first three run, one after another. `step` and `kernels` alternate "
+    .. "between the measurement and its limit and report medians; other rates are those of the "
+    .. "best run. The product peak is the best packed product of a fixed list of shapes, with the "
+    .. "same dtype and threads.",
 }
 
 -- writes a machine file

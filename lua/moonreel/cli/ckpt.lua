@@ -12,30 +12,34 @@ local command = {
     .. "OUT.safetensors | prune RUN --keep N | bisect RUN -- COMMAND",
   options = {
     { "ls [RUN|DIR]", "checkpoints of a run, or of every run in a directory (default: outputs)" },
-    { "inspect CKPT|RUN [NAME]", "what is in it; NAME: one tensor with its numbers, or a pattern "
+    { "inspect CKPT|RUN [NAME]", "its contents; NAME: one tensor with its statistics, or a pattern "
       .. "with *" },
-    { "diff A B", "parameters, moments, EMA, sampler state, bit for bit; exit 1 when they differ" },
-    { "verify CKPT|RUN", "read everything; compare all hashes where there are any" },
-    { "--part I/N", "verify: the share I, from 1 on, of N readers; each reads as much as the "
-      .. "others", of = "verify" },
-    { "convert CKPT OUT.safetensors", "weights alone under their released names; also from .pth "
-      .. "and .bin" },
+    { "diff A B", "compare parameters, moments, EMA and sampler state bit for bit; exit 1 if they "
+      .. "differ" },
+    { "verify CKPT|RUN", "read everything and compare all hashes, if there are any" },
+    { "--part I/N", "verify: share I of N, counted from 1; all shares have the same "
+      .. "size", of = "verify" },
+    { "convert CKPT OUT.safetensors", "write only weights, under their released names; also from "
+      .. ".pth and .bin" },
     { "prune RUN --keep N", "remove all but the newest N checkpoints" },
-    { "bisect RUN -- COMMAND", "the first checkpoint for which a command fails, and what happened "
-      .. "before it", command = true },
+    { "bisect RUN -- COMMAND", "find the first checkpoint for which a command fails, and the "
+      .. "events before it", command = true },
     { "--ema", "convert: the averaged weights", of = "convert" },
-    { "--keep N", "prune: how many stay", least = 1, of = "prune" },
-    { "--every STEPS", "prune: multiples stay too", least = 1, of = "prune" },
-    { "--dry-run", "prune: only say what would go", of = "prune" },
-    { "--again", "bisect: run the command also where an interrupted bisect did", of = "bisect" },
-    { "--outputs DIR", "where runs named by folder or number are looked up (default: outputs)" },
+    { "--keep N", "prune: number of checkpoints to keep", least = 1, of = "prune" },
+    { "--every STEPS", "prune: also keep multiples of STEPS", least = 1, of = "prune" },
+    { "--dry-run", "prune: only print what would be removed", of = "prune" },
+    { "--again", "bisect: run the command again for checkpoints that an interrupted bisect has "
+      .. "judged", of = "bisect" },
+    { "--outputs DIR", "folder in which to look up runs by folder name or number (default: "
+      .. "outputs)" },
     { "--json", "print JSON" },
   },
   details = "A checkpoint is a directory step-N, a run (its newest one), RUN@STEP, or a "
-    .. "safetensors file.\nbisect: a word {} of COMMAND, also behind `name=`, becomes the path of "
-    .. "a checkpoint; MOONREEL_CKPT is the same.\nIt exits 0: good; 1 to 127: bad; 125: cannot be "
-    .. "judged. The oldest and the newest checkpoint come first. Exit 0:\nfound; 1: all are good, "
-    .. "the first is bad, or none could be judged.",
+    .. "safetensors file.\nbisect: the word {} of COMMAND, also after `name=`, is replaced by the "
+    .. "path of a checkpoint; MOONREEL_CKPT has it too.\nCOMMAND exits with 0 for a good "
+    .. "checkpoint, 1 to 127 for a bad one, 125 if it cannot be judged. The oldest and the\nnewest "
+    .. "checkpoint come first. Exit 0: found; 1: all are good, the first is bad, or none could be "
+    .. "judged.",
 }
 
 local function usage(form, ...)

@@ -4,13 +4,13 @@ local survey = require "moonreel.cluster.survey"
 
 local command = {
   name = "clock",
-  summary = "show how far the clocks of hosts are from this one's, and whether they step",
+  summary = "show how far the clocks of hosts differ from this one's, and whether they jump",
   usage = "clock [--hostfile FILE] [--json]",
   most = 0,
   options = survey.options,
   details = "The offset is right within its bound. Verdicts: ok; apart (more than 50 ms); steps "
-    .. "(it moved\nagainst a clock that only goes forward); no service (nothing known keeps it "
-    .. "right). Exit 1 when clocks\nare apart or step, 6 when a host does not answer.",
+    .. "(it moved\nrelative to a monotonic clock); no service (no known service adjusts it). Exit "
+    .. "1 if clocks\nare apart or step, 6 if a host does not answer.",
 }
 
 local function lines(row)

@@ -6,7 +6,7 @@ local base = require "moonreel.core.base"
 
 local command = {
   name = "data",
-  summary = "build indexes of clips, look over them, filter, join, merge, split and export them",
+  summary = "build indexes of clips, inspect, filter, join, merge, split and export them",
   usage = "data PART ... ; moonreel data PART --help",
 }
 

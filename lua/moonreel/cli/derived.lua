@@ -1,4 +1,4 @@
---- Parts of `moonreel data` that write a new index: they derive it, and tell of it in one way.
+--- Parts of `moonreel data` that write a new index: how they derive it and report it.
 -- @module moonreel.cli.derived
 local derive = require "moonreel.data.derive"
 local longwork = require "moonreel.cli.longwork"
@@ -6,14 +6,14 @@ local longwork = require "moonreel.cli.longwork"
 local derived = {}
 
 --- The options that all of them take.
-derived.output = { "-o, --output NAME.mrx", "the index to write; one of that name is replaced when "
-  .. "the new one is sealed, also when it is the input" }
+derived.output = { "-o, --output NAME.mrx", "the index to write; an existing one is replaced when "
+  .. "the new one is sealed, even if it is the input" }
 
---- How a list is read.
-derived.columns = { "--columns A=B,...", "column B of the list is what is called A here: "
-  .. "path=video,text=caption,text_2=title,start_s=begin,range_s=times; -=B leaves it out" }
-derived.escape = { "--escape CHAR", "CSV: the character that takes the meaning from a quote, as "
-  .. "'\\' does in lists of Spark and MySQL (default: quotes are doubled)" }
+--- Options for reading a list.
+derived.columns = { "--columns A=B,...", "use column B of the list as A: "
+  .. "path=video,text=caption,text_2=title,start_s=begin,range_s=times; -=B ignores it" }
+derived.escape = { "--escape CHAR", "CSV: escape character in front of a quote, such as '\\' in "
+  .. "lists of Spark and MySQL (default: quotes are doubled)" }
 
 --- The two numbers of --part I/N; none without it.
 ---@param text string|nil

@@ -6,19 +6,19 @@ local size = require("moonreel.trainer.progress").bytes
 
 local command = {
   name = "doctor",
-  summary = "say what this machine has for a run, what is missing and what is wrong",
+  summary = "check this machine for a run: what is present, missing or wrong",
   usage = "doctor [RECIPE] [--hostfile FILE] [--outputs DIR] [--json]",
   most = 1,
   options = {
-    { "--outputs DIR", "the folder that runs will write into (default: outputs)" },
-    { "--hostfile FILE", "these hosts: the same program, recipe and folder, clocks, links" },
-    { "--include HOSTS", "of them these alone, as a,b" },
-    { "--exclude HOSTS", "of them all but these" },
+    { "--outputs DIR", "the folder for run directories (default: outputs)" },
+    { "--hostfile FILE", "check these hosts: the same program, recipe and folder, clocks, links" },
+    { "--include HOSTS", "only these of the hosts, as a,b" },
+    { "--exclude HOSTS", "all hosts but these" },
     { "--json", "print JSON" },
   },
-  details = "A line per thing: ok, absent (what is done without it), note (what to look at), wrong "
-    .. "(what to mend).\nExit 1 when something is wrong, 6 when a host does not answer. Of "
-    .. "hosts what is ok is counted, not listed.",
+  details = "One line per check: ok, absent (and the substitute), note (worth a look), wrong (to "
+    .. "be fixed).\nExit 1 if something is wrong, 6 if a host does not answer. For hosts, checks "
+    .. "that are ok are counted, not listed.",
 }
 
 -- libraries that the program may be built without, and what is then

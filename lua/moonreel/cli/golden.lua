@@ -1,19 +1,19 @@
---- `moonreel golden [DIR]`: compare with files of reference numbers. What compares stands in the
+--- `moonreel golden [DIR]`: compare with files of reference values. What compares stands in the
 -- tree, with its specs (spec/golden/runner), and is no part of the program.
 -- @module moonreel.cli.golden
 local base = require "moonreel.core.base"
 
 local command = {
   name = "golden",
-  summary = "compare with files of reference numbers",
+  summary = "compare with files of reference values",
   usage = "golden [DIR] [--json]",
   most = 1,
   options = {
-    {"DIR", "directory of .safetensors files; MOONREEL_GOLDEN when absent"},
+    {"DIR", "directory of .safetensors files; default: MOONREEL_GOLDEN"},
     {"--json", "one JSON object instead of lines"},
   },
   details = "Runs in the root of the source tree. Prints PASS name max-error tolerance, FAIL ..., "
-    .. "or SKIP name reason per file; exit 1 when one fails, or when none passes.",
+    .. "or SKIP name reason per file; exit 1 if one fails, or if none passes.",
 }
 
 local RUNNER = "spec/golden/runner/init.lua"

@@ -4,14 +4,14 @@ local survey = require "moonreel.cluster.survey"
 
 local command = {
   name = "health",
-  summary = "show links and GPUs of hosts with their errors, and what slows them",
+  summary = "show links and GPUs of hosts with their errors, and what slows them down",
   usage = "health [--hostfile FILE] [--json]",
   most = 0,
   options = survey.options,
-  details = "Counters are since the host started; what a driver does not tell is absent. The "
-    .. "score of a host is\nthe part of its links and GPUs without errors and not slowed down. "
-    .. "Hosts of a file are measured against each other:\nhow fast each sends and receives, and "
-    .. "how long a message takes there and back. Exit 0 only where every host\nhas answered.",
+  details = "Counters start with the host; values that a driver does not report are absent. The "
+    .. "score of a host is\nthe share of its links and GPUs without errors and slowdown. Hosts of "
+    .. "a file are measured against each other:\nsend and receive rates, and the round trip of a "
+    .. "message. Exit 0 only if every host\nhas answered.",
 }
 
 -- what is wrong with a link or a GPU; nil: nothing

@@ -45,9 +45,9 @@ function help.show_command(command)
   if command.overrides then
     lines[#lines + 1] = "\nFields of the recipe: key=value, --key value or --key=value; moonreel "
       .. "help fields lists them."
-    lines[#lines + 1] = "key=none is no value, key=recipe.remove the default again, or an entry of "
-      .. "a map taken out;\n'key=recipe.replace{...}' replaces a record or a map instead of "
-      .. "merging."
+    lines[#lines + 1] = "key=none is the value none; key=recipe.remove restores the default, or "
+      .. "removes an entry of a map;\n'key=recipe.replace{...}' replaces a record or a map instead "
+      .. "of merging."
   end
   if command.details then
     lines[#lines + 1] = ""
@@ -159,12 +159,12 @@ A recipe is a Lua file that returns data and inherits:
   recipe.none       the value none            recipe.remove      back to the default
   recipe.replace{}  instead of merging        recipe.previous    the last checkpoint of the stage before
 
-The same words stand on the command line: lr=recipe.remove, 'mask_ratios=recipe.replace{random=1}'.
+The same markers work on the command line: lr=recipe.remove, 'mask_ratios=recipe.replace{random=1}'.
 
 A function is a late-bound value f(r, inherited): it is called once on the final recipe, after all overrides.
-./x and ../x count from the file; other names are looked up in MOONREEL_RECIPES, then among the shipped recipes.
+./x and ../x are relative to the file; other names are looked up in MOONREEL_RECIPES, then among the shipped recipes.
 
-A recipe reaches only:]]
+A recipe can use only:]]
   local names, line = require("moonreel.recipe.environment").names(), "  "
   for i, name in ipairs(names) do
     local piece = name .. (i < #names and ", " or "")

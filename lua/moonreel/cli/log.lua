@@ -8,29 +8,28 @@ local words = require "moonreel.runs.words"
 
 local command = {
   name = "log",
-  summary = "print what happened to a run, follow it, or export its curve",
+  summary = "print the events of a run, follow it, or export its curve",
   usage = "log RUN [--follow] [--every N] [--time | --worst | --export FORMAT] [--json]",
   options = {
-    { "-f, --follow", "go on as long as a process writes the run" },
+    { "-f, --follow", "continue while a process writes the run" },
     { "--every N", "one line for each N steps (default: log_every of the recipe)", least = 1 },
-    { "--time", "where the wall time went: training, waits for data and other ranks, saves, steps "
-      .. "taken back, restarts; of several hosts that of each" },
-    { "--worst", "samples whose steps had the largest losses, against others of the same bucket "
-      .. "and noise level" },
+    { "--time", "how the wall time was spent: training, waits for data and other ranks, saves, "
+      .. "discarded steps, restarts; with several hosts also for each host" },
+    { "--worst", "samples whose steps had the largest losses, relative to others of the same "
+      .. "bucket and noise level" },
     { "--count N", "number of samples of --worst (default: 20)", least = 1 },
-    { "--data NAME.mrx", "with --worst: the index, where it is no longer where the recipe says" },
-    { "--export FORMAT", "csv or json: one row for each step that counts, on standard output; "
-      .. "tensorboard or wandb: their files, in the run's folder" },
-    { "--stage NAME", "of a run that has stages: this one alone, with --time, --worst and "
-      .. "--export" },
+    { "--data NAME.mrx", "with --worst: the index, if it has moved since the run" },
+    { "--export FORMAT", "csv or json: one row for each step that was not discarded, on standard "
+      .. "output; tensorboard or wandb: their files, in the run's folder" },
+    { "--stage NAME", "only this stage of a run with stages, with --time, --worst and --export" },
     { "--json", "lines as JSON" },
   },
   questions = { { "export", "stage" }, { "time", "stage json" },
     { "worst", "stage json count data" } },
-  details = "RUN is a folder, or the name or number of a run in outputs/. It may be at work, also "
-    .. "on another host.\nSteps that a rollback or a restart took back are shown where they "
-    .. "happened; --export leaves them out.\n--follow ends with the run; where a launcher starts "
-    .. "lost ranks again, it waits a minute for that.",
+  details = "RUN is a folder, or the name or number of a run in outputs/. It may be running, also "
+    .. "on another host.\nSteps that a rollback or a restart discarded are shown where they "
+    .. "happened; --export leaves them out.\n--follow ends with the run; if a launcher restarts "
+    .. "lost ranks, it waits a minute for that.",
 }
 
 local POLL_S <const> = 0.2

@@ -2,11 +2,11 @@
 -- @module moonreel.cli.node
 local command = {
   name = "node",
-  summary = "the helper that a launcher starts on a host",
+  summary = "internal: the helper that a launcher starts on a host",
   usage = "node",
   most = 0,
-  details = "Started by `train --hostfile` and others through the remote shell; it speaks messages "
-    .. "of its own at its input and output.",
+  details = "`train --hostfile` and other commands start it through the remote shell; it exchanges "
+    .. "messages over its input and output.",
 }
 
 function command.run(args)

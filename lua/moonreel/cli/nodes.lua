@@ -8,7 +8,7 @@ local command = {
   usage = "nodes [--hostfile FILE] [--json]",
   most = 0,
   options = survey.options,
-  details = "Exit 0 only where every host has answered; one that does not says why.",
+  details = "Exit 0 only if every host has answered; a host that has not is shown with the reason.",
 }
 
 local IDLE_BYTES = 1 << 30 -- that a driver may hold by itself

@@ -5,29 +5,29 @@ local target = require "moonreel.cli.target"
 
 local command = {
   name = "order",
-  summary = "say which samples a step trains on, at which steps one sample comes, or audit a run",
+  summary = "print the samples of a step, the steps of a sample, or audit a run",
   usage = "order RECIPE|RUN [key=value ...] --step N [--rank R --ranks N] [--id K] [--json]"
     .. " | --audit",
   overrides = true,
   options = {
-    { "--step N", "from 1 (default: 1)", least = 1 },
-    { "--count N", "N steps, from --step on (default: 1)", least = 1 },
-    { "--rank R", "what this one of --ranks takes, from 0", least = 0 },
-    { "--ranks N", "that share the order (default: 1): a step is N times `accumulate` "
-      .. "micro-batches, where virtual_ranks does not say how many", least = 1 },
-    { "--id K", "at which steps this sample comes: its row from 1, key or path; from --step to the "
-      .. "end of that epoch" },
-    { "--source NAME", "of --id, where dataset.sources has several" },
+    { "--step N", "first step, counted from 1 (default: 1)", least = 1 },
+    { "--count N", "number of steps (default: 1)", least = 1 },
+    { "--rank R", "only the samples of this one of --ranks, counted from 0", least = 0 },
+    { "--ranks N", "number of ranks that share the order (default: 1): a step has N times "
+      .. "`accumulate` micro-batches, unless virtual_ranks sets the number", least = 1 },
+    { "--id K", "the steps of this sample: its row, counted from 1, its key or its path; from "
+      .. "--step to the end of that epoch" },
+    { "--source NAME", "source of --id, if dataset.sources has several" },
     { "--data NAME.mrx", "the index (default: dataset.data_path, or dataset.sources)" },
-    { "--stage NAME", "of a recipe that has stages" },
-    { "--audit", "of a run: prove from its journal that no step repeated or skipped a sample; exit "
-      .. "1 where that cannot be proven" },
+    { "--stage NAME", "one stage of a recipe with stages" },
+    { "--audit", "for a run: prove from its journal that no step repeated or skipped a sample; "
+      .. "exit 1 if this cannot be proven" },
     { "--json", "print JSON" },
   },
   questions = { { "audit", "data stage json" } },
-  details = "The order is a function of the index, the bucket rule and the seed; steps are counted "
-    .. "from the first one of a\nrun that begins with its data. Of a run its quarantine counts. Of "
-    .. "several sources each has epochs of its own.",
+  details = "The order is a function of the index, the bucket rule and the seed. Steps are counted "
+    .. "from the first step of the\nrun that began with its data. For a run, its quarantine is "
+    .. "applied. With several sources each has epochs of its own.",
 }
 
 -- the micro-batches of one step, each with the rank that takes it; fewer at the end of all epochs

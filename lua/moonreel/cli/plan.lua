@@ -2,35 +2,36 @@
 -- @module moonreel.cli.plan
 local command = {
   name = "plan",
-  summary = "say what a run takes before it runs: bytes by kind, seconds by part, steps and cost",
+  summary = "predict memory, time and cost of a run: bytes by kind, seconds by part, steps and "
+    .. "cost",
   usage = "plan RECIPE|RUN [key=value ...] [--gpus 24x8xH100] [--machine NAME] [--data NAME.mrx] "
     .. "[--stage NAME] [--fit MEMORY] [--balance] [--solve mesh] [--why] "
     .. "[--schedule] [--copies] [--trace FILE] [--html FILE] [--stalls SHARExS] [--json] "
     .. "| plan --check [RECIPE ...] | plan --published",
   overrides = true,
   options = {
-    { "--gpus N", "how many, and of which machine: NODESxGPUSxMACHINE, GPUSxMACHINE, or a number" },
-    { "--machine NAME", "H100, H200, A100, B200, or a file: ./mine.lua; neither: this machine" },
-    { "--data NAME.mrx", "the index, for samples per bucket and epoch; else dataset.data_path, "
-      .. "where it is there" },
-    { "--stage NAME", "one stage of a recipe that has stages" },
-    { "--json", "one JSON object; its fields: docs/plan_json.md" },
-    { "--fit MEMORY", "solve the largest batch of each bucket: 80GiB, 80GB, or all of the "
-      .. "machine's" },
-    { "--balance", "solve batches of equal seconds, within --fit or the machine's memory" },
+    { "--gpus N", "GPUs and machine: NODESxGPUSxMACHINE, GPUSxMACHINE, or a number of GPUs" },
+    { "--machine NAME", "H100, H200, A100, B200, or a file: ./mine.lua; default: this machine" },
+    { "--data NAME.mrx", "the index, for samples per bucket and epoch (default: dataset.data_path, "
+      .. "if it exists)" },
+    { "--stage NAME", "one stage of a recipe with stages" },
+    { "--json", "print one JSON object; docs/plan_json.md describes its fields" },
+    { "--fit MEMORY", "find the largest batch of each bucket for this memory: 80GiB, 80GB, or all "
+      .. "(the machine's memory)" },
+    { "--balance", "find batches of equal seconds, within --fit or the machine's memory" },
     { "--solve WHAT", "mesh: the fastest way to shard, share tokens and recompute that fits" },
-    { "--why", "what the step of the slowest bucket waits for, and how busy its streams are" },
-    { "--schedule", "what that step does when, and what waits for what: gathers, reductions" },
-    { "--copies", "which inputs of blocks that step keeps in host memory, when they go and come "
-      .. "back, and which block waits for one" },
+    { "--why", "what the step of the slowest bucket waits for, and the load of its streams" },
+    { "--schedule", "time line of that step and its waits: gathers, reductions" },
+    { "--copies", "inputs of blocks that this step keeps in host memory, when they are copied "
+      .. "there and back, and which block waits for one" },
     { "--trace FILE", "the steps of all buckets as a Chrome trace, a row per stream" },
-    { "--html FILE", "a page for a browser: memory over the step, buckets, time line" },
-    { "--stalls SHARExS", "data that come late: this share of a rank's steps, each by s seconds: "
+    { "--html FILE", "write a page for a browser: memory over the step, buckets, time line" },
+    { "--stalls SHARExS", "assume late data: this share of a rank's steps waits s seconds: "
       .. "0.001x2" },
-    { "--check", "do the recipes, or all that ship, fit on each of --gpus 1,8,192? exit 5 when "
-      .. "not" },
-    { "--published", "published runs and closed forms: their numbers beside those of our models "
-      .. "and graphs, with the margin and the source" },
+    { "--check", "check whether these recipes, or all that ship, fit on each of --gpus 1,8,192; "
+      .. "exit 5 if not" },
+    { "--published", "compare published runs and closed forms with our models and graphs, with "
+      .. "margin and source" },
   },
   questions = {
     { "published", "json" },
@@ -40,7 +41,7 @@ local command = {
     { "fit", "gpus machine stage json" },
     { "why", "gpus machine stage data stalls trace html" },
   },
-  details = "Exit 5 when a bucket does not fit, or a published number lies outside its margin.",
+  details = "Exit 5 if a bucket does not fit, or a published value is outside its margin.",
 }
 
 -- ---- published runs ----

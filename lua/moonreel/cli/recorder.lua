@@ -2,7 +2,7 @@
 -- @module moonreel.cli.recorder
 local command = {
   name = "recorder",
-  summary = "the process that a rank starts on its host for hosts.every",
+  summary = "internal: the process that a rank starts on its host for hosts.every",
   usage = "recorder DIR FENCE SECONDS PID START",
   most = 5,
   details = "It writes power, clocks, links and errors of its host into the run's folder, and ends "

@@ -2,17 +2,18 @@
 -- @module moonreel.cli.repl
 local command = {
   name = "repl",
-  summary = "a prompt: look at checkpoints, data, recipes and tensors",
+  summary = "interactive prompt: inspect checkpoints, data, recipes and tensors",
   usage = "repl [CKPT|RUN|RECIPE|NAME.mrx]",
   options = {
     { "CKPT|RUN", "opened as `ckpt` (a run also as `run`): step-N, RUN@STEP, a .safetensors file, "
       .. "an index file, .pth" },
     { "RECIPE", "baked as `r`" },
     { "NAME.mrx", "opened as `index`" },
-    { "--outputs DIR", "where runs named by folder or number are looked up (default: outputs)" },
+    { "--outputs DIR", "folder in which to look up runs by folder name or number (default: "
+      .. "outputs)" },
   },
-  details = "Input may come from a file or a pipe: then nothing but the results is printed. "
-    .. "docs/prompt.md is a first hour.\n`moonreel -n 4 repl`: four ranks run what is typed at the "
+  details = "Input may come from a file or a pipe: then only results are printed. docs/prompt.md "
+    .. "is a first hour.\n`moonreel -n 4 repl`: four ranks run the lines that you type at the "
     .. "prompt of the first.",
 }
 

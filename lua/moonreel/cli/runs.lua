@@ -8,20 +8,20 @@ local printer = require "moonreel.text.table"
 
 local command = {
   name = "runs",
-  summary = "list runs, compare them, or show which run started from which",
+  summary = "list runs, compare them, or show from which run each one started",
   usage = "runs [FOLDER] [FIELD=VALUE ...] [--compare RUN RUN ...] [--tree] [--json]",
   options = {
-    { "FIELD=VALUE", "only runs whose recipe has this value; also != < <= > >=, and ~ for a part "
-      .. "of a text; a column of the list goes, too: state=running" },
+    { "FIELD=VALUE", "only runs whose recipe has this value; operators != < <= > >=, and ~ for a "
+      .. "part of a text; columns of the list work too: state=running" },
     { "--compare RUN", "the settings in which these runs differ, and their losses as one chart",
       many = true, takes = function(word) return not word:match("^%-") end },
-    { "--tree", "which run started from a checkpoint of which other one, with launches, stages and "
-      .. "rollbacks" },
+    { "--tree", "show from which checkpoint of which run each run started, with launches, stages "
+      .. "and rollbacks" },
     { "--json", "print JSON" },
   },
   questions = { { "compare", "json" }, { "tree", "json" } },
-  details = "FOLDER is outputs, unless given; quote words with < and >, which mean files to a "
-    .. "shell.\nStates: running (a process writes it, perhaps on another host), finished, stopped "
+  details = "FOLDER is outputs by default. Quote words with < and >, which a shell takes for "
+    .. "files.\nStates: running (a process writes it, perhaps on another host), finished, stopped "
     .. "(on request, after a save),\nfailed (by an error), dead (killed, or its host restarted, "
     .. "before it could save).",
 }

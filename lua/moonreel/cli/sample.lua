@@ -12,47 +12,49 @@ local function of_size(word) return word:find("^%d+$") ~= nil end
 
 local command = {
   name = "sample",
-  summary = "render prompts from a checkpoint",
+  summary = "render prompts with the weights of a checkpoint",
   usage = "sample RECIPE|CKPT|RUN|FOLDER --prompt TEXT [options] [key=value ...]",
   overrides = true,
   options = {
-    { "--prompt TEXT", "what to show; may be given several times, or take several texts behind the "
-      .. "recipe (default: sampling.prompts, or lines of sampling.prompt_path)",
+    { "--prompt TEXT", "text to render; may be given several times, or take several texts after "
+      .. "the recipe (default: sampling.prompts, or lines of sampling.prompt_path)",
       many = true, takes = of_list, empty = true },
-    { "--seed N", "start noise; may be given several times (default: sampling.seeds)",
+    { "--seed N", "seed of the noise; may be given several times (default: sampling.seeds)",
       many = true },
-    { "--size HxW", "pixels (default: sampling.height and width, else sampling.resolution at its "
+    { "--size HxW", "pixels (default: sampling.height and width, or sampling.resolution at its "
       .. "aspect_ratio)", takes = of_size },
     { "--image-size H W", "the same", takes = of_size },
     { "--frames N", "frames, or a length such as 4s or 2x; 1: a picture" },
     { "--num-frames N", "the same" },
     { "--preset NAME", "low4s, high4s, low16s: a length and a size" },
-    { "--steps N", "Euler steps (default: scheduler.num_sampling_steps, of 2.0 "
+    { "--steps N", "Euler steps (default: scheduler.num_sampling_steps, for 2.0 "
       .. "sampling.num_steps)" },
-    { "--guidance X", "1: none (default: scheduler.cfg_scale, of 2.0 sampling.guidance)" },
-    { "--fps X", "frames/s that the model reads, and of the file" },
-    { "--batch-size N", "renderings side by side (default: sampling.batch_size, else batch_size)" },
-    { "--reference-path FILE;FILE", "images and clips that a prompt is given; once per prompt",
+    { "--guidance X", "1: no guidance (default: scheduler.cfg_scale, for 2.0 sampling.guidance)" },
+    { "--fps X", "frame rate given to the model and used for the file" },
+    { "--batch-size N", "renderings in a batch (default: sampling.batch_size, or batch_size)" },
+    { "--reference-path FILE;FILE", "reference images and clips of a prompt; once per prompt",
       many = true, takes = of_list, empty = true },
-    { "--mask-strategy TEXT", "what a prompt takes from them: LOOP,REFERENCE,FROM,TO,LENGTH,EDIT;"
-      .. "...; once per prompt", many = true, takes = of_list, empty = true },
-    { "--raw", "the weights themselves instead of their average" },
+    { "--mask-strategy TEXT", "frames that a prompt takes from its references: "
+      .. "LOOP,REFERENCE,FROM,TO,LENGTH,EDIT;...; once per "
+      .. "prompt", many = true, takes = of_list, empty = true },
+    { "--raw", "use the weights themselves instead of their average" },
     { "--ema", "the averaged weights (default: sampling.ema)" },
-    { "--out DIR", "folder for the files (default: sampling.save_dir, else the next free number "
-      .. "below samples/); a file that is there already is refused" },
-    { "--overwrite", "files of the same name give way" },
-    { "--sheet", "frames of all renderings side by side: sheet.png in the same folder" },
+    { "--out DIR", "folder for the files (default: sampling.save_dir, or the next free number in "
+      .. "samples/); existing files are refused" },
+    { "--overwrite", "replace files of the same name" },
+    { "--sheet", "write frames of all renderings in one picture, sheet.png in the same folder" },
     { "--threads N", "compute threads" },
-    { "--llm-refine", "not here: prompts are refined by a service that this program does not ask" },
-    { "--prompt-generator NAME", "not here, as --llm-refine" },
-    { "--watermark", "not here: nothing is drawn over the frames" },
+    { "--llm-refine", "not supported: prompts are refined by a service, and moonreel uses none" },
+    { "--prompt-generator NAME", "not supported, like --llm-refine" },
+    { "--watermark", "not supported: nothing is drawn over the frames" },
     { "--verbose N", "0: no progress (default 1)", least = 0 },
     { "--json", "list the files as JSON" },
   },
-  details = "A RECIPE means its newest run under `outputs`, or the weights of --ckpt-path. A "
-    .. "checkpoint needs nothing beside it; a FOLDER has config.json beside its weights. Fields "
-    .. "(--loop 4, --resolution 720p, --aes 6.5; `moonreel help fields`) go over what any of them "
-    .. "brings. Ranks (moonreel -n 8 sample ...) render together as plugin_config says.",
+  details = "A RECIPE means its newest run in `outputs`, or the weights of --ckpt-path. A "
+    .. "checkpoint needs no other file; a FOLDER has config.json next to its weights. Fields "
+    .. "(--loop 4, --resolution 720p, --aes 6.5; `moonreel help fields`) override those of the "
+    .. "recipe or checkpoint. Ranks (moonreel -n 8 sample ...) render together as plugin_config "
+    .. "says.",
 }
 
 local function usage(...) base.raise("MR_E_USAGE", "sample: " .. string.format(...)) end

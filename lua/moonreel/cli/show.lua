@@ -4,18 +4,19 @@ local printer = require "moonreel.text.table"
 
 local show = {
   name = "show",
-  summary = "print a recipe resolved: what is set first, each value with its line, then defaults",
+  summary = "print a resolved recipe: first the fields that are set, each with its line, then "
+    .. "defaults",
   usage = "show RECIPE [key=value ...] [--changed] [--stage NAME] [--json|--lua|--tree|--diff "
     .. "OTHER|--as SYSTEM]",
   overrides = true,
   options = {
     { "--json", "{hash, settings, origin}" },
     { "--lua", "a recipe without parents that bakes to the same hash" },
-    { "--stage NAME", "one stage of a recipe that has stages" },
-    { "--tree", "by record, with the line of each value as a comment" },
-    { "--as SYSTEM", "what is set, under the names of opensora-1.2 or opensora-2.0" },
-    { "--changed", "only what is set, without the defaults" },
-    { "--diff OTHER", "only what differs from another recipe; exit 1 when anything does" },
+    { "--stage NAME", "one stage of a recipe with stages" },
+    { "--tree", "print by record, with the line of each value as a comment" },
+    { "--as SYSTEM", "only fields that are set, under the names of opensora-1.2 or opensora-2.0" },
+    { "--changed", "only fields that are set, without defaults" },
+    { "--diff OTHER", "only differences from another recipe; exit 1 if there are any" },
   },
   questions = { { "diff", "stage json" }, { "as", "stage json" }, { "tree", "stage changed" },
     { "lua", "stage" }, { "json", "stage" } },

@@ -7,11 +7,11 @@ local command = {
   summary = "show where each rank of a run is: phase, step, calls, Lua and native frames",
   usage = "stacks [RUN | LAUNCH] [--hostfile FILE] [--json]",
   options = survey.options,
-  details = "Without a run: what runs on this host. LAUNCH is a number of that list, for what has "
-    .. "no run directory yet.\nOn the hosts that the run was started with, or those of "
-    .. "--hostfile. Ranks at the same place stand together, odd ones\nfirst. Blocked and stopped "
-    .. "ranks are seen too; each thread is held for an instant. Lua frames are those of the\n"
-    .. "phase's beginning. Exit 6 when a host did not answer.",
+  details = "Without a run: list the launches on this host. LAUNCH is a number of that list, for a "
+    .. "launch without a run\ndirectory. Covers the hosts of the run, or those of --hostfile. "
+    .. "Ranks at the same place are grouped, unusual\nones first. Blocked and stopped ranks are "
+    .. "shown too; each thread is stopped for an instant. Lua frames are those\nof the beginning "
+    .. "of the phase. Exit 6 if a host did not answer.",
 }
 
 -- groups for JSON, whose empty lists are lists

@@ -4,15 +4,15 @@ local survey = require "moonreel.cluster.survey"
 
 local command = {
   name = "stop",
-  summary = "end a run: it saves, or is terminated, or killed",
+  summary = "end a run: let it save, or else terminate or kill it",
   usage = "stop [RUN | LAUNCH] [--wait S] [--hostfile FILE] [--json]",
-  options = { { "--wait S", "seconds that it may take to save and end by itself (default: 30)",
+  options = { { "--wait S", "seconds to wait until it has saved and ended (default: 30)",
     least = 0 }, table.unpack(survey.options) },
-  details = "Without a run: what runs on this host. LAUNCH is a number of that list, for what has "
-    .. "no run directory yet.\nOn the hosts that the run was started with, or those of "
-    .. "--hostfile. Processes are known by the page of their\nlaunch: number, start time, owner, "
-    .. "and a token in their environment; never by a command line. What is stopped\nor has left "
-    .. "its parents is found too. Exit 1 when something is left, 6 when a host did not answer.",
+  details = "Without a run: list the launches on this host. LAUNCH is a number of that list, for a "
+    .. "launch without a run\ndirectory. Covers the hosts of the run, or those of --hostfile. "
+    .. "Processes are identified by the page of their\nlaunch: number, start time, owner, and a "
+    .. "token in their environment; never by a command line. Stopped processes\nand those without "
+    .. "their parents are found too. Exit 1 if a process is left, 6 if a host did not answer.",
 }
 
 local END_S <const> = 5

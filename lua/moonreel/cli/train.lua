@@ -8,26 +8,26 @@ local train = {
   overrides = true,
   short_fields = { n = "nproc_per_node" },
   options = {
-    { "--stage NAME", "of a recipe of stages: begin with this one" },
-    { "--include HOSTS", "with --hostfile: these alone, as a,b or with slots a:0,2@b" },
+    { "--stage NAME", "for a recipe with stages: begin with this one" },
+    { "--include HOSTS", "with --hostfile: only these, as a,b or with slots a:0,2@b" },
     { "--exclude HOSTS", "with --hostfile: all but these" },
-    { "--dump-steps LIST DIR", "write what these steps see and do: inputs, noise, times, drops, "
-      .. "losses, gradients, state, as safetensors in DIR/step-N/; LIST is 1,50. The run's bits "
-      .. "stay the same", further = 1 },
+    { "--dump-steps LIST DIR", "write the data of these steps: inputs, noise, times, drops, "
+      .. "losses, gradients, state, as safetensors in DIR/step-N/; LIST is 1,50. The run keeps the "
+      .. "same bits", further = 1 },
   },
   fields = {
-    { "RUN", "the directory of a run goes on from its newest checkpoint: its recipe.lua with "
-      .. "--load RUN" },
+    { "RUN", "the directory of a run: continue from its newest checkpoint, like its recipe.lua "
+      .. "with --load RUN" },
     { "--load RUN", "continue: weights, averages, optimizer, schedule, position; RUN@STEP, a "
-      .. "checkpoint, or latest; what its command line had set counts again" },
+      .. "checkpoint, or latest; fields of its command line apply again" },
     { "--start-from-scratch", "with --load: all but epoch, step and data position" },
-    { "--ckpt-path PATH", "start from weights alone" },
-    { "key=value", "any field of the recipe, also as --key value; stages.NAME.key=value: of one "
+    { "--ckpt-path PATH", "start from weights only" },
+    { "key=value", "any field of the recipe, also as --key value; stages.NAME.key=value: for one "
       .. "stage" },
   },
-  details = "SIGINT, SIGTERM or SIGHUP saves a checkpoint and ends with 130, 143 or 129; a second "
-    .. "SIGINT or SIGTERM ends at once. Under nohup SIGHUP is ignored.\nThe run goes on when the "
-    .. "reader of its output goes away.",
+  details = "SIGINT, SIGTERM or SIGHUP saves a checkpoint and exits with 130, 143 or 129; a second "
+    .. "SIGINT or SIGTERM ends at once. Under nohup SIGHUP is ignored.\nThe run continues if the "
+    .. "reader of its output ends.",
 }
 
 -- The recipe's variables must stand before the libraries that read them are loaded, so the program

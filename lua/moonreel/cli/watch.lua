@@ -1,56 +1,55 @@
---- `moonreel watch RUN`: render the checkpoints of a run as they come.
+--- `moonreel watch RUN`: render the checkpoints of a run as they appear.
 -- @module moonreel.cli.watch
 local base = require "moonreel.core.base"
 
 local command = {
   name = "watch",
-  summary = "render the checkpoints of a run as they come",
+  summary = "render the checkpoints of a run as they appear",
   usage = "watch RUN [--preset low4s,high4s,low16s] [options] [key=value ...]",
   overrides = true,
   most = 1,
   options = {
     { "--preset NAMES", "low4s, high4s, low16s: lengths and sizes, one set of renderings for each "
       .. "(default: those of the recipe)" },
-    { "--prompt TEXT", "what to show; may be given several times (default: sampling.prompts, or "
+    { "--prompt TEXT", "text to render; may be given several times (default: sampling.prompts, or "
       .. "lines of sampling.prompt_path)", many = true },
-    { "--seed N", "start noise; may be given several times (default: sampling.seeds)",
+    { "--seed N", "seed of the noise; may be given several times (default: sampling.seeds)",
       many = true },
     { "--size HxW", "pixels, in place of a preset" },
     { "--frames N", "frames, or a length such as 4s or 2x; 1: a picture" },
     { "--steps N", "Euler steps", least = 1 },
     { "--guidance X", "1: none" },
-    { "--fps X", "frames/s that the model reads, and of the file" },
+    { "--fps X", "frame rate given to the model and used for the file" },
     { "--batch-size N", "renderings side by side", least = 1 },
     { "--ema", "the averaged weights (default: sampling.ema)" },
     { "--raw", "the weights themselves" },
-    { "--eval-loss", "the evaluation loss of each checkpoint, by bucket and time, on the samples "
-      .. "that dataset.hold_back holds back; where there are none, on all" },
-    { "--loss-only", "with --eval-loss: nothing is rendered" },
+    { "--eval-loss", "measure the evaluation loss of each checkpoint, by bucket and time, on the "
+      .. "samples that dataset.hold_back excludes; if there are none, on all samples" },
+    { "--loss-only", "with --eval-loss: do not render" },
     { "--metric FILE", "a Lua file that calls watch.metric(function(frames, prompt) ... return "
-      .. "number end): measured on each rendering" },
-    { "--last-step N", "pass over checkpoints up to this step", least = 0 },
-    { "--only-first-of-epoch", "the first checkpoint of each epoch, and the last one" },
-    { "--every N", "checkpoints whose step is a multiple of N", least = 1 },
-    { "--compute-only", "write files alone: the journal of the run, and with it TensorBoard and "
-      .. "W&B, hear nothing" },
-    { "--save-to FOLDER", "renderings go there in place of the run's folder; the run hears "
-      .. "nothing" },
-    { "--once", "render what is there now, then end" },
-    { "--due", "take what the run has put aside for sampling.every and, with --eval-loss, for "
-      .. "eval.every, then end" },
-    { "--pull HOST:RUN", "bring the checkpoints of a run on another host, without optimizer state, "
-      .. "to RUN (default: pulled/NAME), and render them there" },
-    { "--device NAME", "where to compute (default: the recipe's)" },
+      .. "number end): metrics of each rendering" },
+    { "--last-step N", "skip checkpoints up to this step", least = 0 },
+    { "--only-first-of-epoch", "only the first checkpoint of each epoch, and the last one" },
+    { "--every N", "only checkpoints whose step is a multiple of N", least = 1 },
+    { "--compute-only", "only write files; the run's journal, TensorBoard and W&B get no entry" },
+    { "--save-to FOLDER", "write renderings to this folder instead of the run's; the run gets no "
+      .. "entry" },
+    { "--once", "render the present checkpoints, then end" },
+    { "--due", "do the work that the run has postponed for sampling.every and, with --eval-loss, "
+      .. "for eval.every, then end" },
+    { "--pull HOST:RUN", "copy the checkpoints of a run on another host, without optimizer state, "
+      .. "to RUN (default: pulled/NAME), and render them here" },
+    { "--device NAME", "device to compute on (default: the recipe's)" },
     { "--threads N", "compute threads", least = 1 },
-    { "--expnums N", "not here: RUN takes its place" },
+    { "--expnums N", "not supported: use RUN" },
     { "--json", "a line of JSON for each set of renderings" },
   },
   details = "Each complete, verified checkpoint is rendered once, in the order of its steps, into "
-    .. "RUN/samples/stepN/SET; a folder there is whole. A watcher that was killed goes on where it "
-    .. "was; it ends when the run has ended and everything is rendered. While it renders, it keeps "
-    .. "checkpoints that the run removes.\nRUN is a folder, or the name or number of a run in "
-    .. "outputs/; it may be at work. Exit codes: 1 where a rendering failed, 8 where a checkpoint "
-    .. "stayed incomplete.",
+    .. "RUN/samples/stepN/SET; a folder appears when it is complete. If `watch` was killed, it "
+    .. "continues where it was. It ends when the run has ended and everything is rendered. While "
+    .. "it renders a checkpoint, the run does not remove it.\nRUN is a folder, or the name or "
+    .. "number of a run in outputs/; it may be running. Exit codes: 1 if a rendering failed, 8 if "
+    .. "a checkpoint stayed incomplete.",
 }
 
 local function usage(...) base.raise("MR_E_USAGE", "watch: " .. string.format(...)) end

@@ -3,11 +3,11 @@
 -- @module moonreel.cli.watcher
 local command = {
   name = "watcher",
-  summary = "the watcher that a rank starts on its host under torchrun, srun or mpirun",
+  summary = "internal: the watcher that a rank starts on its host under torchrun, srun or mpirun",
   usage = "watcher JOB RANK LIMITS",
   most = 3,
-  details = "It names ranks that stand still, ends those that do so for too long, and ends with "
-    .. "the ranks.",
+  details = "It reports ranks that hang, ends those that hang for too long, and ends with the "
+    .. "ranks.",
 }
 
 ---@param args string[]

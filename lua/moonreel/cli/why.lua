@@ -3,10 +3,10 @@
 -- @module moonreel.cli.why
 local why = {
   name = "why",
-  summary = "print where a value comes from, what it replaced and what follows from it",
+  summary = "print which line set a value, what it replaced and what follows from it",
   usage = "why RECIPE KEY|stages.NAME.KEY [key=value ...] [--json]",
   overrides = true,
-  options = { { "--stage NAME", "in one stage of a recipe that has stages, as stages.NAME.KEY" },
+  options = { { "--stage NAME", "in one stage of a recipe with stages, like stages.NAME.KEY" },
     { "--json", "the chain as JSON" } },
 }
 

@@ -12,7 +12,7 @@ local ANSWER_S = 20
 --- Options of such commands.
 survey.options = {
   { "--hostfile FILE", "the hosts (default: this one)" },
-  { "--include HOSTS", "these alone, as a,b" },
+  { "--include HOSTS", "only these, as a,b" },
   { "--exclude HOSTS", "all but these" },
   { "--json", "print JSON" },
 }

@@ -191,18 +191,18 @@ end
 --- The names that the prompt, -e and scripts offer.
 ---@return string
 function help.general()
-  local lines = { "An expression prints its value; _ is the last one. A local lives on. Ctrl-C "
-    .. "stops what runs, Ctrl-D leaves.", "" }
+  local lines = { "An expression prints its value; _ is the last value. A local remains visible. "
+    .. "Ctrl-C stops a running command, Ctrl-D leaves.", "" }
   for _, row in ipairs(require("moonreel.repl.names").rows) do
     lines[#lines + 1] = ("  %-8s %s"):format(row[1], row[2])
   end
   lines[#lines + 1] = ""
-  lines[#lines + 1] = "  moonreel -e CODE and moonreel FILE.lua have the same names, but trace and "
-    .. "exit; a name that they set is theirs."
+  lines[#lines + 1] = "  moonreel -e CODE and moonreel FILE.lua have the same names, except trace "
+    .. "and exit; they may define the names again."
   lines[#lines + 1] = "  Positions of tensors, frames and samples count from 0: t[0], t[\"0, :, "
     .. "3:16\"], index[17]; Lua lists from 1."
-  lines[#lines + 1] = "  help(\"linear\"), help(\"optim.lr\"), help(ckpt), help(nn.Linear): more "
-    .. "about one thing."
+  lines[#lines + 1] = "  help(\"linear\"), help(\"optim.lr\"), help(ckpt), help(nn.Linear): help "
+    .. "on one thing."
   return table.concat(lines, "\n")
 end
 

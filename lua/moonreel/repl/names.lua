@@ -1,4 +1,4 @@
---- The names that the prompt and scripts offer beside Lua's own, and opening what a user names.
+--- The names that the prompt and scripts have in addition to Lua's own, and opening files by name.
 -- @module moonreel.repl.names
 local base = require "moonreel.core.base"
 local clean = require "moonreel.text.clean"
@@ -13,14 +13,14 @@ names.rows = {
     .. "method, a module" },
   { "trace", "trace(): the call stack of the last failure", typed = true },
   { "exit", "leave the prompt; also quit, Ctrl-D", typed = true },
-  { "plot", "plot(x, {png =, field =}): numbers as a line" },
-  { "hist", "hist(x, {bins =, png =}): how values are spread" },
+  { "plot", "plot(x, {png =, field =}): values as a line" },
+  { "hist", "hist(x, {bins =, png =}): distribution of values" },
   { "imshow", "imshow(x, {png =}): [H, W], [3, H, W] or [H, W, 3] as a picture" },
   { "decode", "decode(path, {frames =, height =, width =, start =, interval =}): a clip" },
   { "diff", "diff(a, b, {map =, pattern =}): two checkpoints, bit for bit" },
   { "norms", "norms(ckpt, pattern): norms by layer: weights, EMA, moments" },
-  { "trend", 'trend(run, "norm", "spatial_blocks.*"): a number over the checkpoints of a run' },
-  { "why", 'why("optim.lr") or why(settings, "optim.lr"): where a value comes from' },
+  { "trend", 'trend(run, "norm", "spatial_blocks.*"): a statistic over the checkpoints of a run' },
+  { "why", 'why("optim.lr") or why(settings, "optim.lr"): which line set a value' },
   { "graph", "graph(function(x) ... end): a small graph; g:run{x = t}, g:grad(\"x\")" },
   { "block", 'block(ckpt, "spatial_blocks.0", {x =}): one block of the model with the weights of a '
     .. 'checkpoint' },

@@ -11,7 +11,7 @@ describe("moonreel", function()
       assert.equal(0, code)
       assert.equal("", err)
       assert.matches("usage: moonreel COMMAND", out)
-      assert.matches("\n  show     print a recipe resolved", out)
+      assert.matches("\n  show     print a resolved recipe", out)
     end
   end)
 

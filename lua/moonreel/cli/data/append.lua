@@ -18,11 +18,11 @@ end
 
 return {
   words = "NAME.mrx DIR|FILE.csv|FILE.tsv|FILE.jsonl|FILE.json -o NEW.mrx",
-  summary = "the clips of a folder or list behind the rows of an index",
+  summary = "add the clips of a folder or list after the rows of an index",
   output = true,
   options = { derived.output,
     { "--captions FILE", "for folders: a CSV or JSON lines file with path and text" },
-    { "--root DIR", "where relative paths start" }, derived.columns, derived.escape,
+    { "--root DIR", "folder of relative paths" }, derived.columns, derived.escape,
     { "--source NAME", "name of the new clips' source in the sample keys (default: main)" },
     { "--threads N", "scanning threads (default: one per processor)", least = 1 } },
   run = function(opts, _, path, input)

@@ -37,18 +37,20 @@ end
 
 return {
   words = "NAME.mrx -o NEW.mrx",
-  summary = "scenes of clips as rows of their own: ranges of the same file, nothing is encoded",
+  summary = "make each scene of a clip a row of its own: a range of the same file; nothing is "
+    .. "encoded",
   output = true,
   options = { derived.output,
-    { "--threshold N", "how much a frame differs from the one before, of 255 levels of lightness "
+    { "--threshold N", "difference between a frame and the previous one, in levels of lightness "
+      .. "from 0 to 255 (default: 12)"
       .. ("(default: %g)"):format(defaults.threshold) },
-    { "--least-seconds S", ("scenes that are shorter are left out (default: "
-      .. "%g)"):format(defaults.least_s) },
-    { "--threads N", "that decode (default: one per processor)", least = 1 },
-    { "--part I/N", "every N-th block of rows, for N processes or machines; data merge --parts "
-      .. "puts what they write together" } },
-  details = "A cut is a frame that changes at least so much, and three times as much as the frames "
-    .. "around it;\na flash is no cut. Pictures and clips without times stay whole.",
+    { "--least-seconds S", ("leave out shorter scenes (default: 1)"):format(defaults.least_s) },
+    { "--threads N", "decoding threads (default: one per processor)", least = 1 },
+    { "--part I/N", "process every N-th block of rows, for N processes or machines; data merge "
+      .. "--parts joins the results" } },
+  details = "A cut is a frame that differs at least this much from the previous one, and three "
+    .. "times as much as the frames around\nit; a flash is not a cut. Pictures and clips without "
+    .. "times stay whole.",
   run = function(opts, _, path)
     local given = { threshold = positive(opts, "threshold", defaults.threshold),
       least_s = positive(opts, "least_seconds", defaults.least_s) }

@@ -79,14 +79,15 @@ end
 
 return {
   words = "RECIPE|RUN [--why-not ID]",
-  summary = "which buckets take an index's samples, and what drops the others, or one of them",
+  summary = "show which buckets take an index's samples and which rules drop the others; also for "
+    .. "one sample",
   overrides = true,
   options = {
-    { "--why-not ID", "one sample: its row from 1, key or path" },
-    { "--epoch N", "probabilities are drawn anew in each (default: 0)", least = 0 },
+    { "--why-not ID", "explain one sample: its row, counted from 1, its key or its path" },
+    { "--epoch N", "epoch whose probabilities are drawn (default: 0)", least = 0 },
     { "--source NAME", "one of dataset.sources" },
     { "--data NAME.mrx", "the index (default: dataset.data_path, or dataset.sources)" },
-    { "--stage NAME", "of a recipe that has stages" },
+    { "--stage NAME", "one stage of a recipe with stages" },
   },
   run = function(opts, parsed, name)
     local settings = target.settings(parsed, name, opts.stage)

@@ -5,13 +5,14 @@ local longwork = require "moonreel.cli.longwork"
 
 return {
   words = "NAME.mrx csv|jsonl|shards -o FILE|DIR",
-  summary = "an index as CSV, JSON lines, or tar files with the clips in them",
+  summary = "write an index as CSV, JSON lines, or tar files with its clips",
   output = true,
   options = {
     { "-o, --output FILE|DIR", "the list, or the folder of 000000.tar, 000001.tar, ..." },
-    { "--fields A,B,C", "csv, jsonl: these (default: what ingest and the references read, and the "
-      .. "columns)" },
-    { "--shard-bytes N", "shards: close one that holds so much (default: 1000000000)", least = 1 },
+    { "--fields A,B,C", "csv, jsonl: write these fields (default: those that ingest and the "
+      .. "references read, and the columns)" },
+    { "--shard-bytes N", "shards: size at which a shard is closed (default: "
+      .. "1000000000)", least = 1 },
   },
   run = function(opts, _, path, form)
     local export = require "moonreel.data.export"

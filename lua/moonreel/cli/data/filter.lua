@@ -7,12 +7,12 @@ return {
   summary = "keep the rows for which an expression is true: 'fps >= 23 and #text > 0'",
   output = true,
   options = { derived.output,
-    { "--limit N", "end after N rows", least = 1 } },
+    { "--limit N", "stop after N rows", least = 1 } },
   details = "An expression is one of Lua, over the columns of the index and:\n  "
     .. table.concat(require("moonreel.data.row").names({}), ", ") .. ";\nand over "
-    .. require("moonreel.data.expression").functions() .. ", string.*, math.*.\n"
-    .. "Texts have methods: text:lower():find('red.*ball'); patterns are Lua's without %b and %1.\n"
-    .. "A row without a value that is needed is left out.",
+    .. require("moonreel.data.expression").functions() .. ", string.*, math.*.\nTexts have "
+    .. "methods: text:lower():find('red.*ball'); patterns are Lua's without %b and %1.\nA row that "
+    .. "lacks a needed value is left out.",
   run = function(opts, _, path, text)
     local index = derived.open({ path })[1]
     local test, kept = require("moonreel.data.expression").compile(text, index.meta.columns), 0

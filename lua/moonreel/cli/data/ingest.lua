@@ -9,26 +9,26 @@ local part = {
   summary = "build an index from a folder of clips or a list of them",
   output = true,
   options = {
-    { "-o, --output NAME.mrx", "the index to write; an index of that name is replaced when the new "
-      .. "one is sealed" },
+    { "-o, --output NAME.mrx", "the index to write; an existing one is replaced when the new one "
+      .. "is sealed" },
     { "--captions FILE", "for folders: a CSV or JSON lines file with path and text (default: "
-      .. "NAME.txt or NAME.json beside a clip)" },
-    { "--root DIR", "where relative paths start (default: the folder, or the folder of the list); "
-      .. "of a folder of shards: where their clips are put" },
+      .. "NAME.txt or NAME.json next to a clip)" },
+    { "--root DIR", "folder of relative paths (default: the folder, or the folder of the list); "
+      .. "for a folder of tar shards: folder to put their clips in" },
     { "--source NAME", "name of this source in the sample keys (default: main)" },
     derived.columns,
     derived.escape,
-    { "--part I/N", "this part of the input alone, for N processes or machines; data merge puts "
-      .. "them together" },
+    { "--part I/N", "process only this part of the input, for N processes or machines; data merge "
+      .. "joins the results" },
     { "--threads N", "scanning threads (default: one per processor)", least = 1 },
-    { "--continue", "go on where an ingest of the same input was stopped or killed" },
-    { "--commit N", "rows that a kill costs at most (default: 262144, and never more than a "
-      .. "minute); Ctrl-C costs none", least = 1 },
+    { "--continue", "continue an ingest of the same input that was stopped or killed" },
+    { "--commit N", "commit after N rows: a kill loses at most these (default: 262144, and at most "
+      .. "a minute of work); Ctrl-C loses none", least = 1 },
   },
-  details = "A list has columns path and text; start_s and end_s, or range_s with both, in seconds "
-    .. "or H:MM:SS,\nmake a row a part of its file, and lists of ranges and captions in a row one "
+  details = "A list has columns path and text. start_s and end_s, or range_s with both, in seconds "
+    .. "or H:MM:SS,\nmake a row a part of its file; lists of ranges and captions in a row make one "
     .. "sample each. Other\ncolumns of numbers become columns of the index; empty, NA, NaN, null "
-    .. "and their like are no value.",
+    .. "and similar are missing values.",
 }
 
 -- the words of a moment of an ingest

@@ -6,19 +6,19 @@ local derived = require "moonreel.cli.derived"
 
 local part = {
   words = "NAME.mrx FILE.csv|FILE.tsv|FILE.jsonl|FILE.json -o NEW.mrx",
-  summary = "captions and numbers of a table, for the rows that it names",
+  summary = "add captions and columns of a table to the rows that it names",
   output = true,
   options = { derived.output,
-    { "--on path|key", "what the table's column `path` holds: a path as the index has it, a file "
-      .. "name, or a key (default: path)" },
-    { "--captions replace|append|keep", "what becomes of captions where the table has one "
-      .. "(default: replace)" },
+    { "--on path|key", "content of the table's column `path`: a path as in the index, a file name, "
+      .. "or a key (default: path)" },
+    { "--captions replace|append|keep", "what to do with captions if the table has one (default: "
+      .. "replace)" },
     { "--inner", "leave out rows that the table does not name" }, derived.columns,
     derived.escape },
-  details = "Columns of the table with numbers become columns of the index; a value of "
-    .. "the table\nreplaces one of the index. Columns text, text_2, ... are captions, and may be "
-    .. "missing. A file\nname joins where one path of the table ends with it. The table is held in "
-    .. "memory.",
+  details = "Columns of the table with numbers become columns of the index; a value of the "
+    .. "table\nreplaces one of the index. Columns text, text_2, ... are captions, and may be "
+    .. "missing. A file\nname matches if exactly one path of the table ends with it. The table is "
+    .. "kept in memory.",
 }
 
 local function choice(opts, name, words)

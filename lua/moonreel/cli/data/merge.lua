@@ -36,12 +36,13 @@ end
 
 return {
   words = "A.mrx B.mrx ... -o NEW.mrx",
-  summary = "one index of the rows of several, one after the other",
+  summary = "make one index of the rows of several, one after another",
   output = true,
   options = { derived.output,
-    { "--duplicates first|refuse", "samples that are in two of them: the first one stays, or "
-      .. "nothing is written (default: refuse)" },
-    { "--parts", "they are all parts of one whole, each once; else nothing is written" } },
+    { "--duplicates first|refuse", "samples that occur twice: keep the first one, or write nothing "
+      .. "(default: refuse)" },
+    { "--parts", "the inputs must be all parts of one whole, each once; otherwise nothing is "
+      .. "written" } },
   run = function(opts, parsed)
     local way = opts.duplicates or "refuse"
     if way ~= "first" and way ~= "refuse" then

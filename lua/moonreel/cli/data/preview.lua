@@ -17,13 +17,14 @@ end
 
 return {
   words = "NAME.mrx -o SHEET.png",
-  summary = "frames of some samples on one picture, a line each, and their captions",
+  summary = "draw frames of some samples in one picture, a line each, with their captions",
   output = true,
   options = {
     { "-o, --output SHEET.png", "the picture" },
-    { "--count N", "N samples, evenly spread over the index (default: 8)", least = 1 },
-    { "--id K", "this one: its row from 1, key or path; may be given several times", many = true },
-    { "--frames N", "of each, from the first to the last (default: 6)", least = 1 },
+    { "--count N", "number of samples, evenly spread over the index (default: 8)", least = 1 },
+    { "--id K", "show this sample: its row, counted from 1, its key or its path; may be given "
+      .. "several times", many = true },
+    { "--frames N", "frames of each sample, from the first to the last (default: 6)", least = 1 },
   },
   run = function(opts, _, path)
     local index <close> = require("moonreel.data").open(path)

@@ -7,16 +7,16 @@ local longwork = require "moonreel.cli.longwork"
 
 local part = {
   words = "list|clear|retry|apply RUN|FILE.jsonl [NAME.mrx]",
-  summary = "samples that a run could not read: list them, forget them, leave them out for good",
+  summary = "samples that a run could not read: list, clear, retry, or remove them from the index",
   options = {
     derived.output,
-    { "--class CLASS", "list, clear: these alone: corrupt, short, stall, io, ..." },
-    { "--key KEY", "list, clear: this sample alone" },
+    { "--class CLASS", "list, clear: only this class: corrupt, short, stall, io, ..." },
+    { "--key KEY", "list, clear: only this sample" },
   },
-  details = "  list    samples with their failures; two permanent ones leave a sample out from the "
-    .. "next epoch on\n  clear   forget events, all or those of --class and --key\n  retry   read "
-    .. "the samples of NAME.mrx again, and forget the events of those that are good now\n  apply   "
-    .. "write NAME.mrx without the samples that are left out (-o)",
+  details = "  list    samples with their failures; after two permanent failures a sample is left "
+    .. "out from the next epoch on\n  clear   remove events, all or those of --class and --key\n  "
+    .. "retry   read the samples of NAME.mrx again, and remove the events of those that are good "
+    .. "now\n  apply   write NAME.mrx without the samples that are left out (-o)",
 }
 
 local function wanted(opts)

@@ -7,17 +7,17 @@ local longwork = require "moonreel.cli.longwork"
 
 local part = {
   words = "NAME.mrx",
-  summary = "look whether clips are there, unchanged and, with --decode, free of damage",
+  summary = "check that clips exist, are unchanged and, with --decode, undamaged",
   options = {
-    { "--decode", "decode every frame, about a second for ten of 720p, and some again from each "
-      .. "key frame on, which have to be the same; else packets are counted" },
-    { "-o, --output NEW.mrx", "write the index of those that are good" },
-    { "--threads N", "that look (default: one per processor)", least = 1 },
-    { "--bad FILE.jsonl", "write what is wrong with the others, a line each" },
-    { "--part I/N", "every N-th block of rows, for N processes or machines; data merge --parts "
-      .. "puts what they write together" },
+    { "--decode", "decode every frame (about a second for ten clips of 720p), and again from some "
+      .. "key frames, which must give the same frames; otherwise packets are counted" },
+    { "-o, --output NEW.mrx", "write the index of the good clips" },
+    { "--threads N", "scanning threads (default: one per processor)", least = 1 },
+    { "--bad FILE.jsonl", "write the faults of the others, one a line" },
+    { "--part I/N", "process every N-th block of rows, for N processes or machines; data merge "
+      .. "--parts joins the results" },
   },
-  details = "Exit 1 when something is wrong with a clip and no new index leaves it out.",
+  details = "Exit 1 if a clip is faulty and no new index leaves it out.",
 }
 
 -- what is known of a scan while it goes on

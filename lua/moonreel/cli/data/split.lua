@@ -8,12 +8,12 @@ local longwork = require "moonreel.cli.longwork"
 
 local part = {
   words = "NAME.mrx --by FIELD --quantiles N -o PREFIX",
-  summary = "parts by the quantiles of a number: PREFIX-1.mrx has the smallest values",
+  summary = "split by the quantiles of a column: PREFIX-1.mrx has the smallest values",
   output = true,
   options = {
     { "-o, --output PREFIX", "PREFIX-1.mrx to PREFIX-N.mrx are written" },
     { "--by FIELD", "a column of the index, or num_frames, resolution, fps, seconds, bytes, ..." },
-    { "--quantiles N", "how many parts, of equal size (default: 2)", least = 2 },
+    { "--quantiles N", "number of parts of equal size (default: 2)", least = 2 },
     { "--trim-top SHARE", "leave out this share of the largest values (default: 0.0001)" },
   },
 }

@@ -27,8 +27,8 @@ end
 
 return {
   words = "NAME.mrx",
-  summary = "rows, hours, bytes, and how resolution, frames, fps, aspect and columns are spread",
-  options = { { "--field NAME", "this one alone; may be given several times", many = true } },
+  summary = "rows, hours, bytes, and distributions of resolution, frames, fps, aspect and columns",
+  options = { { "--field NAME", "only this column; may be given several times", many = true } },
   run = function(opts, _, path)
     local index <close> = require("moonreel.data").open(path)
     local wanted = {}
