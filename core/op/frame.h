@@ -15,14 +15,6 @@ MR_ROW_FN int64_t frame_at(const mr_desc *m, int64_t bt, int64_t T)
     return bt / T * m->stride[0] + bt % T * m->stride[1];
 }
 
-/* `part` over the rows of [B * T * S], x being input 0. */
-MR_ROW_FN void frame_rows(const mr_call *c, mr_cpu_body *part)
-{
-    const int64_t *n = c->in[0].desc.dim;
-    if (n[3] > 0)
-        mr_cpu_for(n[0] * n[1] * n[2], MR_MAX(16384 / n[3], 1), c->threads, part, (void *)c);
-}
-
 /* Pieces of a frame of x. */
 MR_ROW_FN int64_t frame_pieces(const mr_desc *x)
 {

@@ -107,7 +107,7 @@ MR_CHUNK(forward_part, forward_rows, 0)
 
 MR_KERNEL(gated_residual)
 {
-    frame_rows(call, forward_part);
+    mr_norm_each(call, forward_part);
     return MR_OK;
 }
 

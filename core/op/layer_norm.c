@@ -5,17 +5,9 @@
  * Backward, with n the normalised x and g = dy * w:
  *   dx  = rsqrt(var + eps) * (g - mean(g) - n * mean(g n))
  *   dw += sum over rows of dy n, by the row layer_norm_dw
- *   db += sum over rows of dy, by the row linear_db
- *
- * Sums over rows are formed in PIECES fixed pieces that are added in order: bits do not depend on
- * the team. */
+ *   db += sum over rows of dy, by the row linear_db */
 #include "cpu/rows.h"
 #include "op/norm.h"
-
-enum { PIECES = 64 };
-typedef struct attr {
-    double eps;
-} attr;
 
 static mr_status check_weight(const mr_desc *x, const mr_desc *w, const char *name)
 {
@@ -36,7 +28,7 @@ static mr_status infer(mr_infer *c)
 
 static mr_status grad(mr_grad *g)
 {
-    const attr *a = g->attr;
+    const mr_norm_attr *a = g->attr;
     if (g->need[0])
         MR_TRY(mr_grad_op(g, "layer_norm_grad", MR_ATTRS({"eps", .f = a->eps}),
                           (mr_ref[]){g->in[0], g->in[1], g->dout[0]}, 3, &g->din[0]));
@@ -74,10 +66,10 @@ static void stats(const double *x, int64_t C, double eps, double *mean, double *
 
 static mr_status naive(const mr_call *c)
 {
-    const attr *at = c->attr;
+    const mr_norm_attr *at = c->attr;
     const double *w = mr_given(&c->in[1]) ? c->in[1].data : NULL,
                  *b = mr_given(&c->in[2]) ? c->in[2].data : NULL;
-    int64_t C = c->in[0].desc.dim[c->in[0].desc.rank - 1];
+    int64_t C = mr_norm_width(c);
     mr_rows rows;
     mr_rows_pos p;
     mr_rows_init(&rows, (const mr_desc *[]){&c->out[0].desc, &c->in[0].desc}, 2);
@@ -95,8 +87,7 @@ static mr_status naive(const mr_call *c)
 static mr_status grad_infer(mr_infer *c)
 {
     MR_TRY(check_weight(c->in[0], c->in[1], "w"));
-    if (!mr_desc_same_shape(c->in[0], c->in[2]) || c->in[0]->dtype != c->in[2]->dtype)
-        return mr_fail(MR_E_SHAPE, "dy must be like x");
+    MR_TRY(mr_row_same(c->in[0], "x", c->in[2], "dy"));
     c->out[0] = *c->in[0];
     return MR_OK;
 }
@@ -108,9 +99,9 @@ static void grad_cost(const mr_call *c, mr_cost *cost)
 
 static mr_status grad_naive(const mr_call *c)
 {
-    const attr *at = c->attr;
+    const mr_norm_attr *at = c->attr;
     const double *w = mr_given(&c->in[1]) ? c->in[1].data : NULL;
-    int64_t C = c->in[0].desc.dim[c->in[0].desc.rank - 1];
+    int64_t C = mr_norm_width(c);
     mr_rows rows;
     mr_rows_pos p;
     mr_rows_init(&rows, (const mr_desc *[]){&c->out[0].desc, &c->in[0].desc, &c->in[2].desc}, 3);
@@ -133,8 +124,8 @@ static mr_status grad_naive(const mr_call *c)
 static mr_status dw_infer(mr_infer *c)
 {
     const mr_desc *x = c->in[0], *acc = c->in[2];
-    if (x->rank < 1 || !mr_desc_same_shape(x, c->in[1]) || c->in[1]->dtype != x->dtype)
-        return mr_fail(MR_E_SHAPE, "x must be [..., C] and dy like x");
+    MR_TRY(check_weight(x, NULL, ""));
+    MR_TRY(mr_row_same(x, "x", c->in[1], "dy"));
     if (acc->rank != 1 || acc->dim[0] != x->dim[x->rank - 1] ||
         !(acc->dtype == MR_F32 || acc->dtype == MR_F64))
         return mr_fail(MR_E_SHAPE, "acc must be [C] f32");
@@ -149,8 +140,8 @@ static void dw_cost(const mr_call *c, mr_cost *cost)
 
 static mr_status dw_naive(const mr_call *c)
 {
-    const attr *at = c->attr;
-    int64_t C = c->in[0].desc.dim[c->in[0].desc.rank - 1];
+    const mr_norm_attr *at = c->attr;
+    int64_t C = mr_norm_width(c);
     double *dw = c->out[0].data;
     mr_rows rows;
     mr_rows_pos p;
@@ -172,8 +163,8 @@ static mr_status dw_naive(const mr_call *c)
 // rows begin .. end; w and b may be NULL
 VF_INLINE void forward_rows(const mr_call *c, int64_t begin, int64_t end, mr_dtype t)
 {
-    const attr *a = c->attr;
-    int64_t C = c->in[0].desc.dim[c->in[0].desc.rank - 1];
+    const mr_norm_attr *a = c->attr;
+    int64_t C = mr_norm_width(c);
     mr_rows rows;
     mr_rows_pos p;
     mr_rows_init(&rows, (const mr_desc *[]){&c->out[0].desc, &c->in[0].desc}, 2);
@@ -195,28 +186,17 @@ VF_INLINE void forward_rows(const mr_call *c, int64_t begin, int64_t end, mr_dty
 
 MR_CHUNK(forward_part, forward_rows, 0)
 
-static int64_t width(const mr_call *c)
-{
-    return c->in[0].desc.dim[c->in[0].desc.rank - 1];
-}
-static int64_t row_count(const mr_call *c)
-{
-    return width(c) ? mr_desc_count(&c->in[0].desc) / width(c) : 0;
-}
-
 MR_KERNEL(layer_norm)
 {
-    if (width(call) > 0)
-        mr_cpu_for(row_count(call), MR_MAX(16384 / width(call), 1), call->threads, forward_part,
-                   (void *)call);
+    mr_norm_each(call, forward_part);
     return MR_OK;
 }
 
 VF_INLINE void grad_rows(const mr_call *c, int64_t begin, int64_t end, mr_dtype t)
 {
-    const attr *a = c->attr;
+    const mr_norm_attr *a = c->attr;
     const void *x = c->in[0].data, *w = c->in[1].data, *dy = c->in[2].data;
-    int64_t C = width(c);
+    int64_t C = mr_norm_width(c);
     mr_rows rows;
     mr_rows_pos p;
     mr_rows_init(&rows, (const mr_desc *[]){&c->out[0].desc, &c->in[0].desc, &c->in[2].desc}, 3);
@@ -248,26 +228,18 @@ MR_CHUNK(grad_part, grad_rows, 0)
 
 MR_KERNEL(layer_norm_grad)
 {
-    if (width(call) > 0)
-        mr_cpu_for(row_count(call), MR_MAX(16384 / width(call), 1), call->threads, grad_part,
-                   (void *)call);
+    mr_norm_each(call, grad_part);
     return MR_OK;
-}
-
-static int64_t per_piece(const mr_call *c)
-{
-    return MR_MAX((row_count(c) + PIECES - 1) / PIECES, 1);
 }
 
 // one piece's sum of dy * normalised x
 VF_INLINE void dw_rows(const mr_call *c, int64_t begin, int64_t end, mr_dtype t)
 {
-    const attr *a = c->attr;
-    int64_t C = width(c);
-    float *part = (float *)c->workspace + begin / per_piece(c) * C;
+    const mr_norm_attr *a = c->attr;
+    int64_t C = mr_norm_width(c);
+    float *part = mr_norm_piece(c, begin);
     mr_rows rows;
     mr_rows_pos p;
-    memset(part, 0, (size_t)C * 4);
     mr_rows_init(&rows, (const mr_desc *[]){&c->in[0].desc, &c->in[1].desc}, 2);
     mr_rows_seek(&rows, begin, &p);
     for (int64_t i = begin; i < end; i++, mr_rows_next(&rows, &p)) {
@@ -287,24 +259,11 @@ MR_CHUNK(dw_part, dw_rows, 0)
 
 MR_KERNEL(layer_norm_dw)
 {
-    int64_t per = per_piece(call), rows = row_count(call), C = width(call);
-    mr_cpu_for(rows, per, call->threads, dw_part, (void *)call);
-    mr_add_pieces(call->workspace, (rows + per - 1) / per, C, C, call->in[2].data,
-                  call->out[0].data, 0, MR_F32);
+    mr_norm_sum(call, dw_part, 2, 0);
     return MR_OK;
 }
 
-static size_t dw_workspace(const mr_call *c, const mr_facts *facts)
-{
-    (void)facts;
-    return (size_t)(PIECES * width(c)) * 4;
-}
-
-#define EPS                                                                                        \
-    {                                                                                              \
-        "eps", MR_ATTR_F64, offsetof(attr, eps), .def = 1e-5, .min = 0, .max = 1,                  \
-                                                 .doc = "added to the variance"                    \
-    }
+#define EPS MR_NORM_EPS(1e-5, "the variance")
 MR_OP(layer_norm) = {
     .name = "layer_norm",
     .doc = "Normalise each row to zero mean and unit variance, then scale by w and add b.",
@@ -354,7 +313,7 @@ MR_OP(layer_norm_dw) = {
     .infer = dw_infer,
     .cost = dw_cost,
     .naive = dw_naive,
-    .cpu = {.run = MR_CPU(layer_norm_dw), .workspace = dw_workspace},
+    .cpu = {.run = MR_CPU(layer_norm_dw), .workspace = mr_norm_workspace},
     .hidden = true,
     .cases = MR_CASES("x=[2,5,7] f32 dy=[2,5,7] f32 acc=[7] f32",
                       "x=[100,4,33]/rows f32 dy=[100,4,33] f32 acc=[33] f32",

@@ -8,10 +8,6 @@
  * its passes. */
 #include "op/frame.h"
 
-typedef struct attr {
-    double eps;
-} attr;
-
 static mr_status check(const mr_desc *x, const mr_desc *m, const char *name)
 {
     if (x->rank != 4)
@@ -33,7 +29,7 @@ static mr_status infer(mr_infer *c)
 
 static mr_status grad(mr_grad *g)
 {
-    const attr *a = g->attr;
+    const mr_norm_attr *a = g->attr;
     mr_ref out[3];
     MR_TRY(mr_grad_op(g, "layer_norm_modulate_grad", MR_ATTRS({"eps", .f = a->eps}),
                       (mr_ref[]){g->in[0], g->in[2], g->dout[0]}, 3, out));
@@ -65,7 +61,7 @@ static void stats(const mr_view *x, int64_t b, int64_t t, int64_t s, double eps,
 
 static mr_status naive(const mr_call *c)
 {
-    const attr *at = c->attr;
+    const mr_norm_attr *at = c->attr;
     const int64_t *n = c->in[0].desc.dim;
     for (int64_t b = 0; b < n[0]; b++)
         for (int64_t t = 0; t < n[1]; t++)
@@ -83,10 +79,9 @@ static mr_status naive(const mr_call *c)
 
 static mr_status grad_infer(mr_infer *c)
 {
-    const mr_desc *x = c->in[0], *dy = c->in[2];
+    const mr_desc *x = c->in[0];
     MR_TRY(check(x, c->in[1], "scale"));
-    if (!mr_desc_same_shape(x, dy) || dy->dtype != x->dtype)
-        return mr_fail(MR_E_SHAPE, "dy must be like x");
+    MR_TRY(mr_row_same(x, "x", c->in[2], "dy"));
     c->out[0] = *x;
     c->out[1] = c->out[2] = mr_desc_dense(x->dtype, 3, c->in[1]->dim);
     return MR_OK;
@@ -99,7 +94,7 @@ static void grad_cost(const mr_call *c, mr_cost *cost)
 
 static mr_status grad_naive(const mr_call *c)
 {
-    const attr *at = c->attr;
+    const mr_norm_attr *at = c->attr;
     const mr_view *x = &c->in[0], *scale = &c->in[1], *dy = &c->in[2];
     const int64_t *n = x->desc.dim;
     for (int64_t b = 0; b < n[0]; b++)
@@ -130,7 +125,7 @@ static mr_status grad_naive(const mr_call *c)
 // rows begin .. end of [B * T * S]
 VF_INLINE void forward_rows(const mr_call *c, int64_t begin, int64_t end, mr_dtype t)
 {
-    const attr *a = c->attr;
+    const mr_norm_attr *a = c->attr;
     const mr_desc *sh = &c->in[1].desc, *sc = &c->in[2].desc;
     const int64_t *n = c->in[0].desc.dim, C = n[3];
     for (int64_t i = begin; i < end; i++) {
@@ -152,14 +147,14 @@ MR_CHUNK(forward_part, forward_rows, 0)
 
 MR_KERNEL(layer_norm_modulate)
 {
-    frame_rows(call, forward_part);
+    mr_norm_each(call, forward_part);
     return MR_OK;
 }
 
 // dx of a piece of a frame, and its share of dshift and dscale
 VF_INLINE void backward_piece(const mr_call *c, int64_t i, mr_dtype t)
 {
-    const attr *a = c->attr;
+    const mr_norm_attr *a = c->attr;
     const void *x = c->in[0].data, *dy = c->in[2].data;
     const mr_desc *sc = &c->in[1].desc;
     const int64_t *n = c->in[0].desc.dim, C = n[3], step = sc->stride[2];
@@ -212,6 +207,7 @@ static size_t grad_workspace(const mr_call *c, const mr_facts *facts)
     return frame_workspace(&c->in[0].desc, 2);
 }
 
+#define EPS MR_NORM_EPS(1e-6, "the variance")
 MR_OP(layer_norm_modulate) = {
     .name = "layer_norm_modulate",
     .doc = "Layer norm without affine, then scale and shift per sample, frame and channel.",
@@ -220,8 +216,7 @@ MR_OP(layer_norm_modulate) = {
            {"shift", "[B, T, C] like x", MR_ANY, 0},
            {"scale", "[B, T, C] like x", MR_ANY, 0}},
     .out = {{"y", "like x", 0, false, MR_CONTIG}},
-    .attr = {{"eps", MR_ATTR_F64, offsetof(attr, eps), .def = 1e-6, .min = 0, .max = 1,
-              .doc = "added to the variance"}},
+    .attr = {EPS},
     .infer = infer,
     .grad = grad,
     .cost = cost,
@@ -244,8 +239,7 @@ MR_OP(layer_norm_modulate_grad) = {
     .out = {{"dx", "like x", 3, false, MR_CONTIG},
             {"dshift", "[B, T, C] like x", 0, false, MR_CONTIG},
             {"dscale", "[B, T, C] like x", 0, false, MR_CONTIG}},
-    .attr = {{"eps", MR_ATTR_F64, offsetof(attr, eps), .def = 1e-6, .min = 0, .max = 1,
-              .doc = "added to the variance"}},
+    .attr = {EPS},
     .infer = grad_infer,
     .cost = grad_cost,
     .naive = grad_naive,

@@ -1,5 +1,5 @@
-/* norm: what the norm rows share: moments of one row of f32 or bf16, and piecewise sums over rows.
- * Licence: Apache-2.0 */
+/* norm: what the norm ops share: the attribute eps, moments of one row of f32 or bf16, sums over
+ * rows. A row is the last dimension of the first input. Licence: Apache-2.0 */
 #ifndef MR_NORM_H
 #define MR_NORM_H
 
@@ -12,20 +12,88 @@ MR_ROW_FN mr_cost mr_norm_cost(const mr_call *c, double flop, double moved)
     return (mr_cost){flop * n, moved * n * (double)mr_dtype_bytes(c->in[0].desc.dtype)};
 }
 
-/* infer of the gradients of rms rows: dx like x in x's order, acc [d] f32 like the given one,
- * absent where the gradient of w is not wanted. */
+typedef struct mr_norm_attr {
+    double eps;
+} mr_norm_attr;
+#define MR_NORM_EPS(value, to)                                                                     \
+    {                                                                                              \
+        "eps", MR_ATTR_F64, offsetof(mr_norm_attr, eps), .def = (value), .min = 0, .max = 1,       \
+                                                         .doc = "added to " to                     \
+    }
+
+/* ---- rms: y in x's order; a gradient of x and of the weight in one op ---- */
+
+MR_ROW_FN void mr_norm_infer_rms(mr_infer *c)
+{
+    c->out[0] = *c->in[0];
+    mr_desc_dense_like(c->in[0], &c->out[0]);
+}
+
+/* infer of the gradient: dx like x in x's order, acc [d] f32 like the given one, absent where the
+ * gradient of w is not wanted. */
 MR_ROW_FN mr_status mr_norm_grad_infer(mr_infer *c, const mr_desc *dy, const mr_desc *acc)
 {
     const mr_desc *x = c->in[0];
-    if (!mr_desc_same_shape(x, dy) || dy->dtype != x->dtype)
-        return mr_fail(MR_E_SHAPE, "dy must be like x");
+    MR_TRY(mr_row_same(x, "x", dy, "dy"));
     if (acc && (acc->rank != 1 || acc->dim[0] != x->dim[x->rank - 1]))
         return mr_fail(MR_E_SHAPE, "acc must be [d] f32");
-    c->out[0] = *x;
-    mr_desc_dense_like(x, &c->out[0]);
+    mr_norm_infer_rms(c);
     if (acc)
         c->out[1] = *acc;
     return MR_OK;
+}
+
+/* `op` takes the n inputs, dy and what there is of the weight's gradient; the weight is input 1. */
+MR_ROW_FN mr_status mr_norm_grad_rms(mr_grad *g, const char *op, int n)
+{
+    const mr_norm_attr *a = g->attr;
+    mr_ref in[MR_MAX_IN], out[2];
+    memcpy(in, g->in, (size_t)n * sizeof *in);
+    in[n] = g->dout[0], in[n + 1] = MR_NONE;
+    if (g->need[1])
+        MR_TRY(mr_grad_acc(g, 1, &in[n + 1]));
+    MR_TRY(mr_grad_op(g, op, MR_ATTRS({"eps", .f = a->eps}), in, n + 2, out));
+    g->din[0] = out[0], g->din[1] = out[1];
+    return MR_OK;
+}
+
+/* ---- rows ---- */
+
+MR_ROW_FN int64_t mr_norm_width(const mr_call *c)
+{
+    return c->in[0].desc.dim[c->in[0].desc.rank - 1];
+}
+MR_ROW_FN int64_t mr_norm_rows(const mr_call *c)
+{
+    return mr_norm_width(c) ? mr_desc_count(&c->in[0].desc) / mr_norm_width(c) : 0;
+}
+
+/* `part` over all rows, each by itself. */
+MR_ROW_FN void mr_norm_each(const mr_call *c, mr_cpu_body *part)
+{
+    if (mr_norm_width(c) > 0)
+        mr_cpu_for(mr_norm_rows(c), MR_MAX(16384 / mr_norm_width(c), 1), c->threads, part,
+                   (void *)c);
+}
+
+/* Sums over rows are formed in f32, in MR_NORM_PIECES fixed pieces of rows that are added in order:
+ * bits do not depend on the team. */
+enum { MR_NORM_PIECES = 64 };
+MR_ROW_FN size_t mr_norm_workspace(const mr_call *c, const mr_facts *facts)
+{
+    (void)facts;
+    return (size_t)(MR_NORM_PIECES * mr_norm_width(c)) * 4;
+}
+MR_ROW_FN int64_t mr_norm_per_piece(const mr_call *c)
+{
+    return MR_MAX((mr_norm_rows(c) + MR_NORM_PIECES - 1) / MR_NORM_PIECES, 1);
+}
+
+/* The sum of the piece that begins with a row, cleared. */
+MR_ROW_FN float *mr_norm_piece(const mr_call *c, int64_t begin)
+{
+    int64_t d = mr_norm_width(c);
+    return memset((float *)c->workspace + begin / mr_norm_per_piece(c) * d, 0, (size_t)d * 4);
 }
 
 /* x with lanes >= n cleared. */
@@ -126,6 +194,17 @@ VF_INLINE void mr_add_pieces(const float *part, int64_t pieces, int64_t stride, 
             sum = sum + vf_ldx(part, p * stride + k, 1, left, MR_F32);
         vf_stx(out, at + k, 1, sum, left, t);
     }
+}
+
+/* `part` over the pieces, then input `acc` and what they left in the workspace as output `out`,
+ * where it is wanted. */
+MR_ROW_FN void mr_norm_sum(const mr_call *c, mr_cpu_body *part, int acc, int out)
+{
+    int64_t per = mr_norm_per_piece(c), rows = mr_norm_rows(c), d = mr_norm_width(c);
+    mr_cpu_for(rows, per, c->threads, part, (void *)c);
+    if (c->out[out].data)
+        mr_add_pieces(c->workspace, (rows + per - 1) / per, d, d, c->in[acc].data, c->out[out].data,
+                      0, MR_F32);
 }
 
 #endif

@@ -7,16 +7,10 @@
  * Backward, with z the gradient dy turned back:
  *   dw += sum over rows of z n    dx = r (z w - n mean(z w n))
  *
- * Moves 2 elements per element forward, 3 backward. dw is formed in PIECES fixed pieces of rows in
- * f32 that are added in order: bits do not depend on the team. Its rows are asked for ahead: in a
+ * Moves 2 elements per element forward, 3 backward. Rows of the gradient are asked for ahead: in a
  * step of the demo it takes 0.67 (avx512, bf16) or 0.46 (avx2, f32) of the time without. */
 #include "cpu/rows.h"
 #include "op/norm.h"
-
-enum { PIECES = 64 };
-typedef struct attr {
-    double eps;
-} attr;
 
 static mr_status check(const mr_desc *const *in)
 {
@@ -36,21 +30,13 @@ static mr_status check(const mr_desc *const *in)
 static mr_status infer(mr_infer *c)
 {
     MR_TRY(check(c->in));
-    c->out[0] = *c->in[0];
-    mr_desc_dense_like(c->in[0], &c->out[0]);
+    mr_norm_infer_rms(c);
     return MR_OK;
 }
 
 static mr_status grad(mr_grad *g)
 {
-    const attr *a = g->attr;
-    mr_ref acc = MR_NONE, out[2];
-    if (g->need[1])
-        MR_TRY(mr_grad_acc(g, 1, &acc));
-    MR_TRY(mr_grad_op(g, "qk_norm_grad", MR_ATTRS({"eps", .f = a->eps}),
-                      (mr_ref[]){g->in[0], g->in[1], g->in[2], g->in[3], g->dout[0], acc}, 6, out));
-    g->din[0] = out[0], g->din[1] = out[1];
-    return MR_OK;
+    return mr_norm_grad_rms(g, "qk_norm_grad", 4);
 }
 
 static void cost(const mr_call *c, mr_cost *cost)
@@ -81,7 +67,7 @@ static double rms(const double *x, int64_t step, int64_t d, double eps)
 
 static mr_status naive(const mr_call *c)
 {
-    const attr *at = c->attr;
+    const mr_norm_attr *at = c->attr;
     const int64_t *n = c->in[0].desc.dim, sx = c->in[0].desc.stride[4];
     const double *w = c->in[1].data;
     double z[MR_ROTARY_MAX];
@@ -111,7 +97,7 @@ static void grad_cost(const mr_call *c, mr_cost *cost)
 
 static mr_status grad_naive(const mr_call *c)
 {
-    const attr *at = c->attr;
+    const mr_norm_attr *at = c->attr;
     const int64_t *n = c->in[0].desc.dim, sx = c->in[0].desc.stride[4],
                   sg = c->in[4].desc.stride[4];
     const double *w = c->in[1].data;
@@ -159,7 +145,7 @@ VF_INLINE void forward_at(const mr_call *c, const mr_rows_pos *p, const mr_turn 
 
 VF_INLINE void forward_rows(const mr_call *c, int64_t begin, int64_t end, bool dense, mr_dtype t)
 {
-    const attr *a = c->attr;
+    const mr_norm_attr *a = c->attr;
     const mr_desc *x = &c->in[0].desc, table = table_desc(x);
     int64_t d = x->dim[4], whole = d - d % VF_LANES, angles = -1, sx = dense ? 1 : x->stride[4],
             sy = dense ? 1 : c->out[0].desc.stride[4];
@@ -195,21 +181,10 @@ static void forward_part(void *user, int64_t begin, int64_t end, int worker)
               : forward_rows(c, begin, end, false, MR_F32);
 }
 
-static int64_t row_count(const mr_call *c)
-{
-    const int64_t *n = c->in[0].desc.dim;
-    return n[4] ? n[0] * n[1] * n[2] * n[3] : 0;
-}
-
 MR_KERNEL(qk_norm)
 {
-    mr_cpu_for(row_count(call), 256, call->threads, forward_part, (void *)call);
+    mr_cpu_for(mr_norm_rows(call), 256, call->threads, forward_part, (void *)call);
     return MR_OK;
-}
-
-static int64_t per_piece(const mr_call *c)
-{
-    return MR_MAX((row_count(c) + PIECES - 1) / PIECES, 1);
 }
 
 /* One row of the gradient, `m` columns from k at a time. */
@@ -246,7 +221,7 @@ VF_INLINE void grad_put(grad_row *g, int64_t k, int64_t m, mr_dtype t)
 
 VF_INLINE void grad_rows(const mr_call *c, int64_t begin, int64_t end, bool dense, mr_dtype t)
 {
-    const attr *a = c->attr;
+    const mr_norm_attr *a = c->attr;
     const mr_desc *x = &c->in[0].desc, *dy = &c->in[4].desc, table = table_desc(x);
     int64_t d = x->dim[4], whole = d - d % VF_LANES, angles = -1;
     float z[MR_ROTARY_MAX + VF_LANES];
@@ -260,12 +235,9 @@ VF_INLINE void grad_rows(const mr_call *c, int64_t begin, int64_t end, bool dens
                   .sx = dense ? 1 : x->stride[4],
                   .sdy = dense ? 1 : dy->stride[4],
                   .sdx = dense ? 1 : c->out[0].desc.stride[4],
+                  .part = c->out[1].data ? mr_norm_piece(c, begin) : NULL,
                   .turn = c->in[2].data ? &angle : NULL,
                   .z = z};
-    if (c->out[1].data) {
-        g.part = (float *)c->workspace + begin / per_piece(c) * d;
-        memset(g.part, 0, (size_t)d * 4);
-    }
     mr_rows_init(&rows, (const mr_desc *[]){&c->out[0].desc, x, dy, &table}, 4);
     mr_rows_seek(&rows, begin, &p);
     // x was written long ago, dx is met for the first time
@@ -310,25 +282,11 @@ static void grad_part(void *user, int64_t begin, int64_t end, int worker)
 
 MR_KERNEL(qk_norm_grad)
 {
-    int64_t per = per_piece(call), rows = row_count(call), d = call->in[0].desc.dim[4];
-    mr_cpu_for(rows, per, call->threads, grad_part, (void *)call);
-    if (call->out[1].data)
-        mr_add_pieces(call->workspace, (rows + per - 1) / per, d, d, call->in[5].data,
-                      call->out[1].data, 0, MR_F32);
+    mr_norm_sum(call, grad_part, 5, 1);
     return MR_OK;
 }
 
-static size_t grad_workspace(const mr_call *c, const mr_facts *facts)
-{
-    (void)facts;
-    return (size_t)(PIECES * c->in[0].desc.dim[4]) * 4;
-}
-
-#define EPS                                                                                        \
-    {                                                                                              \
-        "eps", MR_ATTR_F64, offsetof(attr, eps), .def = 1e-6, .min = 0, .max = 1,                  \
-                                                 .doc = "added to the mean square"                 \
-    }
+#define EPS MR_NORM_EPS(1e-6, "the mean square")
 MR_OP(qk_norm) = {
     .name = "qk_norm",
     .doc = "RMS norm of each head of q or k, then the rotary turn when cos and sin are given.",
@@ -365,7 +323,7 @@ MR_OP(qk_norm_grad) = {
     .infer = grad_infer,
     .cost = grad_cost,
     .naive = grad_naive,
-    .cpu = {.run = MR_CPU(qk_norm_grad), .workspace = grad_workspace},
+    .cpu = {.run = MR_CPU(qk_norm_grad), .workspace = mr_norm_workspace},
     .hidden = true,
     .cases = MR_CASES("x=[2,3,5,2,16] f32 w=[16] f32 dy=[2,3,5,2,16] f32 acc=[16] f32",
                       "x=[2,2,3,2,18]/any f32 w=[18] f32 cos=[3,9] f32 sin=[3,9] f32 "

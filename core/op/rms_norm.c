@@ -6,15 +6,9 @@
  * Backward, with r the reciprocal root, n = x r and g = dy w:
  *   dx = r (g - n mean(g n))    dw += sum over rows of dy n
  *
- * Moves 2 elements per element forward, 3 backward. dw is formed in PIECES fixed pieces of rows in
- * f32 that are added in order: bits do not depend on the team. */
+ * Moves 2 elements per element forward, 3 backward. */
 #include "cpu/rows.h"
 #include "op/norm.h"
-
-enum { PIECES = 64 };
-typedef struct attr {
-    double eps;
-} attr;
 
 static mr_status check(const mr_desc *x, const mr_desc *w)
 {
@@ -28,21 +22,13 @@ static mr_status check(const mr_desc *x, const mr_desc *w)
 static mr_status infer(mr_infer *c)
 {
     MR_TRY(check(c->in[0], c->in[1]));
-    c->out[0] = *c->in[0];
-    mr_desc_dense_like(c->in[0], &c->out[0]);
+    mr_norm_infer_rms(c);
     return MR_OK;
 }
 
 static mr_status grad(mr_grad *g)
 {
-    const attr *a = g->attr;
-    mr_ref acc = MR_NONE, out[2];
-    if (g->need[1])
-        MR_TRY(mr_grad_acc(g, 1, &acc));
-    MR_TRY(mr_grad_op(g, "rms_norm_grad", MR_ATTRS({"eps", .f = a->eps}),
-                      (mr_ref[]){g->in[0], g->in[1], g->dout[0], acc}, 4, out));
-    g->din[0] = out[0], g->din[1] = out[1];
-    return MR_OK;
+    return mr_norm_grad_rms(g, "rms_norm_grad", 2);
 }
 
 static void cost(const mr_call *c, mr_cost *cost)
@@ -52,7 +38,7 @@ static void cost(const mr_call *c, mr_cost *cost)
 
 static mr_status naive(const mr_call *c)
 {
-    const attr *at = c->attr;
+    const mr_norm_attr *at = c->attr;
     const mr_desc *x = &c->in[0].desc, *y = &c->out[0].desc;
     int64_t d = x->dim[x->rank - 1], sx = x->stride[x->rank - 1], sy = y->stride[y->rank - 1];
     const double *w = c->in[1].data;
@@ -84,7 +70,7 @@ static void grad_cost(const mr_call *c, mr_cost *cost)
 
 static mr_status grad_naive(const mr_call *c)
 {
-    const attr *at = c->attr;
+    const mr_norm_attr *at = c->attr;
     const mr_desc *x = &c->in[0].desc, *g = &c->in[2].desc, *o = &c->out[0].desc;
     int last = x->rank - 1;
     int64_t d = x->dim[last], sx = x->stride[last], sg = g->stride[last], so = o->stride[last];
@@ -114,23 +100,15 @@ static mr_status grad_naive(const mr_call *c)
     return MR_OK;
 }
 
-static int64_t width(const mr_call *c)
-{
-    return c->in[0].desc.dim[c->in[0].desc.rank - 1];
-}
 static int64_t last_step(const mr_view *v)
 {
     return v->desc.stride[v->desc.rank - 1];
 }
-static int64_t row_count(const mr_call *c)
-{
-    return width(c) ? mr_desc_count(&c->in[0].desc) / width(c) : 0;
-}
 
 VF_INLINE void forward_rows(const mr_call *c, int64_t begin, int64_t end, mr_dtype t)
 {
-    const attr *a = c->attr;
-    int64_t d = width(c), sx = last_step(&c->in[0]), sy = last_step(&c->out[0]);
+    const mr_norm_attr *a = c->attr;
+    int64_t d = mr_norm_width(c), sx = last_step(&c->in[0]), sy = last_step(&c->out[0]);
     mr_rows rows;
     mr_rows_pos p;
     mr_rows_init(&rows, (const mr_desc *[]){&c->out[0].desc, &c->in[0].desc}, 2);
@@ -150,28 +128,19 @@ MR_CHUNK(forward_part, forward_rows, 0)
 
 MR_KERNEL(rms_norm)
 {
-    if (width(call) > 0)
-        mr_cpu_for(row_count(call), MR_MAX(16384 / width(call), 1), call->threads, forward_part,
-                   (void *)call);
+    mr_norm_each(call, forward_part);
     return MR_OK;
-}
-
-static int64_t per_piece(const mr_call *c)
-{
-    return MR_MAX((row_count(c) + PIECES - 1) / PIECES, 1);
 }
 
 VF_INLINE void grad_rows(const mr_call *c, int64_t begin, int64_t end, mr_dtype t)
 {
-    const attr *a = c->attr;
+    const mr_norm_attr *a = c->attr;
     const void *x = c->in[0].data, *w = c->in[1].data, *dy = c->in[2].data;
-    int64_t d = width(c), sx = last_step(&c->in[0]), sg = last_step(&c->in[2]),
+    int64_t d = mr_norm_width(c), sx = last_step(&c->in[0]), sg = last_step(&c->in[2]),
             so = last_step(&c->out[0]);
-    float *part = c->out[1].data ? (float *)c->workspace + begin / per_piece(c) * d : NULL;
+    float *part = c->out[1].data ? mr_norm_piece(c, begin) : NULL;
     mr_rows rows;
     mr_rows_pos p;
-    if (part)
-        memset(part, 0, (size_t)d * 4);
     mr_rows_init(&rows, (const mr_desc *[]){&c->out[0].desc, &c->in[0].desc, &c->in[2].desc}, 3);
     mr_rows_seek(&rows, begin, &p);
     for (int64_t i = begin; i < end; i++, mr_rows_next(&rows, &p)) {
@@ -198,25 +167,11 @@ MR_CHUNK(grad_part, grad_rows, 0)
 
 MR_KERNEL(rms_norm_grad)
 {
-    int64_t per = per_piece(call), rows = row_count(call), d = width(call);
-    mr_cpu_for(rows, per, call->threads, grad_part, (void *)call);
-    if (call->out[1].data)
-        mr_add_pieces(call->workspace, (rows + per - 1) / per, d, d, call->in[3].data,
-                      call->out[1].data, 0, MR_F32);
+    mr_norm_sum(call, grad_part, 3, 1);
     return MR_OK;
 }
 
-static size_t grad_workspace(const mr_call *c, const mr_facts *facts)
-{
-    (void)facts;
-    return (size_t)(PIECES * width(c)) * 4;
-}
-
-#define EPS                                                                                        \
-    {                                                                                              \
-        "eps", MR_ATTR_F64, offsetof(attr, eps), .def = 1e-6, .min = 0, .max = 1,                  \
-                                                 .doc = "added to the mean square"                 \
-    }
+#define EPS MR_NORM_EPS(1e-6, "the mean square")
 MR_OP(rms_norm) = {
     .name = "rms_norm",
     .doc = "Scale each row of x to unit root mean square, then multiply by w.",
@@ -246,7 +201,7 @@ MR_OP(rms_norm_grad) = {
     .infer = grad_infer,
     .cost = grad_cost,
     .naive = grad_naive,
-    .cpu = {.run = MR_CPU(rms_norm_grad), .workspace = grad_workspace},
+    .cpu = {.run = MR_CPU(rms_norm_grad), .workspace = mr_norm_workspace},
     .hidden = true,
     .cases = MR_CASES("x=[2,7,64] f32 w=[64] f32 dy=[2,7,64] f32 acc=[64] f32",
                       "x=[5,33] f32 w=[33] f32 dy=[5,33]/any f32",
