@@ -1,6 +1,7 @@
 /* bind: moonreel.core.generator - the generators that references draw from, for
  * moonreel.data.generators. Licence: Apache-2.0 */
 #include "bind/room.h"
+#include "moonreel/generator.h"
 
 #define TWISTER "mr.Twister"
 #define PCG     "mr.Pcg64"

@@ -1,6 +1,7 @@
 /* bind: moonreel.core.loader - batches of decoded clips, for moonreel.data.loader. Licence:
  * Apache-2.0 */
 #include "bind/room.h"
+#include "moonreel/position.h"
 
 #include <string.h>
 

@@ -1,6 +1,7 @@
 /* data: orders of several sources as one stream. Which source comes next follows from what is due
  * to each, in samples, and from nothing else. Ref: dataplane 4.10. Licence: Apache-2.0 */
-#include "data/room.h"
+#include "data/blend.h"
+#include "data/position.h"
 
 #include <inttypes.h>
 #include <math.h>

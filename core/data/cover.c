@@ -1,6 +1,6 @@
 /* data: refuse a bucket that no sample can enter, and say what keeps them out. Licence:
  * Apache-2.0 */
-#include "data/room.h"
+#include "data/blend.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* data: which frames of a clip a sample takes. Ref: dataplane 1.3; Open-Sora 1.2
  * temporal_random_crop, which under `compat` is followed frame by frame. Licence: Apache-2.0 */
-#include "data/room.h"
+#include "data/bucket.h"
 
 mr_crop mr_bucket_rule_crop(const mr_bucket_rule *r, int32_t frames, int64_t have, int32_t interval)
 {

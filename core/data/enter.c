@@ -1,6 +1,6 @@
 /* data: which buckets rows enter in an order's epoch, and which samples are left out of it.
  * Licence: Apache-2.0 */
-#include "data/room.h"
+#include "data/order.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,8 @@
 /* data: an epoch as a reference orders it, number for number. Its order is no function of a draw's
  * number: rows are gathered by bucket and shuffled as lists, 6 bytes a row and 2 a micro-batch.
  * Ref: opensora-1.2.md 4.7, opensora-2.0.md 10.3. Licence: Apache-2.0 */
-#include "data/room.h"
+#include "data/order.h"
+#include "moonreel/generator.h"
 
 #include <stdlib.h>
 #include <string.h>

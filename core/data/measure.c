@@ -1,5 +1,5 @@
 /* data: what planning takes, on rows that lie on no disk. Licence: Apache-2.0 */
-#include "data/room.h"
+#include "data/order.h"
 
 #include <string.h>
 #include <time.h>

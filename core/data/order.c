@@ -1,7 +1,7 @@
 /* data: the order of micro-batches, a pure function of index, rule, seed, epoch and draw number.
  * Ref: dataplane 4.1 to 4.5. Licence: Apache-2.0 */
 #include "data/mix.h"
-#include "data/room.h"
+#include "data/order.h"
 
 #include <math.h>
 #include <stdlib.h>

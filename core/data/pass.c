@@ -1,7 +1,7 @@
 /* data: passing over epochs without drawing them, and how far a stream can reach at most. An epoch
  * is planned to know its length, but where chance decides nothing: there all are alike. Licence:
  * Apache-2.0 */
-#include "data/room.h"
+#include "data/blend.h"
 
 #include <math.h>
 

@@ -1,6 +1,7 @@
 /* data: where a stream of draws stands, as text and back. Ref: dataplane 4.7. Licence:
  * Apache-2.0 */
-#include "data/room.h"
+#include "data/order.h"
+#include "data/position.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -186,7 +187,7 @@ static mr_status check_seen(const mr_order *o, const mr_subset *seen, const mr_p
                        "--start-from-scratch",
                        (unsigned long long)at->epoch, (unsigned long long)at->seen_n,
                        (unsigned long long)n);
-    if (seen && !order_is_of(seen->fp_order, o->rows.facts.fp_order))
+    if (seen && !subset_is_of(seen->fp_order, o->rows.facts.fp_order))
         return mr_fail(MR_E_DATA, "the list of samples that were trained is not of %s",
                        o->rows.name);
     return MR_OK;

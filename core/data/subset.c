@@ -1,6 +1,7 @@
 /* data: some samples of an index, a bit for each row - by quantiles of a column, held back, as a
  * file. Licence: Apache-2.0 */
-#include "data/room.h"
+#include "base/text.h"
+#include "data/subset.h"
 
 #include <math.h>
 #include <stdlib.h>

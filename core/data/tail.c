@@ -1,6 +1,6 @@
 /* data: samples that an epoch left over, whose buckets had no whole micro-batch of them any more;
  * the next epoch begins with them. Ref: dataplane 4.4. Licence: Apache-2.0 */
-#include "data/room.h"
+#include "data/order.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -244,8 +244,8 @@ mr_status tail_move(mr_order *o, const mr_carry *from, mr_index *now, const mr_b
                .from = from,
                .rule = rule,
                .members = members,
-               .same = order_is_of(mr_index_get_facts(from->index).fp_order,
-                                   mr_index_get_facts(now).fp_order)};
+               .same = subset_is_of(mr_index_get_facts(from->index).fp_order,
+                                    mr_index_get_facts(now).fp_order)};
     *out = NULL;
     if (!o->at.tail)
         return MR_OK;

@@ -1,6 +1,7 @@
 /* data: what an epoch trained before its data or rule changed, so that the rest of it is planned
  * without. Ref: dataplane 4.8. Licence: Apache-2.0 */
-#include "data/room.h"
+#include "data/order.h"
+#include "data/position.h"
 
 // marks the rows of an order's epoch that are consumed: P(j) of a bucket for all j below its count
 static mr_status mark_taken(mr_order *o, mr_subset *s)
@@ -105,7 +106,7 @@ mr_status mr_order_carry(const mr_carry *from, mr_index *index, const mr_bucket_
         st = mr_order_restore(order, from->text, from->excluded, from->n_excluded, from->seen);
     if (st == MR_OK)
         st = list_of(order, &seen);
-    if (st == MR_OK && !order_is_of(seen->fp_order, facts.fp_order))
+    if (st == MR_OK && !subset_is_of(seen->fp_order, facts.fp_order))
         st = translate(from->index, index, &seen);
     if (st == MR_OK) {
         // nothing is taken yet of what is planned anew

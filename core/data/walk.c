@@ -2,7 +2,8 @@
  * takes it. Rules that follow a reference draw as it does: numpy's generator seeded by row number,
  * anew for each length (1.2) or once for the sample (2.0). bucket.c does the same for our own draws
  * of many rows at once. Ref: opensora-1.2.md 4.5, opensora-2.0.md 10.2. Licence: Apache-2.0 */
-#include "data/room.h"
+#include "data/bucket.h"
+#include "moonreel/generator.h"
 
 #include <math.h>
 

@@ -1,7 +1,6 @@
 /* data/bucket: which bucket a sample enters, and why not. */
 #include "check.h"
-#include "data/room.h"
-#include "moonreel/data.h"
+#include "data/bucket.h"
 
 static mr_bucket_aspect wide[] = {{0.56, 36, 64}, {1.0, 48, 48}, {1.78, 64, 36}};
 

@@ -1,6 +1,6 @@
 /* data/crop: frames of a sample, by our rule and by the reference's. */
 #include "check.h"
-#include "data/room.h"
+#include "data/bucket.h"
 
 static mr_bucket_rule *rule(int interval, bool compat)
 {

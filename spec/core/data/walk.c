@@ -1,7 +1,8 @@
 /* data/walk: lengths asked one by one say what many rows at once are reported; references draw as
  * they do. */
 #include "check.h"
-#include "data/room.h"
+#include "data/bucket.h"
+#include "moonreel/generator.h"
 
 #include <math.h>
 
