@@ -2,15 +2,19 @@
 -- use it.
 local base = require "moonreel.core.base"
 local breakages = dofile "spec/support/breakages.lua"
+local covers = require "spec.support.covers"
 local mutants = dofile "spec/support/mutants.lua"
 local process = require "moonreel.core.process"
+local tokens = dofile "spec/support/tokens.lua"
 
 local COPY, BUILD = "build/mutate", "build/mutate/build/cpu"
 local DEADLINE_S, OUTPUT_BYTES = 900, 64 << 20
+-- a spec hangs that takes this long, and this many times what it took without any breakage
+local HANGS_S, HANGS = 20, 10
 
-local function shell(command)
+local function shell(command, deadline_s)
   return process.run({ "/bin/sh", "-c", command .. " 2>&1" }, "",
-    { deadline_s = DEADLINE_S, output_bytes = OUTPUT_BYTES })
+    { deadline_s = deadline_s or DEADLINE_S, output_bytes = OUTPUT_BYTES })
 end
 
 local function need(command)
@@ -29,6 +33,11 @@ local function lines(text)
   return list
 end
 
+-- files below a folder that git does not ignore
+local function sources(folder)
+  return lines(need(("git ls-files --cached --others --exclude-standard '%s'"):format(folder)))
+end
+
 -- ---- the copy ----
 
 -- Make the copy equal to the tree. Only what differs is written, and it gets a fresh time: a file
@@ -36,7 +45,7 @@ end
 -- from them.
 local function synchronise()
   local wanted = {}
-  for _, path in ipairs(lines(need("git ls-files --cached --others --exclude-standard"))) do
+  for _, path in ipairs(sources ".") do
     wanted[path] = base.exists(path) or nil
   end
   need("mkdir -p " .. COPY)
@@ -105,70 +114,70 @@ local KINDS = {
   },
 }
 
--- build what the specs of a breakage need; false and the output when that fails
-local function build(specs)
-  local targets = ""
-  for _, spec in ipairs(specs) do
-    targets = targets .. " " .. KINDS[spec.kind].build(spec.words)
-  end
-  local done = shell(("cmake --build %s --target %s"):format(BUILD, targets))
+-- build what a spec needs; false and the output when that fails
+local function build(spec)
+  local done = shell(("cmake --build %s --target %s"):format(BUILD,
+    KINDS[spec.kind].build(spec.words)))
   return done.exit == 0, done.output
 end
 
 -- ---- specs ----
 
--- run specs until one is red, or hangs; true and the output when all are green
-local function green(specs)
-  local output = {}
-  for _, spec in ipairs(specs) do
-    local done = shell(("cd %s && { %s; }"):format(COPY, KINDS[spec.kind].run(spec.words)))
-    output[#output + 1] = done.output
-    if done.exit ~= 0 then
-      return false, table.concat(output)
-    end
-  end
-  return true, table.concat(output)
+local sound_s = {}
+
+local function key_of(spec)
+  return spec.kind .. " " .. spec.words
 end
 
-local sound = {}
+-- true and the output when a spec is green; it is red too when it hangs
+local function green(spec)
+  local took_s = sound_s[key_of(spec)]
+  local done = shell(("cd %s && { %s; }"):format(COPY, KINDS[spec.kind].run(spec.words)),
+    took_s and HANGS_S + HANGS * took_s)
+  return done.exit == 0, done.output
+end
+
+-- whether the program in the copy is built from broken sources
+local stale = false
 
 -- what is red already notices nothing
-local function require_green(specs)
-  for _, spec in ipairs(specs) do
-    local key = spec.kind .. " " .. spec.words
-    if not sound[key] then
-      local built, output = build { spec }
-      local passed = built
-      if built then
-        passed, output = green { spec }
-      end
-      if not passed then
-        error(("mutate: %s is red without any breakage:\n%s"):format(key, output), 0)
-      end
-      sound[key] = true
-    end
+local function require_green(spec)
+  local key = key_of(spec)
+  if sound_s[key] and not stale then
+    return
+  end
+  local passed, output = build(spec)
+  stale = false
+  if passed and not sound_s[key] then
+    local started = os.time()
+    passed, output = green(spec)
+    sound_s[key] = os.time() - started
+  end
+  if not passed then
+    error(("mutate: %s is red without any breakage:\n%s"):format(key, output), 0)
   end
 end
 
 -- ---- breakages ----
 
 -- build and test what is in the copy; the verdict, and the output behind it
-local function try(breakage, broken)
+local function try(breakage, broken, spec)
   local built, output
   if breakage.file:find("%.lua$") then
     -- Lua is read from the copy
     built, output = load(broken, "@" .. breakage.file)
   else
-    built, output = build(breakage.specs)
+    stale = true
+    built, output = build(spec)
   end
   if not built then
     return "does not build", output
   end
-  local passed, story = green(breakage.specs)
+  local passed, story = green(spec)
   return passed and "SURVIVED" or "killed", story
 end
 
--- the verdict about one breakage, and the output behind it
+-- the verdict about one breakage, the output behind it, and the spec that killed it
 local function judge(breakage)
   local path = COPY .. "/" .. breakage.file
   if not base.exists(path) then
@@ -179,54 +188,72 @@ local function judge(breakage)
   if not broken then
     return "does not apply", ("%s: the text stands %d times"):format(breakage.file, count)
   end
-  require_green(breakage.specs)
-  base.replace_file(path, broken)
-  local ok, verdict, output = pcall(try, breakage, broken)
-  base.replace_file(path, text)
-  if not ok then
-    error(verdict, 0)
+  local output = {}
+  for i, spec in ipairs(breakage.specs) do
+    require_green(spec)
+    base.replace_file(path, broken)
+    local ok, verdict, story = pcall(try, breakage, broken, spec)
+    base.replace_file(path, text)
+    if not ok then
+      error(verdict, 0)
+    end
+    output[i] = story
+    if verdict ~= "SURVIVED" then
+      return verdict, table.concat(output), spec
+    end
   end
-  return verdict, output
+  return "SURVIVED", table.concat(output)
 end
 
 -- ---- random breakages ----
 
--- specs of a source: first the one of its name, then those of its folder
+local said = covers.read()
+
+-- specs of a source: its own, those that cover it, those of its room
 local function specs_of(file)
-  local folder, name = file:match "^(.*)/([%w_]+)%.%w+$"
-  local room = folder:gsub("^lua/moonreel/?", "lua/"):gsub("/$", "")
   local specs = {}
-  for _, path in ipairs { ("spec/%s/%s_spec.lua"):format(room, name), "spec/" .. room } do
-    if room:find "^lua" and base.exists(path) then
-      specs[#specs + 1] = { kind = "lua", words = path }
-    end
+  local function add(kind, words)
+    specs[#specs + 1] = { kind = kind, words = words }
   end
-  if room:find "^core" and base.exists("spec/" .. room) then
-    if base.exists(("spec/%s/%s.c"):format(room, name)) then
-      specs[1] = { kind = "ctest", words = ("^%s/%s$"):format(room, name) }
-    end
-    specs[#specs + 1] = { kind = "ctest", words = ("^%s/"):format(room) }
+  for _, path in ipairs(covers.specs(file, said)) do
+    local name = path:match "^spec/(.*)%.cp*$"
+    add(name and "ctest" or "lua", name and "^" .. name .. "$" or path)
+  end
+  local room = covers.mirrored(file):match "^(.*)/"
+  if base.exists(room) then
+    local is_lua = room:find "^spec/lua"
+    add(is_lua and "lua" or "ctest", is_lua and room or "^" .. room:match "^spec/(.*)" .. "/")
   end
   return specs
 end
 
--- breakages of the sources of a folder, picked by a seed; they have the form of breakages.read
-local function random_breakages(folder, count, seed)
+-- mutants of the sources of a folder in the order of a seed, in the form of breakages.read
+local function random_breakages(folder, seed)
   local all = {}
-  for _, file in ipairs(lines(need(("git ls-files '%s'"):format(folder)))) do
-    local language = file:match "%.(%w+)$"
-    local specs = (language == "c" or language == "lua") and specs_of(file) or {}
+  for _, file in ipairs(sources(folder)) do
+    local language = tokens.language(file)
+    local specs = language and specs_of(file) or {}
     if #specs > 0 then
-      for _, mutant in ipairs(mutants.of(base.read_file(file), language)) do
-        mutant.file, mutant.specs = file, specs
-        mutant.name = ("%s:%d\n    - %s\n    + %s"):format(file, mutant.line, mutant.was, mutant.now)
+      local text = base.read_file(file)
+      for _, mutant in ipairs(mutants.of(text, language)) do
+        mutant.file, mutant.specs, mutant.text = file, specs, text
         all[#all + 1] = mutant
       end
     end
   end
-  print(("%s: %d mutants, %d of them tried (seed %d)"):format(folder, #all, math.min(count, #all),
-    seed))
-  return mutants.pick(all, count, seed)
+  print(("%s: %d mutants (seed %d)"):format(folder, #all, seed))
+  return mutants.draws(all, seed)
+end
+
+-- what a mutant changes, as lines of a comparison
+local function change_of(mutant)
+  local text = mutant.text
+  local first = text:sub(1, mutant.first):match ".*\n()" or 1
+  local last = (text:find("\n", mutant.last + 1, true) or #text + 1) - 1
+  local was = text:sub(first, last)
+  local now = text:sub(first, mutant.first - 1) .. mutant.new .. text:sub(mutant.last + 1, last)
+  return ("%s:%d: %s\n%s\n%s"):format(mutant.file, mutant.line, mutant.kind,
+    was:gsub("([^\n]+)", "    - %1"), (now:gsub("([^\n]+)", "    + %1")))
 end
 
 -- ---- the run ----
@@ -238,22 +265,30 @@ local function prepare()
   need(("cd %s && CMAKE_C_COMPILER_LAUNCHER=%s make"):format(COPY, launcher))
 end
 
--- judge breakages in turn; each has its name. Whether all were killed; those that are no valid
--- program count only where a list is at fault for them.
-local function run(list, fixed, verbose)
-  local total, killed = 0, 0
-  for _, breakage in ipairs(list) do
-    local verdict, output = judge(breakage)
-    local counts = fixed or not verdict:find "^does"
-    total, killed = total + (counts and 1 or 0), killed + (verdict == "killed" and 1 or 0)
-    print(("%-14s %s"):format(verdict, breakage.name))
-    if verbose or fixed and verdict:find "^does" then
+-- judge breakages of an iterator in turn until `count` are judged; those that are no valid
+-- program count only where a list is at fault for them. Whether all were killed.
+local function run(next_breakage, count, fixed, verbose)
+  local total, killed, invalid = 0, 0, 0
+  for breakage in next_breakage do
+    local verdict, output, spec = judge(breakage)
+    local is_valid = not verdict:find "^does"
+    total, invalid = total + (is_valid and 1 or 0), invalid + (is_valid and 0 or 1)
+    killed = killed + (verdict == "killed" and 1 or 0)
+    if fixed or is_valid then
+      print(("%-14s %s"):format(verdict, breakage.name or change_of(breakage)))
+    end
+    if verbose or fixed and not is_valid then
       print(output)
+    elseif not fixed and spec then
+      print("    by " .. key_of(spec))
     end
     io.stdout:flush()
+    if total == count then
+      break
+    end
   end
-  print(("%d of %d killed"):format(killed, total))
-  return total > 0 and killed == total
+  print(("%d of %d killed, %d were no program"):format(killed, total, invalid))
+  return total > 0 and killed == total and (not fixed or invalid == 0)
 end
 
 local function listed(rooms, only)
@@ -269,11 +304,35 @@ local function listed(rooms, only)
   return list
 end
 
+-- entries of lists whose mutant `random` can make too: a list need not hold them
+local function report_made(rooms)
+  for _, room in ipairs(rooms) do
+    local list, made = breakages.read(room), 0
+    for i, breakage in ipairs(list) do
+      local text, language = base.read_file(breakage.file), tokens.language(breakage.file)
+      local mutant = language and mutants.same(text, breakages.apply(text, breakage), language)
+      if mutant then
+        made = made + 1
+        print(("%-10s %s %d: %s"):format(mutant.kind, room, i, breakage.title))
+      end
+    end
+    print(("%s: %d of %d are made by random too"):format(room, made, #list))
+  end
+end
+
 -- scripts/mutate has looked at the words
+if arg[1] == "made" then
+  report_made(arg[2] and { arg[2] } or breakages.rooms())
+  os.exit(0)
+end
 prepare()
 if arg[1] == "random" then
-  os.exit(run(random_breakages(arg[2], tonumber(arg[3] or 20), tonumber(arg[4] or 1))) and 0 or 1)
+  os.exit(run(random_breakages(arg[2], tonumber(arg[4] or 1)), tonumber(arg[3] or 20)) and 0 or 1)
 end
 local only = tonumber(arg[2])
-os.exit(run(listed(arg[1] == "all" and breakages.rooms() or { arg[1] }, only), true, only)
-  and 0 or 1)
+local list = listed(arg[1] == "all" and breakages.rooms() or { arg[1] }, only)
+local at = 0
+os.exit(run(function()
+  at = at + 1
+  return list[at]
+end, #list, true, only) and 0 or 1)

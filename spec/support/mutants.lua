@@ -1,140 +1,266 @@
---- Random breakages of a source file: one operator, number, condition or statement is changed. All
--- mutants of a text come in the order of the text, so a seed picks the same ones anywhere.
+--- Mutants of a source in C, CUDA or Lua: its text with one thing changed. They come in the order
+-- of the text, so that a seed draws the same ones anywhere. Kinds:
+--   operator   another one stands there, or a sign or a negation goes
+--   constant   a number is one more or one less, true is false
+--   condition  is negated
+--   operand    goes with its operator, is one more or one less, or becomes a constant
+--   statement  goes, or an element of a list
+-- Comments, texts and lines of the preprocessor stay, and assertions of C.
+local tokens = dofile "spec/support/tokens.lua"
+
 local mutants = {}
 
--- what stands for what; a `-` or `&` that has one operand alone is left
-local C = { ["<"] = "<=", ["<="] = "<", [">"] = ">=", [">="] = ">", ["=="] = "!=", ["!="] = "==",
-  ["&&"] = "||", ["||"] = "&&", ["+"] = "-", ["-"] = "+", ["/"] = "*", ["%"] = "/", ["<<"] = ">>",
-  [">>"] = "<<", ["+="] = "-=", ["-="] = "+=", ["|="] = "&=", ["&="] = "|=" }
-local LUA = { ["<"] = "<=", ["<="] = "<", [">"] = ">=", [">="] = ">", ["=="] = "~=", ["~="] = "==",
-  ["and"] = "or", ["or"] = "and", ["not"] = "", ["+"] = "-", ["-"] = "+", ["*"] = "/", ["//"] = "*",
-  ["%"] = "//", ["<<"] = ">>", [">>"] = "<<" }
+local NONE = {}
+local COMPARISONS = { c = "< <= > >= == !=", lua = "< <= > >= == ~=" }
+-- what stands instead of an operator of two operands, and of other words
+local OPERATORS = { ["&&"] = "||", ["||"] = "&&", ["and"] = "or", ["or"] = "and", ["+"] = "-",
+  ["-"] = "+", ["*"] = "/", ["/"] = "*", ["//"] = "*", ["%"] = "/", ["<<"] = ">>", [">>"] = "<<",
+  ["&"] = "|", ["|"] = "&", ["^"] = "*" }
+local WORDS = { ["+="] = "-= =", ["-="] = "+= =", ["*="] = "/= =", ["|="] = "&= =",
+  ["&="] = "|= =", ["++"] = "--", ["--"] = "++", ["true"] = "false", ["false"] = "true" }
+for word in (COMPARISONS.c .. " ~="):gmatch "%S+" do
+  OPERATORS[word] = COMPARISONS
+end
+local LOGICAL = { ["&&"] = true, ["||"] = true, ["and"] = true, ["or"] = true }
+local CHOICE = { ["?"] = true, [":"] = true }
+-- after what a whole expression begins, and constants that stand instead
+local BEFORE = { ["="] = true, [","] = true, ["("] = true, ["["] = true, ["{"] = true,
+  ["return"] = true, ["if"] = true, ["elseif"] = true, ["while"] = true, ["until"] = true,
+  ["in"] = true }
+local VALUES = { c = "0 1", lua = "nil 0 1 true false" }
 
--- tokens that are passed over whole: comments, texts, lines of the preprocessor
-local SKIPPED = {
-  c = { "^//[^\n]*", "^/%*.-%*/", '^"[^"\\\n]*"', '^"[^\n]-[^\\]"', "^'\\?[^\n]-'",
-    "^#[^\n]*\\\n[^\n]*", "^#[^\n]*" },
-  lua = { "^%-%-%[(=*)%[.-%]%1%]", "^%-%-[^\n]*", "^%[(=*)%[.-%]%1%]", '^"[^"\\\n]*"',
-    '^"[^\n]-[^\\]"', "^'[^'\n]*'" },
-}
-local THREE = { ["..."] = true, ["<<="] = true, [">>="] = true }
-local TWO = {}
-for pair in ("<= >= == != ~= && || << >> += -= *= /= |= &= -> ++ -- // .. ::"):gmatch "%S+" do
-  TWO[pair] = true
+-- mutants of a text while they are gathered
+local Source = {}
+Source.__index = Source
+
+function Source:add(kind, from, to, new)
+  local key = from .. " " .. to .. " " .. new
+  if from <= to and not self.seen[key] then
+    self.seen[key] = true
+    self.found[#self.found + 1] = { kind = kind, from = from, to = to, new = new,
+      first = self.list[from].first, last = self.list[to].last, line = self.list[from].line }
+  end
 end
 
-local function skipped(text, at, language)
-  for _, pattern in ipairs(SKIPPED[language]) do
-    local _, last = text:find(pattern, at)
-    if last then
-      return last
+-- the text of tokens
+function Source:between(from, to)
+  return from <= to and self.text:sub(self.list[from].first, self.list[to].last) or ""
+end
+
+function Source:is_single(from, to)
+  for k = from, to do
+    if self.list[k].level then
+      return false
     end
   end
+  return true
 end
 
--- the token at a place: its kind ("name", "number", "sign") and its last byte
-local function token(text, at)
-  for kind, pattern in pairs { name = "^[%a_][%w_]*", number = "^%d[%w_.]*" } do
-    local _, last = text:find(pattern, at)
-    if last then
-      return kind, last
-    end
-  end
-  return "sign", at + (THREE[text:sub(at, at + 2)] and 2 or TWO[text:sub(at, at + 1)] and 1 or 0)
-end
-
--- statements that stand alone on a line
-local STATEMENT = {
-  c = "^[%a_%*][%w_>%.%-%[%]%*]* ?[%(%+%-|&=][^{}]*;$",
-  lua = "^[%a_][%w_%.%[%]\":]*[ %(][^{}]*$",
-}
-local KEPT = { c = { "^return%f[%W]", "^static%f[%W]", "^else%f[%W]", "^[%w_]+ [%w_%*]+ =" },
-  lua = { "^local%f[%W]", "^return%f[%W]", "^if%f[%W]", "^for%f[%W]", "^while%f[%W]",
-    "^function%f[%W]", "^else", "^until", "[,%(=]$", "%f[%a]then$", "%f[%a]do$" } }
-
--- add what a line as a whole can become: without its statement, or under the opposite condition
-local function of_line(add, line, first, language)
-  local lead, body = line:match "^(%s*)(.-)%s*$"
-  local from, to = first + #lead, first + #lead + #body - 1
-  local start, condition, rest
-  if language == "c" then
-    start, condition, rest = body:match "^(.*%f[%w]if )(%b())(.*)$"
-  else
-    start, condition, rest = body:match "^(e?l?s?e?if )(.+)( then)$"
-  end
-  if condition then
-    add(from, to, start .. (language == "c" and "(!" .. condition .. ")"
-      or "not (" .. condition .. ")") .. rest)
-  end
-  if #lead == 0 or not body:find(STATEMENT[language])
-    or select(2, body:gsub("[%(%[]", "")) ~= select(2, body:gsub("[%)%]]", "")) then
+-- the expression of some tokens becomes each of these constants, one more, one less
+function Source:replace(from, to, values)
+  if from > to or from == to and self.list[from].kind == "text" then
     return
   end
-  for _, pattern in ipairs(KEPT[language]) do
-    if body:find(pattern) then
-      return
+  for value in values:gmatch "%S+" do
+    self:add("operand", from, to, value)
+  end
+  if self.list[to].kind ~= "number" and values:find "0" then
+    self:add("operand", from, to, self:between(from, to) .. " + 1")
+    self:add("operand", from, to, self:between(from, to) .. " - 1")
+  end
+end
+
+function Source:negate(from, to)
+  local part = self:between(from, to)
+  self:add("condition", from, to, (self.language == "c" and "!" or "not ")
+    .. (self:is_single(from, to) and part or "(" .. part .. ")"))
+end
+
+-- of tokens [first, last] only [from, to] stay; brackets around a single operand go too
+function Source:keep(first, last, from, to)
+  local bracket, before = self.list[first - 1] or NONE, self.list[first - 2] or NONE
+  if bracket.word == "(" and bracket.mate == last + 1 and not before.ends
+    and not tokens.HEADS[before.word] and self:is_single(from, to) then
+    first, last = first - 1, last + 1
+  end
+  self:add("operand", first, last, self:between(from, to))
+end
+
+-- a word by itself
+function Source:word(i, t)
+  local others = t.level and OPERATORS[t.word] or not t.level and WORDS[t.word] or ""
+  for other in (others == COMPARISONS and others[self.language] or others):gmatch "%S+" do
+    if other ~= t.word then
+      self:add(t.level and "operator" or t.kind == "name" and "constant" or "operator", i, i, other)
     end
   end
-  add(from, to, language == "c" and ";" or "")
+  local number = t.kind == "number" and math.tointeger(tonumber((t.word:gsub("[uUlL]+$", ""))))
+  if number then
+    self:add("constant", i, i, ("%d"):format(number + 1))
+    self:add("constant", i, i, ("%d"):format(math.max(number - 1, 0)))
+  elseif t.word == "not" or (t.word == "!" or t.word == "-") and not t.level
+    and not (self.list[i - 1] or NONE).ends then
+    self:add("operator", i, i, "")
+  end
+end
+
+-- what is left and right of an operator: nearest, and all of the same level
+function Source:operands(i, t)
+  local from, to = tokens.reach(self.list, i, -1, t.level), tokens.reach(self.list, i, 1, t.level)
+  local near = tokens.reach(self.list, i, -1, t.level + 1)
+  self:keep(from, to, from, i - 1)
+  self:keep(from, to, i + 1, to)
+  local values = LOGICAL[t.word] and self.language == "lua" and "true false nil" or "0 1"
+  for _, part in ipairs { { from, i - 1 }, { near, i - 1 }, { i + 1, to } } do
+    self:replace(part[1], part[2], values)
+    if LOGICAL[t.word] then
+      self:negate(part[1], part[2])
+    end
+  end
+end
+
+-- condition ? one : other
+function Source:choice(i)
+  local from, colon = tokens.reach(self.list, i, -1), tokens.reach(self.list, i, 1) + 1
+  local to = tokens.reach(self.list, colon, 1, nil, CHOICE)
+  self:keep(from, to, i + 1, colon - 1)
+  self:keep(from, to, colon + 1, to)
+  self:negate(from, i - 1)
+end
+
+-- the expression behind a token, where it is not a name that gets a value
+function Source:expression(i, t)
+  local to = tokens.reach(self.list, i, 1)
+  local after = (self.list[to + 1] or NONE).word
+  if t.opens and t.names or t.inside.names or after == "=" or after == "in" then
+    return
+  end
+  self:replace(i + 1, to, VALUES[self.language])
+  local head = self.language == "c" and (self.list[i - 1] or NONE).word or t.word
+  if tokens.HEADS[head] or head == "elseif" or head == "until" then
+    self:negate(i + 1, to)
+  end
+end
+
+-- a call becomes one of its arguments; an element of a list goes, and an argument of Lua
+function Source:elements(i, mate, called)
+  local first, from = tokens.reach(self.list, i, -1, 99), i + 1
+  while called and not self.list[first].begins and not self.list[first].opens do
+    first = first + 1
+  end
+  while from < mate do
+    local to = from
+    while to < mate and self.list[to].word ~= "," do
+      to = (self.list[to].opens and self.list[to].mate or to) + 1
+    end
+    if called then
+      self:add("operand", first, mate, self:between(from, to - 1))
+    end
+    if not called or self.language == "lua" then
+      local back = to == mate and self.list[from - 1].word == "," and 1 or 0
+      self:add("statement", from - back, to < mate and to or to - 1, "")
+    end
+    from = to + 1
+  end
 end
 
 --- Every mutant of a text.
----@param text string      a source of C or Lua
+---@param text string
 ---@param language string  "c" or "lua"
----@return table[]  {first, last: the bytes that go, new: what stands there instead, line: its
----   number, was, now: the line before and after}
+---@return table[]  {kind, from, to: places of tokens, first, last: the bytes that go, new: what
+---   stands there instead, line}
 function mutants.of(text, language)
-  local list, line_number, line_first = {}, 1, 1
-  local function add(first, last, new)
-    local line_last = (text:find("\n", line_first, true) or #text + 1) - 1
-    list[#list + 1] = { first = first, last = last, new = new, line = line_number,
-      was = text:sub(line_first, line_last),
-      now = text:sub(line_first, first - 1) .. new .. text:sub(last + 1, line_last) }
-  end
-  local signs, at, operand = language == "c" and C or LUA, 1, false
-  of_line(add, text:match "^[^\n]*", 1, language)
-  while at <= #text do
-    local byte = text:sub(at, at)
-    local last = not byte:find "%s" and skipped(text, at, language)
-    if byte == "\n" then
-      line_number, line_first, last = line_number + 1, at + 1, at
-      of_line(add, text:match("^[^\n]*", at + 1), at + 1, language)
-    elseif byte:find "%s" then
-      last = at
-    elseif last then
-      operand = byte == '"' or byte == "["
-      line_number = line_number + select(2, text:sub(at, last):gsub("\n", ""))
-      line_first = text:sub(at, last):find "\n" and last - #text:sub(at, last):match "[^\n]*$" + 1
-        or line_first
-    else
-      local kind
-      kind, last = token(text, at)
-      local word = text:sub(at, last)
-      local binary = operand and text:sub(at - 1, at - 1):find "%s"
-      if kind == "number" and math.tointeger(tonumber(word)) then
-        add(at, last, tostring(math.tointeger(word) + 1))
-      elseif signs[word] and (binary or word == "not") then
-        add(at, last, signs[word])
+  local self = setmetatable({ text = text, language = language, list = tokens.of(text, language),
+    found = {}, seen = {} }, Source)
+  for i, t in ipairs(self.list) do
+    local is_declared = language == "c" and tokens.declares(self.list, i + 1)
+    if t.kind ~= "text" then
+      self:word(i, t)
+      if t.level then
+        self:operands(i, t)
+      elseif language == "c" and t.word == "?" then
+        self:choice(i)
+      elseif BEFORE[t.word] and not t.block and not is_declared then
+        self:expression(i, t)
       end
-      operand = kind == "number" or word:find "^[%)%]]" or kind == "name" and not signs[word]
+      local called = t.word == "(" and not t.names and (self.list[i - 1] or NONE).ends
+      if (called or t.word == "{" and not t.block) and not is_declared then
+        self:elements(i, t.mate, called)
+      end
+      local last, new = tokens.statement(self.list, i, language)
+      if last then
+        self:add("statement", i, last, new)
+      end
     end
-    at = last + 1
   end
-  return list
+  return self.found
 end
 
---- Some of a list, each at most once: the same for the same seed.
----@param list table[]
----@param count integer
+--- Members of a list by chance, each once, and each kind as often: the same for the same seed.
+---@param list table[]  of mutants.of
 ---@param seed integer
----@return table[]
-function mutants.pick(list, count, seed)
+---@return fun(): table|nil  the next one
+function mutants.draws(list, seed)
   math.randomseed(seed, 0)
-  local left, picked = table.move(list, 1, #list, 1, {}), {}
-  while #picked < count and #left > 0 do
-    picked[#picked + 1] = table.remove(left, math.random(#left))
+  local kinds, by_kind = {}, {}
+  for _, mutant in ipairs(list) do
+    if not by_kind[mutant.kind] then
+      by_kind[mutant.kind] = {}
+      kinds[#kinds + 1] = by_kind[mutant.kind]
+    end
+    table.insert(by_kind[mutant.kind], mutant)
   end
-  return picked
+  return function()
+    if #kinds == 0 then
+      return nil
+    end
+    local k = math.random(#kinds)
+    local left = kinds[k]
+    local i = math.random(#left)
+    local mutant = left[i]
+    left[i] = left[#left]
+    left[#left] = nil
+    if #left == 0 then
+      table.remove(kinds, k)
+    end
+    return mutant
+  end
+end
+
+-- words of C for the same number
+local SAME = { ["false"] = "0", NULL = "0", MR_OK = "0", ["true"] = "1" }
+
+--- The mutant that makes of a text what another change makes of it, but for spaces and comments.
+---@param text string
+---@param changed string   the text with that change
+---@param language string  "c" or "lua"
+---@return table|nil       one of mutants.of
+function mutants.same(text, changed, language)
+  local old, new = tokens.split(text, language), tokens.split(changed, language)
+  local function word(t)
+    return language == "c" and SAME[t.word] or t.word
+  end
+  -- how many tokens are the same from the beginning, and from the end
+  local most, head, tail = math.min(#old, #new), 0, 0
+  while head < most and word(old[head + 1]) == word(new[head + 1]) do
+    head = head + 1
+  end
+  while tail < most and word(old[#old - tail]) == word(new[#new - tail]) do
+    tail = tail + 1
+  end
+  for _, mutant in ipairs(mutants.of(text, language)) do
+    local before, after = mutant.from - 1, #old - mutant.to
+    if before <= head and after <= tail and before + after <= #new then
+      local made = tokens.split(mutant.new, language)
+      local is_same = #made == #new - before - after
+      for k, t in ipairs(made) do
+        is_same = is_same and word(t) == word(new[before + k])
+      end
+      if is_same then
+        return mutant
+      end
+    end
+  end
 end
 
 return mutants

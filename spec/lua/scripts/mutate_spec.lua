@@ -79,61 +79,198 @@ describe("a list of breakages", function()
 end)
 
 describe("mutants of a source", function()
+  -- what the mutants of a text are, by kind; a tab stands for the end of a line
   local function all(text, language)
-    local list = {}
+    local made = {}
     for _, mutant in ipairs(mutants.of(text, language)) do
-      list[#list + 1] = ("%d %s"):format(mutant.line, mutant.now)
-      assert.equal(breakages.apply(text, mutant):match(("[^\n]*\n?"):rep(mutant.line - 1)
-        .. "([^\n]*)"), mutant.now)
+      local changed = breakages.apply(text, mutant):gsub("\n", "\t")
+      made[changed] = mutant.kind
     end
-    return list
+    return made
   end
 
-  it("change an operator, a number, a condition or a statement of Lua", function()
-    assert.same({ "2   if not (a < 3) then", "2   if a <= 3 then", "2   if a < 4 then",
-      "3     ", "3     b = f(a) - -1", "3     b = f(a) + -2" }, all([[
--- 1 + 2
-  if a < 3 then
-    b = f(a) + -1
+  local function makes(text, language, wanted)
+    local made = all(text, language)
+    for changed, kind in pairs(wanted) do
+      assert.equal(kind, made[changed], changed)
+    end
   end
-  local text = "1 < 2" .. [=[3 and
-4]=]
-]], "lua"))
+
+  it("change operators, constants, conditions, operands and statements of Lua", function()
+    makes("if a < 3 and not b then f(x) end", "lua", {
+      ["if a <= 3 and not b then f(x) end"] = "operator",
+      ["if a ~= 3 and not b then f(x) end"] = "operator",
+      ["if a < 3 or not b then f(x) end"] = "operator",
+      ["if a < 3 and  b then f(x) end"] = "operator",
+      ["if a < 4 and not b then f(x) end"] = "constant",
+      ["if a < 2 and not b then f(x) end"] = "constant",
+      ["if a < 0 and not b then f(x) end"] = "operand",
+      ["if not (a < 3 and not b) then f(x) end"] = "condition",
+      ["if false then f(x) end"] = "operand",
+      ["if true and not b then f(x) end"] = "operand",
+      ["if a < 3 then f(x) end"] = "operand",
+      ["if not b then f(x) end"] = "operand",
+      ["if a < 3 and not b then  end"] = "statement",
+      ["if a < 3 and not b then x end"] = "operand",
+      [""] = "statement",
+    })
+    makes("f(a)\nlocal t = { b * (c + 1), true }\nreturn x - 1", "lua", {
+      ["\tlocal t = { b * (c + 1), true }\treturn x - 1"] = "statement",
+      ["f(a)\tlocal t = {  true }\treturn x - 1"] = "statement",
+      ["f(a)\tlocal t = { b * (c + 1) }\treturn x - 1"] = "statement",
+      ["f(a)\tlocal t = { b * (c + 1), false }\treturn x - 1"] = "operand",
+      ["f(a)\tlocal t = { b * c, true }\treturn x - 1"] = "operand",
+      ["f(a)\tlocal t = { (c + 1), true }\treturn x - 1"] = "operand",
+      ["f(a)\tlocal t = { b + 1 * (c + 1), true }\treturn x - 1"] = "operand",
+      ["f(a)\tlocal t = { b * (c + 1), true }\treturn x"] = "operand",
+      ["f(a)\tlocal t = { b * (c + 1), true }\treturn nil"] = "operand",
+      ["f(a)\tlocal t = { b * (c + 1), true }\t"] = "statement",
+    })
   end)
 
-  it("change the same of C, and leave declarations and pointers", function()
-    assert.same({ "4   if (!(a && *b))", "4   if (a || *b)", "5     ;", "5     c->d -= 7;",
-      "5     c->d += 8;" }, all([[
-#define N 3
-/* 1 + 2
-   3 */
-  if (a && *b)
-    c->d += 7;
-  return f("1 < 2", '+', &c);
-  struct x *y = z;
-]], "c"))
+  it("change the same of C and CUDA", function()
+    makes("int f(void) { if (a && !b) return E(x); c->d += 7; return p ? q : 1u; }", "c", {
+      ["int f(void) { if (a || !b) return E(x); c->d += 7; return p ? q : 1u; }"] = "operator",
+      ["int f(void) { if (a && b) return E(x); c->d += 7; return p ? q : 1u; }"] = "operator",
+      ["int f(void) { if (a && !b) return E(x); c->d -= 7; return p ? q : 1u; }"] = "operator",
+      ["int f(void) { if (a && !b) return E(x); c->d += 8; return p ? q : 1u; }"] = "constant",
+      ["int f(void) { if (a && !b) return E(x); c->d += 7; return p ? q : 2; }"] = "constant",
+      ["int f(void) { if (!(a && !b)) return E(x); c->d += 7; return p ? q : 1u; }"] = "condition",
+      ["int f(void) { if (!a && !b) return E(x); c->d += 7; return p ? q : 1u; }"] = "condition",
+      ["int f(void) { if (1) return E(x); c->d += 7; return p ? q : 1u; }"] = "operand",
+      ["int f(void) { if (!b) return E(x); c->d += 7; return p ? q : 1u; }"] = "operand",
+      ["int f(void) { if (a && !b) return 0; c->d += 7; return p ? q : 1u; }"] = "operand",
+      ["int f(void) { if (a && !b) return E(x); c->d += 7; return q; }"] = "operand",
+      ["int f(void) { if (a && !b) ; c->d += 7; return p ? q : 1u; }"] = "statement",
+      ["int f(void) {  c->d += 7; return p ? q : 1u; }"] = "statement",
+      ["int f(void) { if (a && !b) return E(x);  return p ? q : 1u; }"] = "statement",
+    })
   end)
 
-  it("load where they are of Lua", function()
-    local path = "lua/moonreel/plan/search.lua"
-    local text = base.read_file(path)
-    local list = mutants.of(text, "lua")
-    assert.is_true(#list > 100)
-    for _, mutant in ipairs(list) do
-      assert(load(breakages.apply(text, mutant)))
+  it("leave comments, texts, declarations, pointers and assertions", function()
+    assert.same({}, all("-- 1 + 2\nlocal x <const>\n--[==[ a = 1\n]] ]==]\nlocal y", "lua"))
+    assert.same({}, all("#define N 3 \\\n  + 4\n/* 1 + 2 */\nstruct x *y;\n// a = 1;\n"
+      .. "void f(const char *x, int y);\nstatic_assert(N == 3);", "c"))
+    assert.is_nil(all("int f(void) { return a; }", "c")["int f(void) {  }"])
+    for _, mutant in ipairs(mutants.of([[g("a \\" < \"b", 'c + 1', [=[d = 1]=])]], "lua")) do
+      assert.matches('^g?%(?"?', mutant.new)
     end
   end)
 
-  it("are picked by a seed, each once", function()
-    local list, seen = mutants.of("return 1 + 2 + 3 + 4 + 5 + 6 + 7 + 8", "lua"), {}
-    local picked = mutants.pick(list, 10, 3)
-    assert.same(picked, mutants.pick(list, 10, 3))
-    assert.not_same(picked, mutants.pick(list, 10, 4))
-    for _, mutant in ipairs(mutants.pick(list, 99, 3)) do
-      seen[#seen + 1] = not seen[mutant] or nil
+  it("are programs, with few exceptions", function()
+    local text = base.read_file "lua/moonreel/plan/search.lua"
+    local list, loaded = mutants.of(text, "lua"), 0
+    for i = 1, #list, 20 do
+      loaded = loaded + (load(breakages.apply(text, list[i])) and 20 or 0)
+    end
+    assert.is_true(#list > 1000 and loaded > 0.95 * #list)
+  end)
+
+  it("are drawn by a seed, each once, and each kind as often", function()
+    local list = mutants.of("return 1 + 2 + 3 + 4 + 5 + 6 + 7 + 8 < 9", "lua")
+    local function drawn(seed)
+      local order = {}
+      for mutant in mutants.draws(list, seed) do
+        order[#order + 1] = mutant
+      end
+      return order
+    end
+    local order, seen, constants = drawn(3), {}, 0
+    assert.same(order, drawn(3))
+    assert.not_same(order, drawn(4))
+    for i, mutant in ipairs(order) do
+      assert.is_nil(seen[mutant])
       seen[mutant] = true
+      constants = constants + (i <= 24 and mutant.kind == "constant" and 1 or 0)
     end
-    assert.equal(#list, #seen)
+    assert.equal(#list, #order)
+    assert.is_true(constants > 4)
+  end)
+
+  it("are compared with another change, whatever its spaces", function()
+    local text = "if (a && b) /* why */\n    f(1);"
+    for changed, kind in pairs {
+      ["if (a)\n    f(1);"] = "operand",
+      ["if ( a||b ) f(1);"] = "operator",
+      ["if (false) f(1);"] = "operand",
+      ["if (a && b) f(3);"] = "none",
+      ["if (b && a) f(1);"] = "none",
+    } do
+      assert.equal(kind, (mutants.same(text, changed, "c") or { kind = "none" }).kind, changed)
+    end
+    -- two changes are none of them
+    assert.is_nil(mutants.same("f(1 + x)\ng(3)", "f(x)\ng(7)", "lua"))
+    assert.is_nil(mutants.same("f(1)\ng(3 + x)", "f(7)\ng(3)", "lua"))
+    -- of equal statements any may be the one that goes
+    assert.equal("statement", mutants.same("f()\nf()\ng()", "f()\ng()", "lua").kind)
+  end)
+end)
+
+describe("scripts/mutate random", function()
+  local dir = folder.new()
+  teardown(function() dir:remove() end)
+
+  local function run(words)
+    local done = process.run({ "/bin/sh", "-c", ("cd '%s' && PATH=\"$PWD/bin:$PATH\" '%s' "
+      .. "scripts/mutate.lua %s 2>&1"):format(dir.path, process.program(), words) }, "",
+      { deadline_s = 60 })
+    return done.exit, done.output
+  end
+
+  -- a tree with a room of two functions, one of which has a spec, and a program that runs specs
+  setup(function()
+    for _, path in ipairs { "scripts/mutate.lua", "spec/support/breakages.lua",
+      "spec/support/covers.lua", "spec/support/mutants.lua", "spec/support/sources.lua",
+      "spec/support/tokens.lua" } do
+      dir:write(path, base.read_file(path))
+    end
+    dir:write("lua/moonreel/tiny/init.lua", "local tiny = {}\ntiny.a, tiny.b, tiny.c = 1, 2, 3\n\n"
+      .. "function tiny.is_held(x)\n"
+      .. "  return x > 3\nend\n\nfunction tiny.is_free(x)\n  return x > 4\nend\n\n"
+      .. "return tiny\n")
+    dir:write("spec/lua/tiny/init_spec.lua", "local tiny = dofile 'lua/moonreel/tiny/init.lua'\n"
+      .. "for x = 1, 5 do assert(tiny.is_held(x) == (x > 3)) end")
+    dir:write("spec/core/none", "")
+    dir:write("spec/cuda/none", "")
+    dir:write("bin/cmake", "#!/bin/sh\n")
+    dir:write("Makefile", "build/cpu/moonreel:\n\tmkdir -p build/cpu\n\tprintf '#!/bin/sh\\n"
+      .. "exec env -u MOONREEL_LUA %s spec/lua/tiny/init_spec.lua\\n' '" .. process.program()
+      .. "' >$@\n\tchmod +x $@\n")
+    dir:write(".gitignore", "/build/\n")
+    assert(os.execute(("cd '%s' && chmod +x bin/cmake && git init -q"):format(dir.path)))
+  end)
+
+  it("says which mutants a spec kills, the same for a seed", function()
+    local exit, said = run "random lua/moonreel/tiny 12 7"
+    assert.equal(1, exit, said)
+    assert.matches("^lua/moonreel/tiny: %d+ mutants %(seed 7%)\n", said)
+    local killed, survived = 0, 0
+    for verdict, line in said:gmatch "(%a+) +lua/moonreel/tiny/init.lua:(%d+): %a+\n" do
+      killed = killed + (verdict == "killed" and 1 or 0)
+      survived = survived + (verdict == "SURVIVED" and 1 or 0)
+      assert.is_true(verdict == "killed" or tonumber(line) == 2
+        or tonumber(line) >= 8, said)
+    end
+    assert.is_true(killed > 0 and survived > 0, said)
+    assert.equal(12, killed + survived)
+    assert.matches("\n    %- [^\n]+\n    %+ [^\n]+\n    by lua spec/lua/tiny/init_spec.lua\n", said)
+    assert.matches(("\n%d of 12 killed, %%d were no program\n$"):format(killed), said)
+    assert.equal(said, select(2, run "random lua/moonreel/tiny 12 7"))
+    assert.not_equal(said, select(2, run "random lua/moonreel/tiny 12 8"))
+    -- what is no program is drawn but not counted
+    local _, of_all = run "random lua/moonreel/tiny 999 7"
+    local made = tonumber(of_all:match "(%d+) mutants")
+    local total, none = of_all:match "%d+ of (%d+) killed, (%d+) were no program"
+    assert.is_true(tonumber(none) > 0)
+    assert.equal(made, total + none)
+    assert.equal(tonumber(total), select(2, of_all:gsub("init.lua:%d+: ", "")))
+  end)
+
+  it("stops at a spec that is red without any mutant", function()
+    dir:write("spec/lua/tiny/init_spec.lua", "error 'is red'")
+    local exit, said = run "random lua/moonreel/tiny 1 7"
+    assert.equal(1, exit)
+    assert.matches("init_spec.lua is red without any breakage:\n.*is red", said)
   end)
 end)
 
@@ -151,8 +288,8 @@ describe("scripts/mutate", function()
 
   it("tells how it is called, without a build", function()
     local exit, said = mutate "--help"
-    assert.same({ 0, "usage: scripts/mutate ROOM [N] | all | random FOLDER [COUNT [SEED]]" },
-      { exit, said:match "^[^\n]+" })
+    assert.same({ 0, "usage: scripts/mutate ROOM [N] | all | random FOLDER [COUNT [SEED]] "
+      .. "| made [ROOM]" }, { exit, said:match "^[^\n]+" })
     assert.matches("\nrooms with a list: bench bind .* trainer watch\n$", said)
   end)
 
