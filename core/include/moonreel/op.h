@@ -188,11 +188,12 @@ typedef struct mr_op {
 } mr_op;
 
 /* Kernel definition: MR_KERNEL(rms_norm) { ... uses call ... return MR_OK; } in every instruction
- * set. */
+ * set; MR_KERNELS(rms_norm) declares it for a definition in another file. */
 #define MR_CAT3_(a, b, c) a##b##c
 #define MR_CAT3(a, b, c)  MR_CAT3_(a, b, c)
+#define MR_KERNELS(id)    mr_kernel_fn mr_k_##id##_base, mr_k_##id##_avx2, mr_k_##id##_avx512
 #define MR_KERNEL(id)                                                                              \
-    mr_kernel_fn mr_k_##id##_base, mr_k_##id##_avx2, mr_k_##id##_avx512;                           \
+    MR_KERNELS(id);                                                                                \
     mr_status MR_CAT3(mr_k_##id, _, MR_ISA)(const mr_call *call)
 #define MR_CPU(id)                                                                                 \
     {                                                                                              \
