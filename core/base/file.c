@@ -1,7 +1,7 @@
 /* base: the tables for files and clocks, and whole-file operations over them. Licence:
  * Apache-2.0 */
 #define _GNU_SOURCE
-#include "moonreel/base.h"
+#include "base/file.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -137,7 +137,7 @@ double mr_now_s(void)
     return (double)clock_table->monotonic_ns() * 1e-9;
 }
 
-static mr_status fail_io(const char *verb, const char *path)
+mr_status mr_fail_io(const char *verb, const char *path)
 {
     int err = errno;
     return mr_fail(MR_E_IO, "%s: cannot %s: %s", path, verb, strerror(err));
@@ -151,7 +151,7 @@ mr_status mr_file_write_full(int fd, const void *data, size_t bytes, const char 
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return fail_io("write", path);
+            return mr_fail_io("write", path);
         p += n, bytes -= (size_t)n;
     }
     return MR_OK;
@@ -182,7 +182,7 @@ static mr_status check_small(int fd, const char *path, size_t most)
 {
     struct stat about;
     if (fstat(fd, &about))
-        return fail_io("look at", path);
+        return mr_fail_io("look at", path);
     if (!S_ISREG(about.st_mode))
         return mr_fail(MR_E_IO, "%s: is no regular file", path);
     return (uint64_t)about.st_size <= most
@@ -201,7 +201,7 @@ static mr_status read_whole(int fd, const char *path, size_t most, char **data, 
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            st = fail_io("read", path);
+            st = mr_fail_io("read", path);
         if (n <= 0)
             break;
         used += (size_t)n;
@@ -229,7 +229,7 @@ mr_status mr_file_read_all(const char *path, char **data, size_t *bytes)
 {
     int fd = io->open(path, O_RDONLY, 0);
     if (fd < 0)
-        return fail_io("open", path);
+        return mr_fail_io("open", path);
     mr_status st = read_whole(fd, path, SIZE_MAX, data, bytes);
     io->close(fd);
     return st;
@@ -240,7 +240,7 @@ mr_status mr_file_read_small(const char *path, size_t most, char **data, size_t 
     // opening a pipe without a writer would wait for ever
     int fd = io->open(path, O_RDONLY | O_NONBLOCK, 0);
     if (fd < 0)
-        return fail_io("open", path);
+        return mr_fail_io("open", path);
     mr_status st = check_small(fd, path, most);
     if (st == MR_OK)
         st = read_whole(fd, path, most, data, bytes);
@@ -252,46 +252,12 @@ mr_status mr_dir_sync(const char *path)
 {
     int fd = io->open(path, O_RDONLY | O_DIRECTORY, 0);
     if (fd < 0)
-        return fail_io("open", path);
+        return mr_fail_io("open", path);
     int bad = io->fsync(fd);
     if (bad)
-        fail_io("sync", path);
+        mr_fail_io("sync", path);
     io->close(fd);
     return bad ? MR_E_IO : MR_OK;
-}
-
-static void parent_of(const char *path, char out[4096])
-{
-    snprintf(out, 4096, "%s", path);
-    char *slash = strrchr(out, '/');
-    if (!slash)
-        snprintf(out, 4096, ".");
-    else
-        slash[slash == out ? 1 : 0] = 0;
-}
-
-mr_status mr_file_replace(const char *path, const void *data, size_t bytes)
-{
-    char tmp[4096], dir[4096];
-    MR_TRY(mr_temporary_path(path, tmp, sizeof tmp));
-    // a failure names the file that was wanted
-    int fd = io->open(tmp, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-    if (fd < 0)
-        return fail_io("create", path);
-    mr_temporary_hold(fd);
-    mr_status st = mr_file_write_full(fd, data, bytes, path);
-    if (st == MR_OK && io->fsync(fd))
-        st = fail_io("sync", path);
-    if (io->close(fd) && st == MR_OK)
-        st = fail_io("close", path);
-    if (st == MR_OK && io->rename(tmp, path))
-        st = fail_io("rename to", path);
-    if (st != MR_OK) {
-        io->unlink(tmp);
-        return st;
-    }
-    parent_of(path, dir);
-    return mr_dir_sync(dir);
 }
 
 mr_status mr_dir_make(const char *path)
@@ -308,7 +274,7 @@ mr_status mr_dir_make(const char *path)
         struct stat there;
         if (io->mkdir(part, 0755) &&
             (errno != EEXIST || (stat(part, &there) == 0 && !S_ISDIR(there.st_mode))))
-            return fail_io("create directory", part);
+            return mr_fail_io("create directory", part);
         if (!keep)
             return MR_OK;
         *p = keep;
@@ -320,7 +286,7 @@ mr_status mr_dir_list(const char *path, char ***names, int *n)
     struct dirent **found;
     int count = scandir(path, &found, NULL, alphasort);
     if (count < 0)
-        return fail_io("list", path);
+        return mr_fail_io("list", path);
     char **list = mr_alloc(sizeof *list * (size_t)(count + 1));
     int used = 0;
     bool bad = !list;
@@ -351,9 +317,9 @@ mr_status mr_dir_remove(const char *path)
 {
     struct stat s;
     if (lstat(path, &s))
-        return errno == ENOENT ? MR_OK : fail_io("look at", path);
+        return errno == ENOENT ? MR_OK : mr_fail_io("look at", path);
     if (!S_ISDIR(s.st_mode))
-        return io->unlink(path) ? fail_io("remove", path) : MR_OK;
+        return io->unlink(path) ? mr_fail_io("remove", path) : MR_OK;
     char **names;
     int n;
     MR_TRY(mr_dir_list(path, &names, &n));
@@ -365,7 +331,7 @@ mr_status mr_dir_remove(const char *path)
     }
     mr_dir_list_free(names, n);
     if (st == MR_OK && io->rmdir(path))
-        st = fail_io("remove", path);
+        st = mr_fail_io("remove", path);
     return st;
 }
 

@@ -4,9 +4,6 @@
 #include "ckpt/room.h"
 
 #include <errno.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
 
 // pauses of 0.1, 0.2, ... 1.6 s: three seconds in all
 enum { PAUSES = 5, FIRST_PAUSE_MS = 100 };
@@ -18,18 +15,4 @@ bool mr_ckpt_again(int err, int *pauses)
     mr_clock_table()->sleep_ns((int64_t)FIRST_PAUSE_MS * 1000000 << (*pauses)++);
     errno = err;
     return true;
-}
-
-mr_status mr_save_open(const char *dir, mr_ckpt **out)
-{
-    char path[MR_SAVE_PATH], aside[MR_SAVE_PATH];
-    struct stat s;
-    int pauses = 0, missing;
-    *out = NULL;
-    do
-        missing = stat(mr_save_path(path, "%s/" MR_CKPT_MANIFEST, mr_save_find(dir, aside)), &s);
-    while (missing && mr_ckpt_again(errno, &pauses));
-    if (missing)
-        return mr_fail(MR_E_IO, "%s: cannot open: %s", path, strerror(errno));
-    return mr_ckpt_open(dir, out);
 }

@@ -3,6 +3,7 @@
  * or close that failed is never repeated on the same file: the attempt is given up and the next one
  * starts under a new name. Licence: Apache-2.0 */
 #define _DEFAULT_SOURCE
+#include "base/file.h"
 #include "ckpt/room.h"
 
 #include <errno.h>
@@ -11,12 +12,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static mr_status fail_io(const char *verb, const char *path)
-{
-    int err = errno;
-    return mr_fail(MR_E_IO, "%s: cannot %s: %s", path, verb, strerror(err));
-}
-
 /* Is there room for the shards of all ranks, as large as this one, and a fifth more? *final: no. */
 static mr_status check_room(const mr_save_job *job, bool *final)
 {
@@ -24,7 +19,7 @@ static mr_status check_room(const mr_save_job *job, bool *final)
     int64_t bytes = job->bytes * job->owner->ranks, need = bytes + bytes / 5;
     int64_t have = mr_io_table()->free_bytes(dir);
     if (have < 0)
-        return fail_io("ask for free space", dir);
+        return mr_fail_io("ask for free space", dir);
     *final = have < need;
     if (!*final)
         return MR_OK;
@@ -81,26 +76,26 @@ static mr_status write_shard(const mr_save_job *job, const char *dir, const char
         fd = io->open(part, O_RDWR | O_CREAT | O_EXCL, 0644);
     while (fd < 0 && errno == EINTR);
     if (fd < 0)
-        return fail_io("create", part);
+        return mr_fail_io("create", part);
     mr_status st = MR_OK;
     // reserve all room before the first byte; where the file system cannot, a write finds out
     if (io->fallocate(fd, job->bytes) && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) {
         *final = errno != EFBIG;
-        st = fail_io("reserve room", part);
+        st = mr_fail_io("reserve room", part);
     }
     if (st == MR_OK)
         st = write_bytes(job, fd, part, final);
     if (st == MR_OK && io->fsync(fd))
-        st = fail_io("sync", part);
+        st = mr_fail_io("sync", part);
     // what is read back shall come from the disk and not from the page cache
     if (st == MR_OK) {
         (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
         st = read_back(fd, part, job);
     }
     if (io->close(fd) && st == MR_OK)
-        st = fail_io("close", part);
+        st = mr_fail_io("close", part);
     if (st == MR_OK && io->rename(part, path))
-        st = fail_io("rename to", path);
+        st = mr_fail_io("rename to", path);
     return st == MR_OK ? mr_dir_sync(dir) : st;
 }
 
@@ -164,7 +159,7 @@ static mr_status write_own(const mr_save_job *job, const char *dir, bool *final)
     MR_TRY(write_shard(job, dir, path, final));
     // take the size that the directory shows, not the one that the writer remembers
     if (stat(path, &s))
-        return fail_io("look at", path);
+        return mr_fail_io("look at", path);
     if (s.st_size != job->bytes)
         return mr_fail(MR_E_FORMAT, "%s: has %lld bytes after the write, expected %lld", path,
                        (long long)s.st_size, (long long)job->bytes);
@@ -192,7 +187,7 @@ static mr_status commit_new(const char *ckpt, const char *tmp, const char *dir)
 {
     const mr_io *io = mr_io_table();
     if (io->rename(tmp, dir))
-        return fail_io("commit as", dir);
+        return mr_fail_io("commit as", dir);
     mr_status st = mr_dir_sync(ckpt);
     // the name may not last through a power cut, so it is not reliable: take it back
     if (st != MR_OK && io->rename(dir, tmp))
@@ -208,7 +203,7 @@ static mr_status commit_exchanged(const char *ckpt, const char *tmp, const char 
     if (io->exchange(tmp, dir))
         return errno == ENOSYS || errno == EINVAL || errno == EOPNOTSUPP
                    ? mr_fail(MR_E_UNSUPPORTED, "%s: two names cannot change places here", dir)
-                   : fail_io("commit as", dir);
+                   : mr_fail_io("commit as", dir);
     mr_status st = mr_dir_sync(ckpt);
     if (st != MR_OK && io->exchange(dir, tmp))
         return mr_fail_note("%s: not acknowledged, though the directory is there", dir);
@@ -227,7 +222,7 @@ static mr_status commit_aside(const mr_save_job *job, const char *ckpt, const ch
     mr_save_path(aside, "%s/" MR_SAVE_ASIDE "step-%012lld-%lld.%d", ckpt, (long long)job->step,
                  (long long)job->owner->fence, attempt);
     if (mr_io_table()->rename(dir, aside))
-        return fail_io("move aside", dir);
+        return mr_fail_io("move aside", dir);
     mr_status st = commit_new(ckpt, tmp, dir);
     if (st != MR_OK)
         // the next sweep puts it back where this fails
@@ -261,7 +256,7 @@ mr_status mr_save_attempt(const mr_save_job *job, int attempt, bool *final)
     mr_save_attempt_dir(tmp, job, attempt);
     if (io->mkdir(tmp, 0755)) {
         *final = errno == ENOSPC || errno == EDQUOT;
-        return fail_io("create directory", tmp);
+        return mr_fail_io("create directory", tmp);
     }
     mr_status st = write_own(job, tmp, final);
     if (st == MR_OK)

@@ -605,3 +605,17 @@ mr_status mr_ckpt_touch(mr_ckpt *c)
     MR_TRY(needs_blocks(c, "reading without comparing"));
     return mr_blocks_check(c->blocks, (mr_ckpt_share){0, 1}, false);
 }
+
+mr_status mr_save_open(const char *dir, mr_ckpt **out)
+{
+    char path[MR_SAVE_PATH], aside[MR_SAVE_PATH];
+    struct stat s;
+    int pauses = 0, missing;
+    *out = NULL;
+    do
+        missing = stat(mr_save_path(path, "%s/" MR_CKPT_MANIFEST, mr_save_find(dir, aside)), &s);
+    while (missing && mr_ckpt_again(errno, &pauses));
+    if (missing)
+        return mr_fail(MR_E_IO, "%s: cannot open: %s", path, strerror(errno));
+    return mr_ckpt_open(dir, out);
+}

@@ -9,38 +9,11 @@
 
 #include <string.h>
 
-enum { OPS_MAX = 1000000, STACK_MAX = 100000, MEMO_MAX = 1000000, VALUES_MAX = 48 << 20 };
+enum { OPS_MAX = 1000000, STACK_MAX = 100000, MEMO_MAX = 1000000 };
 
 #define BAD(...) mr_fail(MR_E_FORMAT, __VA_ARGS__)
 
 /* ---- values ---- */
-
-void *mr_pickle_alloc(mr_pickle *p, size_t bytes)
-{
-    p->used += (bytes + 15) / 16 * 16;
-    if (p->used > VALUES_MAX) {
-        BAD("%s: pickle: its values take more than %d MiB", p->path, VALUES_MAX >> 20);
-        return NULL;
-    }
-    void *memory = mr_arena_alloc(&p->arena, bytes);
-    if (!memory)
-        mr_fail_memory(bytes);
-    return memory;
-}
-
-mr_pickled *mr_pickle_new(mr_pickle *p, mr_pickled_kind kind)
-{
-    mr_pickled *x = mr_pickle_alloc(p, sizeof *x);
-    if (x)
-        x->kind = (uint8_t)kind;
-    return x;
-}
-
-bool mr_pickled_is(const mr_pickled *x, const char *text)
-{
-    return x->kind == MR_P_TEXT && strlen(text) == (size_t)x->n &&
-           memcmp(x->text, text, (size_t)x->n) == 0;
-}
 
 /* The status of a value that may be NULL because mr_pickle_alloc failed and said why. */
 static mr_status made(const mr_pickled *x)

@@ -25,12 +25,11 @@
 
 static const char committed[] = "committed";
 
-enum { PAUSE_MIN_NS = 1000000, PAUSE_MAX_NS = 50000000, TEXT_MAX = 4096 };
+enum { PAUSE_MAX_NS = 50000000 };
 
 /* ---- who writes ---- */
 
-/* MR_OK while the launch is the one in force, else MR_E_LOCK. */
-static mr_status check_owner(const mr_save_owner *o)
+mr_status mr_save_check_owner(const mr_save_owner *o)
 {
     if (o->lock)
         return mr_run_lock_check(o->lock);
@@ -70,7 +69,7 @@ mr_status mr_save_owner_take(const mr_saver_options *o, mr_save_owner *out)
     if (!owner.owned)
         return mr_fail(MR_E_LOCK, "%s: rank %d: its lock is free; rank 0 takes it first", dir,
                        out->rank);
-    return check_owner(out);
+    return mr_save_check_owner(out);
 }
 
 /* ---- names ---- */
@@ -95,9 +94,8 @@ static const char *outcome_path(char buf[MR_SAVE_PATH], const mr_save_owner *o, 
                         (long long)o->fence, (long long)save);
 }
 
-/* The number behind PREFIX + RUN-FENCE. in a name; -1: another name. *rest: what follows it. */
-static int64_t number_in(const char *name, const char *prefix, const mr_save_owner *o,
-                         const char **rest)
+int64_t mr_save_number_in(const char *name, const char *prefix, const mr_save_owner *o,
+                          const char **rest)
 {
     char head[128];
     size_t n =
@@ -123,7 +121,7 @@ void mr_save_forget_outcomes(const mr_save_owner *o, int64_t save)
         return;
     }
     for (int i = 0; i < n; i++) {
-        int64_t number = number_in(names[i], MR_SAVE_ENDED, o, &rest);
+        int64_t number = mr_save_number_in(names[i], MR_SAVE_ENDED, o, &rest);
         if (number >= 0 && number < save)
             mr_io_table()->unlink(mr_save_path(path, "%s/%s", ckpt, names[i]));
     }
@@ -132,7 +130,7 @@ void mr_save_forget_outcomes(const mr_save_owner *o, int64_t save)
 
 void mr_save_tell_outcome(const mr_save_job *job, mr_status st)
 {
-    char path[MR_SAVE_PATH], text[TEXT_MAX];
+    char path[MR_SAVE_PATH], text[MR_SAVE_TEXT_MAX];
     snprintf(text, sizeof text, "%s", committed);
     mr_error *why = st == MR_OK ? NULL : mr_error_copy(mr_error_last());
     if (st != MR_OK)
@@ -148,17 +146,30 @@ void mr_save_tell_outcome(const mr_save_job *job, mr_status st)
     mr_error_free(why);
 }
 
+mr_status mr_save_read_outcome(const mr_save_job *job, bool *ended)
+{
+    char path[MR_SAVE_PATH], *text;
+    size_t n;
+    outcome_path(path, job->owner, job->save);
+    if (!mr_path_exists(path))
+        return MR_OK;
+    MR_TRY(mr_file_read_small(path, MR_SAVE_TEXT_MAX, &text, &n));
+    *ended = true;
+    mr_status st = strcmp(text, committed) == 0
+                       ? MR_OK
+                       : mr_fail(MR_E_CKPT, "rank 0 gave the save up: %s", text);
+    mr_free(text);
+    return st;
+}
+
 /* ---- waiting ---- */
 
-/* How long other ranks have been waited for. */
-static double waited_s(const mr_save_job *job, double began)
+double mr_save_waited_s(const mr_save_job *job, double began)
 {
     return MR_MIN(job->patience_s, mr_now_s() - began);
 }
 
-/* A pause that gets longer while nothing happens; false when other ranks have been waited for long
- * enough since `began`. */
-static bool pause_since(const mr_save_job *job, double began, int64_t *pause_ns)
+bool mr_save_pause_since(const mr_save_job *job, double began, int64_t *pause_ns)
 {
     if (mr_now_s() >= MR_MIN(began + job->patience_s, atomic_load(job->parted_s)))
         return false;
@@ -178,7 +189,7 @@ static mr_status check_notes(const mr_save_job *job, const char *dir)
     for (int r = 1; r < ranks; r++) {
         if (!mr_path_exists(mr_save_rank_file(path, dir, r, ranks, ".failed")))
             continue;
-        if (mr_file_read_small(path, TEXT_MAX, &text, &n) != MR_OK)
+        if (mr_file_read_small(path, MR_SAVE_TEXT_MAX, &text, &n) != MR_OK)
             return mr_fail_note("rank %d could not write its part", r);
         mr_status st = mr_fail(MR_E_IO, "rank %d could not write its part: %s", r,
                                n ? text : "there is no room for the reason, either");
@@ -212,17 +223,17 @@ static mr_status take_part(const mr_save_job *job, int attempt, int rank, const 
                            double began, mr_manifest *part, bool *final)
 {
     char path[MR_SAVE_PATH];
-    int64_t pause_ns = PAUSE_MIN_NS;
+    int64_t pause_ns = MR_SAVE_PAUSE_NS;
     mr_save_rank_file(path, dir, rank, job->owner->ranks, ".json");
     while (!mr_path_exists(path)) {
         MR_TRY(check_notes(job, dir));
-        if (pause_since(job, began, &pause_ns))
+        if (mr_save_pause_since(job, began, &pause_ns))
             continue;
         *final = true;
         return mr_fail(MR_E_CKPT,
                        "rank %d has not written its part of step %lld within %.3g s; try: see "
                        "whether it lives",
-                       rank, (long long)job->step, waited_s(job, began));
+                       rank, (long long)job->step, mr_save_waited_s(job, began));
     }
     MR_TRY(mr_manifest_read(path, true, part));
     return check_part(job, attempt, rank, path, dir, part);
@@ -253,113 +264,4 @@ void mr_save_remove_parts(const mr_save_job *job, const char *dir)
     char path[MR_SAVE_PATH];
     for (int r = 1; r < job->owner->ranks; r++)
         mr_io_table()->unlink(mr_save_rank_file(path, dir, r, job->owner->ranks, ".json"));
-}
-
-/* ---- the other ranks ---- */
-
-/* What rank 0 has left in ckpt/ for this save. */
-typedef struct news {
-    int attempt;  // the newest invitation; 0: none
-    int64_t save; // the newest save of which there is anything
-} news;
-
-static mr_status look(const mr_save_job *job, news *out)
-{
-    char ckpt[MR_SAVE_PATH], **names;
-    const char *rest;
-    int n;
-    *out = (news){0};
-    mr_save_path(ckpt, "%s/ckpt", job->owner->dir);
-    MR_TRY(mr_dir_list(ckpt, &names, &n));
-    for (int i = 0; i < n; i++) {
-        int64_t step = mr_save_step_of(names[i], &rest);
-        int64_t save = step < 0 ? number_in(names[i], MR_SAVE_ENDED, job->owner, &rest)
-                                : number_in(rest, ".tmp-", job->owner, &rest);
-        out->save = MR_MAX(out->save, save);
-        if (step == job->step && save == job->save && *rest == '.')
-            out->attempt = MR_MAX(out->attempt, atoi(rest + 1));
-    }
-    mr_dir_list_free(names, n);
-    return MR_OK;
-}
-
-static mr_status read_outcome(const mr_save_job *job, bool *ended)
-{
-    char path[MR_SAVE_PATH], *text;
-    size_t n;
-    outcome_path(path, job->owner, job->save);
-    if (!mr_path_exists(path))
-        return MR_OK;
-    MR_TRY(mr_file_read_small(path, TEXT_MAX, &text, &n));
-    *ended = true;
-    mr_status st = strcmp(text, committed) == 0
-                       ? MR_OK
-                       : mr_fail(MR_E_CKPT, "rank 0 gave the save up: %s", text);
-    mr_free(text);
-    return st;
-}
-
-/* One look at what rank 0 has left. *ended: the status is how the save ended. */
-static mr_status listen(const mr_save_job *job, news *now, bool *ended)
-{
-    MR_TRY(look(job, now));
-    // after the look: an outcome is there before rank 0 goes on
-    mr_status st = read_outcome(job, ended);
-    if (*ended || st != MR_OK)
-        return st;
-    if (now->save > job->save) {
-        *ended = true;
-        return mr_fail(MR_E_CKPT,
-                       "rank 0 has gone on to save %lld of this launch, this is save %lld",
-                       (long long)now->save, (long long)job->save);
-    }
-    st = check_owner(job->owner);
-    *ended = st == MR_E_LOCK;
-    return st;
-}
-
-/* Leave the reason where rank 0 finds it. An invitation that is gone was taken back. */
-static void note_failure(const mr_save_job *job, const char *dir)
-{
-    char path[MR_SAVE_PATH], text[TEXT_MAX], host[72] = "";
-    if (gethostname(host, sizeof host - 1))
-        snprintf(host, sizeof host, "unknown");
-    const int n = snprintf(text, sizeof text, "host %s: ", host);
-    mr_error_format(mr_error_last(), text + n, sizeof text - (size_t)n);
-    mr_save_rank_file(path, dir, job->owner->rank, job->owner->ranks, ".failed");
-    if (!mr_path_exists(dir) || mr_file_replace(path, text, strlen(text)) == MR_OK)
-        return;
-    mr_error_clear();
-    // a disk without room for the reason has room for a name, and that is what rank 0 waits for
-    const int fd = mr_io_table()->open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    if (fd >= 0)
-        mr_io_table()->close(fd);
-}
-
-mr_status mr_save_follow(const mr_save_job *job)
-{
-    for (int done = 0;;) {
-        int64_t pause_ns = PAUSE_MIN_NS;
-        const double began = mr_now_s();
-        news now;
-        do {
-            bool ended = false;
-            mr_status st = listen(job, &now, &ended);
-            if (ended)
-                return st;
-            // an input error may be over next time
-            if (st != MR_OK)
-                now.attempt = 0;
-        } while (now.attempt <= done && pause_since(job, began, &pause_ns));
-        if (now.attempt <= done)
-            return mr_fail(MR_E_CKPT,
-                           "nothing was heard of rank 0 about step %lld within %.3g s; try: see "
-                           "whether it lives",
-                           (long long)job->step, waited_s(job, began));
-        done = now.attempt;
-        char dir[MR_SAVE_PATH];
-        mr_save_attempt_dir(dir, job, done);
-        if (mr_save_part(job, done, dir) != MR_OK)
-            note_failure(job, dir);
-    }
 }

@@ -254,8 +254,21 @@ mr_status mr_save_part(const mr_save_job *job, int attempt, const char *dir);
  * mr_save_attempt */
 mr_status mr_save_follow(const mr_save_job *job);
 
-/* What ranks.c and attempt.c share: names in ckpt/ and in the directory of an attempt. */
+/* What ranks.c, attempt.c and follow.c share: names in ckpt/ and in the directory of an attempt. */
 #define MR_SAVE_ENDED ".ended-"
+enum { MR_SAVE_PAUSE_NS = 1000000, MR_SAVE_TEXT_MAX = 4096 }; /* the first pause; of a reason */
+/* MR_OK while the launch is the one in force, else MR_E_LOCK. */
+mr_status mr_save_check_owner(const mr_save_owner *o);
+/* The number behind PREFIX + RUN-FENCE. in a name; -1: another name. *rest: what follows it. */
+int64_t mr_save_number_in(const char *name, const char *prefix, const mr_save_owner *o,
+                          const char **rest);
+/* Has rank 0 said how the save ended? Then the status is that. */
+mr_status mr_save_read_outcome(const mr_save_job *job, bool *ended);
+/* How long other ranks have been waited for. */
+double mr_save_waited_s(const mr_save_job *job, double began);
+/* A pause that gets longer while nothing happens; false when other ranks have been waited for long
+ * enough since `began`. */
+bool mr_save_pause_since(const mr_save_job *job, double began, int64_t *pause_ns);
 const char *mr_save_attempt_dir(char buf[MR_SAVE_PATH], const mr_save_job *job, int attempt);
 const char *mr_save_rank_file(char buf[MR_SAVE_PATH], const char *dir, int rank, int ranks,
                               const char *ending);
@@ -433,7 +446,7 @@ mr_status mr_pickle_open(mr_pickle *p, const char *path, const void *text, size_
 mr_status mr_pickle_next(mr_pickle *p, mr_pickled **out);
 void mr_pickle_close(mr_pickle *p);
 
-/* For rebuild.c: cleared memory of the walk, a value of a kind; NULL when they failed and said
+/* Of pickled.c: cleared memory of the walk, a value of a kind; NULL when they failed and said
  * why. */
 void *mr_pickle_alloc(mr_pickle *p, size_t bytes);
 mr_pickled *mr_pickle_new(mr_pickle *p, mr_pickled_kind kind);

@@ -1,4 +1,4 @@
-/* base/file: whole-file operations under faults of the I/O table. */
+/* base/file: whole-file operations under faults of the I/O table. Covers: core/base/replace.c */
 #include "check.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* ckpt/pickle: pickles are walked as data; what weights do not need is refused by name, and time
  * and memory stay within limits whatever the pickle says. Covers: core/ckpt/rebuild.c
- * core/ckpt/torch_names.c */
+ * core/ckpt/pickled.c core/ckpt/torch_names.c */
 #include "check.h"
 #include "ckpt/room.h"
 #include "peak.h"

@@ -1,7 +1,8 @@
 /* ckpt/ranks: four ranks write one checkpoint, and any number of them reads it: each only the
  * blocks that hold what it wants. Whatever fails and whoever dies, it is there whole or not at all.
  *
- * MOONREEL_EVERY=1 fails each operation of a save instead of every eighth. */
+ * MOONREEL_EVERY=1 fails each operation of a save instead of every eighth.
+ * Covers: core/ckpt/follow.c */
 #define _DEFAULT_SOURCE
 #include "ckpt/room.h"
 #include "ckptcase.h"
