@@ -8,11 +8,6 @@
 enum { CARRIED = 1 };             /* the number by which these calls are a group of their own */
 static const double LEAVES_S = 2; /* a rank that left may have sent all that is still to come */
 
-mr_status comm_carried_meet(void *user, void *data, size_t bytes)
-{
-    return mr_comm_broadcast(user, 0, MR_U8, data, (int64_t)bytes);
-}
-
 mr_status comm_carried_look(void *user, double waited_s)
 {
     mr_comm *c = user;

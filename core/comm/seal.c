@@ -5,15 +5,6 @@
 
 #include <string.h>
 
-bool seal_equal(const void *a, const void *b, size_t bytes)
-{
-    const volatile uint8_t *x = a, *y = b;
-    uint8_t other = 0;
-    for (size_t i = 0; i < bytes; i++)
-        other |= x[i] ^ y[i];
-    return other == 0;
-}
-
 void seal_begin(seal_way *w, const uint8_t secret[SEAL_HASH], bool seals, bool hides)
 {
     *w = (seal_way){.on = true, .hides = hides};

@@ -275,25 +275,6 @@ static void drop(mr_wire *w, mr_parcel *p)
 
 /* ---- what is no message ---- */
 
-void tcp_tell(tcp_links *l, const tcp_word *word)
-{
-    uint8_t record[sizeof *word + SEAL_TAG];
-    seal_way *way = &l->out[LINK_CONTROL];
-    memcpy(record, word, sizeof *word);
-    if (l->fd[LINK_CONTROL] < 0 ||
-        (way->on && seal_record(way, word, sizeof *word, record, record + sizeof *word) != MR_OK))
-        return;
-    ssize_t n = send(l->fd[LINK_CONTROL], record, tcp_sealed(way, sizeof *word),
-                     MSG_NOSIGNAL | MSG_DONTWAIT);
-    (void)n; // who cannot hear it finds this rank gone
-}
-
-void tcp_hang_up(tcp_links *l, int link)
-{
-    tcp_close(&l->fd[link]);
-    seal_end(&l->in[link]), seal_end(&l->out[link]);
-}
-
 static void tell_all(tcp_wire *t, uint32_t kind, const char *text)
 {
     tcp_word word = {t->run, t->fence, kind, ""};

@@ -20,8 +20,8 @@
 #include "cpu/product.h"
 #include "cpu/cpu.h"
 
-#include <stdatomic.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
 // oneDNN cannot be interrupted: a share of more than SHARE_FLOP is cut into several
@@ -205,15 +205,6 @@ const char *mr_product_way(const mr_product_spec *spec, const mr_facts *facts)
 {
     static const char *const ways[] = {[OWN] = NULL, [TILES] = "tiles", [LIBRARY] = "library"};
     return ways[way_of(spec, facts)];
-}
-
-void mr_product_unplanned(const mr_product_spec *s, const char *what)
-{
-    static atomic_bool said;
-    if (!atomic_exchange(&said, true))
-        mr_log(MR_LOG_WARN,
-               "oneDNN %s for [%lld, %lld] by [%lld, %lld], outside of what was planned", what,
-               (long long)s->m, (long long)s->k, (long long)s->k, (long long)s->n);
 }
 
 /* oneDNN refuses: the own kernel, in the workspace where it fits, else in memory of its own. */

@@ -10,6 +10,8 @@
  *   gradient is therefore added up in parts of 512 rows, a wide one in passes over columns.
  * Licence: Apache-2.0 */
 #include "cpu/product.h"
+
+#include <stdatomic.h>
 #ifdef MR_HAVE_ONEDNN
 #include "cpu/onednn.h"
 
@@ -360,3 +362,12 @@ int mr_product_library_run(const mr_product_library *p, const void *a, const voi
     return 1;
 }
 #endif
+
+void mr_product_unplanned(const mr_product_spec *s, const char *what)
+{
+    static atomic_bool said;
+    if (!atomic_exchange(&said, true))
+        mr_log(MR_LOG_WARN,
+               "oneDNN %s for [%lld, %lld] by [%lld, %lld], outside of what was planned", what,
+               (long long)s->m, (long long)s->k, (long long)s->k, (long long)s->n);
+}

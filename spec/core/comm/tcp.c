@@ -1,7 +1,7 @@
 /* comm/tcp: ranks that share no memory: a peer that vanishes, sends what is no frame or another
  * run's, ends the world of all with a reason, with a secret and without; strangers change nothing.
  * What calls give over this wire is in collective.c, group.c and exchange.c. Covers:
- * core/comm/meet.c core/comm/socket.c */
+ * core/comm/meet.c core/comm/links.c core/comm/socket.c */
 #define _GNU_SOURCE
 #include "comm/prove.h"
 #include "comm/room.h"

@@ -1,6 +1,6 @@
 /* op/product: own kernels of every instruction set, and the way chosen on this machine, against f64
  * sums; shapes around the block sizes, transposed and padded operands, bias, accumulation.
- * Covers: core/cpu/product.c core/cpu/isa/gemm.c core/cpu/isa.c */
+ * Covers: core/cpu/product.c core/cpu/isa/gemm.c core/cpu/isa.c core/cpu/facts.c */
 #define _GNU_SOURCE // RTLD_NEXT
 #include "productcase.h"
 
