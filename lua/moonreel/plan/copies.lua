@@ -60,14 +60,28 @@ local function blocks_of(rows)
   return blocks
 end
 
--- the block that is at work on the device when a step begins
-local function at_work(rows, times, at)
-  local block = ""
+-- rows of the device's own queue, in the order in which they begin
+local function computed(rows)
+  local list = {}
   for i, row in ipairs(rows) do
-    if row.queue == "compute" and times[i].begins <= at and times[i].ends > at then
-      block = row.block
+    list[#list + 1] = row.queue == "compute" and i or nil
+  end
+  return list
+end
+
+-- the block that one of these is at work on at a time: of the last that has begun by then
+local function at_work(rows, times, own, at)
+  local low, high = 0, #own
+  while low < high do
+    local middle = (low + high + 1) // 2
+    if times[own[middle]].begins <= at then
+      low = middle
+    else
+      high = middle - 1
     end
   end
+  local i = own[low]
+  local block = i and times[i].ends > at and rows[i].block or ""
   return block ~= "" and block or "what is in no block"
 end
 
@@ -80,12 +94,13 @@ end
 ---   seconds that a step is late for it}
 ---@return number waits  seconds of all
 function copies.of(m, rows, dtype)
-  local times, blocks, list, at, sum = played(m, rows, dtype), blocks_of(rows), {}, {}, 0
+  local times, blocks, own = played(m, rows, dtype), blocks_of(rows), computed(rows)
+  local list, at, sum = {}, {}, 0
   for i, row in ipairs(rows) do
     if is_copy(row) then
       list[#list + 1] = { begins = times[i].begins, ends = times[i].ends, stream = row.queue,
         bytes = shares.bytes_of(row), block = blocks[i],
-        beside = at_work(rows, times, times[i].begins), waits = 0 }
+        beside = at_work(rows, times, own, times[i].begins), waits = 0 }
       at[i] = list[#list]
     elseif times[i].late then
       at[times[i].late].waits = at[times[i].late].waits + times[i].wait
