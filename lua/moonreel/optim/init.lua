@@ -20,9 +20,9 @@ local ALIGN = 64
 optim.piece = 8 << 20
 
 -- what parameters of one range have in common; matrices lie without gaps, others with pads
-local function group_of(p, since)
-  local matrix = p.block > 0
-  return {start = p.offset, stop = (p.offset + p.count + ALIGN - 1) // ALIGN * ALIGN,
+local function group_of(p, since, elements)
+  local matrix, stop = p.block > 0, (p.offset + p.count + ALIGN - 1) // ALIGN * ALIGN
+  return {start = p.offset, stop = math.min(stop, elements),
     model = p.model, decay = p.decay or 1, lr_factor = p.lr_factor or 1, since = since[p.name] or 0,
     rows = matrix and p.block // p.shape[2] or nil, cols = matrix and p.shape[2] or nil,
     block = matrix and p.block or nil}
@@ -37,17 +37,16 @@ local function goes_on(last, r)
   return not r.rows or last.stop == r.start
 end
 
--- contiguous ranges of trainable parameters that are updated alike, as far as they lie in
--- [from, to)
-local function ranges(params, from, to, since)
-  local list = {}
+-- contiguous ranges of trainable parameters that are updated alike
+local function ranges(params, since)
+  local list, elements = {}, params:elements()
   for _, p in ipairs(params:list()) do
     if not p.frozen and not p.buffer then
-      list[#list + 1] = group_of(p, since or {})
+      list[#list + 1] = group_of(p, since or {}, elements)
     end
   end
   table.sort(list, function(a, b) return a.start < b.start end)
-  local joined, inside = {}, {}
+  local joined = {}
   for _, r in ipairs(list) do
     local last = joined[#joined]
     if last and goes_on(last, r) then
@@ -56,25 +55,21 @@ local function ranges(params, from, to, since)
       joined[#joined + 1] = r
     end
   end
-  for _, r in ipairs(joined) do
-    r.start, r.stop = math.max(r.start, from), math.min(r.stop, to)
-    if r.start < r.stop then
-      inside[#inside + 1] = r
-    end
-  end
-  return inside, #joined
+  return joined
 end
 
--- Ranges of at most optim.piece elements, but whole blocks: matrices always, as they have a copy in
--- the arena on a GPU; others where they lie in host memory or have moments of 8 bits.
-local function cut(list, moves)
+-- What lies in [from, to) of ranges, in pieces of at most optim.piece elements, but whole blocks:
+-- matrices always, as they have a copy in the arena on a GPU; others where they lie in host memory
+-- or have moments of 8 bits.
+local function cut(list, from, to, moves)
   local pieces = {}
   for _, r in ipairs(list) do
     local most = r.block and math.max(optim.piece // r.block, 1) * r.block
       or moves and optim.piece or math.maxinteger
-    for start = r.start, r.stop - 1, most do
+    local last = math.min(r.stop, to)
+    for start = math.max(r.start, from), last - 1, most do
       pieces[#pieces + 1] = setmetatable({start = start,
-        stop = math.min(r.stop - start, most) + start}, {__index = r})
+        stop = math.min(last - start, most) + start}, {__index = r})
     end
   end
   return pieces
@@ -101,10 +96,9 @@ local function node_of(r, grad, here, weights, by, keep)
 end
 
 -- rows that update what lies in [from, to)
-local function update(g, kinds, params, from, to, by)
+local function update(g, kinds, from, to, by)
   local first, second = regions.moments[1], regions.moments[2]
-  local list = ranges(params, from, to, by.since)
-  for _, r in ipairs(cut(list, places.moves(kinds))) do
+  for _, r in ipairs(cut(by.ranges, from, to, places.moves(kinds))) do
     local master, w = places.row(kinds.master, r), places.row(kinds.w, r)
     local states, here = {}, {}
     for i, kind in ipairs{"master", first.name, "ema", not r.rows and second.name or nil} do
@@ -145,13 +139,13 @@ local function update_by_ranks(g, kinds, params, team, by, reduced)
   end
   for i, bucket in ipairs(team.buckets) do
     if sharded then
-      update(g, kinds, params, parts[i].start, parts[i].stop, by)
+      update(g, kinds, parts[i].start, parts[i].stop, by)
       if not team.weights then
         team:gather(g, w.name, w.dtype, i)
       end
     else
       team:gather(g, "grad", "f32", i)
-      update(g, kinds, params, bucket.start, bucket.stop, by)
+      update(g, kinds, bucket.start, bucket.stop, by)
     end
   end
 end
@@ -208,8 +202,8 @@ end
 ---@return mr.Update        MR_E_RECIPE when every parameter is frozen
 function optim.new(run, params, team, reduced, how)
   how = how or {}
-  local list, trained = ranges(params, 0, params:elements())
-  if trained == 0 then
+  local list = ranges(params, how.since)
+  if #list == 0 then
     base.raise("MR_E_RECIPE", ("nothing trains: all %d tensors of the models are frozen; try: "
       .. "without model.only_train_temporal, or models that declare some without frozen = true")
       :format(#params:list()))
@@ -220,7 +214,7 @@ function optim.new(run, params, team, reduced, how)
       "optim.new: the executor has no master; try: {regions = regions.adamw()} when it is made")
   end
   local g = G.graph(params)
-  local by = {left = {}, since = how.since, rule = how.rule}
+  local by = {left = {}, ranges = list, rule = how.rule}
   local muon = params:matrices() < params:elements()
   by.order, by.models = models_of(list)
   for _, model in ipairs(by.order) do
@@ -235,7 +229,7 @@ function optim.new(run, params, team, reduced, how)
     for _, model in ipairs(by.order) do
       model.sumsq = ops.sum_squares(places.value(g, kinds.grad[1], model))
     end
-    update(g, kinds, params, 0, params:elements(), by)
+    update(g, kinds, 0, params:elements(), by)
   end
   for _, model in ipairs(by.order) do
     g:output(named("sumsq", model), model.sumsq)
