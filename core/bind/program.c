@@ -229,17 +229,15 @@ static void push_shapes(lua_State *L, const mr_graph *g, const mr_node *node)
     luaL_pushresult(&text);
 }
 
-/* How many ranks a node speaks to, where its op says it; else nil. */
-static void push_ranks(lua_State *L, const mr_node *node)
+/* How many ranks a node speaks to, where its op says it; else 0. */
+static int64_t ranks_of(const mr_node *node)
 {
     for (int i = 0; i < MR_MAX_ATTR && node->op->attr[i].name; i++) {
         const mr_attr_row *row = &node->op->attr[i];
-        if (strcmp(row->name, "ranks") == 0) {
-            lua_pushinteger(L, *(const int64_t *)((const char *)node->attr + row->at));
-            return;
-        }
+        if (strcmp(row->name, "ranks") == 0)
+            return *(const int64_t *)((const char *)node->attr + row->at);
     }
-    lua_pushnil(L);
+    return 0;
 }
 
 /* its queue, and the rows of other queues that it waits for */
@@ -252,6 +250,32 @@ static void push_place(lua_State *L, const mr_schedule_step *step)
     lua_setfield(L, -2, "after");
 }
 
+/* what steps of one kind have in common: op, shapes, backward, again, naive, expected, flop, bytes,
+ * ranks, way */
+static void push_kind(lua_State *L, const mr_graph *g, const mr_step_time *row)
+{
+    const mr_node *node = row->node;
+    lua_createtable(L, 0, 16);
+    lua_pushstring(L, node->op->name), lua_setfield(L, -2, "op");
+    push_shapes(L, g, node), lua_setfield(L, -2, "shapes");
+    if (ranks_of(node))
+        mr_bind_set_int(L, "ranks", ranks_of(node));
+    lua_pushboolean(L, node->backward), lua_setfield(L, -2, "backward");
+    lua_pushboolean(L, node->recompute_of >= 0), lua_setfield(L, -2, "again");
+    lua_pushboolean(L, row->naive), lua_setfield(L, -2, "naive");
+    lua_pushstring(L, row->way), lua_setfield(L, -2, "way");
+    lua_pushnumber(L, row->expected), lua_setfield(L, -2, "expected");
+    push_cost(L, row->cost);
+}
+
+static mr_step_time *times_of(lua_State *L, const mr_program *p, int *n)
+{
+    *n = mr_program_times(p, NULL, 0);
+    mr_step_time *rows = mr_bind_scratch(L, (size_t)*n * sizeof *rows);
+    mr_program_times(p, rows, *n);
+    return rows;
+}
+
 /* times() -> a row per step: {op, node, shapes, block, origin, seconds, expected, flop, bytes,
  * naive, backward, again, ranks (that it speaks to), way (of its kernel, where that has several;
  * nil: the usual one), queue, after} */
@@ -259,29 +283,67 @@ static int p_times(lua_State *L)
 {
     mr_program *p = check_program(L, 1);
     mr_graph *g = graph_of(L);
-    int n = mr_program_times(p, NULL, 0);
-    mr_step_time *rows = mr_bind_scratch(L, (size_t)n * sizeof *rows);
-    mr_program_times(p, rows, n);
+    int n;
+    const mr_step_time *rows = times_of(L, p, &n);
     const mr_schedule *schedule = mr_layout_schedule(mr_program_layout(p));
     lua_createtable(L, n, 0);
     for (int i = 0; i < n; i++) {
         const mr_node *node = rows[i].node;
-        lua_createtable(L, 0, 16);
-        lua_pushstring(L, node->op->name), lua_setfield(L, -2, "op");
-        push_shapes(L, g, node), lua_setfield(L, -2, "shapes");
+        push_kind(L, g, &rows[i]);
         lua_pushstring(L, node->name), lua_setfield(L, -2, "node");
-        push_ranks(L, node), lua_setfield(L, -2, "ranks");
         lua_pushstring(L, mr_graph_block_name(g, node->block)), lua_setfield(L, -2, "block");
         lua_pushstring(L, node->origin), lua_setfield(L, -2, "origin");
-        lua_pushboolean(L, node->backward), lua_setfield(L, -2, "backward");
-        lua_pushboolean(L, node->recompute_of >= 0), lua_setfield(L, -2, "again");
-        lua_pushboolean(L, rows[i].naive), lua_setfield(L, -2, "naive");
-        lua_pushstring(L, rows[i].way), lua_setfield(L, -2, "way");
         lua_pushnumber(L, rows[i].seconds), lua_setfield(L, -2, "seconds");
-        lua_pushnumber(L, rows[i].expected), lua_setfield(L, -2, "expected");
-        push_cost(L, rows[i].cost);
         push_place(L, mr_schedule_at(schedule, i));
         lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
+/* Are two steps alike in all that push_kind says? */
+static bool same_kind(const mr_graph *g, const mr_step_time *a, const mr_step_time *b)
+{
+    const mr_node *x = a->node, *y = b->node;
+    if (x->op != y->op || x->n_in != y->n_in || x->backward != y->backward ||
+        (x->recompute_of >= 0) != (y->recompute_of >= 0) || a->naive != b->naive ||
+        a->way != b->way || a->cost.flop != b->cost.flop || a->cost.bytes != b->cost.bytes ||
+        a->expected != b->expected || ranks_of(x) != ranks_of(y))
+        return false;
+    for (int i = 0; i < x->n_in; i++) {
+        if ((x->in[i] == MR_NONE) != (y->in[i] == MR_NONE))
+            return false;
+        if (x->in[i] == MR_NONE)
+            continue;
+        const mr_desc *p = &mr_graph_value(g, x->in[i])->desc,
+                      *q = &mr_graph_value(g, y->in[i])->desc;
+        if (p->dtype != q->dtype || p->rank != q->rank ||
+            memcmp(p->dim, q->dim, (size_t)MR_MAX(p->rank, 0) * sizeof *p->dim) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* kinds() -> a row per kind of step: as times, without what is of one step alone; count */
+static int p_kinds(lua_State *L)
+{
+    mr_program *p = check_program(L, 1);
+    mr_graph *g = graph_of(L);
+    int n, kinds = 0;
+    const mr_step_time *rows = times_of(L, p, &n);
+    int *first = mr_bind_scratch(L, 2 * (size_t)n * sizeof *first), *count = first + n;
+    for (int i = 0; i < n; i++) {
+        int k = 0;
+        while (k < kinds && !same_kind(g, &rows[first[k]], &rows[i]))
+            k++;
+        if (k == kinds)
+            first[kinds] = i, count[kinds++] = 0;
+        count[k]++;
+    }
+    lua_createtable(L, kinds, 0);
+    for (int k = 0; k < kinds; k++) {
+        push_kind(L, g, &rows[first[k]]);
+        mr_bind_set_int(L, "count", count[k]);
+        lua_rawseti(L, -2, k + 1);
     }
     return 1;
 }
@@ -380,6 +442,9 @@ static const mr_bind_row program_rows[] = {
            "A row per step: {op, node, shapes (of what goes in), block, origin, backward, again "
            "(recomputed), naive, flop, bytes, seconds (of the last timed run), expected (by the "
            "rates that are known), queue, after (rows of other queues that it waits for)}."),
+    MR_ROW("kinds", p_kinds, "(): table[]",
+           "A row per kind of step, those alike in what times() says but node, block, origin, "
+           "seconds, queue and after, with their count."),
     MR_ROW("trace", p_trace, "(path: string)",
            "Write the last timed run as a trace that browsers show, a row per queue; with side "
            "queues, or inputs on their way, also as it would be if all went on as soon as they "

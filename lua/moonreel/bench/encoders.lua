@@ -92,7 +92,7 @@ local function timed(row, part_name, seconds)
     local out <close> = row.prog:get "out"
     best = math.min(best, out and base.now_s() - began)
   until base.now_s() - start >= seconds
-  return {part = part_name, flop = work.useful(row.prog:times()), runs = row.runs, seconds = best}
+  return {part = part_name, flop = work.useful(row.prog:kinds()), runs = row.runs, seconds = best}
 end
 
 --- One dtype of the autoencoder: what the whole clip takes, and its programs one by one.
@@ -189,7 +189,7 @@ end
 function encoders.block(dtype, threads, seconds, name)
   local device <close> = E.device("cpu", threads)
   local one, prog = encoders.random_block(device, dtype, name or XXL, table.unpack(BLOCK))
-  local flop = work.useful(prog:times())
+  local flop = work.useful(prog:kinds())
   local peak, took = core.product_peak(dtype, threads, seconds / 50), 0
   local got = paired.rounds({function()
     return core.product_rate(dtype, threads, peak.m, peak.n, peak.k, math.min(took, 1))

@@ -72,7 +72,7 @@ local function stdit3(rows)
       row(rows, run, "G parameters", closed.stdit3.parameters / 1e9, p.parameters / 1e9)
       local useful = 0
       for _, part in ipairs(cache:of(s).encoders.texts[1]:encoders(1)) do
-        useful = useful + part.runs * work.useful(part.prog:times())
+        useful = useful + part.runs * work.useful(part.prog:kinds())
       end
       row(rows, "T5 XXL", "TFLOP of a caption of 300 tokens",
         2 * closed.t5.products * 300 / 1e12, useful / 1e12)

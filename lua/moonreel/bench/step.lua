@@ -113,7 +113,7 @@ function step.compile(run, params, net, shape, settings)
   for name, tensor in pairs(set) do
     prog:set(name, tensor)
   end
-  local one = {prog = prog, settings = settings, flop = work.useful(prog:times())}
+  local one = {prog = prog, settings = settings, flop = work.useful(prog:kinds())}
   function one.run()
     prog:run()
     run:sync()

@@ -122,30 +122,28 @@ end
 -- memory and seconds of the optimizer's step, and the fields that decide them
 local function update_of(m, exec, params, rule, dtype)
   local update = optim.new(exec, params, nil, nil, { rule = rule })
-  local parts, _, by = work.parts(m, update.prog:times(), dtype)
+  local parts, _, by = work.parts(m, update.prog:kinds(), dtype)
   local out = { memory = update.prog:memory(), seconds = parts.forward, by = by }
   update.prog:close()
   update.graph:close()
   return out
 end
 
--- seconds of an encoder's program and the fields that decide them, asked once of each: many buckets
--- run the same
-local function seconds_of(m, dtype)
+-- What encoders ask of their programs, once of each, since many buckets run the same: seconds and
+-- the fields that decide them; bytes that a rank sends, and its calls.
+local function asked_of(m, dtype)
   local known = setmetatable({}, { __mode = "k" })
-  return function(prog)
+  local function of(prog)
     if not known[prog] then
-      local parts, _, by = work.parts(m, shares.computed(prog:times()), dtype)
-      known[prog] = { parts.forward, by }
+      local kinds = prog:kinds()
+      local parts, _, by = work.parts(m, shares.computed(kinds), dtype)
+      known[prog] = { seconds = parts.forward, by = by, bytes = shares.sent(kinds),
+        calls = shares.calls(kinds) }
     end
-    return table.unpack(known[prog])
+    return known[prog]
   end
-end
-
--- bytes that a rank sends in a program of an encoder, and its calls
-local function talk_of(prog)
-  local rows = prog:times()
-  return shares.sent(rows), shares.calls(rows)
+  return function(prog) return of(prog).seconds, of(prog).by end,
+    function(prog) return of(prog).bytes, of(prog).calls end
 end
 
 --- The models of settings.
@@ -178,14 +176,14 @@ function Compiled:of(settings, ranks, layers, shared)
     clips.share(settings, pipe.autoencoder, how, { ranks = how.ranks,
       rank = how.ranks > 2 and 1 or 0 })
   end
-  local device = device_of(m)
+  local device, seconds, talks = device_of(m), asked_of(m, dtype)
   local exec = E.plan(pipe.params, { regions = not job and regions.of(settings, nil, nil,
     fresh, pipe.params) or nil, facts = device.facts, rates = device.rates })
   local models = { key = key, graphs = graphs, pipe = pipe, exec = exec, dtype = dtype, job = job,
     fresh = fresh,
     encoders = encoders.new(pipe, { facts = device.facts, rates = device.rates,
       memory_bytes = m.memory_bytes, read_rate = m.host and m.host.read,
-      seconds = seconds_of(m, dtype), talks = talk_of,
+      seconds = seconds, talks = talks,
       conditions = conditions.new(settings, pipe, {}),
       video = settings.cached or settings.load_video_features,
       captions = settings.cached or settings.load_text_features }) }
@@ -298,11 +296,11 @@ end
 
 -- what both kinds of steps say of their program; where the device is the host no copies are on
 -- their way
-local function facts_of(self, models, prog, rows, live)
+local function facts_of(self, models, prog, live)
   local step, m = { memory = prog:memory(), live = who_lives(live), profile = prog:profile(PARTS) },
     self.machine
   if step.memory.pinned > 0 and not m.cpu then
-    step.copies, step.copies_wait = copies.of(m, rows, models.dtype)
+    step.copies, step.copies_wait = copies.of(m, prog:times(), models.dtype)
   end
   return step
 end
@@ -331,10 +329,10 @@ function Compiled:step(settings, models, bucket, choice)
   return known(self, models, bucket, key, function()
     local graph <close> = program.graph(models.pipe, shape, config)
     local prog <close> = models.exec:compile(graph)
-    local rows = prog:times()
-    local step = facts_of(self, models, prog, rows, prog:live())
-    step.useful, step.again = work.useful(rows), recompute.operations(rows)
-    step.parts, step.ops, step.by = work.parts(self.machine, rows, models.dtype)
+    local kinds = prog:kinds()
+    local step = facts_of(self, models, prog, prog:live())
+    step.useful, step.again = work.useful(kinds), recompute.operations(kinds)
+    step.parts, step.ops, step.by = work.parts(self.machine, kinds, models.dtype)
     -- a batch of a job that evaluates is encoded once and held at every time
     step.parts.forward = step.parts.forward * passes
     return step
@@ -383,13 +381,13 @@ function Compiled:rank_step(settings, models, mesh, bucket, choice)
     local graph <close> = program.graph(rank.pipe, shape, config_of(settings, choice,
       rank.reduces and rank.team or nil, seq))
     local prog <close> = rank.exec:compile(graph)
-    local rows, live = prog:times(), prog:live()
-    local step = facts_of(self, models, prog, rows, live)
-    step.again = recompute.operations(rows)
-    step.story, step.sent, step.calls = graph:op_log(), shares.sent(rows), shares.calls(rows)
+    local kinds, live = prog:kinds(), prog:live()
+    local step = facts_of(self, models, prog, live)
+    step.again = recompute.operations(kinds)
+    step.story, step.sent, step.calls = graph:op_log(), shares.sent(kinds), shares.calls(kinds)
     step.windows, step.buckets = rank:shared(live)
-    step.parts, step.ops, step.by = work.parts(self.machine, shares.computed(rows), models.dtype)
-    step.useful = mesh.sequence * mesh.layers == 1 and work.useful(rows) or nil
+    step.parts, step.ops, step.by = work.parts(self.machine, shares.computed(kinds), models.dtype)
+    step.useful = mesh.sequence * mesh.layers == 1 and work.useful(kinds) or nil
     -- ranks that share tokens or layers do a part of it, and some of it all of them
     return setmetatable(step, { __index = function(_, name)
       return name == "useful" and self:step(settings, models, bucket, choice).useful or nil

@@ -581,7 +581,8 @@ end
 function Open:held(b, step, all)
   local own = slab_bytes(self.settings, { b })
   -- batches of this bucket may be larger than the table's, where a larger one is looked for
-  self.fixed.slabs = math.max(all and all.slabs or slab_bytes(self.settings, self.table), own)
+  self.slabs = self.slabs or slab_bytes(self.settings, self.table)
+  self.fixed.slabs = math.max(all and all.slabs or self.slabs, own)
   local held = { bytes = bytes_of(self.fixed, step, self.update), slabs = own,
     above_buffer = above_buffer(self.settings, step),
     kept = { slots = slots_of(step.memory), graphs = graphs_of(step.memory) } }

@@ -23,7 +23,7 @@ local function by_rates_s(settings, models, mesh, planned)
   local threads = settings.sampling.on == "host" and machine.cpu and machine.cpu.threads or 1
   local seconds, clips = cost.programs(settings, models.pipe, models.exec, { planned = planned,
     seconds = function(prog)
-      return work.parts(machine, prog:times(), models.dtype).forward * threads
+      return work.parts(machine, prog:kinds(), models.dtype).forward * threads
     end })
   return machine.here and seconds + cost.around(settings, models.pipe, models.exec,
     { saved_bytes = models.saved, clock = base.now_s }) or seconds, clips

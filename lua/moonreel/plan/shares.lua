@@ -83,7 +83,7 @@ local EXCHANGES = { all_to_all = true, shift = true, gather_shares = true, reduc
 function shares.exchanges(row) return EXCHANGES[row.op] == true end
 
 --- What a rank computes in a micro-step, beside what it sends to others.
----@param rows table[]   of mr.Program times(), of a rank's own graph
+---@param rows table[]   of mr.Program times() or kinds(), of a rank's own graph
 ---@return table[]
 function shares.computed(rows)
   local list = {}
@@ -94,26 +94,33 @@ function shares.computed(rows)
 end
 
 --- Bytes that a rank sends in a micro-step to those that share its tokens or its layers.
----@param rows table[]   of mr.Program times(), of its own graph
+---@param rows table[]   of mr.Program times() or kinds(), of its own graph
 ---@return number
 function shares.sent(rows)
   local sent = 0
   for _, row in ipairs(rows) do
+    local count = row.count or 1
     if row.op == "all_to_all" then
-      sent = sent + shares.bytes_of(row) * (row.ranks - 1) / row.ranks
+      sent = sent + count * shares.bytes_of(row) * (row.ranks - 1) / row.ranks
     elseif row.op == "shift" then
-      sent = sent + shares.bytes_of(row)
+      sent = sent + count * shares.bytes_of(row)
     elseif row.op == "gather_shares" then
-      sent = sent + shares.bytes_of(row) * (row.ranks - 1)
+      sent = sent + count * shares.bytes_of(row) * (row.ranks - 1)
     end
   end
   return sent
 end
 
 --- How often a rank exchanges something in a step or in a program of an encoder.
----@param rows table[]   of mr.Program times(), of its own graph
+---@param rows table[]   of mr.Program times() or kinds(), of its own graph
 ---@return integer
-function shares.calls(rows) return #rows - #shares.computed(rows) end
+function shares.calls(rows)
+  local calls = 0
+  for _, row in ipairs(rows) do
+    calls = calls + (EXCHANGES[row.op] and (row.count or 1) or 0)
+  end
+  return calls
+end
 
 local Rank = {}
 Rank.__index = Rank

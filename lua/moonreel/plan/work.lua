@@ -1,5 +1,6 @@
 --- The work of a program's steps, and the seconds it takes.
--- A row is one of mr.Program times(): op, flop, bytes, expected, backward, again.
+-- A row is one of mr.Program times() or, of all steps of one kind, kinds(): op, flop, bytes,
+-- expected, backward, again, count (nil: one).
 -- @module moonreel.plan.work
 local machine = require "moonreel.plan.machine"
 local rates = require "moonreel.plan.rates"
@@ -39,6 +40,7 @@ function work.useful(rows)
   for _, row in ipairs(rows) do
     if not row.again and work.class(row.op) ~= "stream" then
       flop = flop + (row.op == "attention_grad" and row.flop * 4 / 5 or row.flop)
+        * (row.count or 1)
     end
   end
   return flop
@@ -119,6 +121,8 @@ function work.parts(m, rows, dtype)
   local parts, by_op, ops, by = { forward = 0, recompute = 0, backward = 0 }, {}, {}, {}
   for _, row in ipairs(rows) do
     local seconds, field, launch = work.seconds(m, row, dtype)
+    local count = row.count or 1
+    seconds, launch = count * seconds, count * launch
     by[field] = (by[field] or 0) + seconds - launch
     by.launch_s = (by.launch_s or 0) + launch
     local part = row.again and "recompute" or row.backward and "backward" or "forward"
@@ -128,9 +132,9 @@ function work.parts(m, rows, dtype)
       op = { op = row.op, calls = 0, seconds = 0, flop = 0, bytes = 0 }
       by_op[row.op], ops[#ops + 1] = op, op
     end
-    op.calls, op.seconds = op.calls + 1, op.seconds + seconds
+    op.calls, op.seconds = op.calls + count, op.seconds + seconds
     op.guessed = op.guessed or m.ops ~= nil and not rates.known(m, row)
-    op.flop, op.bytes = op.flop + row.flop, op.bytes + row.bytes
+    op.flop, op.bytes = op.flop + count * row.flop, op.bytes + count * row.bytes
   end
   table.sort(ops, function(a, b) return a.seconds > b.seconds end)
   return parts, ops, by

@@ -66,7 +66,7 @@ local function takes_of(planned) return shared_of(planned) + bytes_of(planned) e
 
 -- bytes, and operations that are done again
 local function measured(planned)
-  return takes_of(planned), recompute.operations(planned:times())
+  return takes_of(planned), recompute.operations(planned:kinds())
 end
 
 -- does a shape fit with a choice?

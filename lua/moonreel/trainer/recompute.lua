@@ -75,12 +75,12 @@ function Choices:first(fits)
 end
 
 --- Operations that a program does again.
----@param rows table[]  of mr.Program times()
+---@param rows table[]  of mr.Program times() or kinds()
 ---@return number
 function recompute.operations(rows)
   local sum = 0
   for _, row in ipairs(rows) do
-    sum = sum + (row.again and row.flop or 0)
+    sum = sum + (row.again and (row.count or 1) * row.flop or 0)
   end
   return sum
 end

@@ -143,6 +143,32 @@ describe("exec programs", function()
     assert.same({ "fewer products", "usual" }, ways(64, "bf16", { bf16_by_f32 = true }))
   end)
 
+  it("say of steps of one kind how many there are", function()
+    local g = G.graph()
+    local x, w = g:input("x", "f32", { 4, 8 }), g:input("w", "f32", { 8, 8 })
+    -- as often, of other shapes, of another type
+    local y = ops.linear(ops.linear(x, w), w) + ops.linear(x:slice(0, 0, 4), w)
+    g:output("y", y)
+    g:output("z", ops.linear(x:slice(0, 0, 2), w))
+    g:output("v", ops.linear(g:input("a", "bf16", { 4, 8 }), g:input("b", "bf16", { 8, 8 })))
+    g:finish()
+    local prog, of = E.new(E.device()):compile(g), {}
+    local function key(row)
+      return ("%s %s %s %s %s %.17g %.17g"):format(row.op, row.shapes, row.backward, row.again,
+        row.naive, row.flop, row.bytes)
+    end
+    for _, row in ipairs(prog:times()) do
+      of[key(row)] = (of[key(row)] or 0) + 1
+    end
+    local most = 0
+    for _, row in ipairs(prog:kinds()) do
+      assert.equal(of[key(row)], row.count)
+      of[key(row)], most = nil, math.max(most, row.op == "linear" and row.count or 0)
+    end
+    assert.same({}, of)
+    assert.equal(3, most)
+  end)
+
   it("time each op and write a trace file that is JSON", function()
     local prog = E.new(E.device()):compile(double_graph(1000, "blocks.7"))
     prog:set("x", T.new("f32", { 1000 }))

@@ -201,7 +201,7 @@ describe("a plan", function()
         -- and holds what its own graph holds: text is there whole
         assert.equal(prog:memory().arena, b.bytes.arena)
         local parts = require("moonreel.plan.work").parts(p.mesh.machine,
-          shares.computed(prog:times()), p.dtype)
+          shares.computed(prog:kinds()), p.dtype)
         assert.same({ parts.forward, parts.recompute, parts.backward },
           { b.seconds.forward, b.seconds.recompute, b.seconds.backward })
         sizes[i] = sent

@@ -39,7 +39,7 @@ for _, dtype in ipairs { "bf16", "f32" } do
       sent = sent + one.bytes
     end
     if world:rank() == 0 then
-      local said = require("moonreel.plan.shares").sent(prog:times())
+      local said = require("moonreel.plan.shares").sent(prog:kinds())
       print(("case %s %d %d %d: %d %d"):format(dtype, heads, inner, outer, said, sent))
     end
     world:barrier()

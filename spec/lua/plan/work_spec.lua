@@ -47,6 +47,18 @@ describe("the work of a step", function()
     assert.same({ "linear", 2, 2 }, { ops[1].op, ops[1].calls, ops[1].seconds })
   end)
 
+  it("counts steps of one kind as often as there are such", function()
+    local launched = setmetatable({ launch_s = 0.5 }, { __index = h100 })
+    local parts, ops, by = work.parts(launched, { { op = "linear", flop = 600e12, bytes = 7,
+      count = 3 } }, "bf16")
+    assert.same({ forward = 4.5, recompute = 0, backward = 0 }, parts)
+    assert.same({ 3, 4.5, 1800e12, 21 }, { ops[1].calls, ops[1].seconds, ops[1].flop,
+      ops[1].bytes })
+    assert.same({ ["rate.product"] = 3, launch_s = 1.5 }, by)
+    assert.equal(30 + 80, work.useful { { op = "linear", flop = 10, count = 3 },
+      { op = "attention_grad", flop = 50, count = 2 } })
+  end)
+
   it("counts once what is useful", function()
     assert.equal(100 + 10 + 20 + 40, work.useful { { op = "linear", flop = 100 },
       { op = "linear", flop = 600, again = true }, { op = "linear_dw", flop = 10 },

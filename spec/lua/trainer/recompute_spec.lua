@@ -36,6 +36,11 @@ describe("trainer.recompute", function()
     assert.same({ "nothing", "{0, 0}", "{0, 1}", "{0, 2}", "{0, 3}", "{1, 3}", "{2, 3}" }, list)
   end)
 
+  it("counts what is done again, of steps of one kind as often as there are such", function()
+    assert.equal(7 + 3 * 5, recompute.operations { { flop = 100 }, { flop = 7, again = true },
+      { flop = 5, again = true, count = 3 } })
+  end)
+
   it("finds the first that fits, the last where none does, and asks no more than it has to",
     function()
     for first = 0, 7 do

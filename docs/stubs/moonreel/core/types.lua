@@ -1016,6 +1016,10 @@ function Program:time(on) end
 ---@return table[]
 function Program:times() end
 
+--- A row per kind of step, those alike in what times() says but node, block, origin, seconds, queue and after, with their count.
+---@return table[]
+function Program:kinds() end
+
 --- Write the last timed run as a trace that browsers show, a row per queue; with side queues, or inputs on their way, also as it would be if all went on as soon as they may.
 ---@param path string
 function Program:trace(path) end
