@@ -95,7 +95,8 @@ local KINDS = {
   lua = {
     build = function() return "program" end,
     run = function(words)
-      return "MOONREEL_LUA=$PWD timeout 300 build/cpu/moonreel spec/support/busted.lua " .. words
+      return "MOONREEL_LUA=$PWD timeout 300 build/cpu/moonreel "
+        .. "spec/support/busted.lua --no-keep-going " .. words
     end,
   },
   ctest = {
