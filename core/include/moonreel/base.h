@@ -1,7 +1,7 @@
 /* base: status and error record, log, memory, arenas, hashes, random numbers, files and clocks.
  *
- * The left-most room: knows no other. Functions that can fail return mr_status; the story of a
- * failure (text, where, cause beneath it) is kept per thread and read by mr_error_last().
+ * The left-most room: knows no other. Functions that can fail return mr_status. The details of a
+ * failure (text, place, cause) are kept per thread; mr_error_last() reads them.
  *
  * Threads: status codes, logs, memory, hashes, random numbers and files may be used by any thread;
  * an arena belongs to one thread at a time. The error record is per thread.
@@ -35,10 +35,10 @@ typedef enum mr_status {
     MR_STATUS_COUNT
 } mr_status;
 
-/* One failure. Plain data; `cause` is the failure beneath it or NULL. */
+/* One failure. Plain data; `cause` is the underlying failure or NULL. */
 typedef struct mr_error {
     mr_status code;
-    char text[1024];  /* what came, what was expected, what to try */
+    char text[1024];  /* the value received, what was expected, what to try */
     char op[64];      /* op name or empty */
     char node[96];    /* graph node or empty */
     char origin[256]; /* recipe or model file:line or empty */
@@ -52,13 +52,13 @@ MR_API int mr_status_exit(mr_status code);              /* exit code of the prog
 MR_API mr_status mr_status_from_name(const char *name); /* MR_STATUS_COUNT when unknown */
 
 /* Start a failure: replaces this thread's record. Returns `code`.
- * mr_fail_note wraps the present record as the cause of a new one with the same code. */
+ * mr_fail_note makes a new record with the same code, whose cause is the present record. */
 #define mr_fail(code, ...) mr_fail_at((code), __FILE__, __LINE__, __VA_ARGS__)
 #define mr_fail_note(...)  mr_fail_note_at(__FILE__, __LINE__, __VA_ARGS__)
 MR_API mr_status mr_fail_at(mr_status code, const char *file, int line, const char *fmt, ...)
     MR_PRINTF(4, 5);
 MR_API mr_status mr_fail_note_at(const char *file, int line, const char *fmt, ...) MR_PRINTF(3, 4);
-/* Fill op, node and origin of the newest record where they are still empty. NULL leaves a field. */
+/* Fill op, node and origin of the newest record if they are still empty. NULL skips a field. */
 MR_API void mr_fail_where(const char *op, const char *node, const char *origin);
 
 #define MR_TRY(call)                                                                               \
@@ -76,14 +76,14 @@ MR_API void mr_fail_where(const char *op, const char *node, const char *origin);
 
 /* Lend this thread's newest record; NULL when none. Valid until the thread's next mr_fail. */
 MR_API const mr_error *mr_error_last(void);
-/* Write the record in the house grammar (origin: op 'node': text, then causes, indented).
- * Returns the length it would have, as snprintf. */
+/* Write the record in the house format (origin: op 'node': text, then causes, indented).
+ * Returns the length of the whole text, as snprintf. */
 MR_API size_t mr_error_format(const mr_error *err, char *buf, size_t cap);
 MR_API void mr_error_clear(void);
-/* Copy a record (with causes) to carry it to another thread; free with mr_error_free. */
+/* Copy a record (with causes) to pass it to another thread; free with mr_error_free. */
 MR_API mr_error *mr_error_copy(const mr_error *err);
 MR_API void mr_error_free(mr_error *err);
-/* Make a carried record this thread's newest; copies, borrows `err`. Returns its code. */
+/* Make a copied record this thread's newest; copies again, borrows `err`. Returns its code. */
 MR_API mr_status mr_error_adopt(const mr_error *err);
 
 /* ---- log ---- */
@@ -97,30 +97,31 @@ MR_API void mr_log_set_sink(mr_log_sink *sink, void *user);
 
 /* ---- names ---- */
 
-/* How many letters to add, drop, change or swap with their neighbour to make b of a: what "did you
- * mean" goes by. Capitals count as small letters, `-` as `_`. Names count up to their 63rd byte;
- * more than `limit` changes count as limit + 1. Threads: any. */
+/* The number of letters to add, drop, change or swap with their neighbour to make b from a; "did
+ * you mean" uses it. Case does not matter, `-` equals `_`. Names count up to their 63rd byte; more
+ * than `limit` changes count as limit + 1. Threads: any. */
 MR_API int mr_name_distance(const char *a, const char *b, int limit);
-/* The name of `names` (ended by NULL) that a mistyped one most likely meant, the first in the
- * alphabet of equally near ones; NULL when more than a quarter of its letters would have to
- * change. Threads: any. */
+/* The name of `names` (ended by NULL) that is nearest to a mistyped one; the alphabetically first
+ * of equally near ones; NULL if more than a quarter of its letters would have to change. Threads:
+ * any. */
 MR_API const char *mr_name_nearest(const char *name, const char *const *names);
 
 /* ---- interruption ---- */
 
-/* A person at the prompt asks to stop what runs (Ctrl-C there; nothing else sets it). Long loops
- * poll the flag: scans, decoding, kernels, whole-file reads. Setting it is safe inside a signal
+/* A user at the prompt asks to stop the running command (Ctrl-C; nothing else sets the flag). Long
+ * loops poll it: scans, decoding, kernels, whole-file reads. Setting it is safe inside a signal
  * handler. mr_interrupt_check fails with MR_E_STOPPED while it is set. Threads: any. */
 MR_API void mr_interrupt_set(bool on);
-/* Does a signal that asks to stop repeat the one that came after_s seconds before it? timeout(1)
- * sends each twice, to the program and to its group. Safe in a handler. */
+/* Whether a stop signal only repeats the one that came after_s seconds before it: timeout(1) sends
+ * each signal twice, to the program and to its group. Safe in a handler. */
 MR_API bool mr_stop_again(int before, int number, double after_s);
 MR_API bool mr_interrupt_get(void);
 MR_API mr_status mr_interrupt_check(void);
-/* memmove in pieces, so that Ctrl-C is seen between them: MR_E_STOPPED leaves the rest undone. */
+/* memmove in pieces with checks for Ctrl-C between them: after MR_E_STOPPED the rest is not copied.
+ */
 MR_API mr_status mr_interrupt_copy(void *dst, const void *src, size_t bytes);
 
-/* Bytes that processors hand around together. */
+/* Bytes that processors transfer together. */
 enum { MR_CACHE_LINE = 64 };
 
 /* ---- memory ---- */
@@ -141,7 +142,8 @@ MR_API int64_t mr_alloc_count(void);
     mr_fail(MR_E_MEMORY, "cannot allocate %zu bytes; try: a smaller batch or fewer workers",       \
             (size_t)(bytes))
 
-/* A growing block of small allocations that die together. Pointers stay valid until release. */
+/* A growing block of small allocations that are freed together. Pointers stay valid until release.
+ */
 typedef struct mr_arena {
     struct mr_arena_block *block;
     size_t used;
@@ -178,8 +180,8 @@ MR_API void mr_sha256_begin(mr_sha256 *s);
 MR_API void mr_sha256_add(mr_sha256 *s, const void *data, size_t bytes);
 MR_API void mr_sha256_finish(mr_sha256 *s, uint8_t out[MR_SHA256_BYTES]);
 
-/* Check sums of records in files of others; no protection against intent. Of text in parts: pass
- * the sum so far, 0 at the beginning.
+/* Checksums of records in files of other programs; no protection against manipulation. For text in
+ * parts pass the sum so far, 0 at the beginning.
  * mr_crc32   IEEE 802.3, as zlib (reflected polynomial 0xEDB88320)
  * mr_crc32c  Castagnoli, as iSCSI, RFC 3720 B.4 (reflected polynomial 0x82F63B78) */
 MR_API uint32_t mr_crc32(uint32_t so_far, const void *data, size_t bytes);
@@ -211,9 +213,9 @@ MR_API void mr_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t
  * block), key = mix(seed, purpose). Element e of a tensor is word e % 4 of block e / 4. */
 MR_API void mr_random_block(uint64_t seed, uint64_t purpose, uint64_t sample_key, uint32_t epoch,
                             uint32_t block, uint32_t out[4]);
-/* Uniform in (0, 1) and standard normal for element `element`; own polynomials with explicit fma,
- * so equal on every device. A normal uses words of blocks of its pair: elements 2i, 2i+1 share one
- * Box-Muller pair. */
+/* Uniform in (0, 1) and standard normal for element `element`. Our own polynomials with explicit
+ * fma give the same bits on every device. Elements 2i and 2i+1 of a normal share one Box-Muller
+ * pair and the words of its blocks. */
 MR_API float mr_random_uniform(uint64_t seed, uint64_t purpose, uint64_t sample_key, uint32_t epoch,
                                uint64_t element);
 MR_API float mr_random_normal(uint64_t seed, uint64_t purpose, uint64_t sample_key, uint32_t epoch,
@@ -226,9 +228,8 @@ MR_API void mr_random_fill_normal(float *out, int64_t n, uint64_t seed, uint64_t
 
 /* ---- files and clocks ---- */
 
-/* Bytes of the UTF-8 sequence at the start of text[n], its code point in *code; 0 when there is
- * none: a byte that is astray or missing, a form longer than needed, half of a pair of UTF-16,
- * beyond U+10FFFF, or n = 0. */
+/* Bytes of the UTF-8 sequence at the start of text[n], its code point in *code. 0 if it is invalid:
+ * a stray or missing byte, an overlong form, a UTF-16 surrogate, beyond U+10FFFF, or n = 0. */
 MR_API size_t mr_utf8(const char *text, size_t n, uint32_t *code);
 
 /* Every system call on files goes through this table; tests replace it. Semantics are POSIX:
@@ -272,16 +273,15 @@ MR_API mr_status mr_file_read_all(const char *path, char **data, size_t *bytes);
 MR_API mr_status mr_file_read_small(const char *path, size_t most, char **data, size_t *bytes);
 MR_API mr_status mr_file_write_full(int fd, const void *data, size_t bytes, const char *path);
 MR_API mr_status mr_file_read_at(int fd, void *data, size_t bytes, int64_t at, const char *path);
-/* Write a small file so that it is there whole or not at all: temporary name, sync, rename, sync of
- * the directory. */
+/* Write a small file completely or not at all: temporary name, sync, rename, sync of the directory.
+ */
 MR_API mr_status mr_file_replace(const char *path, const void *data, size_t bytes);
-/* The name PATH.tmp-PID under which a file is written until it is whole. What others left under
- * such names of the same path is removed: files without a holder, of processes that are gone.
- * Errors: MR_E_IO the path is too long. Threads: any */
+/* The name PATH.tmp-PID under which a file is written until it is complete. Removes leftovers under
+ * such names of the same path: files that no process holds, of processes that have ended.
 MR_API mr_status mr_temporary_path(const char *path, char *out, size_t size);
-/* Hold an open file of such a name, so that another host or container, which does not see this
- * process, leaves it alone. Closing it ends that. Where a file system has no such locks nothing is
- * held, and nothing is removed either. Threads: any */
+/* Lock an open file of such a name, so that another host or container, which does not see this
+ * process, does not remove it. Closing the file ends the lock. On a file system without such locks
+ * nothing is locked and nothing is removed. Threads: any */
 MR_API void mr_temporary_hold(int fd);
 MR_API mr_status mr_dir_sync(const char *path);
 MR_API mr_status mr_dir_make(const char *path);   /* with parents; existing is fine */

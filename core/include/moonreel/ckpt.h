@@ -2,16 +2,16 @@
  * retention.
  *
  * A checkpoint is a directory <run>/ckpt/step-<12 digits>/ with one safetensors shard per rank and
- * MANIFEST.json: what was saved, by whom, XXH3-128 hashes of every file and every MiB of it, and in
- * which pieces the tensors lie: each whole, or cut into boxes or ranges of elements. It
- * is written under a temporary name; the rename to the final name commits it. Nothing unverified is
- * handed out from such a directory: every byte read is checked against its block's hash. Plain
- * safetensors files (released weights) open in the same way, without hashes.
+ * MANIFEST.json. The manifest says what was saved and by whom. It has XXH3-128 hashes of every file
+ * and every MiB of it, and the pieces of each tensor: the whole, or boxes or ranges of elements. A
+ * checkpoint is written under a temporary name; the rename to the final name commits it. Every byte
+ * read from such a directory is checked against its block's hash. Plain safetensors files (released
+ * weights) open in the same way, without hashes.
  *
- * Weights carry the released name, the others a prefix of what they are and that name.
+ * Weights have the released name; other tensors have a prefix for their role and that name.
  * The lock of a run directory: moonreel/run.h.
  *
- * Threads: any, where a function says nothing else; one caller at a time per saver and per open
+ * Threads: any, unless a function says otherwise; one caller at a time per saver and per open
  * checkpoint.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_CKPT_H
@@ -26,8 +26,8 @@ extern "C" {
 
 /* ---- element types ---- */
 
-/* Closed list of what a safetensors file may hold; wider than mr_dtype, which lists what ops
- * compute on. */
+/* The element types of safetensors files; a larger set than mr_dtype, which lists the types that
+ * ops compute with. */
 typedef enum mr_st_dtype {
     MR_ST_F64,
     MR_ST_F32,
@@ -112,7 +112,7 @@ MR_API void mr_safetensors_meta_at(const mr_safetensors *st, int i, const char *
 MR_API mr_status mr_safetensors_read(const mr_safetensors *st, const mr_st_tensor *t, void *dst,
                                      int64_t offset, int64_t n);
 
-/* Which part of a tensor: all of it, a box, or a range of its elements in row-major order. */
+/* A part of a tensor: all of it, a box, or a range of its elements in row-major order. */
 typedef enum mr_ckpt_cut { MR_CKPT_ALL, MR_CKPT_BOX, MR_CKPT_RANGE } mr_ckpt_cut;
 typedef struct mr_ckpt_slice {
     mr_ckpt_cut cut;
@@ -122,7 +122,7 @@ typedef struct mr_ckpt_slice {
 } mr_ckpt_slice;
 
 /* One tensor to write, or a part of it: in host memory (`data`), or behind a copy function that
- * puts its bytes [offset, offset + n) at dst. The bytes of a part are dense, in row-major order.
+ * writes its bytes [offset, offset + n) to dst. The bytes of a part are dense, in row-major order.
  * The memory is borrowed during the call that takes the item. */
 typedef struct mr_ckpt_item {
     const char *name;
@@ -135,17 +135,16 @@ typedef struct mr_ckpt_item {
     void *user;
 } mr_ckpt_item;
 
-/* Bytes of the part that an item is. Errors: MR_E_FORMAT bad shape; MR_E_RANGE a part outside its
- * tensor */
+/* Bytes of an item's part. Errors: MR_E_FORMAT bad shape; MR_E_RANGE a part outside its tensor */
 MR_API mr_status mr_ckpt_item_bytes(const mr_ckpt_item *item, int64_t *bytes);
 
 typedef struct mr_st_pair {
     const char *key, *value;
 } mr_st_pair;
 
-/* The first bytes of a safetensors file that holds `items` in this order: length word and JSON,
- * padded with spaces so that data starts at a multiple of 8. offsets[i] (may be NULL) receives
- * where item i starts in the file, *total the size of the file.
+/* The first bytes of a safetensors file with `items` in this order: length word and JSON, padded
+ * with spaces so that data starts at a multiple of 8. offsets[i] (may be NULL) receives the offset
+ * of item i in the file, *total the size of the file.
  * Owns:    caller frees *header with mr_free
  * Errors:  MR_E_USAGE name empty, too long, not UTF-8 or twice, bad shape, header over
  * MR_ST_HEADER_MAX_LARGE */
@@ -165,24 +164,25 @@ typedef struct mr_saver_options {
     /* names the run directory, run id and fencing number; the saver keeps a reference. Of rank 0.
      */
     mr_run_lock *lock;
-    /* Several ranks write one checkpoint: each has a saver with its rank and how many there are (0:
-     * one), and saves its own parts of the tensors. All ranks call mr_saver_save in the same order.
-     * Ranks from 1 on have no lock: they name the directory of the run, and the fencing number of
-     * rank 0's lock as rank 0 sent them, 0: the one in force. They open after rank 0. */
+    /* Several ranks write one checkpoint: each has a saver with its rank and the number of ranks
+     * (0: one), and saves its own parts of the tensors. All ranks call mr_saver_save in the same
+     * order. Ranks from 1 on have no lock: they name the directory of the run, and the fencing
+     * number that rank 0 has sent them, 0: the one in force. They open after rank 0. */
     int rank, ranks;
     const char *run_dir;
     int64_t fence;
     int keep;           /* newest checkpoints to keep; 0 = 3, below 0 = all */
-    int64_t keep_every; /* steps that are multiples of this stay for good; 0 = none */
+    int64_t keep_every; /* steps that are multiples of this are never removed; 0 = none */
     int attempts;       /* tries per save, each under a new name; 0 = 3 */
     /* saves in a row without a commit before mr_saver_check fails; 0 = 3 */
     int intervals_max;
-    /* how long one save may take before it counts as stuck; 0 = 600. Whoever waits for the writer
-     * waits no longer than that. Ranks wait for each other half as long: then the save is given up,
-     * and nothing is committed. */
+    /* how long one save may take before it counts as stuck; 0 = 600. Callers do not wait longer for
+     * the writer. Ranks wait for each other half as long; then the save is given up, and nothing is
+     * committed. */
     double deadline_s;
-    /* 0: a save is copied whole and written while the caller goes on. Else at least 2 MiB: it goes
-     * through a host buffer of this size, and mr_saver_save returns when it has ended */
+    /* 0: a save is copied completely and written while the caller continues. Otherwise at least
+     * 2 MiB: it is copied through a host buffer of this size, and mr_saver_save returns at its end
+     */
     int64_t buffer_bytes;
 } mr_saver_options;
 
@@ -224,19 +224,19 @@ MR_API const char *mr_saver_kind_name(
 MR_API mr_status mr_saver_open(const mr_saver_options *options, mr_saver **out);
 
 /* Allocate `buffers` host buffers, 1 or 2 (with buffer_bytes always one), for items of these names
- * and shapes (no data is read): later saves of the same layout allocate nothing while no more are
- * written at a time. Errors: MR_E_USAGE, MR_E_MEMORY. */
+ * and shapes (no data is read). Later saves of the same layout then allocate nothing, while no more
+ * of them are written at a time. Errors: MR_E_USAGE, MR_E_MEMORY. */
 MR_API mr_status mr_saver_prepare(mr_saver *saver, const mr_ckpt_item *items, int n, int buffers);
 
 /* Take a snapshot of all items (copied and hashed before return) and let the writer thread commit
  * it as ckpt/step-<step>/. With buffer_bytes the items are copied piece by piece while it writes,
  * and the call returns at the end of the save, or when it is stuck. A save that cannot be done now
- * (both buffers still being written) is skipped and reported by mr_saver_poll; where skipping it
- * would be the last of intervals_max saves in a row, it waits for a buffer first. The disk is the
- * writer's alone: no call of the saver but mr_saver_open asks it for anything. Every commit has
- * been read back and compared with the hashes of the snapshot. A directory that exists for this
- * step is replaced. What the run's journal.jsonl, where there is one, holds before the snapshot
- * is durable before the checkpoint is.
+ * (both buffers are still being written) is skipped and reported by mr_saver_poll. If this would be
+ * the last of intervals_max skipped saves in a row, it waits for a buffer instead. Only the writer
+ * thread accesses the disk, except for mr_saver_open. Every commit is read back and compared with
+ * the hashes of the snapshot. A directory that exists for this step is replaced. The contents of
+ * the run's journal.jsonl, if there is one, from before the snapshot are durable before the
+ * checkpoint is.
  *
  * meta_json    object; members `recipe_hash`, `dataset_fingerprint`, `sampler` (texts), `seed`
  *              (integer) and `machine` (object) are required, all are kept in the manifest
@@ -244,30 +244,30 @@ MR_API mr_status mr_saver_prepare(mr_saver *saver, const mr_ckpt_item *items, in
  * wait         true: wait for a free buffer instead of skipping (the last save of a run); several
  *              ranks always wait, because a save that one of them skips is lost for all
  * taken        receives whether there is a snapshot that the writer will try to commit, with
- *              buffer_bytes whether it is committed; false after a failure and where the save was
- *              skipped
+ *              buffer_bytes whether it is committed; false after a failure and for a skipped save
  * Owns:    borrows everything during the call
  * Errors:  MR_E_USAGE bad items or meta; what `copy` of an item returns; MR_E_LOCK and, of one rank
  *          alone, MR_E_CKPT as mr_saver_check; with buffer_bytes MR_E_CKPT a save that is stuck
  * Threads: one caller */
 MR_API mr_status mr_saver_save(mr_saver *saver, int64_t step, const mr_ckpt_item *items, int n,
                                const char *meta_json, bool wait, bool *taken);
-/* Wait until nothing is pending and old checkpoints are removed; a removal that is stuck is no
- * failure of a save. Errors: MR_E_CKPT not done after timeout_s (INFINITY is fine) or
- * stuck, or the newest save was skipped or ended without a commit (reason in the text), whatever
- * became of older ones; MR_E_LOCK. */
+/* Wait until nothing is pending and old checkpoints are removed; a stuck removal is no failure of a
+ * save. Errors: MR_E_CKPT not done after timeout_s (INFINITY is fine) or stuck, or the newest save
+ * was skipped or ended without a commit (reason in the text), regardless of older ones; MR_E_LOCK.
+ */
 MR_API mr_status mr_saver_wait(mr_saver *saver, double timeout_s);
 /* MR_E_CKPT when intervals_max saves in a row ended without a commit, MR_E_LOCK when another launch
- * has taken the run over, else MR_OK. Of several ranks only the first one fails for saves, and
- * tells the others: their savers still take the same saves then. Cheap: call it each step. */
+ * has taken over the run, otherwise MR_OK. With several ranks only the first one fails because of
+ * saves, and notifies the others: their savers still take the same saves. Cheap: call it each step.
+ */
 MR_API mr_status mr_saver_check(mr_saver *saver);
 MR_API void mr_saver_get_status(mr_saver *saver, mr_saver_status *out);
 /* The next event not yet returned; false: no event waits. The oldest are dropped beyond 64. */
 MR_API bool mr_saver_poll(mr_saver *saver, mr_saver_event *out);
-/* Some of its ranks are lost: wait at most `seconds` for the parts of the others. */
+/* Some ranks are lost: wait at most `seconds` for the parts of the others. */
 MR_API void mr_saver_part(mr_saver *saver, double seconds);
-/* Wait for what is pending, stop the thread, free. A save that is stuck is not waited for: its
- * thread keeps the lock and frees the saver when its disk answers again. NULL is fine. */
+/* Wait for pending saves, stop the thread, free. Does not wait for a stuck save: its thread keeps
+ * the lock and frees the saver when its disk responds again. NULL is fine. */
 MR_API void mr_saver_close(mr_saver *saver);
 
 /* ---- reading ---- */
@@ -276,10 +276,10 @@ typedef struct mr_ckpt mr_ckpt;
 
 /* Open a checkpoint directory (manifest with the right self hash, all files, right sizes), a
  * .safetensors file, an index file (*.safetensors.index.json, pytorch_model.bin.index.json),
- * weights saved by torch (.pth, .bin, .pt, .ckpt: read as data, nothing in them is run), or a
- * directory that holds one of these. Hashes of a checkpoint are checked as bytes are read. Tensors
- * of torch that lie strided come out dense. Errors:  MR_E_FORMAT damaged, MR_E_IO, MR_E_USAGE
- * nothing of the kind there */
+ * weights saved by torch (.pth, .bin, .pt, .ckpt: read as data, no code in them is run), or a
+ * directory with one of these. Hashes of a checkpoint are checked as bytes are read. Strided
+ * tensors of torch come out dense. Errors: MR_E_FORMAT damaged, MR_E_IO, MR_E_USAGE no such file or
+ * directory */
 MR_API mr_status mr_ckpt_open(const char *path, mr_ckpt **out);
 /* NULL is fine */
 MR_API void mr_ckpt_close(mr_ckpt *ckpt);
@@ -288,63 +288,63 @@ MR_API int mr_ckpt_count(const mr_ckpt *ckpt);
 MR_API const mr_st_tensor *mr_ckpt_at(const mr_ckpt *ckpt, int i);
 /* NULL when absent; lent */
 MR_API const mr_st_tensor *mr_ckpt_find(const mr_ckpt *ckpt, const char *name);
-/* Fail for a name that mr_ckpt_find does not find: MR_E_UNSUPPORTED with the reason when the file
- * holds such a tensor and it cannot be read, MR_E_RANGE when there is none. */
+/* Fail for a name that mr_ckpt_find does not find: MR_E_UNSUPPORTED with the reason if the file has
+ * such a tensor that cannot be read, MR_E_RANGE if it has none. */
 MR_API mr_status mr_ckpt_missing(const mr_ckpt *ckpt, const char *name);
 /* Tensors that cannot be read (complex or quantised ones in weights of torch); they are not among
  * the others. Lent. */
 MR_API int mr_ckpt_refused_count(const mr_ckpt *ckpt);
 MR_API const mr_st_refused *mr_ckpt_refused_at(const mr_ckpt *ckpt, int i);
 /* Read bytes [offset, offset + n) of the tensor `name`, in row-major order, to host memory. Weights
- * of torch are compared with the CRC of their storage first. On failure dst holds no promise.
+ * of torch are compared with the CRC of their storage first. After a failure dst is undefined.
  * Errors:  MR_E_RANGE outside the tensor; as mr_ckpt_missing; MR_E_FORMAT hash differs (file and
  * byte in the text); MR_E_IO; MR_E_MEMORY
  * Threads: one call at a time per checkpoint */
 MR_API mr_status mr_ckpt_read(mr_ckpt *ckpt, const char *name, void *dst, int64_t offset,
                               int64_t n);
-/* What is wanted of a tensor, and where it goes. */
+/* A slice of a tensor to read, and its destination. */
 typedef struct mr_ckpt_want {
     const char *name;
     mr_ckpt_slice slice; /* cleared: all of it */
     void *dst;           /* its elements, dense, in row-major order */
-    int64_t bytes;       /* of dst: as many as the slice has */
+    int64_t bytes;       /* of dst: the size of the slice */
 } mr_ckpt_want;
 
-/* Read slices of tensors, whatever the pieces in which they were saved: in the order of the files,
- * and of a checkpoint only the blocks that hold some of them, each once (a block in which two
- * slices meet that lie far from each other may be read twice). Borrows all during the call. On
- * failure no dst holds a promise. Errors:  MR_E_RANGE a slice outside its tensor; MR_E_SHAPE dst is
- * larger or smaller; as mr_ckpt_read Threads: one call at a time per checkpoint */
+/* Read slices of tensors, independent of the pieces in which they were saved, in the order of the
+ * files. For a checkpoint only the necessary blocks are read, each once (a block that contains
+ * parts of two distant slices may be read twice). Borrows all during the call. After a failure
+ * every dst is undefined. Errors: MR_E_RANGE a slice outside its tensor; MR_E_SHAPE dst is larger
+ * or smaller; as mr_ckpt_read. Threads: one call at a time per checkpoint */
 MR_API mr_status mr_ckpt_read_slices(mr_ckpt *ckpt, const mr_ckpt_want *wants, int n);
-/* Bytes read from the files of a checkpoint since it was opened, whole blocks all of them; 0 for
- * plain files. */
+/* Bytes read from the files of a checkpoint since it was opened, in whole blocks; 0 for plain
+ * files. */
 MR_API int64_t mr_ckpt_bytes_read(const mr_ckpt *ckpt);
-/* Which of several readers this is. Each takes as many blocks as the others, to one block; together
+/* The share of one of several readers. All take the same number of blocks, to one block; together
  * they take every block once. */
 typedef struct mr_ckpt_share {
     int part, parts; /* part from 0 on; 1 << 20 parts at most */
 } mr_ckpt_share;
 
-/* Read every byte and compare all hashes, or the CRCs of weights of torch; a checkpoint by several
- * threads, split by blocks over all its files. Errors: as mr_ckpt_read; MR_E_USAGE other plain
- * files have no sums. */
+/* Read every byte and compare all hashes, or the CRCs of torch weights. Several threads read a
+ * checkpoint, split by blocks over all its files. Errors: as mr_ckpt_read; MR_E_USAGE other plain
+ * files, which have no checksums. */
 MR_API mr_status mr_ckpt_verify(mr_ckpt *ckpt);
-/* The share of a checkpoint that one of several readers verifies: ranks that load it together read
- * it once. Whoever fails tells the others, and all step back (no rank knows what another found).
+/* Verify the share of one of several readers: ranks that load a checkpoint together read it once. A
+ * rank that fails must notify the others, because no rank knows the results of another.
  * Errors: as mr_ckpt_verify; MR_E_USAGE no such part, plain files */
 MR_API mr_status mr_ckpt_verify_share(mr_ckpt *ckpt, mr_ckpt_share share);
-/* Read every byte by the same threads and compare nothing: what reading alone takes of the time of
+/* Read every byte by the same threads and compare nothing: to measure the share of reading in
  * mr_ckpt_verify. Errors: MR_E_IO, MR_E_MEMORY; MR_E_USAGE plain files */
 MR_API mr_status mr_ckpt_touch(mr_ckpt *ckpt);
 MR_API const char *mr_ckpt_path(const mr_ckpt *ckpt); /* lent */
-/* what the manifest says beside files and tensors, as JSON; NULL for plain files; lent */
+/* the manifest without files and tensors, as JSON; NULL for plain files; lent */
 MR_API const char *mr_ckpt_manifest(const mr_ckpt *ckpt);
 MR_API int64_t mr_ckpt_step(const mr_ckpt *ckpt);   /* -1 for plain files */
 MR_API int64_t mr_ckpt_bytes(const mr_ckpt *ckpt);  /* size of all files together */
 MR_API int mr_ckpt_meta_count(const mr_ckpt *ckpt); /* __metadata__ of a plain file */
 MR_API void mr_ckpt_meta_at(const mr_ckpt *ckpt, int i, const char **key, const char **value);
 
-/* Numbers of one tensor. */
+/* Statistics of one tensor. */
 typedef struct mr_ckpt_stats {
     int64_t n, zeros, nonfinite;
     double min, max, mean, rms; /* over the finite elements; 0 when there are none */
@@ -366,12 +366,12 @@ MR_API mr_status mr_ckpt_steps(const char *run_dir, int64_t **steps, int *n);
 /* "<run_dir>/ckpt/step-<12 digits>" into buf; returns buf. */
 MR_API const char *mr_ckpt_dir(const char *run_dir, int64_t step, char *buf, size_t cap);
 
-/* Open the newest valid checkpoint of a run: newest first, each read whole and compared with its
- * hashes; a damaged one is passed over for the next older one.
+/* Open the newest valid checkpoint of a run: from the newest on, each is read completely and
+ * compared with its hashes; after a damaged one the next older one is tried.
  *
- * - lock: the run's lock: a checkpoint that made way for a replacement which never came is put back
- *   first, a damaged directory is renamed .bad-<name> and kept; NULL: nothing is renamed
- * - report: called once per checkpoint passed over, with the reason; may be NULL
+ * - lock: the run's lock. A checkpoint that was renamed for a replacement which was never committed
+ *   is restored first; a damaged directory is renamed .bad-<name> and kept. NULL: no renames
+ * - report: called for each checkpoint that is skipped, with the reason; may be NULL
  *
  * Errors: MR_E_CKPT none is valid (*out NULL); MR_E_USAGE there is none at all; MR_E_MEMORY,
  * MR_E_STOPPED
@@ -380,8 +380,8 @@ typedef void mr_ckpt_report(void *user, const char *line);
 MR_API mr_status mr_ckpt_open_newest(const char *run_dir, const mr_run_lock *lock,
                                      mr_ckpt_report *report, void *user, mr_ckpt **out);
 
-/* Remove the checkpoints of all steps above `step`, which the run leaves behind, the newest first.
- * Errors: MR_E_LOCK, MR_E_IO; what is left then are whole checkpoints */
+/* Remove the checkpoints of all steps above `step`, which the run discards, the newest first.
+ * Errors: MR_E_LOCK, MR_E_IO; the remaining checkpoints are complete */
 MR_API mr_status mr_ckpt_drop_after(const mr_run_lock *lock, int64_t step);
 
 #ifdef __cplusplus

@@ -1,21 +1,20 @@
-/* comm: ranks of one run, and what they tell each other.
+/* comm: ranks of one run, and communication between them.
  *
- * A wire moves bytes between the ranks of a world: rings in memory that ranks of one host share
- * (threads of one process as well), TCP between hosts, or MPI from the plug-in libmoonreel_mpi.so.
- * A communicator is a
- * group of ranks on a wire; its collectives are schedules of messages over the wire, the same on
- * every wire. Sums are of contributions in the order of ranks, added in f32 (f64 of f64), rounded
- * once: equal worlds give equal bits.
+ * A transport moves bytes between the ranks of a world: rings in memory that ranks of one host
+ * share (threads of one process as well), TCP between hosts, or MPI from the plug-in
+ * libmoonreel_mpi.so. A communicator is a group of ranks on a transport. Its collectives are
+ * schedules of messages, the same on every transport. Sums add the contributions in the order of
+ * ranks, in f32 (f64 for f64), and round once: equal worlds give equal bits.
  *
- * Every message carries which call it belongs to (group, number, op, dtype, elements). Ranks that
- * make different calls fail with an error that names rank and call; nothing waits past its
- * deadline. After a failed call the world is over: every rank's present and further calls fail with
- * the reason.
+ * Every message carries the call to which it belongs (group, number, op, dtype, elements). Ranks
+ * that make different calls fail with an error that names rank and call; nothing waits past its
+ * deadline. After a failed call the world has ended: present and further calls of every rank fail
+ * with the reason.
  *
  * Counts are in elements, arrays are dense host memory.
  *
- * Threads: one call per group at a time. Groups that two threads of a rank use at once lie on
- * different lanes; those of one lane are used in the same order by all ranks.
+ * Threads: one call per group at a time. Groups that two threads of a rank use concurrently are on
+ * different lanes; all ranks use the groups of one lane in the same order.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_COMM_H
 #define MOONREEL_COMM_H
@@ -28,72 +27,72 @@
 extern "C" {
 #endif
 
-/* ---- wires ---- */
+/* ---- transports ---- */
 
 /* Opens the plug-in at the first call. Errors: MR_E_UNSUPPORTED; and those of open */
 MR_API mr_status mr_mpi_wire(int rank, int size, double deadline_s, mr_wire **out);
-/* What mr_mpi has as `raw`. Errors: MR_E_UNSUPPORTED; and those of raw */
+/* The function `raw` of mr_mpi. Errors: MR_E_UNSUPPORTED; and those of raw */
 MR_API mr_status mr_mpi_raw(mr_comm_op op, void *x, size_t bytes);
 
-/* Memory in which ranks of one host meet: a ring for each pair of ranks and lane. */
+/* Shared memory of the ranks of one host: a ring for each pair of ranks and lane. */
 typedef struct mr_meeting mr_meeting;
 enum { MR_MEETING_RANKS = 1024 };
 /* For `ranks` ranks, in a file without a name that children may map: see mr_meeting_fd.
  * Errors: MR_E_USAGE not 1 to MR_MEETING_RANKS; MR_E_MEMORY. Owns: caller */
 MR_API mr_status mr_meeting_new(int ranks, mr_meeting **out);
 MR_API int mr_meeting_fd(const mr_meeting *m); /* lent */
-/* Tell the others that a rank has ended, for one that could not say so itself. */
+/* Notify the others that a rank has ended, for a rank that could not do so itself. */
 MR_API void mr_meeting_mark_left(mr_meeting *m, int rank);
 /* Its place among the ranks that left, from 1; 0: it has not left. */
 MR_API int mr_meeting_left(const mr_meeting *m, int rank);
 MR_API void mr_meeting_abort(mr_meeting *m, const char *text);
-/* Wires of it are closed before; NULL is fine. */
+/* Its transports must be closed before; NULL is fine. */
 MR_API void mr_meeting_free(mr_meeting *m);
 /* The end of one rank; borrows the meeting. Errors: MR_E_USAGE no such rank; MR_E_MEMORY */
 MR_API mr_status mr_meeting_wire(mr_meeting *m, int rank, mr_wire **out);
-/* The same of the meeting of `size` ranks behind a descriptor that this process has inherited.
- * Borrows `fd`. Errors: MR_E_NODE it holds none, or that of another version or of other ranks */
+/* The same for the memory of `size` ranks behind a descriptor that this process has inherited.
+ * Borrows `fd`. Errors: MR_E_NODE not such memory, or that of another version or of other ranks */
 MR_API mr_status mr_meeting_join(int fd, int rank, int size, mr_wire **out);
 
-/* Where ranks of several hosts meet, and how they know each other. */
+/* How ranks of several hosts connect and authenticate each other. */
 typedef struct mr_tcp_place {
     int rank, size;
     const char *host; /* of rank 0: a name or an address, IPv4 or IPv6 */
     int port, ports;  /* rank 0 listens at the first free one of `ports` from there on; 0: of 1 */
     int listener;     /* of rank 0: a socket that listens already, and is taken; -1: none */
-    /* Where this rank listens while ranks meet, as mr_tcp_listen has it. NULL or "": rank 0 at all
-     * addresses of its host, each other one at that from which it has reached rank 0. */
+    /* Where this rank listens during the rendezvous, as in mr_tcp_listen. NULL or "": rank 0 at all
+     * addresses of its host, each other rank at the address from which it has reached rank 0. */
     const char *listen;
     uint64_t run;   /* the same on all ranks */
     uint64_t fence; /* the launch of the run, the same on all ranks */
-    /* What only ranks of the run know: all that travels is authenticated by keys that come from it,
-     * and encrypted where `hides`. NULL or "": bytes travel as they are, and whoever can connect
-     * takes part. */
+    /* A secret that only ranks of the run know. Keys derived from it authenticate all messages, and
+     * encrypt them with `hides`. NULL or "": messages are plain, and anyone who can connect takes
+     * part. */
     const char *secret;
     bool hides;          /* the same on all ranks */
-    double deadline_s;   /* for meeting all others */
-    int first, near;     /* ranks that share memory with this one, itself too; near 0: none */
-    double lost_after_s; /* that long no answer from a host, and it is lost; 0: 10 */
+    double deadline_s;   /* for connecting to all others */
+    int first, near;     /* ranks that share memory with this one, including it; near 0: none */
+    double lost_after_s; /* a host counts as lost after this time without an answer; 0: 10 */
 } mr_tcp_place;
-/* A wire over TCP. `shared`: the wire of the `near` ranks, which is taken, also when it fails;
- * NULL: none of them.
- * Errors: MR_E_NODE ranks that do not come, of another run, without the secret (named), no port;
- * MR_E_USAGE place; MR_E_MEMORY */
+/* A transport over TCP. `shared`: the transport of the `near` ranks, which is taken, also on
+ * failure; NULL: no shared memory.
+ * Errors: MR_E_NODE ranks that do not connect, belong to another run or lack the secret (named), no
+ * port; MR_E_USAGE place; MR_E_MEMORY */
 MR_API mr_status mr_tcp_wire(const mr_tcp_place *place, mr_wire *shared, mr_wire **out);
 /* Listen at the first free port of `ports` from first_port on (0: any free one), at `where`: an
  * interface ("eth0"), a name or an address of this host; NULL or "": at all of its addresses.
  * Borrows nothing, the caller closes *fd. Errors: MR_E_NODE */
 MR_API mr_status mr_tcp_listen(const char *where, int first_port, int ports, int *fd, int *port);
-/* This process, and those that it starts, may open `count` files and some more, as far as the
- * system lets it. `who` needs them: begins the error.
- * Errors: MR_E_NODE that many are not allowed */
+/* Allow this process, and those that it starts, to open `count` files and some more, as far as the
+ * system permits. `who` needs them: begins the error.
+ * Errors: MR_E_NODE the system does not permit it */
 MR_API mr_status mr_allow_files(int64_t count, const char *who);
 
 /* ---- ranks of this host ---- */
 
 typedef struct mr_ranks_end {
-    int exit;       /* 0, or of the first rank that failed; 128 + number of a signal */
-    int rank;       /* that one, or -1 */
+    int exit;       /* 0, or that of the first rank that failed; 128 + number of a signal */
+    int rank;       /* the rank that failed first, or -1 */
     char text[512]; /* "rank 2 ended with exit code 3" */
 } mr_ranks_end;
 typedef struct mr_ranks mr_ranks;
@@ -102,30 +101,32 @@ typedef struct mr_ranks mr_ranks;
  * MOONREEL_MEETING (a descriptor for mr_meeting_join) and MOONREEL_PAGE (one for mr_life_join), and
  * its share of the processors in OMP_NUM_THREADS.
  * From then on SIGINT, SIGTERM and SIGHUP wait for mr_ranks_look. Nothing outlives this process: a
- * guard ends what is left when it is lost, and orphans of ranks become its children.
+ * guard ends the remaining ranks when this process is lost, and orphans of ranks become its
+ * children.
  *
- * grace_s  between the message, SIGTERM and SIGKILL; who saves a checkpoint has 25 s before these
+ * grace_s  between the message, SIGTERM and SIGKILL; a rank that saves a checkpoint has 25 s before
  * Owns:    caller owns *out
- * Errors:  MR_E_USAGE number of ranks; MR_E_IO one cannot be started; MR_E_MEMORY
- * Threads: the main one, which has started no others, for all calls */
+ * Errors:  MR_E_USAGE number of ranks; MR_E_IO a rank cannot be started; MR_E_MEMORY
+ * Threads: only the main thread, before it has started others, for all calls */
 MR_API mr_status mr_ranks_start(char *const *argv, int ranks, int first, int world, double grace_s,
                                 mr_ranks **out);
-/* Hand signals on, a second one ends; see who has ended, and end the others when one has failed.
- * Returns how many run, after at most `ms` or earlier when something happens. */
+/* Forward signals (a second one ends the ranks), collect ranks that ended, and end the others if
+ * one has failed. Returns the number of running ranks, after at most `ms`, earlier if something
+ * happens. */
 MR_API int mr_ranks_look(mr_ranks *l, int ms);
-/* A rank that will not end by itself: the others receive `text`, which says how it all ended, and
- * it is killed. The first failure counts. */
+/* Kill a rank that will not end by itself. The others receive `text`, which becomes the reason of
+ * the end. The first failure counts. */
 MR_API void mr_ranks_fail(mr_ranks *l, int rank, const char *text);
-/* Hand SIGINT, SIGTERM or SIGHUP on, as if this process had got it. */
+/* Forward SIGINT, SIGTERM or SIGHUP, as if this process had received it. */
 MR_API void mr_ranks_signal(mr_ranks *l, int number);
-/* End all of them because of what happened elsewhere, which they receive. */
+/* End all ranks because of an event elsewhere; they receive `text`. */
 MR_API void mr_ranks_stop(mr_ranks *l, const char *text);
 MR_API const mr_life *mr_ranks_page(const mr_ranks *l); /* lent */
-/* The signal that was handed on; 0: none. */
+/* The signal that was forwarded; 0: none. */
 MR_API int mr_ranks_asked(const mr_ranks *l);
-/* How it ended; meaningful when none runs. */
+/* How the ranks ended; meaningful when none runs. */
 MR_API void mr_ranks_ended(const mr_ranks *l, mr_ranks_end *end);
-/* Kills what still runs, with all that ranks have started. NULL is fine. */
+/* Kills running ranks, with all processes that they have started. NULL is fine. */
 MR_API void mr_ranks_free(mr_ranks *l);
 
 /* ---- communicators ---- */
@@ -137,30 +138,30 @@ MR_API const char *mr_comm_kind_name(mr_comm_kind kind); /* "sum"; lent, static 
 typedef struct mr_comm mr_comm;
 typedef struct mr_comm_options {
     double deadline_s; /* of a call; 0: 600 */
-    uint64_t program;  /* what must be equal everywhere: a hash of the program */
+    uint64_t program;  /* a hash of the program, which must be equal on all ranks */
     bool check;        /* compare the calls of all ranks before each collective */
 } mr_comm_options;
 
-/* The group of all ranks of a wire; NULL: a world of this one alone.
- * Owns: takes `wire`, also when it fails; the caller frees the result.
+/* The group of all ranks of a transport; NULL: a world of this rank alone.
+ * Owns: takes `wire`, also on failure; the caller frees the result.
  * Errors: MR_E_NODE ranks that run another program (named), rank left, deadline; MR_E_MEMORY */
 MR_API mr_status mr_comm_world(mr_wire *wire, const mr_comm_options *options, mr_comm **out);
-/* The ranks of `of` that give the same color, in order of key, then rank; a color below 0: none,
- * *out is NULL. Collective. On lane `lane`.
+/* The ranks of `of` that pass the same color, in order of key, then rank; with a color below 0 *out
+ * is NULL. Collective. On lane `lane`.
  * Owns: the caller frees the result
  * Errors: as collectives; MR_E_USAGE lane */
 MR_API mr_status mr_comm_split(mr_comm *of, int color, int key, int lane, mr_comm **out);
-/* Of a world: leaves it and closes the wire; calls of its groups fail from then on. NULL is fine.
- */
+/* For a world: leave it and close the transport; calls of its groups fail from then on. NULL is
+ * fine. */
 MR_API void mr_comm_free(mr_comm *c);
 MR_API int mr_comm_rank(const mr_comm *c);
 MR_API int mr_comm_size(const mr_comm *c);
 MR_API int mr_comm_world_rank(const mr_comm *c, int rank);
 
-/* What this rank has done in its world so far, all groups together. */
+/* Calls and bytes of this rank in its world so far, over all groups. */
 typedef struct mr_comm_count {
     int64_t calls;
-    int64_t bytes; /* handed to the wire; heads do not count */
+    int64_t bytes; /* passed to the transport; heads do not count */
 } mr_comm_count;
 MR_API mr_comm_count mr_comm_counted(const mr_comm *c, mr_comm_op op);
 MR_API void mr_comm_count_reset(mr_comm *c);
@@ -190,22 +191,23 @@ MR_API mr_status mr_comm_all_gather(mr_comm *c, mr_dtype dtype, const void *in,
  * do not overlap. */
 MR_API mr_status mr_comm_all_to_all(mr_comm *c, mr_dtype dtype, const void *in,
                                     const int64_t *sends, void *out, const int64_t *receives);
-/* in [count] to the rank `hops` further on in the circle of ranks, out [out_count] from the one
- * that many before; less than 0: the other way round. Any dtype; in and out do not overlap. */
+/* Send in [count] to the rank `hops` further on in the circle of ranks; receive out [out_count]
+ * from the rank that is `hops` before. Negative hops go backwards. Any dtype; in and out do not
+ * overlap. */
 MR_API mr_status mr_comm_shift(mr_comm *c, int hops, mr_dtype dtype, const void *in, int64_t count,
                                void *out, int64_t out_count);
 MR_API mr_status mr_comm_broadcast(mr_comm *c, int root, mr_dtype dtype, void *x, int64_t count);
-/* One message from a rank to another; the two ends are in the same order on both. */
+/* One message from a rank to another; both ends make their calls in the same order. */
 MR_API mr_status mr_comm_send(mr_comm *c, int to, mr_dtype dtype, const void *x, int64_t count);
 MR_API mr_status mr_comm_receive(mr_comm *c, int from, mr_dtype dtype, void *x, int64_t count);
 
-/* The number by which rows of ops name this group (moonreel/collective.h), as long as it lives;
- * counts of values in equal chunks are multiples of its size. Errors: MR_E_MEMORY */
+/* The id by which ops name this group (moonreel/collective.h), as long as it lives; counts of
+ * values in equal chunks are multiples of its size. Errors: MR_E_MEMORY */
 MR_API mr_status mr_comm_rows(mr_comm *c, int64_t *group);
 
 /* ---- two hops ----
- * Ranks in groups of `local` consecutive ones (a node): within groups first, then between equal
- * places of all groups. Rank (node n, place l) owns chunk l * nodes + n, so that each hop works on
+ * Ranks in groups of `local` consecutive ones (a host): first within groups, then between equal
+ * places of all groups. Rank (host n, place l) owns chunk l * hosts + n, so that each hop works on
  * contiguous memory. Partial sums are f32. Ref: parallelism 9. */
 
 typedef struct mr_torus mr_torus;

@@ -1,13 +1,13 @@
-/* Floats of 8 bits, as products take them: conversions in one source for C and CUDA.
+/* 8-bit floats as operands of products: conversions in one source for C and CUDA.
  *
- * M is the bits of the mantissa and names the format. 3, e4m3: exponents with a bias of 7, no
- * infinities, all ones is no number, 448 is the largest; safetensors' F8_E4M3, torch's
- * float8_e4m3fn. 2, e5m2: a bias of 15, infinities and no numbers as in IEEE 754, 57344 is the
- * largest. Ref: Micikevicius et al. 2022, arXiv:2209.05433, table 1.
+ * M is the number of mantissa bits and selects the format. M = 3, e4m3: exponent bias 7, no
+ * infinities, all ones is NaN, the largest value is 448; F8_E4M3 of safetensors, float8_e4m3fn of
+ * torch. M = 2, e5m2: exponent bias 15, infinities and NaN as in IEEE 754, the largest value is
+ * 57344. Ref: Micikevicius et al. 2022, arXiv:2209.05433, table 1.
  *
- * To 8 bits: nearest even; what is larger than the largest number becomes that one, infinities too;
- * no number becomes 0x7f. So cvt.rn.satfinite of PTX has it, and torchao's to_fp8_saturated but for
- * the sign of what is no number.
+ * Conversion to 8 bits rounds to nearest even. Values above the largest one, infinities too, become
+ * the largest one; NaN becomes 0x7f. This equals cvt.rn.satfinite of PTX, and to_fp8_saturated of
+ * torchao except for the sign of NaN.
  *
  * Threads: any; nothing here has state. No operation depends on how the processor treats denormal
  * f32.
@@ -38,13 +38,13 @@ MR_HD uint32_t mr_f8_value_bits(float x)
     return bits;
 }
 
-/* What is taken off the exponent's field of an f32. */
+/* Difference of the exponent biases of f32 and the format. */
 MR_HD uint32_t mr_f8_rebias(int M)
 {
     return M == 3 ? 127 - 7 : 127 - 15;
 }
 
-/* The largest number. */
+/* The largest value. */
 MR_HD float mr_f8_largest(int M)
 {
     return M == 3 ? 448.0f : 57344.0f;
@@ -58,7 +58,7 @@ MR_HD uint8_t mr_f8_of(float x, int M)
     if (size > 0x7f800000u)
         return 0x7f;
     if (size < (rebias + 1) << 23) {
-        // below the normal numbers: in this sum an f32 counts whole multiples of the smallest one
+        // subnormal: the sum with `ruler` rounds an f32 to multiples of the smallest value
         uint32_t ruler = (rebias + 1 + (uint32_t)drop) << 23;
         code = mr_f8_value_bits(mr_f8_bits_value(size) + mr_f8_bits_value(ruler)) - ruler;
     } else {
@@ -78,17 +78,17 @@ MR_HD float mr_f8_value(uint8_t code, int M)
         return mr_f8_bits_value(sign | 0x7f800000u);
     if (size >> M)
         return mr_f8_bits_value(sign | ((size << (23 - M)) + (rebias << 23)));
-    // a count of the smallest number
+    // a multiple of the smallest value
     float small = (float)size * mr_f8_bits_value((rebias + 1 - (uint32_t)M) << 23);
     return mr_f8_bits_value(sign | mr_f8_value_bits(small));
 }
 
-/* What a tensor is multiplied by before it becomes 8 bits, so that its largest magnitude becomes
- * the largest number; `size`: the bits of that magnitude as f32, without a sign. Magnitudes below
- * 1e-12 count as that, zero among them. No number where the tensor has an element that is not
- * finite: nothing that comes of it is a number then, and whoever looks at the loss sees it. Ref:
- * torchao v0.9, float8_utils.py: amax_to_scale (in f64, rounded to f32; the bits are equal but for
- * tensors below 1e-12, which is no f32). */
+/* Scale of a tensor before conversion to 8 bits: it maps the largest magnitude to the largest
+ * value. `size`: the bits of that magnitude as f32, without a sign. Magnitudes below 1e-12, also
+ * zero, count as 1e-12. The scale is NaN if the tensor has an element that is not finite: all
+ * results are then NaN, and the check of the loss reports it. Ref: torchao v0.9, float8_utils.py:
+ * amax_to_scale (in f64, rounded to f32; the bits are equal except for tensors below 1e-12, which
+ * is no f32). */
 MR_HD float mr_f8_scale(uint32_t size, int M)
 {
     float least = 1e-12f, x = mr_f8_bits_value(size);

@@ -1,7 +1,7 @@
-/* gpu: what GPUs say of themselves - memory, power, clocks, why they run slower, errors.
+/* gpu: the state of GPUs: memory, power, clocks, reasons for low clocks, errors.
  *
- * Asked of NVML, the library that comes with NVIDIA's driver: it is opened when asked for, from
- * MOONREEL_NVML where that is set. Nothing is computed on a GPU here, and no CUDA is needed.
+ * The source is NVML, the library that comes with NVIDIA's driver. It is opened on first use, from
+ * MOONREEL_NVML if that is set. Nothing is computed on a GPU here, and no CUDA is needed.
  *
  * Threads: one at a time per mr_gpus.
  * Source: NVML API reference, driver 450 and newer; structures are those of the functions named _v2
@@ -17,7 +17,7 @@ extern "C" {
 
 typedef struct mr_gpus mr_gpus;
 
-/* Why a GPU runs below its clocks; idle and clocks that somebody set are no reasons. */
+/* Why a GPU runs below its clocks; idling and clocks set by a user do not count. */
 typedef enum mr_gpu_slow {
     MR_GPU_SLOW_POWER = 1,   /* its limit of power */
     MR_GPU_SLOW_HEAT = 2,    /* too hot */
@@ -27,7 +27,7 @@ typedef enum mr_gpu_slow {
 
 enum { MR_GPU_PROCESSES = 64 };
 
-/* One GPU now. What its driver does not tell is -1 (slow: 0). */
+/* One GPU now. Values that its driver does not report are -1 (slow: 0). */
 typedef struct mr_gpu_state {
     char name[96];
     char bus[32]; /* PCI address, "00000000:3b:00.0", in lower case: the same in every process */

@@ -1,5 +1,5 @@
-/* stack: frames of threads of another process, as the plug-in libmoonreel_stack.so gives them to
- * core/life.
+/* stack: frames of threads of another process; the interface between the plug-in
+ * libmoonreel_stack.so and core/life.
  *
  * Threads: one call at a time.
  * Licence: Apache-2.0 */
@@ -22,8 +22,9 @@ typedef void mr_stack_sink(void *user, int64_t tid, const char *text);
 #define MR_STACK_VERSION 1
 typedef struct mr_stack {
     uint32_t version; /* MR_STACK_VERSION */
-    /* Frames of all threads, each held for an instant; a stopped process stays stopped. Threads
-     * that cannot be read give none. Errors: MR_E_IO not allowed to look, or it is gone */
+    /* Frames of all threads. Each thread is stopped for an instant; a stopped process stays
+     * stopped. Threads that cannot be read give no frames. Errors: MR_E_IO not allowed, or it has
+     * ended */
     mr_status (*read)(int64_t pid, mr_stack_sink *sink, void *user);
 } mr_stack;
 typedef const mr_stack *mr_stack_entry_fn(void);

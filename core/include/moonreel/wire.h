@@ -1,7 +1,7 @@
-/* wire: what carries messages between the ranks of a world, as core/comm sees it and the plug-in
- * libmoonreel_mpi.so gives it.
+/* wire: the transport of messages between the ranks of a world, as core/comm uses it and the
+ * plug-in libmoonreel_mpi.so provides it.
  *
- * A message is a head, which tells the call that it belongs to, and bytes. Messages between two
+ * A message is a head, which names the call that it belongs to, and bytes. Messages between two
  * ranks on one lane arrive in the order in which they were begun.
  *
  * Threads: one thread per lane at a time.
@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 typedef enum mr_comm_op {
-    MR_COMM_HELLO, /* of a new world: is it the same program everywhere? */
+    MR_COMM_HELLO, /* of a new world: checks that all ranks run the same program */
     MR_COMM_LEAVE,
     MR_COMM_CHECK,
     MR_COMM_SPLIT,
@@ -31,7 +31,7 @@ typedef enum mr_comm_op {
     MR_COMM_OP_COUNT
 } mr_comm_op;
 
-/* What stands before the bytes of every message: the call that it belongs to. */
+/* Precedes the bytes of every message: the call that it belongs to. */
 typedef struct mr_comm_head {
     uint64_t bytes;      /* that follow */
     uint64_t count;      /* elements of the call over all ranks; 0: they differ by rank */
@@ -43,33 +43,34 @@ typedef struct mr_comm_head {
 
 enum { MR_WIRE_LANES = 2 };
 
-/* One message on its way, either side. The wire goes on with it from call to call. */
+/* One message in transfer, on either side. The transport continues it from call to call. */
 typedef struct mr_parcel {
     int peer; /* rank in the world */
     int lane;
     mr_comm_head head; /* sent; or, once headed, received */
-    void *data;        /* [bytes]; of a send it is only read */
+    void *data;        /* [bytes]; only read for a send */
     size_t bytes, moved;
     bool headed, done;
-    size_t passed; /* bytes of records under way, which count in `moved` once they are whole */
-    void *state;   /* the wire's, NULL at first and when done */
+    size_t passed; /* bytes of incomplete records, which count in `moved` once they are complete */
+    void *state;   /* private to the transport, NULL at first and when done */
 } mr_parcel;
 
 typedef struct mr_wire mr_wire;
 #define MR_WIRE_VERSION 2
 typedef struct mr_wire_ops {
-    /* Go on with a message: as much as goes without waiting. A receive stops once after the head:
-     * the caller goes on only when it tells of as many bytes as expected. */
+    /* Continue a message as far as possible without waiting. A receive stops once after the head:
+     * the caller continues only if the head announces the expected number of bytes. */
     mr_status (*send)(mr_wire *w, mr_parcel *p);
     mr_status (*receive)(mr_wire *w, mr_parcel *p);
-    /* Give up a message that will not be gone on with. */
+    /* Give up a message that will not be continued. */
     void (*drop)(mr_wire *w, mr_parcel *p);
-    /* Has that rank closed its wire or ended? What it had sent before can still be received. */
+    /* Whether that rank has closed its transport or ended. Earlier messages can still be received.
+     */
     bool (*left)(mr_wire *w, int rank);
-    /* pause(w, look(w)) returns when anything came since look, or after some milliseconds. */
+    /* pause(w, look(w)) returns if anything arrived since look, or after some milliseconds. */
     uint32_t (*look)(mr_wire *w);
     void (*pause)(mr_wire *w, uint32_t look);
-    /* Tell all ranks that this one gives up; the first to do so is heard. */
+    /* Notify all ranks that this one gives up; only the first notification counts. */
     void (*abort)(mr_wire *w, const char *text);
     bool (*aborted)(mr_wire *w, char *text, size_t cap);
     /* `clean`: all ranks have agreed to leave */
@@ -85,10 +86,11 @@ struct mr_wire {
 typedef struct mr_mpi {
     uint32_t version; /* MR_WIRE_VERSION */
     /* Join the world that mpirun or srun has started, as rank `rank` of `size`.
-     * Errors: MR_E_NODE MPI sees another world or does not start within the deadline */
+     * Errors: MR_E_NODE MPI has another world or does not start within the deadline */
     mr_status (*open)(int rank, int size, double deadline_s, mr_wire **out);
-    /* One call of MPI's own on x [bytes] of all ranks, as a measure: all_reduce adds f32 in place,
-     * broadcast is from rank 0, send goes from rank 0 to rank 1 and back, barrier needs no x.
+    /* One call of MPI itself on x [bytes] of all ranks, for measurements: all_reduce adds f32 in
+     * place, broadcast is from rank 0, send goes from rank 0 to rank 1 and back, barrier needs no
+     * x.
      * Errors: MR_E_USAGE another op, before open; MR_E_NODE */
     mr_status (*raw)(mr_comm_op op, void *x, size_t bytes);
 } mr_mpi;
