@@ -278,6 +278,7 @@ MR_API mr_status mr_file_read_at(int fd, void *data, size_t bytes, int64_t at, c
 MR_API mr_status mr_file_replace(const char *path, const void *data, size_t bytes);
 /* The name PATH.tmp-PID under which a file is written until it is complete. Removes leftovers under
  * such names of the same path: files that no process holds, of processes that have ended.
+ * Errors: MR_E_IO the path is too long. Threads: any */
 MR_API mr_status mr_temporary_path(const char *path, char *out, size_t size);
 /* Lock an open file of such a name, so that another host or container, which does not see this
  * process, does not remove it. Closing the file ends the lock. On a file system without such locks

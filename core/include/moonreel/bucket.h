@@ -3,7 +3,7 @@
  * A bucket rule is a pure function of the sample's key, a seed and an epoch. Rules: reference
  * dataplane, section 4.
  *
- * Threads: a finished bucket rule is shared by any number of threads.
+ * Threads: any number of threads may share a finished bucket rule.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_BUCKET_H
 #define MOONREEL_BUCKET_H
@@ -14,14 +14,14 @@
 extern "C" {
 #endif
 
-/* A bucket is samples with one (frames, height, width). The rule says which bucket a sample enters:
- * resolutions from high to low, lengths from long to short, with probabilities drawn from the
- * sample's key. Ref: Open-Sora 1.2 bucket assignment, with U(purpose, key) instead of a generator
- * seeded by row number. */
+/* A bucket contains samples of one (frames, height, width). The rule decides which bucket a sample
+ * enters: resolutions from high to low, lengths from long to short, with probabilities drawn from
+ * the sample's key. Ref: Open-Sora 1.2 bucket assignment, with U(purpose, key) instead of a
+ * generator seeded by row number. */
 typedef struct mr_bucket_length {
     int32_t frames;
-    double keep;   /* probability of entering when it fits */
-    double tries;  /* probability of being looked at; NaN: not given, which is 1 */
+    double keep;   /* probability of entering if it fits */
+    double tries;  /* probability of being considered; NaN: not given, which is 1 */
     int32_t batch; /* samples of a micro-batch; 0 only with keep 0 */
     double cost;   /* of a micro-batch, in any unit; 0: its pixels */
 } mr_bucket_length;
@@ -32,7 +32,7 @@ typedef struct mr_bucket_aspect {
 } mr_bucket_aspect;
 typedef struct mr_bucket_resolution {
     const char *name;
-    double pixels; /* samples below 0.8 of it do not enter */
+    double pixels; /* samples below 0.8 of this do not enter */
     const mr_bucket_aspect *aspects;
     int32_t n_aspects;
     const mr_bucket_length *lengths;
@@ -54,16 +54,16 @@ typedef enum mr_drop {
     MR_DROP_CHANCE,
     MR_DROP_QUARANTINE,
     MR_DROP_SEEN,    /* trained in this epoch before data or rule changed */
-    MR_DROP_OUTSIDE, /* no sample of the source */
-    MR_DROP_LEFT,    /* of no whole batch, where a reference drops those */
+    MR_DROP_OUTSIDE, /* not a sample of the source */
+    MR_DROP_LEFT,    /* in an incomplete batch, if the reference drops those */
     MR_DROP_COUNT
 } mr_drop;
 MR_API const char *mr_drop_text(
     mr_drop why); /* "below 0.8 of the pixels of every resolution", ...; lent, static */
 
 typedef struct mr_bucket_rule mr_bucket_rule;
-/* interval    frames between two used ones: a clip of N frames needs (N-1)*interval+1
- * compat      as Open-Sora 1.2: it needs more than N*interval, and its frames are taken as there
+/* interval    distance between two used frames: a clip of N frames needs (N-1)*interval+1
+ * compat      as Open-Sora 1.2: it needs more than N*interval, and frames are selected as there
  * Errors: MR_E_RECIPE for an empty or contradicting rule, MR_E_MEMORY. Copies everything. */
 MR_API mr_status mr_bucket_rule_new(const mr_bucket_resolution *resolutions, int32_t n,
                                     int32_t interval, bool compat, mr_bucket_rule **out);
@@ -71,34 +71,34 @@ MR_API void mr_bucket_rule_free(mr_bucket_rule *rule);
 MR_API int32_t mr_bucket_rule_count(const mr_bucket_rule *rule);
 MR_API mr_bucket mr_bucket_rule_get(const mr_bucket_rule *rule, int32_t bucket);
 /* From epoch `epochs` on draws repeat: bucket, start and caption of a sample in epoch e are those
- * of epoch mr_bucket_rule_draws, which is e modulo epochs. 0, as a rule begins: they never do.
- * Before the rule is used. */
+ * of epoch mr_bucket_rule_draws, which is e modulo epochs. 0, the default: they never repeat. Call
+ * this before the rule is used. */
 MR_API void mr_bucket_rule_repeat(mr_bucket_rule *rule, uint64_t epochs);
 MR_API uint64_t mr_bucket_rule_draws(const mr_bucket_rule *rule, uint64_t epoch);
-/* Of all but batch sizes and costs; members, NULL: all samples, those that an order takes. */
+/* Hash of everything except batch sizes and costs; members: samples of an order, NULL: all. */
 MR_API uint64_t mr_bucket_rule_hash_of(const mr_bucket_rule *rule, const mr_subset *members);
-/* The bucket of a sample in an epoch, or -1 and why. `row` is its number in the index, which counts
- * where the rule follows a reference. Threads: any. */
+/* The bucket of a sample in an epoch, or -1 with the reason. `row` is its number in the index,
+ * which matters if the rule follows a reference. Threads: any. */
 MR_API int32_t mr_bucket_rule_assign(const mr_bucket_rule *rule, uint64_t seed, uint64_t epoch,
                                      uint64_t row, const mr_hot *hot, mr_drop *why);
 
-/* Whose assignment and order of batches is followed, number for number, generators included: those
- * of Open-Sora 1.2 or 2.0 in training. Orders of such a rule are the reference's epochs: samples
- * that make no whole batch of their bucket, and batches that not every rank has one of, are left
- * out. Before the rule is used.
+/* Follow a reference exactly in assignment and order of batches, including its random generators:
+ * Open-Sora 1.2 or 2.0 in training. Orders of such a rule are the reference's epochs: they leave
+ * out samples of incomplete batches, and batches that not every rank has one of. Call this before
+ * the rule is used.
  *
- * fps_max  2.0: faster clips are thinned to at most this many frames a second; 0: none are
+ * fps_max  2.0: faster clips are reduced to at most this many frames a second; 0: no clip is
  * Errors: MR_E_RECIPE a pair of probabilities for pictures */
 typedef enum mr_reference { MR_REFERENCE_NONE, MR_REFERENCE_12, MR_REFERENCE_20 } mr_reference;
 MR_API mr_status mr_bucket_rule_follow(mr_bucket_rule *rule, mr_reference reference,
                                        double fps_max);
 MR_API mr_reference mr_bucket_rule_follows(const mr_bucket_rule *rule);
-/* Frames from one that a sample takes to the next, of a clip of that rate (0: not known). */
+/* Distance between the frames that a sample takes, for a clip of that rate (0: not known). */
 MR_API int32_t mr_bucket_rule_interval(const mr_bucket_rule *rule, uint32_t fps_milli);
 
-/* What each length of the rule says of a sample, in the order in which they are asked. */
+/* The decision of each length of the rule for a sample, in the order of the decisions. */
 typedef enum mr_said {
-    MR_SAID_NOTHING, /* not asked: a longer one did not keep it, or one before took it */
+    MR_SAID_NOTHING, /* not considered: a longer one did not keep it, or an earlier one took it */
     MR_SAID_SMALL,
     MR_SAID_UNFIT, /* too short, or a picture */
     MR_SAID_NOT_TRIED,
@@ -118,10 +118,10 @@ MR_API int32_t mr_bucket_rule_lengths(const mr_bucket_rule *rule);
 MR_API void mr_bucket_rule_ask(const mr_bucket_rule *rule, uint64_t seed, uint64_t epoch,
                                uint64_t row, const mr_hot *hot, mr_asked *asked);
 
-/* Which frames of a clip of `have` frames a sample takes: the first one is one of `starts`, from 0
- * on, and mr_clip_frame tells the others. Every interval-th frame; under compat, and where the rule
- * follows a reference, as Open-Sora takes them: spread over frames * interval ones, the last
- * possible start left out. */
+/* The frames that a sample takes of a clip with `have` frames. The first frame is one of `starts`,
+ * from 0 on; mr_clip_frame gives the others. Every interval-th frame; under compat, and if the rule
+ * follows a reference, as in Open-Sora: spread over frames * interval frames, without the last
+ * possible start. */
 typedef struct mr_crop {
     int64_t starts; /* >= 1 */
     int32_t frames, step;

@@ -1,4 +1,4 @@
-/* data: random generators that references draw from.
+/* data: the random generators of the references.
  *
  * Threads: a generator belongs to one thread at a time.
  * Licence: Apache-2.0 */

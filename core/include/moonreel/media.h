@@ -160,6 +160,7 @@ typedef struct mr_media {
      *          its list, in place
      * change   [info->frames], or NULL: the mean absolute difference of lightness between a frame
      *          and the previous one, 0 to 255; 0 for the first; undefined after a failure
+     * Frames, failures, threads: as read */
     mr_status (*watch)(mr_media_worker *w, const char *path, mr_clip_info *info, double deadline_s,
                        float *change, mr_fault *fault);
 

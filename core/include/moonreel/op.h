@@ -1,11 +1,12 @@
-/* op: the self-describing rows from which graph, eager calls, help, cost and contract specs come.
+/* op: self-describing op definitions, the source of graph, eager calls, help, cost and contract
+ * specs.
  *
- * One file core/op/NAME.c holds all of an op: its row (MR_OP), its backward rows, its naive f64
- * truth and its CPU kernels (MR_KERNEL, compiled once per instruction set). The linker gathers the
- * rows; no list is edited.
+ * One file core/op/NAME.c has everything about an op: its definition (MR_OP), its backward ops, its
+ * naive f64 reference and its CPU kernels (MR_KERNEL, compiled once per instruction set). The
+ * linker gathers the definitions; no list is edited.
  *
- * Threads: rows are constant and may be read by any; a kernel runs on the caller's team, and one
- * prepared state serves one call at a time.
+ * Threads: definitions are constant and may be read by any; a kernel runs on the caller's team, and
+ * one prepared state serves one call at a time.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_OP_H
 #define MOONREEL_OP_H
@@ -31,7 +32,7 @@ typedef enum mr_attr_kind { MR_ATTR_F64, MR_ATTR_I64, MR_ATTR_BOOL, MR_ATTR_INTS
 typedef struct mr_ints {
     int64_t n, v[MR_MAX_RANK];
 } mr_ints; /* a short list of integers */
-/* One attribute of a row: stored in the row's plain struct at `at` as double, int64_t, bool,
+/* One attribute of an op: stored in the op's plain struct at `at` as double, int64_t, bool,
  * mr_ints. */
 typedef struct mr_attr_row {
     const char *name;
@@ -54,15 +55,15 @@ typedef struct mr_attr {
 
 /* ---- calls ---- */
 
-/* What a kernel sees, flat. It allocates nothing, looks nothing up, reads nothing else.
+/* The flat argument of a kernel. A kernel allocates nothing, looks nothing up, reads nothing else.
  * An absent optional input has data == NULL and desc.rank == -1. */
 typedef struct mr_call {
     mr_view in[MR_MAX_IN], out[MR_MAX_OUT];
     int n_in, n_out;
-    const void *attr; /* the row's plain struct */
+    const void *attr; /* the op's plain struct */
     void *workspace;  /* workspace() bytes, 64-byte aligned, contents undefined */
-    void *state;      /* what prepare() made, or NULL */
-    void *stream;     /* of the device, where its kernels are launched; NULL on the CPU */
+    void *state;      /* result of prepare(), or NULL */
+    void *stream;     /* of the device, on which its kernels are launched; NULL on the CPU */
     int threads;      /* team size; 1 <= threads */
 } mr_call;
 
@@ -71,39 +72,39 @@ typedef struct mr_cost {
     double flop, bytes;
 } mr_cost;
 
-/* The largest team: libraries of threads keep a part of each member on the stack. */
+/* The largest team: thread libraries keep a part of each member on the stack. */
 enum { MR_MOST_THREADS = 4096 };
 
-/* What planning knows of a device; no device is needed to fill it. */
+/* Facts of a device for planning; no device is needed to fill them. */
 typedef struct mr_facts {
     char device[16]; /* "cpu", "shadow", "cuda" */
     char isa[16];    /* "base", "avx2", "avx512"; compute capability on CUDA */
     int threads;
     bool bf16; /* bf16 products are fast here */
     bool amx;  /* own kernels may use AMX tiles for bf16 */
-    /* its instructions for bf16 are slower than those for f32, which products of bf16 then use */
+    /* its instructions for bf16 are slower than those for f32, so products of bf16 use f32 */
     bool bf16_by_f32;
-    /* a step that its kernels do not take is an error, rather than a step on the host */
+    /* a step that its kernels do not support is an error, not run on the host */
     bool host_refused;
 } mr_facts;
 
-/* Kernels of one device. `run` holds one function per instruction set: base, avx2, avx512 of a CPU;
- * sm_80, sm_90a of a GPU. `workspace` is pure, of shapes, attributes and facts, so that planning
- * needs no device: the most that a run takes, or MR_NO_KERNEL where these kernels do not serve and
- * the naive row does. `way` is as pure: a word for the way that a call goes, where a row has
- * several and they differ in speed, so that rates of one do not stand for another; NULL: the usual
- * one. `prepare` is called once per compiled node with shapes and no data, and may create
- * primitives; what they need fits into what `workspace` said. */
+/* Kernels of one device. `run` has one function per instruction set: base, avx2, avx512 of a CPU;
+ * sm_80, sm_90a of a GPU. `workspace` depends only on shapes, attributes and facts, so that
+ * planning needs no device: the largest workspace of a run, or MR_NO_KERNEL if these kernels do not
+ * support the call and the naive kernel runs. `way` depends on the same: a word for the variant of
+ * a call, if an op has several with different speeds, so that rates of one are not used for
+ * another; NULL: the usual one. `prepare` is called once per compiled node with shapes and no data,
+ * and may create primitives; their memory must fit into the result of `workspace`. */
 #define MR_NO_KERNEL SIZE_MAX
 typedef struct mr_kernel {
-    mr_kernel_fn *run[3]; /* a NULL takes the one before */
+    mr_kernel_fn *run[3]; /* NULL: use the previous one */
     mr_status (*prepare)(const mr_call *call, const mr_facts *facts, void **state);
     void (*release)(void *state);
     size_t (*workspace)(const mr_call *call, const mr_facts *facts);
     const char *(*way)(const mr_call *call, const mr_facts *facts);
 } mr_kernel;
 
-/* ---- rows ---- */
+/* ---- op definitions ---- */
 
 /* strides an argument may have */
 typedef enum mr_access { MR_CONTIG, MR_ROWS, MR_ANY } mr_access;
@@ -111,7 +112,8 @@ enum { MR_OPTIONAL = 1, MR_NO_GRAD = 2 };
 
 typedef struct mr_arg_row {
     const char *name;
-    /* "[..., C] f32|bf16", "[N] like x", "[...] any dtype": for people, and its dtypes bind */
+    /* "[..., C] f32|bf16", "[N] like x", "[...] any dtype": for users, and its dtypes are enforced
+     */
     const char *type;
     mr_access access;
     unsigned flags;
@@ -120,11 +122,11 @@ typedef struct mr_arg_row {
 typedef struct mr_out_row {
     const char *name;
     const char *type;
-    /* Output may lie in the place of an input: index + 1, 0 = never. With `must` it always does:
+    /* Output may use the memory of an input: index + 1, 0 = never. With `must` it always does:
      * accumulators ("acc" in, "acc" out) and in-place updates of persistent regions. */
     int inplace;
     bool must;
-    /* strides the kernel can write; a concat places producers by it */
+    /* strides that the kernel can write; concat uses it to place producers */
     mr_access access;
 } mr_out_row;
 
@@ -138,21 +140,22 @@ typedef struct mr_infer {
     mr_desc out[MR_MAX_OUT];
 } mr_infer;
 
-/* grad: add nodes that turn dout[] into din[] with mr_grad_op. See graph.h for helpers. */
+/* grad: add nodes that compute din[] from dout[] with mr_grad_op. See graph.h for helpers. */
 typedef struct mr_grad {
     struct mr_graph *graph;
     const void *attr;
     int n_in, n_out;
     mr_ref in[MR_MAX_IN], out[MR_MAX_OUT];
-    mr_ref dout[MR_MAX_OUT]; /* MR_NONE: nothing flows back here */
+    mr_ref dout[MR_MAX_OUT]; /* MR_NONE: no gradient flows back here */
     bool need[MR_MAX_IN];    /* a gradient of this input is wanted */
     mr_ref din[MR_MAX_IN];   /* fill; MR_NONE = zero */
 } mr_grad;
 
-/* Where input `in` of a row is what a node of the row `with` made, a finished graph has one node of
- * the row `to` instead: its inputs are those of `with`, then the others of this row; its output is
- * this row's. If it has a second one, that is what `with` made, for its other readers; then `to`
- * has an attribute "keep", true where there are any. Neither of the two rows has attributes. */
+/* Fusion. If input `in` of an op is the result of a node of the op `with`, a finished graph has one
+ * node of the op `to` instead: its inputs are those of `with`, then the others of this op; its
+ * output is that of this op. A second output of `to` is the result of `with`, for its other
+ * readers; then `to` has an attribute "keep", true if there are any. Neither of the two ops has
+ * attributes. */
 typedef struct mr_fusion {
     const char *with, *to;
     int in;
@@ -165,22 +168,22 @@ typedef struct mr_op {
     mr_out_row out[MR_MAX_OUT];
     mr_attr_row attr[MR_MAX_ATTR];
     mr_status (*infer)(mr_infer *ctx);
-    /* NULL: no gradient (backward rows, integer ops) */
+    /* NULL: no gradient (backward ops, integer ops) */
     mr_status (*grad)(mr_grad *ctx);
     /* NULL: 1 FLOP per output element, bytes of all arguments */
     void (*cost)(const mr_call *call, mr_cost *cost);
-    /* every floating argument is f64 (dense or as given); the truth */
+    /* every floating argument is f64 (dense or as given); the reference */
     mr_kernel_fn *naive;
-    mr_kernel cpu;    /* other devices join by name: mr_op_add_kernel */
+    mr_kernel cpu;    /* other devices add kernels by name: mr_op_add_kernel */
     mr_fusion fusion; /* with NULL: none */
-    /* memory-bound: a backward pass may redo it instead of keeping its output */
+    /* memory-bound: a backward pass may compute it again instead of keeping its output */
     bool cheap;
-    bool hidden; /* not offered at the prompt (backward and update rows) */
+    bool hidden; /* not offered at the prompt (backward and update ops) */
     /* Contract cases: "x=[2,7,64] f32 w=[64] f32 eps=1e-5 rtol=1e-5". Arguments NAME=[dims] DTYPE
      * with optional /rows or /any after the bracket (awkward strides) and LO..HI after the dtype
      * (range of values, both ends included); attributes NAME=VALUE, lists as {0,2,1}; rtol=
-     * overrides the tolerance; grad=elsewhere: the gradient is not that of these inputs alone, and
-     * another spec holds it. */
+     * overrides the tolerance; grad=elsewhere: the gradient depends on more than these inputs, and
+     * another spec checks it. */
     const char *const *cases;
     /* relative L2 error allowed against naive of an output of this dtype; 0: 2e-6 and 2^-8 */
     double tol_f32, tol_bf16;
@@ -200,7 +203,7 @@ typedef struct mr_op {
         mr_k_##id##_base, mr_k_##id##_avx2, mr_k_##id##_avx512                                     \
     }
 
-/* MR_OP(rms_norm) = { .doc = ..., }; lands in the table once, from the base build of the file. */
+/* MR_OP(rms_norm) = { .doc = ..., }; added to the table once, from the base build of the file. */
 #ifdef MR_ISA_base
 #define MR_OP(id)                                                                                  \
     static const mr_op mr_op_##id;                                                                 \
@@ -227,33 +230,34 @@ MR_API int mr_op_n_out(const mr_op *op);
 /* Defaults, then `attrs`, into the plain struct `dst` (MR_ATTR_BYTES). Errors: MR_E_USAGE naming
  * the attribute: unknown (with the nearest), missing, out of range. */
 MR_API mr_status mr_op_attrs(const mr_op *op, const mr_attr *attrs, int n, void *dst);
-/* The dtypes that an argument's type allows, one bit each (1 << MR_F32); 0: the type is not in the
- * form that op_dtype.c reads. */
+/* The dtypes that an argument's type allows, one bit each (1 << MR_F32); 0: op_dtype.c cannot read
+ * the type. */
 MR_API unsigned mr_op_dtypes(const mr_op *op, const char *type);
-/* Inputs of other dtypes than declared fail with MR_E_SHAPE; f64 passes where a float is declared,
- * for the naive row. Before infer, which therefore sees no others. */
+/* Inputs of other dtypes than declared fail with MR_E_SHAPE; f64 passes for a declared float, for
+ * the naive kernel. Called before infer, which therefore gets no others. */
 MR_API mr_status mr_op_check_dtypes(const mr_op *op, const mr_infer *ctx);
-/* Are all dtypes as declared, without that exception? If not, the naive row serves. */
+/* Whether all dtypes are as declared, without that exception. If not, the naive kernel runs. */
 MR_API bool mr_op_kernel_fits(const mr_op *op, const mr_call *call);
-/* Cost by the row or the default. */
+/* Cost by the definition or the default. */
 MR_API mr_cost mr_op_cost(const mr_op *op, const mr_call *call);
-/* The kernels that serve a row on a device: what a plug-in gave for it, else, on devices of the
- * host's processor ("cpu", "shadow"), those of the row. NULL: none. */
+/* The kernels of an op on a device: those of a plug-in, or, on devices of the host's processor
+ * ("cpu", "shadow"), those of the definition. NULL: none. */
 MR_API const mr_kernel *mr_op_kernel(const mr_op *op, const char *device);
-/* Kernels of a plug-in's device for the row of that name, when the plug-in is opened. `device` and
- * `kernel` are borrowed for good. Errors: MR_E_USAGE for an unknown row (with the nearest name),
- * for kernels without run[0], and for a second time. Threads: any. */
+/* Add the kernels of a plug-in's device to the op of that name, when the plug-in is opened.
+ * `device` and `kernel` are borrowed forever. Errors: MR_E_USAGE for an unknown op (with the
+ * nearest name), for kernels without run[0], and for a second call. Threads: any. */
 MR_API mr_status mr_op_add_kernel(const char *device, const char *op, const mr_kernel *kernel);
-/* Its function for an instruction set index, -1 where the device has none of these: the best that
- * is there and not beyond; NULL when none. */
+/* Its function for an instruction set index, -1 if the device has none of these: the best one up to
+ * that index; NULL if there is none. */
 MR_API mr_kernel_fn *mr_kernel_run(const mr_kernel *kernel, int isa);
-/* The CPU function for an instruction set index (0 base, 1 avx2, 2 avx512); NULL when none. */
+/* The CPU function for an instruction set index (0 base, 1 avx2, 2 avx512); NULL if there is none.
+ */
 MR_API mr_kernel_fn *mr_op_cpu(const mr_op *op, int isa);
-/* Best instruction set of this processor, or MOONREEL_ISA=base|avx2|avx512 (a missing one is an
- * error at first use, logged once by mr_log and lowered). */
+/* Best instruction set of this processor, or MOONREEL_ISA=base|avx2|avx512 (an unavailable one is
+ * reported once by mr_log at first use, and lowered). */
 MR_API int mr_isa(void);
 MR_API const char *mr_isa_name(int isa);
-/* Run the naive row on arguments of any dtype: floats are widened to f64 in `workspace`
+/* Run the naive kernel on arguments of any dtype: floats are widened to f64 in `workspace`
  * (mr_op_naive_workspace bytes), outputs rounded back. The portable fallback of every device. */
 MR_API size_t mr_op_naive_workspace(const mr_op *op, const mr_call *call);
 MR_API mr_status mr_op_run_naive(const mr_op *op, const mr_call *call);

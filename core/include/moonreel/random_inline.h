@@ -1,6 +1,6 @@
 /* The arithmetic of mr_philox and mr_random_*, in one source for C and CUDA.
  *
- * Everything is integers, additions, multiplications and fmaf: no libm, no contraction left to the
+ * Everything is integers, additions, multiplications and fmaf: no libm, and no contraction by the
  * compiler, so the bits are equal on every device and instruction set.
  *
  * Threads: any; nothing here has state.
@@ -35,7 +35,7 @@ MR_HD void mr_philox_inline(const uint32_t counter[4], const uint32_t key[2], ui
     out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
 }
 
-/* (0, 1): the middle of 2^23 equal cells, so neither end is reached. */
+/* (0, 1): the centre of one of 2^23 equal cells, so neither end is reached. */
 MR_HD float mr_word_uniform(uint32_t w)
 {
     return fmaf((float)(int32_t)(w >> 9), 0x1.0p-23f, 0x1.0p-24f);
@@ -85,8 +85,8 @@ MR_HD float mr_words_normal(uint32_t a, uint32_t b, int second)
 }
 
 #ifndef __CUDACC__
-/* Normals of MR_RANDOM_BLOCKS counters from `block` on, side by side: loops that a compiler turns
- * into vectors of any width, as it does where fmaf is an instruction. */
+/* Normals of MR_RANDOM_BLOCKS consecutive counters from `block` on: loops that a compiler
+ * vectorizes to any width, if fmaf is an instruction. */
 enum { MR_RANDOM_BLOCKS = 32 };
 MR_HD void mr_normals_of_blocks(const uint32_t counter[3], const uint32_t key[2], uint32_t block,
                                 float out[4 * MR_RANDOM_BLOCKS])

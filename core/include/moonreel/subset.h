@@ -1,7 +1,7 @@
-/* data: some samples of an index, a bit for each row.
+/* data: a set of samples of an index, one bit for each row.
  *
- * They are the samples that an epoch trained before its data or rule changed, or those that belong
- * to a source. A subset is immutable and shared: mr_subset_ref, mr_subset_unref, NULL is fine.
+ * For instance the samples that an epoch trained before its data or rule changed, or the samples of
+ * a source. A subset is immutable and shared: mr_subset_ref, mr_subset_unref, NULL is fine.
  *
  * Threads: any.
  * Licence: Apache-2.0 */
@@ -26,10 +26,10 @@ typedef struct mr_quantiles {
 } mr_quantiles;
 MR_API mr_status mr_subset_quantiles(mr_index *index, const mr_quantiles *which, mr_subset **out,
                                      mr_number bounds[2]);
-/* held: the samples that training never takes; else all others. hold_back > 0; below 1 it is a
- * share of the samples, and the hash of a sample's key alone decides; from 1 on it is a count, and
- * the samples with the least hashes are held back. The order of the rows, epochs and ranks do not
- * matter. of: only samples of this subset; NULL: of the whole index. Borrows both.
+/* held: the samples that training never takes; otherwise all others. hold_back > 0. Below 1 it is a
+ * share of the samples, and only the hash of a sample's key decides; from 1 on it is a count, and
+ * the samples with the smallest hashes are held back. The order of the rows, epochs and ranks do
+ * not matter. of: only samples of this subset; NULL: of the whole index. Borrows both.
  * Errors: MR_E_DATA the subset is empty; MR_E_MEMORY */
 MR_API mr_status mr_subset_hold(mr_index *index, const mr_subset *of, double hold_back, bool held,
                                 mr_subset **out);
@@ -39,10 +39,10 @@ MR_API void mr_subset_unref(mr_subset *seen);
 MR_API uint64_t mr_subset_count(const mr_subset *seen); /* samples */
 MR_API uint64_t mr_subset_rows(const mr_subset *set);   /* of its index */
 MR_API uint64_t
-mr_subset_hash(const mr_subset *seen); /* of what it holds; states name it by that */
-/* As a file, there whole or not at all. Errors: MR_E_IO */
+mr_subset_hash(const mr_subset *seen); /* of its samples; states refer to it by this hash */
+/* Write to a file, completely or not at all. Errors: MR_E_IO */
 MR_API mr_status mr_subset_write(const mr_subset *seen, const char *path);
-/* Errors: MR_E_IO, MR_E_DATA damaged (says at which byte), MR_E_MEMORY */
+/* Errors: MR_E_IO, MR_E_DATA damaged (with the byte), MR_E_MEMORY */
 MR_API mr_status mr_subset_read(const char *path, mr_subset **out);
 
 #ifdef __cplusplus

@@ -1,11 +1,11 @@
 /* tensor: dtypes, descriptions with strides, and eager host tensors with shared storage.
  *
- * A desc says dtype, shape and strides (in elements); a view adds the first element's address. A
- * tensor is a counted reference to storage plus a view on it; slicing shares storage. Everything
+ * A desc has dtype, shape and strides (in elements); a view adds the address of the first element.
+ * A tensor is a counted reference to storage plus a view on it; slices share storage. Everything
  * here is host memory: device memory belongs to exec.
  *
- * Threads: counts of storage are atomic, so tensors may be handed between threads; one tensor is
- * changed by one thread at a time.
+ * Threads: reference counts are atomic, so tensors may be passed between threads; only one thread
+ * at a time changes a tensor.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_TENSOR_H
 #define MOONREEL_TENSOR_H
@@ -59,7 +59,7 @@ static inline uint16_t mr_f32_to_bf16(float x)
     return (uint16_t)((v.u + 0x7fffu + (v.u >> 16 & 1)) >> 16);
 }
 
-/* Floats of 8 bits, MR_F8_E4M3 or MR_F8_E5M2: f8_inline.h says how they are rounded. */
+/* 8-bit floats, MR_F8_E4M3 or MR_F8_E5M2: f8_inline.h describes the rounding. */
 static inline int mr_f8_mantissa(mr_dtype f8)
 {
     return f8 == MR_F8_E4M3 ? 3 : 2;
@@ -86,27 +86,28 @@ typedef struct mr_view {
     mr_desc desc;
 } mr_view;
 
-/* No tensor is larger: the addresses of a process. Sums of thousands of sizes do not overflow. */
+/* No tensor is larger: the address space of a process. Sums of thousands of sizes do not overflow.
+ */
 #define MR_BYTES_MAX ((size_t)1 << 47)
-/* May a tensor have this shape? Errors: MR_E_SHAPE naming the unknown dtype, the rank over
- * MR_MAX_RANK, the negative dimension, or the shape of more than MR_BYTES_MAX bytes (a dimension of
- * 0 counts as 1). */
+/* Check that a tensor may have this shape. Errors: MR_E_SHAPE naming the unknown dtype, the rank
+ * over MR_MAX_RANK, the negative dimension, or the shape of more than MR_BYTES_MAX bytes (a
+ * dimension of 0 counts as 1). */
 MR_API mr_status mr_desc_check(mr_dtype dtype, int rank, const int64_t *dim);
-/* A desc with dense row-major strides; of a shape that mr_desc_check refuses it is good for
- * messages only. */
+/* A desc with dense row-major strides; for a shape that mr_desc_check refuses it is only useful in
+ * messages. */
 MR_API mr_desc mr_desc_dense(mr_dtype dtype, int rank, const int64_t *dim);
 MR_API int64_t mr_desc_count(const mr_desc *d); /* elements */
 MR_API bool mr_desc_is_dense(const mr_desc *d); /* strides are row-major without gaps */
 /* Rows: the last dimension has stride 1 (or length 1); others are free. */
 MR_API bool mr_desc_is_rows(const mr_desc *d);
 MR_API bool mr_desc_same_shape(const mr_desc *a, const mr_desc *b);
-/* Bytes from the first element to past the last one touched; 0 when empty. */
+/* Bytes from the first element to the end of the last one; 0 if empty. */
 MR_API size_t mr_desc_span_bytes(const mr_desc *d);
 /* "[2,7,64] bf16" into buf; returns buf. */
 MR_API const char *mr_desc_text(const mr_desc *d, char *buf, size_t cap);
 /* View algebra, shared by tensors and graph values. `offset` is in elements, added to *offset.
  * Errors: MR_E_SHAPE with both shapes in the message. */
-/* one dim may be -1; fails when a copy would be needed */
+/* one dim may be -1; fails if a copy would be needed */
 MR_API mr_status mr_desc_reshape(const mr_desc *d, int rank, const int64_t *dim, mr_desc *out);
 MR_API mr_status mr_desc_slice(const mr_desc *d, int axis, int64_t start, int64_t stop,
                                mr_desc *out, int64_t *offset);
@@ -123,24 +124,24 @@ MR_API mr_status mr_view_copy(const mr_view *out, const mr_view *in);
 
 /* Eager host tensor: a view on storage that all its views share, with a thread-safe count. */
 typedef struct mr_tensor mr_tensor;
-/* New dense tensor, 64-byte aligned, cleared. Owns: caller, who gives it back with mr_tensor_unref.
+/* New dense tensor, 64-byte aligned, cleared. Owns: caller, who releases it with mr_tensor_unref.
  * Errors: MR_E_SHAPE rank over MR_MAX_RANK, negative or overflowing dimension; MR_E_MEMORY */
 MR_API mr_status mr_tensor_new(mr_dtype dtype, int rank, const int64_t *dim, mr_tensor **out);
-/* A tensor over foreign memory; `release(user)` runs when the last view on it goes (may be NULL),
- * and never after a failure. Errors: MR_E_MEMORY */
+/* A tensor over foreign memory; `release(user)` (may be NULL) runs when the last view is freed, and
+ * never after a failure. Errors: MR_E_MEMORY */
 MR_API mr_status mr_tensor_wrap(const mr_desc *desc, void *data, void (*release)(void *user),
                                 void *user, mr_tensor **out);
 /* A view on t's storage: shares memory, keeps it alive. `offset` in elements of desc from t's
- * first; the caller sees to it that the view lies inside. Errors: MR_E_MEMORY */
+ * first; the caller ensures that the view is inside. Errors: MR_E_MEMORY */
 MR_API mr_status mr_tensor_view_new(mr_tensor *t, const mr_desc *desc, int64_t offset,
                                     mr_tensor **out);
-/* the storage goes with its last view; NULL is fine */
+/* the storage is freed with its last view; NULL is fine */
 MR_API void mr_tensor_unref(mr_tensor *t);
 MR_API const mr_view *mr_tensor_view(const mr_tensor *t); /* lent */
-/* Bytes of all tensors made by mr_tensor_new that are still there; any thread. */
+/* Bytes of all live tensors made by mr_tensor_new; any thread. */
 MR_API size_t mr_tensor_held(void);
 
-/* ---- numbers of many values ---- */
+/* ---- statistics of many values ---- */
 
 /* A running summary; start from {0}. min, max, sum and squares are over the finite values. */
 typedef struct mr_summary {
@@ -153,7 +154,7 @@ MR_API double mr_summary_mean(const mr_summary *s); /* 0 when no value is finite
 MR_API double mr_summary_rms(const mr_summary *s);
 /* Add every value of a view. Errors: MR_E_MEMORY; MR_E_STOPPED at the prompt. */
 MR_API mr_status mr_view_summary(const mr_view *v, mr_summary *s);
-/* How many of n values in a row are infinite or no numbers; of whole numbers and f8: 0.
+/* How many of n consecutive values are infinite or NaN; for integers and f8: 0.
  *
  * data     [n] of the dtype, aligned as its elements
  * Threads: any */
@@ -171,18 +172,18 @@ typedef enum mr_reduction {
     MR_REDUCE_MEAN,
     MR_REDUCE_MAX,
     MR_REDUCE_MIN,
-    MR_REDUCE_NORM /* the root of the sum of squares */
+    MR_REDUCE_NORM /* the square root of the sum of squares */
 } mr_reduction;
-/* Of max and min: the dtype of x. Of the others: f64 of f64, f32 of other floats; of whole numbers
- * i64 for a sum, else f64. */
+/* For max and min: the dtype of x. For the others: f64 for f64, f32 for other floats; for integers
+ * i64 for a sum, otherwise f64. */
 MR_API mr_dtype mr_reduction_dtype(mr_reduction kind, mr_dtype x);
 /* Reduce x over the axes for which over[axis] is true.
  *
  * x     any dtype and strides; values are added in its order, in long double: an i64 stays exact
  * over  [rank of x]
- * out   dense, of mr_reduction_dtype; as many elements as the other axes of x have positions
- * A value that is not a number makes the result so. The mean of nothing is not a number.
- * Errors: MR_E_SHAPE max or min of nothing; MR_E_MEMORY; MR_E_STOPPED at the prompt.
+ * out   dense, of mr_reduction_dtype; one element for each position of the other axes of x
+ * A NaN makes the result NaN. The mean of no values is NaN.
+ * Errors: MR_E_SHAPE max or min of no values; MR_E_MEMORY; MR_E_STOPPED at the prompt.
  * Threads: any */
 MR_API mr_status mr_view_reduce(mr_reduction kind, const mr_view *x, const bool *over,
                                 const mr_view *out);

@@ -1,9 +1,9 @@
-/* token: texts as ids of pieces, by SentencePiece unigram models (`spiece.model` of T5).
+/* token: texts to token ids, by SentencePiece unigram models (`spiece.model` of T5).
  *
  * A model is a list of pieces with scores, a map of characters to their normal form, and a few
- * flags. A text is brought to normal form, then cut into the pieces whose scores have the largest
- * sum (Kudo 2018, arXiv:1804.10959). Ids are those that the library gives for the same file, also
- * in ties: sums are kept in f32 as there.
+ * flags. A text is normalized, then split into the pieces whose scores have the largest sum (Kudo
+ * 2018, arXiv:1804.10959). Ids are those that the SentencePiece library gives for the same file,
+ * also for ties: sums are kept in f32 as there.
  *
  * Not here: special tokens that a wrapper adds, padding, cutting to a length (lua/moonreel/token).
  *
@@ -18,19 +18,19 @@
 extern "C" {
 #endif
 
-/* What a piece stands for; numbers are those of the file. */
+/* The kind of a piece; numbers are those of the file. */
 typedef enum mr_piece_kind {
     MR_PIECE_NORMAL = 1,
-    MR_PIECE_UNKNOWN, /* for what no piece covers */
+    MR_PIECE_UNKNOWN, /* for text that no piece covers */
     MR_PIECE_CONTROL, /* never found in a text: end of sequence, padding */
-    MR_PIECE_USER,    /* wherever its text stands, it is one piece */
+    MR_PIECE_USER,    /* matches wherever its text occurs */
     MR_PIECE_UNUSED,
-    MR_PIECE_BYTE /* one byte of what no piece covers */
+    MR_PIECE_BYTE /* one byte of text that no piece covers */
 } mr_piece_kind;
 
-/* One piece of the vocabulary; its id is its place in the list. */
+/* One piece of the vocabulary; its id is its index in the list. */
 typedef struct mr_piece {
-    const char *text; /* lent by the tokenizer; not ended by zero */
+    const char *text; /* lent by the tokenizer; not zero-terminated */
     uint32_t bytes;
     float score; /* logarithm of its probability */
     mr_piece_kind kind;
@@ -51,25 +51,25 @@ MR_API const char *mr_tokenizer_path(const mr_tokenizer *t); /* lent */
 MR_API int mr_tokenizer_count(const mr_tokenizer *t);        /* pieces */
 /* The piece of an id, 0 <= id < count; NULL outside. Lent. */
 MR_API const mr_piece *mr_tokenizer_piece(const mr_tokenizer *t, int64_t id);
-/* The id of a piece by its text; -1 when there is none. */
+/* The id of a piece by its text; -1 if there is none. */
 MR_API int mr_tokenizer_find(const mr_tokenizer *t, const char *text, size_t bytes);
 /* The id of the unknown piece. */
 MR_API int mr_tokenizer_unknown(const mr_tokenizer *t);
 
-/* The normal form of a text, which may hold any bytes: a byte that is no UTF-8 becomes U+FFFD.
+/* The normal form of a text, which may contain any bytes: a byte that is no UTF-8 becomes U+FFFD.
  *
  * Owns:    caller frees *out with mr_free; zero-terminated
  * Errors:  MR_E_RANGE a text of over 64 MiB; MR_E_STOPPED; MR_E_MEMORY */
 MR_API mr_status mr_tokenizer_normal(const mr_tokenizer *t, const char *text, size_t bytes,
                                      char **out, size_t *n);
-/* The ids of a text: its normal form cut into pieces. Neighbours that no piece covers are one
- * unknown piece, or bytes where the model has a piece for each of them. No end is added.
+/* The ids of a text: its normal form split into pieces. Adjacent characters that no piece covers
+ * become one unknown piece, or bytes if the model has a piece for each byte. No end is appended.
  *
  * Owns:    caller frees *ids with mr_free
  * Errors:  as mr_tokenizer_normal */
 MR_API mr_status mr_tokenizer_encode(const mr_tokenizer *t, const char *text, size_t bytes,
                                      int32_t **ids, size_t *n);
-/* The text of ids: pieces in a row, spaces in place of their signs, without the space in front that
+/* The text of ids: concatenated pieces, with spaces for their signs, without the leading space that
  * the normal form adds. Pieces of kind MR_PIECE_CONTROL are left out.
  *
  * Owns:    caller frees *out with mr_free; zero-terminated
@@ -77,9 +77,9 @@ MR_API mr_status mr_tokenizer_encode(const mr_tokenizer *t, const char *text, si
 MR_API mr_status mr_tokenizer_decode(const mr_tokenizer *t, const int32_t *ids, size_t n,
                                      char **out, size_t *bytes);
 
-/* The words of a text that byte pairs are built in, as CLIP's tokenizer cuts them: NFC, small
- * letters, then letters in a row, one number, signs in a row, and 's 't 're 've 'm 'll 'd. A byte
- * that is no UTF-8 becomes U+FFFD. They stand in *out with one space between them.
+/* The words of a text for byte pair encoding, as CLIP's tokenizer splits them: NFC, lower case,
+ * then runs of letters, single numbers, runs of signs, and 's 't 're 've 'm 'll 'd. A byte that is
+ * no UTF-8 becomes U+FFFD. *out has the words with one space between them.
  *
  * Ref:     Radford et al. 2021, arXiv:2103.00020
  * Owns:    caller frees *out with mr_free; zero-terminated
