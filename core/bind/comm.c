@@ -6,8 +6,6 @@
 
 #define TORUS "mr.Torus"
 
-const char mr_bind_comm_type[] = "mr.Comm";
-
 static void free_comm(void *c)
 {
     mr_comm_free(c);

@@ -16,16 +16,6 @@ static void free_executor(void *object)
     mr_free(e);
 }
 
-mr_exec *mr_bind_exec(lua_State *L, int arg)
-{
-    executor *e = mr_bind_unbox(L, arg, "mr.Exec");
-    lua_getiuservalue(L, arg, 2);
-    if (!lua_isnil(L, -1))
-        mr_bind_params(L, -1);
-    lua_pop(L, 1);
-    return e->exec;
-}
-
 /* ---- regions of an optimizer ---- */
 
 /* A region row as Lua gives it; texts are lent while its table lives. */

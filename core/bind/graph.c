@@ -2,11 +2,6 @@
  * Licence: Apache-2.0 */
 #include "bind/room.h"
 
-mr_graph *mr_bind_graph(lua_State *L, int arg)
-{
-    return mr_bind_unbox(L, arg, "mr.Graph");
-}
-
 typedef struct graph_table {
     mr_graph_options o;
     bool no_save, edges;
@@ -98,9 +93,6 @@ static int g_const(lua_State *L)
     mr_bind_push_value(L, 1, g, mr_bind_ref(L, g, 2));
     return 1;
 }
-
-const char *const mr_bind_spaces[] = {
-    [MR_SPACE_DEVICE] = "device", [MR_SPACE_PINNED] = "pinned", NULL};
 
 static int g_region(lua_State *L)
 {

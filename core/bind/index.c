@@ -10,8 +10,6 @@
 #define INDEX  mr_bind_index_type
 #define INGEST "mr.Ingest"
 
-const char mr_bind_index_type[] = "mr.Index";
-
 static void free_reader(void *reader)
 {
     mr_index_reader_free(reader);

@@ -3,11 +3,6 @@
 
 #include <string.h>
 
-mr_params *mr_bind_params(lua_State *L, int arg)
-{
-    return mr_bind_unbox(L, arg, "mr.Params");
-}
-
 int mr_bind_params_new(lua_State *L)
 {
     mr_dtype dtype = mr_bind_dtype(L, 1);

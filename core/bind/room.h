@@ -161,7 +161,7 @@ typedef struct mr_bind_room {
         &room_##room;                                                                              \
     static int open_##room(lua_State *L)
 
-/* Tensors, values, graphs and parameter tables as other binding files see them. */
+/* Tensors, values, graphs and parameter tables as other binding files see them (args.c). */
 
 /* lent; raises when arg is no tensor. What has __tensor in its metatable, as a tensor of a
  * checkpoint, becomes one in its place on the stack. */

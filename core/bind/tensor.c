@@ -10,61 +10,6 @@
 #define TYPE "mr.Tensor"
 enum { LOOK_EVERY = 1 << 16 }; /* values between two looks for Ctrl-C */
 
-bool mr_bind_to_tensor(lua_State *L, int arg)
-{
-    arg = lua_absindex(L, arg);
-    if (luaL_testudata(L, arg, TYPE))
-        return true;
-    if (luaL_getmetafield(L, arg, "__tensor") == LUA_TNIL)
-        return false;
-    lua_pushvalue(L, arg);
-    lua_call(L, 1, 1);
-    luaL_checkudata(L, -1, TYPE);
-    lua_replace(L, arg);
-    return true;
-}
-
-mr_tensor *mr_bind_tensor(lua_State *L, int arg)
-{
-    mr_bind_to_tensor(L, arg);
-    return mr_bind_unbox(L, arg, TYPE);
-}
-
-/* Lua's collector sees the few bytes of a tensor's box alone. It is asked for a round when tensors
- * hold more than at the least since its last one, by a quarter and at least by LET. */
-static void collect(lua_State *L)
-{
-    enum { LET = 64 << 20 };
-    static const char least;
-    lua_rawgetp(L, LUA_REGISTRYINDEX, &least);
-    const size_t then = (size_t)lua_tointeger(L, -1), now = mr_tensor_held();
-    lua_pop(L, 1);
-    const bool full = now > then + MR_MAX(then / 4, LET) && lua_gc(L, LUA_GCISRUNNING);
-    if (full)
-        lua_gc(L, LUA_GCCOLLECT);
-    if (full || now < then) {
-        lua_pushinteger(L, (lua_Integer)mr_tensor_held());
-        lua_rawsetp(L, LUA_REGISTRYINDEX, &least);
-    }
-}
-
-mr_tensor **mr_bind_new_tensor(lua_State *L)
-{
-    collect(L);
-    return (mr_tensor **)mr_bind_box(L, TYPE);
-}
-
-mr_dtype mr_bind_dtype(lua_State *L, int arg)
-{
-    const char *name = luaL_checkstring(L, arg);
-    mr_dtype d = mr_dtype_from_name(name);
-    if (d == MR_DTYPE_COUNT)
-        mr_bind_raise(L, MR_E_USAGE,
-                      "dtype '%s': expected f64, f32, bf16, i64, i32, u8, bool, f8_e4m3 or f8_e5m2",
-                      name);
-    return d;
-}
-
 static const mr_view *view_at(lua_State *L, int arg)
 {
     return mr_tensor_view(mr_bind_tensor(L, arg));

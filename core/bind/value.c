@@ -1,60 +1,7 @@
 /* bind: values of a graph: views, shape, text. Licence: Apache-2.0 */
 #include "bind/room.h"
 
-#include <stdio.h>
 #include <string.h>
-
-void mr_bind_set_origin(lua_State *L, mr_graph *g)
-{
-    char text[256] = "";
-    lua_Debug ar;
-    for (int level = 1; lua_getstack(L, level, &ar); level++) {
-        lua_getinfo(L, "Sl", &ar);
-        bool own = strncmp(ar.source, "@moonreel/", 10) == 0 &&
-                   strncmp(ar.source, "@moonreel/models/", 17) != 0;
-        if (ar.currentline < 0 || own)
-            continue;
-        snprintf(text, sizeof text, "%s:%d", ar.short_src, ar.currentline);
-        break;
-    }
-    mr_graph_set_origin(g, text);
-}
-
-void mr_bind_push_value(lua_State *L, int graph_at, mr_graph *g, mr_ref ref)
-{
-    graph_at = lua_absindex(L, graph_at);
-    mr_bind_value *v = lua_newuserdatauv(L, sizeof *v, 1);
-    v->graph = g, v->ref = ref;
-    luaL_setmetatable(L, MR_VALUE);
-    lua_pushvalue(L, graph_at);
-    lua_setiuservalue(L, -2, 1);
-}
-
-mr_bind_value *mr_bind_value_at(lua_State *L, int arg)
-{
-    mr_bind_value *v = luaL_checkudata(L, arg, MR_VALUE);
-    lua_getiuservalue(L, arg, 1);
-    mr_bind_unbox(L, -1, "mr.Graph"); // raises when the graph was closed
-    lua_pop(L, 1);
-    return v;
-}
-
-mr_ref mr_bind_ref_of(lua_State *L, mr_graph *g, int arg)
-{
-    mr_bind_value *v = mr_bind_value_at(L, arg);
-    if (v->graph != g)
-        mr_bind_raise(L, MR_E_USAGE, "%s belongs to another graph", luaL_tolstring(L, arg, NULL));
-    return v->ref;
-}
-
-mr_ref mr_bind_ref(lua_State *L, mr_graph *g, int arg)
-{
-    if (luaL_testudata(L, arg, MR_VALUE))
-        return mr_bind_ref_of(L, g, arg);
-    mr_ref ref;
-    mr_bind_check(L, mr_graph_const(g, mr_tensor_view(mr_bind_tensor(L, arg)), &ref));
-    return ref;
-}
 
 static int view_result(lua_State *L, mr_bind_value *v, mr_status st, const mr_ref *ref)
 {

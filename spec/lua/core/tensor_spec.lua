@@ -1,5 +1,5 @@
 --- Tensors as scripts have them: views, positions, reductions, methods, hostile arguments.
--- Covers: core/bind/tensor.c core/bind/axes.c core/bind/reduce.c core/bind/op.c
+-- Covers: core/bind/tensor.c core/bind/axes.c core/bind/reduce.c core/bind/op.c core/bind/args.c
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local fails = require "spec.support.fails"
