@@ -10,33 +10,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { PAGE = 4096, LEAST_MAJOR = 8 };
 
 // ---- failures ----
-
-/* The newest error, if st is one, waits for the next report. Host functions of the driver call it
- * from threads of the driver. */
-static pthread_mutex_t failing = PTHREAD_MUTEX_INITIALIZER;
-void rt_failed(rt *rt, mr_status st)
-{
-    if (st == MR_OK)
-        return;
-    pthread_mutex_lock(&failing);
-    if (rt->failed == MR_OK)
-        rt->failed = st, rt->story = mr_error_copy(mr_error_last());
-    pthread_mutex_unlock(&failing);
-}
-
-mr_status rt_story(rt *rt)
-{
-    if (rt->story)
-        mr_error_adopt(rt->story);
-    else if (rt->failed != MR_OK)
-        mr_fail(rt->failed, "a step failed, and memory for its story was short");
-    return rt->failed;
-}
 
 static mr_status report(rt *rt)
 {
@@ -66,53 +43,6 @@ static mr_status read_copies(rt *rt, bool read)
 
 // ---- waiting ----
 
-static void drain_streams(rt *rt)
-{
-    for (int q = 1; q < MR_QUEUE_COUNT; q++)
-        mr_cuda.stream_sync(rt->stream[q]);
-    for (int i = 0; i < MR_LANE_COUNT; i++)
-        mr_cuda.stream_sync(rt->lane[i]);
-}
-
-/* A wait failed: without ranks that wait for this one, and the other way round, the rest runs out.
- */
-static mr_status run_out(rt *rt, mr_status st)
-{
-    mr_cuda_ranks_give_up(st);
-    mr_error *first = mr_error_copy(mr_error_last());
-    drain_streams(rt);
-    mr_error_adopt(first);
-    mr_error_free(first);
-    return st;
-}
-
-mr_status rt_wait_event(rt *rt, void *event)
-{
-    enum { PATIENCE = 2000 }; // looks before this thread sleeps in between
-    const struct timespec moment = {0, 50000};
-    mr_status st = MR_OK;
-    bool over = false;
-    if (!mr_cuda_ranks_open())
-        return cuda_fail(mr_cuda.event_reached(event, true, &over), "the GPU");
-    for (int looks = 0; st == MR_OK; looks++) {
-        st = cuda_fail(mr_cuda.event_reached(event, false, &over), "the GPU");
-        if (over || st != MR_OK)
-            break;
-        st = mr_cuda_ranks_look();
-        if (looks > PATIENCE)
-            nanosleep(&moment, NULL);
-    }
-    return st == MR_OK ? MR_OK : run_out(rt, st);
-}
-
-mr_status rt_wait(rt *rt, void *stream)
-{
-    if (!mr_cuda_ranks_open())
-        return cuda_fail(mr_cuda.stream_sync(stream), "the GPU");
-    CUDA_TRY(mr_cuda.event_record(rt->end, stream), "an event");
-    return rt_wait_event(rt, rt->end);
-}
-
 /* Wait until every lane is empty; what failed waits to be reported. */
 static void settle(rt *rt)
 {
@@ -121,7 +51,7 @@ static void settle(rt *rt)
         if (rt->lane[i] && st == MR_OK)
             st = rt_wait(rt, rt->lane[i]);
     // nothing is under way on what may be freed now
-    rt_failed(rt, st == MR_OK ? MR_OK : run_out(rt, st));
+    rt_failed(rt, st == MR_OK ? MR_OK : rt_run_out(rt, st));
     while (rt->waiting) {
         prepared *p = rt->waiting;
         rt->waiting = p->next, p->waits = false;

@@ -1,6 +1,8 @@
 /* cuda/rt: errors of the driver in words - what happened, what to try. Licence: Apache-2.0 */
 #include "room.h"
 
+#include <pthread.h>
+
 typedef struct advice {
     int error;
     mr_status code;
@@ -44,4 +46,28 @@ mr_status blame(const mr_step *s, mr_status st)
     else if (st != MR_OK && s->op)
         mr_fail_where(s->op->name, NULL, NULL);
     return st;
+}
+
+// ---- of a device ----
+
+/* The newest error, if st is one, waits for the next report. Host functions of the driver call it
+ * from threads of the driver. */
+static pthread_mutex_t failing = PTHREAD_MUTEX_INITIALIZER;
+void rt_failed(rt *rt, mr_status st)
+{
+    if (st == MR_OK)
+        return;
+    pthread_mutex_lock(&failing);
+    if (rt->failed == MR_OK)
+        rt->failed = st, rt->story = mr_error_copy(mr_error_last());
+    pthread_mutex_unlock(&failing);
+}
+
+mr_status rt_story(rt *rt)
+{
+    if (rt->story)
+        mr_error_adopt(rt->story);
+    else if (rt->failed != MR_OK)
+        mr_fail(rt->failed, "a step failed, and memory for its story was short");
+    return rt->failed;
 }

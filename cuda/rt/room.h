@@ -103,6 +103,9 @@ mr_status blame(const mr_step *step, mr_status st);
  * looked after meanwhile. */
 mr_status rt_wait(rt *rt, void *stream);
 mr_status rt_wait_event(rt *rt, void *event);
+/* A wait failed: without ranks that wait for this one, and the other way round, the rest runs out.
+ */
+mr_status rt_run_out(rt *rt, mr_status st);
 /* The first failure since the last report, if there is one, in words; MR_OK: there is none. */
 mr_status rt_story(rt *rt);
 void rt_failed(rt *rt, mr_status st);
