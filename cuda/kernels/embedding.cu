@@ -130,12 +130,7 @@ static mr_status prepare(const mr_call *call, const mr_facts *, void **state)
     return new_fault(call->in[1].desc.dim[0], state);
 }
 
-MR_CUDA_KERNEL(embedding, NULL, prepare, release, check)
-{
-    if (call->in[1].desc.dtype == MR_BF16)
-        return look_up<mr_bf16>(call, stream);
-    return look_up<float>(call, stream);
-}
+MR_CUDA_FLOATS(embedding, 1, look_up, NULL, prepare, release, check)
 
 template <typename T> static mr_status add_rows(const mr_call *call, cudaStream_t stream)
 {
@@ -153,9 +148,4 @@ static mr_status prepare_grad(const mr_call *call, const mr_facts *, void **stat
     return new_fault(call->in[2].desc.dim[0], state);
 }
 
-MR_CUDA_KERNEL(embedding_grad, NULL, prepare_grad, release, check)
-{
-    if (call->in[1].desc.dtype == MR_BF16)
-        return add_rows<mr_bf16>(call, stream);
-    return add_rows<float>(call, stream);
-}
+MR_CUDA_FLOATS(embedding_grad, 1, add_rows, NULL, prepare_grad, release, check)

@@ -192,12 +192,7 @@ template <typename T> static mr_status forward(const mr_call *call, cudaStream_t
     return MR_OK;
 }
 
-MR_CUDA_KERNEL(flow_loss, workspace)
-{
-    if (call->in[0].desc.dtype == MR_BF16)
-        return forward<mr_bf16>(call, stream);
-    return forward<float>(call, stream);
-}
+MR_CUDA_FLOATS(flow_loss, 0, forward, workspace)
 
 template <typename T> static mr_status backward(const mr_call *call, cudaStream_t stream)
 {
@@ -219,9 +214,4 @@ template <typename T> static mr_status backward(const mr_call *call, cudaStream_
     return MR_OK;
 }
 
-MR_CUDA_KERNEL(flow_loss_grad)
-{
-    if (call->in[0].desc.dtype == MR_BF16)
-        return backward<mr_bf16>(call, stream);
-    return backward<float>(call, stream);
-}
+MR_CUDA_FLOATS(flow_loss_grad, 0, backward)

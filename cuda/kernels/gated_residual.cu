@@ -127,23 +127,16 @@ template <typename T> static mr_status forward(const mr_call *call, cudaStream_t
     const T *in = (const T *)x->data, *branch = (const T *)a->data;
     T *out = (T *)y->data;
     dim3 grid(pieces_of(n), (unsigned)(x->desc.dim[0] * x->desc.dim[1])), block(ROW_THREADS);
-    bool fast = whole_rows(x, n.C) && whole_rows(a, n.C) && whole_rows(y, n.C) &&
-                whole_rows(&call->in[1], n.C);
-    fast = fast && with_form(n.C, [&](auto form) {
-               MR_LAUNCH((gated_residual_rows<T, decltype(form)>), grid, block, 0, stream, in, gate,
-                         branch, out, n);
-           });
+    bool fast = whole_rows(n.C, {x, a, y, &call->in[1]}) && with_form(n.C, [&](auto form) {
+                    MR_LAUNCH((gated_residual_rows<T, decltype(form)>), grid, block, 0, stream, in,
+                              gate, branch, out, n);
+                });
     if (!fast)
         MR_LAUNCH((gated_residual_plain<T>), grid, block, 0, stream, in, gate, branch, out, n);
     return MR_OK;
 }
 
-MR_CUDA_KERNEL(gated_residual)
-{
-    if (call->in[0].desc.dtype == MR_BF16)
-        return forward<mr_bf16>(call, stream);
-    return forward<float>(call, stream);
-}
+MR_CUDA_FLOATS(gated_residual, 0, forward)
 
 static size_t grad_workspace(const mr_call *call, const mr_facts *)
 {
@@ -167,16 +160,13 @@ template <typename T> static mr_status backward(const mr_call *call, cudaStream_
     int step = (int)partial_floats(n.C);
     Partials sums = {partials, step, pieces, n.C, step, 4};
     dim3 grid(pieces, frames);
-    bool fast = whole_rows(a, n.C) && whole_rows(dy, n.C) && whole_rows(da, n.C) &&
-                whole_rows(&call->in[0], n.C);
-    fast = fast && with_form(n.C, [&](auto form) {
-               typedef decltype(form) F;
-               sums.lanes = F::LANES;
-               sums.E = Part<T, F>::E;
-               if (pieces > 0)
-                   MR_LAUNCH((gated_residual_grad_rows<T, F>), grid, dim3(ROW_THREADS), F::SHARED,
-                             stream, gate, branch, up, out, partials, n);
-           });
+    bool fast = whole_rows(n.C, {a, dy, da, &call->in[0]}) && with_form(n.C, [&](auto form) {
+                    typedef decltype(form) F;
+                    sums.of<T, F>();
+                    if (pieces > 0)
+                        MR_LAUNCH((gated_residual_grad_rows<T, F>), grid, dim3(ROW_THREADS),
+                                  F::SHARED, stream, gate, branch, up, out, partials, n);
+                });
     if (!fast && pieces > 0)
         MR_LAUNCH((gated_residual_grad_plain<T>), grid, dim3(32), 0, stream, gate, branch, up, out,
                   partials, step, n);
@@ -184,9 +174,4 @@ template <typename T> static mr_status backward(const mr_call *call, cudaStream_
     return MR_OK;
 }
 
-MR_CUDA_KERNEL(gated_residual_grad, grad_workspace)
-{
-    if (call->in[1].desc.dtype == MR_BF16)
-        return backward<mr_bf16>(call, stream);
-    return backward<float>(call, stream);
-}
+MR_CUDA_FLOATS(gated_residual_grad, 1, backward, grad_workspace)

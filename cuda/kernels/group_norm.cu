@@ -489,12 +489,7 @@ template <typename T> static mr_status run(const mr_call *call, cudaStream_t str
                : forward<T, 1>(call, n, stream);
 }
 
-MR_CUDA_KERNEL(group_norm, workspace)
-{
-    if (call->in[0].desc.dtype == MR_BF16)
-        return run<mr_bf16>(call, stream);
-    return run<float>(call, stream);
-}
+MR_CUDA_FLOATS(group_norm, 0, run, workspace)
 
 template <typename T, int E>
 static mr_status moments_of(const mr_call *call, const Groups &n, cudaStream_t stream)
@@ -522,12 +517,7 @@ template <typename T> static mr_status run_moments(const mr_call *call, cudaStre
                                                               : moments_of<T, 1>(call, n, stream);
 }
 
-MR_CUDA_KERNEL(group_moments, workspace)
-{
-    if (call->in[0].desc.dtype == MR_BF16)
-        return run_moments<mr_bf16>(call, stream);
-    return run_moments<float>(call, stream);
-}
+MR_CUDA_FLOATS(group_moments, 0, run_moments, workspace)
 
 static size_t by_workspace(const mr_call *call, const mr_facts *)
 {
@@ -558,12 +548,7 @@ template <typename T> static mr_status run_by(const mr_call *call, cudaStream_t 
                : apply_by<T, 1>(call, n, stream);
 }
 
-MR_CUDA_KERNEL(group_norm_by, by_workspace)
-{
-    if (call->in[0].desc.dtype == MR_BF16)
-        return run_by<mr_bf16>(call, stream);
-    return run_by<float>(call, stream);
-}
+MR_CUDA_FLOATS(group_norm_by, 0, run_by, by_workspace)
 
 static size_t grad_workspace(const mr_call *call, const mr_facts *)
 {
@@ -610,9 +595,4 @@ template <typename T> static mr_status run_grad(const mr_call *call, cudaStream_
                                                               : backward<T, 1>(call, n, stream);
 }
 
-MR_CUDA_KERNEL(group_norm_grad, grad_workspace)
-{
-    if (call->in[0].desc.dtype == MR_BF16)
-        return run_grad<mr_bf16>(call, stream);
-    return run_grad<float>(call, stream);
-}
+MR_CUDA_FLOATS(group_norm_grad, 0, run_grad, grad_workspace)

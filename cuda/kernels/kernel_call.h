@@ -4,6 +4,8 @@
  *     MR_CUDA_KERNEL(sum, workspace) { ... }
  *     MR_CUDA_KERNEL(embedding, NULL, prepare, release, check) { ... }
  *     MR_CUDA_KERNEL(attention, workspace, NULL, NULL, NULL, sm90a) { ... }
+ *     MR_CUDA_FLOATS(rotary, 0, run)    run<T>(call, stream), T the floats of input 0
+ *     MR_CUDA_FLOATS(group_norm, 0, run, workspace)
  *
  * See row.h for what a kernel may do.
  * Licence: Apache-2.0 */
@@ -39,6 +41,13 @@ static constexpr mr_cuda_row mr_cuda_row_of(const char *name, mr_kernel_fn *run,
     static const mr_cuda_row *const mr_cuda_row_at_##id                                            \
         __attribute__((used, section("mr_cuda_rows"))) = &mr_cuda_row_##id;                        \
     static mr_status mr_cuda_##id(const mr_call *call, cudaStream_t stream)
+
+#define MR_CUDA_FLOATS(id, i, launch, ...)                                                         \
+    MR_CUDA_KERNEL(id, __VA_ARGS__)                                                                \
+    {                                                                                              \
+        return call->in[i].desc.dtype == MR_BF16 ? launch<mr_bf16>(call, stream)                   \
+                                                 : launch<float>(call, stream);                    \
+    }
 
 static inline int64_t mr_cuda_ceil(int64_t a, int64_t b)
 {

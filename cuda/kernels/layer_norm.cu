@@ -182,23 +182,17 @@ template <typename T> static mr_status forward(const mr_call *call, cudaStream_t
             *b = (const T *)call->in[2].data;
     T *out = (T *)y->data;
     dim3 grid((unsigned)mr_cuda_ceil(n.rows, n.span)), block(ROW_THREADS);
-    bool fast = whole_rows(x, n.C) && whole_rows(y, n.C) && whole_or_none(&call->in[1], n.C) &&
-                whole_or_none(&call->in[2], n.C);
-    fast = fast && with_form(n.C, [&](auto form) {
-               MR_LAUNCH((layer_norm_rows<T, decltype(form)>), grid, block, 16, stream, walk, in, w,
-                         b, out, n);
-           });
+    bool fast =
+        whole_rows(n.C, {x, y, &call->in[1], &call->in[2]}) && with_form(n.C, [&](auto form) {
+            MR_LAUNCH((layer_norm_rows<T, decltype(form)>), grid, block, 16, stream, walk, in, w, b,
+                      out, n);
+        });
     if (!fast)
         MR_LAUNCH((layer_norm_plain<T>), grid, block, 0, stream, walk, in, w, b, out, n);
     return MR_OK;
 }
 
-MR_CUDA_KERNEL(layer_norm)
-{
-    if (call->in[0].desc.dtype == MR_BF16)
-        return forward<mr_bf16>(call, stream);
-    return forward<float>(call, stream);
-}
+MR_CUDA_FLOATS(layer_norm, 0, forward)
 
 template <typename T> static mr_status backward(const mr_call *call, cudaStream_t stream)
 {
@@ -212,23 +206,16 @@ template <typename T> static mr_status backward(const mr_call *call, cudaStream_
     const T *in = (const T *)x->data, *w = (const T *)call->in[1].data, *up = (const T *)dy->data;
     T *out = (T *)dx->data;
     dim3 grid((unsigned)mr_cuda_ceil(n.rows, n.span)), block(ROW_THREADS);
-    bool fast = whole_rows(x, n.C) && whole_rows(dy, n.C) && whole_rows(dx, n.C) &&
-                whole_or_none(&call->in[1], n.C);
-    fast = fast && with_form(n.C, [&](auto form) {
-               MR_LAUNCH((layer_norm_grad_rows<T, decltype(form)>), grid, block, 16, stream, walk,
-                         in, w, up, out, n);
-           });
+    bool fast = whole_rows(n.C, {x, dy, dx, &call->in[1]}) && with_form(n.C, [&](auto form) {
+                    MR_LAUNCH((layer_norm_grad_rows<T, decltype(form)>), grid, block, 16, stream,
+                              walk, in, w, up, out, n);
+                });
     if (!fast)
         MR_LAUNCH((layer_norm_grad_plain<T>), grid, block, 0, stream, walk, in, w, up, out, n);
     return MR_OK;
 }
 
-MR_CUDA_KERNEL(layer_norm_grad)
-{
-    if (call->in[0].desc.dtype == MR_BF16)
-        return backward<mr_bf16>(call, stream);
-    return backward<float>(call, stream);
-}
+MR_CUDA_FLOATS(layer_norm_grad, 0, backward)
 
 static size_t dw_workspace(const mr_call *call, const mr_facts *)
 {
@@ -249,14 +236,12 @@ template <typename T> static mr_status weight(const mr_call *call, cudaStream_t 
     float *partials = (float *)call->workspace, *acc = (float *)call->out[0].data;
     int blocks = (int)mr_cuda_ceil(n.rows, n.span), step = (int)partial_floats(n.C);
     Partials sums = {partials, step, blocks, n.C, step, 4};
-    bool fast = whole_rows(x, n.C) && whole_rows(dy, n.C);
-    fast = fast && with_form(n.C, [&](auto form) {
-               typedef decltype(form) F;
-               sums.lanes = F::LANES;
-               sums.E = Part<T, F>::E;
-               MR_LAUNCH((layer_norm_dw_rows<T, F>), dim3(blocks), dim3(ROW_THREADS), F::SHARED,
-                         stream, walk, in, up, partials, n);
-           });
+    bool fast = whole_rows(n.C, {x, dy}) && with_form(n.C, [&](auto form) {
+                    typedef decltype(form) F;
+                    sums.of<T, F>();
+                    MR_LAUNCH((layer_norm_dw_rows<T, F>), dim3(blocks), dim3(ROW_THREADS),
+                              F::SHARED, stream, walk, in, up, partials, n);
+                });
     if (!fast) {
         MR_TRY(plain_fits(n.C, 1));
         MR_LAUNCH((layer_norm_dw_plain<T>), dim3(blocks), dim3(32), n.C * sizeof(float), stream,
@@ -266,9 +251,4 @@ template <typename T> static mr_status weight(const mr_call *call, cudaStream_t 
     return MR_OK;
 }
 
-MR_CUDA_KERNEL(layer_norm_dw, dw_workspace)
-{
-    if (call->in[0].desc.dtype == MR_BF16)
-        return weight<mr_bf16>(call, stream);
-    return weight<float>(call, stream);
-}
+MR_CUDA_FLOATS(layer_norm_dw, 0, weight, dw_workspace)

@@ -148,23 +148,17 @@ template <typename T> static mr_status forward(const mr_call *call, cudaStream_t
     const T *in = (const T *)x->data;
     T *out = (T *)y->data;
     dim3 grid(pieces_of(n), (unsigned)(x->desc.dim[0] * x->desc.dim[1])), block(ROW_THREADS);
-    bool fast = whole_rows(x, n.C) && whole_rows(y, n.C) && whole_rows(&call->in[1], n.C) &&
-                whole_rows(&call->in[2], n.C);
-    fast = fast && with_form(n.C, [&](auto form) {
-               MR_LAUNCH((layer_norm_modulate_rows<T, decltype(form)>), grid, block, 16, stream, in,
-                         shift, scale, out, n);
-           });
+    bool fast =
+        whole_rows(n.C, {x, y, &call->in[1], &call->in[2]}) && with_form(n.C, [&](auto form) {
+            MR_LAUNCH((layer_norm_modulate_rows<T, decltype(form)>), grid, block, 16, stream, in,
+                      shift, scale, out, n);
+        });
     if (!fast)
         MR_LAUNCH((layer_norm_modulate_plain<T>), grid, block, 0, stream, in, shift, scale, out, n);
     return MR_OK;
 }
 
-MR_CUDA_KERNEL(layer_norm_modulate)
-{
-    if (call->in[0].desc.dtype == MR_BF16)
-        return forward<mr_bf16>(call, stream);
-    return forward<float>(call, stream);
-}
+MR_CUDA_FLOATS(layer_norm_modulate, 0, forward)
 
 static size_t grad_workspace(const mr_call *call, const mr_facts *)
 {
@@ -188,16 +182,13 @@ template <typename T> static mr_status backward(const mr_call *call, cudaStream_
     int step = (int)partial_floats(n.C);
     Partials sums = {partials, 2 * step, pieces, n.C, step, 4};
     dim3 grid(pieces, frames);
-    bool fast = whole_rows(x, n.C) && whole_rows(dy, n.C) && whole_rows(dx, n.C) &&
-                whole_rows(&call->in[1], n.C);
-    fast = fast && with_form(n.C, [&](auto form) {
-               typedef decltype(form) F;
-               sums.lanes = F::LANES;
-               sums.E = Part<T, F>::E;
-               if (pieces > 0)
-                   MR_LAUNCH((layer_norm_modulate_grad_rows<T, F>), grid, dim3(ROW_THREADS),
-                             F::SHARED, stream, in, scale, up, out, partials, n);
-           });
+    bool fast = whole_rows(n.C, {x, dy, dx, &call->in[1]}) && with_form(n.C, [&](auto form) {
+                    typedef decltype(form) F;
+                    sums.of<T, F>();
+                    if (pieces > 0)
+                        MR_LAUNCH((layer_norm_modulate_grad_rows<T, F>), grid, dim3(ROW_THREADS),
+                                  F::SHARED, stream, in, scale, up, out, partials, n);
+                });
     if (!fast)
         MR_TRY(plain_fits(n.C, 2));
     if (!fast && pieces > 0)
@@ -209,9 +200,4 @@ template <typename T> static mr_status backward(const mr_call *call, cudaStream_
     return MR_OK;
 }
 
-MR_CUDA_KERNEL(layer_norm_modulate_grad, grad_workspace)
-{
-    if (call->in[0].desc.dtype == MR_BF16)
-        return backward<mr_bf16>(call, stream);
-    return backward<float>(call, stream);
-}
+MR_CUDA_FLOATS(layer_norm_modulate_grad, 0, backward, grad_workspace)

@@ -141,8 +141,7 @@ static mr_status add_rows_of(const mr_call *call, float *acc, cudaStream_t strea
     int blocks = (int)mr_cuda_ceil(n.rows, n.span), step = (int)step_of(n.C);
     Partials sums = {partials, step, blocks, n.C, step, 4};
     if (whole_rows(dy, n.C)) {
-        sums.lanes = F::LANES;
-        sums.E = Part<T, F>::E;
+        sums.of<T, F>();
         MR_LAUNCH((column_sums<T>), dim3(blocks, step / F::SLOTS), dim3(ROW_THREADS), F::SHARED,
                   stream, walk, up, partials, step, n);
     } else {

@@ -277,8 +277,4 @@ template <typename T> static mr_status run_in(const mr_call *call, cudaStream_t 
                                                  : run<T, 2>(call, stream);
 }
 
-MR_CUDA_KERNEL(quantise_f8, workspace)
-{
-    return call->in[0].desc.dtype == MR_BF16 ? run_in<mr_bf16>(call, stream)
-                                             : run_in<float>(call, stream);
-}
+MR_CUDA_FLOATS(quantise_f8, 0, run_in, workspace)

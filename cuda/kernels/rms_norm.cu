@@ -295,12 +295,11 @@ static mr_status forward(const mr_view *x, const mr_view *w, const mr_view *cos,
     T *out = (T *)y->data;
     Angles angles = {(const float *)cos->data, (const float *)sin->data};
     dim3 grid((unsigned)mr_cuda_ceil(n.rows, n.span)), block(ROW_THREADS);
-    bool fast = whole_rows(x, n.C) && whole_rows(y, n.C) && whole_rows(w, n.C) &&
-                mr_cuda_aligned(cos->data, 16) && mr_cuda_aligned(sin->data, 16);
-    fast = fast && with_form(n.C, [&](auto form) {
-               MR_LAUNCH((rms_rows<T, decltype(form)>), grid, block, 16, stream, walk, in, weight,
-                         angles, out, n);
-           });
+    bool fast = whole_rows(n.C, {x, y, w}) && mr_cuda_aligned(cos->data, 16) &&
+                mr_cuda_aligned(sin->data, 16) && with_form(n.C, [&](auto form) {
+                    MR_LAUNCH((rms_rows<T, decltype(form)>), grid, block, 16, stream, walk, in,
+                              weight, angles, out, n);
+                });
     Steps step = {last_step(y), last_step(x), 0};
     if (!fast)
         MR_LAUNCH((rms_plain<T>), grid, block, 0, stream, walk, in, weight, angles, out, step, n);
@@ -338,16 +337,13 @@ static mr_status backward(const mr_view *x, const mr_view *w, const mr_view *cos
     float *partials = acc->data ? (float *)workspace : NULL;
     int blocks = (int)mr_cuda_ceil(n.rows, n.span), width = (int)partial_floats(n.C);
     Partials sums = {partials, width, blocks, n.C, width, 4};
-    bool fast = whole_rows(x, n.C) && whole_rows(dy, n.C) && whole_rows(dx, n.C) &&
-                whole_rows(w, n.C) && mr_cuda_aligned(cos->data, 16) &&
-                mr_cuda_aligned(sin->data, 16);
-    fast = fast && with_form(n.C, [&](auto form) {
-               typedef decltype(form) F;
-               sums.lanes = F::LANES;
-               sums.E = Part<T, F>::E;
-               MR_LAUNCH((rms_grad_rows<T, F>), dim3(blocks), dim3(ROW_THREADS), F::SHARED, stream,
-                         walk, in, weight, angles, up, out, partials, n);
-           });
+    bool fast = whole_rows(n.C, {x, dy, dx, w}) && mr_cuda_aligned(cos->data, 16) &&
+                mr_cuda_aligned(sin->data, 16) && with_form(n.C, [&](auto form) {
+                    typedef decltype(form) F;
+                    sums.of<T, F>();
+                    MR_LAUNCH((rms_grad_rows<T, F>), dim3(blocks), dim3(ROW_THREADS), F::SHARED,
+                              stream, walk, in, weight, angles, up, out, partials, n);
+                });
     Steps step = {last_step(dx), last_step(x), last_step(dy)};
     if (!fast) {
         MR_TRY(plain_fits(n.C, 1));

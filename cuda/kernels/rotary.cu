@@ -111,9 +111,4 @@ template <typename T> static mr_status run(const mr_call *call, cudaStream_t str
     return MR_OK;
 }
 
-MR_CUDA_KERNEL(rotary)
-{
-    if (call->in[0].desc.dtype == MR_BF16)
-        return run<mr_bf16>(call, stream);
-    return run<float>(call, stream);
-}
+MR_CUDA_FLOATS(rotary, 0, run)

@@ -14,6 +14,8 @@
 #ifndef MOONREEL_CUDA_KERNELS_ROWS_CUH
 #define MOONREEL_CUDA_KERNELS_ROWS_CUH
 
+#include <initializer_list>
+
 #include "cuda/kernels/pieces.cuh"
 #include "cuda/kernels/walk.cuh"
 
@@ -178,6 +180,13 @@ struct Partials {
     const float *data;
     int64_t step; // floats from a partial row to the next, to that of the next output `many` steps
     int many, C, lanes, E;
+
+    // rows of T as the form F leaves them
+    template <typename T, class F> void of()
+    {
+        lanes = F::LANES;
+        E = Part<T, F>::E;
+    }
 };
 
 enum { ADD_COLUMNS = 32, ADD_GROUPS = 8 };
@@ -233,9 +242,13 @@ static inline bool whole_rows(const mr_view *v, int64_t C)
     return true;
 }
 
-static inline bool whole_or_none(const mr_view *v, int64_t C)
+// those of all views that are given?
+static inline bool whole_rows(int64_t C, std::initializer_list<const mr_view *> views)
 {
-    return !v->data || whole_rows(v, C);
+    for (const mr_view *v : views)
+        if (v->data && !whole_rows(v, C))
+            return false;
+    return true;
 }
 
 // call launch(form) with the form for rows of C columns; false: they are too wide
