@@ -266,7 +266,23 @@ static void run_group(mr_conv *c, int64_t group, const char *x, const char *w, c
 
 /* ---- fewer products ---- */
 
-enum { WEIGHTS_MANY = 2 << 20, CHANNELS_MIN = 32, STRIDED_MIN = 64, WIDEST_TILE_ROWS = 12 };
+enum { WEIGHTS_MANY = 4 << 20, CHANNELS_MIN = 32, STRIDED_MIN = 64, WIDEST_TILE_ROWS = 12 };
+
+static int64_t ceil_of(int64_t n, int64_t of)
+{
+    return (n + of - 1) / of;
+}
+
+/* Whether frames in pairs take fewer rounds of products than taps of time that read what is inside.
+ */
+static bool pairs_pay(const mr_winograd_plan *p)
+{
+    int64_t rounds = 0;
+    for (int64_t t = -p->before[0]; t < p->out[0] - p->before[0]; t++)
+        for (int64_t tap = 0; tap < p->taps; tap++)
+            rounds += t + tap >= 0 && t + tap < p->in[0];
+    return p->taps == 3 && p->step == 1 && (p->out[0] + 1) / 2 * 4 < rounds;
+}
 
 bool mr_winograd_fits(const mr_conv_spec *s, const mr_facts *facts, mr_winograd_plan *p)
 {
@@ -295,20 +311,24 @@ bool mr_winograd_fits(const mr_conv_spec *s, const mr_facts *facts, mr_winograd_
         p->before[i] = data ? s->kernel[i] - 1 - s->before[i] : s->before[i];
     }
     // sizes of the widest instruction set, whose columns are filled up to 32
-    int64_t columns = (p->filters + 31) / 32 * 32, points = strided ? 49 : 16,
+    int64_t columns = ceil_of(p->filters, 32) * 32, points = strided ? 49 : 16,
             outs = strided ? 3 : 2;
-    p->weight_floats = (strided ? 25 : 16) * p->taps * p->channels * columns;
-    // all of them are read for each worker's squares, from memory where they are many
-    int64_t most = strided                           ? MR_WINOGRAD_SQUARES / 2
+    p->pairs = pairs_pay(p);
+    p->weight_floats = (strided ? 25 : 16) * (p->pairs ? 4 : p->taps) * p->channels * columns;
+    // all of them are read for each part, from memory where they are many
+    int64_t most = strided                           ? MR_WINOGRAD_SQUARES / (p->pairs ? 1 : 2)
                    : p->weight_floats > WEIGHTS_MANY ? MR_WINOGRAD_MORE
                                                      : MR_WINOGRAD_SQUARES;
-    // squares of whole frames, or even parts of one: what lies outside in time is then left out
-    int64_t frame = MR_MAX((p->out[1] + outs - 1) / outs * ((p->out[2] + outs - 1) / outs), 1);
-    int64_t parts = (frame + most - 1) / most;
-    p->tiles = frame > most ? (frame + parts - 1) / parts : most / frame * frame;
-    p->rows = (p->tiles + WIDEST_TILE_ROWS - 1) / WIDEST_TILE_ROWS * WIDEST_TILE_ROWS;
+    // whole frames, or even parts of one: what lies outside in time is then left out
+    int64_t frame = MR_MAX(ceil_of(p->out[1], outs) * ceil_of(p->out[2], outs), 1);
+    p->parts = ceil_of(frame, most);
+    p->group = frame > most ? frame : most / frame * frame;
+    p->rows = ceil_of(ceil_of(p->group, p->parts), WIDEST_TILE_ROWS) * WIDEST_TILE_ROWS;
+    p->tiles = MR_MIN(p->rows, p->group);
+    int64_t sums = p->pairs ? 2 : 1;
     p->own_floats =
-        points * (p->rows * (p->channels + columns + 2 * MR_WINOGRAD_GAP) + 10 * MR_WINOGRAD_GAP);
+        points * (p->rows * (p->channels + sums * columns + (1 + sums) * MR_WINOGRAD_GAP) +
+                  (1 + sums) * 5 * MR_WINOGRAD_GAP);
     return true;
 }
 

@@ -426,6 +426,15 @@ VF_INLINE void vf_put(void *p, int64_t i, float x, mr_dtype t)
 static __attribute__((noinline, unused)) vf vf_ld_apart(const void *p, int64_t i, int64_t step,
                                                         int64_t n, mr_dtype t)
 {
+#if defined(__AVX512F__)
+    enum { FAR = 1 << 26 }; // elements that 32 bits count
+    if (t == MR_F32 && step > -FAR && step < FAR) {
+        __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        return _mm512_mask_i32gather_ps(_mm512_setzero_ps(), vf_mask(n),
+                                        _mm512_mullo_epi32(lane, _mm512_set1_epi32((int)step)),
+                                        (const float *)p + i, sizeof(float));
+    }
+#endif
     float x[VF_LANES] = {0};
     for (int64_t k = 0; k < n; k++)
         x[k] = vf_get(p, i + k * step, t);

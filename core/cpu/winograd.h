@@ -6,8 +6,7 @@
 #include "cpu/conv.h"
 
 // floats between the ends and beginnings of rows in a worker's memory; squares of outputs that it
-// does at once, and where weights are many; half as many
-// of the larger ones
+// does at once, and of the smaller ones where weights are many
 enum { MR_WINOGRAD_GAP = 16, MR_WINOGRAD_SQUARES = 96, MR_WINOGRAD_MORE = 192 };
 
 /* A convolution of what is read into what is written, and the memory of its run: x into y, or for
@@ -18,10 +17,12 @@ typedef struct mr_winograd_plan {
     int64_t w_filter, w_channel;                   /* elements between those of the weights */
     int64_t step;                                  /* frames between those of outputs */
     bool strided;                                  /* steps of 2 x 2; else of 1 x 1 */
+    bool pairs;                                    /* fewer products in time, too */
     bool turned;                                   /* taps are counted from the last */
     mr_dtype type;
     int threads;
-    int64_t tiles, rows;               /* squares of outputs that a worker does at once; room */
+    int64_t group, parts;              /* squares of whole frames; parts of each such group */
+    int64_t tiles, rows;               /* squares of a part, which a worker does at once; room */
     int64_t weight_floats, own_floats; /* of the workspace: once; per worker */
 } mr_winograd_plan;
 

@@ -3,13 +3,15 @@
  * convolutional neural networks" (2015). The gradient of x is such a convolution too, of y with the
  * kernel turned round. Forward steps of 2 x 2 take 49 products in place of 81 for a square of 3 x 3
  * outputs: along an axis the even inputs meet the outer taps by F(3, 2), the odd ones the middle
- * tap.
+ * tap. Three taps of time take 4 rounds of products in place of 6 for a pair of frames, by F(2, 3),
+ * where that is less than the taps that read what is inside; else each tap is a round.
  *
- * Per run the weights become matrices for each tap of time, [16 or 25][C][filters]. Then each
- * member of the team takes `tiles` squares at a time: their 4 x 4 or 7 x 7 inputs become as many
- * rows of channels, these are multiplied with the matrices, tap after tap of time, and the sums
- * become outputs. All of that stays in the member's cache; nothing of it depends on the team. Sums
- * are f32; the error is about twice that of the plain sum. Licence: Apache-2.0 */
+ * Per run the weights become matrices for each round, [16 or 25][C][filters]. Then each member of
+ * the team takes `tiles` squares at a time: their 4 x 4 or 7 x 7 inputs become as many rows of
+ * channels, these are multiplied with the matrices, round after round, and the sums become outputs.
+ * All of that stays in the member's cache; nothing of it depends on the team. Sums are f32; the
+ * error is about twice that of the plain sum, with pairs of frames three times.
+ * Licence: Apache-2.0 */
 #include "cpu/cpu.h"
 #include "cpu/tile.h"
 #include "cpu/winograd.h"
@@ -19,7 +21,7 @@ enum { MOST = 7, FETCH = TILE_FETCH(MR_WINOGRAD_SQUARES) };
 typedef struct job {
     mr_winograd_plan p;
     const mr_winograd_call *call;
-    float *weights;  /* [frames of the kernel][matrices][panels][C][TILE_COLUMNS] */
+    float *weights;  /* [rounds][matrices][panels][C][TILE_COLUMNS] */
     float *own;      /* per worker: inputs, then sums */
     int64_t columns; /* filters, filled up to whole panels */
 } job;
@@ -78,45 +80,63 @@ VF_INLINE void turn_taps(vf a, vf b, vf c, vf *out, int step, bool strided)
     out[step] = ends, out[2 * step] = (a - c) * half, out[4 * step] = b;
 }
 
-/* One panel of filters at one tap of time. */
-VF_INLINE void turn_panel(const job *j, int64_t tap, int64_t panel, bool strided, mr_dtype t)
+/* The taps of a picture at one of time, of a vector of filters from `filter` on. */
+VF_INLINE void load_taps(const job *j, vf *w, int64_t filter, int64_t c, int64_t tap, mr_dtype t)
 {
     const mr_winograd_plan *p = &j->p;
-    int64_t size = p->channels * j->columns;
+    int64_t n = MR_MIN(p->filters - filter, (int64_t)VF_LANES),
+            at = filter * p->w_filter + c * p->w_channel;
+    for (int64_t k = 0; k < 9; k++) {
+        int64_t plain = tap * 9 + k, place = p->turned ? p->taps * 9 - 1 - plain : plain;
+        w[k] = n > 0 ? vf_ldx(j->call->w, at + place, p->w_filter, n, t) : vf_zero();
+    }
+}
+
+/* The taps of a picture in a round, as matrices from `to` on. */
+VF_INLINE void turn_picture(const job *j, const vf *w, float *to, bool strided)
+{
     const int along = along_of(strided);
-    float *to = j->weights + tap * along * along * size + panel * p->channels * TILE_COLUMNS;
-    for (int64_t c = 0; c < p->channels; c++)
-        for (int64_t v = 0; v < TILE_COLUMNS; v += VF_LANES) {
-            int64_t filter = panel * TILE_COLUMNS + v;
-            int64_t n = MR_MIN(p->filters - filter, (int64_t)VF_LANES);
-            int64_t at = filter * p->w_filter + c * p->w_channel;
-            vf w[9], half[15], u[25];
-            for (int64_t k = 0; k < 9; k++) {
-                int64_t plain = tap * 9 + k, place = p->turned ? p->taps * 9 - 1 - plain : plain;
-                w[k] = n > 0 ? vf_ldx(j->call->w, at + place, p->w_filter, n, t) : vf_zero();
-            }
-            for (int i = 0; i < 3; i++)
-                turn_taps(w[i], w[3 + i], w[6 + i], half + i, 3, strided);
-            for (int i = 0; i < along; i++)
-                turn_taps(half[3 * i], half[3 * i + 1], half[3 * i + 2], u + along * i, 1, strided);
-            for (int k = 0; k < along * along; k++)
-                vf_store(to + k * size + c * TILE_COLUMNS + v, u[k]);
+    vf half[15], u[25];
+    for (int i = 0; i < 3; i++)
+        turn_taps(w[i], w[3 + i], w[6 + i], half + i, 3, strided);
+    for (int i = 0; i < along; i++)
+        turn_taps(half[3 * i], half[3 * i + 1], half[3 * i + 2], u + along * i, 1, strided);
+    for (int k = 0; k < along * along; k++)
+        vf_store(to + k * j->p.channels * j->columns, u[k]);
+}
+
+/* One panel of filters. */
+VF_INLINE void turn_panel(const job *j, int64_t panel, bool strided, mr_dtype t)
+{
+    const mr_winograd_plan *p = &j->p;
+    int64_t round = matrices_of(p) * p->channels * j->columns;
+    for (int64_t i = 0; i < p->channels * 2; i++) {
+        int64_t c = i / 2, v = i % 2 * VF_LANES, filter = panel * TILE_COLUMNS + v;
+        float *to = j->weights + (panel * p->channels + c) * TILE_COLUMNS + v;
+        vf w[3 * 9], of_round[4 * 9];
+        for (int64_t tap = 0; tap < p->taps; tap++) {
+            load_taps(j, p->pairs ? w + tap * 9 : w, filter, c, tap, t);
+            if (!p->pairs)
+                turn_picture(j, w, to + tap * round, strided);
         }
+        for (int k = 0; k < 9 && p->pairs; k++)
+            turn_taps(w[k], w[9 + k], w[18 + k], of_round + k, 9, false);
+        for (int k = 0; k < 4 && p->pairs; k++)
+            turn_picture(j, of_round + 9 * k, to + k * round, strided);
+    }
 }
 
 static void turn_weights(void *user, int64_t begin, int64_t end, int worker)
 {
     (void)worker;
     const job *j = user;
-    for (int64_t i = begin; i < end; i++) {
-        int64_t panels = j->columns / TILE_COLUMNS;
+    for (int64_t i = begin; i < end; i++)
         if (j->p.strided)
-            turn_panel(j, i / panels, i % panels, true, j->p.type);
+            turn_panel(j, i, true, j->p.type);
         else if (j->p.type == MR_BF16)
-            turn_panel(j, i / panels, i % panels, false, MR_BF16);
+            turn_panel(j, i, false, MR_BF16);
         else
-            turn_panel(j, i / panels, i % panels, false, MR_F32);
-    }
+            turn_panel(j, i, false, MR_F32);
 }
 
 /* ---- inputs: B' x B ---- */
@@ -138,61 +158,92 @@ VF_INLINE void turn_line(vf *x, int step, bool strided)
     x[4 * step] = one, x[5 * step] = three, x[6 * step] = five;
 }
 
-/* A square of outputs: which picture and frame, and its first row and column. */
+/* A square of outputs: its sample and frame, of a pair the first, and its first row and column. */
 typedef struct square {
     int64_t batch, t, h, w;
 } square;
 
+static int64_t ceil_of(int64_t n, int64_t of)
+{
+    return (n + of - 1) / of;
+}
+
+/* Frames of outputs that are computed together. */
+static int64_t together(const mr_winograd_plan *p)
+{
+    return p->pairs ? 2 : 1;
+}
+
 static square square_of(const mr_winograd_plan *p, int64_t i)
 {
-    int64_t outs = outs_of(p->strided), across = (p->out[2] + outs - 1) / outs,
-            down = (p->out[1] + outs - 1) / outs;
+    int64_t outs = outs_of(p->strided), across = ceil_of(p->out[2], outs),
+            frame = across * ceil_of(p->out[1], outs), along = ceil_of(p->out[0], together(p));
     return (square){.w = i % across * outs,
-                    .h = i / across % down * outs,
-                    .t = i / (across * down) % p->out[0],
-                    .batch = i / (across * down * p->out[0])};
+                    .h = i % frame / across * outs,
+                    .t = i / frame % along * together(p),
+                    .batch = i / (frame * along)};
 }
 
-/* The frame of the input that a square reads at a tap of time. */
-static int64_t frame_of(const mr_winograd_plan *p, square q, int64_t tap)
+/* What a round of products reads, and what its sums are added to: frame `plus` and, if it is not
+ * negative, `sign` times frame `other`, both counted from the first that the kernel reads; `add`
+ * has the sign for each frame of outputs. */
+typedef struct round_spec {
+    int plus, other;
+    float sign, add[2];
+} round_spec;
+
+static round_spec round_of(const mr_winograd_plan *p, int64_t i)
 {
-    return q.t * p->step - p->before[0] + tap;
+    static const round_spec of_pair[] = {
+        {0, 2, -1, {1, 0}}, {1, 2, 1, {1, 1}}, {2, 1, -1, {1, -1}}, {1, 3, -1, {0, -1}}};
+    return p->pairs ? of_pair[i] : (round_spec){(int)i, -1, 0, {1, 0}};
 }
 
-/* Whether one of some squares has inputs at a tap of time. */
-static bool reads(const mr_winograd_plan *p, int64_t begin, int64_t end, int64_t tap)
+static int64_t rounds_of(const mr_winograd_plan *p)
+{
+    return p->pairs ? 4 : p->taps;
+}
+
+/* The frame of the input that a square reads as the i-th; -1 if it lies outside. */
+static int64_t frame_of(const mr_winograd_plan *p, square q, int i)
+{
+    int64_t t = q.t * p->step - p->before[0] + i;
+    return i >= 0 && t >= 0 && t < p->in[0] ? t : -1;
+}
+
+/* Whether one of some squares has inputs in a round. */
+static bool reads(const mr_winograd_plan *p, int64_t begin, int64_t end, const round_spec *r)
 {
     for (int64_t i = begin; i < end; i++) {
-        int64_t t = frame_of(p, square_of(p, i), tap);
-        if (t >= 0 && t < p->in[0])
+        square q = square_of(p, i);
+        if (frame_of(p, q, r->plus) >= 0 || frame_of(p, q, r->other) >= 0)
             return true;
     }
     return false;
 }
 
-/* The inputs of square `i` at a tap of time, as row `i` of a matrix for each point. */
-VF_INLINE void turn_inputs(const job *j, float *to, square q, int64_t tap, bool strided,
+/* The inputs of a square in a round, as a row of a matrix for each point. */
+VF_INLINE void turn_inputs(const job *j, float *to, square q, const round_spec *r, bool strided,
                            mr_dtype type)
 {
     const mr_winograd_plan *p = &j->p;
     const int side = side_of(strided), step = strided ? 2 : 1;
-    int64_t C = p->channels, size = matrix_of(p, C), t = frame_of(p, q, tap),
-            h = q.h * step - p->before[1], w = q.w * step - p->before[2];
-    if (t < 0 || t >= p->in[0]) {
-        for (int64_t k = 0; k < side * side; k++)
-            memset(to + k * size, 0, (size_t)C * sizeof *to);
-        return;
-    }
+    int64_t C = p->channels, size = matrix_of(p, C), plus = frame_of(p, q, r->plus),
+            other = frame_of(p, q, r->other), h = q.h * step - p->before[1],
+            w = q.w * step - p->before[2], frame = p->in[1] * p->in[2] * C,
+            at = q.batch * p->in[0] * frame + (h * p->in[2] + w) * C;
     bool inside = h >= 0 && h + side <= p->in[1] && w >= 0 && w + side <= p->in[2];
-    int64_t at = (((q.batch * p->in[0] + t) * p->in[1] + h) * p->in[2] + w) * C;
+    vf sign = vf_set(r->sign);
     for (int64_t c = 0; c < C; c += VF_LANES) {
         vf x[MOST * MOST];
         for (int64_t k = 0; k < side * side; k++) {
-            int64_t row = k / side, column = k % side;
+            int64_t row = k / side, column = k % side,
+                    from = at + (row * p->in[2] + column) * C + c;
             bool there = inside || (h + row >= 0 && h + row < p->in[1] && w + column >= 0 &&
                                     w + column < p->in[2]);
-            x[k] = there ? vf_ld(j->call->from, at + (row * p->in[2] + column) * C + c, type)
-                         : vf_zero();
+            x[k] = there && plus >= 0 ? vf_ld(j->call->from, from + plus * frame, type) : vf_zero();
+            if (there && other >= 0)
+                x[k] = vf_fma(sign, vf_ld(j->call->from, from + other * frame, type), x[k]);
         }
         for (int i = 0; i < side; i++)
             turn_line(x + i, side, strided);
@@ -205,24 +256,38 @@ VF_INLINE void turn_inputs(const job *j, float *to, square q, int64_t tap, bool 
 
 /* ---- the products ---- */
 
-/* c[TILE_ROWS][TILE_COLUMNS] = the product, + c if `add`; rows of A are a_row apart, those of c
- * c_row. Out of line: among the values of the loops around it the sums would not stay in registers.
- */
-static __attribute__((noinline)) void multiply(const tile_operands *o, int64_t a_row, float *c,
-                                               int64_t c_row, bool add)
+/* Sums of a frame of outputs that a product is added to: `sign` times it, in place of what is there
+ * if they have not begun. NULL: nowhere. */
+typedef struct target {
+    float *sums, sign;
+    bool begun;
+} target;
+
+/* A product of TILE_ROWS x TILE_COLUMNS, added at `at` of two targets; rows of A are a_row apart,
+ * those of sums `row`. Out of line: among the values of the loops around it the sums would not stay
+ * in registers. */
+static __attribute__((noinline)) void multiply(const tile_operands *o, int64_t a_row,
+                                               const target *add, int64_t at, int64_t row)
 {
     vf sum[TILE_ROWS][2];
+    // sums come from memory where they are many
+    for (const target *t = add; t < add + 2; t++)
+        for (int i = 0; i < TILE_ROWS && t->sums; i++)
+            for (int v = 0; v < 2; v++)
+                __builtin_prefetch(t->sums + at + i * row + v * VF_LANES, 1);
     tile_sums(sum, o, a_row, 1, FETCH);
-    for (int i = 0; i < TILE_ROWS; i++)
-        for (int v = 0; v < 2; v++) {
-            float *to = c + i * c_row + v * VF_LANES;
-            vf_store(to, sum[i][v] + (add ? vf_load(to) : vf_zero()));
-        }
+    for (const target *t = add; t < add + 2; t++)
+        for (int i = 0; i < TILE_ROWS && t->sums; i++)
+            for (int v = 0; v < 2; v++) {
+                float *to = t->sums + at + i * row + v * VF_LANES;
+                vf_store(to,
+                         vf_fma(vf_set(t->sign), sum[i][v], t->begun ? vf_load(to) : vf_zero()));
+            }
 }
 
-/* Rows of `inputs` times one matrix of weights, panel by panel. */
-static void products(const job *j, const float *inputs, const float *weights, float *sums,
-                     int64_t rows, bool add)
+/* Rows of `inputs` times one matrix of weights, panel by panel, to `at` of the targets. */
+static void products(const job *j, const float *inputs, const float *weights, const target *add,
+                     int64_t at, int64_t rows)
 {
     int64_t C = j->p.channels, a_row = row_of(C), c_row = row_of(j->columns);
     for (int64_t q = 0; q < j->columns; q += TILE_COLUMNS, weights += C * TILE_COLUMNS) {
@@ -230,7 +295,7 @@ static void products(const job *j, const float *inputs, const float *weights, fl
         // rows past the last square are rubbish, multiplied and not read
         for (int64_t i = 0; i < rows; i += TILE_ROWS, o.next += C / TILE_UNROLL * FETCH) {
             o.a = inputs + i * a_row;
-            multiply(&o, a_row, sums + i * c_row + q, c_row, add);
+            multiply(&o, a_row, add, at + i * c_row + q, c_row);
         }
     }
 }
@@ -251,12 +316,14 @@ VF_INLINE void sum_line(const vf *m, int step, vf *out, int out_step, bool strid
     out[2 * out_step] = both - m[3 * step] + m[6 * step];
 }
 
-VF_INLINE void turn_outputs(const job *j, const float *sums, square q, bool strided, mr_dtype type)
+/* The outputs of a square in frame t. */
+VF_INLINE void turn_outputs(const job *j, const float *sums, square q, int64_t t, bool strided,
+                            mr_dtype type)
 {
     const mr_winograd_plan *p = &j->p;
     const int side = side_of(strided), outs = outs_of(strided);
-    int64_t size = matrix_of(p, j->columns), K = p->filters;
-    int64_t at = (((q.batch * p->out[0] + q.t) * p->out[1] + q.h) * p->out[2] + q.w) * K;
+    int64_t size = matrix_of(p, j->columns), K = p->filters,
+            at = (((q.batch * p->out[0] + t) * p->out[1] + q.h) * p->out[2] + q.w) * K;
     for (int64_t f = 0; f < K; f += VF_LANES) {
         int64_t n = MR_MIN(K - f, (int64_t)VF_LANES);
         vf m[MOST * MOST], half[3 * MOST], y[3];
@@ -281,24 +348,33 @@ VF_INLINE void squares(const job *j, int64_t begin, int64_t end, float *inputs, 
 {
     const mr_winograd_plan *p = &j->p;
     int64_t from = matrix_of(p, p->channels), to = matrix_of(p, j->columns), n = end - begin,
-            matrix = p->channels * j->columns, points = points_of(p);
-    float *sums = inputs + points * from;
-    bool begun = false;
-    for (int64_t tap = 0; tap < p->taps; tap++) {
+            matrix = p->channels * j->columns, points = points_of(p), rounds = rounds_of(p);
+    float *sums[] = {inputs + points * from, inputs + points * (from + to)};
+    bool begun[2] = {false};
+    for (int64_t i = 0; i < rounds; i++) {
+        round_spec r = round_of(p, i);
         // frames before the first and behind the last add nothing, unless there is nothing else
-        if (!reads(p, begin, end, tap) && (begun || tap < p->taps - 1))
+        bool needed = !begun[0] && i == rounds - 1 - p->pairs;
+        needed |= !begun[1] && p->pairs && i == rounds - 1;
+        if (!needed && !reads(p, begin, end, &r))
             continue;
-        for (int64_t i = 0; i < n; i++)
-            turn_inputs(j, inputs + i * row_of(p->channels), square_of(p, begin + i), tap, strided,
+        for (int64_t k = 0; k < n; k++)
+            turn_inputs(j, inputs + k * row_of(p->channels), square_of(p, begin + k), &r, strided,
                         type);
+        target add[2];
+        for (int k = 0; k < 2; k++) {
+            add[k] = (target){r.add[k] != 0 ? sums[k] : NULL, r.add[k], begun[k]};
+            begun[k] |= r.add[k] != 0;
+        }
         for (int64_t k = 0; k < points; k++)
             products(j, inputs + k * from,
-                     j->weights + (tap * matrices_of(p) + matrix_at(p, k)) * matrix, sums + k * to,
-                     n, begun);
-        begun = true;
+                     j->weights + (i * matrices_of(p) + matrix_at(p, k)) * matrix, add, k * to, n);
     }
-    for (int64_t i = 0; i < n; i++)
-        turn_outputs(j, sums + i * row_of(j->columns), square_of(p, begin + i), strided, type);
+    for (int64_t i = 0; i < n; i++) {
+        square q = square_of(p, begin + i);
+        for (int64_t k = 0; k < together(p) && q.t + k < p->out[0]; k++)
+            turn_outputs(j, sums[k] + i * row_of(j->columns), q, q.t + k, strided, type);
+    }
 }
 
 #define SQUARES(name, strided)                                                                     \
@@ -313,25 +389,33 @@ VF_INLINE void squares(const job *j, int64_t begin, int64_t end, float *inputs, 
 SQUARES(squares_of_2, false)
 SQUARES(squares_of_3, true)
 
-static void some_squares(void *user, int64_t begin, int64_t end, int worker)
+/* Squares of all samples. */
+static int64_t squares_of(const mr_winograd_plan *p)
+{
+    int64_t outs = outs_of(p->strided);
+    return p->batch * ceil_of(p->out[0], together(p)) * ceil_of(p->out[1], outs) *
+           ceil_of(p->out[2], outs);
+}
+
+/* Parts begin .. end: `parts` of them in each group of squares. */
+static void some_parts(void *user, int64_t begin, int64_t end, int worker)
 {
     const job *j = user;
-    float *own = j->own + worker * j->p.own_floats;
-    if (j->p.strided)
-        squares_of_3(j, begin, end, own);
-    else
-        squares_of_2(j, begin, end, own);
+    const mr_winograd_plan *p = &j->p;
+    float *own = j->own + worker * p->own_floats;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t group = i / p->parts * p->group, first = group + i % p->parts * p->tiles,
+                last = MR_MIN(MR_MIN(first + p->tiles, group + p->group), squares_of(p));
+        (p->strided ? squares_of_3 : squares_of_2)(j, first, last, own);
+    }
 }
 
 void MR_CAT3(mr_winograd, _, MR_ISA)(const mr_winograd_plan *p, const mr_winograd_call *call)
 {
     job j = {.p = *p, .call = call, .weights = call->workspace};
-    int64_t panels = (p->filters + TILE_COLUMNS - 1) / TILE_COLUMNS;
+    int64_t panels = ceil_of(p->filters, TILE_COLUMNS);
     j.columns = panels * TILE_COLUMNS;
     j.own = j.weights + p->weight_floats;
-    mr_cpu_for(p->taps * panels, 1, p->threads, turn_weights, &j);
-    int64_t outs = outs_of(p->strided), all = p->batch * p->out[0] *
-                                              ((p->out[1] + outs - 1) / outs) *
-                                              ((p->out[2] + outs - 1) / outs);
-    mr_cpu_for(all, p->tiles, p->threads, some_squares, &j);
+    mr_cpu_for(panels, 1, p->threads, turn_weights, &j);
+    mr_cpu_for(ceil_of(squares_of(p), p->group) * p->parts, 1, p->threads, some_parts, &j);
 }

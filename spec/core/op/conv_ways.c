@@ -151,6 +151,10 @@ static const row rows[] = {
     // steps of 2 x 2: squares that reach past every edge, frames outside, more zeros than are read
     {"fewer products", {5, 20, 17}, {3, 3, 3}, {1, 2, 2}, {2, 1, 1}, {0, 1, 1}, 64, 80, 1},
     {"fewer products", {4, 9, 32}, {2, 3, 3}, {2, 2, 2}, {1, 0, 3}, {2, 4, 0}, 80, 64, 1},
+    // pairs of frames: an odd number of them, steps of 2 x 2, zeros before, behind and beyond
+    {"fewer products", {7, 6, 9}, {3, 3, 3}, {1, 1, 1}, {2, 1, 1}, {0, 1, 1}, 48, 32, 1},
+    {"fewer products", {4, 7, 8}, {3, 3, 3}, {1, 2, 2}, {1, 1, 1}, {1, 1, 1}, 64, 80, 1},
+    {"fewer products", {9, 4, 5}, {3, 3, 3}, {1, 1, 1}, {4, 1, 1}, {4, 1, 1}, 32, 48, 1},
 };
 
 int main(void)
