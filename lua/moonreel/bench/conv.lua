@@ -2,6 +2,7 @@
 -- PyTorch's, channels last in both.
 -- @module moonreel.bench.conv
 local E = require "moonreel.core.exec"
+local base = require "moonreel.core.base"
 local core = require "moonreel.core.bench"
 local kernels = require "moonreel.bench.kernels"
 local paired = require "moonreel.bench.paired"
@@ -84,16 +85,70 @@ local function kernel_row(row)
       table.unpack(row.kernel)}, {"", row.filters}}}
 end
 
--- of rates, what a machine that does nothing else would give
-local function best(rates) return math.max(table.unpack(rates)) end
+-- the quickest of runs for some seconds, after a first: what a machine that does nothing else gives
+local function quickest(run, seconds)
+  local least, start = math.huge, base.now_s()
+  repeat
+    local begin = base.now_s()
+    run()
+    local stop = base.now_s()
+    least = math.min(least, stop - begin)
+  until stop - start >= seconds
+  return least
+end
+
+--- What each layer aims at: how many times as fast as PyTorch in f32. A processor's products of
+-- bf16 take half the time of f32's by AVX-512 BF16, by AMX an eighth; without either bf16 is
+-- computed in f32. PyTorch's own bf16 is no measure: where it is at the peak nothing is faster.
+---@param dtype string
+---@param facts table  amx, bf16: of a device
+---@return number|nil
+function conv.aim(dtype, facts)
+  if dtype == "f32" then
+    return 1.3
+  end
+  return facts.amx and 3 or facts.bf16 and 1.5 or nil
+end
+
+--- How many of the measured layers meet the aim of their dtype, and which do not.
+---@param rows table[]  of `conv.measure`
+---@param facts table
+---@return table[] verdicts  dtype, aim, layers, met, missed {name, ratio, peer_of_peak: PyTorch's
+---   share of the product peak}; of bf16 own_met: layers that are as much faster than PyTorch in
+---   bf16, too
+function conv.verdicts(rows, facts)
+  local list, of = {}, {}
+  for _, row in ipairs(rows) do
+    local f32_ratio = row.dtype == "f32" and row.ratio or row.f32_ratio
+    local aim = conv.aim(row.dtype, facts)
+    if f32_ratio and aim then
+      local v = of[row.dtype]
+      if not v then
+        v = {dtype = row.dtype, aim = aim, layers = 0, met = 0, missed = {},
+          own_met = row.dtype ~= "f32" and 0 or nil}
+        of[row.dtype], list[#list + 1] = v, v
+      end
+      v.layers = v.layers + 1
+      if f32_ratio >= aim then
+        v.met = v.met + 1
+      else
+        v.missed[#v.missed + 1] = {name = row.name, ratio = f32_ratio,
+          peer_of_peak = row.of_peak * row.seconds / row.peer_seconds}
+      end
+      v.own_met = v.own_met and v.own_met + (row.ratio >= aim and 1 or 0)
+    end
+  end
+  return list
+end
 
 --- Measure every row.
 ---@param options table  threads, dtype, seconds, layer: of `conv.named`
----@param ask function|nil  ask(row, dtype, machine) -> seconds of PyTorch or nil, called after each
+---@param ask function|nil  ask(row, machine) -> seconds of PyTorch or nil, called after each
 ---@return table rows    name, what, x, filters, dtype, flop, bytes, seconds, tflops, of_peak;
----   peer_seconds, and ratio: of the best windows before and behind PyTorch's to its best run;
----   of bf16 f32_ratio, too: to PyTorch's run in f32, where that was measured
+---   peer_seconds, and ratio: of PyTorch's quickest run to ours before and behind it; of bf16
+---   f32_ratio, too: of its quickest in f32
 ---@return table machine isa, threads
+---@return table[] verdicts  of `conv.verdicts`
 function conv.measure(options, ask)
   local device <close> = E.device("cpu", options.threads or 0)
   local facts, out, f32_seconds = device:facts(), {}, {}
@@ -117,16 +172,17 @@ function conv.measure(options, ask)
           flop = cost.flop, bytes = cost.bytes, seconds = 1 / runs_per_s,
           tflops = cost.flop * runs_per_s * 1e-12,
           of_peak = cost.flop * 1e-12 * paired.ratio(got[2], got[1])}
+        local least = quickest(run, options.seconds / 20)
         measured.peer_seconds = ask and ask(measured, machine)
         if measured.peer_seconds then
-          local again = paired.rounds({function() return paired.rate(run, window) end},
-            options.seconds / 20)
-          local fastest = math.max(best(got[2]), best(again[1]))
-          measured.ratio = measured.peer_seconds * fastest
+          least = math.min(least, quickest(run, options.seconds / 20))
+          measured.ratio = measured.peer_seconds / least
           if dtype == "f32" then
             f32_seconds[row] = measured.peer_seconds
-          elseif f32_seconds[row] then
-            measured.f32_ratio = f32_seconds[row] * fastest
+          else
+            local f32 = f32_seconds[row]
+              or ask(setmetatable({dtype = "f32"}, {__index = measured}), machine)
+            measured.f32_ratio = f32 and f32 / least
           end
         end
         return measured
@@ -134,7 +190,7 @@ function conv.measure(options, ask)
       out[#out + 1] = one
     end
   end
-  return out, machine
+  return out, machine, conv.verdicts(out, facts)
 end
 
 return conv

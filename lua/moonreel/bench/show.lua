@@ -164,8 +164,8 @@ function runs.conv(o)
     missing = reason
     return answer and answer.seconds
   end
-  local rows, machine = require("moonreel.bench.conv").measure(o, o.peer and ask or nil)
-  return {conv = rows, machine = machine, peer_missing = missing}, function()
+  local rows, machine, verdicts = require("moonreel.bench.conv").measure(o, o.peer and ask or nil)
+  return {conv = rows, machine = machine, verdicts = verdicts, peer_missing = missing}, function()
     print(("conv: %s, %d threads; ratio: PyTorch's seconds to ours, channels last in both; to f32: "
       .. "of PyTorch in f32 to ours in bf16"):format(machine.isa, machine.threads))
     local function digits(f) return function(v) return v and (f):format(v) or "-" end end
@@ -179,6 +179,17 @@ function runs.conv(o)
       {key = "peer_seconds", title = "PyTorch", right = true, format = digits("%.5f")},
       {key = "ratio", right = true, format = digits("%.2f")},
       {key = "f32_ratio", title = "to f32", right = true, format = digits("%.2f")}}, rows)
+    for _, v in ipairs(verdicts) do
+      print(("  %s: %d of %d layers at least %.1f times as fast as PyTorch in f32, the aim: %s")
+        :format(v.dtype, v.met, v.layers, v.aim, v.met == v.layers and "met" or "MISSED"))
+      for _, miss in ipairs(v.missed) do
+        print(("    %s: %.2f, PyTorch at %.2f of the product peak"):format(miss.name, miss.ratio,
+          miss.peer_of_peak))
+      end
+      if v.own_met then
+        print(("    %d at least as many times as fast as PyTorch in %s"):format(v.own_met, v.dtype))
+      end
+    end
     say_peer({peer_missing = missing})
   end
 end

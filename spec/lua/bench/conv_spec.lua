@@ -17,8 +17,17 @@ describe("convolutions", function()
       return 3 * row.seconds
     end)
     assert.same({"pictures f32 1", "dc_ae f32 1"}, asked)
+    -- bf16 is held beside f32, too
+    asked = {}
+    local narrow = conv.measure({threads = 1, seconds = 0.01, dtype = "bf16", layer = "dc_ae"},
+      function(row)
+        asked[#asked + 1] = row.what .. " " .. row.dtype
+        return row.dtype == "f32" and 6 * row.seconds or 3 * row.seconds
+      end)
+    assert.same({"dc_ae bf16", "dc_ae f32"}, asked)
+    assert.near(2, narrow[1].f32_ratio / narrow[1].ratio, 1e-9)
     for _, row in ipairs(found) do
-      -- the best windows of ours are no slower than their median
+      -- the quickest run of ours is no slower than their median
       assert.is_true(row.ratio >= 2.999, row.ratio)
       assert.is_true(row.of_peak > 0 and row.tflops > 0)
     end
@@ -31,5 +40,23 @@ describe("convolutions", function()
     assert.has_error(function()
       require("moonreel.cli.bench").run{"conv", "--layer", "hunyuen"}
     end)
+  end)
+
+  it("counts the convolutions that meet their aims, all beside PyTorch in f32", function()
+    local verdicts = require("moonreel.bench.conv").verdicts
+    local function row(name, dtype, ratio, f32_ratio)
+      return {name = name, dtype = dtype, ratio = ratio, f32_ratio = f32_ratio, of_peak = 0.5,
+        seconds = 0.5, peer_seconds = ratio and 1}
+    end
+    local function missed(name, ratio) return {name = name, ratio = ratio, peer_of_peak = 0.25} end
+    -- of c there is no PyTorch
+    local rows = {row("a", "f32", 1.3), row("b", "f32", 1.29), row("c", "f32"),
+      row("a", "bf16", 0.9, 1.6), row("b", "bf16", 3.5, 4)}
+    local f32 = {dtype = "f32", aim = 1.3, layers = 2, met = 1, missed = {missed("b", 1.29)}}
+    local bf16 = {dtype = "bf16", aim = 1.5, layers = 2, met = 2, missed = {}, own_met = 1}
+    assert.same({f32, bf16}, verdicts(rows, {bf16 = true}))
+    bf16.aim, bf16.met, bf16.missed = 3, 1, {missed("a", 1.6)}
+    assert.same({f32, bf16}, verdicts(rows, {bf16 = true, amx = true}))
+    assert.same({f32}, verdicts(rows, {}))
   end)
 end)
