@@ -4,20 +4,17 @@
 local about = require "moonreel.cache.about"
 local blame = require "moonreel.settings.blame"
 local buckets = require "moonreel.data.buckets"
-local cadence = require "moonreel.trainer.cadence"
-local collective = require "moonreel.plan.collective"
 local compiled = require "moonreel.plan.compiled"
 local conditions = require "moonreel.trainer.conditions"
 local figures = require "moonreel.plan.figures"
+local held = require "moonreel.plan.held"
 local lengths = require "moonreel.codec.lengths"
 local pipeline = require "moonreel.models.pipeline"
 local readers = require "moonreel.settings.readers"
 local recompute = require "moonreel.trainer.recompute"
 local renders = require "moonreel.plan.renders"
-local schedule = require "moonreel.plan.schedule"
 local launched = require "moonreel.trainer.check"
-local sharing = require "moonreel.optim.ranks"
-local simulate = require "moonreel.plan.simulate"
+local seconds = require "moonreel.plan.seconds"
 
 local plan = {}
 
@@ -25,44 +22,17 @@ local plan = {}
 -- times as fast is worth a change.
 plan.bucket_sizes, plan.notable = { 8, 16, 32, 64, 128, 256, 512, 1024 }, 1.001
 
---- The kinds of bytes of one rank, in the order in which people read them: {key, title, where}.
-plan.kinds = {
-  { "weights", "weights", "device" }, { "frozen", "frozen weights", "device" },
-  { "encoders", "encoders", "device" }, { "gradients", "gradients", "device" },
-  { "masters", "master weights", "device" }, { "moments", "moments", "device" },
-  { "averages", "averages", "device" }, { "windows", "gathered weights", "device" },
-  { "arena", "activations and workspace", "device" },
-  { "encoding", "encoders at work", "device" },
-  { "slots", "inputs, results, constants", "device" },
-  { "reserve", "libraries and communication", "device" },
-  { "pinned", "activations moved to the host, inputs on their way", "host" },
-  { "offloaded", "what the optimizer keeps", "host" },
-  { "slabs", "decoded batches", "host" }, { "snapshots", "checkpoint buffers", "host" },
-  { "graphs", "graphs and steps", "host" }, { "program", "the program itself", "host" },
-  { "decoders", "processes that decode", "host" },
-}
-
 -- names of ops, or of fields, in one note
 local MOST_NAMED = 6
 
--- what a process that decodes has for itself, beside pages of libraries that all share
-local DECODER_BYTES = 13e6
-
 -- ---- buckets ----
-
--- tokens of a bucket's batch
-local function tokens_of(models, b)
-  local size = models.pipe.autoencoder:latent(b.frames, b.height, b.width)
-  local frames, rows, cols = models.pipe.model:grid(size[2], size[3], size[4])
-  return b.batch * frames * rows * cols
-end
 
 -- of the aspects of one resolution and length only that with most tokens is compiled: the others
 -- have as many or a few less
 local function largest_aspects(models, list, carries)
   local by, out = {}, {}
   for _, b in ipairs(list) do
-    b.tokens = tokens_of(models, b)
+    b.tokens = seconds.tokens(models, b)
     local key = b.resolution .. " " .. b.frames
     local kept = by[key]
     if not kept then
@@ -113,223 +83,6 @@ local function buckets_of_table(settings)
     end
   end
   return list
-end
-
--- ---- bytes ----
-
--- the loader's ring: slabs of the largest batch (core/data/loader.c)
-local function slab_bytes(settings, list)
-  local largest = 0
-  for _, b in ipairs(list) do
-    largest = math.max(largest, b.batch * b.frames * 3 * b.height * b.width)
-  end
-  return math.max(settings.prefetch + 2, 4) * ((largest + 4095) // 4096 * 4096)
-end
-
--- elements that ranks send each other at once
-local function bucket_elements(settings, mesh, models)
-  local cut = sharing.cut(settings, mesh.ranks)
-  return cut and cut.elements or models.trained
-end
-
--- bytes of one rank that do not depend on the bucket
-local function fixed_bytes(settings, mesh, models, shares)
-  local m, bytes = mesh.machine, {}
-  for kind, value in pairs(shares.regions) do
-    bytes[kind] = value
-  end
-  bytes.encoders = models.encoders.weights
-  bytes.reserve = m.reserve_bytes
-  bytes.snapshots = models.job and 0 or cadence.buffer_bytes(settings, shares.saved)
-  bytes.program = m.cpu and m.program_bytes or 0
-  bytes.decoders = settings.num_workers * DECODER_BYTES
-  return bytes
-end
-
--- bytes of host memory that a step keeps inputs of blocks in, where the recipe allows fewer: both
-local function above_buffer(settings, step)
-  local most = settings.grad_ckpt_buffer_size or 0
-  local needs = step.memory.pinned
-  return most > 0 and needs > most and { needs = needs, has = most } or nil
-end
-
--- the total of a row and whether it fits: where the device is the host, both are one memory
-local function settle(row, m)
-  row.total = row.bytes.device + (m.cpu and row.bytes.host or 0)
-  row.fits = row.total <= m.memory_bytes and not row.above_buffer
-end
-
-local function sum(bytes, where)
-  local total = 0
-  for _, kind in ipairs(plan.kinds) do
-    total = total + (kind[3] == where and bytes[kind[1]] or 0)
-  end
-  return total
-end
-
--- what stays of a compiled shape for itself
-local function slots_of(memory)
-  return memory.inputs + memory.results + memory.consts
-end
-
--- the same on the host
-local function graphs_of(memory)
-  return memory.host - memory.staging + memory.staged
-end
-
--- what one rank holds while a bucket runs; arena and slots of the larger of micro-step and update
-local function bytes_of(fixed, step, update)
-  local bytes = {}
-  for key, value in pairs(fixed) do
-    bytes[key] = value
-  end
-  bytes.arena, bytes.windows = math.max(step.memory.arena, update.arena), 0
-  -- at the peak of a micro-step weights and gradients of others lie in the arena, too
-  if step.windows and step.memory.arena >= update.arena then
-    bytes.arena, bytes.windows = bytes.arena - step.windows - step.buckets, step.windows
-    bytes.gradients = bytes.gradients + step.buckets
-  end
-  bytes.slots = slots_of(step.memory) + slots_of(update)
-    + math.max(step.memory.landing, update.landing)
-  bytes.pinned = step.memory.pinned + step.memory.staged + update.staged + step.memory.ring
-  bytes.encoding = step.encoding
-  bytes.reserve = bytes.reserve or math.max(step.memory.library, update.library)
-  bytes.graphs = step.memory.host + update.host - update.staging
-  -- shares of what is cut for ranks end at whole bytes
-  for key, value in pairs(bytes) do
-    bytes[key] = math.ceil(value)
-  end
-  bytes.device, bytes.host = sum(bytes, "device"), sum(bytes, "host")
-  return bytes
-end
-
--- what programs of all buckets take beside that of one, within the recipe's bound: slots, graphs
-local function beside(kept, all, settings)
-  local share = math.min(1, settings.programs_bytes / (all.slots + all.graphs))
-  return math.max(0, share * all.slots - kept.slots), math.max(0, share * all.graphs - kept.graphs)
-end
-
--- Programs of all buckets stay, within the recipe's bound: each row counts those of the others, as
--- far as there is room for them. Returns bytes that programs may have, where that is less.
-local function keep_others(rows, settings, m)
-  local all, least = { slots = 0, graphs = 0 }, nil
-  for _, row in ipairs(rows) do
-    all.slots, all.graphs = all.slots + row.kept.slots, all.graphs + row.kept.graphs
-  end
-  for _, row in ipairs(rows) do
-    local bytes, kept = row.bytes, row.kept
-    local more_slots, more_graphs = beside(kept, all, settings)
-    local wanted, room = more_slots + (m.cpu and more_graphs or 0), m.memory_bytes - row.total
-    if wanted > room and room >= 0 then
-      more_slots, more_graphs = more_slots * room / wanted, more_graphs * room / wanted
-      least = math.min(least or math.huge, kept.slots + kept.graphs + more_slots + more_graphs)
-    end
-    bytes.slots = bytes.slots + math.floor(more_slots)
-    bytes.graphs = bytes.graphs + math.floor(more_graphs)
-    bytes.device, bytes.host = sum(bytes, "device"), sum(bytes, "host")
-    settle(row, m)
-  end
-  return least
-end
-
--- ---- seconds ----
-
--- how much longer the slowest rank takes; the integral behind it is done once for a number of ranks
-local known_slowest = {}
-local function slowest_of(ranks)
-  known_slowest[ranks] = known_slowest[ranks] or simulate.slowest(ranks, simulate.SIGMA)
-  return known_slowest[ranks]
-end
-
--- What ranks which share tokens or layers tell each other in a micro-step: seconds, and the bytes
--- that one sends. What the graph of a rank says is parted into near and far as attention is by
--- formula; ranks that share layers lie within a node. Layers of an autoencoder wait for each of
--- their many small messages.
--- Ref: reference parallelism 5 to 7.
-local function exchange_of(settings, mesh, models, b, step)
-  if mesh.sequence * mesh.layers == 1 or models.job then
-    return { seconds = 0, bytes = 0 }
-  end
-  local m, config = mesh.machine, models.pipe.model.config
-  local near, far = 1, 0
-  local together, clips = mesh.sequence * mesh.layers <= mesh.gpus, step.encode_talk.clips
-  if mesh.clips then
-    near, far = together and 1 or 0, together and 0 or 1
-  elseif mesh.sequence > 1 then
-    near, far = mesh:exchange(settings, config.num_heads, tokens_of(models, b), config.hidden_size)
-  end
-  near, far = step.sent * near / (near + far), step.sent * far / (near + far)
-  -- ranks that share tokens encode a part of the captions each
-  near = near + step.encode_talk.text.bytes / mesh.sequence + (together and clips.bytes or 0)
-  far = far + (together and 0 or clips.bytes)
-  local calls = clips.calls + (mesh.clips and step.calls or 0)
-  return { bytes = near + far, seconds = (near > 0 and near / m.node.link or 0)
-    + (far > 0 and far * mesh.gpus / m.network.cards / m.network.card or 0)
-    + (calls > 0 and calls * collective.call(m, together) or 0) }
-end
-
--- parts of a micro-step; inputs of blocks that wait in host memory go there beside the forward
--- pass and come back beside the backward pass, which last as long as that takes at the least
-local function micro_of(mesh, models, step, exchange)
-  local share, parts, s = mesh.sequence * mesh.layers, step.parts, {}
-  -- ranks that share a batch encode a part of it each, and read all that encodes it
-  s.encode = parts.encode / share + parts.read
-  for _, part in ipairs { "forward", "recompute", "backward" } do
-    s[part] = parts[part] / (models.job and share or 1)
-  end
-  s.away = mesh.machine.cpu and 0 or step.memory.pinned / mesh.machine.host.pcie
-  s.forward, s.backward = math.max(s.forward, s.away), math.max(s.backward, s.away - s.recompute)
-  s.exchange, s.exchange_bytes = exchange.seconds, exchange.bytes
-  s.micro = s.encode + s.forward + (s.backward + s.recompute) + s.exchange
-  return s
-end
-
--- an optimizer step over all ranks: micro-steps, what communication adds, update
-local function seconds_of(settings, mesh, models, step, exchange)
-  local m, n = mesh.machine, mesh:rounds(settings)
-  local s = micro_of(mesh, models, step, exchange)
-  -- ranks of a job tell each other nothing
-  if models.job then
-    mesh = mesh:alone()
-  end
-  local backward = s.backward + s.recompute
-  s.update = models.update.seconds * mesh:share()
-  s.input = m.cpu and 0 or step.memory.inputs / m.host.pcie
-  local each = mesh:reduces_each(settings)
-  local work = { input_s = s.input, encode_s = s.encode, forward_s = s.forward + s.exchange / 2,
-    backward_s = backward + s.exchange / 2, update_s = s.update,
-    parameters = models.trained // mesh.layers,
-    weight_bytes = models.dtype == "f32" and 4 or 2, reduce = (each or n == 1) and "each" or "last",
-    bucket = bucket_elements(settings, mesh, models) }
-  -- the last micro-step and the update, with what they wait for; those before it tell less
-  local how, before = schedule.of(mesh, work), { seconds = s.micro, reduce = 0, gather = 0 }
-  if n > 1 and mesh.ranks > 1 then
-    before = schedule.of(mesh, work, each)
-  end
-  s.reduce, s.gather = how.reduce + (n - 1) * before.reduce, how.gather + (n - 1) * before.gather
-  s.exposed = mesh.ranks > 1 and how.seconds - s.micro - s.update
-    + (n - 1) * (before.seconds - s.micro) or 0
-  s.hidden = math.max(0, s.reduce + s.gather - s.exposed)
-  s.slowest = (slowest_of(mesh.ranks) - 1) * n * s.micro
-  s.step = n * s.micro + s.exposed + s.slowest + s.update
-  return s, how
-end
-
--- share of the peak rate that the useful operations reach
-local function share_of_peak(mesh, models, step, seconds)
-  return seconds.micro > 0
-    and step.useful / (mesh.sequence * mesh.layers) / seconds.micro
-      / mesh.machine.peak[models.dtype] or 0
-end
-
--- cores that decode what one rank takes, sources of the size that the index says, without one as
--- large as the bucket; none where latents come from a cache
-local function decode_cores(settings, mesh, b, step_s)
-  local cached = settings.cached or settings.load_video_features
-  local pixels = b.batch * (b.source_pixels or b.height * b.width) * (b.frames > 1
-    and b.frames * (settings.dataset.frame_interval or 1) or 1) * mesh:rounds(settings)
-  return cached and 0 or step_s > 0
-    and pixels / (mesh.sequence * mesh.layers) / mesh.machine.decode_rate / step_s or 0
 end
 
 -- ---- a recipe ----
@@ -478,7 +231,7 @@ function plan.open(settings, given)
   return setmetatable({ settings = settings, mesh = mesh, models = models, assumed = assumed,
     compiled = given.compiled, table = buckets_here, shares = shares,
     update = update, choices = {}, memory = mesh.machine.memory_bytes,
-    fixed = fixed_bytes(settings, mesh, models, shares) }, Open)
+    fixed = held.fixed(settings, mesh, models, shares) }, Open)
 end
 
 --- The same in a part of the machine's memory: what recomputes is chosen for that.
@@ -551,25 +304,19 @@ end
 ---@param b table
 ---@param step table  of Open:step, of these settings or of others
 ---@return table      seconds: encode, forward, recompute, backward, exchange, micro: all of them
-function Open:micro(b, step)
-  return micro_of(self.mesh, self.models, step, exchange_of(self.settings, self.mesh,
-    self.models, b, step))
-end
+function Open:micro(b, step) return seconds.micro(self, b, step) end
 
 --- Seconds of an optimizer step of a bucket.
 ---@param b table
 ---@param step table   as Open:micro takes it
----@return table seconds, table schedule
-function Open:seconds(b, step)
-  return seconds_of(self.settings, self.mesh, self.models, step, exchange_of(self.settings,
-    self.mesh, self.models, b, step))
-end
+---@return table parts, table schedule
+function Open:seconds(b, step) return seconds.of(self, b, step) end
 
 --- Least seconds of an optimizer step: its micro-steps on the slowest rank.
 ---@param micro number  least seconds of a micro-step
 ---@return number
 function Open:least(micro)
-  return self.mesh:rounds(self.settings) * micro * slowest_of(self.mesh.ranks)
+  return self.mesh:rounds(self.settings) * micro * seconds.slowest(self.mesh.ranks)
 end
 
 --- What one rank holds while a bucket runs.
@@ -578,27 +325,12 @@ end
 ---@param all? table   of the buckets of another table, that stand in for the recipe's: slots and
 ---   graphs (bytes of their programs), slabs (bytes for the largest batch)
 ---@return table held  bytes by kind, total, fits; kept: slots and graphs of its program; slabs
-function Open:held(b, step, all)
-  local own = slab_bytes(self.settings, { b })
-  -- batches of this bucket may be larger than the table's, where a larger one is looked for
-  self.slabs = self.slabs or slab_bytes(self.settings, self.table)
-  self.fixed.slabs = math.max(all and all.slabs or self.slabs, own)
-  local held = { bytes = bytes_of(self.fixed, step, self.update), slabs = own,
-    above_buffer = above_buffer(self.settings, step),
-    kept = { slots = slots_of(step.memory), graphs = graphs_of(step.memory) } }
-  if all then
-    local bytes, slots, graphs = held.bytes, beside(held.kept, all, self.settings)
-    bytes.slots, bytes.graphs = bytes.slots + math.ceil(slots), bytes.graphs + math.ceil(graphs)
-    bytes.device, bytes.host = sum(bytes, "device"), sum(bytes, "host")
-  end
-  settle(held, self.mesh.machine)
-  return held
-end
+function Open:held(b, step, all) return held.of(self, b, step, all) end
 
 --- Elements that ranks send each other at once.
 ---@return integer
 function Open:bucket_elements()
-  return bucket_elements(self.settings, self.mesh, self.models)
+  return seconds.bucket_elements(self.settings, self.mesh, self.models)
 end
 
 --- One bucket planned.
@@ -611,19 +343,19 @@ end
 function Open:row(b)
   local mesh, models = self.mesh, self.models
   local step = self:step(b)
-  local held = self:held(b, step)
+  local holds = self:held(b, step)
   local row = { resolution = b.resolution, frames = b.frames, height = b.height, width = b.width,
-    batch = b.batch, tokens = tokens_of(models, b), live = step.live, ops = step.ops,
+    batch = b.batch, tokens = seconds.tokens(models, b), live = step.live, ops = step.ops,
     profile = step.profile, copies = step.copies, copies_wait = step.copies_wait,
-    recomputes = self:choice(b), bytes = held.bytes, kept = held.kept, useful = step.useful,
-    workspace = step.memory.workspace, above_buffer = held.above_buffer }
+    recomputes = self:choice(b), bytes = holds.bytes, kept = holds.kept, useful = step.useful,
+    workspace = step.memory.workspace, above_buffer = holds.above_buffer,
+    total = holds.total, fits = holds.fits }
   row.seconds, row.schedule = self:seconds(b, step)
   row.figures = figures.of(mesh, mesh:rounds(self.settings), step, models.update,
     row.seconds)
   row.sent = self.shares.sent + mesh:rounds(self.settings) * row.seconds.exchange_bytes
-  row.share_of_peak = share_of_peak(mesh, models, step, row.seconds)
-  row.decode_cores = decode_cores(self.settings, mesh, b, row.seconds.step)
-  settle(row, mesh.machine)
+  row.share_of_peak = seconds.share_of_peak(mesh, models, step, row.seconds.micro)
+  row.decode_cores = seconds.decode_cores(self.settings, mesh, b, row.seconds.step)
   return row
 end
 
@@ -670,7 +402,7 @@ function plan.of(settings, given)
     out[i] = row
   end
   local mesh, models = open.mesh, open.models
-  local programs = keep_others(out, settings, mesh.machine)
+  local programs = held.keep_others(out, settings, mesh.machine)
   for _, row in ipairs(out) do
     largest = (not largest or row.total > largest.total) and row or largest
     slowest = (not slowest or row.seconds.step > slowest.seconds.step) and row or slowest

@@ -1,5 +1,6 @@
 --- A plan as one page for a browser: nothing is loaded from elsewhere and nothing runs in it.
 -- @module moonreel.plan.page
+local held = require "moonreel.plan.held"
 local listing = require "moonreel.text.listing"
 local plan = require "moonreel.plan"
 local show = require "moonreel.plan.show"
@@ -71,7 +72,7 @@ end
 -- what lies beside the memory of the device has no bar in it
 local function memory_table(p)
   local row, m, out = p.largest, p.mesh.machine, {}
-  for _, kind in ipairs(plan.kinds) do
+  for _, kind in ipairs(held.kinds) do
     local bytes = row.bytes[kind[1]] or 0
     if bytes > 0 then
       local inside = m.cpu or kind[3] == "device"

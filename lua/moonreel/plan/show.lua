@@ -2,6 +2,7 @@
 -- @module moonreel.plan.show
 local copies = require "moonreel.plan.copies"
 local figures = require "moonreel.plan.figures"
+local held = require "moonreel.plan.held"
 local listing = require "moonreel.text.listing"
 local plan = require "moonreel.plan"
 local printer = require "moonreel.text.table"
@@ -60,7 +61,7 @@ local function memory_lines(p, put)
   put("memory of one rank at its peak, in bucket %s of %d", plan.bucket_name(row), row.batch)
   local rows, most = {}, 1
   local one_memory = p.mesh.machine.cpu
-  for _, kind in ipairs(plan.kinds) do
+  for _, kind in ipairs(held.kinds) do
     local bytes = row.bytes[kind[1]] or 0
     if bytes > 0 then
       rows[#rows + 1] = { title = title_of(kind, row.bytes), bytes = bytes,
@@ -169,7 +170,7 @@ end
 -- the three kinds that take most of what is too little, in words
 local function mostly(row, one_memory)
   local kinds = {}
-  for _, kind in ipairs(plan.kinds) do
+  for _, kind in ipairs(held.kinds) do
     kinds[#kinds + 1] = (one_memory or kind[3] == "device") and kind or nil
   end
   table.sort(kinds, function(a, b) return (row.bytes[a[1]] or 0) > (row.bytes[b[1]] or 0) end)

@@ -1,8 +1,10 @@
 --- What is planned is what runs: bytes of the layouts of the trainer's own steps.
+-- Covers: lua/moonreel/plan/held.lua lua/moonreel/plan/seconds.lua
 local E = require "moonreel.core.exec"
 local compiled = require "moonreel.plan.compiled"
 local demo_data = dofile "spec/support/demo_data.lua"
 local fails = require "spec.support.fails"
+local held = require "moonreel.plan.held"
 local machine = require "moonreel.plan.machine"
 local mesh = require "moonreel.plan.mesh"
 local plan = require "moonreel.plan"
@@ -150,10 +152,10 @@ describe("a plan", function()
       local team = ranks.new(pipe.params, world, { stage = ranks.stage(s) })
       local exec <close> = E.plan(pipe.params, { regions = regions.of(s, team, "bf16"),
         facts = { device = "shadow", isa = "base", threads = 1, bf16 = true } })
-      local held, p = 0, there(s, "4xH100")
+      local own, p = 0, there(s, "4xH100")
       local b = p.largest.bytes
       for _, row in ipairs(exec:regions()) do
-        held = held + (row.shared and 0 or row.bytes)
+        own = own + (row.shared and 0 or row.bytes)
       end
       -- two buckets at a time: here there is one, which may be over before the peak is
       local all = pipe.params:elements()
@@ -162,13 +164,13 @@ describe("a plan", function()
       local graph <close> = program.graph(pipe, require("moonreel.trainer.feed").new(s, pipe):shape(
         p.largest), program.config(s, team))
       local prog <close> = exec:compile(graph)
-      assert.equal(prog:memory().arena + held, b.arena + b.windows + b.weights + b.frozen
+      assert.equal(prog:memory().arena + own, b.arena + b.windows + b.weights + b.frozen
         + b.gradients + b.masters + b.moments + b.averages)
       assert.equal(stage >= 3, b.windows > 0)
       local update = require("moonreel.optim").new(exec, pipe.params, team, true)
       local cache <close> = compiled.new(p.mesh.machine)
       assert.same(update.prog:memory(), plan.open(s, { mesh = p.mesh, compiled = cache }).update)
-      assert.equal(held, p.shares.state)
+      assert.equal(own, p.shares.state)
       -- ranks write a checkpoint together, whatever each of them keeps
       assert.is_true(p.shares.saved >= p.saved_bytes / 4
         and p.shares.saved < p.saved_bytes / 4 + 5 * 65536 * 4)
@@ -260,7 +262,7 @@ describe("a plan", function()
       assert.is_true(s.forward > 0 and s.recompute > 0 and s.backward > s.recompute)
       assert.equal(s.step, s.encode + s.forward + (s.backward + s.recompute) + s.exchange
         + s.exposed + s.slowest + s.update)
-      for _, kind in ipairs(plan.kinds) do
+      for _, kind in ipairs(held.kinds) do
         local bytes = b.bytes[kind[1]] or 0
         device = device + (kind[3] == "device" and bytes or 0)
         host = host + (kind[3] == "host" and bytes or 0)

@@ -1,0 +1,162 @@
+--- What one rank holds in memory while a bucket runs, by kind.
+-- @module moonreel.plan.held
+local cadence = require "moonreel.trainer.cadence"
+
+local held = {}
+
+--- The kinds of bytes of one rank, in the order in which people read them: {key, title, where}.
+held.kinds = {
+  { "weights", "weights", "device" }, { "frozen", "frozen weights", "device" },
+  { "encoders", "encoders", "device" }, { "gradients", "gradients", "device" },
+  { "masters", "master weights", "device" }, { "moments", "moments", "device" },
+  { "averages", "averages", "device" }, { "windows", "gathered weights", "device" },
+  { "arena", "activations and workspace", "device" },
+  { "encoding", "encoders at work", "device" },
+  { "slots", "inputs, results, constants", "device" },
+  { "reserve", "libraries and communication", "device" },
+  { "pinned", "activations moved to the host, inputs on their way", "host" },
+  { "offloaded", "what the optimizer keeps", "host" },
+  { "slabs", "decoded batches", "host" }, { "snapshots", "checkpoint buffers", "host" },
+  { "graphs", "graphs and steps", "host" }, { "program", "the program itself", "host" },
+  { "decoders", "processes that decode", "host" },
+}
+
+-- what a process that decodes has for itself, beside pages of libraries that all share
+local DECODER_BYTES = 13e6
+
+--- Bytes of the loader's ring: slabs of the largest batch (core/data/loader.c).
+---@param settings table
+---@param list table[]  of buckets
+---@return integer
+function held.slabs(settings, list)
+  local largest = 0
+  for _, b in ipairs(list) do
+    largest = math.max(largest, b.batch * b.frames * 3 * b.height * b.width)
+  end
+  return math.max(settings.prefetch + 2, 4) * ((largest + 4095) // 4096 * 4096)
+end
+
+--- What of one rank's bytes does not depend on the bucket.
+---@param shares table  of Compiled:share
+---@return table        bytes by kind
+function held.fixed(settings, mesh, models, shares)
+  local m, bytes = mesh.machine, {}
+  for kind, value in pairs(shares.regions) do
+    bytes[kind] = value
+  end
+  bytes.encoders = models.encoders.weights
+  bytes.reserve = m.reserve_bytes
+  bytes.snapshots = models.job and 0 or cadence.buffer_bytes(settings, shares.saved)
+  bytes.program = m.cpu and m.program_bytes or 0
+  bytes.decoders = settings.num_workers * DECODER_BYTES
+  return bytes
+end
+
+-- bytes of host memory that a step keeps inputs of blocks in, where the recipe allows fewer: both
+local function above_buffer(settings, step)
+  local most = settings.grad_ckpt_buffer_size or 0
+  local needs = step.memory.pinned
+  return most > 0 and needs > most and { needs = needs, has = most } or nil
+end
+
+-- the total of a row and whether it fits: where the device is the host, both are one memory
+local function settle(row, m)
+  row.total = row.bytes.device + (m.cpu and row.bytes.host or 0)
+  row.fits = row.total <= m.memory_bytes and not row.above_buffer
+end
+
+local function sum(bytes, where)
+  local total = 0
+  for _, kind in ipairs(held.kinds) do
+    total = total + (kind[3] == where and bytes[kind[1]] or 0)
+  end
+  return total
+end
+
+-- what stays of a compiled shape for itself
+local function slots_of(memory)
+  return memory.inputs + memory.results + memory.consts
+end
+
+-- the same on the host
+local function graphs_of(memory)
+  return memory.host - memory.staging + memory.staged
+end
+
+-- what one rank holds while a bucket runs; arena and slots of the larger of micro-step and update
+local function bytes_of(fixed, step, update)
+  local bytes = {}
+  for key, value in pairs(fixed) do
+    bytes[key] = value
+  end
+  bytes.arena, bytes.windows = math.max(step.memory.arena, update.arena), 0
+  -- at the peak of a micro-step weights and gradients of others lie in the arena, too
+  if step.windows and step.memory.arena >= update.arena then
+    bytes.arena, bytes.windows = bytes.arena - step.windows - step.buckets, step.windows
+    bytes.gradients = bytes.gradients + step.buckets
+  end
+  bytes.slots = slots_of(step.memory) + slots_of(update)
+    + math.max(step.memory.landing, update.landing)
+  bytes.pinned = step.memory.pinned + step.memory.staged + update.staged + step.memory.ring
+  bytes.encoding = step.encoding
+  bytes.reserve = bytes.reserve or math.max(step.memory.library, update.library)
+  bytes.graphs = step.memory.host + update.host - update.staging
+  -- shares of what is cut for ranks end at whole bytes
+  for key, value in pairs(bytes) do
+    bytes[key] = math.ceil(value)
+  end
+  bytes.device, bytes.host = sum(bytes, "device"), sum(bytes, "host")
+  return bytes
+end
+
+-- what programs of all buckets take beside that of one, within the recipe's bound: slots, graphs
+local function beside(kept, all, settings)
+  local share = math.min(1, settings.programs_bytes / (all.slots + all.graphs))
+  return math.max(0, share * all.slots - kept.slots), math.max(0, share * all.graphs - kept.graphs)
+end
+
+--- What one rank holds while a bucket runs; arguments and result are those of Open:held.
+---@param open table  of plan.open
+function held.of(open, b, step, all)
+  local own = held.slabs(open.settings, { b })
+  -- batches of this bucket may be larger than the table's, where a larger one is looked for
+  open.slabs = open.slabs or held.slabs(open.settings, open.table)
+  open.fixed.slabs = math.max(all and all.slabs or open.slabs, own)
+  local row = { bytes = bytes_of(open.fixed, step, open.update), slabs = own,
+    above_buffer = above_buffer(open.settings, step),
+    kept = { slots = slots_of(step.memory), graphs = graphs_of(step.memory) } }
+  if all then
+    local bytes, slots, graphs = row.bytes, beside(row.kept, all, open.settings)
+    bytes.slots, bytes.graphs = bytes.slots + math.ceil(slots), bytes.graphs + math.ceil(graphs)
+    bytes.device, bytes.host = sum(bytes, "device"), sum(bytes, "host")
+  end
+  settle(row, open.mesh.machine)
+  return row
+end
+
+--- Programs of all buckets stay, within the recipe's bound: each row counts those of the others, as
+-- far as there is room for them.
+---@param rows table[]         of Open:row
+---@return number|nil          bytes that programs may have, where that is less
+function held.keep_others(rows, settings, m)
+  local all, least = { slots = 0, graphs = 0 }, nil
+  for _, row in ipairs(rows) do
+    all.slots, all.graphs = all.slots + row.kept.slots, all.graphs + row.kept.graphs
+  end
+  for _, row in ipairs(rows) do
+    local bytes, kept = row.bytes, row.kept
+    local more_slots, more_graphs = beside(kept, all, settings)
+    local wanted, room = more_slots + (m.cpu and more_graphs or 0), m.memory_bytes - row.total
+    if wanted > room and room >= 0 then
+      more_slots, more_graphs = more_slots * room / wanted, more_graphs * room / wanted
+      least = math.min(least or math.huge, kept.slots + kept.graphs + more_slots + more_graphs)
+    end
+    bytes.slots = bytes.slots + math.floor(more_slots)
+    bytes.graphs = bytes.graphs + math.floor(more_graphs)
+    bytes.device, bytes.host = sum(bytes, "device"), sum(bytes, "host")
+    settle(row, m)
+  end
+  return least
+end
+
+return held
