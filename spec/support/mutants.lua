@@ -33,18 +33,18 @@ local VALUES = { c = "0 1", lua = "nil 0 1 true false" }
 local Source = {}
 Source.__index = Source
 
+-- the text of tokens
+function Source:between(from, to)
+  return from <= to and self.text:sub(self.list[from].first, self.list[to].last) or ""
+end
+
 function Source:add(kind, from, to, new)
   local key = from .. " " .. to .. " " .. new
-  if from <= to and not self.seen[key] then
+  if from <= to and not self.seen[key] and new ~= self:between(from, to) then
     self.seen[key] = true
     self.found[#self.found + 1] = { kind = kind, from = from, to = to, new = new,
       first = self.list[from].first, last = self.list[to].last, line = self.list[from].line }
   end
-end
-
--- the text of tokens
-function Source:between(from, to)
-  return from <= to and self.text:sub(self.list[from].first, self.list[to].last) or ""
 end
 
 function Source:is_single(from, to)
@@ -58,11 +58,12 @@ end
 
 -- the expression of some tokens becomes each of these constants, one more, one less
 function Source:replace(from, to, values)
-  if from > to or from == to and self.list[from].kind == "text" then
+  local only = from == to and self.list[from].kind
+  if from > to or only == "text" then
     return
   end
   for value in values:gmatch "%S+" do
-    self:add("operand", from, to, value)
+    self:add(only == "number" and "constant" or "operand", from, to, value)
   end
   if self.list[to].kind ~= "number" and values:find "0" then
     self:add("operand", from, to, self:between(from, to) .. " + 1")
@@ -71,7 +72,10 @@ function Source:replace(from, to, values)
 end
 
 function Source:negate(from, to)
-  local part = self:between(from, to)
+  local part, kind = self:between(from, to), (self.list[from] or NONE).kind
+  if from == to and (kind == "text" or kind == "number") then
+    return
+  end
   self:add("condition", from, to, (self.language == "c" and "!" or "not ")
     .. (self:is_single(from, to) and part or "(" .. part .. ")"))
 end

@@ -83,7 +83,9 @@ describe("mutants of a source", function()
   local function all(text, language)
     local made = {}
     for _, mutant in ipairs(mutants.of(text, language)) do
-      local changed = breakages.apply(text, mutant):gsub("\n", "\t")
+      local changed = breakages.apply(text, mutant)
+      assert.not_equal(text, changed)
+      changed = changed:gsub("\n", "\t")
       made[changed] = mutant.kind
     end
     return made
@@ -104,7 +106,7 @@ describe("mutants of a source", function()
       ["if a < 3 and  b then f(x) end"] = "operator",
       ["if a < 4 and not b then f(x) end"] = "constant",
       ["if a < 2 and not b then f(x) end"] = "constant",
-      ["if a < 0 and not b then f(x) end"] = "operand",
+      ["if a < 0 and not b then f(x) end"] = "constant",
       ["if not (a < 3 and not b) then f(x) end"] = "condition",
       ["if false then f(x) end"] = "operand",
       ["if true and not b then f(x) end"] = "operand",
@@ -114,6 +116,8 @@ describe("mutants of a source", function()
       ["if a < 3 and not b then x end"] = "operand",
       [""] = "statement",
     })
+    makes("return a == 0 and 'b'", "lua", { ["return a == 1 and 'b'"] = "constant",
+      ["return a ~= 0 and 'b'"] = "operator", ["return a == 0"] = "operand" })
     makes("f(a)\nlocal t = { b * (c + 1), true }\nreturn x - 1", "lua", {
       ["\tlocal t = { b * (c + 1), true }\treturn x - 1"] = "statement",
       ["f(a)\tlocal t = {  true }\treturn x - 1"] = "statement",
