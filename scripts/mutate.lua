@@ -138,8 +138,8 @@ local function green(spec)
   return done.exit == 0, done.output
 end
 
--- whether the program in the copy is built from broken sources
-local stale = false
+-- whether the program in the copy is built from broken sources; targets that are not
+local stale, built = false, {}
 
 -- what is red already notices nothing
 local function require_green(spec)
@@ -147,8 +147,15 @@ local function require_green(spec)
   if sound_s[key] and not stale then
     return
   end
-  local passed, output = build(spec)
-  stale = false
+  if stale then
+    stale, built = false, {}
+  end
+  local targets, output = KINDS[spec.kind].build(spec.words), nil
+  local passed = built[targets]
+  if not passed then
+    passed, output = build(spec)
+    built[targets] = passed
+  end
   if passed and not sound_s[key] then
     local started = os.time()
     passed, output = green(spec)
@@ -163,15 +170,15 @@ end
 
 -- build and test what is in the copy; the verdict, and the output behind it
 local function try(breakage, broken, spec)
-  local built, output
+  local is_program, output
   if breakage.file:find("%.lua$") then
     -- Lua is read from the copy
-    built, output = load(broken, "@" .. breakage.file)
+    is_program, output = load(broken, "@" .. breakage.file)
   else
     stale = true
-    built, output = build(spec)
+    is_program, output = build(spec)
   end
-  if not built then
+  if not is_program then
     return "does not build", output
   end
   local passed, story = green(spec)
