@@ -48,6 +48,19 @@ static void conversions(void)
     CHECK_OK(mr_view_copy(&(mr_view){ints, t}, &(mr_view){vals, p}));
     CHECK_INT(ints[1], 4);
     CHECK_INT(ints[4], 3);
+    // what does not fit is clamped, and nothing is written behind the last element
+    float far[4] = {-1, 255.5f, 256, 1};
+    unsigned char bytes[5] = {9, 9, 9, 9, 9};
+    mr_desc four = mr_desc_dense(MR_F32, 1, (int64_t[]){4}), small = four;
+    small.dtype = MR_U8;
+    CHECK_OK(mr_view_copy(&(mr_view){bytes, small}, &(mr_view){far, four}));
+    CHECK(!memcmp(bytes, (unsigned char[]){0, 255, 255, 1, 9}, 5));
+    half[4] = 0x1234;
+    mr_desc two = mr_desc_dense(MR_F32, 2, (int64_t[]){2, 2}), turned;
+    CHECK_OK(mr_desc_permute(&two, (int[]){1, 0}, &turned));
+    two.dtype = MR_BF16;
+    CHECK_OK(mr_view_copy(&(mr_view){half, two}, &(mr_view){far, turned}));
+    CHECK(half[1] == 0x4380 && half[3] == 0x3f80 && half[4] == 0x1234);
     // round to nearest even at the half way point
     CHECK_INT(mr_f32_to_bf16(1.00390625f), 0x3f80);
     CHECK_INT(mr_f32_to_bf16(1.01171875f), 0x3f82);

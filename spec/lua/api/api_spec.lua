@@ -62,4 +62,9 @@ describe("a signature", function()
     assert.equal("E.new(device [, params [, n]]) -> mr.Exec", api.call_text("E.", row))
     assert.equal("t:sync()", api.call_text("t:", { name = "sync", type = "()" }))
   end)
+
+  it("reads as a value where it is no call", function()
+    assert.equal("base.pi: number\n  Half a turn.",
+      api.text("base.", { name = "pi", type = "number", doc = "Half a turn." }))
+  end)
 end)

@@ -25,6 +25,20 @@ describe("a chart", function()
     assert.is_true(ink "a title" > ink "" + 50)
   end)
 
+  it("has straight lines between few values, and bars filled to the lower edge", function()
+    local lines = {}
+    for line in chart.text(chart.new { 0, 10 }):gmatch "▏([^\n]*)" do
+      lines[#lines + 1] = line
+    end
+    for row, line in ipairs(lines) do
+      -- the line rises by one row in as many columns everywhere
+      local before, marks = line:gsub("[^ ]", ""), line:gsub(" ", "")
+      assert.near((#lines - row) / (#lines - 1), #before / #(lines[1]:gsub("[^ ]", "")), 0.1)
+      assert.is_true(marks ~= "")
+    end
+    assert.is_truthy(chart.text(chart.new({ 0, 9, 3 }, { bars = true })):find("██\n", 1, true))
+  end)
+
   it("of rows has the axis that they have: steps, or time", function()
     local printed = require "spec.support.printed"
     local tensor = require "moonreel.look.tensor"

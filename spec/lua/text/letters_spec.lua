@@ -25,6 +25,17 @@ describe("text.letters", function()
     assert.equal(drawn "HELLO 12.", drawn "hello 12.")
   end)
 
+  it("fill their five rows, no two alike", function()
+    local seen = {}
+    for letter in ("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"):gmatch "." do
+      local picture = drawn(letter)
+      assert.matches("^[^\n]*#.*#[^\n]*$", picture)
+      assert.matches("#[^\n]*$", picture)
+      assert.is_nil(seen[picture])
+      seen[picture] = true
+    end
+  end)
+
   it("have a box for what they lack, one for each character", function()
     assert.equal("...\n###\n#.#\n###\n...", drawn "\u{e4}")
     assert.equal(drawn "\u{e4}\u{4f60}", drawn "~~")
