@@ -273,15 +273,26 @@ static int64_t ceil_of(int64_t n, int64_t of)
     return (n + of - 1) / of;
 }
 
-/* Whether frames in pairs take fewer rounds of products than taps of time that read what is inside.
- */
-static bool pairs_pay(const mr_winograd_plan *p)
+/* Rounds of products at all frames of outputs: taps of time that read what is inside, or frames in
+ * pairs where that is less. */
+static int64_t rounds_of(mr_winograd_plan *p)
 {
-    int64_t rounds = 0;
+    int64_t rounds = 0, in_pairs = (p->out[0] + 1) / 2 * 4;
     for (int64_t t = -p->before[0]; t < p->out[0] - p->before[0]; t++)
         for (int64_t tap = 0; tap < p->taps; tap++)
             rounds += t + tap >= 0 && t + tap < p->in[0];
-    return p->taps == 3 && p->step == 1 && (p->out[0] + 1) / 2 * 4 < rounds;
+    p->pairs = p->taps == 3 && p->step == 1 && in_pairs < rounds;
+    return p->pairs ? in_pairs : rounds;
+}
+
+/* Whether they take less time in f32 than all products of bf16 where those run at twice the rate of
+ * f32's. A round takes 16 products for each 4 outputs, and a quarter more time for what is around
+ * them: 2.5 of the 9 products of bf16 that stand for it. */
+static bool beats_bf16(const mr_winograd_plan *p, int64_t rounds, const mr_facts *facts)
+{
+    enum { WIDE = 128 };
+    return !facts->amx && !p->strided && MR_MIN(p->channels, p->filters) >= WIDE &&
+           10 * rounds < 9 * p->taps * p->out[0];
 }
 
 bool mr_winograd_fits(const mr_conv_spec *s, const mr_facts *facts, mr_winograd_plan *p)
@@ -290,8 +301,8 @@ bool mr_winograd_fits(const mr_conv_spec *s, const mr_facts *facts, mr_winograd_
          in_f32 = s->type == MR_F32 || !facts->bf16 || facts->bf16_by_f32;
     bool strided = s->kind == MR_CONV_FORWARD && s->stride[1] == 2 && s->stride[2] == 2;
     int64_t taps = taps_of(s);
-    if (s->kind == MR_CONV_WEIGHTS || !in_f32 || s->groups > 1 || s->kernel[1] != 3 ||
-        s->kernel[2] != 3 || s->channels % 16 || s->filters % 16 ||
+    if (s->kind == MR_CONV_WEIGHTS || s->groups > 1 || s->kernel[1] != 3 || s->kernel[2] != 3 ||
+        s->channels % 16 || s->filters % 16 ||
         MR_MIN(s->channels, s->filters) < (strided ? STRIDED_MIN : CHANNELS_MIN) ||
         !(strided || s->stride[0] * s->stride[1] * s->stride[2] == 1))
         return false;
@@ -310,10 +321,12 @@ bool mr_winograd_fits(const mr_conv_spec *s, const mr_facts *facts, mr_winograd_
         p->in[i] = data ? s->out[i] : s->in[i], p->out[i] = data ? s->in[i] : s->out[i];
         p->before[i] = data ? s->kernel[i] - 1 - s->before[i] : s->before[i];
     }
+    int64_t rounds = rounds_of(p);
+    if (!in_f32 && !beats_bf16(p, rounds, facts))
+        return false;
     // sizes of the widest instruction set, whose columns are filled up to 32
     int64_t columns = ceil_of(p->filters, 32) * 32, points = strided ? 49 : 16,
             outs = strided ? 3 : 2;
-    p->pairs = pairs_pay(p);
     p->weight_floats = (strided ? 25 : 16) * (p->pairs ? 4 : p->taps) * p->channels * columns;
     // all of them are read for each part, from memory where they are many
     int64_t most = strided                           ? MR_WINOGRAD_SQUARES / (p->pairs ? 1 : 2)

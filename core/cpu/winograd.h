@@ -27,8 +27,8 @@ typedef struct mr_winograd_plan {
 } mr_winograd_plan;
 
 /* Whether it is the faster way: kernel [k, 3, 3], steps of 1 or, forward, [k, 2, 2], one group,
- * many channels, and products that are computed in f32. A function of shapes and facts; fills *p
- * where it is. */
+ * many channels, and products that are computed in f32, or in bf16 without tiles where those in f32
+ * take less time. A function of shapes and facts; fills *p where it is. */
 bool mr_winograd_fits(const mr_conv_spec *s, const mr_facts *facts, mr_winograd_plan *p);
 size_t mr_winograd_workspace(const mr_winograd_plan *p);
 

@@ -98,6 +98,21 @@ static void ways(void)
     CHECK(!mr_winograd_fits(&s, &facts, &plan));
     facts.bf16_by_f32 = true;
     CHECK(mr_winograd_fits(&s, &facts, &plan));
+    // with instructions of its own bf16 takes them where frames go in pairs and channels are many
+    facts.bf16_by_f32 = false;
+    mr_conv_spec wide = shape(MR_CONV_FORWARD, MR_BF16, 128, 20, 21);
+    wide.kernel[0] = 3, wide.before[0] = 2, wide.in[0] = wide.out[0] = 8;
+    CHECK(mr_winograd_fits(&wide, &facts, &plan) && plan.pairs);
+    facts.amx = true;
+    CHECK(!mr_winograd_fits(&wide, &facts, &plan));
+    facts.amx = false;
+    mr_conv_spec lacking[] = {wide, wide, wide};
+    lacking[0].channels = lacking[0].filters = 112;
+    lacking[1].stride[1] = lacking[1].stride[2] = 2, lacking[1].out[1] = 10, lacking[1].out[2] = 11;
+    lacking[2].kernel[0] = 1, lacking[2].before[0] = 0; // nothing is saved in time
+    for (size_t i = 0; i < MR_COUNT(lacking); i++)
+        CHECK(!mr_winograd_fits(&lacking[i], &facts, &plan));
+    facts.bf16_by_f32 = true;
     mr_conv_spec other[] = {s, s, s, s, s};
     other[0].channels = 24;
     other[1].stride[1] = 2; // of height alone
