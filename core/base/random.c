@@ -3,11 +3,6 @@
 #include "moonreel/base.h"
 #include "moonreel/random_inline.h"
 
-void mr_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
-{
-    mr_philox_inline(counter, key, out);
-}
-
 void mr_random_block(uint64_t seed, uint64_t purpose, uint64_t sample_key, uint32_t epoch,
                      uint32_t block, uint32_t out[4])
 {

@@ -19,7 +19,6 @@ struct mr_safetensors {
     char *path;
     mr_arena names;
     mr_st_tensor *tensors; // in the order of their data
-    const mr_st_tensor **by_name;
     int n, cap;
     mr_st_pair *meta; // sorted by key
     int n_meta, cap_meta;
@@ -204,20 +203,21 @@ static mr_status sort_meta(mr_safetensors *st)
     return MR_OK;
 }
 
-/* The index by name. It points into the list of tensors, whose order is final by now. */
-static mr_status sort_names(mr_safetensors *st)
+/* No two tensors have one name. */
+static mr_status check_names(const mr_safetensors *st)
 {
-    st->by_name = mr_calloc((size_t)st->n + 1, sizeof *st->by_name);
-    if (!st->by_name)
-        return mr_fail_memory(sizeof *st->by_name * (size_t)st->n);
+    const mr_st_tensor **list = mr_calloc((size_t)st->n + 1, sizeof *list);
+    if (!list)
+        return mr_fail_memory(sizeof *list * (size_t)st->n);
     for (int i = 0; i < st->n; i++)
-        st->by_name[i] = &st->tensors[i];
-    qsort(st->by_name, (size_t)st->n, sizeof *st->by_name, by_name);
-    for (int i = 1; i < st->n; i++)
-        if (strcmp(st->by_name[i - 1]->name, st->by_name[i]->name) == 0)
-            return mr_fail(MR_E_FORMAT, "%s: tensor '%s' comes twice", st->path,
-                           st->by_name[i]->name);
-    return MR_OK;
+        list[i] = &st->tensors[i];
+    qsort(list, (size_t)st->n, sizeof *list, by_name);
+    mr_status result = MR_OK;
+    for (int i = 1; i < st->n && result == MR_OK; i++)
+        if (strcmp(list[i - 1]->name, list[i]->name) == 0)
+            result = mr_fail(MR_E_FORMAT, "%s: tensor '%s' comes twice", st->path, list[i]->name);
+    mr_free(list);
+    return result;
 }
 
 /* The tensors, sorted by place, must cover the data without gap and without overlap. Their offsets
@@ -252,7 +252,7 @@ static mr_status read_header(mr_safetensors *st, const char *text, int64_t lengt
     MR_TRY(sort_meta(st));
     if (st->n)
         qsort(st->tensors, (size_t)st->n, sizeof *st->tensors, by_offset);
-    MR_TRY(sort_names(st));
+    MR_TRY(check_names(st));
     return check_cover(st, 8 + length, size - 8 - length);
 }
 
@@ -320,7 +320,6 @@ void mr_safetensors_close(mr_safetensors *st)
         mr_io_table()->close(st->fd);
     mr_arena_fini(&st->names);
     mr_free(st->tensors);
-    mr_free(st->by_name);
     mr_free(st->meta);
     mr_free(st->path);
     mr_free(st);
@@ -333,28 +332,6 @@ int mr_safetensors_count(const mr_safetensors *st)
 const mr_st_tensor *mr_safetensors_at(const mr_safetensors *st, int i)
 {
     return &st->tensors[i];
-}
-
-const mr_st_tensor *mr_safetensors_find(const mr_safetensors *st, const char *name)
-{
-    for (int lo = 0, hi = st->n; lo < hi;) {
-        int mid = lo + (hi - lo) / 2, order = strcmp(name, st->by_name[mid]->name);
-        if (order == 0)
-            return st->by_name[mid];
-        if (order < 0)
-            hi = mid;
-        else
-            lo = mid + 1;
-    }
-    return NULL;
-}
-
-const char *mr_safetensors_meta(const mr_safetensors *st, const char *key)
-{
-    for (int i = 0; i < st->n_meta; i++)
-        if (strcmp(st->meta[i].key, key) == 0)
-            return st->meta[i].value;
-    return NULL;
 }
 
 int mr_safetensors_meta_count(const mr_safetensors *st)

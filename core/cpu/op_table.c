@@ -253,7 +253,3 @@ mr_kernel_fn *mr_kernel_run(const mr_kernel *kernel, int isa)
             return kernel->run[i];
     return NULL;
 }
-mr_kernel_fn *mr_op_cpu(const mr_op *op, int isa)
-{
-    return mr_kernel_run(&op->cpu, isa);
-}

@@ -95,22 +95,6 @@ size_t mr_graph_bytes(const mr_graph *g)
     return bytes;
 }
 
-void mr_graph_call(const mr_graph *g, int i, mr_call *call)
-{
-    const mr_node *node = &g->nodes.at[i];
-    *call = (mr_call){.n_in = node->n_in, .n_out = node->n_out, .attr = node->attr, .threads = 1};
-    for (int k = 0; k < MR_MAX_IN; k++)
-        if (k < node->n_in && node->in[k] != MR_NONE)
-            call->in[k].desc = g->values.at[node->in[k]].pub.desc;
-        else
-            call->in[k].desc.rank = -1;
-    for (int k = 0; k < MR_MAX_OUT; k++)
-        if (k < node->n_out && node->out[k] != MR_NONE)
-            call->out[k].desc = g->values.at[node->out[k]].pub.desc;
-        else
-            call->out[k].desc.rank = -1;
-}
-
 static void put_value(mr_text *t, const mr_graph *g, mr_ref x)
 {
     char shape[128];

@@ -206,9 +206,8 @@ static inline double mr_fraction(uint64_t word)
 
 /* ---- random numbers ---- */
 
-/* Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3").
- * mr_philox fills out[4] from counter[4] and key[2]. */
-MR_API void mr_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
+/* Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"); its arithmetic
+ * is in random_inline.h. */
 /* Words of the stream (seed, purpose) for one sample: counter = (key_lo low, key_lo high, epoch,
  * block), key = mix(seed, purpose). Element e of a tensor is word e % 4 of block e / 4. */
 MR_API void mr_random_block(uint64_t seed, uint64_t purpose, uint64_t sample_key, uint32_t epoch,

@@ -99,10 +99,7 @@ MR_API void mr_safetensors_close(mr_safetensors *st);
 MR_API int mr_safetensors_count(const mr_safetensors *st);
 /* in the order of the file; lent */
 MR_API const mr_st_tensor *mr_safetensors_at(const mr_safetensors *st, int i);
-/* NULL when absent; lent */
-MR_API const mr_st_tensor *mr_safetensors_find(const mr_safetensors *st, const char *name);
-/* The __metadata__ of the file: value of `key` or NULL; the i-th pair in sorted order. Lent. */
-MR_API const char *mr_safetensors_meta(const mr_safetensors *st, const char *key);
+/* The __metadata__ of the file: its pairs in sorted order. Lent. */
 MR_API int mr_safetensors_meta_count(const mr_safetensors *st);
 MR_API void mr_safetensors_meta_at(const mr_safetensors *st, int i, const char **key,
                                    const char **value);

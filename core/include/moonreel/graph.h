@@ -353,8 +353,6 @@ MR_API mr_ref mr_graph_output_find(const mr_graph *g, const char *name);
 MR_API mr_ref mr_graph_input_find(const mr_graph *g, const char *name);
 MR_API mr_params *mr_graph_params(const mr_graph *g);
 MR_API const char *mr_graph_block_name(const mr_graph *g, int block);
-/* Call shapes of node i without data pointers (descs, attr): for cost, workspace, prepare. */
-MR_API void mr_graph_call(const mr_graph *g, int i, mr_call *call);
 /* One line per node; copies, aliases and recomputed nodes are visible. Owns: free with mr_free. */
 MR_API mr_status mr_graph_print(const mr_graph *g, char **text);
 

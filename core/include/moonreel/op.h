@@ -250,9 +250,6 @@ MR_API mr_status mr_op_add_kernel(const char *device, const char *op, const mr_k
 /* Its function for an instruction set index, -1 if the device has none of these: the best one up to
  * that index; NULL if there is none. */
 MR_API mr_kernel_fn *mr_kernel_run(const mr_kernel *kernel, int isa);
-/* The CPU function for an instruction set index (0 base, 1 avx2, 2 avx512); NULL if there is none.
- */
-MR_API mr_kernel_fn *mr_op_cpu(const mr_op *op, int isa);
 /* Best instruction set of this processor, or MOONREEL_ISA=base|avx2|avx512 (an unavailable one is
  * reported once by mr_log at first use, and lowered). */
 MR_API int mr_isa(void);

@@ -1,4 +1,4 @@
-/* The arithmetic of mr_philox and mr_random_*, in one source for C and CUDA.
+/* The arithmetic of mr_random_*, in one source for C and CUDA.
  *
  * Everything is integers, additions, multiplications and fmaf: no libm, and no contraction by the
  * compiler, so the bits are equal on every device and instruction set.

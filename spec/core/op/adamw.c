@@ -53,7 +53,7 @@ static void update(int isa, flat *f, double sumsq, double *hyper, double decay, 
                  .threads = 2};
     for (int k = 0; k < 6; k++)
         c.out[k] = c.in[k];
-    CHECK_OK(mr_op_cpu(op, isa)(&c));
+    CHECK_OK(mr_kernel_run(&op->cpu, isa)(&c));
 }
 
 static void step_below(int isa, flat *f, double sumsq, double grad_scale, double max_norm,

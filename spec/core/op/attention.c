@@ -26,7 +26,7 @@ static void call_op(const char *name, int isa, mr_call *call)
     size_t bytes = op->cpu.workspace(call, &facts);
     call->workspace = aligned_alloc(64, bytes);
     memset(call->workspace, 0xff, bytes); // NaN wherever scratch is read before it is written
-    CHECK_OK(mr_op_cpu(op, isa)(call));
+    CHECK_OK(mr_kernel_run(&op->cpu, isa)(call));
     free(call->workspace);
 }
 

@@ -51,7 +51,7 @@ static bool run(const op_case *c, double *const *values, int isa, int threads, b
     if (st == MR_OK) {
         size_t bytes = op->cpu.workspace ? op->cpu.workspace(&call, &facts) : 0;
         call.workspace = bytes ? aligned_alloc(64, (bytes + 63) & ~(size_t)63) : NULL;
-        CHECK_OK(mr_op_cpu(op, isa)(&call));
+        CHECK_OK(mr_kernel_run(&op->cpu, isa)(&call));
         free(call.workspace);
         if (op->cpu.release)
             op->cpu.release(call.state);
@@ -74,7 +74,7 @@ static void check_case(const op_case *c)
         for (size_t t = 0; t < MR_COUNT(teams); t++) {
             buf out[MR_MAX_OUT] = {0};
             int n = 0;
-            bool served = mr_op_cpu(c->op, isa) && run(c, values, isa, teams[t], out, &n);
+            bool served = mr_kernel_run(&c->op->cpu, isa) && run(c, values, isa, teams[t], out, &n);
             for (int k = 0; k < n && served; k++) {
                 if (t == 0 || !out[k].mem)
                     continue;

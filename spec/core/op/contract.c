@@ -181,7 +181,7 @@ static mr_status run_kernel(const op_case *c, mr_call *call, const variant *v)
     mr_desc space = mr_desc_dense(MR_U8, 1, (int64_t[]){(int64_t)bytes});
     buf work = buf_new(&space, LAY_DENSE, 0);
     call->workspace = work.view.data;
-    st = mr_op_cpu(c->op, v->isa)(call);
+    st = mr_kernel_run(&c->op->cpu, v->isa)(call);
     EXPECT(buf_intact(&work), "wrote outside its workspace of %zu bytes", bytes);
     buf_free(&work);
     if (k->release)
@@ -270,7 +270,7 @@ static void check_kernels(const op_case *c, const truth *t)
         for (size_t s = 0; s < MR_COUNT(shapes); s++) {
             variant v = shapes[s];
             v.isa = isa;
-            if (isa < 0 ? s > 1 : !mr_op_cpu(c->op, isa))
+            if (isa < 0 ? s > 1 : !mr_kernel_run(&c->op->cpu, isa))
                 continue;
             snprintf(text, sizeof text, "%s [%s, %d threads%s%s]", base,
                      isa < 0 ? "naive" : mr_isa_name(isa), v.threads, v.strided ? ", strided" : "",
@@ -300,20 +300,22 @@ static mr_status run_graph(const mr_graph *g, unsigned char **bases)
 {
     for (int i = 0; i < mr_graph_nodes(g); i++) {
         const mr_node *node = mr_graph_node(g, i);
-        mr_call call;
-        mr_graph_call(g, i, &call);
-        call.threads = 1;
+        mr_call call = {.n_in = node->n_in, .n_out = node->n_out, .attr = node->attr, .threads = 1};
+        for (int k = 0; k < MR_MAX_IN; k++)
+            call.in[k].desc.rank = -1;
+        for (int k = 0; k < MR_MAX_OUT; k++)
+            call.out[k].desc.rank = -1;
         for (int k = 0; k < node->n_in; k++) {
             if (node->in[k] == MR_NONE)
                 continue;
             const mr_value *v = mr_graph_value(g, node->in[k]);
-            call.in[k].data = bases[v->storage] + v->offset;
+            call.in[k] = (mr_view){bases[v->storage] + v->offset, v->desc};
         }
         for (int k = 0; k < node->n_out; k++) {
             if (node->out[k] == MR_NONE)
                 continue;
             const mr_value *v = mr_graph_value(g, node->out[k]);
-            call.out[k].data = bases[v->storage] + v->offset;
+            call.out[k] = (mr_view){bases[v->storage] + v->offset, v->desc};
         }
         MR_TRY(run_naive(node->op, &call));
     }

@@ -20,7 +20,7 @@ static void run(const char *name, const mr_attr *attrs, int n_attr, mr_call *c)
         CHECK_OK(op->cpu.prepare(c, &facts, &c->state));
     size_t bytes = op->cpu.workspace ? op->cpu.workspace(c, &facts) : 0;
     c->workspace = aligned_alloc(64, (bytes + 64) & ~(size_t)63);
-    CHECK_OK(mr_op_cpu(op, isa)(c));
+    CHECK_OK(mr_kernel_run(&op->cpu, isa)(c));
     free(c->workspace);
 }
 

@@ -24,7 +24,7 @@ static void call(const char *name, int isa, bool has_sign, mr_call *c)
     _Alignas(16) unsigned char attr[MR_ATTR_BYTES] = {0};
     CHECK_OK(mr_op_attrs(op, MR_ATTRS({"signed", .i = has_sign}, {"root", .i = root}), attr));
     c->attr = attr, c->threads = 2;
-    CHECK_OK(mr_op_cpu(op, isa)(c));
+    CHECK_OK(mr_kernel_run(&op->cpu, isa)(c));
 }
 
 static void encode(int isa, bool has_sign, float *x, state *s)

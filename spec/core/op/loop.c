@@ -80,7 +80,7 @@ static float sum_with(const float *x, int64_t n, int threads)
     call.in[0] = (mr_view){(void *)(uintptr_t)x, mr_desc_dense(MR_F32, 1, &n)};
     call.out[0] = (mr_view){&y, mr_desc_dense(MR_F32, 0, NULL)};
     call.workspace = malloc(op->cpu.workspace(&call, &facts) + 64);
-    CHECK_OK(mr_op_cpu(op, mr_isa())(&call));
+    CHECK_OK(mr_kernel_run(&op->cpu, mr_isa())(&call));
     free(call.workspace);
     return y;
 }

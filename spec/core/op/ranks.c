@@ -17,7 +17,7 @@ static mr_status run(const char *name, const char *text, int64_t group)
     mr_call call = {.n_in = 1, .n_out = 1, .attr = attr, .threads = 1};
     call.in[0] = (mr_view){x, c.in[0].desc};
     call.out[0] = (mr_view){y, ctx.out[0]};
-    return mr_op_cpu(op, mr_isa())(&call);
+    return mr_kernel_run(&op->cpu, mr_isa())(&call);
 }
 
 int main(void)

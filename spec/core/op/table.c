@@ -50,8 +50,8 @@ static void instruction_sets(void)
     CHECK_STR(mr_isa_name(1), "avx2");
     CHECK_STR(mr_isa_name(7), "?");
     const mr_op *op = mr_op_find("silu");
-    CHECK(mr_op_cpu(op, 0) == op->cpu.run[0]);
-    CHECK(mr_op_cpu(op, 2) == op->cpu.run[2]);
+    CHECK(mr_kernel_run(&op->cpu, 0) == op->cpu.run[0]);
+    CHECK(mr_kernel_run(&op->cpu, 2) == op->cpu.run[2]);
     CHECK(op->cpu.run[0] != op->cpu.run[2]);
 }
 
