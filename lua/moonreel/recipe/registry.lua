@@ -277,8 +277,10 @@ function registry.field(record, name, type_name)
   return of_type and of_type.fields[name]
 end
 
---- Names of a record's fields, sorted; those of `type_name` only, or of every type.
-function registry.names(record, type_name)
+-- what names_of has found: every bake asks for all of them
+local known_names = setmetatable({}, { __mode = "k" })
+
+local function names_of(record, type_name)
   local seen, names = {}, {}
   local function add(fields)
     for name in pairs(fields) do
@@ -298,6 +300,15 @@ function registry.names(record, type_name)
   end
   table.sort(names)
   return names
+end
+
+--- Names of a record's fields, sorted; those of `type_name` only, or of every type.
+---@return string[]  not to be changed
+function registry.names(record, type_name)
+  local by_type, key = known_names[record] or {}, type_name or ""
+  known_names[record] = by_type
+  by_type[key] = by_type[key] or names_of(record, type_name)
+  return by_type[key]
 end
 
 --- Where a written name leads: keys of the canonical path, or nil.
@@ -405,7 +416,7 @@ function registry.hint(record, name, written)
   if about then
     return about, true
   end
-  local names = registry.names(record)
+  local names = table.move(registry.names(record), 1, #registry.names(record), 1, {})
   for spelling in pairs(registry.get().spellings) do
     if spelling:sub(1, #prefix) == prefix and not spelling:find(".", #prefix + 1, true) then
       names[#names + 1] = spelling:sub(#prefix + 1)

@@ -244,16 +244,21 @@ local function note_unread(job)
   if is_outer(job) then
     return
   end
+  -- few fields decide whether others are read
+  local known = setmetatable({}, { __index = function(values, path)
+    values[path] = value_at(job, path)
+    return values[path]
+  end })
   for _, leaf in ipairs(job.leaves) do
-    local link = leaf.chain[#leaf.chain]
-    if link.set then
-      local asks = kinds.show(leaf.value) ~= kinds.show(leaf.row.default)
-      if leaf.row.no_meaning and asks then
+    local link, row = leaf.chain[#leaf.chain], leaf.row
+    if link.set and (row.no_meaning or row.when) then
+      local asks = kinds.show(leaf.value) ~= kinds.show(row.default)
+      if row.no_meaning and asks then
         job.notes[#job.notes + 1] = ("%s: %s has no meaning here: %s"):format(link.at,
-          leaf.path, leaf.row.no_meaning)
+          leaf.path, row.no_meaning)
       end
-      local text = leaf.value ~= marker.none and when.unread(leaf.row, leaf.path, function(path)
-        return value_at(job, path)
+      local text = leaf.value ~= marker.none and when.unread(row, leaf.path, function(path)
+        return known[path]
       end)
       -- what is off or as by default asks for nothing
       if text and asks and is_own(job, link) then

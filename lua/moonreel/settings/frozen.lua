@@ -131,13 +131,21 @@ function methods:origin(path)
   return #chain > 0 and chain[#chain].at or "default"
 end
 
+-- what is made of a leaf when it is asked for; the key under which a row has its leaf
+local on_demand = {}
+function on_demand.__index(row, name)
+  if name == "value" then
+    return plain(row.raw)
+  end
+  return name == "chain" and shown_chain(rawget(row, on_demand)) or nil
+end
+
 --- All leaves, in path order: {path, value, chain, row}. Values are plain, none is nil.
 function methods:leaves()
   local out = {}
   for i, leaf in ipairs(self.list) do
-    out[i] = { path = leaf.path, value = plain(leaf.value), chain = shown_chain(leaf),
-      row = leaf.row, keys = leaf.keys,
-      raw = leaf.value, schema = leaf.schema }
+    out[i] = setmetatable({ path = leaf.path, row = leaf.row, keys = leaf.keys, raw = leaf.value,
+      schema = leaf.schema, [on_demand] = leaf }, on_demand)
   end
   return out
 end

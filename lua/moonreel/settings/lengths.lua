@@ -16,14 +16,15 @@ end
 return function(leaves)
   local given = {}
   for _, leaf in ipairs(leaves) do
-    local name = leaf.path:gsub("^scheduler%.", "")
+    local name = leaf.keys[1] == "scheduler" and leaf.keys[2] or leaf.path
     given[name] = leaf.value ~= marker.none and leaf.value or nil
   end
   -- a ratio of 0 loses every length
   local factor = given.shift and "shift" or given.use_timestep_transform and "transform_scale"
+  local at = "scheduler." .. tostring(factor)
   for _, leaf in ipairs(leaves) do
     local frames
-    if leaf.path == "scheduler." .. tostring(factor) and leaf.value == 0 then
+    if leaf.path == at and leaf.value == 0 then
       return leaf, ("%s = 0: each t is 0 and renderings are black; expected more than 0; try: 1")
         :format(leaf.path)
     elseif leaf.path == "sampling.frames" then
