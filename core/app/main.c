@@ -162,7 +162,7 @@ static void join_page(void)
         mr_error_clear();
 }
 
-/* Ranks carry their number in what ps and top call them. */
+/* Put the rank into the process name, which ps and top show. */
 static void name_process(void)
 {
     const char *rank = getenv("MOONREEL_RANK");
@@ -171,7 +171,7 @@ static void name_process(void)
     mr_process_name(rank ? part : NULL);
 }
 
-/* What was printed counts once it is written: a full disk behind '>' is no success. */
+/* Output must have been written: a full disk behind '>' is a failure. */
 static int end_output(int code)
 {
     bool lost = ferror(stdout);

@@ -59,7 +59,7 @@ mr_status mr_torch_normal(float *out, int64_t n, uint32_t seed, int64_t draws)
                        (long long)n, BLOCK);
     twister t;
     seed_with(&t, seed);
-    // a tail that is no whole block draws the last 16 numbers anew
+    // a tail that is no whole block draws the last 16 numbers again
     int64_t used = n + (n % BLOCK ? BLOCK : 0);
     for (int64_t i = 0; i < draws * used; i++)
         next(&t);

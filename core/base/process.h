@@ -16,7 +16,7 @@ bool mr_process_read(int64_t pid, mr_process *out);
 /* Is there no such process here any more, or only its exit status? Threads: any. */
 bool mr_process_gone(int64_t pid);
 
-/* The file of this program, to start it anew: under /proc/self/exe that would be called "exe" by
+/* The file of this program, to start it again: under /proc/self/exe that would be called "exe" by
  * ps, top and pgrep. Where the file is gone or replaced, /proc/self/exe. Threads: any; also between
  * fork and exec. */
 void mr_program_file(char out[4096]);

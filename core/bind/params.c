@@ -27,7 +27,7 @@ static const mr_bind_field param_fields[] = {
                 "parts = positions of each}; absent: all of it."),
     MR_BIND_BOOL("frozen", mr_param, frozen, "No gradient and no update."),
     MR_BIND_BOOL("buffer", mr_param, buffer,
-                 "Made anew from the recipe, not stored in checkpoints."),
+                 "Recomputed from the recipe, not stored in checkpoints."),
     MR_BIND_NUM("decay", mr_param, decay, 1, "Factor of the weight decay."),
     MR_BIND_NUM("lr_factor", mr_param, lr_factor, 1, "Factor of the learning rate."),
     MR_BIND_BOOL("lookup", mr_param, lookup, "A table of rows that are looked up."),

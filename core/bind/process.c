@@ -190,7 +190,7 @@ static int p_restart(lua_State *L)
     luaL_checktype(L, 2, LUA_TTABLE);
     lua_settop(L, 2);
     char **argv = check_words(L, 1, "restart");
-    // libraries decide anew, with what is set now
+    // libraries decide again, with what is set now
     own_variables(unset, NULL);
     unsetenv("MOONREEL_OWN");
     for (lua_pushnil(L); lua_next(L, 2); lua_pop(L, 1)) {

@@ -245,11 +245,11 @@ static void push_said(lua_State *L, const mr_bucket_rule *rule, const mr_asked *
         lua_pushstring(L, mr_drop_text(have == 1 ? MR_DROP_IMAGE : MR_DROP_SHORT));
         break;
     case MR_SAID_NOT_TRIED:
-        lua_pushfstring(L, "not tried by chance, of probability %f",
+        lua_pushfstring(L, "not tried at random, with probability %f",
                         skip ? a->tries : 1 - a->tries);
         break;
     case MR_SAID_NOT_KEPT:
-        lua_pushfstring(L, "not kept by chance, of probability %f", 1 - a->keep);
+        lua_pushfstring(L, "not kept at random, with probability %f", 1 - a->keep);
         break;
     case MR_SAID_TAKES: lua_pushliteral(L, "takes it");
     }

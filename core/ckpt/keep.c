@@ -111,8 +111,8 @@ mr_status mr_save_verify(const char *dir)
 
 /* ---- retention ---- */
 
-/* Remove a checkpoint so that no half of one can be opened: one rename takes it out of sight,
- * then its manifest goes before all else. */
+/* Remove a checkpoint so that no half of it can ever be opened: a rename hides it, then its
+ * manifest is removed first. */
 static mr_status discard(const mr_run_lock *lock, int64_t step)
 {
     char dir[MR_SAVE_PATH], trash[MR_SAVE_PATH], ckpt[MR_SAVE_PATH], manifest[MR_SAVE_PATH];

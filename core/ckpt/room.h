@@ -218,7 +218,7 @@ mr_window_state mr_window_wait(mr_window *w, mr_window_piece *out);
 void mr_window_filled(mr_window *w, const mr_window_piece *piece); /* Owner: it is copied */
 /* Owner: no more pieces come, because of this thread's error, which is what the writer gets. */
 void mr_window_close(mr_window *w);
-/* Writer: from the first byte on, also anew. */
+/* Writer: from the first byte on, also again. */
 void mr_window_begin(mr_window *w);
 /* Writer: the next piece, in order; the one before it is done with. Errors: that of the close */
 mr_status mr_window_next(mr_window *w, const char **bytes, int64_t *n);

@@ -82,7 +82,7 @@ mr_window_state mr_window_wait(mr_window *w, mr_window_piece *out)
 void mr_window_filled(mr_window *w, const mr_window_piece *piece)
 {
     pthread_mutex_lock(&w->mutex);
-    // the writer may have begun anew meanwhile: then this piece is of no use
+    // the writer may have begun again meanwhile: then this piece is of no use
     if (piece->attempt == w->attempt)
         w->copied += piece->n;
     pthread_cond_broadcast(&w->changed);

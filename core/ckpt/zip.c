@@ -89,7 +89,7 @@ static mr_status read_entry(const char *path, unzFile zip, int64_t size, mr_entr
     *e = (mr_entry){.at = (int64_t)unzGetCurrentFileZStreamPos64(zip),
                     .bytes = (int64_t)info.uncompressed_size,
                     .crc = (uint32_t)info.crc,
-                    // torch has a setting that leaves the sums out: zero stands in their place then
+                    // a setting of torch omits checksums and writes zero instead
                     .has_sum = info.crc != 0};
     unzCloseCurrentFile(zip);
     if (e->at <= 0 || e->at > size || e->bytes < 0 || e->bytes > size - e->at)

@@ -36,7 +36,7 @@ const char *mr_product_how(
 mr_status mr_product_run(mr_product *p, const void *a, const void *b, const void *bias, void *c,
                          void *workspace);
 /* What a run does to B before it multiplies, alone, to be measured: it packs B into the workspace,
- * or does nothing where B is read as it lies. */
+ * or does nothing if B is read unpacked. */
 mr_status mr_product_pack(mr_product *p, const void *b, void *workspace);
 
 /* The oneDNN way (product_onednn.c): several `workers` run it at once, with a team of OpenMP's each

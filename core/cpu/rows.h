@@ -51,7 +51,7 @@ static inline void mr_fetch(const mr_view *v, int64_t at, int64_t n, bool to_wri
 }
 
 /* Give `out` (dtype, rank and dims set) dense strides in the order of `like`'s strides; the last
- * dimension stays innermost. Rows that answer "in x's order" infer with it. */
+ * dimension stays innermost. For `infer` of ops whose output keeps the order of x. */
 void mr_desc_dense_like(const mr_desc *like, mr_desc *out);
 
 /* Element of an f64 view, for naive rows; indices beyond the rank are ignored. */

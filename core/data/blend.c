@@ -351,7 +351,7 @@ mr_status blend_restore(mr_blend *m, const char *text)
             if (strcmp(m->sources[i].name, name) == 0)
                 m->at.taken[i] = taken, m->at.deficit[i] = deficit, sum += deficit;
     }
-    // what was due to sources that are gone is dropped: shares begin anew
+    // what was due to sources that are gone is dropped: shares begin from scratch
     if (sum)
         memset(m->at.deficit, 0, sizeof m->at.deficit);
     return good ? MR_OK

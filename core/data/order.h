@@ -98,7 +98,7 @@ bool order_is_alike(const mr_order *o);
 mr_status order_go_on(mr_order *o);
 /* Pass over the rest of the epoch and over those behind it while `most` micro-batches hold them
  * whole and there are `epochs` of them (0: no end): as if they were drawn, and none is. It stands
- * at an end or a beginning then. One at most, where not `settled`: who is left out is asked anew.
+ * at an end or a beginning then. One at most, where not `settled`: who is left out is asked again.
  * *n micro-batches were passed over, of *samples samples.
  * Errors: those of mr_order_next; MR_E_STOPPED */
 mr_status order_pass(mr_order *o, uint64_t most, uint64_t epochs, bool settled, uint64_t *n,

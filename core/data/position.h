@@ -1,4 +1,4 @@
-/* data, inside: a position as text, also of what is planned anew. Licence: Apache-2.0 */
+/* data, inside: a position as text, also of what is planned again. Licence: Apache-2.0 */
 #ifndef MR_DATA_POSITION_H
 #define MR_DATA_POSITION_H
 

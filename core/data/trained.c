@@ -109,7 +109,7 @@ mr_status mr_order_carry(const mr_carry *from, mr_index *index, const mr_bucket_
     if (st == MR_OK && !subset_is_of(seen->fp_order, facts.fp_order))
         st = translate(from->index, index, &seen);
     if (st == MR_OK) {
-        // nothing is taken yet of what is planned anew
+        // nothing is taken yet of what is planned again
         mr_position p = order->at;
         p.n_buckets = 0, p.digest = 0, p.slot.left = 0;
         p.seen_n = seen->count, p.seen_hash = seen->hash;

@@ -185,7 +185,7 @@ static bool covers(const mr_desc *d, size_t storage_bytes)
            (size_t)mr_desc_count(d) * mr_dtype_bytes(d->dtype) == storage_bytes;
 }
 
-/* As a row says, but for copies between spaces, which move bytes as they lie. */
+/* As the op definition says, except for copies between spaces, which copy bytes unchanged. */
 static bool fits(const mr_graph *g, const mr_node *node, mr_access access, const mr_desc *d)
 {
     return graph_strides_fit(mr_graph_crosses(g, node) ? MR_CONTIG : access, d);
@@ -212,7 +212,7 @@ static bool may_have(const pass *p, mr_ref x, const mr_desc *d)
 }
 
 /* Would the part hold the joined buffer in one pass for the other? So it is in a block that
- * recomputes and keeps what attention gave: the backward pass reads that part, but joins anew. */
+ * recomputes and keeps what attention gave: the backward pass reads that part, but joins again. */
 static bool outlives(const pass *p, mr_ref part, const mr_node *join)
 {
     const mr_graph *g = p->g;

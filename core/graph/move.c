@@ -1,7 +1,7 @@
 /* graph: copies to another memory and back. Licence: Apache-2.0 */
 #include "graph/room.h"
 
-/* x as it is copied to another memory: bytes move as they lie. */
+/* x for a copy to another memory: bytes are copied unchanged. */
 static mr_status as_bytes(mr_graph *g, mr_ref *x)
 {
     if (mr_desc_is_dense(&g->values.at[*x].pub.desc))

@@ -94,7 +94,7 @@ static mr_status make_folder(mr_index_builder *b)
         *slash = 0;
         MR_TRY(mr_dir_make(dir));
     }
-    // one that is taken up is there
+    // a builder that resumes finds the folder
     if (mr_io_table()->mkdir(b->tmp, 0755) && errno != EEXIST)
         return mr_fail(MR_E_IO, "%s: cannot create: %s", b->path, strerror(errno));
     return MR_OK;

@@ -63,7 +63,7 @@ static waited wait_for(const mr_media_worker *w, double seconds)
     }
 }
 
-// the program anew, with both ends of what it talks through
+// the program again, with both ends of what it talks through
 static int spawn(mr_media_worker *w, int theirs)
 {
     extern char **environ;

@@ -1,5 +1,5 @@
-/* index: a process that decodes, for guard.c in another one. The program starts itself anew; before
- * main() it finds the variable that makes it such a process, and never gets there.
+/* index: a process that decodes, for guard.c in another one. The program starts itself again;
+ * before main() it finds the variable that makes it such a process, and never gets there.
  * Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/process.h"
@@ -150,7 +150,7 @@ __attribute__((constructor)) static void begin(void)
     guard_memory m = {.fd = fd};
     mr_process_name("decode");
     settle(sock, fd);
-    // each clip opens a decoder anew, whose tables of about 1 MiB the next one takes over
+    // each clip opens a new decoder, whose tables of about 1 MiB the next one takes over
     mallopt(M_MMAP_THRESHOLD, KEPT_BYTES), mallopt(M_TRIM_THRESHOLD, KEPT_BYTES);
     if (guard_reserve(&m, 0, 0) == MR_OK)
         serve(sock, &m);

@@ -311,7 +311,7 @@ void index_columns_text(const index_columns *c, char text[INDEX_COLUMNS_TEXT]);
 mr_status index_column_read(const index_columns *c, int32_t column, MDB_txn *txn, uint64_t chunk,
                             int32_t n, bool check, const void **values, const char *file);
 
-/* Entries of a chunk of the key map, as they lie in the file; none behind the last chunk. */
+/* Entries of a chunk of the key map, in the layout of the file; none after the last chunk. */
 mr_status index_keys(mr_index_reader *r, uint32_t chunk, const char **entries, size_t *n);
 
 /* ---- sum.c: checksums of the file, and its sudden end ---- */

@@ -125,7 +125,7 @@ static size_t find(const placer *p, int placed, const mr_layout_entry *e)
 }
 
 /* The first `count` of p->order, which are those of the best, lie where they lay. Counts the work
- * of placing them anew; returns how high they reach. */
+ * of placing them again; returns how high they reach. */
 static size_t take_over(placer *p, int count)
 {
     int placed = 0;

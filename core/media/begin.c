@@ -180,7 +180,7 @@ static media_start of_h261(const AVCodecParameters *of, const AVPacket *p)
 }
 
 // What is known of a codec besides its packets: decoders that hand out frames of any packet,
-// decoders that tell of each frame whether it begins anew, as its bits say, and decoders that hand
+// decoders that report for each frame whether it is a restart, by its bits, and decoders that hand
 // out nothing before such a frame.
 enum { BY_PACKET, BY_FRAME, BY_DECODER };
 

@@ -1,5 +1,5 @@
 /* media: one opened clip: demuxer over our own I/O, one decoder with one thread. A clip is opened
- * anew for every use; that costs half a millisecond and leaves nothing stale. Licence:
+ * again for every use; that costs half a millisecond and leaves nothing stale. Licence:
  * Apache-2.0 */
 #include "media/room.h"
 

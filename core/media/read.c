@@ -2,7 +2,7 @@
  *
  * A clip is tried from the key frame before the first wanted frame; when the first frame out is
  * later than wanted, from 1, 2, 4, ... key frames earlier, at last from the start of the file.
- * Every try opens the file anew. Licence: Apache-2.0 */
+ * Every try opens the file again. Licence: Apache-2.0 */
 #include "media/room.h"
 
 #include <math.h>

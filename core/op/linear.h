@@ -71,7 +71,7 @@ MR_ROW_FN void product_aside(product_shape *s, const product_rows *r, mr_dtype t
     s->bytes += r->split ? product_dense_bytes(r->n * r->c, t) : 0;
 }
 
-/* y [..., C] = rows of in[0] times a weight in[1], transposed or as it lies; the row itself takes
+/* y [..., C] = rows of in[0] times a weight in[1], transposed or not; the row itself takes
  * the first `taken` bytes of the workspace. */
 MR_ROW_FN product_shape product_shape_of(const mr_call *call, const mr_desc *y, bool transposed,
                                          bool bias, size_t taken)

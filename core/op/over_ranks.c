@@ -1,5 +1,5 @@
-/* reduce_scatter, all_gather: one value of all ranks of a group, in its place; gather: of what each
- * has; total: of little.
+/* Collectives over the ranks of a group. reduce_scatter and all_gather work in place on one value;
+ * gather collects a value of each rank; total sums a few elements.
  *
  *   x [n], in W equal chunks of which each rank owns one
  *   reduce_scatter   own chunk = its sum over ranks, in their order; others = 0

@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, 1)
     unsigned char *tile_q = memory, *stages = memory + F::Q;
     Place at = place_of(p, (p.N + ROWS - 1) / ROWS);
     int lane = threadIdx.x % 32, strip = threadIdx.x / 32 * STRIP, first = at.tile * ROWS;
-    // keys that the last query of the tile does not see, no query of it sees
+    // no query of the tile sees keys that its last query does not see
     int most_seen = keys_seen(p, at, first + ROWS < p.N ? first + ROWS - 1 : p.N - 1);
     int tiles = (most_seen + KEYS - 1) / KEYS;
 

@@ -32,7 +32,7 @@ MR_DEVICE void mr_store1(mr_bf16 *p, float v)
     *p = (mr_bf16)mr_pack(v, 0);
 }
 
-// ---- pieces as they lie in registers ----
+// ---- pieces in registers ----
 
 MR_DEVICE void mr_unpack(uint4 p, float (&v)[8])
 {

@@ -200,7 +200,7 @@ function mutants.of(text, language)
   return self.found
 end
 
---- Members of a list by chance, each once, and each kind as often: the same for the same seed.
+--- Random members of a list, each once, and each kind as often: the same for the same seed.
 ---@param list table[]  of mutants.of
 ---@param seed integer
 ---@return fun(): table|nil  the next one

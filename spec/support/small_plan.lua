@@ -15,7 +15,7 @@ function small.bake(...)
     table.move(small.words, 1, #small.words, 1, {})))
 end
 
---- An H100 with this many bytes, whose reserve leaves the graphs in sight.
+--- An H100 with this much memory and no reserve, so that small graphs matter.
 function small.machine(memory)
   return setmetatable({ reserve_bytes = 0, memory_bytes = memory },
     { __index = machine.open "H100" })

@@ -68,7 +68,7 @@ static char model_path[256];
 
 static inline void write_file(const char *path, const char *data, size_t n)
 {
-    remove(path); // some file systems wait for the disk when a file is written anew
+    remove(path); // some file systems wait for the disk when a file is written again
     FILE *f = fopen(path, "wb");
     CHECK(f && fwrite(data, 1, n, f) == n);
     CHECK(f && fclose(f) == 0);

@@ -37,7 +37,7 @@ static size_t own_bytes(int64_t rows, int64_t n, int64_t k)
 bool mr_gemm_amx_fits(const mr_product_spec *s)
 {
 #ifdef MR_HAVE_ONEDNN
-    // packing costs small products more than it gives: oneDNN reads them as they lie
+    // for small products packing costs more than it gains: oneDNN reads them unpacked
     const double least = 1e9;
 #else
     const double least = 2e7;

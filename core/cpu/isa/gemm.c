@@ -63,7 +63,7 @@ typedef struct source {
     int64_t at, row, col, valid;
 } source;
 
-/* Neighbours along i are neighbours in memory: vectors are copied as they lie. */
+/* Neighbours along i are neighbours in memory: vectors are copied in order. */
 VF_INLINE void pack_rows(float *dst, int64_t width, int64_t panel, const source *s, int64_t count,
                          int64_t n, mr_dtype t)
 {

@@ -1,5 +1,5 @@
---- How long a user waits at the command line: each figure is of the program started anew, as a user
--- starts it.
+--- How long a user waits at the command line: each figure is of the program started again, as a
+-- user starts it.
 -- @module moonreel.bench.cli
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.bench"

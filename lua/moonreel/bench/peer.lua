@@ -11,7 +11,8 @@ local PYTHONS = {"python3", "/usr/bin/python3"}
 
 -- for one answer, PyTorch's start included; it begins no further run after END_SHARE of that
 peer.deadline_s = 90
--- for one in which torch.compile compiles first, in each turn anew: it takes minutes on a busy host
+-- for one in which torch.compile compiles first, in each turn again: it takes minutes on a busy
+-- host
 peer.compile_s = 600
 -- for one clip through a released autoencoder
 peer.clip_s = 600

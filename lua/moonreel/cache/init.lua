@@ -25,7 +25,7 @@ function cache.piece(path, part, parts) return ("%s/%d-of-%d"):format(path, part
 
 local LATENT, PART = ">c1i8I4I4I2I2I4", ">I4I4"
 
---- The key of a clip's latents: a sample is cut and drawn anew in every epoch.
+--- The key of a clip's latents: a sample is cut and drawn again in every epoch.
 ---@param key integer  of the sample
 ---@param at table     epoch, frames, height, width, start
 ---@return string
@@ -145,11 +145,11 @@ function cache.open(path, want, given)
   return self
 end
 
---- Refuse a run that draws samples anew in more epochs than there are.
+--- Refuse a run that draws samples again in more epochs than there are.
 ---@param epochs integer  in which it draws
 function Cache:check_epochs(epochs)
   if epochs > self.epochs then
-    base.raise("MR_E_DATA", ("%s: holds latents of %d epochs, this run draws samples anew in %d; "
+    base.raise("MR_E_DATA", ("%s: holds latents of %d epochs, this run draws samples again in %d; "
       .. "try: dataset.draw_epochs = %d, which repeats them, or make the cache with epochs = %d")
       :format(self.path, self.epochs, epochs, self.epochs, epochs))
   end

@@ -86,7 +86,7 @@ function compare.fits(ckpt, recipe)
     local found = plan.found[p.name]
     local name = found.weights or found.masters or found.averages
     local info = name and ckpt:info(name)
-    -- what a checkpoint does not store is made anew from the recipe
+    -- values that a checkpoint does not store are recomputed from the recipe
     if not info and not p.buffer and not plan.why_fresh(p.name) then
       rows[#rows + 1] = { name = p.name, problem = "missing", model = p.shape }
     elseif info and not same(info.shape, p.shape) then

@@ -90,7 +90,7 @@ local function without(words, settings, excluded, hosts, dir)
   local again, out = go_on(words, settings, dir), { "moonreel" }
   local skip = false
   for _, word in ipairs(again) do
-    -- what was left out before is said anew
+    -- what was left out before is said again
     skip = skip and "value" or word == "--exclude"
     if not skip and not word:match("^%-%-exclude=") then
       out[#out + 1] = word:match("^[%w_./:=,@%%+-]+$") and word

@@ -59,7 +59,7 @@ local function add_gpus(line, answer)
 end
 
 -- Bytes per second of a link, and its errors, since the look before; a counter that is smaller than
--- it was began anew. Links that carry nothing are left out.
+-- it was has started again. Links that carry nothing are left out.
 local function add_links(line, answer, before)
   local now = {}
   for _, link in ipairs(answer.links) do

@@ -141,7 +141,7 @@ function Team:try(f, ...)
   end
   for rank, text in ipairs(texts) do
     local failed = text ~= "" and json.decode(text)
-    -- what was reported within f is the story of whoever reported it
+    -- an error that was reported within f belongs to the rank that reported it
     if failed and not failed.reported then
       gather_once_more(self)
       if rank - 1 == self.rank then

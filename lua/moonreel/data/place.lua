@@ -146,7 +146,7 @@ local function place_one(given)
     or listed and at.rule ~= rule:hash(members)
   if differs_in and (given.change == "next" or given.change == "restart") then
     local epoch = given.change == "next" and at.epoch + 1 or 0
-    return { epoch = epoch }, ("the data begin anew with epoch %d"):format(epoch)
+    return { epoch = epoch }, ("the data begin again with epoch %d"):format(epoch)
   end
   local options = { state = given.state, excluded = given.excluded,
     seen = list_of(at, given.folder, given.source) }

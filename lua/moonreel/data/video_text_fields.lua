@@ -25,7 +25,7 @@ return {
     { "draw_epochs", "integer", default = 0, min = 0, unit = "epochs", reader = "data",
       resume = "refuse", position = true,
       help = "after this many epochs what is drawn of a sample repeats: bucket, start, caption and "
-        .. "latents, so that a cache of as many epochs lasts; 0: drawn anew in every epoch" },
+        .. "latents, so that a cache of as many epochs lasts; 0: new draws in every epoch" },
     { "memory_efficient", "boolean", default = false, affects = "nothing",
       no_meaning = "the index is never loaded into memory",
       help = "read rows on demand" },

@@ -101,7 +101,7 @@ function rflow.draw_t(config, seed, key, epoch)
   return rflow.uniform_t(base.random_uniform(seed, "t", key, epoch), config.use_discrete_timesteps)
 end
 
---- Refuse a schedule of ratios that is not whole.
+--- Refuse a time-shift schedule with a missing or misplaced field.
 ---@param settings table  scheduler
 function rflow.check(settings)
   local c = settings.scheduler

@@ -209,8 +209,8 @@ local function rows_of(r)
   return rows, stop
 end
 
---- Measure the loss of ckpt_path's weights, on the samples that dataset.hold_back holds back where
--- there are some, else on all.
+--- Measure the loss of ckpt_path's weights on the samples that dataset.hold_back excludes, or on
+-- all samples if there are none.
 ---@param settings table  as of eval_loss.run
 ---@param given table     write
 ---@return table[]|nil rows  {resolution, frames, batch, samples, loss, losses, errors}: losses by

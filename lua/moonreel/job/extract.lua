@@ -44,7 +44,7 @@ local function check(r)
       .. "with vae.type = %s, or job = reconstruct", s.model.type, s.model.type)
   end
   if s.epochs == 0 then
-    blame.raise(s, "epochs", "MR_E_RECIPE", "epochs = 0: latents are drawn anew in every epoch; "
+    blame.raise(s, "epochs", "MR_E_RECIPE", "epochs = 0: latents are drawn again in every epoch; "
       .. "expected how many are to be made")
   end
   -- later ones repeat what is there

@@ -57,7 +57,7 @@ end
 --- This rank alone.
 split.none = split.new()
 
---- What ranks that share the layers of a transformer share equally: {name, how many}.
+--- The quantities of a transformer that its ranks must divide equally: {name, count}.
 ---@param c table      num_heads, hidden_size, linear
 ---@param mlp integer  channels of the MLP
 ---@return table[]

@@ -11,7 +11,7 @@ local histograms = {}
 
 local NUMBERS <const>, ZERO <const> = 500, 249 -- of the row, of its bin around zero from 1
 
--- The trained range by blocks, as far as it lies in some parts: {block, start, stop, gaps}, runs of
+-- The trained range by blocks, as far as it is in some parts: {block, start, stop, gaps}, runs of
 -- parameters of a block with the gaps between them, which hold zeros.
 local function ranges(params, parts, most)
   local list = {}

@@ -31,7 +31,7 @@ function weights.block(name)
   return at[1]
 end
 
--- ranges of trained parameters, as far as they lie in one of some parts: {param, start, stop}
+-- ranges of trained parameters, as far as they are in one of some parts: {param, start, stop}
 local function ranges(params, parts, most)
   local list = {}
   for _, p in ipairs(params:list()) do

@@ -98,7 +98,7 @@ end
 ---@param row table
 ---@param dtype string compute dtype: products in f32 reach the same share of a smaller peak, those
 ---   of 8 bits of a larger one, where the machine has it
----@param others boolean|nil  by steps of other sizes alone
+---@param others boolean|nil  use only rates of steps of other sizes
 ---@return number seconds
 ---@return string field   of the machine, that decides them; "here": a probe of this moment
 ---@return number launch  of the seconds those of the launch, where they are a figure of their own

@@ -94,7 +94,7 @@ local function compile(self, inputs)
   return self.exec:compile(g)
 end
 
---- Run it. Compiled anew when a shape or dtype changes.
+--- Run it. Compiled again when a shape or dtype changes.
 ---@param inputs table  name = tensor
 ---@return mr.Tensor ...
 function Graph:run(inputs)

@@ -22,8 +22,8 @@ local function stand_at(self, step)
   end
 end
 
--- the line "start": the run goes on from its own checkpoint, or begins anew. A path of a checkpoint
--- is as the launch saw it: of a run that lies elsewhere now, its id says whose it is.
+-- the line "start": the run goes on from its own checkpoint, or begins from scratch. A path of a
+-- checkpoint is as the launch saw it: of a run that lies elsewhere now, its id says whose it is.
 local function start(self, entry)
   local source = type(entry.parent) == "string" and lineage.source(entry.parent)
   local own = source and source.part and (lineage.same(source.part, self.dir)

@@ -1,5 +1,5 @@
 --- Lines of a file that another process appends to, perhaps on another host. Each look opens the
--- file anew, as network file systems show new lines only then. Only whole lines are given: what a
+-- file again, as network file systems show new lines only then. Only whole lines are given: what a
 -- crash left unfinished is cut off by the next writer, and the place to go on from is never inside
 -- of a line.
 -- @module moonreel.runs.tail

@@ -246,7 +246,7 @@ function Sampler:program(r, way)
 end
 
 --- Noise of B renderings in a loop: it belongs to the seed alone, whatever is rendered beside it.
--- The reference seeds anew before every loop and draws for the whole batch at once, for the start
+-- The reference seeds again before every loop and draws for the whole batch at once, for the start
 -- (key 0) and for each step of a conditioned rendering.
 ---@param r table         the request
 ---@param items table[]   empty places repeat the last one

@@ -23,7 +23,7 @@ local function decides(argument)
 end
 
 --- The arguments of an earlier launch as the present one takes them: without those that say where
--- to start from, and those that it gives anew.
+-- to start from, and those that it gives again.
 ---@param earlier table    settings of the run that is continued
 ---@param now table        settings of the present launch; from another recipe nothing is taken
 ---@param arguments table[]  {key, text, argument} of the present launch

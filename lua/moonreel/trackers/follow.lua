@@ -91,7 +91,7 @@ local function begin(self, how, step, line)
 end
 
 local function begin_session(self, line)
-  -- a stage's own count may begin anew
+  -- a stage's own count may begin again
   if self.opens then
     self.base = self.highest - (#self.parts > 0 and line.step or self.highest)
   end

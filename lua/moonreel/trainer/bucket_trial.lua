@@ -155,7 +155,7 @@ local function found_now(r)
   return size
 end
 
---- Find the size, and declare the models anew with it. Nothing where the recipe says it, where a
+--- Find the size, and declare the models again with it. Nothing where the recipe says it, where a
 -- rank is alone, and where no bucket takes samples, which the next steps refuse.
 function bucket_trial.run(r)
   local s = r.settings

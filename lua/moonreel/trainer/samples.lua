@@ -335,7 +335,7 @@ function samples.count_micros(r)
   end
 end
 
--- epochs in which a run draws its samples anew
+-- epochs in which a run draws its samples again
 local function drawn_epochs(r)
   local s = r.settings
   local epochs, repeats = s.epochs > 0 and s.epochs or math.huge, s.dataset.draw_epochs

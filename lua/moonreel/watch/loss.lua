@@ -7,7 +7,8 @@ local settings = require "moonreel.settings"
 
 local loss = {}
 
--- settings that evaluate a checkpoint of a run: all of its samples that are held back, encoded anew
+-- settings that evaluate a checkpoint of a run: all of its samples that are held back, encoded
+-- again
 local function settings_of(one, o)
   local fields = { "job=eval_loss", "ckpt_path=" .. one.path, "load=none", "steps=0",
     "cached=false", "load_video_features=false", "load_text_features=false", "mask_ratios=none",

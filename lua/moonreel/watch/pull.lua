@@ -10,7 +10,7 @@ local remote = require "moonreel.cluster.remote"
 
 local pull = {}
 
--- bytes of a message; seconds: for an answer, until a silent helper is called anew, between calls
+-- bytes of a message; seconds: for an answer, until a silent helper is called again, between calls
 local CHUNK <const>, ANSWER_S <const>, SILENT_S <const>, AGAIN_S <const> = 1 << 19, 120, 15, 10
 local MARK <const> = "pulled.json" -- says that a folder is a copy
 

@@ -149,7 +149,7 @@ static void left_overs(void)
     CHECK(reads_all());
     CHECK_INT(copies_that(".part"), 0);
     CHECK_INT(copies_that(".mdb"), 1);
-    // a copy that somebody has cut off is made anew
+    // a copy that somebody has cut off is made again
     strcpy(strrchr(part, '.'), ".mdb");
     CHECK_INT(truncate(part, 100000), 0);
     CHECK(reads_all());

@@ -67,7 +67,7 @@ static void every_shape(void)
             changes_are_told(clips_path(rows[i].name));
 }
 
-// each is larger than the one before, so that memory for turning is made anew
+// each is larger than the one before, so that memory for turning is made again
 static void turned_pictures_in_between(void)
 {
     static uint8_t rgb[3 * 160 * 160];

@@ -82,7 +82,7 @@ static void near(int isa, bool has_sign)
     }
     for (int b = 0; b < BLOCKS; b++)
         CHECK_NEAR(s.scale[b], most[b], 0);
-    // what the codes stand for is not encoded anew: the scale might shrink
+    // what the codes stand for is not encoded again: the scale might shrink
     state again = s;
     encode(isa, has_sign, y, &again);
     CHECK(memcmp(&again, &s, sizeof s) == 0);

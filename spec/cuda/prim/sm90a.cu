@@ -59,7 +59,7 @@ enum { A_REGISTERS, A_K_MAJOR, A_M_MAJOR };
 template <int N, int K, int A, int A_SWIZZLE, int B_TRANSPOSED, int B_SWIZZLE> struct Form {
     static constexpr int ROWS = 128; // of a, 64 for each of two groups
     static constexpr int A_WIDTH = 256 >> A_SWIZZLE, B_WIDTH = 256 >> B_SWIZZLE;
-    // rows and columns as they lie
+    // rows and columns in order
     static constexpr int A_ROWS = A == A_M_MAJOR ? K : ROWS, A_COLUMNS = A == A_M_MAJOR ? ROWS : K;
     static constexpr int B_ROWS = B_TRANSPOSED ? K : N, B_COLUMNS = B_TRANSPOSED ? N : K;
     static constexpr int A_BYTES = ROWS * K * 2, B_BYTES = N * K * 2;

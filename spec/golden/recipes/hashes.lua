@@ -1,6 +1,6 @@
 --- Prints the hash of every shipped recipe, as in hashes.txt beside it. A hash changes when a
 -- recipe's meaning does, or the default of a field that affects the run; then look at the
--- difference and write the file anew:
+-- difference and write the file again:
 --   build/cpu/moonreel spec/golden/recipes/hashes.lua > spec/golden/recipes/hashes.txt
 local app = require "moonreel.app"
 local files = require "moonreel.recipe.files"

@@ -26,7 +26,7 @@ end
 -- leaves that only ours set, with the reason
 local ours = { compat = "the reference's quirks are asked for by name",
   job = "the reference has a script of its own for each",
-  ["opensora-1.2/misc/extract epochs"] = "latents are drawn anew in every epoch",
+  ["opensora-1.2/misc/extract epochs"] = "latents are drawn again in every epoch",
   ["batch_search.spread.240p.1"] = "the reference writes guess and spread as one pair; our buckets "
     .. "hold the guess" }
 

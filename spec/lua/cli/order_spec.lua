@@ -108,7 +108,7 @@ describe("moonreel data explain", function()
     local both = rows_of(words .. "3 --count 2")
     assert.equal(both, (rows_of(words .. "2 --ranks 2")))
     assert.not_equal(both, (rows_of("order " .. recipe .. " accumulate=1 --step 3 --count 2")))
-    assert.matches("32px +4 +not kept by chance, of probability 1%.0\n", (run("data explain "
+    assert.matches("32px +4 +not kept at random, with probability 1%.0\n", (run("data explain "
       .. recipe .. " compat=opensora-1.2 'bucket_config.32px.4={0.0, 5}' --why-not 9")))
   end)
 

@@ -52,7 +52,7 @@ describe("a host of a run", function()
     assert.is_nil(one.scalars["gpu1/power_w"])
     assert.is_true(one.scalars.load >= 0 and one.scalars.free_memory_bytes > 1 << 20)
     assert.matches("^GPU 0: slowed down: power\nGPU 1: .*lost", table.concat(one.faults, "\n"))
-    -- rates and errors are of the time between two looks; a counter that began anew has none
+    -- rates and errors are of the time between two looks; a counter that began again has none
     assert.is_nil(one.scalars["eth0/received_bytes_s"])
     assert.is_true(other.scalars["eth0/received_bytes_s"] > 0)
     assert.is_nil(other.scalars["eth0/sent_bytes_s"])

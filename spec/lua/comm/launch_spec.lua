@@ -96,7 +96,7 @@ describe("a launch", function()
       .. "  step 7:", said[3])
   end)
 
-  it("counts anew after enough new steps", function()
+  it("counts again after enough new steps", function()
     local exit = run("core.step(n * 10) if n < 4 and rank == 1 then stop 'KILL' end "
       .. "world:barrier()", { restarts = 1, restart_steps = 10 })
     assert.equal(0, exit)

@@ -116,7 +116,7 @@ local function epochs(ranks, from, disk)
   return report, not disk and events_of(list), err
 end
 
--- four ranks draw, decide and write what one did
+-- four ranks together draw, exclude and record the same samples as one rank
 local function expect_of_four(one, lines, from)
   local four, by_four = epochs(4, from)
   local weights = { 0, 0 }

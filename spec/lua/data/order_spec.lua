@@ -150,8 +150,8 @@ describe("data.order", function()
       end
     end
     assert.is_true(entered[4] > 5 and entered[2] > 5)
-    for _, text in ipairs { "not tried by chance, of probability 0.5",
-      "not kept by chance, of probability 0.5", "not asked: a longer one did not keep it" } do
+    for _, text in ipairs { "not tried at random, with probability 0.5",
+      "not kept at random, with probability 0.5", "not asked: a longer one did not keep it" } do
       assert.is_true(says[text] or false, text)
     end
   end)

@@ -139,7 +139,7 @@ describe("a cache of features", function()
     assert.is_true(#losses(long) > 2 * #losses(loop))
     repeated[3] = "cached=true"
     assert_same(long, (train("cached-long", table.unpack(repeated))))
-    assert.not_same(losses(long), losses((train("anew", "epochs=5"))))
+    assert.not_same(losses(long), losses((train("fresh", "epochs=5"))))
   end)
 
   it("trains where the weights of the encoders are not there", function()
@@ -200,7 +200,7 @@ describe("a cache of features", function()
         "outputs=" .. dir.path .. "/runs" }), { write = function() end })
     fails("MR_E_DATA", "1%-of%-1: was made with epochs = 2 of index %x+, this would be epochs = 1",
       extract, "epochs=1")
-    refused("clips%.cache: holds latents of 2 epochs, this run draws samples anew in 3; try: "
+    refused("clips%.cache: holds latents of 2 epochs, this run draws samples again in 3; try: "
       .. "dataset.draw_epochs = 2, which repeats them, or make the cache with epochs = 3",
       "cached=true", "epochs=3")
     -- what was there stays as it was

@@ -143,7 +143,7 @@ describe("a rank stands still", function()
       local event, times = eye:standing()
       assert.equal(5, event.rank)
       assert.is_true(times > 1.9 and times < 2.2, times)
-      -- it goes on, and its time in the phase begins anew
+      -- it goes on, and its time in the phase begins again
       r.state = "S"
       assert.same({ "rank 5 goes on" }, look(eye, 1, 0.125))
       assert.is_nil(eye:standing())

@@ -150,7 +150,7 @@ describe("moonreel ckpt bisect", function()
     assert.equal(7, times())
   end)
 
-  it("asks anew with --again, and where the words or the checkpoint are others", function()
+  it("asks again with --again, and where the words or the checkpoint are others", function()
     local stopped = "test $n = 6 && kill -INT $$; true"
     pcall(call, stopped)
     pcall(call, stopped)

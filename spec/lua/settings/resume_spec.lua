@@ -10,7 +10,7 @@ describe("settings.resume", function()
     local words = require "moonreel.settings.words"
     local given = words.parse(now, command).overrides
     local old = settings.bake("tiny/demo", words.parse(earlier, command).overrides)
-    -- as it lies beside a checkpoint
+    -- as next to a checkpoint
     old = settings.from_json(old:to_json(), "x")
     local out = {}
     for i, one in ipairs(resume.taken(old, settings.bake(recipe or "tiny/demo", given), given,
@@ -20,7 +20,7 @@ describe("settings.resume", function()
     return out
   end
 
-  it("takes what is not given anew, in order, under any spelling", function()
+  it("takes what is not given again, in order, under any spelling", function()
     assert.same({ "seed=3", "--name a b" },
       taken({ "--lr", "0.5", "seed=3", "--name", "a b" }, { "optim.lr=2" }))
     assert.same({ "-n 1", "--no-grad-checkpoint" },

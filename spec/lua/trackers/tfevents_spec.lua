@@ -61,7 +61,7 @@ describe("event files", function()
     assert.equal(2, get(over, 9, 1, 2, 4, 1))
   end)
 
-  it("begin anew behind a step", function()
+  it("begin again behind a step", function()
     local one = tracked.events(tfevents.record(tfevents.start(2, 11)))[1]
     assert.same({ true, 11, 2 }, { one.start, one.step, one.wall })
   end)

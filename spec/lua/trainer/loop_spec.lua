@@ -591,7 +591,7 @@ describe("trainer.loop", function()
     assert.equal("MR_E_LOCK", inner[2].code)
   end)
 
-  it("continues, branches and starts anew as the three ways to load say", function()
+  it("continues, branches and starts again as the three ways to load say", function()
     local _, _, _, first = train(bake("steps=4", "ckpt_every=2", "name=load"))
     -- the newest step goes on in its directory
     local ok, code, _, dir = train(bake("steps=6", "name=load", "load=" .. first))

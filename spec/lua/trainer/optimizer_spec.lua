@@ -50,7 +50,7 @@ describe("a run with another optimizer than before", function()
     assert.matches(("has no second moments of %d tensors, which Muon updated: they begin at zero, "
       .. "and their bias correction with them"):format(MATRICES), said)
     assert.equal(moments(muon) + MATRICES, moments(whole))
-    -- stopped between, and started anew: where they began is in the checkpoint
+    -- stopped between, and started again: where they began is in the checkpoint
     local parts, again = train("parts", "optim.type=adamw", "steps=6", "load=" .. copy(muon, "2"))
     assert.matches("second moments", again)
     parts, again = train("parts", "optim.type=adamw", "steps=8", "load=" .. parts)

@@ -107,7 +107,7 @@ describe("a run in the order of a reference", function()
     local log
     ok, problem, log = train("next", steps, table.unpack(other))
     assert.is_true(ok, tostring(problem))
-    assert.matches("the data begin anew with epoch 3", log)
+    assert.matches("the data begin again with epoch 3", log)
   end)
 
   it("refuses what that order does not have", function()

@@ -117,7 +117,7 @@ describe("a run of several sources", function()
       .. "out", log)
     ok, problem, log = train("swap", 5, "load=latest", A, B, "dataset.sources.b.data_change=next")
     assert.is_true(ok, tostring(problem))
-    assert.matches("source b: the data begin anew with epoch 1", log)
+    assert.matches("source b: the data begin again with epoch 1", log)
   end)
 
   it("names the source that is wrong", function()

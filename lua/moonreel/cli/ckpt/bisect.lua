@@ -35,7 +35,7 @@ local function remember(record, one, exit, say)
     json.encode({ command = record.command, exits = record.exits }, { indent = 2 }) .. "\n")
   if not good and not record.reported then
     record.reported = true
-    say(("%s; an interrupted bisect begins anew"):format(tostring(problem)))
+    say(("%s; an interrupted bisect begins from scratch"):format(tostring(problem)))
   end
 end
 
@@ -159,7 +159,7 @@ return function(opts, word, ...)
       known = known ~= nil }
     say(("%s: %s"):format(name_of(one), damage and "cannot be judged: " .. damage
       or (verdict == "skip" and "cannot be judged" or verdict) .. (known
-      and ", as an interrupted bisect has found; --again asks anew"
+      and ", as an interrupted bisect has found; --again runs the command again"
       or (", exit %d"):format(exit))))
     if not known then
       remember(record, one, exit, say)

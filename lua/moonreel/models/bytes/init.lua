@@ -64,7 +64,7 @@ function Encoder:tokens(captions)
   for b, caption in ipairs(captions) do
     local one = self.cache[caption]
     if not one then
-      -- a full cache starts anew: captions of one epoch come once each
+      -- a full cache is cleared: captions of one epoch come once each
       if self.cached >= CACHE then
         self.cache, self.cached = {}, 0
       end
