@@ -1,12 +1,12 @@
---- Copies and a collective beside compute: what a step may hide, before any device can.
+--- Copies and a collective in parallel with compute: which transfers a schedule can hide.
 --
 --     moonreel examples/queues.lua [TRACE.json]
 --
--- Prints the schedule of a small step: which steps wait for which, what they may run beside. With a
--- file name it times a run and writes a trace for chrome://tracing or Perfetto: process 1 as the
--- device ran it, process 2 with the queues side by side. With MOONREEL_DEVICE=shadow both tell also
--- how inputs come beside the run before and a result leaves beside the run after; on the CPU there
--- is no way between host and device.
+-- Prints the schedule of a small step: which steps wait for which, which ones they may overlap.
+-- With a file name it times a run and writes a trace for chrome://tracing or Perfetto: process 1 as
+-- the device ran it, process 2 with concurrent queues. With MOONREEL_DEVICE=shadow both also show
+-- that inputs arrive during the previous run and a result leaves during the next one; on the CPU
+-- there are no transfers between host and device.
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local ops = require "moonreel.core.op"

@@ -1,4 +1,4 @@
---- What an autoencoder keeps of a clip: encoded, decoded, written beside it and compared.
+--- What an autoencoder keeps of a clip: encoded, decoded, written next to it and compared.
 --
 --   moonreel examples/reconstruct_clip.lua WEIGHTS CLIP OUT.mp4 [frames] [height] [width] [dtype]
 --

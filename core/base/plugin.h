@@ -4,7 +4,7 @@
 
 #include "moonreel/base.h"
 
-/* Open libmoonreel_NAME.so: in the folder MOONREEL_PLUGINS, else beside the program, else in
+/* Open libmoonreel_NAME.so: in the folder MOONREEL_PLUGINS, else next to the program, else in
  * ../lib/moonreel from there. Its mr_NAME_entry() returns a table that begins with a uint32_t, the
  * version of what follows; *table is that table, for the life of the process.
  * Errors: MR_E_UNSUPPORTED no such file (says where it was looked for), one that does not load, or

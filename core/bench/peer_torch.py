@@ -385,7 +385,7 @@ def norm2d(c):
 
 
 class Residual(nn.Module):
-    """Norm, SiLU, convolution, twice, beside the input; `conv(i, o)` makes a convolution."""
+    """Norm, SiLU, convolution, twice, added to the input; `conv(i, o)` makes a convolution."""
 
     def __init__(self, i, o, norm, conv, short):
         super().__init__()

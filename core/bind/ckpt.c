@@ -417,7 +417,7 @@ static const mr_bind_row ckpt_rows[] = {
     MR_ROW("bytes_read", k_bytes_read, "(): integer",
            "Bytes read from the files of a checkpoint since it was opened."),
     MR_ROW("manifest", k_manifest, "(): string?",
-           "What its manifest says beside files and tensors, JSON; nil for plain weights."),
+           "What its manifest says apart from files and tensors, JSON; nil for plain weights."),
     MR_ROW("metadata", k_metadata, "(): table", "Texts in the head of a plain file."),
     MR_ROW("stats", k_stats, "(name: string): table",
            "{n, zeros, nonfinite, min, max, mean, rms} of a tensor."),

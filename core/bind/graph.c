@@ -414,8 +414,8 @@ static const mr_bind_row graph_rows[] = {
     MR_ROW("print", g_print, "(): string", "The graph as text."),
     MR_ROW("schedule", g_schedule, "(exec?: mr.Exec): string",
            "The steps of a run of the finished graph: queue, op, node, the steps waited for, and "
-           "what they may run beside. exec: knows which of its regions are one; absent: regions "
-           "of two names are two."),
+           "which steps they may overlap. exec: knows regions that are the same memory; absent: "
+           "regions of two names are different."),
     MR_ROW("inputs", g_inputs, "(): table<string, mr.Value>", "Its inputs by name."),
     MR_ROW("outputs", g_outputs, "(): string[]", "Names of the outputs."),
     MR_ROW("edges", g_edges, "(): boolean",

@@ -429,8 +429,8 @@ static const mr_bind_row program_rows[] = {
     MR_ROW("run", p_run, "()", "Run it once."),
     MR_ROW("get", p_get, "(name: string): mr.Tensor", "A copy of an output of the last run."),
     MR_ROW("fetch", p_fetch, "(name: string): mr.Fetched",
-           "An output of at most 512 bytes as it is now, copied beside the runs to come: no run "
-           "waits until it is taken."),
+           "An output of at most 512 bytes in its present state, copied in parallel with later "
+           "runs: no run waits until it is taken."),
     MR_ROW("memory", p_memory, "(): table",
            "Bytes: {arena, bound, pinned, workspace, params, state, offloaded, inputs, landing, "
            "staged, ring, "
@@ -452,8 +452,8 @@ static const mr_bind_row program_rows[] = {
     MR_ROW("plan", p_plan, "(): table",
            "What a run will take, before it runs: {seconds, flop, bytes, memory, total}."),
     MR_ROW("schedule", p_schedule, "(): string",
-           "Its steps: queue, op, node, the steps waited for, and what they may run beside; then "
-           "the inputs and results that travel beside the runs before and after."),
+           "Its steps: queue, op, node, the steps waited for, and the steps that they may overlap; "
+           "then the transfers of inputs and results during the runs before and after."),
     MR_ROW("live", p_live, "(): table[]",
            "Who lives at the peak of memory, largest first: {bytes, purpose (kept, gradient, "
            "workspace, forward or region), op, node, block, origin}."),

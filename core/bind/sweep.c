@@ -19,7 +19,7 @@ const mr_bind_field mr_bind_sweep_fields[] = {
                 "from the one before."),
     MR_BIND_INT("threads", sweep_options, how.threads, 0, 0, "0: one per processor."),
     MR_BIND_NUM("deadline_s", sweep_options, how.deadline_s, 0,
-                "Seconds for a clip, beside its own length; 0: 60."),
+                "Seconds for a clip, in addition to its own length; 0: 60."),
     MR_BIND_BOOL("isolated", sweep_options, how.isolated,
                  "Each thread looks in a process of its own."),
     MR_BIND_END};

@@ -184,7 +184,7 @@ static mr_status read_anew(const char *path, int64_t at, void *dst, int64_t n)
 }
 
 /* One whole block of an open file to dst; how many bytes it has. A handle that has become stale
- * stays so: other threads read with it, so the file is opened once more beside it. Threads: any */
+ * stays so: other threads read with it, so the file is opened a second time. Threads: any */
 static mr_status load_block(mr_blocks *b, int file, int64_t block, void *dst, int64_t *n)
 {
     int64_t at = block * MR_CKPT_BLOCK;

@@ -156,8 +156,8 @@ static mr_status open_plain(mr_ckpt *c, const char *path)
 
 /* ---- index files ---- */
 
-/* model.safetensors.index.json: {"metadata": {...}, "weight_map": {tensor: file}}; the files stand
- * beside it. */
+/* model.safetensors.index.json: {"metadata": {...}, "weight_map": {tensor: file}}; the files are
+ * next to it. */
 typedef struct index_file {
     mr_ckpt *ckpt;
     char *text;

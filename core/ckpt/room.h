@@ -320,8 +320,8 @@ mr_status mr_snapshot_make(mr_snapshot_layout *l, const mr_ckpt_item *items, int
 /* Copy bytes [at, at + n) of header and tensors to `image`, and hash each block into `blocks`,
  * which has one for each of all l->total bytes; `at` is a multiple of a block, and so is n, unless
  * it reaches to the end. Copy functions of items are called from this thread only, in file order;
- * helper threads do the rest beside it and end before this returns. Errors: what an item's copy
- * function returns. */
+ * helper threads do the rest in parallel with it and end before this returns. Errors: what an
+ * item's copy function returns. */
 mr_status mr_snapshot_copy(const mr_snapshot_layout *l, const mr_ckpt_item *items, int64_t at,
                            int64_t n, char *image, mr_hash128 *blocks);
 

@@ -86,7 +86,7 @@ static void let_go(const mr_ranks *l)
     syscall(SYS_close_range, page + 1, ~0U, 0);
 }
 
-/* A process beside the launcher that outlives it, to end what would be left. */
+/* A process next to the launcher that outlives it, to end what would be left. */
 static void stand_guard(const mr_ranks *l, pid_t launcher)
 {
     static const int deaf[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};

@@ -587,7 +587,7 @@ static mr_status address_of(const meeting *m, int r, struct sockaddr_storage *at
         memcpy(at, found->ai_addr, found->ai_addrlen), *n = found->ai_addrlen;
         freeaddrinfo(found);
     }
-    // a rank beside rank 0 is where rank 0 was reached, at a port of its own
+    // a rank on the host of rank 0 has the address of rank 0, with a port of its own
     if (r > 0)
         tcp_set_port(at, s->port);
     return MR_OK;

@@ -26,7 +26,7 @@ mr_status mr_torus_new(mr_comm *c, int local, mr_torus **out)
     mr_status st = t->counts ? MR_OK : comm_break(c, mr_fail_memory(sizeof *t->counts));
     if (st == MR_OK)
         st = mr_comm_split(c, rank / local, rank, 0, &t->within);
-    // on a lane of its own: hop 2 of a bucket runs beside hop 1 of the next
+    // on a lane of its own: hop 2 of a bucket runs in parallel with hop 1 of the next
     if (st == MR_OK)
         st = mr_comm_split(c, rank % local, rank, 1, &t->between);
     if (st != MR_OK) {

@@ -468,7 +468,7 @@ bool mr_narrow_fits(const mr_conv_spec *s, const mr_facts *facts, mr_narrow_plan
 
 /* oneDNN 2.6 leaves positions out of bf16 gradients of weights where strided frames have zeros
  * before and behind them that the kernel reaches; where the kernel is larger than a frame, it reads
- * unwritten memory, and writes beside that of the gradient. Its products of bf16 take
+ * unwritten memory, and writes in addition to that of the gradient. Its products of bf16 take
  * positions of a row in pairs: the last of an odd number goes with a cell of x that its tap does
  * not read, by a gradient of zero, which leaves a NaN what it is. Zeros behind the row would not
  * help: the cells that the next position's taps read are x's own. */

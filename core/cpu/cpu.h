@@ -1,4 +1,5 @@
-/* cpu: what the CPU kernels share beside vec.h: threads, loops over strided views, processor facts.
+/* cpu: what the CPU kernels share in addition to vec.h: threads, loops over strided views,
+ * processor facts.
  *
  * Threads: every function here may be called from any thread; the loops share one team.
  * Licence: Apache-2.0 */

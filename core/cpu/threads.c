@@ -24,7 +24,7 @@ enum { SPINS = 1000, PATIENCE_NS = 2000000 };
 
 /* The gate: how many members are in the loop, whether it is open, and which loop it is. */
 enum { INSIDE = 0xfff, OPEN = 0x1000, LOOP = 0x2000 };
-_Static_assert(MR_MOST_THREADS - 1 <= INSIDE, "members beside the caller");
+_Static_assert(MR_MOST_THREADS - 1 <= INSIDE, "members apart from the caller");
 
 /* Chunks next .. end. */
 typedef struct share {
@@ -155,7 +155,7 @@ static void together(int64_t chunks)
 void mr_cpu_for(int64_t n, int64_t grain, int threads, mr_cpu_body *body, void *user)
 {
     int64_t chunks = (n + grain - 1) / grain;
-    // a loop within a loop, or beside one, runs on its own thread alone
+    // a loop within a loop, or concurrent with one, runs on its own thread alone
     if (chunks > 1 && threads > 1 && !atomic_flag_test_and_set(&pool.taken)) {
         pool.n = n, pool.grain = grain, pool.body = body, pool.user = user;
         pool.team = (int)MR_MIN((int64_t)threads, chunks);

@@ -20,7 +20,7 @@ void tail_unref(mr_tail *t);
 mr_status tail_new(int32_t n_buckets, mr_tail **out);
 mr_status tail_add(mr_tail *t, int32_t bucket, uint64_t id, uint64_t key);
 /* As a line of a state, none when it is empty; and back, from behind the line's name. A brief one
- * names a long list by its hash, and the list stands in a line of the text beside the state. */
+ * names a long list by its hash, and the list stands in a line of the text next to the state. */
 void tail_put(const mr_tail *t, bool brief, mr_text *out);
 void tail_put_beside(const mr_tail *t, mr_text *out);
 mr_status tail_read(mr_order *o, const char *line, mr_tail **out);

@@ -1,12 +1,12 @@
 /* exec: the edges of runs - inputs on their way to the device, results on their way back, both
- * beside what runs.
+ * in parallel with what runs.
  *
  * An input lies in three places. `set` converts it into pinned memory of its program; the next run
- * copies it from there to the landing, which all programs share, on lane IN beside the run before,
- * and begins by taking it from the landing into its slot, on lane RUN. The landing is free again
- * when it was taken, the pinned place when the copy to the landing is done: for that alone the host
- * waits, so it is two runs ahead at most. Slots and pinned places keep their values until they are
- * set again.
+ * copies it from there to the landing, which all programs share, on lane IN in parallel with the
+ * run before, and begins by taking it from the landing into its slot, on lane RUN. The landing is
+ * free again when it was taken, the pinned place when the copy to the landing is done: for that
+ * alone the host waits, so it is two runs ahead at most. Slots and pinned places keep their values
+ * until they are set again.
  *
  *     set k+1 -> staged --IN--> landing --RUN--> slot -> run k+1
  *
@@ -307,8 +307,8 @@ mr_status mr_program_fetch(mr_program *p, const char *output, uint64_t *ticket)
     size_t bytes = mr_desc_span_bytes(d);
     if (bytes > MR_FETCH_BYTES)
         return mr_fail(MR_E_USAGE,
-                       "output '%s' has %zu bytes, at most %d are fetched beside what runs; try: "
-                       "get, which waits",
+                       "output '%s' has %zu bytes, at most %d are fetched in parallel with runs; "
+                       "try: get, which waits",
                        output, bytes, MR_FETCH_BYTES);
     size_t place = e->n_fetched % MR_FETCHES;
     fetch *f = &e->fetches[place];

@@ -378,7 +378,7 @@ static mr_status need_rates(const mr_exec *e, mr_dtype dtype)
 mr_status mr_program_seconds(const mr_program *p, double *seconds)
 {
     // queues of a device that does everything at once do not overlap; copies of results count there
-    // as nothing, elsewhere they run beside what follows
+    // as nothing, elsewhere they run in parallel with what follows
     const mr_schedule *s = mr_layout_schedule(p->layout);
     double sum = 0, *took = mr_calloc(2 * (size_t)mr_schedule_steps(s) + 1, sizeof *took);
     mr_status st = MR_OK;

@@ -12,12 +12,12 @@ mr_status mr_program_schedule(const mr_program *p, char **text)
     mr_text_add(&t, "%s", steps);
     mr_free(steps);
     for (int i = 0; i < p->n_slots && !p->exec->at_once; i++)
-        mr_text_add(&t, "   in %-10s  copy in '%s'  beside the run before\n", "inputs",
+        mr_text_add(&t, "   in %-10s  copy in '%s'  during the run before\n", "inputs",
                     p->slots[i].name);
     for (int i = 0; i < p->n_outputs && !p->exec->at_once; i++) {
         const mr_value *v = mr_graph_value(p->graph, p->outputs[i].value);
         if (mr_desc_span_bytes(&v->desc) <= MR_FETCH_BYTES)
-            mr_text_add(&t, "  out %-10s  copy back '%s'  beside the run after, if it is fetched\n",
+            mr_text_add(&t, "  out %-10s  copy back '%s'  during the run after, if it is fetched\n",
                         "results", p->outputs[i].name);
     }
     return mr_text_end(&t, text);

@@ -1,8 +1,8 @@
 /* graph: gradients that begin at zero in each run.
  *
  * The first row that adds to the gradient of a parameter finds zeros there, written just before it,
- * so that until then the place holds nothing. Parameters beside each other are cleared together, up
- * to some bytes. Behind the backward walk the places of all others are cleared, so that region
+ * so that until then the place holds nothing. Parameters next to each other are cleared together,
+ * up to some bytes. Behind the backward walk the places of all others are cleared, so that region
  * "grad" is written whole, pads included. Licence: Apache-2.0 */
 #include "graph/room.h"
 

@@ -272,7 +272,7 @@ static void put_beside(mr_text *t, const mr_schedule *s, int i, int q, bool *any
     }
     if (first < 0)
         return;
-    mr_text_add(t, "%s%s %d", *any ? ", " : "  beside ", mr_queue_name((mr_queue)q), first);
+    mr_text_add(t, "%s%s %d", *any ? ", " : "  overlaps ", mr_queue_name((mr_queue)q), first);
     if (last > first)
         mr_text_add(t, " to %d", last);
     *any = true;

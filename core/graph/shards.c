@@ -101,8 +101,8 @@ mr_status mr_graph_param(mr_graph *g, int id, mr_ref *out)
 
 /* ---- gradients ---- */
 
-/* Zeros, beside compute only where nothing else is computed. They wait until no more than one other
- * bucket is in memory. */
+/* Zeros, in parallel with compute only where nothing else is computed. They wait until no more than
+ * one other bucket is in memory. */
 static mr_status begin_gradients(mr_graph *g, int i)
 {
     int64_t start, stop;

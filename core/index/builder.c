@@ -39,7 +39,7 @@ static mr_status commit(mr_index_builder *b)
     return MR_OK;
 }
 
-// the map holds `more` bytes and a share for what LMDB keeps beside them
+// the map holds `more` bytes and a share for what LMDB keeps in addition to them
 static bool fits(const mr_index_builder *b, size_t more)
 {
     size_t need = b->used_bytes + more + (1 << 20);

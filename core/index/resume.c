@@ -1,4 +1,4 @@
-/* index: what killed builders of an index left beside it: removed, or taken up at its last commit.
+/* index: what killed builders of an index left next to it: removed, or taken up at its last commit.
  * Ref: dataplane 2.3. Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/process.h"

@@ -32,7 +32,7 @@ static bool has_ending(const char *name, const char *const *endings)
 static const char *const media_endings[] = {
     ".mp4", ".avi",  ".mov", ".mkv", ".webm", ".m4v", ".ts",  ".m2ts", ".mpg",  ".mpeg", ".gif",
     ".jpg", ".jpeg", ".png", ".ppm", ".bmp",  ".pgm", ".tif", ".tiff", ".webp", NULL};
-// files with these endings are captions and lists beside clips
+// files with these endings are captions and lists next to clips
 static const char *const text_endings[] = {".txt",   ".json",   ".csv", ".tsv",
                                            ".jsonl", ".ndjson", NULL};
 
@@ -127,7 +127,7 @@ static mr_status add_link(walker *w, const char *path)
     return MR_OK;
 }
 
-// the caption beside a clip is NAME.txt, or "text" or "caption" of NAME.json
+// the caption next to a clip is NAME.txt, or "text" or "caption" of NAME.json
 static mr_status caption_beside(const char *file, char **out)
 {
     char path[8400];

@@ -114,7 +114,7 @@ static mr_status open_tables(mr_store_writer *w)
     return err ? fail_write(w, "begin", err) : MR_OK;
 }
 
-// the fingerprint of what is committed lies beside it
+// the fingerprint of what is committed lies next to it
 static mr_status take_up(mr_store_writer *w)
 {
     char *print;
@@ -257,7 +257,7 @@ mr_status mr_store_writer_put(mr_store_writer *w, const void *key, size_t key_by
     return MR_OK;
 }
 
-// the map holds what waits, and a share for what LMDB keeps beside it
+// the map holds what waits, and a share for what LMDB keeps in addition to it
 static mr_status make_room(mr_store_writer *w)
 {
     MDB_envinfo info;

@@ -113,7 +113,7 @@ static mr_status check_blocks(int fd, const char *path, const sum_head *head,
     return st;
 }
 
-// A copy has its own file time: once its blocks are checked, that time is noted beside it.
+// A copy has its own file time: once its blocks are checked, that time is noted next to it.
 static bool was_seen(const char *dir, int64_t mtime_ns, bool note)
 {
     char path[4096], text[32], *seen;

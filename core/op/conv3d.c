@@ -9,7 +9,7 @@
  * convolution kt = 1. T' = (T + before + behind - kt) / stride + 1.
  *
  * The way a product takes: cpu/conv.h. No way there reads edges, which the naive row takes: layers
- * on a CPU lay copies beside x instead, and what makes x writes between them (nn/volume.lua).
+ * on a CPU lay copies next to x instead, and what makes x writes between them (nn/volume.lua).
  * Licence: Apache-2.0 */
 #include "cpu/conv.h"
 #include "op/row.h"

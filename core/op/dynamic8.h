@@ -38,7 +38,7 @@ FORMULA float dynamic8_border(bool has_sign, int code)
     return 0.5f * (dynamic8_value(has_sign, code) + dynamic8_value(has_sign, code + 1));
 }
 
-/* The code of the part that a share from -1 to 1 lies in: of the nearest value, or one beside it
+/* The code of the part that a share from -1 to 1 lies in: of the nearest value, or one next to it
  * where two decades meet and where a product is rounded. Without a branch, so that loops over it
  * become vectors. */
 FORMULA int dynamic8_part(bool has_sign, float share)

@@ -15,7 +15,7 @@
  *
  * `group` is a number of moonreel/collective.h; 0: this rank alone, which exchanges nothing and
  * whose share is everything. Every rank of the group runs the node, also where it has nothing to
- * give. Parts are packed and unpacked here: 2 reads and 2 writes beside what is sent.
+ * give. Parts are packed and unpacked here: 2 reads and 2 writes in addition to what is sent.
  * Ref: parallelism 5, 6. */
 #include "moonreel/collective.h"
 #include "op/share.h"

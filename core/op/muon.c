@@ -15,7 +15,7 @@
  *
  * A block that is higher than wide is X transposed: A = X^T X, X = a X + X (b A + c A A).
  * Each block is one thread's work from the gradient to the weight, so that its bits depend neither
- * on the team nor on the blocks beside it. Products are those of cpu/product.h, with operands of
+ * on the team nor on the blocks next to it. Products are those of cpu/product.h, with operands of
  * bf16 where `bf16` is set and else f32; sums are f32.
  *
  * The kernel works on Y = c^(1/4) X, with which a round is three products and two diagonals:

@@ -120,7 +120,7 @@ mr_dtype mr_reduction_dtype(mr_reduction kind, mr_dtype x)
 }
 
 /* What one call works on. Results are made in lines: along the last axis that stays, so that a line
- * of results is read beside each other; or one at a time along the last axis that goes, where that
+ * of results is read next to each other; or one at a time along the last axis that goes, where that
  * one lies denser in memory. */
 typedef struct job {
     mr_reduction kind;

@@ -1,4 +1,4 @@
-/* attention, backward, sm_80: the readable truth beside the forms for newer processors.
+/* attention, backward, sm_80: the readable truth in addition to the forms for newer processors.
  *
  *   D = rowsum(do o) - dlse    p = exp(scale q k^T + bias - lse)    ds = p (do v^T - D)
  *   dv = p^T do    dq = scale ds k    dk = scale ds^T q

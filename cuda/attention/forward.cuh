@@ -1,4 +1,4 @@
-/* attention, forward, sm_80: the readable truth beside the forms for newer processors.
+/* attention, forward, sm_80: the readable truth in addition to the forms for newer processors.
  *
  *   o = softmax(scale q k^T + bias) v, lse = log of the sum of exp(scale q k + bias)
  * A block takes 64 queries of one head, a warp 16 of them, and walks tiles of KEYS keys: the copies

@@ -151,7 +151,7 @@ template <int D, int KEPT> struct GroupKept {
 
     MR_MEMBER void load(const unsigned char *tile, int me)
     {
-        // lanes name rows of four pieces of 8 by 8: below each other, then beside
+        // lanes name rows of four pieces of 8 by 8: below each other, then next to each other
         int lane = threadIdx.x % 32, row = me * 64 + threadIdx.x / 32 % 4 * 16 + lane % 16;
 #pragma unroll
         for (int i = 0; i < KEPT; i++) {

@@ -2,7 +2,7 @@
  *
  * A warp takes one sequence of one head whole: q, k, v (and do) lie in tiles of 16 rows of its own,
  * scores are one product, nothing is walked and no warp waits for another. Neighbouring warps take
- * neighbouring heads, which lie beside each other in memory. Formulas, statistics and rounding as
+ * neighbouring heads, which lie next to each other in memory. Formulas, statistics and rounding as
  * in forward.cuh and backward.cuh; every tensor is read once and written once. Licence: Apache-2.0
  */
 #ifndef MOONREEL_CUDA_ATTENTION_SHORT_CUH

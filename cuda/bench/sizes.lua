@@ -80,7 +80,7 @@ else
   print("peers: left out, no python with PyTorch was named")
 end
 
--- cuDNN's convolutions by cuDNN alone: a program beside the plug-in, or beside this one
+-- cuDNN's convolutions by cuDNN alone: a program next to the plug-in, or next to this one
 local function cudnn_alone()
   local beside = os.getenv "MOONREEL_PLUGINS" or process.program():match "^(.*)/"
   local words = { ("%s/cudnn_peer%s"):format(beside, name == "cudaemu" and "_cudaemu" or ""),

@@ -1,12 +1,12 @@
 -- moonreel cuda/bench/step.lua DEVICE [small|large [PYTHON]]: forward and backward of STDiT3-XL/2
 -- in bf16, blocks done twice to keep less, on latents of four buckets of the Lambda stage 1:
 -- seconds, those that the planner says from this device's rates, useful TFLOP/s, their share of the
--- best product that ran beside it, the part of a step that lies between launches (launches by what
--- one takes of a captured run of empty ones), the arena that was planned and what the device says
--- it gave, and how many times as long a plain model in PyTorch with its fused attention takes where
--- PYTHON has it. `small`: one pair of narrow blocks on a small latent, for the emulated GPU.
--- Captions are 512 wide; the update and the encoders are left out. A bucket that does not fit says
--- so; a plan that is not what the device gave fails.
+-- best product that ran in parallel with it, the part of a step that lies between launches
+-- (launches by what one takes of a captured run of empty ones), the arena that was planned and what
+-- the device says it gave, and how many times as long a plain model in PyTorch with its fused
+-- attention takes where PYTHON has it. `small`: one pair of narrow blocks on a small latent, for
+-- the emulated GPU. Captions are 512 wide; the update and the encoders are left out. A bucket that
+-- does not fit says so; a plan that is not what the device gave fails.
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
@@ -128,7 +128,8 @@ for _, bucket in ipairs(buckets) do
   collectgarbage()
   if ok then
     local other = theirs(bucket[2], got.flop)
-    -- the arena is one allocation, rounded up to pages; the rest of a program is small beside it
+    -- the arena is one allocation, rounded up to pages; the rest of a program is small compared
+    -- with it
     local all = got.given + had
     local as_planned = all >= got.arena and all <= math.max(got.arena, had) + (16 << 20)
     had = math.max(had, got.arena)

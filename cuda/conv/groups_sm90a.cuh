@@ -3,7 +3,7 @@
  *   y[p, o] = bias[o] + sum over taps k and channels c of x[place that p meets by k, c] w[k, o, c]
  * A block takes 128 places and 128 channels of the result, a warp group 64 of the places, and walks
  * the channels of all taps of the source, 64 at a time. No column is formed in memory: threads copy
- * 16 bytes at a time (cp.async) to where the 128-byte swizzle has them, for places beside the ends
+ * 16 bytes at a time (cp.async) to where the 128-byte swizzle has them, for places beyond the ends
  * zeros or the nearest one (Phase leaves out taps that no place of a block meets), and products
  * read both operands from there. Four stages: while the product of one is in flight, the copies of
  * the next two are. Weights lie as conv_pack leaves them, [groups, rows, taps, K]. Sums run over

@@ -2,7 +2,7 @@
  *
  * A block takes 64 places and 64 channels of the result, or 16 where there are no more, and walks
  * the channels of all taps of the source, 64 at a time; rows of the source that a tap does not
- * meet, beside the ends, are zeros of the copy, or with edges the nearest one. Places of dx are
+ * meet, beyond the ends, are zeros of the copy, or with edges the nearest one. Places of dx are
  * taken by their remainder by the stride, since each remainder meets taps of its own (Phase).
  * Weights are laid out channels last first. conv3d_dw walks places, in ranges that follow from the
  * shape; partial sums are added in order. Of a group channels are multiples of 8 on both sides,

@@ -296,7 +296,7 @@ static std::shared_ptr<Running> begin_graph(const Graph *g)
     return run;
 }
 
-// an item of the graph at a time, so that what lies beside it on other streams comes in between
+// an item of the graph at a time, so that what lies next to it on other streams comes in between
 void graph_run(Graph *graph, cudaStream_t stream)
 {
     auto run = std::make_shared<std::shared_ptr<Running>>();

@@ -8,7 +8,7 @@
 #include "cpu/product.h"
 #include "cuda/rt/driver.h"
 
-/* What becomes of the sums of C before they are stored, or is formed beside them. */
+/* What becomes of the sums of C before they are stored, or is formed along with them. */
 typedef struct mr_product_ending {
     mr_cuda_ending kind;
     /* [m, n] bf16, rows dense; of MR_CUDA_BIAS_GRADIENT [m] f32, written over with the sums of A

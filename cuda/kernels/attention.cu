@@ -258,7 +258,7 @@ static size_t grad_workspace(const mr_call *call, const mr_facts *facts)
     return room_of(call, p, groups).bytes;
 }
 
-// all of it, or the gradient of the bias alone, beside what tensor cores form
+// all of it, or the gradient of the bias alone, in addition to what tensor cores form
 static void backward_plain(const Attention &p, const mr_call *call, bool bias_alone,
                            cudaStream_t stream)
 {

@@ -75,7 +75,7 @@ template <typename T> MR_DEVICE void store_some(T *p, const float (&v)[4])
     mr_store(p, v);
 }
 
-/* Who takes what of a row of Q units: `lanes` threads beside each other, at_once rows together; a
+/* Who takes what of a row of Q units: `lanes` threads next to each other, at_once rows together; a
  * thread whose row is not below at_once is idle. In shared memory two sums of each unit lie [row,
  * unit], the second `apart` units behind the first: so far that, unit for unit, the banks go on. */
 struct Places {

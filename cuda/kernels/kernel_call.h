@@ -15,7 +15,7 @@
 #include "cuda/kernels/row.h"
 #include "cuda/prim/sm80.cuh"
 
-// what a row may have beside its launches, in this order
+// what a row may have in addition to its launches, in this order
 struct mr_cuda_more {
     size_t (*workspace)(const mr_call *call, const mr_facts *facts) = NULL;
     mr_status (*prepare)(const mr_call *call, const mr_facts *facts, void **state) = NULL;

@@ -9,8 +9,8 @@
  *
  * linear_db reads dy once; a block takes a range of rows and of columns, partial rows are added in
  * a fixed order: the bits do not depend on the order of blocks. Pieces of 16 bytes as in rows.cuh,
- * any width; rows of other widths go element by element. Beside linear_dw in bf16 the library forms
- * these sums of what it reads anyway; what it does not take goes by both kernels. */
+ * any width; rows of other widths go element by element. Along with linear_dw in bf16 the library
+ * forms these sums of what it reads anyway; what it does not take goes by both kernels. */
 #include "cuda/kernels/product_rows.cuh"
 #include "cuda/kernels/rows.cuh"
 

@@ -65,7 +65,7 @@ static Plan plan_of(const mr_call *call)
         p.in[i] = call->in[i];
     set_steps(&p, a);
     for (int i = 0; i < 2; i++) {
-        // would this operand do beside a dense one?
+        // would this operand do together with a dense one?
         mr_product_spec alone = s;
         (i ? alone.a_row : alone.b_row) = i ? s.k : s.n;
         (i ? alone.a_col : alone.b_col) = 1;

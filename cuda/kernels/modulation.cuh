@@ -1,5 +1,5 @@
 /* What rows with a vector per (sample, frame, channel) share: shift, scale and gate [B, T, C] of
- * any strides beside [B, T, S, C] dense.
+ * any strides together with [B, T, S, C] dense.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_KERNELS_MODULATION_CUH
 #define MOONREEL_CUDA_KERNELS_MODULATION_CUH

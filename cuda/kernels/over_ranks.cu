@@ -7,7 +7,7 @@
  * contributions fit into the workspace: as many bytes are sent as by a ring, each piece in one
  * call.
  *
- * Beside what is sent, reduce_scatter reads each contribution once and writes the sum once.
+ * In addition to what is sent, reduce_scatter reads each contribution once and writes the sum once.
  * Licence: Apache-2.0 */
 #include "cuda/kernels/copy.cuh"
 #include "cuda/kernels/pieces.cuh"

@@ -1,8 +1,8 @@
 /* Where the element of a token lies among the cells, and back: patchify and unpatchify.
  *
  * A token (t', h' W' + w') holds the C pt ph pw values of its patch, channel first or last; cells
- * [B, C, T, H, W]. Latents are small beside what a model makes of them: a thread moves one element,
- * stores are dense, and what loads touch in vain is served by the cache.
+ * [B, C, T, H, W]. Latents are small compared with what a model makes of them: a thread moves one
+ * element, stores are dense, and what loads touch in vain is served by the cache.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_KERNELS_PATCH_CUH
 #define MOONREEL_CUDA_KERNELS_PATCH_CUH

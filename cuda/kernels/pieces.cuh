@@ -76,7 +76,7 @@ template <typename T, int E> MR_DEVICE void mr_store(T *p, const float (&v)[E])
     mr_store16(p, mr_packed(v));
 }
 
-// four bf16 beside four f32
+// four bf16 along with four f32
 MR_DEVICE void mr_load(const mr_bf16 *p, float (&v)[4])
 {
     uint2 x = mr_load8(p);
@@ -91,7 +91,7 @@ MR_DEVICE void mr_store(mr_bf16 *p, const float (&v)[4])
     mr_store8(p, {mr_pack(v[0], v[1]), mr_pack(v[2], v[3])});
 }
 
-// bytes of a mask beside four f32 or eight bf16
+// bytes of a mask along with four f32 or eight bf16
 MR_DEVICE void mr_load(const uint8_t *p, float (&v)[4])
 {
     uint32_t x = *(const uint32_t *)p;

@@ -5,7 +5,7 @@
 
 #include "cuda/kernels/kernel_call.h"
 
-// cos and sin with data NULL: nothing is turned. Both lie [N, d/2] beside x [B, G, N, h, d].
+// cos and sin with data NULL: nothing is turned. Both lie [N, d/2] along with x [B, G, N, h, d].
 mr_status mr_cuda_rms(const mr_view *x, const mr_view *w, const mr_view *cos, const mr_view *sin,
                       const mr_view *y, double eps, cudaStream_t stream);
 

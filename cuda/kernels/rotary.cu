@@ -39,7 +39,7 @@ MR_DEVICE void store_pair(mr_bf16 *p, float a, float b)
     *(uint32_t *)p = mr_pack(a, b);
 }
 
-// elements of a pair lie so far apart; DENSE: beside each other, at a multiple of a pair's bytes
+// elements of a pair lie so far apart; DENSE: next to each other, at a multiple of a pair's bytes
 template <typename T, bool DENSE>
 __global__ void __launch_bounds__(THREADS)
     rotary_pairs(const __grid_constant__ Walk<3> walk, uint32_t pairs, const T *x, int64_t x_step,

@@ -7,7 +7,7 @@
  * Column sums: each thread adds its columns over the rows of its block, the groups of a block add
  * theirs in shared memory (fold), the blocks leave partial sums in the workspace, and add_partials
  * adds these in a fixed order. A partial row is kept by slots, not by columns: quads of a thread's
- * columns beside those of its neighbour, so that accesses are whole.
+ * columns next to those of its neighbour, so that accesses are whole.
  *
  * Whole warps call everything that sums.
  * Licence: Apache-2.0 */

@@ -43,7 +43,7 @@ typedef struct mr_cuda_facts {
 
 /* What becomes of sums before they are stored: nothing; gelu_tanh of them; the same, and `aux` is
  * what it was taken of; their product with the slope of gelu_tanh at `aux`. Or nothing, and `aux`
- * is the sum of op(B) over k: the gradient of a bias, beside that of a weight. */
+ * is the sum of op(B) over k: the gradient of a bias, along with that of a weight. */
 typedef enum mr_cuda_ending {
     MR_CUDA_SUMS,
     MR_CUDA_GELU,

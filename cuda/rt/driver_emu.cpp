@@ -427,7 +427,7 @@ float ended(const mr_cuda_product &p, float sum, void *aux, int64_t at)
     return sum * gelu(element(aux, at, p.out), true);
 }
 
-// by four sums beside each other
+// by four sums next to each other
 template <class Term> float sum_of(int64_t n, Term term)
 {
     float part[4] = {0, 0, 0, 0};
@@ -506,7 +506,7 @@ void multiply(const mr_cuda_product &p, const void *a, const void *b, float scal
     }
 }
 
-// as the manual of cuBLASLt has it of what is beside an epilogue; more than these is not asked
+// as the manual of cuBLASLt has it of what is along with an epilogue; more than these is not asked
 bool serves(const mr_cuda_product *p)
 {
     if (is_f8(p->in) != is_f8(p->in_b) || (!is_f8(p->in) && p->in != p->in_b))

@@ -101,7 +101,7 @@ VF_INLINE void clear_place(const mr_depthwise_plan *p, float *to)
         vf_store(to + v * plane_of(p), vf_zero());
 }
 
-/* A block's channels of a frame inside, with zeros beside; rows outside are not read. */
+/* A block's channels of a frame inside, with zeros around; rows outside are not read. */
 VF_INLINE void fill_frame(const job *j, int64_t b, int64_t frame, int64_t c, float *to, mr_dtype t)
 {
     const mr_depthwise_plan *p = &j->p;
@@ -155,7 +155,7 @@ VF_INLINE void move_window(const job *j, window *w, int64_t b, int64_t c, int64_
 
 /* ---- outputs ---- */
 
-/* What a row of `wide` taps adds to n outputs that lie beside each other; both are constants. */
+/* What a row of `wide` taps adds to n outputs that lie next to each other; both are constants. */
 VF_INLINE void add_row(vf *sum, const float *line, const float *weights, int n, int wide)
 {
     vf weight[WIDEST];

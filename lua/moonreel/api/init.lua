@@ -1,4 +1,4 @@
---- What the bindings say of themselves: modules, types, and the rows of their functions.
+--- Documentation of the bindings: modules, types, and the entries of their functions.
 -- @module moonreel.api
 local core = require "moonreel.core.api"
 

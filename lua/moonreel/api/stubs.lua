@@ -1,4 +1,4 @@
---- Stubs for the Lua language server: what an editor knows of the bindings.
+--- Stubs of the bindings for the Lua language server of an editor.
 -- @module moonreel.api.stubs
 local api = require "moonreel.api"
 

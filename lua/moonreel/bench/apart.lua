@@ -1,4 +1,4 @@
---- A function of a measurement in a process of its own, so that its peak of memory is its own.
+--- Runs a function of a measurement in a separate process, to measure its peak memory.
 -- @module moonreel.bench.apart
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"

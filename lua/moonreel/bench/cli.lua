@@ -1,5 +1,5 @@
---- How long a user waits at the command line: each figure is of the program started again, as a
--- user starts it.
+--- Response times of the command line: for each figure the program is started again, as a user
+-- starts it.
 -- @module moonreel.bench.cli
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.bench"

@@ -1,6 +1,6 @@
---- What data takes before it is trained on: building an index, decoding and scanning clips, the
--- memory of a decoder after many of them, batches that several threads fill. Each line stands
--- beside its aim. Ref: dataplane.md, sections 1, 2 and 8.
+--- Cost of data before training: building an index, decoding and scanning clips, the
+-- memory of a decoder after many of them, batches that several threads fill. Each line has its
+-- target. Ref: dataplane.md, sections 1, 2 and 8.
 -- @module moonreel.bench.clips
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.bench"
@@ -194,7 +194,7 @@ local function torn(_, dir)
     most = true, story = ("%d workers"):format(THREADS) } }
 end
 
--- A loader's memory at its start, how much of it is in large pages, and beside it what as many
+-- A loader's memory at its start, how much of it is in large pages, and along with it what as many
 -- threads take to write as much fresh memory, by turns: what this machine has to give.
 local function slabs(o, dir)
   local index <close> = data.open(dir .. "/small.mrx")

@@ -1,6 +1,6 @@
---- What ranks of this host tell each other, by size: over memory that they share, over TCP as it is
--- and sealed, as between hosts, also encrypted, over MPI, and by MPI's own calls. Times of the last
--- two are taken in turn by the same ranks, and so are those of the others.
+--- Communication between ranks of this host, by size: over shared memory, over plain TCP, over TCP
+-- sealed as between hosts, also encrypted, over MPI, and by MPI's own calls. The same ranks measure
+-- the last two in turn, and likewise the others.
 -- @module moonreel.bench.comm
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"

@@ -1,5 +1,5 @@
---- Convolutions of the video autoencoders, at 144p and near it, against the product peak and beside
--- PyTorch's, channels last in both.
+--- Convolutions of the video autoencoders, at 144p and near it, against the product peak and
+-- compared with PyTorch's, channels last in both.
 -- @module moonreel.bench.conv
 local E = require "moonreel.core.exec"
 local base = require "moonreel.core.base"

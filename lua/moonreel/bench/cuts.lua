@@ -1,5 +1,6 @@
---- Cuts of released models that fit into the memory of a desk, for `moonreel bench step`: fields of
--- a model, latents, and what else its forward pass takes. A shape is {family, model, latent, text}.
+--- Cuts of released models that fit into the memory of a desktop, for `moonreel bench step`: fields
+-- of a model, latents, and other inputs of its forward pass. A shape is {family, model, latent,
+-- text}.
 -- @module moonreel.bench.cuts
 local T = require "moonreel.core.tensor"
 

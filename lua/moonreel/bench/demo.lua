@@ -96,7 +96,7 @@ end
 ---@return table  isa, dtype, threads, tokens_per_s, tokens, seconds, tflops, ops; shape: what a
 ---   peer needs to do the same; what step.in_turn adds
 function demo.measure(options, ask, say)
-  -- PyTorch's step beside it has AdamW
+  -- PyTorch's step compared with it has AdamW
   local s = require("moonreel.settings").bake(options.recipe, {"optim.type=adamw"})
   local device <close> = E.device("cpu", options.threads or 0)
   local dtype = options.dtype or pipeline.dtype(s, device)

@@ -1,6 +1,6 @@
 --- The fixed step and the demo's on every instruction set and in every dtype that is fast there,
--- each in a program of its own: the largest resident size and the kernels chosen are facts of a
--- process. PyTorch is held to the same instruction set and dtype.
+-- each in a separate process, because the largest resident size and the chosen kernels are facts of
+-- a process. PyTorch is limited to the same instruction set and dtype.
 -- @module moonreel.bench.each
 local E = require "moonreel.core.exec"
 local base = require "moonreel.core.base"

@@ -1,7 +1,7 @@
 --- The encoders of Open-Sora 1.2 at their released sizes: its video autoencoder over 17 frames of
 -- 144p, a caption through T5 v1.1 XXL whose blocks are read from a file, one block of it. Weights
--- are random, or a hole in the file where they are read. Each encoder has a process of its own, so
--- that its peak of memory is its own.
+-- are random, or a sparse file where they are read. Each encoder runs in a separate process, to
+-- measure its peak memory.
 -- @module moonreel.bench.encoders
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
@@ -220,7 +220,7 @@ local function with_xxl(dir, f)
   return f(folder.path)
 end
 
--- a measurement beside PyTorch's and what is asked of the ratio
+-- a measurement compared with PyTorch's and what is asked of the ratio
 local function beside(row, dtype, o, what)
   local clip = encoders.clip
   row.dtype, row.tflops = dtype, row.flop / row.seconds * 1e-12

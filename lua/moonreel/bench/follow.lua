@@ -1,6 +1,6 @@
---- What following a run takes of its time: steps of the demo with all that people look at - both
--- trackers, weights and hosts under watch - in turn with the same steps without any of it, or with
--- those of a run that goes on behind a long journal.
+--- The cost of following a run: steps of the demo with both trackers, weights.every and
+-- hosts.every, in turn with the same steps without any of it, or with those of a resumed run with a
+-- long journal.
 -- @module moonreel.bench.follow
 local base = require "moonreel.core.base"
 local loop = require "moonreel.trainer.loop"

@@ -1,4 +1,4 @@
---- Graphs beside the closed forms of their models: operations, kept bytes, parameters.
+--- Graphs compared with the closed forms of their models: operations, kept bytes, parameters.
 -- Ref: reference plan 2 to 5.
 -- @module moonreel.bench.formulas
 local closed = require "moonreel.plan.closed"
@@ -158,7 +158,7 @@ local function mlperf(rows)
     says = "no", table = "goals" })
 end
 
---- Every formula beside its graph.
+--- Every formula compared with its graph.
 ---@return moonreel.plan.Published[]
 function formulas.rows()
   local rows = {}

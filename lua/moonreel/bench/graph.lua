@@ -1,6 +1,6 @@
---- What building a step takes before it can run: STDiT3 of several depths, narrow, so that the
--- nodes count and not their sizes. Times per node that grow with the depth show a pass that is
--- worse than linear.
+--- The time to build a step before it can run: STDiT3 of several depths, narrow, so that the number
+-- of nodes matters and not their sizes. If the time per node grows with the depth, a pass is worse
+-- than linear.
 -- @module moonreel.bench.graph
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"

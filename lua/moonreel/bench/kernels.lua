@@ -1,7 +1,7 @@
 --- Single ops at the sizes of the fixed step, against the machine's limits.
--- A row is a graph of one node; its rate is bytes or FLOP of the op's own cost formula per second.
+-- A case is a graph of one node; its rate is bytes or FLOP of the op's own cost formula per second.
 -- The limit is measured in turn with it: the product peak, or a plain pass over memory of the
--- op's own size, which lies in the same caches.
+-- same size, so that it is in the same caches.
 -- @module moonreel.bench.kernels
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"

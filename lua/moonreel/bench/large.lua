@@ -1,5 +1,5 @@
---- A checkpoint as large as Open-Sora 2.0's released model: its names and shapes over a hole in the
--- file. Ref: hpcaitech/Open-Sora 7ad6a96, 11,891,390,528 weights.
+--- A checkpoint as large as Open-Sora 2.0's released model: its names and shapes in a sparse file.
+-- Ref: hpcaitech/Open-Sora 7ad6a96, 11,891,390,528 weights.
 -- @module moonreel.bench.large
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"

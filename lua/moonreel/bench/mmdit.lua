@@ -1,6 +1,6 @@
---- Plans of a training step of Open-Sora 2.0's transformer at its released size, 19 blocks with a
--- stream for text and one for the video, 38 of both in one, width 3072: on a device that is not
--- there. Ref: hpcaitech/Open-Sora 7ad6a96; reference plan 2.
+--- Plans of a training step of Open-Sora 2.0's transformer at its released size: 19 blocks with a
+-- stream for text and one for the video, 38 of both in one, width 3072, without a device.
+-- Ref: hpcaitech/Open-Sora 7ad6a96; reference plan 2.
 -- @module moonreel.bench.mmdit
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"

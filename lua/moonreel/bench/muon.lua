@@ -1,4 +1,4 @@
---- What Muon takes of a training step: the demo's step with it in turn with the same by AdamW.
+--- The cost of Muon in a training step: the demo's step with it in turn with the same by AdamW.
 -- @module moonreel.bench.muon
 local E = require "moonreel.core.exec"
 local base = require "moonreel.core.base"

@@ -1,5 +1,5 @@
---- What planning an epoch takes, on made-up rows, and an index looked into. Seconds are those of a
--- processor, so that what else the machine does is not counted. Ref: dataplane.md, section 8.
+--- The cost of planning an epoch on synthetic rows, and of reading an index. Seconds are processor
+-- seconds, so that other load of the machine does not count. Ref: dataplane.md, section 8.
 -- @module moonreel.bench.order
 local bench = require "moonreel.core.bench"
 local buckets = require "moonreel.data.buckets"

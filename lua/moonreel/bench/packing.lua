@@ -1,6 +1,6 @@
---- What packing weights takes: kernels of products rearrange a weight before they multiply by it,
--- in each call. Weights that stay the same over many calls could be kept rearranged; this tells
--- what that would give at most, since they would still have to be read.
+--- The cost of packing weights: kernels of products rearrange a weight before they multiply by it,
+-- in each call. Weights that stay the same over many calls could be kept packed; this measures the
+-- largest possible gain, since they would still have to be read.
 -- @module moonreel.bench.packing
 local E = require "moonreel.core.exec"
 local core = require "moonreel.core.bench"

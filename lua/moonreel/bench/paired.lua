@@ -1,5 +1,5 @@
---- Measurements taken in turn, round by round, and compared within each round: what else the
--- machine does meets all of them alike, so that it cancels from their ratios.
+--- Measurements taken in turn, round by round, and compared within each round: other load of the
+-- machine affects all of them alike, so it cancels in their ratios.
 -- @module moonreel.bench.paired
 local base = require "moonreel.core.base"
 

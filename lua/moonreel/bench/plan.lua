@@ -1,8 +1,8 @@
---- How fast this machine is, step by step: rates from steps that are shaped alike and sized
--- otherwise, and what they predict. Steps of small models, the trainer's own, are timed op by op;
--- in the same rounds those that are predicted run, so that what else the machine does meets both.
--- In a round all take several turns, and the quickest run of each counts: a neighbour of a shared
--- machine takes a third of it for seconds, which lengthens some of them and shortens none.
+--- The speed of this machine, step by step: rates from steps of the same kind and other sizes, and
+-- their predictions. Steps of the trainer's own small models are timed op by op. The predicted
+-- steps run in the same rounds, so that other load affects both. In a round each runs several
+-- times, and the fastest run counts: a neighbour on a shared machine takes a third of it for
+-- seconds, which slows some runs and speeds up none.
 -- @module moonreel.bench.plan
 local E = require "moonreel.core.exec"
 local T = require "moonreel.core.tensor"

@@ -1,15 +1,15 @@
---- A step of the demo by several ranks of one thread each, beside the same step by one rank: as
--- many micro-batches, then the update. All of it is measured in turn by the same processes, so that
--- what else the machine does meets all alike:
+--- A step of the demo by several ranks of one thread each, compared with the same step by one rank:
+-- the same number of micro-batches, then the update. The same processes measure all of it in turn,
+-- so that other load affects all alike:
 --
---     one        rank 0 makes the whole step by one thread, the others sleep
---     threads    the same by as many threads as there are ranks
---     apart      all ranks make their parts of the step at once and tell each other nothing
---     reported       all ranks tell each other what they do in a step, and compute nothing
+--     one        rank 0 runs the whole step with one thread, the others sleep
+--     threads    the same with as many threads as there are ranks
+--     apart      all ranks run their parts of the step at once, without communication
+--     reported   all ranks do the communication of a step, and compute nothing
 --     together   the step by all ranks
 --
--- What ranks cost is (together - reported) against one / ranks; of it, apart against one / ranks is
--- what processors that work side by side take from each other.
+-- The cost of ranks is (together - reported) against one / ranks; a part of it, apart against one /
+-- ranks, is what concurrent processors take from each other.
 -- @module moonreel.bench.ranks
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"

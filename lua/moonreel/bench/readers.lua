@@ -1,4 +1,4 @@
---- The same clips and the same table through other readers, where they are installed: PyAV, the way
+--- The same clips and the same table through other readers, if they are installed: PyAV, the reader
 -- of Open-Sora 1.2, pandas (core/bench/peer_data.py).
 -- @module moonreel.bench.readers
 local base = require "moonreel.core.base"
@@ -25,7 +25,7 @@ local function ours(files, seconds)
   return n / (core.cpu_s() - began)
 end
 
--- what a scan takes beside a pass over the packets alone
+-- what a scan takes compared with a pass over the packets alone
 local function scans(files, packets_s)
   local began = core.cpu_s()
   for _, file in ipairs(files) do

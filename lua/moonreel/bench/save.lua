@@ -1,5 +1,5 @@
---- What a checkpoint takes: the call of an asynchronous save against a plain copy of the same state
--- (Ref: reliability.md, promise P7), and verifying it against reading it.
+--- The cost of a checkpoint: the call of an asynchronous save against a plain copy of the same
+-- state (Ref: reliability.md, promise P7), and verifying it against reading it.
 -- @module moonreel.bench.save
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"

@@ -1,5 +1,5 @@
---- What each word of `moonreel bench` runs and prints: runs.NAME(options) measures and returns the
--- result, a plain table, and a function that prints it.
+--- Runs and prints the measurements of `moonreel bench`: runs.NAME(options) measures and returns
+-- the result, a plain table, and a function that prints it.
 -- @module moonreel.bench.show
 local printer = require "moonreel.text.table"
 
@@ -489,7 +489,7 @@ function runs.plan(o)
   end
 end
 
--- lines {what, value, unit, aim, most, story}, each beside its aim
+-- lines {what, value, unit, aim, most, story}, each with its target
 local function print_aims(lines)
   local function number(v) return v and (v >= 100 and "%.0f" or "%.3g"):format(v) or "-" end
   for _, line in ipairs(lines) do

@@ -1,5 +1,6 @@
---- The fixed step: forward and backward of a cut of a released model on random latents, as the
--- trainer builds it, once with and once without `grad_checkpoint`; bf16 where the processor has it.
+--- The fixed step: forward and backward pass of a part of a released model on random latents, as
+-- the trainer builds it, once with and once without `grad_checkpoint`; bf16 if the processor has
+-- it.
 -- @module moonreel.bench.step
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
@@ -14,7 +15,7 @@ local work = require "moonreel.plan.work"
 
 local step = {}
 
-local SAMPLE_S = 0.25 -- of the peak, beside a step
+local SAMPLE_S = 0.25 -- of the peak, next to a step
 local TURNS = 5 -- of a step and of another program's
 
 -- the settings of a recipe that decide what a step keeps and what it does twice

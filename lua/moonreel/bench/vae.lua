@@ -1,7 +1,7 @@
 --- The released Hunyuan video autoencoder: a clip of 17 frames of 144p encoded and decoded, in turn
--- with AutoencoderKLHunyuanVideo of diffusers. Weights are random, and clips go as a whole in
--- diffusers, too, which by itself cuts them into blended pieces. Each turn is a process of its own:
--- one run behind a fresh start, and a peak of memory of all that the process has.
+-- with AutoencoderKLHunyuanVideo of diffusers. Weights are random. diffusers, which by default cuts
+-- clips into blended pieces, also processes the whole clip. Each turn is a separate process: one
+-- run after a fresh start, and the peak of the process's whole memory.
 -- @module moonreel.bench.vae
 local E = require "moonreel.core.exec"
 local T = require "moonreel.core.tensor"

@@ -1,5 +1,4 @@
---- What watching the weights takes of a run's time: measuring those of the demo in turn with its
--- step.
+--- The cost of weights.every: measuring the weights of the demo in turn with its step.
 -- @module moonreel.bench.weights
 local E = require "moonreel.core.exec"
 local base = require "moonreel.core.base"

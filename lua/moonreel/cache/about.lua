@@ -1,5 +1,5 @@
---- What numbers of a cache come from: the draws, the encoders' fields and a hash of their weights.
--- Two caches of which all this is equal hold the same bits.
+--- The origin of a cache's values: the draws, the encoders' fields and a hash of their weights. Two
+-- caches for which all this is equal have the same bits.
 -- @module moonreel.cache.about
 local base = require "moonreel.core.base"
 local blame = require "moonreel.settings.blame"
@@ -27,7 +27,7 @@ end
 --- Hash of an encoder: its tensors by their names, in whatever files they lie, its config.json and
 -- its tokenizer. Reads all of them.
 ---@param path string           a folder, or a file of weights
----@param more string[]|nil     names of files beside config.json that decide what it computes
+---@param more string[]|nil     names of files next to config.json that decide what it computes
 ---@return string
 function about.model(path, more)
   local file <close> = ckpt.open(path)

@@ -1,7 +1,7 @@
---- Captions made clean: the rules that the reference applies to prompts, and offline to datasets.
--- Ref: opensora-1.2.md 4.6, whose numbers stand behind the rules here. The step that mends texts of
--- wrong encodings (ftfy, in 19) is left out; names of characters, which follow it there, cannot
--- stand behind 16, which takes every &.
+--- Cleans captions by the rules that the reference applies to prompts, and offline to datasets.
+-- Ref: opensora-1.2.md 4.6; the numbers at the rules refer to it. The step that repairs wrongly
+-- encoded text (ftfy, in 19) is left out. Names of characters, which follow it there, must come
+-- before 16, which replaces every &.
 -- @module moonreel.caption.clean
 local html = require "moonreel.caption.html"
 local pattern = require "moonreel.caption.pattern"

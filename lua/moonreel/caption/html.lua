@@ -1,5 +1,5 @@
---- Text without HTML: tags and comments go, names of characters become these. As Python's parser
--- reads text that is no page: tags that are cut or unknown stay as text.
+--- Removes HTML from text: drops tags and comments, replaces names of characters. Like Python's
+-- parser, it keeps incomplete and unknown tags of text that is not a page.
 -- @module moonreel.caption.html
 local unicode = require "moonreel.caption.unicode"
 

@@ -1,9 +1,9 @@
---- Regular expressions over lists of characters, as far as the rules of captions need them: what
--- Lua's patterns lack is alternatives, word edges and classes of all scripts.
+--- Regular expressions over lists of characters, as far as the rules of captions need them: Lua's
+-- patterns lack alternatives, word boundaries and classes of all scripts.
 --
--- Known: characters, classes [a-z], [^...], \b \d \D \s \S \w \n and escaped characters, groups
--- (...) and (?:...), alternatives, (?!...), ^, $, and ? * + {m,n} behind one character; behind a
--- group ? alone. They take as much as they can and give back as they must.
+-- Supported: characters, classes [a-z], [^...], \b \d \D \s \S \w \n and escaped characters, groups
+-- (...) and (?:...), alternatives, (?!...), ^, $, and ? * + {m,n} after one character; after a
+-- group only ?. Matching is greedy, with backtracking.
 -- @module moonreel.caption.pattern
 local base = require "moonreel.core.base"
 local unicode = require "moonreel.caption.unicode"

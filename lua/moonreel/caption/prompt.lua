@@ -1,5 +1,4 @@
---- What a prompt may hold beside its words: a text per loop, JSON with references, scores. Ref:
--- opensora-1.2.md 3.2.
+--- Parses a prompt: a text per loop, references and scores as JSON. Ref: opensora-1.2.md 3.2.
 -- @module moonreel.caption.prompt
 local base = require "moonreel.core.base"
 local clean = require "moonreel.caption.clean"

@@ -1,5 +1,5 @@
---- Texts as lists of characters: their classes and small letters are Python's, by which the rules
--- of captions were written.
+--- Texts as lists of characters. Classes and lower case are those of Python, for which the rules of
+-- captions were written.
 -- @module moonreel.caption.unicode
 local tables = require "moonreel.caption.unicode_tables"
 

@@ -1,4 +1,4 @@
---- Classes of characters, small letters, names in HTML, by scripts/unicode.py.
+--- Classes of characters, lower case, names in HTML; made by scripts/unicode.py.
 -- @module moonreel.caption.unicode_tables
 return {
   word = [[

@@ -1,5 +1,4 @@
---- Moments of 8 bits in checkpoints: numbers of their codes, codes of numbers that a checkpoint has
--- in 32 bits.
+--- 8-bit moments in checkpoints: converts codes to 32-bit values and back.
 -- @module moonreel.ckpt.coded
 local T = require "moonreel.core.tensor"
 local cut = require "moonreel.ckpt.cut"

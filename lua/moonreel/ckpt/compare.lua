@@ -1,4 +1,4 @@
---- A checkpoint against another one, or against the model of a recipe.
+--- Compares a checkpoint with another one, or with the model of a recipe.
 -- @module moonreel.ckpt.compare
 local names = require "moonreel.ckpt.names"
 local start = require "moonreel.ckpt.start"

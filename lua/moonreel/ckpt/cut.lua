@@ -1,6 +1,6 @@
---- Parameters that ranks share (moonreel.nn.split) as files have them, which hold whole ones: which
--- boxes of a whole parameter this rank has, in what order. A rank has a share of each part of an
--- axis, one behind the other.
+--- Maps parameters that ranks share (moonreel.nn.split) to files, which store whole parameters:
+-- which boxes of a whole parameter this rank has, in what order. A rank has a share of each part of
+-- an axis, one after another.
 -- @module moonreel.ckpt.cut
 local T = require "moonreel.core.tensor"
 

@@ -1,4 +1,4 @@
---- One tensor of a checkpoint, read when it is asked for; then it does what any tensor does.
+--- One tensor of a checkpoint, read on first use; then it behaves like any tensor.
 -- @module moonreel.ckpt.entry
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"

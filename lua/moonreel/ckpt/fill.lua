@@ -1,4 +1,4 @@
---- Weights of a checkpoint or a file into the regions of an executor.
+--- Copies weights of a checkpoint or a file into the regions of an executor.
 -- @module moonreel.ckpt.fill
 local cut = require "moonreel.ckpt.cut"
 local start = require "moonreel.ckpt.start"

@@ -1,4 +1,4 @@
---- Checkpoints: open and read them, save them while training goes on, find the one that is meant.
+--- Checkpoints: open and read them, save them while training continues, find the right one.
 -- Reference: reliability.md section 3; C side: core/include/moonreel/ckpt.h.
 -- @module moonreel.ckpt
 local core = require "moonreel.core.ckpt"
@@ -13,7 +13,8 @@ local ckpt = {}
 ---@class mr.Checkpoint
 ---@field path string       what was opened
 ---@field step integer?     nil for plain weights
----@field manifest table?   what the manifest says beside files and tensors; nil for plain weights
+--- @field manifest table? what the manifest says apart from files and tensors; nil for plain
+-- weights
 ---@field metadata table    __metadata__ of a plain file
 local Checkpoint = {}
 Checkpoint.__name = "mr.Checkpoint"

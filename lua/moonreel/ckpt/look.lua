@@ -1,6 +1,5 @@
---- Looking into a checkpoint: lists, trees, a tensor by its name, where it comes from. Nothing is
--- read before it is asked for. Methods of mr.Checkpoint; results are lists of rows that print as
--- tables.
+--- Inspecting a checkpoint: lists, trees, a tensor by its name, lineage. Data is read only when it
+-- is used. Methods of mr.Checkpoint; results are lists of rows that print as tables.
 -- @module moonreel.ckpt.look
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"

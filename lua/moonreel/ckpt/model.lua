@@ -1,5 +1,5 @@
---- Which model a file of weights holds, by the names of its tensors, under whatever stands before
--- them. Families of models say how they are known (models/FAMILY/weights.lua, `kinds`).
+--- Finds the model of a weight file by the names of its tensors, under any prefix. Families of
+-- models declare how to recognize them (models/FAMILY/weights.lua, `kinds`).
 -- @module moonreel.ckpt.model
 local base = require "moonreel.core.base"
 local families = require "moonreel.recipe.families"

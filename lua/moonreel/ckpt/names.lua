@@ -1,4 +1,4 @@
---- Names of tensors: natural order, patterns, kinds and layers; the norm their numbers tell.
+--- Names of tensors: natural order, patterns, kinds and layers; the norm of a list of values.
 -- @module moonreel.ckpt.names
 local regions = require "moonreel.optim.regions"
 
@@ -10,7 +10,7 @@ for _, of in pairs(regions.coded) do
   of_codes[of.codes.name], of_codes[of.scale.name] = true, true
 end
 
---- Kinds of tensors, in the order of lists: weights, then what optimizers keep beside them.
+--- Kinds of tensors, in the order of lists: weights, then what optimizers keep in addition to them.
 names.kinds = { "weights" }
 local places = { weights = "0" }
 for i, row in ipairs(saved) do

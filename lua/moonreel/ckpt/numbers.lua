@@ -1,5 +1,5 @@
---- Numbers of many tensors: norms by layer, averages against weights, moments, what is not finite,
--- trends of a run.
+--- Statistics of many tensors: norms by layer, averages against weights, moments, non-finite
+-- values, trends of a run.
 -- @module moonreel.ckpt.numbers
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"

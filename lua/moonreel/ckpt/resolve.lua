@@ -1,4 +1,4 @@
---- What a user means by `--load RUN[@STEP]|CKPT|latest` or `--ckpt-path P` (recipes.md 7).
+--- Resolves `--load RUN[@STEP]|CKPT|latest` and `--ckpt-path P` to a checkpoint (recipes.md 7).
 -- @module moonreel.ckpt.resolve
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.ckpt"

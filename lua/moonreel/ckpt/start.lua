@@ -1,5 +1,5 @@
---- Weights to start from: which tensor of a file becomes which parameter of a model, by whatever
--- name it stands there, and what becomes of the rest. Reads no tensor before it is taken.
+--- Weights to start from: which tensor of a file becomes which parameter of a model, under any of
+-- its names, and how other tensors are treated. A tensor is read only when it is used.
 --
 -- A family of models may have a map (models/FAMILY/weights.lua):
 --   layouts  list of {name, is = function(has) -> boolean, rename = {{Lua pattern, text}, ...},
@@ -66,7 +66,7 @@ function start.bare(source)
   local bare = {}
   for _, name in ipairs(source:names()) do
     local reading = last(readings(name))
-    -- averages and masters stand beside the weights, or in their place
+    -- averages and masters stand next to the weights, or in their place
     local instead = reading.averaged or reading.prefix:find "%f[%w]master%."
     if not instead or not bare[reading.name] then
       bare[reading.name] = name
@@ -86,7 +86,7 @@ function start.said(source)
   return run and said.settings and said.settings.model or not run and said or {}
 end
 
--- what a name stands for beside its weights: "weights", "averages" or "masters"
+-- what a name stands for in addition to its weights: "weights", "averages" or "masters"
 local function kind_of(reading)
   return reading.averaged and "averages" or reading.prefix:find "%f[%w]master%." and "masters"
     or "weights"
@@ -243,7 +243,7 @@ function start.plan(source, params, maps)
       end
     end
     local why = layout.dropped[last(readings(name)).name]
-      or parameter:find("^discriminator%.") and "trained beside the model" or nil
+      or parameter:find("^discriminator%.") and "trained along with the model" or nil
     if why and not taken then
       plan.dropped[#plan.dropped + 1] = { name = name, why = why }
     elseif not taken and not used[name]
@@ -322,7 +322,7 @@ end
 ---@param source mr.Checkpoint
 ---@param params table[]   list of a parameter table
 ---@param how table        maps; average, exact: take averages or f32 masters where the file has
----   them beside the weights; finite: raise MR_E_NONFINITE for one that has other numbers
+---   them in addition to the weights; finite: raise MR_E_NONFINITE for one that has other numbers
 ---@param take fun(p: table, t: mr.Tensor)  gets every parameter that is there
 ---@return table report    loaded, missing, unexpected: lists of names; fresh, dropped: {name, why};
 ---   resized: {name, file, model, how}; made: {name, why}; differ: {name, file, model}, also among
@@ -491,7 +491,7 @@ local function each_other_size(source, own, map, said, f)
   end
 end
 
---- Compare released weights with config.json beside them, and with the fields of models that take
+--- Compare released weights with config.json next to them, and with the fields of models that take
 -- no others; raises where they contradict each other.
 ---@param source mr.Checkpoint
 ---@param maps table[]

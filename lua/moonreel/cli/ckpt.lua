@@ -1,7 +1,7 @@
 --- moonreel ckpt: list, inspect, compare, verify, convert and prune checkpoints; find the first one
 -- that fails a test. A part is a row of options and the file of its name in ckpt/, a function of
--- the options and its words. An option with `of` is of that part alone; a part with `command` takes
--- any number of words behind its own.
+-- the options and its words. An option with `of` belongs to that part alone; a part with `command`
+-- takes any number of words after its own.
 -- @module moonreel.cli.ckpt
 local base = require "moonreel.core.base"
 

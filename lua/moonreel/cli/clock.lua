@@ -1,4 +1,4 @@
---- moonreel clock: how far the clocks of hosts are from this one's.
+--- moonreel clock: how far the clocks of hosts differ from this one's.
 -- @module moonreel.cli.clock
 local survey = require "moonreel.cluster.survey"
 

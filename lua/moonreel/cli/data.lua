@@ -1,4 +1,4 @@
---- moonreel data: build indexes of samples, look over them, make new ones out of them.
+--- moonreel data: build indexes of samples, inspect them, make new ones of them.
 -- A part is the module moonreel.cli.data.<name>, which returns {words, summary, options, overrides,
 -- details, run}; there is no list of parts to edit.
 -- @module moonreel.cli.data

@@ -1,4 +1,4 @@
---- moonreel doctor: what this machine has for a run, what is missing, and what is wrong.
+--- moonreel doctor: checks this machine for a run: what is present, missing or wrong.
 -- @module moonreel.cli.doctor
 local base = require "moonreel.core.base"
 local process = require "moonreel.core.process"

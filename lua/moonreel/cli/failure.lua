@@ -1,4 +1,4 @@
---- How a failure leaves the program: its story on stderr, its code as the exit code.
+--- Reports a failure: its text on stderr, its code as the exit code.
 -- @module moonreel.cli.failure
 local failure = {}
 

@@ -1,5 +1,5 @@
---- `moonreel golden [DIR]`: compare with files of reference values. What compares stands in the
--- tree, with its specs (spec/golden/runner), and is no part of the program.
+--- `moonreel golden [DIR]`: compare with files of reference values. The comparison is in the source
+-- tree, with its specs (spec/golden/runner), and not part of the program.
 -- @module moonreel.cli.golden
 local base = require "moonreel.core.base"
 

@@ -1,4 +1,4 @@
---- moonreel health: links of hosts with what they have carried and lost, GPUs and what slows them.
+--- moonreel health: links of hosts with their traffic and losses, GPUs and what slows them down.
 -- @module moonreel.cli.health
 local survey = require "moonreel.cluster.survey"
 

@@ -1,4 +1,4 @@
---- The command line: finds the command and hands over.
+--- The command line: finds the command and calls it.
 -- A command is the module moonreel.cli.<name>, which returns {name, summary, usage, options, run}.
 -- There is no list of commands to edit: names are looked up among the modules of this room.
 -- @module moonreel.cli

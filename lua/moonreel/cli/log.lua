@@ -1,4 +1,4 @@
---- moonreel log: what happened to a run, where its time went, its curve for other programs.
+--- moonreel log: the events of a run, its use of time, its curve for other programs.
 -- @module moonreel.cli.log
 local base = require "moonreel.core.base"
 local find = require "moonreel.runs.find"

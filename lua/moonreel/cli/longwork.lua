@@ -1,4 +1,4 @@
---- Work that takes a while: its progress on stderr, and an end when a signal comes.
+--- Long work: prints progress on stderr, and stops on a signal.
 -- @module moonreel.cli.longwork
 local base = require "moonreel.core.base"
 local signal = require "moonreel.core.signal"

@@ -1,4 +1,4 @@
---- moonreel node: the helper on a host of a run, which speaks with the launcher alone.
+--- moonreel node: the helper on a host of a run; it communicates only with the launcher.
 -- @module moonreel.cli.node
 local command = {
   name = "node",

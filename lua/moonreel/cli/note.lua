@@ -1,4 +1,4 @@
---- moonreel note: a sentence that stays with a run.
+--- moonreel note: adds a note to a run.
 -- @module moonreel.cli.note
 local base = require "moonreel.core.base"
 

@@ -1,4 +1,4 @@
---- moonreel order: who sees what at a step, without running.
+--- moonreel order: the samples of a step, without running it.
 -- @module moonreel.cli.order
 local base = require "moonreel.core.base"
 local target = require "moonreel.cli.target"

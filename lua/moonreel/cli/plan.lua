@@ -1,4 +1,5 @@
---- `moonreel plan`: what a run takes, before it runs; what cost models say of published runs.
+--- `moonreel plan`: predicts memory, time and cost of a run; compares cost models with published
+-- runs.
 -- @module moonreel.cli.plan
 local command = {
   name = "plan",
@@ -48,7 +49,7 @@ local command = {
 
 local TABLES = {
   { "runs", "published runs" },
-  { "forms", "graphs beside closed forms of their models" },
+  { "forms", "graphs compared with closed forms of their models" },
   { "goals", "not reproduced: what the machines could do by our rates" },
 }
 

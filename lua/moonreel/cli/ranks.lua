@@ -1,5 +1,5 @@
---- `moonreel -n N WORDS`: the same words by N ranks of this host, ended together; with
--- `--hostfile FILE` by ranks of several hosts.
+--- `moonreel -n N WORDS`: runs the same command on N ranks of this host, ended together; with
+-- `--hostfile FILE` on ranks of several hosts.
 -- @module moonreel.cli.ranks
 local failure = require "moonreel.cli.failure"
 local place = require "moonreel.comm.place"

@@ -1,4 +1,4 @@
---- moonreel recorder: the process by which a host of a run says how it is; a rank starts it.
+--- moonreel recorder: the process that reports the state of a host of a run; a rank starts it.
 -- @module moonreel.cli.recorder
 local command = {
   name = "recorder",

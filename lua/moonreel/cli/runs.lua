@@ -1,4 +1,4 @@
---- moonreel runs: the runs of a folder, as a list, next to each other, or by their descent.
+--- moonreel runs: the runs of a folder: as a list, compared, or by lineage.
 -- @module moonreel.cli.runs
 local base = require "moonreel.core.base"
 local filter = require "moonreel.runs.filter"

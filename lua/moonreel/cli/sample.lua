@@ -233,7 +233,7 @@ local function into_files(r, folder, names)
   return r
 end
 
--- the pipeline of pictures that clips go on from, in a folder beside them
+-- the pipeline of pictures that clips go on from, in a folder next to them
 local function pictures_of(asked)
   local blame = require "moonreel.settings.blame"
   local first_frame, names = require "moonreel.sample.first_frame", asked.names

@@ -1,6 +1,5 @@
 --- `moonreel FILE.lua ARGS` and `moonreel -e CODE ARGS`: ordinary Lua with the whole runtime.
--- These are the user's own programs: nothing is taken away from them. The names of the prompt are
--- there.
+-- These are the user's own programs without restrictions. They have the names of the prompt.
 -- @module moonreel.cli.script
 local failure = require "moonreel.cli.failure"
 

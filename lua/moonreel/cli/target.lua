@@ -1,4 +1,4 @@
---- What RECIPE|RUN means to commands that look at data: settings, and the index that they name.
+--- Resolves RECIPE|RUN for commands on data: settings, and the index that they name.
 -- @module moonreel.cli.target
 local base = require "moonreel.core.base"
 

@@ -1,5 +1,5 @@
---- moonreel watcher: names ranks of this host that stand still, where another launcher has started
--- them; a rank starts it.
+--- moonreel watcher: reports hanging ranks of this host, if another launcher has started them; a
+-- rank starts it.
 -- @module moonreel.cli.watcher
 local command = {
   name = "watcher",

@@ -1,5 +1,5 @@
---- `moonreel why RECIPE KEY`: where a value comes from, oldest first; also a value of one stage,
--- and of an entry that was taken out.
+--- `moonreel why RECIPE KEY`: which lines set a value, oldest first; also for one stage, and for an
+-- entry that was removed.
 -- @module moonreel.cli.why
 local why = {
   name = "why",

@@ -1,4 +1,4 @@
---- What a host's helper can be asked, by name; each answer is plain data.
+--- The questions that a host's helper answers, by name; each answer is plain data.
 -- @module moonreel.cluster.answers
 local base = require "moonreel.core.base"
 
@@ -25,7 +25,7 @@ function answers.hostname()
   return (read "/proc/sys/kernel/hostname" or "this host"):match("%S*")
 end
 
---- The wall clock beside the one that only goes forward, and what keeps it right.
+--- The wall clock compared with the one that only goes forward, and what keeps it right.
 function answers.time()
   local service
   for _, row in ipairs(SERVICES) do
@@ -172,7 +172,7 @@ function answers.checkpoints(order)
     require("moonreel.ckpt").steps(dir)), ended = ended }
 end
 
---- What a checkpoint holds beside the state of its optimizer.
+--- What a checkpoint holds apart from the state of its optimizer.
 ---@param order table  dir: of checkpoints(), step
 ---@return table       {manifest, tensors = {{name, dtype, shape, bytes}, ...}}
 function answers.checkpoint(order)

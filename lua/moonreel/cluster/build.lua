@@ -1,4 +1,4 @@
---- Which build of moonreel a host has: the program, and the plug-ins that lie there, by content.
+--- The build of moonreel on a host: the program and its plug-ins, by content.
 -- @module moonreel.cluster.build
 local base = require "moonreel.core.base"
 local process = require "moonreel.core.process"

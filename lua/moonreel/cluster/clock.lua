@@ -1,4 +1,4 @@
---- How far the clocks of hosts are apart: each host is asked several times, the quickest answer has
+--- Measures clock differences of hosts: each host is asked several times; the fastest answer has
 -- the smallest bound.
 -- @module moonreel.cluster.clock
 local base = require "moonreel.core.base"

@@ -1,6 +1,6 @@
---- What launcher and hosts tell each other: messages with a length before them, of texts and lists
--- of texts, whatever bytes these have. Before the first one stands a line, so that what a login
--- prints is passed over.
+--- The messages between launcher and hosts: texts and lists of texts with a length prefix, which
+-- may contain any bytes. A line precedes the first message, so that the output of a login is
+-- skipped.
 -- @module moonreel.cluster.frames
 local frames = {}
 

@@ -1,4 +1,4 @@
---- A run on several hosts: a helper on each, as many ranks as the host file says, one end for all.
+--- A run on several hosts: a helper on each, ranks as the host file says, a common end.
 -- @module moonreel.cluster.launch
 local base = require "moonreel.core.base"
 local comm = require "moonreel.comm.launch"

@@ -1,6 +1,6 @@
---- A host's side: the helper that the launcher starts through the remote shell. It starts the ranks
--- of its host, passes on what they say and how they end, and answers questions; when the launcher
--- hangs up or falls silent, nothing that it has started stays.
+--- The helper on a host, which the launcher starts through the remote shell. It starts the ranks of
+-- its host, forwards their output and their end, and answers questions. If the launcher ends or
+-- becomes silent, the helper ends everything that it has started.
 -- @module moonreel.cluster.node
 local base = require "moonreel.core.base"
 local build = require "moonreel.cluster.build"

@@ -1,5 +1,5 @@
---- What is looked at before a run on several hosts: is it the same program, recipe and folder
--- everywhere, are clocks together, do links carry, and what has each host to say of itself.
+--- Checks before a run on several hosts: the same program, recipe and folder everywhere,
+-- synchronous clocks, working links, and problems of each host.
 -- @module moonreel.cluster.preflight
 local base = require "moonreel.core.base"
 local clock = require "moonreel.cluster.clock"

@@ -1,6 +1,6 @@
---- What a host of a run says of itself, again and again, in a process of its own: a driver that
--- does not answer holds up no step. The newest state lies in the run's folder, from where the first
--- rank takes it into the journal.
+--- Reports the state of a host of a run repeatedly, in a separate process: a driver that does not
+-- answer delays no step. The newest state is in the run's folder, from where the first rank copies
+-- it into the journal.
 -- @module moonreel.cluster.recorder
 local answers = require "moonreel.cluster.answers"
 local base = require "moonreel.core.base"

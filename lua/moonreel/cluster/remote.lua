@@ -1,6 +1,6 @@
 --- The launcher's side of several hosts: a helper on each, started through the remote shell, and
--- what they say. Hosts that cannot be reached, or fall silent, are gone with a reason; the others
--- go on.
+-- their answers. Hosts that cannot be reached, or become silent, are given up with a reason; the
+-- others continue.
 -- @module moonreel.cluster.remote
 local base = require "moonreel.core.base"
 local build = require "moonreel.cluster.build"

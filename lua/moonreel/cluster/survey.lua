@@ -1,4 +1,4 @@
---- Questions to all hosts of a file, or to this one alone: what commands about hosts share.
+--- Questions to all hosts of a file, or to this one alone; shared by the commands about hosts.
 -- @module moonreel.cluster.survey
 local answers = require "moonreel.cluster.answers"
 local base = require "moonreel.core.base"
@@ -42,7 +42,7 @@ end
 --- The same question to all: in the order of the file, {host, answer} or {host, reason}.
 ---@param what string
 ---@param more table|nil  fields of the question
----@param wait_s number|nil  that the answer may take beside its way
+---@param wait_s number|nil  that the answer may take in addition to its way
 ---@return table[]
 function Survey:ask(what, more, wait_s)
   local question = { kind = "ask", what = what }

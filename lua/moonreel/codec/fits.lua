@@ -1,4 +1,5 @@
---- What fits into the memory where a clip does not, by plans of shorter and smaller ones.
+--- Suggests sizes that fit into the memory if a clip does not, by plans of shorter and smaller
+-- ones.
 -- @module moonreel.codec.fits
 local base = require "moonreel.core.base"
 local lengths = require "moonreel.codec.lengths"
@@ -78,8 +79,8 @@ function fits.explain(codec, job, s, problem)
   local ranks = ranks_for(codec, free, job, s.frames, height, width)
   tries[#tries + 1] = ranks and ("%d ranks with plugin_config_ae.sp_size = %d"):format(ranks, ranks)
   tries[1] = tries[1] or "more memory"
-  base.raise("MR_E_MEMORY", ("%s: %d frames of %d x %d take about %s beside the weights; %s are "
-    .. "free; try: %s"):format(job, s.frames, height, width, listing.size(all),
+  base.raise("MR_E_MEMORY", ("%s: %d frames of %d x %d take about %s in addition to the weights; "
+    .. "%s are free; try: %s"):format(job, s.frames, height, width, listing.size(all),
     listing.size(free), table.concat(tries, ", or ")))
 end
 

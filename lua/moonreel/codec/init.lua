@@ -1,5 +1,5 @@
---- Clips to latents and back: the calls of an autoencoder, whose programs are compiled per size
--- when first needed. Memory is that of the largest call, whatever the length of a clip.
+--- Clips to latents and back: the calls of an autoencoder, whose programs are compiled per size on
+-- first use. Memory is that of the largest call, for any length of a clip.
 -- @module moonreel.codec
 local E = require "moonreel.core.exec"
 local T = require "moonreel.core.tensor"

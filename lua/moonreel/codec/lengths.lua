@@ -1,4 +1,4 @@
---- Which numbers of frames an autoencoder takes: "any", or forms as "4n+1", "4n or 1", "1".
+--- The numbers of frames that an autoencoder accepts: "any", or forms as "4n+1", "4n or 1", "1".
 -- @module moonreel.codec.lengths
 local base = require "moonreel.core.base"
 local blame = require "moonreel.settings.blame"

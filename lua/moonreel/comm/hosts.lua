@@ -1,4 +1,4 @@
---- Lists of hosts: files of the four usual grammars, lists as Slurm writes them, and filters.
+--- Host lists: files in the four usual formats, lists of Slurm, and filters.
 --
 --     node1                      # one name per line (Colossal-AI)
 --     node2 slots=4              # DeepSpeed, Open MPI: also max_slots=8, `slots = 4`, ^node9

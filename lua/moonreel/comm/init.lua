@@ -1,4 +1,4 @@
---- Ranks of a run: the world this process belongs to, and starting one on this host.
+--- Ranks of a run: the world of this process, and starting a world on this host.
 --
 --     local world = require("moonreel.comm").world()
 --     world:all_reduce(x)                        -- x of all ranks, added in their order

@@ -1,5 +1,5 @@
---- Ranks of this host from their start to their end: watched, ended when one stands still, started
--- again from what they have saved.
+--- Ranks of this host from their start to their end: watched, ended if one hangs, restarted from
+-- their last checkpoint.
 -- @module moonreel.comm.launch
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.launch"
@@ -83,7 +83,7 @@ local read_options = options.declare("comm.launch", {
   { "watch", "table", "seconds by phase that a rank may stand still; absent: no watch" },
   { "patience", "number", "a rank is ended after this many times its limit (default 3)" },
   { "restarts", "integer", "how often it goes on after a loss (default 0)" },
-  { "restart_steps", "integer", "new steps that set the count of restarts back to 0 (default 200)" },
+  { "restart_steps", "integer", "new steps that reset the count of restarts (default 200)" },
   { "restart_pause", "number", "seconds before the first restart (default 1)" },
   { "again", "function", "words that go on with a run directory, which may be nil" },
   { "say", "function", "takes each line about the launch" },

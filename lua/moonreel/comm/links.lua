@@ -1,5 +1,5 @@
---- How fast the links between hosts are: the first rank of each host against those of the others,
--- in pairs that speak at the same time, each host in one pair at a time.
+--- Measures the links between hosts: the first rank of each host with those of the others, in pairs
+-- that communicate at the same time, each host in one pair at a time.
 -- @module moonreel.comm.links
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"

@@ -1,8 +1,8 @@
---- How the ranks of a run are laid out: fastest those that share each layer, then those that share
--- the tokens of a batch, then those that have batches of their own (reference parallelism, section
--- 4). Gradients are summed over all that hold the same weights, since each of those that share
--- tokens has its part, and divided by the weights of the batches, which one rank of each group
--- counts.
+--- The arrangement of a run's ranks: fastest varying are those that share each layer, then those
+-- that share the tokens of a batch, then those with batches of their own (reference parallelism,
+-- section 4). Gradients are summed over all ranks with the same weights, since each rank that
+-- shares tokens has a part of them, and divided by the weights of the batches, which one rank of
+-- each group counts.
 -- @module moonreel.comm.mesh
 local blame = require "moonreel.settings.blame"
 local families = require "moonreel.recipe.families"
@@ -214,7 +214,7 @@ end
 ---@param team mr.Team
 ---@param heads integer|nil  of attention
 ---@param here integer|nil   ranks of a host
----@param beside boolean|nil  the device exchanges beside what it computes: heads in two groups
+---@param beside boolean|nil  the device exchanges while it computes: heads in two groups
 ---@param split mr.Split|nil  that share layers, of mesh.split; from then on they are connected
 ---@param shared integer|nil  that share tokens; nil: by the settings
 ---@return mr.Mesh

@@ -1,4 +1,4 @@
---- Which rank this process is, of how many, and how it reaches the others: by whoever started it.
+--- The rank of this process, the number of ranks, and how to connect, for each launcher.
 -- @module moonreel.comm.place
 local base = require "moonreel.core.base"
 

@@ -1,5 +1,5 @@
---- Ranks that decide together: what one rank alone must not decide for a run, because the others
--- would wait for it or go another way. A team of one asks no other.
+--- Decisions that all ranks make together, because a rank that decided alone would leave the others
+-- waiting or diverging. A team of one asks no other.
 -- @module moonreel.comm.team
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"

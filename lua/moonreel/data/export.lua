@@ -131,7 +131,7 @@ function export.jsonl(index, path, given)
   out.finish()
 end
 
---- Copy all clips into tar files of a folder, each with its facts beside it: KEY.mp4, KEY.json.
+--- Copy all clips into tar files of a folder, each with its facts next to it: KEY.mp4, KEY.json.
 ---@param index moonreel.Index
 ---@param folder string    000000.tar, 000001.tar, ...
 ---@param given? table     shard_bytes: a shard is closed once it holds as much (1 GB); tick

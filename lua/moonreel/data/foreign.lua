@@ -5,7 +5,7 @@ local base = require "moonreel.core.base"
 
 local foreign = {}
 
-local CAPTIONS <const> = "moonreel data ingest clips -o NAME.mrx; NAME.txt or NAME.json beside a "
+local CAPTIONS <const> = "moonreel data ingest clips -o NAME.mrx; NAME.txt or NAME.json next to a "
   .. "clip is its caption"
 local UNPACK <const> = "mkdir clips && %s -C clips && " .. CAPTIONS
 

@@ -174,7 +174,7 @@ local read_loader = options.declare("data.loader", {
   { "grid", "integer", "sides of 2.0 are multiples of it; 16 where absent" },
   { "fps_max", "number", "of 2.0: faster clips are thinned to this many frames a second; 0: none",
     default = 0 },
-  { "says", "function", "(source, id): what captions of a sample tell beside their texts" },
+  { "says", "function", "(source, id): what captions of a sample tell in addition to their texts" },
   { "seed", "integer", "of the order", default = 0 },
   { "threads", "integer", "of decoding; 0: one per processor", default = 0 },
   { "prefetch", "integer", "batches decoded ahead", default = 2 },

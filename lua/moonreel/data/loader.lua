@@ -52,7 +52,7 @@ function Loader:next()
   return setmetatable(batch, Batch)
 end
 
---- What its captions tell of a sample beside their texts.
+--- What its captions tell of a sample in addition to their texts.
 ---@param source integer  as batches have it
 ---@param id integer      likewise
 ---@return string
@@ -74,7 +74,8 @@ function Loader:state()
   return self.core:state()
 end
 
---- The samples left out where that state stands, as text; goes into a checkpoint beside the state.
+--- The samples left out where that state stands, as text; goes into a checkpoint along with the
+-- state.
 ---@return string
 function Loader:excluded()
   return self.core:excluded()

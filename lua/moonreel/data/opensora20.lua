@@ -32,7 +32,7 @@ local function printed(x)
   end
 end
 
---- What a caption of a training run tells beside its text: rate and motion.
+--- What a caption of a training run tells in addition to its text: rate and motion.
 ---@param row table             {fps, score_vmafmotion}
 ---@param fps_max number|nil
 ---@param vmaf boolean          tell the motion score

@@ -1,4 +1,4 @@
---- Shards: tar files with each clip and its facts beside it, KEY.mp4 and KEY.json, as `data export
+--- Shards: tar files with each clip and its facts next to it, KEY.mp4 and KEY.json, as `data export
 -- shards` writes them; and clips and a list out of them again, of which an ingest makes the index
 -- that they are from.
 -- @module moonreel.data.shards
@@ -113,7 +113,7 @@ end
 -- fails or a tick raises.
 ---@param index moonreel.Index
 ---@param folder string     000000.tar, 000001.tar, ...
----@param facts_of fun(row: table): table  what stands beside a clip
+---@param facts_of fun(row: table): table  what stands next to a clip
 ---@param given table       shard_bytes: a shard is closed once it holds as much (1 GB); tick
 ---@return integer shards
 function shards.write(index, folder, facts_of, given)
@@ -224,7 +224,7 @@ local function unpack_file(path, folder, all)
       all.tick(all.done)
       clip = nil
     elseif clip then
-      fail(path, clip.at, "%s has no facts beside it", clip.name)
+      fail(path, clip.at, "%s has no facts next to it", clip.name)
     else
       clip = { name = name, bytes = bytes, at = at }
     end
@@ -232,7 +232,7 @@ local function unpack_file(path, folder, all)
 end
 
 --- Put the clips of shards into a folder, each under the path that it had, and a list of them all
--- beside them.
+-- next to them.
 ---@param from string    the folder of the shards
 ---@param folder string  of the clips; files that are there and the same are left
 ---@param tick? fun(done: integer)

@@ -39,7 +39,7 @@ local read_options = options.declare("embed.open", {
     .. "for every batch; auto: all where they take at most half of the free memory",
     default = "auto" },
   { "places", "integer", "texts of one length are computed this many at a time, filled up "
-    .. "where they are fewer: then features of a text do not depend on those beside it, which "
+    .. "where they are fewer: then features of a text do not depend on those next to it, which "
     .. "products of other sizes round in other ways; 0: all texts of one length at once",
     default = 0 },
   { "compat", "boolean", "special tokens may be spelled in a text", default = false },

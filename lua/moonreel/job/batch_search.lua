@@ -28,7 +28,7 @@ local batch_search = {}
 -- steps of a trial: those that warm up, and those that count
 local WARM, TIMED = 5, 5
 
--- what one trial holds beside what all share
+-- what one trial holds in addition to what all share
 local Trial = {}
 
 function Trial.__close(trial)
@@ -107,7 +107,8 @@ local function measure(r, bucket, batch)
   return good and seconds or nil
 end
 
--- No batch above this one fits beside what is there now, by the layout of the largest aspect.
+-- No batch above this one fits in addition to what is there now, by the layout of the largest
+-- aspect.
 local function largest_fitting(r, bucket, high)
   local biggest
   for _, aspect in ipairs(bucket.aspects) do

@@ -1,4 +1,4 @@
---- Clips of the data through an autoencoder and back, in the order of the index: written beside
+--- Clips of the data through an autoencoder and back, in the order of the index: written next to
 -- what they were, and how near they came.
 -- @module moonreel.job.reconstruct
 local E = require "moonreel.core.exec"

@@ -26,7 +26,7 @@ local STOPPED_S <const> = 5
 local SHARE <const>, TICKS_S <const>, BYTES <const>, LOOKS <const> = 0.005, 0.02, 1 << 16, 8
 
 --- A rank is slow whose own part of a step stays below this share for this many steps in a row; so
--- is one that is that much slower beside the others than it was before.
+-- is one that is that much slower compared with the others than it was before.
 watch.SLOW = 0.75
 watch.SLOW_STEPS = 50
 -- steps that make a rank's history; the share of it that a new one has
@@ -233,9 +233,9 @@ local function scores(self, step)
   return out
 end
 
--- How fast a rank was in a step beside what is usual for it; nil: it has no history yet. Both by
--- the clock, so that another one which recovers makes it no slower, and beside the others, so that
--- steps of longer clips do not. Steps in which it is slow do not become usual.
+-- How fast a rank was in a step compared with what is usual for it; nil: it has no history yet.
+-- Both by the clock, so that another one which recovers makes it no slower, and compared with the
+-- others, so that steps of longer clips do not. Steps in which it is slow do not become usual.
 local function beside_usual(self, rank, speed, seconds)
   local usual = self.usual[rank] or { n = 0, speed = 0, seconds = 0 }
   local score = usual.n >= HISTORY
@@ -256,7 +256,7 @@ local function count_slow(self, against, rank, step, score, events)
     return
   end
   local what = against == "others" and "the others took less than %g of its time"
-    or "it was slower beside the others than %g of its usual speed"
+    or "it was slower compared with the others than %g of its usual speed"
   events[#events + 1] = { kind = "slow", rank = rank, step = step, score = score,
     against = against, text = ("rank %d is slow: for %d steps on end " .. what
       .. ", %.2f in step %d"):format(rank, counts[rank], watch.SLOW, score, step) }

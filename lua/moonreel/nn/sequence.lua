@@ -27,7 +27,7 @@ Sequence.__index = Sequence
 
 -- levels from the outermost one
 local LEVELS <const> = { "outer", "inner", "heads" }
--- a lane of its own for each queue: the next circle's keys come beside this one's
+-- a lane of its own for each queue: the next circle's keys come in parallel with this one's
 local QUEUES <const> = { outer = "comm_inter", inner = "comm_intra", heads = "comm_intra" }
 local LANES <const> = { comm_inter = 1, comm_intra = 0 }
 

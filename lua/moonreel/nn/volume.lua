@@ -76,7 +76,7 @@ local function repeated(x, axis, before, behind)
   return #parts > 1 and G.concat(parts, axis) or x
 end
 
--- Copies of the border beside x, where kernels do not read the nearest place for one outside: what
+-- Copies of the border next to x, where kernels do not read the nearest place for one outside: what
 -- makes x writes between them, so that they alone are copied.
 local function framed(x, pad)
   for axis = 1, 3 do

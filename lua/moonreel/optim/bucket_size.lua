@@ -22,8 +22,8 @@ end
 ---@return integer elements
 function bucket_size.start(ranks) return (ranks <= 256 and 128 or 512) << 20 end
 
---- The size by formula: the smallest whose collectives fit beside the backward pass; where none
--- does, that of the least sum of latencies and of the last bucket, which nothing hides.
+--- The size by formula: the smallest whose collectives fit in parallel with the backward pass;
+-- where none does, that of the least sum of latencies and of the last bucket, which nothing hides.
 ---@param o table  bytes: of all gradients; element: bytes of one; latency_s: of a collective; rate:
 ---   bytes of gradients reduced in a second; backward_s
 ---@return integer elements  a power of two

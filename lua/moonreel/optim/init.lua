@@ -162,7 +162,7 @@ function optim.rule(settings)
   local muon = o.muon
   local lr, decay = muon.lr or o.lr, muon.weight_decay or o.weight_decay
   if o.lr == 0 and lr > 0 then
-    base.raise("MR_E_RECIPE", ("optim.muon.lr = %g beside optim.lr = 0: both follow lr_schedule in "
+    base.raise("MR_E_RECIPE", ("optim.muon.lr = %g with optim.lr = 0: both follow lr_schedule in "
       .. "proportion; try: an optim.lr above 0"):format(lr))
   end
   return {scale = muon.scale, nesterov = muon.nesterov, bf16 = muon.products == "bf16",

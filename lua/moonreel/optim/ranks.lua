@@ -95,7 +95,8 @@ function ranks.new(params, world, given)
   else
     local nodes, node, place = size // here, rank // here, rank % here
     self.owner = place * nodes + node
-    -- lanes of their own: the second hop of a bucket runs beside the first one of the next
+    -- lanes of their own: the second hop of a bucket runs in parallel with the first one of the
+    -- next
     self.hops = { { queue = "comm_intra", comm = world:split(node, { key = rank, lane = 0 }),
         parts = here, at = place },
       { queue = "comm_inter", comm = world:split(place, { key = rank, lane = 1 }), parts = nodes,

@@ -1,6 +1,6 @@
---- What an optimizer keeps beside the weights: rows of regions, which the executor allocates by and
--- checkpoints name their tensors by. No other file knows these names and dtypes; another optimizer
--- is another function here and its update.
+--- What an optimizer keeps in addition to the weights: rows of regions, which the executor
+-- allocates by and checkpoints name their tensors by. No other file knows these names and dtypes;
+-- another optimizer is another function here and its update.
 --
 -- A row: name in graphs, dtype, role ("master": weights that `w` is rounded from; "average": begins
 -- as the weights; "weights": stands for `w`; else zeros), prefix of its tensors in a checkpoint

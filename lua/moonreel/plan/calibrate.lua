@@ -31,7 +31,7 @@ function calibrate.as_run(mesh, factor, began)
     { __index = mesh.machine })
 end
 
---- What was planned for each bucket beside what was measured, put into the rows.
+--- What was planned for each bucket compared with what was measured, put into the rows.
 ---@param p table
 ---@param rows table[]  of mr.Truth rows(); gets planned_s, planned_bytes
 function calibrate.compare(p, rows)

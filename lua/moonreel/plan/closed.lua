@@ -130,8 +130,9 @@ function closed.stdit3_kept(s)
   return 2 * s.model.width * s.model.blocks * s.batch * s.tokens
 end
 
---- Bytes that eager kernels have beside others while a block is recomputed, and kernels that join
--- two do not: its normed tokens, two of the width, and the gradient of GELU's result, four.
+--- Bytes that eager kernels have in addition to others while a block is recomputed, and kernels
+-- that join two do not: its normed tokens, two of the width, and the gradient of GELU's result,
+-- four.
 ---@param s table
 ---@return number
 function closed.fused(s)

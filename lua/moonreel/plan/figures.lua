@@ -62,7 +62,7 @@ function figures.of(mesh, n, step, update, seconds)
   return list
 end
 
--- fields of a machine on which a run hangs beside the seconds of its steps, and what by
+-- fields of a machine on which a run hangs in addition to the seconds of its steps, and what by
 local BESIDE = {
   { "node.link", "links inside a node" }, { "node.link_step_s", "links inside a node" },
   { "network.card", "links between nodes" }, { "network.step_s", "links between nodes" },
@@ -73,7 +73,8 @@ local BESIDE = {
   { "decode_rate", "decode cores" },
 }
 
---- The figures behind what a run takes beside its steps: links, jitter, saves, failures, restarts.
+--- The figures behind what a run takes in addition to its steps: links, jitter, saves, failures,
+-- restarts.
 ---@param mesh moonreel.plan.Mesh
 ---@return table[] list  {figure, what, value, origin}; of several ranks alone those that need them
 function figures.beside(mesh)

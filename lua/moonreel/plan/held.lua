@@ -21,7 +21,7 @@ held.kinds = {
   { "decoders", "processes that decode", "host" },
 }
 
--- what a process that decodes has for itself, beside pages of libraries that all share
+-- private memory of a decoder process, without the shared pages of libraries
 local DECODER_BYTES = 13e6
 
 --- Bytes of the loader's ring: slabs of the largest batch (core/data/loader.c).
@@ -109,7 +109,7 @@ local function bytes_of(fixed, step, update)
   return bytes
 end
 
--- what programs of all buckets take beside that of one, within the recipe's bound: slots, graphs
+-- bytes of the programs of all other buckets, within the recipe's bound: slots, graphs
 local function beside(kept, all, settings)
   local share = math.min(1, settings.programs_bytes / (all.slots + all.graphs))
   return math.max(0, share * all.slots - kept.slots), math.max(0, share * all.graphs - kept.graphs)

@@ -419,7 +419,7 @@ function plan.of(settings, given)
   local empty = survey and empty_notes(settings, open.table, survey) or {}
   table.move(empty, 1, #empty, #notes + 1, notes)
   if programs then
-    notes[#notes + 1] = ("programs of all buckets have no room beside the largest; try: "
+    notes[#notes + 1] = ("programs of all buckets have no room next to the largest; try: "
       .. "programs_bytes = %.0f"):format(programs // 1e6 * 1e6)
   end
   return { name = settings.name or tostring(settings.recipe), recipe = tostring(settings.recipe),

@@ -13,7 +13,7 @@ local machine = {}
 machine.DECODE_RATE = 1e8
 
 --- Fields of a machine file: {path, doc}; what has `share` may be left out and is then assumed as
--- that share of a peak; `whole` are counts. Those with `ranks` tell of GPUs beside each other: a
+-- that share of a peak; `whole` are counts. Those with `ranks` tell of GPUs next to each other: a
 -- processor has none.
 machine.fields = {
   { "name", "text: how plans call it" },

@@ -69,7 +69,7 @@ local function axis(most, format)
   return '<div class="axis">' .. table.concat(out) .. "</div>"
 end
 
--- what lies beside the memory of the device has no bar in it
+-- what lies in addition to the memory of the device has no bar in it
 local function memory_table(p)
   local row, m, out = p.largest, p.mesh.machine, {}
   for _, kind in ipairs(held.kinds) do
@@ -168,7 +168,7 @@ local function timeline_rows(row)
   return table.concat(out)
 end
 
--- what the table counts of a step beside its last micro-step and update, which are drawn
+-- what the table counts of a step in addition to its last micro-step and update, which are drawn
 local function beside_text(row)
   local s, drawn = row.seconds, row.schedule.seconds
   local before = s.step - s.slowest - drawn

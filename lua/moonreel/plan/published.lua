@@ -17,7 +17,7 @@ local TORCHTITAN = "pytorch/torchtitan benchmarks/llama3_h100_202412_torchtitan.
 local TORCHTITAN_H200 =
   "pytorch/torchtitan benchmarks/llama3-8b_h200_202506_trainy-whitefiber.md"
 
---- A published number beside ours.
+--- A published number compared with ours.
 ---@class moonreel.plan.Published
 ---@field run string
 ---@field what string
@@ -29,12 +29,13 @@ local TORCHTITAN_H200 =
 ---@field reproduced string  "yes"; "no": the published number lies outside of what may be planned;
 ---   "off": the planned number does; "fitted": a value of the model was chosen by this row;
 ---   "not planned": both come from the publication
----@field table string   "runs"; "forms": graphs beside closed forms; "goals": what the machine
+--- @field table string "runs"; "forms": graphs compared with closed forms; "goals": what the
+-- machine
 ---   could do, where the published run did less or another machine ran
 ---@field source string
 ---@field note string|nil
 
---- One published number beside ours.
+--- One published number compared with ours.
 ---@param rows moonreel.plan.Published[]  it goes behind them
 ---@param one table  run, what, published, planned, low, high, source; note; says: "fitted",
 ---   "not planned" or nil; table: nil: "goals" where the published number is not reached, else

@@ -1,4 +1,4 @@
---- The events of a data-parallel step: which collective runs when, beside what.
+--- The events of a data-parallel step: which collective runs when, in parallel with what.
 -- Ref: reference parallelism 2, 3 and 9.
 -- @module moonreel.plan.schedule
 local collective = require "moonreel.plan.collective"
@@ -92,7 +92,7 @@ function schedule.events(m, step)
     end
     return at
   end
-  -- the batch of the next step travels beside this one
+  -- the batch of the next step travels in parallel with this one
   add_event(events, "h2d", "input", step.input_s)
   local snapshot = add_event(events, "d2h", "snapshot", step.snapshot_s)
   add_event(events, "disk", "write", step.write_s, { snapshot })

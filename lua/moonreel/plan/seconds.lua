@@ -62,7 +62,7 @@ local function exchange_of(settings, mesh, models, b, step)
 end
 
 --- Parts of a micro-step; arguments and result are those of Open:micro. Inputs of blocks that wait
--- in host memory go there beside the forward pass and come back beside the backward pass, which
+-- in host memory are copied there during the forward pass and back during the backward pass, which
 -- last as long as that takes at the least.
 ---@param open table  of plan.open
 function seconds.micro(open, b, step)

@@ -34,7 +34,7 @@ function shares.sequence(settings, mesh, heads)
     return nil
   end
   local shape = layout.shape(settings, mesh.ranks, heads, mesh.gpus, mesh.sequence, mesh.layers)
-  -- a GPU exchanges heads beside what it computes, as moonreel.comm.mesh has it
+  -- a GPU exchanges heads in parallel with what it computes, as moonreel.comm.mesh has it
   shape.groups = mesh.machine.cpu and 1 or 2
   return sequence.new(shape)
 end
@@ -82,7 +82,7 @@ local EXCHANGES = { all_to_all = true, shift = true, gather_shares = true, reduc
 ---@param row table  of mr.Program times()
 function shares.exchanges(row) return EXCHANGES[row.op] == true end
 
---- What a rank computes in a micro-step, beside what it sends to others.
+--- What a rank computes in a micro-step, apart from what it sends to others.
 ---@param rows table[]   of mr.Program times() or kinds(), of a rank's own graph
 ---@return table[]
 function shares.computed(rows)

@@ -354,7 +354,7 @@ function show.why(p, row)
     format = function(v) return ("%.4g"):format(v) end },
     { key = "seconds", right = true, format = show.seconds },
     { key = "share", right = true, format = percent }, { key = "origin" } }, row.figures)
-  lines[#lines + 1] = "\nfigures on which the run hangs beside its steps:\n"
+  lines[#lines + 1] = "\nfigures that decide the run apart from its steps:\n"
   lines[#lines + 1] = printer.text({ { key = "what" }, { key = "figure" }, { key = "value",
     right = true, format = function(v) return ("%.4g"):format(v) end }, { key = "origin" } },
     figures.beside(p.mesh))
@@ -409,8 +409,8 @@ function show.copies(p, row, options)
   end
 end
 
--- what the run predicted when it began, beside what it measured; the plan above may be of a machine
--- that the run was not on
+-- what the run predicted when it began, compared with what it measured; the plan above may be of a
+-- machine that the run was not on
 local function truth_lines(p, put)
   put("what the run predicted when it began, and what its steps took (medians, without waits for "
     .. "data):")

@@ -140,7 +140,7 @@ local others = {
   { "a caption is a column of the list that the index is made of: write what each clip shows there",
     [[instance_prompt caption captions class_prompt id_token shuffle_caption keep_tokens caption_prefix
     caption_suffix caption_tag_dropout_rate trigger_word token_string]] },
-  { "there is no training with pictures of a class beside the data; another source of "
+  { "there is no training with pictures of a class along with the data; another source of "
     .. "dataset.sources, with its weight, draws them",
     [[with_prior_preservation prior_loss_weight num_class_images class_images_dir
     prior_generation_precision]] },
@@ -376,8 +376,9 @@ local others = {
   { "vae_loss_config.kl_loss_weight and vae_loss_config.perceptual_loss_weight weigh the terms of "
     .. "an autoencoder that trains; moonreel help vae_loss_config lists all",
     "kl_weight lpips_weight perceptual_weight recon_loss_weight" },
-  { "disc_loss_config.disc_start and gen_loss_config.disc_weight are of a discriminator beside an "
-    .. "autoencoder; discriminator.type chooses it", "gan_weight use_gan disc_start disc_weight" },
+  { "disc_loss_config.disc_start and gen_loss_config.disc_weight are of a discriminator along with "
+    .. "an autoencoder; discriminator.type chooses "
+    .. "it", "gan_weight use_gan disc_start disc_weight" },
   { "spike.action says what becomes of a step that is no number or stands out; moonreel help spike",
     "skip_nan nan_check detect_anomaly" },
   { "clips are decoded by FFmpeg in processes of their own, num_workers of them",

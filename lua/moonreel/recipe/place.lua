@@ -46,7 +46,8 @@ end
 --- Where `t[key]` was written: its own line, or the constructor's when code has set it.
 ---@param t table
 ---@param key any
----@param outer table  place of t itself: a table built in another file keeps it beside its own line
+--- @param outer table place of t itself: a table built in another file keeps it next to its own
+-- line
 ---@return table place
 function place.of_key(t, key, outer)
   local entry = known[t]

@@ -28,7 +28,7 @@ local function work_bytes(prog)
   return m.arena + m.inputs + m.results + m.consts
 end
 
---- Bytes that a rendering will take beside the weights.
+--- Bytes that a rendering will take in addition to the weights.
 ---@param auto mr.Autoencoder
 ---@param codec mr.Codec
 ---@param r table                                of moonreel.sample.request

@@ -245,9 +245,9 @@ function Sampler:program(r, way)
   return self.programs[key]
 end
 
---- Noise of B renderings in a loop: it belongs to the seed alone, whatever is rendered beside it.
--- The reference seeds again before every loop and draws for the whole batch at once, for the start
--- (key 0) and for each step of a conditioned rendering.
+--- Noise of B renderings in a loop: it belongs to the seed alone, whatever is rendered along with
+-- it. The reference seeds again before every loop and draws for the whole batch at once, for the
+-- start (key 0) and for each step of a conditioned rendering.
 ---@param r table         the request
 ---@param items table[]   empty places repeat the last one
 ---@param purpose string

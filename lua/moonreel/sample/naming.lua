@@ -1,5 +1,5 @@
 --- What files of renderings are called: by our own rule, and as Open-Sora 2.0 has them in a folder
--- of the resolution with the text beside. Ref: opensora-1.2.md 3.2, opensora-2.0.md 16.2.
+-- of the resolution with the text next to. Ref: opensora-1.2.md 3.2, opensora-2.0.md 16.2.
 -- @module moonreel.sample.naming
 local names = require "moonreel.sample.names"
 

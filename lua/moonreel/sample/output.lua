@@ -47,7 +47,7 @@ File.__index = File
 ---@param stem string  path without extension
 ---@param item table   as for collect
 ---@param fps number   of the file
----@param text string|nil  written beside it
+---@param text string|nil  written next to it
 ---@return table       write(pixels), finish() -> as of collect, with path in place of pixels;
 ---   close()
 function output.file(stem, item, fps, text)

@@ -37,7 +37,7 @@ end
 ---@param settings table
 ---@param team mr.Team
 ---@param model table       declared over the split
----@param beside boolean    the device exchanges beside what it computes
+---@param beside boolean    the device exchanges while it computes
 ---@return mr.Sequence|nil  that share tokens; nil: none
 function ranks.connect(settings, team, model, beside)
   if team.size == 1 then

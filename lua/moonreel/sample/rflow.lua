@@ -61,7 +61,7 @@ end
 --- Lists of the request that it does not take, and what to try.
 along.not_taken = { negatives = "without it, or a model of Open-Sora 2.0" }
 
---- What it takes beside sizes and rates.
+--- What it takes apart from sizes and rates.
 ---@param o table     options of sampler:render
 ---@param s table     settings: sampling, scheduler
 ---@return table      steps, guidance, condition_length (latent frames), condition_edit, align
@@ -111,7 +111,7 @@ end
 
 -- ---- what runs
 
---- What the program of a step depends on beside its sizes.
+--- What the program of a step depends on apart from its sizes.
 ---@param r table               the request
 ---@param masked boolean|nil    a frame mask says what moves
 ---@return table                guidance, masked; key: all of it

@@ -61,7 +61,7 @@ end
 --- Lists of the request that it does not take, and what to try.
 along.not_taken = { strategies = "--cond-type with --ref for frames that are given" }
 
---- What it takes beside sizes and rates.
+--- What it takes apart from sizes and rates.
 ---@param o table   options of sampler:render
 ---@param s table   settings: sampling, compat
 ---@return table    steps, shift, flow_shift, kind (of the condition), method, guidance,
@@ -160,7 +160,7 @@ end
 
 -- ---- what runs
 
---- What the program of a step depends on beside its sizes: how often the model is asked.
+--- What the program of a step depends on apart from its sizes: how often the model is asked.
 ---@param r table               the request
 ---@param any boolean|nil       something is given; nil: as the condition may
 ---@return table                copies; key: all of it

@@ -213,7 +213,7 @@ function store.from_json(text, where)
     or (decoded.sum == nil and decoded.hash == hash.of(leaves))
   if not good then
     fault.recipe("%s: the values are not those that were written: it was changed by hand; try: the "
-      .. "recipe.lua beside it", where)
+      .. "recipe.lua next to it", where)
   end
   add_new(leaves, decoded.settings)
   local removed = {}

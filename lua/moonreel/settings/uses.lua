@@ -73,7 +73,7 @@ local training = {
     "without it: `resolutions` lists the sizes" },
 }
 
--- fields that a job other than training reads, beside those of its data and models
+-- fields that a job other than training reads, apart from those of its data and models
 -- and where runs lie
 local MODELS <const> = "job name outputs seed compat dtype device threads log_every model%..* "
   .. "vae%..* text_encoder%..* clip%..* env%..* user%..* "
@@ -88,7 +88,7 @@ local jobs = {
     .. "discriminator.* gen_loss_config%..* disc_loss_config%..*",
 }
 
--- fields that a rendering reads, beside those of `sampling` and of models
+-- fields that a rendering reads, apart from those of `sampling` and of models
 local RENDERED <const> = "name outputs load ckpt_path strict compat dtype device threads "
   .. "resolutions.* ae_spatial_compression scheduler%..* model%..* vae%..* text_encoder%..* "
   .. "clip%..* img_flux.* plugin_config%..* plugin_config_ae%..* env%..* user%..*"

@@ -1,4 +1,4 @@
---- A file that is one JSON object, as config.json beside weights.
+--- A file that is one JSON object, as config.json next to weights.
 -- @module moonreel.text.config
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"

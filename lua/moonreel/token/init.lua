@@ -29,7 +29,7 @@ local Tokenizer = {}
 Tokenizer.__name = "mr.Tokenizer"
 Tokenizer.__index = Tokenizer
 
--- folders of a folder's tokenizer: itself, one inside, or the one beside it as pipelines are saved
+-- folders of a folder's tokenizer: itself, one inside, or the one next to it as pipelines are saved
 local function folders_of(path)
   local list = { path, path .. "/tokenizer" }
   local before, after = path:match "^(.-)text_encoder([^/]*)/*$"
@@ -90,7 +90,7 @@ local read_options = options.declare("token.open", {
 })
 
 --- Read a tokenizer.
----@param path string      spiece.model or vocab.json beside merges.txt, or a folder that holds
+---@param path string      spiece.model or vocab.json next to merges.txt, or a folder that holds
 ---   them
 ---@param given table|nil  max_length, compat, extra, say
 ---@return mr.Tokenizer    tok("a caption") gives its ids as a tensor

@@ -62,7 +62,7 @@ function trackers.export(path, name)
   return report
 end
 
--- ---- beside a run that trains ----
+-- ---- during a run that trains ----
 
 ---@class mr.Trackers
 local Trackers = {}
@@ -111,7 +111,7 @@ local function mend(self, kind, name, root, stop, parts)
   end
 end
 
---- Begin to write what is asked for, beside a run whose line "start" is in its journal.
+--- Begin to write what is asked for, during a run whose line "start" is in its journal.
 ---@param given table  dir: folder of the run or stage; root: of the run; branch: of its lock;
 ---   names: list of trackers; say: fun(line) for people; report: fun(name, why), called once for
 ---   a tracker that fails

@@ -1,4 +1,4 @@
---- What the GPU of a run says of itself beside its steps: power, clocks, free memory, why it is
+--- What the GPU of a run says of itself apart from its steps: power, clocks, free memory, why it is
 -- slow; what is said where one is lost.
 -- @module moonreel.trainer.gpu
 local base = require "moonreel.core.base"

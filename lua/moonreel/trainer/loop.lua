@@ -46,7 +46,7 @@ local function tell_output(r)
   end
 end
 
--- others beside a run on processors want as much of them as it does
+-- others in parallel with a run on processors want as much of them as it does
 local function busy(r)
   local all, wants = processors.count(), processors.wanted()
   local own = r.facts.device == "cpu" and r.facts.threads * r.team.size or r.team.size

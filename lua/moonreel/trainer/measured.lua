@@ -1,5 +1,5 @@
---- What the steps of each bucket took, beside what was predicted before the first one: seconds, and
--- bytes of the process.
+--- What the steps of each bucket took, compared with what was predicted before the first one:
+-- seconds, and bytes of the process.
 -- @module moonreel.trainer.measured
 local run = require "moonreel.run"
 
@@ -18,7 +18,7 @@ function truth.new()
   return setmetatable({ by = {}, names = {}, beside_bytes = 0 }, Truth)
 end
 
---- What renders in the process of a run has bytes beside those of every bucket.
+--- What renders in the process of a run has bytes in addition to those of every bucket.
 ---@param bytes integer
 function Truth:beside(bytes) self.beside_bytes = bytes end
 

@@ -24,7 +24,7 @@ function micros.share_failures(r)
   r.loader:agree(table.concat(texts))
 end
 
-local HEAD <const> = 5 -- numbers that ranks tell beside those of their micro-batches
+local HEAD <const> = 5 -- numbers that ranks tell apart from those of their micro-batches
 
 -- What ranks tell each other in a step, sums of all, and `by_rank` what each has sent: `numbers` of
 -- this one, or that its data ended by an error, which is raised on all of them after a checkpoint.

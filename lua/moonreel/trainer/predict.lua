@@ -31,7 +31,7 @@ predict.ahead = 8
 local TALK_ELEMENTS, TALKS = 1 << 18, 3
 
 -- Seconds in which a rank sends a byte, by sums of all ranks of this moment; the slowest rank
--- counts. GPUs are not asked: what they tell each other runs beside what they compute.
+-- counts. GPUs are not asked: what they tell each other runs in parallel with what they compute.
 local function talk_of(r)
   local world, size = r.team.world, r.team.size
   if not r.ranks or r.facts.device ~= "cpu" then
@@ -76,9 +76,9 @@ local function compiled(r, shape, bucket)
   end
   local takes, there, batch = r.programs:shortage(shape, (r.device:memory()))
   local field = ("bucket_config.%s.%d"):format(bucket.resolution, bucket.frames)
-  blame.raise(r.settings, field, "MR_E_MEMORY", "%s: a batch of %d at %dx%d takes %s beside "
-    .. "parameters and their state, %s are free for it; %s\n  try: %s%sa "
-    .. "device with more memory; moonreel plan --fit solves all batches", field, shape.batch,
+  blame.raise(r.settings, field, "MR_E_MEMORY", "%s: a batch of %d at %dx%d takes %s in addition "
+    .. "to parameters and their state, %s are free for it; %s\n  try: %s%sa device with more "
+    .. "memory; moonreel plan --fit solves all batches", field, shape.batch,
     shape.height, shape.width, progress.bytes(takes), progress.bytes(there),
     batch > 0 and "the largest that fits is " .. batch or "not even one sample fits",
     batch > 0 and "that batch, " or "",
@@ -95,8 +95,8 @@ local function saving_bytes(r)
   return cadence.buffer_bytes(r.settings, state.saved_bytes(r.exec, r.pipe.params, r.share))
 end
 
--- bytes that there are for the micro-step of a shape: beside what encodes its batch, and where the
--- device is the host beside what a save needs
+-- bytes that there are for the micro-step of a shape: in addition to what encodes its batch, and
+-- where the device is the host in addition to what a save needs
 local function room_of(r, shape)
   local _, encode_bytes = r.encoders:batch(shape)
   return (r.device:memory()) - encode_bytes - (r.facts.device == "cpu" and saving_bytes(r) or 0)
@@ -126,8 +126,8 @@ local function predict_bucket(r, bucket)
   return row
 end
 
--- what encodes a batch beside the step, planned on the run's device, which is probed where there is
--- such a thing
+-- what encodes a batch in addition to the step, planned on the run's device, which is probed where
+-- there is such a thing
 local function plan_encoders(r)
   local apart = r.codec or #r.pipe:texts_apart() > 0 and not r.cached.text
   return r:keep(encoders.new(r.pipe, {facts = r.facts,

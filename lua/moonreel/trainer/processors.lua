@@ -14,7 +14,8 @@ function processors.count()
   return math.max(1, n)
 end
 
---- Threads of what renders beside a run: those of its recipe, or as many as the run leaves.
+--- Threads of what renders in parallel with a run: those of its recipe, or as many as the run
+-- leaves.
 ---@param settings table
 ---@param used integer  processors that the run takes
 ---@return integer

@@ -16,8 +16,8 @@ Programs.__index = Programs
 local read_options = options.declare("programs.new", {
   { "most_bytes", "integer", "of all kept micro-steps; the newest is kept in any case" },
   { "config", "table", "grad_checkpoint, grad_ckpt_settings", default = {} },
-  { "room", "function", "of a shape: bytes that there are for it, beside programs; absent: what is "
-    .. "left to the run recomputes nothing" },
+  { "room", "function", "of a shape: bytes that there are for it, apart from programs; absent: "
+    .. "what is left to the run recomputes nothing" },
   { "choices", "table", "what recomputes where that is left to the run, of a run that goes on" },
   { "ranks", "mr.Ranks", "what they tell each other in micro-steps is the same in all" },
   { "timed", "boolean", "measure every op", default = false },
@@ -248,8 +248,8 @@ function Programs:planned(shape)
   return planned:memory()
 end
 
---- Bytes that the micro-step of a shape takes beside parameters and their state; what recomputes is
--- left to the run: the fewest. Nothing is compiled for the device.
+--- Bytes that the micro-step of a shape takes apart from parameters and their state; what
+-- recomputes is left to the run: the fewest. Nothing is compiled for the device.
 ---@param shape table
 ---@return integer
 function Programs:takes(shape)
@@ -262,8 +262,8 @@ function Programs:takes(shape)
   return takes_of(planned)
 end
 
---- Of a shape that does not fit: bytes that it takes beside parameters and their state, bytes that
--- there are for it, and the largest batch of the same frames and size that takes no more.
+--- Of a shape that does not fit: bytes that it takes apart from parameters and their state, bytes
+-- that there are for it, and the largest batch of the same frames and size that takes no more.
 ---@param shape table
 ---@param free integer  bytes that are free on the device now
 ---@return integer takes

@@ -1,6 +1,6 @@
 --- What the renderings of a run take: predicted before the first step, held against what they
 -- took, and no more than sampling.most_share of the time. On the run's device these are seconds.
--- Beside the run they are seconds of a processor: how soon it gets them is up to the run.
+-- In parallel with the run they are seconds of a processor: how soon it gets them is up to the run.
 -- @module moonreel.trainer.rendering_cost
 local E = require "moonreel.core.exec"
 local base = require "moonreel.core.base"
@@ -100,7 +100,7 @@ local function used_by(r)
   return r.facts.device == "cpu" and r.facts.threads * r.team.size or r.team.size
 end
 
---- Threads of the process that renders beside a run.
+--- Threads of the process that renders in parallel with a run.
 ---@param r mr.Run
 ---@return integer
 function rendering_cost.threads(r) return processors.spare(r.settings, used_by(r)) end
@@ -129,7 +129,7 @@ function Cost:predict(r)
   r.progress:say(("renderings: every %d steps (sampling.every) %d clips, about %s each%s, %s")
     :format(s.sampling.every, clips, rendering_cost.text(seconds), self:of(),
     here and "between two steps"
-    or ("beside the run, by %d thread%s"):format(threads, threads == 1 and "" or "s")))
+    or ("in parallel with the run, by %d thread%s"):format(threads, threads == 1 and "" or "s")))
 end
 
 -- whose seconds they are
@@ -165,7 +165,7 @@ function Cost:facts()
     share = self.spent_s / (base.now_s() - self.began) } or nil
 end
 
---- A line for the log: what they took, beside the prediction where that is off.
+--- A line for the log: what they took, compared with the prediction where that is off.
 ---@param busy string|nil  why seconds say nothing about it
 ---@return string|nil
 function Cost:line(busy)

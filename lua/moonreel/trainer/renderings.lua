@@ -1,7 +1,7 @@
 --- What is made of a run's checkpoints while it trains: renderings (sampling.every) and evaluation
 -- losses (eval.every). Checkpoints are put aside when they are committed; `moonreel watch RUN
--- --due` takes them beside the run, or the run itself on its device between two steps. No failure
--- of that ends the run.
+-- --due` takes them in parallel with the run, or the run itself on its device between two steps. No
+-- failure of that ends the run.
 -- @module moonreel.trainer.renderings
 local base = require "moonreel.core.base"
 local blame = require "moonreel.settings.blame"
@@ -129,7 +129,7 @@ function renderings.committed(r, step)
   end
 end
 
--- ---- beside the run ----
+-- ---- in parallel with the run ----
 
 local function start(r)
   local x, due = r.renders, cadence.sets(r.settings)
@@ -216,7 +216,8 @@ local function deliver(r)
   end
 end
 
---- Go on with what is rendered beside the run: called after each step, it waits for nothing.
+--- Go on with what is rendered in parallel with the run: called after each step, it waits for
+-- nothing.
 ---@param r mr.Run
 function renderings.look(r)
   local now = base.now_s()

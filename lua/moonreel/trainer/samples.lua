@@ -18,7 +18,7 @@ local run = require "moonreel.run"
 
 local samples = {}
 
---- The index a data path means: itself, or the one beside a table of clips.
+--- The index a data path means: itself, or the one next to a table of clips.
 ---@param path string  dataset.data_path
 ---@return string index
 ---@return string|nil input  the table, when the index is yet to be built

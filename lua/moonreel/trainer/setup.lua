@@ -155,7 +155,8 @@ function setup.layout(r)
         or node and node % r.split.ranks == 0 and node // r.split.ranks or nil,
       whole = not s.plugin_config.reduce_each and r.micros > r.mesh.data})
     r.share = state.share(params, r.ranks)
-    -- where a rank has one micro-batch of a step, it ends with the reduction, beside backward
+    -- where a rank has one micro-batch of a step, it ends with the reduction, in parallel with
+    -- backward
     r.reduced = r.ranks.gradients or r.micros <= r.mesh.data
     r.reported = r.reduced or r.ranks.weights
   end
@@ -261,7 +262,7 @@ local function start_step(r)
   return at.epoch * batches_of_epoch(r) // r.micros + at.step
 end
 
--- How the models beside the first are updated: by number, of an update; nil: there are none.
+-- How the models apart from the first are updated: by number, of an update; nil: there are none.
 local function others_of(r, total)
   local s = r.settings
   if not (r.pipe.losses and r.pipe.losses.adversary) then

@@ -1,6 +1,6 @@
 --- Everything a checkpoint holds, out of and into an executor.
--- Weights carry the released name; what an optimizer keeps beside them the prefix of its region and
--- that name (moonreel.optim.regions; reference reliability, section 3.1).
+-- Weights carry the released name; what an optimizer keeps in addition to them the prefix of its
+-- region and that name (moonreel.optim.regions; reference reliability, section 3.1).
 -- @module moonreel.trainer.state
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"

@@ -1,4 +1,4 @@
---- Trackers beside a run: TensorBoard files and W&B runs that follow its journal.
+--- Trackers during a run: TensorBoard files and W&B runs that follow its journal.
 -- @module moonreel.trainer.tracking
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"

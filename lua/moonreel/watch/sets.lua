@@ -74,7 +74,7 @@ local function options_of(self, rows)
   return options
 end
 
---- By its key a set is known again: what is asked of a checkpoint beside its weights.
+--- By its key a set is known again: what is asked of a checkpoint apart from its weights.
 ---@param own table   settings of the checkpoint, with the fields of the command line
 ---@param ema boolean|nil  nil: as the settings say
 ---@return string     32 hexadecimal digits

@@ -37,7 +37,7 @@ function shelf.place(folder, asked)
   end
 end
 
--- the folder of what a watcher of a set needs beside its results
+-- the folder of what a watcher of a set needs in addition to its results
 local function own_folder(folder, set)
   local path = ("%s/samples/.watch/%s"):format(folder, set)
   base.make_dir(path)

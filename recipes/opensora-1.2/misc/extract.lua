@@ -1,4 +1,4 @@
--- Latents and text features of a whole data set into a cache, NAME.cache beside its index:
+-- Latents and text features of a whole data set into a cache, NAME.cache next to its index:
 -- `moonreel train opensora-1.2/misc/extract --data-path NAME.mrx`. Ref:
 -- configs/opensora-v1-2/misc/extract.
 return recipe.extend("./eval_loss") {

@@ -123,8 +123,8 @@ static void edges(void)
     copy_of(text, "copy back from the run before", "y", &last[0], &last[1]);
     CHECK(take[0] == 0 && silu[0] == take[1] && next[0] == take[1] && last[0] == 0);
     OK(mr_program_schedule(p, &steps));
-    CHECK(strstr(steps, "copy in 'x'  beside the run before"));
-    CHECK(strstr(steps, "copy back 'y'  beside the run after"));
+    CHECK(strstr(steps, "copy in 'x'  during the run before"));
+    CHECK(strstr(steps, "copy back 'y'  during the run after"));
     unlink(path);
     mr_free(text), mr_free(steps);
     mr_exec_free(e);

@@ -144,10 +144,10 @@ static void beside(void)
     char *text = NULL;
     CHECK_OK(mr_schedule_print(s, &text));
     CHECK(strstr(text, "schedule: 9 steps on 4 queues\n"));
-    CHECK(strstr(text, "    1 d2h         copy 'copy#1'  waits for 0  beside compute 2 to 6, "
+    CHECK(strstr(text, "    1 d2h         copy 'copy#1'  waits for 0  overlaps compute 2 to 6, "
                        "comm_intra 3\n"));
-    CHECK(strstr(text, "    3 comm_intra  copy 'copy#3'  beside compute 0 to 4, h2d 5, d2h 1\n"));
-    CHECK(strstr(text, "    5 h2d         copy 'copy#5'  waits for 1  beside compute 2 to 6, "
+    CHECK(strstr(text, "    3 comm_intra  copy 'copy#3'  overlaps compute 0 to 4, h2d 5, d2h 1\n"));
+    CHECK(strstr(text, "    5 h2d         copy 'copy#5'  waits for 1  overlaps compute 2 to 6, "
                        "comm_intra 3\n"));
     CHECK(strstr(text, "    6 compute     mul 'mul#6'  waits for 3\n"));
     CHECK(strstr(text, "    8 d2h         copy out 'y'  waits for 7\n"));

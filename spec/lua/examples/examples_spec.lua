@@ -114,7 +114,7 @@ describe("examples", function()
     local output, exit = run("examples/queues.lua", path)
     assert.equal(0, exit, output)
     local schedule = {}
-    for queue in output:gmatch "\n +%d+ (%S+) +copy '[^\n]*beside compute %d+ to %d+" do
+    for queue in output:gmatch "\n +%d+ (%S+) +copy '[^\n]*overlaps compute %d+ to %d+" do
       schedule[#schedule + 1] = queue
     end
     assert.are.same({ "comm_intra", "d2h", "h2d" }, schedule)

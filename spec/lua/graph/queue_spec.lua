@@ -67,11 +67,11 @@ describe("g:schedule", function()
     assert.are.equal([[
 schedule: 8 steps on 4 queues
     0 compute     silu 'silu#0'
-    1 d2h         copy 'copy#1'  waits for 0  beside compute 2 to 4, comm_intra 3
+    1 d2h         copy 'copy#1'  waits for 0  overlaps compute 2 to 4, comm_intra 3
     2 compute     silu 'silu#2'
-    3 comm_intra  copy 'copy#3'  beside compute 0 to 2, h2d 5, d2h 1
+    3 comm_intra  copy 'copy#3'  overlaps compute 0 to 2, h2d 5, d2h 1
     4 compute     mul 'mul#4'  waits for 3
-    5 h2d         copy 'copy#5'  waits for 1  beside compute 2 to 4, comm_intra 3
+    5 h2d         copy 'copy#5'  waits for 1  overlaps compute 2 to 4, comm_intra 3
     6 compute     add 'add#6'  waits for 5
     7 d2h         copy out 'y'  waits for 6
 ]], g:finish():schedule())

@@ -108,10 +108,10 @@ describe("a table that ranks share", function()
     local g = build { gradients = true, weights = true }
     local report = {}
     for line in g:schedule():gmatch "[^\n]+" do
-      report[#report + 1] = line:match "(gather.* beside compute.*)" or line:match "(gather.*)$"
+      report[#report + 1] = line:match "(gather.* overlaps compute.*)" or line:match "(gather.*)$"
     end
     assert.equal(2 * LAYERS - 1, #report)
-    assert.matches("beside compute", report[2])
+    assert.matches("overlaps compute", report[2])
   end)
 
   it("is named hops that make its ranks", function()

@@ -49,7 +49,7 @@ describe("a rank is reported as slow", function()
     end, 400)
     assert.equal(1, #found)
     assert.same({ 6, 150, "before" }, { found[1].rank, found[1].step, found[1].against })
-    assert.matches("slower beside the others than 0.75 of its usual speed, 0.60 in step 150",
+    assert.matches("slower compared with the others than 0.75 of its usual speed, 0.60 in step 150",
       found[1].text)
   end)
 

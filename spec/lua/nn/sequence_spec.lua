@@ -214,7 +214,7 @@ describe("nn.sequence", function()
     local schedule, beside, attention = g:finish():schedule(), {}, {}
     for step, op, rest in schedule:gmatch "(%d+) %S+ +(%S+) ([^\n]*)" do
       if op == "all_to_all" then
-        beside[#beside + 1] = rest:match "beside compute (%d+)"
+        beside[#beside + 1] = rest:match "overlaps compute (%d+)"
       elseif op == "attention" then
         attention[#attention + 1] = step
       end
@@ -232,7 +232,7 @@ describe("nn.sequence", function()
     local schedule, hops, attention = g:finish():schedule(), {}, {}
     for step, queue, op, rest in schedule:gmatch "(%d+) (%S+) +(%S+) ([^\n]*)" do
       if op == "shift" then
-        local from, to = rest:match "beside compute (%d+) to (%d+)"
+        local from, to = rest:match "overlaps compute (%d+) to (%d+)"
         hops[queue] = hops[queue] or {}
         table.insert(hops[queue], { tonumber(from), tonumber(to) })
       elseif op == "attention" then

@@ -334,7 +334,7 @@ describe("a plan", function()
     local p = plan.of(s, { mesh = mesh.new(tight), compiled = cache })
     local notes = table.concat(p.notes, "\n")
     assert.is_true(p.largest.fits and p.largest.total < full.total)
-    assert.matches("programs of all buckets have no room beside the largest; try: programs_bytes",
+    assert.matches("programs of all buckets have no room next to the largest; try: programs_bytes",
       notes)
   end)
 

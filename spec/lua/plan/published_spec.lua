@@ -71,8 +71,9 @@ describe("published runs", function()
     end
     local exit, text = run("--published")
     assert.equal(0, exit)
-    assert.matches("^published runs:\n\nrun .* reproduced\n.*\ngraphs beside closed forms of their "
-      .. "models:\n\n.*\nnot reproduced: what the machines could do by our rates:\n\n", text)
+    assert.matches("^published runs:\n\nrun .* reproduced\n.*\ngraphs compared with closed forms "
+      .. "of their models:\n\n.*\nnot reproduced: what the machines could do by our rates:\n\n",
+      text)
     assert.matches("torchtitan Llama 8B, H100 +%% of the rate kept from 8 to 128 GPUs, bf16", text)
     assert.matches("sources: ", text)
     local rows = require("moonreel.core.json").decode(select(2, run("--published", "--json")))

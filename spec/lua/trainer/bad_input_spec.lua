@@ -43,8 +43,8 @@ describe("moonreel train", function()
     local text, code = train("much", "threads=1 num_workers=1", "ulimit -v 2500000;")
     assert.equal(5, code, text)
     local takes, free, batch = text:match("much%.lua:3: bucket_config%.32px%.6: a batch of 2000 at "
-      .. "32x32 takes ([%d.]+) GiB beside parameters and their state, ([%d.]+) MiB are free for it"
-      .. "; the largest that fits is (%d+)\n  try: that batch, grad_checkpoint = true")
+      .. "32x32 takes ([%d.]+) GiB in addition to parameters and their state, ([%d.]+) MiB are "
+      .. "free for it; the largest that fits is (%d+)\n  try: that batch, grad_checkpoint = true")
     assert.is_truthy(batch, text)
     assert.is_true(tonumber(takes) > 5 and tonumber(free) < 2500)
     -- nearly in proportion

@@ -168,8 +168,9 @@ end
     local text, code = train("memory=40000000",
       "device=cuda name=full bucket_config.32px.1='{ 1.0, 500 }'")
     assert.equal(5, code, text)
-    assert.matches("bucket_config.*a batch of 500 at 32x32 takes [%d.]+ %a+ beside parameters "
-      .. "and their state, [%d.]+ MiB are free for it; the largest that fits is %d+", text)
+    assert.matches("bucket_config.*a batch of 500 at 32x32 takes [%d.]+ %a+ in addition to "
+      .. "parameters and their state, [%d.]+ MiB are free for it; the largest that fits is %d+",
+      text)
     assert.is_nil(run_dir("full"))
   end)
 

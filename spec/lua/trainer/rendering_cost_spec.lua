@@ -146,7 +146,7 @@ describe("a run that may render little of its time", function()
         return report
       end)())
       assert.matches("renderings: every 5 steps %(sampling.every%) 2 clips, about [%d.]+ s each"
-        .. (on == "host" and " of a processor, beside the run, by %d+ thread"
+        .. (on == "host" and " of a processor, in parallel with the run, by %d+ thread"
         or ", between two steps"), said)
       assert.matches("step 5 is not rendered: renderings would take [%d.]+ %% of the time, "
         .. "sampling.most_share = 1e%-05; try: moonreel watch %S+ %-%-every 5\n", said)

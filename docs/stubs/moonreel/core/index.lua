@@ -51,7 +51,7 @@ function index.read_table(file, fn, options) end
 ---@class moonreel.core.index.sweep.options
 ---@field look? string packets where absent; frames: decode them all; changes: and how much each differs from the one before.
 ---@field threads? integer 0: one per processor. Default: 0.
----@field deadline_s? number Seconds for a clip, beside its own length; 0: 60. Default: 0.
+---@field deadline_s? number Seconds for a clip, in addition to its own length; 0: 60. Default: 0.
 ---@field isolated? boolean Each thread looks in a process of its own. Default: false.
 
 --- Look at the files of rows by several threads.

@@ -133,7 +133,7 @@ function Ckpt:bytes() end
 ---@return integer
 function Ckpt:bytes_read() end
 
---- What its manifest says beside files and tensors, JSON; nil for plain weights.
+--- What its manifest says apart from files and tensors, JSON; nil for plain weights.
 ---@return string?
 function Ckpt:manifest() end
 
@@ -546,7 +546,7 @@ function Graph:finish() end
 ---@return string
 function Graph:print() end
 
---- The steps of a run of the finished graph: queue, op, node, the steps waited for, and what they may run beside. exec: knows which of its regions are one; absent: regions of two names are two.
+--- The steps of a run of the finished graph: queue, op, node, the steps waited for, and which steps they may overlap. exec: knows regions that are the same memory; absent: regions of two names are different.
 ---@param exec? mr.Exec
 ---@return string
 function Graph:schedule(exec) end
@@ -841,7 +841,7 @@ local Params = {}
 ---@field init? table How it begins, required: {kind =, scale =, values =}.
 ---@field cut? table This rank has a share of each part of an axis: {ranks =, at =, axis = (from 0), parts = positions of each}; absent: all of it.
 ---@field frozen? boolean No gradient and no update. Default: false.
----@field buffer? boolean Made anew from the recipe, not stored in checkpoints. Default: false.
+---@field buffer? boolean Recomputed from the recipe, not stored in checkpoints. Default: false.
 ---@field decay? number Factor of the weight decay. Default: 1.
 ---@field lr_factor? number Factor of the learning rate. Default: 1.
 ---@field lookup? boolean A table of rows that are looked up. Default: false.
@@ -995,7 +995,7 @@ function Program:run() end
 ---@return mr.Tensor
 function Program:get(name) end
 
---- An output of at most 512 bytes as it is now, copied beside the runs to come: no run waits until it is taken.
+--- An output of at most 512 bytes in its present state, copied in parallel with later runs: no run waits until it is taken.
 ---@param name string
 ---@return mr.Fetched
 function Program:fetch(name) end
@@ -1028,7 +1028,7 @@ function Program:trace(path) end
 ---@return table
 function Program:plan() end
 
---- Its steps: queue, op, node, the steps waited for, and what they may run beside; then the inputs and results that travel beside the runs before and after.
+--- Its steps: queue, op, node, the steps waited for, and the steps that they may overlap; then the transfers of inputs and results during the runs before and after.
 ---@return string
 function Program:schedule() end
 

@@ -1,5 +1,5 @@
---- moonreel ckpt bisect: run a command for checkpoints of a run until the first one is known for
--- which it fails.
+--- moonreel ckpt bisect: run a command on checkpoints of a run until the first one that fails is
+-- known.
 -- @module moonreel.cli.ckpt.bisect
 local base = require "moonreel.core.base"
 local bisect = require "moonreel.runs.bisect"

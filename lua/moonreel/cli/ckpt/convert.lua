@@ -1,4 +1,4 @@
---- moonreel ckpt convert: weights alone, under their released names.
+--- moonreel ckpt convert: write only weights, under their released names.
 -- @module moonreel.cli.ckpt.convert
 local base = require "moonreel.core.base"
 local names = require "moonreel.ckpt.names"

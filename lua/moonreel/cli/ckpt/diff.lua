@@ -1,5 +1,4 @@
---- moonreel ckpt diff: what differs between two checkpoints, bit for bit; exit 1 when anything
--- does.
+--- moonreel ckpt diff: differences between two checkpoints, bit for bit; exit 1 if there are any.
 -- @module moonreel.cli.ckpt.diff
 local json = require "moonreel.core.json"
 local clean = require "moonreel.text.clean"

@@ -1,4 +1,4 @@
---- moonreel ckpt inspect: what is in a checkpoint; one tensor with its numbers.
+--- moonreel ckpt inspect: the contents of a checkpoint; one tensor with its statistics.
 -- @module moonreel.cli.ckpt.inspect
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"

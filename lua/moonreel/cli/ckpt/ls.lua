@@ -1,5 +1,4 @@
---- moonreel ckpt ls: the checkpoints of runs, also those that are damaged, left over or on their
--- way.
+--- moonreel ckpt ls: the checkpoints of runs, including damaged, replaced and unfinished ones.
 -- @module moonreel.cli.ckpt.ls
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"

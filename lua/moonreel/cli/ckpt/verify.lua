@@ -1,4 +1,5 @@
---- moonreel ckpt verify: read everything, compare all hashes where there are any, and say how fast.
+--- moonreel ckpt verify: read everything, compare all hashes if there are any, and report the
+-- speed.
 -- @module moonreel.cli.ckpt.verify
 local base = require "moonreel.core.base"
 local size = require("moonreel.text.listing").size

@@ -1,4 +1,4 @@
---- moonreel data append: an index with the clips of further folders or lists behind its rows.
+--- moonreel data append: an index with the clips of further folders or lists after its rows.
 -- @module moonreel.cli.data.append
 local base = require "moonreel.core.base"
 local derived = require "moonreel.cli.derived"

@@ -1,4 +1,4 @@
---- moonreel data explain: what becomes of an index under a recipe, and of one sample.
+--- moonreel data explain: how a recipe uses the samples of an index, or one sample.
 -- @module moonreel.cli.data.explain
 local target = require "moonreel.cli.target"
 

@@ -1,4 +1,4 @@
---- moonreel data export: an index as CSV, JSON lines or shards.
+--- moonreel data export: writes an index as CSV, JSON lines or tar shards.
 -- @module moonreel.cli.data.export
 local base = require "moonreel.core.base"
 local longwork = require "moonreel.cli.longwork"

@@ -1,4 +1,4 @@
---- moonreel data ingest: a folder, CSV, TSV or JSON lines become an index.
+--- moonreel data ingest: makes an index of a folder, CSV, TSV or JSON lines.
 -- @module moonreel.cli.data.ingest
 local base = require "moonreel.core.base"
 local derived = require "moonreel.cli.derived"

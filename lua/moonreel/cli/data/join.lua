@@ -1,4 +1,4 @@
---- moonreel data join: captions and numbers of a table go to the rows that it names.
+--- moonreel data join: adds captions and columns of a table to the rows that it names.
 -- @module moonreel.cli.data.join
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.index"

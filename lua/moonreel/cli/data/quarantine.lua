@@ -1,4 +1,4 @@
---- moonreel data quarantine: samples that could not be read, and what is to become of them.
+--- moonreel data quarantine: lists samples that could not be read, clears, retries or removes them.
 -- @module moonreel.cli.data.quarantine
 local base = require "moonreel.core.base"
 local derived = require "moonreel.cli.derived"

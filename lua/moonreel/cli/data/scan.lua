@@ -1,4 +1,4 @@
---- moonreel data scan: are the clips of an index there, whole, and do they decode?
+--- moonreel data scan: checks that the clips of an index exist, are complete and decode.
 -- @module moonreel.cli.data.scan
 local base = require "moonreel.core.base"
 local derived = require "moonreel.cli.derived"

@@ -1,4 +1,4 @@
---- moonreel data split: several indexes by the quantiles of a number, the easiest first.
+--- moonreel data split: several indexes by the quantiles of a column, smallest values first.
 -- @module moonreel.cli.data.split
 local base = require "moonreel.core.base"
 local derive = require "moonreel.data.derive"

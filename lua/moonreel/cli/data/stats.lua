@@ -1,4 +1,4 @@
---- moonreel data stats: how much there is, and how its numbers are spread.
+--- moonreel data stats: sizes of an index, and distributions of its values.
 -- @module moonreel.cli.data.stats
 local longwork = require "moonreel.cli.longwork"
 local size = require("moonreel.text.listing").size

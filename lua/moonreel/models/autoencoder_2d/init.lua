@@ -101,7 +101,7 @@ local function widths_of(path, value)
   return value
 end
 
---- Take the sizes that stand beside its weights, in the form of diffusers.
+--- Take the sizes that stand next to its weights, in the form of diffusers.
 ---@param folder string  of config.json
 function Autoencoder:read(folder)
   local path = folder .. "/config.json"

@@ -45,7 +45,7 @@ end
 
 -- ---- blocks ----
 
--- two convolutions beside the input, which at first add little to it
+-- two convolutions added to the input, which at first add little to it
 local function residual(parent, name, inputs, outputs, c)
   local s = parent:child(name)
   local norm1, conv1 = norm(s, "norm1", inputs, c), conv(s, "conv1", inputs, outputs)

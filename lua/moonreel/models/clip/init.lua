@@ -11,8 +11,8 @@ local weights = require "moonreel.models.clip.weights"
 
 local clip = {}
 
---- Its weights lie in files of their own and are in no checkpoint of a run; beside them, what else
--- decides its vectors.
+--- Its weights lie in files of their own and are in no checkpoint of a run; in addition to them,
+-- what else decides its vectors.
 clip.apart, clip.files = true, { "vocab.json", "merges.txt" }
 
 --- It gives one vector of a caption.

@@ -1,8 +1,8 @@
 --- Layers of the deep compression autoencoder for clips: residual levels with norms over channels,
--- then levels whose cells see all others by linear attention, and steps between levels beside which
--- the plain rearrangement of cells goes on. Each goes over a clip or its pieces (nn/pieces.lua).
--- Channels last, [B, T, H, W, C]. Ref: Chen et al. 2024, arXiv:2410.10733; Cai et al. 2023,
--- arXiv:2205.14756; opensora-2.0.md 12.
+-- then levels whose cells see all others by linear attention, and steps between levels in parallel
+-- with which the plain rearrangement of cells goes on. Each goes over a clip or its pieces
+-- (nn/pieces.lua). Channels last, [B, T, H, W, C]. Ref: Chen et al. 2024, arXiv:2410.10733; Cai et
+-- al. 2023, arXiv:2205.14756; opensora-2.0.md 12.
 -- @module moonreel.models.dc_ae.network
 local G = require "moonreel.core.graph"
 local nn = require "moonreel.nn"
@@ -36,7 +36,7 @@ local function over(e, x, size, layer, k)
     function(v, more) return layer(e.g, v, more, more) end)
 end
 
--- a part and, beside it, what becomes of the rows of a kept part; up: rows that short gives for one
+-- a part and the result for the rows of a kept part; up: rows that short gives for one
 local function beside(e, kept, y, short, up)
   local before = e:rows(kept, y, y.size, short, up)
   return e:map(y, y.size, function(v) return before.v + v end)
@@ -58,7 +58,7 @@ local function with(size, channels) return size and { size[1], size[2], channels
 
 -- ---- blocks: of each the parts {v, rows, late, size} before and after ----
 
--- convolutions beside the input; ranks may share the channels between them
+-- convolutions added to the input; ranks may share the channels between them
 local function residual(parent, name, C)
   local s = parent:child(name .. ".main")
   local conv1 = conv(s, "conv1", C, C, { split = "outputs" })
@@ -125,7 +125,7 @@ end
 local Attention = {}
 Attention.__index = Attention
 
--- linear attention over all positions of a clip, beside the input
+-- linear attention over all positions of a clip, added to the input
 local function attention(parent, name, C)
   local s = parent:child(name .. ".context_module.main")
   return setmetatable({ name = s.prefix, width = C, heads = heads_of(s, C),
@@ -154,7 +154,7 @@ function Attention:__call(e, x)
   end)
 end
 
--- a gated product of neighbours, beside the input
+-- a gated product of neighbours, added to the input
 local function neighbours(parent, name, C)
   local s, inner = parent:child(name .. ".local_module.main"), WIDER * C
   local halves = { split = "outputs", parts = 2 }

@@ -33,8 +33,8 @@ local function through_conv(layer, before)
   end
 end
 
--- Two convolutions beside the input, which at first add little to it. What stands beside them is
--- taken with the first one, so that a piece of the input is needed no longer than that. Ranks may
+-- Two convolutions added to the input, to which they at first contribute little. The shortcut is
+-- computed together with the first one, so that a piece of the input is freed early. Ranks may
 -- share the channels between them.
 local function residual(parent, name, inputs, outputs, c)
   local s = parent:child(name)

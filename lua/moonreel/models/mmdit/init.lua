@@ -189,7 +189,7 @@ local function condition(self, g, io, dtype)
   return vec + self.vector_in(g, nn.cast(io.vector, dtype))
 end
 
--- cells of the picture, and of the condition beside them
+-- cells of the picture, and of the condition next to them
 local function pictures(self, g, io, dtype)
   local x = self.img_in(g, packed(self, nn.cast(io.x, dtype)))
   if self.cond_in then

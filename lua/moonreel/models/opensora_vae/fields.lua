@@ -7,10 +7,10 @@ local temporal = require "moonreel.models.opensora_vae.temporal"
 local function half(name, defaults, help)
   local keys = {}
   for field in pairs(defaults) do
-    keys[field] = "as in config.json beside released weights"
+    keys[field] = "as in config.json next to released weights"
   end
   return { name, { map = "free", keys = keys }, none = true, reader = "model", resume = "refuse",
-    help = help .. "; none: those of config.json beside the weights, else the released ones" }
+    help = help .. "; none: those of config.json next to the weights, else the released ones" }
 end
 
 return {

@@ -143,7 +143,7 @@ function Autoencoder:tail(frames, latent)
   return n
 end
 
---- Take the sizes that stand beside its weights.
+--- Take the sizes that stand next to its weights.
 ---@param folder string  of config.json
 function Autoencoder:read(folder) self.said = sizes.read(folder, self.fields) end
 

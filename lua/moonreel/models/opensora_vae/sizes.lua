@@ -1,4 +1,4 @@
---- Sizes of the autoencoder: what config.json beside its weights says, else those of the released
+--- Sizes of the autoencoder: what config.json next to its weights says, else those of the released
 -- one, compared with the tensors.
 -- @module moonreel.models.opensora_vae.sizes
 local base = require "moonreel.core.base"
@@ -102,7 +102,7 @@ function sizes.of(fields)
   return config
 end
 
---- The sizes that stand beside weights; where nothing does, those of the recipe.
+--- The sizes that stand next to weights; where nothing does, those of the recipe.
 ---@param folder string    where config.json may be
 ---@param fields table|nil of the recipe, as of sizes.of
 ---@return table config    spatial, temporal: of kl.defaults and temporal.defaults; scale, shift;

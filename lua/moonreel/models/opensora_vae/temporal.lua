@@ -37,7 +37,7 @@ local function last_norm(scope, channels, c)
   return function(g, x) return layer(g, x, true) end
 end
 
--- two convolutions beside the input, which at first add little to it
+-- two convolutions added to the input, which at first add little to it
 local function residual(scope, inputs, outputs, c)
   local norm1, norm2 = norm(scope, "norm1", inputs, c), norm(scope, "norm2", outputs, c)
   local conv1 = causal(scope, "conv1", inputs, outputs, {bias = false})

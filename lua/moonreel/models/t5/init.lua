@@ -12,8 +12,8 @@ local weights = require "moonreel.models.t5.weights"
 
 local t5 = {}
 
---- Its weights lie in files of their own and are in no checkpoint of a run; beside them, what else
--- decides its features.
+--- Its weights lie in files of their own and are in no checkpoint of a run; in addition to them,
+-- what else decides its features.
 t5.apart, t5.files = true, { "spiece.model" }
 
 local KEPT = 8  -- compiled shapes of a part

@@ -9,7 +9,7 @@ local t5 = require "moonreel.models.t5"
 
 local text_embedder = {}
 
---- Its weights lie in files of their own; beside them, what else decides its features.
+--- Its weights lie in files of their own; in addition to them, what else decides its features.
 text_embedder.apart = true
 text_embedder.files = { t5.files[1], clip.files[1], clip.files[2] }
 
