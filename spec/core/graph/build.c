@@ -57,6 +57,29 @@ static void regions(void)
     mr_graph_free(g);
 }
 
+/* A view of a view of a parameter knows its first element, and its first byte. */
+static void views(void)
+{
+    mr_params *p = NULL;
+    mr_graph *g = NULL;
+    int id;
+    mr_ref x, rows, row;
+    CHECK_OK(mr_params_new(MR_F32, &p));
+    mr_param w = {.name = "w", .desc = mr_desc_dense(MR_F32, 2, (int64_t[]){5, 3})};
+    CHECK_OK(mr_params_add(p, &w, &id));
+    CHECK_OK(mr_params_seal(p, NULL));
+    CHECK_OK(mr_graph_new(p, NULL, &g));
+    CHECK_OK(mr_graph_param(g, id, &x));
+    CHECK_OK(mr_graph_slice(g, x, 0, 1, 4, &rows));
+    CHECK_OK(mr_graph_slice(g, rows, 0, 2, 3, &row));
+    const mr_value *v = mr_graph_value(g, row);
+    CHECK_INT(v->param, id);
+    CHECK_INT(v->param_at, 9);
+    CHECK_INT(v->offset, 36);
+    mr_graph_free(g);
+    mr_params_free(p);
+}
+
 /* A row that writes over its input may not do so to a constant, also not through a view. */
 static void constants(void)
 {
@@ -143,6 +166,7 @@ int main(void)
     sizes();
     queues();
     regions();
+    views();
     constants();
     strangers();
     return check_done();
