@@ -1,5 +1,5 @@
 --- Sources that are the easy and the hard part of one index, by the quantiles of a column.
--- Covers: core/bind/source.c lua/moonreel/data/place.lua
+-- Covers: core/bind/source.c core/data/subset.c lua/moonreel/data/place.lua
 local core = require "moonreel.core.loader"
 local data = require "moonreel.data"
 local demo_data = require "spec.support.demo_data"
