@@ -9,7 +9,8 @@ local volume = require "moonreel.nn.volume"
 
 local latents = {}
 
-local Latents = {}
+-- reach: rows of cells that its convolutions read of a neighbour at most
+local Latents = { reach = 1 }
 
 --- What stands for a transformer's sizes where an autoencoder trains alone: ranks share no tokens.
 latents.ALONE = { depth = 0, hidden_size = 0 }
@@ -55,7 +56,7 @@ function Latents:share_over(share)
   if share and share.by == "channels" then
     channels.check(share, self:channel_counts())
   elseif share then
-    share.pixels = self.side
+    share.pixels, share.reach = self.side, self.reach
   end
   self.share = share
 end

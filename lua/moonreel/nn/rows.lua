@@ -50,7 +50,7 @@ function rows.through(g, share, x, side, layers)
   local self = setmetatable({ share = share, cells = cells, own = last - first, side = side,
     width = x.shape[ROWS + 2] }, Rows)
   if cells < share.ranks then
-    refuse(self, 1, 0, 1)
+    refuse(self, share.reach, self.cells // share.ranks, 1)
   end
   return self:gather(g, layers(self, x:slice(ROWS, first * side, math.min(last * side, height))))
 end

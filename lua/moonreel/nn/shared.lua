@@ -26,6 +26,7 @@ local WAYS <const> = { rows = rows, channels = channels }
 ---@field trains boolean   graphs have gradients
 ---@field field string     of a recipe that says so
 ---@field pixels integer   rows of pixels of a cell, for messages
+---@field reach integer    rows of cells that convolutions read of a neighbour at most, likewise
 local Shared = {}
 Shared.__index = Shared
 
@@ -51,7 +52,8 @@ function shared.new(given)
   end
   return setmetatable({ by = o.by, ranks = comm and comm:size() or o.ranks, at = comm
     and comm:rank() or o.rank, group = comm and comm:rows() or 0, trains = o.trains,
-    field = o.field or FIELDS[o.by], comm = comm, pixels = 1 }, Shared)
+    field = o.field or FIELDS[o.by], comm = comm, pixels = 1,
+    reach = 1 }, Shared)
 end
 
 -- what a rank has of the clip that layers of a graph are at, by the way it is cut

@@ -449,5 +449,9 @@ describe("nn.shared", function()
         .. "reads 2 of its neighbour's rows, which has 1; try: plugin_config_ae%.sp_size = 2, or "
         .. "clips 32 pixels high")
     end
+    -- half as many ranks would have a row each: too few for those
+    refused(dc, "encode", 8, 1, 20, 8, "8 ranks share 5 rows of cells, 4 pixels each: a "
+      .. "convolution reads 2 of its neighbour's rows, which has 0; try: plugin_config_ae%.sp_size "
+      .. "= 2, or clips 64 pixels high")
   end)
 end)

@@ -115,6 +115,8 @@ function dc_ae.new(_, fields, run)
     at_once = fields.frames_at_once, fields = fields, run = run,
     side = side, channels = sizes.latent_channels, sizes = sizes,
     scale = fields.scaling_factor or 1, dtype = run.dtype,
+    -- the neighbours of queries, keys and values are 5 x 5 x 5
+    reach = sizes.types[#sizes.types] == "EViTS5_GLU" and 2 or nil,
     tiles = how, maps = { weights } }, Autoencoder)
   if next(how.encode) then
     -- tiles are the only way
