@@ -368,15 +368,15 @@ end
 local vae_lines = {}
 
 function vae_lines.machine(r)
-  return ("vae: hunyuan_vae of random weights, widths %s, clips of %d frames of %d x %d: %s, %d "
-    .. "threads"):format(table.concat(r.widths, " "), r.clip.frames, r.clip.width, r.clip.height,
+  return ("vae: %s of random weights, widths %s, clips of %d frames of %d x %d: %s, %d threads"
+    ):format(r.type, table.concat(r.widths, " "), r.clip.frames, r.clip.width, r.clip.height,
     r.isa, r.threads)
 end
 
 function vae_lines.job(row)
   local p = row.peer
-  local line = ("  %s, %s: %.2f s, peak %.0f MB"):format(row.job, row.dtype, row.seconds,
-    row.peak_bytes * 1e-6)
+  local line = ("  %s, %s: %.2f s, peak %.0f MB, planned %.0f MB"):format(row.job, row.dtype,
+    row.seconds, row.peak_bytes * 1e-6, row.planned_bytes * 1e-6)
   if p then
     line = line .. ("; %s %s: %.2f s, peak %.0f MB, of which imports %.0f MB; moonreel: %.2f x the "
       .. "speed, %.2f x the memory (%.2f x without the imports)"):format(p.name, p.version,

@@ -1,5 +1,5 @@
---- The released Hunyuan video autoencoder: a clip of 17 frames of 144p encoded and decoded, in turn
--- with AutoencoderKLHunyuanVideo of diffusers. Weights are random. diffusers, which by default cuts
+--- A video autoencoder at its released sizes: a clip encoded and decoded, Hunyuan's in turn with
+-- AutoencoderKLHunyuanVideo of diffusers. Weights are random. diffusers, which by default cuts
 -- clips into blended pieces, also processes the whole clip. Each turn is a separate process: one
 -- run after a fresh start, and the peak of the process's whole memory.
 -- @module moonreel.bench.vae
@@ -10,26 +10,37 @@ local base = require "moonreel.core.base"
 local codec = require "moonreel.codec"
 local core = require "moonreel.core.bench"
 local families = require "moonreel.recipe.families"
-local hunyuan = require "moonreel.models.hunyuan_vae"
+local lengths = require "moonreel.codec.lengths"
 local paired = require "moonreel.bench.paired"
 
 local vae = {}
 
---- The clip that is timed.
+--- The clip that is timed where none is named.
 vae.clip = { frames = 17, height = 144, width = 256 }
 
 vae.jobs = { "encode", "decode" }
 
---- Fields of the released autoencoder.
+--- The autoencoders, each with its field of the widths of levels; the first where none is named.
+vae.types = { "hunyuan_vae", "dc_ae" }
+local WIDTHS <const> = { hunyuan_vae = "block_out_channels", dc_ae = "widths" }
+
+--- Fields of a released autoencoder.
 ---@param narrow integer  widths of all levels are divided by this
----@return table
-function vae.fields(narrow)
-  local fields, widths = families.of("vae", "hunyuan_vae"):defaults(), {}
-  for i, channels in ipairs(fields.block_out_channels) do
+---@param type string     of `vae.types`
+---@return table fields
+---@return integer[] widths  of its levels
+function vae.fields(narrow, type)
+  local fields, widths = families.of("vae", type):defaults(), {}
+  for i, channels in ipairs(fields[WIDTHS[type]]) do
     widths[i] = channels // narrow
   end
-  fields.block_out_channels = widths
-  return fields
+  fields[WIDTHS[type]] = widths
+  return fields, widths
+end
+
+local function autoencoder(narrow, type, dtype)
+  return require("moonreel.models." .. type).new(nil, (vae.fields(narrow, type)),
+    { dtype = dtype })
 end
 
 --- One turn: a job once, after its program is compiled.
@@ -37,13 +48,17 @@ end
 ---@param dtype string
 ---@param threads integer
 ---@param narrow integer
----@return table  seconds; peak_bytes of this process
-function vae.turn(job, dtype, threads, narrow)
-  local auto = hunyuan.new(nil, vae.fields(narrow), { dtype = dtype })
+---@param type string      of `vae.types`
+---@param frames integer
+---@param height integer
+---@param width integer
+---@return table  seconds; peak_bytes of this process; planned_bytes of programs and weights
+function vae.turn(job, dtype, threads, narrow, type, frames, height, width)
+  local auto = autoencoder(narrow, type, dtype)
   local coder <close> = codec.plan({ autoencoder = auto, dtype = dtype, config = { vae = {} } },
     E.device("cpu", threads))
   coder.part.exec:init(1)
-  local frames, height, width = vae.clip.frames, vae.clip.height, vae.clip.width
+  local planned = coder:bytes(job, frames, height, width) + coder:weight_bytes()
   local run
   if job == "encode" then
     local x = codec.pixels(T.new("f32", { frames, 3, height, width }):fill_normal(1, "x"))
@@ -52,11 +67,14 @@ function vae.turn(job, dtype, threads, narrow)
   else
     local z = T.new("f32", auto:latent(frames, height, width)):fill_normal(1, "z")
     coder:decoders(frames, height, width)
-    run = function() coder:decode(z, vae.clip, function() end) end
+    run = function()
+      coder:decode(z, { frames = frames, height = height, width = width }, function() end)
+    end
   end
   local began = base.now_s()
   run()
-  return { seconds = base.now_s() - began, peak_bytes = core.max_resident() }
+  return { seconds = base.now_s() - began, peak_bytes = core.max_resident(),
+    planned_bytes = planned }
 end
 
 -- a measure for paired.rounds: `answers` gets all that turn() returns
@@ -83,16 +101,19 @@ local function job_of(job, dtype, o)
       return { seconds = math.huge }
     end
     local answer, reason = o.ask { job = job, dtype = dtype, threads = o.threads, isa = o.isa,
-      turns = 1, seconds = 0, clip = vae.clip, fields = vae.fields(o.narrow) }
+      turns = 1, seconds = 0, clip = o.clip, fields = (vae.fields(o.narrow, o.type)) }
     missing = reason
     return answer or { seconds = math.huge }
   end
-  local measures = { measure(function() return apart("vae", "turn", job, dtype, o.threads,
-    o.narrow) end, ours) }
+  local measures = { measure(function()
+    return apart("vae", "turn", job, dtype, o.threads, o.narrow, o.type, o.clip.frames,
+      o.clip.height, o.clip.width)
+  end, ours) }
   measures[2] = o.ask and measure(ask, theirs)
   local got = paired.rounds(measures, o.seconds)
   local row = { job = job, dtype = dtype, seconds = paired.median(got[1]), rounds = #got[1],
-    peak_bytes = most(ours, "peak_bytes"), peer_missing = missing }
+    peak_bytes = most(ours, "peak_bytes"), planned_bytes = ours[1].planned_bytes,
+    peer_missing = missing }
   if o.ask and not missing then
     local peak, import = most(theirs, "peak_bytes"), most(theirs, "import_bytes")
     row.peer = { name = theirs[1].name, version = theirs[1].version,
@@ -106,22 +127,27 @@ end
 
 --- Measure.
 ---@param options table  threads, dtype (nil: f32, and bf16 where it is fast), seconds: to spend on
----   a job, at least three pairs; narrow: widths are divided by this (nil: as released)
----@param ask function|nil  ask(request) -> a turn of the peer, or nil and why
+---   a job, at least three pairs; narrow: widths are divided by this (nil: as released); type: of
+---   `vae.types`; clip: frames, height, width (nil: `vae.clip`)
+---@param ask function|nil  ask(request) -> a turn of the peer, or nil and why; Hunyuan's alone
 ---@param tell fun(what: string, row: table)  "machine", "job", each as it is measured
----@return table  isa, threads, widths, clip; jobs: {job, dtype, seconds, peak_bytes, rounds, peer
----   or peer_missing, speedup, memory_share, memory_share_net: without the peer's imports}
+---@return table  type, isa, threads, widths, clip; jobs: {job, dtype, seconds, peak_bytes,
+---   planned_bytes, rounds, peer or peer_missing, speedup, memory_share, memory_share_net: without
+---   the peer's imports}
 function vae.measure(options, ask, tell)
-  local narrow = options.narrow or 1
-  local widths = vae.fields(narrow).block_out_channels
-  hunyuan.new(nil, vae.fields(narrow), { dtype = "f32" })  -- refuses widths before it measures
+  local narrow, type, clip = options.narrow or 1, options.type or vae.types[1],
+    options.clip or vae.clip
+  local _, widths = vae.fields(narrow, type)
+  -- refuses widths and clips before it measures
+  lengths.check(autoencoder(narrow, type, "f32"), clip.frames)
+  ask = type == "hunyuan_vae" and ask or nil
   local device <close> = E.device("cpu", options.threads or 0)
   local facts = device:facts()
-  local answer = { isa = facts.isa, threads = facts.threads, widths = widths, clip = vae.clip,
-    jobs = {} }
+  local answer = { type = type, isa = facts.isa, threads = facts.threads, widths = widths,
+    clip = clip, jobs = {} }
   tell("machine", answer)
   local o = { ask = ask, threads = facts.threads, isa = facts.isa, narrow = narrow,
-    seconds = options.seconds }
+    seconds = options.seconds, type = type, clip = clip }
   for _, dtype in ipairs { options.dtype or "f32", not options.dtype and facts.bf16 and "bf16"
       or nil } do
     for _, job in ipairs(vae.jobs) do

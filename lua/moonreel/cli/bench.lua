@@ -37,9 +37,11 @@ local command = {
     {"encoders", "the video autoencoder and T5 XXL of Open-Sora 1.2 at their released sizes: 17 "
       .. "frames of 144p and a caption, seconds and peak memory compared with PyTorch; takes "
       .. "minutes"},
-    {"vae", "the Hunyuan video autoencoder at its released sizes: 17 frames of 144p encoded and "
-      .. "decoded, seconds and peak memory in turn with diffusers (which has no class for clips "
-      .. "through DC-AE), three pairs at least; takes minutes"},
+    {"vae", "a video autoencoder at its released sizes: a clip encoded and decoded, seconds, peak "
+      .. "memory and what was planned; Hunyuan's in turn with diffusers (which has no class for "
+      .. "clips through DC-AE), three pairs at least; takes minutes"},
+    {"--autoencoder TYPE", "vae: hunyuan_vae (default) or dc_ae"},
+    {"--clip FxHxW", "vae: frames, height and width (default 17x144x256)"},
     {"--narrow N", "vae: divide the widths of all levels by N, on both sides (default "
       .. "1)", least = 1},
     {"comm", "communication between ranks: microseconds and GB/s by size, over shared memory, over "
@@ -120,6 +122,16 @@ local function plain(value)
   return #value > 0 and json.array(out) or out
 end
 
+-- frames, height and width of words like 17x144x256; nil for nil
+local function clip_of(words, fault)
+  local frames, height, width = (words or ""):match "^([1-9]%d*)x([1-9]%d*)x([1-9]%d*)$"
+  if words and not frames then
+    fault.usage("bench: --clip: expected FRAMESxHEIGHTxWIDTH, as 17x144x256, got '%s'", words)
+  end
+  return words and {frames = math.tointeger(frames), height = math.tointeger(height),
+    width = math.tointeger(width)}
+end
+
 function command.run(args)
   local fault = require "moonreel.recipe.fault"
   local parsed = words_of.parse(args, command)
@@ -141,6 +153,11 @@ function command.run(args)
   if o.model and not require("moonreel.bench.cuts").all[o.model] then
     fault.usage("bench: --model: expected stdit3 or mmdit, got '%s'", o.model)
   end
+  local types = require("moonreel.bench.vae").types
+  if o.autoencoder and not table.concat(types, " "):find(o.autoencoder, 1, true) then
+    fault.usage("bench: --autoencoder: expected %s, got '%s'", table.concat(types, " or "),
+      o.autoencoder)
+  end
   local seconds = tonumber(o.seconds or 5)
   if not (seconds and seconds >= 0.01) then
     fault.usage("bench: --seconds: expected a number from 0.01 on, got '%s'", o.seconds)
@@ -150,7 +167,8 @@ function command.run(args)
     peer = o.peer ~= false, ops = o.ops, dir = o.dir, ranks = o.ranks, bytes = o.bytes,
     journal = o.journal,
     rows = o.rows, clips = o.clips, ffmpeg = o.ffmpeg, python = o.python, json = o.json,
-    model = o.model, layer = o.layer, narrow = o.narrow,
+    model = o.model, layer = o.layer, narrow = o.narrow, type = o.autoencoder,
+    clip = clip_of(o.clip, fault),
     grad_checkpoint = o.grad_checkpoint}
   if o.dir and require("moonreel.core.base").exists(o.dir) then
     fault.usage("bench: --dir: %s is there already; expected a folder to make and remove", o.dir)

@@ -15,7 +15,7 @@ describe("a clip through the Hunyuan autoencoder", function()
     package.loaded["moonreel.bench.apart"] = function(...)
       asked[#asked + 1] = table.concat({...}, " ")
       turns = turns + 1
-      return {seconds = seconds[(turns - 1) % 3 + 1], peak_bytes = 50 + turns}
+      return {seconds = seconds[(turns - 1) % 3 + 1], peak_bytes = 50 + turns, planned_bytes = 40}
     end
     vae = require "moonreel.bench.vae"
   end)
@@ -42,9 +42,9 @@ describe("a clip through the Hunyuan autoencoder", function()
         peak_bytes = 220, import_bytes = 108}
     end)
     assert.same({"machine", "job", "job"}, lines)
-    assert.same({"vae turn encode f32 1 2", "encode f32 1 0 of 64 128 256 256"},
-      table.move(asked, 3, 4, 1, {}))
-    assert.same({12, "vae turn decode f32 1 2"}, {#asked, asked[7]})
+    assert.same({"vae turn encode f32 1 2 hunyuan_vae 17 144 256",
+      "encode f32 1 0 of 64 128 256 256"}, table.move(asked, 3, 4, 1, {}))
+    assert.same({12, "vae turn decode f32 1 2 hunyuan_vae 17 144 256"}, {#asked, asked[7]})
     local encode, decode = table.unpack(r.jobs)
     assert.same({2, 8, 3, 3}, {encode.seconds, encode.peer.seconds, encode.speedup,
       encode.rounds})
@@ -73,12 +73,26 @@ describe("a clip through the Hunyuan autoencoder", function()
   end)
 
   it("is encoded and decoded once a turn", function()
-    vae.clip = {frames = 1, height = 16, width = 8}
     for _, job in ipairs(vae.jobs) do
-      local turn = vae.turn(job, "f32", 1, 4)
+      local turn = vae.turn(job, "f32", 1, 4, "hunyuan_vae", 1, 16, 8)
       assert.is_true(turn.seconds > 0 and turn.peak_bytes > 60e6)
+      assert.is_true(turn.planned_bytes > 50e6 and turn.planned_bytes < turn.peak_bytes)
     end
-    assert.same({128, 256, 512, 512}, vae.fields(1).block_out_channels)
+    assert.same({128, 256, 512, 512}, vae.fields(1, "hunyuan_vae").block_out_channels)
+  end)
+
+  it("may be DC-AE of any clip, which has no peer", function()
+    local r = vae.measure({threads = 1, seconds = 0, dtype = "f32", type = "dc_ae",
+      clip = {frames = 8, height = 64, width = 32}}, error, function() end)
+    assert.equal("vae turn encode f32 1 1 dc_ae 8 64 32", asked[1])
+    assert.same({40}, {r.jobs[1].planned_bytes, r.jobs[1].peer})
+    assert.has_error(function()
+      vae.measure({threads = 1, seconds = 0, clip = {frames = 2, height = 144, width = 256}},
+        nil, function() end)
+    end)
+    for _, word in ipairs {"--clip=17x144", "--autoencoder=kl"} do
+      assert.has_error(function() require("moonreel.cli.bench").run{"vae", word} end)
+    end
   end)
 
   it("says that there is no peer before it measures", function()
@@ -87,12 +101,13 @@ describe("a clip through the Hunyuan autoencoder", function()
     finally(function() _G.print = print_before end)
     vae.measure = function(_, ask, tell)
       assert.is_nil(ask)
-      tell("job", {job = "encode", dtype = "f32", seconds = 2, peak_bytes = 7e6, rounds = 3})
+      tell("job", {job = "encode", dtype = "f32", seconds = 2, peak_bytes = 7e6,
+        planned_bytes = 6e6, rounds = 3})
       return {}
     end
     require("moonreel.cli.bench").run{"vae", "--python=/no/python"}
     _G.print = print_before
     assert.matches("^vae: /no/python cannot import diffusers and torch: moonreel alone", lines[1])
-    assert.equal("  encode, f32: 2.00 s, peak 7 MB; medians of 3 turns", lines[2])
+    assert.equal("  encode, f32: 2.00 s, peak 7 MB, planned 6 MB; medians of 3 turns", lines[2])
   end)
 end)
