@@ -1,8 +1,7 @@
 --- Statistics of many tensors: norms by layer, averages against weights, moments, non-finite
--- values, trends of a run.
+-- values.
 -- @module moonreel.ckpt.numbers
 local T = require "moonreel.core.tensor"
-local base = require "moonreel.core.base"
 local coded = require "moonreel.ckpt.coded"
 local names = require "moonreel.ckpt.names"
 local listing = require "moonreel.text.listing"
@@ -155,46 +154,6 @@ function numbers.find(ckpt, want)
     { key = "nonfinite", right = true },
     { key = "zeros", right = true }, { key = "largest", right = true } },
       ("%d of %d tensors"):format(#rows, #list))
-end
-
-local quantities = { norm = norm_of }
-for _, key in ipairs { "min", "max", "mean", "rms", "nonfinite", "zeros" } do
-  quantities[key] = function(s) return s[key] end
-end
-
---- A number of tensors over the checkpoints of a run, oldest first.
----@param run string      run directory
----@param what string     "norm", "min", "max", "mean", "rms", "nonfinite" or "zeros"
----@param pattern string  names; several tensors count as one (norm, rms: together; the rest: the
----   mean)
-function numbers.trend(run, what, pattern)
-  local ckpt = require "moonreel.ckpt"
-  if not quantities[what] then
-    base.raise("MR_E_USAGE",
-    ("trend: no number '%s'; expected norm, min, max, mean, rms, nonfinite or zeros"):format(
-      tostring(what))) end
-  local steps, rows = ckpt.steps(type(run) == "table" and run.path or run), {}
-  for i = #steps, 1, -1 do
-    local c <close> = ckpt.open(ckpt.dir(type(run) == "table" and run.path or run, steps[i]))
-    local list, sum, n = names.matching(c:names(), pattern), 0, 0
-    local joined = what == "norm" or what == "rms"
-    for _, name in ipairs(list) do
-      local s = c:stats(name)
-      sum = sum + (joined and norm_of(s) ^ 2 or quantities[what](s))
-      n = n + (joined and s.n or 1)
-    end
-    if #list > 0 then
-      rows[#rows + 1] = { step = steps[i], value = what == "norm" and math.sqrt(sum)
-        or what == "rms"
-        and math.sqrt(sum / n) or sum / n, tensors = #list }
-    end
-  end
-  if #rows == 0 then
-    base.raise("MR_E_USAGE", ("trend: no checkpoint with a tensor '%s'"):format(tostring(pattern)))
-  end
-  return listing.new(rows, { { key = "step", right = true },
-    { key = "value", title = what, right = true },
-    { key = "tensors", right = true } })
 end
 
 return numbers

@@ -1,5 +1,6 @@
 --- Finds a command by its name and runs it.
 -- @module moonreel.cli.dispatch
+local commands = require "moonreel.cli.commands"
 local failure = require "moonreel.cli.failure"
 local nearest = require "moonreel.text.nearest"
 
@@ -13,42 +14,6 @@ local ELSEWHERE <const> = { resume = "moonreel train RUN, which goes on with it"
   inference = "moonreel sample RUN --prompt TEXT", status = "moonreel runs", ls = "moonreel runs",
   config = "moonreel show RECIPE", kill = "moonreel stop RUN" }
 
--- frame files of this room that are no commands are the ones whose module has no `run` and
--- `summary`
-local function load_command(name)
-  if not name:match("^[a-z][a-z0-9_]*$") then
-    return nil
-  end
-  local app = require "moonreel.app"
-  if not app.embedded("lua/moonreel/cli/" .. name .. ".lua") then
-    return nil
-  end
-  local command = require("moonreel.cli." .. name)
-  return type(command) == "table" and command.summary and command.run and command or nil
-end
-
---- All commands, by name.
----@return table[] commands
-function dispatch.commands()
-  local found = {}
-  for _, path in ipairs(require("moonreel.app").embedded_list()) do
-    local name = path:match("^lua/moonreel/cli/([a-z][a-z0-9_]*)%.lua$")
-    local command = name and load_command(name)
-    if command then
-      found[#found + 1] = command
-    end
-  end
-  table.sort(found, function(a, b) return a.name < b.name end)
-  return found
-end
-
---- One command, or nil.
----@param name string
----@return table|nil command
-function dispatch.find(name)
-  return load_command(name)
-end
-
 local function usage_error(text)
   return failure.report { code = "MR_E_USAGE", exit = 2, message = text }
 end
@@ -60,10 +25,10 @@ function dispatch.run(args)
   if not name or name == "--help" or name == "-h" then
     name = "help"
   end
-  local command = load_command(name)
+  local command = commands.find(name)
   if not command then
     local names = {}
-    for _, other in ipairs(dispatch.commands()) do
+    for _, other in ipairs(commands.all()) do
       names[#names + 1] = other.name
     end
     local hint = not ELSEWHERE[name] and nearest(name, names)

@@ -190,7 +190,7 @@ end
 
 local function show_commands()
   print("usage: moonreel COMMAND [...]      moonreel FILE.lua [...]      moonreel -e CODE\n")
-  for _, command in ipairs(require("moonreel.cli.dispatch").commands()) do
+  for _, command in ipairs(require("moonreel.cli.commands").all()) do
     print(("  %-8s %s"):format(command.name, command.summary))
   end
   print("\n  moonreel COMMAND --help  shows a command's options; moonreel --version the version")
@@ -247,7 +247,7 @@ function help.run(args)
   if not word then
     return show_commands()
   end
-  local command = require("moonreel.cli.dispatch").find(word)
+  local command = require("moonreel.cli.commands").find(word)
   if command then
     return help.show_command(command.part and command.part(parsed.positional[2]) or command)
   end

@@ -28,7 +28,7 @@ function command.run(args)
   end
   local repl = require "moonreel.repl"
   local session = repl.new(require("moonreel.repl.ranks").find(),
-    require("moonreel.cli.dispatch").find)
+    require("moonreel.cli.commands").find)
   if parsed.positional[1] then
     local opened = require("moonreel.repl.names").open_into(session.env, parsed.positional[1],
       parsed.options.outputs)

@@ -193,7 +193,7 @@ end
 function help.general()
   local lines = { "An expression prints its value; _ is the last value. A local remains visible. "
     .. "Ctrl-C stops a running command, Ctrl-D leaves.", "" }
-  for _, row in ipairs(require("moonreel.repl.names").rows) do
+  for _, row in ipairs(require("moonreel.repl.offered")) do
     lines[#lines + 1] = ("  %-8s %s"):format(row[1], row[2])
   end
   lines[#lines + 1] = ""
@@ -224,7 +224,7 @@ end
 
 -- the name of the prompt for a function or a module: "T.new", "data.loader", "plot"; nil
 local function name_at_prompt(env, f)
-  for _, row in ipairs(require("moonreel.repl.names").rows) do
+  for _, row in ipairs(require("moonreel.repl.offered")) do
     local value = rawget(env, row[1])
     if value == f then
       return row[1]
@@ -268,7 +268,7 @@ local function function_text(env, f)
     end
   end
   local name = name_at_prompt(env, f)
-  for _, one in ipairs(require("moonreel.repl.names").rows) do
+  for _, one in ipairs(require("moonreel.repl.offered")) do
     if one[1] == name then
       return one[2] .. options_text(name)
     end
@@ -313,7 +313,7 @@ end
 function help.names()
   local out = help.field_names()
   table.move(help.op_names(), 1, #help.op_names(), #out + 1, out)
-  for _, row in ipairs(require("moonreel.repl.names").rows) do
+  for _, row in ipairs(require("moonreel.repl.offered")) do
     out[#out + 1] = row[1]
   end
   return out
@@ -326,7 +326,7 @@ end
 function help.text(env, x)
   if type(x) == "string" then
     local found = {}
-    for _, row in ipairs(require("moonreel.repl.names").rows) do
+    for _, row in ipairs(require("moonreel.repl.offered")) do
       if row[1] == x then
         found[#found + 1] = ("%s: %s"):format(row[1], row[2])
       end

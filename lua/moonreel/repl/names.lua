@@ -2,42 +2,9 @@
 -- @module moonreel.repl.names
 local base = require "moonreel.core.base"
 local clean = require "moonreel.text.clean"
+local offered = require "moonreel.repl.offered"
 
 local names = {}
-
---- What is offered: {name, help, module or function}; `typed`: at the prompt alone.
-names.rows = {
-  { "open", 'x = open("CKPT|RUN|RECIPE|NAME.mrx|CLIP"): a checkpoint, settings, an index or a '
-    .. 'decoded clip; the first of a kind is also ckpt (and run), r, index or clip' },
-  { "help", "help(): this page; help(x), help(\"name\"): an op, a field of recipes, a function, a "
-    .. "method, a module" },
-  { "trace", "trace(): the call stack of the last failure", typed = true },
-  { "exit", "leave the prompt; also quit, Ctrl-D", typed = true },
-  { "plot", "plot(x, {png =, field =}): values as a line" },
-  { "hist", "hist(x, {bins =, png =}): distribution of values" },
-  { "imshow", "imshow(x, {png =}): [H, W], [3, H, W] or [H, W, 3] as a picture" },
-  { "decode", "decode(path, {frames =, height =, width =, start =, interval =}): a clip" },
-  { "diff", "diff(a, b, {map =, pattern =}): two checkpoints, bit for bit" },
-  { "norms", "norms(ckpt, pattern): norms by layer: weights, EMA, moments" },
-  { "trend", 'trend(run, "norm", "spatial_blocks.*"): a statistic over the checkpoints of a run' },
-  { "why", 'why("optim.lr") or why(settings, "optim.lr"): which line set a value' },
-  { "graph", "graph(function(x) ... end): a small graph; g:run{x = t}, g:grad(\"x\")" },
-  { "block", 'block(ckpt, "spatial_blocks.0", {x =}): one block of the model with the weights of a '
-    .. 'checkpoint' },
-  { "T", "tensors: T.new(dtype, dims), T.from(dims, numbers, dtype)", "moonreel.core.tensor" },
-  { "ops", "ops.NAME(x, ..., {attributes}) on tensors and graph values", "moonreel.core.op" },
-  { "G", "graphs and parameter tables", "moonreel.core.graph" },
-  { "E", "devices and executors", "moonreel.core.exec" },
-  { "nn", "layers", "moonreel.nn" },
-  { "data", "clips, indexes, loaders", "moonreel.data" },
-  { "comm", "ranks: comm.world():all_reduce(x); moonreel -n 4 repl", "moonreel.comm" },
-  { "token", 'tok = token.open("spiece.model"): tok("a caption") is its ids as a tensor',
-    "moonreel.token" },
-  { "codec", 'vae = codec.open("OpenSora-VAE-v1.2"): z = vae:encode(clip), vae:decode(z)',
-    "moonreel.codec" },
-  { "embed", 'text = embed.open("t5-v1_1-xxl"): text("a caption") is its features as a tensor',
-    "moonreel.embed" },
-}
 
 -- files that begin like a picture or a clip are decoded
 local clips = { mp4 = true, mkv = true, webm = true, mov = true, avi = true,
@@ -204,7 +171,7 @@ end
 function names.environment()
   local env = setmetatable({}, { __index = _G })
   env._G = env
-  for _, row in ipairs(names.rows) do
+  for _, row in ipairs(offered) do
     if row[3] then
       env[row[1]] = require(row[3])
     end
@@ -219,7 +186,7 @@ function names.environment()
   env.trend = function(run, ...)
     local dir = type(run) == "string" and require("moonreel.runs.find").one(run, "trend") or run
     -- no tail call, as above
-    local rows = require("moonreel.ckpt.numbers").trend(dir, ...)
+    local rows = require "moonreel.ckpt.trend"(dir, ...)
     return rows
   end
   env.graph, env.block = lazily("moonreel.repl.graph", "new"),
@@ -264,7 +231,7 @@ end
 -- itself is the script's.
 function names.lend()
   local rows, env = {}, nil
-  for _, row in ipairs(names.rows) do
+  for _, row in ipairs(offered) do
     rows[row[1]] = not row.typed and row or nil
   end
   setmetatable(_G, { __index = function(_, name)

@@ -43,7 +43,7 @@ function child.bake(name, arguments, stage)
   if answer.error then
     error(fault.new(answer.error.code, answer.error.message), 0)
   end
-  return require("moonreel.settings").from_json(answer.settings, name)
+  return require("moonreel.settings.restore").from_json(answer.settings, name)
 end
 
 -- The bytes that this process maps before any recipe runs.

@@ -69,7 +69,7 @@ end
 ---@param where string  for messages
 ---@return table settings
 function settings.from_json(text, where)
-  return require("moonreel.settings.store").from_json(text, where)
+  return require("moonreel.settings.restore").from_json(text, where)
 end
 
 --- Read settings.json of a run directory or checkpoint.

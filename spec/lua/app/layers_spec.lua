@@ -13,13 +13,6 @@ local KNOWN = {
     "block.cpp collective.cpp copy.cpp count.cpp memory.cpp product.cpp report.cpp"
       .. " stream.cpp turn.cpp",
   },
-  ["lua/moonreel"] = {
-    "ckpt ckpt/look ckpt/numbers",
-    "cli/dispatch cli/help",
-    "repl/help repl/names",
-    "settings settings/child",
-    "settings/frozen settings/store",
-  },
 }
 
 -- circles as a list of texts, and one text that says which names close them

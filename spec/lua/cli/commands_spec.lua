@@ -16,7 +16,7 @@ describe("moonreel", function()
   end)
 
   it("gives every command a page with --help", function()
-    for _, command in ipairs(require("moonreel.cli.dispatch").commands()) do
+    for _, command in ipairs(require("moonreel.cli.commands").all()) do
       local out, err, code = moonreel(command.name .. " --help")
       assert.equal(0, code, command.name .. err)
       assert.matches("^usage: moonreel " .. command.name, out)

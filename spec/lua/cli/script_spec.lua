@@ -40,7 +40,7 @@ describe("moonreel -e", function()
     -- one list
     local page = shell(program .. " help names")
     assert.equal(page, (shell("echo help | " .. program .. " repl")))
-    for _, row in ipairs(require("moonreel.repl.names").rows) do
+    for _, row in ipairs(require("moonreel.repl.offered")) do
       assert.is_truthy(page:find("\n  " .. row[1] .. " ", 1, true), row[1])
       out = shell(("%s -e 'type(%s)'"):format(program, row[1]))
       assert.equal(row.typed and "nil\n" or row[3] and "table\n" or "function\n", out, row[1])

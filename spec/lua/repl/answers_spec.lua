@@ -1,6 +1,6 @@
 --- What the prompt answers to words of other prompts, to names that are not there and to wrong
 -- arguments.
--- Covers: lua/moonreel/repl/init.lua lua/moonreel/repl/names.lua
+-- Covers: lua/moonreel/repl/init.lua lua/moonreel/repl/names.lua lua/moonreel/repl/offered.lua
 local T = require "moonreel.core.tensor"
 local folder = require "spec.support.folder"
 local help = require "moonreel.repl.help"
@@ -11,7 +11,7 @@ local repl = require "moonreel.repl"
 
 describe("the prompt answers", function()
   local session
-  before_each(function() session = repl.new(nil, require("moonreel.cli.dispatch").find) end)
+  before_each(function() session = repl.new(nil, require("moonreel.cli.commands").find) end)
 
   local function feed(line)
     local text, state = printed(session.feed, session, line)
@@ -92,7 +92,7 @@ describe("the prompt answers", function()
     feed "diff(ckpt)"
     assert.matches("compare%.lua:%d+", (feed "trace()"))
     local calls = {}
-    for _, row in ipairs(names.rows) do
+    for _, row in ipairs(require("moonreel.repl.offered")) do
       if not row[3] then
         calls[#calls + 1] = row[1]
       end

@@ -1,7 +1,7 @@
 --- What a person looks at: a run's checkpoints, files of others, data, one block of a model. As
 -- typed at the prompt.
--- Covers: lua/moonreel/ckpt/entry.lua lua/moonreel/ckpt/look.lua lua/moonreel/repl/data.lua
--- lua/moonreel/repl/graph.lua lua/moonreel/repl/show.lua
+-- Covers: lua/moonreel/ckpt/entry.lua lua/moonreel/ckpt/look.lua lua/moonreel/ckpt/trend.lua
+-- lua/moonreel/repl/data.lua lua/moonreel/repl/graph.lua lua/moonreel/repl/show.lua
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local demo_data = dofile "spec/support/demo_data.lua"

@@ -1,6 +1,6 @@
 --- From a recipe to settings: the object, its text forms, its hash.
 -- Covers: lua/moonreel/settings/frozen.lua lua/moonreel/settings/init.lua
--- lua/moonreel/settings/store.lua
+-- lua/moonreel/settings/store.lua lua/moonreel/settings/restore.lua
 local base = require "moonreel.core.base"
 local folder = require "spec.support.folder"
 local settings = require "moonreel.settings"

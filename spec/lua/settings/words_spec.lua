@@ -192,7 +192,7 @@ describe("options and fields", function()
 
   it("share one name space without a clash", function()
     local override = require "moonreel.recipe.override"
-    for _, one in ipairs(require("moonreel.cli.dispatch").commands()) do
+    for _, one in ipairs(require("moonreel.cli.commands").all()) do
       if one.overrides then
         for _, row in ipairs(words_of.rows(one.options)) do
           local listed = (one.name == "sample" or one.name == "watch")
