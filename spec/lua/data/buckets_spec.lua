@@ -18,6 +18,19 @@ describe("resolutions", function()
     end
     assert.equal("240x426", found["0.56"])
     assert.equal("426x240", found["1.78"])
+    -- sums of all heights and of all widths, each times its place
+    local sums = {}
+    for i, r in ipairs(resolutions) do
+      local height, width = 0, 0
+      for place, a in ipairs(r.aspects) do
+        height, width = height + place * a[2], width + place * a[3]
+      end
+      sums[i] = ("%s %d %d"):format(r.name, height, width)
+    end
+    assert.same({ "144p 32520 28336", "256 274704 173968", "240p 54282 47425", "360p 81432 71184",
+      "512 549408 347936", "480p 108640 94919", "720p 162914 142342", "1024 1098816 695872",
+      "1080p 244346 213470", "2k 325830 284624", "2048 2197632 1391744", "2880 3068416 1934016",
+      "4k 488566 427138" }, sums)
     -- the key is height / width, but for one size of 2880 that is named 4.0 and has 4.09
     for _, r in ipairs(resolutions) do
       for _, a in ipairs(r.aspects) do
