@@ -28,12 +28,7 @@ static int b_product_peak(lua_State *L)
     luaL_argcheck(L, dtype == MR_F32 || dtype == MR_BF16, 1, "expected f32 or bf16");
     mr_bind_check(L, mr_bench_product_peak(dtype, threads, luaL_optnumber(L, 3, 0.2), &peak));
     lua_createtable(L, 0, 6);
-    lua_pushboolean(L, peak.own), lua_setfield(L, -2, "own");
-    lua_pushnumber(L, peak.tflops), lua_setfield(L, -2, "tflops");
-    lua_pushinteger(L, peak.m), lua_setfield(L, -2, "m");
-    lua_pushinteger(L, peak.n), lua_setfield(L, -2, "n");
-    lua_pushinteger(L, peak.k), lua_setfield(L, -2, "k");
-    lua_pushstring(L, peak.how), lua_setfield(L, -2, "how");
+    MR_BIND_SET(L, peak, own, tflops, m, n, k, how);
     return 1;
 }
 
@@ -70,9 +65,7 @@ static int b_linear(lua_State *L)
     mr_bind_check(L, mr_bench_linear_of(form, dtype, threads, dim[0], dim[1], dim[2],
                                         luaL_optnumber(L, 7, 0.2), &r));
     lua_createtable(L, 0, 3);
-    lua_pushnumber(L, r.seconds), lua_setfield(L, -2, "seconds");
-    lua_pushnumber(L, r.packing_s), lua_setfield(L, -2, "packing_s");
-    lua_pushstring(L, r.how), lua_setfield(L, -2, "how");
+    MR_BIND_SET(L, r, seconds, packing_s, how);
     return 1;
 }
 

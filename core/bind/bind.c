@@ -301,6 +301,33 @@ void mr_bind_set_str(lua_State *L, const char *field, const char *x)
     lua_setfield(L, -2, field);
 }
 
+void mr_bind_set_ints(lua_State *L, const char *field, const int64_t *x, int n)
+{
+    lua_createtable(L, n, 0);
+    for (int i = 0; i < n; i++)
+        lua_pushinteger(L, x[i]), lua_rawseti(L, -2, i + 1);
+    lua_setfield(L, -2, field);
+}
+
+void mr_bind_set_members(lua_State *L, const mr_bind_member *members, const void *from)
+{
+    for (; members->type; members++) {
+        const void *at = (const char *)from + members->at;
+        switch (members->type) {
+        case 'b': mr_bind_set_bool(L, members->name, *(const bool *)at); break;
+        case 'c': mr_bind_set_int(L, members->name, *(const uint8_t *)at); break;
+        case 'h': mr_bind_set_int(L, members->name, *(const uint16_t *)at); break;
+        case 'i': mr_bind_set_int(L, members->name, *(const int *)at); break;
+        case 'u': mr_bind_set_int(L, members->name, *(const unsigned *)at); break;
+        case 'l': mr_bind_set_int(L, members->name, *(const int64_t *)at); break;
+        case 'f': mr_bind_set_num(L, members->name, *(const float *)at); break;
+        case 'd': mr_bind_set_num(L, members->name, *(const double *)at); break;
+        case 's': mr_bind_set_str(L, members->name, *(const char *const *)at); break;
+        case 't': mr_bind_set_str(L, members->name, at); break;
+        }
+    }
+}
+
 static int error_tostring(lua_State *L)
 {
     lua_getfield(L, 1, "message");

@@ -102,15 +102,9 @@ static int k_info(lua_State *L)
     if (!t)
         return 0;
     lua_createtable(L, 0, 4);
-    lua_pushstring(L, t->name), lua_setfield(L, -2, "name");
-    lua_pushstring(L, mr_st_dtype_name(t->dtype)), lua_setfield(L, -2, "dtype");
-    lua_pushinteger(L, t->bytes), lua_setfield(L, -2, "bytes");
-    lua_createtable(L, t->rank, 0);
-    for (int i = 0; i < t->rank; i++) {
-        lua_pushinteger(L, t->shape[i]);
-        lua_rawseti(L, -2, i + 1);
-    }
-    lua_setfield(L, -2, "shape");
+    MR_BIND_SET(L, *t, name, bytes);
+    mr_bind_set_str(L, "dtype", mr_st_dtype_name(t->dtype));
+    mr_bind_set_ints(L, "shape", t->shape, t->rank);
     return 1;
 }
 
@@ -120,10 +114,8 @@ static int k_refused(lua_State *L)
     mr_ckpt *c = self(L);
     lua_createtable(L, mr_ckpt_refused_count(c), 0);
     for (int i = 0; i < mr_ckpt_refused_count(c); i++) {
-        const mr_st_refused *r = mr_ckpt_refused_at(c, i);
         lua_createtable(L, 0, 2);
-        lua_pushstring(L, r->name), lua_setfield(L, -2, "name");
-        lua_pushstring(L, r->why), lua_setfield(L, -2, "why");
+        MR_BIND_SET(L, *mr_ckpt_refused_at(c, i), name, why);
         lua_rawseti(L, -2, i + 1);
     }
     return 1;
@@ -297,13 +289,7 @@ static int k_stats(lua_State *L)
     mr_ckpt_stats s;
     mr_bind_check(L, mr_ckpt_stats_of(self(L), luaL_checkstring(L, 2), &s));
     lua_createtable(L, 0, 7);
-    lua_pushinteger(L, s.n), lua_setfield(L, -2, "n");
-    lua_pushinteger(L, s.zeros), lua_setfield(L, -2, "zeros");
-    lua_pushinteger(L, s.nonfinite), lua_setfield(L, -2, "nonfinite");
-    lua_pushnumber(L, s.min), lua_setfield(L, -2, "min");
-    lua_pushnumber(L, s.max), lua_setfield(L, -2, "max");
-    lua_pushnumber(L, s.mean), lua_setfield(L, -2, "mean");
-    lua_pushnumber(L, s.rms), lua_setfield(L, -2, "rms");
+    MR_BIND_SET(L, s, n, zeros, nonfinite, min, max, mean, rms);
     return 1;
 }
 
@@ -314,12 +300,8 @@ static int k_compare(lua_State *L)
     mr_bind_check(L,
                   mr_ckpt_compare(self(L), luaL_checkstring(L, 3), mr_bind_unbox(L, 2, ckpt_type),
                                   luaL_optstring(L, 4, lua_tostring(L, 3)), &d));
-    lua_createtable(L, 0, 4);
-    lua_pushinteger(L, d.n), lua_setfield(L, -2, "n");
-    lua_pushinteger(L, d.differing), lua_setfield(L, -2, "differing");
-    lua_pushinteger(L, d.first), lua_setfield(L, -2, "first");
-    lua_pushnumber(L, d.max_abs), lua_setfield(L, -2, "max_abs");
-    lua_pushnumber(L, d.distance), lua_setfield(L, -2, "distance");
+    lua_createtable(L, 0, 5);
+    MR_BIND_SET(L, d, n, differing, first, max_abs, distance);
     return 1;
 }
 

@@ -359,8 +359,7 @@ static int c_counts(lua_State *L)
         if (!n.calls)
             continue;
         lua_createtable(L, 0, 2);
-        mr_bind_set_int(L, "calls", n.calls);
-        mr_bind_set_int(L, "bytes", n.bytes);
+        MR_BIND_SET(L, n, calls, bytes);
         lua_setfield(L, -2, mr_comm_op_name((mr_comm_op)op));
     }
     return 1;

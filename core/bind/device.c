@@ -47,13 +47,7 @@ static int d_facts(lua_State *L)
 {
     const mr_facts *f = &mr_bind_device(L, 1)->dev->facts;
     lua_createtable(L, 0, 7);
-    lua_pushstring(L, f->device), lua_setfield(L, -2, "device");
-    lua_pushstring(L, f->isa), lua_setfield(L, -2, "isa");
-    lua_pushinteger(L, f->threads), lua_setfield(L, -2, "threads");
-    lua_pushboolean(L, f->bf16), lua_setfield(L, -2, "bf16");
-    lua_pushboolean(L, f->amx), lua_setfield(L, -2, "amx");
-    lua_pushboolean(L, f->bf16_by_f32), lua_setfield(L, -2, "bf16_by_f32");
-    lua_pushboolean(L, f->host_refused), lua_setfield(L, -2, "host_refused");
+    MR_BIND_SET(L, *f, device, isa, threads, bf16, amx, bf16_by_f32, host_refused);
     return 1;
 }
 

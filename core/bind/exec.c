@@ -192,9 +192,7 @@ static int x_waits(lua_State *L)
 {
     mr_waits w = mr_exec_waits(mr_bind_exec(L, 1));
     lua_createtable(L, 0, 3);
-    mr_bind_set_int(L, "all", (int64_t)w.all);
-    mr_bind_set_int(L, "results", (int64_t)w.results);
-    mr_bind_set_int(L, "inputs", (int64_t)w.inputs);
+    MR_BIND_SET(L, w, all, results, inputs);
     return 1;
 }
 
@@ -225,16 +223,10 @@ static int x_regions(lua_State *L)
     for (int i = 0; i < n; i++) {
         const mr_region_row *r = mr_exec_region_at(exec, i);
         lua_createtable(L, 0, 11);
-        mr_bind_set_str(L, "name", r->name);
+        MR_BIND_SET(L, *r, name, prefix, start, stop, per, shared, transient);
         mr_bind_set_str(L, "space", mr_bind_spaces[r->space]);
         mr_bind_set_str(L, "dtype", mr_dtype_name(r->dtype));
         mr_bind_set_str(L, "role", role_names[r->role]);
-        mr_bind_set_str(L, "prefix", r->prefix);
-        mr_bind_set_int(L, "start", r->start);
-        mr_bind_set_int(L, "stop", r->stop);
-        mr_bind_set_int(L, "per", r->per);
-        mr_bind_set_bool(L, "shared", r->shared);
-        mr_bind_set_bool(L, "transient", r->transient);
         mr_bind_set_int(L, "bytes", (int64_t)mr_region_bytes(r));
         lua_seti(L, -2, i + 1);
     }

@@ -89,8 +89,7 @@ static int g_read(lua_State *L)
     mr_gpu_state s;
     mr_bind_check(L, mr_gpus_read(gpus, (int)luaL_checkinteger(L, 2), &s));
     lua_newtable(L);
-    lua_pushstring(L, s.name), lua_setfield(L, -2, "name");
-    lua_pushstring(L, s.bus), lua_setfield(L, -2, "bus");
+    MR_BIND_SET(L, s, name, bus);
     set_integer(L, "memory_bytes", s.memory_bytes);
     set_integer(L, "free_bytes", s.free_bytes);
     set_number(L, "power_w", s.power_w);

@@ -142,38 +142,18 @@ static int index_row(lua_State *L)
                            : mr_index_row(reader, (uint64_t)i - 1, &row));
     mr_bind_check(L, mr_index_file(mr_index_reader_index(reader), &row, file, sizeof file));
     const mr_clip_info *c = &row.info;
-    const struct {
-        const char *name;
-        int64_t value;
-    } rows[] = {{"id", (int64_t)row.id},      {"key_lo", (int64_t)row.key.lo},
-                {"frames", c->frames},        {"width", c->width},
-                {"height", c->height},        {"duration_ms", c->duration_ms},
-                {"bytes", (int64_t)c->bytes}, {"keys", c->n_keys},
-                {"flags", c->flags},          {"orient", c->orient},
-                {"rate_num", c->rate_num},    {"rate_den", c->rate_den},
-                {"mtime_ns", c->mtime_ns},    {"root", row.root},
-                {"start", first_frame(&row)}, {"start_us", row.start_us},
-                {"end_us", row.end_us}};
     lua_createtable(L, 0, 29);
-    for (size_t r = 0; r < MR_COUNT(rows); r++) {
-        lua_pushinteger(L, rows[r].value);
-        lua_setfield(L, -2, rows[r].name);
-    }
+    MR_BIND_SET(L, row, id, root, start_us, end_us, path);
+    MR_BIND_SET(L, *c, frames, width, height, duration_ms, bytes, flags, orient, rate_num, rate_den,
+                mtime_ns, codec);
+    mr_bind_set_int(L, "key_lo", (int64_t)row.key.lo);
+    mr_bind_set_int(L, "keys", c->n_keys);
+    mr_bind_set_int(L, "start", first_frame(&row));
     push_hex(L, row.key, "key");
-    const struct {
-        const char *name, *text;
-    } texts[] = {{"path", row.path},
-                 {"file", file},
-                 {"codec", c->codec},
-                 {"text", row.n_captions ? row.captions[0].text : ""}};
-    for (size_t r = 0; r < MR_COUNT(texts); r++) {
-        lua_pushstring(L, texts[r].text);
-        lua_setfield(L, -2, texts[r].name);
-    }
-    lua_pushnumber(L, c->rate_num ? (double)c->rate_num / c->rate_den : 0);
-    lua_setfield(L, -2, "fps");
-    lua_pushboolean(L, (c->flags & MR_CLIP_IMAGE) != 0);
-    lua_setfield(L, -2, "image");
+    mr_bind_set_str(L, "file", file);
+    mr_bind_set_str(L, "text", row.n_captions ? row.captions[0].text : "");
+    mr_bind_set_num(L, "fps", c->rate_num ? (double)c->rate_num / c->rate_den : 0);
+    mr_bind_set_bool(L, "image", c->flags & MR_CLIP_IMAGE);
     lua_createtable(L, row.n_captions, 0);
     for (int32_t k = 0; k < row.n_captions; k++) {
         lua_pushstring(L, row.captions[k].text);
@@ -318,20 +298,8 @@ static int ingest_step(lua_State *L)
 {
     mr_ingest_progress p;
     mr_bind_check(L, mr_ingest_step(mr_bind_unbox(L, 1, INGEST), luaL_optnumber(L, 2, 0.2), &p));
-    const struct {
-        const char *name;
-        uint64_t value;
-    } rows[] = {{"listed", p.listed},   {"total", p.total},
-                {"done", p.done},       {"written", p.written},
-                {"refused", p.refused}, {"without_caption", p.without_caption},
-                {"resumed", p.resumed}};
     lua_createtable(L, 0, 8);
-    for (size_t i = 0; i < MR_COUNT(rows); i++) {
-        lua_pushinteger(L, (lua_Integer)rows[i].value);
-        lua_setfield(L, -2, rows[i].name);
-    }
-    lua_pushboolean(L, p.finished);
-    lua_setfield(L, -2, "finished");
+    MR_BIND_SET(L, p, listed, total, done, written, refused, without_caption, resumed, finished);
     return 1;
 }
 

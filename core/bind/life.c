@@ -140,15 +140,7 @@ static int p_about(lua_State *L)
     mr_life_launch a;
     mr_life_about(page_at(L), &a);
     lua_createtable(L, 0, 11);
-    mr_bind_set_int(L, "ranks", a.ranks);
-    mr_bind_set_int(L, "first", a.first);
-    mr_bind_set_int(L, "world", a.world);
-    mr_bind_set_int(L, "uid", a.uid);
-    mr_bind_set_int(L, "pid", a.pid);
-    mr_bind_set_int(L, "start", a.start);
-    mr_bind_set_int(L, "fence", a.fence);
-    mr_bind_set_str(L, "token", a.token);
-    mr_bind_set_str(L, "host", a.host);
+    MR_BIND_SET(L, a, ranks, first, world, uid, pid, start, fence, token, host);
     mr_bind_set_str(L, "run", a.run[0] ? a.run : NULL);
     mr_bind_set_str(L, "dir", a.dir[0] ? a.dir : NULL);
     mr_bind_set_str(L, "job", a.job[0] ? a.job : NULL);
@@ -158,17 +150,11 @@ static int p_about(lua_State *L)
 static void push_op(lua_State *L, const mr_life_op *op)
 {
     lua_createtable(L, 0, 10);
-    mr_bind_set_int(L, "number", (int64_t)op->number);
-    mr_bind_set_int(L, "group", op->group);
-    mr_bind_set_int(L, "seq", op->seq);
-    mr_bind_set_str(L, "kind", op->kind);
+    MR_BIND_SET(L, *op, number, group, seq, kind, count, bytes, began_s);
     mr_bind_set_str(L, "dtype", op->dtype[0] ? op->dtype : NULL);
     mr_bind_set_str(L, "where", op->where[0] ? op->where : NULL);
-    mr_bind_set_int(L, "count", (int64_t)op->count);
-    mr_bind_set_int(L, "bytes", (int64_t)op->bytes);
-    mr_bind_set_num(L, "began_s", op->began_s);
     if (op->ended_s > 0)
-        mr_bind_set_num(L, "ended_s", op->ended_s);
+        MR_BIND_SET(L, *op, ended_s);
 }
 
 static int p_rank(lua_State *L)
@@ -177,20 +163,14 @@ static int p_rank(lua_State *L)
     mr_life_rank r;
     mr_life_look(page, seat_at(L, page), &r);
     lua_createtable(L, 0, 12);
-    mr_bind_set_int(L, "rank", r.rank);
     if (r.pid) {
         char state[2] = "";
         mr_life_process_state(r.pid, r.start, state);
-        mr_bind_set_int(L, "pid", r.pid);
-        mr_bind_set_int(L, "start", r.start);
+        MR_BIND_SET(L, r, pid, start);
         mr_bind_set_str(L, "state", state[0] ? state : NULL);
     }
-    mr_bind_set_int(L, "step", r.step);
-    mr_bind_set_int(L, "steps", r.steps);
+    MR_BIND_SET(L, r, rank, step, steps, phase_s, beat_s, ops);
     mr_bind_set_str(L, "phase", mr_phase_name(r.phase));
-    mr_bind_set_num(L, "phase_s", r.phase_s);
-    mr_bind_set_num(L, "beat_s", r.beat_s);
-    mr_bind_set_int(L, "ops", (int64_t)r.ops);
     mr_bind_set_str(L, "clip", r.clip[0] ? r.clip : NULL);
     mr_bind_set_str(L, "frames", r.frames[0] ? r.frames : NULL);
     if (r.open.number)
@@ -281,8 +261,7 @@ static int l_processes(lua_State *L)
     for (int i = 0; i < n; i++) {
         const char state[2] = {found[i].state, 0};
         lua_createtable(L, 0, 3);
-        mr_bind_set_int(L, "pid", found[i].pid);
-        mr_bind_set_int(L, "start", found[i].start);
+        MR_BIND_SET(L, found[i], pid, start);
         mr_bind_set_str(L, "state", state);
         lua_rawseti(L, -2, i + 1);
     }
@@ -336,8 +315,7 @@ static int l_threads(lua_State *L)
     for (int i = 0; i < n; i++) {
         const char state[2] = {threads[i].state, 0};
         lua_createtable(L, 0, 5);
-        mr_bind_set_int(L, "tid", threads[i].tid);
-        mr_bind_set_str(L, "name", threads[i].name);
+        MR_BIND_SET(L, threads[i], tid, name);
         mr_bind_set_str(L, "state", state);
         mr_bind_set_str(L, "waits", threads[i].waits[0] ? threads[i].waits : NULL);
         lua_newtable(L);

@@ -181,21 +181,10 @@ static void set_texts(lua_State *L, const char *name, const char *const *texts, 
 static void push_batch(lua_State *L, const mr_batch *b)
 {
     lua_createtable(L, 0, 29);
-    mr_bind_set_int(L, "epoch", (int64_t)b->epoch);
-    mr_bind_set_int(L, "draw", (int64_t)b->draw);
-    mr_bind_set_int(L, "drawn", (int64_t)b->drawn);
-    mr_bind_set_bool(L, "last", b->last);
-    mr_bind_set_bool(L, "other", b->other);
+    MR_BIND_SET(L, *b, epoch, draw, drawn, last, other, size, n, bytes, wait_s);
+    MR_BIND_SET(L, b->shape, resolution, frames, height, width);
     mr_bind_set_int(L, "source", b->source + 1);
     mr_bind_set_int(L, "bucket", b->bucket + 1);
-    mr_bind_set_str(L, "resolution", b->shape.resolution);
-    mr_bind_set_int(L, "frames", b->shape.frames);
-    mr_bind_set_int(L, "height", b->shape.height);
-    mr_bind_set_int(L, "width", b->shape.width);
-    mr_bind_set_int(L, "size", b->size);
-    mr_bind_set_int(L, "n", b->n);
-    mr_bind_set_int(L, "bytes", (int64_t)b->bytes);
-    mr_bind_set_num(L, "wait_s", b->wait_s);
     lua_pushlightuserdata(L, (void *)(uintptr_t)b);
     lua_setfield(L, -2, "handle");
     // a draw of another rank ends with its samples
@@ -305,11 +294,7 @@ static void push_bucket(lua_State *L, const mr_loader *l, int32_t i)
     uint64_t size = (uint64_t)b.batch, batches = size ? (samples + size - 1) / size : 0;
     lua_createtable(L, 0, 8);
     mr_bind_set_int(L, "bucket", i + 1);
-    mr_bind_set_str(L, "resolution", b.resolution);
-    mr_bind_set_int(L, "frames", b.frames);
-    mr_bind_set_int(L, "height", b.height);
-    mr_bind_set_int(L, "width", b.width);
-    mr_bind_set_int(L, "batch", b.batch);
+    MR_BIND_SET(L, b, resolution, frames, height, width, batch);
     mr_bind_set_int(L, "samples", (int64_t)samples);
     mr_bind_set_int(L, "batches", (int64_t)batches);
 }
@@ -319,12 +304,7 @@ static void push_source(lua_State *L, mr_loader *l, int32_t i)
 {
     mr_source_facts f = mr_loader_source(l, i);
     lua_createtable(L, 0, 6);
-    mr_bind_set_str(L, "name", f.name);
-    mr_bind_set_int(L, "rows", (int64_t)f.rows);
-    mr_bind_set_int(L, "epoch", (int64_t)f.epoch);
-    mr_bind_set_int(L, "samples", (int64_t)f.samples);
-    mr_bind_set_int(L, "batches", (int64_t)f.batches);
-    mr_bind_set_int(L, "delivered", (int64_t)f.delivered);
+    MR_BIND_SET(L, f, name, rows, epoch, samples, batches, delivered);
 }
 
 static int l_facts(lua_State *L)
@@ -333,9 +313,7 @@ static int l_facts(lua_State *L)
     mr_loader_facts f = mr_loader_get_facts(l);
     lua_createtable(L, 0, 16);
     // of the epoch the loader began in
-    mr_bind_set_int(L, "epoch", (int64_t)f.epoch);
-    mr_bind_set_int(L, "samples", (int64_t)f.samples);
-    mr_bind_set_int(L, "batches", (int64_t)f.batches);
+    MR_BIND_SET(L, f, epoch, samples, batches);
     push_dropped(L, f.dropped);
     lua_setfield(L, -2, "dropped");
     lua_newtable(L);
@@ -351,19 +329,10 @@ static int l_facts(lua_State *L)
     }
     lua_setfield(L, -2, "sources");
     // what it holds
-    mr_bind_set_int(L, "slabs", f.slabs);
-    mr_bind_set_int(L, "slab_bytes", (int64_t)f.slab_bytes);
-    mr_bind_set_num(L, "pool_s", f.pool_s);
-    mr_bind_set_int(L, "small_bytes", (int64_t)f.small_bytes);
-    mr_bind_set_int(L, "threads", f.threads);
+    MR_BIND_SET(L, f, slabs, slab_bytes, pool_s, small_bytes, threads);
     // counted so far
-    mr_bind_set_int(L, "delivered", (int64_t)f.delivered);
-    mr_bind_set_int(L, "failed", (int64_t)f.failed);
-    mr_bind_set_int(L, "hits", (int64_t)f.hits);
-    mr_bind_set_int(L, "waits", (int64_t)f.waits);
+    MR_BIND_SET(L, f, delivered, failed, hits, waits, ready, wait_s);
     mr_bind_set_int(L, "decoded_bytes", (int64_t)f.bytes);
-    mr_bind_set_int(L, "ready", f.ready);
-    mr_bind_set_num(L, "wait_s", f.wait_s);
     return 1;
 }
 

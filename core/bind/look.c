@@ -8,20 +8,10 @@ static int l_summary(lua_State *L)
 {
     mr_summary s = {0};
     mr_bind_check(L, mr_view_summary(mr_tensor_view(mr_bind_tensor(L, 1)), &s));
-    const struct {
-        const char *name;
-        int64_t value;
-    } counts[] = {{"n", s.n}, {"zeros", s.zeros}, {"nonfinite", s.nonfinite}};
-    const struct {
-        const char *name;
-        double value;
-    } numbers[] = {
-        {"min", s.min}, {"max", s.max}, {"mean", mr_summary_mean(&s)}, {"rms", mr_summary_rms(&s)}};
     lua_createtable(L, 0, 7);
-    for (size_t i = 0; i < MR_COUNT(counts); i++)
-        lua_pushinteger(L, counts[i].value), lua_setfield(L, -2, counts[i].name);
-    for (size_t i = 0; i < MR_COUNT(numbers); i++)
-        lua_pushnumber(L, numbers[i].value), lua_setfield(L, -2, numbers[i].name);
+    MR_BIND_SET(L, s, n, zeros, nonfinite, min, max);
+    mr_bind_set_num(L, "mean", mr_summary_mean(&s));
+    mr_bind_set_num(L, "rms", mr_summary_rms(&s));
     return 1;
 }
 

@@ -184,36 +184,11 @@ static mr_media_worker *worker(lua_State *L, const mr_media *m)
 
 static void push_info(lua_State *L, const mr_clip_info *info)
 {
-    const struct {
-        const char *name;
-        int64_t value;
-    } rows[] = {{"frames", info->frames},
-                {"duration_ms", info->duration_ms},
-                {"width", info->width},
-                {"height", info->height},
-                {"coded_width", info->coded_width},
-                {"coded_height", info->coded_height},
-                {"sar_num", info->sar_num},
-                {"sar_den", info->sar_den},
-                {"orient", info->orient},
-                {"rate_num", info->rate_num},
-                {"rate_den", info->rate_den},
-                {"tb_num", info->tb_num},
-                {"tb_den", info->tb_den},
-                {"first_pts", info->first_pts},
-                {"reorder", info->reorder},
-                {"bytes", (int64_t)info->bytes},
-                {"mtime_ns", info->mtime_ns},
-                {"matrix", info->matrix},
-                {"range", info->range},
-                {"transfer", info->transfer},
-                {"primaries", info->primaries},
-                {"keys", info->n_keys}};
-    lua_createtable(L, 0, (int)MR_COUNT(rows) + 8);
-    for (size_t i = 0; i < MR_COUNT(rows); i++) {
-        lua_pushinteger(L, rows[i].value);
-        lua_setfield(L, -2, rows[i].name);
-    }
+    lua_createtable(L, 0, 30);
+    MR_BIND_SET(L, *info, frames, duration_ms, width, height, coded_width, coded_height, sar_num,
+                sar_den, orient, rate_num, rate_den, tb_num, tb_den, first_pts, reorder, bytes);
+    MR_BIND_SET(L, *info, mtime_ns, matrix, range, transfer, primaries, codec);
+    mr_bind_set_int(L, "keys", info->n_keys);
     const struct {
         const char *name;
         uint32_t bit;
@@ -222,14 +197,9 @@ static void push_info(lua_State *L, const mr_clip_info *info)
                  {"interlaced", MR_CLIP_INTERLACED},
                  {"hdr", MR_CLIP_HDR},
                  {"image", MR_CLIP_IMAGE}};
-    for (size_t i = 0; i < MR_COUNT(flags); i++) {
-        lua_pushboolean(L, (info->flags & flags[i].bit) != 0);
-        lua_setfield(L, -2, flags[i].name);
-    }
-    lua_pushnumber(L, info->rate_num ? (double)info->rate_num / info->rate_den : 0);
-    lua_setfield(L, -2, "fps");
-    lua_pushstring(L, info->codec);
-    lua_setfield(L, -2, "codec");
+    for (size_t i = 0; i < MR_COUNT(flags); i++)
+        mr_bind_set_bool(L, flags[i].name, info->flags & flags[i].bit);
+    mr_bind_set_num(L, "fps", info->rate_num ? (double)info->rate_num / info->rate_den : 0);
 }
 
 // scan(path) -> table of facts: frames, fps, width, height, codec, ...

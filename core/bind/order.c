@@ -124,9 +124,7 @@ static int order_next(lua_State *L)
     mr_bind_check(L, take(o, &d));
     lua_createtable(L, 0, 7);
     mr_bind_set_int(L, "source", d.source + 1);
-    mr_bind_set_int(L, "epoch", (int64_t)d.epoch);
-    mr_bind_set_int(L, "number", (int64_t)d.number);
-    mr_bind_set_bool(L, "last", d.last);
+    MR_BIND_SET(L, d, epoch, number, last);
     mr_bind_push_shape(L, o->rule, d.bucket);
     lua_setfield(L, -2, "bucket");
     lua_createtable(L, d.n, 0);

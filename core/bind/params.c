@@ -80,13 +80,8 @@ static void read_split(lua_State *L, mr_split *s)
 static void push_split(lua_State *L, const mr_split *s)
 {
     lua_createtable(L, 0, 4);
-    mr_bind_set_int(L, "ranks", s->ranks);
-    mr_bind_set_int(L, "at", s->at);
-    mr_bind_set_int(L, "axis", s->axis);
-    lua_createtable(L, s->parts, 0);
-    for (int i = 0; i < s->parts; i++)
-        lua_pushinteger(L, s->part[i]), lua_rawseti(L, -2, i + 1);
-    lua_setfield(L, -2, "parts");
+    MR_BIND_SET(L, *s, ranks, at, axis);
+    mr_bind_set_ints(L, "parts", s->part, s->parts);
 }
 
 static int p_add(lua_State *L)
@@ -251,23 +246,12 @@ static int p_list(lua_State *L)
     for (int i = 0; i < n; i++) {
         const mr_param *row = mr_params_at(p, i);
         lua_createtable(L, 0, 14);
-        lua_pushstring(L, row->name), lua_setfield(L, -2, "name");
-        lua_createtable(L, row->whole.rank, 0);
-        for (int k = 0; k < row->whole.rank; k++)
-            lua_pushinteger(L, row->whole.dim[k]), lua_rawseti(L, -2, k + 1);
-        lua_setfield(L, -2, "shape");
+        mr_bind_set_ints(L, "shape", row->whole.dim, row->whole.rank);
         if (row->split.ranks)
             push_split(L, &row->split), lua_setfield(L, -2, "cut");
-        lua_pushboolean(L, row->frozen), lua_setfield(L, -2, "frozen");
-        lua_pushboolean(L, row->buffer), lua_setfield(L, -2, "buffer");
-        lua_pushboolean(L, row->lookup), lua_setfield(L, -2, "lookup");
-        lua_pushboolean(L, row->outside), lua_setfield(L, -2, "outside");
-        lua_pushinteger(L, row->model), lua_setfield(L, -2, "model");
-        lua_pushinteger(L, row->block), lua_setfield(L, -2, "block");
-        lua_pushinteger(L, row->offset), lua_setfield(L, -2, "offset");
-        lua_pushinteger(L, mr_desc_count(&row->desc)), lua_setfield(L, -2, "count");
-        lua_pushnumber(L, row->decay), lua_setfield(L, -2, "decay");
-        lua_pushnumber(L, row->lr_factor), lua_setfield(L, -2, "lr_factor");
+        MR_BIND_SET(L, *row, name, frozen, buffer, lookup, outside, model, block, offset, decay,
+                    lr_factor);
+        mr_bind_set_int(L, "count", mr_desc_count(&row->desc));
         lua_rawseti(L, -2, i + 1);
     }
     return 1;

@@ -160,25 +160,10 @@ static int f_get(lua_State *L)
 static int p_memory(lua_State *L)
 {
     mr_memory m = mr_program_memory(check_program(L, 1));
-    const struct {
-        const char *name;
-        size_t bytes;
-    } rows[] = {{"arena", m.arena},         {"bound", m.bound},     {"pinned", m.pinned},
-                {"workspace", m.workspace}, {"params", m.params},   {"state", m.state},
-                {"inputs", m.inputs},       {"landing", m.landing}, {"staged", m.staged},
-                {"ring", m.ring},           {"results", m.results}, {"consts", m.consts},
-                {"offloaded", m.offloaded}, {"library", m.library}, {"host", m.host},
-                {"staging", m.staging}};
-    lua_createtable(L, 0, MR_COUNT(rows));
-    for (size_t i = 0; i < MR_COUNT(rows); i++)
-        lua_pushinteger(L, (lua_Integer)rows[i].bytes), lua_setfield(L, -2, rows[i].name);
+    lua_createtable(L, 0, 16);
+    MR_BIND_SET(L, m, arena, bound, pinned, workspace, params, state, inputs, landing, staged, ring,
+                results, consts, offloaded, library, host, staging);
     return 1;
-}
-
-static void push_cost(lua_State *L, mr_cost c)
-{
-    lua_pushnumber(L, c.flop), lua_setfield(L, -2, "flop");
-    lua_pushnumber(L, c.bytes), lua_setfield(L, -2, "bytes");
 }
 
 /* plan() -> {seconds, flop, bytes, memory = {...}, total}: what a run will take, before it runs */
@@ -189,13 +174,14 @@ static int p_plan(lua_State *L)
     mr_bind_check(L, mr_program_seconds(p, &seconds));
     mr_memory m = mr_program_memory(p);
     lua_createtable(L, 0, 5);
-    lua_pushnumber(L, seconds), lua_setfield(L, -2, "seconds");
-    push_cost(L, mr_program_cost(p));
+    mr_cost c = mr_program_cost(p);
+    mr_bind_set_num(L, "seconds", seconds);
+    MR_BIND_SET(L, c, flop, bytes);
     p_memory(L), lua_setfield(L, -2, "memory");
-    lua_pushinteger(L, (lua_Integer)(m.arena + m.pinned + m.params + m.state + m.inputs +
-                                     m.landing + m.staged + m.ring + m.results + m.consts +
-                                     m.library + m.host + m.offloaded));
-    lua_setfield(L, -2, "total");
+    mr_bind_set_int(L, "total",
+                    (int64_t)(m.arena + m.pinned + m.params + m.state + m.inputs + m.landing +
+                              m.staged + m.ring + m.results + m.consts + m.library + m.host +
+                              m.offloaded));
     return 1;
 }
 
@@ -203,7 +189,7 @@ static int p_cost(lua_State *L)
 {
     mr_cost c = mr_program_cost(check_program(L, 1));
     lua_createtable(L, 0, 2);
-    push_cost(L, c);
+    MR_BIND_SET(L, c, flop, bytes);
     return 1;
 }
 
@@ -243,7 +229,7 @@ static int64_t ranks_of(const mr_node *node)
 /* its queue, and the rows of other queues that it waits for */
 static void push_place(lua_State *L, const mr_schedule_step *step)
 {
-    lua_pushstring(L, mr_queue_name(step->queue)), lua_setfield(L, -2, "queue");
+    mr_bind_set_str(L, "queue", mr_queue_name(step->queue));
     lua_createtable(L, step->wait_n, 0);
     for (int k = 0; k < step->wait_n; k++)
         lua_pushinteger(L, step->wait[k] + 1), lua_rawseti(L, -2, k + 1);
@@ -256,16 +242,14 @@ static void push_kind(lua_State *L, const mr_graph *g, const mr_step_time *row)
 {
     const mr_node *node = row->node;
     lua_createtable(L, 0, 16);
-    lua_pushstring(L, node->op->name), lua_setfield(L, -2, "op");
+    mr_bind_set_str(L, "op", node->op->name);
     push_shapes(L, g, node), lua_setfield(L, -2, "shapes");
     if (ranks_of(node))
         mr_bind_set_int(L, "ranks", ranks_of(node));
-    lua_pushboolean(L, node->backward), lua_setfield(L, -2, "backward");
-    lua_pushboolean(L, node->recompute_of >= 0), lua_setfield(L, -2, "again");
-    lua_pushboolean(L, row->naive), lua_setfield(L, -2, "naive");
-    lua_pushstring(L, row->way), lua_setfield(L, -2, "way");
-    lua_pushnumber(L, row->expected), lua_setfield(L, -2, "expected");
-    push_cost(L, row->cost);
+    mr_bind_set_bool(L, "backward", node->backward);
+    mr_bind_set_bool(L, "again", node->recompute_of >= 0);
+    MR_BIND_SET(L, *row, naive, way, expected);
+    MR_BIND_SET(L, row->cost, flop, bytes);
 }
 
 static mr_step_time *times_of(lua_State *L, const mr_program *p, int *n)
@@ -290,10 +274,10 @@ static int p_times(lua_State *L)
     for (int i = 0; i < n; i++) {
         const mr_node *node = rows[i].node;
         push_kind(L, g, &rows[i]);
-        lua_pushstring(L, node->name), lua_setfield(L, -2, "node");
-        lua_pushstring(L, mr_graph_block_name(g, node->block)), lua_setfield(L, -2, "block");
-        lua_pushstring(L, node->origin), lua_setfield(L, -2, "origin");
-        lua_pushnumber(L, rows[i].seconds), lua_setfield(L, -2, "seconds");
+        mr_bind_set_str(L, "node", node->name);
+        mr_bind_set_str(L, "block", mr_graph_block_name(g, node->block));
+        mr_bind_set_str(L, "origin", node->origin);
+        mr_bind_set_num(L, "seconds", rows[i].seconds);
         push_place(L, mr_schedule_at(schedule, i));
         lua_rawseti(L, -2, i + 1);
     }

@@ -2,6 +2,7 @@
 #ifndef MR_BIND_ROOM_H
 #define MR_BIND_ROOM_H
 
+#include "bind/members.h"
 #include "moonreel/base.h"
 #include "moonreel/bind.h"
 #include "moonreel/ckpt.h"
@@ -147,6 +148,7 @@ void mr_bind_set_int(lua_State *L, const char *field, int64_t x);
 void mr_bind_set_num(lua_State *L, const char *field, double x);
 void mr_bind_set_bool(lua_State *L, const char *field, bool x);
 void mr_bind_set_str(lua_State *L, const char *field, const char *x); /* NULL: nil */
+void mr_bind_set_ints(lua_State *L, const char *field, const int64_t *x, int n);
 
 /* One opener per room; each leaves one table on the stack: moonreel.core.<room>. The list is
  * gathered from files core/bind/<room>.c that hold MR_BIND_ROOM(<room>). */

@@ -210,11 +210,7 @@ void mr_bind_push_shape(lua_State *L, const mr_bucket_rule *rule, int32_t b)
 {
     mr_bucket bucket = mr_bucket_rule_get(rule, b);
     lua_createtable(L, 0, 6);
-    mr_bind_set_str(L, "resolution", bucket.resolution);
-    mr_bind_set_int(L, "frames", bucket.frames);
-    mr_bind_set_int(L, "height", bucket.height);
-    mr_bind_set_int(L, "width", bucket.width);
-    mr_bind_set_int(L, "batch", bucket.batch);
+    MR_BIND_SET(L, bucket, resolution, frames, height, width, batch);
 }
 
 static int rule_assign(lua_State *L)
@@ -267,8 +263,7 @@ static int rule_ask(lua_State *L)
     lua_createtable(L, n, 0);
     for (int32_t i = 0; i < n; i++) {
         lua_createtable(L, 0, 4);
-        mr_bind_set_str(L, "resolution", asked[i].resolution);
-        mr_bind_set_int(L, "frames", asked[i].frames);
+        MR_BIND_SET(L, asked[i], resolution, frames);
         push_said(L, rule, &asked[i], s.frames);
         lua_createtable(L, asked[i].n_draws, 0);
         for (int32_t k = 0; k < asked[i].n_draws; k++) {
@@ -390,12 +385,7 @@ static int rule_measure(lua_State *L)
     mr_order_times t;
     mr_bind_check(L, mr_order_measure(mr_bind_unbox(L, 1, mr_bind_rule_type), (uint64_t)rows, &t));
     lua_createtable(L, 0, 6);
-    mr_bind_set_num(L, "plan_s", t.plan_s);
-    mr_bind_set_num(L, "select_s", t.select_s);
-    mr_bind_set_int(L, "bytes", (int64_t)t.bytes);
-    mr_bind_set_int(L, "state_bytes", (int64_t)t.state_bytes);
-    mr_bind_set_int(L, "buckets", t.buckets);
-    mr_bind_set_int(L, "used", t.used);
+    MR_BIND_SET(L, t, plan_s, select_s, bytes, state_bytes, buckets, used);
     return 1;
 }
 

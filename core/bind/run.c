@@ -45,12 +45,7 @@ static int r_owner(lua_State *L)
     mr_run_owner o;
     mr_bind_check(L, mr_run_lock_peek(luaL_checkstring(L, 1), &o));
     lua_createtable(L, 0, 6);
-    lua_pushstring(L, o.run), lua_setfield(L, -2, "run");
-    lua_pushinteger(L, o.fence), lua_setfield(L, -2, "fence");
-    lua_pushboolean(L, o.owned), lua_setfield(L, -2, "owned");
-    lua_pushboolean(L, o.dead), lua_setfield(L, -2, "dead");
-    lua_pushstring(L, o.host), lua_setfield(L, -2, "host");
-    lua_pushinteger(L, o.pid), lua_setfield(L, -2, "pid");
+    MR_BIND_SET(L, o, run, fence, owned, dead, host, pid);
     return 1;
 }
 

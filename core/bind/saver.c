@@ -245,12 +245,9 @@ static int s_status(lua_State *L)
     mr_saver_status s;
     mr_saver_get_status(mr_bind_unbox(L, 1, saver_type), &s);
     lua_createtable(L, 0, 5);
-    lua_pushinteger(L, s.commits), lua_setfield(L, -2, "commits");
-    lua_pushinteger(L, s.failures), lua_setfield(L, -2, "failures");
-    lua_pushinteger(L, s.failures_in_row), lua_setfield(L, -2, "failures_in_row");
-    lua_pushinteger(L, s.pending), lua_setfield(L, -2, "pending");
+    MR_BIND_SET(L, s, commits, failures, failures_in_row, pending);
     if (s.last_commit >= 0)
-        lua_pushinteger(L, s.last_commit), lua_setfield(L, -2, "last_commit");
+        MR_BIND_SET(L, s, last_commit);
     return 1;
 }
 
@@ -260,12 +257,8 @@ static int s_poll(lua_State *L)
     if (!mr_saver_poll(mr_bind_unbox(L, 1, saver_type), &e))
         return 0;
     lua_createtable(L, 0, 6);
-    lua_pushstring(L, mr_saver_kind_name(e.kind)), lua_setfield(L, -2, "kind");
-    lua_pushinteger(L, e.step), lua_setfield(L, -2, "step");
-    lua_pushinteger(L, e.bytes), lua_setfield(L, -2, "bytes");
-    lua_pushnumber(L, e.copy_s), lua_setfield(L, -2, "copy_s");
-    lua_pushnumber(L, e.write_s), lua_setfield(L, -2, "write_s");
-    lua_pushstring(L, e.text), lua_setfield(L, -2, "text");
+    mr_bind_set_str(L, "kind", mr_saver_kind_name(e.kind));
+    MR_BIND_SET(L, e, step, bytes, copy_s, write_s, text);
     return 1;
 }
 

@@ -79,8 +79,7 @@ static int sweep_next(lua_State *L)
     lua_createtable(L, 0, 4);
     mr_bind_set_int(L, "row", (int64_t)seen.id + 1);
     if (seen.class) {
-        mr_bind_set_str(L, "class", seen.class);
-        mr_bind_set_str(L, "why", seen.why);
+        MR_BIND_SET(L, seen, class, why);
     }
     if (seen.class && strcmp(seen.class, "keys") == 0) {
         lua_createtable(L, seen.n_keys, 0);
