@@ -7,7 +7,7 @@ local T = require "moonreel.core.tensor"
 local world = comm.world()
 local rank, size = world:rank(), world:size()
 
--- gradients of all ranks: the same sum everywhere, to the last bit, however often it is run
+-- gradients of all ranks: the sum has the same bits on all ranks and in every run
 local gradient = T.new("f32", { 1024 }):fill_normal(1, "rank " .. rank)
 world:all_reduce(gradient)
 

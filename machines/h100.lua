@@ -31,7 +31,7 @@ return {
     attention = "published: FlashAttention-3 on an H100, pytorch/benchmark issue 2391",
     ["attention.head"] = "assumed: heads of 64 reach three quarters",
     ["attention.backward"] = "published: MagiAttention, 613 and 549 TFLOP/s of 8,192 keys",
-    launch_s = "assumed: kernels of a captured graph begin some microseconds one behind the other",
+    launch_s = "assumed: kernels of a captured graph begin some microseconds one after another",
     node = "published: NCCL tests issue 290",
     ["node.link_step_s"] = "published: NCCL graph/tuning.cc",
     network = "published: NCCL tests issue 290",

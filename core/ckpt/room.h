@@ -51,7 +51,7 @@ typedef struct mr_ckpt_file {
     mr_hash128 *blocks; /* one per MiB */
 } mr_ckpt_file;
 
-/* A slice of a tensor, and where it lies. */
+/* A slice of a tensor, and its place. */
 typedef struct mr_piece {
     const int64_t *bounds; /* of a box: from, to of each dimension; of a range: from, to */
     int64_t offset;        /* of its first byte in the file */

@@ -21,7 +21,7 @@ void mr_strided_gather(const void *first, size_t size, int rank, const int64_t *
         memcpy(out, first, size * (size_t)n);
         return;
     }
-    // the position of the first element that is wanted, and where it lies
+    // the position of the first requested element, and its place
     int64_t index[MR_ST_RANK_MAX], at = 0;
     for (int d = rank - 1; d >= 0; d--) {
         index[d] = from % shape[d];

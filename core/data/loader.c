@@ -318,7 +318,7 @@ void mr_loader_release(mr_loader *l, const mr_batch *batch)
     pthread_mutex_unlock(&l->lock);
 }
 
-// Texts of all sources, one behind the other, each begun by its name if it has one; with the lock
+// Texts of all sources, one after another, each begun by its name if it has one; with the lock
 // held.
 static mr_status gather(mr_loader *l, mr_status (*tell)(mr_loader *l, int32_t source, char **text),
                         char **text)
@@ -511,7 +511,7 @@ mr_loader_facts mr_loader_get_facts(mr_loader *l)
 {
     pthread_mutex_lock(&l->lock);
     mr_loader_facts f = l->facts;
-    // batches that could be given out at once, one behind the other
+    // batches that could be given out at once, one after another
     for (uint64_t b = l->delivered; b < l->planned; b++, f.ready++)
         if (l->slabs[b % (uint64_t)l->n_slabs].state != READY)
             break;

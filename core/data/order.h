@@ -27,7 +27,7 @@ typedef struct order_cost {
 
 /* An epoch of a reference, which is made of lists; lists.c. */
 typedef struct order_lists {
-    uint32_t *rows; /* each bucket's one behind the other, in their order; room for all rows */
+    uint32_t *rows; /* each bucket's one after another, in their order; room for all rows */
     uint64_t room;
     uint64_t *first; /* [bucket] where its rows begin */
     uint16_t *turns; /* [n] bucket of each micro-batch */

@@ -135,7 +135,7 @@ mr_status mr_graph_add(mr_graph *g, const char *name, const mr_attr *attrs, int 
                            name, op->in[i].name);
         if (g->backward)
             MR_TRY(graph_available(g, args[i], &args[i]));
-        // an accumulator is written where it lies: never through a copy
+        // an accumulator is written in place: never through a copy
         bool written = false;
         for (int o = 0; o < mr_op_n_out(op); o++)
             written = written || (op->out[o].must && op->out[o].inplace == i + 1);

@@ -114,7 +114,7 @@ static mr_status builder_open(mr_index_builder *b)
     // no other process knows this directory, so it needs no lock file
     if (!err)
         err = mdb_env_open(b->env, b->tmp, MDB_NOLOCK, 0644);
-    // one that is taken up is damaged where it lies
+    // one that is taken up is damaged in place
     bool taken = b->used_bytes > 0;
     if (err)
         return index_fail_mdb(taken ? b->tmp : b->path, "create", err);

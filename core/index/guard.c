@@ -228,7 +228,7 @@ static mr_status scan(mr_media_worker *w, const char *path, double deadline_s, m
     return MR_OK;
 }
 
-// what both sides know of a clip; *crate is where it lies now
+// memory that both sides share for a clip; *crate is its present place
 static mr_status pack(mr_media_worker *w, const mr_clip_info *info, size_t bytes,
                       guard_crate **crate)
 {

@@ -334,8 +334,8 @@ typedef struct index_spot {
     int copy;   /* descriptor of the file to map instead, locked while it is open; -1: none */
     bool ahead; /* pages are read ahead */
 } index_spot;
-/* Check an index, and copy it where it must not be mapped where it lies: to a local disk, where
- * that cannot be to memory. The caller closes `copy`. verify  read every block where it lies
+/* Check an index, and copy it where it must not be mapped in place: to a local disk, where
+ * that cannot be to memory. The caller closes `copy`. verify  read every block in place
  * Errors: those of index_sum_check and index_local_copy; MR_E_DATA no place for it */
 mr_status index_place(const char *dir, const char *file, bool verify, index_spot *out);
 

@@ -82,7 +82,7 @@ static size_t dense_bytes(const mr_desc *d)
     return ((size_t)mr_desc_count(d) * mr_dtype_bytes(d->dtype) + 63) / 64 * 64;
 }
 
-/* Copy between `line`, where the shares of all ranks along an axis of v lie one behind the other,
+/* Copy between `line`, where the shares of all ranks along an axis of v are one after another,
  * each dense, and v; counts[rank] of their elements are given. */
 static mr_status repack(const mr_view *v, int64_t axis, int64_t ranks, char *line, bool pack,
                         int64_t *counts)

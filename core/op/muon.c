@@ -1,5 +1,5 @@
 /* muon: clip, momentum, orthogonal update, average of weights, write-back to the compute dtype and
- * zeroing of the gradient, for matrices that lie one behind the other.
+ * zeroing of the gradient, for matrices that are one after another.
  *
  *   master, grad, m [n] f32    ema [n] f32 and w [n] bf16 may be absent; n = blocks of rows x cols
  *   sumsq [1] f64, of all gradients

@@ -20,7 +20,7 @@ static size_t dense_bytes(const mr_desc *d)
     return ((size_t)mr_desc_count(d) * mr_dtype_bytes(d->dtype) + 63) / 64 * 64;
 }
 
-// the share of a rank as core/op/share.h has it, and where it lies dense: in v, or in `line`
+// the share of a rank as core/op/share.h has it, and its dense place: in v, or in `line`
 struct Part {
     mr_view view, dense;
     size_t bytes;

@@ -1,4 +1,4 @@
-/* Operands of products that a library cannot read where they lie: copies of them in the workspace.
+/* Operands of products that a library cannot read in place: copies of them in the workspace.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_KERNELS_GATHER_CUH
 #define MOONREEL_CUDA_KERNELS_GATHER_CUH

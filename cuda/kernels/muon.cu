@@ -1,5 +1,5 @@
 /* muon: clip, momentum, orthogonal update, average of weights, write-back to bf16 and zeroing of
- * the gradient, for matrices that lie one behind the other. Formulas as in core/op/muon.c.
+ * the gradient, for matrices that are one after another. Formulas as in core/op/muon.c.
  *
  *   master, grad, m [n] f32   ema [n] f32 and w [n] bf16 may be absent
  *   sumsq [1] f64, hyper [12] f64: in device memory, so that nothing waits for the host

@@ -69,7 +69,7 @@ static mr_status add_contributions(float *own, const float *theirs, int64_t stri
     return MR_OK;
 }
 
-// y = the sum of x [n], one behind the other
+// y = the sum of x [n], one after another
 __global__ void __launch_bounds__(1) add_few(double *y, const double *x, int n)
 {
     double sum = x[0];

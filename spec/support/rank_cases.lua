@@ -186,7 +186,7 @@ end
 ---@param device string|nil   that they run on; absent: as MOONREEL_DEVICE says
 ---@param more string|nil     what the script is given besides
 ---@return table done         of process.run
----@return table<string, number[]> rows  of all ranks, one behind the other, by the name of a case
+---@return table<string, number[]> rows  of all ranks, one after another, by the name of a case
 function rank_cases.start(dir, script, list, device, more)
   local words = { process.program(), "-n", "4", dir:write("cases.lua", script),
     dir:write("cases", list), more }

@@ -5,7 +5,7 @@
  *           panels of TILE_COLUMNS columns: [panel][k][TILE_COLUMNS].
  *   block   at most BLOCK_ROWS rows of C within a pass, by one member of the team. It walks the sum
  *           in steps of STEP elements, for which A is packed into panels of TILE_ROWS rows:
- *           [panel][STEP][TILE_ROWS]. Also dense rows: read where they lie they are TILE_ROWS
+ *           [panel][STEP][TILE_ROWS]. Also dense rows: read in place they are TILE_ROWS
  *           streams on as many pages, which costs more than packing does.
  *   tile    TILE_ROWS x TILE_COLUMNS of C, whose sums over one step stay in registers.
  *

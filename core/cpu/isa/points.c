@@ -2,7 +2,7 @@
  * of a group times its matrix. The gradient of x is such a convolution too.
  *
  * Per run the matrices become panels of columns. Then each member of the team takes ROWS places at
- * a time: their rows are multiplied where they lie, or from its own memory where they are bf16 for
+ * a time: their rows are multiplied in place, or from its own memory where they are bf16 for
  * products of f32, the last of all, or no whole steps of pairs. Each element is summed in the order
  * of the channels, whatever the team. Moves an element of x and of y once.
  *
@@ -104,7 +104,7 @@ static __attribute__((noinline)) void tile(const job *j, const tile_operands *o,
     }
 }
 
-/* The rows of f32 that places begin .. end read: where they lie, or in `own`, which has ROWS. */
+/* The rows of f32 that places begin .. end read: in place, or in `own`, which has ROWS. */
 static const float *rows_of(const job *j, int64_t begin, int64_t end, float *own)
 {
     int64_t row = read_row(&j->p), first = begin * row, n = (end - begin) * row, i = 0;
@@ -168,7 +168,7 @@ static void pack_strips(void *user, int64_t begin, int64_t end, int worker)
     }
 }
 
-/* Rows of bf16 in whole steps: where they lie, or in `own`. */
+/* Rows of bf16 in whole steps: in place, or in `own`. */
 static const uint16_t *rows_of_pairs(const job *j, int64_t begin, int64_t end, uint16_t *own)
 {
     const mr_points_plan *p = &j->p;

@@ -180,7 +180,7 @@ function Team:same(own, differs)
   end)
 end
 
---- Ranks of a host, where all hosts have as many of them, one behind the other; nil: they have not,
+--- Ranks of a host, where all hosts have as many of them, one after another; nil: they have not,
 -- or it is unknown.
 ---@param here moonreel.comm.Place
 ---@return integer|nil

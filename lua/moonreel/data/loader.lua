@@ -89,7 +89,7 @@ end
 
 --- What failed on all other ranks. Ranks tell each other when an epoch is over, before the next
 -- batch is asked for, and before a state is kept.
----@param others string  their failures(), one behind the other
+---@param others string  their failures(), one after another
 function Loader:agree(others)
   self.core:agree(others)
 end

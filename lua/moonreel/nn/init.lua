@@ -154,7 +154,7 @@ local function product(self, x, w, bias)
 end
 
 -- the sum over all ranks' inputs, of this rank's tokens; of a weight with several parts these lie
--- one behind the other
+-- one after another
 local function by_rows(self, g, list)
   local w, at, y = g:param(self.weight), 0, nil
   for i, x in ipairs(list) do

@@ -59,7 +59,7 @@ local function ranges(params, since)
 end
 
 -- What lies in [from, to) of ranges, in pieces of at most optim.piece elements, but whole blocks:
--- matrices always, as they have a copy in the arena on a GPU; others where they lie in host memory
+-- matrices always, as they have a copy in the arena on a GPU; others if they are in host memory
 -- or have moments of 8 bits.
 local function cut(list, from, to, moves)
   local pieces = {}

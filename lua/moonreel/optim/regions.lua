@@ -123,7 +123,7 @@ end
 ---@param given table|nil  ema: averaged weights as well; parts: the elements of which this rank
 ---   keeps masters, moments and averages, as it owns them; gradients, weights: of these as well;
 ---   fresh: gradients begin at zero in each micro-step; dtype: of the weights; bits: of moments, 8
----   or 32; space: where they lie; matrices: where those begin that Muon updates, which keeps no
+---   or 32; space: their memory; matrices: where those begin that Muon updates, which keeps no
 ---   second moment; averaged: where parameters end that have averages
 ---@return table[] rows
 function regions.adamw(given)

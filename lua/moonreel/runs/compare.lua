@@ -40,7 +40,7 @@ function compare.settings(dirs)
   return rows
 end
 
---- The losses of the steps that count, of all stages one behind the other.
+--- The losses of the steps that count, of all stages one after another.
 ---@param dir string
 ---@return number[][] points  {step, loss}
 function compare.curve(dir)

@@ -49,7 +49,7 @@ end
 
 --- Height and width of a picture, in pixels.
 ---@param data string  PNG, JPEG or GIF
----@param path string  where it lies
+---@param path string  its place
 ---@return integer height
 ---@return integer width
 function media.size(data, path)

@@ -431,7 +431,7 @@ static void wrong_input(void)
         {.name = "b", .index = indexes[1], .weights = &less, .n_weights = 1});
     TRY("sources.b: weight inf", good,
         {.name = "b", .index = indexes[1], .weights = &all, .n_weights = 1});
-    TRY("one behind the other", good,
+    TRY("one after another", good,
         {.name = "b", .index = indexes[1], .weights = back, .n_weights = 2});
     TRY("its weight is 0 all the time", good,
         {.name = "b", .index = indexes[1], .weights = &none, .n_weights = 1});

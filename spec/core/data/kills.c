@@ -38,7 +38,7 @@ static mr_status make_rule(kind k, bool resize, mr_bucket_rule **out)
                                  24);
 }
 
-// samples of two epochs, one behind the other
+// samples of two epochs, one after another
 typedef struct stream {
     uint64_t ids[EPOCHS * ROWS], n, epoch_n[EPOCHS];
 } stream;

@@ -34,7 +34,7 @@ static void regions(mr_device *dev)
     OK(mr_exec_refresh(e));
     OK(mr_exec_read(e, "w", at * 2, w, sizeof w));
     CHECK(w[0] == mr_f32_to_bf16(near_three) && mr_bf16_to_f32(w[1]) == 2);
-    // host memory is read where it lies
+    // host memory is read in place
     const uint16_t *there = mr_exec_host(e, "w");
     CHECK(strcmp(dev->facts.device, "cpu") == 0 ? there && there[at] == w[0] : !there);
     CHECK(!mr_exec_host(e, "q"));

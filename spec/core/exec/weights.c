@@ -1,4 +1,4 @@
-/* exec/bind: programs read weights where they lie, as they are when a run begins.
+/* exec/bind: programs read weights in place, as they are when a run begins.
  * Covers: core/exec/bind.c */
 #include "execcase.h"
 

@@ -88,7 +88,7 @@ int main(void)
     CHECK_INT(truncate(clips_path("large/data.mdb"), (off_t)all), 0);
     CHECK_FAILS(index_place(large, clips_path("large/data.mdb"), false, &spot), MR_E_DATA,
                 "on a network file system (NFS), where an open index may hang; no copy in /proc");
-    // asked for, it is mapped where it lies
+    // asked for, it is mapped in place
     CHECK_OK(rows_build(path, 1, 300, 0));
     setenv("MOONREEL_INDEX", "direct", 1);
     mr_index *ix;

@@ -1,4 +1,4 @@
-/* cuda/rt: steps made by hand, and runs that were captured. Runs one behind the other on all
+/* cuda/rt: steps made by hand, and runs that were captured. Runs one after another on all
  * queues; what a step on the host leaves between elements; a capture that speaks with ranks that
  * left; clocks of a device that was opened long ago; what a run allocates. Covers:
  * cuda/rt/host_step.c, cuda/rt/steps.c, cuda/rt/device.c */

@@ -103,7 +103,7 @@ describe("moonreel data explain", function()
           .. "row %d+ is one", out)
       end
     end
-    -- ranks of a step are those of the reference's iteration, one behind the other
+    -- ranks of a step are those of the reference's iteration, one after another
     local words = "order " .. recipe .. " compat=opensora-1.2 accumulate=1 --step "
     local both = rows_of(words .. "3 --count 2")
     assert.equal(both, (rows_of(words .. "2 --ranks 2")))

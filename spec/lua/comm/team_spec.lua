@@ -110,7 +110,7 @@ describe("a team of ranks", function()
     assert.is_nil(output:find("not here", 1, true))
   end)
 
-  it("knows hosts that have as many ranks each, one behind the other", function()
+  it("knows hosts that have as many ranks each, one after another", function()
     local output, exit = launch(4, [[
       local function even(sizes, places)
         return t:even { local_size = sizes[t.rank + 1], local_rank = places[t.rank + 1] }

@@ -13,7 +13,7 @@ local fails = dofile "spec/support/fails.lua"
 local device = os.getenv("MOONREEL_DEVICE") or "cpu"
 
 --- A small network with views, a join, broadcasting, a shared weight and blocks. Returns outputs by
--- name. Weights are read where they lie, or gathered first: each from a copy of the 64 elements
+-- name. Weights are read in place, or gathered first: each from a copy of the 64 elements
 -- before it and those up to its end. With `offload` some wait in host memory for the backward pass.
 local function run(options, recompute, micro_steps, gathered, offload)
   local dev <close> = E.device(device, 2)

@@ -143,7 +143,7 @@ describe("a plan with grad_ckpt_settings = auto", function()
   end)
 end)
 
--- runs by ranks that have some bytes for a micro-step, one behind the other
+-- runs by ranks that have some bytes for a micro-step, one after another
 local TRAIN = [[
 local base, programs = require "moonreel.core.base", require "moonreel.trainer.programs"
 local new, rank = programs.new, tonumber(os.getenv "MOONREEL_RANK" or "0")

@@ -17,7 +17,7 @@ local RESUMED = { 3, 2, 3, 0, [8] = 1 }
 -- which runs go on with that many ranks
 local FROM = { { 2 }, { 2, 4 }, { 8 }, { 4, 3 }, [8] = { 1 } }
 
--- runs one behind the other by the same ranks
+-- runs one after another by the same ranks
 local TRAIN = [[
 for i = 1, #arg do
   local words = {}

@@ -18,7 +18,7 @@ teardown(function()
   demo_data.remove()
 end)
 
--- runs one behind the other by the same ranks, in nodes of `node` ranks, with small buckets
+-- runs one after another by the same ranks, in nodes of `node` ranks, with small buckets
 local TRAIN = [[
 local place, ranks = require "moonreel.comm.place", require "moonreel.optim.ranks"
 local find, cut, node = place.find, ranks.cut, tonumber(arg[1])
