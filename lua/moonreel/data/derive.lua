@@ -1,6 +1,6 @@
---- New indexes out of old ones: the one way in which filter, join, merge, split and their like
--- write. Rows keep their keys and their order; the new index is sealed, has fingerprints of its own
--- and tells in its sources what it was made from.
+--- Makes new indexes of old ones: filter, join, merge, split and similar commands all write in this
+-- way. Rows keep their keys and their order. The new index is sealed, has its own fingerprints and
+-- records its sources.
 -- @module moonreel.data.derive
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.index"

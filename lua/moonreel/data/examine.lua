@@ -1,5 +1,5 @@
---- Clips of an index against their files: are they there, are they those of the index, do they
--- decode, how much does the picture change? Several threads look; answers come in order.
+--- Checks clips of an index against their files: whether they exist, are unchanged and decode, and
+-- how much the picture changes. Several threads inspect them; results come in order.
 -- @module moonreel.data.examine
 local core = require "moonreel.core.index"
 

@@ -1,5 +1,5 @@
---- Indexes as lists that others read: CSV as ingest and the references take it, JSON lines, and
--- shards (shards.lua).
+--- Writes indexes as lists for other programs: CSV as ingest and the references read it, JSON
+-- lines, and tar shards (shards.lua).
 -- @module moonreel.data.export
 local base = require "moonreel.core.base"
 local exact = require "moonreel.text.exact"

@@ -1,6 +1,6 @@
---- Questions about a row as a Lua expression over its fields: `fps >= 23 and #text > 0`.
--- An expression reaches the fields of moonreel.data.row, the columns of the index and a few
--- functions; nothing else, and each row is answered in a bounded time.
+--- Evaluates a Lua expression over the fields of a row: `fps >= 23 and #text > 0`.
+-- An expression can use the fields of moonreel.data.row, the columns of the index and a few
+-- functions, nothing else; the time for each row is limited.
 -- @module moonreel.data.expression
 local base = require "moonreel.core.base"
 local pattern = require "moonreel.text.pattern"

@@ -1,5 +1,5 @@
---- Inputs of other programs that ingest does not read: each is refused by what it is, with the
--- commands that make of it what ingest reads.
+--- Inputs of other programs that ingest does not read: refuses each by its kind, with the commands
+-- that convert it into what ingest reads.
 -- @module moonreel.data.foreign
 local base = require "moonreel.core.base"
 

@@ -1,4 +1,4 @@
---- What Open-Sora 2.0 makes of a sample: rate, text, frames. Ref: opensora-2.0.md 9.
+--- How Open-Sora 2.0 treats a sample: rate, text, frames. Ref: opensora-2.0.md 9.
 -- @module moonreel.data.opensora20
 local opensora20 = {}
 

@@ -1,5 +1,4 @@
---- Who sees what and when, and which bucket takes a sample, without decoding: from settings and an
--- index alone.
+--- The order of samples and the bucket of each, without decoding: from settings and an index alone.
 -- @module moonreel.data.order
 local base = require "moonreel.core.base"
 local buckets = require "moonreel.data.buckets"

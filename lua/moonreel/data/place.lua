@@ -1,4 +1,4 @@
---- Where a run goes on in its data, when data, bucket rule or seed may have changed since its
+--- Where a run continues in its data, if data, bucket rule or seed may have changed since its
 -- checkpoint. Ref: dataplane 4.8.
 -- @module moonreel.data.place
 local base = require "moonreel.core.base"

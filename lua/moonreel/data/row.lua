@@ -1,4 +1,4 @@
---- What rows of an index can be asked for, in filters, statistics, splits and exports.
+--- The fields of an index row for filters, statistics, splits and exports.
 -- @module moonreel.data.row
 local base = require "moonreel.core.base"
 local nearest = require "moonreel.text.nearest"

@@ -1,5 +1,5 @@
---- Where a scene of a clip ends and the next one begins: at a frame that differs from the one
--- before much more than its neighbours do. Blends and fades are not found. Ref: dataplane 7.
+--- Finds the scenes of a clip: a new scene begins at a frame that differs from the previous one
+-- much more than its neighbours do. Blends and fades are not found. Ref: dataplane 7.
 -- @module moonreel.data.scenes
 local scenes = {}
 

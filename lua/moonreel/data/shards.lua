@@ -1,6 +1,6 @@
---- Shards: tar files with each clip and its facts next to it, KEY.mp4 and KEY.json, as `data export
--- shards` writes them; and clips and a list out of them again, of which an ingest makes the index
--- that they are from.
+--- Tar shards: tar files with each clip and its facts, KEY.mp4 and KEY.json, as `data export
+-- shards` writes them. Also extracts clips and a list from them, of which ingest makes the original
+-- index.
 -- @module moonreel.data.shards
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"

@@ -1,4 +1,4 @@
---- What an index holds: rows, bytes, hours, and how its numbers are spread.
+--- Statistics of an index: rows, bytes, hours, and distributions of its values.
 -- @module moonreel.data.statistics
 local row_fields = require "moonreel.data.row"
 

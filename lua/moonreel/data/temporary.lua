@@ -1,4 +1,4 @@
---- A folder that is gone, with everything in it, when it is closed.
+--- A temporary folder that is removed, with its contents, when it is closed.
 -- @module moonreel.data.temporary
 local base = require "moonreel.core.base"
 

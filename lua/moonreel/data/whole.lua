@@ -1,4 +1,4 @@
---- A file that has its name once all of it is written: a reader never finds half of one.
+--- A file that gets its name when it is completely written: a reader never finds half of one.
 -- @module moonreel.data.whole
 local base = require "moonreel.core.base"
 

@@ -1,6 +1,6 @@
---- Visual conditions of Open-Sora 2.0: which latent frames of a clip are given, and what they are
--- encoded from. A condition is a mask over latent frames and the latent that it leaves, side by
--- side in channels. Ref: opensora-2.0.md 3, 16.4.
+--- Visual conditions of Open-Sora 2.0: which latent frames of a clip are given, and their source
+-- frames. A condition is a mask over latent frames and the remaining latent, concatenated as
+-- channels. Ref: opensora-2.0.md 3, 16.4.
 -- @module moonreel.diffusion.condition
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"

@@ -1,4 +1,4 @@
---- Times at which the loss of given weights is looked at.
+--- The times at which the loss of given weights is measured.
 -- @module moonreel.diffusion.eval_times
 local flow = require "moonreel.diffusion.flow"
 

@@ -1,6 +1,6 @@
---- Guidance of Open-Sora 2.0's sampler by text and by a visual condition, apart: three predictions,
--- v_hat = v3 + image (v2 - v3) + text (v1 - v2), of the prompt, of the negative prompt, and of that
--- without the condition. Ref: opensora-2.0.md 16.4.
+--- Separate guidance of Open-Sora 2.0's sampler by text and by a visual condition. It combines
+-- three predictions, v_hat = v3 + image (v2 - v3) + text (v1 - v2): for the prompt, for the
+-- negative prompt, and without the condition. Ref: opensora-2.0.md 16.4.
 -- @module moonreel.diffusion.guide
 local guide = {}
 

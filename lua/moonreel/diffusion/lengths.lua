@@ -1,6 +1,6 @@
---- Lengths that Open-Sora 1.2 loses: it counts latent frames for the timestep transform as five for
--- each whole 17 frames, so a video of fewer has none, every t of it becomes 0, and t = 1000 no
--- number. Ref: opensora-1.2.md 2.
+--- Lengths that Open-Sora 1.2 cannot train: for the timestep transform it counts five latent frames
+-- for each whole 17 frames, so a shorter video has none, every t of it becomes 0, and t = 1000
+-- becomes NaN. Ref: opensora-1.2.md 2.
 -- @module moonreel.diffusion.lengths
 local lengths = {}
 

@@ -1,5 +1,5 @@
 --- Times of Flux and of Open-Sora 2.0: 1 is noise, 0 is data; the more cells a clip has, the more
--- times move towards noise. Ref: Esser et al. 2024, arXiv:2403.03206, 5.3.2; opensora-2.0.md 2.2,
+-- times shift towards noise. Ref: Esser et al. 2024, arXiv:2403.03206, 5.3.2; opensora-2.0.md 2.2,
 -- 16.3.
 -- @module moonreel.diffusion.shift
 local shift = {}

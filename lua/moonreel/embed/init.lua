@@ -1,5 +1,5 @@
---- Captions to features: text encoders that lie apart from a run, with the weights and the
--- tokenizer of a folder.
+--- Captions to features: text encoders separate from a run, with the weights and the tokenizer of a
+-- folder.
 -- @module moonreel.embed
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"

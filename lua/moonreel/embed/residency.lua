@@ -1,6 +1,5 @@
---- Two ways to have the weights of a text encoder, with the same numbers: "all" of them in memory,
--- or "stream": a part at a time, read from the files for each batch, where the family has such
--- parts.
+--- Two modes for the weights of a text encoder, with the same values: "all" of them in memory, or
+-- "stream": a part at a time, read from the files for each batch, if the family has such parts.
 -- @module moonreel.embed.residency
 local residency = {}
 

@@ -1,5 +1,5 @@
---- The files of a text encoder: tensors by their released names, rows of a table of words, and how
--- many bytes were read.
+--- The files of a text encoder: tensors by their released names, rows of a word table, and the
+-- number of bytes read.
 -- @module moonreel.embed.source
 local T = require "moonreel.core.tensor"
 local ckpt = require "moonreel.ckpt"

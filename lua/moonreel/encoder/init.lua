@@ -1,7 +1,7 @@
---- Runs the calls of an encoder, or plans them: parts with weights of their own, and a list of
--- calls, each a program of a part, what it takes and what it gives. The result of a call goes to
--- the calls after it on the device, without waiting, wherever there is place for it.
--- models/README.md says what a family brings.
+--- Runs the calls of an encoder, or plans them. An encoder has parts with their own weights, and a
+-- list of calls, each a program of a part with its inputs and results. The result of a call goes to
+-- later calls on the device, without waiting, if there is space for it. models/README.md describes
+-- what a family provides.
 -- @module moonreel.encoder
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"

@@ -1,5 +1,5 @@
---- Which rows of which results the inputs of a list of calls are made of: of every row what the
--- last call before it gave, else what the caller brings.
+--- Finds the source of each input row in a list of calls: the last earlier call that computed the
+-- row, otherwise the caller.
 -- @module moonreel.encoder.schedule
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"

@@ -1,6 +1,6 @@
---- The batch of each bucket whose step takes just less than a given time, or than the step of one
--- bucket, by trying: whole training steps of that bucket alone. Where the layout says that a batch
--- does not fit, it is not tried. Ref: opensora-1.2.md 9.2.
+--- Searches by trial for the batch of each bucket whose step takes just less than a given time, or
+-- than the step of one bucket, with whole training steps of that bucket alone. A batch that does
+-- not fit by the layout is not tried. Ref: opensora-1.2.md 9.2.
 -- @module moonreel.job.batch_search
 local E = require "moonreel.core.exec"
 local base = require "moonreel.core.base"

@@ -1,5 +1,5 @@
---- The loss of given weights at fixed times, bucket by bucket: every sample of the index that a
--- bucket can take, or of those that are held back (dataset.hold_back), no masks, no dropped
+--- The loss of given weights at fixed times, bucket by bucket: for every sample of the index that a
+-- bucket can take, or for the held-back samples (dataset.hold_back), without masks and dropped
 -- captions, at all of the times or at one of them in turn.
 -- Ref: opensora-1.2.md 9.2; Esser et al. 2024, arXiv:2403.03206, section 5.1.
 -- @module moonreel.job.eval_loss

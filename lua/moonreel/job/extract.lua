@@ -1,5 +1,5 @@
---- Latents and text features of all samples into a cache, as training with the encoders in the loop
--- would make them. It goes on after the last commit however it ended, and the cache is the same.
+--- Writes latents and text features of all samples to a cache, as training with the encoders would
+-- compute them. After any interruption it continues from the last commit, with the same cache.
 -- @module moonreel.job.extract
 local E = require "moonreel.core.exec"
 local about = require "moonreel.cache.about"

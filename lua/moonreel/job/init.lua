@@ -1,4 +1,4 @@
---- What `moonreel train` does with a recipe that does not train: one module for each `job`.
+--- Jobs of `moonreel train` other than training: one module for each value of `job`.
 -- @module moonreel.job
 local job = {}
 

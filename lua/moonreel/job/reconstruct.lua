@@ -1,5 +1,5 @@
---- Clips of the data through an autoencoder and back, in the order of the index: written next to
--- what they were, and how near they came.
+--- Encodes and decodes clips of the data, in the order of the index; writes them next to the
+-- originals, with their PSNR.
 -- @module moonreel.job.reconstruct
 local E = require "moonreel.core.exec"
 local base = require "moonreel.core.base"

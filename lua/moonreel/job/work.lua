@@ -1,4 +1,4 @@
---- What jobs share: what they hold and give back, the name and place of what they write.
+--- Code shared by jobs: resources and their release, name and place of the results.
 -- @module moonreel.job.work
 local base = require "moonreel.core.base"
 local blame = require "moonreel.settings.blame"

@@ -1,4 +1,4 @@
---- Launches of this host and user: the pages on which their ranks tell of themselves.
+--- Launches of this host and user: the pages on which their ranks publish their state.
 -- @module moonreel.life
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.life"

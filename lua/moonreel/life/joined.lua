@@ -1,5 +1,5 @@
---- Pages of the ranks of one job on this host, where another launcher has started each rank by
--- itself, as if they were one page.
+--- Presents the pages of one job's ranks on this host as one page, if another launcher has started
+-- each rank separately.
 -- @module moonreel.life.joined
 local life = require "moonreel.life"
 

@@ -1,4 +1,4 @@
---- What is kept of a rank that stood still: a file in the run's folder log/.
+--- Saves a report on a rank that hung: a file in the run's folder log/.
 -- @module moonreel.life.report
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"

@@ -1,5 +1,5 @@
---- What ranks did with each other, out of the rings of their last operations: the first one that
--- is not the same everywhere, and who is apart there.
+--- Compares the last operations between ranks, from their rings: finds the first operation that
+-- differs, and the ranks that differ there.
 -- @module moonreel.life.rings
 local rings = {}
 

@@ -1,5 +1,5 @@
---- Where the ranks of a launch are: frames of all their threads, and what each has published of its
--- Lua frames, phase and calls. Ranks that are at the same place stand together.
+--- Where the ranks of a launch are: frames of all their threads, and their published Lua frames,
+-- phases and calls. Ranks at the same place are grouped.
 -- @module moonreel.life.stacks
 local core = require "moonreel.core.life"
 local rings = require "moonreel.life.rings"

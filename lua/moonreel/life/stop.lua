@@ -1,6 +1,7 @@
---- Stopping what a run has on this host: asked first, so that it saves; then terminated; then
--- killed. What is reached belongs to the run for sure: its launch's page names process, start time
--- and owner, and all that the launch has started carries the launch's token in its environment.
+--- Stops a run's processes on this host: first by a request, so that the run saves; then
+-- terminates; then kills. Only processes that surely belong to the run are reached: its launch's
+-- page names process, start time and owner, and all processes of the launch have its token in their
+-- environment.
 -- @module moonreel.life.stop
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.life"

@@ -1,6 +1,6 @@
---- Watching the ranks of a page: who is stuck, in which phase and operation; who is slower than
--- the others. Looks at the page, and at what the system says of processes, so a rank that is
--- blocked or stopped cannot hide.
+--- Watches the ranks of a page: which rank hangs, in which phase and operation; which is slower
+-- than the others. It reads the page and the system's view of processes, so it also detects ranks
+-- that are blocked or stopped.
 -- @module moonreel.life.watch
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.life"

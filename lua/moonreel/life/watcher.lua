@@ -1,6 +1,6 @@
 --- The watcher of a host whose ranks another launcher has started (torchrun, srun, mpirun): a
--- process that the first of them starts, and that names who stands still as our own launcher does.
--- It ends with the ranks.
+-- process that the first rank starts, and that reports hanging ranks as our own launcher does. It
+-- ends with the ranks.
 -- @module moonreel.life.watcher
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.life"

@@ -1,4 +1,4 @@
---- Charts of numbers: lines and bars, as letters for a terminal and as a picture for files.
+--- Charts: lines and bars, as characters for a terminal and as a picture for files.
 -- @module moonreel.look.chart
 local letters = require "moonreel.text.letters"
 local picture = require "moonreel.look.picture"

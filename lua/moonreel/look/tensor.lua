@@ -1,5 +1,5 @@
---- What people see of a tensor: text, the methods stats(), hist() and save(); plot, hist and imshow
--- of anything number-like.
+--- Display of tensors: text, the methods stats(), hist() and save(); plot, hist and imshow of
+-- anything like numbers.
 -- @module moonreel.look.tensor
 local T = require "moonreel.core.tensor"
 local look = require "moonreel.core.look"

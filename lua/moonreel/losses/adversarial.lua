@@ -1,6 +1,6 @@
---- What an autoencoder and a discriminator train on against each other. One forward pass of both
--- serves both: of what came back the discriminator has one opinion, whose gradient goes to the
--- autoencoder in one loss, and to the discriminator in the other. Ref: Goodfellow et al. 2014,
+--- Adversarial training of an autoencoder and a discriminator. One forward pass of both serves
+-- both: the discriminator judges the reconstruction once. The gradient of this judgement goes to
+-- the autoencoder in one loss, and to the discriminator in the other. Ref: Goodfellow et al. 2014,
 -- arXiv:1406.2661; Esser et al. 2021, arXiv:2012.09841 (the adaptive weight); opensora-2.0.md 13.
 -- @module moonreel.losses.adversarial
 local T = require "moonreel.core.tensor"

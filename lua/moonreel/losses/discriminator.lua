@@ -1,6 +1,6 @@
---- A network that tells clips from what an autoencoder made of them, patch by patch: convolutions
--- over time, height and width with batch norms. Its parameters are a model of their own in the
--- table of the run. Ref: Isola et al. 2017, arXiv:1611.07004; opensora-2.0.md 13.
+--- A network that distinguishes clips from their reconstructions, patch by patch: convolutions over
+-- time, height and width with batch norms. Its parameters are a separate model in the table of the
+-- run. Ref: Isola et al. 2017, arXiv:1611.07004; opensora-2.0.md 13.
 -- @module moonreel.losses.discriminator
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"

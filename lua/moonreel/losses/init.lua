@@ -1,4 +1,4 @@
---- The losses of an autoencoder that trains, per sample. Ref: opensora-2.0.md 13.
+--- The losses for training an autoencoder, per sample. Ref: opensora-2.0.md 13.
 -- @module moonreel.losses
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"

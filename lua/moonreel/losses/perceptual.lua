@@ -1,7 +1,7 @@
---- How far pictures are from each other for a network that knows pictures: differences of the
--- normalised features of VGG-16, weighed by channel (LPIPS). The network comes from files of the
--- released form, trains no further and is in no checkpoint. Ref: Zhang et al. 2018,
--- arXiv:1801.03924; Simonyan & Zisserman 2014, arXiv:1409.1556; opensora-2.0.md 13.
+--- Perceptual distance of pictures: differences of the normalized features of VGG-16, weighted by
+-- channel (LPIPS). The network comes from files of the released form; it is not trained and in no
+-- checkpoint. Ref: Zhang et al. 2018, arXiv:1801.03924; Simonyan & Zisserman 2014, arXiv:1409.1556;
+-- opensora-2.0.md 13.
 -- @module moonreel.losses.perceptual
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"

@@ -1,4 +1,4 @@
---- A text encoder that lies apart, as the step of a run sees it: features are an input, which
+--- A separate text encoder as the step of a run sees it: features are an input, which
 -- moonreel.embed computes.
 -- @module moonreel.models.features
 local T = require "moonreel.core.tensor"

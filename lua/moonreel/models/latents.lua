@@ -1,4 +1,4 @@
---- An autoencoder that lies apart: what its latents are to the model of a run.
+--- A separate autoencoder: how its latents are used by the model of a run.
 -- @module moonreel.models.latents
 local base = require "moonreel.core.base"
 local channels = require "moonreel.nn.channels"

@@ -1,6 +1,6 @@
---- Sizes of an encoder whose blocks repeat: what config.json says, what the tensors say, and
--- whether both agree. Where config.json lacks a field, or is not there, the tensors decide. A
--- family says which fields there are, and the shapes of its tensors in their words.
+--- Sizes of an encoder with repeated blocks, from config.json and from the tensors, and whether
+-- both agree. If config.json lacks a field, or is missing, the tensors decide. A family declares
+-- the fields and the shapes of its tensors.
 -- @module moonreel.models.sizes
 local base = require "moonreel.core.base"
 local listing = require "moonreel.text.listing"

@@ -1,9 +1,9 @@
---- Blocks of layers of which each rank has some channels, channels last: [B, T, H, W, C]. What goes
--- into a block and comes out of it is whole on every rank. A layer that begins one makes this
--- rank's channels of it (`split = "outputs"`), those inside keep to them, the one that ends it adds
--- up what ranks make of theirs (`split = "inputs"`). Weights are whole on every rank, which takes
--- its part of them. What is outside of blocks is computed by all ranks alike, and the gradients of
--- each there are a part of the sum. Ref: parallelism 7, 8.
+--- Blocks of layers in which each rank has some channels, channels last: [B, T, H, W, C]. Inputs
+-- and outputs of a block are complete on every rank. A layer that begins a block computes this
+-- rank's channels (`split = "outputs"`), inner layers keep them, the layer that ends it sums the
+-- contributions of ranks (`split = "inputs"`). Weights are complete on every rank, which uses its
+-- part of them. All ranks compute everything outside of blocks alike, and each rank's gradients
+-- there are a part of the sum. Ref: parallelism 7, 8.
 -- @module moonreel.nn.channels
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"

@@ -1,5 +1,5 @@
---- Programs of layers by the key of their sizes: compiled when first asked for; of more than the
--- kept number, the one whose last use is longest ago is closed.
+--- Programs of layers by the key of their sizes, compiled on first use; beyond the limit the least
+-- recently used one is closed.
 -- @module moonreel.nn.compiled
 local G = require "moonreel.core.graph"
 

@@ -1,7 +1,7 @@
---- A clip of which each rank has some rows of cells, channels last: [B, T, H, W, C]. A layer that
--- reads no neighbours knows nothing of it; a convolution takes the rows that it reads of the rank
--- above and of the one below (`window`), sums over positions are those of all ranks (`total`,
--- `moments`). Ref: parallelism 8.
+--- A clip of which each rank has some rows of cells, channels last: [B, T, H, W, C]. Layers that
+-- read no neighbours work unchanged. A convolution gets the rows that it reads from the rank above
+-- and the rank below (`window`), sums over positions are sums over all ranks (`total`, `moments`).
+-- Ref: parallelism 8.
 -- @module moonreel.nn.rows
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"

@@ -1,8 +1,7 @@
 --- A clip as values that follow each other in time, so that a layer works on a part at a time and
--- what came before is given back as soon as it was read. Results are those of the whole: a
--- convolution over earlier frames takes its last ones along (volume.Causal), norms take the moments
--- of all pieces first (volume.GroupNorm). One piece is the clip as it is. Channels last,
--- [B, T, H, W, C].
+-- earlier values are freed as soon as they were read. Results equal those of the whole clip: a
+-- convolution over earlier frames keeps the last ones (volume.Causal), norms first take the moments
+-- of all pieces (volume.GroupNorm). One piece is the whole clip. Channels last, [B, T, H, W, C].
 -- @module moonreel.nn.spans
 local G = require "moonreel.core.graph"
 

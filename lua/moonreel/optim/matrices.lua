@@ -1,6 +1,6 @@
---- Which parameters Muon updates, and in what blocks. A matrix [R, C] is cut into row blocks of as
--- many elements as a square of the model's width has: q, k and v of a fused projection come apart,
--- and no block depends on how many ranks there are. All else is AdamW's.
+--- Selects the parameters that Muon updates, and their blocks. A matrix [R, C] is cut into row
+-- blocks with as many elements as a square of the model's width: q, k and v of a fused projection
+-- are separate, and no block depends on the number of ranks. AdamW updates all other parameters.
 -- @module moonreel.optim.matrices
 local base = require "moonreel.core.base"
 

@@ -1,5 +1,5 @@
---- Where an optimizer's state lies, as graphs that update or read it take it: rows of regions by
--- kind, values over ranges of them.
+--- Where an optimizer's state is, for graphs that update or read it: regions by kind, values over
+-- ranges of them.
 -- @module moonreel.optim.places
 local ops = require "moonreel.core.op"
 local regions = require "moonreel.optim.regions"

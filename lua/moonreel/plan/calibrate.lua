@@ -1,4 +1,4 @@
---- A plan held against what a run of it measured.
+--- Compares a plan with the measurements of a run.
 -- @module moonreel.plan.calibrate
 local plan = require "moonreel.plan"
 

@@ -1,4 +1,4 @@
---- Do recipes and all their stages fit, or why not?
+--- Checks whether recipes and all their stages fit, and why not.
 -- @module moonreel.plan.check
 local compiled = require "moonreel.plan.compiled"
 local files = require "moonreel.recipe.files"

@@ -1,6 +1,6 @@
---- Models and micro-steps of settings, compiled for a machine that need not be there: the trainer's
--- own graphs on an executor without a device. Each is compiled once and given back at once; what
--- stays are numbers.
+--- Models and micro-steps of settings, compiled for a machine that need not exist here: the
+-- trainer's own graphs on an executor without a device. Each is compiled once and freed at once;
+-- only numbers are kept.
 -- @module moonreel.plan.compiled
 local E = require "moonreel.core.exec"
 local clips = require "moonreel.comm.clips"

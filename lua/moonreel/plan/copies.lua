@@ -1,5 +1,5 @@
---- Which inputs of blocks go to host memory and come back when: the steps of a program, begun as
--- soon as its schedule lets them on a machine, and which of them a copy is late for.
+--- When inputs of blocks are copied to host memory and back: simulates the steps of a program,
+-- begun as early as its schedule permits on a machine, and finds steps for which a copy is late.
 -- Ref: reference parallelism 13.
 -- @module moonreel.plan.copies
 local listing = require "moonreel.text.listing"

@@ -1,5 +1,4 @@
---- What the seconds of a step hang on: the figures of the machine that decide them, and where those
--- come from.
+--- The figures of the machine that decide the seconds of a step, and their origin.
 -- @module moonreel.plan.figures
 local machine = require "moonreel.plan.machine"
 local simulate = require "moonreel.plan.simulate"

@@ -1,6 +1,6 @@
---- A whole run as it may go, step by step: the slowest of all ranks decides each step, data come
--- late, saves stop training, ranks fail and take back what was not saved. Ranks are alike, so that
--- one step takes one draw for all of them: thousands of ranks cost no more than one.
+--- A random simulation of a whole run, step by step: the slowest rank decides each step, data
+-- arrive late, saves stop training, ranks fail and lose unsaved steps. Ranks are alike, so one step
+-- needs one draw for all of them: thousands of ranks cost no more than one.
 -- Ref: reference plan 6; reliability 3.6.
 -- @module moonreel.plan.hazards
 local base = require "moonreel.core.base"

@@ -1,4 +1,4 @@
---- A plan as one page for a browser: nothing is loaded from elsewhere and nothing runs in it.
+--- A plan as one page for a browser: it loads nothing else and runs no script.
 -- @module moonreel.plan.page
 local held = require "moonreel.plan.held"
 local listing = require "moonreel.text.listing"

@@ -1,6 +1,6 @@
---- Published runs, and what the formulas and the simulator here say of them. A row states how far
--- the two may lie apart; where a published number holds more than is planned (evaluation, other
--- batches, lost time), the row says so and checks the range that the reference gives.
+--- Published runs, compared with the formulas and the simulator here. A row states how far the two
+-- may differ; if a published value includes more than is planned (evaluation, other batches, lost
+-- time), the row says so and checks the range that the reference gives.
 -- Ref: reference plan 5, 7 and 8.
 -- @module moonreel.plan.published
 local closed = require "moonreel.plan.closed"

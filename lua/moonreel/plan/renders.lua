@@ -1,5 +1,5 @@
---- What a run renders while it trains (sampling.every): seconds of one rendering, in parallel with
--- the run those of a processor.
+--- Cost of renderings during a run (sampling.every): seconds of one rendering; processor seconds if
+-- it runs in parallel with training.
 -- @module moonreel.plan.renders
 local base = require "moonreel.core.base"
 local cost = require "moonreel.sample.cost"

@@ -1,4 +1,5 @@
---- The events of a data-parallel step: which collective runs when, in parallel with what.
+--- The events of a data-parallel step: when each collective runs, and which computation it
+-- overlaps.
 -- Ref: reference parallelism 2, 3 and 9.
 -- @module moonreel.plan.schedule
 local collective = require "moonreel.plan.collective"

@@ -1,5 +1,5 @@
---- What one rank of a mesh keeps and sends of a run's state: a table of parameters that is cut for
--- these ranks as a run cuts it, and the graphs of a run over it. Nothing is run.
+--- State that one rank of a mesh keeps and sends: a parameter table cut for these ranks as in a
+-- run, and the graphs of a run over it. Nothing is run.
 -- Ref: reference parallelism 1.
 -- @module moonreel.plan.shares
 local E = require "moonreel.core.exec"

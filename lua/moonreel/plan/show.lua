@@ -1,4 +1,4 @@
---- A plan as people read it: tables, bars and sentences.
+--- Prints a plan: tables, bars and sentences.
 -- @module moonreel.plan.show
 local copies = require "moonreel.plan.copies"
 local figures = require "moonreel.plan.figures"

@@ -1,5 +1,5 @@
---- Tables that fit, solved rather than tried: the largest batch of each bucket, batches of equal
--- seconds, ways to need less.
+--- Computes tables that fit, without trials: the largest batch of each bucket, batches of equal
+-- seconds, ways to save memory.
 -- @module moonreel.plan.solve
 local largest_below = require "moonreel.trainer.largest"
 local plan = require "moonreel.plan"

@@ -1,4 +1,4 @@
---- The autoencoder of pictures of Flux. Ref: opensora-2.0.md 15.
+--- Fields of Flux's autoencoder of pictures. Ref: opensora-2.0.md 15.
 local function row(name, kind, more)
   more[1], more[2], more.reader, more.resume = name, kind, "model", "refuse"
   return more

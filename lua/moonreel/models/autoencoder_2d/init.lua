@@ -1,5 +1,5 @@
---- Autoencoder of pictures of Flux: every frame of a clip by itself to a latent of its own, drawn
--- from a normal. Ref: black-forest-labs/flux, ae; opensora-2.0.md 15.
+--- Flux's autoencoder of pictures: encodes every frame of a clip separately to a latent, drawn from
+-- a normal. Ref: black-forest-labs/flux, ae; opensora-2.0.md 15.
 -- @module moonreel.models.autoencoder_2d
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"

@@ -1,5 +1,5 @@
---- The text half of CLIP as layers: places learnt one by one, norms in front, attention to earlier
--- places, and the state of the end of text behind the last norm. Names of parameters are those of
+--- The text half of CLIP as layers: learned position embeddings, pre-norms, attention to earlier
+-- positions, and the state of the end of text after the last norm. Names of parameters are those of
 -- released files. Ref: Radford et al. 2021, arXiv:2103.00020; opensora-2.0.md 14.
 -- @module moonreel.models.clip.network
 local nn = require "moonreel.nn"

@@ -1,6 +1,5 @@
---- Files of CLIP's text half: newer ones leave out what stands before its names. What whole models
--- have for pictures is of no use.
--- Ref: weights.md.
+--- Files of CLIP's text half: newer ones omit the prefix of its names. The picture half of whole
+-- models is ignored. Ref: weights.md.
 local FINAL = "text_model.final_layer_norm.weight"
 local BARE = "embeddings.token_embedding.weight"
 

@@ -1,5 +1,6 @@
---- The deep compression autoencoder of Open-Sora 2.0. It stands under vae, and under model where it
--- is trained. Ref: opensora-2.0.md 12.
+--- The deep compression autoencoder of Open-Sora 2.0. Its record is vae, or model while it is
+-- trained.
+-- Ref: opensora-2.0.md 12.
 local function row(name, kind, more)
   more[1], more[2], more.reader = name, kind, "model"
   more.resume = not more.affects and "refuse" or nil

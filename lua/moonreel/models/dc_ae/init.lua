@@ -1,7 +1,7 @@
---- Deep compression autoencoder for clips: 32 x 32 pixels of four frames to one cell of 128
--- channels, without a draw. One frame stays one. Every cell knows of the whole clip by the sums of
--- linear attention: a long clip goes in pieces, in one sweep for each of the sums, with the same
--- results. Ref: Chen et al. 2024, arXiv:2410.10733; opensora-2.0.md 12.
+--- Deep compression autoencoder for clips: 32 x 32 pixels of four frames become one cell of 128
+-- channels, without a random draw. One frame stays one. The sums of linear attention connect every
+-- cell with the whole clip: a long clip is processed in pieces, in one sweep for each of the sums,
+-- with the same results. Ref: Chen et al. 2024, arXiv:2410.10733; opensora-2.0.md 12.
 -- @module moonreel.models.dc_ae
 local G = require "moonreel.core.graph"
 local base = require "moonreel.core.base"

@@ -1,5 +1,5 @@
 --- Hunyuan video autoencoder: a clip of 4 n + 1 frames to n + 1 latent frames, drawn from a normal.
--- A latent frame knows of earlier frames through convolutions and attention, and of all frames
+-- A latent frame depends on earlier frames through convolutions and attention, and on all frames
 -- through the norms. Ref: Kong et al. 2024, arXiv:2412.03603; opensora-2.0.md 11.
 -- @module moonreel.models.hunyuan_vae
 local base = require "moonreel.core.base"

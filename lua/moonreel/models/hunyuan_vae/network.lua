@@ -1,8 +1,7 @@
---- Layers of the Hunyuan video autoencoder: convolutions that see earlier frames alone and repeat
--- what lies at the border, norms over a whole clip, one attention in the middle whose frames see
--- those before them. Channels last, [B, T, H, W, C]. Layers take and give clips in pieces
--- (nn/spans.lua), whose results are those of the whole. Ref: Kong et al. 2024, arXiv:2412.03603;
--- opensora-2.0.md 11.2.
+--- Layers of the Hunyuan video autoencoder: causal convolutions that repeat the border, norms over
+-- a whole clip, one attention in the middle in which frames see only earlier frames. Channels last,
+-- [B, T, H, W, C]. Layers process clips in pieces (nn/spans.lua), with the results of the whole.
+-- Ref: Kong et al. 2024, arXiv:2412.03603; opensora-2.0.md 11.2.
 -- @module moonreel.models.hunyuan_vae.network
 local G = require "moonreel.core.graph"
 local nn = require "moonreel.nn"

@@ -1,5 +1,5 @@
---- Blocks of MMDiT: a stream of text and one of the picture with one attention over both, and both
--- in one stream whose attention and MLP stand side by side. Streams are [B, 1, N, D].
+--- Blocks of MMDiT: a text stream and a picture stream with one attention over both, and single
+-- stream blocks whose attention and MLP are parallel. Streams are [B, 1, N, D].
 -- @module moonreel.models.mmdit.blocks
 local G = require "moonreel.core.graph"
 local nn = require "moonreel.nn"

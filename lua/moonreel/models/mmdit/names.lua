@@ -1,6 +1,6 @@
---- Names of diffusers' FluxTransformer2DModel along with those of Flux, which parameters have. What
--- has no parameter of its own gets a name here: values and hidden layer of a single block, which
--- stand apart there, and the last modulation, whose halves have changed places. Ref: weights.md.
+--- Maps names of diffusers' FluxTransformer2DModel to those of Flux, which parameters have. Tensors
+-- without a parameter of their own get a name here: values and hidden layer of a single block,
+-- which are separate there, and the last modulation, whose halves are swapped. Ref: weights.md.
 -- @module moonreel.models.mmdit.names
 local names = { v = "v_proj", mlp = "mlp_proj", swapped = "final_layer.scale_shift" }
 

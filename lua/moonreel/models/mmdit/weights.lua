@@ -1,8 +1,8 @@
 --- Files of MMDiT: names of Flux and of Open-Sora 2.0, or of diffusers; queries, keys and values as
--- one product or as several; the rotation on neighbours or on halves of a head. A checkpoint of
--- ours tells its rotation, names of others do not: files of Flux, whose products are fused, and
--- those of diffusers turn neighbours, those of Open-Sora 2.0 halves. Ref: opensora-2.0.md 1.6,
--- weights.md.
+-- one product or as several; the rotation of neighbours or of halves of a head. A checkpoint of
+-- ours records its rotation, the names of others do not: files of Flux, whose products are fused,
+-- and those of diffusers rotate neighbours, those of Open-Sora 2.0 halves. Ref: opensora-2.0.md
+-- 1.6, weights.md.
 -- @module moonreel.models.mmdit.weights
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"

@@ -1,5 +1,5 @@
---- Fields of the Open-Sora 1.2 video autoencoder, which stands under vae, and under model where it
--- is trained. Ref: opensora-1.2.md 5.
+--- Fields of the Open-Sora 1.2 video autoencoder. Its record is vae, or model while it is trained.
+-- Ref: opensora-1.2.md 5.
 local kl = require "moonreel.models.autoencoder_2d.kl"
 local temporal = require "moonreel.models.opensora_vae.temporal"
 

@@ -1,6 +1,6 @@
---- Video autoencoder of Open-Sora 1.2: every picture to a latent (kl.lua), then four latents of
--- pictures to one (temporal.lua), in pieces of 17 frames that know nothing of each other. Ref:
--- hpcaitech/Open-Sora v1.2 (bde3c420), OpenSoraVAE_V1_2; opensora-1.2.md 5.
+--- Video autoencoder of Open-Sora 1.2: each picture becomes a latent (kl.lua), then four latents of
+-- pictures become one (temporal.lua), in independent pieces of 17 frames. Ref: hpcaitech/Open-Sora
+-- v1.2 (bde3c420), OpenSoraVAE_V1_2; opensora-1.2.md 5.
 -- @module moonreel.models.opensora_vae
 local latents = require "moonreel.models.latents"
 local T = require "moonreel.core.tensor"

@@ -1,5 +1,5 @@
---- Weights of the autoencoder under other names: its half for pictures alone, and the names that
--- older files give to the attention. Ref: weights.md.
+--- Weights of the autoencoder under other names: its half for pictures alone, and the attention
+-- names of older files. Ref: weights.md.
 -- @module moonreel.models.opensora_vae.weights
 local T = require "moonreel.core.tensor"
 

@@ -1,6 +1,6 @@
---- Text encoder "t5": what is known of it without its weights, its parts, what runs for captions.
--- It declares no parameters in the run's table; moonreel.embed computes its features, which are an
--- input of the step. Ref: opensora-1.2.md 6.
+--- Text encoder "t5": its facts without weights, its parts, and its calls for captions. It declares
+-- no parameters in the run's table; moonreel.embed computes its features, which are an input of the
+-- step. Ref: opensora-1.2.md 6.
 -- @module moonreel.models.t5
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"

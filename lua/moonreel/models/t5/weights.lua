@@ -1,5 +1,5 @@
---- Files of T5 encoders: their words stand under one of two names, and what decoders have is of no
--- use. Ref: weights.md.
+--- Files of T5 encoders: their word table has one of two names; tensors of decoders are ignored.
+-- Ref: weights.md.
 return {
   kinds = {
     { name = "T5 v1.1 encoder",

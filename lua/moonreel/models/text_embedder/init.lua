@@ -1,6 +1,6 @@
---- Text encoder "text_embedder" of Open-Sora 2.0: a T5 whose padding takes part, or a CLIP. Which
--- one config.json says; where it is not there, the name, as the reference does: one that has
--- "openai" in it is a CLIP. Captions are taken as they are. Ref: opensora-2.0.md 14.
+--- Text encoder "text_embedder" of Open-Sora 2.0: a T5 whose padding takes part, or a CLIP.
+-- config.json decides which one; without it the name decides, as in the reference: "openai" means
+-- CLIP. Captions are not changed. Ref: opensora-2.0.md 14.
 -- @module moonreel.models.text_embedder
 local base = require "moonreel.core.base"
 local clip = require "moonreel.models.clip"
