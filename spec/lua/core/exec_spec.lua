@@ -150,6 +150,9 @@ describe("exec programs", function()
     local y = ops.linear(ops.linear(x, w), w) + ops.linear(x:slice(0, 0, 4), w)
     g:output("y", y)
     g:output("z", ops.linear(x:slice(0, 0, 2), w))
+    -- of the same cost, in other dimensions
+    g:output("s", ops.silu(x:reshape { 4, 2, 4 }))
+    g:output("t", ops.silu(x:reshape { 4, 4, 2 }))
     g:output("v", ops.linear(g:input("a", "bf16", { 4, 8 }), g:input("b", "bf16", { 8, 8 })))
     g:finish()
     local prog, of = E.new(E.device()):compile(g), {}
