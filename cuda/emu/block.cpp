@@ -17,7 +17,8 @@ const char *kernel_name;
 size_t shared_bytes;
 uint32_t launch_number, block_number;
 
-static const size_t STACK_BYTES = 256 << 10;
+// not by a power of two: the tops of stacks, where threads work, would share few lines of the cache
+static const size_t STACK_BYTES = (256 << 10) + 17 * 64;
 // a thread may look in vain at a barrier this often while no other thread moves
 static const int PATIENCE = 1000;
 

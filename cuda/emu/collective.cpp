@@ -14,16 +14,17 @@ struct Barrier {
 };
 
 struct Meet {
+    unsigned mask; // of the lanes that meet, for a warp
     unsigned arrived = 0;
     const char *what = NULL;
     void *args[WARP_GROUP] = {};
-    std::vector<Fiber *> who;
+    Fiber *who[WARP_GROUP];
 };
 
 // by seat
 static std::map<int, Barrier> barriers[SEATS];
-static std::map<std::pair<unsigned, unsigned>, Meet> warp_meets[SEATS]; // by warp and mask
-static std::map<unsigned, Meet> group_meets[SEATS];
+static std::deque<Meet> warp_meets[SEATS][MAX_THREADS / 32]; // of a warp: one of each mask
+static Meet group_meets[SEATS][MAX_THREADS / WARP_GROUP];
 
 // registers of a block: of a thread of each warp group, and those that a group gave back
 struct Registers {
@@ -47,8 +48,12 @@ void collectives_begin()
 {
     registers_begin();
     barriers[seat].clear();
-    warp_meets[seat].clear();
-    group_meets[seat].clear();
+    // a block that was stuck may have left lanes there
+    for (auto &meets : warp_meets[seat])
+        for (Meet &meet : meets)
+            meet.arrived = 0;
+    for (Meet &meet : group_meets[seat])
+        meet.arrived = 0;
 }
 
 void collectives_end()
@@ -84,12 +89,13 @@ static void come_to(int id, int threads, bool wait)
             wait_in(names[id != 0], State::waiting);
         return;
     }
-    Barrier full;
-    std::swap(full, b);
-    for (Fiber *x : full.waiting) {
-        x->known = full.clock;
+    for (Fiber *x : b.waiting) {
+        x->known = b.clock;
         x->state = State::ready;
     }
+    b.waiting.clear();
+    b.arrived = 0;
+    b.clock = b.merged = NULL;
 }
 
 void barrier_sync(int id, int threads)
@@ -110,40 +116,51 @@ void sync_threads()
 // ---- meetings ----
 
 // all of them know what any of them knew
-static void order_all(const std::vector<Fiber *> &who)
+static void order_all(Fiber *const *who, unsigned n)
 {
     auto clock = std::make_shared<Clock>(*who[0]->known);
     ClockRef merged = who[0]->known;
-    for (Fiber *f : who)
-        release_to(*clock, f, &merged);
-    for (Fiber *f : who)
-        f->known = clock;
+    for (unsigned i = 0; i < n; i++)
+        release_to(*clock, who[i], &merged);
+    for (unsigned i = 0; i < n; i++)
+        who[i]->known = clock;
 }
 
 static void come(Meet &m, unsigned full, unsigned slot, const char *what, void *arg, Meeting *act,
                  bool order)
 {
     static int nothing;
-    if (m.arrived && strcmp(m.what, what))
+    if (m.arrived && m.what != what && strcmp(m.what, what))
         report(
             "diverged: this thread is in %s, thread %u of the same warp or group in %s; expected "
             "all in one",
             what, m.who[0]->linear, m.what);
     m.what = what;
     m.args[slot] = arg ? arg : &nothing;
-    m.who.push_back(self());
-    if (++m.arrived < full) {
+    m.who[m.arrived++] = self();
+    if (m.arrived < full) {
         wait_in(what, State::waiting);
         return;
     }
-    Meet now;
-    std::swap(now, m);
     if (act)
-        act(now.args);
+        act(m.args);
     if (order)
-        order_all(now.who);
-    for (Fiber *f : now.who)
-        f->state = State::ready;
+        order_all(m.who, full);
+    for (unsigned i = 0; i < full; i++)
+        m.who[i]->state = State::ready;
+    m.arrived = 0;
+}
+
+// the slots of other lanes than those of the mask stay empty
+static Meet &meet_of_warp(unsigned warp, unsigned mask)
+{
+    auto &meets = warp_meets[seat][warp];
+    for (Meet &m : meets)
+        if (m.mask == mask)
+            return m;
+    meets.emplace_back();
+    meets.back().mask = mask;
+    return meets.back();
 }
 
 static void come_to_warp(unsigned mask, const char *what, void *arg, Meeting *act, bool order)
@@ -152,8 +169,8 @@ static void come_to_warp(unsigned mask, const char *what, void *arg, Meeting *ac
         report("%s: lane %u is not in its own mask %08x", what, current->lane, mask);
         return;
     }
-    come(warp_meets[seat][{current->warp, mask}], __builtin_popcount(mask), current->lane, what,
-         arg, act, order);
+    come(meet_of_warp(current->warp, mask), __builtin_popcount(mask), current->lane, what, arg, act,
+         order);
 }
 
 void meet_warp(unsigned mask, const char *what, void *arg, Meeting *act)

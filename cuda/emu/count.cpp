@@ -12,17 +12,16 @@ struct Lane {
 };
 struct Request {
     bool shared;
-    unsigned n = 0;
-    Lane lanes[32];
-    Request() {} // lanes from n on hold nothing
+    unsigned n;
+    Lane lanes[32]; // those from n on hold nothing
 };
 // A warp at a place of the kernel. Lanes come one after the other, each by its visits in order, so
 // that requests are complete in order, too.
 struct Row {
-    uint32_t visits[32] = {0};     // of each lane
-    uint32_t first = 0;            // visit that requests[0] belongs to
-    size_t closed = 0;             // requests that are counted
-    std::vector<Request> requests; // of visits first, first + 1, ...
+    uint32_t visits[32] = {0};       // of each lane
+    uint32_t first = 0;              // visit that requests[0] belongs to
+    size_t closed = 0;               // requests that are counted, and given back
+    std::vector<Request *> requests; // of visits first, first + 1, ...
 };
 struct Key {
     uintptr_t place;
@@ -44,6 +43,23 @@ struct Near {
 };
 static std::unordered_map<Key, Row, KeyHash> rows_of[SEATS];
 static Near near_of[SEATS][1024]; // rows found last, by their hash
+
+// lanes run far ahead of each other: a block may hold thousands, which the next one takes again
+static std::vector<Request *> spare;
+
+static Request *request_new(bool shared)
+{
+    Request *r;
+    if (spare.empty()) {
+        r = new Request;
+    } else {
+        r = spare.back();
+        spare.pop_back();
+    }
+    r->shared = shared;
+    r->n = 0;
+    return r;
+}
 
 static Row &row_of(const Key &key)
 {
@@ -95,7 +111,7 @@ template <typename Less> static void sort(Request &r, Less less)
         std::sort(r.lanes, r.lanes + r.n, less);
 }
 
-static void close(Request &r)
+static void count_request(Request &r)
 {
     if (r.shared) {
         sort(r, [](const Lane &a, const Lane &b) { return a.number < b.number; });
@@ -112,8 +128,19 @@ static void close(Request &r)
     counts.ideal_sectors += (pieces<1>(r) + 31) / 32;
 }
 
+static void close(Request *r)
+{
+    count_request(*r);
+    spare.push_back(r);
+}
+
 void count_begin()
 {
+    // a block that was stuck may have left some
+    for (auto &entry : rows_of[seat]) {
+        auto &requests = entry.second.requests;
+        spare.insert(spare.end(), requests.begin() + entry.second.closed, requests.end());
+    }
     rows_of[seat].clear();
     memset(near_of[seat], 0, sizeof near_of[seat]);
 }
@@ -124,11 +151,10 @@ void count(const Access &a, bool shared)
     Row &row = row_of({a.place * 2 + a.write, f->warp});
     size_t i = row.visits[f->lane]++ - row.first;
     if (i == row.requests.size())
-        row.requests.emplace_back();
-    Request &r = row.requests[i];
-    r.shared = shared;
-    r.lanes[r.n++] = {a.at, (uint32_t)a.bytes, f->lane};
-    if (r.n < 32)
+        row.requests.push_back(request_new(shared));
+    Request *r = row.requests[i];
+    r->lanes[r->n++] = {a.at, (uint32_t)a.bytes, f->lane};
+    if (r->n < 32)
         return;
     close(r);
     if (++row.closed == row.requests.size()) {
@@ -144,6 +170,7 @@ void count_end()
     for (auto &entry : rows_of[seat]) {
         Row &row = entry.second;
         std::for_each(row.requests.begin() + row.closed, row.requests.end(), close);
+        row.closed = row.requests.size();
     }
 }
 

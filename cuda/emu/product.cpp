@@ -81,16 +81,14 @@ static void multiply_together(void **args)
                 b[q * 8 + col + e][row] = half_of(p->b[q], e);
             }
     }
-    for (int lane = 0; lane < 32; lane++) {
-        Product *p = (Product *)args[lane];
-        for (int i = 0; i < 4; i++) {
-            int row = lane / 4 + i / 2 * 8, col = lane % 4 * 2 + i % 2;
-            float sum = 0;
-            for (int j = 0; j < k; j++)
-                sum += a[row][j] * b[j][col];
-            p->d[i] += sum;
-        }
-    }
+    float sum[16][8] = {};
+    for (int row = 0; row < 16; row++)
+        for (int j = 0; j < k; j++)
+            for (int col = 0; col < 8; col++)
+                sum[row][col] += a[row][j] * b[j][col];
+    for (int lane = 0; lane < 32; lane++)
+        for (int i = 0; i < 4; i++)
+            ((Product *)args[lane])->d[i] += sum[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2];
     counts.product_flop += 2ull * 16 * 8 * k;
 }
 
@@ -177,12 +175,12 @@ static void watch_operands(const GroupProduct &p)
     current = keep;
 }
 
-static void gather(const GroupProducts &all, float (*a)[16], float (*b)[16])
+static void gather(const GroupProducts &all, float (*a)[16], float (*b)[256])
 {
     const GroupProduct &p = all[0];
     for (int n = 0; n < p.n; n++)
         for (int k = 0; k < 16; k++)
-            b[n][k] = operand(p.b_desc, n, k, p.b_transposed);
+            b[k][n] = operand(p.b_desc, n, k, p.b_transposed);
     for (int m = 0; m < 64 && !p.a_in_registers; m++)
         for (int k = 0; k < 16; k++)
             a[m][k] = operand(p.a_desc, m, k, p.a_transposed);
@@ -196,18 +194,20 @@ static void gather(const GroupProducts &all, float (*a)[16], float (*b)[16])
 
 static void run(GroupProducts &all)
 {
-    static float a[64][16], b[256][16];
+    static float a[64][16], b[16][256], sum[64][256];
     watch_operands(all[0]);
     gather(all, a, b);
+    memset(sum, 0, sizeof sum);
+    for (int row = 0; row < 64; row++)
+        for (int k = 0; k < 16; k++)
+            for (int col = 0; col < all[0].n; col++)
+                sum[row][col] += a[row][k] * b[k][col];
     for (int t = 0; t < WARP_GROUP; t++) {
         GroupProduct &p = all[t];
         for (int i = 0; i < p.n / 2; i++) {
             int row = t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8, col = i / 4 * 8 + t % 4 * 2 + i % 2;
-            float sum = 0;
-            for (int k = 0; k < 16; k++)
-                sum += a[row][k] * b[col][k];
             float old = p.before.empty() ? p.d[i] : p.before[i];
-            p.d[i] = (p.accumulate ? old : 0) + sum;
+            p.d[i] = (p.accumulate ? old : 0) + sum[row][col];
         }
     }
     counts.product_flop += 2ull * 64 * all[0].n * 16;
