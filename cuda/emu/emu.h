@@ -74,8 +74,7 @@ extern Options options;
  * Wavefronts are the passes that the 32 banks of shared memory need. */
 struct Counts {
     uint64_t launches, switches, product_flop;
-    uint64_t global_read, global_written;     // bytes asked for by threads
-    uint64_t distinct_read, distinct_written; // bytes of global memory touched, each once a launch
+    uint64_t global_read, global_written; // bytes asked for by threads
     uint64_t shared_read, shared_written;
     uint64_t requests, sectors, ideal_sectors;
     uint64_t wavefronts, ideal_wavefronts;

@@ -41,7 +41,6 @@ static std::vector<SharedCell> cells_of[SEATS];
 static std::vector<Clock> crowds_of[SEATS]; // the first is no crowd
 static unsigned char *arena, *bytes_of;
 static GlobalCell *global_cells;
-static uint32_t *counted_read, *counted_write; // by byte: the last launch that touched it
 
 // NULL where the system does not promise as many addresses
 static void *reserve(size_t bytes)
@@ -59,11 +58,9 @@ static bool reserve_tables(size_t bytes)
 {
     arena = (unsigned char *)reserve(bytes);
     bytes_of = (unsigned char *)reserve(bytes);
-    counted_read = (uint32_t *)reserve(bytes * sizeof *counted_read);
-    counted_write = (uint32_t *)reserve(bytes * sizeof *counted_write);
     global_cells = (GlobalCell *)reserve(bytes / 2 * sizeof *global_cells);
     all_bytes = bytes;
-    return arena && bytes_of && counted_read && counted_write && global_cells;
+    return arena && bytes_of && global_cells;
 }
 
 static void map_once()
@@ -354,39 +351,12 @@ static bool may_visit(size_t from, const Access &a)
     return true;
 }
 
-// Mark bytes as touched by this launch; how many were not yet. Inlined, so that n is known.
-static inline __attribute__((always_inline)) unsigned mark(uint32_t *launch, size_t n)
-{
-    unsigned news = 0;
-    for (size_t i = 0; i < n; i++) {
-        news += launch[i] != launch_number;
-        launch[i] = launch_number;
-    }
-    return news;
-}
-
-// count the bytes that this launch touches for the first time
-static void count_distinct(size_t from, const Access &a)
-{
-    uint32_t *launch = (a.write ? counted_write : counted_read) + from;
-    uint64_t &distinct = a.write ? counts.distinct_written : counts.distinct_read;
-    switch (a.bytes) {
-    case 2: distinct += mark(launch, 2); break;
-    case 4: distinct += mark(launch, 4); break;
-    case 8: distinct += mark(launch, 8); break;
-    case 16: distinct += mark(launch, 16); break;
-    default: distinct += mark(launch, a.bytes);
-    }
-}
-
 static bool visit_bytes(size_t from, const Access &a)
 {
     unsigned char *bytes = bytes_of + from;
     if (!all_are(bytes, a.bytes, WRITTEN) && !(a.write && all_are(bytes, a.bytes, ALLOCATED)) &&
         !may_visit(from, a))
         return false;
-    if (options.counting)
-        count_distinct(from, a);
     if (a.write)
         memset(bytes, WRITTEN, a.bytes);
     return true;

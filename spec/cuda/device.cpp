@@ -62,9 +62,8 @@ device_counts device_counted(void)
     if (!device_counts_work())
         return {};
     const emu::Counts &c = emu::counts;
-    return {c.global_read, c.global_written, c.distinct_read, c.distinct_written,
-            c.sectors,     c.ideal_sectors,  c.wavefronts,    c.ideal_wavefronts,
-            c.launches,    c.product_flop};
+    return {c.global_read, c.global_written,   c.sectors,  c.ideal_sectors,
+            c.wavefronts,  c.ideal_wavefronts, c.launches, c.product_flop};
 }
 
 const char *device_reports(void)

@@ -11,8 +11,7 @@ extern "C" {
 #endif
 
 typedef struct device_counts {
-    uint64_t read, written;                   // bytes asked for by threads
-    uint64_t distinct_read, distinct_written; // bytes touched, each once a launch
+    uint64_t read, written; // bytes asked for by threads
     uint64_t sectors, ideal_sectors, wavefronts, ideal_wavefronts, launches;
     uint64_t product_flop; // of tensor cores
 } device_counts;
