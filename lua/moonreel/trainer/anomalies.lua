@@ -1,5 +1,5 @@
---- What a run does about steps that went wrong: no finite loss and gradient, or a spike. All ranks
--- know the same of a step - its sums over ranks - so they decide alike without asking.
+--- How a run reacts to faulty steps: a loss or gradient that is not finite, or a spike. All ranks
+-- have the same sums of a step, so they decide alike without communication.
 -- @module moonreel.trainer.anomalies
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"

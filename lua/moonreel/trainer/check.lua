@@ -1,4 +1,4 @@
---- Refuses settings that no run could follow, before anything is opened.
+--- Refuses impossible settings before anything is opened.
 -- @module moonreel.trainer.check
 local base = require "moonreel.core.base"
 local pipeline = require "moonreel.models.pipeline"

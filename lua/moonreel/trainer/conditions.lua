@@ -1,7 +1,8 @@
---- Visual conditions of a batch: drawn for each sample, encoded from its own pixels, and put next
--- to the latents that a model learns from. A given frame is encoded apart from the clip, so that
--- nothing of later frames is in it; where a clip's own latent holds no more than the frame's, it is
--- taken from there. Ref: opensora-2.0.md 3.
+--- Visual conditions of a batch: drawn for each sample, encoded from its own pixels, and
+-- concatenated with the latents that a model learns from. A given frame is encoded separately from
+-- the clip, so that it contains nothing of later frames; if the clip's own latent has no
+-- more, that is used.
+-- Ref: opensora-2.0.md 3.
 -- @module moonreel.trainer.conditions
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"

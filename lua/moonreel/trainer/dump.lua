@@ -1,5 +1,5 @@
---- What a step saw, as files of tensors: for a program that follows the run step by step.
--- `trainer.run` calls what dump.steps returns as its `watch`.
+--- Writes the data of a step as files of tensors, for a program that reproduces the run step by
+-- step. `trainer.run` calls the function that dump.steps returns as its `watch`.
 -- @module moonreel.trainer.dump
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"

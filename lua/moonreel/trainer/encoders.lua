@@ -1,5 +1,5 @@
---- What encoders take that lie apart from the run: a video autoencoder and a text encoder with
--- programs and weights of their own, by those programs. Nothing is opened and nothing runs.
+--- Memory and time of separate encoders of a run: a video autoencoder and a text encoder with their
+-- own programs and weights, planned by those programs. Nothing is opened and nothing runs.
 -- @module moonreel.trainer.encoders
 local codec = require "moonreel.codec"
 local embed = require "moonreel.embed"

@@ -1,4 +1,4 @@
---- From a decoded batch to what a micro-step takes: times, caption drop, frame masks, text ids.
+--- From a decoded batch to the inputs of a micro-step: times, caption drop, frame masks, text ids.
 -- Every draw is a function of (seed, purpose, sample key, epoch): equal after any restart
 -- (reference dataplane 4.6).
 -- @module moonreel.trainer.feed

@@ -1,5 +1,5 @@
---- What the GPU of a run says of itself apart from its steps: power, clocks, free memory, why it is
--- slow; what is said where one is lost.
+--- State of a run's GPU for the journal: power, clocks, free memory, reasons for low clocks; and
+-- the error text for a lost GPU.
 -- @module moonreel.trainer.gpu
 local base = require "moonreel.core.base"
 local blame = require "moonreel.settings.blame"

@@ -1,5 +1,6 @@
---- The hosts of a run in its journal: the first rank of each starts a process that writes how the
--- host is (moonreel.cluster.recorder), the first rank of all takes it into the journal.
+--- Reports of a run's hosts in its journal: the first rank of each host starts a process that
+-- writes the host's state (moonreel.cluster.recorder), the first rank of all copies it into the
+-- journal.
 -- @module moonreel.trainer.hosts
 local base = require "moonreel.core.base"
 local comm_place = require "moonreel.comm.place"

@@ -1,7 +1,6 @@
---- What a launch trains: the settings of its recipe and of each stage, under the arguments of its
--- own command line and, below them, those of the run that it continues. These come from the
--- checkpoint that is really continued: the newest one that opens, until the run that was opened
--- says that it went back to an older one.
+--- The settings of a launch: its recipe and each stage, with the arguments of its own command line
+-- and, below them, those of the run that it continues. The latter come from the checkpoint that is
+-- really continued: the newest one that opens, unless the opened run had gone back to an older one.
 -- @module moonreel.trainer.launch
 local ckpt = require "moonreel.ckpt"
 local resume = require "moonreel.settings.resume"

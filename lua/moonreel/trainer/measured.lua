@@ -1,5 +1,5 @@
---- What the steps of each bucket took, compared with what was predicted before the first one:
--- seconds, and bytes of the process.
+--- Measured steps of each bucket, compared with the prediction before the first one: seconds, and
+-- bytes of the process.
 -- @module moonreel.trainer.measured
 local run = require "moonreel.run"
 

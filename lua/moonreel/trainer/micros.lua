@@ -1,4 +1,4 @@
---- The micro-batches of a step: drawn, sent, begun, and what ranks tell each other of them.
+--- The micro-batches of a step: drawn, sent, begun, and the communication of ranks about them.
 -- @module moonreel.trainer.micros
 local base = require "moonreel.core.base"
 local cadence = require "moonreel.trainer.cadence"

@@ -1,4 +1,4 @@
---- What a run starts from: nothing, weights alone, or a whole state.
+--- The start of a run: from nothing, from weights alone, or from a whole state.
 -- Each function is one named step of the trainer and takes the run `r`.
 -- @module moonreel.trainer.origin
 local ckpt = require "moonreel.ckpt"

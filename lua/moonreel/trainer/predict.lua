@@ -1,4 +1,4 @@
---- What each bucket of a run takes, said before its first step.
+--- Predicts memory and time of each bucket of a run before its first step.
 -- @module moonreel.trainer.predict
 local E = require "moonreel.core.exec"
 local T = require "moonreel.core.tensor"

@@ -1,4 +1,4 @@
---- Processors of the host: how many there are, and how many are wanted.
+--- Processors of the host: their number, and the number that running processes use.
 -- @module moonreel.trainer.processors
 local base = require "moonreel.core.base"
 

@@ -1,5 +1,5 @@
---- What a run says while it goes: a line that is rewritten on a terminal, plain lines elsewhere;
--- and all of it in a file of the run.
+--- Progress output of a run: a line that is rewritten on a terminal, plain lines elsewhere; and all
+-- of it in a file of the run.
 -- @module moonreel.trainer.progress
 local base = require "moonreel.core.base"
 local output = require "moonreel.text.output"

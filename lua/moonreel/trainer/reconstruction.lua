@@ -1,5 +1,5 @@
---- Training of a video autoencoder: from a decoded batch to the loss of what comes back, which is
--- the family's. Draws are keyed by sample, as those of moonreel.codec are.
+--- Training of a video autoencoder: from a decoded batch to the loss of the reconstruction, which
+-- the family defines. Draws are keyed by sample, as those of moonreel.codec are.
 -- @module moonreel.trainer.reconstruction
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"

@@ -1,4 +1,4 @@
---- What can be known of a stage before it begins.
+--- Checks a stage as far as possible before it begins.
 -- @module moonreel.trainer.rehearse
 local team = require "moonreel.comm.team"
 local base = require "moonreel.core.base"

@@ -1,6 +1,7 @@
---- What the renderings of a run take: predicted before the first step, held against what they
--- took, and no more than sampling.most_share of the time. On the run's device these are seconds.
--- In parallel with the run they are seconds of a processor: how soon it gets them is up to the run.
+--- The cost of renderings during a run: predicted before the first step, compared with
+-- measurements, and limited to sampling.most_share of the time. On the run's device these are
+-- seconds. In parallel with the run they are seconds of a processor; their wall time depends on the
+-- load.
 -- @module moonreel.trainer.rendering_cost
 local E = require "moonreel.core.exec"
 local base = require "moonreel.core.base"

@@ -1,7 +1,7 @@
---- What is made of a run's checkpoints while it trains: renderings (sampling.every) and evaluation
--- losses (eval.every). Checkpoints are put aside when they are committed; `moonreel watch RUN
--- --due` takes them in parallel with the run, or the run itself on its device between two steps. No
--- failure of that ends the run.
+--- Uses of a run's checkpoints while it trains: renderings (sampling.every) and evaluation losses
+-- (eval.every). Checkpoints are queued when they are committed; `moonreel watch RUN --due`
+-- processes them in parallel with the run, or the run itself on its device between two steps. A
+-- failure there does not end the run.
 -- @module moonreel.trainer.renderings
 local base = require "moonreel.core.base"
 local blame = require "moonreel.settings.blame"

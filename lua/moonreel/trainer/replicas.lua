@@ -1,5 +1,5 @@
---- What several ranks hold of the same, compared: a bit that memory or a link has turned over on
--- one of them would be trained on unseen. Ref: reference reliability, P9.
+--- Compares state that several ranks have in common: a flipped bit in memory or on a link of one
+-- rank would otherwise be trained on unnoticed. Ref: reference reliability, P9.
 -- @module moonreel.trainer.replicas
 local replicas = {}
 

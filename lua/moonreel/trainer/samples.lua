@@ -1,5 +1,5 @@
---- What a run trains on: the index, the loader where the run stands, the cache of what it does not
--- encode by itself, how many micro-batches make a step.
+--- The data of a run: the index, the loader at the run's position, the cache for values that the
+-- run does not encode itself, the number of micro-batches in a step.
 -- @module moonreel.trainer.samples
 local base = require "moonreel.core.base"
 local about = require "moonreel.cache.about"

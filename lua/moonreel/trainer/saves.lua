@@ -1,4 +1,5 @@
---- Checkpoints of a run: taken between two steps, written behind those that follow, gone back to.
+--- Checkpoints of a run: taken between two steps, written during later ones, and used for
+-- rollbacks.
 -- @module moonreel.trainer.saves
 local base = require "moonreel.core.base"
 local cadence = require "moonreel.trainer.cadence"

@@ -1,4 +1,4 @@
---- What each of the ranks that share a batch does of it.
+--- The part of a shared batch that each rank computes.
 -- @module moonreel.trainer.share
 local T = require "moonreel.core.tensor"
 local sequence = require "moonreel.nn.sequence"

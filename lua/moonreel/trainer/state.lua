@@ -1,4 +1,4 @@
---- Everything a checkpoint holds, out of and into an executor.
+--- Copies the contents of a checkpoint out of and into an executor.
 -- Weights carry the released name; what an optimizer keeps in addition to them the prefix of its
 -- region and that name (moonreel.optim.regions; reference reliability, section 3.1).
 -- @module moonreel.trainer.state

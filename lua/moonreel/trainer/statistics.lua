@@ -1,5 +1,5 @@
---- What an autoencoder without learned scales must know of the data: mean and deviation of its
--- latents' channels.
+--- Statistics for an autoencoder without learned scales: mean and deviation of its latents'
+-- channels.
 -- @module moonreel.trainer.statistics
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"

@@ -1,4 +1,4 @@
---- How long ranks wait in a step, for their data and for each other, and that of each host.
+--- Waiting time of ranks in a step, for their data and for each other, and that of each host.
 -- @module moonreel.trainer.waits
 local json = require "moonreel.core.json"
 

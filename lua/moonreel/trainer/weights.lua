@@ -1,6 +1,6 @@
---- The weights of a run under watch: every few steps, and after the last one of an epoch, the
--- journal gets what moonreel.optim.weights measures of each block, and an alarm where it is not as
--- in runs that train.
+--- Monitors the weights of a run: every few steps, and after the last one of an epoch, the journal
+-- gets the statistics of each block by moonreel.optim.weights, and an alarm if a value is outside
+-- the usual range.
 -- @module moonreel.trainer.weights
 local base = require "moonreel.core.base"
 local histograms = require "moonreel.optim.histograms"

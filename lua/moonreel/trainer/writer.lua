@@ -1,4 +1,4 @@
---- The checkpoint writer of a run, and whether the disk has room for what it writes.
+--- The checkpoint writer of a run, and the check that the disk has space for its files.
 -- @module moonreel.trainer.writer
 local E = require "moonreel.core.exec"
 local base = require "moonreel.core.base"

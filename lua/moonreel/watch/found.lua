@@ -1,4 +1,4 @@
---- The checkpoints of a run that a watch is about, in the order of their steps.
+--- The checkpoints of a run for a watcher, in the order of their steps.
 -- @module moonreel.watch.found
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"

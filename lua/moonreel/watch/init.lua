@@ -1,6 +1,6 @@
---- Renders the checkpoints of a run as they come, in a process of its own: each complete and
--- verified one once, in the order of their steps. Both sides may be killed at any moment: what is
--- there is whole, and the next watcher goes on.
+--- Renders the checkpoints of a run as they appear, in a separate process: each complete and
+-- verified one once, in the order of their steps. Both sides may be killed at any moment: existing
+-- results are complete, and the next watcher continues.
 -- @module moonreel.watch
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"

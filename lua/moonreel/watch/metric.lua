@@ -1,5 +1,5 @@
---- Numbers that a user's own function makes of a rendering: `watch.metric(function(frames, prompt)
--- ... end)` in a Lua file. datasets/demo/metric.lua is an example.
+--- Metrics by a user's own function of a rendering: `watch.metric(function(frames, prompt) ...
+-- end)` in a Lua file. datasets/demo/metric.lua is an example.
 -- @module moonreel.watch.metric
 local base = require "moonreel.core.base"
 

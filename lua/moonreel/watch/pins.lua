@@ -1,6 +1,6 @@
---- Checkpoints that stay until they are rendered, also when the run removes them: their files get
--- a second name below samples/.watch/SET/. Where the file system has no such names a pin says its
--- step alone, and the checkpoint is rendered if it is still there.
+--- Keeps checkpoints until they are rendered, also if the run removes them: their files get hard
+-- links in samples/.watch/SET/. On a file system without hard links a pin only records the step,
+-- and the checkpoint is rendered if it still exists.
 -- @module moonreel.watch.pins
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"

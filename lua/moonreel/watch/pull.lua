@@ -1,6 +1,6 @@
---- Brings the checkpoints of a run on another host, without the state of its optimizer, through the
--- remote shell of commands about hosts. What is there is whole: the writer of checkpoints commits
--- shards, then the manifest, by one rename.
+--- Copies the checkpoints of a run on another host, without the state of its optimizer, through the
+-- remote shell. Copied checkpoints are complete: the checkpoint writer commits shards, then the
+-- manifest, by one rename.
 -- @module moonreel.watch.pull
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"

@@ -1,4 +1,4 @@
---- A set of a checkpoint becomes files and numbers.
+--- Renders a set of a checkpoint to files and metrics.
 -- @module moonreel.watch.render
 local base = require "moonreel.core.base"
 local metric = require "moonreel.watch.metric"

@@ -1,5 +1,5 @@
---- What a watcher tells a run: lines for its journal, which has one writer. They wait in files
--- below samples/.watch/ until that writer takes them: the run while it trains, the watcher later.
+--- Messages of a watcher to a run: lines for its journal, which has one writer. They wait in files
+-- in samples/.watch/ until that writer takes them: the run while it trains, the watcher later.
 -- @module moonreel.watch.report
 local base = require "moonreel.core.base"
 local glance = require "moonreel.runs.glance"

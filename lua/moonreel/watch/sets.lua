@@ -1,5 +1,5 @@
---- Sets: what is made of each checkpoint. A set of renderings has one size; the set "loss" is the
--- evaluation loss.
+--- Sets: the results to make of each checkpoint. A set of renderings has one size; the set "loss"
+-- is the evaluation loss.
 -- @module moonreel.watch.sets
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"

@@ -1,6 +1,6 @@
---- Where the renderings of a run lie: RUN/samples/stepN/SET/, which is there whole or not at all.
--- A checkpoint that takes the place of another one of its step, after a rollback, gets SET.2 and so
--- on; nothing is replaced.
+--- The folder of a run's renderings: RUN/samples/stepN/SET/, which exists completely or not at all.
+-- A checkpoint that replaces another one of its step, after a rollback, gets SET.2 and so on;
+-- nothing is replaced.
 -- @module moonreel.watch.shelf
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"
