@@ -6,6 +6,7 @@ local base = require "moonreel.core.base"
 local demo_data = dofile "spec/support/demo_data.lua"
 local fails = require "spec.support.fails"
 local process = require "moonreel.core.process"
+local program = require "spec.support.program"
 local ranks = require "moonreel.optim.ranks"
 local run = require "moonreel.run"
 local settings = require "moonreel.settings"
@@ -42,10 +43,7 @@ local function train(size, name, steps, ...)
   end
   table.move({ "name=" .. name, "steps=" .. steps, "outputs=" .. out, "dataset.data_path="
     .. demo_data.path(), ... }, 1, 4 + select("#", ...), #list + 1, list)
-  local done = process.run({ "/bin/sh", "-c", 'exec "$0" "$@" 2>&1', table.unpack(list) }, "",
-    { deadline_s = 600, output_bytes = 1 << 20 })
-  assert.equal(0, done.exit, done.output)
-  return done.output
+  return program.output(list)
 end
 
 -- losses of its steps, and what its starts say of buckets

@@ -8,6 +8,7 @@ local fails = require "spec.support.fails"
 local mesh = require "moonreel.plan.mesh"
 local plan = require "moonreel.plan"
 local process = require "moonreel.core.process"
+local program = require "spec.support.program"
 local recompute = require "moonreel.trainer.recompute"
 local run = require "moonreel.run"
 local settings = require "moonreel.settings"
@@ -178,10 +179,7 @@ describe("a run with grad_ckpt_settings = auto", function()
         .. demo_data.path() .. "\tbucket_config={['32px']={[1]={1.0,8},[6]={1.0,8}}}\t"
         .. table.concat(words, "\t", 2)
     end
-    local done = process.run({ "/bin/sh", "-c", 'exec "$0" "$@" 2>&1', table.unpack(list) }, "",
-      { deadline_s = 600, output_bytes = 1 << 20 })
-    assert.equal(0, done.exit, done.output)
-    return done.output
+    return program.output(list)
   end
 
   -- losses of its steps; the choices of its first buckets; the record of its newest checkpoint

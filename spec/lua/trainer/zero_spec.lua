@@ -4,6 +4,7 @@
 -- Covers: lua/moonreel/trainer/loop.lua lua/moonreel/trainer/programs.lua core/graph/shards.c
 local demo_data = dofile "spec/support/demo_data.lua"
 local process = require "moonreel.core.process"
+local program = require "spec.support.program"
 local run = require "moonreel.run"
 
 local STEPS = math.tointeger(os.getenv("MOONREEL_STEPS")) or 3
@@ -59,10 +60,7 @@ local function train(size, node, runs)
     list[#list + 1] = table.concat(SMALL, "\t") .. "\tdataset.data_path=" .. demo_data.path()
       .. "\tname=" .. name .. "\tsteps=" .. STEPS .. "\t" .. table.concat(words, "\t")
   end
-  local done = process.run({ "/bin/sh", "-c", 'exec "$0" "$@" 2>&1', table.unpack(list) }, "",
-    { deadline_s = 600, output_bytes = 1 << 20 })
-  assert.equal(0, done.exit, done.output)
-  return done.output
+  return program.output(list)
 end
 
 -- the steps of a run: losses and norms
