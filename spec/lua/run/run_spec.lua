@@ -21,6 +21,20 @@ describe("run", function()
     assert.equal("MR_E_USAGE", err.code)
   end)
 
+  it("knows where it was started first, by the first entry of its journal", function()
+    local dir = run.create(outputs, "demo")
+    assert.is_nil(run.began_in(dir))
+    for directory, known in pairs { ["/home/a"] = "/home/a", [7] = false } do
+      base.replace_file(dir .. "/journal.jsonl", "")
+      do
+        local journal <close> = run.journal(dir)
+        journal:append { kind = "begin", directory = directory }
+        journal:append { kind = "begin", directory = "/home/b" }
+      end
+      assert.equal(known or nil, run.began_in(dir))
+    end
+  end)
+
   it("holds stages, in the order of the recipe", function()
     local outer = run.create(outputs, "row", true)
     -- killed right here, it is a run without stages
