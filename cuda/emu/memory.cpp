@@ -28,7 +28,7 @@ struct SharedCell {
 
 // Who came by two bytes of global memory last, in which launch and block.
 struct Visit {
-    uint32_t launch, block, when;
+    uint32_t in_launch, block, when;
     uint16_t thread;
 };
 struct GlobalCell {
@@ -391,7 +391,7 @@ static void report_clash(const Visit &v, const char *before, const Access &a)
 // Does the access clash with an earlier one of this launch?
 static inline bool clashes(const Visit &v, const char *before, const Access &a, const Fiber *f)
 {
-    if (v.launch != launch_number || visit_ordered(v, f))
+    if (v.in_launch != launch_number || visit_ordered(v, f))
         return false;
     report_clash(v, before, a);
     return true;
@@ -411,8 +411,8 @@ static void watch_global(const Access &a, const Fiber *f)
         GlobalCell &c = global_cells[cell];
         if (clashes(c.write, "written", a, f) || (a.write && clashes(c.read, "read", a, f)))
             return;
-        bool others = !a.write && c.read.launch == launch_number && c.read.block != block_number &&
-                      !visit_ordered(c.read, f);
+        bool others = !a.write && c.read.in_launch == launch_number &&
+                      c.read.block != block_number && !visit_ordered(c.read, f);
         Visit now = {launch_number, others ? MANY : block_number, f->now, (uint16_t)f->linear};
         (a.write ? c.write : c.read) = now;
     }

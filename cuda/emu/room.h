@@ -77,7 +77,18 @@ static inline uint32_t heard_of(const Fiber *f, uint32_t block, unsigned who)
     return at == f->known->others->end() ? 0 : at->second[who];
 }
 
-// block.cpp: give the processor back until somebody sets the fiber ready
+/* fiber.cpp, for block.cpp: what is launched; a draw of the seed below a number; turns passed in
+ * the launch; the running block lets others run. */
+extern const Action *body;
+extern unsigned dice;
+extern uint64_t turns_passed;
+extern bool leaving;
+unsigned roll(unsigned below);
+void make_fibers(unsigned n);
+// run a fiber until it gives the processor back
+void resume(Fiber *f);
+
+// fiber.cpp: give the processor back until somebody sets the fiber ready
 void wait_in(const char *where, State state);
 // other blocks may run here, as the seed draws
 void let_others();
