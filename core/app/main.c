@@ -1,4 +1,4 @@
-/* app: start Lua, hand over to moonreel.cli. Licence: Apache-2.0 */
+/* app: starts Lua and calls moonreel.cli. Licence: Apache-2.0 */
 #include "app/room.h"
 #include "base/process.h"
 #include "moonreel/bind.h"

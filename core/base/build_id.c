@@ -1,4 +1,4 @@
-/* base: which build of the program runs. Licence: Apache-2.0 */
+/* base: the identifier of the running build. Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/build_id.h"
 

@@ -1,4 +1,4 @@
-/* base, for rooms: which build of the program runs. Licence: Apache-2.0 */
+/* base, for rooms: the identifier of the running build. Licence: Apache-2.0 */
 #ifndef MR_BASE_BUILD_ID_H
 #define MR_BASE_BUILD_ID_H
 

@@ -1,4 +1,4 @@
-/* base, for rooms: what a failed call on a file is reported as. Licence: Apache-2.0 */
+/* base, for rooms: how failed file calls are reported. Licence: Apache-2.0 */
 #ifndef MR_BASE_FILE_H
 #define MR_BASE_FILE_H
 

@@ -1,4 +1,4 @@
-/* base: the flag by which a person at the prompt stops what runs. Licence: Apache-2.0 */
+/* base: the flag that Ctrl-C at the prompt sets to stop the running call. Licence: Apache-2.0 */
 #include "moonreel/base.h"
 
 #include <stdatomic.h>

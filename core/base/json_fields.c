@@ -1,6 +1,6 @@
-/* base: JSON objects and lists of untrusted files, read member by member. A header of many MiB
- * would cost forty times its size if jansson built the whole of it; here jansson sees one small
- * value at a time. Licence: Apache-2.0 */
+/* base: reads JSON objects and lists of untrusted files, one member at a time. jansson would need
+ * forty times the size of a header to build all of it. Here it parses one small value at a time.
+ * Licence: Apache-2.0 */
 #include "base/json_fields.h"
 #include "base/text.h"
 

@@ -1,5 +1,5 @@
-/* base, inside: JSON objects and lists of untrusted files, read member by member, so that memory
- * stays near their size. Licence: Apache-2.0 */
+/* base, inside: reads JSON objects and lists of untrusted files, one member at a time. Memory use
+ * stays close to the size of the file. Licence: Apache-2.0 */
 #ifndef MR_BASE_MEMBERS_H
 #define MR_BASE_MEMBERS_H
 

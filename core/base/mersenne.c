@@ -1,4 +1,4 @@
-/* base: MT19937 and the normals that PyTorch makes of it. Licence: Apache-2.0 */
+/* base: MT19937, and PyTorch's normal distribution on top of it. Licence: Apache-2.0 */
 #include "base/mersenne.h"
 #include <math.h>
 

@@ -1,5 +1,5 @@
-/* base, inside: random numbers as PyTorch draws them on a processor, for runs that are compared
- * with it number by number. Everything else takes random_inline.h. Licence: Apache-2.0 */
+/* base, inside: the random numbers that PyTorch draws on a CPU, for runs that are compared with
+ * PyTorch bit by bit. All other code uses random_inline.h. Licence: Apache-2.0 */
 #ifndef MR_BASE_MERSENNE_H
 #define MR_BASE_MERSENNE_H
 

@@ -1,4 +1,4 @@
-/* base: shared objects that are opened when first needed. Licence: Apache-2.0 */
+/* base: opens plug-ins (shared objects) at their first use. Licence: Apache-2.0 */
 #include "base/plugin.h"
 
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-/* base, inside: shared objects that are opened when first needed. Licence: Apache-2.0 */
+/* base, inside: opens plug-ins (shared objects) at their first use. Licence: Apache-2.0 */
 #ifndef MR_BASE_PLUGIN_H
 #define MR_BASE_PLUGIN_H
 

@@ -1,4 +1,5 @@
-/* base: what /proc tells of a process, and its standard streams. Licence: Apache-2.0 */
+/* base: reads facts about a process from /proc, and prepares its standard streams.
+ * Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/process.h"
 

@@ -1,4 +1,5 @@
-/* base, for rooms: what /proc tells of a process, and its standard streams. Licence: Apache-2.0 */
+/* base, for rooms: facts about a process from /proc, and its standard streams.
+ * Licence: Apache-2.0 */
 #ifndef MR_BASE_PROCESS_H
 #define MR_BASE_PROCESS_H
 

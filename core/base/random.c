@@ -1,5 +1,6 @@
-/* base: counter-based random numbers. Ref: Salmon et al. 2011, Philox4x32-10. The normal uses own
- * polynomials and explicit fma, so that every device makes the same bits. Licence: Apache-2.0 */
+/* base: counter-based random numbers. Ref: Salmon et al. 2011, Philox4x32-10. The normal
+ * distribution uses its own polynomials and explicit fma, so all devices produce the same bits.
+ * Licence: Apache-2.0 */
 #include "moonreel/base.h"
 #include "moonreel/random_inline.h"
 

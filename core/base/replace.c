@@ -1,4 +1,5 @@
-/* base: a small file that is there whole or not at all. Licence: Apache-2.0 */
+/* base: replaces a small file atomically: a reader sees the old file or the new one, never a part.
+ * Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/file.h"
 

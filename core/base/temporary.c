@@ -1,5 +1,5 @@
-/* base: the name of a file that is being written, next to the one that it will have, and what
- * killed writers left there. Licence: Apache-2.0 */
+/* base: temporary names for files that are being written, and removal of the files that killed
+ * writers left. Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/process.h"
 

@@ -1,4 +1,5 @@
-/* base, inside: text that grows. One failed allocation makes it stay failed; the end asks once.
+/* base, inside: a text buffer that grows. After a failed allocation the buffer stays failed, so the
+ * caller checks once at the end.
  * Licence: Apache-2.0 */
 #ifndef MR_BASE_TEXT_H
 #define MR_BASE_TEXT_H

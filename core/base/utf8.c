@@ -1,4 +1,4 @@
-/* base: UTF-8 as the Unicode Standard (table 3-7) has it. Licence: Apache-2.0 */
+/* base: checks UTF-8. Ref: Unicode Standard, table 3-7. Licence: Apache-2.0 */
 #include "moonreel/base.h"
 
 size_t mr_utf8(const char *text, size_t n, uint32_t *code)

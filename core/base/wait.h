@@ -1,4 +1,4 @@
-/* base, for rooms: a wait that looks up now and then. Licence: Apache-2.0 */
+/* base, for rooms: a wait that checks for interrupts at intervals. Licence: Apache-2.0 */
 #ifndef MR_BASE_WAIT_H
 #define MR_BASE_WAIT_H
 

@@ -1,4 +1,5 @@
-/* bench: files as a program finds them before their first read. Licence: Apache-2.0 */
+/* bench: removes files from the page cache, so that the next read comes from the disk.
+ * Licence: Apache-2.0 */
 #define _XOPEN_SOURCE 700
 #include "moonreel/bench.h"
 

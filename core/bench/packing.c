@@ -1,5 +1,5 @@
-/* bench: the products of a linear layer as a step runs them, and what packing weights takes of
- * them. Licence: Apache-2.0 */
+/* bench: times the products of a linear layer as a training step runs them, and the share that
+ * packing weights takes. Licence: Apache-2.0 */
 #include "moonreel/bench.h"
 #include "cpu/cpu.h"
 #include "cpu/product.h"

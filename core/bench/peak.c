@@ -1,9 +1,8 @@
 /* bench: product peak and memory rate. Licence: Apache-2.0
  *
- * oneDNN's weights are packed beforehand: the peak is what a network made of nothing but forward
- * products would reach if packing cost nothing. Own kernels pack in each run, and count where they
- * are faster all the same. Where bf16 is multiplied faster by instructions for f32, its
- * peak is that of f32. */
+ * oneDNN gets packed weights: its peak is the rate of forward products alone, without the cost of
+ * packing. Our own kernels pack in each run, and count where they are faster all the same. Where
+ * f32 instructions multiply bf16 faster, the bf16 peak is the f32 peak. */
 #include "moonreel/bench.h"
 #include "cpu/cpu.h"
 #include "cpu/product.h"

@@ -1,5 +1,5 @@
-/* bench: what fresh memory takes that is written once, in the pages that the kernel gives by
- * itself. What lays out memory beforehand is compared with it. Licence: Apache-2.0 */
+/* bench: times the first write to fresh memory in default kernel pages. It is the baseline for code
+ * that prepares memory in advance. Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "moonreel/bench.h"
 

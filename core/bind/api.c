@@ -1,5 +1,5 @@
-/* bind: moonreel.core.api - what ops and bindings say of themselves: help(), completion,
- * docs/api.md and the stubs for editors are made from it. Licence: Apache-2.0 */
+/* bind: moonreel.core.api - the descriptions of ops and bindings. help(), completion, docs/api.md
+ * and the editor stubs are made from them. Licence: Apache-2.0 */
 #include "bind/room.h"
 
 #include <string.h>

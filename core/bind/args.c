@@ -1,5 +1,5 @@
-/* bind: objects that several files take as arguments - tensors, values of graphs, graphs, parameter
- * tables, executors. Licence: Apache-2.0 */
+/* bind: reads the arguments that several binding files share - tensors, graph values, graphs,
+ * parameter tables, executors. Licence: Apache-2.0 */
 #include "bind/room.h"
 
 #include <stdio.h>

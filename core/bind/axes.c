@@ -1,4 +1,4 @@
-/* bind: dimensions, axes and positions as scripts say them, of tensors and of a graph's values.
+/* bind: reads dimensions, axes and positions from Lua, for tensors and graph values.
  * Licence: Apache-2.0 */
 #include "bind/room.h"
 

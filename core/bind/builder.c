@@ -1,4 +1,4 @@
-/* bind: mr.IndexBuilder - a new index out of rows of others, for moonreel.data.derive.
+/* bind: mr.IndexBuilder - builds a new index from rows of other indexes, for moonreel.data.derive.
  * Licence: Apache-2.0 */
 #include "bind/room.h"
 

@@ -1,5 +1,5 @@
-/* bind: mr.Device of moonreel.core.exec - a place that computes, what it says of itself, and the
- * same, reported by others to executors that plan. Licence: Apache-2.0 */
+/* bind: mr.Device of moonreel.core.exec - a device and its properties. An executor that only plans
+ * takes the properties of a device that is not present. Licence: Apache-2.0 */
 #include "bind/room.h"
 #include "cpu/cpu.h"
 

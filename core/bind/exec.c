@@ -1,6 +1,6 @@
 /* bind: moonreel.core.exec - executors on devices (device.c), and their programs (program.c).
- * Objects may be closed in any order: a device lives as long as its executors, closing an executor
- * closes its programs. Licence: Apache-2.0 */
+ * Objects may be closed in any order: a device lives as long as its executors, and closing an
+ * executor closes its programs. Licence: Apache-2.0 */
 #include "bind/room.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* bind: moonreel.core.generator - the generators that references draw from, for
+/* bind: moonreel.core.generator - the random generators of the reference implementations, for
  * moonreel.data.generators. Licence: Apache-2.0 */
 #include "bind/room.h"
 #include "moonreel/generator.h"

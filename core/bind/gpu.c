@@ -1,4 +1,4 @@
-/* bind: moonreel.core.gpu - what GPUs say of themselves. Licence: Apache-2.0
+/* bind: moonreel.core.gpu - facts and readings of GPUs, from NVML. Licence: Apache-2.0
  *
  * open() -> gpus: gpus:count(), gpus:driver(), gpus:read(i) -> table, gpus:find(bus) -> i or nil,
  * gpus:close(). GPUs count from 0, as in "cuda:0". */

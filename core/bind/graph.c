@@ -1,4 +1,4 @@
-/* bind: moonreel.core.graph - build graphs; parameter tables and values are in files of their own.
+/* bind: moonreel.core.graph - builds graphs. params.c has the parameter tables, value.c the values.
  * Licence: Apache-2.0 */
 #include "bind/room.h"
 

@@ -1,4 +1,5 @@
-/* bind: moonreel.core.life - what ranks tell of themselves, and pages of it. Licence: Apache-2.0 */
+/* bind: moonreel.core.life - the state that each rank writes, and the shared page of a launch.
+ * Licence: Apache-2.0 */
 #include "moonreel/life.h"
 #include "bind/room.h"
 

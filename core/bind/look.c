@@ -1,4 +1,4 @@
-/* bind: moonreel.core.look - numbers of tensors for people. Licence: Apache-2.0 */
+/* bind: moonreel.core.look - statistics of tensors, for people to read. Licence: Apache-2.0 */
 #include "bind/room.h"
 
 #include <stdlib.h>

@@ -1,5 +1,4 @@
-/* bind: moonreel.core.op - ops on values and on eager tensors through one door, arithmetic among
- * them.
+/* bind: moonreel.core.op - calls ops, arithmetic included, on graph values and on eager tensors.
  * Licence: Apache-2.0 */
 #include "bind/room.h"
 

@@ -1,4 +1,4 @@
-/* bind: options tables, read by the fields that a function declares. Licence: Apache-2.0 */
+/* bind: reads options tables by the fields that a function declares. Licence: Apache-2.0 */
 #include "bind/room.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* bind: mr.Order - micro-batches of an index in their order, without decoding, for
+/* bind: mr.Order - the order of micro-batches of an index, without decoding, for
  * moonreel.data.order. Licence: Apache-2.0 */
 #include "bind/room.h"
 

@@ -1,4 +1,4 @@
-/* bind: mr.BucketRule - which bucket a sample enters, for moonreel.data.buckets. Licence:
+/* bind: mr.BucketRule - chooses the bucket of a sample, for moonreel.data.buckets. Licence:
  * Apache-2.0
  *
  * A rule comes as moonreel.data.buckets makes it: a list of tables {name, pixels,

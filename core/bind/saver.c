@@ -1,4 +1,5 @@
-/* bind: writing checkpoints: tensors of Lua as items, one file of them, the saver of a run.
+/* bind: writes checkpoints: Lua tensors become items, which go to one file or to the saver of a
+ * run.
  * Licence: Apache-2.0 */
 #include "bind/room.h"
 

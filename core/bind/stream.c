@@ -1,4 +1,5 @@
-/* bind: moonreel.core.stream - children to talk with, several at once and without waiting for one.
+/* bind: moonreel.core.stream - child processes with pipes for input and output. A caller can serve
+ * several without blocking on one.
  * Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "bind/room.h"

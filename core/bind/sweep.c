@@ -1,4 +1,4 @@
-/* bind: mr.Sweep - threads that look at the files of rows, for moonreel.data.examine.
+/* bind: mr.Sweep - threads that read the files of index rows, for moonreel.data.examine.
  * Licence: Apache-2.0 */
 #include "bind/room.h"
 

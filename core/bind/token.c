@@ -1,4 +1,5 @@
-/* bind: moonreel.core.token - texts as ids of pieces. Licence: Apache-2.0
+/* bind: moonreel.core.token - turns texts into ids of SentencePiece pieces and back. Licence:
+ * Apache-2.0
  *
  * open(path) -> tokenizer: encode, decode, normal, piece, find, count, unknown; words(text).
  * lua/moonreel/token puts ends, special tokens and lengths on top. */

@@ -1,6 +1,6 @@
-/* ckpt: files that are not there. On a network file system a name can be absent, or a handle stale,
- * for a moment after another host has written or renamed the file, so both are tried again before
- * they count. Licence: Apache-2.0 */
+/* ckpt: retries for missing files. On a network file system a name can be missing, or a handle
+ * stale, for a moment after another host wrote or renamed the file. Both are retried before they
+ * count as errors. Licence: Apache-2.0 */
 #include "ckpt/room.h"
 
 #include <errno.h>

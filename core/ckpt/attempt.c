@@ -1,7 +1,7 @@
-/* ckpt: one attempt to write a checkpoint: temporary directory, shard, read-back, manifest, commit
- * by one rename (reference: reliability 3.2, steps 3 to 6); what several ranks do: ranks.c. A sync
- * or close that failed is never repeated on the same file: the attempt is given up and the next one
- * starts under a new name. Licence: Apache-2.0 */
+/* ckpt: makes one attempt to write a checkpoint: temporary directory, shard, read-back, manifest,
+ * commit by one rename (reference: reliability 3.2, steps 3 to 6). ranks.c coordinates several
+ * ranks. A failed sync or close is never repeated on the same file: the attempt fails and the next
+ * one uses a new name. Licence: Apache-2.0 */
 #define _DEFAULT_SOURCE
 #include "base/file.h"
 #include "ckpt/room.h"

@@ -1,6 +1,6 @@
-/* ckpt: files whose blocks have hashes. A block is read whole and compared before a byte of it is
- * handed out; the last few are kept, because the next read often begins where one ended. Files are
- * opened when they are needed. Licence: Apache-2.0 */
+/* ckpt: reads files whose blocks have hashes. It reads a whole block and compares its hash before
+ * it returns a byte of it. The last few blocks stay cached, because the next read often begins
+ * where one ended. Files are opened at first use. Licence: Apache-2.0 */
 #define _DEFAULT_SOURCE
 #include "ckpt/room.h"
 

@@ -1,4 +1,4 @@
-/* ckpt: ranges of a file by name, each with the sum that proves it. Licence: Apache-2.0 */
+/* ckpt: ranges of a file by name, each with its checksum. Licence: Apache-2.0 */
 #include "ckpt/room.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* ckpt: numbers of one tensor, and two checkpoints compared bit for bit. Licence: Apache-2.0 */
+/* ckpt: computes statistics of one tensor, and compares two checkpoints bit by bit.
+ * Licence: Apache-2.0 */
 #include "moonreel/ckpt.h"
 #include "moonreel/tensor.h"
 

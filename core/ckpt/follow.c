@@ -1,5 +1,5 @@
-/* ckpt: what every rank but the first does in a save that ranks share (ranks.c): it looks for
- * invitations, writes its part, and hears how the save ended. Licence: Apache-2.0 */
+/* ckpt: the part of ranks other than 0 in a save by several ranks (ranks.c). Such a rank waits for
+ * an invitation, writes its shard, and reads the outcome of the save. Licence: Apache-2.0 */
 #include "ckpt/room.h"
 
 #include <fcntl.h>

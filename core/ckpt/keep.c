@@ -1,5 +1,5 @@
-/* ckpt: care of the ckpt/ directory: leftovers of dead launches, retention (reference: reliability
- * 3.4).
+/* ckpt: cleans up the ckpt/ directory: removes leftovers of dead launches and applies retention
+ * (reference: reliability 3.4).
  * Licence: Apache-2.0 */
 #include "ckpt/room.h"
 

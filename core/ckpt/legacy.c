@@ -1,8 +1,8 @@
 /* ckpt: files of torch.save before 1.6.
  *
  * Five pickles in a row: a magic number, the version of the protocol, facts about the machine, the
- * value that was saved, and the list of keys of its storages. Then the storages in the order of
- * that list, each behind its number of elements (8 bytes). There are no sums.
+ * value that was saved, and the list of keys of its storages. Then the storages follow in the order
+ * of that list, each after its element count (8 bytes). There are no checksums.
  * Licence: Apache-2.0 */
 #include "ckpt/room.h"
 

@@ -1,6 +1,6 @@
-/* ckpt: what a checkpoint holds, as lists: files with the hashes of their blocks, tensors, and the
- * pieces in which these lie. Built from the items of one rank or from the parts of several, and
- * checked: the pieces of a tensor are all of it, and no element comes twice. Licence: Apache-2.0 */
+/* ckpt: the contents of a checkpoint as lists: files with the hashes of their blocks, tensors, and
+ * the parts of each tensor. The lists are built from the items of one rank or of several. They are
+ * checked: the parts of a tensor cover all of it, and none overlap. Licence: Apache-2.0 */
 #include "ckpt/room.h"
 
 #include <stdlib.h>

@@ -1,5 +1,6 @@
-/* ckpt: read MANIFEST.json, of schema 2 and of schema 1 (whole tensors, one file). Its self hash is
- * compared first; then it is read member by member, so that a large one costs a few times its text.
+/* ckpt: reads MANIFEST.json, of schema 2 and of schema 1 (whole tensors, one file). It compares the
+ * self hash first and then reads one member at a time, so memory use is a few times the size of the
+ * text.
  * Licence: Apache-2.0 */
 #include "base/text.h"
 #include "ckpt/room.h"

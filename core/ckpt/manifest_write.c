@@ -1,6 +1,6 @@
-/* ckpt: write MANIFEST.json: facts, files with the hashes of their blocks, tensors with the places
- * of their pieces (reference: reliability 3.1). The last member, "self", is the hash of all bytes
- * before it. Licence: Apache-2.0 */
+/* ckpt: writes MANIFEST.json: facts, files with the hashes of their blocks, tensors with the
+ * positions of their parts (reference: reliability 3.1). The last member, "self", is the hash of
+ * all bytes before it. Licence: Apache-2.0 */
 #include "base/text.h"
 #include "ckpt/room.h"
 

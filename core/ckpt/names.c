@@ -1,6 +1,6 @@
-/* ckpt: names in ckpt/ (reference: reliability 3.4): step-N committed,
- * step-N.tmp-RUN-FENCE.SAVE.TRY in work, .replaced- aside until its replacement is there, .trash-
- * on its way out, .bad- damaged and kept. Licence: Apache-2.0 */
+/* ckpt: names in ckpt/ (reference: reliability 3.4): step-N is committed,
+ * step-N.tmp-RUN-FENCE.SAVE.TRY is being written, .replaced- is kept until its replacement is
+ * committed, .trash- is being removed, .bad- is damaged and kept. Licence: Apache-2.0 */
 #define _DEFAULT_SOURCE
 #include "ckpt/room.h"
 

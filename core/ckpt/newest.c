@@ -1,5 +1,4 @@
-/* ckpt: find the newest checkpoint that proves itself (reference: reliability 3.3). Licence:
- * Apache-2.0 */
+/* ckpt: finds the newest valid checkpoint (reference: reliability 3.3). Licence: Apache-2.0 */
 #include "ckpt/room.h"
 
 #include <stdio.h>

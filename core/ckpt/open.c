@@ -1,5 +1,5 @@
-/* ckpt: open a checkpoint directory or released weights, and read tensors or slices of them from
- * where their pieces lie, in the order of the files. Licence: Apache-2.0 */
+/* ckpt: opens a checkpoint directory or released weights, and reads tensors or slices of tensors in
+ * the order of the files. Licence: Apache-2.0 */
 #include "ckpt/room.h"
 
 #include <errno.h>

@@ -1,10 +1,10 @@
-/* ckpt: the stack machine of pickles, walked as data.
+/* ckpt: interprets the stack machine of pickles as data.
  *
  * A closed list of opcodes; nothing is looked up, built or called. Texts, numbers and containers
  * become values here, what the names of torch mean is decided in rebuild.c. Anything else is
  * refused by name. Limits (reference reliability, section 6): 1e6 opcodes, a stack of 1e5, a memo
- * of 1e6, and 48 MiB for all values of a pickle of at most 8 MiB: together below 80 MiB. Licence:
- * Apache-2.0 */
+ * of 1e6, and 48 MiB for all values of a pickle of at most 8 MiB: together below 80 MiB.
+ * Licence: Apache-2.0 */
 #include "ckpt/room.h"
 
 #include <string.h>

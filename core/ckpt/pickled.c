@@ -1,4 +1,4 @@
-/* ckpt: values of a pickle, in the memory of its walk. Licence: Apache-2.0 */
+/* ckpt: values of a pickle, in the interpreter's arena. Licence: Apache-2.0 */
 #include "ckpt/room.h"
 
 #include <string.h>

@@ -1,9 +1,9 @@
-/* ckpt: what the names in a pickle of torch mean.
+/* ckpt: gives the names in a torch pickle their meaning.
  *
  * A closed list of names, each with a fixed meaning; nothing is looked up or called. Names of
  * classes are passed only where an instance is filled with the members of a torch module: such a
- * module is then a dictionary of its tensors. A tensor that this program cannot hold becomes a
- * value that says why, so that the others of its file stay readable. Licence: Apache-2.0 */
+ * module is then a dictionary of its tensors. A tensor that this program does not support becomes a
+ * value with the reason, so the other tensors of the file stay readable. Licence: Apache-2.0 */
 #include "ckpt/room.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
  * The file: a length word of 8 bytes, a header in JSON, the data of all tensors. The header is one
  * object with a member for each tensor, {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
  * where offsets count from the start of the data, and a member __metadata__ with texts. Everything
- * is checked before the first tensor is handed out.
+ * is checked before the first tensor is returned.
  * Licence: Apache-2.0 */
 #include "ckpt/room.h"
 

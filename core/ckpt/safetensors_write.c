@@ -1,5 +1,5 @@
-/* ckpt: write safetensors files: header from a list of items, then their bytes in order. Licence:
- * Apache-2.0 */
+/* ckpt: writes safetensors files: the header from a list of items, then their bytes in order.
+ * Licence: Apache-2.0 */
 #include "moonreel/ckpt.h"
 
 #include <errno.h>
