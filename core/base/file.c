@@ -1,5 +1,5 @@
-/* base: the tables for files and clocks, and whole-file operations over them. Licence:
- * Apache-2.0 */
+/* base: the function tables for files and clocks, and operations on whole files.
+ * Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/file.h"
 

@@ -1,4 +1,5 @@
-/* base, for rooms: a wait that checks for interrupts at intervals. Licence: Apache-2.0 */
+/* base, for rooms: a wait of at most 50 ms, after which the caller checks for interrupts.
+ * Licence: Apache-2.0 */
 #ifndef MR_BASE_WAIT_H
 #define MR_BASE_WAIT_H
 

@@ -1,5 +1,5 @@
-/* bind: moonreel.core.base - hashes, files, clock, process facts for the Lua side. Licence:
- * Apache-2.0 */
+/* bind: moonreel.core.base - hashes, files, clock, process facts for the Lua side.
+ * Licence: Apache-2.0 */
 #include "bind/room.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* bind: moonreel.core.edit - lines from a person, and the Ctrl-C that stops what runs. Licence:
- * Apache-2.0
+/* bind: moonreel.core.edit - lines from a person, and the Ctrl-C that stops what runs.
+ * Licence: Apache-2.0
  *
  * line(prompt) -> text | nil, "end" | nil, "stopped": one line; edited where stdin and stdout are a
  * terminal and

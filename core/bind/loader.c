@@ -1,5 +1,5 @@
-/* bind: moonreel.core.loader - batches of decoded clips, for moonreel.data.loader. Licence:
- * Apache-2.0 */
+/* bind: moonreel.core.loader - batches of decoded clips, for moonreel.data.loader.
+ * Licence: Apache-2.0 */
 #include "bind/room.h"
 #include "moonreel/position.h"
 

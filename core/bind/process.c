@@ -1,5 +1,5 @@
-/* bind: moonreel.core.process - own path, limits of this process, a child with a deadline. Licence:
- * Apache-2.0
+/* bind: moonreel.core.process - own path, limits of this process, a child with a deadline.
+ * Licence: Apache-2.0
  *
  * real_path(path) -> absolute path without links, or nil when there is none.
  * program() -> path of the running program. build_id() -> which build of it runs.

@@ -1,5 +1,5 @@
-/* bind: programs: a graph compiled for an executor; set, run, get, costs and times. Licence:
- * Apache-2.0 */
+/* bind: programs: a graph compiled for an executor; set, run, get, costs and times.
+ * Licence: Apache-2.0 */
 #include "bind/room.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* bind: mr.BucketRule - chooses the bucket of a sample, for moonreel.data.buckets. Licence:
- * Apache-2.0
+/* bind: mr.BucketRule - chooses the bucket of a sample, for moonreel.data.buckets.
+ * Licence: Apache-2.0
  *
  * A rule comes as moonreel.data.buckets makes it: a list of tables {name, pixels,
  * aspects = {{ratio, height, width}, ...}, lengths = {{frames, keep, try, batch, cost, pair}}}:

@@ -1,5 +1,5 @@
-/* bind: moonreel.core.tensor - eager host tensors at the prompt and in scripts. Licence:
- * Apache-2.0 */
+/* bind: moonreel.core.tensor - eager host tensors at the prompt and in scripts.
+ * Licence: Apache-2.0 */
 #include "base/mersenne.h"
 #include "bind/room.h"
 

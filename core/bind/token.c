@@ -1,5 +1,5 @@
-/* bind: moonreel.core.token - turns texts into ids of SentencePiece pieces and back. Licence:
- * Apache-2.0
+/* bind: moonreel.core.token - turns texts into ids of SentencePiece pieces and back.
+ * Licence: Apache-2.0
  *
  * open(path) -> tokenizer: encode, decode, normal, piece, find, count, unknown; words(text).
  * lua/moonreel/token puts ends, special tokens and lengths on top. */

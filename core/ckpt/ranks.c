@@ -10,8 +10,8 @@
  *   rank 0      writes .ended-RUN-FENCE.SAVE with the outcome, which the others wait for
  *
  * SAVE counts the saves of a launch, on every rank alike. A rank that dies leaves no part, so its
- * save is given up after a deadline; when rank 0 dies the others give up after theirs. Licence:
- * Apache-2.0 */
+ * save is given up after a deadline; when rank 0 dies the others give up after theirs.
+ * Licence: Apache-2.0 */
 #include "ckpt/room.h"
 
 #include <errno.h>

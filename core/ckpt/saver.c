@@ -1,13 +1,13 @@
-/* ckpt: saving while training goes on: the caller's step stops only for a copy into one of two host
- * buffers, hashed block by block on the way; a writer thread does the rest (reference: reliability
- * 3.2). A buffer is used again only when its save has ended. With a window the caller waits for the
- * whole save and copies piece after piece into it, so that the host needs no more than this one.
+/* ckpt: saves checkpoints in the background. The caller waits only for a copy into one of two host
+ * buffers, which hashes each block. A writer thread does the rest (reference: reliability 3.2). A
+ * buffer is reused only after its save ended. With a window the caller waits for the whole save and
+ * copies part after part into the window, so the host needs no other buffer.
  * Licence: Apache-2.0
  *
- * Whoever waits for the writer thread waits until a save has run for longer than its deadline: such
- * a save is stuck, its disk does not answer, and the thread cannot leave the system call
- * it is in. A saver that is closed then is left to that thread, which frees it if it comes back.
- * The caller's thread asks the disk for nothing, so that one that does not answer stops no step. */
+ * A wait for the writer thread ends when a save exceeds its deadline. Such a save is stuck: the
+ * disk does not answer, and the thread cannot leave its system call. A saver that is closed in this
+ * state belongs to that thread, which frees it when the call returns. The caller's thread makes no
+ * disk calls, so a disk that does not answer blocks no step. */
 #include "ckpt/room.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
-/* ckpt: take the image of a shard: the step that trains waits for this copy and for nothing else.
- * Hashing a block costs about as much as copying it, so helper threads share the work (promise P7
- * of reliability: 1.3 x the copy). Licence: Apache-2.0 */
+/* ckpt: copies a shard into host memory. The training step waits for this copy only. Hashing a
+ * block costs about as much as copying it, so helper threads share the work (promise P7 of
+ * reliability: 1.3 x the copy). Licence: Apache-2.0 */
 #define _DEFAULT_SOURCE
 #include "ckpt/room.h"
 

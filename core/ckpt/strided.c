@@ -1,4 +1,4 @@
-/* ckpt: elements of a strided tensor, gathered in row-major order. Licence: Apache-2.0 */
+/* ckpt: gathers the elements of a strided tensor in row-major order. Licence: Apache-2.0 */
 #include "ckpt/room.h"
 
 #include <string.h>

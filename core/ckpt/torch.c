@@ -1,5 +1,6 @@
-/* ckpt: weights saved by torch (.pth, .bin, .pt, .ckpt), read as data: one pickle that names
- * tensors, and raw storages. Since 1.6 such a file is a zip; the older form is read by legacy.c.
+/* ckpt: reads weights saved by torch (.pth, .bin, .pt, .ckpt) as data: one pickle that names
+ * tensors, and raw storages. Since torch 1.6 such a file is a zip archive; legacy.c reads the older
+ * format.
  * Licence: Apache-2.0 */
 #include "ckpt/room.h"
 

@@ -1,5 +1,5 @@
-/* ckpt: names for the tensors of a pickle: nested dictionaries join their keys with dots, modules
- * name their tensors as state_dict() does. Licence: Apache-2.0 */
+/* ckpt: names the tensors of a pickle: the keys of nested dictionaries are joined with dots, and
+ * modules name their tensors as state_dict() does. Licence: Apache-2.0 */
 #include "ckpt/room.h"
 
 #include <string.h>

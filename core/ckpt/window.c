@@ -1,6 +1,7 @@
-/* ckpt: a shard that is written while its owner waits: the owner's thread copies pieces of it into
- * the two halves of a small buffer, the writer thread takes them in turn. So a save needs no copy
- * of the whole shard, only the owner's thread reads tensors, and only the writer's asks the disk.
+/* ckpt: writes a shard through a small double buffer while its owner waits. The owner's thread
+ * copies parts of the shard into the two halves, and the writer thread writes them in turn. A save
+ * needs no copy of the whole shard. Only the owner's thread reads tensors, and only the writer
+ * thread calls the disk.
  * Licence: Apache-2.0 */
 #include "ckpt/room.h"
 

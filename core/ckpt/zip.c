@@ -1,4 +1,5 @@
-/* ckpt: the zips that torch writes: stored entries, listed by minizip and read at their places.
+/* ckpt: reads the zip archives that torch writes. minizip lists the entries, which are stored
+ * uncompressed and read at their offsets.
  * Licence: Apache-2.0 */
 #include "ckpt/room.h"
 

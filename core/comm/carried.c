@@ -1,5 +1,6 @@
-/* comm: calls of a group whose messages a device carries by itself. The group lends what it has:
- * a first meeting, who is lost, counts and the story of its operations. Licence: Apache-2.0 */
+/* comm: group calls whose messages a device library transports by itself. The group provides the
+ * rest: the first exchange between ranks, lost ranks, counts and the log of operations.
+ * Licence: Apache-2.0 */
 #include "comm/room.h"
 
 #include <pthread.h>

@@ -1,6 +1,6 @@
-/* comm: collectives as schedules of messages. Sums are never made on the way: each rank sends its
- * contributions to the owner of a chunk, who adds them in the order of ranks. Ref: parallelism 1,
- * 10. Licence: Apache-2.0 */
+/* comm: collectives as schedules of messages. No rank forwards partial sums: each rank sends its
+ * contributions to the owner of a chunk, which adds them in rank order. Ref: parallelism 1, 10.
+ * Licence: Apache-2.0 */
 #include "comm/room.h"
 
 #include <string.h>

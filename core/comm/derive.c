@@ -1,4 +1,4 @@
-/* comm: keys from a secret. Ref: HMAC of RFC 2104, HKDF of RFC 5869. Licence: Apache-2.0 */
+/* comm: derives keys from a secret. Ref: HMAC of RFC 2104, HKDF of RFC 5869. Licence: Apache-2.0 */
 #include "comm/seal.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* comm: the messages of one call, moved together until all are there, the deadline passes or
- * somebody gives up. Every head that comes is held against the call that this rank makes.
+/* comm: moves all messages of one call together until all have arrived, the deadline passes or a
+ * rank gives up. Every header that arrives is compared with the call of this rank.
  * Licence: Apache-2.0 */
 #include "comm/room.h"
 

@@ -1,4 +1,4 @@
-/* comm: worlds and the groups they are split into; what every call begins with.
+/* comm: worlds and the groups that they are split into, and the checks at the start of every call.
  * Licence: Apache-2.0 */
 #include "comm/room.h"
 

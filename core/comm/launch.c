@@ -1,4 +1,5 @@
-/* comm: ranks of this host as processes of this program: started, watched, ended together.
+/* comm: starts the ranks of this host as processes of this program, watches them, and ends them
+ * together.
  * Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/process.h"

@@ -1,5 +1,5 @@
-/* comm: ChaCha20-Poly1305 of libcrypto, where it is installed. Nothing is built against it: its
- * functions of 1.1 and 3 that are called here are the same. Ref: EVP_EncryptInit(3).
+/* comm: ChaCha20-Poly1305 of libcrypto, where it is installed. It is loaded at run time: the
+ * functions called here are the same in versions 1.1 and 3. Ref: EVP_EncryptInit(3).
  * Licence: Apache-2.0 */
 #include "comm/seal.h"
 

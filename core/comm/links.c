@@ -1,4 +1,4 @@
-/* comm: the connections between two ranks - a word on the one that carries no messages, an end.
+/* comm: the connections between two ranks - a notice on the control connection, and closing.
  * Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "comm/room.h"

@@ -1,4 +1,4 @@
-/* comm: open the plug-in of MPI on first use. Licence: Apache-2.0 */
+/* comm: opens the MPI plug-in at its first use. Licence: Apache-2.0 */
 #include "comm/room.h"
 #include "base/plugin.h"
 

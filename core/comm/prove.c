@@ -1,4 +1,4 @@
-/* comm: proofs and keys of a connection from what its ends have said and the run's secret.
+/* comm: derives the proofs and keys of a connection from its handshake and the run's secret.
  * Licence: Apache-2.0 */
 #include "comm/prove.h"
 

@@ -1,8 +1,8 @@
-/* comm, inside: what the two ends of a new connection say to each other. The rank that listens
- * asks, the one that calls says who it is, the first answers. Proofs and keys are made of all that
- * was said and the run's secret, which never travels: who changes a word of it, or has heard
- * another conversation, gets neither. Ref: RFC 8446, section 7.1, has keys of a shared secret and a
- * transcript in the same way.
+/* comm, inside: the handshake of a new connection. The listening rank sends a challenge, the
+ * connecting rank sends its identity and proof, and the listening rank answers with its own. Proofs
+ * and keys are derived from the whole transcript and the run's secret. The secret is never sent. A
+ * peer that alters a byte, or replays another handshake, gets neither proof nor keys. Ref: RFC
+ * 8446, section 7.1, derives keys from a shared secret and a transcript in the same way.
  * Licence: Apache-2.0 */
 #ifndef MR_COMM_PROVE_H
 #define MR_COMM_PROVE_H

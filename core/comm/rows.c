@@ -1,5 +1,5 @@
-/* comm: a group as rows of ops see it. Chunks of a value are equal, and rank r of the group owns
- * the r-th; parts that change hands are of any size. Licence: Apache-2.0 */
+/* comm: the interface of a group for op kernels. The chunks of a value are equal, and rank r of the
+ * group owns chunk r. Parts that ranks exchange have any size. Licence: Apache-2.0 */
 #include "comm/room.h"
 
 #include <string.h>

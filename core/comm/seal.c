@@ -1,5 +1,6 @@
-/* comm: records of one way of a connection, numbered and authenticated, and encrypted or not. Ref:
- * RFC 8446, sections 5.2 and 5.3, of which the record's head is left out: lengths are known.
+/* comm: the records of one direction of a connection: numbered, authenticated, and encrypted on
+ * request. Ref: RFC 8446, sections 5.2 and 5.3, without the record header, because both ends know
+ * the lengths.
  * Licence: Apache-2.0 */
 #include "comm/seal.h"
 

@@ -1,8 +1,8 @@
-/* comm, inside: what keeps the connections of ranks from strangers.
+/* comm, inside: authentication and encryption of the connections between ranks.
  *
- * Each way of a connection has a key of its own; every record on it is authenticated with its
- * number, and encrypted where the run asks for that, so that one that was changed, repeated, left
- * out, moved to another place or sent back is found. Nothing here is of our own invention:
+ * Each direction of a connection has its own key. Every record is authenticated together with its
+ * number, and encrypted if the run asks for it. So changed, repeated, missing, reordered and
+ * reflected records are detected. All algorithms are published standards:
  *
  * - SHA-256: FIPS 180-4
  * - HMAC, HKDF: RFC 2104; RFC 5869 (Krawczyk 2010, "Cryptographic Extraction and Key Derivation:

@@ -1,5 +1,5 @@
-/* comm: the wire between ranks of one host, threads or processes. For each pair of ranks and lane a
- * ring of bytes, which one writes and the other reads without a lock; a bell for each rank, on
+/* comm: the transport between ranks of one host, which are threads or processes. Each pair of ranks
+ * has a lock-free ring buffer per lane with one writer and one reader. Each rank has a futex on
  * which it sleeps when nothing moves. Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "comm/room.h"

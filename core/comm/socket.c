@@ -1,4 +1,4 @@
-/* comm: sockets of TCP as ranks use them: listen, connect, carry bytes, each wait with an end.
+/* comm: TCP sockets for ranks: listen, connect, send and receive. Every wait has a deadline.
  * Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "comm/socket.h"

@@ -1,4 +1,4 @@
-/* comm, inside: sockets, which are all non-blocking and close on exec; waits end at `end`, of
+/* comm, inside: TCP sockets. All are non-blocking and close on exec. Waits end at `end`, a time of
  * mr_now_s(). Licence: Apache-2.0 */
 #ifndef MR_COMM_SOCKET_H
 #define MR_COMM_SOCKET_H

@@ -1,5 +1,5 @@
-/* comm: contributions of ranks summed in the order of ranks. Floats are added in f32, f64 in f64,
- * and rounded once. Ref: parallelism 1, 10. Licence: Apache-2.0 */
+/* comm: sums the contributions of ranks in rank order. Floats are added in f32, f64 in f64, and
+ * rounded once. Ref: parallelism 1, 10. Licence: Apache-2.0 */
 #include "comm/room.h"
 
 #include <math.h>

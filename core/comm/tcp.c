@@ -1,8 +1,9 @@
-/* comm: the wire between ranks of several hosts. Two ranks have a connection for each lane, on
- * which frames follow each other, and one for what is no message of a call: that a rank gives up or
- * leaves, and whether its host still answers. Ranks of one host share memory instead (shared.c). A
- * thread listens for whatever may interest this rank and wakes it. Where the run has a secret all
- * bytes travel in sealed records (seal.h): of a message one for its frame, then of its bytes.
+/* comm: the transport between ranks of several hosts. Two ranks have one connection per lane, which
+ * carries frames, and a control connection. The control connection reports that a rank gives up or
+ * leaves, and whether its host still answers. Ranks of one host use shared memory instead
+ * (shared.c). A thread waits for events on all connections and wakes this rank. If the run has a
+ * secret, all bytes travel in sealed records (seal.h): a message is one record for its frame, then
+ * records for its bytes.
  * Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "comm/room.h"

@@ -1,6 +1,6 @@
-/* comm: reductions and gathers in two hops, within nodes and between them. Each hop keeps a
- * contiguous piece: within the node place l of L gets the l-th part of everything, between nodes
- * node n the n-th part of that. Ref: parallelism 9. Licence: Apache-2.0 */
+/* comm: reductions and gathers in two hops, within nodes and between nodes. Each hop keeps a
+ * contiguous part: within a node, local rank l of L gets part l of the whole; between nodes, node n
+ * gets part n of that. Ref: parallelism 9. Licence: Apache-2.0 */
 #include "comm/room.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* cpu: groups of ranks by the numbers that rows name them with. Licence: Apache-2.0 */
+/* cpu: looks up groups of ranks by the numbers that ops use for them. Licence: Apache-2.0 */
 #include "moonreel/collective.h"
 
 #include <pthread.h>

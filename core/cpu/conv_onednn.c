@@ -1,11 +1,11 @@
-/* conv_onednn: a convolution as a oneDNN primitive. Activations are read and written where they
- * lie, channels last; weights pass through the form that the library likes, in the workspace.
+/* conv_onednn: a convolution as a oneDNN primitive. Activations are read and written in place,
+ * channels last. Weights are reordered in the workspace into the format that the library prefers.
  *
- * Products of bf16 take channels in pairs. The last of an odd number goes with what lies behind it,
- * by a weight of zero, which leaves a NaN what it is: forward such a convolution has one channel of
- * zeros more, in copies of x and w. They take a twentieth of its time, a third for small frames;
- * the own way takes three times as long (1 to 33 channels to 64 or 128, one core of a Zen 4, oneDNN
- * 2.6). Licence: Apache-2.0 */
+ * Products of bf16 take channels in pairs. With an odd number, the last channel is paired with the
+ * memory after it, at weight zero. A NaN there would survive. The forward pass therefore copies x
+ * and w with one more channel of zeros. The copies take a twentieth of its time, a third for small
+ * frames. The gathered algorithm takes three times as long (1 to 33 channels to 64 or 128, one core
+ * of a Zen 4, oneDNN 2.6). Licence: Apache-2.0 */
 #include "cpu/conv.h"
 #ifdef MR_HAVE_ONEDNN
 #include "cpu/cpu.h"

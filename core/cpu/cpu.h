@@ -1,4 +1,4 @@
-/* cpu: what the CPU kernels share in addition to vec.h: threads, loops over strided views,
+/* cpu: shared helpers of CPU kernels, in addition to vec.h: threads, loops over strided views,
  * processor facts.
  *
  * Threads: every function here may be called from any thread; the loops share one team.

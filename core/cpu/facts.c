@@ -1,4 +1,4 @@
-/* cpu: what kernels may know of this processor. Licence: Apache-2.0 */
+/* cpu: the facts about this processor that kernels may use. Licence: Apache-2.0 */
 #define _GNU_SOURCE // CPU_COUNT
 #include "cpu/cpu.h"
 

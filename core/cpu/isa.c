@@ -1,4 +1,4 @@
-/* cpu: which instruction set the kernels use. Licence: Apache-2.0 */
+/* cpu: chooses the instruction set of the kernels. Licence: Apache-2.0 */
 #include "cpu/cpu.h"
 
 #include <pthread.h>

@@ -1,5 +1,5 @@
-/* op: run a row's naive kernel on arguments of any dtype and strides. The kernel sees every
- * floating argument as dense f64 and every other one dense. Licence: Apache-2.0 */
+/* op: runs the naive kernel of an op on arguments of any dtype and strides. The kernel gets every
+ * floating-point argument as dense f64, and every other argument dense. Licence: Apache-2.0 */
 #include "moonreel/op.h"
 
 static size_t round64(size_t n)

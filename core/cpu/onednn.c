@@ -1,4 +1,4 @@
-/* onednn: what all users of the library share: the engine, its team, copies between forms.
+/* onednn: shared by all users of the library: the engine, its team, copies between memory formats.
  * Licence: Apache-2.0 */
 #ifdef MR_HAVE_ONEDNN
 #include "cpu/onednn.h"

@@ -1,6 +1,6 @@
-/* onednn: one face for oneDNN 2.6 and 3.x. Memory descriptions are plain structs in 2.x and owned
- * handles in 3.x; primitive descriptors take an operation descriptor in 2.x and arguments in 3.x;
- * the sum post-op has more arguments in 3.x. All else is the same. Licence: Apache-2.0 */
+/* onednn: one interface for oneDNN 2.6 and 3.x. Memory descriptions are plain structs in 2.x and
+ * owned handles in 3.x; primitive descriptors take an operation descriptor in 2.x and arguments in
+ * 3.x; the sum post-op has more arguments in 3.x. All else is the same. Licence: Apache-2.0 */
 #ifndef MR_ONEDNN_H
 #define MR_ONEDNN_H
 

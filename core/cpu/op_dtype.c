@@ -1,7 +1,7 @@
-/* op: which dtypes a row declares, and what follows from it. The type of an argument ends with a
- * list
- * ("[..., C] f32|bf16"), with "any dtype" or "of the asked dtype", or says "like x": the dtype of
- * input x. Kernels rely on it: they tell the dtypes of their list apart and nothing else.
+/* op: checks the dtypes that an op declares, and derives dtypes from them. The type of an argument
+ * ends with a list ("[..., C] f32|bf16"), with "any dtype" or "of the asked dtype", or says "like
+ * x": the dtype of input x. Kernels rely on it: they tell the dtypes of their list apart and
+ * nothing else.
  * Licence: Apache-2.0 */
 #include "moonreel/op.h"
 

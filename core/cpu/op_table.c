@@ -1,4 +1,4 @@
-/* op: the table the linker gathers, attributes, costs. Licence: Apache-2.0 */
+/* op: the table of ops that the linker collects; their attributes and costs. Licence: Apache-2.0 */
 #include "moonreel/op.h"
 
 #include <math.h>

@@ -1,16 +1,15 @@
-/* product: which way a product takes, and products in pieces. Licence: Apache-2.0
+/* product: chooses the kernel of a product, and splits products into parts. Licence: Apache-2.0
  *
  * bf16 goes to isa/amx_gemm.c where the processor has AMX and the shape fits; where it has none and
  * its bf16 instructions are slow, to isa/gemm.c, which computes in f32 (Emerald Rapids without AMX,
  * one core, 768 rows: 1.4 to 1.9 times oneDNN's speed at widths of 1,152 to 4,608, 1.1 to 1.4 times
  * at 128 to 512); the rest of bf16 to oneDNN (product_onednn.c).
  *
- * Weights are packed again in each product, none is kept packed. `moonreel bench packing` tells
- * what that takes: 0.5 % of a forward pass of STDiT3-XL/2 and 1.5 % of the demo's (avx512, own
- * kernels). A step could save a third of it, where it runs the forward pass twice, since all
- * weights are new in the next one; a rendering would pay for it with two to four times the memory
- * of the weights. Only T5-XXL spends 17 % on it, for one caption before the rendering, and would
- * need 19 GB more.
+ * Weights are packed again in each product, none is kept packed. `moonreel bench packing` reports
+ * the cost: 0.5 % of a forward pass of STDiT3-XL/2 and 1.5 % of the demo's (avx512, own kernels). A
+ * step could save a third of it, where it runs the forward pass twice, since all weights are new in
+ * the next one; a rendering would pay for it with two to four times the memory of the weights. Only
+ * T5-XXL spends 17 % on it, for one caption before the rendering, and would need 19 GB more.
  *
  * f32 goes to oneDNN or to isa/gemm.c. What was measured there (oneDNN 2.6, one core):
  * - With AVX2 the own product reaches 0.95 to 1.07 of oneDNN's speed at demo sizes and is equal at

@@ -1,8 +1,8 @@
 /* rows: walk the rows (last dimension) of several views of one shape together; element access for
  * naive rows; dense strides in another view's order.
  *
- * Plain data and inline steps: kernels hold a position per chunk. Threads: any. Licence:
- * Apache-2.0 */
+ * Plain data and inline steps: kernels hold a position per chunk. Threads: any.
+ * Licence: Apache-2.0 */
 #ifndef MR_ROWS_H
 #define MR_ROWS_H
 

@@ -1,13 +1,13 @@
-/* threads: chunks over a team that stands by between two loops.
+/* threads: runs the chunks of a loop on a team of threads that waits between two loops.
  *
- * A loop is open to whoever comes: the caller starts with its own share of the chunks, members join
- * when they see it, and each takes what others have left when its own share is done. The caller
- * closes the loop when no chunk is left and waits for those that are in it alone: a member that
- * sleeps, or whose processor does other work, delays no other. Shares are the same parts of every
- * loop of as many chunks: a member finds in its cache what it wrote in the loop before.
+ * The caller starts with its own share of the chunks. Members join when they see the loop, and
+ * steal chunks of other shares when their own share is done. The caller closes the loop when no
+ * chunk remains, and waits only for members that are in it. A member that sleeps, or whose
+ * processor does other work, delays no other. Loops of equal chunk counts have equal shares, so a
+ * member finds in its cache what it wrote in the loop before.
  *
- * A member that waits for work spins, then offers its processor to whoever wants it, then sleeps:
- * waking takes longer than most loops. Licence: Apache-2.0 */
+ * A member that waits for work spins, then yields its processor, then sleeps, because waking takes
+ * longer than most loops. Licence: Apache-2.0 */
 #define _GNU_SOURCE // syscall
 #include "cpu/cpu.h"
 

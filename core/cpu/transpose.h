@@ -1,4 +1,4 @@
-/* transpose: VF_LANES vectors exchanged with their lanes, in registers. Licence: Apache-2.0 */
+/* transpose: transposes VF_LANES vectors of VF_LANES lanes in registers. Licence: Apache-2.0 */
 #ifndef MR_TRANSPOSE_H
 #define MR_TRANSPOSE_H
 

@@ -1,5 +1,5 @@
-/* data: orders of several sources as one stream. Which source comes next follows from what is due
- * to each, in samples, and from nothing else. Ref: dataplane 4.10. Licence: Apache-2.0 */
+/* data: merges the orders of several sources into one stream. The next source depends only on the
+ * number of samples that each source is due. Ref: dataplane 4.10. Licence: Apache-2.0 */
 #include "data/blend.h"
 #include "data/position.h"
 

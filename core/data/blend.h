@@ -1,4 +1,4 @@
-/* data, inside: several sources as one stream. Licence: Apache-2.0 */
+/* data, inside: merges several sources into one stream. Licence: Apache-2.0 */
 #ifndef MR_DATA_BLEND_H
 #define MR_DATA_BLEND_H
 

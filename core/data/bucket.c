@@ -1,6 +1,6 @@
-/* data: which bucket a sample enters. Ref: dataplane 4.2; Open-Sora 1.2 Bucket.get_bucket_id with
- * draws from the sample's key: U(purpose, key) = mix(seed, epoch, purpose, key_lo). Licence:
- * Apache-2.0 */
+/* data: chooses the bucket of a sample. Ref: dataplane 4.2; Open-Sora 1.2 Bucket.get_bucket_id with
+ * draws from the sample's key: U(purpose, key) = mix(seed, epoch, purpose, key_lo).
+ * Licence: Apache-2.0 */
 #include "data/bucket.h"
 #include "data/mix.h"
 #include "data/subset.h"

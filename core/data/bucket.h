@@ -1,4 +1,4 @@
-/* data, inside: a bucket rule, which is asked row by row or for many rows at once.
+/* data, inside: a bucket rule. It answers for one row or for many rows at once.
  * Licence: Apache-2.0 */
 #ifndef MR_DATA_BUCKET_H
 #define MR_DATA_BUCKET_H

@@ -1,5 +1,5 @@
-/* data: refuse a bucket that no sample can enter, and say what keeps them out. Licence:
- * Apache-2.0 */
+/* data: refuses a bucket that no sample can enter, and reports what excludes the samples.
+ * Licence: Apache-2.0 */
 #include "data/blend.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* data: which frames of a clip a sample takes. Ref: dataplane 1.3; Open-Sora 1.2
+/* data: chooses the frames that a sample takes from a clip. Ref: dataplane 1.3; Open-Sora 1.2
  * temporal_random_crop, which under `compat` is followed frame by frame. Licence: Apache-2.0 */
 #include "data/bucket.h"
 

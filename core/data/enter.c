@@ -1,4 +1,4 @@
-/* data: which buckets rows enter in an order's epoch, and which samples are left out of it.
+/* data: assigns rows to buckets for an epoch, and leaves out the quarantined samples.
  * Licence: Apache-2.0 */
 #include "data/order.h"
 

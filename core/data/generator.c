@@ -1,6 +1,7 @@
-/* data: the generators that the references draw from, number for number: the Mersenne twister as
- * torch and Python seed it, PCG64 as numpy does. Our own draws are functions of integers (mix.h).
- * Ref: Matsumoto & Nishimura 1998; O'Neill 2014; numpy SeedSequence. Licence: Apache-2.0 */
+/* data: the random generators of the reference implementations, bit by bit: the Mersenne twister
+ * with the seeding of torch and Python, PCG64 with that of numpy. Our own draws are hashes of
+ * integers (mix.h). Ref: Matsumoto & Nishimura 1998; O'Neill 2014; numpy SeedSequence.
+ * Licence: Apache-2.0 */
 #include "moonreel/generator.h"
 
 enum { WORDS = MR_TWISTER_WORDS, SHIFT = 397 };

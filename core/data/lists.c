@@ -1,6 +1,7 @@
-/* data: an epoch as a reference orders it, number for number. Its order is no function of a draw's
- * number: rows are gathered by bucket and shuffled as lists, 6 bytes a row and 2 a micro-batch.
- * Ref: opensora-1.2.md 4.7, opensora-2.0.md 10.3. Licence: Apache-2.0 */
+/* data: orders an epoch exactly as a reference implementation does. That order cannot be computed
+ * from the number of a draw: rows are gathered by bucket and shuffled as lists, which take 6 bytes
+ * a row and 2 bytes a micro-batch. Ref: opensora-1.2.md 4.7, opensora-2.0.md 10.3.
+ * Licence: Apache-2.0 */
 #include "data/order.h"
 #include "moonreel/generator.h"
 

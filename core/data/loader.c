@@ -1,11 +1,11 @@
 /* data: batches in draw order, filled by decode threads (worker.c).
  *
- * Slabs form a ring: batch number s lives in slab s % slabs. A worker takes the oldest empty slot;
- * when the newest batch is begun and the next slab is free, it plans the next draw into it while
- * the others decode. Whoever fills the last slot completes the batch. Everything about a sample
- * comes from its key and the draw, so neither the number of threads nor their speed shows in the
- * result. Where ranks share an order, draws of others pass through the ring without pixels.
- * Ref: dataplane 4.6, 5, 6. Licence: Apache-2.0 */
+ * Slabs form a ring: batch number s lives in slab s % slabs. A worker takes the oldest empty slot.
+ * When the newest batch is begun and the next slab is free, it plans the next draw into that slab
+ * while the other workers decode. The worker that fills the last slot completes the batch. A sample
+ * depends only on its key and the draw, so the result does not depend on the number of threads or
+ * their speed. When ranks share an order, draws of other ranks pass through the ring without
+ * pixels. Ref: dataplane 4.6, 5, 6. Licence: Apache-2.0 */
 #include "base/wait.h"
 #include "data/room.h"
 

@@ -1,4 +1,5 @@
-/* data: what planning takes, on rows that lie on no disk. Licence: Apache-2.0 */
+/* data: measures the time and memory of planning an epoch, on synthetic rows in memory.
+ * Licence: Apache-2.0 */
 #include "data/order.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* data: mr_mix compiled in, where a call for each row would cost as much as its hash.
+/* data: an inline mr_mix: a function call per row would cost as much as the hash.
  * Licence: Apache-2.0 */
 #ifndef MR_DATA_MIX_H
 #define MR_DATA_MIX_H

@@ -1,4 +1,4 @@
-/* data, inside: an order, which plans epochs and draws from them. Licence: Apache-2.0 */
+/* data, inside: an order: it plans epochs and draws micro-batches from them. Licence: Apache-2.0 */
 #ifndef MR_DATA_ORDER_H
 #define MR_DATA_ORDER_H
 

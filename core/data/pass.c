@@ -1,6 +1,6 @@
-/* data: passing over epochs without drawing them, and how far a stream can reach at most. An epoch
- * is planned to know its length, but where chance decides nothing: there all are alike. Licence:
- * Apache-2.0 */
+/* data: skips epochs without drawing them, and computes how far a stream can reach at most. An
+ * epoch has to be planned to know its length, unless its rule has no random choice: then all epochs
+ * have one length. Licence: Apache-2.0 */
 #include "data/blend.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* data: where a stream of draws stands, as text and back. Ref: dataplane 4.7. Licence:
- * Apache-2.0 */
+/* data: writes the position of a stream of draws as text, and reads it back. Ref: dataplane 4.7.
+ * Licence: Apache-2.0 */
 #include "data/order.h"
 #include "data/position.h"
 

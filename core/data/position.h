@@ -1,4 +1,5 @@
-/* data, inside: a position as text, also of what is planned again. Licence: Apache-2.0 */
+/* data, inside: the position of a stream as text, also of an epoch that is planned again.
+ * Licence: Apache-2.0 */
 #ifndef MR_DATA_POSITION_H
 #define MR_DATA_POSITION_H
 

@@ -1,7 +1,7 @@
-/* data: pixels of a picture or of frames at another size, as Open-Sora scales and crops them: so
- * large that they cover the size, then the middle of it. Pictures as Pillow's bicubic filter does
- * on bytes, in whole numbers; frames by two neighbours a side, without a filter against aliasing.
- * Ref: opensora-1.2.md 4.3 and appendix A; Pillow 9.4, torch's interpolate. Licence: Apache-2.0 */
+/* data: scales and crops pictures and frames as Open-Sora does: it scales them to cover the target
+ * size and keeps the centre. Pictures use Pillow's bicubic filter on bytes, in integer arithmetic.
+ * Frames use bilinear interpolation without antialiasing. Ref: opensora-1.2.md 4.3 and appendix A;
+ * Pillow 9.4, torch's interpolate. Licence: Apache-2.0 */
 #include "moonreel/data.h"
 
 #include <math.h>

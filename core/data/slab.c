@@ -1,6 +1,5 @@
-/* data: the slabs of a loader: how many there are, how large, what each keeps of its batch, and
- * that they do not take more than a rank's share of the memory. Ref: dataplane 6. Licence:
- * Apache-2.0 */
+/* data: the slabs of a loader: their number, their sizes and their contents. It checks that they
+ * fit into a rank's share of host memory. Ref: dataplane 6. Licence: Apache-2.0 */
 #include "data/room.h"
 
 #include <unistd.h>

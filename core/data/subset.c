@@ -1,5 +1,5 @@
-/* data: some samples of an index, a bit for each row - by quantiles of a column, held back, as a
- * file. Licence: Apache-2.0 */
+/* data: a subset of an index, one bit per row - chosen by quantiles of a column, by hold_back, or
+ * read from a file. Licence: Apache-2.0 */
 #include "base/text.h"
 #include "data/subset.h"
 

@@ -1,5 +1,5 @@
-/* data: samples that an epoch left over, whose buckets had no whole micro-batch of them any more;
- * the next epoch begins with them. Ref: dataplane 4.4. Licence: Apache-2.0 */
+/* data: samples that an epoch left over because they did not fill a micro-batch of their bucket.
+ * The next epoch begins with them. Ref: dataplane 4.4. Licence: Apache-2.0 */
 #include "data/order.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
-/* data: what an epoch trained before its data or rule changed, so that the rest of it is planned
- * without. Ref: dataplane 4.8. Licence: Apache-2.0 */
+/* data: the samples that an epoch trained before its data or rule changed. The rest of the epoch is
+ * planned without them. Ref: dataplane 4.8. Licence: Apache-2.0 */
 #include "data/order.h"
 #include "data/position.h"
 

@@ -1,7 +1,7 @@
-/* data: what the lengths of a rule say of one sample, one after the other, and so which of them
- * takes it. Rules that follow a reference draw as it does: numpy's generator seeded by row number,
- * again for each length (1.2) or once for the sample (2.0). bucket.c does the same for our own
- * draws of many rows at once. Ref: opensora-1.2.md 4.5, opensora-2.0.md 10.2. Licence: Apache-2.0
+/* data: tries the lengths of a rule for one sample in order, and returns the first that accepts it.
+ * Rules that follow a reference draw as it does: numpy's generator seeded by row number, again for
+ * each length (1.2) or once for the sample (2.0). bucket.c does the same for our own draws of many
+ * rows at once. Ref: opensora-1.2.md 4.5, opensora-2.0.md 10.2. Licence: Apache-2.0
  */
 #include "data/bucket.h"
 #include "moonreel/generator.h"

@@ -1,5 +1,6 @@
-/* data: decode threads of a loader: take the oldest empty slot, plan the next draw when the newest
- * batch is begun, complete a batch with its last slot. Ref: dataplane 4.6, 5. Licence: Apache-2.0
+/* data: the decode threads of a loader. A thread takes the oldest empty slot, plans the next draw
+ * when the newest batch is begun, and completes a batch with its last slot. Ref: dataplane 4.6, 5.
+ * Licence: Apache-2.0
  */
 #include "data/room.h"
 

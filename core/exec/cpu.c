@@ -1,6 +1,6 @@
 /* exec: the CPU device. Device memory is host memory; steps run and copies are done at once, in
- * order, on the caller's thread, so events are reached as soon as they are marked. Licence:
- * Apache-2.0 */
+ * order, on the caller's thread, so events are reached as soon as they are marked.
+ * Licence: Apache-2.0 */
 #define _DEFAULT_SOURCE // madvise
 #include "exec/room.h"
 

@@ -1,5 +1,5 @@
-/* exec: what an executor and its programs hold, by name, and errors where it is not there. Licence:
- * Apache-2.0 */
+/* exec: what an executor and its programs hold, by name, and errors where it is not there.
+ * Licence: Apache-2.0 */
 #include "exec/room.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* exec: a planned program on a device - its blocks, the arena, kernels' states, setup. Licence:
- * Apache-2.0 */
+/* exec: a planned program on a device - its blocks, the arena, kernels' states, setup.
+ * Licence: Apache-2.0 */
 #include "exec/room.h"
 
 #include <string.h>

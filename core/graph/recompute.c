@@ -1,8 +1,8 @@
 /* graph: which forward values the backward pass repeats instead of keeping.
  *
  * A value inside a recompute block, or of a cheap row, is repeated by cloning its producer at its
- * first reader; clones are ordinary nodes with the same attributes, keys and origin. Licence:
- * Apache-2.0 */
+ * first reader; clones are ordinary nodes with the same attributes, keys and origin.
+ * Licence: Apache-2.0 */
 #include "graph/room.h"
 
 /* What leaves a recompute block is kept: it is the next block's input. So are the host's

@@ -1,5 +1,5 @@
-/* index: the list of samples that folders and tables fill; it lies on the disk. Licence:
- * Apache-2.0 */
+/* index: the list of samples that folders and tables fill; it lies on the disk.
+ * Licence: Apache-2.0 */
 #include "index/room.h"
 
 #include <stdio.h>

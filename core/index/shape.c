@@ -1,5 +1,5 @@
-/* index: what a list or an object inside a row holds - ranges of time, captions, numbers. Licence:
- * Apache-2.0 */
+/* index: what a list or an object inside a row holds - ranges of time, captions, numbers.
+ * Licence: Apache-2.0 */
 #include "index/room.h"
 
 bool index_shape_is_container(const json_t *value)

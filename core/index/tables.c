@@ -1,5 +1,5 @@
-/* index: tables of an index file - their names and errors, values that a builder writes. Licence:
- * Apache-2.0 */
+/* index: tables of an index file - their names and errors, values that a builder writes.
+ * Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "index/room.h"
 

@@ -1,6 +1,6 @@
 /* media: one opened clip: demuxer over our own I/O, one decoder with one thread. A clip is opened
- * again for every use; that costs half a millisecond and leaves nothing stale. Licence:
- * Apache-2.0 */
+ * again for every use; that costs half a millisecond and leaves nothing stale.
+ * Licence: Apache-2.0 */
 #include "media/room.h"
 
 #include <errno.h>

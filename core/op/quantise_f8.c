@@ -6,8 +6,8 @@
  *
  * Products on GPUs want both operands with the sum's dimension innermost; a gradient sums over
  * another one than its forward product, so that it reads q_t: q as a matrix [rows, C], transposed,
- * with zeros up to a multiple of 16 columns. Reads x twice. The bits depend on no order. Licence:
- * Apache-2.0 */
+ * with zeros up to a multiple of 16 columns. Reads x twice. The bits depend on no order.
+ * Licence: Apache-2.0 */
 #include "cpu/rows.h"
 #include "op/row.h"
 

@@ -6,8 +6,8 @@
  * forms the score of one of them, the 32 weights pass through shared memory, and then lanes hold
  * columns of the sum, CHUNK of them a block. E elements are read at once: 4 where rows are dense
  * pieces of them, else 1. All sums are f32 and run in order, so the bits do not depend on the order
- * of blocks. A weight of 0 leaves its row unread: what lies past len may be anything. Licence:
- * Apache-2.0 */
+ * of blocks. A weight of 0 leaves its row unread: what lies past len may be anything.
+ * Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_ATTENTION_PLAIN_CUH
 #define MOONREEL_CUDA_ATTENTION_PLAIN_CUH
 

@@ -2,8 +2,8 @@
  * enqueues, the second is captured and later ones launch what it left.
  *
  * A run forks from the first stream and joins it again, so what was enqueued before is over when a
- * run begins on any stream, and to wait for the first stream is to wait for all. Licence:
- * Apache-2.0 */
+ * run begins on any stream, and to wait for the first stream is to wait for all.
+ * Licence: Apache-2.0 */
 #include "room.h"
 
 #include <string.h>
