@@ -1,4 +1,4 @@
-/* exec: devices by name, and what holds for all of them. Licence: Apache-2.0 */
+/* exec: opens devices by name, and has the functions that all devices share. Licence: Apache-2.0 */
 #include "exec/room.h"
 #include "base/plugin.h"
 

@@ -1,4 +1,5 @@
-/* exec: one op on host tensors - a graph of one node, kept for the next call of the same shape.
+/* exec: runs one op on host tensors, as a graph of one node. The graph is cached for the next call
+ * of the same shape.
  * Licence: Apache-2.0 */
 #include "exec/room.h"
 

@@ -1,24 +1,23 @@
-/* exec: the edges of runs - inputs on their way to the device, results on their way back, both
- * in parallel with what runs.
+/* exec: transfers inputs to the device and results back, both in parallel with runs.
  *
- * An input lies in three places. `set` converts it into pinned memory of its program; the next run
- * copies it from there to the landing, which all programs share, on lane IN in parallel with the
- * run before, and begins by taking it from the landing into its slot, on lane RUN. The landing is
- * free again when it was taken, the pinned place when the copy to the landing is done: for that
- * alone the host waits, so it is two runs ahead at most. Slots and pinned places keep their values
- * until they are set again.
+ * An input passes through three buffers. `set` converts it into pinned memory of its program
+ * (staged). The next run copies it from there to the staging buffer on the device (landing), which
+ * all programs share, on lane IN in parallel with the run before. The run begins by copying it from
+ * there into its slot, on lane RUN. The staging buffer is free after this copy, the pinned memory
+ * after the copy on lane IN. The host waits only for the copy on lane IN, so it is at most two runs
+ * ahead. Slots and pinned memory keep their values until they are set again.
  *
  *     set k+1 -> staged --IN--> landing --RUN--> slot -> run k+1
  *
- * What one run passes to another goes from output to slot, on lane RUN.
+ * A value that one run passes to another is copied from output to slot, on lane RUN.
  *
- * A result of at most MR_FETCH_BYTES goes the same way back when it is fetched: lane RUN copies it
- * to the take-off, OUT from there to the ring, where the host takes it once it is there. A place of
- * the ring serves every MR_FETCHES-th fetch.
+ * A result of at most MR_FETCH_BYTES takes the reverse path when it is fetched: lane RUN copies it
+ * to the take-off buffer, and lane OUT from there to a ring buffer on the host. An entry of the
+ * ring serves every MR_FETCHES-th fetch.
  *
- * On a device that does everything at once all places of an input are one, and so are take-off and
- * ring. After a failure (mr_device.lost) what was on its way is gone: inputs are sent again from
- * their pinned places, results are not to be had. Licence: Apache-2.0 */
+ * On a synchronous device the three buffers of an input are one, and so are take-off and ring.
+ * After a failure (mr_device.lost) all transfers in flight are lost: inputs are sent again from
+ * pinned memory, results are not available. Licence: Apache-2.0 */
 #include "exec/room.h"
 
 #include <stdio.h>

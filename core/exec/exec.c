@@ -1,4 +1,5 @@
-/* exec: persistent regions of a parameter table on one device. Licence: Apache-2.0 */
+/* exec: executors: the persistent regions of a parameter table on one device.
+ * Licence: Apache-2.0 */
 #include "exec/room.h"
 #include "cpu/cpu.h"
 

@@ -1,4 +1,4 @@
-/* exec: what an executor and its programs hold, by name, and errors where it is not there.
+/* exec: looks up the regions, outputs and tensors of an executor by name, and reports missing ones.
  * Licence: Apache-2.0 */
 #include "exec/room.h"
 

@@ -1,5 +1,5 @@
-/* exec: planning a finished graph - steps, kernels, places, layout - from facts alone. Nothing is
- * allocated beyond the plan itself and no device is asked; program.c binds what is planned here.
+/* exec: plans a finished graph - steps, kernels, offsets, layout - from device facts alone. It
+ * allocates only the plan and calls no device. program.c binds the plan to a device.
  * Licence: Apache-2.0 */
 #include "exec/room.h"
 

@@ -1,4 +1,4 @@
-/* exec: a planned program on a device - its blocks, the arena, kernels' states, setup.
+/* exec: puts a planned program on a device - constant blocks, arena, kernel states, setup.
  * Licence: Apache-2.0 */
 #include "exec/room.h"
 

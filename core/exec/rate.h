@@ -1,4 +1,4 @@
-/* exec: what the times of probes say of a kind's rates: arithmetic alone. Licence: Apache-2.0 */
+/* exec: computes the rates of a kernel kind from the times of its probes. Licence: Apache-2.0 */
 #ifndef MR_EXEC_RATE_H
 #define MR_EXEC_RATE_H
 

@@ -1,5 +1,5 @@
-/* exec: how fast a device is, measured in some milliseconds, what a run will take by it, and what
- * it took.
+/* exec: measures the rates of a device in some milliseconds, predicts the time of a run from them,
+ * and compares it with the measured time.
  *
  * A step takes flop / rate + bytes / bandwidth plus a fixed part. Both rates are those of its kind,
  * which is probed by one shape, where bytes follow from operations, or by two, of which the first

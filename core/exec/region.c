@@ -1,4 +1,4 @@
-/* exec: the regions of a parameter table, from the rows that an optimizer declares.
+/* exec: the regions of a parameter table, as an optimizer declares them.
  *
  * A region covers a range of the trainable elements, in the order of the parameter table. Rows are
  * plain data: planning reads them without a device. Licence: Apache-2.0 */

@@ -1,4 +1,4 @@
-/* exec: a program at work - runs, outputs, facts. Licence: Apache-2.0 */
+/* exec: runs programs, and returns their outputs and facts. Licence: Apache-2.0 */
 #include "exec/room.h"
 
 mr_status mr_program_get(mr_program *p, const char *output, const mr_view *out)

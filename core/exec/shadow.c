@@ -1,10 +1,12 @@
-/* exec: the shadow device - the CPU's kernels behind the manners of an accelerator, for tests.
+/* exec: the shadow device - CPU kernels with the asynchronous behaviour of an accelerator, for
+ * tests.
  *
- * Addresses of its own that fault on the host, one thread per queue that runs as late as it may,
- * poison before each write, reports of unwritten reads and writes. At any moment one step runs, of
- * a queue that can go on; which one differs from run to run, so that a missing wait and a range
- * reused too early show within a few runs, at the same ones every time. Numbers are the CPU
- * device's: same kernels, same team size. Licence: Apache-2.0 */
+ * It has its own addresses, which fault on the host, and one thread per queue that runs as late as
+ * the order allows. It poisons memory before each write, and reports reads of unwritten memory and
+ * missing writes. One step runs at a time, of a queue that is not blocked. The choice differs from
+ * run to run and is reproducible, so a missing wait, or memory that is reused too early, shows
+ * within a few runs. Results equal those of the CPU device: same kernels, same team size.
+ * Licence: Apache-2.0 */
 #include "exec/shadow.h"
 
 #include "cpu/cpu.h"

@@ -1,5 +1,5 @@
-/* exec, inside: the memory of the shadow device, what is enqueued on it, and the checks around each
- * step. Licence: Apache-2.0 */
+/* exec, inside: the memory of the shadow device, its queued work, and the checks of each step.
+ * Licence: Apache-2.0 */
 #ifndef MR_EXEC_SHADOW_H
 #define MR_EXEC_SHADOW_H
 

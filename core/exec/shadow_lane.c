@@ -1,4 +1,4 @@
-/* exec: what is enqueued on the shadow device, and which of it goes next.
+/* exec: schedules the work that is enqueued on the shadow device.
  *
  * Work that can go on - the next step of a run on each queue, the copy at the front of a lane - is
  * taken in an order that differs from run to run, equal numbers being equal orders. Number 0 takes

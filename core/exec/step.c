@@ -1,4 +1,4 @@
-/* exec: one step on the host's processor. Licence: Apache-2.0 */
+/* exec: runs one step on the host's processor. Licence: Apache-2.0 */
 #include "exec/room.h"
 
 #include "cpu/cpu.h"

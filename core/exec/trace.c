@@ -1,4 +1,4 @@
-/* exec: where the time of a run goes - the schedule and a Chrome trace file. Licence: Apache-2.0 */
+/* exec: writes the schedule and the times of a run as a Chrome trace file. Licence: Apache-2.0 */
 #include "exec/room.h"
 #include "base/text.h"
 

@@ -1,4 +1,4 @@
-/* gpu: GPUs as NVML sees them. Licence: Apache-2.0 */
+/* gpu: reads facts about GPUs from NVML. Licence: Apache-2.0 */
 #include "moonreel/gpu.h"
 
 #include <ctype.h>

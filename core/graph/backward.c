@@ -1,4 +1,4 @@
-/* graph: gradients by reverse walk over the building order.
+/* graph: builds gradients: it walks the nodes in reverse order of construction.
  *
  * A value's gradient is complete when the walk reaches the entry that made it: every reader comes
  * later on the tape. Slices of one parent are gathered and joined once. Forward values are read

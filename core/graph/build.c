@@ -1,4 +1,4 @@
-/* graph: adding inputs, constants, nodes and views. Licence: Apache-2.0 */
+/* graph: adds inputs, constants, nodes and views to a graph. Licence: Apache-2.0 */
 #include "graph/room.h"
 
 #include <string.h>

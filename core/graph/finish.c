@@ -1,4 +1,4 @@
-/* graph: closing a graph - dropping what nothing needs, placing joins, deciding in-place.
+/* graph: finishes a graph - removes dead nodes, resolves concatenations, chooses in-place outputs.
  * Licence: Apache-2.0 */
 #include "graph/room.h"
 

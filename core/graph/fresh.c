@@ -1,4 +1,4 @@
-/* graph: gradients that begin at zero in each run.
+/* graph: gradients that start at zero in each run.
  *
  * The first row that adds to the gradient of a parameter finds zeros there, written just before it,
  * so that until then the place holds nothing. Parameters next to each other are cleared together,

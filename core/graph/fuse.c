@@ -1,4 +1,4 @@
-/* graph: two nodes that become one, where their rows say that a third row does both.
+/* graph: fuses two nodes into one, where a third op computes both.
  *
  * The one node takes the place of the second: what it reads is there by then, and whoever else
  * reads the first's result comes later. Licence: Apache-2.0 */

@@ -1,4 +1,4 @@
-/* graph: copies to another memory and back. Licence: Apache-2.0 */
+/* graph: copies values to another memory and back. Licence: Apache-2.0 */
 #include "graph/room.h"
 
 /* x for a copy to another memory: bytes are copied unchanged. */

@@ -1,4 +1,4 @@
-/* graph: the parameter table of a model, its flat ranges and initial values. Licence: Apache-2.0 */
+/* graph: the parameter table of a model: its flat ranges and initial values. Licence: Apache-2.0 */
 #include "moonreel/graph.h"
 
 #include <math.h>

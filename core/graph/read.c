@@ -1,4 +1,4 @@
-/* graph: reading a graph, and printing it. Licence: Apache-2.0 */
+/* graph: reads and prints a graph. Licence: Apache-2.0 */
 #include "graph/room.h"
 
 #include "base/text.h"

@@ -1,4 +1,4 @@
-/* graph: which forward values the backward pass repeats instead of keeping.
+/* graph: chooses the forward values that the backward pass recomputes instead of keeping.
  *
  * A value inside a recompute block, or of a cheap row, is repeated by cloning its producer at its
  * first reader; clones are ordinary nodes with the same attributes, keys and origin.

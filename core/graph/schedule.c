@@ -1,4 +1,4 @@
-/* graph: which steps of a run wait for which, and when each would begin.
+/* graph: computes the waits between the steps of a run, and a start time for each step.
  *
  * Every step knows the newest step of each queue that is over when it begins (a vector clock). A
  * step takes the clock of the one before it on its queue, then waits where its bytes demand more;

@@ -1,5 +1,5 @@
-/* graph: parameters as values, and what ranks share of their table - weights gathered for each
- * pass, gradients reduced bucket by bucket.
+/* graph: parameters as values, and their sharding over ranks - weights are gathered for each pass,
+ * gradients are reduced bucket by bucket.
  *
  * A bucket of gradients is zeroed when the first row adds to it and reduced when the last leaf of
  * its parameters is over in the backward walk. Buckets go from the last to the first, whatever

@@ -1,4 +1,4 @@
-/* graph: growing the lists of a graph - storages, values, leaves, inferred nodes.
+/* graph: appends to the lists of a graph - storages, values, leaves, inferred nodes.
  * Licence: Apache-2.0 */
 #include "graph/room.h"
 

@@ -1,5 +1,5 @@
-/* index: build an index: append rows in id order, then fingerprints, seal, checksums, rename.
- * Ref: dataplane 2.2, 2.3. Licence: Apache-2.0 */
+/* index: builds an index: it appends rows in id order, then writes fingerprints, seal and
+ * checksums, and renames the folder. Ref: dataplane 2.2, 2.3. Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "index/room.h"
 

@@ -1,4 +1,4 @@
-/* index: growing output and checked input of bytes, little endian. Licence: Apache-2.0 */
+/* index: a growing output buffer and bounds-checked input, little endian. Licence: Apache-2.0 */
 #include "index/room.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* index: columns, a number of every row under a name. Table "col:NAME" holds chunks of MR_HOT_ROWS
+/* index: columns: one number per row, under a name. Table "col:NAME" holds chunks of MR_HOT_ROWS
  * values as f64 or i64 with a checksum behind them; where a row has none NaN, or the smallest i64.
  * Ref: dataplane 2.2. Licence: Apache-2.0 */
 #include "index/room.h"

@@ -1,5 +1,6 @@
-/* index: captions in zstd frames with a dictionary of the index. Short texts compress only against
- * what all of them share. Ref: dataplane 2.2, text codec 1. Licence: Apache-2.0 */
+/* index: compresses captions as zstd frames with a dictionary of the index, because short texts
+ * compress well only with a shared dictionary. Ref: dataplane 2.2, text codec 1.
+ * Licence: Apache-2.0 */
 #include "index/room.h"
 
 #include <string.h>

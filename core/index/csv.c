@@ -1,4 +1,4 @@
-/* index: rows of CSV (RFC 4180) and TSV, a header first. Licence: Apache-2.0 */
+/* index: reads rows of CSV (RFC 4180) and TSV files with a header. Licence: Apache-2.0 */
 #include "index/room.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* index: decoders in processes of their own (guarded.c). A worker asks its process through shared
- * memory and waits for a byte; a process that dies or does not answer in time costs the clip it was
- * at, and the next clip gets another one. Ref: dataplane 1.2. Licence: Apache-2.0 */
+/* index: runs decoders in separate processes (guarded.c). A worker passes a request in shared
+ * memory and waits for a byte. If a process crashes or times out, its clip fails, and the next clip
+ * gets a new process. Ref: dataplane 1.2. Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/process.h"
 #include "index/room.h"

@@ -1,5 +1,5 @@
-/* index: a process that decodes, for guard.c in another one. The program starts itself again;
- * before main() it finds the variable that makes it such a process, and never gets there.
+/* index: the decoder process of guard.c. The program starts itself with an environment variable. A
+ * constructor finds the variable, serves requests, and exits before main().
  * Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/process.h"

@@ -1,4 +1,4 @@
-/* index: reading a sealed index. One LMDB environment per index, one read transaction per reader.
+/* index: reads a sealed index. One LMDB environment per index, one read transaction per reader.
  * Ref: dataplane 2. Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "index/room.h"

@@ -1,5 +1,5 @@
-/* index: ingest: one thread reads the list of the input, then several scan its files, and the
- * caller writes rows in the order of the input. Licence: Apache-2.0 */
+/* index: ingest: one thread reads the input list, several threads scan its files, and the caller
+ * writes rows in input order. Licence: Apache-2.0 */
 #include "base/json_fields.h"
 #include "base/wait.h"
 #include "index/room.h"

@@ -1,4 +1,4 @@
-/* index: one sample to be, as bytes and back. Licence: Apache-2.0 */
+/* index: serialises one sample of the input. Licence: Apache-2.0 */
 #include "index/room.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* index: captions of a list go to the clips of a folder that they name, by path or by file name.
- * Both sides are sorted by the hash of their names, and what meets there by the place of the clip.
+/* index: joins the captions of a list to the clips of a folder, by path or by file name. Both sides
+ * are sorted by the hash of their names, and the matches by the position of the clip.
  * Licence: Apache-2.0 */
 #include "index/room.h"
 

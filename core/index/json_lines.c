@@ -1,4 +1,4 @@
-/* index: rows of JSON, an object each: one a line, or all in a list. Licence: Apache-2.0 */
+/* index: reads rows of JSON objects: one per line, or all in one list. Licence: Apache-2.0 */
 #include "index/room.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* index: the list of samples that folders and tables fill; it lies on the disk.
+/* index: the list of samples from folders and tables; it is stored on disk.
  * Licence: Apache-2.0 */
 #include "index/room.h"
 

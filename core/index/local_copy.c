@@ -1,8 +1,8 @@
-/* index: copies of indexes on this host. What lies on a network file system is not mapped there:
- * one process copies it to a local disk, checking every block, and all others of the host wait for
- * that and map the copy. A copy has the name of what its checksums say, so it serves every later
- * run and is never stale. Whoever writes one or uses one holds a lock of the kernel on it, which
- * ends with the process: what a dead one left is taken over or removed. Ref: dataplane 2.3.
+/* index: local copies of indexes. An index on a network file system is not mapped in place: one
+ * process copies it to a local disk and checks every block, while the other processes of the host
+ * wait, and all map the copy. The name of a copy is a hash of its checksums, so later runs reuse it
+ * and it is never stale. Writers and readers of a copy hold a kernel lock on it, which ends with
+ * the process. An incomplete copy of a dead process is continued or removed. Ref: dataplane 2.3.
  * Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "index/room.h"

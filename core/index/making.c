@@ -1,4 +1,4 @@
-/* index: a row of a table in the making, value by value. Licence: Apache-2.0 */
+/* index: builds a row of a table value by value. Licence: Apache-2.0 */
 #include "index/room.h"
 
 #include <float.h>

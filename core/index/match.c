@@ -1,4 +1,4 @@
-/* index: samples that two indexes share, found by walking both key maps. Ref: dataplane 2.2, 4.8.
+/* index: finds the samples that two indexes share: it walks both key maps. Ref: dataplane 2.2, 4.8.
  * Licence: Apache-2.0 */
 #include "index/room.h"
 

@@ -1,4 +1,4 @@
-/* index: the network file system on which a path lies. Licence: Apache-2.0 */
+/* index: finds out whether a path is on a network file system. Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "index/room.h"
 

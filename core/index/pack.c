@@ -1,4 +1,4 @@
-/* index: rows of the index as bytes and back. Ref: dataplane 2.2. Licence: Apache-2.0 */
+/* index: encodes and decodes rows of the index. Ref: dataplane 2.2. Licence: Apache-2.0 */
 #include "index/room.h"
 
 #include <stdio.h>

@@ -1,5 +1,6 @@
-/* index: Parquet comes as JSON lines from a child process, the duckdb command or python3 with
- * pyarrow: no distribution packages a C library for it. Ref: dataplane 2.4. Licence: Apache-2.0 */
+/* index: reads Parquet as JSON lines from a child process, the duckdb command or python3 with
+ * pyarrow, because no distribution packages a C library for it. Ref: dataplane 2.4.
+ * Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "index/room.h"
 

@@ -1,4 +1,4 @@
-/* index: absolute paths, and those of a list's rows. Licence: Apache-2.0 */
+/* index: makes paths absolute, and resolves the paths in the rows of a list. Licence: Apache-2.0 */
 #include "index/room.h"
 
 #include <stdio.h>

@@ -1,5 +1,6 @@
-/* index: a text file of others, piece by piece: it may be larger than memory. What it holds comes
- * from a file, or from a child that gives Parquet as JSON lines. Licence: Apache-2.0 */
+/* index: reads an untrusted text file in chunks, because it may be larger than memory. The text
+ * comes from a file, or from a child process that prints Parquet as JSON lines.
+ * Licence: Apache-2.0 */
 #include "index/room.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* index: where an index lies. Mapped over a network it hangs, or ends the program when the server
- * does; a copy near by is mapped instead. Ref: dataplane 2.3. Licence: Apache-2.0 */
+/* index: chooses where to map an index. A map over a network hangs or crashes the program when the
+ * server fails, so a local copy is mapped instead. Ref: dataplane 2.3. Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "index/room.h"
 

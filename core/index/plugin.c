@@ -1,4 +1,4 @@
-/* index: open the media plug-in on first use. Licence: Apache-2.0 */
+/* index: opens the media plug-in at its first use. Licence: Apache-2.0 */
 #include "moonreel/media.h"
 #include "base/plugin.h"
 

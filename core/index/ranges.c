@@ -1,6 +1,7 @@
-/* index: lists inside a row of a table. Those of ranges of time make one sample of each, with the
- * captions and numbers at the same place of other lists; lists of captions alone are several
- * captions of one sample; what means nothing is counted. Licence: Apache-2.0 */
+/* index: reads lists inside a row of a table. Each range of a list of time ranges becomes one
+ * sample, with the captions and numbers at the same position of other lists. A list of captions
+ * alone gives several captions of one sample. Lists without a meaning are counted.
+ * Licence: Apache-2.0 */
 #include "index/room.h"
 
 #include <string.h>

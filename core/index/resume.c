@@ -1,5 +1,5 @@
-/* index: what killed builders of an index left next to it: removed, or taken up at its last commit.
- * Ref: dataplane 2.3. Licence: Apache-2.0 */
+/* index: handles the files that killed builders left next to an index: it removes them, or
+ * continues at their last commit. Ref: dataplane 2.3. Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/process.h"
 #include "index/room.h"

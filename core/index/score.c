@@ -1,5 +1,6 @@
-/* index: what the columns of a list mean. Path and captions are a sample's, what a scan measures is
- * not believed, numbers become columns of the index under their names. Licence: Apache-2.0 */
+/* index: interprets the columns of a list. Path and captions belong to the sample, columns that a
+ * scan measures itself are ignored, and numbers become columns of the index under their names.
+ * Licence: Apache-2.0 */
 #include "index/room.h"
 
 #include <ctype.h>

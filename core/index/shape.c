@@ -1,4 +1,4 @@
-/* index: what a list or an object inside a row holds - ranges of time, captions, numbers.
+/* index: recognises the contents of a list or object inside a row - time ranges, captions, numbers.
  * Licence: Apache-2.0 */
 #include "index/room.h"
 

@@ -1,5 +1,5 @@
-/* index: sort more records than memory should hold, by their bytes. Runs are sorted in memory, put
- * aside and merged from there; what fits in one run never leaves memory. Licence: Apache-2.0 */
+/* index: external sort of records by their bytes. Runs are sorted in memory, written to disk and
+ * merged. Input that fits in one run stays in memory. Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "index/room.h"
 

@@ -1,4 +1,5 @@
-/* index: what to ingest: a folder of clips, or rows of CSV or JSON lines. Licence: Apache-2.0 */
+/* index: the input of ingest: a folder of clips, or rows of CSV or JSON lines.
+ * Licence: Apache-2.0 */
 #include "base/json_fields.h"
 #include "index/room.h"
 

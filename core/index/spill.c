@@ -1,6 +1,6 @@
-/* index: records that are put aside on the disk instead of held in memory. They lie in blocks of a
- * file without a name, so that nothing of it stays however the process ends; sizes and checksums of
- * the blocks stay in memory, 16 bytes for 64 KiB. Licence: Apache-2.0 */
+/* index: stores records on disk instead of in memory. They are in blocks of an unlinked file, which
+ * disappears however the process ends. Sizes and checksums of the blocks stay in memory, 16 bytes
+ * for 64 KiB. Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "index/room.h"
 

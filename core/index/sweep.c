@@ -1,5 +1,5 @@
-/* index: several threads look at the files of rows; what came of them is handed out in the order
- * in which the rows were named. Licence: Apache-2.0 */
+/* index: several threads read the files of rows; the results are returned in the order of the
+ * requests. Licence: Apache-2.0 */
 #include "base/wait.h"
 #include "index/room.h"
 

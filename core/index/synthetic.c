@@ -1,5 +1,5 @@
-/* index: an index without clips behind it, as large as one likes, to measure with: its rows look as
- * those of a large data set do. Licence: Apache-2.0 */
+/* index: makes an index of any size without clips, for measurements. Its rows resemble those of a
+ * large data set. Licence: Apache-2.0 */
 #include "index/room.h"
 
 #include <stdio.h>

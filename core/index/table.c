@@ -1,4 +1,5 @@
-/* index: tables of others, row by row - which reader is for a file, and tables for other rooms.
+/* index: reads foreign tables row by row - it chooses the reader of a file, and serves tables to
+ * other rooms.
  * Licence: Apache-2.0 */
 #include "index/room.h"
 

@@ -1,4 +1,4 @@
-/* index: texts of others: what a caption may hold, and any bytes as JSON. Licence: Apache-2.0 */
+/* index: untrusted texts: checks captions, and writes any bytes as JSON. Licence: Apache-2.0 */
 #include "index/room.h"
 
 #include <stdio.h>

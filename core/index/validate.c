@@ -1,5 +1,5 @@
-/* index: rows that are refused before their file is looked at: captions that nothing should be
- * trained on, and rows that are one sample. Licence: Apache-2.0 */
+/* index: refuses rows before their file is read: captions that are unfit for training, and
+ * duplicate samples. Licence: Apache-2.0 */
 #include "index/room.h"
 
 #include <stdio.h>

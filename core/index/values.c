@@ -1,4 +1,4 @@
-/* index: columns that a builder fills, a chunk at a time. Licence: Apache-2.0 */
+/* index: the columns that a builder fills, one chunk at a time. Licence: Apache-2.0 */
 #include "index/room.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
-/* layout: lifetimes of a finished graph's storages and workspaces. Licence: Apache-2.0 */
+/* layout: computes the lifetimes of a finished graph's storages and workspaces.
+ * Licence: Apache-2.0 */
 #include "layout/room.h"
 
 static void touch(mr_layout *l, mr_ref x, int node)

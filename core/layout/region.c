@@ -1,4 +1,4 @@
-/* layout: the ranges of a region that lies in the arena, and since when they are in use.
+/* layout: the ranges of a region in the arena, and their lifetimes.
  *
  * A graph that writes each range of the region before it reads it leaves the bytes to others until
  * then; each range lives to the end of the run, for whoever reads the region afterwards. A graph

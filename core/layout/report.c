@@ -1,4 +1,5 @@
-/* layout: who lives at the peak, and what to do about it. Licence: Apache-2.0 */
+/* layout: reports the storages that are alive at peak memory, and suggests how to reduce it.
+ * Licence: Apache-2.0 */
 #include "layout/room.h"
 #include "base/text.h"
 

@@ -1,4 +1,4 @@
-/* layout: lifetimes of what several queues touch.
+/* layout: lifetimes of storages that several queues use.
  *
  * Two entries may share bytes when all users of one are over before the first of the other begins.
  * On one queue lifetimes in the order of the list say that. An entry that a side queue touches gets

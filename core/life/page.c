@@ -1,4 +1,5 @@
-/* life: the page of a launch: made, found, mapped; written by ranks, each its own seat.
+/* life: the status page of a launch in shared memory: creates, finds and maps it. Each rank writes
+ * its own slot.
  * Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "moonreel/life.h"

@@ -1,4 +1,5 @@
-/* life: signals to processes that are known by more than a number. Licence: Apache-2.0 */
+/* life: sends signals to processes that are identified by pid and start time.
+ * Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "moonreel/life.h"
 #include "base/process.h"

@@ -1,5 +1,5 @@
-/* life: threads of another process: what the kernel tells of each, and their frames where the
- * plug-in of libdw is there. Licence: Apache-2.0 */
+/* life: lists the threads of another process with facts from the kernel, and their stack frames if
+ * the libdw plug-in is present. Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "moonreel/life.h"
 #include "base/plugin.h"

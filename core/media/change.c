@@ -1,5 +1,5 @@
-/* media: how much of the picture changes from frame to frame, on small grey pictures. Ref:
- * dataplane 7, scene cutting. Licence: Apache-2.0 */
+/* media: measures the change from frame to frame, on small grey pictures. Ref: dataplane 7, scene
+ * cutting. Licence: Apache-2.0 */
 #include "media/room.h"
 
 #include <stdlib.h>

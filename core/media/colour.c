@@ -1,4 +1,4 @@
-/* media: which YUV matrix and range a frame has, for the scaler. Ref: dataplane 1.4.
+/* media: finds the YUV matrix and range of a frame, for the scaler. Ref: dataplane 1.4.
  * Licence: Apache-2.0 */
 #include "media/room.h"
 

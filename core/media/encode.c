@@ -1,5 +1,5 @@
-/* media: write frames as a clip (FFmpeg's muxers and encoders) or as one picture, reproducibly.
- * A file takes its name only when it is finished. Licence: Apache-2.0 */
+/* media: writes frames as a clip (FFmpeg's muxers and encoders) or as one picture, reproducibly. A
+ * file gets its name only when it is complete. Licence: Apache-2.0 */
 #include "media/room.h"
 
 #include <libavutil/opt.h>

@@ -1,6 +1,6 @@
-/* media: how a picture is to be turned, where its file says so and FFmpeg does not pass it on: in
- * the chunk eXIf of PNG, and in the first directory of TIFF. Ref: PNG 3rd edition 11.3.4.5,
- * TIFF 6.0 section 2. Licence: Apache-2.0 */
+/* media: reads the orientation of a picture where FFmpeg does not report it: from the chunk eXIf of
+ * PNG, and from the first directory of TIFF. Ref: PNG 3rd edition 11.3.4.5, TIFF 6.0 section 2.
+ * Licence: Apache-2.0 */
 #include "media/room.h"
 
 #include <string.h>

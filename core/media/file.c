@@ -1,4 +1,5 @@
-/* media: AVIO over moonreel's I/O table, so that tests can break it and no protocol is reachable.
+/* media: AVIO over moonreel's I/O table, so that tests can inject faults and FFmpeg's protocols are
+ * unreachable.
  * Licence: Apache-2.0 */
 #include "media/room.h"
 

@@ -1,4 +1,4 @@
-/* media: what the libraries log is kept per thread, for error texts, and never printed.
+/* media: keeps log lines of the libraries per thread, for error texts, and never prints them.
  * Licence: Apache-2.0 */
 #include "media/room.h"
 

@@ -1,4 +1,4 @@
-/* media: what frames of a decode looked like, to compare another one with. Licence: Apache-2.0 */
+/* media: fingerprints of decoded frames, to compare two decodes. Licence: Apache-2.0 */
 #include "media/room.h"
 
 #include <libavutil/imgutils.h>

@@ -1,4 +1,4 @@
-/* media: decode wanted frames exactly. Ref: dataplane 1.3.
+/* media: decodes exactly the requested frames. Ref: dataplane 1.3.
  *
  * A clip is tried from the key frame before the first wanted frame; when the first frame out is
  * later than wanted, from 1, 2, 4, ... key frames earlier, at last from the start of the file.

@@ -1,5 +1,5 @@
-/* media: one scaler call per frame, from the cropped source rectangle straight into the result.
- * Ref: dataplane 1.4. Licence: Apache-2.0 */
+/* media: makes one scaler call per frame, from the cropped source rectangle directly into the
+ * result. Ref: dataplane 1.4. Licence: Apache-2.0 */
 #include "media/room.h"
 
 #include <string.h>

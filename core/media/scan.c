@@ -1,6 +1,5 @@
-/* media: what ingest needs to know of a file: one pass over packet headers, and the facts of the
- * first frame, as the decoder tells them.
- * Ref: dataplane 1.3. Licence: Apache-2.0 */
+/* media: scans a file for ingest: one pass over packet headers, and the facts of the first decoded
+ * frame. Ref: dataplane 1.3. Licence: Apache-2.0 */
 #include "media/room.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* media: the units of an H.264 or HEVC packet, which stand behind their lengths or behind marks.
+/* media: splits an H.264 or HEVC packet into NAL units, which have length prefixes or start codes.
  * Licence: Apache-2.0 */
 #include "media/room.h"
 

@@ -1,5 +1,5 @@
-/* attention_job: what the files of attention share: the call, which keys exist and which of them a
- * query sees, the bias, the scratch memory of a worker, and who calls whom.
+/* attention_job: shared by the files of attention: the call, the mask (which keys exist, and which
+ * of them a query sees), the bias, the scratch memory of a worker, and the kernel table.
  * Licence: Apache-2.0 */
 #ifndef MR_ATTENTION_JOB_H
 #define MR_ATTENTION_JOB_H

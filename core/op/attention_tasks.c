@@ -1,4 +1,4 @@
-/* attention_tasks: which form serves a call, the scratch memory it takes, and how its work is cut
+/* attention_tasks: chooses the kernel of a call, computes its scratch memory, and splits its work
  * into tasks for a team.
  *
  * A task is one head of one sequence (in the forward pass a range of its queries, in the backward

@@ -10,7 +10,8 @@
  * arXiv:2209.05433 and torchao's tensorwise recipe have it. x_of and w_of are what was quantised:
  * nothing of them is read, gradients flow to them as if nothing had been rounded.
  *
- * On a CPU operands become f32 and go through cpu/product.h: slow, and true. Licence: Apache-2.0 */
+ * On a CPU the operands are converted to f32 and multiplied by cpu/product.h: slow and exact.
+ * Licence: Apache-2.0 */
 #include "cpu/rows.h"
 #include "op/linear.h"
 

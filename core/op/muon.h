@@ -1,4 +1,5 @@
-/* muon: the polynomial of a round, and the form of its rounds for bf16. Licence: Apache-2.0 */
+/* muon: the polynomial of an iteration, and the interface of the bf16 kernels.
+ * Licence: Apache-2.0 */
 #ifndef MR_MUON_H
 #define MR_MUON_H
 

@@ -7,9 +7,9 @@
  *   gather           x [n] -> y [W n]: each chunk of y = x of its owner, this rank's the `at`-th
  *   total            x [n] f64 -> y [1] f64, the sum of x over its elements, then over ranks
  *
- * `group` is a number of moonreel/collective.h; 0: this rank alone, and x stays. They stand in
- * graphs of training on the queues for communication: what reads or writes the same bytes waits,
- * nothing else does. Ref: parallelism 1, 3. Licence: Apache-2.0 */
+ * `group` is a number of moonreel/collective.h; 0: this rank alone, and x stays. In training graphs
+ * they run on the communication queues: only steps that read or write the same bytes wait for them.
+ * Ref: parallelism 1, 3. Licence: Apache-2.0 */
 #include "moonreel/collective.h"
 #include "op/row.h"
 

@@ -1,4 +1,4 @@
-/* attention_merge, ring_attention: attention to keys that lie with several ranks.
+/* attention_merge, ring_attention: attention to keys that are distributed over several ranks.
  *
  *   o [B, G, N, h, e] f32, lse [B, G, h, N]          of the keys so far
  *   part [B, G, N, h, e] f32|bf16, part_lse          of other keys

@@ -1,5 +1,5 @@
-/* Launches of the forms for sm_90a: tensor maps, which are parameters of the kernels, and numbers
- * of columns. Licence: Apache-2.0 */
+/* Launches the sm_90a kernels: it makes the tensor maps, which are kernel parameters, and chooses
+ * the number of columns. Licence: Apache-2.0 */
 #include "cuda/attention/backward_turns_sm90a.cuh"
 #include "cuda/attention/backward_whole_sm90a.cuh"
 #include "cuda/attention/forward_wide_sm90a.cuh"

@@ -1,17 +1,17 @@
-/* attention, backward, sm_80: the readable truth in addition to the forms for newer processors.
+/* attention, backward, sm_80: the readable reference next to the kernels for newer GPUs.
  *
  *   D = rowsum(do o) - dlse    p = exp(scale q k^T + bias - lse)    ds = p (do v^T - D)
  *   dv = p^T do    dq = scale ds k    dk = scale ds^T q
  *
- * Where a query sees one key alone p is 1 whatever the scores, and ds = dlse: no rounding of do v
- * against D reaches the scores.
+ * If a query sees only one key, p is 1 whatever the scores are, and ds = dlse: no rounding error of
+ * do v - D reaches the scores.
  *
  * Three kernels. attention_dots: D of each row. attention_dq: a block takes 64 queries and walks
  * the keys. attention_dkv: a block takes 64 keys and walks the queries; it forms the transposed
- * scores k q^T, whose accumulators are the operands of the products that follow. Scores are formed
- * twice, seven products instead of five, so that no block adds to what another wrote: sums run over
- * tiles in order, and the bits do not depend on the order of blocks. p and ds are rounded to bf16
- * for the products. Licence: Apache-2.0 */
+ * scores k q^T, whose accumulators are the operands of the products that follow. Scores are
+ * computed twice, which takes seven products instead of five, so no block adds to the output of
+ * another. Sums run over tiles in order, and the bits do not depend on the order of blocks. p and
+ * ds are rounded to bf16 for the products. Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_ATTENTION_BACKWARD_CUH
 #define MOONREEL_CUDA_ATTENTION_BACKWARD_CUH
 

@@ -1,15 +1,15 @@
-/* attention, backward, sm_90a: what its forms by warp groups share; formulas as in backward.cuh, D
- * of each row by attention_dots before.
+/* attention, backward, sm_90a: shared by the warp-group kernels. Formulas as in backward.cuh;
+ * attention_dots computes D of each row beforehand.
  *
- * A block holds 128 keys and walks queries. Five products: s, dp, dv, dk and dq. Group 0 copies:
- * what is held once, then the queries, STAGES tiles of them ahead; its first warp also writes what
- * the gradient needs of each query. Groups 1 and 2 work on 64 keys each. Scores are formed
- * transposed, so that p and ds are operands of the products that follow without leaving their
- * registers; those products are in flight while the next scores are formed. Keys and values stay
- * in registers too, as far as those reach: what products read from shared memory binds the loop.
- * ds of 128 queries goes through shared memory, two buffers of it, and each group forms dq of 64 of
- * them over the keys of both. Where dq is summed over tiles of keys says the form. Ref: Shah et al.
- * 2024, arXiv:2407.08608.
+ * A block holds 128 keys and walks queries. Five products: s, dp, dv, dk and dq. Group 0 is the
+ * producer: it copies keys and values once, then the queries, STAGES tiles ahead. Its first warp
+ * also writes the row statistics that the gradient needs. Groups 1 and 2 work on 64 keys each.
+ * Scores are formed transposed, so that p and ds are operands of the products that follow without
+ * leaving their registers; those products are in flight while the next scores are formed. Keys and
+ * values stay in registers too, as far as those reach: what products read from shared memory binds
+ * the loop. ds of 128 queries goes through shared memory, two buffers of it, and each group forms
+ * dq of 64 of them over the keys of both. Where dq is summed over tiles of keys says the form. Ref:
+ * Shah et al. 2024, arXiv:2407.08608.
  *
  * As in forward_sm90a.cuh, operands are packed behind a wait and used at once, or ptxas serialises
  * the products; and a basic block ends in front of a wait that must stay behind exponentials.

@@ -1,11 +1,11 @@
-/* attention, forward, sm_80: the readable truth in addition to the forms for newer processors.
+/* attention, forward, sm_80: the readable reference next to the kernels for newer GPUs.
  *
  *   o = softmax(scale q k^T + bias) v, lse = log of the sum of exp(scale q k + bias)
  * A block takes 64 queries of one head, a warp 16 of them, and walks tiles of KEYS keys: the copies
- * of the next tile are in flight while this one is worked on. Softmax by running maximum and sum
- * (f32), probabilities rounded to bf16 for the product with v. A row's sums run over tiles in
- * order, so the bits do not depend on the order of blocks. q, k and v of a block are read once, o
- * and lse written once. Ref: Dao 2023, arXiv:2307.08691. Licence: Apache-2.0 */
+ * of the next tile are in flight while the block computes on this one. Softmax uses a running
+ * maximum and sum in f32. Probabilities are rounded to bf16 for the product with v. A row's sums
+ * run over tiles in order, so the bits do not depend on the order of blocks. q, k and v of a block
+ * are read once, o and lse written once. Ref: Dao 2023, arXiv:2307.08691. Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_ATTENTION_FORWARD_CUH
 #define MOONREEL_CUDA_ATTENTION_FORWARD_CUH
 

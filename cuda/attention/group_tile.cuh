@@ -1,5 +1,5 @@
-/* What forms of attention for sm_90a share: tiles of heads as tensor copies bring them, and
- * products of a warp group on them.
+/* Shared by the sm_90a attention kernels: tiles of heads as tensor copies (TMA) write them, and
+ * products of a warp group on these tiles.
  *
  * A tile has ROWS rows of D columns: blocks of 64 columns with the 128-byte swizzle, then a rest of
  * 16 with that of 32 bytes: 72 columns are 80, those past the head are filled with zeros by the

@@ -1,12 +1,12 @@
-/* attention, the plain form: f32, and bf16 of any strides and widths, without tensor cores. For
- * numbers to compare with, and for what the tiles of forward.cuh and backward.cuh do not take;
- * formulas, statistics and their order as there.
+/* attention without tensor cores: f32, and bf16 of any strides and widths. It is the reference for
+ * comparisons, and serves the calls that the tiles of forward.cuh and backward.cuh do not support.
+ * Formulas, statistics and their order are the same as there.
  *
  * A warp takes a query (in attention_plain_dkv a key) and walks 32 keys (queries) at a time: a lane
  * forms the score of one of them, the 32 weights pass through shared memory, and then lanes hold
  * columns of the sum, CHUNK of them a block. E elements are read at once: 4 where rows are dense
  * pieces of them, else 1. All sums are f32 and run in order, so the bits do not depend on the order
- * of blocks. A weight of 0 leaves its row unread: what lies past len may be anything.
+ * of blocks. A row with weight 0 is not read, so the memory past len may have any contents.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_ATTENTION_PLAIN_CUH
 #define MOONREEL_CUDA_ATTENTION_PLAIN_CUH

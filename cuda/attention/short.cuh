@@ -1,9 +1,10 @@
 /* attention over at most 16 queries and keys, sm_80: the temporal attention of a video model.
  *
- * A warp takes one sequence of one head whole: q, k, v (and do) lie in tiles of 16 rows of its own,
- * scores are one product, nothing is walked and no warp waits for another. Neighbouring warps take
- * neighbouring heads, which lie next to each other in memory. Formulas, statistics and rounding as
- * in forward.cuh and backward.cuh; every tensor is read once and written once. Licence: Apache-2.0
+ * A warp computes one whole sequence of one head. Its q, k, v (and do) are in private tiles of 16
+ * rows. The scores are one product: there is no loop over tiles, and no warp waits for another.
+ * Neighbouring warps take neighbouring heads, which lie next to each other in memory. Formulas,
+ * statistics and rounding as in forward.cuh and backward.cuh; every tensor is read once and written
+ * once. Licence: Apache-2.0
  */
 #ifndef MOONREEL_CUDA_ATTENTION_SHORT_CUH
 #define MOONREEL_CUDA_ATTENTION_SHORT_CUH

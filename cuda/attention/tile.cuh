@@ -1,10 +1,9 @@
 /* Tiles of heads in shared memory, and products of a warp on them by mma.sync.
  *
- * A tile has rows of D columns, D a multiple of 16, D + 8 apart: an odd number of 16-byte pieces,
- * so that ldmatrix meets no bank twice. A head of d < D columns is filled up with zeros, which add
- * nothing to any product. A warp works on a strip of 16 rows; accumulators and operands are the
- * fragments of mma.sync: a thread holds rows lane / 4 and lane / 4 + 8, columns lane % 4 * 2 and
- * the next of each 8. Licence: Apache-2.0 */
+ * A tile has rows of D columns, D a multiple of 16, D + 8 apart: an odd number of 16-byte units, so
+ * ldmatrix has no bank conflicts. A head of d < D columns is padded with zeros. A warp works on a
+ * strip of 16 rows; accumulators and operands are the fragments of mma.sync: a thread holds rows
+ * lane / 4 and lane / 4 + 8, columns lane % 4 * 2 and the next of each 8. Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_ATTENTION_TILE_CUH
 #define MOONREEL_CUDA_ATTENTION_TILE_CUH
 

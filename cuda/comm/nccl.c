@@ -1,9 +1,11 @@
-/* cuda/comm: NCCL, opened when the first group of ranks speaks through a GPU, so that neither the
- * program nor its CUDA plug-in needs it before. Its declarations are written out here and compared
- * with nccl.h where that is found. MOONREEL_NCCL names another file than libnccl.so.2.
+/* cuda/comm: loads NCCL when the first group of ranks communicates through a GPU, so that neither
+ * the program nor its CUDA plug-in links against it. NCCL's declarations are repeated here, and
+ * compared with nccl.h if it is found at build time. MOONREEL_NCCL names another file than
+ * libnccl.so.2.
  *
- * Communicators do not block: what joins or is enqueued may be on its way when a call returns, and
- * `state` tells. Bytes are moved, never summed: the order of sums is ours. Ref: parallelism 10, 15.
+ * Communicators are non-blocking: a call may return before it has joined or enqueued, and `state`
+ * reports the progress. NCCL moves bytes and never sums them, because moonreel fixes the order of
+ * sums. Ref: parallelism 10, 15.
  * Licence: Apache-2.0 */
 #include "cuda/comm/wire.h"
 

@@ -1,4 +1,5 @@
-/* cuda/comm: communicators of groups, and what steps say through them. Licence: Apache-2.0 */
+/* cuda/comm: communicators of groups, and the messages that steps send through them.
+ * Licence: Apache-2.0 */
 #include "cuda/comm/ranks.h"
 
 #include "cuda/rt/driver.h"

@@ -1,14 +1,14 @@
 /* cuda/comm: groups of ranks on this GPU, as kernels and the runtime see them.
  *
- * A group has a communicator here from the first step on that names it. What a step says to other
- * ranks is a talk: made when the step is prepared, then enqueued with each run, on any stream and
- * in captures. The group counts it, and tells of it, when the stream comes there.
+ * A group gets a communicator when the first step names it. The communication of a step is a talk:
+ * it is created when the step is prepared, then enqueued with each run, on any stream and in
+ * captures. The group counts and reports it when the stream executes it.
  *
- * Whoever waits for a stream while communicators are open looks after them: a lost rank, a failed
- * communicator or a passed deadline ends all of them, and what is enqueued runs out without its
- * bytes.
+ * A thread that waits for a stream also monitors the open communicators: a lost rank, a failed
+ * communicator or a passed deadline aborts all of them, and the enqueued work ends without its
+ * data.
  *
- * A group that goes takes its communicator along.
+ * A group frees its communicator when it is freed.
  *
  * Threads: one at a time; one GPU per process.
  * Licence: Apache-2.0 */

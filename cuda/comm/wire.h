@@ -1,6 +1,6 @@
-/* cuda/comm: what is asked of a library that carries bytes between the GPUs of ranks, one table
- * with two bodies: nccl.c opens NCCL, wire_emu.cpp moves the bytes of emulated GPUs through memory
- * that ranks share. A shared object holds one of the two.
+/* cuda/comm: the interface of a library that transports bytes between the GPUs of ranks: one table
+ * with two implementations. nccl.c loads NCCL; wire_emu.cpp moves the bytes of emulated GPUs
+ * through shared memory. A shared object has one of the two.
  *
  * Joining and calls are enqueued and return; `state` says what became of them, for communicators
  * fail at any time.

@@ -2,8 +2,8 @@
  * in memory of its own for each communicator. A call is tried whenever its stream could go on, so
  * everything else may come before it, and it reads and writes as late as it can.
  *
- * MOONREEL_CUDAEMU says what is wrong with it: wire=none (no library), wire=old, wire=N (from the
- * N-th call on communicators of the last rank fail). Ranks are processes of one user on one host.
+ * MOONREEL_CUDAEMU selects a fault: wire=none (no library), wire=old, wire=N (from the N-th call on
+ * communicators of the last rank fail). Ranks are processes of one user on one host.
  * Licence: Apache-2.0 */
 #include "cuda/comm/wire.h"
 #include "cuda/emu/emu.h"

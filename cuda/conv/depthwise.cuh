@@ -2,10 +2,10 @@
  *
  *   y[b, p, c] = bias[c] + sum over taps k of w[c, k] x[b, p stride - before + k, c]
  *
- * Weights become [taps, C] first, so that a warp reads neighbours. Then a thread takes RUN places
- * of a line and a piece of 16 bytes of their channels: each piece of weights serves RUN products a
- * channel, and lines that taps share stay in the cache. Memory-bound: 2 elements per element of y.
- * Sums are f32, tap after tap. Licence: Apache-2.0 */
+ * Weights are transposed to [taps, C] first, so that loads of a warp are coalesced. Then a thread
+ * computes RUN positions of a line for 16 bytes of channels: each 16-byte load of weights serves
+ * RUN products per channel, and lines that taps share stay in the cache. Memory-bound: 2 elements
+ * per element of y. Sums are f32, tap after tap. Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_CONV_DEPTHWISE_CUH
 #define MOONREEL_CUDA_CONV_DEPTHWISE_CUH
 

@@ -1,4 +1,5 @@
-/* Where places of a convolution's input and output meet. Licence: Apache-2.0 */
+/* Maps positions of a convolution's output to positions of its input, and back.
+ * Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_CONV_GEOMETRY_CUH
 #define MOONREEL_CUDA_CONV_GEOMETRY_CUH
 

@@ -1,5 +1,5 @@
-/* Forms of convolutions by warp groups, for sm_90a. Their kernels stand in objects of their own,
- * which hold code for that processor alone. Licence: Apache-2.0 */
+/* Interface of the warp-group convolution kernels for sm_90a. These kernels are compiled into
+ * separate objects, for this architecture only. Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_CONV_GROUPS_H
 #define MOONREEL_CUDA_CONV_GROUPS_H
 

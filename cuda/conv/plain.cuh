@@ -1,5 +1,5 @@
-/* conv3d and its gradients, any type and number of channels: a thread an element of y, of dx or of
- * acc. Right, and slow. Licence: Apache-2.0 */
+/* conv3d and its gradients, any type and number of channels: one thread per element of y, of dx or
+ * of acc. Correct and slow. Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_CONV_PLAIN_CUH
 #define MOONREEL_CUDA_CONV_PLAIN_CUH
 

@@ -1,13 +1,12 @@
-/* emu: CUDA kernels on a CPU, for tests. What a kernel source sees in the place of the CUDA
- * headers, and what a spec asks afterwards.
+/* emu: CUDA kernels on a CPU, for tests. This header replaces the CUDA headers for kernel sources,
+ * and has the queries for specs.
  *
  * The kernel source is compiled by g++ with -fsanitize=thread. Only the instrumentation is used:
  * its load and store hooks are defined here (hooks.cpp), libtsan is not linked. Each CUDA thread is
  * a fiber; blocks run one after the other in seeded order, or, where they wait for each other's
- * turns, up to three at once. Every access is checked against a
- * shadow: bounds, first write before first read, and happens-before by vector clocks. Asynchronous
- * copies and products land at once (eager) or as late as the program allows (late), their targets
- * poisoned.
+ * turns, up to three at once. Every access is checked against a shadow: bounds, first write before
+ * first read, and happens-before by vector clocks. Asynchronous copies and products complete at
+ * once (eager) or as late as the program allows (late); until then their targets are poisoned.
  *
  * A spec is: memory by emu::alloc, LAUNCH, then emu::reports() is empty and emu::counts is right.
  *

@@ -1,4 +1,4 @@
-/* What the files of this room share. They are compiled without instrumentation. */
+/* Shared declarations of the files of this room. They are compiled without instrumentation. */
 #ifndef MOONREEL_CUDA_EMU_ROOM_H
 #define MOONREEL_CUDA_EMU_ROOM_H
 

@@ -1,5 +1,6 @@
-/* cuda/gemm: products by rows as problems by columns. With D = C^T the library's first operand is
- * B, its second A, and the bias of a column of C is that of a row of D. Licence: Apache-2.0 */
+/* cuda/gemm: maps row-major products to the column-major problems of cuBLASLt. With D = C^T the
+ * library's first operand is B, its second A, and the bias of a column of C is that of a row of D.
+ * Licence: Apache-2.0 */
 #include "cuda/gemm/product.h"
 #include <pthread.h>
 #include <string.h>

@@ -4,8 +4,8 @@
  *   master, grad, m, v [n] f32   ema [n] f32 and w [n] bf16 may be absent
  *   sumsq [1] f64, hyper [12] f64: in device memory, so that nothing waits for the host
  * With ema and w 20 bytes are read and 22 written per element, with `keep` 18, each once, 16 at a
- * time. No sums:
- * the bits depend on nothing. What all elements share is formed in double by thread 0 of a block.
+ * time. There are no sums, so the bits are fixed. Thread 0 of a block computes the values that all
+ * elements share, in double.
  */
 #include "cuda/kernels/formula.cuh"
 #include "cuda/kernels/pieces.cuh"

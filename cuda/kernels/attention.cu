@@ -3,10 +3,10 @@
  *
  *   q [B, G, N, h, d]    k [B, G, M, h, d]    v [B, G, M, h, e]    o [B, G, N, h, e]
  *   bias [h, N, M] f32 or bf16    len [B] i32    lse [B, G, h, N] f32
- * bf16 of any strides whose heads are dense pieces of 16 bytes, d and e multiples of 8 to 256,
- * filled up to 64, 80, 128 or 256 columns, go by tensor cores; forward on sm_90a also to 512. All
- * others, and the gradient of a bias, take the plain form. Kernels, bytes and determinism:
- * cuda/attention. */
+ * bf16 tensors whose heads are dense multiples of 16 bytes use tensor cores, with any strides. d
+ * and e are multiples of 8 up to 256, padded to 64, 80, 128 or 256 columns; forward on sm_90a, up
+ * to 512. All other calls, and the gradient of a bias, use plain.cuh. Kernels, bytes and
+ * determinism: cuda/attention. */
 #include "cuda/attention/forward.cuh"
 #include "cuda/attention/groups.h"
 #include "cuda/attention/plain.cuh"
