@@ -1,4 +1,5 @@
 --- What ranks are planned to send is what they do send. State and ZeRO: spec/lua/trainer/zero_spec.
+local clips = require "moonreel.comm.clips"
 local compiled = require "moonreel.plan.compiled"
 local folder = require "spec.support.folder"
 local machine = require "moonreel.plan.machine"
@@ -102,6 +103,25 @@ describe("ranks that share clips", function()
     assert.is_true(four.by.launch_s > 4 * one.by.launch_s)
     local launches = (four.by.launch_s - one.by.launch_s) / 4
     assert.near(one.seconds + launches, four.seconds, 0.05 * one.seconds)
+  end)
+
+  it("are planned from two on, and share no tokens", function()
+    local share, how = clips.share, nil
+    finally(function() clips.share = share end)
+    clips.share = function(_, _, _, given) how = given end
+    local s = settings.bake("tiny/vae", {})
+    local function shared(ranks, by)
+      how = nil
+      shares.clips(s, { sequence = ranks, clips = by })
+      return how
+    end
+    assert.is_nil(shared(1, "rows"))
+    assert.same({ ranks = 2, rank = 0, trains = true }, shared(2, "rows"))
+    -- the second of three has neighbours on both sides
+    assert.same({ ranks = 3, rank = 1, trains = true }, shared(3, "rows"))
+    assert.is_nil(shared(2))
+    assert.is_nil(shares.sequence(s, { sequence = 2, clips = "rows" }))
+    assert.is_nil(shares.sequence(s, { sequence = 1 }))
   end)
 
   it("exchange it beside tokens, each message in its time", function()
