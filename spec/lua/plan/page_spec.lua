@@ -51,7 +51,7 @@ describe("the page of a plan", function()
       assert.is_truthy(html:find("<td>" .. plan.bucket_name(b) .. "</td>", 1, true))
     end
     for _, want in ipairs { "<b>computing</b>", "<b>exchange between nodes</b>", 'title="backward ',
-        "activations and workspace", "<li>H100: workspace" } do
+        "<td>activations and workspace</td>", "<li>H100: workspace" } do
       assert.is_truthy(html:find(want, 1, true), want)
     end
   end)
