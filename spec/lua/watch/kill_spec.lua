@@ -111,8 +111,8 @@ describe("a run that is watched, either side killed", function()
       assert.equal(1, number, "renderings of step " .. step)
       ids[#ids + 1] = step
     end
-    -- a save is left out while both buffers are being written
-    assert.is_true(#ids > STEPS // EVERY // 2, #ids .. " checkpoints")
+    -- a save is left out while both buffers are being written: with a slow disk, most of them
+    assert.is_true(#ids >= KILLS // 2, #ids .. " checkpoints")
     for line in run.entries(dir()) do
       if line.kind == "samples" then
         assert.is_nil(lines[line.path], line.path)
