@@ -136,8 +136,8 @@ static mr_status check_source(const mr_source *sources, int32_t i)
         const mr_weight *w = &s->weights[k];
         if (!(w->weight >= 0 && w->weight < 1e100) || (k && w->samples < w[-1].samples))
             return mr_fail(MR_E_RECIPE,
-                           "sources.%s: weight %g at %llu samples; expected 0 or more, one behind "
-                           "the other",
+                           "sources.%s: weight %g at %llu samples; expected 0 or more, one after "
+                           "another",
                            s->name, w->weight, (unsigned long long)w->samples);
         any |= w->weight > 0;
     }
