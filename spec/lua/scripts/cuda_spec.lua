@@ -89,8 +89,8 @@ describe("nvcc", function()
       it(name, function()
         local dir <close> = folder.new()
         -- standard error, too
-        local r = process.run({ "sh", "-c", 'exec "$@" 2>&1', "sh", found, "-x", "cu", "-std=c++17",
-          "-Icore/include", "-Icore", "-I.", "-Xptxas", "-v", "-c", source, "-o",
+        local r = process.run({ "sh", "-c", 'exec "$@" 2>&1', "sh", found, "-objtemp", "-x", "cu",
+          "-std=c++17", "-Icore/include", "-Icore", "-I.", "-Xptxas", "-v", "-c", source, "-o",
           dir.path .. "/o.o", table.unpack(case, 2) }, "", { deadline_s = 600 })
         assert.equal(0, r.exit, r.output)
         assert.is_nil(r.output:match "%(C75%d+%)[^\n]*", r.output)
