@@ -55,7 +55,7 @@ static void normals(float *x)
 mr_status mr_torch_normal(float *out, int64_t n, uint32_t seed, int64_t draws)
 {
     if (n < BLOCK)
-        return mr_fail(MR_E_RANGE, "%lld numbers as PyTorch draws them; expected at least %d",
+        return mr_fail(MR_E_RANGE, "random numbers of PyTorch: count is %lld; expected at least %d",
                        (long long)n, BLOCK);
     twister t;
     seed_with(&t, seed);

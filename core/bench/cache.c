@@ -16,5 +16,6 @@ mr_status mr_bench_forget_file(const char *path)
     // pages that are not written back yet would stay
     int bad = io->fsync(fd) ? errno : posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
     io->close(fd);
-    return bad ? mr_fail(MR_E_IO, "%s: the page cache keeps it: %s", path, strerror(bad)) : MR_OK;
+    return bad ? mr_fail(MR_E_IO, "%s: cannot drop it from the page cache: %s", path, strerror(bad))
+               : MR_OK;
 }

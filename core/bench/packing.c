@@ -54,7 +54,8 @@ mr_status mr_bench_linear_of(mr_bench_form form, mr_dtype dtype, int threads, in
 {
     *out = (mr_bench_linear){0};
     if (m < 1 || n < 1 || k < 1)
-        return mr_fail(MR_E_SHAPE, "a layer of %lld rows, %lld x %lld, expected at least 1 each",
+        return mr_fail(MR_E_SHAPE,
+                       "layer of %lld rows, %lld x %lld: expected each number to be 1 or more",
                        (long long)m, (long long)n, (long long)k);
     mr_facts facts = mr_cpu_facts("cpu", mr_isa(), threads);
     mr_product_spec s = spec_of(form, dtype, m, n, k);

@@ -156,7 +156,7 @@ static mr_status choose_dtype(mr_dtype *dtype)
 {
     mr_facts facts = mr_cpu_facts("cpu", mr_isa(), 1);
     if (*dtype == MR_BF16 && !facts.bf16)
-        return mr_fail(MR_E_UNSUPPORTED, "this processor has no products of bf16");
+        return mr_fail(MR_E_UNSUPPORTED, "this processor cannot multiply bf16; try: f32");
     if (*dtype == MR_BF16 && facts.bf16_by_f32)
         *dtype = MR_F32;
     return MR_OK;
@@ -209,7 +209,8 @@ mr_status mr_bench_product_rate(mr_dtype dtype, int threads, int64_t m, int64_t 
     *tflops = 0;
     MR_TRY(choose_dtype(&dtype));
     if (m < 1 || n < 1 || k < 1)
-        return mr_fail(MR_E_SHAPE, "a product of %lld x %lld x %lld, expected at least 1 each",
+        return mr_fail(MR_E_SHAPE,
+                       "product of %lld x %lld x %lld: expected each number to be 1 or more",
                        (long long)m, (long long)n, (long long)k);
     mr_status st = measure(&(shape){m, n, k}, dtype, threads, own, seconds, &t, &best, tflops);
     trial_fini(&t);

@@ -56,7 +56,8 @@ static mr_status secret_of(const world_options *o, char text[SECRET_BYTES], cons
     text[MR_MAX(n, 0)] = 0;
     *secret = text;
     return *text ? MR_OK
-                 : mr_fail(MR_E_NODE, "descriptor %d holds no secret of a run", o->secret_fd);
+                 : mr_fail(MR_E_NODE, "file descriptor %d does not contain the secret of a run",
+                           o->secret_fd);
 }
 
 static mr_status open_tcp(const world_options *o, mr_wire **wire)

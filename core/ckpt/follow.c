@@ -45,7 +45,7 @@ static mr_status listen(const mr_save_job *job, news *now, bool *ended)
     if (now->save > job->save) {
         *ended = true;
         return mr_fail(MR_E_CKPT,
-                       "rank 0 has gone on to save %lld of this launch, this is save %lld",
+                       "rank 0 already started save %lld of this launch; this rank is at save %lld",
                        (long long)now->save, (long long)job->save);
     }
     st = mr_save_check_owner(job->owner);
@@ -88,8 +88,8 @@ mr_status mr_save_follow(const mr_save_job *job)
         } while (now.attempt <= done && mr_save_pause_since(job, began, &pause_ns));
         if (now.attempt <= done)
             return mr_fail(MR_E_CKPT,
-                           "nothing was heard of rank 0 about step %lld within %.3g s; try: see "
-                           "whether it lives",
+                           "rank 0 did not report the save of step %lld within %.3g s; try: check "
+                           "that its process still runs",
                            (long long)job->step, mr_save_waited_s(job, began));
         done = now.attempt;
         char dir[MR_SAVE_PATH];

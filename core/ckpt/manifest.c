@@ -169,8 +169,8 @@ static mr_status check_alike(const share *a, const share *b)
         memcmp(x->shape, y->shape, sizeof x->shape[0] * (size_t)x->rank) == 0)
         return MR_OK;
     return mr_fail(MR_E_CKPT,
-                   "tensor '%s' has another dtype, shape or kind of cut in %s than in %s; expected "
-                   "one for all ranks",
+                   "tensor '%s' has another dtype, shape or partition in %s than in %s; expected "
+                   "the same on all ranks",
                    x->name, b->part->files[0].name, a->part->files[0].name);
 }
 
@@ -244,7 +244,7 @@ static mr_status fail_twice(const char *path, const mr_manifest *m, const mr_man
                             const mr_piece *a, const mr_piece *b, const char *what, int64_t from,
                             int64_t to)
 {
-    return mr_fail(MR_E_CKPT, "%s: tensor '%s': %s %lld to %lld lie in %s and in %s", path,
+    return mr_fail(MR_E_CKPT, "%s: tensor '%s': %s %lld to %lld are in both %s and %s", path,
                    t->is.name, what, (long long)from, (long long)to, m->files[a->file].name,
                    m->files[b->file].name);
 }
@@ -259,7 +259,7 @@ static mr_status check_ranges(const char *path, const mr_manifest *m, const mr_m
         if (i < t->n && from == to)
             continue;
         if (from > at)
-            return mr_fail(MR_E_CKPT, "%s: tensor '%s': elements %lld to %lld lie in no file", path,
+            return mr_fail(MR_E_CKPT, "%s: tensor '%s': elements %lld to %lld are in no file", path,
                            t->is.name, (long long)at, (long long)from);
         if (from < at)
             return fail_twice(path, m, t, before, &p[i], "elements", from, MR_MIN(at, to));
@@ -300,7 +300,7 @@ static mr_status check_boxes(const char *path, const mr_manifest *m, const mr_ma
     if (bytes == t->is.bytes)
         return MR_OK;
     int64_t size = (int64_t)mr_st_dtype_bytes(t->is.dtype);
-    return mr_fail(MR_E_CKPT, "%s: tensor '%s': %lld of its %lld elements lie in no file", path,
+    return mr_fail(MR_E_CKPT, "%s: tensor '%s': %lld of its %lld elements are in no file", path,
                    t->is.name, (long long)((t->is.bytes - bytes) / size),
                    (long long)(t->is.bytes / size));
 }

@@ -72,8 +72,8 @@ static mr_status take_hash(void *user, mr_json_part value)
     hashes *h = user;
     if (value.end - value.at != 34 || h->n == mr_ckpt_blocks(h->file->bytes) ||
         parse_hash(value.at + 1, &h->file->blocks[h->n++]) != MR_OK)
-        return mr_fail(MR_E_CKPT, "%s: files: '%s': block %lld is no hash", value.path,
-                       h->file->name, (long long)h->n);
+        return mr_fail(MR_E_CKPT, "%s: files: '%s': the hash of block %lld is missing or malformed",
+                       value.path, h->file->name, (long long)h->n);
     return MR_OK;
 }
 
@@ -92,8 +92,8 @@ static mr_status read_hashes(entry *e, mr_ckpt_file *f)
         if (parse_hash(s, &f->blocks[h.n]) != MR_OK)
             break;
     if (h.n != mr_ckpt_blocks(f->bytes) || (s && *s))
-        return mr_fail(MR_E_CKPT, "%s: files: '%s': block %lld is no hash", e->r->path, f->name,
-                       (long long)h.n);
+        return mr_fail(MR_E_CKPT, "%s: files: '%s': the hash of block %lld is missing or malformed",
+                       e->r->path, f->name, (long long)h.n);
     if (e->r->m->schema == 1)
         return MR_OK;
     char *joined, hex[33];
@@ -104,7 +104,8 @@ static mr_status read_hashes(entry *e, mr_ckpt_file *f)
     mr_hash128_hex(whole, hex);
     want = json_string_value(json_object_get(e->rest, "xxh3_128"));
     if (!want || strcmp(want, hex))
-        return mr_fail(MR_E_CKPT, "%s: files: '%s': the hashes of its blocks do not make its own",
+        return mr_fail(MR_E_CKPT,
+                       "%s: files: '%s': its hash does not match the hashes of its blocks",
                        e->r->path, f->name);
     return MR_OK;
 }
@@ -123,7 +124,8 @@ static mr_status read_file(entry *e)
     size_t text = e->blocks.at ? (size_t)(e->blocks.end - e->blocks.at)
                                : json_string_length(json_object_get(v, "blocks"));
     if (bytes > INT64_MAX - MR_CKPT_BLOCK || mr_ckpt_blocks(bytes) > (int64_t)(text / 32))
-        return mr_fail(MR_E_CKPT, "%s: files: '%s': %lld bytes have more blocks than hashes",
+        return mr_fail(MR_E_CKPT,
+                       "%s: files: '%s': its %lld bytes need more block hashes than are listed",
                        r->path, name, (long long)bytes);
     mr_ckpt_file *f = mr_manifest_add_file(r->m, name, bytes);
     return f ? read_hashes(e, f) : mr_fail_memory(4096);
@@ -171,8 +173,8 @@ static mr_status check_place(const reader *r, const mr_st_tensor *t, int64_t byt
                        (long long)file, r->m->n_files);
     const mr_ckpt_file *f = &r->m->files[file];
     if (bytes > f->bytes || offset > f->bytes - bytes)
-        return mr_fail(MR_E_CKPT, "%s: tensor '%s' does not lie inside its file %s", r->path,
-                       t->name, f->name);
+        return mr_fail(MR_E_CKPT, "%s: tensor '%s' ends beyond its file %s", r->path, t->name,
+                       f->name);
     return MR_OK;
 }
 
@@ -228,7 +230,8 @@ static mr_status take_whole(entry *e, const mr_st_tensor *t)
                natural(json_array_get(range, 1), &to) && to == t->shape[d];
     }
     if (!good)
-        return mr_fail(MR_E_CKPT, "%s: tensor '%s': its box is not all of it", e->r->path, t->name);
+        return mr_fail(MR_E_CKPT, "%s: tensor '%s': its box does not cover the whole tensor",
+                       e->r->path, t->name);
     int64_t all = t->bytes / (int64_t)mr_st_dtype_bytes(t->dtype);
     return add_piece(e->r, file, offset, (int64_t[]){0, all}, 2);
 }
@@ -306,7 +309,9 @@ static mr_status read_fact(reader *r, const char *key, mr_json_part value)
         good = natural(json_object_get(v, "ranks"), &m->ranks);
         json_decref(v);
     }
-    return good ? MR_OK : mr_fail(MR_E_CKPT, "%s: %s is not what it has to be", r->path, key);
+    return good ? MR_OK
+                : mr_fail(MR_E_CKPT, "%s: '%s' has the wrong type or an invalid value", r->path,
+                          key);
 }
 
 static mr_status take_member(void *user, const char *key, mr_json_part value)

@@ -37,8 +37,8 @@ mr_status mr_ckpt_open_newest(const char *run_dir, const mr_run_lock *lock, mr_c
         mr_ckpt *c = NULL;
         st = mr_save_open(mr_ckpt_dir(run_dir, steps[i], dir, sizeof dir), &c);
         if (st == MR_OK && mr_ckpt_step(c) != steps[i])
-            st = mr_fail(MR_E_FORMAT, "%s: its manifest says step %lld", dir,
-                         (long long)mr_ckpt_step(c));
+            st = mr_fail(MR_E_FORMAT, "%s: its manifest has step %lld, not the step of its name",
+                         dir, (long long)mr_ckpt_step(c));
         if (st == MR_OK)
             st = mr_ckpt_verify(c);
         if (st == MR_OK) {

@@ -224,11 +224,10 @@ static mr_status open_files(mr_ckpt *c, const char *index_path, json_t *files, c
     int i = 0;
     const char *file;
     json_t *v;
-    json_object_foreach(
-        files, file,
-        v) if (open_part(&c->parts[i++], join(slash ? dir : ".", file)) !=
-               MR_OK) return mr_fail_note("%s: a file that it names, %s, does not open", index_path,
-                                          file);
+    json_object_foreach(files, file,
+                        v) if (open_part(&c->parts[i++], join(slash ? dir : ".", file)) !=
+                               MR_OK) return mr_fail_note("%s: cannot open %s, which it names",
+                                                          index_path, file);
     return take_tensors(c, where);
 }
 
@@ -548,9 +547,9 @@ static mr_status take_want(mr_ckpt *c, const mr_ckpt_want *want, wish *out)
         return mr_fail_note("%s", c->path);
     if (mr_span_bytes(&out->span) == want->bytes)
         return MR_OK;
-    return mr_fail(MR_E_SHAPE,
-                   "%s: tensor '%s': what is wanted of it has %lld bytes, its place %lld", c->path,
-                   want->name, (long long)mr_span_bytes(&out->span), (long long)want->bytes);
+    return mr_fail(MR_E_SHAPE, "%s: tensor '%s': the slice has %lld bytes, its destination %lld",
+                   c->path, want->name, (long long)mr_span_bytes(&out->span),
+                   (long long)want->bytes);
 }
 
 mr_status mr_ckpt_read_slices(mr_ckpt *c, const mr_ckpt_want *wants, int n)
@@ -595,8 +594,8 @@ mr_status mr_ckpt_verify_share(mr_ckpt *c, mr_ckpt_share share)
     MR_TRY(needs_blocks(c, "a part of it to verify"));
     if (share.parts < 1 || share.parts > 1 << 20 || share.part < 0 || share.part >= share.parts)
         return mr_fail(MR_E_USAGE,
-                       "%s: part %d of %d: expected a part from 0 on below their number", c->path,
-                       share.part, share.parts);
+                       "%s: part %d of %d: expected 0 or more, and less than the number of parts",
+                       c->path, share.part, share.parts);
     return mr_blocks_check(c->blocks, share, true);
 }
 

@@ -157,7 +157,7 @@ mr_status mr_save_read_outcome(const mr_save_job *job, bool *ended)
     *ended = true;
     mr_status st = strcmp(text, committed) == 0
                        ? MR_OK
-                       : mr_fail(MR_E_CKPT, "rank 0 gave the save up: %s", text);
+                       : mr_fail(MR_E_CKPT, "rank 0 ended the save: %s", text);
     mr_free(text);
     return st;
 }
@@ -231,8 +231,8 @@ static mr_status take_part(const mr_save_job *job, int attempt, int rank, const 
             continue;
         *final = true;
         return mr_fail(MR_E_CKPT,
-                       "rank %d has not written its part of step %lld within %.3g s; try: see "
-                       "whether it lives",
+                       "rank %d has not written its part of step %lld within %.3g s; try: check "
+                       "that its process still runs",
                        rank, (long long)job->step, mr_save_waited_s(job, began));
     }
     MR_TRY(mr_manifest_read(path, true, part));

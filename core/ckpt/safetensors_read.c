@@ -106,7 +106,7 @@ static mr_status read_offsets(const char *path, const char *name, const json_t *
         return mr_fail_note("%s: tensor '%s'", path, name);
     if (want != t->bytes)
         return mr_fail(MR_E_FORMAT,
-                       "%s: tensor '%s': its shape needs %lld bytes, data_offsets hold %lld", path,
+                       "%s: tensor '%s': its shape needs %lld bytes, data_offsets give %lld", path,
                        name, (long long)want, (long long)t->bytes);
     return MR_OK;
 }
@@ -238,7 +238,8 @@ static mr_status check_cover(mr_safetensors *st, int64_t data_at, int64_t data_b
         t->offset += data_at;
     }
     if (at != data_bytes)
-        return mr_fail(MR_E_FORMAT, "%s: the tensors hold %lld bytes, the file has %lld for them",
+        return mr_fail(MR_E_FORMAT,
+                       "%s: the tensors have %lld bytes, but the data of the file has %lld",
                        st->path, (long long)at, (long long)data_bytes);
     return MR_OK;
 }

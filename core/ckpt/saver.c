@@ -162,10 +162,10 @@ static mr_status fail_stuck(const mr_saver *s)
     if (s->tending)
         return mr_fail(MR_E_CKPT,
                        "the save of step %lld waits for the removal of old checkpoints, which has "
-                       "not ended after %.3g s; try: see whether the disk of %s still answers",
+                       "not ended after %.3g s; try: check that the disk of %s still answers",
                        (long long)s->queue[0]->step, mr_now_s() - s->tends_since, s->owner.dir);
     return mr_fail(MR_E_CKPT,
-                   "the save of step %lld has not ended after %.3g s; try: see whether the disk of "
+                   "the save of step %lld has not ended after %.3g s; try: check that the disk of "
                    "%s still answers",
                    (long long)s->queue[0]->step, mr_now_s() - s->queue[0]->began, s->owner.dir);
 }

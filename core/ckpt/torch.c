@@ -367,6 +367,5 @@ mr_status mr_torch_verify(mr_torch *t)
         MR_TRY(mr_entry_check(t->path, t->fd, &t->entries.list[i]));
     }
     return sums ? MR_OK
-                : mr_fail(MR_E_USAGE, "%s: a file of torch without sums: nothing to verify",
-                          t->path);
+                : mr_fail(MR_E_USAGE, "%s: this torch file has no checksums to verify", t->path);
 }

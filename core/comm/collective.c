@@ -169,9 +169,8 @@ mr_status mr_comm_all_to_all(mr_comm *c, mr_dtype dtype, const void *in, const i
     MR_TRY(check_counts(c, receives, dtype));
     if (sends[c->rank] != receives[c->rank])
         return mr_fail(MR_E_SHAPE,
-                       "all_to_all: rank %d gives itself %lld elements and expects "
-                       "%lld",
-                       c->rank, (long long)sends[c->rank], (long long)receives[c->rank]);
+                       "all_to_all: rank %d sends itself %lld elements and expects %lld", c->rank,
+                       (long long)sends[c->rank], (long long)receives[c->rank]);
     MR_TRY(comm_begin(c, MR_COMM_ALL_TO_ALL, dtype, 0, 0, &call));
     const char *from = in;
     char *to = out;

@@ -61,8 +61,10 @@ static mr_status misfit(const mr_comm *c, const mr_comm_head *want, const mr_par
     bool same = got->group == want->group && got->seq == want->seq && got->op == want->op &&
                 got->detail == want->detail;
     if (same && (got->dtype != want->dtype || got->count != want->count))
-        return mr_fail(MR_E_SHAPE, "rank %d makes %s, this rank, %d, makes %s: expected equal ones",
-                       p->peer, theirs, self, ours);
+        return mr_fail(
+            MR_E_SHAPE,
+            "rank %d calls %s, this rank, %d, calls %s: expected equal dtypes and counts", p->peer,
+            theirs, self, ours);
     if (same && got->part == want->part)
         return mr_fail(MR_E_SHAPE,
                        "%s: rank %d sends %llu bytes to this rank, %d, which expects %llu: "
@@ -107,11 +109,13 @@ static mr_status late(mr_comm *c, const mr_comm_head *call, double deadline_s)
     char text[96], ranks[128];
     comm_call_text(call, text, sizeof text);
     if (missing(c, ranks, sizeof ranks)[0])
-        return mr_fail(MR_E_NODE, "%s: nothing from rank %s in %g s; try: what these ranks do",
+        return mr_fail(MR_E_NODE,
+                       "%s: received nothing from rank %s in %g s; try: check what these ranks do",
                        text, ranks, deadline_s);
     for (int i = 0; i < c->n_sends; i++)
         if (!c->sends[i].done)
-            return mr_fail(MR_E_NODE, "%s: rank %d takes nothing in %g s; try: what it does", text,
+            return mr_fail(MR_E_NODE,
+                           "%s: rank %d received nothing in %g s; try: check what it does", text,
                            c->sends[i].peer, deadline_s);
     return MR_OK;
 }

@@ -146,7 +146,7 @@ static mr_status introduce(const meeting *m, int fd, int link, int to, verdict *
     *said = VERDICTS;
     MR_TRY(tcp_carry(fd, &t.asked, sizeof t.asked, false, end));
     if (t.asked.magic != PROVE_MAGIC)
-        return mr_fail(MR_E_NODE, "it is no rank of this version of moonreel");
+        return mr_fail(MR_E_NODE, "it is not a rank of this version of moonreel");
     t.said = (hello){.magic = PROVE_MAGIC,
                      .run = p->run,
                      .fence = p->fence,
@@ -161,7 +161,7 @@ static mr_status introduce(const meeting *m, int fd, int link, int to, verdict *
     MR_TRY(tcp_carry(fd, &t.said, sizeof t.said, true, end));
     MR_TRY(tcp_carry(fd, &t.got, sizeof t.got, false, end));
     if (t.got.verdict < 0 || t.got.verdict >= VERDICTS)
-        return mr_fail(MR_E_NODE, "it is no rank of this version of moonreel");
+        return mr_fail(MR_E_NODE, "it is not a rank of this version of moonreel");
     prove_answer(p->secret, &t, proof);
     const bool proven = t.got.rank == to && seal_equal(proof, t.got.proof, sizeof proof);
     // who says that it was called through a stranger, or that all is well, knows the secret
@@ -304,7 +304,7 @@ static void hear_guest(meeting *m, int i, int *in)
         return;
     g->got += n > 0 ? (size_t)n : 0;
     if (n <= 0 || (g->got >= sizeof h->magic && h->magic != PROVE_MAGIC)) {
-        refuse(m, g, n <= 0 ? "it hung up" : "it is no rank of this version of moonreel");
+        refuse(m, g, n <= 0 ? "it hung up" : "it is not a rank of this version of moonreel");
         drop_guest(m, i, false);
     } else if (g->got == sizeof *h) {
         bool good = let_in(m, g);

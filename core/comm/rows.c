@@ -11,7 +11,7 @@ static mr_status run(void *user, mr_collective what, mr_dtype dtype, void *x, in
     if (what == MR_COLLECTIVE_ALL_REDUCE)
         return mr_comm_all_reduce(c, MR_COMM_SUM, dtype, x, count);
     if (count % c->size)
-        return mr_fail(MR_E_SHAPE, "%lld elements are not in equal chunks for %d ranks",
+        return mr_fail(MR_E_SHAPE, "%lld elements do not divide into equal chunks for %d ranks",
                        (long long)count, c->size);
     const int64_t chunk = count / c->size;
     const size_t bytes = (size_t)chunk * mr_dtype_bytes(dtype), mine = (size_t)c->rank * bytes;

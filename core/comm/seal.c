@@ -48,7 +48,7 @@ mr_status seal_open(seal_way *w, void *data, size_t bytes, const void *tag)
                   : chacha_open(w->key, nonce, data, bytes, w->hides, tag))
         return MR_OK;
     return mr_fail(MR_E_NODE,
-                   "record %llu of it was changed, left out, repeated or moved on its "
-                   "way; try: what stands between these hosts",
+                   "record %llu was changed, dropped, repeated or reordered in transit; try: check "
+                   "the network between these hosts",
                    (unsigned long long)w->number - 1);
 }

@@ -344,8 +344,8 @@ mr_status mr_meeting_join(int fd, int rank, int size, mr_wire **out)
         head.bytes != (uint64_t)st.st_size || head.ranks != size ||
         head.ring_bytes != ring_bytes_for(size))
         return mr_fail(MR_E_NODE,
-                       "descriptor %d holds no memory that %d ranks share, or that of another "
-                       "version; try: start the ranks by moonreel -n %d",
+                       "file descriptor %d is not the shared memory of %d ranks of this version; "
+                       "try: start the ranks by moonreel -n %d",
                        fd, size, size);
     mr_meeting *m = mr_calloc(1, sizeof *m);
     if (!m)

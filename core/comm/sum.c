@@ -65,8 +65,8 @@ mr_status comm_can_sum(mr_dtype dtype, mr_dtype to)
     if (dtype < MR_DTYPE_COUNT && to < MR_DTYPE_COUNT && reductions[dtype][to])
         return MR_OK;
     if (dtype < MR_DTYPE_COUNT && reductions[dtype][dtype])
-        return mr_fail(MR_E_USAGE, "a reduction of %s gives no %s; try: %s", mr_dtype_name(dtype),
-                       mr_dtype_name(to), mr_dtype_name(dtype));
+        return mr_fail(MR_E_USAGE, "a reduction of %s cannot return %s; try: %s",
+                       mr_dtype_name(dtype), mr_dtype_name(to), mr_dtype_name(dtype));
     return mr_fail(MR_E_USAGE,
                    "%s has no sum over ranks: expected f64, f32, bf16, i64 or i32; try: a copy in "
                    "one of them",

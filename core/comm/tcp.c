@@ -202,7 +202,7 @@ static mr_status open_record(tcp_wire *t, const mr_parcel *p, void *data, size_t
         return MR_OK;
     char why[200];
     snprintf(why, sizeof why, "%.190s", mr_error_last()->text);
-    return mr_fail(MR_E_NODE, "what rank %d at %s sends on lane %d did not come as it was sent: %s",
+    return mr_fail(MR_E_NODE, "data from rank %d at %s on lane %d failed authentication: %s",
                    p->peer, l->where, p->lane, why);
 }
 
@@ -211,7 +211,7 @@ static mr_status check_frame(const tcp_wire *t, const mr_parcel *p, const frame 
     if (f->run == t->run && f->fence == t->fence)
         return MR_OK;
     return mr_fail(MR_E_NODE,
-                   "rank %d at %s sends what is no frame of this run (run %016llx, launch %llu; "
+                   "rank %d at %s sends frames of another run (run %016llx, launch %llu; "
                    "expected %016llx, %llu)",
                    p->peer, t->links[p->peer].where, (unsigned long long)f->run,
                    (unsigned long long)f->fence, (unsigned long long)t->run,
@@ -334,14 +334,15 @@ static void understand(tcp_wire *t, int rank)
     if (way->on && seal_open(way, word, sizeof *word, p->said.tag) != MR_OK) {
         mr_error_clear();
         lost(t, rank,
-             "says what did not come as it was sent: a stranger stands between it and "
+             "sent a control message that failed authentication; try: check the network between it "
+             "and "
              "this host");
         return;
     }
     word->text[sizeof word->text - 1] = 0;
     if (word->run != t->run || word->fence != t->fence ||
         (word->kind != TCP_GIVES_UP && word->kind != TCP_LEAVES)) {
-        lost(t, rank, "says what is no word of this run");
+        lost(t, rank, "sends control messages of another run");
         return;
     }
     p->quiet = true;

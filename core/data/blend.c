@@ -92,7 +92,7 @@ mr_status mr_blend_next(mr_blend *m, mr_draw *d)
 {
     int64_t share[MR_SOURCES_MAX];
     if (!shares_now(m, share))
-        return mr_fail(MR_E_RANGE, "every source has been drawn as often as it may be");
+        return mr_fail(MR_E_RANGE, "every source has reached its largest number of draws");
     d->source = next_source(m, share);
     MR_TRY(mr_order_next(m->sources[d->source].order, d));
     for (int32_t i = 0; i < m->n; i++)
@@ -136,8 +136,8 @@ static mr_status check_source(const mr_source *sources, int32_t i)
         const mr_weight *w = &s->weights[k];
         if (!(w->weight >= 0 && w->weight < 1e100) || (k && w->samples < w[-1].samples))
             return mr_fail(MR_E_RECIPE,
-                           "sources.%s: weight %g at %llu samples; expected 0 or more, one after "
-                           "another",
+                           "sources.%s: weight %g at %llu samples; expected weights of 0 or more, "
+                           "in ascending order of samples",
                            s->name, w->weight, (unsigned long long)w->samples);
         any |= w->weight > 0;
     }

@@ -332,10 +332,10 @@ static mr_status read_list(const char *path, const char *all, size_t n, mr_subse
     memcpy(&head, all, sizeof head);
     size_t room = n - sizeof head, bits = bytes_of(head.rows);
     if (head.rows / 8 > room || head.n_gone > room || room != bits + 16 * head.n_gone)
-        return mr_fail(MR_E_DATA,
-                       "%s: has %zu bytes behind its head, expected those of %llu rows "
-                       "and %llu keys",
-                       path, room, (unsigned long long)head.rows, (unsigned long long)head.n_gone);
+        return mr_fail(
+            MR_E_DATA,
+            "%s: has %zu bytes after its header, which do not fit %llu rows and %llu keys", path,
+            room, (unsigned long long)head.rows, (unsigned long long)head.n_gone);
     mr_subset *s;
     MR_TRY(subset_new(head.fp_order, head.rows, &s));
     *out = s;
@@ -348,8 +348,7 @@ static mr_status read_list(const char *path, const char *all, size_t n, mr_subse
     subset_close(s);
     return s->count == head.count && s->hash == head.hash
                ? MR_OK
-               : mr_fail(MR_E_DATA, "%s: what stands from byte %zu on is damaged", path,
-                         sizeof head);
+               : mr_fail(MR_E_DATA, "%s: damaged from byte %zu on", path, sizeof head);
 }
 
 mr_status mr_subset_read(const char *path, mr_subset **out)

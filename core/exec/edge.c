@@ -143,8 +143,8 @@ static mr_status check_order(const slot *s, int64_t at)
 {
     if (at && at != s->passed)
         return mr_fail(MR_E_USAGE,
-                       "input '%s': elements from %lld on came before those from %lld on; try: "
-                       "pass them in order",
+                       "input '%s': elements from %lld on were passed before those from %lld on; "
+                       "try: pass them in order",
                        s->name, (long long)at, (long long)s->passed);
     return MR_OK;
 }
@@ -155,14 +155,16 @@ static mr_status check_pass(const mr_program *from, const mr_value *out, int64_t
 {
     int64_t there = mr_desc_count(&out->desc), room = mr_desc_count(&in->desc);
     if (from->exec->dev != to->exec->dev)
-        return mr_fail(MR_E_USAGE, "input '%s' is on another device than what is passed to it",
+        return mr_fail(MR_E_USAGE,
+                       "input '%s' and the output that is passed to it are on different devices",
                        s->name);
     if (!mr_desc_is_dense(&out->desc))
-        return mr_fail(MR_E_USAGE, "input '%s': what is passed to it is not dense; try: ops.copy",
+        return mr_fail(MR_E_USAGE,
+                       "input '%s': the output that is passed to it is not dense; try: ops.copy",
                        s->name);
     if (out->desc.dtype != in->desc.dtype)
-        return mr_fail(MR_E_SHAPE, "input '%s' is %s, what is passed to it is %s", s->name,
-                       mr_dtype_name(in->desc.dtype), mr_dtype_name(out->desc.dtype));
+        return mr_fail(MR_E_SHAPE, "input '%s' is %s, the output that is passed to it is %s",
+                       s->name, mr_dtype_name(in->desc.dtype), mr_dtype_name(out->desc.dtype));
     if (first < 0 || count < 0 || first > there || count > there - first || at < 0 || at > room ||
         count > room - at)
         return mr_fail(MR_E_SHAPE,
@@ -335,9 +337,10 @@ static mr_status find_fetch(mr_exec *e, uint64_t ticket, fetch **out)
     MR_TRY(mr_exec_works(e));
     fetch *f = &e->fetches[(ticket - 1) % MR_FETCHES];
     if (!ticket || f->number != ticket)
-        return mr_fail(MR_E_USAGE,
-                       "what was fetched is gone: %d more were fetched since; try: take it sooner",
-                       MR_FETCHES);
+        return mr_fail(
+            MR_E_USAGE,
+            "the fetched output was overwritten: %d more were fetched since; try: take it earlier",
+            MR_FETCHES);
     *out = f;
     return MR_OK;
 }
@@ -355,7 +358,8 @@ static mr_status ask(mr_exec *e, const fetch *f, bool block)
         return MR_OK;
     MR_TRY(e->dev->ops->reached(e->dev, f->there, block, &there));
     if (f->lost != e->dev->lost)
-        return mr_fail(MR_E_USAGE, "what was fetched was lost when a step failed; try: run again");
+        return mr_fail(MR_E_USAGE,
+                       "the fetched output was lost when a step failed; try: run again");
     if (there)
         e->there = *f;
     return MR_OK;

@@ -16,17 +16,17 @@ static const region *find(const mr_exec *e, const char *name)
 mr_status mr_exec_works(const mr_exec *e)
 {
     return e->dev ? MR_OK
-                  : mr_fail(MR_E_USAGE, "this executor plans and has no device; try: an executor "
-                                        "on a device, for what runs");
+                  : mr_fail(MR_E_USAGE, "this executor only plans and has no device; try: run on "
+                                        "an executor with a device");
 }
 
 mr_status mr_exec_transient(const mr_exec *e)
 {
     return !e->lost ? MR_OK
                     : mr_fail(MR_E_USAGE,
-                              "region '%s' lies in the arena, and a run that does not name it, or "
-                              "a program compiled since, took its place; try: read it behind the "
-                              "run that makes it, compile first",
+                              "region '%s' is in the arena, and a later run or compilation has "
+                              "overwritten it; try: compile all programs first, read it directly "
+                              "after the run that writes it",
                               e->transient->row.name);
 }
 
@@ -54,8 +54,9 @@ const region *mr_exec_need(const mr_exec *e, const char *name)
         n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "",
                               e->regions[i].row.name);
     if (!r)
-        mr_fail(MR_E_USAGE, "this executor has no region '%s', it has %s; try: a row for it", name,
-                list);
+        mr_fail(MR_E_USAGE,
+                "this executor has no region '%s', it has %s; try: declare it with the executor",
+                name, list);
     return r;
 }
 

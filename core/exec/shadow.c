@@ -80,7 +80,7 @@ static void choose(shadow *s)
         break;
     case SHADOW_LATER: pthread_cond_timedwait(&s->turn, &s->lock, &until); break;
     case SHADOW_STUCK:
-        mr_fail(MR_E_INTERNAL, "the queues of a run wait for each other");
+        mr_fail(MR_E_INTERNAL, "deadlock: the queues of a run wait for each other");
         fail(s);
         pthread_cond_broadcast(&s->turn);
         break;
@@ -128,7 +128,7 @@ static mr_status drain(shadow *s)
     if (s->story)
         mr_error_adopt(s->story);
     else if (st != MR_OK)
-        mr_fail(st, "a step failed, and memory for its story was short");
+        mr_fail(st, "a step failed, and there was no memory for its error report");
     mr_error_free(s->story);
     s->failed = MR_OK, s->story = NULL;
     s->dev.lost += st != MR_OK;

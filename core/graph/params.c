@@ -101,8 +101,10 @@ static mr_status take_share(mr_param *row)
                            row->name, text, s->ranks, (long long)s->part[i], s->axis);
     }
     if (sum != row->whole.dim[s->axis])
-        return mr_fail(MR_E_SHAPE, "parameter '%s' %s: parts of %lld positions of axis %d",
-                       row->name, text, (long long)sum, s->axis);
+        return mr_fail(
+            MR_E_SHAPE,
+            "parameter '%s' %s: the parts add up to %lld positions, not to the length of axis %d",
+            row->name, text, (long long)sum, s->axis);
     memcpy(dim, row->whole.dim, sizeof dim);
     dim[s->axis] /= s->ranks;
     row->desc = mr_desc_dense(row->whole.dtype, row->whole.rank, dim);

@@ -77,8 +77,8 @@ mr_status mr_index_builder_dictionary(mr_index_builder *b, const void *dict, siz
     if (!n || b->built.rows || b->compress)
         return mr_fail(
             MR_E_USAGE,
-            "%s: a dictionary of %zu bytes after %llu rows; expected one before the first", b->path,
-            n, (unsigned long long)b->built.rows);
+            "%s: dictionary of %zu bytes added after %llu rows; try: set it before the first row",
+            b->path, n, (unsigned long long)b->built.rows);
     MR_TRY(reserve(b, n));
     MR_TRY(put(b, DATA_META, "dict", 4, dict, n, 0));
     return index_compress_new(dict, n, &b->compress);
@@ -141,9 +141,9 @@ static mr_status check_name(const char *path)
     if (!mr_path_exists(path))
         return MR_OK;
     if (mr_dir_list(path, &names, &n) != MR_OK)
-        return mr_fail(MR_E_USAGE,
-                       "%s: is there and is no index; expected a new name, or an index to replace",
-                       path);
+        return mr_fail(
+            MR_E_USAGE,
+            "%s: exists and is not an index; expected a new name, or an index to replace", path);
     for (int i = 0; i < n && !foreign; i++) {
         foreign = names[i];
         for (size_t k = 0; k < MR_COUNT(parts); k++)

@@ -162,12 +162,12 @@ static mr_status decompress(const index_decompress *u, void *context, const uint
     n += sizeof magic;
     unsigned long long size = ZSTD_getFrameContentSize(frame, n);
     if (size > TEXT_MAX)
-        return mr_fail(MR_E_DATA, "a caption of unknown size");
+        return mr_fail(MR_E_DATA, "a compressed caption without its size");
     if (!(*text = mr_arena_alloc(arena, (size_t)size + 1)))
         return mr_fail_memory((size_t)size);
     size_t got = ZSTD_decompress_usingDDict(context, *text, (size_t)size, frame, n, u->dict);
     if (ZSTD_isError(got) || got != size)
-        return mr_fail(MR_E_DATA, "a caption that does not unpack");
+        return mr_fail(MR_E_DATA, "a caption cannot be decompressed");
     (*text)[size] = 0;
     return MR_OK;
 }

@@ -171,8 +171,8 @@ static mr_status wait(const near *n, int fd)
             bytes = size_of(fd), since = mr_now_s();
         if (mr_now_s() - since > STANDS_S)
             return mr_fail(MR_E_IO,
-                           "%s: another process copies it to %s and stands at byte %lld for %d s; "
-                           "try: look at that process and at the network file system",
+                           "%s: another process copies it to %s and has been stuck at byte %lld "
+                           "for %d s; try: check that process and the network file system",
                            n->dir, n->part, (long long)bytes, STANDS_S);
         mr_clock_table()->sleep_ns(LOOK_MS * 1000000ll);
         MR_TRY(mr_interrupt_check());

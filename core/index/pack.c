@@ -112,7 +112,7 @@ static mr_status get_codec(index_view *v, mr_arena *arena, char out[24])
     if (v->failed)
         return MR_OK; // reported at the end
     if (!name)
-        return code ? mr_fail(MR_E_DATA, "a codec of number %d", (int)code) : mr_fail_memory(0);
+        return code ? mr_fail(MR_E_DATA, "unknown codec number %d", (int)code) : mr_fail_memory(0);
     snprintf(out, 24, "%s", name);
     return MR_OK;
 }

@@ -401,7 +401,8 @@ mr_status index_source_read(index_source *s, const char *input, const mr_ingest_
         row_taker taker = {s, input};
         MR_TRY(index_table_read(input, &s->scores, add_row, &taker));
     } else {
-        return mr_fail(MR_E_DATA, "%s: is no folder, .csv, .tsv, .jsonl, .json or .parquet file",
+        return mr_fail(MR_E_DATA,
+                       "%s: is not a folder or a .csv, .tsv, .jsonl, .json or .parquet file",
                        input);
     }
     if (!s->n && s->seen)

@@ -235,7 +235,7 @@ static mr_status map_found(mr_life *page, const char *name, bool writes)
         pread(page->fd, &head, sizeof head, 0) != (ssize_t)sizeof head || head.magic != MAGIC ||
         head.bytes != (uint64_t)st.st_size || head.about.ranks < 1 ||
         head.about.ranks > MR_LIFE_RANKS || bytes_for(head.about.ranks) != head.bytes)
-        return mr_fail(MR_E_FORMAT, "%s: no page of a launch, or one of another version", name);
+        return mr_fail(MR_E_FORMAT, "%s: is not the status page of a launch of this version", name);
     return map(page, (size_t)st.st_size, writes);
 }
 

@@ -32,7 +32,8 @@ mr_status mr_life_signal(int64_t pid, int64_t start, uint32_t uid, int number)
     mr_status st = MR_OK;
     if (!mr_process_read(pid, &now) || now.start != start || now.state == 'Z' ||
         !belongs_to(pid, uid))
-        st = mr_fail(MR_E_NODE, "process %lld is gone, another one has its number", (long long)pid);
+        st = mr_fail(MR_E_NODE, "process %lld has ended, and another process has its number",
+                     (long long)pid);
     else if (syscall(SYS_pidfd_send_signal, held, number, NULL, 0) != 0)
         st = mr_fail(errno == ESRCH ? MR_E_NODE : MR_E_IO, "signal %d to process %lld: %s", number,
                      (long long)pid, strerror(errno));

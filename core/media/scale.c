@@ -116,7 +116,7 @@ mr_status media_scale(mr_media_worker *w, const AVFrame *frame, enum AVCodecID c
     const int stride[4] = {tw, tw, tw, 0};
     int rows = sws_scale(sws, src, frame->linesize, 0, ch, dst, stride);
     if (rows != th)
-        return mr_fail(MR_E_DECODE, "the scaler made %d rows of %d", rows, th);
+        return mr_fail(MR_E_DECODE, "the scaler returned %d of %d rows", rows, th);
     if (orient)
         media_orient_apply(orient, rgb, th, tw, out);
     return MR_OK;

@@ -266,7 +266,7 @@ static mr_status join(double deadline_s)
     int how = 0, already = 0;
     MPI_Initialized(&already);
     if (already)
-        return mr_fail(MR_E_USAGE, "the world of MPI has been joined before");
+        return mr_fail(MR_E_USAGE, "this process has already joined the ranks of MPI");
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += (time_t)deadline_s + 1;
     if ((how = pthread_create(&thread, NULL, start_mpi, s)) != 0)
@@ -280,8 +280,8 @@ static mr_status join(double deadline_s)
     pthread_mutex_unlock(&s->lock);
     if (!ended)
         return mr_fail(MR_E_NODE,
-                       "MPI does not start in %g s: a rank has not come; try: what the other ranks "
-                       "say",
+                       "MPI did not start within %g s: a rank is missing; try: read the output of "
+                       "the other ranks",
                        deadline_s);
     if (code != MPI_SUCCESS)
         return failed("start", code);

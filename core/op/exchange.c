@@ -120,7 +120,7 @@ static mr_status infer_all_to_all(mr_infer *c)
     MR_TRY(check_share(x, a->join, a->length, a->ranks, a->at));
     MR_TRY(check_axis(x, a->split));
     if (a->split == a->join)
-        return mr_fail(MR_E_SHAPE, "split and join are both axis %lld: expected two",
+        return mr_fail(MR_E_SHAPE, "split and join are both axis %lld: expected two different axes",
                        (long long)a->join);
     mr_desc y = *x;
     y.dim[a->split] = share_of(x->dim[a->split], a->ranks, a->at);

@@ -20,7 +20,7 @@ static mr_status check(const mr_desc *const *in)
     if (w->rank != 1 || w->dim[0] != x->dim[4] || w->dtype != x->dtype)
         return mr_fail(MR_E_SHAPE, "w must be [d] of x's d and dtype");
     if (!in[2] != !in[3])
-        return mr_fail(MR_E_SHAPE, "cos and sin come together");
+        return mr_fail(MR_E_SHAPE, "cos and sin: expected both or neither");
     for (int i = 2; in[2] && i < 4; i++)
         if (in[i]->rank != 2 || in[i]->dim[0] != x->dim[2] || in[i]->dim[1] * 2 != x->dim[4])
             return mr_fail(MR_E_SHAPE, "cos and sin must be [N, d/2] of x's N and d");

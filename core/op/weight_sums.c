@@ -37,7 +37,7 @@ static mr_status infer(mr_infer *c)
         if (c->in[i] && !mr_desc_same_shape(w, c->in[i]))
             return mr_fail(MR_E_SHAPE, "ema, m and v must be [n] as w");
     if (!c->in[M] != !c->in[V])
-        return mr_fail(MR_E_SHAPE, "m and v are given together");
+        return mr_fail(MR_E_SHAPE, "m and v: expected both or neither");
     if (hyper->rank != 1 || hyper->dim[0] != HYPERS)
         return mr_fail(MR_E_SHAPE, "hyper must be [12]");
     if (a->cols ? a->before >= a->cols : a->before > 0)

@@ -65,7 +65,7 @@ static int one_thread(Dwfl_Thread *thread, void *user)
 
 static mr_status fail(int64_t pid)
 {
-    return mr_fail(MR_E_IO, "process %lld: its stacks cannot be read: %s", (long long)pid,
+    return mr_fail(MR_E_IO, "process %lld: cannot read its stacks: %s", (long long)pid,
                    dwfl_errmsg(-1));
 }
 

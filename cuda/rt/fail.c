@@ -68,6 +68,6 @@ mr_status rt_story(rt *rt)
     if (rt->story)
         mr_error_adopt(rt->story);
     else if (rt->failed != MR_OK)
-        mr_fail(rt->failed, "a step failed, and memory for its story was short");
+        mr_fail(rt->failed, "a step failed, and there was no memory for its error report");
     return rt->failed;
 }

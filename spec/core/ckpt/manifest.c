@@ -79,20 +79,19 @@ static void wrong_part(mr_ckpt_item item, const char *why)
 
 static void wrong_parts(void)
 {
-    wrong_part(range("other", 3, 0, 3), "whole: tensor 'all': elements 10 to 20 lie in no file");
-    wrong_part(range("all", 30, 12, 20), "elements 10 to 12 lie in no file");
+    wrong_part(range("other", 3, 0, 3), "whole: tensor 'all': elements 10 to 20 are in no file");
+    wrong_part(range("all", 30, 12, 20), "elements 10 to 12 are in no file");
     wrong_part(range("all", 30, 10, 22),
-               "elements 20 to 22 lie in r00001-of-00003.safetensors and in r00002-of-00003");
-    wrong_part(
-        range("all", 31, 10, 20),
-        "tensor 'all' has another dtype, shape or kind of cut in r00001-of-00003.safetensors "
-        "than in r00000-of-00003.safetensors");
+               "elements 20 to 22 are in both r00001-of-00003.safetensors and r00002-of-00003");
+    wrong_part(range("all", 31, 10, 20),
+               "tensor 'all' has another dtype, shape or partition in r00001-of-00003.safetensors "
+               "than in r00000-of-00003.safetensors");
     mr_ckpt_item item = range("all", 30, 10, 20);
     item.dtype = MR_ST_I32;
     wrong_part(item, "tensor 'all' has another dtype");
     item = range("all", 30, 10, 20);
     item.slice.cut = MR_CKPT_BOX;
-    wrong_part(item, "tensor 'all' has another dtype, shape or kind of cut");
+    wrong_part(item, "tensor 'all' has another dtype, shape or partition");
 }
 
 /* Empty parts do no harm. */

@@ -96,9 +96,9 @@ static void lies(void)
 {
     signed_lie("\"schema\": 2", "\"schema\": 3", MR_E_UNSUPPORTED,
                "schema version 3; this moonreel reads versions 1 to 2");
-    signed_lie("\"schema\": 2", "\"schema\": \"2\"", MR_E_CKPT, "schema is not what it has to");
+    signed_lie("\"schema\": 2", "\"schema\": \"2\"", MR_E_CKPT, "'schema' has the wrong type");
     signed_lie("\"schema\": 2,", "", MR_E_CKPT, "no schema version");
-    signed_lie("\"step\": 1234", "\"step\": -1", MR_E_CKPT, "step is not what it has to be");
+    signed_lie("\"step\": 1234", "\"step\": -1", MR_E_CKPT, "'step' has the wrong type");
     signed_lie("\"step\": 1234,", "", MR_E_CKPT, "run, step, fence or world is missing");
     signed_lie("\"seed\"", "\"step\"", MR_E_CKPT, "step comes twice");
     signed_lie("\"ranks\": 1", "\"ranks\": 2", MR_E_CKPT, "1 files of 2 ranks");
@@ -107,14 +107,14 @@ static void lies(void)
     signed_lie("\"block_bytes\": 1048576", "\"block_bytes\": 0", MR_E_CKPT,
                "files[0] is not a file entry");
     signed_lie("\"bytes\": 1048581", "\"bytes\": 1048577000", MR_E_CKPT,
-               "1048577000 bytes have more blocks than hashes");
+               "1048577000 bytes need more block hashes than are listed");
     signed_lie("\"bytes\": 1048581", "\"bytes\": 9223372036854775807", MR_E_CKPT,
-               "have more blocks than hashes");
-    signed_lie("\"bytes\": 1048581", "\"bytes\": 1048576", MR_E_CKPT, "block 1 is no hash");
-    signed_lie("0000000000000003", "000000000000000x", MR_E_CKPT, "block 1 is no hash");
+               "need more block hashes than are listed");
+    signed_lie("\"bytes\": 1048581", "\"bytes\": 1048576", MR_E_CKPT, "hash of block 1 is missing");
+    signed_lie("0000000000000003", "000000000000000x", MR_E_CKPT, "hash of block 1 is missing");
     signed_lie("0000000000000003", "0000000000000005", MR_E_CKPT,
-               "the hashes of its blocks do not make its own");
-    signed_lie("[[0, 808,", "[[0, 9223372036854775807,", MR_E_CKPT, "does not lie inside its file");
+               "its hash does not match the hashes of its blocks");
+    signed_lie("[[0, 808,", "[[0, 9223372036854775807,", MR_E_CKPT, "ends beyond its file");
     signed_lie("[[0, 808,", "[[1, 808,", MR_E_CKPT, "tensor 'master.x.weight' lies in file 1 of 1");
     signed_lie("[[0, 808,", "[[-1, 808,", MR_E_CKPT, "a piece is not [file, offset, from, to");
     signed_lie("[[0, 808, 0, 77]]", "[[0, 808, 0, 77, 0]]", MR_E_CKPT, "a piece is not [file");
@@ -124,19 +124,19 @@ static void lies(void)
     signed_lie("\"kind\"", "{", MR_E_CKPT, "expected a name in quotes");
     // what the pieces leave out or hold twice
     signed_lie("[[0, 808, 0, 77]]", "[[0, 808, 0, 70]]", MR_E_CKPT,
-               "tensor 'master.x.weight': elements 70 to 77 lie in no file");
+               "tensor 'master.x.weight': elements 70 to 77 are in no file");
     signed_lie("[[0, 808, 0, 77]]", "[[0, 808, 3, 77]]", MR_E_CKPT,
-               "elements 0 to 3 lie in no file");
+               "elements 0 to 3 are in no file");
     signed_lie("[[0, 808, 0, 77]]", "[[0, 808, 0, 78]]", MR_E_CKPT,
                "tensor 'master.x.weight': range 0 to 78: expected 0 <= from <= to <= 77");
     signed_lie("[[0, 808, 0, 77]]", "[[0, 808, 9, 4]]", MR_E_CKPT, "range 9 to 4");
     signed_lie("[[0, 808, 0, 77]]", "[[0, 808, 0, 40], [0, 808, 30, 77]]", MR_E_CKPT,
-               "elements 30 to 40 lie in r00000-of-00001.safetensors and in r00000");
-    signed_lie("[[0, 808, 0, 77]]", "[]", MR_E_CKPT, "elements 0 to 77 lie in no file");
+               "elements 30 to 40 are in both r00000-of-00001.safetensors and r00000");
+    signed_lie("[[0, 808, 0, 77]]", "[]", MR_E_CKPT, "elements 0 to 77 are in no file");
     signed_lie("[0, 3000, 0, 4, 2, 6]", "[0, 3000, 1, 4, 1, 6]", MR_E_CKPT,
-               "tensor 'y': rows 1 to 4 lie in ");
+               "tensor 'y': rows 1 to 4 are in both ");
     signed_lie("[0, 3000, 0, 4, 2, 6]", "[0, 3000, 0, 3, 2, 6]", MR_E_CKPT,
-               "tensor 'y': 4 of its 24 elements lie in no file");
+               "tensor 'y': 4 of its 24 elements are in no file");
     signed_lie("[0, 3000, 0, 4, 2, 6]", "[0, 3000, 0, 4, 2, 7]", MR_E_CKPT, "box 2 to 7: expected");
     signed_lie("\"boxes\"", "\"ranges\"", MR_E_CKPT, "a piece is not [file, offset");
     signed_lie("\"boxes\"", "\"holes\"", MR_E_CKPT, "tensors[4] is not a tensor entry");
@@ -238,7 +238,7 @@ static void schema_1(void)
     put_text(text, n);
     mr_free(text);
     CHECK_FAILS(mr_manifest_read(path, false, &m), MR_E_CKPT,
-                "tensor 'blocks.0.weight': its box is not all of it");
+                "tensor 'blocks.0.weight': its box does not cover the whole tensor");
     mr_manifest_fini(&m);
 }
 

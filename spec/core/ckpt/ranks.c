@@ -342,12 +342,12 @@ static void wrong_parts(void)
     fill(1, false);
     open_ranks();
     first_lost = 5;
-    CHECK_FAILS(save(1, &others), MR_E_CKPT, "tensor 'x': elements 75000 to 75005 lie in no file");
+    CHECK_FAILS(save(1, &others), MR_E_CKPT, "tensor 'x': elements 75000 to 75005 are in no file");
     CHECK_INT(others, MR_E_CKPT);
-    CHECK_FAILS(mr_saver_wait(saver[3], 0), MR_E_CKPT, "rank 0 gave the save up: ");
+    CHECK_FAILS(mr_saver_wait(saver[3], 0), MR_E_CKPT, "rank 0 ended the save: ");
     first_lost = -5;
     CHECK_FAILS(save(1, &others), MR_E_CKPT,
-                "elements 74995 to 75000 lie in r00001-of-00004.safetensors and in r00002");
+                "elements 74995 to 75000 are in both r00001-of-00004.safetensors and r00002");
     first_lost = 0;
     // what does not fit together is not tried again
     while (mr_saver_poll(saver[0], &e))
@@ -373,7 +373,7 @@ static void first_rank_decides(void)
     first_lost = 5;
     for (int64_t step = 1; step <= 3; step++) {
         CHECK_OK(mr_saver_check(saver[0]));
-        CHECK_FAILS(save(step, &others), MR_E_CKPT, "lie in no file");
+        CHECK_FAILS(save(step, &others), MR_E_CKPT, "are in no file");
         CHECK_INT(others, MR_E_CKPT);
     }
     first_lost = 0;
@@ -427,7 +427,7 @@ static void silent_ranks(void)
     while (mr_saver_wait(saver[2], INFINITY) != MR_E_CKPT ||
            !strstr(mr_error_last()->text, "newest"))
         ;
-    CHECK(strstr(mr_error_last()->text, "nothing was heard of rank 0 about step 1 within 0.05 s"));
+    CHECK(strstr(mr_error_last()->text, "rank 0 did not report the save of step 1 within 0.05 s"));
     // a rank that comes late is told that the others have gone on
     CHECK_OK(start(2, 2));
     close_ranks();

@@ -55,7 +55,7 @@ static void hostile(void)
     refused("{\"a\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [0, 4]}}", 4,
             "its shape needs 8 bytes");
     refused("{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0, 8]}}", 8,
-            "its shape needs 4 bytes, data_offsets hold 8");
+            "its shape needs 4 bytes, data_offsets give 8");
     refused("{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [4, 0]}}", 4,
             "not [begin, end]");
     refused("{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0, 4, 8]}}", 4,
@@ -83,9 +83,9 @@ static void hostile(void)
             "{\"dtype\": \"U8\", \"shape\": [4], \"data_offsets\": [0, 4]}}",
             4, "starts at byte 0");
     refused("{\"a\": {\"dtype\": \"U8\", \"shape\": [4], \"data_offsets\": [0, 4]}}", 5,
-            "the file has 5 for them");
+            "but the data of the file has 5");
     refused("{\"a\": {\"dtype\": \"U8\", \"shape\": [4], \"data_offsets\": [0, 4]}}", 3,
-            "the file has 3 for them");
+            "but the data of the file has 3");
     // names
     refused("{\"a\": {\"dtype\": \"U8\", \"shape\": [1], \"data_offsets\": [0, 1]}, \"a\": "
             "{\"dtype\": \"U8\", \"shape\": [1], \"data_offsets\": [1, 2]}}",

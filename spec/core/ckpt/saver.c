@@ -237,7 +237,7 @@ static void dead_disk(void)
         CHECK_OK(start_save(step, false));
     // the third skip in a row waits for a buffer before it gives up
     CHECK_FAILS(start_save(5, false), MR_E_CKPT, "no checkpoint was committed in 3 saves in a row");
-    CHECK_FAILS(mr_saver_wait(saver, INFINITY), MR_E_CKPT, "try: see whether the disk of");
+    CHECK_FAILS(mr_saver_wait(saver, INFINITY), MR_E_CKPT, "try: check that the disk of");
     end();
     CHECK_OK(mr_run_lock_peek(dir, &owner));
     CHECK(owner.owned);

@@ -207,7 +207,7 @@ static void sums(void)
     CHECK_OK(mr_ckpt_open(path, &c));
     check_values(c, "a", 6, six);
     check_values(c, "b", 3, (const float[]){1, 3, 5});
-    CHECK_FAILS(mr_ckpt_verify(c), MR_E_USAGE, "nothing to verify");
+    CHECK_FAILS(mr_ckpt_verify(c), MR_E_USAGE, "no checksums to verify");
     mr_ckpt_close(c);
     blob_free(&b);
 }
@@ -302,7 +302,7 @@ static void legacy(void)
     int64_t x[2];
     CHECK_OK(mr_ckpt_read(c, "b", x, 0, sizeof x));
     CHECK(x[0] == 1 && x[1] == 2);
-    CHECK_FAILS(mr_ckpt_verify(c), MR_E_USAGE, "nothing to verify");
+    CHECK_FAILS(mr_ckpt_verify(c), MR_E_USAGE, "no checksums to verify");
     mr_ckpt_close(c);
     // any cut, and anything behind the end
     size_t whole = b.n;

@@ -164,7 +164,7 @@ static void dead_disk(void)
     // nor does the next one wait longer for the window
     CHECK_OK(save(2, true));
     CHECK(!taken);
-    CHECK_FAILS(mr_saver_wait(saver, INFINITY), MR_E_CKPT, "see whether the disk of");
+    CHECK_FAILS(mr_saver_wait(saver, INFINITY), MR_E_CKPT, "check that the disk of");
     end();
     pthread_mutex_unlock(&gate);
     do

@@ -253,7 +253,7 @@ static void alone(void)
     CHECK_FAILS(mr_comm_all_reduce(c, MR_COMM_SUM, MR_BOOL, x, 1), MR_E_USAGE,
                 "bool has no sum over ranks");
     CHECK_FAILS(mr_comm_reduce_scatter(c, MR_COMM_SUM, MR_F64, x, &two, MR_F32, y), MR_E_USAGE,
-                "f64 gives no f32");
+                "f64 cannot return f32");
     CHECK_FAILS(mr_comm_all_reduce(c, MR_COMM_SUM, MR_F32, x, -1), MR_E_USAGE, "-1 elements");
     CHECK_FAILS(mr_comm_send(c, 0, MR_F32, x, 1), MR_E_USAGE, "rank 0 is this one");
     CHECK_FAILS(mr_comm_broadcast(c, 1, MR_F32, x, 1), MR_E_USAGE, "rank 1: expected 0 to 0");

@@ -133,10 +133,10 @@ static void disagreements(void)
     fail((odd){does_both, skips}, 3, true, MR_E_NODE, "rank 1: all_reduce 0 (3 f32), where rank 0");
     fail((odd){does_both, skips}, 3, false, MR_E_NODE, "is at all_reduce 0");
     fail((odd){reduces, reduces_doubles}, 3, false, MR_E_SHAPE,
-         "rank 1 makes all_reduce 0 (3 f64)");
+         "rank 1 calls all_reduce 0 (3 f64)");
     fail((odd){reduces, reduces_numbers}, 3, false, MR_E_SHAPE,
-         "rank 1 makes all_reduce 0 (3 i32)");
-    fail((odd){reduces, reduces_more}, 3, false, MR_E_SHAPE, "rank 1 makes all_reduce 0 (4 f32)");
+         "rank 1 calls all_reduce 0 (3 i32)");
+    fail((odd){reduces, reduces_more}, 3, false, MR_E_SHAPE, "rank 1 calls all_reduce 0 (4 f32)");
     fail((odd){reduces, largest}, 3, false, MR_E_NODE, "is at all_reduce 0 max (3 f32)");
     fail((odd){gives_little, wants_more}, 1, false, MR_E_SHAPE,
          "rank 0 sends 1 bytes to this rank, 1, which expects 2");
@@ -174,9 +174,10 @@ static void deadlines(void)
 {
     atomic_int gone = 0;
     rank_case *cases = ranks_run(N, never_comes, &gone, NULL);
-    const char *first = strstr(cases[0].text, "nothing from rank") ? cases[0].text : cases[2].text;
-    CHECK(strstr(first, "barrier 0: nothing from rank 1") != NULL ||
-          strstr(first, "barrier 0: nothing from rank 2") != NULL);
+    const char *first =
+        strstr(cases[0].text, "received nothing from rank") ? cases[0].text : cases[2].text;
+    CHECK(strstr(first, "barrier 0: received nothing from rank 1") != NULL ||
+          strstr(first, "barrier 0: received nothing from rank 2") != NULL);
     CHECK(strstr(first, " in 0.05 s") != NULL);
     CHECK_INT(cases[1].st, MR_E_NODE);
     free(cases);

@@ -299,14 +299,14 @@ static void in_a_run(void)
         // the stranger may hand on the end of a lane before what rank 0 has said on another line
         if (strstr(s.text[1], "rank 0 has left the world"))
             memcpy(s.text[1], s.text[0], sizeof s.text[1]);
-        both_say(&s,
-                 "what rank 1 at 127.0.0.1 sends on lane 0 did not come as it was sent: record");
+        both_say(&s, "data from rank 1 at 127.0.0.1 on lane 0 failed authentication: record");
     }
     s = run(CUTS, 0, "spec", true);
     CHECK(s.st[0] == MR_E_NODE && s.st[1] == MR_E_NODE);
     s = run(FLIPS_WORD, 0, "spec", true);
     CHECK_INT(s.st[0], MR_E_NODE);
-    CHECK(strstr(s.text[0], "rank 1 at 127.0.0.1 says what did not come as it was sent"));
+    CHECK(
+        strstr(s.text[0], "rank 1 at 127.0.0.1 sent a control message that failed authentication"));
 }
 
 /* Whatever a stranger changes of what is said before there are keys, ranks do not meet. */

@@ -36,14 +36,14 @@ static void records(bool hides)
     CHECK(memcmp(got, text, BYTES) == 0);
     // repeated, left out, of another way; each try takes a number
     const seal_way at_one = in;
-    CHECK_FAILS(opens(&in, record[0], got), MR_E_NODE, "record 1 of it was changed");
+    CHECK_FAILS(opens(&in, record[0], got), MR_E_NODE, "record 1 was changed");
     in = at_one;
-    CHECK_FAILS(opens(&in, record[2], got), MR_E_NODE, "left out");
+    CHECK_FAILS(opens(&in, record[2], got), MR_E_NODE, "dropped");
     seal_way other;
     from[0]++;
     seal_begin(&other, from, false, hides);
     from[0]--;
-    CHECK_FAILS(opens(&other, record[0], got), MR_E_NODE, "record 0 of it");
+    CHECK_FAILS(opens(&other, record[0], got), MR_E_NODE, "record 0 was");
     in = at_one;
     for (size_t bit = 0; bit < RECORD * 8; bit += 41) {
         record[1][bit / 8] ^= (uint8_t)(1 << bit % 8);

@@ -15,9 +15,9 @@ static void meetings(void)
     CHECK_FAILS(mr_meeting_wire(m, 3, &wire), MR_E_USAGE, "rank 3 of 3 ranks: expected 0 to 2");
     CHECK_FAILS(mr_meeting_join(mr_meeting_fd(m), 3, 3, &wire), MR_E_USAGE, "rank 3 of 3 ranks");
     CHECK_FAILS(mr_meeting_join(mr_meeting_fd(m), 0, 4, &wire), MR_E_NODE,
-                "no memory that 4 ranks share");
+                "not the shared memory of 4 ranks");
     CHECK_FAILS(mr_meeting_join(mr_meeting_fd(m), 0, 2, &wire), MR_E_NODE,
-                "no memory that 2 ranks share");
+                "not the shared memory of 2 ranks");
     // what one mapping says the other sees
     char text[64];
     CHECK_OK(mr_meeting_join(mr_meeting_fd(m), 0, 3, &wire));
@@ -42,10 +42,11 @@ static void strangers(void)
     // memory that is shorter than it says
     CHECK_OK(mr_meeting_new(2, &cut));
     CHECK_INT(ftruncate(mr_meeting_fd(cut), 1 << 16), 0);
-    CHECK_FAILS(mr_meeting_join(mr_meeting_fd(cut), 0, 2, &wire), MR_E_NODE, "holds no memory");
+    CHECK_FAILS(mr_meeting_join(mr_meeting_fd(cut), 0, 2, &wire), MR_E_NODE,
+                "is not the shared memory");
     mr_meeting_free(cut);
     int fd = open("/dev/null", O_RDONLY);
-    CHECK_FAILS(mr_meeting_join(fd, 0, 2, &wire), MR_E_NODE, "holds no memory that 2 ranks share");
+    CHECK_FAILS(mr_meeting_join(fd, 0, 2, &wire), MR_E_NODE, "is not the shared memory of 2 ranks");
     close(fd);
     CHECK_FAILS(mr_meeting_join(-1, 0, 2, &wire), MR_E_NODE, "descriptor -1");
     fd = open("README.md", O_RDONLY);

@@ -23,7 +23,7 @@ int main(void)
     comm_sum(MR_COMM_SUM, MR_I64, (const void *const[]){big, one}, 2, 1, MR_I64, wrapped);
     CHECK(wrapped[0] == INT64_MIN);
     CHECK_FAILS(comm_can_sum(MR_U8, MR_U8), MR_E_USAGE, "u8 has no sum over ranks");
-    CHECK_FAILS(comm_can_sum(MR_F32, MR_I32), MR_E_USAGE, "f32 gives no i32; try: f32");
+    CHECK_FAILS(comm_can_sum(MR_F32, MR_I32), MR_E_USAGE, "f32 cannot return i32; try: f32");
     CHECK_OK(comm_can_sum(MR_BF16, MR_F32));
     CHECK_STR(mr_comm_kind_name(MR_COMM_MAX), "max");
     CHECK_STR(mr_comm_kind_name(MR_COMM_KIND_COUNT), "?");

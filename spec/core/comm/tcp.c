@@ -202,17 +202,17 @@ static void fail(how how, const char *part)
 static void bad_ranks(void)
 {
     fail(CLOSES, "rank 2 ");
-    fail(SENDS_GARBAGE, secret ? "record 0 of it was changed, left out"
-                               : "sends what is no frame of this run (run 7878787878787878");
+    fail(SENDS_GARBAGE, secret ? "record 0 was changed, dropped"
+                               : "sends frames of another run (run 7878787878787878");
     fail(SENDS_OTHER_LAUNCH, "launch 2; expected 0000000000000007, 1)");
-    fail(SAYS_GARBAGE,
-         secret ? "says what did not come as it was sent" : "says what is no word of this run");
+    fail(SAYS_GARBAGE, secret ? "sent a control message that failed authentication"
+                              : "sends control messages of another run");
     fail(GIVES_UP, "rank 2 gave up: the disk is full");
     // its lanes end, and what it has said lies unheard beside them
     atomic_store(&late, true);
     fail(GIVES_UP_AND_CLOSES, "rank 2 gave up: the disk is full");
     atomic_store(&late, false);
-    fail(OTHER_GIVES_UP, "says what is no word of this run");
+    fail(OTHER_GIVES_UP, "sends control messages of another run");
     fail(STOPS_IN_FRAME, "rank 2 ");
 }
 

@@ -237,7 +237,7 @@ static void ends(void)
     CHECK_INT(most[1], 2);
     CHECK(order_is_used_up(mr_blend_order(m, 0)) && order_is_used_up(mr_blend_order(m, 1)));
     CHECK_INT(taken[0], m->at.taken[0]);
-    CHECK_FAILS(mr_blend_next(m, &d), MR_E_RANGE, "as often as it may be");
+    CHECK_FAILS(mr_blend_next(m, &d), MR_E_RANGE, "its largest number of draws");
     mr_blend_free(m);
     // of a number of epochs every source has had them all, the faster ones more
     sources[0].epochs = sources[1].epochs = 0;
@@ -431,7 +431,7 @@ static void wrong_input(void)
         {.name = "b", .index = indexes[1], .weights = &less, .n_weights = 1});
     TRY("sources.b: weight inf", good,
         {.name = "b", .index = indexes[1], .weights = &all, .n_weights = 1});
-    TRY("one after another", good,
+    TRY("in ascending order of samples", good,
         {.name = "b", .index = indexes[1], .weights = back, .n_weights = 2});
     TRY("its weight is 0 all the time", good,
         {.name = "b", .index = indexes[1], .weights = &none, .n_weights = 1});

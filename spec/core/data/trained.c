@@ -308,7 +308,7 @@ static void damaged_files(void)
         bytes[i] ^= 16;
     }
     CHECK_OK(mr_file_replace(path, bytes, n - 1));
-    CHECK_FAILS(mr_subset_read(path, &s), MR_E_DATA, "bytes behind its head, expected");
+    CHECK_FAILS(mr_subset_read(path, &s), MR_E_DATA, "bytes after its header");
     CHECK_OK(mr_file_replace(path, bytes, 11));
     CHECK_FAILS(mr_subset_read(path, &s), MR_E_DATA, "is no list of trained samples");
     mr_free(bytes);

@@ -174,19 +174,21 @@ static void passing_badly(mr_device *dev, mr_device *foreign)
     CHECK_FAILS(mr_program_pass(s.other, "no", 0, N, s.p, "x", 0), MR_E_USAGE, "no output 'no'");
     CHECK_FAILS(mr_program_pass(s.other, "y", 0, N, s.p, "no", 0), MR_E_USAGE, "no input 'no'");
     CHECK_FAILS(mr_program_pass(s.other, "y", 0, N, s.other, "unread", 0), MR_E_SHAPE,
-                "'unread' is i32, what is passed to it is f32");
+                "'unread' is i32, the output that is passed to it is f32");
     CHECK_FAILS(mr_program_pass(s.other, "y", 1, N, s.p, "x", 0), MR_E_SHAPE, "there are 40");
     CHECK_FAILS(mr_program_pass(s.other, "y", 0, N, s.p, "x", 1), MR_E_SHAPE, "place for 40");
     CHECK_FAILS(mr_program_pass(s.other, "y", -1, 1, s.p, "x", 0), MR_E_SHAPE, "from -1 on");
-    CHECK_FAILS(mr_program_pass(apart.other, "y", 0, N, s.p, "x", 0), MR_E_USAGE, "another device");
+    CHECK_FAILS(mr_program_pass(apart.other, "y", 0, N, s.p, "x", 0), MR_E_USAGE,
+                "different devices");
     CHECK_FAILS(mr_program_skip(s.p, "no", 0, N), MR_E_USAGE, "no input 'no'");
     CHECK_FAILS(mr_program_skip(s.p, "x", 1, N), MR_E_SHAPE, "40 elements from 1 on are left out");
     CHECK_FAILS(mr_program_skip(s.p, "x", -1, 1), MR_E_SHAPE, "from -1 on");
     OK(mr_program_run(s.p)); // nothing of this has touched it
     OK(mr_program_pass(s.other, "y", 0, 8, s.p, "x", 0));
     CHECK_FAILS(mr_program_pass(s.other, "y", 0, 8, s.p, "x", 9), MR_E_USAGE,
-                "elements from 9 on came before those from 8 on");
-    CHECK_FAILS(mr_program_skip(s.p, "x", 9, 1), MR_E_USAGE, "elements from 9 on came before");
+                "elements from 9 on were passed before those from 8 on");
+    CHECK_FAILS(mr_program_skip(s.p, "x", 9, 1), MR_E_USAGE,
+                "elements from 9 on were passed before");
     CHECK_FAILS(mr_program_run(s.p), MR_E_USAGE, "input 'x' was never set");
     OK(mr_program_pass(s.other, "y", 0, N - 8, s.p, "x", 8));
     OK(mr_program_pass(s.other, "y", 0, 0, s.p, "x", N));
@@ -215,7 +217,7 @@ static void ring(mr_device *dev)
         OK(mr_program_fetch(s.p, "y", &ticket[k]));
     }
     CHECK_FAILS(mr_exec_take(s.exec, ticket[2], &v), MR_E_USAGE, "64 more were fetched since");
-    CHECK_FAILS(mr_exec_ready(s.exec, 0, &ready), MR_E_USAGE, "what was fetched is gone");
+    CHECK_FAILS(mr_exec_ready(s.exec, 0, &ready), MR_E_USAGE, "the fetched output was overwritten");
     CHECK_FAILS(mr_exec_take(s.exec, ticket[9], &wrong), MR_E_SHAPE, "output 'y' is [40] f32");
     // a program that is freed leaves what was fetched of it
     mr_program_free(s.p);

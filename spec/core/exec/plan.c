@@ -190,7 +190,7 @@ static void elsewhere(void)
 
 static void refusals(mr_device *dev)
 {
-    static const char plans[] = "plans and has no device";
+    static const char plans[] = "only plans and has no device";
     mr_exec *e = NULL;
     mr_program *p = NULL;
     model m = model_of(MR_F32);

@@ -235,9 +235,9 @@ static void in_the_arena(mr_device *dev, bool poison)
             CHECK(program_of(e, large)); // the arena grows
         else
             continue;
-        CHECK_FAILS(mr_program_run(goes_on), MR_E_USAGE, "took its place");
-        CHECK_FAILS(mr_exec_read(e, "grad", 0, grad, 4), MR_E_USAGE, "'grad' lies in the arena");
-        CHECK_FAILS(mr_exec_write(e, "grad", 0, grad, 4), MR_E_USAGE, "compile first");
+        CHECK_FAILS(mr_program_run(goes_on), MR_E_USAGE, "has overwritten it");
+        CHECK_FAILS(mr_exec_read(e, "grad", 0, grad, 4), MR_E_USAGE, "'grad' is in the arena");
+        CHECK_FAILS(mr_exec_write(e, "grad", 0, grad, 4), MR_E_USAGE, "compile all programs first");
     }
     mr_exec_free(e);
     mr_graph_free(fresh), mr_graph_free(adds), mr_graph_free(small), mr_graph_free(large);

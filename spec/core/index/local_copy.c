@@ -186,7 +186,7 @@ static void waits_within_bounds(void)
     clock.monotonic_ns = passing, clock.sleep_ns = no_sleep;
     mr_clock_replace(&clock);
     CHECK_FAILS(mr_index_open(far, false, &ix), MR_E_IO, "another process copies it to");
-    CHECK(strstr(mr_error_last()->text, "stands at byte 5 for 120 s") != NULL);
+    CHECK(strstr(mr_error_last()->text, "has been stuck at byte 5 for 120 s") != NULL);
     mr_interrupt_set(true);
     CHECK_FAILS(mr_index_open(far, false, &ix), MR_E_STOPPED, "");
     mr_interrupt_set(false);

@@ -139,11 +139,11 @@ static void strangers(void)
     snprintf(path, sizeof path, "%s/none", folder);
     CHECK_FAILS(mr_life_open(path, &none), MR_E_IO, "cannot open");
     CHECK_OK(mr_file_replace(path, "nothing", 7));
-    CHECK_FAILS(mr_life_open(path, &none), MR_E_FORMAT, "no page of a launch");
+    CHECK_FAILS(mr_life_open(path, &none), MR_E_FORMAT, "is not the status page of a launch");
     int fd = open(path, O_RDONLY);
-    CHECK_FAILS(mr_life_join(fd, 0), MR_E_FORMAT, "no page of a launch");
+    CHECK_FAILS(mr_life_join(fd, 0), MR_E_FORMAT, "is not the status page of a launch");
     close(fd), unlink(path);
-    CHECK_FAILS(mr_life_join(-1, 0), MR_E_FORMAT, "descriptor -1: no page");
+    CHECK_FAILS(mr_life_join(-1, 0), MR_E_FORMAT, "descriptor -1: is not the status page");
 }
 
 /* Without a seat nothing happens. */

@@ -111,9 +111,9 @@ int main(void)
     CHECK(mr_life_process_state(a, start, &state));
     CHECK(!mr_life_process_state(a, start + 1, &state));
     CHECK_FAILS(mr_life_signal(a, start + 1, uid, SIGKILL), MR_E_NODE,
-                "another one has its number");
+                "another process has its number");
     CHECK_FAILS(mr_life_signal(a, start, uid + 1, SIGKILL), MR_E_NODE,
-                "another one has its number");
+                "another process has its number");
     CHECK(mr_life_process_state(a, start, &state));
     CHECK_OK(mr_life_signal(a, start, uid, SIGTERM));
     CHECK_INT(end_of(a), SIGTERM);

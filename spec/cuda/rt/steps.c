@@ -167,7 +167,7 @@ static void failure_on_the_host(bool each)
     if (!each) {
         OK(dev->ops->run(dev, steps, 2, prepared));
         mr_alloc_fail_at(1);
-        CHECK_FAILS(dev->ops->sync(dev), MR_E_RANGE, "memory for its story was short");
+        CHECK_FAILS(dev->ops->sync(dev), MR_E_RANGE, "no memory for its error report");
         mr_alloc_fail_at(0);
     }
     bad[1] = 2;
@@ -253,7 +253,7 @@ static void refused_by_ranks(const char *op, const mr_attr *attr, int n_attr, in
 
 static void refusals_by_ranks(void)
 {
-    static const char *const uneven = "5 elements are not in equal chunks for 2 ranks",
+    static const char *const uneven = "5 elements do not divide into equal chunks for 2 ranks",
                              *const others = "as group";
     refused_by_ranks("all_gather", NULL, 0, 5, MR_E_SHAPE, uneven);
     refused_by_ranks("reduce_scatter", NULL, 0, 5, MR_E_SHAPE, uneven);

@@ -124,14 +124,14 @@ describe("checkpoints", function()
     assert.is_true(c:bytes_read() < 2048)
     assert.matches("range 2 to 13: expected", tostring(fails(c.read_slices, c,
       { { name = "w", range = { 2, 13 }, ptr = range:ptr(), bytes = 24 } })))
-    assert.matches("what is wanted of it has 16 bytes, its place 24", tostring(fails(c.read_slices,
+    assert.matches("the slice has 16 bytes, its destination 24", tostring(fails(c.read_slices,
       c, { { name = "w", range = { 2, 6 }, ptr = range:ptr(), bytes = 24 } })))
     assert.matches("a box of 2 times {from, to}", tostring(fails(c.read_slices, c,
       { { name = "w", box = { { 2, 6 } }, ptr = range:ptr(), bytes = 24 } })))
     -- what is left out is reported, and not saved
     saver:save { step = 2, meta = meta(), tensors = {
       { name = "w", dtype = "f32", shape = { 3, 4 }, range = { 5, 12 }, ptr = floats(5, 11) } } }
-    assert.matches("tensor 'w': elements 0 to 5 lie in no file",
+    assert.matches("tensor 'w': elements 0 to 5 are in no file",
       tostring(fails(saver.wait, saver, 20)))
     assert.same({ 1 }, ckpt.steps(dir))
   end)

@@ -93,7 +93,7 @@ describe("a world of one", function()
     assert.has_error(function() world:receive(x, 1) end)
     fails("MR_E_USAGE", "rank 2 of 2 ranks", require("moonreel.core.comm").world,
       { rank = 2, size = 2 })
-    fails("MR_E_NODE", "descriptor 0 holds no memory that 2 ranks share",
+    fails("MR_E_NODE", "descriptor 0 is not the shared memory of 2 ranks",
       require("moonreel.core.comm").world, { size = 2, meeting = 0 })
   end)
 end)

@@ -53,7 +53,7 @@ describe("data.derive", function()
     base.make_dir(dir .. "/none")
     for name, problem in pairs {
       kept = "kept: is a folder with 'clip%.mp4' in it; expected a new name",
-      ["list.txt"] = "list%.txt: is there and is no index; expected a new name" } do
+      ["list.txt"] = "list%.txt: exists and is not an index; expected a new name" } do
       local ok, story = pcall(derive.run, { output = dir .. "/" .. name, from = { index },
         made = "filter" })
       assert.is_false(ok)

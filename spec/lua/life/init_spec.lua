@@ -75,9 +75,10 @@ describe("a page", function()
 
   it("refuses unknown phases, ranks and files", function()
     fails("MR_E_USAGE", "phase: there is no phase 'nap'", core.phase, "nap")
-    fails("MR_E_FORMAT", "no page of a launch", core.open, dir:write("none", "nothing"))
+    fails("MR_E_FORMAT", "is not the status page of a launch", core.open,
+      dir:write("none", "nothing"))
     assert.is_nil(core.state(1, 1))
-    assert.same({ false, "process 1 is gone, another one has its number" },
+    assert.same({ false, "process 1 has ended, and another process has its number" },
       { core.signal(1, 1, 0, 0) })
   end)
 
