@@ -1,5 +1,5 @@
---- What a path holds before any layer has written to it. `fold` is the fold
--- (moonreel.recipe.fold) that asks.
+--- The value of a path that no layer has written. `fold` is the fold (moonreel.recipe.fold) that
+-- asks for it.
 -- @module moonreel.recipe.defaults
 local late = require "moonreel.recipe.late"
 local marker = require "moonreel.recipe.marker"

@@ -1,4 +1,4 @@
---- Fields of recipes in words, for help and completion.
+--- Describes fields of recipes in words, for help and completion.
 -- @module moonreel.recipe.describe
 local kinds = require "moonreel.recipe.kinds"
 local peers = require "moonreel.recipe.peers"

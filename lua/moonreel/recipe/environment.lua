@@ -1,7 +1,7 @@
---- What a recipe can reach: an allow-list, and budgets that it cannot swallow.
--- No pcall, coroutine, load, metatables, files, clock or chance. `pairs` runs in key order, so that
--- equal recipes give equal bytes. The list is printed by `moonreel help recipe`. Ref: recipes.md 5
--- and 6.
+--- The names that a recipe can use: an allow-list, with limits of time and memory that a recipe
+-- cannot catch and ignore. There is no pcall, coroutine, load, metatable, file, clock or random
+-- number. `pairs` visits keys in order, so that equal recipes give equal bytes. `moonreel help
+-- recipe` prints the list. Ref: recipes.md 5 and 6.
 -- @module moonreel.recipe.environment
 local fault = require "moonreel.recipe.fault"
 

@@ -1,6 +1,7 @@
---- Families of models: folders found by the types that their fields.lua declares. Our own lie in
--- lua/moonreel/models; MOONREEL_MODELS, in the environment alone, names more folders of them. A
--- family from there has the names of ours: its FILE.lua is moonreel.models.FAMILY.FILE.
+--- Families of models: folders that are found by the types which their fields.lua declares. Our own
+-- are in lua/moonreel/models; the environment variable MOONREEL_MODELS names further folders of
+-- families. Their modules have names like ours: FILE.lua of a family is
+-- moonreel.models.FAMILY.FILE.
 -- @module moonreel.recipe.families
 local app = require "moonreel.app"
 local base = require "moonreel.core.base"

@@ -1,6 +1,6 @@
---- Errors of this room: values with a code, as moonreel.core.base.raise makes them, but with a text
--- that already says where (the file:line that the loader recorded), so no frame of the stack is
--- blamed.
+--- Errors of this room: values with a code, like those of moonreel.core.base.raise. Their text
+-- already says where the error is (the file:line that the loader recorded), so no stack position
+-- is added.
 -- @module moonreel.recipe.fault
 local base = require "moonreel.core.base"
 

@@ -1,5 +1,5 @@
---- Recipe names to files. A file is {id, shown, text, shipped}: the id is the real path, `shown`
--- what messages print. Ref: recipes.md 1.
+--- Finds the file of a recipe name. A file is {id, shown, text, shipped}: the id is the real path,
+-- `shown` is the path that messages print. Ref: recipes.md 1.
 -- @module moonreel.recipe.files
 local base = require "moonreel.core.base"
 local process = require "moonreel.core.process"

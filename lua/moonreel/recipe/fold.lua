@@ -1,6 +1,6 @@
---- Layers to values: what the writes of all layers make of a path, from the weakest layer to the
--- strongest. Values are worked out on demand, because a late-bound value f(r, inherited) reads
--- other final values; reading in circles is an error that prints the circle. Ref: recipes.md 2.
+--- Computes the value of a path from the writes of all layers, from the weakest layer to the
+-- strongest. Values are computed on demand, because a late-bound value f(r, inherited) reads other
+-- final values; a cycle is an error that prints the cycle. Ref: recipes.md 2.
 -- @module moonreel.recipe.fold
 local defaults = require "moonreel.recipe.defaults"
 local environment = require "moonreel.recipe.environment"

@@ -1,7 +1,7 @@
 --- Kinds of values: how each is checked, compared, written. The registry's rows name them.
 -- A leaf schema is {tag = integer|number|boolean|text|list|free|<own kind>, min, max, choices,
--- none, word, element, count}; `word` is a text that may stand there instead.
--- `check(schema, value)` gives the value in normal form or nil and what was expected.
+-- none, word, element, count}; `word` is a text that may be given instead of such a value.
+-- `check(schema, value)` returns the value in normal form, or nil and a text: what was expected.
 -- @module moonreel.recipe.kinds
 local marker = require "moonreel.recipe.marker"
 

@@ -1,6 +1,6 @@
 --- Late-bound values: f(r, inherited) is called once, when its value is first needed, and reads
--- other final values. `fold` is the fold (moonreel.recipe.fold) that asks; a function that needs
--- its own value gets an error that names the circle.
+-- other final values. `fold` is the fold (moonreel.recipe.fold) that asks for the value. A
+-- function that needs its own value gets an error that names the cycle.
 -- @module moonreel.recipe.late
 local environment = require "moonreel.recipe.environment"
 local fault = require "moonreel.recipe.fault"

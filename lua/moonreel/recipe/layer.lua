@@ -1,7 +1,7 @@
---- One source of values (a recipe's table, an argument) as a tree of writes on canonical paths.
--- A write is {tag, place} and, by its tag: leaf {value}, late {f}, table {children, replace},
--- element {indices, value}; remove and none have nothing more. Spellings are mapped here, layer by
--- layer, before anything merges. Ref: recipes.md 2 and 3.
+--- One source of values (a recipe's table, an argument) as a tree of writes to canonical paths. A
+-- write is {tag, place} plus the fields of its tag: leaf {value}, late {f}, table {children,
+-- replace}, element {indices, value}; remove and none have no further fields. Each layer's
+-- spellings are mapped here, before layers merge. Ref: recipes.md 2 and 3.
 -- @module moonreel.recipe.layer
 local environment = require "moonreel.recipe.environment"
 local fault = require "moonreel.recipe.fault"

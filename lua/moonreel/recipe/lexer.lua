@@ -1,4 +1,4 @@
---- Words of Lua source text, with their places. Knows no grammar.
+--- Splits Lua source text into tokens with their positions. Knows no grammar.
 -- @module moonreel.recipe.lexer
 local lexer = {}
 

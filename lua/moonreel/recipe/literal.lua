@@ -1,5 +1,5 @@
---- One reader for Lua, Python and JSON literals: `{4,6,6}`, `[4,6,6]`, `(4, 50)`, `{1: (1.0, 2)}`,
--- and for the markers of the recipe language. It evaluates nothing.
+--- One reader for Lua, Python and JSON literals, `{4,6,6}`, `[4,6,6]`, `(4, 50)`, `{1: (1.0, 2)}`,
+-- and for the markers of the recipe language. It evaluates no code.
 -- @module moonreel.recipe.literal
 local marker = require "moonreel.recipe.marker"
 

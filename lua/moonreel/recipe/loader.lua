@@ -1,7 +1,7 @@
 --- Runs recipe files and puts ancestors in order: name -> layers, weakest first.
--- A recipe runs once per bake, in a closed environment, its table constructors wrapped
--- (rewrite.lua). What it requires runs once for it alone: a file that changes a table of a helper
--- changes its own copy. Ref: recipes.md 1, 2, 4.
+-- A recipe runs once per bake, in a closed environment, with wrapped table constructors
+-- (rewrite.lua). A helper that it requires runs once for each file that requires it: a file that
+-- changes a helper's table changes only its own copy. Ref: recipes.md 1, 2, 4.
 -- @module moonreel.recipe.loader
 local environment = require "moonreel.recipe.environment"
 local fault = require "moonreel.recipe.fault"

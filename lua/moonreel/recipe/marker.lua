@@ -1,5 +1,5 @@
---- The values that are no data: none, remove, previous, replace{...} and what `recipe {...}`
--- declares.
+--- Values with a meaning of their own in recipes: none, remove, previous, replace{...} and the
+-- table that `recipe {...}` returns.
 -- @module moonreel.recipe.marker
 local marker = {}
 

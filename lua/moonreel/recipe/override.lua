@@ -1,6 +1,7 @@
 --- The command line as layers: `key=value`, `--key value`, `--key=value`, `--flag`, `--no-flag`.
--- The markers of the language are values here too: `key=recipe.remove`, `key=recipe.replace{...}`.
--- Ref: recipes.md 7. An argument is {key, text | nil, argument}; text nil is a bare flag.
+-- Markers of the recipe language are values here too: `key=recipe.remove`,
+-- `key=recipe.replace{...}`. An argument is {key, text | nil, argument}; text is nil for a flag
+-- without a value. Ref: recipes.md 7.
 -- @module moonreel.recipe.override
 local fault = require "moonreel.recipe.fault"
 local kinds = require "moonreel.recipe.kinds"

@@ -1,6 +1,6 @@
---- Names that people bring from other trainers. Where one means what a field of ours means, it is a
--- spelling of that field; where it does not, it is answered with the field and how it differs.
--- Taken from the options of diffusers, transformers, accelerate, DeepSpeed, Lightning, Hydra
+--- Field names of other trainers. A name that means the same as one of our fields is a spelling of
+-- that field; for any other name the error says which field comes closest and how it differs.
+-- Collected from the options of diffusers, transformers, accelerate, DeepSpeed, Lightning, Hydra
 -- examples, torchtitan, Megatron-LM, kohya's scripts, musubi-tuner and Open-Sora.
 -- @module moonreel.recipe.peers
 local peers = {}

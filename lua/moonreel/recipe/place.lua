@@ -1,5 +1,5 @@
---- Where tables of recipes were written: file and line of every key.
--- A place is {file, line} and, for what a helper built, `built = {file, line}`.
+--- Records where tables of recipes were written: file and line of every key.
+-- A place is {file, line} and, for a table that a helper built, `built = {file, line}`.
 -- @module moonreel.recipe.place
 local place = {}
 

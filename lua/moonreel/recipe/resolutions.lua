@@ -1,6 +1,6 @@
---- Resolutions of Open-Sora 1.2 as a recipe writes them: name -> pixels and aspects {height over
--- width, height, width}. Made of the data room's table; its order decides between equally near
--- ratios. Ref: opensora-1.2.md 4.4.
+--- Resolutions of Open-Sora 1.2 in the form in which a recipe writes them: name -> pixels and
+-- aspects {height over width, height, width}. Built from the data room's table; the order of that
+-- table decides between two ratios that are equally near. Ref: opensora-1.2.md 4.4.
 local named = {}
 for _, r in ipairs(require "moonreel.data.resolutions") do
   local aspects = {}

@@ -1,6 +1,6 @@
---- Recipe source made to remember its places: every table constructor tells its lines.
+--- Rewrites recipe source so that every table constructor records its lines.
 -- `{ ... }` becomes `__table(__open(id), { ... })` and a computed key `[k]` becomes `[__key(n,
--- k)]`, on the same lines, so that line numbers of messages stay right. Only the source knows the
+-- k)]`, on the same lines, so that line numbers in messages stay right. Only the source knows the
 -- place of a value: a tail call leaves no frame of the recipe on the stack, and a line hook
 -- misplaces list elements. Ref: recipes.md 4.
 -- @module moonreel.recipe.rewrite

@@ -1,4 +1,4 @@
---- Files of the reference systems -> our recipes of the same content.
+--- Maps recipe files of the reference systems to our recipes with the same content.
 -- @module moonreel.recipe.twins
 local twins = {}
 

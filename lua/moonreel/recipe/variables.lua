@@ -1,6 +1,5 @@
---- Variables that a recipe's `env` may set: name -> help. No other may be set: some make a library
--- load
--- other code or write files.
+--- Environment variables that a recipe's `env` may set: name -> help. A recipe cannot set others,
+-- because some make a library load other code or write files.
 local variables = {
   OMP_NUM_THREADS = "compute threads of a rank, where `threads` is 0",
   OMP_PROC_BIND = "keep threads on their processors: true, close, spread",

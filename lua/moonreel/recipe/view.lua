@@ -1,5 +1,5 @@
---- The final recipe as late-bound functions see it: read only, under every spelling, each value
--- worked out when asked.
+--- The final recipe as late-bound functions see it: read-only, with every spelling of a name; each
+-- value is computed when it is read.
 -- @module moonreel.recipe.view
 local marker = require "moonreel.recipe.marker"
 local registry = require "moonreel.recipe.registry"

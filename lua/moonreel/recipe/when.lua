@@ -1,4 +1,5 @@
---- Under which values of other fields a field is read: `when` of a row. See README.md.
+--- Decides whether a field is read, given the values of other fields: `when` of a row. See
+-- README.md.
 -- @module moonreel.recipe.when
 local kinds = require "moonreel.recipe.kinds"
 local marker = require "moonreel.recipe.marker"

@@ -1,5 +1,5 @@
---- Names that no list has, by the words that they are made of: which name of moonreel.recipe.peers
--- stands for one. Words are what trainers share, where their names differ.
+--- Guesses which name of moonreel.recipe.peers an unknown name means. Trainers name a thing
+-- differently but with the same words, so names are compared word by word.
 -- @module moonreel.recipe.words
 local words = {}
 

@@ -1,9 +1,9 @@
---- Turns what a person types into something that runs: expressions need no `return`, input may take
--- several lines, and a `local` of the top level lives on.
+--- Compiles what a person types: an expression needs no `return`, input may take several lines, and
+-- a `local` at top level stays visible in later input.
 --
--- A local lives on as the very same variable, so that closures made earlier see later changes: each
--- chunk is compiled inside a frame that declares the session's locals it mentions, and these are
--- joined with the cells of the chunk that made them.
+-- Later input sees the same variable, not a copy, so that closures made earlier see its changes:
+-- each chunk is compiled inside a frame that declares the session's locals which it mentions, and
+-- debug.upvaluejoin joins these with the variables of the chunk that made them.
 -- @module moonreel.repl.chunk
 local lexer = require "moonreel.recipe.lexer"
 

@@ -1,5 +1,5 @@
---- What Tab offers: names, fields, methods, ops, and inside quotes the tensors of the open
--- checkpoint.
+--- Completions that Tab offers: names, fields, methods, ops, and inside quotes the tensors of the
+-- open checkpoint.
 -- @module moonreel.repl.complete
 local help = require "moonreel.repl.help"
 

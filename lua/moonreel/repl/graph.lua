@@ -1,5 +1,5 @@
---- Small graphs at the prompt: build from a function, run, read a gradient; and one block of a
--- model.
+--- Small graphs at the prompt: builds a graph from a function, runs it, reads a gradient; also one
+-- block of a model.
 -- @module moonreel.repl.graph
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"

@@ -1,4 +1,5 @@
---- help(x): from op rows, field rows of recipes, and the comments above functions.
+--- help(x): prints help from op definitions, from rows of recipe fields, and from the comments
+-- above functions.
 -- @module moonreel.repl.help
 local api = require "moonreel.api"
 local clean = require "moonreel.text.clean"

@@ -1,4 +1,4 @@
---- The prompt: reads input, runs it, prints what comes out. Ref: recipes.md 10.
+--- The prompt: reads input, runs it, prints the results. Ref: recipes.md 10.
 -- @module moonreel.repl
 local edit = require "moonreel.core.edit"
 local base = require "moonreel.core.base"

@@ -1,4 +1,4 @@
---- The names that the prompt and scripts have in addition to Lua's own, and opening files by name.
+--- The names that the prompt and scripts have in addition to Lua's own; opens files by name.
 -- @module moonreel.repl.names
 local base = require "moonreel.core.base"
 local clean = require "moonreel.text.clean"

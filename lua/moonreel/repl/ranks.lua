@@ -1,5 +1,5 @@
---- The prompt of several ranks: what is typed at that of rank 0 is run by all of them. The others
--- wait for it, print no results, and say by which rank something failed.
+--- The prompt of several ranks: every rank runs what is typed at the prompt of rank 0. The other
+-- ranks wait for input, print no results, and report which rank failed.
 -- @module moonreel.repl.ranks
 local edit = require "moonreel.core.edit"
 

@@ -1,4 +1,4 @@
---- Prints values as people expect them at a prompt.
+--- Prints values in the form that people expect at a prompt.
 -- @module moonreel.repl.show
 local clean = require "moonreel.text.clean"
 local listing = require "moonreel.text.listing"

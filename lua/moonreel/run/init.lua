@@ -1,6 +1,6 @@
---- Run directories: make them, lock them, write and read their journal.
--- outputs/NNN-name/ holds recipe.lua, settings.json, journal.jsonl, ckpt/, samples/, log/; a run of
--- several stages holds settings.json and stages/NAME/, each laid out so.
+--- Run directories: makes them, locks them, writes and reads their journal. outputs/NNN-name/ holds
+-- recipe.lua, settings.json, journal.jsonl, ckpt/, samples/, log/; a run of several stages holds
+-- settings.json and stages/NAME/, each with these files.
 -- @module moonreel.run
 local core = require "moonreel.core.run"
 local core_journal = require "moonreel.core.journal"

@@ -1,5 +1,5 @@
 --- Where the wall time of a run went, from its journal: steps that count, waits for data and for
--- other ranks, saves, steps done twice, what lies between launches; of the run and of each host.
+-- other ranks, saves, steps done twice, time between launches; for the run and for each host.
 -- @module moonreel.runs.account
 local story = require "moonreel.runs.events"
 local tail = require "moonreel.runs.tail"

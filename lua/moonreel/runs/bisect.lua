@@ -1,6 +1,6 @@
---- The first checkpoint of a run that fails a test, by halves, and what the journal has between the
--- last one that passes and that one. The test is taken to pass up to some checkpoint and to fail
--- from there on.
+--- Finds the first checkpoint of a run that fails a test, by bisection, and what the journal has
+-- between it and the last one that passes. It assumes that all checkpoints from the first failure
+-- on fail.
 -- @module moonreel.runs.bisect
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"

@@ -1,4 +1,4 @@
---- Runs next to each other: the settings in which they differ, and their losses in one chart.
+--- Compares runs: the settings in which they differ, and their losses in one chart.
 -- @module moonreel.runs.compare
 local base = require "moonreel.core.base"
 local chart = require "moonreel.look.chart"

@@ -1,6 +1,6 @@
---- What somebody has done to a journal since its run wrote it, as far as its lines tell: lines that
--- are no objects of JSON, steps that are missing or there twice. Readers pass over the former, so
--- commands say it.
+--- Finds edits that somebody made to a journal after its run wrote it, as far as the lines show
+-- them: lines that are not JSON objects, steps that are missing or occur twice. Other readers skip
+-- lines that are not JSON objects, so commands report them.
 -- @module moonreel.runs.damage
 local base = require "moonreel.core.base"
 local tail = require "moonreel.runs.tail"

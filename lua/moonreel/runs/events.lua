@@ -1,6 +1,6 @@
---- What a journal tells of a run: its sessions, and one line for each step of what the run is now.
--- A session begins with the line "start"; it and the line "rollback" say at which step the run
--- stands, and what was done beyond that step counts no more.
+--- Reads from a journal the sessions of a run, and one line for each step that counts. A session
+-- begins with the line "start"; this line and the line "rollback" name the step from which the run
+-- continues, and earlier lines of later steps no longer count.
 -- @module moonreel.runs.events
 local run = require "moonreel.run"
 local tail = require "moonreel.runs.tail"

@@ -1,5 +1,6 @@
---- The curve of a run as tables for other programs: one row for each step that counts, in order;
--- columns are the fields of the lines, numbers in as few digits as say which they are.
+--- The curve of a run as a table for other programs: one row for each step that counts, in order.
+-- Columns are the fields of the journal's lines; numbers have the fewest digits that identify
+-- them.
 -- @module moonreel.runs.export
 local exact = require "moonreel.text.exact"
 local json = require "moonreel.core.json"

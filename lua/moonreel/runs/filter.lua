@@ -1,4 +1,4 @@
---- Questions that choose runs: "optim.lr=1e-3", "optim.lr>1e-4", "state=running", "name~demo".
+--- Conditions that select runs: "optim.lr=1e-3", "optim.lr>1e-4", "state=running", "name~demo".
 -- @module moonreel.runs.filter
 local base = require "moonreel.core.base"
 local nearest = require "moonreel.text.nearest"

@@ -1,5 +1,5 @@
---- Run directories: which folders are runs, which run a word means, and where a run has its
--- journals. A run may have been started a moment ago, so none of its files has to be there but one.
+--- Run directories: decides which folders are runs, which run a word means, and where a run has its
+-- journals. A run may have started a moment ago, so one file is enough to recognize it.
 -- @module moonreel.runs.find
 local base = require "moonreel.core.base"
 local nearest = require "moonreel.text.nearest"

@@ -1,6 +1,6 @@
---- What a list of runs says of each: who writes it, how far it is, its loss, its recipe. Whole
--- journals are not read, only their first line and their end, so that hundreds of runs take less
--- than a second.
+--- What a list of runs shows of each run: who writes it, its progress, its loss, its recipe. It
+-- reads only the first line and the end of a journal, so that hundreds of runs take less than a
+-- second.
 -- @module moonreel.runs.glance
 local base = require "moonreel.core.base"
 local find = require "moonreel.runs.find"

@@ -1,5 +1,5 @@
---- What happened to a run, in the order of time, out of all files that say so: journals of the run
--- or its stages, notes, samples that could not be read. It may be asked again while the run writes.
+--- The events of a run in order of time, from all files that record them: journals of the run or of
+-- its stages, notes, samples that could not be read. It may be asked again while the run writes.
 -- @module moonreel.runs.history
 local find = require "moonreel.runs.find"
 local json = require "moonreel.core.json"

@@ -1,5 +1,5 @@
---- Where runs come from: which run started from a checkpoint of which other one, and the launches,
--- stages and rollbacks inside of each.
+--- Where runs come from: which run started from a checkpoint of which other run, and the launches,
+-- stages and rollbacks within each.
 -- @module moonreel.runs.lineage
 local find = require "moonreel.runs.find"
 local process = require "moonreel.core.process"

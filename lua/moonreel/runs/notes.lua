@@ -1,6 +1,6 @@
---- Notes of people on a run: RUN/notes.jsonl, lines {kind = "note", text, step, wall}. They have a
--- file of their own because the journal has one writer, which may be at work, perhaps on another
--- host, and may hold back a part of a line while its disk is full.
+--- Notes that people write on a run: RUN/notes.jsonl, lines {kind = "note", text, step, wall}. They
+-- have a file of their own because only the run writes its journal: it may be running, perhaps on
+-- another host, and may keep back part of a line while its disk is full.
 -- @module moonreel.runs.notes
 local base = require "moonreel.core.base"
 local core_journal = require "moonreel.core.journal"

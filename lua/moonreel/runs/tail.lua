@@ -1,7 +1,7 @@
---- Lines of a file that another process appends to, perhaps on another host. Each look opens the
--- file again, as network file systems show new lines only then. Only whole lines are given: what a
--- crash left unfinished is cut off by the next writer, and the place to go on from is never inside
--- of a line.
+--- Reads lines of a file that another process appends to, perhaps on another host. Each look opens
+-- the file again, because network file systems show new lines only then. Only whole lines are
+-- returned: the next writer cuts off a line that a crash left unfinished, and the position for the
+-- next look is never inside a line.
 -- @module moonreel.runs.tail
 local json = require "moonreel.core.json"
 

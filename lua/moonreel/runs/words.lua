@@ -1,4 +1,4 @@
---- Lines of a journal, of its notes and of its quarantine as text for people.
+--- Prints lines of a journal, of its notes and of its quarantine as text for people.
 -- @module moonreel.runs.words
 local clean = require "moonreel.text.clean"
 local json = require "moonreel.core.json"

@@ -1,7 +1,7 @@
---- Samples by loss, from a journal and the order of the data. A journal has the loss of a step, and
--- the order says which samples a step had; each step is compared with the steps before it that had
--- the same bucket and a similar noise level, and a sample has the mean of its steps. The fewer
--- samples a step has, and the more often a sample came, the more this says of it.
+--- Ranks samples by loss, from a journal and the order of the data. A journal has the loss of a
+-- step, and the order says which samples a step had. Each step is compared with earlier steps that
+-- had the same bucket and a similar noise level, and a sample gets the mean of its steps. The mean
+-- says more of a sample the fewer samples a step has and the more often the sample came.
 -- @module moonreel.runs.worst
 local audit = require "moonreel.runs.audit"
 

@@ -1,4 +1,4 @@
---- Clips, their order, buckets and masks.
+--- Fields of clips, their order, buckets and masks.
 local strategies = {
   identity = "no frame is given",
   random = "each frame with a chance drawn for the clip",

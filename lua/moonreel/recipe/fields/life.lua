@@ -1,4 +1,4 @@
---- How ranks of a run are watched, and what happens when one fails.
+--- Fields that say how ranks of a run are watched, and what happens when one fails.
 local rows = {}
 
 local function add(path, kind, default, rest)

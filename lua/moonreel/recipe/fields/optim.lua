@@ -1,4 +1,4 @@
---- Optimizer, averaging of weights, learning-rate schedule.
+--- Fields of the optimizer, the average of the weights and the learning-rate schedule.
 local muon = { "optim.type", "muon" }
 
 return {

@@ -1,4 +1,4 @@
---- How a run is spread over devices. Ref: opensora-2.0.md 6.
+--- Fields that say how a run is spread over devices. Ref: opensora-2.0.md 6.
 local rows = {}
 
 local function add(path, kind, rest)

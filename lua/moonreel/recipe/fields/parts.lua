@@ -1,5 +1,5 @@
---- Records whose fields their `type` selects; the rows stand with the code that reads them
--- (*_fields.lua).
+--- Records whose `type` selects their fields; the rows are next to the code that reads them, in
+-- *_fields.lua.
 return {
   records = { ae = "vae", autoencoder = "vae", objective = "scheduler", t5 = "text_encoder" },
   { "model.type", "text", none = true, default = "STDiT3-XL/2", reader = "model",

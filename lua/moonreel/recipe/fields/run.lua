@@ -1,4 +1,4 @@
---- Fields of a run: what it is called, how long it goes, what it writes, what it starts from.
+--- Fields of a run: its name, its length, the files that it writes, the checkpoint it starts from.
 return {
   { "name", "text", none = true, reader = "trainer", affects = "nothing", resume = "free",
     help = "name of the run; its directory is outputs/NNN-name; none: the recipe's file name" },

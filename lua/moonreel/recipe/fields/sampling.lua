@@ -1,4 +1,4 @@
---- What `sample` renders, and what a run renders at its end.
+--- Fields that say what `sample` renders, and what a run renders at its end.
 local function row(name, kind, rest)
   rest[1], rest[2], rest.reader, rest.affects = "sampling." .. name, kind,
     rest.reader == nil and "sample" or rest.reader, "nothing"

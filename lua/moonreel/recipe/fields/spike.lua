@@ -1,4 +1,4 @@
---- What a run takes for a spike of its loss or gradient, and what it does about one.
+--- Fields that say which losses and gradients count as spikes, and what a run does about one.
 local rows = {}
 
 local function add(name, kind, default, rest)

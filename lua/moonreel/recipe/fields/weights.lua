@@ -1,4 +1,4 @@
---- When the weights of a run are measured, and which values raise an alarm.
+--- Fields that say when a run measures its weights, and which values raise an alarm.
 local rows = {}
 
 local function add(name, kind, default, rest)
