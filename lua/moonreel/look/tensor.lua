@@ -1,5 +1,5 @@
---- Display of tensors: text, the methods stats(), hist() and save(); plot, hist and imshow of
--- anything like numbers.
+--- Displays tensors: as text, and by the methods stats(), hist() and save(); plot, hist and imshow
+-- take anything like numbers.
 -- @module moonreel.look.tensor
 local T = require "moonreel.core.tensor"
 local look = require "moonreel.core.look"

@@ -1,4 +1,4 @@
---- How large communication buckets should be. Ref: reference parallelism 2.
+--- Chooses the size of communication buckets. Ref: reference parallelism 2.
 -- @module moonreel.optim.bucket_size
 local bucket_size = {}
 

@@ -1,7 +1,7 @@
---- What is watched of weights behind an update: their norm, that of the update against it, how many
--- units are dead, how far the average is off; by block. Formulas: core/op/weight_sums.c.
--- Sums are in double, a parameter behind the other; those of ranks are added in their order, so
--- that another number of ranks may change their last bits, which the journal does not show.
+--- Measures weights after an update, by block: their norm, the ratio of the update's norm to it,
+-- the share of dead units, the distance of the average. Formulas: core/op/weight_sums.c. Sums are
+-- in double precision, one parameter after the other; sums of ranks are added in the order of
+-- ranks, so that another number of ranks may change last bits that the journal does not show.
 -- @module moonreel.optim.weights
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"

@@ -1,5 +1,5 @@
---- Renderings by several pipelines of which one is in memory at a time, as an image model that
--- makes the first frame of a clip: what one has rendered is a reference of the next.
+--- Renders with several pipelines in turn, one of them in memory at a time: an image model makes
+-- the first frame of a clip, and its picture is a reference of the next rendering.
 -- @module moonreel.sample.chain
 local chain = {}
 

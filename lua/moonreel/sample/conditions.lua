@@ -1,5 +1,5 @@
---- What a rendering is given in addition to its words: latents of reference files, and the end of
--- the piece before. Ref: opensora-1.2.md 3.2.
+--- What the model gets in addition to the prompt: latents of reference files, and the end of the
+-- previous piece. Ref: opensora-1.2.md 3.2.
 -- @module moonreel.sample.conditions
 local references = require "moonreel.sample.references"
 local strategy = require "moonreel.diffusion.strategy"

@@ -1,5 +1,5 @@
---- What rendering the prompts of a recipe takes: a checkpoint that is opened, Euler steps, frames
--- of latents, files.
+--- Predicts what rendering the prompts of a recipe takes: opening the checkpoint, Euler steps,
+-- decoding of latents, writing of files.
 -- @module moonreel.sample.cost
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"

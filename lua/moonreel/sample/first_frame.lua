@@ -1,5 +1,5 @@
---- The first frame of a clip by an image model: settings of that model out of those of the clip's,
--- and what it is asked for. Ref: opensora-2.0.md 16.6.
+--- Renders the first frame of a clip with an image model: derives the settings of that model from
+-- those of the clip, and its request. Ref: opensora-2.0.md 16.6.
 -- @module moonreel.sample.first_frame
 local aspects = require "moonreel.data.aspects"
 local blame = require "moonreel.settings.blame"

@@ -1,5 +1,5 @@
---- Does a rendering fit into the memory? What it will take follows from the same programs at a size
--- of few latent cells: work memory grows with their number.
+--- Checks that a rendering fits into memory. Its work memory is computed from the same programs at
+-- a size of few latent cells, because work memory grows in proportion to their number.
 -- @module moonreel.sample.fit
 local base = require "moonreel.core.base"
 local listing = require "moonreel.text.listing"

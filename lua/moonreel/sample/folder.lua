@@ -1,6 +1,6 @@
---- Where `moonreel sample` puts its files, so that none of an earlier rendering is lost: into a
--- folder that somebody names, where no file of theirs is replaced unless that is asked for; else
--- into the next free number below samples/.
+--- Chooses where `moonreel sample` writes its files, so that no earlier rendering is lost: into the
+-- folder that the user names, where it replaces files only with --overwrite; otherwise into the
+-- next free number below samples/.
 -- @module moonreel.sample.folder
 local base = require "moonreel.core.base"
 

@@ -1,6 +1,6 @@
---- Latent frames that a rendering of Open-Sora 2.0 is given: those of reference files at its ends,
--- as its condition names them. They are encoded by themselves, so nothing of other frames is in
--- them. Ref: opensora-2.0.md 3, 16.4.
+--- Latent frames that are given to a rendering of Open-Sora 2.0: those of reference files at the
+-- ends of the clip, as its condition names them. Given frames are encoded apart from the clip, so
+-- that they contain nothing of other frames. Ref: opensora-2.0.md 3, 16.4.
 -- @module moonreel.sample.given
 local base = require "moonreel.core.base"
 local condition = require "moonreel.diffusion.condition"

@@ -1,5 +1,5 @@
---- Rendering from a checkpoint alone: prompts to frames to files.
--- The settings a run was trained with travel inside its checkpoints; nothing else is read.
+--- Renders prompts from a checkpoint alone: prompts to frames to files.
+-- A checkpoint contains the settings of its run; rendering reads no other file.
 -- @module moonreel.sample
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"

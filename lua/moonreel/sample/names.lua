@@ -1,4 +1,4 @@
---- Names of lengths, sizes and files as the reference has them. Ref: opensora-1.2.md 3.2, 4.4.
+--- Names that the reference gives to lengths, sizes and files. Ref: opensora-1.2.md 3.2, 4.4.
 -- @module moonreel.sample.names
 local base = require "moonreel.core.base"
 

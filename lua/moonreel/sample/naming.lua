@@ -1,5 +1,6 @@
---- What files of renderings are called: by our own rule, and as Open-Sora 2.0 has them in a folder
--- of the resolution with the text next to. Ref: opensora-1.2.md 3.2, opensora-2.0.md 16.2.
+--- Names of rendered files: by our own rule, or as Open-Sora 2.0 names them in a folder per
+-- resolution, with the text in a file next to each. Ref: opensora-1.2.md 3.2, opensora-2.0.md
+-- 16.2.
 -- @module moonreel.sample.naming
 local names = require "moonreel.sample.names"
 

@@ -1,4 +1,4 @@
---- Latents that are no numbers, which would be shown as black: where they came from.
+--- Explains latents that are not finite, which would be shown as black: finds where they came from.
 -- @module moonreel.sample.nonfinite
 local base = require "moonreel.core.base"
 local fill = require "moonreel.ckpt.fill"

@@ -1,4 +1,4 @@
---- Where the frames of a rendering go: into memory, or to a file while it is made.
+--- Writes the frames of a rendering: into memory, or to a file while they are rendered.
 -- @module moonreel.sample.output
 local base = require "moonreel.core.base"
 local data = require "moonreel.data"

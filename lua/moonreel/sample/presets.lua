@@ -1,4 +1,5 @@
---- Lengths and sizes by the names of the reference's inference server. Ref: opensora-1.2.md 9.1.
+--- Presets of length and size that the reference's inference server offers. Ref: opensora-1.2.md
+-- 9.1.
 -- @module moonreel.sample.presets
 local base = require "moonreel.core.base"
 

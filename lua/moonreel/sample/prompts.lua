@@ -1,5 +1,6 @@
---- The prompts of a rendering: of the command line, of a recipe, of a file with one a line, or of a
--- table with what belongs to each. Ref: opensora-2.0.md 16.2.
+--- Reads the prompts of a rendering: from the command line, from a recipe, from a file with one
+-- prompt per line, or from a table with further columns for each prompt. Ref: opensora-2.0.md
+-- 16.2.
 -- @module moonreel.sample.prompts
 local base = require "moonreel.core.base"
 local csv = require "moonreel.text.csv"

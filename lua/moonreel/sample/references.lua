@@ -1,4 +1,4 @@
---- Files and clips that a rendering is given, at its size, and their latents.
+--- Reads the files and clips that are given to a rendering, at its size, and encodes them.
 -- @module moonreel.sample.references
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"

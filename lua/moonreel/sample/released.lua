@@ -1,6 +1,7 @@
---- Settings of released weights. A folder with config.json says the sizes of its model, everything
--- else is as in the reference's recipe for rendering. The folder of Open-Sora 2.0 has files of
--- fixed names, which recipes of that reference name. Ref: opensora-1.2.md 7, opensora-2.0.md 16.
+--- Settings for released weights. In a folder with config.json this file gives the sizes of the
+-- model; all other values come from the reference's recipe for rendering. The folder of Open-Sora
+-- 2.0 has files with fixed names, which that reference's recipes name. Ref: opensora-1.2.md 7,
+-- opensora-2.0.md 16.
 -- @module moonreel.sample.released
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"

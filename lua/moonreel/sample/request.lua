@@ -1,4 +1,5 @@
---- What is asked of a rendering: options over the settings' own, as sizes, rates and items.
+--- The request for a rendering: sizes, rates and items, from options and the settings that these
+-- override.
 -- @module moonreel.sample.request
 local aspects = require "moonreel.data.aspects"
 local base = require "moonreel.core.base"

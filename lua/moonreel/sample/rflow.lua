@@ -1,5 +1,5 @@
 --- Renderings along rectified flow, as Open-Sora 1.2 makes them: prompts with scores and a text for
--- each piece, frames given by masks, guidance against the null caption.
+-- each piece, frames given by masks, guidance with the null caption.
 -- @module moonreel.sample.rflow
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"

@@ -1,6 +1,6 @@
---- Renderings along the flow of Open-Sora 2.0: prompts with rate and motion score, frames given at
--- the ends of a clip, guidance by text and by condition apart, or as an input of the model. Ref:
--- opensora-2.0.md 16.
+--- Renderings along the flow of Open-Sora 2.0: prompts with frame rate and motion score, frames
+-- given at the ends of a clip, separate guidance by text and by condition, or guidance as an input
+-- of the model. Ref: opensora-2.0.md 16.
 -- @module moonreel.sample.shifted
 local blame = require "moonreel.settings.blame"
 local condition = require "moonreel.diffusion.condition"

@@ -1,6 +1,6 @@
---- Errors of other rooms with the line of the recipe, or the argument, that led to them. A
--- room that opens a file or builds a model knows nothing of recipes; who calls it with values of
--- settings adds the place here.
+--- Adds to errors of other rooms the line of the recipe, or the argument, that led to them. A room
+-- that opens a file or builds a model knows nothing of recipes; its caller, which passes values of
+-- settings, adds the place here.
 -- @module moonreel.settings.blame
 local base = require "moonreel.core.base"
 local kinds = require "moonreel.recipe.kinds"

@@ -1,5 +1,5 @@
---- Bakes recipes that did not ship with moonreel in a child process: limited memory, limited time,
--- plain data back. Functions never cross, only settings do. Ref: recipes.md 6.
+--- Bakes recipes that did not ship with moonreel in a child process with limits of memory and time.
+-- The child returns settings, which are plain data; functions never cross. Ref: recipes.md 6.
 -- @module moonreel.settings.child
 local fault = require "moonreel.recipe.fault"
 local json = require "moonreel.core.json"

@@ -1,4 +1,4 @@
---- What differs between two settings, and what a resume does about it.
+--- Finds the differences between two settings, and decides what a resume does about each.
 -- @module moonreel.settings.difference
 local kinds = require "moonreel.recipe.kinds"
 

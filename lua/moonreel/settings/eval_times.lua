@@ -1,4 +1,4 @@
---- The times of an evaluation, refused where there are none.
+--- The times of an evaluation; refuses settings without any.
 -- @module moonreel.settings.eval_times
 local blame = require "moonreel.settings.blame"
 local times = require "moonreel.diffusion.eval_times"

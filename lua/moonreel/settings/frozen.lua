@@ -1,4 +1,4 @@
---- The settings object: values by path, each with its origin; nothing can change it.
+--- The settings object: values by path, each with its origin; it cannot be changed.
 -- @module moonreel.settings.frozen
 local environment = require "moonreel.recipe.environment"
 local kinds = require "moonreel.recipe.kinds"

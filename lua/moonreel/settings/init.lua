@@ -1,5 +1,5 @@
---- Settings: a recipe resolved and frozen, each value knowing the line that set it.
--- bake() runs a list of named steps; nothing downstream reads a recipe. Ref: recipes.md 3 to 6,
+--- Settings: a recipe, resolved and frozen; each value knows the line that set it. bake() runs a
+-- list of named steps; later code reads settings and never a recipe. Ref: recipes.md 3 to 6,
 -- design.md 2.1.
 -- @module moonreel.settings
 local fault = require "moonreel.recipe.fault"

@@ -1,4 +1,4 @@
---- Lengths of clips at which the times of training or rendering stand still: baking refuses them.
+--- Refuses, while baking, clip lengths for which the times of training or rendering do not change.
 -- @module moonreel.settings.lengths
 local lost = require("moonreel.diffusion.lengths").lost
 local marker = require "moonreel.recipe.marker"

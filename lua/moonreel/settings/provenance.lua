@@ -1,4 +1,4 @@
---- Where values of settings come from: what set them, what that replaced, what follows from them.
+--- Where values of settings come from: what set each value, what it replaced, what follows from it.
 -- @module moonreel.settings.provenance
 local fault = require "moonreel.recipe.fault"
 local override = require "moonreel.recipe.override"

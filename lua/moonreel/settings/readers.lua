@@ -1,5 +1,5 @@
---- Refuses settings that nothing reads yet: a value that would be ignored is named before a run
--- starts.
+--- Refuses settings that this version does not read: a value that would be ignored is named before
+-- a run starts.
 -- @module moonreel.settings.readers
 local fault = require "moonreel.recipe.fault"
 local kinds = require "moonreel.recipe.kinds"

@@ -1,6 +1,6 @@
---- Our canonical paths as the reference systems spell them, for `show --as`.
--- A path or a record that is not listed has the same name there. Fields that only moonreel has are
--- none of theirs.
+--- Names of our fields in the reference systems, for `show --as`. A path or a record that is not
+-- listed has the same name there. The reference systems do not have the fields that only moonreel
+-- has.
 -- @module moonreel.settings.reference_names
 local shared = { ckpt_path = "model.from_pretrained", prefetch = "prefetch_factor",
   ["optim.grad_clip"] = "grad_clip",

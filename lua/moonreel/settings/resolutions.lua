@@ -1,4 +1,5 @@
---- Names in bucket_config that `resolutions` does not have: `show` notes them, `train` refuses.
+--- Finds names in bucket_config that `resolutions` does not have: `show` notes them, `train`
+-- refuses them.
 -- @module moonreel.settings.resolutions
 local computed = require("moonreel.data.aspects").resolution
 local nearest = require "moonreel.text.nearest"

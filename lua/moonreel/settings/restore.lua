@@ -1,4 +1,4 @@
---- Settings back from the text of settings.json, also one of an earlier version.
+--- Reads settings from the text of settings.json, also from that of an earlier version.
 -- @module moonreel.settings.restore
 local environment = require "moonreel.recipe.environment"
 local fault = require "moonreel.recipe.fault"

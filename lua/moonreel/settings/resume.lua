@@ -1,5 +1,5 @@
---- What the command line of a run that is continued had set: `--load` takes it again, so that a
--- resume needs to say only what is to be otherwise.
+--- Restores the command line of a run that continues: `--load` applies its values again, so that a
+-- resume needs to give only the values that change.
 -- @module moonreel.settings.resume
 local override = require "moonreel.recipe.override"
 local registry = require "moonreel.recipe.registry"

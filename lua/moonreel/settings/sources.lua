@@ -1,5 +1,5 @@
---- Where the samples of a run come from, as settings say it: one index, or several that are drawn
--- by weights which phases change. Ref: dataplane 4.10.
+--- The sources of a run's samples, from its settings: one index, or several indexes that are drawn
+-- by weights; phases change the weights. Ref: dataplane 4.10.
 -- @module moonreel.settings.sources
 local blame = require "moonreel.settings.blame"
 local nearest = require "moonreel.text.nearest"

@@ -1,6 +1,6 @@
---- Refuses arguments of the command line that the run which they are for would not read. What
--- depends on other fields alone stands in the registry (`when` of a row); here is what depends on
--- the command, its job, and the parts of a run.
+--- Refuses arguments of the command line that the run would not read. The registry (`when` of a
+-- row) decides what depends on other fields alone; this file decides what depends on the command,
+-- on its job, and on the parts of a run.
 -- @module moonreel.settings.uses
 local aspects = require "moonreel.data.aspects"
 local families = require "moonreel.recipe.families"

@@ -1,14 +1,15 @@
---- Words of a command line: options of the command, fields of the recipe and the rest. Ref:
--- recipes.md 7. A command declares rows {"--name", help}, {"--name FILE", help} or {"-n, --name N",
--- help}; `many = true` collects values, `least = N` asks for a whole number of at least N, and
--- `takes = function(word, parsed)` says which further words belong to the value of an option: they
--- are collected, too, or stand behind it with a space; `further = N` asks for N more words;
--- `empty = true` takes '' as a value. A row
--- that does not begin with `-` is only help, and so are the rows of `fields`. With `overrides =
--- true` the command takes a recipe: then every field of the registry is an option as well;
--- `short_fields` = {n = "path"} gives some a letter. `most` = N refuses further words that are
--- neither. `questions` = {{NAME, "NAME NAME"}, ...} are options that answer alone, the first of
--- these that is asked, and those that each takes: it refuses others. Abbreviations do not exist.
+--- Parses a command line into options of the command, fields of the recipe and other words. Ref:
+-- recipes.md 7. A command declares rows {"--name", help}, {"--name FILE", help} or {"-n, --name
+-- N", help}. Keys of a row: `many = true` collects values; `least = N` asks for a whole number of
+-- at least N; `takes = function(word, parsed)` says which further words belong to the value of the
+-- option: they are collected, too, or are appended with a space; `further = N` asks for N more
+-- words; `empty = true` accepts '' as a value. A row that does not begin with `-` is only help,
+-- and so are the rows of `fields`. With `overrides = true` the command takes a recipe: then every
+-- field of the registry is an option as well; `short_fields` = {n = "path"} gives some of them a
+-- letter. `most` = N refuses further words that are neither options nor fields. `questions` =
+-- {{NAME, "NAME NAME"}, ...} lists options that answer alone, and the options that each may be
+-- combined with: the first one that is given is answered, and other options are refused.
+-- Abbreviations do not exist.
 -- @module moonreel.settings.words
 local fault = require "moonreel.recipe.fault"
 

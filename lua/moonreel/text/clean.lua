@@ -1,4 +1,4 @@
---- Text from files, made safe for a terminal.
+--- Makes text from files safe for a terminal.
 -- @module moonreel.text.clean
 local base = require "moonreel.core.base"
 

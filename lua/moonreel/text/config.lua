@@ -1,4 +1,4 @@
---- A file that is one JSON object, as config.json next to weights.
+--- Reads a file that contains one JSON object, such as config.json next to weights.
 -- @module moonreel.text.config
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"

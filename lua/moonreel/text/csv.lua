@@ -1,5 +1,5 @@
---- Tables of texts: comma separated, a field may stand in quotes and then hold commas, ends of
--- lines and doubled quotes. Ref: RFC 4180.
+--- Reads CSV: fields are separated by commas; a quoted field may contain commas, line ends and
+-- doubled quotes. Ref: RFC 4180.
 -- @module moonreel.text.csv
 local base = require "moonreel.core.base"
 

@@ -1,4 +1,4 @@
---- Numbers as text that says exactly which number it is, in as few digits as do.
+--- Prints numbers with the fewest digits that still identify each number exactly.
 -- @module moonreel.text.exact
 local json = require "moonreel.core.json"
 

@@ -1,4 +1,4 @@
---- Letters of pictures: capitals, digits and signs, 3 x 5 dots each.
+--- Letters for pictures: capitals, digits and signs of 3 x 5 dots each.
 -- @module moonreel.text.letters
 local letters = {}
 

@@ -1,4 +1,4 @@
---- Lists of rows that print as a table and are ordinary lists for programs.
+--- Lists of rows that print as a table and are ordinary Lua lists for programs.
 -- @module moonreel.text.listing
 local clean = require "moonreel.text.clean"
 

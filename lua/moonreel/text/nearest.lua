@@ -1,4 +1,4 @@
---- The known name that a mistyped one most likely meant.
+--- Finds the known name that a mistyped name most likely means.
 -- @module moonreel.text.nearest
 
 --- Nearest of `names` to `name`, or nil when none is near: letters added, dropped, changed or

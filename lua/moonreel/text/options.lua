@@ -1,5 +1,6 @@
---- Options tables: a function declares their fields once; reading refuses what is not among them,
--- help() prints them. Options that go straight to the core are declared there, in the same form.
+--- Tables of options: a function declares its options once; reading refuses other names, and help()
+-- prints the declaration. Options that are passed on to the core are declared here in the same
+-- form.
 -- @module moonreel.text.options
 local base = require "moonreel.core.base"
 local nearest = require "moonreel.text.nearest"

@@ -1,4 +1,4 @@
---- Output of a run: its reader may go away (`| head`, a closed terminal), and the run goes on.
+--- Output of a run whose reader may disappear (`| head`, a closed terminal); the run continues.
 -- @module moonreel.text.output
 local process = require "moonreel.core.process"
 

@@ -1,8 +1,8 @@
---- Lua's patterns, matched in a time that grows with text and pattern alone. Lua's own matcher
--- tries all ways in which a pattern with several repetitions may fit, of which there can be more
--- than anybody waits for. Here what failed once at a place of the text is not tried there again:
--- whether the rest of a pattern fits does not depend on the way that led to it. The patterns for
--- which it does, %1 to %9, are refused, and %b with them.
+--- Matches Lua's patterns in a time that grows only with the sizes of text and pattern. Lua's own
+-- matcher tries all ways in which a pattern with several repetitions may match, and there can be
+-- far too many of them. This matcher never repeats an attempt that failed at a place of the text,
+-- because whether the rest of a pattern matches does not depend on the way that led there.
+-- Patterns for which it does depend on it, those with %1 to %9, are refused, and so is %b.
 -- @module moonreel.text.pattern
 local pattern = {}
 

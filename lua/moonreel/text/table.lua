@@ -1,4 +1,4 @@
---- One way to print tables: aligned columns for people, JSON for programs.
+--- Prints tables: aligned columns for people, JSON for programs.
 -- @module moonreel.text.table
 local clean = require "moonreel.text.clean"
 

@@ -1,6 +1,6 @@
---- Byte pairs: a vocabulary of parts of words that are built of bytes by a list of merges, as
--- vocab.json and merges.txt of CLIP. Ref: Sennrich et al. 2016, arXiv:1508.07909; Radford et al.
--- 2021, arXiv:2103.00020.
+--- Byte-pair encoding: a list of merges builds parts of words from bytes; the vocabulary gives
+-- their ids. Reads vocab.json and merges.txt of CLIP. Ref: Sennrich et al. 2016, arXiv:1508.07909;
+-- Radford et al. 2021, arXiv:2103.00020.
 -- @module moonreel.token.bpe
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.token"

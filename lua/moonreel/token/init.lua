@@ -1,6 +1,6 @@
---- Captions as tokens: a SentencePiece model with the end that T5 adds, or byte pairs with the
--- start and the end of CLIP; lengths, special tokens.
--- C side: core/include/moonreel/token.h. Ref: opensora-1.2.md 6, opensora-2.0.md 14.
+--- Captions as tokens: a SentencePiece model with the end token that T5 adds, or byte pairs with
+-- the start and end tokens of CLIP; lengths, special tokens. C side:
+-- core/include/moonreel/token.h. Ref: opensora-1.2.md 6, opensora-2.0.md 14.
 -- @module moonreel.token
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"

@@ -1,4 +1,4 @@
---- What trackers say of a run apart from its steps: what its recipe chose, words for events.
+--- What trackers show of a run in addition to its steps: values of its recipe, texts for events.
 -- @module moonreel.trackers.facts
 local base = require "moonreel.core.base"
 local glance = require "moonreel.runs.glance"

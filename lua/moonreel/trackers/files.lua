@@ -1,4 +1,4 @@
---- Where trackers write: files that grow while a run trains, and files that are made whole.
+--- The files of trackers: files that grow while a run trains, and files that are written at once.
 -- @module moonreel.trackers.files
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"

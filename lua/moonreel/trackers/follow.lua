@@ -1,6 +1,6 @@
---- A run's journal as parts, each of which goes on behind a step of the one before: a session, or
--- what follows a rollback inside one. The stages of a run are one row: a stage begins where the one
--- before it ended, whatever number its own steps have.
+--- Splits a run's journal into parts, each of which continues after a step of the part before: a
+-- session, or what follows a rollback within a session. The stages of a run form one sequence: a
+-- stage begins where the stage before it ended, whatever the numbers of its own steps are.
 -- @module moonreel.trackers.follow
 local base = require "moonreel.core.base"
 local run = require "moonreel.run"

@@ -1,5 +1,5 @@
---- What other tools show of a run: TensorBoard event files and offline W&B runs. Both follow the
--- journal and can be made of it again at any time, byte for byte.
+--- Shows a run in other tools: TensorBoard event files and offline W&B runs. Both follow the
+-- journal and can be made from it again at any time, byte for byte.
 -- @module moonreel.trackers
 local base = require "moonreel.core.base"
 local files = require "moonreel.trackers.files"

@@ -1,6 +1,6 @@
 --- Rendered videos and pictures of a run, as trackers show them. A line of the journal with `files`
--- names them: {{path = "samples/...", name = ..., caption = ...}, ...} or paths alone, below the
--- folder of the run or stage; `step` is that of the checkpoint that made them.
+-- names them: {{path = "samples/...", name = ..., caption = ...}, ...} or only paths, relative to
+-- the folder of the run or stage; `step` is the step of the checkpoint that was rendered.
 -- @module moonreel.trackers.media
 local base = require "moonreel.core.base"
 local temporary = require "moonreel.data.temporary"

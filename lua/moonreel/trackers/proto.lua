@@ -1,5 +1,5 @@
---- Fields of protobuf messages, as bytes. A message is its fields one after the other.
--- Ref: protobuf.dev, "Encoding". A field is a varint `number << 3 | type` and a value.
+--- Encodes fields of protobuf messages as bytes. A message is the concatenation of its fields; a
+-- field is a varint `number << 3 | type` and a value. Ref: protobuf.dev, "Encoding".
 -- @module moonreel.trackers.proto
 local proto = {}
 

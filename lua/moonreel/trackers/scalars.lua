@@ -1,4 +1,4 @@
---- The numbers that a line of the journal has for a chart.
+--- Selects the numbers of a journal line that a chart shows.
 -- @module moonreel.trackers.scalars
 local scalars = {}
 

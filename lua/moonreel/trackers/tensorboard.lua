@@ -1,6 +1,6 @@
---- A run as event files of TensorBoard, in RUN/tensorboard: one file for each part of the run. A
--- part that goes on begins with a session start, by which the reader drops later steps of files
--- before.
+--- Writes a run as event files of TensorBoard, in RUN/tensorboard: one file for each part of the
+-- run. A part that continues begins with a session start, by which the reader drops later steps of
+-- earlier files.
 -- @module moonreel.trackers.tensorboard
 local facts = require "moonreel.trackers.facts"
 local follow = require "moonreel.trackers.follow"

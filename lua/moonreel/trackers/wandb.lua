@@ -1,6 +1,6 @@
---- A run as offline runs of W&B, in RUN/wandb: one folder for each part of the run, all of one run
--- id. A part that goes on says so: behind the newest step it resumes, behind an older one it
--- rewinds.
+--- Writes a run as offline runs of W&B, in RUN/wandb: one folder for each part of the run, all with
+-- one run id. A part that continues says so: after the newest step it resumes, after an older step
+-- it rewinds.
 -- @module moonreel.trackers.wandb
 local base = require "moonreel.core.base"
 local facts = require "moonreel.trackers.facts"

@@ -1,5 +1,5 @@
---- Logs of W&B runs: records in blocks, and the messages in them. Field numbers:
--- wandb_internal.proto of wandb 0.31; blocks as in LevelDB's log, with another check sum.
+--- Writes logs of W&B runs: records in blocks, and the messages in them. Field numbers:
+-- wandb_internal.proto of wandb 0.31; blocks as in LevelDB's log, with another checksum.
 -- @module moonreel.trackers.wandblog
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"
