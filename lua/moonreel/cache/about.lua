@@ -136,11 +136,12 @@ end
 ---@param pipe mr.Pipeline
 function about.check(s, pipe)
   if not pipe.autoencoder.apart then
-    blame.raise(s, "vae.type", "MR_E_RECIPE", "vae.type = %s is a part of the step, which no cache "
-      .. "holds", s.vae.type)
+    blame.raise(s, "vae.type", "MR_E_RECIPE", "vae.type = %s runs within the training step, so no "
+      .. "cache can store its latents", s.vae.type)
   elseif s.save_text_features and not pipe.text.apart then
-    blame.raise(s, "text_encoder.type", "MR_E_RECIPE", "text_encoder.type = %s is a part of the "
-      .. "step, which no cache holds; try: save_text_features = false", s.text_encoder.type)
+    blame.raise(s, "text_encoder.type", "MR_E_RECIPE", "text_encoder.type = %s runs within the "
+      .. "training step, so no cache can store its features; try: save_text_features = false",
+      s.text_encoder.type)
   end
 end
 

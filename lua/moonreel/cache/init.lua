@@ -69,17 +69,17 @@ local function pieces_of(path)
   for _, name in ipairs(base.exists(path .. "/.") and base.list_dir(path) or {}) do
     local i, n = name:match("^(%d+)%-of%-(%d+)$")
     if i and parts and parts ~= math.tointeger(n) then
-      base.raise("MR_E_DATA", ("%s: holds pieces of %d and of %s; try: remove those that are not "
-        .. "meant"):format(path, parts, n))
+      base.raise("MR_E_DATA", ("%s: contains parts of a cache of %d parts and of one of %s; try: "
+        .. "remove the parts that do not belong here"):format(path, parts, n))
     elseif i then
       parts, found[math.tointeger(i)] = math.tointeger(n), path .. "/" .. name
     end
     unfinished = unfinished or name:match("^%d+%-of%-%d+%.part$")
   end
   if not parts then
-    base.raise("MR_E_DATA", unfinished and ("%s/%s: is not finished; try: start the command that "
-      .. "makes it once more, it goes on"):format(path, unfinished)
-      or ("%s: no latents and text features lie here; %s"):format(path, MAKE))
+    base.raise("MR_E_DATA", unfinished and ("%s/%s: is not complete; try: run the command that "
+      .. "makes it again, it continues where it stopped"):format(path, unfinished)
+      or ("%s: contains no latents and no text features; %s"):format(path, MAKE))
   end
   for i = 1, parts do
     if not found[i] then
@@ -231,8 +231,8 @@ function Cache:text(key, caption, into, vector)
   local name = cache.text_key(key, caption)
   local bytes = store_of(self, key):read(vector and cache.vector_key(name) or name, into)
   if not bytes then
-    fail(self, "no features of the caption '%s' of sample %016x: it is another caption than when "
-      .. "the cache was made, or the sample is new", base.printable(caption:sub(1, 60)), key)
+    fail(self, "no features of the caption '%s' of sample %016x: the caption has changed since the "
+      .. "cache was made, or the sample is new", base.printable(caption:sub(1, 60)), key)
   end
   local _, room = into:ptr()
   local row = room // into.shape[1]
@@ -335,8 +335,9 @@ function cache.create(path, rows)
     end
     local old = about.decode(other, where)
     check(where, old, { latents = rows.latents, text = rows.text })
-    base.raise("MR_E_DATA", ("%s: was made with epochs = %s of index %s, this would be epochs = %s "
-      .. "of index %s; try: the old values, another cache, or remove it"):format(where, old.epochs,
+    base.raise("MR_E_DATA", ("%s: was made with epochs = %s of index %s, this command has epochs = "
+      .. "%s of index %s; try: the old values, another folder, or remove the cache"):format(where,
+      old.epochs,
       old.index, rows.epochs, rows.index))
   end
   if base.exists(folder) then

@@ -109,7 +109,8 @@ function coded.note(source, params, bits)
     local plain = source:info(first.prefix .. p.name)
     if coded.has(source, first, p.name) and not plain == (bits == 32) then
       return bits == 8 and ("%s has moments of 32 bits: they are rounded to 8"):format(source.path)
-        or ("%s has moments of 8 bits: they go on in 32, from these numbers"):format(source.path)
+        or ("%s has moments of 8 bits: training continues with 32 bits from these values")
+          :format(source.path)
     end
   end
 end

@@ -72,10 +72,10 @@ function model.family(source, ...)
     end
   end)
   if known[2] then
-    base.raise("MR_E_CKPT", ("%s: families %s and %s both know these tensors; try: `kinds` of "
-      .. "their weights.lua that tell them apart"):format(source.path, known[1], known[2]))
+    base.raise("MR_E_CKPT", ("%s: families %s and %s both match these tensors; try: change `kinds` "
+      .. "in their weights.lua so that one matches"):format(source.path, known[1], known[2]))
   end
-  return known[1] or base.raise("MR_E_CKPT", ("%s: no family of %s knows these tensors"):format(
+  return known[1] or base.raise("MR_E_CKPT", ("%s: no family of %s matches these tensors"):format(
     source.path, table.concat(records, " or ")))
 end
 

@@ -485,8 +485,8 @@ local function each_other_size(source, own, map, said, f)
   for _, row in ipairs(map.counts or {}) do
     local want, count, name = math.tointeger(said[row[1]]), counted(own, row[2])
     if want and count > 0 and want ~= count then
-      f(row[1], ("%s is %d, but '%s' is of the last block of %d"):format(row[1], want, name, count),
-        count)
+      f(row[1], ("%s is %d, but counting blocks like that of '%s' gives %d"):format(row[1],
+        want, name, count), count)
     end
   end
 end

@@ -179,8 +179,8 @@ function command.run(args)
   end
   if o.save then
     if #parsed.positional > 0 or not o.save:match("[^/]+$") then
-      fault.usage("bench: --save NAME measures what a machine file needs, and nothing else; got "
-        .. "'%s'", #parsed.positional > 0 and parsed.positional[1] or o.save)
+      fault.usage("bench: --save NAME measures all that a machine file needs, so no measurement "
+        .. "can be named; got '%s'", #parsed.positional > 0 and parsed.positional[1] or o.save)
     end
     return save_machine(o.save, settings)
   end

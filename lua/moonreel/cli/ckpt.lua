@@ -67,7 +67,7 @@ local function check_options(part, options)
   for _, row in ipairs(command.options) do
     local name = row.of and row.of ~= part and row[1]:match("^%-%-([%l-]+)")
     if name and options[name:gsub("-", "_")] ~= nil then
-      usage("%s: --%s is of %s", part, name, row.of)
+      usage("%s: --%s is an option of %s", part, name, row.of)
     end
   end
 end
@@ -82,7 +82,7 @@ function command.run(args)
   end
   local words, least, most = words_of(part)
   if not words then
-    usage("'%s' is no part of 'ckpt'", part)
+    usage("'%s' is not a subcommand of 'ckpt'", part)
   end
   local n = #parsed.positional
   if n < least or n > most then

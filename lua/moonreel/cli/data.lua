@@ -48,7 +48,7 @@ local function unknown(name)
     names[i] = part.name:match("%l+$")
   end
   local near = require "moonreel.text.nearest"(name, names)
-  usage(("'%s' is no part of 'data'%s; it has %s"):format(name,
+  usage(("'%s' is not a subcommand of 'data'%s; expected one of %s"):format(name,
     near and (", did you mean '" .. near .. "'?") or "", table.concat(names, ", ")), command)
 end
 
@@ -67,7 +67,7 @@ function command.run(args)
   if not args[1] then
     usage("nothing to do", command)
   elseif args[1]:match("^%-") then
-    usage(args[1] .. ": expected a part before its options", command)
+    usage(args[1] .. ": expected a subcommand before its options", command)
   elseif not part then
     unknown(args[1])
   end

@@ -90,7 +90,7 @@ local function parts_of(dir, opts)
     end
   end
   if opts.stage then
-    base.raise("MR_E_USAGE", ("log: --stage %s: %s has no such stage that has begun; %s"):format(
+    base.raise("MR_E_USAGE", ("log: --stage %s: in %s no stage of this name has begun; %s"):format(
       opts.stage, dir, #names > 0 and "expected " .. table.concat(names, ", ")
       or "try: leave --stage out"))
   end

@@ -59,11 +59,11 @@ local function go_to(order, settings, step, together)
   local before, most = step - 1, order:most()
   -- what cannot be is not looked for
   if before > most // together then
-    refuse("all epochs are over long before; expected %d at the very most", most // together + 1)
+    refuse("all epochs end long before this step; expected at most %d", most // together + 1)
   end
   local passed = before * together - order:skip(before * together)
   if order:over() then
-    refuse("all epochs are over; expected 1 to %d", -(-passed // together))
+    refuse("all epochs end before this step; expected 1 to %d", -(-passed // together))
   end
 end
 
@@ -231,8 +231,8 @@ function command.run(args)
     end
     draws = find(order, step, together, ranks, row, number)
     if #draws == 0 and not opts.json then
-      print(("row %d comes no more in this epoch; moonreel data explain --why-not %d says whether "
-        .. "a bucket takes it"):format(row, row))
+      print(("row %d does not come again in this epoch; moonreel data explain --why-not %d says "
+        .. "whether a bucket takes it"):format(row, row))
       return 1
     end
   else

@@ -124,8 +124,8 @@ local function settings_of(parsed)
   target = require("moonreel.runs.find").named(target) or target
   if base.exists(target .. "/settings.json") then
     if #parsed.overrides > 0 then
-      require("moonreel.recipe.fault").usage("plan: %s is a run, planned as it was set; try: "
-        .. "without key=value, or the recipe that it is of", target)
+      require("moonreel.recipe.fault").usage("plan: %s is a run, which is planned with its own "
+        .. "settings; try: leave out key=value, or plan its recipe", target)
     end
     return stages_of_run(target, stage)
   end
@@ -247,8 +247,9 @@ local function one_of(parsed, list)
     for i, one in ipairs(list) do
       names[i] = one.name
     end
-    require("moonreel.recipe.fault").usage("plan: %s has stages, one at a time can be solved; try: "
-      .. "--stage %s", parsed.positional[1], table.concat(names, ", --stage "))
+    require("moonreel.recipe.fault").usage("plan: %s has stages, and --solve and --fit take one "
+      .. "stage at a time; try: --stage %s", parsed.positional[1],
+      table.concat(names, ", --stage "))
   end
   return list[1].settings
 end
@@ -343,7 +344,7 @@ function command.run(args)
   local options = parsed.options
   if options.published then
     if #parsed.positional > 0 then
-      fault.usage("plan: --published plans what was published, and no recipe; got '%s'",
+      fault.usage("plan: --published plans the published runs and takes no recipe; got '%s'",
         parsed.positional[1])
     end
     return print_published(options)

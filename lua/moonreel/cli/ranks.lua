@@ -40,16 +40,17 @@ local function parse(args)
     local name, value = OPTIONS[args[i]], args[i + 1]
     local count = name == "count" and (value or ""):match "^%d+$" and math.tointeger(value)
     if o[name] then
-      return nil, args[i] .. " stands twice"
+      return nil, args[i] .. " is given twice"
     elseif name == "count" and (not count or count < 1) then
-      return nil, ("-n %s: expected a whole number of ranks and what each runs"):format(value or "")
+      return nil, ("-n %s: expected a whole number of ranks and the command that each rank "
+        .. "runs"):format(value or "")
     elseif not value then
-      return nil, args[i] .. ": expected a value and what each rank runs"
+      return nil, args[i] .. ": expected a value and the command that each rank runs"
     end
     o[name], i = count or value, i + 2
   end
   if not args[i] then
-    return nil, ("%s %s: expected what each rank runs"):format(args[i - 2], args[i - 1])
+    return nil, ("%s %s: expected the command that each rank runs"):format(args[i - 2], args[i - 1])
   elseif not o.hostfile and (o.include or o.exclude) then
     return nil, "--include and --exclude choose among the hosts of --hostfile"
   end
@@ -67,8 +68,9 @@ function ranks.run(args)
   -- each rank would start a world of its own, whose ranks know nothing of the others
   local by, rank, size = place.of_several()
   if by then
-    return failure.report { exit = 2, message = ("%s: this process is rank %d of %d already, by "
-      .. "%s; try: without %s, or all ranks by %s alone"):format(given, rank, size, by,
+    return failure.report { exit = 2, message = ("%s: this process is already rank %d of %d, "
+      .. "started by %s; try: leave out %s, or start all ranks with %s alone"):format(given, rank,
+      size, by,
       given:match "%S+", given:match "%S+") }
   elseif not o.hostfile then
     return ranks.launch(words, o.count)

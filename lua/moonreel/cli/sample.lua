@@ -161,7 +161,7 @@ local function prepare(spec, overrides, options)
   if settings.stages then
     local _, stage = require("moonreel.run").outer(found.run or "")
     if not stage then
-      usage("%s is of no run with stages; try: moonreel sample %s", found.candidates[1],
+      usage("%s does not belong to a run with stages; try: moonreel sample %s", found.candidates[1],
         found.candidates[1])
     end
     settings = require("moonreel.settings").bake(spec, overrides, {stage = stage})

@@ -168,11 +168,12 @@ function target.source(list, name, id)
   if problem then
     error(problem, 0)
   elseif name and names[1] == "" then
-    base.raise("MR_E_USAGE", ("--source %s: dataset.sources names none; try: leave it out"):format(
-      name))
+    base.raise("MR_E_USAGE", ("--source %s: the recipe has no dataset.sources; try: leave --source "
+      .. "out"):format(name))
   end
-  base.raise("MR_E_USAGE", ("%s; expected --source %s"):format(name and ("--source %s: there is "
-    .. "none of that name"):format(name) or ("%s is a row of one of several sources"):format(id),
+  base.raise("MR_E_USAGE", ("%s; expected --source %s"):format(name and ("--source %s: "
+    .. "dataset.sources has no source of this name"):format(name)
+    or ("%s does not say which of several sources its row is from"):format(id),
     table.concat(names, ", or ")))
 end
 

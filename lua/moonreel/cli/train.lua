@@ -40,8 +40,8 @@ local function enter_environment(list, args)
       local other = wanted[name]
       if other and other.value ~= value then
         require("moonreel.recipe.fault").recipe(
-          "stages %s and %s want env.%s = %q and %q, and one process trains both; "
-          .. "try: env.%s in the outer recipe", other.stage, one.name, name,
+          "stages %s and %s set env.%s to %q and %q, but one process trains both; try: env.%s in "
+          .. "the outer recipe", other.stage, one.name, name,
             other.value, value, name)
       end
       wanted[name] = { value = value, stage = one.name }
@@ -200,7 +200,8 @@ function train.run(args)
   for _, one in ipairs(launch.list) do
     if settings.stages and one.settings.job ~= "train" then
       require("moonreel.settings.blame").raise(one.settings, "job", "MR_E_RECIPE",
-        "stage %s: job = %s is no stage of a training; try: a recipe of its own for it",
+        "stage %s: job = %s cannot be a stage of a training run; try: a recipe of its own for this "
+        .. "job",
         one.name, one.settings.job)
     end
   end

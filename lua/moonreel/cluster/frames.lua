@@ -62,7 +62,8 @@ function Reader:feed(bytes)
     local _, stop = self.rest:find(frames.GREETING, 1, true)
     if not stop then
       if #self.rest > PROLOGUE then
-        error("it prints other things than the helper of moonreel", 0)
+        error("its output is not that of moonreel's helper; try: a shell start-up file on that "
+          .. "host that prints nothing", 0)
       end
       return list
     end
@@ -77,7 +78,7 @@ function Reader:feed(bytes)
     end
     local good, message = pcall(decode, self.rest:sub(5, 4 + n))
     if not good or type(message.kind) ~= "string" then
-      error("bytes that are no message", 0)
+      error("it received bytes that are not a message", 0)
     end
     list[#list + 1], self.rest = message, self.rest:sub(5 + n)
   end

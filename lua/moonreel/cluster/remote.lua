@@ -171,7 +171,7 @@ local function understand(reader, bytes)
       sound = sound and type(value) == "string" and (name ~= "exit" or value:match("^%d+$") ~= nil)
     end
     if not sound then
-      error(("it says '%s' as no helper of this build does"):format(
+      error(("it sent the message '%s', which no helper of this build sends"):format(
         base.printable(message.kind):sub(1, 40)), 0)
     end
   end
@@ -226,7 +226,8 @@ local function watch(self, events)
         link.child.input:write(frames.encode { kind = "beat" })
       end
       if now - link.heard > SILENT_S then
-        silent[link] = ("nothing heard from it for %d s; try: is it up, and the network to it?")
+        silent[link] = ("no message from it for %d s; try: check that the host is up and that the "
+          .. "network reaches it")
           :format(SILENT_S)
         events[#events + 1] = { link = link, kind = "gone" }
       end

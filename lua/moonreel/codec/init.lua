@@ -39,9 +39,10 @@ local function refuse(path, report, list)
     missing[#missing + 1] = not buffer[name] and name or nil
   end
   if report.fresh[1] then
-    base.raise("MR_E_CKPT", ("%s: the half for pictures alone, with names of %s: %d tensors of the "
-      .. "half for frames are missing; try: codec.open at the prompt for its pictures, or it as "
-      .. "ckpt_path of a recipe like tiny/vae, which trains the other half"):format(path,
+    base.raise("MR_E_CKPT", ("%s: the file has only the spatial half of the autoencoder, with "
+      .. "names of %s; %d tensors of the temporal half are missing; try: codec.open at the prompt "
+      .. "to encode pictures, or the file as ckpt_path of a recipe like tiny/vae, which trains the "
+      .. "temporal half"):format(path,
       report.layout, #report.fresh))
   end
   if missing[1] then
@@ -378,8 +379,8 @@ function Codec:decode(z, size, take)
   lengths.check(self.auto, size.frames)
   local most = self.auto:most_frames(z.shape[2])
   if size.frames > most then
-    base.raise("MR_E_SHAPE", ("a clip of %d frames: its latents are of %d frames at most; try: "
-      .. "frames = %d"):format(size.frames, most, most))
+    base.raise("MR_E_SHAPE", ("a clip of %d frames: these latents decode to at most %d frames; "
+      .. "try: frames = %d"):format(size.frames, most, most))
   end
   local frames_first <close> = z:permute { 1, 0, 2, 3 }:clone()
   local shape = { frames = size.frames, height = size.height, width = size.width, size = z.shape }

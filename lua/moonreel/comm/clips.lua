@@ -23,7 +23,8 @@ function clips.of(settings)
   local parts = config.tp_size or 1
   if rows > 1 and parts > 1 then
     blame.raise(settings, "plugin_config_ae.tp_size", "MR_E_RECIPE", "tp_size = %d with sp_size = "
-      .. "%d: ranks share rows of clips or channels; try: tp_size = 1", parts, rows)
+      .. "%d: ranks share either channels (tp_size) or rows of clips (sp_size), not both; try: "
+      .. "tp_size = 1", parts, rows)
   end
   local by = parts > 1 and "channels" or "rows"
   return { by = by, ranks = math.max(rows, parts),
@@ -36,7 +37,7 @@ end
 ---@param how mr.Clips
 function clips.divide(settings, ranks, how)
   if ranks % how.ranks ~= 0 then
-    blame.raise(settings, how.field, "MR_E_USAGE", "%d ranks are no whole number of groups of %d "
+    blame.raise(settings, how.field, "MR_E_USAGE", "%d ranks cannot be divided into groups of %d "
       .. "that share their clips; try: %s = %s", ranks, how.ranks, how.field,
       channels.nearest(ranks, how.ranks))
   end
@@ -87,8 +88,9 @@ end
 function clips.of_batch(settings, ranks)
   local how = clips.of(settings)
   if how.ranks > 1 and how.ranks ~= ranks then
-    blame.raise(settings, how.field, "MR_E_RECIPE", "%s = %d: ranks share the clips of a batch "
-      .. "that they share, %d share one here; try: %s = %d", how.field, how.ranks, ranks, how.field,
+    blame.raise(settings, how.field, "MR_E_RECIPE", "%s = %d: the ranks that share a batch also "
+      .. "share its clips, and %d ranks share a batch here; try: %s = %d", how.field, how.ranks,
+      ranks, how.field,
       ranks)
   end
   return how

@@ -136,7 +136,7 @@ local function keys_of(rest, where)
       refuse(where, "'%s'; expected slots=N, max_slots=N, port=P or addr=IP; try: a # before a "
         .. "comment", shown(key .. value))
     elseif keys[name] then
-      refuse(where, "%s stands twice", name)
+      refuse(where, "%s is given twice", name)
     end
     keys[name] = value:sub(2)
   end
@@ -150,7 +150,7 @@ local function entry_of(keys, line, where)
   entry.max_slots = keys.max_slots and whole(keys.max_slots, "max_slots", where, 65535)
   entry.port = keys.port and whole(keys.port, "port", where, 65535)
   if (entry.slots or 0) > (entry.max_slots or math.huge) then
-    refuse(where, "slots=%d, max_slots=%d: expected no more slots than that", entry.slots,
+    refuse(where, "slots=%d, max_slots=%d: expected slots of at most max_slots", entry.slots,
       entry.max_slots)
   end
   return entry
@@ -159,8 +159,8 @@ end
 -- a host that stands on two lines: slots that both name are added, else it is a mistake
 local function merge(old, new, name, where)
   if not (old.slots and new.slots) then
-    refuse(where, "host '%s' stands on line %d already; try: slots=N on both lines, which are "
-      .. "added", name, old.line)
+    refuse(where, "host '%s' is already on line %d; try: slots=N on both lines, which are added",
+      name, old.line)
   end
   old.slots = old.slots + new.slots
   old.max_slots = new.max_slots or old.max_slots
@@ -169,14 +169,15 @@ end
 local function add_line(list, known, text, line, where)
   local word, rest = text:match("^(%S+)%s*(.*)$")
   if word:match("^%+") then
-    refuse(where, "'%s' counts in the hosts of a resource manager; expected names", shown(word))
+    refuse(where, "'%s' refers to hosts of a resource manager by number; expected names of hosts",
+      shown(word))
   end
   local without = word:match("^%^(.+)$")
   local user, login = (without or word):match("^([%w_][%w._-]*)@(.+)$")
   local names, count = names_of(login or without or word, where)
   local keys = keys_of(rest, where)
   if count and keys.slots then
-    refuse(where, "slots stand twice: :%s and slots=%s", shown(count), shown(keys.slots))
+    refuse(where, "slots are given twice: :%s and slots=%s", shown(count), shown(keys.slots))
   end
   keys.slots = keys.slots or count
   for _, name in ipairs(names) do
@@ -251,7 +252,7 @@ local function slots_of(text, name, option)
       refuse(option, "'%s' is no slot of host '%s'; expected numbers, as in %s:0,2", shown(digits),
         name, name)
     elseif seen[n] then
-      refuse(option, "slot %d of host '%s' stands twice", n, name)
+      refuse(option, "slot %d of host '%s' is given twice", n, name)
     end
     seen[n], list[#list + 1] = true, n
   end
@@ -264,7 +265,7 @@ local function parse_filter(text, option)
   local function add(name, slots)
     check_name(name, option)
     if wanted[name] then
-      refuse(option, "host '%s' stands twice", name)
+      refuse(option, "host '%s' is given twice", name)
     end
     wanted[name], order[#order + 1] = slots, name
   end
@@ -287,14 +288,16 @@ end
 local function slots_within(host, list, option)
   for _, n in ipairs(list) do
     if host.slots and n >= host.slots then
-      refuse(option, "slot %d of host '%s', which has %d, from 0 on", n, host.name, host.slots)
+      refuse(option, "slot %d of host '%s', which has %d slots, counted from 0", n, host.name,
+        host.slots)
     end
   end
 end
 
 local function without_slots(host, list)
   if not host.slots then
-    refuse("--exclude", "slots of host '%s', which has no slots=N", host.name)
+    refuse("--exclude", "slots of host '%s', whose number of slots is unknown; try: slots=N on its "
+      .. "line", host.name)
   end
   local gone, devices = {}, {}
   for _, n in ipairs(list) do

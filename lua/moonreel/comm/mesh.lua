@@ -144,7 +144,7 @@ function mesh.shape(settings, ranks, heads, here, shared, layers)
   local ring = mode == "ring_attn"
   refuse_depth(settings)
   if ranks % layers ~= 0 then
-    refuse(settings, "plugin_config.tp_size", "%d ranks are no whole number of groups of tp_size = "
+    refuse(settings, "plugin_config.tp_size", "%d ranks cannot be divided into groups of tp_size = "
       .. "%d that share their layers; try: tp_size = %s", ranks, layers, legal(ranks, layers))
   end
   -- what follows is of those that have the same slices
@@ -154,14 +154,15 @@ function mesh.shape(settings, ranks, heads, here, shared, layers)
       .. "expected all_to_all or ring_attn", mode)
   elseif ranks % shared ~= 0 then
     local whole = ring and ranks or common(ranks, heads or ranks)
-    refuse(settings, path, "%d ranks%s are no whole number of groups of %d that share their "
+    refuse(settings, path, "%d ranks%s cannot be divided into groups of %d that share their "
       .. "tokens; try: sp_size = %s", ranks, layers > 1 and " for each of tp_size = " .. layers
       or "", shared, legal(whole, shared))
   end
   local exchange = shared > 1 and config.ulysses_size or ring and 1 or shared
   if shared % exchange ~= 0 then
-    refuse(settings, "plugin_config.ulysses_size", "of %d ranks that share tokens %d cannot "
-      .. "exchange heads; try: ulysses_size = %s", shared, exchange, legal(shared, exchange))
+    refuse(settings, "plugin_config.ulysses_size", "%d ranks that share tokens cannot be divided "
+      .. "into groups of %d that exchange heads; try: ulysses_size = %s", shared, exchange,
+      legal(shared, exchange))
   elseif heads and heads % exchange ~= 0 then
     local field = config.ulysses_size and "ulysses_size" or "sp_size"
     refuse(settings, "plugin_config." .. field, "%d ranks cannot share %d attention heads; try: "
@@ -181,7 +182,8 @@ local function crossing(shape, shared, here)
     return nil
   end
   return ("%d ranks exchange heads, and a host has %d: tokens cross the network in every "
-    .. "attention; try: plugin_config.ulysses_size = %d, and the rest of %d passes keys on")
+    .. "attention; try: plugin_config.ulysses_size = %d, so that the %d ranks pass keys between "
+    .. "hosts in a ring")
     :format(heads, here, common(heads, here), shared)
 end
 

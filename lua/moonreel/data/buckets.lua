@@ -94,7 +94,7 @@ end
 local function length_row(name, frames, entry)
   local count = frame_names[frames] or math.tointeger(tonumber(frames))
   if not count then
-    recipe_error("bucket_config.%s: '%s' is no number of frames", name, tostring(frames))
+    recipe_error("bucket_config.%s: '%s' is not a number of frames", name, tostring(frames))
   end
   if type(entry) ~= "table" then
     recipe_error("bucket_config.%s[%s]: expected { probability, batch size }, got %s",
@@ -210,8 +210,8 @@ end
 ---@return string|nil
 function buckets.reference(settings)
   if settings.order == "reference" and not settings.compat then
-    recipe_error("order = \"reference\", and compat is none: which one? expected compat = "
-      .. "\"opensora-1.2\" or \"opensora-2.0\"")
+    recipe_error("order = \"reference\" needs compat, which says which reference; expected compat "
+      .. "= \"opensora-1.2\" or \"opensora-2.0\"")
   end
   return settings.order ~= "own" and settings.compat or nil
 end

@@ -104,7 +104,7 @@ function derive.check_parts(indexes)
       base.raise("MR_E_DATA", ("%s: " .. form):format(index.meta.path, ...))
     end
     if not made.parts then
-      refuse("is no part of anything; try: merge without --parts")
+      refuse("was not made with --part, so it is a whole index; try: merge without --parts")
     end
     -- what the parts have in common: an input, or an index and what was done to it
     local from = made.from and made.from[1].fp_order
@@ -112,7 +112,7 @@ function derive.check_parts(indexes)
       from or made.path, made.root or "", tostring(made.all_rows or ""), made.parts }, "\n")
     first = first or { whole = whole, path = index.meta.path, parts = made.parts }
     if whole ~= first.whole then
-      refuse("is a part of something else than %s", first.path)
+      refuse("was made from other input than %s, so both are not parts of one index", first.path)
     elseif has[made.part] then
       refuse("is part %d, and so is %s", made.part, has[made.part])
     end

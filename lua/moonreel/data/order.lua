@@ -9,7 +9,7 @@ local order = {}
 -- what the core asks of settings
 local function rule_of(settings)
   if not settings.bucket_config then
-    base.raise("MR_E_RECIPE", "bucket_config is none: nothing says which clips to take; try: "
+    base.raise("MR_E_RECIPE", "bucket_config is not set, so no clip has a bucket; try: "
       .. "bucket_config = { [\"240p\"] = { [16] = { 1.0, 4 } } }")
   end
   local o = buckets.of(settings)

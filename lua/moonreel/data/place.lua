@@ -96,8 +96,8 @@ end
 function place.epoch(state)
   local parts = place.split(state)
   if not parts[""] then
-    base.raise("MR_E_USAGE", "the data of the checkpoint have several sources, each in an epoch of "
-      .. "its own; try: start_epoch")
+    base.raise("MR_E_USAGE", "the checkpoint has several sources, each in an epoch of its own; "
+      .. "try: start_epoch")
   end
   return read(parts[""]).epoch
 end
@@ -126,9 +126,9 @@ local function old_index(at, given)
   local path = given.was.source and given.was.source.path
   local good, old = pcall(core_index.open, path or "")
   if not good or old:facts().fp_order ~= at.fp_order then
-    base.raise("MR_E_DATA", ("%s: is not the index of the checkpoint any more, and %s is another "
-      .. "one: the samples that this epoch has trained are unknown; try: that index at its place, "
-      .. "or data_change = \"next\""):format(path or "none", given.index.meta.path))
+    base.raise("MR_E_DATA", ("%s: is no longer the index of the checkpoint, and %s is another "
+      .. "index: the samples that this epoch has trained are unknown; try: restore the old index "
+      .. "at its path, or data_change = \"next\""):format(path or "none", given.index.meta.path))
   end
   return old
 end
@@ -203,8 +203,8 @@ local function check_gone(given, parts)
   end
   for name, text in pairs(parts) do
     if not there[name] and given.change == "refuse" then
-      base.raise("MR_E_DATA", ("%s of the checkpoint, which epoch %d of it was on, is no source "
-        .. "any more; expected it in dataset.sources; try: data_change = \"carry\" to go on "
+      base.raise("MR_E_DATA", ("%s of the checkpoint, which was in epoch %d, is no longer a source "
+        .. "of the recipe; expected it in dataset.sources; try: data_change = \"carry\" to go on "
         .. "without it"):format(name == "" and "the data"
           or ("source '%s'"):format(name), read(text).epoch))
     elseif not there[name] then

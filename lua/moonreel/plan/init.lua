@@ -93,8 +93,8 @@ local function check(settings)
     launched.has_end(settings)
   end
   if not settings.bucket_config then
-    blame.raise(settings, "bucket_config", "MR_E_RECIPE", "bucket_config is none: nothing says "
-      .. "which shapes to plan; try: bucket_config = { [\"240p\"] = { [16] = { 1.0, 4 } } }")
+    blame.raise(settings, "bucket_config", "MR_E_RECIPE", "bucket_config is not set, so there are "
+      .. "no shapes to plan; try: bucket_config = { [\"240p\"] = { [16] = { 1.0, 4 } } }")
   end
   for _, record in ipairs { "vae", "text_encoder" } do
     if not settings[record].type and not pipeline.reconstructs(settings) then

@@ -92,8 +92,8 @@ function check.run(r)
     refuse("dataset.data_path", "dataset.data_path is none; try: --data-path NAME.mrx")
   end
   if not s.bucket_config then
-    refuse("bucket_config", "bucket_config is none: nothing says which clips to take; try: "
-      .. "bucket_config = { [\"240p\"] = { [16] = { 1.0, 4 } } }")
+    refuse("bucket_config", "bucket_config is not set, so no clip has a bucket; try: bucket_config "
+      .. "= { [\"240p\"] = { [16] = { 1.0, 4 } } }")
   end
   local unknown = require "moonreel.settings.resolutions"(s:leaves())[1]
   if unknown then

@@ -226,8 +226,8 @@ describe("start weights", function()
     dir:write("deep/config.json", '{"depth": 12}')
     good, err = pcall(start.check_sizes, deep, maps)
     assert.is_false(good)
-    assert.matches("deep/config%.json: depth is 12, but 'module%.b%.10%.w' is of the last block of "
-      .. "11", err.message)
+    assert.matches("deep/config%.json: depth is 12, but counting blocks like that of '"
+      .. "module%.b%.10%.w' gives 11", err.message)
   end)
 
   it("that are made of several tensors are averages or masters, where these are asked for",

@@ -31,7 +31,7 @@ describe("moonreel", function()
       ["node x"] = "node: 'x': expected no word",
       ["doctor recipes/tiny/demo x"] = "doctor: 'x': expected at most 1 word",
       ["golden spec/golden x"] = "golden: 'x': expected at most 1 word",
-      ["data --json"] = "data: --json: expected a part before its options" } do
+      ["data --json"] = "data: --json: expected a subcommand before its options" } do
       local out, err, code = moonreel(words)
       assert.same({ "", 2 }, { out, code }, words)
       assert.equal("moonreel: " .. story, err:sub(1, #story + 10))

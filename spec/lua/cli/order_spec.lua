@@ -49,7 +49,8 @@ describe("moonreel order", function()
     assert.equal(found[1].row, select(2, rows_of(("order %s --id %s"):format(recipe,
       found[1].path)))[1].row)
     -- it was before
-    assert.matches("comes no more in this epoch", (run(("order %s --step 5 --id %s"):format(recipe,
+    assert.matches("does not come again in this epoch", (run(
+      ("order %s --step 5 --id %s"):format(recipe,
       found[1].key), 1)))
   end)
 
@@ -58,9 +59,10 @@ describe("moonreel order", function()
     assert.same({ 10, 999999999999 }, { #list, list[1].epoch })
     assert.not_equal(far, (rows_of("order " .. recipe .. " --step 1")))
     local last = "; epoch 0 has 25 of them, each of 2 micro%-batches, and epochs = 1000 %(default%)"
-    for step, says in pairs { ["25001"] = "all epochs are over; expected 1 to 25000" .. last,
-      ["999999999999"] = "all epochs are over long before; expected %d+ at the very most" .. last,
-      ["9223372036854775807"] = "all epochs are over long before; expected %d+ at the very most",
+    for step, says in pairs {
+        ["25001"] = "all epochs end before this step; expected 1 to 25000" .. last,
+      ["999999999999"] = "all epochs end long before this step; expected at most %d+" .. last,
+      ["9223372036854775807"] = "all epochs end long before this step; expected at most %d+",
       ["21 steps=20 epochs=0"] = "expected 1 to 20 %(steps, steps=20%); epoch 0 has 25 of them" } do
       local _, err = run("order " .. recipe .. " --step " .. step, 2)
       assert.matches("order: %-%-step " .. step:match("%d+") .. ": " .. says, err)
@@ -114,7 +116,9 @@ describe("moonreel data explain", function()
 
   it("says so where a source is named and the recipe names none", function()
     local _, err = run("order " .. recipe .. " --source x --id 5", 2)
-    assert.equal("moonreel: --source x: dataset.sources names none; try: leave it out\n", err)
+    assert.equal("moonreel: --source x: the recipe has no dataset.sources; try: leave --source "
+      .. "out\n",
+      err)
   end)
 
   it("says why one sample is not taken", function()

@@ -188,7 +188,7 @@ describe("runs of other kinds", function()
     assert.equal(11, select(2, run("log --export csv " .. dir_of "staged"):gsub("\n", "")) - 1)
     assert.equal(5, select(2, run("log --export csv --stage b " .. dir_of "staged"):gsub("\n",
       "")) - 1)
-    assert.matches("%-%-stage x: .* has no such stage that has begun; expected a, b", select(2,
+    assert.matches("%-%-stage x: in .* no stage of this name has begun; expected a, b", select(2,
       run("log --time --stage x " .. dir_of "staged", 2)))
   end)
 

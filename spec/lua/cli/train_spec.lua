@@ -32,7 +32,7 @@ describe("train", function()
       { name = "b", recipe = "tiny/demo", env = { OMP_PROC_BIND = "close" } } } }]]
     local _, errors, code = train(text)
     assert.equal(3, code)
-    assert.matches('stages a and b want env.OMP_PROC_BIND = "true" and "close", and one process '
+    assert.matches('stages a and b set env.OMP_PROC_BIND to "true" and "close", but one process '
       .. 'trains both', errors)
   end)
 

@@ -28,12 +28,12 @@ describe("frames", function()
       assert.is_false(good)
       assert.matches(pattern, problem)
     end
-    refused("prints other things than the helper", ("motd\n"):rep(20000))
+    refused("output is not that of moonreel's helper", ("motd\n"):rep(20000))
     refused("a message of 16777216 bytes; expected at most 1048576", string.pack("<I4", 1 << 24),
       true)
-    refused("bytes that are no message", string.pack("<s4", "garbage"), true)
-    refused("bytes that are no message", string.pack("<s4", ""), true)
-    refused("bytes that are no message",
+    refused("bytes that are not a message", string.pack("<s4", "garbage"), true)
+    refused("bytes that are not a message", string.pack("<s4", ""), true)
+    refused("bytes that are not a message",
       string.pack("<s4", string.pack("<s4BI4", "kind", 1, 1 << 31)), true)
   end)
 

@@ -72,10 +72,10 @@ describe("ranks of several hosts", function()
     assert.equal(2, exit)
     assert.matches("%-%-include and %-%-exclude: expected one of them", output)
     for words, part in pairs {
-      [file] = "hosts: expected what each rank runs",
-      ["--hostfile"] = "--hostfile: expected a value and what each rank runs",
+      [file] = "hosts: expected the command that each rank runs",
+      ["--hostfile"] = "--hostfile: expected a value and the command that each rank runs",
       ["-n 2 --include one " .. script] = "--include and --exclude choose among the hosts of",
-      ["-n 2 -n 2 " .. script] = "-n stands twice",
+      ["-n 2 -n 2 " .. script] = "-n is given twice",
       [file .. "-n x " .. script] = "-n x: expected a whole number of ranks" } do
       output, exit = run(words)
       assert.equal(2, exit, words)
@@ -294,7 +294,8 @@ describe("ranks of several hosts", function()
       dir:write("said", bytes)
       local output, exit = cluster.run(dir, "")
       assert.equal(6, exit, output)
-      assert.matches(("host one: it says '%s' as no helper of this build does\n"):format(last),
+      assert.matches(("host one: it sent the message '%s', which no helper of this "
+        .. "build sends\n"):format(last),
         output)
     end
     shell(rsh)
@@ -360,7 +361,7 @@ describe("hosts that fall silent", function()
       end
     end
     assert.equal("gone", lost.kind)
-    assert.matches("^nothing heard from it for 20 s", link.gone)
+    assert.matches("^no message from it for 20 s", link.gone)
     assert.is_true(now - link.heard > 20 and now - link.heard < 24)
   end)
 

@@ -201,7 +201,7 @@ describe("ranks of this host", function()
       end
     ]])
     assert.equal(0, exit)
-    assert.equal("2\tmoonreel: rank 1: -n 2: this process is rank 1 of 2 already, by moonreel -n; "
-      .. "try: without -n, or all ranks by -n alone\n\n", output)
+    assert.equal("2\tmoonreel: rank 1: -n 2: this process is already rank 1 of 2, started by "
+      .. "moonreel -n; try: leave out -n, or start all ranks with -n alone\n\n", output)
   end)
 end)

@@ -18,7 +18,8 @@ describe("a mesh", function()
   it("says when heads are exchanged between hosts, and what keeps them within", function()
     local report = crosses({ sp_size = 4 }, 8, 4, 2)
     assert.equal("4 ranks exchange heads, and a host has 2: tokens cross the network in every "
-      .. "attention; try: plugin_config.ulysses_size = 2, and the rest of 4 passes keys on", report)
+      .. "attention; try: plugin_config.ulysses_size = 2, so that the 4 ranks pass keys "
+      .. "between hosts in a ring", report)
     assert.is_nil(crosses({ sp_size = 4 }, 8, 4, 4))
     assert.is_nil(crosses({ sp_size = 4 }, 8, 4, 8))
     assert.is_nil(crosses({ sp_size = 4 }, 8, 4, nil))
@@ -47,18 +48,19 @@ describe("a mesh", function()
       fails("MR_E_USAGE", text, mesh.shape, settings, ranks, heads)
     end
     -- 3 and 6 divide the ranks, and not the heads
-    refused("6 ranks are no whole number of groups of 4 [^\n]*try: sp_size = 2$", 6, 4,
+    refused("6 ranks cannot be divided into groups of 4 [^\n]*try: sp_size = 2$", 6, 4,
       "plugin_config.sp_size=4")
     refused("try: sp_size = 3 or 6$", 6, 4, "plugin_config.sp_size=4",
       "plugin_config.sequence_parallelism_mode=ring_attn")
     refused("8 ranks cannot share 4 attention heads; try: sp_size = 4, or ", 8, 4,
       "plugin_config.sp_size=8")
-    refused("of 8 ranks that share tokens 3 cannot exchange heads; try: ulysses_size = 2 or 4", 8,
+    refused("8 ranks that share tokens cannot be divided into groups of 3 that exchange heads; "
+      .. "try: ulysses_size = 2 or 4", 8,
       4, "plugin_config.sp_size=8", "plugin_config.ulysses_size=3")
     -- what references share besides
-    refused("plugin_config%.tp_size=3: 8 ranks are no whole number of groups of tp_size = 3 that "
+    refused("plugin_config%.tp_size=3: 8 ranks cannot be divided into groups of tp_size = 3 that "
       .. "share their layers; try: tp_size = 2 or 4$", 8, 4, "plugin_config.tp_size=3")
-    refused("4 ranks for each of tp_size = 2 are no whole number of groups of 8 that share their "
+    refused("4 ranks for each of tp_size = 2 cannot be divided into groups of 8 that share their "
       .. "tokens; try: sp_size = 2$", 8, 4, "plugin_config.tp_size=2", "plugin_config.sp_size=8")
     refused("pp_size = 2: no ranks share the depth; they share layers %(tp_size%), tokens "
       .. "%(sp_size%) and state %(zero_stage%); try: pp_size = 1, with plugin_config.zero_stage = "

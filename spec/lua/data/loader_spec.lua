@@ -192,7 +192,7 @@ describe("loader", function()
       options { bucket_config = { ["9p"] = { [1] = { 1.0, 1 } } } })
     fails("MR_E_RECIPE", "bucket_config.tiny%[4%]", data.loader,
       options { bucket_config = { tiny = { [4] = 3 } } })
-    fails("MR_E_RECIPE", "'many' is no number of frames", data.loader,
+    fails("MR_E_RECIPE", "'many' is not a number of frames", data.loader,
       options { bucket_config = { tiny = { many = { 1.0, 3 } } } })
     fails("MR_E_RECIPE", "batch size 0", data.loader,
       options { bucket_config = { tiny = { [4] = { 1.0, 0 } } } })

@@ -202,7 +202,7 @@ describe("a T5 encoder", function()
     fails("MR_E_USAGE", "no spiece%.model", embed.open, small)
     -- another model's file is no text encoder
     weights.vae(dir.path .. "/vae", 1)
-    fails("MR_E_CKPT", "vae: no family of text_encoder or clip knows these tensors", embed.open,
+    fails("MR_E_CKPT", "vae: no family of text_encoder or clip matches these tensors", embed.open,
       dir.path .. "/vae")
     fails("MR_E_USAGE", "no folder '.*nowhere', and nothing is downloaded", embed.open,
       dir.path .. "/nowhere")

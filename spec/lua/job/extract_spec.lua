@@ -193,12 +193,13 @@ describe("a cache of features", function()
     if require("moonreel.core.exec").device("cpu", 1):compute "bf16" == "bf16" then
       refused("made with dtype = bf16, this run has f32", "cached=true", "dtype=fp32")
     end
-    refused("nowhere: no latents and text features lie here", "cached=true",
+    refused("nowhere: contains no latents and no text features", "cached=true",
       "cache=" .. dir.path .. "/nowhere")
     fails("MR_E_RECIPE", "cached = true: vae dct is a part of the step", trainer.run,
       settings.bake("tiny/demo", { "data_path=" .. dir.path .. "/clips.mrx", "cached=true",
         "outputs=" .. dir.path .. "/runs" }), { write = function() end })
-    fails("MR_E_DATA", "1%-of%-1: was made with epochs = 2 of index %x+, this would be epochs = 1",
+    fails("MR_E_DATA", "1%-of%-1: was made with epochs = 2 of index %x+, "
+      .. "this command has epochs = 1",
       extract, "epochs=1")
     refused("clips%.cache: holds latents of 2 epochs, this run draws samples again in 3; try: "
       .. "dataset.draw_epochs = 2, which repeats them, or make the cache with epochs = 3",
@@ -235,7 +236,7 @@ describe("a cache of features", function()
     dir:write("changed.csv", (csv:gsub("clip (%d+) moving", "another clip %1"):gsub(",a circle",
       ",a square")))
     data.ingest(dir.path .. "/changed.csv", dir.path .. "/changed.mrx", { root = dir.path })
-    refused("no features of the caption '[^']+' of sample %x+: it is another caption",
+    refused("no features of the caption '[^']+' of sample %x+: the caption has changed",
       "cached=true", "dataset.data_path=" .. dir.path .. "/changed.mrx",
       "cache=" .. dir.path .. "/clips.cache")
   end)
@@ -262,7 +263,7 @@ describe("a cache of features", function()
     os.remove(path .. "/1-of-1/data.sum")
     refused("no finished store", "cached=true", "cache=" .. path)
     assert.is_true(os.rename(path .. "/1-of-1", path .. "/1-of-1.part"))
-    refused("1%-of%-1%.part: is not finished; try: start the command that makes it once more",
+    refused("1%-of%-1%.part: is not complete; try: run the command that makes it again",
       "cached=true", "cache=" .. path)
   end)
 end)

@@ -399,14 +399,14 @@ describe("a plan", function()
   end)
 
   it("of what no run does is refused as the run refuses it", function()
-    fails("MR_E_RECIPE", "vae.type = dct is a part of the step, which no cache holds", there,
+    fails("MR_E_RECIPE", "vae.type = dct runs within the training step, so no cache", there,
       settings.bake("tiny/demo", { "job=extract" }), "H100")
     fails("MR_E_RECIPE", "epochs = 0 and steps = 0: nothing says when to stop", there,
       settings.bake("tiny/demo", { "epochs=0", "steps=0" }), "H100")
   end)
 
   it("of a recipe that names no shapes, is refused", function()
-    fails("MR_E_RECIPE", "bucket_config is none", there, settings.bake "opensora-1.2/sample",
+    fails("MR_E_RECIPE", "bucket_config is not set", there, settings.bake "opensora-1.2/sample",
       "H100")
   end)
 end)

@@ -47,13 +47,13 @@ describe("a mesh", function()
     fails(usage, "did you mean 'H100'?", mesh.parse, "8xH10")
     fails(usage, "no machine file './none.lua'; try: one of A100", mesh.parse, "8x./none.lua")
     local four = mesh.parse("4xH100")
-    fails(usage, "plugin_config.sp_size=3: 4 ranks are no whole number of groups of 3 that share "
+    fails(usage, "plugin_config.sp_size=3: 4 ranks cannot be divided into groups of 3 that share "
       .. "their tokens; try: sp_size = 2 or 4", function()
       local s = demo "plugin_config.sp_size=3"
       four:of(s):check(s, 4)
     end)
     -- of 8 ranks only 2 can share 6 heads
-    fails(usage, "8 ranks are no whole number of groups of 3 that share their tokens; try: sp_size "
+    fails(usage, "8 ranks cannot be divided into groups of 3 that share their tokens; try: sp_size "
       .. "= 2", function()
       local s = demo "plugin_config.sp_size=3"
       mesh.parse("8xH100"):of(s):check(s, 6)

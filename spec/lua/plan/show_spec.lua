@@ -288,7 +288,8 @@ describe("a run", function()
     assert.matches("plugin_config = { zero_stage = %d", text)
     fails("MR_E_USAGE", "%-%-stage three: stages of the run that have begun: one, two",
       require("moonreel.cli.plan").run, { path, "--stage", "three" })
-    fails("MR_E_USAGE", "is a run, planned as it was set", require("moonreel.cli.plan").run,
+    fails("MR_E_USAGE", "is a run, which is planned with its own settings",
+      require("moonreel.cli.plan").run,
       { path, "steps=3" })
   end)
 

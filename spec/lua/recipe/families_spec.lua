@@ -82,13 +82,13 @@ describe("a family", function()
     local map = 'return { layouts = {}, kinds = { { name = "toy", facts = {}, is = function(has) '
       .. 'return has["toy.weight"] end } } }'
     write("a_toy", "toy")
-    assert.matches("no family of text_encoder knows these tensors", run(ask))
+    assert.matches("no family of text_encoder matches these tensors", run(ask))
     dir:write("a_toy/weights.lua", map)
     assert.equal("true\ta_toy\n", run(ask))
     write("b_toy", "block")
     dir:write("b_toy/weights.lua", map)
     assert.matches("w%.safetensors: families a_toy %(/%S+/a_toy%) and b_toy %(/%S+/b_toy%) both "
-      .. "know these tensors", run(ask))
+      .. "match these tensors", run(ask))
   end)
 
   it("is asked for by name, and comes from the environment alone", function()

@@ -135,7 +135,7 @@ describe("moonreel ckpt bisect", function()
     local good, problem = pcall(call, script)
     assert.is_false(good)
     assert.equal(130, problem.exit)
-    assert.matches("step 4: the command ended with signal 2 .*the same words again",
+    assert.matches("step 4: the command ended with signal 2 .*the same command again",
       problem.message)
     assert.equal(3, times())
     dir:write("outputs/on", "")

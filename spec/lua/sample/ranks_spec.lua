@@ -61,7 +61,7 @@ describe("ranks that render together", function()
     end
     fails("MR_E_RECIPE", "plugin_config_ae%.tp_size = 1: ranks cannot share the channels of this "
       .. "autoencoder", share, 2)
-    fails("MR_E_USAGE", "8 ranks are no whole number of groups of 3 that share their clips; try: "
+    fails("MR_E_USAGE", "8 ranks cannot be divided into groups of 3 that share their clips; try: "
       .. "plugin_config_ae%.tp_size = 2 or 4", share, 8, "plugin_config_ae.tp_size=3")
   end)
 

@@ -87,7 +87,7 @@ describe("moonreel train", function()
     for _, case in ipairs {
       { "wrong", "", 3, "wrong%.lua:5: bucket_config%.77x: there is no resolution of this name" },
       { "wrong", "bucket_config=recipe.remove", 3, "bucket_config=recipe%.remove: bucket_config is "
-        .. "none" },
+        .. "not set" },
       { "small", "data_path=missing.mrx", 4, "moonreel: data_path=missing%.mrx: no such index" },
       { "small", "outputs=/proc/nope", 8, "moonreel: outputs=/proc/nope: cannot create directory" },
       { "small", "ckpt_path=/nope", 2, "moonreel: ckpt_path=/nope: no such run" },

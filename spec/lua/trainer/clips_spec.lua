@@ -96,9 +96,10 @@ describe("ranks that share the clips of an autoencoder", function()
   end
 
   it("fall into groups, and share one thing", function()
-    refused("MR_E_USAGE", "4 ranks are no whole number of groups of 3 that share their clips; try: "
+    refused("MR_E_USAGE", "4 ranks cannot be divided into groups of 3 that share their clips; try: "
       .. "plugin_config_ae%.sp_size = 2 or 4", 4, "plugin_config_ae.sp_size=3")
-    refused("MR_E_RECIPE", "tp_size = 2 with sp_size = 2: ranks share rows of clips or channels; "
+    refused("MR_E_RECIPE", "tp_size = 2 with sp_size = 2: ranks share either channels (tp_size) or "
+      .. "rows of clips (sp_size), not both; "
       .. "try: tp_size = 1", 4, "plugin_config_ae.sp_size=2", "plugin_config_ae.tp_size=2")
     local s = settings.bake("opensora-2.0/vae/train_dc_ae", { "plugin_config_ae.sp_size=2",
       "plugin_config_ae.enable_sequence_parallelism=false" })
@@ -115,8 +116,9 @@ describe("ranks that share the clips of an autoencoder", function()
       return auto.share
     end
     assert.is_nil(join(2))
-    fails("MR_E_RECIPE", "plugin_config_ae%.sp_size = 4: ranks share the clips of a batch that "
-      .. "they share, 2 share one here; try: plugin_config_ae%.sp_size = 2", join, 2,
+    fails("MR_E_RECIPE", "plugin_config_ae%.sp_size = 4: the ranks that share a batch also "
+      .. "share its clips, and 2 ranks share a batch here; try: plugin_config_ae%.sp_size = 2",
+      join, 2,
       "plugin_config_ae.sp_size=4")
     local share = join(2, "plugin_config_ae.tp_size=2")
     assert.same({ "channels", 2, 1, 7, false }, { share.by, share.ranks, share.at, share.group,

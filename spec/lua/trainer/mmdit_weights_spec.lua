@@ -41,7 +41,7 @@ describe("weights that a run of MMDiT begins with", function()
   it("are refused at another depth or width, with both values and who set them", function()
     from { depth = 2 }
     fails("MR_E_CKPT", "from%.lua:3: .-w%.safetensors: model%.depth is 1, but "
-      .. "'double_blocks%.1%.[%w_.]+' is of the last block of 2; try: model%.depth = 2\n"
+      .. "counting blocks like that of 'double_blocks%.1%.[%w_.]+' gives 2; try: model%.depth = 2\n"
       .. "  model%.depth = 1 set by .-/from%.lua:2$", train)
     from { hidden_size = 64, axes_dim = { 8, 12, 12 } }
     fails("MR_E_CKPT", "model%.hidden_size is 32, but 'img_in%.weight' is %[64,4%]: its axis 0 has "

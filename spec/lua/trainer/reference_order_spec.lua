@@ -126,6 +126,6 @@ describe("a run in the order of a reference", function()
     end
     local ok, problem = train("refused", 1, "order=reference")
     assert.is_false(ok)
-    assert.matches("compat is none: which one", tostring(problem))
+    assert.matches("needs compat, which says which reference", tostring(problem))
   end)
 end)

@@ -162,7 +162,7 @@ describe("the state of a run", function()
     -- it is said in either direction
     assert.matches("in_32.safetensors has moments of 32 bits: they are rounded to 8",
       coded.note(source, params, 8))
-    assert.matches("in_8.safetensors has moments of 8 bits: they go on in 32",
+    assert.matches("in_8.safetensors has moments of 8 bits: training continues with 32",
       coded.note(coded_source, params, 32))
     assert.is_nil(coded.note(source, params, 32))
     assert.is_nil(coded.note(coded_source, params, 8))

@@ -130,7 +130,7 @@ describe("a run by many ranks", function()
 
   it("refuses ranks that cannot share tokens, with what can", function()
     for how, report in pairs {
-        ["sp_size=3"] = "sp_size=3: 4 ranks are no whole number of groups of 3 that "
+        ["sp_size=3"] = "sp_size=3: 4 ranks cannot be divided into groups of 3 that "
           .. "share their tokens; try: sp_size = 2\n",
         ["sp_size=4"] = "4 ranks cannot share 2 attention heads; try: sp_size = 2, or "
           .. "sequence_parallelism_mode = \"ring_attn\"\n" } do

@@ -59,8 +59,8 @@ local function run(words, one, opts)
   if how == "signal" or code > MOST_EXIT then
     local signal = how == "signal" and code or code - 128
     error({ code = "MR_E_FAIL", exit = (signal == 2 or signal == 15) and 128 + signal or 1,
-      message = ("ckpt bisect: %s: the command ended with signal %d (%s); expected exit 0 to 127\n"
-        .. "  try: the same words again; what was judged so far is kept"):format(name_of(one),
+      message = ("ckpt bisect: %s: the command ended with signal %d (%s); expected exit 0 to 127\n "
+        .. " try: the same command again; the verdicts so far are kept"):format(name_of(one),
           signal, one.path) }, 0)
   end
   return code

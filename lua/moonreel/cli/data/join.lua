@@ -42,8 +42,8 @@ local function read(file, on, opts, tick)
   entries.columns, entries.notes, entries.kinds = core.read_table(file, function(row)
     entries.n = entries.n + 1
     if on == "path" and (row.start_us ~= 0 or row.end_us ~= 0) then
-      base.raise("MR_E_DATA", ("%s:%d: a part of '%s', which its path alone does not name; "
-        .. "expected rows of whole clips; try: --on key"):format(file, row.line, row.path))
+      base.raise("MR_E_DATA", ("%s:%d: the sample is a part of '%s', and its path names the whole "
+        .. "clip; expected rows of whole clips; try: --on key"):format(file, row.line, row.path))
     end
     if entries.of[row.path] then
       entries.repeated = entries.repeated + 1

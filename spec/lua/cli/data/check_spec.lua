@@ -95,7 +95,7 @@ describe("moonreel data scan", function()
     assert.matches("0 good, 1 bad\n  1 keys, the first: .*a.mp4: 16 of 20 key frames in the index "
       .. "are not key frames: decoding that begins there gives other frames; try: %-%-output", out)
     out = run "scan --decode @/believed.mrx -o @/mended.mrx"
-    assert.matches("1 good, 0 bad\n  1 keep the key frames that are some; others were none", out)
+    assert.matches("1 good, 0 bad\n  1 had key frames listed that are none", out)
     assert.matches("1 good, 0 bad\n", (run "scan --decode @/mended.mrx"))
     local mended <close> = data.open(dir .. "/mended.mrx")
     assert.equal(4, mended:row(1).keys)
@@ -136,9 +136,9 @@ describe("parts", function()
     assert.equal(data.open(dir .. "/all.mrx").meta.fp_set, data.open(dir .. "/w.mrx").meta.fp_set)
     for words, pattern in pairs { ["@/p1.mrx @/p3.mrx"] = "of 3 parts are missing: 2",
       ["@/p1.mrx @/p1.mrx"] = "p1.mrx: is part 1, and so is .*p1.mrx",
-      ["@/p1.mrx @/part.mrx"] = "part.mrx: is a part of something else than .*p1.mrx",
+      ["@/p1.mrx @/part.mrx"] = "part.mrx: was made from other input than .*p1.mrx",
       ["@/p1.mrx @/s2.mrx"] = "s2.mrx: is a part of something else",
-      ["@/p1.mrx @/all.mrx"] = "all.mrx: is no part of anything" } do
+      ["@/p1.mrx @/all.mrx"] = "all.mrx: was not made with %-%-part" } do
       local _, err = run("merge " .. words .. " --parts -o @/no.mrx", 4)
       assert.matches(pattern, err)
     end

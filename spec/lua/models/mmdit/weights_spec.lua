@@ -171,7 +171,8 @@ describe("files of MMDiT", function()
       for text, change in pairs {
         ["model%.hidden_size is 64, but 'x_embedder%.weight' is %[32,64%]: its axis 0 has 32; "
           .. "try: model%.hidden_size = 32$"] = { hidden_size = 64 },
-        ["model%.depth is 19, but 'transformer_blocks%.0%..+' is of the last block of 1; try: "
+        ["model%.depth is 19, but counting blocks like that of 'transformer_blocks%.0%..+' "
+          .. "gives 1; try: "
           .. "model%.depth = 1$"] = { depth = 19 },
       } do
         fails("MR_E_CKPT", text, start.check_sizes, file, { weights.map(nn.merged(c, change)) })
@@ -206,8 +207,8 @@ describe("files of MMDiT", function()
     check {}
     check { fused_qkv = true, use_liger_rope = false }
     for text, change in pairs {
-      ["deep%.safetensors: model%.depth is 2, but 'double_blocks%.0%..+' is of the last block of "
-        .. "1; try: model%.depth = 1$"] = { depth = 2 },
+      ["deep%.safetensors: model%.depth is 2, but counting blocks like that of '"
+        .. "double_blocks%.0%..+' gives 1; try: model%.depth = 1$"] = { depth = 2 },
       ["model%.depth_single_blocks is 38, but .+; try: model%.depth_single_blocks = 1$"] =
         { depth_single_blocks = 38 },
       ["model%.hidden_size is 64, but 'img_in%.weight' is %[32,12%]: its axis 0 has 32; try: "
