@@ -59,8 +59,8 @@ end
 function Work:refuse(names)
   for _, name in ipairs(names) do
     if self.settings[name] then
-      blame.raise(self.settings, name, "MR_E_RECIPE", "%s: job = %s makes no use of it; try: "
-        .. "without it", name, self.settings.job)
+      blame.raise(self.settings, name, "MR_E_RECIPE", "%s: job = %s does not read it; try: leave "
+        .. "it out", name, self.settings.job)
     end
   end
 end

@@ -117,7 +117,7 @@ end
 function rings.story(found)
   local at = found.op and (found.op.where and " at " .. found.op.where or "") or ""
   if found.late then
-    return ("rank %d has not come to %s, in which others wait; its last call was %s%s"):format(
+    return ("rank %d has not reached %s, in which other ranks wait; its last call was %s%s"):format(
       found.rank, rings.text(found.expected), found.op and rings.text(found.op) or "none", at)
   end
   return ("rank %d makes %s%s, where others make %s"):format(found.rank, rings.text(found.op), at,

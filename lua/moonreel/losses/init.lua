@@ -84,7 +84,8 @@ function losses.new(params, config, defaults)
   if defaults.kl then
     self.names[#self.names + 1] = "kl"
   elseif self.kl_weight > 0 then
-    base.raise("MR_E_RECIPE", ("kl_loss_weight = %g: this autoencoder draws no latent; try: 0")
+    base.raise("MR_E_RECIPE", ("kl_loss_weight = %g: the latents of this autoencoder are not "
+      .. "random, so it has no KL loss; try: 0")
       :format(self.kl_weight))
   end
   if self.adversary then

@@ -85,8 +85,8 @@ function matrices.cut(settings, pipe, cut)
   local patterns = settings:plain("optim").muon.parameters or of_family(pipe)
   local width = muon.block or (pipe.model.config or {}).hidden_size
   if #patterns == 0 or not width then
-    base.raise("MR_E_RECIPE", ("optim.type = muon: model.type = %s says no matrices of its own; "
-      .. "try: optim.muon.parameters and optim.muon.block, or optim.type = adamw")
+    base.raise("MR_E_RECIPE", ("optim.type = muon: model.type = %s does not name matrices for "
+      .. "Muon; try: optim.muon.parameters and optim.muon.block, or optim.type = adamw")
       :format(settings.model.type))
   end
   local all = matrices.choose(pipe.params:list(), patterns, width)

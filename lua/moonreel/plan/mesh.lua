@@ -62,7 +62,7 @@ function mesh.parse(text, name)
   elseif gpus > m.node.gpus then
     if gpus % m.node.gpus ~= 0 then
       local below = gpus // m.node.gpus * m.node.gpus
-      fault.usage("--gpus %s: a node of %s has %d GPUs, %d are no whole number of nodes; try: %d "
+      fault.usage("--gpus %s: a node of %s has %d GPUs, %d GPUs do not fill whole nodes; try: %d "
         .. "or %d", text, m.name, m.node.gpus, gpus, below, below + m.node.gpus)
     end
     nodes, gpus = gpus // m.node.gpus, m.node.gpus

@@ -208,7 +208,7 @@ function show.too_large(p)
   end
   if p.remedies and large then
     lines[#lines + 1] = "  " .. (#ways > 0 and "fits with any of: " .. table.concat(ways, ", ")
-      or "nothing that was tried fits; try: smaller buckets, a machine with more memory")
+      or "no setting that was tried fits; try: smaller buckets, a machine with more memory")
   end
   return table.concat(lines, "\n")
 end

@@ -94,8 +94,8 @@ local function hooks(file, constructors)
     for i = 1, #keys do
       local key = keys[i]
       if t[key] == nil and key ~= open_ended then
-        fault.recipe("%s: %s is nil, which Lua drops without a word; " ..
-          "try: recipe.none for no value, recipe.remove for the default",
+        fault.recipe("%s: %s is nil, which Lua drops silently; try: recipe.none for no value, "
+          .. "recipe.remove for the default",
             at(lines and lines[key] or line), key_text(key))
       end
     end

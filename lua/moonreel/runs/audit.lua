@@ -102,7 +102,8 @@ function audit.position(record, step, depth)
   if record.base then
     local dir = place_of(record.base, record.dir)
     if not dir or depth > PARENTS_MAX then
-      return nil, ("the journal of %s is not there, which this run goes on from at step %d"):format(
+      return nil, ("the journal of %s, from which this run continues at step %d, does not "
+        .. "exist"):format(
         record.base.part or record.base.dir, record.first)
     end
     local parent = audit.read(dir)

@@ -70,14 +70,14 @@ function filter.read(word)
       local value = rest:sub(#sign + 1)
       sign = sign == "==" and "=" or sign
       if ORDERS[sign] and not tonumber(value) then
-        base.raise("MR_E_USAGE", ("runs: %s: expected a number behind %s, got '%s'"):format(word,
+        base.raise("MR_E_USAGE", ("runs: %s: expected a number after %s, got '%s'"):format(word,
           sign, value))
       end
       return { word = word, key = key, keys = keys_of(key, word), sign = sign,
         value = plain(value) }
     end
   end
-  base.raise("MR_E_USAGE", ("runs: '%s' is not a question; expected FIELD=VALUE, or one of %s in "
+  base.raise("MR_E_USAGE", ("runs: '%s' is not a condition; expected FIELD=VALUE, or one of %s in "
     .. "place of ="):format(word, table.concat(SIGNS, " ")))
 end
 

@@ -124,8 +124,8 @@ function sample.prepare(spec, given)
     self.settings = o.settings or settings_of(source, o.overrides)
     self.defaults = o.defaults or self.settings
     if pipeline.reconstructs(self.settings) then
-      base.raise("MR_E_USAGE", ("%s holds an autoencoder, which no prompt moves; try: its path as "
-        .. "vae.from_pretrained of a recipe"):format(source.path))
+      base.raise("MR_E_USAGE", ("%s is an autoencoder, which cannot render prompts; try: its path "
+        .. "as vae.from_pretrained of a recipe"):format(source.path))
     end
   end)
   if not good then

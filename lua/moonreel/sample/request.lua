@@ -110,7 +110,7 @@ local function check_lists(o, s, along)
         .. "%s"):format(field, s.model.type, instead))
     elseif list and #list > #o.prompts then
       base.raise("MR_E_USAGE", ("sample: %d texts of %s for %d prompt%s; expected one for each at "
-        .. "most: the last one holds for all behind it"):format(#list, field, #o.prompts,
+        .. "most: the last one is used for all later prompts"):format(#list, field, #o.prompts,
         #o.prompts == 1 and "" or "s"))
     end
   end

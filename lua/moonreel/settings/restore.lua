@@ -150,8 +150,8 @@ function restore.from_json(text, where)
   local good = decoded.sum == store.sum_of(decoded.settings, decoded.hash)
     or (decoded.sum == nil and decoded.hash == hash.of(leaves))
   if not good then
-    fault.recipe("%s: the values are not those that were written: it was changed by hand; try: the "
-      .. "recipe.lua next to it", where)
+    fault.recipe("%s: the values do not match their checksum: the file was changed by hand; try: "
+      .. "the recipe.lua next to it", where)
   end
   add_new(leaves, decoded.settings)
   local removed = {}

@@ -41,8 +41,9 @@ local function check_share(settings, phase, i, name, weight, sum)
   local own = phase.weights and phase.weights[name]
   local field = own and ("dataset.phases.%d.weights.%s"):format(i, name) or source .. "weight"
   local set = own or settings:plain("dataset.sources")[name].weight
-  blame.raise(settings, set and field or source .. "data_path", "MR_E_RECIPE", "%s is %g, against "
-    .. "%g of the others: too little to be drawn ever; expected 0, or %.3g and more", field, weight,
+  blame.raise(settings, set and field or source .. "data_path", "MR_E_RECIPE", "%s is %g and the "
+    .. "other weights sum to %g, so no sample of it is ever drawn; expected 0, or %.3g and more",
+    field, weight,
     sum - weight, 1.01 * (sum - weight) / UNITS)
 end
 
@@ -85,7 +86,7 @@ local function window_of(settings, phases, i, step)
   if not phase.samples and i < #phases then
     blame.raise(settings, field .. (next(phase.weights or {}) and "weights."
       .. sorted_keys(phase.weights)[1] or "samples"), "MR_E_RECIPE",
-      "dataset.phases.%d never ends, and %d phases are behind it; expected samples above 0; try: "
+      "dataset.phases.%d never ends, and %d phases follow it; expected samples above 0; try: "
       .. "dataset.phases.%d.samples=1000000", i, #phases - i, i)
   elseif i == 1 then
     return 0
@@ -105,8 +106,8 @@ local function phases_of(settings)
   end
   for i, key in ipairs(sorted_keys(given)) do
     if key ~= i then
-      blame.raise(settings, sources.field(settings), "MR_E_RECIPE", "dataset.phases has a phase "
-        .. "%d and none %d; expected all from 1 on", key, i)
+      blame.raise(settings, sources.field(settings), "MR_E_RECIPE", "dataset.phases has phase %d "
+        .. "but no phase %d; expected consecutive numbers from 1", key, i)
     end
   end
   return #given > 0 and given or { {} }

@@ -17,8 +17,8 @@ local function field(text, at, where, line)
   repeat
     stop = text:find('"', stop + 1, true)
     if not stop then
-      base.raise("MR_E_DATA", ("%s:%d: a field begins with a quote that nothing ends; expected "
-        .. "another"):format(where, line))
+      base.raise("MR_E_DATA", ("%s:%d: a field begins with a quote and has no closing quote; "
+        .. "expected one"):format(where, line))
     end
     local doubled = text:sub(stop + 1, stop + 1) == '"'
     stop = doubled and stop + 1 or stop

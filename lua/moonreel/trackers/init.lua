@@ -51,8 +51,8 @@ function trackers.export(path, name)
   end
   local owner = run.owner(root)
   if owner.owned and not owner.dead and writes(root, name) then
-    base.raise("MR_E_LOCK", ("%s is at work on %s (pid %s) and writes %s/%s by itself; try: when "
-      .. "it has ended"):format(root, owner.host, owner.pid, root, name))
+    base.raise("MR_E_LOCK", ("%s is running on %s (pid %s) and writes %s/%s itself; try: this "
+      .. "command after it has ended"):format(root, owner.host, owner.pid, root, name))
   end
   local report, follower = make(name, root)
   if #follower.parts == 0 then
@@ -105,7 +105,7 @@ local function mend(self, kind, name, root, stop, parts)
     local report = make(name, root, function(part) return wanted[part.number] end, stop)
     for _, path in ipairs(report.left) do
       if not (kind.closed and kind.closed(path)) then
-        self.say(path .. ": holds what this run did not write; it is left as it is")
+        self.say(path .. ": contains data that this run did not write; it is left unchanged")
       end
     end
   end

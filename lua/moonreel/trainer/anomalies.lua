@@ -64,8 +64,8 @@ local function check_spike(r)
   end
   if policy.action == "rollback" and not saves.go_back(r, { most = r.step - policy.back_steps,
       above = r.spikes.back, skip = policy.skip_batches, why = why }) then
-    r.progress:say(("step %d: no checkpoint to go back to that was not gone back to before; the "
-      .. "run goes on"):format(r.step))
+    r.progress:say(("step %d: no checkpoint to go back to: none is old enough, or the run has gone "
+      .. "back to it before; the run goes on"):format(r.step))
   end
 end
 

@@ -74,8 +74,8 @@ local function count_failed(r, failed)
     return
   end
   if r.unreadable == 0 then
-    r.progress:say(("%d samples could not be read, they weigh nothing; see %s/quarantine.jsonl; "
-      .. "the end says how many there were"):format(failed, r.dir))
+    r.progress:say(("%d samples could not be read and count for nothing in the loss; see "
+      .. "%s/quarantine.jsonl; the total is printed at the end"):format(failed, r.dir))
   end
   r.unreadable, r.failed = r.unreadable + failed - r.failed, failed
   micros.share_failures(r)
@@ -87,8 +87,8 @@ local function tell_totals(r)
     r.progress:say(("%d samples could not be read since the run began"):format(r.unreadable))
   end
   if r.programs.again > 0 then
-    r.progress:say(("%d of %d programs were compiled again, having been closed; try: a larger "
-      .. "programs_bytes"):format(r.programs.again, r.programs.compiled))
+    r.progress:say(("%d of %d programs were closed to save memory and then compiled again; try: a "
+      .. "larger programs_bytes"):format(r.programs.again, r.programs.compiled))
   end
 end
 

@@ -40,7 +40,7 @@ end
 local function expect_load(s)
   for _, field in ipairs{"start_from_scratch", "start_step", "start_epoch"} do
     if s[field] then
-      blame.raise(s, field, "MR_E_USAGE", "%s = %s goes with load, and load is none: %s; try: "
+      blame.raise(s, field, "MR_E_USAGE", "%s = %s needs load, and load is not set: %s; try: "
         .. "--load RUN, or leave it out", field, s[field], s.ckpt_path
         and "ckpt_path takes weights alone, and begins with the data" or "a new run begins with "
         .. "step 0 and its data in any case")

@@ -69,8 +69,9 @@ local function cached_inputs(r)
     local kind, field, record, part = table.unpack(row)
     kinds[kind] = s.cached and "cached" or s[field] and field or nil
     if kinds[kind] and not r.pipe[part].apart then
-      blame.raise(s, kinds[kind], "MR_E_RECIPE", "%s = true: %s %s is a part of the step, which no "
-        .. "cache holds; try: %s = false", kinds[kind], record, s[record].type, kinds[kind])
+      blame.raise(s, kinds[kind], "MR_E_RECIPE", "%s = true: %s %s runs within the training step, "
+        .. "so no cache can store its results; try: %s = false", kinds[kind], record,
+        s[record].type, kinds[kind])
     end
   end
   return kinds

@@ -221,7 +221,7 @@ local function one_set(self, one, set)
     source:verify()
   end)
   if not whole and type(why) == "table" and (NOT_WHOLE[why.code] or why.code == nil) then
-    once(self, one.path, ("step %d is not whole yet: %s"):format(one.step, text))
+    once(self, one.path, ("step %d is not complete yet: %s"):format(one.step, text))
     return "grows"
   end
   fail(self, one, set, text)

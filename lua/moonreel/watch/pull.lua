@@ -138,7 +138,7 @@ local function bring(self)
     if step > self.last_step and not here[step] then
       local good, why = pcall(copy, self, step)
       if not good then
-        self.note(("step %d is not brought: %s"):format(step, tostring(why)))
+        self.note(("step %d is not copied: %s"):format(step, tostring(why)))
         error(why, 0)
       end
     end

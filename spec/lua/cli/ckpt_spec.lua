@@ -269,7 +269,7 @@ ema.blocks.2.w  [2]    bf16    4 B
         { "verify", four, "--dry-run", "prune" }, { "inspect", four, "--ema", "convert" },
         { "convert", four, "/tmp/no.safetensors", "--keep=1", "prune" } } do
       local of = table.remove(words)
-      assert.matches((" is an option of %s; usage:"):format(of), 
+      assert.matches((" is an option of %s; usage:"):format(of),
         tostring(fails(table.unpack(words))))
     end
   end)

@@ -114,7 +114,7 @@ describe("moonreel watch", function()
     local out, err, code = watch "half --steps 2"
     assert.equal(8, code)
     assert.equal(4, select(2, out:gsub("step %d+  recipe  ", "")))
-    assert.matches("note: step 12 is not whole yet: ", err)
+    assert.matches("note: step 12 is not complete yet: ", err)
     assert.matches("checkpoints that are not whole: 12; try: moonreel ckpt verify", err)
     out, err, code = watch "a --last-step 24 --frames 100000 --size 8192x8192"
     assert.equal(1, code, out .. err)

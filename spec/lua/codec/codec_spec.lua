@@ -269,8 +269,8 @@ describe("codec", function()
       weights.vae(dir.path .. "/pictures", 5, function(name, t)
         return name:match("^spatial_vae%.module%.(.*)"), t
       end)
-      assert.matches("pictures.*: the file has only the spatial half of the autoencoder, with names "
-        .. "of AutoencoderKL; %d+ tensors of the temporal half are missing; try: codec%.open",
+      assert.matches("pictures.*: the file has only the spatial half of the autoencoder, with "
+        .. "names of AutoencoderKL; %d+ tensors of the temporal half are missing; try: codec%.open",
         problem "pictures")
       -- its latents are those that the whole one joins in time
       local alone <close> = codec.open(dir.path .. "/pictures", {micro_batch_size = 2})

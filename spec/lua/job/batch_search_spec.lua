@@ -106,6 +106,6 @@ describe("job = batch_search", function()
     fails("MR_E_RECIPE", "neither base nor step_time says how long a step may take", search)
     fails("MR_E_RECIPE", "bucket_config has no bucket 512, 408 frames", search,
       "batch_search.base=['512', '408']")
-    fails("MR_E_RECIPE", "cached: job = batch_search makes no use of it", search, "cached=true")
+    fails("MR_E_RECIPE", "cached: job = batch_search does not read it", search, "cached=true")
   end)
 end)

@@ -202,7 +202,7 @@ describe("job = eval_loss", function()
     assert.matches("small, 40 frames: no sample of the index enters it", table.concat(lines, "\n"))
     fails("MR_E_USAGE", "ckpt_path is none: job = eval_loss tells the loss of weights", job.run,
       bake(), { write = silent })
-    fails("MR_E_RECIPE", "cached: job = eval_loss makes no use of it", job.run,
+    fails("MR_E_RECIPE", "cached: job = eval_loss does not read it", job.run,
       bake("cached=true"), { write = silent })
     fails("MR_E_CKPT", "vae: 55 tensors are missing", job.run,
       bake("ckpt_path=" .. dir.path .. "/vae"),

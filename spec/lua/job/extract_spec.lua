@@ -195,7 +195,7 @@ describe("a cache of features", function()
     end
     refused("nowhere: contains no latents and no text features", "cached=true",
       "cache=" .. dir.path .. "/nowhere")
-    fails("MR_E_RECIPE", "cached = true: vae dct is a part of the step", trainer.run,
+    fails("MR_E_RECIPE", "cached = true: vae dct runs within the training step", trainer.run,
       settings.bake("tiny/demo", { "data_path=" .. dir.path .. "/clips.mrx", "cached=true",
         "outputs=" .. dir.path .. "/runs" }), { write = function() end })
     fails("MR_E_DATA", "1%-of%-1: was made with epochs = 2 of index %x+, "

@@ -48,7 +48,7 @@ describe("rings", function()
     found = rings.first_difference { [0] = log "barrier barrier!", [1] = log "barrier",
       [2] = log "barrier barrier!" }
     assert.same({ 1, true }, { found.rank, found.late })
-    assert.equal("rank 1 has not come to barrier 1, in which others wait; its last call was "
+    assert.equal("rank 1 has not reached barrier 1, in which other ranks wait; its last call was "
       .. "barrier 0 at train.lua:1", rings.story(found))
   end)
 

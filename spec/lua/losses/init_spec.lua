@@ -132,7 +132,8 @@ describe("an autoencoder that trains", function()
   end
 
   it("refuses the divergence of a latent that is not drawn", function()
-    fails("MR_E_RECIPE", "kl_loss_weight = 1: this autoencoder draws no latent; try: 0", opened,
+    fails("MR_E_RECIPE", "kl_loss_weight = 1: the latents of this autoencoder are not random",
+      opened,
       "dc_ae", {}, { kl_loss_weight = 1 })
   end)
 

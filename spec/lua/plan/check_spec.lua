@@ -85,7 +85,8 @@ describe("a check", function()
         -- 12 G parameters that train fit on no single GPU, whatever is tried
         local hopeless = row.recipe == "mlperf/flux1" and row.gpus == "1 H100"
         assert.equal(how == "large", row.why ~= nil and row.why:find(hopeless
-          and "\n  nothing that was tried fits" or "\n  fits with any of: ", 1, true) ~= nil, who)
+          and "\n  no setting that was tried fits" or "\n  fits with any of: ", 1, true) ~= nil,
+          who)
         local of = row.recipe:match "^[^/]+/[^/]+" .. " " .. row.gpus
         seen[of .. " " .. how] = (seen[of .. " " .. how] or 0) + 1
       end

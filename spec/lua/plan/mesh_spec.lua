@@ -34,7 +34,7 @@ describe("a mesh", function()
 
   it("that cannot be is refused with what can", function()
     local usage = "MR_E_USAGE"
-    fails(usage, "12 are no whole number of nodes; try: 8 or 16", mesh.parse, "12xH100")
+    fails(usage, "12 GPUs do not fill whole nodes; try: 8 or 16", mesh.parse, "12xH100")
     fails(usage, "try: 24x8xH100", mesh.parse, "1x2x3xH100")
     for _, text in ipairs { "0xH100", "99999999999999999999xH100", "99999999999999999999" } do
       fails(usage, "expected counts from 1 to a million", mesh.parse, text)

@@ -121,7 +121,7 @@ describe("recipe tables", function()
     local code, story = dir:fault("return recipe {\n  seed = 1,\n  steps = ({}).x,\n}")
     assert.equal(3, code)
     assert.matches(
-      "^main%.lua:3: 'steps' is nil, which Lua drops without a word; try: recipe%.none", story)
+      "^main%.lua:3: 'steps' is nil, which Lua drops silently; try: recipe%.none", story)
   end)
 
   it("refuse a list element written nil, at both ends", function()

@@ -122,13 +122,14 @@ describe("an audit of a journal", function()
   end)
 
   it("says what it would need to know", function()
-    assert.matches("the journal of /x/y is not there, which this run goes on from at step 2",
+    assert.matches("the journal of /x/y, from which this run continues at step 2",
       compare("b", { made_run.start(2, { parent = "/x/y/ckpt/step-2" }), step(3, 3) }).unknown)
     compare("a", { start(0), step(1, 1) })
     assert.matches("the journal of .*/a ends before step 2", compare("b", { start(2, "a"),
       step(3, 3) }).unknown)
     compare("d", { start(2, "c"), step(3, 3) })
-    assert.matches("the journal of .* is not there", compare("c", { start(2, "d"), step(3, 3) })
+    assert.matches("the journal of .*, from which .* does not exist", compare("c", { start(2, "d"),
+      step(3, 3) })
       .unknown)
   end)
 end)

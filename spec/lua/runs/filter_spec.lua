@@ -45,8 +45,8 @@ describe("a question about runs", function()
     for word, says in pairs { ["optim.lrr=1"] = "runs: optim.lrr=1: optim.lrr is not a field, did "
       .. "you mean 'optim.lr'%?; try: moonreel help fields, or one of name, state",
       ["stat=x"] = "did you mean 'state'",
-      ["seed>seven"] = "runs: seed>seven: expected a number behind >, got 'seven'",
-      ["seed!7"] = "'seed!7' is not a question; expected FIELD=VALUE" } do
+      ["seed>seven"] = "runs: seed>seven: expected a number after >, got 'seven'",
+      ["seed!7"] = "'seed!7' is not a condition; expected FIELD=VALUE" } do
       local _, problem = pcall(filter.read, word)
       assert.matches(says, tostring(problem))
       assert.equal(2, problem.exit)

@@ -97,7 +97,7 @@ describe("settings", function()
       "s.json")
     assert.is_false(ok)
     assert.equal(3, problem.exit)
-    assert.matches("s%.json: the values are not those that were written: it was changed by hand",
+    assert.matches("s%.json: the values do not match their checksum: the file was changed",
       problem.message)
     ok, problem = pcall(settings.from_json, (text:gsub('"epochs": 4', '"epochs": "four"')),
       "s.json")
@@ -155,7 +155,7 @@ describe("settings", function()
       assert.equal(1, n, edit[1] .. text)
       ok, problem = pcall(reads, more, edited)
       assert.is_false(ok)
-      assert.matches("old.json: .* it was changed by hand", problem.message)
+      assert.matches("old.json: .* the file was changed by hand", problem.message)
     end
     -- written before files had a sum
     assert.equal(hash, reads(more, (text:gsub('"sum": "%x*",', ""))).hash)

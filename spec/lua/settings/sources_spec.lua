@@ -73,23 +73,23 @@ describe("settings.sources", function()
       [two .. "phases = { { samples = 5, weights = { c = 1 } } }"] = "%.lua:6: "
         .. "dataset.phases.1.weights: no source is called 'c'.*dataset.sources has a, b",
       [two .. "phases = { { weights = { a = 2 } }, { weights = { b = 2 } } }"] = "%.lua:6: "
-        .. "dataset.phases.1 never ends, and 1 phases are behind it; expected samples above 0",
+        .. "dataset.phases.1 never ends, and 1 phases follow it; expected samples above 0",
       [two .. "phases = { { weights = { a = 0, b = 0 } } }"] = "%.lua:6: dataset.phases.1: no "
         .. "source has a weight above 0; try: a weight for one of a, b",
       [two .. "phases = { { samples = 9 }, { samples = 5, blend = 6 } }"] = "%.lua:6: "
         .. "dataset.phases.2.blend is 6 samples of a phase of 5; expected at most as many",
-      [two .. "phases = { [2] = { samples = 5 } }"] = "dataset.phases has a phase 2 and none 1; "
-        .. "expected all from 1 on",
+      [two .. "phases = { [2] = { samples = 5 } }"] = "dataset.phases has phase 2 but no phase 1; "
+        .. "expected consecutive numbers from 1",
       ['sources = { a = { data_path = "a.mrx", weight = 0 }, b = { data_path = "b.mrx" } }'] =
         "%.lua:4: dataset.sources.a: its weight is 0 in every phase; expected one above 0; try: "
         .. "dataset.sources.a.weight=1, or leave it out",
       ['sources = { a = { data_path = "a.mrx", weight = 1e-12 }, b = { data_path = "b.mrx" } }'] =
-        "%.lua:4: dataset.sources.a.weight is 1e%-12, against 1 of the others: too little to be "
-        .. "drawn ever; expected 0, or 2.35e%-10 and more",
+        "%.lua:4: dataset.sources.a.weight is 1e%-12 and the other weights sum "
+        .. "to 1, so no sample of it is ever drawn; expected 0, or 2.35e%-10 and more",
       ['sources = { a = { data_path = "a.mrx", weight = 1e11 }, b = { data_path = "b.mrx" } }'] =
-        "%.lua:4: dataset.sources.b.weight is 1, against 1e%+11 of the others",
+        "%.lua:4: dataset.sources.b.weight is 1 and the other weights sum to 1e%+11",
       [two .. "phases = { { samples = 9 }, { weights = { b = 1e-12 } } }"] = "%.lua:6: "
-        .. "dataset.phases.2.weights.b is 1e%-12, against 1 of the others",
+        .. "dataset.phases.2.weights.b is 1e%-12 and the other weights sum to 1",
       ['sources = { a = { data_path = "a.mrx", quantiles = { 0, 0.5 } } }'] =
         "%.lua:4: dataset.sources.a.column is none: quantiles of what",
       ['sources = { a = { data_path = "a.mrx", column = "c", quantiles = { 0.5, 0.5 } } }'] =

@@ -165,7 +165,8 @@ describe("a run with spikes", function()
     end
     local said = trained(1, { draws = draws }, "vain", 34, table.unpack(BACK))
     assert.equal(1, #lines("vain", "rollback"))
-    assert.matches("no checkpoint to go back to that was not gone back to before; the run goes on",
+    assert.matches("no checkpoint to go back to: none is old enough, or the run has gone back "
+      .. "to it",
       said)
   end)
 

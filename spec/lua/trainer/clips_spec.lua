@@ -98,8 +98,8 @@ describe("ranks that share the clips of an autoencoder", function()
   it("fall into groups, and share one thing", function()
     refused("MR_E_USAGE", "4 ranks cannot be divided into groups of 3 that share their clips; try: "
       .. "plugin_config_ae%.sp_size = 2 or 4", 4, "plugin_config_ae.sp_size=3")
-    refused("MR_E_RECIPE", "tp_size = 2 with sp_size = 2: ranks share either channels (tp_size) or "
-      .. "rows of clips (sp_size), not both; "
+    refused("MR_E_RECIPE", "tp_size = 2 with sp_size = 2: ranks share either channels %(tp_size%) "
+      .. "or rows of clips %(sp_size%), not both; "
       .. "try: tp_size = 1", 4, "plugin_config_ae.sp_size=2", "plugin_config_ae.tp_size=2")
     local s = settings.bake("opensora-2.0/vae/train_dc_ae", { "plugin_config_ae.sp_size=2",
       "plugin_config_ae.enable_sequence_parallelism=false" })

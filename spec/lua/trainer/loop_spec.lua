@@ -120,8 +120,8 @@ describe("trainer.loop", function()
       said[#said + 1] = line:find("could not be read", 1, true) and line or nil
     end
     assert.equal(2, #said)
-    assert.matches("^2 samples could not be read, they weigh nothing; see .*quarantine.jsonl; "
-      .. "the end says how many there were$", said[1])
+    assert.matches("^2 samples could not be read and count for nothing in the loss; see "
+      .. ".*quarantine.jsonl; the total is printed at the end$", said[1])
     assert.equal("6 samples could not be read since the run began", said[2])
   end)
 
@@ -150,8 +150,8 @@ describe("trainer.loop", function()
     assert.equal(1, #first)
     local said = table.concat(lines, "\n")
     assert.is_truthy(said:find(("%d more buckets"):format(#all - 1), 1, true), said)
-    assert.matches("%d+ of %d+ programs were compiled again, having been closed; try: a larger "
-      .. "programs_bytes\n", said)
+    assert.matches("%d+ of %d+ programs were closed to save memory and then compiled again; "
+      .. "try: a larger programs_bytes\n", said)
     for _, row in ipairs(all) do
       assert.is_true(row.peak_bytes <= first[1].peak_bytes)
     end
@@ -616,10 +616,10 @@ describe("trainer.loop", function()
   end)
 
   it("refuses to leave a position behind where nothing is loaded", function()
-    for words, text in pairs{["start_from_scratch=true"] = "start_from_scratch = true goes with "
-        .. "load, and load is none: a new run begins with step 0 and its data in any case; try: "
-        .. "--load RUN, or leave it out", ["start_step=0"] = "start_step = 0 goes with load",
-        ["start_epoch=3"] = "start_epoch = 3 goes with load"} do
+    for words, text in pairs{["start_from_scratch=true"] = "start_from_scratch = true needs "
+        .. "load, and load is not set: a new run begins with step 0 and its data in any case; try: "
+        .. "--load RUN, or leave it out", ["start_step=0"] = "start_step = 0 needs load",
+        ["start_epoch=3"] = "start_epoch = 3 needs load"} do
       local ok, problem = train(bake("steps=1", "name=nothing", words))
       assert.is_false(ok)
       assert.equal("MR_E_USAGE", problem.code)

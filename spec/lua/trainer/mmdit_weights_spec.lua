@@ -52,9 +52,10 @@ describe("weights that a run of MMDiT begins with", function()
   it("are refused by a rendering likewise, and by the argument that set the size", function()
     from {}
     local s = bake "model.depth_single_blocks=3"
-    fails("MR_E_CKPT", "model%.depth_single_blocks is 3, but 'single_blocks%.1%.[%w_.]+' is of the "
-      .. "last block of 2; try: model%.depth_single_blocks = 2\n  model%.depth_single_blocks = 3 "
-      .. "set by model%.depth_single_blocks=3$", sample.open, s.ckpt_path, { settings = s })
+    fails("MR_E_CKPT", "model%.depth_single_blocks is 3, but counting blocks like that "
+      .. "of 'single_blocks%.1%.[%w_.]+' gives 2; try: model%.depth_single_blocks = 2\n"
+      .. "  model%.depth_single_blocks = 3 set by model%.depth_single_blocks=3$",
+      sample.open, s.ckpt_path, { settings = s })
   end)
 
   it("of other products and another rotation are converted, which is said once", function()

@@ -226,7 +226,7 @@ describe("stages of an autoencoder and a model on its latents", function()
     local sampler <close> = sample.open(whole)
     local clip = sampler:render { prompts = { "a red circle" }, seeds = { 1 }, steps = 1 }[1]
     assert.equal(6 * 3 * 32 * 32, #clip.pixels)
-    fails("MR_E_USAGE", "holds an autoencoder, which no prompt moves", sample.open,
+    fails("MR_E_USAGE", "is an autoencoder, which cannot render", sample.open,
       whole .. "/stages/frames")
     assert.is_nil(ckpt.before(whole .. "/stages/pictures"))
     assert.is_nil(ckpt.before(whole))

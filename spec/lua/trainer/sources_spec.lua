@@ -97,7 +97,7 @@ describe("a run of several sources", function()
     assert.is_false(ok)
     assert.equal("MR_E_DATA", problem.code)
     assert.matches("dataset.sources.a.data_path=.*: source 'b' of the checkpoint, which was in "
-      .. "epoch 0, is no longer a source; .*data_change = \"carry\"", problem.message)
+      .. "epoch 0, is no longer a source .*data_change = \"carry\"", problem.message)
     ok, problem = train("alone", 5, "load=latest", A, "data_change=carry")
     assert.is_true(ok, tostring(problem))
   end)

@@ -69,7 +69,7 @@ local function tell(opts, path, count, report)
     print(("  %d %s, the first: %s"):format(count.classes[class], class, count.first[class]))
   end
   if count.mended > 0 then
-    print(("  %d had key frames listed that are none; the others stay"):format(count.mended))
+    print(("  %d listed wrong key frames; the right ones stay"):format(count.mended))
   end
   if report then
     derived.tell(opts, { report })
