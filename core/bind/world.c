@@ -1,5 +1,5 @@
-/* bind: comm.world of moonreel.core.comm - the wire that a process has to the other ranks of its
- * run, by what its launcher has sent it. Licence: Apache-2.0 */
+/* bind: comm.world of moonreel.core.comm - the transport that a process has to the other ranks of
+ * its run, by what its launcher has sent it. Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/build_id.h"
 #include "bind/room.h"
@@ -18,7 +18,7 @@ typedef struct world_options {
 
 const mr_bind_field mr_bind_world_fields[] = {
     MR_BIND_INT("rank", world_options, rank, 0, 0, "Of this process."),
-    MR_BIND_INT("size", world_options, size, 1, 1, "Ranks of the run; 1 needs no wire."),
+    MR_BIND_INT("size", world_options, size, 1, 1, "Ranks of the run; 1 needs no transport."),
     MR_BIND_INT("meeting", world_options, meeting, -1, -1,
                 "Descriptor of the memory that ranks of this host share; -1: none, MPI or TCP."),
     MR_BIND_STR("host", world_options, host, "Where rank 0 is, for TCP; nil: no TCP."),
@@ -60,7 +60,7 @@ static mr_status secret_of(const world_options *o, char text[SECRET_BYTES], cons
                            o->secret_fd);
 }
 
-static mr_status open_tcp(const world_options *o, mr_wire **wire)
+static mr_status open_tcp(const world_options *o, mr_transport **transport)
 {
     mr_tcp_place p = {.rank = o->rank,
                       .size = o->size,
@@ -76,29 +76,29 @@ static mr_status open_tcp(const world_options *o, mr_wire **wire)
                       .first = o->first,
                       .near = o->near,
                       .lost_after_s = o->lost_after_s};
-    mr_wire *shared = NULL;
+    mr_transport *shared = NULL;
     char text[SECRET_BYTES];
     MR_TRY(secret_of(o, text, &p.secret));
     if (o->meeting >= 0)
         MR_TRY(mr_meeting_join(o->meeting, o->rank - o->first, o->near, &shared));
-    return mr_tcp_wire(&p, shared, wire);
+    return mr_tcp_transport(&p, shared, transport);
 }
 
-static mr_status open_wire(const world_options *o, mr_wire **wire)
+static mr_status open_transport(const world_options *o, mr_transport **transport)
 {
-    *wire = NULL;
+    *transport = NULL;
     if (o->size == 1)
         return MR_OK;
     if (o->host)
-        return open_tcp(o, wire);
-    return o->meeting < 0 ? mr_mpi_wire(o->rank, o->size, o->deadline_s, wire)
-                          : mr_meeting_join(o->meeting, o->rank, o->size, wire);
+        return open_tcp(o, transport);
+    return o->meeting < 0 ? mr_mpi_transport(o->rank, o->size, o->deadline_s, transport)
+                          : mr_meeting_join(o->meeting, o->rank, o->size, transport);
 }
 
 int mr_bind_world(lua_State *L)
 {
     world_options o;
-    mr_wire *wire;
+    mr_transport *transport;
     mr_bind_options(L, 1, "comm.world", mr_bind_world_fields, &o);
     if (o.rank >= o.size)
         return mr_bind_raise(L, MR_E_USAGE, "rank %d of %d ranks: expected 0 to %d", o.rank, o.size,
@@ -111,7 +111,7 @@ int mr_bind_world(lua_State *L)
         mr_bind_check(L, mr_build_id(&build));
     mr_comm_options options = {.deadline_s = o.deadline_s, .program = build.lo, .check = o.check};
     mr_comm **c = (mr_comm **)mr_bind_box(L, mr_bind_comm_type);
-    mr_bind_check(L, open_wire(&o, &wire));
-    mr_bind_check(L, mr_comm_world(wire, &options, c));
+    mr_bind_check(L, open_transport(&o, &transport));
+    mr_bind_check(L, mr_comm_world(transport, &options, c));
     return 1;
 }

@@ -16,12 +16,12 @@ mr_status comm_carried_look(void *user, double waited_s)
     int gone = -1;
     if (w->broken)
         return mr_fail(w->broken, "the world of ranks is over: %.900s", w->why);
-    if (!w->wire)
+    if (!w->transport)
         return MR_OK;
     for (int i = 0; i < c->size && waited_s > LEAVES_S && gone < 0; i++)
-        if (i != c->rank && w->wire->ops->left(w->wire, c->world_rank[i]))
+        if (i != c->rank && w->transport->ops->left(w->transport, c->world_rank[i]))
             gone = c->world_rank[i];
-    const mr_status st = comm_look(w->wire, gone, "");
+    const mr_status st = comm_look(w->transport, gone, "");
     return st == MR_OK ? st : comm_break(c, st);
 }
 

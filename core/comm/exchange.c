@@ -42,9 +42,9 @@ mr_status comm_break(mr_comm *c, mr_status st)
     const mr_error *err = mr_error_last();
     w->broken = st;
     snprintf(w->why, sizeof w->why, "%s", err ? err->text : mr_status_name(st));
-    if (w->wire) {
-        snprintf(text, sizeof text, "rank %d gave up: %.900s", w->wire->rank, w->why);
-        w->wire->ops->abort(w->wire, text);
+    if (w->transport) {
+        snprintf(text, sizeof text, "rank %d gave up: %.900s", w->transport->rank, w->why);
+        w->transport->ops->abort(w->transport, text);
     }
     return st;
 }
@@ -53,7 +53,7 @@ mr_status comm_break(mr_comm *c, mr_status st)
 static mr_status misfit(const mr_comm *c, const mr_comm_head *want, const mr_parcel *p)
 {
     const mr_comm_head *got = &p->head;
-    const int self = c->world->wire->rank;
+    const int self = c->world->transport->rank;
     char theirs[96], ours[96];
     comm_call_text(got, theirs, sizeof theirs), comm_call_text(want, ours, sizeof ours);
     if (got->op == MR_COMM_LEAVE)
@@ -120,7 +120,7 @@ static mr_status late(mr_comm *c, const mr_comm_head *call, double deadline_s)
     return MR_OK;
 }
 
-mr_status comm_look(mr_wire *w, int gone, const char *call)
+mr_status comm_look(mr_transport *w, int gone, const char *call)
 {
     char why[900];
     if (w->ops->aborted(w, why, sizeof why))
@@ -137,7 +137,7 @@ static size_t progress(const mr_parcel *p)
 /* A rank that ended without its message, or one that gave up. */
 static mr_status look_for_losses(mr_comm *c, const mr_comm_head *head)
 {
-    mr_wire *w = c->world->wire;
+    mr_transport *w = c->world->transport;
     char text[96], call[100];
     snprintf(call, sizeof call, "%s: ", comm_call_text(head, text, sizeof text));
     MR_TRY(comm_look(w, -1, call));
@@ -162,7 +162,7 @@ static mr_status look_for_losses(mr_comm *c, const mr_comm_head *head)
 static mr_status go_on(mr_comm *c, const mr_comm_head *call, mr_parcel *p, bool receives,
                        bool *news)
 {
-    mr_wire *w = c->world->wire;
+    mr_transport *w = c->world->transport;
     const size_t before = progress(p);
     const bool headed = p->headed;
     MR_TRY(receives ? w->ops->receive(w, p) : w->ops->send(w, p));
@@ -185,7 +185,7 @@ static mr_status one_round(mr_comm *c, const mr_comm_head *call, bool *news, int
 
 static mr_status move(mr_comm *c, const mr_comm_head *call, double deadline_s)
 {
-    mr_wire *w = c->world->wire;
+    mr_transport *w = c->world->transport;
     const double end = mr_now_s() + deadline_s;
     for (int idle = 0;;) {
         bool news;
@@ -237,9 +237,9 @@ mr_status comm_exchange(mr_comm *c, const mr_comm_head *call, double deadline_s)
         mr_life_op_end(c->op, bytes_sent(c));
     } else {
         for (int i = 0; i < c->n_sends; i++)
-            c->world->wire->ops->drop(c->world->wire, &c->sends[i]);
+            c->world->transport->ops->drop(c->world->transport, &c->sends[i]);
         for (int i = 0; i < c->n_receives; i++)
-            c->world->wire->ops->drop(c->world->wire, &c->receives[i]);
+            c->world->transport->ops->drop(c->world->transport, &c->receives[i]);
         comm_break(c, st);
     }
     c->n_sends = c->n_receives = 0;

@@ -189,28 +189,28 @@ static mr_status hello(mr_comm *c)
                                  ranks, usual));
 }
 
-mr_status mr_comm_world(mr_wire *wire, const mr_comm_options *options, mr_comm **out)
+mr_status mr_comm_world(mr_transport *transport, const mr_comm_options *options, mr_comm **out)
 {
     *out = NULL;
     mr_comm *c = NULL;
     world *w = mr_calloc(1, sizeof *w);
     if (!w)
         return mr_fail_memory(sizeof *w);
-    mr_status st = group_new(w, wire ? wire->size : 1, &c);
+    mr_status st = group_new(w, transport ? transport->size : 1, &c);
     if (st != MR_OK) {
-        if (wire)
-            wire->ops->close(wire, false);
+        if (transport)
+            transport->ops->close(transport, false);
         if (c)
             group_free(c);
         else
             mr_free(w);
         return st;
     }
-    w->wire = wire;
+    w->transport = transport;
     w->options = options ? *options : (mr_comm_options){0};
     if (!(w->options.deadline_s > 0))
         w->options.deadline_s = DEADLINE_S;
-    c->owns_world = true, c->rank = wire ? wire->rank : 0;
+    c->owns_world = true, c->rank = transport ? transport->rank : 0;
     for (int i = 0; i < c->size; i++)
         c->world_rank[i] = i;
     st = hello(c);
@@ -228,7 +228,7 @@ static bool farewell(mr_comm *c)
     mr_comm_head call;
     world *w = c->world;
     w->options.check = false;
-    if (!w->wire->ops->farewell)
+    if (!w->transport->ops->farewell)
         return !w->broken;
     if (comm_begin(c, MR_COMM_LEAVE, MR_U8, 0, 0, &call) != MR_OK)
         return false;
@@ -244,10 +244,10 @@ static bool farewell(mr_comm *c)
 static void close_world(mr_comm *c)
 {
     world *w = c->world;
-    if (w->wire)
-        w->wire->ops->close(w->wire, farewell(c));
+    if (w->transport)
+        w->transport->ops->close(w->transport, farewell(c));
     // groups that are still there find it over
-    w->wire = NULL;
+    w->transport = NULL;
     if (!w->broken)
         w->broken = MR_E_USAGE, snprintf(w->why, sizeof w->why, "it was closed");
 }
@@ -305,8 +305,9 @@ static mr_status group_of(mr_comm *of, member *all, int lane, uint32_t seq, mr_c
 mr_status mr_comm_split(mr_comm *of, int color, int key, int lane, mr_comm **out)
 {
     *out = NULL;
-    if (lane < 0 || lane >= MR_WIRE_LANES)
-        return mr_fail(MR_E_USAGE, "split: lane %d: expected 0 to %d", lane, MR_WIRE_LANES - 1);
+    if (lane < 0 || lane >= MR_TRANSPORT_LANES)
+        return mr_fail(MR_E_USAGE, "split: lane %d: expected 0 to %d", lane,
+                       MR_TRANSPORT_LANES - 1);
     mr_comm_head call;
     MR_TRY(comm_begin(of, MR_COMM_SPLIT, MR_I32, 0, (unsigned)lane, &call));
     member mine = {color, key, of->rank};

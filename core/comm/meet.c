@@ -55,7 +55,7 @@ typedef struct guest {
 
 typedef struct meeting {
     const mr_tcp_place *p;
-    mr_wire *shared; /* of this host */
+    mr_transport *shared; /* of this host */
     tcp_links *links;
     seat *seats; /* [size] */
     int listener, port;
@@ -643,7 +643,7 @@ static mr_status meet_first(meeting *m)
         MR_TRY(send_sealed(l, LINK_CONTROL, &all_here, sizeof all_here, m->end));
         MR_TRY(send_sealed(l, LINK_CONTROL, m->seats, bytes, m->end));
     }
-    return wait_for(m, expected(m) * MR_WIRE_LANES, 0);
+    return wait_for(m, expected(m) * MR_TRANSPORT_LANES, 0);
 }
 
 static mr_status meet_others(meeting *m)
@@ -698,7 +698,7 @@ static mr_status check(const mr_tcp_place *p)
     return mr_allow_files((int64_t)p->size * LINKS, who);
 }
 
-mr_status comm_meet(const mr_tcp_place *p, mr_wire *shared, tcp_links *links)
+mr_status comm_meet(const mr_tcp_place *p, mr_transport *shared, tcp_links *links)
 {
     meeting m = {
         .p = p, .shared = shared, .links = links, .listener = p->rank == 0 ? p->listener : -1};

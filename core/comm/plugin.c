@@ -5,12 +5,12 @@
 static mr_status table_of(const mr_mpi **out)
 {
     const void *table;
-    MR_TRY(mr_plugin_open("mpi", MR_WIRE_VERSION, &table));
+    MR_TRY(mr_plugin_open("mpi", MR_TRANSPORT_VERSION, &table));
     *out = table;
     return MR_OK;
 }
 
-mr_status mr_mpi_wire(int rank, int size, double deadline_s, mr_wire **out)
+mr_status mr_mpi_transport(int rank, int size, double deadline_s, mr_transport **out)
 {
     const mr_mpi *mpi;
     *out = NULL;

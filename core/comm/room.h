@@ -9,8 +9,8 @@
 
 /* What all groups of a world share. */
 typedef struct world {
-    mr_wire *wire; /* NULL: this rank is alone */
-    int groups;    /* that know it; it goes with the last one */
+    mr_transport *transport; /* NULL: this rank is alone */
+    int groups;              /* that know it; it goes with the last one */
     mr_comm_options options;
     mr_status broken; /* of the call that ended the world */
     char why[1024];
@@ -55,7 +55,7 @@ mr_status comm_break(mr_comm *c, mr_status st);
 /* Has a rank given up, or is `gone` (a rank that was seen to have left, -1: none) lost? Who gives
  * up says so before it leaves, so that is asked last. `call` begins the text.
  * Errors: MR_E_NODE */
-mr_status comm_look(mr_wire *w, int gone, const char *call);
+mr_status comm_look(mr_transport *w, int gone, const char *call);
 /* Bring in[bytes] of every rank to every rank: c->scratch then begins with [size][bytes] in the
  * order of ranks. For little: as few rounds as doublings make the size. */
 mr_status comm_everyone(mr_comm *c, mr_comm_head *call, const void *in, size_t bytes);
@@ -72,8 +72,8 @@ mr_status comm_can_sum(mr_dtype dtype, mr_dtype to);
 /* "all_reduce 12 (64 f32)" */
 const char *comm_call_text(const mr_comm_head *head, char *buf, size_t cap);
 
-/* Wake the rank of a wire of one host that pauses. */
-void comm_wake(mr_wire *shared);
+/* Wake the rank of a transport of one host that pauses. */
+void comm_wake(mr_transport *shared);
 
 /* ---- calls that devices carry, as mr_group has them ---- */
 
@@ -87,7 +87,7 @@ mr_comm_count comm_carried_counted(const mr_comm *c, mr_comm_op op);
 /* ---- ranks of several hosts ---- */
 
 /* Connections between two ranks: one for each lane, and one for what is no message of a call. */
-enum { LINK_CONTROL = MR_WIRE_LANES, LINKS };
+enum { LINK_CONTROL = MR_TRANSPORT_LANES, LINKS };
 typedef struct tcp_links {
     int fd[LINKS];                  /* -1: none */
     seal_way in[LINKS], out[LINKS]; /* of these connections; off where the run has no secret */
@@ -111,7 +111,7 @@ void tcp_tell(tcp_links *l, const tcp_word *word);
 void tcp_hang_up(tcp_links *l, int link);
 
 /* Connect this rank with all that are not on `shared`: links [size], which the caller closes, also
- * after a failure. Errors: those of mr_tcp_wire */
-mr_status comm_meet(const mr_tcp_place *place, mr_wire *shared, tcp_links *links);
+ * after a failure. Errors: those of mr_tcp_transport */
+mr_status comm_meet(const mr_tcp_place *place, mr_transport *shared, tcp_links *links);
 
 #endif

@@ -55,11 +55,11 @@ struct mr_meeting {
     bool owns_fd;
 };
 
-typedef struct shared_wire {
-    mr_wire wire;
+typedef struct shared_transport {
+    mr_transport transport;
     board *at;
-    mr_meeting *own; /* goes with the wire */
-} shared_wire;
+    mr_meeting *own; /* goes with the transport */
+} shared_transport;
 
 /* ---- the block ---- */
 
@@ -79,7 +79,7 @@ static ring *ring_of(const board *b, int lane, int from, int to)
 
 static uint32_t ring_bytes_for(int ranks)
 {
-    uint64_t pairs = (uint64_t)ranks * (uint64_t)ranks * MR_WIRE_LANES;
+    uint64_t pairs = (uint64_t)ranks * (uint64_t)ranks * MR_TRANSPORT_LANES;
     uint32_t bytes = RING_MOST;
     while (bytes > RING_LEAST && bytes * pairs > RINGS_BYTES)
         bytes /= 2;
@@ -102,7 +102,7 @@ mr_status mr_meeting_new(int ranks, mr_meeting **out)
         return mr_fail(MR_E_USAGE, "%d ranks on one host: expected 1 to %d", ranks,
                        MR_MEETING_RANKS);
     uint32_t ring_bytes = ring_bytes_for(ranks);
-    size_t pairs = (size_t)ranks * (size_t)ranks * MR_WIRE_LANES;
+    size_t pairs = (size_t)ranks * (size_t)ranks * MR_TRANSPORT_LANES;
     size_t bytes = rings_at(ranks) + pairs * (sizeof(ring) + ring_bytes);
     mr_meeting *m = mr_calloc(1, sizeof *m);
     if (!m)
@@ -151,19 +151,19 @@ static void ring_bell(seat *s)
         syscall(SYS_futex, &s->bell, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
-void comm_wake(mr_wire *w)
+void comm_wake(mr_transport *w)
 {
-    ring_bell(&((shared_wire *)w)->at->seats[w->rank]);
+    ring_bell(&((shared_transport *)w)->at->seats[w->rank]);
 }
 
-static uint32_t look(mr_wire *w)
+static uint32_t look(mr_transport *w)
 {
-    return atomic_load(&((shared_wire *)w)->at->seats[w->rank].bell);
+    return atomic_load(&((shared_transport *)w)->at->seats[w->rank].bell);
 }
 
-static void pause_until(mr_wire *w, uint32_t seen)
+static void pause_until(mr_transport *w, uint32_t seen)
 {
-    seat *s = &((shared_wire *)w)->at->seats[w->rank];
+    seat *s = &((shared_transport *)w)->at->seats[w->rank];
     struct timespec most = {0, SLEEP_MS * 1000000L};
     atomic_fetch_add(&s->sleepers, 1);
     syscall(SYS_futex, &s->bell, FUTEX_WAIT, seen, &most, NULL, 0);
@@ -186,9 +186,9 @@ static void take(const ring *r, uint32_t cap, uint64_t at, void *to, size_t n)
     memcpy((char *)to + first, r->bytes, n - first);
 }
 
-static mr_status send(mr_wire *w, mr_parcel *p)
+static mr_status send(mr_transport *w, mr_parcel *p)
 {
-    board *b = ((shared_wire *)w)->at;
+    board *b = ((shared_transport *)w)->at;
     ring *r = ring_of(b, p->lane, w->rank, p->peer);
     uint64_t written = atomic_load_explicit(&r->written, memory_order_relaxed), before = written;
     uint64_t room =
@@ -212,9 +212,9 @@ static mr_status send(mr_wire *w, mr_parcel *p)
     return MR_OK;
 }
 
-static mr_status receive(mr_wire *w, mr_parcel *p)
+static mr_status receive(mr_transport *w, mr_parcel *p)
 {
-    board *b = ((shared_wire *)w)->at;
+    board *b = ((shared_transport *)w)->at;
     ring *r = ring_of(b, p->lane, p->peer, w->rank);
     uint64_t taken = atomic_load_explicit(&r->taken, memory_order_relaxed), before = taken;
     uint64_t ready = atomic_load_explicit(&r->written, memory_order_acquire) - taken;
@@ -238,7 +238,7 @@ static mr_status receive(mr_wire *w, mr_parcel *p)
     return MR_OK;
 }
 
-static void drop(mr_wire *w, mr_parcel *p)
+static void drop(mr_transport *w, mr_parcel *p)
 {
     // what lies in the ring stays there: the world is over
     (void)w, (void)p;
@@ -246,9 +246,9 @@ static void drop(mr_wire *w, mr_parcel *p)
 
 /* ---- ends ---- */
 
-static bool has_left(mr_wire *w, int rank)
+static bool has_left(mr_transport *w, int rank)
 {
-    return atomic_load(&((shared_wire *)w)->at->seats[rank].left) != 0;
+    return atomic_load(&((shared_transport *)w)->at->seats[rank].left) != 0;
 }
 
 // no bell: whoever waits looks for losses before it sleeps again
@@ -287,54 +287,54 @@ void mr_meeting_abort(mr_meeting *m, const char *text)
     give_up(m->at, text);
 }
 
-static void abort_all(mr_wire *w, const char *text)
+static void abort_all(mr_transport *w, const char *text)
 {
-    give_up(((shared_wire *)w)->at, text);
+    give_up(((shared_transport *)w)->at, text);
 }
 
-static bool is_aborted(mr_wire *w, char *text, size_t cap)
+static bool is_aborted(mr_transport *w, char *text, size_t cap)
 {
-    board *b = ((shared_wire *)w)->at;
+    board *b = ((shared_transport *)w)->at;
     const uint32_t reason = atomic_load(&b->aborted);
     if (reason)
         snprintf(text, cap, "%s", b->why[reason - 1]);
     return reason != 0;
 }
 
-static void close_wire(mr_wire *w, bool clean)
+static void close_transport(mr_transport *w, bool clean)
 {
     (void)clean;
-    leave(((shared_wire *)w)->at, w->rank);
-    mr_meeting_free(((shared_wire *)w)->own);
+    leave(((shared_transport *)w)->at, w->rank);
+    mr_meeting_free(((shared_transport *)w)->own);
     mr_free(w);
 }
 
-static const mr_wire_ops shared_ops = {.send = send,
-                                       .receive = receive,
-                                       .drop = drop,
-                                       .left = has_left,
-                                       .look = look,
-                                       .pause = pause_until,
-                                       .abort = abort_all,
-                                       .aborted = is_aborted,
-                                       .close = close_wire};
+static const mr_transport_ops shared_ops = {.send = send,
+                                            .receive = receive,
+                                            .drop = drop,
+                                            .left = has_left,
+                                            .look = look,
+                                            .pause = pause_until,
+                                            .abort = abort_all,
+                                            .aborted = is_aborted,
+                                            .close = close_transport};
 
-mr_status mr_meeting_wire(mr_meeting *m, int rank, mr_wire **out)
+mr_status mr_meeting_transport(mr_meeting *m, int rank, mr_transport **out)
 {
     *out = NULL;
     if (rank < 0 || rank >= m->at->ranks)
         return mr_fail(MR_E_USAGE, "rank %d of %d ranks: expected 0 to %d", rank, m->at->ranks,
                        m->at->ranks - 1);
-    shared_wire *w = mr_calloc(1, sizeof *w);
+    shared_transport *w = mr_calloc(1, sizeof *w);
     if (!w)
         return mr_fail_memory(sizeof *w);
-    w->wire = (mr_wire){&shared_ops, rank, m->at->ranks};
+    w->transport = (mr_transport){&shared_ops, rank, m->at->ranks};
     w->at = m->at;
-    *out = &w->wire;
+    *out = &w->transport;
     return MR_OK;
 }
 
-mr_status mr_meeting_join(int fd, int rank, int size, mr_wire **out)
+mr_status mr_meeting_join(int fd, int rank, int size, mr_transport **out)
 {
     *out = NULL;
     struct stat st;
@@ -353,9 +353,9 @@ mr_status mr_meeting_join(int fd, int rank, int size, mr_wire **out)
     m->fd = fd;
     mr_status how = map(fd, head.bytes, &m->at);
     if (how == MR_OK)
-        how = mr_meeting_wire(m, rank, out);
+        how = mr_meeting_transport(m, rank, out);
     if (how == MR_OK)
-        ((shared_wire *)*out)->own = m;
+        ((shared_transport *)*out)->own = m;
     else
         mr_meeting_free(m);
     return how;

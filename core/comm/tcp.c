@@ -59,8 +59,8 @@ typedef struct half_out {
 } half_out;
 
 typedef struct peer {
-    half_in in[MR_WIRE_LANES];
-    half_out out[MR_WIRE_LANES];
+    half_in in[MR_TRANSPORT_LANES];
+    half_out out[MR_TRANSPORT_LANES];
     struct {
         tcp_word word;
         uint8_t tag[SEAL_TAG];
@@ -70,11 +70,11 @@ typedef struct peer {
     _Atomic bool left;
 } peer;
 
-typedef struct tcp_wire {
-    mr_wire wire;
-    mr_wire *shared; /* of the ranks of this host, with the bell */
-    mr_meeting *own; /* where this rank is alone on its host */
-    int first;       /* of these ranks */
+typedef struct tcp_transport {
+    mr_transport transport;
+    mr_transport *shared; /* of the ranks of this host, with the bell */
+    mr_meeting *own;      /* where this rank is alone on its host */
+    int first;            /* of these ranks */
     uint64_t run, fence;
     tcp_links *links; /* [size] */
     peer *peers;      /* [size] */
@@ -83,22 +83,23 @@ typedef struct tcp_wire {
     bool listens;
     pthread_mutex_t hearing; /* what others say, by the listener or by who misses one of them */
     _Atomic bool sent_why;   /* this rank has said why the world is over */
-} tcp_wire;
+} tcp_transport;
 
-static tcp_wire *tcp_of(mr_wire *w)
+static tcp_transport *tcp_of(mr_transport *w)
 {
-    return (tcp_wire *)w;
+    return (tcp_transport *)w;
 }
 
-static bool is_near(const tcp_wire *t, int rank)
+static bool is_near(const tcp_transport *t, int rank)
 {
     return rank >= t->first && rank < t->first + t->shared->size;
 }
 
 /* ---- messages ---- */
 
-/* The same message on the wire of this host, whose ranks count from its first one. */
-static mr_status on_shared(tcp_wire *t, mr_parcel *p, mr_status (*go)(mr_wire *, mr_parcel *))
+/* The same message on the transport of this host, whose ranks count from its first one. */
+static mr_status on_shared(tcp_transport *t, mr_parcel *p,
+                           mr_status (*go)(mr_transport *, mr_parcel *))
 {
     p->peer -= t->first;
     mr_status st = go(t->shared, p);
@@ -107,7 +108,7 @@ static mr_status on_shared(tcp_wire *t, mr_parcel *p, mr_status (*go)(mr_wire *,
 }
 
 /* How much a call on a socket has moved; 0 also where the rank has gone. */
-static size_t moved_by(tcp_wire *t, int rank, ssize_t n, bool received)
+static size_t moved_by(tcp_transport *t, int rank, ssize_t n, bool received)
 {
     if (n > 0)
         return (size_t)n;
@@ -117,14 +118,14 @@ static size_t moved_by(tcp_wire *t, int rank, ssize_t n, bool received)
     return 0;
 }
 
-static size_t send_some(tcp_wire *t, const mr_parcel *p, struct iovec *parts, size_t count)
+static size_t send_some(tcp_transport *t, const mr_parcel *p, struct iovec *parts, size_t count)
 {
     const struct msghdr message = {.msg_iov = parts, .msg_iovlen = count};
     const int fd = t->links[p->peer].fd[p->lane];
     return moved_by(t, p->peer, sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT), false);
 }
 
-static mr_status send_plain(tcp_wire *t, half_out *h, mr_parcel *p)
+static mr_status send_plain(tcp_transport *t, half_out *h, mr_parcel *p)
 {
     struct iovec parts[] = {
         {(char *)&h->head.frame + h->moved, p->headed ? 0 : sizeof h->head.frame - h->moved},
@@ -164,7 +165,7 @@ static size_t waiting(const half_out *h)
     return h->heads + h->bytes + (h->bytes ? SEAL_TAG : 0) - h->moved;
 }
 
-static mr_status send_sealed(tcp_wire *t, half_out *h, mr_parcel *p)
+static mr_status send_sealed(tcp_transport *t, half_out *h, mr_parcel *p)
 {
     if (waiting(h) == 0)
         MR_TRY(seal_next(&t->links[p->peer].out[p->lane], h, p));
@@ -182,9 +183,9 @@ static mr_status send_sealed(tcp_wire *t, half_out *h, mr_parcel *p)
     return MR_OK;
 }
 
-static mr_status send_parcel(mr_wire *w, mr_parcel *p)
+static mr_status send_parcel(mr_transport *w, mr_parcel *p)
 {
-    tcp_wire *t = tcp_of(w);
+    tcp_transport *t = tcp_of(w);
     if (is_near(t, p->peer))
         return on_shared(t, p, t->shared->ops->send);
     half_out *h = &t->peers[p->peer].out[p->lane];
@@ -194,7 +195,7 @@ static mr_status send_parcel(mr_wire *w, mr_parcel *p)
 }
 
 /* What has come whole, where it is sealed. */
-static mr_status open_record(tcp_wire *t, const mr_parcel *p, void *data, size_t bytes,
+static mr_status open_record(tcp_transport *t, const mr_parcel *p, void *data, size_t bytes,
                              const uint8_t *tag)
 {
     tcp_links *l = &t->links[p->peer];
@@ -206,7 +207,7 @@ static mr_status open_record(tcp_wire *t, const mr_parcel *p, void *data, size_t
                    p->peer, l->where, p->lane, why);
 }
 
-static mr_status check_frame(const tcp_wire *t, const mr_parcel *p, const frame *f)
+static mr_status check_frame(const tcp_transport *t, const mr_parcel *p, const frame *f)
 {
     if (f->run == t->run && f->fence == t->fence)
         return MR_OK;
@@ -218,7 +219,7 @@ static mr_status check_frame(const tcp_wire *t, const mr_parcel *p, const frame 
                    (unsigned long long)t->fence);
 }
 
-static mr_status receive_head(tcp_wire *t, half_in *h, mr_parcel *p)
+static mr_status receive_head(tcp_transport *t, half_in *h, mr_parcel *p)
 {
     const tcp_links *l = &t->links[p->peer];
     const size_t bytes = tcp_sealed(&l->in[p->lane], sizeof h->head.frame);
@@ -235,7 +236,7 @@ static mr_status receive_head(tcp_wire *t, half_in *h, mr_parcel *p)
 }
 
 /* The bytes of a message, record by record: nothing counts as come before its tag has. */
-static mr_status receive_bytes(tcp_wire *t, half_in *h, mr_parcel *p)
+static mr_status receive_bytes(tcp_transport *t, half_in *h, mr_parcel *p)
 {
     const seal_way *way = &t->links[p->peer].in[p->lane];
     const size_t left = p->bytes - h->opened;
@@ -257,36 +258,36 @@ static mr_status receive_bytes(tcp_wire *t, half_in *h, mr_parcel *p)
     return MR_OK;
 }
 
-static mr_status receive_parcel(mr_wire *w, mr_parcel *p)
+static mr_status receive_parcel(mr_transport *w, mr_parcel *p)
 {
-    tcp_wire *t = tcp_of(w);
+    tcp_transport *t = tcp_of(w);
     if (is_near(t, p->peer))
         return on_shared(t, p, t->shared->ops->receive);
     half_in *h = &t->peers[p->peer].in[p->lane];
     return p->headed ? receive_bytes(t, h, p) : receive_head(t, h, p);
 }
 
-static void drop(mr_wire *w, mr_parcel *p)
+static void drop(mr_transport *w, mr_parcel *p)
 {
     // what is half sent or received stays so: the world is over
-    tcp_wire *t = tcp_of(w);
+    tcp_transport *t = tcp_of(w);
     if (is_near(t, p->peer))
         t->shared->ops->drop(t->shared, p);
 }
 
 /* ---- what is no message ---- */
 
-static void tell_all(tcp_wire *t, uint32_t kind, const char *text)
+static void tell_all(tcp_transport *t, uint32_t kind, const char *text)
 {
     tcp_word word = {t->run, t->fence, kind, ""};
     snprintf(word.text, sizeof word.text, "%s", text);
-    for (int r = 0; r < t->wire.size; r++)
+    for (int r = 0; r < t->transport.size; r++)
         tcp_tell(&t->links[r], &word);
 }
 
-static void abort_all(mr_wire *w, const char *text)
+static void abort_all(mr_transport *w, const char *text)
 {
-    tcp_wire *t = tcp_of(w);
+    tcp_transport *t = tcp_of(w);
     t->shared->ops->abort(t->shared, text);
     // also who has heard it from another one: that one may not have reached all when this one
     // leaves
@@ -294,24 +295,24 @@ static void abort_all(mr_wire *w, const char *text)
         tell_all(t, TCP_GIVES_UP, text);
 }
 
-static bool is_aborted(mr_wire *w, char *text, size_t cap)
+static bool is_aborted(mr_transport *w, char *text, size_t cap)
 {
     return tcp_of(w)->shared->ops->aborted(tcp_of(w)->shared, text, cap);
 }
 
-static uint32_t look(mr_wire *w)
+static uint32_t look(mr_transport *w)
 {
     return tcp_of(w)->shared->ops->look(tcp_of(w)->shared);
 }
 
-static void pause_until(mr_wire *w, uint32_t seen)
+static void pause_until(mr_transport *w, uint32_t seen)
 {
     tcp_of(w)->shared->ops->pause(tcp_of(w)->shared, seen);
 }
 
 /* ---- the thread that listens ---- */
 
-static void lost(tcp_wire *t, int rank, const char *text)
+static void lost(tcp_transport *t, int rank, const char *text)
 {
     peer *p = &t->peers[rank];
     epoll_ctl(t->events, EPOLL_CTL_DEL, t->links[rank].fd[LINK_CONTROL], NULL);
@@ -325,7 +326,7 @@ static void lost(tcp_wire *t, int rank, const char *text)
     atomic_store(&p->left, true);
 }
 
-static void understand(tcp_wire *t, int rank)
+static void understand(tcp_transport *t, int rank)
 {
     peer *p = &t->peers[rank];
     tcp_word *word = &p->said.word;
@@ -350,7 +351,7 @@ static void understand(tcp_wire *t, int rank)
         t->shared->ops->abort(t->shared, word->text);
 }
 
-static void hear_all(tcp_wire *t, int rank)
+static void hear_all(tcp_transport *t, int rank)
 {
     peer *p = &t->peers[rank];
     char text[128];
@@ -377,7 +378,7 @@ static void hear_all(tcp_wire *t, int rank)
     }
 }
 
-static void hear(tcp_wire *t, int rank)
+static void hear(tcp_transport *t, int rank)
 {
     pthread_mutex_lock(&t->hearing);
     hear_all(t, rank);
@@ -386,9 +387,9 @@ static void hear(tcp_wire *t, int rank)
 
 /* What a rank said before it left counts first: a lane may end before the listener has come to the
  * connection on which it gave up. */
-static bool has_left(mr_wire *w, int rank)
+static bool has_left(mr_transport *w, int rank)
 {
-    tcp_wire *t = tcp_of(w);
+    tcp_transport *t = tcp_of(w);
     if (is_near(t, rank))
         return t->shared->ops->left(t->shared, rank - t->first);
     if (!atomic_load(&t->peers[rank].left))
@@ -399,13 +400,13 @@ static bool has_left(mr_wire *w, int rank)
 
 static void *listen_for_all(void *arg)
 {
-    tcp_wire *t = arg;
+    tcp_transport *t = arg;
     struct epoll_event events[EVENTS];
     for (;;) {
         int n = epoll_wait(t->events, events, EVENTS, -1);
         for (int i = 0; i < n; i++) {
             const int rank = (int)(events[i].data.u64 >> 8), link = events[i].data.u64 & 0xff;
-            if (rank == t->wire.size)
+            if (rank == t->transport.size)
                 return NULL;
             if (link == LINK_CONTROL)
                 hear(t, rank);
@@ -426,7 +427,7 @@ static void watch_host(int fd, double lost_after_s)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
 }
 
-static mr_status add_event(tcp_wire *t, int fd, uint32_t what, int rank, int link)
+static mr_status add_event(tcp_transport *t, int fd, uint32_t what, int rank, int link)
 {
     struct epoll_event e = {.events = what, .data.u64 = (uint64_t)rank << 8 | (uint64_t)link};
     return epoll_ctl(t->events, EPOLL_CTL_ADD, fd, &e) == 0
@@ -434,15 +435,15 @@ static mr_status add_event(tcp_wire *t, int fd, uint32_t what, int rank, int lin
                : mr_fail(MR_E_NODE, "cannot listen to rank %d: %s", rank, strerror(errno));
 }
 
-static mr_status start_listening(tcp_wire *t, double lost_after_s)
+static mr_status start_listening(tcp_transport *t, double lost_after_s)
 {
     t->events = epoll_create1(EPOLL_CLOEXEC), t->stop = eventfd(0, EFD_CLOEXEC);
     if (t->events < 0 || t->stop < 0)
         return mr_fail(MR_E_NODE, "cannot listen to other ranks: %s", strerror(errno));
-    MR_TRY(add_event(t, t->stop, EPOLLIN, t->wire.size, 0));
-    for (int r = 0; r < t->wire.size; r++) {
+    MR_TRY(add_event(t, t->stop, EPOLLIN, t->transport.size, 0));
+    for (int r = 0; r < t->transport.size; r++) {
         const int *fd = t->links[r].fd;
-        for (int link = 0; link < MR_WIRE_LANES; link++)
+        for (int link = 0; link < MR_TRANSPORT_LANES; link++)
             if (fd[link] >= 0)
                 MR_TRY(add_event(t, fd[link], EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, r, link));
         if (fd[LINK_CONTROL] < 0)
@@ -457,9 +458,9 @@ static mr_status start_listening(tcp_wire *t, double lost_after_s)
 
 /* ---- opening and closing ---- */
 
-static void close_wire(mr_wire *w, bool clean)
+static void close_transport(mr_transport *w, bool clean)
 {
-    tcp_wire *t = tcp_of(w);
+    tcp_transport *t = tcp_of(w);
     const uint64_t one = 1;
     if (t->listens) {
         if (clean)
@@ -472,7 +473,7 @@ static void close_wire(mr_wire *w, bool clean)
         for (int link = 0; link < LINKS; link++)
             tcp_hang_up(&t->links[r], link);
     for (int r = 0; t->peers && r < w->size; r++)
-        for (int lane = 0; lane < MR_WIRE_LANES; lane++)
+        for (int lane = 0; lane < MR_TRANSPORT_LANES; lane++)
             mr_free(t->peers[r].out[lane].hidden);
     tcp_close(&t->events), tcp_close(&t->stop);
     if (t->shared)
@@ -482,24 +483,24 @@ static void close_wire(mr_wire *w, bool clean)
     mr_free(t->links), mr_free(t->peers), mr_free(t);
 }
 
-static const mr_wire_ops tcp_ops = {.send = send_parcel,
-                                    .receive = receive_parcel,
-                                    .drop = drop,
-                                    .left = has_left,
-                                    .look = look,
-                                    .pause = pause_until,
-                                    .abort = abort_all,
-                                    .aborted = is_aborted,
-                                    .close = close_wire,
-                                    .farewell = true};
+static const mr_transport_ops tcp_ops = {.send = send_parcel,
+                                         .receive = receive_parcel,
+                                         .drop = drop,
+                                         .left = has_left,
+                                         .look = look,
+                                         .pause = pause_until,
+                                         .abort = abort_all,
+                                         .aborted = is_aborted,
+                                         .close = close_transport,
+                                         .farewell = true};
 
-static mr_status open_wire(tcp_wire *t, const mr_tcp_place *place)
+static mr_status open_transport(tcp_transport *t, const mr_tcp_place *place)
 {
     mr_tcp_place p = *place;
     const size_t n = (size_t)MR_MAX(p.size, 1);
     if (!t->shared) {
         MR_TRY(mr_meeting_new(1, &t->own));
-        MR_TRY(mr_meeting_wire(t->own, 0, &t->shared));
+        MR_TRY(mr_meeting_transport(t->own, 0, &t->shared));
         p.first = p.rank, p.near = 1;
     }
     t->first = p.first, t->run = p.run, t->fence = p.fence;
@@ -513,10 +514,10 @@ static mr_status open_wire(tcp_wire *t, const mr_tcp_place *place)
     return start_listening(t, p.lost_after_s > 0 ? p.lost_after_s : LOST_AFTER_S);
 }
 
-mr_status mr_tcp_wire(const mr_tcp_place *place, mr_wire *shared, mr_wire **out)
+mr_status mr_tcp_transport(const mr_tcp_place *place, mr_transport *shared, mr_transport **out)
 {
     *out = NULL;
-    tcp_wire *t = mr_calloc(1, sizeof *t);
+    tcp_transport *t = mr_calloc(1, sizeof *t);
     if (!t) {
         if (shared)
             shared->ops->close(shared, false);
@@ -524,14 +525,14 @@ mr_status mr_tcp_wire(const mr_tcp_place *place, mr_wire *shared, mr_wire **out)
         tcp_close(&listener);
         return mr_fail_memory(sizeof *t);
     }
-    t->wire = (mr_wire){&tcp_ops, place->rank, place->size};
+    t->transport = (mr_transport){&tcp_ops, place->rank, place->size};
     t->shared = shared, t->events = t->stop = -1;
     pthread_mutex_init(&t->hearing, NULL);
-    mr_status st = open_wire(t, place);
+    mr_status st = open_transport(t, place);
     if (st != MR_OK) {
-        close_wire(&t->wire, false);
+        close_transport(&t->transport, false);
         return st;
     }
-    *out = &t->wire;
+    *out = &t->transport;
     return MR_OK;
 }

@@ -43,11 +43,11 @@ static mr_status add_piece(mr_tokenizer *t, mr_lent rest)
     mr_piece p = {.kind = MR_PIECE_NORMAL};
     bool damaged = false;
     for (mr_field f; mr_field_next(&rest, &f, &damaged);) {
-        if (f.number == 1 && f.wire == MR_WIRE_TEXT)
+        if (f.number == 1 && f.wire_type == MR_WIRE_TEXT)
             p.text = f.text.at, p.bytes = (uint32_t)MR_MIN(f.text.n, UINT32_MAX);
-        else if (f.number == 2 && f.wire == MR_WIRE_4)
+        else if (f.number == 2 && f.wire_type == MR_WIRE_4)
             p.score = mr_field_float(&f);
-        else if (f.number == 3 && f.wire == MR_WIRE_INT)
+        else if (f.number == 3 && f.wire_type == MR_WIRE_INT)
             p.kind = (mr_piece_kind)MR_MIN(f.value, 99);
         else if (f.number <= 3)
             damaged = true;
@@ -118,12 +118,12 @@ static mr_status read_trainer(mr_tokenizer *t, mr_lent rest)
     bool damaged = false;
     uint64_t type = 1;
     for (mr_field f; mr_field_next(&rest, &f, &damaged);) {
-        bool whole = f.wire == MR_WIRE_INT;
+        bool whole = f.wire_type == MR_WIRE_INT;
         switch (f.number) {
         case 3: type = f.value, damaged |= !whole; break;
         case 24: t->space_after = f.value != 0, damaged |= !whole; break;
         case 35: t->by_bytes = f.value != 0, damaged |= !whole; break;
-        case 44: t->unknown_text = f.text, damaged |= f.wire != MR_WIRE_TEXT; break;
+        case 44: t->unknown_text = f.text, damaged |= f.wire_type != MR_WIRE_TEXT; break;
         default: break; // how it was trained
         }
     }
@@ -144,12 +144,12 @@ static mr_status read_rules(mr_tokenizer *t, mr_lent rest, mr_normal_rules *out)
         bool *const flags[] = {&out->prefix, &out->squeeze, &out->escape};
         if (f.number == 2) {
             const char *wrong =
-                f.wire == MR_WIRE_TEXT ? mr_charmap_open(f.text, &out->map) : "is no text";
+                f.wire_type == MR_WIRE_TEXT ? mr_charmap_open(f.text, &out->map) : "is no text";
             if (wrong)
                 return BAD(t, "damaged: its map of characters %s", wrong);
         } else if (f.number >= 3 && f.number <= 5) {
             *flags[f.number - 3] = f.value != 0;
-            damaged |= f.wire != MR_WIRE_INT;
+            damaged |= f.wire_type != MR_WIRE_INT;
         }
     }
     return damaged ? BAD(t, "damaged: its rules of normal forms cannot be read; " NO_UNIGRAM)
@@ -178,7 +178,7 @@ static mr_status read_model(mr_tokenizer *t, mr_lent rest)
     if (rest.n && *rest.at == '{')
         return BAD(t, "JSON, a tokenizer of another library; " NO_UNIGRAM);
     for (mr_field f; mr_field_next(&rest, &f, &damaged);) {
-        if (f.number <= 5 && f.wire != MR_WIRE_TEXT)
+        if (f.number <= 5 && f.wire_type != MR_WIRE_TEXT)
             return BAD(t, "damaged, or of another form; " NO_UNIGRAM);
         MR_TRY(read_part(t, &f));
     }

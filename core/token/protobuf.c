@@ -46,8 +46,8 @@ bool mr_field_next(mr_lent *rest, mr_field *out, bool *damaged)
         return false;
     bool good = take_varint(rest, &tag) && tag >> 3;
     if (good) {
-        out->number = tag >> 3, out->wire = tag & 7;
-        switch (out->wire) {
+        out->number = tag >> 3, out->wire_type = tag & 7;
+        switch (out->wire_type) {
         case MR_WIRE_INT: good = take_varint(rest, &out->value); break;
         case MR_WIRE_8: good = take_fixed(rest, 8, &out->value); break;
         case MR_WIRE_4: good = take_fixed(rest, 4, &out->value); break;

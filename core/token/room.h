@@ -20,7 +20,7 @@ typedef struct mr_lent {
 /* One field of a protobuf message. */
 typedef struct mr_field {
     uint64_t number;
-    enum { MR_WIRE_INT, MR_WIRE_8, MR_WIRE_TEXT, MR_WIRE_4 = 5 } wire;
+    enum { MR_WIRE_INT, MR_WIRE_8, MR_WIRE_TEXT, MR_WIRE_4 = 5 } wire_type;
     uint64_t value; /* of MR_WIRE_INT, MR_WIRE_8 and MR_WIRE_4 */
     mr_lent text;   /* of MR_WIRE_TEXT: text, bytes or a message */
 } mr_field;

@@ -7,7 +7,7 @@
  * reports the progress. NCCL moves bytes and never sums them, because moonreel fixes the order of
  * sums. Ref: parallelism 10, 15.
  * Licence: Apache-2.0 */
-#include "cuda/comm/wire.h"
+#include "cuda/comm/transport.h"
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -20,7 +20,7 @@
 
 enum { SUCCESS = 0, IN_PROGRESS = 7, A_BYTE = 1, LEAST = 21800, MAGIC = 0xcafebeef };
 typedef struct unique_id {
-    char bytes[MR_CUDA_WIRE_ID];
+    char bytes[MR_CUDA_TRANSPORT_ID];
 } unique_id;
 // as of 2.18; newer libraries go by its size and version
 typedef struct config {
@@ -124,7 +124,7 @@ static mr_status check(void *comm, int code, const char *doing)
                    nccl.text(code), code, more && *more ? ": " : "", more ? more : "");
 }
 
-static mr_status id(int size, char out[MR_CUDA_WIRE_ID])
+static mr_status id(int size, char out[MR_CUDA_TRANSPORT_ID])
 {
     unique_id made;
     (void)size;
@@ -133,7 +133,7 @@ static mr_status id(int size, char out[MR_CUDA_WIRE_ID])
     return MR_OK;
 }
 
-static mr_status join(const char id[MR_CUDA_WIRE_ID], int rank, int size, void **comm)
+static mr_status join(const char id[MR_CUDA_TRANSPORT_ID], int rank, int size, void **comm)
 {
     unique_id given;
     config c = {sizeof c, MAGIC, LEAST, 0, INT_MIN, INT_MIN, INT_MIN, NULL, INT_MIN};
@@ -194,7 +194,7 @@ static mr_status gather(void *comm, void *all, int rank, size_t bytes, void *str
         "chunks of all ranks");
 }
 
-const mr_cuda_wire mr_cuda_ranks_wire = {
+const mr_cuda_transport mr_cuda_ranks_transport = {
     .name = "NCCL",
     .ready = ready,
     .id = id,

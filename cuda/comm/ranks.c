@@ -21,7 +21,7 @@ typedef struct mr_cuda_ranks {
 static mr_cuda_ranks *all;
 static unsigned left; /* communicators so far */
 static mr_cuda_speaker *devices;
-static const mr_cuda_wire *const wire = &mr_cuda_ranks_wire;
+static const mr_cuda_transport *const transport = &mr_cuda_ranks_transport;
 
 // ---- communicators ----
 
@@ -30,12 +30,12 @@ static void pause_ms(long ms)
     nanosleep(&(struct timespec){0, ms * 1000000}, NULL);
 }
 
-// until the wire says that what was begun is over
+// until the transport says that what was begun is over
 static mr_status wait_for(mr_cuda_ranks *r, const char *doing)
 {
     const double began = mr_now_s();
     for (bool over = false;;) {
-        MR_TRY(wire->state(r->comm, &over));
+        MR_TRY(transport->state(r->comm, &over));
         if (over)
             return MR_OK;
         MR_TRY(mr_interrupt_check());
@@ -44,19 +44,19 @@ static mr_status wait_for(mr_cuda_ranks *r, const char *doing)
             return mr_fail(
                 MR_E_NODE,
                 "%s: %s of %d ranks is not over after %g s; try: what the other ranks do",
-                wire->name, doing, r->group.size, r->group.deadline_s);
+                transport->name, doing, r->group.size, r->group.deadline_s);
         pause_ms(1);
     }
 }
 
 static mr_status join(mr_cuda_ranks *r)
 {
-    char id[MR_CUDA_WIRE_ID] = {0};
-    MR_TRY(wire->ready());
+    char id[MR_CUDA_TRANSPORT_ID] = {0};
+    MR_TRY(transport->ready());
     if (r->group.rank == 0)
-        MR_TRY(wire->id(r->group.size, id));
+        MR_TRY(transport->id(r->group.size, id));
     MR_TRY(r->group.meet(r->group.user, id, sizeof id));
-    MR_TRY(wire->join(id, r->group.rank, r->group.size, &r->comm));
+    MR_TRY(transport->join(id, r->group.rank, r->group.size, &r->comm));
     return wait_for(r, "a communicator");
 }
 
@@ -67,7 +67,7 @@ static mr_status ranks_of(int64_t number, mr_cuda_ranks **out)
     for (mr_cuda_ranks *r = all; r; r = r->next)
         if (r->number == number) {
             *out = r;
-            return r->comm ? MR_OK : mr_fail(MR_E_NODE, "%s: its ranks are over", wire->name);
+            return r->comm ? MR_OK : mr_fail(MR_E_NODE, "%s: its ranks are over", transport->name);
         }
     mr_cuda_ranks *r = mr_calloc(1, sizeof *r);
     if (!r)
@@ -82,7 +82,7 @@ static mr_status ranks_of(int64_t number, mr_cuda_ranks **out)
     // the other ranks wait for this one
     group.give_up(group.user, st);
     if (r->comm)
-        wire->leave(r->comm, true);
+        transport->leave(r->comm, true);
     mr_free(r);
     return st;
 }
@@ -90,7 +90,7 @@ static mr_status ranks_of(int64_t number, mr_cuda_ranks **out)
 static void leave(mr_cuda_ranks *r, bool abort)
 {
     if (r->comm)
-        wire->leave(r->comm, abort), left++;
+        transport->leave(r->comm, abort), left++;
     r->comm = NULL;
 }
 
@@ -145,7 +145,7 @@ static mr_status look(mr_cuda_ranks *r)
     const mr_carried *call = atomic_load(&r->under_way);
     const double waited = call ? mr_now_s() - atomic_load(&r->since_s) : 0;
     MR_TRY(r->group.look(r->group.user, waited));
-    MR_TRY(wire->state(r->comm, &over));
+    MR_TRY(transport->state(r->comm, &over));
     if (call && waited > r->group.deadline_s)
         return mr_fail(MR_E_NODE,
                        "%s of %d ranks on the GPU is not over after %g s; try: what the other "
@@ -231,7 +231,7 @@ static mr_status on_host(mr_cuda_talk *t, void (*fn)(void *), void *stream)
 mr_status mr_cuda_talk_begins(mr_cuda_talk *t, void *stream)
 {
     if (!t->ranks->comm)
-        return mr_fail(MR_E_NODE, "%s: its ranks are over", wire->name);
+        return mr_fail(MR_E_NODE, "%s: its ranks are over", transport->name);
     // a call that failed may have left some
     t->n_messages = 0;
     return on_host(t, begins, stream);
@@ -264,7 +264,7 @@ mr_status mr_cuda_talk_exchange(mr_cuda_talk *t, void *stream)
     t->n_messages = 0;
     if (!n)
         return MR_OK;
-    MR_TRY(wire->exchange(t->ranks->comm, t->messages, n, stream));
+    MR_TRY(transport->exchange(t->ranks->comm, t->messages, n, stream));
     return wait_for(t->ranks, mr_comm_op_name(t->call.op));
 }
 
@@ -272,6 +272,6 @@ mr_status mr_cuda_talk_gather(mr_cuda_talk *t, void *all_ranks, size_t bytes, vo
 {
     if (!bytes)
         return MR_OK;
-    MR_TRY(wire->gather(t->ranks->comm, all_ranks, t->rank, bytes, stream));
+    MR_TRY(transport->gather(t->ranks->comm, all_ranks, t->rank, bytes, stream));
     return wait_for(t->ranks, mr_comm_op_name(t->call.op));
 }

@@ -15,7 +15,7 @@
 #ifndef MOONREEL_CUDA_COMM_RANKS_H
 #define MOONREEL_CUDA_COMM_RANKS_H
 
-#include "cuda/comm/wire.h"
+#include "cuda/comm/transport.h"
 #include "moonreel/collective.h"
 
 #ifdef __cplusplus

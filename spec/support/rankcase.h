@@ -26,12 +26,12 @@ typedef struct rank_case {
 static void *rank_thread(void *arg)
 {
     rank_case *c = arg;
-    mr_wire *wire = NULL;
-    c->st = mr_meeting_wire(c->meeting, c->rank - c->place.first, &wire);
+    mr_transport *transport = NULL;
+    c->st = mr_meeting_transport(c->meeting, c->rank - c->place.first, &transport);
     if (c->st == MR_OK && rank_host)
-        c->st = mr_tcp_wire(&c->place, wire, &wire);
+        c->st = mr_tcp_transport(&c->place, transport, &transport);
     if (c->st == MR_OK)
-        c->st = mr_comm_world(wire, &c->options, &c->world);
+        c->st = mr_comm_world(transport, &c->options, &c->world);
     if (c->st == MR_OK)
         c->st = c->run(c);
     if (c->st != MR_OK)

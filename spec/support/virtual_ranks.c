@@ -22,10 +22,10 @@ typedef struct report {
 
 typedef struct ranks ranks;
 
-/* A rank's wire, which passes everything on to the shared one. */
+/* A rank's transport, which passes everything on to the shared one. */
 typedef struct noting {
-    mr_wire wire;
-    mr_wire *inner;
+    mr_transport transport;
+    mr_transport *inner;
     ranks *all;
     uint64_t seen; /* moves of all ranks when it last paused */
     /* Moves of all ranks since which it has found nothing to do; OVER: its thread has ended. */
@@ -38,7 +38,7 @@ typedef struct noting {
 typedef struct rank {
     ranks *all;
     int at;
-    noting wire;
+    noting transport;
     mr_comm *world;
     /* what it does next: either */
     mr_comm *of;
@@ -60,7 +60,7 @@ struct ranks {
     mr_comm **groups; /* the worlds first, then all that were split, by the number that Lua has */
 };
 
-/* ---- the wire ---- */
+/* ---- the transport ---- */
 
 static void note(noting *w, const mr_parcel *p, uint64_t bytes)
 {
@@ -76,11 +76,11 @@ static void note(noting *w, const mr_parcel *p, uint64_t bytes)
     last->bytes += bytes;
 }
 
-static noting *noting_of(mr_wire *w)
+static noting *noting_of(mr_transport *w)
 {
     return (noting *)w;
 }
-static mr_status send(mr_wire *w, mr_parcel *p)
+static mr_status send(mr_transport *w, mr_parcel *p)
 {
     noting *n = noting_of(w);
     bool headed = p->headed;
@@ -95,7 +95,7 @@ static mr_status send(mr_wire *w, mr_parcel *p)
     n->all->moves += headed != p->headed || before != p->moved;
     return st;
 }
-static mr_status receive(mr_wire *w, mr_parcel *p)
+static mr_status receive(mr_transport *w, mr_parcel *p)
 {
     noting *n = noting_of(w);
     bool headed = p->headed;
@@ -106,15 +106,15 @@ static mr_status receive(mr_wire *w, mr_parcel *p)
     n->all->moves += headed != p->headed || before != p->moved;
     return st;
 }
-static void drop(mr_wire *w, mr_parcel *p)
+static void drop(mr_transport *w, mr_parcel *p)
 {
     noting_of(w)->inner->ops->drop(noting_of(w)->inner, p);
 }
-static bool has_left(mr_wire *w, int rank)
+static bool has_left(mr_transport *w, int rank)
 {
     return noting_of(w)->inner->ops->left(noting_of(w)->inner, rank);
 }
-static uint32_t look(mr_wire *w)
+static uint32_t look(mr_transport *w)
 {
     return noting_of(w)->inner->ops->look(noting_of(w)->inner);
 }
@@ -122,13 +122,13 @@ static uint32_t look(mr_wire *w)
 static bool all_stuck(ranks *all, uint64_t moves)
 {
     for (int i = 0; i < all->n; i++) {
-        uint64_t stuck = all->list[i].wire.stuck;
+        uint64_t stuck = all->list[i].transport.stuck;
         if (stuck != OVER && stuck != moves)
             return false;
     }
     return all->moves == moves;
 }
-static void pause_until(mr_wire *w, uint32_t seen)
+static void pause_until(mr_transport *w, uint32_t seen)
 {
     noting *n = noting_of(w);
     uint64_t moves = n->all->moves;
@@ -141,30 +141,30 @@ static void pause_until(mr_wire *w, uint32_t seen)
     n->seen = moves;
     n->inner->ops->pause(n->inner, seen);
 }
-static void give_up(mr_wire *w, const char *text)
+static void give_up(mr_transport *w, const char *text)
 {
     noting_of(w)->inner->ops->abort(noting_of(w)->inner, text);
 }
-static bool is_aborted(mr_wire *w, char *text, size_t cap)
+static bool is_aborted(mr_transport *w, char *text, size_t cap)
 {
     return noting_of(w)->inner->ops->aborted(noting_of(w)->inner, text, cap);
 }
-static void close_wire(mr_wire *w, bool clean)
+static void close_transport(mr_transport *w, bool clean)
 {
     noting *n = noting_of(w);
     n->inner->ops->close(n->inner, clean);
     free(n->list);
     n->list = NULL;
 }
-static const mr_wire_ops noting_ops = {.send = send,
-                                       .receive = receive,
-                                       .drop = drop,
-                                       .left = has_left,
-                                       .look = look,
-                                       .pause = pause_until,
-                                       .abort = give_up,
-                                       .aborted = is_aborted,
-                                       .close = close_wire};
+static const mr_transport_ops noting_ops = {.send = send,
+                                            .receive = receive,
+                                            .drop = drop,
+                                            .left = has_left,
+                                            .look = look,
+                                            .pause = pause_until,
+                                            .abort = give_up,
+                                            .aborted = is_aborted,
+                                            .close = close_transport};
 
 /* ---- all ranks at once ---- */
 
@@ -172,7 +172,7 @@ static void *rank_thread(void *arg)
 {
     rank *r = arg;
     r->st = r->next(r);
-    r->wire.stuck = OVER;
+    r->transport.stuck = OVER;
     if (r->st != MR_OK) {
         snprintf(r->text, sizeof r->text, "%s", mr_error_last()->text);
         // one that fails on its way ends the others, who would wait for it
@@ -192,7 +192,7 @@ static int together(ranks *all, mr_status (*next)(rank *r))
     // before any begins: one that is still to begin is not over
     for (int i = 0; i < all->n; i++) {
         all->list[i].next = next;
-        all->list[i].wire.seen = OVER, all->list[i].wire.stuck = 0;
+        all->list[i].transport.seen = OVER, all->list[i].transport.stuck = 0;
     }
     for (; started < all->n; started++)
         if (pthread_create(&threads[started], &small, rank_thread, &all->list[started]) != 0)
@@ -252,11 +252,11 @@ static int add_group(ranks *all, mr_comm *c)
 static mr_status meet(rank *r)
 {
     const mr_comm_options options = {.deadline_s = DEADLINE_S};
-    mr_wire *inner;
-    MR_TRY(mr_meeting_wire(r->all->meeting, r->at, &inner));
-    r->wire.wire = (mr_wire){&noting_ops, r->at, r->all->n};
-    r->wire.inner = inner;
-    return mr_comm_world(&r->wire.wire, &options, &r->world);
+    mr_transport *inner;
+    MR_TRY(mr_meeting_transport(r->all->meeting, r->at, &inner));
+    r->transport.transport = (mr_transport){&noting_ops, r->at, r->all->n};
+    r->transport.inner = inner;
+    return mr_comm_world(&r->transport.transport, &options, &r->world);
 }
 
 /* new(n) -> ranks whose groups 1 to n are the worlds */
@@ -271,7 +271,7 @@ static int b_new(lua_State *L)
     if (mr_meeting_new(n, &all->meeting) != MR_OK)
         return luaL_error(L, "%s", mr_error_last()->text);
     for (int i = 0; i < n; i++)
-        all->list[i] = (rank){.all = all, .at = i, .wire = {.all = all, .until_lost = -1}};
+        all->list[i] = (rank){.all = all, .at = i, .transport = {.all = all, .until_lost = -1}};
     int failed = together(all, meet);
     for (int i = 0; i < n; i++)
         add_group(all, all->list[i].world);
@@ -360,7 +360,7 @@ static int r_rows(lua_State *L)
  * sent */
 static int r_reported(lua_State *L)
 {
-    noting *w = &ranks_at(L)->list[luaL_checkinteger(L, 2)].wire;
+    noting *w = &ranks_at(L)->list[luaL_checkinteger(L, 2)].transport;
     uint64_t bytes = 0;
     lua_createtable(L, w->n, 0);
     for (int i = 0; i < w->n; i++) {
@@ -378,7 +378,7 @@ static int r_reported(lua_State *L)
 /* lose(rank, n): its n-th message from now on, from 0, does not leave it */
 static int r_lose(lua_State *L)
 {
-    ranks_at(L)->list[luaL_checkinteger(L, 2)].wire.until_lost = luaL_checkinteger(L, 3);
+    ranks_at(L)->list[luaL_checkinteger(L, 2)].transport.until_lost = luaL_checkinteger(L, 3);
     return 0;
 }
 

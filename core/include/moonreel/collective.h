@@ -10,7 +10,7 @@
 #define MOONREEL_COLLECTIVE_H
 
 #include "moonreel/tensor.h"
-#include "moonreel/wire.h"
+#include "moonreel/transport.h"
 
 #ifdef __cplusplus
 extern "C" {

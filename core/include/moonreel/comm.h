@@ -21,7 +21,7 @@
 
 #include "moonreel/life.h"
 #include "moonreel/tensor.h"
-#include "moonreel/wire.h"
+#include "moonreel/transport.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -30,7 +30,7 @@ extern "C" {
 /* ---- transports ---- */
 
 /* Opens the plug-in at the first call. Errors: MR_E_UNSUPPORTED; and those of open */
-MR_API mr_status mr_mpi_wire(int rank, int size, double deadline_s, mr_wire **out);
+MR_API mr_status mr_mpi_transport(int rank, int size, double deadline_s, mr_transport **out);
 /* The function `raw` of mr_mpi. Errors: MR_E_UNSUPPORTED; and those of raw */
 MR_API mr_status mr_mpi_raw(mr_comm_op op, void *x, size_t bytes);
 
@@ -49,10 +49,10 @@ MR_API void mr_meeting_abort(mr_meeting *m, const char *text);
 /* Its transports must be closed before; NULL is fine. */
 MR_API void mr_meeting_free(mr_meeting *m);
 /* The end of one rank; borrows the meeting. Errors: MR_E_USAGE no such rank; MR_E_MEMORY */
-MR_API mr_status mr_meeting_wire(mr_meeting *m, int rank, mr_wire **out);
+MR_API mr_status mr_meeting_transport(mr_meeting *m, int rank, mr_transport **out);
 /* The same for the memory of `size` ranks behind a descriptor that this process has inherited.
  * Borrows `fd`. Errors: MR_E_NODE not such memory, or that of another version or of other ranks */
-MR_API mr_status mr_meeting_join(int fd, int rank, int size, mr_wire **out);
+MR_API mr_status mr_meeting_join(int fd, int rank, int size, mr_transport **out);
 
 /* How ranks of several hosts connect and authenticate each other. */
 typedef struct mr_tcp_place {
@@ -78,7 +78,8 @@ typedef struct mr_tcp_place {
  * failure; NULL: no shared memory.
  * Errors: MR_E_NODE ranks that do not connect, belong to another run or lack the secret (named), no
  * port; MR_E_USAGE place; MR_E_MEMORY */
-MR_API mr_status mr_tcp_wire(const mr_tcp_place *place, mr_wire *shared, mr_wire **out);
+MR_API mr_status mr_tcp_transport(const mr_tcp_place *place, mr_transport *shared,
+                                  mr_transport **out);
 /* Listen at the first free port of `ports` from first_port on (0: any free one), at `where`: an
  * interface ("eth0"), a name or an address of this host; NULL or "": at all of its addresses.
  * Borrows nothing, the caller closes *fd. Errors: MR_E_NODE */
@@ -143,9 +144,10 @@ typedef struct mr_comm_options {
 } mr_comm_options;
 
 /* The group of all ranks of a transport; NULL: a world of this rank alone.
- * Owns: takes `wire`, also on failure; the caller frees the result.
+ * Owns: takes `transport`, also on failure; the caller frees the result.
  * Errors: MR_E_NODE ranks that run another program (named), rank left, deadline; MR_E_MEMORY */
-MR_API mr_status mr_comm_world(mr_wire *wire, const mr_comm_options *options, mr_comm **out);
+MR_API mr_status mr_comm_world(mr_transport *transport, const mr_comm_options *options,
+                               mr_comm **out);
 /* The ranks of `of` that pass the same color, in order of key, then rank; with a color below 0 *out
  * is NULL. Collective. On lane `lane`.
  * Owns: the caller frees the result

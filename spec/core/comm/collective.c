@@ -1,5 +1,5 @@
 /* comm/collective: what every rank ends up with, for uneven and empty shares, against sums written
- * out here; and the bytes that each hands to the wire. */
+ * out here; and the bytes that each hands to the transport. */
 #include "rankcase.h"
 
 enum { MOST = 40000 };

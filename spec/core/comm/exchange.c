@@ -185,9 +185,9 @@ static void deadlines(void)
 
 static void no_plugin(void)
 {
-    mr_wire *wire;
-    CHECK(mr_mpi_wire(0, 2, 1, &wire) == MR_E_UNSUPPORTED || !wire);
-    CHECK(wire == NULL);
+    mr_transport *transport;
+    CHECK(mr_mpi_transport(0, 2, 1, &transport) == MR_E_UNSUPPORTED || !transport);
+    CHECK(transport == NULL);
 }
 
 int main(void)

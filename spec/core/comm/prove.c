@@ -223,22 +223,22 @@ static void *run_rank(void *arg)
     scene *s = r->s;
     const int rank = r->place.rank;
     const mr_comm_options options = {.deadline_s = 20};
-    mr_wire *wire;
+    mr_transport *transport;
     mr_comm *world = NULL;
-    mr_status st = mr_tcp_wire(&r->place, NULL, &wire);
+    mr_status st = mr_tcp_transport(&r->place, NULL, &transport);
     if (st == MR_OK)
-        st = mr_comm_world(wire, &options, &world);
+        st = mr_comm_world(transport, &options, &world);
     if (st == MR_OK)
         st = talk_to_other(s, world);
     // rank 0 stays to hear that rank 1 leaves
     if (st == MR_OK && s->deed == FLIPS_WORD && rank == 0)
-        while ((st = comm_look(wire, -1, "")) == MR_OK)
+        while ((st = comm_look(transport, -1, "")) == MR_OK)
             sched_yield();
     if (st != MR_OK)
         snprintf(s->text[rank], sizeof s->text[rank], "%s", mr_error_last()->text);
     s->st[rank] = st;
     if (s->deed == FLIPS_WORD && rank == 1)
-        wire->ops->abort(wire, "rank 1 gave up: the disk is full");
+        transport->ops->abort(transport, "rank 1 gave up: the disk is full");
     mr_comm_free(world);
     return NULL;
 }

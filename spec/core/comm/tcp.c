@@ -1,6 +1,6 @@
 /* comm/tcp: ranks that share no memory: a peer that vanishes, sends what is no frame or another
  * run's, ends the world of all with a reason, with a secret and without; strangers change nothing.
- * What calls give over this wire is in collective.c, group.c and exchange.c. Covers:
+ * What calls give over this transport is in collective.c, group.c and exchange.c. Covers:
  * core/comm/meet.c core/comm/links.c core/comm/socket.c */
 #define _GNU_SOURCE
 #include "comm/prove.h"
@@ -77,7 +77,7 @@ static void *run_bad_rank(void *arg)
 {
     bad_rank *b = arg;
     mr_meeting *alone;
-    mr_wire *shared;
+    mr_transport *shared;
     mr_tcp_place p = place_of(2, b->port);
     struct {
         uint64_t run, fence;
@@ -91,7 +91,7 @@ static void *run_bad_rank(void *arg)
             b->links[r].fd[link] = -1;
     p.first = 2, p.near = 1;
     CHECK_OK(mr_meeting_new(1, &alone));
-    CHECK_OK(mr_meeting_wire(alone, 0, &shared));
+    CHECK_OK(mr_meeting_transport(alone, 0, &shared));
     CHECK_OK(comm_meet(&p, shared, b->links));
     switch (b->how) {
     case CLOSES: break;
@@ -161,11 +161,11 @@ static void *run_good_rank(void *arg)
 {
     good_rank *g = arg;
     const mr_comm_options options = {.deadline_s = 60};
-    mr_wire *wire;
+    mr_transport *transport;
     mr_comm *world = NULL;
-    g->st = mr_tcp_wire(&g->place, NULL, &wire);
+    g->st = mr_tcp_transport(&g->place, NULL, &transport);
     if (g->st == MR_OK)
-        g->st = mr_comm_world(wire, &options, &world);
+        g->st = mr_comm_world(transport, &options, &world);
     if (g->st == MR_OK)
         g->st = mr_comm_barrier(world, 0);
     if (g->st == MR_OK)
@@ -504,16 +504,17 @@ static void causes_come_first(void)
 {
     mr_tcp_place zero = place_of(0, 0);
     mr_meeting *host;
-    mr_wire *shared, *wire;
+    mr_transport *shared, *transport;
     pthread_t thread;
     int port;
     zero.near = 2;
     CHECK_OK(mr_tcp_listen(NULL, 0, 1, &zero.listener, &port));
     CHECK_OK(mr_meeting_new(2, &host));
-    CHECK_OK(mr_meeting_wire(host, 0, &shared));
+    CHECK_OK(mr_meeting_transport(host, 0, &shared));
     atomic_store(&report, host);
     pthread_create(&thread, NULL, come_and_go_as_2, &port);
-    CHECK_FAILS(mr_tcp_wire(&zero, shared, &wire), MR_E_NODE, "rank 1 was ended by signal 9");
+    CHECK_FAILS(mr_tcp_transport(&zero, shared, &transport), MR_E_NODE,
+                "rank 1 was ended by signal 9");
     pthread_join(thread, NULL);
     mr_meeting_free(host);
 }
@@ -719,20 +720,21 @@ static void listening(void)
 
 static void no_partner(void)
 {
-    mr_wire *wire;
+    mr_transport *transport;
     int listener, port;
     CHECK_OK(mr_tcp_listen(NULL, 0, 1, &listener, &port));
     close(listener);
     mr_tcp_place p = place_of(1, port);
     p.deadline_s = 0.1;
-    CHECK_FAILS(mr_tcp_wire(&p, NULL, &wire), MR_E_NODE, "Connection refused");
-    CHECK(wire == NULL);
+    CHECK_FAILS(mr_tcp_transport(&p, NULL, &transport), MR_E_NODE, "Connection refused");
+    CHECK(transport == NULL);
     p.host = "no.such.host.invalid";
-    CHECK_FAILS(mr_tcp_wire(&p, NULL, &wire), MR_E_NODE, "cannot reach rank 0 at no.such");
+    CHECK_FAILS(mr_tcp_transport(&p, NULL, &transport), MR_E_NODE,
+                "cannot reach rank 0 at no.such");
     p.port = 0;
-    CHECK_FAILS(mr_tcp_wire(&p, NULL, &wire), MR_E_USAGE, "port 0: expected 1 to 65535");
+    CHECK_FAILS(mr_tcp_transport(&p, NULL, &transport), MR_E_USAGE, "port 0: expected 1 to 65535");
     p = place_of(0, 1 << 16);
-    CHECK_FAILS(mr_tcp_wire(&p, NULL, &wire), MR_E_USAGE, "port 65536");
+    CHECK_FAILS(mr_tcp_transport(&p, NULL, &transport), MR_E_USAGE, "port 65536");
 }
 
 /* ---- a link that carries nothing ---- */
@@ -755,10 +757,10 @@ static void take_line(void *user, mr_log_level level, const char *line)
 static void fails_to_meet(mr_tcp_place p, double least, double most, const char *part,
                           const char *line)
 {
-    mr_wire *wire;
+    mr_transport *transport;
     const double began = mr_now_s();
     logged[0] = 0;
-    CHECK_FAILS(mr_tcp_wire(&p, NULL, &wire), MR_E_NODE, part);
+    CHECK_FAILS(mr_tcp_transport(&p, NULL, &transport), MR_E_NODE, part);
     const double took = mr_now_s() - began;
     if (!CHECK(took >= least && took <= most))
         printf("%s: %g s, expected %g to %g\n", part, took, least, most);

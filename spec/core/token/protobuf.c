@@ -27,15 +27,15 @@ int main(void)
     put_text(&m, 5, "", 0);
     mr_lent rest = {m.data, m.n};
     CHECK(mr_field_next(&rest, &f, &damaged));
-    CHECK(f.number == 1 && f.wire == MR_WIRE_INT && f.value == 300);
+    CHECK(f.number == 1 && f.wire_type == MR_WIRE_INT && f.value == 300);
     CHECK(mr_field_next(&rest, &f, &damaged));
     CHECK(f.number == 100000 && f.value == UINT64_MAX);
     CHECK(mr_field_next(&rest, &f, &damaged));
-    CHECK(f.number == 2 && f.wire == MR_WIRE_TEXT && f.text.n == 2 && f.text.at[1] == 'b');
+    CHECK(f.number == 2 && f.wire_type == MR_WIRE_TEXT && f.text.n == 2 && f.text.at[1] == 'b');
     CHECK(mr_field_next(&rest, &f, &damaged));
-    CHECK(f.number == 3 && f.wire == MR_WIRE_4 && mr_field_float(&f) == -10);
+    CHECK(f.number == 3 && f.wire_type == MR_WIRE_4 && mr_field_float(&f) == -10);
     CHECK(mr_field_next(&rest, &f, &damaged));
-    CHECK(f.wire == MR_WIRE_8 && f.value == 0x0807060504030201u);
+    CHECK(f.wire_type == MR_WIRE_8 && f.value == 0x0807060504030201u);
     CHECK(mr_field_next(&rest, &f, &damaged) && f.text.n == 0);
     CHECK(!mr_field_next(&rest, &f, &damaged) && !damaged);
 
@@ -47,7 +47,7 @@ int main(void)
     CHECK_INT(fields("\x09\x01\x02\x03", 4), -1);
     CHECK_INT(fields("\x0b\x0c", 2), -1); // a group
     CHECK_INT(fields("\x00\x01", 2), -1); // field 0
-    CHECK_INT(fields("\x0e\x01", 2), -1); // no such wire
+    CHECK_INT(fields("\x0e\x01", 2), -1); // no such wire type
     // a number of more than ten bytes, and a length beyond all memory
     CHECK_INT(fields("\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 12), -1);
     CHECK_INT(fields("\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 11), -1);

@@ -84,7 +84,7 @@ static void calls(void)
     start("version=21800,joins=2");
     const int64_t group = group_case_add(&heard, 1, OWN, 5);
     CHECK_OK(mr_cuda_talk_new(group, MR_COMM_ALL_TO_ALL, MR_BF16, &t));
-    CHECK_INT(heard.met, MR_CUDA_WIRE_ID);
+    CHECK_INT(heard.met, MR_CUDA_TRANSPORT_ID);
     CHECK_STR(getenv("NCCL_LAUNCH_ORDER_IMPLICIT"), "1");
     CHECK_STR(asked(), "join 1 of 3 by yyy, blocking 0, magic cafebeef, 21800\n");
     CHECK(mr_cuda_ranks_open());
@@ -258,7 +258,7 @@ static void over_in_time(void)
     asked();
 }
 
-// what was enqueued is on its way until the wire says otherwise
+// what was enqueued is on its way until the transport says otherwise
 static void late_call(bool gathers)
 {
     char x[8];

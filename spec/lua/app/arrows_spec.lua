@@ -92,10 +92,10 @@ describe("C rooms", function()
       links[room][other] = "CMakeLists.txt"
     end
   end
-  -- op.h and collective.h declare what core/cpu gives out and others fill in, wire.h what the
+  -- op.h and collective.h declare what core/cpu gives out and others fill in, transport.h what the
   -- plug-in of MPI gives out
   local owner = { op = "cpu", collective = "cpu",
-    wire = "mpi", random_inline = "base", f8_inline = "tensor", status = "base",
+    transport = "mpi", random_inline = "base", f8_inline = "tensor", status = "base",
     bucket = "data", subset = "data", order = "data", position = "data", blend = "data",
     generator = "data" }
   -- rooms that have headers for others beside the public ones

@@ -1,4 +1,4 @@
---- Ranks that mpirun starts: the same program, the same bits. Covers: core/mpi/wire.c
+--- Ranks that mpirun starts: the same program, the same bits. Covers: core/mpi/transport.c
 local base = require "moonreel.core.base"
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"

@@ -1,6 +1,6 @@
 --- Rows of ranks on emulated GPUs, each rank a process: the CPU's bits, calls and bytes, and what
 -- is said when a rank is lost or the library between GPUs fails.
--- Covers: cuda/comm/ranks.c cuda/comm/wire_emu.cpp cuda/kernels/over_ranks.cu
+-- Covers: cuda/comm/ranks.c cuda/comm/transport_emu.cpp cuda/kernels/over_ranks.cu
 -- Covers: cuda/kernels/exchange.cu core/comm/carried.c cuda/rt/device.c
 local base = require "moonreel.core.base"
 local folder = require "spec.support.folder"
@@ -161,7 +161,7 @@ describe_built("ranks on emulated GPUs", function()
   end)
 
   it("hear of one whose communicator fails", function()
-    local done = ranks(3, LOST, "wire=1")
+    local done = ranks(3, LOST, "transport=1")
     assert.equal(6, done.exit, done.output)
     assert.matches("rank 2: [^\n]*emulated GPUs: rank 2, with rank 0: unhandled system error",
       done.output)
@@ -170,7 +170,7 @@ describe_built("ranks on emulated GPUs", function()
 
   it("need a library, and a new one", function()
     for wrong, words in pairs { none = "no library carries bytes", old = "is too old" } do
-      local done = ranks(2, LOST, "wire=" .. wrong)
+      local done = ranks(2, LOST, "transport=" .. wrong)
       assert.not_equal(0, done.exit)
       assert.matches("all_gather[^\n]*: [^\n]*" .. words, done.output)
     end

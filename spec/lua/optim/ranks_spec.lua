@@ -289,7 +289,7 @@ describe("an update by ranks", function()
     assert.same({ 0, 1, 0, 1, 0, 1 }, lanes)
   end)
 
-  it("refuses values that no wire takes, which each rank would have kept", function()
+  it("refuses values that no message carries, which each rank would have kept", function()
     local E, G = require "moonreel.core.exec", require "moonreel.core.graph"
     local ops, T = require "moonreel.core.op", require "moonreel.core.tensor"
     local group <close> = require("moonreel.comm").world {}

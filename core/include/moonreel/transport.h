@@ -1,4 +1,4 @@
-/* wire: the transport of messages between the ranks of a world, as core/comm uses it and the
+/* transport: carries messages between the ranks of a world, as core/comm uses it and the
  * plug-in libmoonreel_mpi.so provides it.
  *
  * A message is a head, which names the call that it belongs to, and bytes. Messages between two
@@ -6,8 +6,8 @@
  *
  * Threads: one thread per lane at a time.
  * Licence: Apache-2.0 */
-#ifndef MOONREEL_WIRE_H
-#define MOONREEL_WIRE_H
+#ifndef MOONREEL_TRANSPORT_H
+#define MOONREEL_TRANSPORT_H
 
 #include "moonreel/base.h"
 
@@ -41,7 +41,7 @@ typedef struct mr_comm_head {
     uint16_t detail; /* kind of a reduction, root of a broadcast */
 } mr_comm_head;
 
-enum { MR_WIRE_LANES = 2 };
+enum { MR_TRANSPORT_LANES = 2 };
 
 /* One message in transfer, on either side. The transport continues it from call to call. */
 typedef struct mr_parcel {
@@ -55,39 +55,39 @@ typedef struct mr_parcel {
     void *state;   /* private to the transport, NULL at first and when done */
 } mr_parcel;
 
-typedef struct mr_wire mr_wire;
-#define MR_WIRE_VERSION 2
-typedef struct mr_wire_ops {
+typedef struct mr_transport mr_transport;
+#define MR_TRANSPORT_VERSION 2
+typedef struct mr_transport_ops {
     /* Continue a message as far as possible without waiting. A receive stops once after the head:
      * the caller continues only if the head announces the expected number of bytes. */
-    mr_status (*send)(mr_wire *w, mr_parcel *p);
-    mr_status (*receive)(mr_wire *w, mr_parcel *p);
+    mr_status (*send)(mr_transport *w, mr_parcel *p);
+    mr_status (*receive)(mr_transport *w, mr_parcel *p);
     /* Give up a message that will not be continued. */
-    void (*drop)(mr_wire *w, mr_parcel *p);
+    void (*drop)(mr_transport *w, mr_parcel *p);
     /* Whether that rank has closed its transport or ended. Earlier messages can still be received.
      */
-    bool (*left)(mr_wire *w, int rank);
+    bool (*left)(mr_transport *w, int rank);
     /* pause(w, look(w)) returns if anything arrived since look, or after some milliseconds. */
-    uint32_t (*look)(mr_wire *w);
-    void (*pause)(mr_wire *w, uint32_t look);
+    uint32_t (*look)(mr_transport *w);
+    void (*pause)(mr_transport *w, uint32_t look);
     /* Notify all ranks that this one gives up; only the first notification counts. */
-    void (*abort)(mr_wire *w, const char *text);
-    bool (*aborted)(mr_wire *w, char *text, size_t cap);
+    void (*abort)(mr_transport *w, const char *text);
+    bool (*aborted)(mr_transport *w, char *text, size_t cap);
     /* `clean`: all ranks have agreed to leave */
-    void (*close)(mr_wire *w, bool clean);
+    void (*close)(mr_transport *w, bool clean);
     bool farewell; /* close needs that agreement */
-} mr_wire_ops;
-struct mr_wire {
-    const mr_wire_ops *ops;
+} mr_transport_ops;
+struct mr_transport {
+    const mr_transport_ops *ops;
     int rank, size;
 };
 
 /* The plug-in of MPI exports "mr_mpi_entry". */
 typedef struct mr_mpi {
-    uint32_t version; /* MR_WIRE_VERSION */
+    uint32_t version; /* MR_TRANSPORT_VERSION */
     /* Join the world that mpirun or srun has started, as rank `rank` of `size`.
      * Errors: MR_E_NODE MPI has another world or does not start within the deadline */
-    mr_status (*open)(int rank, int size, double deadline_s, mr_wire **out);
+    mr_status (*open)(int rank, int size, double deadline_s, mr_transport **out);
     /* One call of MPI itself on x [bytes] of all ranks, for measurements: all_reduce adds f32 in
      * place, broadcast is from rank 0, send goes from rank 0 to rank 1 and back, barrier needs no
      * x.

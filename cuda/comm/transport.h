@@ -1,14 +1,14 @@
 /* cuda/comm: the interface of a library that transports bytes between the GPUs of ranks: one table
- * with two implementations. nccl.c loads NCCL; wire_emu.cpp moves the bytes of emulated GPUs
- * through shared memory. A shared object has one of the two.
+ * with two implementations. nccl.c loads NCCL; transport_emu.cpp moves the bytes of emulated
+ * GPUs through shared memory. A shared object has one of the two.
  *
  * Joining and calls are enqueued and return; `state` says what became of them, for communicators
  * fail at any time.
  *
  * Threads: one at a time per device.
  * Licence: Apache-2.0 */
-#ifndef MOONREEL_CUDA_COMM_WIRE_H
-#define MOONREEL_CUDA_COMM_WIRE_H
+#ifndef MOONREEL_CUDA_COMM_TRANSPORT_H
+#define MOONREEL_CUDA_COMM_TRANSPORT_H
 
 #include "moonreel/base.h"
 
@@ -16,7 +16,9 @@
 extern "C" {
 #endif
 
-enum { MR_CUDA_WIRE_ID = 128 }; /* bytes by which the ranks of a communicator find each other */
+enum {
+    MR_CUDA_TRANSPORT_ID = 128
+}; /* bytes by which the ranks of a communicator find each other */
 
 /* One message of a call, either side; at most one each way per peer, another rank. Memory of the
  * device. */
@@ -27,15 +29,15 @@ typedef struct mr_cuda_message {
     size_t bytes;
 } mr_cuda_message;
 
-typedef struct mr_cuda_wire {
+typedef struct mr_cuda_transport {
     const char *name;
     /* Is the library there? Errors: MR_E_UNSUPPORTED which one is missing or too old, what to
      * install */
     mr_status (*ready)(void);
     /* Of the first rank, for all. */
-    mr_status (*id)(int size, char out[MR_CUDA_WIRE_ID]);
+    mr_status (*id)(int size, char out[MR_CUDA_TRANSPORT_ID]);
     /* Begin to join, with the device that the thread uses. */
-    mr_status (*join)(const char id[MR_CUDA_WIRE_ID], int rank, int size, void **comm);
+    mr_status (*join)(const char id[MR_CUDA_TRANSPORT_ID], int rank, int size, void **comm);
     /* Is what the host began over? Errors: MR_E_NODE the communicator failed */
     mr_status (*state)(void *comm, bool *over);
     /* Leave it. `abort`: calls that are under way end without having their bytes. */
@@ -44,10 +46,10 @@ typedef struct mr_cuda_wire {
     mr_status (*exchange)(void *comm, const mr_cuda_message *messages, int n, void *stream);
     /* all [size][bytes]: every rank's, that of this one, `rank`, lies there already */
     mr_status (*gather)(void *comm, void *all, int rank, size_t bytes, void *stream);
-} mr_cuda_wire;
+} mr_cuda_transport;
 
 /* the body of this object */
-extern const mr_cuda_wire mr_cuda_ranks_wire;
+extern const mr_cuda_transport mr_cuda_ranks_transport;
 
 #ifdef __cplusplus
 }

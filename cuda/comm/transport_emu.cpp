@@ -1,11 +1,12 @@
-/* cuda/comm: bytes between emulated GPUs, for specs: the wire of core/comm for ranks of one host,
- * in memory of its own for each communicator. A call is tried whenever its stream could go on, so
- * everything else may come before it, and it reads and writes as late as it can.
+/* cuda/comm: bytes between emulated GPUs, for specs: the transport of core/comm for ranks of one
+ * host, in memory of its own for each communicator. A call is tried whenever its stream could go
+ * on, so everything else may come before it, and it reads and writes as late as it can.
  *
- * MOONREEL_CUDAEMU selects a fault: wire=none (no library), wire=old, wire=N (from the N-th call on
- * communicators of the last rank fail). Ranks are processes of one user on one host.
+ * MOONREEL_CUDAEMU selects a fault: transport=none (no library), transport=old, transport=N (from
+ * the N-th call on communicators of the last rank fail). Ranks are processes of one user on one
+ * host.
  * Licence: Apache-2.0 */
-#include "cuda/comm/wire.h"
+#include "cuda/comm/transport.h"
 #include "cuda/emu/emu.h"
 #include "moonreel/comm.h"
 #include <fcntl.h>
@@ -24,7 +25,7 @@ long calls;       // so far
 struct Comm {
     int rank, size;
     mr_meeting *meeting = NULL; // the first rank's
-    mr_wire *wire = NULL;
+    mr_transport *transport = NULL;
     std::vector<uint32_t> sent, got; // messages to and from each rank
     // the call before, enqueued and captured: those of a communicator come in this order
     emu::Event *last[2] = {emu::event_new(), emu::event_new()};
@@ -44,11 +45,11 @@ Handle &handle(void *comm)
     return *(Handle *)comm;
 }
 
-// the word wire=...; NULL: none
+// the word transport=...; NULL: none
 const char *wrong()
 {
-    const char *env = getenv("MOONREEL_CUDAEMU"), *at = env ? strstr(env, "wire=") : NULL;
-    return at ? at + 5 : NULL;
+    const char *env = getenv("MOONREEL_CUDAEMU"), *at = env ? strstr(env, "transport=") : NULL;
+    return at ? at + 10 : NULL;
 }
 
 mr_status ready()
@@ -61,12 +62,12 @@ mr_status ready()
     return MR_OK;
 }
 
-mr_status id(int size, char out[MR_CUDA_WIRE_ID])
+mr_status id(int size, char out[MR_CUDA_TRANSPORT_ID])
 {
     mr_meeting_free(made);
     made = NULL;
     MR_TRY(mr_meeting_new(size, &made));
-    snprintf(out, MR_CUDA_WIRE_ID, "/proc/%ld/fd/%d", (long)getpid(), mr_meeting_fd(made));
+    snprintf(out, MR_CUDA_TRANSPORT_ID, "/proc/%ld/fd/%d", (long)getpid(), mr_meeting_fd(made));
     return MR_OK;
 }
 
@@ -75,17 +76,17 @@ mr_status join_meeting(Comm *c, const char *path)
     if (c->rank == 0) {
         c->meeting = made;
         made = NULL;
-        return mr_meeting_wire(c->meeting, 0, &c->wire);
+        return mr_meeting_transport(c->meeting, 0, &c->transport);
     }
     int fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0)
         return mr_fail(MR_E_NODE, "%s: the first rank is not there", path);
-    mr_status st = mr_meeting_join(fd, c->rank, c->size, &c->wire);
+    mr_status st = mr_meeting_join(fd, c->rank, c->size, &c->transport);
     close(fd);
     return st;
 }
 
-mr_status join(const char id[MR_CUDA_WIRE_ID], int rank, int size, void **comm)
+mr_status join(const char id[MR_CUDA_TRANSPORT_ID], int rank, int size, void **comm)
 {
     auto c = std::make_shared<Comm>();
     c->rank = rank;
@@ -108,8 +109,8 @@ void leave(void *comm, bool abort)
 {
     Comm &c = *handle(comm);
     c.aborted = true;
-    c.wire->ops->close(c.wire, !abort);
-    c.wire = NULL;
+    c.transport->ops->close(c.transport, !abort);
+    c.transport = NULL;
     mr_meeting_free(c.meeting);
     c.meeting = NULL;
     // calls that are enqueued keep the rest
@@ -175,8 +176,8 @@ bool attempt(Call &call)
         const mr_cuda_message &m = call.messages[i];
         if (p.done)
             continue;
-        mr_status st =
-            m.receives ? c.wire->ops->receive(c.wire, &p) : c.wire->ops->send(c.wire, &p);
+        mr_status st = m.receives ? c.transport->ops->receive(c.transport, &p)
+                                  : c.transport->ops->send(c.transport, &p);
         if (st != MR_OK)
             return fail(c, mr_error_last()->text, m.peer), false;
         if (m.receives && p.headed && (p.head.bytes != m.bytes || p.head.seq != call.number[i]))
@@ -218,6 +219,6 @@ mr_status gather(void *comm, void *all, int rank, size_t bytes, void *stream)
 
 } // namespace
 
-extern const mr_cuda_wire mr_cuda_ranks_wire = {
-    "the wire between emulated GPUs", ready, id, join, state, leave, exchange, gather,
+extern const mr_cuda_transport mr_cuda_ranks_transport = {
+    "the transport between emulated GPUs", ready, id, join, state, leave, exchange, gather,
 };

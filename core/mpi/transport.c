@@ -1,6 +1,6 @@
 /* mpi: messages of ranks over MPI. Only non-blocking calls are made, so that deadlines and losses
  * are seen by whoever waits (core/comm/exchange.c). Licence: Apache-2.0 */
-#include "moonreel/wire.h"
+#include "moonreel/transport.h"
 
 #include <errno.h>
 #include <mpi.h>
@@ -15,15 +15,15 @@ MR_API mr_mpi_entry_fn mr_mpi_entry;
 enum {
     SMALL = 4096,     /* bytes that travel with the head */
     PIECE = 64 << 20, /* bytes of one message at most: MPI counts in int */
-    TAG_ABORT = MR_WIRE_LANES,
+    TAG_ABORT = MR_TRANSPORT_LANES,
     WHY = 512
 };
 
-typedef struct mpi_wire {
-    mr_wire wire;
+typedef struct mpi_transport {
+    mr_transport transport;
     char sent[WHY], why[WHY]; /* what this rank sent the others; what it received */
     bool aborted;
-} mpi_wire;
+} mpi_transport;
 
 /* What MPI holds of a parcel: the request under way and the bytes that travel with the head. */
 typedef struct letter {
@@ -90,7 +90,7 @@ static size_t next_piece(mr_parcel *p)
     return n;
 }
 
-static mr_status send(mr_wire *w, mr_parcel *p)
+static mr_status send(mr_transport *w, mr_parcel *p)
 {
     (void)w;
     bool yes = false;
@@ -118,7 +118,7 @@ static mr_status send(mr_wire *w, mr_parcel *p)
     return MR_OK;
 }
 
-static mr_status receive(mr_wire *w, mr_parcel *p)
+static mr_status receive(mr_transport *w, mr_parcel *p)
 {
     (void)w;
     bool yes = false;
@@ -149,7 +149,7 @@ static mr_status receive(mr_wire *w, mr_parcel *p)
     return MR_OK;
 }
 
-static void drop(mr_wire *w, mr_parcel *p)
+static void drop(mr_transport *w, mr_parcel *p)
 {
     (void)w;
     letter *l = p->state;
@@ -164,29 +164,29 @@ static void drop(mr_wire *w, mr_parcel *p)
 
 /* ---- ends ---- */
 
-static bool left(mr_wire *w, int rank)
+static bool left(mr_transport *w, int rank)
 {
     // whoever ends a process of the job ends the job
     (void)w, (void)rank;
     return false;
 }
 
-static uint32_t look(mr_wire *w)
+static uint32_t look(mr_transport *w)
 {
     (void)w;
     return 0;
 }
 
-static void pause_a_little(mr_wire *w, uint32_t seen)
+static void pause_a_little(mr_transport *w, uint32_t seen)
 {
     // MPI moves messages only while it is asked
     (void)w, (void)seen;
     sched_yield();
 }
 
-static void abort_all(mr_wire *w, const char *text)
+static void abort_all(mr_transport *w, const char *text)
 {
-    mpi_wire *m = (mpi_wire *)w;
+    mpi_transport *m = (mpi_transport *)w;
     if (m->sent[0])
         return;
     snprintf(m->sent, sizeof m->sent, "%s", text);
@@ -200,9 +200,9 @@ static void abort_all(mr_wire *w, const char *text)
     }
 }
 
-static bool is_aborted(mr_wire *w, char *text, size_t cap)
+static bool is_aborted(mr_transport *w, char *text, size_t cap)
 {
-    mpi_wire *m = (mpi_wire *)w;
+    mpi_transport *m = (mpi_transport *)w;
     int flag = 0;
     MPI_Status status;
     if (!m->aborted &&
@@ -216,7 +216,7 @@ static bool is_aborted(mr_wire *w, char *text, size_t cap)
     return m->aborted;
 }
 
-static void close_wire(mr_wire *w, bool clean)
+static void close_transport(mr_transport *w, bool clean)
 {
     // a process that ends without this is what mpirun takes for a failed one, with its exit code
     if (clean)
@@ -224,16 +224,16 @@ static void close_wire(mr_wire *w, bool clean)
     mr_free(w);
 }
 
-static const mr_wire_ops mpi_ops = {.send = send,
-                                    .receive = receive,
-                                    .drop = drop,
-                                    .left = left,
-                                    .look = look,
-                                    .pause = pause_a_little,
-                                    .abort = abort_all,
-                                    .aborted = is_aborted,
-                                    .close = close_wire,
-                                    .farewell = true};
+static const mr_transport_ops mpi_ops = {.send = send,
+                                         .receive = receive,
+                                         .drop = drop,
+                                         .left = left,
+                                         .look = look,
+                                         .pause = pause_a_little,
+                                         .abort = abort_all,
+                                         .aborted = is_aborted,
+                                         .close = close_transport,
+                                         .farewell = true};
 
 /* ---- joining ---- */
 
@@ -291,7 +291,7 @@ static mr_status join(double deadline_s)
     return MR_OK;
 }
 
-static mr_status open_wire(int rank, int size, double deadline_s, mr_wire **out)
+static mr_status open_transport(int rank, int size, double deadline_s, mr_transport **out)
 {
     *out = NULL;
     int mpi_rank = 0, mpi_size = 0;
@@ -304,11 +304,11 @@ static mr_status open_wire(int rank, int size, double deadline_s, mr_wire **out)
             "this is rank %d of %d by its environment, rank %d of %d by MPI; try: mpirun, "
             "srun --mpi=pmix, or moonreel -n %d on one host",
             rank, size, mpi_rank, mpi_size, size);
-    mpi_wire *m = mr_calloc(1, sizeof *m);
+    mpi_transport *m = mr_calloc(1, sizeof *m);
     if (!m)
         return mr_fail_memory(sizeof *m);
-    m->wire = (mr_wire){&mpi_ops, rank, size};
-    *out = &m->wire;
+    m->transport = (mr_transport){&mpi_ops, rank, size};
+    *out = &m->transport;
     return MR_OK;
 }
 
@@ -354,6 +354,7 @@ static mr_status raw(mr_comm_op op, void *x, size_t bytes)
 
 const mr_mpi *mr_mpi_entry(void)
 {
-    static const mr_mpi table = {.version = MR_WIRE_VERSION, .open = open_wire, .raw = raw};
+    static const mr_mpi table = {
+        .version = MR_TRANSPORT_VERSION, .open = open_transport, .raw = raw};
     return &table;
 }
