@@ -20,7 +20,7 @@ const mr_bind_field mr_bind_world_fields[] = {
     MR_BIND_INT("rank", world_options, rank, 0, 0, "Of this process."),
     MR_BIND_INT("size", world_options, size, 1, 1, "Ranks of the run; 1 needs no transport."),
     MR_BIND_INT("meeting", world_options, meeting, -1, -1,
-                "Descriptor of the memory that ranks of this host share; -1: none, MPI or TCP."),
+                "Descriptor of the segment that ranks of this host share; -1: none, MPI or TCP."),
     MR_BIND_STR("host", world_options, host, "Where rank 0 is, for TCP; nil: no TCP."),
     MR_BIND_INT("port", world_options, port, 0, 0, "Where rank 0 listens."),
     MR_BIND_INT("ports", world_options, ports, 1, 1, "The number of ports tried, from `port` on."),
@@ -80,7 +80,7 @@ static mr_status open_tcp(const world_options *o, mr_transport **transport)
     char text[SECRET_BYTES];
     MR_TRY(secret_of(o, text, &p.secret));
     if (o->meeting >= 0)
-        MR_TRY(mr_meeting_join(o->meeting, o->rank - o->first, o->near, &shared));
+        MR_TRY(mr_segment_join(o->meeting, o->rank - o->first, o->near, &shared));
     return mr_tcp_transport(&p, shared, transport);
 }
 
@@ -92,7 +92,7 @@ static mr_status open_transport(const world_options *o, mr_transport **transport
     if (o->host)
         return open_tcp(o, transport);
     return o->meeting < 0 ? mr_mpi_transport(o->rank, o->size, o->deadline_s, transport)
-                          : mr_meeting_join(o->meeting, o->rank, o->size, transport);
+                          : mr_segment_join(o->meeting, o->rank, o->size, transport);
 }
 
 int mr_bind_world(lua_State *L)

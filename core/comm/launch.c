@@ -22,7 +22,7 @@ enum { GUARD_LOOK_MS = 50 };
 static const double SAVE_S = 25;
 
 struct mr_ranks {
-    mr_meeting *meeting;
+    mr_segment *segment;
     mr_life *page;
     mr_life_launch about;
     pid_t *pid; /* [ranks] 0: ended */
@@ -136,7 +136,7 @@ static mr_status start(mr_ranks *l, char *const *argv)
     if (shares)
         set_number("OMP_NUM_THREADS", MR_MAX(1, (int)sysconf(_SC_NPROCESSORS_ONLN) / l->ranks));
     set_number("MOONREEL_WORLD_SIZE", l->world), set_number("MOONREEL_LOCAL_SIZE", l->ranks);
-    set_number("MOONREEL_MEETING", mr_meeting_fd(l->meeting));
+    set_number("MOONREEL_MEETING", mr_segment_fd(l->segment));
     set_number("MOONREEL_PAGE", mr_life_fd(l->page));
     setenv("MOONREEL_LAUNCH", l->about.token, 1);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -190,7 +190,7 @@ mr_status mr_ranks_start(char *const *argv, int ranks, int first, int world, dou
     if (!l)
         return mr_fail_memory(sizeof *l);
     l->ranks = ranks, l->first = first, l->world = world, l->grace_s = grace_s, l->failed = -1;
-    mr_status st = mr_meeting_new(ranks, &l->meeting);
+    mr_status st = mr_segment_new(ranks, &l->segment);
     if (st == MR_OK)
         st = mr_life_new(ranks, first, world, &l->page);
     if (st == MR_OK) {
@@ -237,7 +237,7 @@ static void say_how(const mr_ranks *l, int rank, char *text, size_t cap)
 
 static void tell_others(mr_ranks *l, const char *text)
 {
-    mr_meeting_abort(l->meeting, text);
+    mr_segment_abort(l->segment, text);
     if (l->failed_at == 0)
         l->failed_at = mr_now_s(), l->stop_at = l->failed_at + l->grace_s, l->next = SIGTERM;
 }
@@ -257,7 +257,7 @@ static void note_ends(mr_ranks *l)
             say_how(l, r, text, sizeof text);
             tell_others(l, text);
         }
-        mr_meeting_mark_left(l->meeting, r);
+        mr_segment_mark_left(l->segment, r);
     }
 }
 
@@ -367,7 +367,7 @@ void mr_ranks_ended(const mr_ranks *l, mr_ranks_end *end)
     const int heard = mr_status_exit(MR_E_NODE);
     int first = 0;
     for (int r = 0; r < l->ranks; r++) {
-        int left = mr_meeting_left(l->meeting, r);
+        int left = mr_segment_left(l->segment, r);
         bool sooner = end->rank < 0 || (end->exit == heard) > (l->code[r] == heard) ||
                       ((end->exit == heard) == (l->code[r] == heard) && left < first);
         if (l->code[r] && sooner)
@@ -411,6 +411,6 @@ void mr_ranks_free(mr_ranks *l)
     }
     mr_free(l->pid), mr_free(l->code), mr_free(l->hit);
     mr_life_free(l->page);
-    mr_meeting_free(l->meeting);
+    mr_segment_free(l->segment);
     mr_free(l);
 }

@@ -49,7 +49,7 @@ typedef struct board {
     seat seats[];
 } board;
 
-struct mr_meeting {
+struct mr_segment {
     board *at;
     int fd;
     bool owns_fd;
@@ -58,7 +58,7 @@ struct mr_meeting {
 typedef struct shared_transport {
     mr_transport transport;
     board *at;
-    mr_meeting *own; /* goes with the transport */
+    mr_segment *own; /* goes with the transport */
 } shared_transport;
 
 /* ---- the block ---- */
@@ -95,28 +95,28 @@ static mr_status map(int fd, size_t bytes, board **out)
     return MR_OK;
 }
 
-mr_status mr_meeting_new(int ranks, mr_meeting **out)
+mr_status mr_segment_new(int ranks, mr_segment **out)
 {
     *out = NULL;
-    if (ranks < 1 || ranks > MR_MEETING_RANKS)
+    if (ranks < 1 || ranks > MR_SEGMENT_RANKS)
         return mr_fail(MR_E_USAGE, "%d ranks on one host: expected 1 to %d", ranks,
-                       MR_MEETING_RANKS);
+                       MR_SEGMENT_RANKS);
     uint32_t ring_bytes = ring_bytes_for(ranks);
     size_t pairs = (size_t)ranks * (size_t)ranks * MR_TRANSPORT_LANES;
     size_t bytes = rings_at(ranks) + pairs * (sizeof(ring) + ring_bytes);
-    mr_meeting *m = mr_calloc(1, sizeof *m);
+    mr_segment *m = mr_calloc(1, sizeof *m);
     if (!m)
         return mr_fail_memory(sizeof *m);
     m->fd = memfd_create("moonreel-ranks", 0), m->owns_fd = true;
     if (m->fd < 0 || ftruncate(m->fd, (off_t)bytes) != 0) {
         mr_status st = mr_fail(MR_E_MEMORY, "cannot make %zu bytes that ranks share: %s", bytes,
                                strerror(errno));
-        mr_meeting_free(m);
+        mr_segment_free(m);
         return st;
     }
     mr_status st = map(m->fd, bytes, &m->at);
     if (st != MR_OK) {
-        mr_meeting_free(m);
+        mr_segment_free(m);
         return st;
     }
     // the pages are cleared, and taken when a ring is first used
@@ -126,12 +126,12 @@ mr_status mr_meeting_new(int ranks, mr_meeting **out)
     return MR_OK;
 }
 
-int mr_meeting_fd(const mr_meeting *m)
+int mr_segment_fd(const mr_segment *m)
 {
     return m->fd;
 }
 
-void mr_meeting_free(mr_meeting *m)
+void mr_segment_free(mr_segment *m)
 {
     if (!m)
         return;
@@ -258,12 +258,12 @@ static void leave(board *b, int rank)
         atomic_store(&b->seats[rank].left, atomic_fetch_add(&b->leavers, 1) + 1);
 }
 
-void mr_meeting_mark_left(mr_meeting *m, int rank)
+void mr_segment_mark_left(mr_segment *m, int rank)
 {
     leave(m->at, rank);
 }
 
-int mr_meeting_left(const mr_meeting *m, int rank)
+int mr_segment_left(const mr_segment *m, int rank)
 {
     return (int)atomic_load(&m->at->seats[rank].left);
 }
@@ -282,7 +282,7 @@ static void give_up(board *b, const char *text)
     atomic_compare_exchange_strong(&b->aborted, &none, mine + 1);
 }
 
-void mr_meeting_abort(mr_meeting *m, const char *text)
+void mr_segment_abort(mr_segment *m, const char *text)
 {
     give_up(m->at, text);
 }
@@ -305,7 +305,7 @@ static void close_transport(mr_transport *w, bool clean)
 {
     (void)clean;
     leave(((shared_transport *)w)->at, w->rank);
-    mr_meeting_free(((shared_transport *)w)->own);
+    mr_segment_free(((shared_transport *)w)->own);
     mr_free(w);
 }
 
@@ -319,7 +319,7 @@ static const mr_transport_ops shared_ops = {.send = send,
                                             .aborted = is_aborted,
                                             .close = close_transport};
 
-mr_status mr_meeting_transport(mr_meeting *m, int rank, mr_transport **out)
+mr_status mr_segment_transport(mr_segment *m, int rank, mr_transport **out)
 {
     *out = NULL;
     if (rank < 0 || rank >= m->at->ranks)
@@ -334,7 +334,7 @@ mr_status mr_meeting_transport(mr_meeting *m, int rank, mr_transport **out)
     return MR_OK;
 }
 
-mr_status mr_meeting_join(int fd, int rank, int size, mr_transport **out)
+mr_status mr_segment_join(int fd, int rank, int size, mr_transport **out)
 {
     *out = NULL;
     struct stat st;
@@ -347,16 +347,16 @@ mr_status mr_meeting_join(int fd, int rank, int size, mr_transport **out)
                        "file descriptor %d is not the shared memory of %d ranks of this version; "
                        "try: start the ranks by moonreel -n %d",
                        fd, size, size);
-    mr_meeting *m = mr_calloc(1, sizeof *m);
+    mr_segment *m = mr_calloc(1, sizeof *m);
     if (!m)
         return mr_fail_memory(sizeof *m);
     m->fd = fd;
     mr_status how = map(fd, head.bytes, &m->at);
     if (how == MR_OK)
-        how = mr_meeting_transport(m, rank, out);
+        how = mr_segment_transport(m, rank, out);
     if (how == MR_OK)
         ((shared_transport *)*out)->own = m;
     else
-        mr_meeting_free(m);
+        mr_segment_free(m);
     return how;
 }

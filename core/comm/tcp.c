@@ -73,7 +73,7 @@ typedef struct peer {
 typedef struct tcp_transport {
     mr_transport transport;
     mr_transport *shared; /* of the ranks of this host, with the bell */
-    mr_meeting *own;      /* where this rank is alone on its host */
+    mr_segment *own;      /* where this rank is alone on its host */
     int first;            /* of these ranks */
     uint64_t run, fence;
     tcp_links *links; /* [size] */
@@ -478,7 +478,7 @@ static void close_transport(mr_transport *w, bool clean)
     tcp_close(&t->events), tcp_close(&t->stop);
     if (t->shared)
         t->shared->ops->close(t->shared, clean);
-    mr_meeting_free(t->own);
+    mr_segment_free(t->own);
     pthread_mutex_destroy(&t->hearing);
     mr_free(t->links), mr_free(t->peers), mr_free(t);
 }
@@ -499,8 +499,8 @@ static mr_status open_transport(tcp_transport *t, const mr_tcp_place *place)
     mr_tcp_place p = *place;
     const size_t n = (size_t)MR_MAX(p.size, 1);
     if (!t->shared) {
-        MR_TRY(mr_meeting_new(1, &t->own));
-        MR_TRY(mr_meeting_transport(t->own, 0, &t->shared));
+        MR_TRY(mr_segment_new(1, &t->own));
+        MR_TRY(mr_segment_transport(t->own, 0, &t->shared));
         p.first = p.rank, p.near = 1;
     }
     t->first = p.first, t->run = p.run, t->fence = p.fence;

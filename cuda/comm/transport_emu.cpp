@@ -19,12 +19,12 @@ namespace
 
 enum { POISON = 0xA5 };
 
-mr_meeting *made; // by the first rank, until it joins
+mr_segment *made; // by the first rank, until it joins
 long calls;       // so far
 
 struct Comm {
     int rank, size;
-    mr_meeting *meeting = NULL; // the first rank's
+    mr_segment *segment = NULL; // the first rank's
     mr_transport *transport = NULL;
     std::vector<uint32_t> sent, got; // messages to and from each rank
     // the call before, enqueued and captured: those of a communicator come in this order
@@ -35,7 +35,7 @@ struct Comm {
     {
         for (emu::Event *e : last)
             emu::event_free(e);
-        mr_meeting_free(meeting);
+        mr_segment_free(segment);
     }
 };
 typedef std::shared_ptr<Comm> Handle;
@@ -64,24 +64,24 @@ mr_status ready()
 
 mr_status id(int size, char out[MR_CUDA_TRANSPORT_ID])
 {
-    mr_meeting_free(made);
+    mr_segment_free(made);
     made = NULL;
-    MR_TRY(mr_meeting_new(size, &made));
-    snprintf(out, MR_CUDA_TRANSPORT_ID, "/proc/%ld/fd/%d", (long)getpid(), mr_meeting_fd(made));
+    MR_TRY(mr_segment_new(size, &made));
+    snprintf(out, MR_CUDA_TRANSPORT_ID, "/proc/%ld/fd/%d", (long)getpid(), mr_segment_fd(made));
     return MR_OK;
 }
 
-mr_status join_meeting(Comm *c, const char *path)
+mr_status join_segment(Comm *c, const char *path)
 {
     if (c->rank == 0) {
-        c->meeting = made;
+        c->segment = made;
         made = NULL;
-        return mr_meeting_transport(c->meeting, 0, &c->transport);
+        return mr_segment_transport(c->segment, 0, &c->transport);
     }
     int fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0)
         return mr_fail(MR_E_NODE, "%s: the first rank is not there", path);
-    mr_status st = mr_meeting_join(fd, c->rank, c->size, &c->transport);
+    mr_status st = mr_segment_join(fd, c->rank, c->size, &c->transport);
     close(fd);
     return st;
 }
@@ -93,7 +93,7 @@ mr_status join(const char id[MR_CUDA_TRANSPORT_ID], int rank, int size, void **c
     c->size = size;
     c->sent.resize((size_t)size);
     c->got.resize((size_t)size);
-    MR_TRY(join_meeting(c.get(), id));
+    MR_TRY(join_segment(c.get(), id));
     *comm = new Handle(c);
     return MR_OK;
 }
@@ -111,8 +111,8 @@ void leave(void *comm, bool abort)
     c.aborted = true;
     c.transport->ops->close(c.transport, !abort);
     c.transport = NULL;
-    mr_meeting_free(c.meeting);
-    c.meeting = NULL;
+    mr_segment_free(c.segment);
+    c.segment = NULL;
     // calls that are enqueued keep the rest
     delete (Handle *)comm;
 }

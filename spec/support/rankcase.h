@@ -17,7 +17,7 @@ typedef struct rank_case {
     void *user;
     mr_status st; /* of the function */
     char text[1024];
-    mr_meeting *meeting; /* of its host */
+    mr_segment *segment; /* of its host */
     mr_tcp_place place;
     mr_comm_options options;
     mr_status (*run)(struct rank_case *c);
@@ -27,7 +27,7 @@ static void *rank_thread(void *arg)
 {
     rank_case *c = arg;
     mr_transport *transport = NULL;
-    c->st = mr_meeting_transport(c->meeting, c->rank - c->place.first, &transport);
+    c->st = mr_segment_transport(c->segment, c->rank - c->place.first, &transport);
     if (c->st == MR_OK && rank_host)
         c->st = mr_tcp_transport(&c->place, transport, &transport);
     if (c->st == MR_OK)
@@ -47,12 +47,12 @@ static rank_case *ranks_run(int n, mr_status (*run)(rank_case *c), void *user,
 {
     const int host = rank_host ? MR_MIN(rank_host, n) : n;
     int listener = -1, port = 0;
-    mr_meeting **meetings = calloc((size_t)n, sizeof *meetings);
+    mr_segment **segments = calloc((size_t)n, sizeof *segments);
     rank_case *cases = calloc((size_t)n, sizeof *cases);
     pthread_t *threads = calloc((size_t)n, sizeof *threads);
     pthread_attr_t small;
     for (int first = 0; first < n; first += host)
-        CHECK_OK(mr_meeting_new(MR_MIN(host, n - first), &meetings[first]));
+        CHECK_OK(mr_segment_new(MR_MIN(host, n - first), &segments[first]));
     if (rank_host)
         CHECK_OK(mr_tcp_listen(NULL, 0, 1, &listener, &port));
     pthread_attr_init(&small);
@@ -60,7 +60,7 @@ static rank_case *ranks_run(int n, mr_status (*run)(rank_case *c), void *user,
     for (int r = 0; r < n; r++) {
         const int first = r / host * host;
         cases[r] =
-            (rank_case){.rank = r, .size = n, .user = user, .meeting = meetings[first], .run = run};
+            (rank_case){.rank = r, .size = n, .user = user, .segment = segments[first], .run = run};
         cases[r].place = (mr_tcp_place){.rank = r,
                                         .size = n,
                                         .host = "localhost",
@@ -80,8 +80,8 @@ static rank_case *ranks_run(int n, mr_status (*run)(rank_case *c), void *user,
         pthread_join(threads[r], NULL);
     pthread_attr_destroy(&small);
     for (int r = 0; r < n; r++)
-        mr_meeting_free(meetings[r]);
-    free(threads), free(meetings);
+        mr_segment_free(segments[r]);
+    free(threads), free(segments);
     return cases;
 }
 

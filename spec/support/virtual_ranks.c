@@ -55,7 +55,7 @@ static const uint64_t OVER = UINT64_MAX;
 struct ranks {
     int n, n_groups;
     _Atomic uint64_t moves; /* anything that any rank has sent or received */
-    mr_meeting *meeting;
+    mr_segment *segment;
     rank *list;
     mr_comm **groups; /* the worlds first, then all that were split, by the number that Lua has */
 };
@@ -136,7 +136,7 @@ static void pause_until(mr_transport *w, uint32_t seen)
     if (moves == n->seen) {
         n->stuck = moves;
         if (all_stuck(n->all, moves))
-            mr_meeting_abort(n->all->meeting, "all ranks wait for each other");
+            mr_segment_abort(n->all->segment, "all ranks wait for each other");
     }
     n->seen = moves;
     n->inner->ops->pause(n->inner, seen);
@@ -176,7 +176,7 @@ static void *rank_thread(void *arg)
     if (r->st != MR_OK) {
         snprintf(r->text, sizeof r->text, "%s", mr_error_last()->text);
         // one that fails on its way ends the others, who would wait for it
-        mr_meeting_abort(r->all->meeting, r->text);
+        mr_segment_abort(r->all->segment, r->text);
     }
     return NULL;
 }
@@ -198,7 +198,7 @@ static int together(ranks *all, mr_status (*next)(rank *r))
         if (pthread_create(&threads[started], &small, rank_thread, &all->list[started]) != 0)
             break;
     if (started < all->n) {
-        mr_meeting_abort(all->meeting, "no more threads");
+        mr_segment_abort(all->segment, "no more threads");
         all->list[started].st = MR_E_MEMORY;
         snprintf(all->list[started].text, sizeof all->list[0].text, "no more threads");
     }
@@ -235,7 +235,7 @@ static int r_close(lua_State *L)
         return 0;
     for (int i = all->n_groups; i-- > 0;)
         mr_comm_free(all->groups[i]);
-    mr_meeting_free(all->meeting);
+    mr_segment_free(all->segment);
     free(all->groups), free(all->list), free(all);
     return 0;
 }
@@ -253,7 +253,7 @@ static mr_status meet(rank *r)
 {
     const mr_comm_options options = {.deadline_s = DEADLINE_S};
     mr_transport *inner;
-    MR_TRY(mr_meeting_transport(r->all->meeting, r->at, &inner));
+    MR_TRY(mr_segment_transport(r->all->segment, r->at, &inner));
     r->transport.transport = (mr_transport){&noting_ops, r->at, r->all->n};
     r->transport.inner = inner;
     return mr_comm_world(&r->transport.transport, &options, &r->world);
@@ -268,7 +268,7 @@ static int b_new(lua_State *L)
     luaL_setmetatable(L, RANKS);
     all->n = n, all->moves = 1;
     all->list = calloc((size_t)n, sizeof *all->list);
-    if (mr_meeting_new(n, &all->meeting) != MR_OK)
+    if (mr_segment_new(n, &all->segment) != MR_OK)
         return luaL_error(L, "%s", mr_error_last()->text);
     for (int i = 0; i < n; i++)
         all->list[i] = (rank){.all = all, .at = i, .transport = {.all = all, .until_lost = -1}};

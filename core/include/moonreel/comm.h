@@ -34,25 +34,25 @@ MR_API mr_status mr_mpi_transport(int rank, int size, double deadline_s, mr_tran
 /* The function `raw` of mr_mpi. Errors: MR_E_UNSUPPORTED; and those of raw */
 MR_API mr_status mr_mpi_raw(mr_comm_op op, void *x, size_t bytes);
 
-/* Shared memory of the ranks of one host: a ring for each pair of ranks and lane. */
-typedef struct mr_meeting mr_meeting;
-enum { MR_MEETING_RANKS = 1024 };
-/* For `ranks` ranks, in a file without a name that children may map: see mr_meeting_fd.
- * Errors: MR_E_USAGE not 1 to MR_MEETING_RANKS; MR_E_MEMORY. Owns: caller */
-MR_API mr_status mr_meeting_new(int ranks, mr_meeting **out);
-MR_API int mr_meeting_fd(const mr_meeting *m); /* lent */
+/* A shared-memory segment of the ranks of one host: a ring for each pair of ranks and lane. */
+typedef struct mr_segment mr_segment;
+enum { MR_SEGMENT_RANKS = 1024 };
+/* For `ranks` ranks, in a file without a name that children may map: see mr_segment_fd.
+ * Errors: MR_E_USAGE not 1 to MR_SEGMENT_RANKS; MR_E_MEMORY. Owns: caller */
+MR_API mr_status mr_segment_new(int ranks, mr_segment **out);
+MR_API int mr_segment_fd(const mr_segment *m); /* lent */
 /* Notify the others that a rank has ended, for a rank that could not do so itself. */
-MR_API void mr_meeting_mark_left(mr_meeting *m, int rank);
+MR_API void mr_segment_mark_left(mr_segment *m, int rank);
 /* Its place among the ranks that left, from 1; 0: it has not left. */
-MR_API int mr_meeting_left(const mr_meeting *m, int rank);
-MR_API void mr_meeting_abort(mr_meeting *m, const char *text);
+MR_API int mr_segment_left(const mr_segment *m, int rank);
+MR_API void mr_segment_abort(mr_segment *m, const char *text);
 /* Its transports must be closed before; NULL is fine. */
-MR_API void mr_meeting_free(mr_meeting *m);
-/* The end of one rank; borrows the meeting. Errors: MR_E_USAGE no such rank; MR_E_MEMORY */
-MR_API mr_status mr_meeting_transport(mr_meeting *m, int rank, mr_transport **out);
+MR_API void mr_segment_free(mr_segment *m);
+/* The end of one rank; borrows the segment. Errors: MR_E_USAGE no such rank; MR_E_MEMORY */
+MR_API mr_status mr_segment_transport(mr_segment *m, int rank, mr_transport **out);
 /* The same for the memory of `size` ranks behind a descriptor that this process has inherited.
  * Borrows `fd`. Errors: MR_E_NODE not such memory, or that of another version or of other ranks */
-MR_API mr_status mr_meeting_join(int fd, int rank, int size, mr_transport **out);
+MR_API mr_status mr_segment_join(int fd, int rank, int size, mr_transport **out);
 
 /* How ranks of several hosts connect and authenticate each other. */
 typedef struct mr_tcp_place {
@@ -99,7 +99,7 @@ typedef struct mr_ranks_end {
 typedef struct mr_ranks mr_ranks;
 /* Start this program `ranks` times with `argv`, as ranks of a run of `world` from `first` on. Each
  * finds its place in MOONREEL_RANK, MOONREEL_WORLD_SIZE, MOONREEL_LOCAL_RANK, MOONREEL_LOCAL_SIZE,
- * MOONREEL_MEETING (a descriptor for mr_meeting_join) and MOONREEL_PAGE (one for mr_life_join), and
+ * MOONREEL_MEETING (a descriptor for mr_segment_join) and MOONREEL_PAGE (one for mr_life_join), and
  * its share of the processors in OMP_NUM_THREADS.
  * From then on SIGINT, SIGTERM and SIGHUP wait for mr_ranks_look. Nothing outlives this process: a
  * guard ends the remaining ranks when this process is lost, and orphans of ranks become its

@@ -133,7 +133,7 @@ end
 ---@field local_rank integer  on this host, from 0
 ---@field local_size integer|nil  ranks of this host; nil: unknown, or hosts differ
 ---@field by string|nil       who said so; nil: this process is alone
----@field meeting integer|nil descriptor of the memory that ranks of this host share
+---@field meeting integer|nil descriptor of the segment that ranks of this host share
 ---@field tcp table|nil       how ranks of several hosts meet: options of core.world
 
 local function refuse(form, ...) base.raise("MR_E_NODE", form:format(...)) end

@@ -76,7 +76,7 @@ static void say_well(bad_rank *b, int link, const void *data, size_t bytes)
 static void *run_bad_rank(void *arg)
 {
     bad_rank *b = arg;
-    mr_meeting *alone;
+    mr_segment *alone;
     mr_transport *shared;
     mr_tcp_place p = place_of(2, b->port);
     struct {
@@ -90,8 +90,8 @@ static void *run_bad_rank(void *arg)
         for (int link = 0; link < LINKS; link++)
             b->links[r].fd[link] = -1;
     p.first = 2, p.near = 1;
-    CHECK_OK(mr_meeting_new(1, &alone));
-    CHECK_OK(mr_meeting_transport(alone, 0, &shared));
+    CHECK_OK(mr_segment_new(1, &alone));
+    CHECK_OK(mr_segment_transport(alone, 0, &shared));
     CHECK_OK(comm_meet(&p, shared, b->links));
     switch (b->how) {
     case CLOSES: break;
@@ -116,7 +116,7 @@ static void *run_bad_rank(void *arg)
         for (int link = 0; link < LINKS; link++)
             tcp_hang_up(&b->links[r], link);
     shared->ops->close(shared, false);
-    mr_meeting_free(alone);
+    mr_segment_free(alone);
     return NULL;
 }
 
@@ -477,12 +477,12 @@ static void half_a_rank(void)
 }
 
 /* What the host of rank 0 tells it while it looks whether a rank is still there. */
-static _Atomic(mr_meeting *) report;
+static _Atomic(mr_segment *) report;
 ssize_t recv(int fd, void *data, size_t n, int flags)
 {
-    mr_meeting *host = flags & MSG_PEEK ? atomic_exchange(&report, NULL) : NULL;
+    mr_segment *host = flags & MSG_PEEK ? atomic_exchange(&report, NULL) : NULL;
     if (host)
-        mr_meeting_abort(host, "rank 1 was ended by signal 9");
+        mr_segment_abort(host, "rank 1 was ended by signal 9");
     return (ssize_t)syscall(SYS_recvfrom, fd, data, n, flags, NULL, NULL);
 }
 
@@ -503,20 +503,20 @@ static void *come_and_go_as_2(void *port)
 static void causes_come_first(void)
 {
     mr_tcp_place zero = place_of(0, 0);
-    mr_meeting *host;
+    mr_segment *host;
     mr_transport *shared, *transport;
     pthread_t thread;
     int port;
     zero.near = 2;
     CHECK_OK(mr_tcp_listen(NULL, 0, 1, &zero.listener, &port));
-    CHECK_OK(mr_meeting_new(2, &host));
-    CHECK_OK(mr_meeting_transport(host, 0, &shared));
+    CHECK_OK(mr_segment_new(2, &host));
+    CHECK_OK(mr_segment_transport(host, 0, &shared));
     atomic_store(&report, host);
     pthread_create(&thread, NULL, come_and_go_as_2, &port);
     CHECK_FAILS(mr_tcp_transport(&zero, shared, &transport), MR_E_NODE,
                 "rank 1 was ended by signal 9");
     pthread_join(thread, NULL);
-    mr_meeting_free(host);
+    mr_segment_free(host);
 }
 
 /* Take the call of rank 1 and answer it; the connection. */
