@@ -112,6 +112,6 @@ void tcp_hang_up(tcp_links *l, int link);
 
 /* Connect this rank with all that are not on `shared`: links [size], which the caller closes, also
  * after a failure. Errors: those of mr_tcp_transport */
-mr_status comm_meet(const mr_tcp_place *place, mr_transport *shared, tcp_links *links);
+mr_status comm_rendezvous(const mr_tcp_place *place, mr_transport *shared, tcp_links *links);
 
 #endif

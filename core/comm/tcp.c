@@ -510,7 +510,7 @@ static mr_status open_transport(tcp_transport *t, const mr_tcp_place *place)
     for (size_t r = 0; r < n; r++)
         for (int link = 0; link < LINKS; link++)
             t->links[r].fd[link] = -1;
-    MR_TRY(comm_meet(&p, t->shared, t->links));
+    MR_TRY(comm_rendezvous(&p, t->shared, t->links));
     return start_listening(t, p.lost_after_s > 0 ? p.lost_after_s : LOST_AFTER_S);
 }
 

@@ -1,5 +1,5 @@
 /* comm/prove: two ranks and a stranger between them, who hands on what they say and changes it:
- * while they meet, and in the middle of a run. Rank 0 listens at 127.0.0.1, the stranger at the
+ * during the rendezvous, and in the middle of a run. Rank 0 listens at 127.0.0.1, the stranger at the
  * same port of 127.0.0.2, where rank 1 calls. */
 #define _GNU_SOURCE
 #include "comm/prove.h"
@@ -44,7 +44,7 @@ static bool hides; /* do ranks encrypt? */
 
 typedef struct scene {
     deed deed;
-    size_t at; /* the byte that is flipped while ranks meet */
+    size_t at; /* the byte that is flipped during the rendezvous */
     int port, listener;
     atomic_bool armed; /* messages follow, and nothing is on its way */
     atomic_bool seen;  /* what they are made of has passed the stranger */
@@ -96,7 +96,7 @@ static bool meddle(call *c)
     return put_all(to, m, 2 * WHOLE);
 }
 
-/* Is byte `at` of the piece that a side says while they meet the one to flip? */
+/* Is byte `at` of the piece that a side says in the rendezvous the one to flip? */
 static void flip(call *c, int side, uint8_t *data, size_t n)
 {
     const scene *s = c->s;
@@ -309,8 +309,8 @@ static void in_a_run(void)
         strstr(s.text[0], "rank 1 at 127.0.0.1 sent a control message that failed authentication"));
 }
 
-/* Whatever a stranger changes of what is said before there are keys, ranks do not meet. */
-static void while_they_meet(void)
+/* Whatever a stranger changes of what is said before there are keys, the rendezvous fails. */
+static void during_rendezvous(void)
 {
     static const struct {
         deed what;
@@ -375,7 +375,7 @@ int main(void)
 {
     keys();
     in_a_run();
-    while_they_meet();
+    during_rendezvous();
     hides = true;
     in_a_run();
     return check_done();

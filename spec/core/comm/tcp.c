@@ -1,7 +1,7 @@
 /* comm/tcp: ranks that share no memory: a peer that vanishes, sends what is no frame or another
  * run's, ends the world of all with a reason, with a secret and without; strangers change nothing.
  * What calls give over this transport is in collective.c, group.c and exchange.c. Covers:
- * core/comm/meet.c core/comm/links.c core/comm/socket.c */
+ * core/comm/rendezvous.c core/comm/links.c core/comm/socket.c */
 #define _GNU_SOURCE
 #include "comm/prove.h"
 #include "comm/room.h"
@@ -31,7 +31,7 @@ static mr_tcp_place place_of(int rank, int port)
                           .deadline_s = 60};
 }
 
-/* ---- a rank that goes wrong after all have met ---- */
+/* ---- a rank that goes wrong after the rendezvous ---- */
 
 typedef enum how {
     CLOSES,
@@ -92,7 +92,7 @@ static void *run_bad_rank(void *arg)
     p.first = 2, p.near = 1;
     CHECK_OK(mr_segment_new(1, &alone));
     CHECK_OK(mr_segment_transport(alone, 0, &shared));
-    CHECK_OK(comm_meet(&p, shared, b->links));
+    CHECK_OK(comm_rendezvous(&p, shared, b->links));
     switch (b->how) {
     case CLOSES: break;
     case SENDS_GARBAGE: say(b, 0, garbage, sizeof garbage); break;
@@ -216,7 +216,7 @@ static void bad_ranks(void)
     fail(STOPS_IN_FRAME, "rank 2 ");
 }
 
-/* ---- while they meet ---- */
+/* ---- during the rendezvous ---- */
 
 static int call(int port)
 {
@@ -229,7 +229,7 @@ static int call(int port)
 }
 
 /* All ranks on one host name; `more` changes one of them. */
-static void meet(good_rank *good, int listener, int port, void (*more)(mr_tcp_place *))
+static void rendezvous(good_rank *good, int listener, int port, void (*more)(mr_tcp_place *))
 {
     pthread_t threads[N];
     for (int r = 0; r < N; r++) {
@@ -253,7 +253,7 @@ static void strangers(void)
     close(call(port));
     CHECK_INT(send(web, "GET / HTTP/1.0\r\n\r\n", 18, 0), 18);
     CHECK_INT(send(half, "mrrink02", 8, 0), 8);
-    meet(good, listener, port, NULL);
+    rendezvous(good, listener, port, NULL);
     for (int r = 0; r < N; r++)
         if (!CHECK_INT(good[r].st, MR_OK))
             printf("rank %d: %s\n", r, good[r].text);
@@ -274,7 +274,7 @@ static void crowd(void)
     CHECK_OK(mr_tcp_listen(NULL, 0, 1, &listener, &port));
     for (int i = 0; i < CALLERS; i++)
         callers[i] = call(port);
-    meet(good, listener, port, soon);
+    rendezvous(good, listener, port, soon);
     for (int r = 0; r < N; r++)
         if (!CHECK_INT(good[r].st, MR_OK))
             printf("rank %d: %s\n", r, good[r].text);
@@ -282,7 +282,7 @@ static void crowd(void)
         close(callers[i]);
 }
 
-/* Callers that come without end while ranks meet, and say nothing. */
+/* Callers that come without end during the rendezvous, and say nothing. */
 typedef struct flood {
     int port;
     atomic_bool over;
@@ -319,7 +319,7 @@ static void flooded(void)
     CHECK_OK(mr_tcp_listen(NULL, 0, 1, &listener, &f.port));
     for (int i = 0; i < THREADS; i++)
         pthread_create(&threads[i], NULL, pour, &f);
-    meet(good, listener, f.port, soon);
+    rendezvous(good, listener, f.port, soon);
     atomic_store(&f.over, true);
     for (int i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
@@ -591,7 +591,7 @@ static void refuse(void (*more)(mr_tcp_place *), const char *reason, const char 
     good_rank good[N];
     int listener, port;
     CHECK_OK(mr_tcp_listen(NULL, 0, 1, &listener, &port));
-    meet(good, listener, port, more);
+    rendezvous(good, listener, port, more);
     for (int r = 0; r < N; r++)
         CHECK(good[r].st != MR_OK);
     // who has come hears it from rank 0
@@ -631,7 +631,7 @@ static void ways(void)
         good_rank good[N];
         int listener, port;
         CHECK_OK(mr_tcp_listen(NULL, 0, 1, &listener, &port));
-        meet(good, listener, port, more[i]);
+        rendezvous(good, listener, port, more[i]);
         for (int r = 0; r < N; r++)
             if (!CHECK_INT(good[r].st, MR_OK))
                 printf("rank %d: %s\n", r, good[r].text);
@@ -655,9 +655,9 @@ static void addresses(void)
     int probe = socket(AF_INET6, SOCK_STREAM, 0);
     struct sockaddr_in6 at = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
     if (probe >= 0 && bind(probe, (struct sockaddr *)&at, sizeof at) == 0)
-        meet(good, listener, port, six);
+        rendezvous(good, listener, port, six);
     else
-        meet(good, listener, port, NULL);
+        rendezvous(good, listener, port, NULL);
     close(probe);
     for (int r = 0; r < N; r++)
         CHECK_INT(good[r].st, MR_OK);
@@ -667,7 +667,7 @@ static void addresses(void)
     taken = socket(AF_INET, SOCK_STREAM, 0);
     CHECK_INT(bind(taken, (struct sockaddr *)&held, n), 0);
     CHECK_INT(getsockname(taken, (struct sockaddr *)&held, &n), 0);
-    meet(good, -1, ntohs(held.sin_port), several_ports);
+    rendezvous(good, -1, ntohs(held.sin_port), several_ports);
     close(taken);
     for (int r = 0; r < N; r++)
         if (!CHECK_INT(good[r].st, MR_OK))
@@ -690,7 +690,7 @@ static void here_alone(mr_tcp_place *p)
     p->host = "127.0.0.3", p->listen = "127.0.0.3";
 }
 
-/* Ranks listen where they are asked to, and only while they meet. */
+/* Ranks listen where they are asked to, and only during the rendezvous. */
 static void listening(void)
 {
     static const char *const where[] = {NULL, "", "lo", "localhost", "127.0.0.3"};
@@ -710,7 +710,7 @@ static void listening(void)
     // another process has inherited the socket at which rank 0 listens
     CHECK_OK(mr_tcp_listen("127.0.0.3", 0, 1, &listener, &port));
     held = dup(listener);
-    meet(good, listener, port, here_alone);
+    rendezvous(good, listener, port, here_alone);
     for (int r = 0; r < N; r++)
         if (!CHECK_INT(good[r].st, MR_OK))
             printf("rank %d: %s\n", r, good[r].text);
@@ -753,9 +753,9 @@ static void take_line(void *user, mr_log_level level, const char *line)
     snprintf(logged + strlen(logged), sizeof logged - strlen(logged), "%s\n", line);
 }
 
-/* A rank fails to meet within `least` to `most` seconds, says `part`, and has logged `line`. */
-static void fails_to_meet(mr_tcp_place p, double least, double most, const char *part,
-                          const char *line)
+/* A rendezvous fails within `least` to `most` seconds, says `part`, and has logged `line`. */
+static void rendezvous_fails(mr_tcp_place p, double least, double most, const char *part,
+                             const char *line)
 {
     mr_transport *transport;
     const double began = mr_now_s();
@@ -783,21 +783,22 @@ static void far_away(void)
     mr_log_set_sink(take_line, NULL);
     mr_tcp_place p = place_of(1, port);
     p.deadline_s = 400;
-    fails_to_meet(p, 10, 200, "cannot reach rank 0 at localhost port", "");
+    rendezvous_fails(p, 10, 200, "cannot reach rank 0 at localhost port", "");
     p.host = "no.such.host.invalid";
-    fails_to_meet(p, 10, 390, "cannot reach rank 0 at no.such.host.invalid port", "");
+    rendezvous_fails(p, 10, 390, "cannot reach rank 0 at no.such.host.invalid port", "");
     // nothing answers at a port of a torchrun that has not started rank 0 yet
     p.host = "localhost", p.ports = 2, p.deadline_s = 60;
-    fails_to_meet(p, 60, 400, "Connection refused; try: a name or address (addr=)", "it tries on");
+    rendezvous_fails(p, 60, 400, "Connection refused; try: a name or address (addr=)",
+                     "it tries on");
     // rank 0's host listens, rank 0 is not there yet
     CHECK_OK(mr_tcp_listen(NULL, 0, 1, &listener, &p.port));
     p.ports = 1;
-    fails_to_meet(p, 60, 400, "it does not answer", "it tries on");
+    rendezvous_fails(p, 60, 400, "it does not answer", "it tries on");
     close(listener);
     // two of three do not come
     p = place_of(0, 0), p.deadline_s = 60;
     CHECK_OK(mr_tcp_listen(NULL, 0, 1, &p.listener, &port));
-    fails_to_meet(p, 60, 400, "rank 1, 2 of 3 has not come in 60 s", "waits for rank 1, 2 of 3");
+    rendezvous_fails(p, 60, 400, "rank 1, 2 of 3 has not come in 60 s", "waits for rank 1, 2 of 3");
     mr_log_set_sink(NULL, NULL);
     mr_clock_replace(NULL);
 }

@@ -53,7 +53,7 @@ typedef struct guest {
     size_t got; /* bytes of its hello */
 } guest;
 
-typedef struct meeting {
+typedef struct rendezvous {
     const mr_tcp_place *p;
     mr_transport *shared; /* of this host */
     tcp_links *links;
@@ -70,7 +70,7 @@ typedef struct meeting {
     bool relayed;      /* a rank that knows the secret has come through a stranger */
     double doubted;    /* since when a rank has another secret; 0: none has */
     int doubted_rank;
-} meeting;
+} rendezvous;
 
 // ranks of this host need no connection
 static bool is_near(const mr_tcp_place *p, int rank)
@@ -88,8 +88,8 @@ static const char *host_name(void)
     return gethostname(name, sizeof name - 1) == 0 ? name : "an unknown host";
 }
 
-/* Say once, where a meeting takes longer than a link needs, whom it waits for. */
-static bool takes_long(meeting *m)
+/* Say once, where a rendezvous takes longer than a link needs, whom it waits for. */
+static bool takes_long(rendezvous *m)
 {
     const bool say = !m->said && mr_now_s() > m->began + LINK_MS * 1e-3;
     m->said = m->said || say;
@@ -137,7 +137,7 @@ static int port_at_other_end(int fd)
 }
 
 /* This end of a new connection to a rank that listens; *said: its verdict. */
-static mr_status introduce(const meeting *m, int fd, int link, int to, verdict *said)
+static mr_status introduce(const rendezvous *m, int fd, int link, int to, verdict *said)
 {
     const mr_tcp_place *p = m->p;
     const double end = MR_MIN(m->end, mr_now_s() + GUEST_MS * 1e-3);
@@ -177,7 +177,7 @@ static mr_status introduce(const meeting *m, int fd, int link, int to, verdict *
 
 /* ---- the side that listens ---- */
 
-static verdict judge(const meeting *m, const guest *g)
+static verdict judge(const rendezvous *m, const guest *g)
 {
     const mr_tcp_place *p = m->p;
     const hello *h = &g->talk.said;
@@ -199,7 +199,7 @@ static verdict judge(const meeting *m, const guest *g)
     return h->dialled == m->port ? WELCOME : RELAYED;
 }
 
-static void refuse(meeting *m, const guest *g, const char *why)
+static void refuse(rendezvous *m, const guest *g, const char *why)
 {
     struct sockaddr_storage at;
     socklen_t n = sizeof at;
@@ -211,7 +211,7 @@ static void refuse(meeting *m, const guest *g, const char *why)
 
 /* Who calls as a rank that is awaited, with another secret, may be a stranger, so the rank has a
  * while to come. */
-static void doubt(meeting *m, const hello *h)
+static void doubt(rendezvous *m, const hello *h)
 {
     const mr_tcp_place *p = m->p;
     if (m->doubted == 0 && h->fence == p->fence && h->size == p->size && h->rank > p->rank &&
@@ -220,7 +220,7 @@ static void doubt(meeting *m, const hello *h)
 }
 
 /* What a guest has said is complete: let it in, or tell it why not. Returns whether it is in. */
-static bool let_in(meeting *m, guest *g)
+static bool let_in(rendezvous *m, guest *g)
 {
     const hello *h = &g->talk.said;
     answer *a = &g->talk.got;
@@ -252,7 +252,7 @@ static bool let_in(meeting *m, guest *g)
     return true;
 }
 
-static void drop_guest(meeting *m, int i, bool in)
+static void drop_guest(rendezvous *m, int i, bool in)
 {
     if (!in)
         tcp_close(&m->guests[i].fd);
@@ -261,7 +261,7 @@ static void drop_guest(meeting *m, int i, bool in)
 
 /* The guest that has had most time gives its place to the next one: a rank says all at once, and
  * calls again where it was too slow. */
-static void drop_oldest(meeting *m)
+static void drop_oldest(rendezvous *m)
 {
     int oldest = 0;
     for (int i = 1; i < m->n_guests; i++)
@@ -272,7 +272,7 @@ static void drop_oldest(meeting *m)
 }
 
 /* Take all who wait at the door. */
-static mr_status take_guests(meeting *m)
+static mr_status take_guests(rendezvous *m)
 {
     for (int i = 0; i < GUESTS; i++) {
         guest g = {.since = mr_now_s(), .talk = {.asked = {.magic = PROVE_MAGIC}}};
@@ -295,7 +295,7 @@ static mr_status take_guests(meeting *m)
 }
 
 /* Listen to guest i; *in counts those that belong here. */
-static void hear_guest(meeting *m, int i, int *in)
+static void hear_guest(rendezvous *m, int i, int *in)
 {
     guest *g = &m->guests[i];
     hello *h = &g->talk.said;
@@ -313,8 +313,8 @@ static void hear_guest(meeting *m, int i, int *in)
     }
 }
 
-/* What has a rank said that went while others still meet? */
-static mr_status look_at_control(const meeting *m, int rank)
+/* What has a rank said that went during the rendezvous? */
+static mr_status look_at_control(const rendezvous *m, int rank)
 {
     struct {
         tcp_word w;
@@ -337,7 +337,7 @@ static mr_status look_at_control(const meeting *m, int rank)
 
 /* Has any rank that this one is connected with, or that shares its host, gone meanwhile? Why one of
  * this host went is said before others go because of it, so that is asked last. */
-static mr_status look_for_losses(const meeting *m)
+static mr_status look_for_losses(const rendezvous *m)
 {
     char why[900];
     mr_status st = MR_OK;
@@ -356,7 +356,7 @@ static bool has_all(const tcp_links *l)
 }
 
 /* The ranks that have not come, on LINK_CONTROL or on all links (0): "2, 3". */
-static void list_missing(const meeting *m, int link, char *text, size_t cap)
+static void list_missing(const rendezvous *m, int link, char *text, size_t cap)
 {
     size_t n = 0;
     int missing = 0;
@@ -372,7 +372,7 @@ static void list_missing(const meeting *m, int link, char *text, size_t cap)
         snprintf(text + n, cap - n, " and %d more", missing - 8);
 }
 
-static mr_status late(const meeting *m, int link)
+static mr_status late(const rendezvous *m, int link)
 {
     char text[128];
     list_missing(m, link, text, sizeof text);
@@ -383,7 +383,7 @@ static mr_status late(const meeting *m, int link)
                    m->refused);
 }
 
-static void say_who_is_missing(const meeting *m, int link)
+static void say_who_is_missing(const rendezvous *m, int link)
 {
     char text[128];
     list_missing(m, link, text, sizeof text);
@@ -391,8 +391,8 @@ static void say_who_is_missing(const meeting *m, int link)
            host_name(), m->port, text, m->p->size, m->refused);
 }
 
-/* What ends the meeting at once, or soon, rather than at its deadline. */
-static mr_status look_for_strangers(const meeting *m)
+/* What ends the rendezvous at once, or soon, rather than at its deadline. */
+static mr_status look_for_strangers(const rendezvous *m)
 {
     if (m->relayed)
         return mr_fail(MR_E_NODE, "rank %d on %s at port %d%s; try: %s", m->p->rank, host_name(),
@@ -405,7 +405,7 @@ static mr_status look_for_strangers(const meeting *m)
 }
 
 /* Let in `count` connections; `link`: one that comes last. */
-static mr_status wait_for(meeting *m, int count, int link)
+static mr_status wait_for(rendezvous *m, int count, int link)
 {
     struct pollfd p[GUESTS + 1];
     while (count > 0) {
@@ -445,8 +445,8 @@ static void set_where(tcp_links *l, const struct sockaddr_storage *at, socklen_t
     snprintf(l->where, sizeof l->where, "%s port %d", host, port);
 }
 
-/* Before the next try, if there is still somebody to meet. */
-static mr_status wait_a_moment(const meeting *m)
+/* Before the next try, if there is still a rank to reach. */
+static mr_status wait_a_moment(const rendezvous *m)
 {
     MR_TRY(mr_interrupt_check());
     MR_TRY(look_for_losses(m));
@@ -454,7 +454,7 @@ static mr_status wait_a_moment(const meeting *m)
     return MR_OK;
 }
 
-static void say_who_is_far(meeting *m)
+static void say_who_is_far(rendezvous *m)
 {
     if (takes_long(m))
         mr_log(MR_LOG_WARN, "rank %d on %s cannot reach rank 0 at %s port %d: %.250s; it tries on",
@@ -469,7 +469,7 @@ static bool is_loopback(const char *host)
 
 /* Listen for the ranks behind this one where they will call: at the address from which this one has
  * called rank 0, which hands it on. */
-static mr_status listen_beside(meeting *m, int fd)
+static mr_status listen_beside(rendezvous *m, int fd)
 {
     struct sockaddr_storage at;
     socklen_t n = sizeof at;
@@ -485,7 +485,7 @@ static mr_status listen_beside(meeting *m, int fd)
 }
 
 /* One try at every address and port of rank 0. */
-static mr_status try_first(meeting *m, const struct addrinfo *list, verdict *said)
+static mr_status try_first(rendezvous *m, const struct addrinfo *list, verdict *said)
 {
     const mr_tcp_place *p = m->p;
     mr_status st = mr_fail(MR_E_NODE, "it has no address");
@@ -527,7 +527,7 @@ static mr_status try_first(meeting *m, const struct addrinfo *list, verdict *sai
 /* Would rank 0 say the same again? With one port it is rank 0 that has answered; with several it
  * may be one of another run, or a stranger, so that another secret is believed after a while, also
  * where rank 0 has gone because of it. */
-static bool is_final(meeting *m, verdict *said)
+static bool is_final(rendezvous *m, verdict *said)
 {
     if (*said == NO_SECRET && m->doubted == 0)
         m->doubted = mr_now_s();
@@ -536,7 +536,7 @@ static bool is_final(meeting *m, verdict *said)
     return *said != VERDICTS && *said != WELCOME && (m->p->ports <= 1 || *said == RELAYED);
 }
 
-static mr_status reach_first(meeting *m)
+static mr_status reach_first(rendezvous *m)
 {
     const mr_tcp_place *p = m->p;
     const struct addrinfo want = {.ai_socktype = SOCK_STREAM};
@@ -575,7 +575,7 @@ static mr_status reach_first(meeting *m)
 }
 
 /* Where rank r listens, as this rank can reach it. */
-static mr_status address_of(const meeting *m, int r, struct sockaddr_storage *at, socklen_t *n)
+static mr_status address_of(const rendezvous *m, int r, struct sockaddr_storage *at, socklen_t *n)
 {
     const seat *s = &m->seats[r];
     const struct addrinfo want = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST};
@@ -593,7 +593,7 @@ static mr_status address_of(const meeting *m, int r, struct sockaddr_storage *at
     return MR_OK;
 }
 
-static mr_status reach(meeting *m, int r, int link)
+static mr_status reach(rendezvous *m, int r, int link)
 {
     struct sockaddr_storage at;
     socklen_t n;
@@ -624,7 +624,7 @@ static mr_status reach(meeting *m, int r, int link)
 /* ---- both ---- */
 
 /* Ranks whose number is above this one's and that connect to it. */
-static int expected(const meeting *m)
+static int expected(const rendezvous *m)
 {
     int n = 0;
     for (int r = m->p->rank + 1; r < m->p->size; r++)
@@ -632,7 +632,7 @@ static int expected(const meeting *m)
     return n;
 }
 
-static mr_status meet_first(meeting *m)
+static mr_status lead_rendezvous(rendezvous *m)
 {
     const mr_tcp_place *p = m->p;
     tcp_word all_here = {.run = p->run, .fence = p->fence};
@@ -646,7 +646,7 @@ static mr_status meet_first(meeting *m)
     return wait_for(m, expected(m) * MR_TRANSPORT_LANES, 0);
 }
 
-static mr_status meet_others(meeting *m)
+static mr_status join_rendezvous(rendezvous *m)
 {
     const mr_tcp_place *p = m->p;
     tcp_word word;
@@ -672,8 +672,8 @@ static mr_status meet_others(meeting *m)
     return wait_for(m, expected(m) * LINKS, 0);
 }
 
-/* Ranks that have met this one learn why it goes. */
-static void say_why(const meeting *m)
+/* Ranks that are connected with this one learn why it goes. */
+static void say_why(const rendezvous *m)
 {
     tcp_word word = {.run = m->p->run, .fence = m->p->fence, .kind = TCP_GIVES_UP};
     snprintf(word.text, sizeof word.text, "rank %d gave up: %.900s", m->p->rank,
@@ -698,9 +698,9 @@ static mr_status check(const mr_tcp_place *p)
     return mr_allow_files((int64_t)p->size * LINKS, who);
 }
 
-mr_status comm_meet(const mr_tcp_place *p, mr_transport *shared, tcp_links *links)
+mr_status comm_rendezvous(const mr_tcp_place *p, mr_transport *shared, tcp_links *links)
 {
-    meeting m = {
+    rendezvous m = {
         .p = p, .shared = shared, .links = links, .listener = p->rank == 0 ? p->listener : -1};
     m.began = mr_now_s(), m.end = m.began + p->deadline_s;
     m.seats = mr_calloc((size_t)p->size, sizeof *m.seats);
@@ -712,7 +712,7 @@ mr_status comm_meet(const mr_tcp_place *p, mr_transport *shared, tcp_links *link
     else if (st == MR_OK && p->rank == 0)
         fcntl(m.listener, F_SETFL, O_NONBLOCK), m.port = tcp_port_of(m.listener);
     if (st == MR_OK)
-        st = p->rank == 0 ? meet_first(&m) : meet_others(&m);
+        st = p->rank == 0 ? lead_rendezvous(&m) : join_rendezvous(&m);
     if (st != MR_OK)
         say_why(&m);
     while (m.n_guests > 0)
@@ -721,7 +721,7 @@ mr_status comm_meet(const mr_tcp_place *p, mr_transport *shared, tcp_links *link
     if (m.listener >= 0)
         shutdown(m.listener, SHUT_RDWR);
     tcp_close(&m.listener);
-    // ranks of one host have talked to rank 0 only to meet
+    // ranks of one host have talked to rank 0 only for the rendezvous
     for (int r = 0; r < p->size; r++)
         if (is_near(p, r))
             tcp_hang_up(&links[r], LINK_CONTROL);
