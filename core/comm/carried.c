@@ -1,5 +1,5 @@
 /* comm: group calls whose messages a device library transports by itself. The group provides the
- * rest: the first exchange between ranks, lost ranks, counts and the log of operations.
+ * rest: a broadcast for setup, lost ranks, counts and the log of operations.
  * Licence: Apache-2.0 */
 #include "comm/room.h"
 

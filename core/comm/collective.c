@@ -307,7 +307,7 @@ mr_status mr_comm_all_reduce(mr_comm *c, mr_comm_kind kind, mr_dtype dtype, void
     return gather(c, &call, width, own, c->even, x);
 }
 
-mr_status comm_carried_meet(void *user, void *data, size_t bytes)
+mr_status comm_carried_broadcast(void *user, void *data, size_t bytes)
 {
     return mr_comm_broadcast(user, 0, MR_U8, data, (int64_t)bytes);
 }

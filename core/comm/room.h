@@ -77,7 +77,7 @@ void comm_wake(mr_transport *shared);
 
 /* ---- calls that devices carry, as mr_group has them ---- */
 
-mr_status comm_carried_meet(void *user, void *data, size_t bytes);
+mr_status comm_carried_broadcast(void *user, void *data, size_t bytes);
 mr_status comm_carried_look(void *user, double waited_s);
 mr_status comm_carried_give_up(void *user, mr_status st);
 void comm_carried_begins(void *user, mr_carried *call);

@@ -48,7 +48,7 @@ mr_status mr_comm_rows(mr_comm *c, int64_t *group)
                                              .deadline_s = c->world->options.deadline_s,
                                              .run = run,
                                              .exchange = exchange,
-                                             .meet = comm_carried_meet,
+                                             .broadcast = comm_carried_broadcast,
                                              .look = comm_carried_look,
                                              .give_up = comm_carried_give_up,
                                              .begins = comm_carried_begins,

@@ -55,7 +55,7 @@ static mr_status join(mr_cuda_ranks *r)
     MR_TRY(transport->ready());
     if (r->group.rank == 0)
         MR_TRY(transport->id(r->group.size, id));
-    MR_TRY(r->group.meet(r->group.user, id, sizeof id));
+    MR_TRY(r->group.broadcast(r->group.user, id, sizeof id));
     MR_TRY(transport->join(id, r->group.rank, r->group.size, &r->comm));
     return wait_for(r, "a communicator");
 }

@@ -7,17 +7,17 @@
 
 typedef struct group_case {
     int begun, ended, given_up;
-    mr_status why;   /* of the last giving up */
-    mr_carried last; /* the call that began last */
-    double waited_s; /* as the last look was told */
-    size_t met;      /* bytes of the last first meeting */
-    mr_status lost;  /* what looking after the others finds */
+    mr_status why;    /* of the last giving up */
+    mr_carried last;  /* the call that began last */
+    double waited_s;  /* as the last look was told */
+    size_t broadcast; /* bytes of the last one */
+    mr_status lost;   /* what looking after the others finds */
 } group_case;
 
 // the first rank's bytes, whoever asks
-static inline mr_status group_case_meet(void *user, void *data, size_t bytes)
+static inline mr_status group_case_broadcast(void *user, void *data, size_t bytes)
 {
-    ((group_case *)user)->met = bytes;
+    ((group_case *)user)->broadcast = bytes;
     memset(data, 'y', bytes);
     return MR_OK;
 }
@@ -63,7 +63,7 @@ static inline int64_t group_case_add(group_case *c, int rank, int size, double d
                                            .size = size,
                                            .deadline_s = deadline_s,
                                            .run = group_case_run,
-                                           .meet = group_case_meet,
+                                           .broadcast = group_case_broadcast,
                                            .look = group_case_look,
                                            .give_up = group_case_give_up,
                                            .begins = group_case_begins,

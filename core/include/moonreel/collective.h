@@ -55,7 +55,7 @@ typedef struct mr_group {
     mr_status (*run)(void *user, mr_collective what, mr_dtype dtype, void *x, int64_t count);
     mr_status (*exchange)(void *user, const mr_exchange *what);
     /* Broadcast the first rank's bytes, to set up another transport. Collective. */
-    mr_status (*meet)(void *user, void *data, size_t bytes);
+    mr_status (*broadcast)(void *user, void *data, size_t bytes);
     /* Nothing has arrived from the others for `waited_s` seconds: check them. Returns at once.
      * Errors: MR_E_NODE a rank gave up or has left, and the world has ended */
     mr_status (*look)(void *user, double waited_s);

@@ -1,5 +1,5 @@
-/* comm/carried: calls that a device carries are counted and reported as the group's own, a first
- * meeting goes through the group, and who is lost is seen without waiting for it. */
+/* comm/carried: calls that a device carries are counted and reported as the group's own, the
+ * broadcast of an id goes through the group, and who is lost is seen without waiting for it. */
 #include "moonreel/collective.h"
 #include "rankcase.h"
 
@@ -28,7 +28,7 @@ static mr_status counts(rank_case *c)
     char word[8] = "others";
     if (c->rank == 0)
         strcpy(word, "first");
-    MR_TRY(g.meet(g.user, word, sizeof word));
+    MR_TRY(g.broadcast(g.user, word, sizeof word));
     MR_TRY(expect(strcmp(word, "first"), 0, "what the first rank said"));
     float x = 1;
     MR_TRY(mr_comm_all_reduce(c->world, MR_COMM_SUM, MR_F32, &x, 1));

@@ -1,6 +1,6 @@
 /* comm/prove: two ranks and a stranger between them, who hands on what they say and changes it:
- * during the rendezvous, and in the middle of a run. Rank 0 listens at 127.0.0.1, the stranger at the
- * same port of 127.0.0.2, where rank 1 calls. */
+ * during the rendezvous, and in the middle of a run. Rank 0 listens at 127.0.0.1, the stranger at
+ * the same port of 127.0.0.2, where rank 1 calls. */
 #define _GNU_SOURCE
 #include "comm/prove.h"
 #include "comm/room.h"

@@ -84,7 +84,7 @@ static void calls(void)
     start("version=21800,joins=2");
     const int64_t group = group_case_add(&heard, 1, OWN, 5);
     CHECK_OK(mr_cuda_talk_new(group, MR_COMM_ALL_TO_ALL, MR_BF16, &t));
-    CHECK_INT(heard.met, MR_CUDA_TRANSPORT_ID);
+    CHECK_INT(heard.broadcast, MR_CUDA_TRANSPORT_ID);
     CHECK_STR(getenv("NCCL_LAUNCH_ORDER_IMPLICIT"), "1");
     CHECK_STR(asked(), "join 1 of 3 by yyy, blocking 0, magic cafebeef, 21800\n");
     CHECK(mr_cuda_ranks_open());
