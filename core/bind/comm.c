@@ -459,10 +459,10 @@ static int b_raw_mpi(lua_State *L)
     return 0;
 }
 
-static int c_rows(lua_State *L)
+static int c_op_group(lua_State *L)
 {
     int64_t group;
-    mr_bind_check(L, mr_comm_rows(comm_at(L), &group));
+    mr_bind_check(L, mr_comm_op_group(comm_at(L), &group));
     lua_pushinteger(L, group);
     return 1;
 }
@@ -493,8 +493,8 @@ static const mr_bind_row comm_methods[] = {
     MR_ROW("counts", c_counts, "(): table",
            "Calls and bytes sent by this rank, of its whole world: {all_reduce = {calls, bytes}}."),
     MR_ROW("reset_counts", c_reset_counts, "()", "Count from 0 again."),
-    MR_ROW("rows", c_rows, "(): integer",
-           "Its number for rows that speak with other ranks, as long as it lives."),
+    MR_ROW("op_group", c_op_group, "(): integer",
+           "Its number, the `group` of ops between ranks, as long as it lives."),
     MR_ROW("torus", c_torus, "(local_ranks: integer): mr.Torus",
            "Reductions in two hops, first within nodes of `size` consecutive ranks."),
     MR_ROW("__tostring", c_tostring, "(): string", "Rank and size."),

@@ -179,7 +179,7 @@ typedef struct hop_options {
 
 static const mr_bind_field hop_fields[] = {
     MR_BIND_STR("queue", hop_options, queue, "Of its nodes."),
-    MR_BIND_INT("group", hop_options, group, 0, 0, "Of ranks, as comm:rows() gives it."),
+    MR_BIND_INT("group", hop_options, group, 0, 0, "Of ranks, as comm:op_group() gives it."),
     MR_BIND_INT("ranks", hop_options, ranks, 1, 1, "How many these are."),
     MR_BIND_INT("at", hop_options, at, 0, 0, "The place of this one among them, from 0."),
     MR_BIND_END};

@@ -256,7 +256,7 @@ void mr_comm_free(mr_comm *c)
 {
     if (!c)
         return;
-    mr_collective_remove(c->rows);
+    mr_collective_remove(c->op_group);
     if (c->owns_world)
         close_world(c);
     group_free(c);

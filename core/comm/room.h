@@ -31,8 +31,8 @@ struct mr_comm {
     int n_sends, n_receives;
     const void **parts; /* [size] contributions of ranks */
     int64_t *even;      /* [size] elements of ranks in an even split */
-    int64_t rows;       /* its number for rows of ops, 0: none */
-    int64_t *equal;     /* [size] of those rows; NULL: none */
+    int64_t op_group;   /* its number for ops, 0: none */
+    int64_t *equal;     /* [size] of those ops; NULL: none */
     char *scratch;      /* contributions that wait to be summed */
     size_t scratch_bytes;
 };

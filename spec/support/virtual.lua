@@ -24,7 +24,7 @@ end
 
 function Group:rank() return self.at end
 function Group:size() return self.n end
-function Group:rows() return self.all:rows(self.number) end
+function Group:op_group() return self.all:op_group(self.number) end
 function Group:split(color, options)
   options = options or {}
   local number = coroutine.yield("split", { self.number, color, options.key or 0,

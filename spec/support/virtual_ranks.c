@@ -346,11 +346,11 @@ static int r_group(lua_State *L)
     lua_pushinteger(L, mr_comm_size(group_at(L, 2)));
     return 2;
 }
-/* rows(number) -> number for rows of ops */
-static int r_rows(lua_State *L)
+/* op_group(number) -> number for ops */
+static int r_op_group(lua_State *L)
 {
     int64_t number;
-    if (mr_comm_rows(group_at(L, 2), &number) != MR_OK)
+    if (mr_comm_op_group(group_at(L, 2), &number) != MR_OK)
         return luaL_error(L, "%s", mr_error_last()->text);
     lua_pushinteger(L, number);
     return 1;
@@ -383,7 +383,7 @@ static int r_lose(lua_State *L)
 }
 
 static const luaL_Reg methods[] = {
-    {"split", r_split},       {"run", r_run},   {"group", r_group}, {"rows", r_rows},
+    {"split", r_split},       {"run", r_run},   {"group", r_group}, {"op_group", r_op_group},
     {"reported", r_reported}, {"lose", r_lose}, {"close", r_close}, {"__gc", r_close},
     {"__close", r_close},     {NULL, NULL}};
 

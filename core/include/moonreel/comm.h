@@ -205,7 +205,7 @@ MR_API mr_status mr_comm_receive(mr_comm *c, int from, mr_dtype dtype, void *x, 
 
 /* The id by which ops name this group (moonreel/collective.h), as long as it lives; counts of
  * values in equal chunks are multiples of its size. Errors: MR_E_MEMORY */
-MR_API mr_status mr_comm_rows(mr_comm *c, int64_t *group);
+MR_API mr_status mr_comm_op_group(mr_comm *c, int64_t *group);
 
 /* ---- two hops ----
  * Ranks in groups of `local` consecutive ones (a host): first within groups, then between equal

@@ -27,7 +27,7 @@ local DEADLINE_S = 300
 -- a world of as many ranks in which no rank sends anything
 local function silent(world)
   return {rank = function() return world:rank() end, size = function() return world:size() end,
-    rows = function() return 0 end}
+    op_group = function() return 0 end}
 end
 
 -- what ranks tell each other in a step, without its work: the micro-step's part, then the update's

@@ -71,7 +71,7 @@ function sequence.new(given)
     if o.comm and ranks > 1 then
       level.comm = o.comm:split(o.rank - level.at * below, { key = o.rank,
         lane = LANES[level.queue] })
-      level.group = level.comm:rows()
+      level.group = level.comm:op_group()
     end
   end
   return self

@@ -51,7 +51,7 @@ function shared.new(given)
     base.raise("MR_E_USAGE", ("shared.new: by = %q; expected rows or channels"):format(o.by))
   end
   return setmetatable({ by = o.by, ranks = comm and comm:size() or o.ranks, at = comm
-    and comm:rank() or o.rank, group = comm and comm:rows() or 0, trains = o.trains,
+    and comm:rank() or o.rank, group = comm and comm:op_group() or 0, trains = o.trains,
     field = o.field or FIELDS[o.by], comm = comm, pixels = 1,
     reach = 1 }, Shared)
 end

@@ -51,7 +51,7 @@ end
 --- Graphs that are built from now on speak to these ranks.
 ---@param comm mr.Comm
 function Split:connect(comm)
-  self.comm, self.group = comm, comm:rows()
+  self.comm, self.group = comm, comm:op_group()
 end
 
 --- This rank alone.

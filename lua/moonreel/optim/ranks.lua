@@ -112,7 +112,7 @@ end
 function Ranks:shares()
   local hops = {}
   for i, hop in ipairs(self.hops) do
-    hops[i] = { queue = hop.queue, group = hop.comm:rows(), ranks = hop.parts, at = hop.at }
+    hops[i] = { queue = hop.queue, group = hop.comm:op_group(), ranks = hop.parts, at = hop.at }
   end
   return { hops = hops, gradients = self.gradients, weights = self.weights }
 end
@@ -165,7 +165,7 @@ end
 local function add(g, row, region, dtype, piece)
   g:queue(piece.hop.queue, function()
     row(g:region(region, dtype, piece.start, { piece.stop - piece.start }),
-      { group = piece.hop.comm:rows() })
+      { group = piece.hop.comm:op_group() })
   end)
 end
 
@@ -197,7 +197,7 @@ function Ranks:sum_squares(g, own)
   end
   local all = #sums > 1 and G.concat(sums, 0) or sums[1]
   return g:queue("comm_intra", function()
-    return (ops.total(all, { group = self.all:rows() }))
+    return (ops.total(all, { group = self.all:op_group() }))
   end)
 end
 

@@ -15,7 +15,7 @@ static mr_status expect(int64_t got, int64_t want, const char *what)
 static mr_status group_of(rank_case *c, mr_group *g)
 {
     int64_t number = 0;
-    MR_TRY(mr_comm_rows(c->world, &number));
+    MR_TRY(mr_comm_op_group(c->world, &number));
     return mr_collective_group(number, g);
 }
 
@@ -108,7 +108,7 @@ static void watched(void)
     mr_comm_free(alone);
     CHECK_INT(report, 0);
     CHECK_OK(mr_comm_world(NULL, NULL, &alone));
-    CHECK_OK(mr_comm_rows(alone, &number));
+    CHECK_OK(mr_comm_op_group(alone, &number));
     mr_comm_free(alone);
     CHECK_INT(report, 1);
     CHECK_FAILS(mr_collective_group(number, &g), MR_E_USAGE, "is not there (any more)");

@@ -5,7 +5,7 @@ local mesh = require "moonreel.comm.mesh"
 
 -- a team that is asked for nothing but its groups
 local function team(size)
-  local group = { split = function() return { rows = function() return 1 end } end,
+  local group = { split = function() return { op_group = function() return 1 end } end,
     size = function() return 4 end, rank = function() return 0 end }
   return { size = size, rank = 0, world = { split = function() return group end } }
 end
@@ -93,7 +93,7 @@ describe("a mesh", function()
     local lanes = {}
     local comm = { size = function() return 8 end, split = function(_, _, how)
       lanes[#lanes + 1] = how.lane
-      return { rows = function() return 1 end }
+      return { op_group = function() return 1 end }
     end }
     require("moonreel.nn.sequence").new { heads = 2, inner = 2, outer = 2, comm = comm }
     -- from circle to circle; around one; heads

@@ -24,7 +24,7 @@ local function share(n, ranks, at) return n // ranks + (at < n % ranks and 1 or 
 -- name, row, attributes, shape of this rank's x, dtype
 local function cases(group)
   local size, at = group:size(), group:rank()
-  local number, list = group:rows(), {}
+  local number, list = group:op_group(), {}
   local function case(name, row, given, dtype, ...)
     given.group = number
     list[#list + 1] = { name = name, row = ops[row], given = given, dtype = dtype, shape = { ... } }
@@ -113,7 +113,7 @@ local ops = require "moonreel.core.op"
 local world = require("moonreel.comm").world { deadline_s = 100 }
 local g = G.graph()
 local x = g:input("x", "f32", { 12 })
-g:output("y", (ops.all_gather(x, { group = world:rows() })))
+g:output("y", (ops.all_gather(x, { group = world:op_group() })))
 g:finish()
 local program = E.new(E.device("cudaemu", 1)):compile(g)
 program:set("x", T.new("f32", { 12 }):fill_normal(1, "x"))

@@ -1,7 +1,7 @@
 --- Tokens that ranks share give what one rank gives with all of them: results, and gradients summed
 -- over the ranks.
 -- MOONREEL_DEVICE names the device.
--- Covers: core/op/exchange.c core/op/ring_attention.c core/op/share.h core/comm/rows.c
+-- Covers: core/op/exchange.c core/op/ring_attention.c core/op/share.h core/comm/op_group.c
 local base = require "moonreel.core.base"
 local fails = dofile "spec/support/fails.lua"
 local folder = require "spec.support.folder"

@@ -1,7 +1,7 @@
 --- Ranks that update together: with all state on each (ZeRO 0), with their own part of it (ZeRO 1),
 -- of the gradients (ZeRO 2) and of the weights (ZeRO 3) the same bits, and what one rank does with
 -- all samples.
--- Covers: core/comm/rows.c core/cpu/collective.c core/op/over_ranks.c core/graph/shards.c
+-- Covers: core/comm/op_group.c core/cpu/collective.c core/op/over_ranks.c core/graph/shards.c
 local base = require "moonreel.core.base"
 local fails = dofile "spec/support/fails.lua"
 local folder = require "spec.support.folder"
@@ -240,7 +240,7 @@ describe("an update by ranks", function()
 
   it("knows the rank that owns each chunk, in one hop and in two", function()
     local G, ranks = require "moonreel.core.graph", require "moonreel.optim.ranks"
-    local size, comm = 6, { rows = function() return 1 end }
+    local size, comm = 6, { op_group = function() return 1 end }
     local params = G.params "f32"
     require("moonreel.nn").scope(params):add("w", { 6000 }, { kind = "zeros" })
     params:seal { ranks = size }
@@ -249,7 +249,7 @@ describe("an update by ranks", function()
       local owned = {}
       for rank = 0, size - 1 do
         local team = ranks.new(params, { rank = function() return rank end,
-          size = function() return size end, rows = comm.rows,
+          size = function() return size end, op_group = comm.op_group,
           split = function() return comm end }, { local_ranks = here })
         local part = team:owned()[1]
         local chunk = part.start // (part.stop - part.start)
@@ -267,8 +267,8 @@ describe("an update by ranks", function()
     local world = { rank = function() return 1 end, size = function() return 4 end,
       split = function(_, _, how)
         lanes[#lanes + 1] = how.lane
-        return { rows = function() return 1 end }
-      end, rows = function() return 1 end }
+        return { op_group = function() return 1 end }
+      end, op_group = function() return 1 end }
     local regions = { { bytes = 100, dtype = "bf16" } }
     for buckets, there in ipairs { 1, 2, 2 } do
       local params = G.params "bf16"
@@ -294,7 +294,7 @@ describe("an update by ranks", function()
     local ops, T = require "moonreel.core.op", require "moonreel.core.tensor"
     local group <close> = require("moonreel.comm").world {}
     local g <close> = G.graph()
-    g:output("y", (ops.all_gather(g:input("x", "f64", { 4 }), { group = group:rows() })))
+    g:output("y", (ops.all_gather(g:input("x", "f64", { 4 }), { group = group:op_group() })))
     g:finish()
     local exec <close> = E.new(E.device("cpu", 1))
     local program <close> = exec:compile(g)

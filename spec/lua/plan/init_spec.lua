@@ -144,7 +144,7 @@ describe("a plan", function()
     local ranks, regions = require "moonreel.optim.ranks", require "moonreel.optim.regions"
     -- the first of four, which compiles and never speaks
     local world = { rank = function() return 0 end, size = function() return 4 end,
-      rows = function() return 0 end }
+      op_group = function() return 0 end }
     for stage = 0, 3 do
       local s = bake("plugin_config.zero_stage=" .. stage, "optim.ema_decay=0.9", "model.depth=2",
         "optim.type=adamw")

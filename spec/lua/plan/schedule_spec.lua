@@ -203,7 +203,7 @@ end
     local comm = {}
     function comm.rank() return 0 end
     function comm.size() return 8 end
-    function comm.rows() return 0 end
+    function comm.op_group() return 0 end
     local team = ranks.new(pipe.params, comm, { stage = 3 })
     local shape = feed.new(s, pipe):shape { frames = 51, height = 144, width = 256, batch = 1 }
     local graph <close> = program.graph(pipe, shape, program.config(s, team))

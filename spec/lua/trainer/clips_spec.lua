@@ -112,7 +112,7 @@ describe("ranks that share the clips of an autoencoder", function()
     local function join(size, ...)
       local s = settings.bake("opensora-2.0/train/stage2", { ... })
       clips.join(s, { group = size > 1 and { size = function() return size end,
-        rank = function() return 1 end, rows = function() return 7 end } or nil }, auto)
+        rank = function() return 1 end, op_group = function() return 7 end } or nil }, auto)
       return auto.share
     end
     assert.is_nil(join(2))

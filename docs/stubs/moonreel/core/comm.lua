@@ -7,8 +7,8 @@ local comm = {}
 
 ---@class moonreel.core.comm.world.options
 ---@field rank? integer Of this process. Default: 0.
----@field size? integer Ranks of the run; 1 needs no wire. Default: 1.
----@field meeting? integer Descriptor of the memory that ranks of this host share; -1: none, MPI or TCP. Default: -1.
+---@field size? integer Ranks of the run; 1 needs no transport. Default: 1.
+---@field meeting? integer Descriptor of the segment that ranks of this host share; -1: none, MPI or TCP. Default: -1.
 ---@field host? string Where rank 0 is, for TCP; nil: no TCP.
 ---@field port? integer Where rank 0 listens. Default: 0.
 ---@field ports? integer The number of ports tried, from `port` on. Default: 1.

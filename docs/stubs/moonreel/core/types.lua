@@ -255,9 +255,9 @@ function Comm:counts() end
 --- Count from 0 again.
 function Comm:reset_counts() end
 
---- Its number for rows that speak with other ranks, as long as it lives.
+--- Its number, the `group` of ops between ranks, as long as it lives.
 ---@return integer
-function Comm:rows() end
+function Comm:op_group() end
 
 --- Reductions in two hops, first within nodes of `size` consecutive ranks.
 ---@param local_ranks integer

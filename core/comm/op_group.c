@@ -37,11 +37,11 @@ static mr_status exchange(void *user, const mr_exchange *e)
     return mr_comm_all_to_all(c, e->dtype, e->in, e->sends, e->out, e->receives);
 }
 
-mr_status mr_comm_rows(mr_comm *c, int64_t *group)
+mr_status mr_comm_op_group(mr_comm *c, int64_t *group)
 {
     if (!c->equal && !(c->equal = mr_calloc((size_t)c->size, sizeof *c->equal)))
         return mr_fail_memory((size_t)c->size * sizeof *c->equal);
-    if (!c->rows)
+    if (!c->op_group)
         MR_TRY(mr_collective_add(&(mr_group){.user = c,
                                              .rank = c->rank,
                                              .size = c->size,
@@ -53,7 +53,7 @@ mr_status mr_comm_rows(mr_comm *c, int64_t *group)
                                              .give_up = comm_carried_give_up,
                                              .begins = comm_carried_begins,
                                              .ends = comm_carried_ends},
-                                 &c->rows));
-    *group = c->rows;
+                                 &c->op_group));
+    *group = c->op_group;
     return MR_OK;
 }
