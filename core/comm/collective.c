@@ -67,7 +67,7 @@ mr_status mr_comm_barrier(mr_comm *c, double deadline_s)
     for (int d = 1; d < c->size; d *= 2, call.part++) {
         comm_send(c, &call, after(c, d), NULL, 0);
         comm_receive(c, &call, before(c, d), NULL, 0);
-        MR_TRY(comm_exchange(c, &call, deadline_s));
+        MR_TRY(comm_complete(c, &call, deadline_s));
     }
     return MR_OK;
 }
@@ -86,11 +86,11 @@ mr_status mr_comm_broadcast(mr_comm *c, int root, mr_dtype dtype, void *x, int64
         d *= 2;
     if (place) {
         comm_receive(c, &call, (place - d / 2 + root) % c->size, x, bytes);
-        MR_TRY(comm_exchange(c, &call, 0));
+        MR_TRY(comm_complete(c, &call, 0));
     }
     for (; place + d < c->size; d *= 2)
         comm_send(c, &call, (place + d + root) % c->size, x, bytes);
-    return comm_exchange(c, &call, 0);
+    return comm_complete(c, &call, 0);
 }
 
 static mr_status single(mr_comm *c, const char *who, int peer, mr_dtype dtype, int64_t count,
@@ -116,7 +116,7 @@ mr_status mr_comm_send(mr_comm *c, int to, mr_dtype dtype, const void *x, int64_
     mr_comm_head call;
     MR_TRY(single(c, "send", to, dtype, count, c->sent, &call));
     comm_send(c, &call, to, x, (size_t)count * mr_dtype_bytes(dtype));
-    return comm_exchange(c, &call, 0);
+    return comm_complete(c, &call, 0);
 }
 
 mr_status mr_comm_receive(mr_comm *c, int from, mr_dtype dtype, void *x, int64_t count)
@@ -124,10 +124,10 @@ mr_status mr_comm_receive(mr_comm *c, int from, mr_dtype dtype, void *x, int64_t
     mr_comm_head call;
     MR_TRY(single(c, "receive", from, dtype, count, c->got, &call));
     comm_receive(c, &call, from, x, (size_t)count * mr_dtype_bytes(dtype));
-    return comm_exchange(c, &call, 0);
+    return comm_complete(c, &call, 0);
 }
 
-/* ---- gathers and exchanges ---- */
+/* ---- gathers and all-to-all ---- */
 
 static mr_status gather(mr_comm *c, const mr_comm_head *call, size_t width, const void *in,
                         const int64_t *counts, char *out)
@@ -148,7 +148,7 @@ static mr_status gather(mr_comm *c, const mr_comm_head *call, size_t width, cons
         comm_receive(c, call, from, out + at, (size_t)counts[from] * width);
         at += (size_t)counts[from] * width;
     }
-    return comm_exchange(c, call, 0);
+    return comm_complete(c, call, 0);
 }
 
 mr_status mr_comm_all_gather(mr_comm *c, mr_dtype dtype, const void *in, const int64_t *counts,
@@ -185,7 +185,7 @@ mr_status mr_comm_all_to_all(mr_comm *c, mr_dtype dtype, const void *in, const i
         }
         from += give, to += get;
     }
-    return comm_exchange(c, &call, 0);
+    return comm_complete(c, &call, 0);
 }
 
 mr_status mr_comm_shift(mr_comm *c, int hops, mr_dtype dtype, const void *in, int64_t count,
@@ -207,7 +207,7 @@ mr_status mr_comm_shift(mr_comm *c, int hops, mr_dtype dtype, const void *in, in
     }
     comm_send(c, &call, after(c, d), in, (size_t)count * width);
     comm_receive(c, &call, before(c, d), out, (size_t)out_count * width);
-    return comm_exchange(c, &call, 0);
+    return comm_complete(c, &call, 0);
 }
 
 /* ---- reductions ---- */
@@ -243,7 +243,7 @@ static mr_status reduce_piece(mr_comm *c, const mr_comm_head *call, const chunk 
         comm_receive(c, call, i, waiting, (size_t)own * width);
         c->parts[i] = waiting, waiting += (size_t)own * width;
     }
-    MR_TRY(comm_exchange(c, call, 0));
+    MR_TRY(comm_complete(c, call, 0));
     if (own > 0)
         comm_sum(k->kind, k->dtype, c->parts, c->size, own, k->to,
                  k->out + (size_t)at * mr_dtype_bytes(k->to));

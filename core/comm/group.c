@@ -90,7 +90,7 @@ mr_status comm_everyone(mr_comm *c, mr_comm_head *call, const void *in, size_t b
         size_t some = MR_MIN(d, n - d) * bytes;
         comm_send(c, call, (int)((rank + n - d) % n), from_here, some);
         comm_receive(c, call, (int)((rank + d) % n), from_here + d * bytes, some);
-        MR_TRY(comm_exchange(c, call, 0));
+        MR_TRY(comm_complete(c, call, 0));
     }
     memcpy(c->scratch + rank * bytes, from_here, (n - rank) * bytes);
     memcpy(c->scratch, from_here + (n - rank) * bytes, rank * bytes);
@@ -238,7 +238,7 @@ static bool farewell(mr_comm *c)
         comm_send(c, &call, i, NULL, 0);
         comm_receive(c, &call, i, NULL, 0);
     }
-    return comm_exchange(c, &call, MR_MIN(FAREWELL_S, w->options.deadline_s)) == MR_OK;
+    return comm_complete(c, &call, MR_MIN(FAREWELL_S, w->options.deadline_s)) == MR_OK;
 }
 
 static void close_world(mr_comm *c)

@@ -41,15 +41,15 @@ struct mr_comm {
  * count 0: differs by rank. */
 mr_status comm_begin(mr_comm *c, mr_comm_op op, mr_dtype dtype, int64_t count, unsigned detail,
                      mr_comm_head *call);
-/* Put a call among the operations that this rank tells of; what is exchanged next belongs to it. */
+/* Put a call among the operations that this rank reports; messages that follow belong to it. */
 void comm_record(mr_comm *c, const mr_comm_head *call);
-/* Add a message to the exchange that comes; `rank` is of the group and another one than this. At
- * most one each way per rank. */
+/* Add a message to the call; `rank` is of the group and another one than this. At most one each
+ * way per rank. */
 void comm_send(mr_comm *c, const mr_comm_head *call, int rank, const void *data, size_t bytes);
 void comm_receive(mr_comm *c, const mr_comm_head *call, int rank, void *data, size_t bytes);
-/* Move what was added, then forget it. Errors: see moonreel/comm.h; they end the world.
- * deadline_s 0: that of the world */
-mr_status comm_exchange(mr_comm *c, const mr_comm_head *call, double deadline_s);
+/* Wait until all messages that were added have moved, then forget them. Errors: see
+ * moonreel/comm.h; they end the world. deadline_s 0: that of the world */
+mr_status comm_complete(mr_comm *c, const mr_comm_head *call, double deadline_s);
 /* End the world with this thread's error record. Returns its code. */
 mr_status comm_break(mr_comm *c, mr_status st);
 /* Has a rank given up, or is `gone` (a rank that was seen to have left, -1: none) lost? Who gives

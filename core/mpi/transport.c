@@ -1,5 +1,5 @@
 /* mpi: messages of ranks over MPI. Only non-blocking calls are made, so that deadlines and losses
- * are seen by whoever waits (core/comm/exchange.c). Licence: Apache-2.0 */
+ * are seen by whoever waits (core/comm/messages.c). Licence: Apache-2.0 */
 #include "moonreel/transport.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* comm/tcp: ranks that share no memory: a peer that vanishes, sends what is no frame or another
  * run's, ends the world of all with a reason, with a secret and without; strangers change nothing.
- * What calls give over this transport is in collective.c, group.c and exchange.c. Covers:
+ * What calls give over this transport is in collective.c, group.c and messages.c. Covers:
  * core/comm/rendezvous.c core/comm/links.c core/comm/socket.c */
 #define _GNU_SOURCE
 #include "comm/prove.h"

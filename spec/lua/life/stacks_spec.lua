@@ -91,7 +91,7 @@ describe("moonreel stacks", function()
     local function frames(i) return table.concat(list[i].threads[1].frames, " ") end
     assert.matches("open.* lua_pcallk .*main", frames(1))
     assert.matches("sleep.* main", frames(2))
-    assert.matches("comm_exchange.*mr_comm_barrier.* main", frames(3))
+    assert.matches("comm_complete.*mr_comm_barrier.* main", frames(3))
     -- it wakes for a moment to stop again
     local began = base.now_s()
     while one.page:rank(3).state ~= "T" do

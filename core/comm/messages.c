@@ -226,7 +226,7 @@ static uint64_t bytes_sent(const mr_comm *c)
     return bytes;
 }
 
-mr_status comm_exchange(mr_comm *c, const mr_comm_head *call, double deadline_s)
+mr_status comm_complete(mr_comm *c, const mr_comm_head *call, double deadline_s)
 {
     if (c->n_sends + c->n_receives == 0)
         return MR_OK;

@@ -1,4 +1,4 @@
-/* comm/exchange: ranks that do not agree are told who, which call and what; no rank waits past the
+/* comm/messages: ranks that do not agree are told who, which call and what; no rank waits past the
  * deadline, and a world in which a call failed is over for all. Covers: core/comm/plugin.c */
 #include "rankcase.h"
 
