@@ -239,7 +239,7 @@ static int c_all_gather(lua_State *L)
     return 1;
 }
 
-static const mr_bind_field exchange_fields[] = {
+static const mr_bind_field all_to_all_fields[] = {
     MR_BIND_ANY("sends", "integer[]", "Rows for each rank; default: the same for all."),
     MR_BIND_ANY("receives", "integer[]", "Rows from each rank; default: as many as it gets."),
     MR_BIND_END};
@@ -249,7 +249,7 @@ static int c_all_to_all(lua_State *L)
     mr_comm *c = comm_at(L);
     const mr_view *x = dense_at(L, 2, "all_to_all");
     const int n = mr_comm_size(c);
-    mr_bind_options(L, 3, "all_to_all", exchange_fields, NULL);
+    mr_bind_options(L, 3, "all_to_all", all_to_all_fields, NULL);
     const int64_t *sends = row_list(L, 3, c, "all_to_all", "sends", &x->desc);
     const int64_t *receives = row_list(L, 3, c, "all_to_all", "receives", &x->desc);
     const int64_t all = rows_of(&x->desc);
@@ -484,7 +484,8 @@ static const mr_bind_row comm_methods[] = {
     MR_ROW_OPTIONS("all_gather", c_all_gather, "(x: mr.Tensor, options?: table): mr.Tensor",
                    "The rows of all ranks, in their order.", gather_fields),
     MR_ROW_OPTIONS("all_to_all", c_all_to_all, "(x: mr.Tensor, options?: table): mr.Tensor",
-                   "Rows for each rank against those that each has for this one.", exchange_fields),
+                   "Rows for each rank against those that each has for this one.",
+                   all_to_all_fields),
     MR_ROW("broadcast", c_broadcast, "(x: mr.Tensor, root?: integer): mr.Tensor",
            "x of one rank, by default 0, into that of all."),
     MR_ROW("send", c_send, "(x: mr.Tensor, to: integer)", "To a rank that receives."),
