@@ -73,32 +73,32 @@ static void push_field(lua_State *L, const mr_bind_field *f)
     }
 }
 
-static void push_row(lua_State *L, const mr_bind_row *row)
+static void push_entry(lua_State *L, const mr_bind_entry *entry)
 {
     lua_createtable(L, 0, 5);
-    mr_bind_set_str(L, "name", row->name);
-    mr_bind_set_str(L, "type", row->type);
-    mr_bind_set_str(L, "doc", row->doc);
-    if (row->call) {
-        lua_pushcfunction(L, row->call);
+    mr_bind_set_str(L, "name", entry->name);
+    mr_bind_set_str(L, "type", entry->type);
+    mr_bind_set_str(L, "doc", entry->doc);
+    if (entry->call) {
+        lua_pushcfunction(L, entry->call);
         lua_setfield(L, -2, "call");
     }
-    if (!row->options)
+    if (!entry->options)
         return;
     lua_newtable(L);
-    for (int i = 0; row->options[i].name; i++) {
-        push_field(L, &row->options[i]);
+    for (int i = 0; entry->options[i].name; i++) {
+        push_field(L, &entry->options[i]);
         lua_rawseti(L, -2, i + 1);
     }
     lua_setfield(L, -2, "options");
 }
 
-/* What every type of boxes has besides its rows; its function is the type's own closure. */
+/* What every type of boxes has in addition to its entries; its function is the type's closure. */
 static void push_close_row(lua_State *L, const mr_bind_face *face)
 {
-    static const mr_bind_row row = MR_ROW(
+    static const mr_bind_entry entry = MR_ENTRY(
         "close", NULL, "()", "Give back what it holds, now; harmless twice. Also with <close>.");
-    push_row(L, &row);
+    push_entry(L, &entry);
     luaL_getmetatable(L, face->name);
     lua_getfield(L, -1, "__close");
     lua_remove(L, -2);
@@ -112,8 +112,8 @@ static void push_face(lua_State *L, const mr_bind_face *face)
     mr_bind_set_str(L, "name", face->name);
     mr_bind_set_str(L, "doc", face->doc);
     lua_newtable(L);
-    for (const mr_bind_row *row = face->rows; row && row->name; row++) {
-        push_row(L, row);
+    for (const mr_bind_entry *entry = face->entries; entry && entry->name; entry++) {
+        push_entry(L, entry);
         lua_rawseti(L, -2, ++n);
     }
     if (face->free_object) {
@@ -135,15 +135,15 @@ static int a_faces(lua_State *L)
     return 1;
 }
 
-static const mr_bind_row api_rows[] = {
-    MR_ROW("ops", a_ops, "(): table[]",
-           "Rows {name, doc, ref, inputs, outputs, attrs} of all ops, by name."),
-    MR_ROW("faces", a_faces, "(): table",
-           "Of every module and type opened so far: name -> {name, doc, rows}; rows {name, "
-           "type, doc, call, options}."),
-    MR_ROW_END};
-static const mr_bind_face api_face = {"moonreel.core.api",
-                                      "What ops and bindings say of themselves.", api_rows, NULL};
+static const mr_bind_entry api_entries[] = {
+    MR_ENTRY("ops", a_ops, "(): table[]",
+             "Rows {name, doc, ref, inputs, outputs, attrs} of all ops, by name."),
+    MR_ENTRY("faces", a_faces, "(): table",
+             "Of every module and type opened so far: name -> {name, doc, rows}; rows {name, "
+             "type, doc, call, options}."),
+    MR_ENTRY_END};
+static const mr_bind_face api_face = {
+    "moonreel.core.api", "What ops and bindings say of themselves.", api_entries, NULL};
 
 MR_BIND_ROOM(api)
 {

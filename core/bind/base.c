@@ -342,66 +342,70 @@ static int b_trim(lua_State *L)
     return 0;
 }
 
-static const mr_bind_row base_rows[] = {
-    MR_ROW("mix", b_mix, "(...: integer|string): integer",
-           "One well mixed word of 1 to 16 integers or names."),
-    MR_ROW("name_word", b_name_word, "(name: string): integer",
-           "The word that a name stands for in mix() and in the streams of random numbers."),
-    MR_ROW("random_uniform", b_random_uniform,
-           "(seed: integer, purpose: integer|string, key: integer, epoch: integer, element?: "
-           "integer): number",
-           "A number in (0, 1), always the same for the same arguments."),
-    MR_ROW("random_normal", b_random_normal,
-           "(seed: integer, purpose: integer|string, key: integer, epoch: integer, element?: "
-           "integer): number",
-           "A standard normal number, always the same for the same arguments."),
-    MR_ROW("hash128", b_hash128, "(text: string): string",
-           "XXH3-128 of a text, 32 hexadecimal digits."),
-    MR_ROW("sha256", b_sha256, "(text: string): string",
-           "SHA-256 of a text, 64 hexadecimal digits."),
-    MR_ROW("crc32", b_crc32, "(text: string): integer", "CRC-32 of a text, as zlib has it."),
-    MR_ROW("crc32c", b_crc32c, "(text: string): integer", "CRC-32C (Castagnoli) of a text."),
-    MR_ROW("now_s", b_now, "(): number", "Seconds of a clock that only goes forward."),
-    MR_ROW("wall_s", b_wall, "(): number", "Seconds since 1970, by the wall clock."),
-    MR_ROW("sleep", b_sleep, "(seconds: number)", "Wait."),
-    MR_ROW("read_file", b_read_file, "(path: string): string", "A whole file of at most 256 MiB."),
-    MR_ROW("replace_file", b_replace_file, "(path: string, text: string)",
-           "Write a file so that it is there whole or not at all."),
-    MR_ROW("rename", b_rename, "(from: string, to: string)",
-           "Rename a file or folder; never onto a device or a pipe."),
-    MR_ROW("make_dir", b_make_dir, "(path: string)", "Make a folder, and those above it."),
-    MR_ROW("new_dir", b_new_dir, "(path: string): boolean",
-           "Make a folder that is not there; false: something has this path. Of two processes one "
-           "makes it."),
-    MR_ROW("link", b_link, "(from: string, to: string): boolean",
-           "One more name of a file, which stays when the first one goes; false: the file is gone, "
-           "the other name is taken, or the file system cannot do that."),
-    MR_ROW("remove_dir", b_remove_dir, "(path: string)",
-           "Remove a folder with everything in it; a missing one is fine."),
-    MR_ROW("list_dir", b_list_dir, "(path: string): string[]", "Names in a folder, sorted."),
-    MR_ROW("free_bytes", b_free_bytes, "(path: string): integer?",
-           "Bytes that a file below this folder may still take; nil: not known."),
-    MR_ROW("trim", b_trim, "()", "Collect unused values, and give free memory back to the system."),
-    MR_ROW("exists", b_exists, "(path: string): boolean", "Is there something with this path?"),
-    MR_ROW("raise", b_raise, "(code: string, text: string)",
-           "Raise an error {code, message, exit} that blames the caller's line."),
-    MR_ROW("printable", b_printable, "(text: string): string",
-           "What a terminal may see: controls, broken UTF-8 and marks that turn the direction of "
-           "writing as \\xHH."),
-    MR_ROW("nearest", b_nearest, "(name: string, names: string[]): string?",
-           "The one of a list that a mistyped name most likely means."),
-    MR_ROW("is_terminal", b_is_terminal, "(fd?: integer): boolean",
-           "Is a file descriptor (1, standard output) a terminal?"),
-    MR_ROW("temporary_path", b_temporary_path, "(path: string): string",
-           "The name under which a file is written until it is whole; what killed writers of the "
-           "same path left under such names is removed."),
-    MR_ROW("hold", b_hold, "(file: any)",
-           "Hold an open file of such a name, so that no other host takes it for left behind."),
-    MR_ROW("pid", b_pid, "(): integer", "The number of this process."),
-    MR_ROW_END};
+static const mr_bind_entry base_entries[] = {
+    MR_ENTRY("mix", b_mix, "(...: integer|string): integer",
+             "One well mixed word of 1 to 16 integers or names."),
+    MR_ENTRY("name_word", b_name_word, "(name: string): integer",
+             "The word that a name stands for in mix() and in the streams of random numbers."),
+    MR_ENTRY("random_uniform", b_random_uniform,
+             "(seed: integer, purpose: integer|string, key: integer, epoch: integer, element?: "
+             "integer): number",
+             "A number in (0, 1), always the same for the same arguments."),
+    MR_ENTRY("random_normal", b_random_normal,
+             "(seed: integer, purpose: integer|string, key: integer, epoch: integer, element?: "
+             "integer): number",
+             "A standard normal number, always the same for the same arguments."),
+    MR_ENTRY("hash128", b_hash128, "(text: string): string",
+             "XXH3-128 of a text, 32 hexadecimal digits."),
+    MR_ENTRY("sha256", b_sha256, "(text: string): string",
+             "SHA-256 of a text, 64 hexadecimal digits."),
+    MR_ENTRY("crc32", b_crc32, "(text: string): integer", "CRC-32 of a text, as zlib has it."),
+    MR_ENTRY("crc32c", b_crc32c, "(text: string): integer", "CRC-32C (Castagnoli) of a text."),
+    MR_ENTRY("now_s", b_now, "(): number", "Seconds of a clock that only goes forward."),
+    MR_ENTRY("wall_s", b_wall, "(): number", "Seconds since 1970, by the wall clock."),
+    MR_ENTRY("sleep", b_sleep, "(seconds: number)", "Wait."),
+    MR_ENTRY("read_file", b_read_file, "(path: string): string",
+             "A whole file of at most 256 MiB."),
+    MR_ENTRY("replace_file", b_replace_file, "(path: string, text: string)",
+             "Write a file so that it is there whole or not at all."),
+    MR_ENTRY("rename", b_rename, "(from: string, to: string)",
+             "Rename a file or folder; never onto a device or a pipe."),
+    MR_ENTRY("make_dir", b_make_dir, "(path: string)", "Make a folder, and those above it."),
+    MR_ENTRY(
+        "new_dir", b_new_dir, "(path: string): boolean",
+        "Make a folder that is not there; false: something has this path. Of two processes one "
+        "makes it."),
+    MR_ENTRY(
+        "link", b_link, "(from: string, to: string): boolean",
+        "One more name of a file, which stays when the first one goes; false: the file is gone, "
+        "the other name is taken, or the file system cannot do that."),
+    MR_ENTRY("remove_dir", b_remove_dir, "(path: string)",
+             "Remove a folder with everything in it; a missing one is fine."),
+    MR_ENTRY("list_dir", b_list_dir, "(path: string): string[]", "Names in a folder, sorted."),
+    MR_ENTRY("free_bytes", b_free_bytes, "(path: string): integer?",
+             "Bytes that a file below this folder may still take; nil: not known."),
+    MR_ENTRY("trim", b_trim, "()",
+             "Collect unused values, and give free memory back to the system."),
+    MR_ENTRY("exists", b_exists, "(path: string): boolean", "Is there something with this path?"),
+    MR_ENTRY("raise", b_raise, "(code: string, text: string)",
+             "Raise an error {code, message, exit} that blames the caller's line."),
+    MR_ENTRY("printable", b_printable, "(text: string): string",
+             "What a terminal may see: controls, broken UTF-8 and marks that turn the direction of "
+             "writing as \\xHH."),
+    MR_ENTRY("nearest", b_nearest, "(name: string, names: string[]): string?",
+             "The one of a list that a mistyped name most likely means."),
+    MR_ENTRY("is_terminal", b_is_terminal, "(fd?: integer): boolean",
+             "Is a file descriptor (1, standard output) a terminal?"),
+    MR_ENTRY("temporary_path", b_temporary_path, "(path: string): string",
+             "The name under which a file is written until it is whole; what killed writers of the "
+             "same path left under such names is removed."),
+    MR_ENTRY("hold", b_hold, "(file: any)",
+             "Hold an open file of such a name, so that no other host takes it for left behind."),
+    MR_ENTRY("pid", b_pid, "(): integer", "The number of this process."),
+    MR_ENTRY_END};
 static const mr_bind_face base_face = {
     "moonreel.core.base", "Hashes, random numbers, files, clocks, facts of this process.",
-    base_rows, NULL};
+    base_entries, NULL};
 
 static const mr_bind_face folder_face = {FOLDER, NULL, NULL, free_folder};
 

@@ -148,19 +148,19 @@ static void keep_face(lua_State *L, const mr_bind_face *face)
     lua_pop(L, 1);
 }
 
-static bool is_meta(const mr_bind_row *row)
+static bool is_meta(const mr_bind_entry *entry)
 {
-    return strncmp(row->name, "__", 2) == 0;
+    return strncmp(entry->name, "__", 2) == 0;
 }
 
-/* Set those functions of `rows` in the table on top that are metamethods, or those that are not. */
-static void set_functions(lua_State *L, const mr_bind_row *rows, bool meta)
+/* Set the functions of `entries` in the table on top that are metamethods, or the others. */
+static void set_functions(lua_State *L, const mr_bind_entry *entries, bool meta)
 {
-    for (const mr_bind_row *row = rows; row && row->name; row++) {
-        if (!row->call || is_meta(row) != meta)
+    for (const mr_bind_entry *entry = entries; entry && entry->name; entry++) {
+        if (!entry->call || is_meta(entry) != meta)
             continue;
-        lua_pushcfunction(L, row->call);
-        lua_setfield(L, -2, row->name);
+        lua_pushcfunction(L, entry->call);
+        lua_setfield(L, -2, entry->name);
     }
 }
 
@@ -168,7 +168,7 @@ int mr_bind_module(lua_State *L, const mr_bind_face *face)
 {
     keep_face(L, face);
     lua_newtable(L);
-    set_functions(L, face->rows, false);
+    set_functions(L, face->entries, false);
     return 1;
 }
 
@@ -195,9 +195,9 @@ static size_t add_keys(lua_State *L, int arg, const char **names, size_t n)
 static void member_names(lua_State *L, const mr_bind_face *face, const char **names)
 {
     size_t n = add_keys(L, 1, names, 0);
-    for (const mr_bind_row *row = face->rows; row && row->name; row++)
-        if (!row->call && n < MOST_NAMES)
-            names[n++] = row->name;
+    for (const mr_bind_entry *entry = face->entries; entry && entry->name; entry++)
+        if (!entry->call && n < MOST_NAMES)
+            names[n++] = entry->name;
     if (luaL_getmetafield(L, 1, "__methods") != LUA_TNIL) {
         lua_call(L, 0, 1);
         n = add_keys(L, lua_gettop(L), names, n);
@@ -256,7 +256,7 @@ void mr_bind_type(lua_State *L, const mr_bind_face *face)
 {
     keep_face(L, face);
     lua_newtable(L);
-    set_functions(L, face->rows, false);
+    set_functions(L, face->entries, false);
     refuse_others(L, face);
     luaL_newmetatable(L, face->name);
     lua_pushstring(L, face->name);
@@ -270,7 +270,7 @@ void mr_bind_type(lua_State *L, const mr_bind_face *face)
         lua_setfield(L, -3, "__close");
         lua_setfield(L, -2, "__gc");
     }
-    set_functions(L, face->rows, true);
+    set_functions(L, face->entries, true);
     set_index(L);
     lua_pop(L, 2);
 }

@@ -220,26 +220,26 @@ static int builder_finish(lua_State *L)
     return 0;
 }
 
-static const mr_bind_row builder_rows[] = {
-    MR_ROW("like", builder_like, "(index: mr.Index)",
-           "Compress captions as those of an index are; before the first row."),
-    MR_ROW("column", builder_column, "(name: string, kind?: string)",
-           "Rows have a number of that name, \"real\" or \"whole\"; of both kinds it is real; "
-           "before the first row."),
-    MR_ROW("meta", builder_meta, "(name: string, text: string)", "A text about the whole index."),
-    MR_ROW(
+static const mr_bind_entry builder_entries[] = {
+    MR_ENTRY("like", builder_like, "(index: mr.Index)",
+             "Compress captions as those of an index are; before the first row."),
+    MR_ENTRY("column", builder_column, "(name: string, kind?: string)",
+             "Rows have a number of that name, \"real\" or \"whole\"; of both kinds it is real; "
+             "before the first row."),
+    MR_ENTRY("meta", builder_meta, "(name: string, text: string)", "A text about the whole index."),
+    MR_ENTRY(
         "copy", builder_copy, "(index: mr.Index, i: integer, changes?: table)",
         "Append row i, from 1, of an index. Changes: captions, a list of texts; columns, numbers "
         "by name; keys, the times of its key frames; part, {first frame, frames}."),
-    MR_ROW_OPTIONS("add", builder_add, "(options: table)",
-                   "Append a row as given, without looking at its file: for orders that are "
-                   "only looked at.",
-                   bare_fields),
-    MR_ROW("finish", builder_finish, "()",
-           "Fingerprints, seal, checksums, and the name. Closed before, nothing is left."),
-    MR_ROW_END};
+    MR_ENTRY_OPTIONS("add", builder_add, "(options: table)",
+                     "Append a row as given, without looking at its file: for orders that are "
+                     "only looked at.",
+                     bare_fields),
+    MR_ENTRY("finish", builder_finish, "()",
+             "Fingerprints, seal, checksums, and the name. Closed before, nothing is left."),
+    MR_ENTRY_END};
 static const mr_bind_face builder_face = {"mr.IndexBuilder", "A new index out of rows of others.",
-                                          builder_rows, free_builder};
+                                          builder_entries, free_builder};
 
 void mr_bind_builder_type(lua_State *L)
 {

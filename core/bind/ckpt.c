@@ -350,65 +350,67 @@ static int k_convert(lua_State *L)
     return 0;
 }
 
-static const mr_bind_row ckpt_module_rows[] = {
-    MR_ROW("open", c_open, "(path: string): mr.Ckpt",
-           "Open a checkpoint folder, weights, or an index of weights. Reads no tensor."),
-    MR_ROW("open_newest", c_open_newest, "(run_dir: string, lock?: mr.RunLock): mr.Ckpt, string[]",
-           "The newest valid checkpoint of a run, and a line for each one passed over. With the "
-           "lock damaged ones are set aside."),
-    MR_ROW("steps", c_steps, "(run_dir: string): integer[]",
-           "Steps committed in a run, newest first."),
-    MR_ROW("drop_after", c_drop_after, "(lock: mr.RunLock, step: integer)",
-           "Remove the checkpoints of later steps, which a run leaves behind."),
-    MR_ROW("write", mr_bind_ckpt_write, "(path: string, tensors: table[], metadata?: table)",
-           "Write rows {name, dtype, shape, ptr, bytes} to one safetensors file; ptr is a "
-           "pointer or the raw bytes."),
-    MR_ROW_OPTIONS("saver", mr_bind_saver_new,
-                   "(owner: mr.RunLock|string, options?: table): mr.Saver",
-                   "A thread that writes the checkpoints of a run: of rank 0 with the lock of the "
-                   "run, of other ranks with its directory.",
-                   mr_bind_saver_fields),
-    MR_ROW_END};
+static const mr_bind_entry ckpt_module_entries[] = {
+    MR_ENTRY("open", c_open, "(path: string): mr.Ckpt",
+             "Open a checkpoint folder, weights, or an index of weights. Reads no tensor."),
+    MR_ENTRY("open_newest", c_open_newest,
+             "(run_dir: string, lock?: mr.RunLock): mr.Ckpt, string[]",
+             "The newest valid checkpoint of a run, and a line for each one passed over. With the "
+             "lock damaged ones are set aside."),
+    MR_ENTRY("steps", c_steps, "(run_dir: string): integer[]",
+             "Steps committed in a run, newest first."),
+    MR_ENTRY("drop_after", c_drop_after, "(lock: mr.RunLock, step: integer)",
+             "Remove the checkpoints of later steps, which a run leaves behind."),
+    MR_ENTRY("write", mr_bind_ckpt_write, "(path: string, tensors: table[], metadata?: table)",
+             "Write rows {name, dtype, shape, ptr, bytes} to one safetensors file; ptr is a "
+             "pointer or the raw bytes."),
+    MR_ENTRY_OPTIONS(
+        "saver", mr_bind_saver_new, "(owner: mr.RunLock|string, options?: table): mr.Saver",
+        "A thread that writes the checkpoints of a run: of rank 0 with the lock of the "
+        "run, of other ranks with its directory.",
+        mr_bind_saver_fields),
+    MR_ENTRY_END};
 static const mr_bind_face ckpt_module_face = {
     "moonreel.core.ckpt", "Checkpoints: open, read, write; moonreel.ckpt is what people use.",
-    ckpt_module_rows, NULL};
+    ckpt_module_entries, NULL};
 
-static const mr_bind_row ckpt_rows[] = {
-    MR_ROW("names", k_names, "(): string[]", "Names of all tensors, in file order."),
-    MR_ROW("refused", k_refused, "(): table[]",
-           "{name, why} of tensors that are in the file and cannot be read."),
-    MR_ROW("info", k_info, "(name: string): table?",
-           "{name, dtype, shape, bytes} of a tensor; nil: there is none."),
-    MR_ROW("read", k_read, "(name: string, offset?: integer, n?: integer): string",
-           "Raw bytes of a tensor; those of a checkpoint are compared with their hash first."),
-    MR_ROW("read_into", k_read_into, "(name: string, pointer: lightuserdata, bytes: integer)",
-           "A whole tensor to a place in memory."),
-    MR_ROW("read_slices", k_read_slices, "(slices: table[])",
-           "Rows {name, range or box, ptr, bytes}, all in one go and in the order of the files; "
-           "without range and box the whole tensor."),
-    MR_ROW("read_f32", k_read_f32, "(name: string, out: mr.Tensor, first?: integer)",
-           "Elements from first on as f32, as many as the dense f32 tensor holds."),
-    MR_ROW("verify", k_verify, "(part?: integer, parts?: integer)",
-           "Read everything and compare all hashes or CRCs; raises where one differs. With part "
-           "and parts the share of one of several readers."),
-    MR_ROW("touch", k_touch, "()",
-           "Read everything as verify does and compare nothing: what reading alone takes."),
-    MR_ROW("path", k_path, "(): string", "What was opened."),
-    MR_ROW("step", k_step, "(): integer?", "Its step; nil for plain weights."),
-    MR_ROW("bytes", k_bytes, "(): integer", "Size of all tensors."),
-    MR_ROW("bytes_read", k_bytes_read, "(): integer",
-           "Bytes read from the files of a checkpoint since it was opened."),
-    MR_ROW("manifest", k_manifest, "(): string?",
-           "What its manifest says apart from files and tensors, JSON; nil for plain weights."),
-    MR_ROW("metadata", k_metadata, "(): table", "Texts in the head of a plain file."),
-    MR_ROW("stats", k_stats, "(name: string): table",
-           "{n, zeros, nonfinite, min, max, mean, rms} of a tensor."),
-    MR_ROW("compare", k_compare, "(other: mr.Ckpt, name: string, name_there?: string): table",
-           "Bit for bit: {n, differing, first, max_abs, distance}; distance is the norm of a - b."),
-    MR_ROW("convert", k_convert, "(path: string, tensors: table[], metadata?: table)",
-           "Tensors {name, from} under new names into one file, piece by piece."),
-    MR_ROW_END};
-static const mr_bind_face ckpt_face = {"mr.Ckpt", "An open checkpoint.", ckpt_rows, free_ckpt};
+static const mr_bind_entry ckpt_entries[] = {
+    MR_ENTRY("names", k_names, "(): string[]", "Names of all tensors, in file order."),
+    MR_ENTRY("refused", k_refused, "(): table[]",
+             "{name, why} of tensors that are in the file and cannot be read."),
+    MR_ENTRY("info", k_info, "(name: string): table?",
+             "{name, dtype, shape, bytes} of a tensor; nil: there is none."),
+    MR_ENTRY("read", k_read, "(name: string, offset?: integer, n?: integer): string",
+             "Raw bytes of a tensor; those of a checkpoint are compared with their hash first."),
+    MR_ENTRY("read_into", k_read_into, "(name: string, pointer: lightuserdata, bytes: integer)",
+             "A whole tensor to a place in memory."),
+    MR_ENTRY("read_slices", k_read_slices, "(slices: table[])",
+             "Rows {name, range or box, ptr, bytes}, all in one go and in the order of the files; "
+             "without range and box the whole tensor."),
+    MR_ENTRY("read_f32", k_read_f32, "(name: string, out: mr.Tensor, first?: integer)",
+             "Elements from first on as f32, as many as the dense f32 tensor holds."),
+    MR_ENTRY("verify", k_verify, "(part?: integer, parts?: integer)",
+             "Read everything and compare all hashes or CRCs; raises where one differs. With part "
+             "and parts the share of one of several readers."),
+    MR_ENTRY("touch", k_touch, "()",
+             "Read everything as verify does and compare nothing: what reading alone takes."),
+    MR_ENTRY("path", k_path, "(): string", "What was opened."),
+    MR_ENTRY("step", k_step, "(): integer?", "Its step; nil for plain weights."),
+    MR_ENTRY("bytes", k_bytes, "(): integer", "Size of all tensors."),
+    MR_ENTRY("bytes_read", k_bytes_read, "(): integer",
+             "Bytes read from the files of a checkpoint since it was opened."),
+    MR_ENTRY("manifest", k_manifest, "(): string?",
+             "What its manifest says apart from files and tensors, JSON; nil for plain weights."),
+    MR_ENTRY("metadata", k_metadata, "(): table", "Texts in the head of a plain file."),
+    MR_ENTRY("stats", k_stats, "(name: string): table",
+             "{n, zeros, nonfinite, min, max, mean, rms} of a tensor."),
+    MR_ENTRY(
+        "compare", k_compare, "(other: mr.Ckpt, name: string, name_there?: string): table",
+        "Bit for bit: {n, differing, first, max_abs, distance}; distance is the norm of a - b."),
+    MR_ENTRY("convert", k_convert, "(path: string, tensors: table[], metadata?: table)",
+             "Tensors {name, from} under new names into one file, piece by piece."),
+    MR_ENTRY_END};
+static const mr_bind_face ckpt_face = {"mr.Ckpt", "An open checkpoint.", ckpt_entries, free_ckpt};
 
 MR_BIND_ROOM(ckpt)
 {

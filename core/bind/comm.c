@@ -467,60 +467,64 @@ static int c_op_group(lua_State *L)
     return 1;
 }
 
-/* ---- rows ---- */
+/* ---- entries ---- */
 
-static const mr_bind_row comm_methods[] = {
-    MR_ROW("rank", c_rank, "(): integer", "This rank of the group, from 0."),
-    MR_ROW("size", c_size, "(): integer", "Ranks of the group."),
-    MR_ROW("world_rank", c_world_rank, "(rank?: integer): integer",
-           "What a rank of the group is in the world."),
-    MR_ROW_OPTIONS("split", c_split, "(color?: integer, options?: table): mr.Comm?",
-                   "The group of all ranks that give the same color; none for nil.", split_fields),
-    MR_ROW("barrier", c_barrier, "(deadline_s?: number)", "Wait until all ranks are here."),
-    MR_ROW("all_reduce", c_all_reduce, "(x: mr.Tensor, kind?: string): mr.Tensor",
-           "x of all ranks, added in the order of ranks, in place; kind \"max\": the largest."),
-    MR_ROW_OPTIONS("reduce_scatter", c_reduce_scatter, "(x: mr.Tensor, options?: table): mr.Tensor",
-                   "The sum over ranks; each gets its rows of it.", reduce_fields),
-    MR_ROW_OPTIONS("all_gather", c_all_gather, "(x: mr.Tensor, options?: table): mr.Tensor",
-                   "The rows of all ranks, in their order.", gather_fields),
-    MR_ROW_OPTIONS("all_to_all", c_all_to_all, "(x: mr.Tensor, options?: table): mr.Tensor",
-                   "Rows for each rank against those that each has for this one.",
-                   all_to_all_fields),
-    MR_ROW("broadcast", c_broadcast, "(x: mr.Tensor, root?: integer): mr.Tensor",
-           "x of one rank, by default 0, into that of all."),
-    MR_ROW("send", c_send, "(x: mr.Tensor, to: integer)", "To a rank that receives."),
-    MR_ROW("receive", c_receive, "(x: mr.Tensor, from: integer): mr.Tensor",
-           "What a rank sends, into x, of the same dtype and size."),
-    MR_ROW("counts", c_counts, "(): table",
-           "Calls and bytes sent by this rank, of its whole world: {all_reduce = {calls, bytes}}."),
-    MR_ROW("reset_counts", c_reset_counts, "()", "Count from 0 again."),
-    MR_ROW("op_group", c_op_group, "(): integer",
-           "Its number, the `group` of ops between ranks, as long as it lives."),
-    MR_ROW("torus", c_torus, "(local_ranks: integer): mr.Torus",
-           "Reductions in two hops, first within nodes of `size` consecutive ranks."),
-    MR_ROW("__tostring", c_tostring, "(): string", "Rank and size."),
-    MR_ROW_END};
+static const mr_bind_entry comm_methods[] = {
+    MR_ENTRY("rank", c_rank, "(): integer", "This rank of the group, from 0."),
+    MR_ENTRY("size", c_size, "(): integer", "Ranks of the group."),
+    MR_ENTRY("world_rank", c_world_rank, "(rank?: integer): integer",
+             "What a rank of the group is in the world."),
+    MR_ENTRY_OPTIONS("split", c_split, "(color?: integer, options?: table): mr.Comm?",
+                     "The group of all ranks that give the same color; none for nil.",
+                     split_fields),
+    MR_ENTRY("barrier", c_barrier, "(deadline_s?: number)", "Wait until all ranks are here."),
+    MR_ENTRY("all_reduce", c_all_reduce, "(x: mr.Tensor, kind?: string): mr.Tensor",
+             "x of all ranks, added in the order of ranks, in place; kind \"max\": the largest."),
+    MR_ENTRY_OPTIONS("reduce_scatter", c_reduce_scatter,
+                     "(x: mr.Tensor, options?: table): mr.Tensor",
+                     "The sum over ranks; each gets its rows of it.", reduce_fields),
+    MR_ENTRY_OPTIONS("all_gather", c_all_gather, "(x: mr.Tensor, options?: table): mr.Tensor",
+                     "The rows of all ranks, in their order.", gather_fields),
+    MR_ENTRY_OPTIONS("all_to_all", c_all_to_all, "(x: mr.Tensor, options?: table): mr.Tensor",
+                     "Rows for each rank against those that each has for this one.",
+                     all_to_all_fields),
+    MR_ENTRY("broadcast", c_broadcast, "(x: mr.Tensor, root?: integer): mr.Tensor",
+             "x of one rank, by default 0, into that of all."),
+    MR_ENTRY("send", c_send, "(x: mr.Tensor, to: integer)", "To a rank that receives."),
+    MR_ENTRY("receive", c_receive, "(x: mr.Tensor, from: integer): mr.Tensor",
+             "What a rank sends, into x, of the same dtype and size."),
+    MR_ENTRY(
+        "counts", c_counts, "(): table",
+        "Calls and bytes sent by this rank, of its whole world: {all_reduce = {calls, bytes}}."),
+    MR_ENTRY("reset_counts", c_reset_counts, "()", "Count from 0 again."),
+    MR_ENTRY("op_group", c_op_group, "(): integer",
+             "Its number, the `group` of ops between ranks, as long as it lives."),
+    MR_ENTRY("torus", c_torus, "(local_ranks: integer): mr.Torus",
+             "Reductions in two hops, first within nodes of `size` consecutive ranks."),
+    MR_ENTRY("__tostring", c_tostring, "(): string", "Rank and size."),
+    MR_ENTRY_END};
 static const mr_bind_face comm_type = {mr_bind_comm_type, "Ranks that call collectives together.",
                                        comm_methods, free_comm};
 
-static const mr_bind_row torus_methods[] = {
-    MR_ROW("chunk", t_chunk, "(): integer", "Which of the equal chunks this rank owns, from 0."),
-    MR_ROW_OPTIONS("reduce_scatter", t_reduce_scatter, "(x: mr.Tensor, options?: table): mr.Tensor",
-                   "The sum over ranks; each gets the rows of its chunk.", torus_fields),
-    MR_ROW("all_gather", t_all_gather, "(x: mr.Tensor): mr.Tensor", "The chunks of all ranks."),
-    MR_ROW_END};
+static const mr_bind_entry torus_methods[] = {
+    MR_ENTRY("chunk", t_chunk, "(): integer", "Which of the equal chunks this rank owns, from 0."),
+    MR_ENTRY_OPTIONS("reduce_scatter", t_reduce_scatter,
+                     "(x: mr.Tensor, options?: table): mr.Tensor",
+                     "The sum over ranks; each gets the rows of its chunk.", torus_fields),
+    MR_ENTRY("all_gather", t_all_gather, "(x: mr.Tensor): mr.Tensor", "The chunks of all ranks."),
+    MR_ENTRY_END};
 static const mr_bind_face torus_type = {TORUS, "Collectives in two hops.", torus_methods,
                                         free_torus};
 
-static const mr_bind_row comm_rows[] = {
-    MR_ROW_OPTIONS("world", mr_bind_world, "(options?: table): mr.Comm",
-                   "All ranks of a run; moonreel.comm finds out which they are.",
-                   mr_bind_world_fields),
-    MR_ROW("raw_mpi", b_raw_mpi, "(op: string, x: mr.Tensor)",
-           "MPI's own barrier, broadcast, all_reduce (f32) or send (and back), for benchmarks."),
-    MR_ROW_END};
+static const mr_bind_entry comm_entries[] = {
+    MR_ENTRY_OPTIONS("world", mr_bind_world, "(options?: table): mr.Comm",
+                     "All ranks of a run; moonreel.comm finds out which they are.",
+                     mr_bind_world_fields),
+    MR_ENTRY("raw_mpi", b_raw_mpi, "(op: string, x: mr.Tensor)",
+             "MPI's own barrier, broadcast, all_reduce (f32) or send (and back), for benchmarks."),
+    MR_ENTRY_END};
 static const mr_bind_face comm_face = {
-    "moonreel.core.comm", "Ranks of a run and what they tell each other.", comm_rows, NULL};
+    "moonreel.core.comm", "Ranks of a run and what they tell each other.", comm_entries, NULL};
 
 MR_BIND_ROOM(comm)
 {

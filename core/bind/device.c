@@ -179,23 +179,23 @@ mr_rates mr_bind_rates(lua_State *L)
     return r;
 }
 
-static const mr_bind_row device_rows[] = {
-    MR_ROW("facts", d_facts, "(): table",
-           "{device, isa, threads, bf16, amx, bf16_by_f32, host_refused}."),
-    MR_ROW("refuse_host", d_refuse_host, "()",
-           "From now on a step that no kernel of this GPU takes is an error when its graph is "
-           "compiled; it would run on the host."),
-    MR_ROW("bus", d_bus, "(): string|nil", "The PCI address of a GPU."),
-    MR_ROW("memory", d_memory, "(): integer, integer",
-           "Bytes that are free on it, and all that it has."),
-    MR_ROW("rates", d_rates, "(compute: mr.Dtype): table",
-           "How fast it is in f32 or bf16, measured at the first call: by kind of step (linear, "
-           "conv3d_dx, attention by lanes, ...; elementwise is all else) {operations, bytes} per "
-           "second, and step: seconds that each takes besides."),
-    MR_ROW("compute", d_compute, "(wish: mr.Dtype): mr.Dtype",
-           "The dtype to compute in: bf16 only where it is fast."),
-    MR_ROW_END};
-static const mr_bind_face device_face = {"mr.Device", "A place that computes.", device_rows,
+static const mr_bind_entry device_entries[] = {
+    MR_ENTRY("facts", d_facts, "(): table",
+             "{device, isa, threads, bf16, amx, bf16_by_f32, host_refused}."),
+    MR_ENTRY("refuse_host", d_refuse_host, "()",
+             "From now on a step that no kernel of this GPU takes is an error when its graph is "
+             "compiled; it would run on the host."),
+    MR_ENTRY("bus", d_bus, "(): string|nil", "The PCI address of a GPU."),
+    MR_ENTRY("memory", d_memory, "(): integer, integer",
+             "Bytes that are free on it, and all that it has."),
+    MR_ENTRY("rates", d_rates, "(compute: mr.Dtype): table",
+             "How fast it is in f32 or bf16, measured at the first call: by kind of step (linear, "
+             "conv3d_dx, attention by lanes, ...; elementwise is all else) {operations, bytes} per "
+             "second, and step: seconds that each takes besides."),
+    MR_ENTRY("compute", d_compute, "(wish: mr.Dtype): mr.Dtype",
+             "The dtype to compute in: bf16 only where it is fast."),
+    MR_ENTRY_END};
+static const mr_bind_face device_face = {"mr.Device", "A place that computes.", device_entries,
                                          mr_bind_device_unref};
 
 void mr_bind_device_type(lua_State *L)

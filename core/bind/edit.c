@@ -420,28 +420,28 @@ static int e_ask(lua_State *L)
     return 1;
 }
 
-static const mr_bind_row edit_rows[] = {
-    MR_ROW("line", e_line, "(prompt: string): string?, string?",
-           "One line, edited where there is a terminal; nil and \"end\" or \"stopped\"."),
-    MR_ROW("complete", e_complete, "(f: fun(line: string, from: integer, to: integer): string[])",
-           "What Tab asks: words for the bytes from..to of a line."),
-    MR_ROW("history", e_history, "(path: string): integer",
-           "Load the lines of earlier sessions; how many."),
-    MR_ROW("remember", e_remember, "(path: string?, line: string)",
-           "One more line, in memory and in the file that sessions share."),
-    MR_ROW("guard", e_guard, "(f: fun(), handler: fun(failure: any): any): boolean, any",
-           "As xpcall; while it runs, Ctrl-C raises MR_E_STOPPED from whatever runs, past every "
-           "pcall inside."),
-    MR_ROW("deaf", e_deaf, "()", "Outside guard Ctrl-C is ignored from now on."),
-    MR_ROW("watch", e_watch, "(co: thread)", "A coroutine hears Ctrl-C too."),
-    MR_ROW("size", e_size, "(): integer, integer", "Columns and rows of the terminal."),
-    MR_ROW("ask", e_ask, "(question: string, last: string, seconds?: number): string|false|nil",
-           "What the terminal answers to a control sequence, up to its last letter; false: not "
-           "asked, because input waits; nil: no answer."),
-    MR_ROW_END};
+static const mr_bind_entry edit_entries[] = {
+    MR_ENTRY("line", e_line, "(prompt: string): string?, string?",
+             "One line, edited where there is a terminal; nil and \"end\" or \"stopped\"."),
+    MR_ENTRY("complete", e_complete, "(f: fun(line: string, from: integer, to: integer): string[])",
+             "What Tab asks: words for the bytes from..to of a line."),
+    MR_ENTRY("history", e_history, "(path: string): integer",
+             "Load the lines of earlier sessions; how many."),
+    MR_ENTRY("remember", e_remember, "(path: string?, line: string)",
+             "One more line, in memory and in the file that sessions share."),
+    MR_ENTRY("guard", e_guard, "(f: fun(), handler: fun(failure: any): any): boolean, any",
+             "As xpcall; while it runs, Ctrl-C raises MR_E_STOPPED from whatever runs, past every "
+             "pcall inside."),
+    MR_ENTRY("deaf", e_deaf, "()", "Outside guard Ctrl-C is ignored from now on."),
+    MR_ENTRY("watch", e_watch, "(co: thread)", "A coroutine hears Ctrl-C too."),
+    MR_ENTRY("size", e_size, "(): integer, integer", "Columns and rows of the terminal."),
+    MR_ENTRY("ask", e_ask, "(question: string, last: string, seconds?: number): string|false|nil",
+             "What the terminal answers to a control sequence, up to its last letter; false: not "
+             "asked, because input waits; nil: no answer."),
+    MR_ENTRY_END};
 static const mr_bind_face edit_face = {"moonreel.core.edit",
                                        "Lines from a person, and the Ctrl-C that stops what runs.",
-                                       edit_rows, NULL};
+                                       edit_entries, NULL};
 
 MR_BIND_ROOM(edit)
 {

@@ -378,56 +378,56 @@ static int x_set_param(lua_State *L)
     return 0;
 }
 
-static const mr_bind_row exec_module_rows[] = {
-    MR_ROW("device", mr_bind_device_open, "(name?: string, threads?: integer): mr.Device",
-           "Open a device: cpu, shadow or, with its plug-in, cuda (cuda:1 is the second); "
-           "MOONREEL_DEVICE or cpu where absent. Up to 4096 threads, 0: all."),
-    MR_ROW_OPTIONS("new", e_new,
-                   "(device: mr.Device, params?: mr.Params, options?: table): mr.Exec",
-                   "An executor: the memory of the parameters, and programs over it.", exec_fields),
-    MR_ROW_OPTIONS("plan", e_plan, "(params?: mr.Params, options?: table): mr.Exec",
-                   "An executor without a device: its programs tell bytes, cost and seconds, and "
-                   "take no memory.",
-                   plan_fields),
-    MR_ROW_END};
+static const mr_bind_entry exec_module_entries[] = {
+    MR_ENTRY("device", mr_bind_device_open, "(name?: string, threads?: integer): mr.Device",
+             "Open a device: cpu, shadow or, with its plug-in, cuda (cuda:1 is the second); "
+             "MOONREEL_DEVICE or cpu where absent. Up to 4096 threads, 0: all."),
+    MR_ENTRY_OPTIONS(
+        "new", e_new, "(device: mr.Device, params?: mr.Params, options?: table): mr.Exec",
+        "An executor: the memory of the parameters, and programs over it.", exec_fields),
+    MR_ENTRY_OPTIONS("plan", e_plan, "(params?: mr.Params, options?: table): mr.Exec",
+                     "An executor without a device: its programs tell bytes, cost and seconds, and "
+                     "take no memory.",
+                     plan_fields),
+    MR_ENTRY_END};
 static const mr_bind_face exec_module_face = {"moonreel.core.exec",
                                               "Devices, executors and programs: graphs that run.",
-                                              exec_module_rows, NULL};
+                                              exec_module_entries, NULL};
 
-static const mr_bind_row exec_rows[] = {
-    MR_ROW("compile", mr_bind_program_new, "(graph: mr.Graph): mr.Program",
-           "A finished graph, ready to run here."),
-    MR_ROW("sync", x_sync, "()", "Wait for what still runs."),
-    MR_ROW(
+static const mr_bind_entry exec_entries[] = {
+    MR_ENTRY("compile", mr_bind_program_new, "(graph: mr.Graph): mr.Program",
+             "A finished graph, ready to run here."),
+    MR_ENTRY("sync", x_sync, "()", "Wait for what still runs."),
+    MR_ENTRY(
         "waits", x_waits, "(): table",
         "How often this waited so far: {all, results, inputs} - for everything that was enqueued, "
         "for what was fetched, for inputs that had still to leave."),
-    MR_ROW("host", x_host, "(region: string): lightuserdata?, integer?",
-           "Where a region lies and its bytes; nothing when it is not in host memory."),
-    MR_ROW("edges", x_edges, "(): boolean",
-           "Does conv3d read the nearest place for one outside here? See its `edge`."),
-    MR_ROW("init", x_init, "(seed: integer)", "Initial values of all parameters."),
-    MR_ROW("refresh", x_refresh, "()", "Compute weights from the masters."),
-    MR_ROW("has", x_has, "(region: string): boolean", "Is there such a region?"),
-    MR_ROW("regions", x_regions, "(): table[]",
-           "All regions: name, dtype, role, prefix, start, stop, per, shared, transient, bytes."),
-    MR_ROW("read", x_read,
-           "(region: string, dtype: mr.Dtype, offset: integer, dims: integer[]): mr.Tensor",
-           "Elements from offset on, as they are."),
-    MR_ROW("hash", x_hash, "(region: string, offset: integer, count: integer): integer",
-           "64 bits of hash over a range of a region, in elements."),
-    MR_ROW("write", x_write, "(region: string, offset: integer, values: mr.Tensor)",
-           "Elements from offset on; a dense tensor of the region's dtype."),
-    MR_ROW("param", x_param, "(region: string, name: string): mr.Tensor",
-           "One parameter: its weight, master, gradient, ...; an error where the region does not "
-           "hold all of it."),
-    MR_ROW("set_param", x_set_param, "(region: string, name: string, values: mr.Tensor)",
-           "Write one parameter; converted to the region's dtype."),
-    MR_ROW_END};
+    MR_ENTRY("host", x_host, "(region: string): lightuserdata?, integer?",
+             "Where a region lies and its bytes; nothing when it is not in host memory."),
+    MR_ENTRY("edges", x_edges, "(): boolean",
+             "Does conv3d read the nearest place for one outside here? See its `edge`."),
+    MR_ENTRY("init", x_init, "(seed: integer)", "Initial values of all parameters."),
+    MR_ENTRY("refresh", x_refresh, "()", "Compute weights from the masters."),
+    MR_ENTRY("has", x_has, "(region: string): boolean", "Is there such a region?"),
+    MR_ENTRY("regions", x_regions, "(): table[]",
+             "All regions: name, dtype, role, prefix, start, stop, per, shared, transient, bytes."),
+    MR_ENTRY("read", x_read,
+             "(region: string, dtype: mr.Dtype, offset: integer, dims: integer[]): mr.Tensor",
+             "Elements from offset on, as they are."),
+    MR_ENTRY("hash", x_hash, "(region: string, offset: integer, count: integer): integer",
+             "64 bits of hash over a range of a region, in elements."),
+    MR_ENTRY("write", x_write, "(region: string, offset: integer, values: mr.Tensor)",
+             "Elements from offset on; a dense tensor of the region's dtype."),
+    MR_ENTRY("param", x_param, "(region: string, name: string): mr.Tensor",
+             "One parameter: its weight, master, gradient, ...; an error where the region does not "
+             "hold all of it."),
+    MR_ENTRY("set_param", x_set_param, "(region: string, name: string, values: mr.Tensor)",
+             "Write one parameter; converted to the region's dtype."),
+    MR_ENTRY_END};
 static const mr_bind_face exec_face = {"mr.Exec",
                                        "An executor. Regions of its memory: w, frozen, and what "
                                        "rows of an optimizer declare.",
-                                       exec_rows, free_executor};
+                                       exec_entries, free_executor};
 
 MR_BIND_ROOM(exec)
 {

@@ -54,26 +54,26 @@ static int pcg_random(lua_State *L)
     return 1;
 }
 
-static const mr_bind_row twister_rows[] = {
-    MR_ROW("word", twister_word, "(): integer", "The next 32 bits."), MR_ROW_END};
-static const mr_bind_face twister_face = {TWISTER, "A Mersenne twister.", twister_rows, mr_free};
+static const mr_bind_entry twister_entries[] = {
+    MR_ENTRY("word", twister_word, "(): integer", "The next 32 bits."), MR_ENTRY_END};
+static const mr_bind_face twister_face = {TWISTER, "A Mersenne twister.", twister_entries, mr_free};
 
-static const mr_bind_row pcg_rows[] = {
-    MR_ROW("random", pcg_random, "(): number", "The next number in [0, 1), of 53 bits."),
-    MR_ROW_END};
-static const mr_bind_face pcg_face = {PCG, "A generator of numpy.", pcg_rows, mr_free};
+static const mr_bind_entry pcg_entries[] = {
+    MR_ENTRY("random", pcg_random, "(): number", "The next number in [0, 1), of 53 bits."),
+    MR_ENTRY_END};
+static const mr_bind_face pcg_face = {PCG, "A generator of numpy.", pcg_entries, mr_free};
 
-static const mr_bind_row module_rows[] = {
-    MR_ROW("torch", l_torch, "(seed: integer): mr.Twister",
-           "As torch's CPU generator after manual_seed."),
-    MR_ROW("python", l_python, "(seed: integer): mr.Twister",
-           "As Python's random after seed; the absolute value counts."),
-    MR_ROW("numpy", l_numpy, "(seed: integer): mr.Pcg64", "As numpy.random.default_rng."),
-    MR_ROW_END};
+static const mr_bind_entry module_entries[] = {
+    MR_ENTRY("torch", l_torch, "(seed: integer): mr.Twister",
+             "As torch's CPU generator after manual_seed."),
+    MR_ENTRY("python", l_python, "(seed: integer): mr.Twister",
+             "As Python's random after seed; the absolute value counts."),
+    MR_ENTRY("numpy", l_numpy, "(seed: integer): mr.Pcg64", "As numpy.random.default_rng."),
+    MR_ENTRY_END};
 static const mr_bind_face module_face = {
     "moonreel.core.generator",
     "Generators that references draw from; moonreel.data.generators is what people use.",
-    module_rows, NULL};
+    module_entries, NULL};
 
 MR_BIND_ROOM(generator)
 {

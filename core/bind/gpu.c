@@ -114,22 +114,23 @@ static int g_find(lua_State *L)
     return 1;
 }
 
-static const mr_bind_row module_rows[] = {
-    MR_ROW("open", g_open, "(): mr.Gpus",
-           "GPUs as NVIDIA's driver tells of them; raises MR_E_UNSUPPORTED where there is none. "
-           "MOONREEL_NVML names another library."),
-    MR_ROW_END};
+static const mr_bind_entry module_entries[] = {
+    MR_ENTRY("open", g_open, "(): mr.Gpus",
+             "GPUs as NVIDIA's driver tells of them; raises MR_E_UNSUPPORTED where there is none. "
+             "MOONREEL_NVML names another library."),
+    MR_ENTRY_END};
 static const mr_bind_face module_face = {"moonreel.core.gpu", "What GPUs say of themselves.",
-                                         module_rows, NULL};
+                                         module_entries, NULL};
 
-static const mr_bind_row rows[] = {
-    MR_ROW("count", g_count, "(): integer", "How many there are."),
-    MR_ROW("driver", g_driver, "(): string", "The version of the driver."),
-    MR_ROW("read", g_read, "(i: integer): table",
-           "One now, from 0: {name, bus, memory_bytes, free_bytes, power_w, limit_w, clock_mhz, "
-           "most_mhz, temperature_c, busy_percent, memory_errors, slow = {why}, "
-           "processes = {{pid, bytes}}}; what its driver does not tell is absent."),
-    MR_ROW("find", g_find, "(bus: string): integer|nil", "The one at a PCI address."), MR_ROW_END};
+static const mr_bind_entry rows[] = {
+    MR_ENTRY("count", g_count, "(): integer", "How many there are."),
+    MR_ENTRY("driver", g_driver, "(): string", "The version of the driver."),
+    MR_ENTRY("read", g_read, "(i: integer): table",
+             "One now, from 0: {name, bus, memory_bytes, free_bytes, power_w, limit_w, clock_mhz, "
+             "most_mhz, temperature_c, busy_percent, memory_errors, slow = {why}, "
+             "processes = {{pid, bytes}}}; what its driver does not tell is absent."),
+    MR_ENTRY("find", g_find, "(bus: string): integer|nil", "The one at a PCI address."),
+    MR_ENTRY_END};
 static const mr_bind_face face = {type, "The GPUs of this machine.", rows, free_gpus};
 
 MR_BIND_ROOM(gpu)

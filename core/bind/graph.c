@@ -357,72 +357,73 @@ static void free_graph(void *g)
     mr_graph_free(g);
 }
 
-static const mr_bind_row graph_module_rows[] = {
-    MR_ROW("params", mr_bind_params_new, "(dtype: mr.Dtype): mr.Params",
-           "An empty table of parameters; dtype is that of compute."),
-    MR_ROW_OPTIONS("graph", g_new, "(params?: mr.Params, options?: table): mr.Graph",
-                   "An empty graph.", graph_fields),
-    MR_ROW("op", mr_bind_op_by_name, "(name: string, inputs: any[], attributes?: table): ...",
-           "Call an op by its name, as ops.NAME; inputs may have holes."),
-    MR_ROW("concat", g_concat, "(parts: any[], axis: integer): any",
-           "Tensors or values side by side along an axis."),
-    MR_ROW_END};
+static const mr_bind_entry graph_module_entries[] = {
+    MR_ENTRY("params", mr_bind_params_new, "(dtype: mr.Dtype): mr.Params",
+             "An empty table of parameters; dtype is that of compute."),
+    MR_ENTRY_OPTIONS("graph", g_new, "(params?: mr.Params, options?: table): mr.Graph",
+                     "An empty graph.", graph_fields),
+    MR_ENTRY("op", mr_bind_op_by_name, "(name: string, inputs: any[], attributes?: table): ...",
+             "Call an op by its name, as ops.NAME; inputs may have holes."),
+    MR_ENTRY("concat", g_concat, "(parts: any[], axis: integer): any",
+             "Tensors or values side by side along an axis."),
+    MR_ENTRY_END};
 static const mr_bind_face graph_module_face = {
     "moonreel.core.graph", "Graphs: values, their gradients, tables of parameters.",
-    graph_module_rows, NULL};
+    graph_module_entries, NULL};
 
-static const mr_bind_row graph_rows[] = {
-    MR_ROW("input", g_input, "(name: string, dtype: mr.Dtype, dims: integer[]): mr.Value",
-           "A value that program:set() gives."),
-    MR_ROW("param", g_param, "(name: string): mr.Value", "A parameter of the table."),
-    MR_ROW("window", g_window, "(gathered: mr.Value, first: integer, name: string): mr.Value",
-           "A parameter inside gathered weights, whose first element is `first` of all."),
-    MR_ROW("const", g_const, "(values: mr.Tensor): mr.Value", "A value that stays as it is."),
-    MR_ROW("region", g_region,
-           "(region: string, dtype: mr.Dtype, offset: integer, dims: integer[], space?: string): "
-           "mr.Value",
-           "A range of an executor's memory, which lies on the device or pinned on the host."),
-    MR_ROW("output", g_output, "(name: string, value: mr.Value): mr.Graph",
-           "Name a value that program:get() reads."),
-    MR_ROW("block", g_block, "(name: string, recompute: boolean, f: fun(): ...): ...",
-           "What f adds is one block; recompute: made again in the backward pass. Returns what "
-           "f returns."),
-    MR_ROW("queue", g_queue, "(name: string, f: fun(): ...): ...",
-           "What f adds runs on that queue, side by side with others where no data forbids it: "
-           "compute, comm_intra, comm_inter, h2d, d2h. Returns what f returns."),
-    MR_ROW("save", g_save, "(value: mr.Value): mr.Value", "Keep a value of a recomputed block."),
-    MR_ROW("move", g_move, "(value: mr.Value, space: string, after?: mr.Value): mr.Value",
-           "A copy of a value in another memory: device, or pinned (the host's); it sets out when "
-           "`after`, of another queue, is there."),
-    MR_ROW("put", g_put, "(value: mr.Value, region: mr.Value): mr.Value",
-           "Copy a value over a range of a region in the other memory."),
-    MR_ROW("offload", g_offload, "(value: mr.Value): mr.Value",
-           "Keep a value for the backward pass in host memory."),
-    MR_ROW("backward", g_backward, "(loss: mr.Value, wrt?: mr.Value[]): (mr.Value|false)[]",
-           "Add the gradients of a scalar: into the parameters, and of the values asked for; "
-           "false: none."),
-    MR_ROW("gradients", g_gradients, "(loss: mr.Value, wrt: mr.Value[]): (mr.Value|false)[]",
-           "The gradients of a scalar for the values asked for alone, before backward; no "
-           "parameter gets one."),
-    MR_ROW("detach", g_detach, "(value: mr.Value): mr.Value",
-           "The same value as a constant: no gradient goes through it."),
-    MR_ROW("echo", g_echo, "(like: mr.Graph): mr.Graph",
-           "What `like` tells other ranks, of one that computes nothing meanwhile."),
-    MR_ROW("op_log", g_op_log, "(): string", "What it tells other ranks, in order."),
-    MR_ROW("finish", g_finish, "(): mr.Graph",
-           "No more nodes: check it and choose what is done in place."),
-    MR_ROW("print", g_print, "(): string", "The graph as text."),
-    MR_ROW("schedule", g_schedule, "(exec?: mr.Exec): string",
-           "The steps of a run of the finished graph: queue, op, node, the steps waited for, and "
-           "which steps they may overlap. exec: knows regions that are the same memory; absent: "
-           "regions of two names are different."),
-    MR_ROW("inputs", g_inputs, "(): table<string, mr.Value>", "Its inputs by name."),
-    MR_ROW("outputs", g_outputs, "(): string[]", "Names of the outputs."),
-    MR_ROW("edges", g_edges, "(): boolean",
-           "Does conv3d read the nearest place for one outside, where this runs?"),
-    MR_ROW_END};
+static const mr_bind_entry graph_entries[] = {
+    MR_ENTRY("input", g_input, "(name: string, dtype: mr.Dtype, dims: integer[]): mr.Value",
+             "A value that program:set() gives."),
+    MR_ENTRY("param", g_param, "(name: string): mr.Value", "A parameter of the table."),
+    MR_ENTRY("window", g_window, "(gathered: mr.Value, first: integer, name: string): mr.Value",
+             "A parameter inside gathered weights, whose first element is `first` of all."),
+    MR_ENTRY("const", g_const, "(values: mr.Tensor): mr.Value", "A value that stays as it is."),
+    MR_ENTRY("region", g_region,
+             "(region: string, dtype: mr.Dtype, offset: integer, dims: integer[], space?: string): "
+             "mr.Value",
+             "A range of an executor's memory, which lies on the device or pinned on the host."),
+    MR_ENTRY("output", g_output, "(name: string, value: mr.Value): mr.Graph",
+             "Name a value that program:get() reads."),
+    MR_ENTRY("block", g_block, "(name: string, recompute: boolean, f: fun(): ...): ...",
+             "What f adds is one block; recompute: made again in the backward pass. Returns what "
+             "f returns."),
+    MR_ENTRY("queue", g_queue, "(name: string, f: fun(): ...): ...",
+             "What f adds runs on that queue, side by side with others where no data forbids it: "
+             "compute, comm_intra, comm_inter, h2d, d2h. Returns what f returns."),
+    MR_ENTRY("save", g_save, "(value: mr.Value): mr.Value", "Keep a value of a recomputed block."),
+    MR_ENTRY(
+        "move", g_move, "(value: mr.Value, space: string, after?: mr.Value): mr.Value",
+        "A copy of a value in another memory: device, or pinned (the host's); it sets out when "
+        "`after`, of another queue, is there."),
+    MR_ENTRY("put", g_put, "(value: mr.Value, region: mr.Value): mr.Value",
+             "Copy a value over a range of a region in the other memory."),
+    MR_ENTRY("offload", g_offload, "(value: mr.Value): mr.Value",
+             "Keep a value for the backward pass in host memory."),
+    MR_ENTRY("backward", g_backward, "(loss: mr.Value, wrt?: mr.Value[]): (mr.Value|false)[]",
+             "Add the gradients of a scalar: into the parameters, and of the values asked for; "
+             "false: none."),
+    MR_ENTRY("gradients", g_gradients, "(loss: mr.Value, wrt: mr.Value[]): (mr.Value|false)[]",
+             "The gradients of a scalar for the values asked for alone, before backward; no "
+             "parameter gets one."),
+    MR_ENTRY("detach", g_detach, "(value: mr.Value): mr.Value",
+             "The same value as a constant: no gradient goes through it."),
+    MR_ENTRY("echo", g_echo, "(like: mr.Graph): mr.Graph",
+             "What `like` tells other ranks, of one that computes nothing meanwhile."),
+    MR_ENTRY("op_log", g_op_log, "(): string", "What it tells other ranks, in order."),
+    MR_ENTRY("finish", g_finish, "(): mr.Graph",
+             "No more nodes: check it and choose what is done in place."),
+    MR_ENTRY("print", g_print, "(): string", "The graph as text."),
+    MR_ENTRY("schedule", g_schedule, "(exec?: mr.Exec): string",
+             "The steps of a run of the finished graph: queue, op, node, the steps waited for, and "
+             "which steps they may overlap. exec: knows regions that are the same memory; absent: "
+             "regions of two names are different."),
+    MR_ENTRY("inputs", g_inputs, "(): table<string, mr.Value>", "Its inputs by name."),
+    MR_ENTRY("outputs", g_outputs, "(): string[]", "Names of the outputs."),
+    MR_ENTRY("edges", g_edges, "(): boolean",
+             "Does conv3d read the nearest place for one outside, where this runs?"),
+    MR_ENTRY_END};
 static const mr_bind_face graph_face = {
-    "mr.Graph", "A graph in the making; finished, it can be compiled.", graph_rows, free_graph};
+    "mr.Graph", "A graph in the making; finished, it can be compiled.", graph_entries, free_graph};
 
 MR_BIND_ROOM(graph)
 {

@@ -328,29 +328,29 @@ static int i_synthetic(lua_State *L)
     return 0;
 }
 
-static const mr_bind_row index_module_rows[] = {
-    MR_ROW_OPTIONS("open", i_open, "(path: string, options?: table): mr.Index",
-                   "Open a sealed index.", open_fields),
-    MR_ROW_OPTIONS(
+static const mr_bind_entry index_module_entries[] = {
+    MR_ENTRY_OPTIONS("open", i_open, "(path: string, options?: table): mr.Index",
+                     "Open a sealed index.", open_fields),
+    MR_ENTRY_OPTIONS(
         "ingest", i_ingest, "(input: string, output: string, options?: table): mr.Ingest",
         "Build an index from a folder of clips, a CSV or a JSON lines file.", ingest_fields),
-    MR_ROW_OPTIONS(
+    MR_ENTRY_OPTIONS(
         "read_table", i_read_table,
         "(file: string, fn: fun(row: table), options?: table): string[], string, table",
         "Hand on the rows of a CSV, TSV or JSON lines file: {path, line, captions, columns, "
         "start_us, end_us (0: to its end)}; answers the columns that hold numbers, what was passed "
         "over, a line each, and for each column \"whole\" or \"real\".",
         table_fields),
-    MR_ROW_OPTIONS("sweep", mr_bind_sweep_new,
-                   "(index: mr.Index, rows: integer[], options?: table): mr.Sweep",
-                   "Look at the files of rows by several threads.", mr_bind_sweep_fields),
-    MR_ROW("synthetic", i_synthetic, "(path: string|nil, rows: integer, seed?: integer)",
-           "Build an index without clips behind it, to measure with; nil: make its rows alone."),
-    MR_ROW("builder", mr_bind_builder_new, "(path: string): mr.IndexBuilder",
-           "Start a new index out of rows of others; moonreel.data.derive is what people use."),
-    MR_ROW_END};
+    MR_ENTRY_OPTIONS("sweep", mr_bind_sweep_new,
+                     "(index: mr.Index, rows: integer[], options?: table): mr.Sweep",
+                     "Look at the files of rows by several threads.", mr_bind_sweep_fields),
+    MR_ENTRY("synthetic", i_synthetic, "(path: string|nil, rows: integer, seed?: integer)",
+             "Build an index without clips behind it, to measure with; nil: make its rows alone."),
+    MR_ENTRY("builder", mr_bind_builder_new, "(path: string): mr.IndexBuilder",
+             "Start a new index out of rows of others; moonreel.data.derive is what people use."),
+    MR_ENTRY_END};
 static const mr_bind_face index_module_face = {
-    "moonreel.core.index", "Indexes of samples: build and open.", index_module_rows, NULL};
+    "moonreel.core.index", "Indexes of samples: build and open.", index_module_entries, NULL};
 
 // index:visit(n, seed): n rows are looked up, in an order without any
 static int index_visit(lua_State *L)
@@ -379,37 +379,37 @@ static int index_common(lua_State *L)
     return 1;
 }
 
-static const mr_bind_row index_rows[] = {
-    MR_ROW(
+static const mr_bind_entry index_entries[] = {
+    MR_ENTRY(
         "row", index_row, "(i: integer): table",
         "Sample i, from 1: id, key, path, file, text, captions, start (the frame of the file with "
         "which it begins), frames, fps, width, height, columns, ..."),
-    MR_ROW("find", index_find, "(key: string): integer?",
-           "The number, from 1, of the sample with a key; nil when there is none."),
-    MR_ROW("visit", index_visit, "(n: integer, seed?: integer)",
-           "Look up n rows in an order without any, to see how long it takes."),
-    MR_ROW("common", index_common, "(other: mr.Index): table",
-           "Samples by key: {both, vanished (that the other one lacks), new (it alone has)}."),
-    MR_ROW("facts", index_facts, "(): table",
-           "{rows, fp_order, fp_set, path, roots, sources, columns, kinds: for each column "
-           "\"whole\" or \"real\"}."),
-    MR_ROW("__len", index_len, "(): integer", "The number of samples."),
-    MR_ROW_END};
+    MR_ENTRY("find", index_find, "(key: string): integer?",
+             "The number, from 1, of the sample with a key; nil when there is none."),
+    MR_ENTRY("visit", index_visit, "(n: integer, seed?: integer)",
+             "Look up n rows in an order without any, to see how long it takes."),
+    MR_ENTRY("common", index_common, "(other: mr.Index): table",
+             "Samples by key: {both, vanished (that the other one lacks), new (it alone has)}."),
+    MR_ENTRY("facts", index_facts, "(): table",
+             "{rows, fp_order, fp_set, path, roots, sources, columns, kinds: for each column "
+             "\"whole\" or \"real\"}."),
+    MR_ENTRY("__len", index_len, "(): integer", "The number of samples."),
+    MR_ENTRY_END};
 static const mr_bind_face index_face = {
-    "mr.Index", "A sealed index; #index is the number of its samples.", index_rows, free_reader};
+    "mr.Index", "A sealed index; #index is the number of its samples.", index_entries, free_reader};
 
 static const mr_bind_face table_face = {TABLE, NULL, NULL, free_table};
 
-static const mr_bind_row ingest_rows[] = {
-    MR_ROW("step", ingest_step, "(seconds?: number): table",
-           "Work for so long: {listed, total, done, written, refused, without_caption, "
-           "resumed, finished}."),
-    MR_ROW("keep", ingest_keep, "(): integer, integer",
-           "End it unfinished: the rows of the input that are done and stay for an ingest with "
-           "resume (0: nothing stays), and how many the input has."),
-    MR_ROW("notes", ingest_notes, "(): string", "What was passed over in a folder, a line each."),
-    MR_ROW_END};
-static const mr_bind_face ingest_face = {"mr.Ingest", "An index in the making.", ingest_rows,
+static const mr_bind_entry ingest_entries[] = {
+    MR_ENTRY("step", ingest_step, "(seconds?: number): table",
+             "Work for so long: {listed, total, done, written, refused, without_caption, "
+             "resumed, finished}."),
+    MR_ENTRY("keep", ingest_keep, "(): integer, integer",
+             "End it unfinished: the rows of the input that are done and stay for an ingest with "
+             "resume (0: nothing stays), and how many the input has."),
+    MR_ENTRY("notes", ingest_notes, "(): string", "What was passed over in a folder, a line each."),
+    MR_ENTRY_END};
+static const mr_bind_face ingest_face = {"mr.Ingest", "An index in the making.", ingest_entries,
                                          free_ingest};
 
 MR_BIND_ROOM(index)

@@ -73,27 +73,28 @@ static int j_next(lua_State *L)
     return 1;
 }
 
-static const mr_bind_row journal_module_rows[] = {
-    MR_ROW("open", j_open, "(path: string): mr.Journal",
-           "Open for append; a line cut by a crash is removed."),
-    MR_ROW("read", j_read, "(path: string): mr.JournalReader", "Read from the start."), MR_ROW_END};
+static const mr_bind_entry journal_module_entries[] = {
+    MR_ENTRY("open", j_open, "(path: string): mr.Journal",
+             "Open for append; a line cut by a crash is removed."),
+    MR_ENTRY("read", j_read, "(path: string): mr.JournalReader", "Read from the start."),
+    MR_ENTRY_END};
 static const mr_bind_face journal_module_face = {"moonreel.core.journal",
                                                  "Journals: JSON lines that are only appended to.",
-                                                 journal_module_rows, NULL};
+                                                 journal_module_entries, NULL};
 
-static const mr_bind_row journal_rows[] = {
-    MR_ROW("append", j_append, "(line: string)", "One more line."),
-    MR_ROW("sync", j_sync, "()", "Make all lines so far durable."),
-    MR_ROW("waiting", j_waiting, "(): integer, string?, integer",
-           "Lines that wait for the disk, why, and how many were left out for good."),
-    MR_ROW_END};
-static const mr_bind_face journal_face = {"mr.Journal", "A journal that is written.", journal_rows,
-                                          free_journal};
+static const mr_bind_entry journal_entries[] = {
+    MR_ENTRY("append", j_append, "(line: string)", "One more line."),
+    MR_ENTRY("sync", j_sync, "()", "Make all lines so far durable."),
+    MR_ENTRY("waiting", j_waiting, "(): integer, string?, integer",
+             "Lines that wait for the disk, why, and how many were left out for good."),
+    MR_ENTRY_END};
+static const mr_bind_face journal_face = {"mr.Journal", "A journal that is written.",
+                                          journal_entries, free_journal};
 
-static const mr_bind_row reader_rows[] = {
-    MR_ROW("next", j_next, "(): string?", "The next whole line; nil at the end."), MR_ROW_END};
-static const mr_bind_face reader_face = {"mr.JournalReader", "A journal that is read.", reader_rows,
-                                         free_reader};
+static const mr_bind_entry reader_entries[] = {
+    MR_ENTRY("next", j_next, "(): string?", "The next whole line; nil at the end."), MR_ENTRY_END};
+static const mr_bind_face reader_face = {"mr.JournalReader", "A journal that is read.",
+                                         reader_entries, free_reader};
 
 MR_BIND_ROOM(journal)
 {

@@ -365,19 +365,19 @@ static int j_is_array(lua_State *L)
     return 1;
 }
 
-static const mr_bind_row json_rows[] = {
-    MR_ROW_FIELD("null", "lightuserdata", "What stands for null."),
-    MR_ROW("decode", j_decode, "(text: string, name?: string): any",
-           "Objects become tables, arrays marked lists, null json.null; errors name `name`, "
-           "line and column."),
-    MR_ROW_OPTIONS("encode", j_encode, "(value: any, options?: table): string",
-                   "Keys are sorted, so equal values give equal text.", encode_fields),
-    MR_ROW("array", j_array, "(list?: table): table",
-           "Mark a list, also an empty one, as an array; returns it."),
-    MR_ROW("is_array", j_is_array, "(value: any): boolean", "Is it marked so, or a list 1..n?"),
-    MR_ROW_END};
+static const mr_bind_entry json_entries[] = {
+    MR_ENTRY_FIELD("null", "lightuserdata", "What stands for null."),
+    MR_ENTRY("decode", j_decode, "(text: string, name?: string): any",
+             "Objects become tables, arrays marked lists, null json.null; errors name `name`, "
+             "line and column."),
+    MR_ENTRY_OPTIONS("encode", j_encode, "(value: any, options?: table): string",
+                     "Keys are sorted, so equal values give equal text.", encode_fields),
+    MR_ENTRY("array", j_array, "(list?: table): table",
+             "Mark a list, also an empty one, as an array; returns it."),
+    MR_ENTRY("is_array", j_is_array, "(value: any): boolean", "Is it marked so, or a list 1..n?"),
+    MR_ENTRY_END};
 static const mr_bind_face json_face = {"moonreel.core.json", "JSON text to Lua values and back.",
-                                       json_rows, NULL};
+                                       json_entries, NULL};
 
 static const mr_bind_face tree_face = {"mr.Json", NULL, NULL, free_json};
 static const mr_bind_face out_face = {"mr.JsonOut", NULL, NULL, free_out};

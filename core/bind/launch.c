@@ -137,37 +137,37 @@ static int r_ended(lua_State *L)
     return 1;
 }
 
-/* ---- rows ---- */
+/* ---- entries ---- */
 
-static const mr_bind_row methods[] = {
-    MR_ROW("look", r_look, "(ms?: integer): integer",
-           "Wait at most so long for what happens; how many run. When one has failed the others "
-           "are ended."),
-    MR_ROW("fail", r_fail, "(rank: integer, text: string)",
-           "End a rank that does not go on, and the others, which hear why."),
-    MR_ROW("signal", r_signal, "(number: integer)",
-           "Hand a signal on, 2 or 15; the second one ends them."),
-    MR_ROW("stop", r_stop, "(text: string)", "End all of them, which hear why."),
-    MR_ROW("page", r_page, "(): mr.Life", "What they tell of themselves."),
-    MR_ROW("ended", r_ended, "(): table",
-           "How it ended: {exit, rank and text of the one that failed first, asked: a signal}."),
-    MR_ROW_END};
+static const mr_bind_entry methods[] = {
+    MR_ENTRY("look", r_look, "(ms?: integer): integer",
+             "Wait at most so long for what happens; how many run. When one has failed the others "
+             "are ended."),
+    MR_ENTRY("fail", r_fail, "(rank: integer, text: string)",
+             "End a rank that does not go on, and the others, which hear why."),
+    MR_ENTRY("signal", r_signal, "(number: integer)",
+             "Hand a signal on, 2 or 15; the second one ends them."),
+    MR_ENTRY("stop", r_stop, "(text: string)", "End all of them, which hear why."),
+    MR_ENTRY("page", r_page, "(): mr.Life", "What they tell of themselves."),
+    MR_ENTRY("ended", r_ended, "(): table",
+             "How it ended: {exit, rank and text of the one that failed first, asked: a signal}."),
+    MR_ENTRY_END};
 static const mr_bind_face type = {LAUNCH, "Ranks of this host that this process has started.",
                                   methods, free_launch};
 
-static const mr_bind_row rows[] = {
-    MR_ROW_OPTIONS("start", b_start,
-                   "(words: string[], ranks: integer, options?: table): mr.Launch",
-                   "Start this program as `ranks` processes on this host.", start_fields),
-    MR_ROW("listen", b_listen, "(where?: string): integer, integer",
-           "A socket at a free port of an interface or address (default: all), for a rank 0 that "
-           "this process starts: descriptor, port."),
-    MR_ROW("allow_files", b_allow_files, "(count: integer, who: string)",
-           "Lets this process open this many files; raises where the system allows fewer, with "
-           "who needs them."),
-    MR_ROW("hide", b_hide, "(text: string): integer",
-           "A descriptor that ranks inherit, with a text that no other process reads."),
-    MR_ROW_END};
+static const mr_bind_entry rows[] = {
+    MR_ENTRY_OPTIONS("start", b_start,
+                     "(words: string[], ranks: integer, options?: table): mr.Launch",
+                     "Start this program as `ranks` processes on this host.", start_fields),
+    MR_ENTRY("listen", b_listen, "(where?: string): integer, integer",
+             "A socket at a free port of an interface or address (default: all), for a rank 0 that "
+             "this process starts: descriptor, port."),
+    MR_ENTRY("allow_files", b_allow_files, "(count: integer, who: string)",
+             "Lets this process open this many files; raises where the system allows fewer, with "
+             "who needs them."),
+    MR_ENTRY("hide", b_hide, "(text: string): integer",
+             "A descriptor that ranks inherit, with a text that no other process reads."),
+    MR_ENTRY_END};
 static const mr_bind_face face = {"moonreel.core.launch",
                                   "Ranks of this host, as processes of this program.", rows, NULL};
 

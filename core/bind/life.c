@@ -332,51 +332,52 @@ static int l_threads(lua_State *L)
     return 2;
 }
 
-static const mr_bind_row module_rows[] = {
-    MR_ROW("publish", l_publish, "(rank?: integer, ranks?: integer, job?: string)",
-           "Tell of this process on a page of its own, unless its launcher has given it one; of "
-           "another launcher: to which job it belongs."),
-    MR_ROW("set_run", l_set_run, "(id: string, dir: string, fence: integer)",
-           "Which run this process works for."),
-    MR_ROW("phase", l_phase, "(name: string): string",
-           "A phase begins: start, meet, open, device, index, weights, compile, load, forward, "
-           "reduce, optimizer, snapshot or persist; the one that ends."),
-    MR_ROW("step", l_step, "(step: integer)", "A step begins."),
-    MR_ROW("clip", l_clip, "(name?: string)", "The clip that a batch waits for."),
-    MR_ROW("registry", l_registry, "(): string?", "The folder of pages of this host and user."),
-    MR_ROW("open", l_open, "(path: string): mr.Life", "A page of the registry."),
-    MR_ROW("signal", l_signal,
-           "(pid: integer, start: integer, uid: integer, number: integer): boolean, string?",
-           "Send a signal to a process that still is the one it was; else false and why."),
-    MR_ROW("state", l_state, "(pid: integer, start: integer): string?",
-           "R, S or D: it lives; T: it is stopped; nil: it is gone."),
-    MR_ROW("processes", l_processes, "(token: string, uid: integer): table[]",
-           "What a launch has started, children of ranks too: {pid, start, state}."),
-    MR_ROW("work", l_work, "(pid: integer): number?, number?",
-           "What a process and all that it has started have done so far: seconds of processors, "
-           "bytes read and written."),
-    MR_ROW("threads", l_threads, "(pid: integer): table[], string?",
-           "Threads of a process, also of a blocked or stopped one: {tid, name, state, waits, "
-           "frames}; and why there are no frames."),
-    MR_ROW_END};
+static const mr_bind_entry module_entries[] = {
+    MR_ENTRY("publish", l_publish, "(rank?: integer, ranks?: integer, job?: string)",
+             "Tell of this process on a page of its own, unless its launcher has given it one; of "
+             "another launcher: to which job it belongs."),
+    MR_ENTRY("set_run", l_set_run, "(id: string, dir: string, fence: integer)",
+             "Which run this process works for."),
+    MR_ENTRY("phase", l_phase, "(name: string): string",
+             "A phase begins: start, meet, open, device, index, weights, compile, load, forward, "
+             "reduce, optimizer, snapshot or persist; the one that ends."),
+    MR_ENTRY("step", l_step, "(step: integer)", "A step begins."),
+    MR_ENTRY("clip", l_clip, "(name?: string)", "The clip that a batch waits for."),
+    MR_ENTRY("registry", l_registry, "(): string?", "The folder of pages of this host and user."),
+    MR_ENTRY("open", l_open, "(path: string): mr.Life", "A page of the registry."),
+    MR_ENTRY("signal", l_signal,
+             "(pid: integer, start: integer, uid: integer, number: integer): boolean, string?",
+             "Send a signal to a process that still is the one it was; else false and why."),
+    MR_ENTRY("state", l_state, "(pid: integer, start: integer): string?",
+             "R, S or D: it lives; T: it is stopped; nil: it is gone."),
+    MR_ENTRY("processes", l_processes, "(token: string, uid: integer): table[]",
+             "What a launch has started, children of ranks too: {pid, start, state}."),
+    MR_ENTRY("work", l_work, "(pid: integer): number?, number?",
+             "What a process and all that it has started have done so far: seconds of processors, "
+             "bytes read and written."),
+    MR_ENTRY("threads", l_threads, "(pid: integer): table[], string?",
+             "Threads of a process, also of a blocked or stopped one: {tid, name, state, waits, "
+             "frames}; and why there are no frames."),
+    MR_ENTRY_END};
 static const mr_bind_face module_face = {
-    "moonreel.core.life", "What ranks tell of themselves while they run.", module_rows, NULL};
+    "moonreel.core.life", "What ranks tell of themselves while they run.", module_entries, NULL};
 
-static const mr_bind_row rows[] = {
-    MR_ROW(
+static const mr_bind_entry rows[] = {
+    MR_ENTRY(
         "about", p_about, "(): table",
         "The launch: {ranks, first, world, uid, pid, start, fence, token, host, run, dir, job}."),
-    MR_ROW("rank", p_rank, "(rank: integer): table",
-           "A rank now: {rank, pid, start, state, step, steps, phase, phase_s, beat_s, ops, clip, "
-           "frames, open, last}; times as base.now_s tells them."),
-    MR_ROW("ops", p_ops, "(rank: integer): table[]",
-           "Its last 2,048 operations with other ranks: {number, group, seq, kind, dtype, where, "
-           "count, bytes, began_s, ended_s}."),
-    MR_ROW("own_s", p_own_s, "(rank: integer, step: integer): number?",
-           "Seconds of a step without those that it waited for others."),
-    MR_ROW("quantile", p_quantile, "(phase: string, share: number): number, integer",
-           "What that share of a phase's durations stays below, and how many there were."),
-    MR_ROW_END};
+    MR_ENTRY(
+        "rank", p_rank, "(rank: integer): table",
+        "A rank now: {rank, pid, start, state, step, steps, phase, phase_s, beat_s, ops, clip, "
+        "frames, open, last}; times as base.now_s tells them."),
+    MR_ENTRY("ops", p_ops, "(rank: integer): table[]",
+             "Its last 2,048 operations with other ranks: {number, group, seq, kind, dtype, where, "
+             "count, bytes, began_s, ended_s}."),
+    MR_ENTRY("own_s", p_own_s, "(rank: integer, step: integer): number?",
+             "Seconds of a step without those that it waited for others."),
+    MR_ENTRY("quantile", p_quantile, "(phase: string, share: number): number, integer",
+             "What that share of a phase's durations stays below, and how many there were."),
+    MR_ENTRY_END};
 static const mr_bind_face face = {mr_bind_life_type, "What the ranks of a launch tell.", rows,
                                   free_life};
 

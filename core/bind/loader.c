@@ -336,56 +336,57 @@ static int l_facts(lua_State *L)
     return 1;
 }
 
-static const mr_bind_row loader_module_rows[] = {
-    MR_ROW_OPTIONS("new", l_new, "(sources: table[], options: table): mr.Loader",
-                   "Start decode threads on sources, each {index, name, weights = {{samples, "
-                   "weight}, ...}, epochs, seen, epoch}.",
-                   loader_fields),
-    MR_ROW_OPTIONS("rule", mr_bind_rule_new, "(options: table): mr.BucketRule",
-                   "A bucket rule by itself; moonreel.data.buckets.rule takes a recipe's tables.",
-                   mr_bind_rule_fields),
-    MR_ROW("in_part", l_in_part, "(key: integer, part: integer, parts: integer): boolean",
-           "Does the sample with this lower half of a key belong to a part, from 1?"),
-    MR_ROW_OPTIONS("carry", l_carry,
-                   "(was: mr.Index, was_rule: mr.BucketRule, now: mr.Index, rule: mr.BucketRule, "
-                   "options: table): string, string, integer",
-                   "A state for another index, another rule or both: it, the path of the list of "
-                   "samples that the epoch has trained, and how many they are.",
-                   carry_fields),
-    MR_ROW_OPTIONS("quantiles", mr_bind_quantiles,
-                   "(index: mr.Index, options: table): mr.Subset, number, number",
-                   "The samples between two quantiles of a column, and the least and the largest "
-                   "value among them.",
-                   mr_bind_quantiles_fields),
-    MR_ROW_OPTIONS("hold", mr_bind_hold_back, "(index: mr.Index, options: table): mr.Subset",
-                   "The samples that training never takes, by the hashes of their keys, or all "
-                   "others.",
-                   mr_bind_hold_back_fields),
-    MR_ROW_OPTIONS("order", mr_bind_order_new, "(sources: table[], options: table): mr.Order",
-                   "The order of the sources' samples by itself, from the first epoch on; "
-                   "moonreel.data.order takes settings.",
-                   mr_bind_order_fields),
-    MR_ROW_END};
+static const mr_bind_entry loader_module_entries[] = {
+    MR_ENTRY_OPTIONS("new", l_new, "(sources: table[], options: table): mr.Loader",
+                     "Start decode threads on sources, each {index, name, weights = {{samples, "
+                     "weight}, ...}, epochs, seen, epoch}.",
+                     loader_fields),
+    MR_ENTRY_OPTIONS("rule", mr_bind_rule_new, "(options: table): mr.BucketRule",
+                     "A bucket rule by itself; moonreel.data.buckets.rule takes a recipe's tables.",
+                     mr_bind_rule_fields),
+    MR_ENTRY("in_part", l_in_part, "(key: integer, part: integer, parts: integer): boolean",
+             "Does the sample with this lower half of a key belong to a part, from 1?"),
+    MR_ENTRY_OPTIONS("carry", l_carry,
+                     "(was: mr.Index, was_rule: mr.BucketRule, now: mr.Index, rule: mr.BucketRule, "
+                     "options: table): string, string, integer",
+                     "A state for another index, another rule or both: it, the path of the list of "
+                     "samples that the epoch has trained, and how many they are.",
+                     carry_fields),
+    MR_ENTRY_OPTIONS("quantiles", mr_bind_quantiles,
+                     "(index: mr.Index, options: table): mr.Subset, number, number",
+                     "The samples between two quantiles of a column, and the least and the largest "
+                     "value among them.",
+                     mr_bind_quantiles_fields),
+    MR_ENTRY_OPTIONS("hold", mr_bind_hold_back, "(index: mr.Index, options: table): mr.Subset",
+                     "The samples that training never takes, by the hashes of their keys, or all "
+                     "others.",
+                     mr_bind_hold_back_fields),
+    MR_ENTRY_OPTIONS("order", mr_bind_order_new, "(sources: table[], options: table): mr.Order",
+                     "The order of the sources' samples by itself, from the first epoch on; "
+                     "moonreel.data.order takes settings.",
+                     mr_bind_order_fields),
+    MR_ENTRY_END};
 static const mr_bind_face loader_module_face = {
     "moonreel.core.loader", "Batches of decoded clips; moonreel.data.loader is what people use.",
-    loader_module_rows, NULL};
+    loader_module_entries, NULL};
 
-static const mr_bind_row loader_rows[] = {
-    MR_ROW("next", l_next, "(): table?",
-           "The next batch; nil after the last epoch. Fields: moonreel.data.loader."),
-    MR_ROW("release", l_release, "(handle: lightuserdata)", "Give a batch's memory back."),
-    MR_ROW("state", l_state, "(): string",
-           "Where the order stands after the batch given out last."),
-    MR_ROW("excluded", l_excluded, "(): string", "The samples left out where that state stands."),
-    MR_ROW("failures", l_failures, "(): string",
-           "Which samples failed here since the last call, for the ranks that share the order."),
-    MR_ROW("agree", l_agree, "(others: string)",
-           "What failed on all other ranks; needed where an epoch is over."),
-    MR_ROW("order", l_order, "(n: integer): integer[]", "Row ids, from 0, of the next n samples."),
-    MR_ROW("facts", l_facts, "(): table",
-           "Of the epoch it began in: samples, batches, dropped by rule, buckets; and counters."),
-    MR_ROW_END};
-static const mr_bind_face loader_face = {"mr.Loader", "Decode threads on an index.", loader_rows,
+static const mr_bind_entry loader_entries[] = {
+    MR_ENTRY("next", l_next, "(): table?",
+             "The next batch; nil after the last epoch. Fields: moonreel.data.loader."),
+    MR_ENTRY("release", l_release, "(handle: lightuserdata)", "Give a batch's memory back."),
+    MR_ENTRY("state", l_state, "(): string",
+             "Where the order stands after the batch given out last."),
+    MR_ENTRY("excluded", l_excluded, "(): string", "The samples left out where that state stands."),
+    MR_ENTRY("failures", l_failures, "(): string",
+             "Which samples failed here since the last call, for the ranks that share the order."),
+    MR_ENTRY("agree", l_agree, "(others: string)",
+             "What failed on all other ranks; needed where an epoch is over."),
+    MR_ENTRY("order", l_order, "(n: integer): integer[]",
+             "Row ids, from 0, of the next n samples."),
+    MR_ENTRY("facts", l_facts, "(): table",
+             "Of the epoch it began in: samples, batches, dropped by rule, buckets; and counters."),
+    MR_ENTRY_END};
+static const mr_bind_face loader_face = {"mr.Loader", "Decode threads on an index.", loader_entries,
                                          free_loader};
 
 MR_BIND_ROOM(loader)

@@ -31,15 +31,15 @@ static int l_histogram(lua_State *L)
     return 1;
 }
 
-static const mr_bind_row look_rows[] = {
-    MR_ROW("summary", l_summary, "(t: mr.Tensor): table",
-           "{n, zeros, nonfinite, min, max, mean, rms}; the last four over the finite values."),
-    MR_ROW("histogram", l_histogram,
-           "(t: mr.Tensor, lo: number, hi: number, bins?: integer): integer[]",
-           "Counts of the finite values in equal bins."),
-    MR_ROW_END};
+static const mr_bind_entry look_entries[] = {
+    MR_ENTRY("summary", l_summary, "(t: mr.Tensor): table",
+             "{n, zeros, nonfinite, min, max, mean, rms}; the last four over the finite values."),
+    MR_ENTRY("histogram", l_histogram,
+             "(t: mr.Tensor, lo: number, hi: number, bins?: integer): integer[]",
+             "Counts of the finite values in equal bins."),
+    MR_ENTRY_END};
 static const mr_bind_face look_face = {"moonreel.core.look", "Numbers of tensors for people.",
-                                       look_rows, NULL};
+                                       look_entries, NULL};
 
 MR_BIND_ROOM(look)
 {

@@ -343,35 +343,35 @@ static int m_watch(lua_State *L)
     return 1;
 }
 
-static const mr_bind_row media_rows[] = {
-    MR_ROW_OPTIONS("encoder", m_encoder, "(path: string, options: table): mr.Encoder",
-                   "Begin a clip that is given frame by frame.", encode_fields),
-    MR_ROW_OPTIONS("encode", m_encode,
-                   "(path: string, pixels: string|lightuserdata, options: table)",
-                   "Write a whole clip, or one picture.", encode_fields),
-    MR_ROW("scan", m_scan, "(path: string): table",
-           "Facts of a clip: frames, fps, width, height, codec, ..."),
-    MR_ROW("watch", m_watch, "(path: string): table",
-           "Decode every frame of a clip and hand out none: its facts, or what is damaged."),
-    MR_ROW_OPTIONS("decode", m_decode, "(path: string, options?: table): string, table",
-                   "Frames, and the facts of the clip.", decode_fields),
-    MR_ROW_OPTIONS("cover", m_cover, "(pixels: mr.Tensor, options: table): mr.Tensor",
-                   "Frames u8 [n, 3, H, W] scaled so that they cover a size, and the middle of "
-                   "them, as Open-Sora does it.",
-                   cover_fields),
-    MR_ROW_END};
+static const mr_bind_entry media_entries[] = {
+    MR_ENTRY_OPTIONS("encoder", m_encoder, "(path: string, options: table): mr.Encoder",
+                     "Begin a clip that is given frame by frame.", encode_fields),
+    MR_ENTRY_OPTIONS("encode", m_encode,
+                     "(path: string, pixels: string|lightuserdata, options: table)",
+                     "Write a whole clip, or one picture.", encode_fields),
+    MR_ENTRY("scan", m_scan, "(path: string): table",
+             "Facts of a clip: frames, fps, width, height, codec, ..."),
+    MR_ENTRY("watch", m_watch, "(path: string): table",
+             "Decode every frame of a clip and hand out none: its facts, or what is damaged."),
+    MR_ENTRY_OPTIONS("decode", m_decode, "(path: string, options?: table): string, table",
+                     "Frames, and the facts of the clip.", decode_fields),
+    MR_ENTRY_OPTIONS("cover", m_cover, "(pixels: mr.Tensor, options: table): mr.Tensor",
+                     "Frames u8 [n, 3, H, W] scaled so that they cover a size, and the middle of "
+                     "them, as Open-Sora does it.",
+                     cover_fields),
+    MR_ENTRY_END};
 static const mr_bind_face media_face = {
     "moonreel.core.media",
-    "Clips: encode, scan, decode. Pixels are u8 planar RGB, [T][3][H][W], as text.", media_rows,
+    "Clips: encode, scan, decode. Pixels are u8 planar RGB, [T][3][H][W], as text.", media_entries,
     NULL};
 
-static const mr_bind_row encoder_rows[] = {
-    MR_ROW("frame", encoder_frame, "(pixels: string, pts?: integer)", "One frame [3][H][W]."),
-    MR_ROW("finish", encoder_finish, "()", "Write what is left and give the file its name."),
-    MR_ROW_END};
+static const mr_bind_entry encoder_entries[] = {
+    MR_ENTRY("frame", encoder_frame, "(pixels: string, pts?: integer)", "One frame [3][H][W]."),
+    MR_ENTRY("finish", encoder_finish, "()", "Write what is left and give the file its name."),
+    MR_ENTRY_END};
 static const mr_bind_face encoder_face = {
     "mr.Encoder", "A clip in the making; closed before finish(), nothing of it is left.",
-    encoder_rows, free_encoder};
+    encoder_entries, free_encoder};
 
 static const mr_bind_face worker_face = {WORKER, NULL, NULL, free_worker};
 

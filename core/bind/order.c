@@ -198,22 +198,23 @@ static int order_batches(lua_State *L)
     return 1;
 }
 
-static const mr_bind_row order_rows[] = {
-    MR_ROW("next", order_next, "(): table",
-           "The next micro-batch: {source (from 1), epoch, number (from 0, in its epoch), last (of "
-           "it), bucket = "
-           "{resolution, frames, height, width, batch}, rows (from 1), keys}."),
-    MR_ROW("skip", order_skip, "(n: integer): integer",
-           "Pass over the next n micro-batches; how many of them were no more before the end."),
-    MR_ROW("over", order_over, "(): boolean", "Has every source been drawn `epochs` times?"),
-    MR_ROW("most", order_most, "(): integer",
-           "More micro-batches than these never come; math.maxinteger: unknown."),
-    MR_ROW("begin", order_begin, "(epoch: integer)", "Go on with this epoch of every source."),
-    MR_ROW("batches", order_batches, "(): integer",
-           "The micro-batches of the epochs in which the sources stand, or have just ended."),
-    MR_ROW_END};
+static const mr_bind_entry order_entries[] = {
+    MR_ENTRY(
+        "next", order_next, "(): table",
+        "The next micro-batch: {source (from 1), epoch, number (from 0, in its epoch), last (of "
+        "it), bucket = "
+        "{resolution, frames, height, width, batch}, rows (from 1), keys}."),
+    MR_ENTRY("skip", order_skip, "(n: integer): integer",
+             "Pass over the next n micro-batches; how many of them were no more before the end."),
+    MR_ENTRY("over", order_over, "(): boolean", "Has every source been drawn `epochs` times?"),
+    MR_ENTRY("most", order_most, "(): integer",
+             "More micro-batches than these never come; math.maxinteger: unknown."),
+    MR_ENTRY("begin", order_begin, "(epoch: integer)", "Go on with this epoch of every source."),
+    MR_ENTRY("batches", order_batches, "(): integer",
+             "The micro-batches of the epochs in which the sources stand, or have just ended."),
+    MR_ENTRY_END};
 static const mr_bind_face order_face = {
-    "mr.Order", "Micro-batches of an index in their order, epoch after epoch.", order_rows,
+    "mr.Order", "Micro-batches of an index in their order, epoch after epoch.", order_entries,
     free_order};
 
 void mr_bind_order_type(lua_State *L)

@@ -305,33 +305,36 @@ static void free_params(void *p)
     mr_params_free(p);
 }
 
-static const mr_bind_row params_rows[] = {
-    MR_ROW_OPTIONS("add", p_add, "(options: table): integer",
-                   "Declare one; its place in the list, from 0.", param_fields),
-    MR_ROW_OPTIONS("seal", p_seal, "(options?: table): mr.Params",
-                   "No more parameters: places in memory are fixed, cut into buckets for ranks "
-                   "where options say so.",
-                   cut_fields),
-    MR_ROW_OPTIONS("share", p_share, "(options: table): mr.Params",
-                   "What ranks of a sealed table share, in all graphs that are built from now on.",
-                   shares_fields),
-    MR_ROW("buckets", p_buckets, "(): table[]",
-           "Buckets of the trained range {start, stop, chunk}: each rank owns a chunk of each."),
-    MR_ROW("list", p_list, "(): table[]",
-           "Rows {name, shape, cut, frozen, buffer, lookup, outside, model, block, offset, count, "
-           "decay, lr_factor}: shape of all ranks, count of what this one has."),
-    MR_ROW("elements", p_elements, "(frozen?: boolean): integer",
-           "Length of the range of trained or frozen ones, gaps included."),
-    MR_ROW("split", p_split, "(): integer",
-           "The element of the trained range from which on parameters are cut for ranks."),
-    MR_ROW("matrices", p_matrices, "(): integer",
-           "The element of the trained range at which the matrices of its cut begin."),
-    MR_ROW("count", p_count, "(): integer", "How many there are."),
-    MR_ROW("initial", p_initial, "(name: string, seed: integer): mr.Tensor",
-           "Initial values, f32."),
-    MR_ROW_END};
-static const mr_bind_face params_face = {
-    "mr.Params", "A table of parameters: names, shapes, initial values.", params_rows, free_params};
+static const mr_bind_entry params_entries[] = {
+    MR_ENTRY_OPTIONS("add", p_add, "(options: table): integer",
+                     "Declare one; its place in the list, from 0.", param_fields),
+    MR_ENTRY_OPTIONS("seal", p_seal, "(options?: table): mr.Params",
+                     "No more parameters: places in memory are fixed, cut into buckets for ranks "
+                     "where options say so.",
+                     cut_fields),
+    MR_ENTRY_OPTIONS(
+        "share", p_share, "(options: table): mr.Params",
+        "What ranks of a sealed table share, in all graphs that are built from now on.",
+        shares_fields),
+    MR_ENTRY("buckets", p_buckets, "(): table[]",
+             "Buckets of the trained range {start, stop, chunk}: each rank owns a chunk of each."),
+    MR_ENTRY(
+        "list", p_list, "(): table[]",
+        "Rows {name, shape, cut, frozen, buffer, lookup, outside, model, block, offset, count, "
+        "decay, lr_factor}: shape of all ranks, count of what this one has."),
+    MR_ENTRY("elements", p_elements, "(frozen?: boolean): integer",
+             "Length of the range of trained or frozen ones, gaps included."),
+    MR_ENTRY("split", p_split, "(): integer",
+             "The element of the trained range from which on parameters are cut for ranks."),
+    MR_ENTRY("matrices", p_matrices, "(): integer",
+             "The element of the trained range at which the matrices of its cut begin."),
+    MR_ENTRY("count", p_count, "(): integer", "How many there are."),
+    MR_ENTRY("initial", p_initial, "(name: string, seed: integer): mr.Tensor",
+             "Initial values, f32."),
+    MR_ENTRY_END};
+static const mr_bind_face params_face = {"mr.Params",
+                                         "A table of parameters: names, shapes, initial values.",
+                                         params_entries, free_params};
 
 void mr_bind_params_type(lua_State *L)
 {

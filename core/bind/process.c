@@ -406,39 +406,42 @@ static int p_allowed(lua_State *L)
     return 1;
 }
 
-static const mr_bind_row process_rows[] = {
-    MR_ROW("real_path", p_real_path, "(path: string): string?",
-           "The absolute path without links; nil: there is none."),
-    MR_ROW("program", p_program, "(): string", "Path of the running program."),
-    MR_ROW("build_id", p_build_id, "(): string",
-           "32 digits that differ from build to build of the program."),
-    MR_ROW_OPTIONS("limit", p_limit, "(options: table)",
-                   "Lower this process's memory and processor time for good.", limit_fields),
-    MR_ROW("plugin", p_plugin, "(name: string): string?, string?",
-           "The path of a plug-in; nil and where it was looked for."),
-    MR_ROW("allowed", p_allowed, "(): table",
-           "What the system lets this process have: {files, locked_bytes}; absent: no limit."),
-    MR_ROW("variable", p_variable, "(name: string): string?",
-           "A variable that the environment gives; nil for one that this program has set itself."),
-    MR_ROW("set", p_set, "(name: string, value: string)",
-           "A variable of this process and its children."),
-    MR_ROW("enter", p_enter, "(dir: string)", "Work in this folder from now on."),
-    MR_ROW("outlive_readers", p_outlive, "()",
-           "From now on SIGPIPE is ignored, here and in programs that this one starts."),
-    MR_ROW("drop", p_drop, "(file: file*)",
-           "What is written to this stream from now on goes nowhere, and no error of it is left."),
-    MR_ROW("restart", p_restart, "(words: string[], variables: table)",
-           "This program from its start; returns only by raising."),
-    MR_ROW_OPTIONS(
+static const mr_bind_entry process_entries[] = {
+    MR_ENTRY("real_path", p_real_path, "(path: string): string?",
+             "The absolute path without links; nil: there is none."),
+    MR_ENTRY("program", p_program, "(): string", "Path of the running program."),
+    MR_ENTRY("build_id", p_build_id, "(): string",
+             "32 digits that differ from build to build of the program."),
+    MR_ENTRY_OPTIONS("limit", p_limit, "(options: table)",
+                     "Lower this process's memory and processor time for good.", limit_fields),
+    MR_ENTRY("plugin", p_plugin, "(name: string): string?, string?",
+             "The path of a plug-in; nil and where it was looked for."),
+    MR_ENTRY("allowed", p_allowed, "(): table",
+             "What the system lets this process have: {files, locked_bytes}; absent: no limit."),
+    MR_ENTRY(
+        "variable", p_variable, "(name: string): string?",
+        "A variable that the environment gives; nil for one that this program has set itself."),
+    MR_ENTRY("set", p_set, "(name: string, value: string)",
+             "A variable of this process and its children."),
+    MR_ENTRY("enter", p_enter, "(dir: string)", "Work in this folder from now on."),
+    MR_ENTRY("outlive_readers", p_outlive, "()",
+             "From now on SIGPIPE is ignored, here and in programs that this one starts."),
+    MR_ENTRY(
+        "drop", p_drop, "(file: file*)",
+        "What is written to this stream from now on goes nowhere, and no error of it is left."),
+    MR_ENTRY("restart", p_restart, "(words: string[], variables: table)",
+             "This program from its start; returns only by raising."),
+    MR_ENTRY_OPTIONS(
         "run", p_run, "(words: string[], input?: string, options?: table): table",
         "Run a program: {output, exit or signal, timed_out, too_long, peak_bytes, cpu_s}.",
         run_fields),
-    MR_ROW("leave", p_leave, "(words: string[]): integer",
-           "Start a program that goes on by itself, in a session of its own, and prints where this "
-           "one prints errors; its number."),
-    MR_ROW_END};
+    MR_ENTRY(
+        "leave", p_leave, "(words: string[]): integer",
+        "Start a program that goes on by itself, in a session of its own, and prints where this "
+        "one prints errors; its number."),
+    MR_ENTRY_END};
 static const mr_bind_face process_face = {
-    "moonreel.core.process", "This process, and children with a deadline.", process_rows, NULL};
+    "moonreel.core.process", "This process, and children with a deadline.", process_entries, NULL};
 
 MR_BIND_ROOM(process)
 {

@@ -398,64 +398,67 @@ static int p_measured(lua_State *L)
     return 1;
 }
 
-static const mr_bind_row program_rows[] = {
-    MR_ROW("set", p_set, "(name: string, values: mr.Tensor)",
-           "Give an input: copied at once, kept until it is set again. Waits for no run."),
-    MR_ROW("pass", p_pass,
-           "(output: string, first: integer, count: integer, to: mr.Program, input: string, "
-           "at: integer)",
-           "Give an input of another program of the device elements of an output, as the last run "
-           "leaves it, without waiting; pieces come in order from the input's element 0 on."),
-    MR_ROW(
+static const mr_bind_entry program_entries[] = {
+    MR_ENTRY("set", p_set, "(name: string, values: mr.Tensor)",
+             "Give an input: copied at once, kept until it is set again. Waits for no run."),
+    MR_ENTRY(
+        "pass", p_pass,
+        "(output: string, first: integer, count: integer, to: mr.Program, input: string, "
+        "at: integer)",
+        "Give an input of another program of the device elements of an output, as the last run "
+        "leaves it, without waiting; pieces come in order from the input's element 0 on."),
+    MR_ENTRY(
         "skip", p_skip, "(input: string, at: integer, count: integer)",
         "Leave out elements of an input between those that are passed: they keep what lies there, "
         "which the graph must not let into a result."),
-    MR_ROW("run", p_run, "()", "Run it once."),
-    MR_ROW("get", p_get, "(name: string): mr.Tensor", "A copy of an output of the last run."),
-    MR_ROW("fetch", p_fetch, "(name: string): mr.Fetched",
-           "An output of at most 512 bytes in its present state, copied in parallel with later "
-           "runs: no run waits until it is taken."),
-    MR_ROW("memory", p_memory, "(): table",
-           "Bytes: {arena, bound, pinned, workspace, params, state, offloaded, inputs, landing, "
-           "staged, ring, "
-           "results, consts, library, host, staging}."),
-    MR_ROW("cost", p_cost, "(): table", "{flop, bytes} of one run."),
-    MR_ROW("time", p_time, "(on?: boolean)",
-           "Measure each op of the runs to come; false: no more."),
-    MR_ROW("times", p_times, "(): table[]",
-           "A row per step: {op, node, shapes (of what goes in), block, origin, backward, again "
-           "(recomputed), naive, flop, bytes, seconds (of the last timed run), expected (by the "
-           "rates that are known), queue, after (rows of other queues that it waits for)}."),
-    MR_ROW("kinds", p_kinds, "(): table[]",
-           "A row per kind of step, those alike in what times() says but node, block, origin, "
-           "seconds, queue and after, with their count."),
-    MR_ROW("trace", p_trace, "(path: string)",
-           "Write the last timed run as a trace that browsers show, a row per queue; with side "
-           "queues, or inputs on their way, also as it would be if all went on as soon as they "
-           "may."),
-    MR_ROW("plan", p_plan, "(): table",
-           "What a run will take, before it runs: {seconds, flop, bytes, memory, total}."),
-    MR_ROW("schedule", p_schedule, "(): string",
-           "Its steps: queue, op, node, the steps waited for, and the steps that they may overlap; "
-           "then the transfers of inputs and results during the runs before and after."),
-    MR_ROW("live", p_live, "(): table[]",
-           "Who lives at the peak of memory, largest first: {bytes, purpose (kept, gradient, "
-           "workspace, forward or region), op, node, block, origin}."),
-    MR_ROW("profile", p_profile, "(parts: integer): integer[]",
-           "Bytes of the arena over a run in equal parts: the most that lives in each part."),
-    MR_ROW("report", p_report, "(): string", "Who lives at the peak of memory, and what to do."),
-    MR_ROW("measured", p_measured, "(): integer", "Bytes of the arena that a run really touched."),
-    MR_ROW_END};
+    MR_ENTRY("run", p_run, "()", "Run it once."),
+    MR_ENTRY("get", p_get, "(name: string): mr.Tensor", "A copy of an output of the last run."),
+    MR_ENTRY("fetch", p_fetch, "(name: string): mr.Fetched",
+             "An output of at most 512 bytes in its present state, copied in parallel with later "
+             "runs: no run waits until it is taken."),
+    MR_ENTRY("memory", p_memory, "(): table",
+             "Bytes: {arena, bound, pinned, workspace, params, state, offloaded, inputs, landing, "
+             "staged, ring, "
+             "results, consts, library, host, staging}."),
+    MR_ENTRY("cost", p_cost, "(): table", "{flop, bytes} of one run."),
+    MR_ENTRY("time", p_time, "(on?: boolean)",
+             "Measure each op of the runs to come; false: no more."),
+    MR_ENTRY("times", p_times, "(): table[]",
+             "A row per step: {op, node, shapes (of what goes in), block, origin, backward, again "
+             "(recomputed), naive, flop, bytes, seconds (of the last timed run), expected (by the "
+             "rates that are known), queue, after (rows of other queues that it waits for)}."),
+    MR_ENTRY("kinds", p_kinds, "(): table[]",
+             "A row per kind of step, those alike in what times() says but node, block, origin, "
+             "seconds, queue and after, with their count."),
+    MR_ENTRY("trace", p_trace, "(path: string)",
+             "Write the last timed run as a trace that browsers show, a row per queue; with side "
+             "queues, or inputs on their way, also as it would be if all went on as soon as they "
+             "may."),
+    MR_ENTRY("plan", p_plan, "(): table",
+             "What a run will take, before it runs: {seconds, flop, bytes, memory, total}."),
+    MR_ENTRY(
+        "schedule", p_schedule, "(): string",
+        "Its steps: queue, op, node, the steps waited for, and the steps that they may overlap; "
+        "then the transfers of inputs and results during the runs before and after."),
+    MR_ENTRY("live", p_live, "(): table[]",
+             "Who lives at the peak of memory, largest first: {bytes, purpose (kept, gradient, "
+             "workspace, forward or region), op, node, block, origin}."),
+    MR_ENTRY("profile", p_profile, "(parts: integer): integer[]",
+             "Bytes of the arena over a run in equal parts: the most that lives in each part."),
+    MR_ENTRY("report", p_report, "(): string", "Who lives at the peak of memory, and what to do."),
+    MR_ENTRY("measured", p_measured, "(): integer",
+             "Bytes of the arena that a run really touched."),
+    MR_ENTRY_END};
 static const mr_bind_face program_face = {"mr.Program", "A graph compiled for an executor.",
-                                          program_rows, free_program};
+                                          program_entries, free_program};
 
-static const mr_bind_row fetched_rows[] = {
-    MR_ROW("ready", f_ready, "(): boolean", "Is it there?"),
-    MR_ROW("get", f_get, "(): mr.Tensor",
-           "A copy of it; waits until it is there. An executor keeps the last 64."),
-    MR_ROW_END};
+static const mr_bind_entry fetched_entries[] = {
+    MR_ENTRY("ready", f_ready, "(): boolean", "Is it there?"),
+    MR_ENTRY("get", f_get, "(): mr.Tensor",
+             "A copy of it; waits until it is there. An executor keeps the last 64."),
+    MR_ENTRY_END};
 static const mr_bind_face fetched_face = {"mr.Fetched", "An output on its way to the host.",
-                                          fetched_rows, mr_free};
+                                          fetched_entries, mr_free};
 
 void mr_bind_program_type(lua_State *L)
 {

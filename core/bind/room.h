@@ -103,42 +103,43 @@ void mr_bind_options(lua_State *L, int arg, const char *who, const mr_bind_field
 
 /* One function, method or field as Lua sees it: what help(), completion, docs/api.md and the stubs
  * for editors print. */
-typedef struct mr_bind_row {
+typedef struct mr_bind_entry {
     const char *name;   /* beginning with "__": a metamethod */
     lua_CFunction call; /* NULL: a field, which the code of the module or type sets */
     const char *type;   /* "(dtype: mr.Dtype, dims: integer[]): mr.Tensor", of a field its type */
     const char *doc;    /* a sentence or two */
     const mr_bind_field *options; /* of the argument `options`; NULL: it has none */
-} mr_bind_row;
-#define MR_ROW(name, call, type, doc)                                                              \
+} mr_bind_entry;
+#define MR_ENTRY(name, call, type, doc)                                                            \
     {                                                                                              \
         name, call, type, doc, NULL                                                                \
     }
-#define MR_ROW_OPTIONS(name, call, type, doc, options)                                             \
+#define MR_ENTRY_OPTIONS(name, call, type, doc, options)                                           \
     {                                                                                              \
         name, call, type, doc, options                                                             \
     }
-#define MR_ROW_FIELD(name, type, doc)                                                              \
+#define MR_ENTRY_FIELD(name, type, doc)                                                            \
     {                                                                                              \
         name, NULL, type, doc, NULL                                                                \
     }
-#define MR_ROW_END                                                                                 \
+#define MR_ENTRY_END                                                                               \
     {                                                                                              \
         NULL, NULL, NULL, NULL, NULL                                                               \
     }
 
-/* A module ("moonreel.core.tensor") or a type ("mr.Tensor"). Static: rows are read while Lua
+/* A module ("moonreel.core.tensor") or a type ("mr.Tensor"). Static: entries are read while Lua
  * lives. */
 typedef struct mr_bind_face {
-    const char *name, *doc;    /* doc NULL: of no interest to people */
-    const mr_bind_row *rows;   /* NULL: none */
-    mr_bind_free *free_object; /* of a type of boxes; it then has close(), too */
+    const char *name, *doc;       /* doc NULL: of no interest to people */
+    const mr_bind_entry *entries; /* NULL: none */
+    mr_bind_free *free_object;    /* of a type of boxes; it then has close(), too */
 } mr_bind_face;
 
 /* Push a module's table with its functions; returns 1. */
 int mr_bind_module(lua_State *L, const mr_bind_face *face);
-/* Register a type. A row "__index" gets the table of methods as its first upvalue; without one the
- * methods are looked up in it alone. tostring() is the type's name unless a row says more. */
+/* Register a type. An entry "__index" gets the table of methods as its first upvalue; without one
+ * the methods are looked up in it alone. tostring() is the type's name unless an entry says more.
+ */
 void mr_bind_type(lua_State *L, const mr_bind_face *face);
 /* Registry table of all faces so far that have a doc: name -> light userdata. */
 #define MR_BIND_FACES "mr.faces"
@@ -191,19 +192,19 @@ int mr_bind_reduce_max(lua_State *L);
 int mr_bind_reduce_min(lua_State *L);
 int mr_bind_reduce_norm(lua_State *L);
 
-/* Arithmetic of what ops work on, tensors and values of graphs; MR_ROW_OPERATORS are the rows of
- * such a type. */
+/* Arithmetic of what ops work on, tensors and values of graphs; MR_ENTRY_OPERATORS are the entries
+ * of such a type. */
 int mr_bind_add(lua_State *L);
 int mr_bind_sub(lua_State *L);
 int mr_bind_mul(lua_State *L);
 int mr_bind_div(lua_State *L);
 int mr_bind_unm(lua_State *L);
-#define MR_ROW_OPERATORS(type)                                                                     \
-    MR_ROW("__add", mr_bind_add, "(other: number|" type "): " type, "Sum."),                       \
-        MR_ROW("__sub", mr_bind_sub, "(other: number|" type "): " type, "Difference."),            \
-        MR_ROW("__mul", mr_bind_mul, "(other: number|" type "): " type, "Product by element."),    \
-        MR_ROW("__div", mr_bind_div, "(other: number|" type "): " type, "Quotient by element."),   \
-        MR_ROW("__unm", mr_bind_unm, "(): " type, "The same with the other sign.")
+#define MR_ENTRY_OPERATORS(type)                                                                   \
+    MR_ENTRY("__add", mr_bind_add, "(other: number|" type "): " type, "Sum."),                     \
+        MR_ENTRY("__sub", mr_bind_sub, "(other: number|" type "): " type, "Difference."),          \
+        MR_ENTRY("__mul", mr_bind_mul, "(other: number|" type "): " type, "Product by element."),  \
+        MR_ENTRY("__div", mr_bind_div, "(other: number|" type "): " type, "Quotient by element."), \
+        MR_ENTRY("__unm", mr_bind_unm, "(): " type, "The same with the other sign.")
 
 /* Of tensors and of values. A list of integers at `arg` (table) into dim[MR_MAX_RANK]; returns its
  * length. */

@@ -410,34 +410,37 @@ static int rule_crop(lua_State *L)
     return 2;
 }
 
-static const mr_bind_row rule_rows[] = {
-    MR_ROW_OPTIONS("assign", rule_assign, "(options: table): table?, string?",
-                   "The bucket that a sample enters: resolution, frames, height, width, batch; or "
-                   "nil and why it enters none.",
-                   sample_fields),
-    MR_ROW("survey", rule_survey,
-           "(index: mr.Index, seed: integer, epoch: integer, members?: mr.Subset, ranks?: "
-           "integer): table",
-           "What becomes of an index's rows in an epoch: buckets that are used, each with its "
-           "samples and the mean pixels of a frame of their sources, and dropped: {why, rows, "
-           "example (a row from 1)}. What a reference leaves out depends on the ranks."),
-    MR_ROW_OPTIONS("ask", rule_ask, "(options: table): table[]",
-                   "What the resolutions and lengths say of a sample, in the order in which they "
-                   "are asked: {resolution, frames, says, draws (in 0..1)}; the one that takes it "
-                   "is the last one.",
-                   sample_fields),
-    MR_ROW("measure", rule_measure, "(rows: integer): table",
-           "What planning this many made-up rows takes: {plan_s, select_s (of a sample), bytes, "
-           "state_bytes, buckets, used}."),
-    MR_ROW("hash", rule_hash, "(members?: mr.Subset): string",
-           "Of all but batch sizes and costs: 16 hexadecimal digits, as in a state of the order."),
-    MR_ROW("crop", rule_crop,
-           "(frames: integer, have: integer, start?: integer, fps?: number): integer[], integer",
-           "The frames that a sample of this many takes from a clip, from 0; and how many starts "
-           "there are."),
-    MR_ROW_END};
+static const mr_bind_entry rule_entries[] = {
+    MR_ENTRY_OPTIONS(
+        "assign", rule_assign, "(options: table): table?, string?",
+        "The bucket that a sample enters: resolution, frames, height, width, batch; or "
+        "nil and why it enters none.",
+        sample_fields),
+    MR_ENTRY("survey", rule_survey,
+             "(index: mr.Index, seed: integer, epoch: integer, members?: mr.Subset, ranks?: "
+             "integer): table",
+             "What becomes of an index's rows in an epoch: buckets that are used, each with its "
+             "samples and the mean pixels of a frame of their sources, and dropped: {why, rows, "
+             "example (a row from 1)}. What a reference leaves out depends on the ranks."),
+    MR_ENTRY_OPTIONS(
+        "ask", rule_ask, "(options: table): table[]",
+        "What the resolutions and lengths say of a sample, in the order in which they "
+        "are asked: {resolution, frames, says, draws (in 0..1)}; the one that takes it "
+        "is the last one.",
+        sample_fields),
+    MR_ENTRY("measure", rule_measure, "(rows: integer): table",
+             "What planning this many made-up rows takes: {plan_s, select_s (of a sample), bytes, "
+             "state_bytes, buckets, used}."),
+    MR_ENTRY(
+        "hash", rule_hash, "(members?: mr.Subset): string",
+        "Of all but batch sizes and costs: 16 hexadecimal digits, as in a state of the order."),
+    MR_ENTRY("crop", rule_crop,
+             "(frames: integer, have: integer, start?: integer, fps?: number): integer[], integer",
+             "The frames that a sample of this many takes from a clip, from 0; and how many starts "
+             "there are."),
+    MR_ENTRY_END};
 static const mr_bind_face rule_face = {mr_bind_rule_type, "Which bucket a sample enters.",
-                                       rule_rows, free_rule};
+                                       rule_entries, free_rule};
 
 void mr_bind_rule_type_open(lua_State *L)
 {

@@ -268,26 +268,26 @@ static void free_saver(void *object)
     mr_saver_close(object);
 }
 
-static const mr_bind_row saver_rows[] = {
-    MR_ROW("save", s_save,
-           "(step: integer, tensors: table[], meta: string, wait?: boolean): boolean",
-           "Take a snapshot; the thread commits it. False: it was skipped or, with buffer_bytes, "
-           "not committed; poll() tells why."),
-    MR_ROW("prepare", s_prepare, "(tensors: table[], buffers?: integer)",
-           "Allocate 1 or 2 buffers now (default 2), so that no save does."),
-    MR_ROW("wait", s_wait, "(timeout_s?: number)",
-           "Until nothing is pending; raises when the newest save has no commit."),
-    MR_ROW("check", s_check, "()",
-           "Raise when saves keep failing, or when another process took the run over."),
-    MR_ROW("part", s_part, "(seconds: number)",
-           "Some of its ranks are lost: wait at most this long for the parts of the others."),
-    MR_ROW("status", s_status, "(): table",
-           "{commits, failures, failures_in_row, pending, last_commit}."),
-    MR_ROW("poll", s_poll, "(): table?",
-           "The next event not yet returned: {kind, step, bytes, copy_s, write_s, text}."),
-    MR_ROW_END};
+static const mr_bind_entry saver_entries[] = {
+    MR_ENTRY("save", s_save,
+             "(step: integer, tensors: table[], meta: string, wait?: boolean): boolean",
+             "Take a snapshot; the thread commits it. False: it was skipped or, with buffer_bytes, "
+             "not committed; poll() tells why."),
+    MR_ENTRY("prepare", s_prepare, "(tensors: table[], buffers?: integer)",
+             "Allocate 1 or 2 buffers now (default 2), so that no save does."),
+    MR_ENTRY("wait", s_wait, "(timeout_s?: number)",
+             "Until nothing is pending; raises when the newest save has no commit."),
+    MR_ENTRY("check", s_check, "()",
+             "Raise when saves keep failing, or when another process took the run over."),
+    MR_ENTRY("part", s_part, "(seconds: number)",
+             "Some of its ranks are lost: wait at most this long for the parts of the others."),
+    MR_ENTRY("status", s_status, "(): table",
+             "{commits, failures, failures_in_row, pending, last_commit}."),
+    MR_ENTRY("poll", s_poll, "(): table?",
+             "The next event not yet returned: {kind, step, bytes, copy_s, write_s, text}."),
+    MR_ENTRY_END};
 static const mr_bind_face saver_face = {
-    "mr.Saver", "Takes snapshots of a run and commits them in a thread of its own.", saver_rows,
+    "mr.Saver", "Takes snapshots of a run and commits them in a thread of its own.", saver_entries,
     free_saver};
 
 void mr_bind_saver_type(lua_State *L)

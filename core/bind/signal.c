@@ -120,21 +120,22 @@ static int s_release(lua_State *L)
     return 0;
 }
 
-static const mr_bind_row signal_rows[] = {
-    MR_ROW("catch", s_catch, "(calls?: boolean): boolean",
-           "From now on the first SIGINT, SIGTERM or SIGHUP is remembered, and ends long calls of "
-           "the core with MR_E_STOPPED where `calls` is true; the second SIGINT or SIGTERM ends "
-           "the process. A SIGHUP that was ignored stays so. False: that is so already."),
-    MR_ROW("pending", s_pending, "(): integer?", "The signal that came first: 1, 2 or 15."),
-    MR_ROW("take", s_take, "(): integer?",
-           "The signal that came first, which is forgotten: the next one is a first one again."),
-    MR_ROW("raises", s_raises, "(on: boolean)",
-           "Does the first one that is remembered raise MR_E_STOPPED, too, and end long calls of "
-           "the core? Until it is turned off."),
-    MR_ROW("release", s_release, "()", "The former handling is back."),
-    MR_ROW_END};
+static const mr_bind_entry signal_entries[] = {
+    MR_ENTRY(
+        "catch", s_catch, "(calls?: boolean): boolean",
+        "From now on the first SIGINT, SIGTERM or SIGHUP is remembered, and ends long calls of "
+        "the core with MR_E_STOPPED where `calls` is true; the second SIGINT or SIGTERM ends "
+        "the process. A SIGHUP that was ignored stays so. False: that is so already."),
+    MR_ENTRY("pending", s_pending, "(): integer?", "The signal that came first: 1, 2 or 15."),
+    MR_ENTRY("take", s_take, "(): integer?",
+             "The signal that came first, which is forgotten: the next one is a first one again."),
+    MR_ENTRY("raises", s_raises, "(on: boolean)",
+             "Does the first one that is remembered raise MR_E_STOPPED, too, and end long calls of "
+             "the core? Until it is turned off."),
+    MR_ENTRY("release", s_release, "()", "The former handling is back."),
+    MR_ENTRY_END};
 static const mr_bind_face signal_face = {"moonreel.core.signal", "Stop requests from outside.",
-                                         signal_rows, NULL};
+                                         signal_entries, NULL};
 
 MR_BIND_ROOM(signal)
 {

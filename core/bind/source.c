@@ -145,11 +145,11 @@ mr_source *mr_bind_sources(lua_State *L, int list, int32_t *n)
     return sources;
 }
 
-static const mr_bind_row subset_rows[] = {
-    MR_ROW("count", subset_count, "(): integer", "How many samples it holds."),
-    MR_ROW("has", subset_has, "(row: integer): boolean", "Is row, from 1, one of them?"),
-    MR_ROW_END};
-static const mr_bind_face subset_face = {"mr.Subset", "Some samples of an index.", subset_rows,
+static const mr_bind_entry subset_entries[] = {
+    MR_ENTRY("count", subset_count, "(): integer", "How many samples it holds."),
+    MR_ENTRY("has", subset_has, "(row: integer): boolean", "Is row, from 1, one of them?"),
+    MR_ENTRY_END};
+static const mr_bind_face subset_face = {"mr.Subset", "Some samples of an index.", subset_entries,
                                          free_subset};
 
 void mr_bind_subset_type_open(lua_State *L)

@@ -198,43 +198,44 @@ static int k_len(lua_State *L)
 
 /* ---- what Lua sees ---- */
 
-static const mr_bind_row store_module_rows[] = {
-    MR_ROW("create", s_create, "(path: string): mr.StoreWriter",
-           "Begin a store, or go on with the one that was left unfinished."),
-    MR_ROW_OPTIONS("open", s_open, "(path: string, options?: table): mr.Store",
-                   "Read a sealed store.", open_fields),
-    MR_ROW_END};
+static const mr_bind_entry store_module_entries[] = {
+    MR_ENTRY("create", s_create, "(path: string): mr.StoreWriter",
+             "Begin a store, or go on with the one that was left unfinished."),
+    MR_ENTRY_OPTIONS("open", s_open, "(path: string, options?: table): mr.Store",
+                     "Read a sealed store.", open_fields),
+    MR_ENTRY_END};
 static const mr_bind_face store_module_face = {
     "moonreel.core.store", "Values under keys, written once and sealed; moonreel.cache uses it.",
-    store_module_rows, NULL};
+    store_module_entries, NULL};
 
-static const mr_bind_row writer_rows[] = {
-    MR_ROW("text", w_text, "(name: string): string?", "A text of the last commit."),
-    MR_ROW("has", w_has, "(key: string): boolean", "Is there a value of this key?"),
-    MR_ROW("put", w_put, "(key: string, value: string|mr.Tensor)",
-           "Add a value: bytes, or those of a dense tensor. It waits for the next commit."),
-    MR_ROW("waiting", w_waiting, "(): integer", "Bytes that wait."),
-    MR_ROW("commit", w_commit, "(name: string, text: string)",
-           "All that waits goes to the disk together with a text, or nothing of it does."),
-    MR_ROW("finish", w_finish, "()", "Commit, seal, take the name; close it then."),
-    MR_ROW("__len", w_len, "(): integer", "Values that are committed."),
-    MR_ROW_END};
+static const mr_bind_entry writer_entries[] = {
+    MR_ENTRY("text", w_text, "(name: string): string?", "A text of the last commit."),
+    MR_ENTRY("has", w_has, "(key: string): boolean", "Is there a value of this key?"),
+    MR_ENTRY("put", w_put, "(key: string, value: string|mr.Tensor)",
+             "Add a value: bytes, or those of a dense tensor. It waits for the next commit."),
+    MR_ENTRY("waiting", w_waiting, "(): integer", "Bytes that wait."),
+    MR_ENTRY("commit", w_commit, "(name: string, text: string)",
+             "All that waits goes to the disk together with a text, or nothing of it does."),
+    MR_ENTRY("finish", w_finish, "()", "Commit, seal, take the name; close it then."),
+    MR_ENTRY("__len", w_len, "(): integer", "Values that are committed."),
+    MR_ENTRY_END};
 static const mr_bind_face writer_face = {"mr.StoreWriter", "A store that is being written.",
-                                         writer_rows, free_writer};
+                                         writer_entries, free_writer};
 
-static const mr_bind_row store_rows[] = {
-    MR_ROW("text", k_text, "(name: string): string?", "A named text."),
-    MR_ROW("get", k_get, "(key: string): string?", "The bytes of a value; nil: there is none."),
-    MR_ROW("read", k_read, "(key: string, into: mr.Tensor): integer?",
-           "Copy a value into a dense tensor, as much as both hold; the value's bytes, nil: there "
-           "is none."),
-    MR_ROW("seek", k_seek, "(key: string): string?",
-           "The first key that is not before this one; nil: there is none."),
-    MR_ROW("fingerprint", k_fingerprint, "(): string",
-           "The same for the same values, in whatever order they were put."),
-    MR_ROW("__len", k_len, "(): integer", "Values."),
-    MR_ROW_END};
-static const mr_bind_face store_face = {"mr.Store", "Values under keys, sealed.", store_rows,
+static const mr_bind_entry store_entries[] = {
+    MR_ENTRY("text", k_text, "(name: string): string?", "A named text."),
+    MR_ENTRY("get", k_get, "(key: string): string?", "The bytes of a value; nil: there is none."),
+    MR_ENTRY(
+        "read", k_read, "(key: string, into: mr.Tensor): integer?",
+        "Copy a value into a dense tensor, as much as both hold; the value's bytes, nil: there "
+        "is none."),
+    MR_ENTRY("seek", k_seek, "(key: string): string?",
+             "The first key that is not before this one; nil: there is none."),
+    MR_ENTRY("fingerprint", k_fingerprint, "(): string",
+             "The same for the same values, in whatever order they were put."),
+    MR_ENTRY("__len", k_len, "(): integer", "Values."),
+    MR_ENTRY_END};
+static const mr_bind_face store_face = {"mr.Store", "Values under keys, sealed.", store_entries,
                                         free_store};
 
 MR_BIND_ROOM(store)

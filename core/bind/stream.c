@@ -212,27 +212,27 @@ static int s_standard(lua_State *L)
     return 1;
 }
 
-static const mr_bind_row stream_methods[] = {
-    MR_ROW("read", s_read, "(): string?", "What is there, perhaps nothing; nil: it has ended."),
-    MR_ROW("write", s_write, "(text: string): boolean",
-           "Now or, what does not go at once, in wait; false: the reader is gone."),
-    MR_ROW_END};
+static const mr_bind_entry stream_methods[] = {
+    MR_ENTRY("read", s_read, "(): string?", "What is there, perhaps nothing; nil: it has ended."),
+    MR_ENTRY("write", s_write, "(text: string): boolean",
+             "Now or, what does not go at once, in wait; false: the reader is gone."),
+    MR_ENTRY_END};
 static const mr_bind_face stream_type = {STREAM, "One end of a pipe, which never waits.",
                                          stream_methods, free_stream};
 
-static const mr_bind_row stream_rows[] = {
-    MR_ROW("spawn", s_spawn, "(words: string[]): table",
-           "Start a program in a session of its own: {pid, input, output, errors}."),
-    MR_ROW("reap", s_reap, "(pid: integer, kill?: boolean): integer?",
-           "Exit code of a child, 128 + number of a signal; nil: it runs, and is not killed."),
-    MR_ROW("wait", s_wait, "(streams: mr.Stream[], ms: integer): boolean",
-           "Until one of them can be read or has written what waits, at most so long."),
-    MR_ROW("standard", s_standard, "(): table",
-           "This process's input and output as {input, output}; from then on what it and its "
-           "children print is read at {lines, errors}."),
-    MR_ROW_END};
+static const mr_bind_entry stream_entries[] = {
+    MR_ENTRY("spawn", s_spawn, "(words: string[]): table",
+             "Start a program in a session of its own: {pid, input, output, errors}."),
+    MR_ENTRY("reap", s_reap, "(pid: integer, kill?: boolean): integer?",
+             "Exit code of a child, 128 + number of a signal; nil: it runs, and is not killed."),
+    MR_ENTRY("wait", s_wait, "(streams: mr.Stream[], ms: integer): boolean",
+             "Until one of them can be read or has written what waits, at most so long."),
+    MR_ENTRY("standard", s_standard, "(): table",
+             "This process's input and output as {input, output}; from then on what it and its "
+             "children print is read at {lines, errors}."),
+    MR_ENTRY_END};
 static const mr_bind_face stream_face = {
-    "moonreel.core.stream", "Children to talk with, several at once.", stream_rows, NULL};
+    "moonreel.core.stream", "Children to talk with, several at once.", stream_entries, NULL};
 
 MR_BIND_ROOM(stream)
 {

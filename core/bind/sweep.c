@@ -100,14 +100,15 @@ static int sweep_next(lua_State *L)
     return 1;
 }
 
-static const mr_bind_row sweep_rows[] = {
-    MR_ROW("next", sweep_next, "(seconds?: number): table?",
-           "What came of the next row: {row, class, why, changes, keys}; nil when it takes longer, "
-           "or none is left. class: what is wrong, nil: nothing; keys: of class \"keys\", the key "
-           "frames that are some."),
-    MR_ROW_END};
+static const mr_bind_entry sweep_entries[] = {
+    MR_ENTRY(
+        "next", sweep_next, "(seconds?: number): table?",
+        "What came of the next row: {row, class, why, changes, keys}; nil when it takes longer, "
+        "or none is left. class: what is wrong, nil: nothing; keys: of class \"keys\", the key "
+        "frames that are some."),
+    MR_ENTRY_END};
 static const mr_bind_face sweep_face = {SWEEP, "Threads that look at the files of rows.",
-                                        sweep_rows, free_sweep};
+                                        sweep_entries, free_sweep};
 
 void mr_bind_sweep_type(lua_State *L)
 {

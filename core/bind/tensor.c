@@ -409,75 +409,77 @@ static void free_tensor(void *t)
     mr_tensor_unref(t);
 }
 
-static const mr_bind_row tensor_module_rows[] = {
-    MR_ROW("new", t_new, "(dtype: mr.Dtype, dims: integer[]): mr.Tensor", "A tensor of zeros."),
-    MR_ROW("from", t_from,
-           "(dims: integer[], values: number[]|string, dtype?: mr.Dtype): mr.Tensor",
-           "A tensor of a flat list of numbers, or of raw bytes; f32 where dtype is absent."),
-    MR_ROW("wrap", t_wrap,
-           "(pointer: lightuserdata, bytes: integer, dtype: mr.Dtype, dims: integer[], owner?: "
-           "any): mr.Tensor",
-           "A tensor over memory of somebody else; owner is kept alive with it."),
-    MR_ROW("nonfinite", t_nonfinite,
-           "(pointer: lightuserdata, bytes: integer, dtype: mr.Dtype): integer",
-           "How many values of somebody else's memory are infinite or no numbers."),
-    MR_ROW("held", t_held, "(): integer",
-           "Bytes of all tensors that are there. Those that nothing names any more go in rounds."),
-    MR_ROW("count", t_count, "(dims: integer[]): integer", "Elements of a shape."),
-    MR_ROW_FIELD("methods", "table", "Methods of all tensors; Lua modules add theirs."),
-    MR_ROW_END};
+static const mr_bind_entry tensor_module_entries[] = {
+    MR_ENTRY("new", t_new, "(dtype: mr.Dtype, dims: integer[]): mr.Tensor", "A tensor of zeros."),
+    MR_ENTRY("from", t_from,
+             "(dims: integer[], values: number[]|string, dtype?: mr.Dtype): mr.Tensor",
+             "A tensor of a flat list of numbers, or of raw bytes; f32 where dtype is absent."),
+    MR_ENTRY("wrap", t_wrap,
+             "(pointer: lightuserdata, bytes: integer, dtype: mr.Dtype, dims: integer[], owner?: "
+             "any): mr.Tensor",
+             "A tensor over memory of somebody else; owner is kept alive with it."),
+    MR_ENTRY("nonfinite", t_nonfinite,
+             "(pointer: lightuserdata, bytes: integer, dtype: mr.Dtype): integer",
+             "How many values of somebody else's memory are infinite or no numbers."),
+    MR_ENTRY(
+        "held", t_held, "(): integer",
+        "Bytes of all tensors that are there. Those that nothing names any more go in rounds."),
+    MR_ENTRY("count", t_count, "(dims: integer[]): integer", "Elements of a shape."),
+    MR_ENTRY_FIELD("methods", "table", "Methods of all tensors; Lua modules add theirs."),
+    MR_ENTRY_END};
 static const mr_bind_face tensor_module_face = {"moonreel.core.tensor", "Tensors in host memory.",
-                                                tensor_module_rows, NULL};
+                                                tensor_module_entries, NULL};
 
 // over all axes they give a number; keep = true leaves length 1 where an axis was
 #define REDUCED "(axes?: integer|integer[], keep?: boolean): number|mr.Tensor"
 
-static const mr_bind_row tensor_rows[] = {
-    MR_ROW_FIELD("shape", "integer[]", "Its dimensions, outermost first."),
-    MR_ROW_FIELD("dtype", "mr.Dtype", "Of its elements."),
-    MR_ROW("to", t_to, "(dtype: mr.Dtype): mr.Tensor", "A dense copy in another dtype."),
-    MR_ROW("clone", t_clone, "(): mr.Tensor", "A dense copy."),
-    MR_ROW("reshape", t_reshape, "(dims: integer[]): mr.Tensor",
-           "The same elements in other dimensions, one may be -1; a view where the strides "
-           "allow it, else a copy."),
-    MR_ROW("slice", t_slice, "(axis: integer, start: integer, stop: integer): mr.Tensor",
-           "A view on positions start to stop - 1 of an axis."),
-    MR_ROW("permute", t_permute, "(axes: integer[]): mr.Tensor",
-           "A view with the axes in another order."),
-    MR_ROW("transpose", t_transpose, "(a?: integer, b?: integer): mr.Tensor",
-           "A view with two axes swapped, the last two where none are named."),
-    MR_ROW("expand", t_expand, "(dims: integer[]): mr.Tensor",
-           "A view that repeats dimensions of length 1."),
-    MR_ROW("sum", mr_bind_reduce_sum, REDUCED, "Sum of all values, or over some axes."),
-    MR_ROW("mean", mr_bind_reduce_mean, REDUCED, "Mean of all values, or over some axes."),
-    MR_ROW("max", mr_bind_reduce_max, REDUCED, "Largest value of all, or over some axes."),
-    MR_ROW("min", mr_bind_reduce_min, REDUCED, "Smallest value of all, or over some axes."),
-    MR_ROW("norm", mr_bind_reduce_norm, REDUCED,
-           "Root of the sum of squares of all values, or over some axes."),
-    MR_ROW("item", t_item, "(): number", "The value of a tensor with one element."),
-    MR_ROW("totable", t_totable, "(): any[]", "All values as a flat list."),
-    MR_ROW("bytes", t_bytes, "(): string", "All values as raw bytes."),
-    MR_ROW("ptr", t_ptr, "(): lightuserdata, integer",
-           "Address and bytes of a dense tensor; valid while it lives."),
-    MR_ROW("copy_from", t_copy_from, "(values: mr.Tensor): mr.Tensor",
-           "Copy another tensor of this shape into it; returns itself."),
-    MR_ROW("fill_normal", t_fill_normal,
-           "(seed: integer, purpose: string, key?: integer, epoch?: integer): mr.Tensor",
-           "Fill a dense f32 tensor with standard normal numbers; returns itself."),
-    MR_ROW("fill_torch_normal", t_fill_torch_normal, "(seed: integer, draws?: integer): mr.Tensor",
-           "Fill a dense f32 tensor of 16 values or more as torch.randn does on a processor, after "
-           "n draws of this size; returns itself."),
-    MR_ROW("__index", t_index, "(key: integer|string): any",
-           "A view t[0], t[\"0, :, 3:16\"], a field or a method."),
-    MR_ROW("__len", t_len, "(): integer", "Length of the first axis."),
-    MR_ROW("__tostring", t_tostring, "(): string", "Shape, dtype and the first values."),
-    MR_ROW_OPERATORS("mr.Tensor"),
-    MR_ROW_END};
+static const mr_bind_entry tensor_entries[] = {
+    MR_ENTRY_FIELD("shape", "integer[]", "Its dimensions, outermost first."),
+    MR_ENTRY_FIELD("dtype", "mr.Dtype", "Of its elements."),
+    MR_ENTRY("to", t_to, "(dtype: mr.Dtype): mr.Tensor", "A dense copy in another dtype."),
+    MR_ENTRY("clone", t_clone, "(): mr.Tensor", "A dense copy."),
+    MR_ENTRY("reshape", t_reshape, "(dims: integer[]): mr.Tensor",
+             "The same elements in other dimensions, one may be -1; a view where the strides "
+             "allow it, else a copy."),
+    MR_ENTRY("slice", t_slice, "(axis: integer, start: integer, stop: integer): mr.Tensor",
+             "A view on positions start to stop - 1 of an axis."),
+    MR_ENTRY("permute", t_permute, "(axes: integer[]): mr.Tensor",
+             "A view with the axes in another order."),
+    MR_ENTRY("transpose", t_transpose, "(a?: integer, b?: integer): mr.Tensor",
+             "A view with two axes swapped, the last two where none are named."),
+    MR_ENTRY("expand", t_expand, "(dims: integer[]): mr.Tensor",
+             "A view that repeats dimensions of length 1."),
+    MR_ENTRY("sum", mr_bind_reduce_sum, REDUCED, "Sum of all values, or over some axes."),
+    MR_ENTRY("mean", mr_bind_reduce_mean, REDUCED, "Mean of all values, or over some axes."),
+    MR_ENTRY("max", mr_bind_reduce_max, REDUCED, "Largest value of all, or over some axes."),
+    MR_ENTRY("min", mr_bind_reduce_min, REDUCED, "Smallest value of all, or over some axes."),
+    MR_ENTRY("norm", mr_bind_reduce_norm, REDUCED,
+             "Root of the sum of squares of all values, or over some axes."),
+    MR_ENTRY("item", t_item, "(): number", "The value of a tensor with one element."),
+    MR_ENTRY("totable", t_totable, "(): any[]", "All values as a flat list."),
+    MR_ENTRY("bytes", t_bytes, "(): string", "All values as raw bytes."),
+    MR_ENTRY("ptr", t_ptr, "(): lightuserdata, integer",
+             "Address and bytes of a dense tensor; valid while it lives."),
+    MR_ENTRY("copy_from", t_copy_from, "(values: mr.Tensor): mr.Tensor",
+             "Copy another tensor of this shape into it; returns itself."),
+    MR_ENTRY("fill_normal", t_fill_normal,
+             "(seed: integer, purpose: string, key?: integer, epoch?: integer): mr.Tensor",
+             "Fill a dense f32 tensor with standard normal numbers; returns itself."),
+    MR_ENTRY(
+        "fill_torch_normal", t_fill_torch_normal, "(seed: integer, draws?: integer): mr.Tensor",
+        "Fill a dense f32 tensor of 16 values or more as torch.randn does on a processor, after "
+        "n draws of this size; returns itself."),
+    MR_ENTRY("__index", t_index, "(key: integer|string): any",
+             "A view t[0], t[\"0, :, 3:16\"], a field or a method."),
+    MR_ENTRY("__len", t_len, "(): integer", "Length of the first axis."),
+    MR_ENTRY("__tostring", t_tostring, "(): string", "Shape, dtype and the first values."),
+    MR_ENTRY_OPERATORS("mr.Tensor"),
+    MR_ENTRY_END};
 static const mr_bind_face tensor_face = {
     "mr.Tensor",
     "A tensor in host memory. t[0], t[\"0, :, 3:16\"] are views, counted from 0; arithmetic is by "
     "element, as numpy broadcasts.",
-    tensor_rows, free_tensor};
+    tensor_entries, free_tensor};
 
 MR_BIND_ROOM(tensor)
 {

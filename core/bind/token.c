@@ -130,34 +130,34 @@ static int k_count(lua_State *L)
     return 1;
 }
 
-static const mr_bind_row token_module_rows[] = {
-    MR_ROW("open", t_open, "(path: string): mr.Pieces",
-           "Read a SentencePiece unigram model, as spiece.model of T5."),
-    MR_ROW("words", t_words, "(text: string): string",
-           "The words of a text in small letters, with one space between them, as byte pairs of "
-           "CLIP are built in them."),
-    MR_ROW_END};
+static const mr_bind_entry token_module_entries[] = {
+    MR_ENTRY("open", t_open, "(path: string): mr.Pieces",
+             "Read a SentencePiece unigram model, as spiece.model of T5."),
+    MR_ENTRY("words", t_words, "(text: string): string",
+             "The words of a text in small letters, with one space between them, as byte pairs of "
+             "CLIP are built in them."),
+    MR_ENTRY_END};
 static const mr_bind_face token_module_face = {
     "moonreel.core.token", "Texts as ids of pieces; moonreel.token is what people use.",
-    token_module_rows, NULL};
+    token_module_entries, NULL};
 
-static const mr_bind_row token_rows[] = {
-    MR_ROW("encode", k_encode, "(text: string): integer[]",
-           "Ids of the pieces of a text; no end is added, nothing is cut off."),
-    MR_ROW("decode", k_decode, "(ids: integer[]): string", "The text of ids."),
-    MR_ROW("normal", k_normal, "(text: string): string",
-           "The form in which a text is cut into pieces."),
-    MR_ROW("piece", k_piece, "(id: integer): string?, string?, number?",
-           "Text, kind (normal, unknown, control, user, unused, byte) and score of a piece; nil: "
-           "there is none."),
-    MR_ROW("find", k_find, "(text: string): integer?",
-           "The id of a piece by its text; nil: there is none."),
-    MR_ROW("unknown", k_unknown, "(): integer", "The id for what no piece covers."),
-    MR_ROW("path", k_path, "(): string", "The file it was read from."),
-    MR_ROW("__len", k_count, "(): integer", "Pieces; their ids begin at 0."),
-    MR_ROW_END};
-static const mr_bind_face token_face = {"mr.Pieces", "The vocabulary of a tokenizer.", token_rows,
-                                        free_tokenizer};
+static const mr_bind_entry token_entries[] = {
+    MR_ENTRY("encode", k_encode, "(text: string): integer[]",
+             "Ids of the pieces of a text; no end is added, nothing is cut off."),
+    MR_ENTRY("decode", k_decode, "(ids: integer[]): string", "The text of ids."),
+    MR_ENTRY("normal", k_normal, "(text: string): string",
+             "The form in which a text is cut into pieces."),
+    MR_ENTRY("piece", k_piece, "(id: integer): string?, string?, number?",
+             "Text, kind (normal, unknown, control, user, unused, byte) and score of a piece; nil: "
+             "there is none."),
+    MR_ENTRY("find", k_find, "(text: string): integer?",
+             "The id of a piece by its text; nil: there is none."),
+    MR_ENTRY("unknown", k_unknown, "(): integer", "The id for what no piece covers."),
+    MR_ENTRY("path", k_path, "(): string", "The file it was read from."),
+    MR_ENTRY("__len", k_count, "(): integer", "Pieces; their ids begin at 0."),
+    MR_ENTRY_END};
+static const mr_bind_face token_face = {"mr.Pieces", "The vocabulary of a tokenizer.",
+                                        token_entries, free_tokenizer};
 
 MR_BIND_ROOM(token)
 {

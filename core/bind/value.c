@@ -113,27 +113,27 @@ static int v_tostring(lua_State *L)
     return 1;
 }
 
-static const mr_bind_row value_rows[] = {
-    MR_ROW_FIELD("shape", "integer[]", "Its dimensions, outermost first."),
-    MR_ROW_FIELD("dtype", "mr.Dtype", "Of its elements."),
-    MR_ROW("reshape", v_reshape, "(dims: integer[]): mr.Value",
-           "The same elements in other dimensions; one may be -1."),
-    MR_ROW("expand", v_expand, "(dims: integer[]): mr.Value", "Dimensions of length 1 repeated."),
-    MR_ROW("slice", v_slice, "(axis: integer, start: integer, stop: integer): mr.Value",
-           "Positions start to stop - 1 of an axis."),
-    MR_ROW("permute", v_permute, "(axes: integer[]): mr.Value", "Axes in another order."),
-    MR_ROW("transpose", v_transpose, "(a?: integer, b?: integer): mr.Value",
-           "Two axes swapped, the last two where none are named."),
-    MR_ROW("split", v_split, "(axis: integer, n: integer): mr.Value ...",
-           "n equal slices of an axis."),
-    MR_ROW("__index", v_index, "(key: string): any", "shape, dtype, or a method."),
-    MR_ROW("__tostring", v_tostring, "(): string", "Its number, shape and dtype."),
-    MR_ROW_OPERATORS("mr.Value"),
-    MR_ROW_END};
+static const mr_bind_entry value_entries[] = {
+    MR_ENTRY_FIELD("shape", "integer[]", "Its dimensions, outermost first."),
+    MR_ENTRY_FIELD("dtype", "mr.Dtype", "Of its elements."),
+    MR_ENTRY("reshape", v_reshape, "(dims: integer[]): mr.Value",
+             "The same elements in other dimensions; one may be -1."),
+    MR_ENTRY("expand", v_expand, "(dims: integer[]): mr.Value", "Dimensions of length 1 repeated."),
+    MR_ENTRY("slice", v_slice, "(axis: integer, start: integer, stop: integer): mr.Value",
+             "Positions start to stop - 1 of an axis."),
+    MR_ENTRY("permute", v_permute, "(axes: integer[]): mr.Value", "Axes in another order."),
+    MR_ENTRY("transpose", v_transpose, "(a?: integer, b?: integer): mr.Value",
+             "Two axes swapped, the last two where none are named."),
+    MR_ENTRY("split", v_split, "(axis: integer, n: integer): mr.Value ...",
+             "n equal slices of an axis."),
+    MR_ENTRY("__index", v_index, "(key: string): any", "shape, dtype, or a method."),
+    MR_ENTRY("__tostring", v_tostring, "(): string", "Its number, shape and dtype."),
+    MR_ENTRY_OPERATORS("mr.Value"),
+    MR_ENTRY_END};
 static const mr_bind_face value_face = {"mr.Value",
                                         "A value of a graph. Arithmetic with numbers, values and "
                                         "tensors adds nodes, as numpy broadcasts.",
-                                        value_rows, NULL};
+                                        value_entries, NULL};
 
 void mr_bind_value_type(lua_State *L)
 {
