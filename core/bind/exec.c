@@ -18,7 +18,7 @@ static void free_executor(void *object)
 
 /* ---- regions of an optimizer ---- */
 
-/* A region row as Lua gives it; texts are lent while its table lives. */
+/* A region as Lua gives it; texts are lent while its table lives. */
 typedef struct region_table {
     const char *name, *dtype, *role, *prefix, *space;
     int64_t start, stop, per;
@@ -44,8 +44,8 @@ static const char *const role_names[] = {[MR_ROLE_STATE] = "state",
                                          [MR_ROLE_WEIGHTS] = "weights",
                                          [MR_ROLE_FROZEN] = "frozen"};
 
-/* The row in the table on top of the stack. */
-static mr_region_row region_row(lua_State *L)
+/* The region in the table on top of the stack. */
+static mr_region read_region(lua_State *L)
 {
     region_table t = {0};
     mr_bind_options(L, lua_gettop(L), "exec.new: regions", region_fields, &t);
@@ -68,15 +68,15 @@ static mr_region_row region_row(lua_State *L)
     lua_getfield(L, -1, "dtype");
     mr_dtype dtype = mr_bind_dtype(L, lua_gettop(L));
     lua_pop(L, 1);
-    return (mr_region_row){.name = t.name,
-                           .dtype = dtype,
-                           .role = (mr_region_role)role,
-                           .prefix = t.prefix,
-                           .start = t.start,
-                           .stop = t.stop,
-                           .per = t.per,
-                           .transient = t.transient,
-                           .space = (mr_space)space};
+    return (mr_region){.name = t.name,
+                       .dtype = dtype,
+                       .role = (mr_region_role)role,
+                       .prefix = t.prefix,
+                       .start = t.start,
+                       .stop = t.stop,
+                       .per = t.per,
+                       .transient = t.transient,
+                       .space = (mr_space)space};
 }
 
 /* The list `regions` of the options at `arg`; its memory stays on the stack. */
@@ -87,20 +87,20 @@ static void read_regions(lua_State *L, int arg, mr_exec_options *o)
         n = (int)luaL_len(L, -1);
     else if (!lua_isnil(L, -1))
         mr_bind_raise(L, MR_E_USAGE, "exec.new: regions: expected a list of tables");
-    mr_region_row *rows = mr_bind_scratch(L, (size_t)n * sizeof *rows);
+    mr_region *regions = mr_bind_scratch(L, (size_t)n * sizeof *regions);
     for (int i = 0; i < n; i++) {
         lua_geti(L, -2, i + 1);
-        rows[i] = region_row(L);
+        regions[i] = read_region(L);
         lua_pop(L, 1);
     }
-    o->regions = rows, o->n_regions = n;
+    o->regions = regions, o->n_regions = n;
 }
 
 /* ---- executors ---- */
 
 static const mr_bind_field exec_fields[] = {
     MR_BIND_ANY("regions", "table[]",
-                "What an optimizer keeps: rows of name, dtype, role, prefix, start, stop, per, "
+                "What an optimizer keeps: tables of name, dtype, role, prefix, start, stop, per, "
                 "space, transient."),
     MR_BIND_BOOL("poison", mr_exec_options, poison, "Fill the arena before each run; for tests."),
     MR_BIND_BOOL("no_reuse", mr_exec_options, no_reuse,
@@ -221,7 +221,7 @@ static int x_regions(lua_State *L)
     int n = mr_exec_regions(exec);
     lua_createtable(L, n, 0);
     for (int i = 0; i < n; i++) {
-        const mr_region_row *r = mr_exec_region_at(exec, i);
+        const mr_region *r = mr_exec_region_at(exec, i);
         lua_createtable(L, 0, 11);
         MR_BIND_SET(L, *r, name, prefix, start, stop, per, shared, transient);
         mr_bind_set_str(L, "space", mr_bind_spaces[r->space]);
@@ -282,8 +282,8 @@ static int x_hash(lua_State *L)
     enum { PIECE = 1 << 20 };
     mr_exec *exec = mr_bind_exec(L, 1);
     const char *name = luaL_checkstring(L, 2);
-    const mr_region_row *row = mr_exec_region(exec, name);
-    size_t size = row ? mr_dtype_bytes(row->dtype) : 1,
+    const mr_region *region = mr_exec_region(exec, name);
+    size_t size = region ? mr_dtype_bytes(region->dtype) : 1,
            at = bytes_at(L, luaL_checkinteger(L, 3), size),
            bytes = bytes_at(L, luaL_checkinteger(L, 4), size);
     const char *host = mr_exec_host(exec, name);
@@ -338,16 +338,16 @@ static part check_part(lua_State *L, const mr_exec *exec)
     if (id < 0)
         mr_bind_raise(L, MR_E_USAGE, "no parameter '%s'", lua_tostring(L, 3));
     p.param = mr_params_at(params, id);
-    const mr_region_row *row = mr_exec_region(exec, p.region);
-    if (!row)
+    const mr_region *region = mr_exec_region(exec, p.region);
+    if (!region)
         mr_bind_check(L, mr_exec_read((mr_exec *)exec, p.region, 0, NULL, 0)); // says what there is
-    if (p.param->frozen && row->role == MR_ROLE_WEIGHTS)
-        row = mr_exec_region(exec, "frozen");
+    if (p.param->frozen && region->role == MR_ROLE_WEIGHTS)
+        region = mr_exec_region(exec, "frozen");
     int64_t count;
-    mr_bind_check(L, mr_region_find(row, p.param, &p.at, &count));
-    p.region = row->name;
-    p.desc = row->per == 1 ? mr_desc_dense(row->dtype, p.param->desc.rank, p.param->desc.dim)
-                           : mr_desc_dense(row->dtype, 1, &count);
+    mr_bind_check(L, mr_region_find(region, p.param, &p.at, &count));
+    p.region = region->name;
+    p.desc = region->per == 1 ? mr_desc_dense(region->dtype, p.param->desc.rank, p.param->desc.dim)
+                              : mr_desc_dense(region->dtype, 1, &count);
     return p;
 }
 

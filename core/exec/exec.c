@@ -5,52 +5,52 @@
 
 #include <string.h>
 
-static mr_status add_region(mr_exec *e, const mr_region_row *row)
+static mr_status add_region(mr_exec *e, const mr_region *def)
 {
     region *r = &e->regions[e->n_regions];
-    r->row = *row, r->bytes = mr_region_bytes(row);
-    r->row.name = mr_arena_strdup(&e->names, row->name);
-    r->row.prefix = row->prefix ? mr_arena_strdup(&e->names, row->prefix) : NULL;
-    if (!r->row.name || (row->prefix && !r->row.prefix))
-        return mr_fail_memory(strlen(row->name));
-    if (row->transient) {
+    r->def = *def, r->bytes = mr_region_bytes(def);
+    r->def.name = mr_arena_strdup(&e->names, def->name);
+    r->def.prefix = def->prefix ? mr_arena_strdup(&e->names, def->prefix) : NULL;
+    if (!r->def.name || (def->prefix && !r->def.prefix))
+        return mr_fail_memory(strlen(def->name));
+    if (def->transient) {
         e->transient = r;
         arena *a = &e->arena[MR_SPACE_DEVICE];
         if (e->dev && r->bytes)
             MR_TRY(e->dev->ops->alloc(e->dev, r->bytes, MR_SPACE_DEVICE, &a->at));
         a->bytes = r->bytes, r->at = a->at;
-    } else if (row->shared) {
+    } else if (def->shared) {
         r->at = e->regions[0].at;
     } else if (r->bytes && e->dev) {
-        mr_status st = e->dev->ops->alloc(e->dev, r->bytes, row->space, &r->at);
+        mr_status st = e->dev->ops->alloc(e->dev, r->bytes, def->space, &r->at);
         if (st != MR_OK)
-            return mr_fail_note("region '%s' of elements %lld to %lld", row->name,
-                                (long long)row->start, (long long)row->stop);
+            return mr_fail_note("region '%s' of elements %lld to %lld", def->name,
+                                (long long)def->start, (long long)def->stop);
         mr_device_guard(e->dev, r->at, MR_GUARD_NAMED);
     }
     e->n_regions++;
     return MR_OK;
 }
 
-static mr_status add_regions(mr_exec *e, const mr_region_row *given, int n)
+static mr_status add_regions(mr_exec *e, const mr_region *given, int n)
 {
     if (!e->params)
         return MR_OK;
     if (!mr_params_sealed(e->params))
         return mr_fail(MR_E_USAGE,
                        "the parameter table is not sealed; try: seal it before making an executor");
-    mr_region_row *rows = mr_alloc(((size_t)n + 2) * sizeof *rows);
+    mr_region *defs = mr_alloc(((size_t)n + 2) * sizeof *defs);
     mr_status st = MR_OK;
     e->regions = mr_calloc((size_t)n + 2, sizeof *e->regions);
-    if (!rows || !e->regions) {
-        st = mr_fail_memory(((size_t)n + 2) * sizeof *rows);
+    if (!defs || !e->regions) {
+        st = mr_fail_memory(((size_t)n + 2) * sizeof *defs);
         goto out;
     }
-    MR_TRY_GOTO(mr_regions(e->params, given, n, rows));
+    MR_TRY_GOTO(mr_regions(e->params, given, n, defs));
     for (int i = 0; i < n + 2; i++)
-        MR_TRY_GOTO(add_region(e, &rows[i]));
+        MR_TRY_GOTO(add_region(e, &defs[i]));
 out:
-    mr_free(rows);
+    mr_free(defs);
     return st;
 }
 
@@ -132,9 +132,9 @@ void mr_exec_free(mr_exec *e)
     if (e->dev)
         mr_edge_close(e);
     for (int i = 0; i < e->n_regions; i++)
-        if (e->regions[i].at && !e->regions[i].row.shared && !e->regions[i].row.transient)
+        if (e->regions[i].at && !e->regions[i].def.shared && !e->regions[i].def.transient)
             e->dev->ops->free(e->dev, e->regions[i].at, e->regions[i].bytes,
-                              e->regions[i].row.space);
+                              e->regions[i].def.space);
     for (int i = 0; i < MR_SPACE_COUNT; i++)
         if (e->arena[i].at)
             e->dev->ops->free(e->dev, e->arena[i].at, e->arena[i].bytes, (mr_space)i);
@@ -180,7 +180,7 @@ mr_status mr_exec_write(mr_exec *e, const char *name, size_t at, const void *src
 {
     mr_dptr to = 0;
     MR_TRY(place(e, name, at, bytes, &to));
-    e->used |= e->transient && strcmp(name, e->transient->row.name) == 0;
+    e->used |= e->transient && strcmp(name, e->transient->def.name) == 0;
     return bytes ? e->dev->ops->copy_in(e->dev, to, src, bytes) : MR_OK;
 }
 
@@ -191,18 +191,18 @@ mr_status mr_exec_write(mr_exec *e, const char *name, size_t at, const void *src
 static mr_status put(mr_exec *e, const region *r, int64_t first, int64_t n, float *values,
                      void *scratch)
 {
-    int64_t from = MR_MAX(first, r->row.start), to = MR_MIN(first + n, r->row.stop), m = to - from;
+    int64_t from = MR_MAX(first, r->def.start), to = MR_MIN(first + n, r->def.stop), m = to - from;
     void *src = values + (from - first);
     if (m <= 0)
         return MR_OK;
-    if (r->row.dtype != MR_F32) {
+    if (r->def.dtype != MR_F32) {
         mr_view given = {src, mr_desc_dense(MR_F32, 1, &m)},
-                rounded = {scratch, mr_desc_dense(r->row.dtype, 1, &m)};
+                rounded = {scratch, mr_desc_dense(r->def.dtype, 1, &m)};
         MR_TRY(mr_view_copy(&rounded, &given));
         src = scratch;
     }
-    size_t size = mr_dtype_bytes(r->row.dtype);
-    return mr_exec_write(e, r->row.name, (size_t)(from - r->row.start) * size, src,
+    size_t size = mr_dtype_bytes(r->def.dtype);
+    return mr_exec_write(e, r->def.name, (size_t)(from - r->def.start) * size, src,
                          (size_t)m * size);
 }
 
@@ -224,7 +224,7 @@ mr_status mr_exec_init_params(mr_exec *e, uint64_t seed)
         MR_TRY_GOTO(mr_params_init(e->params, i, seed, values));
         for (int k = 0; k < e->n_regions; k++) {
             const region *r = &e->regions[k];
-            if (r->row.role != MR_ROLE_STATE && p->frozen == (r->row.role == MR_ROLE_FROZEN))
+            if (r->def.role != MR_ROLE_STATE && p->frozen == (r->def.role == MR_ROLE_FROZEN))
                 MR_TRY_GOTO(put(e, r, p->offset, n, values, values + most));
         }
     }
@@ -236,12 +236,12 @@ out:
 /* Weights rounded from one region of masters, in all regions that hold them. */
 static mr_status round_master(mr_exec *e, const region *master, int64_t piece, float *values)
 {
-    for (int64_t at = master->row.start; at < master->row.stop; at += piece) {
-        int64_t m = MR_MIN(master->row.stop - at, piece);
-        MR_TRY(mr_exec_read(e, master->row.name, (size_t)(at - master->row.start) * 4, values,
+    for (int64_t at = master->def.start; at < master->def.stop; at += piece) {
+        int64_t m = MR_MIN(master->def.stop - at, piece);
+        MR_TRY(mr_exec_read(e, master->def.name, (size_t)(at - master->def.start) * 4, values,
                             (size_t)m * 4));
         for (int i = 0; i < e->n_regions; i++)
-            if (e->regions[i].row.role == MR_ROLE_WEIGHTS)
+            if (e->regions[i].def.role == MR_ROLE_WEIGHTS)
                 MR_TRY(put(e, &e->regions[i], at, m, values, values + piece));
     }
     return MR_OK;
@@ -256,7 +256,7 @@ mr_status mr_exec_refresh(mr_exec *e)
     mr_status st = MR_OK;
     for (int i = 0; i < e->n_regions && st == MR_OK; i++) {
         const region *r = &e->regions[i];
-        if (r->row.role == MR_ROLE_MASTER && !r->row.shared)
+        if (r->def.role == MR_ROLE_MASTER && !r->def.shared)
             st = round_master(e, r, PIECE, values);
     }
     mr_free(values);

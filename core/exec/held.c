@@ -8,7 +8,7 @@
 static const region *find(const mr_exec *e, const char *name)
 {
     for (int i = 0; i < e->n_regions; i++)
-        if (strcmp(e->regions[i].row.name, name) == 0)
+        if (strcmp(e->regions[i].def.name, name) == 0)
             return &e->regions[i];
     return NULL;
 }
@@ -27,7 +27,7 @@ mr_status mr_exec_transient(const mr_exec *e)
                               "region '%s' is in the arena, and a later run or compilation has "
                               "overwritten it; try: compile all programs first, read it directly "
                               "after the run that writes it",
-                              e->transient->row.name);
+                              e->transient->def.name);
 }
 
 int mr_exec_regions(const mr_exec *e)
@@ -35,15 +35,15 @@ int mr_exec_regions(const mr_exec *e)
     return e->n_regions;
 }
 
-const mr_region_row *mr_exec_region_at(const mr_exec *e, int i)
+const mr_region *mr_exec_region_at(const mr_exec *e, int i)
 {
-    return &e->regions[i].row;
+    return &e->regions[i].def;
 }
 
-const mr_region_row *mr_exec_region(const mr_exec *e, const char *name)
+const mr_region *mr_exec_region(const mr_exec *e, const char *name)
 {
     const region *r = find(e, name);
-    return r ? &r->row : NULL;
+    return r ? &r->def : NULL;
 }
 
 const region *mr_exec_need(const mr_exec *e, const char *name)
@@ -52,7 +52,7 @@ const region *mr_exec_need(const mr_exec *e, const char *name)
     char list[256] = "none";
     for (size_t i = 0, n = 0; !r && i < (size_t)e->n_regions && n < sizeof list; i++)
         n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "",
-                              e->regions[i].row.name);
+                              e->regions[i].def.name);
     if (!r)
         mr_fail(MR_E_USAGE,
                 "this executor has no region '%s', it has %s; try: declare it with the executor",
@@ -63,7 +63,7 @@ const region *mr_exec_need(const mr_exec *e, const char *name)
 const void *mr_exec_host(const mr_exec *e, const char *name)
 {
     const region *r = find(e, name);
-    if (r && e->dev && r->row.space == MR_SPACE_PINNED)
+    if (r && e->dev && r->def.space == MR_SPACE_PINNED)
         return e->dev->ops->host(e->dev, r->at);
     return r && e->dev && e->dev->host ? (const void *)r->at : NULL;
 }

@@ -64,10 +64,10 @@ static mr_status lay_out(mr_program *p)
     }
     o.shared = shared;
     if (e->transient)
-        o.transient = e->transient->row.name, o.transient_bytes = e->transient->bytes;
+        o.transient = e->transient->def.name, o.transient_bytes = e->transient->bytes;
     for (int i = 0; i < e->n_regions; i++)
-        if (e->regions[i].row.shared)
-            shared[o.n_shared++] = e->regions[i].row.name;
+        if (e->regions[i].def.shared)
+            shared[o.n_shared++] = e->regions[i].def.name;
     MR_TRY_GOTO(make_steps(p, workspace));
     MR_TRY_GOTO(mr_layout_new(p->graph, &o, &p->layout));
 out:
@@ -121,11 +121,11 @@ static mr_status place_storages(mr_program *p)
             const region *r = mr_exec_need(p->exec, s->region);
             if (!r)
                 return mr_fail_note("a graph reads it");
-            if (s->space != r->row.space)
+            if (s->space != r->def.space)
                 return mr_fail(MR_E_USAGE,
                                "the graph takes region '%s' to lie %s, the executor keeps it %s; "
-                               "try: the space of its row when the graph is built",
-                               s->region, where(s->space), where(r->row.space));
+                               "try: the space of its declaration when the graph is built",
+                               s->region, where(s->space), where(r->def.space));
             if ((size_t)s->region_offset > r->bytes ||
                 s->bytes > r->bytes - (size_t)s->region_offset)
                 return mr_fail(
@@ -252,11 +252,11 @@ mr_memory mr_program_memory(const mr_program *p)
                    .staging = p->staging_bytes};
     for (int i = 0; i < e->n_regions; i++) {
         const region *r = &e->regions[i];
-        bool weights = r->row.role == MR_ROLE_WEIGHTS || r->row.role == MR_ROLE_FROZEN;
-        size_t *kind = r->row.space == MR_SPACE_PINNED ? &m.offloaded
+        bool weights = r->def.role == MR_ROLE_WEIGHTS || r->def.role == MR_ROLE_FROZEN;
+        size_t *kind = r->def.space == MR_SPACE_PINNED ? &m.offloaded
                        : weights                       ? &m.params
                                                        : &m.state;
-        if (!r->row.shared && !r->row.transient)
+        if (!r->def.shared && !r->def.transient)
             *kind += r->bytes;
     }
     for (int i = p->n_setup; i < p->n_setup + p->n_run; i++)

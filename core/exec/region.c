@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-static mr_status check(const mr_region_row *r, int64_t elements, const mr_region_row *before, int n)
+static mr_status check(const mr_region *r, int64_t elements, const mr_region *before, int n)
 {
     bool weights = r->role == MR_ROLE_MASTER || r->role == MR_ROLE_AVERAGE;
     for (int i = 0; i < n; i++)
@@ -41,24 +41,24 @@ static mr_status check(const mr_region_row *r, int64_t elements, const mr_region
     return MR_OK;
 }
 
-mr_status mr_regions(const mr_params *params, const mr_region_row *rows, int n, mr_region_row *out)
+mr_status mr_regions(const mr_params *params, const mr_region *regions, int n, mr_region *out)
 {
     mr_dtype compute = mr_params_compute(params);
     int64_t elements = mr_params_elements(params, false);
-    out[0] = (mr_region_row){.name = "w",
-                             .dtype = compute,
-                             .role = MR_ROLE_WEIGHTS,
-                             .prefix = "",
-                             .stop = elements,
-                             .per = 1};
-    out[1] = (mr_region_row){.name = "frozen",
-                             .dtype = compute,
-                             .role = MR_ROLE_FROZEN,
-                             .prefix = "",
-                             .stop = mr_params_elements(params, true),
-                             .per = 1};
+    out[0] = (mr_region){.name = "w",
+                         .dtype = compute,
+                         .role = MR_ROLE_WEIGHTS,
+                         .prefix = "",
+                         .stop = elements,
+                         .per = 1};
+    out[1] = (mr_region){.name = "frozen",
+                         .dtype = compute,
+                         .role = MR_ROLE_FROZEN,
+                         .prefix = "",
+                         .stop = mr_params_elements(params, true),
+                         .per = 1};
     for (int i = 0; i < n; i++) {
-        mr_region_row r = rows[i];
+        mr_region r = regions[i];
         if (r.role == MR_ROLE_WEIGHTS)
             out[0].stop = 0, r.dtype = compute, r.prefix = "", r.per = 1;
         else if (!r.start && !r.stop)
@@ -74,12 +74,12 @@ mr_status mr_regions(const mr_params *params, const mr_region_row *rows, int n, 
     return MR_OK;
 }
 
-size_t mr_region_bytes(const mr_region_row *r)
+size_t mr_region_bytes(const mr_region *r)
 {
     return (size_t)((r->stop - r->start) / r->per) * mr_dtype_bytes(r->dtype);
 }
 
-mr_status mr_region_find(const mr_region_row *r, const mr_param *p, int64_t *at, int64_t *count)
+mr_status mr_region_find(const mr_region *r, const mr_param *p, int64_t *at, int64_t *count)
 {
     int64_t n = mr_desc_count(&p->desc), first = p->offset, end = first + n;
     if (p->frozen != (r->role == MR_ROLE_FROZEN))

@@ -34,7 +34,7 @@ void mr_device_guard(mr_device *dev, mr_dptr p, mr_guard guard);
 /* ---- executor ---- */
 
 typedef struct region {
-    mr_region_row row;
+    mr_region def;
     size_t bytes;
     mr_dptr at;
 } region;

@@ -4,7 +4,7 @@
 #include "moonreel/exec.h"
 
 /* What AdamW keeps; the last row, averages, may be left out. */
-static const mr_region_row adam_rows[] = {
+static const mr_region adam_rows[] = {
     {.name = "grad", .dtype = MR_F32},
     {.name = "master", .dtype = MR_F32, .role = MR_ROLE_MASTER, .prefix = "master."},
     {.name = "adam_m", .dtype = MR_F32, .prefix = "adam_m."},

@@ -191,7 +191,7 @@ typedef enum mr_region_role {
 
 /* A persistent region over the trainable range, as an optimizer declares it. All code uses its name
  * from here: the executor allocates it, checkpoints and inspection name its tensors by it. */
-typedef struct mr_region_row {
+typedef struct mr_region {
     const char *name; /* in graphs */
     mr_dtype dtype;
     mr_region_role role;
@@ -208,22 +208,22 @@ typedef struct mr_region_row {
     /* Set by mr_regions: a master with the dtype and range of the weights is another name of "w",
      * and shares its memory. */
     bool shared;
-} mr_region_row;
+} mr_region;
 
 /* The regions of a sealed table for an optimizer: "w", "frozen", then its regions with complete
- * ranges. out: space for n + 2; names are those of `rows`.
+ * ranges. out: space for n + 2; names are those of `regions`.
  * Errors: MR_E_USAGE a repeated name, a master or average not in f32 or not element by element, a
  * `per` that could cover parts of two parameters, a transient region that is saved, not on the
  * device, or the second; MR_E_RANGE outside the trainable range, or not a multiple of `per`.
  * Threads: any. */
-MR_API mr_status mr_regions(const mr_params *params, const mr_region_row *rows, int n,
-                            mr_region_row *out);
+MR_API mr_status mr_regions(const mr_params *params, const mr_region *regions, int n,
+                            mr_region *out);
 /* bytes of a region of mr_regions; a shared one takes none in addition to those of "w" */
-MR_API size_t mr_region_bytes(const mr_region_row *row);
+MR_API size_t mr_region_bytes(const mr_region *region);
 /* The place of a parameter in a region of mr_regions, in elements of the region.
  * Errors: MR_E_USAGE frozen and not stored here, or the other way; MR_E_RANGE not complete in it.
  */
-MR_API mr_status mr_region_find(const mr_region_row *row, const mr_param *param, int64_t *at,
+MR_API mr_status mr_region_find(const mr_region *region, const mr_param *param, int64_t *at,
                                 int64_t *count);
 
 /* ---- executor ---- */
@@ -231,7 +231,7 @@ MR_API mr_status mr_region_find(const mr_region_row *row, const mr_param *param,
 typedef struct mr_exec mr_exec;
 typedef struct mr_program mr_program;
 typedef struct mr_exec_options {
-    const mr_region_row *regions; /* copied, with names; without "w" and "frozen" */
+    const mr_region *regions; /* copied, with names; without "w" and "frozen" */
     int n_regions;
     bool poison;   /* fill the arena before each run (specs) */
     bool no_reuse; /* a separate range of the arena for every storage (specs) */
@@ -306,8 +306,8 @@ MR_API mr_waits mr_exec_waits(const mr_exec *exec);
 /* Regions in the order of mr_regions, lent; NULL for an unknown name. `mr_exec_read/write` copy
  * bytes from and to the host. */
 MR_API int mr_exec_regions(const mr_exec *exec);
-MR_API const mr_region_row *mr_exec_region_at(const mr_exec *exec, int i);
-MR_API const mr_region_row *mr_exec_region(const mr_exec *exec, const char *name);
+MR_API const mr_region *mr_exec_region_at(const mr_exec *exec, int i);
+MR_API const mr_region *mr_exec_region(const mr_exec *exec, const char *name);
 /* The bytes of a region in the executor's own memory, or NULL: no such region, or not in host
  * memory. Read them after mr_exec_sync and before the next run. */
 MR_API const void *mr_exec_host(const mr_exec *exec, const char *region);

@@ -178,7 +178,7 @@ static void beside(mr_device *dev, mr_params *params, uint64_t seed, int side, b
     mr_exec *e = NULL;
     mr_program *p = NULL;
     results now;
-    const mr_region_row row = {.name = "grad", .dtype = MR_F32};
+    const mr_region row = {.name = "grad", .dtype = MR_F32};
     mr_exec_options o = {.regions = &row, .n_regions = 1, .poison = poison};
     OK(mr_exec_new(dev, params, &o, &e));
     OK(mr_exec_compile(e, g, &p));

@@ -5,7 +5,7 @@
 
 /* what another optimizer could keep: the second half of the weights, moments in bytes with a scale
  * for every 64 */
-static const mr_region_row half[] = {
+static const mr_region half[] = {
     {.name = "grad", .dtype = MR_F32},
     {.name = "exact", .dtype = MR_F32, .role = MR_ROLE_MASTER, .start = 64, .stop = 128},
     {.name = "average", .dtype = MR_F32, .role = MR_ROLE_AVERAGE, .start = 66, .stop = 128},
@@ -15,7 +15,7 @@ static const mr_region_row half[] = {
 static void rows(void)
 {
     model m = model_of(MR_BF16); // b at 0, w at 64 of 128 elements
-    mr_region_row r[MR_COUNT(half) + 2];
+    mr_region r[MR_COUNT(half) + 2];
     OK(mr_regions(m.params, half, MR_COUNT(half), r));
     CHECK_STR(r[0].name, "w");
     CHECK_STR(r[1].name, "frozen");
@@ -50,7 +50,7 @@ static void rows(void)
 
 static void shared(void)
 {
-    mr_region_row r[7];
+    mr_region r[7];
     model m = model_of(MR_F32);
     OK(mr_regions(m.params, adam_rows, MR_COUNT(adam_rows), r));
     for (int i = 0; i < 7; i++)
@@ -59,7 +59,7 @@ static void shared(void)
     OK(mr_regions(m.params, half, MR_COUNT(half), r));
     CHECK(!r[3].shared);
     // one that is "w" lies where that does, whatever was asked for
-    mr_region_row pinned = {
+    mr_region pinned = {
         .name = "m", .dtype = MR_F32, .role = MR_ROLE_MASTER, .space = MR_SPACE_PINNED};
     OK(mr_regions(m.params, &pinned, 1, r));
     CHECK(r[2].shared && r[2].space == MR_SPACE_DEVICE);
@@ -75,7 +75,7 @@ static void shared(void)
 static void refused(void)
 {
     static const struct {
-        mr_region_row row;
+        mr_region row;
         mr_status code;
         const char *text;
     } bad[] = {
@@ -103,7 +103,7 @@ static void refused(void)
          "has to be state"},
     };
     model m = model_of(MR_F32);
-    mr_region_row out[3];
+    mr_region out[3];
     for (size_t i = 0; i < MR_COUNT(bad); i++)
         CHECK_FAILS(mr_regions(m.params, &bad[i].row, 1, out), bad[i].code, bad[i].text);
     mr_params_free(m.params);
@@ -114,7 +114,7 @@ static void in_host_memory(mr_device *dev)
 {
     model m = model_of(MR_BF16);
     mr_exec *e = NULL;
-    mr_region_row row = {
+    mr_region row = {
         .name = "m", .dtype = MR_F32, .role = MR_ROLE_MASTER, .space = MR_SPACE_PINNED};
     OK(mr_exec_new(dev, m.params, &(mr_exec_options){.regions = &row, .n_regions = 1}, &e));
     OK(mr_exec_init_params(e, 3));
@@ -206,8 +206,8 @@ static void in_the_arena(mr_device *dev, bool poison)
 {
     model m = model_of(MR_F32);
     mr_exec *e = NULL;
-    mr_region_row rows[] = {{.name = "grad", .dtype = MR_F32, .transient = true},
-                            {.name = "more", .dtype = MR_F32, .transient = true}};
+    mr_region rows[] = {{.name = "grad", .dtype = MR_F32, .transient = true},
+                        {.name = "more", .dtype = MR_F32, .transient = true}};
     CHECK_FAILS(mr_exec_new(dev, m.params, &(mr_exec_options){.regions = rows, .n_regions = 2}, &e),
                 MR_E_USAGE, "'grad' and 'more' are transient");
     OK(mr_exec_new(dev, m.params,
@@ -270,7 +270,7 @@ static void ranges(mr_device *dev)
     CHECK(mr_bf16_to_f32(w[68]) == 5);
     mr_exec_free(e);
     // what is refused leaves nothing
-    mr_region_row twice[] = {half[0], half[0]};
+    mr_region twice[] = {half[0], half[0]};
     CHECK_FAILS(
         mr_exec_new(dev, m.params, &(mr_exec_options){.regions = twice, .n_regions = 2}, &e),
         MR_E_USAGE, "'grad' is there already");

@@ -12,7 +12,7 @@ local exec = {}
 function exec.device(name, threads) end
 
 ---@class moonreel.core.exec.new.options
----@field regions? table[] What an optimizer keeps: rows of name, dtype, role, prefix, start, stop, per, space, transient.
+---@field regions? table[] What an optimizer keeps: tables of name, dtype, role, prefix, start, stop, per, space, transient.
 ---@field poison? boolean Fill the arena before each run; for tests. Default: false.
 ---@field no_reuse? boolean A place of its own for every value; for tests. Default: false.
 
