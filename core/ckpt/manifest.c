@@ -268,8 +268,8 @@ static mr_status check_ranges(const char *path, const mr_manifest *m, const mr_m
     return MR_OK;
 }
 
-/* Do two boxes meet? If so, *from and *to are where, along the first dimension. */
-static bool boxes_meet(int rank, const int64_t *a, const int64_t *b, int64_t *from, int64_t *to)
+/* Do two boxes overlap? If so, *from and *to are where, along the first dimension. */
+static bool boxes_overlap(int rank, const int64_t *a, const int64_t *b, int64_t *from, int64_t *to)
 {
     *from = *to = 0;
     for (int d = 0; d < rank; d++) {
@@ -291,9 +291,9 @@ static mr_status check_boxes(const char *path, const mr_manifest *m, const mr_ma
                        t->is.name, t->n, BOXES_MAX);
     for (int i = 0; i < t->n; i++) {
         mr_span r = mr_piece_span(t, &p[i]);
-        // boxes that do not meet are never more than the tensor, so this stops before it overflows
+        // boxes without overlap are never more than the tensor, so this stops before it overflows
         for (int k = 0; k < i; k++)
-            if (boxes_meet(t->is.rank, p[k].bounds, p[i].bounds, &from, &to))
+            if (boxes_overlap(t->is.rank, p[k].bounds, p[i].bounds, &from, &to))
                 return fail_twice(path, m, t, &p[k], &p[i], "rows", from, to);
         bytes += mr_span_bytes(&r);
     }

@@ -519,7 +519,7 @@ static mr_status grant(mr_ckpt *c, const wish *wishes, int n)
     mr_status st = MR_OK;
     for (int i = 0; i < all.n && st == MR_OK; i++) {
         fetch *f = &all.list[i];
-        st = mr_span_meet(&f->wish->span, &f->piece, fetch_bytes, f);
+        st = mr_span_intersect(&f->wish->span, &f->piece, fetch_bytes, f);
     }
     mr_free(all.list);
     return st;

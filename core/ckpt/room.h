@@ -35,7 +35,7 @@ int64_t mr_span_start(const mr_span *r, int64_t i); /* first byte of its i-th ru
 /* Called for each stretch of n bytes that is in both, in order: where it is in either, counted in
  * the bytes of the span alone. */
 typedef mr_status mr_span_both(void *user, int64_t at_a, int64_t at_b, int64_t n);
-mr_status mr_span_meet(const mr_span *a, const mr_span *b, mr_span_both *each, void *user);
+mr_status mr_span_intersect(const mr_span *a, const mr_span *b, mr_span_both *each, void *user);
 
 enum { MR_SLICE_NAME = MR_ST_NAME_MAX + 320 }; /* room for name[from:to,...] */
 /* How a rank's own file names and shapes the part that an item is: "x[0:4,8:16]" of a box,

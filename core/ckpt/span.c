@@ -103,7 +103,7 @@ static int64_t find_run(const mr_span *r, int64_t at)
     return lo;
 }
 
-mr_status mr_span_meet(const mr_span *a, const mr_span *b, mr_span_both *each, void *user)
+mr_status mr_span_intersect(const mr_span *a, const mr_span *b, mr_span_both *each, void *user)
 {
     if (a->first >= b->end || b->first >= a->end)
         return MR_OK;

@@ -60,7 +60,7 @@ static mr_status add_clips(join *j, index_sorter *clips)
 }
 
 // of captions with one name the first of the list counts
-static mr_status meet(join *j)
+static mr_status match(join *j)
 {
     const uint64_t places = ((uint64_t)1 << KIND_BIT) - 1;
     index_keymap_entry e, caption = {0};
@@ -116,7 +116,7 @@ static mr_status run(join *j, index_sorter *clips, const char *table)
     MR_TRY(index_sorter_new(near, &j->hits));
     MR_TRY(index_table_read(table, &j->s->scores, add_caption, j));
     MR_TRY(add_clips(j, clips));
-    MR_TRY(meet(j));
+    MR_TRY(match(j));
     index_spill_reader at = index_spill_read(j->clips, 0, UINT64_MAX),
                        captions = index_spill_read(j->captions, 0, UINT64_MAX);
     mr_status st = hand_on(j, &at, &captions);

@@ -184,7 +184,7 @@ static int64_t needed(const mr_manifest *m, const mr_ckpt_want *wants, int n)
             for (int p = t->first; p < t->first + t->n; p++) {
                 mr_span piece = mr_piece_span(t, &m->pieces[p]);
                 mark_file = m->pieces[p].file, mark_offset = m->pieces[p].offset;
-                CHECK_OK(mr_span_meet(&want, &piece, mark, NULL));
+                CHECK_OK(mr_span_intersect(&want, &piece, mark, NULL));
             }
         }
     for (int f = 0; f < m->n_files; f++)

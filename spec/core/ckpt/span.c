@@ -61,7 +61,7 @@ static int64_t places(const mr_st_tensor *t, const mr_ckpt_slice *s, int64_t pla
     return n;
 }
 
-/* What mr_span_meet reported, by place in the first span. */
+/* What mr_span_intersect reported, by place in the first span. */
 static int64_t met[MOST];
 static int64_t n_met, last_met;
 static mr_status note(void *user, int64_t at_a, int64_t at_b, int64_t n)
@@ -93,7 +93,7 @@ static void random_parts(void)
             CHECK_INT(in_a[mr_span_start(&ra, i) + ra.run - 1], (i + 1) * ra.run - 1);
         }
         n_met = 0, last_met = -1;
-        CHECK_OK(mr_span_meet(&ra, &rb, note, NULL));
+        CHECK_OK(mr_span_intersect(&ra, &rb, note, NULL));
         int64_t want = 0;
         for (int64_t i = 0; i < t.bytes; i++)
             if (in_a[i] >= 0 && in_b[i] >= 0) {
@@ -118,7 +118,7 @@ static void many_runs(void)
     CHECK_OK(mr_span_of(&t, &column, &r));
     CHECK_INT(r.runs, 1 << 30);
     n_met = 0, last_met = -1;
-    CHECK_OK(mr_span_meet(&row, &r, note, NULL));
+    CHECK_OK(mr_span_intersect(&row, &r, note, NULL));
     CHECK_INT(n_met, 4);
     CHECK_INT(met[2000], 4ll * 999999999);
 }
