@@ -28,8 +28,9 @@ static inline mr_status talk_in_chunks(int64_t group, mr_comm_op op, const mr_de
     t->call.bytes =
         (uint64_t)(t->call.count / t->size) * mr_dtype_bytes(x->dtype) * (uint64_t)(t->size - 1);
     if (t->call.count % t->size) {
-        mr_status st = mr_fail(MR_E_SHAPE, "%lld elements are not in equal chunks for %d ranks",
-                               (long long)t->call.count, t->size);
+        mr_status st =
+            mr_fail(MR_E_SHAPE, "%lld elements do not divide into equal chunks for %d ranks",
+                    (long long)t->call.count, t->size);
         mr_cuda_talk_free(t);
         return st;
     }
