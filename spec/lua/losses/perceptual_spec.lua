@@ -106,7 +106,7 @@ describe("the perceptual loss", function()
     local text = assert(io.open(given.network, "rb")):read "a"
     given.network = dir:write("cut.safetensors", text:sub(1, 5000))
     fails("MR_E_CKPT", "vae_loss_config%.perceptual_network: .-cut%.safetensors: the tensors "
-      .. "hold .-; expected the features of VGG%-16", perceptual.new, G.params "f32", given)
+      .. "have .-; expected the features of VGG%-16", perceptual.new, G.params "f32", given)
     given = files "empty"
     given.linear = dir:write("lpips.pth", "")
     local net = perceptual.new(G.params "f32", given)
