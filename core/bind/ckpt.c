@@ -379,7 +379,7 @@ static const mr_bind_entry ckpt_entries[] = {
     MR_ENTRY("refused", k_refused, "(): table[]",
              "{name, why} of tensors that are in the file and cannot be read."),
     MR_ENTRY("info", k_info, "(name: string): table?",
-             "{name, dtype, shape, bytes} of a tensor; nil: there is none."),
+             "{name, dtype, shape, bytes} of a tensor; nil if no tensor has the name."),
     MR_ENTRY("read", k_read, "(name: string, offset?: integer, n?: integer): string",
              "Raw bytes of a tensor; those of a checkpoint are compared with their hash first."),
     MR_ENTRY("read_into", k_read_into, "(name: string, pointer: lightuserdata, bytes: integer)",

@@ -116,7 +116,7 @@ static int g_find(lua_State *L)
 
 static const mr_bind_entry module_entries[] = {
     MR_ENTRY("open", g_open, "(): mr.Gpus",
-             "GPUs as NVIDIA's driver tells of them; raises MR_E_UNSUPPORTED where there is none. "
+             "The GPUs that NVIDIA's driver reports; raises MR_E_UNSUPPORTED without a driver. "
              "MOONREEL_NVML names another library."),
     MR_ENTRY_END};
 static const mr_bind_face module_face = {"moonreel.core.gpu", "What GPUs say of themselves.",

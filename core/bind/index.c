@@ -385,7 +385,7 @@ static const mr_bind_entry index_entries[] = {
         "Sample i, from 1: id, key, path, file, text, captions, start (the frame of the file with "
         "which it begins), frames, fps, width, height, columns, ..."),
     MR_ENTRY("find", index_find, "(key: string): integer?",
-             "The number, from 1, of the sample with a key; nil when there is none."),
+             "The number, from 1, of the sample with a key; nil if no sample has it."),
     MR_ENTRY("visit", index_visit, "(n: integer, seed?: integer)",
              "Look up n rows in an order without any, to see how long it takes."),
     MR_ENTRY("common", index_common, "(other: mr.Index): table",

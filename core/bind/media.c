@@ -367,7 +367,8 @@ static const mr_bind_face media_face = {
 
 static const mr_bind_entry encoder_entries[] = {
     MR_ENTRY("frame", encoder_frame, "(pixels: string, pts?: integer)", "One frame [3][H][W]."),
-    MR_ENTRY("finish", encoder_finish, "()", "Write what is left and give the file its name."),
+    MR_ENTRY("finish", encoder_finish, "()",
+             "Write the frames still in the encoder, and give the file its name."),
     MR_ENTRY_END};
 static const mr_bind_face encoder_face = {
     "mr.Encoder", "A clip in the making; closed before finish(), nothing of it is left.",

@@ -1,7 +1,7 @@
 /* bind: moonreel.core.process - own path, limits of this process, a child with a deadline.
  * Licence: Apache-2.0
  *
- * real_path(path) -> absolute path without links, or nil when there is none.
+ * real_path(path) -> absolute path without links, or nil if nothing is at the path.
  * program() -> path of the running program. build_id() -> which build of it runs.
  * limit{memory_bytes=, cpu_s=} lowers this process's address space and processor time for good;
  * passing
@@ -408,7 +408,7 @@ static int p_allowed(lua_State *L)
 
 static const mr_bind_entry process_entries[] = {
     MR_ENTRY("real_path", p_real_path, "(path: string): string?",
-             "The absolute path without links; nil: there is none."),
+             "The absolute path without links; nil if nothing is at the path."),
     MR_ENTRY("program", p_program, "(): string", "Path of the running program."),
     MR_ENTRY("build_id", p_build_id, "(): string",
              "32 digits that differ from build to build of the program."),

@@ -224,13 +224,14 @@ static const mr_bind_face writer_face = {"mr.StoreWriter", "A store that is bein
 
 static const mr_bind_entry store_entries[] = {
     MR_ENTRY("text", k_text, "(name: string): string?", "A named text."),
-    MR_ENTRY("get", k_get, "(key: string): string?", "The bytes of a value; nil: there is none."),
+    MR_ENTRY("get", k_get, "(key: string): string?",
+             "The bytes of a value; nil if no value has the key."),
     MR_ENTRY(
         "read", k_read, "(key: string, into: mr.Tensor): integer?",
         "Copy a value into a dense tensor, as much as both hold; the value's bytes, nil: there "
         "is none."),
     MR_ENTRY("seek", k_seek, "(key: string): string?",
-             "The first key that is not before this one; nil: there is none."),
+             "The first key that is not before this one; nil if every key is."),
     MR_ENTRY("fingerprint", k_fingerprint, "(): string",
              "The same for the same values, in whatever order they were put."),
     MR_ENTRY("__len", k_len, "(): integer", "Values."),

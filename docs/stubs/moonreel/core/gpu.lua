@@ -5,7 +5,7 @@
 ---@class moonreel.core.gpu
 local gpu = {}
 
---- GPUs as NVIDIA's driver tells of them; raises MR_E_UNSUPPORTED where there is none. MOONREEL_NVML names another library.
+--- The GPUs that NVIDIA's driver reports; raises MR_E_UNSUPPORTED without a driver. MOONREEL_NVML names another library.
 ---@return mr.Gpus
 function gpu.open() end
 

@@ -5,7 +5,7 @@
 ---@class moonreel.core.process
 local process = {}
 
---- The absolute path without links; nil: there is none.
+--- The absolute path without links; nil if nothing is at the path.
 ---@param path string
 ---@return string?
 function process.real_path(path) end

@@ -81,7 +81,7 @@ function Ckpt:names() end
 ---@return table[]
 function Ckpt:refused() end
 
---- {name, dtype, shape, bytes} of a tensor; nil: there is none.
+--- {name, dtype, shape, bytes} of a tensor; nil if no tensor has the name.
 ---@param name string
 ---@return table?
 function Ckpt:info(name) end
@@ -309,7 +309,7 @@ local Encoder = {}
 ---@param pts? integer
 function Encoder:frame(pixels, pts) end
 
---- Write what is left and give the file its name.
+--- Write the frames still in the encoder, and give the file its name.
 function Encoder:finish() end
 
 --- Give back what it holds, now; harmless twice. Also with <close>.
@@ -576,7 +576,7 @@ local Index = {}
 ---@return table
 function Index:row(i) end
 
---- The number, from 1, of the sample with a key; nil when there is none.
+--- The number, from 1, of the sample with a key; nil if no sample has it.
 ---@param key string
 ---@return integer?
 function Index:find(key) end
@@ -1123,7 +1123,7 @@ local Store = {}
 ---@return string?
 function Store:text(name) end
 
---- The bytes of a value; nil: there is none.
+--- The bytes of a value; nil if no value has the key.
 ---@param key string
 ---@return string?
 function Store:get(key) end
@@ -1134,7 +1134,7 @@ function Store:get(key) end
 ---@return integer?
 function Store:read(key, into) end
 
---- The first key that is not before this one; nil: there is none.
+--- The first key that is not before this one; nil if every key is.
 ---@param key string
 ---@return string?
 function Store:seek(key) end
