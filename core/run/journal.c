@@ -1,5 +1,5 @@
-/* run: journal.jsonl, append-only lines that survive a kill at any moment and a disk that is full
- * for a while. Licence: Apache-2.0 */
+/* run: appends lines to journal.jsonl and reads them. The file survives a kill at any moment and a
+ * disk that is full for a while. Licence: Apache-2.0 */
 #include "moonreel/run.h"
 
 #include <errno.h>
@@ -8,21 +8,20 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Lines that the file cannot take yet stand in `waiting`. Its first bytes may be the rest of a line
- * whose beginning is written already, so that the file is at every moment the beginning of what was
- * appended. */
+/* `waiting` buffers the lines that the disk has not accepted yet. It can begin in the middle of a
+ * line whose first bytes are written already: the file is always a prefix of the appended lines. */
 struct mr_journal {
     int fd;
     char *path;
     char *waiting;
     size_t bytes, cap;
-    int64_t lines;    // in `waiting`, a partly written one included
-    int64_t gap;      // lines left out since the buffer was full, not yet written to the journal
-    int64_t left_out; // lines left out, of all time
+    int64_t lines;    // in `waiting`, including one that is partly written
+    int64_t gap;      // lines dropped because the buffer was full; the journal does not say so yet
+    int64_t left_out; // all lines dropped so far
     int why;          // errno of the last write that failed
 };
 
-/* Length of the file up to and with its last line break. */
+/* The length of the file up to and including its last line break. */
 static mr_status whole_lines(int fd, const char *path, int64_t size, int64_t *out)
 {
     char block[4096];
@@ -40,7 +39,7 @@ static mr_status whole_lines(int fd, const char *path, int64_t size, int64_t *ou
     return MR_OK;
 }
 
-/* The name of a new file is durable only when its directory is. */
+/* A new file is durable only after its directory is synced. */
 static mr_status sync_parent(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -86,7 +85,7 @@ out:
     return st;
 }
 
-/* Put a line at the end of what waits. */
+/* Append a line to `waiting`. */
 static mr_status keep(mr_journal *j, const char *line, size_t n)
 {
     if (j->bytes + n + 1 > j->cap) {
@@ -103,7 +102,7 @@ static mr_status keep(mr_journal *j, const char *line, size_t n)
     return MR_OK;
 }
 
-/* Write what waits, as far as the file takes it. True when nothing waits any more. */
+/* Write the waiting lines as far as the disk accepts them. True if all are written. */
 static bool write_waiting(mr_journal *j)
 {
     size_t done = 0;
@@ -125,7 +124,7 @@ static bool write_waiting(mr_journal *j)
     return !j->bytes;
 }
 
-/* Write what waits; when nothing does any more, also the line that tells of a gap. */
+/* Write the waiting lines; after them, the line that reports a gap. */
 static mr_status flush(mr_journal *j)
 {
     if (!write_waiting(j) || !j->gap)
@@ -141,13 +140,16 @@ static mr_status flush(mr_journal *j)
 mr_status mr_journal_append(mr_journal *j, const char *line, size_t n)
 {
     if (n >= MR_JOURNAL_LINE_MAX)
-        return mr_fail(MR_E_USAGE, "%s: a line of %zu bytes; at most %d", j->path, n,
-                       MR_JOURNAL_LINE_MAX - 1);
+        return mr_fail(MR_E_USAGE, "%s: cannot append a line of %zu bytes; expected at most %d",
+                       j->path, n, MR_JOURNAL_LINE_MAX - 1);
     if (memchr(line, '\n', n))
-        return mr_fail(MR_E_USAGE, "%s: a line break inside a line", j->path);
+        return mr_fail(
+            MR_E_USAGE,
+            "%s: cannot append a line that contains a line break; expected JSON on one line",
+            j->path);
     if (j->bytes)
         MR_TRY(flush(j));
-    // to keep the order, lines after a gap stay out until the gap is written
+    // to keep the order, drop lines after a gap until the gap is written
     if (j->gap || j->bytes + n + 1 > MR_JOURNAL_WAIT_MAX) {
         j->gap++, j->left_out++;
         return MR_OK;
@@ -167,8 +169,10 @@ mr_status mr_journal_sync(mr_journal *j)
 {
     MR_TRY(flush(j));
     if (j->bytes)
-        return mr_fail(MR_E_IO, "%s: cannot write: %s; %lld lines wait", j->path, strerror(j->why),
-                       (long long)j->lines);
+        return mr_fail(
+            MR_E_IO,
+            "%s: cannot write: %s; %lld lines wait in memory; try: free some space on the disk",
+            j->path, strerror(j->why), (long long)j->lines);
     if (mr_io_table()->fsync(j->fd))
         return mr_fail(MR_E_IO, "%s: cannot sync: %s", j->path, strerror(errno));
     return MR_OK;
@@ -193,7 +197,7 @@ void mr_journal_close(mr_journal *j)
 struct mr_journal_reader {
     int fd;
     char *path;
-    char *buf; // bytes [used from, end) are read and not yet given
+    char *buf; // bytes [from, end) are read and not yet returned
     size_t from, end, cap;
 };
 
@@ -228,9 +232,10 @@ mr_status mr_journal_read_next(mr_journal_reader *r, const char **line, size_t *
             return MR_OK;
         }
         if (r->end - r->from >= MR_JOURNAL_LINE_MAX)
-            return mr_fail(MR_E_FORMAT, "%s: a line longer than %d bytes", r->path,
-                           MR_JOURNAL_LINE_MAX);
-        // the line is not finished: move it to the front and read on
+            return mr_fail(MR_E_FORMAT,
+                           "%s: a line is longer than %d bytes; expected a journal of moonreel",
+                           r->path, MR_JOURNAL_LINE_MAX);
+        // the line is incomplete: move it to the front and read on
         memmove(r->buf, r->buf + r->from, r->end - r->from);
         r->end -= r->from, r->from = 0, seen = r->end;
         if (r->end == r->cap) {

@@ -1,12 +1,13 @@
-/* run: the lock of a run directory: one writer, known by host, boot, process and start time, with a
- * fencing number that grows with each launch (reference: reliability 3.4). Licence: Apache-2.0
+/* run: the lock of a run directory, which allows one writer. It records the writer's host, boot,
+ * process and start time, and a fencing number that grows with each launch (reference: reliability
+ * 3.4). Licence: Apache-2.0
  *
- * The file <run>/lock is JSON padded with spaces to one fixed size, so that one positional write
- * replaces it whole. Two bytes far behind its end carry locks of open file descriptions. One is the
- * guard: whoever reads and writes the record holds it meanwhile. The other is held by the owner for
- * as long as it lives. Where that one is free, on the same boot, the owner is dead, whatever
- * process namespace it was in. Where it is held the owner may be dead too, because a child that it
- * forked may live longer. */
+ * The file <run>/lock contains JSON, padded with spaces to a fixed size, so that one positional
+ * write replaces it. Two bytes far behind its end carry locks of open file descriptions. The guard
+ * is locked while a process reads and writes the record. The owner holds the other lock as long as
+ * it lives. If that lock is free and the boot is the same, the owner is dead, in whatever process
+ * namespace it ran. If the lock is taken, the owner can still be dead: a child that it forked may
+ * live longer. */
 #define _GNU_SOURCE
 #include "moonreel/run.h"
 #include "base/json_fields.h"
@@ -27,7 +28,7 @@ static const double guard_wait_s = 5;
 struct mr_run_lock {
     mr_run_owner me;
     char *dir;
-    int fd; // open for as long as we own the run: it holds HOLD_BYTE
+    int fd; // open as long as we own the run: it locks HOLD_BYTE
     _Atomic int refs;
 };
 
@@ -56,7 +57,7 @@ static void describe_self(mr_run_owner *o)
     read_word("/proc/sys/kernel/random/boot_id", o->boot, sizeof o->boot);
     ssize_t n = readlink("/proc/self/ns/pid", o->pidns, sizeof o->pidns - 1);
     o->pidns[n > 0 ? n : 0] = 0;
-    // a /proc of another process namespace has other numbers for processes, so it tells nothing
+    // the /proc of another process namespace numbers processes differently: ignore it
     mr_process self;
     if (mr_process_read(0, &self) && self.pid == o->pid)
         o->start = self.start;
@@ -72,9 +73,9 @@ static bool same_numbers(const mr_run_owner *o, const mr_run_owner *me)
     return same_boot(o, me) && me->pidns[0] && strcmp(o->pidns, me->pidns) == 0;
 }
 
-/* A process that numbers as we do is gone when the kernel knows no such number, when only its exit
- * status is left, or when another process has its number now. A failure to read /proc proves
- * nothing. */
+/* True if the owner, a process of our process namespace, has ended: its id does not exist, it is a
+ * zombie, or its id now belongs to a process with another start time. A failure to read /proc
+ * proves nothing. */
 static bool process_gone(const mr_run_owner *o, const mr_run_owner *me)
 {
     mr_process now;
@@ -83,8 +84,8 @@ static bool process_gone(const mr_run_owner *o, const mr_run_owner *me)
     return now.state == 'Z' || now.state == 'X' || (o->start && now.start != o->start);
 }
 
-/* True when no process holds `byte` of an open lock file; false also where the file system has no
- * such locks. */
+/* True if no process locks `byte` of an open lock file. False also if the file system does not
+ * support such locks. */
 static bool is_free(int fd, int byte)
 {
     struct flock f = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
@@ -97,7 +98,7 @@ static bool set_lock(int fd, int byte, short type)
     return fcntl(fd, F_OFD_SETLK, &f) == 0;
 }
 
-/* Take the guard. A kernel that has no locks of open file descriptions has at least flock. */
+/* Lock the guard. A kernel without locks of open file descriptions has flock. */
 static bool guard(int fd)
 {
     return set_lock(fd, GUARD_BYTE, F_WRLCK) || (errno == EINVAL && !flock(fd, LOCK_EX | LOCK_NB));
@@ -109,8 +110,8 @@ static void unguard(int fd)
         flock(fd, LOCK_UN);
 }
 
-/* True when the owner on record is dead for sure: it was of this boot and its byte is free or its
- * process is gone, or it was of an older boot of this machine. Anything else proves nothing. `fd`
+/* True if the recorded owner is certainly dead. Either it had this boot, and its byte is free or
+ * its process is gone; or it had an older boot of this machine. Anything else proves nothing. `fd`
  * is the lock file. */
 static bool provably_dead(const mr_run_owner *o, const mr_run_owner *me, int fd)
 {
@@ -196,8 +197,8 @@ static mr_status write_record(int fd, const char *path, const mr_run_owner *o)
     return MR_OK;
 }
 
-/* Open the lock file and take the guard. Returns -1 with *st set when that fails, and -1 with MR_OK
- * when there is no file and `create` is not set. */
+/* Open the lock file and lock the guard. Returns -1 with *st set if that fails, and -1 with MR_OK
+ * if the file does not exist and `create` is false. */
 static int open_guarded(const char *path, bool create, mr_status *st)
 {
     const mr_io *io = mr_io_table();
@@ -215,8 +216,8 @@ static int open_guarded(const char *path, bool create, mr_status *st)
     while (!guard(fd)) {
         if ((errno != EAGAIN && errno != EACCES && errno != EINTR) || mr_now_s() > limit) {
             *st = mr_fail(MR_E_LOCK,
-                          "%s: cannot guard the lock file: %s; try: a file system with locks for "
-                          "the run directory",
+                          "%s: cannot lock the file: %s; try: put the run directory on a file "
+                          "system that supports file locks",
                           path, strerror(errno));
             io->close(fd);
             return -1;
@@ -237,7 +238,7 @@ static char *lock_path(const char *dir)
 
 /* ---- taking ---- */
 
-/* Of a manifest, its run and its fencing number; what stays cleared it does not say. */
+/* Reads run and fencing number from a manifest. A missing one stays empty. */
 static mr_status take_claim(void *user, const char *key, mr_json_part value)
 {
     mr_run_owner *claim = user;
@@ -255,7 +256,7 @@ static mr_status take_claim(void *user, const char *key, mr_json_part value)
     return MR_OK;
 }
 
-/* What a manifest claims; nothing where it is no manifest, whatever it holds. Errors:
+/* Read run and fencing number of a manifest; empty if the file is not a valid manifest. Errors:
  * MR_E_MEMORY */
 static mr_status read_claim(const char *path, mr_run_owner *claim)
 {
@@ -274,8 +275,8 @@ static mr_status read_claim(const char *path, mr_run_owner *claim)
     return MR_OK;
 }
 
-/* Where the lock file is lost, the checkpoints of the run tell its id and the fencing numbers that
- * were used. */
+/* If the lock file is lost, the checkpoints of the run contain its id and the fencing numbers used
+ * so far. */
 static mr_status learn_from_checkpoints(const char *dir, mr_run_owner *o)
 {
     char path[4096], **names;
@@ -310,7 +311,7 @@ static mr_status new_run_id(char run[40])
     return st;
 }
 
-/* Why the run cannot be taken, and what to do about it. */
+/* The error: who owns the run, and what to try. */
 static mr_status refuse(const char *run_dir, const char *path, const mr_run_owner *o,
                         const mr_run_owner *me, int fd)
 {
@@ -319,7 +320,8 @@ static mr_status refuse(const char *run_dir, const char *path, const mr_run_owne
     snprintf(what, sizeof what, self ? "this very process, %lld" : "process %lld",
              (long long)o->pid);
     if (self)
-        snprintf(remedy, sizeof remedy, "close what has it open");
+        snprintf(remedy, sizeof remedy,
+                 "close the run or the trainer that this program opened before");
     else if (same_numbers(o, me))
         snprintf(remedy, sizeof remedy, "stop that one first: kill %lld", (long long)o->pid);
     else if (same_boot(o, me) && o->holds && !is_free(fd, HOLD_BYTE))
@@ -338,8 +340,10 @@ mr_status mr_run_lock_take(const char *run_dir, mr_run_lock **out)
 {
     *out = NULL;
     if (strlen(run_dir) > MR_RUN_DIR_MAX)
-        return mr_fail(MR_E_USAGE, "%.80s...: path is longer than %d bytes", run_dir,
-                       MR_RUN_DIR_MAX);
+        return mr_fail(
+            MR_E_USAGE,
+            "%.80s...: the path of a run directory is longer than %d bytes; try: a shorter path",
+            run_dir, MR_RUN_DIR_MAX);
     mr_run_lock *lock;
     if (!MR_NEW(lock))
         return mr_fail_memory(sizeof *lock);
@@ -366,7 +370,7 @@ mr_status mr_run_lock_take(const char *run_dir, mr_run_lock **out)
     else
         MR_TRY_GOTO(new_run_id(me.run));
     me.fence = before.fence + 1;
-    // where a child of the dead owner still holds it, this launch is known by its process alone
+    // if a child of the dead owner still locks the byte, only our process proves that we live
     me.holds = set_lock(fd, HOLD_BYTE, F_WRLCK);
     MR_TRY_GOTO(write_record(fd, path, &me));
     MR_TRY_GOTO(mr_dir_sync(run_dir));
@@ -385,7 +389,7 @@ out:
     return st;
 }
 
-/* Read the record in force and compare; the file stays open in *fd when it is still ours. */
+/* Read the current record and compare it with ours. If it is still ours, *fd is the open file. */
 static mr_status still_ours(const mr_run_lock *lock, const char *path, int *fd)
 {
     mr_status st;
@@ -394,7 +398,9 @@ static mr_status still_ours(const mr_run_lock *lock, const char *path, int *fd)
     if (*fd < 0)
         return st != MR_OK ? st
                            : mr_fail(MR_E_LOCK,
-                                     "%s: the lock file is gone; this launch stops writing", path);
+                                     "%s: the lock file is gone; this launch stops writing; try: "
+                                     "resume the run",
+                                     path);
     st = read_record(*fd, path, &now);
     if (st == MR_OK &&
         (now.fence != lock->me.fence || strcmp(now.run, lock->me.run) || now.pid != lock->me.pid))
@@ -435,7 +441,7 @@ void mr_run_lock_release(mr_run_lock *lock)
         return;
     char *path = lock_path(lock->dir);
     int fd = -1;
-    // a forked child that exits must not give away its parent's lock
+    // a forked child that exits must not release its parent's lock
     if (path && lock->me.pid == getpid() && still_ours(lock, path, &fd) == MR_OK) {
         mr_run_owner left = {.fence = lock->me.fence};
         snprintf(left.run, sizeof left.run, "%s", lock->me.run);

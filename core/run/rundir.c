@@ -1,4 +1,4 @@
-/* run: making run directories, outputs/NNN-name. Licence: Apache-2.0 */
+/* run: creates run directories, outputs/NNN-name. Licence: Apache-2.0 */
 #include "moonreel/run.h"
 
 #include <errno.h>
@@ -36,8 +36,8 @@ static mr_status largest_number(const char *outputs, long *out)
     return MR_OK;
 }
 
-/* Make what a run directory holds, each directory durable before the one around it. `path` itself
- * may exist. */
+/* Create the folders in a run directory. Each is durable before the folder that contains it. `path`
+ * itself may exist. */
 static mr_status make_inside(const char *path, bool staged)
 {
     static const char *const plain[] = {"ckpt", "samples", "log"}, *const outer[] = {"stages"};
@@ -45,7 +45,10 @@ static mr_status make_inside(const char *path, bool staged)
     for (size_t i = 0; i < (staged ? MR_COUNT(outer) : MR_COUNT(plain)); i++) {
         char sub[4096];
         if ((size_t)snprintf(sub, sizeof sub, "%s/%s", path, names[i]) >= sizeof sub)
-            return mr_fail(MR_E_USAGE, "%s: path is too long", path);
+            return mr_fail(
+                MR_E_USAGE,
+                "%s: the path of the run is too long; try: a shorter output folder or run name",
+                path);
         MR_TRY(mr_dir_make(sub));
     }
     return mr_dir_sync(path);
@@ -57,7 +60,10 @@ mr_status mr_run_stage(const char *run_dir, const char *name, char *path, size_t
     char stages[4096];
     if ((size_t)snprintf(stages, sizeof stages, "%s/stages", run_dir) >= sizeof stages ||
         (size_t)snprintf(path, cap, "%s/%s", stages, name) >= cap)
-        return mr_fail(MR_E_USAGE, "%s: path is too long", run_dir);
+        return mr_fail(
+            MR_E_USAGE,
+            "%s: the path of the run is too long; try: a shorter output folder or run name",
+            run_dir);
     MR_TRY(make_inside(path, false));
     return mr_dir_sync(stages);
 }
@@ -66,24 +72,33 @@ mr_status mr_run_create(const char *outputs, const char *name, bool staged, char
 {
     MR_TRY(check_name(name));
     MR_TRY(mr_dir_make(outputs));
-    // another process may take the number after it was found free: then find the next one
+    // if another process takes the number first, find the next one
     for (int tries = 0; tries < 1000; tries++) {
         long number;
         MR_TRY(largest_number(outputs, &number));
         if ((size_t)snprintf(path, cap, "%s/%03ld-%s", outputs, number + 1, name) >= cap)
-            return mr_fail(MR_E_USAGE, "%s: path is too long", outputs);
+            return mr_fail(
+                MR_E_USAGE,
+                "%s: the path of the run is too long; try: a shorter output folder or run name",
+                outputs);
         if (mr_io_table()->mkdir(path, 0755)) {
             if (errno == EEXIST)
                 continue;
             return mr_fail(MR_E_IO, "%s: cannot create directory: %s", path, strerror(errno));
         }
         MR_TRY(make_inside(path, staged));
-        // the name of `outputs` has to be durable as well
+        // `outputs` itself must be durable as well
         char parent[4096];
         if ((size_t)snprintf(parent, sizeof parent, "%s/..", outputs) >= sizeof parent)
-            return mr_fail(MR_E_USAGE, "%s: path is too long", outputs);
+            return mr_fail(
+                MR_E_USAGE,
+                "%s: the path of the run is too long; try: a shorter output folder or run name",
+                outputs);
         MR_TRY(mr_dir_sync(outputs));
         return mr_dir_sync(parent);
     }
-    return mr_fail(MR_E_IO, "%s: cannot find a free run number", outputs);
+    return mr_fail(MR_E_IO,
+                   "%s: cannot find a free run number in 1000 tries: other processes create runs "
+                   "there all the time; try: again later, or another output folder",
+                   outputs);
 }

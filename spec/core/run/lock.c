@@ -174,7 +174,7 @@ static void guarded(void)
     struct flock f = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1 << 20, .l_len = 1};
     CHECK_INT(fcntl(fd, F_OFD_SETLK, &f), 0);
     mr_clock_replace(&jumping);
-    CHECK_FAILS(mr_run_lock_take(dir, &lock), MR_E_LOCK, "cannot guard the lock file");
+    CHECK_FAILS(mr_run_lock_take(dir, &lock), MR_E_LOCK, "cannot lock the file");
     CHECK_INT(guard_clock / 1000000000, 5);
     mr_clock_replace(NULL);
     close(fd);
