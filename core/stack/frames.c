@@ -1,4 +1,4 @@
-/* stack: frames of another process by libdw, from the tables that unwinding of exceptions uses.
+/* stack: reads the stack frames of another process by libdw, from the unwind tables of its files.
  * Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "moonreel/stack.h"
@@ -17,7 +17,7 @@ typedef struct walk {
     int frames, threads;
 } walk;
 
-// symbols of the files themselves do; nothing is looked for elsewhere, nor over a network
+// use the symbols of the files themselves: libdw must not search elsewhere or over a network
 static int no_debug_files(Dwfl_Module *mod, void **user, const char *name, Dwarf_Addr base,
                           const char *file, const char *link, GElf_Word crc, char **out)
 {
@@ -39,10 +39,10 @@ static int one_frame(Dwfl_Frame *frame, void *user)
     char text[256];
     if (!dwfl_frame_pc(frame, &pc, &exact) || w->frames++ == MR_STACK_FRAMES)
         return DWARF_CB_ABORT;
-    // a caller's address is that behind its call
+    // in a caller, the address is that of the instruction after the call
     Dwfl_Module *module = dwfl_addrmodule(w->dwfl, pc - !exact);
     const char *name = module ? dwfl_module_addrname(module, pc - !exact) : NULL;
-    // a place in a file is the same in all processes, an address is not
+    // the offset in a file is the same in all processes; the address is not
     Dwarf_Addr start = 0;
     const char *path =
         module ? dwfl_module_info(module, NULL, &start, NULL, NULL, NULL, NULL, NULL) : NULL;
@@ -58,15 +58,17 @@ static int one_thread(Dwfl_Thread *thread, void *user)
 {
     walk *w = user;
     w->tid = dwfl_thread_tid(thread), w->frames = 0;
-    // where its tables end, or it has ended meanwhile, what there is serves
+    // if the unwind tables end or the thread has ended, keep the frames so far
     dwfl_thread_getframes(thread, one_frame, w);
     return ++w->threads < MR_STACK_THREADS ? DWARF_CB_OK : DWARF_CB_ABORT;
 }
 
 static mr_status fail(int64_t pid)
 {
-    return mr_fail(MR_E_IO, "process %lld: cannot read its stacks: %s", (long long)pid,
-                   dwfl_errmsg(-1));
+    return mr_fail(
+        MR_E_IO,
+        "process %lld: cannot read its stacks: %s; try: as the user of that process or as root",
+        (long long)pid, dwfl_errmsg(-1));
 }
 
 static mr_status read_stacks(int64_t pid, mr_stack_sink *sink, void *user)
