@@ -1,5 +1,6 @@
-/* mpi: messages of ranks over MPI. Only non-blocking calls are made, so that deadlines and losses
- * are seen by whoever waits (core/comm/messages.c). Licence: Apache-2.0 */
+/* mpi: the transport that carries messages of ranks over MPI. It makes only non-blocking calls, so
+ * that core/comm/messages.c, which waits, can check deadlines and lost ranks. Licence:
+ * Apache-2.0 */
 #include "moonreel/transport.h"
 
 #include <errno.h>
@@ -13,22 +14,22 @@
 MR_API mr_mpi_entry_fn mr_mpi_entry;
 
 enum {
-    SMALL = 4096,     /* bytes that travel with the head */
-    PIECE = 64 << 20, /* bytes of one message at most: MPI counts in int */
+    SMALL = 4096,     /* bytes that are sent with the head */
+    PIECE = 64 << 20, /* most bytes of one MPI message: MPI counts in int */
     TAG_ABORT = MR_TRANSPORT_LANES,
     WHY = 512
 };
 
 typedef struct mpi_transport {
     mr_transport transport;
-    char sent[WHY], why[WHY]; /* what this rank sent the others; what it received */
+    char sent[WHY], why[WHY]; /* reason to abort: as sent, as received */
     bool aborted;
 } mpi_transport;
 
-/* What MPI holds of a parcel: the request under way and the bytes that travel with the head. */
+/* State of a parcel: the pending request and the buffer for the head and the bytes sent with it. */
 typedef struct letter {
     MPI_Request request;
-    size_t asked; /* bytes of the body that requests were made for */
+    size_t asked; /* bytes of the body that are sent or requested */
     struct {
         mr_comm_head head;
         char body[SMALL];
@@ -40,7 +41,7 @@ static mr_status failed(const char *what, int code)
     char text[MPI_MAX_ERROR_STRING];
     int n = 0;
     MPI_Error_string(code, text, &n);
-    return mr_fail(MR_E_NODE, "%s: MPI says: %.*s", what, n, text);
+    return mr_fail(MR_E_NODE, "%s failed: MPI reports: %.*s", what, n, text);
 }
 
 #define MPI_TRY(what, call)                                                                        \
@@ -69,7 +70,7 @@ static void finish(mr_parcel *p)
     p->done = true;
 }
 
-/* Has the request under way ended? */
+/* Test whether the pending request is complete. */
 static mr_status ended(letter *l, const char *what, bool *yes)
 {
     int flag = 0;
@@ -78,7 +79,8 @@ static mr_status ended(letter *l, const char *what, bool *yes)
     return MR_OK;
 }
 
-/* What was asked for is there: the bytes to ask for next, from p->moved on; 0: it was the last. */
+/* The last piece is complete. Returns how many bytes to request next, from p->moved on; 0 after the
+ * last piece. */
 static size_t next_piece(mr_parcel *p)
 {
     letter *l = p->state;
@@ -159,14 +161,14 @@ static void drop(mr_transport *w, mr_parcel *p)
         return;
     if (MPI_Test(&l->request, &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS && flag)
         mr_free(l);
-    // else MPI may still write there: the world is over and so is this process, soon
+    // else MPI can still write there: leak it, the process ends soon
 }
 
 /* ---- ends ---- */
 
 static bool left(mr_transport *w, int rank)
 {
-    // whoever ends a process of the job ends the job
+    // MPI ends the whole job if one of its processes ends
     (void)w, (void)rank;
     return false;
 }
@@ -179,7 +181,7 @@ static uint32_t look(mr_transport *w)
 
 static void pause_a_little(mr_transport *w, uint32_t seen)
 {
-    // MPI moves messages only while it is asked
+    // MPI makes progress only during calls: return at once
     (void)w, (void)seen;
     sched_yield();
 }
@@ -218,7 +220,7 @@ static bool is_aborted(mr_transport *w, char *text, size_t cap)
 
 static void close_transport(mr_transport *w, bool clean)
 {
-    // a process that ends without this is what mpirun takes for a failed one, with its exit code
+    // without MPI_Finalize, mpirun regards the process as failed and reports its exit code
     if (clean)
         MPI_Finalize();
     mr_free(w);
@@ -237,8 +239,8 @@ static const mr_transport_ops mpi_ops = {.send = send,
 
 /* ---- joining ---- */
 
-/* MPI_Init waits for all ranks and knows no deadline, so a thread of its own makes the call. What
- * it works on is never freed: it may come back late. */
+/* MPI_Init waits for all ranks and has no deadline, so a separate thread calls it. The call can
+ * return late, so its state is static. */
 typedef struct start {
     pthread_mutex_t lock;
     pthread_cond_t done;
@@ -266,7 +268,8 @@ static mr_status join(double deadline_s)
     int how = 0, already = 0;
     MPI_Initialized(&already);
     if (already)
-        return mr_fail(MR_E_USAGE, "this process has already joined the ranks of MPI");
+        return mr_fail(MR_E_USAGE,
+                       "this process has joined a world of MPI before; try: a new process");
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += (time_t)deadline_s + 1;
     if ((how = pthread_create(&thread, NULL, start_mpi, s)) != 0)
@@ -286,8 +289,8 @@ static mr_status join(double deadline_s)
     if (code != MPI_SUCCESS)
         return failed("start", code);
     if (threads < MPI_THREAD_MULTIPLE)
-        return mr_fail(MR_E_NODE, "this MPI takes calls from one thread only; try: Open MPI 4.1 or "
-                                  "newer");
+        return mr_fail(MR_E_NODE,
+                       "this MPI supports calls from one thread only; try: Open MPI 4.1 or newer");
     return MR_OK;
 }
 
@@ -299,11 +302,10 @@ static mr_status open_transport(int rank, int size, double deadline_s, mr_transp
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_rank(MPI_COMM_WORLD, &mpi_rank), MPI_Comm_size(MPI_COMM_WORLD, &mpi_size);
     if (mpi_rank != rank || mpi_size != size)
-        return mr_fail(
-            MR_E_NODE,
-            "this is rank %d of %d by its environment, rank %d of %d by MPI; try: mpirun, "
-            "srun --mpi=pmix, or moonreel -n %d on one host",
-            rank, size, mpi_rank, mpi_size, size);
+        return mr_fail(MR_E_NODE,
+                       "the environment says rank %d of %d, MPI says rank %d of %d; try: mpirun, "
+                       "srun --mpi=pmix, or moonreel -n %d on one host",
+                       rank, size, mpi_rank, mpi_size, size);
     mpi_transport *m = mr_calloc(1, sizeof *m);
     if (!m)
         return mr_fail_memory(sizeof *m);
@@ -312,7 +314,7 @@ static mr_status open_transport(int rank, int size, double deadline_s, mr_transp
     return MR_OK;
 }
 
-/* ---- MPI's own calls, to be held against ---- */
+/* ---- calls of MPI itself, for comparison ---- */
 
 static mr_status there_and_back(void *x, int n)
 {
@@ -335,8 +337,10 @@ static mr_status raw(mr_comm_op op, void *x, size_t bytes)
     int started = 0;
     MPI_Initialized(&started);
     if (!started || bytes > PIECE)
-        return mr_fail(MR_E_USAGE, "%zu bytes: expected at most %d, in a world of MPI", bytes,
-                       PIECE);
+        return mr_fail(MR_E_USAGE,
+                       "cannot measure MPI with %zu bytes: expected at most %d bytes, in a run "
+                       "that MPI has started",
+                       bytes, PIECE);
     const int n = (int)bytes;
     switch (op) {
     case MR_COMM_BARRIER: MPI_TRY("barrier", MPI_Barrier(MPI_COMM_WORLD)); return MR_OK;
@@ -348,7 +352,10 @@ static mr_status raw(mr_comm_op op, void *x, size_t bytes)
                 MPI_Allreduce(MPI_IN_PLACE, x, n / 4, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD));
         return MR_OK;
     case MR_COMM_SEND: return there_and_back(x, n);
-    default: return mr_fail(MR_E_USAGE, "expected barrier, broadcast, all_reduce or send");
+    default:
+        return mr_fail(
+            MR_E_USAGE,
+            "cannot measure this op of MPI; expected barrier, broadcast, all_reduce or send");
     }
 }
 

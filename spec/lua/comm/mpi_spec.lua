@@ -95,6 +95,6 @@ describe("ranks over MPI", function()
     end
     local output, exit = run("env PMI_RANK=1 PMI_SIZE=3 " .. process.program(), "comm.world()")
     assert.equal(6, exit)
-    assert.matches("rank 1 of 3 by its environment, rank 0 of 1 by MPI", output)
+    assert.matches("the environment says rank 1 of 3, MPI says rank 0 of 1", output)
   end)
 end)
