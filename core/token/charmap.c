@@ -1,6 +1,6 @@
-/* token: the map of characters to their normal form. A unit of the trie holds the label of the byte
- * that led to it, where its children begin, and whether a text ends in it; then the child of label
- * zero holds the place of the normal form. Licence: Apache-2.0 */
+/* token: maps characters to their normal form. Each unit of the trie contains the byte that leads
+ * to it (its label), the position of its children, and whether a text ends there. If so, its child
+ * with label zero contains the offset of the normal form. Licence: Apache-2.0 */
 #include "token/room.h"
 
 #include <string.h>
@@ -38,18 +38,18 @@ const char *mr_charmap_open(mr_lent bytes, mr_charmap *out)
     if (!bytes.n)
         return NULL;
     if (bytes.n < 4)
-        return "is cut";
+        return "is truncated";
     size_t trie = word_at((const unsigned char *)bytes.at);
     if (trie < 4 || trie % 4 || trie > bytes.n - 4)
-        return "has a trie of another size than it says";
+        return "has a trie whose size does not fit the file";
     out->units = (const unsigned char *)bytes.at + 4, out->n_units = trie / 4;
     out->texts = bytes.at + 4 + trie, out->n_texts = bytes.n - 4 - trie;
     if (!out->n_texts || out->texts[out->n_texts - 1])
-        return "has no end";
+        return "does not end with a zero byte";
     for (size_t i = 0; i < out->n_units; i++) {
         uint32_t unit = word_at(out->units + 4 * i);
         if (is_place(unit) && place(unit) >= out->n_texts)
-            return "leads outside itself";
+            return "has an offset outside its texts";
     }
     return NULL;
 }

@@ -1,9 +1,9 @@
-/* token: the text of ids. Licence: Apache-2.0 */
+/* token: decodes ids to text. Licence: Apache-2.0 */
 #include "token/room.h"
 
 #include <string.h>
 
-/* Bytes in a row: characters where they are UTF-8, U+FFFD for each one that is not. */
+/* Append bytes as text; each byte that is not valid UTF-8 becomes U+FFFD. */
 static void put_bytes(const mr_text *bytes, mr_text *out)
 {
     uint32_t code;
@@ -18,8 +18,8 @@ static bool begins_with_space(const char *s, size_t n)
     return n >= 3 && memcmp(s, MR_TOKEN_SPACE, 3) == 0;
 }
 
-/* A piece with spaces in place of their signs. `first`: the space in front of it is one that the
- * normal form added; *taken says whether it was dropped. */
+/* Append the text of a piece, with U+2581 replaced by spaces. If `first`, its leading space was
+ * added by the normal form and is dropped; *taken then says so. */
 static void put_piece(const mr_tokenizer *t, const mr_piece *p, bool first, bool *taken,
                       mr_text *out)
 {
@@ -34,7 +34,7 @@ static void put_piece(const mr_tokenizer *t, const mr_piece *p, bool first, bool
     }
     if (first && (t->normal.prefix || t->normal.squeeze) && begins_with_space(s, n)) {
         s += 3, n -= 3;
-        // where all spaces in front go, the next one is still one of them
+        // if the model strips all leading spaces, a space of the next piece is also leading
         *taken = !t->normal.squeeze;
     }
     while (n) {

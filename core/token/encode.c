@@ -1,30 +1,29 @@
-/* token: cut a normal form into pieces. Every start of a character keeps the best way that leads to
- * it; a way is as good as the scores of its pieces together (Viterbi). Licence: Apache-2.0 */
+/* token: splits a normalized text into the pieces with the best sum of scores (Viterbi). Each start
+ * of a character records the best segmentation of the text before it. Licence: Apache-2.0 */
 #include "token/room.h"
 
 #include <string.h>
 
 enum { POLL = 4096 };
 
-/* What a character that no piece covers costs beyond the worst piece. */
+/* A character that no piece covers scores this much below the worst piece. */
 static const float unknown_cost = 10;
 
-/* The last piece of the best way to a place: score of the way, id, and where the piece begins; from
- * is -1 where no way leads. */
+/* The best segmentation of the text before a position: its score, and the id and start of its last
+ * piece. from is -1 if there is no segmentation. */
 typedef struct place {
     float score;
     int32_t id, from;
 } place;
 
-/* Length of a character by its first byte, also where the rest of it is no UTF-8. */
+/* Length of a character by its first byte, even if the bytes after it are not valid UTF-8. */
 static size_t character(const char *s, size_t n)
 {
     static const unsigned char length[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 3, 4};
     return MR_MIN((size_t)length[(unsigned char)*s >> 4], n);
 }
 
-/* A piece of the user is worth more the longer it is, whatever its own score: it wins against most
- * ways round it. */
+/* The score of a user-defined piece depends on its length alone, so that it almost always wins. */
 static float score_of(const mr_piece *p)
 {
     return p->kind == MR_PIECE_USER ? (float)(0.1 * p->bytes - 0.1) : p->score;
@@ -36,7 +35,7 @@ static void offer(place *to, int id, size_t from, float score)
         *to = (place){score, id, (int32_t)from};
 }
 
-/* All pieces that begin at `at`. */
+/* Extend the segmentation that ends at `at` by each piece that matches there. */
 static void go_on(const mr_tokenizer *t, const char *s, size_t n, size_t at, place *places)
 {
     size_t first = character(s + at, n - at);
@@ -66,8 +65,8 @@ static mr_status find_ways(const mr_tokenizer *t, const char *s, size_t n, place
     return MR_OK;
 }
 
-/* Ids along the best way, from the front. Places behind it are turned round for that: each gets the
- * place that follows. */
+/* Collect the ids of the best segmentation in order. For that, first reverse the links: each
+ * position gets the next one. */
 static size_t collect(const mr_tokenizer *t, const char *s, size_t n, place *places, int32_t *ids)
 {
     size_t used = 0;

@@ -1,4 +1,4 @@
-/* token: read a model file: pieces, flags of the trainer, rules of the normal form.
+/* token: reads a model file: pieces, flags of the trainer, rules of the normal form.
  * Ref: sentencepiece_model.proto of the library. Licence: Apache-2.0 */
 #include "token/room.h"
 
@@ -28,13 +28,18 @@ MR_PRINTF(2, 3) static mr_status bad(const char *path, const char *fmt, ...)
 static mr_status check_piece(const mr_tokenizer *t, const mr_piece *p)
 {
     if (!p->bytes || p->bytes > PIECE_MAX || memchr(p->text, 0, p->bytes))
-        return BAD(t, "damaged: piece %d has %u bytes or a zero among them; expected 1 to %d", t->n,
-                   p->bytes, PIECE_MAX);
+        return BAD(t,
+                   "damaged: piece %d has %u bytes or contains a zero byte; expected 1 to %d bytes "
+                   "without zero",
+                   t->n, p->bytes, PIECE_MAX);
     if (p->kind < MR_PIECE_NORMAL || p->kind > MR_PIECE_BYTE)
         return BAD(t, "damaged: piece %d is of kind %d; expected 1 to %d", t->n, (int)p->kind,
                    MR_PIECE_BYTE);
     if (!isfinite(p->score))
-        return BAD(t, "damaged: the score of piece %d is not a number", t->n);
+        return BAD(
+            t,
+            "damaged: the score of piece %d is not finite; expected a logarithm of a probability",
+            t->n);
     return MR_OK;
 }
 
@@ -53,12 +58,12 @@ static mr_status add_piece(mr_tokenizer *t, mr_lent rest)
             damaged = true;
     }
     if (damaged)
-        return BAD(t, "damaged: piece %d cannot be read; " NO_UNIGRAM, t->n);
+        return BAD(t, "damaged: cannot read piece %d; " NO_UNIGRAM, t->n);
     MR_TRY(check_piece(t, &p));
     if (t->n == t->cap) {
         int cap = t->cap ? 2 * t->cap : 1024;
         if (cap > PIECES_MAX)
-            return BAD(t, "damaged: more than %d pieces", PIECES_MAX / 2);
+            return BAD(t, "damaged: it has more than %d pieces; expected fewer", PIECES_MAX / 2);
         mr_piece *grown = mr_realloc(t->pieces, sizeof *grown * (size_t)cap);
         if (!grown)
             return mr_fail_memory(sizeof *grown * (size_t)cap);
@@ -68,7 +73,7 @@ static mr_status add_piece(mr_tokenizer *t, mr_lent rest)
     return MR_OK;
 }
 
-/* The byte that a piece such as <0x0A> stands for; -1: it stands for no byte. */
+/* The byte that a piece such as <0x0A> represents; -1 if it is not such a piece. */
 static int byte_of(const mr_piece *p)
 {
     static const char digits[] = "0123456789ABCDEF";
@@ -78,7 +83,7 @@ static int byte_of(const mr_piece *p)
     return high && low ? (int)(16 * (high - digits) + (low - digits)) : -1;
 }
 
-/* What the whole list says, and what it must have. */
+/* Collect facts about all pieces, and check that the required ones exist. */
 static mr_status look_through(mr_tokenizer *t)
 {
     t->unknown = -1;
@@ -92,21 +97,25 @@ static mr_status look_through(mr_tokenizer *t)
             t->has_user = true;
         } else if (p->kind == MR_PIECE_UNKNOWN) {
             if (t->unknown >= 0)
-                return BAD(t, "damaged: pieces %d and %d both stand for the unknown", t->unknown,
-                           i);
+                return BAD(t, "damaged: pieces %d and %d are both the unknown piece; expected one",
+                           t->unknown, i);
             t->unknown = i;
         } else if (p->kind == MR_PIECE_BYTE) {
             int byte = byte_of(p);
             if (byte < 0)
-                return BAD(t, "damaged: piece %d stands for no byte; expected <0x00> to <0xFF>", i);
+                return BAD(
+                    t, "damaged: byte piece %d has no byte as text; expected <0x00> to <0xFF>", i);
             t->bytes[byte] = i;
         }
     }
     if (t->unknown < 0)
-        return BAD(t, "no piece for the unknown among its %d pieces; " NO_UNIGRAM, t->n);
+        return BAD(t, "none of its %d pieces is the unknown piece; " NO_UNIGRAM, t->n);
     for (int byte = 0; byte < 256 && t->by_bytes; byte++)
         if (t->bytes[byte] < 0)
-            return BAD(t, "damaged: it spells in bytes, and has no piece <0x%02X>", byte);
+            return BAD(t,
+                       "damaged: its byte fallback is on, but the piece <0x%02X> is missing; "
+                       "expected <0x00> to <0xFF>",
+                       byte);
     return MR_OK;
 }
 
@@ -124,15 +133,15 @@ static mr_status read_trainer(mr_tokenizer *t, mr_lent rest)
         case 24: t->space_after = f.value != 0, damaged |= !whole; break;
         case 35: t->by_bytes = f.value != 0, damaged |= !whole; break;
         case 44: t->unknown_text = f.text, damaged |= f.wire_type != MR_WIRE_TEXT; break;
-        default: break; // how it was trained
+        default: break; // options of the training
         }
     }
     if (damaged)
-        return BAD(t, "damaged: how it was trained cannot be read; " NO_UNIGRAM);
+        return BAD(t, "damaged: cannot read its trainer_spec; " NO_UNIGRAM);
     if (type < 1 || type > MR_COUNT(types))
-        return BAD(t, "a model of the unknown type %llu; " NO_UNIGRAM, (unsigned long long)type);
+        return BAD(t, "the model type %llu is unknown; " NO_UNIGRAM, (unsigned long long)type);
     if (type != 1)
-        return BAD(t, "a SentencePiece model of type %s; " NO_UNIGRAM, types[type - 1]);
+        return BAD(t, "it is a SentencePiece model of type %s; " NO_UNIGRAM, types[type - 1]);
     return MR_OK;
 }
 
@@ -143,17 +152,16 @@ static mr_status read_rules(mr_tokenizer *t, mr_lent rest, mr_normal_rules *out)
     for (mr_field f; mr_field_next(&rest, &f, &damaged);) {
         bool *const flags[] = {&out->prefix, &out->squeeze, &out->escape};
         if (f.number == 2) {
-            const char *wrong =
-                f.wire_type == MR_WIRE_TEXT ? mr_charmap_open(f.text, &out->map) : "is no text";
+            const char *wrong = f.wire_type == MR_WIRE_TEXT ? mr_charmap_open(f.text, &out->map)
+                                                            : "is not a byte string";
             if (wrong)
-                return BAD(t, "damaged: its map of characters %s", wrong);
+                return BAD(t, "damaged: its map of characters %s; try: copy the file again", wrong);
         } else if (f.number >= 3 && f.number <= 5) {
             *flags[f.number - 3] = f.value != 0;
             damaged |= f.wire_type != MR_WIRE_INT;
         }
     }
-    return damaged ? BAD(t, "damaged: its rules of normal forms cannot be read; " NO_UNIGRAM)
-                   : MR_OK;
+    return damaged ? BAD(t, "damaged: cannot read its normalizer_spec; " NO_UNIGRAM) : MR_OK;
 }
 
 static mr_status read_part(mr_tokenizer *t, const mr_field *f)
@@ -163,7 +171,7 @@ static mr_status read_part(mr_tokenizer *t, const mr_field *f)
     case 2: return read_trainer(t, f->text);
     case 3: return read_rules(t, f->text, &t->normal);
     case 5: t->denormalizes = true; return read_rules(t, f->text, &t->denormal);
-    default: return MR_OK; // tests of the trainer, parts of later versions
+    default: return MR_OK; // tests of the trainer, fields of later versions
     }
 }
 
@@ -172,18 +180,18 @@ static mr_status read_part(mr_tokenizer *t, const mr_field *f)
 static mr_status read_model(mr_tokenizer *t, mr_lent rest)
 {
     bool damaged = false;
-    // defaults of the format, which a file may leave out
+    // a file can omit fields that have the default
     t->normal = (mr_normal_rules){.prefix = true, .squeeze = true, .escape = true};
     t->unknown_text = (mr_lent){UNKNOWN_DECODES, sizeof UNKNOWN_DECODES - 1};
     if (rest.n && *rest.at == '{')
-        return BAD(t, "JSON, a tokenizer of another library; " NO_UNIGRAM);
+        return BAD(t, "it is JSON, the tokenizer of another library; " NO_UNIGRAM);
     for (mr_field f; mr_field_next(&rest, &f, &damaged);) {
         if (f.number <= 5 && f.wire_type != MR_WIRE_TEXT)
-            return BAD(t, "damaged, or of another form; " NO_UNIGRAM);
+            return BAD(t, "damaged, or another format; " NO_UNIGRAM);
         MR_TRY(read_part(t, &f));
     }
     if (damaged || !t->n)
-        return BAD(t, "%s; " NO_UNIGRAM, damaged ? "damaged, or of another form" : "no pieces");
+        return BAD(t, "%s; " NO_UNIGRAM, damaged ? "damaged, or another format" : "no pieces");
     return MR_OK;
 }
 
@@ -194,7 +202,7 @@ static mr_status open_file(mr_tokenizer *t)
         return mr_fail_note("%s: " NO_UNIGRAM, t->path);
     MR_TRY(read_model(t, (mr_lent){t->file, bytes}));
     MR_TRY(look_through(t));
-    // each list has room for all, so that it can also be merged in
+    // each list is large enough for all pieces; mr_pieces_sort uses the rest of `others` to merge
     t->sorted = mr_calloc((size_t)t->n, sizeof *t->sorted);
     t->others = mr_calloc((size_t)t->n * 2, sizeof *t->others);
     if (!t->sorted || !t->others)

@@ -1,4 +1,4 @@
-/* token: the normal form of a text: characters by the map, spaces by the flags of the model.
+/* token: normalizes a text: maps characters, and treats spaces as the flags of the model say.
  * Licence: Apache-2.0 */
 #include "token/room.h"
 
@@ -8,7 +8,8 @@ enum { TEXT_MAX = 64 << 20, POLL = 4096 };
 
 /* ---- one character ---- */
 
-/* The longest piece of the user that a text begins with; 0: none. */
+/* The length of the longest user-defined piece that a text begins with; 0 if there is no such
+ * piece. */
 static size_t user_piece(const mr_tokenizer *t, const char *s, size_t n)
 {
     size_t longest = 0;
@@ -21,8 +22,8 @@ static size_t user_piece(const mr_tokenizer *t, const char *s, size_t n)
     return longest;
 }
 
-/* What the front of a text is in normal form, before spaces are looked at; returns how many bytes
- * that takes. Pieces of the user stay as they are. */
+/* Normalize the first character or user-defined piece of a text, except for spaces. *out is the
+ * result; returns the number of bytes consumed. User-defined pieces do not change. */
 static size_t front(const mr_tokenizer *t, const mr_normal_rules *rules, const char *s, size_t n,
                     mr_lent *out)
 {
@@ -69,9 +70,9 @@ mr_status mr_normalize(const mr_tokenizer *t, const mr_normal_rules *rules, cons
     mr_lent x;
     size_t at = 0;
     if (bytes > TEXT_MAX)
-        return mr_fail(MR_E_RANGE, "%s: a text of %zu bytes; expected at most %d", t->path, bytes,
-                       TEXT_MAX);
-    // spaces in front
+        return mr_fail(MR_E_RANGE, "%s: cannot normalize a text of %zu bytes; expected at most %d",
+                       t->path, bytes, TEXT_MAX);
+    // skip leading spaces
     for (size_t n; rules->squeeze && at < bytes; at += n) {
         n = front(t, rules, text + at, bytes - at, &x);
         if (x.n != 1 || *x.at != ' ')
@@ -89,7 +90,7 @@ mr_status mr_normalize(const mr_tokenizer *t, const mr_normal_rules *rules, cons
         for (; after_space && x.n && *x.at == ' '; x.at++)
             x.n--;
         put(rules, x, out);
-        // what has no normal form leaves a space before it a space before it
+        // a character that maps to nothing does not change whether a space precedes
         if (x.n)
             after_space = rules->squeeze && x.at[x.n - 1] == ' ';
     }

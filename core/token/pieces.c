@@ -1,5 +1,5 @@
-/* token: pieces by their text. Sorted by bytes they are a trie: the pieces that begin alike stand
- * in a row, and one more byte narrows it. Licence: Apache-2.0 */
+/* token: finds pieces by their text. Pieces sorted by bytes form a trie: those with one prefix are
+ * adjacent, and each further byte narrows the range. Licence: Apache-2.0 */
 #include "token/room.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@ static int compare(const mr_piece *a, const mr_piece *b)
     return order ? order : (a->bytes > b->bytes) - (a->bytes < b->bytes);
 }
 
-// merge sort of ids, which knows the pieces that qsort's comparison could not see
+// merge sort of ids; qsort cannot pass the pieces to its comparison
 static void sort(const mr_piece *pieces, int *ids, int *room, int n)
 {
     if (n < 2)
@@ -26,7 +26,7 @@ static void sort(const mr_piece *pieces, int *ids, int *room, int n)
     }
 }
 
-// the first piece of a sorted list that its neighbour repeats
+// the first piece of a sorted list that equals its neighbour
 static const mr_piece *twice(const mr_piece *pieces, const int *ids, int n)
 {
     for (int i = 1; i < n; i++)
@@ -48,7 +48,7 @@ const mr_piece *mr_pieces_sort(mr_tokenizer *t)
         else
             t->others[t->n_others++] = i;
     }
-    // the merge works in the free end of the other list, which holds as many
+    // the free end of `others` has room for the merge of either list
     int *room = t->others + t->n_others;
     sort(t->pieces, t->sorted, room, t->n_sorted);
     sort(t->pieces, t->others, room, t->n_others);
@@ -61,8 +61,8 @@ mr_piece_range mr_pieces_all(const mr_tokenizer *t)
     return (mr_piece_range){0, t->n_sorted, 0};
 }
 
-/* The first place in the range whose piece has a byte of at least `least` there; pieces that have
- * ended come first. */
+/* The first position in the range whose piece has a byte >= `least` at the depth of the range.
+ * Pieces that end at that depth come first. */
 static int first_from(const mr_tokenizer *t, const mr_piece_range *r, int least)
 {
     int lo = r->lo, hi = r->hi;
@@ -93,7 +93,7 @@ int mr_pieces_here(const mr_tokenizer *t, const mr_piece_range *range)
 
 int mr_tokenizer_find(const mr_tokenizer *t, const char *text, size_t bytes)
 {
-    // pieces with a meaning of their own come before those of texts
+    // special pieces (control, byte, unknown) precede pieces of text
     for (int lo = 0, hi = t->n_others; lo < hi;) {
         mr_piece wanted = {.text = text, .bytes = (uint32_t)MR_MIN(bytes, UINT32_MAX)};
         int mid = lo + (hi - lo) / 2, order = compare(&wanted, &t->pieces[t->others[mid]]);

@@ -1,4 +1,4 @@
-/* token: fields of protobuf messages, one after the other. Ref: protobuf encoding, "wire format".
+/* token: reads the fields of protobuf messages in order. Ref: protobuf encoding, "wire format".
  * Licence: Apache-2.0 */
 #include "token/room.h"
 
@@ -52,7 +52,7 @@ bool mr_field_next(mr_lent *rest, mr_field *out, bool *damaged)
         case MR_WIRE_8: good = take_fixed(rest, 8, &out->value); break;
         case MR_WIRE_4: good = take_fixed(rest, 4, &out->value); break;
         case MR_WIRE_TEXT: good = take_text(rest, &out->text); break;
-        default: good = false; // groups are of another age
+        default: good = false; // groups are obsolete
         }
     }
     *damaged = *damaged || !good;

@@ -5,11 +5,11 @@
 #include "base/text.h"
 #include "moonreel/token.h"
 
-/* The sign of a space in pieces, U+2581, and what stands for a byte that is no UTF-8, U+FFFD. */
+/* U+2581 is a space in pieces; U+FFFD replaces a byte that is not valid UTF-8. */
 #define MR_TOKEN_SPACE   "\xe2\x96\x81"
 #define MR_TOKEN_REPLACE "\xef\xbf\xbd"
 
-/* Bytes that somebody else owns. */
+/* Borrowed bytes. */
 typedef struct mr_lent {
     const char *at;
     size_t n;
@@ -22,56 +22,56 @@ typedef struct mr_field {
     uint64_t number;
     enum { MR_WIRE_INT, MR_WIRE_8, MR_WIRE_TEXT, MR_WIRE_4 = 5 } wire_type;
     uint64_t value; /* of MR_WIRE_INT, MR_WIRE_8 and MR_WIRE_4 */
-    mr_lent text;   /* of MR_WIRE_TEXT: text, bytes or a message */
+    mr_lent text;   /* of MR_WIRE_TEXT: a string, bytes or a message */
 } mr_field;
 
-/* Take the next field off the front of `rest`; false: nothing is left, or it is no protobuf, which
- * *damaged says. */
+/* Read the next field from the front of `rest`. False at the end, and if the bytes are not
+ * protobuf; *damaged is true in the latter case. */
 bool mr_field_next(mr_lent *rest, mr_field *out, bool *damaged);
 float mr_field_float(const mr_field *f);
 
 /* ---- charmap.c ---- */
 
-/* Normal forms of short texts: a trie as a double array (Aoe 1989) in units of 32 bits,
- * little-endian, and the normal forms, each ended by zero. */
+/* Normal forms of short texts: a trie as a double array (Aoe 1989) of 32-bit little-endian units,
+ * and the zero-terminated normal forms. */
 typedef struct mr_charmap {
     const unsigned char *units;
     const char *texts;
     size_t n_units, n_texts;
 } mr_charmap;
 
-/* Take a map out of the bytes of a model; empty bytes are an empty map. NULL when it is good, else
- * what is wrong with it. */
+/* Open the map in the bytes of a model; empty bytes are an empty map. Returns NULL, or what is
+ * wrong with it. */
 const char *mr_charmap_open(mr_lent bytes, mr_charmap *out);
-/* The longest text of the map that s[n] begins with: its bytes, 0 when there is none, and its
- * normal form in *out. */
+/* Find the longest text of the map that s[n] begins with. Returns its length, 0 if there is no such
+ * text; *out is its normal form. */
 size_t mr_charmap_longest(const mr_charmap *map, const char *s, size_t n, mr_lent *out);
 
 /* ---- the model ---- */
 
 typedef struct mr_normal_rules {
     mr_charmap map;
-    bool prefix;  /* a space is added in front (behind, where the model wants that) */
-    bool squeeze; /* spaces in a row are one, those at the ends go */
-    bool escape;  /* spaces are written as MR_TOKEN_SPACE */
+    bool prefix;  /* add a space in front, or behind if `space_after` */
+    bool squeeze; /* merge adjacent spaces and strip those at the ends */
+    bool escape;  /* write spaces as MR_TOKEN_SPACE */
 } mr_normal_rules;
 
 struct mr_tokenizer {
-    char *path, *file; /* texts of pieces lie in the file */
+    char *path, *file; /* texts of pieces point into `file` */
     mr_piece *pieces;
     int n, cap;
-    int *sorted; /* ids of the pieces that texts are cut into, by their bytes */
-    int *others; /* ids of the other ones, by theirs */
+    int *sorted; /* ids of the pieces that texts are split into, sorted by bytes */
+    int *others; /* ids of the other pieces, sorted by bytes */
     int n_sorted, n_others;
     int unknown;
-    int bytes[256];   /* ids of the pieces of bytes; empty where `by_bytes` is false */
-    bool by_bytes;    /* what no piece covers is spelled in bytes */
-    bool has_user;    /* there are pieces of kind MR_PIECE_USER */
-    bool space_after; /* the space that is added stands behind the text */
-    float worst;      /* score of normal pieces */
+    int bytes[256];   /* ids of the byte pieces; valid if `by_bytes` */
+    bool by_bytes;    /* text that no piece covers becomes byte pieces */
+    bool has_user;    /* the model has pieces of kind MR_PIECE_USER */
+    bool space_after; /* the added space is behind the text */
+    float worst;      /* lowest score of a normal piece */
     mr_normal_rules normal, denormal;
     bool denormalizes;
-    mr_lent unknown_text; /* what an unknown piece decodes to */
+    mr_lent unknown_text; /* the unknown piece decodes to this text */
 };
 
 /* ---- pieces.c ---- */
@@ -82,20 +82,19 @@ typedef struct mr_piece_range {
     uint32_t depth;
 } mr_piece_range;
 
-/* Sort the pieces of an open model. NULL when all is well, else the text of a piece that comes
- * twice. */
+/* Sort the pieces of an open model. Returns NULL, or a piece that occurs twice. */
 const mr_piece *mr_pieces_sort(mr_tokenizer *t);
 mr_piece_range mr_pieces_all(const mr_tokenizer *t);
-/* Narrow a range to the pieces that go on with this byte; false: there are none. */
+/* Narrow a range to the pieces that continue with this byte. False if no piece does. */
 bool mr_pieces_step(const mr_tokenizer *t, mr_piece_range *range, unsigned char byte);
-/* The id of the piece that ends here; -1: none does. */
+/* The id of the piece that ends here; -1 if no piece does. */
 int mr_pieces_here(const mr_tokenizer *t, const mr_piece_range *range);
 
 /* ---- normal.c ---- */
 
 mr_status mr_normalize(const mr_tokenizer *t, const mr_normal_rules *rules, const char *text,
                        size_t bytes, mr_text *out);
-/* Hand a text over with its length; st: of what filled it. */
+/* Move a text to *out and its length to *n. If st is an error, free the text and return st. */
 mr_status mr_token_take(mr_text *text, mr_status st, char **out, size_t *n);
 
 #endif

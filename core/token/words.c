@@ -1,4 +1,5 @@
-/* token: a text as the words that CLIP's byte pairs are built of. Licence: Apache-2.0 */
+/* token: splits a text into words as CLIP's tokenizer does before byte pair encoding. Licence:
+ * Apache-2.0 */
 #include "token/room.h"
 
 #include <stdlib.h>
@@ -9,7 +10,8 @@ enum { TEXT_MAX = 64 << 20 };
 
 /* ---- the normal form ---- */
 
-/* NFC; a byte that is no UTF-8 becomes U+FFFD. Caller frees *out with free(). */
+/* Compose a text (NFC); a byte that is not valid UTF-8 becomes U+FFFD. Caller frees *out with
+ * free(). */
 static mr_status composed(const char *text, size_t bytes, utf8proc_uint8_t **out, size_t *n)
 {
     mr_text clean = {0};
@@ -24,7 +26,8 @@ static mr_status composed(const char *text, size_t bytes, utf8proc_uint8_t **out
         got = utf8proc_map((const utf8proc_uint8_t *)clean.data, (utf8proc_ssize_t)clean.used, out,
                            UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     if (got < 0)
-        st = mr_fail(MR_E_MEMORY, "a text of %zu bytes: %s", bytes, utf8proc_errmsg(got));
+        st = mr_fail(MR_E_MEMORY, "cannot normalize a text of %zu bytes to NFC: %s", bytes,
+                     utf8proc_errmsg(got));
     mr_free(clean.data);
     *n = st ? 0 : (size_t)got;
     return st;
@@ -60,8 +63,8 @@ static void put(mr_text *out, utf8proc_int32_t c)
     mr_text_put(out, (const char *)bytes, (size_t)utf8proc_encode_char(c, bytes));
 }
 
-/* Writes a character as a small letter, and any kind of space as ' '. One capital has a small form
- * of two characters, which utf8proc_tolower cannot return. */
+/* Append a character in lower case, and any kind of space as ' '. The lower case of one capital has
+ * two characters, which utf8proc_tolower cannot return. */
 static void put_small(mr_text *out, utf8proc_int32_t c)
 {
     enum { CAPITAL_I_WITH_DOT = 0x130, DOT_ABOVE = 0x307 };
@@ -95,8 +98,8 @@ static size_t begins_with(mr_lent rest, const char *const *list, size_t n)
     return 0;
 }
 
-/* Bytes of the word at the front of a text that does not begin with a space: an ending behind an
- * apostrophe, letters in a row, one number, or signs in a row. */
+/* The length of the first word of a text that does not begin with a space: an ending behind an
+ * apostrophe, a run of letters, one number, or a run of other characters. */
 static size_t front(mr_lent rest)
 {
     static const char *const endings[] = {"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"};
@@ -123,7 +126,9 @@ mr_status mr_token_words(const char *text, size_t bytes, char **out, size_t *n)
 {
     *out = NULL;
     if (bytes > TEXT_MAX)
-        return mr_fail(MR_E_RANGE, "a text of %zu bytes; expected at most %d", bytes, TEXT_MAX);
+        return mr_fail(MR_E_RANGE,
+                       "cannot split a text of %zu bytes into words; expected at most %d", bytes,
+                       TEXT_MAX);
     utf8proc_uint8_t *normal = NULL;
     mr_text all = {0}, words = {0};
     mr_status st = composed(text, bytes, &normal, n);

@@ -70,15 +70,15 @@ int main(void)
     check(&map, "a", 0, "-");
 
     // sizes that do not fit
-    CHECK_STR(mr_charmap_open((mr_lent){"ab", 2}, &map), "is cut");
+    CHECK_STR(mr_charmap_open((mr_lent){"ab", 2}, &map), "is truncated");
     CHECK(open_map(sizeof units - 2, sizeof forms, &map) != NULL);
     CHECK(open_map(sizeof units + 100, sizeof forms, &map) != NULL);
     CHECK(open_map(0, sizeof forms, &map) != NULL);
-    CHECK_STR(open_map(sizeof units, 2 + 2, &map), "has no end");
-    CHECK_STR(open_map(sizeof units, 0, &map), "has no end");
+    CHECK_STR(open_map(sizeof units, 2 + 2, &map), "does not end with a zero byte");
+    CHECK_STR(open_map(sizeof units, 0, &map), "does not end with a zero byte");
     // a form that lies behind the last one
     units[640] = place(sizeof forms);
-    CHECK_STR(open_map(sizeof units, sizeof forms, &map), "leads outside itself");
+    CHECK_STR(open_map(sizeof units, sizeof forms, &map), "has an offset outside its texts");
     // children that lie behind the last unit are no children
     build();
     units[256 ^ 'a'] = unit('a', 1 << 20, true);

@@ -36,7 +36,7 @@ static void pieces_that_are_wrong(void)
     refuse(&m, "piece 2 has 0 bytes");
     m = good();
     put_text(&m, 1, "\x0a\x02\0z", 4);
-    refuse(&m, "or a zero among them");
+    refuse(&m, "or contains a zero byte");
     m = good();
     put_piece(&m, "a", -2, MR_PIECE_NORMAL);
     refuse(&m, "the piece 'a' comes twice");
@@ -46,29 +46,29 @@ static void pieces_that_are_wrong(void)
     refuse(&m, "the piece '</s>' comes twice");
     m = good();
     put_piece(&m, "b", NAN, MR_PIECE_NORMAL);
-    refuse(&m, "the score of piece 2 is not a number");
+    refuse(&m, "the score of piece 2 is not finite");
     m = good();
     put_piece(&m, "b", -INFINITY, MR_PIECE_NORMAL);
-    refuse(&m, "is not a number");
+    refuse(&m, "is not finite");
     m = good();
     put_piece(&m, "b", 0, 7);
     refuse(&m, "piece 2 is of kind 7; expected 1 to 6");
     m = good();
     put_piece(&m, "<u>", 0, MR_PIECE_UNKNOWN);
-    refuse(&m, "pieces 0 and 2 both stand for the unknown");
+    refuse(&m, "pieces 0 and 2 are both the unknown piece");
     m = good();
     put_text(&m, 1, "\x10\x01", 2); // a score that is a whole number
-    refuse(&m, "piece 2 cannot be read");
+    refuse(&m, "cannot read piece 2");
     m = (model){0};
     put_piece(&m, "a", 0, MR_PIECE_NORMAL);
-    refuse(&m, "no piece for the unknown among its 1 pieces");
+    refuse(&m, "none of its 1 pieces is the unknown piece");
 }
 
 static void bytes_that_are_wrong(void)
 {
     model m = good();
     put_piece(&m, "<0xG0>", 0, MR_PIECE_BYTE);
-    refuse(&m, "piece 2 stands for no byte");
+    refuse(&m, "byte piece 2 has no byte as text");
     m = good();
     for (int i = 0; i < 255; i++) {
         char name[8];
@@ -76,7 +76,7 @@ static void bytes_that_are_wrong(void)
         put_piece(&m, name, 0, MR_PIECE_BYTE);
     }
     put_flags(&m, 2, FLAGS({35, 1}));
-    refuse(&m, "has no piece <0xFF>");
+    refuse(&m, "the piece <0xFF> is missing");
     put_piece(&m, "<0xFF>", 0, MR_PIECE_BYTE);
     mr_tokenizer *t = open_model(&m);
     CHECK(t && t->by_bytes && t->bytes[255] == 257 && t->bytes[0] == 2);
@@ -105,32 +105,33 @@ int main(void)
     of_type(2, "of type BPE; expected a SentencePiece unigram model (spiece.model)");
     of_type(3, "of type word");
     of_type(4, "of type char");
-    of_type(9, "of the unknown type 9");
+    of_type(9, "the model type 9 is unknown");
     pieces_that_are_wrong();
     bytes_that_are_wrong();
 
     m = (model){0};
     refuse(&m, "no pieces");
     put(&m, "{\"model\": {}}", 13);
-    refuse(&m, "JSON, a tokenizer of another library; expected a SentencePiece unigram model");
+    refuse(&m,
+           "it is JSON, the tokenizer of another library; expected a SentencePiece unigram model");
     m = (model){0};
     put(&m, "neither this nor that", 21);
-    refuse(&m, "damaged, or of another form");
+    refuse(&m, "damaged, or another format");
     m = good();
     m.n--;
     refuse(&m, "damaged");
     m = good();
     put_text(&m, 3, "\x12\x03xyz", 5);
-    refuse(&m, "its map of characters is cut");
+    refuse(&m, "its map of characters is truncated");
     m = good();
     put_text(&m, 3, "\x10\x03", 2);
-    refuse(&m, "its map of characters is no text");
+    refuse(&m, "its map of characters is not a byte string");
     m = good();
     put_text(&m, 3, "\x1a\x00", 2);
-    refuse(&m, "its rules of normal forms cannot be read");
+    refuse(&m, "cannot read its normalizer_spec");
     m = good();
     put_text(&m, 2, "\x1a\x00", 2);
-    refuse(&m, "how it was trained cannot be read");
+    refuse(&m, "cannot read its trainer_spec");
 
     CHECK_FAILS(mr_tokenizer_open("/tmp/there/is/no/spiece.model", &t), MR_E_IO,
                 "/tmp/there/is/no/spiece.model");

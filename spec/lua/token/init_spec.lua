@@ -143,9 +143,9 @@ describe("a tokenizer", function()
     end
     assert.matches("/no/spiece%.model: expected a SentencePiece unigram model",
       fails("/no/spiece.model", "MR_E_IO"))
-    assert.matches("README%.md: damaged, or of another form; expected", fails("README.md",
+    assert.matches("README%.md: damaged, or another format; expected", fails("README.md",
       "MR_E_FORMAT"))
-    assert.matches("bytes%.json: JSON, a tokenizer of another library; expected",
+    assert.matches("bytes%.json: it is JSON, the tokenizer of another library; expected",
       fails("spec/golden/token/bytes.json", "MR_E_FORMAT"))
     local path = os.tmpname()
     base.replace_file(path, "\n\9\n\5<unk>\24\2")
