@@ -1,4 +1,4 @@
-/* tensor: element access and conversion in any dtype. Licence: Apache-2.0 */
+/* tensor: reads, writes and converts elements of any dtype. Licence: Apache-2.0 */
 #include "moonreel/tensor.h"
 
 #include <string.h>
@@ -35,7 +35,7 @@ static void store(mr_dtype dtype, char *p, double x)
 {
     float f32 = (float)x;
     uint16_t bf16;
-    // conversions that do not fit are undefined in C: clamp, NaN becomes 0
+    // in C a value out of range converts to an undefined one: clamp; NaN becomes 0
     double i = x != x ? 0 : x;
     int64_t i64 = i >= 0x1p63 ? INT64_MAX : i < -0x1p63 ? INT64_MIN : (int64_t)i;
     int32_t i32 = i >= 0x1p31 ? INT32_MAX : i < -0x1p31 ? INT32_MIN : (int32_t)i;
@@ -73,7 +73,7 @@ void mr_view_set(const mr_view *v, const int64_t *index, double x)
           (char *)v->data + element(&v->desc, index) * (int64_t)mr_dtype_bytes(v->desc.dtype), x);
 }
 
-/* Copy one innermost run of n elements. */
+/* Copy n elements of the innermost dimension. */
 static void copy_run(mr_dtype od, char *o, int64_t os, mr_dtype id, const char *i, int64_t is,
                      int64_t n)
 {
@@ -114,7 +114,7 @@ static void copy_run(mr_dtype od, char *o, int64_t os, mr_dtype id, const char *
 
 enum { PIECE = 1 << 20, STRIDED_PIECE = 1 << 16 };
 
-/* Copy n elements, `os` and `is` apart, in pieces between which Ctrl-C is seen. */
+/* Copy n elements with the strides `os` and `is`, in pieces: Ctrl-C is checked between them. */
 static mr_status copy_line(mr_dtype od, char *o, int64_t os, mr_dtype id, const char *i, int64_t is,
                            int64_t n)
 {
@@ -132,8 +132,10 @@ mr_status mr_view_copy(const mr_view *out, const mr_view *in)
 {
     if (!mr_desc_same_shape(&out->desc, &in->desc)) {
         char a[128], b[128];
-        return mr_fail(MR_E_SHAPE, "cannot copy %s into %s: shapes differ",
-                       mr_desc_text(&in->desc, a, sizeof a), mr_desc_text(&out->desc, b, sizeof b));
+        return mr_fail(
+            MR_E_SHAPE,
+            "cannot copy %s into %s: expected the same shape; try: reshape or slice one of them",
+            mr_desc_text(&in->desc, a, sizeof a), mr_desc_text(&out->desc, b, sizeof b));
     }
     const mr_desc *o = &out->desc, *i = &in->desc;
     if (mr_desc_count(o) == 0)
@@ -142,7 +144,7 @@ mr_status mr_view_copy(const mr_view *out, const mr_view *in)
         return mr_interrupt_copy(out->data, in->data, mr_desc_span_bytes(o));
     if (mr_desc_is_dense(o) && mr_desc_is_dense(i))
         return copy_line(o->dtype, out->data, 1, i->dtype, in->data, 1, mr_desc_count(o));
-    // walk all but the last dimension with a counter
+    // `index` counts over all dimensions but the last
     int last = o->rank - 1;
     int64_t index[MR_MAX_RANK] = {0}, seen = 0, n = last < 0 ? 1 : o->dim[last];
     for (;;) {

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-// sizes that overflow wrap around: they are refused by mr_desc_check
+// an overflow wraps around; mr_desc_check reports such sizes
 static int64_t times(int64_t a, int64_t b)
 {
     return (int64_t)((uint64_t)a * (uint64_t)b);
@@ -16,7 +16,8 @@ mr_status mr_desc_check(mr_dtype dtype, int rank, const int64_t *dim)
         return mr_fail(MR_E_SHAPE, "rank %d is not in 0..%d", rank, MR_MAX_RANK);
     size_t bytes = mr_dtype_bytes(dtype);
     if (!bytes)
-        return mr_fail(MR_E_SHAPE, "there is no dtype %d", (int)dtype);
+        return mr_fail(MR_E_SHAPE, "dtype %d does not exist; expected 0 to %d", (int)dtype,
+                       MR_DTYPE_COUNT - 1);
     for (int i = 0; i < rank; i++) {
         if (dim[i] < 0)
             return mr_fail(MR_E_SHAPE, "dimension %d is %lld, expected 0 or more", i,
@@ -24,7 +25,7 @@ mr_status mr_desc_check(mr_dtype dtype, int rank, const int64_t *dim)
         if ((uint64_t)dim[i] > MR_BYTES_MAX / bytes) {
             mr_desc d = mr_desc_dense(dtype, rank, dim);
             char text[256];
-            return mr_fail(MR_E_SHAPE, "%s is too large: more than %zu bytes",
+            return mr_fail(MR_E_SHAPE, "%s is too large; expected at most %zu bytes",
                            mr_desc_text(&d, text, sizeof text), MR_BYTES_MAX);
         }
         bytes *= (size_t)MR_MAX(dim[i], (int64_t)1);
@@ -121,7 +122,8 @@ static mr_status misfit(const mr_desc *d, const char *verb, int rank, const int6
 mr_status mr_desc_reshape(const mr_desc *d, int rank, const int64_t *dim, mr_desc *out)
 {
     if (rank < 0 || rank > MR_MAX_RANK)
-        return mr_fail(MR_E_SHAPE, "rank %d is above %d", rank, MR_MAX_RANK);
+        return mr_fail(MR_E_SHAPE, "cannot reshape to rank %d; expected 0 to %d", rank,
+                       MR_MAX_RANK);
     int64_t full[MR_MAX_RANK], known = 1, have = mr_desc_count(d);
     int hole = -1;
     for (int i = 0; i < rank; i++) {
@@ -131,24 +133,25 @@ mr_status mr_desc_reshape(const mr_desc *d, int rank, const int64_t *dim, mr_des
         else if (dim[i] < 0)
             return misfit(d, "reshape", rank, dim, "only one dimension may be -1");
         else if (dim[i] && known > INT64_MAX / dim[i])
-            return misfit(d, "reshape", rank, dim, "there are not that many elements");
+            return misfit(d, "reshape", rank, dim, "expected the same number of elements");
         else
             known *= dim[i];
     }
     if (hole >= 0) {
         if (known == 0 || have % known)
-            return misfit(d, "reshape", rank, dim, "the number of elements does not divide");
+            return misfit(d, "reshape", rank, dim,
+                          "the number of elements is not a multiple of the other dimensions");
         full[hole] = have / known, known = have;
     }
     if (known != have)
-        return misfit(d, "reshape", rank, dim, "the number of elements differs");
+        return misfit(d, "reshape", rank, dim, "expected the same number of elements");
     mr_desc r = mr_desc_dense(d->dtype, rank, full);
     if (have == 0 || mr_desc_is_dense(d)) {
         *out = r;
         return MR_OK;
     }
-    // match groups of old and new dimensions of equal product; inside a group the old one must be
-    // dense
+    // match groups of old and new dimensions with equal products; the old dimensions of a group
+    // must be dense
     mr_desc s = {.dtype = d->dtype, .rank = 0};
     for (int i = 0; i < d->rank; i++)
         if (d->dim[i] != 1)
@@ -170,7 +173,8 @@ mr_status mr_desc_reshape(const mr_desc *d, int rank, const int64_t *dim, mr_des
         }
         for (int k = i0; k + 1 < i; k++)
             if (s.stride[k] != s.stride[k + 1] * s.dim[k + 1])
-                return misfit(d, "view", rank, full, "strides need a copy");
+                return misfit(d, "view", rank, full,
+                              "its strides do not allow it; try: copy it first");
         int64_t step = s.stride[i - 1];
         for (int k = j - 1; k >= j0; k--)
             r.stride[k] = step, step *= r.dim[k];
@@ -215,13 +219,13 @@ mr_status mr_desc_expand(const mr_desc *d, int rank, const int64_t *dim, mr_desc
 {
     if (rank < d->rank || rank > MR_MAX_RANK)
         return misfit(d, "expand", rank > MR_MAX_RANK ? 0 : rank, dim,
-                      "the rank may only grow, to 8");
+                      "expected the same rank or a larger one, up to 8");
     mr_desc r = {.dtype = d->dtype, .rank = rank};
     for (int i = 0; i < rank; i++) {
         int k = i - (rank - d->rank);
         int64_t have = k < 0 ? 1 : d->dim[k];
         if (have != dim[i] && have != 1)
-            return misfit(d, "expand", rank, dim, "only dimensions of length 1 repeat");
+            return misfit(d, "expand", rank, dim, "only dimensions of length 1 can grow");
         r.dim[i] = dim[i];
         r.stride[i] = have == dim[i] && k >= 0 ? d->stride[k] : 0;
     }

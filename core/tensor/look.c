@@ -1,4 +1,5 @@
-/* tensor: numbers of many values, for people to look at. Licence: Apache-2.0 */
+/* tensor: statistics of values for reports: extremes, mean, rms, histogram, NaN and infinity.
+ * Licence: Apache-2.0 */
 #include "moonreel/tensor.h"
 
 #include <math.h>
@@ -33,7 +34,7 @@ double mr_summary_rms(const mr_summary *s)
     return finite ? (double)sqrtl(s->squares / (long double)finite) : 0;
 }
 
-/* All bits of the exponent are set in what is not finite. */
+/* In NaN and infinity all bits of the exponent are set. */
 #define COUNT_EXPONENTS(type, mask)                                                                \
     do {                                                                                           \
         const type *x = data;                                                                      \
@@ -53,7 +54,7 @@ int64_t mr_nonfinite(const void *data, mr_dtype dtype, int64_t n)
     return count;
 }
 
-/* Hand all values of a view to `take` as doubles, row by row in its order. */
+/* Pass all values of a view to `take` as doubles, in the order of its indices. */
 typedef void taker(void *user, const double *x, int64_t n);
 static mr_status walk(const mr_view *v, taker *take, void *user)
 {
@@ -108,7 +109,7 @@ typedef struct histogram {
 static void take_counts(void *user, const double *x, int64_t n)
 {
     const histogram *h = user;
-    // halves keep the width finite when the range is the whole of f64
+    // halves keep the width finite if the range is all of f64
     double half = h->hi / 2 - h->lo / 2;
     for (int64_t i = 0; i < n; i++) {
         if (!(x[i] >= h->lo && (x[i] <= h->hi || half <= 0)) || (half <= 0 && x[i] != h->lo))
@@ -121,9 +122,10 @@ static void take_counts(void *user, const double *x, int64_t n)
 mr_status mr_view_histogram(const mr_view *v, double lo, double hi, int bins, int64_t *counts)
 {
     if (bins < 1 || !isfinite(lo) || !isfinite(hi))
-        return mr_fail(MR_E_USAGE,
-                       "histogram: %d bins from %g to %g; expected 1 or more over a finite range",
-                       bins, lo, hi);
+        return mr_fail(
+            MR_E_USAGE,
+            "histogram: got %d bins from %g to %g; expected at least 1 bin and a finite range",
+            bins, lo, hi);
     histogram h = {lo, hi, bins, counts};
     return walk(v, take_counts, &h);
 }

@@ -1,9 +1,9 @@
-/* tensor: sums, means, extremes and norms over some of the axes. Licence: Apache-2.0 */
+/* tensor: computes sums, means, extremes and norms over some of the axes. Licence: Apache-2.0 */
 #include "moonreel/tensor.h"
 
 #include <math.h>
 
-/* Wide enough for sums of f64 and for every i64. */
+/* Precise enough for sums of f64, and exact for every i64. */
 typedef long double wide;
 enum { LINE = 1024, LOOK_EVERY = 1 << 18 };
 
@@ -26,7 +26,7 @@ static int64_t positions(const axes *a)
     return n;
 }
 
-/* Element offset of position `at`, the last axis running fastest. */
+/* The offset, in elements, of position `at`; the last axis varies fastest. */
 static int64_t offset_of(const axes *a, int64_t at)
 {
     int64_t offset = 0;
@@ -37,7 +37,7 @@ static int64_t offset_of(const axes *a, int64_t at)
     return offset;
 }
 
-/* n values from `offset` on, `stride` apart. */
+/* Load n values from `offset` on, with `stride`. */
 static void load(const mr_view *v, int64_t offset, int64_t stride, int64_t n, wide *x)
 {
 #define LOAD(type, value)                                                                          \
@@ -61,7 +61,7 @@ static void load(const mr_view *v, int64_t offset, int64_t stride, int64_t n, wi
 #undef LOAD
 }
 
-/* Take n values into sums `step` apart: 0, all into one; 1, each into its own. */
+/* Accumulate n values. With step 0 all go into one sum, with step 1 value i goes into sum i. */
 static void fold(mr_reduction kind, const wide *x, int64_t n, wide *sum, int64_t step)
 {
     switch (kind) {
@@ -74,7 +74,7 @@ static void fold(mr_reduction kind, const wide *x, int64_t n, wide *sum, int64_t
         for (int64_t i = 0; i < n; i++)
             sum[i * step] += x[i] * x[i];
         break;
-    // what is not a number wins, and stays
+    // NaN replaces any other value, and stays
     case MR_REDUCE_MAX:
         for (int64_t i = 0; i < n; i++)
             if (!isnan(sum[i * step]) && !(x[i] <= sum[i * step]))
@@ -98,7 +98,7 @@ static wide last_of(mr_reduction kind, wide sum, int64_t n)
     return kind == MR_REDUCE_MEAN ? sum / (wide)n : kind == MR_REDUCE_NORM ? sqrtl(sum) : sum;
 }
 
-/* Element `at` of the dense `out`. */
+/* Store element `at` of the dense `out`. */
 static void store(const mr_view *out, int64_t at, wide x)
 {
     if (out->desc.dtype == MR_I64) {
@@ -119,15 +119,15 @@ mr_dtype mr_reduction_dtype(mr_reduction kind, mr_dtype x)
     return kind == MR_REDUCE_SUM ? MR_I64 : MR_F64;
 }
 
-/* What one call works on. Results are made in lines: along the last axis that stays, so that a line
- * of results is read next to each other; or one at a time along the last axis that goes, where that
- * one lies denser in memory. */
+/* One call. `across` computes many results at once, along the last kept axis; `along` computes one
+ * result at a time, along the last reduced axis. The axis with the smaller stride decides, so that
+ * reads are as contiguous as possible. */
 typedef struct job {
     mr_reduction kind;
     const mr_view *x, *out;
     axes keep, drop;
     wide line[LINE], sum[LINE];
-    int64_t seen; /* values since the last look for Ctrl-C */
+    int64_t seen; /* values since the last check for Ctrl-C */
 } job;
 
 static mr_status look(job *j, int64_t n)
@@ -138,7 +138,7 @@ static mr_status look(job *j, int64_t n)
     return mr_interrupt_check();
 }
 
-/* `n` results from number `at` on, which lie `stride` apart in x, first at `offset`. */
+/* Compute `n` results from number `at` on. In x they are `stride` apart, from `offset` on. */
 static mr_status line_of_results(job *j, int64_t at, int64_t n, int64_t offset, int64_t stride)
 {
     int64_t each = positions(&j->drop);
@@ -201,7 +201,8 @@ mr_status mr_view_reduce(mr_reduction kind, const mr_view *x, const bool *over, 
     bool extreme = kind == MR_REDUCE_MAX || kind == MR_REDUCE_MIN;
     mr_status st = MR_OK;
     if (extreme && positions(&j->drop) == 0 && positions(&j->keep) > 0)
-        st = mr_fail(MR_E_SHAPE, "no values: there is no largest or smallest one");
+        st = mr_fail(MR_E_SHAPE,
+                     "cannot take max or min of no values; expected axes of length 1 or more");
     else if (j->keep.n && j->drop.n &&
              j->keep.stride[j->keep.n - 1] < j->drop.stride[j->drop.n - 1])
         st = across(j);

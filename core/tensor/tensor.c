@@ -1,4 +1,4 @@
-/* tensor: eager host tensors over counted storage. Licence: Apache-2.0 */
+/* tensor: tensors in host memory; views share storage by reference count. Licence: Apache-2.0 */
 #include "moonreel/tensor.h"
 
 #include <stdatomic.h>
@@ -8,7 +8,7 @@ typedef struct storage {
     _Atomic int refs;
     void (*release)(void *user);
     void *user;
-    size_t bytes; /* of our own; 0: foreign */
+    size_t bytes; /* that we allocated; 0: memory of the caller */
 } storage;
 
 static _Atomic size_t held;
@@ -57,8 +57,8 @@ mr_status mr_tensor_new(mr_dtype dtype, int rank, const int64_t *dim, mr_tensor 
     MR_TRY(mr_desc_check(dtype, rank, dim));
     mr_desc desc = mr_desc_dense(dtype, rank, dim);
     size_t bytes = mr_desc_span_bytes(&desc);
-    // over-allocate to align: the block's own address is what gets freed
-    // cleared by the system: large ones get their pages when they are first touched
+    // over-allocate to align; the address of the block is freed
+    // large blocks come cleared from the system, which maps their pages at first use
     char *block = mr_calloc(1, bytes + 64);
     if (!block)
         return mr_fail_memory(bytes);
