@@ -1,8 +1,8 @@
 /* graph: appends to the lists of a graph - storages, values, leaves, inferred nodes.
  * Licence: Apache-2.0 */
+#include "base/text.h"
 #include "graph/room.h"
 
-#include <stdio.h>
 #include <string.h>
 
 mr_status vec_room(void **at, int *cap, int n, size_t size)
@@ -82,18 +82,14 @@ mr_status graph_new_leaf(mr_graph *g, const mr_storage *storage, const mr_desc *
 static void name_shapes(const mr_op *op, const mr_infer *c)
 {
     const mr_error e = *mr_error_last();
-    char list[512] = "", text[128];
-    size_t n = 0;
-    for (int i = 0; i < c->n_in; i++) {
-        if (!c->in[i] || strstr(e.text, mr_desc_text(c->in[i], text, sizeof text)))
-            continue;
-        n += (size_t)snprintf(list + n, sizeof list - n, "%s%s is %s", n ? ", " : "",
-                              op->in[i].name, text);
-        if (n >= sizeof list)
-            break;
-    }
-    if (n)
-        mr_fail_at(e.code, e.file, e.line, "%s; %s", e.text, list);
+    char text[128];
+    mr_text list = {0};
+    for (int i = 0; i < c->n_in; i++)
+        if (c->in[i] && !strstr(e.text, mr_desc_text(c->in[i], text, sizeof text)))
+            mr_text_add(&list, "%s %s is %s", list.used ? "," : ";", op->in[i].name, text);
+    if (list.used)
+        mr_fail_at(e.code, e.file, e.line, "%s%s", e.text, list.data);
+    mr_free(list.data);
 }
 
 /* A row that writes over its input may do so to what the step computes, to regions, and to an input
