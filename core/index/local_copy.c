@@ -108,7 +108,7 @@ static void remove_unheld(const char *path)
 }
 
 // what dead processes left of copies that are not needed any more, and with `copies` finished ones
-// too
+// too; one of this name is damaged
 static void sweep(const near *n, bool copies)
 {
     char **names, path[3400];
@@ -120,7 +120,7 @@ static void sweep(const near *n, bool copies)
     for (int i = 0; i < count; i++) {
         const char *dot = strrchr(names[i], '.');
         snprintf(path, sizeof path, "%s/%.255s", n->folder, names[i]);
-        if (dot && strcmp(path, n->part) && strcmp(path, n->copy) &&
+        if (dot && strcmp(path, n->part) &&
             (strcmp(dot, ".part") == 0 || (copies && strcmp(dot, ".mdb") == 0)))
             remove_unheld(path);
     }

@@ -95,6 +95,16 @@ static int copies_that(const char *end)
     return found;
 }
 
+// the path of the first file there
+static void first_copy(char path[900])
+{
+    char **names;
+    int n;
+    CHECK_OK(mr_dir_list(mine, &names, &n));
+    snprintf(path, 900, "%s/%s", mine, names[0]);
+    mr_dir_list_free(names, n);
+}
+
 static int64_t far_bytes(void)
 {
     struct stat s;
@@ -136,11 +146,8 @@ static void forget_copies(void)
 // what a dead process left, of this index or of another one, is taken over or goes away
 static void left_overs(void)
 {
-    char part[900], other[500], **names;
-    int n;
-    CHECK_OK(mr_dir_list(mine, &names, &n));
-    snprintf(part, sizeof part, "%s/%s", mine, names[0]);
-    mr_dir_list_free(names, n);
+    char part[900], other[500];
+    first_copy(part);
     CHECK_INT(unlink(part), 0);
     strcpy(strrchr(part, '.'), ".part");
     snprintf(other, sizeof other, "%s/0000.part", mine);
@@ -171,12 +178,9 @@ static void no_sleep(int64_t ns)
 // one that lives and stands still is not waited for without end
 static void waits_within_bounds(void)
 {
-    char part[900], **names;
-    int n;
+    char part[900];
     mr_index *ix;
-    CHECK_OK(mr_dir_list(mine, &names, &n));
-    snprintf(part, sizeof part, "%s/%s", mine, names[0]);
-    mr_dir_list_free(names, n);
+    first_copy(part);
     CHECK_INT(unlink(part), 0);
     strcpy(strrchr(part, '.'), ".part");
     int fd = open(part, O_RDWR | O_CREAT, 0600);
@@ -225,13 +229,20 @@ static void failing_disks(void)
     CHECK_INT(copies_that("b"), 0);
 }
 
-// where there is no room, unused copies go; one that is in use stays
+// where there is no room, unused copies go, a damaged one of the same index too; one that is in use
+// stays
 static void makes_room(void)
 {
-    char used[500], unused[500];
+    char used[500], unused[500], damaged[900];
     mr_io io = *mr_io_table();
     CHECK(reads_all());
     CHECK_INT(copies_that(".mdb"), 1);
+    first_copy(damaged);
+    CHECK_INT(truncate(damaged, 100000), 0);
+    io.free_bytes = no_bytes;
+    mr_io_replace(&io);
+    CHECK(reads_all());
+    CHECK(!mr_path_exists(damaged));
     snprintf(used, sizeof used, "%s/1.mdb", mine);
     snprintf(unused, sizeof unused, "%s/2.mdb", mine);
     CHECK_OK(mr_file_replace(used, "x", 1));
@@ -239,8 +250,6 @@ static void makes_room(void)
     int fd = open(used, O_RDONLY);
     CHECK_INT(flock(fd, LOCK_SH), 0);
     CHECK_OK(rows_build(far, 2, ROWS, 0));
-    io.free_bytes = no_bytes;
-    mr_io_replace(&io);
     CHECK(reads_all());
     mr_io_replace(NULL);
     CHECK(mr_path_exists(used));
