@@ -220,18 +220,9 @@ static mr_status open_stream(mr_encoder *e, const mr_encode_options *o)
     e->stream->avg_frame_rate = e->ctx->framerate;
     e->stream->sample_aspect_ratio = e->ctx->sample_aspect_ratio;
     if (o->orient) {
-        int32_t *m;
-#if LIBAVCODEC_VERSION_INT >= AV_VERSION_INT(60, 31, 100)
-        AVPacketSideData *sd = av_packet_side_data_new(&e->stream->codecpar->coded_side_data,
-                                                       &e->stream->codecpar->nb_coded_side_data,
-                                                       AV_PKT_DATA_DISPLAYMATRIX, 9 * sizeof *m, 0);
-        m = sd ? (int32_t *)(void *)sd->data : NULL;
-#else
-        m = (int32_t *)(void *)av_stream_new_side_data(e->stream, AV_PKT_DATA_DISPLAYMATRIX,
-                                                       9 * sizeof *m);
-#endif
+        int32_t *m = media_stream_add_matrix(e->stream, MEDIA_MATRIX_BYTES);
         if (!m)
-            return mr_fail_memory(36);
+            return mr_fail_memory(MEDIA_MATRIX_BYTES);
         media_orient_to_matrix(o->orient, m);
     }
     AVDictionary *dict = NULL;

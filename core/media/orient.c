@@ -52,13 +52,26 @@ void media_orient_apply(int orient, const uint8_t *src, int sh, int sw, uint8_t 
 
 const int32_t *media_stream_matrix(const AVStream *st)
 {
+    size_t n = 0;
 #if LIBAVCODEC_VERSION_INT >= AV_VERSION_INT(60, 31, 100)
     const AVPacketSideData *sd = av_packet_side_data_get(
         st->codecpar->coded_side_data, st->codecpar->nb_coded_side_data, AV_PKT_DATA_DISPLAYMATRIX);
-    return sd && sd->size >= 36 ? (const int32_t *)(const void *)sd->data : NULL;
+    const uint8_t *data = sd ? sd->data : NULL;
+    n = sd ? sd->size : 0;
 #else
-    size_t n = 0;
     const uint8_t *data = av_stream_get_side_data(st, AV_PKT_DATA_DISPLAYMATRIX, &n);
-    return data && n >= 36 ? (const int32_t *)(const void *)data : NULL;
+#endif
+    return n >= MEDIA_MATRIX_BYTES ? (const int32_t *)(const void *)data : NULL;
+}
+
+int32_t *media_stream_add_matrix(AVStream *st, size_t bytes)
+{
+#if LIBAVCODEC_VERSION_INT >= AV_VERSION_INT(60, 31, 100)
+    AVPacketSideData *sd =
+        av_packet_side_data_new(&st->codecpar->coded_side_data, &st->codecpar->nb_coded_side_data,
+                                AV_PKT_DATA_DISPLAYMATRIX, bytes, 0);
+    return sd ? (int32_t *)(void *)sd->data : NULL;
+#else
+    return (int32_t *)(void *)av_stream_new_side_data(st, AV_PKT_DATA_DISPLAYMATRIX, bytes);
 #endif
 }

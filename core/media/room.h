@@ -43,8 +43,11 @@ int media_orient_of_exif(int orientation);
 void media_orient_to_matrix(int orient, int32_t matrix[9]);
 /* src [3][sh][sw] to dst [3][h][w], where (h, w) is (sw, sh) for transposing orientations */
 void media_orient_apply(int orient, const uint8_t *src, int sh, int sw, uint8_t *dst);
-/* The display matrix of a stream, NULL when it has none; lent. */
+enum { MEDIA_MATRIX_BYTES = 9 * sizeof(int32_t) };
+/* The display matrix of a stream, NULL when it has none or a short one; lent. */
 const int32_t *media_stream_matrix(const AVStream *st);
+/* A new one, not filled; NULL when out of memory. */
+int32_t *media_stream_add_matrix(AVStream *st, size_t bytes);
 
 /* ---- exif.c ---- */
 

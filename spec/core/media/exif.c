@@ -1,6 +1,7 @@
 /* media/exif: pictures whose files say how they are to be turned: each kind of file, each of the
  * eight ways, either order of bytes. Covers: core/media/orient.c core/media/scan.c */
 #include "media/exif.c"
+#include "media/orient.c"
 
 #include "check.h"
 #include "clips.h"
@@ -253,12 +254,26 @@ static void damaged(void)
     CHECK_INT(of_chunks(chunk.at, chunk.n - 1), 0);
 }
 
+// what does not hold nine numbers is no display matrix
+static void short_matrix(void)
+{
+    for (size_t n = MEDIA_MATRIX_BYTES - 1; n <= MEDIA_MATRIX_BYTES; n++) {
+        AVFormatContext *file = avformat_alloc_context();
+        AVStream *stream = avformat_new_stream(file, NULL);
+        CHECK(!media_stream_matrix(stream));
+        const int32_t *added = media_stream_add_matrix(stream, n);
+        CHECK(added && media_stream_matrix(stream) == (n < MEDIA_MATRIX_BYTES ? NULL : added));
+        avformat_free_context(file);
+    }
+}
+
 int main(void)
 {
     if (!CHECK_OK(mr_media_get(&m)) || !CHECK_OK(m->worker_new(&w)))
         return check_done();
     damaged();
     every_orientation();
+    short_matrix();
     m->worker_free(w);
     return check_done();
 }
