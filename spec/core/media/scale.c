@@ -222,11 +222,34 @@ static void exif_orientations(void)
     mr_free(jpeg);
 }
 
+// the grey levels left and right in a square of a file, as it is cropped and not scaled
+static void square(const char *name, int width, int first, int last)
+{
+    enum { SIDE = 64 };
+    static uint8_t back[3 * SIDE * SIDE];
+    mr_clip_info info;
+    mr_fault fault;
+    if (!CHECK_OK(m->scan(w, clips_path(name), 0, &info, &fault)))
+        return;
+    CHECK_INT(info.width, width);
+    mr_clip_request q = {.path = clips_path(name),
+                         .info = &info,
+                         .step = 1,
+                         .frames = 1,
+                         .height = SIDE,
+                         .width = SIDE};
+    if (CHECK_OK(m->read(w, &q, back, &fault))) {
+        CHECK_NEAR(back[SIDE / 2 * SIDE], first, 3);
+        CHECK_NEAR(back[SIDE / 2 * SIDE + SIDE - 1], last, 3);
+    }
+    mr_clip_info_fini(&info);
+}
+
 // columns 0..255 as grey levels: the crop is centred, and wide pixels count
 static void crops(void)
 {
     enum { W = 256, H = 64 };
-    static uint8_t rgb[3 * H * W], back[3 * 64 * 64];
+    static uint8_t rgb[3 * H * W];
     for (int i = 0; i < 3 * H * W; i++)
         rgb[i] = (uint8_t)(i % W);
     static const struct {
@@ -241,23 +264,24 @@ static void crops(void)
                                .pixel_format = "yuv444p"};
         if (!still("wide.mkv", &o, rgb))
             return;
-        mr_clip_info info;
-        mr_fault fault;
-        if (!CHECK_OK(m->scan(w, clips_path("wide.mkv"), 0, &info, &fault)))
-            return;
-        CHECK_INT(info.width, W * rows[i].sar_num / rows[i].sar_den);
-        mr_clip_request q = {.path = clips_path("wide.mkv"),
-                             .info = &info,
-                             .step = 1,
-                             .frames = 1,
-                             .height = 64,
-                             .width = 64};
-        if (CHECK_OK(m->read(w, &q, back, &fault))) {
-            CHECK_NEAR(back[32 * 64], rows[i].first, 3);
-            CHECK_NEAR(back[32 * 64 + 63], rows[i].last, 3);
-        }
-        mr_clip_info_fini(&info);
+        square("wide.mkv", W * rows[i].sar_num / rows[i].sar_den, rows[i].first, rows[i].last);
     }
+}
+
+// the same of a BMP, whose pixels are places in a palette: 0..255 are the levels 255..0
+static void palette(void)
+{
+    enum { W = 256, H = 64, PIXELS = 14 + 40 + 4 * W, BYTES = PIXELS + H * W };
+    static uint8_t bmp[BYTES] = {
+        [0] = 'B',   'M',       BYTES & 255,   BYTES >> 8, [10] = PIXELS & 255,
+        PIXELS >> 8, [14] = 40, [19] = W >> 8, [22] = H,   [26] = 1,
+        [28] = 8};
+    for (int i = 0; i < W; i++)
+        memset(bmp + PIXELS - 4 * (W - i), 255 - i, 3);
+    for (int i = 0; i < H * W; i++)
+        bmp[PIXELS + i] = (uint8_t)(i % W);
+    CHECK_OK(mr_file_replace(clips_path("palette.bmp"), bmp, sizeof bmp));
+    square("palette.bmp", W, 255 - 96, 255 - 159);
 }
 
 // a red, a green and a blue third: the middle of the picture is green, whose colours lie in planes
@@ -371,6 +395,7 @@ int main(void)
     orientations();
     exif_orientations();
     crops();
+    palette();
     colours_of_a_crop();
     filters();
     stray_writes();
