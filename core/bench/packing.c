@@ -33,17 +33,18 @@ static mr_status measure(operands *o, bool weights, double seconds, mr_bench_lin
     enum { LEAST = 3 };
     double start = mr_now_s(), now = start;
     for (int round = 0; round <= LEAST || now - start < seconds; round++) {
-        double from = mr_now_s(), packed;
+        double from = mr_now_s(), ran;
         MR_TRY(mr_product_run(o->product, o->a, o->b, NULL, o->c, o->workspace));
-        packed = mr_now_s();
-        if (weights)
+        ran = now = mr_now_s();
+        if (weights) {
             MR_TRY(mr_product_pack(o->product, o->b, o->workspace));
-        now = mr_now_s();
+            now = mr_now_s();
+        }
         // the first round warms up
-        if (round == 1 || packed - from < out->seconds)
-            out->seconds = packed - from;
-        if (round == 1 || now - packed < out->packing_s)
-            out->packing_s = weights ? now - packed : 0;
+        if (round == 1 || ran - from < out->seconds)
+            out->seconds = ran - from;
+        if (round == 1 || now - ran < out->packing_s)
+            out->packing_s = now - ran;
     }
     snprintf(out->how, sizeof out->how, "%s", mr_product_how(o->product));
     return MR_OK;
