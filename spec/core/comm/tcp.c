@@ -8,6 +8,7 @@
 #include "rankcase.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <sys/epoll.h>
@@ -685,6 +686,31 @@ static bool answers(const char *host, int port)
     return good;
 }
 
+/* Stands before the C library's: a host where IPv6 is switched off. */
+static bool only_four;
+int socket(int family, int type, int protocol)
+{
+    if (only_four && family == AF_INET6) {
+        errno = EAFNOSUPPORT;
+        return -1;
+    }
+    return (int)syscall(SYS_socket, family, type, protocol);
+}
+
+/* IPv4 alone is listened at, at the next port where the first one is taken. */
+static void without_six(void)
+{
+    enum { PORTS = 20 };
+    int first, second, port, next;
+    only_four = true;
+    CHECK_OK(mr_tcp_listen(NULL, 0, 1, &first, &port));
+    CHECK_OK(mr_tcp_listen(NULL, port, PORTS, &second, &next));
+    only_four = false;
+    CHECK(next > port && next < port + PORTS);
+    CHECK(answers("127.0.0.1", port) && answers("127.0.0.1", next));
+    close(first), close(second);
+}
+
 static void here_alone(mr_tcp_place *p)
 {
     p->host = "127.0.0.3", p->listen = "127.0.0.3";
@@ -822,6 +848,7 @@ int main(void)
     ways();
     addresses();
     listening();
+    without_six();
     no_partner();
     far_away();
     return check_done();
