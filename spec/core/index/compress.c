@@ -35,6 +35,11 @@ int main(void)
     index_pack dict = {0};
     CHECK_OK(index_dict_train(&s[0], &dict));
     CHECK_INT(dict.n, 0); // small lists stay plain
+    for (int n = 1; n <= 4; n++) {
+        mr_alloc_fail_at(n);
+        CHECK(index_dict_train(&s[1], &dict) == MR_E_MEMORY);
+        mr_alloc_fail_at(0);
+    }
     CHECK_OK(index_dict_train(&s[1], &dict));
     for (int whole = 0; whole < 2; whole++)
         index_source_fini(&s[whole]);

@@ -82,6 +82,7 @@ static void sharing(void)
     mr_desc d = mr_desc_dense(MR_F32, 1, (int64_t[]){8}), s;
     mr_tensor *t, *v;
     int64_t at = 0;
+    const size_t held = mr_tensor_held();
     CHECK_OK(mr_tensor_wrap(&d, data, release, &one, &t));
     CHECK_OK(mr_desc_slice(&d, 0, 3, 5, &s, &at));
     CHECK_OK(mr_tensor_view_new(t, &s, at, &v));
@@ -90,6 +91,8 @@ static void sharing(void)
     CHECK_NEAR(mr_view_get(mr_tensor_view(v), (int64_t[]){1}), 4, 0);
     mr_tensor_unref(v);
     CHECK_INT(released, 1);
+    // memory that is lent is not counted
+    CHECK_INT(mr_tensor_held(), held);
     // every allocation on the way may fail, without a leak or a half-made tensor
     for (int i = 1; i < 4; i++) {
         mr_alloc_fail_at(i);

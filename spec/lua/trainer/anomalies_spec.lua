@@ -1,5 +1,5 @@
 --- What runs do about spikes and bad steps, whatever the number of ranks and wherever they are
--- killed. Covers: lua/moonreel/trainer/spikes.lua lua/moonreel/trainer/samples.lua
+-- killed. Covers: lua/moonreel/trainer/spikes.lua samples.lua loop.lua
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local demo_data = dofile "spec/support/demo_data.lua"
