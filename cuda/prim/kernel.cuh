@@ -1,10 +1,10 @@
-/* What every kernel file includes first: CUDA or the emulator, launches, shared memory, bf16
- * storage.
+/* Every kernel file includes this header first. It selects CUDA or the emulator, and defines
+ * launches, shared memory and bf16 storage.
  *
- * Rules, held by spec/cuda/prim/rules.cpp: shared memory is dynamic (MR_SHARED), a launch is
- * MR_LAUNCH, and asm stands in sm80.cuh and sm90a.cuh alone.
+ * spec/cuda/prim/rules.cpp checks the rules: shared memory is dynamic (MR_SHARED), a launch is
+ * MR_LAUNCH, and only sm80.cuh and sm90a.cuh contain asm.
  *
- * Threads: device functions, any thread.
+ * Threads: any thread may call the device functions.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_PRIM_KERNEL_CUH
 #define MOONREEL_CUDA_PRIM_KERNEL_CUH
@@ -18,8 +18,8 @@
 #define MR_LAUNCH(kernel, grid, block, shared, stream, ...)                                        \
     (kernel)<<<(grid), (block), (shared), (stream)>>>(__VA_ARGS__)
 #define MR_SHARED(name) extern __shared__ __align__(1024) unsigned char name[]
-// functions of the device: MR_INSTRUCTION has two bodies, MR_DEVICE one; MR_MEMBER in a struct,
-// MR_BOTH_MEMBER one that the host calls, too
+// device functions: MR_INSTRUCTION has two bodies, MR_DEVICE has one; MR_MEMBER is a member
+// function of a struct, MR_BOTH_MEMBER is one that the host calls too
 #define MR_DEVICE      static __device__ __forceinline__
 #define MR_MEMBER      __device__ __forceinline__
 #define MR_BOTH_MEMBER __host__ __device__ __forceinline__
@@ -30,7 +30,7 @@ typedef CUtensorMap mr_tensor_map;
 #else
 
 #include "cuda/emu/emu.h"
-// arguments are taken now, whenever the stream comes to the launch
+// copies the arguments now; the kernel runs when the stream reaches the launch
 #define MR_LAUNCH(kernel, grid, block, shared, stream, ...)                                        \
     emu::launch(#kernel, (const void *)(kernel), grid, block, shared, stream,                      \
                 emu::bound([](auto... args) { (kernel)(args...); }, __VA_ARGS__))
@@ -43,7 +43,7 @@ typedef emu::TensorMap mr_tensor_map;
 
 #endif
 
-typedef uint16_t mr_bf16; // storage alone; arithmetic is f32
+typedef uint16_t mr_bf16; // storage only; arithmetic is f32
 
 MR_DEVICE float mr_f32_of(uint32_t bits)
 {
@@ -70,7 +70,7 @@ MR_DEVICE float mr_f32(mr_bf16 h)
     return mr_f32_of((uint32_t)h << 16);
 }
 
-// the halves of a register with two bf16
+// the two bf16 values in a register
 MR_DEVICE float mr_low(uint32_t pair)
 {
     return mr_f32((mr_bf16)pair);
@@ -125,7 +125,8 @@ MR_DEVICE void mr_store8(void *p, uint2 x)
 #endif
 }
 
-// the sum over each LANES neighbouring lanes, the same bits in all of them; whole warps call
+// sum over each LANES neighbouring lanes, with the same bits in every lane; all lanes of the warp
+// call this
 template <int LANES = 32> MR_DEVICE float mr_warp_sum(float v)
 {
 #pragma unroll

@@ -1,6 +1,8 @@
-/* PTX of sm_80: each instruction is one function with two bodies, for nvcc and for the emulator.
+/* PTX of sm_80. Each instruction is one function with two bodies: one for nvcc, one for the
+ * emulator.
  *
- * Threads: each function says who calls it; "the warp" means all 32 lanes together.
+ * Threads: each section says who calls its functions; "per warp" means that all 32 lanes call
+ * together.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_PRIM_SM80_CUH
 #define MOONREEL_CUDA_PRIM_SM80_CUH
@@ -8,7 +10,7 @@
 #include "cuda/prim/kernel.cuh"
 #include "moonreel/f8_inline.h"
 
-// two bf16, rounded to nearest even, a in the low half
+// pack two floats as bf16, rounded to nearest even, a in the low half
 MR_INSTRUCTION uint32_t mr_pack(float a, float b)
 {
 #ifdef __CUDACC__
@@ -25,8 +27,8 @@ MR_INSTRUCTION uint32_t mr_pack(float a, float b)
 #endif
 }
 
-/* Two floats of 8 bits with M bits of mantissa, a in the low byte, as mr_f8_of rounds. sm_80 has no
- * such instruction and takes the other body. */
+/* Pack two floats as 8-bit floats with M mantissa bits, a in the low byte. Rounds like mr_f8_of.
+ * sm_80 has no such instruction and uses the second body. */
 template <int M> MR_INSTRUCTION uint32_t mr_pack8(float a, float b)
 {
 #if defined(__CUDACC__) && __CUDA_ARCH__ >= 890
@@ -41,7 +43,7 @@ template <int M> MR_INSTRUCTION uint32_t mr_pack8(float a, float b)
 #endif
 }
 
-// 2^x, relative error 2^-22, denormal results are zero
+// 2^x with relative error 2^-22; a denormal result becomes zero
 MR_INSTRUCTION float mr_exp2(float x)
 {
 #ifdef __CUDACC__
@@ -53,7 +55,7 @@ MR_INSTRUCTION float mr_exp2(float x)
 #endif
 }
 
-// 1 / x, relative error 2^-23, for 2^-126 <= |x| <= 2^126
+// 1 / x with relative error 2^-23, for 2^-126 <= |x| <= 2^126
 MR_INSTRUCTION float mr_recip(float x)
 {
 #ifdef __CUDACC__
@@ -76,7 +78,8 @@ MR_INSTRUCTION uint32_t mr_shared_address(const void *p)
 
 // ---- asynchronous copies, per thread ----
 
-// copy `bytes` of 16 to shared memory, the rest becomes zero; both places at multiples of 16
+// copy `bytes` of 16 bytes to shared memory and fill the rest with zeros; both addresses are
+// multiples of 16
 MR_INSTRUCTION void mr_copy16(void *shared, const void *global, int bytes)
 {
 #ifdef __CUDACC__
@@ -88,7 +91,7 @@ MR_INSTRUCTION void mr_copy16(void *shared, const void *global, int bytes)
 #endif
 }
 
-// the copies since the last commit become a group
+// put the copies since the last commit into one group
 MR_INSTRUCTION void mr_copy_commit()
 {
 #ifdef __CUDACC__
@@ -110,7 +113,7 @@ template <int PENDING> MR_INSTRUCTION void mr_copy_wait()
 
 // ---- matrix fragments and products, per warp ----
 
-// four 8 x 8 matrices of bf16; lane i gives the address of row i % 8 of matrix i / 8
+// load four 8 x 8 bf16 matrices; lane i passes the address of row i % 8 of matrix i / 8
 template <bool TRANSPOSED> MR_INSTRUCTION void mr_load_matrix4(uint32_t (&r)[4], const void *row)
 {
 #ifdef __CUDACC__
@@ -129,7 +132,7 @@ template <bool TRANSPOSED> MR_INSTRUCTION void mr_load_matrix4(uint32_t (&r)[4],
 #endif
 }
 
-// two matrices; the addresses of lanes 0 to 15 count
+// load two matrices; only the addresses of lanes 0 to 15 are used
 template <bool TRANSPOSED> MR_INSTRUCTION void mr_load_matrix2(uint32_t (&r)[2], const void *row)
 {
 #ifdef __CUDACC__

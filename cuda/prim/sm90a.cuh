@@ -1,8 +1,9 @@
-/* PTX of sm_90a: named barriers, barriers in shared memory, tensor copies, words and sums between
- * blocks, products of a warp group. Each instruction is one function with two bodies, for nvcc and
- * for the emulator.
+/* PTX of sm_90a: named barriers, mbarriers in shared memory, TMA copies, tickets, turns and sums
+ * between blocks, and warp-group products. Each instruction is one function with two bodies: one
+ * for nvcc, one for the emulator.
  *
- * Threads: each function says who calls it; "the group" means 128 threads, four whole warps.
+ * Threads: each section says who calls its functions; "the group" means 128 threads, four whole
+ * warps.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_PRIM_SM90A_CUH
 #define MOONREEL_CUDA_PRIM_SM90A_CUH
@@ -15,7 +16,7 @@
 #define MR_TWO_BODIES(ptx, emulated) emulated
 #endif
 
-// ---- named barriers: `threads` of the block, a multiple of 32, meet at barrier `id` ----
+// ---- named barriers: `threads` threads of the block, a multiple of 32, meet at barrier `id` ----
 
 MR_INSTRUCTION void mr_barrier_sync(int id, int threads)
 {
@@ -24,7 +25,7 @@ MR_INSTRUCTION void mr_barrier_sync(int id, int threads)
                   emu::barrier_sync(id, threads));
 }
 
-// counts, and does not wait
+// arrive at the barrier without waiting
 MR_INSTRUCTION void mr_barrier_arrive(int id, int threads)
 {
     MR_TWO_BODIES(("bar.arrive %0, %1;" ::"r"(id), "r"(threads)
@@ -32,8 +33,8 @@ MR_INSTRUCTION void mr_barrier_arrive(int id, int threads)
                   emu::barrier_arrive(id, threads));
 }
 
-// ---- barriers in shared memory, per thread: 8 bytes, phases of `arrivals` and of expected bytes
-// ----
+// ---- mbarriers, per thread: 8 bytes in shared memory; a phase ends when all `arrivals` and all
+// expected bytes have come ----
 
 MR_INSTRUCTION void mr_mbarrier_init(uint64_t *barrier, int arrivals)
 {
@@ -50,7 +51,7 @@ MR_INSTRUCTION void mr_mbarrier_arrive(uint64_t *barrier)
                   emu::mbarrier_arrive(barrier));
 }
 
-// arrives, and the phase waits for `bytes` bytes more
+// arrive, and make the phase wait for `bytes` more bytes
 MR_INSTRUCTION void mr_mbarrier_expect(uint64_t *barrier, int bytes)
 {
     MR_TWO_BODIES(
@@ -60,7 +61,7 @@ MR_INSTRUCTION void mr_mbarrier_expect(uint64_t *barrier, int bytes)
         emu::mbarrier_expect(barrier, bytes));
 }
 
-// waits for the end of the phase of this parity
+// wait until the phase with this parity ends
 MR_INSTRUCTION void mr_mbarrier_wait(uint64_t *barrier, int parity)
 {
     MR_TWO_BODIES(("{.reg .pred p;\n"
@@ -71,13 +72,13 @@ MR_INSTRUCTION void mr_mbarrier_wait(uint64_t *barrier, int parity)
                   emu::mbarrier_wait(barrier, parity));
 }
 
-// this thread's stores to shared memory become visible to copies and products that follow
+// make this thread's stores to shared memory visible to later TMA copies and wgmma products
 MR_INSTRUCTION void mr_proxy_fence()
 {
     MR_TWO_BODIES(("fence.proxy.async.shared::cta;" ::: "memory"), emu::proxy_fence());
 }
 
-// ---- tensor copies, one thread: the box of `map` at coordinates, dimension 0 innermost ----
+// ---- TMA copies, by one thread: the box of `map` at these coordinates, dimension 0 innermost ----
 
 MR_INSTRUCTION void mr_tensor_copy5(void *shared, const mr_tensor_map *map, uint64_t *barrier,
                                     int c0, int c1, int c2, int c3, int c4)
@@ -93,9 +94,9 @@ MR_INSTRUCTION void mr_tensor_copy5(void *shared, const mr_tensor_map *map, uint
 #endif
 }
 
-// ---- between blocks, by words of global memory ----
+// ---- communication between blocks through words of global memory ----
 
-// one thread: the number of calls before this one
+// one thread: returns how many calls came before this one
 MR_INSTRUCTION uint32_t mr_take_ticket(uint32_t *next)
 {
 #ifdef __CUDACC__
@@ -107,7 +108,8 @@ MR_INSTRUCTION uint32_t mr_take_ticket(uint32_t *next)
 #endif
 }
 
-// one thread: waits until the word is `turn`; what was before it was passed on is seen afterwards
+// one thread: wait until the word equals `turn`; then this thread sees all that the passing thread
+// saw
 MR_INSTRUCTION void mr_turn_wait(const uint32_t *word, uint32_t turn)
 {
     MR_TWO_BODIES(("{.reg .pred p;\n.reg .u32 x;\n"
@@ -119,7 +121,7 @@ MR_INSTRUCTION void mr_turn_wait(const uint32_t *word, uint32_t turn)
                   emu::turn_wait(word, turn));
 }
 
-// one thread: the word becomes `turn`, behind all that the thread knows of
+// one thread: set the word to `turn` after all writes that this thread has made or seen
 MR_INSTRUCTION void mr_turn_pass(uint32_t *word, uint32_t turn)
 {
     MR_TWO_BODIES(("st.release.gpu.global.u32 [%0], %1;" ::"l"(word), "r"(turn)
@@ -127,7 +129,8 @@ MR_INSTRUCTION void mr_turn_pass(uint32_t *word, uint32_t turn)
                   emu::turn_pass(word, turn));
 }
 
-// add to four numbers in memory; sums of several blocks need turns, or their order is open
+// add to four floats in global memory; if several blocks add to the same floats, turns fix their
+// order
 MR_INSTRUCTION void mr_add_four(float *to, const float (&x)[4])
 {
     MR_TWO_BODIES(("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x[0]),
@@ -136,33 +139,33 @@ MR_INSTRUCTION void mr_add_four(float *to, const float (&x)[4])
                   emu::add_four(to, x));
 }
 
-// ---- products of a group: d [64, N] f32 = a [64, 16] by b [16, N] bf16, plus d with `accumulate`
-// ----
+// ---- products of a warp group: d [64, N] f32 = a [64, 16] by b [16, N] bf16; `accumulate` adds
+// the old d ----
 
 enum { MR_SWIZZLE_NONE, MR_SWIZZLE_128, MR_SWIZZLE_64, MR_SWIZZLE_32 };
 
-// an operand in shared memory: address, leading and stride offsets in bytes
+// descriptor of an operand in shared memory: address, leading and stride offsets in bytes
 template <int SWIZZLE> MR_DEVICE uint64_t mr_operand(uint32_t at, uint32_t lead, uint32_t stride)
 {
     return (uint64_t)(at >> 4 & 0x3FFF) | (uint64_t)(lead >> 4) << 16 |
            (uint64_t)(stride >> 4) << 32 | (uint64_t)SWIZZLE << 62;
 }
 
-// the same one `bytes` behind it
+// the same descriptor, `bytes` further on
 MR_DEVICE uint64_t mr_operand_behind(uint64_t operand, uint32_t bytes)
 {
     return operand + (bytes >> 4);
 }
 
-// the group of 128 threads that a thread is of, known to be the same in a warp: operands that
-// follow from it are computed once a warp
+// number of the warp group of this thread; the shuffle makes it uniform across the warp, so the
+// compiler computes operands that depend on it once per warp
 MR_DEVICE int mr_group_number()
 {
     return __shfl_sync(~0u, (int)threadIdx.x / 128, 0);
 }
 
 #ifdef __CUDACC__
-// names and constraints of accumulators, eight at a time
+// names and constraints of the accumulators, eight at a time
 #define MR_R0      "%0, %1, %2, %3, %4, %5, %6, %7"
 #define MR_R1      "%8, %9, %10, %11, %12, %13, %14, %15"
 #define MR_R2      "%16, %17, %18, %19, %20, %21, %22, %23"
@@ -185,8 +188,8 @@ MR_DEVICE int mr_group_number()
     "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 " operands "}"
 #endif
 
-/* The number of accumulators says N: 64 of a thread are 128 columns. Operands in shared memory are
- * K-major, or with A_TRANSPOSED M-major and with B_TRANSPOSED N-major. */
+/* The number of accumulators per thread gives N: 64 accumulators are 128 columns. Operands in
+ * shared memory are K-major. A_TRANSPOSED makes A M-major, B_TRANSPOSED makes B N-major. */
 template <int B_TRANSPOSED, int A_TRANSPOSED = 0>
 MR_INSTRUCTION void mr_group_product(float (&d)[64], uint64_t a, uint64_t b, int accumulate)
 {
@@ -223,7 +226,7 @@ MR_INSTRUCTION void mr_group_product(float (&d)[8], uint64_t a, uint64_t b, int 
                   emu::group_product(d, 16, NULL, a, A_TRANSPOSED, b, B_TRANSPOSED, accumulate));
 }
 
-// a from registers: the fragment of this thread's 16 x 16 part of its warp
+// A comes from registers: each thread passes its fragment of the 16 x 16 part of its warp
 template <int TRANSPOSED>
 MR_INSTRUCTION void mr_group_product(float (&d)[64], const uint32_t (&a)[4], uint64_t b,
                                      int accumulate)
@@ -268,14 +271,14 @@ MR_INSTRUCTION void mr_group_product(float (&d)[8], const uint32_t (&a)[4], uint
         emu::group_product(d, 16, a, 0, 0, b, TRANSPOSED, accumulate));
 }
 
-// before the first product: registers written before are seen by it
+// call before the first product: the product then sees registers that were written before
 MR_INSTRUCTION void mr_group_fence()
 {
     MR_TWO_BODIES(("wgmma.fence.sync.aligned;" ::: "memory"), (void)0);
 }
 
-/* No instruction: what the thread wrote to accumulators is there by now, and not between products.
- * (ptxas serialises them otherwise, C7515.) */
+/* Emits no instruction. Forces earlier writes to the accumulators to end here, so that none moves
+ * between products. Without this, ptxas serialises the products (C7515). */
 template <int N> MR_INSTRUCTION void mr_group_pin(float (&d)[N])
 {
 #pragma unroll
@@ -288,7 +291,7 @@ MR_INSTRUCTION void mr_group_commit()
     MR_TWO_BODIES(("wgmma.commit_group.sync.aligned;" ::: "memory"), emu::group_commit());
 }
 
-// wait until at most PENDING committed groups of products are in flight
+// wait until at most PENDING committed product groups are in flight
 template <int PENDING> MR_INSTRUCTION void mr_group_wait()
 {
     MR_TWO_BODIES(("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING)
@@ -296,8 +299,9 @@ template <int PENDING> MR_INSTRUCTION void mr_group_wait()
                   emu::group_wait(PENDING));
 }
 
-/* Registers of each thread of a warp group, a multiple of 8. What a block was launched with is all
- * there is: a group that asks for more waits until others gave that many back. */
+/* Set the number of registers per thread of a warp group, a multiple of 8. The block cannot exceed
+ * its number of registers at launch: a group that asks for more waits until other groups have
+ * released enough. */
 template <int REGISTERS> MR_INSTRUCTION void mr_registers_more()
 {
     MR_TWO_BODIES(("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS)),

@@ -1,7 +1,7 @@
-/* cuda/prim at work: how many products, exponentials, bytes of shared memory and of the L2 cache a
- * processor takes in a cycle, and what a launch costs. On a GPU, `rates measure` prints rates as a
- * machine file has them (`cycle` of machines/NAME.lua); without it, and on the emulator, what each
- * kernel does is counted: rates are divided by these numbers.
+/* cuda/prim under load: how many products, exponentials, bytes of shared memory and bytes of the L2
+ * cache a multiprocessor processes per cycle, and the cost of a launch. On a GPU, `rates measure`
+ * prints rates as a machine file lists them (`cycle` of machines/NAME.lua). Without it, and on the
+ * emulator, it counts the operations of each kernel, by which the rates are divided.
  * Covers: spec/cuda/prim/rates.cu */
 #include "cuda/kernels/kernel_call.h"
 #include "rates.cu"

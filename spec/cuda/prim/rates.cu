@@ -1,6 +1,6 @@
-// Kernels of the spec rates.cpp: each does nothing but what it is timed at, `turns` times, and
-// writes how many cycles that took its block. Only the clock is the hardware's: the emulator counts
-// what a kernel does, so that rates are divided by the right number.
+// Kernels of the spec rates.cpp. Each runs only the timed operation, `turns` times, and writes the
+// cycles of its block. Only the clock needs hardware: the emulator counts the operations of a
+// kernel, so that rates are divided by the right number.
 #include "cuda/prim/sm80.cuh"
 #include "cuda/prim/sm90a.cuh"
 

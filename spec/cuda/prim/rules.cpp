@@ -1,5 +1,5 @@
-/* cuda: rules that every kernel file keeps. asm stands in two headers, shared memory is dynamic,
- * launches go through one macro, and a kernel file bears the name of an op file. Covers:
+/* cuda: rules for every kernel file. Only two headers contain asm, shared memory is dynamic,
+ * launches use one macro, and a kernel file has the name of an op file. Covers:
  * cuda/prim/kernel.cuh */
 #include "check.h"
 #include <fstream>

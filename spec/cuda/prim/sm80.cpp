@@ -1,4 +1,4 @@
-/* cuda/prim/sm80: each instruction, as the emulator has it, against plain arithmetic.
+/* cuda/prim/sm80: each instruction of the emulator compared with plain arithmetic.
  * Covers: cuda/prim/sm80.cuh, cuda/emu/product.cpp, cuda/emu/copy.cpp */
 #include "sm80.cu"
 #include "support.h"

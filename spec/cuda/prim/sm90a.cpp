@@ -1,6 +1,6 @@
-/* cuda/prim/sm90a: products of a warp group over all layouts of an operand, and tensor copies, as
- * the emulator has them, against plain products, in every form that kernels use; each line names
- * these kernels. Sums of blocks in turns, registers of groups, barriers. Covers:
+/* cuda/prim/sm90a: warp-group products over all operand layouts, and TMA copies, as the emulator
+ * runs them, compared with plain products, in every form that kernels use; each line names these
+ * kernels. Also sums of blocks in turns, registers of groups, barriers. Covers:
  * cuda/prim/sm90a.cuh, cuda/emu/product.cpp, cuda/emu/copy.cpp, cuda/emu/turn.cpp */
 #include "cuda/kernels/kernel_call.h"
 #include "sm90a.cu"
