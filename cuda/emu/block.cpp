@@ -1,5 +1,5 @@
-// Launches: blocks in seeded order. A block runs to its end, unless it waits for a turn of another
-// or lets others run.
+// Launches. Blocks run in seeded order. A block runs to its end unless it waits for a turn of
+// another block or lets other blocks run.
 #include "room.h"
 #include <algorithm>
 #include <stdio.h>
@@ -7,21 +7,22 @@
 namespace emu
 {
 
-// a thread may look in vain at a barrier this often while no other thread moves
+// polls at a barrier without progress in any thread before this is a deadlock
 static const int PATIENCE = 1000;
 
-// looks at a turn that is not there, with no other thread moving: late copies may land meanwhile
+// polls for a turn without progress in any thread before the block yields; late copies may land
+// meanwhile
 static const int LOOKS = 4;
 
 struct Seated {
     bool taken;
     unsigned number;
-    uint64_t passed; // turns passed in the launch when the block last waited for one
+    uint64_t passed; // turns_passed when the block last waited for a turn
 };
 static Seated seated[SEATS];
 static const uint64_t NEVER = UINT64_MAX;
 
-// the block that sits there is the running one
+// make the block in this seat the running one
 static void sit(unsigned at)
 {
     unsigned gx = grid_size.x, gy = grid_size.y;
@@ -74,7 +75,7 @@ static void report_deadlock()
 
 enum class Ran { done, left, waits, stuck };
 
-// Run the threads of the block; stuck: they wait for each other.
+// Run the threads of the block. stuck: they wait for each other.
 static Ran run_block()
 {
     unsigned n = fibers().size();
@@ -115,7 +116,7 @@ const std::map<std::string, Launch> &launches()
     return seen;
 }
 
-// "(attention_short<D>)" is attention_short
+// the name "(attention_short<D>)" becomes attention_short
 static void see(const std::string &kernel, unsigned threads, size_t bytes)
 {
     size_t from = kernel.find_first_not_of('('), to = kernel.find_first_of("<)", from);
@@ -124,7 +125,7 @@ static void see(const std::string &kernel, unsigned threads, size_t bytes)
     most.shared = std::max(most.shared, bytes);
 }
 
-// more shared memory than SHARED_PLAIN, by the kernel that asked for it
+// limit of shared memory above SHARED_PLAIN, by kernel
 static std::map<const void *, size_t> allowed;
 
 void allow_shared(const void *entry, size_t bytes)
@@ -143,8 +144,8 @@ static void end_block()
     count_end();
 }
 
-/* The seats that can go on: of blocks that may find their turn, and, where blocks are left to
- * begin, one that is free. */
+/* The seats that can run: those of blocks whose turn may have come, and one free seat if a block
+ * can begin. */
 static std::vector<unsigned> seats_to_go(unsigned seats, bool begin)
 {
     std::vector<unsigned> go;
@@ -157,7 +158,8 @@ static std::vector<unsigned> seats_to_go(unsigned seats, bool begin)
     return go;
 }
 
-// Blocks in this order. How many are there at once is drawn, since no kernel can know.
+// Run blocks in this order. The seed chooses how many run at once, because a kernel cannot know
+// this number.
 static void run_blocks(const std::vector<unsigned> &order)
 {
     unsigned seats = options.seed ? 1 + roll(SEATS) : 1;

@@ -1,4 +1,5 @@
-// Barriers of a block, and what the lanes of a warp or the threads of a warp group do together.
+// Barriers of a block, and operations that the lanes of a warp or the threads of a warp group do
+// together.
 #include "room.h"
 #include <algorithm>
 #include <tuple>
@@ -14,7 +15,7 @@ struct Barrier {
 };
 
 struct Meet {
-    unsigned mask; // of the lanes that meet, for a warp
+    unsigned mask; // lanes of a warp that meet
     unsigned arrived = 0;
     const char *what = NULL;
     void *args[WARP_GROUP] = {};
@@ -23,18 +24,18 @@ struct Meet {
 
 // by seat
 static std::map<int, Barrier> barriers[SEATS];
-static std::deque<Meet> warp_meets[SEATS][MAX_THREADS / 32]; // of a warp: one of each mask
+static std::deque<Meet> warp_meets[SEATS][MAX_THREADS / 32]; // by warp: one entry per mask
 static Meet group_meets[SEATS][MAX_THREADS / WARP_GROUP];
 
-// registers of a block: of a thread of each warp group, and those that a group gave back
+// registers of a block: per thread of each warp group, and those that groups have released
 struct Registers {
     std::vector<int> each;
     int spare = 0;
 };
 static Registers registers_of[SEATS];
 
-/* A block is launched with as many as the compiler may give a thread, by 8: all of a
- * multiprocessor's where a block has it alone. */
+/* At launch each thread gets as many registers as the compiler may use, a multiple of 8: all
+ * registers of the multiprocessor if the block is alone there. */
 static void registers_begin()
 {
     enum { ALL = 65536, MOST = 256 };
@@ -48,7 +49,7 @@ void collectives_begin()
 {
     registers_begin();
     barriers[seat].clear();
-    // a block that was stuck may have left lanes there
+    // a deadlocked block may have left lanes here
     for (auto &meets : warp_meets[seat])
         for (Meet &meet : meets)
             meet.arrived = 0;
@@ -113,9 +114,9 @@ void sync_threads()
     come_to(0, (fibers().size() + 31) & ~(size_t)31, true);
 }
 
-// ---- meetings ----
+// ---- meetings of a warp or a group ----
 
-// all of them know what any of them knew
+// all of them learn what any of them knew
 static void order_all(Fiber *const *who, unsigned n)
 {
     auto clock = std::make_shared<Clock>(*who[0]->known);
@@ -151,7 +152,7 @@ static void come(Meet &m, unsigned full, unsigned slot, const char *what, void *
     m.arrived = 0;
 }
 
-// the slots of other lanes than those of the mask stay empty
+// slots of lanes outside the mask stay empty
 static Meet &meet_of_warp(unsigned warp, unsigned mask)
 {
     auto &meets = warp_meets[seat][warp];
@@ -189,8 +190,8 @@ void meet_group(const char *what, void *arg, Meeting *act)
     come(group_meets[seat][group], WARP_GROUP, current->linear % WARP_GROUP, what, arg, act, false);
 }
 
-/* Ref: PTX manual, setmaxnreg: 24 to 256 by 8; registers come from a pool of the block, and who
- * asks for more than it holds waits. */
+/* Ref: PTX manual, setmaxnreg: 24 to 256, a multiple of 8. Registers come from a pool of the block;
+ * a group that asks for more than the pool has waits. */
 void set_registers(int registers, bool more)
 {
     const char *what = more ? "setmaxnreg.inc" : "setmaxnreg.dec";
@@ -214,7 +215,7 @@ void set_registers(int registers, bool more)
     }
 }
 
-// ---- what lanes exchange ----
+// ---- exchanges between lanes ----
 
 struct Exchange {
     uint32_t in, out;

@@ -1,4 +1,4 @@
-// Asynchronous copies: cp.async with its groups, barriers in shared memory, tensor copies (TMA).
+// Asynchronous copies: cp.async groups, mbarriers, TMA copies.
 #include "room.h"
 
 namespace emu
@@ -7,11 +7,11 @@ namespace emu
 struct MBarrier {
     int arrivals = 0, missing = 0, parity = 0;
     long bytes_missing = 0;
-    unsigned maker = 0; // its thread, and that thread's moment then
+    unsigned maker = 0; // thread that initialised it, and the moment of that thread
     uint32_t made_at = 0;
     Clock clock;
     ClockRef merged;
-    std::vector<Action> late; // copies that complete on it, not landed yet
+    std::vector<Action> late; // copies that complete on it and have not landed yet
 };
 
 static std::map<void *, MBarrier> mbarriers[SEATS];
@@ -53,7 +53,7 @@ void copy16_async(void *shared, const void *global, int bytes)
     if (bytes)
         watch({place, (uintptr_t)global, (size_t)bytes, false, false});
     else
-        count({place, (uintptr_t)global, 0, false, false}, false); // its lane comes by all the same
+        count({place, (uintptr_t)global, 0, false, false}, false); // counts as an inactive lane
     watch({place, (uintptr_t)shared, 16, true, false});
     if (!in_shared(shared, 16))
         return;
@@ -89,11 +89,11 @@ void copy_wait(int pending)
     }
 }
 
-// ---- barriers in shared memory ----
+// ---- mbarriers ----
 
 void proxy_fence()
 {
-    // later stores are after the fence
+    // later stores have a moment after the fence
     self()->fenced = self()->now++;
 }
 
@@ -110,7 +110,7 @@ void mbarrier_init(void *barrier, int arrivals)
     m.clock.assign(fibers().size(), 0);
 }
 
-// the barrier, or one that nothing hangs on where it was never made
+// the barrier; if it was never initialised, one that never completes
 static MBarrier &find(void *barrier)
 {
     auto it = mbarriers[seat].find(barrier);
@@ -160,7 +160,7 @@ void mbarrier_wait(void *barrier, int parity)
 {
     MBarrier &m = find(barrier);
     for (int looks = 0; m.parity == parity; looks++) {
-        // late copies land only when somebody has looked in vain
+        // in late mode copies land only after a thread has polled in vain
         if (!m.late.empty() && looks % 2) {
             std::vector<Action> late;
             std::swap(late, m.late);
@@ -173,9 +173,9 @@ void mbarrier_wait(void *barrier, int parity)
     learn(self(), m.clock);
 }
 
-// ---- tensor copies ----
+// ---- TMA copies ----
 
-// one row of the box: `at` are its coordinates, dimension 0 the first element
+// copy one row of the box; `at` is the coordinate of its first element, dimension 0 innermost
 static void land_row(const TensorMap &t, const long *at, size_t shared_offset)
 {
     bool inside = true;
@@ -236,7 +236,7 @@ void tensor_copy(void *shared, const TensorMap *map, void *barrier, const int *a
     if (!in_shared(shared, bytes))
         return;
     MBarrier &m = find(barrier);
-    // copies are of another proxy than the thread that made the barrier
+    // the async proxy sees the initialisation of the barrier only after a fence
     if (fibers()[m.maker].fenced < m.made_at)
         report_place(
             "tensor copy on the mbarrier at shared memory %u, which thread %u made; expected "

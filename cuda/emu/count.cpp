@@ -1,5 +1,5 @@
-// Sectors of global memory and wavefronts of shared memory, by request: the lanes of a warp that
-// come by one place for the same time.
+// Counts sectors of global memory and wavefronts of shared memory by request. A request is one
+// access by the lanes of a warp: their i-th visits to the same place of the kernel.
 #include "room.h"
 #include <algorithm>
 
@@ -13,14 +13,14 @@ struct Lane {
 struct Request {
     bool shared;
     unsigned n;
-    Lane lanes[32]; // those from n on hold nothing
+    Lane lanes[32]; // only the first n are valid
 };
-// A warp at a place of the kernel. Lanes come one after the other, each by its visits in order, so
-// that requests are complete in order, too.
+// The requests of one warp at one place of the kernel. Lanes run one after another and each makes
+// its visits in order, so the requests become complete in order too.
 struct Row {
-    uint32_t visits[32] = {0};       // of each lane
-    uint32_t first = 0;              // visit that requests[0] belongs to
-    size_t closed = 0;               // requests that are counted, and given back
+    uint32_t visits[32] = {0};       // number of visits, by lane
+    uint32_t first = 0;              // visit number of requests[0]
+    size_t closed = 0;               // requests that are counted and recycled
     std::vector<Request *> requests; // of visits first, first + 1, ...
 };
 struct Key {
@@ -42,9 +42,9 @@ struct Near {
     Row *row;
 };
 static std::unordered_map<Key, Row, KeyHash> rows_of[SEATS];
-static Near near_of[SEATS][1024]; // rows found last, by their hash
+static Near near_of[SEATS][1024]; // cache of recently used rows, by hash
 
-// lanes run far ahead of each other: a block may hold thousands, which the next one takes again
+// requests to reuse: one lane can run far ahead of another, so a block may hold thousands
 static std::vector<Request *> spare;
 
 static Request *request_new(bool shared)
@@ -69,7 +69,7 @@ static Row &row_of(const Key &key)
     return *near.row;
 }
 
-// how many pieces of `size` bytes a request touches; its lanes are sorted by address
+// number of pieces of `size` bytes that a request touches; its lanes are sorted by address
 template <size_t size> static uint64_t pieces(const Request &r)
 {
     uint64_t touched = 0;
@@ -83,8 +83,8 @@ template <size_t size> static uint64_t pieces(const Request &r)
     return touched;
 }
 
-/* Lanes, by number, are served in groups that move 128 bytes: 8 lanes of 16 bytes, 16 of 8, 32 of
- * fewer. Two words of one bank in a group cost one more pass. */
+/* The hardware serves lanes, in order, in groups that move 128 bytes: 8 lanes of 16 bytes, 16 of 8,
+ * or 32 of fewer. Two different words of one bank in a group cost one more pass. */
 static uint64_t wavefronts(const Request &r, size_t group)
 {
     static std::vector<uintptr_t> words;
@@ -104,7 +104,7 @@ static uint64_t wavefronts(const Request &r, size_t group)
     return passes;
 }
 
-// most lanes come in order
+// lanes are usually in order already
 template <typename Less> static void sort(Request &r, Less less)
 {
     if (!std::is_sorted(r.lanes, r.lanes + r.n, less))
@@ -136,7 +136,7 @@ static void close(Request *r)
 
 void count_begin()
 {
-    // a block that was stuck may have left some
+    // a deadlocked block may have left some requests
     for (auto &entry : rows_of[seat]) {
         auto &requests = entry.second.requests;
         spare.insert(spare.end(), requests.begin() + entry.second.closed, requests.end());
@@ -164,7 +164,7 @@ void count(const Access &a, bool shared)
     }
 }
 
-// requests of fewer than 32 lanes are complete when the block is
+// requests with fewer than 32 lanes are complete at the end of the block
 void count_end()
 {
     for (auto &entry : rows_of[seat]) {

@@ -1,14 +1,15 @@
 /* emu: CUDA kernels on a CPU, for tests. This header replaces the CUDA headers for kernel sources,
- * and has the queries for specs.
+ * and declares what specs set and query.
  *
- * The kernel source is compiled by g++ with -fsanitize=thread. Only the instrumentation is used:
- * its load and store hooks are defined here (hooks.cpp), libtsan is not linked. Each CUDA thread is
- * a fiber; blocks run one after the other in seeded order, or, where they wait for each other's
- * turns, up to three at once. Every access is checked against a shadow: bounds, first write before
- * first read, and happens-before by vector clocks. Asynchronous copies and products complete at
- * once (eager) or as late as the program allows (late); until then their targets are poisoned.
+ * g++ compiles the kernel source with -fsanitize=thread. Only the instrumentation is used:
+ * hooks.cpp defines its load and store hooks, and libtsan is not linked. Each CUDA thread is a
+ * fiber. Blocks run one after another in seeded order, or up to three at once if they wait for each
+ * other's turns. A shadow memory checks every access: bounds, first write before first read, and
+ * happens-before by vector clocks. Asynchronous copies and products complete at once (eager) or as
+ * late as the program allows (late). Until then their destinations are poisoned.
  *
- * A spec is: memory by emu::alloc, LAUNCH, then emu::reports() is empty and emu::counts is right.
+ * A spec allocates memory with emu::alloc, launches with LAUNCH, and then checks that
+ * emu::reports() is empty and emu::counts is right.
  *
  * Threads: one host thread; a fiber never leaves it.
  * Licence: Apache-2.0 */
@@ -27,7 +28,7 @@
 #include <tuple>
 #include <vector>
 
-// ---- words of CUDA C++ ----
+// ---- keywords of CUDA C++ ----
 
 #define __global__
 #define __device__
@@ -36,7 +37,7 @@
 #define __launch_bounds__(...)
 #define __grid_constant__
 #define __align__(n) __attribute__((aligned(n)))
-// functions that stand for the machine itself are not watched
+// functions that emulate the hardware are not instrumented
 #define EMU_UNWATCHED __attribute__((no_sanitize("thread"), noinline))
 
 struct dim3 {
@@ -56,63 +57,64 @@ typedef struct CUstream_st *cudaStream_t;
 namespace emu
 {
 
-// ---- what a spec sets and asks ----
+// ---- settings and queries for specs ----
 
 // when an asynchronous copy or product takes effect
 enum class Async { eager, late };
 
 struct Options {
     unsigned seed = 1;         // order of blocks and threads; 0: ascending
-    Async async = Async::late; // every asynchronous kernel is tested with both
-    bool counting = true;      // sectors and wavefronts, which take a third of the time
+    Async async = Async::late; // specs run every asynchronous kernel in both modes
+    bool counting = true;      // count sectors and wavefronts; takes a third of the time
 };
 extern Options options;
 
-/* Sums over launches until reset. A request is one access of the lanes of one warp; sectors are the
- * 32-byte pieces of global memory that it touches, and ideal is the least that its bytes fit in.
- * Wavefronts are the passes that the 32 banks of shared memory need. */
+/* Sums over launches until reset. A request is one access by the lanes of one warp. sectors counts
+ * the 32-byte pieces of global memory that requests touch; ideal_sectors is the minimum for their
+ * bytes. wavefronts counts the passes that the 32 banks of shared memory need. */
 struct Counts {
     uint64_t launches, switches, product_flop;
-    uint64_t global_read, global_written; // bytes asked for by threads
+    uint64_t global_read, global_written; // bytes that threads accessed
     uint64_t shared_read, shared_written;
     uint64_t requests, sectors, ideal_sectors;
     uint64_t wavefronts, ideal_wavefronts;
 };
 extern Counts counts;
 
-/* The largest block and the most shared memory that kernels were launched with, by their names
- * without template arguments. */
+/* The largest block and the most shared memory of any launch, by kernel name without template
+ * arguments. */
 struct Launch {
     unsigned threads;
     size_t shared;
 };
 const std::map<std::string, Launch> &launches();
 
-// What was found, one text each: kernel, block, thread, file:line, what came, what was expected.
+// Errors found, one text each: kernel, block, thread, file:line, actual and expected.
 const std::vector<std::string> &reports();
 void forget_reports();
 
-/* Device memory: guarded on both sides and unwritten until somebody writes it. NULL where no hole
- * is as large. */
+/* Allocate device memory with a guard on both sides. It counts as unwritten until the first write.
+ * NULL if no hole is large enough. */
 void *alloc(size_t bytes);
 void free(void *p);
-// give all memory back
+// free all memory
 void free_all();
 size_t free_bytes();
-/* Reserve address space, which may be larger than the machine's memory. A kernel may touch only the
- * ranges that are opened later: they begin unwritten, every other byte is out of bounds. NULL where
- * no address space is left. */
+/* Reserve address space, which may be larger than the host's memory. A kernel may touch only ranges
+ * that `open` opens later. They begin unwritten; every other byte is out of bounds. NULL if no
+ * address space remains. */
 void *alloc_sparse(size_t bytes);
 void open(void *p, size_t bytes);
 void host_wrote(void *p, size_t bytes);
 bool all_written(const void *p, size_t bytes);
-// memmove between device and host memory; what was unwritten stays so
+// memmove between device and host memory; unwritten bytes stay unwritten
 void copy(void *to, const void *from, size_t bytes);
 
-// without a stream at once, else when the stream comes to it (stream.cpp); entry: the kernel
+// without a stream, runs at once; otherwise when the stream reaches it (stream.cpp); entry: the
+// kernel
 void launch(const char *kernel, const void *entry, dim3 grid, dim3 block, size_t shared_bytes,
             cudaStream_t stream, const std::function<void()> &body);
-// from now on launches of this kernel may take `bytes` bytes of shared memory, not just 48 KB
+// allow later launches of this kernel `bytes` bytes of shared memory instead of 48 KB
 void allow_shared(const void *entry, size_t bytes);
 
 // a call of f with copies of these arguments
@@ -121,35 +123,36 @@ template <class F, class... A> std::function<void()> bound(F f, A... arguments)
     return [f, all = std::make_tuple(arguments...)] { std::apply(f, all); };
 }
 
-/* Streams and events: tasks of a stream run in order, those of several in an order that the seed
- * draws, and only when somebody waits for one of them. */
+/* Streams and events. Tasks of one stream run in order. Tasks of several streams run in an order
+ * that depends on the seed, and only when a caller waits for one of them. */
 typedef std::function<void()> Task;
 cudaStream_t stream_new();
-void stream_free(cudaStream_t stream); // drops what it has not run
+void stream_free(cudaStream_t stream); // drops tasks that have not run
 void enqueue(cudaStream_t stream, const Task &task);
-/* What needs others outside: called whenever the stream could go on, until it returns true. Then it
- * is as new: a captured one begins again with each run of its graph. */
+/* A task that depends on other ranks: it is called whenever the stream could continue, until it
+ * returns true. Then it starts over: in a captured graph it runs again with each run. */
 typedef std::function<bool()> Attempt;
 void enqueue_attempts(cudaStream_t stream, const Attempt &attempt);
-// Around every task that a stream comes to; `before` false: it is left out. NULL: not asked.
+// Called before and after each task of a stream; if `before` returns false, the task is skipped.
+// NULL: no calls.
 void stream_watch(bool (*before)(), void (*after)());
-// Run until the stream is empty. False: it waits for an event that will never be recorded.
+// Run until the stream is empty. False: it waits for an event that is never recorded.
 bool stream_sync(cudaStream_t stream);
 struct Event;
 Event *event_new();
 void event_free(Event *event);
 void event_record(Event *event, cudaStream_t stream);
 void event_wait(Event *event, cudaStream_t stream);
-// Did its last record come by? block: run until it does; else one task runs. False: not yet, or
-// never.
+// Has the last record completed? block: run until it has; otherwise run one task. False: not yet,
+// or never.
 bool event_reached(const Event *event, bool block);
-// how many tasks had run when a stream last came by
+// number of tasks that had run when a stream last reached the event
 uint64_t event_turn(const Event *event);
-// the seed of the next choices of a stream
+// seed of later choices between streams
 void stream_order(unsigned seed);
 
-/* Captures: tasks go into a graph instead. capture_end returns NULL and says why where a stream
- * that took part was not joined again, or where something was enqueued aside. */
+/* Captures: tasks go into a graph instead. capture_end returns NULL and sets `why` if a stream of
+ * the capture was not joined, or if a stream outside it was given work. */
 struct Graph;
 bool capturing();
 void capture_begin(cudaStream_t stream);
@@ -157,7 +160,7 @@ Graph *capture_end(cudaStream_t stream, const char **why);
 void graph_run(Graph *graph, cudaStream_t stream);
 void graph_free(Graph *graph);
 
-// ---- what a kernel and the instructions of cuda/prim call ----
+// ---- functions for kernels and for the instructions of cuda/prim ----
 
 struct Thread {
     dim3 index;
@@ -178,8 +181,8 @@ uint32_t shuffle(unsigned mask, uint32_t value, unsigned from_lane, const char *
 unsigned ballot(unsigned mask, bool vote);
 uint32_t atomic_add(uint32_t *p, uint32_t (*add)(uint32_t old, uint32_t value), uint32_t value);
 
-/* Between blocks: numbers in the order of asking, words that say whose turn it is, and sums in
- * memory, where the order counts: a sum that no turn puts behind the last is a race. */
+/* Between blocks: tickets, words that say which block has its turn, and sums in memory. The order
+ * of sums matters: a sum that no turn orders after the previous one is a race. */
 uint32_t take_ticket(uint32_t *next);
 void turn_wait(const uint32_t *word, uint32_t turn);
 void turn_pass(uint32_t *word, uint32_t turn);
@@ -193,15 +196,15 @@ void copy_wait(int pending);
 void load_matrix(uint32_t *out, int matrices, bool transposed, const void *row);
 void product_16x8(float *d, const uint32_t *a, const uint32_t *b, int k);
 
-// sm_90a: barriers in shared memory, tensor copies, products of a warp group
+// sm_90a: mbarriers, TMA copies, products of a warp group
 void proxy_fence();
 void mbarrier_init(void *barrier, int arrivals);
 void mbarrier_arrive(void *barrier);
 void mbarrier_expect(void *barrier, int bytes);
 void mbarrier_wait(void *barrier, int parity);
 
-/* A tensor in global memory as the copy engine sees it, dimension 0 innermost. stride in bytes
- * (stride[0] is the element size), swizzle 0, 32, 64 or 128 bytes. */
+/* A tensor in global memory as TMA sees it, dimension 0 innermost. stride is in bytes (stride[0] is
+ * the element size), swizzle is 0, 32, 64 or 128 bytes. */
 struct TensorMap {
     const void *base;
     int rank;
@@ -231,7 +234,7 @@ static inline void __syncwarp(unsigned mask = ~0u)
     emu::sync_warp(mask);
 }
 
-// a word of 4 bytes, whatever it is
+// shuffles any 4-byte type
 template <class Word>
 EMU_UNWATCHED inline Word emu_shuffle(unsigned mask, Word v, unsigned from, const char *what)
 {

@@ -1,5 +1,5 @@
-// What runs now: the threads of a block as fibers, which give way only where they wait, and what
-// they know of each other.
+// The threads of a block as fibers, which yield only where they wait, and the clocks that say what
+// each thread knows of the others.
 #include "room.h"
 #include <algorithm>
 #include <sys/mman.h>
@@ -16,7 +16,7 @@ const char *kernel_name;
 size_t shared_bytes;
 uint32_t launch_number, block_number;
 
-// not by a power of two: the tops of stacks, where threads work, would share few lines of the cache
+// not a power of two: otherwise the tops of the stacks would map to the same cache lines
 static const size_t STACK_BYTES = (256 << 10) + 17 * 64;
 static std::vector<Fiber> fibers_of[SEATS];
 uint64_t turns_passed;
@@ -44,7 +44,7 @@ static void back_to_scheduler(Fiber *f)
         _longjmp(scheduler, 1);
 }
 
-// a fiber runs the bodies of one launch after the other
+// a fiber runs its thread of one launch after another
 static void live()
 {
     for (;;) {
@@ -131,7 +131,7 @@ void make_fibers(unsigned n)
     static char *stacks_of[SEATS];
     char *&stacks = stacks_of[seat];
     if (!stacks) {
-        // stacks lie at fixed places, so that a suspended one stays valid from launch to launch
+        // stacks have fixed addresses, so that a suspended one stays valid in later launches
         stacks = (char *)mmap(NULL, STACK_BYTES * MAX_THREADS, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (stacks == MAP_FAILED)
@@ -142,7 +142,7 @@ void make_fibers(unsigned n)
     for (unsigned i = 0; i < n; i++) {
         Fiber &f = fibers()[i];
         if (!f.fresh && f.state == State::done)
-            continue; // at the end of its last body
+            continue; // it is suspended after its last kernel
         f.fresh = true;
         getcontext(&f.start);
         f.start.uc_stack.ss_sp = stacks + STACK_BYTES * i;

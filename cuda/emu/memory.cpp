@@ -1,4 +1,5 @@
-// Shared and global memory with a shadow: bounds, first write before first read, order of accesses.
+// Shared and global memory with a shadow that checks bounds, first write before first read, and the
+// order of accesses.
 #include "room.h"
 #include <algorithm>
 #include <stdio.h>
@@ -9,24 +10,25 @@ namespace emu
 
 unsigned char *shared_memory;
 
-// behind the memory that alloc gives lies that of alloc_sparse, where there are addresses for it
+// the memory of alloc_sparse follows that of alloc, if the host has enough address space
 static const size_t ARENA_BYTES = 256 << 20, SPARSE_BYTES = (size_t)512 << 30, GUARD_BYTES = 4096;
 static size_t all_bytes;
 enum { POISON = 0xFF, FEW = 4 };
 enum Byte : unsigned char { OUTSIDE, ALLOCATED, WRITTEN }; // of global memory
 
-/* Two bytes of shared memory: its last write, and the reads since then. FEW readers have a place of
- * their own; where more threads read, `crowd` names a clock that holds one moment for each. */
+/* State of two bytes of shared memory: the last write, and the reads since then. Up to FEW readers
+ * are stored here. With more readers, `crowd` is the index of a clock with one moment per thread.
+ */
 struct SharedCell {
     uint32_t written_at, crowd, read_at[FEW];
     uint16_t writer, reader[FEW];
     uint8_t readers;
     bool written;
-    bool landing; // the target of an asynchronous copy that was not waited for
+    bool landing; // destination of an asynchronous copy that has not completed
     bool plain;   // written by an ordinary store, which the async proxy sees only after a fence
 };
 
-// Who came by two bytes of global memory last, in which launch and block.
+// The last access to two bytes of global memory: launch, block, moment and thread.
 struct Visit {
     uint32_t in_launch, block, when;
     uint16_t thread;
@@ -34,22 +36,22 @@ struct Visit {
 struct GlobalCell {
     Visit write, read;
 };
-static const uint32_t MANY = UINT32_MAX; // several blocks have read it
+static const uint32_t MANY = UINT32_MAX; // several blocks have read the cell
 
 static unsigned char *shared_of[SEATS];
 static std::vector<SharedCell> cells_of[SEATS];
-static std::vector<Clock> crowds_of[SEATS]; // the first is no crowd
+static std::vector<Clock> crowds_of[SEATS]; // index 0 means no crowd
 static unsigned char *arena, *bytes_of;
 static GlobalCell *global_cells;
 
-// NULL where the system does not promise as many addresses
+// NULL if the system cannot reserve this many addresses
 static void *reserve(size_t bytes)
 {
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
                    -1, 0);
     if (p == MAP_FAILED)
         return NULL;
-    // what is touched of sparse memory lies alone in its pages
+    // small pages: sparse memory touches only few bytes in each region
     madvise(p, bytes, MADV_NOHUGEPAGE);
     return p;
 }
@@ -71,7 +73,7 @@ static void map_once()
         perror("emu: address space");
         abort();
     }
-    // tiles with the 128-byte swizzle begin at multiples of 1024
+    // tiles with the 128-byte swizzle need a multiple of 1024
     for (unsigned char *&shared : shared_of)
         shared =
             (unsigned char *)(((uintptr_t)reserve(SHARED_MAX + 2048) + 1023) & ~(uintptr_t)1023);
@@ -84,7 +86,7 @@ static size_t arena_offset(const void *p)
 
 static std::map<size_t, size_t> blocks; // offset in the arena -> bytes
 
-// the first hole that holds them with a guard on both sides, or ARENA_BYTES
+// the first hole that fits the bytes and a guard on both sides, or ARENA_BYTES
 static size_t hole_for(size_t bytes)
 {
     size_t at = GUARD_BYTES;
@@ -120,14 +122,14 @@ void free(void *p)
     blocks.erase(b);
 }
 
-// ranges of sparse memory that are in bounds, and where it ends
+// ranges of sparse memory that are in bounds, and the end of sparse memory
 static std::vector<std::pair<const size_t, size_t>> opened;
 static size_t sparse_end = ARENA_BYTES;
 
 void *alloc_sparse(size_t bytes)
 {
     map_once();
-    // an offset that wraps is out of bounds on either side
+    // leave a gap on both sides, so that an offset that overflows 32 bits is out of bounds
     const size_t apart = (size_t)9 << 30, at = sparse_end + apart;
     if (bytes > all_bytes - at || at + bytes + apart > all_bytes)
         return NULL;
@@ -202,7 +204,7 @@ void memory_begin(size_t shared)
 
 static const int NO_THREAD = -1;
 
-// a thread that has read the cell with no order towards f
+// a thread whose read of the cell is not ordered before f, or NO_THREAD
 static int unordered_reader(const SharedCell &c, const Fiber *f)
 {
     if (c.crowd) {
@@ -210,7 +212,7 @@ static int unordered_reader(const SharedCell &c, const Fiber *f)
         unsigned n = (unsigned)fibers().size(), late = 0;
         for (unsigned i = 0; i < n; i++)
             late += read[i] > known[i];
-        // its own reads are in order
+        // a thread's own reads are always ordered
         if (late == (read[f->linear] > known[f->linear]))
             return NO_THREAD;
         for (unsigned i = 0;; i++)
@@ -229,7 +231,7 @@ static void remember_read(SharedCell &c, const Fiber *f)
         crowds_of[seat][c.crowd][f->linear] = f->now;
         return;
     }
-    // a read that happened before this one needs no place any more
+    // replace a read that happened before this one
     int i = 0;
     while (i < c.readers && !ordered(f, c.reader[i], c.read_at[i]))
         i++;
@@ -246,7 +248,7 @@ static void remember_read(SharedCell &c, const Fiber *f)
     crowds_of[seat][c.crowd][f->linear] = f->now;
 }
 
-// Check one access to one cell and remember it. False: something was reported.
+// Check one access to one cell and record it. False: an error was reported.
 static bool visit_shared(SharedCell &c, const Access &a, const Fiber *f)
 {
     const char *kind = a.write ? "write" : "read";
@@ -317,7 +319,7 @@ void set_landing(void *shared, size_t bytes, bool landing)
 
 // ---- global memory ----
 
-// are these bytes, of a size that one instruction moves, all of that kind?
+// do all these bytes, of a size that one instruction moves, have this kind?
 static bool all_are(const unsigned char *p, size_t bytes, Byte kind)
 {
     unsigned char of[16];
@@ -332,7 +334,7 @@ static bool all_are(const unsigned char *p, size_t bytes, Byte kind)
     }
 }
 
-// False: a byte is outside, or read before it was written, which was reported.
+// False: a byte is out of bounds or read before its first write; the error was reported.
 static bool may_visit(size_t from, const Access &a)
 {
     for (size_t i = from; i < from + a.bytes; i++) {
@@ -362,7 +364,7 @@ static bool visit_bytes(size_t from, const Access &a)
     return true;
 }
 
-// did the visit, one of this launch, happen before what f does now?
+// did the visit, made in this launch, happen before the current action of f?
 static inline bool visit_ordered(const Visit &v, const Fiber *f)
 {
     if (v.block == block_number)
@@ -370,7 +372,7 @@ static inline bool visit_ordered(const Visit &v, const Fiber *f)
     return v.block != MANY && heard_of(f, v.block, v.thread) >= v.when;
 }
 
-// The words say with which block or thread the access clashes.
+// Report the block or thread with which the access clashes.
 static void report_clash(const Visit &v, const char *before, const Access &a)
 {
     const char *kind = a.write ? "write" : "read";
@@ -388,7 +390,7 @@ static void report_clash(const Visit &v, const char *before, const Access &a)
         kind, (void *)a.at, before, v.thread);
 }
 
-// Does the access clash with an earlier one of this launch?
+// Does the access clash with an earlier access of this launch?
 static inline bool clashes(const Visit &v, const char *before, const Access &a, const Fiber *f)
 {
     if (v.in_launch != launch_number || visit_ordered(v, f))
@@ -404,7 +406,7 @@ static void watch_global(const Access &a, const Fiber *f)
     if (a.at % std::min<size_t>(a.bytes, 16))
         report_place("%s of global memory %p, %zu bytes; expected an aligned address",
                      a.write ? "write" : "read", (void *)a.at, a.bytes);
-    // a cell holds two bytes, and two threads may write one each
+    // a cell has two bytes, and two threads may write one byte each
     if (!visit_bytes(from, a) || a.bytes == 1)
         return;
     for (size_t cell = from / 2; cell < (from + a.bytes + 1) / 2; cell++) {
@@ -420,7 +422,7 @@ static void watch_global(const Access &a, const Fiber *f)
 
 uint32_t atomic_add(uint32_t *p, uint32_t (*add)(uint32_t, uint32_t), uint32_t value)
 {
-    // atomic accesses never race: only bounds and first write are checked
+    // atomic accesses never race: check only bounds and first write
     Access a = {0, (uintptr_t)p, 4, false, false};
     uint32_t old = *p;
     bool shared = (uintptr_t)p - (uintptr_t)shared_memory < shared_bytes;
@@ -440,7 +442,7 @@ void watch(const Access &a)
     Fiber *f = self();
     bool shared = a.at - (uintptr_t)shared_memory < SHARED_MAX;
     if (!shared && arena_offset((void *)a.at) >= all_bytes) {
-        // arguments, constants, the stack: only accumulators of products in flight matter there
+        // arguments, constants or the stack: only accumulators of products in flight matter here
         for (auto &range : f->in_product)
             if (a.at - range.first < range.second)
                 report_place("%s of an accumulator of a product in flight; expected "

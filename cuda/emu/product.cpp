@@ -12,7 +12,7 @@ static float bf16_to_f32(uint16_t h)
     return f;
 }
 
-// half `i` of a register that holds two bf16
+// half `i` of a register with two bf16 values
 static float half_of(uint32_t pair, int i)
 {
     return bf16_to_f32((uint16_t)(pair >> 16 * i));
@@ -59,7 +59,7 @@ void load_matrix(uint32_t *out, int matrices, bool transposed, const void *row)
     meet_warp(~0u, matrices == 4 ? "ldmatrix.x4" : "ldmatrix.x2", &mine, load_together);
 }
 
-// ---- mma.sync m16n8k16 and m16n8k8: d += a b, each lane holds a few elements ----
+// ---- mma.sync m16n8k16 and m16n8k8: d += a b; each lane has a few elements ----
 
 struct Product {
     float *d;
@@ -99,7 +99,8 @@ void product_16x8(float *d, const uint32_t *a, const uint32_t *b, int k)
     meet_warp(~0u, k == 16 ? "mma.m16n8k16" : "mma.m16n8k8", &mine, multiply_together);
 }
 
-// ---- wgmma m64nNk16: d = a b (+ d), b and perhaps a from shared memory by descriptor ----
+// ---- wgmma m64nNk16: d = a b (+ d); b, and a unless in registers, by shared-memory descriptor
+// ----
 
 struct GroupProduct {
     float *d;
@@ -110,7 +111,7 @@ struct GroupProduct {
     bool a_transposed, b_transposed, accumulate;
     Fiber *f;
     uintptr_t place;
-    std::vector<float> before; // accumulators as they were; empty where an earlier product has them
+    std::vector<float> before; // accumulators before; empty if an earlier product saved them
 };
 typedef std::vector<GroupProduct> GroupProducts; // of the 128 threads
 
@@ -125,8 +126,8 @@ void products_begin()
     queues[seat].clear();
 }
 
-/* Where element (mn, k) of an operand lies, by its descriptor: start, leading and stride offsets in
- * units of 16 bytes, and the swizzle. Ref: canonical layouts of the PTX manual, wgmma. */
+/* Offset of element (mn, k) of an operand, from its descriptor: start, leading and stride offsets
+ * in units of 16 bytes, and the swizzle. Ref: canonical layouts of the PTX manual, wgmma. */
 static size_t operand_at(uint64_t desc, int mn, int k, bool mn_major)
 {
     static const int widths[] = {16, 128, 64, 32};
@@ -155,7 +156,7 @@ static float operand(uint64_t desc, int mn, int k, bool mn_major)
     return bf16_to_f32(h);
 }
 
-// both operands, by pieces of 16 bytes, as read by the async proxy
+// check both operands as reads of 16 bytes by the async proxy
 static void watch_operands(const GroupProduct &p)
 {
     Thread *keep = current;
@@ -213,7 +214,7 @@ static void run(GroupProducts &all)
     counts.product_flop += 2ull * 64 * all[0].n * 16;
 }
 
-// accumulators are lost to the thread until the product is waited for
+// the thread may not use the accumulators until it waits for the product
 static void take_accumulators(GroupProduct &p)
 {
     std::pair<uintptr_t, size_t> range((uintptr_t)p.d, p.n / 2 * sizeof *p.d);

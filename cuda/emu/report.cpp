@@ -1,4 +1,4 @@
-// What was found, in words: who, where, what came, what was expected.
+// Error reports as text: which thread, where, actual and expected.
 #include "room.h"
 #include <dlfcn.h>
 #include <execinfo.h>
@@ -12,7 +12,7 @@ namespace emu
 {
 
 static std::vector<std::string> found;
-static std::set<std::string> places; // one report per place and kind, however many threads meet it
+static std::set<std::string> places; // one report per place and format
 
 const std::vector<std::string> &reports()
 {
@@ -25,7 +25,7 @@ void forget_reports()
     places.clear();
 }
 
-// Is this a line of a kernel, not of the emulator, the instructions or the C++ library?
+// Is this a line of a kernel, and not of the emulator, cuda/prim or the C++ library?
 static bool of_kernel(const std::string &line)
 {
     if (line.find("spec/cuda/") != std::string::npos)
@@ -36,20 +36,20 @@ static bool of_kernel(const std::string &line)
     return line.find(':') != std::string::npos;
 }
 
-// the object that holds an address; false where none does
+// find the shared object that contains an address; false if there is no such object
 static bool object_of(const void *at, Dl_info *info)
 {
     return dladdr(at, info) && info->dli_fname;
 }
 
-// the address as the object's file has it: programs linked to a fixed place keep theirs
+// the address within the object's file: programs linked at a fixed address keep theirs
 static uintptr_t in_file(const void *at, const Dl_info &object)
 {
     const ElfW(Ehdr) *head = (const ElfW(Ehdr) *)object.dli_fbase;
     return (uintptr_t)at - (head->e_type == ET_EXEC ? 0 : (uintptr_t)object.dli_fbase);
 }
 
-// "file.cu:12" of the innermost line of the kernel on this stack, or nothing where it is not known
+// "file.cu:12" of the innermost kernel line on this stack, or "" if it is unknown
 static std::string kernel_line()
 {
     static std::map<std::string, std::string> known;

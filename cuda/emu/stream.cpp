@@ -1,17 +1,17 @@
-// Streams, events and captured graphs: whatever no event forbids may happen in any order, as late
-// as somebody asks for it.
+// Streams, events and captured graphs. Tasks run in any order that events allow, and only when a
+// caller waits for them.
 #include "room.h"
 #include <algorithm>
 #include <memory>
 #include <set>
 
-// one task of a stream: work, at once or by attempts, the record of an event, or a wait for one
+// one item of a stream: a task, a task by attempts, a record of an event, or a wait for an event
 struct Item {
     emu::Task task;
     emu::Attempt attempt;
     emu::Event *record, *wait;
-    uint64_t number; // of the record, or of the record that is waited for
-    bool begun;      // of attempts: the first was made
+    uint64_t number; // number of the record, or of the record that the wait waits for
+    bool begun;      // tasks by attempts: the first attempt was made
 };
 
 struct CUstream_st {
@@ -22,14 +22,14 @@ namespace emu
 {
 
 struct Event {
-    uint64_t recorded, reached; // numbers of its last record: enqueued, and come by
+    uint64_t recorded, reached; // numbers of the last record: enqueued and completed
     uint64_t turn;
 };
 
-// items of several streams, in the order of enqueuing
+// items of several streams in the order of enqueuing
 struct Graph {
     std::vector<std::pair<cudaStream_t, Item>> items;
-    // while it is captured: the stream that began, those that joined, records made inside
+    // during the capture: the first stream, all streams that joined, records made in the capture
     cudaStream_t origin;
     std::set<cudaStream_t> inside;
     std::set<std::pair<Event *, uint64_t>> records;
@@ -37,9 +37,9 @@ struct Graph {
 };
 
 static std::vector<cudaStream_t> streams;
-static Graph *captured; // being captured
+static Graph *captured; // the graph being captured
 static unsigned draws, favour;
-static uint64_t turns; // tasks that have run
+static uint64_t turns; // number of tasks that have run
 static bool (*watch_before)();
 static void (*watch_after)();
 
@@ -98,7 +98,7 @@ static bool ready(const CUstream_st *s)
 
 enum class Went { nowhere, waits, on };
 
-// the first item of a stream, which is ready; waits: it is under way and wants to be tried again
+// run the first item of a ready stream; waits: the item has started and must be tried again
 static Went go_on(cudaStream_t s)
 {
     Item &first = s->items.front();
@@ -127,8 +127,8 @@ static Went go_on(cudaStream_t s)
     return Went::on;
 }
 
-/* One item of any of these streams. By the seed the first that can go on is taken, so that the last
- * lies idle as long as it can; the last; or any. */
+/* Run one item of any of these streams. By the seed: take the first stream that can continue, so
+ * that the last idles as long as possible; or the last; or any. */
 static Went step(const std::vector<cudaStream_t> &of)
 {
     std::vector<cudaStream_t> can;
@@ -196,7 +196,7 @@ void event_record(Event *event, cudaStream_t stream)
 
 void event_wait(Event *event, cudaStream_t stream)
 {
-    // a stream enters a capture by waiting for something inside
+    // a stream enters a capture when it waits for an event recorded inside
     if (captured && captured->records.count({event, event->recorded}))
         captured->inside.insert(stream);
     append(stream, {nullptr, nullptr, NULL, event, event->recorded, false});
@@ -216,7 +216,7 @@ void capture_begin(cudaStream_t stream)
     captured->inside.insert(stream);
 }
 
-// has the origin waited for all that the other streams were given?
+// has the first stream waited for all work of the other streams?
 static bool joined(const Graph *g)
 {
     std::map<cudaStream_t, size_t> open; // stream -> its last item
@@ -227,7 +227,7 @@ static bool joined(const Graph *g)
         const Item &item = g->items[i].second;
         auto hit = records.find({item.wait, item.number});
         if (item.wait && hit != records.end()) {
-            // what that stream knew then is known here
+            // this stream now knows all that the recording stream knew
             knows[s][hit->second.first] =
                 std::max(knows[s][hit->second.first], hit->second.second + 1);
             for (auto &k : knows[hit->second.first])
@@ -259,7 +259,7 @@ Graph *capture_end(cudaStream_t stream, const char **why)
     return NULL;
 }
 
-// a graph on its way, with events and streams of its own
+// a graph that runs, with its own events and streams
 struct Running {
     std::map<std::pair<Event *, uint64_t>, Event> events;
     std::vector<cudaStream_t> order;
@@ -287,7 +287,7 @@ static std::shared_ptr<Running> begin_graph(const Graph *g)
         } else if (item.wait) {
             auto e = run->events.find({item.wait, item.number});
             if (e == run->events.end())
-                continue; // what is outside was over when the capture began
+                continue; // events outside the graph completed before the capture began
             item.wait = &e->second;
             item.number = 1;
         }
@@ -296,7 +296,7 @@ static std::shared_ptr<Running> begin_graph(const Graph *g)
     return run;
 }
 
-// an item of the graph at a time, so that what lies next to it on other streams comes in between
+// run one item of the graph at a time, so that items of other streams can run in between
 void graph_run(Graph *graph, cudaStream_t stream)
 {
     auto run = std::make_shared<std::shared_ptr<Running>>();

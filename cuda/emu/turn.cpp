@@ -1,11 +1,11 @@
-// What blocks of one launch tell each other: tickets, turns, and sums in memory.
+// Communication between the blocks of a launch: tickets, turns, and sums in memory.
 #include "room.h"
 #include <float.h>
 
 namespace emu
 {
 
-// by word: what its last writer knew of all blocks
+// by word: the moments of all blocks that its last writer knew
 static std::map<const uint32_t *, OthersRef> reported_by;
 
 void turns_begin()
@@ -13,7 +13,7 @@ void turns_begin()
     reported_by.clear();
 }
 
-// a ticket orders no blocks: it only gives a number
+// a ticket is only a number: it orders no accesses between blocks
 uint32_t take_ticket(uint32_t *next)
 {
     uint32_t *word = word_of_blocks(next, false);
@@ -48,7 +48,7 @@ void turn_pass(uint32_t *at, uint32_t turn)
     let_others();
 }
 
-// red.add of f32 in global memory takes denormal numbers for 0, and gives none
+// red.add of f32 in global memory flushes denormal inputs and results to zero
 static float flushed(float x)
 {
     return fabsf(x) < FLT_MIN ? copysignf(0, x) : x;

@@ -1,4 +1,4 @@
-/* cuda/emu: what is counted, on kernels whose counts are known by hand, and the form of a report.
+/* cuda/emu: counts of kernels whose counts are known by hand, and the format of a report.
  * Covers: cuda/emu/count.cpp, cuda/emu/report.cpp, cuda/emu/hooks.cpp */
 #include "cuda/prim/sm80.cuh"
 #include "support.h"

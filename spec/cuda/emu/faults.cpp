@@ -1,7 +1,7 @@
-/* cuda/emu: planted faults. Each kernel runs as it should be, in silence, and with one fault, which
- * the emulator finds and names. A fault is found in every order of threads and blocks that is
- * tried. Covers: cuda/emu/memory.cpp, collective.cpp, copy.cpp, product.cpp, turn.cpp,
- * block.cpp */
+/* cuda/emu: planted faults. Each kernel runs correctly, without a report, and with one fault, which
+ * the emulator must find and name. It must find a fault in every order of threads and blocks that
+ * is tried. Covers: cuda/emu/memory.cpp, collective.cpp, copy.cpp, product.cpp, turn.cpp, block.cpp
+ */
 #include "cuda/prim/sm90a.cuh"
 #include "support.h"
 

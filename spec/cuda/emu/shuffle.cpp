@@ -1,4 +1,4 @@
-/* cuda/emu: words of 4 bytes that lanes exchange arrive as they are, floats, signed or not.
+/* cuda/emu: lanes exchange 4-byte words unchanged: floats, signed and unsigned integers.
  * Covers: cuda/emu/emu.h, cuda/emu/collective.cpp */
 #include "cuda/prim/sm80.cuh"
 #include "support.h"

@@ -1,5 +1,5 @@
-/* cuda/emu: streams run late, in an order that the seed draws, and events alone order them; what is
- * captured runs as often as asked, and a capture that is not whole is refused. Covers:
+/* cuda/emu: streams run late, in an order that the seed selects and that only events restrict. A
+ * captured graph runs as often as requested. An incomplete capture is refused. Covers:
  * cuda/emu/stream.cpp */
 #include "check.h"
 #include "cuda/emu/emu.h"
