@@ -22,7 +22,7 @@ enum { SUCCESS = 0, IN_PROGRESS = 7, A_BYTE = 1, LEAST = 21800, MAGIC = 0xcafebe
 typedef struct unique_id {
     char bytes[MR_CUDA_TRANSPORT_ID];
 } unique_id;
-// as of 2.18; newer libraries go by its size and version
+// layout as of 2.18; newer versions read `size` and `version`
 typedef struct config {
     size_t size;
     unsigned magic, version;
@@ -44,7 +44,7 @@ _Static_assert(NCCL_VERSION(2, 18, 0) == LEAST, "NCCL_VERSION");
 #endif
 #endif
 
-// name in the library, name here, result, arguments
+// symbol in NCCL, field here, result, arguments
 #define FUNCTIONS(X)                                                                               \
     X("ncclGetVersion", version, int, (int *))                                                     \
     X("ncclGetUniqueId", id, int, (unique_id *))                                                   \
@@ -62,7 +62,7 @@ _Static_assert(NCCL_VERSION(2, 18, 0) == LEAST, "NCCL_VERSION");
     X("ncclGetLastError", last, const char *, (void *))
 
 static struct nccl {
-    void *so; // NULL: not opened yet
+    void *so; // NULL: not loaded yet
     int number;
 #define X(symbol, field, result, args) result(*field) args;
     FUNCTIONS(X)
@@ -74,7 +74,7 @@ static struct nccl {
 static mr_status open_library(struct nccl *n)
 {
     const char *set = getenv("MOONREEL_NCCL"), *path = set && *set ? set : "libnccl.so.2";
-    // communicators that are used side by side must not wait for each other's place on the GPU
+    // communicators that run at the same time must not wait for each other's kernels on the GPU
     setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
     n->so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!n->so)
@@ -120,7 +120,7 @@ static mr_status check(void *comm, int code, const char *doing)
     if (code == SUCCESS || code == IN_PROGRESS)
         return MR_OK;
     const char *more = nccl.last(comm);
-    return mr_fail(MR_E_NODE, "NCCL: %s: %s (%d)%s%s; try: NCCL_DEBUG=INFO tells more", doing,
+    return mr_fail(MR_E_NODE, "NCCL: %s: %s (%d)%s%s; try: NCCL_DEBUG=INFO shows more", doing,
                    nccl.text(code), code, more && *more ? ": " : "", more ? more : "");
 }
 
@@ -145,17 +145,17 @@ static mr_status state(void *comm, bool *over)
 {
     int code = SUCCESS;
     MR_TRY(check(comm, nccl.state(comm, &code), "a communicator"));
-    // one that failed is not over: it cannot be left in peace
-    MR_TRY(check(comm, code, "what ranks say"));
+    // a failed communicator has not finished: it cannot be closed gracefully
+    MR_TRY(check(comm, code, "the state of a communicator"));
     *over = code != IN_PROGRESS;
     return MR_OK;
 }
 
 static void leave(void *comm, bool abort)
 {
-    enum { MOMENTS = 10000 }; // of a millisecond: the other ranks have to come, too
+    enum { MOMENTS = 10000 }; // of a millisecond, because the other ranks must leave too
     bool over = false;
-    if (!abort && check(comm, nccl.finish(comm), "leaving") == MR_OK)
+    if (!abort && check(comm, nccl.finish(comm), "closing a communicator") == MR_OK)
         for (int i = 0; i < MOMENTS && state(comm, &over) == MR_OK && !over; i++)
             nanosleep(&(struct timespec){0, 1000000}, NULL);
     if (over)
@@ -170,9 +170,9 @@ static mr_status message(void *comm, const mr_cuda_message *m, void *stream)
 {
     if (m->receives)
         return check(comm, nccl.receive(m->data, m->bytes, A_BYTE, m->peer, comm, stream),
-                     "a message that comes");
+                     "receiving a message");
     return check(comm, nccl.send(m->data, m->bytes, A_BYTE, m->peer, comm, stream),
-                 "a message that goes");
+                 "sending a message");
 }
 
 static mr_status exchange(void *comm, const mr_cuda_message *messages, int n, void *stream)
@@ -181,7 +181,7 @@ static mr_status exchange(void *comm, const mr_cuda_message *messages, int n, vo
     mr_status st = MR_OK;
     for (int i = 0; i < n && st == MR_OK; i++)
         st = message(comm, &messages[i], stream);
-    // a group that was begun is ended, whatever became of it
+    // always end the group, even after an error
     const int code = nccl.group_end();
     return st == MR_OK ? check(comm, code, "messages of a call") : st;
 }

@@ -12,14 +12,14 @@ typedef struct mr_cuda_ranks {
     struct mr_cuda_ranks *next;
     int64_t number;
     mr_group group;
-    void *comm; /* NULL: it is over */
-    /* the call that a stream has come to, and when */
+    void *comm; /* NULL: closed */
+    /* the call that a stream is executing, and its start */
     _Atomic(const mr_carried *) under_way;
     _Atomic double since_s;
 } mr_cuda_ranks;
 
 static mr_cuda_ranks *all;
-static unsigned left; /* communicators so far */
+static unsigned left; /* number of closed communicators so far */
 static mr_cuda_speaker *devices;
 static const mr_cuda_transport *const transport = &mr_cuda_ranks_transport;
 
@@ -30,7 +30,7 @@ static void pause_ms(long ms)
     nanosleep(&(struct timespec){0, ms * 1000000}, NULL);
 }
 
-// until the transport says that what was begun is over
+// wait until the transport reports that the last operation is complete
 static mr_status wait_for(mr_cuda_ranks *r, const char *doing)
 {
     const double began = mr_now_s();
@@ -43,7 +43,7 @@ static mr_status wait_for(mr_cuda_ranks *r, const char *doing)
         if (mr_now_s() - began > r->group.deadline_s)
             return mr_fail(
                 MR_E_NODE,
-                "%s: %s of %d ranks is not over after %g s; try: what the other ranks do",
+                "%s: %s of %d ranks has not ended after %g s; try: the logs of the other ranks",
                 transport->name, doing, r->group.size, r->group.deadline_s);
         pause_ms(1);
     }
@@ -67,7 +67,8 @@ static mr_status ranks_of(int64_t number, mr_cuda_ranks **out)
     for (mr_cuda_ranks *r = all; r; r = r->next)
         if (r->number == number) {
             *out = r;
-            return r->comm ? MR_OK : mr_fail(MR_E_NODE, "%s: its ranks are over", transport->name);
+            return r->comm ? MR_OK
+                           : mr_fail(MR_E_NODE, "%s: its communicator is closed", transport->name);
         }
     mr_cuda_ranks *r = mr_calloc(1, sizeof *r);
     if (!r)
@@ -79,7 +80,7 @@ static mr_status ranks_of(int64_t number, mr_cuda_ranks **out)
         *out = r;
         return MR_OK;
     }
-    // the other ranks wait for this one
+    // tell the other ranks, which wait for this one
     group.give_up(group.user, st);
     if (r->comm)
         transport->leave(r->comm, true);
@@ -94,7 +95,7 @@ static void leave(mr_cuda_ranks *r, bool abort)
     r->comm = NULL;
 }
 
-// the group of that number goes
+// called when the group with this number is freed
 static void gone(int64_t number)
 {
     for (mr_cuda_ranks *r = all; r; r = r->next)
@@ -147,10 +148,11 @@ static mr_status look(mr_cuda_ranks *r)
     MR_TRY(r->group.look(r->group.user, waited));
     MR_TRY(transport->state(r->comm, &over));
     if (call && waited > r->group.deadline_s)
-        return mr_fail(MR_E_NODE,
-                       "%s of %d ranks on the GPU is not over after %g s; try: what the other "
-                       "ranks do",
-                       mr_comm_op_name(call->op), r->group.size, r->group.deadline_s);
+        return mr_fail(
+            MR_E_NODE,
+            "%s of %d ranks on the GPU has not ended after %g s; try: the logs of the other "
+            "ranks",
+            mr_comm_op_name(call->op), r->group.size, r->group.deadline_s);
     return MR_OK;
 }
 
@@ -182,7 +184,7 @@ void mr_cuda_ranks_close(mr_cuda_speaker *device)
     }
 }
 
-// ---- talks ----
+// ---- communication of steps ----
 
 mr_status mr_cuda_talk_new(int64_t group, mr_comm_op op, mr_dtype dtype, mr_cuda_talk **out)
 {
@@ -204,7 +206,7 @@ void mr_cuda_talk_free(void *talk)
     mr_free(talk);
 }
 
-// on a thread of the driver, when the stream comes there
+// runs on a driver thread when the stream reaches it
 static void begins(void *talk)
 {
     mr_cuda_talk *t = talk;
@@ -223,7 +225,7 @@ static void ends(void *talk)
 static mr_status on_host(mr_cuda_talk *t, void (*fn)(void *), void *stream)
 {
     int error = mr_cuda.call(fn, t, stream);
-    return error ? mr_fail(MR_E_NODE, "what ranks say: %s (CUDA error %d)", mr_cuda.text(error),
+    return error ? mr_fail(MR_E_NODE, "a call on the host: %s (CUDA error %d)", mr_cuda.text(error),
                            error)
                  : MR_OK;
 }
@@ -231,8 +233,8 @@ static mr_status on_host(mr_cuda_talk *t, void (*fn)(void *), void *stream)
 mr_status mr_cuda_talk_begins(mr_cuda_talk *t, void *stream)
 {
     if (!t->ranks->comm)
-        return mr_fail(MR_E_NODE, "%s: its ranks are over", transport->name);
-    // a call that failed may have left some
+        return mr_fail(MR_E_NODE, "%s: its communicator is closed", transport->name);
+    // a failed call may have left some
     t->n_messages = 0;
     return on_host(t, begins, stream);
 }

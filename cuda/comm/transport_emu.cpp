@@ -1,6 +1,6 @@
-/* cuda/comm: bytes between emulated GPUs, for specs: the transport of core/comm for ranks of one
- * host, in memory of its own for each communicator. A call is tried whenever its stream could go
- * on, so everything else may come before it, and it reads and writes as late as it can.
+/* cuda/comm: transports bytes between emulated GPUs, for specs. Each communicator uses the
+ * shared-memory transport of core/comm, with its own segment. A call is tried whenever its stream
+ * could continue, so any other work may run before it, and it reads and writes as late as possible.
  *
  * MOONREEL_CUDAEMU selects a fault: transport=none (no library), transport=old, transport=N (from
  * the N-th call on communicators of the last rank fail). Ranks are processes of one user on one
@@ -19,15 +19,15 @@ namespace
 
 enum { POISON = 0xA5 };
 
-mr_segment *made; // by the first rank, until it joins
-long calls;       // so far
+mr_segment *made; // made by the first rank, until it joins
+long calls;       // calls so far
 
 struct Comm {
     int rank, size;
-    mr_segment *segment = NULL; // the first rank's
+    mr_segment *segment = NULL; // only in the first rank
     mr_transport *transport = NULL;
-    std::vector<uint32_t> sent, got; // messages to and from each rank
-    // the call before, enqueued and captured: those of a communicator come in this order
+    std::vector<uint32_t> sent, got; // number of messages to and from each rank
+    // the previous call, enqueued and captured: calls of a communicator run in this order
     emu::Event *last[2] = {emu::event_new(), emu::event_new()};
     bool aborted = false;
     std::string failed;
@@ -45,7 +45,7 @@ Handle &handle(void *comm)
     return *(Handle *)comm;
 }
 
-// the word transport=...; NULL: none
+// the value of transport=..., or NULL
 const char *wrong()
 {
     const char *env = getenv("MOONREEL_CUDAEMU"), *at = env ? strstr(env, "transport=") : NULL;
@@ -113,7 +113,7 @@ void leave(void *comm, bool abort)
     c.transport = NULL;
     mr_segment_free(c.segment);
     c.segment = NULL;
-    // calls that are enqueued keep the rest
+    // enqueued calls still hold a reference to the rest
     delete (Handle *)comm;
 }
 
@@ -124,7 +124,7 @@ struct Call {
     std::vector<mr_cuda_message> messages;
     bool begun = false;
     std::vector<mr_parcel> parcels;
-    std::vector<uint32_t> number; // of each message between its ranks
+    std::vector<uint32_t> number; // sequence number of each message between its two ranks
 };
 
 bool fail(Comm &c, const char *what, int peer)
@@ -160,7 +160,7 @@ void begin(Call &call)
             fail(*call.comm, "unhandled system error", call.messages[0].peer);
 }
 
-// true: it is over, or will never be
+// true: the call is complete, or never will be
 bool attempt(Call &call)
 {
     Comm &c = *call.comm;
@@ -169,7 +169,7 @@ bool attempt(Call &call)
     if (!call.begun)
         begin(call);
     if (!c.failed.empty())
-        return false; // until somebody looks
+        return false; // until the host reads the state
     bool over = true;
     for (size_t i = 0; i < call.parcels.size(); i++) {
         mr_parcel &p = call.parcels[i];

@@ -1,8 +1,7 @@
-/* cuda/rt: the device that moonreel opens - memory, copies, runs, and how failures are reported.
+/* cuda/rt: the device that moonreel opens: memory, copies, runs, error reports.
  *
- * All work goes to streams: one per queue, the first of which every run joins, and one per lane of
- * copies. Nothing is allocated inside a run but for the first, and the whole device is never waited
- * for.
+ * All work goes to streams: one per queue, where every run starts and ends on the first, and one
+ * per copy lane. Only the first run allocates memory. No call waits for the whole device.
  * Licence: Apache-2.0 */
 #include "room.h"
 
@@ -30,7 +29,7 @@ static mr_status read_copies(rt *rt, bool read)
     while (rt->copies) {
         timed *t = rt->copies;
         rt->copies = t->next;
-        // of a copy that could not be enqueued the second may be missing
+        // if the copy could not be enqueued, the second event may be missing
         if (read && st == MR_OK && t->event[1])
             st = read_clock(rt, t->event[0], t->event[1], t->clock);
         for (int k = 0; k < 2; k++)
@@ -43,14 +42,14 @@ static mr_status read_copies(rt *rt, bool read)
 
 // ---- waiting ----
 
-/* Wait until every lane is empty; what failed waits to be reported. */
+/* Wait until every lane is empty. A failure is kept for the next report. */
 static void settle(rt *rt)
 {
     mr_status st = MR_OK;
     for (int i = 0; i < MR_LANE_COUNT; i++)
         if (rt->lane[i] && st == MR_OK)
             st = rt_wait(rt, rt->lane[i]);
-    // nothing is under way on what may be freed now
+    // after this, no work uses memory that the caller may free
     rt_failed(rt, st == MR_OK ? MR_OK : rt_run_out(rt, st));
     while (rt->waiting) {
         prepared *p = rt->waiting;
@@ -66,14 +65,14 @@ static void settle_for_ranks(void *user)
     settle(user);
 }
 
-/* Wait for all that was enqueued; the first failure since the last report. */
+/* Wait for all enqueued work and report the first failure since the last report. */
 static mr_status drain(rt *rt)
 {
     settle(rt);
     return report(rt);
 }
 
-// after an earlier failure nothing is enqueued: it is reported first
+// after a failure, report it before anything else is enqueued
 #define BEFORE(r)                                                                                  \
     do {                                                                                           \
         if ((r)->failed != MR_OK)                                                                  \
@@ -100,10 +99,10 @@ static mr_status alloc(mr_device *dev, size_t bytes, mr_space space, mr_dptr *ou
     }
     b->at = ((mr_dptr)b->base + PAGE - 1) / PAGE * PAGE;
     b->pinned = space == MR_SPACE_PINNED, b->bytes = bytes;
-    st = cuda_fail(mr_cuda.fill((void *)b->at, 0, bytes, r->stream[0]), "memory is cleared");
+    st = cuda_fail(mr_cuda.fill((void *)b->at, 0, bytes, r->stream[0]), "clearing memory");
     if (st == MR_OK)
         st = drain(r);
-    // no one has the address yet
+    // the caller does not have the address yet
     if (st != MR_OK) {
         mr_cuda.release(b->base, b->pinned);
         mr_free(b);
@@ -156,7 +155,7 @@ static mr_status fill(mr_device *dev, mr_dptr dst, int byte, size_t bytes)
 {
     rt *r = (rt *)dev;
     MR_TRY(drain(r));
-    CUDA_TRY(mr_cuda.fill((void *)dst, byte, bytes, r->stream[0]), "memory is filled");
+    CUDA_TRY(mr_cuda.fill((void *)dst, byte, bytes, r->stream[0]), "filling memory");
     return drain(r);
 }
 
@@ -190,7 +189,8 @@ static mr_status run(mr_device *dev, const mr_step *steps, int n, void *prepared
     mr_status st = prepared_run(r, prepared, steps);
     if (st == MR_OK)
         return MR_OK;
-    // what was enqueued already ends first, on every stream; other ranks do not wait for this one
+    // work that is already enqueued ends first, on every stream; other ranks stop waiting for this
+    // one
     rt_failed(r, st);
     mr_cuda_ranks_give_up(st);
     for (int q = 1; q < MR_QUEUE_COUNT; q++)
@@ -238,7 +238,7 @@ static mr_status enqueue_copy(rt *r, mr_lane lane, const mr_copy *c)
     return MR_OK;
 }
 
-// what cannot be enqueued is reported at once, when the lanes are empty
+// report a failed enqueue at once, after the lanes are empty
 static mr_status enqueued(rt *r, mr_status st)
 {
     rt_failed(r, st);
@@ -252,7 +252,7 @@ static mr_status copy(mr_device *dev, mr_lane lane, const mr_copy *c)
     return c->bytes ? enqueued(r, enqueue_copy(r, lane, c)) : MR_OK;
 }
 
-// an event of the interface is one of the driver
+// an event of the interface is an event of the driver
 static mr_status event(mr_device *dev, mr_event **out)
 {
     (void)dev;
@@ -307,8 +307,8 @@ static void close_streams(rt *r)
             mr_cuda.stream_free(r->lane[i]);
 }
 
-/* The driver's calls go to the GPU that a process used last, so that one process has one, opened
- * as often as it likes. */
+/* The driver sends calls to the GPU that a process used last. So a process may use only one GPU,
+ * but may open it several times. */
 static pthread_mutex_t taking = PTHREAD_MUTEX_INITIALIZER;
 static int taken, times_taken;
 
@@ -381,12 +381,12 @@ static mr_status fits(int ordinal, mr_cuda_facts *f)
     int error = mr_cuda.facts(ordinal, f);
     if (error == MR_CUDA_NO_DEVICE && f->driver == 0)
         return mr_fail(MR_E_UNSUPPORTED,
-                       "%s: no driver of NVIDIA is installed; try: one for CUDA %d.%d or newer, or "
+                       "%s: no NVIDIA driver is installed; try: one for CUDA %d.%d or newer, or "
                        "device=cpu",
                        doing, f->need / 1000, f->need % 1000 / 10);
     if (error == MR_CUDA_OLD_DRIVER)
         return mr_fail(MR_E_UNSUPPORTED,
-                       "%s: the driver knows CUDA %d.%d, expected %d.%d or newer; try: a newer "
+                       "%s: the driver supports CUDA %d.%d, expected %d.%d or newer; try: a newer "
                        "driver, or device=cpu",
                        doing, f->driver / 1000, f->driver % 1000 / 10, f->need / 1000,
                        f->need % 1000 / 10);
@@ -399,7 +399,7 @@ static mr_status fits(int ordinal, mr_cuda_facts *f)
     return MR_OK;
 }
 
-// the kernels of all rows, once per process
+// register the kernels of all ops, once per process
 static pthread_mutex_t joining = PTHREAD_MUTEX_INITIALIZER;
 static mr_status join_rows(void)
 {
@@ -430,7 +430,7 @@ static mr_status open_streams(rt *r)
     return MR_OK;
 }
 
-// rates by which every step takes that long
+// rates that make every step take this long
 static mr_rates rates_of_tasks(double seconds)
 {
     const double any = 1e18;
@@ -482,7 +482,7 @@ static mr_status open_device(int ordinal, int threads, mr_device **out)
 
 static const mr_device_plugin plugin = {MR_DEVICE_VERSION, open_device};
 
-// the entry that base/plugin.c looks for, by the name of the shared object
+// base/plugin.c looks for this entry by the name of the shared object
 MR_API const mr_device_plugin *mr_cuda_entry(void);
 const mr_device_plugin *mr_cuda_entry(void)
 {

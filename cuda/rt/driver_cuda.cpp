@@ -1,5 +1,5 @@
-/* cuda/rt: the driver's table on a GPU - the CUDA runtime, which finds the driver by itself, and
- * cuBLASLt. Nothing here decides: that is steps.c's and device.c's. Licence: Apache-2.0 */
+/* cuda/rt: the driver table for a GPU. It calls the CUDA runtime, which finds the driver itself,
+ * and cuBLASLt. It makes no decisions: steps.c and device.c do. Licence: Apache-2.0 */
 #include "cuda/rt/driver.h"
 #include <cublasLt.h>
 #include <cuda.h>
@@ -11,8 +11,8 @@
 namespace
 {
 
-/* The runtime keeps an error that it returned until it is asked for the last one: what was returned
- * here is no launch's. */
+/* The runtime keeps a returned error until cudaGetLastError. Clear it here, so that launched() does
+ * not mistake it for the error of a launch. */
 int taken(cudaError_t error)
 {
     if (error)
@@ -25,12 +25,12 @@ int taken(cudaError_t error)
 int facts(int ordinal, mr_cuda_facts *out)
 {
     memset(out, 0, sizeof *out);
-    // the runtime inside takes any driver of its own number before the point
+    // the runtime works with any driver of the same major version
     out->need = CUDART_VERSION < 13000 ? 12040 : CUDART_VERSION / 1000 * 1000;
     int error = taken(cudaDriverGetVersion(&out->driver));
     if (error)
         return error;
-    // no driver at all says version 0
+    // version 0 means that no driver is installed
     if (out->driver == 0)
         return cudaErrorNoDevice;
     if (out->driver < out->need)
@@ -174,7 +174,7 @@ int graph_free(void *graph)
 
 // ---- products ----
 
-// errors of cuBLASLt come behind those of the runtime
+// error numbers of cuBLASLt start after those of the runtime
 enum { LIBRARY = 100000 };
 
 int library(cublasStatus_t status)
@@ -191,7 +191,7 @@ struct Plan {
 
 cublasLtHandle_t handle;
 
-// by ending, without and with a bias
+// by ending; without and with a bias
 const cublasLtEpilogue_t epilogues[][2] = {
     {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS},
     {CUBLASLT_EPILOGUE_GELU, CUBLASLT_EPILOGUE_GELU_BIAS},
@@ -252,7 +252,8 @@ cublasStatus_t describe(const mr_cuda_product *p, Plan *x)
     TRY(set(x->product, CUBLASLT_MATMUL_DESC_TRANSA, p->ta ? CUBLAS_OP_T : CUBLAS_OP_N));
     TRY(set(x->product, CUBLASLT_MATMUL_DESC_TRANSB, p->tb ? CUBLAS_OP_T : CUBLAS_OP_N));
     TRY(set(x->product, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogues[p->ending][p->bias]));
-    // an algorithm is chosen by the alignment of these addresses: until a run, one of that alone
+    // cuBLASLt chooses the algorithm by the alignment of these addresses: until a run, use an
+    // address with just that alignment
     const void *aligned = (const void *)(uintptr_t)p->align;
     if (x->bias || x->gradient) {
         mr_dtype bias = x->scaled ? MR_BF16 : p->out;
@@ -275,7 +276,7 @@ cublasStatus_t describe(const mr_cuda_product *p, Plan *x)
     return layout(&x->d, p->out, p->m, p->n, p->ldd, p->batch, p->step_d);
 }
 
-// the first algorithm whose sums have one order: none that adds in place by whoever comes first
+// take the first algorithm with a fixed order of sums: none that adds in place with atomics
 cublasStatus_t choose(const mr_cuda_product *p, Plan *x, size_t *bytes,
                       cublasLtMatmulPreference_t wish)
 {
@@ -344,7 +345,7 @@ int product_run(void *plan, const void *a, const void *b, const float *const *sc
     Plan *x = (Plan *)plan;
     const float one = 1, beta = x->accumulate ? 1.0f : 0.0f;
     cublasStatus_t st = CUBLAS_STATUS_SUCCESS;
-    // the library has one place for a bias and for its gradient
+    // cuBLASLt has one pointer for a bias and for its gradient
     if (x->bias || x->gradient)
         st = set(x->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, x->bias ? bias : aux);
     if (x->aux && st == CUBLAS_STATUS_SUCCESS)
@@ -363,7 +364,7 @@ int product_run(void *plan, const void *a, const void *b, const float *const *sc
 
 typedef decltype(&cuTensorMapEncodeTiled) Encode;
 
-// of the driver, which is not linked
+// the driver library is not linked, so look up the function
 int encoder(Encode *out)
 {
     static Encode found;
@@ -388,14 +389,15 @@ int tensor_map(const mr_cuda_tensor *t, void *map)
     int error = encoder(&encode);
     if (error)
         return error;
-    // the steps of all dimensions but the innermost; numbers of errors are those of the runtime
+    // pass the steps of all dimensions but the innermost; the error numbers equal those of the
+    // runtime
     return encode((CUtensorMap *)map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, MR_CUDA_TENSOR_RANK,
                   (void *)t->base, size, step + 1, t->box, each, CU_TENSOR_MAP_INTERLEAVE_NONE,
                   t->swizzle == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_32B,
                   CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 }
 
-// ---- for people ----
+// ---- ranges and texts ----
 
 void range(const char *name)
 {

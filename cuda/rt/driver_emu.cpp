@@ -1,14 +1,23 @@
-/* cuda/rt: the driver's table on the emulator, for specs. Streams run late and out of order,
- * kernels on fibers with every access watched, products by plain loops.
+/* cuda/rt: the driver table for the emulator, for specs. Streams run late and out of order, kernels
+ * run on fibers that check every access, products are plain loops.
  *
- * MOONREEL_CUDAEMU says what is wrong with this GPU, words with commas between: absent (the
- * driver), none (no GPU), old (the driver), devices=2 (that there are), arch=70, memory=BYTES,
- * fail=N (from the N-th work on every call fails) or lost=FILE (once FILE exists) with error=E
- * (719), full=N (the N-th handle or block is not given), refuse=N (nor the N-th launch taken),
- * once=N (the N-th call of another kind does nothing but fail, with error=E, and no other does),
- * seed=S (of all orders), eager (copies inside kernels land at once), task=MS (that each work
- * takes: 2, with which probes of rates in core/exec/rates.c are soon content), rated (that is said
- * beforehand, and nothing is probed). Licence: Apache-2.0 */
+ * MOONREEL_CUDAEMU injects errors, as words with commas between:
+ *   absent      no driver is installed
+ *   none        the host has no GPU
+ *   old         the driver is too old
+ *   devices=2   number of GPUs
+ *   arch=70     compute capability
+ *   memory=N    bytes of device memory
+ *   fail=N      from the N-th task on, every call fails with error=E (719)
+ *   lost=FILE   the same, once FILE exists
+ *   full=N      the N-th handle or block cannot be allocated
+ *   refuse=N    the N-th launch is not accepted
+ *   once=N      only the N-th of the other calls fails, with error=E, and does nothing
+ *   seed=S      selects all orders
+ *   eager       copies inside kernels complete at once
+ *   task=MS     milliseconds per task (2: short for the probes of core/exec/rates.c)
+ *   rated       the device reports this time beforehand, and nothing is probed
+ * Licence: Apache-2.0 */
 #include "cuda/emu/emu.h"
 #include "cuda/rt/driver.h"
 #include <algorithm>
@@ -19,7 +28,7 @@
 namespace
 {
 
-// ---- what is wrong ----
+// ---- injected errors ----
 
 struct Wrong {
     bool absent, none, old, eager, rated;
@@ -30,14 +39,14 @@ struct Wrong {
     std::string file;
 } wrong;
 
-int lost;   // the error that stays
-long works; // that have run
+int lost;   // the permanent error
+long works; // tasks that have run
 char said[1024];
-size_t used; // bytes that were given out
-int handles; // streams, events, graphs and plans that were not freed yet
-long gifts;  // handles and blocks that were asked for
-long asked;  // how often launches were
-long calls;  // of neither kind
+size_t used; // bytes that are allocated
+int handles; // streams, events, graphs and plans that are open
+long gifts;  // handles and blocks that were requested
+long asked;  // calls of `launched`
+long calls;  // other calls that may fail
 
 const char *value_of(const char *word, const char *key)
 {
@@ -84,11 +93,11 @@ void read_environment()
     }
     emu::options.seed = (unsigned)wrong.seed;
     emu::options.async = wrong.eager ? emu::Async::eager : emu::Async::late;
-    emu::options.counting = false; // not asked here
+    emu::options.counting = false; // not needed here
     emu::stream_order((unsigned)wrong.seed);
 }
 
-// what streams come to: copies, kernels, products, captured runs
+// before each task of a stream: copy, kernel, product, captured run
 bool begins()
 {
     bool falls =
@@ -98,7 +107,7 @@ bool begins()
     return !lost;
 }
 
-// a device that the emulator blames is lost
+// a device on which the emulator found an error is lost
 void ends()
 {
     if (lost || emu::reports().empty())
@@ -108,7 +117,7 @@ void ends()
     emu::forget_reports();
 }
 
-// the one call that fails, and nothing comes of it
+// true for the one call that must fail without any effect
 bool fails()
 {
     return !lost && calls++ == wrong.once;
@@ -176,7 +185,7 @@ int alloc(size_t bytes, bool pinned, void **out)
     return 0;
 }
 
-// each kind by its own call, as a driver has them
+// device and pinned memory have separate calls, as in a driver
 int release(void *p, bool pinned)
 {
     for (size_t i = 0; i < blocks.size(); i++)
@@ -191,7 +200,7 @@ int release(void *p, bool pinned)
 
 // ---- streams, events ----
 
-// may a handle be made?
+// may a handle be allocated?
 int given()
 {
     int error = lost ? lost : gifts++ == wrong.full ? MR_CUDA_MEMORY : 0;
@@ -233,7 +242,7 @@ int stream_sync(void *stream)
     return lost;
 }
 
-// work on a stream; at once where specs of single rows have none
+// run a task on a stream, or at once if a spec of a single op passes no stream
 void work(void *stream, const emu::Task &task)
 {
     if (!stream)
@@ -288,7 +297,7 @@ int event_reached(void *event, bool block, bool *out)
     return lost;
 }
 
-// milliseconds in f32, as the driver has them
+// milliseconds in f32, as the driver reports them
 int event_seconds(void *from, void *to, double *seconds)
 {
     MAY_FAIL;
@@ -362,7 +371,7 @@ int graph_free(void *graph)
     return 0;
 }
 
-// ---- products, by plain loops over columns ----
+// ---- products, as plain loops over columns ----
 
 bool is_f8(mr_dtype type)
 {
@@ -376,7 +385,7 @@ float element(const void *p, int64_t i, mr_dtype type)
     return type == MR_BF16 ? mr_bf16_to_f32(((const uint16_t *)p)[i]) : ((const float *)p)[i];
 }
 
-// an operand's rows one after the other, `along` elements each
+// the rows of an operand one after another, `along` elements each
 std::vector<float> rows_of(const char *name, const void *p, mr_dtype type, int64_t rows,
                            int64_t along, int64_t row, int64_t step)
 {
@@ -411,7 +420,7 @@ float gelu(float x, bool slope)
     return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * root * (1 + 3 * 0.044715f * x * x);
 }
 
-// what is stored of a sum; `at` is its place in aux
+// the value to store for a sum; `at` is its index in aux
 float ended(const mr_cuda_product &p, float sum, void *aux, int64_t at)
 {
     switch (p.ending) {
@@ -427,7 +436,7 @@ float ended(const mr_cuda_product &p, float sum, void *aux, int64_t at)
     return sum * gelu(element(aux, at, p.out), true);
 }
 
-// by four sums next to each other
+// sum in four interleaved parts
 template <class Term> float sum_of(int64_t n, Term term)
 {
     float part[4] = {0, 0, 0, 0};
@@ -436,7 +445,7 @@ template <class Term> float sum_of(int64_t n, Term term)
     return part[0] + part[1] + (part[2] + part[3]);
 }
 
-// x with 14 bits, the others cut off
+// x truncated to 14 bits
 float cut(float x)
 {
     uint32_t bits;
@@ -446,8 +455,8 @@ float cut(float x)
     return x;
 }
 
-/* As tensor cores of sm_89 and sm_90 add up products of 8 bits: 32 at a time, and a sum keeps 14
- * bits. Every 128 go to a sum in f32, or, fast, none before the end. How they round inside is not
+/* Sums 8-bit products as tensor cores of sm_89 and sm_90 do: 32 at a time, keeping 14 bits. Each
+ * 128 go to a sum in f32; in fast mode, only the final sum does. The internal rounding is not
  * published. Ref: DeepSeek-AI 2024, arXiv:2412.19437, 3.3.2. */
 template <class Term> float sum_of_f8(int64_t n, bool fast, Term term)
 {
@@ -466,7 +475,7 @@ template <class Term> float sum_of_f8(int64_t n, bool fast, Term term)
     return all + kept;
 }
 
-// what a product of 8 bits is multiplied by
+// the factor of an 8-bit product
 float scale_of(const mr_cuda_product &p, const float *scale_a, const float *scale_b)
 {
     if (!is_f8(p.in))
@@ -506,7 +515,7 @@ void multiply(const mr_cuda_product &p, const void *a, const void *b, float scal
     }
 }
 
-// as the manual of cuBLASLt has it of what is along with an epilogue; more than these is not asked
+// does cuBLASLt accept this combination with an epilogue? Follows its manual; accepts no other case
 bool serves(const mr_cuda_product *p)
 {
     if (is_f8(p->in) != is_f8(p->in_b) || (!is_f8(p->in) && p->in != p->in_b))
@@ -523,7 +532,7 @@ bool serves(const mr_cuda_product *p)
     return p->ldaux % 8 == 0 && p->ldaux >= p->m && p->batch == 1;
 }
 
-// bytes of a workspace that a product takes, where it may, on a grid of the library's
+// bytes of workspace that a product takes if allowed, and their alignment
 enum { TAKEN = 256, GRID = 256 };
 
 int product_new(const mr_cuda_product *p, size_t *bytes, void **plan)
@@ -542,14 +551,14 @@ int product_run(void *plan, const void *a, const void *b, const float *const *sc
 {
     MAY_FAIL;
     const mr_cuda_product p = *(const mr_cuda_product *)plan;
-    // the library chose its loads and stores for such addresses
+    // cuBLASLt chose its loads and stores for this alignment
     bool has_aux = p.ldaux || p.ending == MR_CUDA_BIAS_GRADIENT;
     uintptr_t beside = (uintptr_t)(p.bias ? bias : NULL) | (uintptr_t)(has_aux ? aux : NULL);
     if (((uintptr_t)a | (uintptr_t)b | (uintptr_t)d | beside) % (uintptr_t)p.align)
-        emu::report("product: an address is no multiple of %lld bytes, which was promised",
+        emu::report("product: an address is not a multiple of the promised %lld bytes",
                     (long long)p.align);
     if (bytes && (uintptr_t)workspace % GRID)
-        emu::report("product: a workspace off the grid of %d bytes", GRID);
+        emu::report("product: the workspace is not aligned to %d bytes", GRID);
     const float *scale_a = scales ? scales[0] : NULL, *scale_b = scales ? scales[1] : NULL;
     work(stream, [=] {
         if (bytes) {
@@ -568,7 +577,7 @@ int product_free(void *plan)
     return 0;
 }
 
-// what a driver refuses is an invalid value
+// returns 1, an invalid value, for a map that a driver would refuse
 int tensor_map(const mr_cuda_tensor *t, void *map)
 {
     MAY_FAIL;
@@ -586,7 +595,8 @@ int tensor_map(const mr_cuda_tensor *t, void *map)
         good = good && t->size[i] >= 1 && t->size[i] <= 1ull << 32 && t->box[i] >= 1 &&
                t->box[i] <= 256;
         good = good && (i == 0 || (t->step_bytes[i] % 16 == 0 && t->step_bytes[i] < 1ull << 40));
-        // drivers may refuse steps that overlap; those along a dimension of one could be any
+        // drivers may refuse overlapping steps; the step along a dimension of size 1 may be
+        // anything
         good = good && (i == 0 || t->size[i] > 1 ||
                         t->step_bytes[i] >= t->step_bytes[i - 1] * t->size[i - 1]);
     }
@@ -594,15 +604,15 @@ int tensor_map(const mr_cuda_tensor *t, void *map)
     return lost ? lost : good ? 0 : 1;
 }
 
-std::vector<std::string> inside;        // ranges that were entered and not left
-std::map<std::string, int> ranges_left; // and how often each was
+std::vector<std::string> inside;        // ranges that are open
+std::map<std::string, int> ranges_left; // how often each range was closed
 
 void range(const char *name)
 {
     if (name) {
         inside.push_back(name);
     } else if (inside.empty()) {
-        lost = MR_CUDA_UNKNOWN; // a profiler's stack would be wrong from here on
+        lost = MR_CUDA_UNKNOWN; // the stack of a profiler would be wrong from here on
     } else {
         ranges_left[inside.back()]++;
         inside.pop_back();
@@ -636,13 +646,13 @@ extern const mr_cuda_driver mr_cuda = {
     product_run, product_free,  tensor_map,    range,     text,
 };
 
-// for specs: how often ranges of this name were entered and left, -1 while one is open
+// for specs: how often ranges of this name were closed, -1 while one is open
 extern "C" int mr_cudaemu_ranges(const char *name)
 {
     return std::count(inside.begin(), inside.end(), name) ? -1 : ranges_left[name];
 }
 
-// for specs: blocks of memory, streams, events, graphs and plans that were not given back yet
+// for specs: memory blocks, streams, events, graphs and plans that are still open
 extern "C" int mr_cudaemu_open(void)
 {
     return (int)blocks.size() + handles;

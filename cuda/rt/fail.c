@@ -1,4 +1,4 @@
-/* cuda/rt: errors of the driver in words - what happened, what to try. Licence: Apache-2.0 */
+/* cuda/rt: driver errors as messages: what happened and what to try. Licence: Apache-2.0 */
 #include "room.h"
 
 #include <pthread.h>
@@ -11,11 +11,12 @@ typedef struct advice {
 
 static const advice advices[] = {
     {MR_CUDA_MEMORY, MR_E_MEMORY,
-     "a smaller batch, or recomputation; other processes on this GPU hold memory too"},
+     "a smaller batch, or recomputation; other processes on this GPU use memory too"},
     {MR_CUDA_OLD_DRIVER, MR_E_UNSUPPORTED, "a newer driver, or device=cpu"},
     {MR_CUDA_UNAVAILABLE, MR_E_NODE, "another GPU, as in device=cuda:1; this one is busy or lost"},
     {MR_CUDA_NO_DEVICE, MR_E_UNSUPPORTED,
-     "nvidia-smi says what the driver sees; CUDA_VISIBLE_DEVICES may hide it; or device=cpu"},
+     "nvidia-smi lists the GPUs that the driver sees; CUDA_VISIBLE_DEVICES may hide it; or "
+     "device=cpu"},
     {MR_CUDA_BAD_ORDINAL, MR_E_USAGE, "nvidia-smi lists the GPUs, the first is cuda:0"},
     {MR_CUDA_NO_IMAGE, MR_E_UNSUPPORTED, "a plug-in that is built for this GPU, see make cuda"},
     {MR_CUDA_ECC, MR_E_NODE,
@@ -34,7 +35,7 @@ mr_status cuda_fail(int error, const char *doing)
             return mr_fail(advices[i].code, "%s: %s (CUDA error %d); try: %s", doing,
                            mr_cuda.text(error), error, advices[i].try);
     return mr_fail(MR_E_NODE,
-                   "%s: %s (CUDA error %d); try: dmesg tells Xid errors of the GPU; the newest "
+                   "%s: %s (CUDA error %d); try: dmesg shows Xid errors of the GPU; the newest "
                    "checkpoint is intact",
                    doing, mr_cuda.text(error), error);
 }
@@ -50,8 +51,8 @@ mr_status blame(const mr_step *s, mr_status st)
 
 // ---- of a device ----
 
-/* The newest error, if st is one, waits for the next report. Host functions of the driver call it
- * from threads of the driver. */
+/* Keep the newest error for the next report, unless an earlier failure is kept. Host functions call
+ * this from threads of the driver. */
 static pthread_mutex_t failing = PTHREAD_MUTEX_INITIALIZER;
 void rt_failed(rt *rt, mr_status st)
 {

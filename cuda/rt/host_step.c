@@ -1,6 +1,6 @@
-/* cuda/rt: steps that no kernel takes. Their arguments are copied to pinned memory, the naive row
- * runs on the host in its place in the stream, and the outputs are copied back: slow, right, and
- * captured like any launch. Licence: Apache-2.0 */
+/* cuda/rt: steps without a kernel. Their arguments are copied to pinned memory, the host runs the
+ * naive kernel in stream order, and the outputs are copied back. This is slow but correct, and can
+ * be captured like any launch. Licence: Apache-2.0 */
 #include "room.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@ static size_t room_of(const mr_arg *a)
     return a->desc ? (mr_desc_span_bytes(a->desc) + 63) & ~(size_t)63 : 0;
 }
 
-// the call on the host's memory
+// the call with addresses in host memory
 static void host_call(const host_step *h, mr_call *call)
 {
     mr_step_call(h->step, call);
@@ -65,7 +65,7 @@ static void run(void *user)
 mr_status host_step_enqueue(host_step *h, void *stream)
 {
     const mr_step *s = h->step;
-    // outputs come too: what lies between their elements goes back as it was
+    // outputs are copied in too, so that bytes between their elements keep their values
     for (int i = 0; i < s->n_in + s->n_out; i++)
         if (s->arg[i].desc)
             CUDA_TRY(mr_cuda.copy(h->at[i], (void *)s->arg[i].at,

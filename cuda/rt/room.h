@@ -1,4 +1,4 @@
-/* cuda/rt, inside: what the files of the runtime share.
+/* cuda/rt, private header: types and functions that the files of the runtime share.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_RT_ROOM_H
 #define MOONREEL_CUDA_RT_ROOM_H
@@ -8,14 +8,14 @@
 #include "cuda/rt/driver.h"
 #include "moonreel/exec.h"
 
-/* A copy whose time is asked for: events around it. */
+/* A timed copy: the events before and after it. */
 typedef struct timed {
     struct timed *next;
     void *event[2];
     mr_step_clock *clock;
 } timed;
 
-/* One allocation: `at` is aligned, `base` is what the driver gave. */
+/* One allocation: `at` is aligned, `base` is the driver's address. */
 typedef struct block {
     struct block *next;
     bool pinned;
@@ -27,55 +27,55 @@ typedef struct block {
 typedef struct rt {
     mr_device dev;
     mr_cuda_facts facts;
-    void *stream[MR_QUEUE_COUNT]; /* the first is MR_LANE_RUN */
+    void *stream[MR_QUEUE_COUNT]; /* the first is also MR_LANE_RUN */
     void *lane[MR_LANE_COUNT];
-    void *begun; /* event: what was enqueued before this run is over */
-    void *end;   /* event: what is waited for */
-    /* A moment that clocks of the device count from, and when that was. Drivers tell milliseconds
-     * in f32, coarse after a while, so `later`, the begin of the newest timed run, takes its place.
-     */
+    void *begun; /* event: all work before this run has completed */
+    void *end;   /* event: rt_wait waits for it */
+    /* zero: the event from which device clocks count; zero_s: its time on the host. The driver
+     * reports milliseconds in f32, which get coarse over time, so `later`, the start of the newest
+     * timed run, replaces `zero`. */
     void *zero, *later;
     double zero_s;
-    bool moves;           /* it has not yet */
-    struct timed *copies; /* whose clocks were not read yet */
+    bool moves;           /* `later` has not replaced `zero` yet */
+    struct timed *copies; /* copies whose clocks are not read yet */
     block *blocks;
     mr_cuda_speaker speaker;
-    bool each; /* MOONREEL_SYNC: wait after each step, so that blame lands on the right one */
-    struct prepared *waiting; /* runs whose values were not checked yet */
-    mr_status failed;         /* of the first that failed and was not reported */
+    bool each; /* MOONREEL_SYNC: wait after each step, so that an error names the right step */
+    struct prepared *waiting; /* runs whose values are not checked yet */
+    mr_status failed;         /* status of the first failure that is not reported yet */
     mr_error *story;
 } rt;
 
-/* A step that no kernel takes: its arguments come to the host, the naive row runs there, its
- * outputs go back. */
+/* A step without a kernel: its arguments are copied to the host, the host runs the naive kernel,
+ * and the outputs are copied back. */
 typedef struct host_step {
     const mr_step *step;
     rt *rt;
     void *at[MR_MAX_IN + MR_MAX_OUT]; /* in pinned memory */
     void *workspace;
-    void *memory; /* all of it */
+    void *memory; /* the block that contains all of these */
 } host_step;
 
-/* What the runtime keeps for steps that run together. */
+/* State that the runtime keeps for steps that run together. */
 typedef struct prepared {
     struct prepared *next; /* in rt.waiting */
     bool waits;
     const mr_step *steps;
     int n;
     bool has_events;
-    void **event;    /* of steps that others wait for, else NULL */
-    void **clock[2]; /* timing: before and behind each step; NULL until it is timed */
+    void **event;    /* of steps that other steps wait for, else NULL */
+    void **clock[2]; /* timing: before and after each step; NULL until the first timed run */
     void *end[MR_QUEUE_COUNT];
     bool used[MR_QUEUE_COUNT];
     host_step **host; /* of steps without a kernel, else NULL */
     bool checks;      /* some step has values to check */
-    int runs;         /* since addresses changed */
-    void *graph;      /* captured; NULL: not yet */
-    unsigned left;    /* communicators, when that was */
-    bool timed;       /* the last run left clocks to read */
+    int runs;         /* since the addresses changed */
+    void *graph;      /* the captured run, or NULL */
+    unsigned left;    /* mr_cuda_ranks_left() at the last run */
+    bool timed;       /* the last run has clocks to read */
 } prepared;
 
-/* The story of a driver's error, with what to try; MR_OK for 0. */
+/* Turn a driver error into a message with a remedy; MR_OK for 0. */
 mr_status cuda_fail(int error, const char *doing);
 #define CUDA_TRY(call, doing) MR_TRY(cuda_fail((call), (doing)))
 
@@ -84,29 +84,29 @@ void host_step_free(host_step *h);
 mr_status host_step_enqueue(host_step *h, void *stream);
 
 mr_status prepared_new(rt *rt, mr_step *steps, int n, prepared **out);
-/* Nothing of it is under way, and no one waits for its values. */
+/* Call only when no run of it is in flight and it is not in rt.waiting. */
 void prepared_free(prepared *p, mr_step *steps);
-/* Addresses are new: what was captured with the old ones goes. */
+/* The addresses changed: free the captured graph. */
 void prepared_moved(prepared *p);
-/* Enqueue the steps on the streams, captured from the second time on. */
+/* Enqueue the steps on the streams. The second run captures them, later runs launch the graph. */
 mr_status prepared_run(rt *rt, prepared *p, const mr_step *steps);
-/* What kernels and clocks of its last run say, when it is over. */
+/* Check values and read clocks of the last run, after it has ended. */
 mr_status prepared_check(rt *rt, prepared *p);
-/* A timed run begins. */
+/* Start a timed run. */
 mr_status clocks_begin(rt *rt);
-/* The time between two events that came by, the second as the newest timed run did. */
+/* Read the time between two completed events of the newest timed run. */
 mr_status read_clock(rt *rt, void *from, void *to, mr_step_clock *clock);
 
-/* op, node and origin of a step into the newest error */
+/* add op, node and origin of a step to the newest error */
 mr_status blame(const mr_step *step, mr_status st);
-/* Wait for a stream, and for the last record of an event; the ranks that speak with this one are
- * looked after meanwhile. */
+/* Wait for a stream, or for the last record of an event. While waiting, serve the communicators of
+ * this rank. */
 mr_status rt_wait(rt *rt, void *stream);
 mr_status rt_wait_event(rt *rt, void *event);
-/* A wait failed: without ranks that wait for this one, and the other way round, the rest runs out.
- */
+/* Call after a failed wait: leave the communicators, so that no rank waits for another, and let the
+ * remaining work end. */
 mr_status rt_run_out(rt *rt, mr_status st);
-/* The first failure since the last report, if there is one, in words; MR_OK: there is none. */
+/* Set the error record to the first unreported failure. MR_OK: nothing failed. */
 mr_status rt_story(rt *rt);
 void rt_failed(rt *rt, mr_status st);
 

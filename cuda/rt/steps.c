@@ -1,8 +1,9 @@
-/* cuda/rt: steps that run together. Queues are streams, edges between them events; the first run
- * enqueues, the second is captured and later ones launch what it left.
+/* cuda/rt: steps that run together. Each queue is a stream, each edge between queues an event. The
+ * first run enqueues the steps, the second captures them, and later runs launch the captured graph.
  *
- * A run forks from the first stream and joins it again, so what was enqueued before is over when a
- * run begins on any stream, and to wait for the first stream is to wait for all.
+ * A run forks from the first stream and joins it again. So all work that was enqueued earlier
+ * completes before the run begins on any stream, and waiting for the first stream waits for all of
+ * them.
  * Licence: Apache-2.0 */
 #include "room.h"
 
@@ -10,14 +11,14 @@
 
 // ---- making ----
 
-// unless it is there, since before or since a call that failed behind it
+// keeps an event that exists already: from an earlier run, or from a call that failed later
 static mr_status new_event(bool timed, void **event)
 {
     return *event ? MR_OK
                   : cuda_fail(mr_cuda.event_new(timed, event), timed ? "a clock" : "an event");
 }
 
-// before the first run: who waits for whom is known since the program was bound
+// before the first run: the waits between steps are known when the program is bound
 static mr_status new_events(prepared *p, const mr_step *steps)
 {
     for (int i = 0; i < p->n; i++)
@@ -120,7 +121,7 @@ static mr_status run_step(rt *rt, prepared *p, const mr_step *s, int i)
         mr_step_call(s, &call);
         call.stream = stream;
         MR_TRY(s->run(&call));
-        CUDA_TRY(mr_cuda.launched(), "a launch of this step, or what came before it");
+        CUDA_TRY(mr_cuda.launched(), "the launch of this step, or an earlier one");
     }
     if (s->clock)
         CUDA_TRY(mr_cuda.event_record(p->clock[1][i], stream), "a clock");
@@ -129,7 +130,7 @@ static mr_status run_step(rt *rt, prepared *p, const mr_step *s, int i)
     return MR_OK;
 }
 
-// what the step wrote is there, and right
+// wait for the step and check the values that it wrote
 static mr_status wait_for(rt *rt, const mr_step *s)
 {
     MR_TRY(rt_wait(rt, rt->stream[s->queue]));
@@ -159,7 +160,7 @@ static mr_status join(rt *rt, prepared *p)
 
 static mr_status enqueue(rt *rt, prepared *p, const mr_step *steps)
 {
-    // no step is blamed for what came before
+    // errors of earlier work must not blame the first step
     if (rt->each)
         MR_TRY(rt_wait(rt, rt->stream[0]));
     MR_TRY(fork(rt, p));

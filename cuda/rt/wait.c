@@ -1,5 +1,5 @@
-/* cuda/rt: waiting for a stream or an event, while the ranks that speak with this one are looked
- * after. Licence: Apache-2.0 */
+/* cuda/rt: wait for a stream or an event, and meanwhile serve the communicators of this rank.
+ * Licence: Apache-2.0 */
 #include "room.h"
 
 #include <time.h>
@@ -24,7 +24,7 @@ mr_status rt_run_out(rt *rt, mr_status st)
 
 mr_status rt_wait_event(rt *rt, void *event)
 {
-    enum { PATIENCE = 2000 }; // looks before this thread sleeps in between
+    enum { PATIENCE = 2000 }; // polls before this thread sleeps between polls
     const struct timespec moment = {0, 50000};
     mr_status st = MR_OK;
     bool over = false;

@@ -1,6 +1,6 @@
-/* cuda/comm: what NCCL is asked, by a stand-in that writes it down: joining without blocking, calls
- * in groups, errors that come late, deadlines, leaving; and what is said where it is missing, too
- * old or another library.
+/* cuda/comm: the calls of NCCL, recorded by a replacement library: joining without blocking,
+ * grouped calls, late errors, deadlines, leaving; and the messages if NCCL is missing, too old or
+ * another library.
  * Covers: cuda/comm/nccl.c, cuda/comm/ranks.c */
 #include "cuda/comm/ranks.h"
 #include "groupcase.h"
@@ -123,7 +123,7 @@ static void calls(void)
     CHECK_INT(mr_cuda_ranks_left(), left + 1);
     CHECK(!mr_cuda_ranks_open());
     CHECK_STR(asked(), "finalize\ndestroy\n");
-    CHECK_FAILS(mr_cuda_talk_begins(t, NULL), MR_E_NODE, "its ranks are over");
+    CHECK_FAILS(mr_cuda_talk_begins(t, NULL), MR_E_NODE, "its communicator is closed");
     mr_cuda_talk_free(t);
     mr_cuda_talk_free(more);
     mr_cuda_ranks_close(&device);
@@ -219,10 +219,10 @@ static void fails_later(const char *scene, double deadline_s, mr_status world, c
     CHECK(!mr_cuda_ranks_open());
     CHECK_STR(asked(), "abort\n");
     CHECK_OK(mr_cuda_ranks_look());
-    CHECK_FAILS(mr_cuda_talk_begins(t, NULL), MR_E_NODE, "its ranks are over");
+    CHECK_FAILS(mr_cuda_talk_begins(t, NULL), MR_E_NODE, "its communicator is closed");
     mr_cuda_talk_free(t);
     CHECK_FAILS(mr_cuda_talk_new(group, MR_COMM_SHIFT, MR_F32, &t), MR_E_NODE,
-                "its ranks are over");
+                "its communicator is closed");
     mr_cuda_ranks_close(&device);
     CHECK_STR(asked(), "");
 }
@@ -268,7 +268,7 @@ static void late_call(bool gathers)
     setenv("NCCL_SCENE", "joins=1000000", 1);
     mr_cuda_talk_send(t, 1, x, 8);
     CHECK_FAILS(gathers ? mr_cuda_talk_gather(t, x, 4, NULL) : mr_cuda_talk_exchange(t, NULL),
-                MR_E_NODE, "NCCL: all_to_all of 2 ranks is not over after 0.05 s");
+                MR_E_NODE, "NCCL: all_to_all of 2 ranks has not ended after 0.05 s");
     setenv("NCCL_SCENE", "", 1);
     mr_cuda_talk_free(t);
     mr_cuda_ranks_close(&device);
@@ -291,12 +291,13 @@ static void left_in_trouble(const char *scene)
 static void failures(void)
 {
     fails_later("fails=3", 5, MR_OK,
-                "NCCL: what ranks say: remote process exited or there was a network error (6): "
+                "NCCL: the state of a communicator: remote process exited or there was a network "
+                "error (6): "
                 "NET/Socket : peer has closed");
     fails_later("", 5, MR_E_NODE, "rank 2 ended by signal 9");
-    fails_later("", 0.05, MR_OK, "all_to_all of 4 ranks on the GPU is not over after 0.05 s");
+    fails_later("", 0.05, MR_OK, "all_to_all of 4 ranks on the GPU has not ended after 0.05 s");
     never_joined(0.05, MR_OK, MR_E_NODE,
-                 "NCCL: a communicator of 4 ranks is not over after 0.05 s");
+                 "NCCL: a communicator of 4 ranks has not ended after 0.05 s");
     never_joined(20, MR_E_NODE, MR_E_NODE, "rank 2 ended by signal 9");
     mr_interrupt_set(true);
     never_joined(20, MR_OK, MR_E_STOPPED, "stopped by Ctrl-C");
@@ -320,8 +321,8 @@ static void not_taken(void)
         {"state", "a communicator", NULL, false, false},
         {"{", "messages of a call", "{\n", true, false},
         // its group is ended all the same
-        {"send", "a message that goes", "{\nsend 8 of 1 to 1\n}\n", true, false},
-        {"receive", "a message that comes", "{\nsend 8 of 1 to 1\nreceive 4 of 1 from 1\n}\n", true,
+        {"send", "sending a message", "{\nsend 8 of 1 to 1\n}\n", true, false},
+        {"receive", "receiving a message", "{\nsend 8 of 1 to 1\nreceive 4 of 1 from 1\n}\n", true,
          false},
         {"}", "messages of a call",
          "{\nsend 8 of 1 to 1\nreceive 4 of 1 from 1\nsend 2 of 1 to 2\n}\n", true, false},

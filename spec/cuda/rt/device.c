@@ -1,6 +1,6 @@
-/* cuda/rt: the device by its interface: what a call waits for, what it reports and when, and that
- * what is given back is not used any more. On the emulator device memory is the host's, so that a
- * spec sees it without waiting. Covers: cuda/rt/device.c, cuda/rt/steps.c */
+/* cuda/rt: the device through its interface: what each call waits for, what it reports and when,
+ * and that freed objects are not used any more. On the emulator device memory is host memory, so a
+ * spec can read it without waiting. Covers: cuda/rt/device.c, cuda/rt/steps.c */
 #include "check.h"
 #include "cuda/rt/driver.h"
 #include "groupcase.h"
@@ -272,7 +272,8 @@ static void half_a_run(void)
     void *prepared = NULL;
     steps[1].arg = (mr_arg[]){{&desc, from}, {&desc, block(dev, MR_SPACE_DEVICE, 0)}};
     OK(dev->ops->prepare(dev, steps, 2, &prepared));
-    CHECK_FAILS(dev->ops->run(dev, steps, 2, prepared), MR_E_UNSUPPORTED, "a launch of this step");
+    CHECK_FAILS(dev->ops->run(dev, steps, 2, prepared), MR_E_UNSUPPORTED,
+                "the launch of this step");
     CHECK_STR(mr_error_last()->op, "silu");
     CHECK(holds(to, 5));
     dev->ops->forget(dev, steps, 2, prepared);
@@ -302,9 +303,9 @@ static void ranks_hear(void)
     OK(mr_exec_new(dev, NULL, &o, &e));
     OK(mr_exec_compile(e, g, &p));
     OK(mr_program_set(p, "x", &vx));
-    CHECK_FAILS(mr_program_run(p), MR_E_UNSUPPORTED, "a launch of this step");
+    CHECK_FAILS(mr_program_run(p), MR_E_UNSUPPORTED, "the launch of this step");
     CHECK_INT(alone.given_up, 1);
-    CHECK_FAILS(mr_program_run(p), MR_E_NODE, "its ranks are over");
+    CHECK_FAILS(mr_program_run(p), MR_E_NODE, "its communicator is closed");
     mr_collective_remove(number);
     mr_program_free(p);
     mr_exec_free(e);

@@ -1,5 +1,5 @@
-/* cuda/rt: what a device says that cannot be used, is full, or is lost in the middle of a step, and
- * of values that a kernel cannot use. Covers: cuda/rt/fail.c, cuda/kernels/embedding.cu,
+/* cuda/rt: error messages of a device that cannot be used, is full, or is lost in the middle of a
+ * step, and of values that a kernel cannot use. Covers: cuda/rt/fail.c, cuda/kernels/embedding.cu,
  * cuda/rt/device.c, cuda/rt/driver_emu.cpp */
 #include "check.h"
 #include "cuda/rt/driver.h"
@@ -297,9 +297,9 @@ static void ends_of_pinned_memory(void)
 int main(void)
 {
     one_gpu_of_a_process();
-    refuses("absent", 0, MR_E_UNSUPPORTED, "no driver of NVIDIA is installed");
+    refuses("absent", 0, MR_E_UNSUPPORTED, "no NVIDIA driver is installed");
     refuses("none", 0, MR_E_UNSUPPORTED, "no CUDA-capable device");
-    refuses("old", 0, MR_E_UNSUPPORTED, "the driver knows CUDA 11.8, expected 12.4 or newer");
+    refuses("old", 0, MR_E_UNSUPPORTED, "the driver supports CUDA 11.8, expected 12.4 or newer");
     refuses("arch=75", 0, MR_E_UNSUPPORTED,
             "emulated GPU has compute capability 7.5, expected 8.0 or newer");
     refuses("", 3, MR_E_USAGE, "device=cudaemu:3: invalid device ordinal");

@@ -1,5 +1,5 @@
-/* cuda/rt: which form of a kernel a GPU takes follows from its compute capability; what a captured
- * run of each gives, tensor maps among its parameters. Covers: cuda/kernels/kernel_call.h,
+/* cuda/rt: the compute capability of a GPU selects the form of a kernel; results of a captured run
+ * of each form, with tensor maps among its parameters. Covers: cuda/kernels/kernel_call.h,
  * core/cpu/isa.c, cuda/rt/driver_emu.cpp, cuda/gemm/product.cpp */
 #include "check.h"
 #include "cuda/emu/emu.h"

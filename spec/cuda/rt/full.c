@@ -1,5 +1,5 @@
-/* cuda/rt: memory, handles and launches that a host or a GPU does not give: the call that was short
- * says so, leaves nothing behind and serves when it is made again.
+/* cuda/rt: memory, handles and launches that a host or a GPU refuses. The failing call reports it,
+ * leaves nothing behind, and works when it is repeated.
  * Covers: cuda/rt/steps.c, cuda/rt/host_step.c, cuda/rt/device.c, cuda/rt/driver_emu.cpp */
 #include "check.h"
 #include "cuda/kernels/row.h"

@@ -1,7 +1,7 @@
-/* cuda/rt: steps made by hand, and runs that were captured. Runs one after another on all
- * queues; what a step on the host leaves between elements; a capture that speaks with ranks that
- * left; clocks of a device that was opened long ago; what a run allocates. Covers:
- * cuda/rt/host_step.c, cuda/rt/steps.c, cuda/rt/device.c */
+/* cuda/rt: steps made by hand, and captured runs. Consecutive runs on all queues; bytes between
+ * elements after a step on the host; a capture that communicates with ranks that left; clocks of a
+ * device that was opened long ago; allocations of a run. Covers: cuda/rt/host_step.c,
+ * cuda/rt/steps.c, cuda/rt/device.c */
 #include "check.h"
 #include "cuda/rt/driver.h"
 #include "groupcase.h"
@@ -213,7 +213,7 @@ static void captured_talk(void)
     }
     mr_collective_remove(number);
     OK(mr_program_set(p, "x", &vx));
-    CHECK_FAILS(mr_program_run(p), MR_E_NODE, "its ranks are over");
+    CHECK_FAILS(mr_program_run(p), MR_E_NODE, "its communicator is closed");
     CHECK_INT(alone.begun, 3);
     mr_program_free(p);
     mr_exec_free(e);

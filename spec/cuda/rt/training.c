@@ -1,6 +1,6 @@
-/* cuda/rt: steps of a small transformer, forward, backward and update, on the emulated GPU: near
- * the CPU's results, the same bits for every order of streams, blocks and threads, captured or not.
- * Covers: cuda/rt/device.c, cuda/rt/steps.c, cuda/rt/host_step.c, cuda/emu/stream.cpp */
+/* cuda/rt: steps of a small transformer, forward, backward and update, on the emulated GPU: results
+ * near the CPU's, with the same bits for every order of streams, blocks and threads, captured or
+ * not. Covers: cuda/rt/device.c, cuda/rt/steps.c, cuda/rt/host_step.c, cuda/emu/stream.cpp */
 #define BLOCK_D      40
 #define BLOCK_LAYERS 1
 #include "blockmodel.h"

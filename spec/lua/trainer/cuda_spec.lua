@@ -144,8 +144,8 @@ end
   end)
 
   it("says what a GPU that cannot be used lacks", function()
-    for gpu, words in pairs { absent = "device=cuda: .*no driver of NVIDIA is installed",
-        none = "no CUDA%-capable device", old = "the driver knows CUDA 11%.8",
+    for gpu, words in pairs { absent = "device=cuda: .*no NVIDIA driver is installed",
+        none = "no CUDA%-capable device", old = "the driver supports CUDA 11%.8",
         ["arch=75"] = "compute capability 7%.5, expected 8%.0 or newer" } do
       local text, code = train(gpu, "device=cuda name=unusable")
       assert.equal(1, code, text)
