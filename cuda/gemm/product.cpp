@@ -5,13 +5,13 @@
 #include <pthread.h>
 #include <string.h>
 
-/* The most pieces whose partial sums are kept. The library wants workspaces aligned to 256 bytes,
- * those of calls lie on one of 64: what may lie between comes on top. Ref: cuBLAS,
+/* PIECES: the maximum number of partial sums in split-K. cuBLASLt wants workspaces aligned to 256
+ * bytes, those of calls are aligned to 64, so BETWEEN bytes are added. Ref: cuBLAS,
  * cublasLtMatmul(), "workspace". */
 enum { PIECES = 16, WORKSPACE_MOST = 32 << 20, GRID = 256, BETWEEN = GRID - 64 };
 
-/* An operand [rows, cols] by columns: its step from column to column, or that of its transpose. A
- * step along a single row or column says nothing. */
+/* Describe an operand [rows, cols] as column-major: the leading dimension of itself or of its
+ * transpose. The step along a dimension of size 1 is ignored. */
 static bool by_columns(int64_t rows, int64_t cols, int64_t row, int64_t col, bool *transposed,
                        int64_t *ld)
 {
@@ -30,7 +30,7 @@ static bool by_columns(int64_t rows, int64_t cols, int64_t row, int64_t col, boo
 
 static bool problem_of(const mr_product_spec *s, mr_cuda_product *p)
 {
-    memset(p, 0, sizeof *p); // compared by bytes
+    memset(p, 0, sizeof *p); // plans are compared by bytes
     p->m = s->n;
     p->n = s->m;
     p->k = s->k;
@@ -70,21 +70,22 @@ static int64_t alignment(const mr_cuda_product *p, const void *a, const void *b,
     return all & -all;
 }
 
-/* The library's tanh is good to five digits, too few for f32. It asks for rows of aux that are
- * multiples of 8 elements, and what it takes off the grid of 16 bytes is not documented. The
- * gradient of a bias is of the dtype of the result, to which nothing else is added. */
+/* Does cuBLASLt support this epilogue? Its tanh is accurate to five digits, too few for f32. It
+ * wants rows of aux in multiples of 8 elements, and does not document unaligned aux, so aux must be
+ * aligned to 16 bytes. A bias gradient has the dtype of the result, and the result gets nothing
+ * else. */
 static bool ends(const mr_cuda_product *p, const mr_product_ending *ending)
 {
     bool gradient = ending->kind == MR_CUDA_BIAS_GRADIENT;
     bool single = p->batch == 1 && p->in == MR_BF16 && p->out == (gradient ? MR_F32 : MR_BF16);
     if (!single || (uintptr_t)ending->aux % 16)
         return false;
-    if (gradient) // nothing runs for a result without elements
+    if (gradient) // nothing runs for an empty result
         return !p->bias && p->ldaux == 0 && p->m > 0;
     return !ending->aux || (p->ldaux % 8 == 0 && p->ldaux >= p->m);
 }
 
-// ---- plans, by problem, for the life of the process ----
+// ---- plans, by problem; kept until the process ends ----
 
 struct Kept {
     Kept *next;
@@ -95,7 +96,7 @@ struct Kept {
 static Kept *kept;
 static pthread_mutex_t keeping = PTHREAD_MUTEX_INITIALIZER;
 
-// what a run is given: pointers of the device
+// device pointers of a run
 struct Operands {
     const void *a, *b, *bias;
     const float *const *scales;
@@ -131,7 +132,7 @@ static mr_status plan_of(const mr_cuda_product *p, size_t most, const Kept **out
     return MR_OK;
 }
 
-// `p` without its alignment; `most` as mr_cuda_product_workspace says it
+// `p` has no alignment yet; `most` is the result of mr_cuda_product_workspace
 static mr_status run(mr_cuda_product *p, const Operands &x, size_t most, void *workspace,
                      void *stream)
 {
@@ -139,11 +140,12 @@ static mr_status run(mr_cuda_product *p, const Operands &x, size_t most, void *w
     if (p->m * p->n * p->batch == 0 || (p->k == 0 && p->accumulate))
         return MR_OK;
     if (p->k == 0 && (p->bias || p->ldd != p->m))
-        return mr_fail(MR_E_UNSUPPORTED, "a product over no elements, with a bias or rows apart");
+        return mr_fail(MR_E_UNSUPPORTED,
+                       "a product with k = 0 and a bias, or with rows that are not dense");
     if (p->k == 0) {
         size_t bytes = (size_t)(p->batch * p->m * p->n) * mr_dtype_bytes(p->out);
         int error = mr_cuda.fill(x.d, 0, bytes, stream);
-        return error ? mr_fail(MR_E_NODE, "zeros: %s", mr_cuda.text(error)) : MR_OK;
+        return error ? mr_fail(MR_E_NODE, "filling with zeros: %s", mr_cuda.text(error)) : MR_OK;
     }
     p->align = alignment(p, x.a, x.b, x.bias, x.aux, x.d);
     char *grid = (char *)(((uintptr_t)workspace + GRID - 1) / GRID * GRID);
@@ -169,7 +171,8 @@ mr_status mr_cuda_product_run(const mr_product_spec *spec, const mr_product_endi
         p.ending = ending->kind;
         p.ldaux = aux ? ending->aux_row : 0;
         if (p.k == 0 || !ends(&p, ending))
-            return mr_fail(MR_E_UNSUPPORTED, "a product in %s does not end so, aux in rows of %lld",
+            return mr_fail(MR_E_UNSUPPORTED,
+                           "a product in %s does not support this epilogue, aux in rows of %lld",
                            mr_dtype_name(p.out), (long long)p.ldaux);
     }
     return run(&p, {b, a, bias, NULL, aux, c}, mr_cuda_product_workspace(spec), workspace, stream);
@@ -189,7 +192,7 @@ mr_status mr_cuda_product_f8_run(const mr_product_f8 *x, const void *bias, void 
 {
     const float *const scales[2] = {x->b_scale, x->a_scale};
     mr_cuda_product p;
-    memset(&p, 0, sizeof p); // compared by bytes
+    memset(&p, 0, sizeof p); // plans are compared by bytes
     p.ta = true;
     p.m = p.ldd = x->n;
     p.n = x->m;

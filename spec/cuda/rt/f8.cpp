@@ -1,5 +1,5 @@
-/* cuda/rt: which products of 8 bits are refused, by us and by the stand-in for the library, and
- * that no element of a tensor is left out of its scale. Covers: cuda/kernels/quantise_f8.cu,
+/* cuda/rt: which 8-bit products moonreel and the replacement of the library refuse, and that the
+ * scale of a tensor covers every element. Covers: cuda/kernels/quantise_f8.cu,
  * cuda/gemm/product.cpp, cuda/rt/driver_emu.cpp */
 #include "check.h"
 #include "cuda/emu/emu.h"

@@ -1,5 +1,5 @@
-/* cuda/rt: which products end at once in a gelu or its slope, or give the gradient of a bias, and
- * which are refused, by us and by the stand-in for the library.
+/* cuda/rt: which products support a gelu epilogue, its slope or a bias gradient, and which ones
+ * moonreel and the replacement of the library refuse.
  * Covers: cuda/gemm/product.cpp, cuda/rt/driver_emu.cpp */
 #include "check.h"
 #include "cuda/emu/emu.h"
@@ -52,12 +52,12 @@ static mr_status ended(mr_product_spec s, mr_cuda_ending kind, int64_t row, int 
 static void refuses(void)
 {
     const mr_product_spec bf16 = square(MR_BF16, MR_BF16, 1), f32 = square(MR_F32, MR_F32, 1);
-    const char *const other = "does not end so";
+    const char *const other = "does not support this epilogue";
     for (mr_cuda_ending kind : {MR_CUDA_GELU_KEEP, MR_CUDA_GELU_SLOPE}) {
         CHECK_OK(ended(bf16, kind, 16, 0));
         CHECK_OK(ended(bf16, kind, 24, 16));
         CHECK_FAILS(ended(bf16, kind, 20, 0), MR_E_UNSUPPORTED,
-                    "a product in bf16 does not end so, aux in rows of 20");
+                    "a product in bf16 does not support this epilogue, aux in rows of 20");
         CHECK_FAILS(ended(bf16, kind, 8, 0), MR_E_UNSUPPORTED, other);
         CHECK_FAILS(ended(bf16, kind, 16, 8), MR_E_UNSUPPORTED, other);
         CHECK_FAILS(ended(f32, kind, 16, 0), MR_E_UNSUPPORTED, other);
@@ -77,8 +77,10 @@ static void refuses_gradients(void)
                                    square(MR_BF16, MR_F32, 2), biased, empty};
     CHECK_OK(ended(good, MR_CUDA_BIAS_GRADIENT, 0, 0));
     for (const mr_product_spec &s : bad)
-        CHECK_FAILS(ended(s, MR_CUDA_BIAS_GRADIENT, 0, 0), MR_E_UNSUPPORTED, "does not end so");
-    CHECK_FAILS(ended(good, MR_CUDA_BIAS_GRADIENT, 0, 8), MR_E_UNSUPPORTED, "does not end so");
+        CHECK_FAILS(ended(s, MR_CUDA_BIAS_GRADIENT, 0, 0), MR_E_UNSUPPORTED,
+                    "does not support this epilogue");
+    CHECK_FAILS(ended(good, MR_CUDA_BIAS_GRADIENT, 0, 8), MR_E_UNSUPPORTED,
+                "does not support this epilogue");
     CHECK_FAILS(ended(good, MR_CUDA_BIAS_GRADIENT, 16, 0), MR_E_UNSUPPORTED, "aux in rows of 16");
 }
 
@@ -116,9 +118,9 @@ static void of_nothing(void)
     biased.bias = true;
     apart.c_row = SIDE + 4;
     CHECK_FAILS(mr_cuda_product_run(&biased, NULL, a, b, a, c, NULL, NULL), MR_E_UNSUPPORTED,
-                "over no elements, with a bias or rows apart");
+                "with k = 0 and a bias, or with rows that are not dense");
     CHECK_FAILS(mr_cuda_product_run(&apart, NULL, a, b, NULL, c, NULL, NULL), MR_E_UNSUPPORTED,
-                "over no elements");
+                "with k = 0");
     CHECK_OK(mr_cuda_product_run(&s, NULL, a, b, NULL, c, NULL, NULL));
     for (int i = 0; i < 2 * SIDE * SIDE; i++)
         CHECK_NEAR(c[i], 0, 0);
