@@ -1,5 +1,5 @@
-/* Launches the sm_90a kernels: it makes the tensor maps, which are kernel parameters, and chooses
- * the number of columns. Licence: Apache-2.0 */
+/* Launches the sm_90a kernels. Makes the tensor maps, which are kernel parameters, and chooses the
+ * number of columns. Licence: Apache-2.0 */
 #include "cuda/attention/backward_turns_sm90a.cuh"
 #include "cuda/attention/backward_whole_sm90a.cuh"
 #include "cuda/attention/forward_wide_sm90a.cuh"
@@ -16,7 +16,8 @@ static mr_status map_of(const Heads &x, const uint64_t (&size)[5], int tokens, i
         {2, (uint64_t)x.h * 2, (uint64_t)x.n * 2, (uint64_t)x.g * 2, (uint64_t)x.b * 2},
         {(uint32_t)columns, 1, (uint32_t)tokens, 1, 1},
         columns * 2};
-    // steps along a dimension of one say nothing: one that leaves no overlap, as drivers may ask
+    // the step along a dimension of size 1 is arbitrary: pass one without overlap, as drivers may
+    // demand
     for (int i = 1; i < 5; i++)
         if (t.size[i] == 1)
             t.step_bytes[i] = (t.step_bytes[i - 1] * t.size[i - 1] + 15) / 16 * 16;
@@ -26,7 +27,8 @@ static mr_status map_of(const Heads &x, const uint64_t (&size)[5], int tokens, i
                  : MR_OK;
 }
 
-// boxes of `tokens` of the n that a head has, each `columns` wide
+// make maps with boxes of `tokens` tokens by 64 or 16 columns; the head has n tokens of `columns`
+// columns
 static mr_status maps_of(const Attention &p, const Heads &x, int n, int columns, int tokens,
                          HeadMaps *maps)
 {
@@ -36,7 +38,7 @@ static mr_status maps_of(const Attention &p, const Heads &x, int n, int columns,
     return map_of(x, size, tokens, 16, &maps->rest);
 }
 
-// launch(columns that a head is filled up to)
+// calls launch(padded number of columns) as a compile-time constant
 template <class Launch> static void with_columns(const Attention &p, Launch launch)
 {
     int columns = mr_attention_group_columns(p);

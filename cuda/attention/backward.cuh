@@ -1,37 +1,36 @@
-/* attention, backward, sm_80: the readable reference next to the kernels for newer GPUs.
+/* attention, backward, sm_80: the readable reference for the kernels of newer GPUs.
  *
  *   D = rowsum(do o) - dlse    p = exp(scale q k^T + bias - lse)    ds = p (do v^T - D)
  *   dv = p^T do    dq = scale ds k    dk = scale ds^T q
  *
- * If a query sees only one key, p is 1 whatever the scores are, and ds = dlse: no rounding error of
- * do v - D reaches the scores.
+ * If a query sees only one key, p is 1 for any score, and ds = dlse. This case is exact, so that no
+ * rounding error of do v - D reaches the scores.
  *
- * Three kernels. attention_dots: D of each row. attention_dq: a block takes 64 queries and walks
- * the keys. attention_dkv: a block takes 64 keys and walks the queries; it forms the transposed
- * scores k q^T, whose accumulators are the operands of the products that follow. Scores are
- * computed twice, which takes seven products instead of five, so no block adds to the output of
- * another. Sums run over tiles in order, and the bits do not depend on the order of blocks. p and
- * ds are rounded to bf16 for the products. Licence: Apache-2.0 */
+ * Three kernels. attention_dots computes D of each query. attention_dq: a block takes 64 queries
+ * and loops over the keys. attention_dkv: a block takes 64 keys and loops over the queries. It
+ * computes the transposed scores k q^T, whose accumulators are the operands of the next products.
+ * Scores are computed twice, seven products instead of five, so that no block adds to the output of
+ * another. Sums run over tiles in order, so the bits do not depend on the order of blocks. p and ds
+ * are rounded to bf16 for the products. Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_ATTENTION_BACKWARD_CUH
 #define MOONREEL_CUDA_ATTENTION_BACKWARD_CUH
 
 #include "cuda/attention/tile.cuh"
 
 template <int D> struct Backward {
-    // rows of the tiles that are walked; wide accumulators leave few registers for scores
+    // rows of the streamed tiles; with wide accumulators few registers remain for scores
     static constexpr int WALK = D > 80 ? 16 : 32;
     static constexpr int HELD = Tile<D>::bytes(ROWS), WALKED = Tile<D>::bytes(WALK);
-    // two tiles that stay, two stages of two tiles that are walked, three numbers for each row of
-    // a stage
+    // two resident tiles, two stages of two streamed tiles, three floats per row of a stage
     static constexpr int SHARED = 2 * HELD + 4 * WALKED + 6 * WALK * 4;
 };
 
-// ---- D of each row ----
+// ---- D of each query ----
 
 enum { DOT_LANES = 8 };
 
-/* A row for each 8 lanes; neighbouring rows are heads of one position. `n_words` words become 0, at
- * most one for each thread of a row: turns of what follows (backward_turns_sm90a.cuh). */
+/* 8 lanes compute one row; neighbouring rows are heads of one position. Also clears `n_words`
+ * words, at most one per thread: the turn words of backward_turns_sm90a.cuh. */
 static __global__ void __launch_bounds__(ATTENTION_THREADS)
     attention_dots(Heads o, Heads dy, const float *dlse, float *dots, uint32_t *words, int n_words,
                    Attention p)
@@ -129,7 +128,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, 1)
 
 // ---- dk and dv ----
 
-// one of the two, where the accumulators of both do not fit into registers
+// computes only dk or only dv if the accumulators of both do not fit into registers
 template <int D, bool DK, bool DV>
 __global__ void __launch_bounds__(ATTENTION_THREADS, 1)
     attention_dkv(Heads q, Heads k, Heads v, Heads dy, const float *lse, const float *dots,
@@ -139,11 +138,11 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, 1)
     constexpr int WALK = F::WALK;
     MR_SHARED(memory);
     unsigned char *tile_k = memory, *tile_v = memory + F::HELD, *stages = memory + 2 * F::HELD;
-    float *rows = (float *)(stages + 4 * F::WALKED); // of each stage log_sum, dot, weight
+    float *rows = (float *)(stages + 4 * F::WALKED); // per stage: log_sum, dot, weight
     Place at = place_of(p, (p.M + ROWS - 1) / ROWS);
     int lane = threadIdx.x % 32, strip = threadIdx.x / 32 * STRIP, first = at.tile * ROWS;
     const mr_bf16 *queries = q.of(at.b, at.g, at.h), *ups = dy.of(at.b, at.g, at.h);
-    // queries of earlier frames see nothing of this tile; without keys there is nothing to walk
+    // queries of earlier frames do not see this tile; without keys the loop is empty
     int begin = p.frame ? first / p.frame * p.frame / WALK : 0;
     int end = first < at.keys ? (p.N + WALK - 1) / WALK : begin;
     auto start = [&](int tile) {
@@ -151,7 +150,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, 1)
         int from = tile * WALK, i = threadIdx.x;
         tile_copy<D, WALK>(stage, queries + from * q.n, q.n, p.N - from, p.d);
         tile_copy<D, WALK>(stage + F::WALKED, ups + from * dy.n, dy.n, p.N - from, p.e);
-        // the numbers of a stage are free since the barrier at the end of its last turn
+        // the barrier at the end of this stage's last use freed these floats
         if (i < WALK) {
             Statistics x = statistics(p, at, from + i, lse, dots, dlse);
             float *to = rows + tile % 2 * 3 * WALK + i;
@@ -184,7 +183,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, 1)
         __syncthreads();
         const unsigned char *stage = stages + t % 2 * 2 * F::WALKED;
         const float *log_sum = rows + t % 2 * 3 * WALK, *dot = log_sum + WALK, *weight = dot + WALK;
-        // transposed: rows are keys, columns queries
+        // transposed: rows are keys, columns are queries
         float s[WALK / 8][4];
         scores<D, WALK>(s, tile_k + strip * Tile<D>::PITCH, stage);
 #pragma unroll

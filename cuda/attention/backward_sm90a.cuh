@@ -1,19 +1,19 @@
-/* attention, backward, sm_90a: shared by the warp-group kernels. Formulas as in backward.cuh;
- * attention_dots computes D of each row beforehand.
+/* attention, backward, sm_90a: shared by the warp-group kernels. Formulas are in backward.cuh;
+ * attention_dots computes D of each query beforehand.
  *
- * A block holds 128 keys and walks queries. Five products: s, dp, dv, dk and dq. Group 0 is the
- * producer: it copies keys and values once, then the queries, STAGES tiles ahead. Its first warp
- * also writes the row statistics that the gradient needs. Groups 1 and 2 work on 64 keys each.
- * Scores are formed transposed, so that p and ds are operands of the products that follow without
- * leaving their registers; those products are in flight while the next scores are formed. Keys and
- * values stay in registers too, as far as those reach: what products read from shared memory binds
- * the loop. ds of 128 queries goes through shared memory, two buffers of it, and each group forms
- * dq of 64 of them over the keys of both. Where dq is summed over tiles of keys says the form. Ref:
- * Shah et al. 2024, arXiv:2407.08608.
+ * A block keeps 128 keys and loops over the queries. There are five products: s, dp, dv, dk and dq.
+ * Warp group 0 is the producer. It copies keys and values once, then the queries, STAGES tiles
+ * ahead. Its first warp also writes the row statistics that the gradient needs. Groups 1 and 2
+ * process 64 keys each. Scores are computed transposed, so p and ds become operands of the next
+ * products without leaving registers. Those products are in flight while the next scores are
+ * computed. Reads of shared memory by products limit the loop, so keys and values stay in registers
+ * too, as far as registers suffice. ds of 128 queries goes through one of two shared-memory
+ * buffers; each group computes dq of 64 queries over the keys of both groups. The two kernels
+ * differ in how they sum dq over tiles of keys. Ref: Shah et al. 2024, arXiv:2407.08608.
  *
- * As in forward_sm90a.cuh, operands are packed behind a wait and used at once, or ptxas serialises
- * the products; and a basic block ends in front of a wait that must stay behind exponentials.
- * Licence: Apache-2.0 */
+ * As in forward_sm90a.cuh, operands are packed after a wait and used at once, otherwise ptxas
+ * serialises the products; and a basic block ends before each wait that must stay after
+ * exponentials. Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_ATTENTION_BACKWARD_SM90A_CUH
 #define MOONREEL_CUDA_ATTENTION_BACKWARD_SM90A_CUH
 
@@ -21,39 +21,41 @@
 #include "cuda/kernels/pieces.cuh"
 
 template <int D> struct GroupBackward {
-    // queries of a tile, steps for 64 of them: wide accumulators leave few registers for scores
+    // queries per streamed tile, and tiles per 64 queries; with wide accumulators few registers
+    // remain for scores
     static constexpr int WALK = D > 80 ? 32 : 64, STAGES = 3, STEPS = 64 / WALK;
     static constexpr int HELD = GroupTile<D, GROUP_ROWS>::BYTES, WALKED = GroupTile<D, WALK>::BYTES;
-    // two tiles that stay, two of each stage, three numbers for each row of a stage, barriers
+    // two resident tiles, two tiles per stage, three floats per row of a stage, barriers
     static constexpr int ROWS_AT = 2 * HELD + STAGES * 2 * WALKED,
                          BARRIERS_AT = ROWS_AT + STAGES * 3 * WALK * 4;
-    // ds of 128 keys by 128 queries, in two blocks of 64 queries, twice
+    // ds of 128 keys by 128 queries, in two blocks of 64 queries; two buffers
     static constexpr int BLOCK = GROUP_ROWS * 128, BUFFER = 2 * BLOCK;
-    static constexpr int WORK_AT = BARRIERS_AT + 13 * 8; // KeyWork or TurnWork
+    static constexpr int WORK_AT = BARRIERS_AT + 13 * 8; // a KeyWork or a TurnWork
     static constexpr int DS_AT = (WORK_AT + 56 + 1023) / 1024 * 1024;
     static constexpr int SHARED = DS_AT + 2 * BUFFER;
-    static constexpr int SLICE = 64 * GroupTile<D, 64>::COLUMNS; // numbers for 64 queries
-    // 16 columns each of k and v that a group keeps in registers, as many as there are free: each
-    // product would read them from shared memory, which bounds the loop (make cuda counts it)
+    static constexpr int SLICE = 64 * GroupTile<D, 64>::COLUMNS; // floats for 64 queries
+    // k and v: number of 16-column parts that a group keeps in registers, as many as fit. Products
+    // would otherwise read them from shared memory, which limits the loop (`make cuda` counts
+    // this).
     static constexpr int KEPT_K = D > 80 ? 7 : D / 16, KEPT_V = D > 80 ? 0 : D > 64 ? 1 : D / 16;
-    // columns of dq that are formed at a time: what registers are left for
+    // columns of dq computed at a time, limited by free registers
     static constexpr int COLUMNS = D > 80 ? 64 : D;
-    // registers of the group that copies and of those that work; three groups have 168 each, so 504
+    // registers of producer and consumer groups; three groups have 168 each, 504 in total
     static constexpr int COPYING = 40, WORKING = 232;
 };
 
-/* What a block works on: 128 keys of a head. It lies in shared memory, where it costs no registers;
- * group 0 writes it before the barrier `held` ends its phase, all others read it until they arrive
- * at `released`. */
+/* The work of a block: 128 keys of a head. It is in shared memory, to save registers. Group 0
+ * writes it before barrier `held` completes; the other groups read it until they arrive at
+ * `released`. */
 struct KeyWork {
     Place at;
-    int first; // the first key; past all where there is nothing to do
-    int slot;  // which slice dq is summed in
-    bool some; // do any of the keys exist?
-    // Is it the first, the last tile of the head that has keys? Where none has, tile 0 begins and
+    int first; // the first key; past all keys if there is no work
+    int slot;  // the slice in which dq is summed
+    bool some; // does any of the keys exist?
+    // Is this the first or last tile of the head with keys? If no key exists, tile 0 begins and
     // every tile ends.
     bool begins, ends;
-    bool over; // there is no work from here on
+    bool over; // no work follows
 };
 
 MR_DEVICE KeyWork key_work(const Attention &p, int head, int tile, int slot)
@@ -65,16 +67,16 @@ MR_DEVICE KeyWork key_work(const Attention &p, int head, int tile, int slot)
     return {at, tile * GROUP_ROWS, slot, keys.has(tile), begins, ends, false};
 }
 
-/* Barriers of a block: what is held, of each stage full and empty, what was held is read, a tile
- * that is looked through has landed; of each group its turn, and its sums are there
- * (backward_turns_sm90a.cuh). */
+/* Barriers of a block. held: keys are loaded. full, empty: per stage. released: the keys were read.
+ * landed: a tile that must be cleared has arrived. Per group, for backward_turns_sm90a.cuh: turn:
+ * its turn has come; added: its sums were issued. */
 template <int D> struct GroupStages {
     typedef GroupBackward<D> F;
     unsigned char *memory;
     uint64_t *held, *full, *empty, *released, *landed, *turn, *added;
-    int looked; // copies whose keys were looked through (group_copy_keys)
+    int looked; // tiles that were cleared (group_copy_keys)
 
-    // all threads; this many arrivals say that the tile was read
+    // all threads call this; `readers` arrivals release the keys
     MR_MEMBER void begin(unsigned char *at, int readers)
     {
         memory = at;
@@ -118,8 +120,8 @@ template <int D> struct GroupStages {
     {
         mr_mbarrier_wait(empty + t % F::STAGES, t / F::STAGES % 2 ^ 1);
     }
-    // One warp copies the keys and values of the work; `held` ends its phase when they are there,
-    // and at once where none exists.
+    // One warp copies the keys and values of the work. `held` completes when they have arrived, or
+    // at once if no key exists.
     MR_MEMBER void hold(const KeyWork &x, const HeadMaps &k, const HeadMaps &v, const Attention &p)
     {
         if (x.some)
@@ -127,7 +129,7 @@ template <int D> struct GroupStages {
         else if (threadIdx.x == 0)
             mr_mbarrier_arrive(held);
     }
-    // One warp copies the t-th tiles of q and do, and writes what the gradient needs of each query.
+    // One warp copies the t-th tiles of q and do, and writes the statistics of each query.
     MR_MEMBER void walk_queries(const HeadMaps &q, const HeadMaps &dy, const Attention &p,
                                 const Place &at, int t, int row, const float *lse,
                                 const float *dots, const float *dlse) const
@@ -149,7 +151,7 @@ template <int D> struct GroupStages {
         }
         mr_mbarrier_arrive(barrier);
     }
-    // One warp copies all of the work: its keys, then every query. t: tiles of queries so far.
+    // One warp copies all data of the work: its keys, then all queries. t counts tiles of queries.
     MR_MEMBER void copy_work(const KeyWork &x, const HeadMaps &q, const HeadMaps &k,
                              const HeadMaps &v, const HeadMaps &dy, const Attention &p,
                              const float *lse, const float *dots, const float *dlse, int &t)
@@ -161,14 +163,14 @@ template <int D> struct GroupStages {
     }
 };
 
-// which of a thread's two keys exist: bit 0 is set if `key` does, bit 1 if `key` + 8 does
+// which of the thread's two keys exist: bit 0 for `key`, bit 1 for `key` + 8
 MR_DEVICE unsigned group_seen(const Attention &p, const Place &at, int key)
 {
     return (unsigned)key_exists(p, at, key) | (unsigned)key_exists(p, at, key + 8) << 1;
 }
 
-/* 64 keys of a group and the gradients of theirs, the group's half `me` of the tiles that are held;
- * ds [64, WALK] of the last step, rows are keys. */
+/* 64 keys of a group, half `me` of the resident tiles, with their gradients. ds [64, WALK] is that
+ * of the last step; rows are keys. */
 template <int D> struct GroupKeys {
     typedef GroupBackward<D> F;
     static constexpr int WALK = F::WALK, N = WALK / 2;
@@ -187,8 +189,8 @@ template <int D> struct GroupKeys {
         k.load(memory, me);
         v.load(memory + F::HELD, me);
     }
-    /* The t-th queries that are walked, the nth of those whose ds is in `buffer`; the product with
-     * q is in flight afterwards. Bit r of `seen`: the thread's key r exists. */
+    /* Process the t-th tile of queries, the nth whose ds goes to `buffer`. The product with q is
+     * still in flight on return. Bit r of `seen`: the thread's key r exists. */
     MR_MEMBER void step(const GroupStages<D> &stages, int t, unsigned char *buffer, int nth, int me,
                         unsigned seen, float scale2)
     {
@@ -199,13 +201,13 @@ template <int D> struct GroupKeys {
         uint32_t tile_q = mr_shared_address(stages.tile(t)), tile_dy = tile_q + F::WALKED;
         const float *log_sum = stages.rows(t) + threadIdx.x % 4 * 2, *dot = log_sum + WALK,
                     *weight = dot + WALK;
-        // transposed: rows are keys, columns queries
+        // transposed: rows are keys, columns are queries
         mr_group_fence();
         group_scores<D>(s, k, tile_k, me, tile_q);
         mr_group_commit();
         group_scores<D>(dp, v, tile_v, me, tile_dy);
         mr_group_commit();
-        // the products with the last queries and the scores are there
+        // the products with the previous queries and the scores are complete
         mr_group_wait<1>();
         if (t > 0)
             mr_mbarrier_arrive(stages.empty + (t - 1) % F::STAGES);
@@ -225,7 +227,8 @@ template <int D> struct GroupKeys {
             s[i] *= weight[column] * dp[i] - dot[column];
         }
         group_pack(ds, s);
-        // stored first: no thread may touch what a product in flight reads
+        // store ds before the product: no thread may access registers that a product in flight
+        // reads
         store(buffer, me, nth);
         mr_group_fence();
         group_values<D>(dk, ds, tile_q);
@@ -244,9 +247,9 @@ template <int D> struct GroupKeys {
                 *(uint32_t *)(to + r * 8 * 128 + piece * 16) = ds[2 * n + r];
             }
     }
-    /* The queries of this half of a tile and, where it exists, of the next, from the t-th tile that
-     * is walked on. Both groups' ds is in the buffer that comes back, and the other one is read by
-     * no thread any more. */
+    /* Process the queries of this half of a 128-query tile and of the next half, if it exists,
+     * starting with tile t. Returns the buffer with ds of both groups; no thread reads the other
+     * buffer any more. */
     MR_MEMBER unsigned char *walk(const GroupStages<D> &stages, int &t, int half, int halves,
                                   int me, unsigned seen, float scale2)
     {
@@ -263,7 +266,7 @@ template <int D> struct GroupKeys {
     }
 };
 
-// pieces of the thread's numbers, as they follow each other in accumulators
+// call visit(four accumulators of the thread, index) for each such piece
 template <int D, class Visit> MR_DEVICE void group_pieces(GroupOutput<D> &acc, Visit visit)
 {
 #pragma unroll
@@ -274,8 +277,8 @@ template <int D, class Visit> MR_DEVICE void group_pieces(GroupOutput<D> &acc, V
         visit(&acc.rest[4 * i], 8 * (D / 64) + i);
 }
 
-/* acc = ds of half `me` of the queries, transposed, by COLUMNS columns of the keys that are held,
- * from `column` on; it is there when this returns. */
+/* acc = ds of half `me` of the queries, transposed, times COLUMNS columns of the resident keys from
+ * `column` on. The product is complete on return. */
 template <int D>
 MR_DEVICE void group_queries(GroupOutput<GroupBackward<D>::COLUMNS> &acc,
                              const unsigned char *memory, const unsigned char *buffer, int me,
@@ -300,11 +303,11 @@ MR_DEVICE void group_queries(GroupOutput<GroupBackward<D>::COLUMNS> &acc,
     mr_group_wait<0>();
 }
 
-/* What a working group runs: it takes one tile of keys after the other, as `work` says, until there
- * is no more. slices: dq of each slot in f32, 64 queries after 64 queries, and of those one piece
- * of every thread of a group after the other. The group sums by vector additions in the L2 and
- * reads nothing back before the last tile. With TURNS other blocks add to the same slice, each when
- * its turn has come (backward_turns_sm90a.cuh). */
+/* Main loop of a consumer group: process the tiles of keys in `work`, one after another, until no
+ * work follows. slices: dq of each slot in f32, 64 queries after 64 queries; within these, piece
+ * after piece of all threads of a group. The group adds to a slice by vector reductions in the L2,
+ * and reads it back only for the last tile. With TURNS other blocks add to the same slice, each in
+ * its turn (backward_turns_sm90a.cuh). */
 template <int D, bool TURNS>
 MR_DEVICE void group_gradients(const GroupStages<D> &stages, const KeyWork *work, float *slices,
                                const Heads &dq, const Heads &dk, const Heads &dv,
@@ -362,8 +365,8 @@ MR_DEVICE void group_gradients(const GroupStages<D> &stages, const KeyWork *work
                 mr_mbarrier_arrive(stages.added + me);
             sums++;
         }
-        // What is still needed is copied out of `work` before group 0 may write the next. Where a
-        // head has no key at all, its queries have gradients of 0, which are stored below.
+        // Copy all values out of `work` that are needed below, because group 0 may overwrite it
+        // next. If no key of the head exists, its queries get zero gradients, stored below.
         const Place at = x.at;
         const int key = x.first + me * 64 + row;
         bool unseen = x.first == 0 && at.keys == 0;

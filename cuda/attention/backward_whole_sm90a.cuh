@@ -1,18 +1,19 @@
-/* attention, backward, sm_90a, of many short problems: a block takes a problem, one head of one
- * sequence, whole, and walks its keys in tiles of 128 and for each of them all queries. Formulas as
- * in backward.cuh, steps of a block as in backward_sm90a.cuh.
+/* attention, backward, sm_90a, for many short problems. A problem is one head of one sequence. A
+ * block processes a whole problem: it loops over tiles of 128 keys and, for each tile, over all
+ * queries. Formulas are in backward.cuh, the steps of a block in backward_sm90a.cuh.
  *
- * Between two tiles of keys dq lies in f32 in a slice of memory that this block alone uses. To
- * each number of it one thread adds, tile after tile: so no block waits for another, and every sum
- * runs over the keys in order. A block takes one problem after the other with the same slice: there
- * are as many slices as blocks.
+ * Between two tiles of keys, dq is stored in f32 in a slice of global memory that only this block
+ * uses. One thread adds to each element, tile after tile, so no block waits for another, and every
+ * sum runs over the keys in order. A block reuses its slice for its next problem: there is one
+ * slice per block.
  *
- * Counted on an H100, for 128 queries by 128 keys of 80 columns, in cycles of a processor: products
- * 4920 (2048 a cycle, of which 0.65 are reached), shared memory 3380 (128 bytes a cycle), L2 3280
- * (80 KB at some 25 bytes a cycle; 40 KB without slices). So slices have to stay in the L2, and
- * groups.h bounds them; a problem of one tile of keys needs none. Few problems leave processors
- * idle: those, and long ones, go by backward_turns_sm90a.cuh, where a few queries would pass on
- * turns faster than blocks can. Licence: Apache-2.0 */
+ * Counts on an H100, for 128 queries by 128 keys of 80 columns, in cycles of a multiprocessor:
+ * products 4920 (2048 a cycle, of which 0.65 are reached), shared memory 3380 (128 bytes a cycle),
+ * L2 3280 (80 KB at about 25 bytes a cycle; 40 KB without slices). So slices must stay in the L2,
+ * and groups.h limits them; a problem with one tile of keys needs no slice. Few problems would
+ * leave multiprocessors idle: these, and long problems, use backward_turns_sm90a.cuh. For short
+ * problems turns would not work well: with few queries, turns would have to pass faster than blocks
+ * can. Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_ATTENTION_BACKWARD_WHOLE_SM90A_CUH
 #define MOONREEL_CUDA_ATTENTION_BACKWARD_WHOLE_SM90A_CUH
 
@@ -20,7 +21,7 @@
 
 static_assert(sizeof(KeyWork) <= 56, "shared memory has room for the work (WORK_AT)");
 
-// slices: one for each block
+// slices: one per block
 template <int D>
 __global__ void __launch_bounds__(GROUP_THREADS, 1)
     attention_whole_groups(const __grid_constant__ HeadMaps q, const __grid_constant__ HeadMaps k,
@@ -30,7 +31,7 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
 {
     typedef GroupBackward<D> F;
     MR_SHARED(memory);
-    // nothing else comes here (mr_attention_groups_fit)
+    // calls with frames never use this kernel (mr_attention_groups_fit); this removes code for them
     p.frame = 0;
     int group = mr_group_number();
     KeyWork *work = (KeyWork *)(memory + F::WORK_AT);

@@ -1,11 +1,12 @@
-/* attention, forward, sm_80: the readable reference next to the kernels for newer GPUs.
+/* attention, forward, sm_80: the readable reference for the kernels of newer GPUs.
  *
- *   o = softmax(scale q k^T + bias) v, lse = log of the sum of exp(scale q k + bias)
- * A block takes 64 queries of one head, a warp 16 of them, and walks tiles of KEYS keys: the copies
- * of the next tile are in flight while the block computes on this one. Softmax uses a running
- * maximum and sum in f32. Probabilities are rounded to bf16 for the product with v. A row's sums
- * run over tiles in order, so the bits do not depend on the order of blocks. q, k and v of a block
- * are read once, o and lse written once. Ref: Dao 2023, arXiv:2307.08691. Licence: Apache-2.0 */
+ * o = softmax(scale q k^T + bias) v, lse = log of the sum of exp(scale q k + bias)
+ * A block processes 64 queries of one head, a warp 16 of them, and loops over tiles of KEYS keys.
+ * Copies of the next tile are in flight while the block computes on the current one. Softmax uses a
+ * running maximum and sum in f32. Probabilities are rounded to bf16 for the product with v. Each
+ * row sums over tiles in order, so the bits do not depend on the order of blocks. A block reads its
+ * q, k and v once and writes o and lse once. Ref: Dao 2023, arXiv:2307.08691. Licence: Apache-2.0
+ */
 #ifndef MOONREEL_CUDA_ATTENTION_FORWARD_CUH
 #define MOONREEL_CUDA_ATTENTION_FORWARD_CUH
 
@@ -27,11 +28,11 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, 1)
     unsigned char *tile_q = memory, *stages = memory + F::Q;
     Place at = place_of(p, (p.N + ROWS - 1) / ROWS);
     int lane = threadIdx.x % 32, strip = threadIdx.x / 32 * STRIP, first = at.tile * ROWS;
-    // no query of the tile sees keys that its last query does not see
+    // the last query of the tile sees the most keys
     int most_seen = keys_seen(p, at, first + ROWS < p.N ? first + ROWS - 1 : p.N - 1);
     int tiles = (most_seen + KEYS - 1) / KEYS;
 
-    // a stage holds a tile of k and one of v
+    // a stage has a tile of k and a tile of v
     auto start = [&](int tile) {
         unsigned char *stage = stages + tile % 2 * 2 * F::K;
         int from = tile * KEYS;
@@ -57,7 +58,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, 1)
         float s[KEYS / 8][4];
         scores<D, KEYS>(s, tile_q + strip * Tile<D>::PITCH, stage);
 
-        // the running maximum rises, what came before is rescaled
+        // update the running maximum and rescale earlier sums
         float higher[2] = {most[0], most[1]};
 #pragma unroll
         for (int n = 0; n < KEYS / 8; n++)
@@ -71,7 +72,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, 1)
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             higher[r] = row_max4(higher[r]);
-            // a row that has seen no key yet stays empty
+            // a row that has seen no key yet stays at 0
             float fade = higher[r] == -INFINITY ? 0 : mr_exp2(most[r] - higher[r]);
             most[r] = higher[r];
             sum[r] *= fade;
@@ -89,7 +90,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, 1)
                 sum[e / 2] += s[n][e];
             }
         add_product<D, KEYS>(acc, s, stage + F::K);
-        // the stage is free for the tile after the next
+        // all warps have read the stage; the tile after the next may overwrite it
         __syncthreads();
     }
     mr_copy_wait<0>();

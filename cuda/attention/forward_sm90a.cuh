@@ -1,24 +1,27 @@
-/* attention, forward, sm_90a: products of warp groups and tensor copies.
+/* attention, forward, sm_90a: warp-group products (wgmma) and TMA copies.
  *
- *   o = softmax(scale q k^T) v, lse = log of the sum of exp(scale q k), keys at or past len hidden
- * A block takes 128 queries of one head. Warp group 0 copies: q once, then tiles of 128 keys and
- * values, two stages of each. Groups 1 and 2 work on 64 queries each, in turns: one starts its
- * products while the other forms its softmax, and within a group the product of the last tile's
- * probabilities with v is in flight under the softmax of this one.
+ *   o = softmax(scale q k^T) v, lse = log of the sum of exp(scale q k), keys at or past len masked
  *
- * Heads of D columns lie as blocks of 64 columns with the 128-byte swizzle, and a rest of 16 with
- * that of 32 bytes: 72 columns are 80, those past the head are filled with zeros by the copy. Sums
- * run over tiles in one order: the bits do not depend on the order of blocks. q, k and v of a block
- * are read once, o and lse written once. groups.h says what takes another form. The last tile,
- * which may hold keys that do not exist, comes first: so the loop hides no keys, except in
- * a tile where text before an image ends. Tiles without any key are left out.
+ * A block processes 128 queries of one head. Warp group 0 is the producer: it copies q once, then
+ * tiles of 128 keys and values through two pipeline stages each. Groups 1 and 2 are the consumers
+ * with 64 queries each. They alternate: one starts its products while the other computes its
+ * softmax. Within a group, the product of the previous tile's probabilities with v is in flight
+ * during the softmax of the current tile.
+ *
+ * A head of D columns is stored as blocks of 64 columns with the 128-byte swizzle, and a rest of 16
+ * with the 32-byte swizzle: 72 columns are padded to 80, and TMA fills the padding with zeros. Each
+ * sum runs over tiles in one fixed order, so the bits do not depend on the order of blocks. A block
+ * reads its q, k and v once and writes o and lse once. groups.h says which calls use this kernel.
+ *
+ * The last tile, which may contain keys that do not exist, comes first. So the loop masks keys only
+ * in a tile where text before an image ends. Tiles without any key are skipped.
  * Ref: Shah et al. 2024, arXiv:2407.08608.
  *
- * Two things that ptxas (13.0) does, and that this order of lines avoids: it serialises products
- * (C7513, C7518) whose operands are packed before a wait or that stand under a branch on data, so
- * the first tile is peeled off and probabilities are packed after wait<0>; and it lifts a wait
- * above the softmax in silence unless a basic block ends in front of it, here by the loop that
- * waits for the next keys. Licence: Apache-2.0 */
+ * The order of statements avoids two problems of ptxas 13.0. First, it serialises products (C7513,
+ * C7518) whose operands are packed before a wait, or that are under a data-dependent branch. So the
+ * first tile is peeled off the loop, and probabilities are packed after wait<0>. Second, it moves a
+ * wait above the softmax, without a warning, unless a basic block ends before the wait. Here the
+ * loop that waits for the next keys ends it. Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_ATTENTION_FORWARD_SM90A_CUH
 #define MOONREEL_CUDA_ATTENTION_FORWARD_SM90A_CUH
 
@@ -36,17 +39,17 @@ struct GroupSoftmax {
     float most[2], sum[2];
 };
 
-// does any key of the tile lie between the length of a text and its end?
+// does any key of the tile lie between the end of the text and the end of its room?
 MR_DEVICE bool group_has_gap(const Attention &p, const Place &at, int tile)
 {
     int first = tile * GROUP_ROWS;
     return at.len < p.counted && at.len < first + GROUP_ROWS && first < p.counted;
 }
 
-// makes the scores of a tile's keys that do not exist -INFINITY
+// set scores of keys that do not exist to -INFINITY
 MR_DEVICE void group_hide(float (&s)[64], const Attention &p, const Place &at, int tile)
 {
-    // counted from the thread's first key: the gap's begin, and where keys end
+    // relative to the thread's first key: start of the gap, and end of all keys
     int first = tile * GROUP_ROWS + threadIdx.x % 4 * 2, from = at.len - first, end = p.M - first;
     unsigned gap = p.counted - at.len;
 #pragma unroll
@@ -56,8 +59,8 @@ MR_DEVICE void group_hide(float (&s)[64], const Attention &p, const Place &at, i
     }
 }
 
-/* One tile: s becomes probabilities, fade rescales what came before. Of the first tile some key
- * exists. */
+/* Softmax of one tile: s becomes probabilities, and `fade` rescales earlier sums. At least one key
+ * of the first tile must exist. */
 template <int N>
 MR_DEVICE void group_softmax(float (&s)[N], GroupSoftmax &x, float (&fade)[2], float scale2)
 {
@@ -142,7 +145,7 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
     GroupSoftmax x = {{-INFINITY, -INFINITY}, {0, 0}};
     GroupOutput<D> acc = {};
     uint32_t my_q = mr_shared_address(tile_q);
-    // barriers 1 and 2: the turns of the two groups; the first may start
+    // barriers 1 and 2 alternate the two groups; the first group may start
     if (me == 1)
         mr_barrier_arrive(1, 256);
     mr_mbarrier_wait(full_q, 0);
@@ -176,7 +179,7 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
         if (group_has_gap(p, at, keys.at(t - 1)))
             group_hide(s, p, at, keys.at(t - 1));
         group_softmax(s, x, fade, scale2);
-        // ends a basic block: the wait below stays behind the softmax
+        // end a basic block here, so that the wait below stays after the softmax
         if (t + 1 < tiles)
             mr_mbarrier_wait(full_k + before, (t + 1) / STAGES % 2);
         mr_group_wait<0>();
@@ -192,7 +195,7 @@ __global__ void __launch_bounds__(GROUP_THREADS, 1)
         mr_group_commit();
         mr_group_wait<0>();
     }
-    // pairs the last arrival
+    // pairs with the last arrive
     if (me == 0)
         mr_barrier_sync(1, 256);
 

@@ -1,28 +1,30 @@
-/* attention, forward, sm_90a, of heads of 264 to 512 columns, as an autoencoder has one in its
- * middle; queries of a frame see the keys of their own and of earlier frames.
+/* attention, forward, sm_90a, for heads of 264 to 512 columns, as in the middle of an autoencoder;
+ * a query sees the keys of its own frame and of earlier frames.
  *
  *   o = softmax(scale q k^T) v, lse = log of the sum of exp(scale q k)
- * The sums of 128 queries by 512 columns would take all registers, so a block takes 128 queries and
- * 256 columns of v: scores are formed once for each half of them. Warp group 0 copies: q once, then
- * tiles of 32 keys and values, two stages of each. Groups 1 and 2 work on 64 queries each, in
- * turns, as in forward_sm90a.cuh, whose notes on ptxas hold here.
  *
- * By count, a tile of 128 queries and 128 keys (`make cuda`): 3 x 128 x 128 x 256 multiply-adds, of
- * which 2 are of use, 192 KiB of keys and values from the L2, and q once for each 32 keys from
- * shared memory, which is the bound; more of q in registers is spilled (ptxas 13.0). Blocks of 64
- * queries whose groups exchange probabilities would form scores once, and read 256 KiB for as many.
- * One head of 33 frames of 32 x 32 cells, 264 times 128 queries that see 17 frames on average:
- * 2.5 ms; 14e9 bytes of the L2 take 2.4 of them, 1.8e12 operations 1.8.
+ * The sums of 128 queries by 512 columns would fill all registers. So a block processes 128 queries
+ * and 256 columns of v, and the scores are computed once for each half of the columns. Warp group 0
+ * copies q once, then tiles of 32 keys and values through two pipeline stages each. Groups 1 and 2
+ * process 64 queries each and alternate as in forward_sm90a.cuh, whose notes on ptxas apply here.
  *
- * Tiles go from the first key to the last that a block's last query sees: of the first, every query
- * sees a key. Blocks with most keys begin first. The bits do not depend on the order of blocks;
- * both halves form the same scores, and the first writes lse. Licence: Apache-2.0 */
+ * Counts for a tile of 128 queries and 128 keys (`make cuda`): 3 x 128 x 128 x 256 multiply-adds,
+ * of which 2 / 3 are useful; 192 KiB of keys and values from the L2; and q from shared memory once
+ * per 32 keys, which is the bottleneck. Keeping more of q in registers makes ptxas 13.0 spill. With
+ * blocks of 64 queries whose groups exchange probabilities, the scores would be computed once, but
+ * the same work would read 256 KiB. One head of 33 frames of 32 x 32 cells, 264 times 128 queries
+ * that see 17 frames on average: 2.5 ms, of which 14e9 bytes of the L2 take 2.4 and 1.8e12
+ * operations 1.8.
+ *
+ * Tiles run from the first key to the last that the block's last query sees. Every query sees a key
+ * of the first tile. Blocks with the most keys start first. The bits do not depend on the order of
+ * blocks. Both halves compute the same scores; the first writes lse. Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_ATTENTION_FORWARD_WIDE_SM90A_CUH
 #define MOONREEL_CUDA_ATTENTION_FORWARD_WIDE_SM90A_CUH
 
 #include "cuda/attention/forward_sm90a.cuh"
 
-// a thread keeps the first WIDE_KEPT x 16 columns of q in registers: it reads shared memory less
+// a thread keeps the first WIDE_KEPT x 16 columns of q in registers, to read less shared memory
 enum { WIDE_COLUMNS = 512, WIDE_HALF = 256, WIDE_KEYS = 32, WIDE_KEPT = 3 };
 
 struct GroupWide {
@@ -32,7 +34,7 @@ struct GroupWide {
     static constexpr int SHARED = Q::BYTES + STAGES * (K::BYTES + V::BYTES) + 1024;
 };
 
-// the sums of 64 queries and half of the columns, as two products give them
+// sums of 64 queries and half of the columns, as two accumulators
 struct WideOutput {
     typedef GroupOutput<WIDE_HALF / 2> Part;
     static constexpr int COLUMNS = WIDE_HALF / 2, BYTES = COLUMNS / 64 * GroupWide::V::BLOCK;
@@ -50,7 +52,7 @@ struct WideOutput {
     }
 };
 
-// makes the scores of keys from `first` on that the thread's two queries do not see -INFINITY
+// set scores of keys from `first` on to -INFINITY where the thread's two queries do not see them
 MR_DEVICE void wide_hide(float (&s)[16], const int (&end)[2], int first)
 {
     int key = first + threadIdx.x % 4 * 2;
@@ -59,7 +61,7 @@ MR_DEVICE void wide_hide(float (&s)[16], const int (&end)[2], int first)
         s[i] = key + i / 4 * 8 + i % 2 < end[i / 2 % 2] ? s[i] : -INFINITY;
 }
 
-// the block's half of the columns and its queries; those that see most keys come first
+// queries and column half of the block; queries that see the most keys come first
 MR_DEVICE Place wide_place(const Attention &p, int *half)
 {
     int halves = (p.e + WIDE_HALF - 1) / WIDE_HALF, tiles = (p.N + GROUP_ROWS - 1) / GROUP_ROWS;
@@ -126,7 +128,7 @@ static __global__ void __launch_bounds__(GROUP_THREADS, 1)
     GroupSoftmax x = {{-INFINITY, -INFINITY}, {0, 0}};
     WideOutput acc = {};
     uint32_t my_q = mr_shared_address(tile_q);
-    // barriers 1 and 2: the turns of the two groups; the first may start
+    // barriers 1 and 2 alternate the two groups; the first group may start
     if (me == 1)
         mr_barrier_arrive(1, 256);
     GroupKept<WIDE_COLUMNS, WIDE_KEPT> kept;
@@ -160,7 +162,7 @@ static __global__ void __launch_bounds__(GROUP_THREADS, 1)
         if ((t + 1) * WIDE_KEYS > lowest)
             wide_hide(s, end, t * WIDE_KEYS);
         group_softmax(s, x, fade, scale2);
-        // ends a basic block: the wait below stays behind the softmax
+        // end a basic block here, so that the wait below stays after the softmax
         if (t + 1 < tiles)
             mr_mbarrier_wait(full_k + before, (t + 1) / STAGES % 2);
         mr_group_wait<0>();
@@ -173,7 +175,7 @@ static __global__ void __launch_bounds__(GROUP_THREADS, 1)
     acc.add(probabilities, mr_shared_address(tiles_v + (tiles - 1) % STAGES * W::V::BYTES));
     mr_group_commit();
     mr_group_wait<0>();
-    // pairs the last arrival
+    // pairs with the last arrive
     if (me == 0)
         mr_barrier_sync(1, 256);
 

@@ -1,27 +1,29 @@
-/* Shared by the sm_90a attention kernels: tiles of heads as tensor copies (TMA) write them, and
- * products of a warp group on these tiles.
+/* Shared by the sm_90a attention kernels: tiles of heads as TMA writes them, and warp-group
+ * products on these tiles.
  *
- * A tile has ROWS rows of D columns: blocks of 64 columns with the 128-byte swizzle, then a rest of
- * 16 with that of 32 bytes: 72 columns are 80, those past the head are filled with zeros by the
- * copy. A group works on 64 rows; a thread holds rows lane / 4 and lane / 4 + 8 of the 16 of its
- * warp, columns lane % 4 * 2 and the next of each 8. Licence: Apache-2.0 */
+ * A tile has ROWS rows of D columns: blocks of 64 columns with the 128-byte swizzle, then at most
+ * one rest of 16 columns with the 32-byte swizzle. So 72 columns are padded to 80, and TMA fills
+ * the columns past the head with zeros. A warp group processes 64 rows. Of each 8 columns, a thread
+ * has columns lane % 4 * 2 and the next, in rows lane / 4 and lane / 4 + 8 of the 16 rows of its
+ * warp.
+ * Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_ATTENTION_GROUP_TILE_CUH
 #define MOONREEL_CUDA_ATTENTION_GROUP_TILE_CUH
 
 #include "cuda/attention/groups.h"
 #include "cuda/prim/sm90a.cuh"
 
-// a group that copies and two that work, on 64 rows each
+// a producer group that copies, and two consumer groups with 64 rows each
 enum { GROUP_THREADS = 384, GROUP_ROWS = 128 };
 
-// heads as boxes of tokens by 64 or 16 columns; dimensions d, h, tokens, G, B
+// TMA maps with boxes of tokens by 64 or 16 columns; dimensions d, h, tokens, G, B
 struct HeadMaps {
     mr_tensor_map wide, rest;
 };
 
-/* The tiles of 128 keys in which at least one key exists, in order: the first `before` tiles of the
- * sequence, then those behind a gap of `gap` tiles, which text before an image leaves where it is
- * shorter than its room. */
+/* The tiles of 128 keys with at least one existing key, in order: the first `before` tiles, then
+ * those after a gap of `gap` tiles. Text before an image leaves this gap if it is shorter than its
+ * maximum. */
 struct KeyTiles {
     int count, before, gap;
 
@@ -50,7 +52,8 @@ template <int D, int ROWS> struct GroupTile {
     static constexpr int BLOCK = ROWS * 128, BYTES = ROWS * COLUMNS * 2;
 };
 
-// start copies of ROWS tokens from `row` on, D columns from `column` on; `full` expects their bytes
+// start TMA copies of ROWS tokens from `row` and D columns from `column` on; barrier `full` must
+// expect their bytes
 template <int D, int ROWS>
 MR_DEVICE void group_copy(unsigned char *tile, const HeadMaps &maps, uint64_t *full,
                           const Place &at, int row, int column = 0)
@@ -65,11 +68,11 @@ MR_DEVICE void group_copy(unsigned char *tile, const HeadMaps &maps, uint64_t *f
                         row, at.g, at.b);
 }
 
-// the first warp: rows of a tile from `from` up to `to` are 0
+// the first warp sets rows `from` to `to` of a tile to 0
 template <int D, int ROWS> MR_DEVICE void group_erase(unsigned char *tile, int from, int to)
 {
     typedef GroupTile<D, ROWS> T;
-    // of a block of columns, whose rows are so long; a swizzle leaves bytes in their row
+    // clear rows of one column block; a swizzle only permutes bytes inside a row
     auto erase = [&](unsigned char *block, int bytes) {
         for (int i = from * bytes + threadIdx.x * 16; i < to * bytes; i += 32 * 16)
             mr_store16(block + i, {0, 0, 0, 0});
@@ -81,17 +84,18 @@ template <int D, int ROWS> MR_DEVICE void group_erase(unsigned char *tile, int f
         erase(tile + T::WIDE * T::BLOCK, 32);
 }
 
-/* The first warp: copies of ROWS keys from `row` on of one tensor or, with `two`, of two, a tile
- * each, to `tile`; `full`, of one arrival, ends its phase with them. Keys that do not exist become
- * 0, since a weight of 0 times what lies there may be no number: their tile lands by the barrier
- * `landed` first, where `turn` counts. */
+/* The first warp copies ROWS keys from `row` on to `tile`; with `two`, also from a second tensor,
+ * to the next tile. Barrier `full`, with one arrival, completes when they are ready. Keys that do
+ * not exist must become 0, because their memory may contain NaN, and 0 times NaN is NaN. So a tile
+ * with such keys first completes on barrier `landed`, whose phases `turn` counts, and is then
+ * cleared. */
 template <int D, int ROWS>
 MR_DEVICE void group_copy_keys(unsigned char *tile, const HeadMaps &one, const HeadMaps *two,
                                uint64_t *full, uint64_t *landed, int &turn, const Attention &p,
                                const Place &at, int row)
 {
     constexpr int BYTES = GroupTile<D, ROWS>::BYTES;
-    // past all keys the copy itself brings zeros
+    // past the last key TMA itself fills in zeros
     int from = at.len - row, to = p.counted - row;
     from = from < 0 ? 0 : from;
     to = to < ROWS ? to : ROWS;
@@ -115,7 +119,7 @@ MR_DEVICE void group_copy_keys(unsigned char *tile, const HeadMaps &one, const H
         mr_mbarrier_arrive(full);
 }
 
-// the accumulators of 64 rows by D columns
+// accumulators of 64 rows by D columns
 template <int D> struct GroupOutput {
     float wide[32 * (D / 64)], rest[8];
 
@@ -143,15 +147,16 @@ template <int D> struct GroupOutput {
     }
 };
 
-/* The first KEPT times 16 columns of a group's half of a tile, as an operand in registers: products
- * that read it often spare the shared memory. */
+/* The first KEPT x 16 columns of a group's half of a tile, as operands in registers. Repeated
+ * products then read less shared memory. */
 template <int D, int KEPT> struct GroupKept {
     typedef GroupTile<D, GROUP_ROWS> T;
     uint32_t at[KEPT > 0 ? KEPT : 1][4];
 
     MR_MEMBER void load(const unsigned char *tile, int me)
     {
-        // lanes name rows of four pieces of 8 by 8: below each other, then next to each other
+        // each lane passes the address of a row of four 8 x 8 matrices: two below each other, then
+        // the two to their right
         int lane = threadIdx.x % 32, row = me * 64 + threadIdx.x / 32 % 4 * 16 + lane % 16;
 #pragma unroll
         for (int i = 0; i < KEPT; i++) {
@@ -165,8 +170,8 @@ template <int D, int KEPT> struct GroupKept {
     }
 };
 
-// s [64, N] = rows of half `me` of tile a, of which the first columns are kept, by the N rows of
-// tile b, transposed; N accumulators are two a column
+// s [64, 2 N] = rows of half `me` of tile a times the 2 N rows of tile b, transposed; the first
+// columns of a come from `kept`; a thread has N accumulators
 template <int D, int N, int KEPT>
 MR_DEVICE void group_scores(float (&s)[N], const GroupKept<D, KEPT> &kept, uint32_t a, int me,
                             uint32_t b)
@@ -200,7 +205,7 @@ template <int D, int N> MR_DEVICE void group_scores(float (&s)[N], uint32_t a, i
     group_scores<D, N, 0>(s, {}, a, me, b);
 }
 
-// acc += p by tile b; p holds 64 by 2 N weights, N / 8 steps of 16 of them
+// acc += p times tile b; p [64, 4 N] as bf16 pairs, N / 4 products of depth 16
 template <int D, int N>
 MR_DEVICE void group_values(GroupOutput<D> &acc, const uint32_t (&p)[N], uint32_t b)
 {
@@ -216,7 +221,7 @@ MR_DEVICE void group_values(GroupOutput<D> &acc, const uint32_t (&p)[N], uint32_
     }
 }
 
-// accumulators as an operand
+// convert accumulators to an operand
 template <int N> MR_DEVICE void group_pack(uint32_t (&p)[N / 2], const float (&s)[N])
 {
 #pragma unroll
@@ -224,8 +229,8 @@ template <int N> MR_DEVICE void group_pack(uint32_t (&p)[N / 2], const float (&s
         p[i] = mr_pack(s[2 * i], s[2 * i + 1]);
 }
 
-/* Store the thread's two rows, times factor[0] and factor[1], to `row` and 8 rows below; `rows` of
- * them exist. */
+/* Store the thread's two rows, times factor[0] and factor[1], at `row` and 8 rows below. `rows`
+ * rows exist from `row` on. */
 template <int D>
 MR_DEVICE void group_store(const GroupOutput<D> &acc, const float (&factor)[2], mr_bf16 *row,
                            int64_t step, int rows, int columns)

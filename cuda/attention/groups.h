@@ -1,4 +1,4 @@
-/* Interface of the warp-group attention kernels for sm_90a. These kernels are compiled into
+/* Interface of the attention kernels for sm_90a, which use warp groups. They are compiled into
  * separate objects, for this architecture only. Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_ATTENTION_GROUPS_H
 #define MOONREEL_CUDA_ATTENTION_GROUPS_H
@@ -7,16 +7,16 @@
 #include "cuda/kernels/kernel_call.h"
 #include "moonreel/base.h"
 
-/* What they take of the calls that go by tiles: heads to 128 columns, no bias or frames, and more
- * queries than one group of a block works on. */
+/* Does the standard sm_90a kernel support this call? It needs heads of at most 128 columns, no
+ * bias, no frames, and more queries than one warp group processes. */
 static inline bool mr_attention_groups_fit(const Attention &p)
 {
     bool narrow = p.d <= 128 && p.e <= 128;
     return narrow && !p.bias && !p.frame && p.M > 0 && p.N > 64 && p.scale > 0;
 }
 
-/* What forward_wide_sm90a.cuh takes of calls whose heads are whole pieces: 264 to 512 columns, no
- * bias or lengths. */
+/* Does forward_wide_sm90a.cuh support this call? It needs heads of 264 to 512 columns in whole
+ * 16-byte pieces, no bias and no lengths. */
 static inline bool mr_attention_wide_fit(const Attention &p)
 {
     int columns = p.d > p.e ? p.d : p.e;
@@ -24,40 +24,40 @@ static inline bool mr_attention_wide_fit(const Attention &p)
            p.scale > 0;
 }
 
-// columns that heads are filled up to
+// number of columns after padding
 static inline int mr_attention_group_columns(const Attention &p)
 {
     int d = p.d > p.e ? p.d : p.e;
     return d <= 64 ? 64 : d <= 80 ? 80 : 128;
 }
 
-/* Multiprocessors of an H100 and an H200. The emulated GPU has two: specs stay short, and yet a
- * block has several problems. */
+/* Number of multiprocessors of an H100 and an H200. The emulated GPU has two: this keeps specs
+ * short, and a block still gets several problems. */
 #ifdef __CUDACC__
 enum { GROUP_PROCESSORS = 132 };
 #else
 enum { GROUP_PROCESSORS = 2 };
 #endif
 
-/* The gradient keeps dq in slices of memory while it is summed over tiles of keys, so these bytes a
- * head: none where all keys are one tile. */
+/* Bytes per head of the slice in which the gradient sums dq over tiles of keys; 0 if one tile has
+ * all keys. */
 static inline size_t mr_attention_slice_bytes(const Attention &p)
 {
     int64_t rows = (p.N + 63) / 64 * 64;
     return p.M <= 128 ? 0 : (size_t)(rows * mr_attention_group_columns(p)) * sizeof(float);
 }
 
-/* Which calls go by problems taken whole (backward_whole_sm90a.cuh): whose problems fill all
- * processors three times, where the last round costs at most what the products saved bring, and
- * whose slices stay in the L2, 41 MB of its 50. */
+/* Does a call use backward_whole_sm90a.cuh? A problem is one head of one sequence. Problems must
+ * fill all multiprocessors three times, so that the partly idle last round costs no more than the
+ * saved products, and the slices must fit in the L2: 41 MB of its 50. */
 static inline bool mr_attention_whole_fit(const Attention &p)
 {
     return (int64_t)p.B * p.G * p.h >= 3 * GROUP_PROCESSORS &&
            mr_attention_slice_bytes(p) <= 320 << 10;
 }
 
-/* All others go by turns (backward_turns_sm90a.cuh), a few heads at a time: that at most 8 blocks
- * of a head run at once, and fewer than it has words. */
+/* Number of slots in backward_turns_sm90a.cuh, which runs all other calls. A slot processes one
+ * head at a time. At most 8 blocks of a head run at once, fewer than the head has turn words. */
 static inline int mr_attention_turn_slots(const Attention &p)
 {
     int64_t heads = (int64_t)p.B * p.G * p.h, words = mr_cuda_ceil(p.N, 64), most = words - 1;
@@ -65,7 +65,7 @@ static inline int mr_attention_turn_slots(const Attention &p)
     return (int)(slots < heads ? slots : heads);
 }
 
-// words, which begin as 0: the next ticket, and of each slot one for 64 queries
+// number of turn words, which start as 0: the next ticket, then one word per slot and 64 queries
 static inline int64_t mr_attention_turn_words(const Attention &p)
 {
     return 1 + mr_attention_turn_slots(p) * mr_cuda_ceil(p.N, 64);
@@ -73,12 +73,12 @@ static inline int64_t mr_attention_turn_words(const Attention &p)
 
 struct AttentionTurns {
     uint32_t *words;
-    float *slices; // one for each slot
+    float *slices; // one per slot
     int slots;
 };
 
-/* What the gradient reads and writes; dots [B, G, h, N] is D of each row (attention_dots), slices
- * are one for each processor or slot, words are NULL for whole problems. */
+/* Inputs and outputs of the gradient. dots [B, G, h, N] is D of each query (attention_dots). There
+ * is one slice per processor or per slot. words is NULL for whole problems. */
 struct AttentionGradient {
     Heads q, k, v, dy, dq, dk, dv;
     const float *lse, *dots, *dlse;
@@ -86,8 +86,8 @@ struct AttentionGradient {
     float *slices;
 };
 
-/* Enqueue the backward pass, the forward pass, that of wide heads. Errors: of the driver, for
- * tensor maps. */
+/* Enqueue the backward pass, the forward pass, and the forward pass of wide heads. Errors: of the
+ * driver, for tensor maps. */
 mr_status mr_attention_backward_groups(const Attention &p, const AttentionGradient &x,
                                        cudaStream_t stream);
 mr_status mr_attention_forward_groups(const Attention &p, Heads q, Heads k, Heads v, Heads o,

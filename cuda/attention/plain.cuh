@@ -1,12 +1,13 @@
-/* attention without tensor cores: f32, and bf16 of any strides and widths. It is the reference for
- * comparisons, and serves the calls that the tiles of forward.cuh and backward.cuh do not support.
- * Formulas, statistics and their order are the same as there.
+/* attention without tensor cores: f32, and bf16 with any strides and widths. It is the reference
+ * for comparisons, and runs the calls that the tiles of forward.cuh and backward.cuh do not
+ * support. It uses the same formulas, statistics and order as they do.
  *
- * A warp takes a query (in attention_plain_dkv a key) and walks 32 keys (queries) at a time: a lane
- * forms the score of one of them, the 32 weights pass through shared memory, and then lanes hold
- * columns of the sum, CHUNK of them a block. E elements are read at once: 4 where rows are dense
- * pieces of them, else 1. All sums are f32 and run in order, so the bits do not depend on the order
- * of blocks. A row with weight 0 is not read, so the memory past len may have any contents.
+ * A warp takes a query (in attention_plain_dkv a key) and loops over 32 keys (queries) at a time.
+ * Each lane computes the score of one of them and shares its weight through shared memory. Then
+ * each lane sums its columns; a block has CHUNK columns. A load reads E elements: 4 if rows are
+ * dense and divide into such pieces, otherwise 1. All sums are f32 and run in order, so the bits do
+ * not depend on the order of blocks. A row with weight 0 is not read, so the memory past len may
+ * have any contents.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_ATTENTION_PLAIN_CUH
 #define MOONREEL_CUDA_ATTENTION_PLAIN_CUH
@@ -16,7 +17,7 @@
 
 enum { PLAIN_WARPS = ATTENTION_THREADS / 32, CHUNK = 256, PLAIN_SHARED = PLAIN_WARPS * 64 * 4 };
 
-// [B, G, N, h, d]: elements from one to the next
+// heads [B, G, N, h, d] with strides in elements
 template <class T> struct PlainHeads {
     T *data;
     int64_t b, g, n, h, c;
@@ -35,7 +36,7 @@ template <int E, class T> MR_DEVICE void plain_load(const T *p, float (&x)[E])
         mr_load(p, x);
 }
 
-// the product of two rows of `columns` columns
+// dot product of two rows of `columns` columns
 template <int E, class T>
 MR_DEVICE float plain_dot(const T *x, int64_t step_x, const T *y, int64_t step_y, int columns)
 {
@@ -50,18 +51,18 @@ MR_DEVICE float plain_dot(const T *x, int64_t step_x, const T *y, int64_t step_y
     return sum;
 }
 
-// the lane's columns of a chunk
+// the lane's part of a chunk of columns
 template <int E> struct PlainSum {
     static constexpr int PIECES = CHUNK / 32 / E;
     float at[PIECES][E];
 
-    // of the lane's first column
+    // the lane's first column
     static MR_MEMBER int begin()
     {
         return blockIdx.y * CHUNK + threadIdx.x % 32 * E;
     }
 
-    // += weights[i] times row first + i, for those of 32 rows whose `used` is not 0
+    // add weights[i] times row first + i, for those of 32 rows whose `used` is not 0
     template <class T>
     MR_MEMBER void add(const float *weights, const float *used, const PlainHeads<T> &x,
                        const Place &place, int first, int columns)
@@ -110,7 +111,7 @@ template <int E> struct PlainSum {
     }
 };
 
-// grid (queries of all sequences by warps, chunks of columns)
+// grid: (one warp per query of any sequence, chunks of columns)
 template <class T, int E>
 __global__ void __launch_bounds__(ATTENTION_THREADS, 1)
     attention_plain(PlainHeads<T> q, PlainHeads<T> k, PlainHeads<T> v, PlainHeads<T> o, float *lse,
@@ -131,7 +132,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, 1)
         bool seen = key < end && key_exists(p, at, key);
         float s = seen ? plain_dot<E>(q.row(at, query), q.c, k.row(at, key), k.c, p.d) : 0;
         s = masked(p, at, seen, query, key, s);
-        // the running maximum rises, what came before is rescaled
+        // update the running maximum and rescale earlier sums
         float higher = s;
 #pragma unroll
         for (int lanes = 16; lanes; lanes /= 2)
@@ -148,14 +149,14 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, 1)
         __syncwarp();
     }
     sum = mr_warp_sum(sum);
-    // a sum that is no number passes on
+    // a NaN sum stays NaN
     acc.scale(sum == 0 ? 0 : 1 / sum);
     acc.store(o, at, query, p.e);
     if (lane == 0 && blockIdx.y == 0)
         lse[row] = sum == 0 ? -INFINITY : most / LOG2E + logf(sum);
 }
 
-// D of each row, a thread a row
+// D of each query, one thread per query
 template <class T, int E>
 __global__ void __launch_bounds__(ATTENTION_THREADS, 1)
     attention_plain_dots(PlainHeads<T> o, PlainHeads<T> dy, const float *dlse, float *dots,
@@ -170,7 +171,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, 1)
     dots[row] = sum - (dlse ? dlse[row] : 0);
 }
 
-// what the gradient reads
+// inputs of the gradient
 template <class T, int E> struct PlainBackward {
     PlainHeads<T> q, k, v, dy;
     const float *lse, *dots, *dlse;
@@ -244,7 +245,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, 1)
     acc_v.store(dv, at, key, p.e);
 }
 
-// dbias [h, N, M] += ds of all samples and groups, in order; a thread an element
+// dbias [h, N, M] += ds of all samples and groups, in order; one thread per element
 template <class T, int E>
 __global__ void __launch_bounds__(ATTENTION_THREADS, 1)
     attention_plain_dbias(PlainBackward<T, E> x, float *dbias, Attention p)

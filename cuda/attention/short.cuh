@@ -1,11 +1,10 @@
 /* attention over at most 16 queries and keys, sm_80: the temporal attention of a video model.
  *
- * A warp computes one whole sequence of one head. Its q, k, v (and do) are in private tiles of 16
+ * A warp processes one whole sequence of one head. Its q, k, v (and do) are in private tiles of 16
  * rows. The scores are one product: there is no loop over tiles, and no warp waits for another.
- * Neighbouring warps take neighbouring heads, which lie next to each other in memory. Formulas,
- * statistics and rounding as in forward.cuh and backward.cuh; every tensor is read once and written
- * once. Licence: Apache-2.0
- */
+ * Neighbouring warps process neighbouring heads, which are adjacent in memory. Formulas, statistics
+ * and rounding are those of forward.cuh and backward.cuh. Every tensor is read once and written
+ * once. */
 #ifndef MOONREEL_CUDA_ATTENTION_SHORT_CUH
 #define MOONREEL_CUDA_ATTENTION_SHORT_CUH
 
@@ -68,7 +67,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, 1)
     store_strip<D>(acc, inverse, tile_q, o.of(at.b, at.g, at.h), o.n, p.N, p.e);
 }
 
-// p [16, 16] and ds of the warp: rows are queries, or keys where TRANSPOSED
+// p [16, 16] and ds of the warp: rows are queries, or keys if TRANSPOSED
 template <int D, bool TRANSPOSED>
 MR_DEVICE void short_gradients(float (&prob)[SHORT / 8][4], float (&ds)[SHORT / 8][4],
                                const unsigned char *tile_q, const unsigned char *tile_k,
@@ -119,7 +118,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, 1)
     short_gradients<D, false>(prob, ds_rows, tile_q, tile_k, tile_v, tile_dy, lse, dots, dlse, p,
                               at);
     short_gradients<D, true>(prob, ds, tile_q, tile_k, tile_v, tile_dy, lse, dots, dlse, p, at);
-    // each result goes out through a tile that is not read any more
+    // stage each result in a tile that is no longer needed
     clear<D>(acc);
     add_product<D, SHORT>(acc, prob, tile_dy);
     __syncwarp();

@@ -1,19 +1,20 @@
-/* Tiles of heads in shared memory, and products of a warp on them by mma.sync.
+/* Tiles of heads in shared memory, and warp products on them by mma.sync.
  *
- * A tile has rows of D columns, D a multiple of 16, D + 8 apart: an odd number of 16-byte units, so
- * ldmatrix has no bank conflicts. A head of d < D columns is padded with zeros. A warp works on a
- * strip of 16 rows; accumulators and operands are the fragments of mma.sync: a thread holds rows
- * lane / 4 and lane / 4 + 8, columns lane % 4 * 2 and the next of each 8. Licence: Apache-2.0 */
+ * A tile has rows of D columns, D a multiple of 16. The pitch is D + 8 elements, an odd number of
+ * 16-byte units, so ldmatrix has no bank conflicts. A head of d < D columns is padded with zeros. A
+ * warp processes a strip of 16 rows. Accumulators and operands are fragments of mma.sync: of each 8
+ * columns, a thread has columns lane % 4 * 2 and the next, in rows lane / 4 and lane / 4 + 8.
+ * Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_ATTENTION_TILE_CUH
 #define MOONREEL_CUDA_ATTENTION_TILE_CUH
 
 #include "cuda/prim/sm80.cuh"
 
-enum { ATTENTION_THREADS = 128, STRIP = 16, ROWS = 64 }; // four warps, a strip each
+enum { ATTENTION_THREADS = 128, STRIP = 16, ROWS = 64 }; // four warps, one strip each
 
 #define LOG2E 1.4426950408889634f
 
-// [B, G, N, h, d] with d dense: elements from one to the next
+// heads [B, G, N, h, d] with dense d; b, g, n, h are strides in elements
 struct Heads {
     mr_bf16 *data;
     int64_t b, g, n, h;
@@ -27,20 +28,20 @@ struct Heads {
 struct Attention {
     int B, G, N, M, h, d, e; // e: columns of v and o
     float scale;
-    int frame;          // tokens of a frame; 0: every query sees every key
-    bool part;          // backward: o and lse are of more keys than these
-    int counted;        // len counts within this many keys; keys after them exist
-    int before;         // keys in front of these, which len counts
-    const int32_t *len; // NULL: all exist
+    int frame;          // tokens per frame; 0: every query sees every key
+    bool part;          // backward: o and lse also cover other keys
+    int counted;        // len counts within this many keys; the keys after them all exist
+    int before;         // keys before these that len counts too
+    const int32_t *len; // NULL: all keys exist
     const void *bias;   // [h, N, M] f32 or bf16, or NULL
     bool bias_half;
 };
 
-// which sequence a block or a warp works on, and which tile of it
+// the sequence and the tile that a block or a warp processes
 struct Place {
     int b, g, h, tile;
-    int len, keys; // the first `len` of the counted keys exist; none exists from `keys` on
-    int64_t row;   // of query 0 in [B, G, h, N]
+    int len, keys; // the first `len` of the counted keys exist; no key from `keys` on exists
+    int64_t row;   // index of query 0 in [B, G, h, N]
 };
 
 MR_DEVICE Place place_at(const Attention &p, int sequence, int tile)
@@ -50,7 +51,7 @@ MR_DEVICE Place place_at(const Attention &p, int sequence, int tile)
     x.h = sequence % p.h;
     x.g = sequence / p.h % p.G;
     x.b = sequence / p.h / p.G;
-    // neither is below 0, and signs cost registers
+    // both factors are nonnegative; unsigned arithmetic saves registers
     x.row = (int64_t)((uint64_t)(uint32_t)sequence * (uint32_t)p.N);
     x.len = p.len ? p.len[x.b] - p.before : p.counted;
     x.len = x.len < 0 ? 0 : x.len > p.counted ? p.counted : x.len;
@@ -58,20 +59,20 @@ MR_DEVICE Place place_at(const Attention &p, int sequence, int tile)
     return x;
 }
 
-// blocks take the tiles of a sequence one after the other
+// consecutive blocks take consecutive tiles of a sequence
 MR_DEVICE Place place_of(const Attention &p, int tiles)
 {
     return place_at(p, blockIdx.x / tiles, blockIdx.x % tiles);
 }
 
-// the key after the last that query i may see; 0 for a query that does not exist
+// end of the range of keys that query i may see; 0 if the query does not exist
 MR_DEVICE int keys_seen(const Attention &p, const Place &at, int i)
 {
     int end = p.frame ? (i / p.frame + 1) * p.frame : at.keys;
     return i >= p.N ? 0 : end < at.keys ? end : at.keys;
 }
 
-// does query i see one key alone?
+// does query i see exactly one key?
 MR_DEVICE bool sees_one(const Attention &p, const Place &at, int i)
 {
     return (p.counted < p.M ? at.len + p.M - p.counted : keys_seen(p, at, i)) == 1;
@@ -82,7 +83,7 @@ MR_DEVICE bool key_exists(const Attention &p, const Place &at, int j)
     return j < at.len || (j >= p.counted && j < p.M);
 }
 
-// a score in units of log 2; that of a key which query i does not see is -inf
+// the score in units of log 2; -inf if query i does not see the key
 MR_DEVICE float masked(const Attention &p, const Place &at, bool seen, int i, int j, float s)
 {
     if (!seen)
@@ -104,9 +105,9 @@ template <int D> struct Tile {
     }
 };
 
-/* Row and 16-byte piece of the i-th copy of a tile. Eight lanes that follow each other meet eight
- * banks: they take eight pieces of a row, and the two pieces that are left over in a row of ten
- * from four rows that are even or odd. */
+/* Row and 16-byte piece of the i-th copy of a tile. Eight consecutive lanes write to eight
+ * different bank groups: they copy eight pieces of one row. If rows have ten pieces, they copy the
+ * last two pieces of four even or four odd rows. */
 template <int D> MR_DEVICE void piece_of(int i, int *row, int *piece)
 {
     constexpr int PIECES = D / 8, EIGHTS = PIECES / 8, LEFT = PIECES % 8;
@@ -117,8 +118,9 @@ template <int D> MR_DEVICE void piece_of(int i, int *row, int *piece)
     *piece = whole ? j / 64 * 8 + j % 8 : EIGHTS * 8 + j % 2;
 }
 
-/* Start copies of rows of a head into a tile of TILE_ROWS: those that exist(row), zeros for others
- * and right of column d. All threads of the block, or, with THREADS 32, of a warp. */
+/* Start copies of TILE_ROWS rows of a head into a tile. Rows without exist(row) and columns from d
+ * on become zeros. All threads of the block call this or, with THREADS = 32, all lanes of a warp.
+ */
 template <int D, int TILE_ROWS, int THREADS, class Exist>
 MR_DEVICE void tile_copy_rows(unsigned char *tile, const mr_bf16 *head, int64_t step, Exist exist,
                               int d)
@@ -133,7 +135,7 @@ MR_DEVICE void tile_copy_rows(unsigned char *tile, const mr_bf16 *head, int64_t 
     }
 }
 
-// the first `rows` rows exist
+// copies the first `rows` rows; the others become zeros
 template <int D, int TILE_ROWS, int THREADS = ATTENTION_THREADS>
 MR_DEVICE void tile_copy(unsigned char *tile, const mr_bf16 *head, int64_t step, int rows, int d)
 {
@@ -141,7 +143,7 @@ MR_DEVICE void tile_copy(unsigned char *tile, const mr_bf16 *head, int64_t step,
         tile, head, step, [&](int r) { return r < rows; }, d);
 }
 
-// keys from `first` on: what lies in the place of one that does not exist may be anything
+// copies keys from `first` on; keys that do not exist become zeros, whatever their memory contains
 template <int D, int TILE_ROWS, int THREADS = ATTENTION_THREADS>
 MR_DEVICE void tile_copy_keys(unsigned char *tile, const Heads &x, const Attention &p,
                               const Place &at, int first, int d)
@@ -158,7 +160,7 @@ template <int D> MR_DEVICE void clear(float (&acc)[D / 8][4])
         acc[n][0] = acc[n][1] = acc[n][2] = acc[n][3] = 0;
 }
 
-// s [16, COLUMNS] += the strip a by the rows of b, transposed
+// s [16, COLUMNS] += strip a times rows of b, transposed
 template <int D, int COLUMNS>
 MR_DEVICE void add_scores(float (&s)[COLUMNS / 8][4], const unsigned char *a,
                           const unsigned char *b)
@@ -188,7 +190,7 @@ MR_DEVICE void scores(float (&s)[COLUMNS / 8][4], const unsigned char *a, const 
     add_scores<D, COLUMNS>(s, a, b);
 }
 
-// acc [16, D] += s [16, COLUMNS], rounded to bf16, by the rows of b
+// acc [16, D] += s [16, COLUMNS], rounded to bf16, times rows of b
 template <int D, int COLUMNS>
 MR_DEVICE void add_product(float (&acc)[D / 8][4], const float (&s)[COLUMNS / 8][4],
                            const unsigned char *b)
@@ -210,9 +212,9 @@ MR_DEVICE void add_product(float (&acc)[D / 8][4], const float (&s)[COLUMNS / 8]
     }
 }
 
-/* Store the strip's rows, the thread's two times factor[0] and factor[1]; row r goes to to(r), NULL
- * where r has no place. `strip` is the warp's own 16 rows of a tile that is not needed any more:
- * whole pieces go out of there. */
+/* Store the rows of a strip: the thread's two rows times factor[0] and factor[1]. Row r goes to
+ * to(r), or nowhere if to(r) is NULL. `strip` is the warp's 16 rows of a tile that is no longer
+ * needed; the rows are staged there, so that the warp stores whole 16-byte pieces. */
 template <int D, class To>
 MR_DEVICE void store_strip_rows(const float (&acc)[D / 8][4], const float (&factor)[2],
                                 unsigned char *strip, To to, int d)
@@ -236,7 +238,7 @@ MR_DEVICE void store_strip_rows(const float (&acc)[D / 8][4], const float (&fact
     }
 }
 
-// the same to `rows` rows that lie `step` apart
+// the same to the first `rows` rows, `step` elements apart
 template <int D>
 MR_DEVICE void store_strip(const float (&acc)[D / 8][4], const float (&factor)[2],
                            unsigned char *strip, mr_bf16 *head, int64_t step, int rows, int d)
@@ -245,7 +247,7 @@ MR_DEVICE void store_strip(const float (&acc)[D / 8][4], const float (&factor)[2
         acc, factor, strip, [&](int r) { return r < rows ? head + r * step : NULL; }, d);
 }
 
-// over the four lanes that hold a row
+// reductions over the four lanes that share a row
 MR_DEVICE float row_max4(float v)
 {
     v = fmaxf(v, __shfl_xor_sync(~0u, v, 1));
@@ -258,10 +260,10 @@ MR_DEVICE float row_sum4(float v)
     return v + __shfl_xor_sync(~0u, v, 2);
 }
 
-/* The sums of a softmax: the thread's two rows begin at `row`, of `rows` that exist. Their log-sums
- * go to lse (row 0 of the sequence), 1 / sum of each to `inverse`; of a row that saw no key -inf
- * and 0; a sum that is no number passes on. most: the maximum in units of log 2; sum: the thread's
- * part. */
+/* Finish a softmax. The thread's two rows start at `row`, and `rows` rows exist. Writes the log-sum
+ * of each row to lse (row 0 of the sequence) and 1 / sum to `inverse`; a row that saw no key gets
+ * -inf and 0; a NaN sum stays NaN. most: the maximum in units of log 2; sum: the part of this
+ * thread. */
 MR_DEVICE void softmax_end(const float (&most)[2], const float (&sum)[2], int row, int rows,
                            float *lse, float (&inverse)[2])
 {
@@ -274,12 +276,12 @@ MR_DEVICE void softmax_end(const float (&most)[2], const float (&sum)[2], int ro
     }
 }
 
-// What the gradient needs of a query. p is exp2(score - log_sum), ds = p (weight do v - dot).
+// Statistics of a query for the gradient: p = exp2(score - log_sum), ds = p (weight do v - dot).
 struct Statistics {
     float log_sum, dot, weight;
 };
 
-// a query that does not exist or sees no key has p = 0
+// p = 0 for a query that does not exist or sees no key
 MR_DEVICE Statistics statistics(const Attention &p, const Place &at, int i, const float *lse,
                                 const float *dots, const float *dlse)
 {
