@@ -1,4 +1,4 @@
-// Launches of the forms for sm_90a. Licence: Apache-2.0
+// Launches the sm_90a convolution kernels. Licence: Apache-2.0
 #include "cuda/conv/groups.h"
 #include "cuda/conv/groups_sm90a.cuh"
 #include "cuda/kernels/kernel_call.h"

@@ -1,20 +1,21 @@
-/* conv3d and, in steps of 1, its gradient of x, where every channel has one filter of its own
+/* conv3d, and with stride 1 also its gradient of x, if every channel has its own filter
  *
- *   y[b, p, c] = bias[c] + sum over taps k of w[c, k] x[b, p stride - before + k, c]
+ * y[b, p, c] = bias[c] + sum over taps k of w[c, k] x[b, p stride - before + k, c]
  *
  * Weights are transposed to [taps, C] first, so that loads of a warp are coalesced. Then a thread
- * computes RUN positions of a line for 16 bytes of channels: each 16-byte load of weights serves
- * RUN products per channel, and lines that taps share stay in the cache. Memory-bound: 2 elements
- * per element of y. Sums are f32, tap after tap. Licence: Apache-2.0 */
+ * computes RUN positions of a line for 16 bytes of channels. Each 16-byte load of weights is used
+ * for RUN products per channel, and lines that taps share stay in the cache. Memory-bound: 2
+ * elements per element of y. Sums are f32, tap after tap.
+ * Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_CONV_DEPTHWISE_CUH
 #define MOONREEL_CUDA_CONV_DEPTHWISE_CUH
 
 #include "cuda/conv/geometry.cuh"
 #include "cuda/kernels/pieces.cuh"
 
-enum { RUN = 4 }; // places of a thread
+enum { RUN = 4 }; // positions per thread
 
-// w [C, taps] -> [taps, C]; mirrored: taps from the last
+// w [C, taps] -> [taps, C]; mirrored: last tap first
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     conv_depthwise_turn(const T *w, T *turned, int C, int taps, bool mirrored)
@@ -26,7 +27,7 @@ __global__ void __launch_bounds__(THREADS)
     turned[i] = w[i % C * taps + (mirrored ? taps - 1 - tap : tap)];
 }
 
-// c: of the convolution that is computed, for the gradient of x that of dy
+// c describes the convolution to compute; for the gradient of x, the one applied to dy
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     conv_depthwise(const T *x, const T *w, const T *bias, T *y, Conv c)
@@ -58,7 +59,7 @@ __global__ void __launch_bounds__(THREADS)
             }
             const T *line =
                 x + (((int64_t)p.b * c.in[0] + t) * c.in[1] + h) * c.in[2] * c.C + channel;
-#pragma unroll 1 // several taps at once would not fit into registers
+#pragma unroll 1 // more taps at once would not fit into registers
             for (int kw = 0; kw < c.kernel[2]; kw++, weights += c.C) {
                 float weight[E], v[E];
                 mr_load(weights, weight);

@@ -5,10 +5,10 @@
 
 #include "cuda/prim/kernel.cuh"
 
-enum { THREADS = 128 }; // of a block, but for those of warp groups
+enum { THREADS = 128 }; // of a block, except in the warp-group kernels
 
-/* x [B, in, C], w [O, C / groups, kernel], y [B, out, O]; zeros stand `before` the first place and
- * behind the last, or with `edge` the nearest place for each of them. */
+/* x [B, in, C], w [O, C / groups, kernel], y [B, out, O]. The padding has `before` positions before
+ * the first and others after the last: zeros, or with `edge` copies of the nearest position. */
 struct Conv {
     int B, C, O, groups, taps;
     int in[3], out[3], kernel[3], stride[3], before[3];
@@ -24,7 +24,7 @@ struct Conv {
     }
 };
 
-// a place: sample, time, height, width; b < 0: it does not exist
+// a position: sample, time, height, width; b < 0: it does not exist
 struct Place3 {
     int b, at[3];
 };
@@ -41,7 +41,7 @@ MR_DEVICE Place3 place3(int64_t i, const int (&dim)[3])
     return p;
 }
 
-// p becomes the place that lies `by`, a place counted from the first one, behind it
+// move p forward by `by`, which is a position counted from the first
 MR_DEVICE void place3_move(Place3 &p, const Place3 &by, const int (&dim)[3])
 {
     int carry = 0;
@@ -54,9 +54,10 @@ MR_DEVICE void place3_move(Place3 &p, const Place3 &by, const int (&dim)[3])
     p.b += by.b + carry;
 }
 
-/* The places that a block writes to all meet the same taps: those of y meet all, those of x
- * (ADJOINT) whose remainders by the strides are `first` every stride-th from `tap` on. So strides
- * cost no products with zeros. There are as many phases as remainders. */
+/* All positions that a block writes meet the same taps. Positions of y meet all taps. Positions of
+ * x (ADJOINT) are split by their remainders modulo the strides: those with remainder `first` meet
+ * every stride-th tap from `tap` on. So strides cause no products with zeros. There are as many
+ * phases as combinations of remainders. */
 template <bool ADJOINT> struct Phase {
     int first[3], n[3], step[3], tap[3], taps[3];
 
@@ -83,7 +84,7 @@ template <bool ADJOINT> struct Phase {
     {
         return taps[0] * taps[1] * taps[2];
     }
-    // the i-th of its places; one beyond them does not exist
+    // the i-th position of this phase; one past the end does not exist
     MR_MEMBER Place3 place(const Conv &c, int64_t i) const
     {
         Place3 p = place3(i, n);
@@ -94,7 +95,7 @@ template <bool ADJOINT> struct Phase {
             p.b = -1;
         return p;
     }
-    // which place of the tensor that is
+    // index of this position in the tensor
     MR_MEMBER int64_t index(const Conv &c, const Place3 &p) const
     {
         const int(&dim)[3] = ADJOINT ? c.in : c.out;
@@ -102,8 +103,8 @@ template <bool ADJOINT> struct Phase {
     }
 };
 
-/* A place in the row that the taps of a phase make, one after the other, K channels each. It is
- * walked: a division costs as much as the copy of a piece. */
+/* An element in a row of [taps of a phase, K channels]. It advances step by step, because a
+ * division costs as much as the copy of a piece. */
 template <bool ADJOINT> struct Walk {
     int tap[3] = {0, 0, 0}, k = 0;
 
@@ -126,7 +127,7 @@ template <bool ADJOINT> struct Walk {
     {
         return tap[0] < phase.taps[0];
     }
-    // where it is in a row of weights [taps, K]
+    // its offset in a row of weights [taps, K]
     MR_MEMBER int weight(const Conv &c, const Phase<ADJOINT> &phase, int K) const
     {
         int at[3];
@@ -142,12 +143,13 @@ MR_DEVICE int nearest(int at, int dim)
     return at < 0 ? 0 : at < dim ? at : dim - 1;
 }
 
-/* What a place of y meets of x, or (ADJOINT) one of x of y, in a source of `width` elements a
- * place: where that is by the phase's first tap. Edges repeat x; of y there is nothing outside. */
+/* The source position that a position of y meets in x or, with ADJOINT, a position of x in y. The
+ * source has `width` elements per position. Stored is the source position for the phase's first
+ * tap. Edges repeat x; y has no positions outside. */
 template <bool ADJOINT> struct Source {
-    static constexpr int BESIDE = INT32_MIN / 2; // of a place that does not exist
+    static constexpr int BESIDE = INT32_MIN / 2; // for a position that does not exist
     int at[3];
-    uint32_t first; // element
+    uint32_t first; // index of its first element
 
     MR_MEMBER Source() {}
     MR_MEMBER Source(const Conv &c, const Phase<ADJOINT> &phase, const Place3 &p, int width)
@@ -164,8 +166,8 @@ template <bool ADJOINT> struct Source {
         if (p.b < 0)
             at[0] = BESIDE;
     }
-    /* Is there a place that it meets by a tap? Then `element`, which lies behind that tap's first
-     * one, counts from the beginning of the source. */
+    /* Does the position meet a source position by this tap? If so, `element`, an offset from the
+     * first tap's element, becomes the index in the source. */
     MR_MEMBER bool meets(const Conv &c, const int (&tap)[3], int width, uint32_t &element) const
     {
         const int(&dim)[3] = ADJOINT ? c.out : c.in;
@@ -176,7 +178,7 @@ template <bool ADJOINT> struct Source {
             inside = inside && (unsigned)(at[i] + (ADJOINT ? -tap[i] : tap[i])) < (unsigned)dim[i];
         if (ADJOINT || !c.edge || inside || at[0] == BESIDE)
             return inside;
-        uint32_t far = 0; // places from the one outside to the nearest
+        uint32_t far = 0; // distance in positions to the nearest position inside
 #pragma unroll
         for (int i = 0; i < 3; i++) {
             int there = at[i] + tap[i];
@@ -185,7 +187,7 @@ template <bool ADJOINT> struct Source {
         element += far * (uint32_t)width;
         return true;
     }
-    // how many elements that lies behind the first
+    // offset in elements from the first tap to this tap
     static MR_MEMBER uint32_t behind(const Conv &c, const int (&tap)[3], int width)
     {
         const int(&dim)[3] = ADJOINT ? c.out : c.in;
@@ -194,7 +196,8 @@ template <bool ADJOINT> struct Source {
     }
 };
 
-// blocks of `rows` places that the largest phase, the first, takes, and how many phases there are
+// number of blocks of `rows` positions in the first phase, which is the largest; *phases: number of
+// phases
 template <bool ADJOINT> static int64_t phase_tiles(const Conv &c, int rows, int *phases)
 {
     int64_t places = c.B;

@@ -1,21 +1,24 @@
-/* conv3d and its gradients, sm_90a: implicit products of warp groups, channels last.
+/* conv3d and its gradients, sm_90a: implicit matrix products by warp groups, channels last.
  *
- *   y[p, o] = bias[o] + sum over taps k and channels c of x[place that p meets by k, c] w[k, o, c]
- * A block takes 128 places and 128 channels of the result, a warp group 64 of the places, and walks
- * the channels of all taps of the source, 64 at a time. No column is formed in memory: threads copy
- * 16 bytes at a time (cp.async) to where the 128-byte swizzle has them, for places beyond the ends
- * zeros or the nearest one (Phase leaves out taps that no place of a block meets), and products
- * read both operands from there. Four stages: while the product of one is in flight, the copies of
- * the next two are. Weights lie as conv_pack leaves them, [groups, rows, taps, K]. Sums run over
- * steps in order: the bits do not depend on the order of blocks. Channels of a group are multiples
- * of 8 on both sides; all addresses of 16 bytes.
+ *   y[p, o] = bias[o] + sum over taps k and channels c of x[position that p meets by k, c] w[k, o,
+ *   c]
  *
- * conv3d_dw walks a range of places, 64 at a time, for 128 filters and 128 channels, of several
- * taps where one has fewer: both operands lie place by place and are read transposed. Its sums go
- * to partials, one a range, which conv_dw_add adds in order.
+ * A block computes 128 positions by 128 channels of the result, a warp group 64 of the positions.
+ * It loops over the channels of all taps of the source, 64 at a time. No im2col buffer exists: each
+ * thread copies 16-byte pieces (cp.async) to their 128-byte-swizzled addresses, and the products
+ * read both operands from there. A position outside the source gives zeros or, with `edge`, the
+ * nearest position. Phase skips taps that no position of the block meets. There are four pipeline
+ * stages: the copies of the next two stages are in flight during the product of one. Weights have
+ * the layout of conv_pack, [groups, rows, taps, K]. Sums run over steps in order, so the bits do
+ * not depend on the order of blocks. The channels per group are multiples of 8 on both sides, and
+ * all addresses are multiples of 16 bytes.
  *
- * cp.async writes as threads do, so a fence stands between its wait and the products.
- * Licence: Apache-2.0 */
+ * conv3d_dw loops over a range of positions, 64 at a time, for 128 filters and 128 channels (of
+ * several taps if one tap has fewer). Both operands are stored position by position and read
+ * transposed. Each range writes its sums to partials, which conv_dw_add adds in order.
+ *
+ * cp.async writes through the generic proxy, so a fence is needed between its wait and the
+ * products. Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_CONV_GROUPS_SM90A_CUH
 #define MOONREEL_CUDA_CONV_GROUPS_SM90A_CUH
 
@@ -24,19 +27,19 @@
 
 enum {
     CONV_THREADS = 256,
-    CONV_ROWS = 128, // places, and columns of the result
+    CONV_ROWS = 128, // positions, and columns of the result
     CONV_STAGES = 4,
-    CONV_TILE = CONV_ROWS * 128, // bytes: 64 channels a row
+    CONV_TILE = CONV_ROWS * 128, // bytes: 64 channels per row
     CONV_SHARED = CONV_STAGES * 2 * CONV_TILE
 };
 
-// where 16-byte piece `piece` of row `row` of a tile lies
+// offset of 16-byte piece `piece` of row `row` of a tile
 MR_DEVICE unsigned conv_place(int row, int piece)
 {
     return (unsigned)(row * 128 + (piece ^ row % 8) * 16);
 }
 
-// grid (tiles of places, tiles of columns, groups of each phase)
+// grid: (tiles of positions, tiles of columns, groups of each phase)
 template <bool ADJOINT>
 __global__ void __launch_bounds__(CONV_THREADS, 1)
     conv_groups(const mr_bf16 *from, const mr_bf16 *packed, const mr_bf16 *bias, mr_bf16 *to,
@@ -51,7 +54,7 @@ __global__ void __launch_bounds__(CONV_THREADS, 1)
     if (first >= phase.places(c))
         return;
     int me = mr_group_number(), lane = threadIdx.x % 32;
-    // a thread copies the same piece of the same rows of both tiles in every step
+    // in every step, a thread copies the same piece of the same rows of both tiles
     constexpr int APART = CONV_THREADS / 8;
     int row = threadIdx.x / 8, piece = threadIdx.x % 8;
     Source<ADJOINT> mine[CONV_ROWS / APART];
@@ -90,7 +93,7 @@ __global__ void __launch_bounds__(CONV_THREADS, 1)
     for (int step = 0; step < steps; step++) {
         mr_copy_wait<1>();
         mr_proxy_fence();
-        // everybody's copies are there, and the product before the last one is over
+        // all threads' copies have arrived, and the product before the last has ended
         __syncthreads();
         uint32_t stage = base + step % CONV_STAGES * 2 * CONV_TILE;
         uint64_t left = mr_operand<MR_SWIZZLE_128>(stage + me * 64 * 128, 16, 1024),
@@ -101,7 +104,7 @@ __global__ void __launch_bounds__(CONV_THREADS, 1)
             mr_group_product<0>(acc, mr_operand_behind(left, i * 32),
                                 mr_operand_behind(right, i * 32), 1);
         mr_group_commit();
-        // into the stage of the product before the last one
+        // this stage was read by the product before the last
         start(step + 2);
         mr_group_wait<1>();
     }
@@ -128,9 +131,9 @@ __global__ void __launch_bounds__(CONV_THREADS, 1)
 
 // ---- the gradient of w ----
 
-enum { DW_PLACES = 64, DW_BLOCK = DW_PLACES * 128 }; // bytes: 64 channels a row
+enum { DW_PLACES = 64, DW_BLOCK = DW_PLACES * 128 }; // bytes: 64 channels per row
 
-/* grid (tiles of filters by tiles of the channels of all taps, groups by ranges of places).
+/* grid: (tiles of filters x tiles of the channels of all taps, groups x ranges of positions).
  * partials [ranges, groups, O / groups, taps, C / groups] */
 static __global__ void __launch_bounds__(CONV_THREADS, 1)
     conv_dw_groups(const mr_bf16 *dy, const mr_bf16 *x, float *partials, int range, Conv c)
@@ -189,7 +192,7 @@ static __global__ void __launch_bounds__(CONV_THREADS, 1)
     for (int step = 0; step < steps; step++) {
         mr_copy_wait<1>();
         mr_proxy_fence();
-        // everybody's copies are there, and the product before the last one is over
+        // all threads' copies have arrived, and the product before the last has ended
         __syncthreads();
         uint32_t stage = base + step % CONV_STAGES * 2 * CONV_TILE;
         uint64_t left = mr_operand<MR_SWIZZLE_128>(stage + me * DW_BLOCK, DW_BLOCK, 1024),
@@ -200,7 +203,7 @@ static __global__ void __launch_bounds__(CONV_THREADS, 1)
             mr_group_product<1, 1>(acc, mr_operand_behind(left, i * 2048),
                                    mr_operand_behind(right, i * 2048), 1);
         mr_group_commit();
-        // into the stage of the product before the last one
+        // this stage was read by the product before the last
         start(step + 2);
         mr_group_wait<1>();
     }

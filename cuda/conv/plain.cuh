@@ -1,5 +1,5 @@
-/* conv3d and its gradients, any type and number of channels: one thread per element of y, of dx or
- * of acc. Correct and slow. Licence: Apache-2.0 */
+/* conv3d and its gradients for any type and number of channels: one thread per element of y, dx or
+ * acc. Simple and slow. Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_CONV_PLAIN_CUH
 #define MOONREEL_CUDA_CONV_PLAIN_CUH
 
@@ -55,9 +55,9 @@ __global__ void __launch_bounds__(THREADS) conv_dx_plain(const T *dy, const T *w
     mr_store1(dx + i, sum);
 }
 
-/* dx += what places outside x pass to the nearest place inside: a thread an element of dx, of which
- * those at the ends have some. Of frames of 256 x 256 they are 1.6 of 100, and twice their taps at
- * most meet: not a form for speed. */
+/* dx += the part from positions outside x, which belong to the nearest position inside. One thread
+ * per element of dx; only elements at the ends have such a part. In frames of 256 x 256 they are
+ * 1.6 %, and they meet at most twice their taps, so speed does not matter here. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS) conv_dx_edge(const T *dy, const T *w, T *dx, Conv c)
 {
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(THREADS) conv_dx_edge(const T *dy, const T *w,
     if (n[0] * n[1] * n[2] == 1)
         return;
     float sum = 0;
-    // of all places that are nearest to this one, those outside, by all taps
+    // for all positions whose nearest position is this one, except itself, and for all taps
     for (int which = 0; which < n[0] * n[1] * n[2] * c.taps; which++) {
         const Place3 there = place3(which / c.taps, n), tap = place3(which % c.taps, c.kernel);
         bool inside = true, meets = true;

@@ -1,12 +1,13 @@
-/* conv3d and its gradients, sm_80: implicit products by mma.sync, channels last.
+/* conv3d and its gradients, sm_80: implicit matrix products by mma.sync, channels last.
  *
- * A block takes 64 places and 64 channels of the result, or 16 where there are no more, and walks
- * the channels of all taps of the source, 64 at a time; rows of the source that a tap does not
- * meet, beyond the ends, are zeros of the copy, or with edges the nearest one. Places of dx are
- * taken by their remainder by the stride, since each remainder meets taps of its own (Phase).
- * Weights are laid out channels last first. conv3d_dw walks places, in ranges that follow from the
- * shape; partial sums are added in order. Of a group channels are multiples of 8 on both sides,
- * those of a result in any number. Licence: Apache-2.0 */
+ * A block computes 64 positions by 64 channels of the result, or by 16 if the result has no more.
+ * It loops over the channels of all taps of the source, 64 at a time. If a tap meets no source
+ * position, beyond the ends, the copy fills in zeros or, with `edge`, reads the nearest position.
+ * Positions of dx are grouped by their remainder modulo the stride, because each remainder meets
+ * other taps (Phase). Weights are first repacked to channels last. conv3d_dw loops over positions,
+ * in ranges that depend only on the shape, and adds the partial sums in order. The channels per
+ * group are multiples of 8 on both sides; a result may have any number of channels.
+ * Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_CONV_TILES_CUH
 #define MOONREEL_CUDA_CONV_TILES_CUH
 
@@ -15,11 +16,11 @@
 #include "cuda/kernels/pieces.cuh"
 
 enum { PLACES = ROWS, TILE = Tile<64>::bytes(64) };
-static_assert((int)THREADS == (int)ATTENTION_THREADS, "tiles are of four warps");
+static_assert((int)THREADS == (int)ATTENTION_THREADS, "tiles need four warps");
 
-// ---- what products need: weights channels last, whole pieces of channels ----
+// ---- weights with channels last, operands padded to multiples of 8 channels ----
 
-// packed [groups, rows, taps, K8], K of K8 channels that are summed
+// packed [groups, rows, taps, K8]; K of the K8 channels are summed, the others are zeros
 template <bool ADJOINT>
 __global__ void __launch_bounds__(THREADS)
     conv_pack(const mr_bf16 *w, mr_bf16 *packed, int K8, Conv c)
@@ -34,7 +35,8 @@ __global__ void __launch_bounds__(THREADS)
     packed[i] = k < K ? w[((int64_t)o * Cg + (ADJOINT ? row : k)) * c.taps + tap] : 0;
 }
 
-// a thread a piece of `to` [places, K8]: zeros behind the channels of `from` [places, K]
+// one thread per 8-channel piece of `to` [positions, K8]; pads the channels of `from` [positions,
+// K] with zeros
 static __global__ void __launch_bounds__(THREADS)
     conv_fill_up(const mr_bf16 *from, mr_bf16 *to, int64_t pieces, int K, int K8)
 {
@@ -52,8 +54,8 @@ static __global__ void __launch_bounds__(THREADS)
 
 // ---- y and dx ----
 
-/* grid (tiles of places, tiles of columns, groups of each phase). Channels of the source are
- * multiples of 8, those of the result too where pieces are `whole`. */
+/* grid: (tiles of positions, tiles of columns, groups of each phase). The number of source channels
+ * is a multiple of 8; that of the result too if `whole`. */
 template <bool ADJOINT, int COLUMNS>
 __global__ void __launch_bounds__(THREADS)
     conv_tiles(const mr_bf16 *from, const mr_bf16 *packed, const mr_bf16 *bias, mr_bf16 *to,
@@ -69,7 +71,7 @@ __global__ void __launch_bounds__(THREADS)
     if (row0 >= phase.places(c))
         return;
     int lane = threadIdx.x % 32, strip = threadIdx.x / 32 * STRIP;
-    // a thread copies the same piece of the same rows in every step
+    // in every step, a thread copies the same piece of the same rows
     constexpr int APART = THREADS / 8;
     int row = threadIdx.x / 8, piece = threadIdx.x % 8;
     Source<ADJOINT> mine[PLACES / APART];
@@ -109,7 +111,7 @@ __global__ void __launch_bounds__(THREADS)
         __syncthreads();
         const unsigned char *stage = memory + step % 2 * STAGE;
         add_scores<64, COLUMNS>(acc, stage + strip * Tile<64>::PITCH, stage + TILE);
-        // the stage is free for the step after the next
+        // all warps have read the stage; the step after the next may overwrite it
         __syncthreads();
     }
     if (bias)
@@ -145,7 +147,8 @@ __global__ void __launch_bounds__(THREADS)
 
 // ---- the gradient of w ----
 
-// acc [16, 64] += the columns of a strip of a, transposed, by b: both 64 places [places, columns]
+// acc [16, 64] += strip of columns of a, transposed, times b; a and b [positions, columns] have 64
+// positions
 MR_DEVICE void add_outer(float (&acc)[8][4], const unsigned char *a, const unsigned char *b)
 {
     int lane = threadIdx.x % 32;
@@ -166,8 +169,9 @@ MR_DEVICE void add_outer(float (&acc)[8][4], const unsigned char *a, const unsig
     }
 }
 
-/* grid (tiles of filters by tiles of the channels of all taps, groups by ranges of places).
- * partials [ranges, groups, O / groups, taps, C / groups]; channels of both are multiples of 8 */
+/* grid: (tiles of filters x tiles of the channels of all taps, groups x ranges of positions).
+ * partials [ranges, groups, O / groups, taps, C / groups]; the channels of both operands are
+ * multiples of 8 */
 static __global__ void __launch_bounds__(THREADS)
     conv_dw_tiles(const mr_bf16 *dy, const mr_bf16 *x, float *partials, int range, Conv c)
 {
@@ -230,8 +234,8 @@ static __global__ void __launch_bounds__(THREADS)
         }
 }
 
-/* A thread an element of acc: the ranges in order. Of a group they hold O8 filters and C8 channels,
- * of which those of c are the first. */
+/* One thread per element of acc: add the ranges in order. Partials have O8 filters and C8 channels
+ * per group; the first of them are those of c. */
 static __global__ void __launch_bounds__(THREADS)
     conv_dw_add(const float *partials, float *acc, int ranges, int O8, int C8, Conv c)
 {
