@@ -1,6 +1,5 @@
-/* accumulate: acc += x, acc in f32.
- *
- * Forms, strides and bytes as elementwise.cuh says: acc is read and written once, x read once. */
+/* accumulate: acc += x, acc in f32. acc is read and written once, x read once. Forms and strides:
+ * elementwise.cuh. */
 #include "cuda/kernels/elementwise.cuh"
 
 struct Accumulate {

@@ -23,7 +23,7 @@ enum { LR, BETA1, BETA2, EPS, WEIGHT_DECAY, MAX_NORM, EMA_DECAY, STEP, GRAD_SCAL
 struct Terms {
     formula_adam adam;
     float d;
-    bool go, clear; // !go: nothing but the gradient changes; clear: that becomes 0
+    bool go, clear; // !go: only the gradient may change; clear: set it to 0
 };
 
 struct Buffers {
@@ -98,7 +98,7 @@ MR_DEVICE void update_one(const Terms &t, const Buffers &b, int64_t i)
         b.grad[i] = 0;
 }
 
-// pieces: how many pieces of 4 elements may be taken; the elements after them go one by one
+// pieces: number of 4-element pieces; the elements after them are processed one by one
 __global__ void __launch_bounds__(THREADS)
     adamw_update(Buffers b, int64_t n, int64_t pieces, const double *hyper, const double *sumsq,
                  attr a)

@@ -1,6 +1,4 @@
-/* add: y = a + b.
- *
- * Forms, strides and bytes as elementwise.cuh says: every element is read and written once. */
+/* add: y = a + b. Forms, strides and bytes: elementwise.cuh. */
 #include "cuda/kernels/elementwise.cuh"
 
 struct Add {

@@ -1,6 +1,4 @@
-/* affine: y = scale x + shift with two constants.
- *
- * Forms, strides and bytes as elementwise.cuh says: every element is read and written once. */
+/* affine: y = scale x + shift with two constants. Forms, strides and bytes: elementwise.cuh. */
 #include "cuda/kernels/elementwise.cuh"
 
 struct attr { // as in core/op/affine.c

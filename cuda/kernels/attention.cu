@@ -51,7 +51,7 @@ static mr_status attention_of(const mr_call *call, const mr_view *bias, Attentio
     p->d = (int)n[4];
     p->e = (int)e;
     p->scale = (float)(a->scale != 0 ? a->scale : 1 / sqrt((double)n[4]));
-    // frames longer than the sequence are one
+    // frames longer than the sequence act as one frame
     p->frame = (int)(a->frame > longest ? 0 : a->frame);
     p->counted = (int)(!a->text ? M : a->text > a->before ? a->text - a->before : 0);
     p->before = (int)a->before;
@@ -62,7 +62,8 @@ static mr_status attention_of(const mr_call *call, const mr_view *bias, Attentio
     return MR_OK;
 }
 
-// by tensor cores? heads of `most` columns; planned without addresses, which are NULL then
+// can tensor cores run this, with heads of at most `most` columns? Addresses may be NULL: the
+// workspace is planned before they are known
 static bool in_tiles(const Attention &p, const mr_view *const *views, int n, int most = 256)
 {
     bool fit = views[0]->desc.dtype == MR_BF16 && p.d % 8 == 0 && p.d <= most && p.e % 8 == 0 &&
@@ -72,7 +73,7 @@ static bool in_tiles(const Attention &p, const mr_view *const *views, int n, int
     return fit;
 }
 
-// blocks of tiles of `rows` rows over all heads
+// one block per tile of ROWS rows of each head
 static dim3 grid_of(const Attention &p, int rows)
 {
     return dim3((unsigned)(p.B * p.G * p.h * mr_cuda_ceil(rows, ROWS)));
@@ -100,7 +101,7 @@ template <class Launch> static void with_columns(int d, Launch launch)
         launch(std::integral_constant<int, 256>());
 }
 
-// ---- the plain form ----
+// ---- plain kernels ----
 
 template <class T> static PlainHeads<T> plain_heads(const mr_view *v)
 {
@@ -108,7 +109,7 @@ template <class T> static PlainHeads<T> plain_heads(const mr_view *v)
     return {(T *)v->data, s[0], s[1], s[2], s[3], s[4]};
 }
 
-// are rows of all of them dense pieces of four?
+// are the rows of all views dense and divisible into pieces of four?
 static bool in_fours(const Attention &p, const mr_view *const *views, int n)
 {
     bool fit = p.d % 4 == 0 && p.e % 4 == 0;
@@ -122,7 +123,7 @@ static bool in_fours(const Attention &p, const mr_view *const *views, int n)
     return fit;
 }
 
-// launch(type, elements read at once)
+// calls launch(type, elements per load)
 template <class Launch>
 static void with_pieces(const Attention &p, const mr_view *const *views, int n, Launch launch)
 {
@@ -137,7 +138,7 @@ static void with_pieces(const Attention &p, const mr_view *const *views, int n, 
         launch(float(), std::integral_constant<int, 1>());
 }
 
-// each warp has this many rows; columns go in chunks
+// one warp per row; the columns are split into chunks
 static dim3 plain_grid(const Attention &p, int rows)
 {
     return dim3((unsigned)mr_cuda_ceil((int64_t)p.B * p.G * p.h * rows, PLAIN_WARPS),
@@ -163,7 +164,7 @@ static void forward_plain(const Attention &p, const mr_view *const *views, float
 
 // ---- forward ----
 
-// planned by shapes: calls that no launch takes are left to the naive row
+// planned by shapes: the naive kernel runs calls that no CUDA kernel supports
 static size_t forward_workspace(const mr_call *call, const mr_facts *)
 {
     Attention p = {};
@@ -216,7 +217,7 @@ MR_CUDA_KERNEL(attention, forward_workspace, NULL, NULL, NULL, forward_sm90a)
 
 // ---- backward ----
 
-// what the gradient reads and writes, in the order of `backward_views`
+// inputs and outputs of the gradient, in the order of `backward_views`
 struct BackwardViews {
     const mr_view *at[8];
 };
@@ -227,8 +228,8 @@ static BackwardViews backward_views(const mr_call *call)
              &call->out[1], &call->out[2]}};
 }
 
-/* Where things lie in the workspace: D of all rows first, then, of warp groups, words of turns and
- * slices of dq. */
+/* Offsets in the workspace: D of all queries first, then, for the warp-group kernels, turn words
+ * and slices of dq. */
 struct Room {
     size_t words_at, slices_at, bytes;
     int64_t words;
@@ -252,13 +253,13 @@ static size_t grad_workspace(const mr_call *call, const mr_facts *facts)
     Attention p = {};
     if (attention_of(call, &call->in[8], &p) != MR_OK)
         return MR_NO_KERNEL;
-    // a bias has no address yet
+    // a bias is known only by its rank here; its address is not known yet
     bool groups = strcmp(facts->isa, "9.0") == 0 && call->in[8].desc.rank < 0 &&
                   in_tiles(p, backward_views(call).at, 8) && mr_attention_groups_fit(p);
     return room_of(call, p, groups).bytes;
 }
 
-// all of it, or the gradient of the bias alone, in addition to what tensor cores form
+// compute the whole gradient, or only that of the bias if tensor cores compute the rest
 static void backward_plain(const Attention &p, const mr_call *call, bool bias_alone,
                            cudaStream_t stream)
 {

@@ -5,7 +5,7 @@
 
 #include "cuda/prim/kernel.cuh"
 
-// the sum over THREADS, a power of two, in thread 0; sums: THREADS doubles of shared memory
+// the sum over THREADS threads, a power of two, in thread 0; sums: THREADS doubles of shared memory
 template <int THREADS> MR_DEVICE double mr_block_sum(double v, double *sums)
 {
     sums[threadIdx.x] = v;
@@ -17,8 +17,8 @@ template <int THREADS> MR_DEVICE double mr_block_sum(double v, double *sums)
     return sums[0];
 }
 
-// N sums over THREADS to out[0] .. out[N - 1], N at most THREADS / 32, a warp for each; sums: N *
-// THREADS doubles of shared memory. All threads of the block call.
+// N sums over THREADS threads to out[0] .. out[N - 1], N at most THREADS / 32; one warp adds each.
+// sums: N * THREADS doubles of shared memory. All threads of the block must call this.
 template <int THREADS, int N>
 MR_DEVICE void mr_block_sums(const double (&v)[N], double *sums, double *out)
 {
@@ -26,7 +26,7 @@ MR_DEVICE void mr_block_sums(const double (&v)[N], double *sums, double *out)
     for (int k = 0; k < N; k++)
         sums[k * THREADS + threadIdx.x] = v[k];
     __syncthreads();
-    // each lane every 32nd of the threads, then one lane what the lanes have
+    // each lane adds every 32nd value, then lane 0 adds the sums of the lanes
     if (warp < N) {
         double sum = 0;
         for (int i = lane; i < THREADS; i += 32)

@@ -1,8 +1,8 @@
-/* cast: the same values in another dtype, nearest even where bits are lost; floats become integers
- * by dropping the fraction, what does not fit becomes the nearest that does, NaN becomes 0.
+/* cast: converts values to another dtype. Rounds to nearest even if bits are lost. Floats become
+ * integers by truncation; values out of range saturate, NaN becomes 0.
  *
- * f32 and bf16 go in pieces as elementwise.cuh says, equal dtypes are a copy, other pairs go
- * element by element. Every element is read and written once. */
+ * Between f32 and bf16 elementwise.cuh moves pieces. Equal dtypes are a copy. Other pairs are
+ * converted element by element. Every element is read and written once. */
 #include "cuda/kernels/copy.cuh"
 #include "cuda/kernels/elementwise.cuh"
 
@@ -15,7 +15,7 @@ struct Same {
     }
 };
 
-// a value on its way: integers keep all their bits
+// an intermediate value; integers keep all their bits
 struct Value {
     double f;
     int64_t i;
@@ -36,7 +36,7 @@ MR_DEVICE Value load_any(const void *p, int64_t at, mr_dtype dtype)
     }
 }
 
-// x within the range of an integer dtype
+// x clamped to the range of an integer dtype
 MR_DEVICE int64_t whole(const Value &x, int64_t least, int64_t most)
 {
     if (x.integer)

@@ -1,7 +1,5 @@
-/* clamp: y = min(max(x, low), high), NaN stays; its gradient dx = dy where low <= x <= high, else
- * 0.
- *
- * Forms, strides and bytes as elementwise.cuh says: every element is read and written once. */
+/* clamp: y = min(max(x, low), high), NaN stays NaN. Its gradient: dx = dy if low <= x <= high, else
+ * 0. Forms, strides and bytes: elementwise.cuh. */
 #include "cuda/kernels/elementwise.cuh"
 
 struct attr { // as in core/op/clamp.c

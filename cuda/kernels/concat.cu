@@ -1,5 +1,5 @@
-/* concat: concatenates parts along an axis: it copies each part into its slice. Every byte is read
- * and written once, as copy.cuh says. */
+/* concat: concatenates parts along an axis: copies each part into its slice. Every byte is read and
+ * written once, see copy.cuh. */
 #include "cuda/kernels/copy.cuh"
 
 struct attrs { // as in core/op/concat.c

@@ -2,18 +2,20 @@
  * k, c], and its gradients
  *
  *   conv3d_dx   dx[b, i, c] = sum over taps and filters of w[o, c, k] dy[b, (i + before - k) / s,
- *               o], where s divides
+ *               o], if s divides
  *   conv3d_dw   acc += sum over b, p of dy x
  *
  *   x [B, T, H, W, C]   w [O, C / groups, kt, kh, kw]   y [B, T', H', W', O], channels last, dense
- * bf16 goes by implicit products (cuda/conv/tiles.cuh), of many channels by warp groups on sm_90a
- * (cuda/conv/groups_sm90a.cuh): no column is ever formed in memory. Both copy pieces of 8 channels:
- * an operand of one group whose channels are no multiple of 8 is filled up with zeros in the
- * workspace first. Channels with a filter each go by themselves (cuda/conv/depthwise.cuh). f32, and
- * groups with odd channels, take the plain form (cuda/conv/plain.cuh).
- * With `edge` every form reads the nearest place for one outside, by its address, and no copy is
- * made; what places outside have of dx is added by a plain form (conv_dx_edge).
- * Sums are f32, and the bits do not depend on the order of blocks.
+ *
+ * bf16 uses implicit matrix products without an im2col buffer: cuda/conv/tiles.cuh, or on sm_90a
+ * with many channels cuda/conv/groups_sm90a.cuh. Both copy pieces of 8 channels. If the channels of
+ * a single-group operand are not a multiple of 8, it is padded with zeros in the workspace first.
+ * If each channel has its own filter, cuda/conv/depthwise.cuh runs. f32, and groups with odd
+ * channels, use cuda/conv/plain.cuh.
+ *
+ * With `edge` all kernels read the nearest position instead of one outside, without a copy; dx of
+ * positions outside is added by conv_dx_edge. Sums are f32, and the bits do not depend on the order
+ * of blocks.
  */
 #include "cuda/conv/depthwise.cuh"
 #include "cuda/conv/groups.h"
@@ -60,8 +62,9 @@ static int whole(int channels)
     return (channels + 7) / 8 * 8;
 }
 
-/* By products? Planned without addresses, which are NULL then. Groups of odd channels cannot be
- * filled up in place of each other; offsets are 32 bits wide. */
+/* Can the product kernels run this? The workspace is planned before addresses are known, so they
+ * may be NULL. Operands with several groups of odd channels cannot be padded. Offsets have 32 bits.
+ */
 static bool in_tiles(const Conv &c, mr_dtype type, const void *one, const void *two)
 {
     return type == MR_BF16 && c.C > 0 && c.O > 0 && c.C < 1 << 20 && c.O < 1 << 20 &&
@@ -77,13 +80,14 @@ static dim3 threads_for(int64_t elements)
     return dim3((unsigned)mr_cuda_ceil(elements, THREADS));
 }
 
-// what the workspace holds of an operand: nothing where its pieces are whole
+// bytes of an operand's padded copy in the workspace; 0 if its channels are a multiple of 8
 static size_t filled_bytes(int64_t places, int channels)
 {
     return channels % 8 ? (size_t)places * whole(channels) * sizeof(mr_bf16) : 0;
 }
 
-// the operand in whole pieces of channels, filled up in the workspace, which begins behind it then
+// the operand with channels in multiples of 8: itself, or a padded copy at *workspace, which then
+// advances
 static const mr_bf16 *filled_up(const void *from, int64_t places, int *channels, char **workspace,
                                 cudaStream_t stream)
 {
@@ -100,7 +104,7 @@ static const mr_bf16 *filled_up(const void *from, int64_t places, int *channels,
     return to;
 }
 
-// weights in whole pieces of the channels that are summed
+// number of packed weights; the summed channels are padded to a multiple of 8
 template <bool ADJOINT> static int64_t packed_count(const Conv &c)
 {
     int64_t K = whole((ADJOINT ? c.O : c.C) / c.groups);
@@ -160,7 +164,7 @@ static mr_status dw_of(const mr_call *call, Conv *c)
                    &call->in[0].desc, c);
 }
 
-// Every channel by itself, in whole pieces? Planned without addresses, as in_tiles.
+// Can the depthwise kernel run this, with 16-byte pieces? Addresses may be NULL, as in in_tiles.
 static bool by_channels(const Conv &c, bool adjoint, mr_dtype type, const void *one,
                         const void *two)
 {
@@ -312,7 +316,7 @@ static int64_t partial_count(const Conv &c)
     return (int64_t)c.groups * whole(c.O / c.groups) * whole(c.C / c.groups) * c.taps;
 }
 
-// places of a range, and how many ranges there are
+// number of positions per range, and number of ranges
 static int ranges_of(const Conv &c, int *range)
 {
     int64_t places = c.out_places(), bytes = partial_count(c) * (int64_t)sizeof(float);
@@ -370,7 +374,7 @@ static mr_status dw(const mr_call *call, bool groups)
     MR_TRY(dw_of(call, &c));
     if (mr_desc_count(&call->in[0].desc) == 0 || mr_desc_count(&call->out[0].desc) == 0)
         return MR_OK;
-    // grids are as narrow as 65535 in y and z
+    // grids are limited to 65535 in y and z
     if (in_tiles(c, call->in[0].desc.dtype, call->in[0].data, call->in[1].data) &&
         c.groups * RANGES_MOST <= 65535)
         dw_tiles(c, groups, call, stream);

@@ -1,4 +1,4 @@
-// copy: the same values, densely laid out. Every byte is read and written once, as copy.cuh says.
+// copy: the same values in a dense layout. Every byte is read and written once, see copy.cuh.
 #include "cuda/kernels/copy.cuh"
 
 MR_CUDA_KERNEL(copy)

@@ -1,7 +1,7 @@
-/* Copies of views with any strides, of any dtype, bit by bit.
+/* Bitwise copies of views with any strides and dtype.
  *
- * A thread moves units of 16 bytes where the innermost bytes, strides and addresses of both views
- * allow it, else the largest unit of 8, 4, 2 or 1 that they do. Every byte is read and written
+ * A thread moves units of 16 bytes if the dense rows, strides and addresses of both views allow
+ * this, otherwise the largest possible unit of 8, 4, 2 or 1 bytes. Every byte is read and written
  * once.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_KERNELS_COPY_CUH
@@ -51,7 +51,7 @@ static mr_status copy_launch(const Walk<2> &w, int64_t count, void *y, const voi
     return MR_OK;
 }
 
-// y and x of one shape and dtype
+// y and x have the same shape and dtype
 static inline mr_status copy_view(const mr_view *y, const mr_view *x, cudaStream_t stream)
 {
     const mr_desc *views[2] = {&y->desc, &x->desc};
@@ -62,7 +62,7 @@ static inline mr_status copy_view(const mr_view *y, const mr_view *x, cudaStream
         return walk_too_large(count);
     if (count == 0)
         return MR_OK;
-    // the largest unit that divides everything; without dense rows it is an element
+    // the largest unit that divides all sizes and addresses; without dense rows, one element
     int last = w.rank - 1;
     int64_t unit = bytes;
     if (w.stride[0][last] == 1 && w.stride[1][last] == 1) {

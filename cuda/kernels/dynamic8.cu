@@ -1,11 +1,11 @@
-/* encode_dynamic8, decode_dynamic8: numbers as codes of 8 bits with a scale for each block of them.
+/* encode_dynamic8, decode_dynamic8: floats as 8-bit codes with one scale per block of elements.
  * Formulas as in core/op/dynamic8.c, values of codes from core/op/dynamic8.h.
  *
- *   x [n] f32 -> codes [n] u8, scale [blocks] f32, and back
- * A warp takes a block, a lane every 32nd number of it: whole sectors, where blocks are multiples
- * of 32. Encoding reads a block twice, the second time from the cache. Codes and values are
- * computed: tables in shared memory would be read at random, with conflicts of banks. No sums: the
- * bits depend on nothing. */
+ * x [n] f32 -> codes [n] u8, scale [blocks] f32, and back
+ * A warp processes a block; each lane takes every 32nd element. If blocks are multiples of 32,
+ * accesses are whole sectors. Encoding reads a block twice, the second time from the cache. Codes
+ * and values are computed, because random reads of tables in shared memory would cause bank
+ * conflicts. There are no sums, so the bits are fixed. */
 #include "cuda/kernels/formula.cuh"
 #include "cuda/kernels/pieces.cuh"
 #include "cuda/kernels/kernel_call.h"
@@ -21,7 +21,7 @@ struct attr { // as in core/op/dynamic8.c
     int64_t block;
 };
 
-// what both kernels know
+// parameters of both kernels
 struct Blocks {
     int64_t n, blocks, block;
     bool has_sign, root;
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(THREADS)
             other = dynamic8_number(all.root, kept) != x[i] || other;
             most = fmaxf(most, fabsf(x[i]));
         }
-        // numbers that their codes stand for are left as they are
+        // if all codes already represent their elements, change nothing
         if (__ballot_sync(~0u, other) == 0)
             continue;
 #pragma unroll

@@ -1,12 +1,12 @@
-/* Elementwise rows from one formula: y[i] = f(x0[i], x1[i], ...), views with any strides.
+/* Elementwise ops from one formula: y[i] = f(x0[i], x1[i], ...), views with any strides.
  *
  *     struct Silu { MR_MEMBER float operator()(const float (&x)[1]) const { ... } };
  *     return elementwise<Silu, mr_bf16, mr_bf16>(Silu(), call, stream);
  *
- * Every element is read and written once. Where the innermost elements lie dense in all views a
- * thread takes pieces of 16 bytes (of the widest type), PER of them; else one element. In place is
- * fine: a thread reads before it writes, and no other thread touches its elements. No sums, so the
- * bits depend on nothing.
+ * Every element is read and written once. If the innermost dimension is dense in all views, a
+ * thread processes PER pieces of 16 bytes (of the widest type), otherwise one element. In place is
+ * allowed: a thread reads before it writes, and no other thread accesses its elements. There are no
+ * sums, so the bits are fixed.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_KERNELS_ELEMENTWISE_CUH
 #define MOONREEL_CUDA_KERNELS_ELEMENTWISE_CUH
@@ -16,14 +16,14 @@
 
 enum { ELEMENT_THREADS = 256 };
 
-// pieces of a thread; of three inputs fewer fit into its registers
+// pieces per thread; with three inputs fewer fit into its registers
 template <int N> constexpr int PER = N > 2 ? 2 : 4;
 
 template <int N> struct Inputs {
     const void *p[N];
 };
 
-// elements of a piece: 16 bytes of the widest type
+// elements per piece: 16 bytes of the widest type
 template <typename T, typename... Rest> struct Piece {
     static constexpr int rest = Piece<Rest...>::elements, own = 16 / sizeof(T);
     static constexpr int elements = own < rest ? own : rest;
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(ELEMENT_THREADS)
     uint32_t first = blockIdx.x * (ELEMENT_THREADS * PER<N>)+threadIdx.x;
     float x[PER<N>][N][E];
     int64_t at[PER<N>][1 + N];
-    // all loads are in flight before the first is used
+    // start all loads before the first use
 #pragma unroll
     for (int k = 0; k < PER<N>; k++) {
         uint32_t i = first + k * ELEMENT_THREADS;
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(ELEMENT_THREADS)
     }
 }
 
-// may the innermost dimension be walked in pieces of E elements?
+// can the innermost dimension be split into pieces of E elements?
 template <int VIEWS>
 static bool in_pieces(const Walk<VIEWS> &w, int E, const void *const (&data)[VIEWS],
                       const size_t (&width)[VIEWS])
@@ -96,7 +96,7 @@ static bool in_pieces(const Walk<VIEWS> &w, int E, const void *const (&data)[VIE
             if (w.stride[v][d] % E)
                 return false;
     }
-    // what is dense throughout may end in elements
+    // a fully dense tensor may end with single elements
     return last == 0 || w.dim[last] % E == 0;
 }
 
@@ -137,7 +137,7 @@ static mr_status elementwise(F f, const mr_call *call, cudaStream_t stream)
     return MR_OK;
 }
 
-// one formula of one or two arguments, all of the output's dtype
+// one formula of one or two arguments, which all have the output's dtype
 template <typename F, int N>
 static mr_status elementwise_like(F f, const mr_call *call, cudaStream_t stream)
 {

@@ -1,18 +1,18 @@
-/* embedding: y[i] = sum over k of table[ids[i, k]], id -1 adds nothing; the gradient adds rows of
+/* embedding: y[i] = sum over k of table[ids[i, k]]; id -1 adds nothing. The gradient adds rows of
  * dy to acc in the order of the ids, in f32.
  *
- *   ids [..., K] i32   table [R, C]   y, dy [..., C]   acc [R, C] f32
- * An id outside -1 .. R - 1 adds nothing, and is noted for the host, which fails the run with it. A
- * thread takes one column: of one row of y, or of all ids, so that acc is added to in order and the
- * bits depend on nothing. Tables are small and looked up seldom; the gradient reads the ids once
- * per column. */
+ * ids [..., K] i32   table [R, C]   y, dy [..., C]   acc [R, C] f32
+ * An id outside -1 .. R - 1 adds nothing; the kernel records it, and the host then fails the run. A
+ * thread processes one column of one row of y. In the gradient it processes one column for all ids,
+ * so it adds to acc in order, and the bits are fixed. Tables are small and lookups rare, so the
+ * gradient may read the ids once per column. */
 #include "cuda/kernels/pieces.cuh"
 #include "cuda/kernels/kernel_call.h"
 #include "cuda/rt/driver.h"
 
 enum { THREADS = 256 };
 
-// in memory of the host that the device reaches: an id that is no row
+// in host memory that the device can access: an id out of range
 struct Fault {
     int64_t R;
     int32_t id, bad;
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-// one block: the first id that is no row
+// one block finds the first id out of range
 static __global__ void __launch_bounds__(THREADS)
     embedding_check(const int32_t *ids, int64_t count, int64_t R, Fault *fault)
 {
@@ -116,7 +116,7 @@ template <typename T> static mr_status look_up(const mr_call *call, cudaStream_t
 {
     Shape n = shape_of(call, &call->in[1].desc);
     launch_check(call, n.R, stream);
-    // without ids in a row the sums are 0, for every row of y
+    // with no ids per row, the sum of every row of y is 0
     n.n = n.C ? mr_desc_count(&call->out[0].desc) / n.C : 0;
     if (n.n > 0)
         MR_LAUNCH((embedding_rows<T>), dim3((unsigned)mr_cuda_ceil(n.n * n.C, THREADS)),

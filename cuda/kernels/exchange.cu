@@ -1,7 +1,8 @@
-/* all_to_all, gather_shares, shift, shared: as core/op/exchange.c says, between the GPUs of ranks.
+/* all_to_all, gather_shares, shift, shared between the GPUs of ranks, as in core/op/exchange.c.
  *
- * Parts that lie dense in x or y are sent from there and arrive there; others are packed into the
- * workspace and unpacked from it. Every byte is moved as it is: read and written once each time.
+ * Parts that are dense in x or y are sent and received in place. Other parts are packed into the
+ * workspace before the exchange, and unpacked after it. No byte changes; each pass reads and writes
+ * every byte once.
  * Licence: Apache-2.0 */
 #include "cuda/kernels/copy.cuh"
 #include "cuda/kernels/talk.cuh"
@@ -20,14 +21,14 @@ static size_t dense_bytes(const mr_desc *d)
     return ((size_t)mr_desc_count(d) * mr_dtype_bytes(d->dtype) + 63) / 64 * 64;
 }
 
-// the share of a rank as core/op/share.h has it, and its dense place: in v, or in `line`
+// the share of a rank as in core/op/share.h, and a dense place for it: in v, or at `line`
 struct Part {
     mr_view view, dense;
     size_t bytes;
-    bool packed; // the two are not one
+    bool packed; // the two differ
 };
 
-// *line goes on by what it holds
+// advances *line by the bytes that the part uses there
 static mr_status part_of(const mr_view *v, int64_t axis, int64_t ranks, int64_t rank, char **line,
                          Part *p)
 {
@@ -65,7 +66,7 @@ static mr_status all_to_all_prepare(const mr_call *call, const mr_facts *, void 
     MR_TRY(mr_cuda_talk_new(a->group, MR_COMM_ALL_TO_ALL, call->in[0].desc.dtype, &t));
     const mr_desc *x = &call->in[0].desc;
     const int64_t n = x->dim[a->split], own = n / a->ranks + (a->at < n % a->ranks);
-    // all but this rank's own share
+    // all shares but this rank's own
     t->call.bytes = n ? (uint64_t)(mr_desc_count(x) / n * (n - own)) * mr_dtype_bytes(x->dtype) : 0;
     *state = t;
     return MR_OK;
@@ -164,7 +165,7 @@ MR_CUDA_KERNEL(gather_shares, gather_workspace, gather_prepare, mr_cuda_talk_fre
 
 // ---- shift ----
 
-// how many ranks further on in the circle
+// distance in the ring of ranks, 0 to size - 1
 static int hops_of(const mr_call *call, int size)
 {
     const int hops = (int)((const one_attrs *)call->attr)->hops % size;
@@ -191,7 +192,8 @@ MR_CUDA_KERNEL(shift, NULL, shift_prepare, mr_cuda_talk_free)
     const mr_view *x = &call->in[0], *y = &call->out[0];
     const int hops = t ? hops_of(call, t->size) : 0;
     if (!hops && !mr_desc_same_shape(&x->desc, &y->desc))
-        return mr_fail(MR_E_SHAPE, "a rank keeps what it has, and expects another shape");
+        return mr_fail(MR_E_SHAPE,
+                       "this rank keeps its own tensor, but x and y have different shapes");
     if (!t)
         return copy_view(y, x, stream);
     MR_TRY(mr_cuda_talk_begins(t, stream));

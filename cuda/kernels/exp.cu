@@ -1,6 +1,4 @@
-/* exp: y = e^x.
- *
- * Forms, strides and bytes as elementwise.cuh says: every element is read and written once. */
+/* exp: y = e^x. Forms, strides and bytes: elementwise.cuh. */
 #include "cuda/kernels/elementwise.cuh"
 #include "cuda/kernels/formula.cuh"
 

@@ -1,12 +1,13 @@
-/* flow_loss: per_sample[b] = mean over the frames that count of (pred - (x0 - noise))^2, loss = sum
- * of weight[b] per_sample[b], and the gradient 2 weight (pred - (x0 - noise)) / count. Formulas as
- * in core/op/flow_loss.c.
+/* flow_loss: per_sample[b] = mean over the counted frames of (pred - (x0 - noise))^2, loss = sum of
+ * weight[b] per_sample[b], and the gradient 2 weight (pred - (x0 - noise)) / count. Formulas as in
+ * core/op/flow_loss.c.
  *
- *   pred, dpred [B, C2, T, H, W]: the first C channels count   x0, noise [B, C, T, H, W] f32
- * A block takes CHUNK elements of one plane (b, c, t): f32 sums of a thread's elements, doubles
- * from there. Each element of planes that count is read once; pieces of 16 bytes (of f32) where a
- * plane holds whole ones. Partial sums are added in a fixed order: the bits do not depend on the
- * order of blocks. In place: dpred over pred. */
+ *   pred, dpred [B, C2, T, H, W]: only the first C channels count   x0, noise [B, C, T, H, W] f32
+ *
+ * A block processes CHUNK elements of one plane (b, c, t): f32 sums per thread, then doubles. Each
+ * element of a counted plane is read once, in pieces of four if a plane divides into them. Partial
+ * sums are added in a fixed order, so the bits do not depend on the order of blocks. dpred may
+ * overwrite pred. */
 #include "cuda/kernels/block_sum.cuh"
 #include "cuda/kernels/pieces.cuh"
 #include "cuda/kernels/kernel_call.h"
@@ -14,7 +15,7 @@
 enum { THREADS = 128, PER = 4, CHUNK = THREADS * PER * 4 };
 
 struct Shape {
-    int B, C, C2, T, plane, chunks; // plane: elements of H W; chunks: of a plane
+    int B, C, C2, T, plane, chunks; // plane: elements of H W; chunks: per plane
 };
 
 struct Inputs {
@@ -23,7 +24,7 @@ struct Inputs {
     const uint8_t *mask; // NULL: all frames count
 };
 
-// elements of sample b that count
+// number of counted elements of sample b
 MR_DEVICE int64_t elements_of(const Inputs &in, const Shape &n, int b)
 {
     int frames = 0;
@@ -32,7 +33,7 @@ MR_DEVICE int64_t elements_of(const Inputs &in, const Shape &n, int b)
     return (int64_t)frames * n.C * n.plane;
 }
 
-// pred - (x0 - noise) of the E elements from p of a plane on
+// pred - (x0 - noise) for E elements, at these offsets in pred and in x0
 template <typename T, int E>
 MR_DEVICE void errors(const Inputs &in, int64_t pred, int64_t at, float (&e)[E])
 {
@@ -75,7 +76,7 @@ __global__ void __launch_bounds__(THREADS) flow_loss_chunks(Inputs in, double *p
         partials[(int64_t)blockIdx.x * n.chunks + blockIdx.y] = total;
 }
 
-// one block: a thread per sample, then thread 0 adds the samples in order
+// one block: one thread per sample, then thread 0 adds the samples in order
 __global__ void __launch_bounds__(THREADS)
     flow_loss_samples(Inputs in, const double *partials, float *per_sample, float *loss, Shape n)
 {
@@ -120,7 +121,7 @@ __global__ void __launch_bounds__(THREADS)
     int first = blockIdx.y * CHUNK, last = first + CHUNK < n.plane ? first + CHUNK : n.plane;
     for (int p = first + threadIdx.x * E; p < last; p += THREADS * E) {
         float e[E] = {};
-        // a plane that does not count is not read: it may hold anything
+        // a plane that does not count is not read: it may have any contents
         if (f != 0)
             errors<T, E>(in, pred + p, at + p, e);
 #pragma unroll
@@ -150,7 +151,7 @@ static Inputs inputs_of(const mr_call *call)
             (const float *)in[3].data, (const uint8_t *)in[4].data};
 }
 
-// may planes be taken in pieces of four elements?
+// can planes be read in pieces of four elements?
 static bool in_fours(const mr_call *call, const Shape &n)
 {
     bool fours = n.plane % 4 == 0;

@@ -1,8 +1,9 @@
-/* flow_mix: x_t = (1 - t/1000) x0 + (t/1000) noise; frames where the mask is false keep x0.
+/* flow_mix: x_t = (1 - t/1000) x0 + (t/1000) noise; frames with a false mask keep x0.
  *
  *   x0, noise, x_t [B, C, T, H, W] f32   t [B] f32   mask [B, T] bool or absent
- * Each element is read and written once, in pieces of 16 bytes where a plane H W holds whole ones,
- * else one by one. In place on x0. No sums: the bits depend on nothing. */
+ *
+ * Each element is read and written once, in 16-byte pieces if a plane H W divides into them,
+ * otherwise one by one. x_t may overwrite x0. There are no sums, so the bits are fixed. */
 #include "cuda/kernels/pieces.cuh"
 #include "cuda/kernels/kernel_call.h"
 
@@ -10,10 +11,10 @@ enum { THREADS = 256 };
 
 struct Shape {
     uint32_t C, T, plane; // plane: units of H W
-    uint32_t units;       // of all
+    uint32_t units;       // all units
 };
 
-// E elements a unit
+// a unit has E elements
 template <int E>
 __global__ void __launch_bounds__(THREADS)
     flow_mix_units(const float *x0, const float *noise, const float *t, const uint8_t *mask,

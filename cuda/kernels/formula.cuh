@@ -1,6 +1,5 @@
-/* The formulas of core/op/formula.h for single elements, on the device: the text that the CPU's
- * kernels compile for vectors.
- * Licence: Apache-2.0 */
+/* The formulas of core/op/formula.h for single elements, on the device. The CPU kernels compile the
+ * same source for vectors. Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_KERNELS_FORMULA_CUH
 #define MOONREEL_CUDA_KERNELS_FORMULA_CUH
 

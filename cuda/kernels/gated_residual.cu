@@ -1,12 +1,13 @@
 /* gated_residual: y = x + gate a, and its gradient da = gate dy, dgate = sum over S of dy a.
  *
  *   x, a, y, dy, da [B, T, S, C] dense   gate [B, T, C], any strides   dgate dense
- * Each element of the large tensors is read and written once, the gate of a frame once for the
- * rows of a block. Sums run over rows in a fixed order, so the bits do not depend on the order of
- * blocks. In place: y over x, da over a; a thread reads its elements before it writes them. f32
- * inside.
  *
- * Fast and plain forms as in layer_norm_modulate.cu. */
+ * Each element of the large tensors is read and written once, the gate of a frame once for the rows
+ * of a block. Sums run over rows in a fixed order, so the bits do not depend on the order of
+ * blocks. y may overwrite x, and da may overwrite a: a thread reads its elements before it writes
+ * them. All arithmetic is f32.
+ *
+ * Fast and plain kernels as in layer_norm_modulate.cu. */
 #include "cuda/kernels/modulation.cuh"
 
 enum { SPAN = 32, GRAD_SPAN = 64 };
@@ -93,7 +94,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
                partials + ((int64_t)frame * gridDim.x + blockIdx.x) * F::SLOTS);
 }
 
-// The plain form: one warp a block; a lane owns its columns.
+// The plain kernel: one warp per block; each lane has its own columns.
 template <typename T>
 __global__ void __launch_bounds__(32)
     gated_residual_grad_plain(Modulation<T> gate, const T *a, const T *dy, T *da, float *partials,

@@ -1,4 +1,4 @@
-/* Operands of products that a library cannot read in place: copies of them in the workspace.
+/* Makes dense copies in the workspace of product operands that cuBLASLt cannot read in place.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_KERNELS_GATHER_CUH
 #define MOONREEL_CUDA_KERNELS_GATHER_CUH
@@ -6,12 +6,12 @@
 #include "cuda/gemm/product.h"
 #include "cuda/kernels/copy.cuh"
 
-// the workspace of a product, handed out piece by piece
+// allocates parts of a product's workspace
 struct Aside {
     char *at;
     size_t bytes;
 
-    // a dense view with the shape of v, in the workspace
+    // a dense view in the workspace with the shape of v
     mr_view dense(const mr_view *v)
     {
         mr_view to = {at ? at + bytes : NULL,
@@ -21,7 +21,7 @@ struct Aside {
     }
 };
 
-// the step from row to row of [..., C]; 0 where leading dimensions do not join into one
+// the step between rows of [..., C]; 0 if the leading dimensions do not join into one
 static inline int64_t row_step(const mr_desc *d)
 {
     int64_t C = d->dim[d->rank - 1], step = C, rows = 1;

@@ -1,7 +1,7 @@
-/* gelu_tanh: y = x s, s = 1 / (1 + e^-2u), u = sqrt(2 / pi) (x + 0.044715 x^3), and its gradient
- * dx = dy (s + 2 x s (1 - s) u').
+/* gelu_tanh: y = x s, s = 1 / (1 + e^-2u), u = sqrt(2 / pi) (x + 0.044715 x^3), and its gradient dx
+ * = dy (s + 2 x s (1 - s) u').
  *
- * Forms, strides and bytes as elementwise.cuh says: every element is read and written once. */
+ * Forms, strides and bytes: elementwise.cuh. */
 #include "cuda/kernels/elementwise.cuh"
 #include "cuda/kernels/formula.cuh"
 

@@ -1,4 +1,4 @@
-/* group_norm: y = f((x - mean) rstd w + b), mean and rstd over all places of a sample and the
+/* group_norm: y = f((x - mean) rstd w + b), mean and rstd over all positions of a sample and the
  * channels of a group, f the identity or SiLU; backward, with n = (x - mean) rstd, g = dy f'(n w +
  * b) and N elements in a group:
  *
@@ -6,23 +6,23 @@
  *   dw += sum of g n    db += sum of g
  *
  *   x, y, dy, dx [B, ..., C] dense   w, b [C]   stats, dstats [B, groups, 2] f32: mean, rstd
- *   moments [B, groups, 3] f32: mean, sum of squares around it, count
+ *   moments [B, groups, 3] f32: mean, sum of squared differences from it, count
  *
- * A sample is cut into pieces of rows that follow from its shape. A block takes a piece: a thread
- * keeps its columns, and the blocks' sums are added in order, those of the moments in double by
- * Chan's formula: the bits do not depend on the order of blocks. x is read twice and y written
- * once; backward x and dy are read twice and dx written once. Squares are taken around an element
- * of the piece, so that no large mean cancels them.
+ * A sample is cut into pieces of rows; their size depends only on its shape. A block processes a
+ * piece: each thread has its own columns. The sums of blocks are added in order, the moments in
+ * double by Chan's formula, so the bits do not depend on the order of blocks. x is read twice and y
+ * written once; backward x and dy are read twice and dx written once. Squares are taken of the
+ * difference to an element of the piece, so that a large mean does not cancel them.
  *
- * A thread takes four channels at a time where groups are whole fours and addresses allow, else
- * one.
+ * A thread processes four channels at a time if groups and addresses are multiples of four
+ * elements, otherwise one.
  */
 #include "cuda/kernels/formula.cuh"
 #include "cuda/kernels/kernel_call.h"
 #include "cuda/kernels/pieces.cuh"
 #include "cuda/kernels/walk.cuh"
 
-// channels: two sums of each and a gap fit into shared memory
+// CHANNELS_MOST: two sums per channel and the gap between them must fit into shared memory
 enum { THREADS = 256, PIECE_ELEMENTS = 16384, PIECES = 256, CHANNELS_MOST = 6016 };
 
 struct attr { // as in core/op/group_norm.c
@@ -32,12 +32,12 @@ struct attr { // as in core/op/group_norm.c
 };
 
 struct Groups {
-    int batch, places, C, groups, wide; // wide: channels of a group
-    int length, pieces;                 // rows of a piece, pieces of a sample
+    int batch, places, C, groups, wide; // wide: channels per group
+    int length, pieces;                 // rows per piece, pieces per sample
     float eps;
     bool silu;
 
-    // the first row of a block's piece among all rows, and how many it has
+    // first row of the block's piece, counted over all samples, and its number of rows
     MR_MEMBER int64_t first_row() const
     {
         return (int64_t)blockIdx.y * places + (int64_t)blockIdx.x * length;
@@ -75,9 +75,10 @@ template <typename T> MR_DEVICE void store_some(T *p, const float (&v)[4])
     mr_store(p, v);
 }
 
-/* Who takes what of a row of Q units: `lanes` threads next to each other, at_once rows together; a
- * thread whose row is not below at_once is idle. In shared memory two sums of each unit lie [row,
- * unit], the second `apart` units behind the first: so far that, unit for unit, the banks go on. */
+/* Assigns threads to a row of Q units. `lanes` neighbouring threads share a row, and at_once rows
+ * are processed together; a thread whose row is at_once or more is idle. Shared memory has two sums
+ * per unit as [row, unit]. The second sums start `apart` units after the first, chosen so that
+ * consecutive units use consecutive banks. */
 struct Places {
     int lanes, at_once, apart, lane, row;
 };
@@ -94,8 +95,8 @@ MR_DEVICE Places places_of(int Q)
             (int)threadIdx.x / lanes};
 }
 
-/* Both sums of the rows that were worked on together, in order, from shared memory to `to`, [2, Q]
- * units of E columns. All threads. */
+/* Add both sums over the rows that were processed together, in order, from shared memory to `to`,
+ * [2, Q] units of E columns. All threads of the block must call this. */
 template <int E> MR_DEVICE void add_rows(const float *sums, int Q, const Places &at, float *to)
 {
     __syncthreads();
@@ -113,13 +114,13 @@ template <int E> MR_DEVICE void add_rows(const float *sums, int Q, const Places 
 
 // ---- forward ----
 
-// around what element the squares of a group in a piece are taken
+// squares of a group in a piece are taken of differences to this element
 template <typename T> MR_DEVICE float middle(const T *x, const Groups &n, int64_t row, int group)
 {
     return mr_load1(x + row * n.C + group * n.wide);
 }
 
-// grid (pieces, B). partials [B, pieces, 2, C / E]: sums of each unit and of its squares
+// grid: (pieces, B). partials [B, pieces, 2, C / E]: sum of each unit, and of its squares
 template <typename T, int E>
 __global__ void __launch_bounds__(THREADS) group_moments(const T *x, float *partials, Groups n)
 {
@@ -145,7 +146,7 @@ __global__ void __launch_bounds__(THREADS) group_moments(const T *x, float *part
     add_rows<1>(sums, Q, at, partials + ((int64_t)blockIdx.y * n.pieces + blockIdx.x) * 2 * Q);
 }
 
-// moments of one group, joined. Ref: Chan, Golub & LeVeque 1979
+// merged moments of one group. Ref: Chan, Golub & LeVeque 1979
 struct Joined {
     double mean, squares, count;
 
@@ -159,7 +160,7 @@ struct Joined {
         count += more;
     }
 
-    // mean and rstd
+    // writes mean and rstd
     MR_MEMBER void store_stats(float *stats, float eps) const
     {
         stats[0] = (float)mean;
@@ -167,7 +168,7 @@ struct Joined {
     }
 };
 
-// the moments of group g of sample b join `to`, piece by piece
+// merge the moments of group g of sample b into `to`, piece by piece
 template <typename T>
 MR_DEVICE void join_pieces(const T *x, const float *partials, int E, int b, int g, const Groups &n,
                            Joined *to)
@@ -186,7 +187,7 @@ MR_DEVICE void join_pieces(const T *x, const float *partials, int E, int b, int 
     }
 }
 
-// a thread for each group of each sample
+// one thread per group of each sample
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     group_join(const T *x, const float *partials, int E, float *stats, Groups n)
@@ -199,7 +200,7 @@ __global__ void __launch_bounds__(THREADS)
     all.store_stats(stats + 2 * i, n.eps);
 }
 
-// the same as moments, behind those of positions before (or NULL)
+// the same, but writes moments, merged with those of earlier positions in `before` (or NULL)
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     group_join_moments(const T *x, const float *partials, int E, const float *before,
@@ -217,7 +218,7 @@ __global__ void __launch_bounds__(THREADS)
     moments[3 * i + 2] = (float)all.count;
 }
 
-// a thread for each group of each sample: mean and rstd of moments
+// one thread per group of each sample: mean and rstd from moments
 static __global__ void __launch_bounds__(THREADS)
     group_stats(const float *moments, float *stats, Groups n)
 {
@@ -228,7 +229,7 @@ static __global__ void __launch_bounds__(THREADS)
     all.store_stats(stats + 2 * i, n.eps);
 }
 
-// grid (pieces, B). rows: of x and y, whose rows may lie apart
+// grid: (pieces, B). rows: of x and y, whose rows may have gaps
 template <typename T, int E>
 __global__ void __launch_bounds__(THREADS)
     group_apply(const T *x, const T *w, const T *b, const float *stats, T *y, Groups n,
@@ -268,7 +269,7 @@ MR_DEVICE Terms terms_of(float x, float dy, float mean, float rstd, float w, flo
     return {n, silu ? dy * formula_silu_slope(n * w + b) : dy};
 }
 
-// grid (pieces, B). partials [B, pieces, 2, C]: sums of g n and of g
+// grid: (pieces, B). partials [B, pieces, 2, C]: sums of g n and of g
 template <typename T, int E>
 __global__ void __launch_bounds__(THREADS)
     group_grad_sums(const T *x, const T *w, const T *b, const float *stats, const T *dy,
@@ -300,7 +301,7 @@ __global__ void __launch_bounds__(THREADS)
     add_rows<E>(sums, Q, at, partials + ((int64_t)blockIdx.y * n.pieces + blockIdx.x) * 2 * n.C);
 }
 
-// a thread for each of totals [B, 2, C]: the pieces in order
+// one thread per element of totals [B, 2, C]: adds the pieces in order
 static __global__ void __launch_bounds__(THREADS)
     group_grad_totals(const float *partials, float *totals, Groups n)
 {
@@ -313,7 +314,7 @@ static __global__ void __launch_bounds__(THREADS)
     totals[i] = sum;
 }
 
-// a thread for each group: [B, groups, 2], the two means that dx needs
+// one thread per group: means [B, groups, 2] that dx needs
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     group_grad_means(const float *totals, const T *w, const float *stats, const float *dstats,
@@ -336,7 +337,7 @@ __global__ void __launch_bounds__(THREADS)
     means[2 * i + 1] = two / count;
 }
 
-// a thread for each channel: acc += the totals of all samples, in order
+// one thread per channel: acc += the totals of all samples, in order
 static __global__ void __launch_bounds__(THREADS)
     group_grad_weights(const float *totals, float *acc, Groups n)
 {
@@ -349,7 +350,7 @@ static __global__ void __launch_bounds__(THREADS)
     acc[c] = sum;
 }
 
-// grid (pieces, B)
+// grid: (pieces, B)
 template <typename T, int E>
 __global__ void __launch_bounds__(THREADS)
     group_grad_apply(const T *x, const T *w, const T *b, const float *stats, const float *means,
@@ -387,7 +388,7 @@ static mr_status groups_of(const mr_call *call, Groups *n)
             places = batch > 0 && C > 0 ? mr_desc_count(x) / batch / C : 0;
     if (batch > 65535 || C > CHANNELS_MOST || places > INT32_MAX)
         return mr_fail(MR_E_UNSUPPORTED,
-                       "%lld samples of %lld places and %lld channels, expected at most 65535, "
+                       "%lld samples of %lld positions and %lld channels, expected at most 65535, "
                        "2^31 and 6016",
                        (long long)batch, (long long)places, (long long)C);
     int64_t length = mr_cuda_ceil(PIECE_ELEMENTS, C ? C : 1), most = mr_cuda_ceil(places, PIECES);
@@ -404,7 +405,7 @@ static mr_status groups_of(const mr_call *call, Groups *n)
     return MR_OK;
 }
 
-// four channels at a time? y: rows that may lie apart, or NULL
+// process four channels at a time? y: its rows may have gaps; or NULL
 static bool in_fours(const Groups &n, const void *const *data, int count, mr_dtype type,
                      const mr_desc *y)
 {
@@ -416,7 +417,7 @@ static bool in_fours(const Groups &n, const void *const *data, int count, mr_dty
     return fours;
 }
 
-// bytes of shared memory for the sums of units of `width` floats
+// bytes of shared memory for the sums of Q units of `width` floats
 static size_t shared_for(int Q, int width)
 {
     int at_once = Q < THREADS ? THREADS / Q : 1;
@@ -428,7 +429,7 @@ static unsigned blocks_of(int64_t threads)
     return (unsigned)mr_cuda_ceil(threads, THREADS);
 }
 
-// the workspace in floats: partial sums of `each` per piece, totals, means
+// size of the workspace in floats: `each` partial sums per piece, plus `more` totals and means
 static int64_t floats_of(const Groups &n, int64_t each, int64_t more)
 {
     return (int64_t)n.batch * (n.pieces * each + more);
@@ -449,7 +450,7 @@ static mr_status rows_of(const mr_call *call, Walk<2> *rows)
     return walk_of(views, views[0]->rank - 1, rows, &count) ? MR_OK : walk_too_large(count);
 }
 
-// y from statistics
+// compute y from statistics
 template <typename T, int E>
 static mr_status apply(const mr_call *call, const float *stats, const Groups &n,
                        cudaStream_t stream)

@@ -1,9 +1,10 @@
-/* histogram: how many elements have which magnitude. Bins as in core/op/histogram.c.
+/* histogram: counts elements by magnitude. Bins as in core/op/histogram.c.
  *
  *   x [n] f32, scale [1] f64 -> y [500] f64
+ *
  * Reads 4 bytes per element, once. A block counts a range in shared memory, in floats, which are
- * exact up to 2^24; then a block adds each number over ranges. Counts do not depend on any order,
- * sums are added in a fixed one. */
+ * exact up to 2^24. Then one thread per number adds the ranges. Counts do not depend on any order;
+ * sums are added in a fixed order. */
 #include "cuda/kernels/block_sum.cuh"
 #include "cuda/kernels/kernel_call.h"
 
@@ -47,7 +48,7 @@ __global__ void __launch_bounds__(THREADS)
         out[(int64_t)blockIdx.x * ALL + k] = counts[k];
 }
 
-// a thread for each of the numbers
+// one thread per number
 __global__ void __launch_bounds__(THREADS)
     add_ranges(const double *parts, int64_t ranges, double *out)
 {

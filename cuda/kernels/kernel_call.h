@@ -1,13 +1,13 @@
-/* The host side of a kernel file: one function per row of core/op, of the same name.
+/* The host side of a kernel file: one function per op of core/op, of the same name.
  *
  *     MR_CUDA_KERNEL(silu) { ... call, stream ... return MR_OK; }
  *     MR_CUDA_KERNEL(sum, workspace) { ... }
  *     MR_CUDA_KERNEL(embedding, NULL, prepare, release, check) { ... }
  *     MR_CUDA_KERNEL(attention, workspace, NULL, NULL, NULL, sm90a) { ... }
- *     MR_CUDA_FLOATS(rotary, 0, run)    run<T>(call, stream), T the floats of input 0
+ *     MR_CUDA_FLOATS(rotary, 0, run)    calls run<T>(call, stream); T is the dtype of input 0
  *     MR_CUDA_FLOATS(group_norm, 0, run, workspace)
  *
- * See row.h for what a kernel may do.
+ * row.h says what a kernel may do.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_KERNELS_KERNEL_CALL_H
 #define MOONREEL_CUDA_KERNELS_KERNEL_CALL_H
@@ -15,13 +15,13 @@
 #include "cuda/kernels/row.h"
 #include "cuda/prim/sm80.cuh"
 
-// what a row may have in addition to its launches, in this order
+// optional functions of a kernel, in this order
 struct mr_cuda_more {
     size_t (*workspace)(const mr_call *call, const mr_facts *facts) = NULL;
     mr_status (*prepare)(const mr_call *call, const mr_facts *facts, void **state) = NULL;
     void (*release)(void *state) = NULL;
     mr_status (*check)(void *state) = NULL;
-    mr_kernel_fn *sm90a = NULL; // the form for sm_90a; NULL: one form for all
+    mr_kernel_fn *sm90a = NULL; // the function for sm_90a; NULL: `run` for all GPUs
 };
 
 static constexpr mr_cuda_row mr_cuda_row_of(const char *name, mr_kernel_fn *run, mr_cuda_more more)
@@ -54,7 +54,7 @@ static inline int64_t mr_cuda_ceil(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-// more than 48 KB of shared memory is asked for before the launch
+// a kernel must request more than 48 KB of shared memory before its launch
 template <class Kernel> static void mr_cuda_shared(Kernel *kernel, int bytes)
 {
 #ifdef __CUDACC__

@@ -1,16 +1,18 @@
-/* layer_norm: y = n w + b, n = (x - mean) * rsqrt(var + eps), over the last dimension, w and b each
- * may be absent; the gradient of x, with g = dy w,
+/* layer_norm: y = n w + b, n = (x - mean) * rsqrt(var + eps), over the last dimension; w and b are
+ * optional. The gradient of x, with g = dy w,
  *
  *   dx = rsqrt(var + eps) (g - mean(g) - n mean(g n))
  *
  * and that of w: acc += sum over rows of dy n.
  *
- *   x, y, dy, dx [..., C]: rows dense, in any strides   w, b [C]   acc [C] f32
- * A row is held in registers: x and dy are read once, y and dx written once, w and b once for the
- * rows of a block. Sums run in a fixed order, so the bits do not depend on the order of blocks. In
- * place: a thread reads its part of a row before it writes it. f32 inside.
+ *   x, y, dy, dx [..., C]: dense rows, any strides between them   w, b [C]   acc [C] f32
  *
- * Fast forms as in rows.cuh; C or rows that are no pieces of 16 bytes take the plain one. */
+ * A row stays in registers: x and dy are read once, y and dx written once, w and b read once for
+ * the rows of a block. Sums run in a fixed order, so the bits do not depend on the order of blocks.
+ * In place is allowed: a thread reads its part of a row before it writes it. All arithmetic is f32.
+ *
+ * The fast kernels use the forms of rows.cuh. The plain ones serve C or rows that do not consist of
+ * 16-byte pieces. */
 #include "cuda/kernels/norm.cuh"
 
 struct attr { // as in core/op/layer_norm.c
@@ -109,7 +111,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
     }
 }
 
-// a partial row of dy n for each block
+// each block writes a partial row of dy n
 template <typename T, class F>
 __global__ void __launch_bounds__(ROW_THREADS)
     layer_norm_dw_rows(const __grid_constant__ Walk<2> walk, const T *x, const T *dy,
@@ -142,7 +144,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
     fold<T, F>(dw, (float *)memory, partials + (int64_t)blockIdx.x * F::SLOTS);
 }
 
-// one warp a block, which keeps the sums of its rows in shared memory
+// one warp per block; it keeps the sums of its rows in shared memory
 template <typename T>
 __global__ void __launch_bounds__(32)
     layer_norm_dw_plain(const __grid_constant__ Walk<2> walk, const T *x, const T *dy,

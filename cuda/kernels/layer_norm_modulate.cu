@@ -4,13 +4,15 @@
  *   dx = rsqrt(var + eps) (g - mean(g) - n mean(g n))    dshift = sum_S dy    dscale = sum_S dy n
  *
  *   x, y, dy, dx [B, T, S, C] dense   shift, scale [B, T, C], any strides   dshift, dscale dense
- * A row is held in registers: x is read once and y written once, x and dy read once and dx written
- * once. Shift and scale of a frame are read once for the rows of a block. Sums run over a fixed
- * order of lanes and of rows, so the bits do not depend on the order of blocks. f32 inside;
- * tolerance as the row's: 2e-6 of f32, 2^-8 of bf16.
  *
- * Widths of up to 4096 (a multiple of 8 for bf16, of 4 for f32) with dense rows of shift and scale
- * take the fast forms of rows.cuh. All others take the plain one, an element at a time. */
+ * A row stays in registers: x is read once and y written once; backward x and dy are read once and
+ * dx written once. Shift and scale of a frame are read once for the rows of a block. Sums run over
+ * lanes and rows in a fixed order, so the bits do not depend on the order of blocks. All arithmetic
+ * is f32; the tolerance is that of the op: 2e-6 for f32, 2^-8 for bf16.
+ *
+ * The fast kernels use the forms of rows.cuh. They need widths of up to 4096 (a multiple of 8 for
+ * bf16, of 4 for f32) and dense rows of shift and scale. All other calls use the plain kernel, one
+ * element at a time. */
 #include "cuda/kernels/modulation.cuh"
 #include "cuda/kernels/norm.cuh"
 
@@ -43,7 +45,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
     }
 }
 
-// The plain form: any C and strides, a warp per row.
+// The plain kernel: any C and strides, one warp per row.
 template <typename T>
 __global__ void __launch_bounds__(ROW_THREADS)
     layer_norm_modulate_plain(const T *x, Modulation<T> shift, Modulation<T> scale, T *y, Frames n)
@@ -62,7 +64,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
     }
 }
 
-// partials: for each frame and piece of rows a partial row of dshift, then one of dscale
+// partials: per frame and piece of rows, one partial row of dshift and one of dscale
 template <typename T, class F>
 __global__ void __launch_bounds__(ROW_THREADS)
     layer_norm_modulate_grad_rows(const T *x, Modulation<T> scale, const T *dy, T *dx,
@@ -95,7 +97,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
     fold<T, F>(dscale, scratch, partial + F::SLOTS);
 }
 
-// The plain form: one warp a block, which keeps the sums of its rows in shared memory.
+// The plain kernel: one warp per block; it keeps the sums of its rows in shared memory.
 template <typename T>
 __global__ void __launch_bounds__(32)
     layer_norm_modulate_grad_plain(const T *x, Modulation<T> scale, const T *dy, T *dx,

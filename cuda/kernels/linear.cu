@@ -1,16 +1,20 @@
 /* linear: y = x w^T + b, and its three gradients
  *
  *   linear_dx   dx = dy w                       linear_dw   acc += dy^T x   (f32, also from bf16)
- *   linear_db   acc += sum of the rows of dy    linear_dw does that too, where both are wanted
+ *   linear_db   acc += sum of the rows of dy    linear_dw computes this too if both are wanted
  *
- *   x, dx [..., K], y, dy [..., N] rows dense, in any strides   w [N, K]   b, acc of db [N]
- * The first three are products of cuda/gemm; rows whose leading dimensions do not join into one
- * step go through the workspace. Sums are f32; one algorithm per shape, so runs have the same bits.
+ *   x, dx [..., K], y, dy [..., N]: dense rows, any strides between them
+ *   w [N, K]   b, acc of db [N]
  *
- * linear_db reads dy once; a block takes a range of rows and of columns, partial rows are added in
- * a fixed order: the bits do not depend on the order of blocks. Pieces of 16 bytes as in rows.cuh,
- * any width; rows of other widths go element by element. Along with linear_dw in bf16 the library
- * forms these sums of what it reads anyway; what it does not take goes by both kernels. */
+ * The first three are products of cuda/gemm. If the leading dimensions of an operand do not join
+ * into one step, it is copied to the workspace. Sums are f32. One algorithm per shape makes runs
+ * reproducible.
+ *
+ * linear_db reads dy once. A block takes a range of rows and of columns; partial rows are added in
+ * a fixed order, so the bits do not depend on the order of blocks. It uses 16-byte pieces as in
+ * rows.cuh, for any width that allows them, otherwise single elements. With linear_dw in bf16,
+ * cuBLASLt computes these sums from operands that it reads anyway; if it does not support a case,
+ * both kernels run. */
 #include "cuda/kernels/product_rows.cuh"
 #include "cuda/kernels/rows.cuh"
 
@@ -63,7 +67,7 @@ MR_CUDA_KERNEL(linear_dx, dx_workspace)
 
 // ---- sums of rows ----
 
-typedef WarpRows F; // columns of a block
+typedef WarpRows F; // columns per block
 
 template <typename T>
 __global__ void __launch_bounds__(ROW_THREADS)
@@ -92,7 +96,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
     fold<T, F>(sum, (float *)memory, partials + (int64_t)blockIdx.x * step + from);
 }
 
-// grid: (ranges of rows, columns / ROW_THREADS); a thread owns its column
+// grid: (ranges of rows, columns / ROW_THREADS); one thread per column
 template <typename T>
 __global__ void __launch_bounds__(ROW_THREADS)
     column_sums_plain(const __grid_constant__ Walk<1> walk, const T *dy, float *partials, int step,
@@ -125,7 +129,7 @@ static size_t db_workspace(const mr_call *call, const mr_facts *)
            sizeof(float);
 }
 
-// the rows of in[0] to acc
+// add the rows of in[0] to acc
 template <typename T>
 static mr_status add_rows_of(const mr_call *call, float *acc, cudaStream_t stream)
 {
@@ -181,7 +185,7 @@ MR_CUDA_KERNEL(linear_dw, dw_workspace)
     Plan p = dw_plan(call);
     if (call->in[3].desc.rank < 0)
         return run_plan(p, call, NULL, stream);
-    // the library writes its sums over what is there, so they are added behind it
+    // cuBLASLt overwrites its sums, so they go to the workspace and are then added
     int N = (int)columns(&call->in[0]);
     float *sums = (float *)((char *)call->workspace + workspace_of(p)),
           *db = (float *)call->out[1].data;

@@ -1,14 +1,16 @@
 /* linear_f8: y = (x_scale w_scale) x w^T + b, and linear_dw_f8: acc += (dy_scale x_scale) dy_t
  * x_t^T
  *
- *   x [..., K], w [N, K], dy_t [N, rows], x_t [K, rows] in 8 bits, dense; b [N] bf16; y [..., N]
- * bf16 or f32; acc [N, K] f32 Products of cuda/gemm; sums keep 14 bits, of gradients f32 every 128.
- * One algorithm per shape, so runs have the same bits. x_t, w_t, x_of and w_of of linear_f8 are not
- * read. */
+ *   x [..., K], w [N, K], dy_t [N, rows], x_t [K, rows] in 8 bits, dense   b [N] bf16
+ *   y [..., N] bf16 or f32   acc [N, K] f32
+ *
+ * These are products of cuda/gemm. Sums keep 14 bits; those of gradients go to f32 every 128
+ * elements. One algorithm per shape makes runs reproducible. x_t, w_t, x_of and w_of of linear_f8
+ * are not read. */
 #include "cuda/gemm/product.h"
 #include "cuda/kernels/kernel_call.h"
 
-// C of a product of the inputs `a` and `b`, whose scales are behind them
+// C = product of the inputs `a` and `b`; the scale of each is the next input
 static mr_product_f8 product_of(const mr_call *call, int a, int b, bool accumulate)
 {
     const mr_view *A = &call->in[a], *B = &call->in[b];

@@ -1,10 +1,11 @@
 /* linear_gelu: y = gelu_tanh(h), h = x w^T + b, and linear_dx_gelu: dh = (dy w) gelu_tanh'(h)
  *
- *   x [..., K], y, h [..., N] rows dense   w [N, K]   b [N]
- * In bf16 one product of the library does both (cuda/gemm): gelu and its slope meet sums in f32, h
- * is written where it is kept and never read back. What the library does not take, f32 and rows of
- * h that are no multiples of 16 bytes, goes by the kernels of the two rows, one after the other:
- * bytes moved then are 4 per element of h more, in bf16. */
+ *   x [..., K], y, h [..., N] dense rows   w [N, K]   b [N]
+ *
+ * In bf16 one product of cuBLASLt with an epilogue does both (cuda/gemm): gelu and its slope apply
+ * to the f32 sums; h is written only if it is kept, and never read back. If cuBLASLt does not
+ * support a case (f32, rows of h that are not multiples of 16 bytes), the kernels of the two ops
+ * run one after the other. In bf16 this moves 4 more bytes per element of h. */
 #include "cuda/kernels/product_rows.cuh"
 
 static mr_call call_of(const mr_call *call, int n_in, const mr_view *to)
@@ -25,13 +26,13 @@ static mr_status kernel_of(const char *row, const mr_call *call)
     return mr_cuda_row_find(row)->kernel.run[0](call);
 }
 
-// where the sums of a product lie that are not ended at once
+// where the product goes if it has no epilogue
 static const mr_view *sums_of(const mr_call *call)
 {
     return &call->out[call->out[1].desc.rank >= 0];
 }
 
-// at once where the library does that; *done says so
+// run as one product if cuBLASLt supports the epilogue; otherwise *done is false
 static mr_status at_once(const mr_call *first, const mr_view *out, mr_cuda_ending kind,
                          const mr_view *aux, bool transposed, cudaStream_t stream, bool *done)
 {

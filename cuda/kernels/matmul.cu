@@ -1,14 +1,14 @@
-/* matmul: y = op(a) op(b) over equal leading dimensions, op = transposition of the last two when
- * asked. Products of cuda/gemm: one batched product where the leading dimensions join into one
- * step, else one per matrix. An operand of no dense dimension goes through the workspace. Sums are
- * f32; one algorithm per shape, so runs have the same bits. */
+/* matmul: y = op(a) op(b) for equal leading dimensions; op transposes the last two dimensions on
+ * request. Runs as one batched product of cuda/gemm if the leading dimensions join into one step,
+ * otherwise as one product per matrix. An operand without a dense dimension is copied to the
+ * workspace first. Sums are f32. One algorithm per shape makes runs reproducible. */
 #include "cuda/kernels/gather.cuh"
 
 struct attr { // as in core/op/matmul.c
     bool ta, tb;
 };
 
-// joins the leading dimensions into one step (0 for a single matrix); false when they do not
+// join the leading dimensions into one step (0 for a single matrix); false: not possible
 static bool joined(const mr_desc *d, int64_t *n, int64_t *step)
 {
     *n = 1;
@@ -24,7 +24,7 @@ static bool joined(const mr_desc *d, int64_t *n, int64_t *step)
     return true;
 }
 
-// rows and columns of op(v) into the steps of a product
+// rows and columns of op(v) as steps of a product
 static void steps_of(const mr_desc *d, bool transposed, int64_t *row, int64_t *col)
 {
     *row = d->stride[d->rank - (transposed ? 1 : 2)];
@@ -35,7 +35,7 @@ struct Plan {
     mr_product_spec spec;
     mr_view in[2];
     bool copied[2];
-    int64_t loops; // products to run: 1, or one per matrix
+    int64_t loops; // number of products: 1, or one per matrix
     size_t bytes;
 };
 
@@ -65,7 +65,7 @@ static Plan plan_of(const mr_call *call)
         p.in[i] = call->in[i];
     set_steps(&p, a);
     for (int i = 0; i < 2; i++) {
-        // would this operand do together with a dense one?
+        // could this operand be used unchanged if the other were dense?
         mr_product_spec alone = s;
         (i ? alone.a_row : alone.b_row) = i ? s.k : s.n;
         (i ? alone.a_col : alone.b_col) = 1;

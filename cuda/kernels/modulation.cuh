@@ -1,12 +1,11 @@
-/* What rows with a vector per (sample, frame, channel) share: shift, scale and gate [B, T, C] of
- * any strides together with [B, T, S, C] dense.
- * Licence: Apache-2.0 */
+/* Shared by ops with a vector per sample and frame: shift, scale and gate [B, T, C] with any
+ * strides, applied to dense [B, T, S, C]. Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_KERNELS_MODULATION_CUH
 #define MOONREEL_CUDA_KERNELS_MODULATION_CUH
 
 #include "cuda/kernels/rows.cuh"
 
-// where the vector of a frame begins, and the step along C
+// start of the vector of a frame, and the stride along C
 template <typename T> struct Modulation {
     const T *data;
     int64_t b, t, c;
@@ -23,7 +22,7 @@ template <typename T> static Modulation<T> modulation(const mr_view *m)
     return {(const T *)m->data, s[0], s[1], s[2]};
 }
 
-// [B, T, S, C]; a block takes `span` rows of one frame: grid (pieces of S, frames)
+// [B, T, S, C]; a block takes `span` rows of one frame; grid (pieces of S, frames)
 struct Frames {
     int T, S, C, span;
     float eps;
@@ -38,7 +37,7 @@ struct Frames {
     }
 };
 
-// MR_E_UNSUPPORTED where the grid cannot hold the frames
+// MR_E_UNSUPPORTED if the grid is too small for the frames
 static inline mr_status frames_of(const mr_desc *x, int span, double eps, Frames *n)
 {
     const int64_t *d = x->dim;

@@ -1,6 +1,4 @@
-/* mul: y = a b.
- *
- * Forms, strides and bytes as elementwise.cuh says: every element is read and written once. */
+/* mul: y = a b. Forms, strides and bytes: elementwise.cuh. */
 #include "cuda/kernels/elementwise.cuh"
 
 struct Mul {

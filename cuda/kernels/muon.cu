@@ -1,12 +1,13 @@
 /* muon: clip, momentum, orthogonal update, average of weights, write-back to bf16 and zeroing of
- * the gradient, for matrices that are one after another. Formulas as in core/op/muon.c.
+ * the gradient, for consecutive matrices ("blocks" of the op). Formulas as in core/op/muon.c.
  *
  *   master, grad, m [n] f32   ema [n] f32 and w [n] bf16 may be absent
  *   sumsq [1] f64, hyper [12] f64: in device memory, so that nothing waits for the host
- * Products are those of cuda/gemm, one per block and round, so that their bits do not depend on how
- * many blocks a call has; norms add pieces of RANGE elements in order. Where nothing but the
- * gradient changes the rounds run on zeros. The workspace holds 12 bytes an element of f32, 10 of
- * bf16, and as many of a square of the shorter side. */
+ *
+ * Products run through cuda/gemm, one per matrix and round, so that their bits do not depend on the
+ * number of matrices in a call. Norms add pieces of RANGE elements in order. If the update is
+ * skipped, the rounds still run, on zeros. The workspace has 12 bytes per element for f32, 10 for
+ * bf16, and as much again for a square of the shorter side. */
 #include "cuda/kernels/block_sum.cuh"
 #include "cuda/kernels/formula.cuh"
 #include "cuda/kernels/gather.cuh"
@@ -25,7 +26,7 @@ enum { LR, MOMENTUM, EPS = 3, WEIGHT_DECAY, MAX_NORM, EMA_DECAY, GRAD_SCALE = 8,
 
 struct Terms {
     float scale, momentum, step, keep, d;
-    bool go; // else nothing but the gradient changes
+    bool go; // otherwise only the gradient changes
 };
 
 struct Buffers {
@@ -47,7 +48,7 @@ MR_DEVICE Terms terms_of(const double *h, double sumsq, attr a)
     return t;
 }
 
-// the elements of a matrix that a block of threads takes: blockIdx.x counts ranges of blockIdx.y
+// the part of a matrix for a thread block: range blockIdx.x of matrix blockIdx.y
 struct Range {
     int64_t first, last;
 };
@@ -57,7 +58,7 @@ MR_DEVICE Range range_of(int64_t n)
     return {(int64_t)blockIdx.y * n + at, (int64_t)blockIdx.y * n + end};
 }
 
-// momentum, what becomes orthogonal into u, and its sum of squares
+// update the momentum, store the matrix to orthogonalise in u, and its sum of squares in sums
 __global__ void __launch_bounds__(THREADS)
     muon_begin(Buffers b, float *u, int64_t n, const double *hyper, const double *sumsq, attr a,
                double *sums)
@@ -83,7 +84,7 @@ __global__ void __launch_bounds__(THREADS)
         sums[(int64_t)blockIdx.y * gridDim.x + blockIdx.x] = total;
 }
 
-// x = u over its norm
+// x = u divided by its norm
 template <class X>
 __global__ void __launch_bounds__(THREADS)
     muon_normalise(X *x, const float *u, int64_t n, const double *hyper, const double *sums)
@@ -129,9 +130,9 @@ __global__ void __launch_bounds__(THREADS)
         mr_store1(b.w + i, p);
 }
 
-/* ---- the host's side ---- */
+/* ---- host ---- */
 
-// matrices of a call, and where the workspace holds what
+// the matrices of a call, and offsets in the workspace
 struct Plan {
     int64_t blocks, n, s, parts; // parts: ranges of a matrix
     size_t width, next, gram, square, sums, own, bytes;
@@ -196,7 +197,7 @@ static size_t workspace(const mr_call *call, const mr_facts *)
     return plan_of(call).bytes;
 }
 
-// y = a b for each block; steps in bytes from one to the next
+// y = a b for each matrix; the steps between matrices are in bytes
 static mr_status products(const Plan &p, const mr_product_spec *spec, const char *a, size_t a_step,
                           const char *b, size_t b_step, char *y, size_t y_step, char *own,
                           cudaStream_t stream)

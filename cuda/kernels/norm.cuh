@@ -1,10 +1,11 @@
-/* A row of layer_norm and of layer_norm_modulate, held by a group of threads, and its gradient:
+/* One row of layer_norm or layer_norm_modulate, kept in registers by a group of threads, and its
+ * gradient:
  *
  *   y = n f + add    n = (x - mean) rstd    f = factor + one    g = dy f
  *   dx = rstd (g - mean(g) - n mean(g n))
  *
- * `one` is 1 for a modulation or where no factor is given, else 0. Of a row that is not `inside`
- * nothing is stored; past the end of a row dy is 0 and adds nothing.
+ * `one` is 1 for a modulation or if there is no factor, otherwise 0. A row that is not `inside` is
+ * not stored. Past the end of a row dy is 0 and adds nothing.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_KERNELS_NORM_CUH
 #define MOONREEL_CUDA_KERNELS_NORM_CUH
@@ -17,7 +18,7 @@ template <typename T, class F> struct NormRow {
     int C;
     float mean, rstd;
 
-    // scratch as in row_sum
+    // scratch as for row_sum
     MR_MEMBER NormRow(const P &x, int C, float eps, float *scratch) : x(x), C(C)
     {
         row_moments(x, C, eps, scratch, &mean, &rstd);
@@ -40,7 +41,7 @@ template <typename T, class F> struct NormRow {
         }
     }
 
-    // each(i, e, dy, n) sees every element that the thread holds
+    // calls each(i, e, dy, n) for every element of the thread
     template <class Each>
     MR_MEMBER void backward(const P &dy, const P &factor, float one, float *scratch, bool inside,
                             T *dx, Each each) const

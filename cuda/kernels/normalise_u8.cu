@@ -1,7 +1,5 @@
-/* normalise_u8: y = x 2 / 255 - 1, pixels of a clip as bf16 or f32 of -1..1 in one pass.
- *
- * Forms, strides and bytes as elementwise.cuh says: every element is read and written once, eight
- * pixels by one access where bf16 is asked for. */
+/* normalise_u8: y = x 2 / 255 - 1, maps pixels of a clip to -1..1 as bf16 or f32 in one pass. A
+ * bf16 result reads eight pixels per access. Forms, strides and bytes: elementwise.cuh. */
 #include "cuda/kernels/elementwise.cuh"
 #include "cuda/kernels/formula.cuh"
 

@@ -1,13 +1,12 @@
-/* reduce_scatter, all_gather, gather, total: as core/op/over_ranks.c says, between the GPUs of
- * ranks.
+/* reduce_scatter, all_gather, gather, total between the GPUs of ranks, as in core/op/over_ranks.c.
  *
- * A reduction adds the contributions of ranks in their order, in f32 or f64, rounded once, so its
- * bits are the CPU's: every rank sends its part of a chunk to the chunk's owner, who adds. A
- * library would add on the way, in an order of its own. Chunks are cut into pieces whose
- * contributions fit into the workspace: as many bytes are sent as by a ring, each piece in one
- * call.
+ * A reduction adds the contributions in the order of ranks, in f32 or f64, and rounds once, so its
+ * bits equal those of the CPU. Every rank sends its part of a chunk to the chunk's owner, which
+ * adds them. NCCL would add during the transfer, in its own order. Chunks are cut into pieces whose
+ * contributions fit into the workspace, one call per piece. The number of bytes sent equals that of
+ * a ring.
  *
- * In addition to what is sent, reduce_scatter reads each contribution once and writes the sum once.
+ * In addition to the transfer, reduce_scatter reads each contribution once and writes the sum once.
  * Licence: Apache-2.0 */
 #include "cuda/kernels/copy.cuh"
 #include "cuda/kernels/pieces.cuh"
@@ -17,7 +16,7 @@ enum { THREADS = 256, MOST_RANKS = 8192 };
 #ifdef __CUDACC__
 enum { WORKSPACE_MOST = 64 << 20 };
 #else
-enum { WORKSPACE_MOST = 256 }; // so that specs have several pieces
+enum { WORKSPACE_MOST = 256 }; // small, so that specs have several pieces
 #endif
 
 struct group_attr { // as in core/op/over_ranks.c
@@ -27,8 +26,8 @@ struct gather_attr {
     int64_t group, ranks, at;
 };
 
-/* own [count] += theirs: contributions of the other ranks, `stride` elements each, which stand
- * around this rank's. E elements a thread. */
+/* own [count] += theirs: the contributions of the other ranks, `stride` elements each; rank order
+ * puts this rank's between them. A thread adds E elements. */
 template <int E>
 __global__ void __launch_bounds__(THREADS)
     add_in_order(float *own, const float *theirs, int64_t stride, int rank, int size,
@@ -57,7 +56,7 @@ __global__ void __launch_bounds__(THREADS)
 static mr_status add_contributions(float *own, const float *theirs, int64_t stride,
                                    const mr_cuda_talk *t, int64_t count, cudaStream_t stream)
 {
-    // pieces are as far apart as they are long, or multiples of 4
+    // the stride equals the piece length, or is a multiple of 4
     const bool wide = count % 4 == 0 && mr_cuda_aligned(own, 16);
     const dim3 grid((unsigned)mr_cuda_ceil(count, THREADS * (wide ? 4 : 1)));
     if (wide)
@@ -69,7 +68,7 @@ static mr_status add_contributions(float *own, const float *theirs, int64_t stri
     return MR_OK;
 }
 
-// y = the sum of x [n], one after another
+// y = the sum of x [n], in order
 __global__ void __launch_bounds__(1) add_few(double *y, const double *x, int n)
 {
     double sum = x[0];
@@ -100,7 +99,7 @@ MR_CUDA_KERNEL(reduce_scatter, reduce_workspace, reduce_prepare, mr_cuda_talk_fr
 {
     mr_cuda_talk *t = (mr_cuda_talk *)call->state;
     if (!t)
-        return MR_OK; // of this rank alone it is there
+        return MR_OK; // the sum over this rank alone is already in place
     float *x = (float *)call->out[0].data, *theirs = (float *)call->workspace;
     const int64_t chunk = t->call.count / t->size;
     float *own = x + t->rank * chunk;
@@ -163,7 +162,7 @@ MR_CUDA_KERNEL(gather, NULL, gather_prepare, mr_cuda_talk_free)
     MR_TRY(copy_view(&own, x, stream));
     if (t)
         return gather_chunks(t, y->data, stream);
-    // what this rank alone has
+    // the parts of other ranks are 0
     MR_TRY(talk_fill(y->data, at, stream));
     return talk_fill((char *)own.data + bytes, mr_desc_span_bytes(&y->desc) - at - bytes, stream);
 }

@@ -1,8 +1,8 @@
-/* Where the element of a token lies among the cells, and back: patchify and unpatchify.
+/* Maps elements of tokens to cells and back, for patchify and unpatchify.
  *
- * A token (t', h' W' + w') holds the C pt ph pw values of its patch, channel first or last; cells
- * [B, C, T, H, W]. Latents are small compared with what a model makes of them: a thread moves one
- * element, stores are dense, and what loads touch in vain is served by the cache.
+ * Token (t', h' W' + w') has the C pt ph pw values of its patch, channel first or last. Cells are
+ * [B, C, T, H, W]. Latents are small compared with the activations of a model, so the kernel is
+ * simple: a thread moves one element, stores are dense, and the cache serves partly used loads.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_KERNELS_PATCH_CUH
 #define MOONREEL_CUDA_KERNELS_PATCH_CUH
@@ -18,7 +18,7 @@ struct PatchAttrs { // as in core/op/patch.h
 };
 
 struct Patches {
-    uint32_t C, T, H, W, pt, ph, pw, nt, nh, nw; // nt, nh, nw: patches along T, H, W
+    uint32_t C, T, H, W, pt, ph, pw, nt, nh, nw; // number of patches along T, H, W
     uint32_t count;                              // elements of the output
     bool channel_last;
 };
@@ -41,7 +41,7 @@ MR_DEVICE int64_t token_at(const Patches &p, const Cell &x)
     return token * p.C * volume + inner;
 }
 
-// the cell of element i of the tokens; it may lie past T, H or W
+// the cell of element i of the tokens; it may be past the end of T, H or W
 MR_DEVICE Cell cell_of_token(const Patches &p, uint32_t i)
 {
     uint32_t volume = p.pt * p.ph * p.pw, inner = i % (p.C * volume), token = i / (p.C * volume);

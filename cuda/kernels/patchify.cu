@@ -1,5 +1,5 @@
-/* patchify: latents cut into tokens of one patch each, zeros beyond the end of T, H and W. Every
- * byte is read and written once; patch.cuh says how. */
+/* patchify: cuts latents into tokens of one patch each, with zeros past the end of T, H and W.
+ * Every byte is read and written once; see patch.cuh. */
 #include "cuda/kernels/patch.cuh"
 
 MR_CUDA_KERNEL(patchify)

@@ -1,6 +1,8 @@
-/* Elements of memory as floats: one, or a piece of several by one access.
+/* Converts elements in memory to floats and back: one element, or a piece of several with one
+ * access.
  *
- * A piece is at most 16 bytes; its address is a multiple of its size. Stores round to nearest even.
+ * A piece has at most 16 bytes; its address is a multiple of its size. Stores round to nearest
+ * even.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_KERNELS_PIECES_CUH
 #define MOONREEL_CUDA_KERNELS_PIECES_CUH
@@ -76,7 +78,7 @@ template <typename T, int E> MR_DEVICE void mr_store(T *p, const float (&v)[E])
     mr_store16(p, mr_packed(v));
 }
 
-// four bf16 along with four f32
+// four bf16, to match a piece of four f32
 MR_DEVICE void mr_load(const mr_bf16 *p, float (&v)[4])
 {
     uint2 x = mr_load8(p);
@@ -91,7 +93,7 @@ MR_DEVICE void mr_store(mr_bf16 *p, const float (&v)[4])
     mr_store8(p, {mr_pack(v[0], v[1]), mr_pack(v[2], v[3])});
 }
 
-// bytes of a mask along with four f32 or eight bf16
+// mask bytes, to match a piece of four f32 or eight bf16
 MR_DEVICE void mr_load(const uint8_t *p, float (&v)[4])
 {
     uint32_t x = *(const uint32_t *)p;

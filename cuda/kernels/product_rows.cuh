@@ -1,16 +1,16 @@
-/* Products over rows of [..., C]: operands as the library may read them, copies in the workspace
- * first. Licence: Apache-2.0 */
+/* Products over rows of [..., C]. Operands that cuBLASLt cannot read are first copied to the
+ * workspace. Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_KERNELS_PRODUCT_ROWS_CUH
 #define MOONREEL_CUDA_KERNELS_PRODUCT_ROWS_CUH
 
 #include "cuda/kernels/gather.cuh"
 #include "cuda/kernels/rows.cuh"
 
-/* What a call asks of a product: operands as the library may read them, copies in the workspace
- * first. Without addresses it says the workspace. */
+/* The product of a call, and the operands that must be copied to the workspace first. To compute
+ * only the workspace size, addresses may be NULL. */
 struct Plan {
     mr_product_spec spec;
-    mr_view in[2], out, copy[3]; // copies: of in[0], in[1], out; rank -1: none
+    mr_view in[2], out, copy[3]; // copies of in[0], in[1], out; rank -1: not copied
     const void *bias;
     size_t bytes;
 };
@@ -29,7 +29,7 @@ static inline int64_t columns(const mr_view *v)
     return v->desc.dim[v->desc.rank - 1];
 }
 
-// y = rows of in[0] by a weight, transposed for linear
+// y = rows of in[0] times a weight, which is transposed for linear
 static inline Plan rows_plan(const mr_call *call, bool transposed)
 {
     Aside aside = {(char *)call->workspace, 0};
@@ -74,7 +74,7 @@ static inline mr_status run_plan(const Plan &p, const mr_call *call,
     return p.copy[2].desc.rank >= 0 ? copy_view(&call->out[0], &p.copy[2], stream) : MR_OK;
 }
 
-// the same with an ending, where the library has it; *done says so
+// run with an epilogue if cuBLASLt supports it; otherwise *done is false
 static inline mr_status run_ended(const Plan &p, const mr_call *call,
                                   const mr_product_ending *ending, cudaStream_t stream, bool *done)
 {

@@ -1,4 +1,5 @@
-// qk_norm: rms_norm of each head, then the turn by its position's angles. Kernels: rms_norm.cu.
+// qk_norm: rms_norm of each head, then rotation by the angles of its position. Kernels:
+// rms_norm.cu.
 #include "cuda/kernels/rms.h"
 
 struct attr { // as in core/op/qk_norm.c

@@ -1,27 +1,29 @@
-/* quantise_f8: q = round(x s) in 8 bits, s = largest of the format / largest |x|, scale = 1 / s.
+/* quantise_f8: q = round(x s) in 8 bits, s = largest value of the format / largest |x|,
+ * scale = 1 / s.
  *
- *   x [..., C] f32 or bf16, rows dense, in any strides -> q [..., C], scale [1] f32,
- *   q_t [C, rows up to a multiple of 16], where it is wanted
- * Three launches: the largest magnitude of ranges of x, of all of x, and the codes. x is read
- * twice, 16 bytes at a time; q and q_t are written once, whole sectors of 32 bytes: a thread holds
- * 32 elements, as many columns of a piece of 16 bytes as make rows of a column's piece, so that
- * both orders come from its registers. A largest value depends on no order: nor do the bits.
- * Rows that are no dense pieces of 16 bytes go element by element. */
+ *   x [..., C] f32 or bf16, dense rows, any strides -> q [..., C], scale [1] f32,
+ *   q_t [C, rows rounded up to a multiple of 16] (optional)
+ *
+ * Three launches compute the largest magnitude of ranges of x, that of all x, and the codes. x is
+ * read twice, 16 bytes at a time. q and q_t are written once, in whole sectors of 32 bytes: a
+ * thread keeps 32 elements, the columns of a 16-byte piece in as many rows as fill a piece of a
+ * column. So it can write both orders from its registers. A maximum does not depend on order, so
+ * the bits are fixed. Rows that are not dense 16-byte pieces are processed element by element. */
 #include "cuda/kernels/rows.cuh"
 
 enum { THREADS = 256, WARPS = THREADS / 32, RANGES_MAX = 1024, ALIGNED = 16 };
 
-// tiles of a warp are [32, 32]; of a block [TILE_ROWS, TILE_COLUMNS]
+// a warp's tile is [32, 32], a block's [TILE_ROWS, TILE_COLUMNS]
 enum { ROW_WARPS = 4, TILE_ROWS = 32 * ROW_WARPS, TILE_COLUMNS = 32 * WARPS / ROW_WARPS };
 
-// what all launches know: x as rows, in the order that q has them, and the columns of q_t
+// parameters of all launches: x as rows, in the order of q, and the columns of q_t
 struct Matrix {
-    Walk<2> walk; // of q, x
+    Walk<2> walk; // over q and x
     uint32_t rows, columns_t;
     int C;
 };
 
-// the thread's R rows of E columns of a tile
+// the thread's part of a tile: R rows of E columns
 template <typename T> struct Tile {
     static constexpr int E = 16 / sizeof(T), R = 32 / E;
     uint32_t row;
@@ -36,7 +38,7 @@ template <typename T> struct Tile {
         column = (int)(tile % across) * TILE_COLUMNS + warp / ROW_WARPS * 32 + lane % R * E;
     }
 
-    // zeros outside
+    // zeros outside the matrix
     MR_MEMBER void load(const Matrix &m, const T *x)
     {
 #pragma unroll
@@ -51,7 +53,7 @@ template <typename T> struct Tile {
     }
 };
 
-// ---- the largest magnitude: of its bits, among which those of no number are the largest ----
+// ---- the largest magnitude, compared as bits; NaN compares as largest ----
 
 MR_DEVICE uint32_t size_of(float x)
 {
@@ -63,7 +65,7 @@ MR_DEVICE uint32_t larger(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-// over the block, in thread 0; scratch: a word for each warp
+// maximum over the block, in thread 0; scratch: a word per warp
 MR_DEVICE uint32_t block_largest(uint32_t most, uint32_t *scratch)
 {
 #pragma unroll
@@ -118,7 +120,7 @@ __global__ void __launch_bounds__(THREADS)
         sizes[blockIdx.x] = most;
 }
 
-// s for the codes, scale for whoever reads them; one block
+// one block: s for the codes, scale for readers of the codes
 template <int M>
 __global__ void __launch_bounds__(THREADS)
     scale_of(const uint32_t *sizes, int n, float *s, float *scale)
@@ -177,7 +179,7 @@ __global__ void __launch_bounds__(THREADS)
     }
     if (!q_t || tile.row >= m.columns_t)
         return;
-        // a column's R codes of R rows
+        // store R codes of each column, from R rows
 #pragma unroll
     for (int e = 0; e < E; e++) {
         uint32_t column[R / 4] = {};
@@ -188,7 +190,7 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-// a thread an element of the rows, or of the zeros behind them
+// one thread per element of the rows, or of the zeros after them
 template <typename T, int M>
 __global__ void __launch_bounds__(THREADS)
     codes_of_elements(const __grid_constant__ Matrix m, uint32_t count, const T *x,
@@ -211,7 +213,7 @@ __global__ void __launch_bounds__(THREADS)
 
 // ---- host ----
 
-// blocks of the first launch
+// number of blocks of the first launch
 static int64_t ranges_of(int64_t work)
 {
     return MR_MIN(work, (int64_t)RANGES_MAX);
@@ -222,7 +224,7 @@ static int64_t tiles_of(int64_t rows, int64_t C)
     return mr_cuda_ceil(rows, TILE_ROWS) * mr_cuda_ceil(C, TILE_COLUMNS);
 }
 
-// s, then a word for each range, whichever form is taken
+// workspace: s, then a word per range, for either kernel
 static size_t workspace(const mr_call *call, const mr_facts *)
 {
     const mr_desc *x = &call->in[0].desc;

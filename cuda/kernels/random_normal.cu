@@ -1,8 +1,9 @@
-/* random_normal: standard normals keyed by (seed, purpose, sample key, epoch), the bits of the CPU.
+/* random_normal: standard normals keyed by (seed, purpose, sample key, epoch), with the same bits
+ * as on the CPU.
  *
- *   seed [1] i64, keys [B] i64, epoch [1] i32, in device memory -> y [B, dims] f32
- * A thread makes the four normals of one Philox counter by moonreel/random_inline.h, the source
- * that the CPU compiles too, and stores them at once where a sample holds whole fours. */
+ * seed [1] i64, keys [B] i64, epoch [1] i32, in device memory -> y [B, dims] f32
+ * A thread computes the four normals of one Philox counter with moonreel/random_inline.h, which the
+ * CPU compiles too. It stores them with one access if the sample size is a multiple of four. */
 #include "cuda/kernels/kernel_call.h"
 #include "moonreel/random_inline.h"
 
@@ -20,8 +21,8 @@ MR_DEVICE uint64_t swapped(uint64_t x)
     return x << 32 | x >> 32;
 }
 
-/* mr_mix of two words: XXH3-64 of 16 bytes without a seed. Ref: Collet, XXH3, xxHash 0.8,
- * XXH3_len_9to16_64b. */
+/* The same as mr_mix of two words: XXH3-64 of 16 bytes without a seed. Ref: Collet, XXH3, xxHash
+ * 0.8, XXH3_len_9to16_64b. */
 MR_DEVICE uint64_t mix(uint64_t a, uint64_t b)
 {
     a ^= 0x1F67B3B7A4A44072ull ^ 0x78E5C0CC4EE679CBull;
@@ -32,7 +33,7 @@ MR_DEVICE uint64_t mix(uint64_t a, uint64_t b)
     return h ^ h >> 32;
 }
 
-// grid: (fours of a sample, samples)
+// grid: (groups of four per sample, samples)
 __global__ void __launch_bounds__(THREADS)
     normals(const int64_t *seed, uint64_t purpose, const int64_t *keys, const int32_t *epoch,
             int64_t each, bool fours, float *y)

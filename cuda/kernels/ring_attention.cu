@@ -1,10 +1,12 @@
-/* attention_merge: attention to some keys and to others as attention to all of them;
- * ring_attention: what was merged, in q's dtype. Formulas as in core/op/ring_attention.c.
+/* attention_merge: merges attention over some keys with attention over other keys into attention
+ * over all of them. ring_attention: converts the result to q's dtype. Formulas as in
+ * core/op/ring_attention.c.
  *
  *   o, part [B, G, N, h, e], any strides    lse, part_lse [B, G, h, N] dense
- * An element a thread: o and part are read once and o is written once, both sums are read by each
- * of the e threads of their row, then once more to be merged themselves. In place on o and lse. No
- * sums over threads, so the bits depend on nothing. */
+ *
+ * One thread per element: o and part are read once and o is written once. The e threads of a row
+ * all read its two lse values; a second kernel then merges these. o and lse may be updated in
+ * place. There are no sums over threads, so the bits are fixed. */
 #include "cuda/kernels/copy.cuh"
 #include "cuda/kernels/elementwise.cuh"
 
@@ -17,7 +19,7 @@ struct Same {
     }
 };
 
-// what is no number passes on
+// log(e^a + e^b); NaN stays NaN
 MR_DEVICE float log_of_both(float a, float b)
 {
     float top = a > b || a != a ? a : b;
@@ -48,7 +50,7 @@ __global__ void __launch_bounds__(THREADS)
         y[i] = log_of_both(lse[i], part_lse[i]);
 }
 
-// a statistic [B, G, h, N] for each element of o [B, G, N, h, e]
+// lse [B, G, h, N] as a view with one value per element of o [B, G, N, h, e]
 static mr_desc spread(const mr_desc *lse, const mr_desc *o)
 {
     mr_desc d = *o;
@@ -77,7 +79,7 @@ MR_CUDA_KERNEL(attention_merge)
         MR_LAUNCH(merge_values<float>, grid, dim3(THREADS), 0, stream, walk, (uint32_t)count,
                   (float *)y->data, (const float *)o->data, (const float *)part->data, lse,
                   part_lse);
-    // also of values without elements
+    // runs also if o has no elements
     if (rows > 0)
         MR_LAUNCH(merge_sums, dim3((unsigned)mr_cuda_ceil(rows, THREADS)), dim3(THREADS), 0, stream,
                   (uint32_t)rows, (float *)call->out[1].data, lse, part_lse);

@@ -1,15 +1,17 @@
-/* rms_norm: y = round(x r) w, r = rsqrt(mean(x^2) + eps), over the last dimension; qk_norm turns
- * each pair (a, b) of it by the angle of its position: (a cos - b sin, b cos + a sin). Backward,
- * with z the gradient dy turned back and n = x r:
+/* rms_norm: y = round(x r) w, r = rsqrt(mean(x^2) + eps), over the last dimension. qk_norm then
+ * rotates each pair (a, b) of it by the angle of its position: (a cos - b sin, b cos + a sin).
+ * Backward, with z the gradient dy rotated back and n = x r:
  *
  *   dx = r (z w - n mean(z w n))    acc += sum over rows of z n
  *
  *   x, y, dy, dx [..., d], any strides   w [d]   cos, sin [N, d/2] f32   acc [d] f32
- * A row is held in registers: x and dy are read once, y and dx written once, w once for the rows
- * of a block, angles once for the rows of a position that follow each other in a thread. Sums run
- * in a fixed order, so the bits do not depend on the order of blocks. f32 inside.
  *
- * Fast forms as in rows.cuh; rows that are no dense pieces of 16 bytes take the plain one. */
+ * A row stays in registers: x and dy are read once, y and dx written once, w is read once for the
+ * rows of a block, angles once for consecutive rows of a thread with the same position. Sums run in
+ * a fixed order, so the bits do not depend on the order of blocks. All arithmetic is f32.
+ *
+ * The fast kernels use the forms of rows.cuh. The plain ones serve rows that are not dense 16-byte
+ * pieces. */
 #include "cuda/kernels/rms.h"
 #include "cuda/kernels/rows.cuh"
 
@@ -20,10 +22,10 @@ struct attr { // as in core/op/rms_norm.c
 };
 
 struct Angles {
-    const float *cos, *sin; // NULL: nothing is turned
+    const float *cos, *sin; // NULL: no rotation
 };
 
-// the plain form: elements of a row lie so far apart
+// for the plain kernels: stride of the elements of a row
 struct Steps {
     int64_t y, x, dy;
 };
@@ -65,7 +67,7 @@ template <class P> struct Turn {
         }
     }
 
-    // sign -1 turns back
+    // sign -1 rotates back
     MR_MEMBER void apply(int i, float (&v)[P::E], float sign) const
     {
 #pragma unroll
@@ -148,7 +150,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
         for (int c = lane; c < n.C; c += 32) {
             float v = stored(mr_load1(in + c * step.x) * r, x) * mr_load1(w + c);
             if (angles.cos) {
-                // the other of the pair comes with the sign of its sine
+                // the other element of the pair is multiplied by the sine, with its sign
                 float other =
                     stored(mr_load1(in + (c ^ 1) * step.x) * r, x) * mr_load1(w + (c ^ 1));
                 float si = angles.sin[at[2] + c / 2];
@@ -159,7 +161,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
     }
 }
 
-// a partial row of z n for each block where `partials` is given
+// writes a partial row of z n per block if `partials` is not NULL
 template <typename T, class F>
 __global__ void __launch_bounds__(ROW_THREADS)
     rms_grad_rows(const __grid_constant__ Walk<4> walk, const T *x, const T *w, Angles angles,
@@ -223,7 +225,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
         fold<T, F>(dw, scratch, partials + (int64_t)blockIdx.x * F::SLOTS);
 }
 
-// one warp a block, which keeps the sums of its rows in shared memory
+// one warp per block; it keeps the sums of its rows in shared memory
 template <typename T>
 __global__ void __launch_bounds__(32)
     rms_grad_plain(const __grid_constant__ Walk<4> walk, const T *x, const T *w, Angles angles,
@@ -266,7 +268,7 @@ __global__ void __launch_bounds__(32)
 
 // ---- host ----
 
-// the table of angles as a view with the shape of x: only N moves to another row of it
+// the table of angles as a view with the shape of x: only N has a stride
 static mr_desc angles_of(const mr_desc *x, const mr_view *cos)
 {
     mr_desc table = *x;

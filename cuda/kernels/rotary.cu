@@ -1,10 +1,11 @@
-/* rotary: turn pairs (a, b) of each head by the angle of its position: (a cos - b sin, b cos + a
- * sin); the attribute inverse turns back, and with halves a pair is (x[k], x[k + d/2]) instead of
+/* rotary: rotates pairs (a, b) of each head by the angle of its position: (a cos - b sin, b cos + a
+ * sin). Attribute `inverse` rotates back. With `halves` a pair is (x[k], x[k + d/2]) instead of
  * (x[2k], x[2k+1]).
  *
  *   x, y [B, G, N, h, d], any strides   cos, sin [N, d/2] f32
- * A thread takes a pair; pairs that lie dense are one access of a word (bf16) or two (f32). x is
- * read once, y written once, angles once for each head. No sums: the bits depend on nothing. */
+ *
+ * A thread rotates a pair. A dense pair is one access of one word (bf16) or two (f32). x is read
+ * once, y written once, the angles read once per head. There are no sums, so the bits are fixed. */
 #include "cuda/kernels/formula.cuh"
 #include "cuda/kernels/pieces.cuh"
 #include "cuda/kernels/walk.cuh"
@@ -39,7 +40,8 @@ MR_DEVICE void store_pair(mr_bf16 *p, float a, float b)
     *(uint32_t *)p = mr_pack(a, b);
 }
 
-// elements of a pair lie so far apart; DENSE: next to each other, at a multiple of a pair's bytes
+// x_step, y_step: distance between the elements of a pair; DENSE: they are adjacent and aligned to
+// the size of a pair
 template <typename T, bool DENSE>
 __global__ void __launch_bounds__(THREADS)
     rotary_pairs(const __grid_constant__ Walk<3> walk, uint32_t pairs, const T *x, int64_t x_step,
@@ -62,8 +64,8 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-// the first elements of the pairs of a view: half as many, and where pairs are neighbours, twice as
-// far apart
+// view of the first elements of all pairs: half as many, with twice the stride if the elements of a
+// pair are adjacent
 static mr_desc pairs_of(const mr_desc *d, bool halves)
 {
     mr_desc p = *d;

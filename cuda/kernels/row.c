@@ -1,4 +1,4 @@
-// The table of CUDA kernels: the linker puts a pointer to each row into the section mr_cuda_rows.
+// The table of CUDA kernels. The linker collects a pointer to each entry in section mr_cuda_rows.
 #include "cuda/kernels/row.h"
 #include <string.h>
 

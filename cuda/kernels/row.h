@@ -1,6 +1,7 @@
-/* The rows of core/op that have a CUDA kernel, gathered by the linker like the rows themselves.
+/* The ops of core/op that have a CUDA kernel. The linker collects this table, like the table of
+ * ops.
  *
- * Threads: rows are constant and may be read by any.
+ * Threads: entries are constant, any thread may read them.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_KERNELS_ROW_H
 #define MOONREEL_CUDA_KERNELS_ROW_H
@@ -12,17 +13,18 @@ extern "C" {
 #endif
 
 typedef struct mr_cuda_row {
-    const char *name; /* of the row in core/op */
-    /* run[0] launches on call->stream: neither waits nor allocates; the call has pointers of the
-     * device. Errors: MR_E_UNSUPPORTED for shapes, strides or dtypes that no launch takes. */
+    const char *name; /* name of the op in core/op */
+    /* run[0] launches on call->stream. It neither waits nor allocates. The call has device
+     * pointers. Errors: MR_E_UNSUPPORTED for shapes, strides or dtypes that no kernel supports. */
     mr_kernel kernel;
-    /* What kernels found in the values of a call, asked when they have run; NULL: nothing. */
+    /* Called after a run: reports bad values that kernels found in the inputs. NULL: nothing to
+     * check. */
     mr_status (*check)(void *state);
 } mr_cuda_row;
 
-/* NULL where the row has no CUDA kernel */
+/* NULL if the op has no CUDA kernel */
 const mr_cuda_row *mr_cuda_row_find(const char *name);
-/* all of them, in the order of the linker */
+/* all entries, in linker order */
 int mr_cuda_row_count(void);
 const mr_cuda_row *mr_cuda_row_at(int i);
 

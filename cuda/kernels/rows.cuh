@@ -1,15 +1,16 @@
-/* Rows that a group of threads holds in registers, and sums of their columns over many rows.
+/* Rows that a group of threads keeps in registers, and sums of columns over many rows.
  *
- * A block has ROW_THREADS threads; LANES of them share a row, so AT_ONCE rows are worked on
- * together. A thread holds FLOATS columns in pieces of 16 bytes: piece i begins at column(i). Sums
- * over a row run in a fixed order, so bits do not depend on the order of blocks.
+ * A block has ROW_THREADS threads. LANES threads share a row, so the block processes AT_ONCE rows
+ * together. A thread has FLOATS columns in pieces of 16 bytes: piece i begins at column(i). Sums
+ * over a row run in a fixed order, so the bits do not depend on the order of blocks.
  *
- * Column sums: each thread adds its columns over the rows of its block, the groups of a block add
- * theirs in shared memory (fold), the blocks leave partial sums in the workspace, and add_partials
- * adds these in a fixed order. A partial row is kept by slots, not by columns: quads of a thread's
- * columns next to those of its neighbour, so that accesses are whole.
+ * Column sums run in four steps. Each thread adds its columns over the rows of its block. The
+ * groups of a block are added in shared memory (fold). Each block writes a partial row to the
+ * workspace. add_partials adds the partial rows in a fixed order. A partial row is ordered by
+ * slots, not by columns: four columns of a thread, then four of its neighbour, so that accesses are
+ * coalesced.
  *
- * Whole warps call everything that sums.
+ * All lanes of a warp must call the functions that sum.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_KERNELS_ROWS_CUH
 #define MOONREEL_CUDA_KERNELS_ROWS_CUH
@@ -24,11 +25,11 @@ enum { ROW_THREADS = 128 };
 template <int LANES_, int FLOATS_> struct Form {
     static constexpr int LANES = LANES_, FLOATS = FLOATS_, AT_ONCE = ROW_THREADS / LANES,
                          SLOTS = LANES * FLOATS;
-    // bytes that row_sum and fold need
+    // bytes of shared memory for row_sum and fold
     static constexpr int SHARED = AT_ONCE > 1 ? AT_ONCE *SLOTS * 4 : 16;
 };
 
-// heads of up to 128; widths of up to 1280 by a warp; up to 4096 by a block
+// heads of up to 128 columns; rows of up to 1280 by a warp; up to 4096 by a block
 typedef Form<16, 8> HeadRows;
 typedef Form<32, 40> WarpRows;
 typedef Form<128, 32> BlockRows;
@@ -53,7 +54,7 @@ template <typename T, class F> struct Part {
         return (i * F::LANES + lane()) * E;
     }
 
-    // zeros past C, and everywhere where `row` is NULL
+    // zeros past column C, and for all columns if `row` is NULL
     MR_MEMBER void load(const T *row, int C)
     {
 #pragma unroll
@@ -70,20 +71,21 @@ template <typename T, class F> struct Part {
     }
 };
 
-// the sum over the LANES threads of a row, the same bits in all; scratch: 4 floats of the block
+// sum over the LANES threads of a row, with the same bits in each; scratch: 4 floats per block
 template <class F> MR_DEVICE float row_sum(float v, float *scratch)
 {
     if constexpr (F::LANES <= 32)
         return mr_warp_sum<F::LANES>(v);
     v = mr_warp_sum(v);
-    __syncthreads(); // the sum before is read
+    __syncthreads(); // the previous sum has been read
     if (threadIdx.x % 32 == 0)
         scratch[threadIdx.x / 32] = v;
     __syncthreads();
     return scratch[0] + scratch[1] + scratch[2] + scratch[3];
 }
 
-// mean and 1 / deviation of a row, the variance from differences, so that no large mean cancels it
+// mean and 1 / deviation of a row; the variance uses differences from the mean, so that a large
+// mean does not cancel it
 template <typename T, class F>
 MR_DEVICE void row_moments(const Part<T, F> &x, int C, float eps, float *scratch, float *mean,
                            float *rstd)
@@ -109,7 +111,7 @@ MR_DEVICE void row_moments(const Part<T, F> &x, int C, float eps, float *scratch
     *rstd = 1 / sqrtf(row_sum<F>(squares, scratch) / C + eps);
 }
 
-// the same by a warp, an element at a time
+// the same for a warp, one element at a time
 template <typename T>
 MR_DEVICE void plain_moments(const T *x, int C, float eps, float *mean, float *rstd)
 {
@@ -126,15 +128,15 @@ MR_DEVICE void plain_moments(const T *x, int C, float eps, float *mean, float *r
 
 // ---- sums of columns ----
 
-// where column c lies in a partial row
+// index of column c in a partial row
 MR_DEVICE int64_t slot_of(int64_t c, int lanes, int E)
 {
     int64_t piece = c / E;
     return ((piece / lanes * (E / 4) + c % E / 4) * lanes + piece % lanes) * 4 + c % 4;
 }
 
-/* The thread's sums of all groups of the block, in order, into a partial row. shared: F::SHARED
- * bytes, free again after the next __syncthreads. */
+/* Add the sums of all groups of the block, in order, and store a partial row. shared: F::SHARED
+ * bytes, reusable after the next __syncthreads. */
 template <typename T, class F>
 MR_DEVICE void fold(const float (&sum)[Part<T, F>::N][Part<T, F>::E], float *shared, float *partial)
 {
@@ -175,13 +177,13 @@ MR_DEVICE void fold(const float (&sum)[Part<T, F>::N][Part<T, F>::E], float *sha
     }
 }
 
-// Partial rows of `slots` floats: `many` for each of grid.y outputs of C columns.
+// Partial rows of `slots` floats: `many` rows for each of grid.y outputs of C columns.
 struct Partials {
     const float *data;
-    int64_t step; // floats from a partial row to the next, to that of the next output `many` steps
+    int64_t step; // floats between partial rows; between outputs it is many * step
     int many, C, lanes, E;
 
-    // rows of T as the form F leaves them
+    // set the slot order of rows of T with form F
     template <typename T, class F> void of()
     {
         lanes = F::LANES;
@@ -191,8 +193,8 @@ struct Partials {
 
 enum { ADD_COLUMNS = 32, ADD_GROUPS = 8 };
 
-/* out[o][c] = (acc ? acc[c] : 0) + the partial sums, in an order that follows from `many` alone.
- * Block: ADD_COLUMNS * ADD_GROUPS threads. out and acc may be one. */
+/* out[o][c] = (acc ? acc[c] : 0) + the partial sums, in an order that depends only on `many`. A
+ * block has ADD_COLUMNS * ADD_GROUPS threads. out and acc may be the same. */
 template <typename T>
 __global__ void __launch_bounds__(ADD_COLUMNS *ADD_GROUPS)
     add_partials(Partials p, const float *acc, T *out)
@@ -229,7 +231,7 @@ static void launch_add(const Partials &p, int outputs, const float *acc, T *out,
 
 // ---- host ----
 
-// can rows of C elements of this view be read in pieces of 16 bytes?
+// can rows of C elements of this view be read in 16-byte pieces?
 static inline bool whole_rows(const mr_view *v, int64_t C)
 {
     int last = v->desc.rank - 1;
@@ -242,7 +244,7 @@ static inline bool whole_rows(const mr_view *v, int64_t C)
     return true;
 }
 
-// those of all views that are given?
+// the same for all views that have data
 static inline bool whole_rows(int64_t C, std::initializer_list<const mr_view *> views)
 {
     for (const mr_view *v : views)
@@ -251,7 +253,7 @@ static inline bool whole_rows(int64_t C, std::initializer_list<const mr_view *> 
     return true;
 }
 
-// call launch(form) with the form for rows of C columns; false: they are too wide
+// call launch(form) with the form for rows of C columns; false: the rows are too wide
 template <class Launch> static bool with_form(int64_t C, Launch launch)
 {
     if (C <= HeadRows::SLOTS)
@@ -265,7 +267,7 @@ template <class Launch> static bool with_form(int64_t C, Launch launch)
     return true;
 }
 
-// bytes of a partial row, whatever the form: a multiple of 16
+// floats of a partial row, for any form: a multiple of 4
 static inline int64_t partial_floats(int64_t C)
 {
     int64_t slots = mr_cuda_ceil(C, 4) * 4;
@@ -273,18 +275,18 @@ static inline int64_t partial_floats(int64_t C)
     return slots;
 }
 
-/* Plain forms keep sums of columns in shared memory; more than a launch gets without asking is
- * refused. */
+/* Plain kernels keep sums of columns in shared memory. Refuse more than a launch gets by default.
+ */
 static inline mr_status plain_fits(int64_t C, int sums)
 {
     if (C * sums * (int64_t)sizeof(float) <= 48 << 10)
         return MR_OK;
     return mr_fail(MR_E_UNSUPPORTED,
-                   "%lld columns that are no dense pieces of 16 bytes, expected at most %d",
+                   "%lld columns that are not dense pieces of 16 bytes, expected at most %d",
                    (long long)C, (48 << 10) / (sums * (int)sizeof(float)));
 }
 
-// rows of a block, where all rows of a tensor are summed: at most BLOCKS_MAX partial rows
+// rows per block when all rows of a tensor are summed: gives at most BLOCKS_MAX partial rows
 enum { BLOCK_ROWS = 64, BLOCKS_MAX = 512 };
 static inline int64_t rows_of_block(int64_t rows)
 {
@@ -300,14 +302,14 @@ static inline int64_t row_count(const mr_desc *x)
     return n;
 }
 
-// of the workspace for the partial rows of one sum over all rows of x
+// workspace bytes for the partial rows of one sum over all rows of x
 static inline size_t partial_bytes(const mr_desc *x)
 {
     int64_t rows = row_count(x), blocks = mr_cuda_ceil(rows, rows_of_block(rows));
     return (size_t)(blocks * partial_floats(x->dim[x->rank - 1])) * sizeof(float);
 }
 
-// [rows, C]; a block takes `span` rows
+// rows [rows, C]; a block takes `span` rows
 struct RowSpan {
     uint32_t rows, span;
     int C;
@@ -323,7 +325,7 @@ struct RowSpan {
     }
 };
 
-// the walk over the rows of several views; rows is 0 where there is no element
+// make the walk over the rows of several views; n->rows is 0 if there are no elements
 template <int V>
 static mr_status rows_of(const mr_desc *const (&views)[V], int64_t span, double eps, Walk<V> *walk,
                          RowSpan *n)

@@ -1,6 +1,6 @@
 /* silu: y = x s, s = 1 / (1 + e^-x), and its gradient dx = dy s (1 + x (1 - s)).
  *
- * Forms, strides and bytes as elementwise.cuh says: every element is read and written once. */
+ * Forms, strides and bytes: elementwise.cuh. */
 #include "cuda/kernels/elementwise.cuh"
 #include "cuda/kernels/formula.cuh"
 

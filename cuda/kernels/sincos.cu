@@ -1,8 +1,8 @@
 /* sincos: [cos(v f_k) | sin(v f_k)], f_k = max_period^(-k / (dim/2)). Exponent, frequency and
- * product are formed in f32 as the CPU's kernel forms them, the functions in double.
+ * product are computed in f32 exactly as on the CPU, cos and sin in double.
  *
- * Small and run once per shape or step: a thread makes one pair. No sums: the bits depend on
- * nothing. */
+ * The op is small and runs once per shape or step, so a thread computes one pair. There are no
+ * sums, so the bits are fixed. */
 #include "cuda/kernels/kernel_call.h"
 
 enum { THREADS = 128 };
@@ -13,7 +13,7 @@ struct attrs { // as in core/op/sincos.c
     bool sin_first;
 };
 
-// as exp_f32 of core/op/sincos.c
+// the same as exp_f32 of core/op/sincos.c
 MR_DEVICE float exp_f32(float x)
 {
     const float c[] = {0.000198527617612853646f, 0.00139304355252534151f, 0.00833336077630519867f,

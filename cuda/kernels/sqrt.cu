@@ -1,6 +1,4 @@
-/* sqrt: y = square root of x.
- *
- * Forms, strides and bytes as elementwise.cuh says: every element is read and written once. */
+/* sqrt: y = square root of x. Forms, strides and bytes: elementwise.cuh. */
 #include "cuda/kernels/elementwise.cuh"
 
 struct Sqrt {

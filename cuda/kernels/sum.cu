@@ -1,10 +1,10 @@
-/* sum, mean: over listed axes (none listed: all), x of any strides, f32 sums.
+/* sum, mean: over the listed axes (none listed: all), x with any strides, sums in f32.
  *
- * The reduced elements are cut into at most PIECES pieces whose size follows from the shape alone.
- * Where the last kept dimension lies dense a warp takes neighbouring kept elements, else a block
- * takes the reduced elements of one kept element; partial sums [pieces, kept] go to the workspace
- * and are added in order, in double: the bits do not depend on the order of blocks. x is read
- * once. */
+ * The reduced elements are cut into at most PIECES pieces whose size depends only on the shape. If
+ * the last kept dimension is dense, a warp processes neighbouring kept elements. Otherwise a block
+ * processes the reduced elements of one kept element. Partial sums [pieces, kept] go to the
+ * workspace and are added in order, in double. So the bits do not depend on the order of blocks. x
+ * is read once. */
 #include "cuda/kernels/block_sum.cuh"
 #include "cuda/kernels/pieces.cuh"
 #include "cuda/kernels/walk.cuh"
@@ -18,11 +18,11 @@ struct attr { // as in core/op/sum.c
 
 struct Reduction {
     Walk<1> kept, reduced;
-    uint32_t k, r, piece, pieces; // kept and reduced elements; reduced ones of a piece
+    uint32_t k, r, piece, pieces; // kept elements, reduced elements, size and number of pieces
 };
 
-/* grid: (kept / COLUMNS, pieces). A column of the block is a kept element; its groups take every
- * GROUPS-th reduced element. */
+/* grid: (kept / COLUMNS, pieces). Each column of the block is a kept element; each of its groups
+ * adds every GROUPS-th reduced element. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     sum_columns(const T *x, const __grid_constant__ Reduction n, float *partials)
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(THREADS)
     partials[(int64_t)blockIdx.y * n.k + k] = sum;
 }
 
-// grid: (kept, pieces). The block takes the reduced elements of one kept element.
+// grid: (kept, pieces). The block adds the reduced elements of one kept element.
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     sum_rows(const T *x, const __grid_constant__ Reduction n, float *partials)
@@ -91,7 +91,7 @@ static bool is_reduced(const attr *a, int axis)
     return a->axes.n == 0;
 }
 
-// the kept dimensions keep their order, as the dense output has it
+// the kept dimensions keep the order of the dense output
 static mr_status reduction_of(const mr_call *call, Reduction *n, int64_t *kept, int64_t *reduced)
 {
     const mr_desc *x = &call->in[0].desc;
@@ -102,7 +102,7 @@ static mr_status reduction_of(const mr_call *call, Reduction *n, int64_t *kept, 
         to->dim[to->rank] = x->dim[d];
         to->stride[to->rank++] = x->stride[d];
     }
-    // a first view whose strides fall keeps the dimensions in their order
+    // a first view with descending strides keeps the order of dimensions
     mr_desc dense[2];
     Walk<2> walk[2];
     int64_t count[2];

@@ -1,15 +1,15 @@
-/* sum_squares: the sum of x^2 in double: the norm pass of the optimizer.
+/* sum_squares: the sum of x^2 in double, for the gradient norm of the optimizer.
  *
- *   x [n] f32 -> sum [1] f64
- * Reads 4 bytes an element, once, 16 at a time. Each block sums a range whose length follows from n
- * alone, then one block adds these sums: the bits do not depend on the order of blocks. */
+ * x [n] f32 -> sum [1] f64
+ * Reads 4 bytes per element, once, 16 bytes at a time. Each block sums a range whose length depends
+ * only on n. Then one block adds these sums. The bits do not depend on the order of blocks. */
 #include "cuda/kernels/block_sum.cuh"
 #include "cuda/kernels/pieces.cuh"
 #include "cuda/kernels/kernel_call.h"
 
 enum { THREADS = 256, RANGE_MIN = 4096, RANGES_MAX = 1024 };
 
-// x begins at a multiple of 16, and so do the ranges
+// x and the ranges begin at multiples of 16 bytes
 __global__ void __launch_bounds__(THREADS)
     squares_of_range(const float *x, int64_t n, int64_t range, double *sums)
 {

@@ -1,4 +1,4 @@
-/* What rows of ranks share: talks of equal chunks, memory that is cleared in a stream.
+/* Shared by ops that communicate between ranks: talks with equal chunks, and zero-fill on a stream.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_KERNELS_TALK_CUH
 #define MOONREEL_CUDA_KERNELS_TALK_CUH
@@ -7,16 +7,17 @@
 #include "cuda/kernels/kernel_call.h"
 #include "cuda/rt/driver.h"
 
-// zeros; returns the driver's error number
+// fill with zeros on the stream
 static inline mr_status talk_fill(void *to, size_t bytes, cudaStream_t stream)
 {
     int error = bytes ? mr_cuda.fill(to, 0, bytes, stream) : 0;
-    return error ? mr_fail(MR_E_NODE, "zeros: %s (CUDA error %d)", mr_cuda.text(error), error)
+    return error ? mr_fail(MR_E_NODE, "filling with zeros: %s (CUDA error %d)", mr_cuda.text(error),
+                           error)
                  : MR_OK;
 }
 
-/* A talk over x in equal chunks, each of which goes to or comes from all other ranks. Of group 0,
- * this rank alone: none. */
+/* Create a talk in which x is split into equal chunks, and each chunk goes to or comes from all
+ * other ranks. Group 0 is this rank alone: *state is NULL. */
 static inline mr_status talk_in_chunks(int64_t group, mr_comm_op op, const mr_desc *x, void **state)
 {
     mr_cuda_talk *t = NULL;

@@ -1,5 +1,5 @@
-/* unpatchify: tokens of one patch each put back as latents, cells beyond the end dropped. Every
- * byte that is kept is read and written once; patch.cuh says how. */
+/* unpatchify: puts tokens of one patch each back together as latents and drops cells past the end.
+ * Every remaining byte is read and written once; see patch.cuh. */
 #include "cuda/kernels/patch.cuh"
 
 MR_CUDA_KERNEL(unpatchify)

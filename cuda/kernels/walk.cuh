@@ -1,7 +1,8 @@
-/* Walking views of one shape together: an index becomes the offset of its element in each view.
+/* Iterates over several views of the same shape: maps an element index to its offset in each view.
  *
- * The host sorts dimensions by the strides of the first view and joins those that are one in all
- * views; what is dense everywhere has one dimension left, and no division is done.
+ * The host sorts dimensions by the strides of the first view and joins dimensions that are
+ * contiguous in all views. If all views are dense, one dimension remains, and no division is
+ * needed.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_KERNELS_WALK_CUH
 #define MOONREEL_CUDA_KERNELS_WALK_CUH
@@ -11,7 +12,7 @@
 template <int VIEWS> struct Walk {
     int rank; // at least 1
     uint32_t dim[MR_MAX_RANK];
-    int64_t stride[VIEWS][MR_MAX_RANK]; // elements
+    int64_t stride[VIEWS][MR_MAX_RANK]; // in elements
 
     // offsets of element i, i < 2^32
     MR_MEMBER void at(uint32_t i, int64_t (&offset)[VIEWS]) const
@@ -32,8 +33,8 @@ template <int VIEWS> struct Walk {
     }
 };
 
-/* Walk over the first `dims` dimensions of the views, `count` elements. False: a dimension or the
- * whole is too large for 32 bits. */
+/* Make the walk over the first `dims` dimensions of the views, *count elements. False: a dimension
+ * or the product of all does not fit in 32 bits. */
 template <int VIEWS>
 static bool walk_of(const mr_desc *const (&view)[VIEWS], int dims, Walk<VIEWS> *w, int64_t *count)
 {
@@ -43,7 +44,7 @@ static bool walk_of(const mr_desc *const (&view)[VIEWS], int dims, Walk<VIEWS> *
         *count *= view[0]->dim[d];
         if (view[0]->dim[d] == 1)
             continue;
-        // by falling stride of the first view; equal strides keep their order
+        // sort by descending stride of the first view; equal strides keep their order
         int at = n++;
         for (; at > 0 && view[0]->stride[order[at - 1]] < view[0]->stride[d]; at--)
             order[at] = order[at - 1];

@@ -1,10 +1,12 @@
-/* weight_sums: sums of squares of weights, of their last update and of what their average is off,
- * and dead rows. Formulas as in core/op/weight_sums.c.
+/* weight_sums: sums of squares of weights, of their last update, and of the difference to their
+ * average; also counts rows and dead rows. Formulas as in core/op/weight_sums.c.
  *
  *   w [n] f32   ema, m, v [n] f32 may be absent   hyper [12] f64 -> sums [5] f64
- * Reads 4 bytes per element of each, once, neighbouring lanes neighbouring elements. A block has a
- * group of rows, the same as on a CPU, each of its warps every eighth of them; then a block adds
- * each sum over groups. The bits do not depend on the order of blocks. */
+ *
+ * Each tensor is read once, 4 bytes per element, neighbouring elements by neighbouring lanes. A
+ * thread block processes a group of rows, the same group as on a CPU; each warp takes every eighth
+ * row. Then one block adds each sum over the groups. The bits do not depend on the order of blocks.
+ */
 #include "cuda/kernels/block_sum.cuh"
 #include "cuda/kernels/kernel_call.h"
 
@@ -17,9 +19,9 @@ struct attr { // as in core/op/weight_sums.c
 };
 
 struct Watched {
-    const float *w, *ema, *m, *v; // all but w may be NULL, m and v together
+    const float *w, *ema, *m, *v; // all but w may be NULL; m and v together
     int64_t n, cols, before, rows, group;
-    bool counts; // rows
+    bool counts; // count rows?
 };
 
 struct Terms {
@@ -38,7 +40,7 @@ MR_DEVICE Terms terms_of(const double *h, attr a)
     return t;
 }
 
-// one element added to this thread's sums; the root of its second moment
+// add one element to this thread's sums; returns the root of its second moment
 MR_DEVICE float add_element(const Watched &x, const Terms &t, int64_t i, double (&s)[SUMS])
 {
     float w = x.w[i];
@@ -72,7 +74,7 @@ __global__ void __launch_bounds__(THREADS)
         int64_t from = r * x.cols - x.before, to = from + x.cols < x.n ? from + x.cols : x.n;
         bool lives = false;
         for (int64_t i = (from < 0 ? 0 : from) + lane; i < to; i += 32)
-            // what is no number lives
+            // NaN counts as alive
             lives = !(add_element(x, t, i, s) <= t.eps) || lives;
         bool dies = __ballot_sync(~0u, lives) == 0;
         if (lane == 0 && x.counts && from >= 0) {
@@ -83,7 +85,7 @@ __global__ void __launch_bounds__(THREADS)
     mr_block_sums<THREADS>(s, shared, sums + blockIdx.x * SUMS);
 }
 
-// a block for each of the sums
+// one block per sum
 __global__ void __launch_bounds__(THREADS)
     add_groups(const double *sums, int64_t groups, double *out)
 {

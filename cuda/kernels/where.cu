@@ -1,7 +1,5 @@
-/* where: y = mask ? a : b.
- *
- * Forms, strides and bytes as elementwise.cuh says: every element is read and written once, the
- * mask a byte each. */
+/* where: y = mask ? a : b; the mask has one byte per element. Forms, strides and bytes:
+ * elementwise.cuh. */
 #include "cuda/kernels/elementwise.cuh"
 
 struct Where {

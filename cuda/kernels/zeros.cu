@@ -1,10 +1,9 @@
-/* zeros: all bytes zero, each written once: 16 at a time, the bytes after the last 16 one by one.
- */
+/* zeros: sets all bytes to zero, each once: 16 at a time, the remaining bytes one by one. */
 #include "cuda/kernels/kernel_call.h"
 
 enum { THREADS = 256, PER = 4 };
 
-// y begins at a multiple of 16
+// y begins at a multiple of 16 bytes
 __global__ void __launch_bounds__(THREADS) zero_bytes(unsigned char *y, int64_t bytes)
 {
     int64_t pieces = bytes / 16, first = (int64_t)blockIdx.x * (THREADS * PER) + threadIdx.x;
