@@ -1,25 +1,24 @@
---- moonreel cuda/bench/bounds.lua FILE... [machine=NAME]: what bounds the hot kernels, counted from
--- machine code (files of `cuobjdump --dump-sass`). For a tile of 128 x 128, queries by keys or
--- places by channels, the cycles that each unit of a processor is taken at the rates that the
--- machine file assumes: tensor cores, exponentials, issue slots, shared memory, L2. The largest is
--- the bound; useful products over it is the share of the tensor cores' peak that no order of
--- instructions can exceed. `make cuda` prints it; nothing runs.
+--- moonreel cuda/bench/bounds.lua FILE... [machine=NAME]: upper bounds of the hot kernels, counted
+-- from machine code (files of `cuobjdump --dump-sass`). For a tile of 128 x 128 (queries by keys,
+-- or positions by channels) it counts the cycles of each unit of a multiprocessor at the rates that
+-- the machine file assumes: tensor cores, exponentials, issue slots, shared memory, L2. The largest
+-- is the bound. The useful products divided by it are the share of the tensor cores' peak that no
+-- order of instructions can exceed. `make cuda` prints this; nothing runs.
 --
--- What the code does not say is in the list of kernels: bytes that tensor copies bring, and how
--- often inner loops run. Addresses of lanes are followed back to the number of the thread, so that
--- conflicts of banks count; where that fails the access is named and counts without. An access
--- under a predicate counts as an issue slot alone; loops inside that of the warp that copies count
--- once.
+-- The list of kernels gives what the code does not show: bytes of TMA copies, and the trip counts
+-- of inner loops. Addresses of lanes are traced back to the thread number, to count bank conflicts.
+-- If this fails, the access is named and counted without conflicts. A predicated access counts only
+-- as an issue slot. Inner loops of the producer warp count once.
 local base = require "moonreel.core.base"
 local machine_of = require "moonreel.plan.machine"
 local sass = dofile "cuda/bench/sass.lua"
 
-local WARPS, SCHEDULERS = 8, 4   -- that work, in two warp groups of a block
+local WARPS, SCHEDULERS = 8, 4   -- of the two consumer warp groups of a block
 local TILE = 128
 
 -- ---- kernels ----
 
--- rows [tokens, columns] of bf16
+-- bytes of bf16 rows [tokens, columns]
 local function rows(tokens, columns)
   return tokens * columns * 2
 end
@@ -31,8 +30,8 @@ local function forward(d, columns)
     copied = rows(2 * TILE, columns), copying = 1 }
 end
 
--- A block has half of the columns of v and forms all scores for them, 32 keys at a time: of three
--- products of 256 columns two are of use.
+-- A block computes half of the columns of v and recomputes all scores for them, 32 keys at a time.
+-- So two of three products of 256 columns are useful.
 local function wide()
   return { title = "attention forward, wide", width = 512, columns = 3 * 256, products = 1,
     kernel = "attention_forward_wide", loop = { "HGMMA", "MUFU.EX2" },
@@ -40,8 +39,8 @@ local function wide()
     copying = TILE // 32 }
 end
 
--- For 128 queries ds is formed `walk` queries at a time, and dq `at_once` columns at a time. What
--- is counted adds to dq, as every tile of keys does but the first and the last of a head.
+-- For 128 queries, ds is computed `walk` queries at a time, and dq `at_once` columns at a time. The
+-- count is for tiles of keys that add to dq: all but the first and the last of a head.
 local function backward(form, d, columns)
   local walk, at_once = columns > 80 and 32 or 64, columns > 80 and 64 or columns
   return { title = "attention backward, " .. form, width = d, columns = columns, products = 5,
@@ -67,9 +66,9 @@ local KERNELS = {
   convolution("convolution, dw", "conv_dw_groups"),
 }
 
--- ---- what an instruction takes ----
+-- ---- costs of an instruction ----
 
--- passes over the banks of shared memory for the words that lanes at these addresses ask for
+-- passes over the banks of shared memory for lanes that access `words` words at these addresses
 local function passes(addresses, words)
   local known, in_bank, most = {}, {}, 1
   for _, address in ipairs(addresses) do
@@ -84,25 +83,25 @@ local function passes(addresses, words)
   return most
 end
 
--- words of 4 bytes that a lane moves: .128, .64, or .F32x4 of an operation's name
+-- 4-byte words that a lane moves: by .128, .64 or .F32x4 in the name of an operation
 local function words_of(op)
   return (op:find("%.128") or op:find("F32x4", 1, true)) and 4 or op:find("%.64") and 2 or 1
 end
 
--- bytes of shared memory that a product of a warp group reads, its multiply-adds and columns
+-- bytes of shared memory that a warp-group product reads, its multiply-adds, and its columns
 local function product(instruction)
   local m, n, k = instruction.op:match("%.(%d+)x(%d+)x(%d+)")
   local from_memory = select(2, instruction.operands:gsub("gdesc", ""))
   -- The right operand always comes from shared memory. So does the left one, unless it is a
-  -- register; the one descriptor that is written then stands for both.
+  -- register; the one descriptor in the text then stands for both.
   local left = instruction.operands:match("^R%d+, R%d+") == nil
   assert(from_memory == 1, "a product has one descriptor of its operands")
   return (left and m * k * 2 or 0) + n * k * 2, m * n * k, math.tointeger(n)
 end
 
--- Adds to `sum` what all warps that work take by one instruction: multiply-adds, and cycles of
--- them, which narrow products may take more of (`product16` of a machine file), exponentials,
--- bytes of shared memory and of the L2, in a block.
+-- Add the cost of one instruction in all consumer warps of a block to `sum`: multiply-adds and
+-- their cycles (narrow products may take more, `product16` of a machine file), exponentials, bytes
+-- of shared memory and of the L2.
 local function add(sum, instruction, times)
   local class = sass.class(instruction)
   sum.class[class or "unknown"] = (sum.class[class or "unknown"] or 0) + times
@@ -119,7 +118,7 @@ local function add(sum, instruction, times)
   elseif class == "special" then
     sum.special = sum.special + 32 * warps
   elseif class == "spill" then
-    -- goes through the L1 cache, which is the same memory as the shared one
+    -- spills use the L1 cache, which is the same memory as shared memory
     local bytes = 128 * words_of(instruction.op)
     sum.shared, sum.l2 = sum.shared + bytes * warps, sum.l2 + bytes * warps
   elseif instruction.guard then
@@ -139,7 +138,7 @@ local function add(sum, instruction, times)
   end
 end
 
--- instructions of the warp that copies, for a tile
+-- number of instructions of the producer warp per tile
 local function copying(kernel, loops)
   local loop = kernel.copying and sass.loop_with(loops, { "UTMALDG", "SYNCS" })
   local turn = loop and sass.turn(loop, { "UTMALDG" }, function()
@@ -148,7 +147,7 @@ local function copying(kernel, loops)
   return #turn * (kernel.copying or 0)
 end
 
--- what a tile takes of each unit, in cycles
+-- cycles of each unit per tile
 local function count(kernel, list, cycle)
   local loops = sass.loops(list)
   local loop = sass.loop_with(loops, kernel.loop)

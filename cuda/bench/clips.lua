@@ -1,6 +1,6 @@
--- moonreel cuda/bench/clips.lua DIR: three pictures, an index of them, random weights of a tiny
--- video autoencoder and T5, small.lua, a recipe of their size, and the cache that its runs take
--- latents and text from, so that they need no decoder.
+-- moonreel cuda/bench/clips.lua DIR: write three pictures, an index of them, random weights of a
+-- tiny video autoencoder and T5, a recipe small.lua of their size, and a cache of latents and text
+-- features, so that its runs need no decoder.
 local base = require "moonreel.core.base"
 local data = require "moonreel.data"
 local job = require "moonreel.job"

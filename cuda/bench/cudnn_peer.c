@@ -1,12 +1,12 @@
-/* cuda/bench: cuDNN's convolutions by cuDNN alone, for machines without PyTorch - a peer that
- * sizes.lua times, no part of moonreel. The library is opened, never linked; its declarations are
- * written out here and compared with cudnn.h where that is found. MOONREEL_CUDNN names another file
+/* cuda/bench: times cuDNN's convolutions without PyTorch. It is a peer for sizes.lua and no part of
+ * moonreel. The program loads the library and does not link it. cuDNN's declarations are repeated
+ * here, and compared with cudnn.h if it is found at build time. MOONREEL_CUDNN names another file
  * than libcudnn.so.9.
  *
- * Use: cudnn_peer RUNS [B T H W C FILTERS PICTURES]..., seven numbers a convolution of 3 x 3 cells,
- * or, without PICTURES, of 3 x 3 x 3 over T frames and the two before them; bf16, channels last.
- * Prints "cuDNN VERSION", then a line for each: seconds of y, dx and dw, by events, the median of
- * RUNS with the quickest of cuDNN's algorithms, "-" where it has none. Licence: Apache-2.0 */
+ * Use: cudnn_peer RUNS [B T H W C FILTERS PICTURES]..., seven numbers per convolution: with
+ * PICTURES 3 x 3, without it 3 x 3 x 3 over T frames and the two before them; bf16, channels last.
+ * Prints "cuDNN VERSION", then one line per convolution: seconds of y, dx and dw, by events, the
+ * median of RUNS with the fastest of cuDNN's algorithms, "-" if it has none. Licence: Apache-2.0 */
 #include "cuda/rt/driver.h"
 
 #include <dlfcn.h>
@@ -43,7 +43,7 @@ typedef int search(void *, void *, const void *, void *, const void *, void *, v
 typedef int convolve(void *, const void *, void *, const void *, void *, const void *, void *, int,
                      void *, size_t, const void *, void *, void *);
 
-// name in the library, name here, result, arguments
+// symbol in the library, field here, result, arguments
 #define FUNCTIONS(X)                                                                               \
     X("cudnnGetVersion", version, size_t, (void))                                                  \
     X("cudnnGetErrorString", text, const char *, (int))                                            \
@@ -121,7 +121,7 @@ static void open_library(void)
 // ---- convolutions ----
 
 enum { X, W, Y, OPERANDS };
-// of each direction: what it reads, and what it writes
+// per direction: two inputs and the output
 static const int takes[3][3] = {{X, W, Y}, {W, Y, X}, {X, Y, W}};
 
 typedef struct operand {
@@ -141,7 +141,7 @@ static operand operand_new(bool filter, int rank, const int *dim)
          "a tensor");
     for (int i = 0; i < rank; i++)
         o.bytes *= (size_t)dim[i];
-    // drawn: products of zeros take less power, and so less time
+    // random values: products of zeros use less power, and so take less time
     uint16_t *values = malloc(o.bytes);
     if (!values)
         fail("a tensor", "out of memory");
@@ -166,7 +166,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-// the median of the runs; -1: cuDNN has no algorithm
+// the median of the runs; -1 if cuDNN has no algorithm
 static double seconds(int direction, const operand *o, void *conv, int runs)
 {
     const operand *a = &o[takes[direction][0]], *b = &o[takes[direction][1]],
@@ -185,7 +185,7 @@ static double seconds(int direction, const operand *o, void *conv, int runs)
         fail("a convolution", "out of memory");
     for (int k = 0; k < 2; k++)
         gpu(mr_cuda.event_new(true, &event[k]), "a clock");
-    // the first is not counted
+    // the first run is a warm-up
     for (int i = -1; i < runs; i++) {
         gpu(mr_cuda.event_record(event[0], stream), "a clock");
         must(dnn.run[direction](handle, &one, a->desc, a->at, b->desc, b->at, conv, best.algorithm,
@@ -208,7 +208,7 @@ static void convolution(const int *row, int runs)
 {
     const int B = row[0], T = row[1], H = row[2], W_ = row[3], C = row[4], F = row[5];
     const bool pictures = row[6] != 0;
-    // the frames before the first are there already: cuDNN pads both sides alike
+    // x already includes the two earlier frames, because cuDNN pads both sides equally
     const int x3[] = {B, C, T + 2, H, W_}, w3[] = {F, C, 3, 3, 3}, y3[] = {B, F, T, H, W_};
     const int x2[] = {B * T, C, H, W_}, w2[] = {F, C, 3, 3}, y2[] = {B * T, F, H, W_};
     const int pad[] = {0, 1, 1}, ones[] = {1, 1, 1}, rank = pictures ? 4 : 5;

@@ -1,5 +1,5 @@
--- What kernels.lua, sizes.lua and step.lua share: graphs whose large inputs are drawn on the device by rows
--- before the measured ones, and the seconds of their rows by the device's events.
+-- Shared by kernels.lua, sizes.lua and step.lua: graphs that draw their large inputs on the device
+-- before the measured ops, and the seconds of these ops by the device's events.
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
@@ -7,18 +7,18 @@ local paired = require "moonreel.bench.paired"
 
 local drawn = {}
 
---- A graph `g` with inputs `set`, to which normal() and see() add.
+--- Make a graph `g` with inputs `set`, to which normal() and see() add.
 function drawn.graph()
   local g, count = G.graph(), 0
   local seed, epoch = g:input("seed", "i64", { 1 }), g:input("epoch", "i32", { 1 })
   local self = { g = g, set = { seed = T.from({ 1 }, { 7 }, "i64"),
     epoch = T.from({ 1 }, { 0 }, "i32") } }
 
-  --- Normal numbers of a shape.
+  --- A tensor of standard normal numbers.
   function self.normal(dtype, dims)
     count = count + 1
     local keys, key = {}, "keys" .. count
-    local first = #dims > 1 and dims[1] or 1 -- one key for numbers in a row
+    local first = #dims > 1 and dims[1] or 1 -- one key for a vector
     for i = 1, first do
       keys[i] = count * 65536 + i
     end
@@ -28,7 +28,7 @@ function drawn.graph()
     return dtype == "f32" and x or (G.op("cast", { x }, { dtype = dtype }))
   end
 
-  --- A result that is looked at: its sum.
+  --- Use `x` as a result, through its sum.
   function self.see(key, x)
     local axes = {}
     for i = 1, #x.shape do
@@ -40,7 +40,7 @@ function drawn.graph()
   return self
 end
 
---- Run it `runs` times after one that does not count; fails where a result is no number.
+--- Run `one` `runs` times after one warm-up run; fail if a result is NaN.
 ---@return table  by op: seconds (the median of runs), least seconds, flop, bytes
 function drawn.measure(device, one, runs)
   one.g:finish()
@@ -60,7 +60,7 @@ function drawn.measure(device, one, runs)
   end
   for _, key in ipairs(one.g:outputs()) do
     local sum = prog:get(key):item()
-    assert(sum == sum, key .. " is no number")
+    assert(sum == sum, key .. " is NaN")
   end
   local found = {}
   for op, list in pairs(took) do

@@ -1,9 +1,9 @@
--- moonreel cuda/bench/kernels.lua DEVICE [small]: single ops at the sizes of `moonreel bench
--- kernels` on a device. All results are near the CPU's, on inputs drawn afresh and with poisoned
--- outputs, and have the same bits in two runs. Times are those of events, at a batch so large that
--- an op reads at least 256 MB, which no cache holds, and stand next to the rates of the device's
--- own copies and products; so does the time of the optimizer. `small`: a sixteenth of the sizes,
--- for the emulated GPU, where times say nothing. Exit 1 when a number is wrong.
+-- moonreel cuda/bench/kernels.lua DEVICE [small]: runs single ops on a device at the sizes of
+-- `moonreel bench kernels`. Checks that all results are near the CPU's, on random inputs and with
+-- poisoned outputs, and have the same bits in two runs. Then times the ops by events, at a batch so
+-- large that an op reads at least 256 MB, which no cache holds, and compares them with the device's
+-- own copies and products. Also times the optimizer. `small`: a sixteenth of the sizes, for the
+-- emulated GPU, where times have no meaning. Exit 1 if a result is wrong.
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
@@ -16,8 +16,8 @@ local regions = require "moonreel.optim.regions"
 
 local drawn = dofile "cuda/bench/drawn.lua"
 
-local RUNS, TOLERANCE = 7, 1e-2 -- bf16 is rounded to 8 bits on both sides
-local READ_BYTES = 256e6 -- of a timed run: several times the L2
+local RUNS, TOLERANCE = 7, 1e-2 -- both sides round to bf16, with 8 bits
+local READ_BYTES = 256e6 -- per timed run: several times the L2
 local WIDTH = {f32 = 4, bf16 = 2, bool = 1}
 
 local name, small = ...
@@ -26,7 +26,7 @@ local seed = math.tointeger(os.getenv("MOONREEL_SEED")) or base.wall_s() // 1 | 
 local cpu <close> = E.device("cpu")
 local device <close> = E.device(name or "cuda")
 
--- a program of one graph that `build` fills, its inputs set
+-- compile a graph that `build` fills, and set its inputs
 local function program(on, build, set)
   local g = G.graph()
   build(g)
@@ -39,7 +39,7 @@ local function program(on, build, set)
   return prog, run, g:outputs()
 end
 
--- run it; all its results by name
+-- run it and return all its results by name
 local function results(on, build, set)
   local prog, run, names = program(on, build, set)
   local _ <close> = run
@@ -91,12 +91,12 @@ local function distance(a, b)
   return math.sqrt(sums.off:item() / sums.size:item())
 end
 
--- the largest of all results
+-- the largest distance of all results
 local function distances(a, b)
   local most = 0
   for key, want in pairs(b) do
     local off = distance(a[key], want)
-    most = off <= most and most or off -- what is no number stays
+    most = off <= most and most or off -- NaN stays
   end
   return most
 end
@@ -127,8 +127,8 @@ local function of_row(row)
   end, set
 end
 
--- The inputs of a row as {dtype, dims}, with a batch so much larger that they hold
--- READ_BYTES. A batch is the first extent of the first input, and of all that begin with it.
+-- The inputs of an op as {dtype, dims}, with the batch increased until they have READ_BYTES. The
+-- batch is the first extent of the first input, and of all inputs whose first extent equals it.
 local function large(row)
   local batch, bytes = row.inputs[1][2], 0
   local specs = {}
@@ -152,7 +152,7 @@ local function large(row)
   return specs
 end
 
--- a row's op: seconds by events, the median of runs, flop and bytes
+-- cost of an op: seconds by events (median of the runs), flop and bytes
 local function timed(row)
   local one, args = drawn.graph(), {}
   for i, spec in ipairs(large(row)) do
@@ -164,13 +164,13 @@ local function timed(row)
   return drawn.measure(device, one, small and 1 or RUNS)[row.op]
 end
 
--- bytes a second of a copy, operations a second of a product
+-- bytes per second of a copy, or operations per second of a product
 local function ceiling(op, inputs, what)
   local cost = timed{op = op, inputs = inputs}
   return cost[what] / cost.seconds
 end
 
--- seconds of the optimizer's two passes over n parameters, averages too, and their bytes
+-- seconds and bytes of the optimizer's two passes over n parameters, with averages
 local function optimizer(count)
   local params = G.params("bf16")
   nn.scope(params):add("all", {count}, {kind = "normal", scale = 1})
@@ -181,7 +181,7 @@ local function optimizer(count)
   local gradient = T.new("f32", {count}):fill_normal(seed, "gradient", count)
   update.prog:time(true)
   for i = 1, small and 1 or RUNS do
-    -- an update leaves zeros behind
+    -- the previous update set the gradient to zero
     run:set_param("grad", "all", gradient)
     update:step{lr = 1e-4, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.01,
       max_norm = 1, ema_decay = 0.99, step = i, grad_scale = 1}

@@ -1,8 +1,9 @@
-"""The peer of cuda/bench/sizes.lua: attention and convolutions of PyTorch on a GPU, one JSON line on stdout.
+"""A peer for cuda/bench/sizes.lua: times attention and convolutions of PyTorch on a GPU and prints one JSON line.
 
-Use: python3 cuda/bench/peer.py REQUEST, REQUEST being JSON: device, runs, attention [[B, S, h, d]...], conv [[x, filters, pictures]...].
-Seconds of each, by events, the median of runs; attention forward and backward by PyTorch's own fused kernels ("flash") and by
-cuDNN's, null where it has none; convolutions by cuDNN, channels last: y, dx, dw. Nothing here is part of moonreel.
+Use: python3 cuda/bench/peer.py REQUEST. REQUEST is JSON: device, runs, attention [[B, S, h, d]...], conv [[x, filters, pictures]...].
+Times are seconds by events, the median of the runs. Attention (forward and backward) uses PyTorch's fused kernels ("flash") and
+cuDNN's ("cudnn"); null if a backend does not support a case. Convolutions (y, dx, dw) use cuDNN, channels last. This file is not
+part of moonreel.
 Licence: Apache-2.0
 """
 import json

@@ -1,7 +1,7 @@
 -- moonreel cuda/bench/roofline.lua [RECIPE [MACHINE]]: the floor of a step. For each bucket and op
--- of a recipe the operations and bytes that the rows declare, and the seconds below which no kernel
--- comes at the peaks of a GPU: the longer of operations over the product peak and bytes over the
--- memory's. Without words: the buckets of the Lambda stage 1 that a GPU is measured with, on an
+-- of a recipe it prints the operations and bytes that the ops declare, and a lower bound of their
+-- seconds at the peaks of a GPU: the larger of operations over the product peak and bytes over the
+-- memory's. Without arguments: the buckets of the Lambda stage 1 that are measured on a GPU, for an
 -- H100. Nothing runs; docs/plan.md predicts seconds.
 local mesh_of = require "moonreel.plan.mesh"
 local plan = require "moonreel.plan"
@@ -9,7 +9,7 @@ local settings = require "moonreel.settings"
 local work = require "moonreel.plan.work"
 
 local MEASURED = { ["144p 51"] = true, ["240p 51"] = true, ["360p 51"] = true, ["480p 1"] = true }
-local LEAST = 0.01 -- ops with a smaller share of the floor are joined
+local LEAST = 0.01 -- ops with a smaller share of the floor are shown as one line
 
 local recipe, machine = ...
 local mesh = mesh_of.parse(machine or "H100")
@@ -18,7 +18,7 @@ local compiled <close> = require("moonreel.plan.compiled").new(mesh.machine)
 local open = plan.open(baked, { mesh = mesh, compiled = compiled })
 local product_peak = work.peak(mesh.machine, "", open.models.dtype)
 
--- seconds that an op takes at the peaks, and which of the two limits it
+-- seconds of an op at the peaks, and which peak limits it
 local function floor_of(op)
   local by_flop = op.flop / work.peak(mesh.machine, op.op, open.models.dtype)
   local by_bytes = op.bytes / mesh.machine.peak.memory

@@ -1,9 +1,8 @@
---- Machine code as `cuobjdump --dump-sass` writes it: the loops of a kernel, and which instructions
--- one turn of a loop issues.
+--- Reads machine code as `cuobjdump --dump-sass` writes it: finds the loops of a kernel, and the
+-- instructions of one iteration of a loop.
 local sass = {}
 
---- Classes of instructions. Those with a U in front of a name of `integer` run once a warp, on
--- uniform registers.
+--- Classes of instructions. Instructions in `uniform` run once per warp, on uniform registers.
 local CLASSES = {
   product = "HGMMA",
   special = "MUFU",
@@ -25,14 +24,14 @@ for class, names in pairs(CLASSES) do
   end
 end
 
---- The class of an instruction; nil for one that is not known.
+--- The class of an instruction, or nil if it is unknown.
 ---@param instruction table
 ---@return string|nil
 function sass.class(instruction)
   return class_of[instruction.name]
 end
 
---- Kernels of a dump, by their mangled names.
+--- The kernels of a dump, by mangled name.
 ---@param text string
 ---@return table<string, table[]> kernels  instructions {at, op, name, guard, operands}
 function sass.kernels(text)
@@ -55,7 +54,7 @@ end
 
 -- ---- blocks ----
 
--- where an instruction goes: the address it jumps to, and whether it may go on to the next
+-- the target of a jump, and whether control can reach the next instruction
 local function exits_of(instruction)
   local name, guard = instruction.name, instruction.guard
   if name == "EXIT" or name == "RET" then
@@ -101,7 +100,7 @@ local function blocks_of(list)
   return blocks
 end
 
--- the blocks that control can reach, each after its predecessors; jumps back in loops do not count
+-- the reachable blocks, each after its predecessors (except for back edges of loops)
 local function in_order(first)
   local order, seen = {}, {}
   local function visit(block)
@@ -120,8 +119,8 @@ local function in_order(first)
   return order
 end
 
--- Sets block.over, the nearest block that every way to it passes.
--- Ref: Cooper, Harvey, Kennedy 2001, A simple, fast dominance algorithm.
+-- Set block.over, the immediate dominator of each block. Ref: Cooper, Harvey, Kennedy 2001, A
+-- simple, fast dominance algorithm.
 local function find_dominators(order)
   order[1].over = order[1]
   local changed = true
@@ -155,7 +154,7 @@ end
 
 -- ---- loops ----
 
---- Does a loop hold an instruction?
+--- Does a loop contain an instruction?
 ---@param loop table
 ---@param op string  how its name begins
 ---@return boolean
@@ -214,7 +213,7 @@ function sass.loops(list)
   return loops
 end
 
---- The smallest loop that holds all of these instructions.
+--- The smallest loop that contains all of these instructions.
 ---@param loops table[]  of sass.loops
 ---@param ops string[]   how their names begin
 ---@return table|nil
@@ -231,11 +230,11 @@ function sass.loop_with(loops, ops)
   return nil
 end
 
--- ---- one turn ----
+-- ---- one iteration ----
 
--- The graph of one turn of a loop: a list of nodes in the order in which they run. A block of the
--- loop itself is a node, and so is each loop inside, whole; the last node stands for the end of the
--- turn. node.to: the set of nodes that may follow.
+-- The graph of one iteration of a loop: a list of nodes in execution order. Each block of the loop
+-- itself is a node, and each inner loop is one node. The last node is the end of the iteration.
+-- node.to: the set of nodes that may follow.
 local function nodes_of(loop)
   local node_of = {}
   for _, inner in ipairs(loop.inside) do
@@ -271,8 +270,8 @@ local function nodes_of(loop)
   return nodes
 end
 
--- The shortest path, in instructions, from one node to another: a list of the nodes that follow
--- `from`, `to` being the last of them. Returns nil if no path leads there.
+-- The shortest path, in instructions, between two nodes: the nodes after `from`, up to and
+-- including `to`. Returns nil if there is no path.
 local function way(nodes, from, to)
   local length, before = { [from] = 0 }, {}
   for _, node in ipairs(nodes) do
@@ -291,9 +290,9 @@ local function way(nodes, from, to)
   return to == from and list or nil
 end
 
---- The instructions that a warp issues in one turn of a loop, taken on the shortest path through
--- every block that holds any of `ops`. So each wait is counted as if it were over at once, and code
--- for tiles that are not full is left out.
+--- The instructions that a warp issues in one iteration of a loop, on the shortest path through
+-- every block that contains any of `ops`. So a wait counts as if it succeeded at once, and code for
+-- partial tiles is skipped.
 ---@param loop table       of sass.loops
 ---@param ops string[]     how names of instructions begin
 ---@param turns function   (a loop inside that holds any of `ops`) -> how often it runs in a turn
@@ -338,7 +337,7 @@ end
 
 -- ---- addresses ----
 
--- the thread of lane 0 of the first warp that works
+-- the thread number of lane 0 in the first consumer warp
 local THREAD = 128
 local WORD = 0xFFFFFFFF
 
@@ -346,7 +345,7 @@ local function signed(x)
   return x >= 1 << 31 and x - (1 << 32) or x
 end
 
--- LOP3: the table says, for each of the eight combinations of three bits, which bit comes out
+-- LOP3: bit i of the table is the result for combination i of the three input bits
 local function by_table(a, b, c, lut)
   local all = 0
   for i = 0, 7 do
@@ -364,7 +363,7 @@ local function shifted(op, value, by)
   return op:find("S32") and signed(value) // (1 << by) or value >> by
 end
 
--- the result of an integer instruction for a lane: (its op, values of its operands) -> number
+-- the result of an integer instruction for a lane: (op, operand values) -> number
 local FORMULAS = {
   MOV = function(_, a)
     return a
@@ -394,7 +393,7 @@ local FORMULAS = {
 
 local value_of
 
--- the operands of an instruction without its predicates (carries, conditions)
+-- the operands of an instruction without predicates (carries, conditions)
 local function operands_of(instruction)
   if not instruction.list then
     instruction.list = {}
@@ -405,8 +404,8 @@ local function operands_of(instruction)
   return instruction.list
 end
 
--- The value of an operand for a lane; nil if it is not known. Uniform registers and constants are
--- taken as 0: they are equal for all lanes, so they shift all addresses by the same amount.
+-- The value of an operand for a lane, or nil if it is unknown. Uniform registers and constants
+-- count as 0: they are equal in all lanes, so they shift all addresses by the same amount.
 local function operand_value(text, instruction, lane)
   local sign, rest = text:match("^([-~]?)(.-)$")
   rest = rest:gsub("%.reuse$", "")
@@ -421,7 +420,7 @@ local function operand_value(text, instruction, lane)
   return value and (sign == "-" and -value or sign == "~" and ~value or value) & WORD
 end
 
--- the value that an instruction writes to its register, for a lane; nil if it is not known
+-- the value that an instruction writes to its register in a lane, or nil if it is unknown
 local function result_of(instruction, lane)
   local name, list = instruction.name, operands_of(instruction)
   if name == "S2R" then
@@ -441,8 +440,8 @@ local function result_of(instruction, lane)
   return formula and #values > 0 and formula(instruction.op, table.unpack(values)) & WORD or nil
 end
 
--- The last instruction before another one that always writes a register: it has no guard, and
--- every path passes it. It returns nil if no instruction is such.
+-- The last instruction before `instruction` that always writes the register: it has no guard, and
+-- it is on every path. Returns nil if there is no such instruction.
 local function writer_of(register, instruction)
   local block, index = instruction.block, instruction.index
   while true do
@@ -459,7 +458,7 @@ local function writer_of(register, instruction)
   end
 end
 
--- the value that a register has for a lane when an instruction reads it; nil if it is not known
+-- the value of a register in a lane when an instruction reads it, or nil if it is unknown
 function value_of(register, instruction, lane)
   instruction.writers = instruction.writers or {}
   local writer = instruction.writers[register]
@@ -470,9 +469,9 @@ function value_of(register, instruction, lane)
   return writer and result_of(writer, lane)
 end
 
---- The addresses of shared memory that the 32 lanes of a warp access, all shifted by one unknown
--- amount that is the same for every lane: enough to find conflicts of banks. Returns nil if an
--- address depends on a value that cannot be followed back to the number of the thread.
+--- The shared-memory addresses that the 32 lanes of a warp access, all shifted by one unknown
+-- amount that is the same for every lane. This is enough to find bank conflicts. Returns nil if an
+-- address depends on a value that cannot be traced back to the thread number.
 ---@param instruction table  of a kernel whose loops were looked for
 ---@return integer[]|nil  of 32 lanes
 function sass.addresses(instruction)

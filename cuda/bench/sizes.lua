@@ -1,11 +1,11 @@
--- moonreel cuda/bench/sizes.lua DEVICE [small|large [PYTHON]]: attention, forward and backward,
--- over lengths from 256 to 32768 with heads of 72 and 128, and convolutions of the autoencoders
--- with both gradients, bf16: seconds by events, the median of runs, operations a second, and how
--- many times as long PyTorch's fused attention, cuDNN's attention and cuDNN's convolutions take
--- where PYTHON has PyTorch (cuda/bench/peer.py); convolutions of cuDNN's are timed without PyTorch,
--- too (cuda/bench/cudnn_peer.c), and the quicker one counts. `small`: short lengths and few
--- channels, for the emulated GPU, where times say nothing. Values are drawn on the device. Exit 1
--- when a result is no number.
+-- moonreel cuda/bench/sizes.lua DEVICE [small|large [PYTHON]]: times attention, forward and
+-- backward, for lengths from 256 to 32768 with heads of 72 and 128, and convolutions of the
+-- autoencoders with both gradients, all in bf16. Prints seconds by events (median of the runs),
+-- operations per second, and the time of peers relative to ours: PyTorch's fused attention, cuDNN's
+-- attention and cuDNN's convolutions, if PYTHON has PyTorch (cuda/bench/peer.py). cuDNN's
+-- convolutions are also timed without PyTorch (cuda/bench/cudnn_peer.c), and the faster one counts.
+-- `small`: short lengths and few channels, for the emulated GPU, where times have no meaning.
+-- Inputs are drawn on the device. Exit 1 if a result is NaN.
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local base = require "moonreel.core.base"
@@ -80,7 +80,7 @@ else
   print("peers: left out, no python with PyTorch was named")
 end
 
--- cuDNN's convolutions by cuDNN alone: a program next to the plug-in, or next to this one
+-- time cuDNN's convolutions with cuDNN alone: a program next to the plug-in, or next to this one
 local function cudnn_alone()
   local beside = os.getenv "MOONREEL_PLUGINS" or process.program():match "^(.*)/"
   local words = { ("%s/cudnn_peer%s"):format(beside, name == "cudaemu" and "_cudaemu" or ""),
@@ -105,13 +105,13 @@ local function cudnn_alone()
 end
 local alone = cudnn_alone()
 
--- the quicker one of two peers, either of which may be missing
+-- the time of the faster peer; either may be missing
 local function quicker(a, b)
   a, b = type(a) == "number" and a, type(b) == "number" and b
   return a and b and math.min(a, b) or a or b or nil
 end
 
--- how many times as long as ours
+-- time relative to ours, as text
 local function times(seconds, ours)
   return type(seconds) == "number" and ("%.2f"):format(seconds / ours) or "-"
 end

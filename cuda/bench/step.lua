@@ -1,12 +1,13 @@
 -- moonreel cuda/bench/step.lua DEVICE [small|large [PYTHON]]: forward and backward of STDiT3-XL/2
--- in bf16, blocks done twice to keep less, on latents of four buckets of the Lambda stage 1:
--- seconds, those that the planner says from this device's rates, useful TFLOP/s, their share of the
--- best product that ran in parallel with it, the part of a step that lies between launches
--- (launches by what one takes of a captured run of empty ones), the arena that was planned and what
--- the device says it gave, and how many times as long a plain model in PyTorch with its fused
--- attention takes where PYTHON has it. `small`: one pair of narrow blocks on a small latent, for
--- the emulated GPU. Captions are 512 wide; the update and the encoders are left out. A bucket that
--- does not fit says so; a plan that is not what the device gave fails.
+-- in bf16, with recomputed blocks, on latents of four buckets of the Lambda stage 1. Prints
+--   seconds, and the planner's forecast from this device's rates;
+--   useful TFLOP/s, and their share of the fastest product measured here;
+--   the share of launches in the step (from a captured run of almost empty launches);
+--   the planned arena, and the memory that the device gave;
+--   the time of a plain PyTorch model with fused attention relative to ours, if PYTHON has PyTorch.
+-- `small`: one pair of narrow blocks on a small latent, for the emulated GPU. Captions are 512
+-- wide; the update and the encoders are not included. A bucket that does not fit is reported. The
+-- command fails if the device gave other memory than planned.
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
@@ -25,7 +26,7 @@ small = small == "small"
 local device <close> = E.device(name or "cuda")
 local XL = {depth = 28, hidden_size = 1152, num_heads = 16, caption_channels = 512,
   model_max_length = 300}
--- latents [batch, channels, frames, height, width]: 17 frames are 5, 8 pixels are one
+-- latents [batch, channels, frames, height, width]: 17 frames become 5, 8 pixels become one
 local buckets = {
   {"144p x 51", {51, 4, 15, 19, 29}}, {"240p x 51", {20, 4, 15, 55, 29}},
   {"360p x 51", {8, 4, 15, 49, 73}}, {"480p image", {89, 4, 1, 63, 101}}}
@@ -36,7 +37,7 @@ end
 
 local function shape_of(latent) return {family = "stdit3", model = XL, latent = latent} end
 
--- operations a second of a square product, bf16: the best of the runs
+-- operations per second of a square product in bf16: the best of the runs
 local function product_rate()
   local n = small and 64 or 8192
   local one = drawn.graph()
@@ -46,7 +47,7 @@ local function product_rate()
   return product.flop / product.least
 end
 
--- seconds of a launch in a captured run of launches that do next to nothing
+-- seconds of one launch in a captured run of almost empty launches
 local function launch_seconds()
   local g = G.graph()
   local x = g:input("x", "f32", {1})
@@ -64,11 +65,11 @@ local function launch_seconds()
     run:sync()
     took[i] = base.now_s() - from
   end
-  -- the first was enqueued, the second captured
+  -- the first run enqueued the steps, the second captured them
   return paired.median(table.move(took, 3, #took, 1, {})) / LAUNCHES
 end
 
--- seconds that the planner says, from the rates of this device
+-- the planner's forecast in seconds, from the rates of this device
 local function predicted(params, net, latent)
   local rates = {f32 = device:rates("f32"), bf16 = device:rates("bf16")}
   local dry <close> = E.plan(params, {regions = regions.gradients(true), facts = device:facts(),
@@ -81,7 +82,7 @@ local function predicted(params, net, latent)
   return sum
 end
 
--- seconds of PyTorch's, or nil and why
+-- PyTorch's seconds, or nil
 local function theirs(latent, flop)
   if not python or python == "" then
     return nil
@@ -106,7 +107,7 @@ local function measure(run, params, net, latent)
   end
   local loss = one.prog:get("loss"):item()
   if loss ~= loss then
-    error("the loss is no number", 0)
+    error("the loss is NaN", 0)
   end
   return {seconds = paired.median(took), flop = one.flop, arena = one.prog:memory().arena,
     given = free - (device:memory()), launches = #one.prog:times()}
@@ -118,7 +119,7 @@ print(("%s: products %.1f TFLOP/s, a launch %.2f us"):format(name or "cuda", pea
 print(("%-12s %9s %9s %9s %6s %6s %10s %10s %9s"):format("bucket", "seconds", "planned s",
   "TFLOP/s", "share", "gaps", "planned GB", "given GB", "x PyTorch"))
 local run <close>, params, net = step.open(device, shape_of(), "bf16")
--- bytes of the arena that are there already: at first those of gradients
+-- bytes of the arena that exist already: at first those of gradients
 local bad, had = 0, 0
 for _, row in ipairs(run:regions()) do
   had = had + (row.transient and row.bytes or 0)
@@ -128,8 +129,8 @@ for _, bucket in ipairs(buckets) do
   collectgarbage()
   if ok then
     local other = theirs(bucket[2], got.flop)
-    -- the arena is one allocation, rounded up to pages; the rest of a program is small compared
-    -- with it
+    -- the arena is one allocation, rounded up to pages; the rest of a program is small in
+    -- comparison
     local all = got.given + had
     local as_planned = all >= got.arena and all <= math.max(got.arena, had) + (16 << 20)
     had = math.max(had, got.arena)
@@ -138,7 +139,7 @@ for _, bucket in ipairs(buckets) do
       got.seconds, predicted(params, net, bucket[2]), got.flop / got.seconds / 1e12,
       100 * got.flop / got.seconds / peak, 100 * got.launches * launch / got.seconds,
       got.arena / 1e9, all / 1e9, other and ("%.2f"):format(other / got.seconds) or "-",
-      as_planned and "" or "  OTHER THAN PLANNED"))
+      as_planned and "" or "  NOT AS PLANNED"))
   else
     bad = bad + ((type(got) ~= "table" or got.code ~= "MR_E_MEMORY") and 1 or 0)
     print(("%-12s %s"):format(bucket[1], (tostring(got):gsub("%s*\n%s*", " | "))))
